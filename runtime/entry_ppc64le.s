@@ -1,0 +1,31 @@
+#include "textflag.h"
+
+// hpcc_entry: see entry.go and entry_amd64.s. 0(R1) holds argc, 16(R1) argv[1].
+// The kernel reports an error by setting bit SO of CR0, with errno in R3.
+TEXT hpcc_entry(SB),NOSPLIT|NOFRAME,$0
+	XOR	R0, R0
+	MOVD	0(R1), R5
+	CMP	R5, $2
+	BLT	start
+	MOVD	16(R1), R6
+	MOVWZ	(R6), R5
+	MOVD	$0x006e7572, R7		// "run\0"
+	CMP	R5, R7
+	BEQ	enter
+	MOVD	$0x6c697562, R7		// "buil"
+	CMP	R5, R7
+	BNE	start
+	MOVHZ	4(R6), R5
+	CMP	R5, $0x0064		// "d\0"
+	BNE	start
+enter:
+	MOVD	$0x10020000, R3		// CLONE_NEWUSER|CLONE_NEWNS
+	SYSCALL	$282			// unshare
+	BVS	failed
+	XOR	R3, R3
+failed:
+	XOR	R0, R0
+	ADD	$1, R3
+	MOVD	R3, ·entered(SB)
+start:
+	BR	_rt0_ppc64le_linux(SB)

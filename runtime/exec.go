@@ -1,0 +1,267 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Exit statuses of a run that ended before the program began, as env(1),
+// nohup(1) and docker-run(1) have them.
+const (
+	ExitFailed        = 125 // hpcc could not set up the run
+	ExitNotExecutable = 126 // the program is there and cannot be executed
+	ExitNotFound      = 127 // there is no such program inside
+)
+
+// An Error is a run that ended before the program began.
+type Error struct {
+	Status int // one of the Exit constants
+	Err    error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// A NamespaceError says that this host does not let the user create the
+// namespaces that a run needs.
+type NamespaceError struct{ Err error }
+
+func (e *NamespaceError) Error() string {
+	return fmt.Sprintf("this host does not let users create user namespaces (%v)", e.Err)
+}
+func (e *NamespaceError) Unwrap() error { return e.Err }
+
+// initName is argv[0] of a child that becomes a program: see Init.
+const initName = "hpcc-init"
+
+// specFD is where such a child reads its spec.
+const specFD = 3
+
+// Init must be the first thing main does. In a child started by [Command] it
+// becomes the program and returns only on failure, with true and the error;
+// in any other process it returns false at once.
+func Init() (child bool, err error) {
+	if os.Args[0] != initName {
+		mapEarly()
+		return false, nil
+	}
+	f := os.NewFile(specFD, "spec")
+	b, err := io.ReadAll(f)
+	f.Close()
+	if err != nil {
+		return true, &Error{ExitFailed, fmt.Errorf("reading the run's specification: %w", err)}
+	}
+	var s specs.Spec
+	if err := json.Unmarshal(b, &s); err != nil {
+		return true, &Error{ExitFailed, fmt.Errorf("reading the run's specification: %w", err)}
+	}
+	return true, become(&s)
+}
+
+// Exec runs the spec's program. When it can (see entry.go) this process turns
+// into the program and Exec does not return. In a binary without the early
+// entry point the program is a child instead: Exec passes signals on, waits,
+// and ends this process as the program ended. An error is an [Error] or a
+// [NamespaceError].
+func Exec(s *specs.Spec) error {
+	asked, err := early()
+	if err != nil {
+		return &NamespaceError{err}
+	}
+	if !asked {
+		return supervise(s)
+	}
+	return become(s)
+}
+
+// EnterFakeRoot makes this process root of its own user and mount namespace,
+// with only the user's own rights outside, as builds need. It does so in place
+// in a binary with the early entry point started as "hpcc build"; otherwise
+// the process starts itself again inside, waits, and ends as that one ends.
+func EnterFakeRoot() error {
+	asked, err := early()
+	if err != nil {
+		return &NamespaceError{err}
+	}
+	if asked {
+		return private()
+	}
+	if os.Getenv(insideMark) != "" {
+		os.Unsetenv(insideMark)
+		return private()
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), insideMark+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = procAttr(&specs.Spec{Linux: newNamespaces(0, 0)})
+	return waitAndExit(cmd)
+}
+
+// insideMark tells a process that EnterFakeRoot started itself again.
+const insideMark = "HPCC_INSIDE"
+
+// private keeps mounts made here from the host, where they could reach it.
+func private() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("detaching from the host's mounts: %w", err)
+	}
+	return nil
+}
+
+// Command returns the run of s as a child of this process, not yet started.
+// Its standard streams, cancellation and end are the caller's, as with
+// [exec.CommandContext]; the child dies with this process.
+func Command(ctx context.Context, s *specs.Spec) (*exec.Cmd, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("writing the run's specification: %w", err)
+	}
+	fd, err := unix.MemfdCreate("hpcc-spec", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("keeping the run's specification: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "hpcc-spec")
+	if _, err := f.WriteAt(b, 0); err != nil {
+		return nil, fmt.Errorf("keeping the run's specification: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = []string{initName}
+	cmd.ExtraFiles = []*os.File{f}
+	cmd.SysProcAttr = procAttr(s)
+	return cmd, nil
+}
+
+// procAttr asks for the spec's namespaces and id maps.
+func procAttr(s *specs.Spec) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	for _, n := range s.Linux.Namespaces {
+		switch n.Type {
+		case specs.UserNamespace:
+			a.Cloneflags |= syscall.CLONE_NEWUSER
+			u, g := s.Linux.UIDMappings[0], s.Linux.GIDMappings[0]
+			a.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(u.ContainerID), HostID: int(u.HostID), Size: 1}}
+			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(g.ContainerID), HostID: int(g.HostID), Size: 1}}
+		case specs.MountNamespace:
+			a.Cloneflags |= syscall.CLONE_NEWNS
+		case specs.PIDNamespace:
+			a.Cloneflags |= syscall.CLONE_NEWPID
+		}
+	}
+	return a
+}
+
+// supervise runs s as a child and ends as it ends.
+func supervise(s *specs.Spec) error {
+	cmd, err := Command(context.Background(), s)
+	if err != nil {
+		return err
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	return waitAndExit(cmd)
+}
+
+// waitAndExit starts cmd, passes on the signals that end or steer programs,
+// waits, and ends this process with the child's status or by its signal.
+func waitAndExit(cmd *exec.Cmd) error {
+	goruntime.LockOSThread() // Pdeathsig is the death of the starting thread
+	if err := cmd.Start(); err != nil {
+		if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
+			return &NamespaceError{err}
+		}
+		return err
+	}
+	stop := relaySignals(cmd.Process)
+	err := cmd.Wait()
+	stop()
+	if cmd.ProcessState == nil {
+		return err
+	}
+	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ws.Signaled() {
+		os.Exit(128 + int(ws.Signal()))
+	}
+	os.Exit(ws.ExitStatus())
+	return nil
+}
+
+// become replaces this process, already in its namespaces, by the program.
+func become(s *specs.Spec) error {
+	fail := func(err error) error { return &Error{ExitFailed, err} }
+	if s.Process == nil || s.Root == nil || len(s.Process.Args) == 0 {
+		return fail(errors.New("the run's specification names no program"))
+	}
+	if err := enterRoot(s); err != nil {
+		return fail(err)
+	}
+	if err := unix.Chdir(s.Process.Cwd); err != nil {
+		return fail(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
+	}
+	exe, err := lookPath(s.Process.Args[0], envValue(s.Process.Env, "PATH"))
+	if err != nil {
+		return err
+	}
+	goruntime.LockOSThread() // the next two are of a thread; exec keeps them
+	if s.Process.NoNewPrivileges {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fail(fmt.Errorf("giving up new privileges: %w", err))
+		}
+	}
+	if s.Annotations[FakeRoot] != "" {
+		if err := fakeOwnership(); err != nil {
+			return fail(err)
+		}
+	}
+	return execError(s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
+}
+
+// lookPath finds the program as execvp(3) does, with the run's own PATH.
+func lookPath(name, path string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	var denied error
+	for _, dir := range strings.Split(path, ":") {
+		if dir == "" {
+			dir = "."
+		}
+		p := dir + "/" + name
+		st, err := os.Stat(p)
+		if err != nil || st.IsDir() {
+			continue
+		}
+		if unix.Access(p, unix.X_OK) == nil {
+			return p, nil
+		}
+		denied = fmt.Errorf("running %q: %s: permission denied", name, p)
+	}
+	if denied != nil {
+		return "", &Error{ExitNotExecutable, denied}
+	}
+	return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image's PATH (%s)", name, path)}
+}
+
+// execError explains why the kernel would not execute name.
+func execError(name string, err error) error {
+	if errors.Is(err, unix.ENOENT) {
+		if _, serr := os.Stat(name); serr == nil || !strings.Contains(name, "/") {
+			return &Error{ExitNotFound, fmt.Errorf("running %q: its interpreter or dynamic loader is not in the image", name)}
+		}
+		return &Error{ExitNotFound, fmt.Errorf("running %q: no such file in the image", name)}
+	}
+	if errors.Is(err, unix.ENOEXEC) {
+		return &Error{ExitNotExecutable, fmt.Errorf("running %q: not a program that this machine (%s) can execute", name, goruntime.GOARCH)}
+	}
+	return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", name, err)}
+}

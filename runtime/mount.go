@@ -1,0 +1,457 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// base is where the new root is put together before it becomes the root. It
+// exists on every host and nothing below it is bound by default, so that a
+// recursive bind (of /tmp, say, when the image lies there) does not show the
+// half-made root inside itself. Sources are opened before it is covered.
+const base = "/usr"
+
+// rootfs is a new root while it is put together: fd is its top directory,
+// ranches the directories that were rebuilt on tmpfs to hold mount points.
+type rootfs struct {
+	fd      int
+	write   bool
+	ranches []int
+}
+
+// enterRoot makes the spec's root, with all its mounts, the root of this
+// process's mount namespace. The namespace must be this process's own.
+func enterRoot(s *specs.Spec) error {
+	src, err := openSources(s.Mounts)
+	if err != nil {
+		return err
+	}
+	img, err := unix.Open(s.Root.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening image directory %q: %w", s.Root.Path, err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("detaching from the host's mounts: %w", err)
+	}
+	files, err := accountMounts(s)
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount(fdPath(img), base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mounting image directory %q: %w", s.Root.Path, err)
+	}
+	r := &rootfs{write: !s.Root.Readonly}
+	if r.fd, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("opening the new root: %w", err)
+	}
+	if s.Root.Readonly {
+		if err := remountRO(r.fd); err != nil {
+			return fmt.Errorf("making the image read-only: %w", err)
+		}
+	}
+	for i, m := range append(s.Mounts[:len(s.Mounts):len(s.Mounts)], files.mounts...) {
+		from := -1
+		if i < len(src) {
+			from = src[i]
+		} else {
+			from = files.fds[i-len(src)]
+		}
+		if err := r.mount(m, from); err != nil {
+			return fmt.Errorf("mounting %q at %q: %w", m.Source, m.Destination, err)
+		}
+	}
+	for _, fd := range r.ranches {
+		if err := remountRO(fd); err != nil {
+			return fmt.Errorf("making a directory of mount points read-only: %w", err)
+		}
+	}
+	return r.pivot()
+}
+
+// openSources opens what binds show, before anything is covered; -1 for the rest.
+func openSources(ms []specs.Mount) ([]int, error) {
+	fds := make([]int, len(ms))
+	for i, m := range ms {
+		fds[i] = -1
+		if m.Type != "bind" {
+			continue
+		}
+		fd, err := unix.Open(m.Source, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("opening %q to mount it at %q: %w", m.Source, m.Destination, err)
+		}
+		fds[i] = fd
+	}
+	return fds, nil
+}
+
+// extraFiles are generated files and the mounts that show them.
+type extraFiles struct {
+	mounts []specs.Mount
+	fds    []int
+}
+
+// accountMounts puts generated passwd and group files, where they are needed,
+// on a tmpfs below the new root: it is covered next, so no name of them remains.
+func accountMounts(s *specs.Spec) (extraFiles, error) {
+	var x extraFiles
+	if s.Annotations[FakeRoot] != "" {
+		return x, nil
+	}
+	uid, gid := visibleIDs(s)
+	passwd, group := accounts(s.Root.Path, uid, gid, envValue(s.Process.Env, "HOME"))
+	if passwd == nil && group == nil {
+		return x, nil
+	}
+	if err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4m,mode=755"); err != nil {
+		return x, fmt.Errorf("mounting a tmpfs for the passwd entry: %w", err)
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{"passwd", passwd}, {"group", group}} {
+		if f.data == nil {
+			continue
+		}
+		p := base + "/" + f.name
+		if err := os.WriteFile(p, f.data, 0o644); err != nil {
+			return x, fmt.Errorf("writing the user's %s entry: %w", f.name, err)
+		}
+		fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return x, fmt.Errorf("opening the user's %s entry: %w", f.name, err)
+		}
+		x.mounts = append(x.mounts, specs.Mount{Destination: "/etc/" + f.name, Type: "bind", Source: f.name})
+		x.fds = append(x.fds, fd)
+	}
+	return x, nil
+}
+
+// mount makes one mount of the spec inside r. from is the opened source of a bind.
+func (r *rootfs) mount(m specs.Mount, from int) error {
+	wantDir := true
+	if from >= 0 {
+		var st unix.Stat_t
+		if err := unix.Fstat(from, &st); err != nil {
+			return err
+		}
+		wantDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
+	}
+	to, err := r.place(m.Destination, wantDir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	flags, data, ro := mountOptions(m.Options)
+	if m.Type != "bind" {
+		if ro {
+			flags |= unix.MS_RDONLY
+		}
+		return unix.Mount(m.Source, fdPath(to), m.Type, flags, data)
+	}
+	if err := unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	if !ro {
+		return nil
+	}
+	// fd "to" is what was covered; look again for what covers it.
+	top, err := r.place(m.Destination, wantDir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	return remountRO(top)
+}
+
+// mountOptions splits OCI mount options into flags and file system data.
+func mountOptions(opts []string) (flags uintptr, data string, ro bool) {
+	var d []string
+	for _, o := range opts {
+		switch o {
+		case "rbind", "bind", "rw":
+		case "ro":
+			ro = true
+		case "nosuid":
+			flags |= unix.MS_NOSUID
+		case "nodev":
+			flags |= unix.MS_NODEV
+		case "noexec":
+			flags |= unix.MS_NOEXEC
+		default:
+			d = append(d, o)
+		}
+	}
+	return flags, strings.Join(d, ","), ro
+}
+
+// remountRO makes the mount that fd stands on read-only. Flags that the mount
+// has must be kept: in a user namespace they are locked (mount_namespaces(7)).
+func remountRO(fd int) error {
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(fd, &st); err != nil {
+		return err
+	}
+	flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY)
+	for st_, ms := range map[int64]uintptr{
+		unix.ST_NOSUID: unix.MS_NOSUID, unix.ST_NODEV: unix.MS_NODEV, unix.ST_NOEXEC: unix.MS_NOEXEC,
+		unix.ST_NOATIME: unix.MS_NOATIME, unix.ST_NODIRATIME: unix.MS_NODIRATIME, unix.ST_RELATIME: unix.MS_RELATIME,
+	} {
+		if int64(st.Flags)&st_ != 0 {
+			flags |= ms
+		}
+	}
+	return unix.Mount("", fdPath(fd), "", flags, "")
+}
+
+// pivot makes r the root directory and drops the old one.
+func (r *rootfs) pivot() error {
+	if err := unix.Fchdir(r.fd); err != nil {
+		return fmt.Errorf("entering the new root: %w", err)
+	}
+	// Old root and new root may share the mount point ".": pivot_root(2), notes.
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("changing the root: %w", err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leaving the old root: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// maxLinks is how many symbolic links one resolution follows, as the kernel's.
+const maxLinks = 40
+
+// place opens (O_PATH) the mount point for dst, which is resolved inside the
+// new root: links cannot lead out of it. What is missing is made: on the image
+// itself when that is writable, else on a tmpfs that shows the image's
+// directory with the missing name added.
+func (r *rootfs) place(dst string, wantDir bool) (int, error) {
+	todo := split(dst)
+	var done []string // resolved components, none of them a link
+	cur, err := dup(r.fd)
+	if err != nil {
+		return -1, err
+	}
+	links := 0
+	for len(todo) > 0 {
+		c := todo[0]
+		todo = todo[1:]
+		if c == ".." {
+			if len(done) > 0 {
+				done = done[:len(done)-1]
+			}
+			if cur, err = r.reopen(cur, done); err != nil {
+				return -1, err
+			}
+			continue
+		}
+		fd, err := unix.Openat(cur, c, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOENT) {
+			if cur, err = r.add(cur, done, c, wantDir || len(todo) > 0); err != nil {
+				return -1, err
+			}
+			fd, err = unix.Openat(cur, c, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		}
+		if err != nil {
+			unix.Close(cur)
+			return -1, err
+		}
+		target, isLink, err := readlink(fd)
+		if err != nil {
+			return -1, err
+		}
+		if !isLink {
+			unix.Close(cur)
+			cur, done = fd, append(done, c)
+			continue
+		}
+		unix.Close(fd)
+		if links++; links > maxLinks {
+			return -1, unix.ELOOP
+		}
+		if path.IsAbs(target) {
+			done = nil
+			if cur, err = r.reopen(cur, nil); err != nil {
+				return -1, err
+			}
+		}
+		todo = append(split(target), todo...)
+	}
+	return cur, checkKind(cur, wantDir)
+}
+
+// checkKind refuses to mount a file on a directory and the other way round.
+func checkKind(fd int, wantDir bool) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; isDir != wantDir {
+		if wantDir {
+			return errors.New("the source is a directory, the image has a file there")
+		}
+		return errors.New("the source is a file, the image has a directory there")
+	}
+	return nil
+}
+
+// reopen closes cur and walks from the new root along names that are no links.
+func (r *rootfs) reopen(cur int, names []string) (int, error) {
+	unix.Close(cur)
+	cur, err := dup(r.fd)
+	for _, n := range names {
+		if err != nil {
+			return -1, err
+		}
+		var next int
+		next, err = unix.Openat(cur, n, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		unix.Close(cur)
+		cur = next
+	}
+	return cur, err
+}
+
+// add makes name in directory cur (whose path is done) and returns the
+// directory that holds it now.
+func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error) {
+	err := create(cur, name, dir)
+	if err == nil || errors.Is(err, unix.EEXIST) {
+		return cur, nil
+	}
+	if r.write && !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+		return -1, fmt.Errorf("making mount point %q: %w", "/"+path.Join(append(done, name)...), err)
+	}
+	top, err := r.ranch(cur, done)
+	if err != nil {
+		return -1, fmt.Errorf("making room for mount point %q: %w", "/"+path.Join(append(done, name)...), err)
+	}
+	return top, create(top, name, dir)
+}
+
+// create makes an empty directory or file to mount on.
+func create(at int, name string, dir bool) error {
+	if dir {
+		return unix.Mkdirat(at, name, 0o755)
+	}
+	fd, err := unix.Openat(at, name, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_CLOEXEC, 0o644)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err
+}
+
+// ranch covers directory cur with a tmpfs that shows the same names: bind
+// mounts for what is there, copies of the links. Names can then be added
+// without touching the image.
+func (r *rootfs) ranch(cur int, done []string) (int, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(cur, &st); err != nil {
+		return -1, err
+	}
+	data := fmt.Sprintf("size=4m,mode=%o", st.Mode&0o777|0o700)
+	if err := unix.Mount("tmpfs", fdPath(cur), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+		return -1, err
+	}
+	var top int
+	var err error
+	if len(done) == 0 {
+		// The new root itself was covered: the mount below it is found by name.
+		if top, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+			r.fd, err = dup(top)
+		}
+	} else {
+		var root int
+		if root, err = dup(r.fd); err == nil {
+			top, err = r.reopen(root, done)
+		}
+	}
+	if err != nil {
+		return -1, err
+	}
+	if !r.write {
+		fd, err := dup(top)
+		if err != nil {
+			return -1, err
+		}
+		r.ranches = append(r.ranches, fd)
+	}
+	return top, populate(cur, top)
+}
+
+// populate shows every entry of the directory from in the empty directory to.
+func populate(from, to int) error {
+	d, err := os.Open(fdPath(from))
+	if err != nil {
+		return err
+	}
+	entries, err := d.ReadDir(-1)
+	d.Close()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		n := e.Name()
+		switch {
+		case e.Type()&os.ModeSymlink != 0:
+			var t string
+			if t, err = os.Readlink(fdPath(from) + "/" + n); err == nil {
+				err = unix.Symlinkat(t, to, n)
+			}
+		default:
+			if err = create(to, n, e.IsDir()); err == nil {
+				err = unix.Mount(fdPath(from)+"/"+n, fdPath(to)+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("showing %q: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func split(p string) []string {
+	var out []string
+	for _, c := range strings.Split(p, "/") {
+		if c != "" && c != "." {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
+
+// readlink returns the target of the link that fd (O_PATH|O_NOFOLLOW) stands on.
+func readlink(fd int) (target string, isLink bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", false, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return "", false, nil
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err != nil {
+		return "", false, err
+	}
+	return string(buf[:n]), true, nil
+}
+
+func envValue(env []string, name string) string {
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}

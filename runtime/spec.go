@@ -1,0 +1,310 @@
+// Package runtime runs a program in a root directory with the user's own
+// rights: no root, no daemon, no setuid helper, no subordinate ids.
+//
+// A run is a [specs.Spec] of the OCI runtime specification. [Spec] makes one
+// from a directory tree and the image's configuration; [Exec] turns this very
+// process into the program, so that pid, signals, descriptors and resource
+// limits are the program's own and nothing of hpcc remains; [Command] does the
+// same in a child. What of the specification is understood: root, process
+// (args, env, cwd, noNewPrivileges), bind and tmpfs mounts, user and mount
+// namespaces with one mapped id, and a seccomp filter that fakes ownership.
+//
+// The promise is isolation of file trees, not of hostile programs: a program
+// runs with the rights of the user who started it, and no more.
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Options say how a program is run. The zero value is the usual case of
+// "hpcc run": the caller's own ids, home and current directory, the image
+// read-only.
+type Options struct {
+	Args       []string // program and arguments; empty: the image's own
+	Dir        string   // working directory inside; relative to the default one
+	Binds      []string // SRC[:DST[:ro]]
+	Write      bool     // leave the root writable
+	NoHome     bool     // do not show the user's home directory
+	PrivateTmp bool     // an empty /tmp of its own instead of the host's
+}
+
+// FakeRoot, set as an annotation of a Spec, makes calls that change ownership,
+// identity or devices succeed without doing anything.
+const FakeRoot = "hpcc.fakeroot"
+
+// standardPath is what a program gets when neither image nor caller says.
+const standardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// Spec states the run of a program in the directory tree root, which an image
+// with configuration c was unpacked to. The environment is the caller's with
+// the image's on top; the caller of Spec may still change Process.Env.
+func Spec(root string, c ocispec.ImageConfig, o Options) (*specs.Spec, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, fmt.Errorf("finding the image's directory: %w", err)
+	}
+	if st, err := os.Stat(root); err != nil {
+		return nil, fmt.Errorf("opening image directory %q: %w", root, errors.Unwrap(err))
+	} else if !st.IsDir() {
+		return nil, fmt.Errorf("opening image directory %q: not a directory", root)
+	}
+	s := &specs.Spec{
+		Version: specs.Version,
+		Root:    &specs.Root{Path: root, Readonly: !o.Write},
+		Process: &specs.Process{NoNewPrivileges: true},
+		Linux:   newNamespaces(unix.Geteuid(), unix.Getegid()),
+	}
+	home := ""
+	if h, err := os.UserHomeDir(); err == nil && !o.NoHome && filepath.IsAbs(h) && filepath.Clean(h) != "/" && isDir(h) {
+		home = filepath.Clean(h)
+	}
+	cwd, err := callerDir()
+	if err != nil {
+		return nil, err
+	}
+	s.Mounts, err = mounts(root, home, cwd, o)
+	if err != nil {
+		return nil, err
+	}
+	s.Process.Cwd = workingDir(s.Mounts, cwd, c.WorkingDir, o.Dir)
+	s.Process.Args = o.Args
+	if len(o.Args) == 0 {
+		s.Process.Args = append(append([]string{}, c.Entrypoint...), c.Cmd...)
+	} else if len(c.Entrypoint) > 0 {
+		s.Process.Args = append(append([]string{}, c.Entrypoint...), o.Args...)
+	}
+	if len(s.Process.Args) == 0 {
+		return nil, errors.New("no command was given and the image names none")
+	}
+	s.Process.Env = environment(os.Environ(), c, root, home, s.Mounts)
+	return s, nil
+}
+
+// newNamespaces asks for a user and a mount namespace in which the caller has
+// these ids, the only ones there are.
+func newNamespaces(uid, gid int) *specs.Linux {
+	return &specs.Linux{
+		Namespaces:  []specs.LinuxNamespace{{Type: specs.UserNamespace}, {Type: specs.MountNamespace}},
+		UIDMappings: []specs.LinuxIDMapping{{ContainerID: uint32(uid), HostID: uint32(unix.Geteuid()), Size: 1}},
+		GIDMappings: []specs.LinuxIDMapping{{ContainerID: uint32(gid), HostID: uint32(unix.Getegid()), Size: 1}},
+	}
+}
+
+// callerDir returns the current directory by its physical path: a logical one
+// may pass through links that do not exist inside.
+func callerDir() (string, error) {
+	d, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("finding the current directory: %w; change to a directory that exists", err)
+	}
+	if p, err := filepath.EvalSymlinks(d); err == nil {
+		d = p
+	}
+	return d, nil
+}
+
+// mounts lists the default mounts, then the user's own binds.
+func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
+	m := []specs.Mount{bind("/proc", "/proc"), bind("/sys", "/sys"), bind("/dev", "/dev")}
+	if o.PrivateTmp {
+		m = append(m, specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}})
+	} else {
+		m = append(m, bind("/tmp", "/tmp"))
+	}
+	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
+		if _, err := os.Stat(f); err == nil {
+			m = append(m, bind(f, f))
+		}
+	}
+	if home != "" && !under(m, home) {
+		m = append(m, bind(home, home))
+	}
+	// The image's own content wins over a directory of the host that happens
+	// to have the same name: only a missing or empty place is covered.
+	if cwd != "/" && !under(m, cwd) && (!o.NoHome || !isHome(cwd)) && vacant(filepath.Join(root, cwd)) {
+		m = append(m, bind(cwd, cwd))
+	}
+	for _, b := range o.Binds {
+		x, err := parseBind(b)
+		if err != nil {
+			return nil, err
+		}
+		m = append(m, x)
+	}
+	return m, nil
+}
+
+func bind(src, dst string) specs.Mount {
+	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: []string{"rbind"}}
+}
+
+// parseBind reads SRC[:DST[:ro|rw]], as of "-b".
+func parseBind(arg string) (specs.Mount, error) {
+	f := strings.Split(arg, ":")
+	bad := func(why string) (specs.Mount, error) {
+		return specs.Mount{}, fmt.Errorf("reading bind %q: %s; write SRC[:DST[:ro]]", arg, why)
+	}
+	if len(f) > 3 {
+		return bad("too many colons")
+	}
+	if f[0] == "" {
+		return bad("the source is empty")
+	}
+	src, err := filepath.Abs(f[0])
+	if err != nil {
+		return bad(err.Error())
+	}
+	if _, err := os.Stat(src); err != nil {
+		return bad("source " + errors.Unwrap(err).Error())
+	}
+	m := bind(src, src)
+	if len(f) > 1 {
+		if f[1] == "" {
+			return bad("the destination is empty")
+		}
+		if !filepath.IsAbs(f[1]) {
+			return bad("the destination is not absolute")
+		}
+		m.Destination = filepath.Clean(f[1])
+	}
+	if m.Destination == "/" {
+		return bad("the destination is the root itself")
+	}
+	for _, c := range strings.Split(f[1], "/") {
+		if c == ".." {
+			return bad("the destination climbs with ..")
+		}
+	}
+	if len(f) == 3 {
+		switch f[2] {
+		case "ro":
+			m.Options = append(m.Options, "ro")
+		case "rw":
+		default:
+			return bad("unknown option " + f[2])
+		}
+	}
+	return m, nil
+}
+
+// under says whether path lies at or below the destination of a mount that
+// shows the host's directory of the same name.
+func under(m []specs.Mount, path string) bool {
+	for _, x := range m {
+		if x.Type == "bind" && x.Source == x.Destination && inside(path, x.Destination) {
+			return true
+		}
+	}
+	return false
+}
+
+// inside says whether path is dir or below it; both are clean.
+func inside(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func isDir(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.IsDir()
+}
+
+func isHome(p string) bool {
+	h, err := os.UserHomeDir()
+	return err == nil && inside(p, filepath.Clean(h))
+}
+
+// vacant says whether nothing of the image is hidden by a mount at p.
+func vacant(p string) bool {
+	f, err := os.Open(p)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	n, _ := f.Readdirnames(1)
+	return len(n) == 0
+}
+
+// workingDir decides where the program starts: the caller's directory when it
+// is visible inside, else the image's, else the root; dir is relative to that.
+func workingDir(m []specs.Mount, cwd, image, dir string) string {
+	base := "/"
+	switch {
+	case under(m, cwd):
+		base = cwd
+	case image != "":
+		base = filepath.Join("/", image)
+	}
+	if filepath.IsAbs(dir) {
+		return filepath.Clean(dir)
+	}
+	return filepath.Join(base, dir)
+}
+
+// hostOnly are variables of the caller that name files of the host and break
+// programs of the image. An env file can still set them.
+var hostOnly = []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"}
+
+// environment is the caller's, with the image's on top, HOME and TMPDIR such
+// that they exist inside, and HPCC_RUNNING as the mark.
+func environment(host []string, c ocispec.ImageConfig, root, home string, m []specs.Mount) []string {
+	var env []string
+	set := func(kv string) {
+		name, _, _ := strings.Cut(kv, "=")
+		for i, e := range env {
+			if strings.HasPrefix(e, name+"=") {
+				env[i] = kv
+				return
+			}
+		}
+		env = append(env, kv)
+	}
+	for _, kv := range host {
+		name, v, _ := strings.Cut(kv, "=")
+		if name == "PATH" || name == "HOME" || name == "HPCC_RUNNING" || contains(hostOnly, name) {
+			continue
+		}
+		if name == "TMPDIR" && !under(m, filepath.Clean(v)) {
+			continue
+		}
+		env = append(env, kv)
+	}
+	set("PATH=" + standardPath)
+	if home == "" {
+		home = imageHome(root, c.User)
+	}
+	set("HOME=" + home)
+	for _, kv := range c.Env {
+		if name, _, ok := strings.Cut(kv, "="); ok && name != "" {
+			set(kv)
+		}
+	}
+	set("HPCC_RUNNING=1")
+	return env
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return true
+		}
+	}
+	return false
+}
+
+// visibleIDs returns the ids a process of the spec sees itself under.
+func visibleIDs(s *specs.Spec) (uid, gid int) {
+	if s.Linux == nil || len(s.Linux.UIDMappings) == 0 || len(s.Linux.GIDMappings) == 0 {
+		return unix.Getuid(), unix.Getgid()
+	}
+	return int(s.Linux.UIDMappings[0].ContainerID), int(s.Linux.GIDMappings[0].ContainerID)
+}
