@@ -1,0 +1,236 @@
+// Package envfile reads the files of "--set-env": lines of NAME=VALUE.
+//
+// The rules are those of Charliecloud's ch-run, so that files written for it
+// mean the same here. A line is split at its first "=". Everything before is
+// the name and everything after the value, byte for byte: blanks, "#", double
+// quotes and backslashes are kept. One pair of single quotes around a whole
+// value is taken off. Then the value is split at colons, and an item "$NAME"
+// becomes that variable's value; when it is unset or empty, the item vanishes
+// with one colon, so that "/opt/bin:$PATH" never ends in a colon.
+//
+// Three things are read here that ch-run refuses or loses: a line that begins
+// with "#" is a comment; CR LF ends a line; and "${NAME}" or "$NAME/rest" at the
+// head of an item expand instead of vanishing.
+package envfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// MaxSize is the largest file that is read, in bytes.
+const MaxSize = 16 << 20
+
+// A Change is one step from one environment to the next: a variable to set, or
+// a pattern of names to remove.
+type Change struct {
+	name, value string
+	unset       bool // name is a pattern
+}
+
+// Options say how a file is written. The zero value is lines.
+type Options struct {
+	NUL bool // records end with a NUL byte and may hold newlines ("--set-env0")
+}
+
+// Read reads the assignments of r. Errors name file and line, or record, counted
+// from 1 over all of them.
+func Read(r io.Reader, file string, o Options) ([]Change, error) {
+	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	if len(data) > MaxSize {
+		return nil, fmt.Errorf("reading %s: larger than %d bytes", file, MaxSize)
+	}
+	end := byte('\n')
+	if o.NUL {
+		end = 0
+	}
+	var out []Change
+	for n := 1; len(data) > 0; n++ {
+		record := data
+		if i := bytes.IndexByte(data, end); i >= 0 {
+			record, data = data[:i], data[i+1:]
+		} else {
+			data = nil
+		}
+		line := string(record)
+		if o.NUL {
+			line = strings.TrimSuffix(line, "\n")
+		} else {
+			line = strings.TrimSuffix(line, "\r")
+			if strings.HasPrefix(line, "#") {
+				continue
+			}
+		}
+		if line == "" {
+			continue
+		}
+		c, err := parse(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, n, err)
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+// Literal reads one assignment of the command line, "--set-env=NAME=VALUE".
+func Literal(arg string) (Change, error) { return parse(arg) }
+
+// Unset removes the variables whose names match glob: "*", "?", "[a-z]" and the
+// extended patterns "@(a|b)", "?(a)", "*(a)", "+(a)", "!(a)" of fnmatch(3).
+func Unset(glob string) (Change, error) {
+	if glob == "" {
+		return Change{}, errors.New("the pattern is empty")
+	}
+	if len(glob) > maxPattern {
+		return Change{}, fmt.Errorf("the pattern is longer than %d bytes", maxPattern)
+	}
+	return Change{name: glob, unset: true}, nil
+}
+
+// parse splits NAME=VALUE.
+func parse(line string) (Change, error) {
+	name, value, ok := strings.Cut(line, "=")
+	if !ok {
+		return Change{}, fmt.Errorf("%q has no \"=\"; write NAME=VALUE, or begin a comment with #", shorten(line))
+	}
+	if name == "" {
+		return Change{}, fmt.Errorf("%q has no name before its \"=\"", shorten(line))
+	}
+	if strings.ContainsRune(name, 0) || strings.ContainsRune(value, 0) {
+		return Change{}, fmt.Errorf("variable %q holds a NUL byte, which no environment can", shorten(name))
+	}
+	if len(value) >= 2 && value[0] == '\'' && value[len(value)-1] == '\'' {
+		value = value[1 : len(value)-1]
+	}
+	return Change{name: name, value: value}, nil
+}
+
+func shorten(s string) string {
+	if len(s) > 60 {
+		return s[:60] + "…"
+	}
+	return s
+}
+
+// Apply makes the changes in order and returns the new environment; env is not
+// changed. Values are expanded with the environment as it is at that point,
+// unless expand is false.
+func Apply(env []string, changes []Change, expand bool) []string {
+	out := append([]string(nil), env...)
+	for _, c := range changes {
+		if c.unset {
+			kept := out[:0]
+			for _, kv := range out {
+				name, _, _ := strings.Cut(kv, "=")
+				if !match(c.name, name) {
+					kept = append(kept, kv)
+				}
+			}
+			out = kept
+			continue
+		}
+		value := c.value
+		if expand {
+			value = expandItems(value, out)
+		}
+		out = set(out, c.name, value)
+	}
+	return out
+}
+
+// set replaces a variable where it stands, or adds it.
+func set(env []string, name, value string) []string {
+	for i, kv := range env {
+		if strings.HasPrefix(kv, name+"=") {
+			env[i] = name + "=" + value
+			return env
+		}
+	}
+	return append(env, name+"="+value)
+}
+
+func lookup(env []string, name string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// expandItems replaces the items of a colon-separated list that begin with "$".
+// Results are not expanded again.
+func expandItems(value string, env []string) string {
+	if !strings.Contains(value, "$") {
+		return value
+	}
+	var out strings.Builder
+	first := true // nothing stands before the next item's colon
+	items := strings.Split(value, ":")
+	for i, item := range items {
+		text := item
+		if len(item) > 1 && item[0] == '$' {
+			if text = expandItem(item, env); text == "" {
+				// The item goes with the colon before it; the first one, with the colon after it.
+				continue
+			}
+		}
+		if !first || i > 0 && keepsColon(items[:i], env) {
+			out.WriteByte(':')
+		}
+		out.WriteString(text)
+		first = false
+	}
+	return out.String()
+}
+
+// keepsColon says whether one of the items before has a place in the list.
+func keepsColon(before []string, env []string) bool {
+	for _, item := range before {
+		if len(item) < 2 || item[0] != '$' || expandItem(item, env) != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// expandItem expands "$NAME", "${NAME}rest" and "$NAME/rest".
+func expandItem(item string, env []string) string {
+	whole := item[1:]
+	if v := lookup(env, whole); v != "" {
+		return v
+	}
+	if rest, ok := strings.CutPrefix(whole, "{"); ok {
+		if name, tail, ok := strings.Cut(rest, "}"); ok && isName(name) {
+			if v := lookup(env, name); v != "" {
+				return v + tail
+			}
+		}
+		return ""
+	}
+	if i := strings.IndexByte(whole, '/'); i > 0 && isName(whole[:i]) {
+		if v := lookup(env, whole[:i]); v != "" {
+			return v + whole[i:]
+		}
+	}
+	return ""
+}
+
+// isName says whether s can be a shell's variable.
+func isName(s string) bool {
+	for i, r := range s {
+		switch {
+		case r == '_', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', i > 0 && r >= '0' && r <= '9':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}

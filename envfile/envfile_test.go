@@ -1,0 +1,140 @@
+package envfile
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestExpansion(t *testing.T) {
+	env := []string{"SET=foo", "EMPTY="}
+	for _, c := range []struct{ line, want string }{
+		{"A=b=c", "b=c"}, {`A="b"`, `"b"`}, {"A=b # c", "b # c"}, {"A= b", " b"}, {"A='b c'", "b c"},
+		{"A=''", ""}, {"A=''''", "''"}, {"A='a'b'c'", "a'b'c"}, {"A='abc", "'abc"},
+		{"A=$SET", "foo"}, {"A=$SET:b", "foo:b"}, {"A=b$SET", "b$SET"}, {"A=bar:$", "bar:$"}, {"A=::$SET", "::foo"},
+		{"A=$UNSET", ""}, {"A=$EMPTY", ""}, {"A=x:$UNSET", "x"}, {"A=x:$UNSET:", "x:"}, {"A=:$UNSET:x", ":x"},
+		{"A=x:$UNSET:y", "x:y"}, {"A=:$UNSET", ""}, {"A=::$UNSET", ":"}, {"A=$UNSET::", ":"}, {"A=$UNSET:x", "x"},
+		{"A=$BAR baz:qux", "qux"}, {"A='$SET'", "foo"}, {`A=\$SET`, `\$SET`}, {"A=$$SET", ""},
+		{"A=${SET}", "foo"}, {"A=${SET}/lib:x", "foo/lib:x"}, {"A=$SET/lib", "foo/lib"}, {"A=${UNSET}/lib:x", "x"},
+		{"A=$UNSET/lib:x", "x"}, {"A=::", "::"},
+	} {
+		cs, err := Read(strings.NewReader(c.line), "f", Options{})
+		if err != nil {
+			t.Errorf("Read(%q): %v", c.line, err)
+			continue
+		}
+		got := Apply(env, cs, true)
+		if g := lookup(got, "A"); g != c.want {
+			t.Errorf("%q gives %q; want %q", c.line, g, c.want)
+		}
+	}
+}
+
+func TestNamesAreVerbatim(t *testing.T) {
+	cs, err := Read(strings.NewReader(" A=1\nexport B=2\nC\t=3\n"), "f", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := Apply(nil, cs, true)
+	want := []string{" A=1", "export B=2", "C\t=3"}
+	if strings.Join(got, "|") != strings.Join(want, "|") {
+		t.Errorf("got %q; want %q", got, want)
+	}
+}
+
+func TestOrderAndComments(t *testing.T) {
+	cs, err := Read(strings.NewReader("# comment\r\na=1\r\nb=$a:2\r\n\r\na=3\n"), "f", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(Apply([]string{"x=0"}, cs, true), "|"); got != "x=0|a=3|b=1:2" {
+		t.Errorf("got %q", got)
+	}
+	if got := lookup(Apply(nil, cs, false), "b"); got != "$a:2" {
+		t.Errorf("without expansion b = %q; want %q", got, "$a:2")
+	}
+}
+
+func TestNULRecords(t *testing.T) {
+	cs, err := Read(strings.NewReader("A=1\n2\x00B='x'\n\x00"), "f", Options{NUL: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(Apply(nil, cs, true), "|"); got != "A=1\n2|B=x" {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestErrorsNameTheLine(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"A=1\nFOO bar\n", `f:2: "FOO bar" has no "="`},
+		{"=bar", `f:1: "=bar" has no name`},
+		{"A=1\n  \n", `f:2: "  " has no "="`},
+		{"A=b\x00c\n", `f:1: variable "A" holds a NUL byte`},
+	} {
+		_, err := Read(strings.NewReader(c.text), "f", Options{})
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("Read(%q) = %v; want %q", c.text, err, c.want)
+		}
+	}
+}
+
+func TestUnset(t *testing.T) {
+	env := []string{"A_1=x", "A_2=x", "A_30=x", "B=x"}
+	for _, c := range []struct{ glob, want string }{
+		{"*", ""}, {"A_*", "B"}, {"A_@(1|2)", "A_30,B"}, {"!(A_*)", "A_1,A_2,A_30"}, {"A_?", "A_30,B"},
+		{"A_[1-2]", "A_30,B"}, {"A_[!1]", "A_1,A_30,B"}, {"A_+([0-9])", "B"}, {"nothing", "A_1,A_2,A_30,B"},
+		{"A_?(30)", "A_1,A_2,B"}, {"*(A_|[0-9])", "B"}, {"[", "A_1,A_2,A_30,B"}, {"(", "A_1,A_2,A_30,B"},
+	} {
+		u, err := Unset(c.glob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, kv := range Apply(env, []Change{u}, true) {
+			n, _, _ := strings.Cut(kv, "=")
+			names = append(names, n)
+		}
+		if got := strings.Join(names, ","); got != c.want {
+			t.Errorf("--unset-env=%q leaves %q; want %q", c.glob, got, c.want)
+		}
+	}
+	if _, err := Unset(""); err == nil {
+		t.Error("an empty pattern is accepted")
+	}
+}
+
+// No pattern may take exponential time.
+func TestUnsetIsPolynomial(t *testing.T) {
+	match("*(*(*(*(a))))b", strings.Repeat("a", 60))
+	match(strings.Repeat("*a", 20)+"b", strings.Repeat("a", 200))
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add("A=1\n#c\nB=$A:x\r\n", false)
+	f.Add("A='x'\x00B=2", true)
+	f.Fuzz(func(t *testing.T, text string, nul bool) {
+		cs, err := Read(strings.NewReader(text), "f", Options{NUL: nul})
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "f:") {
+				t.Errorf("error %q does not name the line", err)
+			}
+			return
+		}
+		for _, kv := range Apply([]string{"A=1"}, cs, true) {
+			if strings.IndexByte(kv, '=') < 1 || strings.ContainsRune(kv, 0) {
+				t.Errorf("%q is no variable", kv)
+			}
+		}
+	})
+}
+
+func FuzzMatch(f *testing.F) {
+	f.Add("!(A_*)", "B")
+	f.Add("*(a|b)c", "abac")
+	f.Fuzz(func(t *testing.T, pattern, name string) {
+		if len(pattern) > 40 || len(name) > 40 {
+			t.Skip()
+		}
+		match(pattern, name)
+	})
+}
