@@ -1,0 +1,573 @@
+package store
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Annotations that carry a name in an OCI layout: image-spec's "annotations",
+// and containerd's, which holds the whole reference.
+const (
+	refAnnotation        = "org.opencontainers.image.ref.name"
+	containerdAnnotation = "io.containerd.image.name"
+)
+
+// A layout is an OCI image layout (image-spec, "image-layout"), a directory or
+// the tar of one: a way to read a file of it by its slash-separated name.
+type layout func(name string) (io.ReadCloser, error)
+
+// Load keeps the images of a file: an OCI layout as a directory or tar, a docker
+// archive, or a tar of a root file system; tars may be packed with gzip or
+// zstd. It returns their names: name, if it is given and there is one image, else
+// what the file says, else the file's own.
+func (s *Store) Load(ctx context.Context, file, as string) ([]string, error) {
+	fi, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("loading: %w", err)
+	}
+	var names []string
+	if fi.IsDir() {
+		names, err = s.loadDir(ctx, file, as)
+	} else {
+		names, err = s.loadFile(ctx, file, as)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("loading %s: %w", file, err)
+	}
+	return names, nil
+}
+
+func (s *Store) loadDir(ctx context.Context, dir, as string) ([]string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if _, err := root.Stat("oci-layout"); err != nil {
+		return nil, errors.New("the directory is no OCI layout (it has no file oci-layout); to run a directory tree, hpcc run DIR")
+	}
+	return s.loadLayout(ctx, func(n string) (io.ReadCloser, error) { return root.Open(n) }, defaultName(dir, as), as)
+}
+
+// defaultName is the name of an image that has none: the file's, without the
+// endings of archives.
+func defaultName(file, as string) string {
+	if as != "" {
+		return as
+	}
+	base := filepath.Base(filepath.Clean(file))
+	for _, e := range []string{".gz", ".zst", ".tgz", ".tar", ".docker", ".oci"} {
+		base = strings.TrimSuffix(base, e)
+	}
+	return strings.ToLower(base)
+}
+
+// loadFile finds out what kind of tar a file is, from its first entries.
+func (s *Store) loadFile(ctx context.Context, file, as string) ([]string, error) {
+	r, err := uncompressed(file)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	tr := tar.NewReader(r)
+	for n := 0; n < 4096; n++ {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("it is no tar archive: %w", err)
+		}
+		switch path.Clean(h.Name) {
+		case "oci-layout":
+			return s.loadLayoutTar(ctx, file, as)
+		case "manifest.json":
+			return s.loadDocker(ctx, file, as)
+		}
+		if h.Typeflag == tar.TypeReg && !strings.HasPrefix(path.Clean(h.Name), "blobs/") && !strings.HasSuffix(h.Name, ".json") && !strings.Contains(h.Name, "layer.tar") {
+			break // a root file system; no need to read it all
+		}
+	}
+	return s.loadRoot(ctx, file, as)
+}
+
+// loadLayoutTar extracts the files of a layout that matter, and only those,
+// to a private directory.
+func (s *Store) loadLayoutTar(ctx context.Context, file, as string) ([]string, error) {
+	tmp, err := s.TempDir()
+	if err != nil {
+		return nil, err
+	}
+	defer RemoveAll(tmp)
+	r, err := uncompressed(file)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	if err := os.MkdirAll(filepath.Join(tmp, "blobs/sha256"), 0o700); err != nil {
+		return nil, s.diskError(err)
+	}
+	for tr := tar.NewReader(readerWith(ctx, r)); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		n := path.Clean(h.Name)
+		hexname, isBlob := strings.CutPrefix(n, "blobs/sha256/")
+		if isBlob && checkHash(v1.Hash{Algorithm: "sha256", Hex: hexname}) != nil || !isBlob && n != "index.json" && n != "oci-layout" || h.Typeflag != tar.TypeReg {
+			continue
+		}
+		f, err := os.OpenFile(filepath.Join(tmp, n), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return nil, s.diskError(err)
+		}
+		_, err = io.Copy(f, tr)
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		if err != nil {
+			return nil, s.diskError(err)
+		}
+	}
+	return s.loadLayout(ctx, func(n string) (io.ReadCloser, error) { return os.Open(filepath.Join(tmp, n)) }, defaultName(file, as), as)
+}
+
+// read reads a small file of a layout.
+func (l layout) read(n string) ([]byte, error) {
+	r, err := l(n)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
+	if err == nil && len(b) > maxManifest {
+		err = fmt.Errorf("%s is larger than %d bytes", n, maxManifest)
+	}
+	return b, err
+}
+
+func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
+
+// loadLayout keeps the images of a layout.
+func (s *Store) loadLayout(ctx context.Context, l layout, fallback, as string) ([]string, error) {
+	b, err := l.read("index.json")
+	if err != nil {
+		return nil, fmt.Errorf("reading index.json: %w", err)
+	}
+	idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("reading index.json: %w", err)
+	}
+	if len(idx.Manifests) == 0 {
+		return nil, errors.New("index.json lists no image")
+	}
+	if as != "" && len(idx.Manifests) > 1 {
+		return nil, fmt.Errorf("it holds %d images: one name is not enough; load them by their own names", len(idx.Manifests))
+	}
+	var names []string
+	for _, d := range idx.Manifests {
+		n := layoutName(d, fallback, as)
+		key, err := Canonical(n)
+		if err != nil {
+			return nil, fmt.Errorf("%w; give a NAME", err)
+		}
+		platform, err := s.takeBlobs(ctx, l, d, 0)
+		if err != nil {
+			return nil, err
+		}
+		if d.Platform == nil {
+			d.Platform = platform
+		}
+		d.Annotations, d.URLs, d.Data = nil, nil, nil
+		if err := s.putRef(key, &d); err != nil {
+			return nil, err
+		}
+		names = append(names, key)
+	}
+	return names, nil
+}
+
+// layoutName is the name that a layout gives an image. A ref.name may be a
+// whole reference or only a tag.
+func layoutName(d v1.Descriptor, fallback, as string) string {
+	if as != "" {
+		return as
+	}
+	if n := d.Annotations[containerdAnnotation]; n != "" {
+		return n
+	}
+	switch n := d.Annotations[refAnnotation]; {
+	case n == "":
+		return fallback
+	case strings.ContainsAny(n, "/:"):
+		return n
+	default:
+		return fallback + ":" + n
+	}
+}
+
+// takeBlobs copies a manifest or index and all that it names, verified.
+func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth int) (*v1.Platform, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
+	}
+	if err := checkHash(d.Digest); err != nil {
+		return nil, err
+	}
+	if d.Size > maxManifest {
+		return nil, fmt.Errorf("manifest %s: larger than %d bytes", d.Digest, maxManifest)
+	}
+	if err := s.takeBlob(ctx, l, d); err != nil {
+		return nil, err
+	}
+	b, err := s.readBlob(d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	if d.MediaType.IsIndex() {
+		idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
+		if err != nil {
+			return nil, fmt.Errorf("reading index %s: %w", d.Digest, err)
+		}
+		for _, m := range idx.Manifests {
+			if _, err := s.takeBlobs(ctx, l, m, depth+1); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
+	}
+	if !d.MediaType.IsImage() {
+		return nil, fmt.Errorf("%s is of type %q, which is no image", d.Digest, d.MediaType)
+	}
+	m, err := v1.ParseManifest(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("reading manifest %s: %w", d.Digest, err)
+	}
+	for _, x := range append([]v1.Descriptor{m.Config}, m.Layers...) {
+		if err := s.takeBlob(ctx, l, x); err != nil {
+			return nil, err
+		}
+	}
+	if b, err = s.readBlob(m.Config.Digest); err != nil {
+		return nil, err
+	}
+	cfg, err := v1.ParseConfigFile(bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("reading configuration %s: %w", m.Config.Digest, err)
+	}
+	return cfg.Platform(), nil
+}
+
+func (s *Store) takeBlob(ctx context.Context, l layout, d v1.Descriptor) error {
+	if err := checkHash(d.Digest); err != nil {
+		return err
+	}
+	r, err := l(blobName(d.Digest))
+	if err != nil {
+		return fmt.Errorf("opening blob %s: %w", d.Digest, err)
+	}
+	defer r.Close()
+	return s.writeBlob(ctx, r, d.Digest, d.Size)
+}
+
+// loadDocker keeps the images of a docker archive.
+func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, error) {
+	open := func() (io.ReadCloser, error) { return uncompressed(file) }
+	m, err := tarball.LoadManifest(open)
+	if err != nil {
+		return nil, fmt.Errorf("reading manifest.json: %w", err)
+	}
+	if as != "" && len(m) > 1 {
+		return nil, fmt.Errorf("it holds %d images: one name is not enough; load them by their own names", len(m))
+	}
+	var names []string
+	for _, d := range m {
+		var tag *name.Tag
+		if len(d.RepoTags) > 0 {
+			t, err := name.NewTag(d.RepoTags[0])
+			if err != nil {
+				return nil, err
+			}
+			tag = &t
+		} else if len(m) > 1 {
+			return nil, errors.New("it holds several images and one of them has no name")
+		}
+		img, err := tarball.Image(open, tag)
+		if err != nil {
+			return nil, err
+		}
+		all := d.RepoTags
+		if as != "" || len(all) == 0 {
+			all = []string{defaultName(file, as)}
+		}
+		for _, n := range all {
+			if _, err := s.Put(ctx, n, img); err != nil {
+				return nil, err
+			}
+			key, _ := Canonical(n)
+			names = append(names, key)
+		}
+	}
+	return names, nil
+}
+
+// loadRoot makes an image of one layer from the tar of a root file system.
+func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error) {
+	n := defaultName(file, as)
+	key, err := Canonical(n)
+	if err != nil {
+		return nil, fmt.Errorf("%w; give a NAME", err)
+	}
+	r, err := uncompressed(file)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	info, err := s.PutLayer(ctx, r, types.OCILayer)
+	if err != nil {
+		return nil, err
+	}
+	l, err := s.Layer(info)
+	if err != nil {
+		return nil, err
+	}
+	arch, err := rootArchitecture(l)
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON),
+		mutate.Addendum{Layer: l, History: v1.History{CreatedBy: "hpcc load", Comment: "a root file system"}})
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.DeepCopy()
+	cfg.OS, cfg.Architecture = "linux", arch
+	cfg.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
+	if img, err = mutate.ConfigFile(img, cfg); err != nil {
+		return nil, err
+	}
+	_, err = s.Put(ctx, key, img)
+	return []string{key}, err
+}
+
+// Save writes an image to a file: an OCI layout, as a directory when file is one
+// or ends in a slash, else as a tar; a docker archive when it ends in .docker.tar.
+func (s *Store) Save(ctx context.Context, n, file string) error {
+	d, err := s.ref(n)
+	if err != nil {
+		return err
+	}
+	key, err := Canonical(n)
+	if err != nil {
+		key = n
+	}
+	fi, serr := os.Stat(file)
+	asDir := strings.HasSuffix(file, "/") || serr == nil && fi.IsDir()
+	switch {
+	case strings.HasSuffix(file, ".docker.tar"):
+		err = s.saveDocker(key, d, file)
+	case asDir:
+		err = s.saveDir(ctx, key, d, file)
+	default:
+		err = s.saveTar(ctx, key, d, file)
+	}
+	if err != nil {
+		return fmt.Errorf("saving %s to %s: %w", n, file, err)
+	}
+	return nil
+}
+
+func (s *Store) saveDocker(key string, d v1.Descriptor, file string) error {
+	d, err := s.choose(key, d, nil, 0)
+	if err != nil {
+		return err
+	}
+	img, err := s.open(key, d)
+	if err != nil {
+		return err
+	}
+	tag, err := name.NewTag(key)
+	if err != nil {
+		return err
+	}
+	return atomically(file, func(w io.Writer) error { return tarball.Write(tag, img, w) })
+}
+
+// indexJSON is the layout's entry point, with the image's name.
+func indexJSON(key string, d v1.Descriptor) ([]byte, error) {
+	ref, tag := key, "latest"
+	if r, err := name.NewTag(key); err == nil {
+		ref, tag = r.Name(), r.TagStr()
+	}
+	d.Annotations = map[string]string{refAnnotation: tag, containerdAnnotation: ref}
+	return json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{d}})
+}
+
+var ociLayout = []byte(`{"imageLayoutVersion":"1.0.0"}`)
+
+// closure lists the blobs that a manifest or index names, itself first.
+func (s *Store) closure(d v1.Descriptor, depth int) ([]v1.Descriptor, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
+	}
+	b, err := s.readBlob(d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	out := []v1.Descriptor{d}
+	if d.MediaType.IsIndex() {
+		idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range idx.Manifests {
+			sub, err := s.closure(m, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, sub...)
+		}
+		return out, nil
+	}
+	m, err := v1.ParseManifest(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	return append(append(out, m.Config), m.Layers...), nil
+}
+
+// saveDir writes a layout directory; index.json, which makes it one, comes last.
+func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir string) error {
+	blobs, err := s.closure(d, 0)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "blobs/sha256"), 0o755); err != nil {
+		return err
+	}
+	for _, b := range blobs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := atomically(filepath.Join(dir, blobName(b.Digest)), func(w io.Writer) error { return s.copyBlob(w, b.Digest) })
+		if err != nil {
+			return err
+		}
+	}
+	idx, err := indexJSON(key, d)
+	if err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{"oci-layout", ociLayout}, {"index.json", idx}} {
+		if err := atomically(filepath.Join(dir, f.name), func(w io.Writer) error { _, err := w.Write(f.data); return err }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) copyBlob(w io.Writer, h v1.Hash) error {
+	f, err := os.Open(s.blob(h))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// saveTar writes a layout as a tar, the same bytes every time.
+func (s *Store) saveTar(ctx context.Context, key string, d v1.Descriptor, file string) error {
+	blobs, err := s.closure(d, 0)
+	if err != nil {
+		return err
+	}
+	idx, err := indexJSON(key, d)
+	if err != nil {
+		return err
+	}
+	return atomically(file, func(w io.Writer) error {
+		tw := tar.NewWriter(w)
+		head := func(n string, size int64) error {
+			return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: n, Size: size, Mode: 0o644, ModTime: time.Unix(0, 0)})
+		}
+		for _, f := range []struct {
+			name string
+			data []byte
+		}{{"oci-layout", ociLayout}, {"index.json", idx}} {
+			if err := head(f.name, int64(len(f.data))); err != nil {
+				return err
+			}
+			if _, err := tw.Write(f.data); err != nil {
+				return err
+			}
+		}
+		seen := map[v1.Hash]bool{}
+		for _, b := range blobs {
+			if seen[b.Digest] || ctx.Err() != nil {
+				continue
+			}
+			seen[b.Digest] = true
+			if err := head(blobName(b.Digest), b.Size); err != nil {
+				return err
+			}
+			if err := s.copyBlob(tw, b.Digest); err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return tw.Close()
+	})
+}
+
+// atomically writes a file of the user's beside its final name, then renames it.
+func atomically(file string, write func(io.Writer) error) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".hpcc-")
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		os.Remove(f.Name())
+	}
+	return err
+}

@@ -1,0 +1,320 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+	"github.com/klauspost/pgzip"
+)
+
+// maxManifest bounds manifests, indexes and configurations, in bytes
+// (distribution's own limit for manifests is 4 MiB; configurations with long
+// histories are larger).
+const maxManifest = 16 << 20
+
+func (s *Store) blob(h v1.Hash) string { return s.path("blobs", "sha256", h.Hex) }
+
+// checkHash refuses digests that could not be file names here.
+func checkHash(h v1.Hash) error {
+	if h.Algorithm != "sha256" || len(h.Hex) != 64 {
+		return fmt.Errorf("digest %q is not sha256", h)
+	}
+	if _, err := hex.DecodeString(h.Hex); err != nil {
+		return fmt.Errorf("digest %q is not sha256", h)
+	}
+	return nil
+}
+
+// writeBlob keeps what r gives under its digest. want and size (-1: not known)
+// are checked before the blob gets its name.
+func (s *Store) writeBlob(ctx context.Context, r io.Reader, want v1.Hash, size int64) error {
+	if err := checkHash(want); err != nil {
+		return err
+	}
+	if fi, err := os.Stat(s.blob(want)); err == nil && (size < 0 || fi.Size() == size) {
+		touch(s.blob(want))
+		return nil
+	}
+	f, err := s.tempFile()
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	if size >= 0 {
+		r = io.LimitReader(r, size+1)
+	}
+	n, err := io.Copy(io.MultiWriter(f, h), readerWith(ctx, r))
+	if err == nil && size >= 0 && n != size {
+		err = fmt.Errorf("it has %d bytes where %d were announced", n, size)
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); err == nil && got != want.Hex {
+		err = fmt.Errorf("its digest is sha256:%s", got)
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(f.Name())
+		return fmt.Errorf("storing blob %s: %w", want, s.diskError(err))
+	}
+	return s.finish(f, nil, s.blob(want))
+}
+
+// readerWith ends reading when the context does.
+func readerWith(ctx context.Context, r io.Reader) io.Reader { return &ctxReader{ctx, r} }
+
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *ctxReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
+
+// readBlob reads a small blob and checks it against its digest.
+func (s *Store) readBlob(h v1.Hash) ([]byte, error) {
+	if err := checkHash(h); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(s.blob(h))
+	if err != nil {
+		return nil, fmt.Errorf("reading blob %s: %w", h, err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading blob %s: %w", h, err)
+	}
+	if len(b) > maxManifest {
+		return nil, fmt.Errorf("reading blob %s: larger than %d bytes", h, maxManifest)
+	}
+	if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != h.Hex {
+		return nil, fmt.Errorf("reading blob %s: its content was changed; remove the file and fetch the image again", h)
+	}
+	return b, nil
+}
+
+// touch notes that something was used, at most once an hour. On a store that
+// cannot be written it does nothing.
+func touch(p string) {
+	if fi, err := os.Stat(p); err == nil && time.Since(fi.ModTime()) > time.Hour {
+		now := time.Now()
+		_ = os.Chtimes(p, now, now)
+	}
+}
+
+// LayerInfo names a layer that the store keeps.
+type LayerInfo struct {
+	Digest    v1.Hash         `json:"digest"` // of the blob
+	DiffID    v1.Hash         `json:"diffID"` // of the tar within
+	Size      int64           `json:"size"`   // of the blob, in bytes
+	MediaType types.MediaType `json:"mediaType"`
+}
+
+// Layer returns a kept layer; [NotFoundError] when its blob is gone.
+func (s *Store) Layer(d LayerInfo) (v1.Layer, error) {
+	if err := checkHash(d.Digest); err != nil {
+		return nil, err
+	}
+	fi, err := os.Stat(s.blob(d.Digest))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && fi.Size() != d.Size {
+		return nil, &NotFoundError{d.Digest.String()}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding layer %s: %w", d.Digest, err)
+	}
+	touch(s.blob(d.Digest))
+	return &layer{s.blob(d.Digest), d}, nil
+}
+
+// A layer is a v1.Layer whose blob is a file of the store.
+type layer struct {
+	path string
+	info LayerInfo
+}
+
+func (l *layer) Digest() (v1.Hash, error)             { return l.info.Digest, nil }
+func (l *layer) DiffID() (v1.Hash, error)             { return l.info.DiffID, nil }
+func (l *layer) Size() (int64, error)                 { return l.info.Size, nil }
+func (l *layer) MediaType() (types.MediaType, error)  { return l.info.MediaType, nil }
+func (l *layer) Compressed() (io.ReadCloser, error)   { return os.Open(l.path) }
+func (l *layer) Uncompressed() (io.ReadCloser, error) { return uncompressed(l.path) }
+
+// uncompressed opens a layer's tar whatever it is packed with.
+func uncompressed(path string) (io.ReadCloser, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	head := make([]byte, 4)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		f.Close()
+		return nil, err
+	}
+	switch head = head[:n]; {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		return readCloser{z, f}, nil
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(f, zstd.WithDecoderMaxMemory(1<<30))
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		return readCloser{z, closers{z.Close, f.Close}}, nil
+	}
+	return f, nil
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
+}
+
+// closers closes a decoder, which has nothing to say, then its file.
+type closers struct {
+	first func()
+	last  func() error
+}
+
+func (c closers) Close() error { c.first(); return c.last() }
+
+// gzipBlock is the size of the blocks that are compressed in parallel. The
+// output depends on it and not on the number of cores.
+const gzipBlock = 1 << 20
+
+// PutLayer keeps a layer. r is its uncompressed tar; mt says how to pack it.
+// The same input gives the same blob on every machine.
+func (s *Store) PutLayer(ctx context.Context, r io.Reader, mt types.MediaType) (LayerInfo, error) {
+	f, err := s.tempFile()
+	if err != nil {
+		return LayerInfo{}, err
+	}
+	outer, inner := sha256.New(), sha256.New()
+	count := &counter{w: io.MultiWriter(f, outer)}
+	z, err := packer(count, mt)
+	if err == nil {
+		_, err = io.Copy(io.MultiWriter(z, inner), readerWith(ctx, r))
+		if cerr := z.Close(); err == nil {
+			err = cerr
+		}
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(f.Name())
+		return LayerInfo{}, s.diskError(err)
+	}
+	info := LayerInfo{Digest: hashOf(outer), DiffID: hashOf(inner), Size: count.n, MediaType: mt}
+	return info, s.finish(f, nil, s.blob(info.Digest))
+}
+
+func hashOf(h hash.Hash) v1.Hash {
+	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(h.Sum(nil))}
+}
+
+// packer compresses for a media type.
+func packer(w io.Writer, mt types.MediaType) (io.WriteCloser, error) {
+	switch mt {
+	case types.OCILayer, types.DockerLayer:
+		z, err := pgzip.NewWriterLevel(w, 6)
+		if err == nil {
+			err = z.SetConcurrency(gzipBlock, 4)
+		}
+		return z, err
+	case types.OCILayerZStd:
+		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+	case types.OCIUncompressedLayer, types.DockerUncompressedLayer:
+		return nopCloser{w}, nil
+	}
+	return nil, fmt.Errorf("a layer of type %q cannot be written", mt)
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// diffIDs pairs the layers of a manifest with the configuration's diff ids.
+func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
+	if len(m.Layers) != len(cfg.RootFS.DiffIDs) {
+		return nil, fmt.Errorf("its manifest lists %d layers, its configuration %d", len(m.Layers), len(cfg.RootFS.DiffIDs))
+	}
+	var out []v1.Layer
+	for i, d := range m.Layers {
+		l, err := s.Layer(LayerInfo{d.Digest, cfg.RootFS.DiffIDs[i], d.Size, d.MediaType})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// image is a v1.Image whose parts are files of the store.
+type image struct {
+	s        *Store
+	manifest []byte
+	mt       types.MediaType
+}
+
+func (i *image) RawManifest() ([]byte, error)        { return i.manifest, nil }
+func (i *image) MediaType() (types.MediaType, error) { return i.mt, nil }
+func (i *image) RawConfigFile() ([]byte, error) {
+	m, err := partial.Manifest(i)
+	if err != nil {
+		return nil, err
+	}
+	return i.s.readBlob(m.Config.Digest)
+}
+
+func (i *image) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
+	m, err := partial.Manifest(i)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := partial.ConfigFile(i)
+	if err != nil {
+		return nil, err
+	}
+	ls, err := i.s.layers(m, cfg)
+	if err != nil {
+		return nil, err
+	}
+	for n, d := range m.Layers {
+		if d.Digest == h {
+			return ls[n], nil
+		}
+	}
+	return nil, &NotFoundError{h.String()}
+}

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"archive/tar"
+	"debug/elf"
+	"errors"
+	"io"
+	goruntime "runtime"
+	"strings"
+
+	"bytes"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// machines are the architectures of ELF files in the words of images.
+var machines = map[elf.Machine]string{
+	elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_PPC64: "ppc64le",
+	elf.EM_S390: "s390x", elf.EM_RISCV: "riscv64", elf.EM_386: "386", elf.EM_ARM: "arm",
+}
+
+// rootArchitecture finds the architecture of a root file system from the first
+// program in it; without one it is this machine's.
+func rootArchitecture(l v1.Layer) (string, error) {
+	r, err := l.Uncompressed()
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return goruntime.GOARCH, nil
+		}
+		if err != nil {
+			return "", err
+		}
+		if h.Typeflag != tar.TypeReg || h.Size < 64 || !strings.Contains(h.Name, "bin/") && !strings.Contains(h.Name, "lib") {
+			continue
+		}
+		head := make([]byte, 64)
+		if _, err := io.ReadFull(tr, head); err != nil {
+			return "", err
+		}
+		if a, ok := elfArchitecture(head); ok {
+			return a, nil
+		}
+	}
+}
+
+// elfArchitecture reads e_machine of an ELF header (little-endian machines;
+// big-endian POWER is no ppc64le).
+func elfArchitecture(head []byte) (string, bool) {
+	if !bytes.HasPrefix(head, []byte(elf.ELFMAG)) || len(head) < 20 {
+		return "", false
+	}
+	m := elf.Machine(uint16(head[18]) | uint16(head[19])<<8)
+	if head[5] == byte(elf.ELFDATA2MSB) {
+		m = elf.Machine(uint16(head[19]) | uint16(head[18])<<8)
+		if m == elf.EM_PPC64 {
+			return "ppc64", true
+		}
+	}
+	a, ok := machines[m]
+	return a, ok
+}

@@ -1,0 +1,208 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+// defaultAge is how long what nothing names is kept after its last use.
+const defaultAge = 7 * 24 * time.Hour
+
+// GCOptions say what GC spares.
+type GCOptions struct {
+	Age    time.Duration // since the last use; 0 is a week, negative is none
+	DryRun bool
+}
+
+// A GCReport counts what was removed, or would be.
+type GCReport struct {
+	Blobs, Trees, Records, Temps int
+	Bytes                        int64 // of blobs
+}
+
+// GC removes what no name reaches and nobody used for long, and what killed
+// processes have left. Others may use the store meanwhile: a blob that is being
+// written has a fresh time, and one that is used again is touched.
+func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
+	if o.Age == 0 {
+		o.Age = defaultAge
+	}
+	g := &collector{s: s, o: o, before: time.Now().Add(-o.Age), live: map[string]bool{}}
+	if o.Age < 0 {
+		g.before = time.Now().Add(time.Second)
+	}
+	for _, step := range []func(context.Context) error{g.temps, g.mark, g.records, g.trees, g.blobs} {
+		if err := ctx.Err(); err != nil {
+			return g.rep, err
+		}
+		if err := step(ctx); err != nil {
+			return g.rep, fmt.Errorf("collecting garbage in %s: %w", s.dir, err)
+		}
+	}
+	return g.rep, nil
+}
+
+type collector struct {
+	s      *Store
+	o      GCOptions
+	before time.Time
+	live   map[string]bool // hex digests
+	rep    GCReport
+}
+
+// old says whether a file was not used since the limit.
+func (g *collector) old(fi fs.FileInfo) bool { return fi.ModTime().Before(g.before) }
+
+func (g *collector) remove(p string) error {
+	if g.o.DryRun {
+		return nil
+	}
+	return RemoveAll(p)
+}
+
+// temps removes work of processes that are gone: of this host at once, of
+// others after a day without a change.
+func (g *collector) temps(context.Context) error {
+	entries, err := os.ReadDir(g.s.path("tmp"))
+	if err != nil {
+		return err
+	}
+	host, _ := os.Hostname()
+	host = strings.ReplaceAll(host, ".", "_")
+	for _, e := range entries {
+		owner, pid, start, ok := parseTemp(e.Name())
+		fi, err := e.Info()
+		if err != nil {
+			continue
+		}
+		if ok && owner == host {
+			if started(pid) == start {
+				continue
+			}
+		} else if time.Since(fi.ModTime()) < 24*time.Hour {
+			continue
+		}
+		g.rep.Temps++
+		if err := g.remove(g.s.path("tmp", e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark notes every blob that a name reaches.
+func (g *collector) mark(context.Context) error {
+	refs, err := g.s.refs()
+	if err != nil {
+		return err
+	}
+	for n, d := range refs {
+		ds, err := g.s.closure(d, 0)
+		if err != nil {
+			// Not known what it needs: keep the manifest, and remove no blob at all.
+			return fmt.Errorf("image %q: %w; remove it with \"hpcc rm\" or fetch it again", n, err)
+		}
+		for _, x := range ds {
+			g.live[x.Digest.Hex] = true
+		}
+	}
+	return nil
+}
+
+var digestText = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
+// records removes old records of the cache; the others keep their blobs.
+func (g *collector) records(context.Context) error {
+	return filepath.WalkDir(g.s.path("cache"), func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return ignoreGone(err)
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return ignoreGone(err)
+		}
+		if g.old(fi) {
+			g.rep.Records++
+			return g.remove(p)
+		}
+		if fi.Size() > maxManifest {
+			return nil
+		}
+		b, err := os.ReadFile(p)
+		for _, h := range digestText.FindAll(b, -1) {
+			g.live[strings.TrimPrefix(string(h), "sha256:")] = true
+		}
+		return ignoreGone(err)
+	})
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// trees removes unpacked images that no name reaches.
+func (g *collector) trees(context.Context) error {
+	entries, err := os.ReadDir(g.s.path("trees"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fi, err := os.Lstat(g.s.path("trees", e.Name(), ".hpcc"))
+		if err != nil {
+			if fi, err = e.Info(); err != nil {
+				continue
+			}
+		}
+		if g.live[e.Name()] || !g.old(fi) {
+			continue
+		}
+		g.rep.Trees++
+		if g.o.DryRun {
+			continue
+		}
+		// Out of sight first: nobody finds half a tree.
+		tmp, err := g.s.TempDir()
+		if err != nil {
+			return err
+		}
+		if err := renameDir(g.s.path("trees", e.Name()), filepath.Join(tmp, "old")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := RemoveAll(tmp); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// blobs removes blobs that neither a name nor a record reaches.
+func (g *collector) blobs(context.Context) error {
+	entries, err := os.ReadDir(g.s.path("blobs/sha256"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fi, err := e.Info()
+		if err != nil || g.live[e.Name()] || !g.old(fi) {
+			continue
+		}
+		g.rep.Blobs++
+		g.rep.Bytes += fi.Size()
+		if err := g.remove(g.s.blob(v1.Hash{Algorithm: "sha256", Hex: e.Name()})); err != nil {
+			return err
+		}
+	}
+	return nil
+}

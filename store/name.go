@@ -1,0 +1,71 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+)
+
+// maxName is the length of the longest name of an image, in bytes: its escaped
+// form must fit into a file name.
+const maxName = 200
+
+// Canonical is the one spelling of an image's name that the store uses:
+// "debian", "debian:latest" and "docker.io/library/debian:latest" are the same
+// image, "debian".
+func Canonical(n string) (string, error) {
+	if len(n) > maxName {
+		return "", fmt.Errorf("image name %.40q… is longer than %d bytes", n, maxName)
+	}
+	ref, err := parseRef(n)
+	if err != nil {
+		return "", fmt.Errorf("image name %q: %w", n, err)
+	}
+	c := ref.Context().RepositoryStr()
+	if r := ref.Context().RegistryStr(); r != name.DefaultRegistry {
+		c = r + "/" + c
+	} else {
+		c = strings.TrimPrefix(c, "library/")
+	}
+	switch t := ref.(type) {
+	case name.Digest:
+		c += "@" + t.DigestStr()
+	case name.Tag:
+		if t.TagStr() != name.DefaultTag {
+			c += ":" + t.TagStr()
+		}
+	}
+	return c, nil
+}
+
+// parseRef reads a reference and explains what is wrong with it.
+func parseRef(n string, opts ...name.Option) (name.Reference, error) {
+	if n == "" {
+		return nil, errors.New("it is empty")
+	}
+	ref, err := name.ParseReference(n, opts...)
+	if err == nil {
+		return ref, nil
+	}
+	if strings.ToLower(n) != n {
+		if _, lower := name.ParseReference(strings.ToLower(n), opts...); lower == nil {
+			return nil, fmt.Errorf("capital letters are not allowed; write %q", strings.ToLower(n))
+		}
+	}
+	return nil, errors.New(`write [HOST[:PORT]/]NAME[:TAG] in lower-case letters, digits and ". _ - /"`)
+}
+
+// escape turns a canonical name into a file name; unescape undoes it.
+func escape(n string) string { return url.QueryEscape(n) }
+
+func unescape(f string) (string, bool) {
+	n, err := url.QueryUnescape(f)
+	return n, err == nil
+}
+
+// hexDigest matches a digest without its algorithm, or the head of one.
+var hexDigest = regexp.MustCompile(`^(sha256:)?[0-9a-f]{12,64}$`)

@@ -1,0 +1,420 @@
+package store
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// Remote says how to speak with a registry. The zero value is the usual case:
+// TLS, but plain http to loopback, and docker's credentials.
+type Remote struct {
+	Platform  *v1.Platform // nil: this machine's, or the only one
+	PlainHTTP bool
+	Name      string                  // Pull: keep the image under this name
+	Progress  func(done, total int64) // bytes of layers; calls do not overlap
+}
+
+// tries is how often a transfer is begun again, with growing pauses between.
+const tries = 5
+
+func (o Remote) options(ctx context.Context) []remote.Option {
+	return []remote.Option{
+		remote.WithContext(ctx),
+		remote.WithAuthFromKeychain(authn.DefaultKeychain),
+		remote.WithUserAgent("hpcc"),
+		remote.WithJobs(4),
+		remote.WithRetryBackoff(remote.Backoff{Duration: 300 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: tries}),
+		remote.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
+	}
+}
+
+// reference reads a registry's reference.
+func (o Remote) reference(ref string) (name.Reference, error) {
+	var opts []name.Option
+	if o.PlainHTTP {
+		opts = append(opts, name.Insecure)
+	}
+	r, err := parseRef(ref, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("reading reference %q: %w", ref, err)
+	}
+	return r, nil
+}
+
+// Pull fetches an image of one platform and keeps it as o.Name, else as ref
+// itself. Layers come in parallel; a broken transfer goes on where it stopped.
+func (s *Store) Pull(ctx context.Context, ref string, o Remote) (v1.Image, error) {
+	r, err := o.reference(ref)
+	if err != nil {
+		return nil, err
+	}
+	keep := o.Name
+	if keep == "" {
+		keep = ref
+	}
+	key, err := Canonical(keep)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.pull(ctx, r, o)
+	if err != nil {
+		return nil, fmt.Errorf("pulling %s: %w", ref, explain(err, r))
+	}
+	if err := s.putRef(key, d); err != nil {
+		return nil, err
+	}
+	return s.open(key, *d)
+}
+
+// pull fetches what r stands for.
+func (s *Store) pull(ctx context.Context, r name.Reference, o Remote) (*v1.Descriptor, error) {
+	desc, err := remote.Get(r, o.options(ctx)...)
+	if err != nil {
+		return nil, err
+	}
+	for depth := 0; desc.MediaType.IsIndex(); depth++ {
+		if depth > maxDepth {
+			return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
+		}
+		idx, err := desc.ImageIndex()
+		if err != nil {
+			return nil, err
+		}
+		m, err := idx.IndexManifest()
+		if err != nil {
+			return nil, err
+		}
+		found, err := pick(r.Name(), m, o.Platform)
+		if err != nil {
+			return nil, err
+		}
+		if desc, err = remote.Get(r.Context().Digest(found.Digest.String()), o.options(ctx)...); err != nil {
+			return nil, err
+		}
+	}
+	img, err := desc.Image()
+	if err != nil {
+		return nil, err
+	}
+	if o.Platform != nil {
+		cfg, err := img.ConfigFile()
+		if err != nil {
+			return nil, err
+		}
+		if have := cfg.Platform(); have != nil && !have.Satisfies(*o.Platform) {
+			return nil, &PlatformError{r.Name(), *o.Platform, []string{have.String()}}
+		}
+	}
+	return s.fetch(ctx, r, img, o)
+}
+
+// fetch keeps a remote image's blobs.
+func (s *Store) fetch(ctx context.Context, r name.Reference, img v1.Image, o Remote) (*v1.Descriptor, error) {
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	var total int64
+	for _, l := range m.Layers {
+		total += l.Size
+	}
+	t := &transferred{total: total, tell: o.Progress}
+	rt, err := transport.NewWithContext(ctx, r.Context().Registry, auth(ctx, r), http.DefaultTransport, []string{r.Scope(transport.PullScope)})
+	if err != nil {
+		return nil, err
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, 4)
+	errs := make([]error, len(m.Layers))
+	for i, l := range m.Layers {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			errs[i] = s.fetchBlob(ctx, &http.Client{Transport: rt}, r.Context(), l, t)
+		}()
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return s.putImage(ctx, img, nil) // layers are there; configuration and manifest follow
+}
+
+func auth(ctx context.Context, r name.Reference) authn.Authenticator {
+	a, err := authn.Resolve(ctx, authn.DefaultKeychain, r.Context())
+	if err != nil {
+		return authn.Anonymous
+	}
+	return a
+}
+
+// fetchBlob downloads one blob, and goes on where a broken transfer stopped
+// when the registry answers ranges.
+func (s *Store) fetchBlob(ctx context.Context, c *http.Client, repo name.Repository, d v1.Descriptor, t *transferred) error {
+	if fi, err := os.Stat(s.blob(d.Digest)); err == nil && fi.Size() == d.Size && checkHash(d.Digest) == nil {
+		touch(s.blob(d.Digest))
+		t.add(d.Size)
+		return nil
+	}
+	src := &resuming{ctx: ctx, client: c, size: d.Size, t: t,
+		url: fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr(), d.Digest)}
+	defer src.close()
+	return s.writeBlob(ctx, src, d.Digest, d.Size)
+}
+
+// resuming reads a URL to its end over as many requests as it takes.
+type resuming struct {
+	ctx    context.Context
+	client *http.Client
+	url    string
+	size   int64
+	off    int64
+	body   io.ReadCloser
+	failed int
+	t      *transferred
+}
+
+func (r *resuming) Read(p []byte) (int, error) {
+	for {
+		if r.off >= r.size {
+			return 0, io.EOF
+		}
+		if r.body == nil {
+			if err := r.request(); err != nil {
+				if err := r.pause(err); err != nil {
+					return 0, err
+				}
+				continue
+			}
+		}
+		n, err := r.body.Read(p)
+		r.off += int64(n)
+		r.t.add(int64(n))
+		if n > 0 {
+			r.failed = 0
+			return n, nil
+		}
+		if err == nil {
+			continue
+		}
+		r.close()
+		if r.off >= r.size {
+			return 0, io.EOF
+		}
+		if err := r.pause(err); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// A statusError is an answer that no repetition makes better.
+type statusError struct{ status string }
+
+func (e *statusError) Error() string { return "the registry answers " + e.status }
+
+// request asks for the rest.
+func (r *resuming) request() error {
+	req, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.url, nil)
+	if err != nil {
+		return err
+	}
+	if r.off > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", r.off, r.size-1))
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return err
+	}
+	switch {
+	case resp.StatusCode == http.StatusPartialContent && r.off > 0:
+	case resp.StatusCode == http.StatusOK:
+		if _, err := io.CopyN(io.Discard, resp.Body, r.off); err != nil {
+			resp.Body.Close()
+			return err
+		}
+	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
+		resp.Body.Close()
+		return errors.New("the registry answers " + resp.Status)
+	default:
+		resp.Body.Close()
+		return &statusError{resp.Status}
+	}
+	r.body = resp.Body
+	return nil
+}
+
+// pause waits before the next try, or gives up with err.
+func (r *resuming) pause(err error) error {
+	var final *statusError
+	if r.failed++; r.failed >= tries || errors.As(err, &final) {
+		return fmt.Errorf("downloading (%d of %d bytes came): %w", r.off, r.size, err)
+	}
+	select {
+	case <-r.ctx.Done():
+		return r.ctx.Err()
+	case <-time.After(time.Duration(100<<r.failed) * time.Millisecond):
+		return nil
+	}
+}
+
+func (r *resuming) close() {
+	if r.body != nil {
+		r.body.Close()
+		r.body = nil
+	}
+}
+
+// transferred adds up bytes of parallel transfers.
+type transferred struct {
+	mu    sync.Mutex
+	done  int64
+	total int64
+	tell  func(done, total int64)
+}
+
+func (t *transferred) add(n int64) {
+	if t.tell == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.done += n
+	t.tell(t.done, t.total)
+}
+
+// Push sends an image, all its platforms, to a registry and returns its digest.
+func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (v1.Hash, error) {
+	r, err := o.reference(ref)
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	d, err := s.ref(n)
+	if err != nil {
+		return v1.Hash{}, err
+	}
+	opts := o.options(ctx)
+	if o.Progress != nil {
+		updates := make(chan v1.Update, 16)
+		opts = append(opts, remote.WithProgress(updates))
+		go func() {
+			for u := range updates {
+				o.Progress(u.Complete, u.Total)
+			}
+		}()
+	}
+	if d.MediaType.IsIndex() {
+		var idx v1.ImageIndex
+		if idx, err = s.index(d); err == nil {
+			err = remote.WriteIndex(r, idx, opts...)
+		}
+	} else {
+		var img v1.Image
+		if img, err = s.open(n, d); err == nil {
+			err = remote.Write(r, img, opts...)
+		}
+	}
+	if err != nil {
+		return v1.Hash{}, fmt.Errorf("pushing %s to %s: %w", n, ref, explain(err, r))
+	}
+	return d.Digest, nil
+}
+
+// explain says what a registry's refusal usually means.
+func explain(err error, r name.Reference) error {
+	var te *transport.Error
+	var ne net.Error
+	host := r.Context().RegistryStr()
+	switch {
+	case errors.As(err, &te) && (te.StatusCode == http.StatusUnauthorized || te.StatusCode == http.StatusForbidden):
+		return fmt.Errorf("%w; \"hpcc login %s\" keeps credentials", err, host)
+	case errors.As(err, &te) && te.StatusCode == http.StatusNotFound:
+		return fmt.Errorf("%s has no such image: %w", host, err)
+	case errors.As(err, &ne):
+		return fmt.Errorf("%w; is %s the right host, and reachable from here?", err, host)
+	}
+	return err
+}
+
+// Login keeps a user's credentials for a registry in docker's configuration
+// file ($DOCKER_CONFIG or ~/.docker/config.json), readable by the user alone.
+func Login(host, user, password string) error {
+	if _, err := name.NewRegistry(host); err != nil {
+		return fmt.Errorf("reading registry %q: %w", host, err)
+	}
+	if password == "" {
+		return errors.New("the password is empty")
+	}
+	dir := os.Getenv("DOCKER_CONFIG")
+	if dir == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return fmt.Errorf("finding docker's configuration: %w", err)
+		}
+		dir = filepath.Join(home, ".docker")
+	}
+	file := filepath.Join(dir, "config.json")
+	cfg := map[string]json.RawMessage{}
+	b, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading credentials: %w", err)
+	}
+	if len(b) > 0 {
+		if err := json.Unmarshal(b, &cfg); err != nil {
+			return fmt.Errorf("reading credentials %s: %w", file, err)
+		}
+	}
+	auths := map[string]json.RawMessage{}
+	if a, ok := cfg["auths"]; ok {
+		if err := json.Unmarshal(a, &auths); err != nil {
+			return fmt.Errorf("reading credentials %s: %w", file, err)
+		}
+	}
+	secret := base64.StdEncoding.EncodeToString([]byte(user + ":" + password))
+	auths[host] = json.RawMessage(fmt.Sprintf("{%q:%q}", "auth", secret))
+	if cfg["auths"], err = json.Marshal(auths); err != nil {
+		return err
+	}
+	out, err := json.MarshalIndent(cfg, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("keeping credentials: %w", err)
+	}
+	tmp, err := os.CreateTemp(dir, ".config.json.") // mode 0600
+	if err != nil {
+		return fmt.Errorf("keeping credentials: %w", err)
+	}
+	_, err = tmp.Write(append(out, '\n'))
+	if cerr := tmp.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(tmp.Name(), file)
+	}
+	if err != nil {
+		os.Remove(tmp.Name())
+		return fmt.Errorf("keeping credentials: %w", err)
+	}
+	return nil
+}

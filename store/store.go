@@ -1,0 +1,313 @@
+// Package store keeps images in a directory that many processes and nodes
+// share, and moves them to and from registries and files.
+//
+// Everything is written to tmp/ and renamed into place, once: a file or
+// directory under its final name is whole and never changes, so that readers
+// need no lock and there is none to be trusted on NFS or Lustre. Two processes
+// that make the same thing race; one wins, the other takes the winner's. A
+// process that is killed leaves something in tmp/, nothing else; GC removes it.
+//
+//	README  version
+//	blobs/sha256/<hex>    manifests, configurations, layers
+//	refs/<escaped name>   an OCI descriptor: what the name stands for
+//	trees/<hex>/          the unpacked image with this manifest digest
+//	cache/<kind>/<key>    small records, such as build steps
+//	jobs/<id>/            records of submitted jobs
+//	tmp/                  work in progress
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// formatVersion is the layout described above.
+const formatVersion = "1\n"
+
+const readme = `This directory belongs to hpcc. Files appear in it whole and never change.
+To free space: hpcc rm NAME; hpcc gc. To remove all of it, remove the directory.
+`
+
+// A Store is an opened directory of images.
+type Store struct{ dir string }
+
+// A NotFoundError says that the store has nothing of that name.
+type NotFoundError struct{ Name string }
+
+func (e *NotFoundError) Error() string { return fmt.Sprintf("no image %q in the store", e.Name) }
+
+// A NoTreeError says that an image is there and has not been unpacked.
+type NoTreeError struct{ Name string }
+
+func (e *NoTreeError) Error() string { return fmt.Sprintf("image %q has not been unpacked", e.Name) }
+
+// Default is where the store is unless the user says otherwise: $HPCC_STORE,
+// else hpcc below $XDG_DATA_HOME, else ~/.local/share/hpcc.
+func Default() (string, error) {
+	if d := os.Getenv("HPCC_STORE"); d != "" {
+		return filepath.Abs(d)
+	}
+	if d := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "hpcc"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("finding the store: %w; set HPCC_STORE", err)
+	}
+	return filepath.Join(home, ".local/share/hpcc"), nil
+}
+
+// Open opens the store at dir ("" is [Default]) and makes it when there is
+// none. A directory that holds something else, or a store of a newer hpcc, is
+// refused. A store that cannot be written can still be read.
+func Open(dir string) (*Store, error) {
+	if dir == "" {
+		var err error
+		if dir, err = Default(); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("opening store: %w", err)
+	}
+	s := &Store{dir}
+	v, err := os.ReadFile(s.path("version"))
+	switch {
+	case err == nil && string(v) == formatVersion:
+		return s, nil
+	case err == nil:
+		return nil, fmt.Errorf("opening store %q: its format is %q, this hpcc knows %q; use the hpcc that made it", dir, strings.TrimSpace(string(v)), strings.TrimSpace(formatVersion))
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("opening store %q: %w", dir, err)
+	}
+	return s, s.create()
+}
+
+// create lays out an empty store. Its version is written last.
+func (s *Store) create() error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("opening store %q: %w", s.dir, err)
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case "README", "version", "blobs", "refs", "trees", "cache", "jobs", "tmp":
+		default:
+			return fmt.Errorf("opening store %q: it holds %q, which is not hpcc's; name an empty or new directory", s.dir, e.Name())
+		}
+	}
+	for _, d := range []string{"blobs/sha256", "refs", "trees", "cache", "jobs", "tmp"} {
+		if err := os.MkdirAll(s.path(d), 0o755); err != nil {
+			return fmt.Errorf("making store %q: %w", s.dir, err)
+		}
+	}
+	if err := s.writeFile("README", []byte(readme)); err != nil {
+		return err
+	}
+	return s.writeFile("version", []byte(formatVersion))
+}
+
+// Dir is the store's directory.
+func (s *Store) Dir() string { return s.dir }
+
+func (s *Store) path(rel ...string) string {
+	return filepath.Join(append([]string{s.dir}, rel...)...)
+}
+
+// tempName is a new name below tmp/. It tells GC on this host whose it is.
+func (s *Store) tempName() (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	return s.path("tmp", fmt.Sprintf("%s.%d.%s.", strings.ReplaceAll(host, ".", "_"), os.Getpid(), started(os.Getpid()))), nil
+}
+
+// started is the start time of a process in clock ticks (proc(5), stat field
+// 22), "0" when there is no such process: pids are used again.
+func started(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "0"
+	}
+	s := string(b)
+	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
+	if len(f) < 20 {
+		return "0"
+	}
+	return f[19]
+}
+
+// TempDir makes a directory for work in progress, on the store's file system.
+// The caller removes it; GC does when the caller was killed.
+func (s *Store) TempDir() (string, error) {
+	p, err := s.tempName()
+	if err != nil {
+		return "", err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(p), filepath.Base(p))
+	if err != nil {
+		return "", fmt.Errorf("making a work directory in the store: %w", err)
+	}
+	return dir, nil
+}
+
+// tempFile makes a file for work in progress.
+func (s *Store) tempFile() (*os.File, error) {
+	p, err := s.tempName()
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(p), filepath.Base(p))
+	if err != nil {
+		return nil, fmt.Errorf("making a work file in the store: %w", err)
+	}
+	return f, nil
+}
+
+// writeFile puts data under a name in one step.
+func (s *Store) writeFile(rel string, data []byte) error {
+	f, err := s.tempFile()
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return s.finish(f, err, s.path(rel))
+}
+
+// finish closes a work file and, unless err says that writing went wrong, gives
+// it its final name. The data is on disk before the name is.
+func (s *Store) finish(f *os.File, err error, final string) error {
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), final)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("writing %s: %w", final, s.diskError(err))
+	}
+	return nil
+}
+
+// diskError says of which file system an error speaks.
+func (s *Store) diskError(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w on the file system of %s; free space there, run \"hpcc gc\", or set HPCC_STORE", err, s.dir)
+	}
+	return err
+}
+
+// Once makes the directory rel of the store unless it is there, and returns its
+// path. make fills an empty directory, which then gets its name whole; when
+// two processes make the same one, the later takes the earlier's.
+func (s *Store) Once(ctx context.Context, rel string, make func(dir string) error) (string, error) {
+	final := s.path(rel)
+	if _, err := os.Lstat(final); err == nil {
+		return final, nil
+	}
+	tmp, err := s.TempDir()
+	if err != nil {
+		return "", err
+	}
+	defer RemoveAll(tmp)
+	dir := filepath.Join(tmp, "new")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", s.diskError(err)
+	}
+	if err := make(dir); err != nil {
+		return "", s.diskError(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
+		return "", s.diskError(err)
+	}
+	if err := renameDir(dir, final); err != nil {
+		if _, serr := os.Lstat(final); serr == nil {
+			return final, nil // another process was first
+		}
+		return "", fmt.Errorf("naming %s: %w", final, s.diskError(err))
+	}
+	return final, nil
+}
+
+// renameDir renames a directory that its mode may keep from being moved: to
+// change ".." the kernel wants write permission on the directory itself.
+func renameDir(from, to string) error {
+	fi, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if fi.Mode().Perm()&0o200 == 0 {
+		if err := os.Chmod(from, fi.Mode().Perm()|0o200); err != nil {
+			return err
+		}
+	}
+	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, 0)
+}
+
+// RemoveAll removes a tree, also one with directories that deny their owner.
+func RemoveAll(path string) error {
+	if err := os.RemoveAll(path); err == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() {
+			if fi, serr := os.Lstat(p); serr == nil && fi.Mode().Perm()&0o700 != 0o700 {
+				_ = os.Chmod(p, 0o700)
+				if err != nil {
+					return RemoveAll(p)
+				}
+			}
+		}
+		return nil
+	})
+	return os.RemoveAll(path)
+}
+
+// Cached reads a record of the cache; fs.ErrNotExist when there is none.
+func (s *Store) Cached(kind, key string) ([]byte, error) {
+	p := s.path("cache", kind, key)
+	b, err := os.ReadFile(p)
+	if err == nil {
+		touch(p)
+	}
+	return b, err
+}
+
+// Cache keeps a record. Digests in it ("sha256:…") keep their blobs from GC.
+func (s *Store) Cache(kind, key string, data []byte) error {
+	if err := os.MkdirAll(s.path("cache", kind), 0o755); err != nil {
+		return s.diskError(err)
+	}
+	return s.writeFile(filepath.Join("cache", kind, key), data)
+}
+
+// parseTemp reads the owner out of a name below tmp/.
+func parseTemp(name string) (host string, pid int, start string, ok bool) {
+	f := strings.SplitN(name, ".", 4)
+	if len(f) != 4 {
+		return "", 0, "", false
+	}
+	pid, err := strconv.Atoi(f[1])
+	return f[0], pid, f[2], err == nil
+}
