@@ -1,0 +1,269 @@
+// Package build makes an image from a Dockerfile or a conda export, step by
+// step, with a cache, as an ordinary user.
+//
+// A build is a walk over stages. Each stage holds an image configuration and a
+// list of layers; an instruction either changes the configuration only, or it
+// changes the file system and is a step: its key is a digest of the step
+// before it, the instruction with all variables filled in, and the bytes that
+// it reads. A key that the store's cache knows costs one small read. Another
+// one is worked on a private copy-on-write view of the tree, and what changed
+// there becomes the layer.
+//
+// The caller must be root of its own user and mount namespace
+// (runtime.EnterFakeRoot): views are overlay mounts, and programs of RUN find
+// themselves root. Nothing of a failed build remains.
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/linter"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+
+	"hpcc/store"
+)
+
+// Options say what to build. The zero value builds ./Dockerfile in the current
+// directory for this machine.
+type Options struct {
+	Dockerfile string            // path; "" is Dockerfile in Context, "-" is Stdin
+	Context    string            // directory that COPY and ADD read; "" is "."
+	Stdin      io.Reader         // for Dockerfile "-"
+	Platform   *v1.Platform      // nil is this machine's
+	Args       map[string]string // --build-arg
+	Target     string            // stage to stop at, by name or number; "" is the last
+	NoCache    bool              // do every step again
+	PlainHTTP  bool              // base images come from registries without TLS
+	Progress   func(Event)       // told of every step; nil is silence
+	Output     io.Writer         // what RUN prints; nil: shown only when it fails
+}
+
+// An Event is the beginning or the end of a step, or a warning about a line.
+type Event struct {
+	Step, Total int
+	Text        string // the instruction as written, on one line
+	Cached      bool
+	Done        bool
+	Took        time.Duration
+	Warning     string // FILE:LINE: what BuildKit's linter has to say; all else is empty then
+}
+
+// maxDockerfile bounds what is read of a Dockerfile.
+const maxDockerfile = 4 << 20
+
+// A LineError is a Dockerfile that cannot be built, with the line at fault.
+type LineError struct {
+	File string
+	Line int
+	Text string // the instruction
+	Err  error
+	Log  []byte // the last of what a failing RUN printed
+}
+
+func (e *LineError) Error() string {
+	if e.Text == "" {
+		return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %s: %v", e.File, e.Line, e.Text, e.Err)
+}
+func (e *LineError) Unwrap() error { return e.Err }
+
+// A builder is one build under way.
+type builder struct {
+	Options
+	store    *store.Store
+	file     string // the Dockerfile's name in messages
+	escape   rune
+	stages   []instructions.Stage
+	metaArgs []instructions.ArgCommand
+	done     map[int]*stage
+	context  *contextDir
+	stamp    time.Time // times of what a build makes
+	begun    time.Time
+	work     string // private directory of this build, in the store's tmp
+	step     int
+	total    int
+}
+
+// Dockerfile builds an image. Errors in the Dockerfile are a [LineError].
+func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
+	b := &builder{Options: o, store: s, done: map[int]*stage{}, begun: time.Now()}
+	if b.Context == "" {
+		b.Context = "."
+	}
+	if b.Platform == nil {
+		b.Platform = hostPlatform()
+	}
+	var err error
+	if b.stamp, err = sourceDate(); err != nil {
+		return nil, err
+	}
+	if err := b.parse(); err != nil {
+		return nil, err
+	}
+	target, err := b.target()
+	if err != nil {
+		return nil, err
+	}
+	if b.context, err = openContext(b.Context, b.file); err != nil {
+		return nil, err
+	}
+	if b.work, err = s.TempDir(); err != nil {
+		return nil, err
+	}
+	defer store.RemoveAll(b.work)
+	needed, err := b.needed(target)
+	if err != nil {
+		return nil, err
+	}
+	for i := range b.stages {
+		if needed[i] {
+			b.total += 1 + len(b.stages[i].Commands)
+		}
+	}
+	defer func() {
+		for _, st := range b.done {
+			st.tree.close()
+		}
+	}()
+	for i := range b.stages {
+		if !needed[i] {
+			continue
+		}
+		if b.done[i], err = b.buildStage(ctx, i); err != nil {
+			return nil, err
+		}
+	}
+	return b.done[target].image()
+}
+
+// sourceDate is SOURCE_DATE_EPOCH, or a fixed day: the same input must give the
+// same image. The day is the first that zip archives can hold.
+func sourceDate() (time.Time, error) {
+	v := os.Getenv("SOURCE_DATE_EPOCH")
+	if v == "" {
+		return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), nil
+	}
+	var sec int64
+	if _, err := fmt.Sscanf(v, "%d", &sec); err != nil {
+		return time.Time{}, fmt.Errorf("reading SOURCE_DATE_EPOCH %q: not a number of seconds", v)
+	}
+	return time.Unix(sec, 0).UTC(), nil
+}
+
+// parse reads the Dockerfile into stages.
+func (b *builder) parse() error {
+	text, err := b.read()
+	if err != nil {
+		return err
+	}
+	res, err := parser.Parse(bytes.NewReader(text))
+	if err != nil {
+		return b.located(err)
+	}
+	b.escape = res.EscapeToken
+	lint := linter.New(&linter.Config{Warn: func(rule, desc, url, msg string, at []parser.Range) {
+		b.warn(at, msg)
+	}})
+	for _, w := range res.Warnings {
+		var at []parser.Range
+		if w.Location != nil {
+			at = []parser.Range{*w.Location}
+		}
+		b.warn(at, w.Short)
+	}
+	if b.stages, b.metaArgs, err = instructions.Parse(res.AST, lint); err != nil {
+		return b.located(err)
+	}
+	if len(b.stages) == 0 {
+		return fmt.Errorf("%s: no instructions: a Dockerfile begins with FROM", b.file)
+	}
+	return nil
+}
+
+// read returns the Dockerfile's text.
+func (b *builder) read() ([]byte, error) {
+	r := b.Stdin
+	b.file = "Dockerfile (standard input)"
+	if b.Options.Dockerfile != "-" {
+		b.file = b.Options.Dockerfile
+		if b.file == "" {
+			b.file = filepath.Join(b.Context, "Dockerfile")
+		}
+		f, err := os.Open(b.file)
+		if err != nil {
+			return nil, fmt.Errorf("opening the Dockerfile: %w", err)
+		}
+		defer f.Close()
+		r = f
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxDockerfile+1))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", b.file, err)
+	}
+	if len(text) > maxDockerfile {
+		return nil, fmt.Errorf("reading %s: larger than %d bytes", b.file, maxDockerfile)
+	}
+	return text, nil
+}
+
+// located turns an error of the parser into one with file and line.
+func (b *builder) located(err error) error {
+	line := 1
+	var at *parser.LocationError
+	if errors.As(err, &at) && len(at.Locations) > 0 && len(at.Locations[0]) > 0 {
+		line = at.Locations[0][0].Start.Line
+	}
+	if errors.Is(err, io.EOF) || strings.Contains(err.Error(), "file with no instructions") {
+		err = errors.New("no instructions: a Dockerfile begins with FROM")
+	}
+	return &LineError{File: b.file, Line: line, Err: err}
+}
+
+// at wraps an error with the place of the instruction.
+func (b *builder) at(loc []parser.Range, text string, err error) error {
+	var le *LineError
+	if err == nil || errors.As(err, &le) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	line := 0
+	if len(loc) > 0 {
+		line = loc[0].Start.Line
+	}
+	e := &LineError{File: b.file, Line: line, Text: oneLine(text), Err: err}
+	var failed *runError
+	if errors.As(err, &failed) {
+		e.Log = failed.log
+	}
+	return e
+}
+
+func (b *builder) warn(at []parser.Range, msg string) {
+	if b.Progress == nil {
+		return
+	}
+	line := 0
+	if len(at) > 0 {
+		line = at[0].Start.Line
+	}
+	b.Progress(Event{Warning: fmt.Sprintf("%s:%d: %s", b.file, line, msg)})
+}
+
+// oneLine shows an instruction on one line of bounded length.
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(s), " ")
+	if r := []rune(s); len(r) > 100 {
+		s = string(r[:99]) + "…"
+	}
+	return s
+}

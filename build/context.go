@@ -1,0 +1,282 @@
+package build
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+)
+
+// maxIgnoreFile bounds what is read of a .dockerignore.
+const maxIgnoreFile = 1 << 20
+
+// A contextDir is a directory that COPY and ADD read: the build context, or
+// the tree of another stage or image. No path leads out of it: links are
+// resolved as if it were the root.
+type contextDir struct {
+	dir    string
+	ignore *patternmatcher.PatternMatcher // nil: nothing is ignored
+	of     string                         // what it is, for messages
+}
+
+// openContext opens the build context with its list of ignored files:
+// <Dockerfile>.dockerignore, else .dockerignore.
+func openContext(dir, dockerfile string) (*contextDir, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("finding the build context: %w", err)
+	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return nil, fmt.Errorf("opening the build context: %w", err)
+	}
+	if fi, err := os.Stat(abs); err != nil {
+		return nil, fmt.Errorf("opening the build context: %w", err)
+	} else if !fi.IsDir() {
+		return nil, fmt.Errorf("opening the build context %q: not a directory; name the Dockerfile with -f", dir)
+	}
+	c := &contextDir{dir: abs, of: "the build context"}
+	for _, name := range []string{dockerfile + ".dockerignore", filepath.Join(abs, ".dockerignore")} {
+		f, err := os.Open(name)
+		if err != nil {
+			continue
+		}
+		patterns, err := ignorefile.ReadAll(bufio.NewReader(io.LimitReader(f, maxIgnoreFile)))
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		if c.ignore, err = patternmatcher.New(patterns); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		break
+	}
+	return c, nil
+}
+
+// ignored says whether the context leaves out the file rel (slash-separated).
+func (c *contextDir) ignored(rel string) (bool, error) {
+	if c.ignore == nil || rel == "." {
+		return false, nil
+	}
+	return c.ignore.MatchesOrParentMatches(rel)
+}
+
+// An item is one file, link or directory to copy.
+type item struct {
+	path string // of the host
+	rel  string // below the copied directory; "" for the source itself
+	mode fs.FileMode
+	link string
+}
+
+// A sourceSet is what one word of COPY names.
+type sourceSet struct {
+	name  string // base name, which a file gets below a directory
+	dir   bool   // a directory: its contents are copied, not itself
+	items []item // sorted; parents before children
+}
+
+// find lists what the words of COPY name. Patterns are those of Go's
+// path/filepath.Match, component by component.
+func (c *contextDir) find(words []string, exclude []string) ([]sourceSet, error) {
+	var skip *patternmatcher.PatternMatcher
+	if len(exclude) > 0 {
+		var err error
+		if skip, err = patternmatcher.New(exclude); err != nil {
+			return nil, fmt.Errorf("reading --exclude: %w", err)
+		}
+	}
+	var out []sourceSet
+	for _, w := range words {
+		names, err := c.glob(w)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range names {
+			s, err := c.walk(n, skip)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// glob resolves one word to names relative to the directory.
+func (c *contextDir) glob(word string) ([]string, error) {
+	clean := path.Clean("/" + filepath.ToSlash(word))[1:]
+	if rel := path.Clean("./" + filepath.ToSlash(word)); rel == ".." || strings.HasPrefix(rel, "../") {
+		return nil, fmt.Errorf("%q leads out of %s; files outside it cannot be copied", word, c.of)
+	}
+	if !strings.ContainsAny(clean, "*?[") {
+		if clean == "" {
+			clean = "."
+		}
+		return []string{clean}, nil
+	}
+	names := []string{"."}
+	for _, part := range strings.Split(clean, "/") {
+		var next []string
+		for _, dir := range names {
+			m, err := c.matches(dir, part)
+			if err != nil {
+				return nil, fmt.Errorf("reading pattern %q: %w", word, err)
+			}
+			next = append(next, m...)
+		}
+		names = next
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no file of %s matches %q", c.of, word)
+	}
+	return names, nil
+}
+
+// matches lists the names in dir that match one component of a pattern.
+func (c *contextDir) matches(dir, pattern string) ([]string, error) {
+	full, err := securejoin.SecureJoin(c.dir, dir)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(full)
+	if err != nil {
+		return nil, nil // a file in the place of a directory matches nothing
+	}
+	var out []string
+	for _, e := range entries {
+		ok, err := filepath.Match(pattern, e.Name())
+		if err != nil {
+			return nil, err
+		}
+		rel := path.Join(dir, e.Name())
+		gone, err := c.ignored(rel)
+		if err != nil {
+			return nil, err
+		}
+		if ok && (!gone || e.IsDir() && c.ignore.Exclusions()) {
+			out = append(out, rel)
+		}
+	}
+	return out, nil
+}
+
+// walk lists what is to be copied for one name.
+func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sourceSet, error) {
+	set := sourceSet{name: path.Base(name)}
+	full, err := securejoin.SecureJoin(c.dir, name)
+	if err != nil {
+		return set, fmt.Errorf("finding %q in %s: %w", name, c.of, err)
+	}
+	fi, err := os.Lstat(full)
+	gone, ierr := c.ignored(name)
+	if ierr != nil {
+		return set, ierr
+	}
+	if errors.Is(err, fs.ErrNotExist) || err == nil && gone && !fi.IsDir() {
+		why := "no such file"
+		if gone && err == nil {
+			why = "left out by .dockerignore"
+		}
+		return set, fmt.Errorf("copying %q from %s: %s", name, c.of, why)
+	}
+	if err != nil {
+		return set, fmt.Errorf("copying %q from %s: %w", name, c.of, err)
+	}
+	if !fi.IsDir() {
+		if !fi.Mode().IsRegular() {
+			return set, fmt.Errorf("copying %q from %s: neither a file nor a directory", name, c.of)
+		}
+		set.items = []item{{path: full, mode: fi.Mode().Perm()}}
+		return set, nil
+	}
+	set.dir = true
+	base, err := filepath.Rel(c.dir, full)
+	if err != nil {
+		return set, err
+	}
+	err = filepath.WalkDir(full, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(full, p)
+		return c.visit(&set, p, filepath.ToSlash(base), filepath.ToSlash(rel), d, skip)
+	})
+	if err != nil {
+		return set, fmt.Errorf("reading %q of %s: %w", name, c.of, err)
+	}
+	sort.Slice(set.items, func(i, j int) bool { return set.items[i].rel < set.items[j].rel })
+	return set, nil
+}
+
+// visit adds one file below a copied directory to the set.
+func (c *contextDir) visit(set *sourceSet, p, base, rel string, d fs.DirEntry, skip *patternmatcher.PatternMatcher) error {
+	if rel == "." {
+		rel = ""
+	}
+	gone, err := c.ignored(path.Join(base, rel))
+	if err != nil {
+		return err
+	}
+	if !gone && skip != nil && rel != "" {
+		if gone, err = skip.MatchesOrParentMatches(rel); err != nil {
+			return err
+		}
+	}
+	if gone && rel != "" {
+		if d.IsDir() && (c.ignore == nil || !c.ignore.Exclusions()) {
+			return fs.SkipDir
+		}
+		return nil
+	}
+	fi, err := d.Info()
+	if err != nil {
+		return err
+	}
+	it := item{path: p, rel: rel, mode: fi.Mode()}
+	if fi.Mode()&fs.ModeSymlink != 0 {
+		if it.link, err = os.Readlink(p); err != nil {
+			return err
+		}
+	} else if !fi.Mode().IsRegular() && !fi.IsDir() {
+		return nil // sockets and the like are no content
+	}
+	set.items = append(set.items, it)
+	return nil
+}
+
+// digest sums up names, kinds, modes and bytes of a set. Times do not count: a
+// fresh clone has others and the same content.
+func (s *sourceSet) digest() (string, error) {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %v\n", s.name, s.dir)
+	for _, it := range s.items {
+		fmt.Fprintf(h, "%q %v %o %q\n", it.rel, it.mode.Type(), it.mode.Perm(), it.link)
+		if !it.mode.IsRegular() {
+			continue
+		}
+		f, err := os.Open(it.path)
+		if err != nil {
+			return "", err
+		}
+		n, err := io.Copy(h, f)
+		f.Close()
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(h, "\n%d\n", n)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

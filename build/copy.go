@@ -1,0 +1,324 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+
+	"hpcc/unpack"
+)
+
+// A copyJob is a COPY or ADD with its sources found.
+type copyJob struct {
+	dest    string // absolute, inside the image
+	isDir   bool   // dest must be a directory: it was written with a slash
+	chmod   *fs.FileMode
+	sources []sourceSet
+	inline  []instructions.SourceContent // here-documents
+	extract bool                         // ADD: archives are unpacked
+}
+
+// copy carries out COPY.
+func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, error) {
+	if c.Parents {
+		return false, errors.New("--parents is not supported yet; copy to the directory itself")
+	}
+	job, err := st.copyJob(c.SourcesAndDest, c.Chmod)
+	if err != nil {
+		return false, err
+	}
+	text := "COPY " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
+	if c.From == "" {
+		if job.sources, err = st.b.context.find(c.SourcePaths, c.ExcludePatterns); err != nil {
+			return false, err
+		}
+		return st.place(ctx, text, "", job)
+	}
+	key, open, err := st.otherTree(ctx, c.From)
+	if err != nil {
+		return false, err
+	}
+	key = digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod,
+		strings.Join(c.ExcludePatterns, "\x00")}, c.SourcePaths...)...)
+	return st.change(ctx, text, key, func(dir string) error {
+		from, done, err := open()
+		if err != nil {
+			return err
+		}
+		defer done()
+		src := &contextDir{dir: from, of: strconv.Quote(c.From)}
+		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns); err != nil {
+			return err
+		}
+		return job.into(ctx, st.b, dir)
+	})
+}
+
+// add carries out ADD of local files and archives.
+func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, error) {
+	for _, s := range c.SourcePaths {
+		if strings.Contains(s, "://") || strings.HasPrefix(s, "git@") {
+			return false, fmt.Errorf("adding %q: URLs are not supported yet; fetch it in a RUN", s)
+		}
+	}
+	if c.Checksum != "" {
+		return false, errors.New("--checksum is for URLs, which are not supported yet")
+	}
+	job, err := st.copyJob(c.SourcesAndDest, c.Chmod)
+	if err != nil {
+		return false, err
+	}
+	job.extract = c.Unpack == nil || *c.Unpack
+	if job.sources, err = st.b.context.find(c.SourcePaths, c.ExcludePatterns); err != nil {
+		return false, err
+	}
+	text := "ADD " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
+	return st.place(ctx, text, "ADD", job)
+}
+
+// copyJob reads destination and mode.
+func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob, error) {
+	j := &copyJob{dest: st.absolute(sd.DestPath), inline: sd.SourceContents}
+	j.isDir = strings.HasSuffix(sd.DestPath, "/") || sd.DestPath == "." || strings.HasSuffix(sd.DestPath, "/.")
+	if chmod != "" {
+		n, err := strconv.ParseUint(chmod, 8, 32)
+		if err != nil || n > 0o7777 {
+			return nil, fmt.Errorf("--chmod=%s: not an octal mode such as 755", chmod)
+		}
+		m := fs.FileMode(n & 0o777)
+		j.chmod = &m
+	}
+	return j, nil
+}
+
+// place makes the step of a job whose sources are at hand: the key is of their bytes.
+func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool, error) {
+	words := []string{st.key, "COPY", kind, j.dest, strconv.FormatBool(j.isDir)}
+	if j.chmod != nil {
+		words = append(words, j.chmod.String())
+	}
+	for i := range j.sources {
+		d, err := j.sources[i].digest()
+		if err != nil {
+			return false, fmt.Errorf("reading what is to be copied: %w", err)
+		}
+		words = append(words, d)
+	}
+	for _, f := range j.inline {
+		words = append(words, "<<", f.Path, f.Data)
+	}
+	return st.change(ctx, text, digestOf(words...), func(dir string) error { return j.into(ctx, st.b, dir) })
+}
+
+// otherTree finds the stage or image that --from names: the key of its
+// content, and a way to look at it.
+func (st *stage) otherTree(ctx context.Context, from string) (string, func() (string, func(), error), error) {
+	if i, ok := st.b.stageNamed(from, st.index); ok {
+		other := st.b.done[i]
+		return other.key, func() (string, func(), error) {
+			dir, err := other.tree.view(ctx)
+			return dir, other.tree.discard, err
+		}, nil
+	}
+	img, err := st.b.baseImage(ctx, from, st.platform)
+	if err != nil {
+		return "", nil, err
+	}
+	d, err := img.Digest()
+	if err != nil {
+		return "", nil, err
+	}
+	return d.String(), func() (string, func(), error) {
+		dir, err := st.imageTree(ctx, img)
+		return dir, func() {}, err
+	}, nil
+}
+
+func (st *stage) imageTree(ctx context.Context, img v1.Image) (string, error) {
+	dir, _, err := unpack.Tree(ctx, st.b.store, img, unpack.Options{})
+	return dir, err
+}
+
+// into copies the sources into the tree dir.
+func (j *copyJob) into(ctx context.Context, b *builder, dir string) error {
+	if n := len(j.sources) + len(j.inline); n > 1 && !j.isDir {
+		return fmt.Errorf("%d sources need a directory as destination: write %q", n, j.dest+"/")
+	}
+	for _, s := range j.sources {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := j.copySet(ctx, b, dir, s); err != nil {
+			return err
+		}
+	}
+	for _, f := range j.inline {
+		to, err := j.fileTarget(dir, path.Base(f.Path))
+		if err != nil {
+			return err
+		}
+		mode := fs.FileMode(0o644)
+		if j.chmod != nil {
+			mode = *j.chmod
+		}
+		if err := b.write(to, mode, func(p string) error { return os.WriteFile(p, []byte(f.Data), 0o600) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copySet copies one source.
+func (j *copyJob) copySet(ctx context.Context, b *builder, dir string, s sourceSet) error {
+	if !s.dir {
+		src := s.items[0]
+		if j.extract {
+			if layer, ok := archive(src.path); ok {
+				return j.unpack(ctx, dir, layer)
+			}
+		}
+		to, err := j.fileTarget(dir, s.name)
+		if err != nil {
+			return err
+		}
+		return j.copyItem(b, src, to)
+	}
+	top, err := j.dirTarget(dir)
+	if err != nil {
+		return err
+	}
+	for _, it := range s.items {
+		if it.rel == "" {
+			continue
+		}
+		// A directory of the image may be a link to another one: follow it inside.
+		parent, err := securejoin.SecureJoin(dir, filepath.Join(inTree(dir, top), path.Dir(it.rel)))
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(parent, 0o755); err != nil {
+			return err
+		}
+		if err := j.copyItem(b, it, filepath.Join(parent, path.Base(it.rel))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inTree is the path of full below dir.
+func inTree(dir, full string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(full, dir), "/")
+}
+
+// dirTarget is the directory that a directory's contents go to.
+func (j *copyJob) dirTarget(dir string) (string, error) {
+	to, err := securejoin.SecureJoin(dir, j.dest)
+	if err != nil {
+		return "", err
+	}
+	if fi, err := os.Lstat(to); err == nil && !fi.IsDir() {
+		return "", fmt.Errorf("%s is a file in the image: a directory cannot be copied onto it", j.dest)
+	}
+	return to, os.MkdirAll(to, 0o755)
+}
+
+// fileTarget is where a file of this name goes.
+func (j *copyJob) fileTarget(dir, name string) (string, error) {
+	to, err := securejoin.SecureJoin(dir, j.dest)
+	if err != nil {
+		return "", err
+	}
+	fi, err := os.Lstat(to)
+	if j.isDir || err == nil && fi.IsDir() {
+		if err == nil && !fi.IsDir() {
+			return "", fmt.Errorf("%s is a file in the image, not a directory", j.dest)
+		}
+		if to, err = securejoin.SecureJoin(dir, path.Join(j.dest, name)); err != nil {
+			return "", err
+		}
+	}
+	if fi, err := os.Lstat(to); err == nil && fi.IsDir() {
+		return "", fmt.Errorf("%s is a directory in the image: a file cannot replace it", "/"+inTree(dir, to))
+	}
+	return to, os.MkdirAll(filepath.Dir(to), 0o755)
+}
+
+// copyItem copies one file, link or directory to the path to.
+func (j *copyJob) copyItem(b *builder, it item, to string) error {
+	mode := it.mode.Perm()
+	if j.chmod != nil {
+		mode = *j.chmod
+	}
+	switch {
+	case it.mode.IsDir():
+		if fi, err := os.Stat(to); err == nil && !fi.IsDir() {
+			return fmt.Errorf("%s is a file in the image: a directory cannot be copied onto it", filepath.Base(to))
+		} else if err != nil {
+			if err := os.Mkdir(to, 0o755); err != nil {
+				return err
+			}
+		}
+		return os.Chmod(to, mode)
+	case it.mode&fs.ModeSymlink != 0:
+		return b.write(to, 0, func(p string) error { return os.Symlink(it.link, p) })
+	}
+	return b.write(to, mode, func(p string) error { return copyFile(it.path, p, mode, b.stamp) })
+}
+
+// write puts a file or link (mode 0) in the place of whatever file is there,
+// never through it, with the build's time.
+func (b *builder) write(to string, mode fs.FileMode, make func(p string) error) error {
+	if fi, err := os.Lstat(to); err == nil {
+		if fi.IsDir() {
+			return fmt.Errorf("%s is a directory in the image: a file cannot replace it", filepath.Base(to))
+		}
+		if err := os.Remove(to); err != nil {
+			return err
+		}
+	}
+	if err := make(to); err != nil || mode == 0 {
+		return err
+	}
+	if err := os.Chmod(to, mode); err != nil {
+		return err
+	}
+	return os.Chtimes(to, b.stamp, b.stamp)
+}
+
+// unpack extracts an archive of ADD into the destination.
+func (j *copyJob) unpack(ctx context.Context, dir string, layer v1.Layer) error {
+	to, err := j.dirTarget(dir)
+	if err != nil {
+		return err
+	}
+	_, err = unpack.Apply(ctx, layer, to)
+	return err
+}
+
+// workdir carries out WORKDIR: the directory is made when it is not there.
+func (st *stage) workdir(ctx context.Context, c *instructions.WorkdirCommand) (bool, error) {
+	p := st.absolute(c.Path)
+	st.config.Config.WorkingDir = p
+	if p == "/" {
+		st.record("WORKDIR "+p, nil)
+		return true, nil
+	}
+	return st.change(ctx, "WORKDIR "+p, digestOf(st.key, "WORKDIR", p), func(dir string) error {
+		full, err := securejoin.SecureJoin(dir, p)
+		if err != nil {
+			return err
+		}
+		return os.MkdirAll(full, 0o755)
+	})
+}

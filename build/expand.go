@@ -1,0 +1,166 @@
+package build
+
+import (
+	"bytes"
+	"fmt"
+	"sort"
+	"strings"
+
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
+)
+
+// proxyArgs can be set with --build-arg without being declared; they are seen
+// by RUN and never by the cache or the image (Dockerfile reference,
+// "Predefined ARGs").
+var proxyArgs = []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy",
+	"FTP_PROXY", "ftp_proxy", "NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"}
+
+// platformArgs are the variables that FROM sees, and stages that declare them
+// ("Automatic platform ARGs in the global scope").
+func (b *builder) platformArgs() map[string]string {
+	host := hostPlatform()
+	return map[string]string{
+		"TARGETPLATFORM": b.Platform.String(), "TARGETOS": b.Platform.OS, "TARGETARCH": b.Platform.Architecture,
+		"TARGETVARIANT": b.Platform.Variant, "TARGETSTAGE": b.Target,
+		"BUILDPLATFORM": host.String(), "BUILDOS": host.OS, "BUILDARCH": host.Architecture, "BUILDVARIANT": host.Variant,
+	}
+}
+
+// globals are the variables of the scope before the first FROM.
+func (b *builder) globals() (map[string]string, error) {
+	vars := b.platformArgs()
+	lex := shell.NewLex(b.escape)
+	for _, c := range b.metaArgs {
+		for _, a := range c.Args {
+			v, given := b.Args[a.Key]
+			switch {
+			case given:
+			case a.Value != nil:
+				var err error
+				if v, _, err = lex.ProcessWord(*a.Value, shell.EnvsFromSlice(pairs(vars))); err != nil {
+					return nil, b.at(c.Location(), source(&c), err)
+				}
+			default:
+				if _, builtin := vars[a.Key]; builtin {
+					continue
+				}
+				continue // declared without a value: unset
+			}
+			vars[a.Key] = v
+		}
+	}
+	return vars, nil
+}
+
+// expandMeta fills in the variables that a FROM line can see.
+func (b *builder) expandMeta(word string) (string, error) {
+	vars, err := b.globals()
+	if err != nil {
+		return "", err
+	}
+	out, _, err := shell.NewLex(b.escape).ProcessWord(word, shell.EnvsFromSlice(pairs(vars)))
+	return out, err
+}
+
+// pairs lists a map as sorted NAME=VALUE.
+func pairs(m map[string]string) []string {
+	out := make([]string, 0, len(m))
+	for k, v := range m {
+		out = append(out, k+"="+v)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// vars are the variables that an instruction of the stage can use: declared
+// ARGs, with ENV above them.
+func (st *stage) vars() []string {
+	m := map[string]string{}
+	for k, v := range st.buildArgs {
+		m[k] = v
+	}
+	for _, kv := range st.config.Config.Env {
+		k, v, _ := strings.Cut(kv, "=")
+		m[k] = v
+	}
+	return pairs(m)
+}
+
+// expand fills in the variables of an instruction, in place.
+func (st *stage) expand(c instructions.Command) error {
+	lex := shell.NewLex(st.b.escape)
+	env := shell.EnvsFromSlice(st.vars())
+	if e, ok := c.(instructions.SupportsSingleWordExpansion); ok {
+		if err := e.Expand(func(w string) (string, error) {
+			out, _, err := lex.ProcessWord(w, env)
+			return out, err
+		}); err != nil {
+			return err
+		}
+	}
+	if e, ok := c.(instructions.SupportsSingleWordExpansionRaw); ok {
+		raw := shell.NewLex(st.b.escape)
+		raw.RawQuotes, raw.RawEscapes = true, true
+		return e.ExpandRaw(func(w string) (string, error) {
+			out, _, err := raw.ProcessWord(w, env)
+			return out, err
+		})
+	}
+	// EXPOSE takes several words from one variable.
+	if e, ok := c.(*instructions.ExposeCommand); ok {
+		var ports []string
+		for _, p := range e.Ports {
+			ws, err := lex.ProcessWords(p, env)
+			if err != nil {
+				return err
+			}
+			ports = append(ports, ws...)
+		}
+		e.Ports = ports
+	}
+	return nil
+}
+
+// declare handles ARG.
+func (st *stage) declare(c *instructions.ArgCommand) error {
+	globals, err := st.b.globals()
+	if err != nil {
+		return err
+	}
+	for _, a := range c.Args {
+		switch v, given := st.b.Args[a.Key]; {
+		case given:
+			st.buildArgs[a.Key] = v
+		case a.Value != nil:
+			st.buildArgs[a.Key] = *a.Value
+		default:
+			if g, ok := globals[a.Key]; ok {
+				st.buildArgs[a.Key] = g
+			}
+		}
+	}
+	return nil
+}
+
+// parseTrigger reads an instruction that a base image left with ONBUILD.
+func parseTrigger(text string) ([]instructions.Command, error) {
+	res, err := parser.Parse(bytes.NewReader([]byte(text)))
+	if err != nil {
+		return nil, err
+	}
+	var out []instructions.Command
+	for _, n := range res.AST.Children {
+		c, err := instructions.ParseCommand(n)
+		if err != nil {
+			return nil, err
+		}
+		switch c.(type) {
+		case *instructions.OnbuildCommand:
+			return nil, fmt.Errorf("a trigger cannot be ONBUILD itself")
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}

@@ -1,0 +1,270 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"hpcc/runtime"
+)
+
+// A runError is a program of RUN that failed, with the last of what it printed.
+type runError struct {
+	err error
+	log []byte
+}
+
+func (e *runError) Error() string { return e.err.Error() }
+func (e *runError) Unwrap() error { return e.err }
+
+// run carries out RUN.
+func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, error) {
+	if err := runFlags(c); err != nil {
+		return false, err
+	}
+	args, script, err := st.runArgs(c)
+	if err != nil {
+		return false, err
+	}
+	env := st.vars()
+	cwd := st.absolute(".")
+	key := digestOf(append([]string{st.key, "RUN", cwd, st.config.Config.User, script, strings.Join(args, "\x00")}, env...)...)
+	text := "RUN " + strings.Join(args, " ")
+	if named := pairs(st.buildArgs); len(named) > 0 {
+		text = fmt.Sprintf("RUN |%d %s %s", len(named), strings.Join(named, " "), strings.Join(args, " "))
+	}
+	return st.change(ctx, text, key, func(dir string) error {
+		return st.execute(ctx, dir, args, script, cwd, env)
+	})
+}
+
+// runFlags refuses the flags of RUN that are not carried out: to ignore them
+// would make another image than was asked for.
+func runFlags(c *instructions.RunCommand) error {
+	for _, f := range c.FlagsUsed {
+		switch f {
+		case "network":
+			if n := instructions.GetNetwork(c); n != instructions.NetworkDefault && n != instructions.NetworkHost {
+				return fmt.Errorf("--network=%s is not supported yet", n)
+			}
+		case "security":
+		default:
+			return fmt.Errorf("--%s is not supported yet; take it out, or COPY what it would have mounted", f)
+		}
+	}
+	return nil
+}
+
+// runArgs is the program that RUN starts; script, when there is one, is the
+// text of a here-document with its own interpreter.
+func (st *stage) runArgs(c *instructions.RunCommand) (args []string, script string, err error) {
+	if !c.PrependShell {
+		if len(c.CmdLine) == 0 {
+			return nil, "", errors.New("the command is empty")
+		}
+		return c.CmdLine, "", nil
+	}
+	line := strings.Join(c.CmdLine, " ")
+	if len(c.Files) == 0 {
+		return append(st.shell(), line), "", nil
+	}
+	if h := parser.MustParseHeredoc(line); h != nil {
+		body := c.Files[0].Data
+		if c.Files[0].Chomp {
+			body = parser.ChompHeredocContent(body)
+		}
+		if strings.HasPrefix(body, "#!") {
+			return []string{scriptPath}, body, nil
+		}
+		return append(st.shell(), body), "", nil
+	}
+	// The shell itself reads the documents: they follow the line.
+	for _, f := range c.Files {
+		line += "\n" + f.Data + f.Name
+	}
+	return append(st.shell(), line+"\n"), "", nil
+}
+
+// Where RUN's own files appear inside; nothing below /.hpcc gets into a layer.
+const (
+	scriptPath = "/.hpcc/script"
+	aptPath    = "/.hpcc/apt.conf"
+)
+
+// aptConf turns off apt's own sandbox, whose user does not exist under one id.
+const aptConf = "APT::Sandbox::User \"root\";\n"
+
+// execute runs a program of RUN in the view dir.
+func (st *stage) execute(ctx context.Context, dir string, args []string, script, cwd string, env []string) error {
+	spec, err := st.runSpec(dir, args, script, cwd, env)
+	if err != nil {
+		return err
+	}
+	undo, err := rememberStubs(dir, spec.Mounts)
+	if err != nil {
+		return err
+	}
+	cmd, err := runtime.Command(ctx, spec)
+	if err != nil {
+		return err
+	}
+	log := &tail{max: 64 << 10}
+	var out io.Writer = log
+	if st.b.Output != nil {
+		out = io.MultiWriter(log, st.b.Output)
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.WaitDelay = 2 * time.Second // a daemon that RUN left behind may hold the pipe
+	err = cmd.Run()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil
+	}
+	if uerr := undo(); err == nil {
+		err = uerr
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var ee *exec.ExitError
+	if errors.As(err, &ee) {
+		return &runError{fmt.Errorf("the command ended with %s", ee), log.bytes()}
+	}
+	return err
+}
+
+// runSpec states the run of a program of RUN: root of the namespace that the
+// build is in, its own mounts, ownership faked.
+func (st *stage) runSpec(dir string, args []string, script, cwd string, env []string) (*specs.Spec, error) {
+	bind := func(src, dst string) specs.Mount {
+		return specs.Mount{Type: "bind", Source: src, Destination: dst, Options: []string{"rbind"}}
+	}
+	m := []specs.Mount{bind("/proc", "/proc"), bind("/sys", "/sys"), bind("/dev", "/dev")}
+	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
+		if _, err := os.Stat(f); err == nil {
+			m = append(m, bind(f, f))
+		}
+	}
+	for _, f := range []struct {
+		name, text, at string
+		mode           os.FileMode
+	}{{"apt.conf", aptConf, aptPath, 0o644}, {"script", script, scriptPath, 0o755}} {
+		if f.text == "" {
+			continue
+		}
+		p := filepath.Join(st.b.work, f.name)
+		if err := os.WriteFile(p, []byte(f.text), f.mode); err != nil {
+			return nil, err
+		}
+		m = append(m, bind(p, f.at))
+	}
+	env = slices.Clone(env)
+	for _, p := range proxyArgs {
+		if v, ok := st.b.Args[p]; ok {
+			env = setEnv(env, p, v)
+		}
+	}
+	base, err := runtime.Spec(dir, ocispec.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: args, NoHome: true})
+	if err != nil {
+		return nil, err
+	}
+	vars := []string{"PATH=" + envValue(base.Process.Env, "PATH"), "HOME=" + envValue(base.Process.Env, "HOME")}
+	for _, kv := range append(env, "APT_CONFIG="+aptPath) {
+		k, v, _ := strings.Cut(kv, "=")
+		vars = setEnv(vars, k, v)
+	}
+	return &specs.Spec{
+		Version:     specs.Version,
+		Root:        &specs.Root{Path: dir},
+		Process:     &specs.Process{Args: args, Env: vars, Cwd: cwd, NoNewPrivileges: true},
+		Mounts:      m,
+		Annotations: map[string]string{runtime.FakeRoot: "1"},
+		Linux:       &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.MountNamespace}}},
+	}, nil
+}
+
+func envValue(env []string, name string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// rememberStubs notes which mount points the tree lacks. They are made for the
+// run; undo removes those that are still empty, so that no layer shows them.
+func rememberStubs(dir string, ms []specs.Mount) (undo func() error, err error) {
+	type parent struct {
+		path string
+		time time.Time
+	}
+	var stubs []string
+	var parents []parent
+	for _, m := range ms {
+		full, err := securejoin.SecureJoin(dir, m.Destination)
+		if err != nil {
+			return nil, fmt.Errorf("finding %s in the image: %w", m.Destination, err)
+		}
+		for p := full; p != dir; p = filepath.Dir(p) {
+			if _, err := os.Lstat(p); err == nil {
+				break
+			}
+			stubs = append(stubs, p)
+			if fi, err := os.Stat(filepath.Dir(p)); err == nil {
+				parents = append(parents, parent{filepath.Dir(p), fi.ModTime()})
+			}
+		}
+	}
+	return func() error {
+		slices.SortFunc(stubs, func(a, b string) int { return len(b) - len(a) })
+		for _, p := range stubs {
+			fi, err := os.Lstat(p)
+			if err != nil || fi.Mode().IsRegular() && fi.Size() > 0 {
+				continue
+			}
+			_ = os.Remove(p) // a directory with something in it stays
+		}
+		for _, p := range parents {
+			// What the program itself changed there is later than the build's begin
+			// either way; only an untouched directory gets its old time back.
+			_ = os.Chtimes(p.path, time.Time{}, p.time)
+		}
+		return nil
+	}, nil
+}
+
+// tail keeps the last bytes written to it.
+type tail struct {
+	max int
+	buf bytes.Buffer
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.buf.Write(p)
+	if over := t.buf.Len() - 2*t.max; over > 0 {
+		t.buf.Next(t.buf.Len() - t.max)
+	}
+	return len(p), nil
+}
+
+func (t *tail) bytes() []byte {
+	b := t.buf.Bytes()
+	if len(b) > t.max {
+		b = b[len(b)-t.max:]
+	}
+	return b
+}

@@ -1,0 +1,265 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+)
+
+// A stage is the state of one FROM while its instructions are carried out.
+type stage struct {
+	b         *builder
+	index     int
+	platform  *v1.Platform
+	base      v1.Image
+	config    *v1.ConfigFile
+	added     []mutate.Addendum // what this build put on top of base
+	key       string            // digest of everything the file system depends on
+	tree      *tree
+	buildArgs map[string]string
+}
+
+// start begins with an image.
+func (st *stage) start(_ context.Context, img v1.Image, cfg *v1.ConfigFile) error {
+	st.base, st.config = img, cfg
+	st.tree = &tree{b: st.b, image: img}
+	return nil
+}
+
+// continueFrom begins with what another stage came to.
+func (st *stage) continueFrom(p *stage) error {
+	st.base, st.config, st.key = p.base, p.config.DeepCopy(), p.key
+	st.added = append([]mutate.Addendum(nil), p.added...)
+	st.tree = p.tree.fork()
+	return nil
+}
+
+// image assembles the stage's image.
+func (st *stage) image() (v1.Image, error) {
+	mt, cmt := types.OCIManifestSchema1, types.OCIConfigJSON
+	if bt, err := st.base.MediaType(); err == nil && bt == types.DockerManifestSchema2 && len(st.config.RootFS.DiffIDs) > 0 {
+		mt, cmt = bt, types.DockerConfigJSON
+	}
+	img, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(st.base, mt), cmt), st.added...)
+	if err != nil {
+		return nil, fmt.Errorf("assembling the image: %w", err)
+	}
+	got, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("assembling the image: %w", err)
+	}
+	cfg := st.config.DeepCopy()
+	cfg.RootFS, cfg.History = got.RootFS, got.History
+	cfg.Created = v1.Time{Time: st.b.stamp}
+	cfg.DockerVersion, cfg.Container = "", ""
+	if img, err = mutate.ConfigFile(img, cfg); err != nil {
+		return nil, fmt.Errorf("assembling the image: %w", err)
+	}
+	return img, nil
+}
+
+// layerType is the media type of new layers: that of the base's family.
+func (st *stage) layerType() types.MediaType {
+	if bt, err := st.base.MediaType(); err == nil && bt == types.DockerManifestSchema2 && len(st.config.RootFS.DiffIDs) > 0 {
+		return types.DockerLayer
+	}
+	return types.OCILayer
+}
+
+// record notes an instruction in the image's history; layer may be nil.
+func (st *stage) record(text string, layer v1.Layer) {
+	h := v1.History{Created: v1.Time{Time: st.b.stamp}, CreatedBy: text + " # buildkit", Comment: "hpcc", EmptyLayer: layer == nil}
+	st.added = append(st.added, mutate.Addendum{Layer: layer, History: h})
+}
+
+// do carries out one instruction. loc is its place, that of FROM for triggers.
+func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Range) error {
+	text := source(c)
+	st.b.step++
+	st.b.tell(Event{Text: text})
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	err := st.expand(c)
+	cached := true
+	if err == nil {
+		switch c := c.(type) {
+		case *instructions.RunCommand:
+			cached, err = st.run(ctx, c)
+		case *instructions.CopyCommand:
+			cached, err = st.copy(ctx, c)
+		case *instructions.AddCommand:
+			cached, err = st.add(ctx, c)
+		case *instructions.WorkdirCommand:
+			cached, err = st.workdir(ctx, c)
+		default:
+			err = st.configure(c, text)
+		}
+	}
+	if err != nil {
+		return st.b.at(loc, text, err)
+	}
+	st.b.tell(Event{Text: text, Done: true, Cached: cached})
+	return nil
+}
+
+// configure carries out an instruction that changes the configuration only.
+func (st *stage) configure(c instructions.Command, text string) error {
+	cfg := &st.config.Config
+	switch c := c.(type) {
+	case *instructions.EnvCommand:
+		for _, kv := range c.Env {
+			cfg.Env = setEnv(cfg.Env, kv.Key, kv.Value)
+		}
+	case *instructions.ArgCommand:
+		if err := st.declare(c); err != nil {
+			return err
+		}
+	case *instructions.LabelCommand:
+		if cfg.Labels == nil {
+			cfg.Labels = map[string]string{}
+		}
+		for _, kv := range c.Labels {
+			cfg.Labels[kv.Key] = kv.Value
+		}
+	case *instructions.MaintainerCommand:
+		st.config.Author = c.Maintainer
+	case *instructions.UserCommand:
+		cfg.User = c.User
+	case *instructions.CmdCommand:
+		cfg.Cmd, cfg.ArgsEscaped = st.argv(c.ShellDependantCmdLine), c.PrependShell
+	case *instructions.EntrypointCommand:
+		cfg.Entrypoint = st.argv(c.ShellDependantCmdLine)
+		if !st.cmdSet(c) {
+			cfg.Cmd = nil // a new ENTRYPOINT resets the base's CMD (Dockerfile reference)
+		}
+	case *instructions.ShellCommand:
+		cfg.Shell = c.Shell
+	case *instructions.StopSignalCommand:
+		cfg.StopSignal = c.Signal
+	case *instructions.ExposeCommand:
+		return st.expose(c, text)
+	case *instructions.VolumeCommand:
+		if cfg.Volumes == nil {
+			cfg.Volumes = map[string]struct{}{}
+		}
+		for _, v := range c.Volumes {
+			if strings.TrimSpace(v) == "" {
+				return errors.New("a volume's path is empty")
+			}
+			cfg.Volumes[v] = struct{}{}
+		}
+	case *instructions.HealthCheckCommand:
+		cfg.Healthcheck = &v1.HealthConfig{Test: c.Health.Test, Interval: c.Health.Interval, Timeout: c.Health.Timeout,
+			StartPeriod: c.Health.StartPeriod, Retries: c.Health.Retries}
+	case *instructions.OnbuildCommand:
+		cfg.OnBuild = append(cfg.OnBuild, c.Expression)
+	default:
+		return fmt.Errorf("instruction %s is not known", strings.ToUpper(c.Name()))
+	}
+	st.record(text, nil)
+	return nil
+}
+
+// cmdSet says whether this stage's CMD was given before the ENTRYPOINT c.
+func (st *stage) cmdSet(c instructions.Command) bool {
+	for _, x := range st.b.stages[st.index].Commands {
+		if x == c {
+			return false
+		}
+		if _, ok := x.(*instructions.CmdCommand); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// argv is a command line in the form that images keep.
+func (st *stage) argv(c instructions.ShellDependantCmdLine) []string {
+	if !c.PrependShell {
+		return c.CmdLine
+	}
+	return append(st.shell(), strings.Join(c.CmdLine, " "))
+}
+
+// shell is the stage's SHELL.
+func (st *stage) shell() []string {
+	if s := st.config.Config.Shell; len(s) > 0 {
+		return append([]string(nil), s...)
+	}
+	return []string{"/bin/sh", "-c"}
+}
+
+// expose handles EXPOSE: PORT[-PORT][/PROTOCOL].
+func (st *stage) expose(c *instructions.ExposeCommand, text string) error {
+	cfg := &st.config.Config
+	if cfg.ExposedPorts == nil {
+		cfg.ExposedPorts = map[string]struct{}{}
+	}
+	for _, p := range c.Ports {
+		ports, err := exposed(p)
+		if err != nil {
+			return err
+		}
+		for _, x := range ports {
+			cfg.ExposedPorts[x] = struct{}{}
+		}
+	}
+	st.record(text, nil)
+	return nil
+}
+
+// exposed lists the ports of one word of EXPOSE.
+func exposed(word string) ([]string, error) {
+	spec, proto, ok := strings.Cut(word, "/")
+	if !ok {
+		proto = "tcp"
+	}
+	proto = strings.ToLower(proto)
+	if proto != "tcp" && proto != "udp" && proto != "sctp" {
+		return nil, fmt.Errorf("port %q: protocol %q is not tcp, udp or sctp", word, proto)
+	}
+	if i := strings.LastIndex(spec, ":"); i >= 0 {
+		spec = spec[i+1:] // a host's part has no meaning in an image
+	}
+	lo, hi, ranged := strings.Cut(spec, "-")
+	if !ranged {
+		hi = lo
+	}
+	var a, z int
+	if _, err := fmt.Sscanf(lo+" "+hi, "%d %d", &a, &z); err != nil || a < 1 || z > 65535 || a > z {
+		return nil, fmt.Errorf("port %q is not a number or range between 1 and 65535", word)
+	}
+	var out []string
+	for ; a <= z; a++ {
+		out = append(out, fmt.Sprintf("%d/%s", a, proto))
+	}
+	return out, nil
+}
+
+// setEnv sets a variable in place, keeping the order of the others.
+func setEnv(env []string, name, value string) []string {
+	for i, kv := range env {
+		if strings.HasPrefix(kv, name+"=") {
+			env[i] = name + "=" + value
+			return env
+		}
+	}
+	return append(env, name+"="+value)
+}
+
+// absolute resolves a path of the Dockerfile against WORKDIR.
+func (st *stage) absolute(p string) string {
+	if path.IsAbs(p) {
+		return path.Clean(p)
+	}
+	return path.Join("/", st.config.Config.WorkingDir, p)
+}

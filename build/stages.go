@@ -1,0 +1,215 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+
+	"hpcc/store"
+)
+
+// hostPlatform is the platform of this machine in the words of images.
+func hostPlatform() *v1.Platform {
+	return &v1.Platform{OS: "linux", Architecture: goruntime.GOARCH}
+}
+
+// target is the index of the stage that becomes the image.
+func (b *builder) target() (int, error) {
+	if b.Target == "" {
+		return len(b.stages) - 1, nil
+	}
+	if i, ok := b.stageNamed(b.Target, len(b.stages)); ok {
+		return i, nil
+	}
+	var names []string
+	for i, s := range b.stages {
+		if s.Name != "" {
+			names = append(names, s.Name)
+		} else {
+			names = append(names, strconv.Itoa(i))
+		}
+	}
+	return 0, fmt.Errorf("%s: there is no stage %q; the stages are %s", b.file, b.Target, strings.Join(names, ", "))
+}
+
+// stageNamed finds a stage before the one with index end, by name or number.
+func (b *builder) stageNamed(name string, end int) (int, bool) {
+	for i := end - 1; i >= 0; i-- {
+		if b.stages[i].Name != "" && strings.EqualFold(b.stages[i].Name, name) {
+			return i, true
+		}
+	}
+	n, err := strconv.Atoi(name)
+	return n, err == nil && n >= 0 && n < end
+}
+
+// needed marks the stages that target is made from.
+func (b *builder) needed(target int) (map[int]bool, error) {
+	need := map[int]bool{}
+	var visit func(i int) error
+	visit = func(i int) error {
+		if need[i] {
+			return nil
+		}
+		need[i] = true
+		st := b.stages[i]
+		base, err := b.expandMeta(st.BaseName)
+		if err != nil {
+			return b.at(st.Location, st.SourceCode, err)
+		}
+		if j, ok := b.stageNamed(base, i); ok && !isNumber(base) {
+			if err := visit(j); err != nil {
+				return err
+			}
+		}
+		for _, c := range st.Commands {
+			from := fromOf(c)
+			if from == "" {
+				continue
+			}
+			if j, ok := b.stageNamed(from, i); ok {
+				if err := visit(j); err != nil {
+					return err
+				}
+			} else if k, ok := b.stageNamed(from, len(b.stages)); ok || isNumber(from) {
+				if k == i {
+					return b.at(c.Location(), source(c), fmt.Errorf("--from=%s is this very stage", from))
+				}
+				return b.at(c.Location(), source(c), fmt.Errorf("--from=%s: no stage of that name or number comes before this one", from))
+			}
+		}
+		return nil
+	}
+	return need, visit(target)
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.Atoi(s)
+	return err == nil
+}
+
+// fromOf is the --from of a COPY.
+func fromOf(c instructions.Command) string {
+	if cp, ok := c.(*instructions.CopyCommand); ok {
+		return cp.From
+	}
+	return ""
+}
+
+// source is an instruction as it was written.
+func source(c instructions.Command) string {
+	if s, ok := c.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return c.Name()
+}
+
+// buildStage makes one stage: its base, then each instruction.
+func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
+	def := b.stages[i]
+	b.step++
+	b.tell(Event{Text: def.SourceCode})
+	st, err := b.from(ctx, i)
+	if err != nil {
+		return nil, b.at(def.Location, def.SourceCode, err)
+	}
+	b.tell(Event{Text: def.SourceCode, Done: true, Cached: true})
+	triggers := st.config.Config.OnBuild
+	st.config.Config.OnBuild = nil
+	for _, t := range triggers {
+		cmds, err := parseTrigger(t)
+		if err != nil {
+			return st, b.at(def.Location, "ONBUILD "+t, err)
+		}
+		for _, c := range cmds {
+			b.total++
+			if err := st.do(ctx, c, def.Location); err != nil {
+				st.tree.close()
+				return nil, err
+			}
+		}
+	}
+	for _, c := range def.Commands {
+		if err := st.do(ctx, c, c.Location()); err != nil {
+			st.tree.close()
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+func (b *builder) tell(e Event) {
+	if b.Progress != nil {
+		e.Step, e.Total, e.Text = b.step, b.total, oneLine(e.Text)
+		b.Progress(e)
+	}
+}
+
+// from makes the beginning of stage i: another stage, scratch, or an image.
+func (b *builder) from(ctx context.Context, i int) (*stage, error) {
+	def := b.stages[i]
+	name, err := b.expandMeta(def.BaseName)
+	if err != nil {
+		return nil, err
+	}
+	if name == "" {
+		return nil, fmt.Errorf("the base %q is empty once its variables are filled in; give --build-arg or a default", def.BaseName)
+	}
+	p := b.Platform
+	if def.Platform != "" {
+		word, err := b.expandMeta(def.Platform)
+		if err != nil {
+			return nil, err
+		}
+		if p, err = v1.ParsePlatform(word); err != nil {
+			return nil, fmt.Errorf("--platform=%s: %w", word, err)
+		}
+	}
+	st := &stage{b: b, index: i, platform: p, buildArgs: map[string]string{}}
+	if j, ok := b.stageNamed(name, i); ok && !isNumber(name) {
+		return st, st.continueFrom(b.done[j])
+	}
+	if name == "scratch" {
+		st.key = digestOf("scratch", p.String())
+		cfg := &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, RootFS: v1.RootFS{Type: "layers"}}
+		return st, st.start(ctx, empty.Image, cfg)
+	}
+	img, err := b.baseImage(ctx, name, p)
+	if err != nil {
+		return nil, err
+	}
+	d, err := img.Digest()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration of %s: %w", name, err)
+	}
+	st.key = digestOf("image", d.String())
+	return st, st.start(ctx, img, cfg.DeepCopy())
+}
+
+// baseImage finds an image in the store, else in its registry.
+func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform) (v1.Image, error) {
+	img, err := b.store.Get(name, p)
+	if err == nil {
+		return img, nil
+	}
+	var missing *store.NotFoundError
+	if !errors.As(err, &missing) {
+		return nil, err
+	}
+	img, err = b.store.Pull(ctx, name, store.Remote{Platform: p, PlainHTTP: b.PlainHTTP})
+	if err != nil {
+		return nil, fmt.Errorf("base image %q is not in the store and cannot be pulled: %w", name, err)
+	}
+	return img, nil
+}

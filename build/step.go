@@ -1,0 +1,121 @@
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+
+	"hpcc/store"
+)
+
+// keyVersion changes when the same instruction would give another layer.
+const keyVersion = "hpcc step 1"
+
+// digestOf is the key of a step: a digest of its words, each with its length,
+// so that no two lists of words share one.
+func digestOf(words ...string) string {
+	h := sha256.New()
+	for _, w := range append([]string{keyVersion}, words...) {
+		_ = binary.Write(h, binary.LittleEndian, uint64(len(w)))
+		_, _ = io.WriteString(h, w)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// A result is what the cache keeps of a step: its layer, nil when the step
+// changed nothing.
+type result struct {
+	Layer *store.LayerInfo `json:"layer"`
+}
+
+// change carries out an instruction that changes the file system. key stands
+// for all that it depends on; work makes the change in the directory dir.
+func (st *stage) change(ctx context.Context, text, key string, work func(dir string) error) (cached bool, err error) {
+	st.key = key
+	res, ok := st.cached(key)
+	if !ok {
+		if res, err = st.make(ctx, work); err != nil {
+			return false, err
+		}
+		data, err := json.Marshal(res)
+		if err != nil {
+			return false, err
+		}
+		if err := st.b.store.Cache("build", key, data); err != nil {
+			return false, fmt.Errorf("keeping the step in the cache: %w", err)
+		}
+	}
+	if res.Layer == nil {
+		st.record(text, nil)
+		return ok, nil
+	}
+	layer, err := st.b.store.Layer(*res.Layer)
+	if err != nil {
+		return ok, fmt.Errorf("reading the step's layer: %w", err)
+	}
+	st.record(text, layer)
+	if ok {
+		st.tree.pending = append(st.tree.pending, layer)
+	}
+	return ok, nil
+}
+
+// cached looks a step up. A record whose layer is gone is no hit.
+func (st *stage) cached(key string) (result, bool) {
+	var res result
+	if st.b.NoCache {
+		return res, false
+	}
+	data, err := st.b.store.Cached("build", key)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			slog.Warn("reading the build cache", "key", key, "err", err)
+		}
+		return res, false
+	}
+	if err := json.Unmarshal(data, &res); err != nil {
+		slog.Warn("reading the build cache", "key", key, "err", err)
+		return result{}, false
+	}
+	if res.Layer != nil {
+		if _, err := st.b.store.Layer(*res.Layer); err != nil {
+			return result{}, false
+		}
+	}
+	return res, true
+}
+
+// make does a step's work on a view of the tree and stores what changed.
+func (st *stage) make(ctx context.Context, work func(dir string) error) (result, error) {
+	dir, err := st.tree.view(ctx)
+	if err != nil {
+		return result{}, err
+	}
+	if err := work(dir); err != nil {
+		st.tree.discard()
+		return result{}, err
+	}
+	r, w := io.Pipe()
+	count := make(chan int, 1)
+	go func() {
+		n, err := st.tree.commit(w)
+		w.CloseWithError(err)
+		count <- n
+	}()
+	info, err := st.b.store.PutLayer(ctx, r, st.layerType())
+	r.CloseWithError(err)
+	if n := <-count; err == nil && n == 0 {
+		return result{}, nil
+	}
+	if err != nil {
+		return result{}, fmt.Errorf("writing the step's layer: %w", err)
+	}
+	return result{&info}, nil
+}

@@ -1,0 +1,266 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+// A tree is the file system of a stage. It is put together only when a step
+// needs it: the base image's tree, which is shared and never written, below
+// the changes of each step. Steps that came from the cache wait in pending
+// until then.
+//
+// Changes are overlayfs upper directories where the kernel lets the user have
+// them (5.11; not on every file system); else each step works on a copy, and
+// the copies are compared.
+type tree struct {
+	b       *builder
+	image   v1.Image // the base
+	layers  []string // directories, lowest first; in copy mode one: the present state
+	pending []v1.Layer
+	copies  bool
+	merged  string // the view in use, "" when there is none
+	upper   string
+}
+
+// fork returns a tree that begins where t stands.
+func (t *tree) fork() *tree {
+	return &tree{b: t.b, image: t.image, layers: append([]string(nil), t.layers...),
+		pending: append([]v1.Layer(nil), t.pending...), copies: t.copies}
+}
+
+// view returns a directory that shows the present state and may be changed;
+// then either commit or discard must be called.
+func (t *tree) view(ctx context.Context) (string, error) {
+	if len(t.layers) == 0 {
+		base, err := t.base(ctx)
+		if err != nil {
+			return "", err
+		}
+		t.layers = []string{base}
+	}
+	if len(t.pending) > 0 {
+		dir, err := t.open()
+		if err != nil {
+			return "", err
+		}
+		for _, l := range t.pending {
+			if _, err := unpack.Apply(ctx, l, dir); err != nil {
+				t.discard()
+				return "", fmt.Errorf("restoring a cached step: %w", err)
+			}
+		}
+		t.keep()
+		t.pending = nil
+	}
+	return t.open()
+}
+
+// base is the directory of the base image, or an empty one for scratch.
+func (t *tree) base(ctx context.Context) (string, error) {
+	if ls, err := t.image.Layers(); err == nil && len(ls) == 0 {
+		return os.MkdirTemp(t.b.work, "scratch-")
+	}
+	dir, _, err := unpack.Tree(ctx, t.b.store, t.image, unpack.Options{})
+	return dir, err
+}
+
+// open makes the view.
+func (t *tree) open() (string, error) {
+	dir, err := os.MkdirTemp(t.b.work, "step-")
+	if err != nil {
+		return "", err
+	}
+	t.merged, t.upper = filepath.Join(dir, "merged"), filepath.Join(dir, "upper")
+	if !t.copies {
+		err := t.overlay(dir)
+		if err == nil {
+			return t.merged, nil
+		}
+		if len(t.layers) > 1 {
+			return "", fmt.Errorf("mounting an overlay of %d steps: %w", len(t.layers), err)
+		}
+		t.copies = true
+	}
+	t.upper = ""
+	if err := copyTree(t.layers[0], t.merged); err != nil {
+		return "", fmt.Errorf("copying the tree for a step: %w", err)
+	}
+	return t.merged, nil
+}
+
+// overlay mounts the layers with a new upper directory.
+func (t *tree) overlay(dir string) error {
+	work := filepath.Join(dir, "work")
+	for _, d := range []string{t.merged, t.upper, work} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return err
+		}
+	}
+	// Directories are named by descriptor: short, so that many fit into the one
+	// page that mount(2) takes, and free of commas and colons.
+	var lower []string
+	defer func() {
+		for _, l := range lower {
+			var fd int
+			if _, err := fmt.Sscanf(l, "/proc/self/fd/%d", &fd); err == nil {
+				unix.Close(fd)
+			}
+		}
+	}()
+	open := func(p string) (string, error) {
+		fd, err := unix.Open(p, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return "", fmt.Errorf("opening %q: %w", p, err)
+		}
+		return fmt.Sprintf("/proc/self/fd/%d", fd), nil
+	}
+	for i := len(t.layers) - 1; i >= 0; i-- {
+		l, err := open(t.layers[i])
+		if err != nil {
+			return err
+		}
+		lower = append(lower, l)
+	}
+	n := len(lower)
+	for _, p := range []string{t.upper, work} {
+		l, err := open(p)
+		if err != nil {
+			return err
+		}
+		lower = append(lower, l)
+	}
+	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", strings.Join(lower[:n], ":"), lower[n], lower[n+1])
+	return unix.Mount("overlay", t.merged, "overlay", 0, data)
+}
+
+// commit writes what changed since view as a layer (an uncompressed tar),
+// makes it part of the tree, and returns how many entries it has.
+func (t *tree) commit(w io.Writer) (int, error) {
+	o := unpack.DiffOptions{Newest: t.b.begun.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}}
+	var n int
+	var err error
+	if t.copies {
+		n, err = unpack.Compare(w, t.layers[0], t.merged, o)
+	} else {
+		n, err = unpack.Upper(w, t.layers, t.upper, o)
+	}
+	if err != nil {
+		t.discard()
+		return 0, fmt.Errorf("finding what the step changed: %w", err)
+	}
+	t.keep()
+	return n, nil
+}
+
+// keep ends the view and makes its changes part of the tree.
+func (t *tree) keep() {
+	if t.copies {
+		t.layers = []string{t.merged}
+	} else {
+		_ = unix.Unmount(t.merged, unix.MNT_DETACH)
+		t.layers = append(t.layers, t.upper)
+	}
+	t.merged, t.upper = "", ""
+}
+
+// discard ends the view and forgets its changes.
+func (t *tree) discard() {
+	if t.merged == "" {
+		return
+	}
+	_ = unix.Unmount(t.merged, unix.MNT_DETACH)
+	_ = store.RemoveAll(filepath.Dir(t.merged))
+	t.merged, t.upper = "", ""
+}
+
+func (t *tree) close() {
+	if t != nil {
+		t.discard()
+	}
+}
+
+// copyTree copies a directory tree with modes, times, links and hard links.
+func copyTree(from, to string) error {
+	type inode struct{ dev, ino uint64 }
+	seen := map[inode]string{}
+	type stamp struct {
+		path string
+		mode os.FileMode
+		time time.Time
+	}
+	var dirs []stamp
+	err := filepath.Walk(from, func(p string, fi os.FileInfo, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(from, p)
+		dst := filepath.Join(to, rel)
+		switch {
+		case fi.IsDir():
+			dirs = append(dirs, stamp{dst, fi.Mode().Perm(), fi.ModTime()})
+			return os.Mkdir(dst, 0o700)
+		case fi.Mode()&os.ModeSymlink != 0:
+			target, err := os.Readlink(p)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(target, dst)
+		case !fi.Mode().IsRegular():
+			return nil
+		}
+		var st unix.Stat_t
+		if err := unix.Lstat(p, &st); err != nil {
+			return err
+		}
+		id := inode{st.Dev, st.Ino}
+		if st.Nlink > 1 {
+			if first, ok := seen[id]; ok {
+				return os.Link(first, dst)
+			}
+			seen[id] = dst
+		}
+		return copyFile(p, dst, fi.Mode().Perm(), fi.ModTime())
+	})
+	for i := len(dirs) - 1; i >= 0 && err == nil; i-- {
+		if err = os.Chmod(dirs[i].path, dirs[i].mode); err == nil {
+			err = os.Chtimes(dirs[i].path, dirs[i].time, dirs[i].time)
+		}
+	}
+	return err
+}
+
+// copyFile copies one regular file to a name that does not exist.
+func copyFile(from, to string, mode os.FileMode, mtime time.Time) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Chmod(to, mode)
+	}
+	if err == nil {
+		err = os.Chtimes(to, mtime, mtime)
+	}
+	return err
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"hpcc/build"
+	"hpcc/runtime"
+	"hpcc/store"
+)
+
+func buildCommand() *cli.Command {
+	return &cli.Command{
+		Name: "build", Usage: "make an image from a Dockerfile", ArgsUsage: "[CONTEXT]",
+		Description: `Builds an image as an ordinary user: no daemon, no root, no subordinate ids.
+
+   hpcc build -t base .
+   hpcc build -f Dockerfile -t base --build-arg VERSION=3 .
+
+Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
+			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
+			&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH` (default: this machine's)"},
+			&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
+			&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
+			&cli.BoolFlag{Name: "no-cache", Usage: "do every step again"},
+			plainHTTPFlag(), storeFlag(),
+		},
+		Action: buildImage,
+	}
+}
+
+func buildImage(c *cli.Context) error {
+	a, err := args(c, 0, 1, "[CONTEXT]")
+	if err != nil {
+		return err
+	}
+	if c.String("tag") == "" {
+		return usagef("the image needs a name").hint("hpcc build -t NAME %s", strings.Join(a, " "))
+	}
+	if err := runtime.EnterFakeRoot(); err != nil {
+		return fmt.Errorf("building %s: %w", c.String("tag"), err)
+	}
+	s, err := openStore(c)
+	if err != nil {
+		return err
+	}
+	p, err := platform(c)
+	if err != nil {
+		return err
+	}
+	t := newSteps()
+	img, err := dockerfile(c, s, t, p, a)
+	t.end()
+	if err != nil {
+		return explainBuild(err, t)
+	}
+	if _, err := s.Put(c.Context, c.String("tag"), img); err != nil {
+		return err
+	}
+	if err := unpackTree(c.Context, s, img); err != nil {
+		return err
+	}
+	return printDigest(img)
+}
+
+func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string) (v1.Image, error) {
+	vars, err := buildArgs(c.StringSlice("build-arg"))
+	if err != nil {
+		return nil, err
+	}
+	o := build.Options{
+		Dockerfile: c.String("file"), Stdin: os.Stdin, Platform: p, Args: vars, Target: c.String("target"),
+		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"), Progress: t.event, Output: t.output(),
+	}
+	if len(a) > 0 {
+		o.Context = a[0]
+	}
+	return build.Dockerfile(c.Context, s, o)
+}
+
+// buildArgs reads --build-arg; a bare NAME takes its value from the environment.
+func buildArgs(list []string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, kv := range list {
+		k, v, ok := strings.Cut(kv, "=")
+		if k == "" {
+			return nil, usagef("--build-arg %q has no name", kv).hint("write --build-arg NAME=VALUE")
+		}
+		if !ok {
+			if v, ok = os.LookupEnv(k); !ok {
+				return nil, usagef("--build-arg %s: no such variable in the environment", k).hint("write --build-arg %s=VALUE", k)
+			}
+		}
+		m[k] = v
+	}
+	return m, nil
+}
+
+// explainBuild shows what a failing RUN printed, unless it was shown already.
+func explainBuild(err error, t *steps) error {
+	var le *build.LineError
+	if errors.As(err, &le) && len(le.Log) > 0 && t.out == nil {
+		os.Stderr.Write(le.Log)
+		if le.Log[len(le.Log)-1] != '\n' {
+			fmt.Fprintln(os.Stderr)
+		}
+	}
+	return err
+}
+
+// steps writes a line for each step of a build, as it ends; on a terminal also
+// what is being done now.
+type steps struct {
+	tty   bool
+	out   io.Writer
+	begun time.Time
+	live  bool
+}
+
+func newSteps() *steps {
+	t := &steps{tty: term.IsTerminal(int(os.Stderr.Fd()))}
+	if !t.tty {
+		t.out = os.Stderr
+	}
+	return t
+}
+
+// output is where RUN's own words go: a log keeps them, a terminal shows them
+// only when the step fails.
+func (t *steps) output() io.Writer { return t.out }
+
+func (t *steps) event(e build.Event) {
+	t.end()
+	if e.Warning != "" {
+		say("warning: %s", e.Warning)
+		return
+	}
+	head := fmt.Sprintf("[%d/%d] %s", e.Step, e.Total, e.Text)
+	switch {
+	case !e.Done:
+		t.begun = time.Now()
+		if t.tty {
+			fmt.Fprintf(os.Stderr, "%s", head)
+			t.live = true
+		}
+	case e.Cached:
+		fmt.Fprintf(os.Stderr, "%s (cached)\n", head)
+	default:
+		fmt.Fprintf(os.Stderr, "%s (%.1fs)\n", head, time.Since(t.begun).Seconds())
+	}
+}
+
+// end clears the live line.
+func (t *steps) end() {
+	if t.live {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
+		t.live = false
+	}
+}

@@ -1,0 +1,462 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+// openStore opens the store that the command line names.
+func openStore(c *cli.Context) (*store.Store, error) { return store.Open(c.String("store")) }
+
+// platformFlag chooses one platform of an image.
+func platformFlag() cli.Flag {
+	return &cli.StringFlag{Name: "platform", Usage: "take `OS/ARCH`, such as linux/ppc64le (default: this machine's)"}
+}
+
+func platform(c *cli.Context) (*v1.Platform, error) {
+	s := c.String("platform")
+	if s == "" {
+		return nil, nil
+	}
+	p, err := v1.ParsePlatform(s)
+	if err != nil || p.OS == "" || p.Architecture == "" {
+		return nil, usagef("--platform %q is not OS/ARCH", s).hint("write linux/amd64, linux/arm64 or linux/ppc64le")
+	}
+	return p, nil
+}
+
+func plainHTTPFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "plain-http", Usage: "the registry speaks http without TLS (loopback always may)"}
+}
+
+func pullCommand() *cli.Command {
+	return &cli.Command{
+		Name: "pull", Usage: "fetch an image from a registry and unpack it", ArgsUsage: "REF [NAME]",
+		Description: `Fetches REF and keeps it as NAME (default: REF itself), unpacked and ready to run.
+
+   hpcc pull debian:12
+   hpcc pull --platform linux/ppc64le registry.example.org/lab/sci:1 sci`,
+		Flags: []cli.Flag{platformFlag(), plainHTTPFlag(), storeFlag()},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 1, 2, "REF [NAME]")
+			if err != nil {
+				return err
+			}
+			s, err := openStore(c)
+			if err != nil {
+				return err
+			}
+			p, err := platform(c)
+			if err != nil {
+				return err
+			}
+			bar := progress("pulling " + a[0])
+			img, err := s.Pull(c.Context, a[0], store.Remote{Platform: p, PlainHTTP: c.Bool("plain-http"), Name: second(a), Progress: bar.bytes})
+			bar.end()
+			if err != nil {
+				return err
+			}
+			if err := unpackTree(c.Context, s, img); err != nil {
+				return err
+			}
+			return printDigest(img)
+		},
+	}
+}
+
+// second is the second argument, or "".
+func second(a []string) string {
+	if len(a) > 1 {
+		return a[1]
+	}
+	return ""
+}
+
+func printDigest(img v1.Image) error {
+	d, err := img.Digest()
+	if err == nil {
+		fmt.Println(d)
+	}
+	return err
+}
+
+// unpackTree makes the image's shared tree, so that the first run finds it, and
+// says what of the image an ordinary user cannot have.
+func unpackTree(ctx context.Context, s *store.Store, img v1.Image) error {
+	bar := progress("unpacking")
+	_, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.bytes})
+	bar.end()
+	if err == nil {
+		tellReport(rep)
+	}
+	return err
+}
+
+func tellReport(rep unpack.Report) {
+	if rep.Devices+rep.FIFOs > 0 {
+		say("left out %d device nodes and %d FIFOs: a user cannot make them, /dev is the host's", rep.Devices, rep.FIFOs)
+	}
+}
+
+func pushCommand() *cli.Command {
+	return &cli.Command{
+		Name: "push", Usage: "send an image to a registry", ArgsUsage: "NAME [REF]",
+		Description: `Sends NAME to REF (default: NAME itself). Credentials are those of "hpcc login" or docker.
+
+   hpcc push sci registry.example.org/lab/sci:1`,
+		Flags: []cli.Flag{plainHTTPFlag(), storeFlag()},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 1, 2, "NAME [REF]")
+			if err != nil {
+				return err
+			}
+			s, err := openStore(c)
+			if err != nil {
+				return err
+			}
+			ref := a[0]
+			if len(a) == 2 {
+				ref = a[1]
+			}
+			bar := progress("pushing " + a[0])
+			d, err := s.Push(c.Context, a[0], ref, store.Remote{PlainHTTP: c.Bool("plain-http"), Progress: bar.bytes})
+			bar.end()
+			if err != nil {
+				return err
+			}
+			fmt.Println(d)
+			return nil
+		},
+	}
+}
+
+func imagesCommand() *cli.Command {
+	return &cli.Command{
+		Name: "images", Usage: "list the images",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"}, storeFlag()},
+		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "no arguments"); err != nil {
+				return err
+			}
+			s, err := openStore(c)
+			if err != nil {
+				return err
+			}
+			list, err := s.Images()
+			if err != nil {
+				return err
+			}
+			if c.Bool("json") {
+				enc := json.NewEncoder(os.Stdout)
+				for _, e := range list {
+					if err := enc.Encode(map[string]any{"type": "image", "name": e.Name, "digest": e.Digest.String(),
+						"platforms": e.Platforms, "bytes": e.Size, "created": e.Created.UTC().Format(time.RFC3339)}); err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+			fmt.Fprintln(w, "NAME\tDIGEST\tPLATFORM\tSIZE")
+			for _, e := range list {
+				fmt.Fprintf(w, "%s\t%.12s\t%s\t%s\n", e.Name, e.Digest.Hex, strings.Join(e.Platforms, ","), size(e.Size))
+			}
+			return w.Flush()
+		},
+	}
+}
+
+func inspectCommand() *cli.Command {
+	return &cli.Command{
+		Name: "inspect", Usage: "show an image's configuration as JSON", ArgsUsage: "NAME",
+		Flags: []cli.Flag{platformFlag(), storeFlag()},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 1, 1, "NAME")
+			if err != nil {
+				return err
+			}
+			img, err := getImage(c, a[0])
+			if err != nil {
+				return err
+			}
+			d, err := img.Digest()
+			if err != nil {
+				return err
+			}
+			cfg, err := img.ConfigFile()
+			if err != nil {
+				return err
+			}
+			m, err := img.Manifest()
+			if err != nil {
+				return err
+			}
+			enc := json.NewEncoder(os.Stdout)
+			enc.SetIndent("", "  ")
+			return enc.Encode(map[string]any{"digest": d.String(), "layers": m.Layers, "image": cfg})
+		},
+	}
+}
+
+// getImage finds an image by name, for the platform of the command line.
+func getImage(c *cli.Context, name string) (v1.Image, error) {
+	s, err := openStore(c)
+	if err != nil {
+		return nil, err
+	}
+	p, err := platform(c)
+	if err != nil {
+		return nil, err
+	}
+	return s.Get(name, p)
+}
+
+func rmCommand() *cli.Command {
+	return &cli.Command{
+		Name: "rm", Usage: "remove images by name", ArgsUsage: "NAME...",
+		Description: `Removes names. What nothing names any more is removed by "hpcc gc".`,
+		Flags:       []cli.Flag{storeFlag()},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 1, 1000, "NAME...")
+			if err != nil {
+				return err
+			}
+			s, err := openStore(c)
+			if err != nil {
+				return err
+			}
+			var all []error
+			for _, n := range a {
+				all = append(all, s.Remove(n))
+			}
+			return errors.Join(all...)
+		},
+	}
+}
+
+func gcCommand() *cli.Command {
+	return &cli.Command{
+		Name: "gc", Usage: "remove what no image needs",
+		Description: `Removes blobs, trees and cached steps that no image names and that nobody used for the
+given time, and what processes that were killed have left. It is safe beside other hpcc processes.`,
+		Flags: []cli.Flag{
+			&cli.DurationFlag{Name: "age", Value: 7 * 24 * time.Hour, Usage: "keep what was used within this `TIME`; 0 keeps nothing"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "say what would go, remove nothing"}, storeFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "no arguments"); err != nil {
+				return err
+			}
+			s, err := openStore(c)
+			if err != nil {
+				return err
+			}
+			age := c.Duration("age")
+			if age == 0 {
+				age = -1
+			}
+			rep, err := s.GC(c.Context, store.GCOptions{Age: age, DryRun: c.Bool("dry-run")})
+			if err != nil {
+				return err
+			}
+			fmt.Printf("%s freed: %d blobs, %d trees, %d cache entries, %d leftovers\n", size(rep.Bytes), rep.Blobs, rep.Trees, rep.Records, rep.Temps)
+			return nil
+		},
+	}
+}
+
+func loadCommand() *cli.Command {
+	return &cli.Command{
+		Name: "load", Usage: "take images from a file or directory", ArgsUsage: "FILE [NAME]",
+		Description: `FILE is an OCI layout (a directory or a tar), a docker archive, or a tar of a root file
+system (plain, gzip or zstd).
+
+   hpcc load rootfs.tar.gz debian:12`,
+		Flags: []cli.Flag{storeFlag()},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 1, 2, "FILE [NAME]")
+			if err != nil {
+				return err
+			}
+			s, err := openStore(c)
+			if err != nil {
+				return err
+			}
+			names, err := s.Load(c.Context, a[0], second(a))
+			if err != nil {
+				return err
+			}
+			for _, n := range names {
+				img, err := s.Get(n, nil)
+				if err != nil {
+					return err
+				}
+				if err := unpackTree(c.Context, s, img); err != nil {
+					return err
+				}
+				fmt.Println(n)
+			}
+			return nil
+		},
+	}
+}
+
+func saveCommand() *cli.Command {
+	return &cli.Command{
+		Name: "save", Usage: "write an image to a file or directory", ArgsUsage: "NAME FILE",
+		Description: `Writes an OCI layout: a directory when FILE ends in "/" or is one, else a tar.
+A FILE that ends in .docker.tar becomes a docker archive.`,
+		Flags: []cli.Flag{storeFlag()},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 2, 2, "NAME FILE")
+			if err != nil {
+				return err
+			}
+			s, err := openStore(c)
+			if err != nil {
+				return err
+			}
+			return s.Save(c.Context, a[0], a[1])
+		},
+	}
+}
+
+func unpackCommand() *cli.Command {
+	return &cli.Command{
+		Name: "unpack", Usage: "flatten an image into a directory tree", ArgsUsage: "SOURCE DIR",
+		Description: `SOURCE is an image's name, or a file or directory as "hpcc load" takes it. DIR is made and
+can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacked.
+
+   hpcc unpack --platform linux/ppc64le sci ./sci-ppc64le`,
+		Flags: []cli.Flag{platformFlag(), storeFlag()},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 2, 2, "SOURCE DIR")
+			if err != nil {
+				return err
+			}
+			img, err := sourceImage(c, a[0])
+			if err != nil {
+				return err
+			}
+			bar := progress("unpacking " + a[0])
+			rep, err := unpack.Image(c.Context, img, a[1], unpack.Options{Progress: bar.bytes})
+			bar.end()
+			if err == nil {
+				tellReport(rep)
+			}
+			return err
+		},
+	}
+}
+
+// sourceImage is an image by name, or from a file that is loaded first.
+func sourceImage(c *cli.Context, src string) (v1.Image, error) {
+	img, err := getImage(c, src)
+	var missing *store.NotFoundError
+	if !errors.As(err, &missing) {
+		return img, err
+	}
+	if _, serr := os.Stat(src); serr != nil {
+		return nil, err
+	}
+	s, err := openStore(c)
+	if err != nil {
+		return nil, err
+	}
+	p, err := platform(c)
+	if err != nil {
+		return nil, err
+	}
+	names, err := s.Load(c.Context, src, "")
+	if err != nil {
+		return nil, err
+	}
+	return s.Get(names[0], p)
+}
+
+// imageDir is the directory of IMAGE: a path, or the tree of a name, which is
+// made when it is not there yet.
+func imageDir(c *cli.Context, image string) (string, error) {
+	if isPath(image) {
+		return image, nil
+	}
+	s, err := openStore(c)
+	if err != nil {
+		return "", err
+	}
+	dir, err := s.TreeOf(image)
+	var missing *store.NotFoundError
+	var flat *store.NoTreeError
+	switch {
+	case err == nil:
+		if c.Bool("write") {
+			return "", usagef("--write would change %q for everybody who uses it", image).hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", image)
+		}
+		return dir, nil
+	case errors.As(err, &missing):
+		if fi, serr := os.Stat(image); serr == nil && fi.IsDir() {
+			return image, nil
+		}
+		return "", err
+	case errors.As(err, &flat):
+		img, err := s.Get(image, nil)
+		if err != nil {
+			return "", err
+		}
+		if err := unpackTree(c.Context, s, img); err != nil {
+			return "", err
+		}
+		return s.TreeOf(image)
+	}
+	return "", err
+}
+
+func loginCommand() *cli.Command {
+	return &cli.Command{
+		Name: "login", Usage: "keep credentials for a registry", ArgsUsage: "HOST",
+		Description: `Reads a password from standard input (or the terminal, unseen) and keeps it in docker's
+configuration file, ~/.docker/config.json, which hpcc, docker, podman and skopeo read.`,
+		Flags: []cli.Flag{&cli.StringFlag{Name: "username", Aliases: []string{"u"}, Required: true, Usage: "log in as `NAME`"}},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 1, 1, "HOST")
+			if err != nil {
+				return err
+			}
+			password, err := readPassword()
+			if err != nil {
+				return err
+			}
+			return store.Login(a[0], c.String("username"), password)
+		},
+	}
+}
+
+// readPassword asks on a terminal, else takes the first line of standard input.
+func readPassword() (string, error) {
+	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
+		fmt.Fprint(os.Stderr, "Password: ")
+		b, err := term.ReadPassword(fd)
+		fmt.Fprintln(os.Stderr)
+		return string(b), err
+	}
+	line, err := bufio.NewReader(io.LimitReader(os.Stdin, 64<<10)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("reading the password: %w", err)
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}

@@ -1,0 +1,58 @@
+// Command hpcc takes a researcher's environment to any cluster: it makes
+// images, flattens them into directory trees, runs programs in them as the
+// ordinary user, and turns one job into the native job of each scheduler.
+//
+// This package alone knows the command line. It turns words into calls of the
+// rooms and their errors into words, hints and exit statuses; everything for
+// people goes to standard error with the prefix "hpcc:", results go to
+// standard output.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/runtime"
+)
+
+// version is set by the linker from the newest tag.
+var version = "0.1.0-dev"
+
+func main() {
+	if child, err := runtime.Init(); child {
+		os.Exit(report(err))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := app().RunContext(ctx, joinBareSetEnv(os.Args))
+	stop()
+	os.Exit(report(err))
+}
+
+// app is the whole command line: one table that feeds parsing, help and docs/cli.md.
+func app() *cli.App {
+	a := &cli.App{
+		Name:                      "hpcc",
+		Usage:                     "take an environment to any cluster",
+		Version:                   version,
+		HideHelpCommand:           true,
+		DisableSliceFlagSeparator: true,
+		Commands:                  commands(),
+		OnUsageError:              usageError,
+		ExitErrHandler:            func(*cli.Context, error) {},
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usagef("unknown command %q", c.Args().First()).hint(`"hpcc --help" lists the commands`)
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+	for _, c := range a.Commands {
+		c.OnUsageError = usageError
+		c.HideHelpCommand = true
+	}
+	return a
+}

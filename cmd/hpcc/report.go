@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/runtime"
+)
+
+// Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// A message is an error with what the user should do next.
+type message struct {
+	err    error
+	advice string
+	status int
+}
+
+func (m *message) Error() string { return m.err.Error() }
+func (m *message) Unwrap() error { return m.err }
+
+func (m *message) hint(format string, args ...any) *message {
+	m.advice = fmt.Sprintf(format, args...)
+	return m
+}
+
+// usagef is an error in the words of the command line.
+func usagef(format string, args ...any) *message {
+	return &message{err: fmt.Errorf(format, args...), status: exitUsage}
+}
+
+// usageError is called by the parser of flags.
+func usageError(c *cli.Context, err error, _ bool) error {
+	name := "hpcc"
+	if c != nil && c.Command != nil && c.Command.Name != "" && c.Command.Name != "hpcc" {
+		name += " " + c.Command.Name
+	}
+	return usagef("%w", err).hint("%q shows the flags", name+" --help")
+}
+
+// report says what went wrong, what to do next, and returns the exit status.
+func report(err error) int {
+	if err == nil {
+		return 0
+	}
+	var status exitStatus
+	if errors.As(err, &status) {
+		return int(status)
+	}
+	fmt.Fprintf(os.Stderr, "hpcc: error: %v\n", err)
+	advice, code := adviceFor(err)
+	if advice != "" {
+		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", advice)
+	}
+	return code
+}
+
+// exitStatus ends hpcc with a program's status, without a word of its own.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// adviceFor maps an error to what to do next and to the exit status: the only
+// place that knows either.
+func adviceFor(err error) (advice string, status int) {
+	status = exitFailure
+	var m *message
+	var ns *runtime.NamespaceError
+	var re *runtime.Error
+	if errors.As(err, &re) {
+		status = re.Status
+	}
+	if errors.As(err, &m) {
+		advice = m.advice
+		if m.status != 0 {
+			status = m.status
+		}
+	}
+	switch {
+	case advice != "":
+	case errors.As(err, &ns):
+		advice = ns.Cure() + `; "hpcc doctor" shows what was tried`
+	case errors.Is(err, context.Canceled):
+		status = 130
+	}
+	return advice, status
+}

@@ -1,0 +1,364 @@
+package unpack
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"sort"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// DiffOptions say how changes are recorded. The zero value records times as
+// they are.
+type DiffOptions struct {
+	Newest time.Time // later modification times, which are of the run itself, become Stamp; zero: none do
+	Stamp  time.Time
+	Skip   []string // paths that are never recorded, with all below them
+}
+
+// Upper writes what the upper directory of an overlay mount changes in the
+// directories below it (lowest first), as a layer: an uncompressed tar. It
+// returns the number of entries. The overlay was mounted with "userxattr"
+// (Linux 5.11): whiteouts are character devices 0:0, a directory that hides
+// all below has the attribute user.overlay.opaque.
+//
+// An entry is recorded when its type, mode, size, time, link target or content
+// differs; a directory when it is new, when its mode differs, or when something
+// below it is recorded. Entries are sorted, owned by 0:0, with times in whole
+// seconds. [Compare] records the same, byte for byte.
+func Upper(w io.Writer, lowers []string, upper string, o DiffOptions) (int, error) {
+	live := slices.Clone(lowers)
+	slices.Reverse(live)
+	return diff(w, live, upper, false, o)
+}
+
+// Compare writes what differs in the tree upper from the tree lower, as [Upper].
+func Compare(w io.Writer, lower, upper string, o DiffOptions) (int, error) {
+	return diff(w, []string{lower}, upper, true, o)
+}
+
+func diff(w io.Writer, live []string, upper string, whole bool, o DiffOptions) (int, error) {
+	d := &differ{tw: tar.NewWriter(w), o: o, links: map[inode]string{}}
+	if err := d.dir(".", upper, live, whole); err != nil {
+		return d.n, err
+	}
+	return d.n, d.tw.Close()
+}
+
+// A differ writes one layer.
+type differ struct {
+	tw      *tar.Writer
+	o       DiffOptions
+	n       int
+	pending []*tar.Header // directories above the present one, not written yet
+	links   map[inode]string
+}
+
+type inode struct{ dev, ino uint64 }
+
+// dir compares one directory. live are the directories of the lower layers
+// that show through at this place, highest first; whole says that up is the
+// complete directory and what it lacks was removed.
+func (d *differ) dir(rel, up string, live []string, whole bool) error {
+	entries, err := os.ReadDir(up)
+	if err != nil {
+		return fmt.Errorf("reading %q: %w", rel, err)
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if whole {
+		lower, err := lowerNames(live)
+		if err != nil {
+			return err
+		}
+		for _, n := range lower {
+			if !slices.Contains(names, n) {
+				names = append(names, n)
+			}
+		}
+		sort.Strings(names)
+		names = slices.Compact(names)
+	}
+	for _, n := range names {
+		p := path.Join(rel, n)
+		if slices.Contains(d.o.Skip, p) {
+			continue
+		}
+		if err := d.name(p, filepath.Join(up, n), live, whole); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lowerNames lists what shows through of the lower layers.
+func lowerNames(live []string) ([]string, error) {
+	var out []string
+	seen := map[string]bool{}
+	for _, l := range live {
+		entries, err := os.ReadDir(l)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if seen[e.Name()] {
+				continue
+			}
+			seen[e.Name()] = true
+			if fi, err := e.Info(); err == nil && !isWhiteout(fi) {
+				out = append(out, e.Name())
+			}
+		}
+	}
+	return out, nil
+}
+
+// name compares one name.
+func (d *differ) name(p, up string, live []string, whole bool) error {
+	fi, err := os.Lstat(up)
+	gone := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !gone {
+		return fmt.Errorf("reading %q: %w", p, err)
+	}
+	lower, below := lookup(live, path.Base(p))
+	if gone || isWhiteout(fi) {
+		if lower == nil {
+			return nil
+		}
+		return d.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(path.Dir(p), whPrefix+path.Base(p)), Mode: 0o644, ModTime: d.o.Stamp}, "")
+	}
+	h, err := d.header(p, up, fi)
+	if err != nil || h == nil {
+		return err
+	}
+	if !fi.IsDir() {
+		if lower != nil && !lower.IsDir() {
+			same, err := sameFile(up, fi, lowerPath(live, path.Base(p)), lower)
+			if err != nil || same {
+				return err
+			}
+		}
+		return d.write(h, up)
+	}
+	return d.subdir(p, up, fi, h, lower, below, whole)
+}
+
+// subdir compares a directory with what is below it.
+func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.FileInfo, below []string, whole bool) error {
+	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() {
+		if err := d.write(h, ""); err != nil {
+			return err
+		}
+		return d.dir(p, up, below, whole || isOpaque(up))
+	}
+	d.pending = append(d.pending, h)
+	depth := len(d.pending)
+	if err := d.dir(p, up, below, whole || isOpaque(up)); err != nil {
+		return err
+	}
+	if len(d.pending) == depth { // nothing below was recorded
+		d.pending = d.pending[:depth-1]
+	}
+	return nil
+}
+
+// lookup finds a name in the lower layers: what shows through, and, for a
+// directory, the directories that show through in it.
+func lookup(live []string, name string) (top fs.FileInfo, below []string) {
+	for _, l := range live {
+		p := filepath.Join(l, name)
+		fi, err := os.Lstat(p)
+		if err != nil {
+			continue
+		}
+		if isWhiteout(fi) {
+			break
+		}
+		if !fi.IsDir() {
+			if top == nil {
+				top = fi
+			}
+			break
+		}
+		if top == nil {
+			top = fi
+		}
+		below = append(below, p)
+		if isOpaque(p) {
+			break
+		}
+	}
+	return top, below
+}
+
+// lowerPath is where the file that lookup found lies.
+func lowerPath(live []string, name string) string {
+	for _, l := range live {
+		if _, err := os.Lstat(filepath.Join(l, name)); err == nil {
+			return filepath.Join(l, name)
+		}
+	}
+	return ""
+}
+
+// isWhiteout says whether a file is overlayfs's mark of a removed name.
+func isWhiteout(fi fs.FileInfo) bool {
+	if fi.Mode()&fs.ModeCharDevice == 0 {
+		return false
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && st.Rdev == 0
+}
+
+// isOpaque says whether a directory hides what lower layers have in it.
+func isOpaque(p string) bool {
+	b := make([]byte, 8)
+	n, err := unix.Lgetxattr(p, "user.overlay.opaque", b)
+	return err == nil && n == 1 && b[0] == 'y'
+}
+
+// header describes a file; nil for kinds that layers do not carry from here.
+func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
+	h := &tar.Header{Name: p, ModTime: fi.ModTime().Truncate(time.Second)}
+	if !d.o.Newest.IsZero() && fi.ModTime().After(d.o.Newest) {
+		h.ModTime = d.o.Stamp
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(full, &st); err != nil {
+		return nil, fmt.Errorf("reading %q: %w", p, err)
+	}
+	h.Mode = int64(st.Mode & 0o7777)
+	switch {
+	case fi.IsDir():
+		h.Typeflag, h.Name = tar.TypeDir, p+"/"
+	case fi.Mode()&fs.ModeSymlink != 0:
+		t, err := os.Readlink(full)
+		if err != nil {
+			return nil, fmt.Errorf("reading %q: %w", p, err)
+		}
+		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, t, 0o777
+	case fi.Mode().IsRegular():
+		h.Typeflag, h.Size = tar.TypeReg, fi.Size()
+		if st.Nlink > 1 {
+			id := inode{st.Dev, st.Ino}
+			if first, ok := d.links[id]; ok {
+				h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
+			}
+		}
+	case fi.Mode()&fs.ModeNamedPipe != 0:
+		h.Typeflag = tar.TypeFifo
+	default:
+		return nil, nil // sockets live as long as their program
+	}
+	return h, nil
+}
+
+// write records an entry, after the directories above it; full is where a
+// regular file's bytes are.
+func (d *differ) write(h *tar.Header, full string) error {
+	for _, p := range d.pending {
+		if err := d.emit(p, ""); err != nil {
+			return err
+		}
+	}
+	d.pending = d.pending[:0]
+	return d.emit(h, full)
+}
+
+func (d *differ) emit(h *tar.Header, full string) error {
+	d.n++
+	if err := d.tw.WriteHeader(h); err != nil {
+		return fmt.Errorf("recording %q: %w", h.Name, err)
+	}
+	if h.Typeflag != tar.TypeReg || full == "" {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(full, &st); err == nil && st.Nlink > 1 {
+		d.links[inode{st.Dev, st.Ino}] = h.Name
+	}
+	f, err := openRepaired(full)
+	if err != nil {
+		return fmt.Errorf("recording %q: %w", h.Name, err)
+	}
+	defer f.Close()
+	if _, err := io.Copy(d.tw, f); err != nil {
+		return fmt.Errorf("recording %q: %w", h.Name, err)
+	}
+	return nil
+}
+
+// openRepaired opens a file of the user's own that its mode may deny him.
+func openRepaired(p string) (*os.File, error) {
+	f, err := os.Open(p)
+	if !errors.Is(err, fs.ErrPermission) {
+		return f, err
+	}
+	fi, err := os.Lstat(p)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(p, 0o400); err != nil {
+		return nil, err
+	}
+	defer os.Chmod(p, fi.Mode())
+	return os.Open(p)
+}
+
+// sameFile compares two files that are no directories.
+func sameFile(a string, fa fs.FileInfo, b string, fb fs.FileInfo) (bool, error) {
+	if fa.Mode() != fb.Mode() {
+		return false, nil
+	}
+	if fa.Mode()&fs.ModeSymlink != 0 {
+		ta, err := os.Readlink(a)
+		if err != nil {
+			return false, err
+		}
+		tb, err := os.Readlink(b)
+		return ta == tb, err
+	}
+	if !fa.Mode().IsRegular() {
+		return true, nil
+	}
+	if fa.Size() != fb.Size() || !fa.ModTime().Equal(fb.ModTime()) {
+		return false, nil
+	}
+	return sameBytes(a, b)
+}
+
+func sameBytes(a, b string) (bool, error) {
+	fa, err := openRepaired(a)
+	if err != nil {
+		return false, err
+	}
+	defer fa.Close()
+	fb, err := openRepaired(b)
+	if err != nil {
+		return false, err
+	}
+	defer fb.Close()
+	ba, bb := make([]byte, 64<<10), make([]byte, 64<<10)
+	for {
+		n, ea := io.ReadFull(fa, ba)
+		m, eb := io.ReadFull(fb, bb)
+		if n != m || !bytes.Equal(ba[:n], bb[:m]) {
+			return false, nil
+		}
+		if ea != nil || eb != nil {
+			return (ea == nil) == (eb == nil), nil
+		}
+	}
+}

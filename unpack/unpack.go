@@ -1,0 +1,305 @@
+// Package unpack turns layers into a directory tree, and what changed in a tree
+// into a layer, as an ordinary user. It alone knows whiteouts, ownership and
+// hostile archives.
+//
+// A tree holds directories, regular files, links and hard links. All belong to
+// the user; device nodes and FIFOs are left out and counted, set-id bits are
+// dropped, and directories and files that would lock their owner out are
+// opened to him. Times are kept. The image's configuration lies beside, in
+// [ConfigFile].
+//
+// No archive can touch a path outside its tree: every name is resolved below
+// an opened directory, links included, and a file is never written through an
+// existing name.
+package unpack
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/store"
+)
+
+// ConfigFile is where a tree keeps its image's configuration (image-spec,
+// "config"). Layers cannot write below its directory.
+const ConfigFile = ".hpcc/image.json"
+
+// configDir is the directory of ConfigFile.
+const configDir = ".hpcc"
+
+// Options of unpacking. The zero value is the usual case.
+type Options struct {
+	Progress func(done, total int64) // bytes of layers as they are stored
+}
+
+// A Report counts what was written, and what an ordinary user cannot have.
+type Report struct {
+	Files, Dirs, Links int
+	Bytes              int64
+	Devices, FIFOs     int // left out
+	SetID              int // files whose set-user-id or set-group-id bit was dropped
+}
+
+func (r *Report) add(o Report) {
+	r.Files += o.Files
+	r.Dirs += o.Dirs
+	r.Links += o.Links
+	r.Bytes += o.Bytes
+	r.Devices += o.Devices
+	r.FIFOs += o.FIFOs
+	r.SetID += o.SetID
+}
+
+// Image unpacks an image to dir, which must not exist or be empty. When it
+// fails, dir is as it was.
+func Image(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return Report{}, fmt.Errorf("unpacking to %q: %w", dir, err)
+	}
+	if entries, err := os.ReadDir(abs); err == nil && len(entries) > 0 {
+		return Report{}, fmt.Errorf("unpacking to %q: the directory is not empty; name a new one", dir)
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return Report{}, fmt.Errorf("unpacking: %w", err)
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(abs), "."+filepath.Base(abs)+".hpcc-")
+	if err != nil {
+		return Report{}, fmt.Errorf("unpacking to %q: %w", dir, err)
+	}
+	defer store.RemoveAll(tmp)
+	root := filepath.Join(tmp, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return Report{}, err
+	}
+	rep, err := fill(ctx, img, root, o)
+	if err == nil {
+		err = os.Rename(root, abs)
+	}
+	if err != nil {
+		return Report{}, fmt.Errorf("unpacking to %q: %w", dir, err)
+	}
+	return rep, nil
+}
+
+// Tree returns the shared, read-only tree of an image in the store, and makes
+// it when it is not there yet.
+func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string, Report, error) {
+	d, err := img.Digest()
+	if err != nil {
+		return "", Report{}, err
+	}
+	var rep Report
+	dir, err := s.Once(ctx, "trees/"+d.Hex, func(dir string) error {
+		var err error
+		rep, err = fill(ctx, img, dir, o)
+		return err
+	})
+	if err != nil {
+		return "", Report{}, fmt.Errorf("unpacking image %s: %w", d, err)
+	}
+	return dir, rep, nil
+}
+
+// fill unpacks an image into an empty directory.
+func fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
+	var rep Report
+	ls, err := img.Layers()
+	if err != nil {
+		return rep, err
+	}
+	raw, err := img.RawConfigFile()
+	if err != nil {
+		return rep, err
+	}
+	var total, done int64
+	sizes := make([]int64, len(ls))
+	for i, l := range ls {
+		if sizes[i], err = l.Size(); err != nil {
+			return rep, err
+		}
+		total += sizes[i]
+	}
+	t, err := openTree(dir)
+	if err != nil {
+		return rep, err
+	}
+	defer t.close()
+	for i, l := range ls {
+		if err := t.layer(ctx, l); err != nil {
+			return rep, err
+		}
+		if done += sizes[i]; o.Progress != nil {
+			o.Progress(done, total)
+		}
+	}
+	if err := t.finish(); err != nil {
+		return rep, err
+	}
+	if err := os.Mkdir(filepath.Join(dir, configDir), 0o755); err != nil {
+		return rep, err
+	}
+	return t.rep, os.WriteFile(filepath.Join(dir, ConfigFile), raw, 0o644)
+}
+
+// Apply puts one more layer onto the tree in dir. When it fails, the tree's
+// state is undefined.
+func Apply(ctx context.Context, l v1.Layer, dir string) (Report, error) {
+	t, err := openTree(dir)
+	if err != nil {
+		return Report{}, err
+	}
+	defer t.close()
+	if err := t.layer(ctx, l); err != nil {
+		return Report{}, err
+	}
+	return t.rep, t.finish()
+}
+
+// Config reads the configuration that a tree keeps.
+func Config(dir string) (*v1.ConfigFile, error) {
+	f, err := os.Open(filepath.Join(dir, ConfigFile))
+	if err != nil {
+		return nil, fmt.Errorf("reading the image's configuration: %w", err)
+	}
+	defer f.Close()
+	c, err := v1.ParseConfigFile(f)
+	if err != nil {
+		return nil, fmt.Errorf("reading the image's configuration %s: %w", f.Name(), err)
+	}
+	return c, nil
+}
+
+// maxEntries bounds the entries of one layer.
+const maxEntries = 20_000_000
+
+// layer applies one layer. Its content is checked against its diff id.
+func (t *tree) layer(ctx context.Context, l v1.Layer) error {
+	id, err := l.Digest()
+	if err != nil {
+		return err
+	}
+	want, err := l.DiffID()
+	if err != nil {
+		return fmt.Errorf("unpacking layer %s: %w", id, err)
+	}
+	r, err := l.Uncompressed()
+	if err != nil {
+		return fmt.Errorf("unpacking layer %s: %w", id, err)
+	}
+	defer r.Close()
+	ahead := readAhead(ctx, r)
+	defer ahead.Close()
+	h := sha256.New()
+	in := bufio.NewReaderSize(io.TeeReader(ahead, h), 1<<18)
+	if err := t.entries(ctx, tar.NewReader(in)); err != nil {
+		return fmt.Errorf("unpacking layer %s: %w", id, err)
+	}
+	if _, err := io.Copy(io.Discard, in); err != nil { // what follows the last entry counts for the digest
+		return fmt.Errorf("unpacking layer %s: %w", id, err)
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != want.Hex {
+		return fmt.Errorf("unpacking layer %s: its content has digest sha256:%s, its image says %s", id, got, want)
+	}
+	return nil
+}
+
+// entries applies the members of one layer's archive.
+func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
+	t.made = map[string]bool{}
+	for n := 0; ; n++ {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("after %d entries: %w", n, err)
+		}
+		if n >= maxEntries {
+			return fmt.Errorf("it has more than %d entries", maxEntries)
+		}
+		if n%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := t.entry(h, tr); err != nil {
+			return fmt.Errorf("entry %.200q: %w", h.Name, err)
+		}
+	}
+}
+
+// readAhead decompresses in a goroutine of its own, up to 4 MiB before the reader.
+func readAhead(ctx context.Context, r io.Reader) io.ReadCloser {
+	ctx, cancel := context.WithCancel(ctx)
+	a := &aheadReader{blocks: make(chan block, 16), cancel: cancel}
+	go func() {
+		defer close(a.blocks)
+		for {
+			buf := make([]byte, 256<<10)
+			n, err := fullBlock(r, buf)
+			select {
+			case a.blocks <- block{buf[:n], err}:
+			case <-ctx.Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return a
+}
+
+// fullBlock fills buf as far as r goes and returns r's own error, so that the
+// end of a truncated stream is not taken for the end of the data.
+func fullBlock(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && err == nil {
+		var m int
+		m, err = r.Read(buf[n:])
+		n += m
+	}
+	return n, err
+}
+
+type block struct {
+	data []byte
+	err  error
+}
+
+type aheadReader struct {
+	blocks chan block
+	cur    block
+	cancel context.CancelFunc
+}
+
+func (a *aheadReader) Read(p []byte) (int, error) {
+	for len(a.cur.data) == 0 {
+		if a.cur.err != nil {
+			return 0, a.cur.err
+		}
+		b, ok := <-a.blocks
+		if !ok {
+			return 0, io.ErrUnexpectedEOF
+		}
+		a.cur = b
+	}
+	n := copy(p, a.cur.data)
+	a.cur.data = a.cur.data[n:]
+	return n, nil
+}
+
+func (a *aheadReader) Close() error {
+	a.cancel()
+	for range a.blocks { // the goroutine must not read a layer that is closed
+	}
+	return nil
+}
