@@ -140,9 +140,11 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 		if !needed[i] {
 			continue
 		}
-		if b.done[i], err = b.buildStage(ctx, i); err != nil {
+		st, err := b.buildStage(ctx, i)
+		if err != nil {
 			return nil, err
 		}
+		b.done[i] = st
 	}
 	return b.done[target].image()
 }

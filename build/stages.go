@@ -126,7 +126,7 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 	for _, t := range triggers {
 		cmds, err := parseTrigger(t)
 		if err != nil {
-			return st, b.at(def.Location, "ONBUILD "+t, err)
+			return nil, b.at(def.Location, "ONBUILD "+t, err)
 		}
 		for _, c := range cmds {
 			b.total++

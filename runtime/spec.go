@@ -175,15 +175,13 @@ func parseBind(arg string) (specs.Mount, error) {
 		if !filepath.IsAbs(f[1]) {
 			return bad("the destination is not absolute")
 		}
+		if strings.Contains("/"+f[1]+"/", "/../") {
+			return bad("the destination climbs with ..")
+		}
 		m.Destination = filepath.Clean(f[1])
 	}
 	if m.Destination == "/" {
 		return bad("the destination is the root itself")
-	}
-	for _, c := range strings.Split(f[1], "/") {
-		if c == ".." {
-			return bad("the destination climbs with ..")
-		}
 	}
 	if len(f) == 3 {
 		switch f[2] {

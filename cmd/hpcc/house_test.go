@@ -1,0 +1,78 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// floors are the rooms and which of our rooms each may import.
+var floors = map[string][]string{
+	"cmd/hpcc": {"build", "unpack", "conda", "store", "runtime", "envfile", "job", "metrics"},
+	"build":    {"unpack", "conda", "store", "runtime"},
+	"unpack":   {"store"},
+	"conda":    {"store"},
+	"store":    {}, "runtime": {}, "envfile": {}, "job": {}, "metrics": {},
+}
+
+// The limits of a function and of a file, in lines.
+const (
+	maxFunction = 120
+	maxFile     = 800
+)
+
+func TestHouse(t *testing.T) {
+	root := "../.."
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if _, ok := floors[e.Name()]; e.IsDir() && !ok && !strings.Contains(" .git .ci bin dist docs testdata cmd ", " "+e.Name()+" ") {
+			t.Errorf("%s/ is no room of the design", e.Name())
+		}
+	}
+	for room, allowed := range floors {
+		files, err := filepath.Glob(filepath.Join(root, room, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			checkFile(t, room, allowed, f)
+		}
+	}
+}
+
+// checkFile holds one file to the floors and the limits.
+func checkFile(t *testing.T, room string, allowed []string, file string) {
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := fset.Position(f.End()).Line; n > maxFile {
+		t.Errorf("%s has %d lines; the limit is %d", file, n, maxFile)
+	}
+	for _, i := range f.Imports {
+		path := strings.Trim(i.Path.Value, `"`)
+		if dep, ours := strings.CutPrefix(path, "hpcc/"); ours && !strings.Contains(" "+strings.Join(allowed, " ")+" ", " "+dep+" ") {
+			t.Errorf("%s: room %s may not import %s", file, room, dep)
+		}
+		if path == "github.com/urfave/cli/v2" && room != "cmd/hpcc" {
+			t.Errorf("%s: only cmd/hpcc knows the command line", file)
+		}
+	}
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		if n := fset.Position(fn.End()).Line - fset.Position(fn.Pos()).Line + 1; n > maxFunction {
+			t.Errorf("%s: function %s has %d lines; the limit is %d", file, fn.Name.Name, n, maxFunction)
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// bin is the real binary, built as "make build" does: with the entry point that
+// a test binary does not have.
+var bin string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "hpcc-test-")
+	if err != nil {
+		panic(err)
+	}
+	bin = filepath.Join(dir, "bin")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", filepath.Join(bin, "hpcc"), ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building hpcc: %v\n%s", err, out)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// facilities are what scripts may ask for by condition, with how to tell
+// whether the machine has it. A script that lacks one is skipped with the
+// reason; in CI it fails.
+var facilities = map[string]func() error{
+	"busybox": func() error { _, err := busybox(); return err },
+	"userns": func() error {
+		out, err := exec.Command(filepath.Join(bin, "hpcc"), "doctor").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s", strings.TrimSpace(string(out)))
+		}
+		return nil
+	},
+	"registry": func() error {
+		if os.Getenv("HPCC_TEST_REGISTRY") == "" {
+			return fmt.Errorf("HPCC_TEST_REGISTRY names no registry (HOST:PORT)")
+		}
+		return nil
+	},
+	"debian": func() error {
+		_, err := os.Stat(os.Getenv("HPCC_TEST_DEBIAN"))
+		return err
+	},
+	"skopeo": func() error { _, err := exec.LookPath("skopeo"); return err },
+	"umoci":  func() error { _, err := exec.LookPath("umoci"); return err },
+}
+
+// busybox finds a static busybox, the userland of most scripts.
+func busybox() (string, error) {
+	p, err := exec.LookPath("busybox")
+	if err != nil {
+		return "", fmt.Errorf("no busybox: install Debian's busybox-static")
+	}
+	if out, _ := exec.Command("ldd", p).CombinedOutput(); strings.Contains(string(out), "=>") {
+		return "", fmt.Errorf("%s is not static: install Debian's busybox-static", p)
+	}
+	return p, nil
+}
+
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "../../testdata/script",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("HPCC_STORE", filepath.Join(e.WorkDir, "store"))
+			e.Setenv("HPCC_TEST_REGISTRY", os.Getenv("HPCC_TEST_REGISTRY"))
+			e.Setenv("HPCC_TEST_DEBIAN", os.Getenv("HPCC_TEST_DEBIAN"))
+			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
+		},
+		Condition: condition,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"busyroot": busyroot, "capture": capture,
+		},
+	})
+}
+
+// condition answers "[busybox]" and the like. A script writes "[!busybox] skip";
+// in CI a facility that is missing fails the script with the reason instead.
+func condition(name string) (bool, error) {
+	have, ok := facilities[name]
+	if !ok {
+		return false, fmt.Errorf("unknown condition %q", name)
+	}
+	err := have()
+	if err != nil && os.Getenv("CI") != "" {
+		return false, fmt.Errorf("CI must have %s: %w", name, err)
+	}
+	return err == nil, nil
+}
+
+// busyroot DIR: a root directory with busybox under its usual names.
+func busyroot(ts *testscript.TestScript, _ bool, args []string) {
+	bb, err := busybox()
+	ts.Check(err)
+	dir := filepath.Join(ts.MkAbs(args[0]), "bin")
+	ts.Check(os.MkdirAll(dir, 0o755))
+	data, err := os.ReadFile(bb)
+	ts.Check(err)
+	ts.Check(os.WriteFile(filepath.Join(dir, "busybox"), data, 0o755))
+	for _, n := range strings.Fields("sh ls cat echo id env pwd touch mkdir chown chmod mknod rm ln mv cp stat sleep true false test grep kill ps") {
+		ts.Check(os.Symlink("busybox", filepath.Join(dir, n)))
+	}
+}
+
+// capture NAME: keep the trimmed standard output of the last command as $NAME.
+func capture(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
