@@ -229,7 +229,8 @@ func (b *builder) located(err error) error {
 	if errors.Is(err, io.EOF) || strings.Contains(err.Error(), "file with no instructions") {
 		err = errors.New("no instructions: a Dockerfile begins with FROM")
 	}
-	return &LineError{File: b.file, Line: line, Err: err}
+	text := strings.TrimPrefix(err.Error(), fmt.Sprintf("dockerfile parse error on line %d: ", line))
+	return &LineError{File: b.file, Line: line, Err: errors.New(text)}
 }
 
 // at wraps an error with the place of the instruction.

@@ -43,10 +43,7 @@ func (b *builder) globals() (map[string]string, error) {
 					return nil, b.at(c.Location(), source(&c), err)
 				}
 			default:
-				if _, builtin := vars[a.Key]; builtin {
-					continue
-				}
-				continue // declared without a value: unset
+				continue // declared without a value: as it is
 			}
 			vars[a.Key] = v
 		}

@@ -59,7 +59,6 @@ func (st *stage) image() (v1.Image, error) {
 	cfg := st.config.DeepCopy()
 	cfg.RootFS, cfg.History = got.RootFS, got.History
 	cfg.Created = v1.Time{Time: st.b.stamp}
-	cfg.DockerVersion, cfg.Container = "", ""
 	if img, err = mutate.ConfigFile(img, cfg); err != nil {
 		return nil, fmt.Errorf("assembling the image: %w", err)
 	}

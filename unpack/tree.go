@@ -162,7 +162,7 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeDir:
 		return t.putDir(name, h)
-	case tar.TypeReg, tar.TypeRegA, tar.TypeGNUSparse: //nolint:staticcheck // old archives have TypeRegA
+	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont:
 		return t.putFile(name, h, r)
 	case tar.TypeSymlink:
 		return t.putLink(name, h)

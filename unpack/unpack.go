@@ -51,16 +51,6 @@ type Report struct {
 	SetID              int // files whose set-user-id or set-group-id bit was dropped
 }
 
-func (r *Report) add(o Report) {
-	r.Files += o.Files
-	r.Dirs += o.Dirs
-	r.Links += o.Links
-	r.Bytes += o.Bytes
-	r.Devices += o.Devices
-	r.FIFOs += o.FIFOs
-	r.SetID += o.SetID
-}
-
 // Image unpacks an image to dir, which must not exist or be empty. When it
 // fails, dir is as it was.
 func Image(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
