@@ -530,6 +530,12 @@ func (s *Store) saveTar(ctx context.Context, key string, d v1.Descriptor, file s
 				return err
 			}
 		}
+		// Readers that run as ordinary users want directories named before files in them.
+		for _, dir := range []string{"blobs/", "blobs/sha256/"} {
+			if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, ModTime: time.Unix(0, 0)}); err != nil {
+				return err
+			}
+		}
 		seen := map[v1.Hash]bool{}
 		for _, b := range blobs {
 			if seen[b.Digest] || ctx.Err() != nil {

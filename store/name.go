@@ -49,6 +49,14 @@ func parseRef(n string, opts ...name.Option) (name.Reference, error) {
 	}
 	ref, err := name.ParseReference(n, opts...)
 	if err == nil {
+		if strings.HasPrefix(ref.Context().RegistryStr(), ".") {
+			return nil, errors.New("its host begins with a dot")
+		}
+		for _, c := range strings.Split(ref.Context().RepositoryStr(), "/") {
+			if !component(c) {
+				return nil, fmt.Errorf("its part %q does not begin and end with a lower-case letter or digit", c)
+			}
+		}
 		return ref, nil
 	}
 	if strings.ToLower(n) != n {
@@ -57,6 +65,13 @@ func parseRef(n string, opts ...name.Option) (name.Reference, error) {
 		}
 	}
 	return nil, errors.New(`write [HOST[:PORT]/]NAME[:TAG] in lower-case letters, digits and ". _ - /"`)
+}
+
+// component says whether c is a path component of a repository name
+// (distribution-spec, "Pulling manifests": letters or digits at both ends).
+func component(c string) bool {
+	alnum := func(b byte) bool { return b >= 'a' && b <= 'z' || b >= '0' && b <= '9' }
+	return c != "" && alnum(c[0]) && alnum(c[len(c)-1])
 }
 
 // escape turns a canonical name into a file name; unescape undoes it.

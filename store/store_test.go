@@ -1,0 +1,350 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+)
+
+// The test binary started again is a writer that is killed at any moment.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("HPCC_TEST_WRITER"); dir != "" {
+		write(dir)
+	}
+	os.Exit(m.Run())
+}
+
+func write(dir string) {
+	s, err := Open(dir)
+	for n := 0; err == nil; n++ {
+		var img v1.Image
+		if img, err = random.Image(200<<10, 3); err == nil {
+			if _, err = s.Put(context.Background(), fmt.Sprintf("img%d", n%5), img); err == nil {
+				_, err = s.Once(context.Background(), fmt.Sprintf("trees/%064d", n), func(d string) error {
+					return os.WriteFile(filepath.Join(d, "whole"), []byte("yes"), 0o644)
+				})
+			}
+		}
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func open(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestCanonical(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"debian", "debian"}, {"debian:latest", "debian"}, {"docker.io/library/debian:12", "debian:12"},
+		{"me/x", "me/x"}, {"localhost:5000/x:1", "localhost:5000/x:1"}, {"ghcr.io/a/b", "ghcr.io/a/b"},
+	} {
+		got, err := Canonical(c.in)
+		if err != nil || got != c.want {
+			t.Errorf("Canonical(%q) = %q, %v; want %q", c.in, got, err, c.want)
+		}
+		if again, err := Canonical(got); err != nil || again != got {
+			t.Errorf("Canonical(%q) = %q, %v; not stable", got, again, err)
+		}
+	}
+	for _, bad := range []string{"", "Base", "a b", "../x", "a//b", strings.Repeat("a", 300), "x:y:z"} {
+		if got, err := Canonical(bad); err == nil {
+			t.Errorf("Canonical(%q) = %q; want an error", bad, got)
+		}
+	}
+}
+
+func TestPutGet(t *testing.T) {
+	s := open(t)
+	img, err := random.Image(1<<16, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Put(context.Background(), "a:1", img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []string{"a:1", "docker.io/library/a:1", d.String(), d.Hex[:12], "a@" + d.String()} {
+		got, err := s.Get(n, nil)
+		if err != nil {
+			t.Errorf("Get(%q): %v", n, err)
+			continue
+		}
+		if err := validate.Image(got); err != nil {
+			t.Errorf("Get(%q): %v", n, err)
+		}
+	}
+	var missing *NotFoundError
+	if _, err := s.Get("b", nil); !errors.As(err, &missing) {
+		t.Errorf("Get of nothing: %v; want NotFoundError", err)
+	}
+	var flat *NoTreeError
+	if _, err := s.TreeOf("a:1"); !errors.As(err, &flat) {
+		t.Errorf("TreeOf: %v; want NoTreeError", err)
+	}
+	if err := s.Remove("a:1"); err != nil {
+		t.Fatal(err)
+	}
+	rep, err := s.GC(context.Background(), GCOptions{Age: -1})
+	if err != nil || rep.Blobs != 5 {
+		t.Errorf("GC: %+v, %v; want 5 blobs gone", rep, err)
+	}
+}
+
+func TestOpenRefusesForeignDirectories(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "thesis.tex") {
+		t.Errorf("Open: %v; want a refusal that names the file", err)
+	}
+	s := open(t)
+	if err := os.WriteFile(s.path("version"), []byte("99\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(s.Dir()); err == nil {
+		t.Error("a newer format is accepted")
+	}
+}
+
+func TestLayersAreDeterministic(t *testing.T) {
+	data := bytes.Repeat([]byte("some text that packs well "), 200_000)
+	for _, mt := range []types.MediaType{types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer} {
+		var first LayerInfo
+		for range 3 {
+			s := open(t)
+			info, err := s.PutLayer(context.Background(), bytes.NewReader(data), mt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first.Size != 0 && info != first {
+				t.Errorf("%s: %v, then %v", mt, first, info)
+			}
+			first = info
+			l, err := s.Layer(info)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := l.Uncompressed()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(r)
+			r.Close()
+			if err != nil || !bytes.Equal(got, data) {
+				t.Errorf("%s: %d bytes come back, %v", mt, len(got), err)
+			}
+		}
+	}
+}
+
+// Kill writers at random moments: what has a name is whole, and GC removes the rest.
+func TestKilledWriters(t *testing.T) {
+	s := open(t)
+	for n := range 12 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), "HPCC_TEST_WRITER="+s.Dir())
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(20+17*n) * time.Millisecond)
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		list, err := s.Images()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range list {
+			img, err := s.Get(e.Name, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := validate.Image(img); err != nil {
+				t.Fatalf("after a kill %s is broken: %v", e.Name, err)
+			}
+		}
+	}
+	trees, _ := os.ReadDir(s.path("trees"))
+	for _, e := range trees {
+		if b, err := os.ReadFile(s.path("trees", e.Name(), "whole")); err != nil || string(b) != "yes" {
+			t.Errorf("tree %s is not whole: %v", e.Name(), err)
+		}
+	}
+	if _, err := s.GC(context.Background(), GCOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(s.path("tmp")); len(left) > 0 {
+		t.Errorf("%d leftovers in tmp/ after GC", len(left))
+	}
+}
+
+// A registry that breaks every transfer of a blob in the middle, and says it is
+// busy now and then: the pull must come through, over ranges.
+func TestPullResumes(t *testing.T) {
+	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	var broken, busy, ranges atomic.Int64
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+			if busy.Add(1)%4 == 0 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			if r.Header.Get("Range") != "" {
+				ranges.Add(1)
+			} else {
+				broken.Add(1)
+				rec := httptest.NewRecorder()
+				reg.ServeHTTP(rec, r)
+				body := rec.Body.Bytes()
+				w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+				if len(body) > 4096 {
+					_, _ = w.Write(body[:len(body)/2])
+					panic(http.ErrAbortHandler)
+				}
+				_, _ = w.Write(body)
+				return
+			}
+		}
+		reg.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	host := strings.TrimPrefix(srv.URL, "http://")
+	img, err := random.Image(300<<10, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := open(t)
+	d, err := from.Put(context.Background(), "a", img)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := from.Push(context.Background(), "a", host+"/x:1", Remote{}); err != nil {
+		t.Fatal(err)
+	}
+	to := open(t)
+	got, err := to.Pull(context.Background(), host+"/x:1", Remote{Name: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h, _ := got.Digest(); h != d {
+		t.Errorf("pulled %s; want %s", h, d)
+	}
+	if err := validate.Image(got); err != nil {
+		t.Error(err)
+	}
+	if broken.Load() == 0 || ranges.Load() == 0 {
+		t.Errorf("%d transfers broke, %d were resumed; want both", broken.Load(), ranges.Load())
+	}
+}
+
+func TestPullRefusesLies(t *testing.T) {
+	reg := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/") {
+			rec := httptest.NewRecorder()
+			reg.ServeHTTP(rec, r)
+			body := rec.Body.Bytes()
+			if len(body) > 4096 {
+				body[len(body)/2] ^= 1
+			}
+			_, _ = w.Write(body)
+			return
+		}
+		reg.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	host := strings.TrimPrefix(srv.URL, "http://")
+	img, err := random.Image(100<<10, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t)
+	if _, err := s.Put(context.Background(), "a", img); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Push(context.Background(), "a", host+"/x", Remote{}); err != nil {
+		t.Fatal(err)
+	}
+	to := open(t)
+	if _, err := to.Pull(context.Background(), host+"/x", Remote{}); err == nil || !strings.Contains(err.Error(), "digest") {
+		t.Errorf("Pull: %v; want a digest error", err)
+	}
+	if blobs, _ := os.ReadDir(to.path("blobs/sha256")); len(blobs) != 0 {
+		t.Errorf("%d blobs were kept", len(blobs))
+	}
+}
+
+func TestIndexChoosesPlatform(t *testing.T) {
+	s := open(t)
+	idx := v1.ImageIndex(mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
+	for _, a := range []string{"amd64", "ppc64le"} {
+		img, err := random.Image(1000, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, _ := img.ConfigFile()
+		cfg.OS, cfg.Architecture = "linux", a
+		if img, err = mutate.ConfigFile(img, cfg); err != nil {
+			t.Fatal(err)
+		}
+		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: a}}})
+	}
+	if _, err := s.PutIndex(context.Background(), "multi", idx); err != nil {
+		t.Fatal(err)
+	}
+	img, err := s.Get("multi", &v1.Platform{OS: "linux", Architecture: "ppc64le"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg, _ := img.ConfigFile(); cfg.Architecture != "ppc64le" {
+		t.Errorf("got %s", cfg.Architecture)
+	}
+	_, err = s.Get("multi", &v1.Platform{OS: "linux", Architecture: "s390x"})
+	var pe *PlatformError
+	if !errors.As(err, &pe) || !strings.Contains(err.Error(), "linux/amd64, linux/ppc64le") {
+		t.Errorf("Get: %v; want a PlatformError that lists what there is", err)
+	}
+}
+
+func FuzzCanonical(f *testing.F) {
+	f.Add("debian:12")
+	f.Add("localhost:5000/a/b@sha256:" + strings.Repeat("0", 64))
+	f.Fuzz(func(t *testing.T, n string) {
+		c, err := Canonical(n)
+		if err != nil {
+			return
+		}
+		if again, err := Canonical(c); err != nil || again != c {
+			t.Errorf("Canonical(%q) = %q, whose own is %q, %v", n, c, again, err)
+		}
+		if e := escape(c); strings.ContainsAny(e, "/\x00") || e == "." || e == ".." {
+			t.Errorf("escape(%q) = %q is no file name", c, e)
+		}
+	})
+}

@@ -1,0 +1,316 @@
+package unpack
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+var then = time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
+
+// layerOf makes a layer from lines: "d path", "f path content", "l path target",
+// "h path target", "c path", "p path", with an octal mode after the letter.
+func layerOf(t testing.TB, lines ...string) v1.Layer {
+	t.Helper()
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	for _, line := range lines {
+		f := strings.SplitN(line+"  ", " ", 3)
+		h := &tar.Header{Name: f[1], ModTime: then, Mode: 0o644}
+		arg := strings.TrimSpace(f[2])
+		switch f[0][0] {
+		case 'd':
+			h.Typeflag, h.Mode = tar.TypeDir, 0o755
+		case 'f':
+			h.Typeflag, h.Size = tar.TypeReg, int64(len(arg))
+		case 'l':
+			h.Typeflag, h.Linkname = tar.TypeSymlink, arg
+		case 'h':
+			h.Typeflag, h.Linkname = tar.TypeLink, arg
+		case 'c':
+			h.Typeflag = tar.TypeChar
+		case 'p':
+			h.Typeflag = tar.TypeFifo
+		}
+		if len(f[0]) > 1 {
+			if _, err := fmt.Sscanf(f[0][1:], "%o", &h.Mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tw.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := tw.Write([]byte(arg)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
+}
+
+func imageOf(t testing.TB, layers ...v1.Layer) v1.Image {
+	t.Helper()
+	img, err := mutate.AppendLayers(empty.Image, layers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+// listing writes a tree as sorted lines like those of layerOf.
+func listing(t testing.TB, dir string) string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(dir, p)
+		if rel == "." {
+			return nil
+		}
+		if rel == configDir {
+			return fs.SkipDir
+		}
+		switch {
+		case d.IsDir():
+			out = append(out, "d "+rel)
+		case d.Type()&fs.ModeSymlink != 0:
+			target, _ := os.Readlink(p)
+			out = append(out, "l "+rel+" "+target)
+		default:
+			b, err := os.ReadFile(p)
+			if err != nil {
+				return err
+			}
+			out = append(out, strings.TrimSpace("f "+rel+" "+string(b)))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sort.Strings(out)
+	return strings.Join(out, "\n")
+}
+
+func TestLayers(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		layers [][]string
+		want   []string
+	}{
+		{"whiteout", [][]string{{"d d", "f d/a 1", "f d/b 2"}, {"f d/.wh.a"}}, []string{"d d", "f d/b 2"}},
+		{"whiteout at the root", [][]string{{"f foo 1", "f foobar 2"}, {"f .wh.foo"}}, []string{"f foobar 2"}},
+		{"whiteout at the root with ./", [][]string{{"f foo 1", "d bar", "f bar/x 1"}, {"f ./.wh.foo", "f ./.wh.bar"}}, nil},
+		{"opaque", [][]string{{"d d", "f d/a 1", "d d/s", "f d/s/x 1"}, {"d d", "f d/new 2", "f d/.wh..wh..opq", "f d/late 3"}}, []string{"d d", "f d/late 3", "f d/new 2"}},
+		{"opaque hides below a directory that is made again", [][]string{{"d d", "d d/s", "f d/s/x 1"}, {"d d", "d d/s", "f d/s/y 2", "f d/.wh..wh..opq"}}, []string{"d d", "d d/s", "f d/s/y 2"}},
+		{"opaque root", [][]string{{"f a 1", "d d", "f d/x 1"}, {"f .wh..wh..opq", "f b 2"}}, []string{"f b 2"}},
+		{"whiteout and new file in one layer", [][]string{{"f a 1"}, {"f a 2", "f .wh.a"}}, []string{"f a 2"}},
+		{"hard link breaks", [][]string{{"f a 1", "h b a"}, {"f a 2"}}, []string{"f a 2", "f b 1"}},
+		{"hard link across layers", [][]string{{"d d", "f d/a 1"}, {"h b d/a"}}, []string{"d d", "f b 1", "f d/a 1"}},
+		{"hard link to a link", [][]string{{"l a nowhere", "h b a"}}, []string{"l a nowhere", "l b nowhere"}},
+		{"link to directory becomes one", [][]string{{"d x", "f x/a 1", "l y x"}, {"d y", "f y/b 2"}}, []string{"d x", "d y", "f x/a 1", "f y/b 2"}},
+		{"directory becomes link", [][]string{{"d x", "d y", "f y/b 2"}, {"l y x"}}, []string{"d x", "l y x"}},
+		{"directory becomes file and back", [][]string{{"d x", "f x/a 1"}, {"f x 2"}, {"d x"}}, []string{"d x"}},
+		{"entries through a link stay inside", [][]string{{"d usr", "d usr/lib", "l lib usr/lib", "f lib/a 1"}}, []string{"d usr", "d usr/lib", "f usr/lib/a 1", "l lib usr/lib"}},
+		{"absolute link is of the root", [][]string{{"d usr", "l abs /usr", "f abs/a 1"}}, []string{"d usr", "f usr/a 1", "l abs /usr"}},
+		{"names that mean nothing", [][]string{{"f a 1", "d d", "f d/b 1"}, {"f .wh.", "f .wh..", "f .wh...", "f d/.wh.."}}, []string{"d d", "f a 1", "f d/b 1"}},
+		{"no parents", [][]string{{"f a/b/c 1"}}, []string{"d a", "d a/b", "f a/b/c 1"}},
+		{"below a file", [][]string{{"f a 1"}, {"f a/b 2"}}, []string{"d a", "f a/b 2"}},
+		{"absolute name", [][]string{{"f /etc/x 1"}}, []string{"d etc", "f etc/x 1"}},
+		{"devices", [][]string{{"d dev", "c dev/null", "p fifo", "f a 1"}}, []string{"d dev", "f a 1"}},
+		{"our own directory", [][]string{{"d .hpcc", "f .hpcc/image.json {}", "f a 1"}}, []string{"f a 1"}},
+		{"same layer twice", [][]string{{"f a 1"}, {"f .wh.a"}, {"f a 1"}}, []string{"f a 1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var ls []v1.Layer
+			for _, l := range c.layers {
+				ls = append(ls, layerOf(t, l...))
+			}
+			dir := filepath.Join(t.TempDir(), "tree")
+			if _, err := Image(context.Background(), imageOf(t, ls...), dir, Options{}); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := listing(t, dir), strings.Join(c.want, "\n"); got != want {
+				t.Errorf("the tree is\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestModesAndTimes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tree")
+	rep, err := Image(context.Background(), imageOf(t, layerOf(t, "d0 locked", "f0 locked/f x", "f4755 su x", "d1777 tmp", "c dev", "p fifo")), dir, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for p, want := range map[string]fs.FileMode{"locked": fs.ModeDir | 0o700, "locked/f": 0o400, "su": 0o755, "tmp": fs.ModeDir | fs.ModeSticky | 0o777} {
+		fi, err := os.Stat(filepath.Join(dir, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fi.Mode() != want {
+			t.Errorf("%s has mode %v; want %v", p, fi.Mode(), want)
+		}
+		if !fi.ModTime().Equal(then) {
+			t.Errorf("%s has time %v; want %v", p, fi.ModTime(), then)
+		}
+	}
+	if rep.Devices != 1 || rep.FIFOs != 1 || rep.SetID != 1 {
+		t.Errorf("report %+v; want one of each", rep)
+	}
+	if _, err := Config(dir); err != nil {
+		t.Error(err)
+	}
+}
+
+// Archives that try to leave the tree: nothing beside it may change.
+func TestHostile(t *testing.T) {
+	for name, lines := range map[string][]string{
+		"climbing name":        {"f ../victim/f bad"},
+		"climbing inside":      {"f a/../../victim/f bad"},
+		"maze":                 {"l a ..", "l a/b ..", "l a/b/c ..", "f a/b/c/victim/f bad"},
+		"chain":                {"d x", "l x/y ../..", "l z x/y/..", "f z/victim/f bad"},
+		"absolute link":        {"l a /tmp", "f a/hpcc-hostile bad"},
+		"link then hard link":  {"l a ../victim/secret", "h b a", "f b bad"},
+		"hard link outside":    {"h a ../victim/secret", "f a bad"},
+		"whiteout outside":     {"l a ../victim", "f a/.wh.secret"},
+		"whiteout parent":      {"d d", "f d/.wh.../victim"},
+		"opaque through link":  {"l a ../victim", "f a/.wh..wh..opq"},
+		"directory on a link":  {"l a ../victim", "d0 a"},
+		"hard link to nothing": {"h a nowhere"},
+		"link onto itself":     {"l a a", "f a/b x"},
+		"mutual links":         {"l a b", "l b a", "f a/x bad"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := t.TempDir()
+			victim := filepath.Join(top, "victim")
+			if err := os.MkdirAll(victim, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(victim, "secret"), []byte("kept"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			_, err := Image(context.Background(), imageOf(t, layerOf(t, lines...)), filepath.Join(top, "tree"), Options{})
+			if err != nil && !strings.Contains(err.Error(), "entry \"") {
+				t.Errorf("error %q does not name the entry", err)
+			}
+			if got := listing(t, victim); got != "f secret kept" {
+				t.Errorf("outside the tree there is now\n%s", got)
+			}
+			if _, err := os.Lstat("/tmp/hpcc-hostile"); err == nil {
+				t.Error("/tmp was written to")
+			}
+			if left, _ := filepath.Glob(filepath.Join(top, ".*")); err != nil && len(left) > 0 {
+				t.Errorf("a failed unpack leaves %v", left)
+			}
+		})
+	}
+}
+
+func TestWrongContent(t *testing.T) {
+	good := layerOf(t, "f a 1")
+	bad := lying{good, layerOf(t, "f a 2")}
+	_, err := Image(context.Background(), imageOf(t, bad), filepath.Join(t.TempDir(), "tree"), Options{})
+	if err == nil || !strings.Contains(err.Error(), "digest") {
+		t.Errorf("Image: %v; want a digest error", err)
+	}
+}
+
+// lying has the diff id of another layer.
+type lying struct {
+	v1.Layer
+	other v1.Layer
+}
+
+func (l lying) DiffID() (v1.Hash, error) { return l.other.DiffID() }
+
+// Compare finds what changed, and applying it gives the same tree.
+func TestCompareRoundTrip(t *testing.T) {
+	top := t.TempDir()
+	lower, upper := filepath.Join(top, "lower"), filepath.Join(top, "upper")
+	base := layerOf(t, "d d", "f d/a 1", "f d/b 2", "d gone", "f gone/x 1", "f file 1", "l link a", "d kept", "f kept/y 1", "d turn")
+	for _, p := range []string{lower, upper} {
+		if _, err := Image(context.Background(), imageOf(t, base), p, Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, do := range []func() error{
+		func() error { return os.WriteFile(filepath.Join(upper, "d/a"), []byte("changed"), 0o644) },
+		func() error { return os.Remove(filepath.Join(upper, "d/b")) },
+		func() error { return os.RemoveAll(filepath.Join(upper, "gone")) },
+		func() error { return os.Remove(filepath.Join(upper, "link")) },
+		func() error { return os.Symlink("b", filepath.Join(upper, "link")) },
+		func() error { return os.Remove(filepath.Join(upper, "turn")) },
+		func() error { return os.WriteFile(filepath.Join(upper, "turn"), []byte("file"), 0o644) },
+		func() error { return os.MkdirAll(filepath.Join(upper, "new/deep"), 0o755) },
+		func() error { return os.WriteFile(filepath.Join(upper, "new/deep/f"), []byte("n"), 0o755) },
+		func() error { return os.Link(filepath.Join(upper, "new/deep/f"), filepath.Join(upper, "new/hard")) },
+	} {
+		if err := do(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var buf bytes.Buffer
+	n, err := Compare(&buf, lower, upper, DiffOptions{Newest: then, Stamp: then, Skip: []string{configDir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n != 10 {
+		t.Errorf("%d entries; want 10", n)
+	}
+	if _, err := Apply(context.Background(), static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer), lower); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := listing(t, lower), listing(t, upper); got != want {
+		t.Errorf("applied:\n%s\nwant:\n%s", got, want)
+	}
+	buf.Reset()
+	if n, err := Compare(&buf, upper, upper, DiffOptions{}); err != nil || n != 0 {
+		t.Errorf("a tree differs from itself in %d entries, %v", n, err)
+	}
+}
+
+func FuzzLayer(f *testing.F) {
+	l := layerOf(f, "d a", "l a/b ..", "f a/b/c x", "h d a/b", "f .wh.a", "f a/.wh..wh..opq")
+	r, _ := l.Uncompressed()
+	var buf bytes.Buffer
+	_, _ = buf.ReadFrom(r)
+	f.Add(buf.Bytes())
+	f.Fuzz(func(t *testing.T, data []byte) {
+		top := t.TempDir()
+		if err := os.WriteFile(filepath.Join(top, "secret"), []byte("kept"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		dir := filepath.Join(top, "x", "tree")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = Apply(context.Background(), static.NewLayer(data, types.OCIUncompressedLayer), dir)
+		if names, _ := os.ReadDir(top); len(names) != 2 {
+			t.Errorf("outside the tree: %v", names)
+		}
+		if b, _ := os.ReadFile(filepath.Join(top, "secret")); string(b) != "kept" {
+			t.Error("a file outside the tree was changed")
+		}
+	})
+}
