@@ -102,11 +102,26 @@ func (s *Store) loadFile(ctx context.Context, file, as string) ([]string, error)
 		case "manifest.json":
 			return s.loadDocker(ctx, file, as)
 		}
-		if h.Typeflag == tar.TypeReg && !strings.HasPrefix(path.Clean(h.Name), "blobs/") && !strings.HasSuffix(h.Name, ".json") && !strings.Contains(h.Name, "layer.tar") {
+		if inRoot(h) {
 			break // a root file system; no need to read it all
 		}
 	}
 	return s.loadRoot(ctx, file, as)
+}
+
+// inRoot says whether an entry shows that the archive is a root file system:
+// archives of images have files only at the top, below blobs/, and one level
+// deep (<layer>/layer.tar and its kin).
+func inRoot(h *tar.Header) bool {
+	n := path.Clean("/" + h.Name)[1:]
+	if h.Typeflag != tar.TypeReg || strings.HasPrefix(n, "blobs/") {
+		return false
+	}
+	switch path.Base(n) {
+	case "layer.tar", "VERSION", "json":
+		return false
+	}
+	return strings.Contains(n, "/")
 }
 
 // loadLayoutTar extracts the files of a layout that matter, and only those,
