@@ -1,0 +1,332 @@
+package conda
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+)
+
+// maxReplaced bounds a file that has a placeholder: it is held in memory.
+const maxReplaced = 1 << 30
+
+// A layerWriter writes files below the prefix as a layer's tar. Owners are 0:0;
+// directories that no package describes get mode 0755.
+type layerWriter struct {
+	tw     *tar.Writer
+	prefix string // without the slash at its head
+	dirs   map[string]bool
+}
+
+// stamp is the time of what no package has a time for: the first day that zip
+// archives can hold.
+var stamp = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// parents writes the directories above p, once each.
+func (w *layerWriter) parents(p string) error {
+	d := path.Dir(p)
+	if d == "." || w.dirs[d] {
+		return nil
+	}
+	if err := w.parents(d); err != nil {
+		return err
+	}
+	w.dirs[d] = true
+	return w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: 0o755, ModTime: stamp})
+}
+
+// header writes an entry below the prefix.
+func (w *layerWriter) header(h *tar.Header) error {
+	h.Name = path.Join(w.prefix, h.Name)
+	if h.Typeflag == tar.TypeDir {
+		if w.dirs[h.Name] {
+			return nil
+		}
+		w.dirs[h.Name] = true
+		h.Name += "/"
+	}
+	if err := w.parents(strings.TrimSuffix(h.Name, "/")); err != nil {
+		return err
+	}
+	return w.tw.WriteHeader(h)
+}
+
+// file writes a file that hpcc makes; sec is its time, 0 for none of its own.
+func (w *layerWriter) file(name string, mode int64, data []byte, sec int64) error {
+	t := stamp
+	if sec > 0 {
+		t = time.Unix(sec, 0)
+	}
+	if err := w.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data)), ModTime: t}); err != nil {
+		return err
+	}
+	_, err := w.tw.Write(data)
+	return err
+}
+
+// target is where a file of the package goes, below the prefix: files of noarch
+// python packages go to the python that is installed.
+func (p *pkg) target(src string) string {
+	if p.meta.index.noarch() != "python" || p.in.plan.python == "" {
+		return src
+	}
+	if rest, ok := strings.CutPrefix(src, "site-packages/"); ok {
+		return path.Join(p.in.plan.site, rest)
+	}
+	if rest, ok := strings.CutPrefix(src, "python-scripts/"); ok {
+		return path.Join("bin", rest)
+	}
+	return src
+}
+
+// An installed file, as conda-meta records it (CEP 32).
+type installed struct {
+	Path           string `json:"_path"`
+	Type           string `json:"path_type"`
+	SHA256         string `json:"sha256,omitempty"`
+	SHA256InPrefix string `json:"sha256_in_prefix,omitempty"`
+	Size           *int64 `json:"size_in_bytes,omitempty"`
+	Mode           string `json:"file_mode,omitempty"`
+	Placeholder    string `json:"prefix_placeholder,omitempty"`
+}
+
+// install writes the package's files to a layer.
+func (p *pkg) install(ctx context.Context, w *layerWriter) error {
+	if p.meta.index.noarch() == "python" && p.in.plan.python == "" {
+		return errors.New("it needs python, which the export does not list")
+	}
+	stale := p.stalePyc()
+	var done []installed
+	seen := map[string]bool{}
+	err := walk(p.file, func(string, io.Reader) error { return nil }, func(h *tar.Header, r io.Reader) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		e := p.meta.paths[h.Name]
+		if e == nil || stale[h.Name] {
+			return nil // only what the package lists is installed
+		}
+		if seen[h.Name] {
+			return errors.New("it stands in the package twice")
+		}
+		seen[h.Name] = true
+		dst := p.target(h.Name)
+		if p.lost[dst] {
+			return nil
+		}
+		x, err := p.put(w, e, dst, h, r)
+		if err != nil {
+			return err
+		}
+		done = append(done, *x)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, src := range p.meta.order {
+		if e := p.meta.paths[src]; !seen[src] && !stale[src] && e.Type != "directory" {
+			return fmt.Errorf("path %q is listed and not in the package", short(src))
+		}
+	}
+	points, err := p.entryPoints(w)
+	if err != nil {
+		return err
+	}
+	p.reportScripts(done)
+	return p.record(w, append(done, points...))
+}
+
+// stalePyc lists compiled files whose source gets another content by prefix
+// replacement: python would take them for current, by time.
+func (p *pkg) stalePyc() map[string]bool {
+	out := map[string]bool{}
+	for _, src := range p.meta.order {
+		dir, base := path.Split(src)
+		if !strings.HasSuffix(base, ".pyc") || path.Base(dir) != "__pycache__" {
+			continue
+		}
+		mod, _, _ := strings.Cut(base, ".")
+		if e := p.meta.paths[path.Join(path.Dir(path.Clean(dir)), mod+".py")]; e != nil && e.Placeholder != "" {
+			out[src] = true
+		}
+	}
+	return out
+}
+
+// put writes one file.
+func (p *pkg) put(w *layerWriter, e *pathEntry, dst string, h *tar.Header, r io.Reader) (*installed, error) {
+	x := &installed{Path: dst, Type: e.Type, SHA256: e.SHA256, Size: e.Size}
+	out := &tar.Header{Typeflag: h.Typeflag, Name: dst, Mode: h.Mode & 0o777, ModTime: h.ModTime.Truncate(time.Second)}
+	switch h.Typeflag {
+	case tar.TypeDir:
+		x.Type = "directory"
+		return x, w.header(out)
+	case tar.TypeSymlink:
+		x.Type = "softlink"
+		out.Linkname, out.Mode = h.Linkname, 0o777
+		return x, w.header(out)
+	case tar.TypeLink:
+		target, err := cleanPath(h.Linkname)
+		if err != nil {
+			return nil, fmt.Errorf("hard link to %q: %w", short(h.Linkname), err)
+		}
+		to := p.target(target)
+		if p.meta.paths[target] == nil || p.lost[to] {
+			return nil, fmt.Errorf("hard link to %q, which is not installed", short(h.Linkname))
+		}
+		out.Linkname = path.Join(w.prefix, to)
+		return x, w.header(out)
+	case tar.TypeReg, tar.TypeGNUSparse:
+	default:
+		return nil, fmt.Errorf("its type %q is none that packages have", h.Typeflag)
+	}
+	x.Type = "hardlink"
+	out.Typeflag = tar.TypeReg
+	if e.Size != nil && *e.Size != h.Size {
+		return nil, fmt.Errorf("it has %d bytes, info/paths.json says %d", h.Size, *e.Size)
+	}
+	if e.Placeholder != "" || wanted(dst) {
+		return x, p.putReplaced(w, e, x, out, h.Size, r)
+	}
+	out.Size = h.Size
+	if err := w.header(out); err != nil {
+		return nil, err
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(w.tw, sum), r); err != nil {
+		return nil, err
+	}
+	x.SHA256InPrefix = hex.EncodeToString(sum.Sum(nil))
+	return x, checkSum(e, x.SHA256InPrefix)
+}
+
+// wanted says whether the installer itself needs a file's content.
+func wanted(dst string) bool {
+	return strings.HasPrefix(dst, "etc/conda/env_vars.d/") || strings.HasPrefix(dst, "etc/conda/activate.d/")
+}
+
+// checkSum holds a file to the digest that its package lists.
+func checkSum(e *pathEntry, got string) error {
+	if e.SHA256 != "" && got != e.SHA256 {
+		return fmt.Errorf("its sha256 is %s, info/paths.json says %s", got, e.SHA256)
+	}
+	return nil
+}
+
+// putReplaced writes a file with the prefix in the place of the placeholder.
+func (p *pkg) putReplaced(w *layerWriter, e *pathEntry, x *installed, out *tar.Header, size int64, r io.Reader) error {
+	if size > maxReplaced {
+		return fmt.Errorf("it has a placeholder and %d bytes; the most is %d", size, maxReplaced)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(data)
+	if err := checkSum(e, hex.EncodeToString(sum[:])); err != nil {
+		return err
+	}
+	if e.Placeholder != "" {
+		if data, err = replacePrefix(data, e.Mode, e.Placeholder, p.in.plan.Prefix); err != nil {
+			return err
+		}
+		x.Mode, x.Placeholder = e.Mode, e.Placeholder
+	}
+	p.in.note(x.Path, data)
+	sum = sha256.Sum256(data)
+	x.SHA256InPrefix = hex.EncodeToString(sum[:])
+	out.Size = int64(len(data))
+	if err := w.header(out); err != nil {
+		return err
+	}
+	_, err = w.tw.Write(data)
+	return err
+}
+
+// entryPoints writes the commands of a noarch python package.
+func (p *pkg) entryPoints(w *layerWriter) ([]installed, error) {
+	var out []installed
+	if p.meta.index.noarch() != "python" {
+		return nil, nil
+	}
+	python := p.in.plan.Prefix + "/bin/python" + p.in.plan.python
+	for _, spec := range p.meta.entryPoints {
+		name, text, err := entryPoint(spec, python)
+		if err != nil {
+			return nil, err
+		}
+		sum := sha256.Sum256(text)
+		if err := w.file("bin/"+name, 0o755, text, seconds(p.meta.index.Timestamp)); err != nil {
+			return nil, err
+		}
+		out = append(out, installed{Path: "bin/" + name, Type: "unix_python_entry_point", SHA256InPrefix: hex.EncodeToString(sum[:])})
+	}
+	return out, nil
+}
+
+// seconds reads a package's timestamp: milliseconds, in old ones seconds.
+func seconds(t int64) int64 {
+	if t > 1<<37 {
+		return t / 1000
+	}
+	return t
+}
+
+// reportScripts notes scripts that conda would have run.
+func (p *pkg) reportScripts(done []installed) {
+	for _, x := range done {
+		base := path.Base(x.Path)
+		for _, kind := range []string{"-pre-link.sh", "-post-link.sh"} {
+			if path.Dir(x.Path) == "bin" && strings.HasPrefix(base, ".") && strings.HasSuffix(base, kind) {
+				p.in.mu.Lock()
+				p.in.env.Notes = append(p.in.env.Notes, fmt.Sprintf("%s of %s is not run: it would change the image in ways that nothing verifies", x.Path, p.rec.Name))
+				p.in.mu.Unlock()
+			}
+		}
+	}
+}
+
+// record writes conda-meta/<name-version-build>.json (CEP 32). Fields that would
+// name paths of this machine are empty.
+func (p *pkg) record(w *layerWriter, done []installed) error {
+	files := make([]string, len(done))
+	for i, x := range done {
+		files[i] = x.Path
+	}
+	r, m := p.rec, p.meta.index
+	noarch := m.noarch()
+	rec := map[string]any{
+		"name": r.Name, "version": r.Version, "build": r.Build, "build_number": m.BuildNumber,
+		"depends": nonNil(m.Depends), "constrains": nonNil(m.Constrains), "subdir": m.Subdir, "timestamp": m.Timestamp, "license": m.License,
+		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.fn, "url": hide(r.url), "channel": hide(r.origin),
+		"files": files, "paths_data": map[string]any{"paths": done, "paths_version": 1},
+		"link": map[string]any{"source": "", "type": 1}, "requested_spec": "", "extracted_package_dir": "", "package_tarball_full_path": "",
+	}
+	if noarch != "" {
+		rec["noarch"] = noarch
+	}
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(rec); err != nil {
+		return err
+	}
+	return w.file("conda-meta/"+r.Name+"-"+r.Version+"-"+r.Build+".json", 0o644, buf.Bytes(), 0)
+}
+
+func nonNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}

@@ -1,0 +1,299 @@
+package conda
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"sort"
+	"strings"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sync/errgroup"
+
+	"hpcc/store"
+)
+
+// An Environment is what an installed plan gives an image besides its layers.
+type Environment struct {
+	Path  string   // to put before the image's PATH
+	Env   []string // NAME=VALUE
+	Notes []string // what was not carried out, for people
+}
+
+// Layers installs the plan into layers: fetches, verifies, and writes the
+// packages' files below the prefix. The same plan gives the same layers.
+func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Layer, *Environment, error) {
+	in := &installer{plan: p, store: s, env: &Environment{}}
+	if err := in.fetch(ctx, o); err != nil {
+		return nil, nil, err
+	}
+	if err := in.read(ctx); err != nil {
+		return nil, nil, err
+	}
+	in.settle()
+	groups := group(in.packages)
+	layers := make([]v1.Layer, len(groups)+1)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(goruntime.GOMAXPROCS(0))
+	for i, members := range groups {
+		g.Go(func() error {
+			var err error
+			layers[i], err = in.layer(gctx, func(w *layerWriter) error {
+				for _, pkg := range members {
+					if err := pkg.install(gctx, w); err != nil {
+						return fmt.Errorf("installing %s: %w", pkg.rec.fn, err)
+					}
+				}
+				return nil
+			})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	var err error
+	layers[len(groups)], err = in.layer(ctx, func(w *layerWriter) error {
+		return w.file("conda-meta/history", 0o644, in.history(), 0)
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	in.finishEnv()
+	return layers, in.env, nil
+}
+
+// An installer is one installation under way.
+type installer struct {
+	plan     *Plan
+	store    *store.Store
+	packages []*pkg
+	env      *Environment
+	mu       sync.Mutex        // of what follows
+	vars     map[string][]byte // etc/conda/env_vars.d/*.json by name
+	scripts  []string          // activate.d
+}
+
+// A pkg is a package being installed.
+type pkg struct {
+	in   *installer
+	rec  *record
+	file string
+	meta *meta
+	lost map[string]bool // paths that another package, installed later, owns
+}
+
+// fetch downloads all packages, a few at a time.
+func (in *installer) fetch(ctx context.Context, o Options) error {
+	dir := filepath.Join(in.store.Dir(), "cache", "conda")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	var total, done int64
+	for _, r := range in.plan.pkgs {
+		total += r.Size
+	}
+	var mu sync.Mutex
+	add := func(n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done += n; o.Progress != nil {
+			o.Progress(done, total)
+		}
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(6)
+	for _, r := range in.plan.pkgs {
+		p := &pkg{in: in, rec: r, lost: map[string]bool{}}
+		in.packages = append(in.packages, p)
+		g.Go(func() (err error) {
+			p.file, err = r.download(gctx, dir, add)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// read reads what the packages say of themselves.
+func (in *installer) read(ctx context.Context) error {
+	g, _ := errgroup.WithContext(ctx)
+	g.SetLimit(goruntime.GOMAXPROCS(0))
+	for _, p := range in.packages {
+		g.Go(func() error {
+			f := infoFiles{}
+			stop := errors.New("enough")
+			err := walk(p.file, f.take, func(*tar.Header, io.Reader) error { return stop })
+			if err != nil && !errors.Is(err, stop) {
+				return fmt.Errorf("reading %s: %w", p.rec.fn, err)
+			}
+			if p.meta, err = f.parse(); err != nil {
+				return fmt.Errorf("reading %s: %w", p.rec.fn, err)
+			}
+			if p.meta.index.Name != p.rec.Name || p.meta.index.Version != p.rec.Version || p.meta.index.Build != p.rec.Build {
+				return fmt.Errorf("reading %s: it holds %s-%s-%s", p.rec.fn, p.meta.index.Name, p.meta.index.Version, p.meta.index.Build)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	// An explicit export says nothing of dependencies: the packages do.
+	byRec := map[*record]*pkg{}
+	for _, p := range in.packages {
+		if p.rec.Depends == nil {
+			p.rec.Depends = p.meta.index.Depends
+		}
+		if p.rec.SitePackages == "" {
+			p.rec.SitePackages = p.meta.index.SitePackages
+		}
+		byRec[p.rec] = p
+	}
+	in.plan.finish()
+	in.packages = in.packages[:0]
+	for _, r := range in.plan.pkgs {
+		in.packages = append(in.packages, byRec[r])
+		if r.Subdir != "" && r.Subdir != "noarch" && byRec[r].meta.index.Subdir != "" && byRec[r].meta.index.Subdir != in.plan.Subdir {
+			return fmt.Errorf("%s is for %s, the image for %s", r.fn, byRec[r].meta.index.Subdir, in.plan.Subdir)
+		}
+	}
+	return nil
+}
+
+// settle finds paths that several packages own. The one installed last wins, as
+// in conda; the others leave it out.
+func (in *installer) settle() {
+	owner := map[string]*pkg{}
+	for _, p := range in.packages {
+		for _, src := range p.meta.order {
+			dst := p.target(src)
+			if before := owner[dst]; before != nil && p.meta.paths[src].Type != "directory" {
+				before.lost[dst] = true
+				in.env.Notes = append(in.env.Notes, fmt.Sprintf("%s is in %s and %s: the latter's is taken", dst, before.rec.Name, p.rec.Name))
+			}
+			owner[dst] = p
+		}
+	}
+}
+
+// Packages of at least this size, packed, get a layer of their own, up to
+// maxOwn of them; the rest share maxShared layers, by name, so that adding one
+// changes one layer.
+const (
+	ownSize   = 8 << 20
+	maxOwn    = 16
+	maxShared = 4
+)
+
+// group spreads packages over layers. The order of packages is kept.
+func group(pkgs []*pkg) [][]*pkg {
+	bySize := append([]*pkg(nil), pkgs...)
+	sort.SliceStable(bySize, func(i, j int) bool { return bySize[i].rec.Size > bySize[j].rec.Size })
+	own := map[*pkg]bool{}
+	for i, p := range bySize {
+		own[p] = i < maxOwn && p.rec.Size >= ownSize
+	}
+	var out [][]*pkg
+	shared := make([][]*pkg, maxShared)
+	for _, p := range pkgs {
+		if own[p] {
+			out = append(out, []*pkg{p})
+			continue
+		}
+		h := 0
+		for _, c := range p.rec.Name {
+			h = (h*31 + int(c)) % 8191
+		}
+		shared[h%maxShared] = append(shared[h%maxShared], p)
+	}
+	for _, g := range shared {
+		if len(g) > 0 {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// layer writes one layer into the store.
+func (in *installer) layer(ctx context.Context, fill func(w *layerWriter) error) (v1.Layer, error) {
+	r, pw := io.Pipe()
+	go func() {
+		w := &layerWriter{tw: tar.NewWriter(pw), prefix: strings.TrimPrefix(in.plan.Prefix, "/"), dirs: map[string]bool{}}
+		err := fill(w)
+		if err == nil {
+			err = w.tw.Close()
+		}
+		pw.CloseWithError(err)
+	}()
+	info, err := in.store.PutLayer(ctx, r, types.OCILayer)
+	r.CloseWithError(err)
+	if err != nil {
+		return nil, err
+	}
+	return in.store.Layer(info)
+}
+
+// history is the file that makes a directory a conda environment. It holds no
+// time of day.
+func (in *installer) history() []byte {
+	var b strings.Builder
+	b.WriteString("==> 1980-01-01 00:00:00 <==\n# cmd: hpcc build --conda\n")
+	for _, p := range in.packages {
+		fmt.Fprintf(&b, "+%s/%s::%s-%s-%s\n", hide(p.rec.origin), p.rec.Subdir, p.rec.Name, p.rec.Version, p.rec.Build)
+	}
+	return []byte(b.String())
+}
+
+// note keeps files that say how the environment is activated.
+func (in *installer) note(p string, data []byte) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	switch {
+	case strings.HasPrefix(p, "etc/conda/env_vars.d/") && strings.HasSuffix(p, ".json"):
+		if in.vars == nil {
+			in.vars = map[string][]byte{}
+		}
+		in.vars[p] = data
+	case strings.HasPrefix(p, "etc/conda/activate.d/") && strings.HasSuffix(p, ".sh"):
+		in.scripts = append(in.scripts, p)
+	}
+}
+
+// finishEnv makes the image's variables: those that "conda activate" sets.
+func (in *installer) finishEnv() {
+	in.env.Path = in.plan.Prefix + "/bin"
+	in.env.Env = []string{"CONDA_PREFIX=" + in.plan.Prefix, "CONDA_DEFAULT_ENV=" + in.plan.Prefix, "CONDA_SHLVL=1"}
+	names := make([]string, 0, len(in.vars))
+	for n := range in.vars {
+		names = append(names, n)
+	}
+	sort.Strings(names)
+	for _, n := range names {
+		var m map[string]string
+		if err := json.Unmarshal(in.vars[n], &m); err != nil {
+			in.env.Notes = append(in.env.Notes, fmt.Sprintf("%s: not an object of strings: left out", n))
+			continue
+		}
+		keys := make([]string, 0, len(m))
+		for k := range m {
+			keys = append(keys, k)
+		}
+		sort.Strings(keys)
+		for _, k := range keys {
+			in.env.Env = append(in.env.Env, k+"="+m[k])
+		}
+	}
+	sort.Strings(in.scripts)
+	for _, s := range in.scripts {
+		in.env.Notes = append(in.env.Notes, fmt.Sprintf("%s is not run: activation scripts are not supported yet", s))
+	}
+	sort.Strings(in.env.Notes)
+}

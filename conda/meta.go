@@ -1,0 +1,222 @@
+package conda
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+)
+
+// A pathEntry is a line of info/paths.json (CEP 34), or of its predecessors.
+type pathEntry struct {
+	Path        string `json:"_path"`
+	Type        string `json:"path_type"`
+	SHA256      string `json:"sha256,omitempty"`
+	Size        *int64 `json:"size_in_bytes,omitempty"`
+	Mode        string `json:"file_mode,omitempty"`
+	Placeholder string `json:"prefix_placeholder,omitempty"`
+	NoLink      bool   `json:"no_link,omitempty"`
+}
+
+// meta is what a package says of itself below info/.
+type meta struct {
+	index       record
+	paths       map[string]*pathEntry // nil: the archive's own files are the list
+	order       []string
+	entryPoints []string
+	license     string
+}
+
+// oldPlaceholder is the prefix of packages whose has_prefix names none.
+const oldPlaceholder = "/opt/anaconda1anaconda2anaconda3"
+
+// infoFiles collects the files below info/ that matter.
+type infoFiles map[string][]byte
+
+func (f infoFiles) take(name string, r io.Reader) error {
+	switch name {
+	case "index.json", "paths.json", "link.json", "files", "has_prefix", "no_link":
+	default:
+		return nil
+	}
+	if _, twice := f[name]; twice {
+		return fmt.Errorf("info/%s stands in the package twice", name)
+	}
+	b, err := io.ReadAll(io.LimitReader(r, maxInfo+1))
+	if err == nil && len(b) > maxInfo {
+		err = fmt.Errorf("info/%s is larger than %d bytes", name, maxInfo)
+	}
+	f[name] = b
+	return err
+}
+
+// parse reads what was collected.
+func (f infoFiles) parse() (*meta, error) {
+	m := &meta{}
+	if err := json.Unmarshal(f["index.json"], &m.index); err != nil {
+		return nil, fmt.Errorf("reading info/index.json: %w", err)
+	}
+	if !nameText.MatchString(m.index.Name) || !versionText.MatchString(m.index.Version) || !buildText.MatchString(m.index.Build) {
+		return nil, fmt.Errorf("info/index.json has the name %q, version %q, build %q", short(m.index.Name), short(m.index.Version), short(m.index.Build))
+	}
+	if err := m.readLink(f["link.json"]); err != nil {
+		return nil, err
+	}
+	if b, ok := f["paths.json"]; ok {
+		return m, m.readPaths(b)
+	}
+	return m, m.readLegacy(f)
+}
+
+func (m *meta) readPaths(b []byte) error {
+	var p struct {
+		Paths   []*pathEntry `json:"paths"`
+		Version int          `json:"paths_version"`
+	}
+	if err := json.Unmarshal(b, &p); err != nil {
+		return fmt.Errorf("reading info/paths.json: %w", err)
+	}
+	if p.Version > 1 {
+		return fmt.Errorf("info/paths.json has version %d; 1 is known", p.Version)
+	}
+	for _, e := range p.Paths {
+		if err := m.add(e); err != nil {
+			return fmt.Errorf("reading info/paths.json: %w", err)
+		}
+	}
+	return nil
+}
+
+func (m *meta) add(e *pathEntry) error {
+	if e == nil {
+		return fmt.Errorf("an entry is null")
+	}
+	clean, err := cleanPath(e.Path)
+	if err != nil {
+		return fmt.Errorf("path %q: %w", short(e.Path), err)
+	}
+	if m.paths == nil {
+		m.paths = map[string]*pathEntry{}
+	}
+	if m.paths[clean] != nil {
+		return fmt.Errorf("path %q stands there twice", short(clean))
+	}
+	if e.Placeholder != "" && e.Mode != "text" && e.Mode != "binary" {
+		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", short(clean), e.Mode)
+	}
+	e.Path = clean
+	m.paths[clean] = e
+	m.order = append(m.order, clean)
+	return nil
+}
+
+// prefixLine is a line of info/has_prefix: three fields, any of them quoted, or
+// a path alone.
+var prefixLine = regexp.MustCompile(`^(?:"([^"]*)"|(\S+))(?:\s+(text|binary)\s+(?:"([^"]*)"|(.+)))?$`)
+
+// readLegacy reads info/files, info/has_prefix and info/no_link.
+func (m *meta) readLegacy(f infoFiles) error {
+	m.paths = map[string]*pathEntry{}
+	for _, l := range lines(f["files"]) {
+		if err := m.add(&pathEntry{Path: l, Type: "hardlink"}); err != nil {
+			return fmt.Errorf("reading info/files: %w", err)
+		}
+	}
+	for _, l := range lines(f["has_prefix"]) {
+		placeholder, mode, file, err := parsePrefix(l)
+		if err != nil {
+			return fmt.Errorf("reading info/has_prefix: %w", err)
+		}
+		if e := m.paths[file]; e != nil {
+			e.Placeholder, e.Mode = placeholder, mode
+		}
+	}
+	for _, l := range lines(f["no_link"]) {
+		if e := m.paths[l]; e != nil {
+			e.NoLink = true
+		}
+	}
+	return nil
+}
+
+// parsePrefix reads "PLACEHOLDER MODE PATH" or "PATH".
+func parsePrefix(line string) (placeholder, mode, file string, err error) {
+	g := prefixLine.FindStringSubmatch(line)
+	if g == nil {
+		return "", "", "", fmt.Errorf("line %q: not \"PLACEHOLDER text|binary PATH\"", short(line))
+	}
+	if g[3] == "" {
+		return oldPlaceholder, "text", g[1] + g[2], nil
+	}
+	return g[1] + g[2], g[3], g[4] + g[5], nil
+}
+
+func lines(b []byte) []string {
+	var out []string
+	sc := bufio.NewScanner(bytes.NewReader(b))
+	for sc.Scan() {
+		if l := strings.TrimSpace(sc.Text()); l != "" {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// readLink reads info/link.json: the entry points of noarch python packages.
+func (m *meta) readLink(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	var l struct {
+		Noarch struct {
+			Type        string   `json:"type"`
+			EntryPoints []string `json:"entry_points"`
+		} `json:"noarch"`
+	}
+	if err := json.Unmarshal(b, &l); err != nil {
+		return fmt.Errorf("reading info/link.json: %w", err)
+	}
+	m.entryPoints = l.Noarch.EntryPoints
+	if l.Noarch.Type != "" && noarchKind(m.index.Noarch) == "" {
+		m.index.Noarch = json.RawMessage(`"` + l.Noarch.Type + `"`)
+	}
+	return nil
+}
+
+var (
+	commandText = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*$`)
+	dottedText  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+)
+
+// entryPoint writes the program for "command = module:function", as conda and
+// mamba do, byte for byte.
+func entryPoint(spec, python string) (command string, text []byte, err error) {
+	colon := strings.LastIndexByte(spec, ':')
+	if colon < 0 {
+		return "", nil, fmt.Errorf("entry point %q: not of the form command = module:function", short(spec))
+	}
+	eq := strings.LastIndexByte(spec[:colon], '=')
+	if eq < 0 {
+		return "", nil, fmt.Errorf("entry point %q: not of the form command = module:function", short(spec))
+	}
+	command = strings.TrimSpace(spec[:eq])
+	module, function := strings.TrimSpace(spec[eq+1:colon]), strings.TrimSpace(spec[colon+1:])
+	if !commandText.MatchString(command) || !dottedText.MatchString(module) || !dottedText.MatchString(function) {
+		return "", nil, fmt.Errorf("entry point %q: its command, module or function is no plain name", short(spec))
+	}
+	top, _, _ := strings.Cut(function, ".")
+	return command, fmt.Appendf(nil, `#!%s
+# -*- coding: utf-8 -*-
+import re
+import sys
+
+from %s import %s
+
+if __name__ == '__main__':
+    sys.argv[0] = re.sub(r'(-script\.pyw?|\.exe)?$', '', sys.argv[0])
+    sys.exit(%s())
+`, python, module, top, function), nil
+}
