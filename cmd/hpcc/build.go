@@ -13,22 +13,29 @@ import (
 	"golang.org/x/term"
 
 	"hpcc/build"
+	"hpcc/conda"
 	"hpcc/runtime"
 	"hpcc/store"
 )
 
 func buildCommand() *cli.Command {
 	return &cli.Command{
-		Name: "build", Usage: "make an image from a Dockerfile", ArgsUsage: "[CONTEXT]",
+		Name: "build", Usage: "make an image from a Dockerfile or a conda export", ArgsUsage: "[CONTEXT]",
 		Description: `Builds an image as an ordinary user: no daemon, no root, no subordinate ids.
 
    hpcc build -t base .
    hpcc build -f Dockerfile -t base --build-arg VERSION=3 .
+   conda list -e > requirements.txt
+   hpcc build --conda requirements.txt --channel conda-forge -t sci
 
 Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
 			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
+			&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`: conda list -e, or conda list --explicit"},
+			&cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "find packages in `CHANNEL`: a URL, a directory, or a name on conda.anaconda.org (repeatable, in order)"},
+			&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none", DefaultText: build.DefaultBase},
+			&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
 			&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH` (default: this machine's)"},
 			&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
 			&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
@@ -47,6 +54,9 @@ func buildImage(c *cli.Context) error {
 	if c.String("tag") == "" {
 		return usagef("the image needs a name").hint("hpcc build -t NAME %s", strings.Join(a, " "))
 	}
+	if c.String("conda") != "" && (c.String("file") != "" || len(a) > 0) {
+		return usagef("--conda and a Dockerfile together are not supported yet").hint("build the environment first (-t env), then begin the Dockerfile with FROM env")
+	}
 	if err := runtime.EnterFakeRoot(); err != nil {
 		return fmt.Errorf("building %s: %w", c.String("tag"), err)
 	}
@@ -59,7 +69,12 @@ func buildImage(c *cli.Context) error {
 		return err
 	}
 	t := newSteps()
-	img, err := dockerfile(c, s, t, p, a)
+	var img v1.Image
+	if c.String("conda") != "" {
+		img, err = condaImage(c, s, t, p)
+	} else {
+		img, err = dockerfile(c, s, t, p, a)
+	}
 	t.end()
 	if err != nil {
 		return explainBuild(err, t)
@@ -86,6 +101,19 @@ func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []st
 		o.Context = a[0]
 	}
 	return build.Dockerfile(c.Context, s, o)
+}
+
+func condaImage(c *cli.Context, s *store.Store, t *steps, p *v1.Platform) (v1.Image, error) {
+	bar := progress("fetching packages")
+	img, notes, err := build.Conda(c.Context, s, build.CondaOptions{
+		File: c.String("conda"), Channels: c.StringSlice("channel"), From: c.String("from"), Prefix: c.String("prefix"),
+		Platform: p, PlainHTTP: c.Bool("plain-http"), Progress: t.event, Bytes: bar.bytes,
+	})
+	bar.end()
+	for _, n := range notes {
+		say("note: %s", n)
+	}
+	return img, err
 }
 
 // buildArgs reads --build-arg; a bare NAME takes its value from the environment.

@@ -1,0 +1,160 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/conda"
+	"hpcc/store"
+)
+
+// CondaOptions say how an environment becomes an image. Only File is needed.
+type CondaOptions struct {
+	File      string       // the export
+	Channels  []string     // where packages come from, in order
+	From      string       // the image below; "" is DefaultBase, "scratch" is none
+	Prefix    string       // "" is conda.DefaultPrefix
+	Platform  *v1.Platform // nil is this machine's
+	PlainHTTP bool         // base images come from registries without TLS
+	Progress  func(Event)
+	Bytes     func(done, total int64) // of packages as they are fetched
+}
+
+// DefaultBase is the image below an environment when none is named: a C library
+// and a shell.
+const DefaultBase = "debian:12-slim"
+
+// Conda makes an image of a conda export: a base image, the environment's
+// layers, and its variables. Notes are what differs from the export or was not
+// carried out.
+func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, notes []string, err error) {
+	if o.From == "" {
+		o.From = DefaultBase
+	}
+	if o.Platform == nil {
+		o.Platform = hostPlatform()
+	}
+	subdir, err := conda.Subdir(*o.Platform)
+	if err != nil {
+		return nil, nil, err
+	}
+	t := &teller{total: 3, progress: o.Progress}
+	f, err := os.Open(o.File)
+	if err != nil {
+		return nil, nil, fmt.Errorf("opening the export: %w", err)
+	}
+	defer f.Close()
+	export, err := conda.Read(f, o.File)
+	if err != nil {
+		return nil, nil, err
+	}
+	var base v1.Image
+	if err := t.do("FROM "+o.From, func() error {
+		base, err = condaBase(ctx, s, o)
+		return err
+	}); err != nil {
+		return nil, nil, err
+	}
+	co := conda.Options{Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: o.Bytes}
+	var plan *conda.Plan
+	if err := t.do(fmt.Sprintf("find %d packages of %s for %s", len(export.Entries), path.Base(o.File), subdir), func() error {
+		plan, err = conda.Resolve(ctx, export, co)
+		return err
+	}); err != nil {
+		return nil, nil, err
+	}
+	var layers []v1.Layer
+	var env *conda.Environment
+	if err := t.do(fmt.Sprintf("install %d packages at %s", len(plan.Names()), plan.Prefix), func() error {
+		layers, env, err = plan.Layers(ctx, s, co)
+		return err
+	}); err != nil {
+		return nil, nil, err
+	}
+	img, err = withEnvironment(base, o, plan, layers, env)
+	return img, append(plan.Notes, env.Notes...), err
+}
+
+// A teller announces the parts of a build that is no Dockerfile.
+type teller struct {
+	step, total int
+	progress    func(Event)
+}
+
+func (t *teller) do(text string, work func() error) error {
+	t.step++
+	begun := time.Now()
+	e := Event{Step: t.step, Total: t.total, Text: text}
+	if t.progress != nil {
+		t.progress(e)
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	e.Done, e.Took = true, time.Since(begun)
+	if t.progress != nil {
+		t.progress(e)
+	}
+	return nil
+}
+
+// condaBase finds the image below.
+func condaBase(ctx context.Context, s *store.Store, o CondaOptions) (v1.Image, error) {
+	if o.From == "scratch" {
+		return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON),
+			&v1.ConfigFile{OS: o.Platform.OS, Architecture: o.Platform.Architecture, RootFS: v1.RootFS{Type: "layers"}})
+	}
+	b := &builder{Options: Options{PlainHTTP: o.PlainHTTP}, store: s}
+	img, err := b.baseImage(ctx, o.From, o.Platform)
+	var pe *store.PlatformError
+	if errors.As(err, &pe) {
+		return nil, fmt.Errorf("%w; name one with --from", err)
+	}
+	return img, err
+}
+
+// withEnvironment puts the environment's layers and variables onto the base.
+func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v1.Layer, env *conda.Environment) (v1.Image, error) {
+	when, err := sourceDate()
+	if err != nil {
+		return nil, err
+	}
+	var add []mutate.Addendum
+	for _, l := range layers {
+		add = append(add, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: when},
+			CreatedBy: fmt.Sprintf("hpcc build --conda (%d packages for %s at %s)", len(plan.Names()), plan.Subdir, plan.Prefix), Comment: "hpcc"}})
+	}
+	img, err := mutate.Append(base, add...)
+	if err != nil {
+		return nil, fmt.Errorf("assembling the image: %w", err)
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("assembling the image: %w", err)
+	}
+	cfg = cfg.DeepCopy()
+	old := envValue(cfg.Config.Env, "PATH")
+	if old == "" {
+		old = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	}
+	cfg.Config.Env = setEnv(cfg.Config.Env, "PATH", env.Path+":"+old)
+	for _, kv := range env.Env {
+		k, v, _ := strings.Cut(kv, "=")
+		cfg.Config.Env = setEnv(cfg.Config.Env, k, v)
+	}
+	cfg.Created = v1.Time{Time: when}
+	if img, err = mutate.ConfigFile(img, cfg); err != nil {
+		return nil, fmt.Errorf("assembling the image: %w", err)
+	}
+	return img, nil
+}
