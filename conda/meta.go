@@ -27,7 +27,6 @@ type meta struct {
 	paths       map[string]*pathEntry // nil: the archive's own files are the list
 	order       []string
 	entryPoints []string
-	license     string
 }
 
 // oldPlaceholder is the prefix of packages whose has_prefix names none.
