@@ -160,7 +160,7 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	for _, r := range all {
 		byName[r.Name] = append(byName[r.Name], r)
 	}
-	var missing []string
+	var missing, rebuilt []string
 	line := 0
 	for _, x := range e.Entries {
 		r, note := choose(x, byName[x.Name], e.Subdir != p.Subdir)
@@ -171,10 +171,13 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 			missing = append(missing, fmt.Sprintf("%s (%s)", x, note))
 			continue
 		}
-		if note != "" {
-			p.Notes = append(p.Notes, fmt.Sprintf("%s:%d: %s: %s", e.File, x.Line, x, note))
+		if x.Build != "" && r.Build != x.Build {
+			rebuilt = append(rebuilt, r.Name)
 		}
 		p.pkgs = append(p.pkgs, r)
+	}
+	if len(rebuilt) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are the same versions in their builds for %s: %s", e.File, len(rebuilt), len(e.Entries), p.Subdir, strings.Join(rebuilt, " ")))
 	}
 	if len(missing) > 0 {
 		return &LineError{e.File, line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(missing), len(e.Entries), p.Subdir, strings.Join(missing, "; "))}
@@ -183,8 +186,8 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	return nil
 }
 
-// choose finds the record of an entry. note says how it differs, or, without a
-// record, what there is instead.
+// choose finds the record of an entry. Without one, note says what there is
+// instead.
 func choose(x Entry, rs []*record, relax bool) (best *record, note string) {
 	var builds, versions []string
 	for _, r := range rs {
@@ -210,7 +213,7 @@ func choose(x Entry, rs []*record, relax bool) (best *record, note string) {
 			}
 		}
 		if best != nil {
-			return best, "build " + best.Build + " for " + best.Subdir
+			return best, ""
 		}
 	}
 	switch {

@@ -1,0 +1,67 @@
+package metrics
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestMeasure(t *testing.T) {
+	tests := []struct {
+		name, script string
+		exit, status int
+		signal       string
+	}{
+		{"success", "exit 0", 0, 0, ""},
+		{"its own status", "exit 7", 7, 7, ""},
+		{"a signal", "kill -KILL $$", -1, 137, "SIGKILL"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			r, err := Measure(exec.Command("sh", "-c", test.script), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Exit != test.exit || r.Signal != test.signal || r.Status() != test.status || r.OK() != (test.status == 0) {
+				t.Errorf("Measure(%q) = exit %d, signal %q, status %d, OK %v; want %d, %q, %d", test.script, r.Exit, r.Signal, r.Status(), r.OK(), test.exit, test.signal, test.status)
+			}
+			if host, _ := os.Hostname(); r.Host != host || r.End.Before(r.Start) || r.MaxRSS <= 0 {
+				t.Errorf("Measure(%q) = %+v; want this host, an end after the start, some memory", test.script, r)
+			}
+		})
+	}
+}
+
+func TestMeasureCountsProcessorTime(t *testing.T) {
+	r, err := Measure(exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.User <= 0 || r.User > 2*r.Wall().Seconds()+1 {
+		t.Errorf("a loop took %g s of processor time in %v", r.User, r.Wall())
+	}
+}
+
+func TestMeasurePassesSignalsOn(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "trap 'exit 3' USR1; echo; while :; do sleep 0.05; done")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Measure(cmd, func(Run) {
+		out.Read(make([]byte, 1)) // the trap is set
+		syscall.Kill(os.Getpid(), syscall.SIGUSR1)
+		time.Sleep(10 * time.Millisecond)
+	})
+	if err != nil || r.Exit != 3 {
+		t.Errorf("Measure = %+v, %v; want exit 3 from the trap", r, err)
+	}
+}
+
+func TestMeasureSaysWhatDoesNotStart(t *testing.T) {
+	if _, err := Measure(exec.Command("/nonexistent/program"), nil); err == nil {
+		t.Error("a program that is not there was run")
+	}
+}
