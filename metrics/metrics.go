@@ -27,8 +27,12 @@ type Run struct {
 	Exit int `json:"exit"`
 	// Signal is the name of the signal that ended the program, such as SIGKILL; "" for none.
 	Signal string `json:"signal,omitempty"`
-	// User and System are the processor time of the program and of all children
-	// that it waited for, in seconds.
+	Usage  Usage  `json:"usage"`
+}
+
+// Usage is what a program used, with all children that it waited for.
+type Usage struct {
+	// User and System are processor time, in seconds.
 	User   float64 `json:"user_s"`
 	System float64 `json:"system_s"`
 	// MaxRSS is the largest resident set of any one of these processes, in bytes.
@@ -104,9 +108,9 @@ func (r *Run) take(s *os.ProcessState) {
 	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
 		r.Signal = unix.SignalName(w.Signal())
 	}
-	r.User, r.System = s.UserTime().Seconds(), s.SystemTime().Seconds()
+	r.Usage.User, r.Usage.System = s.UserTime().Seconds(), s.SystemTime().Seconds()
 	if u, ok := s.SysUsage().(*syscall.Rusage); ok {
-		r.MaxRSS = u.Maxrss * 1024 // Linux counts in KiB: getrusage(2)
-		r.ReadBlocks, r.WrittenBlocks, r.Switches = u.Inblock, u.Oublock, u.Nivcsw
+		r.Usage.MaxRSS = u.Maxrss * 1024 // Linux counts in KiB: getrusage(2)
+		r.Usage.ReadBlocks, r.Usage.WrittenBlocks, r.Usage.Switches = u.Inblock, u.Oublock, u.Nivcsw
 	}
 }

@@ -27,7 +27,7 @@ func TestMeasure(t *testing.T) {
 			if r.Exit != test.exit || r.Signal != test.signal || r.Status() != test.status || r.OK() != (test.status == 0) {
 				t.Errorf("Measure(%q) = exit %d, signal %q, status %d, OK %v; want %d, %q, %d", test.script, r.Exit, r.Signal, r.Status(), r.OK(), test.exit, test.signal, test.status)
 			}
-			if host, _ := os.Hostname(); r.Host != host || r.End.Before(r.Start) || r.MaxRSS <= 0 {
+			if host, _ := os.Hostname(); r.Host != host || r.End.Before(r.Start) || r.Usage.MaxRSS <= 0 {
 				t.Errorf("Measure(%q) = %+v; want this host, an end after the start, some memory", test.script, r)
 			}
 		})
@@ -39,8 +39,8 @@ func TestMeasureCountsProcessorTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.User <= 0 || r.User > 2*r.Wall().Seconds()+1 {
-		t.Errorf("a loop took %g s of processor time in %v", r.User, r.Wall())
+	if r.Usage.User <= 0 || r.Usage.User > 2*r.Wall().Seconds()+1 {
+		t.Errorf("a loop took %g s of processor time in %v", r.Usage.User, r.Wall())
 	}
 }
 

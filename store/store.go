@@ -120,6 +120,9 @@ func (s *Store) create() error {
 // Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
+// Jobs is the directory where jobs have theirs, with the records of their tasks.
+func (s *Store) Jobs() string { return s.path("jobs") }
+
 func (s *Store) path(rel ...string) string {
 	return filepath.Join(append([]string{s.dir}, rel...)...)
 }

@@ -12,6 +12,7 @@ func commands() []*cli.Command {
 		imagesCommand(), inspectCommand(), rmCommand(), gcCommand(),
 		loadCommand(), saveCommand(), unpackCommand(),
 		runCommand(),
+		scriptCommand(), submitCommand(), statusCommand(), taskCommand(),
 		doctorCommand(),
 	}
 }

@@ -34,17 +34,21 @@ Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host
    hpcc run -b /data:/mnt/data:ro base -- ls /mnt/data
 
 Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
-		Flags: append(env.flags(),
-			&cli.StringFlag{Name: "cd", Usage: "start in `DIR` inside; relative to where the program would start"},
-			&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "show `SRC[:DST[:ro]]` of the host inside (repeatable)"},
-			&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program change the image directory"},
-			&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "an empty /tmp of its own"},
-			&cli.BoolFlag{Name: "home", Usage: "show the home directory (the default)"},
-			&cli.BoolFlag{Name: "no-home", Usage: "do not show the home directory"},
-			storeFlag(),
-		),
+		Flags:  append(runFlags(&env), storeFlag()),
 		Action: func(c *cli.Context) error { return atStatus(runtime.ExitFailed, run(c, &env)) },
 	}
+}
+
+// runFlags are the flags of run, which the words for a job have too.
+func runFlags(env *envChanges) []cli.Flag {
+	return append(env.flags(),
+		&cli.StringFlag{Name: "cd", Usage: "start in `DIR` inside; relative to where the program would start"},
+		&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "show `SRC[:DST[:ro]]` of the host inside (repeatable)"},
+		&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program change the image directory"},
+		&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "an empty /tmp of its own"},
+		&cli.BoolFlag{Name: "home", Usage: "show the home directory (the default)"},
+		&cli.BoolFlag{Name: "no-home", Usage: "do not show the home directory"},
+	)
 }
 
 // atStatus gives an error of run that has no status of its own the one for

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,6 +21,7 @@ type envChanges struct {
 	list     []envfile.Change
 	words    []string
 	noExpand bool
+	later    bool // for a job: files may be named after the task, and are read when it runs
 }
 
 func (e *envChanges) flags() []cli.Flag {
@@ -50,6 +52,9 @@ func (e *envChanges) setFile(nul bool) func(string) error {
 		if arg == "" {
 			return errors.New("the file name is empty")
 		}
+		if e.later && strings.Contains(arg, "{task}") {
+			return nil
+		}
 		f, err := os.Open(arg)
 		if err != nil {
 			return err
@@ -76,7 +81,11 @@ type envFlag struct {
 
 func (f *envFlag) Set(arg string) error {
 	if arg != bareSetEnv {
-		f.e.words = append(f.e.words, "--"+f.name+"="+arg)
+		word := arg
+		if f.name != "unset-env" && !strings.Contains(arg, "=") {
+			word, _ = filepath.Abs(arg) // a job starts in another directory
+		}
+		f.e.words = append(f.e.words, "--"+f.name+"="+word)
 	}
 	return f.parse(arg)
 }

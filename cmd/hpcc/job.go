@@ -1,0 +1,397 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+)
+
+const jobArgs = "[JOB FLAGS] [RUN FLAGS] IMAGE [--] CMD [ARG...]"
+
+// jobFlags state a job; they mean the same on every target.
+func jobFlags(env *envChanges) []cli.Flag {
+	return append([]cli.Flag{
+		&cli.StringFlag{Name: "to", Usage: "write for `TARGET`: slurm, local (default: the scheduler of this machine)"},
+		&cli.StringFlag{Name: "name", Usage: "call the job `NAME` (default: after the program)"},
+		&cli.StringFlag{Name: "array", Aliases: []string{"a"}, Usage: "run a task for each index of `1-8[:2][%4] | 1,3,7`; {task} in CMD is the index"},
+		&cli.IntFlag{Name: "nodes", Usage: "ask for `N` nodes"},
+		&cli.IntFlag{Name: "tasks", Usage: "start `N` processes over all nodes"},
+		&cli.IntFlag{Name: "tasks-per-node", Usage: "start `N` processes on each node"},
+		&cli.IntFlag{Name: "cpus", Usage: "give each process `N` processors"},
+		&cli.StringFlag{Name: "mem", Usage: "ask for `SIZE` of memory on each node: 512M, 4G"},
+		&cli.IntFlag{Name: "gpus", Usage: "ask for `N` GPUs on each node"},
+		&cli.StringFlag{Name: "time", Usage: "end the job after `TIME`: 90m, 1h30m, 1:30:00, 1-12:00:00"},
+		&cli.StringFlag{Name: "queue", Usage: "use queue or partition `Q`"},
+		&cli.StringFlag{Name: "account", Usage: "charge `ACCOUNT`"},
+		&cli.BoolFlag{Name: "exclusive", Usage: "share the nodes with nobody"},
+		&cli.StringSliceFlag{Name: "after", Usage: "start when `JOB` has succeeded (repeatable)"},
+		&cli.StringFlag{Name: "output", Usage: "write output to `FILE`; {name}, {job}, {task} are filled in"},
+		&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE` (default: with the output)"},
+		&cli.StringFlag{Name: "mail", Usage: "write to `ADDRESS` when the job ends or fails"},
+		&cli.StringFlag{Name: "chdir", Usage: "start in `DIR` of the host (default: here)"},
+		&cli.StringSliceFlag{Name: "env", Usage: "set `NAME=VALUE` for the job (repeatable)"},
+		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the target as they are (repeatable)"},
+		&cli.BoolFlag{Name: "interactive", Usage: "run CMD on a node with this terminal"},
+		storeFlag(),
+	}, runFlags(env)...)
+}
+
+func scriptCommand() *cli.Command {
+	env := envChanges{later: true}
+	return &cli.Command{
+		Name: "script", Usage: "print the job as a script of a scheduler", ArgsUsage: jobArgs,
+		Description: `Prints the very script that "hpcc submit" with the same words hands in.
+
+   hpcc script --to slurm --array 1-8 --time 2h sci -- python main.py --id={task}`,
+		Flags: jobFlags(&env),
+		Action: func(c *cli.Context) error {
+			j, t, err := readJob(c, &env)
+			if err != nil {
+				return err
+			}
+			text, notes, err := job.Render(j, t)
+			if err != nil {
+				return err
+			}
+			tell(notes)
+			_, err = os.Stdout.WriteString(text)
+			return err
+		},
+	}
+}
+
+func submitCommand() *cli.Command {
+	env := envChanges{later: true}
+	return &cli.Command{
+		Name: "submit", Usage: "hand a job in", ArgsUsage: jobArgs,
+		Description: `Hands CMD in IMAGE to the scheduler of this machine, or runs it here with --to local.
+Prints the job's id. Every task leaves a record, which "hpcc status" reads.
+
+   hpcc submit --array 1-8 --set-env config.env sci -- python main.py --id={task}
+   hpcc submit --to local --wait --array 1-8 sci -- python main.py --id={task}
+   hpcc submit --nodes 2 --tasks-per-node 4 --time 2h --mem 16G sci -- python mpi.py
+   hpcc submit --interactive --gpus 1 sci -- bash
+
+In the program's environment: HPCC_TASK_ID, HPCC_TASK_COUNT. Exit status: 0; with --wait 1 when a task failed.`,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "wait", Usage: "return when the job has ended, with status 1 when a task failed"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
+		}, jobFlags(&env)...),
+		Action: func(c *cli.Context) error { return submit(c, &env) },
+	}
+}
+
+func submit(c *cli.Context, env *envChanges) error {
+	j, t, err := readJob(c, env)
+	if err != nil {
+		return err
+	}
+	s, err := openStore(c)
+	if err != nil {
+		return err
+	}
+	// Made here once, rather than on every node at the same time.
+	if _, err := imageDir(c, c.Args().First()); err != nil {
+		return err
+	}
+	if j.After, err = nativeIDs(c.Context, s.Jobs(), j.After); err != nil {
+		return err
+	}
+	if j.Interactive {
+		return interactive(j, t)
+	}
+	sub, notes, err := job.Submit(c.Context, s.Jobs(), j, t, c.Bool("wait"))
+	if err != nil {
+		return err
+	}
+	tell(notes)
+	if c.Bool("json") {
+		err = json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "job", "id": sub.ID, "native": sub.Native, "target": sub.Target, "tasks": j.Count()})
+	} else {
+		_, err = fmt.Println(sub.ID)
+	}
+	if t != job.Local {
+		say("job %s of %s, %d tasks; \"hpcc status %s\" tells how it goes", sub.Native, t, j.Count(), sub.ID)
+	}
+	if err != nil || !c.Bool("wait") {
+		return err
+	}
+	return verdict(c.Context, s.Jobs(), sub.ID)
+}
+
+// verdict is the end of a job that was waited for.
+func verdict(ctx context.Context, dir, id string) error {
+	list, _, err := job.Statuses(ctx, dir, []string{id})
+	if err != nil {
+		return err
+	}
+	st := list[0]
+	if st.Done == st.Total {
+		return nil
+	}
+	text := fmt.Sprintf("%d of %d tasks did not succeed", st.Total-st.Done, st.Total)
+	if n := len(st.Failed); n > 0 {
+		text += ": " + indices(st.Failed)
+		for _, t := range st.Tasks {
+			if !t.OK() && t.Output != "" {
+				return (&message{err: fmt.Errorf("job %s: %s", id, text)}).hint("the output of task %d is in %s", t.Index, t.Output)
+			}
+		}
+	}
+	return fmt.Errorf("job %s: %s", id, text)
+}
+
+// indices lists a few task indices.
+func indices(list []int) string {
+	const most = 20
+	text := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(list[:min(len(list), most)])), ","), "[]")
+	if len(list) > most {
+		text += ",…"
+	}
+	return text
+}
+
+// nativeIDs gives the schedulers' ids of jobs that the user names by ours.
+func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) {
+	var out []string
+	for _, id := range ids {
+		if strings.Trim(id, "0123456789") == "" {
+			out = append(out, id)
+			continue
+		}
+		list, _, err := job.Statuses(ctx, dir, []string{id})
+		if err != nil {
+			return nil, err
+		}
+		for _, st := range list {
+			out = append(out, st.Native)
+		}
+	}
+	return out, nil
+}
+
+// interactive runs the very script that "hpcc script --interactive" prints, in
+// the place of hpcc, with its terminal.
+func interactive(j *job.Job, t job.Target) error {
+	text, notes, err := job.Render(j, t)
+	if err != nil {
+		return err
+	}
+	tell(notes)
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		return fmt.Errorf("running an interactive job: %w", err)
+	}
+	return syscall.Exec(bash, []string{"bash", "-c", text}, os.Environ())
+}
+
+func tell(notes []string) {
+	for _, n := range notes {
+		say("note: %s", n)
+	}
+}
+
+// readJob makes a job of the command line.
+func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
+	if c.NArg() < 2 || c.NArg() == 2 && c.Args().Get(1) == "--" {
+		return nil, "", usagef("%s needs an image and a program", c.Command.Name).hint("hpcc %s --array 1-8 IMAGE -- CMD", c.Command.Name)
+	}
+	a := c.Args().Tail()
+	if a[0] == "--" {
+		a = a[1:]
+	}
+	j := &job.Job{
+		Name: c.String("name"), Nodes: c.Int("nodes"), Tasks: c.Int("tasks"), TasksPerNode: c.Int("tasks-per-node"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"),
+		Queue: c.String("queue"), Account: c.String("account"), Exclusive: c.Bool("exclusive"), After: c.StringSlice("after"),
+		Output: c.String("output"), Error: c.String("error"), Mail: c.String("mail"), Env: c.StringSlice("env"), Native: c.StringSlice("native"),
+		Interactive: c.Bool("interactive"), Args: a,
+	}
+	var err error
+	if j.Array, err = job.ParseArray(c.String("array")); err != nil {
+		return nil, "", usagef("--array: %w", err).hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
+	}
+	if s := c.String("time"); s != "" {
+		if j.Time, err = job.ParseTime(s); err != nil {
+			return nil, "", usagef("--time: %w", err)
+		}
+	}
+	if s := c.String("mem"); s != "" {
+		if j.Memory, err = job.ParseMemory(s); err != nil {
+			return nil, "", usagef("--mem: %w", err)
+		}
+	}
+	if j.Name == "" {
+		j.Name = jobName(a)
+	}
+	if err := jobPlaces(c, j); err != nil {
+		return nil, "", err
+	}
+	j.Run = runWords(c, env)
+	t := job.Target(c.String("to"))
+	if t == "" {
+		t = job.Detect(c.Context)
+	}
+	return j, t, nil
+}
+
+// jobPlaces fills in the paths, all absolute: a job starts elsewhere.
+func jobPlaces(c *cli.Context, j *job.Job) error {
+	s, err := openStore(c)
+	if err != nil {
+		return err
+	}
+	if j.Store, err = filepath.Abs(s.Dir()); err != nil {
+		return err
+	}
+	if j.Program, err = os.Executable(); err != nil {
+		return fmt.Errorf("finding hpcc itself: %w", err)
+	}
+	if j.Dir, err = filepath.Abs(c.String("chdir")); err != nil {
+		return err
+	}
+	j.Image = c.Args().First()
+	if fi, serr := os.Stat(j.Image); isPath(j.Image) && serr == nil && fi.IsDir() {
+		j.Image, err = filepath.Abs(j.Image)
+	}
+	return err
+}
+
+// runWords says the flags of run again, for the script.
+func runWords(c *cli.Context, env *envChanges) []string {
+	w := slices.Clone(env.words)
+	if env.noExpand {
+		w = append(w, "--env-no-expand")
+	}
+	if d := c.String("cd"); d != "" {
+		w = append(w, "--cd="+d)
+	}
+	for _, b := range c.StringSlice("bind") {
+		if src, rest, ok := strings.Cut(b, ":"); !filepath.IsAbs(src) {
+			src, _ = filepath.Abs(src)
+			if b = src; ok {
+				b += ":" + rest
+			}
+		}
+		w = append(w, "--bind="+b)
+	}
+	for _, f := range []string{"write", "private-tmp", "home", "no-home"} {
+		if c.Bool(f) {
+			w = append(w, "--"+f)
+		}
+	}
+	return w
+}
+
+// jobName is the program's name, or its script's when the program is an interpreter.
+func jobName(args []string) string {
+	name := filepath.Base(args[0])
+	if len(args) > 1 && !strings.HasPrefix(args[1], "-") && slices.ContainsFunc([]string{"python", "bash", "sh", "Rscript", "julia", "perl", "ruby", "node"},
+		func(p string) bool { return strings.HasPrefix(name, p) }) {
+		name = strings.TrimSuffix(filepath.Base(args[1]), filepath.Ext(args[1]))
+	}
+	name = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
+			return r
+		}
+		return '-'
+	}, name)
+	if name = strings.TrimLeft(name, "._-0123456789"); name == "" {
+		return "job"
+	}
+	return name[:min(len(name), 40)]
+}
+
+func statusCommand() *cli.Command {
+	return &cli.Command{
+		Name: "status", Usage: "say how jobs are doing", ArgsUsage: "[JOB...]",
+		Description: `Reads the records of the tasks and asks the scheduler, once, for what it alone knows.
+JOB is an id of "hpcc submit", its beginning, or the scheduler's id.
+
+   hpcc status
+   hpcc status --json main-261121-090000`,
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object for each job, with its tasks"}, storeFlag()},
+		Action: func(c *cli.Context) error {
+			ids, err := args(c, 0, 1000, "[JOB...]")
+			if err != nil {
+				return err
+			}
+			s, err := openStore(c)
+			if err != nil {
+				return err
+			}
+			list, warnings, err := job.Statuses(c.Context, s.Jobs(), ids)
+			if err != nil {
+				return err
+			}
+			for _, w := range warnings {
+				say("warning: %s", w)
+			}
+			if c.Bool("json") {
+				return statusJSON(list)
+			}
+			return statusTable(list, len(ids) > 0)
+		},
+	}
+}
+
+func statusJSON(list []*job.Status) error {
+	enc := json.NewEncoder(os.Stdout)
+	for _, st := range list {
+		if err := enc.Encode(struct {
+			Type  string `json:"type"`
+			State string `json:"state"`
+			*job.Status
+			Tasks []job.Task `json:"tasks"`
+		}{"job", st.State(), st, st.Tasks}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// statusTable shows a line for each job; of jobs that were asked for by name
+// also the tasks that did not end well.
+func statusTable(list []*job.Status, detail bool) error {
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "JOB\tTARGET\tSTATE\tTASKS\tDONE\tFAILED\tRUNNING\tWAITING\tWHY")
+	for _, st := range list {
+		why := st.Reason
+		if st.Lost > 0 {
+			why = fmt.Sprintf("%d tasks left no record and are gone", st.Lost)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", st.ID, st.Target, st.State(), st.Total, st.Done, len(st.Failed), st.Running, st.Waiting, why)
+	}
+	if err := w.Flush(); err != nil || !detail {
+		return err
+	}
+	for _, st := range list {
+		for _, t := range st.Tasks {
+			if t.Ended() && !t.OK() {
+				fmt.Printf("task %d on %s: %s  %s\n", t.Index, t.Host, ending(&t), t.Output)
+			}
+		}
+	}
+	return nil
+}
+
+// ending tells how a task ended.
+func ending(t *job.Task) string {
+	switch {
+	case t.Problem != "":
+		return t.Problem
+	case t.Signal != "":
+		return t.Signal
+	}
+	return fmt.Sprintf("status %d", t.Exit)
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"hpcc/job"
+	"hpcc/metrics"
+)
+
+// taskCommand is what job scripts call. It runs the words after "--", measures
+// them and keeps the record of the task; signals are passed on, and its status
+// is the program's.
+func taskCommand() *cli.Command {
+	return &cli.Command{
+		Name: "task", Hidden: true, Usage: "run a task of a job and record it (job scripts call this)", ArgsUsage: "-- CMD [ARG...]",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "job", Required: true, Usage: "write the record to the directory of job `ID`"},
+			&cli.StringFlag{Name: "name", Usage: "the job's `NAME`, for names of files"},
+			&cli.StringFlag{Name: "array", Usage: "run the tasks `1-8` one after the other"},
+			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` of them at once"},
+			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
+			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
+			&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE`"},
+			storeFlag(),
+		},
+		Action: runTask,
+	}
+}
+
+func runTask(c *cli.Context) error {
+	words := c.Args().Slice()
+	if len(words) > 0 && words[0] == "--" {
+		words = words[1:]
+	}
+	if len(words) == 0 {
+		return errors.New("task needs the words of a command after --")
+	}
+	id := c.String("job")
+	if !filepath.IsLocal(id) || filepath.Base(id) != id {
+		return usagef("--job %q is no id of a job", id)
+	}
+	s, err := openStore(c)
+	if err != nil {
+		return err
+	}
+	array, err := job.ParseArray(c.String("array"))
+	if err != nil {
+		return err
+	}
+	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
+		output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit")}
+	if !array.IsZero() {
+		return r.all(c.Context, array, c.Int("parallel"))
+	}
+	k, _ := strconv.Atoi(os.Getenv("HPCC_TASK_ID"))
+	return exitStatus(r.one(c.Context, k, nil))
+}
+
+// A taskRunner runs tasks of one job.
+type taskRunner struct {
+	dir, id, name  string
+	words          []string
+	output, errors string
+	limit          time.Duration
+}
+
+// all runs the tasks of an array, some at once. When hpcc is told to end, those
+// that run are told so too and no other begins.
+func (r *taskRunner) all(ctx context.Context, a job.Array, parallel int) error {
+	var g errgroup.Group
+	g.SetLimit(max(1, parallel))
+	failed := make(chan int, a.Count())
+	for k := range a.All() {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			if ctx.Err() == nil && r.one(ctx, k, []string{"HPCC_TASK_ID=" + strconv.Itoa(k), "HPCC_TASK_COUNT=" + strconv.Itoa(a.Count())}) != 0 {
+				failed <- k
+			}
+			return nil
+		})
+	}
+	g.Wait()
+	if len(failed) > 0 || ctx.Err() != nil {
+		return exitStatus(exitFailure)
+	}
+	return nil
+}
+
+// one runs one task and returns its status. That a record cannot be written is
+// said and does not fail the task.
+func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
+	t := &job.Task{Index: k, Native: os.Getenv("SLURM_JOB_ID"), Start: time.Now()}
+	t.Attempt, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
+	t.Host, _ = os.Hostname()
+	if n := os.Getenv("SLURMD_NODENAME"); n != "" {
+		t.Host = n
+	}
+	words := t.Fill(r.words)
+	cmd := exec.Command(words[0], words[1:]...)
+	limited := ctx
+	if r.limit > 0 {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(context.WithoutCancel(ctx), r.limit)
+		defer cancel()
+		cmd = exec.CommandContext(limited, words[0], words[1:]...)
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		cmd.WaitDelay = 30 * time.Second
+	}
+	cmd.Env = append(os.Environ(), env...)
+	closeFiles, err := r.files(t, cmd)
+	if err == nil {
+		defer closeFiles()
+		var run metrics.Run
+		run, err = metrics.Measure(cmd, func(metrics.Run) { r.keep(t) })
+		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
+		if errors.Is(limited.Err(), context.DeadlineExceeded) {
+			err, t.Problem = nil, "ended after its time limit of "+r.limit.String()
+		}
+		if t.Usage, _ = json.Marshal(run.Usage); err == nil {
+			r.keep(t)
+			return run.Status()
+		}
+	}
+	say("task %d: %v", k, err)
+	t.End, t.Exit, t.Problem = time.Now(), 125, err.Error()
+	r.keep(t)
+	return t.Exit
+}
+
+func (r *taskRunner) keep(t *job.Task) {
+	if err := t.Write(r.dir); err != nil {
+		say("warning: %v", err)
+	}
+}
+
+// files gives the program its output: what hpcc itself has, unless a pattern
+// names files.
+func (r *taskRunner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if r.output == "" {
+		return func() {}, nil
+	}
+	out, err := os.Create(t.File(r.output, r.name, r.id))
+	if err != nil {
+		return nil, fmt.Errorf("opening the output file: %w", err)
+	}
+	t.Output, _ = filepath.Abs(out.Name())
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, out, out
+	if r.errors == "" {
+		return func() { out.Close() }, nil
+	}
+	words, err := os.Create(t.File(r.errors, r.name, r.id))
+	if err != nil {
+		out.Close()
+		return nil, fmt.Errorf("opening the file for standard error: %w", err)
+	}
+	cmd.Stderr = words
+	return func() { out.Close(); words.Close() }, nil
+}

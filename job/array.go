@@ -1,0 +1,168 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"strconv"
+	"strings"
+)
+
+// An Array is the set of indices of an array job, in the spelling of Slurm:
+// ranges with an optional step, and how many may run at once: 1-8, 0-99:5%4, 1,3,7.
+type Array struct {
+	ranges []span
+	Limit  int // how many may run at once; 0: all
+}
+
+// A span is first, first+step … up to last.
+type span struct{ first, last, step int }
+
+// Bounds of an array. Slurm's own limits are lower (MaxArraySize, 1001 by default).
+const (
+	maxIndex  = 10_000_000
+	maxRanges = 10_000
+)
+
+// ParseArray reads an array; "" is none.
+func ParseArray(s string) (Array, error) {
+	var a Array
+	if s == "" {
+		return a, nil
+	}
+	fail := func(format string, args ...any) (Array, error) {
+		return Array{}, fmt.Errorf("array %q: "+format, append([]any{shorten(s)}, args...)...)
+	}
+	list, limit, ok := strings.Cut(s, "%")
+	if ok {
+		n, err := index(limit)
+		if err != nil || n == 0 {
+			return fail("the limit %q after %% is no positive number", limit)
+		}
+		a.Limit = n
+	}
+	parts := strings.Split(list, ",")
+	if len(parts) > maxRanges {
+		return fail("has more than %d ranges", maxRanges)
+	}
+	top := 0
+	for _, p := range parts {
+		r, err := parseRange(p)
+		if err != nil {
+			return fail("%v", err)
+		}
+		top = max(top, r.last)
+		a.ranges = append(a.ranges, r)
+	}
+	seen := make([]bool, top+1)
+	for k := range a.All() {
+		if seen[k] {
+			return fail("index %d stands there twice", k)
+		}
+		seen[k] = true
+	}
+	return a, nil
+}
+
+func shorten(s string) string {
+	if len(s) > 60 {
+		return s[:60] + "…"
+	}
+	return s
+}
+
+func parseRange(p string) (span, error) {
+	ends, step, hasStep := strings.Cut(p, ":")
+	first, last, hasLast := strings.Cut(ends, "-")
+	r := span{step: 1}
+	var err error
+	if r.first, err = index(first); err != nil {
+		return r, err
+	}
+	r.last = r.first
+	if hasLast {
+		if r.last, err = index(last); err != nil {
+			return r, err
+		}
+	}
+	if hasStep {
+		if r.step, err = index(step); err != nil || r.step == 0 || !hasLast {
+			return r, fmt.Errorf("the step in %q is no positive number after a range", shorten(p))
+		}
+	}
+	if r.last < r.first {
+		return r, fmt.Errorf("the range %q ends before it begins", shorten(p))
+	}
+	r.last -= (r.last - r.first) % r.step
+	return r, nil
+}
+
+// index reads a decimal number in bounds.
+func index(s string) (int, error) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, fmt.Errorf("%q is no index", shorten(s))
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n > maxIndex {
+		return 0, fmt.Errorf("%q is above %d", shorten(s), maxIndex)
+	}
+	return n, nil
+}
+
+// Count is the number of indices.
+func (a Array) Count() int {
+	n := 0
+	for _, r := range a.ranges {
+		n += (r.last-r.first)/r.step + 1
+	}
+	return n
+}
+
+// All gives the indices in the order in which they were written.
+func (a Array) All() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, r := range a.ranges {
+			for k := r.first; k <= r.last; k += r.step {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// IsZero says that there is no array.
+func (a Array) IsZero() bool { return len(a.ranges) == 0 }
+
+func (a Array) String() string {
+	var parts []string
+	for _, r := range a.ranges {
+		switch {
+		case r.first == r.last:
+			parts = append(parts, strconv.Itoa(r.first))
+		case r.step == 1:
+			parts = append(parts, fmt.Sprintf("%d-%d", r.first, r.last))
+		default:
+			parts = append(parts, fmt.Sprintf("%d-%d:%d", r.first, r.last, r.step))
+		}
+	}
+	s := strings.Join(parts, ",")
+	if a.Limit > 0 {
+		s += "%" + strconv.Itoa(a.Limit)
+	}
+	return s
+}
+
+// MarshalJSON writes the array as people do.
+func (a Array) MarshalJSON() ([]byte, error) { return json.Marshal(a.String()) }
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (a *Array) UnmarshalJSON(b []byte) error {
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	var err error
+	*a, err = ParseArray(s)
+	return err
+}

@@ -1,0 +1,182 @@
+// Package job states a job once and hands it to a scheduler in the scheduler's
+// own words.
+//
+// A [Job] becomes a script by [Render], a pure function: the script that
+// "hpcc script" prints is the one that [Submit] hands in, byte for byte. On the
+// node the script calls "hpcc task", which runs the program and writes a record
+// of it, jobs/<id>/task.<k>.json, by rename; so [Statuses] knows what happened
+// also when the scheduler has forgotten, and asks the scheduler, in one call for
+// all jobs, only for what it alone knows.
+//
+// Quantities are explicit: times are durations, memory is in bytes and per
+// node, GPUs are per node, CPUs are per task. What a target cannot do is refused
+// or noted, never dropped in silence.
+package job
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// A Target is a kind of scheduler.
+type Target string
+
+// The targets. Local runs the tasks on this machine.
+const (
+	Slurm Target = "slurm"
+	Local Target = "local"
+)
+
+// A Job is what is to run, where and with what. The zero value of a field
+// leaves the matter to the target.
+type Job struct {
+	Name         string        `json:"name"`
+	Array        Array         `json:"array,omitzero"` // indices of the tasks; empty for a job of one
+	Nodes        int           `json:"nodes,omitempty"`
+	Tasks        int           `json:"tasks,omitempty"` // processes over all nodes, of each task of an array
+	TasksPerNode int           `json:"tasks_per_node,omitempty"`
+	CPUs         int           `json:"cpus,omitempty"`         // per process
+	Memory       int64         `json:"memory_bytes,omitempty"` // per node
+	GPUs         int           `json:"gpus,omitempty"`         // per node
+	Time         time.Duration `json:"time_ns,omitempty"`
+	Queue        string        `json:"queue,omitempty"`
+	Account      string        `json:"account,omitempty"`
+	Exclusive    bool          `json:"exclusive,omitempty"` // nodes shared with nobody
+	After        []string      `json:"after,omitempty"`     // native ids of jobs that must have succeeded
+	Output       string        `json:"output,omitempty"`    // file for what the program writes; {name}, {job} and {task} are filled in
+	Error        string        `json:"error,omitempty"`     // the same for standard error; "" is Output
+	Mail         string        `json:"mail,omitempty"`      // address to write to when the job ends or fails
+	Dir          string        `json:"dir"`                 // absolute: where the job starts on the host
+	Env          []string      `json:"env,omitempty"`       // NAME=VALUE
+	Native       []string      `json:"native,omitempty"`    // options in the target's own words, unchanged
+	Interactive  bool          `json:"interactive,omitempty"`
+
+	Program string   `json:"program"` // absolute: hpcc on the nodes
+	Store   string   `json:"store"`   // absolute: where the images are
+	Run     []string `json:"run,omitempty"`
+	Image   string   `json:"image"`
+	Args    []string `json:"args"` // the program and its arguments; {task} is the task's index
+}
+
+// placeholder stands for a task's index in the words of a job.
+const placeholder = "{task}"
+
+// Count is the number of tasks.
+func (j *Job) Count() int { return max(1, j.Array.Count()) }
+
+// output is the file pattern for the program's words.
+func (j *Job) output() string {
+	switch {
+	case j.Output != "":
+		return j.Output
+	case j.Array.Count() > 0:
+		return "{name}-{job}_{task}.out"
+	}
+	return "{name}-{job}.out"
+}
+
+// multi says whether the target has to start several processes.
+func (j *Job) multi() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
+
+// words are the command that runs one process of the job.
+func (j *Job) words() []string {
+	w := append([]string{j.Program, "run"}, j.Run...)
+	return append(append(w, j.Image, "--"), j.Args...)
+}
+
+var (
+	// Letters, digits and a few signs: what every scheduler takes in a name.
+	// Slurm breaks off jobs whose name has a slash when %x is in a file name.
+	nameText = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`)
+	envName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	// Queues, accounts, ids and addresses: no blanks, nothing that ends a directive.
+	wordText = regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`)
+)
+
+// check refuses what no target could run.
+func (j *Job) check() error {
+	switch {
+	case !nameText.MatchString(j.Name):
+		return fmt.Errorf("job name %q: a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long", j.Name)
+	case j.Image == "":
+		return errors.New("the job has no image")
+	case !filepath.IsAbs(j.Dir):
+		return fmt.Errorf("directory %q of the job: not absolute", j.Dir)
+	case j.Interactive && j.Array.Count() > 0:
+		return errors.New("an interactive job cannot be an array")
+	case j.Tasks > 0 && j.TasksPerNode > 0 && j.Nodes > 0 && j.Tasks > j.Nodes*j.TasksPerNode:
+		return fmt.Errorf("%d tasks do not fit on %d nodes with %d each", j.Tasks, j.Nodes, j.TasksPerNode)
+	}
+	for _, n := range []int{j.Nodes, j.Tasks, j.TasksPerNode, j.CPUs, j.GPUs, int(min(j.Memory, 1)), int(min(j.Time, 1))} {
+		if n < 0 {
+			return errors.New("a negative amount was asked for")
+		}
+	}
+	for what, s := range map[string]string{"queue": j.Queue, "account": j.Account, "mail address": j.Mail} {
+		if s != "" && !wordText.MatchString(s) {
+			return fmt.Errorf("%s %q: holds characters that directives cannot", what, s)
+		}
+	}
+	for _, id := range j.After {
+		if !wordText.MatchString(id) {
+			return fmt.Errorf("job id %q: holds characters that directives cannot", id)
+		}
+	}
+	for _, e := range j.Env {
+		if k, _, ok := strings.Cut(e, "="); !ok || !envName.MatchString(k) {
+			return fmt.Errorf("variable %q: not of the form NAME=VALUE", e)
+		}
+	}
+	return j.checkText()
+}
+
+// checkText refuses text that would break out of its line, and files that
+// tasks would write over each other.
+func (j *Job) checkText() error {
+	lines := append([]string{j.Output, j.Error, j.Dir, j.Program, j.Store}, j.Native...)
+	for _, s := range lines {
+		if strings.ContainsAny(s, "\n\r\x00\"") {
+			return fmt.Errorf("%q: holds a line break or a quotation mark, which a directive cannot", s)
+		}
+	}
+	for _, s := range append(append(append([]string{j.Image}, j.Env...), j.Run...), j.Args...) {
+		if strings.ContainsRune(s, 0) {
+			return fmt.Errorf("%q: holds a NUL byte", s)
+		}
+	}
+	array := j.Array.Count() > 0
+	for _, s := range append(append([]string{}, j.Run...), j.Args...) {
+		if !array && strings.Contains(s, placeholder) {
+			return fmt.Errorf("%q: there is no index for %s in a job that is no array; give --array", s, placeholder)
+		}
+	}
+	for _, s := range []string{j.Output, j.Error} {
+		if array && s != "" && s != "/dev/null" && !strings.Contains(s, placeholder) && !strings.Contains(s, "%") {
+			return fmt.Errorf("output file %q: has no %s, so %d tasks would write over each other", s, placeholder, j.Count())
+		}
+	}
+	return nil
+}
+
+// quote writes a word for the shell, as plainly as can be.
+func quote(s string) string {
+	if s != "" && strings.IndexFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("%+,-./:=@_^", r))
+	}) < 0 && s[0] != '~' {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// quoteAll writes a command line for the shell.
+func quoteAll(words []string) string {
+	q := make([]string, len(words))
+	for i, w := range words {
+		q[i] = quote(w)
+	}
+	return strings.Join(q, " ")
+}

@@ -1,0 +1,139 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// localScript runs the tasks on this machine, as many at once as have
+// processors: "hpcc task" has the loop.
+func localScript(j *Job) (string, []string, error) {
+	switch {
+	case j.multi():
+		return "", nil, fmt.Errorf("target local runs one process for each task; give --array, or a target with nodes")
+	case len(j.After) > 0:
+		return "", nil, fmt.Errorf("target local has no queue in which a job could wait for another; hand the first in with --wait")
+	case len(j.Native) > 0:
+		return "", nil, fmt.Errorf("target local has no options of its own: %s", strings.Join(j.Native, " "))
+	}
+	var notes []string
+	for what, asked := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--mail": j.Mail != "", "--exclusive": j.Exclusive,
+		"--mem": j.Memory > 0, "--gpus": j.GPUs > 0} {
+		if asked {
+			notes = append(notes, what+" means nothing on this machine and is left out")
+		}
+	}
+	slices.Sort(notes)
+	t := &text{}
+	t.line("#!/bin/bash")
+	t.line("# Made by hpcc, for %s on this machine.", j.Image)
+	t.common(j)
+	if j.Interactive {
+		t.line("exec %s", quoteAll(j.words()))
+		return t.String(), notes, nil
+	}
+	words := []string{}
+	if !j.Array.IsZero() {
+		words = append(words, "--array="+j.Array.String(), "--parallel="+strconv.Itoa(parallel(j)))
+	}
+	if j.Time > 0 {
+		words = append(words, "--limit="+j.Time.String())
+	}
+	words = append(words, "--name="+j.Name, "--output="+j.output())
+	if j.Error != "" {
+		words = append(words, "--error="+j.Error)
+	}
+	t.line(`exec %s task --job "${1:-local-$$}" %s -- \`, quote(j.Program), quoteAll(words))
+	t.line("  %s", quoteAll(j.words()))
+	return t.String(), notes, nil
+}
+
+// parallel is how many tasks run at once on this machine.
+func parallel(j *Job) int {
+	n := max(1, goruntime.NumCPU()/max(1, j.CPUs))
+	if j.Array.Limit > 0 {
+		n = min(n, j.Array.Limit)
+	}
+	return n
+}
+
+// localStart begins the script as a process group of its own that outlives hpcc.
+func localStart(s *Submission, script, dir string) (*exec.Cmd, error) {
+	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command("bash", script, s.ID)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Job.Dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting job %q on this machine: %w", s.Job.Name, err)
+	}
+	s.Native = processID(cmd.Process.Pid)
+	return cmd, nil
+}
+
+// localWait waits for a job that runs here; when ctx ends, the job is ended.
+func localWait(ctx context.Context, cmd *exec.Cmd) error {
+	ended := make(chan struct{})
+	go func() { cmd.Wait(); close(ended) }()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		select {
+		case <-ended:
+		case <-time.After(grace):
+			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			<-ended
+		}
+		return ctx.Err()
+	}
+}
+
+// grace is how long a job that was told to end has before it is killed.
+const grace = 30 * time.Second
+
+// processID names a process for good: host, pid and start time, since pids are
+// used again.
+func processID(pid int) string {
+	host, _ := os.Hostname()
+	return fmt.Sprintf("%s/%d/%s", host, pid, startTime(pid))
+}
+
+// startTime is field 22 of /proc/PID/stat (proc(5)): clock ticks since boot.
+func startTime(pid int) string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	f := strings.Fields(rest)
+	if len(f) < 20 {
+		return ""
+	}
+	return f[19]
+}
+
+// localAlive says whether the process of a local job still runs. known is false
+// when the job runs on another host.
+func localAlive(id string) (alive, known bool) {
+	f := strings.Split(id, "/")
+	host, _ := os.Hostname()
+	if len(f) != 3 || f[0] != host {
+		return false, false
+	}
+	pid, err := strconv.Atoi(f[1])
+	return err == nil && f[2] != "" && startTime(pid) == f[2], true
+}

@@ -1,0 +1,137 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Task is the record of one task: the file task.<k>.json in the job's
+// directory, written when the task begins and again when it ends.
+type Task struct {
+	Index   int             `json:"task"`
+	Native  string          `json:"native,omitempty"`  // the scheduler's id of this task
+	Attempt int             `json:"attempt,omitempty"` // how often the scheduler ran it before
+	Host    string          `json:"host"`
+	Start   time.Time       `json:"start"`
+	End     time.Time       `json:"end,omitzero"` // zero while it runs
+	Exit    int             `json:"exit"`         // -1 when a signal ended it
+	Signal  string          `json:"signal,omitempty"`
+	Problem string          `json:"problem,omitempty"` // why the program did not run
+	Output  string          `json:"output,omitempty"`  // absolute
+	Usage   json.RawMessage `json:"usage,omitempty"`   // what was measured
+}
+
+// Ended says whether the task is over.
+func (t *Task) Ended() bool { return !t.End.IsZero() }
+
+// OK says whether the task ended well.
+func (t *Task) OK() bool { return t.Ended() && t.Exit == 0 && t.Signal == "" && t.Problem == "" }
+
+// maxRecord bounds a record's file, in bytes.
+const maxRecord = 1 << 20
+
+// Write puts the record into the job's directory, whole or not at all.
+func (t *Task) Write(dir string) error {
+	b, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("writing the record of task %d: %w", t.Index, err)
+	}
+	if err := replace(filepath.Join(dir, fmt.Sprintf("task.%d.json", t.Index)), append(b, '\n')); err != nil {
+		return fmt.Errorf("writing the record of task %d: %w", t.Index, err)
+	}
+	return nil
+}
+
+// replace writes a file under another name and renames it into place.
+func replace(file string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// Tasks reads the records of a job's directory, by index. A record that cannot
+// be read is an error that names its file.
+func Tasks(dir string) ([]Task, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the job's records: %w", err)
+	}
+	var out []Task
+	for _, e := range entries {
+		k, ok := strings.CutPrefix(e.Name(), "task.")
+		if k, ok = strings.CutSuffix(k, ".json"); !ok {
+			continue
+		}
+		if _, err := strconv.Atoi(k); err != nil {
+			continue
+		}
+		var t Task
+		if err := readJSON(filepath.Join(dir, e.Name()), &t); err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Index < out[j].Index })
+	return out, nil
+}
+
+// readJSON reads one of our files, within bounds.
+func readJSON(file string, v any) error {
+	fi, err := os.Stat(file)
+	if err == nil && fi.Size() > maxRecord {
+		err = fmt.Errorf("has %d bytes; the most is %d", fi.Size(), maxRecord)
+	}
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(file)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	if err != nil {
+		return fmt.Errorf("reading %q: %w", file, err)
+	}
+	return nil
+}
+
+// Fill puts the task's index into the words of its job.
+func (t *Task) Fill(words []string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = strings.ReplaceAll(w, placeholder, strconv.Itoa(t.Index))
+	}
+	return out
+}
+
+// File is the name of the task's output file for a target that does not fill
+// patterns in itself. An id begins with the job's name; {job} is the rest of it.
+func (t *Task) File(pattern, name, id string) string {
+	id = strings.TrimPrefix(id, name+"-")
+	return strings.NewReplacer("{name}", name, "{job}", id, placeholder, strconv.Itoa(t.Index)).Replace(pattern)
+}

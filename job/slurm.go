@@ -1,0 +1,200 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// slurmOptions are the job's options in the words of sbatch(1) and srun(1).
+func slurmOptions(j *Job) []string {
+	var o []string
+	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
+	add("--job-name=%s", j.Name)
+	add("--chdir=%s", j.Dir)
+	if j.Nodes > 0 {
+		add("--nodes=%d", j.Nodes)
+	}
+	if j.Tasks > 0 {
+		add("--ntasks=%d", j.Tasks)
+	}
+	if j.TasksPerNode > 0 {
+		add("--ntasks-per-node=%d", j.TasksPerNode)
+	}
+	if j.CPUs > 0 {
+		add("--cpus-per-task=%d", j.CPUs)
+	}
+	if j.GPUs > 0 {
+		add("--gpus-per-node=%d", j.GPUs)
+	}
+	switch {
+	case j.Memory > 0:
+		add("--mem=%dM", (j.Memory+1<<20-1)>>20)
+	case j.Exclusive: // a node of one's own does not come with its memory
+		add("--mem=0")
+	}
+	if j.Time > 0 {
+		s := int64((j.Time + time.Second - 1) / time.Second)
+		add("--time=%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	if j.Queue != "" {
+		add("--partition=%s", j.Queue)
+	}
+	if j.Account != "" {
+		add("--account=%s", j.Account)
+	}
+	if j.Exclusive {
+		add("--exclusive")
+	}
+	if len(j.After) > 0 { // without the second, the job would wait for ever
+		add("--dependency=afterok:%s", strings.Join(j.After, ":"))
+		add("--kill-on-invalid-dep=yes")
+	}
+	if j.Mail != "" {
+		add("--mail-user=%s", j.Mail)
+		add("--mail-type=END,FAIL")
+	}
+	return o
+}
+
+// slurmPattern writes a file pattern in Slurm's letters (sbatch(1), "filename pattern").
+func slurmPattern(j *Job, p string) string {
+	id := "%j"
+	if j.Array.Count() > 0 {
+		id = "%A"
+	}
+	return strings.NewReplacer("{name}", "%x", "{job}", id, placeholder, "%a").Replace(p)
+}
+
+func slurmScript(j *Job) (string, error) {
+	t := &text{}
+	t.line("#!/bin/bash")
+	if j.Interactive {
+		words := append([]string{"srun", "--pty"}, slurmOptions(j)...)
+		t.line("# hpcc: %s, interactive", j.Image)
+		t.line("export SLURM_EXPORT_ENV=ALL")
+		t.common(j)
+		t.line("exec %s %s", strings.Join(append([]string{quoteAll(words)}, j.Native...), " "), quoteAll(j.words()))
+		return t.String(), nil
+	}
+	options := slurmOptions(j)
+	if !j.Array.IsZero() {
+		options = append(options, "--array="+j.Array.String())
+	}
+	options = append(options, "--output="+slurmPattern(j, j.output()))
+	if j.Error != "" {
+		options = append(options, "--error="+slurmPattern(j, j.Error))
+	}
+	for _, o := range options {
+		t.line("#SBATCH %s", directive(o))
+	}
+	for _, n := range j.Native {
+		t.line("#SBATCH %s", n)
+	}
+	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, sbatch does too.", j.Image)
+	t.line("# sbatch --export=NONE would leave srun without PATH:")
+	t.line("export SLURM_EXPORT_ENV=ALL")
+	t.line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=${SLURM_ARRAY_TASK_COUNT:-1}")
+	t.common(j)
+	t.line(`exec %s task --job "${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}" -- \`, quote(j.Program))
+	if j.multi() {
+		t.line("  %s \\", quoteAll(srun(j)))
+	}
+	t.line("  %s", quoteAll(j.words()))
+	return t.String(), nil
+}
+
+// srun starts the processes of a job of several. From 22.05 to 23.02 it does
+// not take --cpus-per-task over from the job, so it is said again.
+func srun(j *Job) []string {
+	w := []string{"srun", "--kill-on-bad-exit=1"}
+	if j.CPUs > 0 {
+		w = append(w, "--cpus-per-task="+strconv.Itoa(j.CPUs))
+	}
+	return w
+}
+
+// directive quotes an option's value as sbatch wants it in a line of a script.
+func directive(o string) string {
+	if k, v, ok := strings.Cut(o, "="); ok && strings.ContainsAny(v, " \t'#") {
+		return k + `="` + v + `"`
+	}
+	return o
+}
+
+// slurmSubmit hands a script in, with the job's own id as its argument and as
+// its comment, so that a submission whose answer was lost can be found again.
+// sbatch is asked first whether it would take the job: some requests it
+// accepts, and never runs.
+func slurmSubmit(ctx context.Context, s *Submission, script string) error {
+	if out, err := slurmCall(ctx, s.Job.Dir, "sbatch", "--test-only", script, s.ID); err != nil {
+		return fmt.Errorf("asking Slurm whether it takes job %q: %w", s.Job.Name, slurmWords(out, err))
+	}
+	args := []string{"--parsable", "--comment=hpcc:" + s.ID, script, s.ID}
+	out, err := slurmCall(ctx, s.Job.Dir, "sbatch", args...)
+	if err != nil {
+		return fmt.Errorf("handing job %q to Slurm: %w", s.Job.Name, slurmWords(out, err))
+	}
+	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";")
+	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
+		return fmt.Errorf("handing job %q to Slurm: sbatch answered %q, which is no job id; \"squeue --me\" shows whether the job is there", s.Job.Name, shorten(id))
+	}
+	s.Native = id
+	return nil
+}
+
+// slurmCall runs one of Slurm's commands; standard error comes with the output
+// only when the command fails.
+func slurmCall(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	var out, words bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &words
+	if err := cmd.Run(); err != nil {
+		return append(words.Bytes(), out.Bytes()...), err
+	}
+	return out.Bytes(), nil
+}
+
+// slurmWords makes an error of what Slurm said.
+func slurmWords(out []byte, err error) error {
+	text := strings.Join(strings.Fields(strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))), " ")
+	if text == "" {
+		return err
+	}
+	return fmt.Errorf("%s", text)
+}
+
+// slurmQueue asks Slurm, once, for the jobs of this user that have not ended:
+// native id → state and, for those that wait, why.
+func slurmQueue(ctx context.Context) (map[string][]slurmTask, error) {
+	out, err := slurmCall(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r")
+	if err != nil {
+		return nil, fmt.Errorf("asking Slurm for its jobs: %w", slurmWords(out, err))
+	}
+	jobs := map[string][]slurmTask{}
+	for line := range strings.Lines(string(out)) {
+		f := strings.SplitN(strings.TrimSpace(line), "|", 4)
+		if len(f) < 4 {
+			continue
+		}
+		k, err := strconv.Atoi(f[1])
+		if err != nil { // "N/A": no array
+			k = 0
+		}
+		jobs[f[0]] = append(jobs[f[0]], slurmTask{k, f[2], f[3]})
+	}
+	return jobs, nil
+}
+
+// A slurmTask is a task that Slurm has not ended.
+type slurmTask struct {
+	index         int
+	state, reason string
+}

@@ -1,0 +1,343 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+)
+
+// A Submission is a job that was handed in: the file job.json in its directory.
+type Submission struct {
+	ID        string    `json:"id"`               // ours, the name of the directory
+	Native    string    `json:"native,omitempty"` // the target's; "" until it has answered
+	Target    Target    `json:"target"`
+	Submitted time.Time `json:"submitted"`
+	Job       *Job      `json:"job"`
+}
+
+// Submit hands a job in. dir is where jobs have their directories; the job's own
+// holds the script, job.json and, as the tasks run, their records. With wait it
+// returns when the job has ended, else at once. A job that is refused leaves
+// nothing behind.
+func Submit(ctx context.Context, dir string, j *Job, t Target, wait bool) (*Submission, []string, error) {
+	script, notes, err := Render(j, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	if j.Interactive {
+		return nil, nil, errors.New("an interactive job is run, not handed in")
+	}
+	if err := j.prepare(); err != nil {
+		return nil, nil, err
+	}
+	s := &Submission{Target: t, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
+	home, err := s.directory(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a directory for job %q: %w", j.Name, err)
+	}
+	if err := s.send(ctx, home, script, wait); err != nil {
+		if s.Native == "" {
+			os.RemoveAll(home)
+		}
+		return nil, nil, err
+	}
+	return s, notes, nil
+}
+
+// Detect finds the scheduler of this machine. It is asked, not guessed from the
+// name of a command: several schedulers come with commands of one name.
+func Detect(ctx context.Context) Target {
+	if out, err := slurmCall(ctx, "/", "sbatch", "--version"); err == nil && strings.HasPrefix(string(out), "slurm") {
+		if _, err := slurmCall(ctx, "/", "scontrol", "ping"); err == nil {
+			return Slurm
+		}
+	}
+	return Local
+}
+
+// directory makes the job's directory and with it the id: name, day, time, and
+// a number when two jobs of a name begin in one second.
+func (s *Submission) directory(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", err
+	}
+	id := s.Job.Name + "-" + s.Submitted.Local().Format("060102-150405")
+	for n := 2; ; n++ {
+		home := filepath.Join(dir, id)
+		err := os.Mkdir(home, 0o755)
+		if err == nil {
+			s.ID = id
+			return home, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+		id = fmt.Sprintf("%s-%s-%d", s.Job.Name, s.Submitted.Local().Format("060102-150405"), n)
+	}
+}
+
+// send writes the script and the submission down, hands the script in, and
+// writes down what the target answered.
+func (s *Submission) send(ctx context.Context, home, script string, wait bool) error {
+	file := filepath.Join(home, "script")
+	if err := replace(file, []byte(script)); err != nil {
+		return fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
+	}
+	if err := s.write(home); err != nil {
+		return err
+	}
+	if s.Target == Local {
+		cmd, err := localStart(s, file, home)
+		if err != nil {
+			return err
+		}
+		if err := s.write(home); err != nil {
+			return err
+		}
+		if wait {
+			return localWait(ctx, cmd)
+		}
+		return cmd.Process.Release()
+	}
+	if err := slurmSubmit(ctx, s, file); err != nil {
+		return err
+	}
+	if err := s.write(home); err != nil || !wait {
+		return err
+	}
+	return s.await(ctx, home)
+}
+
+func (s *Submission) write(home string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		err = replace(filepath.Join(home, "job.json"), append(b, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("recording job %q: %w", s.Job.Name, err)
+	}
+	return nil
+}
+
+// poll is how often a waiting submission looks at the records; the scheduler is
+// asked once in so many looks.
+const (
+	poll    = time.Second
+	askEach = 10
+)
+
+// await returns when the job has ended.
+func (s *Submission) await(ctx context.Context, home string) error {
+	for n := 1; ; n++ {
+		tasks, err := Tasks(home)
+		if err != nil {
+			return err
+		}
+		ended := 0
+		for _, t := range tasks {
+			if t.Ended() {
+				ended++
+			}
+		}
+		if ended == s.Job.Count() {
+			return nil
+		}
+		if n%askEach == 0 {
+			if queue, err := slurmQueue(ctx); err == nil && len(queue[s.Native]) == 0 {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(poll):
+		}
+	}
+}
+
+// prepare makes what the job needs on the host before it starts: a missing
+// output directory ends a Slurm job with the code 0:53 and no other trace.
+func (j *Job) prepare() error {
+	fi, err := os.Stat(j.Dir)
+	if err != nil || !fi.IsDir() {
+		return fmt.Errorf("directory %q of the job: not there", j.Dir)
+	}
+	for _, p := range []string{j.output(), j.Error} {
+		d := filepath.Dir(p)
+		if p == "" || d == "." {
+			continue
+		}
+		if strings.ContainsAny(d, "{%") {
+			return fmt.Errorf("output file %q: only its last part may have a pattern, since its directory must be there before the job starts", p)
+		}
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(j.Dir, d)
+		}
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return fmt.Errorf("making the directory of output file %q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// A Status is what is known of a job.
+type Status struct {
+	*Submission
+	Total   int    `json:"total"`
+	Done    int    `json:"done"`
+	Failed  []int  `json:"failed,omitempty"` // indices of tasks that ended badly
+	Running int    `json:"running"`
+	Waiting int    `json:"waiting"`
+	Lost    int    `json:"lost"`             // neither ended nor known to the scheduler
+	Reason  string `json:"reason,omitempty"` // why tasks wait, in the scheduler's word
+	Tasks   []Task `json:"-"`
+}
+
+// State is the job in one word.
+func (s *Status) State() string {
+	switch {
+	case s.Running > 0:
+		return "running"
+	case s.Waiting > 0:
+		return "waiting"
+	case s.Lost > 0:
+		return "lost"
+	case len(s.Failed) > 0:
+		return "failed"
+	}
+	return "done"
+}
+
+// Statuses reads the jobs below dir, newest first; ids, when given, chooses some
+// by our id, its beginning, or the native id. Schedulers are asked only for jobs
+// whose records are not complete; that one of them does not answer is a warning.
+func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
+	subs, err := submissions(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range ids {
+		if len(match(subs, []string{id})) == 0 {
+			return nil, nil, fmt.Errorf("no job %q; \"hpcc status\" lists them", id)
+		}
+	}
+	var queue map[string][]slurmTask
+	for _, s := range match(subs, ids) {
+		st := &Status{Submission: s, Total: s.Job.Count()}
+		if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
+			return nil, nil, err
+		}
+		open := st.count()
+		if open > 0 && s.Target == Slurm && queue == nil {
+			if queue, err = slurmQueue(ctx); err != nil {
+				warnings = append(warnings, err.Error())
+				queue = map[string][]slurmTask{}
+			}
+		}
+		st.ask(open, queue, len(warnings) > 0)
+		list = append(list, st)
+	}
+	return list, warnings, nil
+}
+
+// count sorts the records into the figures and returns how many tasks they
+// leave open: without an end, or without a record.
+func (s *Status) count() int {
+	ended := 0
+	for _, t := range s.Tasks {
+		switch {
+		case !t.Ended():
+			s.Running++
+			continue
+		case t.OK():
+			s.Done++
+		default:
+			s.Failed = append(s.Failed, t.Index)
+		}
+		ended++
+	}
+	return s.Total - ended
+}
+
+// ask settles the open tasks by what the target says of them.
+func (s *Status) ask(open int, queue map[string][]slurmTask, blind bool) {
+	if open <= 0 {
+		return
+	}
+	if s.Target == Local {
+		if alive, known := localAlive(s.Native); alive || !known {
+			s.Waiting = open - s.Running
+		} else {
+			s.Running, s.Lost = 0, open
+		}
+		return
+	}
+	if blind {
+		s.Waiting = open - s.Running
+		return
+	}
+	s.Running = 0
+	for _, t := range queue[s.Native] {
+		if t.state == "PENDING" || t.state == "REQUEUED" || t.state == "SUSPENDED" {
+			s.Waiting++
+			s.Reason = t.reason
+			continue
+		}
+		s.Running++
+	}
+	s.Lost = max(0, open-s.Running-s.Waiting)
+}
+
+// submissions reads all of them, newest first. A directory without job.json
+// belongs to a script that was handed in by hand.
+func submissions(dir string) ([]*Submission, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("reading the jobs: %w", err)
+	}
+	var out []*Submission
+	for _, e := range entries {
+		s := &Submission{}
+		err := readJSON(filepath.Join(dir, e.Name(), "job.json"), s)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if s.Job == nil || s.ID != e.Name() {
+			return nil, fmt.Errorf("reading %q: it is no job of that name", filepath.Join(dir, e.Name(), "job.json"))
+		}
+		out = append(out, s)
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if !out[i].Submitted.Equal(out[j].Submitted) {
+			return out[i].Submitted.After(out[j].Submitted)
+		}
+		return out[i].ID > out[j].ID
+	})
+	return out, nil
+}
+
+func match(subs []*Submission, ids []string) []*Submission {
+	if len(ids) == 0 {
+		return subs
+	}
+	var out []*Submission
+	for _, s := range subs {
+		for _, id := range ids {
+			if id != "" && (s.ID == id || s.Native == id || strings.HasPrefix(s.ID, id)) {
+				out = append(out, s)
+				break
+			}
+		}
+	}
+	return out
+}
