@@ -14,10 +14,13 @@ package conda
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -80,53 +83,91 @@ var (
 // lines that are neither are refused, all at once, as a [LineError].
 func Read(r io.Reader, file string) (*Export, error) {
 	e := &Export{File: file}
-	var pip, bad []string
-	first := 0
-	note := func(list *[]string, n int, text string) {
-		if first == 0 {
-			first = n
-		}
-		*list = append(*list, text)
+	text, err := readLines(r)
+	if err != nil {
+		return nil, &LineError{file, len(text) + 1, fmt.Errorf("reading the export: %w", err)}
 	}
-	sc := bufio.NewScanner(io.LimitReader(r, maxExport))
-	sc.Buffer(make([]byte, 0, 4096), maxLine)
-	n := 0
-	for sc.Scan() {
-		n++
-		line := strings.TrimSpace(strings.TrimPrefix(sc.Text(), "\ufeff"))
+	e.Explicit = slices.Contains(text, "@EXPLICIT") // it speaks of the whole file
+	var pip, bad faults
+	for i, line := range text {
 		switch {
-		case line == "":
+		case line == "" || line == "@EXPLICIT":
 		case strings.HasPrefix(line, "#"):
 			if p, ok := strings.CutPrefix(line, "# platform:"); ok {
 				e.Subdir = strings.TrimSpace(p)
 			}
-		case line == "@EXPLICIT":
-			e.Explicit = true
 		default:
 			x, err := parseLine(line, e.Explicit)
-			x.Line = n
+			x.Line = i + 1
 			switch {
 			case err != nil:
-				note(&bad, n, fmt.Sprintf("%q: %v", short(line), err))
+				bad.add(x.Line, fmt.Sprintf("%q: %v", short(line), err))
 			case isPip(x.Build):
-				note(&pip, n, x.Name+"=="+x.Version)
+				pip.add(x.Line, x.Name+"=="+x.Version)
 			default:
 				e.Entries = append(e.Entries, x)
 			}
 		}
 	}
-	if err := sc.Err(); err != nil {
-		return nil, &LineError{file, n + 1, fmt.Errorf("reading the export: %w", err)}
-	}
 	switch {
-	case len(bad) > 0:
-		return nil, &LineError{file, first, fmt.Errorf("%s", strings.Join(bad, "; "))}
-	case len(pip) > 0:
-		return nil, &LineError{file, first, fmt.Errorf("%d packages were installed by pip, which is not supported yet: %s; take these lines out and install them in a Dockerfile (FROM the image, RUN pip install)", len(pip), strings.Join(pip, " "))}
+	case len(bad.texts) > 0 && slices.Contains(text, "dependencies:"):
+		return nil, &LineError{file, bad.line, errors.New("it looks like an environment.yml, which does not say which packages were installed; write the export with \"conda list -e\" or \"conda list --explicit\"")}
+	case len(bad.texts) > 0:
+		return nil, &LineError{file, bad.line, errors.New(bad.join("; "))}
+	case len(pip.texts) > 0:
+		return nil, &LineError{file, pip.line, fmt.Errorf("%d packages were installed by pip, which is not supported yet: %s; take these lines out and install them in a Dockerfile (FROM the image, RUN pip install)", len(pip.texts), strings.Join(pip.texts, " "))}
 	case len(e.Entries) == 0:
-		return nil, &LineError{file, max(n, 1), fmt.Errorf("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
+		return nil, &LineError{file, max(len(text), 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
 	}
-	return e, unique(e)
+	if err := unique(e); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// faults are lines of an export that cannot be used, for one reason.
+type faults struct {
+	line  int // the first of them
+	texts []string
+}
+
+func (f *faults) add(line int, text string) {
+	if f.line == 0 {
+		f.line = line
+	}
+	f.texts = append(f.texts, text)
+}
+
+// join lists as many as a person reads.
+func (f *faults) join(sep string) string {
+	const most = 20
+	if n := len(f.texts) - most; n > 0 {
+		return strings.Join(f.texts[:most], sep) + fmt.Sprintf("%sand %d lines more", sep, n)
+	}
+	return strings.Join(f.texts, sep)
+}
+
+// readLines reads an export's lines, without blanks around them and without
+// the mark that some editors put before the first.
+func readLines(r io.Reader) ([]string, error) {
+	limited := &io.LimitedReader{R: r, N: maxExport + 1}
+	sc := bufio.NewScanner(limited)
+	sc.Buffer(make([]byte, 0, 4096), maxLine)
+	var out []string
+	for sc.Scan() {
+		line := sc.Text()
+		if len(out) == 0 {
+			line = strings.TrimPrefix(line, "\ufeff")
+		}
+		out = append(out, strings.TrimSpace(line))
+	}
+	if errors.Is(sc.Err(), bufio.ErrTooLong) {
+		return out, fmt.Errorf("the line has more than %d bytes: is this an export?", maxLine)
+	}
+	if limited.N <= 0 {
+		return out, fmt.Errorf("it has more than %d bytes: is this an export?", maxExport)
+	}
+	return out, sc.Err()
 }
 
 // isPip tells the fake builds of packages that pip installed.
@@ -145,7 +186,7 @@ func parseLine(line string, explicit bool) (Entry, error) {
 		return parseURL(line)
 	}
 	var e Entry
-	if strings.Contains(line, "://") {
+	if strings.Contains(line, "://") && !strings.Contains(line, "::") {
 		return e, fmt.Errorf("a URL needs the line @EXPLICIT above it")
 	}
 	spec := line
@@ -187,8 +228,12 @@ func parseURL(line string) (Entry, error) {
 	if strings.Contains(e.URL, "<TOKEN>") {
 		return e, fmt.Errorf("its token was taken out when it was written; put yours in the place of <TOKEN>")
 	}
+	fn, err := url.PathUnescape(m[2]) // "!" and "+" of versions
+	if err != nil {
+		return e, fmt.Errorf("reading the URL: %w", err)
+	}
 	var ok bool
-	if e.Name, e.Version, e.Build, ok = splitFile(m[2]); !ok {
+	if e.Name, e.Version, e.Build, ok = splitFile(fn); !ok {
 		return e, fmt.Errorf("the file name is not name-version-build")
 	}
 	return e, nil

@@ -1,0 +1,211 @@
+package conda
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+)
+
+const (
+	md5A = "2af107b2e8f36bb0fcf3a9cde2b54225"
+	shaA = "84f28e19394e6834ba811bcb3c1a55ed84f28e19394e6834ba811bcb3c1a55ed"
+)
+
+const header = "# This file may be used to create an environment using:\n# $ conda create --name <env> --file <this file>\n# platform: linux-64\n"
+
+func TestRead(t *testing.T) {
+	entry := func(line int, name, version, build string) Entry {
+		return Entry{Line: line, Name: name, Version: version, Build: build}
+	}
+	url := func(line int, url, md5, sha string) Entry {
+		return Entry{Line: line, Name: "bzip2", Version: "1.0.8", Build: "h5eee18b_6", URL: url, MD5: md5, SHA256: sha}
+	}
+	const u = "https://conda.example/linux-64/bzip2-1.0.8-h5eee18b_6.conda"
+	for _, c := range []struct {
+		name, in string
+		want     *Export
+	}{
+		{"list", header + "_libgcc_mutex=0.1=main\nzlib=1.2.13=h5eee18b_1\n",
+			&Export{Subdir: "linux-64", Entries: []Entry{entry(4, "_libgcc_mutex", "0.1", "main"), entry(5, "zlib", "1.2.13", "h5eee18b_1")}}},
+		{"newer header", "# platform: linux-aarch64\n# created-by: conda 26.7.1\nzlib=1.2.13=h5eee18b_1\n",
+			&Export{Subdir: "linux-aarch64", Entries: []Entry{entry(3, "zlib", "1.2.13", "h5eee18b_1")}}},
+		{"no header, no newline at the end", "zlib=1.2.13=h5eee18b_1", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", "h5eee18b_1")}}},
+		{"without builds", "zlib=1.2.13\nxz==5.4.6\n", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", ""), entry(2, "xz", "5.4.6", "")}}},
+		{"two signs", "zlib==1.2.13=h_1", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", "h_1")}}},
+		{"channel", "conda-forge::zlib=1.2.13=h_1", &Export{Entries: []Entry{{Line: 1, Channel: "conda-forge", Name: "zlib", Version: "1.2.13", Build: "h_1"}}}},
+		{"channel by URL", "https://c.example/x::zlib=1.2.13=h_1", &Export{Entries: []Entry{{Line: 1, Channel: "https://c.example/x", Name: "zlib", Version: "1.2.13", Build: "h_1"}}}},
+		{"CRLF", "# platform: linux-64\r\nzlib=1.2.13=h_1\r\n", &Export{Subdir: "linux-64", Entries: []Entry{entry(2, "zlib", "1.2.13", "h_1")}}},
+		{"byte order mark", "\ufeff# platform: linux-64\nzlib=1.2.13=h_1\n", &Export{Subdir: "linux-64", Entries: []Entry{entry(2, "zlib", "1.2.13", "h_1")}}},
+		{"byte order mark before a package", "\ufeffzlib=1.2.13=h_1", &Export{Entries: []Entry{entry(1, "zlib", "1.2.13", "h_1")}}},
+		{"blank lines and blanks", "\n  \t\n  zlib = 1.2.13 = h_1 \n\n", &Export{Entries: []Entry{entry(3, "zlib", "1.2.13", "h_1")}}},
+		{"epoch and local version", "x=1!2.0=0\npytorch=2.1.2+cu118=py3.8_0\n", &Export{Entries: []Entry{entry(1, "x", "1!2.0", "0"), entry(2, "pytorch", "2.1.2+cu118", "py3.8_0")}}},
+		{"upper case", "PyYAML=6.0=py_0", &Export{Entries: []Entry{entry(1, "pyyaml", "6.0", "py_0")}}},
+
+		{"explicit, no digest", header + "@EXPLICIT\n" + u, &Export{Subdir: "linux-64", Explicit: true, Entries: []Entry{url(5, u, "", "")}}},
+		{"explicit, md5", "@EXPLICIT\n" + u + "#" + md5A, &Export{Explicit: true, Entries: []Entry{url(2, u, md5A, "")}}},
+		{"explicit, sha256", "@EXPLICIT\n" + u + "#" + shaA, &Export{Explicit: true, Entries: []Entry{url(2, u, "", shaA)}}},
+		{"explicit, sha256 with its name", "@EXPLICIT\n" + u + "#sha256:" + shaA, &Export{Explicit: true, Entries: []Entry{url(2, u, "", shaA)}}},
+		{"explicit, old format", "@EXPLICIT\nhttps://conda.example/noarch/bzip2-1.0.8-h5eee18b_6.tar.bz2", &Export{Explicit: true,
+			Entries: []Entry{url(2, "https://conda.example/noarch/bzip2-1.0.8-h5eee18b_6.tar.bz2", "", "")}}},
+		{"explicit, relative path", " @EXPLICIT \r\npkgs/bzip2-1.0.8-h5eee18b_6.conda\r\n", &Export{Explicit: true, Entries: []Entry{url(2, "pkgs/bzip2-1.0.8-h5eee18b_6.conda", "", "")}}},
+		{"explicit, only a file name", "@EXPLICIT\nbzip2-1.0.8-h5eee18b_6.conda", &Export{Explicit: true, Entries: []Entry{url(2, "bzip2-1.0.8-h5eee18b_6.conda", "", "")}}},
+		{"explicit, token", "@EXPLICIT\nhttps://conda.example/t/to-ken/ch/linux-64/bzip2-1.0.8-h5eee18b_6.conda", &Export{Explicit: true,
+			Entries: []Entry{url(2, "https://conda.example/t/to-ken/ch/linux-64/bzip2-1.0.8-h5eee18b_6.conda", "", "")}}},
+		{"explicit, dashes in the name", "@EXPLICIT\nfile:///c/noarch/a-b-c-1.0-0.conda", &Export{Explicit: true,
+			Entries: []Entry{{Line: 2, Name: "a-b-c", Version: "1.0", Build: "0", URL: "file:///c/noarch/a-b-c-1.0-0.conda"}}}},
+		{"explicit, quoted epoch", "@EXPLICIT\nhttps://c/noarch/a-1%212.0%2Bcpu-0.conda", &Export{Explicit: true,
+			Entries: []Entry{{Line: 2, Name: "a", Version: "1!2.0+cpu", Build: "0", URL: "https://c/noarch/a-1%212.0%2Bcpu-0.conda"}}}},
+		{"explicit, the mark below", u + "\n@EXPLICIT\n", &Export{Explicit: true, Entries: []Entry{url(1, u, "", "")}}},
+	} {
+		c.want.File = "env.txt"
+		got, err := Read(strings.NewReader(c.in), "env.txt")
+		if err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: Read = %+v, %v; want %+v", c.name, got, err, c.want)
+		}
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	many := strings.Repeat("a b\n", 30)
+	for _, c := range []struct {
+		name, in string
+		line     int
+		want     []string
+	}{
+		{"pip rows", header + "zlib=1.2.13=h_1\ntorch=2.1.2+cu118=pypi_0\nmine=0.1=dev_0\nsix=1.16=<pip>\n", 5,
+			[]string{"3 packages were installed by pip", "torch==2.1.2+cu118 mine==0.1 six==1.16"}},
+		{"a bad line behind a pip row", "torch=2.1=pypi_0\nnonsense\n", 2, []string{`"nonsense": not of the form`}},
+		{"all bad lines", "zlib=1=0\na b\nx\n", 2, []string{`"a b"`, `"x"`}},
+		{"very many bad lines", many, 1, []string{"and 10 lines more"}},
+		{"twice", "zlib=1.2.13=h_1\nxz=1=0\nZlib=1.2.12=h_1\n", 3, []string{"package zlib stands in line 1 already"}},
+		{"twice, explicit", "@EXPLICIT\nhttps://c/noarch/a-1-0.conda\nhttps://c/noarch/a-2-0.conda", 3, []string{"package a stands in line 2 already"}},
+		{"empty", "", 1, []string{"lists no package"}},
+		{"only comments", header, 3, []string{"lists no package"}},
+		{"range", "python=3.11.*\n", 1, []string{"no exact version"}},
+		{"only a name", "python", 1, []string{"not of the form"}},
+		{"bracket", "python[version=3]", 1, []string{"not of the form", "no package name"}},
+		{"path as a name", "../x=1=0", 1, []string{"no package name"}},
+		{"path as a build", "x=1=a/b", 1, []string{"no build string"}},
+		{"yaml", "name: x\ndependencies:\n  - python=3.11\n", 1, []string{"environment.yml"}},
+		{"URL without the mark", "https://c/noarch/a-1-0.conda", 1, []string{"@EXPLICIT"}},
+		{"list below the mark", "@EXPLICIT\nzlib=1.2.13=h_1", 2, []string{"not the URL of a package"}},
+		{"list above the mark", "zlib=1.2.13=h_1\n@EXPLICIT\nhttps://c/noarch/a-1-0.conda", 1, []string{"not the URL of a package"}},
+		{"wheel", "@EXPLICIT\nhttps://c/a-1-py3-none-any.whl", 2, []string{"not the URL of a package"}},
+		{"short digest", "@EXPLICIT\nhttps://c/noarch/a-1-0.conda#abc", 2, []string{"not the URL of a package"}},
+		{"taken-out token", "@EXPLICIT\nhttps://c/t/<TOKEN>/x/linux-64/a-1-0.conda", 2, []string{"put yours in the place of <TOKEN>"}},
+		{"file name", "@EXPLICIT\nhttps://c/noarch/a-1.conda", 2, []string{"not name-version-build"}},
+		{"bad quoting", "@EXPLICIT\nhttps://c/noarch/a-1%2-0.conda", 2, []string{"reading the URL"}},
+		{"long line", "zlib=1=0\n" + strings.Repeat("x", maxLine+1), 2, []string{"the line has more than"}},
+		{"large", strings.Repeat("#"+strings.Repeat("x", 1022)+"\n", maxExport>>10) + "#more\nzlib=1=0\n", maxExport>>10 + 2, []string{"it has more than"}},
+	} {
+		e, err := Read(strings.NewReader(c.in), "dir/env.txt")
+		var le *LineError
+		if e != nil || !errors.As(err, &le) {
+			t.Errorf("%s: Read = %v, %v; want a LineError", c.name, e, err)
+			continue
+		}
+		if head := fmt.Sprintf("dir/env.txt:%d: ", c.line); !strings.HasPrefix(err.Error(), head) {
+			t.Errorf("%s: Read = %.200q; want it to begin with %q", c.name, err, head)
+		}
+		found := false
+		for _, w := range c.want {
+			found = found || strings.Contains(err.Error(), w)
+		}
+		if !found {
+			t.Errorf("%s: Read = %.300q; want %q in it", c.name, err, c.want)
+		}
+	}
+}
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("the disk is gone") }
+
+func TestReadBroken(t *testing.T) {
+	if _, err := Read(brokenReader{}, "f"); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
+		t.Errorf("Read = %v; want the reader's error", err)
+	}
+}
+
+func TestEntryString(t *testing.T) {
+	for _, c := range []struct {
+		in   Entry
+		want string
+	}{
+		{Entry{Name: "a", Version: "1", Build: "0"}, "a=1=0"},
+		{Entry{Name: "a", Version: "1"}, "a=1"},
+		{Entry{Name: "a", Version: "1", URL: "https://c/a-1-0.conda"}, "https://c/a-1-0.conda"},
+	} {
+		if got := c.in.String(); got != c.want {
+			t.Errorf("String(%+v) = %q; want %q", c.in, got, c.want)
+		}
+	}
+}
+
+func TestSubdir(t *testing.T) {
+	for _, c := range []struct{ os, arch, want string }{
+		{"linux", "amd64", "linux-64"}, {"linux", "arm64", "linux-aarch64"}, {"linux", "ppc64le", "linux-ppc64le"},
+		{"linux", "mips", ""}, {"windows", "amd64", ""},
+	} {
+		got, err := Subdir(v1.Platform{OS: c.os, Architecture: c.arch})
+		if got != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("Subdir(%s/%s) = %q, %v; want %q", c.os, c.arch, got, err, c.want)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	for _, s := range []string{
+		header + "zlib=1.2.13=h_1\n", "a=1=pypi_0\r\n", "\ufeffconda-forge::x=1!2.0+cu118=0", "@EXPLICIT\nhttps://c/noarch/a-1-0.conda#" + md5A,
+		"@EXPLICIT\npkgs/a-1-0.tar.bz2#sha256:" + shaA, "https://c/t/<TOKEN>/a-1-0.conda\n@EXPLICIT", "a==1==0", "=", "::=1=", "@EXPLICIT\n#", "a\x00=1=0",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		e, err := Read(strings.NewReader(in), "f")
+		if (e == nil) != (err != nil) {
+			t.Fatalf("Read = %v, %v; want one of them", e, err)
+		}
+		if err != nil {
+			var le *LineError
+			if !errors.As(err, &le) || le.Line < 1 || le.Line > strings.Count(in, "\n")+2 {
+				t.Fatalf("Read = %v; want a LineError of a line that is there", err)
+			}
+			return
+		}
+		names := map[string]bool{}
+		for _, x := range e.Entries {
+			if names[x.Name] || !nameText.MatchString(x.Name) || !versionText.MatchString(x.Version) || isPip(x.Build) {
+				t.Fatalf("Read(%q) has entry %+v", in, x)
+			}
+			if e.Explicit != (x.URL != "") {
+				t.Fatalf("Read(%q): explicit %v, entry %+v", in, e.Explicit, x)
+			}
+			names[x.Name] = true
+		}
+		// What it read, written again, reads the same.
+		if !e.Explicit {
+			var b strings.Builder
+			for _, x := range e.Entries {
+				if x.Channel != "" {
+					b.WriteString(x.Channel + "::")
+				}
+				b.WriteString(x.String() + "\n")
+			}
+			again, err := Read(strings.NewReader(b.String()), "f")
+			if err != nil {
+				t.Fatalf("Read(%q), written again, = %v", in, err)
+			}
+			for i := range e.Entries {
+				e.Entries[i].Line = i + 1
+			}
+			if !reflect.DeepEqual(again.Entries, e.Entries) {
+				t.Fatalf("Read(%q), written again, = %+v; want %+v", in, again.Entries, e.Entries)
+			}
+		}
+	})
+}
