@@ -137,7 +137,7 @@ func (j *Job) check() error {
 // checkText refuses text that would break out of its line, and files that
 // tasks would write over each other.
 func (j *Job) checkText() error {
-	lines := append([]string{j.Output, j.Error, j.Dir, j.Program, j.Store}, j.Native...)
+	lines := append([]string{j.Output, j.Error, j.Dir, j.Program, j.Store, j.Image}, j.Native...)
 	for _, s := range lines {
 		if strings.ContainsAny(s, "\n\r\x00\"") {
 			return fmt.Errorf("%q: holds a line break or a quotation mark, which a directive cannot", s)

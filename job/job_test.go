@@ -1,0 +1,311 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// plain is a job as the command line makes it of the fewest words.
+func plain() *Job {
+	return &Job{Name: "main", Dir: "/home/u/work", Program: "/usr/bin/hpcc", Store: "/home/u/.local/share/hpcc", Image: "sci", Args: []string{"python", "main.py"}}
+}
+
+func with(change func(*Job)) *Job {
+	j := plain()
+	change(j)
+	return j
+}
+
+func array(t *testing.T, s string) Array {
+	t.Helper()
+	a, err := ParseArray(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestRender(t *testing.T) {
+	jobs := map[string]*Job{
+		"plain": plain(),
+		"array": with(func(j *Job) {
+			j.Array = array(t, "1-8%4")
+			j.Run = []string{"--set-env=/home/u/work/config.env"}
+			j.Args = []string{"python", "main.py", "--id={task}"}
+		}),
+		"list": with(func(j *Job) {
+			j.Array = array(t, "1,3,7-9,20-40:10")
+			j.Output, j.Error = "logs/{name}.{job}.{task}.out", "logs/{name}.{job}.{task}.err"
+		}),
+		"words": with(func(j *Job) {
+			j.Dir = "/home/u/my work"
+			j.Env = []string{"A=it's $HOME; `id`", "EMPTY="}
+			j.Args = []string{"sh", "-c", "echo \"$A\"\nexit 3", "*", "~", ""}
+		}),
+		"interactive": with(func(j *Job) { j.Interactive, j.Args = true, []string{"bash"} }),
+	}
+	slurm := map[string]*Job{
+		"mpi": with(func(j *Job) {
+			j.Nodes, j.Tasks, j.TasksPerNode, j.CPUs, j.GPUs = 2, 8, 4, 3, 4
+			j.Memory, j.Time = 3<<30+1, 26*time.Hour+90*time.Second+time.Millisecond
+		}),
+		"site": with(func(j *Job) {
+			j.Queue, j.Account, j.Exclusive, j.Mail = "gpu", "proj", true, "u@example.org"
+			j.After, j.Native = []string{"17", "18"}, []string{"--constraint=\\[a|b\\]", "--reservation=r"}
+		}),
+	}
+	local := map[string]*Job{
+		"limits": with(func(j *Job) {
+			j.Array, j.CPUs, j.Time = array(t, "1-8%1"), 2, 90*time.Second
+			j.Queue, j.Memory, j.GPUs = "gpu", 1<<30, 1
+		}),
+	}
+	for name, j := range jobs {
+		golden(t, name, j, Slurm)
+		golden(t, name, j, Local)
+	}
+	for name, j := range slurm {
+		golden(t, name, j, Slurm)
+	}
+	for name, j := range local {
+		golden(t, name, j, Local)
+	}
+}
+
+func golden(t *testing.T, name string, j *Job, target Target) {
+	t.Helper()
+	got, notes, err := Render(j, target)
+	if err != nil {
+		t.Errorf("Render(%s, %s): %v", name, target, err)
+		return
+	}
+	for _, n := range notes {
+		got += "# note: " + n + "\n"
+	}
+	// How many tasks run at once here is the machine's affair.
+	if target == Local && !j.Array.IsZero() && j.Array.Limit != 1 {
+		got = strings.Replace(got, "--parallel="+itoa(parallel(j)), "--parallel=N", 1)
+	}
+	file := filepath.Join("testdata", name+"."+string(target))
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || got != string(want) {
+		t.Errorf("Render(%s, %s) differs from %s (%v); \"go test ./job -update\" writes it anew, read the difference first. Got:\n%s", name, target, file, err, got)
+	}
+	check := exec.Command("bash", "-n")
+	check.Stdin = strings.NewReader(got)
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("bash refuses the script of %s for %s: %s", name, target, out)
+	}
+}
+
+func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
+
+func TestRenderRefuses(t *testing.T) {
+	tests := []struct {
+		name   string
+		job    *Job
+		target Target
+		want   string
+	}{
+		{"no such target", plain(), "pbs", "known are"},
+		{"name with a slash", with(func(j *Job) { j.Name = "a/b" }), Slurm, "job name"},
+		{"line break in a directory", with(func(j *Job) { j.Dir = "/a\n#SBATCH --uid=0" }), Slurm, "line break"},
+		{"line break in native options", with(func(j *Job) { j.Native = []string{"-x\nrm -rf /"} }), Slurm, "line break"},
+		{"line break in an image", with(func(j *Job) { j.Image = "a\nrm -rf /" }), Local, "line break"},
+		{"blank in a queue", with(func(j *Job) { j.Queue = "a b" }), Slurm, "queue"},
+		{"variable without a name", with(func(j *Job) { j.Env = []string{"A B=1"} }), Slurm, "NAME=VALUE"},
+		{"index without an array", with(func(j *Job) { j.Args = []string{"x{task}"} }), Slurm, "--array"},
+		{"one file for many tasks", with(func(j *Job) { j.Array, j.Output = array(t, "1-2"), "out" }), Slurm, "write over each other"},
+		{"interactive array", with(func(j *Job) { j.Array, j.Interactive = array(t, "1-2"), true }), Slurm, "interactive"},
+		{"tasks that do not fit", with(func(j *Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), Slurm, "do not fit"},
+		{"negative", with(func(j *Job) { j.CPUs = -1 }), Slurm, "negative"},
+		{"several processes here", with(func(j *Job) { j.Tasks = 4 }), Local, "one process"},
+		{"waiting here", with(func(j *Job) { j.After = []string{"1"} }), Local, "no queue"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, _, err := Render(test.job, test.target)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Render = %v; want an error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// A script does not grow with its array.
+func TestRenderManyTasks(t *testing.T) {
+	small, _, _ := Render(with(func(j *Job) { j.Array = array(t, "1-8") }), Slurm)
+	large, _, err := Render(with(func(j *Job) { j.Array = array(t, "1-100000") }), Slurm)
+	if err != nil || len(large) > len(small)+10 {
+		t.Errorf("100,000 tasks: %d bytes, %v; 8 tasks: %d bytes", len(large), err, len(small))
+	}
+}
+
+func TestParseArray(t *testing.T) {
+	tests := []struct {
+		in    string
+		want  []int
+		limit int
+		text  string // what it is written as; "" is in
+	}{
+		{"1-4", []int{1, 2, 3, 4}, 0, ""},
+		{"0-20:5%2", []int{0, 5, 10, 15, 20}, 2, ""},
+		{"1-8:3", []int{1, 4, 7}, 0, "1-7:3"},
+		{"1,3,7", []int{1, 3, 7}, 0, ""},
+		{"7,1-2", []int{7, 1, 2}, 0, ""},
+		{"1-9:2,2-10:2", []int{1, 3, 5, 7, 9, 2, 4, 6, 8, 10}, 0, ""},
+		{"5-5", []int{5}, 0, "5"},
+		{"", nil, 0, ""},
+	}
+	for _, test := range tests {
+		a, err := ParseArray(test.in)
+		if got := slices.Collect(a.All()); err != nil || !slices.Equal(got, test.want) || a.Limit != test.limit || a.Count() != len(test.want) {
+			t.Errorf("ParseArray(%q) = %v (%d, limit %d), %v; want %v, limit %d", test.in, got, a.Count(), a.Limit, err, test.want, test.limit)
+		}
+		if test.text == "" {
+			test.text = test.in
+		}
+		if a.String() != test.text {
+			t.Errorf("ParseArray(%q).String() = %q; want %q", test.in, a.String(), test.text)
+		}
+	}
+	for _, bad := range []string{"8-1", "1-", "-1", "a", "1-8:0", "1-8:", "3:2", "1-8%0", "1-8%", "1,,2", "1,1", "1-5,5-9", "1 -2", "+1", "99999999", "1-99999999999999999999", "0x10", "1-2-3"} {
+		if a, err := ParseArray(bad); err == nil {
+			t.Errorf("ParseArray(%q) = %v; want an error", bad, a)
+		}
+	}
+}
+
+func FuzzParseArray(f *testing.F) {
+	for _, s := range []string{"1-8", "0-99:5%4", "1,3,7", "", "1-9:2,2-10:2%1", "8-1", "1-10000000"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := ParseArray(s)
+		if err != nil {
+			return
+		}
+		if a.Count() > maxIndex+1 {
+			t.Errorf("ParseArray(%q) has %d indices", s, a.Count())
+		}
+		b, err := ParseArray(a.String())
+		if err != nil || b.String() != a.String() || b.Count() != a.Count() {
+			t.Errorf("ParseArray(%q) is written %q, which reads as %v, %v", s, a, b, err)
+		}
+	})
+}
+
+func TestParseTimeAndMemory(t *testing.T) {
+	times := map[string]time.Duration{"90m": 90 * time.Minute, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "45s": 45 * time.Second, "10min": 10 * time.Minute,
+		"1:30:00": 90 * time.Minute, "1-12:00:00": 36 * time.Hour, "100:00:00": 100 * time.Hour}
+	for in, want := range times {
+		if got, err := ParseTime(in); err != nil || got != want {
+			t.Errorf("ParseTime(%q) = %v, %v; want %v", in, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "8", "1:30", "0m", "1h:30", "-1h", "1:60:00", "1:00:60", "1:0:0", "30m1h", "1.5h"} {
+		if got, err := ParseTime(bad); err == nil {
+			t.Errorf("ParseTime(%q) = %v; want an error", bad, got)
+		}
+	}
+	sizes := map[string]int64{"512M": 512 << 20, "4G": 4 << 30, "1.5G": 3 << 29, "4GiB": 4 << 30, "4GB": 4 << 30, "1T": 1 << 40, "100K": 100 << 10}
+	for in, want := range sizes {
+		if got, err := ParseMemory(in); err != nil || got != want {
+			t.Errorf("ParseMemory(%q) = %d, %v; want %d", in, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "8", "0G", "-1G", "1g", "1 G", "1.G", "9999999999T", "G"} {
+		if got, err := ParseMemory(bad); err == nil {
+			t.Errorf("ParseMemory(%q) = %d; want an error", bad, got)
+		}
+	}
+}
+
+// Quoting is judged by the shell.
+func TestQuote(t *testing.T) {
+	words := []string{"", "a b", "it's", `"`, "$HOME", "`id`", "*", "~", "a\nb", "--id={task}", "a=b", "\\", "!x", "#", "{a,b}", "é", "-n"}
+	out, err := exec.Command("bash", "-c", "printf '%s\\0' "+quoteAll(words)).Output()
+	if want := strings.Join(words, "\x00") + "\x00"; err != nil || string(out) != want {
+		t.Errorf("bash reads %q, %v; want %q", out, err, want)
+	}
+}
+
+func TestRecords(t *testing.T) {
+	dir := t.TempDir()
+	begun := Task{Index: 10, Host: "n1", Start: time.Now()}
+	ended := Task{Index: 2, Host: "n2", Start: time.Now(), End: time.Now(), Exit: 3}
+	for _, task := range []Task{begun, ended} {
+		if err := task.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.WriteFile(filepath.Join(dir, ".new-1"), []byte("{"), 0o644) // left by one that was killed
+	os.WriteFile(filepath.Join(dir, "task.x.json"), []byte("{"), 0o644)
+	got, err := Tasks(dir)
+	if err != nil || len(got) != 2 || got[0].Index != 2 || got[0].OK() || !got[0].Ended() || got[1].Ended() {
+		t.Errorf("Tasks = %+v, %v; want 2, which failed, and 10, which runs", got, err)
+	}
+	os.WriteFile(filepath.Join(dir, "task.3.json"), []byte("{"), 0o644)
+	if _, err := Tasks(dir); err == nil || !strings.Contains(err.Error(), "task.3.json") {
+		t.Errorf("Tasks with a broken record: %v; want an error that names it", err)
+	}
+}
+
+func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
+	dir := t.TempDir()
+	s := &Submission{Target: Local, Native: processID(os.Getpid()), Submitted: time.Now(), Job: with(func(j *Job) { j.Array = array(t, "1-3") })}
+	home, err := s.directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&Task{Index: 1, Start: time.Now(), End: time.Now()}).Write(home)
+	(&Task{Index: 2, Start: time.Now()}).Write(home)
+	for _, test := range []struct {
+		native, want           string
+		running, waiting, lost int
+	}{
+		{processID(os.Getpid()), "running", 1, 1, 0},
+		{strings.Replace(processID(os.Getpid()), "/"+itoa(os.Getpid())+"/", "/4194303/", 1), "lost", 0, 0, 2},
+		{processID(os.Getpid()) + "1", "lost", 0, 0, 2}, // another process with this pid
+	} {
+		s.Native = test.native
+		if err := s.write(home); err != nil {
+			t.Fatal(err)
+		}
+		list, _, err := Statuses(context.Background(), dir, []string{s.ID})
+		if err != nil || len(list) != 1 {
+			t.Fatalf("Statuses = %v, %v", list, err)
+		}
+		if st := list[0]; st.State() != test.want || st.Done != 1 || st.Running != test.running || st.Waiting != test.waiting || st.Lost != test.lost {
+			t.Errorf("native %s: state %s, %d done, %d running, %d waiting, %d lost; want %s, 1, %d, %d, %d",
+				test.native, st.State(), st.Done, st.Running, st.Waiting, st.Lost, test.want, test.running, test.waiting, test.lost)
+		}
+	}
+}
+
+// Jobs that begin in one second have different ids.
+func TestDirectory(t *testing.T) {
+	dir, seen := t.TempDir(), map[string]bool{}
+	for range 5 {
+		s := &Submission{Job: plain(), Submitted: time.Unix(0, 0)}
+		if _, err := s.directory(dir); err != nil || seen[s.ID] {
+			t.Fatalf("directory: id %q again, %v", s.ID, err)
+		}
+		seen[s.ID] = true
+	}
+}
