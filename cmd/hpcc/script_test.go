@@ -54,6 +54,18 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(os.Getenv("HPCC_TEST_DEBIAN"))
 		return err
 	},
+	"slurm": func() error {
+		out, err := exec.Command("scontrol", "ping").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	},
+	"channel": func() error {
+		_, err := os.Stat(filepath.Join(os.Getenv("HPCC_TEST_CHANNEL"), "requirements.txt"))
+		return err
+	},
+	"qemu":   func() error { _, err := exec.LookPath("qemu-ppc64le-static"); return err },
 	"skopeo": func() error { _, err := exec.LookPath("skopeo"); return err },
 	"umoci":  func() error { _, err := exec.LookPath("umoci"); return err },
 }
@@ -77,8 +89,9 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("HPCC_STORE", filepath.Join(e.WorkDir, "store"))
-			e.Setenv("HPCC_TEST_REGISTRY", os.Getenv("HPCC_TEST_REGISTRY"))
-			e.Setenv("HPCC_TEST_DEBIAN", os.Getenv("HPCC_TEST_DEBIAN"))
+			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_CHANNEL", "SLURM_CONF", "USER", "LOGNAME"} {
+				e.Setenv(name, os.Getenv(name))
+			}
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
 		},
 		Condition: condition,

@@ -1,0 +1,157 @@
+#!/bin/bash
+# up.sh - a real Slurm of four virtual nodes on one machine, for the tests.
+#
+# Run as root; safe to run twice. Debian's packages are installed where they are
+# missing, no service manager is needed, everything listens on 127.0.0.1 and all
+# that is written goes below $SLURM_BASE. Prints "export SLURM_CONF=..." for any
+# user's shell. down.sh ends it.
+#
+# Debian's slurmd is built for several daemons on a host (slurmd -N), and with
+# config_overrides nodes may claim processors and memory that are not there.
+set -euo pipefail
+base=${SLURM_BASE:-/var/tmp/hpcc-slurm-test}
+port=${SLURM_PORT:-17817} # slurmctld; slurmdbd is one above, the nodes a hundred
+nodes=4
+export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+die() { echo "slurm/up.sh: $*" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || die "needs root"
+
+need=()
+for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd sbatch:slurm-client munged:munge mariadbd:mariadb-server; do
+  command -v "${pair%%:*}" >/dev/null || need+=("${pair##*:}")
+done
+if [ ${#need[@]} -gt 0 ]; then
+  if [ ! -e /usr/sbin/policy-rc.d ]; then # the packages shall not start services
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
+  fi
+  apt=$(mktemp)
+  { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${need[@]}"; } >"$apt" 2>&1 || { tail "$apt" >&2; die "apt-get cannot install ${need[*]}"; }
+  rm -f "$apt"
+fi
+
+mkdir -p "$base"/{run,log,state,spool,munge}
+chmod 755 "$base" "$base"/{run,log,munge}
+alive() { # alive NAME: does the process that run/NAME.pid names live, and is it NAME's?
+  local p; p=$(cat "$base/run/$1.pid" 2>/dev/null) || return 1
+  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "${1%%.*}" ]
+}
+await() { # await WHAT CMD...: until CMD succeeds, 30 s at most
+  local what=$1 end=$((SECONDS + 30)); shift
+  until "$@" >/dev/null 2>&1; do
+    [ $SECONDS -lt $end ] || die "$what does not come up; see $base/log"
+    sleep 0.1
+  done
+}
+# Daemons hand parts of their own environment to jobs: give them none of ours.
+clean() { env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin SLURM_CONF="$base/slurm.conf" "$@" </dev/null; }
+
+socket=$base/munge/socket
+if ! alive munged; then
+  [ -s "$base/munge/key" ] || (umask 077; head -c 128 /dev/urandom >"$base/munge/key")
+  munged --force --socket="$socket" --key-file="$base/munge/key" --seed-file="$base/munge/seed" \
+    --pid-file="$base/run/munged.pid" --log-file="$base/log/munged.log" 2>>"$base/log/munged.err" || die "munged: $(tail -3 "$base/log/munged.err")"
+fi
+await munge munge -S "$socket" -n
+
+host=$(hostname -s)
+{
+  cat <<C
+ClusterName=hpcctest
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+SlurmctldPort=$port
+AuthType=auth/munge
+AuthInfo=socket=$socket
+StateSaveLocation=$base/state
+SlurmdSpoolDir=$base/spool/%n
+SlurmctldPidFile=$base/run/slurmctld.pid
+SlurmdPidFile=$base/run/slurmd.%n.pid
+SlurmctldLogFile=$base/log/slurmctld.log
+SlurmdLogFile=$base/log/slurmd.%n.log
+SlurmdParameters=config_overrides
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/linux
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+SchedulerParameters=bf_interval=2,sched_interval=2,batch_sched_delay=0,sched_min_interval=0
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+MinJobAge=3600
+KillWait=3
+ReturnToService=2
+DefMemPerCPU=256
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort=$((port + 1))
+AccountingStoragePass=$socket
+PartitionName=cpu Nodes=n[1-$nodes] Default=YES MaxTime=24:00:00 DefaultTime=10:00 PriorityTier=10
+PartitionName=spare Nodes=n[1-$nodes] MaxTime=4:00:00 DefaultTime=5:00 PriorityTier=1
+C
+  for i in $(seq $nodes); do
+    echo "NodeName=n$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 100 + i)) CPUs=4 CoresPerSocket=4 RealMemory=4096 State=UNKNOWN"
+  done
+} >"$base/slurm.conf"
+printf 'CgroupPlugin=autodetect\nCgroupAutomount=no\n' >"$base/cgroup.conf"
+export SLURM_CONF=$base/slurm.conf
+
+# Accounting: a database on a socket of its own, no TCP.
+db=(mariadb --no-defaults -S "$base/db/socket")
+if ! alive mariadbd; then
+  if [ ! -d "$base/db/data/mysql" ]; then
+    mkdir -p "$base/db"; chown mysql: "$base/db"
+    mariadb-install-db --no-defaults --user=mysql --datadir="$base/db/data" --auth-root-authentication-method=socket \
+      --skip-test-db --innodb-log-file-size=16M >"$base/log/mariadb-install.log" 2>&1 || die "mariadb-install-db; see $base/log"
+  fi
+  mariadbd --no-defaults --user=mysql --datadir="$base/db/data" --socket="$base/db/socket" --pid-file="$base/db/pid" --skip-networking \
+    --innodb-buffer-pool-size=64M --innodb-log-file-size=16M --innodb-flush-log-at-trx-commit=2 --innodb-lock-wait-timeout=900 \
+    >"$base/log/mariadb.log" 2>&1 </dev/null &
+  echo $! >"$base/run/mariadbd.pid"
+fi
+await mariadb "${db[@]}" -e 'select 1'
+if ! alive slurmdbd; then
+  "${db[@]}" -e "create database if not exists slurm_acct; create user if not exists slurm@localhost identified by 'slurm'; grant all on slurm_acct.* to slurm@localhost"
+  (umask 077; cat >"$base/slurmdbd.conf" <<C
+AuthType=auth/munge
+AuthInfo=socket=$socket
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort=$((port + 1))
+SlurmUser=root
+PidFile=$base/run/slurmdbd.pid
+LogFile=$base/log/slurmdbd.log
+CommunicationParameters=NoInAddrAny
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=slurm
+StoragePass=slurm
+StorageLoc=slurm_acct
+C
+  )
+  clean MYSQL_UNIX_PORT="$base/db/socket" slurmdbd >>"$base/log/slurmdbd.out" 2>&1 || die "slurmdbd; see $base/log"
+fi
+await slurmdbd sacctmgr -n show cluster
+sacctmgr -iQ add cluster hpcctest >/dev/null 2>&1 || true # there already
+sacctmgr -iQ add account proj Description=tests Organization=tests >/dev/null 2>&1 || true
+getent passwd | awk -F: '$3 == 0 || ($3 >= 1000 && $3 < 60000) {print $1}' | while read -r user; do
+  sacctmgr -iQ add user "$user" Account=proj >/dev/null 2>&1 || true
+done
+
+if alive slurmctld; then scontrol reconfigure; else clean slurmctld >>"$base/log/slurmctld.out" 2>&1 || die "slurmctld; see $base/log"; fi
+await slurmctld sh -c 'scontrol ping | grep -q UP'
+for i in $(seq $nodes); do
+  alive "slurmd.n$i" && continue
+  mkdir -p "$base/spool/n$i"
+  clean slurmd -N "n$i" >>"$base/log/slurmd.out" 2>&1 || die "slurmd n$i; see $base/log"
+done
+ready() {
+  local bad
+  bad=$(sinfo -h -N -p cpu -t down,drain -o %N | paste -sd,)
+  [ -z "$bad" ] || scontrol update NodeName="$bad" State=RESUME
+  [ "$(sinfo -h -N -p cpu -t idle,mix,alloc -o %N | wc -l)" = $nodes ]
+}
+await nodes ready
+echo "export SLURM_CONF=$SLURM_CONF"
