@@ -133,6 +133,10 @@ func directive(o string) string {
 // accepts, and never runs.
 func slurmSubmit(ctx context.Context, s *Submission, script string) error {
 	if out, err := slurmCall(ctx, s.Job.Dir, "sbatch", "--test-only", script, s.ID); err != nil {
+		// What 22.05 says, with kill-on-invalid-dep, of a job that has failed already.
+		if len(s.Job.After) > 0 && strings.Contains(string(out), "presently disabled") {
+			return fmt.Errorf("handing job %q to Slurm: it would never start, because a job of --after (%s) did not succeed", s.Job.Name, strings.Join(s.Job.After, ", "))
+		}
 		return fmt.Errorf("asking Slurm whether it takes job %q: %w", s.Job.Name, slurmWords(out, err))
 	}
 	args := []string{"--parsable", "--comment=hpcc:" + s.ID, script, s.ID}
