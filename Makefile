@@ -1,4 +1,4 @@
-# hpcc: make build | test | check | demo | release | clean
+# hpcc: make build | test | check | demo | bench | docs | install | release | clean
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # -E: the binary begins at runtime's own entry point (runtime/entry.go).
@@ -6,7 +6,7 @@ LDFLAGS = -s -w -E hpcc_entry -X main.version=$(VERSION)
 # The race detector needs a C compiler; a newcomer's machine may have none.
 RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build test check install release clean
+.PHONY: build test check demo bench docs install release clean
 
 build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/hpcc ./cmd/hpcc
@@ -18,6 +18,18 @@ check:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+# Needs nothing but Go: no root, no registry, no scheduler.
+demo: build
+	$(GO) run ./testdata/demo bin/hpcc
+
+# Measures hpcc and its peers in turn; those that are missing are named and left out.
+bench: build
+	testdata/bench/run.sh bin/hpcc docs/benchmarks.md
+
+# docs/cli.md comes from the table of the command line; a test compares them.
+docs:
+	$(GO) test ./cmd/hpcc -run TestDocs -update
 
 install: build
 	install -D bin/hpcc $(DESTDIR)$${PREFIX:-$$HOME/.local}/bin/hpcc
