@@ -12,7 +12,7 @@ build:
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/hpcc ./cmd/hpcc
 
 test:
-	$(GO) test $(RACE) ./...
+	$(GO) test -count=1 $(RACE) ./...
 
 check:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
