@@ -84,11 +84,9 @@ func Tasks(dir string) ([]Task, error) {
 	}
 	var out []Task
 	for _, e := range entries {
-		k, ok := strings.CutPrefix(e.Name(), "task.")
-		if k, ok = strings.CutSuffix(k, ".json"); !ok {
-			continue
-		}
-		if _, err := strconv.Atoi(k); err != nil {
+		k, isTask := strings.CutPrefix(e.Name(), "task.")
+		k, isJSON := strings.CutSuffix(k, ".json")
+		if _, err := strconv.Atoi(k); err != nil || !isTask || !isJSON {
 			continue
 		}
 		var t Task
