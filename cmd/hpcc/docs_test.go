@@ -1,0 +1,81 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/urfave/cli/v2"
+)
+
+var update = flag.Bool("update", false, "write docs/cli.md anew")
+
+// TestDocs holds docs/cli.md to the table of the command line.
+func TestDocs(t *testing.T) {
+	const file = "../../docs/cli.md"
+	got := cliPage(app())
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || got != string(want) {
+		t.Errorf("%s is not what the command line is (%v); \"make docs\" writes it anew", file, err)
+	}
+}
+
+// cliPage writes the command line as Markdown.
+func cliPage(a *cli.App) string {
+	var b strings.Builder
+	b.WriteString("# The command line\n\nWritten by `make docs` from the program's own table; `hpcc COMMAND --help` says the same.\n\n" +
+		"Flags stand before arguments; after IMAGE everything belongs to the program, with or without `--`.\n" +
+		"Results go to standard output, words for people to standard error.\nExit status: 0; 1 failure; 2 usage. `run` gives the program's own, or 125 hpcc failed, 126 not executable, 127 not found.\n")
+	for _, c := range a.Commands {
+		if c.Hidden {
+			continue
+		}
+		fmt.Fprintf(&b, "\n## hpcc %s\n\n%s.\n\n    %s\n", c.Name, strings.ToUpper(c.Usage[:1])+c.Usage[1:], strings.TrimRight("hpcc "+c.Name+" [FLAGS] "+c.ArgsUsage, " "))
+		if c.Description != "" {
+			text := strings.ReplaceAll(c.Description, "\n   ", "\n    ")
+			fmt.Fprintf(&b, "\n%s\n", text)
+		}
+		if len(c.Flags) > 0 {
+			b.WriteString("\n| flag | meaning |\n| --- | --- |\n")
+		}
+		for _, f := range c.Flags {
+			fmt.Fprintf(&b, "| %s | %s |\n", flagNames(f), flagUsage(f))
+		}
+	}
+	return b.String()
+}
+
+func flagNames(f cli.Flag) string {
+	var names []string
+	for _, n := range f.Names() {
+		dash := "--"
+		if len(n) == 1 {
+			dash = "-"
+		}
+		names = append(names, "`"+dash+n+"`")
+	}
+	return strings.Join(names, ", ")
+}
+
+// flagUsage is what a flag means, its metavariable in code, with its default
+// and the variable that sets it.
+func flagUsage(f cli.Flag) string {
+	d, ok := f.(cli.DocGenerationFlag)
+	if !ok {
+		return ""
+	}
+	text := strings.ReplaceAll(d.GetUsage(), "|", "\\|")
+	if v := d.GetDefaultText(); v != "" && v != "false" && v != "0" && v != `""` && v != "[]" {
+		text += " (default " + v + ")"
+	}
+	if e := d.GetEnvVars(); len(e) > 0 {
+		text += " [$" + strings.Join(e, ", $") + "]"
+	}
+	return text
+}
