@@ -9,6 +9,7 @@ import (
 	"crypto/md5"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -17,56 +18,113 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
 
 // Bounds of a package.
 const (
-	maxMember = 64 << 30 // bytes of all files of one package
-	maxInfo   = 64 << 20 // bytes of one file below info/
-	maxFiles  = 2_000_000
-	maxWindow = 256 << 20 // of zstd; "--ultra -22" has 128 MiB
+	maxPackage  = 32 << 30 // bytes as it is fetched
+	maxUnpacked = 64 << 30 // bytes of all files of one package
+	slack       = 1 << 30  // bytes of an archive besides the files that the package lists
+	maxInfo     = 64 << 20 // bytes of one file below info/
+	maxFiles    = 2_000_000
+	maxWindow   = 256 << 20 // of zstd; "--ultra -22" has 128 MiB
 )
 
-// download brings a package into dir, verified, and returns its path. A file
-// that is there under its digest was verified before.
-func (r *record) download(ctx context.Context, dir string, add func(n int64)) (string, error) {
-	key := r.SHA256
-	if key == "" {
-		key = r.MD5
+// key is the name of a package in the cache: its digest and its file name. ""
+// is a package that nothing identifies.
+func (r *record) key() string {
+	digest := r.SHA256
+	if digest == "" {
+		digest = r.MD5
 	}
-	if key != "" {
-		p := filepath.Join(dir, key+"-"+r.fn)
-		if fi, err := os.Stat(p); err == nil && (r.Size == 0 || fi.Size() == r.Size) {
-			add(fi.Size())
-			return p, nil
+	if digest == "" {
+		return ""
+	}
+	return digest + "-" + r.fn
+}
+
+// cached finds a package in dir. Without a size from an index, which would show
+// a file that was cut off, it is read through.
+func (r *record) cached(dir string) (string, bool) {
+	if r.key() == "" {
+		return "", false
+	}
+	p := filepath.Join(dir, r.key())
+	fi, err := os.Stat(p)
+	if err != nil || !fi.Mode().IsRegular() || r.Size != 0 && fi.Size() != r.Size {
+		return "", false
+	}
+	if r.Size == 0 || r.SHA256 == "" {
+		f, err := os.Open(p)
+		if err != nil {
+			return "", false
 		}
+		defer f.Close()
+		s, m := sha256.New(), md5.New()
+		n, err := io.Copy(io.MultiWriter(s, m), f)
+		if err != nil || r.verify(n, s, m) != nil {
+			return "", false
+		}
+		r.learn(n, s)
+	}
+	if time.Since(fi.ModTime()) > time.Hour { // used: the store's GC goes by age
+		now := time.Now()
+		_ = os.Chtimes(p, now, now)
+	}
+	return p, true
+}
+
+// download brings a package into dir, verified, and returns its path. Work is
+// done in tmp, on the same file system.
+func (r *record) download(ctx context.Context, dir, tmp string, add func(n int64)) (string, error) {
+	if p, ok := r.cached(dir); ok {
+		add(r.Size)
+		return p, nil
 	}
 	src, err := fetch(ctx, r.url)
 	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", hide(r.url), err)
+		return "", fmt.Errorf("fetching %s: %w", r.fn, err)
 	}
 	defer src.Close()
-	tmp, err := os.CreateTemp(dir, ".new-")
+	f, err := os.CreateTemp(tmp, "package-")
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(tmp.Name())
+	defer os.Remove(f.Name())
+	limit := int64(maxPackage)
+	if r.Size > 0 {
+		limit = r.Size
+	}
 	s, m := sha256.New(), md5.New()
-	n, err := io.Copy(io.MultiWriter(tmp, s, m, counting(add)), &ctxReader{ctx, src})
-	if cerr := tmp.Close(); err == nil {
+	n, err := io.Copy(io.MultiWriter(f, s, m, counting(add)), io.LimitReader(&ctxReader{ctx, src}, limit+1))
+	if err == nil && n > limit {
+		err = fmt.Errorf("more than %d bytes came", limit)
+	}
+	if err == nil {
+		err = r.verify(n, s, m)
+	}
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", hide(r.url), err)
+		return "", fmt.Errorf("fetching %s: %w", hide(r.url), plain(err))
 	}
-	if err := r.verify(n, s, m); err != nil {
-		return "", fmt.Errorf("fetching %s: %w", hide(r.url), err)
+	key := r.key()
+	r.learn(n, s)
+	if key == "" {
+		key = r.key()
 	}
-	r.SHA256, r.MD5, r.Size = hex.EncodeToString(s.Sum(nil)), hex.EncodeToString(m.Sum(nil)), n
-	final := filepath.Join(dir, r.SHA256+"-"+r.fn)
-	return final, os.Rename(tmp.Name(), final)
+	final := filepath.Join(dir, key)
+	return final, os.Rename(f.Name(), final)
 }
 
 // verify compares what came with what the export or the index says.
@@ -81,6 +139,13 @@ func (r *record) verify(n int64, s, m hash.Hash) error {
 		return fmt.Errorf("its md5 is %s, it should be %s", got, r.MD5)
 	}
 	return nil
+}
+
+// learn notes the size and sha256 of a package that came from a list without
+// them. It notes no md5: what an image records of a package must not depend on
+// where the package was found.
+func (r *record) learn(n int64, s hash.Hash) {
+	r.Size, r.SHA256 = n, hex.EncodeToString(s.Sum(nil))
 }
 
 type counting func(n int64)
@@ -100,25 +165,28 @@ func (c *ctxReader) Read(p []byte) (int, error) {
 }
 
 // walk calls info for each file below info/ and then, in the archive's order,
-// member for each of the others. CEP 34 and 35 have the two formats.
-func walk(file string, info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
+// member for each of the others; either may be nil. limit bounds what it unpacks
+// to, in bytes. CEP 34 and 35 have the two formats.
+func walk(file string, limit int64, info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
 	if strings.HasSuffix(file, ".conda") {
-		return walkConda(file, info, member)
+		return walkConda(file, limit, info, member)
 	}
 	// One archive, info/ anywhere in it: two passes.
-	for _, pass := range []func(h *tar.Header, r io.Reader) error{
-		func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, nil) },
-		func(h *tar.Header, r io.Reader) error { return onInfo(h, r, nil, member) },
-	} {
+	pass := func(info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
 		f, err := os.Open(file)
 		if err != nil {
 			return err
 		}
-		err = walkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), pass)
-		f.Close()
-		if err != nil {
+		defer f.Close()
+		return walkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), limit, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, member) })
+	}
+	if info != nil {
+		if err := pass(info, nil); err != nil {
 			return err
 		}
+	}
+	if member != nil {
+		return pass(nil, member)
 	}
 	return nil
 }
@@ -138,73 +206,113 @@ func onInfo(h *tar.Header, r io.Reader, info func(string, io.Reader) error, memb
 	return member(h, r)
 }
 
-func walkConda(file string, info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
+func walkConda(file string, limit int64, info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
 	z, err := zip.OpenReader(file)
 	if err != nil {
 		return fmt.Errorf("opening the package: %w", err)
 	}
 	defer z.Close()
-	var infoPart, pkgPart *zip.File
-	for _, f := range z.File {
-		slot := (**zip.File)(nil)
-		switch {
-		case f.Name == "metadata.json":
-			continue
-		case strings.HasPrefix(f.Name, "info-") && strings.HasSuffix(f.Name, ".tar.zst"):
-			slot = &infoPart
-		case strings.HasPrefix(f.Name, "pkg-") && strings.HasSuffix(f.Name, ".tar.zst"):
-			slot = &pkgPart
-		}
-		if slot == nil || *slot != nil || f.Method != zip.Store {
-			return fmt.Errorf("the package holds %q, which a .conda archive has not, or twice", f.Name)
-		}
-		*slot = f
+	parts, err := condaParts(z.File)
+	if err != nil {
+		return err
 	}
-	if infoPart == nil || pkgPart == nil {
-		return errors.New("the package lacks its info or pkg part")
-	}
-	for _, part := range []struct {
-		f  *zip.File
-		fn func(h *tar.Header, r io.Reader) error
-	}{
-		{infoPart, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, nil) }},
-		{pkgPart, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, nil, member) }},
-	} {
-		r, err := part.f.Open()
-		if err != nil {
+	if info != nil {
+		if err := walkPart(parts[1], min(limit, slack), func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, nil) }); err != nil {
 			return err
 		}
-		d, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
-		if err == nil {
-			err = walkTar(d, part.fn)
-			d.Close()
+	}
+	if member != nil {
+		return walkPart(parts[2], limit, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, nil, member) })
+	}
+	return nil
+}
+
+// condaParts finds metadata.json, the info part and the pkg part; it refuses
+// whatever else there is.
+func condaParts(files []*zip.File) ([3]*zip.File, error) {
+	var parts [3]*zip.File
+	for _, f := range files {
+		i := -1
+		switch {
+		case f.Name == "metadata.json":
+			i = 0
+		case strings.HasPrefix(f.Name, "info-") && strings.HasSuffix(f.Name, ".tar.zst"):
+			i = 1
+		case strings.HasPrefix(f.Name, "pkg-") && strings.HasSuffix(f.Name, ".tar.zst"):
+			i = 2
 		}
-		r.Close()
-		if err != nil {
-			return fmt.Errorf("%s: %w", part.f.Name, err)
+		switch {
+		case i < 0:
+			return parts, fmt.Errorf("the package holds %q, which is no part of one", short(f.Name))
+		case parts[i] != nil:
+			return parts, fmt.Errorf("the package holds %q, of which it has another already", short(f.Name))
+		case f.Method != zip.Store:
+			return parts, fmt.Errorf("%q is compressed a second time, which packages never are", short(f.Name))
 		}
+		parts[i] = f
+	}
+	if parts[0] == nil || parts[1] == nil || parts[2] == nil {
+		return parts, errors.New("the package lacks its metadata, info or pkg part")
+	}
+	r, err := parts[0].Open()
+	if err != nil {
+		return parts, err
+	}
+	defer r.Close()
+	var m struct {
+		Version int `json:"conda_pkg_format_version"`
+	}
+	if err := json.NewDecoder(io.LimitReader(r, 1<<20)).Decode(&m); err != nil {
+		return parts, fmt.Errorf("reading metadata.json: %w", err)
+	}
+	if m.Version != 2 {
+		return parts, fmt.Errorf("the package's format has version %d; 2 is known", m.Version)
+	}
+	return parts, nil
+}
+
+// walkPart reads the archive in one part of a .conda file.
+func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
+	r, err := f.Open()
+	if err != nil {
+		return fmt.Errorf("%s: %w", short(f.Name), err)
+	}
+	defer r.Close()
+	d, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		return fmt.Errorf("%s: %w", short(f.Name), err)
+	}
+	defer d.Close()
+	if err := walkTar(d, limit, fn); err != nil {
+		return fmt.Errorf("%s: %w", short(f.Name), err)
 	}
 	return nil
 }
 
 // walkTar reads one archive within bounds, with names cleaned and checked.
-func walkTar(r io.Reader, fn func(h *tar.Header, r io.Reader) error) error {
-	limited := &io.LimitedReader{R: r, N: maxMember}
+func walkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
+	limited := &io.LimitedReader{R: r, N: limit}
+	tooLarge := fmt.Errorf("it unpacks to more than %d bytes", limit)
 	tr := tar.NewReader(limited)
+	sizes := int64(0) // holes of sparse files are not in the archive
 	for n := 0; ; n++ {
 		h, err := tr.Next()
+		if limited.N <= 0 {
+			return tooLarge
+		}
 		if errors.Is(err, io.EOF) {
 			return nil
-		}
-		if limited.N <= 0 {
-			return fmt.Errorf("it unpacks to more than %d bytes", int64(maxMember))
 		}
 		if err != nil {
 			return err
 		}
-		if n > maxFiles {
+		if n >= maxFiles {
 			return fmt.Errorf("it holds more than %d files", maxFiles)
 		}
+		if h.Size > limit-sizes {
+			return tooLarge
+		}
+		sizes += h.Size
 		clean, err := cleanPath(h.Name)
 		if err != nil {
 			return fmt.Errorf("entry %q: %w", short(h.Name), err)
@@ -214,15 +322,19 @@ func walkTar(r io.Reader, fn func(h *tar.Header, r io.Reader) error) error {
 		}
 		h.Name = clean
 		if err := fn(h, tr); err != nil {
+			if limited.N <= 0 {
+				return tooLarge
+			}
 			return fmt.Errorf("entry %q: %w", short(clean), err)
 		}
 	}
 }
 
-// cleanPath refuses paths that lead out of the prefix.
+// cleanPath refuses paths that lead out of the prefix, or that a terminal
+// would not show as they are.
 func cleanPath(p string) (string, error) {
-	if p == "" || strings.ContainsRune(p, 0) || len(p) > 4096 {
-		return "", errors.New("its name is empty, too long or holds a NUL byte")
+	if p == "" || len(p) > 4096 || strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return "", errors.New("its name is empty, too long or holds control characters")
 	}
 	c := path.Clean(p)
 	if path.IsAbs(p) || c == ".." || strings.HasPrefix(c, "../") {

@@ -1,7 +1,9 @@
 package conda
 
 import (
+	"bytes"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +14,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,7 +38,7 @@ func openChannel(s string) (channel, error) {
 	case strings.Contains(s, "://"):
 		u, err := url.Parse(s)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "file" {
-			return channel{}, fmt.Errorf("channel %q: not an http, https or file URL", s)
+			return channel{}, fmt.Errorf("channel %q: not an http, https or file URL", hide(s))
 		}
 		return channel{strings.TrimRight(s, "/")}, nil
 	case filepath.IsAbs(s) || strings.HasPrefix(s, "."):
@@ -42,7 +46,7 @@ func openChannel(s string) (channel, error) {
 		if err != nil {
 			return channel{}, fmt.Errorf("channel %q: %w", s, err)
 		}
-		return channel{"file://" + abs}, nil
+		return channel{fileURL(abs)}, nil
 	}
 	if !nameText.MatchString(strings.ReplaceAll(s, "/", "")) {
 		return channel{}, fmt.Errorf("channel %q: not a URL, a directory or a name", s)
@@ -53,62 +57,118 @@ func openChannel(s string) (channel, error) {
 // tries is how often a request is made when a server is busy or breaks off.
 const tries = 5
 
+// maxWait bounds what a busy server may ask us to wait.
+const maxWait = 30 * time.Second
+
+// fileURL is the URL of a file or directory of this machine.
+func fileURL(abs string) string { return (&url.URL{Scheme: "file", Path: abs}).String() }
+
+// openFile opens a file URL.
+func openFile(u string) (*os.File, error) {
+	p, err := url.Parse(u)
+	if err != nil {
+		return nil, err
+	}
+	if p.Host != "" && p.Host != "localhost" || !path.IsAbs(p.Path) {
+		return nil, fmt.Errorf("%s: not of the form file:///directory", u)
+	}
+	return os.Open(p.Path)
+}
+
 // fetch opens a URL; a missing file is fs.ErrNotExist.
 func fetch(ctx context.Context, u string) (io.ReadCloser, error) {
-	if p, ok := strings.CutPrefix(u, "file://"); ok {
-		if un, err := url.PathUnescape(p); err == nil {
-			p = un
-		}
-		return os.Open(p)
+	if strings.HasPrefix(u, "file:") {
+		return openFile(u)
 	}
 	var last error
+	wait := time.Duration(0)
 	for n := range tries {
 		if n > 0 {
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
-			case <-time.After(time.Duration(200<<n) * time.Millisecond):
+			case <-time.After(max(wait, time.Duration(200<<n)*time.Millisecond)):
 			}
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
 		}
 		req.Header.Set("User-Agent", "hpcc")
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
-			last = err
+			last = fmt.Errorf("%s: %w", hide(u), plain(err))
+			if ctx.Err() != nil {
+				return nil, last
+			}
 			continue
 		}
-		switch {
-		case resp.StatusCode == http.StatusOK:
+		if resp.StatusCode == http.StatusOK {
 			return resp.Body, nil
-		case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusForbidden:
-			resp.Body.Close()
-			return nil, fmt.Errorf("%s: the server answers %s: %w", hide(u), resp.Status, fs.ErrNotExist)
-		case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
-			resp.Body.Close()
-			last = fmt.Errorf("%s: the server answers %s", hide(u), resp.Status)
-		default:
-			resp.Body.Close()
-			return nil, fmt.Errorf("%s: the server answers %s", hide(u), resp.Status)
+		}
+		resp.Body.Close()
+		last = fmt.Errorf("%s: the server answers %s", hide(u), resp.Status)
+		switch c := resp.StatusCode; {
+		case c == http.StatusNotFound || c == http.StatusForbidden:
+			return nil, fmt.Errorf("%w: %w", last, fs.ErrNotExist)
+		case c != http.StatusTooManyRequests && c < 500:
+			return nil, last
+		}
+		wait = 0
+		if sec, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
+			wait = min(time.Duration(sec)*time.Second, maxWait)
 		}
 	}
 	return nil, last
 }
 
-// hide takes credentials out of a URL for messages and records.
+// plain takes the URL, which may hold credentials, out of an error.
+func plain(err error) error {
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		return ue.Err
+	}
+	return err
+}
+
+// tokenText is a credential in the path of a URL, as Anaconda's servers have it.
+var tokenText = regexp.MustCompile(`/t/([^/]+)(?:/|$)`)
+
+// without replaces the tokens in a path.
+func without(p, by string) string {
+	return tokenText.ReplaceAllStringFunc(p, func(s string) string {
+		if token := tokenText.FindStringSubmatch(s)[1]; token == "noarch" || platformText.MatchString(token) {
+			return s // a channel that is called "t"
+		}
+		if strings.HasSuffix(s, "/") {
+			return by + "/"
+		}
+		return by
+	})
+}
+
+// hide takes credentials out of a URL for messages.
 func hide(u string) string {
 	p, err := url.Parse(u)
 	if err != nil {
-		return u
+		return "(a URL that cannot be read)"
 	}
-	p.User = nil
-	if f := strings.Split(p.Path, "/"); len(f) > 3 && f[1] == "t" {
-		f[2] = "***"
-		p.Path = strings.Join(f, "/")
-		p.RawPath = ""
+	p.User, p.RawQuery = nil, ""
+	if p.Scheme != "file" {
+		p.Path, p.RawPath = without(p.Path, "/t/xxxxx"), ""
 	}
+	return p.String()
+}
+
+// public is a URL as an image may record it: without credentials, and without
+// directories of this machine (then "").
+func public(u string) string {
+	p, err := url.Parse(u)
+	if err != nil || p.Scheme == "file" {
+		return ""
+	}
+	p.User, p.RawQuery = nil, ""
+	p.Path, p.RawPath = without(p.Path, ""), ""
 	return p.String()
 }
 
@@ -144,8 +204,14 @@ func noarchKind(raw json.RawMessage) string {
 	return ""
 }
 
-// maxIndex bounds an index file once it is unpacked, in bytes.
-const maxIndex = 4 << 30
+// channel is where the package is from, as an image records it; conda has the
+// same word for packages that it does not know from where they are.
+func (r *record) channel() string {
+	if s := public(r.origin); s != "" {
+		return s
+	}
+	return "<unknown>"
+}
 
 // index reads the records of the wanted names from one subdirectory of a
 // channel; a subdirectory that is not there has none.
@@ -178,51 +244,49 @@ func (c channel) index(ctx context.Context, subdir string, wanted map[string]boo
 
 // scan reads repodata.json as a stream and keeps the wanted names.
 func (c channel) scan(r io.Reader, subdir string, wanted map[string]bool) ([]*record, error) {
-	fail := func(err error) ([]*record, error) {
-		return nil, fmt.Errorf("reading the index of %s/%s: %w", hide(c.url), subdir, err)
-	}
-	d := json.NewDecoder(io.LimitReader(r, maxIndex))
-	if err := delim(d, '{'); err != nil {
-		return fail(err)
-	}
+	s := newScanner(r)
 	base := c.url + "/" + subdir
 	var out []*record
-	for d.More() {
-		key, err := d.Token()
+	err := s.object(func(key []byte) error {
+		name, err := unquote(key)
 		if err != nil {
-			return fail(err)
+			return err
 		}
-		switch key {
+		switch name {
 		case "info":
+			raw, err := s.value()
+			if err != nil {
+				return err
+			}
 			var info struct {
 				BaseURL string `json:"base_url"`
 			}
-			if err := d.Decode(&info); err != nil {
-				return fail(err)
+			if err = json.Unmarshal(raw, &info); err == nil && info.BaseURL != "" { // CEP 15
+				base, err = resolveURL(base+"/", info.BaseURL)
 			}
-			if info.BaseURL != "" { // CEP 15
-				if base, err = resolveURL(base+"/", info.BaseURL); err != nil {
-					return fail(err)
-				}
-			}
+			return err
 		case "packages", "packages.conda":
-			rs, err := c.packages(d, wanted)
-			if err != nil {
-				return fail(err)
+			if first, err := s.next(); err != nil || first != '{' {
+				return s.null()
 			}
-			out = append(out, rs...)
-		default:
-			var skip json.RawMessage
-			if err := d.Decode(&skip); err != nil {
-				return fail(err)
-			}
+			return s.object(func(fn []byte) error {
+				if !wanted[string(nameOf(fn))] && bytes.IndexByte(fn, '\\') < 0 {
+					return s.skip()
+				}
+				r, err := c.record(s, fn, wanted)
+				if r != nil {
+					out = append(out, r)
+				}
+				return err
+			})
 		}
+		return s.skip()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the index of %s/%s: %w", hide(c.url), subdir, err)
 	}
 	for _, x := range out {
-		x.url = strings.TrimRight(base, "/") + "/" + x.fn
-		if x.Subdir == "" {
-			x.Subdir = subdir
-		}
+		x.url, x.Subdir = strings.TrimRight(base, "/")+"/"+x.fn, subdir
 	}
 	return out, nil
 }
@@ -242,42 +306,49 @@ func resolveURL(base, ref string) (string, error) {
 	return u.String(), nil
 }
 
-func delim(d *json.Decoder, want json.Delim) error {
-	t, err := d.Token()
-	if err == nil && t != want {
-		err = fmt.Errorf("expected %q, found %v", want, t)
+// nameOf is the package's name in a quoted file name, as far as a glance tells.
+func nameOf(key []byte) []byte {
+	for range 2 {
+		i := bytes.LastIndexByte(key, '-')
+		if i < 0 {
+			return nil
+		}
+		key = key[:i]
 	}
-	return err
+	return key[1:]
 }
 
-// packages reads one of the two lists of an index.
-func (c channel) packages(d *json.Decoder, wanted map[string]bool) ([]*record, error) {
-	if err := delim(d, '{'); err != nil {
+// record reads the value of a file name that is wanted; nil when it is none
+// of a package after all.
+func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*record, error) {
+	fn, err := unquote(key)
+	if err != nil {
 		return nil, err
 	}
-	var out []*record
-	var raw json.RawMessage
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return nil, err
-		}
-		if err := d.Decode(&raw); err != nil {
-			return nil, err
-		}
-		fn, _ := t.(string)
-		name, _, _, ok := splitFile(fn)
-		if !ok || !wanted[name] || path.Base(fn) != fn || string(raw) == "null" {
-			continue
-		}
-		r := &record{fn: fn, origin: c.url}
-		if err := json.Unmarshal(raw, r); err != nil {
-			return nil, fmt.Errorf("record of %s: %w", fn, err)
-		}
-		if r.Name != name {
-			return nil, fmt.Errorf("record of %s calls it %q", fn, r.Name)
-		}
-		out = append(out, r)
+	raw, err := s.value()
+	if err != nil {
+		return nil, err
 	}
-	return out, delim(d, '}')
+	name, _, _, ok := splitFile(fn)
+	if !ok || !wanted[name] || path.Base(fn) != fn || string(raw) == "null" {
+		return nil, nil
+	}
+	r := &record{fn: fn, origin: c.url}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, fmt.Errorf("record of %s: %w", fn, err)
+	}
+	if r.Name != name {
+		return nil, fmt.Errorf("record of %s calls it %q", fn, short(r.Name))
+	}
+	r.MD5, r.SHA256 = strings.ToLower(r.MD5), strings.ToLower(r.SHA256)
+	if !isDigest(r.MD5, 32) || !isDigest(r.SHA256, 64) {
+		return nil, fmt.Errorf("record of %s: its md5 %q or sha256 %q is no digest", fn, short(r.MD5), short(r.SHA256))
+	}
+	return r, nil
+}
+
+// isDigest tells whether s is empty or n hex digits.
+func isDigest(s string, n int) bool {
+	_, err := hex.DecodeString(s)
+	return s == "" || len(s) == n && err == nil
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -100,49 +101,54 @@ type installed struct {
 
 // install writes the package's files to a layer.
 func (p *pkg) install(ctx context.Context, w *layerWriter) error {
-	if p.meta.index.noarch() == "python" && p.in.plan.python == "" {
-		return errors.New("it needs python, which the export does not list")
-	}
-	stale := p.stalePyc()
-	var done []installed
-	seen := map[string]bool{}
-	err := walk(p.file, func(string, io.Reader) error { return nil }, func(h *tar.Header, r io.Reader) error {
+	p.stale = p.stalePyc()
+	p.done = map[string]*installed{}
+	var order []*installed
+	err := walk(p.file, p.meta.unpacked(), nil, func(h *tar.Header, r io.Reader) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		e := p.meta.paths[h.Name]
-		if e == nil || stale[h.Name] {
+		if e == nil || p.stale[h.Name] {
 			return nil // only what the package lists is installed
 		}
-		if seen[h.Name] {
+		if _, twice := p.done[h.Name]; twice {
 			return errors.New("it stands in the package twice")
 		}
-		seen[h.Name] = true
-		dst := p.target(h.Name)
-		if p.lost[dst] {
-			return nil
-		}
-		x, err := p.put(w, e, dst, h, r)
+		x, err := p.put(w, e, h, r)
 		if err != nil {
 			return err
 		}
-		done = append(done, *x)
+		if p.done[h.Name] = x; x != nil {
+			order = append(order, x)
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	for _, src := range p.meta.order {
-		if e := p.meta.paths[src]; !seen[src] && !stale[src] && e.Type != "directory" {
+		if _, ok := p.done[src]; ok || p.stale[src] {
+			continue
+		}
+		if p.meta.paths[src].Type != "directory" {
 			return fmt.Errorf("path %q is listed and not in the package", short(src))
 		}
+		x := &installed{Path: p.target(src), Type: "directory"}
+		if p.lost[x.Path] {
+			continue
+		}
+		if err := w.header(&tar.Header{Typeflag: tar.TypeDir, Name: x.Path, Mode: 0o755, ModTime: stamp}); err != nil {
+			return err
+		}
+		order = append(order, x)
 	}
-	points, err := p.entryPoints(w)
+	points, err := p.putCommands(w)
 	if err != nil {
 		return err
 	}
-	p.reportScripts(done)
-	return p.record(w, append(done, points...))
+	p.reportScripts(order)
+	return p.record(w, append(order, points...))
 }
 
 // stalePyc lists compiled files whose source gets another content by prefix
@@ -150,41 +156,48 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 func (p *pkg) stalePyc() map[string]bool {
 	out := map[string]bool{}
 	for _, src := range p.meta.order {
-		dir, base := path.Split(src)
-		if !strings.HasSuffix(base, ".pyc") || path.Base(dir) != "__pycache__" {
+		ext := path.Ext(src)
+		if ext != ".pyc" && ext != ".pyo" {
 			continue
 		}
-		mod, _, _ := strings.Cut(base, ".")
-		if e := p.meta.paths[path.Join(path.Dir(path.Clean(dir)), mod+".py")]; e != nil && e.Placeholder != "" {
+		dir, base := path.Split(src)
+		dir = path.Clean(dir)
+		source := path.Join(dir, strings.TrimSuffix(base, ext)+".py") // python 2
+		if path.Base(dir) == "__pycache__" {
+			mod, _, _ := strings.Cut(base, ".")
+			source = path.Join(path.Dir(dir), mod+".py")
+		}
+		if e := p.meta.paths[source]; e != nil && e.Placeholder != "" {
 			out[src] = true
 		}
 	}
 	return out
 }
 
-// put writes one file.
-func (p *pkg) put(w *layerWriter, e *pathEntry, dst string, h *tar.Header, r io.Reader) (*installed, error) {
+// put writes one file; nil is one that is left out.
+func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*installed, error) {
+	dst := p.target(e.Path)
 	x := &installed{Path: dst, Type: e.Type, SHA256: e.SHA256, Size: e.Size}
 	out := &tar.Header{Typeflag: h.Typeflag, Name: dst, Mode: h.Mode & 0o777, ModTime: h.ModTime.Truncate(time.Second)}
+	if (h.Typeflag == tar.TypeDir) != (e.Type == "directory") && !(e.Type == "" && h.Typeflag == tar.TypeDir) {
+		return nil, fmt.Errorf("its type is %q in the archive and %q in info/paths.json", h.Typeflag, e.Type)
+	}
+	if p.lost[dst] {
+		return nil, p.spare(h, r)
+	}
 	switch h.Typeflag {
 	case tar.TypeDir:
 		x.Type = "directory"
 		return x, w.header(out)
 	case tar.TypeSymlink:
+		if h.Linkname == "" {
+			return nil, errors.New("it is a link to nothing")
+		}
 		x.Type = "softlink"
 		out.Linkname, out.Mode = h.Linkname, 0o777
 		return x, w.header(out)
 	case tar.TypeLink:
-		target, err := cleanPath(h.Linkname)
-		if err != nil {
-			return nil, fmt.Errorf("hard link to %q: %w", short(h.Linkname), err)
-		}
-		to := p.target(target)
-		if p.meta.paths[target] == nil || p.lost[to] {
-			return nil, fmt.Errorf("hard link to %q, which is not installed", short(h.Linkname))
-		}
-		out.Linkname = path.Join(w.prefix, to)
-		return x, w.header(out)
+		return p.putLink(w, e, x, out, h)
 	case tar.TypeReg, tar.TypeGNUSparse:
 	default:
 		return nil, fmt.Errorf("its type %q is none that packages have", h.Typeflag)
@@ -193,6 +206,9 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, dst string, h *tar.Header, r io.
 	out.Typeflag = tar.TypeReg
 	if e.Size != nil && *e.Size != h.Size {
 		return nil, fmt.Errorf("it has %d bytes, info/paths.json says %d", h.Size, *e.Size)
+	}
+	if h.Mode&0o6000 != 0 {
+		p.in.tell("%s of %s has its setuid or setgid bit taken away", dst, p.rec.Name)
 	}
 	if e.Placeholder != "" || wanted(dst) {
 		return x, p.putReplaced(w, e, x, out, h.Size, r)
@@ -206,7 +222,64 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, dst string, h *tar.Header, r io.
 		return nil, err
 	}
 	x.SHA256InPrefix = hex.EncodeToString(sum.Sum(nil))
-	return x, checkSum(e, x.SHA256InPrefix)
+	if err := checkSum(e, x.SHA256InPrefix); err != nil {
+		return nil, err
+	}
+	x.SHA256 = x.SHA256InPrefix
+	return x, nil
+}
+
+// putLink writes a hard link to a file of the same package.
+func (p *pkg) putLink(w *layerWriter, e *pathEntry, x *installed, out, h *tar.Header) (*installed, error) {
+	target, err := cleanPath(h.Linkname)
+	if err != nil {
+		return nil, fmt.Errorf("hard link to %q: %w", short(h.Linkname), err)
+	}
+	if s, ok := p.spares[target]; ok { // another package's file stands there
+		own := *s.h
+		own.Name = h.Name
+		return p.put(w, e, &own, bytes.NewReader(s.data))
+	}
+	if p.stale[target] {
+		return nil, nil
+	}
+	to, te := p.done[target], p.meta.paths[target]
+	if to == nil || to.Type != "hardlink" {
+		return nil, fmt.Errorf("hard link to %q, which is no file installed before", short(h.Linkname))
+	}
+	if te.Placeholder != e.Placeholder || e.Placeholder != "" && te.Mode != e.Mode {
+		return nil, fmt.Errorf("hard link to %q, which has another placeholder", short(h.Linkname))
+	}
+	if err := checkSum(e, to.SHA256); err != nil {
+		return nil, err
+	}
+	*x = installed{x.Path, "hardlink", to.SHA256, to.SHA256InPrefix, to.Size, to.Mode, to.Placeholder}
+	out.Linkname = path.Join(w.prefix, to.Path)
+	return x, w.header(out)
+}
+
+// A spareFile is a file that is left out, since another package has one of its
+// name: hard links to it may follow.
+type spareFile struct {
+	h    *tar.Header
+	data []byte
+}
+
+// maxSpare bounds the files that are kept so, in bytes, for each package.
+const maxSpare = 64 << 20
+
+// spare keeps a file that is left out.
+func (p *pkg) spare(h *tar.Header, r io.Reader) error {
+	if h.Typeflag != tar.TypeReg || h.Size > maxSpare-p.spared {
+		return nil
+	}
+	data, err := io.ReadAll(r)
+	if p.spares == nil {
+		p.spares = map[string]*spareFile{}
+	}
+	p.spares[h.Name] = &spareFile{h, data}
+	p.spared += h.Size
+	return err
 }
 
 // wanted says whether the installer itself needs a file's content.
@@ -232,7 +305,8 @@ func (p *pkg) putReplaced(w *layerWriter, e *pathEntry, x *installed, out *tar.H
 		return err
 	}
 	sum := sha256.Sum256(data)
-	if err := checkSum(e, hex.EncodeToString(sum[:])); err != nil {
+	x.SHA256 = hex.EncodeToString(sum[:])
+	if err := checkSum(e, x.SHA256); err != nil {
 		return err
 	}
 	if e.Placeholder != "" {
@@ -252,23 +326,44 @@ func (p *pkg) putReplaced(w *layerWriter, e *pathEntry, x *installed, out *tar.H
 	return err
 }
 
-// entryPoints writes the commands of a noarch python package.
-func (p *pkg) entryPoints(w *layerWriter) ([]installed, error) {
-	var out []installed
+// A command is a program that stands for an entry point of a noarch python
+// package.
+type command struct {
+	name string
+	text []byte
+}
+
+// commands makes the entry points' programs. Of two with one name the latter is
+// taken.
+func (p *pkg) commands() ([]command, error) {
 	if p.meta.index.noarch() != "python" {
 		return nil, nil
 	}
-	python := p.in.plan.Prefix + "/bin/python" + p.in.plan.python
+	var out []command
 	for _, spec := range p.meta.entryPoints {
-		name, text, err := entryPoint(spec, python)
+		name, text, err := entryPoint(spec, p.in.plan.Prefix+"/bin/python"+p.in.plan.python)
 		if err != nil {
 			return nil, err
 		}
-		sum := sha256.Sum256(text)
-		if err := w.file("bin/"+name, 0o755, text, seconds(p.meta.index.Timestamp)); err != nil {
+		out = slices.DeleteFunc(out, func(c command) bool { return c.name == name })
+		out = append(out, command{name, text})
+	}
+	return out, nil
+}
+
+// putCommands writes the entry points' programs.
+func (p *pkg) putCommands(w *layerWriter) ([]*installed, error) {
+	var out []*installed
+	for _, c := range p.points {
+		dst := "bin/" + c.name
+		if p.lostPoints[dst] {
+			continue
+		}
+		sum := sha256.Sum256(c.text)
+		if err := w.file(dst, 0o755, c.text, seconds(p.meta.index.Timestamp)); err != nil {
 			return nil, err
 		}
-		out = append(out, installed{Path: "bin/" + name, Type: "unix_python_entry_point", SHA256InPrefix: hex.EncodeToString(sum[:])})
+		out = append(out, &installed{Path: dst, Type: "unix_python_entry_point", SHA256InPrefix: hex.EncodeToString(sum[:])})
 	}
 	return out, nil
 }
@@ -282,14 +377,12 @@ func seconds(t int64) int64 {
 }
 
 // reportScripts notes scripts that conda would have run.
-func (p *pkg) reportScripts(done []installed) {
+func (p *pkg) reportScripts(done []*installed) {
 	for _, x := range done {
 		base := path.Base(x.Path)
 		for _, kind := range []string{"-pre-link.sh", "-post-link.sh"} {
 			if path.Dir(x.Path) == "bin" && strings.HasPrefix(base, ".") && strings.HasSuffix(base, kind) {
-				p.in.mu.Lock()
-				p.in.env.Notes = append(p.in.env.Notes, fmt.Sprintf("%s of %s is not run: it would change the image in ways that nothing verifies", x.Path, p.rec.Name))
-				p.in.mu.Unlock()
+				p.in.tell("%s of %s is not run: it would change the image in ways that nothing verifies", x.Path, p.rec.Name)
 			}
 		}
 	}
@@ -297,7 +390,7 @@ func (p *pkg) reportScripts(done []installed) {
 
 // record writes conda-meta/<name-version-build>.json (CEP 32). Fields that would
 // name paths of this machine are empty.
-func (p *pkg) record(w *layerWriter, done []installed) error {
+func (p *pkg) record(w *layerWriter, done []*installed) error {
 	files := make([]string, len(done))
 	for i, x := range done {
 		files[i] = x.Path
@@ -307,7 +400,7 @@ func (p *pkg) record(w *layerWriter, done []installed) error {
 	rec := map[string]any{
 		"name": r.Name, "version": r.Version, "build": r.Build, "build_number": m.BuildNumber,
 		"depends": nonNil(m.Depends), "constrains": nonNil(m.Constrains), "subdir": m.Subdir, "timestamp": m.Timestamp, "license": m.License,
-		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.fn, "url": hide(r.url), "channel": hide(r.origin),
+		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.fn, "url": public(r.url), "channel": r.channel(),
 		"files": files, "paths_data": map[string]any{"paths": done, "paths_version": 1},
 		"link": map[string]any{"source": "", "type": 1}, "requested_spec": "", "extracted_package_dir": "", "package_tarball_full_path": "",
 	}

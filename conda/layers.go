@@ -7,9 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	goruntime "runtime"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -38,7 +42,9 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	if err := in.read(ctx); err != nil {
 		return nil, nil, err
 	}
-	in.settle()
+	if err := in.settle(); err != nil {
+		return nil, nil, err
+	}
 	groups := group(in.packages)
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
@@ -88,7 +94,14 @@ type pkg struct {
 	rec  *record
 	file string
 	meta *meta
-	lost map[string]bool // paths that another package, installed later, owns
+	// What another package, installed later, owns: files, and entry points.
+	lost, lostPoints map[string]bool
+	points           []command
+	// While it is installed:
+	stale  map[string]bool       // compiled files left out
+	done   map[string]*installed // by path in the package
+	spares map[string]*spareFile
+	spared int64 // bytes
 }
 
 // fetch downloads all packages, a few at a time.
@@ -97,6 +110,11 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
+	tmp, err := in.store.TempDir()
+	if err != nil {
+		return err
+	}
+	defer store.RemoveAll(tmp)
 	var total, done int64
 	for _, r := range in.plan.pkgs {
 		total += r.Size
@@ -112,10 +130,10 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(6)
 	for _, r := range in.plan.pkgs {
-		p := &pkg{in: in, rec: r, lost: map[string]bool{}}
+		p := &pkg{in: in, rec: r, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = append(in.packages, p)
 		g.Go(func() (err error) {
-			p.file, err = r.download(gctx, dir, add)
+			p.file, err = r.download(gctx, dir, tmp, add)
 			return err
 		})
 	}
@@ -130,7 +148,7 @@ func (in *installer) read(ctx context.Context) error {
 		g.Go(func() error {
 			f := infoFiles{}
 			stop := errors.New("enough")
-			err := walk(p.file, f.take, func(*tar.Header, io.Reader) error { return stop })
+			err := walk(p.file, maxUnpacked, f.take, func(*tar.Header, io.Reader) error { return stop })
 			if err != nil && !errors.Is(err, stop) {
 				return fmt.Errorf("reading %s: %w", p.rec.fn, err)
 			}
@@ -161,27 +179,85 @@ func (in *installer) read(ctx context.Context) error {
 	in.packages = in.packages[:0]
 	for _, r := range in.plan.pkgs {
 		in.packages = append(in.packages, byRec[r])
-		if r.Subdir != "" && r.Subdir != "noarch" && byRec[r].meta.index.Subdir != "" && byRec[r].meta.index.Subdir != in.plan.Subdir {
-			return fmt.Errorf("%s is for %s, the image for %s", r.fn, byRec[r].meta.index.Subdir, in.plan.Subdir)
+		m := byRec[r].meta.index.Subdir
+		if r.Subdir == "" {
+			r.Subdir = m
+		}
+		if r.Subdir != "noarch" && m != "" && m != "noarch" && m != in.plan.Subdir {
+			return fmt.Errorf("%s is for %s, the image for %s", r.fn, m, in.plan.Subdir)
 		}
 	}
 	return nil
 }
 
-// settle finds paths that several packages own. The one installed last wins, as
-// in conda; the others leave it out.
-func (in *installer) settle() {
+// settle decides who owns each path before anything is written. A path that
+// several packages have is the last one's, as in conda; the others leave it out.
+// What would be written through another package's file or link is refused.
+func (in *installer) settle() error {
 	owner := map[string]*pkg{}
+	solid := map[string]bool{} // no directory
+	clashes := map[[2]string][]string{}
+	claim := func(p *pkg, dst string, dir bool) {
+		if before := owner[dst]; before != nil && before != p && (solid[dst] || !dir) {
+			before.lost[dst], before.lostPoints[dst] = true, true
+			k := [2]string{before.rec.Name, p.rec.Name}
+			clashes[k] = append(clashes[k], dst)
+		}
+		owner[dst], solid[dst] = p, !dir
+	}
 	for _, p := range in.packages {
-		for _, src := range p.meta.order {
-			dst := p.target(src)
-			if before := owner[dst]; before != nil && p.meta.paths[src].Type != "directory" {
-				before.lost[dst] = true
-				in.env.Notes = append(in.env.Notes, fmt.Sprintf("%s is in %s and %s: the latter's is taken", dst, before.rec.Name, p.rec.Name))
-			}
-			owner[dst] = p
+		if err := p.aim(claim); err != nil {
+			return fmt.Errorf("installing %s: %w", p.rec.fn, err)
 		}
 	}
+	for _, dst := range slices.Sorted(maps.Keys(owner)) {
+		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
+			if solid[d] {
+				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.fn, short(dst), short(d), owner[d].rec.fn)
+			}
+		}
+	}
+	for k, list := range clashes {
+		in.tell("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], some(list))
+	}
+	return nil
+}
+
+// aim claims the package's paths.
+func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
+	if p.meta.index.noarch() == "python" && p.in.plan.python == "" {
+		return errors.New("it needs python, which the export does not list")
+	}
+	if p.points, err = p.commands(); err != nil {
+		return err
+	}
+	mine := map[string]string{}
+	for _, src := range p.meta.order {
+		dst := p.target(src)
+		if dst == "conda-meta" || strings.HasPrefix(dst, "conda-meta/") {
+			return fmt.Errorf("path %q is where the record of the environment is kept", short(dst))
+		}
+		if other, twice := mine[dst]; twice {
+			return fmt.Errorf("its paths %q and %q both go to %q", short(other), short(src), short(dst))
+		}
+		mine[dst] = src
+		claim(p, dst, p.meta.paths[src].Type == "directory")
+	}
+	for _, c := range p.points {
+		dst := "bin/" + c.name
+		if _, own := mine[dst]; own {
+			p.lost[dst] = true // the package's own program, as old packages have both
+		}
+		claim(p, dst, false)
+	}
+	return nil
+}
+
+// tell notes something for people.
+func (in *installer) tell(format string, args ...any) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.env.Notes = append(in.env.Notes, fmt.Sprintf(format, args...))
 }
 
 // Packages of at least this size, packed, get a layer of their own, up to
@@ -247,7 +323,7 @@ func (in *installer) history() []byte {
 	var b strings.Builder
 	b.WriteString("==> 1980-01-01 00:00:00 <==\n# cmd: hpcc build --conda\n")
 	for _, p := range in.packages {
-		fmt.Fprintf(&b, "+%s/%s::%s-%s-%s\n", hide(p.rec.origin), p.rec.Subdir, p.rec.Name, p.rec.Version, p.rec.Build)
+		fmt.Fprintf(&b, "+%s/%s::%s-%s-%s\n", p.rec.channel(), p.rec.Subdir, p.rec.Name, p.rec.Version, p.rec.Build)
 	}
 	return []byte(b.String())
 }
@@ -267,6 +343,8 @@ func (in *installer) note(p string, data []byte) {
 	}
 }
 
+var variableText = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
 // finishEnv makes the image's variables: those that "conda activate" sets.
 func (in *installer) finishEnv() {
 	in.env.Path = in.plan.Prefix + "/bin"
@@ -276,24 +354,27 @@ func (in *installer) finishEnv() {
 		names = append(names, n)
 	}
 	sort.Strings(names)
+	vars := map[string]string{} // of files that set the same, the last wins
 	for _, n := range names {
 		var m map[string]string
 		if err := json.Unmarshal(in.vars[n], &m); err != nil {
-			in.env.Notes = append(in.env.Notes, fmt.Sprintf("%s: not an object of strings: left out", n))
+			in.tell("%s: not an object of strings: left out", n)
 			continue
 		}
-		keys := make([]string, 0, len(m))
-		for k := range m {
-			keys = append(keys, k)
+		for k, v := range m {
+			if !variableText.MatchString(k) || strings.ContainsRune(v, 0) {
+				in.tell("%s: %q is no variable: left out", n, short(k))
+				continue
+			}
+			vars[k] = v
 		}
-		sort.Strings(keys)
-		for _, k := range keys {
-			in.env.Env = append(in.env.Env, k+"="+m[k])
-		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(vars)) {
+		in.env.Env = append(in.env.Env, k+"="+vars[k])
 	}
 	sort.Strings(in.scripts)
 	for _, s := range in.scripts {
-		in.env.Notes = append(in.env.Notes, fmt.Sprintf("%s is not run: activation scripts are not supported yet", s))
+		in.tell("%s is not run: activation scripts are not supported yet", s)
 	}
 	sort.Strings(in.env.Notes)
 }

@@ -1,16 +1,17 @@
 package conda
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"strings"
 )
 
-// A pathEntry is a line of info/paths.json (CEP 34), or of its predecessors.
+// A pathEntry is a line of info/paths.json (CEP 34), or of its predecessors
+// (then without type, size and digest). What is to be copied and not linked
+// (no_link) makes no difference to an image.
 type pathEntry struct {
 	Path        string `json:"_path"`
 	Type        string `json:"path_type"`
@@ -18,15 +19,27 @@ type pathEntry struct {
 	Size        *int64 `json:"size_in_bytes,omitempty"`
 	Mode        string `json:"file_mode,omitempty"`
 	Placeholder string `json:"prefix_placeholder,omitempty"`
-	NoLink      bool   `json:"no_link,omitempty"`
 }
 
 // meta is what a package says of itself below info/.
 type meta struct {
 	index       record
-	paths       map[string]*pathEntry // nil: the archive's own files are the list
+	paths       map[string]*pathEntry
 	order       []string
 	entryPoints []string
+}
+
+// unpacked bounds the package's archive: by the files that it lists, where it
+// lists their sizes.
+func (m *meta) unpacked() int64 {
+	n := int64(slack)
+	for _, e := range m.paths {
+		if e.Size == nil || *e.Size < 0 || *e.Size > maxUnpacked-n {
+			return maxUnpacked
+		}
+		n += *e.Size + 4096 // its header
+	}
+	return min(n, maxUnpacked)
 }
 
 // oldPlaceholder is the prefix of packages whose has_prefix names none.
@@ -37,7 +50,7 @@ type infoFiles map[string][]byte
 
 func (f infoFiles) take(name string, r io.Reader) error {
 	switch name {
-	case "index.json", "paths.json", "link.json", "files", "has_prefix", "no_link":
+	case "index.json", "paths.json", "link.json", "files", "has_prefix":
 	default:
 		return nil
 	}
@@ -54,7 +67,7 @@ func (f infoFiles) take(name string, r io.Reader) error {
 
 // parse reads what was collected.
 func (f infoFiles) parse() (*meta, error) {
-	m := &meta{}
+	m := &meta{paths: map[string]*pathEntry{}}
 	if err := json.Unmarshal(f["index.json"], &m.index); err != nil {
 		return nil, fmt.Errorf("reading info/index.json: %w", err)
 	}
@@ -81,6 +94,9 @@ func (m *meta) readPaths(b []byte) error {
 	if p.Version > 1 {
 		return fmt.Errorf("info/paths.json has version %d; 1 is known", p.Version)
 	}
+	if p.Paths == nil {
+		return errors.New("info/paths.json lists no paths, not even none")
+	}
 	for _, e := range p.Paths {
 		if err := m.add(e); err != nil {
 			return fmt.Errorf("reading info/paths.json: %w", err)
@@ -97,8 +113,8 @@ func (m *meta) add(e *pathEntry) error {
 	if err != nil {
 		return fmt.Errorf("path %q: %w", short(e.Path), err)
 	}
-	if m.paths == nil {
-		m.paths = map[string]*pathEntry{}
+	if clean == "." {
+		return fmt.Errorf("path %q is the prefix itself", short(e.Path))
 	}
 	if m.paths[clean] != nil {
 		return fmt.Errorf("path %q stands there twice", short(clean))
@@ -106,58 +122,74 @@ func (m *meta) add(e *pathEntry) error {
 	if e.Placeholder != "" && e.Mode != "text" && e.Mode != "binary" {
 		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", short(clean), e.Mode)
 	}
-	e.Path = clean
+	if strings.ContainsAny(e.Placeholder, "\x00\n") {
+		return fmt.Errorf("path %q: its placeholder %q is no path", short(clean), short(e.Placeholder))
+	}
+	e.Path, e.SHA256 = clean, strings.ToLower(e.SHA256)
 	m.paths[clean] = e
 	m.order = append(m.order, clean)
 	return nil
 }
 
-// prefixLine is a line of info/has_prefix: three fields, any of them quoted, or
-// a path alone.
-var prefixLine = regexp.MustCompile(`^(?:"([^"]*)"|(\S+))(?:\s+(text|binary)\s+(?:"([^"]*)"|(.+)))?$`)
-
-// readLegacy reads info/files, info/has_prefix and info/no_link.
+// readLegacy reads info/files and info/has_prefix.
 func (m *meta) readLegacy(f infoFiles) error {
-	m.paths = map[string]*pathEntry{}
+	if _, ok := f["files"]; !ok {
+		return errors.New("it has neither info/paths.json nor info/files")
+	}
 	for _, l := range lines(f["files"]) {
-		if err := m.add(&pathEntry{Path: l, Type: "hardlink"}); err != nil {
+		if err := m.add(&pathEntry{Path: l}); err != nil {
 			return fmt.Errorf("reading info/files: %w", err)
 		}
 	}
 	for _, l := range lines(f["has_prefix"]) {
 		placeholder, mode, file, err := parsePrefix(l)
+		if err == nil {
+			file, err = cleanPath(file)
+		}
 		if err != nil {
-			return fmt.Errorf("reading info/has_prefix: %w", err)
+			return fmt.Errorf("reading info/has_prefix: line %q: %w", short(l), err)
 		}
 		if e := m.paths[file]; e != nil {
 			e.Placeholder, e.Mode = placeholder, mode
 		}
 	}
-	for _, l := range lines(f["no_link"]) {
-		if e := m.paths[l]; e != nil {
-			e.NoLink = true
-		}
-	}
 	return nil
 }
 
-// parsePrefix reads "PLACEHOLDER MODE PATH" or "PATH".
+// parsePrefix reads "PLACEHOLDER MODE PATH" or "PATH"; each may be quoted.
 func parsePrefix(line string) (placeholder, mode, file string, err error) {
-	g := prefixLine.FindStringSubmatch(line)
-	if g == nil {
-		return "", "", "", fmt.Errorf("line %q: not \"PLACEHOLDER text|binary PATH\"", short(line))
+	first, rest := field(line)
+	if rest == "" && first != "" {
+		return oldPlaceholder, "text", first, nil
 	}
-	if g[3] == "" {
-		return oldPlaceholder, "text", g[1] + g[2], nil
+	mode, rest = field(rest)
+	if file = rest; strings.IndexAny(rest, `"'`) == 0 {
+		file, rest = field(rest)
+		if rest != "" {
+			file = ""
+		}
 	}
-	return g[1] + g[2], g[3], g[4] + g[5], nil
+	if first == "" || mode != "text" && mode != "binary" || file == "" || strings.ContainsRune(first, 0) {
+		return "", "", "", errors.New("not PLACEHOLDER text|binary PATH")
+	}
+	return first, mode, file, nil
 }
 
+// field takes the first field off a line.
+func field(line string) (first, rest string) {
+	end, next := " ", 0
+	if line != "" && (line[0] == '"' || line[0] == '\'') {
+		end, next = line[:1], 1
+	}
+	first, rest, _ = strings.Cut(line[next:], end)
+	return first, strings.TrimSpace(rest)
+}
+
+// lines are those of a file that are not empty.
 func lines(b []byte) []string {
 	var out []string
-	sc := bufio.NewScanner(bytes.NewReader(b))
-	for sc.Scan() {
-		if l := strings.TrimSpace(sc.Text()); l != "" {
+	for l := range strings.SplitSeq(string(b), "\n") {
+		if l = strings.TrimSpace(l); l != "" {
 			out = append(out, l)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"path"
+	"regexp"
+	"slices"
 )
 
 // maxShebang is the longest first line that Linux reads of a script
@@ -19,12 +21,12 @@ func replacePrefix(data []byte, mode, placeholder, prefix string) ([]byte, error
 	return fixShebang(out), nil
 }
 
+// shebangText is a first line that names an interpreter, and its options.
+var shebangText = regexp.MustCompile(`^#! *(/(?:\\ |[^ \n\r\t])*)(.*)`)
+
 // fixShebang rewrites a first line that is too long for the kernel so that env
 // finds the interpreter.
 func fixShebang(data []byte) []byte {
-	if !bytes.HasPrefix(data, []byte("#!")) {
-		return data
-	}
 	line, rest := data, []byte(nil)
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		line, rest = data[:i], data[i:]
@@ -32,20 +34,16 @@ func fixShebang(data []byte) []byte {
 	if len(line) <= maxShebang {
 		return data
 	}
-	f := bytes.Fields(line[2:])
-	if len(f) == 0 {
+	m := shebangText.FindSubmatch(line)
+	if m == nil {
 		return data
 	}
-	out := []byte("#!/usr/bin/env " + path.Base(string(f[0])))
-	for _, x := range f[1:] {
-		out = append(append(out, ' '), x...)
-	}
-	return append(out, rest...)
+	return slices.Concat([]byte("#!/usr/bin/env "+path.Base(string(m[1]))), m[2], rest)
 }
 
 // replaceBinary replaces within each NUL-terminated string that holds the
 // placeholder, all its occurrences, and fills the string's end with NUL, so
-// that nothing behind it moves. A string without an end is left as it is.
+// that nothing behind it moves. The end of the file ends a string too.
 func replaceBinary(data, placeholder, prefix []byte) ([]byte, error) {
 	if len(prefix) > len(placeholder) {
 		return nil, fmt.Errorf("the prefix %q is longer than the %d bytes that the package has room for; choose a shorter --prefix", prefix, len(placeholder))
@@ -56,14 +54,13 @@ func replaceBinary(data, placeholder, prefix []byte) ([]byte, error) {
 		if i < 0 {
 			return out, nil
 		}
-		start := at + i
-		n := bytes.IndexByte(out[start:], 0)
-		if n < 0 {
-			return out, nil
+		start, end := at+i, len(out)
+		if n := bytes.IndexByte(out[start:], 0); n >= 0 {
+			end = start + n
 		}
-		text := out[start : start+n]
+		text := out[start:end]
 		fresh := bytes.ReplaceAll(text, placeholder, prefix)
 		clear(text[copy(text, fresh):])
-		at = start + n
+		at = end
 	}
 }

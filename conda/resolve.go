@@ -6,10 +6,15 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"sort"
 	"strings"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Options say where packages come from and where they go.
@@ -85,9 +90,7 @@ func (p *Plan) finish() {
 	p.pkgs = order(p.pkgs)
 	for _, r := range p.pkgs {
 		if r.Name == "python" {
-			f := strings.SplitN(r.Version, ".", 3)
-			if len(f) >= 2 {
-				p.python = f[0] + "." + f[1]
+			if p.python = minor(r.Version); p.python != "" {
 				p.site = "lib/python" + p.python + "/site-packages"
 			}
 			if s := r.SitePackages; s != "" && filepath.IsLocal(s) {
@@ -100,29 +103,50 @@ func (p *Plan) finish() {
 // explicit takes the URLs as they are; the packages themselves say the rest.
 func (p *Plan) explicit(e *Export) error {
 	for _, x := range e.Entries {
-		u := x.URL
-		if !strings.Contains(u, "://") {
-			abs, err := filepath.Abs(u)
-			if err != nil {
-				return &LineError{e.File, x.Line, err}
-			}
-			u = "file://" + abs
-		}
-		parsed, err := url.Parse(u)
+		u, err := absolute(x.URL)
 		if err != nil {
-			return &LineError{e.File, x.Line, fmt.Errorf("reading the URL: %w", err)}
+			return &LineError{e.File, x.Line, fmt.Errorf("reading the URL: %w", plain(err))}
 		}
-		sub := path.Base(path.Dir(parsed.Path))
-		if sub != "noarch" && sub != p.Subdir && strings.HasPrefix(sub, "linux-") || strings.HasPrefix(sub, "osx-") || strings.HasPrefix(sub, "win-") {
-			return &LineError{e.File, x.Line, fmt.Errorf("%s is for %s, the image for %s; export with \"conda list -e\" to move to another platform", path.Base(parsed.Path), sub, p.Subdir)}
+		fn := path.Base(u.Path)
+		sub := path.Base(path.Dir(u.Path))
+		switch {
+		case sub == "noarch" || sub == p.Subdir:
+		case platformText.MatchString(sub):
+			return &LineError{e.File, x.Line, fmt.Errorf("%s is for %s, the image for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
+		default:
+			sub = "" // a directory of packages; each says what it is for
 		}
 		if x.MD5 == "" && x.SHA256 == "" {
-			p.Notes = append(p.Notes, fmt.Sprintf("%s:%d: %s has no digest: it is taken as it comes; export with \"conda list --explicit --sha256\"", e.File, x.Line, path.Base(parsed.Path)))
+			p.Notes = append(p.Notes, fmt.Sprintf("%s:%d: %s has no digest: it is taken as it comes; export with \"conda list --explicit --sha256\"", e.File, x.Line, fn))
 		}
-		p.pkgs = append(p.pkgs, &record{Name: x.Name, Version: x.Version, Build: x.Build, MD5: x.MD5, SHA256: x.SHA256, Subdir: sub,
-			url: u, fn: path.Base(parsed.Path), origin: strings.TrimSuffix(u, "/"+sub+"/"+path.Base(parsed.Path))})
+		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, MD5: x.MD5, SHA256: x.SHA256, Subdir: sub, url: u.String(), fn: fn}
+		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.url, "/"+path.Base(u.EscapedPath())), "/"+sub)
+		p.pkgs = append(p.pkgs, r)
 	}
 	return nil
+}
+
+// platformText is the name of a channel's directory for a platform.
+var platformText = regexp.MustCompile(`^(?:linux|osx|win|freebsd|zos|emscripten|wasi)-[a-z0-9]+$`)
+
+// absolute reads the URL or path of an explicit entry. Paths may begin with "~"
+// and hold variables, as conda has it.
+func absolute(s string) (*url.URL, error) {
+	if strings.Contains(s, "://") {
+		return url.Parse(s)
+	}
+	if rest, ok := strings.CutPrefix(s, "~/"); ok {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, err
+		}
+		s = filepath.Join(home, rest)
+	}
+	abs, err := filepath.Abs(os.ExpandEnv(s))
+	if err != nil {
+		return nil, err
+	}
+	return &url.URL{Scheme: "file", Path: abs}, nil
 }
 
 // lookup finds name=version=build entries in the channels.
@@ -131,30 +155,16 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 		return &LineError{e.File, e.Entries[0].Line, errors.New("an export of \"conda list -e\" does not say from which channel; name it with --channel")}
 	}
 	wanted := map[string]bool{}
+	python := ""
 	for _, x := range e.Entries {
 		wanted[x.Name] = true
+		if x.Name == "python" {
+			python = minor(x.Version)
+		}
 	}
-	var all []*record
-	for _, name := range o.Channels {
-		c, err := openChannel(name)
-		if err != nil {
-			return err
-		}
-		found := 0
-		for _, sub := range []string{p.Subdir, "noarch"} {
-			rs, err := c.index(ctx, sub, wanted)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			found++
-			all = append(all, rs...)
-		}
-		if found == 0 {
-			return fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): is the address right?", hide(c.url), p.Subdir)
-		}
+	all, err := records(ctx, o.Channels, p.Subdir, wanted)
+	if err != nil {
+		return err
 	}
 	byName := map[string][]*record{}
 	for _, r := range all {
@@ -163,7 +173,7 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	var missing, rebuilt []string
 	line := 0
 	for _, x := range e.Entries {
-		r, note := choose(x, byName[x.Name], e.Subdir != p.Subdir)
+		r, note := choose(x, byName[x.Name], python, e.Subdir != p.Subdir)
 		if r == nil {
 			if line == 0 {
 				line = x.Line
@@ -173,6 +183,9 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 		}
 		if x.Build != "" && r.Build != x.Build {
 			rebuilt = append(rebuilt, r.Name)
+		}
+		if r.MD5 == "" && r.SHA256 == "" {
+			p.Notes = append(p.Notes, fmt.Sprintf("%s: the index of %s has no digest of it: it is taken as it comes", r.fn, hide(r.origin)))
 		}
 		p.pkgs = append(p.pkgs, r)
 	}
@@ -186,37 +199,69 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	return nil
 }
 
-// choose finds the record of an entry. Without one, note says what there is
-// instead.
-func choose(x Entry, rs []*record, relax bool) (best *record, note string) {
+// records reads the records of the wanted names from all channels, in the order
+// of the channels.
+func records(ctx context.Context, channels []string, subdir string, wanted map[string]bool) ([]*record, error) {
+	subs := []string{subdir, "noarch"}
+	found := make([][]*record, len(channels)*len(subs))
+	absent := make([]bool, len(found))
+	var opened []channel
+	for _, name := range channels {
+		c, err := openChannel(name)
+		if err != nil {
+			return nil, err
+		}
+		opened = append(opened, c)
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(4)
+	for i := range found {
+		g.Go(func() (err error) {
+			found[i], err = opened[i/len(subs)].index(gctx, subs[i%len(subs)], wanted)
+			if absent[i] = errors.Is(err, fs.ErrNotExist); absent[i] {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for i, c := range opened {
+		if absent[i*2] && absent[i*2+1] {
+			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): is the address right?", hide(c.url), subdir)
+		}
+	}
+	return slices.Concat(found...), nil
+}
+
+// choose finds the record of an entry: the very build, else, where relax lets
+// it, another build of the version for the same python. Without one, note says
+// what there is instead.
+func choose(x Entry, rs []*record, python string, relax bool) (best *record, note string) {
 	var builds, versions []string
+	var other *record
 	for _, r := range rs {
-		if x.Channel != "" && r.origin != x.Channel && path.Base(r.origin) != path.Base(x.Channel) {
-			continue
-		}
-		if r.Version != x.Version {
+		switch {
+		case !r.from(x.Channel):
+		case r.Version != x.Version:
 			versions = append(versions, r.Version)
-			continue
-		}
-		builds = append(builds, r.Build)
-		if (x.Build == "" || r.Build == x.Build) && better(r, best) {
-			best = r
-		}
-	}
-	if best != nil {
-		return best, ""
-	}
-	if relax {
-		for _, r := range rs {
-			if r.Version == x.Version && better(r, best) {
+		default:
+			builds = append(builds, r.Build)
+			if r.Build == x.Build && better(r, best) {
 				best = r
 			}
-		}
-		if best != nil {
-			return best, ""
+			if fits(r.Build, python) && better(r, other) {
+				other = r
+			}
 		}
 	}
+	if best == nil && (relax || x.Build == "") {
+		best = other
+	}
 	switch {
+	case best != nil:
+		return best, ""
 	case len(builds) > 0:
 		return nil, "there are the builds " + some(builds)
 	case len(versions) > 0:
@@ -225,18 +270,48 @@ func choose(x Entry, rs []*record, relax bool) (best *record, note string) {
 	return nil, "no package of that name"
 }
 
-// better prefers, among records of one name and version in one channel, the
-// higher build number, then the .conda archive, which is faster to read.
+// from says whether a record is from the channel that an entry names: by URL or
+// name, with or without a platform.
+func (r *record) from(channel string) bool {
+	for _, sub := range []string{r.Subdir, "noarch"} {
+		channel = strings.TrimSuffix(channel, "/"+sub)
+	}
+	return channel == "" || r.origin == strings.TrimRight(channel, "/") || !strings.Contains(channel, "://") && strings.HasSuffix(r.origin, "/"+channel)
+}
+
+// pythonTag is how a build string says for which python it is: py311, py3.11, cp311.
+var pythonTag = regexp.MustCompile(`(?:py|cp)(\d)\.?(\d{1,2})(?:\D|$)`)
+
+// fits says whether a build is for python X.Y, or for any.
+func fits(build, python string) bool {
+	m := pythonTag.FindStringSubmatch(build)
+	return m == nil || python == "" || m[1]+"."+m[2] == python
+}
+
+// minor is X.Y of a version of python; "" when it has no Y.
+func minor(version string) string {
+	f := strings.SplitN(version, ".", 3)
+	if len(f) < 2 {
+		return ""
+	}
+	return f[0] + "." + f[1]
+}
+
+// better prefers, among records of one name and version, the first channel, the
+// higher build number, the later, and then the .conda archive, which is faster
+// to read.
 func better(r, best *record) bool {
 	switch {
 	case best == nil:
 		return true
 	case r.origin != best.origin:
-		return false // the first channel wins
+		return false
 	case r.BuildNumber != best.BuildNumber:
 		return r.BuildNumber > best.BuildNumber
-	case r.Build != best.Build:
+	case r.Timestamp != best.Timestamp && r.Build != best.Build:
 		return r.Timestamp > best.Timestamp
+	case r.Build != best.Build:
+		return r.Build > best.Build
 	}
 	return strings.HasSuffix(r.fn, ".conda") && !strings.HasSuffix(best.fn, ".conda")
 }

@@ -1,0 +1,488 @@
+package conda
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/klauspost/compress/zstd"
+
+	"hpcc/store"
+)
+
+// This file writes packages and channels, as conda-build would, and as it never
+// would.
+
+// A testPkg is a package to write. The zero value of all but its name is usual.
+type testPkg struct {
+	name, version, build string // "": 1.0, 0
+	subdir               string // "": linux-64
+	noarch               string
+	number               int
+	timestamp            int64
+	depends              []string
+	site                 string // python_site_packages_path
+	format               string // "": .conda
+	files                []testFile
+	entryPoints          []string
+	legacy               bool              // info/files and not info/paths.json
+	info                 map[string]string // files below info/; "-" leaves one out
+	members              func([]zipMember) []zipMember
+	record               map[string]any // of the index; nil values are left out
+}
+
+// A testFile is one file of a package, and what info/paths.json says of it.
+type testFile struct {
+	path, text       string
+	link, hard       string // what a symbolic or hard link leads to
+	dir              bool
+	mode             int64 // 0: 0644
+	prefix           string
+	binary           bool
+	unlisted, absent bool // not in paths.json, not in the archive
+	list             map[string]any
+	header           func(*tar.Header)
+}
+
+type zipMember struct {
+	name   string
+	data   []byte
+	method uint16
+}
+
+// born is when all files of the packages were made.
+var born = time.Date(2023, 4, 5, 6, 7, 8, 0, time.UTC)
+
+func (p *testPkg) fill() {
+	for _, d := range []struct {
+		to   *string
+		text string
+	}{{&p.version, "1.0"}, {&p.build, "0"}, {&p.subdir, "linux-64"}, {&p.format, ".conda"}} {
+		if *d.to == "" {
+			*d.to = d.text
+		}
+	}
+}
+
+func (p *testPkg) dist() string { return p.name + "-" + p.version + "-" + p.build }
+
+// line is the package's line of an export.
+func (p *testPkg) line() string { p.fill(); return p.name + "=" + p.version + "=" + p.build + "\n" }
+
+func export(pkgs ...*testPkg) string {
+	s := "# platform: linux-64\n"
+	for _, p := range pkgs {
+		s += p.line()
+	}
+	return s
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+func sha(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
+
+// index is info/index.json.
+func (p *testPkg) index() map[string]any {
+	m := map[string]any{"name": p.name, "version": p.version, "build": p.build, "build_number": p.number, "subdir": p.subdir,
+		"depends": append([]string{}, p.depends...), "timestamp": p.timestamp, "license": "MIT"}
+	if p.noarch != "" {
+		m["noarch"] = p.noarch
+	}
+	if p.site != "" {
+		m["python_site_packages_path"] = p.site
+	}
+	return m
+}
+
+// infoFiles are the files below info/.
+func (p *testPkg) infoFiles() map[string]string {
+	out := map[string]string{"index.json": string(mustJSON(p.index())), "about.json": "{}"}
+	if p.entryPoints != nil {
+		out["link.json"] = string(mustJSON(map[string]any{"noarch": map[string]any{"type": "python", "entry_points": p.entryPoints}, "package_metadata_version": 1}))
+	}
+	paths := []map[string]any{}
+	var files, prefixes []string
+	for _, f := range p.files {
+		if f.unlisted {
+			continue
+		}
+		files = append(files, f.path)
+		e := map[string]any{"_path": f.path, "path_type": "hardlink", "sha256": sha([]byte(f.text)), "size_in_bytes": len(f.text)}
+		switch {
+		case f.dir:
+			e = map[string]any{"_path": f.path, "path_type": "directory"}
+		case f.link != "":
+			e["path_type"] = "softlink"
+		}
+		if f.prefix != "" {
+			e["prefix_placeholder"], e["file_mode"] = f.prefix, "text"
+			if f.binary {
+				e["file_mode"] = "binary"
+			}
+			prefixes = append(prefixes, fmt.Sprintf("%s %s %s", f.prefix, e["file_mode"], f.path))
+		}
+		maps.Copy(e, f.list)
+		paths = append(paths, e)
+	}
+	if p.legacy {
+		out["files"], out["has_prefix"] = strings.Join(files, "\n")+"\n", strings.Join(prefixes, "\n")+"\n"
+	} else {
+		out["paths.json"] = string(mustJSON(map[string]any{"paths": paths, "paths_version": 1}))
+	}
+	for name, text := range p.info {
+		if out[name] = text; text == "-" {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+func (p *testPkg) tarInfo(w *tar.Writer) error {
+	files := p.infoFiles()
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := w.WriteHeader(&tar.Header{Name: "info/" + name, Mode: 0o644, Size: int64(len(files[name])), ModTime: born}); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(w, files[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *testPkg) tarFiles(w *tar.Writer) error {
+	for _, f := range p.files {
+		if f.absent {
+			continue
+		}
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.path, Mode: f.mode, Size: int64(len(f.text)), ModTime: born}
+		if h.Mode == 0 {
+			h.Mode = 0o644
+		}
+		switch {
+		case f.dir:
+			h.Typeflag, h.Size = tar.TypeDir, 0
+		case f.link != "":
+			h.Typeflag, h.Linkname, h.Size = tar.TypeSymlink, f.link, 0
+		case f.hard != "":
+			h.Typeflag, h.Linkname, h.Size = tar.TypeLink, f.hard, 0
+		}
+		if f.header != nil {
+			f.header(h)
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := io.WriteString(w, f.text); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func tarOf(fill ...func(*tar.Writer) error) []byte {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, f := range fill {
+		if err := f(w); err != nil {
+			panic(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+func zst(b []byte) []byte {
+	z, err := zstd.NewWriter(nil)
+	if err != nil {
+		panic(err)
+	}
+	defer z.Close()
+	return z.EncodeAll(b, nil)
+}
+
+// bytes is the package's archive.
+func (p *testPkg) bytes(t testing.TB) []byte {
+	t.Helper()
+	p.fill()
+	if p.format == ".tar.bz2" {
+		return bz2(t, tarOf(p.tarFiles, p.tarInfo))
+	}
+	members := []zipMember{
+		{"metadata.json", []byte(`{"conda_pkg_format_version": 2}`), zip.Store},
+		{"pkg-" + p.dist() + ".tar.zst", zst(tarOf(p.tarFiles)), zip.Store},
+		{"info-" + p.dist() + ".tar.zst", zst(tarOf(p.tarInfo)), zip.Store},
+	}
+	if p.members != nil {
+		members = p.members(members)
+	}
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for _, m := range members {
+		f, err := w.CreateHeader(&zip.FileHeader{Name: m.name, Method: m.method, Modified: born})
+		if err == nil {
+			_, err = f.Write(m.data)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// bz2 packs with the program bzip2: Go can only unpack.
+func bz2(t testing.TB, b []byte) []byte {
+	t.Helper()
+	if _, err := exec.LookPath("bzip2"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("bzip2 is not installed, and CI is set")
+		}
+		t.Skip("bzip2 is not installed")
+	}
+	cmd := exec.Command("bzip2", "-c")
+	cmd.Stdin = bytes.NewReader(b)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("bzip2: %v", err)
+	}
+	return out
+}
+
+// channelAt writes packages and their indexes into dir.
+func channelAt(t testing.TB, dir string, pkgs ...*testPkg) {
+	t.Helper()
+	index := map[string]map[string]map[string]any{}
+	for _, sub := range []string{"linux-64", "noarch"} {
+		index[sub] = map[string]map[string]any{"packages": {}, "packages.conda": {}}
+	}
+	for _, p := range pkgs {
+		b := p.bytes(t)
+		fn := p.dist() + p.format
+		if index[p.subdir] == nil {
+			index[p.subdir] = map[string]map[string]any{"packages": {}, "packages.conda": {}}
+		}
+		rec := p.index()
+		m := md5.Sum(b)
+		rec["sha256"], rec["md5"], rec["size"] = sha(b), hex.EncodeToString(m[:]), len(b)
+		maps.Copy(rec, p.record)
+		maps.DeleteFunc(rec, func(_ string, v any) bool { return v == nil })
+		list := "packages.conda"
+		if p.format == ".tar.bz2" {
+			list = "packages"
+		}
+		index[p.subdir][list][fn] = rec
+		write(t, filepath.Join(dir, p.subdir, fn), b)
+	}
+	for sub, lists := range index {
+		all := map[string]any{"info": map[string]any{"subdir": sub}, "repodata_version": 1, "removed": []string{"gone-1-0.conda"}}
+		for k, v := range lists {
+			all[k] = v
+		}
+		write(t, filepath.Join(dir, sub, "repodata.json"), mustJSON(all))
+	}
+}
+
+func write(t testing.TB, file string, b []byte) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newChannel writes a channel and returns its directory.
+func newChannel(t testing.TB, pkgs ...*testPkg) string {
+	t.Helper()
+	dir := t.TempDir()
+	channelAt(t, dir, pkgs...)
+	return dir
+}
+
+func newStore(t testing.TB) *store.Store {
+	t.Helper()
+	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// An entry is a file of the layers.
+type tarEntry struct {
+	*tar.Header
+	data string
+}
+
+// A result is an installed environment.
+type result struct {
+	plan   *Plan
+	env    *Environment
+	layers []v1.Layer
+	files  map[string]tarEntry // without the slash at the head
+}
+
+// install reads, resolves and installs an export. text may hold "CHANNEL" for
+// the first channel.
+func install(t testing.TB, s *store.Store, text string, o Options) (*result, error) {
+	t.Helper()
+	if o.Subdir == "" {
+		o.Subdir = "linux-64"
+	}
+	if len(o.Channels) > 0 {
+		text = strings.ReplaceAll(text, "CHANNEL", o.Channels[0])
+	}
+	e, err := Read(strings.NewReader(text), "env.txt")
+	if err != nil {
+		return nil, err
+	}
+	plan, err := Resolve(t.Context(), e, o)
+	if err != nil {
+		return nil, err
+	}
+	layers, env, err := plan.Layers(t.Context(), s, o)
+	if err != nil {
+		return nil, err
+	}
+	r := &result{plan, env, layers, map[string]tarEntry{}}
+	for _, l := range layers {
+		rc, err := l.Uncompressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, e := range readTar(t, rc) {
+			r.files[name] = e
+		}
+		rc.Close()
+	}
+	return r, nil
+}
+
+// readTar reads a layer and holds it to what layers must be: each name once,
+// clean, and after its directory.
+func readTar(t testing.TB, r io.Reader) map[string]tarEntry {
+	t.Helper()
+	out := map[string]tarEntry{}
+	tr := tar.NewReader(r)
+	for {
+		h, err := tr.Next()
+		if err == io.EOF {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := strings.TrimSuffix(h.Name, "/")
+		if name != path.Clean(name) || path.IsAbs(name) || strings.HasPrefix(name, "..") {
+			t.Fatalf("the layer has the entry %q", h.Name)
+		}
+		if _, twice := out[name]; twice {
+			t.Fatalf("the layer has the entry %q twice", h.Name)
+		}
+		if d := path.Dir(name); d != "." && out[d].Header == nil || d != "." && out[d].Typeflag != tar.TypeDir {
+			t.Fatalf("the layer has the entry %q, and no directory %q before it", h.Name, d)
+		}
+		if h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" {
+			t.Fatalf("the layer's entry %q belongs to %d:%d %q:%q", h.Name, h.Uid, h.Gid, h.Uname, h.Gname)
+		}
+		out[name] = tarEntry{h, string(b)}
+	}
+}
+
+// mustInstall installs packages from a channel of their own.
+func mustInstall(t testing.TB, pkgs ...*testPkg) *result {
+	t.Helper()
+	r, err := install(t, newStore(t), export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// notes are all notes of a result.
+func (r *result) notes() string {
+	return strings.Join(append(slices.Clone(r.plan.Notes), r.env.Notes...), "\n")
+}
+
+// clean checks that nothing is half-made in a store: no work is left, and a
+// package in the cache is whole.
+func clean(t testing.TB, s *store.Store) {
+	t.Helper()
+	left, err := os.ReadDir(filepath.Join(s.Dir(), "tmp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range left {
+		t.Errorf("tmp/%s is left in the store", e.Name())
+	}
+	blobs, err := filepath.Glob(filepath.Join(s.Dir(), "blobs/sha256/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range append(blobs, cache(t, s)...) {
+		data, err := os.ReadFile(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest, _, _ := strings.Cut(filepath.Base(b), "-")
+		m := md5.Sum(data)
+		if sha(data) != digest && hex.EncodeToString(m[:]) != digest {
+			t.Errorf("%s is not what its name says", b)
+		}
+	}
+}
+
+// cache lists the packages that the store keeps.
+func cache(t testing.TB, s *store.Store) []string {
+	t.Helper()
+	out, err := filepath.Glob(filepath.Join(s.Dir(), "cache/conda/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// refused checks an error, and that nothing half-made is left.
+func refused(t testing.TB, s *store.Store, name string, err error, want string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s: %v; want an error with %q", name, err, want)
+	}
+	if s != nil {
+		clean(t, s)
+	}
+}

@@ -1,0 +1,339 @@
+package conda
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A site is a web server with a channel's files. answer, where it is set, may
+// answer instead and then returns true.
+type site struct {
+	*httptest.Server
+	mu     sync.Mutex
+	asked  []string
+	answer func(w http.ResponseWriter, r *http.Request, nth int) bool
+}
+
+func serve(t testing.TB, dir string, answer func(w http.ResponseWriter, r *http.Request, nth int) bool) *site {
+	t.Helper()
+	s := &site{answer: answer}
+	count := map[string]int{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.asked = append(s.asked, r.URL.Path)
+		count[r.URL.Path]++
+		nth := count[r.URL.Path]
+		s.mu.Unlock()
+		if s.answer == nil || !s.answer(w, r, nth) {
+			http.FileServer(http.Dir(dir)).ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *site) count(path string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.asked {
+		if p == path {
+			n++
+		}
+	}
+	return n
+}
+
+var small = testPkg{name: "small", files: []testFile{{path: "share/small", text: "small\n"}}}
+
+func TestHTTP(t *testing.T) {
+	p := small
+	dir := newChannel(t, &p)
+	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, nth int) bool {
+		if busy := strings.HasSuffix(r.URL.Path, ".conda") && nth == 1; busy {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return true
+		}
+		return false
+	})
+	s := newStore(t)
+	r, err := install(t, s, export(&p), Options{Channels: []string{web.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := r.files["opt/conda/share/small"].data; got != "small\n" {
+		t.Errorf("share/small = %q", got)
+	}
+	for path, want := range map[string]int{"/linux-64/repodata.json.zst": 1, "/linux-64/repodata.json": 1, "/noarch/repodata.json": 1, "/linux-64/small-1.0-0.conda": 2} {
+		if got := web.count(path); got != want {
+			t.Errorf("%s was asked for %d times; want %d", path, got, want)
+		}
+	}
+	// Once more: the package is in the store.
+	if _, err := install(t, s, export(&p), Options{Channels: []string{web.URL}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := web.count("/linux-64/small-1.0-0.conda"); got != 2 {
+		t.Errorf("the package was asked for %d times; want 2", got)
+	}
+}
+
+func TestHTTPPackedIndex(t *testing.T) {
+	p := small
+	dir := newChannel(t, &p)
+	plain := filepath.Join(dir, "linux-64/repodata.json")
+	b, err := os.ReadFile(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, plain+".zst", zst(b))
+	write(t, plain, []byte("not to be read"))
+	for _, channel := range []string{dir, serve(t, dir, nil).URL} {
+		if _, err := install(t, newStore(t), export(&p), Options{Channels: []string{channel}}); err != nil {
+			t.Errorf("channel %s: %v", channel, err)
+		}
+	}
+}
+
+// answers makes a server's answer for one suffix.
+func answers(suffix string, do func(w http.ResponseWriter)) func(http.ResponseWriter, *http.Request, int) bool {
+	return func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if !strings.HasSuffix(r.URL.Path, suffix) {
+			return false
+		}
+		do(w)
+		return true
+	}
+}
+
+func TestHTTPRefuses(t *testing.T) {
+	p := small
+	good := p.bytes(t)
+	dir := newChannel(t, &p)
+	for _, c := range []struct {
+		name   string
+		answer func(http.ResponseWriter, *http.Request, int) bool
+		want   string
+	}{
+		{"no package", answers(".conda", func(w http.ResponseWriter) { w.WriteHeader(404) }), "the server answers 404"},
+		{"no right", answers("repodata.json", func(w http.ResponseWriter) { w.WriteHeader(401) }), "the server answers 401"},
+		{"nothing", func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(404); return true }, "is the address right?"},
+		{"body cut off", answers(".conda", func(w http.ResponseWriter) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(good)))
+			w.Write(good[:len(good)/2])
+		}), "unexpected EOF"},
+		{"body cut off, no length", answers(".conda", func(w http.ResponseWriter) { w.Write(good[:len(good)/2]) }), fmt.Sprintf("%d bytes came, the index says %d", len(good)/2, len(good))},
+		{"body too long", answers(".conda", func(w http.ResponseWriter) { w.Write(append(good[:len(good):len(good)], 0)) }), fmt.Sprintf("more than %d bytes came", len(good))},
+		{"other body", answers(".conda", func(w http.ResponseWriter) { w.Write(make([]byte, len(good))) }), "its sha256 is"},
+		{"index cut off", answers("repodata.json", func(w http.ResponseWriter) { fmt.Fprint(w, `{"info":{},"packages":{}`) }), "unexpected EOF"},
+		{"index of HTML", answers("repodata.json", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "expected '{', found '<'"},
+		{"packed index of HTML", answers(".zst", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "magic number mismatch"},
+	} {
+		web := serve(t, dir, c.answer)
+		s := newStore(t)
+		_, err := install(t, s, export(&p), Options{Channels: []string{web.URL}})
+		refused(t, s, c.name, err, c.want)
+		if left := cache(t, s); len(left) > 0 {
+			t.Errorf("%s: the cache has %q", c.name, left)
+		}
+	}
+}
+
+func TestWrongDigests(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		record map[string]any
+		want   string
+	}{
+		{"sha256", map[string]any{"sha256": shaA}, "it should be " + shaA},
+		{"md5", map[string]any{"md5": md5A, "sha256": nil}, "it should be " + md5A},
+		{"md5 beside a right sha256", map[string]any{"md5": md5A}, "it should be " + md5A},
+		{"size", map[string]any{"size": 10}, "more than 10 bytes came"},
+		{"larger size", map[string]any{"size": 1 << 40}, "the index says 1099511627776"},
+		{"sha256 that is a path", map[string]any{"sha256": "../../../etc"}, "is no digest"},
+		{"md5 that is none", map[string]any{"md5": strings.Repeat("x", 32)}, "is no digest"},
+	} {
+		p := small
+		p.record = c.record
+		s := newStore(t)
+		_, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}})
+		refused(t, s, c.name, err, c.want)
+		if left := cache(t, s); len(left) > 0 {
+			t.Errorf("%s: the cache has %q", c.name, left)
+		}
+	}
+	p := small
+	p.record = map[string]any{"sha256": nil, "md5": nil, "size": nil}
+	r := mustInstall(t, &p)
+	if !strings.Contains(r.notes(), "small-1.0-0.conda: the index of file://") {
+		t.Errorf("a record without digest is not noted: %q", r.notes())
+	}
+}
+
+// A package in the cache is used again, and one that was cut off is not.
+func TestCache(t *testing.T) {
+	md5of := func(r *result) string { return r.plan.pkgs[0].MD5 }
+	p := small
+	dir := newChannel(t, &p)
+	first, err := install(t, newStore(t), export(&p), Options{Channels: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url := "@EXPLICIT\nCHANNEL/linux-64/small-1.0-0.conda"
+	for _, c := range []struct {
+		name, in string
+		fetches  int // after three installations, one of them with the file spoiled
+	}{
+		{"list", export(&p), 2},
+		{"explicit, sha256", url + "#" + first.plan.pkgs[0].SHA256, 2},
+		{"explicit, md5", url + "#" + md5of(first), 2},
+		{"explicit, no digest", url, 3},
+	} {
+		for _, spoil := range []struct {
+			name string
+			do   func(string) error
+		}{
+			{"cut off", func(f string) error { return os.Truncate(f, 100) }},
+			{"emptied", func(f string) error { return os.Truncate(f, 0) }},
+			{"removed", os.Remove},
+		} {
+			web := serve(t, dir, nil)
+			s := newStore(t)
+			var digests []string
+			for n := range 3 {
+				r, err := install(t, s, c.in, Options{Channels: []string{web.URL}})
+				if err != nil {
+					t.Fatalf("%s, %s, %d: %v", c.name, spoil.name, n, err)
+				}
+				digests = append(digests, layerDigests(t, r.layers))
+				have := cache(t, s)
+				if n == 1 {
+					if fi, err := os.Stat(have[0]); err != nil || time.Since(fi.ModTime()) > time.Minute {
+						t.Errorf("%s: the cached file was not touched: %v", c.name, err)
+					}
+					if err := spoil.do(have[0]); err != nil {
+						t.Fatal(err)
+					}
+				} else if n == 0 {
+					old := time.Now().Add(-48 * time.Hour)
+					if err := os.Chtimes(have[0], old, old); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if got := web.count("/linux-64/small-1.0-0.conda"); got != c.fetches {
+				t.Errorf("%s, %s: fetched %d times; want %d", c.name, spoil.name, got, c.fetches)
+			}
+			if digests[0] != digests[1] || digests[0] != digests[2] {
+				t.Errorf("%s, %s: the layers are not the same: %q", c.name, spoil.name, digests)
+			}
+		}
+	}
+}
+
+func TestCacheModes(t *testing.T) {
+	p := small
+	s := newStore(t)
+	if _, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range cache(t, s) {
+		if fi, err := os.Stat(f); err != nil || fi.Mode().Perm() != 0o644 {
+			t.Errorf("%s has mode %v, %v; want 0644, for others who share the store", f, fi.Mode(), err)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	begun := time.Now()
+	web := serve(t, t.TempDir(), func(w http.ResponseWriter, _ *http.Request, nth int) bool {
+		if nth == 1 {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		return true
+	})
+	r, err := fetch(t.Context(), web.URL+"/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	if d := time.Since(begun); d < time.Second {
+		t.Errorf("asked again after %v; the server said 1 s", d)
+	}
+}
+
+func TestFetchEnds(t *testing.T) {
+	web := serve(t, t.TempDir(), func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(500); return true })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if _, err := fetch(ctx, web.URL+"/x"); err == nil || time.Since(begun) > 2*time.Second {
+		t.Errorf("fetch = %v after %v; want an end with the context", err, time.Since(begun))
+	}
+}
+
+// Credentials reach the server and nothing else.
+func TestCredentials(t *testing.T) {
+	p := small
+	dir := newChannel(t, &p)
+	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if u, pw, _ := r.BasicAuth(); u != "me" || pw != "s3cret" || !strings.HasPrefix(r.URL.Path, "/t/tok-en/") {
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}
+		http.StripPrefix("/t/tok-en", http.FileServer(http.Dir(dir))).ServeHTTP(w, r)
+		return true
+	})
+	channel := strings.Replace(web.URL, "http://", "http://me:s3cret@", 1) + "/t/tok-en"
+	r, err := install(t, newStore(t), export(&p), Options{Channels: []string{channel}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := r.notes()
+	for name, e := range r.files {
+		all += name + e.data
+	}
+	_, err = install(t, newStore(t), "small=2.0=0", Options{Channels: []string{channel}})
+	all += fmt.Sprint(err)
+	_, err = install(t, newStore(t), "@EXPLICIT\nCHANNEL/linux-64/none-1-0.conda", Options{Channels: []string{channel}})
+	all += fmt.Sprint(err)
+	_, err = install(t, newStore(t), "small=2.0=0", Options{Channels: []string{"http://me:s3cret@bad host/t/tok-en/x"}})
+	all += fmt.Sprint(err)
+	if !strings.Contains(all, web.URL+"/linux-64/small-1.0-0.conda") {
+		t.Error("the record does not have the URL")
+	}
+	for _, secret := range []string{"s3cret", "tok-en"} {
+		if i := strings.Index(all, secret); i >= 0 {
+			t.Errorf("%q is told: …%s…", secret, all[max(0, i-100):min(len(all), i+100)])
+		}
+	}
+}
+
+func TestHide(t *testing.T) {
+	for _, c := range []struct{ in, want, public string }{
+		{"https://c.example/x/linux-64", "https://c.example/x/linux-64", "https://c.example/x/linux-64"},
+		{"https://u:p@c.example/x", "https://c.example/x", "https://c.example/x"},
+		{"https://c.example/t/TOK/x/a-1-0.conda", "https://c.example/t/xxxxx/x/a-1-0.conda", "https://c.example/x/a-1-0.conda"},
+		{"https://c.example/get/t/TOK/x/a-1-0.conda", "https://c.example/get/t/xxxxx/x/a-1-0.conda", "https://c.example/get/x/a-1-0.conda"},
+		{"https://c.example/t/TOK", "https://c.example/t/xxxxx", "https://c.example"},
+		{"https://c.example/t/linux-64/a-1-0.conda", "https://c.example/t/linux-64/a-1-0.conda", "https://c.example/t/linux-64/a-1-0.conda"},
+		{"https://c.example/x?sig=1", "https://c.example/x", "https://c.example/x"},
+		{"file:///t/here/a", "file:///t/here/a", ""},
+		{"https://u:p@c:bad/x", "(a URL that cannot be read)", ""},
+	} {
+		if got := hide(c.in); got != c.want {
+			t.Errorf("hide(%q) = %q; want %q", c.in, got, c.want)
+		}
+		if got := public(c.in); got != c.public {
+			t.Errorf("public(%q) = %q; want %q", c.in, got, c.public)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package conda
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func read(t testing.TB, text string) *Export {
+	t.Helper()
+	e, err := Read(strings.NewReader(text), "env.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// found is what was taken for one package: its file and the channel's directory.
+func found(p *Plan, name string) string {
+	for _, r := range p.pkgs {
+		if r.Name == name {
+			return filepath.Base(r.origin) + "/" + r.Subdir + "/" + r.fn
+		}
+	}
+	return ""
+}
+
+func TestLookup(t *testing.T) {
+	root := t.TempDir()
+	first, second := filepath.Join(root, "first"), filepath.Join(root, "second")
+	lib := func(build, subdir string, number int) *testPkg {
+		return &testPkg{name: "lib", version: "2.0", build: build, subdir: subdir, number: number}
+	}
+	channelAt(t, first, &testPkg{name: "python", version: "3.11.4", build: "h1_0"}, &testPkg{name: "python", version: "3.11.4", build: "h9_0", subdir: "linux-aarch64"},
+		&testPkg{name: "lib", version: "1.0"}, lib("h1_0", "linux-64", 0), lib("h1_1", "linux-64", 1),
+		lib("py311h2_0", "linux-aarch64", 0), lib("py311h3_3", "linux-aarch64", 3), lib("py312h4_9", "linux-aarch64", 9),
+		&testPkg{name: "pure", noarch: "python", subdir: "noarch"}, &testPkg{name: "both", version: "1"})
+	channelAt(t, second, &testPkg{name: "both", version: "1"}, &testPkg{name: "both", version: "2"}, &testPkg{name: "only", version: "1!2.0+cu118"})
+	for _, c := range []struct{ name, in, subdir, pkg, want string }{
+		{"the build", "# platform: linux-64\nlib=2.0=h1_0", "linux-64", "lib", "first/linux-64/lib-2.0-h1_0.conda"},
+		{"the highest build number of a version", "lib=2.0", "linux-64", "lib", "first/linux-64/lib-2.0-h1_1.conda"},
+		{"noarch", "pure=1.0=0", "linux-64", "pure", "first/noarch/pure-1.0-0.conda"},
+		{"the first channel wins", "both=1=0", "linux-64", "both", "first/linux-64/both-1-0.conda"},
+		{"unless it lacks it", "both=2=0", "linux-64", "both", "second/linux-64/both-2-0.conda"},
+		{"the channel that the line names", "second::both=1=0", "linux-64", "both", "second/linux-64/both-1-0.conda"},
+		{"with its platform", "second/linux-64::both=1=0", "linux-64", "both", "second/linux-64/both-1-0.conda"},
+		{"epoch and local version", "only=1!2.0+cu118=0", "linux-64", "only", "second/linux-64/only-1!2.0+cu118-0.conda"},
+		{"another platform, another build, the same python", "# platform: linux-64\npython=3.11.4=h1_0\nlib=2.0=py311h1_0", "linux-aarch64", "lib", "first/linux-aarch64/lib-2.0-py311h3_3.conda"},
+		{"another platform, noarch", "# platform: linux-64\npure=1.0=0", "linux-aarch64", "pure", "first/noarch/pure-1.0-0.conda"},
+	} {
+		p, err := Resolve(t.Context(), read(t, c.in), Options{Channels: []string{first, second}, Subdir: c.subdir})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if got := found(p, c.pkg); got != c.want {
+			t.Errorf("%s: Resolve took %q; want %q", c.name, got, c.want)
+		}
+		notes := strings.Join(p.Notes, "\n")
+		if moved := strings.Contains(c.name, "another build"); moved != strings.Contains(notes, "2 of 2 packages are the same versions in their builds for linux-aarch64: python lib") {
+			t.Errorf("%s: Notes = %q", c.name, notes)
+		}
+	}
+}
+
+func TestLookupPrefersConda(t *testing.T) {
+	old := &testPkg{name: "a", format: ".tar.bz2"}
+	dir := newChannel(t, old, &testPkg{name: "a"})
+	p, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	if err != nil || filepath.Base(found(p, "a")) != "a-1.0-0.conda" {
+		t.Errorf("Resolve = %v, %v; want the .conda archive", p, err)
+	}
+}
+
+func TestLookupMissing(t *testing.T) {
+	dir := newChannel(t, &testPkg{name: "a"}, &testPkg{name: "b", version: "1.1"}, &testPkg{name: "b", version: "1.2"}, &testPkg{name: "c", build: "h1_0"},
+		&testPkg{name: "d", build: "py312_0"}, &testPkg{name: "python", version: "3.11.4"})
+	in := "# platform: linux-64\na=1.0=0\nnone=1=0\nb=1.0=0\nc=1.0=h2_0\nother::a2=1\npython=3.11.4=0\nd=1.0\n"
+	_, err := Resolve(t.Context(), read(t, in), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	var le *LineError
+	if !errors.As(err, &le) || le.Line != 3 {
+		t.Fatalf("Resolve = %v; want a LineError of line 3", err)
+	}
+	for _, want := range []string{"env.txt:3: 5 of 7 packages are not in the channels for linux-64", "none=1=0 (no package of that name)",
+		"b=1.0=0 (there are the versions 1.1, 1.2)", "c=1.0=h2_0 (there are the builds h1_0)", "a2=1 (no package", "d=1.0 (there are the builds py312_0)"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("Resolve = %v; want %q in it", err, want)
+		}
+	}
+}
+
+func TestResolveRefuses(t *testing.T) {
+	dir := newChannel(t, &testPkg{name: "a"})
+	for _, c := range []struct {
+		name, in string
+		o        Options
+		want     string
+	}{
+		{"no channel", "a=1.0=0", Options{}, "name it with --channel"},
+		{"empty channel", "a=1.0=0", Options{Channels: []string{""}}, "empty"},
+		{"defaults", "a=1.0=0", Options{Channels: []string{"defaults"}}, "consent"},
+		{"scheme", "a=1.0=0", Options{Channels: []string{"ftp://c"}}, "not an http, https or file URL"},
+		{"blank", "a=1.0=0", Options{Channels: []string{"a b"}}, "not a URL, a directory or a name"},
+		{"no such directory", "a=1.0=0", Options{Channels: []string{dir + "/none"}}, "is the address right?"},
+		{"file of another host", "a=1.0=0", Options{Channels: []string{"file://host" + dir}}, "not of the form file:///directory"},
+		{"relative prefix", "a=1.0=0", Options{Prefix: "opt"}, "not a clean absolute path"},
+		{"unclean prefix", "a=1.0=0", Options{Prefix: "/opt/../x"}, "not a clean absolute path"},
+		{"the root", "a=1.0=0", Options{Prefix: "/"}, "not a clean absolute path"},
+		{"blank in the prefix", "a=1.0=0", Options{Prefix: "/a b"}, "not a clean absolute path"},
+		{"long prefix", "a=1.0=0", Options{Prefix: "/" + strings.Repeat("x", 80)}, "longer than 80 bytes"},
+		{"explicit, other platform", "@EXPLICIT\nhttps://c/osx-64/a-1-0.conda", Options{}, "env.txt:2: a-1-0.conda is for osx-64"},
+		{"explicit, other linux", "@EXPLICIT\nhttps://c/linux-ppc64le/a-1-0.conda", Options{}, "a-1-0.conda is for linux-ppc64le"},
+	} {
+		c.o.Subdir = "linux-64"
+		if c.o.Prefix != "" {
+			c.o.Channels = []string{dir}
+		}
+		_, err := Resolve(t.Context(), read(t, c.in), c.o)
+		refused(t, nil, c.name, err, c.want)
+	}
+}
+
+func TestOpenChannel(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ in, want string }{
+		{"conda-forge", "https://conda.anaconda.org/conda-forge"}, {"conda-forge/label/dev", "https://conda.anaconda.org/conda-forge/label/dev"},
+		{"https://c.example/x/", "https://c.example/x"}, {"/srv/a b%20", "file:///srv/a%20b%2520"}, {"./c", "file://" + here + "/c"}, {"file:///c/", "file:///c"},
+	} {
+		if got, err := openChannel(c.in); err != nil || got.url != c.want {
+			t.Errorf("openChannel(%q) = %q, %v; want %q", c.in, got.url, err, c.want)
+		}
+	}
+}
+
+func TestOrder(t *testing.T) {
+	rec := func(name string, depends ...string) *record { return &record{Name: name, Depends: depends} }
+	for _, c := range []struct {
+		name string
+		in   []*record
+		want string
+	}{
+		{"by name", []*record{rec("b"), rec("a")}, "a b"},
+		{"after what it needs", []*record{rec("a", "c >=1,<2"), rec("b"), rec("c", "d=1=0", "conda-forge::e[version=1]"), rec("d"), rec("e")}, "d e c a b"},
+		{"a circle", []*record{rec("python", "pip"), rec("pip", "python >=3", "setuptools"), rec("setuptools", "python")}, "python setuptools pip"},
+		{"virtual and unknown", []*record{rec("a", "__glibc >=2.17", "gone"), rec("__x")}, "__x a"},
+	} {
+		var got []string
+		for _, r := range order(c.in) {
+			got = append(got, r.Name)
+		}
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s: order = %q; want %q", c.name, s, c.want)
+		}
+	}
+}
+
+func TestClosure(t *testing.T) {
+	dir := newChannel(t, &testPkg{name: "a", depends: []string{"b >=1", "gone >=2", "__glibc >=2.17"}}, &testPkg{name: "b"})
+	p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=0\nb=1.0=0"), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	if err != nil || !reflect.DeepEqual(p.Notes, []string{"a needs gone >=2, which the export does not list"}) {
+		t.Errorf("Notes = %q, %v", p.Notes, err)
+	}
+	if want := []string{"b-1.0-0", "a-1.0-0"}; !reflect.DeepEqual(p.Names(), want) {
+		t.Errorf("Names = %q; want %q", p.Names(), want)
+	}
+}
+
+func TestFits(t *testing.T) {
+	for _, c := range []struct {
+		build, python string
+		want          bool
+	}{
+		{"py311h1234_0", "3.11", true}, {"py310h1234_0", "3.11", false}, {"py3.8_cuda11.8_cudnn8.7.0_0", "3.8", true}, {"cuda118py39h1_0", "3.10", false},
+		{"2_cp311", "3.11", true}, {"2_cp313", "3.11", false}, {"pyhd8ed1ab_0", "3.11", true}, {"h1_0", "3.11", true}, {"py27_0", "2.7", true}, {"py36_1", "", true}, {"py_0", "3.9", true},
+	} {
+		if got := fits(c.build, c.python); got != c.want {
+			t.Errorf("fits(%q, %q) = %v; want %v", c.build, c.python, got, c.want)
+		}
+	}
+}
+
+func TestNoarchKind(t *testing.T) {
+	for _, c := range []struct{ in, want string }{{`"python"`, "python"}, {`"generic"`, "generic"}, {"true", "generic"}, {"false", ""}, {"null", ""}, {"", ""}, {`"odd"`, ""}} {
+		if got := noarchKind(json.RawMessage(c.in)); got != c.want {
+			t.Errorf("noarchKind(%s) = %q; want %q", c.in, got, c.want)
+		}
+	}
+}

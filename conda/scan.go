@@ -1,0 +1,227 @@
+package conda
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Bounds of an index, in bytes and levels.
+const (
+	maxIndex  = 4 << 30 // unpacked
+	maxRecord = 16 << 20
+	maxDepth  = 10_000
+)
+
+// A scanner reads a JSON object that is too large to hold: an index has
+// hundreds of megabytes, of which an export needs a few records. Values that
+// nobody asks for are passed over by their brackets and quotes alone; those
+// that are asked for are encoding/json's to judge.
+type scanner struct {
+	r        io.Reader
+	buf      []byte
+	pos, end int
+	keep     int // start of what must stay in buf; -1: nothing
+}
+
+func newScanner(r io.Reader) *scanner {
+	return &scanner{r: io.LimitReader(r, maxIndex), buf: make([]byte, 256<<10), keep: -1}
+}
+
+// fill reads more behind end, and moves what is kept to the head of buf.
+func (s *scanner) fill() error {
+	from := s.pos
+	if s.keep >= 0 {
+		from = s.keep
+	}
+	if from > 0 {
+		copy(s.buf, s.buf[from:s.end])
+		s.pos, s.end = s.pos-from, s.end-from
+		if s.keep >= 0 {
+			s.keep = 0
+		}
+	}
+	if s.end == len(s.buf) {
+		if len(s.buf) >= maxRecord {
+			return fmt.Errorf("a record has more than %d bytes", maxRecord)
+		}
+		s.buf = append(s.buf, make([]byte, len(s.buf))...)
+	}
+	for range 100 {
+		n, err := s.r.Read(s.buf[s.end:])
+		s.end += n
+		if n > 0 {
+			return nil
+		}
+		if errors.Is(err, io.EOF) {
+			return io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return io.ErrNoProgress
+}
+
+// next passes blanks over and returns the byte after them, which stays.
+func (s *scanner) next() (byte, error) {
+	for {
+		for ; s.pos < s.end; s.pos++ {
+			switch c := s.buf[s.pos]; c {
+			case ' ', '\t', '\n', '\r':
+			default:
+				return c, nil
+			}
+		}
+		if err := s.fill(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// expect passes one byte over.
+func (s *scanner) expect(want byte) error {
+	c, err := s.next()
+	if err == nil && c != want {
+		err = fmt.Errorf("expected %q, found %q", want, c)
+	}
+	s.pos++
+	return err
+}
+
+// object reads an object. each gets the keys, as they are quoted, and reads
+// their values; a key is gone when it does.
+func (s *scanner) object(each func(key []byte) error) error {
+	if err := s.expect('{'); err != nil {
+		return err
+	}
+	c, err := s.next()
+	if err == nil && c == '}' {
+		s.pos++
+		return nil
+	}
+	for {
+		if err != nil {
+			return err
+		}
+		if c != '"' {
+			return fmt.Errorf("expected a key, found %q", c)
+		}
+		key, err := s.value()
+		if err != nil {
+			return err
+		}
+		if c, err = s.next(); err != nil || c != ':' {
+			return s.expect(':')
+		}
+		s.pos++
+		if err := each(key); err != nil {
+			return err
+		}
+		if c, err = s.next(); err != nil {
+			return err
+		}
+		s.pos++
+		if c == '}' {
+			return nil
+		}
+		if c != ',' {
+			return fmt.Errorf("expected \",\" or \"}\", found %q", c)
+		}
+		c, err = s.next()
+	}
+}
+
+// value reads one value and returns its text, which is good until the next read.
+func (s *scanner) value() ([]byte, error) {
+	if _, err := s.next(); err != nil {
+		return nil, err
+	}
+	s.keep = s.pos
+	err := s.skip()
+	v := s.buf[s.keep:s.pos]
+	s.keep = -1
+	return v, err
+}
+
+// skip passes one value over.
+func (s *scanner) skip() error {
+	c, err := s.next()
+	if err != nil {
+		return err
+	}
+	switch c {
+	case '"', '{', '[':
+		return s.skipNested()
+	case ',', ':', '}', ']':
+		return fmt.Errorf("expected a value, found %q", c)
+	}
+	for { // a number or a word
+		for ; s.pos < s.end; s.pos++ {
+			switch s.buf[s.pos] {
+			case ' ', '\t', '\n', '\r', ',', ':', '}', ']', '{', '[', '"':
+				return nil
+			}
+		}
+		if err := s.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// skipNested passes over a string, or all between two brackets.
+func (s *scanner) skipNested() error {
+	depth, quoted, escaped := 0, false, false
+	for {
+		w := s.buf[s.pos:s.end]
+		for i := 0; i < len(w); i++ {
+			c := w[i]
+			switch {
+			case escaped:
+				escaped = false
+			case quoted:
+				if c == '\\' {
+					escaped = true
+				}
+				quoted = c != '"'
+			case c == '"':
+				quoted = true
+			case c == '{' || c == '[':
+				if depth++; depth > maxDepth {
+					return fmt.Errorf("it is nested more than %d levels deep", maxDepth)
+				}
+			case c == '}' || c == ']':
+				depth--
+			}
+			if depth == 0 && !quoted {
+				s.pos += i + 1
+				return nil
+			}
+		}
+		s.pos = s.end
+		if err := s.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// null passes over the word null, which some indexes have for an empty list.
+func (s *scanner) null() error {
+	v, err := s.value()
+	if err == nil && string(v) != "null" {
+		err = fmt.Errorf("expected an object, found %.20q", v)
+	}
+	return err
+}
+
+// unquote is the text of a key.
+func unquote(key []byte) (string, error) {
+	if bytes.IndexByte(key, '\\') < 0 {
+		return string(key[1 : len(key)-1]), nil
+	}
+	var s string
+	err := json.Unmarshal(key, &s)
+	return s, err
+}
