@@ -177,12 +177,14 @@ func parsePrefix(line string) (placeholder, mode, file string, err error) {
 
 // field takes the first field off a line.
 func field(line string) (first, rest string) {
-	end, next := " ", 0
 	if line != "" && (line[0] == '"' || line[0] == '\'') {
-		end, next = line[:1], 1
+		first, rest, _ = strings.Cut(line[1:], line[:1])
+		return first, strings.TrimSpace(rest)
 	}
-	first, rest, _ = strings.Cut(line[next:], end)
-	return first, strings.TrimSpace(rest)
+	if i := strings.IndexAny(line, " \t"); i >= 0 {
+		return line[:i], strings.TrimSpace(line[i:])
+	}
+	return line, ""
 }
 
 // lines are those of a file that are not empty.
