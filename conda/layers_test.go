@@ -1,6 +1,12 @@
 package conda
 
 import (
+	"context"
+	"fmt"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -17,4 +23,216 @@ func layerDigests(t testing.TB, layers []v1.Layer) (out string) {
 		out += d.Hex + "\n"
 	}
 	return out
+}
+
+// many are packages with files, links, placeholders, clobbered paths and entry
+// points, enough to fill all shared layers.
+func many() []*testPkg {
+	out := []*testPkg{python("3.11.4")}
+	for i := range 30 {
+		p := &testPkg{name: fmt.Sprintf("pkg%d", i), files: []testFile{{path: "share/all", text: fmt.Sprint(i)}, {path: fmt.Sprintf("share/d%d/f", i), text: holder + "/x", prefix: holder}, {path: fmt.Sprintf("lib/l%d", i), link: "x"}}}
+		if i%3 == 0 {
+			p.noarch, p.subdir, p.entryPoints = "python", "noarch", []string{fmt.Sprintf("cmd%d = m%d:f", i, i)}
+			p.files = append(p.files, testFile{path: fmt.Sprintf("site-packages/m%d.py", i), text: strings.Repeat("x = 1\n", i)})
+		}
+		if i > 0 {
+			p.depends = []string{fmt.Sprintf("pkg%d >=0", i/2)}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func TestDeterminism(t *testing.T) {
+	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(0))
+	pkgs := many()
+	here, there := newChannel(t, pkgs...), filepath.Join(t.TempDir(), "elsewhere")
+	channelAt(t, there, pkgs...)
+	explicit := "@EXPLICIT\n"
+	for _, p := range slices.Backward(pkgs) {
+		explicit += "CHANNEL/" + p.subdir + "/" + p.dist() + ".conda\n"
+	}
+	reversed := slices.Clone(pkgs)
+	slices.Reverse(reversed)
+	for _, in := range [][]string{{export(pkgs...), export(reversed...)}, {explicit, explicit}} {
+		var want, wantNotes string
+		for n, dir := range []string{here, there, here, there} {
+			goruntime.GOMAXPROCS([]int{1, 4}[n/2])
+			s := newStore(t)
+			for range 2 { // cold, and from its cache
+				r, err := install(t, s, in[n%2], Options{Channels: []string{dir}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				digests, notes := layerDigests(t, r.layers), strings.Join(r.env.Notes, "\n")
+				if want == "" {
+					want, wantNotes = digests, notes
+				}
+				if digests != want || notes != wantNotes {
+					t.Fatalf("run %d: layers %q, notes %q; want %q, %q", n, digests, notes, want, wantNotes)
+				}
+			}
+		}
+	}
+}
+
+// One small package more changes its own layer and the history.
+func TestLayersStay(t *testing.T) {
+	pkgs := many()
+	extra := &testPkg{name: "extra", files: []testFile{{path: "share/extra", text: "e"}}}
+	dir := newChannel(t, append(slices.Clone(pkgs), extra)...)
+	before, err := install(t, newStore(t), export(pkgs...), Options{Channels: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, err := install(t, newStore(t), export(append(pkgs, extra)...), Options{Channels: []string{dir}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := layerDigests(t, before.layers)
+	changed := 0
+	for d := range strings.Lines(layerDigests(t, after.layers)) {
+		if !strings.Contains(old, d) {
+			changed++
+		}
+	}
+	if len(before.layers) != maxShared+1 || changed == 0 || changed > 2 {
+		t.Errorf("%d of %d layers changed; want 1 or 2 of %d", changed, len(before.layers), maxShared+1)
+	}
+}
+
+func TestGroup(t *testing.T) {
+	var pkgs []*pkg
+	for i := range 40 {
+		size := int64(1000)
+		if i%2 == 0 {
+			size = ownSize + int64(i)
+		}
+		pkgs = append(pkgs, &pkg{rec: &record{Name: fmt.Sprintf("p%02d", i), Size: size}})
+	}
+	groups := group(pkgs)
+	if len(groups) != maxOwn+maxShared {
+		t.Errorf("%d layers; want %d", len(groups), maxOwn+maxShared)
+	}
+	seen := map[string]bool{}
+	for i, g := range groups {
+		if own := i < maxOwn; own && (len(g) != 1 || g[0].rec.Size < ownSize+8) {
+			t.Errorf("layer %d has %d packages, the first %s of %d bytes", i, len(g), g[0].rec.Name, g[0].rec.Size)
+		}
+		last := ""
+		for _, p := range g {
+			if seen[p.rec.Name] || p.rec.Name < last {
+				t.Errorf("layer %d: %s is there twice or out of order", i, p.rec.Name)
+			}
+			seen[p.rec.Name], last = true, p.rec.Name
+		}
+	}
+	if len(seen) != len(pkgs) {
+		t.Errorf("%d of %d packages are in layers", len(seen), len(pkgs))
+	}
+}
+
+func TestExplicit(t *testing.T) {
+	lib := &testPkg{name: "lib", files: []testFile{{path: "share/x", text: "lib's"}}}
+	app := &testPkg{name: "app", depends: []string{"lib"}, files: []testFile{{path: "share/x", text: "app's"}}}
+	pure := &testPkg{name: "pure", noarch: "generic", subdir: "noarch", files: []testFile{{path: "share/pure", text: "p"}}}
+	dir := newChannel(t, lib, app, pure)
+	web := serve(t, dir, nil)
+	digest := func(p *testPkg) string { return "#sha256:" + sha(p.bytes(t)) }
+	flat := t.TempDir()
+	for _, p := range []*testPkg{lib, app, pure} {
+		write(t, filepath.Join(flat, "my pkgs", p.dist()+".conda"), p.bytes(t))
+	}
+	t.Chdir(flat)
+	t.Setenv("HOME", flat)
+	t.Setenv("PKGS", filepath.Join(flat, "my pkgs"))
+	for _, c := range []struct{ name, in, channel string }{
+		{"file URLs", "CHANNEL/linux-64/app-1.0-0.conda" + digest(app) + "\nCHANNEL/linux-64/lib-1.0-0.conda" + digest(lib) + "\nCHANNEL/noarch/pure-1.0-0.conda" + digest(pure), "file://" + dir},
+		{"http", "CHANNEL/linux-64/app-1.0-0.conda" + digest(app) + "\nCHANNEL/linux-64/lib-1.0-0.conda\nCHANNEL/noarch/pure-1.0-0.conda", web.URL},
+		{"paths", "CHANNEL/linux-64/app-1.0-0.conda\nCHANNEL/linux-64/lib-1.0-0.conda\nCHANNEL/noarch/pure-1.0-0.conda", dir},
+		{"relative, in a directory of no platform", "my pkgs/app-1.0-0.conda" + digest(app) + "\n./my pkgs/lib-1.0-0.conda\nmy pkgs/pure-1.0-0.conda", ""},
+		{"home and variable", "~/my pkgs/app-1.0-0.conda\n$PKGS/lib-1.0-0.conda\n${PKGS}/pure-1.0-0.conda", ""},
+		{"quoted URL", "CHANNEL/app-1.0-0.conda\nCHANNEL/lib-1.0-0.conda\nCHANNEL/pure-1.0-0.conda", "file://" + strings.ReplaceAll(flat, " ", "%20") + "/my%20pkgs"},
+	} {
+		r, err := install(t, newStore(t), "@EXPLICIT\n"+c.in, Options{Channels: []string{c.channel}})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		// The packages say what comes after what.
+		if got := strings.Join(r.plan.Names(), " "); got != "lib-1.0-0 app-1.0-0 pure-1.0-0" {
+			t.Errorf("%s: Names = %q", c.name, got)
+		}
+		if got := r.files["opt/conda/share/x"].data; got != "app's" {
+			t.Errorf("%s: share/x = %q", c.name, got)
+		}
+		if m := record1(t, r, "pure-1.0-0"); m.Subdir != "noarch" {
+			t.Errorf("%s: pure is of %q", c.name, m.Subdir)
+		}
+		if n := strings.Count(r.notes(), "has no digest"); n != 3-strings.Count(c.in, "#") {
+			t.Errorf("%s: Notes = %q", c.name, r.notes())
+		}
+	}
+	for _, c := range []struct{ name, in, want string }{
+		{"sha256", "CHANNEL/linux-64/app-1.0-0.conda#" + shaA, "its sha256 is"},
+		{"md5", "CHANNEL/linux-64/app-1.0-0.conda#" + md5A, "its md5 is"},
+		{"missing", "CHANNEL/linux-64/app-2.0-0.conda", "app-2.0-0.conda"},
+		{"host", "file://elsewhere/linux-64/app-2.0-0.conda", "not of the form file:///directory"},
+	} {
+		for _, channel := range []string{"file://" + dir, web.URL} {
+			s := newStore(t)
+			_, err := install(t, s, "@EXPLICIT\n"+c.in, Options{Channels: []string{channel}})
+			refused(t, s, c.name, err, c.want)
+			if left := cache(t, s); len(left) > 0 {
+				t.Errorf("%s: the cache has %q", c.name, left)
+			}
+		}
+	}
+}
+
+// A package that says it is for another platform is refused wherever it lies.
+func TestExplicitPlatform(t *testing.T) {
+	p := &testPkg{name: "p", subdir: "linux-ppc64le"}
+	b := p.bytes(t)
+	for _, c := range []struct{ dir, want string }{{"linux-64", "is for linux-ppc64le, the image for linux-64"}, {"pkgs", "is for linux-ppc64le, the image for linux-64"}, {"linux-ppc64le", "is for linux-ppc64le"}} {
+		file := filepath.Join(t.TempDir(), c.dir, "p-1.0-0.conda")
+		write(t, file, b)
+		s := newStore(t)
+		_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
+		refused(t, s, c.dir, err, c.want)
+	}
+}
+
+func TestProgress(t *testing.T) {
+	pkgs := many()
+	var last, total int64
+	o := Options{Channels: []string{newChannel(t, pkgs...)}, Progress: func(done, all int64) {
+		if done < last {
+			t.Errorf("progress goes back from %d to %d", last, done)
+		}
+		last, total = done, all
+	}}
+	s := newStore(t)
+	for range 2 {
+		last = 0
+		if _, err := install(t, s, export(pkgs...), o); err != nil {
+			t.Fatal(err)
+		}
+		if last != total || total == 0 {
+			t.Errorf("progress ended at %d of %d", last, total)
+		}
+	}
+}
+
+func TestCancel(t *testing.T) {
+	pkgs := many()
+	dir := newChannel(t, pkgs...)
+	plan, err := Resolve(t.Context(), read(t, export(pkgs...)), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := newStore(t)
+	_, _, err = plan.Layers(ctx, s, Options{Progress: func(done, total int64) { cancel() }})
+	refused(t, s, "cancelled", err, "context canceled")
 }
