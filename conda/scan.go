@@ -23,7 +23,8 @@ type scanner struct {
 	r        io.Reader
 	buf      []byte
 	pos, end int
-	keep     int // start of what must stay in buf; -1: nothing
+	keep     int    // start of what must stay in buf; -1: nothing
+	key      []byte // the last one
 }
 
 func newScanner(r io.Reader) *scanner {
@@ -92,7 +93,7 @@ func (s *scanner) expect(want byte) error {
 }
 
 // object reads an object. each gets the keys, as they are quoted, and reads
-// their values; a key is gone when it does.
+// their values; a key is gone when the next object is read.
 func (s *scanner) object(each func(key []byte) error) error {
 	if err := s.expect('{'); err != nil {
 		return err
@@ -109,15 +110,16 @@ func (s *scanner) object(each func(key []byte) error) error {
 		if c != '"' {
 			return fmt.Errorf("expected a key, found %q", c)
 		}
-		key, err := s.value()
+		v, err := s.value()
 		if err != nil {
 			return err
 		}
+		s.key = append(s.key[:0], v...)
 		if c, err = s.next(); err != nil || c != ':' {
 			return s.expect(':')
 		}
 		s.pos++
-		if err := each(key); err != nil {
+		if err := each(s.key); err != nil {
 			return err
 		}
 		if c, err = s.next(); err != nil {

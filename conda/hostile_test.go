@@ -1,0 +1,349 @@
+package conda
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// evil is a package with one file, changed.
+func evil(change func(p *testPkg)) *testPkg {
+	p := &testPkg{name: "evil", files: []testFile{{path: "share/x", text: "x"}}}
+	change(p)
+	return p
+}
+
+// files makes a package of these.
+func files(f ...testFile) *testPkg { return evil(func(p *testPkg) { p.files = f }) }
+
+// members makes a package whose parts are changed.
+func members(change func(m []zipMember) []zipMember) *testPkg {
+	return evil(func(p *testPkg) { p.members = change })
+}
+
+// info makes a package with one file below info/ changed.
+func info(name, text string) *testPkg {
+	return evil(func(p *testPkg) { p.info = map[string]string{name: text} })
+}
+
+// named gives a file another name in the archive than in info/paths.json.
+func named(listed, stored string) *testPkg {
+	return files(testFile{path: listed, text: "x", header: func(h *tar.Header) { h.Name = stored }})
+}
+
+// typed gives a file a type.
+func typed(kind byte, dir bool) *testPkg {
+	return files(testFile{path: "share/x", dir: dir, header: func(h *tar.Header) {
+		if h.Typeflag, h.Size = kind, 0; kind == tar.TypeSymlink {
+			h.Linkname = "/etc"
+		}
+	}})
+}
+
+func TestHostile(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		pkg  *testPkg
+		want string
+	}{
+		{"archive path up", named("share/x", "../x"), "path leaves the prefix"},
+		{"archive path up in the middle", named("share/x", "share/../../x"), "path leaves the prefix"},
+		{"archive path absolute", named("share/x", "/etc/passwd"), "path leaves the prefix"},
+		{"archive path with a newline", named("share/x", "share/x\n"), "control characters"},
+		{"archive path long", named("share/x", strings.Repeat("x/", 3000)+"x"), "too long"},
+		{"listed path up", files(testFile{path: "../x", text: "x", header: func(h *tar.Header) { h.Name = "x" }}), `path "../x": path leaves the prefix`},
+		{"listed path absolute", files(testFile{path: "/etc/passwd", text: "x", header: func(h *tar.Header) { h.Name = "x" }}), "path leaves the prefix"},
+		{"listed path is the prefix", files(testFile{path: "share/..", dir: true, absent: true}), "is the prefix itself"},
+		{"listed path twice", files(testFile{path: "share/x", text: "x"}, testFile{path: "./share//x", text: "x", absent: true}), "stands there twice"},
+		{"record planted", files(testFile{path: "conda-meta/other-1-0.json", text: "{}"}), "where the record of the environment is kept"},
+		{"record as a link", files(testFile{path: "conda-meta", link: "/tmp"}), "where the record of the environment is kept"},
+		{"archive member twice", files(testFile{path: "share/x", text: "x"}, testFile{path: "./share/x", text: "x", unlisted: true}), "it stands in the package twice"},
+		{"listed and not there", files(testFile{path: "share/x", text: "x", absent: true}), `path "share/x" is listed and not in the package`},
+		{"wrong sha256", files(testFile{path: "share/x", text: "x", list: map[string]any{"sha256": shaA}}), "info/paths.json says " + shaA},
+		{"wrong sha256 of a file with a placeholder", files(testFile{path: "share/x", text: holder, prefix: holder, list: map[string]any{"sha256": shaA}}), "info/paths.json says " + shaA},
+		{"wrong size", files(testFile{path: "share/x", text: "x", list: map[string]any{"size_in_bytes": 2}}), "it has 1 bytes, info/paths.json says 2"},
+
+		{"hard link out", files(testFile{path: "share/x", hard: "../../../etc/passwd"}), "path leaves the prefix"},
+		{"hard link absolute", files(testFile{path: "share/x", hard: "/etc/passwd"}), "path leaves the prefix"},
+		{"hard link to nothing", files(testFile{path: "share/x", hard: "share/none"}), "which is no file installed before"},
+		{"hard link to itself", files(testFile{path: "share/x", hard: "share/x"}), "which is no file installed before"},
+		{"hard link to what follows", files(testFile{path: "share/x", hard: "share/y", text: "y"}, testFile{path: "share/y", text: "y"}), "which is no file installed before"},
+		{"hard link to a link", files(testFile{path: "share/l", link: "/etc/passwd"}, testFile{path: "share/x", hard: "share/l"}), "which is no file installed before"},
+		{"hard link with another digest", files(testFile{path: "share/x", text: "x"}, testFile{path: "share/y", text: "y", hard: "share/x"}), "info/paths.json says " + sha([]byte("y"))},
+		{"hard link with another placeholder", files(testFile{path: "share/x", text: holder, prefix: holder}, testFile{path: "share/y", text: holder, hard: "share/x"}), "which has another placeholder"},
+		{"below a link", files(testFile{path: "share/l", link: "/etc"}, testFile{path: "share/l/passwd", text: "x"}), `its path "share/l/passwd" lies below "share/l", which is no directory`},
+		{"below a link that is listed as a directory", files(testFile{path: "share/l", link: "/etc", list: map[string]any{"path_type": "directory"}}), `and "directory" in info/paths.json`},
+		{"below a link, old format", evil(func(p *testPkg) {
+			p.legacy, p.files = true, []testFile{{path: "share/l", link: "/etc"}, {path: "share/l/passwd", text: "x"}}
+		}), `lies below "share/l"`},
+		{"link to nothing", files(testFile{path: "share/l", link: "x", header: func(h *tar.Header) { h.Linkname = "" }}), "it is a link to nothing"},
+		{"fifo", typed(tar.TypeFifo, false), "is none that packages have"},
+		{"device", typed(tar.TypeChar, false), "is none that packages have"},
+		{"directory listed as a file", typed(tar.TypeDir, false), "its type is '5' in the archive"},
+		{"file listed as a directory", typed(tar.TypeReg, true), "its type is '0' in the archive"},
+
+		{"index of another name", info("index.json", `{"name":"other","version":"1.0","build":"0"}`), "it holds other-1.0-0"},
+		{"index of another version", info("index.json", `{"name":"evil","version":"2.0","build":"0"}`), "it holds evil-2.0-0"},
+		{"index of another build", info("index.json", `{"name":"evil","version":"1.0","build":"1"}`), "it holds evil-1.0-1"},
+		{"index with a path for a name", info("index.json", `{"name":"../evil","version":"1.0","build":"0"}`), "info/index.json has the name"},
+		{"index cut off", info("index.json", `{"name":`), "reading info/index.json"},
+		{"no index", info("index.json", "-"), "reading info/index.json"},
+		{"no paths", info("paths.json", "-"), "neither info/paths.json nor info/files"},
+		{"paths without paths", info("paths.json", "{}"), "lists no paths"},
+		{"paths with null", info("paths.json", `{"paths":[null]}`), "an entry is null"},
+		{"paths of a newer version", info("paths.json", `{"paths":[],"paths_version":2}`), "has version 2"},
+		{"paths nested", info("paths.json", strings.Repeat("[", 1<<20)), "reading info/paths.json"},
+		{"mode unknown", files(testFile{path: "share/x", text: "x", prefix: holder, list: map[string]any{"file_mode": "odd"}}), "neither text nor binary"},
+		{"placeholder with NUL", files(testFile{path: "share/x", text: "\x00aaaaaaaaaaaa", prefix: "\x00aaaaaaaaaaaa", binary: true}), "is no path"},
+		{"has_prefix up", evil(func(p *testPkg) { p.legacy, p.info = true, map[string]string{"has_prefix": "../x\n"} }), "path leaves the prefix"},
+		{"has_prefix of four fields", evil(func(p *testPkg) { p.legacy, p.info = true, map[string]string{"has_prefix": "/p odd share/x\n"} }), "not PLACEHOLDER text|binary PATH"},
+		{"files up", evil(func(p *testPkg) { p.legacy, p.info = true, map[string]string{"files": "share/x\n../y\n"} }), "path leaves the prefix"},
+
+		{"zip with a stray member", members(func(m []zipMember) []zipMember { return append(m, zipMember{"README", nil, zip.Store}) }), `holds "README"`},
+		{"zip with a member twice", members(func(m []zipMember) []zipMember { return append(m, m[1]) }), "of which it has another already"},
+		{"zip with metadata twice", members(func(m []zipMember) []zipMember { return append(m, m[0]) }), "of which it has another already"},
+		{"zip with two pkg parts", members(func(m []zipMember) []zipMember {
+			m[1].name = "pkg-a.tar.zst"
+			return append(m, zipMember{"pkg-b.tar.zst", m[1].data, zip.Store})
+		}), "of which it has another already"},
+		{"zip with a compressed member", members(func(m []zipMember) []zipMember { m[1].method = zip.Deflate; return m }), "compressed a second time"},
+		{"zip with compressed metadata", members(func(m []zipMember) []zipMember { m[0].method = zip.Deflate; return m }), "compressed a second time"},
+		{"zip without info", members(func(m []zipMember) []zipMember { return m[:2] }), "lacks its metadata, info or pkg part"},
+		{"zip without metadata", members(func(m []zipMember) []zipMember { return m[1:] }), "lacks its metadata, info or pkg part"},
+		{"zip of format 3", members(func(m []zipMember) []zipMember { m[0].data = []byte(`{"conda_pkg_format_version":3}`); return m }), "has version 3"},
+		{"zip with metadata that is none", members(func(m []zipMember) []zipMember { m[0].data = []byte("<"); return m }), "reading metadata.json"},
+		{"pkg part cut off", members(func(m []zipMember) []zipMember { m[1].data = m[1].data[:len(m[1].data)-8]; return m }), "pkg-evil-1.0-0.tar.zst: "},
+		{"pkg part that is no zstd", members(func(m []zipMember) []zipMember { m[1].data = []byte("plain text"); return m }), "pkg-evil-1.0-0.tar.zst: "},
+		{"info twice", members(func(m []zipMember) []zipMember {
+			p := &testPkg{name: "evil"}
+			p.fill()
+			m[2].data = zst(tarOf(p.tarInfo, p.tarInfo))
+			return m
+		}), "info/about.json"},
+
+		{"entry point with a path", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"../../x = a:b"} }), "is no plain name"},
+		{"entry point that is hidden", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{".x = a:b"} }), "is no plain name"},
+		{"entry point with code", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x = a:b\nimport os"} }), "is no plain name"},
+		{"entry point with code for a module", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x = a import b; c:d"} }), "is no plain name"},
+		{"entry point without a function", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x"} }), "not of the form command = module:function"},
+		{"entry point without a command", evil(func(p *testPkg) { p.noarch, p.entryPoints = "python", []string{"x:y"} }), "not of the form command = module:function"},
+		{"link.json cut off", info("link.json", "{"), "reading info/link.json"},
+		{"two files for one place", evil(func(p *testPkg) {
+			p.noarch, p.files = "python", []testFile{{path: "site-packages/x", text: "1"}, {path: "lib/python3.11/site-packages/x", text: "2"}}
+		}), "both go to"},
+	} {
+		s := newStore(t)
+		pkgs := []*testPkg{c.pkg, python("3.11.4")}
+		if c.name == "info twice" {
+			c.want = "stands in the package twice"
+		}
+		_, err := install(t, s, export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
+		refused(t, s, c.name, err, c.want)
+	}
+}
+
+// The same in the old format, which is read by other code.
+func TestHostileOldFormat(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		pkg  *testPkg
+		want string
+	}{
+		{"path up", named("share/x", "../x"), "path leaves the prefix"},
+		{"member twice", files(testFile{path: "share/x", text: "x"}, testFile{path: "./share/x", text: "x", unlisted: true}), "it stands in the package twice"},
+		{"wrong sha256", files(testFile{path: "share/x", text: "x", list: map[string]any{"sha256": shaA}}), "info/paths.json says " + shaA},
+		{"no index", info("index.json", "-"), "reading info/index.json"},
+	} {
+		c.pkg.format = ".tar.bz2"
+		s := newStore(t)
+		_, err := install(t, s, export(c.pkg), Options{Channels: []string{newChannel(t, c.pkg)}})
+		refused(t, s, c.name, err, c.want)
+	}
+	for _, c := range []struct {
+		name string
+		data []byte
+		want string
+	}{
+		{"cut off", nil, "unexpected EOF"}, {"no bzip2", []byte("PK\x03\x04 not at all"), "bzip2 data invalid"}, {"empty", []byte{}, "EOF"},
+	} {
+		p := &testPkg{name: "p", format: ".tar.bz2"}
+		data := c.data
+		if data == nil {
+			data = p.bytes(t)
+			data = data[:len(data)/2]
+		}
+		file := filepath.Join(t.TempDir(), "p-1.0-0.tar.bz2")
+		write(t, file, data)
+		s := newStore(t)
+		_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
+		refused(t, s, c.name, err, c.want)
+	}
+}
+
+// One package's link is not another's directory.
+func TestBelowLinkOfOther(t *testing.T) {
+	a := &testPkg{name: "a", files: []testFile{{path: "lib64", link: "/etc"}}}
+	b := &testPkg{name: "b", files: []testFile{{path: "lib64/passwd", text: "x"}}}
+	c := &testPkg{name: "c", files: []testFile{{path: "lib64", text: "file"}}}
+	for _, pkgs := range [][]*testPkg{{a, b}, {b, c}} {
+		s := newStore(t)
+		_, err := install(t, s, export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
+		refused(t, s, "below a link", err, `its path "lib64/passwd" lies below "lib64", which is no directory in`)
+	}
+}
+
+// A python that names a place outside the prefix for its modules is not followed.
+func TestSitePackagesOutside(t *testing.T) {
+	for _, site := range []string{"../../etc", "/etc"} {
+		py := python("3.11.4")
+		py.site = site
+		p := &testPkg{name: "p", noarch: "python", files: []testFile{{path: "site-packages/x", text: "x"}}}
+		r := mustInstall(t, py, p)
+		if _, ok := r.files["opt/conda/lib/python3.11/site-packages/x"]; !ok {
+			t.Errorf("site %q: the module is not in lib/python3.11", site)
+		}
+	}
+}
+
+func TestBombs(t *testing.T) {
+	zeros := strings.Repeat("\x00", 8<<20)
+	file := func(p *testPkg) string {
+		f := filepath.Join(t.TempDir(), "evil-1.0-0.conda")
+		write(t, f, p.bytes(t))
+		return f
+	}
+	bomb := file(files(testFile{path: "share/x", text: zeros}))
+	if fi, err := os.Stat(bomb); err != nil || fi.Size() > 64<<10 {
+		t.Fatalf("the bomb has %d bytes, %v", fi.Size(), err)
+	}
+	for _, c := range []struct {
+		name, file string
+		limit      int64
+		want       string
+	}{
+		{"within", bomb, 9 << 20, ""},
+		{"beyond", bomb, 7 << 20, "it unpacks to more than 7340032 bytes"},
+		{"many small ones", file(evil(func(p *testPkg) {
+			for i := range 3000 {
+				p.files = append(p.files, testFile{path: fmt.Sprintf("share/%d", i), unlisted: true})
+			}
+		})), 1 << 20, "it unpacks to more than 1048576 bytes"},
+		{"info", file(info("about.json", zeros)), 7 << 20, "it unpacks to more than 7340032 bytes"},
+	} {
+		in := infoFiles{}
+		err := walk(c.file, c.limit, in.take, func(*tar.Header, io.Reader) error { return nil })
+		if c.want == "" && err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if c.want != "" {
+			refused(t, nil, c.name, err, c.want)
+		}
+	}
+}
+
+// block is one entry of an archive, byte for byte: Go writes no sparse files.
+func block(name string, kind byte, body string) string {
+	h := make([]byte, 512)
+	copy(h, name)
+	copy(h[100:], fmt.Sprintf("%07o\x00%07o\x00%07o\x00%011o\x00%011o\x00        %c", 0o644, 0, 0, len(body), 0, kind))
+	copy(h[257:], "ustar\x0000")
+	sum := 0
+	for _, b := range h {
+		sum += int(b)
+	}
+	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
+	return string(h) + body + strings.Repeat("\x00", -len(body)&511)
+}
+
+// The holes of a sparse file cost nothing in an archive, and all of a disk.
+func TestSparseBomb(t *testing.T) {
+	const size = "99511627776"
+	pax := ""
+	for _, kv := range []string{"GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name=share/x", "GNU.sparse.realsize=" + size} {
+		pax += fmt.Sprintf("%d %s\n", len(kv)+4, kv)
+	}
+	b := []byte(block("pax", 'x', pax) + block("share/x", '0', "0\n"+strings.Repeat("\x00", 510)) + strings.Repeat("\x00", 1024))
+	if h, err := tar.NewReader(bytes.NewReader(b)).Next(); err != nil || fmt.Sprint(h.Size) != size {
+		t.Fatalf("the sparse file is %+v, %v", h, err)
+	}
+	p := evil(func(p *testPkg) { p.legacy = true })
+	p.members = func(m []zipMember) []zipMember { m[1].data = zst(b); return m }
+	s := newStore(t)
+	_, err := install(t, s, export(p), Options{Channels: []string{newChannel(t, p)}})
+	refused(t, s, "sparse", err, "it unpacks to more than")
+}
+
+func TestHostileIndex(t *testing.T) {
+	const record = `{"name":"a","version":"1.0","build":"0","sha256":"` + shaA + `","size":1}`
+	for _, c := range []struct{ name, in, want string }{
+		{"nested record", `{"packages":{"a-1.0-0.conda":` + strings.Repeat(`{"a":`, 1<<20), "nested more than 10000 levels deep"},
+		{"nested elsewhere", `{"x":` + strings.Repeat("[", 1<<24), "nested more than 10000 levels deep"},
+		{"nested within what is allowed", `{"x":` + strings.Repeat("[", 9999) + strings.Repeat("]", 9999) + `,"packages.conda":{"a-1.0-0.conda":` + record + `}}`, ""},
+		{"large record", `{"packages":{"a-1.0-0.conda":"` + strings.Repeat("x", maxRecord), "a record has more than"},
+		{"base_url of files", `{"info":{"base_url":"file:///etc/"},"packages":{}}`, "points to this machine's files"},
+		{"record that is another", `{"packages":{"a-1.0-0.conda":{"name":"b"}}}`, `record of a-1.0-0.conda calls it "b"`},
+		{"record of another type", `{"packages":{"a-1.0-0.conda":{"name":"a","depends":7}}}`, "record of a-1.0-0.conda: json"},
+		{"packages of another type", `{"packages":[]}`, "expected an object"},
+		{"a list", `[]`, `expected '{', found '['`},
+		{"nothing", ``, "unexpected EOF"},
+	} {
+		web := serve(t, t.TempDir(), answers("linux-64/repodata.json", func(w http.ResponseWriter) { io.WriteString(w, c.in) }))
+		plan, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Channels: []string{web.URL}, Subdir: "linux-64"})
+		if c.want == "" {
+			if err != nil || len(plan.pkgs) != 1 {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		refused(t, nil, c.name, err, c.want)
+	}
+}
+
+func TestIndex(t *testing.T) {
+	rec := func(more string) string {
+		return `{"name":"a","version":"1.0","build":"0","sha256":"` + strings.ToUpper(shaA) + `"` + more + `}`
+	}
+	for _, c := range []struct{ name, in, url string }{
+		{"packages.conda", `{"packages.conda":{"a-1.0-0.conda":` + rec("") + `}}`, "CH/linux-64/a-1.0-0.conda"},
+		{"packages", `{"packages":{"b-1-0.tar.bz2":{},"a-1.0-0.tar.bz2":` + rec(`,"noarch":true,"depends":null`) + `},"removed":["x"]}`, "CH/linux-64/a-1.0-0.tar.bz2"},
+		{"null lists and records", `{"packages":null,"info":null,"packages.conda":{"a-1.0-0.conda":` + rec("") + `,"a-1.1-0.conda":null}}`, "CH/linux-64/a-1.0-0.conda"},
+		{"base_url elsewhere, said later", `{"packages":{"a-1.0-0.conda":` + rec("") + `},"info":{"base_url":"https://e.example/x"}}`, "https://e.example/x/a-1.0-0.conda"},
+		{"base_url beside", `{"info":{"base_url":"../other/"},"packages":{"a-1.0-0.conda":` + rec("") + `}}`, "CH/other/a-1.0-0.conda"},
+		{"escaped names", `{"p\u0061ckages":{"\u0061-1.0-0.conda":` + rec("") + `}}`, "CH/linux-64/a-1.0-0.conda"},
+		{"names that are paths, or none", `{"packages":{"../a-1.0-0.conda":` + rec("") + `,"x/a-1.0-0.conda":{},"a-1.0":{},"-":0,"":1,"a-1.0-0.conda":` + rec("") + `}}`, "CH/linux-64/a-1.0-0.conda"},
+		{"a subdir of its own", `{"packages":{"a-1.0-0.conda":` + rec(`,"subdir":"x\ny"`) + `}}`, "CH/linux-64/a-1.0-0.conda"},
+		{"blanks", " {\n\t\"packages\" :\r\n{ \"a-1.0-0.conda\" : " + rec("") + " } , \"x\" : [ 1 , \"]}\\\"\" , { } ] , \"y\": -1.5e3 }", "CH/linux-64/a-1.0-0.conda"},
+	} {
+		for _, piece := range []int{1, 7, 1 << 20} {
+			got, err := (channel{"https://c.example/ch"}).scan(&pieces{[]byte(c.in), piece}, "linux-64", map[string]bool{"a": true})
+			if err != nil || len(got) != 1 {
+				t.Errorf("%s: scan = %+v, %v", c.name, got, err)
+				continue
+			}
+			if want := strings.Replace(c.url, "CH", "https://c.example/ch", 1); got[0].url != want || got[0].SHA256 != shaA || got[0].Subdir != "linux-64" {
+				t.Errorf("%s: scan = %+v; want %s", c.name, got[0], want)
+			}
+		}
+	}
+}
+
+// pieces gives its bytes n at a time.
+type pieces struct {
+	b []byte
+	n int
+}
+
+func (p *pieces) Read(to []byte) (int, error) {
+	if len(p.b) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(to[:min(len(to), p.n)], p.b)
+	p.b = p.b[n:]
+	return n, nil
+}
