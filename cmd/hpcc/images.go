@@ -364,15 +364,17 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 	}
 }
 
-// sourceImage is an image by name, or from a file that is loaded first.
+// sourceImage is an image by name, or from a file that is loaded first. The
+// name of a file need not be one that an image could have.
 func sourceImage(c *cli.Context, src string) (v1.Image, error) {
-	img, err := getImage(c, src)
-	var missing *store.NotFoundError
-	if !errors.As(err, &missing) {
-		return img, err
-	}
-	if _, serr := os.Stat(src); serr != nil {
-		return nil, err
+	if !isPath(src) {
+		img, err := getImage(c, src)
+		if err == nil {
+			return img, nil
+		}
+		if _, serr := os.Stat(src); serr != nil {
+			return nil, err
+		}
 	}
 	s, err := openStore(c)
 	if err != nil {
