@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -218,14 +219,16 @@ func tarOf(fill ...func(*tar.Writer) error) []byte {
 	return b.Bytes()
 }
 
-func zst(b []byte) []byte {
-	z, err := zstd.NewWriter(nil)
+// packer makes zstd of bytes.
+var packer = sync.OnceValue(func() *zstd.Encoder {
+	z, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
 	if err != nil {
 		panic(err)
 	}
-	defer z.Close()
-	return z.EncodeAll(b, nil)
-}
+	return z
+})
+
+func zst(b []byte) []byte { return packer().EncodeAll(b, nil) }
 
 // bytes is the package's archive.
 func (p *testPkg) bytes(t testing.TB) []byte {

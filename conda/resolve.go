@@ -1,6 +1,7 @@
 package conda
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,14 +117,25 @@ func (p *Plan) explicit(e *Export) error {
 		default:
 			sub = "" // a directory of packages; each says what it is for
 		}
-		if x.MD5 == "" && x.SHA256 == "" {
-			p.Notes = append(p.Notes, fmt.Sprintf("%s:%d: %s has no digest: it is taken as it comes; export with \"conda list --explicit --sha256\"", e.File, x.Line, fn))
-		}
 		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, MD5: x.MD5, SHA256: x.SHA256, Subdir: sub, url: u.String(), fn: fn}
 		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.url, "/"+path.Base(u.EscapedPath())), "/"+sub)
 		p.pkgs = append(p.pkgs, r)
 	}
+	p.unproven(e, "the export; write it with \"conda list --explicit --sha256\"")
 	return nil
+}
+
+// unproven notes packages that nothing is known of to hold them to.
+func (p *Plan) unproven(e *Export, where string) {
+	var names []string
+	for _, r := range p.pkgs {
+		if r.MD5 == "" && r.SHA256 == "" {
+			names = append(names, r.Name)
+		}
+	}
+	if len(names) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, some(names)))
+	}
 }
 
 // platformText is the name of a channel's directory for a platform.
@@ -184,9 +196,6 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 		if x.Build != "" && r.Build != x.Build {
 			rebuilt = append(rebuilt, r.Name)
 		}
-		if r.MD5 == "" && r.SHA256 == "" {
-			p.Notes = append(p.Notes, fmt.Sprintf("%s: the index of %s has no digest of it: it is taken as it comes", r.fn, hide(r.origin)))
-		}
 		p.pkgs = append(p.pkgs, r)
 	}
 	if len(rebuilt) > 0 {
@@ -195,6 +204,7 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	if len(missing) > 0 {
 		return &LineError{e.File, line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(missing), len(e.Entries), p.Subdir, strings.Join(missing, "; "))}
 	}
+	p.unproven(e, "the channel's index")
 	p.closure()
 	return nil
 }
@@ -265,7 +275,7 @@ func choose(x Entry, rs []*record, python string, relax bool) (best *record, not
 	case len(builds) > 0:
 		return nil, "there are the builds " + some(builds)
 	case len(versions) > 0:
-		return nil, "there are the versions " + some(versions)
+		return nil, "there are the versions " + near(versions, x.Version)
 	}
 	return nil, "no package of that name"
 }
@@ -317,19 +327,52 @@ func better(r, best *record) bool {
 }
 
 // some lists a few of many, sorted, without repeats.
-func some(list []string) string {
-	sort.Strings(list)
-	var out []string
-	for i, s := range list {
-		if i == 0 || s != list[i-1] {
-			out = append(out, s)
-		}
+func some(list []string) string { return near(list, "") }
+
+// near lists the few of many that are next to want, in their order.
+func near(list []string, want string) string {
+	const most = 5
+	list = slices.Clone(list)
+	slices.SortFunc(list, natural)
+	list = slices.Compact(list)
+	if len(list) <= most {
+		return strings.Join(list, ", ")
 	}
-	if len(out) > 5 {
-		out = append([]string{"…"}, out[len(out)-5:]...)
+	at, _ := slices.BinarySearchFunc(list, want, natural)
+	from := min(max(at-most/2, 0), len(list)-most)
+	out := slices.Clone(list[from : from+most])
+	if from > 0 {
+		out[0] = "…, " + out[0]
+	}
+	if from+most < len(list) {
+		out[most-1] += ", …"
 	}
 	return strings.Join(out, ", ")
 }
+
+// natural compares texts with the numbers in them as numbers: 1.9 is before 1.10.
+func natural(a, b string) int {
+	for x, y := a, b; ; {
+		i, j := digits(x), digits(y)
+		switch {
+		case x == "" || y == "":
+			return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
+		case i > 0 && j > 0:
+			m, n := strings.TrimLeft(x[:i], "0"), strings.TrimLeft(y[:j], "0")
+			if c := cmp.Or(cmp.Compare(len(m), len(n)), strings.Compare(m, n)); c != 0 {
+				return c
+			}
+			x, y = x[i:], y[j:]
+		case x[0] != y[0]:
+			return cmp.Compare(x[0], y[0])
+		default:
+			x, y = x[1:], y[1:]
+		}
+	}
+}
+
+// digits counts the digits at the head.
+func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
 
 // closure notes dependencies that the export does not list.
 func (p *Plan) closure() {

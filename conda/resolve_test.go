@@ -1,11 +1,13 @@
 package conda
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -183,6 +185,32 @@ func TestFits(t *testing.T) {
 	} {
 		if got := fits(c.build, c.python); got != c.want {
 			t.Errorf("fits(%q, %q) = %v; want %v", c.build, c.python, got, c.want)
+		}
+	}
+}
+
+func TestNear(t *testing.T) {
+	all := strings.Fields("1.10 1.2 1.9 1.10 2.0 1.11 0.9 1.9.1 1.9rc1")
+	for _, c := range []struct {
+		list       []string
+		want, text string
+	}{
+		{all, "1.9.2", "…, 1.9, 1.9.1, 1.9rc1, 1.10, 1.11, …"}, {all, "0.1", "0.9, 1.2, 1.9, 1.9.1, 1.9rc1, …"}, {all, "3", "…, 1.9.1, 1.9rc1, 1.10, 1.11, 2.0"},
+		{all, "1.9", "0.9, 1.2, 1.9, 1.9.1, 1.9rc1, …"}, {[]string{"b", "a", "b"}, "", "a, b"}, {nil, "1", ""},
+	} {
+		before := slices.Clone(c.list)
+		if got := near(c.list, c.want); got != c.text || !slices.Equal(before, c.list) {
+			t.Errorf("near(%q) = %q; want %q", c.want, got, c.text)
+		}
+	}
+}
+
+func TestNatural(t *testing.T) {
+	for i, list := 0, strings.Fields("0 1 1.0 1.00 1.2 1.10 1.a 2 a a1 a02 a2 a10"); i < len(list); i++ {
+		for j := range list {
+			if got, want := natural(list[i], list[j]), cmp.Compare(i, j); got != want {
+				t.Errorf("natural(%q, %q) = %d; want %d", list[i], list[j], got, want)
+			}
 		}
 	}
 }

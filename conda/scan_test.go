@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // bigIndex writes an index of n records, as large as conda-forge's of 2023 with
@@ -77,12 +75,7 @@ func BenchmarkIndex(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	z, err := zstd.NewWriter(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	write(b, file+".zst", z.EncodeAll(data, nil))
-	data = nil
+	write(b, file+".zst", zst(data))
 	write(b, file, []byte(strings.Repeat("x", 10)))
 	b.Run("zstd", run)
 }
