@@ -292,6 +292,13 @@ func TestHostileIndex(t *testing.T) {
 		{"packages of another type", `{"packages":[]}`, "expected an object"},
 		{"a list", `[]`, `expected '{', found '['`},
 		{"nothing", ``, "unexpected EOF"},
+		{"cut off before a key", `{"packages":{},`, "unexpected EOF"},
+		{"cut off before a colon", `{"packages"`, "unexpected EOF"},
+		{"cut off in a word", `{"packages":nul`, "unexpected EOF"},
+		{"no key", `{7:1}`, "expected a key, found '7'"},
+		{"no colon", `{"a" 1}`, "expected ':', found '1'"},
+		{"no value", `{"a":}`, "expected a value, found '}'"},
+		{"no comma", `{"a":1 "b":2}`, `expected ',' or '}', found '"'`},
 	} {
 		web := serve(t, t.TempDir(), answers("linux-64/repodata.json", func(w http.ResponseWriter) { io.WriteString(w, c.in) }))
 		plan, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Channels: []string{web.URL}, Subdir: "linux-64"})

@@ -103,26 +103,23 @@ func (s *scanner) object(each func(key []byte) error) error {
 		s.pos++
 		return nil
 	}
-	for {
-		if err != nil {
-			return err
-		}
+	for ; err == nil; c, err = s.next() {
 		if c != '"' {
 			return fmt.Errorf("expected a key, found %q", c)
 		}
-		v, err := s.value()
+		key, err := s.value()
 		if err != nil {
 			return err
 		}
-		s.key = append(s.key[:0], v...)
-		if c, err = s.next(); err != nil || c != ':' {
-			return s.expect(':')
+		s.key = append(s.key[:0], key...)
+		if err := s.expect(':'); err != nil {
+			return err
 		}
-		s.pos++
 		if err := each(s.key); err != nil {
 			return err
 		}
-		if c, err = s.next(); err != nil {
+		c, err := s.next()
+		if err != nil {
 			return err
 		}
 		s.pos++
@@ -130,10 +127,10 @@ func (s *scanner) object(each func(key []byte) error) error {
 			return nil
 		}
 		if c != ',' {
-			return fmt.Errorf("expected \",\" or \"}\", found %q", c)
+			return fmt.Errorf("expected ',' or '}', found %q", c)
 		}
-		c, err = s.next()
 	}
+	return err
 }
 
 // value reads one value and returns its text, which is good until the next read.
