@@ -3,9 +3,11 @@ package conda
 import (
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -121,12 +123,9 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-type brokenReader struct{}
-
-func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("the disk is gone") }
-
 func TestReadBroken(t *testing.T) {
-	if _, err := Read(brokenReader{}, "f"); err == nil || !strings.Contains(err.Error(), "the disk is gone") {
+	gone := errors.New("the disk is gone")
+	if _, err := Read(io.MultiReader(strings.NewReader("a=1=0\n"), iotest.ErrReader(gone)), "f"); !errors.Is(err, gone) {
 		t.Errorf("Read = %v; want the reader's error", err)
 	}
 }

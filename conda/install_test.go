@@ -130,6 +130,12 @@ func TestNoarchPython(t *testing.T) {
 			}
 		}
 	}
+	// A package may say that it is noarch in info/link.json alone.
+	quiet := *pip
+	quiet.noarch = ""
+	if r := mustInstall(t, &quiet, python("3.11.4")); r.files["opt/conda/lib/python3.11/site-packages/pip/__init__.py"].data != "1" {
+		t.Error("info/link.json is not heard")
+	}
 	s := newStore(t)
 	_, err := install(t, s, export(pip), Options{Channels: []string{newChannel(t, pip)}})
 	refused(t, s, "no python", err, "pip-1.0-0.conda: it needs python, which the export does not list")

@@ -175,6 +175,31 @@ func TestClosure(t *testing.T) {
 	}
 }
 
+func TestBetter(t *testing.T) {
+	worse := record{origin: "x", fn: "a-1-b.tar.bz2", Build: "b", BuildNumber: 1, Timestamp: 10}
+	for _, c := range []struct {
+		name   string
+		change func(r *record)
+		want   bool
+	}{
+		{"the same", func(*record) {}, false},
+		{"later channel", func(r *record) { r.origin, r.BuildNumber = "y", 9 }, false},
+		{"build number", func(r *record) { r.BuildNumber, r.Build, r.Timestamp = 2, "a", 1 }, true},
+		{"time", func(r *record) { r.Build, r.Timestamp = "a", 11 }, true},
+		{"build string", func(r *record) { r.Build = "c" }, true},
+		{"archive", func(r *record) { r.fn, r.Timestamp = "a-1-b.conda", 1 }, true},
+	} {
+		r := worse
+		c.change(&r)
+		if got := better(&r, &worse); got != c.want {
+			t.Errorf("%s: better = %v; want %v", c.name, got, c.want)
+		}
+		if c.want && better(&worse, &r) {
+			t.Errorf("%s: each is better than the other", c.name)
+		}
+	}
+}
+
 func TestFits(t *testing.T) {
 	for _, c := range []struct {
 		build, python string
