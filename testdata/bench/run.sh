@@ -1,0 +1,139 @@
+#!/bin/bash
+# run.sh HPCC OUT.md - measure hpcc and its peers in turn, in one run, as an
+# ordinary user, and write the table to OUT.md. A peer that is not there, or
+# cannot do a thing for such a user, is left out with the reason.
+#
+#   BENCH_BASE=FILE   root tarball of a Debian (mmdebstrap makes one); default $HPCC_TEST_DEBIAN
+#   BENCH_SCALE=3     size of the image that is unpacked: 1 is 10,000 files, 350 MB; 3 is a GB
+#   BENCH_DIR=DIR     where to work; the kind of file system matters, so it is named in the table
+#   BENCH_PARTS=…     startup unpacking building
+set -euo pipefail
+hpcc=$(realpath "$1"); out=$(realpath -m "$2")
+base=${BENCH_BASE:-${HPCC_TEST_DEBIAN:-}}; scale=${BENCH_SCALE:-3}
+die() { echo "bench: $*" >&2; exit 1; }
+say() { echo "bench: $*" >&2; }
+command -v hyperfine >/dev/null && command -v python3 >/dev/null || die "needs Debian's hyperfine and python3"
+[ -s "$base" ] || die "BENCH_BASE names no root tarball; mmdebstrap --variant=minbase bookworm base.tar makes one"
+here=$(dirname "$(realpath "$0")")
+
+work=$(mktemp -d "${BENCH_DIR:-${TMPDIR:-/tmp}}/hpcc-bench.XXXXXX")
+cleanup() { chmod -R u+rwX "$work" 2>/dev/null || true; rm -rf "$work" 2>/dev/null || buildah unshare rm -rf "$work"; }
+trap cleanup EXIT
+export HPCC_STORE=$work/store XDG_RUNTIME_DIR=$work/run HOME=$work/home
+mkdir -p "$work"/{run,home,store}; chmod 700 "$work/run"
+
+# Peers of the podman family for a user without subordinate ids: one uid, and
+# chown calls that fail are ignored.
+mkdir -p "$HOME/.config/containers"
+cat >"$HOME/.config/containers/storage.conf" <<C
+[storage]
+driver = "overlay"
+runroot = "$work/run/containers"
+graphroot = "$work/containers"
+[storage.options.overlay]
+ignore_chown_errors = "true"
+C
+# crun refuses hosts with cgroups of both versions; runc leaves them alone.
+printf '[containers]\nlog_driver = "none"\n[engine]\nevents_logger = "none"\ncgroup_manager = "cgroupfs"\nruntime = "%s"\n' \
+  "$(command -v runc >/dev/null && echo runc || echo crun)" >"$HOME/.config/containers/containers.conf"
+echo '{"default": [{"type": "insecureAcceptAnything"}]}' >"$HOME/.config/containers/policy.json"
+
+rows=$work/rows; : >"$rows"
+missing=$work/missing; : >"$missing"
+skip() { say "left out: $*"; echo "* $*" >>"$missing"; }
+# has NAME COMMAND...: NAME is there and the command, which it will be measured with, works.
+has() {
+  local name=$1; shift
+  command -v "$name" >/dev/null || { skip "$name: not installed"; return 1; }
+  bash -c "$*" >"$work/try" 2>&1 || { skip "$name: cannot do \`${*//"$work"/…}\` for this user: $(tail -n 1 "$work/try" | cut -c1-200)"; return 1; }
+}
+# compare TITLE HYPERFINE-ARGS...: measures, ours first, and adds rows with ratios.
+compare() {
+  local title=$1; shift
+  say "$title"
+  hyperfine --style none --output "$work/output" --export-json "$work/json" "$@" >/dev/null 2>"$work/err" || { cat "$work/err" >&2; tail -n 5 "$work/output" >&2; die "$title: hyperfine failed"; }
+  python3 - "$title" "$work/json" >>"$rows" <<'P'
+import json, sys
+title, results = sys.argv[1], json.load(open(sys.argv[2]))["results"]
+ours = results[0]
+unit, f = ("ms", 1e3) if ours["median"] < 1 else ("s", 1)
+for r in results:
+    cpu = r["user"] + r["system"]
+    ratio = "" if r is ours else f'{r["median"] / ours["median"]:.2f} ×'
+    print(f'| {title} | {r["command"]} | {r["median"]*f:.1f} | {r["mean"]*f:.1f} ± {(r["stddev"] or 0)*f:.1f} {unit} | {cpu*f:.1f} {unit} | {ratio} |')
+P
+}
+
+startup() {
+  "$hpcc" load "$base" base >/dev/null
+  "$hpcc" unpack base "$work/tree"
+  local a=(-N --warmup 10 --runs 200 -n "hpcc run" "$hpcc run $work/tree -- /bin/true")
+  has ch-run "ch-run $work/tree -- /bin/true" && a+=(-n ch-run "ch-run $work/tree -- /bin/true")
+  has bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true" && a+=(-n bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true")
+  compare "start /bin/true" "${a[@]}"
+  if command -v podman >/dev/null && "$hpcc" save base "$work/base.tar" && has podman "podman load -q -i $work/base.tar && podman tag \$(podman images -q | head -n 1) localhost/base && podman run --rm --network=host localhost/base /bin/true"; then
+    compare "start /bin/true, slow peers" -N --warmup 2 --runs 20 -n "hpcc run" "$hpcc run $work/tree -- /bin/true" \
+      -n "podman run --rm" "podman run --rm --network=host localhost/base /bin/true"
+  fi
+}
+
+unpacking() {
+  (cd "$here/../.." && go run ./testdata/bench/image "$base" "$scale" "$work/gz" "$work/zst")
+  local kind a
+  for kind in gz zst; do
+    a=(-N --warmup 1 --runs 5 --prepare "rm -rf $work/x" -n "hpcc unpack" "$hpcc unpack $work/$kind $work/x")
+    has umoci "umoci unpack --rootless --image $work/$kind:bench $work/x; s=\$?; rm -rf $work/x; exit \$s" && a+=(-n "umoci unpack --rootless" "umoci unpack --rootless --image $work/$kind:bench $work/x")
+    compare "unpack $(du -sm "$work/$kind" | cut -f1) MB ($kind)" "${a[@]}"
+    rm -rf "$work/x"
+  done
+}
+
+# No step of it changes owners: buildah cannot, for a user without subordinate ids.
+building() {
+  local ctx=$work/ctx
+  mkdir -p "$ctx/files"
+  for i in $(seq 200); do echo "file $i" >"$ctx/files/$i"; done
+  cat >"$ctx/Dockerfile" <<'D'
+FROM localhost/base
+ARG VERSION=1
+ENV LEVEL=3
+WORKDIR /work
+COPY files /work/files
+RUN for i in $(seq 1 500); do echo $i >n$i; done
+RUN cp -r /usr/lib/x86_64-linux-gnu/perl-base /work/perl
+RUN rm -r /work/perl && touch /work/done
+RUN chmod -R a+rX /work/files
+CMD ["/bin/true"]
+D
+  sed 's|localhost/base|base|' "$ctx/Dockerfile" >"$work/Dockerfile.hpcc"
+  local cold=(-N --warmup 1 --runs 5 -n "hpcc build" "$hpcc build --no-cache -f $work/Dockerfile.hpcc -t b $ctx")
+  local cached=(-N --warmup 2 --runs 10 -n "hpcc build" "$hpcc build -f $work/Dockerfile.hpcc -t b $ctx")
+  local bud="buildah bud -q --layers --isolation=rootless --network=host -t b"
+  if has buildah "buildah pull -q oci-archive:$work/base.tar && buildah tag \$(buildah images -q | head -n 1) localhost/base && $bud $ctx"; then
+    cold+=(-n "buildah bud" "$bud --no-cache $ctx"); cached+=(-n "buildah bud" "$bud $ctx")
+  fi
+  compare "build of 10 steps, cold" "${cold[@]}"
+  compare "build of 10 steps, cached" "${cached[@]}"
+}
+
+for part in ${BENCH_PARTS:-startup unpacking building}; do "$part"; done
+version() { command -v "$1" >/dev/null && "$@" 2>&1 | head -n 1; }
+{
+  cat <<T
+# Benchmarks
+
+Written by \`make bench\`: hpcc and its peers in turn, in one run, by an ordinary user without subordinate ids. The ratio is the
+peer's median to ours: above 1, hpcc is faster. Times are wall clock, processor time is user and system together.
+
+$(date -u +%Y-%m-%d), $(awk -F': ' '/model name|^cpu\t/ {print $2; exit}' /proc/cpuinfo), $(nproc) processors, $(awk '/MemTotal/ {printf "%.0f GB", $2/1e6}' /proc/meminfo), Linux $(uname -r), working directory on $(stat -f -c %T "$work").
+
+| what | program | median | mean | processor time | ratio |
+| --- | --- | --- | --- | --- | --- |
+T
+  cat "$rows"
+  echo
+  if [ -s "$missing" ]; then printf 'Left out in this run:\n\n'; cat "$missing"; echo; fi
+  echo "Versions: $("$hpcc" --version), $(version hyperfine --version), $(version ch-run --version | sed 's/^/ch-run /'), $(version bwrap --version), $(version podman --version), $(version buildah --version), $(version umoci --version)."
+} >"$out.new"
+mv "$out.new" "$out"
+cat "$out"
