@@ -129,11 +129,41 @@ func (s *Store) path(rel ...string) string {
 
 // tempName is a new name below tmp/. It tells GC on this host whose it is.
 func (s *Store) tempName() (string, error) {
+	o, err := owner()
+	return s.path("tmp", o), err
+}
+
+// owner names this process for good, so that its leftovers can be told from
+// work in progress.
+func owner() (string, error) {
 	host, err := os.Hostname()
+	return fmt.Sprintf("%s.%d.%s.", strings.ReplaceAll(host, ".", "_"), os.Getpid(), started(os.Getpid())), err
+}
+
+// Beside makes a directory for work that is to be renamed to final, which lies
+// outside the store, on the same file system. The caller removes it; what
+// callers that were killed left for the same name, on this host, is removed first.
+func Beside(final string) (string, error) {
+	o, err := owner()
 	if err != nil {
 		return "", err
 	}
-	return s.path("tmp", fmt.Sprintf("%s.%d.%s.", strings.ReplaceAll(host, ".", "_"), os.Getpid(), started(os.Getpid()))), nil
+	dir, prefix := filepath.Dir(final), "."+filepath.Base(final)+".hpcc."
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	host, _, _ := strings.Cut(o, ".")
+	for _, e := range entries {
+		rest, ok := strings.CutPrefix(e.Name(), prefix)
+		if !ok {
+			continue
+		}
+		if by, pid, start, ok := parseTemp(rest); ok && by == host && started(pid) != start {
+			RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
+	return os.MkdirTemp(dir, prefix+o)
 }
 
 // started is the start time of a process in clock ticks (proc(5), stat field

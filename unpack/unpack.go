@@ -63,7 +63,7 @@ func Image(ctx context.Context, img v1.Image, dir string, o Options) (Report, er
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Report{}, fmt.Errorf("unpacking: %w", err)
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(abs), "."+filepath.Base(abs)+".hpcc-")
+	tmp, err := store.Beside(abs)
 	if err != nil {
 		return Report{}, fmt.Errorf("unpacking to %q: %w", dir, err)
 	}

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"math/rand"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// TestKilledAtAnyMoment kills a pull, a build and an unpack at random moments.
+// After each the same command works, and in the end gc leaves no debris.
+func TestKilledAtAnyMoment(t *testing.T) {
+	for _, f := range []string{"busybox", "userns"} {
+		if err := facilities[f](); err != nil {
+			if os.Getenv("CI") != "" {
+				t.Fatalf("CI must have %s: %v", f, err)
+			}
+			t.Skipf("needs %s: %v", f, err)
+		}
+	}
+	k := newKiller(t)
+	k.must("load", k.root, "bb")
+	for _, a := range []struct {
+		name  string
+		times int
+		args  func(n int) []string
+		undo  func(n int) // what makes the command do all its work again
+	}{
+		{"pull", 17, func(int) []string { return []string{"pull", k.ref, "pulled"} }, func(int) {
+			k.must("rm", "pulled")
+			k.must("gc", "--age", "0s")
+		}},
+		{"build", 17, func(n int) []string {
+			return []string{"build", "--build-arg", fmt.Sprint("N=", n), "-t", "built", k.context}
+		}, func(int) {}},
+		{"unpack", 16, func(n int) []string { return []string{"unpack", "pulled", filepath.Join(k.dir, fmt.Sprint("tree", n))} }, func(n int) {
+			exec.Command("chmod", "-R", "u+rwX", filepath.Join(k.dir, fmt.Sprint("tree", n))).Run()
+			os.RemoveAll(filepath.Join(k.dir, fmt.Sprint("tree", n)))
+		}},
+	} {
+		begun := time.Now()
+		k.must(a.args(1000)...)
+		usual, killed := time.Since(begun), 0
+		a.undo(1000)
+		for n := range a.times {
+			args := a.args(n)
+			if k.kill(time.Duration(k.random.Int63n(int64(usual))), args) {
+				killed++
+			}
+			if tree := filepath.Join(k.dir, fmt.Sprint("tree", n)); exists(tree) { // it was killed after its work, or not at all
+				if !exists(filepath.Join(tree, ".hpcc", "image.json")) {
+					t.Errorf("%s was killed and left half a tree", a.name)
+				}
+				a.undo(n)
+			}
+			k.must(args...) // works as if nothing had been
+			a.undo(n)
+		}
+		t.Logf("%s: killed %d of %d times (usual time %v)", a.name, killed, a.times, usual)
+		if killed < a.times/4 {
+			t.Errorf("%s was killed only %d times of %d: the test does not test", a.name, killed, a.times)
+		}
+		if a.name == "pull" {
+			k.must("pull", k.ref, "pulled")
+		}
+	}
+	k.must("run", "built", "--", "cat", "/n")
+	k.clean()
+}
+
+// A killer runs hpcc and kills it.
+type killer struct {
+	t                            *testing.T
+	random                       *rand.Rand
+	dir, root, context, ref, bin string
+}
+
+func newKiller(t *testing.T) *killer {
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	k := &killer{t: t, random: rand.New(rand.NewSource(seed)), dir: t.TempDir(), bin: filepath.Join(bin, "hpcc")}
+	t.Setenv("HPCC_STORE", filepath.Join(k.dir, "store"))
+	t.Cleanup(func() { exec.Command("chmod", "-R", "u+rwX", k.dir).Run() })
+
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(os.Stderr, "", 0))))
+	t.Cleanup(server.Close)
+	k.ref = strings.TrimPrefix(server.URL, "http://") + "/random:1"
+	img, err := random.Image(1<<20, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(k.ref, name.Insecure)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, img, remote.WithContext(context.Background())); err != nil {
+		t.Fatal(err)
+	}
+
+	busy, err := busybox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.root, k.context = filepath.Join(k.dir, "root.tar"), filepath.Join(k.dir, "context")
+	for _, c := range [][]string{
+		{"sh", "-c", `mkdir -p r/bin context && cp "$0" r/bin/busybox && for n in sh cat seq; do ln -s busybox r/bin/$n; done && tar cf root.tar -C r . && seq 20000 >context/data`, busy},
+	} {
+		cmd := exec.Command(c[0], c[1:]...)
+		cmd.Dir = k.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	dockerfile := "FROM bb\nARG N\nCOPY data /data\nRUN cat /data /data >/more; echo $N >/n\nRUN for i in $(seq 50); do echo $i >/f$i; done\n"
+	if err := os.WriteFile(filepath.Join(k.context, "Dockerfile"), []byte(dockerfile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// must runs hpcc to a good end.
+func (k *killer) must(args ...string) string {
+	k.t.Helper()
+	out, err := exec.Command(k.bin, args...).CombinedOutput()
+	if err != nil {
+		k.t.Fatalf("hpcc %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// kill runs hpcc and kills it, with all its children, after a while; false
+// means that it had ended before.
+func (k *killer) kill(after time.Duration, args []string) bool {
+	cmd := exec.Command(k.bin, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		k.t.Fatal(err)
+	}
+	time.Sleep(after)
+	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	return cmd.Wait() != nil
+}
+
+// clean checks that gc removes what the killed left, and then finds no more.
+func (k *killer) clean() {
+	if left, _ := filepath.Glob(filepath.Join(k.dir, ".*")); len(left) > 0 {
+		k.t.Errorf("unpack left %v", left)
+	}
+	k.must("gc", "--age", "0s")
+	left, err := os.ReadDir(filepath.Join(k.dir, "store", "tmp"))
+	if err != nil || len(left) > 0 {
+		k.t.Errorf("gc left %v in tmp (%v)", left, err)
+	}
+	trees, err := os.ReadDir(filepath.Join(k.dir, "store", "trees"))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	for _, tree := range trees { // every tree that is there is whole
+		if _, err := os.Stat(filepath.Join(k.dir, "store", "trees", tree.Name(), ".hpcc", "image.json")); err != nil {
+			k.t.Errorf("a tree is not whole: %v", err)
+		}
+	}
+	for _, name := range []string{"bb", "pulled", "built"} { // every blob of every image is
+		k.must("save", name, filepath.Join(k.dir, name+".tar"))
+	}
+	k.must("rm", "pulled")
+	k.must("rm", "built")
+	k.must("rm", "bb")
+	k.must("gc", "--age", "0s")
+	for _, d := range []string{"blobs/sha256", "trees", "tmp"} {
+		if left, err := os.ReadDir(filepath.Join(k.dir, "store", d)); err != nil || len(left) > 0 {
+			k.t.Errorf("after everything was removed, gc leaves %d entries in %s (%v)", len(left), d, err)
+		}
+	}
+}
