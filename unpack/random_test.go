@@ -1,0 +1,231 @@
+package unpack
+
+import (
+	"context"
+	"fmt"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// A model says what a tree is after some layers, by the image specification's
+// rules (layer.md, "Applying Changesets") and nothing else.
+type model map[string]string // path → line of listing without the path: "d", "f content", "l target"
+
+// apply puts a layer of layerOf's lines onto the model. Whiteouts concern the
+// layers below alone, wherever they stand in their own.
+func (m model) apply(lines []string) {
+	var own []string
+	for _, line := range lines {
+		f := strings.SplitN(line+"  ", " ", 3)
+		if base := path.Base(f[1]); strings.HasPrefix(base, ".wh.") {
+			if base == ".wh..wh..opq" {
+				m.remove(path.Dir(f[1]), false)
+			} else {
+				m.remove(path.Join(path.Dir(f[1]), base[4:]), true)
+			}
+			continue
+		}
+		own = append(own, line)
+	}
+	for _, line := range own {
+		f := strings.SplitN(line+"  ", " ", 3)
+		kind, arg := f[0][:1], strings.TrimSpace(f[2])
+		switch kind {
+		case "d":
+			if m[f[1]] != "d" {
+				m.remove(f[1], true)
+			}
+			m[f[1]] = "d"
+			continue
+		case "h":
+			kind, arg = "f", strings.TrimPrefix(m[arg], "f ")
+		}
+		m.remove(f[1], true)
+		m[f[1]] = kind + " " + arg
+	}
+}
+
+// remove takes a path and all below it away, or only what is below.
+func (m model) remove(p string, itself bool) {
+	for q := range m {
+		if q == p && itself || p == "." || strings.HasPrefix(q, p+"/") {
+			delete(m, q)
+		}
+	}
+}
+
+func (m model) String() string {
+	var out []string
+	for p, what := range m {
+		kind, arg, _ := strings.Cut(what, " ")
+		out = append(out, strings.TrimSpace(kind+" "+p+" "+arg))
+	}
+	sort.Strings(out)
+	return strings.Join(out, "\n")
+}
+
+// randomLayer makes a layer's lines: every parent is there as a directory, no
+// name is made and removed in one layer. below is what is under it.
+func randomLayer(r *rand.Rand, below model) []string {
+	var lines []string
+	mine := map[string]bool{}
+	names := []string{"a", "b", "c", "d"}
+	parents := func(p string) bool {
+		for i, c := range p {
+			if c != '/' {
+				continue
+			}
+			if kind, ok := kindOf(lines, p[:i]); ok && kind != "d" {
+				return false
+			} else if !ok {
+				lines = append(lines, "d "+p[:i])
+				mine[p[:i]] = true
+			}
+		}
+		return true
+	}
+	for n := r.Intn(12); n >= 0; n-- {
+		p := names[r.Intn(4)]
+		for r.Intn(2) == 0 && strings.Count(p, "/") < 3 {
+			p += "/" + names[r.Intn(4)]
+		}
+		if mine[p] || !parents(p) {
+			continue
+		}
+		switch r.Intn(9) {
+		case 0, 1:
+			lines = append(lines, "d "+p)
+		case 2, 3, 4:
+			lines = append(lines, fmt.Sprintf("f %s %d", p, r.Intn(1000)))
+		case 5:
+			lines = append(lines, fmt.Sprintf("l %s to%d", p, r.Intn(100)))
+		case 6:
+			if to := someFile(r, lines); to != "" {
+				lines = append(lines, "h "+p+" "+to)
+			}
+		case 7:
+			if below[p] != "" {
+				lines = append(lines, "f "+path.Join(path.Dir(p), ".wh."+path.Base(p)))
+			}
+		case 8:
+			if strings.HasPrefix(below[path.Dir(p)], "d") {
+				lines = append(lines, "f "+path.Join(path.Dir(p), ".wh..wh..opq"))
+				continue
+			}
+		}
+		mine[p] = true
+	}
+	return lines
+}
+
+func kindOf(lines []string, p string) (string, bool) {
+	for _, l := range lines {
+		if f := strings.Fields(l); f[1] == p {
+			return f[0], true
+		}
+	}
+	return "", false
+}
+
+// someFile picks a file of the layer, for a hard link to it.
+func someFile(r *rand.Rand, lines []string) string {
+	var files []string
+	for _, l := range lines {
+		if f := strings.Fields(l); f[0] == "f" && !strings.Contains(f[1], ".wh.") {
+			files = append(files, f[1])
+		}
+	}
+	if len(files) == 0 {
+		return ""
+	}
+	return files[r.Intn(len(files))]
+}
+
+// randomImage makes an image and what its tree should be.
+func randomImage(t *testing.T, r *rand.Rand) (v1.Image, model, string) {
+	m := model{}
+	var layers []v1.Layer
+	var text []string
+	for range 1 + r.Intn(5) {
+		lines := randomLayer(r, m)
+		m.apply(lines)
+		layers = append(layers, layerOf(t, lines...))
+		text = append(text, strings.Join(lines, "\n"))
+	}
+	return imageOf(t, layers...), m, strings.Join(text, "\n--\n")
+}
+
+// TestRandomImages compares trees with the model. (mutate.Extract is no judge:
+// it knows no opaque directories, and a directory that one layer removes and a
+// later one makes again has its old files in it.)
+func TestRandomImages(t *testing.T) {
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewSource(seed))
+	for n := range 300 {
+		img, m, text := randomImage(t, r)
+		dir := filepath.Join(t.TempDir(), "tree")
+		if _, err := Image(context.Background(), img, dir, Options{}); err != nil {
+			t.Fatalf("image %d: %v\n%s", n, err, text)
+		}
+		got := listing(t, dir)
+		if got != m.String() {
+			t.Fatalf("image %d:\n%s\n\ngives\n%s\n\nwant\n%s", n, text, got, m)
+		}
+	}
+}
+
+// TestUmociAgrees compares trees with what umoci makes of the same image.
+func TestUmociAgrees(t *testing.T) {
+	umoci, err := exec.LookPath("umoci")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("CI must have umoci")
+		}
+		t.Skip("needs umoci")
+	}
+	seed := time.Now().UnixNano()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewSource(seed))
+	for n := range 12 {
+		img, _, text := randomImage(t, r)
+		top := t.TempDir()
+		p, err := layout.Write(filepath.Join(top, "oci"), empty.Index)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg.OS, cfg.Architecture = "linux", "amd64"
+		if img, err = mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), cfg); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "x"})); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(umoci, "unpack", "--rootless", "--image", filepath.Join(top, "oci")+":x", filepath.Join(top, "bundle")).CombinedOutput(); err != nil {
+			t.Fatalf("umoci: %v: %s\n%s", err, out, text)
+		}
+		if _, err := Image(context.Background(), img, filepath.Join(top, "tree"), Options{}); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := listing(t, filepath.Join(top, "tree")), listing(t, filepath.Join(top, "bundle/rootfs")); got != want {
+			t.Fatalf("image %d:\n%s\n\ngives\n%s\n\numoci has\n%s", n, text, got, want)
+		}
+	}
+}
