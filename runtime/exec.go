@@ -153,6 +153,9 @@ func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 			u, g := s.Linux.UIDMappings[0], s.Linux.GIDMappings[0]
 			a.UidMappings = []syscall.SysProcIDMap{{ContainerID: int(u.ContainerID), HostID: int(u.HostID), Size: 1}}
 			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(g.ContainerID), HostID: int(g.HostID), Size: 1}}
+			// Who is not root in the namespace loses its rights there on exec,
+			// but for ambient ones (capabilities(7)); become gives them up.
+			a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 		case specs.MountNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWNS
 		case specs.PIDNamespace:
@@ -212,7 +215,10 @@ func become(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	goruntime.LockOSThread() // the next two are of a thread; exec keeps them
+	goruntime.LockOSThread() // the next three are of a thread; exec keeps them
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fail(fmt.Errorf("giving up the namespace's rights: %w", err))
+	}
 	if s.Process.NoNewPrivileges {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 			return fail(fmt.Errorf("giving up new privileges: %w", err))

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/store"
 )
 
 // inside, set in the environment, names the directory in which this process,
@@ -105,6 +107,7 @@ func TestUpperIsCompare(t *testing.T) {
 	for _, c := range changes {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
+			t.Cleanup(func() { store.RemoveAll(dir) }) // the kernel's work directory has mode 0
 			p := func(s string) string { return filepath.Join(dir, s) }
 			for name, img := range map[string][]int{"lower1": {1}, "lower2": {2}, "plain": {1, 2}, "before": {1, 2}} {
 				layers := imageOf(t, low1)
