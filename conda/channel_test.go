@@ -384,6 +384,9 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 			t.Fatal(err)
 		}
 		for name, e := range readTar(t, rc) {
+			if before := r.files[name]; before.Header != nil && (before.Typeflag != tar.TypeDir || e.Typeflag != tar.TypeDir) {
+				t.Errorf("%q is in two layers", name)
+			}
 			r.files[name] = e
 		}
 		rc.Close()

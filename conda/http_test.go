@@ -307,6 +307,12 @@ func TestCredentials(t *testing.T) {
 	all += fmt.Sprint(err)
 	_, err = install(t, newStore(t), "small=2.0=0", Options{Channels: []string{"http://me:s3cret@bad host/t/tok-en/x"}})
 	all += fmt.Sprint(err)
+	_, err = install(t, newStore(t), "@EXPLICIT\nhttp://me:s3cret@bad host/t/tok-en/noarch/none-1-0.conda", Options{})
+	all += fmt.Sprint(err)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = fetch(gone, channel+"/x")
+	all += fmt.Sprint(err)
 	if !strings.Contains(all, web.URL+"/linux-64/small-1.0-0.conda") {
 		t.Error("the record does not have the URL")
 	}

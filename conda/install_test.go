@@ -153,6 +153,9 @@ func TestCommandsOfOneName(t *testing.T) {
 	if got := r.files["opt/conda/bin/x"].data; got != "q's" {
 		t.Errorf("bin/x = %q; want that of the package installed last", got)
 	}
+	if m := record1(t, r, "p-1.0-0"); slices.Contains(m.Files, "bin/x") {
+		t.Errorf("files of p = %q", m.Files)
+	}
 	if !strings.Contains(r.notes(), "1 paths are in p and in q, and the latter's are taken: bin/x") {
 		t.Errorf("Notes = %q", r.notes())
 	}

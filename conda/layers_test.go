@@ -166,8 +166,8 @@ func TestExplicit(t *testing.T) {
 		if got := r.files["opt/conda/share/x"].data; got != "app's" {
 			t.Errorf("%s: share/x = %q", c.name, got)
 		}
-		if m := record1(t, r, "pure-1.0-0"); m.Subdir != "noarch" {
-			t.Errorf("%s: pure is of %q", c.name, m.Subdir)
+		if h := r.files["opt/conda/conda-meta/history"].data; record1(t, r, "pure-1.0-0").Subdir != "noarch" || !strings.Contains(h, "/noarch::pure-1.0-0\n") {
+			t.Errorf("%s: pure is not of noarch: %s", c.name, h)
 		}
 		note := ""
 		if n := 3 - strings.Count(c.in, "#"); n > 0 {
