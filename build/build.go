@@ -22,6 +22,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,11 +141,9 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 		if !needed[i] {
 			continue
 		}
-		st, err := b.buildStage(ctx, i)
-		if err != nil {
+		if _, err := b.finished(ctx, i); err != nil {
 			return nil, err
 		}
-		b.done[i] = st
 	}
 	return b.done[target].image()
 }
@@ -156,8 +155,8 @@ func sourceDate() (time.Time, error) {
 	if v == "" {
 		return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), nil
 	}
-	var sec int64
-	if _, err := fmt.Sscanf(v, "%d", &sec); err != nil {
+	sec, err := strconv.ParseInt(v, 10, 64)
+	if err != nil {
 		return time.Time{}, fmt.Errorf("reading SOURCE_DATE_EPOCH %q: not a number of seconds", v)
 	}
 	return time.Unix(sec, 0).UTC(), nil
@@ -228,6 +227,9 @@ func (b *builder) located(err error) error {
 	}
 	if errors.Is(err, io.EOF) || strings.Contains(err.Error(), "file with no instructions") {
 		err = errors.New("no instructions: a Dockerfile begins with FROM")
+	}
+	if strings.Contains(err.Error(), "no build stage in current context") {
+		err = errors.New("no FROM before it: a Dockerfile begins with FROM")
 	}
 	text := strings.TrimPrefix(err.Error(), fmt.Sprintf("dockerfile parse error on line %d: ", line))
 	return &LineError{File: b.file, Line: line, Err: errors.New(text)}

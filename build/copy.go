@@ -83,7 +83,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 		return false, err
 	}
 	text := "ADD " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
-	return st.place(ctx, text, "ADD", job)
+	return st.place(ctx, text, fmt.Sprintf("ADD %v", job.extract), job)
 }
 
 // copyJob reads destination and mode.
@@ -124,7 +124,10 @@ func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool
 // content, and a way to look at it.
 func (st *stage) otherTree(ctx context.Context, from string) (string, func() (string, func(), error), error) {
 	if i, ok := st.b.stageNamed(from, st.index); ok {
-		other := st.b.done[i]
+		other, err := st.b.finished(ctx, i)
+		if err != nil {
+			return "", nil, err
+		}
 		return other.key, func() (string, func(), error) {
 			dir, err := other.tree.view(ctx)
 			return dir, other.tree.discard, err

@@ -85,10 +85,14 @@ func (st *stage) vars() []string {
 	return pairs(m)
 }
 
-// expand fills in the variables of an instruction, in place.
+// expand fills in the variables of an instruction, in place; those of ARG wait
+// for declare, which knows whether its default counts.
 func (st *stage) expand(c instructions.Command) error {
 	lex := shell.NewLex(st.b.escape)
 	env := shell.EnvsFromSlice(st.vars())
+	if _, isArg := c.(*instructions.ArgCommand); isArg {
+		return nil
+	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansion); ok {
 		if err := e.Expand(func(w string) (string, error) {
 			out, _, err := lex.ProcessWord(w, env)
@@ -98,8 +102,8 @@ func (st *stage) expand(c instructions.Command) error {
 		}
 	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansionRaw); ok {
-		raw := shell.NewLex(st.b.escape)
-		raw.RawQuotes, raw.RawEscapes = true, true
+		raw := shell.NewLex('\\') // a here-document: quotes are text, "\$" is a dollar sign
+		raw.SkipProcessQuotes = true
 		return e.ExpandRaw(func(w string) (string, error) {
 			out, _, err := raw.ProcessWord(w, env)
 			return out, err
@@ -126,16 +130,20 @@ func (st *stage) declare(c *instructions.ArgCommand) error {
 	if err != nil {
 		return err
 	}
+	lex := shell.NewLex(st.b.escape)
 	for _, a := range c.Args {
-		switch v, given := st.b.Args[a.Key]; {
-		case given:
-			st.buildArgs[a.Key] = v
-		case a.Value != nil:
-			st.buildArgs[a.Key] = *a.Value
-		default:
-			if g, ok := globals[a.Key]; ok {
-				st.buildArgs[a.Key] = g
+		v, have := st.b.Args[a.Key]
+		if !have && a.Value != nil {
+			have = true
+			if v, _, err = lex.ProcessWord(*a.Value, shell.EnvsFromSlice(st.vars())); err != nil {
+				return err
 			}
+		}
+		if !have {
+			v, have = globals[a.Key]
+		}
+		if have {
+			st.buildArgs[a.Key] = v
 		}
 	}
 	return nil

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
+	"strconv"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -38,6 +40,7 @@ func (st *stage) start(_ context.Context, img v1.Image, cfg *v1.ConfigFile) erro
 func (st *stage) continueFrom(p *stage) error {
 	st.base, st.config, st.key = p.base, p.config.DeepCopy(), p.key
 	st.added = append([]mutate.Addendum(nil), p.added...)
+	maps.Copy(st.buildArgs, p.buildArgs)
 	st.tree = p.tree.fork()
 	return nil
 }
@@ -233,8 +236,9 @@ func exposed(word string) ([]string, error) {
 	if !ranged {
 		hi = lo
 	}
-	var a, z int
-	if _, err := fmt.Sscanf(lo+" "+hi, "%d %d", &a, &z); err != nil || a < 1 || z > 65535 || a > z {
+	a, aerr := strconv.Atoi(lo)
+	z, zerr := strconv.Atoi(hi)
+	if aerr != nil || zerr != nil || a < 1 || z > 65535 || a > z {
 		return nil, fmt.Errorf("port %q is not a number or range between 1 and 65535", word)
 	}
 	var out []string

@@ -111,6 +111,19 @@ func source(c instructions.Command) string {
 	return c.Name()
 }
 
+// finished is stage i, made now if it was not: nobody knew that it is needed
+// when only a trigger of a base image asks for it.
+func (b *builder) finished(ctx context.Context, i int) (*stage, error) {
+	if st := b.done[i]; st != nil {
+		return st, nil
+	}
+	st, err := b.buildStage(ctx, i)
+	if err == nil {
+		b.done[i] = st
+	}
+	return st, err
+}
+
 // buildStage makes one stage: its base, then each instruction.
 func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 	def := b.stages[i]
@@ -174,7 +187,11 @@ func (b *builder) from(ctx context.Context, i int) (*stage, error) {
 	}
 	st := &stage{b: b, index: i, platform: p, buildArgs: map[string]string{}}
 	if j, ok := b.stageNamed(name, i); ok && !isNumber(name) {
-		return st, st.continueFrom(b.done[j])
+		parent, err := b.finished(ctx, j)
+		if err != nil {
+			return nil, err
+		}
+		return st, st.continueFrom(parent)
 	}
 	if name == "scratch" {
 		st.key = digestOf("scratch", p.String())

@@ -1,0 +1,319 @@
+package build
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"hpcc/runtime"
+	"hpcc/store"
+)
+
+// TestMain: a program of RUN is this test binary first.
+func TestMain(m *testing.M) {
+	if child, err := runtime.Init(); child {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(runtime.ExitFailed)
+	}
+	os.Exit(m.Run())
+}
+
+// insideMark tells the test binary that it is root of its own namespaces.
+const insideMark = "HPCC_TEST_INSIDE"
+
+// inside runs the present test again as builds run, root of its own user and
+// mount namespace, and says whether this is that run.
+func inside(t *testing.T) bool {
+	if os.Getenv(insideMark) != "" {
+		return true
+	}
+	out := runInside(t, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNS)
+	t.Log(out)
+	return false
+}
+
+// runInside runs the present test again in new namespaces and returns what it
+// printed. Without one for mounts there is no overlay to be had: builds copy.
+func runInside(t *testing.T, namespaces uintptr) string {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), insideMark+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  namespaces,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI must have user namespaces: %v", err)
+		}
+		t.Skipf("needs user namespaces: %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("inside: %v\n%s", err, &out)
+	}
+	return out.String()
+}
+
+// open makes an empty store.
+func open(t testing.TB) *store.Store {
+	t.Helper()
+	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// files writes a directory of files: name, text, name, text. A name that ends
+// in a slash is a directory.
+func files(t testing.TB, nameText ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := 0; i < len(nameText); i += 2 {
+		p := filepath.Join(dir, nameText[i])
+		err := os.MkdirAll(filepath.Dir(p), 0o755)
+		switch {
+		case err != nil:
+		case strings.HasSuffix(nameText[i], "/"):
+			err = os.MkdirAll(p, 0o755)
+		default:
+			err = os.WriteFile(p, []byte(nameText[i+1]), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// built builds a Dockerfile's text. o.Context "" is an empty directory. It
+// returns the steps that did not come from the cache.
+func built(t testing.TB, s *store.Store, text string, o Options) (img v1.Image, worked []string, err error) {
+	t.Helper()
+	o.Dockerfile, o.Stdin = "-", strings.NewReader(text)
+	if o.Context == "" {
+		o.Context = t.TempDir()
+	}
+	o.Progress = func(e Event) {
+		if e.Done && !e.Cached {
+			worked = append(worked, e.Text)
+		}
+	}
+	img, err = Dockerfile(context.Background(), s, o)
+	return img, worked, err
+}
+
+// must builds what can be built, and checks that it is an image.
+func must(t testing.TB, s *store.Store, text string, o Options) (v1.Image, []string) {
+	t.Helper()
+	img, worked, err := built(t, s, text, o)
+	if err != nil {
+		t.Fatalf("building\n%s\n%v", text, err)
+	}
+	if err := validate.Image(img); err != nil {
+		t.Fatalf("building\n%s\nmakes no valid image: %v", text, err)
+	}
+	return img, worked
+}
+
+func digest(t testing.TB, img v1.Image) string {
+	t.Helper()
+	d, err := img.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.String()
+}
+
+func config(t testing.TB, img v1.Image) v1.Config {
+	t.Helper()
+	c, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Config
+}
+
+// content lists an image's files by mutate.Extract: "name mode text", "name/
+// mode", or "name -> target".
+func content(t testing.TB, img v1.Image) string {
+	t.Helper()
+	r := mutate.Extract(img)
+	defer r.Close()
+	var out []string
+	for tr := tar.NewReader(r); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			slices.Sort(out)
+			return strings.Join(out, "\n")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			out = append(out, fmt.Sprintf("%s/ %o", strings.TrimSuffix(h.Name, "/"), h.Mode))
+		case tar.TypeReg:
+			out = append(out, fmt.Sprintf("%s %o %.40s", h.Name, h.Mode, b))
+		default:
+			out = append(out, h.Name+" -> "+h.Linkname)
+		}
+	}
+}
+
+// Errors in a Dockerfile name the file, the line and the cause.
+func TestLineErrors(t *testing.T) {
+	s := open(t)
+	for _, c := range []struct {
+		name, text string
+		line       int
+		want       string // what the error says
+	}{
+		{"unknown instruction", "FROM scratch\n\nBOGUS x\n", 3, "BOGUS"},
+		{"after comments and continuations", "# one\nFROM scratch\nLABEL a=b \\\n  # inside\n  c=d\nBOGUS x\n", 6, "BOGUS"},
+		{"no FROM", "LABEL a=b\n", 1, "FROM"},
+		{"two words of FROM", "FROM a b\n", 1, "FROM"},
+		{"empty base", "ARG B\nFROM $B\n", 2, "--build-arg"},
+		{"stage names itself", "FROM scratch AS a\nCOPY --from=a /x /y\n", 2, "this very stage"},
+		{"stage comes later", "FROM scratch AS a\nCOPY --from=b /x /y\nFROM scratch AS b\nFROM a\n", 2, "comes before"},
+		{"number comes later", "FROM scratch AS a\nCOPY --from=1 /x /y\nFROM scratch\nFROM a\n", 2, "comes before"},
+		{"ENV without value", "FROM scratch\nENV A\n", 2, "ENV"},
+		{"required variable", "FROM scratch\nLABEL a=\"${X:?must be given}\"\n", 2, "must be given"},
+		{"open brace", "FROM scratch\nLABEL a=${X\n", 2, ""},
+		{"port", "FROM scratch\nEXPOSE 99999\n", 2, "99999"},
+		{"port with a tail", "FROM scratch\nEXPOSE 80-90x\n", 2, "80-90x"},
+		{"protocol", "FROM scratch\nEXPOSE 80/icmp\n", 2, "icmp"},
+		{"mode", "FROM scratch\nCOPY --chmod=u+x . /\n", 2, "--chmod=u+x"},
+		{"URL", "FROM scratch\nADD https://example.org/x /x\n", 2, "URLs are not supported"},
+		{"mount", "FROM scratch\nRUN --mount=type=cache,target=/x true\n", 2, "--mount is not supported"},
+		{"network", "FROM scratch\nRUN --network=none true\n", 2, "--network=none"},
+		{"parents", "FROM scratch\nCOPY --parents . /\n", 2, "--parents"},
+		{"no such file", "FROM scratch\nCOPY nothere /\n", 2, "no such file"},
+		{"no match", "FROM scratch\nCOPY *.nothere /\n", 2, `"*.nothere"`},
+		{"climbing", "FROM scratch\nCOPY a/../../x /\n", 2, "leads out of the build context"},
+		{"platform", "FROM --platform=a/b/c/d scratch\n", 1, "--platform=a/b/c/d"},
+		{"open heredoc", "FROM scratch\nCOPY <<EOF /x\ntext\n", 2, "heredoc"},
+		{"ONBUILD ONBUILD", "FROM scratch\nONBUILD ONBUILD LABEL a=b\n", 2, "ONBUILD"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, err := built(t, s, c.text, Options{})
+			var le *LineError
+			if !errors.As(err, &le) {
+				t.Fatalf("building %q: %v; want a LineError", c.text, err)
+			}
+			head := fmt.Sprintf("Dockerfile (standard input):%d: ", c.line)
+			if !strings.HasPrefix(err.Error(), head) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("building %q: %q; want %q and %q", c.text, err, head, c.want)
+			}
+		})
+	}
+	if left, err := os.ReadDir(filepath.Join(s.Dir(), "tmp")); err != nil || len(left) > 0 {
+		t.Errorf("failed builds leave %v, %v", left, err)
+	}
+}
+
+func TestFileNames(t *testing.T) {
+	dir := files(t, "ctx/sub/mine", "FROM scratch\nBOGUS\n", "ctx/Dockerfile", "BOGUS\n", "ctx/big", strings.Repeat("#\n", maxDockerfile/2)+"#\n")
+	t.Chdir(dir)
+	for _, c := range []struct{ name, file, want string }{
+		{"named", "ctx/sub/mine", "ctx/sub/mine:2: "},
+		{"default", "", "ctx/Dockerfile:1: "},
+		{"missing", "ctx/nothere", "opening the Dockerfile: open ctx/nothere: no such file"},
+		{"directory", "ctx/sub", "reading ctx/sub: "},
+		{"too large", "ctx/big", "reading ctx/big: larger than"},
+	} {
+		_, err := Dockerfile(context.Background(), open(t), Options{Dockerfile: c.file, Context: "ctx"})
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestTarget(t *testing.T) {
+	const text = "FROM scratch AS one\nLABEL n=1\nFROM scratch AS Two\nLABEL n=2\nFROM nothere:1\n"
+	for _, c := range []struct{ target, want, err string }{
+		{"one", "1", ""}, {"two", "2", ""}, {"TWO", "2", ""}, {"1", "2", ""}, {"four", "", `there is no stage "four"; the stages are one, two, 2`}, {"3", "", "no stage"}, {"-1", "", "no stage"},
+	} {
+		img, _, err := built(t, open(t), text, Options{Target: c.target})
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("target %q: %v; want %q", c.target, err, c.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("target %q: %v", c.target, err)
+		} else if got := config(t, img).Labels["n"]; got != c.want {
+			t.Errorf("target %q has label %q; want %q", c.target, got, c.want)
+		}
+	}
+}
+
+func TestSourceDate(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want int64
+		bad  bool
+	}{{"", 315532800, false}, {"0", 0, false}, {"1700000000", 1700000000, false}, {"today", 0, true}, {"12abc", 0, true}} {
+		t.Setenv("SOURCE_DATE_EPOCH", c.in)
+		got, err := sourceDate()
+		if (err != nil) != c.bad || err == nil && got.Unix() != c.want {
+			t.Errorf("SOURCE_DATE_EPOCH=%q gives %v, %v; want %d", c.in, got, err, c.want)
+		}
+	}
+}
+
+// No text makes the reading of a Dockerfile fall over, and what is wrong with
+// it is said with its place.
+func FuzzDockerfile(f *testing.F) {
+	for _, text := range []string{"FROM scratch\nLABEL a=b\n", "ARG A=1\nFROM ${A:-x} AS b\nENV A=$A B=${A%%x}\nEXPOSE $A 80-90/udp\n", "# escape=`\nFROM a`\nb\n",
+		"FROM scratch\nCOPY <<EOF <<-'X' /a/\n$A\nEOF\n\ttext\n\tX\n", "FROM scratch\nONBUILD RUN --mount=type=bind x\nHEALTHCHECK --interval=1s CMD x\nSHELL [\"a\"]\nUSER $X\n",
+		"FROM --platform=$BUILDPLATFORM a AS b\nFROM b\nCOPY --from=b --chmod=$X --exclude=*.a x y z/\nVOLUME [\"/a\"]\nSTOPSIGNAL 9\nCMD a\nENTRYPOINT [\"b\"]\n"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		b := &builder{Options: Options{Dockerfile: "-", Stdin: strings.NewReader(text), Platform: hostPlatform()}}
+		err := b.parse()
+		if err == nil {
+			_, err = b.needed(len(b.stages) - 1)
+		}
+		for i := 0; err == nil && i < len(b.stages); i++ {
+			if _, err = b.expandMeta(b.stages[i].BaseName); err != nil {
+				err = b.at(b.stages[i].Location, "", err)
+			}
+			st := &stage{b: b, index: i, config: &v1.ConfigFile{}, buildArgs: map[string]string{}}
+			for _, c := range b.stages[i].Commands {
+				if err == nil {
+					if err = st.expand(c); err == nil && !changesFiles(c) {
+						err = st.configure(c, source(c))
+					}
+					err = b.at(c.Location(), source(c), err)
+				}
+			}
+		}
+		if err != nil && !strings.HasPrefix(err.Error(), b.file+":") && !strings.HasPrefix(err.Error(), "reading "+b.file) {
+			t.Errorf("%q: %q does not name the file", text, err)
+		}
+	})
+}
