@@ -3,49 +3,65 @@ package build
 import (
 	"archive/tar"
 	"bufio"
-	"bytes"
 	"compress/bzip2"
+	"errors"
 	"io"
 	"os"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 )
 
 // archive opens a file as a layer when it is a tar archive, plain or packed
-// with gzip, zstd or bzip2: by content, as ADD decides, not by name.
-func archive(file string) (v1.Layer, bool) {
+// with gzip, zstd or bzip2: by content, as ADD decides, not by name. An error
+// says that ADD would unpack the file and cannot: it is damaged, or packed in a
+// way that is not known here.
+func archive(file string) (v1.Layer, bool, error) {
+	r, err := unpacked(file)
+	if err != nil {
+		return nil, false, err
+	}
+	_, err = tar.NewReader(r).Next()
+	if r.Close(); err != nil {
+		return nil, false, nil
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return unpacked(file) })
+	return layer, err == nil, err
+}
+
+// unpacked opens a file for reading without its compression.
+func unpacked(file string) (io.ReadCloser, error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, false
+		return nil, err
 	}
-	defer f.Close()
-	head := make([]byte, 4)
-	if _, err := io.ReadFull(f, head); err != nil {
-		return nil, false
-	}
-	open := func() (io.ReadCloser, error) { return os.Open(file) }
-	if bytes.HasPrefix(head, []byte("BZh")) {
-		open = func() (io.ReadCloser, error) {
-			f, err := os.Open(file)
-			if err != nil {
-				return nil, err
-			}
-			return struct {
-				io.Reader
-				io.Closer
-			}{bzip2.NewReader(bufio.NewReader(f)), f}, nil
+	in := bufio.NewReader(f)
+	head, _ := in.Peek(6) // fewer bytes are no archive of any kind
+	r := io.Reader(in)
+	switch h := string(head); {
+	case strings.HasPrefix(h, "BZh"):
+		r = bzip2.NewReader(in)
+	case strings.HasPrefix(h, "\x1f\x8b"):
+		if z, zerr := gzip.NewReader(in); zerr == nil {
+			r = z
 		}
+	case strings.HasPrefix(h, "\x28\xb5\x2f\xfd"):
+		var z *zstd.Decoder
+		if z, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1)); err == nil { // 1: it needs no Close
+			r = z.IOReadCloser()
+		}
+	case h == "\xfd7zXZ\x00":
+		err = errors.New("archives packed with xz are not supported yet; pack it with gzip or zstd, or COPY the file as it is")
 	}
-	layer, err := tarball.LayerFromOpener(open)
 	if err != nil {
-		return nil, false
+		f.Close()
+		return nil, err
 	}
-	r, err := layer.Uncompressed()
-	if err != nil {
-		return nil, false
-	}
-	defer r.Close()
-	_, err = tar.NewReader(r).Next()
-	return layer, err == nil
+	return struct {
+		io.Reader
+		io.Closer
+	}{r, f}, nil
 }

@@ -217,6 +217,9 @@ func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sou
 	if err != nil {
 		return set, fmt.Errorf("reading %q of %s: %w", name, c.of, err)
 	}
+	if gone && len(set.items) < 2 { // no exception of .dockerignore lies below
+		return set, fmt.Errorf("copying %q from %s: left out by .dockerignore", name, c.of)
+	}
 	sort.Slice(set.items, func(i, j int) bool { return set.items[i].rel < set.items[j].rel })
 	return set, nil
 }
@@ -263,7 +266,7 @@ func (s *sourceSet) digest() (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %v\n", s.name, s.dir)
 	for _, it := range s.items {
-		fmt.Fprintf(h, "%q %v %o %q\n", it.rel, it.mode.Type(), it.mode.Perm(), it.link)
+		fmt.Fprintf(h, "%q %v %o %q\n", it.rel, it.mode.Type(), it.mode&(fs.ModePerm|fs.ModeSticky), it.link)
 		if !it.mode.IsRegular() {
 			continue
 		}

@@ -186,7 +186,11 @@ func (j *copyJob) copySet(ctx context.Context, b *builder, dir string, s sourceS
 	if !s.dir {
 		src := s.items[0]
 		if j.extract {
-			if layer, ok := archive(src.path); ok {
+			layer, ok, err := archive(src.path)
+			if err != nil {
+				return fmt.Errorf("unpacking %q: %w", s.name, err)
+			}
+			if ok {
 				return j.unpack(ctx, dir, layer)
 			}
 		}
@@ -259,7 +263,7 @@ func (j *copyJob) fileTarget(dir, name string) (string, error) {
 
 // copyItem copies one file, link or directory to the path to.
 func (j *copyJob) copyItem(b *builder, it item, to string) error {
-	mode := it.mode.Perm()
+	mode := it.mode & (fs.ModePerm | fs.ModeSticky)
 	if j.chmod != nil {
 		mode = *j.chmod
 	}

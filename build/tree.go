@@ -93,7 +93,7 @@ func (t *tree) open() (string, error) {
 		}
 		t.copies = true
 	}
-	t.upper = ""
+	t.merged, t.upper = filepath.Join(dir, "copy"), ""
 	if err := copyTree(t.layers[0], t.merged); err != nil {
 		return "", fmt.Errorf("copying the tree for a step: %w", err)
 	}
@@ -191,6 +191,9 @@ func (t *tree) close() {
 	}
 }
 
+// modeBits are those of a mode that chmod(2) sets.
+const modeBits = os.ModePerm | os.ModeSetuid | os.ModeSetgid | os.ModeSticky
+
 // copyTree copies a directory tree with modes, times, links and hard links.
 func copyTree(from, to string) error {
 	type inode struct{ dev, ino uint64 }
@@ -209,7 +212,7 @@ func copyTree(from, to string) error {
 		dst := filepath.Join(to, rel)
 		switch {
 		case fi.IsDir():
-			dirs = append(dirs, stamp{dst, fi.Mode().Perm(), fi.ModTime()})
+			dirs = append(dirs, stamp{dst, fi.Mode() & modeBits, fi.ModTime()})
 			return os.Mkdir(dst, 0o700)
 		case fi.Mode()&os.ModeSymlink != 0:
 			target, err := os.Readlink(p)
@@ -231,7 +234,7 @@ func copyTree(from, to string) error {
 			}
 			seen[id] = dst
 		}
-		return copyFile(p, dst, fi.Mode().Perm(), fi.ModTime())
+		return copyFile(p, dst, fi.Mode()&modeBits, fi.ModTime())
 	})
 	for i := len(dirs) - 1; i >= 0 && err == nil; i-- {
 		if err = os.Chmod(dirs[i].path, dirs[i].mode); err == nil {

@@ -1,0 +1,211 @@
+package build
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// archiveOf makes a tar from lines "d NAME", "f NAME TEXT", "l NAME TARGET",
+// "h NAME TARGET", with an octal mode after the letter.
+func archiveOf(t testing.TB, lines ...string) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	for _, line := range lines {
+		f := strings.SplitN(line+"  ", " ", 3)
+		arg := strings.TrimSpace(f[2])
+		h := &tar.Header{Name: f[1], Mode: 0o644, ModTime: time.Unix(1e9, 0)}
+		switch f[0][:1] {
+		case "d":
+			h.Typeflag, h.Mode = tar.TypeDir, 0o755
+		case "f":
+			h.Typeflag, h.Size = tar.TypeReg, int64(len(arg))
+		case "l":
+			h.Typeflag, h.Linkname = tar.TypeSymlink, arg
+		case "h":
+			h.Typeflag, h.Linkname = tar.TypeLink, arg
+		}
+		if len(f[0]) > 1 {
+			if _, err := fmt.Sscanf(f[0][1:], "%o", &h.Mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tw.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			if _, err := tw.Write([]byte(arg)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := tw.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func gzipped(t testing.TB, b []byte) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	if _, err := w.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return buf.Bytes()
+}
+
+func zstded(t testing.TB, b []byte) []byte {
+	t.Helper()
+	w, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.EncodeAll(b, nil)
+}
+
+// bzipped is "printf 'in tar' >f && tar c f | bzip2".
+const bzipped = "QlpoOTFBWSZTWUaNndkAAHP7hMkAAERAAH+AAADhIZ4AAACACCAAVDKNQyGE09QyegkpkRoNA0NBb6uDuhBaQCRtrM3ecikEkDKA" +
+	"17dvEFWJ7cgdw/dUXlX2jAx1QdBWvYYGBC7aDxm2JIGRdyRThQkEaNndkA=="
+
+// ADD unpacks what is an archive by its content and copies what is not.
+func TestAdd(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	plain := archiveOf(t, "f f in tar")
+	bz, err := base64.StdEncoding.DecodeString(bzipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		data []byte
+		text string
+		want string // the image
+		err  string
+	}{
+		{"tar", plain, "ADD x /d/", "d/ 755\nd/f 644 in tar", ""},
+		{"gzip", gzipped(t, plain), "ADD x /d/", "d/ 755\nd/f 644 in tar", ""},
+		{"zstd", zstded(t, plain), "ADD x /d/", "d/ 755\nd/f 644 in tar", ""},
+		{"bzip2", bz, "ADD x /d/", "d/ 755\nd/f 644 in tar", ""},
+		{"to a directory without slash", plain, "ADD x /d", "d/ 755\nd/f 644 in tar", ""},
+		{"not asked", plain[:3], "ADD x /d/", "d/ 755\nd/x 644 " + string(plain[:3]), ""},
+		{"COPY", []byte("text"), "COPY x /d/", "d/ 755\nd/x 644 text", ""},
+		{"text", []byte("text"), "ADD x /d", "d 644 text", ""},
+		{"empty", nil, "ADD x /d/", "d/ 755\nd/x 644 ", ""},
+		{"gzip of text", gzipped(t, []byte("text")), "ADD x /d/", "gzip", ""},
+		{"kept", gzipped(t, plain), "ADD --unpack=false x /d/", "gzip", ""},
+		{"two", plain, "ADD x x /d/", "d/ 755\nd/f 644 in tar", ""},
+		{"cut off", plain[:515], "ADD x /d/", "", ":2: ADD x /d/: "},
+		{"cut off gzip", gzipped(t, archiveOf(t, "f f "+strings.Repeat("text", 1e5), "f g"))[:200], "ADD x /d/", "", ":2: ADD x /d/: "},
+		{"onto a file", plain, "COPY x /d\nADD x /d", "", "file"},
+		{"xz", append([]byte("\xfd7zXZ\x00"), plain...), "ADD x /d/", "", "xz"},
+		{"xz kept", append([]byte("\xfd7zXZ\x00"), "text"...), "ADD --unpack=false x /d/", "d/ 755\nd/x 644 \xfd7zXZ\x00text", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			img, _, err := built(t, open(t), "FROM scratch\n"+c.text+"\n", Options{Context: files(t, "x", string(c.data))})
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) {
+					t.Errorf("%s: %v; want %q", c.text, err, c.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", c.text, err)
+			}
+			got := content(t, img)
+			if c.want == "gzip" {
+				if !strings.HasPrefix(got, "d/ 755\nd/x 644 \x1f\x8b") {
+					t.Errorf("%s makes %q; want the file as it is", c.text, got)
+				}
+			} else if got != c.want {
+				t.Errorf("%s makes %q; want %q", c.text, got, c.want)
+			}
+		})
+	}
+}
+
+// Archives that try to leave the image: the host's files stay as they are.
+func TestHostileArchives(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	for i, lines := range [][]string{
+		{"f ../victim/f bad"}, {"f ../../../../../../../../tmp/hpcc-hostile bad"}, {"f /tmp/hpcc-hostile bad"},
+		{"l a ../victim", "f a/f bad"}, {"l a /tmp", "f a/hpcc-hostile bad"}, {"l a ..", "l a/b ..", "f a/b/victim/f bad"},
+		{"h a ../victim/secret", "f a bad"}, {"h a /etc/passwd"}, {"l a ../victim/secret", "f a bad"}, {"l a ../victim", "f a/.wh.secret"},
+		{"f .wh.."}, {"f ../.wh.victim"}, {"d ."}, {"f . bad"}, {"f .hpcc/script bad"},
+	} {
+		for _, to := range []string{"/", "/d/e/"} {
+			dir := files(t, "context/x", string(archiveOf(t, lines...)), "victim/secret", "kept")
+			s := open(t)
+			_, _, err := built(t, s, "FROM scratch\nADD x "+to+"\n", Options{Context: filepath.Join(dir, "context")})
+			if err != nil && !strings.Contains(err.Error(), ":2: ADD x") {
+				t.Errorf("%q: %v; want an error with the line", lines, err)
+			}
+			names, _ := filepath.Glob(filepath.Join(dir, "*/*"))
+			if got := fmt.Sprint(names); got != fmt.Sprint([]string{filepath.Join(dir, "context/x"), filepath.Join(dir, "victim/secret")}) {
+				t.Errorf("%q: outside the image there is now %s", lines, got)
+			}
+			if b, _ := os.ReadFile(filepath.Join(dir, "victim/secret")); string(b) != "kept" {
+				t.Errorf("%q: a file outside is now %q", lines, b)
+			}
+			if _, err := os.Lstat("/tmp/hpcc-hostile"); err == nil {
+				t.Fatalf("%q: /tmp was written to (case %d)", lines, i)
+			}
+			if left, _ := os.ReadDir(filepath.Join(s.Dir(), "tmp")); len(left) > 0 {
+				t.Errorf("%q: the store keeps %v", lines, left)
+			}
+		}
+	}
+}
+
+// Here-documents are text: quotes stay, variables are filled in unless the mark
+// is quoted.
+func TestHereDocuments(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	for _, c := range []struct{ text, want string }{
+		{"COPY <<EOF /f\nit's $A\nEOF", "f 644 it's 1\n"},
+		{"COPY <<EOF /f\n'$A' \"$A\" \\$A ${B:-\"2\"}\nEOF", "f 644 '1' \"1\" $A \"2\"\n"},
+		{"COPY <<'EOF' /f\nit's $A\nEOF", "f 644 it's $A\n"},
+		{"COPY <<-EOF /f\n\tx\n\tEOF", "f 644 x\n"},
+		{"COPY <<EOF /d/\nx\nEOF", "d/ 755\nd/EOF 644 x\n"},
+		{"COPY --chmod=700 <<a <<b /d/\n1\na\n2\nb", "d/ 755\nd/a 700 1\n\nd/b 700 2\n"},
+		{"COPY <<a x /d/\n1\na", "d/ 755\nd/a 644 1\n\nd/x 644 file"},
+		{"ADD <<EOF /f\n$A\nEOF", "f 644 1\n"},
+	} {
+		img, _ := must(t, open(t), "FROM scratch\nARG A=1\n"+c.text+"\n", Options{Context: files(t, "x", "file")})
+		if got := content(t, img); got != c.want {
+			t.Errorf("%q makes %q; want %q", c.text, got, c.want)
+		}
+	}
+}
+
+// A trigger may copy from a stage that nothing else needs.
+func TestTriggerCopiesFromStage(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	s := open(t)
+	triggering(t, s, "base", "COPY --from=files /x /y")
+	img, _ := must(t, s, "FROM scratch AS below\nFROM below AS files\nCOPY x /x\nFROM base\n", Options{Context: files(t, "x", "file")})
+	if got := content(t, img); got != "y 644 file" {
+		t.Errorf("the image has %q; want y", got)
+	}
+}

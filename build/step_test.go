@@ -1,0 +1,212 @@
+package build
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestDigestOf(t *testing.T) {
+	seen := map[string]int{}
+	for i, words := range [][]string{{}, {""}, {"", ""}, {"ab"}, {"a", "b"}, {"", "ab"}, {"ab", ""}, {"a", "b", ""}} {
+		d := digestOf(words...)
+		if j, ok := seen[d]; ok {
+			t.Errorf("word lists %d and %d have one key", i, j)
+		}
+		if again := digestOf(words...); again != d {
+			t.Errorf("digestOf(%q) = %s, then %s", words, d, again)
+		}
+		seen[d] = i
+	}
+}
+
+// The cache: what may change and what may not without a step being done again.
+func TestCacheKeys(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	const text = "FROM scratch AS one\nARG A\nCOPY d /x/\nWORKDIR /w\nCOPY <<EOF /doc\n${A}\nEOF\nADD a.tar /t/\nFROM scratch\nCOPY --from=one /x /y\n"
+	const all = "COPY d WORKDIR COPY <<EOF ADD COPY --from=one"
+	tarball := archiveOf(t, "f in tar")
+	for _, c := range []struct {
+		name   string
+		text   string
+		change func(p func(string) string) error
+		o      Options
+		want   string // the first words of the steps that are done again
+		same   bool   // the image is the same
+	}{
+		{"nothing", text, nil, Options{}, "", true},
+		{"touched", text, func(p func(string) string) error { return os.Chtimes(p("d/a"), time.Now(), time.Now()) }, Options{}, "", true},
+		{"written again", text, func(p func(string) string) error { return os.WriteFile(p("d/a"), []byte("1"), 0o644) }, Options{}, "", true},
+		{"a file beside", text, func(p func(string) string) error { return os.WriteFile(p("z"), []byte("1"), 0o644) }, Options{}, "", true},
+		{"an ignored file", text, func(p func(string) string) error { return os.WriteFile(p("d/z.log"), []byte("1"), 0o644) }, Options{}, "", true},
+		{"a byte", text, func(p func(string) string) error { return os.WriteFile(p("d/a"), []byte("2"), 0o644) }, Options{}, all, false},
+		{"a mode", text, func(p func(string) string) error { return os.Chmod(p("d/a"), 0o755) }, Options{}, all, false},
+		{"a name", text, func(p func(string) string) error { return os.Rename(p("d/a"), p("d/b")) }, Options{}, all, false},
+		{"the archive", text, func(p func(string) string) error {
+			return os.WriteFile(p("a.tar"), archiveOf(t, "f in other"), 0o644)
+		}, Options{}, "ADD COPY --from=one", true}, // the last stage has nothing of it
+		{"not unpacked", strings.Replace(text, "ADD a", "ADD --unpack=false a", 1), nil, Options{}, "ADD COPY --from=one", true},
+		{"an argument", text, nil, Options{Args: map[string]string{"A": "1"}}, "COPY <<EOF ADD COPY --from=one", true},
+		{"a label", strings.Replace(text, "ARG", "LABEL a=b\nARG", 1), nil, Options{}, "", true},
+		{"a comment and spaces", strings.Replace(text, "COPY d", "# why\n  COPY   d", 1), nil, Options{}, "", true},
+		{"another destination", strings.Replace(text, "/x/\n", "/x/x\n", 1), nil, Options{}, all, false},
+		{"a mode of the copy", strings.Replace(text, "COPY d", "COPY --chmod=700 d", 1), nil, Options{}, all, false},
+		{"the last step's mode", strings.Replace(text, "COPY --from=one", "COPY --from=one --chmod=700", 1), nil, Options{}, "COPY --from=one", false},
+		{"the last step's exclusion", strings.Replace(text, "COPY --from=one", "COPY --from=one --exclude=a", 1), nil, Options{}, "COPY --from=one", false},
+		{"no cache", text, nil, Options{NoCache: true}, all, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := open(t)
+			dir := files(t, "d/a", "1", "d/s/b", "2", "a.tar", string(tarball), ".dockerignore", "**/*.log\n")
+			c.o.Context = dir
+			first, worked := must(t, s, text, Options{Context: dir})
+			if got := heads(worked); got != all {
+				t.Fatalf("the first build does %q; want %q", got, all)
+			}
+			if c.change != nil {
+				if err := c.change(func(n string) string { return filepath.Join(dir, n) }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			second, worked := must(t, s, c.text, c.o)
+			if got := heads(worked); got != c.want {
+				t.Errorf("does %q again; want %q", got, c.want)
+			}
+			if got := digest(t, first) == digest(t, second); got != c.same {
+				t.Errorf("the image is the same: %v; want %v\n%s\n--\n%s", got, c.same, content(t, first), content(t, second))
+			}
+		})
+	}
+}
+
+// heads are the first words of steps: the instruction and what tells it apart.
+func heads(steps []string) string {
+	var out []string
+	for _, s := range steps {
+		f := strings.Fields(s)
+		head := f[0]
+		for _, w := range f[1:] {
+			if strings.HasPrefix(w, "--from") || w == "d" || strings.HasPrefix(w, "<<") {
+				head += " " + w
+			}
+		}
+		out = append(out, head)
+	}
+	return strings.Join(out, " ")
+}
+
+// Records that cannot be read and layers that are gone are no hits.
+func TestBrokenCache(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	const text = "FROM scratch\nCOPY a /\nWORKDIR /w\n"
+	for _, c := range []struct {
+		name string
+		harm string // what is overwritten, below the store
+		with string
+		want int // steps done again
+	}{
+		{"empty records", "cache/build/*", "", 2},
+		{"records of another kind", "cache/build/*", "[1]", 2},
+		{"records of a foreign layer", "cache/build/*", `{"layer":{"digest":"sha256:` + strings.Repeat("0", 64) + `"}}`, 2},
+		{"records with a bad digest", "cache/build/*", `{"layer":{"digest":"../../x"}}`, 2},
+		{"layers gone", "blobs/sha256/*", "-", 2},
+		{"records gone", "cache/build/*", "-", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, dir := open(t), files(t, "a", "1")
+			first, _ := must(t, s, text, Options{Context: dir})
+			harmed, err := filepath.Glob(filepath.Join(s.Dir(), c.harm))
+			if err != nil || len(harmed) != 2 {
+				t.Fatalf("%s is %v, %v; want 2", c.harm, harmed, err)
+			}
+			for _, p := range harmed {
+				if err := os.Remove(p); err != nil {
+					t.Fatal(err)
+				}
+				if c.with != "-" {
+					if err := os.WriteFile(p, []byte(c.with), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			again, worked := must(t, s, text, Options{Context: dir})
+			if len(worked) != c.want || digest(t, first) != digest(t, again) {
+				t.Errorf("does %q again, the image is the same: %v; want %d steps and the same image", worked, digest(t, first) == digest(t, again), c.want)
+			}
+		})
+	}
+}
+
+// Where the kernel gives no overlay, steps work on copies; the image is the same.
+func TestOverlayAndCopies(t *testing.T) {
+	if os.Getenv(insideMark) == "" {
+		var digests []string
+		for _, ns := range []uintptr{syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, syscall.CLONE_NEWUSER} {
+			for line := range strings.Lines(runInside(t, ns)) {
+				if d, ok := strings.CutPrefix(strings.TrimSpace(line), "digest "); ok {
+					digests = append(digests, d)
+				}
+			}
+		}
+		if len(digests) != 2 || digests[0] != digests[1] {
+			t.Errorf("the images are %q; want two that are the same", digests)
+		}
+		return
+	}
+	text := "FROM scratch AS one\nCOPY d /x/\nCOPY d/s /x/a/\nCOPY --chmod=700 d/c /x/s/b\nCOPY d/c /x/run\nWORKDIR /x/deep/er\nADD a.tar /\n" +
+		"FROM scratch\nCOPY --from=one / /\nADD a.tar /x/\n"
+	dir := files(t, "d/s/b", "2", "d/c", "3", "d/a/", "", "a.tar", string(archiveOf(t, "d1777 tmp", "d sub", "f sub/f text", "l link sub/f")))
+	if busy, err := exec.LookPath("busybox"); err == nil {
+		b, err := os.ReadFile(busy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "busybox"), b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := exec.Command("ldd", busy).CombinedOutput(); !strings.Contains(string(out), "=>") {
+			text += `COPY busybox /bin/
+RUN ["/bin/busybox", "sh", "-c", "cd /x && busybox rm -r s c && busybox mkdir s && echo new >s/n && busybox ln s/n hard && busybox ln -s s/n soft && busybox chmod 600 a/b && busybox chmod 4755 run && busybox chown 7:7 a && busybox mv sub moved"]
+RUN ["/bin/busybox", "sh", "-c", "busybox rm -r /x/s /t; echo again >/x/s"]
+`
+		}
+	}
+	img, _ := must(t, open(t), text, Options{Context: dir})
+	t.Logf("\n%s", content(t, img))
+	os.Stdout.WriteString("\ndigest " + digest(t, img) + "\n")
+}
+
+// Two builds at once make the same image.
+func TestBuildsAtOnce(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	s, dir := open(t), files(t, "a", "1")
+	digests := make(chan string)
+	for range 4 {
+		go func() {
+			img, _, err := built(t, s, "FROM scratch\nCOPY a /\nWORKDIR /w\n", Options{Context: dir})
+			if err != nil {
+				digests <- err.Error()
+				return
+			}
+			digests <- digest(t, img)
+		}()
+	}
+	var all []string
+	for range 4 {
+		all = append(all, <-digests)
+	}
+	if slices.Sort(all); all[0] != all[3] || !strings.HasPrefix(all[0], "sha256:") {
+		t.Errorf("four builds give %q; want one digest", all)
+	}
+}
