@@ -56,7 +56,7 @@ type Event struct {
 	Cached      bool
 	Done        bool
 	Took        time.Duration
-	Warning     string // FILE:LINE: what BuildKit's linter has to say; all else is empty then
+	Warning     string // FILE:LINE: what BuildKit's linter has to say, or what is wrong with the cache; all else is empty then
 }
 
 // maxDockerfile bounds what is read of a Dockerfile.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 
 	"hpcc/store"
 )
@@ -76,12 +75,12 @@ func (st *stage) cached(key string) (result, bool) {
 	data, err := st.b.store.Cached("build", key)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			slog.Warn("reading the build cache", "key", key, "err", err)
+			st.b.badRecord(key, err)
 		}
 		return res, false
 	}
 	if err := json.Unmarshal(data, &res); err != nil {
-		slog.Warn("reading the build cache", "key", key, "err", err)
+		st.b.badRecord(key, err)
 		return result{}, false
 	}
 	if res.Layer != nil {
@@ -90,6 +89,13 @@ func (st *stage) cached(key string) (result, bool) {
 		}
 	}
 	return res, true
+}
+
+// badRecord tells of a record that cannot be read; its step is done again.
+func (b *builder) badRecord(key string, err error) {
+	if b.Progress != nil {
+		b.Progress(Event{Warning: fmt.Sprintf("reading the build cache, record %.12s: %v", key, err)})
+	}
 }
 
 // make does a step's work on a view of the tree and stores what changed.

@@ -1,168 +1,401 @@
 package unpack
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"math/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
-
-	"hpcc/store"
 )
 
-// inside, set in the environment, names the directory in which this process,
-// root of its own namespaces, mounts the overlay and changes it.
-const inside = "HPCC_TEST_OVERLAY"
+// insideMark tells the test binary that it is root of its own namespaces.
+const insideMark = "HPCC_TEST_INSIDE"
 
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(inside); dir != "" {
-		if err := changeOverlay(dir); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+// inside runs the present test again as root of its own user and mount
+// namespace, where overlays can be mounted, and says whether this is that run.
+func inside(t *testing.T) bool {
+	if os.Getenv(insideMark) != "" {
+		d := t.TempDir()
+		if err := os.Mkdir(filepath.Join(d, "l"), 0o755); err != nil {
+			t.Fatal(err)
 		}
-		os.Exit(0)
+		if err := mountOverlay([]string{filepath.Join(d, "l")}, filepath.Join(d, "u"), filepath.Join(d, "w"), filepath.Join(d, "m")); err != nil {
+			lacking(t, "overlays in user namespaces (Linux 5.11)", err)
+		}
+		if err := unix.Unmount(filepath.Join(d, "m"), 0); err != nil {
+			t.Fatal(err)
+		}
+		return true
 	}
-	os.Exit(m.Run())
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), insideMark+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		lacking(t, "a user namespace", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("in its namespaces: %v\n%s", err, &out)
+	}
+	t.Log(out.String())
+	if strings.Contains(out.String(), "--- SKIP: "+t.Name()+" ") {
+		t.Skip("it was skipped inside, see above")
+	}
+	return false
 }
 
-// changes are what a build step may do to a tree; p gives a path in it.
-var changes = []struct {
-	name string
-	do   func(p func(string) string) error
-}{
-	{"content", func(p func(string) string) error { return os.WriteFile(p("d/file"), []byte("other"), 0o644) }},
-	{"mode", func(p func(string) string) error { return os.Chmod(p("d/file"), 0o600) }},
-	{"mode of a directory", func(p func(string) string) error { return os.Chmod(p("d"), 0o700) }},
-	{"nothing, by rewriting", func(p func(string) string) error {
-		if err := os.WriteFile(p("d/file"), []byte("file"), 0o644); err != nil {
+// lacking ends a test that needs what the machine does not have.
+func lacking(t *testing.T, what string, err error) {
+	t.Helper()
+	if os.Getenv("CI") != "" {
+		t.Fatalf("CI must have %s: %v", what, err)
+	}
+	t.Skipf("needs %s: %v", what, err)
+}
+
+// mountOverlay shows lowers (lowest first) with changes going to upper.
+func mountOverlay(lowers []string, upper, work, merged string) error {
+	for _, d := range []string{upper, work, merged} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
-		return os.Chtimes(p("d/file"), then, then)
-	}},
-	{"time", func(p func(string) string) error { return os.Chtimes(p("d/file"), then, then.Add(-time.Hour)) }},
-	{"new", func(p func(string) string) error { return os.WriteFile(p("e/new"), []byte("new"), 0o755) }},
-	{"removed", func(p func(string) string) error { return os.Remove(p("d/file")) }},
-	{"directory removed", func(p func(string) string) error { return os.RemoveAll(p("d")) }},
-	{"directory to file", func(p func(string) string) error {
-		os.RemoveAll(p("d"))
-		return os.WriteFile(p("d"), nil, 0o644)
-	}},
-	{"directory to link", func(p func(string) string) error { os.RemoveAll(p("d")); return os.Symlink("e", p("d")) }},
-	{"file to directory", func(p func(string) string) error { os.Remove(p("d/file")); return os.MkdirAll(p("d/file/sub"), 0o755) }},
-	{"removed and made again", func(p func(string) string) error {
-		os.RemoveAll(p("d"))
-		os.Mkdir(p("d"), 0o755)
-		return os.WriteFile(p("d/other"), []byte("x"), 0o644)
-	}},
-	{"renamed", func(p func(string) string) error { return os.Rename(p("d/file"), p("e/file")) }},
-	{"hard link", func(p func(string) string) error {
-		os.WriteFile(p("e/one"), []byte("1"), 0o644)
-		return os.Link(p("e/one"), p("d/two"))
-	}},
-	{"hard link to what was there", func(p func(string) string) error { return os.Link(p("d/file"), p("d/second")) }},
-	{"link elsewhere", func(p func(string) string) error { os.Remove(p("link")); return os.Symlink("e", p("link")) }},
-	{"deep", func(p func(string) string) error { return os.MkdirAll(p("d/1/2/3/4"), 0o755) }},
-	{"made and removed", func(p func(string) string) error {
-		os.WriteFile(p("d/short"), nil, 0o644)
-		return os.Remove(p("d/short"))
-	}},
-	{"removed below a lower one", func(p func(string) string) error { return os.Remove(p("d/deep/x")) }},
+	}
+	top := slices.Clone(lowers)
+	slices.Reverse(top)
+	return unix.Mount("overlay", merged, "overlay", 0,
+		fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", strings.Join(top, ":"), upper, work))
 }
 
-// changeOverlay mounts lower1 and lower2 below upper and makes the change whose
-// name is in the file "change", there and in the plain tree.
-func changeOverlay(dir string) error {
-	p := func(s string) string { return filepath.Join(dir, s) }
-	data := fmt.Sprintf("lowerdir=%s:%s,upperdir=%s,workdir=%s,userxattr", p("lower2"), p("lower1"), p("upper"), p("work"))
-	if err := unix.Mount("overlay", p("merged"), "overlay", 0, data); err != nil {
-		return fmt.Errorf("mounting an overlay: %w", err)
-	}
-	name, err := os.ReadFile(p("change"))
-	if err != nil {
-		return err
-	}
-	for _, c := range changes {
-		if c.name == string(name) {
-			if err := c.do(func(s string) string { return p("merged/" + s) }); err != nil {
-				return err
-			}
-			return c.do(func(s string) string { return p("plain/" + s) })
+// change carries out one line on a tree: "w FILE TEXT", "mkdir DIR", "rm PATH",
+// "mv FROM TO", "ln FROM TO", "sym TARGET LINK", "mode OCTAL PATH", "time SECONDS PATH".
+func change(root, line string) error {
+	f := strings.Fields(line)
+	at := func(n int) string { return filepath.Join(root, f[n]) }
+	switch f[0] {
+	case "w":
+		return os.WriteFile(at(1), []byte(f[2]), 0o644)
+	case "mkdir":
+		return os.Mkdir(at(1), 0o755)
+	case "rm":
+		return os.RemoveAll(at(1))
+	case "mv":
+		return os.Rename(at(1), at(2))
+	case "ln":
+		return os.Link(at(1), at(2))
+	case "sym":
+		return os.Symlink(f[1], at(2))
+	case "mode":
+		m, err := strconv.ParseUint(f[1], 8, 32)
+		if err != nil {
+			return err
 		}
+		return unix.Chmod(at(2), uint32(m))
+	case "time":
+		s, err := strconv.ParseInt(f[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		return os.Chtimes(at(2), time.Unix(s, 0), time.Unix(s, 0))
 	}
-	return fmt.Errorf("no change %q", name)
+	return fmt.Errorf("%q is no change", line)
 }
 
-// TestUpperIsCompare makes each change on an overlay and in a plain copy: the
-// overlay's upper directory and the comparison of trees give the same bytes.
+// overlayBase is the image below in the tests of Upper.
+var overlayBase = []string{"d d", "f d/a 1", "f d/b 2", "d d/s", "f d/s/x 3", "d d/s/t", "f d/s/t/y 4", "f file 5", "f600 secret 6",
+	"l link file", "l dirlink d", "d empty", "f h1 linked", "h h2 h1", "d1777 tmp", "d deep", "d deep/1", "d deep/1/2", "d deep/1/2/3", "f deep/1/2/3/z 7"}
+
+// The layer of an overlay's upper directory and the layer of the comparison of
+// two trees are the same bytes; applied, either gives the changed tree.
 func TestUpperIsCompare(t *testing.T) {
-	low1 := layerOf(t, "d d", "f d/file file", "d d/deep", "f d/deep/x 1", "d e", "l link d", "f top 1")
-	low2 := layerOf(t, "d d", "f d/file2 file", "d d/deep", "f d/deep/y 2")
-	for _, c := range changes {
+	if !inside(t) {
+		return
+	}
+	for _, c := range []struct {
+		name  string
+		steps [][]string // each a step of a build: an overlay on those before
+		want  [][]string // names of the layer of each step
+	}{
+		{"content", [][]string{{"w d/a changed"}}, [][]string{{"d/", "d/a"}}},
+		{"same size", [][]string{{"w d/a 9", "time 1580702706 d/a"}}, [][]string{{"d/", "d/a"}}},
+		{"same content and another time", [][]string{{"w d/a 1"}}, [][]string{{"d/", "d/a"}}},
+		{"rewritten as it was", [][]string{{"w d/a 1", "time 1580702706 d/a"}}, [][]string{nil}},
+		{"mode only", [][]string{{"mode 755 d/a", "mode 700 empty", "mode 4755 file", "mode 1777 deep"}},
+			[][]string{{"d/", "d/a", "deep/", "empty/", "file"}}},
+		{"mode of a directory with changes", [][]string{{"mode 700 d", "w d/a x"}}, [][]string{{"d/", "d/a"}}},
+		{"unreadable", [][]string{{"w d/n x", "mode 0 d/n", "mode 0 d/b"}}, [][]string{{"d/", "d/b", "d/n"}}},
+		{"new", [][]string{{"w new x", "mkdir nd", "mkdir nd/e", "w nd/e/f y"}}, [][]string{{"nd/", "nd/e/", "nd/e/f", "new"}}},
+		{"deleted file", [][]string{{"rm d/a", "rm file"}}, [][]string{{"d/", "d/.wh.a", ".wh.file"}}},
+		{"deleted directory", [][]string{{"rm d"}}, [][]string{{".wh.d"}}},
+		{"deleted below", [][]string{{"rm d/s/t"}}, [][]string{{"d/", "d/s/", "d/s/.wh.t"}}},
+		{"made and deleted", [][]string{{"w new x", "rm new", "mkdir nd", "rm nd"}}, [][]string{nil}},
+		{"directory to file", [][]string{{"rm d", "w d x"}}, [][]string{{"d"}}},
+		{"directory to link", [][]string{{"rm d", "sym empty d"}}, [][]string{{"d"}}},
+		{"file to directory", [][]string{{"rm file", "mkdir file", "w file/in x"}}, [][]string{{"file/", "file/in"}}},
+		{"link to directory", [][]string{{"rm dirlink", "mkdir dirlink", "w dirlink/in x"}}, [][]string{{"dirlink/", "dirlink/in"}}},
+		{"link to file", [][]string{{"rm link", "w link x"}}, [][]string{{"link"}}},
+		{"directory deleted and made again", [][]string{{"rm d", "mkdir d", "w d/new x"}}, [][]string{{"d/", "d/.wh.a", "d/.wh.b", "d/new", "d/.wh.s"}}},
+		{"made again with the same below", [][]string{{"rm d", "mkdir d", "mkdir d/s", "w d/s/x 3", "time 1580702706 d/s/x", "w d/s/n 8"}},
+			[][]string{{"d/", "d/.wh.a", "d/.wh.b", "d/s/", "d/s/n", "d/s/.wh.t"}}},
+		{"made again with another mode", [][]string{{"rm d", "mkdir d", "mode 700 d"}}, [][]string{{"d/", "d/.wh.a", "d/.wh.b", "d/.wh.s"}}},
+		{"renamed file", [][]string{{"mv d/a d/c"}}, [][]string{{"d/", "d/.wh.a", "d/c"}}},
+		{"renamed over another", [][]string{{"mv d/a d/b"}}, [][]string{{"d/", "d/.wh.a", "d/b"}}},
+		{"renamed new directory", [][]string{{"mkdir n1", "w n1/f x", "mv n1 n2"}}, [][]string{{"n2/", "n2/f"}}},
+		{"hard link to an old file", [][]string{{"ln d/a l1"}}, [][]string{{"l1"}}},
+		{"hard links to a new file", [][]string{{"w n x", "ln n o", "ln n d/p"}}, [][]string{{"d/", "d/p", "n", "o"}}},
+		{"one of two hard links changed", [][]string{{"rm h1", "w h1 other"}}, [][]string{{"h1"}}},
+		{"link retargeted", [][]string{{"rm link", "sym d link"}}, [][]string{{"link"}}},
+		{"link made again", [][]string{{"rm link", "sym file link"}}, [][]string{nil}},
+		{"deep", [][]string{{"w deep/1/2/3/z changed"}}, [][]string{{"deep/", "deep/1/", "deep/1/2/", "deep/1/2/3/", "deep/1/2/3/z"}}},
+		{"several steps", [][]string{{"rm d", "mkdir d", "w d/a new"}, {"w d/b again", "mkdir d/s"}, {"rm d/a", "w d/s/x 9"}, {"rm d"}, {"mkdir d", "w d/a 1"}},
+			[][]string{{"d/", "d/a", "d/.wh.b", "d/.wh.s"}, {"d/", "d/b", "d/s/"}, {"d/", "d/.wh.a", "d/s/", "d/s/x"}, {".wh.d"}, {"d/", "d/a"}}},
+		{"file to directory to file", [][]string{{"rm file", "mkdir file", "w file/x 1"}, {"rm file", "w file 5"}, {"rm file", "mkdir file"}},
+			[][]string{{"file/", "file/x"}, {"file"}, {"file/"}}},
+	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			t.Cleanup(func() { store.RemoveAll(dir) }) // the kernel's work directory has mode 0
-			p := func(s string) string { return filepath.Join(dir, s) }
-			for name, img := range map[string][]int{"lower1": {1}, "lower2": {2}, "plain": {1, 2}, "before": {1, 2}} {
-				layers := imageOf(t, low1)
-				if len(img) == 2 {
-					layers = imageOf(t, low1, low2)
-				} else if img[0] == 2 {
-					layers = imageOf(t, low2)
+			for i, names := range runSteps(t, c.steps, false) {
+				if !slices.Equal(names, c.want[i]) {
+					t.Errorf("step %d %q records %q; want %q", i, c.steps[i], names, c.want[i])
 				}
-				if _, err := Image(context.Background(), layers, p(name), Options{}); err != nil {
-					t.Fatal(err)
-				}
-				os.RemoveAll(p(name + "/" + configDir))
-			}
-			for _, d := range []string{"upper", "work", "merged"} {
-				if err := os.Mkdir(p(d), 0o755); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if err := os.WriteFile(p("change"), []byte(c.name), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			self := exec.Command("/proc/self/exe")
-			self.Env = append(os.Environ(), inside+"="+dir)
-			self.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
-				UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}}
-			if out, err := self.CombinedOutput(); err != nil {
-				if os.Getenv("CI") != "" || !strings.Contains(string(out), "mounting an overlay") && len(out) > 0 {
-					t.Fatalf("%v: %s", err, out)
-				}
-				t.Skipf("needs overlays for users: %v: %s", err, out)
-			}
-			o := DiffOptions{Newest: then.Add(time.Hour), Stamp: then}
-			var upper, compared bytes.Buffer
-			n, err := Upper(&upper, []string{p("lower1"), p("lower2")}, p("upper"), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := Compare(&compared, p("before"), p("plain"), o)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n != m || !bytes.Equal(upper.Bytes(), compared.Bytes()) {
-				t.Errorf("the overlay gives %d entries:\n%s\nthe trees %d:\n%s", n, entries(t, upper.Bytes()), m, entries(t, compared.Bytes()))
 			}
 		})
 	}
 }
 
-// entries lists a layer with tar.
-func entries(t *testing.T, layer []byte) string {
-	cmd := exec.Command("tar", "-tvf", "-")
-	cmd.Stdin = bytes.NewReader(layer)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Logf("tar: %v", err)
+// The same of changes by chance.
+func TestUpperIsCompareByChance(t *testing.T) {
+	if !inside(t) {
+		return
 	}
-	return string(out)
+	seed := time.Now().UnixNano()
+	if s := os.Getenv("HPCC_TEST_SEED"); s != "" {
+		seed, _ = strconv.ParseInt(s, 10, 64)
+	}
+	t.Logf("HPCC_TEST_SEED=%d", seed)
+	random := rand.New(rand.NewSource(seed))
+	dirs := []string{"", "d/", "d/s/", "d/s/t/", "deep/1/", "deep/1/2/", "empty/"}
+	leaves := []string{"a", "b", "s", "t", "x", "n", "1", "2", "d", "file", "h1", "h2"}
+	for range 25 {
+		steps := make([][]string, 1+random.Intn(4))
+		for i := range steps {
+			for range 1 + random.Intn(12) {
+				p := func() string { return dirs[random.Intn(len(dirs))] + leaves[random.Intn(len(leaves))] }
+				steps[i] = append(steps[i], []string{
+					"w " + p() + " " + strconv.Itoa(random.Intn(12)), "rm " + p(), "rm " + p(), "mkdir " + p(), "mkdir " + p(),
+					"mv " + p() + " " + p(), "ln " + p() + " " + p(), "sym " + leaves[random.Intn(len(leaves))] + " " + p(),
+					"mode 750 " + p(), "time 1580702706 " + p(),
+				}[random.Intn(10)])
+			}
+		}
+		runSteps(t, steps, true)
+		if t.Failed() {
+			t.Fatalf("with the steps %q", steps)
+		}
+	}
+}
+
+// runSteps makes each step's change on an overlay of all before, and checks
+// its layer. It returns the names in the layers. Changes by chance may fail.
+func runSteps(t *testing.T, steps [][]string, byChance bool) (names [][]string) {
+	t.Helper()
+	top := t.TempDir()
+	base := filepath.Join(top, "base")
+	if _, err := Image(context.Background(), imageOf(t, layerOf(t, overlayBase...)), base, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	lowers, before := []string{base}, base
+	for i, lines := range steps {
+		dir := filepath.Join(top, strconv.Itoa(i))
+		upper, merged, after := filepath.Join(dir, "upper"), filepath.Join(dir, "merged"), filepath.Join(dir, "after")
+		if err := mountOverlay(lowers, upper, filepath.Join(dir, "work"), merged); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Unmount(merged, unix.MNT_DETACH) })
+		for _, line := range lines {
+			if err := change(merged, line); err != nil && !(byChance && expected(err)) {
+				t.Fatalf("%s: %v", line, err)
+			}
+		}
+		if out, err := exec.Command("cp", "-a", merged, after).CombinedOutput(); err != nil {
+			t.Fatalf("copying the tree: %v: %s", err, out)
+		}
+		names = append(names, checkStep(t, lowers, upper, before, merged, after))
+		lowers, before = append(lowers, upper), after
+	}
+	return names
+}
+
+// expected says whether a change by chance may fail so.
+func expected(err error) bool {
+	for _, e := range []error{fs.ErrNotExist, fs.ErrExist, syscall.ENOTDIR, syscall.EISDIR, syscall.ENOTEMPTY, syscall.EXDEV, syscall.EINVAL, syscall.EPERM, syscall.ELOOP} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkStep compares the layers that Upper and Compare make of one change, and
+// what they give when they are applied.
+func checkStep(t *testing.T, lowers []string, upper, before, merged, after string) []string {
+	t.Helper()
+	skip := []string{configDir}
+	var layer []byte
+	for _, o := range []DiffOptions{{Skip: skip}, {Skip: skip, Newest: then.Add(time.Minute), Stamp: then.Add(time.Second)}} {
+		var u, m, c bytes.Buffer
+		n, err := Upper(&u, lowers, upper, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Compare(&m, before, merged, o); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Compare(&c, before, after, o); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(u.Bytes(), m.Bytes()) || !bytes.Equal(u.Bytes(), c.Bytes()) {
+			t.Errorf("Upper writes\n%s\nCompare with the mounted tree writes\n%s\nand with a copy of it\n%s", members(t, u.Bytes()), members(t, m.Bytes()), members(t, c.Bytes()))
+		}
+		if got := len(members(t, u.Bytes())); n != got {
+			t.Errorf("Upper says %d entries and writes %d", n, got)
+		}
+		for _, h := range headers(t, u.Bytes()) {
+			if !o.Newest.IsZero() && h.ModTime.After(o.Newest) {
+				t.Errorf("%s has the time %v of the run itself", h.Name, h.ModTime)
+			}
+		}
+		layer = u.Bytes()
+	}
+	applied := filepath.Join(t.TempDir(), "applied")
+	if out, err := exec.Command("cp", "-a", before, applied).CombinedOutput(); err != nil {
+		t.Fatalf("copying the tree: %v: %s", err, out)
+	}
+	if _, err := Apply(context.Background(), static.NewLayer(layer, types.OCIUncompressedLayer), applied); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := modes(t, applied), modes(t, after); got != want {
+		t.Errorf("the layer %q applied gives\n%s\nwant\n%s", members(t, layer), got, want)
+	}
+	var names []string
+	for _, h := range headers(t, layer) {
+		names = append(names, h.Name)
+	}
+	return names
+}
+
+// headers lists the entries of a layer.
+func headers(t *testing.T, layer []byte) (out []*tar.Header) {
+	t.Helper()
+	for tr := tar.NewReader(bytes.NewReader(layer)); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, h)
+	}
+}
+
+// members describes the entries of a layer.
+func members(t *testing.T, layer []byte) (out []string) {
+	t.Helper()
+	for tr := tar.NewReader(bytes.NewReader(layer)); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, fmt.Sprintf("%c %s %o %d %d:%d %q %q", h.Typeflag, h.Name, h.Mode, h.ModTime.UnixNano(), h.Uid, h.Gid, h.Linkname, b))
+	}
+}
+
+// modes is the listing of a tree with modes, as unpacking gives them.
+func modes(t *testing.T, dir string) string {
+	t.Helper()
+	var out strings.Builder
+	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || p == dir {
+			return err
+		}
+		fi, err := d.Info()
+		if err != nil {
+			return err
+		}
+		m := fi.Mode() &^ (fs.ModeSetuid | fs.ModeSetgid)
+		if m.IsRegular() {
+			m |= 0o400
+		}
+		fmt.Fprintln(&out, m, strings.TrimPrefix(p, dir))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String() + listing(t, dir)
+}
+
+// Times are whole seconds, and a file that its mode keeps from its owner is
+// read and gets its mode back.
+func TestCompareTimesAndLockedFiles(t *testing.T) {
+	top := t.TempDir()
+	lower, upper := filepath.Join(top, "lower"), filepath.Join(top, "upper")
+	for _, d := range []string{lower, upper} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(d, "both"), []byte(d[len(top):]), 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(filepath.Join(d, "both"), then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(upper, "locked"), []byte("text"), 0); err != nil {
+		t.Fatal(err)
+	}
+	late := then.Add(700 * time.Millisecond)
+	if err := os.Chtimes(filepath.Join(upper, "locked"), late, late); err != nil {
+		t.Fatal(err)
+	}
+	var layer bytes.Buffer
+	if _, err := Compare(&layer, lower, upper, DiffOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{fmt.Sprintf("0 both 0 %d 0:0 %q %q", then.UnixNano(), "", "/upper"), fmt.Sprintf("0 locked 0 %d 0:0 %q %q", then.UnixNano(), "", "text")}
+	if got := members(t, layer.Bytes()); !slices.Equal(got, want) {
+		t.Errorf("Compare writes %q; want %q", got, want)
+	}
+	for _, p := range []string{"lower/both", "upper/both", "upper/locked"} {
+		if fi, err := os.Stat(filepath.Join(top, p)); err != nil || fi.Mode() != 0 {
+			t.Errorf("%s has mode %v now (%v); want 0", p, fi.Mode(), err)
+		}
+	}
 }

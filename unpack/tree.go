@@ -383,32 +383,41 @@ func (t *tree) whiteout(dir, base string) error {
 	if t.made[name] {
 		return t.hideLower(name)
 	}
-	f, err := pathrs.OpenatInRoot(t.root, orDot(dir))
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return nil
-	}
-	if err != nil {
+	if ok, err := t.hasDir(dir); err != nil || !ok {
 		return err
 	}
-	f.Close()
 	return t.remove(name)
 }
 
-func orDot(p string) string {
+// hasDir says whether p leads to a directory; unlike dir it makes none, and
+// leaves a file in its place alone.
+func (t *tree) hasDir(p string) (bool, error) {
 	if p == "" {
-		return "."
+		p = "."
 	}
-	return p
+	f, err := pathrs.OpenatInRoot(t.root, p)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	err = unix.Fstat(int(f.Fd()), &st)
+	return st.Mode&unix.S_IFMT == unix.S_IFDIR, err
 }
 
 // hideLower removes from directory p what the present layer did not make.
 func (t *tree) hideLower(p string) error {
+	if ok, err := t.hasDir(path.Dir(p)); err != nil || !ok {
+		return err // nothing to hide
+	}
 	parent, err := t.dir(path.Dir(p))
 	if err != nil {
 		return err
 	}
 	if p != "." {
-		// The parent's path may not exist; then there is nothing to hide.
 		if st, err := lstat(parent, path.Base(p)); err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			return nil
 		}

@@ -139,6 +139,13 @@ func TestLayers(t *testing.T) {
 		{"absolute name", [][]string{{"f /etc/x 1"}}, []string{"d etc", "f etc/x 1"}},
 		{"devices", [][]string{{"d dev", "c dev/null", "p fifo", "f a 1"}}, []string{"d dev", "f a 1"}},
 		{"our own directory", [][]string{{"d .hpcc", "f .hpcc/image.json {}", "f a 1"}}, []string{"f a 1"}},
+		{"whiteout below a file", [][]string{{"f a 1"}, {"f a/.wh.b"}}, []string{"f a 1"}},
+		{"whiteout below nothing", [][]string{{"f a 1"}, {"f x/y/.wh.b"}}, []string{"f a 1"}},
+		{"whiteout through a link", [][]string{{"d d", "f d/a 1", "l y d"}, {"f y/.wh.a"}}, []string{"d d", "l y d"}},
+		{"opaque file", [][]string{{"f a 1"}, {"f a/.wh..wh..opq"}}, []string{"f a 1"}},
+		{"opaque below a file", [][]string{{"f a 1"}, {"f a/b/.wh..wh..opq"}}, []string{"f a 1"}},
+		{"opaque nothing", [][]string{{"f a 1"}, {"f x/y/.wh..wh..opq"}}, []string{"f a 1"}},
+		{"opaque link stays", [][]string{{"d d", "f d/a 1", "l y d"}, {"f y/.wh..wh..opq"}}, []string{"d d", "f d/a 1", "l y d"}},
 		{"same layer twice", [][]string{{"f a 1"}, {"f .wh.a"}, {"f a 1"}}, []string{"f a 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
