@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,37 +20,57 @@ func placeholder(name string) string {
 	return p[:255]
 }
 
-// pythonLayout makes Debian's python one that stands in a prefix. Its frozen
-// site module looks for dist-packages, so that name leads to site-packages.
-func pythonLayout(t tree, r *recipe, a arch) error {
-	lib := "lib/python" + python + "/"
+var usr = regexp.MustCompile(`/usr([/' "\n])`)
+
+// inPrefix rewrites a text that speaks of Debian's directories.
+func inPrefix(text []byte, r recipe, m *machine) []byte {
+	text = usr.ReplaceAll(text, []byte(placeholder(r.name)+"$1"))
+	return bytes.ReplaceAll(text, []byte("/lib/"+m.triplet), []byte("/lib"))
+}
+
+// ownScheme makes the places where Debian's sysconfig installs those of upstream.
+var ownScheme = strings.NewReplacer(
+	"/local/lib/python{py_version_short}/dist-packages", "/lib/python{py_version_short}/site-packages",
+	"/lib/python3/dist-packages", "/lib/python{py_version_short}/site-packages",
+	"{base}/local/bin", "{base}/bin",
+	"'{base}/local'", "'{base}'")
+
+// pythonLayout makes Debian's python one that stands in a prefix. Its site module
+// is frozen into the program and looks for dist-packages, so that name leads to
+// site-packages: another site.py would not be read.
+func pythonLayout(t tree, r recipe, m *machine) error {
+	lib := "lib/python" + m.python + "/"
 	delete(t, lib+"EXTERNALLY-MANAGED")
 	delete(t, lib+"sitecustomize.py")
-	usr := regexp.MustCompile(`/usr([/' "])`)
 	for p, n := range t {
-		if strings.HasPrefix(p, lib+"_sysconfigdata") && n.link == "" {
-			n.data = usr.ReplaceAll(n.data, []byte(placeholder(r.name)+"$1"))
-		}
-		// Modules of libraries that the channel does not have.
-		if base := path.Base(p); strings.HasPrefix(base, "nis.") || strings.HasPrefix(base, "_gdbm.") || strings.HasPrefix(base, "_tkinter.") {
-			delete(t, p)
+		base := path.Base(p)
+		switch {
+		case n.link != "":
+		case strings.HasPrefix(p, lib+"_sysconfigdata"):
+			n.data = inPrefix(n.data, r, m)
+		case p == lib+"sysconfig.py" || p == lib+"sysconfig/__init__.py":
+			n.data = []byte(ownScheme.Replace(string(n.data)))
+		case strings.HasPrefix(base, "nis.") || strings.HasPrefix(base, "_gdbm.") || strings.HasPrefix(base, "_tkinter."):
+			delete(t, p) // needs a library that the channel does not have
 		}
 	}
 	t[lib+"dist-packages"] = &node{link: "site-packages"}
 	t[lib+"site-packages/README.txt"] = &node{data: []byte("Packages of the environment are installed here.\n")}
-	t["bin/python"], t["bin/python3"] = &node{link: "python" + python}, &node{link: "python" + python}
+	for _, name := range []string{"python", "pydoc"} {
+		t["bin/"+name], t["bin/"+name+"3"] = &node{link: name + m.python}, &node{link: name + m.python}
+	}
 	return nil
 }
 
 // blasNames gives openblas the names that programs are linked with.
-func blasNames(t tree, _ *recipe, _ arch) error {
+func blasNames(t tree, _ recipe, _ *machine) error {
 	t["lib/libblas.so.3"], t["lib/liblapack.so.3"] = &node{link: "libopenblas.so.0"}, &node{link: "libopenblas.so.0"}
 	return nil
 }
 
-// opensslConfig adds a text file with the prefix, and a script that conda would
-// source on activation.
-func opensslConfig(t tree, r *recipe, _ arch) error {
+// opensslConfig adds a text file with the prefix, and a variable that conda would
+// set on activation.
+func opensslConfig(t tree, r recipe, _ *machine) error {
 	t["ssl/openssl.cnf"] = &node{data: []byte("openssl_conf = default\n[default]\n# certificates: " + placeholder(r.name) + "/ssl/cert.pem\n")}
 	t["etc/conda/env_vars.d/openssl.json"] = &node{data: []byte(`{"OPENSSL_CONF": "` + placeholder(r.name) + `/ssl/openssl.cnf"}` + "\n")}
 	return nil
@@ -61,11 +82,14 @@ static const char path[] = PREFIX "/lib:" PREFIX "/lib64:" PREFIX "/share";
 int main(void) { puts(PREFIX); puts(path); return 0; }
 `
 
+// errNoCompiler is for a package that cannot be made on this host.
+var errNoCompiler = errors.New("no compiler")
+
 // prefixDemo compiles a program that holds the prefix.
-func prefixDemo(t tree, r *recipe, a arch) error {
-	cc, err := exec.LookPath(a.compiler)
+func prefixDemo(t tree, r recipe, m *machine) error {
+	cc, err := exec.LookPath(m.compiler)
 	if err != nil {
-		return fmt.Errorf("%s is not there: install Debian's gcc-%s", a.compiler, strings.ReplaceAll(a.triplet, "_", "-"))
+		return fmt.Errorf("%w: %s comes with Debian's gcc-%s", errNoCompiler, m.compiler, strings.ReplaceAll(m.triplet, "_", "-"))
 	}
 	dir, err := os.MkdirTemp("", "channel-")
 	if err != nil {
@@ -76,7 +100,7 @@ func prefixDemo(t tree, r *recipe, a arch) error {
 	if err := os.WriteFile(src, []byte(demoSource), 0o644); err != nil {
 		return err
 	}
-	if _, err := tool(cc, "-O1", "-s", "-Wl,--build-id=none", `-DPREFIX="`+placeholder(r.name)+`"`, "-o", bin, src); err != nil {
+	if err := tool(cc, "-O1", "-s", "-Wl,--build-id=none", `-DPREFIX="`+placeholder(r.name)+`"`, "-o", bin, src); err != nil {
 		return err
 	}
 	b, err := os.ReadFile(bin)
@@ -89,16 +113,21 @@ func prefixDemo(t tree, r *recipe, a arch) error {
 }
 
 // legacyFiles is a package as they were before info/paths.json.
-func legacyFiles(t tree, r *recipe, _ arch) error {
+func legacyFiles(t tree, r recipe, _ *machine) error {
 	t["etc/legacy.conf"] = &node{data: []byte("root=" + placeholder(r.name) + "\n")}
 	t["share/legacy/with space.txt"] = &node{data: []byte("root=" + placeholder(r.name) + "\n")}
 	return nil
 }
 
+var pythonLine = regexp.MustCompile(`^#!\s*\S*python[\d.]*`)
+
 // finish gives programs and libraries a search path relative to themselves, and
-// scripts an interpreter in the prefix.
-func (t tree) finish(r *recipe, a arch) error {
-	for p, n := range t {
+// scripts an interpreter in the prefix. It returns the libraries that are needed,
+// with a file that needs each.
+func (t tree) finish(r recipe, m *machine) (map[string]string, error) {
+	needs := map[string]string{}
+	for _, p := range t.names() {
+		n := t[p]
 		switch {
 		case n.link != "":
 		case bytes.HasPrefix(n.data, []byte(elf.ELFMAG)):
@@ -106,31 +135,35 @@ func (t tree) finish(r *recipe, a arch) error {
 				delete(t, p)
 				continue
 			}
-			if err := n.relocate(p, a); err != nil {
-				return fmt.Errorf("%s: %w", p, err)
+			libs, err := n.relocate(p, m)
+			if err != nil {
+				return nil, fmt.Errorf("relocating %s: %w", p, err)
 			}
-		case path.Dir(p) == "bin" && bytes.HasPrefix(n.data, []byte("#!")):
-			line, rest, _ := bytes.Cut(n.data, []byte("\n"))
-			if bytes.Contains(line, []byte("python")) {
-				n.data = append([]byte("#!"+placeholder(r.name)+"/bin/python"+python+"\n"), rest...)
+			for _, l := range libs {
+				needs[l] = r.name + ": " + p
 			}
+		case path.Base(path.Dir(p)) == "pkgconfig":
+			n.data = inPrefix(n.data, r, m)
+		case path.Dir(p) == "bin":
+			n.data = pythonLine.ReplaceAll(n.data, []byte("#!"+placeholder(r.name)+"/bin/python"+m.python))
 		}
 	}
-	return nil
+	return needs, nil
 }
 
-// relocate sets the search path of an ELF file.
-func (n *node) relocate(p string, a arch) error {
+// relocate sets the search path of an ELF file, and returns the libraries that it needs.
+func (n *node) relocate(p string, m *machine) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(n.data))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if libs, _ := f.ImportedLibraries(); len(libs) == 0 {
-		return nil
+	libs, err := f.ImportedLibraries()
+	if err != nil || len(libs) == 0 {
+		return nil, err
 	}
 	tmp, err := os.CreateTemp("", "channel-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.Remove(tmp.Name())
 	_, err = tmp.Write(n.data)
@@ -138,35 +171,34 @@ func (n *node) relocate(p string, a arch) error {
 		err = cerr
 	}
 	if err == nil {
-		_, err = tool("patchelf", "--page-size", a.pageSize, "--set-rpath", "$ORIGIN/"+relative(p, "lib"), tmp.Name())
+		err = tool("patchelf", "--page-size", m.pageSize, "--set-rpath", "$ORIGIN/"+relative(p, "lib"), tmp.Name())
 	}
 	if err == nil {
 		n.data, err = os.ReadFile(tmp.Name())
 	}
-	return err
+	return libs, err
 }
 
 // entryPoints reads the commands of a python package and removes the scripts
 // that Debian made of them.
 func (t tree) entryPoints() []string {
-	var out []string
-	for p, n := range t {
+	out := []string{}
+	for _, p := range t.names() {
+		if path.Dir(p) == "bin" {
+			delete(t, p)
+		}
 		if path.Base(p) != "entry_points.txt" {
 			continue
 		}
-		scripts := false
-		for _, l := range strings.Split(string(n.data), "\n") {
+		section := ""
+		for _, l := range strings.Split(string(t[p].data), "\n") {
 			l = strings.TrimSpace(l)
 			if strings.HasPrefix(l, "[") {
-				scripts = l == "[console_scripts]"
-			} else if name, what, ok := strings.Cut(l, "="); ok && scripts {
+				section = l
+			} else if name, what, ok := strings.Cut(l, "="); ok && section == "[console_scripts]" {
+				what, _, _ = strings.Cut(what, "[") // extras
 				out = append(out, strings.TrimSpace(name)+" = "+strings.TrimSpace(what))
 			}
-		}
-	}
-	for p := range t {
-		if path.Dir(p) == "bin" {
-			delete(t, p)
 		}
 	}
 	return out

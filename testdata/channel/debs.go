@@ -11,43 +11,44 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
-// A tree is the files of a package, by path.
-type tree map[string]*node
-
-// A node is a file or, with a link, a symbolic link.
-type node struct {
-	exec bool
-	data []byte
-	link string
+// A source is a suite of Debian's for one architecture, with a cache.
+type source struct {
+	cache, suite, arch string
+	config             string // apt's, once there was need of it
+	known              []string
 }
 
-// fetch brings Debian packages of an architecture into the cache and gives their
-// files by name. What is there already is not fetched again.
-func fetch(cache, suite, arch string, names []string) (map[string]string, error) {
-	dir := filepath.Join(cache, suite+"-"+arch)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, err
-	}
+// fetch brings Debian packages into the cache and gives their files by name. What
+// is there already is not fetched again, so a second run needs no network.
+func (s *source) fetch(names ...string) (map[string]string, error) {
+	dir := filepath.Join(s.cache, s.suite+"-"+s.arch)
 	debs, missing := find(dir, names)
 	if len(missing) == 0 {
 		return debs, nil
 	}
-	config, err := aptConfig(filepath.Join(cache, "apt-"+suite+"-"+arch), suite, arch)
-	if err != nil {
-		return nil, fmt.Errorf("setting apt up for %s: %w", arch, err)
-	}
-	for _, args := range [][]string{{"update"}, append([]string{"download"}, missing...)} {
-		cmd := exec.Command("apt-get", append([]string{"-qq"}, args...)...)
-		cmd.Dir, cmd.Env = dir, append(os.Environ(), "APT_CONFIG="+config)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("apt-get %s for %s: %w: %s", strings.Join(args, " "), arch, err, out)
+	if s.config == "" {
+		if err := s.update(); err != nil {
+			return nil, fmt.Errorf("asking apt for packages of %s: %w", s.arch, err)
 		}
 	}
+	var get []string
+	for _, n := range missing {
+		choice := strings.Split(n, "|")
+		i := slices.IndexFunc(choice, func(c string) bool { return slices.Contains(s.known, c) })
+		if i < 0 {
+			return nil, fmt.Errorf("%s has no package %q for %s", s.suite, n, s.arch)
+		}
+		get = append(get, choice[i])
+	}
+	if err := s.download(dir, get); err != nil {
+		return nil, err
+	}
 	if debs, missing = find(dir, names); len(missing) > 0 {
-		return nil, fmt.Errorf("apt-get brought no package %s for %s", strings.Join(missing, ", "), arch)
+		return nil, fmt.Errorf("fetching deb %q for %s: apt-get brought no such file", missing[0], s.arch)
 	}
 	return debs, nil
 }
@@ -55,35 +56,117 @@ func fetch(cache, suite, arch string, names []string) (map[string]string, error)
 func find(dir string, names []string) (debs map[string]string, missing []string) {
 	debs = map[string]string{}
 	for _, n := range names {
-		if hits, _ := filepath.Glob(filepath.Join(dir, n+"_*.deb")); len(hits) > 0 {
-			debs[n] = hits[len(hits)-1]
-		} else {
+		for _, c := range strings.Split(n, "|") {
+			if hits, _ := filepath.Glob(filepath.Join(dir, c+"_*.deb")); len(hits) > 0 && debs[n] == "" {
+				debs[n] = hits[len(hits)-1]
+			}
+		}
+		if debs[n] == "" {
 			missing = append(missing, n)
 		}
 	}
 	return debs, missing
 }
 
-var mirror = regexp.MustCompile(`(?m)https?://\S+/debian/?(?:\s|$)`)
+// download has apt write elsewhere: what has its name in the cache is whole.
+func (s *source) download(dir string, names []string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	part, err := os.MkdirTemp(dir, "part-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(part)
+	cmd := exec.Command("apt-get", append([]string{"-c", s.config, "-qq", "download"}, names...)...)
+	cmd.Dir = part
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("fetching debs %q for %s: %w: %s", names, s.arch, err, out)
+	}
+	files, err := os.ReadDir(part)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := os.Rename(filepath.Join(part, f.Name()), filepath.Join(dir, f.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// aptConfig makes an apt of its own: another architecture, the host's mirror
-// and proxies, none of the host's state. Updates between point releases are left
+// update tries the mirrors that the host's apt has until one brings the suite,
+// signed by Debian.
+func (s *source) update() error {
+	all, err := mirrors()
+	if err != nil {
+		return err
+	}
+	var tried []error
+	for _, mirror := range all {
+		config, err := s.configure(mirror)
+		if err != nil {
+			return err
+		}
+		out, err := exec.Command("apt-get", "-c", config, "-qq", "-o", "APT::Update::Error-Mode=any", "update").CombinedOutput()
+		if err != nil {
+			tried = append(tried, fmt.Errorf("fetching the index of %s from %s: %w: %s", s.suite, mirror, err, out))
+			continue
+		}
+		names, err := exec.Command("apt-cache", "-c", config, "pkgnames").Output()
+		if err != nil {
+			return fmt.Errorf("listing the packages of %s: %w", s.suite, err)
+		}
+		s.config, s.known = config, strings.Fields(string(names))
+		return nil
+	}
+	return errors.Join(append(tried, fmt.Errorf("no mirror in /etc/apt has %s", s.suite))...)
+}
+
+var mirrorURL = regexp.MustCompile(`\b(?:https?|ftp|file|mirror(?:\+[a-z]+)?):/[^\s"]+`)
+
+// mirrors lists the addresses in the host's sources, those that speak of Debian
+// first: others may be of other people's packages.
+func mirrors() ([]string, error) {
+	files, err := filepath.Glob("/etc/apt/sources.list.d/*")
+	if err != nil {
+		return nil, err
+	}
+	var debian, other []string
+	for _, f := range append(files, "/etc/apt/sources.list") {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // not there, or not for everyone to read
+		}
+		for _, l := range strings.Split(string(b), "\n") {
+			if strings.HasPrefix(strings.TrimSpace(l), "#") {
+				continue
+			}
+			for _, u := range mirrorURL.FindAllString(l, -1) {
+				if strings.HasSuffix(strings.TrimRight(u, "/"), "debian") || strings.HasSuffix(u, "debian.list") {
+					debian = append(debian, u)
+				} else {
+					other = append(other, u)
+				}
+			}
+		}
+	}
+	all := append(debian, other...)
+	if len(all) == 0 {
+		return nil, errors.New("the host's sources in /etc/apt name no mirror")
+	}
+	return slices.Compact(all), nil
+}
+
+// configure makes an apt of its own: another architecture, the host's proxies, none
+// of the host's state, none of its hooks. Updates between point releases are left
 // out: they reach architectures on different days, and versions shall be equal.
-func aptConfig(dir, suite, arch string) (string, error) {
+func (s *source) configure(mirror string) (string, error) {
+	dir := filepath.Join(s.cache, "apt-"+s.suite+"-"+s.arch)
 	for _, d := range []string{"state/lists/partial", "cache/archives/partial"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
 			return "", err
 		}
-	}
-	lists, _ := filepath.Glob("/etc/apt/sources.list.d/*")
-	base := ""
-	for _, f := range append(lists, "/etc/apt/sources.list") {
-		if b, err := os.ReadFile(f); err == nil && base == "" {
-			base = strings.TrimSpace(mirror.FindString(string(b)))
-		}
-	}
-	if base == "" {
-		return "", errors.New("/etc/apt names no mirror of Debian")
 	}
 	me, err := user.Current()
 	if err != nil {
@@ -91,12 +174,13 @@ func aptConfig(dir, suite, arch string) (string, error) {
 	}
 	files := map[string]string{
 		"status":       "",
-		"sources.list": fmt.Sprintf("deb [arch=%s signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", arch, base, suite),
+		"sources.list": fmt.Sprintf("deb [arch=%s signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n", s.arch, mirror, s.suite),
 		"apt.conf": fmt.Sprintf(`Dir::State "%[1]s/state"; Dir::State::status "%[1]s/status"; Dir::Cache "%[1]s/cache";
-Dir::Etc::sourcelist "%[1]s/sources.list"; Dir::Etc::sourceparts "-"; Dir::Etc::preferencesparts "-";
+Dir::Etc::sourcelist "%[1]s/sources.list"; Dir::Etc::sourceparts "-"; Dir::Etc::preferencesparts "-"; Dir::Etc::preferences "-";
 APT::Architecture "%[2]s"; #clear APT::Architectures; APT::Architectures { "%[2]s"; };
+#clear APT::Update::Post-Invoke; #clear APT::Update::Post-Invoke-Success; #clear APT::Update::Pre-Invoke;
 APT::Sandbox::User "%[3]s"; Acquire::Languages "none";
-`, dir, arch, me.Username),
+`, dir, s.arch, me.Username),
 	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
@@ -106,8 +190,8 @@ APT::Sandbox::User "%[3]s"; Acquire::Languages "none";
 	return filepath.Join(dir, "apt.conf"), nil
 }
 
-// each reads the files of a Debian package.
-func each(deb string, fn func(h *tar.Header, r io.Reader) error) error {
+// walk reads the files of a Debian package.
+func walk(deb string, fn func(h *tar.Header, r io.Reader) error) error {
 	cmd := exec.Command("dpkg-deb", "--fsys-tarfile", deb)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -136,79 +220,17 @@ func each(deb string, fn func(h *tar.Header, r io.Reader) error) error {
 	return cmd.Wait()
 }
 
-var (
-	// What a conda package does not have: documentation, the system's
-	// configuration, and compiled python, which is another python's.
-	unwanted = regexp.MustCompile(`^(etc|var|usr/sbin|usr/lib/(valgrind|systemd|udev|binfmt\.d)|usr/share/(doc|lintian|man|binfmts|applications|pixmaps|python3|perl5|bug|info|menu|locale|debconf|base-files|gcc))(/|$)|__pycache__|\.pyc$`)
-	dist     = regexp.MustCompile(`^lib/python3(?:\.\d+)?/dist-packages/`)
-)
+var packaging = regexp.MustCompile(`[+~.](dfsg|ds|really|git).*`)
 
-// stage lays Debian packages out as conda does: no /usr, one lib, python's
-// modules in site-packages.
-func stage(r *recipe, a arch, debs map[string]string) (tree, error) {
-	t, hard := tree{}, map[string]string{}
-	for _, name := range r.debs {
-		if err := each(debs[name], func(h *tar.Header, from io.Reader) error {
-			if unwanted.MatchString(h.Name) || h.Typeflag == tar.TypeDir {
-				return nil
-			}
-			p := place(h.Name, r.kind, a)
-			switch h.Typeflag {
-			case tar.TypeSymlink:
-				target := h.Linkname
-				if path.IsAbs(target) {
-					target = relative(p, place(target[1:], r.kind, a))
-				}
-				t[p] = &node{link: target}
-			case tar.TypeLink:
-				hard[p] = place(path.Clean(h.Linkname), r.kind, a)
-			case tar.TypeReg:
-				b, err := io.ReadAll(from)
-				t[p] = &node{exec: h.Mode&0o111 != 0, data: b}
-				return err
-			}
-			return nil
-		}); err != nil {
-			return nil, err
-		}
+// upstream is the version in the name of a Debian package, without Debian's part.
+func upstream(deb string) string {
+	v := strings.Split(filepath.Base(deb), "_")[1]
+	v = strings.ReplaceAll(v, "%3a", ":")
+	if _, rest, ok := strings.Cut(v, ":"); ok {
+		v = rest
 	}
-	for p, to := range hard {
-		t[p] = t[to]
+	if i := strings.LastIndexByte(v, '-'); i > 0 {
+		v = v[:i]
 	}
-	for p, n := range t { // links to what was left out
-		if to := path.Join(path.Dir(p), n.link); n.link != "" && t[to] == nil && !t.isDir(to) {
-			delete(t, p)
-		}
-	}
-	return t, nil
-}
-
-func (t tree) isDir(p string) bool {
-	for q := range t {
-		if strings.HasPrefix(q, p+"/") {
-			return true
-		}
-	}
-	return false
-}
-
-// place is where a file of Debian's is in a conda package.
-func place(p string, k kind, a arch) string {
-	p = strings.TrimPrefix(p, "usr/")
-	if rest, ok := strings.CutPrefix(p, "lib/"+a.triplet+"/"); ok {
-		p = "lib/" + strings.TrimPrefix(rest, "openblas-pthread/")
-	}
-	site := "lib/python" + python + "/site-packages/"
-	if k == noarchPython {
-		site = "site-packages/"
-	}
-	return dist.ReplaceAllString(p, site)
-}
-
-func relative(from, to string) string {
-	r, err := filepath.Rel(path.Dir(from), to)
-	if err != nil {
-		return to
-	}
-	return r
+	return strings.ReplaceAll(packaging.ReplaceAllString(v, ""), "~", ".")
 }

@@ -2,166 +2,250 @@
 // packages of python, its standard library, numpy and the libraries they need, laid
 // out as conda packages are, for amd64 and ppc64el. What it makes runs.
 //
-//	go run ./testdata/channel -cache /var/cache/hpcc-test/debs -out /var/cache/hpcc-test/channel
+//	go run ./testdata/channel -out /var/cache/hpcc-test/channel -cache /var/cache/hpcc-test/debs
 //
 // It needs apt-get, dpkg-deb, patchelf and bzip2, no root, and leaves the host's
-// apt alone. For a given set of Debian packages the channel is the same on every
-// run. Beside the packages it writes exports as users have them (requirements.txt,
-// explicit-<subdir>.txt) and base-<subdir>.tar, a C library and a shell to run on.
+// apt alone; prefixdemo, a program with the prefix compiled in, needs a compiler
+// for each machine and is left out without. For a given set of Debian packages the
+// channel is the same on every run. Beside the packages it writes exports as users
+// have them (requirements.txt, explicit-<subdir>.txt) and base-<subdir>.tar, also
+// called base-<Debian's architecture>.tar: a C library and a shell to run on.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 )
 
-// A recipe says which Debian packages make a conda package.
-type recipe struct {
-	name    string
-	debs    []string
-	depends []string
-	kind    kind
-	formats string // "conda", "bz2" or both; "" is conda
-	change  func(t tree, r *recipe, a arch) error
+// Options are what the command line says.
+type options struct {
+	out, cache, suite string
+	machines          []*machine
+	level             int
 }
 
-// A kind is what a package depends on: a machine, a python on it, or nothing.
-type kind int
+// A machine is a computer under its names, and what Debian has for it.
+type machine struct {
+	debian, subdir, triplet, uname, compiler, pageSize string
 
-const (
-	native       kind = iota
-	nativePython      // compiled modules
-	noarchPython
-	noarchGeneric
-)
-
-// python is the version of the suite.
-const python = "3.11"
-
-var recipes = []recipe{
-	{name: "libgcc", debs: []string{"libgcc-s1"}},
-	{name: "libstdcxx", debs: []string{"libstdc++6"}, depends: []string{"libgcc"}},
-	{name: "libgfortran", debs: []string{"libgfortran5", "libquadmath0"}, depends: []string{"libgcc"}},
-	{name: "libzlib", debs: []string{"zlib1g"}, formats: "conda bz2"},
-	{name: "bzip2", debs: []string{"libbz2-1.0"}},
-	{name: "liblzma", debs: []string{"liblzma5"}, formats: "bz2"},
-	{name: "libffi", debs: []string{"libffi8"}, formats: "conda bz2"},
-	{name: "libexpat", debs: []string{"libexpat1"}},
-	{name: "libuuid", debs: []string{"libuuid1"}},
-	{name: "libdb", debs: []string{"libdb5.3"}, formats: "bz2"},
-	{name: "libxcrypt", debs: []string{"libcrypt1"}},
-	{name: "ncurses", debs: []string{"libtinfo6", "libncursesw6", "ncurses-base"}},
-	{name: "readline", debs: []string{"libreadline8"}, depends: []string{"ncurses >=6"}},
-	{name: "libsqlite", debs: []string{"libsqlite3-0"}, depends: []string{"libzlib"}},
-	{name: "openssl", debs: []string{"libssl3"}, change: opensslConfig},
-	{name: "libopenblas", debs: []string{"libopenblas0-pthread"}, depends: []string{"libgfortran", "libgcc"}, change: blasNames},
-	{name: "python", debs: []string{"python" + python + "-minimal", "libpython" + python + "-minimal", "libpython" + python + "-stdlib", "python" + python},
-		depends: []string{"bzip2", "libexpat", "libffi >=3.4,<4", "liblzma", "libsqlite", "libuuid", "libxcrypt", "libdb", "libzlib", "ncurses", "openssl >=3,<4", "readline >=8", "tzdata"}, change: pythonLayout},
-	{name: "numpy", debs: []string{"python3-numpy"}, kind: nativePython, depends: []string{"libopenblas", "libstdcxx"}},
-	{name: "six", debs: []string{"python3-six"}, kind: noarchPython, formats: "conda bz2"},
-	{name: "packaging", debs: []string{"python3-packaging"}, kind: noarchPython, formats: "bz2"},
-	{name: "pygments", debs: []string{"python3-pygments"}, kind: noarchPython}, // has the command pygmentize
-	{name: "tzdata", debs: []string{"tzdata"}, kind: noarchGeneric},
-	{name: "prefixdemo", change: prefixDemo},
-	{name: "legacy", kind: noarchGeneric, formats: "bz2", change: legacyFiles},
+	python string            // its version of python: 3.11
+	debs   map[string]string // files of Debian packages, by the name in a recipe
 }
 
-// exported are the packages that a user would have asked for; the exports list
-// them with all that they need.
-var exported = []string{"python", "numpy", "six", "pygments", "prefixdemo", "legacy"}
-
-// An arch is a machine under its three names.
-type arch struct{ debian, subdir, triplet, compiler, pageSize string }
-
-var arches = []arch{
-	{"amd64", "linux-64", "x86_64-linux-gnu", "x86_64-linux-gnu-gcc", "4096"},
-	{"ppc64el", "linux-ppc64le", "powerpc64le-linux-gnu", "powerpc64le-linux-gnu-gcc", "65536"},
+func machines() []*machine {
+	return []*machine{
+		{debian: "amd64", subdir: "linux-64", triplet: "x86_64-linux-gnu", uname: "x86_64", compiler: "x86_64-linux-gnu-gcc", pageSize: "4096"},
+		{debian: "ppc64el", subdir: "linux-ppc64le", triplet: "powerpc64le-linux-gnu", uname: "ppc64le", compiler: "powerpc64le-linux-gnu-gcc", pageSize: "65536"},
+	}
 }
 
 func main() {
-	out := flag.String("out", "", "write the channel to `DIR`")
-	cache := flag.String("cache", "", "keep Debian packages in `DIR`")
-	suite := flag.String("suite", "bookworm", "take packages of Debian's `SUITE`")
-	flag.Parse()
-	if *out == "" || *cache == "" || flag.NArg() > 0 {
-		flag.Usage()
-		os.Exit(2)
+	o, err := parse()
+	if err == nil {
+		err = run(o)
 	}
-	if err := run(*out, *cache, *suite); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "channel:", err)
 		os.Exit(1)
 	}
-	fmt.Println(*out)
+	fmt.Println(o.out)
+}
+
+// parse reads the command line; what is wrong with its form ends the program.
+func parse() (options, error) {
+	var o options
+	flag.StringVar(&o.out, "out", "", "write the channel to `DIR`")
+	flag.StringVar(&o.cache, "cache", "", "keep Debian packages in `DIR` (default: hpcc-channel in the user's cache)")
+	flag.StringVar(&o.suite, "suite", "bookworm", "take packages of Debian's `SUITE`")
+	flag.IntVar(&o.level, "level", 3, "compress .conda files at zstd's level `N`")
+	archs := flag.String("arch", "amd64,ppc64el", "make packages for these of Debian's `ARCHITECTURES`")
+	flag.Parse()
+	if o.out == "" || flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	for _, name := range strings.Split(*archs, ",") {
+		found := false
+		for _, m := range machines() {
+			if m.debian == name {
+				o.machines, found = append(o.machines, m), true
+			}
+		}
+		if !found {
+			return o, fmt.Errorf("architecture %q is not known: name amd64, ppc64el or both", name)
+		}
+	}
+	if o.cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return o, fmt.Errorf("finding a cache: %w: name one with -cache", err)
+		}
+		o.cache = filepath.Join(dir, "hpcc-channel")
+	}
+	var err error
+	if o.cache, err = filepath.Abs(o.cache); err != nil {
+		return o, err
+	}
+	o.out, err = filepath.Abs(o.out)
+	return o, err
 }
 
 // run makes the channel under another name and renames it, so that one that is
 // there is whole.
-func run(out, cache, suite string) error {
-	for _, tool := range []string{"apt-get", "dpkg-deb", "patchelf", "bzip2", "gcc"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("%s is not there: install Debian's packages apt, dpkg, patchelf, bzip2, gcc", tool)
-		}
-	}
-	out, err := filepath.Abs(out)
-	if err != nil {
+func run(o options) error {
+	if err := tools(); err != nil {
 		return err
 	}
-	if cache, err = filepath.Abs(cache); err != nil {
+	if err := replaceable(o.out); err != nil {
 		return err
 	}
-	fresh := out + ".new"
+	if err := gather(o); err != nil {
+		return err
+	}
+	fresh := o.out + ".new"
 	if err := os.RemoveAll(fresh); err != nil {
 		return err
 	}
-	c := &channel{dir: fresh, final: out, records: map[string]map[string]map[string]any{}}
-	for i, a := range arches {
-		debs, err := fetch(cache, suite, a.debian, wanted())
+	defer os.RemoveAll(fresh)
+	if err := os.MkdirAll(fresh, 0o755); err != nil {
+		return err
+	}
+	if err := fill(&channel{dir: fresh, final: o.out, level: o.level, machines: o.machines}); err != nil {
+		return err
+	}
+	old := o.out + ".old"
+	if err := os.RemoveAll(old); err != nil {
+		return err
+	}
+	if err := os.Rename(o.out, old); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(fresh, o.out); err != nil {
+		return err
+	}
+	return os.RemoveAll(old)
+}
+
+// tools says which programs are missing, and in which packages they come.
+func tools() error {
+	var programs, packages []string
+	for _, t := range [][2]string{{"apt-get", "apt"}, {"apt-cache", "apt"}, {"dpkg-deb", "dpkg"}, {"patchelf", "patchelf"}, {"bzip2", "bzip2"}} {
+		if _, err := exec.LookPath(t[0]); err != nil {
+			programs, packages = append(programs, t[0]), append(packages, t[1])
+		}
+	}
+	if len(programs) > 0 {
+		return fmt.Errorf("not there: %s; install Debian's %s", strings.Join(programs, ", "), strings.Join(packages, ", "))
+	}
+	return nil
+}
+
+// replaceable refuses a directory that is no channel, for it would be removed.
+func replaceable(dir string) error {
+	names, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(dir, "noarch", "repodata.json")); err != nil {
+		return fmt.Errorf("replacing %q: it is not a channel", dir)
+	}
+	return nil
+}
+
+// gather fetches the Debian packages of all machines. The version of python tells
+// the names of other packages.
+func gather(o options) error {
+	return each(o.machines, func(m *machine) error {
+		s := source{cache: o.cache, suite: o.suite, arch: m.debian}
+		debs, err := s.fetch("python3")
 		if err != nil {
 			return err
 		}
-		for n := range recipes {
-			r := &recipes[n]
-			if i > 0 && (r.kind == noarchPython || r.kind == noarchGeneric) {
-				continue // the same for all
-			}
-			if err := c.make(r, a, debs); err != nil {
-				return fmt.Errorf("making %s for %s: %w", r.name, a.subdir, err)
+		v := strings.SplitN(upstream(debs["python3"]), ".", 3)
+		if len(v) < 2 {
+			return fmt.Errorf("reading the version of %q: it is not one of python", debs["python3"])
+		}
+		m.python = v[0] + "." + v[1]
+		names := []string{"libc6", "busybox-static"}
+		for _, r := range recipes(m.python) {
+			names = append(names, r.debs...)
+		}
+		m.debs, err = s.fetch(names...)
+		return err
+	})
+}
+
+// fill makes all that is in the channel.
+func fill(c *channel) error {
+	type job struct {
+		r recipe
+		m *machine
+	}
+	var jobs []job
+	for i, m := range c.machines {
+		for _, r := range recipes(m.python) {
+			if i == 0 || !r.kind.noarch() { // the same for all
+				jobs = append(jobs, job{r, m})
 			}
 		}
-		if err := baseTar(filepath.Join(fresh, "base-"+a.subdir+".tar"), debs); err != nil {
-			return fmt.Errorf("making the base for %s: %w", a.subdir, err)
+	}
+	if err := each(jobs, func(j job) error {
+		if err := c.make(j.r, j.m); err != nil {
+			return fmt.Errorf("making %s for %s: %w", j.r.name, j.m.subdir, err)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, m := range c.machines {
+		if err := c.base(m); err != nil {
+			return fmt.Errorf("making the base for %s: %w", m.subdir, err)
+		}
+		if err := c.linked(m.subdir); err != nil {
+			return err
 		}
 	}
 	if err := c.index(); err != nil {
 		return err
 	}
-	if err := c.exports(); err != nil {
-		return err
-	}
-	if err := os.RemoveAll(out); err != nil {
-		return err
-	}
-	return os.Rename(fresh, out)
+	return c.exports()
 }
 
-// wanted lists all Debian packages.
-func wanted() []string {
-	list := []string{"libc6", "busybox-static"}
-	for _, r := range recipes {
-		list = append(list, r.debs...)
+// each calls fn for all values, as many at a time as there are processors, and
+// gives the errors in the values' order.
+func each[T any](values []T, fn func(T) error) error {
+	errs := make([]error, len(values))
+	next := make(chan int)
+	var wg sync.WaitGroup
+	for range runtime.NumCPU() {
+		wg.Go(func() {
+			for i := range next {
+				errs[i] = fn(values[i])
+			}
+		})
 	}
-	return list
+	for i := range values {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // tool runs one of the programs that the work is left to.
-func tool(name string, args ...string) ([]byte, error) {
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, out)
+func tool(name string, args ...string) error {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, out)
 	}
-	return out, nil
+	return nil
 }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// A recipe says which Debian packages make a conda package.
+type recipe struct {
+	name    string
+	debs    []string // "a|b" is a where the suite has it, else b
+	depends []string
+	kind    kind
+	formats string // "conda", "bz2" or both; "" is conda
+	change  func(t tree, r recipe, m *machine) error
+}
+
+// A kind is what a package depends on: a machine, a python on it, or nothing.
+type kind int
+
+const (
+	native       kind = iota
+	nativePython      // compiled modules
+	noarchPython
+	noarchGeneric
+)
+
+func (k kind) noarch() bool { return k == noarchPython || k == noarchGeneric }
+
+// exported are the packages that a user would have asked for; the exports list
+// them with all that they need.
+var exported = []string{"python", "numpy", "six", "click", "packaging", "pygments", "prefixdemo", "legacy"}
+
+// recipes are the packages for a version of python, those that take longest first.
+func recipes(python string) []recipe {
+	lib := "libpython" + python
+	pyDebs := []string{"python" + python + "-minimal", lib + "-minimal", lib + "-stdlib", "python" + python}
+	sslDepends := []string{"libzlib", "zstd"}
+	numpyDebs := []string{"python3-numpy", "python3-numpy-dev"}
+	var zstd []recipe
+	if python == "3.11" { // of bookworm; later ones moved these
+		pyDebs = append(pyDebs, "python3-distutils", "python3-lib2to3", "2to3")
+		sslDepends, numpyDebs = nil, numpyDebs[:1]
+	} else {
+		zstd = []recipe{{name: "zstd", debs: []string{"libzstd1"}}}
+	}
+	return append([]recipe{
+		{name: "python", debs: pyDebs, change: pythonLayout, depends: strings.Split("bzip2 >=1.0.8,<2.0a0;libdb;libexpat;libffi >=3.4,<4.0a0;"+
+			"liblzma >=5;libsqlite >=3.40,<4.0a0;libuuid;libxcrypt;libzlib;ncurses >=6.4,<7.0a0;openssl >=3.0,<4.0a0;readline >=8.2,<9.0a0;tzdata", ";")},
+		{name: "libopenblas", debs: []string{"libopenblas0-pthread"}, depends: []string{"libgcc", "libgfortran"}, change: blasNames},
+		{name: "numpy", debs: numpyDebs, kind: nativePython, depends: []string{"libopenblas >=0.3.21,<0.4.0a0", "libstdcxx >=12"}},
+		{name: "openssl", debs: []string{"libssl3t64|libssl3"}, depends: sslDepends, change: opensslConfig},
+		{name: "pygments", debs: []string{"python3-pygments"}, kind: noarchPython}, // has the command pygmentize
+		{name: "libdb", debs: []string{"libdb5.3t64|libdb5.3"}, formats: "bz2"},
+		{name: "libstdcxx", debs: []string{"libstdc++6"}, depends: []string{"libgcc"}},
+		{name: "libgfortran", debs: []string{"libgfortran5", "libquadmath0"}, depends: []string{"libgcc"}},
+		{name: "libgcc", debs: []string{"libgcc-s1"}},
+		{name: "libzlib", debs: []string{"zlib1g", "zlib1g-dev"}, formats: "conda bz2"},
+		{name: "bzip2", debs: []string{"libbz2-1.0"}},
+		{name: "liblzma", debs: []string{"liblzma5"}, formats: "bz2"},
+		{name: "libffi", debs: []string{"libffi8"}, formats: "conda bz2"},
+		{name: "libexpat", debs: []string{"libexpat1"}},
+		{name: "libuuid", debs: []string{"libuuid1"}},
+		{name: "libxcrypt", debs: []string{"libcrypt1"}},
+		{name: "ncurses", debs: []string{"libtinfo6", "libncursesw6", "ncurses-base"}},
+		{name: "readline", debs: []string{"libreadline8t64|libreadline8"}, depends: []string{"ncurses >=6.4,<7.0a0"}},
+		{name: "libsqlite", debs: []string{"libsqlite3-0"}, depends: []string{"libzlib"}},
+		{name: "six", debs: []string{"python3-six"}, kind: noarchPython, formats: "conda bz2"},
+		{name: "click", debs: []string{"python3-click"}, kind: noarchPython},
+		{name: "packaging", debs: []string{"python3-packaging"}, kind: noarchPython, formats: "bz2"},
+		{name: "tzdata", debs: []string{"tzdata"}, kind: noarchGeneric},
+		{name: "prefixdemo", change: prefixDemo},
+		{name: "legacy", kind: noarchGeneric, formats: "bz2", change: legacyFiles},
+	}, zstd...)
+}
+
+// fits is what a compiled module says of the python it needs.
+func fits(python string) string {
+	var major, minor int
+	fmt.Sscanf(python, "%d.%d", &major, &minor)
+	return fmt.Sprintf("python >=%s,<%d.%d.0a0", python, major, minor+1)
+}
