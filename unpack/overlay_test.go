@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math/rand"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,12 +186,7 @@ func TestUpperIsCompareByChance(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	seed := time.Now().UnixNano()
-	if s := os.Getenv("HPCC_TEST_SEED"); s != "" {
-		seed, _ = strconv.ParseInt(s, 10, 64)
-	}
-	t.Logf("HPCC_TEST_SEED=%d", seed)
-	random := rand.New(rand.NewSource(seed))
+	random := seeded(t)
 	dirs := []string{"", "d/", "d/s/", "d/s/t/", "deep/1/", "deep/1/2/", "empty/"}
 	leaves := []string{"a", "b", "s", "t", "x", "n", "1", "2", "d", "file", "h1", "h2"}
 	for range 25 {

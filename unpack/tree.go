@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"path"
+	"path/filepath"
 	"sort"
 	"strings"
 	"time"
 
+	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 )
@@ -92,16 +94,21 @@ func (t *tree) makeDir(p string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := path.Base(p)
-	if err := unix.Mkdirat(int(parent.Fd()), name, 0o755); errors.Is(err, unix.EEXIST) {
-		// A link that leads nowhere stands there: the directory takes its place.
-		if err := t.remove(p); err != nil {
+	err = unix.Mkdirat(int(parent.Fd()), path.Base(p), 0o755)
+	if errors.Is(err, unix.EEXIST) {
+		// A link that leads nowhere yet stands there, as "bin" does before
+		// "usr/bin": the directory is made where it leads.
+		full, jerr := securejoin.SecureJoin(t.root.Name(), p)
+		if jerr != nil {
+			return nil, jerr
+		}
+		to, jerr := filepath.Rel(t.root.Name(), full)
+		if jerr != nil || to == p {
 			return nil, err
 		}
-		if err := unix.Mkdirat(int(parent.Fd()), name, 0o755); err != nil {
-			return nil, err
-		}
-	} else if err != nil {
+		_, err = t.dir(to)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return pathrs.OpenatInRoot(t.root, p)
