@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -142,7 +143,7 @@ func tools() error {
 		}
 	}
 	if len(programs) > 0 {
-		return fmt.Errorf("not there: %s; install Debian's %s", strings.Join(programs, ", "), strings.Join(packages, ", "))
+		return fmt.Errorf("not there: %s; install Debian's %s", strings.Join(programs, ", "), strings.Join(slices.Compact(packages), ", "))
 	}
 	return nil
 }
