@@ -44,6 +44,8 @@ type Options struct {
 	Args       map[string]string // --build-arg
 	Target     string            // stage to stop at, by name or number; "" is the last
 	NoCache    bool              // do every step again
+	Secrets    map[string]Secret // what RUN --mount=type=secret may show, by id
+	SSH        map[string]string // sockets of agents for RUN --mount=type=ssh, by id
 	PlainHTTP  bool              // base images come from registries without TLS
 	Progress   func(Event)       // told of every step; nil is silence
 	Output     io.Writer         // what RUN prints; nil: shown only when it fails

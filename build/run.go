@@ -33,7 +33,8 @@ func (e *runError) Unwrap() error { return e.err }
 
 // run carries out RUN.
 func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, error) {
-	if err := runFlags(c); err != nil {
+	isolated, err := isolation(c)
+	if err != nil {
 		return false, err
 	}
 	args, script, err := st.runArgs(c)
@@ -42,31 +43,50 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 	}
 	env := st.vars()
 	cwd := st.absolute(".")
-	key := digestOf(append([]string{st.key, "RUN", cwd, st.config.Config.User, script, strings.Join(args, "\x00")}, env...)...)
+	mounts := instructions.GetMounts(c)
+	words, err := st.mountWords(ctx, mounts)
+	if err != nil {
+		return false, err
+	}
+	if isolated {
+		words = append(words, "--network=none")
+	}
+	words = append([]string{st.key, "RUN", cwd, st.config.Config.User, script, strings.Join(args, "\x00")}, words...)
+	key := digestOf(append(words, env...)...)
 	text := "RUN " + strings.Join(args, " ")
 	if named := pairs(st.buildArgs); len(named) > 0 {
 		text = fmt.Sprintf("RUN |%d %s %s", len(named), strings.Join(named, " "), strings.Join(args, " "))
 	}
 	return st.change(ctx, text, key, func(dir string) error {
-		return st.execute(ctx, dir, args, script, cwd, env)
+		set, err := st.openMounts(ctx, mounts)
+		defer set.close()
+		if err != nil {
+			return err
+		}
+		return st.execute(ctx, dir, &program{args: args, script: script, cwd: cwd, env: env, isolated: isolated, mounts: set})
 	})
 }
 
-// runFlags refuses the flags of RUN that are not carried out: to ignore them
-// would make another image than was asked for.
-func runFlags(c *instructions.RunCommand) error {
-	for _, f := range c.FlagsUsed {
-		switch f {
-		case "network":
-			if n := instructions.GetNetwork(c); n != instructions.NetworkDefault && n != instructions.NetworkHost {
-				return fmt.Errorf("--network=%s is not supported yet", n)
-			}
-		case "security":
-		default:
-			return fmt.Errorf("--%s is not supported yet; take it out, or COPY what it would have mounted", f)
-		}
+// A program is what RUN starts.
+type program struct {
+	args     []string
+	script   string // text of a here-document with its own interpreter
+	cwd      string
+	env      []string
+	isolated bool // no network
+	mounts   *mountSet
+}
+
+// isolation says whether RUN is to have no network.
+func isolation(c *instructions.RunCommand) (bool, error) {
+	switch n := instructions.GetNetwork(c); n {
+	case instructions.NetworkDefault, instructions.NetworkHost:
+		return false, nil
+	case instructions.NetworkNone:
+		return true, nil
+	default:
+		return false, fmt.Errorf("--network=%s: known are default, host and none", n)
 	}
-	return nil
 }
 
 // runArgs is the program that RUN starts; script, when there is one, is the
@@ -109,8 +129,8 @@ const (
 const aptConf = "APT::Sandbox::User \"root\";\n"
 
 // execute runs a program of RUN in the view dir.
-func (st *stage) execute(ctx context.Context, dir string, args []string, script, cwd string, env []string) error {
-	spec, err := st.runSpec(dir, args, script, cwd, env)
+func (st *stage) execute(ctx context.Context, dir string, p *program) error {
+	spec, err := st.runSpec(dir, p)
 	if err != nil {
 		return err
 	}
@@ -148,7 +168,7 @@ func (st *stage) execute(ctx context.Context, dir string, args []string, script,
 
 // runSpec states the run of a program of RUN: root of the namespace that the
 // build is in, its own mounts, ownership faked.
-func (st *stage) runSpec(dir string, args []string, script, cwd string, env []string) (*specs.Spec, error) {
+func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 	bind := func(src, dst string) specs.Mount {
 		return specs.Mount{Type: "bind", Source: src, Destination: dst, Options: []string{"rbind"}}
 	}
@@ -161,7 +181,7 @@ func (st *stage) runSpec(dir string, args []string, script, cwd string, env []st
 	for _, f := range []struct {
 		name, text, at string
 		mode           os.FileMode
-	}{{"apt.conf", aptConf, aptPath, 0o644}, {"script", script, scriptPath, 0o755}} {
+	}{{"apt.conf", aptConf, aptPath, 0o644}, {"script", prog.script, scriptPath, 0o755}} {
 		if f.text == "" {
 			continue
 		}
@@ -171,28 +191,32 @@ func (st *stage) runSpec(dir string, args []string, script, cwd string, env []st
 		}
 		m = append(m, bind(p, f.at))
 	}
-	env = slices.Clone(env)
+	env := slices.Clone(prog.env)
 	for _, p := range proxyArgs {
 		if v, ok := st.b.Args[p]; ok {
 			env = setEnv(env, p, v)
 		}
 	}
-	base, err := runtime.Spec(dir, ocispec.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: args, NoHome: true})
+	base, err := runtime.Spec(dir, ocispec.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true})
 	if err != nil {
 		return nil, err
 	}
 	vars := []string{"PATH=" + envValue(base.Process.Env, "PATH"), "HOME=" + envValue(base.Process.Env, "HOME")}
-	for _, kv := range append(env, "APT_CONFIG="+aptPath) {
+	for _, kv := range append(append(env, prog.mounts.env...), "APT_CONFIG="+aptPath) {
 		k, v, _ := strings.Cut(kv, "=")
 		vars = setEnv(vars, k, v)
+	}
+	spaces := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
+	if prog.isolated {
+		spaces = append(spaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
 	return &specs.Spec{
 		Version:     specs.Version,
 		Root:        &specs.Root{Path: dir},
-		Process:     &specs.Process{Args: args, Env: vars, Cwd: cwd, NoNewPrivileges: true},
-		Mounts:      m,
+		Process:     &specs.Process{Args: prog.args, Env: vars, Cwd: prog.cwd, NoNewPrivileges: true},
+		Mounts:      append(m, prog.mounts.mounts...),
 		Annotations: map[string]string{runtime.FakeRoot: "1"},
-		Linux:       &specs.Linux{Namespaces: []specs.LinuxNamespace{{Type: specs.MountNamespace}}},
+		Linux:       &specs.Linux{Namespaces: spaces},
 	}, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	goruntime "runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,19 +71,10 @@ func (b *builder) needed(target int) (map[int]bool, error) {
 			}
 		}
 		for _, c := range st.Commands {
-			from := fromOf(c)
-			if from == "" {
-				continue
-			}
-			if j, ok := b.stageNamed(from, i); ok {
-				if err := visit(j); err != nil {
+			for _, from := range fromsOf(c) {
+				if err := b.neededFrom(from, i, c, visit); err != nil {
 					return err
 				}
-			} else if k, ok := b.stageNamed(from, len(b.stages)); ok || isNumber(from) {
-				if k == i {
-					return b.at(c.Location(), source(c), fmt.Errorf("--from=%s is this very stage", from))
-				}
-				return b.at(c.Location(), source(c), fmt.Errorf("--from=%s: no stage of that name or number comes before this one", from))
 			}
 		}
 		return nil
@@ -95,12 +87,33 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// fromOf is the --from of a COPY.
-func fromOf(c instructions.Command) string {
-	if cp, ok := c.(*instructions.CopyCommand); ok {
-		return cp.From
+// neededFrom visits the stage that an instruction of stage i takes files from.
+func (b *builder) neededFrom(from string, i int, c instructions.Command, visit func(int) error) error {
+	if j, ok := b.stageNamed(from, i); ok {
+		return visit(j)
 	}
-	return ""
+	k, ok := b.stageNamed(from, len(b.stages))
+	switch {
+	case ok && k == i:
+		return b.at(c.Location(), source(c), fmt.Errorf("--from=%s is this very stage", from))
+	case ok || isNumber(from):
+		return b.at(c.Location(), source(c), fmt.Errorf("--from=%s: no stage of that name or number comes before this one", from))
+	}
+	return nil // an image
+}
+
+// fromsOf lists the stages and images that an instruction takes files from.
+func fromsOf(c instructions.Command) []string {
+	var out []string
+	switch c := c.(type) {
+	case *instructions.CopyCommand:
+		out = append(out, c.From)
+	case *instructions.RunCommand:
+		for _, m := range instructions.GetMounts(c) {
+			out = append(out, m.From)
+		}
+	}
+	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
 // source is an instruction as it was written.

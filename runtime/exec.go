@@ -158,6 +158,8 @@ func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 			a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
 		case specs.MountNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWNS
+		case specs.NetworkNamespace:
+			a.Cloneflags |= syscall.CLONE_NEWNET
 		case specs.PIDNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWPID
 		}
@@ -204,6 +206,9 @@ func become(s *specs.Spec) error {
 	fail := func(err error) error { return &Error{ExitFailed, err} }
 	if s.Process == nil || s.Root == nil || len(s.Process.Args) == 0 {
 		return fail(errors.New("the run's specification names no program"))
+	}
+	if err := loopback(s); err != nil {
+		return fail(err)
 	}
 	if err := enterRoot(s); err != nil {
 		return fail(err)

@@ -120,11 +120,18 @@ func (g *collector) mark(context.Context) error {
 
 var digestText = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
-// records removes old records of the cache; the others keep their blobs.
+// records removes old records of the cache; the others keep their blobs. What
+// is a directory two levels down, a cache of builds, goes as one; packages hold
+// no digests of blobs.
 func (g *collector) records(context.Context) error {
-	return filepath.WalkDir(g.s.path("cache"), func(p string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+	top := g.s.path("cache")
+	return filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
 			return ignoreGone(err)
+		}
+		kind := filepath.Dir(p)
+		if d.IsDir() && filepath.Dir(kind) != top {
+			return nil
 		}
 		fi, err := d.Info()
 		if err != nil {
@@ -132,7 +139,16 @@ func (g *collector) records(context.Context) error {
 		}
 		if g.old(fi) {
 			g.rep.Records++
-			return g.remove(p)
+			if err := g.remove(p); err != nil || !d.IsDir() {
+				return err
+			}
+			return fs.SkipDir
+		}
+		if d.IsDir() {
+			return fs.SkipDir
+		}
+		if filepath.Base(kind) == "conda" {
+			return nil
 		}
 		if fi.Size() > maxManifest {
 			return nil

@@ -38,6 +38,8 @@ Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image 
 			&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
 			&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH` (default: this machine's)"},
 			&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
+			&cli.StringSliceFlag{Name: "secret", Usage: "show RUN --mount=type=secret a file or variable: `id=NAME,src=FILE` or id=NAME,env=VARIABLE (repeatable)"},
+			&cli.StringSliceFlag{Name: "ssh", Usage: "show RUN --mount=type=ssh an agent: `ID[=SOCKET]` (default $SSH_AUTH_SOCK; repeatable)"},
 			&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
 			&cli.BoolFlag{Name: "no-cache", Usage: "do every step again"},
 			plainHTTPFlag(), storeFlag(),
@@ -93,7 +95,16 @@ func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []st
 	if err != nil {
 		return nil, err
 	}
+	secrets, err := secretFlags(c.StringSlice("secret"))
+	if err != nil {
+		return nil, err
+	}
+	agents, err := sshFlags(c.StringSlice("ssh"))
+	if err != nil {
+		return nil, err
+	}
 	o := build.Options{
+		Secrets: secrets, SSH: agents,
 		Dockerfile: c.String("file"), Stdin: os.Stdin, Platform: p, Args: vars, Target: c.String("target"),
 		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"), Progress: t.event, Output: t.output(),
 	}
@@ -130,6 +141,35 @@ func buildArgs(list []string) (map[string]string, error) {
 			}
 		}
 		m[k] = v
+	}
+	return m, nil
+}
+
+func secretFlags(list []string) (map[string]build.Secret, error) {
+	m := map[string]build.Secret{}
+	for _, arg := range list {
+		id, s, err := build.ParseSecret(arg)
+		if err != nil {
+			return nil, usagef("--secret: %w", err).hint("write --secret id=NAME,src=FILE")
+		}
+		m[id] = s
+	}
+	return m, nil
+}
+
+// sshFlags reads --ssh: an id, and the socket of its agent.
+func sshFlags(list []string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, arg := range list {
+		id, socket, ok := strings.Cut(arg, "=")
+		if !ok {
+			socket = os.Getenv("SSH_AUTH_SOCK")
+		}
+		fi, err := os.Stat(socket)
+		if err != nil || fi.Mode()&os.ModeSocket == 0 {
+			return nil, usagef("--ssh %s: %q is no socket of an agent", arg, socket).hint("start ssh-agent, or write --ssh %s=SOCKET", id)
+		}
+		m[id] = socket
 	}
 	return m, nil
 }

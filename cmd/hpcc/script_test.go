@@ -124,7 +124,7 @@ func busyroot(ts *testscript.TestScript, _ bool, args []string) {
 	data, err := os.ReadFile(bb)
 	ts.Check(err)
 	ts.Check(os.WriteFile(filepath.Join(dir, "busybox"), data, 0o755))
-	for _, n := range strings.Fields("sh ls cat echo id env pwd touch mkdir chown chmod mknod rm ln mv cp stat sleep true false test grep kill ps") {
+	for _, n := range strings.Fields("sh ls cat echo id env pwd touch mkdir chown chmod mknod rm ln mv cp stat sleep true false test grep kill ps tr seq") {
 		ts.Check(os.Symlink("busybox", filepath.Join(dir, n)))
 	}
 }
