@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,6 +124,9 @@ func TestLayers(t *testing.T) {
 		{"whiteout at the root with ./", [][]string{{"f foo 1", "d bar", "f bar/x 1"}, {"f ./.wh.foo", "f ./.wh.bar"}}, nil},
 		{"opaque", [][]string{{"d d", "f d/a 1", "d d/s", "f d/s/x 1"}, {"d d", "f d/new 2", "f d/.wh..wh..opq", "f d/late 3"}}, []string{"d d", "f d/late 3", "f d/new 2"}},
 		{"opaque hides below a directory that is made again", [][]string{{"d d", "d d/s", "f d/s/x 1"}, {"d d", "d d/s", "f d/s/y 2", "f d/.wh..wh..opq"}}, []string{"d d", "d d/s", "f d/s/y 2"}},
+		{"opaque spares what has no directory's entry", [][]string{{"d d", "d d/s", "f d/s/x 1"}, {"f d/s/y 2", "f d/.wh..wh..opq"}}, []string{"d d", "d d/s", "f d/s/y 2"}},
+		{"a link led elsewhere", [][]string{{"d x", "d y", "l z x", "f z/a 1", "l z y", "f z/b 2"}}, []string{"d x", "d y", "f x/a 1", "f y/b 2", "l z y"}},
+		{"hard link to itself", [][]string{{"f a 1", "h a a"}}, []string{"f a 1"}},
 		{"opaque root", [][]string{{"f a 1", "d d", "f d/x 1"}, {"f .wh..wh..opq", "f b 2"}}, []string{"f b 2"}},
 		{"whiteout and new file in one layer", [][]string{{"f a 1"}, {"f a 2", "f .wh.a"}}, []string{"f a 2"}},
 		{"hard link breaks", [][]string{{"f a 1", "h b a"}, {"f a 2"}}, []string{"f a 2", "f b 1"}},
@@ -190,6 +194,56 @@ func TestModesAndTimes(t *testing.T) {
 	}
 	if _, err := Config(dir); err != nil {
 		t.Error(err)
+	}
+}
+
+// A layer applied to a finished tree spares the image's configuration, and
+// removes what its mode protects.
+func TestApply(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tree")
+	if _, err := Image(context.Background(), imageOf(t, layerOf(t, "d d", "d d/e", "f d/e/f 1", "f a 1")), dir, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"d/e", "d"} {
+		if err := os.Chmod(filepath.Join(dir, d), 0o500); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Apply(context.Background(), layerOf(t, "f .wh.d", "f .wh..hpcc", "f b 2"), dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := listing(t, dir); got != "f a 1\nf b 2" {
+		t.Errorf("the tree is\n%s", got)
+	}
+	if _, err := Apply(context.Background(), layerOf(t, "f .wh..wh..opq", "f c 3", "f .hpcc/image.json {}"), dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := listing(t, dir); got != "f c 3" {
+		t.Errorf("the tree is\n%s", got)
+	}
+	if c, err := Config(dir); err != nil || c.RootFS.DiffIDs == nil {
+		t.Errorf("the configuration is %v, %v", c, err)
+	}
+}
+
+// More directories than files may be open.
+func TestManyDirectories(t *testing.T) {
+	var lines []string
+	for i := range 1500 {
+		lines = append(lines, fmt.Sprintf("f d%d/f x", i))
+	}
+	img := imageOf(t, layerOf(t, lines...))
+	var old syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 700, Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)
+	rep, err := Image(context.Background(), img, filepath.Join(t.TempDir(), "tree"), Options{})
+	if err != nil || rep.Files != 1500 {
+		t.Errorf("Image: %d files, %v; want 1500", rep.Files, err)
 	}
 }
 
