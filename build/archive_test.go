@@ -181,6 +181,7 @@ func TestHereDocuments(t *testing.T) {
 		return
 	}
 	for _, c := range []struct{ text, want string }{
+		{"# escape=`\nFROM scratch\nARG A=1\nCOPY <<EOF `\n/f\n\\$A `$A\nEOF", "f 644 $A `1\n"},
 		{"COPY <<EOF /f\nit's $A\nEOF", "f 644 it's 1\n"},
 		{"COPY <<EOF /f\n'$A' \"$A\" \\$A ${B:-\"2\"}\nEOF", "f 644 '1' \"1\" $A \"2\"\n"},
 		{"COPY <<'EOF' /f\nit's $A\nEOF", "f 644 it's $A\n"},
@@ -190,7 +191,11 @@ func TestHereDocuments(t *testing.T) {
 		{"COPY <<a x /d/\n1\na", "d/ 755\nd/a 644 1\n\nd/x 644 file"},
 		{"ADD <<EOF /f\n$A\nEOF", "f 644 1\n"},
 	} {
-		img, _ := must(t, open(t), "FROM scratch\nARG A=1\n"+c.text+"\n", Options{Context: files(t, "x", "file")})
+		text := c.text + "\n"
+		if !strings.Contains(text, "FROM") {
+			text = "FROM scratch\nARG A=1\n" + text
+		}
+		img, _ := must(t, open(t), text, Options{Context: files(t, "x", "file")})
 		if got := content(t, img); got != c.want {
 			t.Errorf("%q makes %q; want %q", c.text, got, c.want)
 		}
@@ -207,5 +212,44 @@ func TestTriggerCopiesFromStage(t *testing.T) {
 	img, _ := must(t, s, "FROM scratch AS below\nFROM below AS files\nCOPY x /x\nFROM base\n", Options{Context: files(t, "x", "file")})
 	if got := content(t, img); got != "y 644 file" {
 		t.Errorf("the image has %q; want y", got)
+	}
+}
+
+// Links of the image lead COPY and ADD to places in the image, never outside.
+func TestCopyThroughLinks(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	victim := files(t, "secret", "kept")
+	links := archiveOf(t, "d real", "l rel real", "l abs /real", "l out "+victim, "l up ../../../../"+victim, "l file "+victim+"/secret", "d1777 tmp")
+	for _, c := range []struct{ text, want string }{
+		{"COPY f /rel/", "real/f 644 text"},
+		{"COPY f /abs/g", "real/g 644 text"},
+		{"COPY d /rel/", "real/x 644 text"},
+		{"COPY d /new/", "new/x 644 text"},
+		{"COPY f /out/", victim[1:] + "/f 644 text"},
+		{"COPY d /out", victim[1:] + "/x 644 text"},
+		{"COPY f /up/f", victim[1:] + "/f 644 text"},
+		{"COPY f /file", victim[1:] + "/secret 644 text"},
+		{"COPY <<out /file\ntext\nout", victim[1:] + "/secret 644 text"},
+		{"ADD t /out/", victim[1:] + "/a 644 text"},
+		{"WORKDIR /out/w", victim[1:] + "/w/ 755"},
+		{"COPY --from=0 / /", "tmp/ 1777"},
+		{"COPY --from=0 /out /y", ""},
+	} {
+		dir := files(t, "links", string(links), "f", "text", "d/x", "text", "t", string(archiveOf(t, "f a text")))
+		img, _, err := built(t, open(t), "FROM scratch\nADD links /\nFROM scratch\nADD links /\n"+c.text+"\n", Options{Context: dir})
+		if err != nil && c.want != "" {
+			t.Errorf("%s: %v", c.text, err)
+		}
+		if err == nil && !strings.Contains("\n"+content(t, img), "\n"+c.want) {
+			t.Errorf("%s makes\n%s\nwant %q", c.text, content(t, img), c.want)
+		}
+		if names, _ := filepath.Glob(victim + "/*"); len(names) != 1 {
+			t.Errorf("%s: outside the image there is now %v", c.text, names)
+		}
+		if b, _ := os.ReadFile(filepath.Join(victim, "secret")); string(b) != "kept" {
+			t.Errorf("%s: a file outside is now %q", c.text, b)
+		}
 	}
 }

@@ -175,9 +175,13 @@ func TestSourceDigest(t *testing.T) {
 		{"a directory less", func(p func(string) string) error { return os.Remove(p("empty")) }, false},
 		{"a directory to a file", func(p func(string) string) error { os.Remove(p("empty")); return os.WriteFile(p("empty"), nil, 0o755) }, false},
 		{"a file to a link", func(p func(string) string) error { os.Remove(p("b/e")); return os.Symlink("c", p("b/e")) }, false},
-		{"bytes from one file to the next", func(p func(string) string) error {
-			os.WriteFile(p("b/c"), []byte("x\n1\n\n4\n\"b/e\" - 644 \"\"\n"), 0o644)
-			return os.Remove(p("b/e"))
+		{"a file that holds the next", func(p func(string) string) error {
+			os.Remove(p("b/e"))
+			return os.WriteFile(p("b/c"), []byte("x\n1\n\"b/e\" ---------- 644 \"\"\n"), 0o644)
+		}, false},
+		{"a file that holds its size and the next", func(p func(string) string) error {
+			os.Remove(p("b/e"))
+			return os.WriteFile(p("b/c"), []byte("x\n1\n\n4\n\"b/e\" ---------- 644 \"\"\n"), 0o644)
 		}, false},
 	} {
 		dir := files(t, tree...)

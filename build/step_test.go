@@ -1,6 +1,7 @@
 package build
 
 import (
+	"archive/tar"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
 func TestDigestOf(t *testing.T) {
@@ -175,8 +178,8 @@ func TestOverlayAndCopies(t *testing.T) {
 		}
 		if out, _ := exec.Command("ldd", busy).CombinedOutput(); !strings.Contains(string(out), "=>") {
 			text += `COPY busybox /bin/
-RUN ["/bin/busybox", "sh", "-c", "cd /x && busybox rm -r s c && busybox mkdir s && echo new >s/n && busybox ln s/n hard && busybox ln -s s/n soft && busybox chmod 600 a/b && busybox chmod 4755 run && busybox chown 7:7 a && busybox mv sub moved"]
-RUN ["/bin/busybox", "sh", "-c", "busybox rm -r /x/s /t; echo again >/x/s"]
+RUN ["/bin/busybox", "sh", "-c", "cd /x && busybox rm -r s c && busybox mkdir s && echo new >s/n && busybox ln s/n hard && busybox ln s/n second && busybox ln -s hard other && busybox ln -s s/n soft && busybox chmod 600 a/b && busybox chmod 4755 run && busybox chown 7:7 a && busybox mv sub moved"]
+RUN ["/bin/busybox", "sh", "-c", "busybox rm -r /x/s; echo again >/x/s; echo linked >>/x/hard; echo linked >>/x/other"]
 `
 		}
 	}
@@ -208,5 +211,35 @@ func TestBuildsAtOnce(t *testing.T) {
 	}
 	if slices.Sort(all); all[0] != all[3] || !strings.HasPrefix(all[0], "sha256:") {
 		t.Errorf("four builds give %q; want one digest", all)
+	}
+}
+
+// What a build makes has the build's time, which is fixed or given.
+func TestTimes(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	for _, c := range []struct {
+		epoch string
+		want  int64
+	}{{"", 315532800}, {"1700000000", 1700000000}} {
+		t.Setenv("SOURCE_DATE_EPOCH", c.epoch)
+		img, _ := must(t, open(t), "FROM scratch AS one\nCOPY d /x\nWORKDIR /w\nCOPY <<EOF /doc\nEOF\nFROM scratch\nCOPY --from=one / /\n",
+			Options{Context: files(t, "d/a", "1", "d/e/f", "2")})
+		r := mutate.Extract(img)
+		for tr := tar.NewReader(r); ; {
+			h, err := tr.Next()
+			if err != nil {
+				break
+			}
+			if h.ModTime.Unix() != c.want {
+				t.Errorf("%s has the time %v; want %v", h.Name, h.ModTime, time.Unix(c.want, 0))
+			}
+		}
+		r.Close()
+		cfg, err := img.ConfigFile()
+		if err != nil || cfg.Created.Unix() != c.want {
+			t.Errorf("the image is of %v, %v; want %d", cfg.Created, err, c.want)
+		}
 	}
 }

@@ -194,10 +194,10 @@ func (t *tree) close() {
 // modeBits are those of a mode that chmod(2) sets.
 const modeBits = os.ModePerm | os.ModeSetuid | os.ModeSetgid | os.ModeSticky
 
-// copyTree copies a directory tree with modes, times, links and hard links.
+// copyTree copies a directory tree with modes, times and links. Names of one
+// file become files of their own, as in an overlay when one of them is changed:
+// the same step gives the same layer either way.
 func copyTree(from, to string) error {
-	type inode struct{ dev, ino uint64 }
-	seen := map[inode]string{}
 	type stamp struct {
 		path string
 		mode os.FileMode
@@ -222,17 +222,6 @@ func copyTree(from, to string) error {
 			return os.Symlink(target, dst)
 		case !fi.Mode().IsRegular():
 			return nil
-		}
-		var st unix.Stat_t
-		if err := unix.Lstat(p, &st); err != nil {
-			return err
-		}
-		id := inode{st.Dev, st.Ino}
-		if st.Nlink > 1 {
-			if first, ok := seen[id]; ok {
-				return os.Link(first, dst)
-			}
-			seen[id] = dst
 		}
 		return copyFile(p, dst, fi.Mode()&modeBits, fi.ModTime())
 	})
