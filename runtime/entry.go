@@ -45,8 +45,11 @@ func mapEarly() {
 	}
 	uid, gid := hostIDs()
 	in := [2]int{uid, gid}
-	if os.Args[1] == "build" {
+	if _, _, root := ladder("register"); root || os.Args[1] == "build" {
 		in = [2]int{}
+	}
+	if u, g, ok := ladder("run"); ok {
+		in = [2]int{u, g}
 	}
 	for _, f := range []struct{ name, text string }{
 		{"setgroups", "deny"},

@@ -210,6 +210,7 @@ func become(s *specs.Spec) error {
 	if err := loopback(s); err != nil {
 		return fail(err)
 	}
+	foreign := emulate(s)
 	if err := enterRoot(s); err != nil {
 		return fail(err)
 	}
@@ -234,7 +235,11 @@ func become(s *specs.Spec) error {
 			return fail(err)
 		}
 	}
-	return execError(s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
+	err = syscall.Exec(exe, s.Process.Args, s.Process.Env)
+	if errors.Is(err, unix.ENOEXEC) && foreign != nil {
+		return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", s.Process.Args[0], foreign)}
+	}
+	return execError(s.Process.Args[0], err)
 }
 
 // lookPath finds the program as execvp(3) does, with the run's own PATH.

@@ -36,6 +36,8 @@ type Options struct {
 	Write      bool     // leave the root writable
 	NoHome     bool     // do not show the user's home directory
 	PrivateTmp bool     // an empty /tmp of its own instead of the host's
+	// Architecture is the image's (GOARCH); "" is this machine's.
+	Architecture string
 }
 
 // FakeRoot, set as an annotation of a Spec, makes calls that change ownership,
@@ -87,6 +89,9 @@ func Spec(root string, c ocispec.ImageConfig, o Options) (*specs.Spec, error) {
 		return nil, errors.New("no command was given and the image names none")
 	}
 	s.Process.Env = environment(os.Environ(), c, root, home, s.Mounts)
+	if o.Architecture != "" {
+		s.Annotations = map[string]string{Architecture: o.Architecture}
+	}
 	return s, nil
 }
 
@@ -268,7 +273,7 @@ func environment(host []string, c ocispec.ImageConfig, root, home string, m []sp
 	}
 	for _, kv := range host {
 		name, v, _ := strings.Cut(kv, "=")
-		if name == "PATH" || name == "HOME" || name == "HPCC_RUNNING" || contains(hostOnly, name) {
+		if name == "PATH" || name == "HOME" || name == "HPCC_RUNNING" || name == ladderVar || contains(hostOnly, name) {
 			continue
 		}
 		if name == "TMPDIR" && !under(m, filepath.Clean(v)) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	goruntime "runtime"
 	"strings"
 	"time"
 
@@ -36,7 +37,9 @@ Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image 
 			&cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "find packages in `CHANNEL`: a URL, a directory, or a name on conda.anaconda.org (repeatable, in order)"},
 			&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none", DefaultText: build.DefaultBase},
 			&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
-			&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH` (default: this machine's)"},
+			&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH[,OS/ARCH...]` (default: this machine's); several make an index"},
+			&cli.StringFlag{Name: "push", Usage: "send the image to `REF` when it is built"},
+			&cli.StringFlag{Name: "iidfile", Usage: "write the image's digest to `FILE`"},
 			&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
 			&cli.StringSliceFlag{Name: "secret", Usage: "show RUN --mount=type=secret a file or variable: `id=NAME,src=FILE` or id=NAME,env=VARIABLE (repeatable)"},
 			&cli.StringSliceFlag{Name: "ssh", Usage: "show RUN --mount=type=ssh an agent: `ID[=SOCKET]` (default $SSH_AUTH_SOCK; repeatable)"},
@@ -66,28 +69,94 @@ func buildImage(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := platform(c)
+	ps, err := platforms(c)
 	if err != nil {
 		return err
 	}
 	t := newSteps()
-	var img v1.Image
+	var imgs []v1.Image
+	for _, p := range ps {
+		img, err := buildOne(c, s, t, p, a)
+		t.end()
+		if err != nil {
+			return explainBuild(err, t)
+		}
+		imgs = append(imgs, img)
+	}
+	return keepBuilt(c, s, imgs)
+}
+
+// buildOne builds for one platform; nil is this machine's.
+func buildOne(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string) (v1.Image, error) {
+	t.platform = ""
+	if strings.Contains(c.String("platform"), ",") {
+		t.platform = p.String() + " "
+	}
 	if c.String("conda") != "" {
-		img, err = condaImage(c, s, t, p)
+		return condaImage(c, s, t, p)
+	}
+	return dockerfile(c, s, t, p, a)
+}
+
+// platforms reads --platform; one nil stands for this machine.
+func platforms(c *cli.Context) ([]*v1.Platform, error) {
+	if c.String("platform") == "" {
+		return []*v1.Platform{nil}, nil
+	}
+	var out []*v1.Platform
+	seen := map[string]bool{}
+	for _, word := range strings.Split(c.String("platform"), ",") {
+		p, err := parsePlatform(word)
+		if err != nil {
+			return nil, err
+		}
+		if seen[p.String()] {
+			return nil, usagef("--platform names %s twice", p.String())
+		}
+		seen[p.String()] = true
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// keepBuilt names what was built: an image, or an index of one for each platform.
+func keepBuilt(c *cli.Context, s *store.Store, imgs []v1.Image) error {
+	name := c.String("tag")
+	var digest v1.Hash
+	var err error
+	if len(imgs) == 1 {
+		digest, err = s.Put(c.Context, name, imgs[0])
 	} else {
-		img, err = dockerfile(c, s, t, p, a)
+		var idx v1.ImageIndex
+		if idx, err = build.Index(imgs); err == nil {
+			digest, err = s.PutIndex(c.Context, name, idx)
+		}
 	}
-	t.end()
 	if err != nil {
-		return explainBuild(err, t)
-	}
-	if _, err := s.Put(c.Context, c.String("tag"), img); err != nil {
 		return err
 	}
-	if err := unpackTree(c.Context, s, img); err != nil {
-		return err
+	for _, img := range imgs {
+		if cfg, err := img.ConfigFile(); err == nil && (len(imgs) == 1 || cfg.Architecture == goruntime.GOARCH) {
+			if err := unpackTree(c.Context, s, img); err != nil {
+				return err
+			}
+		}
 	}
-	return printDigest(img)
+	if file := c.String("iidfile"); file != "" {
+		if err := os.WriteFile(file, []byte(digest.String()), 0o644); err != nil {
+			return fmt.Errorf("writing the image's digest: %w", err)
+		}
+	}
+	if ref := c.String("push"); ref != "" {
+		bar := progress("pushing " + ref)
+		_, err := s.Push(c.Context, name, ref, store.Remote{PlainHTTP: c.Bool("plain-http"), Progress: bar.bytes})
+		bar.end()
+		if err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Println(digest)
+	return err
 }
 
 func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string) (v1.Image, error) {
@@ -193,6 +262,8 @@ type steps struct {
 	out   io.Writer
 	begun time.Time
 	live  bool
+	// platform stands before the numbers where there are several.
+	platform string
 }
 
 func newSteps() *steps {
@@ -213,7 +284,7 @@ func (t *steps) event(e build.Event) {
 		say("warning: %s", e.Warning)
 		return
 	}
-	head := fmt.Sprintf("[%d/%d] %s", e.Step, e.Total, e.Text)
+	head := fmt.Sprintf("[%s%d/%d] %s", t.platform, e.Step, e.Total, e.Text)
 	switch {
 	case !e.Done:
 		t.begun = time.Now()

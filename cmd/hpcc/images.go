@@ -29,10 +29,13 @@ func platformFlag() cli.Flag {
 }
 
 func platform(c *cli.Context) (*v1.Platform, error) {
-	s := c.String("platform")
-	if s == "" {
+	if c.String("platform") == "" {
 		return nil, nil
 	}
+	return parsePlatform(c.String("platform"))
+}
+
+func parsePlatform(s string) (*v1.Platform, error) {
 	p, err := v1.ParsePlatform(s)
 	if err != nil || p.OS == "" || p.Architecture == "" {
 		return nil, usagef("--platform %q is not OS/ARCH", s).hint("write linux/amd64, linux/arm64 or linux/ppc64le")

@@ -82,12 +82,12 @@ func run(c *cli.Context, env *envChanges) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := treeConfig(root)
+	img, err := treeConfig(root)
 	if err != nil {
 		return err
 	}
-	spec, err := runtime.Spec(root, cfg, runtime.Options{
-		Args: args, Dir: c.String("cd"), Binds: c.StringSlice("bind"),
+	spec, err := runtime.Spec(root, img.Config, runtime.Options{
+		Args: args, Architecture: img.Architecture, Dir: c.String("cd"), Binds: c.StringSlice("bind"),
 		Write: c.Bool("write"), NoHome: c.Bool("no-home"), PrivateTmp: c.Bool("private-tmp"),
 	})
 	if err != nil {
@@ -120,18 +120,18 @@ func isPath(image string) bool {
 
 // treeConfig reads the image's configuration, which every tree made by hpcc
 // holds; a directory made otherwise runs with none.
-func treeConfig(root string) (ocispec.ImageConfig, error) {
+func treeConfig(root string) (ocispec.Image, error) {
 	var img ocispec.Image
 	file := filepath.Join(root, unpack.ConfigFile)
 	b, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return img.Config, nil
+		return img, nil
 	}
 	if err != nil {
-		return img.Config, fmt.Errorf("reading the image's configuration: %w", err)
+		return img, fmt.Errorf("reading the image's configuration: %w", err)
 	}
 	if err := json.Unmarshal(b, &img); err != nil {
-		return img.Config, fmt.Errorf("reading the image's configuration %q: %w", file, err)
+		return img, fmt.Errorf("reading the image's configuration %q: %w", file, err)
 	}
-	return img.Config, nil
+	return img, nil
 }

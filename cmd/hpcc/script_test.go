@@ -65,7 +65,18 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(filepath.Join(os.Getenv("HPCC_TEST_CHANNEL"), "requirements.txt"))
 		return err
 	},
-	"qemu":   func() error { _, err := exec.LookPath("qemu-ppc64le-static"); return err },
+	"qemu": func() error { _, err := exec.LookPath("qemu-ppc64le-static"); return err },
+	"foreign": func() error { // programs of other machines, without help of the host
+		if _, err := exec.LookPath("qemu-ppc64le-static"); err != nil {
+			return err
+		}
+		var major, minor int
+		b, err := os.ReadFile("/proc/sys/kernel/osrelease")
+		if _, serr := fmt.Sscanf(string(b), "%d.%d", &major, &minor); err != nil || serr != nil || major*100+minor < 607 {
+			return fmt.Errorf("Linux %s is older than 6.7", strings.TrimSpace(string(b)))
+		}
+		return nil
+	},
 	"skopeo": func() error { _, err := exec.LookPath("skopeo"); return err },
 	"umoci":  func() error { _, err := exec.LookPath("umoci"); return err },
 }

@@ -1,0 +1,186 @@
+package runtime
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Architecture, set as an annotation of a Spec, is the architecture of the
+// image's programs, as images call it (GOARCH). Where it is not this machine's,
+// they run under qemu's user emulation.
+const Architecture = "hpcc.architecture"
+
+// A machine is an architecture as ELF headers and qemu know it.
+type machine struct {
+	elf  byte // e_machine; all of these fit into one byte
+	big  bool // big-endian
+	qemu string
+}
+
+var machines = map[string]machine{
+	"amd64":   {0x3e, false, "x86_64"},
+	"arm64":   {0xb7, false, "aarch64"},
+	"ppc64le": {0x15, false, "ppc64le"},
+	"riscv64": {0xf3, false, "riscv64"},
+	"s390x":   {0x16, true, "s390x"},
+}
+
+// handlers is where the kernel shows the programs that run other formats. A
+// user namespace may have its own list since Linux 6.7: mounting it there
+// changes nothing outside.
+const handlers = "/proc/sys/fs/binfmt_misc"
+
+// emulate lets the kernel run programs of the spec's architecture in this
+// process's user namespace. Its error is not the end: the program may be one
+// of this machine all the same. When it is not, the error says why.
+func emulate(s *specs.Spec) error {
+	arch := s.Annotations[Architecture]
+	if arch == "" || arch == goruntime.GOARCH || arch == "386" && goruntime.GOARCH == "amd64" {
+		return nil
+	}
+	fail := func(why string) error {
+		return fmt.Errorf("the image is for %s, this machine is %s, and %s; put Debian's qemu-user-static on PATH and use Linux 6.7 or newer, or ask the administrator to register it with binfmt_misc (flag F)", arch, goruntime.GOARCH, why)
+	}
+	m, ok := machines[arch]
+	if !ok {
+		return fail("no emulator is known for it")
+	}
+	if registered(m) {
+		return nil
+	}
+	qemu, err := findQemu(m.qemu)
+	if err != nil {
+		return fail(err.Error())
+	}
+	// The list belongs to the namespace's root. A run keeps the user's own ids, so
+	// it becomes root of one more namespace to register, and itself again in
+	// another below: the kernel looks for handlers upwards.
+	uid, gid, registering := ladder("register")
+	if asked, _ := early(); asked && os.Geteuid() != 0 {
+		return again("register", os.Geteuid(), os.Getegid())
+	}
+	if err := unix.Mount("binfmt_misc", handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fail(fmt.Sprintf("the kernel does not let users register emulators (%v)", err))
+	}
+	if err := os.WriteFile(handlers+"/register", []byte(rule(m, qemu)), 0); err != nil && !errors.Is(err, os.ErrExist) {
+		return fail(fmt.Sprintf("the kernel refuses to register %s (%v)", qemu, err))
+	}
+	if registering {
+		return again("run", uid, gid)
+	}
+	return nil
+}
+
+// ladderVar says, to this program executed again, which ids to take in the
+// namespace that its entry point makes: "register" root's, "run" these.
+const ladderVar = "HPCC_FOREIGN"
+
+// ladder reads the variable: the user's own ids, and whether this is that rung.
+func ladder(rung string) (uid, gid int, ok bool) {
+	n, _ := fmt.Sscanf(os.Getenv(ladderVar), rung+":%d:%d", &uid, &gid)
+	return uid, gid, n == 2
+}
+
+// again executes this program once more, with the same pid and the next rung.
+func again(rung string, uid, gid int) error {
+	env := []string{fmt.Sprintf("%s=%s:%d:%d", ladderVar, rung, uid, gid)}
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, ladderVar+"=") {
+			env = append(env, e)
+		}
+	}
+	return fmt.Errorf("executing hpcc again: %w", syscall.Exec("/proc/self/exe", os.Args, env))
+}
+
+// rule is a line for the register file (admin-guide/binfmt-misc.rst): magic and
+// mask of an executable's header up to e_machine, for programs and shared
+// objects alike. F opens qemu now, where it is visible; P keeps argv[0].
+func rule(m machine, qemu string) string {
+	head, mask := "\x7fELF\x02\x01\x01", "\xff\xff\xff\xff\xff\xff\xff"
+	tail, tailMask := "\x02\x00"+string([]byte{m.elf})+"\x00", "\xfe\xff\xff\xff"
+	if m.big {
+		head = "\x7fELF\x02\x02\x01"
+		tail, tailMask = "\x00\x02\x00"+string([]byte{m.elf}), "\xff\xfe\xff\xff"
+	}
+	head += strings.Repeat("\x00", 9) + tail
+	mask += "\x00" + strings.Repeat("\xff", 8) + tailMask
+	escape := func(s string) string {
+		var b strings.Builder
+		for i := range len(s) {
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		}
+		return b.String()
+	}
+	return fmt.Sprintf(":hpcc-%s:M::%s:%s:%s:FP", m.qemu, escape(head), escape(mask), qemu)
+}
+
+// registered says whether the host, or an earlier program in this namespace,
+// has a handler for the machine that works inside images.
+func registered(m machine) bool {
+	files, _ := filepath.Glob(handlers + "/*")
+	end := fmt.Sprintf("0200%02x00", m.elf)
+	if m.big {
+		end = fmt.Sprintf("000200%02x", m.elf)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil || !strings.HasPrefix(string(b), "enabled\ninterpreter ") {
+			continue
+		}
+		_, flags, _ := strings.Cut(string(b), "\nflags: ")
+		flags, _, _ = strings.Cut(flags, "\n")
+		_, magic, _ := strings.Cut(string(b), "\nmagic ")
+		magic, _, _ = strings.Cut(magic, "\n")
+		if strings.Contains(flags, "F") && strings.HasPrefix(magic, "7f454c46") && strings.HasSuffix(magic, end) {
+			return true
+		}
+	}
+	return false
+}
+
+// findQemu finds a static emulator: one that needs libraries would look for
+// them in the image.
+func findQemu(name string) (string, error) {
+	dynamic := ""
+	for _, n := range []string{"qemu-" + name + "-static", "qemu-" + name} {
+		p, err := exec.LookPath(n)
+		if err != nil {
+			continue
+		}
+		if p, err = filepath.Abs(p); err != nil || strings.ContainsAny(p, ":\n") {
+			continue
+		}
+		if isStatic(p) {
+			return p, nil
+		}
+		dynamic = p
+	}
+	if dynamic != "" {
+		return "", fmt.Errorf("%s needs libraries that the image does not have", dynamic)
+	}
+	return "", fmt.Errorf("there is no qemu-%s-static", name)
+}
+
+func isStatic(file string) bool {
+	f, err := elf.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return false
+		}
+	}
+	return true
+}
