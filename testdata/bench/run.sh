@@ -12,14 +12,21 @@ hpcc=$(realpath "$1"); out=$(realpath -m "$2")
 base=${BENCH_BASE:-${HPCC_TEST_DEBIAN:-}}; scale=${BENCH_SCALE:-3}
 die() { echo "bench: $*" >&2; exit 1; }
 say() { echo "bench: $*" >&2; }
-command -v hyperfine >/dev/null && command -v python3 >/dev/null || die "needs Debian's hyperfine and python3"
+for tool in hyperfine python3 go; do command -v "$tool" >/dev/null || die "needs $tool"; done
 [ -s "$base" ] || die "BENCH_BASE names no root tarball; mmdebstrap --variant=minbase bookworm base.tar makes one"
 here=$(dirname "$(realpath "$0")")
 
 work=$(mktemp -d "${BENCH_DIR:-${TMPDIR:-/tmp}}/hpcc-bench.XXXXXX")
-cleanup() { chmod -R u+rwX "$work" 2>/dev/null || true; rm -rf "$work" 2>/dev/null || buildah unshare rm -rf "$work"; }
+cleanup() {
+  # podman leaves a process behind to hold its namespace, one for each XDG_RUNTIME_DIR.
+  local p; p=$(cat "$work/run/libpod/tmp/pause.pid" 2>/dev/null) || p=
+  [ "$(cat "/proc/${p:-none}/comm" 2>/dev/null)" != "podman pause" ] || kill -KILL "$p" || true
+  chmod -R u+rwX "$work" 2>/dev/null || true; rm -rf "$work" 2>/dev/null || buildah unshare rm -rf "$work"
+}
 trap cleanup EXIT
-export HPCC_STORE=$work/store XDG_RUNTIME_DIR=$work/run HOME=$work/home
+# The user's own Go caches, so that a HOME of our own does not fetch and compile everything again.
+GOCACHE=$(go env GOCACHE) GOMODCACHE=$(go env GOMODCACHE)
+export GOCACHE GOMODCACHE HPCC_STORE=$work/store CH_IMAGE_STORAGE=$work/ch-image XDG_RUNTIME_DIR=$work/run HOME=$work/home
 mkdir -p "$work"/{run,home,store}; chmod 700 "$work/run"
 
 # Peers of the podman family for a user without subordinate ids: one uid, and
@@ -37,10 +44,12 @@ C
 printf '[containers]\nlog_driver = "none"\n[engine]\nevents_logger = "none"\ncgroup_manager = "cgroupfs"\nruntime = "%s"\n' \
   "$(command -v runc >/dev/null && echo runc || echo crun)" >"$HOME/.config/containers/containers.conf"
 echo '{"default": [{"type": "insecureAcceptAnything"}]}' >"$HOME/.config/containers/policy.json"
+# ch-image keeps its cache in git, which wants to know who commits.
+printf '[user]\n\tname = bench\n\temail = bench@localhost\n' >"$HOME/.gitconfig"
 
 rows=$work/rows; : >"$rows"
 missing=$work/missing; : >"$missing"
-skip() { say "left out: $*"; echo "* $*" >>"$missing"; }
+skip() { say "left out: $*"; grep -qxF "* $*" "$missing" || echo "* $*" >>"$missing"; }
 # has NAME COMMAND...: NAME is there and the command, which it will be measured with, works.
 has() {
   local name=$1; shift
@@ -65,13 +74,12 @@ P
 }
 
 startup() {
-  "$hpcc" load "$base" base >/dev/null
   "$hpcc" unpack base "$work/tree"
   local a=(-N --warmup 10 --runs 200 -n "hpcc run" "$hpcc run $work/tree -- /bin/true")
   has ch-run "ch-run $work/tree -- /bin/true" && a+=(-n ch-run "ch-run $work/tree -- /bin/true")
   has bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true" && a+=(-n bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true")
   compare "start /bin/true" "${a[@]}"
-  if command -v podman >/dev/null && "$hpcc" save base "$work/base.tar" && has podman "podman load -q -i $work/base.tar && podman tag \$(podman images -q | head -n 1) localhost/base && podman run --rm --network=host localhost/base /bin/true"; then
+  if has podman "podman load -q -i $work/base.tar && podman tag \$(podman images -q | head -n 1) localhost/base && podman run --rm --network=host localhost/base /bin/true"; then
     compare "start /bin/true, slow peers" -N --warmup 2 --runs 20 -n "hpcc run" "$hpcc run $work/tree -- /bin/true" \
       -n "podman run --rm" "podman run --rm --network=host localhost/base /bin/true"
   fi
@@ -79,11 +87,14 @@ startup() {
 
 unpacking() {
   (cd "$here/../.." && go run ./testdata/bench/image "$base" "$scale" "$work/gz" "$work/zst")
-  local kind a
+  local kind a pod="podman --root $work/pull --storage-driver overlay --storage-opt overlay.ignore_chown_errors=true"
   for kind in gz zst; do
     a=(-N --warmup 1 --runs 5 --prepare "rm -rf $work/x" -n "hpcc unpack" "$hpcc unpack $work/$kind $work/x")
-    has umoci "umoci unpack --rootless --image $work/$kind:bench $work/x; s=\$?; rm -rf $work/x; exit \$s" && a+=(-n "umoci unpack --rootless" "umoci unpack --rootless --image $work/$kind:bench $work/x")
-    compare "unpack $(du -sm "$work/$kind" | cut -f1) MB ($kind)" "${a[@]}"
+    has umoci "umoci unpack --rootless --image $work/$kind:bench $work/x; s=\$?; rm -rf $work/x; exit \$s" && a+=(--prepare "rm -rf $work/x" -n "umoci unpack --rootless" "umoci unpack --rootless --image $work/$kind:bench $work/x")
+    # podman leaves layers in its store and no tree. It makes the image's name of the
+    # path, in lower case or not at all: hence from $work. --root forgets storage.conf.
+    has podman "cd $work; $pod pull -q oci:$kind:bench" && a+=(--prepare "$pod rmi -af" -n "podman pull" "$pod pull -q oci:$kind:bench")
+    (cd "$work" && compare "unpack $(du -sm "$work/$kind" | cut -f1) MB ($kind)" "${a[@]}")
     rm -rf "$work/x"
   done
 }
@@ -112,12 +123,24 @@ D
   if has buildah "buildah pull -q oci-archive:$work/base.tar && buildah tag \$(buildah images -q | head -n 1) localhost/base && $bud $ctx"; then
     cold+=(-n "buildah bud" "$bud --no-cache $ctx"); cached+=(-n "buildah bud" "$bud $ctx")
   fi
+  # It has no CMD, and says so; --rebuild is what it calls a build without its cache.
+  if has ch-image "ch-image import $base base && ch-image build -t b -f $work/Dockerfile.hpcc $ctx"; then
+    cold+=(-n "ch-image build" "ch-image build --rebuild -t b -f $work/Dockerfile.hpcc $ctx"); cached+=(-n "ch-image build" "ch-image build -t b -f $work/Dockerfile.hpcc $ctx")
+  fi
   compare "build of 10 steps, cold" "${cold[@]}"
   compare "build of 10 steps, cached" "${cached[@]}"
 }
 
+"$hpcc" load "$base" base >/dev/null
+"$hpcc" save base "$work/base.tar" >/dev/null
 for part in ${BENCH_PARTS:-startup unpacking building}; do "$part"; done
-version() { command -v "$1" >/dev/null && "$@" 2>&1 | head -n 1; }
+versions() { # of those programs that are there
+  local p
+  printf '%s, %s' "$("$hpcc" --version)" "$(go version | cut -d' ' -f1,3)"
+  for p in hyperfine ch-run bwrap podman runc crun buildah umoci; do
+    ! command -v "$p" >/dev/null || printf ', %s %s' "$p" "$("$p" --version 2>&1 | head -n 1 | sed 's/^[^0-9]*//; s/ (.*//')"
+  done
+}
 {
   cat <<T
 # Benchmarks
@@ -133,7 +156,7 @@ T
   cat "$rows"
   echo
   if [ -s "$missing" ]; then printf 'Left out in this run:\n\n'; cat "$missing"; echo; fi
-  echo "Versions: $("$hpcc" --version), $(version hyperfine --version), $(version ch-run --version | sed 's/^/ch-run /'), $(version bwrap --version), $(version podman --version), $(version buildah --version), $(version umoci --version)."
+  echo "Versions: $(versions)."
 } >"$out.new"
 mv "$out.new" "$out"
 cat "$out"
