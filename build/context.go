@@ -86,11 +86,15 @@ type sourceSet struct {
 	name  string // base name, which a file gets below a directory
 	dir   bool   // a directory: its contents are copied, not itself
 	items []item // sorted; parents before children
+	// keep is the path that --parents keeps between the destination and the
+	// source: of a file its directory, of a directory its own.
+	keep   string
+	remote bool // fetched: not unpacked like a local archive
 }
 
 // find lists what the words of COPY name. Patterns are those of Go's
 // path/filepath.Match, component by component.
-func (c *contextDir) find(words []string, exclude []string) ([]sourceSet, error) {
+func (c *contextDir) find(words []string, exclude []string, parents bool) ([]sourceSet, error) {
 	var skip *patternmatcher.PatternMatcher
 	if len(exclude) > 0 {
 		var err error
@@ -109,10 +113,28 @@ func (c *contextDir) find(words []string, exclude []string) ([]sourceSet, error)
 			if err != nil {
 				return nil, err
 			}
+			if parents {
+				s.keepParents(n, w)
+			}
 			out = append(out, s)
 		}
 	}
 	return out, nil
+}
+
+// keepParents notes how much of its path a source keeps: all of it, or what
+// comes after "/./" in the word.
+func (s *sourceSet) keepParents(name, word string) {
+	keep := name
+	if before, _, ok := strings.Cut(filepath.ToSlash(word), "/./"); ok {
+		if clean := path.Clean("/" + before)[1:]; clean != "" {
+			parts := strings.Split(name, "/")
+			keep = path.Join(parts[min(len(parts), strings.Count(clean, "/")+1):]...)
+		}
+	}
+	if s.keep = keep; !s.dir {
+		s.keep = path.Dir(keep)
+	}
 }
 
 // glob resolves one word to names relative to the directory.
@@ -131,6 +153,10 @@ func (c *contextDir) glob(word string) ([]string, error) {
 	for _, part := range strings.Split(clean, "/") {
 		var next []string
 		for _, dir := range names {
+			if part == "**" { // any directory below, and this one
+				next = append(next, c.below(dir)...)
+				continue
+			}
 			m, err := c.matches(dir, part)
 			if err != nil {
 				return nil, fmt.Errorf("reading pattern %q: %w", word, err)
@@ -143,6 +169,22 @@ func (c *contextDir) glob(word string) ([]string, error) {
 		return nil, fmt.Errorf("no file of %s matches %q", c.of, word)
 	}
 	return names, nil
+}
+
+// below lists a directory and all directories in it.
+func (c *contextDir) below(dir string) []string {
+	out := []string{dir}
+	full, err := securejoin.SecureJoin(c.dir, dir)
+	if err != nil {
+		return nil
+	}
+	entries, _ := os.ReadDir(full)
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, c.below(path.Join(dir, e.Name()))...)
+		}
+	}
+	return out
 }
 
 // matches lists the names in dir that match one component of a pattern.
@@ -264,7 +306,7 @@ func (c *contextDir) visit(set *sourceSet, p, base, rel string, d fs.DirEntry, s
 // fresh clone has others and the same content.
 func (s *sourceSet) digest() (string, error) {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %v\n", s.name, s.dir)
+	fmt.Fprintf(h, "%q %v %q\n", s.name, s.dir, s.keep)
 	for _, it := range s.items {
 		fmt.Fprintf(h, "%q %v %o %q\n", it.rel, it.mode.Type(), it.mode&(fs.ModePerm|fs.ModeSticky), it.link)
 		if !it.mode.IsRegular() {

@@ -15,7 +15,7 @@ func found(t *testing.T, dir string, words ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sets, err := c.find(words, nil)
+	sets, err := c.find(words, nil, false)
 	if err != nil {
 		return "", err
 	}
@@ -142,7 +142,7 @@ func TestSourceDigest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sets, err := c.find([]string{"d"}, nil)
+		sets, err := c.find([]string{"d"}, nil, false)
 		if err != nil {
 			t.Fatal(err)
 		}

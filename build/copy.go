@@ -20,35 +20,33 @@ import (
 
 // A copyJob is a COPY or ADD with its sources found.
 type copyJob struct {
-	dest    string // absolute, inside the image
-	isDir   bool   // dest must be a directory: it was written with a slash
-	chmod   *fs.FileMode
-	sources []sourceSet
-	inline  []instructions.SourceContent // here-documents
-	extract bool                         // ADD: archives are unpacked
+	dest     string     // absolute, inside the image
+	isDir    bool       // dest must be a directory: it was written with a slash
+	chmod    modeChange // nil: modes stay
+	sources  []sourceSet
+	inline   []instructions.SourceContent // here-documents
+	extract  bool                         // ADD: archives are unpacked
+	modeText string                       // --chmod as written
 }
 
 // copy carries out COPY.
 func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, error) {
-	if c.Parents {
-		return false, errors.New("--parents is not supported yet; copy to the directory itself")
-	}
 	job, err := st.copyJob(c.SourcesAndDest, c.Chmod)
 	if err != nil {
 		return false, err
 	}
 	text := "COPY " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
 	if c.From == "" {
-		if job.sources, err = st.b.context.find(c.SourcePaths, c.ExcludePatterns); err != nil {
+		if job.sources, err = st.b.context.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
 			return false, err
 		}
-		return st.place(ctx, text, "", job)
+		return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
 	}
 	key, open, err := st.otherTree(ctx, c.From)
 	if err != nil {
 		return false, err
 	}
-	key = digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod,
+	key = digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, strconv.FormatBool(c.Parents),
 		strings.Join(c.ExcludePatterns, "\x00")}, c.SourcePaths...)...)
 	return st.change(ctx, text, key, func(dir string) error {
 		from, done, err := open()
@@ -57,33 +55,56 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		}
 		defer done()
 		src := &contextDir{dir: from, of: strconv.Quote(c.From)}
-		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns); err != nil {
+		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
 			return err
 		}
 		return job.into(ctx, st.b, dir)
 	})
 }
 
-// add carries out ADD of local files and archives.
+// add carries out ADD: local files and archives, addresses, repositories.
 func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, error) {
-	for _, s := range c.SourcePaths {
-		if strings.Contains(s, "://") || strings.HasPrefix(s, "git@") {
-			return false, fmt.Errorf("adding %q: URLs are not supported yet; fetch it in a RUN", s)
-		}
-	}
-	if c.Checksum != "" {
-		return false, errors.New("--checksum is for URLs, which are not supported yet")
-	}
 	job, err := st.copyJob(c.SourcesAndDest, c.Chmod)
 	if err != nil {
 		return false, err
 	}
 	job.extract = c.Unpack == nil || *c.Unpack
-	if job.sources, err = st.b.context.find(c.SourcePaths, c.ExcludePatterns); err != nil {
-		return false, err
+	var local []string
+	kind := fmt.Sprintf("ADD %v", job.extract)
+	for _, w := range c.SourcePaths {
+		switch {
+		case !isRemote(w):
+			local = append(local, w)
+			continue
+		case len(c.SourcePaths) > 1 && c.Checksum != "":
+			return false, errors.New("--checksum is for one address alone")
+		}
+		var set sourceSet
+		var is string
+		if isGit(w) {
+			set, is, err = st.b.clone(ctx, w, c.KeepGitDir != nil && *c.KeepGitDir)
+		} else if set, is, err = st.b.download(ctx, w, c.Checksum); err == nil && set.name == "" && job.isDir {
+			err = fmt.Errorf("adding %q: the address gives the file no name; write the destination with one", w)
+		}
+		if err != nil {
+			return false, err
+		}
+		set.remote = c.Unpack == nil || !*c.Unpack // only local archives are unpacked unasked
+		kind += " " + is
+		job.sources = append(job.sources, set)
+	}
+	if c.Checksum != "" && len(local) > 0 {
+		return false, errors.New("--checksum is for an address, not for files of the build context")
+	}
+	if len(local) > 0 {
+		found, err := st.b.context.find(local, c.ExcludePatterns, false)
+		if err != nil {
+			return false, err
+		}
+		job.sources = append(job.sources, found...)
 	}
 	text := "ADD " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
-	return st.place(ctx, text, fmt.Sprintf("ADD %v", job.extract), job)
+	return st.place(ctx, text, kind, job)
 }
 
 // copyJob reads destination and mode.
@@ -91,22 +112,18 @@ func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob
 	j := &copyJob{dest: st.absolute(sd.DestPath), inline: sd.SourceContents}
 	j.isDir = strings.HasSuffix(sd.DestPath, "/") || sd.DestPath == "." || strings.HasSuffix(sd.DestPath, "/.")
 	if chmod != "" {
-		n, err := strconv.ParseUint(chmod, 8, 32)
-		if err != nil || n > 0o7777 {
-			return nil, fmt.Errorf("--chmod=%s: not an octal mode such as 755", chmod)
+		var err error
+		if j.chmod, err = parseMode(chmod); err != nil {
+			return nil, err
 		}
-		m := fs.FileMode(n & 0o777)
-		j.chmod = &m
+		j.modeText = chmod
 	}
 	return j, nil
 }
 
 // place makes the step of a job whose sources are at hand: the key is of their bytes.
 func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool, error) {
-	words := []string{st.key, "COPY", kind, j.dest, strconv.FormatBool(j.isDir)}
-	if j.chmod != nil {
-		words = append(words, j.chmod.String())
-	}
+	words := []string{st.key, "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText}
 	for i := range j.sources {
 		d, err := j.sources[i].digest()
 		if err != nil {
@@ -172,7 +189,7 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string) error {
 		}
 		mode := fs.FileMode(0o644)
 		if j.chmod != nil {
-			mode = *j.chmod
+			mode = j.chmod(mode, false)
 		}
 		if err := b.write(to, mode, func(p string) error { return os.WriteFile(p, []byte(f.Data), 0o600) }); err != nil {
 			return err
@@ -185,7 +202,7 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string) error {
 func (j *copyJob) copySet(ctx context.Context, b *builder, dir string, s sourceSet) error {
 	if !s.dir {
 		src := s.items[0]
-		if j.extract {
+		if j.extract && !s.remote {
 			layer, ok, err := archive(src.path)
 			if err != nil {
 				return fmt.Errorf("unpacking %q: %w", s.name, err)
@@ -194,13 +211,13 @@ func (j *copyJob) copySet(ctx context.Context, b *builder, dir string, s sourceS
 				return j.unpack(ctx, dir, layer)
 			}
 		}
-		to, err := j.fileTarget(dir, s.name)
+		to, err := j.fileTarget(dir, path.Join(s.keep, s.name))
 		if err != nil {
 			return err
 		}
 		return j.copyItem(b, src, to)
 	}
-	top, err := j.dirTarget(dir)
+	top, err := j.dirTarget(dir, s.keep)
 	if err != nil {
 		return err
 	}
@@ -228,9 +245,10 @@ func inTree(dir, full string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(full, dir), "/")
 }
 
-// dirTarget is the directory that a directory's contents go to.
-func (j *copyJob) dirTarget(dir string) (string, error) {
-	to, err := securejoin.SecureJoin(dir, j.dest)
+// dirTarget is the directory that a directory's contents go to; keep is the part
+// of its own path that --parents keeps.
+func (j *copyJob) dirTarget(dir, keep string) (string, error) {
+	to, err := securejoin.SecureJoin(dir, path.Join(j.dest, keep))
 	if err != nil {
 		return "", err
 	}
@@ -265,7 +283,7 @@ func (j *copyJob) fileTarget(dir, name string) (string, error) {
 func (j *copyJob) copyItem(b *builder, it item, to string) error {
 	mode := it.mode & (fs.ModePerm | fs.ModeSticky)
 	if j.chmod != nil {
-		mode = *j.chmod
+		mode = j.chmod(mode, it.mode.IsDir())
 	}
 	switch {
 	case it.mode.IsDir():
@@ -305,7 +323,7 @@ func (b *builder) write(to string, mode fs.FileMode, make func(p string) error) 
 
 // unpack extracts an archive of ADD into the destination.
 func (j *copyJob) unpack(ctx context.Context, dir string, layer v1.Layer) error {
-	to, err := j.dirTarget(dir)
+	to, err := j.dirTarget(dir, "")
 	if err != nil {
 		return err
 	}

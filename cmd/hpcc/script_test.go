@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,6 +79,7 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
+	"git":    func() error { _, err := exec.LookPath("git"); return err },
 	"skopeo": func() error { _, err := exec.LookPath("skopeo"); return err },
 	"umoci":  func() error { _, err := exec.LookPath("umoci"); return err },
 }
@@ -107,7 +110,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"busyroot": busyroot, "capture": capture,
+			"busyroot": busyroot, "capture": capture, "serve": serve,
 		},
 	})
 }
@@ -138,6 +141,13 @@ func busyroot(ts *testscript.TestScript, _ bool, args []string) {
 	for _, n := range strings.Fields("sh ls cat echo id env pwd touch mkdir chown chmod mknod rm ln mv cp stat sleep true false test grep kill ps tr seq") {
 		ts.Check(os.Symlink("busybox", filepath.Join(dir, n)))
 	}
+}
+
+// serve DIR: show a directory by http, at $SERVED, while the script runs.
+func serve(ts *testscript.TestScript, _ bool, args []string) {
+	s := httptest.NewServer(http.FileServer(http.Dir(ts.MkAbs(args[0]))))
+	ts.Defer(s.Close)
+	ts.Setenv("SERVED", s.URL)
 }
 
 // capture NAME: keep the trimmed standard output of the last command as $NAME.

@@ -1,0 +1,165 @@
+package build
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+)
+
+// maxDownload bounds what ADD fetches, in bytes.
+const maxDownload = 64 << 30
+
+// isRemote says whether a word of ADD names something to fetch.
+func isRemote(word string) bool {
+	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") || isGit(word)
+}
+
+var gitText = regexp.MustCompile(`^(git://|ssh://|git@[^/]+:|https?://.*\.git(#|$))`)
+
+func isGit(word string) bool { return gitText.MatchString(word) }
+
+// download fetches a file of ADD and holds it to its checksum, "" for none. Its
+// name is the last part of the address. Docker gives it mode 600.
+func (b *builder) download(ctx context.Context, word, checksum string) (sourceSet, string, error) {
+	u, err := url.Parse(word)
+	if err != nil || u.Host == "" {
+		return sourceSet{}, "", fmt.Errorf("adding %q: not an address", word)
+	}
+	name := path.Base(u.Path)
+	dir, err := os.MkdirTemp(b.work, "add-")
+	if err != nil {
+		return sourceSet{}, "", err
+	}
+	file := filepath.Join(dir, "file")
+	sum, err := fetchFile(ctx, word, file)
+	if err != nil {
+		return sourceSet{}, "", fmt.Errorf("adding %q: %w", u.Redacted(), err)
+	}
+	if checksum != "" && sum != checksum {
+		return sourceSet{}, "", fmt.Errorf("adding %q: its checksum is %s, --checksum says %s", u.Redacted(), sum, checksum)
+	}
+	if name == "/" || name == "." {
+		name = ""
+	}
+	return sourceSet{name: name, items: []item{{path: file, mode: 0o600}}}, sum, nil
+}
+
+// fetchFile gets an address into a file, with a few tries, and sums it up.
+func fetchFile(ctx context.Context, from, to string) (sum string, err error) {
+	for n := range 4 {
+		if n > 0 {
+			select {
+			case <-ctx.Done():
+				return "", ctx.Err()
+			case <-time.After(time.Duration(300<<n) * time.Millisecond):
+			}
+		}
+		var again bool
+		if sum, again, err = tryFetch(ctx, from, to); !again {
+			break
+		}
+	}
+	return sum, err
+}
+
+func tryFetch(ctx context.Context, from, to string) (sum string, again bool, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return "", false, err
+	}
+	req.Header.Set("User-Agent", "hpcc")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", ctx.Err() == nil, errors.Unwrap(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return "", resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, fmt.Errorf("the server answers %s", resp.Status)
+	}
+	f, err := os.Create(to)
+	if err != nil {
+		return "", false, err
+	}
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(resp.Body, maxDownload+1))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if n > maxDownload {
+		return "", false, fmt.Errorf("it has more than %d bytes", int64(maxDownload))
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), err != nil, err
+}
+
+// clone gets a repository of ADD, REPOSITORY[#REF[:DIRECTORY]], with the git
+// that is on PATH. The commit stands for its content.
+func (b *builder) clone(ctx context.Context, word string, keepGit bool) (sourceSet, string, error) {
+	fail := func(err error) (sourceSet, string, error) {
+		return sourceSet{}, "", fmt.Errorf("adding repository %q: %w", word, err)
+	}
+	if _, err := exec.LookPath("git"); err != nil {
+		return fail(errors.New("git is not on PATH"))
+	}
+	repository, fragment, _ := strings.Cut(word, "#")
+	ref, sub, _ := strings.Cut(fragment, ":")
+	if ref == "" {
+		ref = "HEAD"
+	}
+	if strings.HasPrefix(ref, "-") || strings.HasPrefix(repository, "-") {
+		return fail(errors.New("its name begins with a hyphen"))
+	}
+	dir, err := os.MkdirTemp(b.work, "git-")
+	if err != nil {
+		return fail(err)
+	}
+	var commit []byte
+	for _, args := range [][]string{{"init", "-q"}, {"fetch", "-q", "--depth", "1", "--", repository, ref}, {"checkout", "-q", "FETCH_HEAD"}, {"rev-parse", "HEAD"}} {
+		commit, err = git(ctx, dir, args...)
+		if err != nil && args[0] == "fetch" { // not every server gives a part of the history
+			commit, err = git(ctx, dir, "fetch", "-q", "--", repository, ref)
+		}
+		if err != nil {
+			return fail(err)
+		}
+	}
+	if !keepGit {
+		if err := os.RemoveAll(filepath.Join(dir, ".git")); err != nil {
+			return fail(err)
+		}
+	}
+	top, err := securejoin.SecureJoin(dir, sub)
+	if err != nil {
+		return fail(err)
+	}
+	set, err := (&contextDir{dir: top, of: "the repository"}).walk(".", nil)
+	if err != nil {
+		return fail(err)
+	}
+	return set, strings.TrimSpace(string(commit)) + ":" + sub, nil
+}
+
+// git runs git without questions; its error is what git said.
+func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_TERMINAL_PROMPT=0")
+	out, err := cmd.Output()
+	var ee *exec.ExitError
+	if errors.As(err, &ee) && len(ee.Stderr) > 0 {
+		err = errors.New(oneLine(string(ee.Stderr)))
+	}
+	return out, err
+}

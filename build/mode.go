@@ -1,0 +1,103 @@
+package build
+
+import (
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// A modeChange gives files their mode: that of --chmod, octal or symbolic.
+type modeChange func(old fs.FileMode, dir bool) fs.FileMode
+
+// parseMode reads 755, 1777, u=rwX,go=rX, +x (chmod(1); the umask plays no part).
+func parseMode(s string) (modeChange, error) {
+	bad := fmt.Errorf("--chmod=%s: neither an octal mode such as 755 nor a symbolic one such as u=rwX,go=rX", s)
+	if n, err := strconv.ParseUint(s, 8, 32); err == nil {
+		if n > 0o7777 {
+			return nil, bad
+		}
+		m := fromBits(uint32(n))
+		return func(fs.FileMode, bool) fs.FileMode { return m }, nil
+	}
+	var clauses []func(m uint32, x bool) uint32
+	for _, c := range strings.Split(s, ",") {
+		f, err := parseClause(c)
+		if err != nil {
+			return nil, bad
+		}
+		clauses = append(clauses, f)
+	}
+	return func(old fs.FileMode, dir bool) fs.FileMode {
+		m := toBits(old)
+		for _, f := range clauses {
+			m = f(m, dir || m&0o111 != 0)
+		}
+		return fromBits(m)
+	}, nil
+}
+
+// parseClause reads who, operator and permissions; x says whether X is x.
+func parseClause(c string) (func(m uint32, x bool) uint32, error) {
+	i := strings.IndexAny(c, "+-=")
+	if i < 0 || strings.Trim(c[:i], "ugoa") != "" || strings.Trim(c[i+1:], "rwxXst") != "" {
+		return nil, fmt.Errorf("clause %q", c)
+	}
+	who, op, perms := c[:i], c[i], c[i+1:]
+	if who == "" || strings.Contains(who, "a") {
+		who = "ugo"
+	}
+	shift := map[rune]uint32{'u': 6, 'g': 3, 'o': 0}
+	return func(m uint32, x bool) uint32 {
+		var set, all uint32
+		for _, w := range who {
+			all |= 7 << shift[w]
+			for _, p := range perms {
+				switch {
+				case p == 'r':
+					set |= 4 << shift[w]
+				case p == 'w':
+					set |= 2 << shift[w]
+				case p == 'x' || p == 'X' && x:
+					set |= 1 << shift[w]
+				case p == 's' && w == 'u':
+					set |= 0o4000
+				case p == 's' && w == 'g':
+					set |= 0o2000
+				case p == 't':
+					set |= 0o1000
+				}
+			}
+		}
+		switch op {
+		case '+':
+			return m | set
+		case '-':
+			return m &^ set
+		}
+		return m&^all | set
+	}, nil
+}
+
+// toBits and fromBits go between Go's modes and those of chmod(2).
+func toBits(m fs.FileMode) uint32 {
+	b := uint32(m.Perm())
+	for flag, bit := range modeFlags {
+		if m&flag != 0 {
+			b |= bit
+		}
+	}
+	return b
+}
+
+func fromBits(b uint32) fs.FileMode {
+	m := fs.FileMode(b & 0o777)
+	for flag, bit := range modeFlags {
+		if b&bit != 0 {
+			m |= flag
+		}
+	}
+	return m
+}
+
+var modeFlags = map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000}
