@@ -26,6 +26,9 @@ type copyJob struct {
 	sources  []sourceSet
 	inline   []instructions.SourceContent // here-documents
 	extract  bool                         // ADD: archives are unpacked
+	chown    string                       // --chown as written
+	owner    *ownership                   // what it comes to in this image
+	keep     bool                         // sources are of an image: their owners stay
 	modeText string                       // --chmod as written
 }
 
@@ -35,6 +38,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 	if err != nil {
 		return false, err
 	}
+	job.chown, job.keep = c.Chown, c.From != ""
 	text := "COPY " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
 	if c.From == "" {
 		if job.sources, err = st.b.context.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
@@ -46,7 +50,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 	if err != nil {
 		return false, err
 	}
-	key = digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, strconv.FormatBool(c.Parents),
+	key = digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
 		strings.Join(c.ExcludePatterns, "\x00")}, c.SourcePaths...)...)
 	return st.change(ctx, text, key, func(dir string) error {
 		from, done, err := open()
@@ -68,6 +72,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 	if err != nil {
 		return false, err
 	}
+	job.chown = c.Chown
 	job.extract = c.Unpack == nil || *c.Unpack
 	var local []string
 	kind := fmt.Sprintf("ADD %v", job.extract)
@@ -123,7 +128,7 @@ func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob
 
 // place makes the step of a job whose sources are at hand: the key is of their bytes.
 func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool, error) {
-	words := []string{st.key, "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText}
+	words := []string{st.key, "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText, j.chown}
 	for i := range j.sources {
 		d, err := j.sources[i].digest()
 		if err != nil {
@@ -174,6 +179,12 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string) error {
 	if n := len(j.sources) + len(j.inline); n > 1 && !j.isDir {
 		return fmt.Errorf("%d sources need a directory as destination: write %q", n, j.dest+"/")
 	}
+	if j.chown != "" {
+		var err error
+		if j.owner, err = parseOwner(dir, j.chown); err != nil {
+			return err
+		}
+	}
 	for _, s := range j.sources {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -192,6 +203,9 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string) error {
 			mode = j.chmod(mode, false)
 		}
 		if err := b.write(to, mode, func(p string) error { return os.WriteFile(p, []byte(f.Data), 0o600) }); err != nil {
+			return err
+		}
+		if err := j.own("", to); err != nil {
 			return err
 		}
 	}
@@ -294,11 +308,29 @@ func (j *copyJob) copyItem(b *builder, it item, to string) error {
 				return err
 			}
 		}
-		return os.Chmod(to, mode)
+		if err := os.Chmod(to, mode); err != nil {
+			return err
+		}
+		return j.own(it.path, to)
 	case it.mode&fs.ModeSymlink != 0:
 		return b.write(to, 0, func(p string) error { return os.Symlink(it.link, p) })
 	}
-	return b.write(to, mode, func(p string) error { return copyFile(it.path, p, mode, b.stamp) })
+	if err := b.write(to, mode, func(p string) error { return copyFile(it.path, p, mode, b.stamp) }); err != nil {
+		return err
+	}
+	return j.own(it.path, to)
+}
+
+// own gives a copied file its owner: that of --chown, or of a file of another
+// image; else it is 0:0.
+func (j *copyJob) own(from, to string) error {
+	switch {
+	case j.owner != nil:
+		return unpack.SetOwner(to, j.owner.uid, j.owner.gid)
+	case j.keep:
+		return copyOwner(from, to)
+	}
+	return nil
 }
 
 // write puts a file or link (mode 0) in the place of whatever file is there,

@@ -20,6 +20,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"hpcc/runtime"
+	"hpcc/unpack"
 )
 
 // A runError is a program of RUN that failed, with the last of what it printed.
@@ -215,7 +216,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 		Root:        &specs.Root{Path: dir},
 		Process:     &specs.Process{Args: prog.args, Env: vars, Cwd: prog.cwd, NoNewPrivileges: true},
 		Mounts:      append(m, prog.mounts.mounts...),
-		Annotations: map[string]string{runtime.FakeRoot: "1", runtime.Architecture: st.platform.Architecture},
+		Annotations: map[string]string{runtime.FakeRoot: unpack.OwnerAttr, runtime.Architecture: st.platform.Architecture},
 		Linux:       &specs.Linux{Namespaces: spaces},
 	}, nil
 }

@@ -223,9 +223,18 @@ func copyTree(from, to string) error {
 		case !fi.Mode().IsRegular():
 			return nil
 		}
-		return copyFile(p, dst, fi.Mode()&modeBits, fi.ModTime())
+		if err := copyFile(p, dst, fi.Mode()&modeBits, fi.ModTime()); err != nil {
+			return err
+		}
+		return copyOwner(p, dst)
 	})
 	for i := len(dirs) - 1; i >= 0 && err == nil; i-- {
+		if rel, rerr := filepath.Rel(to, dirs[i].path); rerr == nil {
+			err = copyOwner(filepath.Join(from, rel), dirs[i].path)
+		}
+		if err != nil {
+			break
+		}
 		if err = os.Chmod(dirs[i].path, dirs[i].mode); err == nil {
 			err = os.Chtimes(dirs[i].path, dirs[i].time, dirs[i].time)
 		}

@@ -140,8 +140,22 @@ func Command(ctx context.Context, s *specs.Spec) (*exec.Cmd, error) {
 	cmd.Args = []string{initName}
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.SysProcAttr = procAttr(s)
+	if notesOwners(s) {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("preparing to note owners: %w", err)
+		}
+		if err := unix.SetNonblock(fds[0], true); err != nil {
+			return nil, fmt.Errorf("preparing to note owners: %w", err)
+		}
+		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(fds[1]), "owners"))
+		go noteOwners(os.NewFile(uintptr(fds[0]), "owners"), s.Annotations[FakeRoot])
+	}
 	return cmd, nil
 }
+
+// notesOwners says whether the spec wants changes of owners kept.
+func notesOwners(s *specs.Spec) bool { return strings.HasPrefix(s.Annotations[FakeRoot], "user.") }
 
 // procAttr asks for the spec's namespaces and id maps.
 func procAttr(s *specs.Spec) *syscall.SysProcAttr {
@@ -231,7 +245,7 @@ func become(s *specs.Spec) error {
 		}
 	}
 	if s.Annotations[FakeRoot] != "" {
-		if err := fakeOwnership(); err != nil {
+		if err := fakeOwnership(notesOwners(s)); err != nil {
 			return fail(err)
 		}
 	}

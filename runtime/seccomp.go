@@ -23,9 +23,19 @@ const (
 	offArg  = 16 // args[0]; 8 bytes each, low word first on little-endian machines
 )
 
-// fakeOwnership installs the filter on the calling thread.
-func fakeOwnership() error {
-	p := program()
+// fakeOwnership installs the filter on the calling thread. With listen, changes
+// of owners are told to the parent (owners.go), where the kernel can do that.
+func fakeOwnership(listen bool) error {
+	if listen {
+		p := program(unix.SECCOMP_RET_USER_NOTIF)
+		prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
+		fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
+		if errno == 0 {
+			return sendListener(int(fd))
+		}
+		unix.Close(listenerFD)
+	}
+	p := program(unix.SECCOMP_RET_ERRNO)
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
 		return fmt.Errorf("installing the filter that fakes ownership: %w", err)
@@ -35,7 +45,8 @@ func fakeOwnership() error {
 
 // program writes the filter: a list of comparisons, each of which falls
 // through to the next, with both answers at the end.
-func program() []unix.SockFilter {
+// owner is the answer to changes of owners.
+func program(owner uint32) []unix.SockFilter {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -49,6 +60,9 @@ func program() []unix.SockFilter {
 		{Code: equal, K: auditArch, Jt: 1},
 		{Code: ret, K: allow},
 		{Code: load, K: offNr},
+	}
+	for _, nr := range owners {
+		p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: owner})
 	}
 	for _, nr := range faked {
 		p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: fake})

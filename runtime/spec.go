@@ -41,7 +41,9 @@ type Options struct {
 }
 
 // FakeRoot, set as an annotation of a Spec, makes calls that change ownership,
-// identity or devices succeed without doing anything.
+// identity or devices succeed without doing anything. When its value is the name
+// of an extended attribute ("user.…"), [Command] keeps the owners that programs
+// give to files in it, as "UID:GID".
 const FakeRoot = "hpcc.fakeroot"
 
 // standardPath is what a program gets when neither image nor caller says.

@@ -34,8 +34,8 @@ type DiffOptions struct {
 //
 // An entry is recorded when its type, mode, size, time, link target or content
 // differs; a directory when it is new, when its mode differs, or when something
-// below it is recorded. Entries are sorted, owned by 0:0, with times in whole
-// seconds. [Compare] records the same, byte for byte.
+// below it is recorded. Entries are sorted, owned as [OwnerAttr] says, with times
+// in whole seconds. [Compare] records the same, byte for byte.
 func Upper(w io.Writer, lowers []string, upper string, o DiffOptions) (int, error) {
 	live := slices.Clone(lowers)
 	slices.Reverse(live)
@@ -157,7 +157,7 @@ func (d *differ) name(p, up string, live []string, whole bool) error {
 
 // subdir compares a directory with what is below it.
 func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.FileInfo, below []string, whole bool) error {
-	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() {
+	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() || !sameOwner(up, below[0]) {
 		if err := d.write(h, ""); err != nil {
 			return err
 		}
@@ -232,6 +232,7 @@ func isOpaque(p string) bool {
 // header describes a file; nil for kinds that layers do not carry from here.
 func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 	h := &tar.Header{Name: p, ModTime: fi.ModTime().Truncate(time.Second)}
+	h.Uid, h.Gid = owner(full)
 	if !d.o.Newest.IsZero() && fi.ModTime().After(d.o.Newest) {
 		h.ModTime = d.o.Stamp
 	}
@@ -317,9 +318,16 @@ func openRepaired(p string) (*os.File, error) {
 	return os.Open(p)
 }
 
+// sameOwner says whether two files have one owner in the image.
+func sameOwner(a, b string) bool {
+	ua, ga := owner(a)
+	ub, gb := owner(b)
+	return ua == ub && ga == gb
+}
+
 // sameFile compares two files that are no directories.
 func sameFile(a string, fa fs.FileInfo, b string, fb fs.FileInfo) (bool, error) {
-	if fa.Mode() != fb.Mode() {
+	if fa.Mode() != fb.Mode() || !sameOwner(a, b) {
 		return false, nil
 	}
 	if fa.Mode()&fs.ModeSymlink != 0 {

@@ -217,11 +217,19 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 		}
 		err = unix.ENOENT
 	}
-	if errors.Is(err, unix.ENOENT) {
+	fresh := errors.Is(err, unix.ENOENT)
+	if fresh {
 		err = unix.Mkdirat(int(parent.Fd()), base, 0o700)
 	}
 	if err != nil {
 		return err
+	}
+	if !fresh || h.Uid|h.Gid != 0 {
+		d, err := t.dir(name)
+		if err != nil {
+			return err
+		}
+		keepOwner(int(d.Fd()), h, fresh)
 	}
 	t.made[name] = true
 	t.time[name] = h.ModTime
@@ -284,6 +292,7 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 		t.rep.SetID++
 	}
 	if err == nil {
+		keepOwner(fd, h, true)
 		err = unix.Fchmod(fd, mode(h, 0o400))
 	}
 	if err == nil {

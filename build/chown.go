@@ -1,0 +1,93 @@
+package build
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"golang.org/x/sys/unix"
+
+	"hpcc/unpack"
+)
+
+// An ownership is what --chown asks for.
+type ownership struct{ uid, gid int }
+
+// parseOwner reads --chown=USER[:GROUP], names or numbers. Names are those of the
+// image in dir. A user without a group has its own group, a number the same
+// number (Dockerfile reference, "COPY --chown").
+func parseOwner(dir, word string) (*ownership, error) {
+	user, group, grouped := strings.Cut(word, ":")
+	var o ownership
+	var err error
+	if o.uid, err = strconv.Atoi(user); err == nil {
+		o.gid = o.uid
+	} else {
+		f, err := account(dir, "/etc/passwd", user)
+		if err != nil {
+			return nil, fmt.Errorf("--chown=%s: %w", word, err)
+		}
+		o.uid, o.gid = f[0], f[1]
+	}
+	if grouped {
+		if o.gid, err = strconv.Atoi(group); err != nil {
+			f, err := account(dir, "/etc/group", group)
+			if err != nil {
+				return nil, fmt.Errorf("--chown=%s: %w", word, err)
+			}
+			o.gid = f[0]
+		}
+	}
+	if o.uid < 0 || o.gid < 0 {
+		return nil, fmt.Errorf("--chown=%s: a negative number", word)
+	}
+	return &o, nil
+}
+
+// maxAccounts bounds what is read of an image's passwd or group file.
+const maxAccounts = 1 << 20
+
+// account finds a name in the image's passwd or group file: its two numbers, of
+// a group the one.
+func account(dir, file, name string) ([2]int, error) {
+	var n [2]int
+	p, err := securejoin.SecureJoin(dir, file)
+	if err != nil {
+		return n, err
+	}
+	f, err := os.Open(p)
+	if err != nil {
+		return n, fmt.Errorf("the image has no %s to look %q up in; give a number", file, name)
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(io.LimitReader(f, maxAccounts)); sc.Scan(); {
+		l := strings.Split(sc.Text(), ":")
+		if len(l) < 4 || l[0] != name {
+			continue
+		}
+		n[0], err = strconv.Atoi(l[2])
+		if g, gerr := strconv.Atoi(l[3]); gerr == nil {
+			n[1] = g
+		}
+		return n, err
+	}
+	return n, fmt.Errorf("%s of the image does not have %q", file, name)
+}
+
+// copyOwner gives a copy the owner that the original has in its image.
+func copyOwner(from, to string) error {
+	b := make([]byte, 32)
+	n, err := unix.Lgetxattr(from, unpack.OwnerAttr, b)
+	if err != nil {
+		return nil
+	}
+	var uid, gid int
+	if _, err := fmt.Sscanf(string(b[:n]), "%d:%d", &uid, &gid); err != nil {
+		return nil
+	}
+	return unpack.SetOwner(to, uid, gid)
+}
