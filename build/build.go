@@ -38,8 +38,10 @@ import (
 // directory for this machine.
 type Options struct {
 	Dockerfile string            // path; "" is Dockerfile in Context, "-" is Stdin
-	Context    string            // directory that COPY and ADD read; "" is "."
-	Stdin      io.Reader         // for Dockerfile "-"
+	Context    string            // what COPY and ADD read: a directory, a git repository, or "-", a tar archive on Stdin; "" is "."
+	Contexts   map[string]string // other contexts by name: a directory, or docker-image://REF
+	Stdin      io.Reader         // for Dockerfile "-" or Context "-"
+	Labels     map[string]string // of the image, above those of the Dockerfile
 	Platform   *v1.Platform      // nil is this machine's
 	Args       map[string]string // --build-arg
 	Target     string            // stage to stop at, by name or number; "" is the last
@@ -111,6 +113,13 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	if b.stamp, err = sourceDate(); err != nil {
 		return nil, err
 	}
+	if b.work, err = s.TempDir(); err != nil {
+		return nil, err
+	}
+	defer store.RemoveAll(b.work)
+	if err := b.fetchContext(ctx); err != nil {
+		return nil, err
+	}
 	if err := b.parse(); err != nil {
 		return nil, err
 	}
@@ -121,10 +130,6 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	if b.context, err = openContext(b.Context, b.file); err != nil {
 		return nil, err
 	}
-	if b.work, err = s.TempDir(); err != nil {
-		return nil, err
-	}
-	defer store.RemoveAll(b.work)
 	needed, err := b.needed(target)
 	if err != nil {
 		return nil, err

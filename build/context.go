@@ -32,7 +32,7 @@ type contextDir struct {
 }
 
 // openContext opens the build context with its list of ignored files:
-// <Dockerfile>.dockerignore, else .dockerignore.
+// <Dockerfile>.dockerignore, else .dockerignore. Other contexts have no Dockerfile.
 func openContext(dir, dockerfile string) (*contextDir, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -47,7 +47,11 @@ func openContext(dir, dockerfile string) (*contextDir, error) {
 		return nil, fmt.Errorf("opening the build context %q: not a directory; name the Dockerfile with -f", dir)
 	}
 	c := &contextDir{dir: abs, of: "the build context"}
-	for _, name := range []string{dockerfile + ".dockerignore", filepath.Join(abs, ".dockerignore")} {
+	names := []string{filepath.Join(abs, ".dockerignore")}
+	if dockerfile != "" {
+		names = []string{dockerfile + ".dockerignore", names[0]}
+	}
+	for _, name := range names {
 		f, err := os.Open(name)
 		if err != nil {
 			continue

@@ -46,6 +46,17 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		}
 		return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
 	}
+	if dir, ok := st.b.directory(c.From); ok {
+		src, err := openContext(dir, "")
+		if err != nil {
+			return false, err
+		}
+		src.of, job.keep = "context "+strconv.Quote(c.From), false
+		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
+			return false, err
+		}
+		return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
+	}
 	key, open, err := st.otherTree(ctx, c.From)
 	if err != nil {
 		return false, err
@@ -87,7 +98,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 		var set sourceSet
 		var is string
 		if isGit(w) {
-			set, is, err = st.b.clone(ctx, w, c.KeepGitDir != nil && *c.KeepGitDir)
+			set, is, err = st.b.repository(ctx, w, c.KeepGitDir != nil && *c.KeepGitDir)
 		} else if set, is, err = st.b.download(ctx, w, c.Checksum); err == nil && set.name == "" && job.isDir {
 			err = fmt.Errorf("adding %q: the address gives the file no name; write the destination with one", w)
 		}
@@ -145,7 +156,8 @@ func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool
 // otherTree finds the stage or image that --from names: the key of its
 // content, and a way to look at it.
 func (st *stage) otherTree(ctx context.Context, from string) (string, func() (string, func(), error), error) {
-	if i, ok := st.b.stageNamed(from, st.index); ok {
+	_, given := st.b.Contexts[from]
+	if i, ok := st.b.stageNamed(from, st.index); ok && !given {
 		other, err := st.b.finished(ctx, i)
 		if err != nil {
 			return "", nil, err

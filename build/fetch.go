@@ -18,6 +18,8 @@ import (
 	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
+
+	"hpcc/unpack"
 )
 
 // maxDownload bounds what ADD fetches, in bytes.
@@ -105,11 +107,11 @@ func tryFetch(ctx context.Context, from, to string) (sum string, again bool, err
 	return "sha256:" + hex.EncodeToString(h.Sum(nil)), err != nil, err
 }
 
-// clone gets a repository of ADD, REPOSITORY[#REF[:DIRECTORY]], with the git
+// clone gets a repository, REPOSITORY[#REF[:DIRECTORY]], with the git
 // that is on PATH. The commit stands for its content.
-func (b *builder) clone(ctx context.Context, word string, keepGit bool) (sourceSet, string, error) {
-	fail := func(err error) (sourceSet, string, error) {
-		return sourceSet{}, "", fmt.Errorf("adding repository %q: %w", word, err)
+func (b *builder) clone(ctx context.Context, word string, keepGit bool) (dir, commit string, err error) {
+	fail := func(err error) (string, string, error) {
+		return "", "", fmt.Errorf("fetching repository %q: %w", word, err)
 	}
 	if _, err := exec.LookPath("git"); err != nil {
 		return fail(errors.New("git is not on PATH"))
@@ -122,15 +124,14 @@ func (b *builder) clone(ctx context.Context, word string, keepGit bool) (sourceS
 	if strings.HasPrefix(ref, "-") || strings.HasPrefix(repository, "-") {
 		return fail(errors.New("its name begins with a hyphen"))
 	}
-	dir, err := os.MkdirTemp(b.work, "git-")
-	if err != nil {
+	if dir, err = os.MkdirTemp(b.work, "git-"); err != nil {
 		return fail(err)
 	}
-	var commit []byte
+	var out []byte
 	for _, args := range [][]string{{"init", "-q"}, {"fetch", "-q", "--depth", "1", "--", repository, ref}, {"checkout", "-q", "FETCH_HEAD"}, {"rev-parse", "HEAD"}} {
-		commit, err = git(ctx, dir, args...)
+		out, err = git(ctx, dir, args...)
 		if err != nil && args[0] == "fetch" { // not every server gives a part of the history
-			commit, err = git(ctx, dir, "fetch", "-q", "--", repository, ref)
+			out, err = git(ctx, dir, "fetch", "-q", "--", repository, ref)
 		}
 		if err != nil {
 			return fail(err)
@@ -142,14 +143,77 @@ func (b *builder) clone(ctx context.Context, word string, keepGit bool) (sourceS
 		}
 	}
 	top, err := securejoin.SecureJoin(dir, sub)
+	if err == nil {
+		var fi os.FileInfo
+		if fi, err = os.Stat(top); err == nil && !fi.IsDir() {
+			err = fmt.Errorf("%q in it is no directory", sub)
+		}
+	}
 	if err != nil {
 		return fail(err)
+	}
+	return top, strings.TrimSpace(string(out)) + ":" + sub, nil
+}
+
+// repository is a clone as a source of ADD.
+func (b *builder) repository(ctx context.Context, word string, keepGit bool) (sourceSet, string, error) {
+	top, commit, err := b.clone(ctx, word, keepGit)
+	if err != nil {
+		return sourceSet{}, "", err
 	}
 	set, err := (&contextDir{dir: top, of: "the repository"}).walk(".", nil)
-	if err != nil {
-		return fail(err)
+	return set, commit, err
+}
+
+// fetchContext makes a directory of a context that is none: a repository, or
+// what is on standard input, a tar archive or, as docker build has it, a
+// Dockerfile alone.
+func (b *builder) fetchContext(ctx context.Context) error {
+	switch {
+	case isGit(b.Context):
+		dir, _, err := b.clone(ctx, b.Context, false)
+		b.Context = dir
+		return err
+	case b.Context != "-":
+		return nil
+	case b.Options.Dockerfile == "-":
+		return errors.New("the Dockerfile and the context cannot both come from standard input")
 	}
-	return set, strings.TrimSpace(string(commit)) + ":" + sub, nil
+	dir := filepath.Join(b.work, "context")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	file := filepath.Join(b.work, "stdin")
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, io.LimitReader(b.Stdin, maxDownload))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil && n == 0 {
+		err = errors.New("it is empty; give a tar archive or a Dockerfile")
+	}
+	if err != nil {
+		return fmt.Errorf("reading the context from standard input: %w", err)
+	}
+	layer, ok, err := archive(file)
+	if err != nil {
+		return fmt.Errorf("reading the context from standard input: %w", err)
+	}
+	b.Context = dir
+	if !ok {
+		if n > maxDockerfile {
+			return errors.New("standard input is neither a tar archive nor a Dockerfile")
+		}
+		return os.Rename(file, filepath.Join(dir, "Dockerfile"))
+	}
+	if b.Options.Dockerfile != "" && !filepath.IsAbs(b.Options.Dockerfile) {
+		b.Options.Dockerfile = filepath.Join(dir, b.Options.Dockerfile)
+	}
+	_, err = unpack.Apply(ctx, layer, dir)
+	return err
 }
 
 // git runs git without questions; its error is what git said.

@@ -44,29 +44,41 @@ func (st *stage) mountWords(ctx context.Context, ms []*instructions.Mount) ([]st
 	var words []string
 	for _, m := range ms {
 		words = append(words, "--mount", string(m.Type), st.mountTarget(m), m.Source, strconv.FormatBool(m.ReadOnly))
-		switch {
-		case m.Type == instructions.MountTypeSecret && m.Env != nil:
+		if m.Type == instructions.MountTypeSecret && m.Env != nil {
 			words = append(words, *m.Env)
-		case m.Type != instructions.MountTypeBind && m.Type != instructions.MountTypeCache:
-		case m.From != "":
-			key, _, err := st.otherTree(ctx, m.From)
-			if err != nil {
-				return nil, err
-			}
-			words = append(words, key)
-		case m.Type == instructions.MountTypeBind:
-			set, err := st.b.context.walk(contextPath(m.Source), nil)
-			if err != nil {
-				return nil, err
-			}
-			d, err := set.digest()
-			if err != nil {
-				return nil, err
-			}
-			words = append(words, d)
 		}
+		if m.Type != instructions.MountTypeBind && (m.Type != instructions.MountTypeCache || m.From == "") {
+			continue
+		}
+		key, err := st.mountKey(ctx, m)
+		if err != nil {
+			return nil, err
+		}
+		words = append(words, key)
 	}
 	return words, nil
+}
+
+// mountKey stands for the content of a mount: of a stage or image its key, of a
+// directory the digest of what is bound.
+func (st *stage) mountKey(ctx context.Context, m *instructions.Mount) (string, error) {
+	c := st.b.context
+	if m.From != "" {
+		dir, ok := st.b.directory(m.From)
+		if !ok {
+			key, _, err := st.otherTree(ctx, m.From)
+			return key, err
+		}
+		var err error
+		if c, err = openContext(dir, ""); err != nil {
+			return "", err
+		}
+	}
+	set, err := c.walk(contextPath(m.Source), nil)
+	if err != nil {
+		return "", err
+	}
+	return set.digest()
 }
 
 // contextPath is a mount's source as COPY would name it.
@@ -150,7 +162,11 @@ func (s *mountSet) bind(src, dst string, readOnly bool) {
 // fromTree is the directory that a mount's from= names, with its own view of
 // the stage's tree.
 func (st *stage) fromTree(ctx context.Context, s *mountSet, from string) (string, error) {
-	if i, ok := st.b.stageNamed(from, st.index); ok {
+	if dir, ok := st.b.directory(from); ok {
+		return filepath.Abs(dir)
+	}
+	_, given := st.b.Contexts[from]
+	if i, ok := st.b.stageNamed(from, st.index); ok && !given {
 		other, err := st.b.finished(ctx, i)
 		if err != nil {
 			return "", err

@@ -62,6 +62,10 @@ func (st *stage) image() (v1.Image, error) {
 	cfg := st.config.DeepCopy()
 	cfg.RootFS, cfg.History = got.RootFS, got.History
 	cfg.Created = v1.Time{Time: st.b.stamp}
+	if len(st.b.Labels) > 0 && cfg.Config.Labels == nil {
+		cfg.Config.Labels = map[string]string{}
+	}
+	maps.Copy(cfg.Config.Labels, st.b.Labels)
 	if img, err = mutate.ConfigFile(img, cfg); err != nil {
 		return nil, fmt.Errorf("assembling the image: %w", err)
 	}

@@ -65,7 +65,8 @@ func (b *builder) needed(target int) (map[int]bool, error) {
 		if err != nil {
 			return b.at(st.Location, st.SourceCode, err)
 		}
-		if j, ok := b.stageNamed(base, i); ok && !isNumber(base) {
+		_, given := b.Contexts[base]
+		if j, ok := b.stageNamed(base, i); ok && !isNumber(base) && !given {
 			if err := visit(j); err != nil {
 				return err
 			}
@@ -89,6 +90,9 @@ func isNumber(s string) bool {
 
 // neededFrom visits the stage that an instruction of stage i takes files from.
 func (b *builder) neededFrom(from string, i int, c instructions.Command, visit func(int) error) error {
+	if _, ok := b.Contexts[from]; ok {
+		return nil
+	}
 	if j, ok := b.stageNamed(from, i); ok {
 		return visit(j)
 	}
@@ -199,14 +203,15 @@ func (b *builder) from(ctx context.Context, i int) (*stage, error) {
 		}
 	}
 	st := &stage{b: b, index: i, platform: p, buildArgs: map[string]string{}}
-	if j, ok := b.stageNamed(name, i); ok && !isNumber(name) {
+	_, given := b.Contexts[name]
+	if j, ok := b.stageNamed(name, i); ok && !isNumber(name) && !given {
 		parent, err := b.finished(ctx, j)
 		if err != nil {
 			return nil, err
 		}
 		return st, st.continueFrom(parent)
 	}
-	if name == "scratch" {
+	if name == "scratch" && !given {
 		st.key = digestOf("scratch", p.String())
 		cfg := &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, RootFS: v1.RootFS{Type: "layers"}}
 		return st, st.start(ctx, empty.Image, cfg)
@@ -227,8 +232,23 @@ func (b *builder) from(ctx context.Context, i int) (*stage, error) {
 	return st, st.start(ctx, img, cfg.DeepCopy())
 }
 
-// baseImage finds an image in the store, else in its registry.
+// imageContext begins the address of a context that is an image.
+const imageContext = "docker-image://"
+
+// directory is the directory that the user gave as context of that name.
+func (b *builder) directory(name string) (string, bool) {
+	c, ok := b.Contexts[name]
+	return c, ok && !strings.HasPrefix(c, imageContext)
+}
+
+// baseImage finds an image in the store, else in its registry. A context of
+// that name stands in its place.
 func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform) (v1.Image, error) {
+	if c, ok := b.Contexts[name]; ok {
+		if name, ok = strings.CutPrefix(c, imageContext); !ok {
+			return nil, fmt.Errorf("context %q is a directory, not an image", c)
+		}
+	}
 	img, err := b.store.Get(name, p)
 	if err == nil {
 		return img, nil

@@ -29,7 +29,8 @@ func buildCommand() *cli.Command {
    conda list -e > requirements.txt
    hpcc build --conda requirements.txt --channel conda-forge -t sci
 
-Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
+CONTEXT is a directory (default .), a git repository (URL.git#REF:DIR), or - for a tar archive or a Dockerfile
+on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
 			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
@@ -43,6 +44,8 @@ Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image 
 			&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
 			&cli.StringSliceFlag{Name: "secret", Usage: "show RUN --mount=type=secret a file or variable: `id=NAME,src=FILE` or id=NAME,env=VARIABLE (repeatable)"},
 			&cli.StringSliceFlag{Name: "ssh", Usage: "show RUN --mount=type=ssh an agent: `ID[=SOCKET]` (default $SSH_AUTH_SOCK; repeatable)"},
+			&cli.StringSliceFlag{Name: "build-context", Usage: "let FROM and --from=NAME mean `NAME=DIR` or NAME=docker-image://REF (repeatable)"},
+			&cli.StringSliceFlag{Name: "label", Usage: "label the image `NAME=VALUE` (repeatable)"},
 			&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
 			&cli.BoolFlag{Name: "no-cache", Usage: "do every step again"},
 			plainHTTPFlag(), storeFlag(),
@@ -172,7 +175,16 @@ func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []st
 	if err != nil {
 		return nil, err
 	}
+	contexts, err := pairs(c, "build-context")
+	if err != nil {
+		return nil, err
+	}
+	labels, err := pairs(c, "label")
+	if err != nil {
+		return nil, err
+	}
 	o := build.Options{
+		Contexts: contexts, Labels: labels,
 		Secrets: secrets, SSH: agents,
 		Dockerfile: c.String("file"), Stdin: os.Stdin, Platform: p, Args: vars, Target: c.String("target"),
 		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"), Progress: t.event, Output: t.output(),
@@ -208,6 +220,19 @@ func buildArgs(list []string) (map[string]string, error) {
 			if v, ok = os.LookupEnv(k); !ok {
 				return nil, usagef("--build-arg %s: no such variable in the environment", k).hint("write --build-arg %s=VALUE", k)
 			}
+		}
+		m[k] = v
+	}
+	return m, nil
+}
+
+// pairs reads a repeatable flag of NAME=VALUE.
+func pairs(c *cli.Context, flag string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, kv := range c.StringSlice(flag) {
+		k, v, ok := strings.Cut(kv, "=")
+		if !ok || k == "" {
+			return nil, usagef("--%s %q is not NAME=VALUE", flag, kv).hint("write --%s NAME=VALUE", flag)
 		}
 		m[k] = v
 	}
