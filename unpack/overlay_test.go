@@ -87,7 +87,8 @@ func mountOverlay(lowers []string, upper, work, merged string) error {
 }
 
 // change carries out one line on a tree: "w FILE TEXT", "mkdir DIR", "rm PATH",
-// "mv FROM TO", "ln FROM TO", "sym TARGET LINK", "mode OCTAL PATH", "time SECONDS PATH".
+// "mv FROM TO", "ln FROM TO", "sym TARGET LINK", "mode OCTAL PATH", "time SECONDS PATH",
+// "own UID GID PATH".
 func change(root, line string) error {
 	f := strings.Fields(line)
 	at := func(n int) string { return filepath.Join(root, f[n]) }
@@ -110,6 +111,10 @@ func change(root, line string) error {
 			return err
 		}
 		return unix.Chmod(at(2), uint32(m))
+	case "own":
+		uid, uerr := strconv.Atoi(f[1])
+		gid, gerr := strconv.Atoi(f[2])
+		return errors.Join(uerr, gerr, SetOwner(at(3), uid, gid))
 	case "time":
 		s, err := strconv.ParseInt(f[1], 10, 64)
 		if err != nil {
@@ -141,6 +146,9 @@ func TestUpperIsCompare(t *testing.T) {
 		{"rewritten as it was", [][]string{{"w d/a 1", "time 1580702706 d/a"}}, [][]string{nil}},
 		{"mode only", [][]string{{"mode 755 d/a", "mode 700 empty", "mode 4755 file", "mode 1777 deep"}},
 			[][]string{{"d/", "d/a", "deep/", "empty/", "file"}}},
+		{"owner", [][]string{{"own 5 6 d/a", "own 5 0 empty", "own 0 7 file", "own 0 0 h1"}}, [][]string{{"d/", "d/a", "empty/", "file"}}},
+		{"owner and back", [][]string{{"own 5 6 d/a", "own 5 6 d"}, {"own 0 0 d/a", "own 5 7 d"}}, [][]string{{"d/", "d/a"}, {"d/", "d/a"}}},
+		{"owned twice the same", [][]string{{"own 5 6 d/a", "own 5 6 d"}, {"own 0 0 d/a", "own 5 6 d/a"}}, [][]string{{"d/", "d/a"}, nil}},
 		{"mode of a directory with changes", [][]string{{"mode 700 d", "w d/a x"}}, [][]string{{"d/", "d/a"}}},
 		{"unreadable", [][]string{{"w d/n x", "mode 0 d/n", "mode 0 d/b"}}, [][]string{{"d/", "d/b", "d/n"}}},
 		{"new", [][]string{{"w new x", "mkdir nd", "mkdir nd/e", "w nd/e/f y"}}, [][]string{{"nd/", "nd/e/", "nd/e/f", "new"}}},
@@ -198,7 +206,8 @@ func TestUpperIsCompareByChance(t *testing.T) {
 					"w " + p() + " " + strconv.Itoa(random.Intn(12)), "rm " + p(), "rm " + p(), "mkdir " + p(), "mkdir " + p(),
 					"mv " + p() + " " + p(), "ln " + p() + " " + p(), "sym " + leaves[random.Intn(len(leaves))] + " " + p(),
 					"mode 750 " + p(), "time 1580702706 " + p(),
-				}[random.Intn(10)])
+					"own 5 6 " + p(), "own 0 0 " + p(),
+				}[random.Intn(12)])
 			}
 		}
 		runSteps(t, steps, true)
@@ -331,7 +340,7 @@ func members(t *testing.T, layer []byte) (out []string) {
 	}
 }
 
-// modes is the listing of a tree with modes, as unpacking gives them.
+// modes is the listing of a tree with modes and owners, as unpacking gives them.
 func modes(t *testing.T, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -347,7 +356,8 @@ func modes(t *testing.T, dir string) string {
 		if m.IsRegular() {
 			m |= 0o400
 		}
-		fmt.Fprintln(&out, m, strings.TrimPrefix(p, dir))
+		uid, gid := owner(p)
+		fmt.Fprintln(&out, m, uid, gid, strings.TrimPrefix(p, dir))
 		return nil
 	})
 	if err != nil {

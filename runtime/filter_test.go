@@ -1,0 +1,156 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// alone runs the present test in a process of its own, with what attr asks
+// for, and says whether this is that process.
+func alone(t *testing.T, attr *syscall.SysProcAttr) bool {
+	t.Helper()
+	const mark = "HPCC_TEST_AGAIN"
+	if os.Getenv(mark) != "" {
+		return true
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd.SysProcAttr = attr
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI must have user namespaces: %v", err)
+		}
+		t.Skipf("needs user namespaces: %v", err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("in a process of its own: %v\n%s", err, &out)
+	}
+	if strings.Contains(out.String(), "--- SKIP: ") {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI must have what this needs:\n%s", &out)
+		}
+		t.Skipf("skipped in a process of its own:\n%s", &out)
+	}
+	return false
+}
+
+// call makes a system call on this thread alone.
+func call(nr uint32, args ...uintptr) (uintptr, error) {
+	var a [6]uintptr
+	copy(a[:], args)
+	r, _, e := unix.RawSyscall6(uintptr(nr), a[0], a[1], a[2], a[3], a[4], a[5])
+	if e != 0 {
+		return r, e
+	}
+	return r, nil
+}
+
+// Each call of the filter succeeds and does nothing, whatever its arguments.
+func TestFilter(t *testing.T) {
+	if !alone(t, nil) {
+		return
+	}
+	goruntime.LockOSThread() // for good: the filter stays on this thread
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	ids := func() (id [6]uint32) {
+		unix.RawSyscall(unix.SYS_GETRESUID, uintptr(unsafe.Pointer(&id[0])), uintptr(unsafe.Pointer(&id[1])), uintptr(unsafe.Pointer(&id[2])))
+		unix.RawSyscall(unix.SYS_GETRESGID, uintptr(unsafe.Pointer(&id[3])), uintptr(unsafe.Pointer(&id[4])), uintptr(unsafe.Pointer(&id[5])))
+		return id
+	}
+	before := ids()
+	if _, err := call(unix.SYS_FCHOWN, ^uintptr(0)); !errors.Is(err, unix.EBADF) {
+		t.Fatalf("fchown of nothing, before the filter: %v; want EBADF", err)
+	}
+	if err := fakeOwnership(false); err != nil {
+		t.Fatal(err)
+	}
+	const strange = 0x7ffffff0
+	for _, nr := range append([]uint32{unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID,
+		unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_CAPSET, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR}, append(owners, faked...)...) {
+		if r, err := call(nr, strange, strange, strange, strange, strange); r != 0 || err != nil {
+			t.Errorf("call %d gives %d, %v; want 0", nr, r, err)
+		}
+	}
+	if after := ids(); after != before {
+		t.Errorf("the ids are %v now; want %v", after, before)
+	}
+	dir := t.TempDir()
+	for _, m := range mknods {
+		for _, k := range []struct {
+			kind uintptr
+			made bool
+		}{{unix.S_IFCHR, false}, {unix.S_IFBLK, false}, {unix.S_IFIFO, true}, {unix.S_IFREG, true}, {0, true}, {unix.S_IFSOCK, true}} {
+			p := filepath.Join(dir, "node")
+			name, err := unix.BytePtrFromString(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			args := []uintptr{^uintptr(99), uintptr(unsafe.Pointer(name)), k.kind | 0o644, 1<<8 | 3}
+			if _, err := call(m.nr, args[2-m.mode:]...); err != nil {
+				t.Errorf("call %d of kind %o: %v", m.nr, k.kind, err)
+			}
+			if _, err := os.Lstat(p); (err == nil) != k.made {
+				t.Errorf("call %d of kind %o made a file: %v; want %v", m.nr, k.kind, err == nil, k.made)
+			}
+			os.Remove(p)
+		}
+	}
+	// All else goes to the kernel.
+	if _, err := call(unix.SYS_FCHMOD, ^uintptr(0)); !errors.Is(err, unix.EBADF) {
+		t.Errorf("fchmod of nothing: %v; want EBADF", err)
+	}
+	if r, err := call(unix.SYS_GETPID); int(r) != os.Getpid() || err != nil {
+		t.Errorf("getpid gives %d, %v; want %d", r, err, os.Getpid())
+	}
+}
+
+// A host that allows a user no user namespaces is told of, with the cure.
+func TestProbe(t *testing.T) {
+	if !alone(t, &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+	}) {
+		return
+	}
+	for _, c := range []struct {
+		max string
+		ok  bool
+	}{{"100", true}, {"0", false}} {
+		// The limit of this namespace, which its root may set (namespaces(7)).
+		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte(c.max), 0); err != nil {
+			t.Skip(err)
+		}
+		fs := Probe()
+		if len(fs) == 0 || fs[0].Name != "user namespaces" {
+			t.Fatalf("Probe() = %+v; want user namespaces first", fs)
+		}
+		f := fs[0]
+		if f.OK != c.ok || f.OK != (f.Why == "") || f.OK != (f.Cure == "") {
+			t.Errorf("with max_user_namespaces=%s: Probe() = %+v; want OK %v, and why and cure if not", c.max, f, c.ok)
+		}
+		if !c.ok && !strings.Contains(f.Cure, "user.max_user_namespaces") {
+			t.Errorf("the cure is %q; want the name of the limit", f.Cure)
+		}
+	}
+	err := supervise(&specs.Spec{Root: &specs.Root{Path: "/"}, Process: &specs.Process{Args: []string{"true"}, Cwd: "/"}, Linux: newNamespaces(0, 0)})
+	var ne *NamespaceError
+	if !errors.As(err, &ne) || !strings.Contains(ne.Cure(), "user.max_user_namespaces") {
+		t.Errorf("a run: %v; want a NamespaceError with the cure", err)
+	}
+}

@@ -1,0 +1,271 @@
+package runtime
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// Default mounts come first, in this order; the user's own come last and may
+// cover them.
+func TestMountOrder(t *testing.T) {
+	root := t.TempDir()
+	for _, d := range []string{"full/x", "vacant"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	data := t.TempDir()
+	t.Setenv("HOME", "/home/u")
+	for _, c := range []struct {
+		name, home, cwd string
+		o               Options
+		want            string // destinations after /proc /sys /dev; "!" is a tmpfs
+	}{
+		{"home and a place of its own", "/home/u", "/work", Options{}, "/tmp /home/u /work"},
+		{"in the home", "/home/u", "/home/u/x", Options{}, "/tmp /home/u"},
+		{"beside the home", "/home/u", "/home/user2", Options{}, "/tmp /home/u /home/user2"},
+		{"home below tmp", "/tmp/u", "/tmp/u/x", Options{}, "/tmp"},
+		{"in a private tmp", "/home/u", "/tmp/x", Options{PrivateTmp: true}, "!/tmp /home/u /tmp/x"},
+		{"home below a private tmp", "/tmp/u", "/tmp/u/x", Options{PrivateTmp: true}, "!/tmp /tmp/u"},
+		{"at the root", "/home/u", "/", Options{}, "/tmp /home/u"},
+		{"no home", "", "/work", Options{NoHome: true}, "/tmp /work"},
+		{"no home, in the home", "", "/home/u/x", Options{NoHome: true}, "/tmp"},
+		{"where the image has files", "/home/u", "/full", Options{}, "/tmp /home/u"},
+		{"where the image has an empty directory", "/home/u", "/vacant", Options{}, "/tmp /home/u /vacant"},
+		{"below proc", "/home/u", "/proc/self", Options{}, "/tmp /home/u"},
+		{"binds", "/home/u", "/work", Options{Binds: []string{data + ":/z", data + ":/a", data + ":/tmp"}}, "/tmp /home/u /work /z /a /tmp"},
+	} {
+		ms, err := mounts(root, c.home, c.cwd, c.o)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		var got []string
+		for _, m := range ms {
+			switch {
+			case m.Type == "tmpfs":
+				got = append(got, "!"+m.Destination)
+			case m.Destination != "/etc/hosts" && m.Destination != "/etc/resolv.conf":
+				got = append(got, m.Destination)
+			}
+		}
+		if want := append([]string{"/proc", "/sys", "/dev"}, strings.Fields(c.want)...); !slices.Equal(got, want) {
+			t.Errorf("%s: mounts %q; want %q", c.name, got, want)
+		}
+	}
+	if _, err := mounts(root, "/home/u", "/", Options{Binds: []string{data + ":/a/../b"}}); err == nil {
+		t.Error("a bind that climbs is taken")
+	}
+}
+
+func TestMountOptions(t *testing.T) {
+	for _, c := range []struct {
+		in   []string
+		data string
+		ro   bool
+	}{
+		{nil, "", false},
+		{[]string{"rbind", "rw", "nosuid", "nodev", "noexec"}, "", false},
+		{[]string{"mode=1777", "ro", "size=4m"}, "mode=1777,size=4m", true},
+	} {
+		flags, data, ro := mountOptions(c.in)
+		if data != c.data || ro != c.ro || (flags != 0) != slices.Contains(c.in, "nodev") {
+			t.Errorf("mountOptions(%q) = %x, %q, %v; want %q, %v", c.in, flags, data, ro, c.data, c.ro)
+		}
+	}
+}
+
+func TestEntry(t *testing.T) {
+	const passwd = "root:x:0:0:root:/root:/bin/sh\n\nbroken\n#me:x:10:\nme:x:10:20:Me,,:/home/me:/bin/zsh\ntwice:x:10:20::/:\nlast:x:11:1::/l"
+	for _, c := range []struct {
+		n     int
+		value string
+		want  string
+	}{
+		{0, "me", "me:x:10:20:Me,,:/home/me:/bin/zsh"},
+		{2, "10", "#me:x:10:"},
+		{2, "11", "last:x:11:1::/l"},
+		{2, "1", ""}, {0, "m", ""}, {0, "broken", "broken"}, {2, "", ""}, {9, "", ""},
+	} {
+		if got := strings.Join(entry([]byte(passwd), c.n, c.value), ":"); got != c.want {
+			t.Errorf("entry(passwd, %d, %q) = %q; want %q", c.n, c.value, got, c.want)
+		}
+	}
+}
+
+// Mount points are found inside the root, wherever its links seem to lead.
+func TestMountPoints(t *testing.T) {
+	root := busyroot(t)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("shown"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{"real/sub", "etc"} {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"rel": "real", "abs": "/real", "up": "../../../real", "far": "nowhere/yet", "real/back": "../rel/sub", "loop": "loop", "real/top": "/etc", "etc/resolv.conf": "../run/resolv.conf"} {
+		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "real/kept"), []byte("kept"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("/")
+	for _, write := range []bool{false, true} {
+		for _, c := range []struct{ bind, script, want string }{
+			{dir + ":/real/sub", "cat /real/sub/file /rel/sub/file /abs/sub/file /real/kept", "shownshownshownkept"},
+			{dir + ":/rel/sub", "cat /real/sub/file /real/kept", "shownkept"},
+			{dir + ":/abs/sub", "cat /real/sub/file", "shown"},
+			{dir + ":/up/sub", "cat /real/sub/file", "shown"},
+			{dir + ":/rel/back", "cat /real/sub/file", "shown"},
+			{dir + ":/real/new/deep", "cat /real/new/deep/file /rel/kept", "shownkept"},
+			{dir + ":/far/d", "cat /nowhere/yet/d/file /far/d/file", "shownshown"},
+			{dir + ":/real/top/sub", "cat /etc/sub/file", "shown"},
+			{dir + "/file:/real/kept", "cat /real/kept", "shown"},
+			{dir + "/file:/etc/one", "cat /etc/one", "shown"},
+			{dir + ":/loop/x", "", "too many levels"},
+			{dir + "/file:/real", "", "the image has a directory there"},
+			{dir + ":/real/kept", "", "the image has a file there"},
+			{dir + ":/real/kept/x", "", "not a directory"},
+		} {
+			s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{c.bind}, Write: write, NoHome: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out, err := output(t, s, c.script); (err != nil) != (c.script == "") || !strings.Contains(out, c.want) {
+				t.Errorf("-b %s, writable %v: %q gives %q, %v; want %q", c.bind, write, c.script, out, err, c.want)
+			}
+			for _, d := range []string{"real/new", "nowhere", "etc/one", "etc/sub"} {
+				if _, err := os.Lstat(filepath.Join(root, d)); err == nil && !write {
+					t.Errorf("-b %s: the image, which is read-only, has %s now", c.bind, d)
+				}
+				os.RemoveAll(filepath.Join(root, d))
+			}
+		}
+	}
+}
+
+// A directory that was rebuilt to hold a mount point is as read-only as the
+// image, and a program gets no new rights.
+func TestReadOnlyPlaces(t *testing.T) {
+	root := busyroot(t)
+	dir := t.TempDir()
+	t.Chdir("/")
+	for _, c := range []struct{ script, want string }{
+		{"touch /mnt/x", "Read-only"},
+		{"touch /x", "Read-only"},
+		{"touch /mnt/a/b/x && ls /mnt/a/b", "x"},
+		{"cat /proc/self/status", "NoNewPrivs:\t1"},
+	} {
+		s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{dir + ":/mnt/a/b"}, NoHome: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := output(t, s, c.script); !strings.Contains(out, c.want) {
+			t.Errorf("%q gives %q, %v; want %q", c.script, out, err, c.want)
+		}
+	}
+}
+
+func TestGroups(t *testing.T) {
+	for _, c := range []struct{ name, group, want string }{
+		{"a line is added", "root:x:0:\nstaff:x:50:me", "root:x:0:\nstaff:x:50:me\nNAME:x:4343:\n"},
+		{"none is there", "", "root:x:0:\nnogroup:x:65534:\nNAME:x:4343:\n"},
+		{"the image's will do", "mine:x:4343:\n", ""},
+	} {
+		root := t.TempDir()
+		if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "etc/group"), []byte(c.group), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, group := accounts(root, 4242, 4343, "/")
+		if want := strings.Replace(c.want, "NAME", "group", 1); string(group) != want {
+			t.Errorf("%s: group %q; want %q", c.name, group, want)
+		}
+	}
+}
+
+// What a run that did not begin ends with.
+func TestStatuses(t *testing.T) {
+	root := busyroot(t)
+	t.Chdir("/")
+	for name, text := range map[string]string{"plain": "#!/bin/sh\n", "script": "#!/bin/sh\nexit 9\n", "orphan": "#!/bin/nosuch\n", "garbage": "\x7fELF garbage"} {
+		if err := os.WriteFile(filepath.Join(root, "bin", name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(root, "bin/plain"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		prog, cwd string
+		path      string
+		status    int
+		want      string
+	}{
+		{"script", "/", "/bin", 9, ""},
+		{"/bin/script", "/", "/bin", 9, ""},
+		{"./script", "/bin", "/", 9, ""},
+		{"script", "/bin", "/nosuch::/x", 9, ""}, // an empty element is the current directory
+		{"nosuch", "/", "/bin", ExitNotFound, `no such program in the image's PATH (/bin)`},
+		{"/nosuch", "/", "/bin", ExitNotFound, "no such file"},
+		{"orphan", "/", "/bin", ExitNotFound, "interpreter"},
+		{"/bin/orphan", "/", "/bin", ExitNotFound, "interpreter"},
+		{"plain", "/", "/bin", ExitNotExecutable, "permission denied"},
+		{"/bin/plain", "/", "/bin", ExitNotExecutable, "permission denied"},
+		{"plain", "/", "/bin:/nosuch", ExitNotExecutable, "permission denied"},
+		{"bin", "/", "/", ExitNotFound, "no such program"},
+		{"/bin", "/", "/bin", ExitNotExecutable, "permission denied"},
+		{"garbage", "/", "/bin", ExitNotExecutable, "not a program that this machine"},
+		{"script", "/nosuch", "/bin", ExitFailed, `working directory "/nosuch"`},
+		{"script", "/bin/script", "/bin", ExitFailed, "working directory"},
+	} {
+		s, err := Spec(root, ocispec.ImageConfig{Env: []string{"PATH=" + c.path}}, Options{Args: []string{c.prog}, NoHome: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Process.Cwd = c.cwd
+		cmd, err := Command(context.Background(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != c.status || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s in %s with PATH=%s ends with %d and %q; want %d and %q", c.prog, c.cwd, c.path, got, out, c.status, c.want)
+		}
+	}
+	// Nothing to run, and a source that went away.
+	for _, c := range []struct {
+		change func(s *specs.Spec)
+		want   string
+	}{
+		{func(s *specs.Spec) { s.Process.Args = nil }, "names no program"},
+		{func(s *specs.Spec) { s.Root = &specs.Root{Path: "/nosuch"} }, `image directory "/nosuch"`},
+		{func(s *specs.Spec) { s.Mounts = append(s.Mounts, bind("/nosuch", "/mnt")) }, `opening "/nosuch" to mount it at "/mnt"`},
+	} {
+		s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"script"}, NoHome: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.change(s)
+		cmd, err := Command(context.Background(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != ExitFailed || !strings.Contains(string(out), c.want) {
+			t.Errorf("ends with %d and %q; want %d and %q", cmd.ProcessState.ExitCode(), out, ExitFailed, c.want)
+		}
+	}
+}
