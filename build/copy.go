@@ -214,7 +214,7 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string) error {
 		if j.chmod != nil {
 			mode = j.chmod(mode, false)
 		}
-		if err := b.write(to, mode, func(p string) error { return os.WriteFile(p, []byte(f.Data), 0o600) }); err != nil {
+		if err := b.write(to, func(p string) error { return b.writeText(p, f.Data, mode) }); err != nil {
 			return err
 		}
 		if err := j.own("", to); err != nil {
@@ -247,17 +247,20 @@ func (j *copyJob) copySet(ctx context.Context, b *builder, dir string, s sourceS
 	if err != nil {
 		return err
 	}
+	in, parent := "", top // the directory of the item before, and where that is
 	for _, it := range s.items {
 		if it.rel == "" {
 			continue
 		}
-		// A directory of the image may be a link to another one: follow it inside.
-		parent, err := securejoin.SecureJoin(dir, filepath.Join(inTree(dir, top), path.Dir(it.rel)))
-		if err != nil {
-			return err
-		}
-		if err := os.MkdirAll(parent, 0o755); err != nil {
-			return err
+		if d := path.Dir(it.rel); d != in && !(d == "." && in == "") {
+			// A directory of the image may be a link to another one: follow it inside.
+			if parent, err = securejoin.SecureJoin(dir, filepath.Join(inTree(dir, top), d)); err != nil {
+				return err
+			}
+			if err := os.MkdirAll(parent, 0o755); err != nil {
+				return err
+			}
+			in = d
 		}
 		if err := j.copyItem(b, it, filepath.Join(parent, path.Base(it.rel))); err != nil {
 			return err
@@ -325,12 +328,23 @@ func (j *copyJob) copyItem(b *builder, it item, to string) error {
 		}
 		return j.own(it.path, to)
 	case it.mode&fs.ModeSymlink != 0:
-		return b.write(to, 0, func(p string) error { return os.Symlink(it.link, p) })
+		return b.write(to, func(p string) error { return os.Symlink(it.link, p) })
 	}
-	if err := b.write(to, mode, func(p string) error { return copyFile(it.path, p, mode, b.stamp) }); err != nil {
+	if err := b.write(to, func(p string) error { return copyFile(it.path, p, mode, b.stamp) }); err != nil {
 		return err
 	}
 	return j.own(it.path, to)
+}
+
+// writeText makes a file of a here-document, with the build's time.
+func (b *builder) writeText(p, text string, mode fs.FileMode) error {
+	if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := os.Chmod(p, mode); err != nil {
+		return err
+	}
+	return os.Chtimes(p, b.stamp, b.stamp)
 }
 
 // own gives a copied file its owner: that of --chown, or of a file of another
@@ -345,9 +359,9 @@ func (j *copyJob) own(from, to string) error {
 	return nil
 }
 
-// write puts a file or link (mode 0) in the place of whatever file is there,
-// never through it, with the build's time.
-func (b *builder) write(to string, mode fs.FileMode, make func(p string) error) error {
+// write puts a file or link in the place of whatever file is there, never
+// through it.
+func (b *builder) write(to string, make func(p string) error) error {
 	if fi, err := os.Lstat(to); err == nil {
 		if fi.IsDir() {
 			return fmt.Errorf("%s is a directory in the image: a file cannot replace it", filepath.Base(to))
@@ -356,13 +370,7 @@ func (b *builder) write(to string, mode fs.FileMode, make func(p string) error) 
 			return err
 		}
 	}
-	if err := make(to); err != nil || mode == 0 {
-		return err
-	}
-	if err := os.Chmod(to, mode); err != nil {
-		return err
-	}
-	return os.Chtimes(to, b.stamp, b.stamp)
+	return make(to)
 }
 
 // unpack extracts an archive of ADD into the destination.

@@ -39,6 +39,11 @@ type result struct {
 func (st *stage) change(ctx context.Context, text, key string, work func(dir string) error) (cached bool, err error) {
 	st.key = key
 	res, ok := st.cached(key)
+	if !ok && !st.b.NoCache {
+		// Another build may be making this very step: its result will do.
+		defer st.b.store.Alone(ctx, "build", key)()
+		res, ok = st.cached(key)
+	}
 	if !ok {
 		if res, err = st.make(ctx, work); err != nil {
 			return false, err

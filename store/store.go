@@ -20,12 +20,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -343,4 +345,30 @@ func parseTemp(name string) (host string, pid int, start string, ok bool) {
 	}
 	pid, err := strconv.Atoi(f[1])
 	return f[0], pid, f[2], err == nil
+}
+
+// Alone waits until no other process, nor another part of this one, is between
+// Alone and the release of the same key; so that work is not done twice. It is
+// no lock to rely on: where the file system has none, it does not wait. What
+// is locked is a byte of the file "version" (fcntl(2), "Open file description
+// locks"), and the kernel releases it when the process dies.
+func (s *Store) Alone(ctx context.Context, kind, key string) (release func()) {
+	f, err := os.OpenFile(s.path("version"), os.O_RDWR, 0)
+	if err != nil {
+		return func() {}
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s/%s", kind, key)
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(h.Sum64() >> 2), Len: 1}
+	for {
+		err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock)
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
+			return func() { f.Close() }
+		}
+		select {
+		case <-ctx.Done():
+			return func() { f.Close() }
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
