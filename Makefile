@@ -9,7 +9,7 @@ RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 .PHONY: build test check demo bench docs install release clean
 
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/hpcc ./cmd/hpcc
+	CGO_ENABLED=0 $(GO) build -tags urfave_cli_no_docs -trimpath -ldflags '$(LDFLAGS)' -o bin/hpcc ./cmd/hpcc
 
 test:
 	$(GO) test -count=1 $(RACE) ./...
@@ -36,7 +36,7 @@ install: build
 
 release:
 	for a in amd64 arm64 ppc64le; do \
-	  CGO_ENABLED=0 GOOS=linux GOARCH=$$a $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o dist/hpcc-linux-$$a ./cmd/hpcc || exit 1; \
+	  CGO_ENABLED=0 GOOS=linux GOARCH=$$a $(GO) build -tags urfave_cli_no_docs -trimpath -ldflags '$(LDFLAGS)' -o dist/hpcc-linux-$$a ./cmd/hpcc || exit 1; \
 	done
 
 clean:

@@ -62,7 +62,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		return false, err
 	}
 	key = digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
-		strings.Join(c.ExcludePatterns, "\x00")}, c.SourcePaths...)...)
+		strings.Join(c.ExcludePatterns, "\x00"), job.text()}, c.SourcePaths...)...)
 	return st.change(ctx, text, key, func(dir string) error {
 		from, done, err := open()
 		if err != nil {
@@ -147,9 +147,7 @@ func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool
 		}
 		words = append(words, d)
 	}
-	for _, f := range j.inline {
-		words = append(words, "<<", f.Path, f.Data)
-	}
+	words = append(words, j.text())
 	return st.change(ctx, text, digestOf(words...), func(dir string) error { return j.into(ctx, st.b, dir) })
 }
 
@@ -345,6 +343,15 @@ func (b *builder) writeText(p, text string, mode fs.FileMode) error {
 		return err
 	}
 	return os.Chtimes(p, b.stamp, b.stamp)
+}
+
+// text is what the here-documents of the instruction hold, for its key.
+func (j *copyJob) text() string {
+	var b strings.Builder
+	for _, f := range j.inline {
+		fmt.Fprintf(&b, "%q %q\n", f.Path, f.Data)
+	}
+	return b.String()
 }
 
 // own gives a copied file its owner: that of --chown, or of a file of another

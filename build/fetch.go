@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
@@ -30,9 +31,9 @@ func isRemote(word string) bool {
 	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") || isGit(word)
 }
 
-var gitText = regexp.MustCompile(`^(git://|ssh://|git@[^/]+:|https?://.*\.git(#|$))`)
+var gitText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(git://|ssh://|git@[^/]+:|https?://.*\.git(#|$))`) })
 
-func isGit(word string) bool { return gitText.MatchString(word) }
+func isGit(word string) bool { return gitText().MatchString(word) }
 
 // download fetches a file of ADD and holds it to its checksum, "" for none. Its
 // name is the last part of the address. Docker gives it mode 600.

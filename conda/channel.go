@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -48,7 +49,7 @@ func openChannel(s string) (channel, error) {
 		}
 		return channel{fileURL(abs)}, nil
 	}
-	if !nameText.MatchString(strings.ReplaceAll(s, "/", "")) {
+	if !nameText().MatchString(strings.ReplaceAll(s, "/", "")) {
 		return channel{}, fmt.Errorf("channel %q: not a URL, a directory or a name", s)
 	}
 	return channel{defaultAlias + s}, nil
@@ -132,12 +133,12 @@ func plain(err error) error {
 }
 
 // tokenText is a credential in the path of a URL, as Anaconda's servers have it.
-var tokenText = regexp.MustCompile(`/t/([^/]+)(?:/|$)`)
+var tokenText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/t/([^/]+)(?:/|$)`) })
 
 // without replaces the tokens in a path.
 func without(p, by string) string {
-	return tokenText.ReplaceAllStringFunc(p, func(s string) string {
-		if token := tokenText.FindStringSubmatch(s)[1]; token == "noarch" || platformText.MatchString(token) {
+	return tokenText().ReplaceAllStringFunc(p, func(s string) string {
+		if token := tokenText().FindStringSubmatch(s)[1]; token == "noarch" || platformText().MatchString(token) {
 			return s // a channel that is called "t"
 		}
 		if strings.HasSuffix(s, "/") {

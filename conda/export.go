@@ -22,6 +22,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
@@ -71,12 +72,14 @@ func (e *LineError) Unwrap() error { return e.Err }
 
 var (
 	// CEP 26: names of packages.
-	nameText = regexp.MustCompile(`^[a-zA-Z0-9_](?:[a-zA-Z0-9_.-]*[a-zA-Z0-9_])?$`)
+	nameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_](?:[a-zA-Z0-9_.-]*[a-zA-Z0-9_])?$`) })
 	// CEP 33: versions; CEP 26: build strings.
-	versionText = regexp.MustCompile(`^[a-zA-Z0-9_.+!-]{1,64}$`)
-	buildText   = regexp.MustCompile(`^[a-zA-Z0-9_.+]{1,64}$`)
+	versionText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_.+!-]{1,64}$`) })
+	buildText   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_.+]{1,64}$`) })
 	// CEP 23: the line of an explicit file.
-	urlLine = regexp.MustCompile(`^(.+[/\\])?([^/\\#]+(?:\.tar\.bz2|\.conda))(?:#(?:([0-9a-f]{32})|(?:sha256:)?([0-9a-f]{64})))?$`)
+	urlLine = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(.+[/\\])?([^/\\#]+(?:\.tar\.bz2|\.conda))(?:#(?:([0-9a-f]{32})|(?:sha256:)?([0-9a-f]{64})))?$`)
+	})
 )
 
 // Read reads an export. file is its name in messages. Rows of pip packages and
@@ -208,11 +211,11 @@ func parseLine(line string, explicit bool) (Entry, error) {
 		e.Build = strings.TrimSpace(f[2])
 	}
 	switch {
-	case !nameText.MatchString(e.Name):
+	case !nameText().MatchString(e.Name):
 		return e, fmt.Errorf("%q is no package name", short(e.Name))
-	case !versionText.MatchString(e.Version):
+	case !versionText().MatchString(e.Version):
 		return e, fmt.Errorf("%q is no exact version", short(e.Version))
-	case e.Build != "" && !isPip(e.Build) && !buildText.MatchString(e.Build):
+	case e.Build != "" && !isPip(e.Build) && !buildText().MatchString(e.Build):
 		return e, fmt.Errorf("%q is no build string", short(e.Build))
 	}
 	return e, nil
@@ -220,7 +223,7 @@ func parseLine(line string, explicit bool) (Entry, error) {
 
 // parseURL reads URL[#md5|#sha256:…]; name, version and build are in the file name.
 func parseURL(line string) (Entry, error) {
-	m := urlLine.FindStringSubmatch(line)
+	m := urlLine().FindStringSubmatch(line)
 	if m == nil {
 		return Entry{}, fmt.Errorf("not the URL of a package (.conda or .tar.bz2, with #md5 or #sha256)")
 	}
@@ -251,7 +254,7 @@ func splitFile(fn string) (name, version, build string, ok bool) {
 		return "", "", "", false
 	}
 	name, version = fn[:i], fn[i+1:]
-	return name, version, build, nameText.MatchString(name) && versionText.MatchString(version) && buildText.MatchString(build)
+	return name, version, build, nameText().MatchString(name) && versionText().MatchString(version) && buildText().MatchString(build)
 }
 
 // unique refuses two lines for one package.

@@ -178,7 +178,7 @@ func FuzzRead(f *testing.F) {
 		}
 		names := map[string]bool{}
 		for _, x := range e.Entries {
-			if names[x.Name] || !nameText.MatchString(x.Name) || !versionText.MatchString(x.Version) || isPip(x.Build) {
+			if names[x.Name] || !nameText().MatchString(x.Name) || !versionText().MatchString(x.Version) || isPip(x.Build) {
 				t.Fatalf("Read(%q) has entry %+v", in, x)
 			}
 			if e.Explicit != (x.URL != "") {

@@ -343,7 +343,7 @@ func (in *installer) note(p string, data []byte) {
 	}
 }
 
-var variableText = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+var variableText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 
 // finishEnv makes the image's variables: those that "conda activate" sets.
 func (in *installer) finishEnv() {
@@ -362,7 +362,7 @@ func (in *installer) finishEnv() {
 			continue
 		}
 		for k, v := range m {
-			if !variableText.MatchString(k) || strings.ContainsRune(v, 0) {
+			if !variableText().MatchString(k) || strings.ContainsRune(v, 0) {
 				in.tell("%s: %q is no variable: left out", n, short(k))
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // A pathEntry is a line of info/paths.json (CEP 34), or of its predecessors
@@ -71,7 +72,7 @@ func (f infoFiles) parse() (*meta, error) {
 	if err := json.Unmarshal(f["index.json"], &m.index); err != nil {
 		return nil, fmt.Errorf("reading info/index.json: %w", err)
 	}
-	if !nameText.MatchString(m.index.Name) || !versionText.MatchString(m.index.Version) || !buildText.MatchString(m.index.Build) {
+	if !nameText().MatchString(m.index.Name) || !versionText().MatchString(m.index.Version) || !buildText().MatchString(m.index.Build) {
 		return nil, fmt.Errorf("info/index.json has the name %q, version %q, build %q", short(m.index.Name), short(m.index.Version), short(m.index.Build))
 	}
 	if err := m.readLink(f["link.json"]); err != nil {
@@ -220,8 +221,10 @@ func (m *meta) readLink(b []byte) error {
 }
 
 var (
-	commandText = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*$`)
-	dottedText  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+	commandText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*$`) })
+	dottedText  = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+	})
 )
 
 // entryPoint writes the program for "command = module:function", as conda and
@@ -237,7 +240,7 @@ func entryPoint(spec, python string) (command string, text []byte, err error) {
 	}
 	command = strings.TrimSpace(spec[:eq])
 	module, function := strings.TrimSpace(spec[eq+1:colon]), strings.TrimSpace(spec[colon+1:])
-	if !commandText.MatchString(command) || !dottedText.MatchString(module) || !dottedText.MatchString(function) {
+	if !commandText().MatchString(command) || !dottedText().MatchString(module) || !dottedText().MatchString(function) {
 		return "", nil, fmt.Errorf("entry point %q: its command, module or function is no plain name", short(spec))
 	}
 	top, _, _ := strings.Cut(function, ".")

@@ -6,6 +6,7 @@ import (
 	"path"
 	"regexp"
 	"slices"
+	"sync"
 )
 
 // maxShebang is the longest first line that Linux reads of a script
@@ -22,7 +23,7 @@ func replacePrefix(data []byte, mode, placeholder, prefix string) ([]byte, error
 }
 
 // shebangText is a first line that names an interpreter, and its options.
-var shebangText = regexp.MustCompile(`^#! *(/(?:\\ |[^ \n\r\t])*)(.*)`)
+var shebangText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^#! *(/(?:\\ |[^ \n\r\t])*)(.*)`) })
 
 // fixShebang rewrites a first line that is too long for the kernel so that env
 // finds the interpreter.
@@ -34,7 +35,7 @@ func fixShebang(data []byte) []byte {
 	if len(line) <= maxShebang {
 		return data
 	}
-	m := shebangText.FindSubmatch(line)
+	m := shebangText().FindSubmatch(line)
 	if m == nil {
 		return data
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -112,7 +113,7 @@ func (p *Plan) explicit(e *Export) error {
 		sub := path.Base(path.Dir(u.Path))
 		switch {
 		case sub == "noarch" || sub == p.Subdir:
-		case platformText.MatchString(sub):
+		case platformText().MatchString(sub):
 			return &LineError{e.File, x.Line, fmt.Errorf("%s is for %s, the image for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
 		default:
 			sub = "" // a directory of packages; each says what it is for
@@ -139,7 +140,9 @@ func (p *Plan) unproven(e *Export, where string) {
 }
 
 // platformText is the name of a channel's directory for a platform.
-var platformText = regexp.MustCompile(`^(?:linux|osx|win|freebsd|zos|emscripten|wasi)-[a-z0-9]+$`)
+var platformText = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:linux|osx|win|freebsd|zos|emscripten|wasi)-[a-z0-9]+$`)
+})
 
 // absolute reads the URL or path of an explicit entry. Paths may begin with "~"
 // and hold variables, as conda has it.
@@ -290,11 +293,11 @@ func (r *record) from(channel string) bool {
 }
 
 // pythonTag is how a build string says for which python it is: py311, py3.11, cp311.
-var pythonTag = regexp.MustCompile(`(?:py|cp)(\d)\.?(\d{1,2})(?:\D|$)`)
+var pythonTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:py|cp)(\d)\.?(\d{1,2})(?:\D|$)`) })
 
 // fits says whether a build is for python X.Y, or for any.
 func fits(build, python string) bool {
-	m := pythonTag.FindStringSubmatch(build)
+	m := pythonTag().FindStringSubmatch(build)
 	return m == nil || python == "" || m[1]+"."+m[2] == python
 }
 

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -91,16 +92,16 @@ func (j *Job) words() []string {
 var (
 	// Letters, digits and a few signs: what every scheduler takes in a name.
 	// Slurm breaks off jobs whose name has a slash when %x is in a file name.
-	nameText = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`)
-	envName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	nameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`) })
+	envName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 	// Queues, accounts, ids and addresses: no blanks, nothing that ends a directive.
-	wordText = regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`)
+	wordText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
 )
 
 // check refuses what no target could run.
 func (j *Job) check() error {
 	switch {
-	case !nameText.MatchString(j.Name):
+	case !nameText().MatchString(j.Name):
 		return fmt.Errorf("job name %q: a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long", j.Name)
 	case j.Image == "":
 		return errors.New("the job has no image")
@@ -117,17 +118,17 @@ func (j *Job) check() error {
 		}
 	}
 	for what, s := range map[string]string{"queue": j.Queue, "account": j.Account, "mail address": j.Mail} {
-		if s != "" && !wordText.MatchString(s) {
+		if s != "" && !wordText().MatchString(s) {
 			return fmt.Errorf("%s %q: holds characters that directives cannot", what, s)
 		}
 	}
 	for _, id := range j.After {
-		if !wordText.MatchString(id) {
+		if !wordText().MatchString(id) {
 			return fmt.Errorf("job id %q: holds characters that directives cannot", id)
 		}
 	}
 	for _, e := range j.Env {
-		if k, _, ok := strings.Cut(e, "="); !ok || !envName.MatchString(k) {
+		if k, _, ok := strings.Cut(e, "="); !ok || !envName().MatchString(k) {
 			return fmt.Errorf("variable %q: not of the form NAME=VALUE", e)
 		}
 	}

@@ -5,25 +5,28 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 )
 
 var (
-	clock = regexp.MustCompile(`^(?:(\d{1,4})-)?(\d{1,4}):(\d{1,2}):(\d{1,2})$`)
-	units = regexp.MustCompile(`^(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m(?:in)?)?(?:(\d{1,8})s)?$`)
-	sizes = regexp.MustCompile(`^(\d{1,9}(?:\.\d{1,6})?)([KMGT])(?:i?B)?$`)
+	clock = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:(\d{1,4})-)?(\d{1,4}):(\d{1,2}):(\d{1,2})$`) })
+	units = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^(?:(\d{1,4})d)?(?:(\d{1,5})h)?(?:(\d{1,6})m(?:in)?)?(?:(\d{1,8})s)?$`)
+	})
+	sizes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d{1,9}(?:\.\d{1,6})?)([KMGT])(?:i?B)?$`) })
 )
 
 // ParseTime reads a time limit: 90m, 1h30m, 2d, 1:30:00 or 1-12:00:00. "8" and
 // "1:30" are refused: Slurm, LSF and Grid Engine each read them differently.
 func ParseTime(s string) (time.Duration, error) {
 	var f []string
-	if m := clock.FindStringSubmatch(s); m != nil {
+	if m := clock().FindStringSubmatch(s); m != nil {
 		f = m[1:]
 		if len(m[3]) < 2 || len(m[4]) < 2 || m[3] > "59" || m[4] > "59" {
 			return 0, fmt.Errorf("time %q: minutes and seconds go from 00 to 59", s)
 		}
-	} else if m := units.FindStringSubmatch(s); m != nil && s != "" {
+	} else if m := units().FindStringSubmatch(s); m != nil && s != "" {
 		f = m[1:]
 	} else {
 		return 0, fmt.Errorf("time %q: schedulers differ in how they read this; write 90m, 1h30m, 1:30:00 or 1-12:00:00", shorten(s))
@@ -43,7 +46,7 @@ func ParseTime(s string) (time.Duration, error) {
 // powers of 1024, as in every scheduler; a bare number is refused, because
 // schedulers take it for bytes, kilobytes or megabytes.
 func ParseMemory(s string) (int64, error) {
-	m := sizes.FindStringSubmatch(s)
+	m := sizes().FindStringSubmatch(s)
 	if m == nil {
 		return 0, fmt.Errorf("memory %q: not a number with a unit; write 512M or 4G", shorten(s))
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -118,7 +119,7 @@ func (g *collector) mark(context.Context) error {
 	return nil
 }
 
-var digestText = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+var digestText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`sha256:[0-9a-f]{64}`) })
 
 // records removes old records of the cache; the others keep their blobs. What
 // is a directory two levels down, a cache of builds, goes as one; packages hold
@@ -154,7 +155,7 @@ func (g *collector) records(context.Context) error {
 			return nil
 		}
 		b, err := os.ReadFile(p)
-		for _, h := range digestText.FindAll(b, -1) {
+		for _, h := range digestText().FindAll(b, -1) {
 			g.live[strings.TrimPrefix(string(h), "sha256:")] = true
 		}
 		return ignoreGone(err)

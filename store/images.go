@@ -211,7 +211,7 @@ func (s *Store) ref(n string) (v1.Descriptor, error) {
 	_, hexpart, ok := strings.Cut(n, "@sha256:")
 	if !ok {
 		hexpart = strings.TrimPrefix(n, "sha256:")
-		if !hexDigest.MatchString(n) {
+		if !hexDigest().MatchString(n) {
 			if err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return d, err
 			}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/google/go-containerregistry/pkg/name"
 )
@@ -83,4 +84,4 @@ func unescape(f string) (string, bool) {
 }
 
 // hexDigest matches a digest without its algorithm, or the head of one.
-var hexDigest = regexp.MustCompile(`^(sha256:)?[0-9a-f]{12,64}$`)
+var hexDigest = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(sha256:)?[0-9a-f]{12,64}$`) })
