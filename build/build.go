@@ -46,11 +46,13 @@ type Options struct {
 	Args       map[string]string // --build-arg
 	Target     string            // stage to stop at, by name or number; "" is the last
 	NoCache    bool              // do every step again
-	Secrets    map[string]Secret // what RUN --mount=type=secret may show, by id
-	SSH        map[string]string // sockets of agents for RUN --mount=type=ssh, by id
-	PlainHTTP  bool              // base images come from registries without TLS
-	Progress   func(Event)       // told of every step; nil is silence
-	Output     io.Writer         // what RUN prints; nil: shown only when it fails
+	// Compression packs new layers: "gzip", the default, or "zstd".
+	Compression string
+	Secrets     map[string]Secret // what RUN --mount=type=secret may show, by id
+	SSH         map[string]string // sockets of agents for RUN --mount=type=ssh, by id
+	PlainHTTP   bool              // base images come from registries without TLS
+	Progress    func(Event)       // told of every step; nil is silence
+	Output      io.Writer         // what RUN prints; nil: shown only when it fails
 }
 
 // An Event is the beginning or the end of a step, or a warning about a line.
@@ -108,6 +110,9 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	}
 	if b.Platform == nil {
 		b.Platform = hostPlatform()
+	}
+	if c := b.Compression; c != "" && c != "gzip" && c != "zstd" {
+		return nil, fmt.Errorf("compression %q: known are gzip and zstd", c)
 	}
 	var err error
 	if b.stamp, err = sourceDate(); err != nil {

@@ -32,6 +32,9 @@ type stage struct {
 // start begins with an image.
 func (st *stage) start(_ context.Context, img v1.Image, cfg *v1.ConfigFile) error {
 	st.base, st.config = img, cfg
+	if st.b.Compression == "zstd" {
+		st.key = digestOf(st.key, "zstd")
+	}
 	st.tree = &tree{b: st.b, image: img}
 	return nil
 }
@@ -48,7 +51,7 @@ func (st *stage) continueFrom(p *stage) error {
 // image assembles the stage's image.
 func (st *stage) image() (v1.Image, error) {
 	mt, cmt := types.OCIManifestSchema1, types.OCIConfigJSON
-	if bt, err := st.base.MediaType(); err == nil && bt == types.DockerManifestSchema2 && len(st.config.RootFS.DiffIDs) > 0 {
+	if bt, err := st.base.MediaType(); err == nil && bt == types.DockerManifestSchema2 && len(st.config.RootFS.DiffIDs) > 0 && st.b.Compression != "zstd" {
 		mt, cmt = bt, types.DockerConfigJSON
 	}
 	img, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(st.base, mt), cmt), st.added...)
@@ -74,6 +77,9 @@ func (st *stage) image() (v1.Image, error) {
 
 // layerType is the media type of new layers: that of the base's family.
 func (st *stage) layerType() types.MediaType {
+	if st.b.Compression == "zstd" {
+		return types.OCILayerZStd
+	}
 	if bt, err := st.base.MediaType(); err == nil && bt == types.DockerManifestSchema2 && len(st.config.RootFS.DiffIDs) > 0 {
 		return types.DockerLayer
 	}

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	goruntime "runtime"
 	"strings"
 	"time"
 
@@ -31,7 +31,7 @@ func buildCommand() *cli.Command {
 
 CONTEXT is a directory (default .), a git repository (URL.git#REF:DIR), or - for a tar archive or a Dockerfile
 on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
 			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
 			&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`: conda list -e, or conda list --explicit"},
@@ -39,8 +39,6 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 			&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none", DefaultText: build.DefaultBase},
 			&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
 			&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH[,OS/ARCH...]` (default: this machine's); several make an index"},
-			&cli.StringFlag{Name: "push", Usage: "send the image to `REF` when it is built"},
-			&cli.StringFlag{Name: "iidfile", Usage: "write the image's digest to `FILE`"},
 			&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
 			&cli.StringSliceFlag{Name: "secret", Usage: "show RUN --mount=type=secret a file or variable: `id=NAME,src=FILE` or id=NAME,env=VARIABLE (repeatable)"},
 			&cli.StringSliceFlag{Name: "ssh", Usage: "show RUN --mount=type=ssh an agent: `ID[=SOCKET]` (default $SSH_AUTH_SOCK; repeatable)"},
@@ -48,8 +46,10 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 			&cli.StringSliceFlag{Name: "label", Usage: "label the image `NAME=VALUE` (repeatable)"},
 			&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
 			&cli.BoolFlag{Name: "no-cache", Usage: "do every step again"},
+			&cli.StringFlag{Name: "compression", Usage: "pack new layers with `gzip|zstd`", Value: "gzip"},
+			&cli.StringFlag{Name: "progress", Usage: "show steps as `auto|plain|tty|json`", Value: "auto"},
 			plainHTTPFlag(), storeFlag(),
-		},
+		}, outputFlags()...),
 		Action: buildImage,
 	}
 }
@@ -76,7 +76,14 @@ func buildImage(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	t := newSteps()
+	outputs, err := readOutputs(c)
+	if err != nil {
+		return err
+	}
+	t, err := newSteps(c.String("progress"))
+	if err != nil {
+		return err
+	}
 	var imgs []v1.Image
 	for _, p := range ps {
 		img, err := buildOne(c, s, t, p, a)
@@ -86,7 +93,7 @@ func buildImage(c *cli.Context) error {
 		}
 		imgs = append(imgs, img)
 	}
-	return keepBuilt(c, s, imgs)
+	return keepBuilt(c, s, imgs, outputs)
 }
 
 // buildOne builds for one platform; nil is this machine's.
@@ -122,46 +129,6 @@ func platforms(c *cli.Context) ([]*v1.Platform, error) {
 	return out, nil
 }
 
-// keepBuilt names what was built: an image, or an index of one for each platform.
-func keepBuilt(c *cli.Context, s *store.Store, imgs []v1.Image) error {
-	name := c.String("tag")
-	var digest v1.Hash
-	var err error
-	if len(imgs) == 1 {
-		digest, err = s.Put(c.Context, name, imgs[0])
-	} else {
-		var idx v1.ImageIndex
-		if idx, err = build.Index(imgs); err == nil {
-			digest, err = s.PutIndex(c.Context, name, idx)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	for _, img := range imgs {
-		if cfg, err := img.ConfigFile(); err == nil && (len(imgs) == 1 || cfg.Architecture == goruntime.GOARCH) {
-			if err := unpackTree(c.Context, s, img); err != nil {
-				return err
-			}
-		}
-	}
-	if file := c.String("iidfile"); file != "" {
-		if err := os.WriteFile(file, []byte(digest.String()), 0o644); err != nil {
-			return fmt.Errorf("writing the image's digest: %w", err)
-		}
-	}
-	if ref := c.String("push"); ref != "" {
-		bar := progress("pushing " + ref)
-		_, err := s.Push(c.Context, name, ref, store.Remote{PlainHTTP: c.Bool("plain-http"), Progress: bar.bytes})
-		bar.end()
-		if err != nil {
-			return err
-		}
-	}
-	_, err = fmt.Println(digest)
-	return err
-}
-
 func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string) (v1.Image, error) {
 	vars, err := buildArgs(c.StringSlice("build-arg"))
 	if err != nil {
@@ -184,7 +151,7 @@ func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []st
 		return nil, err
 	}
 	o := build.Options{
-		Contexts: contexts, Labels: labels,
+		Contexts: contexts, Labels: labels, Compression: c.String("compression"),
 		Secrets: secrets, SSH: agents,
 		Dockerfile: c.String("file"), Stdin: os.Stdin, Platform: p, Args: vars, Target: c.String("target"),
 		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"), Progress: t.event, Output: t.output(),
@@ -287,16 +254,29 @@ type steps struct {
 	out   io.Writer
 	begun time.Time
 	live  bool
+	json  *json.Encoder // one object for each event instead
 	// platform stands before the numbers where there are several.
 	platform string
 }
 
-func newSteps() *steps {
-	t := &steps{tty: term.IsTerminal(int(os.Stderr.Fd()))}
+func newSteps(mode string) (*steps, error) {
+	t := &steps{}
+	switch mode {
+	case "auto":
+		t.tty = term.IsTerminal(int(os.Stderr.Fd()))
+	case "tty":
+		t.tty = true
+	case "plain":
+	case "json":
+		t.json = json.NewEncoder(os.Stderr)
+		return t, nil
+	default:
+		return nil, usagef("--progress %q is none of auto, plain, tty and json", mode)
+	}
 	if !t.tty {
 		t.out = os.Stderr
 	}
-	return t
+	return t, nil
 }
 
 // output is where RUN's own words go: a log keeps them, a terminal shows them
@@ -305,6 +285,11 @@ func (t *steps) output() io.Writer { return t.out }
 
 func (t *steps) event(e build.Event) {
 	t.end()
+	if t.json != nil {
+		_ = t.json.Encode(map[string]any{"type": "step", "platform": strings.TrimSpace(t.platform), "step": e.Step, "total": e.Total, "text": e.Text,
+			"done": e.Done, "cached": e.Cached, "warning": e.Warning})
+		return
+	}
 	if e.Warning != "" {
 		say("warning: %s", e.Warning)
 		return
