@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // plain is a job as the command line makes it of the fewest words.
 func plain() *Job {
-	return &Job{Name: "main", Dir: "/home/u/work", Program: "/usr/bin/hpcc", Store: "/home/u/.local/share/hpcc", Image: "sci", Args: []string{"python", "main.py"}}
+	return &Job{Name: "main", Dir: "/home/u/job", Program: "/usr/bin/hpcc", Store: "/home/u/.local/share/hpcc", Image: "sci", Args: []string{"python", "main.py"}}
 }
 
 func with(change func(*Job)) *Job {
@@ -40,7 +40,7 @@ func TestRender(t *testing.T) {
 		"plain": plain(),
 		"array": with(func(j *Job) {
 			j.Array = array(t, "1-8%4")
-			j.Run = []string{"--set-env=/home/u/work/config.env"}
+			j.Run = []string{"--set-env=/home/u/job/config.env"}
 			j.Args = []string{"python", "main.py", "--id={task}"}
 		}),
 		"list": with(func(j *Job) {

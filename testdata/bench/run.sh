@@ -108,12 +108,12 @@ building() {
 FROM localhost/base
 ARG VERSION=1
 ENV LEVEL=3
-WORKDIR /work
-COPY files /work/files
+WORKDIR /app
+COPY files /app/files
 RUN for i in $(seq 1 500); do echo $i >n$i; done
-RUN cp -r /usr/lib/x86_64-linux-gnu/perl-base /work/perl
-RUN rm -r /work/perl && touch /work/done
-RUN chmod -R a+rX /work/files
+RUN cp -r /usr/lib/x86_64-linux-gnu/perl-base /app/perl
+RUN rm -r /app/perl && touch /app/done
+RUN chmod -R a+rX /app/files
 CMD ["/bin/true"]
 D
   sed 's|localhost/base|base|' "$ctx/Dockerfile" >"$work/Dockerfile.hpcc"

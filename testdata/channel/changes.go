@@ -16,7 +16,7 @@ import (
 // placeholder is the prefix that a package was "built" at: 255 bytes, as
 // conda-build makes them.
 func placeholder(name string) string {
-	p := "/home/builder/feedstock/work/" + name + "/_h_env_" + strings.Repeat("placehold_", 30)
+	p := "/home/builder/feedstock/build/" + name + "/_h_env_" + strings.Repeat("placehold_", 30)
 	return p[:255]
 }
 

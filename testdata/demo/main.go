@@ -22,8 +22,8 @@ simulate-data=2.1=0
 `,
 	"Dockerfile": `FROM env
 ENV MODE=demo
-WORKDIR /work
-COPY notes.txt /work/
+WORKDIR /app
+COPY notes.txt /app/
 RUN ["simulate", "--id", "1"]
 CMD ["simulate"]
 `,
