@@ -24,12 +24,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/linter"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"golang.org/x/sync/errgroup"
 
 	"hpcc/store"
 )
@@ -93,18 +95,19 @@ type builder struct {
 	escape   rune
 	stages   []instructions.Stage
 	metaArgs []instructions.ArgCommand
-	done     map[int]*stage
+	mu       sync.Mutex // of made, total and the telling
+	made     map[int]*making
+	needs    map[int]bool
 	context  *contextDir
 	stamp    time.Time // times of what a build makes
 	begun    time.Time
 	work     string // private directory of this build, in the store's tmp
-	step     int
 	total    int
 }
 
 // Dockerfile builds an image. Errors in the Dockerfile are a [LineError].
 func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
-	b := &builder{Options: o, store: s, done: map[int]*stage{}, begun: time.Now()}
+	b := &builder{Options: o, store: s, made: map[int]*making{}, begun: time.Now()}
 	if b.Context == "" {
 		b.Context = "."
 	}
@@ -135,29 +138,40 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	if b.context, err = openContext(b.Context, b.file); err != nil {
 		return nil, err
 	}
-	needed, err := b.needed(target)
-	if err != nil {
+	if b.needs, err = b.needed(target); err != nil {
 		return nil, err
 	}
 	for i := range b.stages {
-		if needed[i] {
+		if b.needs[i] {
 			b.total += 1 + len(b.stages[i].Commands)
 		}
 	}
 	defer func() {
-		for _, st := range b.done {
-			st.tree.close()
+		for _, m := range b.made {
+			if m.stage != nil {
+				m.stage.tree.close()
+			}
 		}
 	}()
+	if err := b.buildStages(ctx); err != nil {
+		return nil, err
+	}
+	return b.made[target].stage.image()
+}
+
+// buildStages makes the needed stages, at the same time where they do not need
+// one another.
+func (b *builder) buildStages(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
 	for i := range b.stages {
-		if !needed[i] {
-			continue
-		}
-		if _, err := b.finished(ctx, i); err != nil {
-			return nil, err
+		if b.needs[i] {
+			g.Go(func() error {
+				_, err := b.finished(ctx, i)
+				return err
+			})
 		}
 	}
-	return b.done[target].image()
+	return g.Wait()
 }
 
 // sourceDate is SOURCE_DATE_EPOCH, or a fixed day: the same input must give the
@@ -266,14 +280,11 @@ func (b *builder) at(loc []parser.Range, text string, err error) error {
 }
 
 func (b *builder) warn(at []parser.Range, msg string) {
-	if b.Progress == nil {
-		return
-	}
 	line := 0
 	if len(at) > 0 {
 		line = at[0].Start.Line
 	}
-	b.Progress(Event{Warning: fmt.Sprintf("%s:%d: %s", b.file, line, msg)})
+	b.report(Event{Warning: fmt.Sprintf("%s:%d: %s", b.file, line, msg)})
 }
 
 // oneLine shows an instruction on one line of bounded length.

@@ -160,10 +160,7 @@ func (st *stage) otherTree(ctx context.Context, from string) (string, func() (st
 		if err != nil {
 			return "", nil, err
 		}
-		return other.key, func() (string, func(), error) {
-			dir, err := other.tree.view(ctx)
-			return dir, other.tree.discard, err
-		}, nil
+		return other.key, func() (string, func(), error) { return other.tree.look(ctx) }, nil
 	}
 	img, err := st.b.baseImage(ctx, from, st.platform)
 	if err != nil {

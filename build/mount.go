@@ -171,9 +171,8 @@ func (st *stage) fromTree(ctx context.Context, s *mountSet, from string) (string
 		if err != nil {
 			return "", err
 		}
-		t := other.tree.fork()
-		dir, err := t.view(ctx)
-		s.undo = append(s.undo, t.discard)
+		dir, done, err := other.tree.look(ctx)
+		s.undo = append(s.undo, done)
 		return dir, err
 	}
 	_, open, err := st.otherTree(ctx, from)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
@@ -146,7 +147,9 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 	log := &tail{max: 64 << 10}
 	var out io.Writer = log
 	if st.b.Output != nil {
-		out = io.MultiWriter(log, st.b.Output)
+		lines := &shared{mu: &st.b.mu, w: st.b.Output}
+		defer lines.flush()
+		out = io.MultiWriter(log, lines)
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = 2 * time.Second // a daemon that RUN left behind may hold the pipe
@@ -179,6 +182,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 			m = append(m, bind(f, f))
 		}
 	}
+	own := st.scratch()
 	for _, f := range []struct {
 		name, text, at string
 		mode           os.FileMode
@@ -186,7 +190,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 		if f.text == "" {
 			continue
 		}
-		p := filepath.Join(st.b.work, f.name)
+		p := filepath.Join(own, f.name)
 		if err := os.WriteFile(p, []byte(f.text), f.mode); err != nil {
 			return nil, err
 		}
@@ -270,6 +274,34 @@ func rememberStubs(dir string, ms []specs.Mount) (undo func() error, err error) 
 		}
 		return nil
 	}, nil
+}
+
+// shared writes whole lines to what several programs write to at once.
+type shared struct {
+	mu   *sync.Mutex
+	w    io.Writer
+	rest []byte
+}
+
+func (s *shared) Write(p []byte) (int, error) {
+	s.rest = append(s.rest, p...)
+	i := bytes.LastIndexByte(s.rest, '\n') + 1
+	if i == 0 && len(s.rest) > 64<<10 {
+		i = len(s.rest)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, err := s.w.Write(s.rest[:i])
+	s.rest = append(s.rest[:0], s.rest[i:]...)
+	return len(p), err
+}
+
+// flush writes what the program left without a line's end.
+func (s *shared) flush() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = s.w.Write(s.rest)
+	s.rest = nil
 }
 
 // tail keeps the last bytes written to it.

@@ -20,6 +20,7 @@ import (
 type stage struct {
 	b         *builder
 	index     int
+	number    int // of the step under way
 	platform  *v1.Platform
 	base      v1.Image
 	config    *v1.ConfigFile
@@ -95,8 +96,8 @@ func (st *stage) record(text string, layer v1.Layer) {
 // do carries out one instruction. loc is its place, that of FROM for triggers.
 func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Range) error {
 	text := source(c)
-	st.b.step++
-	st.b.tell(Event{Text: text})
+	st.number++
+	st.b.tell(st.number, Event{Text: text})
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Ra
 	if err != nil {
 		return st.b.at(loc, text, err)
 	}
-	st.b.tell(Event{Text: text, Done: true, Cached: cached})
+	st.b.tell(st.number, Event{Text: text, Done: true, Cached: cached})
 	return nil
 }
 

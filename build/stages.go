@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -128,29 +129,38 @@ func source(c instructions.Command) string {
 	return c.Name()
 }
 
+// A making is a stage that is made once, by whoever needs it first.
+type making struct {
+	once  sync.Once
+	stage *stage
+	err   error
+}
+
 // finished is stage i, made now if it was not: nobody knew that it is needed
 // when only a trigger of a base image asks for it.
 func (b *builder) finished(ctx context.Context, i int) (*stage, error) {
-	if st := b.done[i]; st != nil {
-		return st, nil
+	b.mu.Lock()
+	m := b.made[i]
+	if m == nil {
+		m = &making{}
+		b.made[i] = m
 	}
-	st, err := b.buildStage(ctx, i)
-	if err == nil {
-		b.done[i] = st
-	}
-	return st, err
+	b.mu.Unlock()
+	m.once.Do(func() { m.stage, m.err = b.buildStage(ctx, i) })
+	return m.stage, m.err
 }
 
 // buildStage makes one stage: its base, then each instruction.
 func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 	def := b.stages[i]
-	b.step++
-	b.tell(Event{Text: def.SourceCode})
+	number := b.first(i)
+	b.tell(number, Event{Text: def.SourceCode})
 	st, err := b.from(ctx, i)
 	if err != nil {
 		return nil, b.at(def.Location, def.SourceCode, err)
 	}
-	b.tell(Event{Text: def.SourceCode, Done: true, Cached: true})
+	st.number = number
+	b.tell(number, Event{Text: def.SourceCode, Done: true, Cached: true})
 	triggers := st.config.Config.OnBuild
 	st.config.Config.OnBuild = nil
 	for _, t := range triggers {
@@ -159,7 +169,7 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 			return nil, b.at(def.Location, "ONBUILD "+t, err)
 		}
 		for _, c := range cmds {
-			b.total++
+			b.more()
 			if err := st.do(ctx, c, def.Location); err != nil {
 				st.tree.close()
 				return nil, err
@@ -175,9 +185,38 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 	return st, nil
 }
 
-func (b *builder) tell(e Event) {
+// first is the number of a stage's first step: stages are numbered as they
+// stand in the file, whatever the order in which they are made.
+func (b *builder) first(i int) int {
+	n := 1
+	for j := range i {
+		if b.needs[j] {
+			n += 1 + len(b.stages[j].Commands)
+		}
+	}
+	return n
+}
+
+// more counts a step that a base image's trigger adds.
+func (b *builder) more() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.total++
+}
+
+// tell reports a step.
+func (b *builder) tell(step int, e Event) {
+	b.mu.Lock()
+	e.Step, e.Total, e.Text = step, b.total, oneLine(e.Text)
+	b.mu.Unlock()
+	b.report(e)
+}
+
+// report hands an event on.
+func (b *builder) report(e Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.Progress != nil {
-		e.Step, e.Total, e.Text = b.step, b.total, oneLine(e.Text)
 		b.Progress(e)
 	}
 }

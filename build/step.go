@@ -98,9 +98,7 @@ func (st *stage) cached(key string) (result, bool) {
 
 // badRecord tells of a record that cannot be read; its step is done again.
 func (b *builder) badRecord(key string, err error) {
-	if b.Progress != nil {
-		b.Progress(Event{Warning: fmt.Sprintf("reading the build cache, record %.12s: %v", key, err)})
-	}
+	b.report(Event{Warning: fmt.Sprintf("reading the build cache, record %.12s: %v", key, err)})
 }
 
 // make does a step's work on a view of the tree and stores what changed.

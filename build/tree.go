@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -25,6 +26,7 @@ import (
 // them (5.11; not on every file system); else each step works on a copy, and
 // the copies are compared.
 type tree struct {
+	mu      sync.Mutex // of a finished stage's tree, which other stages read
 	b       *builder
 	image   v1.Image // the base
 	layers  []string // directories, lowest first; in copy mode one: the present state
@@ -36,8 +38,27 @@ type tree struct {
 
 // fork returns a tree that begins where t stands.
 func (t *tree) fork() *tree {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	return &tree{b: t.b, image: t.image, layers: append([]string(nil), t.layers...),
 		pending: append([]v1.Layer(nil), t.pending...), copies: t.copies}
+}
+
+// look returns a view of a finished stage's tree, for one who reads it; several
+// may do so at once. What waits in pending is put in place only once.
+func (t *tree) look(ctx context.Context) (dir string, done func(), err error) {
+	t.mu.Lock()
+	if len(t.layers) == 0 || len(t.pending) > 0 {
+		_, err = t.view(ctx)
+		t.discard()
+	}
+	t.mu.Unlock()
+	if err != nil {
+		return "", func() {}, err
+	}
+	own := t.fork()
+	dir, err = own.view(ctx)
+	return dir, own.discard, err
 }
 
 // view returns a directory that shows the present state and may be changed;
