@@ -367,8 +367,8 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 	}
 }
 
-// sourceImage is an image by name, or from a file that is loaded first. The
-// name of a file need not be one that an image could have.
+// sourceImage is an image by name, or from a file, whose blobs are taken into the
+// store. The name of a file need not be one that an image could have.
 func sourceImage(c *cli.Context, src string) (v1.Image, error) {
 	if !isPath(src) {
 		img, err := getImage(c, src)
@@ -387,11 +387,17 @@ func sourceImage(c *cli.Context, src string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := s.Load(c.Context, src, "")
-	if err != nil {
+	// Under a name of its own, and not for long: the user asked for a tree, and
+	// may have an image of the file's name. The blobs go with the next gc.
+	own := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
+	if _, err := s.Load(c.Context, src, own); err != nil {
 		return nil, err
 	}
-	return s.Get(names[0], p)
+	img, err := s.Get(own, p)
+	if rerr := s.Remove(own); err == nil {
+		err = rerr
+	}
+	return img, err
 }
 
 // imageDir is the directory of IMAGE: a path, or the tree of a name, which is

@@ -44,6 +44,9 @@ func app() *cli.App {
 		OnUsageError:              usageError,
 		ExitErrHandler:            func(*cli.Context, error) {},
 		Action: func(c *cli.Context) error {
+			if c.Args().First() == "help" {
+				return help(c, c.Args().Get(1))
+			}
 			if c.Args().Present() {
 				return usagef("unknown command %q", c.Args().First()).hint(`"hpcc --help" lists the commands`)
 			}
@@ -55,4 +58,15 @@ func app() *cli.App {
 		c.HideHelpCommand = true
 	}
 	return a
+}
+
+// help is "hpcc help" and "hpcc help COMMAND".
+func help(c *cli.Context, name string) error {
+	if name == "" {
+		return cli.ShowAppHelp(c)
+	}
+	if c.App.Command(name) == nil {
+		return usagef("unknown command %q", name).hint(`"hpcc --help" lists the commands`)
+	}
+	return cli.ShowCommandHelp(c, name)
 }
