@@ -9,9 +9,6 @@ import (
 	"strings"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
-	"golang.org/x/sys/unix"
-
-	"hpcc/unpack"
 )
 
 // An ownership is what --chown asks for.
@@ -76,18 +73,4 @@ func account(dir, file, name string) ([2]int, error) {
 		return n, err
 	}
 	return n, fmt.Errorf("%s of the image does not have %q", file, name)
-}
-
-// copyOwner gives a copy the owner that the original has in its image.
-func copyOwner(from, to string) error {
-	b := make([]byte, 32)
-	n, err := unix.Lgetxattr(from, unpack.OwnerAttr, b)
-	if err != nil {
-		return nil
-	}
-	var uid, gid int
-	if _, err := fmt.Sscanf(string(b[:n]), "%d:%d", &uid, &gid); err != nil {
-		return nil
-	}
-	return unpack.SetOwner(to, uid, gid)
 }

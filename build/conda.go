@@ -28,6 +28,8 @@ type CondaOptions struct {
 	PlainHTTP bool         // base images come from registries without TLS
 	Progress  func(Event)
 	Bytes     func(done, total int64) // of packages as they are fetched
+
+	defaultBase bool // nobody chose From
 }
 
 // DefaultBase is the image below an environment when none is named: a C library
@@ -39,7 +41,7 @@ const DefaultBase = "debian:12-slim"
 // carried out.
 func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, notes []string, err error) {
 	if o.From == "" {
-		o.From = DefaultBase
+		o.From, o.defaultBase = DefaultBase, true
 	}
 	if o.Platform == nil {
 		o.Platform = hostPlatform()
@@ -119,6 +121,9 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions) (v1.Image, e
 	var pe *store.PlatformError
 	if errors.As(err, &pe) {
 		return nil, fmt.Errorf("%w; name one with --from", err)
+	}
+	if err != nil && o.defaultBase {
+		return nil, fmt.Errorf("%w; --from names another image to put the environment on", err)
 	}
 	return img, err
 }

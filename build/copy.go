@@ -358,7 +358,7 @@ func (j *copyJob) own(from, to string) error {
 	case j.owner != nil:
 		return unpack.SetOwner(to, j.owner.uid, j.owner.gid)
 	case j.keep:
-		return copyOwner(from, to)
+		return unpack.CopyOwner(from, to)
 	}
 	return nil
 }

@@ -247,11 +247,11 @@ func copyTree(from, to string) error {
 		if err := copyFile(p, dst, fi.Mode()&modeBits, fi.ModTime()); err != nil {
 			return err
 		}
-		return copyOwner(p, dst)
+		return unpack.CopyOwner(p, dst)
 	})
 	for i := len(dirs) - 1; i >= 0 && err == nil; i-- {
 		if rel, rerr := filepath.Rel(to, dirs[i].path); rerr == nil {
-			err = copyOwner(filepath.Join(from, rel), dirs[i].path)
+			err = unpack.CopyOwner(filepath.Join(from, rel), dirs[i].path)
 		}
 		if err != nil {
 			break

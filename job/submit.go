@@ -112,7 +112,10 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 	if err := s.write(home); err != nil || !wait {
 		return err
 	}
-	return s.await(ctx, home)
+	if err := s.await(ctx, home); err != nil {
+		return fmt.Errorf("waiting for job %s, %s %s, which goes on: %w", s.ID, s.Target, s.Native, err)
+	}
+	return nil
 }
 
 func (s *Submission) write(home string) error {

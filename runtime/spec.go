@@ -88,7 +88,7 @@ func Spec(root string, c ocispec.ImageConfig, o Options) (*specs.Spec, error) {
 		s.Process.Args = append(append([]string{}, c.Entrypoint...), o.Args...)
 	}
 	if len(s.Process.Args) == 0 {
-		return nil, errors.New("no command was given and the image names none")
+		return nil, errors.New("no command was given and the image names none; write it after the image: IMAGE -- CMD")
 	}
 	s.Process.Env = environment(os.Environ(), c, root, home, s.Mounts)
 	if o.Architecture != "" {

@@ -31,6 +31,14 @@ func SetOwner(file string, uid, gid int) error {
 	return err
 }
 
+// CopyOwner gives a copy the owner that the original has in its image.
+func CopyOwner(from, to string) error {
+	if uid, gid := owner(from); uid != 0 || gid != 0 {
+		return SetOwner(to, uid, gid)
+	}
+	return nil
+}
+
 // owner is the owner that a file has in the image.
 func owner(file string) (uid, gid int) {
 	b := make([]byte, 32)

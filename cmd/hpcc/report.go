@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime"
+	"hpcc/store"
 )
 
 // Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
@@ -75,6 +76,7 @@ func adviceFor(err error) (advice string, status int) {
 	var m *message
 	var ns *runtime.NamespaceError
 	var re *runtime.Error
+	var missing *store.NotFoundError
 	if errors.As(err, &re) {
 		status = re.Status
 	}
@@ -86,6 +88,8 @@ func adviceFor(err error) (advice string, status int) {
 	}
 	switch {
 	case advice != "":
+	case errors.As(err, &missing):
+		advice = fmt.Sprintf("%q lists them; %q fetches it from a registry", "hpcc images", "hpcc pull "+missing.Name)
 	case errors.As(err, &ns):
 		advice = ns.Cure() + `; "hpcc doctor" shows what was tried`
 	case errors.Is(err, context.Canceled):
