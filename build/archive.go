@@ -9,17 +9,15 @@ import (
 	"os"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 )
 
-// archive opens a file as a layer when it is a tar archive, plain or packed
-// with gzip, zstd or bzip2: by content, as ADD decides, not by name. An error
-// says that ADD would unpack the file and cannot: it is damaged, or packed in a
-// way that is not known here.
-func archive(file string) (v1.Layer, bool, error) {
+// archive opens a file when it is a tar archive, plain or packed with gzip,
+// zstd or bzip2: by content, as ADD decides, not by name. An error says that
+// ADD would unpack the file and cannot: it is damaged, or packed in a way that
+// is not known here.
+func archive(file string) (io.ReadCloser, bool, error) {
 	r, err := unpacked(file)
 	if err != nil {
 		return nil, false, err
@@ -28,8 +26,8 @@ func archive(file string) (v1.Layer, bool, error) {
 	if r.Close(); err != nil {
 		return nil, false, nil
 	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return unpacked(file) })
-	return layer, err == nil, err
+	r, err = unpacked(file)
+	return r, err == nil, err
 }
 
 // unpacked opens a file for reading without its compression.

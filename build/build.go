@@ -99,7 +99,8 @@ type builder struct {
 	made     map[int]*making
 	needs    map[int]bool
 	context  *contextDir
-	stamp    time.Time // times of what a build makes
+	opened   map[string]*contextDir // this and the named ones, by name
+	stamp    time.Time              // times of what a build makes
 	begun    time.Time
 	work     string // private directory of this build, in the store's tmp
 	total    int
@@ -107,7 +108,7 @@ type builder struct {
 
 // Dockerfile builds an image. Errors in the Dockerfile are a [LineError].
 func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
-	b := &builder{Options: o, store: s, made: map[int]*making{}, begun: time.Now()}
+	b := &builder{Options: o, store: s, made: map[int]*making{}, opened: map[string]*contextDir{}, begun: time.Now()}
 	if b.Context == "" {
 		b.Context = "."
 	}
@@ -135,7 +136,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	if err != nil {
 		return nil, err
 	}
-	if b.context, err = openContext(b.Context, b.file); err != nil {
+	if b.context, err = b.contextAt("", b.Context); err != nil {
 		return nil, err
 	}
 	if b.needs, err = b.needed(target); err != nil {
@@ -147,6 +148,11 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 		}
 	}
 	defer func() {
+		for _, c := range b.opened {
+			if err := c.sums.save(); err != nil {
+				b.report(Event{Warning: fmt.Sprintf("remembering the context's files: %v", err)})
+			}
+		}
 		for _, m := range b.made {
 			if m.stage != nil {
 				m.stage.tree.close()

@@ -11,12 +11,15 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"sort"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+	"golang.org/x/sync/errgroup"
 )
 
 // maxIgnoreFile bounds what is read of a .dockerignore.
@@ -29,6 +32,7 @@ type contextDir struct {
 	dir    string
 	ignore *patternmatcher.PatternMatcher // nil: nothing is ignored
 	of     string                         // what it is, for messages
+	sums   *sums                          // digests of its files; nil: it is of this build alone
 }
 
 // openContext opens the build context with its list of ignored files:
@@ -77,23 +81,53 @@ func (c *contextDir) ignored(rel string) (bool, error) {
 	return c.ignore.MatchesOrParentMatches(rel)
 }
 
+// contextAt is the context of that name, "" being the build's own, opened once.
+func (b *builder) contextAt(name, dir string) (*contextDir, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c, ok := b.opened[name]; ok {
+		return c, nil
+	}
+	dockerfile := ""
+	if name == "" {
+		dockerfile = b.file
+	}
+	c, err := openContext(dir, dockerfile)
+	if err != nil {
+		return nil, err
+	}
+	if name != "" {
+		c.of = "context " + strconv.Quote(name)
+	}
+	if !strings.HasPrefix(c.dir, b.work+"/") {
+		c.sums = newSums(b.store, c.dir)
+		go c.sums.once.Do(c.sums.load) // ready when the files have been listed
+	}
+	b.opened[name] = c
+	return c, nil
+}
+
 // An item is one file, link or directory to copy.
 type item struct {
 	path string // of the host
 	rel  string // below the copied directory; "" for the source itself
 	mode fs.FileMode
 	link string
+	stat fileStat
 }
+
+func (it item) time() time.Time { return time.Unix(0, it.stat.mtime) }
 
 // A sourceSet is what one word of COPY names.
 type sourceSet struct {
 	name  string // base name, which a file gets below a directory
 	dir   bool   // a directory: its contents are copied, not itself
-	items []item // sorted; parents before children
+	items []item // sorted by path component; parents before children
 	// keep is the path that --parents keeps between the destination and the
 	// source: of a file its directory, of a directory its own.
 	keep   string
-	remote bool // fetched: not unpacked like a local archive
+	remote bool  // fetched: not unpacked like a local archive
+	sums   *sums // of the context it is in
 }
 
 // find lists what the words of COPY name. Patterns are those of Go's
@@ -221,7 +255,7 @@ func (c *contextDir) matches(dir, pattern string) ([]string, error) {
 
 // walk lists what is to be copied for one name.
 func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sourceSet, error) {
-	set := sourceSet{name: path.Base(name)}
+	set := sourceSet{name: path.Base(name), sums: c.sums}
 	full, err := securejoin.SecureJoin(c.dir, name)
 	if err != nil {
 		return set, fmt.Errorf("finding %q in %s: %w", name, c.of, err)
@@ -245,7 +279,7 @@ func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sou
 		if !fi.Mode().IsRegular() {
 			return set, fmt.Errorf("copying %q from %s: neither a file nor a directory", name, c.of)
 		}
-		set.items = []item{{path: full, mode: fi.Mode().Perm()}}
+		set.items = []item{{path: full, mode: fi.Mode().Perm(), stat: statOf(fi)}}
 		return set, nil
 	}
 	set.dir = true
@@ -257,27 +291,29 @@ func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sou
 		if err != nil {
 			return err
 		}
-		rel, _ := filepath.Rel(full, p)
-		return c.visit(&set, p, filepath.ToSlash(base), filepath.ToSlash(rel), d, skip)
+		rel := strings.TrimPrefix(strings.TrimPrefix(p, full), "/")
+		return c.visit(&set, p, base, rel, d, skip)
 	})
+	if err == nil {
+		err = set.inspect()
+	}
 	if err != nil {
 		return set, fmt.Errorf("reading %q of %s: %w", name, c.of, err)
 	}
 	if gone && len(set.items) < 2 { // no exception of .dockerignore lies below
 		return set, fmt.Errorf("copying %q from %s: left out by .dockerignore", name, c.of)
 	}
-	sort.Slice(set.items, func(i, j int) bool { return set.items[i].rel < set.items[j].rel })
 	return set, nil
 }
 
 // visit adds one file below a copied directory to the set.
 func (c *contextDir) visit(set *sourceSet, p, base, rel string, d fs.DirEntry, skip *patternmatcher.PatternMatcher) error {
-	if rel == "." {
-		rel = ""
-	}
-	gone, err := c.ignored(path.Join(base, rel))
-	if err != nil {
-		return err
+	var gone bool
+	var err error
+	if c.ignore != nil {
+		if gone, err = c.ignored(path.Join(base, rel)); err != nil {
+			return err
+		}
 	}
 	if !gone && skip != nil && rel != "" {
 		if gone, err = skip.MatchesOrParentMatches(rel); err != nil {
@@ -290,42 +326,58 @@ func (c *contextDir) visit(set *sourceSet, p, base, rel string, d fs.DirEntry, s
 		}
 		return nil
 	}
-	fi, err := d.Info()
-	if err != nil {
-		return err
+	if t := d.Type(); t.IsRegular() || t.IsDir() || t == fs.ModeSymlink { // sockets and the like are no content
+		set.items = append(set.items, item{path: p, rel: rel})
 	}
-	it := item{path: p, rel: rel, mode: fi.Mode()}
-	if fi.Mode()&fs.ModeSymlink != 0 {
-		if it.link, err = os.Readlink(p); err != nil {
-			return err
-		}
-	} else if !fi.Mode().IsRegular() && !fi.IsDir() {
-		return nil // sockets and the like are no content
-	}
-	set.items = append(set.items, it)
 	return nil
+}
+
+// inspect finds out about the files of a set, many at the same time: on the
+// file systems of clusters each question is a message to a server.
+func (s *sourceSet) inspect() error {
+	const part = 512
+	var g errgroup.Group
+	g.SetLimit(8)
+	for chunk := range slices.Chunk(s.items, part) {
+		g.Go(func() error {
+			for i := range chunk {
+				it := &chunk[i]
+				fi, err := os.Lstat(it.path)
+				if err != nil {
+					return err
+				}
+				it.mode, it.stat = fi.Mode(), statOf(fi)
+				if it.mode.Type() == fs.ModeSymlink {
+					if it.link, err = os.Readlink(it.path); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
 }
 
 // digest sums up names, kinds, modes and bytes of a set. Times do not count: a
 // fresh clone has others and the same content.
 func (s *sourceSet) digest() (string, error) {
+	contents, err := s.sums.of(s.items)
+	if err != nil {
+		return "", err
+	}
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %v %q\n", s.name, s.dir, s.keep)
-	for _, it := range s.items {
-		fmt.Fprintf(h, "%q %v %o %q\n", it.rel, it.mode.Type(), it.mode&(fs.ModePerm|fs.ModeSticky), it.link)
-		if !it.mode.IsRegular() {
-			continue
+	var line []byte
+	for i, it := range s.items {
+		line = strconv.AppendQuote(line[:0], it.rel)
+		line = strconv.AppendUint(append(line, ' '), uint64(it.mode.Type()), 8)
+		line = strconv.AppendUint(append(line, ' '), uint64(it.mode&(fs.ModePerm|fs.ModeSticky)), 8)
+		line = strconv.AppendQuote(append(line, ' '), it.link)
+		if it.mode.IsRegular() {
+			line = append(line, contents[i][:]...)
 		}
-		f, err := os.Open(it.path)
-		if err != nil {
-			return "", err
-		}
-		n, err := io.Copy(h, f)
-		f.Close()
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(h, "\n%d\n", n)
+		h.Write(append(line, '\n'))
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -1,17 +1,17 @@
 package build
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
-	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
@@ -47,11 +47,11 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
 	}
 	if dir, ok := st.b.directory(c.From); ok {
-		src, err := openContext(dir, "")
+		src, err := st.b.contextAt(c.From, dir)
 		if err != nil {
 			return false, err
 		}
-		src.of, job.keep = "context "+strconv.Quote(c.From), false
+		job.keep = false
 		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
 			return false, err
 		}
@@ -63,7 +63,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 	}
 	key = digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
 		strings.Join(c.ExcludePatterns, "\x00"), job.text()}, c.SourcePaths...)...)
-	return st.change(ctx, text, key, func(dir string) error {
+	return st.write(ctx, text, key, func(dir string, w *unpack.LayerWriter) error {
 		from, done, err := open()
 		if err != nil {
 			return err
@@ -73,7 +73,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
 			return err
 		}
-		return job.into(ctx, st.b, dir)
+		return job.into(ctx, st.b, dir, w)
 	})
 }
 
@@ -148,7 +148,7 @@ func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool
 		words = append(words, d)
 	}
 	words = append(words, j.text())
-	return st.change(ctx, text, digestOf(words...), func(dir string) error { return j.into(ctx, st.b, dir) })
+	return st.write(ctx, text, digestOf(words...), func(dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) })
 }
 
 // otherTree finds the stage or image that --from names: the key of its
@@ -181,8 +181,8 @@ func (st *stage) imageTree(ctx context.Context, img v1.Image) (string, error) {
 	return dir, err
 }
 
-// into copies the sources into the tree dir.
-func (j *copyJob) into(ctx context.Context, b *builder, dir string) error {
+// into writes the layer that puts the sources into the tree dir.
+func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.LayerWriter) error {
 	if n := len(j.sources) + len(j.inline); n > 1 && !j.isDir {
 		return fmt.Errorf("%d sources need a directory as destination: write %q", n, j.dest+"/")
 	}
@@ -191,155 +191,131 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string) error {
 		if j.owner, err = parseOwner(dir, j.chown); err != nil {
 			return err
 		}
+		w.Owner = [2]int{j.owner.uid, j.owner.gid}
 	}
 	for _, s := range j.sources {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := j.copySet(ctx, b, dir, s); err != nil {
+		if err := j.putSet(ctx, b, w, s); err != nil {
 			return err
 		}
 	}
 	for _, f := range j.inline {
-		to, err := j.fileTarget(dir, path.Base(f.Path))
+		to, err := j.fileTarget(w, path.Base(f.Path))
 		if err != nil {
 			return err
 		}
-		mode := fs.FileMode(0o644)
-		if j.chmod != nil {
-			mode = j.chmod(mode, false)
-		}
-		if err := b.write(to, func(p string) error { return b.writeText(p, f.Data, mode) }); err != nil {
-			return err
-		}
-		if err := j.own("", to); err != nil {
+		it := item{mode: 0o644}
+		h := j.header(b, it, to)
+		h.Size = int64(len(f.Data))
+		if err := w.Put(h, strings.NewReader(f.Data)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// copySet copies one source.
-func (j *copyJob) copySet(ctx context.Context, b *builder, dir string, s sourceSet) error {
+// putSet puts one source.
+func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter, s sourceSet) error {
 	if !s.dir {
 		src := s.items[0]
 		if j.extract && !s.remote {
-			layer, ok, err := archive(src.path)
+			r, ok, err := archive(src.path)
+			if err == nil && ok {
+				err = w.Archive(ctx, j.dest, tar.NewReader(r))
+				r.Close()
+			}
 			if err != nil {
 				return fmt.Errorf("unpacking %q: %w", s.name, err)
 			}
 			if ok {
-				return j.unpack(ctx, dir, layer)
+				return nil
 			}
 		}
-		to, err := j.fileTarget(dir, path.Join(s.keep, s.name))
+		to, err := j.fileTarget(w, path.Join(s.keep, s.name))
 		if err != nil {
 			return err
 		}
-		return j.copyItem(b, src, to)
+		return j.putItem(b, w, src, to)
 	}
-	top, err := j.dirTarget(dir, s.keep)
-	if err != nil {
+	top := path.Join(j.dest, s.keep)
+	if err := w.Dir(top); err != nil {
 		return err
 	}
-	in, parent := "", top // the directory of the item before, and where that is
-	for _, it := range s.items {
+	for i, it := range s.items {
+		if i%256 == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
 		if it.rel == "" {
 			continue
 		}
-		if d := path.Dir(it.rel); d != in && !(d == "." && in == "") {
-			// A directory of the image may be a link to another one: follow it inside.
-			if parent, err = securejoin.SecureJoin(dir, filepath.Join(inTree(dir, top), d)); err != nil {
-				return err
-			}
-			if err := os.MkdirAll(parent, 0o755); err != nil {
-				return err
-			}
-			in = d
-		}
-		if err := j.copyItem(b, it, filepath.Join(parent, path.Base(it.rel))); err != nil {
+		if err := j.putItem(b, w, it, path.Join(top, it.rel)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// inTree is the path of full below dir.
-func inTree(dir, full string) string {
-	return strings.TrimPrefix(strings.TrimPrefix(full, dir), "/")
-}
-
-// dirTarget is the directory that a directory's contents go to; keep is the part
-// of its own path that --parents keeps.
-func (j *copyJob) dirTarget(dir, keep string) (string, error) {
-	to, err := securejoin.SecureJoin(dir, path.Join(j.dest, keep))
-	if err != nil {
-		return "", err
-	}
-	if fi, err := os.Lstat(to); err == nil && !fi.IsDir() {
-		return "", fmt.Errorf("%s is a file in the image: a directory cannot be copied onto it", j.dest)
-	}
-	return to, os.MkdirAll(to, 0o755)
-}
-
 // fileTarget is where a file of this name goes.
-func (j *copyJob) fileTarget(dir, name string) (string, error) {
-	to, err := securejoin.SecureJoin(dir, j.dest)
-	if err != nil {
+func (j *copyJob) fileTarget(w *unpack.LayerWriter, name string) (string, error) {
+	at, kind, err := w.Resolve(j.dest)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", err
 	}
-	fi, err := os.Lstat(to)
-	if j.isDir || err == nil && fi.IsDir() {
-		if err == nil && !fi.IsDir() {
-			return "", fmt.Errorf("%s is a file in the image, not a directory", j.dest)
-		}
-		if to, err = securejoin.SecureJoin(dir, path.Join(j.dest, name)); err != nil {
-			return "", err
-		}
+	switch {
+	case err == nil && kind.IsDir(), err != nil && j.isDir:
+		return path.Join(j.dest, name), nil
+	case j.isDir:
+		return "", fmt.Errorf("%s is a file in the image, not a directory", j.dest)
 	}
-	if fi, err := os.Lstat(to); err == nil && fi.IsDir() {
-		return "", fmt.Errorf("%s is a directory in the image: a file cannot replace it", "/"+inTree(dir, to))
-	}
-	return to, os.MkdirAll(filepath.Dir(to), 0o755)
+	return at, nil // the destination may be a link: what it leads to is replaced
 }
 
-// copyItem copies one file, link or directory to the path to.
-func (j *copyJob) copyItem(b *builder, it item, to string) error {
+// putItem puts one file, link or directory at the path to.
+func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string) error {
+	h := j.header(b, it, to)
+	if !it.mode.IsRegular() {
+		return w.Put(h, nil)
+	}
+	f, err := os.Open(it.path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h.Size = fi.Size()
+	return w.Put(h, f)
+}
+
+// header describes an item in the layer. Files of another stage or image keep
+// their times, as what was compiled there tells by them what is current; those
+// of a context have times that differ from clone to clone and get the build's.
+func (j *copyJob) header(b *builder, it item, to string) *tar.Header {
 	mode := it.mode & (fs.ModePerm | fs.ModeSticky)
 	if j.chmod != nil {
 		mode = j.chmod(mode, it.mode.IsDir())
 	}
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: b.stamp}
 	switch {
 	case it.mode.IsDir():
-		if fi, err := os.Stat(to); err == nil && !fi.IsDir() {
-			return fmt.Errorf("%s is a file in the image: a directory cannot be copied onto it", filepath.Base(to))
-		} else if err != nil {
-			if err := os.Mkdir(to, 0o755); err != nil {
-				return err
-			}
-		}
-		if err := os.Chmod(to, mode); err != nil {
-			return err
-		}
-		return j.own(it.path, to)
+		h.Typeflag = tar.TypeDir
 	case it.mode&fs.ModeSymlink != 0:
-		return b.write(to, func(p string) error { return os.Symlink(it.link, p) })
+		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, it.link, 0o777
 	}
-	if err := b.write(to, func(p string) error { return copyFile(it.path, p, mode, b.stamp) }); err != nil {
-		return err
+	switch {
+	case j.owner != nil:
+		h.Uid, h.Gid = j.owner.uid, j.owner.gid
+	case j.keep:
+		h.Uid, h.Gid = unpack.Owner(it.path)
 	}
-	return j.own(it.path, to)
-}
-
-// writeText makes a file of a here-document, with the build's time.
-func (b *builder) writeText(p, text string, mode fs.FileMode) error {
-	if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
-		return err
+	if t := it.time(); j.keep && t.Before(b.begun.Add(-time.Second)) {
+		h.ModTime = t.Truncate(time.Second)
 	}
-	if err := os.Chmod(p, mode); err != nil {
-		return err
-	}
-	return os.Chtimes(p, b.stamp, b.stamp)
+	return h
 }
 
 // text is what the here-documents of the instruction hold, for its key.
@@ -351,42 +327,6 @@ func (j *copyJob) text() string {
 	return b.String()
 }
 
-// own gives a copied file its owner: that of --chown, or of a file of another
-// image; else it is 0:0.
-func (j *copyJob) own(from, to string) error {
-	switch {
-	case j.owner != nil:
-		return unpack.SetOwner(to, j.owner.uid, j.owner.gid)
-	case j.keep:
-		return unpack.CopyOwner(from, to)
-	}
-	return nil
-}
-
-// write puts a file or link in the place of whatever file is there, never
-// through it.
-func (b *builder) write(to string, make func(p string) error) error {
-	if fi, err := os.Lstat(to); err == nil {
-		if fi.IsDir() {
-			return fmt.Errorf("%s is a directory in the image: a file cannot replace it", filepath.Base(to))
-		}
-		if err := os.Remove(to); err != nil {
-			return err
-		}
-	}
-	return make(to)
-}
-
-// unpack extracts an archive of ADD into the destination.
-func (j *copyJob) unpack(ctx context.Context, dir string, layer v1.Layer) error {
-	to, err := j.dirTarget(dir, "")
-	if err != nil {
-		return err
-	}
-	_, err = unpack.Apply(ctx, layer, to)
-	return err
-}
-
 // workdir carries out WORKDIR: the directory is made when it is not there.
 func (st *stage) workdir(ctx context.Context, c *instructions.WorkdirCommand) (bool, error) {
 	p := st.absolute(c.Path)
@@ -395,11 +335,5 @@ func (st *stage) workdir(ctx context.Context, c *instructions.WorkdirCommand) (b
 		st.record("WORKDIR "+p, nil)
 		return true, nil
 	}
-	return st.change(ctx, "WORKDIR "+p, digestOf(st.key, "WORKDIR", p), func(dir string) error {
-		full, err := securejoin.SecureJoin(dir, p)
-		if err != nil {
-			return err
-		}
-		return os.MkdirAll(full, 0o755)
-	})
+	return st.write(ctx, "WORKDIR "+p, digestOf(st.key, "WORKDIR", p), func(_ string, w *unpack.LayerWriter) error { return w.Dir(p) })
 }

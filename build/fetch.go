@@ -199,7 +199,7 @@ func (b *builder) fetchContext(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the context from standard input: %w", err)
 	}
-	layer, ok, err := archive(file)
+	r, ok, err := archive(file)
 	if err != nil {
 		return fmt.Errorf("reading the context from standard input: %w", err)
 	}
@@ -213,8 +213,8 @@ func (b *builder) fetchContext(ctx context.Context) error {
 	if b.Options.Dockerfile != "" && !filepath.IsAbs(b.Options.Dockerfile) {
 		b.Options.Dockerfile = filepath.Join(dir, b.Options.Dockerfile)
 	}
-	_, err = unpack.Apply(ctx, layer, dir)
-	return err
+	defer r.Close()
+	return unpack.Archive(ctx, r, dir)
 }
 
 // git runs git without questions; its error is what git said.

@@ -70,7 +70,7 @@ func (st *stage) mountKey(ctx context.Context, m *instructions.Mount) (string, e
 			return key, err
 		}
 		var err error
-		if c, err = openContext(dir, ""); err != nil {
+		if c, err = st.b.contextAt(m.From, dir); err != nil {
 			return "", err
 		}
 	}

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -12,10 +13,11 @@ import (
 	"io/fs"
 
 	"hpcc/store"
+	"hpcc/unpack"
 )
 
 // keyVersion changes when the same instruction would give another layer.
-const keyVersion = "hpcc step 1"
+const keyVersion = "hpcc step 2"
 
 // digestOf is the key of a step: a digest of its words, each with its length,
 // so that no two lists of words share one.
@@ -32,11 +34,39 @@ func digestOf(words ...string) string {
 // changed nothing.
 type result struct {
 	Layer *store.LayerInfo `json:"layer"`
+
+	inTree bool // the stage's tree shows the change already
 }
 
 // change carries out an instruction that changes the file system. key stands
-// for all that it depends on; work makes the change in the directory dir.
-func (st *stage) change(ctx context.Context, text, key string, work func(dir string) error) (cached bool, err error) {
+// for all that it depends on; work makes the change in the directory dir, and
+// what is different then is the layer.
+func (st *stage) change(ctx context.Context, text, key string, work func(dir string) error) (bool, error) {
+	return st.step(ctx, text, key, func() (result, error) { return st.capture(ctx, work) })
+}
+
+// write carries out an instruction that puts files into the image: fill writes
+// the layer, looking at the tree in dir. The tree gets the files only when a
+// later step needs them.
+func (st *stage) write(ctx context.Context, text, key string, fill func(dir string, w *unpack.LayerWriter) error) (bool, error) {
+	return st.step(ctx, text, key, func() (result, error) {
+		dir, done, err := st.tree.look(ctx)
+		if err != nil {
+			return result{}, err
+		}
+		defer done()
+		return st.keep(ctx, func(out io.Writer) (int, error) {
+			w := unpack.NewLayerWriter(out, dir, st.b.stamp)
+			if err := fill(dir, w); err != nil {
+				return 0, err
+			}
+			return w.Close()
+		})
+	})
+}
+
+// step looks a step up in the cache, else makes it.
+func (st *stage) step(ctx context.Context, text, key string, make func() (result, error)) (cached bool, err error) {
 	st.key = key
 	res, ok := st.cached(key)
 	if !ok && !st.b.NoCache {
@@ -45,7 +75,7 @@ func (st *stage) change(ctx context.Context, text, key string, work func(dir str
 		res, ok = st.cached(key)
 	}
 	if !ok {
-		if res, err = st.make(ctx, work); err != nil {
+		if res, err = make(); err != nil {
 			return false, err
 		}
 		data, err := json.Marshal(res)
@@ -65,7 +95,7 @@ func (st *stage) change(ctx context.Context, text, key string, work func(dir str
 		return ok, fmt.Errorf("reading the step's layer: %w", err)
 	}
 	st.record(text, layer)
-	if ok {
+	if !res.inTree {
 		st.tree.pending = append(st.tree.pending, layer)
 	}
 	return ok, nil
@@ -101,8 +131,8 @@ func (b *builder) badRecord(key string, err error) {
 	b.report(Event{Warning: fmt.Sprintf("reading the build cache, record %.12s: %v", key, err)})
 }
 
-// make does a step's work on a view of the tree and stores what changed.
-func (st *stage) make(ctx context.Context, work func(dir string) error) (result, error) {
+// capture does a step's work on a view of the tree and stores what changed.
+func (st *stage) capture(ctx context.Context, work func(dir string) error) (result, error) {
 	dir, err := st.tree.view(ctx)
 	if err != nil {
 		return result{}, err
@@ -111,20 +141,36 @@ func (st *stage) make(ctx context.Context, work func(dir string) error) (result,
 		st.tree.discard()
 		return result{}, err
 	}
+	res, err := st.keep(ctx, st.tree.commit)
+	res.inTree = true
+	return res, err
+}
+
+// keep stores the layer that write writes, an uncompressed tar, unless it has
+// no entries.
+func (st *stage) keep(ctx context.Context, write func(w io.Writer) (entries int, err error)) (result, error) {
 	r, w := io.Pipe()
-	count := make(chan int, 1)
+	var n int
+	var werr error
+	written := make(chan struct{})
 	go func() {
-		n, err := st.tree.commit(w)
-		w.CloseWithError(err)
-		count <- n
+		defer close(written)
+		buf := bufio.NewWriterSize(w, 1<<20)
+		if n, werr = write(buf); werr == nil {
+			werr = buf.Flush()
+		}
+		w.CloseWithError(werr)
 	}()
 	info, err := st.b.store.PutLayer(ctx, r, st.layerType())
 	r.CloseWithError(err)
-	if n := <-count; err == nil && n == 0 {
+	<-written
+	switch {
+	case werr != nil && !errors.Is(werr, io.ErrClosedPipe):
+		return result{}, werr
+	case err != nil:
+		return result{}, fmt.Errorf("writing the step's layer: %w", err)
+	case n == 0:
 		return result{}, nil
 	}
-	if err != nil {
-		return result{}, fmt.Errorf("writing the step's layer: %w", err)
-	}
-	return result{&info}, nil
+	return result{Layer: &info}, nil
 }

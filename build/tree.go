@@ -52,9 +52,13 @@ func (t *tree) look(ctx context.Context) (dir string, done func(), err error) {
 		_, err = t.view(ctx)
 		t.discard()
 	}
+	layers := t.layers
 	t.mu.Unlock()
 	if err != nil {
 		return "", func() {}, err
+	}
+	if len(layers) == 1 { // needs no mount
+		return layers[0], func() {}, nil
 	}
 	own := t.fork()
 	dir, err = own.view(ctx)

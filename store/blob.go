@@ -204,6 +204,9 @@ func (c closers) Close() error { c.first(); return c.last() }
 // output depends on it and not on the number of cores.
 const gzipBlock = 1 << 20
 
+// gzipLevel is more than twice as fast as the usual 6 and costs a tenth in size.
+const gzipLevel = 2
+
 // PutLayer keeps a layer. r is its uncompressed tar; mt says how to pack it.
 // The same input gives the same blob on every machine.
 func (s *Store) PutLayer(ctx context.Context, r io.Reader, mt types.MediaType) (LayerInfo, error) {
@@ -237,7 +240,7 @@ func hashOf(h hash.Hash) v1.Hash {
 func packer(w io.Writer, mt types.MediaType) (io.WriteCloser, error) {
 	switch mt {
 	case types.OCILayer, types.DockerLayer:
-		z, err := pgzip.NewWriterLevel(w, 6)
+		z, err := pgzip.NewWriterLevel(w, gzipLevel)
 		if err == nil {
 			err = z.SetConcurrency(gzipBlock, 4)
 		}

@@ -232,7 +232,7 @@ func isOpaque(p string) bool {
 // header describes a file; nil for kinds that layers do not carry from here.
 func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 	h := &tar.Header{Name: p, ModTime: fi.ModTime().Truncate(time.Second)}
-	h.Uid, h.Gid = owner(full)
+	h.Uid, h.Gid = Owner(full)
 	if !d.o.Newest.IsZero() && fi.ModTime().After(d.o.Newest) {
 		h.ModTime = d.o.Stamp
 	}
@@ -320,8 +320,8 @@ func openRepaired(p string) (*os.File, error) {
 
 // sameOwner says whether two files have one owner in the image.
 func sameOwner(a, b string) bool {
-	ua, ga := owner(a)
-	ub, gb := owner(b)
+	ua, ga := Owner(a)
+	ub, gb := Owner(b)
 	return ua == ub && ga == gb
 }
 

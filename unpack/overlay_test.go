@@ -88,7 +88,9 @@ func mountOverlay(lowers []string, upper, work, merged string) error {
 
 // change carries out one line on a tree: "w FILE TEXT", "mkdir DIR", "rm PATH",
 // "mv FROM TO", "ln FROM TO", "sym TARGET LINK", "mode OCTAL PATH", "time SECONDS PATH",
-// "own UID GID PATH".
+// "own UID GID PATH", "pair NEW NEW": two names of one new file. Names of a file
+// of the layers below are for "ln" and not for chance: the mounted overlay gives
+// them two inode numbers (Linux 6.18), its upper directory one.
 func change(root, line string) error {
 	f := strings.Fields(line)
 	at := func(n int) string { return filepath.Join(root, f[n]) }
@@ -103,6 +105,11 @@ func change(root, line string) error {
 		return os.Rename(at(1), at(2))
 	case "ln":
 		return os.Link(at(1), at(2))
+	case "pair":
+		if err := os.Remove(at(1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return errors.Join(os.WriteFile(at(1), []byte("pair"), 0o644), os.Link(at(1), at(2)))
 	case "sym":
 		return os.Symlink(f[1], at(2))
 	case "mode":
@@ -204,7 +211,7 @@ func TestUpperIsCompareByChance(t *testing.T) {
 				p := func() string { return dirs[random.Intn(len(dirs))] + leaves[random.Intn(len(leaves))] }
 				steps[i] = append(steps[i], []string{
 					"w " + p() + " " + strconv.Itoa(random.Intn(12)), "rm " + p(), "rm " + p(), "mkdir " + p(), "mkdir " + p(),
-					"mv " + p() + " " + p(), "ln " + p() + " " + p(), "sym " + leaves[random.Intn(len(leaves))] + " " + p(),
+					"mv " + p() + " " + p(), "pair " + p() + " " + p(), "sym " + leaves[random.Intn(len(leaves))] + " " + p(),
 					"mode 750 " + p(), "time 1580702706 " + p(),
 					"own 5 6 " + p(), "own 0 0 " + p(),
 				}[random.Intn(12)])
@@ -356,7 +363,7 @@ func modes(t *testing.T, dir string) string {
 		if m.IsRegular() {
 			m |= 0o400
 		}
-		uid, gid := owner(p)
+		uid, gid := Owner(p)
 		fmt.Fprintln(&out, m, uid, gid, strings.TrimPrefix(p, dir))
 		return nil
 	})

@@ -33,14 +33,14 @@ func SetOwner(file string, uid, gid int) error {
 
 // CopyOwner gives a copy the owner that the original has in its image.
 func CopyOwner(from, to string) error {
-	if uid, gid := owner(from); uid != 0 || gid != 0 {
+	if uid, gid := Owner(from); uid != 0 || gid != 0 {
 		return SetOwner(to, uid, gid)
 	}
 	return nil
 }
 
-// owner is the owner that a file has in the image.
-func owner(file string) (uid, gid int) {
+// Owner is the owner that a file of a tree has in the image; it follows no link.
+func Owner(file string) (uid, gid int) {
 	b := make([]byte, 32)
 	n, err := unix.Lgetxattr(file, OwnerAttr, b)
 	if err != nil {

@@ -33,6 +33,7 @@ type tree struct {
 	time map[string]time.Time // of directories; set last, for every file made changes them
 	made map[string]bool      // what the present layer made
 	rep  Report
+	buf  []byte // for the bytes of files
 }
 
 // maxOpen is how many directories stay open between entries.
@@ -43,7 +44,7 @@ func openTree(dir string) (*tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tree{root: f, dirs: map[string]*os.File{}, time: map[string]time.Time{}}, nil
+	return &tree{root: f, dirs: map[string]*os.File{}, time: map[string]time.Time{}, buf: make([]byte, 64<<10)}, nil
 }
 
 func (t *tree) close() {
@@ -143,9 +144,6 @@ func cleanName(n string) (string, error) {
 
 // entry applies one member of a layer.
 func (t *tree) entry(h *tar.Header, r io.Reader) error {
-	if h.Typeflag == tar.TypeXGlobalHeader {
-		return nil
-	}
 	name, err := cleanName(h.Name)
 	if err != nil {
 		return err
@@ -287,7 +285,7 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 		return err
 	}
 	f := os.NewFile(uintptr(fd), base)
-	n, err := io.Copy(f, r)
+	n, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{r}, t.buf)
 	if err == nil && h.Mode&0o6000 != 0 {
 		t.rep.SetID++
 	}

@@ -156,6 +156,20 @@ func Apply(ctx context.Context, l v1.Layer, dir string) (Report, error) {
 	return t.rep, t.finish()
 }
 
+// Archive unpacks a tar archive into dir, as [Apply] does a layer. When it
+// fails, what is in dir is undefined.
+func Archive(ctx context.Context, r io.Reader, dir string) error {
+	t, err := openTree(dir)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	if err := t.entries(ctx, tar.NewReader(r)); err != nil {
+		return err
+	}
+	return t.finish()
+}
+
 // Config reads the configuration that a tree keeps.
 func Config(dir string) (*v1.ConfigFile, error) {
 	f, err := os.Open(filepath.Join(dir, ConfigFile))
@@ -207,6 +221,11 @@ func (t *tree) layer(ctx context.Context, l v1.Layer) error {
 // entries applies the members of one layer's archive.
 func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
 	t.made = map[string]bool{}
+	return eachEntry(ctx, tr, func(h *tar.Header) error { return t.entry(h, tr) })
+}
+
+// eachEntry calls do for each member of an archive.
+func eachEntry(ctx context.Context, tr *tar.Reader, do func(h *tar.Header) error) error {
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
@@ -221,7 +240,10 @@ func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
 		if n%256 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err := t.entry(h, tr); err != nil {
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			continue
+		}
+		if err := do(h); err != nil {
 			return fmt.Errorf("entry %.200q: %w", h.Name, err)
 		}
 	}
@@ -230,14 +252,19 @@ func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
 // readAhead decompresses in a goroutine of its own, up to 4 MiB before the reader.
 func readAhead(ctx context.Context, r io.Reader) io.ReadCloser {
 	ctx, cancel := context.WithCancel(ctx)
-	a := &aheadReader{blocks: make(chan block, 16), cancel: cancel}
+	a := &aheadReader{blocks: make(chan block, 16), free: make(chan []byte, 18), cancel: cancel}
 	go func() {
 		defer close(a.blocks)
 		for {
-			buf := make([]byte, 256<<10)
+			var buf []byte
+			select {
+			case buf = <-a.free:
+			default:
+				buf = make([]byte, 256<<10)
+			}
 			n, err := fullBlock(r, buf)
 			select {
-			case a.blocks <- block{buf[:n], err}:
+			case a.blocks <- block{buf, buf[:n], err}:
 			case <-ctx.Done():
 				return
 			}
@@ -261,12 +288,14 @@ func fullBlock(r io.Reader, buf []byte) (n int, err error) {
 }
 
 type block struct {
-	data []byte
+	buf  []byte
+	data []byte // what of buf was not read yet
 	err  error
 }
 
 type aheadReader struct {
 	blocks chan block
+	free   chan []byte // blocks that were read
 	cur    block
 	cancel context.CancelFunc
 }
@@ -275,6 +304,9 @@ func (a *aheadReader) Read(p []byte) (int, error) {
 	for len(a.cur.data) == 0 {
 		if a.cur.err != nil {
 			return 0, a.cur.err
+		}
+		if a.cur.buf != nil {
+			a.free <- a.cur.buf
 		}
 		b, ok := <-a.blocks
 		if !ok {

@@ -1,0 +1,231 @@
+package build
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"hpcc/store"
+)
+
+// A fileStat is what tells, without reading it, that a file was changed. Nobody
+// can set ctime, so a changed file has another one.
+type fileStat struct {
+	inode        uint64
+	size         int64
+	mtime, ctime int64 // nanoseconds since 1970
+}
+
+func statOf(fi fs.FileInfo) fileStat {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fileStat{}
+	}
+	return fileStat{st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
+}
+
+// settled says whether a change after now would give the file another ctime:
+// clocks of file systems tick some milliseconds apart, of old ones seconds.
+func (s fileStat) settled(now time.Time) bool {
+	tick := 100 * time.Millisecond
+	if s.ctime%int64(time.Second) == 0 {
+		tick = 2 * time.Second
+	}
+	return s.ctime < now.Add(-tick).UnixNano()
+}
+
+type sum [sha256.Size]byte
+
+// A sumRecord is a digest of a file's bytes, with its state when it was read.
+type sumRecord struct {
+	stat fileStat
+	sum  sum
+}
+
+// sums knows the digests of a context's files, and keeps them in the store, so
+// that a build reads only what changed since the last one. A nil *sums knows
+// nothing.
+type sums struct {
+	store *store.Store
+	dir   string // of the context
+	once  sync.Once
+	mu    sync.Mutex
+	known map[string]sumRecord // by the file's path below dir
+	fresh bool                 // known has what the store does not
+}
+
+func newSums(s *store.Store, dir string) *sums { return &sums{store: s, dir: dir} }
+
+// key names the context's record in the cache "context".
+func (s *sums) key() string { return digestOf("context", s.dir) }
+
+// of returns the digest of each item's bytes; of items that are no regular
+// files it is zero.
+func (s *sums) of(items []item) ([]sum, error) {
+	out := make([]sum, len(items))
+	var missing []int
+	for i, it := range items {
+		if !it.mode.IsRegular() {
+			continue
+		}
+		if r, ok := s.lookup(it.path); ok && r.stat == it.stat {
+			out[i] = r.sum
+			continue
+		}
+		missing = append(missing, i)
+	}
+	now := time.Now()
+	var g errgroup.Group
+	var next atomic.Int64
+	for range min(len(missing), goruntime.GOMAXPROCS(0)) {
+		g.Go(func() error {
+			buf := make([]byte, 128<<10)
+			for {
+				n := int(next.Add(1)) - 1
+				if n >= len(missing) {
+					return nil
+				}
+				if err := readSum(items[missing[n]].path, &out[missing[n]], buf); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for _, i := range missing {
+		if items[i].stat.settled(now) {
+			s.learn(items[i].path, sumRecord{items[i].stat, out[i]})
+		}
+	}
+	return out, nil
+}
+
+// readSum digests a file's bytes.
+func readSum(file string, out *sum, buf []byte) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := sha256.New()
+	for {
+		n, err := f.Read(buf)
+		h.Write(buf[:n])
+		if err == io.EOF {
+			h.Sum(out[:0])
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *sums) lookup(file string) (sumRecord, bool) {
+	if s == nil {
+		return sumRecord{}, false
+	}
+	s.once.Do(s.load)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.known[s.below(file)]
+	return r, ok
+}
+
+func (s *sums) learn(file string, r sumRecord) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[s.below(file)], s.fresh = r, true
+}
+
+func (s *sums) below(file string) string { return strings.TrimPrefix(file, s.dir+"/") }
+
+// sumsHead begins the record of a context: its format, then for each file the
+// length of its path as a varint, the path, inode, size, mtime, ctime (little
+// endian, 8 bytes each) and the digest.
+const sumsHead = "hpcc sums 1\n"
+
+// maxSums bounds how many files of a context are remembered.
+const maxSums = 1 << 20
+
+// load reads what the store knows. What cannot be read is not known.
+func (s *sums) load() {
+	data, err := s.store.Cached("context", s.key())
+	if err == nil {
+		s.known = parseSums(data)
+	}
+	if s.known == nil {
+		s.known = map[string]sumRecord{}
+	}
+}
+
+// parseSums reads a record; nil when it is damaged.
+func parseSums(data []byte) map[string]sumRecord {
+	rest, ok := bytes.CutPrefix(data, []byte(sumsHead))
+	if !ok {
+		return nil
+	}
+	const fixed = 4*8 + sha256.Size
+	known := make(map[string]sumRecord, len(rest)/(fixed+40))
+	text := string(rest) // one allocation for all paths
+	for len(rest) > 0 {
+		n, k := binary.Uvarint(rest)
+		if k <= 0 || n > uint64(len(rest)) || len(rest)-k-int(n) < fixed {
+			return nil
+		}
+		path := text[k : k+int(n)]
+		b := rest[k+int(n):]
+		r := sumRecord{stat: fileStat{binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:])),
+			int64(binary.LittleEndian.Uint64(b[16:])), int64(binary.LittleEndian.Uint64(b[24:]))}}
+		copy(r.sum[:], b[32:])
+		known[path] = r
+		rest, text = b[fixed:], text[k+int(n)+fixed:]
+	}
+	return known
+}
+
+// save keeps what was learned. Files that are gone are forgotten when there
+// are too many.
+func (s *sums) save() error {
+	if s == nil || !s.fresh {
+		return nil
+	}
+	if len(s.known) > maxSums {
+		maps.DeleteFunc(s.known, func(file string, _ sumRecord) bool {
+			_, err := os.Lstat(filepath.Join(s.dir, file))
+			return err != nil
+		})
+	}
+	var buf bytes.Buffer
+	w := bufio.NewWriter(&buf)
+	_, _ = w.WriteString(sumsHead)
+	var b []byte
+	for file, r := range s.known {
+		b = append(binary.AppendUvarint(b[:0], uint64(len(file))), file...)
+		for _, n := range []uint64{r.stat.inode, uint64(r.stat.size), uint64(r.stat.mtime), uint64(r.stat.ctime)} {
+			b = binary.LittleEndian.AppendUint64(b, n)
+		}
+		_, _ = w.Write(append(b, r.sum[:]...))
+	}
+	_ = w.Flush()
+	return s.store.Cache("context", s.key(), buf.Bytes())
+}
