@@ -52,7 +52,9 @@ type Options struct {
 	Compression string
 	Secrets     map[string]Secret // what RUN --mount=type=secret may show, by id
 	SSH         map[string]string // sockets of agents for RUN --mount=type=ssh, by id
-	PlainHTTP   bool              // base images come from registries without TLS
+	CacheFrom   []string          // references of caches in registries, asked for steps that the store does not know
+	CacheTo     *Cache            // gets the steps of this build
+	PlainHTTP   bool              // registries are without TLS
 	Progress    func(Event)       // told of every step; nil is silence
 	Output      io.Writer         // what RUN prints; nil: shown only when it fails
 }
@@ -100,7 +102,8 @@ type builder struct {
 	needs    map[int]bool
 	context  *contextDir
 	opened   map[string]*contextDir // this and the named ones, by name
-	stamp    time.Time              // times of what a build makes
+	imports  imports
+	stamp    time.Time // times of what a build makes
 	begun    time.Time
 	work     string // private directory of this build, in the store's tmp
 	total    int
@@ -162,6 +165,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	if err := b.buildStages(ctx); err != nil {
 		return nil, err
 	}
+	b.export(target)
 	return b.made[target].stage.image()
 }
 

@@ -3,6 +3,7 @@ package build
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -57,13 +58,21 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		}
 		return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
 	}
+	return st.copyFrom(ctx, c, job, text)
+}
+
+// copyFrom carries out COPY --from a stage or image. Its key is of the bytes
+// that it copies: a stage that was made again and came to the same files
+// changes nothing after it. They are looked at only when it is not known what
+// this stage as it is defined came to.
+func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job *copyJob, text string) (bool, error) {
 	key, open, err := st.otherTree(ctx, c.From)
 	if err != nil {
 		return false, err
 	}
-	key = digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
+	defined := digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
 		strings.Join(c.ExcludePatterns, "\x00"), job.text()}, c.SourcePaths...)...)
-	return st.write(ctx, text, key, func(dir string, w *unpack.LayerWriter) error {
+	with := func(use func() error) error {
 		from, done, err := open()
 		if err != nil {
 			return err
@@ -73,8 +82,43 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
 			return err
 		}
-		return job.into(ctx, st.b, dir, w)
+		return use()
+	}
+	same, ok := st.same(ctx, defined)
+	if !ok {
+		err := with(func() error {
+			words, err := job.words(st.b)
+			if err != nil {
+				return err
+			}
+			same = digestOf(append([]string{st.key, "COPY --from", job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, job.text()}, words...)...)
+			return st.learn(defined, result{Same: same})
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return st.write(ctx, text, same, func(dir string, w *unpack.LayerWriter) error {
+		return with(func() error { return job.into(ctx, st.b, dir, w) })
 	})
+}
+
+// words stand for what the sources hold: bytes, modes, owners and times.
+func (j *copyJob) words(b *builder) ([]string, error) {
+	var words []string
+	for i := range j.sources {
+		d, err := j.sources[i].digest()
+		if err != nil {
+			return nil, fmt.Errorf("reading what is to be copied: %w", err)
+		}
+		h := sha256.New()
+		for _, it := range j.sources[i].items {
+			e := j.header(b, it, "")
+			fmt.Fprintf(h, "%d %d %d\n", e.Uid, e.Gid, e.ModTime.Unix())
+		}
+		words = append(words, d, string(h.Sum(nil)))
+	}
+	return words, nil
 }
 
 // add carries out ADD: local files and archives, addresses, repositories.
@@ -139,15 +183,11 @@ func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob
 
 // place makes the step of a job whose sources are at hand: the key is of their bytes.
 func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool, error) {
-	words := []string{st.key, "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText, j.chown}
-	for i := range j.sources {
-		d, err := j.sources[i].digest()
-		if err != nil {
-			return false, fmt.Errorf("reading what is to be copied: %w", err)
-		}
-		words = append(words, d)
+	words, err := j.words(st.b)
+	if err != nil {
+		return false, err
 	}
-	words = append(words, j.text())
+	words = append([]string{st.key, "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText, j.chown, j.text()}, words...)
 	return st.write(ctx, text, digestOf(words...), func(dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) })
 }
 
@@ -293,7 +333,8 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string)
 
 // header describes an item in the layer. Files of another stage or image keep
 // their times, as what was compiled there tells by them what is current; those
-// of a context have times that differ from clone to clone and get the build's.
+// of a context have times that differ from clone to clone and get the build's,
+// as do links and directories, whose times no layer needs to set.
 func (j *copyJob) header(b *builder, it item, to string) *tar.Header {
 	mode := it.mode & (fs.ModePerm | fs.ModeSticky)
 	if j.chmod != nil {
@@ -312,8 +353,8 @@ func (j *copyJob) header(b *builder, it item, to string) *tar.Header {
 	case j.keep:
 		h.Uid, h.Gid = unpack.Owner(it.path)
 	}
-	if t := it.time(); j.keep && t.Before(b.begun.Add(-time.Second)) {
-		h.ModTime = t.Truncate(time.Second)
+	if j.keep && it.mode.IsRegular() {
+		h.ModTime = it.time().Truncate(time.Second)
 	}
 	return h
 }

@@ -28,6 +28,7 @@ type stage struct {
 	key       string            // digest of everything the file system depends on
 	tree      *tree
 	buildArgs map[string]string
+	steps     []madeStep // what changed the file system so far, with the stages below
 }
 
 // start begins with an image.
@@ -44,6 +45,7 @@ func (st *stage) start(_ context.Context, img v1.Image, cfg *v1.ConfigFile) erro
 func (st *stage) continueFrom(p *stage) error {
 	st.base, st.config, st.key = p.base, p.config.DeepCopy(), p.key
 	st.added = append([]mutate.Addendum(nil), p.added...)
+	st.steps = append([]madeStep(nil), p.steps...)
 	maps.Copy(st.buildArgs, p.buildArgs)
 	st.tree = p.tree.fork()
 	return nil

@@ -31,9 +31,10 @@ func digestOf(words ...string) string {
 }
 
 // A result is what the cache keeps of a step: its layer, nil when the step
-// changed nothing.
+// changed nothing; or the key of another step that it is the same as.
 type result struct {
 	Layer *store.LayerInfo `json:"layer"`
+	Same  string           `json:"same,omitempty"`
 
 	inTree bool // the stage's tree shows the change already
 }
@@ -75,16 +76,16 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 		res, ok = st.cached(key)
 	}
 	if !ok {
-		if res, err = make(); err != nil {
+		if res, ok = st.b.imported(ctx, key); !ok {
+			if res, err = make(); err != nil {
+				return false, err
+			}
+		}
+		if err := st.learn(key, res); err != nil {
 			return false, err
 		}
-		data, err := json.Marshal(res)
-		if err != nil {
-			return false, err
-		}
-		if err := st.b.store.Cache("build", key, data); err != nil {
-			return false, fmt.Errorf("keeping the step in the cache: %w", err)
-		}
+	} else {
+		st.steps = append(st.steps, madeStep{key, res})
 	}
 	if res.Layer == nil {
 		st.record(text, nil)
@@ -99,6 +100,31 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 		st.tree.pending = append(st.tree.pending, layer)
 	}
 	return ok, nil
+}
+
+// learn keeps what a step came to.
+func (st *stage) learn(key string, res result) error {
+	data, err := json.Marshal(res)
+	if err == nil {
+		err = st.b.store.Cache("build", key, data)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping the step in the cache: %w", err)
+	}
+	st.steps = append(st.steps, madeStep{key, res})
+	return nil
+}
+
+// same is the key of the step that one with the key defined is known to be.
+func (st *stage) same(ctx context.Context, defined string) (string, bool) {
+	res, ok := st.cached(defined)
+	if !ok {
+		res, ok = st.b.imported(ctx, defined)
+	}
+	if ok = ok && stepKey().MatchString(res.Same); ok {
+		st.steps = append(st.steps, madeStep{defined, res})
+	}
+	return res.Same, ok
 }
 
 // cached looks a step up. A record whose layer is gone is no hit.

@@ -137,27 +137,71 @@ func (s *Store) fetch(ctx context.Context, r name.Reference, img v1.Image, o Rem
 		total += l.Size
 	}
 	t := &transferred{total: total, tell: o.Progress}
+	if err := s.fetchBlobs(ctx, r, m.Layers, t); err != nil {
+		return nil, err
+	}
+	return s.putImage(ctx, img, nil) // layers are there; configuration and manifest follow
+}
+
+// fetchBlobs downloads blobs of one repository, some at the same time.
+func (s *Store) fetchBlobs(ctx context.Context, r name.Reference, ds []v1.Descriptor, t *transferred) error {
 	rt, err := transport.NewWithContext(ctx, r.Context().Registry, auth(ctx, r), http.DefaultTransport, []string{r.Scope(transport.PullScope)})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 4)
-	errs := make([]error, len(m.Layers))
-	for i, l := range m.Layers {
+	errs := make([]error, len(ds))
+	for i, d := range ds {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			errs[i] = s.fetchBlob(ctx, &http.Client{Transport: rt}, r.Context(), l, t)
+			errs[i] = s.fetchBlob(ctx, &http.Client{Transport: rt}, r.Context(), d, t)
 		}()
 	}
 	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+	return errors.Join(errs...)
+}
+
+// Peek returns the image that ref stands for without keeping any of it: its
+// manifest and configuration are read now, layers when they are asked for.
+func (s *Store) Peek(ctx context.Context, ref string, o Remote) (v1.Image, error) {
+	r, err := o.reference(ref)
+	if err != nil {
 		return nil, err
 	}
-	return s.putImage(ctx, img, nil) // layers are there; configuration and manifest follow
+	img, err := remote.Image(r, o.options(ctx)...)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", ref, explain(err, r))
+	}
+	return img, nil
+}
+
+// FetchLayer keeps one layer of the image that ref stands for.
+func (s *Store) FetchLayer(ctx context.Context, ref string, l LayerInfo, o Remote) error {
+	r, err := o.reference(ref)
+	if err != nil {
+		return err
+	}
+	d := v1.Descriptor{Digest: l.Digest, Size: l.Size, MediaType: l.MediaType}
+	if err := s.fetchBlobs(ctx, r, []v1.Descriptor{d}, &transferred{total: l.Size, tell: o.Progress}); err != nil {
+		return fmt.Errorf("fetching layer %s of %s: %w", l.Digest, ref, explain(err, r))
+	}
+	return nil
+}
+
+// Send puts an image into a registry that has no name in the store.
+func (s *Store) Send(ctx context.Context, img v1.Image, ref string, o Remote) error {
+	r, err := o.reference(ref)
+	if err != nil {
+		return err
+	}
+	if err := remote.Write(r, img, o.options(ctx)...); err != nil {
+		return fmt.Errorf("sending %s: %w", ref, explain(err, r))
+	}
+	return nil
 }
 
 func auth(ctx context.Context, r name.Reference) authn.Authenticator {

@@ -21,7 +21,7 @@ import (
 // DiffOptions say how changes are recorded. The zero value records times as
 // they are.
 type DiffOptions struct {
-	Newest time.Time // later modification times, which are of the run itself, become Stamp; zero: none do
+	Newest time.Time // later modification times, which are of the run itself, become Stamp, those of files in the tree as well; zero: none do
 	Stamp  time.Time
 	Skip   []string // paths that are never recorded, with all below them
 }
@@ -235,6 +235,12 @@ func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 	h.Uid, h.Gid = Owner(full)
 	if !d.o.Newest.IsZero() && fi.ModTime().After(d.o.Newest) {
 		h.ModTime = d.o.Stamp
+		if fi.Mode().IsRegular() { // what comes after sees the same, whether the layer was made or found
+			ts := timespec(d.o.Stamp)
+			if err := unix.UtimesNanoAt(unix.AT_FDCWD, full, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+				return nil, fmt.Errorf("setting the time of %q: %w", p, err)
+			}
+		}
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(full, &st); err != nil {

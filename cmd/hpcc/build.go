@@ -46,6 +46,8 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 			&cli.StringSliceFlag{Name: "label", Usage: "label the image `NAME=VALUE` (repeatable)"},
 			&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
 			&cli.BoolFlag{Name: "no-cache", Usage: "do every step again"},
+			&cli.StringSliceFlag{Name: "cache-from", Usage: "look for steps in the registry's `REF` as well, which --cache-to made (repeatable)"},
+			&cli.StringFlag{Name: "cache-to", Usage: "send the steps of this build to the registry as `REF[,mode=min]`; min: only those whose layers are in the image"},
 			&cli.StringFlag{Name: "compression", Usage: "pack new layers with `gzip|zstd`", Value: "gzip"},
 			&cli.StringFlag{Name: "progress", Usage: "show steps as `auto|plain|tty|json`", Value: "auto"},
 			plainHTTPFlag(), storeFlag(),
@@ -84,20 +86,27 @@ func buildImage(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	cacheTo, cache, err := cacheTarget(c.String("cache-to"))
+	if err != nil {
+		return err
+	}
 	var imgs []v1.Image
 	for _, p := range ps {
-		img, err := buildOne(c, s, t, p, a)
+		img, err := buildOne(c, s, t, p, a, cache)
 		t.end()
 		if err != nil {
 			return explainBuild(err, t)
 		}
 		imgs = append(imgs, img)
 	}
-	return keepBuilt(c, s, imgs, outputs)
+	if err := keepBuilt(c, s, imgs, outputs); err != nil || cache == nil {
+		return err
+	}
+	return cache.Push(c.Context, s, cacheTo, store.Remote{PlainHTTP: c.Bool("plain-http")})
 }
 
 // buildOne builds for one platform; nil is this machine's.
-func buildOne(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string) (v1.Image, error) {
+func buildOne(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string, cache *build.Cache) (v1.Image, error) {
 	t.platform = ""
 	if strings.Contains(c.String("platform"), ",") {
 		t.platform = p.String() + " "
@@ -105,7 +114,7 @@ func buildOne(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []stri
 	if c.String("conda") != "" {
 		return condaImage(c, s, t, p)
 	}
-	return dockerfile(c, s, t, p, a)
+	return dockerfile(c, s, t, p, a, cache)
 }
 
 // platforms reads --platform; one nil stands for this machine.
@@ -129,7 +138,7 @@ func platforms(c *cli.Context) ([]*v1.Platform, error) {
 	return out, nil
 }
 
-func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string) (v1.Image, error) {
+func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string, cache *build.Cache) (v1.Image, error) {
 	vars, err := buildArgs(c.StringSlice("build-arg"))
 	if err != nil {
 		return nil, err
@@ -151,6 +160,7 @@ func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []st
 		return nil, err
 	}
 	o := build.Options{
+		CacheFrom: cacheSources(c.StringSlice("cache-from")), CacheTo: cache,
 		Contexts: contexts, Labels: labels, Compression: c.String("compression"),
 		Secrets: secrets, SSH: agents,
 		Dockerfile: c.String("file"), Stdin: os.Stdin, Platform: p, Args: vars, Target: c.String("target"),

@@ -1,0 +1,191 @@
+package build
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/store"
+)
+
+// A cache in a registry is an ordinary image, which every registry keeps and
+// every tool can look at: its layers are those of the steps, in no order that
+// matters, and a label of its configuration says which step made which.
+
+// cacheLabel names the label: a JSON object of step keys and results.
+const cacheLabel = "hpcc.build.cache"
+
+// A madeStep is a step with what came of it.
+type madeStep struct {
+	key string
+	result
+}
+
+// A Cache collects the steps of builds, to be sent to a registry. It is for one
+// build after another.
+type Cache struct {
+	Min   bool // only the steps whose layers are in the image: other stages will be made again
+	steps map[string]result
+}
+
+// export hands the steps of this build to the cache that was asked for.
+func (b *builder) export(target int) {
+	c := b.CacheTo
+	if c == nil {
+		return
+	}
+	if c.steps == nil {
+		c.steps = map[string]result{}
+	}
+	for i, m := range b.made {
+		if m.stage == nil || i != target && c.Min {
+			continue
+		}
+		for _, s := range m.stage.steps {
+			c.steps[s.key] = s.result
+		}
+	}
+}
+
+// Push sends the cache to a registry, in the place of what is there.
+func (c *Cache) Push(ctx context.Context, s *store.Store, ref string, o store.Remote) error {
+	img, err := c.image(s)
+	if err == nil {
+		err = s.Send(ctx, img, ref, o)
+	}
+	if err != nil {
+		return fmt.Errorf("exporting the build cache: %w", err)
+	}
+	return nil
+}
+
+// image makes the image that carries the cache: the same steps, the same digest.
+func (c *Cache) image(s *store.Store) (v1.Image, error) {
+	found := map[v1.Hash]store.LayerInfo{}
+	for _, r := range c.steps {
+		if r.Layer != nil {
+			found[r.Layer.Digest] = *r.Layer
+		}
+	}
+	infos := make([]store.LayerInfo, 0, len(found))
+	for _, l := range found {
+		infos = append(infos, l)
+	}
+	slices.SortFunc(infos, func(a, b store.LayerInfo) int { return slices.Compare([]byte(a.Digest.Hex), []byte(b.Digest.Hex)) })
+	var adds []mutate.Addendum
+	for _, l := range infos {
+		layer, err := s.Layer(l)
+		if err != nil {
+			return nil, err
+		}
+		adds = append(adds, mutate.Addendum{Layer: layer})
+	}
+	img, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), adds...)
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(c.steps)
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Config(img, v1.Config{Labels: map[string]string{cacheLabel: string(text)}})
+}
+
+// imports are the caches in registries. They are asked for only when the store
+// does not know a step: a build that is all in the store needs no network.
+type imports struct {
+	once  sync.Once
+	steps map[string]importedStep
+}
+
+type importedStep struct {
+	result
+	ref string
+}
+
+// imported looks a step up in the caches of registries and keeps its layer.
+func (b *builder) imported(ctx context.Context, key string) (result, bool) {
+	if b.NoCache || len(b.CacheFrom) == 0 {
+		return result{}, false
+	}
+	b.imports.once.Do(func() { b.importAll(ctx) })
+	step, ok := b.imports.steps[key]
+	if !ok || step.Layer == nil {
+		return step.result, ok
+	}
+	if err := b.store.FetchLayer(ctx, step.ref, *step.Layer, store.Remote{PlainHTTP: b.PlainHTTP}); err != nil {
+		b.report(Event{Warning: err.Error() + "; the step is done here"})
+		return result{}, false
+	}
+	return step.result, true
+}
+
+// importAll reads what the caches have. One that cannot be read is told of and
+// left out: the build goes on without it.
+func (b *builder) importAll(ctx context.Context) {
+	b.imports.steps = map[string]importedStep{}
+	for _, ref := range b.CacheFrom {
+		steps, err := b.importFrom(ctx, ref)
+		if err != nil {
+			b.report(Event{Warning: fmt.Sprintf("importing the build cache %s: %v", ref, err)})
+		}
+		for key, r := range steps {
+			if _, ok := b.imports.steps[key]; !ok {
+				b.imports.steps[key] = importedStep{r, ref}
+			}
+		}
+	}
+}
+
+var stepKey = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{64}$`) })
+
+func (b *builder) importFrom(ctx context.Context, ref string) (map[string]result, error) {
+	img, err := b.store.Peek(ctx, ref, store.Remote{PlainHTTP: b.PlainHTTP})
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	text, ok := cfg.Config.Labels[cacheLabel]
+	if !ok {
+		return nil, fmt.Errorf("it is an image without a build cache; --cache-to %s makes one", ref)
+	}
+	var steps map[string]result
+	if err := json.Unmarshal([]byte(text), &steps); err != nil {
+		return nil, fmt.Errorf("its list of steps is damaged: %w", err)
+	}
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	return steps, checkImport(steps, m)
+}
+
+// checkImport holds a list of steps to the manifest that came with it.
+func checkImport(steps map[string]result, m *v1.Manifest) error {
+	sizes := map[v1.Hash]int64{}
+	for _, l := range m.Layers {
+		sizes[l.Digest] = l.Size
+	}
+	for key, r := range steps {
+		if !stepKey().MatchString(key) {
+			return fmt.Errorf("its list of steps is damaged: key %.80q", key)
+		}
+		if l := r.Layer; l != nil {
+			if size, ok := sizes[l.Digest]; !ok || size != l.Size || !l.MediaType.IsLayer() {
+				return fmt.Errorf("its list of steps is damaged: layer %s of step %.12s is not in its manifest", l.Digest, key)
+			}
+		}
+	}
+	return nil
+}
