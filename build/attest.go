@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 
@@ -37,16 +38,18 @@ func attestation(image v1.Hash, about []Statement) (v1.Image, error) {
 	for _, st := range about {
 		// The subject has no name: the same image has the same attestation
 		// whatever it is called.
-		b, err := json.Marshal(map[string]any{
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false) // package URLs have "&"
+		if err := enc.Encode(map[string]any{
 			"_type":         "https://in-toto.io/Statement/v1",
 			"subject":       []any{map[string]any{"name": "_", "digest": map[string]string{image.Algorithm: image.Hex}}},
 			"predicateType": st.Type,
 			"predicate":     st.Predicate,
-		})
-		if err != nil {
+		}); err != nil {
 			return nil, err
 		}
-		l := static.NewLayer(b, store.InTotoStatement)
+		l := static.NewLayer(b.Bytes(), store.InTotoStatement)
 		id, err := l.DiffID()
 		if err != nil {
 			return nil, err

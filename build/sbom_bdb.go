@@ -22,8 +22,9 @@ const (
 type bdbHash struct {
 	r      io.ReaderAt
 	order  binary.ByteOrder
-	size   int // of a page
-	budget int64
+	size   int   // of a page
+	budget int64 // bytes of values that may still be read
+	pages  int64 // that may still be read for them: none belongs to two
 }
 
 // bdbBlobs calls each with the header of every package in a database of rpm
@@ -42,6 +43,7 @@ func bdbBlobs(r io.ReaderAt, size int64, each func([]byte) error) error {
 	if db.size = int(db.order.Uint32(head[20:])); db.size < 512 || db.size > 65536 {
 		return fmt.Errorf("the Berkeley DB is damaged: pages of %d bytes", db.size)
 	}
+	db.pages = size / int64(db.size)
 	for n := int64(1); n < size/int64(db.size); n++ {
 		page, err := db.page(uint32(n))
 		if err != nil {
@@ -118,6 +120,9 @@ func (db *bdbHash) value(item []byte) ([]byte, error) {
 	}
 	b := make([]byte, 0, size)
 	for next := db.order.Uint32(item[4:]); int64(len(b)) < size; {
+		if db.pages--; db.pages < 0 {
+			return nil, errors.New("the Berkeley DB is damaged: values share pages")
+		}
 		page, err := db.page(next)
 		if err != nil {
 			return nil, err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -143,11 +144,15 @@ func printAttestation(c *cli.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	types := []string{build.PredicateSPDX}
+	flag, types := "--sbom", []string{build.PredicateSPDX}
 	if c.Bool("provenance") {
-		types = []string{build.PredicateProvenance, build.PredicateProvenanceV0}
+		flag, types = "--provenance", []string{build.PredicateProvenance, build.PredicateProvenanceV0}
 	}
 	predicate, err := s.Attestation(name, p, types...)
+	var none *store.NoAttestationError
+	if errors.As(err, &none) {
+		return (&message{err: err}).hint("\"hpcc build %s\" attaches one", flag)
+	}
 	if err != nil {
 		return err
 	}

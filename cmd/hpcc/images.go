@@ -200,7 +200,10 @@ func inspectCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if c.Bool("provenance") || c.Bool("sbom") {
+			switch {
+			case c.Bool("provenance") && c.Bool("sbom"):
+				return usagef("--provenance and --sbom together: each is a document of its own").hint("ask for one, then for the other")
+			case c.Bool("provenance") || c.Bool("sbom"):
 				return printAttestation(c, a[0])
 			}
 			img, err := getImage(c, a[0])
