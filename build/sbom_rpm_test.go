@@ -15,7 +15,8 @@ import (
 
 // The databases in testdata/rpm hold packages that rpmbuild made; Berkeley DB's
 // db_load and SQLite wrote them, the latter with a write-ahead log that removes
-// one package and adds two. The lists beside them are "rpm -qa".
+// one package and adds two. The lists beside them are "rpm -qa". Those that are
+// called small are seeds of fuzzing.
 
 // unzipped reads a file of testdata/rpm.
 func unzipped(t testing.TB, name string) []byte {
@@ -83,7 +84,7 @@ func TestRPMDatabases(t *testing.T) {
 	}{
 		{"sqlite with a log", "rpmdb.sqlite", map[string][]byte{"rpmdb.sqlite": unzipped(t, "rpmdb.sqlite"), "rpmdb.sqlite-wal": unzipped(t, "rpmdb.sqlite-wal")}},
 		{"Berkeley DB", "Packages", map[string][]byte{"Packages": unzipped(t, "Packages")}},
-		{"ndb", "Packages", map[string][]byte{"Packages.db": ndbFile(t)}},
+		{"ndb", "Packages", map[string][]byte{"Packages.db": ndbFile(headers(t))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			files := map[string][]byte{}
@@ -101,18 +102,22 @@ func TestRPMDatabases(t *testing.T) {
 	}
 }
 
-// ndbFile writes an ndb database, with a free slot, of the headers in the
-// Berkeley DB.
-func ndbFile(t testing.TB) []byte {
+// headers are those in the Berkeley DB, the longest first.
+func headers(t testing.TB) (out [][]byte) {
 	t.Helper()
-	old := unzipped(t, "Packages")
-	var blobs [][]byte
-	if err := bdbBlobs(bytes.NewReader(old), int64(len(old)), func(b []byte) error {
-		blobs = append(blobs, b)
+	db := unzipped(t, "Packages")
+	if err := bdbBlobs(bytes.NewReader(db), int64(len(db)), func(b []byte) error {
+		out = append(out, b)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
+	slices.SortFunc(out, func(a, b []byte) int { return len(b) - len(a) })
+	return out
+}
+
+// ndbFile writes an ndb database of headers, with a free slot.
+func ndbFile(blobs [][]byte) []byte {
 	le := binary.LittleEndian
 	out := make([]byte, ndbPage)
 	copy(out, "RpmP")
@@ -186,7 +191,7 @@ func TestRPMDamaged(t *testing.T) {
 }
 
 func FuzzRPMSQLite(f *testing.F) {
-	f.Add(unzipped(f, "rpmdb.sqlite"), unzipped(f, "rpmdb.sqlite-wal"))
+	f.Add(unzipped(f, "small.sqlite"), unzipped(f, "small.sqlite-wal"))
 	f.Fuzz(func(t *testing.T, db, wal []byte) {
 		total := 0
 		_ = rpmSQLite(bytes.NewReader(db), int64(len(db)), bytes.NewReader(wal), int64(len(wal)), func(b []byte) error {
@@ -201,7 +206,7 @@ func FuzzRPMSQLite(f *testing.F) {
 }
 
 func FuzzRPMNdb(f *testing.F) {
-	f.Add(ndbFile(f))
+	f.Add(ndbFile(headers(f)[20:]))
 	f.Fuzz(func(t *testing.T, db []byte) {
 		total := 0
 		_ = ndbBlobs(bytes.NewReader(db), int64(len(db)), func(b []byte) error {
@@ -216,7 +221,7 @@ func FuzzRPMNdb(f *testing.F) {
 }
 
 func FuzzRPMBerkeley(f *testing.F) {
-	f.Add(unzipped(f, "Packages"))
+	f.Add(unzipped(f, "small.bdb"))
 	f.Fuzz(func(t *testing.T, db []byte) {
 		total := 0
 		_ = bdbBlobs(bytes.NewReader(db), int64(len(db)), func(b []byte) error {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	spdxjson "github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdxlib"
 )
 
 func TestPURL(t *testing.T) {
@@ -187,8 +189,8 @@ func TestSBOMHostile(t *testing.T) {
 	}
 }
 
-// The document is by the rules of SPDX 2.3's JSON, as far as they can be
-// checked without its schema: identifiers, references, required fields.
+// The document is by the rules of SPDX 2.3's JSON: identifiers, references,
+// required fields; and SPDX's own reader takes it.
 func TestSPDXDocument(t *testing.T) {
 	image := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("c", 64)}
 	list := []software{
@@ -219,6 +221,13 @@ func TestSPDXDocument(t *testing.T) {
 		if !ids[r.Element] || !ids[r.Related] {
 			t.Errorf("relationship %+v", r)
 		}
+	}
+	second, err := spdxjson.Read(bytes.NewReader(b))
+	if err != nil {
+		t.Fatalf("tools-golang: %v", err)
+	}
+	if err := spdxlib.ValidateDocument(second); err != nil || len(second.Packages) != len(doc.Packages) {
+		t.Errorf("tools-golang: %d packages, %v", len(second.Packages), err)
 	}
 	if len(doc.Packages) != 4 || len(doc.Relationships) != 4 || doc.CreationInfo.Created != "1970-01-01T00:00:00Z" {
 		t.Errorf("document %s", b)
