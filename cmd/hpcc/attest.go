@@ -28,9 +28,9 @@ func (a *attestations) any() bool { return a.provenance != nil || a.sbom }
 func (a *attestations) flags() []cli.Flag {
 	return []cli.Flag{
 		&cli.GenericFlag{Name: "provenance", Value: &attestFlag{a.setProvenance}, DefaultText: "none",
-			Usage: "attest how the image was built (SLSA): `[mode=min|mode=max]`, also true and false"},
+			Usage: "attest how the image was built (SLSA provenance): alone, or with `=mode=min|=mode=max|=false`"},
 		&cli.GenericFlag{Name: "sbom", Value: &attestFlag{a.setSBOM}, DefaultText: "none",
-			Usage: "attest which packages the image holds (SPDX): `[true|false]`"},
+			Usage: "attest which packages the image holds (SPDX): alone, or with `=true|=false`"},
 		&cli.StringSliceFlag{Name: "attest", Usage: "attest `type=provenance[,mode=max][,builder-id=URI]|type=sbom` (repeatable)"},
 	}
 }
