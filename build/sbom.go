@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 )
@@ -142,17 +143,24 @@ func (in *inventory) read(p string, read recordReader) error {
 	return read(in, p, f)
 }
 
-// openRegular opens a file of the tree that is no device and nothing to wait for.
+// openRegular opens a file of the tree that is no device and nothing to wait
+// for. A link leads to where it would in the image, an absolute one too, which
+// [os.Root] refuses.
 func openRegular(root *os.Root, p string) (*os.File, error) {
-	f, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	top, err := root.Open(".")
 	if err != nil {
 		return nil, err
 	}
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		f.Close()
+	defer top.Close()
+	handle, err := pathrs.OpenatInRoot(top, p)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	if fi, err := handle.Stat(); err != nil || !fi.Mode().IsRegular() {
 		return nil, errors.Join(err, errors.New("it is no regular file"))
 	}
-	return f, nil
+	return pathrs.Reopen(handle, unix.O_RDONLY|unix.O_CLOEXEC)
 }
 
 // add takes a package whose name and version are fit to be shown.

@@ -160,6 +160,33 @@ func TestSBOMConda(t *testing.T) {
 	}
 }
 
+// A link leads to where it would in the image.
+func TestSBOMLinks(t *testing.T) {
+	dir := t.TempDir()
+	for _, d := range []string{"site-packages/a.dist-info", "site-packages/b.dist-info", "cache"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "cache/a"), []byte("Name: a\nVersion: 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for from, to := range map[string]string{"a": "/cache/a", "b": "../../cache/a"} {
+		if err := os.Symlink(to, filepath.Join(dir, "site-packages", from+".dist-info/METADATA")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	in := &inventory{root: root}
+	if err := in.walk(t.Context()); err != nil || len(in.list) != 2 || len(in.notes) != 0 {
+		t.Errorf("list %v, notes %q, %v", in.list, in.notes, err)
+	}
+}
+
 // Links lead nowhere outside, and what is no file is not waited for.
 func TestSBOMHostile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "status")
