@@ -57,6 +57,7 @@ type Options struct {
 	PlainHTTP   bool              // registries are without TLS
 	Progress    func(Event)       // told of every step; nil is silence
 	Output      io.Writer         // what RUN prints; nil: shown only when it fails
+	Inputs      *Inputs           // filled with what the build was asked for and read; nil: nobody wants to know
 }
 
 // An Event is the beginning or the end of a step, or a warning about a line.
@@ -93,6 +94,7 @@ func (e *LineError) Unwrap() error { return e.Err }
 type builder struct {
 	Options
 	store    *store.Store
+	given    string // Context as the user wrote it
 	file     string // the Dockerfile's name in messages
 	escape   rune
 	stages   []instructions.Stage
@@ -129,6 +131,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 		return nil, err
 	}
 	defer store.RemoveAll(b.work)
+	b.given = b.Context
 	if err := b.fetchContext(ctx); err != nil {
 		return nil, err
 	}
@@ -204,6 +207,7 @@ func (b *builder) parse() error {
 	if err != nil {
 		return err
 	}
+	b.Inputs.recipe(b.Options, b.given, text)
 	res, err := parser.Parse(bytes.NewReader(text))
 	if err != nil {
 		return b.located(err)

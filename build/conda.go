@@ -28,6 +28,7 @@ type CondaOptions struct {
 	PlainHTTP bool         // base images come from registries without TLS
 	Progress  func(Event)
 	Bytes     func(done, total int64) // of packages as they are fetched
+	Inputs    *Inputs                 // filled as Options.Inputs is
 
 	defaultBase bool // nobody chose From
 }
@@ -83,6 +84,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 	}); err != nil {
 		return nil, nil, err
 	}
+	o.Inputs.environment(o, plan.Packages())
 	img, err = withEnvironment(base, o, plan, layers, env)
 	return img, append(plan.Notes, env.Notes...), err
 }
@@ -116,7 +118,7 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions) (v1.Image, e
 		return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON),
 			&v1.ConfigFile{OS: o.Platform.OS, Architecture: o.Platform.Architecture, RootFS: v1.RootFS{Type: "layers"}})
 	}
-	b := &builder{Options: Options{PlainHTTP: o.PlainHTTP}, store: s}
+	b := &builder{Options: Options{PlainHTTP: o.PlainHTTP, Inputs: o.Inputs}, store: s}
 	img, err := b.baseImage(ctx, o.From, o.Platform)
 	var pe *store.PlatformError
 	if errors.As(err, &pe) {

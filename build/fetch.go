@@ -58,6 +58,7 @@ func (b *builder) download(ctx context.Context, word, checksum string) (sourceSe
 	if name == "/" || name == "." {
 		name = ""
 	}
+	b.Inputs.add(withoutUser(word), "sha256", strings.TrimPrefix(sum, "sha256:"))
 	return sourceSet{name: name, items: []item{{path: file, mode: 0o600}}}, sum, nil
 }
 
@@ -153,6 +154,7 @@ func (b *builder) clone(ctx context.Context, word string, keepGit bool) (dir, co
 	if err != nil {
 		return fail(err)
 	}
+	b.Inputs.repository(word, strings.TrimSpace(string(out)), word == b.Context)
 	return top, strings.TrimSpace(string(out)) + ":" + sub, nil
 }
 

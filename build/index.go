@@ -9,8 +9,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// Index puts images of one name for several platforms under one index.
-func Index(imgs []v1.Image) (v1.ImageIndex, error) {
+// Index puts images of one name for several platforms under one index, and
+// what is attested of each; about is nil when nothing is.
+func Index(imgs []v1.Image, about [][]Statement) (v1.ImageIndex, error) {
 	idx := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, img := range imgs {
 		cfg, err := img.ConfigFile()
@@ -22,6 +23,12 @@ func Index(imgs []v1.Image) (v1.ImageIndex, error) {
 			return nil, fmt.Errorf("assembling the index: %w", err)
 		}
 		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{MediaType: mt, Platform: cfg.Platform()}})
+	}
+	for i, st := range about {
+		var err error
+		if idx, err = attach(idx, imgs[i], st); err != nil {
+			return nil, err
+		}
 	}
 	return idx, nil
 }

@@ -104,6 +104,7 @@ func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Ra
 		return err
 	}
 	err := st.expand(c)
+	st.b.Inputs.did(st.index, text, loc, c)
 	cached := true
 	if err == nil {
 		switch c := c.(type) {

@@ -155,6 +155,7 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 	def := b.stages[i]
 	number := b.first(i)
 	b.tell(number, Event{Text: def.SourceCode})
+	b.Inputs.did(i, def.SourceCode, def.Location, nil)
 	st, err := b.from(ctx, i)
 	if err != nil {
 		return nil, b.at(def.Location, def.SourceCode, err)
@@ -290,6 +291,7 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform) (v
 	}
 	img, err := b.store.Get(name, p)
 	if err == nil {
+		b.Inputs.image(name, p, img)
 		return img, nil
 	}
 	var missing *store.NotFoundError
@@ -300,5 +302,6 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform) (v
 	if err != nil {
 		return nil, fmt.Errorf("base image %q is not in the store and cannot be pulled: %w", name, err)
 	}
+	b.Inputs.image(name, p, img)
 	return img, nil
 }

@@ -50,6 +50,22 @@ func (p *Plan) Names() []string {
 	return out
 }
 
+// A Package is one package of a plan.
+type Package struct {
+	Name, Version, Build, Subdir string
+	URL                          string // without credentials; "" for a directory of this machine
+	SHA256, MD5                  string // hexadecimal; "" where the channel or export has none
+}
+
+// Packages lists the packages in the order of installation.
+func (p *Plan) Packages() []Package {
+	var out []Package
+	for _, r := range p.pkgs {
+		out = append(out, Package{r.Name, r.Version, r.Build, r.Subdir, public(r.url), r.SHA256, r.MD5})
+	}
+	return out
+}
+
 // Resolve looks every entry of an export up. What is missing is listed at once,
 // with the nearest that the channels have. For another platform than the
 // export's own, another build of the same version is taken and noted.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -194,6 +195,7 @@ func (s *Store) loadLayout(ctx context.Context, l layout, fallback, as string) (
 	if err != nil {
 		return nil, fmt.Errorf("reading index.json: %w", err)
 	}
+	idx.Manifests = slices.DeleteFunc(idx.Manifests, isAttestation)
 	if len(idx.Manifests) == 0 {
 		return nil, errors.New("index.json lists no image")
 	}

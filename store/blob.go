@@ -11,6 +11,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -268,8 +269,15 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// diffIDs pairs the layers of a manifest with the configuration's diff ids.
+// layers pairs the layers of a manifest with the configuration's diff ids. An
+// attestation of BuildKit's newer form has an empty configuration: its
+// statements are no archives, and stand for themselves.
 func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
+	if len(cfg.RootFS.DiffIDs) == 0 && !slices.ContainsFunc(m.Layers, func(d v1.Descriptor) bool { return d.MediaType != InTotoStatement }) {
+		for _, d := range m.Layers {
+			cfg.RootFS.DiffIDs = append(cfg.RootFS.DiffIDs, d.Digest)
+		}
+	}
 	if len(m.Layers) != len(cfg.RootFS.DiffIDs) {
 		return nil, fmt.Errorf("its manifest lists %d layers, its configuration %d", len(m.Layers), len(cfg.RootFS.DiffIDs))
 	}

@@ -331,8 +331,8 @@ func pick(n string, idx *v1.IndexManifest, p *v1.Platform) (v1.Descriptor, error
 	var images []v1.Descriptor
 	var have []string
 	for _, m := range idx.Manifests {
-		if !m.MediaType.IsImage() && !m.MediaType.IsIndex() || m.Platform != nil && m.Platform.OS == "unknown" {
-			continue // attestations have the platform unknown/unknown
+		if !m.MediaType.IsImage() && !m.MediaType.IsIndex() || isAttestation(m) {
+			continue
 		}
 		images = append(images, m)
 		if m.Platform != nil {
@@ -402,7 +402,9 @@ func (s *Store) describe(e *Entry, n string, d v1.Descriptor, depth int) {
 	if d.MediaType.IsIndex() {
 		if idx, err := v1.ParseIndexManifest(bytes.NewReader(b)); err == nil {
 			for _, m := range idx.Manifests {
-				s.describe(e, n, m, depth+1)
+				if !isAttestation(m) {
+					s.describe(e, n, m, depth+1)
+				}
 			}
 		}
 		return

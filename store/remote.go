@@ -81,21 +81,25 @@ func (s *Store) Pull(ctx context.Context, ref string, o Remote) (v1.Image, error
 	if err := s.putRef(key, d); err != nil {
 		return nil, err
 	}
-	return s.open(key, *d)
+	found, err := s.choose(key, *d, o.Platform, 0)
+	if err != nil {
+		return nil, err
+	}
+	return s.open(key, found)
 }
 
-// pull fetches what r stands for.
+// pull fetches what r stands for: an image, with what is attested of it.
 func (s *Store) pull(ctx context.Context, r name.Reference, o Remote) (*v1.Descriptor, error) {
 	desc, err := remote.Get(r, o.options(ctx)...)
 	if err != nil {
 		return nil, err
 	}
+	var idx v1.ImageIndex
 	for depth := 0; desc.MediaType.IsIndex(); depth++ {
 		if depth > maxDepth {
 			return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
 		}
-		idx, err := desc.ImageIndex()
-		if err != nil {
+		if idx, err = desc.ImageIndex(); err != nil {
 			return nil, err
 		}
 		m, err := idx.IndexManifest()
@@ -123,7 +127,11 @@ func (s *Store) pull(ctx context.Context, r name.Reference, o Remote) (*v1.Descr
 			return nil, &PlatformError{r.Name(), *o.Platform, []string{have.String()}}
 		}
 	}
-	return s.fetch(ctx, r, img, o)
+	d, err := s.fetch(ctx, r, img, o)
+	if err != nil || idx == nil {
+		return d, err
+	}
+	return s.keepAttestations(ctx, idx, d)
 }
 
 // fetch keeps a remote image's blobs.

@@ -20,6 +20,7 @@ import (
 )
 
 func buildCommand() *cli.Command {
+	wanted := &attestations{}
 	return &cli.Command{
 		Name: "build", Usage: "make an image from a Dockerfile or a conda export", ArgsUsage: "[CONTEXT]",
 		Description: `Builds an image as an ordinary user: no daemon, no root, no subordinate ids.
@@ -51,12 +52,12 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 			&cli.StringFlag{Name: "compression", Usage: "pack new layers with `gzip|zstd`", Value: "gzip"},
 			&cli.StringFlag{Name: "progress", Usage: "show steps as `auto|plain|tty|json`", Value: "auto"},
 			plainHTTPFlag(), storeFlag(),
-		}, outputFlags()...),
-		Action: buildImage,
+		}, append(wanted.flags(), outputFlags()...)...),
+		Action: func(c *cli.Context) error { return buildImage(c, wanted) },
 	}
 }
 
-func buildImage(c *cli.Context) error {
+func buildImage(c *cli.Context, wanted *attestations) error {
 	a, err := args(c, 0, 1, "[CONTEXT]")
 	if err != nil {
 		return err
@@ -66,6 +67,9 @@ func buildImage(c *cli.Context) error {
 	}
 	if c.String("conda") != "" && (c.String("file") != "" || len(a) > 0) {
 		return usagef("--conda and a Dockerfile together are not supported yet").hint("build the environment first (-t env), then begin the Dockerfile with FROM env")
+	}
+	if err := wanted.read(c); err != nil {
+		return err
 	}
 	if err := runtime.EnterFakeRoot(); err != nil {
 		return fmt.Errorf("building %s: %w", c.String("tag"), err)
@@ -91,30 +95,32 @@ func buildImage(c *cli.Context) error {
 		return err
 	}
 	var imgs []v1.Image
+	var inputs []*build.Inputs
 	for _, p := range ps {
-		img, err := buildOne(c, s, t, p, a, cache)
+		in := &build.Inputs{}
+		img, err := buildOne(c, s, t, p, a, cache, in)
 		t.end()
 		if err != nil {
 			return explainBuild(err, t)
 		}
-		imgs = append(imgs, img)
+		imgs, inputs = append(imgs, img), append(inputs, in)
 	}
-	if err := keepBuilt(c, s, imgs, outputs); err != nil || cache == nil {
+	if err := keepBuilt(c, s, imgs, inputs, wanted, outputs); err != nil || cache == nil {
 		return err
 	}
 	return cache.Push(c.Context, s, cacheTo, store.Remote{PlainHTTP: c.Bool("plain-http")})
 }
 
 // buildOne builds for one platform; nil is this machine's.
-func buildOne(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string, cache *build.Cache) (v1.Image, error) {
+func buildOne(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string, cache *build.Cache, in *build.Inputs) (v1.Image, error) {
 	t.platform = ""
 	if strings.Contains(c.String("platform"), ",") {
 		t.platform = p.String() + " "
 	}
 	if c.String("conda") != "" {
-		return condaImage(c, s, t, p)
+		return condaImage(c, s, t, p, in)
 	}
-	return dockerfile(c, s, t, p, a, cache)
+	return dockerfile(c, s, t, p, a, cache, in)
 }
 
 // platforms reads --platform; one nil stands for this machine.
@@ -138,7 +144,7 @@ func platforms(c *cli.Context) ([]*v1.Platform, error) {
 	return out, nil
 }
 
-func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string, cache *build.Cache) (v1.Image, error) {
+func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string, cache *build.Cache, in *build.Inputs) (v1.Image, error) {
 	vars, err := buildArgs(c.StringSlice("build-arg"))
 	if err != nil {
 		return nil, err
@@ -164,7 +170,7 @@ func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []st
 		Contexts: contexts, Labels: labels, Compression: c.String("compression"),
 		Secrets: secrets, SSH: agents,
 		Dockerfile: c.String("file"), Stdin: os.Stdin, Platform: p, Args: vars, Target: c.String("target"),
-		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"), Progress: t.event, Output: t.output(),
+		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"), Progress: t.event, Output: t.output(), Inputs: in,
 	}
 	if len(a) > 0 {
 		o.Context = a[0]
@@ -172,11 +178,11 @@ func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []st
 	return build.Dockerfile(c.Context, s, o)
 }
 
-func condaImage(c *cli.Context, s *store.Store, t *steps, p *v1.Platform) (v1.Image, error) {
+func condaImage(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, in *build.Inputs) (v1.Image, error) {
 	bar := progress("fetching packages")
 	img, notes, err := build.Conda(c.Context, s, build.CondaOptions{
 		File: c.String("conda"), Channels: c.StringSlice("channel"), From: c.String("from"), Prefix: c.String("prefix"),
-		Platform: p, PlainHTTP: c.Bool("plain-http"), Progress: t.event, Bytes: bar.bytes,
+		Platform: p, PlainHTTP: c.Bool("plain-http"), Progress: t.event, Bytes: bar.bytes, Inputs: in,
 	})
 	bar.end()
 	for _, n := range notes {

@@ -187,11 +187,24 @@ func imagesCommand() *cli.Command {
 func inspectCommand() *cli.Command {
 	return &cli.Command{
 		Name: "inspect", Usage: "show an image's configuration as JSON", ArgsUsage: "NAME",
-		Flags: []cli.Flag{platformFlag(), storeFlag()},
+		Description: `Shows the digest, the layers and the configuration, or what is attested of the image.
+
+   hpcc inspect --sbom sci | jq -r '.packages[] | .name + " " + .versionInfo'`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "provenance", Usage: "show how the image was built, as it was attested (SLSA)"},
+			&cli.BoolFlag{Name: "sbom", Usage: "show the packages in the image, as they were attested (SPDX)"},
+			platformFlag(), storeFlag(),
+		},
 		Action: func(c *cli.Context) error {
 			a, err := args(c, 1, 1, "NAME")
 			if err != nil {
 				return err
+			}
+			switch {
+			case c.Bool("provenance") && c.Bool("sbom"):
+				return usagef("--provenance and --sbom together: each is a document of its own").hint("ask for one, then for the other")
+			case c.Bool("provenance") || c.Bool("sbom"):
+				return printAttestation(c, a[0])
 			}
 			img, err := getImage(c, a[0])
 			if err != nil {

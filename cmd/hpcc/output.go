@@ -62,7 +62,7 @@ func readOutputs(c *cli.Context) ([]output, error) {
 
 // keepBuilt names what was built, an image or an index of one for each
 // platform, unpacks it and sends it where the flags say.
-func keepBuilt(c *cli.Context, s *store.Store, imgs []v1.Image, outputs []output) error {
+func keepBuilt(c *cli.Context, s *store.Store, imgs []v1.Image, inputs []*build.Inputs, wanted *attestations, outputs []output) error {
 	notes, err := pairs(c, "annotation")
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func keepBuilt(c *cli.Context, s *store.Store, imgs []v1.Image, outputs []output
 			imgs[i] = mutate.Annotations(imgs[i], notes).(v1.Image)
 		}
 	}
-	digest, err := putBuilt(c, s, imgs)
+	digest, err := putBuilt(c, s, imgs, inputs, wanted)
 	if err != nil {
 		return err
 	}
@@ -105,11 +105,24 @@ func keepBuilt(c *cli.Context, s *store.Store, imgs []v1.Image, outputs []output
 	return err
 }
 
-func putBuilt(c *cli.Context, s *store.Store, imgs []v1.Image) (v1.Hash, error) {
-	if len(imgs) == 1 {
+// putBuilt keeps an image alone, for every tool can read that; an index where
+// there are several platforms, or attestations that need one.
+func putBuilt(c *cli.Context, s *store.Store, imgs []v1.Image, inputs []*build.Inputs, wanted *attestations) (v1.Hash, error) {
+	if len(imgs) == 1 && !wanted.any() {
 		return s.Put(c.Context, c.String("tag"), imgs[0])
 	}
-	idx, err := build.Index(imgs)
+	var about [][]build.Statement
+	for i, img := range imgs {
+		if !wanted.any() {
+			break
+		}
+		st, err := wanted.statements(c.Context, s, img, inputs[i])
+		if err != nil {
+			return v1.Hash{}, err
+		}
+		about = append(about, st)
+	}
+	idx, err := build.Index(imgs, about)
 	if err != nil {
 		return v1.Hash{}, err
 	}

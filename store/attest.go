@@ -1,0 +1,164 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// How an index carries statements about its images (BuildKit, "Image
+// attestation storage"): a manifest of its own, for no platform, whose layers
+// are the statements. Its descriptor has the first two annotations, the
+// descriptor of each statement the third.
+const (
+	ReferenceType   = "vnd.docker.reference.type"   // AttestationManifest
+	ReferenceDigest = "vnd.docker.reference.digest" // of the image's manifest
+	PredicateType   = "in-toto.io/predicate-type"
+
+	AttestationManifest                 = "attestation-manifest"
+	InTotoStatement     types.MediaType = "application/vnd.in-toto+json"
+)
+
+// maxStatement bounds a statement, in bytes; it is BuildKit's own limit.
+const maxStatement = 80 << 20
+
+// A NoAttestationError says that nothing of the kind is attested of an image.
+type NoAttestationError struct{ Name string }
+
+func (e *NoAttestationError) Error() string {
+	return fmt.Sprintf("image %q carries no such attestation", e.Name)
+}
+
+// isAttestation says whether a part of an index is about another part of it
+// and no image to run.
+func isAttestation(d v1.Descriptor) bool {
+	return d.Annotations[ReferenceType] != "" || d.Platform != nil && d.Platform.OS == "unknown"
+}
+
+// attestationsOf are the manifests of an index that speak of one image.
+func attestationsOf(idx *v1.IndexManifest, image v1.Hash) []v1.Descriptor {
+	var out []v1.Descriptor
+	for _, d := range idx.Manifests {
+		if d.Annotations[ReferenceType] == AttestationManifest && d.Annotations[ReferenceDigest] == image.String() && d.MediaType.IsImage() {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// Attestation returns what is attested of an image, chosen as [Store.Get]
+// does: the predicate of the first statement of one of the types.
+// [NoAttestationError] when there is none.
+func (s *Store) Attestation(n string, p *v1.Platform, predicateTypes ...string) (json.RawMessage, error) {
+	d, err := s.ref(n)
+	if err != nil {
+		return nil, err
+	}
+	for depth := 0; d.MediaType.IsIndex(); depth++ {
+		if depth > maxDepth {
+			return nil, fmt.Errorf("image %q: indexes are nested deeper than %d", n, maxDepth)
+		}
+		b, err := s.readBlob(d.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("image %q: %w", n, err)
+		}
+		idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
+		if err != nil {
+			return nil, fmt.Errorf("image %q: reading its index: %w", n, err)
+		}
+		if d, err = pick(n, idx, p); err != nil {
+			return nil, err
+		}
+		for _, a := range attestationsOf(idx, d.Digest) {
+			predicate, err := s.predicate(a, predicateTypes)
+			if err != nil {
+				return nil, fmt.Errorf("image %q: reading attestation %s: %w", n, a.Digest, err)
+			}
+			if predicate != nil {
+				return predicate, nil
+			}
+		}
+	}
+	return nil, &NoAttestationError{n}
+}
+
+// predicate reads a statement of one of the types from an attestation's
+// manifest; nil when it has none.
+func (s *Store) predicate(d v1.Descriptor, predicateTypes []string) (json.RawMessage, error) {
+	b, err := s.readBlob(d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	m, err := v1.ParseManifest(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range m.Layers {
+		if l.MediaType != InTotoStatement || !slices.Contains(predicateTypes, l.Annotations[PredicateType]) {
+			continue
+		}
+		if err := checkHash(l.Digest); err != nil {
+			return nil, err
+		}
+		f, err := os.Open(s.blob(l.Digest))
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		var statement struct{ Predicate json.RawMessage }
+		if err := json.NewDecoder(io.LimitReader(f, maxStatement)).Decode(&statement); err != nil {
+			return nil, fmt.Errorf("reading statement %s: %w", l.Digest, err)
+		}
+		return statement.Predicate, nil
+	}
+	return nil, nil
+}
+
+// keepAttestations fetches what a remote index attests of an image that is
+// kept already, and describes what a name shall stand for: an index of these
+// alone, the very one when it holds no other image. A mirror may have left
+// attestations out; the image is then kept without.
+func (s *Store) keepAttestations(ctx context.Context, idx v1.ImageIndex, image *v1.Descriptor) (*v1.Descriptor, error) {
+	m, err := idx.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	about := attestationsOf(m, image.Digest)
+	for _, a := range about {
+		img, err := idx.Image(a.Digest)
+		if err == nil {
+			_, err = s.putImage(ctx, img, nil)
+		}
+		if err != nil {
+			return image, ctx.Err()
+		}
+	}
+	if len(about) == 0 {
+		return image, nil
+	}
+	raw, err := idx.RawManifest()
+	if err != nil {
+		return nil, err
+	}
+	if len(m.Manifests) > 1+len(about) {
+		m = m.DeepCopy()
+		m.Manifests = slices.DeleteFunc(m.Manifests, func(d v1.Descriptor) bool {
+			return d.Digest != image.Digest && d.Annotations[ReferenceDigest] != image.Digest.String()
+		})
+		if raw, err = json.Marshal(m); err != nil {
+			return nil, err
+		}
+	}
+	mt, err := idx.MediaType()
+	if err != nil {
+		return nil, err
+	}
+	return s.putManifest(ctx, raw, mt)
+}
