@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,7 +30,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
-	"github.com/moby/buildkit/frontend/dockerfile/linter"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"golang.org/x/sync/errgroup"
 
@@ -55,19 +55,32 @@ type Options struct {
 	CacheFrom   []string          // references of caches in registries, asked for steps that the store does not know
 	CacheTo     *Cache            // gets the steps of this build
 	PlainHTTP   bool              // registries are without TLS
-	Progress    func(Event)       // told of every step; nil is silence
-	Output      io.Writer         // what RUN prints; nil: shown only when it fails
+	Progress    func(Event)       // told of every step, one call at a time; nil is silence
 	Inputs      *Inputs           // filled with what the build was asked for and read; nil: nobody wants to know
 }
 
-// An Event is the beginning or the end of a step, or a warning about a line.
+// An Event is the beginning of a step, something that it does, its end, or a
+// warning. Steps of several stages are under way at the same time.
 type Event struct {
-	Step, Total int
-	Text        string // the instruction as written, on one line
-	Cached      bool
-	Done        bool
+	Stage       int    // where the stage stands in the Dockerfile, from 0
+	Step, Total int    // triggers of a base image make a stage's numbers run into the next one's
+	Text        string // the instruction as written, on one line; at the beginning and the end
+	Done        bool   // the end
+	Cached      bool   // at the end: nothing had to be done
+	Failed      bool   // at the end: the error is what the build returns
 	Took        time.Duration
-	Warning     string // FILE:LINE: what BuildKit's linter has to say, or what is wrong with the cache; all else is empty then
+	Saved       time.Duration // of a cached step: what doing it took once, less Took; 0: not known
+	// Output is what the step's program printed, as it came; it is the
+	// receiver's for the time of the call.
+	Output []byte
+	// Fetched of Size bytes are downloaded; Size 0 is not known.
+	Fetched, Size int64
+	// Warning is FILE:LINE: RULE: what a check of the Dockerfile has to say, or
+	// what is wrong with the cache; all else but the next three is empty then.
+	Warning string
+	Line    int    // of the warning, in the Dockerfile; 0 for others
+	Rule    string // the check's name, as "# check=skip=" takes it
+	URL     string // where the check is explained
 }
 
 // maxDockerfile bounds what is read of a Dockerfile.
@@ -77,9 +90,12 @@ const maxDockerfile = 4 << 20
 type LineError struct {
 	File string
 	Line int
+	End  int    // the last line of the instruction, Line or later
 	Text string // the instruction
 	Err  error
 	Log  []byte // the last of what a failing RUN printed
+	// Source is the whole Dockerfile, to show the lines from.
+	Source []byte
 }
 
 func (e *LineError) Error() string {
@@ -96,56 +112,37 @@ type builder struct {
 	store    *store.Store
 	given    string // Context as the user wrote it
 	file     string // the Dockerfile's name in messages
+	source   []byte // its text
+	lint     *lint
 	escape   rune
 	stages   []instructions.Stage
 	metaArgs []instructions.ArgCommand
 	mu       sync.Mutex // of made, total and the telling
 	made     map[int]*making
 	needs    map[int]bool
-	context  *contextDir
-	opened   map[string]*contextDir // this and the named ones, by name
-	imports  imports
-	stamp    time.Time // times of what a build makes
-	begun    time.Time
-	work     string // private directory of this build, in the store's tmp
-	total    int
+	// allStages: a check looks at stages that no target needs.
+	allStages bool
+	context   *contextDir
+	opened    map[string]*contextDir // this and the named ones, by name
+	imports   imports
+	stamp     time.Time // times of what a build makes
+	begun     time.Time
+	work      string // private directory of this build, in the store's tmp
+	total     int
 }
 
 // Dockerfile builds an image. Errors in the Dockerfile are a [LineError].
 func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error) {
-	b := &builder{Options: o, store: s, made: map[int]*making{}, opened: map[string]*contextDir{}, begun: time.Now()}
-	if b.Context == "" {
-		b.Context = "."
-	}
-	if b.Platform == nil {
-		b.Platform = hostPlatform()
-	}
-	if c := b.Compression; c != "" && c != "gzip" && c != "zstd" {
-		return nil, fmt.Errorf("compression %q: known are gzip and zstd", c)
-	}
-	var err error
-	if b.stamp, err = sourceDate(); err != nil {
+	b, err := begin(s, o)
+	if err != nil {
 		return nil, err
 	}
 	if b.work, err = s.TempDir(); err != nil {
 		return nil, err
 	}
 	defer store.RemoveAll(b.work)
-	b.given = b.Context
-	if err := b.fetchContext(ctx); err != nil {
-		return nil, err
-	}
-	if err := b.parse(); err != nil {
-		return nil, err
-	}
-	target, err := b.target()
+	target, err := b.prepare(ctx)
 	if err != nil {
-		return nil, err
-	}
-	if b.context, err = b.contextAt("", b.Context); err != nil {
-		return nil, err
-	}
-	if b.needs, err = b.needed(target); err != nil {
 		return nil, err
 	}
 	for i := range b.stages {
@@ -170,6 +167,65 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	}
 	b.export(target)
 	return b.made[target].stage.image()
+}
+
+// begin starts a build: its options filled in.
+func begin(s *store.Store, o Options) (*builder, error) {
+	b := &builder{Options: o, store: s, made: map[int]*making{}, opened: map[string]*contextDir{}, begun: time.Now()}
+	if b.Context == "" {
+		b.Context = "."
+	}
+	if b.Platform == nil {
+		b.Platform = hostPlatform()
+	}
+	if c := b.Compression; c != "" && c != "gzip" && c != "zstd" {
+		return nil, fmt.Errorf("compression %q: known are gzip and zstd", c)
+	}
+	var err error
+	b.stamp, err = sourceDate()
+	return b, err
+}
+
+// prepare reads and checks all that a build starts from: Dockerfile, context,
+// and which stages the target needs. Warnings are told also when it fails.
+func (b *builder) prepare(ctx context.Context) (target int, err error) {
+	b.given = b.Context
+	if err := b.fetchContext(ctx); err != nil {
+		return 0, err
+	}
+	if b.source, err = b.read(); err != nil {
+		return 0, err
+	}
+	b.Inputs.recipe(b.Options, b.given, b.source)
+	if err := b.startLint(); err != nil {
+		return 0, err
+	}
+	defer func() {
+		if lerr := b.tellFound(); err == nil {
+			err = lerr
+		}
+	}()
+	if err := b.parse(); err != nil {
+		return 0, err
+	}
+	if target, err = b.target(); err != nil {
+		return 0, err
+	}
+	if b.context, err = b.contextAt("", b.Context); err != nil {
+		return 0, err
+	}
+	targets := []int{target}
+	if b.allStages {
+		targets = nil
+		for i := range b.stages {
+			targets = append(targets, i)
+		}
+	}
+	if b.needs, err = b.needed(targets...); err != nil {
+		return 0, err
+	}
+	b.check()
+	return target, nil
 }
 
 // buildStages makes the needed stages, at the same time where they do not need
@@ -203,27 +259,13 @@ func sourceDate() (time.Time, error) {
 
 // parse reads the Dockerfile into stages.
 func (b *builder) parse() error {
-	text, err := b.read()
-	if err != nil {
-		return err
-	}
-	b.Inputs.recipe(b.Options, b.given, text)
-	res, err := parser.Parse(bytes.NewReader(text))
+	res, err := parser.Parse(bytes.NewReader(b.source))
 	if err != nil {
 		return b.located(err)
 	}
 	b.escape = res.EscapeToken
-	lint := linter.New(&linter.Config{Warn: func(rule, desc, url, msg string, at []parser.Range) {
-		b.warn(at, msg)
-	}})
-	for _, w := range res.Warnings {
-		var at []parser.Range
-		if w.Location != nil {
-			at = []parser.Range{*w.Location}
-		}
-		b.warn(at, w.Short)
-	}
-	if b.stages, b.metaArgs, err = instructions.Parse(res.AST, lint); err != nil {
+	b.checkLines(res.Warnings)
+	if b.stages, b.metaArgs, err = instructions.Parse(res.AST, b.lint.rules); err != nil {
 		return b.located(err)
 	}
 	if len(b.stages) == 0 {
@@ -241,11 +283,22 @@ func (b *builder) read() ([]byte, error) {
 		if b.file == "" {
 			b.file = filepath.Join(b.Context, "Dockerfile")
 		}
+		if b.Options.Dockerfile == "" {
+			if err := isContext(b.Context); err != nil {
+				return nil, err
+			}
+		}
 		f, err := os.Open(b.file)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("opening the Dockerfile: %w; name it with -f", err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("opening the Dockerfile: %w", err)
 		}
 		defer f.Close()
+		if fi, err := f.Stat(); err == nil && fi.IsDir() {
+			return nil, fmt.Errorf("reading %s: it is a directory; name a file with -f", b.file)
+		}
 		r = f
 	}
 	text, err := io.ReadAll(io.LimitReader(r, maxDockerfile+1))
@@ -260,10 +313,11 @@ func (b *builder) read() ([]byte, error) {
 
 // located turns an error of the parser into one with file and line.
 func (b *builder) located(err error) error {
-	line := 1
+	place := parser.Range{Start: parser.Position{Line: 1}}
 	var at *parser.LocationError
 	if errors.As(err, &at) && len(at.Locations) > 0 && len(at.Locations[0]) > 0 {
-		line = at.Locations[0][0].Start.Line
+		place = at.Locations[0][0]
+		place.Start.Line = max(1, place.Start.Line) // of an empty file
 	}
 	if errors.Is(err, io.EOF) || strings.Contains(err.Error(), "file with no instructions") {
 		err = errors.New("no instructions: a Dockerfile begins with FROM")
@@ -271,8 +325,13 @@ func (b *builder) located(err error) error {
 	if strings.Contains(err.Error(), "no build stage in current context") {
 		err = errors.New("no FROM before it: a Dockerfile begins with FROM")
 	}
-	text := strings.TrimPrefix(err.Error(), fmt.Sprintf("dockerfile parse error on line %d: ", line))
-	return &LineError{File: b.file, Line: line, Err: errors.New(text)}
+	text := strings.TrimPrefix(err.Error(), fmt.Sprintf("dockerfile parse error on line %d: ", place.Start.Line))
+	return b.lineError(place, "", errors.New(text))
+}
+
+// lineError is an error at a place of the Dockerfile.
+func (b *builder) lineError(at parser.Range, text string, err error) *LineError {
+	return &LineError{File: b.file, Line: at.Start.Line, End: max(at.Start.Line, at.End.Line), Text: oneLine(text), Err: err, Source: b.source}
 }
 
 // at wraps an error with the place of the instruction.
@@ -281,24 +340,17 @@ func (b *builder) at(loc []parser.Range, text string, err error) error {
 	if err == nil || errors.As(err, &le) || errors.Is(err, context.Canceled) {
 		return err
 	}
-	line := 0
+	var place parser.Range
 	if len(loc) > 0 {
-		line = loc[0].Start.Line
+		place = loc[0]
+		place.End = loc[len(loc)-1].End
 	}
-	e := &LineError{File: b.file, Line: line, Text: oneLine(text), Err: err}
+	e := b.lineError(place, text, err)
 	var failed *runError
 	if errors.As(err, &failed) {
 		e.Log = failed.log
 	}
 	return e
-}
-
-func (b *builder) warn(at []parser.Range, msg string) {
-	line := 0
-	if len(at) > 0 {
-		line = at[0].Start.Line
-	}
-	b.report(Event{Warning: fmt.Sprintf("%s:%d: %s", b.file, line, msg)})
 }
 
 // oneLine shows an instruction on one line of bounded length.

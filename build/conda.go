@@ -27,8 +27,7 @@ type CondaOptions struct {
 	Platform  *v1.Platform // nil is this machine's
 	PlainHTTP bool         // base images come from registries without TLS
 	Progress  func(Event)
-	Bytes     func(done, total int64) // of packages as they are fetched
-	Inputs    *Inputs                 // filled as Options.Inputs is
+	Inputs    *Inputs // filled as Options.Inputs is
 
 	defaultBase bool // nobody chose From
 }
@@ -63,12 +62,12 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 	}
 	var base v1.Image
 	if err := t.do("FROM "+o.From, func() error {
-		base, err = condaBase(ctx, s, o)
+		base, err = condaBase(ctx, s, o, seldom(t.fetched))
 		return err
 	}); err != nil {
 		return nil, nil, err
 	}
-	co := conda.Options{Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: o.Bytes}
+	co := conda.Options{Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: seldom(t.fetched)}
 	var plan *conda.Plan
 	if err := t.do(fmt.Sprintf("find %d packages of %s for %s", len(export.Entries), path.Base(o.File), subdir), func() error {
 		plan, err = conda.Resolve(ctx, export, co)
@@ -95,6 +94,13 @@ type teller struct {
 	progress    func(Event)
 }
 
+// fetched tells the bytes of a download of the part under way.
+func (t *teller) fetched(done, total int64) {
+	if t.progress != nil {
+		t.progress(Event{Step: t.step, Total: t.total, Fetched: done, Size: total})
+	}
+}
+
 func (t *teller) do(text string, work func() error) error {
 	t.step++
 	begun := time.Now()
@@ -113,13 +119,13 @@ func (t *teller) do(text string, work func() error) error {
 }
 
 // condaBase finds the image below.
-func condaBase(ctx context.Context, s *store.Store, o CondaOptions) (v1.Image, error) {
+func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func(done, total int64)) (v1.Image, error) {
 	if o.From == "scratch" {
 		return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON),
 			&v1.ConfigFile{OS: o.Platform.OS, Architecture: o.Platform.Architecture, RootFS: v1.RootFS{Type: "layers"}})
 	}
 	b := &builder{Options: Options{PlainHTTP: o.PlainHTTP, Inputs: o.Inputs}, store: s}
-	img, err := b.baseImage(ctx, o.From, o.Platform)
+	img, err := b.baseImage(ctx, o.From, o.Platform, fetched)
 	var pe *store.PlatformError
 	if errors.As(err, &pe) {
 		return nil, fmt.Errorf("%w; name one with --from", err)

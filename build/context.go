@@ -45,10 +45,8 @@ func openContext(dir, dockerfile string) (*contextDir, error) {
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
 		return nil, fmt.Errorf("opening the build context: %w", err)
 	}
-	if fi, err := os.Stat(abs); err != nil {
-		return nil, fmt.Errorf("opening the build context: %w", err)
-	} else if !fi.IsDir() {
-		return nil, fmt.Errorf("opening the build context %q: not a directory; name the Dockerfile with -f", dir)
+	if err := isContext(abs); err != nil {
+		return nil, err
 	}
 	c := &contextDir{dir: abs, of: "the build context"}
 	names := []string{filepath.Join(abs, ".dockerignore")}
@@ -71,6 +69,18 @@ func openContext(dir, dockerfile string) (*contextDir, error) {
 		break
 	}
 	return c, nil
+}
+
+// isContext refuses what is no directory.
+func isContext(dir string) error {
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("opening the build context: %w", err)
+	}
+	if !fi.IsDir() {
+		return fmt.Errorf("opening the build context %q: not a directory; name the Dockerfile with -f", dir)
+	}
+	return nil
 }
 
 // ignored says whether the context leaves out the file rel (slash-separated).

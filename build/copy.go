@@ -143,7 +143,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 		var is string
 		if isGit(w) {
 			set, is, err = st.b.repository(ctx, w, c.KeepGitDir != nil && *c.KeepGitDir)
-		} else if set, is, err = st.b.download(ctx, w, c.Checksum); err == nil && set.name == "" && job.isDir {
+		} else if set, is, err = st.b.download(ctx, w, c.Checksum, st.fetching()); err == nil && set.name == "" && job.isDir {
 			err = fmt.Errorf("adding %q: the address gives the file no name; write the destination with one", w)
 		}
 		if err != nil {
@@ -202,7 +202,7 @@ func (st *stage) otherTree(ctx context.Context, from string) (string, func() (st
 		}
 		return other.key, func() (string, func(), error) { return other.tree.look(ctx) }, nil
 	}
-	img, err := st.b.baseImage(ctx, from, st.platform)
+	img, err := st.b.baseImage(ctx, from, st.platform, st.fetching())
 	if err != nil {
 		return "", nil, err
 	}

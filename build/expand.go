@@ -28,13 +28,14 @@ func (b *builder) platformArgs() map[string]string {
 	}
 }
 
-// globals are the variables of the scope before the first FROM.
-func (b *builder) globals() (map[string]string, error) {
+// globals are the variables of the scope before the first FROM, with args from
+// the command line.
+func (b *builder) globals(args map[string]string) (map[string]string, error) {
 	vars := b.platformArgs()
 	lex := shell.NewLex(b.escape)
 	for _, c := range b.metaArgs {
 		for _, a := range c.Args {
-			v, given := b.Args[a.Key]
+			v, given := args[a.Key]
 			switch {
 			case given:
 			case a.Value != nil:
@@ -53,7 +54,7 @@ func (b *builder) globals() (map[string]string, error) {
 
 // expandMeta fills in the variables that a FROM line can see.
 func (b *builder) expandMeta(word string) (string, error) {
-	vars, err := b.globals()
+	vars, err := b.globals(b.Args)
 	if err != nil {
 		return "", err
 	}
@@ -126,7 +127,7 @@ func (st *stage) expand(c instructions.Command) error {
 
 // declare handles ARG.
 func (st *stage) declare(c *instructions.ArgCommand) error {
-	globals, err := st.b.globals()
+	globals, err := st.b.globals(st.b.Args)
 	if err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ var gitText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`
 func isGit(word string) bool { return gitText().MatchString(word) }
 
 // download fetches a file of ADD and holds it to its checksum, "" for none. Its
-// name is the last part of the address. Docker gives it mode 600.
-func (b *builder) download(ctx context.Context, word, checksum string) (sourceSet, string, error) {
+// name is the last part of the address. Docker gives it mode 600. Bytes are told.
+func (b *builder) download(ctx context.Context, word, checksum string, fetched func(done, total int64)) (sourceSet, string, error) {
 	u, err := url.Parse(word)
 	if err != nil || u.Host == "" {
 		return sourceSet{}, "", fmt.Errorf("adding %q: not an address", word)
@@ -48,7 +48,7 @@ func (b *builder) download(ctx context.Context, word, checksum string) (sourceSe
 		return sourceSet{}, "", err
 	}
 	file := filepath.Join(dir, "file")
-	sum, err := fetchFile(ctx, word, file)
+	sum, err := fetchFile(ctx, word, file, fetched)
 	if err != nil {
 		return sourceSet{}, "", fmt.Errorf("adding %q: %w", u.Redacted(), err)
 	}
@@ -63,7 +63,7 @@ func (b *builder) download(ctx context.Context, word, checksum string) (sourceSe
 }
 
 // fetchFile gets an address into a file, with a few tries, and sums it up.
-func fetchFile(ctx context.Context, from, to string) (sum string, err error) {
+func fetchFile(ctx context.Context, from, to string, fetched func(done, total int64)) (sum string, err error) {
 	for n := range 4 {
 		if n > 0 {
 			select {
@@ -73,14 +73,14 @@ func fetchFile(ctx context.Context, from, to string) (sum string, err error) {
 			}
 		}
 		var again bool
-		if sum, again, err = tryFetch(ctx, from, to); !again {
+		if sum, again, err = tryFetch(ctx, from, to, fetched); !again {
 			break
 		}
 	}
 	return sum, err
 }
 
-func tryFetch(ctx context.Context, from, to string) (sum string, again bool, err error) {
+func tryFetch(ctx context.Context, from, to string, fetched func(done, total int64)) (sum string, again bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
 		return "", false, err
@@ -99,7 +99,7 @@ func tryFetch(ctx context.Context, from, to string) (sum string, again bool, err
 		return "", false, err
 	}
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(resp.Body, maxDownload+1))
+	n, err := io.Copy(io.MultiWriter(f, h, &counter{total: resp.ContentLength, tell: fetched}), io.LimitReader(resp.Body, maxDownload+1))
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

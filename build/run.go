@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
@@ -19,6 +18,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
 	"hpcc/unpack"
@@ -146,10 +146,8 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 	}
 	log := &tail{max: 64 << 10}
 	var out io.Writer = log
-	if st.b.Output != nil {
-		lines := &shared{mu: &st.b.mu, w: st.b.Output}
-		defer lines.flush()
-		out = io.MultiWriter(log, lines)
+	if st.b.Progress != nil {
+		out = io.MultiWriter(log, printer{st})
 	}
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.WaitDelay = 2 * time.Second // a daemon that RUN left behind may hold the pipe
@@ -165,9 +163,18 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 	}
 	var ee *exec.ExitError
 	if errors.As(err, &ee) {
-		return &runError{fmt.Errorf("the command ended with %s", ee), log.bytes()}
+		return &runError{fmt.Errorf("the command ended with %s%s", ee, full(st.b.work)), log.bytes()}
 	}
 	return err
+}
+
+// full says that no space is left where steps work: programs often do not.
+func full(dir string) string {
+	var s unix.Statfs_t
+	if unix.Statfs(dir, &s) != nil || s.Bavail*uint64(s.Bsize) >= 1<<20 && (s.Ffree > 0 || s.Files == 0) {
+		return ""
+	}
+	return "; the store's file system is full: free space there, run \"hpcc gc\", or set HPCC_STORE"
 }
 
 // runSpec states the run of a program of RUN: root of the namespace that the
@@ -274,34 +281,6 @@ func rememberStubs(dir string, ms []specs.Mount) (undo func() error, err error) 
 		}
 		return nil
 	}, nil
-}
-
-// shared writes whole lines to what several programs write to at once.
-type shared struct {
-	mu   *sync.Mutex
-	w    io.Writer
-	rest []byte
-}
-
-func (s *shared) Write(p []byte) (int, error) {
-	s.rest = append(s.rest, p...)
-	i := bytes.LastIndexByte(s.rest, '\n') + 1
-	if i == 0 && len(s.rest) > 64<<10 {
-		i = len(s.rest)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, err := s.w.Write(s.rest[:i])
-	s.rest = append(s.rest[:0], s.rest[i:]...)
-	return len(p), err
-}
-
-// flush writes what the program left without a line's end.
-func (s *shared) flush() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, _ = s.w.Write(s.rest)
-	s.rest = nil
 }
 
 // tail keeps the last bytes written to it.

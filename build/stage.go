@@ -8,6 +8,8 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -28,7 +30,9 @@ type stage struct {
 	key       string            // digest of everything the file system depends on
 	tree      *tree
 	buildArgs map[string]string
-	steps     []madeStep // what changed the file system so far, with the stages below
+	steps     []madeStep    // what changed the file system so far, with the stages below
+	saved     time.Duration // what the cached step under way took once
+	fetched   atomic.Bool   // something was downloaded
 }
 
 // start begins with an image.
@@ -99,10 +103,15 @@ func (st *stage) record(text string, layer v1.Layer) {
 func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Range) error {
 	text := source(c)
 	st.number++
-	st.b.tell(st.number, Event{Text: text})
+	if err := st.await(ctx, c); err != nil {
+		return err
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	st.tell(Event{Text: text})
+	begun := time.Now()
+	st.saved = 0
 	err := st.expand(c)
 	st.b.Inputs.did(st.index, text, loc, c)
 	cached := true
@@ -121,9 +130,14 @@ func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Ra
 		}
 	}
 	if err != nil {
+		st.fail(ctx, text, begun)
 		return st.b.at(loc, text, err)
 	}
-	st.b.tell(st.number, Event{Text: text, Done: true, Cached: cached})
+	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(begun)}
+	if cached {
+		e.Saved = max(0, st.saved-e.Took)
+	}
+	st.tell(e)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -52,8 +53,8 @@ func (b *builder) stageNamed(name string, end int) (int, bool) {
 	return n, err == nil && n >= 0 && n < end
 }
 
-// needed marks the stages that target is made from.
-func (b *builder) needed(target int) (map[int]bool, error) {
+// needed marks the stages that the targets are made from.
+func (b *builder) needed(targets ...int) (map[int]bool, error) {
 	need := map[int]bool{}
 	var visit func(i int) error
 	visit = func(i int) error {
@@ -81,7 +82,12 @@ func (b *builder) needed(target int) (map[int]bool, error) {
 		}
 		return nil
 	}
-	return need, visit(target)
+	for _, t := range targets {
+		if err := visit(t); err != nil {
+			return nil, err
+		}
+	}
+	return need, nil
 }
 
 func isNumber(s string) bool {
@@ -153,15 +159,20 @@ func (b *builder) finished(ctx context.Context, i int) (*stage, error) {
 // buildStage makes one stage: its base, then each instruction.
 func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 	def := b.stages[i]
-	number := b.first(i)
-	b.tell(number, Event{Text: def.SourceCode})
+	if j, ok := b.parent(i); ok {
+		if _, err := b.finished(ctx, j); err != nil {
+			return nil, err
+		}
+	}
+	st := &stage{b: b, index: i, number: b.first(i), buildArgs: map[string]string{}}
+	begun := time.Now()
+	st.tell(Event{Text: def.SourceCode})
 	b.Inputs.did(i, def.SourceCode, def.Location, nil)
-	st, err := b.from(ctx, i)
-	if err != nil {
+	if err := b.from(ctx, st); err != nil {
+		st.fail(ctx, def.SourceCode, begun)
 		return nil, b.at(def.Location, def.SourceCode, err)
 	}
-	st.number = number
-	b.tell(number, Event{Text: def.SourceCode, Done: true, Cached: true})
+	st.tell(Event{Text: def.SourceCode, Done: true, Cached: !st.fetched.Load(), Took: time.Since(begun)})
 	triggers := st.config.Config.OnBuild
 	st.config.Config.OnBuild = nil
 	for _, t := range triggers {
@@ -176,6 +187,10 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 				return nil, err
 			}
 		}
+	}
+	if err := b.judge(st); err != nil {
+		st.tree.close()
+		return nil, err
 	}
 	for _, c := range def.Commands {
 		if err := st.do(ctx, c, c.Location()); err != nil {
@@ -205,14 +220,6 @@ func (b *builder) more() {
 	b.total++
 }
 
-// tell reports a step.
-func (b *builder) tell(step int, e Event) {
-	b.mu.Lock()
-	e.Step, e.Total, e.Text = step, b.total, oneLine(e.Text)
-	b.mu.Unlock()
-	b.report(e)
-}
-
 // report hands an event on.
 func (b *builder) report(e Event) {
 	b.mu.Lock()
@@ -222,54 +229,74 @@ func (b *builder) report(e Event) {
 	}
 }
 
-// from makes the beginning of stage i: another stage, scratch, or an image.
-func (b *builder) from(ctx context.Context, i int) (*stage, error) {
+// parent is the stage that stage i continues.
+func (b *builder) parent(i int) (int, bool) {
+	name, err := b.expandMeta(b.stages[i].BaseName)
+	if _, given := b.Contexts[name]; err != nil || given || isNumber(name) {
+		return 0, false
+	}
+	return b.stageNamed(name, i)
+}
+
+// from makes the beginning of a stage: another stage, scratch, or an image.
+func (b *builder) from(ctx context.Context, st *stage) error {
+	i := st.index
 	def := b.stages[i]
 	name, err := b.expandMeta(def.BaseName)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if name == "" {
-		return nil, fmt.Errorf("the base %q is empty once its variables are filled in; give --build-arg or a default", def.BaseName)
+		return fmt.Errorf("the base %q is empty once its variables are filled in; give --build-arg or a default", def.BaseName)
 	}
-	p := b.Platform
-	if def.Platform != "" {
-		word, err := b.expandMeta(def.Platform)
-		if err != nil {
-			return nil, err
-		}
-		if p, err = v1.ParsePlatform(word); err != nil {
-			return nil, fmt.Errorf("--platform=%s: %w", word, err)
-		}
+	p, err := b.platformOf(def)
+	if err != nil {
+		return err
 	}
-	st := &stage{b: b, index: i, platform: p, buildArgs: map[string]string{}}
-	_, given := b.Contexts[name]
-	if j, ok := b.stageNamed(name, i); ok && !isNumber(name) && !given {
+	st.platform = p
+	if j, ok := b.parent(i); ok {
 		parent, err := b.finished(ctx, j)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return st, st.continueFrom(parent)
+		return st.continueFrom(parent)
 	}
+	_, given := b.Contexts[name]
 	if name == "scratch" && !given {
 		st.key = digestOf("scratch", p.String())
 		cfg := &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, RootFS: v1.RootFS{Type: "layers"}}
-		return st, st.start(ctx, empty.Image, cfg)
+		return st.start(ctx, empty.Image, cfg)
 	}
-	img, err := b.baseImage(ctx, name, p)
+	img, err := b.baseImage(ctx, name, p, st.fetching())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	d, err := img.Digest()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	cfg, err := img.ConfigFile()
 	if err != nil {
-		return nil, fmt.Errorf("reading the configuration of %s: %w", name, err)
+		return fmt.Errorf("reading the configuration of %s: %w", name, err)
 	}
 	st.key = digestOf("image", d.String())
-	return st, st.start(ctx, img, cfg.DeepCopy())
+	return st.start(ctx, img, cfg.DeepCopy())
+}
+
+// platformOf is the platform of a stage.
+func (b *builder) platformOf(def instructions.Stage) (*v1.Platform, error) {
+	if def.Platform == "" {
+		return b.Platform, nil
+	}
+	word, err := b.expandMeta(def.Platform)
+	if err != nil {
+		return nil, err
+	}
+	p, err := v1.ParsePlatform(word)
+	if err != nil {
+		return nil, fmt.Errorf("--platform=%s: %w", word, err)
+	}
+	return p, nil
 }
 
 // imageContext begins the address of a context that is an image.
@@ -281,9 +308,9 @@ func (b *builder) directory(name string) (string, bool) {
 	return c, ok && !strings.HasPrefix(c, imageContext)
 }
 
-// baseImage finds an image in the store, else in its registry. A context of
-// that name stands in its place.
-func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform) (v1.Image, error) {
+// baseImage finds an image in the store, else in its registry; bytes that come
+// from there are told. A context of that name stands in its place.
+func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fetched func(done, total int64)) (v1.Image, error) {
 	if c, ok := b.Contexts[name]; ok {
 		if name, ok = strings.CutPrefix(c, imageContext); !ok {
 			return nil, fmt.Errorf("context %q is a directory, not an image", c)
@@ -298,7 +325,7 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform) (v
 	if !errors.As(err, &missing) {
 		return nil, err
 	}
-	img, err = b.store.Pull(ctx, name, store.Remote{Platform: p, PlainHTTP: b.PlainHTTP})
+	img, err = b.store.Pull(ctx, name, store.Remote{Platform: p, PlainHTTP: b.PlainHTTP, Progress: fetched})
 	if err != nil {
 		return nil, fmt.Errorf("base image %q is not in the store and cannot be pulled: %w", name, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"time"
 
 	"hpcc/store"
 	"hpcc/unpack"
@@ -33,8 +34,9 @@ func digestOf(words ...string) string {
 // A result is what the cache keeps of a step: its layer, nil when the step
 // changed nothing; or the key of another step that it is the same as.
 type result struct {
-	Layer *store.LayerInfo `json:"layer"`
-	Same  string           `json:"same,omitempty"`
+	Layer   *store.LayerInfo `json:"layer"`
+	Same    string           `json:"same,omitempty"`
+	Seconds float64          `json:"seconds,omitempty"` // what the step took; older records do not say
 
 	inTree bool // the stage's tree shows the change already
 }
@@ -77,15 +79,20 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 	}
 	if !ok {
 		if res, ok = st.b.imported(ctx, key); !ok {
+			begun := time.Now()
 			if res, err = make(); err != nil {
 				return false, err
 			}
+			res.Seconds = time.Since(begun).Round(time.Millisecond).Seconds()
 		}
 		if err := st.learn(key, res); err != nil {
 			return false, err
 		}
 	} else {
 		st.steps = append(st.steps, madeStep{key, res})
+	}
+	if ok {
+		st.saved = time.Duration(min(max(0, res.Seconds), 1e9) * float64(time.Second)) // a record may be anybody's
 	}
 	if res.Layer == nil {
 		st.record(text, nil)

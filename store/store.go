@@ -90,7 +90,7 @@ func Open(dir string) (*Store, error) {
 	case err == nil:
 		return nil, fmt.Errorf("opening store %q: its format is %q, this hpcc knows %q; use the hpcc that made it", dir, strings.TrimSpace(string(v)), strings.TrimSpace(formatVersion))
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("opening store %q: %w", dir, err)
+		return nil, s.placeError(fmt.Errorf("opening store %q: %w", dir, err))
 	}
 	return s, s.create()
 }
@@ -110,7 +110,7 @@ func (s *Store) create() error {
 	}
 	for _, d := range []string{"blobs/sha256", "refs", "trees", "cache", "jobs", "tmp"} {
 		if err := os.MkdirAll(s.path(d), 0o755); err != nil {
-			return fmt.Errorf("making store %q: %w", s.dir, err)
+			return s.placeError(fmt.Errorf("making store %q: %w", s.dir, err))
 		}
 	}
 	if err := s.writeFile("README", []byte(readme)); err != nil {
@@ -192,7 +192,7 @@ func (s *Store) TempDir() (string, error) {
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(p), filepath.Base(p))
 	if err != nil {
-		return "", fmt.Errorf("making a work directory in the store: %w", err)
+		return "", s.placeError(fmt.Errorf("making a work directory in the store: %w", err))
 	}
 	return dir, nil
 }
@@ -205,7 +205,7 @@ func (s *Store) tempFile() (*os.File, error) {
 	}
 	f, err := os.CreateTemp(filepath.Dir(p), filepath.Base(p))
 	if err != nil {
-		return nil, fmt.Errorf("making a work file in the store: %w", err)
+		return nil, s.placeError(fmt.Errorf("making a work file in the store: %w", err))
 	}
 	return f, nil
 }
@@ -248,6 +248,15 @@ func (s *Store) diskError(err error) error {
 		return fmt.Errorf("%w on the file system of %s; free space there, run \"hpcc gc\", or set HPCC_STORE", err, s.dir)
 	}
 	return err
+}
+
+// placeError is an error in making something in the store, where that is no
+// place to write to.
+func (s *Store) placeError(err error) error {
+	if errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w; set HPCC_STORE to a directory that you can write to", err)
+	}
+	return s.diskError(err)
 }
 
 // Once makes the directory rel of the store unless it is there, and returns its

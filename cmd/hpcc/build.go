@@ -1,17 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"path/filepath"
 	"strings"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
 
 	"hpcc/build"
 	"hpcc/conda"
@@ -29,6 +26,7 @@ func buildCommand() *cli.Command {
    hpcc build -f Dockerfile -t base --build-arg VERSION=3 .
    conda list -e > requirements.txt
    hpcc build --conda requirements.txt --channel conda-forge -t sci
+   hpcc build --check .
 
 CONTEXT is a directory (default .), a git repository (URL.git#REF:DIR), or - for a tar archive or a Dockerfile
 on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
@@ -46,6 +44,7 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 			&cli.StringSliceFlag{Name: "build-context", Usage: "let FROM and --from=NAME mean `NAME=DIR` or NAME=docker-image://REF (repeatable)"},
 			&cli.StringSliceFlag{Name: "label", Usage: "label the image `NAME=VALUE` (repeatable)"},
 			&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
+			&cli.BoolFlag{Name: "check", Usage: "look the Dockerfile over without building; exit status 1 when there are warnings"},
 			&cli.BoolFlag{Name: "no-cache", Usage: "do every step again"},
 			&cli.StringSliceFlag{Name: "cache-from", Usage: "look for steps in the registry's `REF` as well, which --cache-to made (repeatable)"},
 			&cli.StringFlag{Name: "cache-to", Usage: "send the steps of this build to the registry as `REF[,mode=min]`; min: only those whose layers are in the image"},
@@ -62,6 +61,9 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool("check") {
+		return checkDockerfile(c, a)
+	}
 	if c.String("tag") == "" {
 		return usagef("the image needs a name").hint("hpcc build -t NAME %s", strings.Join(a, " "))
 	}
@@ -69,13 +71,6 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 		return usagef("--conda and a Dockerfile together are not supported yet").hint("build the environment first (-t env), then begin the Dockerfile with FROM env")
 	}
 	if err := wanted.read(c); err != nil {
-		return err
-	}
-	if err := runtime.EnterFakeRoot(); err != nil {
-		return fmt.Errorf("building %s: %w", c.String("tag"), err)
-	}
-	s, err := openStore(c)
-	if err != nil {
 		return err
 	}
 	ps, err := platforms(c)
@@ -86,7 +81,10 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	if err != nil {
 		return err
 	}
-	t, err := newSteps(c.String("progress"))
+	if err := checkWords(c, outputs); err != nil {
+		return err
+	}
+	o, err := buildOptions(c, a)
 	if err != nil {
 		return err
 	}
@@ -94,33 +92,86 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	if err != nil {
 		return err
 	}
+	o.CacheTo = cache
+	t, err := newSteps(c.String("progress"))
+	if err != nil {
+		return err
+	}
+	if err := runtime.EnterFakeRoot(); err != nil {
+		return fmt.Errorf("building %s: %w", c.String("tag"), err)
+	}
+	s, err := openStore(c)
+	if err != nil {
+		return err
+	}
 	var imgs []v1.Image
 	var inputs []*build.Inputs
 	for _, p := range ps {
-		in := &build.Inputs{}
-		img, err := buildOne(c, s, t, p, a, cache, in)
-		t.end()
+		o.Platform, o.Inputs = p, &build.Inputs{}
+		img, err := buildOne(c, s, t, o)
 		if err != nil {
-			return explainBuild(err, t)
+			return t.failed(err)
 		}
-		imgs, inputs = append(imgs, img), append(inputs, in)
+		imgs, inputs = append(imgs, img), append(inputs, o.Inputs)
 	}
-	if err := keepBuilt(c, s, imgs, inputs, wanted, outputs); err != nil || cache == nil {
+	t.built()
+	err = keepBuilt(c, s, imgs, inputs, wanted, outputs)
+	if err == nil && cache != nil {
+		err = cache.Push(c.Context, s, cacheTo, store.Remote{PlainHTTP: c.Bool("plain-http")})
+	}
+	if err != nil {
+		return t.failed(err)
+	}
+	return nil
+}
+
+// checkWords refuses what would fail only when the image is built: names that
+// are none, and files in directories that are not there.
+func checkWords(c *cli.Context, outputs []output) error {
+	for _, flag := range []string{"tag", "push"} {
+		if v := c.String(flag); v != "" {
+			if _, err := store.Canonical(v); err != nil {
+				return usagef("--%s: %w", flag, err)
+			}
+		}
+	}
+	if _, err := pairs(c, "annotation"); err != nil {
 		return err
 	}
-	return cache.Push(c.Context, s, cacheTo, store.Remote{PlainHTTP: c.Bool("plain-http")})
+	if v := c.String("compression"); v != "gzip" && v != "zstd" {
+		return usagef("--compression %q: known are gzip and zstd", v).hint("leave it out, or write --compression zstd")
+	}
+	files := []string{c.String("iidfile"), c.String("metadata-file")}
+	for _, o := range outputs {
+		files = append(files, o.dest)
+	}
+	for _, f := range files {
+		if dir := filepath.Dir(f); f != "" && f != "-" {
+			if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+				return usagef("writing %q: there is no directory %q", f, dir).hint("mkdir -p %s", dir)
+			}
+		}
+	}
+	contexts, err := pairs(c, "build-context")
+	for name, v := range contexts {
+		if fi, serr := os.Stat(v); !strings.Contains(v, "://") && (serr != nil || !fi.IsDir()) {
+			return usagef("--build-context %s=%s: there is no such directory", name, v).hint("write --build-context %s=DIR, or %s=docker-image://REF", name, name)
+		}
+	}
+	return err
 }
 
 // buildOne builds for one platform; nil is this machine's.
-func buildOne(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string, cache *build.Cache, in *build.Inputs) (v1.Image, error) {
+func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options) (v1.Image, error) {
 	t.platform = ""
 	if strings.Contains(c.String("platform"), ",") {
-		t.platform = p.String() + " "
+		t.platform = o.Platform.String() + " "
 	}
 	if c.String("conda") != "" {
-		return condaImage(c, s, t, p, in)
+		return condaImage(c, s, t, o)
 	}
-	return dockerfile(c, s, t, p, a, cache, in)
+	o.Progress = t.event
+	return build.Dockerfile(c.Context, s, o)
 }
 
 // platforms reads --platform; one nil stands for this machine.
@@ -144,49 +195,93 @@ func platforms(c *cli.Context) ([]*v1.Platform, error) {
 	return out, nil
 }
 
-func dockerfile(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, a []string, cache *build.Cache, in *build.Inputs) (v1.Image, error) {
+// checkDockerfile looks a Dockerfile over: its warnings go to standard output.
+// It needs neither a name nor namespaces.
+func checkDockerfile(c *cli.Context, a []string) error {
+	if c.String("conda") != "" {
+		return usagef("--check looks at a Dockerfile, --conda has none")
+	}
+	t, err := newSteps(c.String("progress"))
+	if err != nil {
+		return err
+	}
+	s, err := openStore(c)
+	if err != nil {
+		return err
+	}
+	ps, err := platforms(c)
+	if err != nil {
+		return err
+	}
+	o, err := buildOptions(c, a)
+	if err != nil {
+		return err
+	}
+	o.Progress = t.check
+	warnings, unknown := 0, []string(nil)
+	for _, p := range ps {
+		o.Platform = p
+		var n int
+		if n, unknown, err = build.Check(c.Context, s, o); err != nil {
+			return t.failed(err)
+		}
+		warnings = max(warnings, n)
+	}
+	for _, image := range unknown {
+		t.note(fmt.Sprintf("%s is not in the store: variables that it may set were not checked; %q fetches it", image, "hpcc pull "+image))
+	}
+	switch warnings {
+	case 0:
+		return nil
+	case 1:
+		return t.failed(errors.New("the Dockerfile has 1 warning"))
+	}
+	return t.failed(fmt.Errorf("the Dockerfile has %d warnings", warnings))
+}
+
+// buildOptions reads the flags of a build from a Dockerfile.
+func buildOptions(c *cli.Context, a []string) (build.Options, error) {
+	var none build.Options
 	vars, err := buildArgs(c.StringSlice("build-arg"))
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	secrets, err := secretFlags(c.StringSlice("secret"))
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	agents, err := sshFlags(c.StringSlice("ssh"))
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	contexts, err := pairs(c, "build-context")
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	labels, err := pairs(c, "label")
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	o := build.Options{
-		CacheFrom: cacheSources(c.StringSlice("cache-from")), CacheTo: cache,
-		Contexts: contexts, Labels: labels, Compression: c.String("compression"),
+		CacheFrom: cacheSources(c.StringSlice("cache-from")),
+		Contexts:  contexts, Labels: labels, Compression: c.String("compression"),
 		Secrets: secrets, SSH: agents,
-		Dockerfile: c.String("file"), Stdin: os.Stdin, Platform: p, Args: vars, Target: c.String("target"),
-		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"), Progress: t.event, Output: t.output(), Inputs: in,
+		Dockerfile: c.String("file"), Stdin: os.Stdin, Args: vars, Target: c.String("target"),
+		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"),
 	}
 	if len(a) > 0 {
 		o.Context = a[0]
 	}
-	return build.Dockerfile(c.Context, s, o)
+	return o, nil
 }
 
-func condaImage(c *cli.Context, s *store.Store, t *steps, p *v1.Platform, in *build.Inputs) (v1.Image, error) {
-	bar := progress("fetching packages")
+func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options) (v1.Image, error) {
 	img, notes, err := build.Conda(c.Context, s, build.CondaOptions{
 		File: c.String("conda"), Channels: c.StringSlice("channel"), From: c.String("from"), Prefix: c.String("prefix"),
-		Platform: p, PlainHTTP: c.Bool("plain-http"), Progress: t.event, Bytes: bar.bytes, Inputs: in,
+		Platform: o.Platform, PlainHTTP: o.PlainHTTP, Progress: t.event, Inputs: o.Inputs,
 	})
-	bar.end()
 	for _, n := range notes {
-		say("note: %s", n)
+		t.note(n)
 	}
 	return img, err
 }
@@ -249,86 +344,4 @@ func sshFlags(list []string) (map[string]string, error) {
 		m[id] = socket
 	}
 	return m, nil
-}
-
-// explainBuild shows what a failing RUN printed, unless it was shown already.
-func explainBuild(err error, t *steps) error {
-	var le *build.LineError
-	if errors.As(err, &le) && len(le.Log) > 0 && t.out == nil {
-		os.Stderr.Write(le.Log)
-		if le.Log[len(le.Log)-1] != '\n' {
-			fmt.Fprintln(os.Stderr)
-		}
-	}
-	return err
-}
-
-// steps writes a line for each step of a build, as it ends; on a terminal also
-// what is being done now.
-type steps struct {
-	tty   bool
-	out   io.Writer
-	begun time.Time
-	live  bool
-	json  *json.Encoder // one object for each event instead
-	// platform stands before the numbers where there are several.
-	platform string
-}
-
-func newSteps(mode string) (*steps, error) {
-	t := &steps{}
-	switch mode {
-	case "auto":
-		t.tty = term.IsTerminal(int(os.Stderr.Fd()))
-	case "tty":
-		t.tty = true
-	case "plain":
-	case "json":
-		t.json = json.NewEncoder(os.Stderr)
-		return t, nil
-	default:
-		return nil, usagef("--progress %q is none of auto, plain, tty and json", mode)
-	}
-	if !t.tty {
-		t.out = os.Stderr
-	}
-	return t, nil
-}
-
-// output is where RUN's own words go: a log keeps them, a terminal shows them
-// only when the step fails.
-func (t *steps) output() io.Writer { return t.out }
-
-func (t *steps) event(e build.Event) {
-	t.end()
-	if t.json != nil {
-		_ = t.json.Encode(map[string]any{"type": "step", "platform": strings.TrimSpace(t.platform), "step": e.Step, "total": e.Total, "text": e.Text,
-			"done": e.Done, "cached": e.Cached, "warning": e.Warning})
-		return
-	}
-	if e.Warning != "" {
-		say("warning: %s", e.Warning)
-		return
-	}
-	head := fmt.Sprintf("[%s%d/%d] %s", t.platform, e.Step, e.Total, e.Text)
-	switch {
-	case !e.Done:
-		t.begun = time.Now()
-		if t.tty {
-			fmt.Fprintf(os.Stderr, "%s", head)
-			t.live = true
-		}
-	case e.Cached:
-		fmt.Fprintf(os.Stderr, "%s (cached)\n", head)
-	default:
-		fmt.Fprintf(os.Stderr, "%s (%.1fs)\n", head, time.Since(t.begun).Seconds())
-	}
-}
-
-// end clears the live line.
-func (t *steps) end() {
-	if t.live {
-		fmt.Fprint(os.Stderr, "\r\x1b[K")
-		t.live = false
-	}
 }

@@ -183,11 +183,11 @@ func (o output) tar(c *cli.Context, s *store.Store, img v1.Image) error {
 	if err != nil {
 		return err
 	}
-	empty, err := os.MkdirTemp("", "hpcc-")
+	empty, err := s.TempDir()
 	if err != nil {
 		return err
 	}
-	defer os.Remove(empty)
+	defer store.RemoveAll(empty)
 	f, err := os.CreateTemp(filepath.Dir(o.dest), ".hpcc-")
 	if err != nil {
 		return fmt.Errorf("writing %q: %w", o.dest, err)

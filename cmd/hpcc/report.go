@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -14,8 +15,9 @@ import (
 
 // Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
 const (
-	exitFailure = 1
-	exitUsage   = 2
+	exitFailure     = 1
+	exitUsage       = 2
+	exitInterrupted = 130 // as shells have it: 128 + SIGINT
 )
 
 // A message is an error with what the user should do next.
@@ -56,7 +58,11 @@ func report(err error) int {
 	if errors.As(err, &status) {
 		return int(status)
 	}
-	fmt.Fprintf(os.Stderr, "hpcc: error: %v\n", err)
+	lines := strings.Split(err.Error(), "\n")
+	for i, l := range lines {
+		lines[i] = cleaned(l) // names of files and words of servers stand in it
+	}
+	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", strings.Join(lines, "\n"))
 	advice, code := adviceFor(err)
 	if advice != "" {
 		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", advice)
@@ -93,7 +99,7 @@ func adviceFor(err error) (advice string, status int) {
 	case errors.As(err, &ns):
 		advice = ns.Cure() + `; "hpcc doctor" shows what was tried`
 	case errors.Is(err, context.Canceled):
-		status = 130
+		status = exitInterrupted
 	}
 	return advice, status
 }

@@ -110,7 +110,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"busyroot": busyroot, "capture": capture, "serve": serve,
+			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty,
 		},
 	})
 }

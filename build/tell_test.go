@@ -1,0 +1,188 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"hpcc/store"
+)
+
+// events builds a Dockerfile's text and returns all that it tells.
+func events(t *testing.T, s *store.Store, text string, o Options) []Event {
+	t.Helper()
+	var all []Event
+	o.Dockerfile, o.Stdin = "-", strings.NewReader(text)
+	if o.Context == "" {
+		o.Context = t.TempDir()
+	}
+	o.Progress = func(e Event) {
+		e.Output = []byte(string(e.Output)) // it is ours for the time of the call
+		all = append(all, e)
+	}
+	if _, err := Dockerfile(context.Background(), s, o); err != nil {
+		t.Fatalf("building\n%s\n%v", text, err)
+	}
+	return all
+}
+
+// busyboxContext is a directory with a static busybox.
+func busyboxContext(t *testing.T) string {
+	t.Helper()
+	p, err := exec.LookPath("busybox")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("CI must have a static busybox")
+		}
+		t.Skip("needs a static busybox")
+	}
+	b, err := os.ReadFile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files(t, "busybox", string(b))
+}
+
+// TestEvents: stages at the same time; what each step prints, takes and saved
+// is its own.
+func TestEvents(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	s := open(t)
+	o := Options{Context: busyboxContext(t)}
+	text := "FROM scratch AS base\nCOPY --chmod=755 busybox /bin/sh\nFROM base AS a\nRUN sleep 2; echo from a; echo >/a\nFROM base AS b\nRUN echo from b\nCOPY --from=a /a /\nFROM b\nENV A=1\n"
+	printed := map[int]string{}
+	took := map[string]time.Duration{}
+	for _, e := range events(t, s, text, o) {
+		printed[e.Step] += string(e.Output)
+		if e.Done {
+			took[fmt.Sprint(e.Stage, " ", e.Step, " ", e.Text)] = e.Took
+			if e.Saved != 0 {
+				t.Errorf("step %d saved %v in the first build", e.Step, e.Saved)
+			}
+		}
+	}
+	if printed[4] != "from a\n" || printed[6] != "from b\n" {
+		t.Errorf("steps 4 and 6 print %q and %q", printed[4], printed[6])
+	}
+	for step, d := range took {
+		if slow := strings.Contains(step, "sleep"); slow != (d >= 2*time.Second) {
+			t.Errorf("step %q took %v: a step that waits for another stage has its own time only", step, d)
+		}
+	}
+	if len(took) != 9 {
+		t.Errorf("%d steps ended; want 9: %v", len(took), took)
+	}
+	for _, e := range events(t, s, text, o) {
+		if !e.Done {
+			continue
+		}
+		if !e.Cached {
+			t.Errorf("step %q is done again", e.Text)
+		}
+		if slow := strings.Contains(e.Text, "sleep"); slow != (e.Saved > 1900*time.Millisecond) {
+			t.Errorf("step %q saved %v", e.Text, e.Saved)
+		}
+	}
+}
+
+// TestFailedEvent: the step at fault is told, none that only stops with it.
+func TestFailedEvent(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	var failed []string
+	text := "FROM scratch AS a\nCOPY --chmod=755 busybox /bin/sh\nRUN sleep 20\nFROM scratch AS b\nCOPY --chmod=755 busybox /bin/sh\nRUN sleep 0.3; echo oops; exit 3\nFROM a\nCOPY --from=b / /\n"
+	_, err := Dockerfile(context.Background(), open(t), Options{Context: busyboxContext(t), Dockerfile: "-", Stdin: strings.NewReader(text), Progress: func(e Event) {
+		if e.Failed {
+			failed = append(failed, fmt.Sprint(e.Step, " ", e.Text))
+		}
+	}})
+	le, ok := err.(*LineError)
+	if !ok || le.Line != 6 || le.End != 6 || string(le.Source) != text || string(le.Log) != "oops\n" {
+		t.Errorf("building fails with %#v", err)
+	}
+	if got := strings.Join(failed, ","); got != "6 RUN sleep 0.3; echo oops; exit 3" {
+		t.Errorf("failed steps are told as %q", got)
+	}
+}
+
+// TestFetchedEvents: the bytes of a download are told, the last of them always.
+func TestFetchedEvents(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	const size = 300_000
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/known" {
+			w.Header().Set("Content-Length", fmt.Sprint(size))
+		}
+		_, _ = w.Write(make([]byte, size))
+	}))
+	defer server.Close()
+	for _, c := range []struct {
+		path string
+		size int64
+	}{{"/known", size}, {"/unknown", 0}} {
+		var last Event
+		n := 0
+		for _, e := range events(t, open(t), "FROM scratch\nADD "+server.URL+c.path+" /f\n", Options{}) {
+			if e.Fetched > 0 {
+				last, n = e, n+1
+			}
+		}
+		if last.Step != 2 || last.Size != c.size || n == 0 || n > 20 || c.size > 0 && last.Fetched != size {
+			t.Errorf("ADD %s tells %d times of bytes, at last %d of %d of step %d", c.path, n, last.Fetched, last.Size, last.Step)
+		}
+	}
+}
+
+// TestPulledBase: a base that is fetched is no cached step, the second time it is.
+func TestPulledBase(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	img, err := random.Image(200_000, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(host+"/base:1", name.Insecure)
+	if err == nil {
+		err = remote.Write(ref, img)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := open(t)
+	for _, cached := range []bool{false, true} {
+		var fetched, size int64
+		for _, e := range events(t, s, "FROM "+host+"/base:1\n", Options{PlainHTTP: true}) {
+			if e.Fetched > 0 {
+				fetched, size = e.Fetched, e.Size
+			}
+			if e.Done && e.Cached != cached {
+				t.Errorf("FROM is told as cached: %v; want %v", e.Cached, cached)
+			}
+		}
+		if cached && fetched > 0 || !cached && (fetched < 400_000 || fetched != size) {
+			t.Errorf("cached %v: %d of %d bytes are told", cached, fetched, size)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// What others print reaches the terminal as text only, cut to its width: a
+// program in a build may be hostile, and a line that wraps breaks a view that
+// is drawn again in its place.
+
+// cleaned is a line without control characters and escape sequences. Tabs
+// become spaces; of a line that was written over, the last writing counts.
+func cleaned(line string) string {
+	line = strings.TrimRight(line, "\r\n")
+	line = line[strings.LastIndexByte(line, '\r')+1:]
+	plain := true
+	for i := range len(line) {
+		plain = plain && line[i] >= ' ' && line[i] < 0x7f
+	}
+	if plain {
+		return line
+	}
+	var b strings.Builder
+	column := 0
+	for len(line) > 0 {
+		r, n := utf8.DecodeRuneInString(line)
+		switch {
+		case r == 0x1b || r >= 0x80 && r < 0xa0:
+			n = sequence(line)
+		case r == '\t':
+			spaces := 8 - column%8
+			b.WriteString(strings.Repeat(" ", spaces))
+			column += spaces
+		case unicode.IsControl(r), r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x2028, r == 0x2029:
+			// the middle ones turn the direction of what follows
+		default:
+			b.WriteRune(r) // U+FFFD for what is no UTF-8
+			column += cells(r)
+		}
+		line = line[n:]
+	}
+	return b.String()
+}
+
+// sequence is the length of the escape sequence that s begins with (ECMA-48): a
+// control sequence, a control string up to its end, or an escape and the
+// characters that belong to it.
+func sequence(s string) int {
+	r, n := utf8.DecodeRuneInString(s)
+	if r == 0x1b {
+		if len(s) == 1 {
+			return 1
+		}
+		r, n = rune(s[1])+0x40, 2 // ESC [ is the same as U+009B, and so on
+		if s[1] < 0x40 || s[1] > 0x5f {
+			r = 0x1b
+		}
+	}
+	switch r {
+	case 0x9b: // parameters, then a letter
+		for n < len(s) && s[n] >= 0x20 && s[n] < 0x40 {
+			n++
+		}
+		if n < len(s) && s[n] >= 0x40 && s[n] < 0x7f {
+			n++
+		}
+	case 0x90, 0x98, 0x9d, 0x9e, 0x9f: // a string, ended by BEL, ESC \ or U+009C
+		for ; n < len(s); n++ {
+			for _, stop := range []string{"\a", "\x1b\\", "\u009c"} {
+				if strings.HasPrefix(s[n:], stop) {
+					return n + len(stop)
+				}
+			}
+		}
+	case 0x1b: // ESC, intermediate characters, a final one
+		n = 1
+		for n < len(s) && s[n] >= 0x20 && s[n] < 0x30 {
+			n++
+		}
+		if n < len(s) && s[n] >= 0x30 && s[n] < 0x7f {
+			n++
+		}
+	}
+	return n
+}
+
+// wide are the characters that take two cells of a terminal: those of East
+// Asian width W or F (Unicode Standard Annex 11), neighbours taken together.
+var wide = [][2]rune{{0x1100, 0x115f}, {0x231a, 0x231b}, {0x2329, 0x232a}, {0x23e9, 0x23f3}, {0x25fd, 0x25fe}, {0x2614, 0x2615},
+	{0x2630, 0x2637}, {0x2648, 0x2653}, {0x267f, 0x267f}, {0x268a, 0x268f}, {0x2693, 0x2693}, {0x26a1, 0x26a1}, {0x26aa, 0x26ab},
+	{0x26bd, 0x26be}, {0x26c4, 0x26c5}, {0x26ce, 0x26ce}, {0x26d4, 0x26d4}, {0x26ea, 0x26ea}, {0x26f2, 0x26f5}, {0x26fa, 0x26fd},
+	{0x2705, 0x2705}, {0x270a, 0x270b}, {0x2728, 0x2728}, {0x274c, 0x274e}, {0x2753, 0x2757}, {0x2795, 0x2797}, {0x27b0, 0x27bf},
+	{0x2b1b, 0x2b1c}, {0x2b50, 0x2b55}, {0x2e80, 0x303e}, {0x3041, 0xa4cf}, {0xa960, 0xa97c}, {0xac00, 0xd7a3}, {0xf900, 0xfaff},
+	{0xfe10, 0xfe19}, {0xfe30, 0xfe6f}, {0xff01, 0xff60}, {0xffe0, 0xffe6}, {0x16fe0, 0x18dff}, {0x1aff0, 0x1b2ff}, {0x1f004, 0x1f004},
+	{0x1f0cf, 0x1f0cf}, {0x1f18e, 0x1f19a}, {0x1f1e6, 0x1f265}, {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f7e0, 0x1f7f0},
+	{0x1f90c, 0x1f9ff}, {0x1fa70, 0x1faff}, {0x20000, 0x3fffd}}
+
+// cells is how many cells of a terminal a character takes.
+func cells(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case r == 0x200b || r == 0x200d || r == 0xfeff, unicode.In(r, unicode.Mn, unicode.Me):
+		return 0
+	}
+	for _, w := range wide {
+		if r <= w[1] {
+			if r >= w[0] {
+				return 2
+			}
+			break
+		}
+	}
+	return 1
+}
+
+// width is how many cells a clean text takes.
+func width(s string) int {
+	n := 0
+	for _, r := range s {
+		n += cells(r)
+	}
+	return n
+}
+
+// fit cuts a clean text to n cells; one that is cut ends in an ellipsis.
+func fit(s string, n int) string {
+	if len(s) <= n || width(s) <= n { // no character has more cells than bytes
+		return s
+	}
+	if n < 1 {
+		return ""
+	}
+	used := 0
+	for i, r := range s {
+		if used += cells(r); used > n-1 {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sys/unix"
+)
+
+// pty COLUMNSxROWS COMMAND [ARG...]: runs a command on a terminal of its own.
+// What stands there in the end, times replaced, becomes the file "screen".
+func pty(ts *testscript.TestScript, neg bool, args []string) {
+	var size unix.Winsize
+	if _, err := fmt.Sscanf(args[0], "%dx%d", &size.Col, &size.Row); err != nil {
+		ts.Fatalf("pty %s: %v", args[0], err)
+	}
+	master, slave, err := openPTY(&size)
+	ts.Check(err)
+	defer master.Close()
+	name := args[1]
+	if name == "hpcc" {
+		name = filepath.Join(bin, name)
+	}
+	cmd := exec.Command(name, args[2:]...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, k := range []string{"PATH", "HOME", "HPCC_STORE", "TERM", "NO_COLOR"} {
+		cmd.Env = append(cmd.Env, k+"="+ts.Getenv(k))
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	err = cmd.Start()
+	slave.Close()
+	ts.Check(err)
+	s := &screen{columns: int(size.Col), rows: int(size.Row), wrong: func(format string, a ...any) { ts.Logf(format, a...); err = fmt.Errorf(format, a...) }}
+	_, _ = io.Copy(s, master) // ends with EIO when nobody has the terminal any more
+	ts.Check(err)
+	err = cmd.Wait()
+	ts.Logf("%s", s.text())
+	ts.Check(os.WriteFile(ts.MkAbs("screen"), []byte(s.text()+"\n"), 0o644))
+	if (err != nil) != neg {
+		ts.Fatalf("%v: %v", args[1:], err)
+	}
+}
+
+// openPTY makes a terminal, as posix_openpt and its relatives do.
+func openPTY(size *unix.Winsize) (master, slave *os.File, err error) {
+	if master, err = os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0); err != nil {
+		return nil, nil, err
+	}
+	fd := int(master.Fd())
+	err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
+	var n uint32
+	if err == nil {
+		n, err = unix.IoctlGetUint32(fd, unix.TIOCGPTN)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, size)
+	}
+	if err == nil {
+		slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		master.Close()
+	}
+	return master, slave, err
+}

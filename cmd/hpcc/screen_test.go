@@ -1,0 +1,149 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+)
+
+// A screen is a small terminal: it knows what the view writes and refuses all
+// else. Lines that scroll off stay above, as on a terminal.
+type screen struct {
+	mu            sync.Mutex
+	wrong         func(format string, a ...any) // told of what no terminal should get
+	columns, rows int
+	lines         []string // padded with nothing; a wide character is itself
+	y             int      // of the cursor, in lines
+	x             int      // in cells
+	noWrap        bool
+	dims          int // how often text was dimmed
+	rest          string
+}
+
+var sequences = regexp.MustCompile(`^\x1b\[(\??)([0-9]*)([AJKmlh])`)
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in := s.rest + string(p)
+	s.rest = ""
+	for in != "" {
+		if m := sequences.FindStringSubmatch(in); m != nil {
+			s.control(m[1]+m[3], m[2])
+			in = in[len(m[0]):]
+			continue
+		}
+		if !utf8.FullRuneInString(in) || strings.HasPrefix(in, "\x1b") && len(in) < 8 { // the next write has the rest
+			s.rest = in
+			break
+		}
+		r, n := utf8.DecodeRuneInString(in)
+		in = in[n:]
+		s.put(r)
+	}
+	return len(p), nil
+}
+
+func (s *screen) control(kind, number string) {
+	n := 1
+	_, _ = fmt.Sscan(number, &n)
+	switch kind {
+	case "A":
+		if s.y -= n; s.y < max(0, len(s.lines)-s.rows) {
+			s.wrong("the cursor goes %d rows up, above the screen of %d", n, s.rows)
+			s.y = 0
+		}
+	case "J":
+		s.line()
+		s.lines = s.lines[:s.y+1]
+		s.lines[s.y] = prefix(s.lines[s.y], s.x)
+	case "K":
+		s.line()
+		s.lines[s.y] = prefix(s.lines[s.y], s.x)
+	case "m":
+		if number == "2" {
+			s.dims++
+		}
+	case "?l", "?h":
+		if number != "7" {
+			s.wrong("private mode %s is not known", number)
+		}
+		s.noWrap = kind == "?l"
+	}
+}
+
+// line makes the line of the cursor.
+func (s *screen) line() {
+	for len(s.lines) <= s.y {
+		s.lines = append(s.lines, "")
+	}
+}
+
+func (s *screen) put(r rune) {
+	s.line()
+	switch {
+	case r == '\n':
+		s.y, s.x = s.y+1, 0
+		s.line()
+	case r == '\r':
+		s.x = 0
+	case r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0:
+		s.wrong("control character %q reaches the terminal", r)
+	default:
+		if s.x+cells(r) > s.columns {
+			if s.noWrap {
+				return
+			}
+			s.y, s.x = s.y+1, 0
+			s.line()
+		}
+		s.lines[s.y] = prefix(s.lines[s.y], s.x) + string(r) // nothing is ever written before text
+		s.x += cells(r)
+	}
+}
+
+// prefix is the first n cells of a line.
+func prefix(line string, n int) string {
+	for i, r := range line {
+		if n -= cells(r); n < 0 {
+			return line[:i]
+		}
+	}
+	return line
+}
+
+// resize makes the screen of another width: lines that are too wide now wrap,
+// as terminals do it.
+func (s *screen) resize(columns int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var lines []string
+	for i, l := range s.lines {
+		if i == s.y {
+			s.y = len(lines)
+		}
+		for width(l) > columns {
+			first := prefix(l, columns)
+			lines = append(lines, first)
+			l = l[len(first):]
+		}
+		lines = append(lines, l)
+	}
+	s.lines, s.columns = lines, columns
+}
+
+// text is all that stands, without times.
+func (s *screen) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := slices.Clone(s.lines)
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(times.ReplaceAllString(l, "TIME"), " ")
+	}
+	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
+}
+
+var times = regexp.MustCompile(`\b[0-9]+\.[0-9]s\b`)

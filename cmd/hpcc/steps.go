@@ -1,0 +1,372 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"hpcc/build"
+)
+
+// steps tells how a build goes on, in one of three forms (docs/progress.md): a
+// log has a line for each step as it ends, and what its program prints; a
+// terminal shows also the steps under way, drawn again in their place; programs
+// read an object for each event.
+type steps struct {
+	mu       sync.Mutex // the view is drawn between events as well
+	out      io.Writer
+	json     *json.Encoder // nil unless in the form for programs
+	view     *view         // nil unless on a terminal
+	platform string        // stands before the numbers where there are several
+	running  []*step       // in the order in which they began
+	warned   map[string]bool
+	begun    time.Time
+	ended    int // steps
+	cached   int
+	saved    time.Duration
+}
+
+// A step is one that is under way.
+type step struct {
+	stage, number int
+	head          string // [3/7] RUN make
+	begun         time.Time
+	printed       transcript
+	fetched, size int64
+}
+
+func newSteps(mode string) (*steps, error) {
+	t := &steps{out: os.Stderr, warned: map[string]bool{}, begun: time.Now()}
+	dumb := os.Getenv("TERM") == "dumb"
+	switch mode {
+	case "auto":
+		if !dumb && term.IsTerminal(int(os.Stderr.Fd())) {
+			t.view = newView(os.Getenv("NO_COLOR") == "")
+		}
+	case "tty":
+		t.view = newView(os.Getenv("NO_COLOR") == "" && !dumb)
+	case "plain":
+	case "json":
+		t.json = json.NewEncoder(t.out)
+		t.json.SetEscapeHTML(false)
+	default:
+		return nil, usagef("--progress %q is none of auto, plain, tty and json", mode).hint("leave it out, or write --progress plain")
+	}
+	return t, nil
+}
+
+// event is told what happens in a build, one call at a time.
+func (t *steps) event(e build.Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e.Warning != "" {
+		t.warning(e)
+		return
+	}
+	s := t.step(e)
+	switch {
+	case e.Done:
+		t.done(s, e)
+	case len(e.Output) > 0:
+		for _, line := range s.printed.add(e.Output) {
+			t.line(s, line)
+		}
+	case e.Fetched > 0:
+		s.fetched, s.size = e.Fetched, e.Size
+		t.object("bytes", s, "fetched", e.Fetched, "size", e.Size)
+	default:
+		t.object("step", s, "total", e.Total, "text", cleaned(e.Text), "done", false)
+	}
+}
+
+// step finds the step that an event is of, or begins it.
+func (t *steps) step(e build.Event) *step {
+	for _, s := range t.running {
+		if s.stage == e.Stage && s.number == e.Step {
+			return s
+		}
+	}
+	s := &step{stage: e.Stage, number: e.Step, begun: time.Now(), head: fmt.Sprintf("%s %s", t.label(e.Step, e.Total), cleaned(e.Text))}
+	t.running = append(t.running, s)
+	if t.view != nil {
+		t.view.start(t)
+	}
+	return s
+}
+
+// label is what a step's lines begin with.
+func (t *steps) label(number, total int) string {
+	return fmt.Sprintf("[%s%d/%d]", t.platform, number, total)
+}
+
+// done ends a step.
+func (t *steps) done(s *step, e build.Event) {
+	for _, line := range s.printed.flush() {
+		t.line(s, line)
+	}
+	t.running = slices.DeleteFunc(t.running, func(x *step) bool { return x == s })
+	end := fmt.Sprintf(" (%s)", elapsed(e.Took))
+	switch {
+	case e.Failed:
+		end = fmt.Sprintf(" (failed after %s)", elapsed(e.Took))
+	case e.Cached:
+		t.cached++
+		t.saved += e.Saved
+		if end = " (cached)"; e.Saved >= 50*time.Millisecond {
+			end += " saved " + elapsed(e.Saved)
+		}
+	}
+	t.ended++
+	t.object("step", s, "total", e.Total, "text", cleaned(e.Text), "done", true, "cached", e.Cached, "failed", e.Failed,
+		"seconds", seconds(e.Took), "saved", seconds(e.Saved))
+	if t.json != nil {
+		return
+	}
+	// Triggers of a base image raise the total while the build goes on.
+	lines := []string{fmt.Sprintf("%s %s", t.label(e.Step, e.Total), cleaned(e.Text)) + end}
+	if t.view != nil {
+		lines[0] = fit(strings.TrimSuffix(lines[0], end), t.view.columns()-len(end)) + end
+		if e.Failed {
+			for _, l := range s.printed.last {
+				lines = append(lines, "  "+l)
+			}
+		}
+	}
+	t.print(lines...)
+}
+
+// line is a whole line that a step's program printed.
+func (t *steps) line(s *step, text string) {
+	if t.json != nil {
+		t.object("output", s, "line", text)
+	} else if t.view == nil { // a terminal shows the last few below the step
+		head, _, _ := strings.Cut(s.head, "] ")
+		t.print(head + "] | " + text)
+	}
+}
+
+// warning is told once, whatever the number of platforms.
+func (t *steps) warning(e build.Event) {
+	if t.warned[e.Warning] {
+		return
+	}
+	t.warned[e.Warning] = true
+	if t.json != nil {
+		t.object("warning", nil, "text", e.Warning, "line", e.Line, "rule", e.Rule, "url", e.URL)
+		return
+	}
+	t.print("hpcc: warning: " + cleaned(e.Warning))
+}
+
+// check tells a warning of a check: a result.
+func (t *steps) check(e build.Event) {
+	if t.warned[e.Warning] {
+		return
+	}
+	fmt.Println(cleaned(e.Warning))
+	if t.json != nil {
+		t.event(e)
+	}
+	t.warned[e.Warning] = true
+}
+
+// note tells what is good to know.
+func (t *steps) note(text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.json != nil {
+		t.object("note", nil, "text", text)
+		return
+	}
+	t.print("hpcc: note: " + cleaned(text))
+}
+
+// print writes lines that stay, above the view.
+func (t *steps) print(lines ...string) {
+	var b bytes.Buffer
+	drawn := t.view != nil && t.view.erase(&b)
+	for _, l := range lines {
+		b.WriteString(l + "\n")
+	}
+	if drawn {
+		t.view.draw(&b, t.running)
+	}
+	_, _ = t.out.Write(b.Bytes())
+}
+
+// object writes an object for programs: its type, the time in seconds since the
+// beginning, the step that it is of, and names with values.
+func (t *steps) object(kind string, s *step, values ...any) {
+	if t.json == nil {
+		return
+	}
+	m := map[string]any{"type": kind, "time": seconds(time.Since(t.begun))}
+	if s != nil {
+		m["platform"], m["stage"], m["step"] = strings.TrimSpace(t.platform), s.stage, s.number
+	}
+	for i := 0; i < len(values); i += 2 {
+		m[values[i].(string)] = values[i+1]
+	}
+	_ = t.json.Encode(m)
+}
+
+// end stops drawing.
+func (t *steps) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.view == nil {
+		for _, s := range t.running {
+			for _, line := range s.printed.flush() {
+				t.line(s, line)
+			}
+		}
+	}
+	t.running = nil
+	if t.view != nil {
+		t.view.stop()
+		t.print()
+	}
+}
+
+// built ends a build that went well with what it took, and what the cache
+// saved of it.
+func (t *steps) built() {
+	t.end()
+	took := time.Since(t.begun)
+	if t.json != nil {
+		t.object("built", nil, "seconds", seconds(took), "steps", t.ended, "cached", t.cached, "saved", seconds(t.saved))
+		return
+	}
+	text := fmt.Sprintf("hpcc: built in %s; %d of %d steps cached", elapsed(took), t.cached, t.ended)
+	if t.saved >= 50*time.Millisecond {
+		text += ", saved " + elapsed(t.saved)
+	}
+	t.print(text)
+}
+
+// failed ends a build with an error: it shows where the error is in the
+// Dockerfile. The error that it returns is still to be told.
+func (t *steps) failed(err error) error {
+	t.end()
+	if errors.Is(err, context.Canceled) {
+		err = &message{err: errors.New("the build was broken off; the steps that ended are in the cache"), status: exitInterrupted}
+	}
+	var le *build.LineError
+	located := errors.As(err, &le)
+	if t.json != nil {
+		advice, status := adviceFor(err)
+		values := []any{"text", err.Error(), "hint", advice, "status", status}
+		if located {
+			values = append(values, "file", le.File, "line", le.Line)
+		}
+		t.object("error", nil, values...)
+		return exitStatus(status)
+	}
+	if located {
+		t.print(around(le)...)
+	}
+	return err
+}
+
+// How much of the Dockerfile is shown with an error, in lines.
+const (
+	linesAround = 2
+	linesMarked = 12 // of a long instruction
+)
+
+// around lists the lines of an error, marked, with some before and after.
+func around(e *build.LineError) []string {
+	lines := strings.Split(strings.TrimRight(string(e.Source), "\n"), "\n")
+	if e.Line < 1 || e.Line > len(lines) || len(e.Source) == 0 {
+		return nil
+	}
+	end := min(max(e.End, e.Line), len(lines))
+	digits := len(fmt.Sprint(min(end+linesAround, len(lines))))
+	var out []string
+	for n := max(1, e.Line-linesAround); n <= min(end+linesAround, len(lines)); n++ {
+		if skip := end - n; n == e.Line+linesMarked && skip > 0 {
+			out = append(out, fmt.Sprintf("  * %*s ... %d more lines", digits, "", skip))
+			n = end
+		}
+		mark := " "
+		if n >= e.Line && n <= end {
+			mark = "*"
+		}
+		out = append(out, strings.TrimRight(fmt.Sprintf("  %s %*d  %s", mark, digits, n, fit(cleaned(lines[n-1]), 160)), " "))
+	}
+	return out
+}
+
+// elapsed writes a time for people.
+func elapsed(d time.Duration) string {
+	if d < 100*time.Second {
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	}
+	d = d.Round(time.Second)
+	if d < time.Hour {
+		return fmt.Sprintf("%dm%02ds", d/time.Minute, d%time.Minute/time.Second)
+	}
+	return fmt.Sprintf("%dh%02dm", d/time.Hour, d%time.Hour/time.Minute)
+}
+
+// seconds writes a time for programs.
+func seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+
+// Bounds of what is kept of a program's output.
+const (
+	keptLines = 20
+	longLine  = 64 << 10
+)
+
+// A transcript makes clean lines of what a program prints.
+type transcript struct {
+	rest []byte   // of a line that has not ended
+	last []string // the newest lines
+}
+
+// add takes what was printed and returns the lines that it ends.
+func (t *transcript) add(p []byte) (lines []string) {
+	t.rest = append(t.rest, p...)
+	for {
+		i := bytes.IndexByte(t.rest, '\n')
+		if i < 0 && len(t.rest) > longLine {
+			i = len(t.rest) - 1
+		}
+		if i < 0 {
+			break
+		}
+		lines = append(lines, cleaned(string(t.rest[:i+1])))
+		t.rest = t.rest[i+1:]
+	}
+	t.rest = bytes.Clone(t.rest)
+	t.last = append(t.last, lines...)
+	t.last = slices.Clone(t.last[max(0, len(t.last)-keptLines):])
+	return lines
+}
+
+// flush ends the last line.
+func (t *transcript) flush() []string {
+	if len(t.rest) == 0 {
+		return nil
+	}
+	return t.add([]byte("\n"))
+}
+
+// newest are the n newest lines, the one that has not ended among them.
+func (t *transcript) newest(n int) []string {
+	lines := t.last
+	if now := cleaned(string(t.rest)); strings.TrimSpace(now) != "" {
+		lines = append(slices.Clone(lines), now)
+	}
+	return lines[max(0, len(lines)-n):]
+}
