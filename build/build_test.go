@@ -293,7 +293,13 @@ func FuzzDockerfile(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		b := &builder{Options: Options{Dockerfile: "-", Stdin: strings.NewReader(text), Platform: hostPlatform()}}
-		err := b.parse()
+		var err error
+		if b.source, err = b.read(); err == nil {
+			err = b.startLint()
+		}
+		if err == nil {
+			err = b.parse()
+		}
 		if err == nil {
 			_, err = b.needed(len(b.stages) - 1)
 		}

@@ -333,3 +333,22 @@ func TestLintInBuild(t *testing.T) {
 		t.Errorf("a build that the checks refuse does steps: %q", said)
 	}
 }
+
+// FuzzCheck: whatever a Dockerfile says, looking it over ends with warnings or
+// an error that names the file.
+func FuzzCheck(f *testing.F) {
+	for _, c := range lintCases {
+		f.Add(c.text)
+	}
+	s, dir := open(f), f.TempDir()
+	f.Fuzz(func(t *testing.T, text string) {
+		_, _, err := Check(context.Background(), s, Options{Dockerfile: "-", Context: dir, Stdin: strings.NewReader(text), Progress: func(e Event) {
+			if !strings.HasPrefix(e.Warning, "Dockerfile (standard input):") || e.Rule == "" {
+				t.Errorf("Check(%q) tells %+v", text, e)
+			}
+		}})
+		if err != nil && !strings.HasPrefix(err.Error(), "Dockerfile (standard input):") {
+			t.Errorf("Check(%q): %v", text, err)
+		}
+	})
+}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
@@ -151,7 +153,8 @@ func TestFetchedEvents(t *testing.T) {
 	}
 }
 
-// TestPulledBase: a base that is fetched is no cached step, the second time it is.
+// TestPulledBase: a base that is fetched is no cached step, the second time it
+// is; variables are checked against it either way.
 func TestPulledBase(t *testing.T) {
 	if !inside(t) {
 		return
@@ -160,6 +163,9 @@ func TestPulledBase(t *testing.T) {
 	defer server.Close()
 	host := strings.TrimPrefix(server.URL, "http://")
 	img, err := random.Image(200_000, 2)
+	if err == nil {
+		img, err = mutate.Config(img, v1.Config{Env: []string{"OF_BASE=1"}})
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,16 +179,23 @@ func TestPulledBase(t *testing.T) {
 	s := open(t)
 	for _, cached := range []bool{false, true} {
 		var fetched, size int64
-		for _, e := range events(t, s, "FROM "+host+"/base:1\n", Options{PlainHTTP: true}) {
+		var warnings string
+		for _, e := range events(t, s, "FROM "+host+"/base:1\nENV A=$OF_BASE B=$NOBODYS C=$OF_BSE\n", Options{PlainHTTP: true}) {
+			_, w, _ := strings.Cut(e.Warning, "):")
+			warnings += w
 			if e.Fetched > 0 {
 				fetched, size = e.Fetched, e.Size
 			}
-			if e.Done && e.Cached != cached {
+			if e.Done && e.Step == 1 && e.Cached != cached {
 				t.Errorf("FROM is told as cached: %v; want %v", e.Cached, cached)
 			}
 		}
 		if cached && fetched > 0 || !cached && (fetched < 400_000 || fetched != size) {
 			t.Errorf("cached %v: %d of %d bytes are told", cached, fetched, size)
+		}
+		// Which variables the base sets is known only when it is there.
+		if want := "2: UndefinedVar: Usage of undefined variable '$NOBODYS'" + "2: UndefinedVar: Usage of undefined variable '$OF_BSE' (did you mean $OF_BASE?)"; warnings != want {
+			t.Errorf("cached %v: warnings are %q; want %q", cached, warnings, want)
 		}
 	}
 }
