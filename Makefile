@@ -27,9 +27,11 @@ demo: build
 bench: build
 	testdata/bench/run.sh bin/hpcc docs/benchmarks.md
 
-# docs/cli.md comes from the table of the command line; a test compares them.
+# docs/cli.md comes from the table of the command line, a part of docs/dockerfile.md
+# from that of Dockerfiles; tests compare them.
 docs:
 	$(GO) test ./cmd/hpcc -run TestDocs -update
+	$(GO) test ./build -run TestTableDocs -update
 
 install: build
 	install -D bin/hpcc $(DESTDIR)$${PREFIX:-$$HOME/.local}/bin/hpcc

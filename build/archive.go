@@ -4,17 +4,17 @@ import (
 	"archive/tar"
 	"bufio"
 	"compress/bzip2"
-	"errors"
 	"io"
 	"os"
 	"strings"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
 )
 
 // archive opens a file when it is a tar archive, plain or packed with gzip,
-// zstd or bzip2: by content, as ADD decides, not by name. An error says that
+// zstd, xz or bzip2: by content, as ADD decides, not by name. An error says that
 // ADD would unpack the file and cannot: it is damaged, or packed in a way that
 // is not known here.
 func archive(file string) (io.ReadCloser, bool, error) {
@@ -52,7 +52,7 @@ func unpacked(file string) (io.ReadCloser, error) {
 			r = z.IOReadCloser()
 		}
 	case h == "\xfd7zXZ\x00":
-		err = errors.New("archives packed with xz are not supported yet; pack it with gzip or zstd, or COPY the file as it is")
+		r, err = xz.NewReader(in)
 	}
 	if err != nil {
 		f.Close()

@@ -187,7 +187,7 @@ func TestHereDocuments(t *testing.T) {
 		{"COPY <<'EOF' /f\nit's $A\nEOF", "f 644 it's $A\n"},
 		{"COPY <<-EOF /f\n\tx\n\tEOF", "f 644 x\n"},
 		{"COPY <<EOF /d/\nx\nEOF", "d/ 755\nd/EOF 644 x\n"},
-		{"COPY --chmod=700 <<a <<b /d/\n1\na\n2\nb", "d/ 755\nd/a 700 1\n\nd/b 700 2\n"},
+		{"COPY --chmod=700 <<a <<b /d/\n1\na\n2\nb", "d/ 700\nd/a 700 1\n\nd/b 700 2\n"},
 		{"COPY <<a x /d/\n1\na", "d/ 755\nd/a 644 1\n\nd/x 644 file"},
 		{"ADD <<EOF /f\n$A\nEOF", "f 644 1\n"},
 	} {

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -129,6 +130,8 @@ type builder struct {
 	begun     time.Time
 	work      string // private directory of this build, in the store's tmp
 	total     int
+	// platformAsked is the platform that the caller named; nil: this machine's will do.
+	platformAsked *v1.Platform
 }
 
 // Dockerfile builds an image. Errors in the Dockerfile are a [LineError].
@@ -171,7 +174,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 
 // begin starts a build: its options filled in.
 func begin(s *store.Store, o Options) (*builder, error) {
-	b := &builder{Options: o, store: s, made: map[int]*making{}, opened: map[string]*contextDir{}, begun: time.Now()}
+	b := &builder{Options: o, store: s, made: map[int]*making{}, opened: map[string]*contextDir{}, begun: time.Now(), platformAsked: o.Platform}
 	if b.Context == "" {
 		b.Context = "."
 	}
@@ -181,8 +184,15 @@ func begin(s *store.Store, o Options) (*builder, error) {
 	if c := b.Compression; c != "" && c != "gzip" && c != "zstd" {
 		return nil, fmt.Errorf("compression %q: known are gzip and zstd", c)
 	}
+	if v, ok := os.LookupEnv(epochArg); ok && b.Args[epochArg] == "" { // a build argument too, as in docker buildx
+		b.Args = maps.Clone(b.Args)
+		if b.Args == nil {
+			b.Args = map[string]string{}
+		}
+		b.Args[epochArg] = v
+	}
 	var err error
-	b.stamp, err = sourceDate()
+	b.stamp, err = sourceDate(b.Args[epochArg])
 	return b, err
 }
 
@@ -243,10 +253,13 @@ func (b *builder) buildStages(ctx context.Context) error {
 	return g.Wait()
 }
 
-// sourceDate is SOURCE_DATE_EPOCH, or a fixed day: the same input must give the
-// same image. The day is the first that zip archives can hold.
-func sourceDate() (time.Time, error) {
-	v := os.Getenv("SOURCE_DATE_EPOCH")
+// epochArg names the time of a build, as an argument or in the environment
+// (https://reproducible-builds.org/docs/source-date-epoch/).
+const epochArg = "SOURCE_DATE_EPOCH"
+
+// sourceDate reads the value of epochArg; "" is a fixed day, the first that zip
+// archives can hold: the same input must give the same image.
+func sourceDate(v string) (time.Time, error) {
 	if v == "" {
 		return time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC), nil
 	}
@@ -269,7 +282,7 @@ func (b *builder) parse() error {
 		return b.located(err)
 	}
 	if len(b.stages) == 0 {
-		return fmt.Errorf("%s: no instructions: a Dockerfile begins with FROM", b.file)
+		return b.lineError(parser.Range{Start: parser.Position{Line: 1}}, "", errors.New("no FROM: a Dockerfile begins with it, after ARG at most"))
 	}
 	return nil
 }

@@ -41,16 +41,19 @@ func inside(t *testing.T) bool {
 	if os.Getenv(insideMark) != "" {
 		return true
 	}
-	out := runInside(t, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNS)
+	out := runInside(t, cloneForBuild)
 	t.Log(out)
 	return false
 }
 
+// cloneForBuild are the namespaces that a build is in.
+const cloneForBuild = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS
+
 // runInside runs the present test again in new namespaces and returns what it
 // printed. Without one for mounts there is no overlay to be had: builds copy.
-func runInside(t *testing.T, namespaces uintptr) string {
+func runInside(t *testing.T, namespaces uintptr, flags ...string) string {
 	t.Helper()
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd := exec.Command("/proc/self/exe", append([]string{"-test.run=^" + t.Name() + "$", "-test.v"}, flags...)...)
 	cmd.Env = append(os.Environ(), insideMark+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  namespaces,
@@ -206,10 +209,10 @@ func TestLineErrors(t *testing.T) {
 		{"protocol", "FROM scratch\nEXPOSE 80/icmp\n", 2, "icmp"},
 		{"mode", "FROM scratch\nCOPY --chmod=u~x . /\n", 2, "neither an octal mode"},
 		{"checksum of a file", "FROM scratch\nADD --checksum=sha256:0000000000000000000000000000000000000000000000000000000000000000 x /x\n", 2, "--checksum is for an address"},
+		{"variable in --from", "FROM scratch AS a\nFROM scratch\nCOPY --from=$X /x /y\n", 3, "no variables"},
 		{"mount without a target", "FROM scratch\nRUN --mount=type=tmpfs true\n", 2, "target"},
 		{"network", "FROM scratch\nRUN --network=moon true\n", 2, "moon"},
 		{"no such file", "FROM scratch\nCOPY nothere /\n", 2, "no such file"},
-		{"no match", "FROM scratch\nCOPY *.nothere /\n", 2, `"*.nothere"`},
 		{"climbing", "FROM scratch\nCOPY a/../../x /\n", 2, "leads out of the build context"},
 		{"platform", "FROM --platform=a/b/c/d scratch\n", 1, "--platform=a/b/c/d"},
 		{"open heredoc", "FROM scratch\nCOPY <<EOF /x\ntext\n", 2, "heredoc"},
@@ -275,8 +278,7 @@ func TestSourceDate(t *testing.T) {
 		want int64
 		bad  bool
 	}{{"", 315532800, false}, {"0", 0, false}, {"1700000000", 1700000000, false}, {"today", 0, true}, {"12abc", 0, true}} {
-		t.Setenv("SOURCE_DATE_EPOCH", c.in)
-		got, err := sourceDate()
+		got, err := sourceDate(c.in)
 		if (err != nil) != c.bad || err == nil && got.Unix() != c.want {
 			t.Errorf("SOURCE_DATE_EPOCH=%q gives %v, %v; want %d", c.in, got, err, c.want)
 		}

@@ -2,6 +2,7 @@ package build
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -14,35 +15,52 @@ import (
 // An ownership is what --chown asks for.
 type ownership struct{ uid, gid int }
 
-// parseOwner reads --chown=USER[:GROUP], names or numbers. Names are those of the
-// image in dir. A user without a group has its own group, a number the same
-// number (Dockerfile reference, "COPY --chown").
+// parseOwner reads USER[:GROUP], names or numbers. Names are those of the image
+// in dir; "root" needs none. A user without a group has its own group, a number
+// the same number (Dockerfile reference, "COPY --chown").
 func parseOwner(dir, word string) (*ownership, error) {
-	user, group, grouped := strings.Cut(word, ":")
+	user, group, _ := strings.Cut(word, ":")
 	var o ownership
 	var err error
-	if o.uid, err = strconv.Atoi(user); err == nil {
+	if o.uid, err = accountNumber(user); err == nil {
 		o.gid = o.uid
 	} else {
 		f, err := account(dir, "/etc/passwd", user)
 		if err != nil {
-			return nil, fmt.Errorf("--chown=%s: %w", word, err)
+			return nil, err
 		}
 		o.uid, o.gid = f[0], f[1]
 	}
-	if grouped {
-		if o.gid, err = strconv.Atoi(group); err != nil {
+	if group != "" {
+		if o.gid, err = accountNumber(group); err != nil {
 			f, err := account(dir, "/etc/group", group)
 			if err != nil {
-				return nil, fmt.Errorf("--chown=%s: %w", word, err)
+				return nil, err
 			}
 			o.gid = f[0]
 		}
 	}
 	if o.uid < 0 || o.gid < 0 {
-		return nil, fmt.Errorf("--chown=%s: a negative number", word)
+		return nil, errors.New("a negative number")
 	}
 	return &o, nil
+}
+
+// accountNumber is the number that a word stands for without being looked up.
+func accountNumber(word string) (int, error) {
+	if word == "root" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(word, 10, 32)
+	return int(n), err
+}
+
+// numeric says whether an owner needs no image to be looked up in.
+func numeric(word string) bool {
+	user, group, _ := strings.Cut(word, ":")
+	_, uerr := accountNumber(user)
+	_, gerr := accountNumber(group)
+	return uerr == nil && (group == "" || gerr == nil)
 }
 
 // maxAccounts bounds what is read of an image's passwd or group file.

@@ -138,7 +138,7 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func
 
 // withEnvironment puts the environment's layers and variables onto the base.
 func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v1.Layer, env *conda.Environment) (v1.Image, error) {
-	when, err := sourceDate()
+	when, err := sourceDate(os.Getenv(epochArg))
 	if err != nil {
 		return nil, err
 	}

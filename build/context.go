@@ -152,7 +152,7 @@ func (c *contextDir) find(words []string, exclude []string, parents bool) ([]sou
 	}
 	var out []sourceSet
 	for _, w := range words {
-		names, err := c.glob(w)
+		names, err := c.glob(w, parents)
 		if err != nil {
 			return nil, err
 		}
@@ -160,6 +160,14 @@ func (c *contextDir) find(words []string, exclude []string, parents bool) ([]sou
 			s, err := c.walk(n, skip)
 			if err != nil {
 				return nil, err
+			}
+			if skip != nil && !s.dir { // of a directory visit has left out what is excluded
+				if gone, err := skip.MatchesOrParentMatches(s.name); err != nil || gone {
+					if err != nil {
+						return nil, err
+					}
+					continue
+				}
 			}
 			if parents {
 				s.keepParents(n, w)
@@ -185,8 +193,9 @@ func (s *sourceSet) keepParents(name, word string) {
 	}
 }
 
-// glob resolves one word to names relative to the directory.
-func (c *contextDir) glob(word string) ([]string, error) {
+// glob resolves one word to names relative to the directory. A pattern may match
+// none, as in BuildKit; "**" is any directories below only with --parents.
+func (c *contextDir) glob(word string, parents bool) ([]string, error) {
 	clean := path.Clean("/" + filepath.ToSlash(word))[1:]
 	if rel := path.Clean("./" + filepath.ToSlash(word)); rel == ".." || strings.HasPrefix(rel, "../") {
 		return nil, fmt.Errorf("%q leads out of %s; files outside it cannot be copied", word, c.of)
@@ -201,7 +210,7 @@ func (c *contextDir) glob(word string) ([]string, error) {
 	for _, part := range strings.Split(clean, "/") {
 		var next []string
 		for _, dir := range names {
-			if part == "**" { // any directory below, and this one
+			if part == "**" && parents { // any directory below, and this one
 				next = append(next, c.below(dir)...)
 				continue
 			}
@@ -212,9 +221,6 @@ func (c *contextDir) glob(word string) ([]string, error) {
 			next = append(next, m...)
 		}
 		names = next
-	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("no file of %s matches %q", c.of, word)
 	}
 	return names, nil
 }
@@ -289,7 +295,7 @@ func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sou
 		if !fi.Mode().IsRegular() {
 			return set, fmt.Errorf("copying %q from %s: neither a file nor a directory", name, c.of)
 		}
-		set.items = []item{{path: full, mode: fi.Mode().Perm(), stat: statOf(fi)}}
+		set.items = []item{{path: full, mode: fi.Mode(), stat: statOf(fi)}}
 		return set, nil
 	}
 	set.dir = true
@@ -331,7 +337,7 @@ func (c *contextDir) visit(set *sourceSet, p, base, rel string, d fs.DirEntry, s
 		}
 	}
 	if gone && rel != "" {
-		if d.IsDir() && (c.ignore == nil || !c.ignore.Exclusions()) {
+		if d.IsDir() && (c.ignore == nil || !c.ignore.Exclusions()) && (skip == nil || !skip.Exclusions()) {
 			return fs.SkipDir
 		}
 		return nil

@@ -31,6 +31,7 @@ type copyJob struct {
 	owner    *ownership                   // what it comes to in this image
 	keep     bool                         // sources are of an image: their owners stay
 	modeText string                       // --chmod as written
+	link     bool                         // --link: a layer that does not look at what is below
 }
 
 // copy carries out COPY.
@@ -39,7 +40,15 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 	if err != nil {
 		return false, err
 	}
+	for _, w := range c.SourcePaths {
+		if isRemote(w) {
+			return false, fmt.Errorf("%q is an address; ADD fetches it", w)
+		}
+	}
 	job.chown, job.keep = c.Chown, c.From != ""
+	if err := job.linked(c.Link); err != nil {
+		return false, err
+	}
 	text := "COPY " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
 	if c.From == "" {
 		if job.sources, err = st.b.context.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
@@ -70,7 +79,7 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 	if err != nil {
 		return false, err
 	}
-	defined := digestOf(append([]string{st.key, "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
+	defined := digestOf(append([]string{job.parent(st), "COPY --from", key, job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, strconv.FormatBool(c.Parents),
 		strings.Join(c.ExcludePatterns, "\x00"), job.text()}, c.SourcePaths...)...)
 	with := func(use func() error) error {
 		from, done, err := open()
@@ -91,14 +100,14 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 			if err != nil {
 				return err
 			}
-			same = digestOf(append([]string{st.key, "COPY --from", job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, job.text()}, words...)...)
+			same = digestOf(append([]string{job.parent(st), "COPY --from", job.dest, strconv.FormatBool(job.isDir), c.Chmod, c.Chown, job.text()}, words...)...)
 			return st.learn(defined, result{Same: same})
 		})
 		if err != nil {
 			return false, err
 		}
 	}
-	return st.write(ctx, text, same, func(dir string, w *unpack.LayerWriter) error {
+	return job.write(ctx, st, text, same, func(dir string, w *unpack.LayerWriter) error {
 		return with(func() error { return job.into(ctx, st.b, dir, w) })
 	})
 }
@@ -128,6 +137,9 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 		return false, err
 	}
 	job.chown = c.Chown
+	if err := job.linked(c.Link); err != nil {
+		return false, err
+	}
 	job.extract = c.Unpack == nil || *c.Unpack
 	var local []string
 	kind := fmt.Sprintf("ADD %v", job.extract)
@@ -187,8 +199,37 @@ func (st *stage) place(ctx context.Context, text, kind string, j *copyJob) (bool
 	if err != nil {
 		return false, err
 	}
-	words = append([]string{st.key, "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText, j.chown, j.text()}, words...)
-	return st.write(ctx, text, digestOf(words...), func(dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) })
+	words = append([]string{j.parent(st), "COPY", kind, j.dest, strconv.FormatBool(j.isDir), j.modeText, j.chown, j.text()}, words...)
+	return j.write(ctx, st, text, digestOf(words...), func(dir string, w *unpack.LayerWriter) error { return j.into(ctx, st.b, dir, w) })
+}
+
+// linked notes --link. Names of --chown cannot be looked up in an empty tree;
+// with --chmod BuildKit copies as without --link.
+func (j *copyJob) linked(link bool) error {
+	if link && j.chown != "" && !numeric(j.chown) {
+		return fmt.Errorf("--chown=%s: with --link there is no image to look names up in; give numbers, USER:GROUP", j.chown)
+	}
+	j.link = link && j.chmod == nil
+	return nil
+}
+
+// parent is the key of what the job depends on in the stage: of all before it,
+// with --link of nothing but the kind of its layers.
+func (j *copyJob) parent(st *stage) string {
+	if j.link {
+		return "--link " + string(st.layerType())
+	}
+	return st.key
+}
+
+// write makes the job's step; with --link the stage's tree is as if empty.
+func (j *copyJob) write(ctx context.Context, st *stage, text, key string, fill func(dir string, w *unpack.LayerWriter) error) (bool, error) {
+	if !j.link {
+		return st.write(ctx, text, key, fill)
+	}
+	below := st.key
+	defer func() { st.key = digestOf(below, "--link", key) }()
+	return st.step(ctx, text, key, func() (result, error) { return st.fill(ctx, st.scratch(), fill) })
 }
 
 // otherTree finds the stage or image that --from names: the key of its
@@ -223,15 +264,15 @@ func (st *stage) imageTree(ctx context.Context, img v1.Image) (string, error) {
 
 // into writes the layer that puts the sources into the tree dir.
 func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.LayerWriter) error {
-	if n := len(j.sources) + len(j.inline); n > 1 && !j.isDir {
-		return fmt.Errorf("%d sources need a directory as destination: write %q", n, j.dest+"/")
-	}
 	if j.chown != "" {
 		var err error
 		if j.owner, err = parseOwner(dir, j.chown); err != nil {
-			return err
+			return fmt.Errorf("--chown=%s: %w", j.chown, err)
 		}
-		w.Owner = [2]int{j.owner.uid, j.owner.gid}
+		w.Owner, w.OwnAll = [2]int{j.owner.uid, j.owner.gid}, true
+	}
+	if isOctal(j.modeText) { // of directories on the way too, as in BuildKit
+		w.DirMode = int64(toBits(j.chmod(0, true)))
 	}
 	for _, s := range j.sources {
 		if err := ctx.Err(); err != nil {
@@ -273,11 +314,17 @@ func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter,
 				return nil
 			}
 		}
+		if err := j.keepDirs(b, w, s); err != nil {
+			return err
+		}
 		to, err := j.fileTarget(w, path.Join(s.keep, s.name))
 		if err != nil {
 			return err
 		}
 		return j.putItem(b, w, src, to)
+	}
+	if err := j.keepDirs(b, w, s); err != nil {
+		return err
 	}
 	top := path.Join(j.dest, s.keep)
 	if err := w.Dir(top); err != nil {
@@ -297,6 +344,36 @@ func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter,
 	return nil
 }
 
+// keepDirs puts the directories that --parents keeps, with the modes and owners
+// that they have at the source.
+func (j *copyJob) keepDirs(b *builder, w *unpack.LayerWriter, s sourceSet) error {
+	if s.keep == "" || s.keep == "." {
+		return nil
+	}
+	from := s.items[0].path
+	if !s.dir {
+		from = path.Dir(from)
+	}
+	for n := strings.Count(s.keep, "/"); n > 0; n-- {
+		from = path.Dir(from)
+	}
+	at := ""
+	for _, name := range strings.Split(s.keep, "/") {
+		if at != "" {
+			from = path.Join(from, name)
+		}
+		at = path.Join(at, name)
+		fi, err := os.Stat(from)
+		if err != nil || !fi.IsDir() {
+			continue // a link stands in the way; the directory is made as any other
+		}
+		if err := j.putItem(b, w, item{path: from, mode: fi.Mode()}, path.Join(j.dest, at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // fileTarget is where a file of this name goes.
 func (j *copyJob) fileTarget(w *unpack.LayerWriter, name string) (string, error) {
 	at, kind, err := w.Resolve(j.dest)
@@ -308,6 +385,9 @@ func (j *copyJob) fileTarget(w *unpack.LayerWriter, name string) (string, error)
 		return path.Join(j.dest, name), nil
 	case j.isDir:
 		return "", fmt.Errorf("%s is a file in the image, not a directory", j.dest)
+	}
+	if n := len(j.sources) + len(j.inline); n > 1 {
+		return "", fmt.Errorf("%d sources need a directory as destination: write %q", n, j.dest+"/")
 	}
 	return at, nil // the destination may be a link: what it leads to is replaced
 }
@@ -337,6 +417,9 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string)
 // as do links and directories, whose times no layer needs to set.
 func (j *copyJob) header(b *builder, it item, to string) *tar.Header {
 	mode := it.mode & (fs.ModePerm | fs.ModeSticky)
+	if j.keep { // of another image, not of a directory of the user's
+		mode = it.mode & modeBits
+	}
 	if j.chmod != nil {
 		mode = j.chmod(mode, it.mode.IsDir())
 	}
@@ -376,5 +459,11 @@ func (st *stage) workdir(ctx context.Context, c *instructions.WorkdirCommand) (b
 		st.record("WORKDIR "+p, nil)
 		return true, nil
 	}
-	return st.write(ctx, "WORKDIR "+p, digestOf(st.key, "WORKDIR", p), func(_ string, w *unpack.LayerWriter) error { return w.Dir(p) })
+	user := st.config.Config.User
+	return st.write(ctx, "WORKDIR "+p, digestOf(st.key, "WORKDIR", p, user), func(dir string, w *unpack.LayerWriter) error {
+		if o, err := parseOwner(dir, user); err == nil && user != "" { // one that is not known counts as root
+			w.Owner = [2]int{o.uid, o.gid}
+		}
+		return w.Dir(p)
+	})
 }

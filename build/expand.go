@@ -2,7 +2,9 @@ package build
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
+	"maps"
 	"sort"
 	"strings"
 
@@ -21,11 +23,19 @@ var proxyArgs = []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy
 // ("Automatic platform ARGs in the global scope").
 func (b *builder) platformArgs() map[string]string {
 	host := hostPlatform()
-	return map[string]string{
+	target := cmp.Or(b.Target, b.stages[len(b.stages)-1].Name, "default")
+	vars := map[string]string{
 		"TARGETPLATFORM": b.Platform.String(), "TARGETOS": b.Platform.OS, "TARGETARCH": b.Platform.Architecture,
-		"TARGETVARIANT": b.Platform.Variant, "TARGETSTAGE": b.Target,
-		"BUILDPLATFORM": host.String(), "BUILDOS": host.OS, "BUILDARCH": host.Architecture, "BUILDVARIANT": host.Variant,
+		"TARGETVARIANT": b.Platform.Variant, "TARGETOSVERSION": b.Platform.OSVersion, "TARGETSTAGE": target,
+		"BUILDPLATFORM": host.String(), "BUILDOS": host.OS, "BUILDARCH": host.Architecture,
+		"BUILDVARIANT": host.Variant, "BUILDOSVERSION": host.OSVersion,
 	}
+	for k := range vars {
+		if v, given := b.Args[k]; given {
+			vars[k] = v
+		}
+	}
+	return vars
 }
 
 // globals are the variables of the scope before the first FROM, with args from
@@ -72,17 +82,16 @@ func pairs(m map[string]string) []string {
 	return out
 }
 
-// vars are the variables that an instruction of the stage can use: declared
-// ARGs, with ENV above them.
+// vars are the variables that an instruction of the stage can use: ENV and
+// declared ARGs. Of one name the later definition counts, as in a shell script:
+// an ENV removes the ARG before it, an ARG covers the ENV before it.
 func (st *stage) vars() []string {
 	m := map[string]string{}
-	for k, v := range st.buildArgs {
-		m[k] = v
-	}
 	for _, kv := range st.config.Config.Env {
 		k, v, _ := strings.Cut(kv, "=")
 		m[k] = v
 	}
+	maps.Copy(m, st.buildArgs)
 	return pairs(m)
 }
 

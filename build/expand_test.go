@@ -88,7 +88,7 @@ LABEL a=3`
 	img, _ := must(t, open(t), text, Options{})
 	c := config(t, img)
 	for _, x := range []struct{ name, got, want string }{
-		{"Env", strings.Join(c.Env, " "), "P=81 U=me V=/a"},
+		{"Env", strings.Join(c.Env, " "), defaultPath + " P=81 U=me V=/a"},
 		{"User", c.User, "me"},
 		{"ExposedPorts", keys(c.ExposedPorts), "2/tcp 81/tcp 90/udp 91/udp"},
 		{"Volumes", keys(c.Volumes), "/a /b"},

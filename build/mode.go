@@ -37,10 +37,16 @@ func parseMode(s string) (modeChange, error) {
 	}, nil
 }
 
+// isOctal says whether a mode is a number: it is that of directories too.
+func isOctal(s string) bool {
+	_, err := strconv.ParseUint(s, 8, 32)
+	return err == nil
+}
+
 // parseClause reads who, operator and permissions; x says whether X is x.
 func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 	i := strings.IndexAny(c, "+-=")
-	if i < 0 || strings.Trim(c[:i], "ugoa") != "" || strings.Trim(c[i+1:], "rwxXst") != "" {
+	if i < 0 || strings.Trim(c[:i], "ugoa") != "" || strings.Trim(c[i+1:], "rwxXst") != "" && strings.Trim(c[i+1:], "ugo") != "" {
 		return nil, fmt.Errorf("clause %q", c)
 	}
 	who, op, perms := c[:i], c[i], c[i+1:]
@@ -66,6 +72,8 @@ func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 					set |= 0o2000
 				case p == 't':
 					set |= 0o1000
+				case strings.ContainsRune("ugo", p): // as that class has it
+					set |= m >> shift[p] & 7 << shift[w]
 				}
 			}
 		}

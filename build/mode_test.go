@@ -28,6 +28,9 @@ func TestParseMode(t *testing.T) {
 		{"u=rwX,go=rX", 0o600, true, 0o755},
 		{"g+s,o+t", 0o755, true, 0o755 | fs.ModeSetgid | fs.ModeSticky},
 		{"u=rw,u+x", 0, false, 0o700},
+		{"g=u", 0o640, false, 0o660},
+		{"u=g,g=o", 0o751, false, 0o511},
+		{"o+g", 0o641, false, 0o645},
 	}
 	for _, test := range tests {
 		f, err := parseMode(test.in)
@@ -39,7 +42,7 @@ func TestParseMode(t *testing.T) {
 			t.Errorf("parseMode(%q) makes %v %v; want %v", test.in, test.old, got, test.want)
 		}
 	}
-	for _, bad := range []string{"", "8", "77777", "u", "u~x", "x+u", "u+q", "u+x,", "rwx", "-1"} {
+	for _, bad := range []string{"", "8", "77777", "u", "u~x", "x+u", "u+q", "u+x,", "rwx", "-1", "u=gr"} {
 		if _, err := parseMode(bad); err == nil {
 			t.Errorf("parseMode(%q) is taken", bad)
 		}
@@ -94,6 +97,11 @@ func TestParseOwner(t *testing.T) {
 		{"web:staff", 42, 50, ""},
 		{"web:9", 42, 9, ""},
 		{"9:staff", 9, 50, ""},
+		{"9:", 9, 9, ""},
+		{"web:", 42, 43, ""},
+		{"root", 0, 0, ""},
+		{"web:root", 42, 0, ""},
+		{"99999999999", 0, 0, "does not have"},
 		{"ghost", 0, 0, `does not have "ghost"`},
 		{"web:ghosts", 0, 0, `does not have "ghosts"`},
 		{"-5", 0, 0, "negative"},
@@ -109,6 +117,9 @@ func TestParseOwner(t *testing.T) {
 		if err != nil || o.uid != test.uid || o.gid != test.gid {
 			t.Errorf("parseOwner(%q) = %+v, %v; want %d:%d", test.in, o, err, test.uid, test.gid)
 		}
+	}
+	if o, err := parseOwner(t.TempDir(), "root:root"); err != nil || o.uid != 0 || o.gid != 0 {
+		t.Errorf("root without a passwd file: %+v, %v; want 0:0", o, err)
 	}
 	if _, err := parseOwner(t.TempDir(), "web"); err == nil || !strings.Contains(err.Error(), "give a number") {
 		t.Errorf("parseOwner without a passwd file: %v", err)

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,21 +97,27 @@ func (st *stage) mountTarget(m *instructions.Mount) string {
 	case m.Target != "":
 		return st.absolute(m.Target)
 	case m.Type == instructions.MountTypeSecret:
-		return "/run/secrets/" + secretID(m)
-	case m.Type == instructions.MountTypeSSH:
-		return "/run/buildkit/ssh_agent." + sshID(m)
+		return "/run/secrets/" + path.Base(secretID(m))
 	}
 	return "/"
 }
 
 func secretID(m *instructions.Mount) string {
-	switch {
-	case m.CacheID != "":
-		return m.CacheID
-	case m.Source != "":
-		return path.Base(m.Source)
+	return cmp.Or(m.Source, m.CacheID, path.Base(m.Target))
+}
+
+// nameSockets gives the sockets of agents that have no target their usual one.
+func nameSockets(ms []*instructions.Mount) {
+	n := 0
+	for _, m := range ms {
+		if m.Type != instructions.MountTypeSSH {
+			continue
+		}
+		if m.Target == "" {
+			m.Target = "/run/buildkit/ssh_agent." + strconv.Itoa(n)
+		}
+		n++
 	}
-	return path.Base(m.Target)
 }
 
 func sshID(m *instructions.Mount) string {
@@ -322,7 +329,9 @@ func (st *stage) openSSH(s *mountSet, m *instructions.Mount) error {
 		return nil
 	}
 	s.bind(socket, st.mountTarget(m), false)
-	s.env = append(s.env, "SSH_AUTH_SOCK="+st.mountTarget(m))
+	if envValue(s.env, "SSH_AUTH_SOCK") == "" { // of several the first
+		s.env = append(s.env, "SSH_AUTH_SOCK="+st.mountTarget(m))
+	}
 	return nil
 }
 
@@ -335,7 +344,7 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 	}
 	mode := fs.FileMode(0o755)
 	if m.Mode != nil {
-		mode = fs.FileMode(*m.Mode & 0o7777)
+		mode = fromBits(uint32(*m.Mode & 0o7777))
 	}
 	rel := filepath.Join("cache", "mount", digestOf(id, st.platform.String()))
 	dir, err := st.b.store.Once(ctx, rel, func(dir string) error {

@@ -39,6 +39,14 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 	if err != nil {
 		return false, err
 	}
+	if instructions.GetSecurity(c) == instructions.SecurityInsecure {
+		return false, errors.New("--security=insecure: a build has the rights of its user and can give no others")
+	}
+	for _, d := range instructions.GetDevices(c) {
+		if d.Required {
+			return false, fmt.Errorf("--device=%s: devices of CDI are not supported; those of the host's /dev are there", d.Name)
+		}
+	}
 	args, script, err := st.runArgs(c)
 	if err != nil {
 		return false, err
@@ -46,6 +54,7 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 	env := st.vars()
 	cwd := st.absolute(".")
 	mounts := instructions.GetMounts(c)
+	nameSockets(mounts)
 	words, err := st.mountWords(ctx, mounts)
 	if err != nil {
 		return false, err

@@ -22,7 +22,7 @@ import (
 // wherever they stand. The list depends on the image alone. Notes are records
 // that could not be read; the document has them, too.
 func SBOM(ctx context.Context, dir string, img v1.Image) (st Statement, notes []string, err error) {
-	created, err := sourceDate()
+	created, err := sourceDate(os.Getenv(epochArg))
 	if err != nil {
 		return st, nil, err
 	}

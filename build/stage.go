@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
+	"golang.org/x/sys/unix"
 )
 
 // A stage is the state of one FROM while its instructions are carried out.
@@ -29,15 +31,20 @@ type stage struct {
 	added     []mutate.Addendum // what this build put on top of base
 	key       string            // digest of everything the file system depends on
 	tree      *tree
-	buildArgs map[string]string
-	steps     []madeStep    // what changed the file system so far, with the stages below
-	saved     time.Duration // what the cached step under way took once
-	fetched   atomic.Bool   // something was downloaded
+	buildArgs map[string]string // ARGs that no later ENV of the same name has replaced
+	ownCmd    bool              // this stage has given a CMD
+	interval  time.Duration     // the health check's start interval, which v1.HealthConfig lacks
+	steps     []madeStep        // what changed the file system so far, with the stages below
+	saved     time.Duration     // what the cached step under way took once
+	fetched   atomic.Bool       // something was downloaded
 }
 
 // start begins with an image.
 func (st *stage) start(_ context.Context, img v1.Image, cfg *v1.ConfigFile) error {
 	st.base, st.config = img, cfg
+	if !slices.ContainsFunc(cfg.Config.Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") }) {
+		cfg.Config.Env = append(cfg.Config.Env, "PATH="+defaultSearch)
+	}
 	if st.b.Compression == "zstd" {
 		st.key = digestOf(st.key, "zstd")
 	}
@@ -47,13 +54,16 @@ func (st *stage) start(_ context.Context, img v1.Image, cfg *v1.ConfigFile) erro
 
 // continueFrom begins with what another stage came to.
 func (st *stage) continueFrom(p *stage) error {
-	st.base, st.config, st.key = p.base, p.config.DeepCopy(), p.key
+	st.base, st.config, st.key, st.interval = p.base, p.config.DeepCopy(), p.key, p.interval
 	st.added = append([]mutate.Addendum(nil), p.added...)
 	st.steps = append([]madeStep(nil), p.steps...)
 	maps.Copy(st.buildArgs, p.buildArgs)
 	st.tree = p.tree.fork()
 	return nil
 }
+
+// defaultSearch is the PATH of an image whose base sets none.
+const defaultSearch = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // image assembles the stage's image.
 func (st *stage) image() (v1.Image, error) {
@@ -76,10 +86,16 @@ func (st *stage) image() (v1.Image, error) {
 		cfg.Config.Labels = map[string]string{}
 	}
 	maps.Copy(cfg.Config.Labels, st.b.Labels)
+	if p := st.b.platformAsked; p != nil { // it counts, whatever the base was made for
+		if p.Variant != "" || cfg.OS != p.OS || cfg.Architecture != p.Architecture {
+			cfg.Variant = p.Variant
+		}
+		cfg.OS, cfg.Architecture = p.OS, p.Architecture
+	}
 	if img, err = mutate.ConfigFile(img, cfg); err != nil {
 		return nil, fmt.Errorf("assembling the image: %w", err)
 	}
-	return img, nil
+	return withStartInterval(img, st.interval)
 }
 
 // layerType is the media type of new layers: that of the base's family.
@@ -148,6 +164,7 @@ func (st *stage) configure(c instructions.Command, text string) error {
 	case *instructions.EnvCommand:
 		for _, kv := range c.Env {
 			cfg.Env = setEnv(cfg.Env, kv.Key, kv.Value)
+			delete(st.buildArgs, kv.Key)
 		}
 	case *instructions.ArgCommand:
 		if err := st.declare(c); err != nil {
@@ -165,15 +182,18 @@ func (st *stage) configure(c instructions.Command, text string) error {
 	case *instructions.UserCommand:
 		cfg.User = c.User
 	case *instructions.CmdCommand:
-		cfg.Cmd, cfg.ArgsEscaped = st.argv(c.ShellDependantCmdLine), c.PrependShell
+		cfg.Cmd, cfg.ArgsEscaped, st.ownCmd = st.argv(c.ShellDependantCmdLine), true, true
 	case *instructions.EntrypointCommand:
 		cfg.Entrypoint = st.argv(c.ShellDependantCmdLine)
-		if !st.cmdSet(c) {
+		if !st.ownCmd {
 			cfg.Cmd = nil // a new ENTRYPOINT resets the base's CMD (Dockerfile reference)
 		}
 	case *instructions.ShellCommand:
 		cfg.Shell = c.Shell
 	case *instructions.StopSignalCommand:
+		if !isSignal(c.Signal) {
+			return fmt.Errorf("%q is no signal; give a name such as SIGTERM, or a number", c.Signal)
+		}
 		cfg.StopSignal = c.Signal
 	case *instructions.ExposeCommand:
 		return st.expose(c, text)
@@ -190,6 +210,7 @@ func (st *stage) configure(c instructions.Command, text string) error {
 	case *instructions.HealthCheckCommand:
 		cfg.Healthcheck = &v1.HealthConfig{Test: c.Health.Test, Interval: c.Health.Interval, Timeout: c.Health.Timeout,
 			StartPeriod: c.Health.StartPeriod, Retries: c.Health.Retries}
+		st.interval = c.Health.StartInterval
 	case *instructions.OnbuildCommand:
 		cfg.OnBuild = append(cfg.OnBuild, c.Expression)
 	default:
@@ -199,21 +220,27 @@ func (st *stage) configure(c instructions.Command, text string) error {
 	return nil
 }
 
-// cmdSet says whether this stage's CMD was given before the ENTRYPOINT c.
-func (st *stage) cmdSet(c instructions.Command) bool {
-	for _, x := range st.b.stages[st.index].Commands {
-		if x == c {
-			return false
-		}
-		if _, ok := x.(*instructions.CmdCommand); ok {
-			return true
+// isSignal says whether a stop signal is one: a number, or a name in any case
+// with or without SIG, also of the real-time signals (RTMIN+n, RTMAX-n).
+func isSignal(word string) bool {
+	if n, err := strconv.Atoi(word); err == nil {
+		return n > 0
+	}
+	name := strings.TrimPrefix(strings.ToUpper(word), "SIG")
+	for _, head := range []string{"RTMIN", "RTMAX"} {
+		if rest, ok := strings.CutPrefix(name, head); ok {
+			n, err := strconv.Atoi(rest)
+			return rest == "" || err == nil && (head == "RTMIN") == (n > 0) && n > -15 && n < 16
 		}
 	}
-	return false
+	return unix.SignalNum("SIG"+name) != 0
 }
 
 // argv is a command line in the form that images keep.
 func (st *stage) argv(c instructions.ShellDependantCmdLine) []string {
+	if len(c.CmdLine) == 0 {
+		return nil // "[]" in a Dockerfile; an image's configuration leaves it out
+	}
 	if !c.PrependShell {
 		return c.CmdLine
 	}
@@ -249,11 +276,10 @@ func (st *stage) expose(c *instructions.ExposeCommand, text string) error {
 
 // exposed lists the ports of one word of EXPOSE.
 func exposed(word string) ([]string, error) {
-	spec, proto, ok := strings.Cut(word, "/")
-	if !ok {
+	spec, proto, _ := strings.Cut(word, "/")
+	if proto = strings.ToLower(proto); proto == "" {
 		proto = "tcp"
 	}
-	proto = strings.ToLower(proto)
 	if proto != "tcp" && proto != "udp" && proto != "sctp" {
 		return nil, fmt.Errorf("port %q: protocol %q is not tcp, udp or sctp", word, proto)
 	}
@@ -266,8 +292,8 @@ func exposed(word string) ([]string, error) {
 	}
 	a, aerr := strconv.Atoi(lo)
 	z, zerr := strconv.Atoi(hi)
-	if aerr != nil || zerr != nil || a < 1 || z > 65535 || a > z {
-		return nil, fmt.Errorf("port %q is not a number or range between 1 and 65535", word)
+	if aerr != nil || zerr != nil || a < 0 || z > 65535 || a > z {
+		return nil, fmt.Errorf("port %q is not a number or range between 0 and 65535", word)
 	}
 	var out []string
 	for ; a <= z; a++ {

@@ -100,6 +100,9 @@ func (b *builder) neededFrom(from string, i int, c instructions.Command, visit f
 	if _, ok := b.Contexts[from]; ok {
 		return nil
 	}
+	if strings.Contains(from, "$") {
+		return b.at(c.Location(), source(c), fmt.Errorf("--from=%s: no variables are filled in here; give a stage of its own that name: FROM %s AS NAME", from, from))
+	}
 	if j, ok := b.stageNamed(from, i); ok {
 		return visit(j)
 	}
@@ -263,8 +266,10 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 	}
 	_, given := b.Contexts[name]
 	if name == "scratch" && !given {
+		p, st.platform = b.Platform, b.Platform // nothing is for every platform
 		st.key = digestOf("scratch", p.String())
 		cfg := &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, RootFS: v1.RootFS{Type: "layers"}}
+		cfg.Config.WorkingDir = "/"
 		return st.start(ctx, empty.Image, cfg)
 	}
 	img, err := b.baseImage(ctx, name, p, st.fetching())
@@ -279,6 +284,9 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 	if err != nil {
 		return fmt.Errorf("reading the configuration of %s: %w", name, err)
 	}
+	if st.interval, err = startInterval(img); err != nil {
+		return fmt.Errorf("reading the configuration of %s: %w", name, err)
+	}
 	st.key = digestOf("image", d.String())
 	return st.start(ctx, img, cfg.DeepCopy())
 }
@@ -291,6 +299,9 @@ func (b *builder) platformOf(def instructions.Stage) (*v1.Platform, error) {
 	word, err := b.expandMeta(def.Platform)
 	if err != nil {
 		return nil, err
+	}
+	if word == "" {
+		return nil, fmt.Errorf("--platform=%s is empty once its variables are filled in", def.Platform)
 	}
 	p, err := v1.ParsePlatform(word)
 	if err != nil {

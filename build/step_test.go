@@ -166,6 +166,7 @@ func TestOverlayAndCopies(t *testing.T) {
 		return
 	}
 	text := "FROM scratch AS one\nCOPY d /x/\nCOPY d/s /x/a/\nCOPY --chmod=700 d/c /x/s/b\nCOPY d/c /x/run\nWORKDIR /x/deep/er\nADD a.tar /\n" +
+		"COPY --link d /linked/\nCOPY --chown=5 --chmod=750 d /x/new/\nCOPY --parents d/s /x/\n" +
 		"FROM scratch\nCOPY --from=one / /\nADD a.tar /x/\n"
 	dir := files(t, "d/s/b", "2", "d/c", "3", "d/a/", "", "a.tar", string(archiveOf(t, "d1777 tmp", "d sub", "f sub/f text", "l link sub/f")))
 	if busy, err := exec.LookPath("busybox"); err == nil {

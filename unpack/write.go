@@ -26,9 +26,15 @@ import (
 type LayerWriter struct {
 	// Owner of directories that are missing above an entry: user and group.
 	Owner [2]int
+	// DirMode is the mode of directories that are missing above an entry, as
+	// archives have it (chmod(2)).
+	DirMode int64
+	// OwnAll gives Owner to the members of an archive too, whatever it says.
+	OwnAll bool
 
 	tw    *tar.Writer
 	tree  string
+	root  string // what paths begin at and links do not lead out of; "." but for archives
 	stamp time.Time
 	made  map[string]made
 	dirs  map[string]string // directories by the name they were asked for: where they are
@@ -44,7 +50,7 @@ type made struct {
 // NewLayerWriter begins a layer for the tree in that directory. Directories
 // that change because something is put into them get the time stamp.
 func NewLayerWriter(w io.Writer, tree string, stamp time.Time) *LayerWriter {
-	return &LayerWriter{tw: tar.NewWriter(w), tree: tree, stamp: stamp, made: map[string]made{}, dirs: map[string]string{}}
+	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, root: ".", stamp: stamp, made: map[string]made{}, dirs: map[string]string{}}
 }
 
 // Close ends the layer and returns how many entries it has.
@@ -57,7 +63,7 @@ const maxLinks = 40
 // below the root without a leading slash, "." being the root, and the kind of
 // what is there; fs.ErrNotExist, with the path, when nothing is.
 func (w *LayerWriter) Resolve(p string) (string, fs.FileMode, error) {
-	at, rest, links := ".", p, 0
+	at, rest, links := w.root, p, 0
 	kind := fs.ModeDir
 	for rest != "" {
 		var name string
@@ -66,7 +72,10 @@ func (w *LayerWriter) Resolve(p string) (string, fs.FileMode, error) {
 		case "", ".":
 			continue
 		case "..":
-			at, kind = path.Dir(at), fs.ModeDir
+			if at != w.root {
+				at = path.Dir(at)
+			}
+			kind = fs.ModeDir
 			continue
 		}
 		next := path.Join(at, name)
@@ -85,7 +94,7 @@ func (w *LayerWriter) Resolve(p string) (string, fs.FileMode, error) {
 			return "", 0, fmt.Errorf("%s: %w", p, unix.ELOOP)
 		}
 		if strings.HasPrefix(m.link, "/") {
-			at = "."
+			at = w.root
 		}
 		rest = m.link + "/" + rest
 	}
@@ -141,7 +150,7 @@ func (w *LayerWriter) above(p string) error {
 	if err := w.above(path.Dir(p)); err != nil {
 		return err
 	}
-	h := &tar.Header{Typeflag: tar.TypeDir, Name: p, Mode: 0o755, Uid: w.Owner[0], Gid: w.Owner[1], ModTime: w.stamp}
+	h := &tar.Header{Typeflag: tar.TypeDir, Name: p, Mode: w.DirMode, Uid: w.Owner[0], Gid: w.Owner[1], ModTime: w.stamp}
 	full := filepath.Join(w.tree, p)
 	var st unix.Stat_t
 	switch err := unix.Lstat(full, &st); {
@@ -237,23 +246,37 @@ func (w *LayerWriter) emit(h *tar.Header, content io.Reader) error {
 }
 
 // Archive puts the members of a tar archive below the directory dest: with
-// their owners, times and modes, as tar does for root. Links in it that are
-// hard must name members before them.
+// their owners, times and modes, as tar does for root. Links are followed as if
+// dest were the root, as BuildKit does. Links in it that are hard must name
+// members before them.
 func (w *LayerWriter) Archive(ctx context.Context, dest string, tr *tar.Reader) error {
-	return eachEntry(ctx, tr, func(h *tar.Header) error { return w.member(dest, h, tr) })
+	at, err := w.dir(dest)
+	if err != nil {
+		return err
+	}
+	w.root = at
+	clear(w.dirs)
+	defer func() {
+		w.root = "."
+		clear(w.dirs)
+	}()
+	return eachEntry(ctx, tr, func(h *tar.Header) error { return w.member(h, tr) })
 }
 
 // xattrRecord begins the PAX records that hold extended attributes.
 const xattrRecord = "SCHILY.xattr."
 
-// member puts one member of an archive below dest.
-func (w *LayerWriter) member(dest string, h *tar.Header, content io.Reader) error {
+// member puts one member of an archive below the root.
+func (w *LayerWriter) member(h *tar.Header, content io.Reader) error {
 	name, err := cleanName(h.Name)
 	if err != nil {
 		return err
 	}
-	e := tar.Header{Typeflag: h.Typeflag, Name: path.Join(dest, name), Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o7777,
+	e := tar.Header{Typeflag: h.Typeflag, Name: name, Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o7777,
 		Uid: h.Uid, Gid: h.Gid, Devmajor: h.Devmajor, Devminor: h.Devminor, ModTime: h.ModTime.Truncate(time.Second)}
+	if w.OwnAll {
+		e.Uid, e.Gid = w.Owner[0], w.Owner[1]
+	}
 	for k, v := range h.PAXRecords {
 		if strings.HasPrefix(k, xattrRecord) && k != xattrRecord+OwnerAttr {
 			if e.PAXRecords == nil {
@@ -265,13 +288,13 @@ func (w *LayerWriter) member(dest string, h *tar.Header, content io.Reader) erro
 	switch h.Typeflag {
 	case tar.TypeDir:
 		if name == "." {
-			return w.Dir(dest)
+			return nil // it is there
 		}
 	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont:
 		e.Typeflag = tar.TypeReg // what is read is the whole content
 	case tar.TypeSymlink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 	case tar.TypeLink:
-		if e.Linkname, err = w.linked(dest, h.Linkname); err != nil {
+		if e.Linkname, err = w.linked(h.Linkname); err != nil {
 			return err
 		}
 	default:
@@ -284,12 +307,12 @@ func (w *LayerWriter) member(dest string, h *tar.Header, content io.Reader) erro
 }
 
 // linked finds the member that a hard link names.
-func (w *LayerWriter) linked(dest, target string) (string, error) {
+func (w *LayerWriter) linked(target string) (string, error) {
 	name, err := cleanName(target)
 	if err != nil {
 		return "", err
 	}
-	in, err := w.dir(path.Dir(path.Join(dest, name)))
+	in, err := w.dir(path.Dir(name))
 	if err != nil {
 		return "", err
 	}

@@ -136,7 +136,7 @@ func TestLayerWriterArchive(t *testing.T) {
 	}
 	got, err := write("d .", "f4755 sub/su x", "h other sub/su", "l link /etc/passwd", "c dev", "f link/x in")
 	want := "5 opt/ 755|5 opt/new/ 755|5 opt/new/sub/ 755|0 opt/new/sub/su 4755|1 opt/new/other 644 opt/new/sub/su|2 opt/new/link 644 /etc/passwd|3 opt/new/dev 644" +
-		"|5 opt/passwd/ 755|0 opt/passwd/x 644"
+		"|5 opt/new/etc/ 755|5 opt/new/etc/passwd/ 755|0 opt/new/etc/passwd/x 644"
 	if err != nil || got != want {
 		t.Errorf("entries %q, error %v; want %q", got, err, want)
 	}

@@ -1,0 +1,76 @@
+package build
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A copied directory never reaches a directory of the host by a link that the
+// image has.
+func TestCopyOntoLinkToHost(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	host := filepath.Join(t.TempDir(), "host")
+	if err := os.Mkdir(host, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	dir := files(t, "links/", "", "d/sub/f", "text")
+	if err := os.Symlink(host, filepath.Join(dir, "links/sub")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(dir, "d/sub"), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := built(t, open(t), "FROM scratch\nCOPY links /to\nCOPY d /to\n", Options{Context: dir}); err == nil || !strings.Contains(err.Error(), "/to/sub is a link") {
+		t.Errorf("copying onto a link that leads to no directory of the image: %v", err)
+	}
+	fi, err := os.Stat(host)
+	if err != nil || fi.Mode().Perm() != 0o750 {
+		t.Errorf("the host's directory has %v, %v; want its mode 0750", fi.Mode(), err)
+	}
+	if left, err := os.ReadDir(host); err != nil || len(left) > 0 {
+		t.Errorf("the host's directory holds %v, %v", left, err)
+	}
+}
+
+// The layer of COPY --link depends on what is copied alone.
+func TestLinkedStepIsKept(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	s := open(t)
+	dir := files(t, "a", "1", "b", "2")
+	const text = "FROM scratch\nCOPY a /a\nCOPY --link b /d/b\nCOPY b /c\n"
+	must(t, s, text, Options{Context: dir})
+	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("other"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	img, worked := must(t, s, text, Options{Context: dir})
+	if got := strings.Join(worked, "; "); got != "COPY a /a; COPY b /c" {
+		t.Errorf("after a change below %q are done; want those without --link", got)
+	}
+	if got, want := content(t, img), "a 644 other\nc 644 2\nd/ 755\nd/b 644 2"; got != want {
+		t.Errorf("the image holds %q; want %q", got, want)
+	}
+	fresh, _ := must(t, open(t), text, Options{Context: dir})
+	if digest(t, img) != digest(t, fresh) {
+		t.Error("with the kept layer the image is another one")
+	}
+}
+
+func TestIsSignal(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want bool
+	}{
+		{"SIGTERM", true}, {"TERM", true}, {"term", true}, {"15", true}, {"64", true}, {"SIGRTMIN", true}, {"RTMIN+3", true}, {"SIGRTMAX-2", true},
+		{"", false}, {"0", false}, {"-1", false}, {"SIG", false}, {"SIGNONE", false}, {"SIGRTMIN-1", false}, {"SIGRTMAX+1", false}, {"SIGTERM ", false}, {"RTMIN+x", false},
+	} {
+		if got := isSignal(c.in); got != c.want {
+			t.Errorf("isSignal(%q) = %v; want %v", c.in, got, c.want)
+		}
+	}
+}

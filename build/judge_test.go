@@ -1,0 +1,189 @@
+package build
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// judgeMark asks for TestJudge: it needs root and buildah.
+const judgeMark = "HPCC_JUDGE"
+
+// judges are how many buildah run at a time, each with a storage of its own.
+const judges = 2
+
+// TestJudge builds the table with "buildah bud" as root and compares what it
+// makes with what the table expects. Each difference stands in its case, in
+// "differs", with the reason; one that is not there fails the test, and so does
+// one that is there and is no more.
+func TestJudge(t *testing.T) {
+	if os.Getenv(judgeMark) == "" {
+		t.Skipf("needs root and buildah: %s=1 asks for it", judgeMark)
+	}
+	table := readTable(t)
+	served := serveCases(t, table)
+	work := make(chan *tableCase)
+	var wg sync.WaitGroup
+	for n := range judges {
+		j := newJudge(t, filepath.Join(t.TempDir(), fmt.Sprint(n)))
+		wg.Go(func() {
+			for c := range work {
+				t.Run(c.id(), func(t *testing.T) { j.judge(t, c, served) })
+			}
+		})
+	}
+	for _, c := range chosen(t, table) {
+		work <- c
+	}
+	close(work)
+	wg.Wait()
+	if *update {
+		writeTable(t, table)
+	}
+}
+
+// A judge is buildah with its storage below dir.
+type judge struct{ dir string }
+
+func newJudge(t *testing.T, dir string) *judge {
+	t.Helper()
+	j := &judge{dir}
+	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(j.path("registries.conf"), []byte("unqualified-search-registries = [\"docker.io\"]\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag("docker.io/library/busybox:latest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tarball.WriteToFile(j.path("busybox.tar"), tag, busybox(t)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := j.buildah("pull", "docker-archive:"+j.path("busybox.tar")); err != nil {
+		t.Fatalf("giving buildah its base: %v\n%s", err, out)
+	}
+	t.Cleanup(func() { _, _ = j.buildah("rm", "--all") })
+	return j
+}
+
+func (j *judge) path(name string) string { return filepath.Join(j.dir, name) }
+
+func (j *judge) buildah(args ...string) (string, error) {
+	cmd := exec.Command("buildah", append([]string{"--root", j.path("root"), "--runroot", j.path("run"), "--storage-driver", "vfs"}, args...)...)
+	cmd.Env = append(os.Environ(), "CONTAINERS_REGISTRIES_CONF="+j.path("registries.conf"), "TMPDIR="+j.path("tmp"), "LC_ALL=C") // caches are below TMPDIR
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// build makes an image with "buildah bud".
+func (j *judge) build(file, ctx string, flags []string, as string) (v1.Image, string, error) {
+	archive := j.path(as + ".tar")
+	if err := os.Remove(archive); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, "", err
+	}
+	args := []string{"bud", "--layers=false", "--pull-never", "--isolation", "chroot", "--format", "docker", "--timestamp", "0", "--identity-label=false",
+		"-t", "docker-archive:" + archive + ":docker.io/library/" + as + ":latest"}
+	if !slices.Contains(flags, "-f") { // it would read both
+		args = append(args, "-f", file)
+	}
+	if out, err := j.buildah(append(append(args, flags...), ctx)...); err != nil {
+		return nil, out, err
+	}
+	img, err := tarball.ImageFromPath(archive, nil)
+	return img, "", err
+}
+
+// judge compares one case.
+func (j *judge) judge(t *testing.T, c *tableCase, served string) {
+	dir := t.TempDir()
+	bases := map[string]v1.Image{"busybox": busybox(t)}
+	if text := c.own["base"]; text != "" {
+		file := filepath.Join(dir, "base")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		img, out, err := j.build(file, dir, nil, "base")
+		if err == nil {
+			out, err = j.buildah("pull", "docker-archive:"+j.path("base.tar"))
+		}
+		if err != nil { // what is built on it fails too
+			c.judged(t, failed, out)
+			return
+		}
+		bases["base"] = img
+	}
+	ctx := c.context(t, dir)
+	flags := c.flags(ctx, served)
+	c.options(t, ctx, flags) // makes the sockets
+	file := filepath.Join(ctx, "Dockerfile")
+	got := failed
+	img, out, err := j.build(file, ctx, flags, "case")
+	if err == nil {
+		got = describe(t, img, bases)
+	}
+	c.judged(t, got, out)
+}
+
+// failed is the outcome of a build that fails: builders may do so each in its
+// own words.
+const failed = "fails\n"
+
+// varies stands for the lines of a difference that is another one each time, or
+// on each machine.
+const varies = "? varies\n"
+
+// judged holds what buildah came to, to the table and the differences that the
+// case lists; out is what it said.
+func (c *tableCase) judged(t *testing.T, got, out string) {
+	reason, listed := c.differs()
+	diff := lineDiff(c.own["want"], got)
+	switch fails := c.own["error"] != ""; {
+	case fails && got == failed:
+		diff = ""
+	case fails:
+		diff = "- " + failed
+	case got == failed:
+		diff = "+ " + failed
+	}
+	switch {
+	case listed == varies && reason != "":
+	case *update && diff == "":
+		c.set("differs", "")
+	case *update:
+		if reason == "" {
+			reason = "TODO\n"
+			t.Logf("differs:\n%s%s", diff, out)
+		}
+		c.set("differs", reason+diff)
+	case diff == "" && listed != "":
+		t.Errorf("buildah and the table agree; \"differs\" must go:\n%s", listed)
+	case diff != listed:
+		t.Errorf("buildah differs (-table +buildah):\n%s\"differs\" lists:\n%s\nbuildah says:\n%s", diff, listed, out)
+	case diff != "" && (reason == "" || strings.HasPrefix(reason, "TODO")):
+		t.Errorf("\"differs\" gives no reason for\n%s", diff)
+	}
+}
+
+// differs is what a case says about buildah: the reason, and the lines that differ.
+func (c *tableCase) differs() (reason, lines string) {
+	for line := range strings.Lines(c.own["differs"]) {
+		if strings.HasPrefix(line, "- ") || strings.HasPrefix(line, "+ ") || line == varies {
+			lines += line
+		} else {
+			reason += line
+		}
+	}
+	return reason, lines
+}

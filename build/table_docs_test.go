@@ -1,0 +1,64 @@
+package build
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const (
+	tablePage = "../docs/dockerfile.md"
+	// What follows this line of the page comes from the table.
+	tableMark = "<!-- What follows comes from testdata/dockerfile: make docs -->\n"
+)
+
+// TestTableDocs holds the page about Dockerfiles to the table.
+func TestTableDocs(t *testing.T) {
+	page, err := os.ReadFile(tablePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, got, ok := strings.Cut(string(page), tableMark)
+	if !ok {
+		t.Fatalf("%s has no line %q", tablePage, tableMark)
+	}
+	want := tableText(readTable(t))
+	if *update {
+		if err := os.WriteFile(tablePage, []byte(head+tableMark+want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if got != want {
+		t.Errorf("%s is not what the table says (-table +page); \"make docs\" writes it anew:\n%s", tablePage, lineDiff(want, got))
+	}
+}
+
+// tableText lists what the table covers, and where the judge differs.
+func tableText(table []*topic) string {
+	var b strings.Builder
+	cases, failing, differing := 0, 0, 0
+	reasons := map[string][]string{}
+	rows := &strings.Builder{}
+	for _, tp := range table {
+		fmt.Fprintf(rows, "| [%s](../testdata/dockerfile/%s.txtar) | %d |\n", tp.title, tp.name, len(tp.cases))
+		cases += len(tp.cases)
+		for _, c := range tp.cases {
+			if c.own["error"] != "" {
+				failing++
+			}
+			if reason, lines := c.differs(); lines != "" {
+				differing++
+				reason = strings.Join(strings.Fields(reason), " ")
+				reasons[reason] = append(reasons[reason], "`"+c.id()+"`")
+			}
+		}
+	}
+	fmt.Fprintf(&b, "\n## What is covered\n\n%d Dockerfiles, %d of which cannot be built and must say why.\n\n| topic | cases |\n| --- | --- |\n%s", cases, failing, rows)
+	fmt.Fprintf(&b, "\n## Where buildah 1.28 differs\n\nIn %d cases; in the other %d it makes the same configuration and tree, or fails as well.\n\n", differing, cases-differing)
+	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
+		fmt.Fprintf(&b, "* %s\n  %s\n", reason, strings.Join(reasons[reason], ", "))
+	}
+	return b.String()
+}

@@ -1,0 +1,444 @@
+package build
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// defaultPath is the PATH that BuildKit gives an image without one.
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// describe says what an image is: its configuration, then how its tree differs
+// from that of the base that it was made from. Times play no part.
+func describe(t testing.TB, img v1.Image, bases map[string]v1.Image) string {
+	t.Helper()
+	below, shared := map[string]node{}, 0
+	for _, b := range bases { // "base" is made from busybox; the higher one counts
+		if n := sharedLayers(t, img, b); n > shared {
+			var err error
+			if below, err = flattened(b); err != nil {
+				t.Fatal(err)
+			}
+			shared = n
+		}
+	}
+	tree := maps.Clone(below)
+	if err := flatten(tree, img, shared); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := img.RawConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := describeConfig(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(append(conf, describeTree(tree, below)...), "")
+}
+
+// sharedLayers is the number of layers of base if img stands on it, else 0.
+func sharedLayers(t testing.TB, img, base v1.Image) int {
+	t.Helper()
+	a, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := base.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	over, under := a.RootFS.DiffIDs, b.RootFS.DiffIDs
+	if len(under) == 0 || len(over) < len(under) || !slices.Equal(over[:len(under)], under) {
+		return 0
+	}
+	return len(under)
+}
+
+// A healthcheck has what go-containerregistry's type lacks.
+type healthcheck struct {
+	Test                                          []string
+	Interval, Timeout, StartPeriod, StartInterval time.Duration
+	Retries                                       int
+}
+
+// describeConfig lists what an image's configuration holds, a line each. What
+// every image has is left out: PATH as BuildKit sets it, the directory / and
+// this machine's platform.
+func describeConfig(raw []byte) ([]string, error) {
+	cfg, err := v1.ParseConfigFile(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	var more struct {
+		Config struct{ Healthcheck *healthcheck }
+	}
+	if err := json.Unmarshal(raw, &more); err != nil {
+		return nil, err
+	}
+	var out []string
+	line := func(name, value string) {
+		if value != "" {
+			out = append(out, name+" "+value+"\n")
+		}
+	}
+	words := func(name string, list []string) {
+		if len(list) > 0 {
+			line(name, quoted(list))
+		}
+	}
+	if p := (v1.Platform{OS: cfg.OS, Architecture: cfg.Architecture, Variant: cfg.Variant}); p.String() != hostPlatform().String() {
+		line("Platform", oneWord(p.String()))
+	}
+	line("Author", cfg.Author)
+	c := cfg.Config
+	if !slices.ContainsFunc(c.Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") }) {
+		line("Env", "without PATH")
+	}
+	for _, kv := range c.Env {
+		if kv != defaultPath {
+			line("Env", oneWord(kv))
+		}
+	}
+	words("Entrypoint", c.Entrypoint)
+	words("Cmd", c.Cmd)
+	if c.WorkingDir != "/" {
+		line("WorkingDir", oneWord(c.WorkingDir))
+	}
+	line("User", oneWord(c.User))
+	for _, k := range slices.Sorted(maps.Keys(c.Labels)) {
+		line("Label", oneWord(k+"="+c.Labels[k]))
+	}
+	for _, p := range slices.Sorted(maps.Keys(c.ExposedPorts)) {
+		line("Expose", p)
+	}
+	for _, v := range slices.Sorted(maps.Keys(c.Volumes)) {
+		line("Volume", v)
+	}
+	line("StopSignal", c.StopSignal)
+	words("Shell", c.Shell)
+	if h := more.Config.Healthcheck; h != nil {
+		line("Healthcheck", h.String())
+	}
+	for _, b := range c.OnBuild {
+		line("OnBuild", oneWord(b))
+	}
+	return out, nil
+}
+
+func (h *healthcheck) String() string {
+	s := quoted(h.Test)
+	for _, o := range []struct {
+		name string
+		d    time.Duration
+	}{{"interval", h.Interval}, {"timeout", h.Timeout}, {"start-period", h.StartPeriod}, {"start-interval", h.StartInterval}} {
+		if o.d != 0 {
+			s += fmt.Sprintf(" %s=%v", o.name, o.d)
+		}
+	}
+	if h.Retries != 0 {
+		s += fmt.Sprintf(" retries=%d", h.Retries)
+	}
+	return s
+}
+
+// oneWord shows a value as it is, or quoted where it would not be one line.
+func oneWord(s string) string {
+	if q := fmt.Sprintf("%q", s); q != `"`+s+`"` && !strings.Contains(s, `"`) && !strings.Contains(s, `\`) || s != strings.TrimSpace(s) {
+		return q
+	}
+	return s
+}
+
+func quoted(list []string) string {
+	b := &bytes.Buffer{}
+	e := json.NewEncoder(b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(list)
+	return strings.TrimSpace(b.String())
+}
+
+// A node is one file of an image's tree.
+type node struct {
+	kind     byte // of tar: TypeReg, TypeDir, TypeSymlink, …
+	mode     int64
+	uid, gid int
+	link     string
+	text     string // a file's bytes, or their digest where they are many
+}
+
+var trees sync.Map // of base images, by digest
+
+// flattened is the tree of a base image, which many cases share.
+func flattened(img v1.Image) (map[string]node, error) {
+	d, err := img.Digest()
+	if err != nil {
+		return nil, err
+	}
+	if t, ok := trees.Load(d); ok {
+		return t.(map[string]node), nil
+	}
+	tree := map[string]node{}
+	err = flatten(tree, img, 0)
+	trees.Store(d, tree)
+	return tree, err
+}
+
+// flatten puts an image's layers onto a tree, which has the first ones already
+// (image-spec, "layer").
+func flatten(tree map[string]node, img v1.Image, first int) error {
+	layers, err := img.Layers()
+	if err != nil {
+		return err
+	}
+	for _, l := range layers[first:] {
+		r, err := l.Uncompressed()
+		if err != nil {
+			return err
+		}
+		h := sha256.New()
+		tee := io.TeeReader(r, h)
+		err = applyNodes(tree, tar.NewReader(tee))
+		if err == nil {
+			_, err = io.Copy(io.Discard, tee)
+		}
+		r.Close()
+		if err != nil {
+			return err
+		}
+		if id, err := l.DiffID(); err != nil || id.Hex != hex.EncodeToString(h.Sum(nil)) {
+			return fmt.Errorf("a layer is not what its diff id %v says (%v)", id, err)
+		}
+	}
+	return nil
+}
+
+// applyNodes puts one layer onto a tree: what it removes goes first.
+func applyNodes(tree map[string]node, tr *tar.Reader) error {
+	added := map[string]node{}
+	var names []string
+	removed := func(p string, self bool) {
+		for q := range tree {
+			if q == p && self || strings.HasPrefix(q, p+"/") {
+				delete(tree, q)
+			}
+		}
+	}
+	for {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		p := path.Clean("/" + h.Name)
+		dir, base := path.Split(p)
+		switch {
+		case p == "/":
+			continue
+		case base == ".wh..wh..opq":
+			removed(path.Clean(dir), false)
+			continue
+		case strings.HasPrefix(base, ".wh."):
+			removed(path.Join(dir, strings.TrimPrefix(base, ".wh.")), true)
+			continue
+		}
+		n := node{kind: h.Typeflag, mode: h.Mode & 0o7777, uid: h.Uid, gid: h.Gid, link: h.Linkname}
+		switch h.Typeflag {
+		case tar.TypeReg:
+			if n.text, err = contentOf(tr); err != nil {
+				return err
+			}
+		case tar.TypeLink:
+			from := path.Clean("/" + h.Linkname)
+			to, ok := added[from]
+			if !ok {
+				to = tree[from]
+			}
+			n = to
+		}
+		added[p] = n
+		names = append(names, p)
+	}
+	for _, p := range names {
+		if added[p].kind != tar.TypeDir {
+			removed(p, false)
+		}
+		tree[p] = added[p]
+	}
+	return nil
+}
+
+// contentOf shows a file's content, or what stands for it.
+func contentOf(r io.Reader) (string, error) {
+	b, err := io.ReadAll(r)
+	if len(b) > 400 {
+		return fmt.Sprintf("%d bytes, sha256:%.16x", len(b), sha256.Sum256(b)), err
+	}
+	return fmt.Sprintf("%q", b), err
+}
+
+// describeTree lists what a tree has and below has not, a line each, sorted.
+func describeTree(tree, below map[string]node) []string {
+	var out []string
+	for _, p := range slices.Sorted(maps.Keys(below)) {
+		_, parent := below[path.Dir(p)]
+		if _, ok := tree[p]; !ok {
+			if _, left := tree[path.Dir(p)]; left || !parent {
+				out = append(out, p+" is gone\n")
+			}
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(tree)) {
+		if n := tree[p]; n != below[p] {
+			out = append(out, p+n.String()+"\n")
+		}
+	}
+	return out
+}
+
+func (n node) String() string {
+	own := ""
+	if n.uid|n.gid != 0 {
+		own = fmt.Sprintf(" %d:%d", n.uid, n.gid)
+	}
+	switch n.kind {
+	case tar.TypeDir:
+		return fmt.Sprintf("/ %04o%s", n.mode, own)
+	case tar.TypeReg:
+		return fmt.Sprintf(" %04o%s %s", n.mode, own, n.text)
+	case tar.TypeSymlink:
+		return fmt.Sprintf(" -> %s%s", n.link, own)
+	}
+	return fmt.Sprintf(" of type %q %04o%s", n.kind, n.mode, own)
+}
+
+// checkAbsent: no part of the image holds what the case's "absent" lists.
+func (c *tableCase) checkAbsent(t testing.TB, img v1.Image) {
+	t.Helper()
+	words := strings.Fields(c.own["absent"])
+	if len(words) == 0 {
+		return
+	}
+	var all bytes.Buffer
+	raw, err := img.RawConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all.Write(raw)
+	layers, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range layers {
+		r, err := l.Uncompressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(&all, r); err != nil {
+			t.Fatal(err)
+		}
+		r.Close()
+	}
+	for _, w := range words {
+		if bytes.Contains(all.Bytes(), []byte(w)) {
+			t.Errorf("%q is in the image", w)
+		}
+	}
+}
+
+// applets are busybox's names in the base image.
+const applets = "[ ash base64 cat chgrp chmod chown cp cut date dirname echo env expr false find grep head hostname id ip ln ls mkdir mknod mktemp mv nc pwd readlink rm rmdir sed seq sh sleep sort stat tail tar test touch tr true uname wc whoami"
+
+const passwd = "root:x:0:0:root:/root:/bin/sh\ndaemon:x:1:1:daemon:/:/bin/false\napp:x:1000:1001:an application:/home/app:/bin/sh\n"
+const group = "root:x:0:\ndaemon:x:1:\nwheel:x:10:root\nstaff:x:50:app\napp:x:1001:\n"
+
+// busybox is the base image of the table: a static busybox, some users and
+// groups, a few directories. Its configuration holds nothing but PATH.
+func busybox(t testing.TB) v1.Image {
+	t.Helper()
+	img, err := busyboxImage()
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skip(err)
+	}
+	return img
+}
+
+var busyboxImage = sync.OnceValues(func() (v1.Image, error) {
+	file, err := exec.LookPath("busybox")
+	if err != nil {
+		return nil, fmt.Errorf("needs busybox: install Debian's busybox-static: %w", err)
+	}
+	program, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	tw := tar.NewWriter(&buf)
+	var bad error
+	put := func(kind byte, name string, mode int64, uid int, link string, data []byte) {
+		h := &tar.Header{Typeflag: kind, Name: name, Mode: mode, Uid: uid, Gid: uid, Linkname: link, Size: int64(len(data)), ModTime: time.Unix(1e9, 0)}
+		err := tw.WriteHeader(h)
+		if err == nil {
+			_, err = tw.Write(data)
+		}
+		bad = errors.Join(bad, err)
+	}
+	for _, d := range []string{"bin/", "etc/", "home/", "root/", "usr/", "usr/bin/", "var/", "var/log/", "dev/", "proc/", "run/", "sys/"} {
+		put(tar.TypeDir, d, 0o755, 0, "", nil)
+	}
+	put(tar.TypeDir, "tmp/", 0o1777, 0, "", nil)
+	put(tar.TypeDir, "home/app/", 0o750, 1000, "", nil)
+	put(tar.TypeReg, "bin/busybox", 0o755, 0, "", program)
+	for _, a := range strings.Fields(applets) {
+		put(tar.TypeSymlink, "bin/"+a, 0o777, 0, "busybox", nil)
+	}
+	put(tar.TypeSymlink, "usr/bin/env", 0o777, 0, "../../bin/busybox", nil)
+	for _, f := range []string{"hostname", "hosts", "resolv.conf"} { // builders mount theirs on them
+		put(tar.TypeReg, "etc/"+f, 0o644, 0, "", nil)
+	}
+	put(tar.TypeReg, "etc/passwd", 0o644, 0, "", []byte(passwd))
+	put(tar.TypeReg, "etc/group", 0o644, 0, "", []byte(group))
+	if err := errors.Join(bad, tw.Close()); err != nil {
+		return nil, err
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buf.Bytes())), nil })
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	cfg = cfg.DeepCopy()
+	cfg.OS, cfg.Architecture, cfg.Config = hostPlatform().OS, hostPlatform().Architecture, v1.Config{Env: []string{defaultPath}, WorkingDir: "/"}
+	return mutate.ConfigFile(img, cfg)
+})

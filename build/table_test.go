@@ -1,0 +1,435 @@
+package build
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"hpcc/store"
+)
+
+// The table of Dockerfiles: testdata/dockerfile/README.md says how a case is
+// written.
+
+var (
+	update   = flag.Bool("update", false, "write the expectations of the table and docs/dockerfile.md anew")
+	caseFlag = flag.String("case", "", "only the cases of the table whose TOPIC/NAME matches this expression")
+)
+
+const tableDir = "../testdata/dockerfile"
+
+// ownFiles are the files of a case that are not of its build context.
+var ownFiles = []string{"flags", "setup", "base", "want", "error", "absent", "differs"}
+
+// A topic is one file of the table.
+type topic struct {
+	name, title string
+	archive     *txtar.Archive
+	cases       []*tableCase
+}
+
+// A tableCase is one Dockerfile with what it makes.
+type tableCase struct {
+	topic *topic
+	name  string
+	own   map[string]string // by ownFiles
+	files []txtar.File      // the build context
+}
+
+func (c *tableCase) id() string { return c.topic.name + "/" + c.name }
+
+// set changes an own file, in place or at the end of the case; "" removes it.
+func (c *tableCase) set(file, text string) {
+	c.own[file] = text
+	fs := c.topic.archive.Files
+	full := c.name + "/" + file
+	at := slices.IndexFunc(fs, func(f txtar.File) bool { return f.Name == full })
+	switch {
+	case at >= 0 && text == "":
+		fs = slices.Delete(fs, at, at+1)
+	case at >= 0:
+		fs[at].Data = []byte(text)
+	case text != "":
+		for i, f := range fs {
+			if strings.HasPrefix(f.Name, c.name+"/") {
+				at = i
+			}
+		}
+		fs = slices.Insert(fs, at+1, txtar.File{Name: full, Data: []byte(text)})
+	}
+	c.topic.archive.Files = fs
+}
+
+// readTable reads all topics.
+func readTable(t testing.TB) []*topic {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(tableDir, "*.txtar"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("finding the table: %v, %v", names, err)
+	}
+	var out []*topic
+	for _, name := range names {
+		a, err := txtar.ParseFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		title, _, _ := strings.Cut(string(a.Comment), "\n")
+		tp := &topic{name: strings.TrimSuffix(filepath.Base(name), ".txtar"), title: title, archive: a}
+		byName := map[string]*tableCase{}
+		for _, f := range a.Files {
+			name, rest, ok := strings.Cut(f.Name, "/")
+			if !ok {
+				t.Fatalf("%s: file %q belongs to no case: write CASE/FILE", tp.name, f.Name)
+			}
+			c := byName[name]
+			if c == nil {
+				c = &tableCase{topic: tp, name: name, own: map[string]string{}}
+				byName[name] = c
+				tp.cases = append(tp.cases, c)
+			}
+			if slices.Contains(ownFiles, rest) {
+				c.own[rest] = string(f.Data)
+			} else {
+				c.files = append(c.files, txtar.File{Name: rest, Data: f.Data})
+			}
+		}
+		out = append(out, tp)
+	}
+	return out
+}
+
+// chosen are the cases that -case asks for.
+func chosen(t testing.TB, table []*topic) []*tableCase {
+	t.Helper()
+	re, err := regexp.Compile(*caseFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []*tableCase
+	for _, tp := range table {
+		for _, c := range tp.cases {
+			if re.MatchString(c.id()) {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// context writes the case's build context below dir, and does its setup there.
+func (c *tableCase) context(t testing.TB, dir string) string {
+	t.Helper()
+	ctx := filepath.Join(dir, "context")
+	for _, f := range append(slices.Clone(c.files), txtar.File{Name: "."}) {
+		p := filepath.Join(ctx, f.Name)
+		err := os.MkdirAll(filepath.Dir(p), 0o755)
+		switch {
+		case err != nil || f.Name == ".":
+		case strings.HasSuffix(f.Name, "/"):
+			err = os.MkdirAll(p, 0o755)
+		default:
+			err = os.WriteFile(p, f.Data, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.own["setup"] != "" {
+		cmd := exec.Command("sh", "-eu")
+		cmd.Dir, cmd.Stdin = ctx, strings.NewReader("umask 022\n"+c.own["setup"])
+		cmd.Env = append(os.Environ(), "LC_ALL=C")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("setup: %v\n%s", err, out)
+		}
+	}
+	return ctx
+}
+
+// flags are the words of the case's flags, one flag a line, with $CTX for the
+// build context and $SERVED for the server of it.
+func (c *tableCase) flags(ctx, served string) []string {
+	var out []string
+	if strings.Contains(c.dockerfile(), "$SERVED") {
+		out = append(out, "--build-arg", "SERVED="+served+"/"+c.id())
+	}
+	for _, line := range strings.Split(strings.TrimSpace(c.own["flags"]), "\n") {
+		if flag, value, ok := strings.Cut(line, " "); ok {
+			out = append(out, flag, strings.ReplaceAll(value, "$CTX", ctx))
+		}
+	}
+	return out
+}
+
+func (c *tableCase) dockerfile() string {
+	for _, f := range c.files {
+		if f.Name == "Dockerfile" {
+			return string(f.Data)
+		}
+	}
+	return ""
+}
+
+// options reads flags as "hpcc build" has them.
+func (c *tableCase) options(t testing.TB, ctx string, words []string) Options {
+	t.Helper()
+	o := Options{Context: ctx, Dockerfile: filepath.Join(ctx, "Dockerfile"),
+		Args: map[string]string{}, Secrets: map[string]Secret{}, SSH: map[string]string{}, Contexts: map[string]string{}, Labels: map[string]string{}}
+	pair := func(m map[string]string, v string) {
+		k, v, _ := strings.Cut(v, "=")
+		m[k] = v
+	}
+	for i := 0; i+1 < len(words); i += 2 {
+		var err error
+		switch v := words[i+1]; words[i] {
+		case "--build-arg":
+			pair(o.Args, v)
+		case "--build-context":
+			pair(o.Contexts, v)
+		case "--label":
+			pair(o.Labels, v)
+		case "--ssh":
+			pair(o.SSH, v)
+			_, socket, _ := strings.Cut(v, "=")
+			var l net.Listener
+			if l, err = net.Listen("unix", socket); err == nil {
+				t.Cleanup(func() { l.Close() })
+			}
+		case "--target":
+			o.Target = v
+		case "-f":
+			o.Dockerfile = v
+		case "--platform":
+			o.Platform, err = v1.ParsePlatform(v)
+		case "--secret":
+			var id string
+			var s Secret
+			id, s, err = ParseSecret(v)
+			o.Secrets[id] = s
+		default:
+			err = fmt.Errorf("flag %s is not known to the table", words[i])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return o
+}
+
+// serveCases answers GET /TOPIC/CASE/FILE with the file of the case.
+func serveCases(t testing.TB, table []*topic) string {
+	t.Helper()
+	files := map[string][]byte{}
+	for _, tp := range table {
+		for _, c := range tp.cases {
+			for _, f := range c.files {
+				files["/"+c.id()+"/"+f.Name] = f.Data
+			}
+		}
+	}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, ok := files[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = w.Write(data)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// TestTable builds every Dockerfile of the table and compares what it makes.
+func TestTable(t *testing.T) {
+	table := readTable(t)
+	if os.Getenv(insideMark) == "" {
+		cases, names := 0, map[string]bool{}
+		for _, c := range chosen(t, table) {
+			cases++
+			if names[c.id()] {
+				t.Errorf("%s: two cases have this name", c.id())
+			}
+			names[c.id()] = true
+		}
+		t.Logf("%d cases", cases)
+		t.Log(runInside(t, cloneForBuild, "-case="+*caseFlag, fmt.Sprintf("-update=%v", *update)))
+		return
+	}
+	served, shared := serveCases(t, table), open(t)
+	t.Run("cases", func(t *testing.T) {
+		for _, c := range chosen(t, table) {
+			t.Run(c.id(), func(t *testing.T) {
+				t.Parallel()
+				c.check(t, served, shared)
+			})
+		}
+	})
+	if *update {
+		writeTable(t, table)
+	}
+}
+
+func writeTable(t testing.TB, table []*topic) {
+	t.Helper()
+	for _, tp := range table {
+		if err := os.WriteFile(filepath.Join(tableDir, tp.name+".txtar"), txtar.Format(tp.archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// check builds one case. Those that fail have a store of their own, the others
+// share one, and with it the cache: whether a step is worked or comes from
+// there may make no difference.
+func (c *tableCase) check(t *testing.T, served string, s *store.Store) {
+	dir := t.TempDir()
+	own := c.own["error"] != "" || c.own["want"] == "" || c.own["base"] != ""
+	if own {
+		s = open(t)
+	}
+	bases := c.bases(t, s)
+	ctx := c.context(t, dir)
+	before := ""
+	if own {
+		before = listing(t, s)
+	}
+	img, err := Dockerfile(context.Background(), s, c.options(t, ctx, c.flags(ctx, served)))
+	got := &outcome{}
+	if err != nil {
+		got.err = strings.ReplaceAll(err.Error(), ctx+"/", "") + "\n"
+		got.err = strings.ReplaceAll(got.err, served, "SERVED")
+		got.err = regexp.MustCompile(`layer sha256:[0-9a-f]+`).ReplaceAllString(got.err, "layer")
+		if c.checkPlace(t, err); own {
+			c.checkFailed(t, s, before)
+		}
+	} else {
+		if err := validate.Image(img, validate.Fast); err != nil { // flatten reads the layers
+			t.Errorf("it is no valid image: %v", err)
+		}
+		got.want = describe(t, img, bases)
+		c.checkAbsent(t, img)
+	}
+	if *update {
+		c.set("want", got.want)
+		c.set("error", got.err)
+		return
+	}
+	if d := lineDiff(c.own["error"], got.err); d != "" {
+		t.Errorf("its error is not as expected (-want +got):\n%s", d)
+	}
+	if d := lineDiff(c.own["want"], got.want); d != "" {
+		t.Errorf("the image is not as expected (-want +got):\n%s", d)
+	}
+}
+
+// An outcome is what a build came to: one of the two.
+type outcome struct{ want, err string }
+
+// bases puts the base images of a case into the store.
+func (c *tableCase) bases(t testing.TB, s *store.Store) map[string]v1.Image {
+	t.Helper()
+	bases := map[string]v1.Image{"busybox": busybox(t)}
+	if !strings.Contains(c.dockerfile()+c.own["base"]+c.own["flags"], "busy") {
+		return bases
+	}
+	if _, err := s.Put(context.Background(), "busybox", bases["busybox"]); err != nil {
+		t.Fatal(err)
+	}
+	if text := c.own["base"]; text != "" {
+		bases["base"], _ = must(t, s, text, Options{})
+		if _, err := s.Put(context.Background(), "base", bases["base"]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return bases
+}
+
+// listing names what a store holds, but for the trees of base images.
+func listing(t testing.TB, s *store.Store) string {
+	t.Helper()
+	var out []string
+	err := filepath.WalkDir(s.Dir(), func(p string, d os.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == "trees" {
+			return filepath.SkipDir
+		}
+		if err == nil && !d.IsDir() {
+			out = append(out, p)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(out, "\n")
+}
+
+// checkPlace: an error names the file, and where there is one, the line.
+func (c *tableCase) checkPlace(t testing.TB, err error) {
+	t.Helper()
+	var le *LineError
+	if !errors.As(err, &le) && !strings.Contains(err.Error(), "Dockerfile") && !strings.Contains(err.Error(), ".dockerignore") {
+		t.Errorf("the error %q does not name the Dockerfile", err)
+	}
+}
+
+// checkFailed: a Dockerfile that cannot be built leaves nothing: only steps that
+// were done before the faulty one may be kept.
+func (c *tableCase) checkFailed(t testing.TB, s *store.Store, before string) {
+	t.Helper()
+	if left, err := os.ReadDir(filepath.Join(s.Dir(), "tmp")); err != nil || len(left) > 0 {
+		t.Errorf("the failed build leaves %v, %v in tmp", left, err)
+	}
+	steps := regexp.MustCompile(`(?im)^\s*(RUN|COPY|ADD|WORKDIR)\b`).FindAllStringIndex(c.dockerfile(), -1)
+	if len(steps) > 1 {
+		return
+	}
+	if after := listing(t, s); after != before {
+		t.Errorf("the failed build changes the store:\n%s", lineDiff(before, after))
+	}
+}
+
+// lineDiff lists what two texts of lines do not share, "" when they are equal.
+func lineDiff(want, got string) string {
+	if want == got {
+		return ""
+	}
+	a, b := strings.SplitAfter(want, "\n"), strings.SplitAfter(got, "\n")
+	var out bytes.Buffer
+	note := func(sign, line string) {
+		if line != "" {
+			fmt.Fprintf(&out, "%s %s\n", sign, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	for len(a) > 0 || len(b) > 0 {
+		switch {
+		case len(a) > 0 && len(b) > 0 && a[0] == b[0]:
+			a, b = a[1:], b[1:]
+		case len(a) > 0 && (len(b) == 0 || !slices.Contains(b, a[0])):
+			note("-", a[0])
+			a = a[1:]
+		case len(b) > 0 && (len(a) == 0 || !slices.Contains(a, b[0])):
+			note("+", b[0])
+			b = b[1:]
+		default: // the same lines in another order
+			note("-", a[0])
+			note("+", b[0])
+			a, b = a[1:], b[1:]
+		}
+	}
+	return out.String()
+}
