@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
+
+	"hpcc/unpack"
 )
 
 // An ownership is what --chown asks for.
@@ -43,6 +45,21 @@ func parseOwner(dir, word string) (*ownership, error) {
 		return nil, fmt.Errorf("--chown=%s: a negative number", word)
 	}
 	return &o, nil
+}
+
+// userOf is whom USER means: names are those of the image in dir. Whom the image
+// does not know is root, as the program will be.
+func userOf(dir, word string) *unpack.User {
+	user, group, grouped := strings.Cut(word, ":")
+	o, err := parseOwner(dir, word)
+	if user == "" || err != nil {
+		return &unpack.User{}
+	}
+	u := &unpack.User{UID: o.uid, GID: o.gid}
+	if _, err := strconv.Atoi(user); err == nil && (!grouped || group == "") {
+		u.GID = 0 // as docker has it; unlike --chown
+	}
+	return u
 }
 
 // maxAccounts bounds what is read of an image's passwd or group file.

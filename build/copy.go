@@ -337,21 +337,21 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string)
 // as do links and directories, whose times no layer needs to set.
 func (j *copyJob) header(b *builder, it item, to string) *tar.Header {
 	mode := it.mode & (fs.ModePerm | fs.ModeSticky)
-	if j.chmod != nil {
-		mode = j.chmod(mode, it.mode.IsDir())
-	}
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: b.stamp}
+	if fi, err := os.Lstat(it.path); j.keep && err == nil {
+		unpack.Describe(h, it.path, fi)
+	}
+	if j.chmod != nil {
+		h.Mode = int64(toBits(j.chmod(mode, it.mode.IsDir())))
+	}
 	switch {
 	case it.mode.IsDir():
 		h.Typeflag = tar.TypeDir
 	case it.mode&fs.ModeSymlink != 0:
 		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, it.link, 0o777
 	}
-	switch {
-	case j.owner != nil:
+	if j.owner != nil {
 		h.Uid, h.Gid = j.owner.uid, j.owner.gid
-	case j.keep:
-		h.Uid, h.Gid = unpack.Owner(it.path)
 	}
 	if j.keep && it.mode.IsRegular() {
 		h.ModTime = it.time().Truncate(time.Second)

@@ -208,7 +208,7 @@ func busyroot(t *testing.T) string {
 func output(t *testing.T, s *specs.Spec, script string) (string, error) {
 	t.Helper()
 	s.Process.Args = []string{"sh", "-c", script}
-	cmd, err := Command(context.Background(), s)
+	cmd, err := Command(context.Background(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +260,7 @@ func TestCommand(t *testing.T) {
 	}
 	s := spec(Options{})
 	s.Process.Args = []string{"nosuch"}
-	cmd, err := Command(context.Background(), s)
+	cmd, err := Command(context.Background(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,15 +143,13 @@ func (w *LayerWriter) above(p string) error {
 	}
 	h := &tar.Header{Typeflag: tar.TypeDir, Name: p, Mode: 0o755, Uid: w.Owner[0], Gid: w.Owner[1], ModTime: w.stamp}
 	full := filepath.Join(w.tree, p)
-	var st unix.Stat_t
-	switch err := unix.Lstat(full, &st); {
-	case err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR:
+	switch fi, err := os.Lstat(full); {
+	case err == nil && !fi.IsDir():
 		return fmt.Errorf("/%s is a file in the image, not a directory", p)
 	case err == nil:
-		h.Mode = int64(st.Mode & 0o7777)
-		h.Uid, h.Gid = Owner(full)
-	case !errors.Is(err, unix.ENOENT):
-		return &fs.PathError{Op: "lstat", Path: full, Err: err}
+		Describe(h, full, fi)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
 	return w.emit(h, nil)
 }
@@ -255,7 +253,7 @@ func (w *LayerWriter) member(dest string, h *tar.Header, content io.Reader) erro
 	e := tar.Header{Typeflag: h.Typeflag, Name: path.Join(dest, name), Linkname: h.Linkname, Size: h.Size, Mode: h.Mode & 0o7777,
 		Uid: h.Uid, Gid: h.Gid, Devmajor: h.Devmajor, Devminor: h.Devminor, ModTime: h.ModTime.Truncate(time.Second)}
 	for k, v := range h.PAXRecords {
-		if strings.HasPrefix(k, xattrRecord) && k != xattrRecord+OwnerAttr {
+		if strings.HasPrefix(k, xattrRecord) && !strings.HasPrefix(k, xattrRecord+notePrefix) {
 			if e.PAXRecords == nil {
 				e.PAXRecords = map[string]string{}
 			}
