@@ -175,7 +175,8 @@ const maxAttr = 64 << 10
 
 // halves says which half of an owner a chown program does not mean to change,
 // by its command line. GNU's passes -1 for it; busybox's passes what it was
-// shown before, which is root.
+// shown before, which is root. (A busybox shell that runs its chown without
+// executing it has another command line: there root is taken as asked for.)
 func (n *notification) halves() (keepUID, keepGID bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.pid))
 	if err != nil {

@@ -24,6 +24,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(ExitFailed)
 	}
+	if os.Getenv(attrVar) != "" {
+		setAttributes()
+		return
+	}
 	os.Exit(m.Run())
 }
 
