@@ -18,7 +18,7 @@ import (
 )
 
 // keyVersion changes when the same instruction would give another layer.
-const keyVersion = "hpcc step 2"
+const keyVersion = "hpcc step 3"
 
 // digestOf is the key of a step: a digest of its words, each with its length,
 // so that no two lists of words share one.

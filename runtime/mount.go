@@ -284,7 +284,7 @@ func (r *rootfs) place(dst string, wantDir bool) (int, error) {
 		}
 		if links++; links > maxLinks {
 			unix.Close(cur)
-			return -1, fmt.Errorf("the image's links go round in circles at %q", "/"+path.Join(append(done, c)...))
+			return -1, fmt.Errorf("following the image's link %q: %w", "/"+path.Join(append(done, c)...), unix.ELOOP)
 		}
 		if path.IsAbs(target) {
 			done = nil
