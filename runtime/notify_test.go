@@ -145,6 +145,7 @@ func TestNotesOfAttributes(t *testing.T) {
 		"set file security.capability \x01\x02", "set file user.x value", "set file user.x",
 		"remove file user.x", "remove file security.capability",
 		"mode file", "owner file -1 7", "owner link l 3 4", "owner file 8 9",
+		"mode file", "owner file 1 2",
 	}
 	if got := l.told(); !slices.Equal(got, want) || out != "" {
 		t.Errorf("asked for %q, printed %q; want %q", got, out, want)
@@ -154,6 +155,11 @@ func TestNotesOfAttributes(t *testing.T) {
 // setAttributes is the program of TestNotesOfAttributes; its failures are what it prints.
 func setAttributes() {
 	f, err := os.OpenFile("f", os.O_RDWR, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	here, err := unix.Open(".", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -175,6 +181,8 @@ func setAttributes() {
 		unix.Fchownat(unix.AT_FDCWD, "f", -1, 7, 0),
 		unix.Fchownat(link, "", 3, 4, unix.AT_EMPTY_PATH),
 		unix.Fchown(fd, 8, 9),
+		unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), 0o700, 0),
+		unix.Chown(fmt.Sprintf("/dev/fd/%d/l", here), 1, 2),
 	} {
 		if err != nil {
 			fmt.Println("call", i, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -113,6 +114,7 @@ func (n *notification) target(c fileCall) (target, error) {
 			return target{}, unix.ENOENT
 		}
 	}
+	dir, file = descriptor(dir, file)
 	fd, err := n.open(dir, file, follow)
 	if err != nil {
 		return target{}, err
@@ -129,6 +131,21 @@ func (n *notification) target(c fileCall) (target, error) {
 	}
 	parent, err := n.open(dir, path.Dir(file), true)
 	return target{parent, path.Base(file)}, err
+}
+
+// descriptor turns a name below a descriptor of the program's own into the
+// descriptor and what is below it. The C library says so what fchmodat(2) has no
+// flag for, and proc's links cannot be followed for another process.
+func descriptor(dir int, file string) (int, string) {
+	for _, p := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
+		if rest, ok := strings.CutPrefix(file, p); ok {
+			number, below, _ := strings.Cut(rest, "/")
+			if fd, err := strconv.ParseUint(number, 10, 31); err == nil {
+				return int(fd), strings.TrimLeft(below, "/")
+			}
+		}
+	}
+	return dir, file
 }
 
 // act does what the call asks of its file.
