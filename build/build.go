@@ -144,6 +144,11 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 		return nil, err
 	}
 	defer store.RemoveAll(b.work)
+	// In a directory of a project, new ones may inherit its set-group-id bit: it
+	// is not to get into layers.
+	if err := os.Chmod(b.work, 0o700); err != nil {
+		return nil, fmt.Errorf("making the build's directory private: %w", err)
+	}
 	target, err := b.prepare(ctx)
 	if err != nil {
 		return nil, err

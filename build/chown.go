@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
+
+	"hpcc/unpack"
 )
 
 // An ownership is what --chown asks for.
@@ -61,6 +63,21 @@ func numeric(word string) bool {
 	_, uerr := accountNumber(user)
 	_, gerr := accountNumber(group)
 	return uerr == nil && (group == "" || gerr == nil)
+}
+
+// userOf is whom USER means: names are those of the image in dir. Whom the image
+// does not know is root, as the program will be.
+func userOf(dir, word string) *unpack.User {
+	user, group, grouped := strings.Cut(word, ":")
+	o, err := parseOwner(dir, word)
+	if user == "" || err != nil {
+		return &unpack.User{}
+	}
+	u := &unpack.User{UID: o.uid, GID: o.gid}
+	if _, err := strconv.Atoi(user); err == nil && (!grouped || group == "") {
+		u.GID = 0 // as docker has it; unlike --chown
+	}
+	return u
 }
 
 // maxAccounts bounds what is read of an image's passwd or group file.

@@ -120,12 +120,16 @@ func (j *copyJob) words(b *builder) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading what is to be copied: %w", err)
 		}
+		words = append(words, d)
+		if !j.keep {
+			continue
+		}
 		h := sha256.New()
 		for _, it := range j.sources[i].items {
 			e := j.header(b, it, "")
-			fmt.Fprintf(h, "%d %d %d\n", e.Uid, e.Gid, e.ModTime.Unix())
+			fmt.Fprintf(h, "%o %d %d %d %q\n", e.Mode, e.Uid, e.Gid, e.ModTime.Unix(), e.PAXRecords)
 		}
-		words = append(words, d, string(h.Sum(nil)))
+		words = append(words, string(h.Sum(nil)))
 	}
 	return words, nil
 }
@@ -417,24 +421,21 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string)
 // as do links and directories, whose times no layer needs to set.
 func (j *copyJob) header(b *builder, it item, to string) *tar.Header {
 	mode := it.mode & (fs.ModePerm | fs.ModeSticky)
-	if j.keep { // of another image, not of a directory of the user's
-		mode = it.mode & modeBits
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: b.stamp}
+	if fi, err := os.Lstat(it.path); j.keep && err == nil {
+		unpack.Describe(h, it.path, fi)
 	}
 	if j.chmod != nil {
-		mode = j.chmod(mode, it.mode.IsDir())
+		h.Mode = int64(toBits(j.chmod(fromBits(uint32(h.Mode)), it.mode.IsDir())))
 	}
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: b.stamp}
 	switch {
 	case it.mode.IsDir():
 		h.Typeflag = tar.TypeDir
 	case it.mode&fs.ModeSymlink != 0:
 		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, it.link, 0o777
 	}
-	switch {
-	case j.owner != nil:
+	if j.owner != nil {
 		h.Uid, h.Gid = j.owner.uid, j.owner.gid
-	case j.keep:
-		h.Uid, h.Gid = unpack.Owner(it.path)
 	}
 	if j.keep && it.mode.IsRegular() {
 		h.ModTime = it.time().Truncate(time.Second)

@@ -74,6 +74,7 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 		if err != nil {
 			return err
 		}
+		st.tree.by = userOf(dir, st.config.Config.User)
 		return st.execute(ctx, dir, &program{args: args, script: script, cwd: cwd, env: env, isolated: isolated, mounts: set})
 	})
 }
@@ -149,7 +150,7 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 	if err != nil {
 		return err
 	}
-	cmd, err := runtime.Command(ctx, spec)
+	cmd, err := runtime.Command(ctx, spec, &runtime.Notes{Owner: unpack.NoteOwner, Mode: unpack.NoteMode, SetAttr: unpack.NoteAttr, RemoveAttr: unpack.ForgetAttr})
 	if err != nil {
 		return err
 	}
@@ -236,7 +237,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 		Root:        &specs.Root{Path: dir},
 		Process:     &specs.Process{Args: prog.args, Env: vars, Cwd: prog.cwd, NoNewPrivileges: true},
 		Mounts:      append(m, prog.mounts.mounts...),
-		Annotations: map[string]string{runtime.FakeRoot: unpack.OwnerAttr, runtime.Architecture: st.platform.Architecture},
+		Annotations: map[string]string{runtime.FakeRoot: "1", runtime.Architecture: st.platform.Architecture},
 		Linux:       &specs.Linux{Namespaces: spaces},
 	}, nil
 }
@@ -261,6 +262,9 @@ func rememberStubs(dir string, ms []specs.Mount) (undo func() error, err error) 
 	var parents []parent
 	for _, m := range ms {
 		full, err := securejoin.SecureJoin(dir, m.Destination)
+		if errors.Is(err, unix.ELOOP) {
+			continue // runtime makes a directory of it, or says why not
+		}
 		if err != nil {
 			return nil, fmt.Errorf("finding %s in the image: %w", m.Destination, err)
 		}

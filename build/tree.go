@@ -34,6 +34,7 @@ type tree struct {
 	copies  bool
 	merged  string // the view in use, "" when there is none
 	upper   string
+	by      *unpack.User // whose program changes the view; nil: it is filled with copies
 }
 
 // fork returns a tree that begins where t stands.
@@ -107,7 +108,7 @@ func (t *tree) open() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	t.merged, t.upper = filepath.Join(dir, "merged"), filepath.Join(dir, "upper")
+	t.merged, t.upper, t.by = filepath.Join(dir, "merged"), filepath.Join(dir, "upper"), nil
 	if !t.copies {
 		err := t.overlay(dir)
 		if err == nil {
@@ -173,7 +174,7 @@ func (t *tree) overlay(dir string) error {
 // commit writes what changed since view as a layer (an uncompressed tar),
 // makes it part of the tree, and returns how many entries it has.
 func (t *tree) commit(w io.Writer) (int, error) {
-	o := unpack.DiffOptions{Newest: t.b.begun.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}}
+	o := unpack.DiffOptions{Newest: t.b.begun.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}, By: t.by}
 	var n int
 	var err error
 	if t.copies {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	goruntime "runtime"
@@ -122,8 +123,15 @@ func private() error {
 
 // Command returns the run of s as a child of this process, not yet started.
 // Its standard streams, cancellation and end are the caller's, as with
-// [exec.CommandContext]; the child dies with this process.
-func Command(ctx context.Context, s *specs.Spec) (*exec.Cmd, error) {
+// [exec.CommandContext]; the child dies with this process. Under a fake root,
+// notes are told what the program asks for and its user may not have; nil: nobody is.
+func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error) {
+	if notes != nil {
+		told := *s
+		told.Annotations = maps.Clone(s.Annotations)
+		told.Annotations[FakeRoot] = listen
+		s = &told
+	}
 	b, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("writing the run's specification: %w", err)
@@ -140,22 +148,22 @@ func Command(ctx context.Context, s *specs.Spec) (*exec.Cmd, error) {
 	cmd.Args = []string{initName}
 	cmd.ExtraFiles = []*os.File{f}
 	cmd.SysProcAttr = procAttr(s)
-	if notesOwners(s) {
+	if notes != nil {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
-			return nil, fmt.Errorf("preparing to note owners: %w", err)
+			return nil, fmt.Errorf("preparing to note what the program asks for: %w", err)
 		}
 		if err := unix.SetNonblock(fds[0], true); err != nil {
-			return nil, fmt.Errorf("preparing to note owners: %w", err)
+			return nil, fmt.Errorf("preparing to note what the program asks for: %w", err)
 		}
-		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(fds[1]), "owners"))
-		go noteOwners(os.NewFile(uintptr(fds[0]), "owners"), s.Annotations[FakeRoot])
+		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(fds[1]), "notes"))
+		go answerCalls(os.NewFile(uintptr(fds[0]), "notes"), notes)
 	}
 	return cmd, nil
 }
 
-// notesOwners says whether the spec wants changes of owners kept.
-func notesOwners(s *specs.Spec) bool { return strings.HasPrefix(s.Annotations[FakeRoot], "user.") }
+// listen is the value of FakeRoot for a child whose parent takes notes.
+const listen = "listen"
 
 // procAttr asks for the spec's namespaces and id maps.
 func procAttr(s *specs.Spec) *syscall.SysProcAttr {
@@ -183,7 +191,7 @@ func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 
 // supervise runs s as a child and ends as it ends.
 func supervise(s *specs.Spec) error {
-	cmd, err := Command(context.Background(), s)
+	cmd, err := Command(context.Background(), s, nil)
 	if err != nil {
 		return err
 	}
@@ -245,7 +253,7 @@ func become(s *specs.Spec) error {
 		}
 	}
 	if s.Annotations[FakeRoot] != "" {
-		if err := fakeOwnership(notesOwners(s)); err != nil {
+		if err := fakeOwnership(s.Annotations[FakeRoot] == listen); err != nil {
 			return fail(err)
 		}
 	}

@@ -275,8 +275,16 @@ func (r *rootfs) place(dst string, wantDir bool) (int, error) {
 			continue
 		}
 		unix.Close(fd)
+		if itself := "/" + path.Join(append(done, c)...); path.Clean(target) == itself {
+			if cur, err = r.replace(cur, done, c); err != nil {
+				return -1, fmt.Errorf("making a directory of the link %q, which leads to itself: %w", itself, err)
+			}
+			todo = append([]string{c}, todo...)
+			continue
+		}
 		if links++; links > maxLinks {
-			return -1, unix.ELOOP
+			unix.Close(cur)
+			return -1, fmt.Errorf("following the image's link %q: %w", "/"+path.Join(append(done, c)...), unix.ELOOP)
 		}
 		if path.IsAbs(target) {
 			done = nil
@@ -335,6 +343,21 @@ func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error)
 		return -1, fmt.Errorf("making room for mount point %q: %w", "/"+path.Join(append(done, name)...), err)
 	}
 	return top, create(top, name, dir)
+}
+
+// replace makes a directory of a link that leads to itself: debootstrap leaves
+// such a /proc. The image's own link goes only when the image may be written to.
+func (r *rootfs) replace(cur int, done []string, name string) (int, error) {
+	if !r.write {
+		var err error
+		if cur, err = r.ranch(cur, done); err != nil {
+			return -1, err
+		}
+	}
+	if err := unix.Unlinkat(cur, name, 0); err != nil {
+		return -1, err
+	}
+	return cur, create(cur, name, true)
 }
 
 // create makes an empty directory or file to mount on.

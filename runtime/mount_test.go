@@ -237,7 +237,7 @@ func TestStatuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Process.Cwd = c.cwd
-		cmd, err := Command(context.Background(), s)
+		cmd, err := Command(context.Background(), s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +260,7 @@ func TestStatuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.change(s)
-		cmd, err := Command(context.Background(), s)
+		cmd, err := Command(context.Background(), s, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

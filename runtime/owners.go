@@ -1,221 +1,227 @@
 package runtime
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path"
+	"strconv"
 	"strings"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// A program that is to think itself root changes owners. The filter hands these
-// calls to hpcc (seccomp_unotify(2), Linux 5.0), which notes the owner in an
-// extended attribute of the file, so that the layer has it, and lets the call
-// succeed. Where that cannot be had the call succeeds and is forgotten.
+// A program that is to think itself root changes what of a file only root may:
+// its owner, its capabilities. The filter hands these calls to hpcc
+// (seccomp_unotify(2), Linux 5.0), which has them noted, so that the layer says
+// what the program asked for, and lets them succeed. Where that cannot be had
+// they succeed and are forgotten.
 
-// A notification is struct seccomp_notif, <linux/seccomp.h>.
-type notification struct {
-	id    uint64
-	pid   uint32
-	flags uint32
-	nr    int32
-	arch  uint32
-	ip    uint64
-	args  [6]uint64
+// Notes is told what programs under a fake root ask for. Each function gets the
+// path of a file, to be followed to its end; of a symbolic link it gets the
+// directory and the link's name in it, else link is "". It returns what the
+// program gets: a unix.Errno, or nil for success.
+type Notes struct {
+	// Owner is told of chown(2) and its kin; -1 keeps a half.
+	Owner func(file, link string, uid, gid int) error
+	// Mode is told of a mode that chmod(2) and its kin are about to set.
+	Mode func(file string)
+	// SetAttr and RemoveAttr are told of extended attributes, but for those of
+	// links, which can have none that matter here.
+	SetAttr    func(file, name string, value []byte) error
+	RemoveAttr func(file, name string) error
 }
 
-// An answer is struct seccomp_notif_resp.
-type answer struct {
-	id    uint64
-	val   int64
-	errno int32
-	flags uint32
-}
+// An action is what a call does to a file.
+type action int
 
-// Requests of seccomp_unotify(2): _IOWR('!', 0, …) and _IOWR('!', 1, …).
 const (
-	notifRecv = 0xc0502100
-	notifSend = 0xc0182101
+	changeOwner action = iota
+	changeMode
+	setAttr
+	removeAttr
 )
 
-// listenerFD is where the child of Command finds the socket to send the
-// filter's descriptor over.
-const listenerFD = 4
-
-// sendListener gives the filter's descriptor to the parent.
-func sendListener(fd int) error {
-	defer unix.Close(fd)
-	defer unix.Close(listenerFD)
-	return unix.Sendmsg(listenerFD, []byte{0}, unix.UnixRights(fd), nil, 0)
+// A fileCall is a system call that changes what of a file only root may: where
+// among its arguments the file stands, and from where on the rest. none says
+// that it has no such argument.
+type fileCall struct {
+	nr              uint32
+	does            action
+	dir, file, rest int
+	flags           int
+	link            bool // it follows no link
 }
 
-// noteOwners receives a filter's descriptor from the socket and answers its
-// calls until the last program under it has ended.
-func noteOwners(socket *os.File, attr string) {
-	defer socket.Close()
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return
-	}
-	listener := -1
-	oob := make([]byte, unix.CmsgSpace(4))
-	err = raw.Read(func(s uintptr) bool {
-		_, n, _, _, err := unix.Recvmsg(int(s), make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
-		if errors.Is(err, unix.EAGAIN) {
-			return false
-		}
-		if msgs, perr := unix.ParseSocketControlMessage(oob[:max(n, 0)]); err == nil && perr == nil && len(msgs) == 1 {
-			if fds, err := unix.ParseUnixRights(&msgs[0]); err == nil && len(fds) == 1 {
-				listener = fds[0]
+const none = -1
+
+// fileCalls are those of every architecture that we build for; olderCalls are
+// those that only some have.
+var fileCalls = append([]fileCall{
+	{unix.SYS_FCHOWN, changeOwner, 0, none, 1, none, false},
+	{unix.SYS_FCHOWNAT, changeOwner, 0, 1, 2, 4, false},
+	{unix.SYS_FCHMOD, changeMode, 0, none, 1, none, false},
+	{unix.SYS_FCHMODAT, changeMode, 0, 1, 2, none, false},
+	{unix.SYS_FCHMODAT2, changeMode, 0, 1, 2, 3, false},
+	{unix.SYS_SETXATTR, setAttr, none, 0, 1, none, false},
+	{unix.SYS_LSETXATTR, setAttr, none, 0, 1, none, true},
+	{unix.SYS_FSETXATTR, setAttr, 0, none, 1, none, false},
+	{unix.SYS_REMOVEXATTR, removeAttr, none, 0, 1, none, false},
+	{unix.SYS_LREMOVEXATTR, removeAttr, none, 0, 1, none, true},
+	{unix.SYS_FREMOVEXATTR, removeAttr, 0, none, 1, none, false},
+}, olderCalls...)
+
+// carryOut does what a call asks for, as far as it can be done.
+func (n *notification) carryOut(listener int, notes *Notes) error {
+	for _, c := range fileCalls {
+		if c.nr == uint32(n.nr) {
+			t, err := n.target(c)
+			if err != nil {
+				return err
 			}
-		}
-		return true
-	})
-	if err != nil || listener < 0 {
-		return
-	}
-	defer unix.Close(listener)
-	for {
-		p := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
-		if _, err := unix.Poll(p, -1); err != nil && !errors.Is(err, unix.EINTR) || p[0].Revents&unix.POLLIN == 0 && p[0].Revents != 0 {
-			return
-		}
-		if p[0].Revents&unix.POLLIN != 0 {
-			answerOne(listener, attr)
+			defer unix.Close(t.fd)
+			if !n.waits(listener) {
+				return nil
+			}
+			return n.act(c, t, notes)
 		}
 	}
+	return unix.ENOSYS
 }
 
-// answerOne takes one call, notes what it asks for, and lets it succeed.
-func answerOne(listener int, attr string) {
-	var n notification
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifRecv, uintptr(unsafe.Pointer(&n))); errno != 0 {
-		return // the program was killed meanwhile
-	}
-	a := answer{id: n.id}
-	if err := n.note(attr); errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EBADF) {
-		var errno unix.Errno
-		errors.As(err, &errno)
-		a.errno = -int32(errno)
-	}
-	unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
+// A target is the file of a call.
+type target struct {
+	fd   int    // the file (O_PATH), or the directory of a link
+	link string // the name of a link in it
 }
 
-// note carries a call out: which file, which owner.
-func (n *notification) note(attr string) error {
-	dir, file, follow := atCwd, "", true
-	ids := n.args[1:3]
-	switch uint32(n.nr) {
-	case sysFchown:
-		dir = int(int32(n.args[0]))
-	case sysFchownat:
-		dir, ids = int(int32(n.args[0])), n.args[2:4]
-		follow = n.args[4]&unix.AT_SYMLINK_NOFOLLOW == 0
-		text, err := n.text(n.args[1])
-		if err != nil {
-			return nil
+// target opens the file that the call names.
+func (n *notification) target(c fileCall) (target, error) {
+	dir, file, follow := unix.AT_FDCWD, "", !c.link
+	if c.dir != none {
+		dir = int(int32(n.args[c.dir]))
+	}
+	var flags uint64
+	if c.flags != none {
+		flags = n.args[c.flags]
+		follow = flags&unix.AT_SYMLINK_NOFOLLOW == 0
+	}
+	if c.file != none {
+		var err error
+		if file, err = n.text(n.args[c.file]); err != nil {
+			return target{}, err
 		}
-		if file = text; file == "" && n.args[4]&unix.AT_EMPTY_PATH == 0 {
-			return unix.ENOENT
-		}
-	default: // chown and lchown
-		follow = uint32(n.nr) != sysLchown
-		text, err := n.text(n.args[0])
-		if err != nil {
-			return nil
-		}
-		if file = text; file == "" {
-			return unix.ENOENT
+		if file == "" && flags&unix.AT_EMPTY_PATH == 0 {
+			return target{}, unix.ENOENT
 		}
 	}
+	dir, file = descriptor(dir, file)
 	fd, err := n.open(dir, file, follow)
 	if err != nil {
-		return err
+		return target{}, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return target{fd: fd}, err
 	}
 	defer unix.Close(fd)
-	setOwner(fdPath(fd), attr, int32(ids[0]), int32(ids[1]))
-	return nil
+	if file == "" { // the descriptor is of a link
+		if file, err = os.Readlink(fdPath(fd)); err != nil {
+			return target{}, err
+		}
+	}
+	parent, err := n.open(dir, path.Dir(file), true)
+	return target{parent, path.Base(file)}, err
 }
 
-const atCwd = unix.AT_FDCWD
-
-// text reads a string of the program.
-func (n *notification) text(at uint64) (string, error) {
-	b := make([]byte, unix.PathMax)
-	var got int
-	for got < len(b) { // page by page: the next one may not be there
-		want := min(len(b)-got, 4096-int((at+uint64(got))%4096))
-		k, err := unix.ProcessVMReadv(int(n.pid), []unix.Iovec{iovec(b[got : got+want])},
-			[]unix.RemoteIovec{{Base: uintptr(at) + uintptr(got), Len: want}}, 0)
-		if err != nil {
-			return "", err
+// descriptor turns a name below a descriptor of the program's own into the
+// descriptor and what is below it. The C library says so what fchmodat(2) has no
+// flag for, and proc's links cannot be followed for another process.
+func descriptor(dir int, file string) (int, string) {
+	for _, p := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
+		if rest, ok := strings.CutPrefix(file, p); ok {
+			number, below, _ := strings.Cut(rest, "/")
+			if fd, err := strconv.ParseUint(number, 10, 31); err == nil {
+				return int(fd), strings.TrimLeft(below, "/")
+			}
 		}
-		if i := bytes.IndexByte(b[got:got+k], 0); i >= 0 {
-			return string(b[:got+i]), nil
-		}
-		got += k
 	}
-	return "", unix.ENAMETOOLONG
+	return dir, file
 }
 
-func iovec(b []byte) unix.Iovec {
-	v := unix.Iovec{Base: &b[0]}
-	v.SetLen(len(b))
-	return v
+// act does what the call asks of its file.
+func (n *notification) act(c fileCall, t target, notes *Notes) error {
+	file, rest := fdPath(t.fd), n.args[c.rest:]
+	switch c.does {
+	case changeOwner:
+		uid, gid := int(int32(rest[0])), int(int32(rest[1]))
+		keepUID, keepGID := n.halves()
+		if keepUID {
+			uid = -1
+		}
+		if keepGID {
+			gid = -1
+		}
+		return notes.Owner(file, t.link, uid, gid)
+	case changeMode:
+		if t.link != "" {
+			return unix.EOPNOTSUPP // links have no mode of their own, chmod(2)
+		}
+		notes.Mode(file)
+		return unix.Fchmodat(unix.AT_FDCWD, file, uint32(rest[0])&0o7777, 0)
+	}
+	name, err := n.text(rest[0])
+	if err != nil || t.link != "" {
+		return err
+	}
+	if c.does == removeAttr {
+		return notes.RemoveAttr(file, name)
+	}
+	size := rest[2]
+	if size > maxAttr {
+		return unix.E2BIG
+	}
+	value := make([]byte, size)
+	if k, err := n.read(rest[1], value); err != nil || k < len(value) {
+		return unix.EFAULT
+	}
+	return notes.SetAttr(file, name, value)
 }
 
-// open opens the file as the program would: below its root, from its directory.
-func (n *notification) open(dir int, file string, follow bool) (int, error) {
-	proc := fmt.Sprintf("/proc/%d/", n.pid)
-	from := proc + "cwd"
-	if dir != atCwd {
-		from = fmt.Sprintf("%sfd/%d", proc, dir)
-	}
-	if file == "" {
-		return unix.Open(from, unix.O_PATH|unix.O_CLOEXEC, 0)
-	}
-	if !path.IsAbs(file) {
-		at, err := os.Readlink(from)
-		if err != nil || !strings.HasPrefix(at, "/") {
-			return -1, unix.EBADF
-		}
-		file = at + "/" + file
-	}
-	root, err := unix.Open(proc+"root", unix.O_PATH|unix.O_CLOEXEC, 0)
+// maxAttr is the largest value that an extended attribute has, xattr(7).
+const maxAttr = 64 << 10
+
+// halves says which half of an owner a chown program does not mean to change,
+// by its command line. GNU's passes -1 for it; busybox's passes what it was
+// shown before, which is root. (A busybox shell that runs its chown without
+// executing it has another command line: there root is taken as asked for.)
+func (n *notification) halves() (keepUID, keepGID bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.pid))
 	if err != nil {
-		return -1, err
+		return false, false
 	}
-	defer unix.Close(root)
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
-	if !follow {
-		how.Flags |= unix.O_NOFOLLOW
-	}
-	return unix.Openat2(root, file, &how)
+	return halves(strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"))
 }
 
-// setOwner notes an owner; -1 keeps the half that is there (chown(2)).
-func setOwner(file, attr string, uid, gid int32) {
-	var oldUID, oldGID int32
-	b := make([]byte, 32)
-	if k, err := unix.Getxattr(file, attr, b); err == nil {
-		fmt.Sscanf(string(b[:k]), "%d:%d", &oldUID, &oldGID)
+func halves(args []string) (keepUID, keepGID bool) {
+	if path.Base(args[0]) == "busybox" {
+		args = args[1:]
 	}
-	if uid == -1 {
-		uid = oldUID
+	if len(args) == 0 {
+		return false, false
 	}
-	if gid == -1 {
-		gid = oldGID
+	name := path.Base(args[0])
+	if name == "chgrp" {
+		return true, false
 	}
-	if uid == oldUID && gid == oldGID {
-		return
+	if name != "chown" {
+		return false, false
 	}
-	if uid == 0 && gid == 0 {
-		_ = unix.Removexattr(file, attr)
-		return
+	for _, a := range args[1:] {
+		if strings.HasPrefix(a, "-") {
+			continue
+		}
+		user, _, grouped := strings.Cut(a, ":")
+		return user == "", !grouped
 	}
-	_ = unix.Setxattr(file, attr, fmt.Appendf(nil, "%d:%d", uid, gid), 0)
+	return false, false
 }

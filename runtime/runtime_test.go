@@ -24,6 +24,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(ExitFailed)
 	}
+	if os.Getenv(attrVar) != "" {
+		setAttributes()
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -208,7 +212,7 @@ func busyroot(t *testing.T) string {
 func output(t *testing.T, s *specs.Spec, script string) (string, error) {
 	t.Helper()
 	s.Process.Args = []string{"sh", "-c", script}
-	cmd, err := Command(context.Background(), s)
+	cmd, err := Command(context.Background(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +264,7 @@ func TestCommand(t *testing.T) {
 	}
 	s := spec(Options{})
 	s.Process.Args = []string{"nosuch"}
-	cmd, err := Command(context.Background(), s)
+	cmd, err := Command(context.Background(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import (
 // answers such calls with success and does nothing. mknod is answered only for
 // devices; FIFOs, sockets and files are made. Extended attributes cannot be
 // told apart by a filter (the name is a pointer), so setting any is answered:
-// file capabilities and ACLs have no meaning under one id.
+// file capabilities and ACLs have no meaning under one id. What is asked of
+// files is noted where the kernel can tell us of it (owners.go).
 //
 // Programs of another word size or architecture are let through unfiltered.
 
@@ -23,11 +24,11 @@ const (
 	offArg  = 16 // args[0]; 8 bytes each, low word first on little-endian machines
 )
 
-// fakeOwnership installs the filter on the calling thread. With listen, changes
-// of owners are told to the parent (owners.go), where the kernel can do that.
+// fakeOwnership installs the filter on the calling thread. With listen, what is
+// asked of files is told to the parent, where the kernel can do that.
 func fakeOwnership(listen bool) error {
 	if listen {
-		p := program(unix.SECCOMP_RET_USER_NOTIF)
+		p := program(true)
 		prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 		fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
 		if errno == 0 {
@@ -35,7 +36,7 @@ func fakeOwnership(listen bool) error {
 		}
 		unix.Close(listenerFD)
 	}
-	p := program(unix.SECCOMP_RET_ERRNO)
+	p := program(false)
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
 		return fmt.Errorf("installing the filter that fakes ownership: %w", err)
@@ -44,9 +45,9 @@ func fakeOwnership(listen bool) error {
 }
 
 // program writes the filter: a list of comparisons, each of which falls
-// through to the next, with both answers at the end.
-// owner is the answer to changes of owners.
-func program(owner uint32) []unix.SockFilter {
+// through to the next, with both answers at the end. With listen, the parent
+// answers what is asked of files.
+func program(listen bool) []unix.SockFilter {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -61,8 +62,16 @@ func program(owner uint32) []unix.SockFilter {
 		{Code: ret, K: allow},
 		{Code: load, K: offNr},
 	}
-	for _, nr := range owners {
-		p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: owner})
+	for _, c := range fileCalls {
+		verdict := uint32(unix.SECCOMP_RET_USER_NOTIF)
+		switch {
+		case listen:
+		case c.does == changeMode || c.does == removeAttr:
+			continue // the kernel can do what was not noted
+		default:
+			verdict = fake
+		}
+		p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
 	}
 	for _, nr := range faked {
 		p = append(p, unix.SockFilter{Code: equal, K: nr, Jf: 1}, unix.SockFilter{Code: ret, K: fake})

@@ -41,9 +41,8 @@ type Options struct {
 }
 
 // FakeRoot, set as an annotation of a Spec, makes calls that change ownership,
-// identity or devices succeed without doing anything. When its value is the name
-// of an extended attribute ("user.…"), [Command] keeps the owners that programs
-// give to files in it, as "UID:GID".
+// identity or devices succeed without doing anything. [Command] can have noted
+// what they ask for.
 const FakeRoot = "hpcc.fakeroot"
 
 // standardPath is what a program gets when neither image nor caller says.

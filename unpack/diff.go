@@ -24,7 +24,11 @@ type DiffOptions struct {
 	Newest time.Time // later modification times, which are of the run itself, become Stamp, those of files in the tree as well; zero: none do
 	Stamp  time.Time
 	Skip   []string // paths that are never recorded, with all below them
+	By     *User    // the changes are a program's of this user; nil: they are copies
 }
+
+// A User is whom a program runs as in the image.
+type User struct{ UID, GID int }
 
 // Upper writes what the upper directory of an overlay mount changes in the
 // directories below it (lowest first), as a layer: an uncompressed tar. It
@@ -34,8 +38,8 @@ type DiffOptions struct {
 //
 // An entry is recorded when its type, mode, size, time, link target or content
 // differs; a directory when it is new, when its mode differs, or when something
-// below it is recorded. Entries are sorted, owned as [OwnerAttr] says, with times
-// in whole seconds. [Compare] records the same, byte for byte.
+// below it is recorded. Entries are sorted, as [Describe] has them, with times in
+// whole seconds. [Compare] records the same, byte for byte.
 func Upper(w io.Writer, lowers []string, upper string, o DiffOptions) (int, error) {
 	live := slices.Clone(lowers)
 	slices.Reverse(live)
@@ -139,6 +143,9 @@ func (d *differ) name(p, up string, live []string, whole bool) error {
 		}
 		return d.write(&tar.Header{Typeflag: tar.TypeReg, Name: path.Join(path.Dir(p), whPrefix+path.Base(p)), Mode: 0o644, ModTime: d.o.Stamp}, "")
 	}
+	if d.o.By != nil {
+		d.attribute(up, fi, lower, lowerPath(live, path.Base(p)))
+	}
 	h, err := d.header(p, up, fi)
 	if err != nil || h == nil {
 		return err
@@ -157,7 +164,7 @@ func (d *differ) name(p, up string, live []string, whole bool) error {
 
 // subdir compares a directory with what is below it.
 func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.FileInfo, below []string, whole bool) error {
-	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() || !sameOwner(up, below[0]) {
+	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() || !noteOf(up, false).shows(noteOf(below[0], false)) {
 		if err := d.write(h, ""); err != nil {
 			return err
 		}
@@ -232,7 +239,7 @@ func isOpaque(p string) bool {
 // header describes a file; nil for kinds that layers do not carry from here.
 func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 	h := &tar.Header{Name: p, ModTime: fi.ModTime().Truncate(time.Second)}
-	h.Uid, h.Gid = Owner(full)
+	Describe(h, full, fi)
 	if !d.o.Newest.IsZero() && fi.ModTime().After(d.o.Newest) {
 		h.ModTime = d.o.Stamp
 		if fi.Mode().IsRegular() { // what comes after sees the same, whether the layer was made or found
@@ -246,7 +253,6 @@ func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 	if err := unix.Lstat(full, &st); err != nil {
 		return nil, fmt.Errorf("reading %q: %w", p, err)
 	}
-	h.Mode = int64(st.Mode & 0o7777)
 	switch {
 	case fi.IsDir():
 		h.Typeflag, h.Name = tar.TypeDir, p+"/"
@@ -324,19 +330,13 @@ func openRepaired(p string) (*os.File, error) {
 	return os.Open(p)
 }
 
-// sameOwner says whether two files have one owner in the image.
-func sameOwner(a, b string) bool {
-	ua, ga := Owner(a)
-	ub, gb := Owner(b)
-	return ua == ub && ga == gb
-}
-
 // sameFile compares two files that are no directories.
 func sameFile(a string, fa fs.FileInfo, b string, fb fs.FileInfo) (bool, error) {
-	if fa.Mode() != fb.Mode() || !sameOwner(a, b) {
+	link := fa.Mode()&fs.ModeSymlink != 0
+	if fa.Mode() != fb.Mode() || !noteOf(a, link).shows(noteOf(b, link)) {
 		return false, nil
 	}
-	if fa.Mode()&fs.ModeSymlink != 0 {
+	if link {
 		ta, err := os.Readlink(a)
 		if err != nil {
 			return false, err

@@ -363,8 +363,8 @@ func modes(t *testing.T, dir string) string {
 		if m.IsRegular() {
 			m |= 0o400
 		}
-		uid, gid := Owner(p)
-		fmt.Fprintln(&out, m, uid, gid, strings.TrimPrefix(p, dir))
+		n := noteOf(p, m&fs.ModeSymlink != 0)
+		fmt.Fprintln(&out, m, n.uid, n.gid, strings.TrimPrefix(p, dir))
 		return nil
 	})
 	if err != nil {

@@ -157,7 +157,7 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	if name == "." {
 		if h.Typeflag == tar.TypeDir {
 			t.time["."] = h.ModTime
-			return unix.Fchmod(int(t.root.Fd()), mode(h, 0o700))
+			return unix.Fchmod(int(t.root.Fd()), granted(uint32(h.Mode), true))
 		}
 		return nil
 	}
@@ -181,15 +181,6 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 		return t.remove(name)
 	}
 	return fmt.Errorf("its type %q is not known", h.Typeflag)
-}
-
-// mode is what an entry's file gets: set-id bits dropped, what its owner needs added.
-func mode(h *tar.Header, need uint32) uint32 {
-	m := uint32(h.Mode)&0o777 | need
-	if h.Typeflag == tar.TypeDir {
-		m |= uint32(h.Mode) & 0o1000
-	}
-	return m
 }
 
 // lstat looks at a name in an opened directory.
@@ -222,17 +213,17 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	if !fresh || h.Uid|h.Gid != 0 {
+	if !fresh || !plain(h) {
 		d, err := t.dir(name)
 		if err != nil {
 			return err
 		}
-		keepOwner(int(d.Fd()), h, fresh)
+		keepNotes(int(d.Fd()), h, fresh)
 	}
 	t.made[name] = true
 	t.time[name] = h.ModTime
 	t.rep.Dirs++
-	return unix.Fchmodat(int(parent.Fd()), base, mode(h, 0o700), 0)
+	return unix.Fchmodat(int(parent.Fd()), base, granted(uint32(h.Mode), true), 0)
 }
 
 // clearName makes room for a file: whatever has the name goes.
@@ -290,8 +281,8 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 		t.rep.SetID++
 	}
 	if err == nil {
-		keepOwner(fd, h, true)
-		err = unix.Fchmod(fd, mode(h, 0o400))
+		keepNotes(fd, h, true)
+		err = unix.Fchmod(fd, granted(uint32(h.Mode), false))
 	}
 	if err == nil {
 		ts := timespec(h.ModTime)
@@ -333,6 +324,7 @@ func (t *tree) putLink(name string, h *tar.Header) error {
 	if err := unix.Symlinkat(h.Linkname, int(parent.Fd()), path.Base(name)); err != nil {
 		return err
 	}
+	_ = setLinkOwner(fmt.Sprintf("/proc/self/fd/%d", parent.Fd()), path.Base(name), h.Uid, h.Gid)
 	t.made[name] = true
 	t.rep.Links++
 	ts := timespec(h.ModTime)

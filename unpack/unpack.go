@@ -112,6 +112,9 @@ func fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 	if err != nil {
 		return rep, err
 	}
+	if fi, err := os.Stat(dir); err == nil && fi.Mode()&fs.ModeSetgid != 0 {
+		_ = os.Chmod(dir, fi.Mode().Perm()) // inherited: no directory of the image is to have it
+	}
 	var total, done int64
 	sizes := make([]int64, len(ls))
 	for i, l := range ls {

@@ -152,15 +152,13 @@ func (w *LayerWriter) above(p string) error {
 	}
 	h := &tar.Header{Typeflag: tar.TypeDir, Name: p, Mode: w.DirMode, Uid: w.Owner[0], Gid: w.Owner[1], ModTime: w.stamp}
 	full := filepath.Join(w.tree, p)
-	var st unix.Stat_t
-	switch err := unix.Lstat(full, &st); {
-	case err == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR:
+	switch fi, err := os.Lstat(full); {
+	case err == nil && !fi.IsDir():
 		return fmt.Errorf("/%s is a file in the image, not a directory", p)
 	case err == nil:
-		h.Mode = int64(st.Mode & 0o7777)
-		h.Uid, h.Gid = Owner(full)
-	case !errors.Is(err, unix.ENOENT):
-		return &fs.PathError{Op: "lstat", Path: full, Err: err}
+		Describe(h, full, fi)
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
 	}
 	return w.emit(h, nil)
 }
@@ -278,7 +276,7 @@ func (w *LayerWriter) member(h *tar.Header, content io.Reader) error {
 		e.Uid, e.Gid = w.Owner[0], w.Owner[1]
 	}
 	for k, v := range h.PAXRecords {
-		if strings.HasPrefix(k, xattrRecord) && k != xattrRecord+OwnerAttr {
+		if strings.HasPrefix(k, xattrRecord) && !strings.HasPrefix(k, xattrRecord+notePrefix) {
 			if e.PAXRecords == nil {
 				e.PAXRecords = map[string]string{}
 			}

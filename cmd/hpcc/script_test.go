@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -55,6 +56,25 @@ var facilities = map[string]func() error{
 	"debian": func() error {
 		_, err := os.Stat(os.Getenv("HPCC_TEST_DEBIAN"))
 		return err
+	},
+	"power": func() error {
+		_, err := os.Stat(os.Getenv("HPCC_TEST_POWER"))
+		return err
+	},
+	"npm": func() error {
+		if _, err := os.Stat(os.Getenv("HPCC_TEST_NODE")); err != nil {
+			return err
+		}
+		registry := os.Getenv("npm_config_registry")
+		if registry == "" {
+			registry = "https://registry.npmjs.org/"
+		}
+		client := http.Client{Timeout: 20 * time.Second}
+		res, err := client.Get(registry)
+		if err != nil {
+			return err
+		}
+		return res.Body.Close()
 	},
 	"slurm": func() error {
 		out, err := exec.Command("scontrol", "ping").CombinedOutput()
@@ -103,7 +123,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("HPCC_STORE", filepath.Join(e.WorkDir, "store"))
-			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_CHANNEL", "SLURM_CONF", "USER", "LOGNAME"} {
+			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_CHANNEL", "SLURM_CONF", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
 				e.Setenv(name, os.Getenv(name))
 			}
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)

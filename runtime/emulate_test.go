@@ -1,0 +1,157 @@
+package runtime
+
+import (
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// header is the begin of an ELF file: of a machine, little- or big-endian, of a kind
+// (2 program, 3 shared object).
+func header(m machine, kind byte) []byte {
+	h := make([]byte, 20)
+	copy(h, "\x7fELF\x02\x01\x01")
+	h[16], h[18] = kind, m.elf
+	if m.big {
+		h[5] = 2
+		h[16], h[17], h[18], h[19] = 0, kind, 0, m.elf
+	}
+	return h
+}
+
+// unescape reads \xNN as the kernel does.
+func unescape(t *testing.T, s string) []byte {
+	t.Helper()
+	var out []byte
+	for _, hex := range strings.Split(s, `\x`)[1:] {
+		var b byte
+		for _, c := range hex {
+			b = b<<4 | byte(strings.IndexRune("0123456789abcdef", c))
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// A rule takes the programs and shared objects of its machine and nothing else.
+func TestRule(t *testing.T) {
+	matches := func(rule string, file []byte) bool {
+		f := strings.Split(rule, ":")
+		magic, mask := unescape(t, f[4]), unescape(t, f[5])
+		if len(magic) != 20 || len(mask) != 20 {
+			t.Fatalf("%q has %d bytes of magic and %d of mask", rule, len(magic), len(mask))
+		}
+		for i := range magic {
+			if file[i]&mask[i] != magic[i]&mask[i] {
+				return false
+			}
+		}
+		return true
+	}
+	for arch, m := range machines {
+		r := rule(m, "/usr/bin/qemu")
+		if !strings.HasPrefix(r, ":hpcc-"+m.qemu+":M::") || !strings.HasSuffix(r, ":/usr/bin/qemu:FP") {
+			t.Errorf("%s: %q", arch, r)
+		}
+		for other, o := range machines {
+			for kind := byte(1); kind <= 4; kind++ {
+				h := header(o, kind)
+				h[7] = 3 // Linux, or 0: any
+				if got, want := matches(r, h), other == arch && (kind == 2 || kind == 3); got != want {
+					t.Errorf("the rule for %s takes a file of %s, kind %d: %v; want %v", arch, other, kind, got, want)
+				}
+			}
+		}
+		h := header(m, 2)
+		h[4] = 1 // 32 bits
+		if matches(r, h) {
+			t.Errorf("the rule for %s takes programs of 32 bits", arch)
+		}
+	}
+}
+
+// An emulator is taken when it needs nothing of the image.
+func TestFindQemu(t *testing.T) {
+	busybox := filepath.Join(busyroot(t), "bin/busybox") // static
+	dynamic := header(machines["amd64"], 2)
+	put := func(dir, name string, data []byte) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	static, err := os.ReadFile(busybox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile("/bin/sh"); err == nil {
+		dynamic = b
+	}
+	for _, c := range []struct {
+		name  string
+		files map[string][]byte
+		want  string // the file's name, or after "!" of the error
+	}{
+		{"nothing", nil, "!there is no qemu-ppc64le-static"},
+		{"Debian's", map[string][]byte{"qemu-ppc64le-static": static}, "qemu-ppc64le-static"},
+		{"a static one by the plain name", map[string][]byte{"qemu-ppc64le": static}, "qemu-ppc64le"},
+		{"one with libraries", map[string][]byte{"qemu-ppc64le": dynamic}, "!needs libraries that the image does not have"},
+		{"both", map[string][]byte{"qemu-ppc64le": dynamic, "qemu-ppc64le-static": static}, "qemu-ppc64le-static"},
+		{"no program at all", map[string][]byte{"qemu-ppc64le": []byte("#!/bin/sh\n")}, "!needs libraries"},
+		{"a name that no rule can hold", nil, "!there is no"},
+	} {
+		dir := t.TempDir()
+		if strings.HasPrefix(c.name, "a name") {
+			dir = filepath.Join(dir, "a:b")
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			put(dir, "qemu-ppc64le-static", static)
+		}
+		for n, b := range c.files {
+			put(dir, n, b)
+		}
+		t.Setenv("PATH", dir)
+		got, err := findQemu("ppc64le")
+		if want, fails := strings.CutPrefix(c.want, "!"); fails {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q, %v; want an error with %q", c.name, got, err, want)
+			}
+		} else if got != filepath.Join(dir, want) || err != nil {
+			t.Errorf("%s: %q, %v; want %q", c.name, got, err, want)
+		}
+	}
+}
+
+// What this machine runs itself needs no emulator; what none is known for says so.
+func TestEmulateRefuses(t *testing.T) {
+	for arch, want := range map[string]string{"": "", goruntime.GOARCH: "", "vax": "no emulator is known for it"} {
+		err := emulate(&specs.Spec{Annotations: map[string]string{Architecture: arch}})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "the image is for "+arch)) {
+			t.Errorf("emulate of %q: %v; want %q", arch, err, want)
+		}
+	}
+}
+
+func TestLadder(t *testing.T) {
+	for _, c := range []struct {
+		value, rung string
+		uid, gid    int
+		ok          bool
+	}{
+		{"register:7:8", "register", 7, 8, true},
+		{"register:7:8", "run", 0, 0, false},
+		{"run:0:0", "run", 0, 0, true},
+		{"run:7", "run", 7, 0, false},
+		{"", "run", 0, 0, false},
+	} {
+		t.Setenv(ladderVar, c.value)
+		if uid, gid, ok := ladder(c.rung); ok != c.ok || ok && (uid != c.uid || gid != c.gid) {
+			t.Errorf("ladder(%q) with %q = %d, %d, %v; want %d, %d, %v", c.rung, c.value, uid, gid, ok, c.uid, c.gid, c.ok)
+		}
+	}
+}

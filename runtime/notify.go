@@ -1,0 +1,183 @@
+package runtime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A notification is struct seccomp_notif, <linux/seccomp.h>.
+type notification struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+}
+
+// An answer is struct seccomp_notif_resp.
+type answer struct {
+	id    uint64
+	val   int64
+	errno int32
+	flags uint32
+}
+
+// Requests of seccomp_unotify(2): _IOWR('!', 0, …), _IOWR('!', 1, …) and
+// _IOW('!', 2, …).
+const (
+	notifRecv    = 0xc0502100
+	notifSend    = 0xc0182101
+	notifIDValid = 0x40082102
+)
+
+// listenerFD is where the child of Command finds the socket to send the
+// filter's descriptor over.
+const listenerFD = 4
+
+// sendListener gives the filter's descriptor to the parent.
+func sendListener(fd int) error {
+	defer unix.Close(fd)
+	defer unix.Close(listenerFD)
+	return unix.Sendmsg(listenerFD, []byte{0}, unix.UnixRights(fd), nil, 0)
+}
+
+// answerCalls receives a filter's descriptor from the socket and answers its
+// calls until the last program under it has ended.
+func answerCalls(socket *os.File, notes *Notes) {
+	defer socket.Close()
+	listener := receiveListener(socket)
+	if listener < 0 {
+		return
+	}
+	defer unix.Close(listener)
+	for {
+		p := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
+		if _, err := unix.Poll(p, -1); err != nil && !errors.Is(err, unix.EINTR) || p[0].Revents&unix.POLLIN == 0 && p[0].Revents != 0 {
+			return
+		}
+		if p[0].Revents&unix.POLLIN != 0 {
+			answerOne(listener, notes)
+		}
+	}
+}
+
+// receiveListener waits for the filter's descriptor; -1 when the child ended
+// without one.
+func receiveListener(socket *os.File) int {
+	listener := -1
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return -1
+	}
+	oob := make([]byte, unix.CmsgSpace(4))
+	_ = raw.Read(func(s uintptr) bool {
+		_, n, _, _, err := unix.Recvmsg(int(s), make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EAGAIN) {
+			return false
+		}
+		if msgs, perr := unix.ParseSocketControlMessage(oob[:max(n, 0)]); err == nil && perr == nil && len(msgs) == 1 {
+			if fds, err := unix.ParseUnixRights(&msgs[0]); err == nil && len(fds) == 1 {
+				listener = fds[0]
+			}
+		}
+		return true
+	})
+	return listener
+}
+
+// answerOne takes one call and carries it out.
+func answerOne(listener int, notes *Notes) {
+	n := notification{}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifRecv, uintptr(unsafe.Pointer(&n))); errno != 0 {
+		return // the program was killed meanwhile
+	}
+	a := answer{id: n.id}
+	var errno unix.Errno
+	if err := n.carryOut(listener, notes); errors.As(err, &errno) {
+		a.errno = -int32(errno)
+	}
+	unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
+}
+
+// waits says whether the program still waits for its answer. Once a file of
+// /proc/PID is open, that tells whether it is the program's: a number may have
+// gone to another process meanwhile.
+func (n *notification) waits(listener int) bool {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifIDValid, uintptr(unsafe.Pointer(&n.id)))
+	return errno == 0
+}
+
+// read reads the program's memory.
+func (n *notification) read(at uint64, b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	v := unix.Iovec{Base: &b[0]}
+	v.SetLen(len(b))
+	return unix.ProcessVMReadv(int(n.pid), []unix.Iovec{v}, []unix.RemoteIovec{{Base: uintptr(at), Len: len(b)}}, 0)
+}
+
+// text reads a string of the program.
+func (n *notification) text(at uint64) (string, error) {
+	b := make([]byte, unix.PathMax)
+	for got := 0; got < len(b); { // page by page: the next one may not be there
+		want := min(len(b)-got, 4096-int((at+uint64(got))%4096))
+		k, err := n.read(at+uint64(got), b[got:got+want])
+		if err != nil {
+			return "", unix.EFAULT
+		}
+		if i := bytes.IndexByte(b[got:got+k], 0); i >= 0 {
+			return string(b[:got+i]), nil
+		}
+		got += k
+	}
+	return "", unix.ENAMETOOLONG
+}
+
+// open opens (O_PATH) the file that the program names, as the program would:
+// below its root, from its directory. dir is its descriptor or AT_FDCWD.
+func (n *notification) open(dir int, file string, follow bool) (int, error) {
+	proc := fmt.Sprintf("/proc/%d/", n.pid)
+	from := proc + "cwd"
+	if dir != unix.AT_FDCWD {
+		from = fmt.Sprintf("%sfd/%d", proc, dir)
+	}
+	if file == "" {
+		fd, err := unix.Open(from, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOENT) {
+			err = unix.EBADF
+		}
+		return fd, err
+	}
+	if !path.IsAbs(file) {
+		at, err := os.Readlink(from)
+		if err != nil || !strings.HasPrefix(at, "/") {
+			return -1, unix.EBADF
+		}
+		// Both are told as seen from the top; below it may be a chroot(2).
+		top, err := os.Readlink(proc + "root")
+		if err != nil {
+			return -1, err
+		}
+		file = strings.TrimPrefix(at, strings.TrimSuffix(top, "/")) + "/" + file
+	}
+	root, err := unix.Open(proc+"root", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(root)
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	if !follow {
+		how.Flags |= unix.O_NOFOLLOW
+	}
+	return unix.Openat2(root, file, &how)
+}

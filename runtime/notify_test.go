@@ -1,0 +1,223 @@
+package runtime
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"golang.org/x/sys/unix"
+)
+
+// A ledger keeps what a program under a fake root asks for, in words.
+type ledger struct {
+	mu    sync.Mutex
+	lines []string
+	errs  map[string]error // of a kind of call
+}
+
+func (l *ledger) add(kind, file, link string, rest ...any) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var st unix.Stat_t
+	what := "gone"
+	if err := unix.Stat(file, &st); err == nil {
+		what = map[uint32]string{unix.S_IFREG: "file", unix.S_IFDIR: "dir", unix.S_IFIFO: "fifo"}[st.Mode&unix.S_IFMT]
+	}
+	if link != "" {
+		what = "link " + link
+	}
+	l.lines = append(l.lines, strings.TrimSpace(fmt.Sprintln(append([]any{kind, what}, rest...)...)))
+	return l.errs[kind]
+}
+
+// told is what was asked for so far.
+func (l *ledger) told() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines
+}
+
+func (l *ledger) notes() *Notes {
+	return &Notes{
+		Owner: func(file, link string, uid, gid int) error { return l.add("owner", file, link, uid, gid) },
+		Mode:  func(file string) { l.add("mode", file, "") },
+		SetAttr: func(file, name string, value []byte) error {
+			return l.add("set", file, "", name, string(value))
+		},
+		RemoveAttr: func(file, name string) error { return l.add("remove", file, "", name) },
+	}
+}
+
+// run runs a shell script under a fake root, with busybox for all programs.
+func (l *ledger) run(t *testing.T, root, script string) string {
+	t.Helper()
+	s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"sh", "-c", script}, Write: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Linux = newNamespaces(0, 0)
+	s.Annotations = map[string]string{FakeRoot: "1"}
+	cmd, err := Command(context.Background(), s, l.notes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	_ = cmd.Run()
+	return out.String()
+}
+
+// What programs ask of files is told, of the file that they mean, and they get
+// the answer that the notes give.
+func TestNotes(t *testing.T) {
+	root := busyroot(t)
+	for _, n := range []string{"chmod", "chgrp", "mkdir", "rm", "chroot", "cp"} {
+		if err := os.Symlink("busybox", filepath.Join(root, "bin", n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, test := range []struct {
+		name, script string
+		want         []string
+		out          string
+	}{
+		{"a file", "touch /f; chown 5:6 /f", []string{"owner file 5 6"}, ""},
+		{"a directory", "mkdir /d; chown 5:6 /d", []string{"owner dir 5 6"}, ""},
+		{"a FIFO", "mkfifo /p; chown 5:6 /p", []string{"owner fifo 5 6"}, ""},
+		{"through a link", "touch /f; ln -sf f /l; chown 5:6 /l", []string{"owner file 5 6"}, ""},
+		{"a link itself", "ln -sf nowhere /m; chown -h 5:6 /m", []string{"owner link m 5 6"}, ""},
+		{"a relative name", "mkdir -p /d/e; cd /d/e; touch g; chown 5:6 g ../../d/e/./g", []string{"owner file 5 6", "owner file 5 6"}, ""},
+		{"a link out of the root", "ln -sf ../../../../f /o; touch /f; chown 5:6 /o", []string{"owner file 5 6"}, ""},
+		{"below another root", "mkdir -p /r/bin /r/d; cp /bin/busybox /r/bin/; ln -sf busybox /r/bin/chown; touch /r/d/f; chroot /r /bin/busybox sh -c 'cd /d && chown 5:6 f'", []string{"owner file 5 6"}, ""},
+		{"nothing", "rm -f /f; chown 5:6 /f", nil, "No such file"},
+		{"below a file", "touch /f; chown 5:6 /f/g", nil, "Not a directory"},
+		{"no group", "touch /f; /bin/chown 5 /f", []string{"owner file 5 -1"}, ""},
+		{"no user", "touch /f; /bin/chown :6 /f", []string{"owner file -1 6"}, ""},
+		{"a group", "touch /f; /bin/chgrp 6 /f", []string{"owner file -1 6"}, ""},
+		{"both, one of them root", "touch /f; /bin/chown 0:6 /f", []string{"owner file 0 6"}, ""},
+		{"a mode", "touch /f; chmod 4751 /f; stat -c %a /f", []string{"mode file"}, "4751\n"},
+		{"a mode of nothing", "rm -f /f; chmod 4751 /f", nil, "No such file"},
+		{"many", "mkdir -p /many/a/b; touch /many/a/b/c; chown -R 5:6 /many", []string{"owner dir 5 6", "owner dir 5 6", "owner dir 5 6", "owner file 5 6"}, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var l ledger
+			out := l.run(t, root, test.script)
+			got := l.told()
+			slices.Sort(got)
+			if !slices.Equal(got, test.want) || !strings.Contains(out, test.out) {
+				t.Errorf("%q asks for %q and prints %q; want %q and %q", test.script, got, out, test.want, test.out)
+			}
+		})
+	}
+	l := ledger{errs: map[string]error{"owner": unix.EDQUOT}}
+	if out := l.run(t, root, "touch /f; chown 5:6 /f"); !strings.Contains(out, "uota") {
+		t.Errorf("a refused note: %q; want that the quota is said", out)
+	}
+}
+
+// attrVar makes this program, under a fake root, that of TestNotesOfAttributes:
+// it names the directory to work in.
+const attrVar = "HPCC_TEST_ATTRS"
+
+// Extended attributes, and calls that no program of busybox makes.
+func TestNotesOfAttributes(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("f", filepath.Join(dir, "l")); err != nil {
+		t.Fatal(err)
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l ledger
+	out := l.run(t, "/", "cd "+dir+" && "+attrVar+"=1 exec "+exe)
+	want := []string{
+		"set file security.capability \x01\x02", "set file user.x value", "set file user.x",
+		"remove file user.x", "remove file security.capability",
+		"mode file", "owner file -1 7", "owner link l 3 4", "owner file 8 9",
+		"mode file", "owner file 1 2",
+	}
+	if got := l.told(); !slices.Equal(got, want) || out != "" {
+		t.Errorf("asked for %q, printed %q; want %q", got, out, want)
+	}
+}
+
+// setAttributes is the program of TestNotesOfAttributes; its failures are what it prints.
+func setAttributes() {
+	f, err := os.OpenFile("f", os.O_RDWR, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	here, err := unix.Open(".", unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	link, err := unix.Open("l", unix.O_PATH|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fd := int(f.Fd())
+	for i, err := range []error{
+		unix.Setxattr("l", "security.capability", []byte{1, 2}, 0),
+		unix.Fsetxattr(fd, "user.x", []byte("value"), 0),
+		unix.Lsetxattr("f", "user.x", nil, 0),
+		unix.Lsetxattr("l", "user.x", []byte("of a link: not told"), 0),
+		unix.Removexattr("l", "user.x"),
+		unix.Fremovexattr(fd, "security.capability"),
+		unix.Fchmod(fd, 0o4755),
+		unix.Fchownat(unix.AT_FDCWD, "f", -1, 7, 0),
+		unix.Fchownat(link, "", 3, 4, unix.AT_EMPTY_PATH),
+		unix.Fchown(fd, 8, 9),
+		unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), 0o700, 0),
+		unix.Chown(fmt.Sprintf("/dev/fd/%d/l", here), 1, 2),
+	} {
+		if err != nil {
+			fmt.Println("call", i, err)
+		}
+	}
+	for what, got := range map[string]error{
+		"a name at a bad address": unix.Fchownat(999, "f", 1, 1, 0),
+		"no name":                 unix.Fchownat(unix.AT_FDCWD, "", 1, 1, 0),
+		"no descriptor":           unix.Fchown(999, 1, 1),
+	} {
+		if want := map[bool]error{true: unix.ENOENT, false: unix.EBADF}[what == "no name"]; got != want {
+			fmt.Println(what, got)
+		}
+	}
+}
+
+func TestHalves(t *testing.T) {
+	for _, c := range []struct {
+		args     string
+		uid, gid bool
+	}{
+		{"chown 5 f", false, true},
+		{"/bin/chown -R web f", false, true},
+		{"busybox chown :staff f", true, false},
+		{"chown web:staff f", false, false},
+		{"chown -h 0:0 f", false, false},
+		{"chown web: f", false, false}, // its login group
+		{"chgrp -R staff f", true, false},
+		{"busybox", false, false},
+		{"", false, false},
+		{"chown", false, false},
+		{"tar xf chown", false, false},
+	} {
+		if uid, gid := halves(strings.Split(c.args, " ")); uid != c.uid || gid != c.gid {
+			t.Errorf("halves(%q) = %v, %v; want %v, %v", c.args, uid, gid, c.uid, c.gid)
+		}
+	}
+}
