@@ -27,7 +27,7 @@ func NoteOwner(file, link string, uid, gid int) error {
 		oldUID, oldGID, _ := linkOwner(file, link)
 		uid, gid = half(uid, oldUID), half(gid, oldGID)
 		if uid != oldUID || gid != oldGID {
-			_ = setLinkOwner(file, link, uid, gid)
+			_ = chownLink(file, link, uid, gid)
 			// To the user's own again: what is changed is that it was changed.
 			_ = unix.Fchownat(unix.AT_FDCWD, file+"/"+link, -1, -1, unix.AT_SYMLINK_NOFOLLOW)
 		}

@@ -141,6 +141,20 @@ func setLinkOwner(dir, name string, uid, gid int) error {
 	return nil
 }
 
+// chownLink notes the owner of a link and sets its times to what they are: so
+// an overlay copies it to its upper directory, where [Upper] looks for changes.
+func chownLink(dir, name string, uid, gid int) error {
+	if err := setLinkOwner(dir, name, uid, gid); err != nil {
+		return err
+	}
+	var st unix.Stat_t
+	link := filepath.Join(dir, name)
+	if err := unix.Lstat(link, &st); err != nil {
+		return err
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, link, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
 // SetOwner notes the owner that a file has in the image; it follows no link. A
 // file system without extended attributes is no error.
 func SetOwner(file string, uid, gid int) error {
@@ -150,7 +164,7 @@ func SetOwner(file string, uid, gid int) error {
 	}
 	switch {
 	case fi.Mode()&os.ModeSymlink != 0:
-		err = setLinkOwner(filepath.Dir(file), filepath.Base(file), uid, gid)
+		err = chownLink(filepath.Dir(file), filepath.Base(file), uid, gid)
 	case uid == 0 && gid == 0:
 		err = unix.Lremovexattr(file, ownerAttr)
 	default:
