@@ -111,8 +111,11 @@ func unpackTree(ctx context.Context, s *store.Store, img v1.Image) error {
 }
 
 func tellReport(rep unpack.Report) {
-	if rep.Devices+rep.FIFOs > 0 {
-		say("left out %d device nodes and %d FIFOs: a user cannot make them, /dev is the host's", rep.Devices, rep.FIFOs)
+	if rep.Devices > 0 {
+		say("left out %d device nodes, which a user cannot make; /dev is the host's", rep.Devices)
+	}
+	if rep.FIFOs > 0 {
+		say("left out %d FIFOs", rep.FIFOs)
 	}
 }
 
