@@ -124,6 +124,7 @@ type item struct {
 	mode fs.FileMode
 	link string
 	stat fileStat
+	data []byte // the bytes of a small file that was read already; nil: they are in the file
 }
 
 func (it item) time() time.Time { return time.Unix(0, it.stat.mtime) }

@@ -2,6 +2,7 @@ package build
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -399,8 +400,12 @@ func (j *copyJob) fileTarget(w *unpack.LayerWriter, name string) (string, error)
 // putItem puts one file, link or directory at the path to.
 func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string) error {
 	h := j.header(b, it, to)
-	if !it.mode.IsRegular() {
+	switch {
+	case !it.mode.IsRegular():
 		return w.Put(h, nil)
+	case it.data != nil:
+		h.Size = int64(len(it.data))
+		return w.Put(h, bytes.NewReader(it.data))
 	}
 	f, err := os.Open(it.path)
 	if err != nil {
@@ -422,8 +427,10 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string)
 func (j *copyJob) header(b *builder, it item, to string) *tar.Header {
 	mode := it.mode & (fs.ModePerm | fs.ModeSticky)
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: b.stamp}
-	if fi, err := os.Lstat(it.path); j.keep && err == nil {
-		unpack.Describe(h, it.path, fi)
+	if j.keep {
+		if fi, err := os.Lstat(it.path); err == nil {
+			unpack.Describe(h, it.path, fi)
+		}
 	}
 	if j.chmod != nil {
 		h.Mode = int64(toBits(j.chmod(fromBits(uint32(h.Mode)), it.mode.IsDir())))

@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"io"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"hpcc/store"
 )
@@ -73,8 +74,15 @@ func newSums(s *store.Store, dir string) *sums { return &sums{store: s, dir: dir
 // key names the context's record in the cache "context".
 func (s *sums) key() string { return digestOf("context", s.dir) }
 
+// Small files that are read stay in memory: what is not known is most often
+// copied next, and opening a file takes longer than reading it.
+const (
+	smallFile = 64 << 10
+	keptBytes = 64 << 20 // of one source
+)
+
 // of returns the digest of each item's bytes; of items that are no regular
-// files it is zero.
+// files it is zero. Items get the bytes of small files that were read.
 func (s *sums) of(items []item) ([]sum, error) {
 	out := make([]sum, len(items))
 	var missing []int
@@ -90,7 +98,7 @@ func (s *sums) of(items []item) ([]sum, error) {
 	}
 	now := time.Now()
 	var g errgroup.Group
-	var next atomic.Int64
+	var next, kept atomic.Int64
 	for range min(len(missing), goruntime.GOMAXPROCS(0)) {
 		g.Go(func() error {
 			buf := make([]byte, 128<<10)
@@ -99,8 +107,13 @@ func (s *sums) of(items []item) ([]sum, error) {
 				if n >= len(missing) {
 					return nil
 				}
-				if err := readSum(items[missing[n]].path, &out[missing[n]], buf); err != nil {
-					return err
+				it := &items[missing[n]]
+				size, err := readSum(it.path, &out[missing[n]], buf)
+				if err != nil {
+					return fmt.Errorf("reading %q: %w", it.path, err)
+				}
+				if size <= smallFile && kept.Add(size) <= keptBytes {
+					it.data = append(make([]byte, 0, size), buf[:size]...)
 				}
 			}
 		})
@@ -116,23 +129,33 @@ func (s *sums) of(items []item) ([]sum, error) {
 	return out, nil
 }
 
-// readSum digests a file's bytes.
-func readSum(file string, out *sum, buf []byte) error {
-	f, err := os.Open(file)
+// readSum digests a file's bytes and returns how many there are. If they are
+// fewer than buf holds they are in buf then. It makes the system calls itself:
+// what os.File adds to them is as much again for a small file.
+func readSum(file string, out *sum, buf []byte) (size int64, err error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	defer f.Close()
+	defer unix.Close(fd)
 	h := sha256.New()
+	fill := 0 // of buf, since its bytes were digested last
 	for {
-		n, err := f.Read(buf)
-		h.Write(buf[:n])
-		if err == io.EOF {
+		n, err := unix.Read(fd, buf[fill:])
+		switch {
+		case err == unix.EINTR:
+		case err != nil:
+			return 0, err
+		case n == 0:
+			h.Write(buf[:fill])
 			h.Sum(out[:0])
-			return nil
-		}
-		if err != nil {
-			return err
+			return size, nil
+		default:
+			size += int64(n)
+			if fill += n; fill == len(buf) {
+				h.Write(buf)
+				fill = 0
+			}
 		}
 	}
 }
