@@ -57,6 +57,11 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 }
 
 func buildImage(c *cli.Context, wanted *attestations) error {
+	for _, w := range c.Args().Slice() {
+		if strings.HasPrefix(w, "mode=") { // docker's flag must have a value, ours may
+			return usagef("%q stands alone", w).hint("write --provenance=%s", w)
+		}
+	}
 	a, err := args(c, 0, 1, "[CONTEXT]")
 	if err != nil {
 		return err
@@ -262,8 +267,12 @@ func buildOptions(c *cli.Context, a []string) (build.Options, error) {
 	if err != nil {
 		return none, err
 	}
+	sources, err := cacheSources(c.StringSlice("cache-from"))
+	if err != nil {
+		return none, err
+	}
 	o := build.Options{
-		CacheFrom: cacheSources(c.StringSlice("cache-from")),
+		CacheFrom: sources,
 		Contexts:  contexts, Labels: labels, Compression: c.String("compression"),
 		Secrets: secrets, SSH: agents,
 		Dockerfile: c.String("file"), Stdin: os.Stdin, Args: vars, Target: c.String("target"),

@@ -4,17 +4,32 @@ import (
 	"strings"
 
 	"hpcc/build"
+	"hpcc/store"
 )
 
 // cacheSources reads --cache-from: REF, or as docker build has it,
 // type=registry,ref=REF.
-func cacheSources(list []string) []string {
+func cacheSources(list []string) ([]string, error) {
 	var out []string
 	for _, arg := range list {
-		ref, _ := cacheWords(arg)
+		ref, words := cacheWords(arg)
+		if err := checkCache("--cache-from", arg, ref); err != nil {
+			return nil, err
+		}
+		for k, v := range words {
+			return nil, usagef("--cache-from %q: %s=%s is not known", arg, k, v).hint("write --cache-from REF")
+		}
 		out = append(out, ref)
 	}
-	return out
+	return out, nil
+}
+
+// checkCache refuses what is no reference.
+func checkCache(flag, arg, ref string) error {
+	if _, err := store.Canonical(ref); err != nil {
+		return usagef("%s %q: %w", flag, arg, err).hint("write %s registry.example.org/me/app:cache", flag)
+	}
+	return nil
 }
 
 // cacheTarget reads --cache-to; nil when it was not given.
@@ -28,8 +43,8 @@ func cacheTarget(arg string) (ref string, c *build.Cache, err error) {
 			return "", nil, usagef("--cache-to %q: %s=%s is not known", arg, k, v).hint("write --cache-to REF or REF,mode=min")
 		}
 	}
-	if ref == "" {
-		return "", nil, usagef("--cache-to %q names no registry's reference", arg).hint("write --cache-to registry.example.org/me/app:cache")
+	if err := checkCache("--cache-to", arg, ref); err != nil {
+		return "", nil, err
 	}
 	return ref, &build.Cache{Min: words["mode"] == "min"}, nil
 }
