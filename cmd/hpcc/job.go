@@ -290,7 +290,7 @@ func runWords(c *cli.Context, env *envChanges) []string {
 			w = append(w, "--"+f)
 		}
 	}
-	return w
+	return append(w, deviceWords(c)...)
 }
 
 // jobName is the program's name, or its script's when the program is an interpreter.

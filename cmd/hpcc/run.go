@@ -41,7 +41,7 @@ Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not fou
 
 // runFlags are the flags of run, which the words for a job have too.
 func runFlags(env *envChanges) []cli.Flag {
-	return append(env.flags(),
+	return append(append(env.flags(), deviceFlags()...),
 		&cli.StringFlag{Name: "cd", Usage: "start in `DIR` inside; relative to where the program would start"},
 		&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "show `SRC[:DST[:ro]]` of the host inside (repeatable)"},
 		&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program change the image directory"},
@@ -94,6 +94,9 @@ func run(c *cli.Context, env *envChanges) error {
 		return fmt.Errorf("running %s: %w", c.Args().First(), err)
 	}
 	spec.Process.Env = append(envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), env.list, !env.noExpand), "HPCC_RUNNING=1")
+	if err := addDevices(c, spec); err != nil {
+		return fmt.Errorf("running %s: %w", c.Args().First(), err)
+	}
 	if err := runtime.Exec(spec); err != nil {
 		return fmt.Errorf("running %s: %w", c.Args().First(), err)
 	}
