@@ -238,7 +238,7 @@ func (f *hostFiles) libraries(key, arch string, take func(name, file string)) {
 		}
 		return
 	}
-	for _, dir := range f.libraryDirs(arch) {
+	for _, dir := range append(f.callerDirs(), usualDirs(arch)...) {
 		names, err := readNames(f.path(dir))
 		if err != nil {
 			continue
@@ -251,19 +251,22 @@ func (f *hostFiles) libraries(key, arch string, take func(name, file string)) {
 	}
 }
 
-// libraryDirs are where drivers are put, beside what the loader's cache has:
-// Debian, GKE and its kin, WSL, NixOS.
-func (f *hostFiles) libraryDirs(arch string) []string {
-	var dirs []string
-	if f.root == "/" {
-		for _, d := range filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")) {
-			if filepath.IsAbs(d) && filepath.Base(d) != "stubs" {
-				dirs = append(dirs, filepath.Clean(d))
-			}
-		}
+// callerDirs are those of the caller's LD_LIBRARY_PATH, which the loader
+// searches first. The stubs of CUDA's toolkit are no driver.
+func (f *hostFiles) callerDirs() []string {
+	if f.root != "/" {
+		return nil
 	}
+	return slices.DeleteFunc(filepath.SplitList(os.Getenv("LD_LIBRARY_PATH")), func(d string) bool {
+		return !filepath.IsAbs(d) || filepath.Base(d) == "stubs"
+	})
+}
+
+// usualDirs are where drivers are put beside what the loader's cache has: GKE
+// and its kin, Debian, WSL, NixOS.
+func usualDirs(arch string) []string {
 	t := "/usr/lib/" + triplets[arch]
-	return append(dirs, "/usr/local/nvidia/lib64", "/usr/lib64", t, t+"/nvidia/current", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib")
+	return []string{"/usr/local/nvidia/lib64", "/usr/lib64", t, t + "/nvidia/current", "/usr/lib/wsl/lib", "/run/opengl-driver/lib", "/usr/lib"}
 }
 
 // maxNames bounds how many names of one directory are looked at.

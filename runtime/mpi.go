@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,26 +67,7 @@ func (h *hardware) addHostMPI() error {
 	if err != nil {
 		h.note("%v", err)
 	}
-	byName := map[string]string{}
-	mpi := ""
-	for _, dir := range f.libraryDirs(h.arch) {
-		names, _ := readNames(dir) // most are not there
-		for _, n := range names {
-			if _, ok := byName[n]; !ok {
-				byName[n] = filepath.Join(dir, n)
-			}
-		}
-	}
-	for n, files := range f.cache {
-		if _, ok := byName[n]; !ok {
-			byName[n] = files[0]
-		}
-	}
-	for n := range byName {
-		if v, ok := strings.CutPrefix(n, "libmpi.so."); ok && !strings.Contains(v, ".") && n > mpi {
-			mpi = n
-		}
-	}
+	byName, mpi := f.loaded(h.arch, "libmpi.so.")
 	if mpi == "" {
 		return errors.New("the host has no libmpi.so in LD_LIBRARY_PATH, the loader's cache or the usual directories; load its module first (module load openmpi), or use --mpi pmix with an MPI in the image")
 	}
@@ -96,6 +78,35 @@ func (h *hardware) addHostMPI() error {
 	h.addPlugins(file)
 	h.note("MPI is the host's %s: a program works with it only when it was linked with a %s", file, mpi)
 	return nil
+}
+
+// loaded maps the names of libraries to the files that the loader would take:
+// of the caller's LD_LIBRARY_PATH, its cache, the usual directories. first is the
+// first name in that order that is prefix and a single number.
+func (f *hostFiles) loaded(arch, prefix string) (byName map[string]string, first string) {
+	byName = map[string]string{}
+	take := func(name, file string) {
+		if _, ok := byName[name]; !ok {
+			byName[name] = file
+		}
+		if v, ok := strings.CutPrefix(name, prefix); ok && first == "" && v != "" && strings.Trim(v, "0123456789") == "" {
+			first = name
+		}
+	}
+	scan := func(dirs []string) {
+		for _, dir := range dirs {
+			names, _ := readNames(f.path(dir)) // most are not there
+			for _, n := range names {
+				take(n, f.path(filepath.Join(dir, n)))
+			}
+		}
+	}
+	scan(f.callerDirs())
+	for _, n := range slices.Sorted(maps.Keys(f.cache)) {
+		take(n, f.path(f.cache[n][0]))
+	}
+	scan(usualDirs(arch))
+	return byName, first
 }
 
 // addClosure adds a library and all that it needs.
