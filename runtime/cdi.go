@@ -77,8 +77,8 @@ func checkEdits(e *cdi.ContainerEdits) error {
 		}
 	}
 	for _, m := range e.Mounts {
-		if m == nil || !isPlace(m.ContainerPath) || m.HostPath == "" || strings.Contains(m.HostPath, "\x00") {
-			return fmt.Errorf("mount %+v needs a hostPath and an absolute containerPath", m)
+		if m == nil || !isPlace(m.ContainerPath) || isBind(m) && !isPlace(m.HostPath) {
+			return fmt.Errorf("mount %+v needs an absolute containerPath and, for a bind, hostPath", m)
 		}
 	}
 	for _, h := range e.Hooks {

@@ -107,7 +107,7 @@ func TestCDIRefusals(t *testing.T) {
 		{"an unknown field", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a", "wish": 1}]}`, "wish"},
 		{"an unknown version", fmt.Sprintf(jsonSpec, "9.0.0", "v.com/c", ""), "invalid version"},
 		{"no version", `{"kind": "v.com/c", "devices": [{"name": "a"}]}`, "invalid version"},
-		{"newer than it says", fmt.Sprintf(jsonSpec, "0.4.0", "v.com/c", `"deviceNodes": [{"path": "/dev/a", "hostPath": "/dev/b"}]`), "at least v0.5.0"},
+		{"newer than it says", `{"cdiVersion": "0.4.0", "kind": "v.com/c", "devices": [{"name": "0"}]}`, "at least v0.5.0"},
 		{"groups before their time", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"additionalGids": [1]`), "at least v0.7.0"},
 		{"no kind", fmt.Sprintf(jsonSpec, "0.6.0", "", ""), "kind"},
 		{"a kind without class", fmt.Sprintf(jsonSpec, "0.6.0", "v.com", ""), "kind"},

@@ -81,8 +81,13 @@ func isFileName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\x00") && len(s) < 256
 }
 
-// readBounded reads a file that has at most max bytes.
+// readBounded reads a regular file that has at most max bytes.
 func readBounded(file string, max int64) ([]byte, error) {
+	if st, err := os.Stat(file); err != nil {
+		return nil, err
+	} else if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", file) // opening a FIFO would wait
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
