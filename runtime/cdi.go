@@ -34,9 +34,6 @@ func parseCDI(b []byte) (*cdi.Spec, error) {
 	if err := yaml.UnmarshalStrict(b, &s); err != nil {
 		return nil, err
 	}
-	if err := cdi.ValidateVersion(&s); err != nil {
-		return nil, err
-	}
 	vendor, class := parser.ParseQualifier(s.Kind)
 	if err := errors.Join(parser.ValidateVendorName(vendor), parser.ValidateClassName(class)); err != nil {
 		return nil, fmt.Errorf("kind %q: %w", s.Kind, err)
@@ -60,6 +57,10 @@ func parseCDI(b []byte) (*cdi.Spec, error) {
 		if err := checkEdits(&d.ContainerEdits); err != nil {
 			return nil, fmt.Errorf("device %q: %w", d.Name, err)
 		}
+	}
+	// Last, for it follows the pointers of the edits.
+	if err := cdi.ValidateVersion(&s); err != nil {
+		return nil, err
 	}
 	return &s, nil
 }
@@ -85,6 +86,9 @@ func checkEdits(e *cdi.ContainerEdits) error {
 		if h == nil || h.HookName == "" || !filepath.IsAbs(h.Path) {
 			return fmt.Errorf("hook %+v needs a name and an absolute path", h)
 		}
+	}
+	if slices.Contains(e.NetDevices, nil) {
+		return errors.New("a network device is null")
 	}
 	return nil
 }

@@ -116,6 +116,9 @@ func TestCDIRefusals(t *testing.T) {
 		{"a name that is none", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a b"}]}`, "a b"},
 		{"a variable without value", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"env": ["X"]`), "NAME=VALUE"},
 		{"a mount that climbs", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"mounts": [{"hostPath": "/x", "containerPath": "/a/../../etc"}]`), "absolute containerPath"},
+		{"nodes of nothing", `{"cdiVersion": "0.6.0", "kind": "v.com/c", "devices": [{"name": "a", "containerEdits": {"deviceNodes": [null]}}]}`, "absolute paths"},
+		{"networks of nothing", `{"cdiVersion": "1.1.0", "kind": "v.com/c", "devices": [{"name": "a", "containerEdits": {"netDevices": [null]}}]}`, "null"},
+		{"hooks of nothing", `{"cdiVersion": "1.1.0", "kind": "v.com/c", "devices": [{"name": "a"}], "containerEdits": {"hooks": [null]}}`, "absolute path"},
 		{"a mount of nothing", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"mounts": [null]`), "hostPath"},
 		{"a node at the root", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"deviceNodes": [{"path": "/"}]`), "absolute paths"},
 		{"a hook without path", fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"hooks": [{"hookName": "poststop", "path": "x"}]`), "absolute path"},
@@ -210,6 +213,7 @@ func FuzzParseCDI(f *testing.F) {
 	f.Add([]byte(fmt.Sprintf(yamlSpec, "/drv")))
 	f.Add([]byte(fmt.Sprintf(jsonSpec, "0.6.0", "v.com/c", `"env": ["A=1"], "mounts": [{"hostPath": "/x", "containerPath": "/y"}]`)))
 	f.Add([]byte("a: &a [*a]"))
+	f.Add([]byte(`{"cdiVersion": "1.1.0", "kind": "v.com/c", "devices": [{"name": "a"}], "containerEdits": {"hooks": [null], "netDevices": [null], "mounts": [null], "deviceNodes": [null]}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := parseCDI(b)
 		if err != nil {

@@ -51,11 +51,17 @@ command -v nvidia-smi
 
 say "a root directory of this machine's files"
 mkdir -p "$root"/{tmp,proc,sys,dev,etc,run,usr/bin}
-for p in bash ls cat env ldd sleep; do add "$(readlink -f "$(command -v $p)")" && ln -sf "$(readlink -f "$(command -v $p)")" "$root/usr/bin/$p" 2>/dev/null; done
-for d in bin lib lib64 sbin; do
-	if [ -L /$d ] && [ ! -e "$root/$d" ]; then ln -s "$(readlink /$d)" "$root/$d"; fi
+for d in bin sbin lib lib64; do
+	if [ -L /$d ]; then
+		mkdir -p "$root/usr/$d"
+		ln -s "usr/$d" "$root/$d"
+	fi
 done
-[ -e "$root/bin" ] || ln -s usr/bin "$root/bin"
+for p in bash ls cat env sleep; do
+	f=$(readlink -f "$(command -v $p)")
+	add "$f"
+	[ -e "$root/usr/bin/$p" ] || ln -s "$f" "$root/usr/bin/$p"
+done
 # Libraries that a driver or a probe loads by name and that ldd does not show.
 for l in libdl.so.2 libpthread.so.0 librt.so.1 libm.so.6 libgcc_s.so.1; do
 	f=$(/sbin/ldconfig -p 2>/dev/null | awk -v l=$l '$1 == l { print $NF; exit }')
