@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -75,8 +76,9 @@ func (h *hardware) addHostMPI() error {
 	if err := h.addClosure(mpi, byName); err != nil {
 		return fmt.Errorf("adding the host's MPI (%s): %w; build the MPI into the image and use --mpi pmix", file, err)
 	}
-	h.addPlugins(file)
-	h.note("MPI is the host's %s: a program works with it only when it was linked with a %s", file, mpi)
+	for _, dir := range h.addPlugins(file) {
+		h.addNeedsOf(dir, byName)
+	}
 	return nil
 }
 
@@ -147,9 +149,10 @@ func (h *hardware) addClosure(name string, byName map[string]string) error {
 	return nil
 }
 
-// addPlugins shows what Open MPI loads by path: its components and their texts.
-// An Open MPI that lies in a prefix of its own is shown whole.
-func (h *hardware) addPlugins(lib string) {
+// addPlugins shows what Open MPI and PMIx load by path, components and texts, and
+// returns the directories that have the components. An MPI that lies in a prefix
+// of its own is shown whole.
+func (h *hardware) addPlugins(lib string) []string {
 	real, err := filepath.EvalSymlinks(lib)
 	if err != nil {
 		real = lib
@@ -157,11 +160,43 @@ func (h *hardware) addPlugins(lib string) {
 	dir := filepath.Dir(real)
 	if prefix := filepath.Dir(dir); prefix != "/" && prefix != "/usr" && prefix != "/usr/lib" && prefix != "/usr/local" {
 		h.show(prefix, prefix, "ro")
-		return
+		return []string{dir}
 	}
+	var shown []string
 	for _, p := range []string{dir + "/openmpi", dir + "/pmix2", "/usr/share/openmpi", "/usr/share/pmix2", "/etc/openmpi"} {
 		if isDir(p) && !h.inImage(p) {
 			h.show(p, p, "ro")
+			shown = append(shown, p)
 		}
 	}
+	return shown
+}
+
+// maxComponents bounds how many files of a prefix are looked at: Open MPI has
+// about two hundred components.
+const maxComponents = 5000
+
+// addNeedsOf adds what the components in a directory need. One whose needs are
+// not on the host does not load there either.
+func (h *hardware) addNeedsOf(dir string, byName map[string]string) {
+	left := maxComponents
+	_ = filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		if left--; err != nil || left < 0 {
+			return filepath.SkipAll
+		}
+		if !e.Type().IsRegular() || filepath.Ext(p) != ".so" {
+			return nil
+		}
+		so, err := readShared(p, h.arch)
+		if err != nil {
+			return nil
+		}
+		for _, n := range so.needed {
+			stem, _, _ := strings.Cut(n, ".so")
+			if h.libs[n] == "" && byName[n] != "" && !slices.Contains(libcParts, stem) {
+				_ = h.addClosure(n, byName)
+			}
+		}
+		return nil
+	})
 }
