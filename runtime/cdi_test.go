@@ -93,6 +93,7 @@ func TestCDI(t *testing.T) {
 		if err != nil || len(notes) > 0 {
 			t.Fatalf("%s: %q, %v", c.name, notes, err)
 		}
+		SearchDevices(s)
 		out, err := output(t, s, `probe libcuda.so.1 libcuda.so libnvidia-ml.so.1 /usr/lib/nv/gbm/nvidia-drm_gbm.so; nvidia-smi; cat /run/nvidia-persistenced/socket; echo; cd /dev; for f in nvidia[0-9] nvidiactl; do test -f $f && echo -n "$f "; done; echo; echo $NVIDIA_VISIBLE_DEVICES; ls /usr/bin`)
 		for _, want := range []string{"libcuda.so.1: cuInit 42\nlibcuda.so: cuInit 42\nlibnvidia-ml.so.1: loaded\n/usr/lib/nv/gbm/nvidia-drm_gbm.so: loaded\n", "the fake smi\n", "socket\n", "\n" + c.want + "\n"} {
 			if !strings.Contains(out, want) {

@@ -33,12 +33,12 @@ type Devices struct {
 const privateDir = "/run/hpcc"
 
 // Add gives the run of s the devices. Notes are what a user should know of
-// them, a line each.
+// them, a line each, also where there is an error.
 //
 // What a device needs and is visible inside already, as all of /dev is by
 // default, is left as it is. Libraries come under their SONAMEs, only those of
-// the image's architecture, in a directory of their own at the head of
-// LD_LIBRARY_PATH.
+// the image's architecture, in a directory of their own: [SearchDevices] has
+// them found.
 func (d Devices) Add(s *specs.Spec) (notes []string, err error) {
 	if !d.GPU && len(d.Names) == 0 && d.MPI == "" {
 		return nil, nil
@@ -46,16 +46,16 @@ func (d Devices) Add(s *specs.Spec) (notes []string, err error) {
 	h := newHardware(s)
 	if len(d.Names) > 0 {
 		if err := d.addNamed(h); err != nil {
-			return nil, err
+			return h.notes, err
 		}
 	}
 	if d.GPU {
 		if err := d.addGPUs(h); err != nil {
-			return nil, err
+			return h.notes, err
 		}
 	}
 	if err := h.addMPI(d.MPI); err != nil {
-		return nil, err
+		return h.notes, err
 	}
 	h.finish()
 	return h.notes, nil
@@ -70,7 +70,6 @@ type hardware struct {
 	libs     map[string]string // names in the private directory of libraries: files of the host
 	programs map[string]string // the same for programs
 	mounts   []specs.Mount     // at their own places
-	paths    []string          // more directories for LD_LIBRARY_PATH, last
 	notes    []string
 }
 
@@ -160,21 +159,31 @@ func (h *hardware) finish() {
 		}
 	}
 	s.Mounts = append(s.Mounts, h.mounts...)
-	var paths []string
-	if len(h.libs) > 0 {
-		paths = append(paths, privateDir+"/lib")
-		if !h.hasGlibc {
-			h.note("the image has no glibc: its programs cannot load the host's libraries, which need one; take an image that is not made with musl")
+	if len(h.libs) > 0 && !h.hasGlibc {
+		h.note("the image has no glibc: its programs cannot load the host's libraries, which need one; take an image that is not made with musl")
+	}
+}
+
+// SearchDevices puts the libraries that [Devices.Add] gave the run at the head
+// of its LD_LIBRARY_PATH, and the programs at the end of its PATH. It comes after
+// the user's own changes of the environment, which may set both variables.
+func SearchDevices(s *specs.Spec) {
+	h := &hardware{spec: s}
+	for _, v := range []struct {
+		name, dir string
+		first     bool
+	}{{"LD_LIBRARY_PATH", privateDir + "/lib", true}, {"PATH", privateDir + "/bin", false}} {
+		if !slices.ContainsFunc(s.Mounts, func(m specs.Mount) bool { return filepath.Dir(m.Destination) == v.dir }) {
+			continue
 		}
-	}
-	if old := envValue(s.Process.Env, "LD_LIBRARY_PATH"); old != "" {
-		paths = append(paths, old)
-	}
-	if paths = append(paths, h.paths...); len(h.libs)+len(h.paths) > 0 {
-		h.setEnv("LD_LIBRARY_PATH", strings.Join(paths, ":"))
-	}
-	if len(h.programs) > 0 {
-		h.setEnv("PATH", envValue(s.Process.Env, "PATH")+":"+privateDir+"/bin")
+		paths := []string{v.dir}
+		if old := envValue(s.Process.Env, v.name); old != "" {
+			paths = append(paths, old)
+		}
+		if !v.first {
+			slices.Reverse(paths)
+		}
+		h.setEnv(v.name, strings.Join(paths, ":"))
 	}
 }
 

@@ -29,7 +29,8 @@ var nvidiaPrograms = strings.Fields("nvidia-smi nvidia-debugdump nvidia-persiste
 // tells the loaders of OpenCL, EGL and Vulkan of the driver.
 var nvidiaFiles = strings.Fields(`/run/nvidia-persistenced/socket /run/nvidia-fabricmanager/socket
 	/etc/OpenCL/vendors/nvidia.icd /usr/share/glvnd/egl_vendor.d/10_nvidia.json
-	/usr/share/vulkan/icd.d/nvidia_icd.json /etc/vulkan/icd.d/nvidia_icd.json /usr/share/nvidia/nvoptix.bin`)
+	/usr/share/vulkan/icd.d/nvidia_icd.json /etc/vulkan/icd.d/nvidia_icd.json /usr/share/nvidia/nvoptix.bin
+	/usr/lib/wsl/drivers`)
 
 // nvidiaNodes are patterns below /dev.
 var nvidiaNodes = strings.Fields(`nvidiactl nvidia[0-9]* nvidia-uvm nvidia-uvm-tools nvidia-modeset nvidia-nvswitch*
@@ -279,7 +280,7 @@ func (h *hardware) addROCm() {
 		return
 	}
 	h.show(dir, dir, "ro")
-	h.paths = append(h.paths, dir+"/lib")
+	h.setEnv("LD_LIBRARY_PATH", strings.TrimPrefix(envValue(h.spec.Process.Env, "LD_LIBRARY_PATH")+":"+dir+"/lib", ":"))
 	h.setEnv("PATH", envValue(h.spec.Process.Env, "PATH")+":"+dir+"/bin")
 	h.note("the image has no ROCm: the host's %s is shown", dir)
 }

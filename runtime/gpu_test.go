@@ -263,6 +263,7 @@ func TestDriver(t *testing.T) {
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%q, %v", notes, err)
 	}
+	SearchDevices(s)
 	out, err := output(t, s, "probe libcuda.so.1 libcuda.so libnvidia-ml.so.1 libvulkan.so.1; ls /run/hpcc/lib; nvidia-smi; cat /dev/nvidia0 /dev/nvidia-caps/nvidia-cap1 /run/nvidia-persistenced/socket; echo; echo $LD_LIBRARY_PATH; echo x >/dev/null && ls /dev/null")
 	for _, want := range []string{"libcuda.so.1: cuInit 42\n", "libcuda.so: cuInit 42\n", "libnvidia-ml.so.1: loaded\n", "libvulkan.so.1: libvulkan.so.1: cannot open",
 		"libcuda.so\nlibcuda.so.1\nlibnvidia-glcore.so.550.54.14\nlibnvidia-ml.so.1\n", "the fake smi\n", "node nvidia0node nvidia-caps/nvidia-cap1socket\n", "/run/hpcc/lib:/image/lib\n/dev/null\n"} {
@@ -361,5 +362,20 @@ func TestVisible(t *testing.T) {
 	}
 	if visible(append(ms, specs.Mount{Type: "tmpfs", Destination: "/dev"}), "/dev/nvidia0") {
 		t.Error("a node below a private /dev is visible")
+	}
+}
+
+// The libraries of the host are found whatever the user sets, and nothing is
+// changed where there are none.
+func TestSearchDevices(t *testing.T) {
+	s := &specs.Spec{Process: &specs.Process{Env: []string{"PATH=/bin", "LD_LIBRARY_PATH=/mine"}}}
+	SearchDevices(s)
+	if got := strings.Join(s.Process.Env, " "); got != "PATH=/bin LD_LIBRARY_PATH=/mine" {
+		t.Errorf("without devices: %s", got)
+	}
+	s.Mounts = []specs.Mount{bind("/x/libcuda.so.1", "/run/hpcc/lib/libcuda.so.1"), bind("/x/nvidia-smi", "/run/hpcc/bin/nvidia-smi")}
+	SearchDevices(s)
+	if got := strings.Join(s.Process.Env, " "); got != "PATH=/bin:/run/hpcc/bin LD_LIBRARY_PATH=/run/hpcc/lib:/mine" {
+		t.Errorf("with devices: %s", got)
 	}
 }

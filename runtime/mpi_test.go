@@ -60,6 +60,7 @@ func TestHostMPI(t *testing.T) {
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%q, %v", notes, err)
 	}
+	SearchDevices(s)
 	if out, err := output(t, s, "probe libmpi.so.12 "+lib+"/openmpi/mca_x.so; ls /run/hpcc/lib"); !strings.HasPrefix(out, "libmpi.so.12: cuInit 7\n"+lib+"/openmpi/mca_x.so: loaded\nlibfabricx.so.1\nlibmpi.so.12\nlibpmixx.so.2\n") {
 		t.Errorf("the program saw %q, %v", out, err)
 	}

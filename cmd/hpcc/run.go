@@ -93,10 +93,11 @@ func run(c *cli.Context, env *envChanges) error {
 	if err != nil {
 		return fmt.Errorf("running %s: %w", c.Args().First(), err)
 	}
-	spec.Process.Env = append(envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), env.list, !env.noExpand), "HPCC_RUNNING=1")
 	if err := addDevices(c, spec); err != nil {
 		return fmt.Errorf("running %s: %w", c.Args().First(), err)
 	}
+	spec.Process.Env = append(envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), env.list, !env.noExpand), "HPCC_RUNNING=1")
+	runtime.SearchDevices(spec)
 	if err := runtime.Exec(spec); err != nil {
 		return fmt.Errorf("running %s: %w", c.Args().First(), err)
 	}
