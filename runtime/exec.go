@@ -50,9 +50,14 @@ const initName = "hpcc-init"
 const specFD = 3
 
 // Init must be the first thing main does. In a child started by [Command] it
-// becomes the program and returns only on failure, with true and the error;
-// in any other process it returns false at once.
+// becomes the program and returns only on failure, with true and the error; a
+// child of [Probe] does its trial and returns true; in any other process it
+// returns false at once.
 func Init() (child bool, err error) {
+	if os.Args[0] == trialName {
+		runTrial(os.Args)
+		return true, nil
+	}
 	if os.Args[0] != initName {
 		mapEarly()
 		return false, nil

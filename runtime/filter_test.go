@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -135,23 +136,25 @@ func TestProbe(t *testing.T) {
 		return
 	}
 	for _, c := range []struct {
-		max string
-		ok  bool
-	}{{"100", true}, {"0", false}} {
+		max   string
+		state State
+	}{{"1000", OK}, {"100", Limited}, {"0", No}} {
 		// The limit of this namespace, which its root may set (namespaces(7)).
 		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte(c.max), 0); err != nil {
 			t.Skip(err)
 		}
-		fs := Probe()
-		if len(fs) == 0 || fs[0].Name != "user namespaces" {
-			t.Fatalf("Probe() = %+v; want user namespaces first", fs)
-		}
+		fs := Probe(context.Background(), Checks(t.TempDir()))
 		f := fs[0]
-		if f.OK != c.ok || f.OK != (f.Why == "") || f.OK != (f.Cure == "") {
-			t.Errorf("with max_user_namespaces=%s: Probe() = %+v; want OK %v, and why and cure if not", c.max, f, c.ok)
+		if f.Name != "user namespaces" || f.State != c.state || !f.Vital || f.Why == "" || strings.Contains(f.Ask, "user.max_user_namespaces") != (c.state != OK) {
+			t.Errorf("with max_user_namespaces=%s: Probe says %+v; want %s, why, and the limit to ask for", c.max, f, c.state)
 		}
-		if !c.ok && !strings.Contains(f.Cure, "user.max_user_namespaces") {
-			t.Errorf("the cure is %q; want the name of the limit", f.Cure)
+		if c.state != No {
+			continue
+		}
+		for _, f := range fs[1:] {
+			if strings.Contains(f.Name, "namespaces") && (f.State != No || f.Ask != "") {
+				t.Errorf("without user namespaces: %+v; want no, and nothing more to ask for", f)
+			}
 		}
 	}
 	err := supervise(&specs.Spec{Root: &specs.Root{Path: "/"}, Process: &specs.Process{Args: []string{"true"}, Cwd: "/"}, Linux: newNamespaces(0, 0)})

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+
+	"hpcc/runtime"
+)
+
+// examined runs the real doctor in namespaces of its own, after a script has
+// made them such as the test wants. $S is an empty directory, the store's.
+func examined(t *testing.T, script string, env ...string) (features map[string]runtime.Feature, status int) {
+	t.Helper()
+	if err := facilities["userns"](); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("CI must have user namespaces: %v", err)
+		}
+		t.Skipf("needs user namespaces: %v", err)
+	}
+	store := filepath.Join(t.TempDir(), "store")
+	if err := os.Mkdir(store, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("unshare", "-Urm", "sh", "-ec", script+"\nexec hpcc doctor --json")
+	cmd.Env = append(os.Environ(), "S="+store, "HPCC_STORE="+store, "PATH="+bin+":/usr/sbin:/usr/bin:/sbin:/bin")
+	cmd.Env = append(cmd.Env, env...)
+	var out, words bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &words
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || words.Len() > 0 {
+		t.Fatalf("doctor: %v: %s", err, &words)
+	}
+	features = map[string]runtime.Feature{}
+	for dec := json.NewDecoder(&out); dec.More(); {
+		var f struct {
+			Type string
+			runtime.Feature
+		}
+		if err := dec.Decode(&f); err != nil {
+			t.Fatal(err)
+		}
+		if f.Type != "feature" || f.Name == "" || f.Why == "" || f.State != runtime.OK && f.State != runtime.Limited && f.State != runtime.No {
+			t.Errorf("doctor says %+v", f)
+		}
+		features[f.Name] = f.Feature
+	}
+	return features, cmd.ProcessState.ExitCode()
+}
+
+// The doctor says of a host what its namespaces were made to lack, and nothing
+// is left in the store.
+func TestDoctor(t *testing.T) {
+	const off = "echo 0 >/proc/sys/user/max_%_namespaces"
+	for _, c := range []struct {
+		name, script string
+		feature      string
+		state        runtime.State
+		why, help    string // parts of what it says, and of do or ask
+		status       int
+	}{
+		{"nothing lacks", "", "overlay", runtime.OK, "store's file system", "", 0},
+		{"no user namespaces", strings.Replace(off, "%", "user", 1), "user namespaces", runtime.No, "no space", "sysctl -w user.max_user_namespaces=15000", 1},
+		{"no user namespaces for overlay", strings.Replace(off, "%", "user", 1), "overlay", runtime.Limited, "needs user namespaces", "", 1},
+		{"no mount namespaces", strings.Replace(off, "%", "mnt", 1), "mount namespaces", runtime.No, "no image can run", "user.max_mnt_namespaces=15000", 1},
+		{"no pid namespaces", strings.Replace(off, "%", "pid", 1), "pid namespaces", runtime.No, "process ids", "user.max_pid_namespaces=15000", 0},
+		{"no network namespaces", strings.Replace(off, "%", "net", 1), "network namespaces", runtime.No, "--network=none", "user.max_net_namespaces=15000", 0},
+		{"a file system that is no upper directory", "mkdir $S/l $S/u $S/w; mount -t overlay o -o lowerdir=$S/l,upperdir=$S/u,workdir=$S/w,userxattr $S", "overlay", runtime.Limited, "does not serve", "HPCC_STORE=/tmp", 0},
+		{"full disk", "mount -t tmpfs -o size=64k t $S; cat /dev/zero >$S/fill 2>&- || true", "store", runtime.No, "full", "hpcc gc", 0},
+		{"no more files for overlay", "mount -t tmpfs -o nr_inodes=6 t $S; touch $S/a $S/b", "overlay", runtime.Limited, "full", "free space", 0},
+		{"little space", "mount -t tmpfs -o size=100m t $S", "store", runtime.Limited, "nearly full", "hpcc gc", 0},
+		{"no more files", "mount -t tmpfs -o nr_inodes=3 t $S; touch $S/a $S/b", "store", runtime.No, "full", "hpcc gc", 0},
+		{"few files", "mount -t tmpfs -o nr_inodes=3000 t $S", "store", runtime.Limited, "nearly full", "", 0},
+		{"read-only", "mount -t tmpfs -o ro t $S", "store", runtime.No, "not writable (read-only file system)", "HPCC_STORE", 0},
+		{"noexec", "mount -t tmpfs -o noexec,size=4g t $S", "store", runtime.No, "noexec", "HPCC_STORE", 0},
+		{"no attributes", "mount -t ramfs t $S", "store", runtime.No, "", "HPCC_STORE", 0},
+		{"no local storage", "mount --rbind /tmp /tmp; mount -o remount,bind,ro /tmp; mount -t tmpfs -o noexec t /dev/shm; unset TMPDIR XDG_RUNTIME_DIR", "node-local storage", runtime.No, "no writable directory", "TMPDIR", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			features, status := examined(t, c.script)
+			f, ok := features[c.feature]
+			if !ok || f.State != c.state || !strings.Contains(f.Why, c.why) || !strings.Contains(f.Do+f.Ask, c.help) {
+				t.Errorf("doctor says %+v; want %s with %q and %q", f, c.state, c.why, c.help)
+			}
+			if status != c.status {
+				t.Errorf("exit status %d; want %d", status, c.status)
+			}
+		})
+	}
+}
+
+// A command that never ends costs the doctor its time limit and no more; what it
+// asks of a registry is asked only when it is named.
+func TestDoctorWaitsForNobody(t *testing.T) {
+	commands := t.TempDir()
+	for name, text := range map[string]string{
+		"sbatch":   "#!/bin/sh\necho slurm 24.05.1\n",
+		"scontrol": "#!/bin/sh\nsleep 60\n",
+		"srun":     "#!/bin/sh\nprintf 'MPI plugin types are...\\n\\tpmix\\n\\tnone\\nspecific pmix plugin versions available: pmix_v4\\n' >&2\n",
+		"git":      "#!/bin/sh\n",
+	} {
+		if err := os.WriteFile(filepath.Join(commands, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server := httptest.NewServer(registry.New())
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	store := t.TempDir()
+	begun := time.Now()
+	cmd := exec.Command(filepath.Join(bin, "hpcc"), "doctor", "--store", store, "--registry", host, "--registry", "127.0.0.1:1")
+	cmd.Env = []string{"PATH=" + commands + ":/bin", "HOME=" + t.TempDir(), "HTTPS_PROXY=http://me:secret@proxy:3128"}
+	out, _ := cmd.Output()
+	if d := time.Since(begun); d > 20*time.Second {
+		t.Errorf("the doctor took %v", d)
+	}
+	text := string(out)
+	for _, want := range []string{
+		"limited  schedulers", "Slurm (slurm 24.05.1) does not answer: scontrol ping", "pmix none pmix_v4",
+		"ok       registry " + host, "no       registry 127.0.0.1:1", "HTTPS_PROXY=http://me:xxxxx@proxy:3128",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the doctor does not say %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "secret") {
+		t.Errorf("the doctor shows a password:\n%s", text)
+	}
+	if left, err := os.ReadDir(store); err != nil || len(left) > 0 {
+		t.Errorf("the doctor leaves %v (%v)", left, err)
+	}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"hpcc/job"
+	"hpcc/runtime"
+	"hpcc/store"
+)
+
+// siteChecks are those of what lies around the machine: file systems,
+// schedulers, the network's entrances.
+func siteChecks(dir string) []runtime.Check {
+	return []runtime.Check{
+		{Name: "store", Look: func(context.Context) runtime.Feature { return storeFeature(dir) }},
+		{Name: "node-local storage", Look: func(context.Context) runtime.Feature { return localFeature() }},
+		{Name: "schedulers", Look: schedulersFeature},
+		{Name: "proxies", Look: func(context.Context) runtime.Feature { return proxiesFeature() }},
+		{Name: "git and ssh", Look: func(context.Context) runtime.Feature { return gitFeature() }},
+	}
+}
+
+// What is little and what is too little for an image.
+const (
+	littleSpace, noSpace   = 2 << 30, 16 << 20 // bytes
+	littleInodes, noInodes = 20_000, 200
+)
+
+// storeFeature judges the file system where images are kept.
+func storeFeature(dir string) runtime.Feature {
+	p, err := store.LookAt(dir + "/tmp")
+	if err != nil {
+		return runtime.Feature{State: runtime.No, Why: err.Error(), Do: "set HPCC_STORE to a directory that you can write to"}
+	}
+	f := runtime.Feature{State: runtime.OK, Why: dir + ": " + placeText(p)}
+	const elsewhere = "set HPCC_STORE to a directory on another file system"
+	is := func(s runtime.State, do string, format string, a ...any) runtime.Feature {
+		f.State, f.Do, f.Why = s, do, fmt.Sprintf(format, a...)+"; "+f.Why
+		return f
+	}
+	switch {
+	case full(p):
+		return is(runtime.No, "free space there, run \"hpcc gc\", or "+elsewhere, "full: what is there runs, nothing can be pulled or built")
+	case p.Write != nil:
+		return is(runtime.No, elsewhere, "not writable (%v): what is there runs, nothing can be pulled or built", p.Write)
+	case p.NoExec:
+		return is(runtime.No, elsewhere, "mounted noexec: no program of an image can be executed")
+	case p.Owner != os.Geteuid():
+		return is(runtime.Limited, "use hpcc as an ordinary user", "files that you make belong to uid %d: the server squashes your id", p.Owner)
+	case p.HardLink != nil:
+		return is(runtime.Limited, elsewhere, "no hard links (%v): files with several names are copied", p.HardLink)
+	case p.XAttr != nil:
+		return is(runtime.Limited, elsewhere, "no user attributes (%v): builds keep no owners, set-id bits and capabilities", p.XAttr)
+	case p.Free < littleSpace || p.Inodes > 0 && p.FreeInodes < littleInodes || p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+littleSpace:
+		return is(runtime.Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
+	}
+	if p.Type == "nfs" || p.Type == "lustre" {
+		f.Why += "; root-squash does no harm: everything is written as you"
+	}
+	return f
+}
+
+// full says whether no image finds room.
+func full(p store.Place) bool {
+	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || !p.ReadOnly && (p.Free < noSpace || p.Inodes > 0 && p.FreeInodes < noInodes)
+}
+
+// placeText says what a file system is and what is left of it.
+func placeText(p store.Place) string {
+	t := p.Type
+	if p.Shared {
+		t += ", shared"
+	}
+	if p.ReadOnly {
+		t += ", read-only"
+	}
+	t += fmt.Sprintf(", %s free of %s", size(int64(p.Free)), size(int64(p.Total)))
+	if p.Inodes > 0 {
+		t += fmt.Sprintf(", %d files free", p.FreeInodes)
+	}
+	switch {
+	case p.QuotaLimit > 0:
+		t += fmt.Sprintf(", quota %s of %s", size(int64(p.QuotaUsed)), size(int64(p.QuotaLimit)))
+	case p.Shared:
+		t += ", quota not readable here (try: quota -s)"
+		if p.Type == "lustre" {
+			t = strings.Replace(t, "quota -s", "lfs quota -h "+p.Dir, 1)
+		}
+	}
+	return t
+}
+
+// localFeature looks for storage of this node alone.
+func localFeature() runtime.Feature {
+	var why []string
+	for _, d := range []struct{ name, dir string }{
+		{"TMPDIR", os.Getenv("TMPDIR")}, {"XDG_RUNTIME_DIR", os.Getenv("XDG_RUNTIME_DIR")}, {"", "/tmp"}, {"", "/dev/shm"},
+	} {
+		if d.dir == "" || d.name == "TMPDIR" && d.dir == "/tmp" {
+			continue
+		}
+		p, err := store.LookAt(d.dir)
+		if err != nil || p.Write != nil || p.Shared || p.NoExec || p.Dir != d.dir || full(p) {
+			continue
+		}
+		name := d.dir
+		if d.name != "" {
+			name = d.name + "=" + d.dir
+		}
+		why = append(why, name+" ("+placeText(p)+")")
+	}
+	if len(why) == 0 {
+		return runtime.Feature{State: runtime.No, Why: "no writable directory of this node alone that allows programs (TMPDIR, XDG_RUNTIME_DIR, /tmp, /dev/shm)",
+			Do: "set TMPDIR to the node's own disk", Ask: "is there a local disk on the nodes, mounted without noexec?"}
+	}
+	return runtime.Feature{State: runtime.OK, Why: strings.Join(why, "; ")}
+}
+
+// schedulersFeature says which schedulers are here and which of them answer.
+func schedulersFeature(ctx context.Context) runtime.Feature {
+	var why []string
+	f := runtime.Feature{State: runtime.OK}
+	for _, s := range job.Schedulers(ctx) {
+		text := s.Name
+		if s.Version != "" {
+			text += " (" + s.Version + ")"
+		}
+		if s.Err != nil {
+			f.State, text = runtime.Limited, fmt.Sprintf("%s does not answer: %v", text, s.Err)
+		}
+		why = append(why, text)
+	}
+	if f.Why = strings.Join(why, "; "); f.Why == "" {
+		return runtime.Feature{State: runtime.No, Why: "none on PATH; jobs run here (--target local)"}
+	}
+	return f
+}
+
+// proxiesFeature says which way downloads go. Passwords in addresses are not shown.
+func proxiesFeature() runtime.Feature {
+	var why []string
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"} {
+		v := os.Getenv(name)
+		if v == "" {
+			continue
+		}
+		if u, err := url.Parse(v); err == nil && u.User != nil {
+			v = u.Redacted()
+		} else if strings.Contains(v, "@") {
+			return runtime.Feature{State: runtime.Limited, Why: name + " is not an address", Do: "write " + name + "=http://HOST:PORT"}
+		}
+		why = append(why, name+"="+v)
+	}
+	if len(why) == 0 {
+		return runtime.Feature{State: runtime.OK, Why: "none set: downloads go straight out"}
+	}
+	return runtime.Feature{State: runtime.OK, Why: strings.Join(why, " ")}
+}
+
+// gitFeature looks for what contexts from repositories and RUN --mount=type=ssh use.
+func gitFeature() runtime.Feature {
+	var missing []string
+	for _, n := range []string{"git", "ssh"} {
+		if _, err := exec.LookPath(n); err != nil {
+			missing = append(missing, n)
+		}
+	}
+	agent := "no ssh agent (SSH_AUTH_SOCK)"
+	if s := os.Getenv("SSH_AUTH_SOCK"); s != "" {
+		if _, err := os.Stat(s); err != nil {
+			agent = "SSH_AUTH_SOCK leads nowhere"
+		} else {
+			agent = "an ssh agent"
+		}
+	}
+	if len(missing) > 0 {
+		return runtime.Feature{State: runtime.Limited, Why: "not on PATH: " + strings.Join(missing, ", ") + "; builds cannot fetch repositories", Do: "load a module that has them"}
+	}
+	return runtime.Feature{State: runtime.OK, Why: "git and ssh are on PATH; " + agent}
+}
+
+// registryFeature asks whether a registry answers.
+func registryFeature(ctx context.Context, host string) runtime.Feature {
+	if err := store.Ping(ctx, host); err != nil {
+		return runtime.Feature{State: runtime.No, Why: err.Error(), Do: "pull on a machine that reaches it, then hpcc save and hpcc load; or set HTTPS_PROXY", Ask: "may this node open connections to " + host + "?"}
+	}
+	return runtime.Feature{State: runtime.OK, Why: "it answers"}
+}

@@ -1,0 +1,22 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// Ping asks whether a registry answers; to want credentials is an answer.
+func Ping(ctx context.Context, host string) error {
+	r, err := name.NewRegistry(host)
+	if err != nil {
+		return fmt.Errorf("reading registry %q: %w", host, err)
+	}
+	if _, err := transport.Ping(ctx, r, http.DefaultTransport); err != nil {
+		return fmt.Errorf("asking %s: %w", host, err)
+	}
+	return nil
+}

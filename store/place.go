@@ -1,0 +1,130 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Place is what a file system offers in a directory.
+type Place struct {
+	Dir      string // the directory that was looked at
+	Type     string // of the file system: "nfs", "ext4", …; a number in hexadecimal where it is not known
+	Shared   bool   // other nodes see the same files
+	ReadOnly bool   // mounted so
+	NoExec   bool   // no program there can be executed
+
+	Total, Free           uint64 // bytes; Free is what an ordinary user may take
+	Inodes, FreeInodes    uint64 // 0 of 0 where the file system does not count them
+	QuotaUsed, QuotaLimit uint64 // bytes; QuotaLimit is 0 where there is none or it cannot be read
+
+	Write    error // why nothing can be made there; nil: it can
+	XAttr    error // why files can have no user attributes
+	HardLink error // why files can have no second name
+	Owner    int   // whose the files are that were made there, -1 not tried
+}
+
+// fileSystems are the numbers of statfs(2); linux/magic.h has most. A type that
+// other nodes see is written with a star.
+var fileSystems = map[uint32]string{
+	0x6969: "nfs*", 0x0bd00bd0: "lustre*", 0x47504653: "gpfs*", 0x19830326: "beegfs*", 0x00c36400: "ceph*", 0xff534d42: "cifs*", 0xfe534d42: "smb*",
+	0x5346414f: "afs*", 0x7461636f: "ocfs2*", 0x01161970: "gfs2*", 0xaad7aaea: "panfs*", 0x20030528: "orangefs*", 0x013111a8: "ibrix*", 0x65735546: "fuse",
+	0xef53: "ext4", 0x58465342: "xfs", 0x9123683e: "btrfs", 0x2fc12fc1: "zfs", 0x01021994: "tmpfs", 0x858458f6: "ramfs", 0x794c7630: "overlay",
+	0xf2f52010: "f2fs", 0x73717368: "squashfs", 0x4d44: "vfat", 0x2011bab0: "exfat", 0x01021997: "9p", 0x6a656a63: "virtiofs", 0xca451a4e: "bcachefs",
+}
+
+// LookAt finds out about the file system of dir, or of the nearest directory
+// above it that exists, by making a file there and removing it.
+func LookAt(dir string) (Place, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return Place{}, err
+	}
+	for {
+		fi, err := os.Stat(dir)
+		if err == nil && fi.IsDir() {
+			break
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) || dir == "/" {
+			return Place{Dir: dir}, fmt.Errorf("looking at %s: %w", dir, err)
+		}
+		dir = filepath.Dir(dir)
+	}
+	p := Place{Dir: dir, Owner: -1}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return p, fmt.Errorf("looking at the file system of %s: %w", dir, err)
+	}
+	name, ok := fileSystems[uint32(st.Type)]
+	if !ok {
+		name = fmt.Sprintf("%#x", uint32(st.Type))
+	}
+	p.Type, p.Shared = strings.CutSuffix(name, "*")
+	p.ReadOnly, p.NoExec = st.Flags&unix.ST_RDONLY != 0, st.Flags&unix.ST_NOEXEC != 0
+	p.Total, p.Free = st.Blocks*uint64(st.Bsize), st.Bavail*uint64(st.Bsize)
+	p.Inodes, p.FreeInodes = st.Files, st.Ffree
+	p.quota()
+	p.try()
+	return p, nil
+}
+
+// try makes a file with an attribute and a second name.
+func (p *Place) try() {
+	f, err := os.CreateTemp(p.Dir, ".hpcc-doctor-")
+	if err != nil {
+		var pe *fs.PathError
+		if p.Write = err; errors.As(err, &pe) {
+			p.Write = pe.Err
+		}
+		return
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.Write(make([]byte, 4096)); err != nil { // a full disk lets files be made
+		p.Write = errors.Unwrap(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err == nil {
+		p.Owner = int(st.Uid)
+	}
+	p.XAttr = unix.Fsetxattr(int(f.Fd()), "user.hpcc.doctor", []byte("x"), 0)
+	second := f.Name() + ".link"
+	if p.HardLink = unix.Link(f.Name(), second); p.HardLink == nil {
+		os.Remove(second)
+	}
+}
+
+// quotaLimits is struct if_dqblk, <linux/quota.h>: space in KiB for the limits and
+// in bytes for the use.
+type quotaLimits struct {
+	hard, soft, space, inodeHard, inodeSoft, inodes, blockTime, inodeTime uint64
+	valid                                                                 uint32
+}
+
+// getUserQuota is QCMD(Q_GETQUOTA, USRQUOTA), quotactl(2).
+const getUserQuota = 0x800007 << 8
+
+// quota reads the user's quota where the kernel has it (ext4, xfs; Linux 5.14).
+// Network file systems keep theirs on the server.
+func (p *Place) quota() {
+	f, err := os.Open(p.Dir)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	var q quotaLimits
+	if _, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, f.Fd(), getUserQuota, uintptr(os.Geteuid()), uintptr(unsafe.Pointer(&q)), 0, 0); errno != 0 {
+		return
+	}
+	p.QuotaUsed, p.QuotaLimit = q.space, q.hard<<10
+	if q.hard == 0 {
+		p.QuotaLimit = q.soft << 10
+	}
+}
