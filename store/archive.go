@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"golang.org/x/sys/unix"
 )
 
 // Annotations that carry a name in an OCI layout: image-spec's "annotations",
@@ -65,7 +66,18 @@ func (s *Store) loadDir(ctx context.Context, dir, as string) ([]string, error) {
 	if _, err := root.Stat("oci-layout"); err != nil {
 		return nil, errors.New("the directory is no OCI layout (it has no file oci-layout); to run a directory tree, hpcc run DIR")
 	}
-	return s.loadLayout(ctx, func(n string) (io.ReadCloser, error) { return root.Open(n) }, defaultName(dir, as), as)
+	open := func(n string) (io.ReadCloser, error) { // a pipe must not be waited for
+		f, err := root.OpenFile(n, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, err
+		}
+		if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+			f.Close()
+			return nil, fmt.Errorf("%s is not a regular file", n)
+		}
+		return f, nil
+	}
+	return s.loadLayout(ctx, open, defaultName(dir, as), as)
 }
 
 // defaultName is the name of an image that has none: the file's, without the
@@ -154,6 +166,9 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string) ([]string, e
 		if isBlob && checkHash(v1.Hash{Algorithm: "sha256", Hex: hexname}) != nil || !isBlob && n != "index.json" && n != "oci-layout" || h.Typeflag != tar.TypeReg {
 			continue
 		}
+		if h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != "" || h.PAXRecords["GNU.sparse.realsize"] != "" {
+			return nil, fmt.Errorf("entry %.200q is sparse: no tool writes layouts so, and a few bytes could fill the disk", h.Name)
+		}
 		f, err := os.OpenFile(filepath.Join(tmp, n), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
 			return nil, s.diskError(err)
@@ -209,7 +224,7 @@ func (s *Store) loadLayout(ctx context.Context, l layout, fallback, as string) (
 		if err != nil {
 			return nil, fmt.Errorf("%w; give a NAME", err)
 		}
-		platform, err := s.takeBlobs(ctx, l, d, 0)
+		platform, err := s.takeBlobs(ctx, l, d, 0, map[v1.Hash]bool{})
 		if err != nil {
 			return nil, err
 		}
@@ -244,8 +259,9 @@ func layoutName(d v1.Descriptor, fallback, as string) string {
 	}
 }
 
-// takeBlobs copies a manifest or index and all that it names, verified.
-func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth int) (*v1.Platform, error) {
+// takeBlobs copies a manifest or index and all that it names, verified. What was
+// taken is not taken again: indexes can name each other very often.
+func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth int, taken map[v1.Hash]bool) (*v1.Platform, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
 	}
@@ -268,9 +284,13 @@ func (s *Store) takeBlobs(ctx context.Context, l layout, d v1.Descriptor, depth 
 			return nil, fmt.Errorf("reading index %s: %w", d.Digest, err)
 		}
 		for _, m := range idx.Manifests {
-			if _, err := s.takeBlobs(ctx, l, m, depth+1); err != nil {
+			if taken[m.Digest] {
+				continue
+			}
+			if _, err := s.takeBlobs(ctx, l, m, depth+1, taken); err != nil {
 				return nil, err
 			}
+			taken[m.Digest] = true
 		}
 		return nil, nil
 	}
@@ -447,8 +467,12 @@ func indexJSON(key string, d v1.Descriptor) ([]byte, error) {
 
 var ociLayout = []byte(`{"imageLayoutVersion":"1.0.0"}`)
 
-// closure lists the blobs that a manifest or index names, itself first.
-func (s *Store) closure(d v1.Descriptor, depth int) ([]v1.Descriptor, error) {
+// closure lists the blobs that a manifest or index names, itself first, each once.
+func (s *Store) closure(d v1.Descriptor) ([]v1.Descriptor, error) {
+	return s.closureBut(map[v1.Hash]bool{}, d, 0)
+}
+
+func (s *Store) closureBut(listed map[v1.Hash]bool, d v1.Descriptor, depth int) ([]v1.Descriptor, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
 	}
@@ -463,10 +487,14 @@ func (s *Store) closure(d v1.Descriptor, depth int) ([]v1.Descriptor, error) {
 			return nil, err
 		}
 		for _, m := range idx.Manifests {
-			sub, err := s.closure(m, depth+1)
+			if listed[m.Digest] {
+				continue
+			}
+			sub, err := s.closureBut(listed, m, depth+1)
 			if err != nil {
 				return nil, err
 			}
+			listed[m.Digest] = true
 			out = append(out, sub...)
 		}
 		return out, nil
@@ -480,7 +508,7 @@ func (s *Store) closure(d v1.Descriptor, depth int) ([]v1.Descriptor, error) {
 
 // saveDir writes a layout directory; index.json, which makes it one, comes last.
 func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir string) error {
-	blobs, err := s.closure(d, 0)
+	blobs, err := s.closure(d)
 	if err != nil {
 		return err
 	}
@@ -523,7 +551,7 @@ func (s *Store) copyBlob(w io.Writer, h v1.Hash) error {
 
 // saveTar writes a layout as a tar, the same bytes every time.
 func (s *Store) saveTar(ctx context.Context, key string, d v1.Descriptor, file string) error {
-	blobs, err := s.closure(d, 0)
+	blobs, err := s.closure(d)
 	if err != nil {
 		return err
 	}

@@ -107,7 +107,7 @@ func (g *collector) mark(context.Context) error {
 		return err
 	}
 	for n, d := range refs {
-		ds, err := g.s.closure(d, 0)
+		ds, err := g.s.closure(d)
 		if err != nil {
 			// Not known what it needs: keep the manifest, and remove no blob at all.
 			return fmt.Errorf("image %q: %w; remove it with \"hpcc rm\" or fetch it again", n, err)

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestHostile has the real binary unpack and load the hostile set under strace. No call may
+// make, change, rename or remove anything but below the destination and the store, and nothing
+// beside them changes, not even a time.
+func TestHostile(t *testing.T) {
+	if _, err := exec.LookPath("strace"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("CI must have strace")
+		}
+		t.Skip("needs strace")
+	}
+	set := hostileSet()
+	if len(set) < 60 {
+		t.Errorf("the hostile set has %d members; want at least 60", len(set))
+	}
+	t.Logf("%d archives and layouts", len(set))
+	for _, h := range set {
+		t.Run(h.name, func(t *testing.T) {
+			t.Parallel()
+			a := newArena(t)
+			h.file(t, a.in)
+			before := a.outside(t)
+			for _, args := range [][]string{{"unpack", a.in, filepath.Join(a.out, "tree")}, {"load", a.in, "image"}} {
+				a.run(t, h, args)
+			}
+			if after := a.outside(t); !slices.Equal(before, after) {
+				t.Errorf("outside there was\n%q\nand is now\n%q", before, after)
+			}
+			a.judge(t)
+		})
+	}
+}
+
+// An arena is a directory with the store, the place for trees, a hostile file
+// and what must not be touched.
+type arena struct{ top, in, out, store, log string }
+
+func newArena(t *testing.T) *arena {
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &arena{top, filepath.Join(top, "in"), filepath.Join(top, "out"), filepath.Join(top, "store"), filepath.Join(top, "log")}
+	for _, d := range []string{a.out, a.store, a.log, filepath.Join(top, "victim/d")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, f := range []string{"victim/secret", "victim/d/secret"} {
+		if err := os.WriteFile(filepath.Join(top, f), []byte("kept"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return a
+}
+
+// outside lists all but the store, the destination and the log, with the time
+// of the last change of any kind.
+func (a *arena) outside(t *testing.T) (out []string) {
+	t.Helper()
+	err := filepath.WalkDir(a.top, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if p == a.store || p == a.out || p == a.log {
+			return fs.SkipDir
+		}
+		var st syscall.Stat_t
+		if err := syscall.Lstat(p, &st); err != nil {
+			return err
+		}
+		out = append(out, fmt.Sprint(p, " ", st.Mode, st.Ino, st.Size, st.Nlink, st.Mtim, st.Ctim))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// run has hpcc meet the file, and looks at what it says and leaves.
+func (a *arena) run(t *testing.T, h hostile, args []string) {
+	t.Helper()
+	// Nothing in the set needs a file of more than 256 MiB, nor 20 seconds.
+	shell := `ulimit -f 262144; exec strace -f -ff -ttt -y -s 4096 -e trace=file,fcntl -o "$0" timeout 20 "$@"`
+	cmd := exec.Command("sh", append([]string{"-c", shell, filepath.Join(a.log, args[0]), filepath.Join(bin, "hpcc")}, args...)...)
+	cmd.Env = []string{"HOME=" + a.top, "HPCC_STORE=" + a.store, "PATH=/usr/bin:/bin", "GOMEMLIMIT=256MiB"}
+	cmd.Dir = a.out
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	begun := time.Now()
+	err := cmd.Run()
+	said := out.String()
+	var exit *exec.ExitError
+	switch {
+	case err != nil && !errors.As(err, &exit):
+		t.Fatal(err)
+	case err == nil && h.error != "" && h.error != "*":
+		t.Errorf("%s succeeds; want an error with %q", args[0], h.error)
+	case err != nil && h.error == "":
+		t.Errorf("%s fails: %s", args[0], said)
+	case err != nil && exit.ExitCode() != 1:
+		t.Errorf("%s ends with %v after %v: %s", args[0], err, time.Since(begun), said)
+	case err != nil && h.error != "*" && !strings.Contains(said, h.error):
+		t.Errorf("%s says %q; want %q in it", args[0], said, h.error)
+	case err != nil && strings.Contains(said, "unpacking layer") && !(strings.Contains(said, "sha256:") && (strings.Contains(said, "entr") || strings.Contains(said, "digest") || strings.Contains(said, "EOF") || strings.Contains(said, "checksum"))):
+		t.Errorf("%s says %q, and neither layer nor entry", args[0], said)
+	}
+	if strings.ContainsAny(strings.ReplaceAll(said, "\n", ""), "\x00\x07\x1b\r") || len(said) > 4000 {
+		t.Errorf("%s says %.5000q", args[0], said)
+	}
+	if args[0] == "unpack" && err != nil && exists(filepath.Join(a.out, "tree")) {
+		t.Errorf("a failed unpack leaves a tree")
+	}
+	if left, _ := filepath.Glob(filepath.Join(a.out, ".*")); len(left) > 0 {
+		t.Errorf("%s leaves %v", args[0], left)
+	}
+	for _, d := range []string{"tmp", "trees"} { // an image that came whole may be kept; it can be saved
+		left, _ := os.ReadDir(filepath.Join(a.store, d))
+		if len(left) > 0 && (d == "tmp" || err != nil) {
+			t.Errorf("%s leaves %v in %s of the store", args[0], left, d)
+		}
+	}
+}
+
+// A call in strace's words: its time, name, arguments and result.
+var call = regexp.MustCompile(`^([0-9.]+) (\w+)\((.*)\) += (\S.*)$`)
+
+// place is a path argument, with the directory that it is relative to.
+var place = regexp.MustCompile(`(?:(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"`)
+
+// judge reads what strace saw.
+func (a *arena) judge(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(a.log, "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("strace wrote nothing (%v)", err)
+	}
+	var lines []string
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, strings.Split(string(b), "\n")...)
+	}
+	slices.Sort(lines)
+	opened := map[string]string{} // descriptors: /proc/self/fd/N stands for the file
+	wrote := 0
+	for _, line := range lines {
+		m := call.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		name, args, result := m[2], m[3], m[4]
+		if bare := nameless.FindStringSubmatch(args); bare != nil { // its path is longer than the kernel tells
+			at := opened["/proc/self/fd/"+bare[1]]
+			args = bare[1] + "<" + at + ">" + args[len(bare[1]):]
+			if name == "fcntl" && strings.Contains(args, "F_DUPFD") {
+				opened["/proc/self/fd/"+result] = at
+			}
+		}
+		if fd, path, ok := strings.Cut(result, "<"); ok {
+			opened["/proc/self/fd/"+fd] = strings.TrimSuffix(strings.TrimSuffix(path, ">"), " (deleted)")
+		} else if strings.HasPrefix(name, "open") { // longer than the kernel tells
+			opened["/proc/self/fd/"+result] = places("", args, "")[0]
+		}
+		if strings.HasPrefix(result, "-1") || !changes(name, args) {
+			continue
+		}
+		wrote++
+		for _, p := range places(name, args, result) {
+			if at, ok := opened[p]; ok {
+				p = at
+			}
+			if !a.mine(p) {
+				t.Errorf("outside the destination and the store: %s: %s", p, line)
+			}
+		}
+	}
+	if wrote == 0 {
+		t.Error("strace saw no change at all: the test does not test")
+	}
+}
+
+// nameless is a descriptor without its path.
+var nameless = regexp.MustCompile(`^(\d+),`)
+
+// changes says whether a call makes or changes anything.
+func changes(name, args string) bool {
+	switch name {
+	case "open", "openat", "openat2":
+		return regexp.MustCompile(`O_(WRONLY|RDWR|CREAT|TRUNC)`).MatchString(args)
+	case "mkdir", "mkdirat", "mknod", "mknodat", "link", "linkat", "symlink", "symlinkat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir",
+		"chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "truncate", "utimensat", "utimes", "futimesat", "utime", "mount", "creat",
+		"setxattr", "lsetxattr", "removexattr", "lremovexattr":
+		return true
+	}
+	return false
+}
+
+// places are the paths that a call changes. What was opened is named by the
+// kernel; of others the directory is, and a name in it is one part, which no link
+// can lead astray.
+func places(name, args, result string) (out []string) {
+	if _, path, ok := strings.Cut(strings.TrimSuffix(result, ">"), "<"); ok && strings.HasPrefix(name, "open") {
+		return []string{strings.TrimSuffix(path, " (deleted)")}
+	}
+	found := place.FindAllStringSubmatch(args, -1)
+	if strings.HasPrefix(name, "symlink") {
+		found = found[1:] // what the link says is no place
+	}
+	if strings.Contains(name, "xattr") {
+		found = found[:1]
+	}
+	for _, m := range found {
+		p := m[2]
+		switch {
+		case p == "":
+			p = m[1]
+		case !strings.HasPrefix(p, "/"):
+			p = m[1] + "/" + p
+			if strings.Contains(m[2], "/") || m[2] == ".." {
+				p += "/../more than one part"
+			}
+		default:
+			if m := inTree.FindStringSubmatch(p); m != nil && m[1] != ".hpcc" && m[1] != "new" && m[1] != "root" {
+				p += "/../a whole path into a tree"
+			}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+// inTree finds what a whole path leads through below the top of a tree: nothing
+// but hpcc's own directory is fit for that.
+var inTree = regexp.MustCompile(`/(?:root|new|old|tree|trees/[0-9a-f]{64})/([^/]+)(/|$)`)
+
+// mine says whether a path is the store's or the destination's, at a place where
+// hpcc has something to do.
+func (a *arena) mine(p string) bool {
+	if p == "/dev/null" || p == "/dev/tty" {
+		return true
+	}
+	if in, ok := strings.CutPrefix(p, a.store+"/"); ok {
+		return inStore.MatchString(in)
+	}
+	in, ok := strings.CutPrefix(p, a.out+"/")
+	return ok && inOut.MatchString(in)
+}
+
+var (
+	inStore = regexp.MustCompile(`^(README|version|blobs(/sha256)?|refs|trees|cache|jobs|tmp|(refs|blobs/sha256|trees)/[^/]+|tmp/[^/]+(/(new|old|blobs|index\.json|oci-layout)(/[^/]+)*)?)$`)
+	inOut   = regexp.MustCompile(`^(tree|\.tree\.hpcc\.[^/]+(/root(/[^/]+)*)?)$`)
+)
