@@ -181,10 +181,10 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 // full says that no space is left where steps work: programs often do not.
 func full(dir string) string {
 	var s unix.Statfs_t
-	if unix.Statfs(dir, &s) != nil || s.Bavail*uint64(s.Bsize) >= 1<<20 && (s.Ffree > 0 || s.Files == 0) {
+	if unix.Statfs(dir, &s) != nil || s.Bavail*uint64(s.Bsize) >= 1<<20 && (s.Ffree >= 64 || s.Files == 0) {
 		return ""
 	}
-	return "; the store's file system is full: free space there, run \"hpcc gc\", or set HPCC_STORE"
+	return fmt.Sprintf("; no space left on device: free space on the file system of %s, run \"hpcc gc\", or set HPCC_STORE", dir)
 }
 
 // runSpec states the run of a program of RUN: root of the namespace that the

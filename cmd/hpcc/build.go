@@ -115,7 +115,7 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 		o.Platform, o.Inputs = p, &build.Inputs{}
 		img, err := buildOne(c, s, t, o)
 		if err != nil {
-			return t.failed(err)
+			return t.failed(onDisk(err, s.Dir()))
 		}
 		imgs, inputs = append(imgs, img), append(inputs, o.Inputs)
 	}
@@ -125,7 +125,7 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 		err = cache.Push(c.Context, s, cacheTo, store.Remote{PlainHTTP: c.Bool("plain-http")})
 	}
 	if err != nil {
-		return t.failed(err)
+		return t.failed(onDisk(err, s.Dir()))
 	}
 	return nil
 }

@@ -140,8 +140,8 @@ func text(lines ...string) func(*testing.T, string) {
 	}
 }
 
-// many makes lines of a pattern with %d.
-func many(n int, pattern string) (out []string) {
+// lines makes lines of a pattern with %d.
+func lines(n int, pattern string) (out []string) {
 	for i := range n {
 		out = append(out, strings.ReplaceAll(pattern, "%d", fmt.Sprint(i)))
 	}
@@ -252,7 +252,7 @@ func hostileNames() []hostile {
 		{"dots that stay", text("f ././a/../b good"), ""},
 		{"maze", text("l a ..", "l a/b ..", "l a/b/c ..", "f a/b/c/@/f bad"), "*"},
 		{"chain", text("d x", "l x/y ../..", "l z x/y/..", "f z/@/f bad"), ""},
-		{"long chain", text(append(append([]string{"l n0 ../@"}, many(38, "l m%d n0")...), "f m37/f bad")...), ""},
+		{"long chain", text(append(append([]string{"l n0 ../@"}, lines(38, "l m%d n0")...), "f m37/f bad")...), ""},
 		{"chain of forty", text(append(append([]string{"d end"}, chain(39)...), "f c39/f x")...), "*"},
 		{"chain that is too long", text(append(append([]string{"l c0 ../@"}, chain(200)...), "f c200/f bad")...), "*"},
 		{"absolute link to outside", text("l a ABS", "f a/secret bad"), ""},
@@ -271,7 +271,7 @@ func hostileNames() []hostile {
 		{"directory becomes a link", text("d a", "f a/f 1", "l a ../@", "f a/secret bad"), ""},
 		{"file becomes a link", text("f a 1", "l a ../@/secret", "f a bad"), ""},
 		{"parent becomes a link late", text("d p", "d p/q", "f p/q/f 1", "l p ../@", "f p/q/secret bad", "f p/secret bad"), ""},
-		{"back and forth", text(many(50, "l a ../@\x00f a/f bad\x00f a x\x00d a")...), "*"},
+		{"back and forth", text(lines(50, "l a ../@\x00f a/f bad\x00f a x\x00d a")...), "*"},
 		{"below a file", text("f a 1", "f a/b 2"), ""},
 		{"below a device", text("c a", "f a/b 2"), ""},
 		{"devices and pipes", text("c null", "p pipe", "f a 1"), ""},
@@ -284,7 +284,7 @@ func hostileNames() []hostile {
 		{"opaque through a link", text("l a ../@", "f a/.wh..wh..opq"), ""},
 		{"opaque root", text("l a ../@", "f .wh..wh..opq"), ""},
 		{"notes of aufs", text("f .wh..wh.aufs 1", "d .wh..wh.plnk", "f .wh..wh.plnk/1.2 x"), "*"},
-		{"duplicate names", text(many(20, "f a %d")...), ""},
+		{"duplicate names", text(lines(20, "f a %d")...), ""},
 		{"names that clash in case", text("f A 1", "f a 2", "d B", "l b ../@", "f B/f 3"), ""},
 		{"names that clash in form", text("f \u00e9 1", "f e\u0301 2"), ""},
 		{"path of 4,000 bytes", text("f " + strings.Repeat("nine-byte/", 400) + "f 1"), "*"},

@@ -350,7 +350,7 @@ A FILE that ends in .docker.tar becomes a docker archive.`,
 			if err != nil {
 				return err
 			}
-			return s.Save(c.Context, a[0], a[1])
+			return onDisk(s.Save(c.Context, a[0], a[1]), a[1])
 		},
 	}
 }
@@ -378,7 +378,7 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 			if err == nil {
 				tellReport(rep)
 			}
-			return err
+			return onDisk(err, a[1])
 		},
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -47,6 +48,15 @@ func usageError(c *cli.Context, err error, _ bool) error {
 		name += " " + c.Command.Name
 	}
 	return usagef("%w", err).hint("%q shows the flags", name+" --help")
+}
+
+// onDisk says, of an error that a full disk made, which one that is: a file
+// system is known by a directory on it.
+func onDisk(err error, dir string) error {
+	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), "free space") {
+		return err
+	}
+	return (&message{err: err}).hint("free space on the file system of %s, or name a place on another; \"hpcc doctor\" shows what is left of the store's", dir)
 }
 
 // report says what went wrong, what to do next, and returns the exit status.
