@@ -169,12 +169,14 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// trees removes unpacked images that no name reaches.
+// trees removes unpacked images that no name reaches and no program of this
+// node runs in.
 func (g *collector) trees(context.Context) error {
 	entries, err := os.ReadDir(g.s.path("trees"))
 	if err != nil {
 		return err
 	}
+	var used map[string]bool
 	for _, e := range entries {
 		fi, err := os.Lstat(g.s.path("trees", e.Name(), ".hpcc"))
 		if err != nil {
@@ -183,6 +185,12 @@ func (g *collector) trees(context.Context) error {
 			}
 		}
 		if g.live[e.Name()] || !g.old(fi) {
+			continue
+		}
+		if used == nil {
+			used = mountedTrees()
+		}
+		if used[e.Name()] {
 			continue
 		}
 		g.rep.Trees++

@@ -186,6 +186,9 @@ func (s *Store) putRef(key string, d *v1.Descriptor) error {
 	if err != nil {
 		return err
 	}
+	if old, err := s.ref(key); err == nil && old.Digest != d.Digest {
+		s.retire(old)
+	}
 	return s.writeFile(filepath.Join("refs", escape(key)), append(b, '\n'))
 }
 
@@ -431,6 +434,9 @@ func (s *Store) Remove(n string) error {
 	key, err := Canonical(n)
 	if err != nil {
 		return err
+	}
+	if d, err := s.ref(key); err == nil {
+		s.retire(d)
 	}
 	err = os.Remove(s.path("refs", escape(key)))
 	if errors.Is(err, fs.ErrNotExist) {

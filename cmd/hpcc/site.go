@@ -55,7 +55,7 @@ func storeFeature(dir string) runtime.Feature {
 	case p.Owner != os.Geteuid():
 		return is(runtime.Limited, "use hpcc as an ordinary user", "files that you make belong to uid %d: the server squashes your id", p.Owner)
 	case p.HardLink != nil:
-		return is(runtime.Limited, elsewhere, "no hard links (%v): files with several names are copied", p.HardLink)
+		return is(runtime.Limited, elsewhere, "no hard links (%v): images that have some cannot be unpacked there", p.HardLink)
 	case p.XAttr != nil:
 		return is(runtime.Limited, elsewhere, "no user attributes (%v): builds keep no owners, set-id bits and capabilities", p.XAttr)
 	case p.Free < littleSpace || p.Inodes > 0 && p.FreeInodes < littleInodes || p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+littleSpace:
