@@ -90,13 +90,13 @@ func TestFullDisk(t *testing.T) {
 		bytes, inodes int    // steps: KiB and files
 		args          []string
 	}{
-		{"pull", "empty", "1", 48, 5, []string{"pull", ref, "img"}},
-		{"load", "empty", "1", 64, 5, []string{"load", top + "/root.tar", "img"}},
-		{"load layout", "empty", "1", 64, 5, []string{"load", top + "/oci.tar", "img"}},
-		{"unpack", "full", "0", 64, 5, []string{"unpack", "base", "S/made"}},
-		{"save", "full", "0", 64, 1, []string{"save", "base", "S/saved.tar"}},
-		{"first run", "flat", "0", 64, 5, []string{"run", "base", "--", "true"}},
-		{"build", "full", "1", 64, 4, []string{"build", "--progress=plain", "-t", "made", top + "/context"}},
+		{"pull", "empty", "1", 160, 5, []string{"pull", ref, "img"}},
+		{"load", "empty", "1", 160, 5, []string{"load", top + "/root.tar", "img"}},
+		{"load layout", "empty", "1", 160, 5, []string{"load", top + "/oci.tar", "img"}},
+		{"unpack", "full", "0", 160, 5, []string{"unpack", "base", "S/made"}},
+		{"save", "full", "0", 160, 1, []string{"save", "base", "S/saved.tar"}},
+		{"first run", "flat", "0", 160, 5, []string{"run", "base", "--", "true"}},
+		{"build", "full", "1", 160, 4, []string{"build", "--progress=plain", "-t", "made", top + "/context"}},
 	} {
 		for limit, step := range map[string]int{"size": c.bytes, "nr_inodes": c.inodes} {
 			t.Run(c.name+" "+limit, func(t *testing.T) {
