@@ -1,9 +1,9 @@
 package store
 
 import (
-	"encoding/binary"
 	"errors"
 	"io"
+	"unsafe"
 )
 
 // windowSize is how far back a match may reach, in bytes (RFC 1951, 2).
@@ -412,38 +412,51 @@ func (f *inflater) stored(out []byte, n int) (int, error) {
 	return n, nil
 }
 
-func load64(b []byte, i int) uint64     { return binary.LittleEndian.Uint64(b[i:]) }
-func store64(b []byte, i int, v uint64) { binary.LittleEndian.PutUint64(b[i:], v) }
+func load64(b []byte, i int) uint64 {
+	return *(*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), i))
+}
+func store8(b []byte, i int, v byte) {
+	*(*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), i)) = v
+}
+func store64(b []byte, i int, v uint64) {
+	*(*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), i)) = v
+}
 
 // fast decodes symbols while neither in nor out can end within a round.
 func (f *inflater) fast(out []byte, n int) (int, error) {
-	in, pos, bits, count := f.in, f.pos, f.bits, f.count
-	lit, distances := &f.lit, &f.dist
+	in, pos, bits, count := f.in, f.pos, f.bits, uint64(f.count)
 	lastIn, lastOut := f.end-inSlack, len(out)-outSlack
+	if pos >= lastIn || n >= lastOut {
+		return n, nil
+	}
 	var err error
+	bits |= load64(in, pos) << (count & 63)
+	pos += int(^count & 63 >> 3)
+	count |= 56
+	e := f.lit[bits&(1<<litBits-1)]
 	for pos < lastIn && n < lastOut {
-		// 56 bits and more.
-		bits |= load64(in, pos) << (count & 63)
-		pos += int(63-count) >> 3
-		count |= 56
-		e := lit[bits&(1<<litBits-1)]
+		// There are 56 bits and more, and e is the entry of the first.
 		if e&isLiteral != 0 {
 			bits >>= e & 63
-			count -= uint(e & 63)
-			out[n] = byte(e >> 16)
+			count -= uint64(e)
+			store8(out, n, byte(e>>16))
 			n++
-			e = lit[bits&(1<<litBits-1)]
+			e = f.lit[bits&(1<<litBits-1)]
 			if e&isLiteral != 0 {
 				bits >>= e & 63
-				count -= uint(e & 63)
-				out[n] = byte(e >> 16)
+				count -= uint64(e)
+				store8(out, n, byte(e>>16))
 				n++
-				e = lit[bits&(1<<litBits-1)]
+				e = f.lit[bits&(1<<litBits-1)]
 				if e&isLiteral != 0 {
 					bits >>= e & 63
-					count -= uint(e & 63)
-					out[n] = byte(e >> 16)
+					count -= uint64(e)
+					store8(out, n, byte(e>>16))
 					n++
+					e = f.lit[bits&(1<<litBits-1)]
+					bits |= load64(in, pos) << (count & 63)
+					pos += int(^count & 63 >> 3)
+					count |= 56
 					continue
 				}
 			}
@@ -452,13 +465,17 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 			if e&isSub != 0 {
 				bits >>= litBits
 				count -= litBits
-				e = lit[(uint64(e>>16)+bits&(1<<(e>>8&15)-1))&(litSize-1)]
+				e = f.lit[(uint64(e>>16)+bits&(1<<(e>>8&15)-1))&(litSize-1)]
 			}
 			if e&isLiteral != 0 {
 				bits >>= e & 63
-				count -= uint(e & 63)
-				out[n] = byte(e >> 16)
+				count -= uint64(e)
+				store8(out, n, byte(e>>16))
 				n++
+				bits |= load64(in, pos) << (count & 63)
+				pos += int(^count & 63 >> 3)
+				count |= 56
+				e = f.lit[bits&(1<<litBits-1)]
 				continue
 			}
 			if e&isSpecial != 0 {
@@ -467,8 +484,8 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 					break
 				}
 				bits >>= e & 63
-				count -= uint(e & 63)
-				f.pos, f.bits, f.count = pos, bits, count
+				count -= uint64(e)
+				f.pos, f.bits, f.count = pos, bits, uint(count&63)
 				f.endBlock()
 				return n, nil
 			}
@@ -476,18 +493,19 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 		// The length: at most 20 bits.
 		length := int(e>>16) + int(bits&(1<<(e&63)-1)>>(e>>8&15))
 		bits >>= e & 63
-		count -= uint(e & 63)
-		if count < 28 {
+		count -= uint64(e)
+		e = f.dist[bits&(1<<distBits-1)]
+		if count&63 < 28 {
 			bits |= load64(in, pos) << (count & 63)
-			pos += int(63-count) >> 3
+			pos += int(^count & 63 >> 3)
 			count |= 56
+			e = f.dist[bits&(1<<distBits-1)]
 		}
-		e = distances[bits&(1<<distBits-1)]
 		if e&isSpecial != 0 {
 			if e&isSub != 0 {
 				bits >>= distBits
 				count -= distBits
-				e = distances[(uint64(e>>16)+bits&(1<<(e>>8&15)-1))&(distSize-1)]
+				e = f.dist[(uint64(e>>16)+bits&(1<<(e>>8&15)-1))&(distSize-1)]
 			}
 			if e&isSpecial != 0 {
 				err = errCorrupt
@@ -496,7 +514,13 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 		}
 		dist := int(e>>16) + int(bits&(1<<(e&63)-1)>>(e>>8&15))
 		bits >>= e & 63
-		count -= uint(e & 63)
+		count -= uint64(e)
+
+		// The next entry is looked up before the copy, so that it is there after it.
+		bits |= load64(in, pos) << (count & 63)
+		pos += int(^count & 63 >> 3)
+		count |= 56
+		e = f.lit[bits&(1<<litBits-1)]
 
 		from, to := n-dist, n+length
 		if from < 0 {
@@ -524,6 +548,6 @@ func (f *inflater) fast(out []byte, n int) (int, error) {
 		}
 		n = to
 	}
-	f.pos, f.bits, f.count = pos, bits, count
+	f.pos, f.bits, f.count = pos, bits, uint(count&63)
 	return n, err
 }
