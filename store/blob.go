@@ -17,7 +17,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/klauspost/pgzip"
 )
@@ -171,7 +170,7 @@ func uncompressed(path string) (io.ReadCloser, error) {
 	}
 	switch head = head[:n]; {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(f)
+		z, err := newGunzip(f)
 		if err != nil {
 			f.Close()
 			return nil, err
