@@ -291,7 +291,9 @@ func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
 	return out, nil
 }
 
-// image is a v1.Image whose parts are files of the store.
+// image is a v1.Image whose parts are files of the store. It is not made by
+// partial.CompressedToImage: layers of that would unpack themselves with the
+// standard decoder.
 type image struct {
 	s        *Store
 	manifest []byte
@@ -308,22 +310,35 @@ func (i *image) RawConfigFile() ([]byte, error) {
 	return i.s.readBlob(m.Config.Digest)
 }
 
-func (i *image) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
-	m, err := partial.Manifest(i)
+func (i *image) Size() (int64, error)                      { return partial.Size(i) }
+func (i *image) Digest() (v1.Hash, error)                  { return partial.Digest(i) }
+func (i *image) Manifest() (*v1.Manifest, error)           { return partial.Manifest(i) }
+func (i *image) ConfigName() (v1.Hash, error)              { return partial.ConfigName(i) }
+func (i *image) ConfigFile() (*v1.ConfigFile, error)       { return partial.ConfigFile(i) }
+func (i *image) LayerByDigest(h v1.Hash) (v1.Layer, error) { return i.layer(h, v1.Layer.Digest) }
+func (i *image) LayerByDiffID(h v1.Hash) (v1.Layer, error) { return i.layer(h, v1.Layer.DiffID) }
+
+func (i *image) Layers() ([]v1.Layer, error) {
+	m, err := i.Manifest()
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := partial.ConfigFile(i)
+	cfg, err := i.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
-	ls, err := i.s.layers(m, cfg)
+	return i.s.layers(m, cfg)
+}
+
+// layer finds a layer by one of its digests.
+func (i *image) layer(h v1.Hash, digest func(v1.Layer) (v1.Hash, error)) (v1.Layer, error) {
+	ls, err := i.Layers()
 	if err != nil {
 		return nil, err
 	}
-	for n, d := range m.Layers {
-		if d.Digest == h {
-			return ls[n], nil
+	for _, l := range ls {
+		if got, err := digest(l); err == nil && got == h {
+			return l, nil
 		}
 	}
 	return nil, &NotFoundError{h.String()}
