@@ -125,6 +125,7 @@ func fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 		return rep, err
 	}
 	defer t.close()
+	t.linkOwners = false
 	err = t.layers(ctx, ls, func(i int) {
 		if done += sizes[i]; o.Progress != nil {
 			o.Progress(done, total)
@@ -229,7 +230,7 @@ func (t *tree) layer(ctx context.Context, l v1.Layer, c *content) error {
 
 // entries applies the members of one layer's archive.
 func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
-	t.made = map[string]bool{}
+	t.made, t.sparse = map[string]bool{}, 0
 	return eachEntry(ctx, tr, func(h *tar.Header) error { return t.entry(h, tr) })
 }
 
