@@ -17,7 +17,6 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/klauspost/pgzip"
 )
@@ -93,17 +92,9 @@ func (s *Store) readBlob(h v1.Hash) ([]byte, error) {
 	if err := checkHash(h); err != nil {
 		return nil, err
 	}
-	f, err := os.Open(s.blob(h))
+	b, err := readSmall(s.blob(h))
 	if err != nil {
 		return nil, fmt.Errorf("reading blob %s: %w", h, err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
-	if err != nil {
-		return nil, fmt.Errorf("reading blob %s: %w", h, err)
-	}
-	if len(b) > maxManifest {
-		return nil, fmt.Errorf("reading blob %s: larger than %d bytes", h, maxManifest)
 	}
 	if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != h.Hex {
 		return nil, fmt.Errorf("reading blob %s: its content was changed; remove the file and fetch the image again", h)
@@ -135,12 +126,17 @@ func (s *Store) Layer(d LayerInfo) (v1.Layer, error) {
 	}
 	fi, err := os.Stat(s.blob(d.Digest))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && fi.Size() != d.Size {
+		if s.foreign {
+			return nil, fmt.Errorf("layer %s is missing, or has not the %d bytes of which its manifest speaks", d.Digest, d.Size)
+		}
 		return nil, &NotFoundError{d.Digest.String()}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("finding layer %s: %w", d.Digest, err)
 	}
-	touch(s.blob(d.Digest))
+	if !s.foreign {
+		touch(s.blob(d.Digest))
+	}
 	return &layer{s.blob(d.Digest), d}, nil
 }
 
@@ -159,7 +155,7 @@ func (l *layer) Uncompressed() (io.ReadCloser, error) { return uncompressed(l.pa
 
 // uncompressed opens a layer's tar whatever it is packed with.
 func uncompressed(path string) (io.ReadCloser, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
 	}
@@ -171,14 +167,16 @@ func uncompressed(path string) (io.ReadCloser, error) {
 	}
 	switch head = head[:n]; {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		z, err := gzip.NewReader(f)
+		z, err := newGunzip(f)
 		if err != nil {
 			f.Close()
 			return nil, err
 		}
 		return readCloser{z, f}, nil
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(f, zstd.WithDecoderMaxMemory(1<<30))
+		// In one goroutine it takes three quarters of the time, for others hash and
+		// write meanwhile. The window is the largest that zstd itself takes unasked.
+		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20))
 		if err != nil {
 			f.Close()
 			return nil, err
@@ -292,7 +290,9 @@ func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
 	return out, nil
 }
 
-// image is a v1.Image whose parts are files of the store.
+// image is a v1.Image whose parts are files of the store. It is not made by
+// partial.CompressedToImage: layers of that would unpack themselves with the
+// standard decoder.
 type image struct {
 	s        *Store
 	manifest []byte
@@ -309,22 +309,35 @@ func (i *image) RawConfigFile() ([]byte, error) {
 	return i.s.readBlob(m.Config.Digest)
 }
 
-func (i *image) LayerByDigest(h v1.Hash) (partial.CompressedLayer, error) {
-	m, err := partial.Manifest(i)
+func (i *image) Size() (int64, error)                      { return partial.Size(i) }
+func (i *image) Digest() (v1.Hash, error)                  { return partial.Digest(i) }
+func (i *image) Manifest() (*v1.Manifest, error)           { return partial.Manifest(i) }
+func (i *image) ConfigName() (v1.Hash, error)              { return partial.ConfigName(i) }
+func (i *image) ConfigFile() (*v1.ConfigFile, error)       { return partial.ConfigFile(i) }
+func (i *image) LayerByDigest(h v1.Hash) (v1.Layer, error) { return i.layer(h, v1.Layer.Digest) }
+func (i *image) LayerByDiffID(h v1.Hash) (v1.Layer, error) { return i.layer(h, v1.Layer.DiffID) }
+
+func (i *image) Layers() ([]v1.Layer, error) {
+	m, err := i.Manifest()
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := partial.ConfigFile(i)
+	cfg, err := i.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
-	ls, err := i.s.layers(m, cfg)
+	return i.s.layers(m, cfg)
+}
+
+// layer finds a layer by one of its digests.
+func (i *image) layer(h v1.Hash, digest func(v1.Layer) (v1.Hash, error)) (v1.Layer, error) {
+	ls, err := i.Layers()
 	if err != nil {
 		return nil, err
 	}
-	for n, d := range m.Layers {
-		if d.Digest == h {
-			return ls[n], nil
+	for _, l := range ls {
+		if got, err := digest(l); err == nil && got == h {
+			return l, nil
 		}
 	}
 	return nil, &NotFoundError{h.String()}

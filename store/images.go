@@ -18,7 +18,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
 )
@@ -284,11 +283,7 @@ func (s *Store) open(n string, d v1.Descriptor) (v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("image %q: %w", n, err)
 	}
-	img, err := partial.CompressedToImage(&image{s, b, d.MediaType})
-	if err != nil {
-		return nil, fmt.Errorf("image %q: %w", n, err)
-	}
-	return img, nil
+	return &image{s, b, d.MediaType}, nil
 }
 
 // choose follows an index to the manifest of one platform.

@@ -40,7 +40,10 @@ To free space: hpcc rm NAME; hpcc gc. To remove all of it, remove the directory.
 `
 
 // A Store is an opened directory of images.
-type Store struct{ dir string }
+type Store struct {
+	dir     string
+	foreign bool // it is a layout of somebody's: not even times change there
+}
 
 // A NotFoundError says that the store has nothing of that name.
 type NotFoundError struct{ Name string }
@@ -82,7 +85,7 @@ func Open(dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening store: %w", err)
 	}
-	s := &Store{dir}
+	s := &Store{dir: dir}
 	v, err := os.ReadFile(s.path("version"))
 	switch {
 	case err == nil && string(v) == formatVersion:

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
-	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
 
-	securejoin "github.com/cyphar/filepath-securejoin"
-	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,103 +27,36 @@ const maxPath = 4096
 
 // A tree is a directory that layers are being applied to.
 type tree struct {
-	root *os.File
-	dirs map[string]*os.File  // opened directories by path below the root
-	time map[string]time.Time // of directories; set last, for every file made changes them
-	made map[string]bool      // what the present layer made
-	rep  Report
-	buf  []byte // for the bytes of files
+	file   *os.File // the root
+	root   directory
+	dirs   map[string]*directory // opened directories by path below the root
+	linked int                   // how many of them may lead through links
+	open   int                   // how many may be open
+	time   map[string]time.Time  // of directories; set last, for every file made changes them
+	made   map[string]bool       // what the present layer made
+	rep    Report
+	buf    []byte // for the bytes of files
+	umask  uint32
+	sparse int64 // bytes of the present layer's sparse files
+	// Links of this tree may have owners noted.
+	linkOwners bool
+	oldTimes   bool // the kernel sets times of files by name only
 }
-
-// maxOpen is how many directories stay open between entries.
-const maxOpen = 512
 
 func openTree(dir string) (*tree, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &tree{root: f, dirs: map[string]*os.File{}, time: map[string]time.Time{}, buf: make([]byte, 64<<10)}, nil
+	return &tree{
+		file: f, root: directory{fd: int(f.Fd())}, dirs: map[string]*directory{}, open: openLimit(),
+		time: map[string]time.Time{}, buf: make([]byte, 256<<10), umask: readUmask(), linkOwners: true,
+	}, nil
 }
 
 func (t *tree) close() {
 	t.forgetDirs()
-	t.root.Close()
-}
-
-// forgetDirs closes the remembered directories: a name may lead elsewhere now.
-func (t *tree) forgetDirs() {
-	for _, f := range t.dirs {
-		f.Close()
-	}
-	clear(t.dirs)
-}
-
-// dir opens the directory p, which may lead through links of the tree; they are
-// resolved as if the tree were the root. What is missing is made.
-func (t *tree) dir(p string) (*os.File, error) {
-	if p == "." || p == "" {
-		return t.root, nil
-	}
-	if f, ok := t.dirs[p]; ok {
-		return f, nil
-	}
-	f, err := pathrs.OpenatInRoot(t.root, p)
-	if errors.Is(err, unix.ENOENT) {
-		f, err = t.makeDir(p)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening its directory: %w", err)
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		f.Close()
-		return nil, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		f.Close()
-		return t.replaceByDir(p)
-	}
-	t.dirs[p] = f
-	return f, nil
-}
-
-// makeDir makes a directory that an entry needs and no entry described.
-func (t *tree) makeDir(p string) (*os.File, error) {
-	parent, err := t.dir(path.Dir(p))
-	if err != nil {
-		return nil, err
-	}
-	err = unix.Mkdirat(int(parent.Fd()), path.Base(p), 0o755)
-	if errors.Is(err, unix.EEXIST) {
-		// A link that leads nowhere yet stands there, as "bin" does before
-		// "usr/bin": the directory is made where it leads.
-		full, jerr := securejoin.SecureJoin(t.root.Name(), p)
-		if jerr != nil {
-			return nil, jerr
-		}
-		to, jerr := filepath.Rel(t.root.Name(), full)
-		if jerr != nil || to == p {
-			return nil, err
-		}
-		_, err = t.dir(to)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return pathrs.OpenatInRoot(t.root, p)
-}
-
-// replaceByDir puts a directory where a file is: a later entry lies below it.
-func (t *tree) replaceByDir(p string) (*os.File, error) {
-	if err := t.remove(p); err != nil {
-		return nil, err
-	}
-	f, err := t.makeDir(p)
-	if err == nil {
-		t.dirs[p] = f
-	}
-	return f, err
+	t.file.Close()
 }
 
 // cleanName is an entry's name below the root; "." is the root itself.
@@ -148,7 +80,7 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	if len(t.dirs) > maxOpen {
+	if len(t.dirs) > t.open {
 		t.forgetDirs()
 	}
 	if name == configDir || strings.HasPrefix(name, configDir+"/") {
@@ -157,7 +89,7 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	if name == "." {
 		if h.Typeflag == tar.TypeDir {
 			t.time["."] = h.ModTime
-			return unix.Fchmod(int(t.root.Fd()), granted(uint32(h.Mode), true))
+			return unix.Fchmod(t.root.fd, granted(uint32(h.Mode), true))
 		}
 		return nil
 	}
@@ -184,9 +116,9 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 }
 
 // lstat looks at a name in an opened directory.
-func lstat(dir *os.File, name string) (unix.Stat_t, error) {
+func lstat(dir *directory, name string) (unix.Stat_t, error) {
 	var st unix.Stat_t
-	err := unix.Fstatat(int(dir.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := unix.Fstatat(dir.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	return st, err
 }
 
@@ -208,7 +140,7 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 	}
 	fresh := errors.Is(err, unix.ENOENT)
 	if fresh {
-		err = unix.Mkdirat(int(parent.Fd()), base, 0o700)
+		err = unix.Mkdirat(parent.fd, base, 0o700)
 	}
 	if err != nil {
 		return err
@@ -218,22 +150,19 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 		if err != nil {
 			return err
 		}
-		keepNotes(int(d.Fd()), h, fresh)
+		keepNotes(d.fd, h, fresh)
 	}
 	t.made[name] = true
 	t.time[name] = h.ModTime
 	t.rep.Dirs++
-	return unix.Fchmodat(int(parent.Fd()), base, granted(uint32(h.Mode), true), 0)
+	return unix.Fchmodat(parent.fd, base, granted(uint32(h.Mode), true), 0)
 }
 
 // clearName makes room for a file: whatever has the name goes.
-func (t *tree) clearName(parent *os.File, name string) error {
-	base := path.Base(name)
-	err := unix.Unlinkat(int(parent.Fd()), base, 0)
+func (t *tree) clearName(parent *directory, name string) error {
+	err := unix.Unlinkat(parent.fd, path.Base(name), 0)
 	if err == nil {
-		if len(t.dirs) > 0 {
-			t.forgetLink(name)
-		}
+		t.forgetLinked()
 		return nil
 	}
 	if errors.Is(err, unix.ENOENT) {
@@ -242,61 +171,6 @@ func (t *tree) clearName(parent *os.File, name string) error {
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
 		return t.remove(name)
 	}
-	return err
-}
-
-// forgetLink drops remembered directories that may have been reached by name.
-func (t *tree) forgetLink(name string) {
-	for p := range t.dirs {
-		if p == name || strings.HasPrefix(p, name+"/") {
-			t.forgetDirs()
-			return
-		}
-	}
-}
-
-func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
-	parent, err := t.dir(path.Dir(name))
-	if err != nil {
-		return err
-	}
-	base := path.Base(name)
-	const flags = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(int(parent.Fd()), base, flags, 0o600)
-	if errors.Is(err, unix.EEXIST) {
-		if err := t.clearName(parent, name); err != nil {
-			return err
-		}
-		if parent, err = t.dir(path.Dir(name)); err != nil {
-			return err
-		}
-		fd, err = unix.Openat(int(parent.Fd()), base, flags, 0o600)
-	}
-	if err != nil {
-		return err
-	}
-	f := os.NewFile(uintptr(fd), base)
-	n, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{r}, t.buf)
-	if err == nil && h.Mode&0o6000 != 0 {
-		t.rep.SetID++
-	}
-	if err == nil {
-		keepNotes(fd, h, true)
-		err = unix.Fchmod(fd, granted(uint32(h.Mode), false))
-	}
-	if err == nil {
-		ts := timespec(h.ModTime)
-		err = unix.UtimesNanoAt(fd, "", []unix.Timespec{ts, ts}, unix.AT_EMPTY_PATH)
-		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // before Linux 5.8
-			err = unix.Futimes(fd, []unix.Timeval{unix.NsecToTimeval(h.ModTime.UnixNano()), unix.NsecToTimeval(h.ModTime.UnixNano())})
-		}
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	t.made[name] = true
-	t.rep.Files++
-	t.rep.Bytes += n
 	return err
 }
 
@@ -311,24 +185,17 @@ func (t *tree) putLink(name string, h *tar.Header) error {
 	if h.Linkname == "" || len(h.Linkname) > maxPath {
 		return fmt.Errorf("its link target has %d bytes", len(h.Linkname))
 	}
-	parent, err := t.dir(path.Dir(name))
+	parent, err := t.inDir(name, func(d *directory, base string) error { return unix.Symlinkat(h.Linkname, d.fd, base) })
 	if err != nil {
 		return err
 	}
-	if err := t.clearName(parent, name); err != nil {
-		return err
+	if t.linkOwners = t.linkOwners || h.Uid|h.Gid != 0; t.linkOwners {
+		_ = setLinkOwner(procPath(parent.fd), path.Base(name), h.Uid, h.Gid)
 	}
-	if parent, err = t.dir(path.Dir(name)); err != nil {
-		return err
-	}
-	if err := unix.Symlinkat(h.Linkname, int(parent.Fd()), path.Base(name)); err != nil {
-		return err
-	}
-	_ = setLinkOwner(fmt.Sprintf("/proc/self/fd/%d", parent.Fd()), path.Base(name), h.Uid, h.Gid)
 	t.made[name] = true
 	t.rep.Links++
 	ts := timespec(h.ModTime)
-	return unix.UtimesNanoAt(int(parent.Fd()), path.Base(name), []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+	return unix.UtimesNanoAt(parent.fd, path.Base(name), []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
 func (t *tree) putHardLink(name string, h *tar.Header) error {
@@ -353,23 +220,35 @@ func (t *tree) putHardLink(name string, h *tar.Header) error {
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 		return fmt.Errorf("it is a hard link to %q, which is a directory", h.Linkname)
 	}
-	parent, err := t.dir(path.Dir(name))
-	if err != nil {
-		return err
-	}
-	if err := t.clearName(parent, name); err != nil {
-		return err
-	}
-	// Both again: clearing may have closed them.
-	if from, err = t.dir(path.Dir(target)); err != nil {
-		return err
-	}
-	if parent, err = t.dir(path.Dir(name)); err != nil {
-		return err
-	}
+	_, err = t.inDir(name, func(d *directory, base string) error {
+		from, err := t.dir(path.Dir(target))
+		if err != nil {
+			return err
+		}
+		return unix.Linkat(from.fd, path.Base(target), d.fd, base, 0)
+	})
 	t.made[name] = true
 	t.rep.Links++
-	return unix.Linkat(int(from.Fd()), path.Base(target), int(parent.Fd()), path.Base(name), 0)
+	return err
+}
+
+// inDir makes something of the name with make, in place of what is there.
+func (t *tree) inDir(name string, make func(d *directory, base string) error) (*directory, error) {
+	parent, err := t.dir(path.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	if err = make(parent, path.Base(name)); !errors.Is(err, unix.EEXIST) {
+		return parent, err
+	}
+	if err := t.clearName(parent, name); err != nil {
+		return nil, err
+	}
+	// Again: clearing may have closed it.
+	if parent, err = t.dir(path.Dir(name)); err != nil {
+		return nil, err
+	}
+	return parent, make(parent, path.Base(name))
 }
 
 // whiteout hides what lower layers put at a name, or in a whole directory. What
@@ -393,25 +272,6 @@ func (t *tree) whiteout(dir, base string) error {
 		return err
 	}
 	return t.remove(name)
-}
-
-// hasDir says whether p leads to a directory; unlike dir it makes none, and
-// leaves a file in its place alone.
-func (t *tree) hasDir(p string) (bool, error) {
-	if p == "" {
-		p = "."
-	}
-	f, err := pathrs.OpenatInRoot(t.root, p)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer f.Close()
-	var st unix.Stat_t
-	err = unix.Fstat(int(f.Fd()), &st)
-	return st.Mode&unix.S_IFMT == unix.S_IFDIR, err
 }
 
 // hideLower removes from directory p what the present layer did not make.
@@ -465,8 +325,8 @@ func (t *tree) madeBelow(p string) bool {
 }
 
 // readNames lists a directory opened with O_PATH or not.
-func readNames(d *os.File) ([]string, error) {
-	fd, err := unix.Openat(int(d.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+func readNames(d *directory) ([]string, error) {
+	fd, err := unix.Openat(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -479,12 +339,16 @@ func readNames(d *os.File) ([]string, error) {
 
 // remove removes the name, with all below it. Links are removed, not followed.
 func (t *tree) remove(name string) error {
-	t.forgetDirs()
 	parent, err := t.dir(path.Dir(name))
 	if err != nil {
 		return err
 	}
-	err = removeAt(int(parent.Fd()), path.Base(name), 0)
+	if err := unix.Unlinkat(parent.fd, path.Base(name), 0); err == nil || errors.Is(err, unix.ENOENT) {
+		t.forgetLinked()
+		return nil
+	}
+	err = removeAt(parent.fd, path.Base(name), 0)
+	t.forgetDirs()
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
@@ -531,10 +395,14 @@ func removeAt(at int, name string, depth int) error {
 
 // finish sets the times of directories, which every file made below changed.
 func (t *tree) finish() error {
-	for p, m := range t.time {
+	for _, p := range slices.Sorted(maps.Keys(t.time)) {
+		if len(t.dirs) > t.open {
+			t.forgetDirs()
+		}
+		m := t.time[p]
 		ts := []unix.Timespec{timespec(m), timespec(m)}
 		if p == "." {
-			if err := unix.UtimesNanoAt(int(t.root.Fd()), ".", ts, 0); err != nil {
+			if err := unix.UtimesNanoAt(t.root.fd, ".", ts, 0); err != nil {
 				return err
 			}
 			continue
@@ -547,7 +415,7 @@ func (t *tree) finish() error {
 		if err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
 			continue // a later layer put something else there
 		}
-		if err := unix.UtimesNanoAt(int(parent.Fd()), path.Base(p), ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		if err := unix.UtimesNanoAt(parent.fd, path.Base(p), ts, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return fmt.Errorf("setting the time of %q: %w", p, err)
 		}
 	}

@@ -15,10 +15,7 @@ package unpack
 
 import (
 	"archive/tar"
-	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -128,13 +125,14 @@ func fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 		return rep, err
 	}
 	defer t.close()
-	for i, l := range ls {
-		if err := t.layer(ctx, l); err != nil {
-			return rep, err
-		}
+	t.linkOwners = false
+	err = t.layers(ctx, ls, func(i int) {
 		if done += sizes[i]; o.Progress != nil {
 			o.Progress(done, total)
 		}
+	})
+	if err != nil {
+		return rep, err
 	}
 	if err := t.finish(); err != nil {
 		return rep, err
@@ -153,7 +151,7 @@ func Apply(ctx context.Context, l v1.Layer, dir string) (Report, error) {
 		return Report{}, err
 	}
 	defer t.close()
-	if err := t.layer(ctx, l); err != nil {
+	if err := t.layers(ctx, []v1.Layer{l}, func(int) {}); err != nil {
 		return Report{}, err
 	}
 	return t.rep, t.finish()
@@ -190,40 +188,49 @@ func Config(dir string) (*v1.ConfigFile, error) {
 // maxEntries bounds the entries of one layer.
 const maxEntries = 20_000_000
 
-// layer applies one layer. Its content is checked against its diff id.
-func (t *tree) layer(ctx context.Context, l v1.Layer) error {
-	id, err := l.Digest()
-	if err != nil {
-		return err
-	}
-	want, err := l.DiffID()
-	if err != nil {
-		return fmt.Errorf("unpacking layer %s: %w", id, err)
-	}
-	r, err := l.Uncompressed()
-	if err != nil {
-		return fmt.Errorf("unpacking layer %s: %w", id, err)
-	}
-	defer r.Close()
-	ahead := readAhead(ctx, r)
-	defer ahead.Close()
-	h := sha256.New()
-	in := bufio.NewReaderSize(io.TeeReader(ahead, h), 1<<18)
-	if err := t.entries(ctx, tar.NewReader(in)); err != nil {
-		return fmt.Errorf("unpacking layer %s: %w", id, err)
-	}
-	if _, err := io.Copy(io.Discard, in); err != nil { // what follows the last entry counts for the digest
-		return fmt.Errorf("unpacking layer %s: %w", id, err)
-	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != want.Hex {
-		return fmt.Errorf("unpacking layer %s: its content has digest sha256:%s, its image says %s", id, got, want)
+// layers applies layers in order. Their content is checked against their diff ids.
+func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	ahead := aheadOf(ctx, ls)
+	defer func() {
+		cancel()
+		for c := range ahead {
+			c.close()
+		}
+	}()
+	for i, l := range ls {
+		c, ok := <-ahead
+		if !ok {
+			return ctx.Err()
+		}
+		err := t.layer(ctx, l, c)
+		if c.close(); err != nil {
+			id, derr := l.Digest()
+			if derr != nil {
+				return derr
+			}
+			return fmt.Errorf("unpacking layer %s: %w", id, err)
+		}
+		applied(i)
 	}
 	return nil
 }
 
+// layer applies one layer.
+func (t *tree) layer(ctx context.Context, l v1.Layer, c *content) error {
+	want, err := l.DiffID()
+	if err != nil {
+		return err
+	}
+	if err := t.entries(ctx, tar.NewReader(c)); err != nil {
+		return err
+	}
+	return c.check(want)
+}
+
 // entries applies the members of one layer's archive.
 func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
-	t.made = map[string]bool{}
+	t.made, t.sparse = map[string]bool{}, 0
 	return eachEntry(ctx, tr, func(h *tar.Header) error { return t.entry(h, tr) })
 }
 
@@ -250,81 +257,4 @@ func eachEntry(ctx context.Context, tr *tar.Reader, do func(h *tar.Header) error
 			return fmt.Errorf("entry %.200q: %w", h.Name, err)
 		}
 	}
-}
-
-// readAhead decompresses in a goroutine of its own, up to 4 MiB before the reader.
-func readAhead(ctx context.Context, r io.Reader) io.ReadCloser {
-	ctx, cancel := context.WithCancel(ctx)
-	a := &aheadReader{blocks: make(chan block, 16), free: make(chan []byte, 18), cancel: cancel}
-	go func() {
-		defer close(a.blocks)
-		for {
-			var buf []byte
-			select {
-			case buf = <-a.free:
-			default:
-				buf = make([]byte, 256<<10)
-			}
-			n, err := fullBlock(r, buf)
-			select {
-			case a.blocks <- block{buf, buf[:n], err}:
-			case <-ctx.Done():
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return a
-}
-
-// fullBlock fills buf as far as r goes and returns r's own error, so that the
-// end of a truncated stream is not taken for the end of the data.
-func fullBlock(r io.Reader, buf []byte) (n int, err error) {
-	for n < len(buf) && err == nil {
-		var m int
-		m, err = r.Read(buf[n:])
-		n += m
-	}
-	return n, err
-}
-
-type block struct {
-	buf  []byte
-	data []byte // what of buf was not read yet
-	err  error
-}
-
-type aheadReader struct {
-	blocks chan block
-	free   chan []byte // blocks that were read
-	cur    block
-	cancel context.CancelFunc
-}
-
-func (a *aheadReader) Read(p []byte) (int, error) {
-	for len(a.cur.data) == 0 {
-		if a.cur.err != nil {
-			return 0, a.cur.err
-		}
-		if a.cur.buf != nil {
-			a.free <- a.cur.buf
-		}
-		b, ok := <-a.blocks
-		if !ok {
-			return 0, io.ErrUnexpectedEOF
-		}
-		a.cur = b
-	}
-	n := copy(p, a.cur.data)
-	a.cur.data = a.cur.data[n:]
-	return n, nil
-}
-
-func (a *aheadReader) Close() error {
-	a.cancel()
-	for range a.blocks { // the goroutine must not read a layer that is closed
-	}
-	return nil
 }

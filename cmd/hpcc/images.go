@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -383,8 +384,9 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 	}
 }
 
-// sourceImage is an image by name, or from a file, whose blobs are taken into the
-// store. The name of a file need not be one that an image could have.
+// sourceImage is an image by name, in an OCI layout, where it stays, or from
+// another file, whose blobs are taken into the store. The name of a file need not
+// be one that an image could have.
 func sourceImage(c *cli.Context, src string) (v1.Image, error) {
 	if !isPath(src) {
 		img, err := getImage(c, src)
@@ -395,11 +397,16 @@ func sourceImage(c *cli.Context, src string) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	s, err := openStore(c)
+	p, err := platform(c)
 	if err != nil {
 		return nil, err
 	}
-	p, err := platform(c)
+	if fi, err := os.Stat(src); err == nil && fi.IsDir() {
+		if img, err := store.Layout(src, p); !errors.Is(err, fs.ErrNotExist) {
+			return img, err
+		}
+	}
+	s, err := openStore(c)
 	if err != nil {
 		return nil, err
 	}

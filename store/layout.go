@@ -1,0 +1,94 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+)
+
+// Layout opens the one image of an OCI layout directory (image-spec,
+// "image-layout") where it lies, and of its platforms the one that [Store.Get]
+// would choose. Nothing is copied, and nothing in the directory changes. The
+// manifest and the configuration are checked against their digests; what a layer
+// unpacks to, its reader has to check against the diff id, as [hpcc/unpack] does.
+// fs.ErrNotExist when the directory is no layout.
+func Layout(dir string, p *v1.Platform) (v1.Image, error) {
+	fail := func(err error) (v1.Image, error) { return nil, fmt.Errorf("reading OCI layout %s: %w", dir, err) }
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return fail(err)
+	}
+	if _, err := os.Stat(filepath.Join(abs, "oci-layout")); err != nil {
+		return fail(err)
+	}
+	b, err := readSmall(filepath.Join(abs, "index.json"))
+	if err != nil {
+		return fail(err)
+	}
+	idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
+	if err != nil {
+		return fail(fmt.Errorf("index.json: %w", err))
+	}
+	idx.Manifests = slices.DeleteFunc(idx.Manifests, isAttestation)
+	switch n := len(idx.Manifests); {
+	case n == 0:
+		return fail(errors.New("index.json lists no image"))
+	case n > 1:
+		return fail(fmt.Errorf("it holds %d images; load it, and name one of them", n))
+	}
+	s := &Store{dir: abs, foreign: true}
+	d, err := s.choose(dir, idx.Manifests[0], p, 0)
+	if err != nil {
+		return fail(err)
+	}
+	img, err := s.open(dir, d)
+	if err != nil {
+		return fail(err)
+	}
+	if got, err := img.ConfigFile(); err != nil {
+		return fail(err)
+	} else if have := got.Platform(); p != nil && have != nil && !have.Satisfies(*p) {
+		return fail(&PlatformError{Name: dir, Want: *p, Have: []string{have.String()}})
+	}
+	return img, nil
+}
+
+// readSmall reads a manifest or its kin. A directory of somebody else's may hold
+// pipes and devices under such names.
+func readSmall(file string) ([]byte, error) {
+	f, err := openRegular(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	if err == nil && len(b) > maxManifest {
+		err = fmt.Errorf("%s is larger than %d bytes", filepath.Base(file), maxManifest)
+	}
+	return b, err
+}
+
+// openRegular opens a regular file; it does not wait for the other end of a pipe.
+func openRegular(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: file, Err: errors.New("it is no regular file")}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}

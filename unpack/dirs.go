@@ -1,0 +1,237 @@
+package unpack
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"golang.org/x/sys/unix"
+)
+
+// A directory of the tree is open (O_PATH) as long as entries are put into it.
+type directory struct {
+	fd     int
+	linked bool     // its name leads through links
+	modes  []uint32 // that files get as they are asked for here
+}
+
+// exact says whether a file of this mode has got it at its creation. A default
+// ACL of the directory may forbid what the umask allows, so the first file of
+// each mode is looked at.
+func (d *directory) exact(fd int, mode uint32) bool {
+	for _, m := range d.modes {
+		if m == mode {
+			return true
+		}
+	}
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&0o7777 != mode {
+		return false
+	}
+	d.modes = append(d.modes, mode)
+	return true
+}
+
+// Directories that stay open between entries: a quarter of what the process may
+// open, for other trees may be unpacked beside this one.
+const (
+	minOpen = 32
+	maxOpen = 4096
+)
+
+func openLimit() int {
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
+		return minOpen
+	}
+	return int(max(minOpen, min(maxOpen, l.Cur/4)))
+}
+
+// forgetDirs closes the remembered directories: their names may lead elsewhere now.
+func (t *tree) forgetDirs() {
+	for _, d := range t.dirs {
+		d.close()
+	}
+	clear(t.dirs)
+	t.linked = 0
+}
+
+// close makes sure that nobody takes another file for the directory.
+func (d *directory) close() {
+	unix.Close(d.fd)
+	d.fd = -1
+}
+
+// forgetLinked does so with those whose names lead through links: what was
+// removed may have been one of these.
+func (t *tree) forgetLinked() {
+	if t.linked == 0 {
+		return
+	}
+	for p, d := range t.dirs {
+		if d.linked {
+			d.close()
+			delete(t.dirs, p)
+		}
+	}
+	t.linked = 0
+}
+
+func (t *tree) remember(p string, fd int, linked bool) *directory {
+	d := &directory{fd: fd, linked: linked}
+	t.dirs[p] = d
+	if linked {
+		t.linked++
+	}
+	return d
+}
+
+// dir opens the directory p, which may lead through links of the tree; they are
+// resolved as if the tree were the root. What is missing is made.
+func (t *tree) dir(p string) (*directory, error) {
+	if p == "." || p == "" {
+		return &t.root, nil
+	}
+	if d, ok := t.dirs[p]; ok {
+		return d, nil
+	}
+	parent, err := t.dir(path.Dir(p))
+	if err != nil {
+		return nil, err
+	}
+	// The usual case: a directory in a directory.
+	d, err := t.openIn(parent, p)
+	switch {
+	case err == nil:
+		return d, nil
+	case errors.Is(err, unix.ENOENT):
+		return t.makeDir(p)
+	}
+	return t.follow(p)
+}
+
+// follow opens the directory p through the links that it leads through.
+func (t *tree) follow(p string) (*directory, error) {
+	fd, kind, err := t.lookup(p)
+	if errors.Is(err, unix.ENOENT) {
+		return t.makeDir(p)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening its directory: %w", err)
+	}
+	if kind != unix.S_IFDIR {
+		unix.Close(fd)
+		return t.replaceByDir(p)
+	}
+	return t.remember(p, fd, true), nil
+}
+
+// lookup opens (O_PATH) what p leads to, and says of what kind it is.
+func (t *tree) lookup(p string) (fd int, kind uint32, err error) {
+	f, err := pathrs.OpenatInRoot(t.file, p)
+	if err != nil {
+		return -1, 0, err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return -1, 0, err
+	}
+	fd, err = unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	return fd, st.Mode & unix.S_IFMT, err
+}
+
+// makeDir makes a directory that an entry needs and no entry described.
+func (t *tree) makeDir(p string) (*directory, error) {
+	parent, err := t.dir(path.Dir(p))
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Mkdirat(parent.fd, path.Base(p), 0o755)
+	if errors.Is(err, unix.EEXIST) {
+		return t.makeTarget(p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t.openIn(parent, p)
+}
+
+// makeTarget makes the directory that a link leads to which leads nowhere yet,
+// as "bin" does before "usr/bin".
+func (t *tree) makeTarget(p string) (*directory, error) {
+	full, err := securejoin.SecureJoin(t.file.Name(), p)
+	if err != nil {
+		return nil, err
+	}
+	to, err := filepath.Rel(t.file.Name(), full)
+	if err != nil || to == p {
+		return nil, unix.EEXIST
+	}
+	if _, err := t.dir(to); err != nil {
+		return nil, err
+	}
+	fd, kind, err := t.lookup(p)
+	if err != nil {
+		return nil, err
+	}
+	if kind != unix.S_IFDIR {
+		unix.Close(fd)
+		return nil, unix.ENOTDIR
+	}
+	return t.remember(p, fd, true), nil
+}
+
+// openIn opens the directory p, which is no link, in its parent.
+func (t *tree) openIn(parent *directory, p string) (*directory, error) {
+	fd, err := unix.Openat(parent.fd, path.Base(p), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	return t.remember(p, fd, parent.linked), nil
+}
+
+// replaceByDir puts a directory where a file is: a later entry lies below it.
+func (t *tree) replaceByDir(p string) (*directory, error) {
+	if err := t.remove(p); err != nil {
+		return nil, err
+	}
+	return t.makeDir(p)
+}
+
+// hasDir says whether p leads to a directory; unlike dir it makes none, and
+// leaves a file in its place alone.
+func (t *tree) hasDir(p string) (bool, error) {
+	if p == "" || p == "." {
+		return true, nil
+	}
+	if _, ok := t.dirs[p]; ok {
+		return true, nil
+	}
+	fd, kind, err := t.lookup(p)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	unix.Close(fd)
+	return kind == unix.S_IFDIR, nil
+}
+
+// procPath names an open file for calls that take no descriptor of O_PATH.
+func procPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// readUmask is the process's umask; all bits where it cannot be known (before
+// Linux 4.7), for to ask the kernel is to change it.
+func readUmask() uint32 {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0o777
+	}
+	return umaskOf(string(b))
+}

@@ -1,0 +1,172 @@
+package unpack
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// putFile writes a regular file.
+func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
+	if err := t.checkSparse(h); err != nil {
+		return err
+	}
+	fd, mode := -1, granted(uint32(h.Mode), false)
+	parent, err := t.inDir(name, func(d *directory, base string) (err error) {
+		fd, err = unix.Openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	n, err := t.copyData(fd, r)
+	if err == nil && h.Mode&0o6000 != 0 {
+		t.rep.SetID++
+	}
+	if err == nil && !plain(h) {
+		keepNotes(fd, h, true)
+	}
+	if err == nil && (mode&t.umask != 0 || !parent.exact(fd, mode)) {
+		err = unix.Fchmod(fd, mode)
+	}
+	if err == nil {
+		err = t.setTimes(fd, timespec(h.ModTime))
+	}
+	// Network file systems and quotas report here what did not fit.
+	if cerr := unix.Close(fd); err == nil {
+		err = cerr
+	}
+	t.made[name] = true
+	t.rep.Files++
+	t.rep.Bytes += n
+	return err
+}
+
+func (t *tree) setTimes(fd int, m unix.Timespec) error {
+	if !t.oldTimes {
+		err := unix.UtimesNanoAt(fd, "", []unix.Timespec{m, m}, unix.AT_EMPTY_PATH)
+		if !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		t.oldTimes = true // before Linux 5.8
+	}
+	return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), []unix.Timespec{m, m}, 0)
+}
+
+// holeSize is the least run of zeros that is not written, in bytes. It divides
+// the size of tree.buf.
+const holeSize = 64 << 10
+
+// copyData writes a file's bytes and returns how many it has. Long runs of zeros
+// become holes, those of sparse entries among them.
+func (t *tree) copyData(fd int, r io.Reader) (int64, error) {
+	var size, written int64
+	for {
+		n, err := 0, error(nil)
+		for n < len(t.buf) && err == nil { // not io.ReadFull, to which a truncated archive looks like the file's end
+			var m int
+			m, err = r.Read(t.buf[n:])
+			n += m
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return size, err
+		}
+		for b := t.buf[:n]; len(b) > 0; {
+			k := dataLen(b)
+			if err := pwrite(fd, b[:k], size); err != nil {
+				return size, err
+			}
+			if size += int64(k); k > 0 {
+				written = size
+			}
+			hole := holeLen(b[k:])
+			b, size = b[k+hole:], size+int64(hole)
+		}
+		if err != nil {
+			break
+		}
+	}
+	if written < size {
+		return size, unix.Ftruncate(fd, size)
+	}
+	return size, nil
+}
+
+// dataLen is how much of b comes before its first hole, holeLen how long the hole is
+// that b begins with.
+func dataLen(b []byte) int {
+	for n := 0; ; n += holeSize {
+		if n+holeSize > len(b) {
+			return len(b)
+		}
+		if isZero(b[n : n+holeSize]) {
+			return n
+		}
+	}
+}
+
+func holeLen(b []byte) int {
+	n := 0
+	for n+holeSize <= len(b) && isZero(b[n:n+holeSize]) {
+		n += holeSize
+	}
+	return n
+}
+
+func isZero(b []byte) bool { return b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1]) }
+
+func pwrite(fd int, b []byte, at int64) error {
+	for len(b) > 0 {
+		n, err := unix.Pwrite(fd, b, at)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		b, at = b[n:], at+int64(n)
+	}
+	return nil
+}
+
+// maxSparse bounds what the sparse files of one layer come to, in bytes: their
+// holes cost the archive nothing, but time to go through.
+const maxSparse = 256 << 30
+
+// checkSparse refuses sparse entries that claim more than any program needs.
+func (t *tree) checkSparse(h *tar.Header) error {
+	if h.Typeflag != tar.TypeGNUSparse && !hasSparseRecord(h) {
+		return nil
+	}
+	if h.Size > maxSparse-t.sparse {
+		return fmt.Errorf("it is a sparse file of %d bytes; those of a layer may have %d in all", h.Size, int64(maxSparse))
+	}
+	t.sparse += h.Size
+	return nil
+}
+
+func hasSparseRecord(h *tar.Header) bool {
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
+}
+
+// umaskOf finds the umask in a text as that of /proc/self/status.
+func umaskOf(status string) uint32 {
+	_, rest, _ := strings.Cut(status, "\nUmask:\t")
+	line, _, _ := strings.Cut(rest, "\n")
+	m, err := strconv.ParseUint(line, 8, 32)
+	if err != nil {
+		return 0o777
+	}
+	return uint32(m)
+}
