@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -138,7 +137,7 @@ func TestMountPoints(t *testing.T) {
 			{dir + ":/real/kept", "", "the image has a file there"},
 			{dir + ":/real/kept/x", "", "not a directory"},
 		} {
-			s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{c.bind}, Write: write, NoHome: true})
+			s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{c.bind}, Write: write, NoHome: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,7 +166,7 @@ func TestReadOnlyPlaces(t *testing.T) {
 		{"touch /mnt/a/b/x && ls /mnt/a/b", "x"},
 		{"cat /proc/self/status", "NoNewPrivs:\t1"},
 	} {
-		s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{dir + ":/mnt/a/b"}, NoHome: true})
+		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{dir + ":/mnt/a/b"}, NoHome: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +231,7 @@ func TestStatuses(t *testing.T) {
 		{"script", "/nosuch", "/bin", ExitFailed, `working directory "/nosuch"`},
 		{"script", "/bin/script", "/bin", ExitFailed, "working directory"},
 	} {
-		s, err := Spec(root, ocispec.ImageConfig{Env: []string{"PATH=" + c.path}}, Options{Args: []string{c.prog}, NoHome: true})
+		s, err := Spec(root, ImageConfig{Env: []string{"PATH=" + c.path}}, Options{Args: []string{c.prog}, NoHome: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +254,7 @@ func TestStatuses(t *testing.T) {
 		{func(s *specs.Spec) { s.Root = &specs.Root{Path: "/nosuch"} }, `image directory "/nosuch"`},
 		{func(s *specs.Spec) { s.Mounts = append(s.Mounts, bind("/nosuch", "/mnt")) }, `opening "/nosuch" to mount it at "/mnt"`},
 	} {
-		s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"script"}, NoHome: true})
+		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"script"}, NoHome: true})
 		if err != nil {
 			t.Fatal(err)
 		}
