@@ -23,6 +23,7 @@ type rootfs struct {
 	fd      int
 	write   bool
 	ranches []int
+	planned []mountPoint
 }
 
 // enterRoot makes the spec's root, with all its mounts, the root of this
@@ -55,13 +56,11 @@ func enterRoot(s *specs.Spec) error {
 			return fmt.Errorf("making the image read-only: %w", err)
 		}
 	}
-	for i, m := range append(s.Mounts[:len(s.Mounts):len(s.Mounts)], files.mounts...) {
-		from := -1
-		if i < len(src) {
-			from = src[i]
-		} else {
-			from = files.fds[i-len(src)]
-		}
+	all := append(s.Mounts[:len(s.Mounts):len(s.Mounts)], files.mounts...)
+	src = append(src, files.fds...)
+	r.planned = mountPoints(all, src)
+	for i, m := range all {
+		from := src[i]
 		if err := r.mount(m, from); err != nil {
 			return fmt.Errorf("mounting %q at %q: %w", m.Source, m.Destination, err)
 		}
@@ -235,6 +234,11 @@ const maxLinks = 40
 // itself when that is writable, else on a tmpfs that shows the image's
 // directory with the missing name added.
 func (r *rootfs) place(dst string, wantDir bool) (int, error) {
+	// What is there is found in one call, where the kernel has it (Linux 5.6).
+	fd, err := unix.Openat2(r.fd, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	if err == nil {
+		return fd, checkKind(fd, wantDir)
+	}
 	todo := split(dst)
 	var done []string // resolved components, none of them a link
 	cur, err := dup(r.fd)
@@ -338,11 +342,14 @@ func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error)
 	if r.write && !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
 		return -1, fmt.Errorf("making mount point %q: %w", "/"+path.Join(append(done, name)...), err)
 	}
-	top, err := r.ranch(cur, done)
+	top, err := r.ranch(cur, done, name, dir)
 	if err != nil {
 		return -1, fmt.Errorf("making room for mount point %q: %w", "/"+path.Join(append(done, name)...), err)
 	}
-	return top, create(top, name, dir)
+	if err := create(top, name, dir); !errors.Is(err, unix.EEXIST) {
+		return top, err
+	}
+	return top, nil
 }
 
 // replace makes a directory of a link that leads to itself: debootstrap leaves
@@ -350,7 +357,7 @@ func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error)
 func (r *rootfs) replace(cur int, done []string, name string) (int, error) {
 	if !r.write {
 		var err error
-		if cur, err = r.ranch(cur, done); err != nil {
+		if cur, err = r.ranch(cur, done, name, true); err != nil {
 			return -1, err
 		}
 	}
@@ -374,31 +381,34 @@ func create(at int, name string, dir bool) error {
 
 // ranch covers directory cur with a tmpfs that shows the same names: bind
 // mounts for what is there, copies of the links. Names can then be added
-// without touching the image.
-func (r *rootfs) ranch(cur int, done []string) (int, error) {
+// without touching the image. name, of this kind, shall be one of them.
+func (r *rootfs) ranch(cur int, done []string, name string, dir bool) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(cur, &st); err != nil {
 		return -1, err
 	}
+	entries, err := os.ReadDir(fdPath(cur))
+	if err != nil {
+		return -1, err
+	}
+	large := len(entries) > fewEntries && !r.write && !holdsMounts(cur)
 	data := fmt.Sprintf("size=4m,mode=%o", st.Mode&0o777|0o700)
 	if err := unix.Mount("tmpfs", fdPath(cur), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return -1, err
 	}
-	var top int
-	var err error
-	if len(done) == 0 {
-		// The new root itself was covered: the mount below it is found by name.
-		if top, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
-			r.fd, err = dup(top)
-		}
-	} else {
-		var root int
-		if root, err = dup(r.fd); err == nil {
-			top, err = r.reopen(root, done)
-		}
-	}
+	top, err := r.covering(done)
 	if err != nil {
 		return -1, err
+	}
+	if large {
+		if err := create(top, name, dir); err != nil {
+			return -1, err
+		}
+		r.addPlanned(cur, top, done)
+		if err := overlay(top, cur); err == nil {
+			unix.Close(top)
+			return r.covering(done)
+		}
 	}
 	if !r.write {
 		fd, err := dup(top)
@@ -407,32 +417,39 @@ func (r *rootfs) ranch(cur int, done []string) (int, error) {
 		}
 		r.ranches = append(r.ranches, fd)
 	}
-	return top, populate(cur, top)
+	return top, populate(entries, cur, top)
 }
 
-// populate shows every entry of the directory from in the empty directory to.
-func populate(from, to int) error {
-	d, err := os.Open(fdPath(from))
-	if err != nil {
-		return err
+// covering opens the directory with the path done as it is now that something
+// was mounted there.
+func (r *rootfs) covering(done []string) (int, error) {
+	if len(done) > 0 {
+		root, err := dup(r.fd)
+		if err != nil {
+			return -1, err
+		}
+		return r.reopen(root, done)
 	}
-	entries, err := d.ReadDir(-1)
-	d.Close()
-	if err != nil {
-		return err
+	// The new root itself was covered: the mount below it is found by name.
+	top, err := unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		r.fd, err = dup(top)
 	}
+	return top, err
+}
+
+// populate shows the entries of the directory from in the directory to.
+func populate(entries []os.DirEntry, from, to int) error {
 	for _, e := range entries {
 		n := e.Name()
-		switch {
-		case e.Type()&os.ModeSymlink != 0:
+		var err error
+		if e.Type()&os.ModeSymlink != 0 {
 			var t string
 			if t, err = os.Readlink(fdPath(from) + "/" + n); err == nil {
 				err = unix.Symlinkat(t, to, n)
 			}
-		default:
-			if err = create(to, n, e.IsDir()); err == nil {
-				err = unix.Mount(fdPath(from)+"/"+n, fdPath(to)+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
-			}
+		} else if err = create(to, n, e.IsDir()); err == nil {
+			err = unix.Mount(fdPath(from)+"/"+n, fdPath(to)+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
 		}
 		if err != nil {
 			return fmt.Errorf("showing %q: %w", n, err)

@@ -3,20 +3,50 @@ package runtime
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxPasswd bounds what is read of an image's /etc/passwd or /etc/group.
 const maxPasswd = 1 << 20
 
 // readInside reads a small regular file of the tree root without leaving it
-// through links (os.Root resolves every component below root).
+// through links.
 func readInside(root, name string) []byte {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	if errors.Is(err, unix.ENOSYS) {
+		return readBelow(root, name)
+	}
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxPasswd {
+		return nil
+	}
+	b, err := readAll(fd, name)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// readBelow is readInside for kernels without openat2 (before Linux 5.6):
+// os.Root resolves every component by itself, and refuses absolute links.
+func readBelow(root, name string) []byte {
 	r, err := os.OpenRoot(root)
 	if err != nil {
 		return nil

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Version is the content of a store's file "version".
@@ -48,10 +50,10 @@ func Tree(dir, name string) (tree string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	if v, err := os.ReadFile(filepath.Join(dir, "version")); err != nil || string(v) != Version {
+	if v, err := readFile(filepath.Join(dir, "version")); err != nil || string(v) != Version {
 		return "", false
 	}
-	b, err := os.ReadFile(filepath.Join(dir, "refs", strings.ReplaceAll(name, ":", "%3A")))
+	b, err := readFile(filepath.Join(dir, "refs", strings.ReplaceAll(name, ":", "%3A")))
 	if err != nil {
 		return "", false
 	}
@@ -68,6 +70,34 @@ func Tree(dir, name string) (tree string, ok bool) {
 	tree = filepath.Join(dir, "trees", hex)
 	_, err = os.Stat(tree)
 	return tree, err == nil
+}
+
+// maxFile bounds what is read of a file, in bytes. Those that are read are a
+// hundredth of it.
+const maxFile = 64 << 10
+
+// readFile reads a small file. os.ReadFile would ask the kernel to poll it first.
+func readFile(name string) ([]byte, error) {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, 1024)
+	for len(b) < maxFile {
+		if len(b) == cap(b) {
+			b = append(b, make([]byte, len(b))...)[:len(b)]
+		}
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 || err != nil {
+			return b, err
+		}
+		b = b[:len(b)+n]
+	}
+	return nil, unix.EFBIG
 }
 
 // short says whether name is NAME or NAME:TAG, with no registry and no digest,
