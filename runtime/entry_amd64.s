@@ -20,12 +20,20 @@ TEXT hpcc_entry(SB),NOSPLIT|NOFRAME,$0
 run:
 	MOVQ	·lean+16(SB), AX	// 0: this file holds no other program
 	TESTQ	AX, AX
-	JEQ	enter
+	JEQ	bound
 	MOVQ	8(SP), SI
 	MOVQ	$0x6c75662d63637068, CX	// "hpcc-ful"
 	CMPQ	CX, (SI)
-	JEQ	enter
+	JEQ	bound
 	JMP	AX
+bound:
+	MOVQ	$38, DI			// PR_SET_NO_NEW_PRIVS
+	MOVQ	$1, SI
+	XORQ	DX, DX
+	XORQ	R10, R10
+	XORQ	R8, R8
+	MOVQ	$157, AX		// prctl
+	SYSCALL
 enter:
 	MOVQ	$0x10020000, DI		// CLONE_NEWUSER|CLONE_NEWNS
 	MOVQ	$272, AX		// unshare

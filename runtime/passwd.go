@@ -1,12 +1,10 @@
 package runtime
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -70,9 +68,11 @@ func readBelow(root, name string) []byte {
 
 // entry finds the line of a passwd or group file whose field n equals value.
 func entry(file []byte, n int, value string) []string {
-	sc := bufio.NewScanner(bytes.NewReader(file))
-	for sc.Scan() {
-		f := strings.Split(sc.Text(), ":")
+	for line := range bytes.Lines(file) {
+		if !bytes.Contains(line, []byte(value)) {
+			continue
+		}
+		f := strings.Split(strings.TrimRight(string(line), "\r\n"), ":")
 		if len(f) > n && f[n] == value {
 			return f
 		}
@@ -108,8 +108,9 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 	p, gr := readInside(root, "etc/passwd"), readInside(root, "etc/group")
 	if entry(p, 2, u) == nil {
 		name, gecos := "user", ""
-		if h, err := user.LookupId(u); err == nil {
-			name, gecos = h.Username, h.Name
+		if h := entry(hostFile("passwd"), 2, u); len(h) > 4 {
+			name = h[0]
+			gecos, _, _ = strings.Cut(h[4], ",")
 		} else if n := os.Getenv("USER"); n != "" {
 			name = n
 		}
@@ -125,8 +126,8 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 	}
 	if entry(gr, 2, g) == nil {
 		name := "group"
-		if h, err := user.LookupGroupId(g); err == nil {
-			name = h.Name
+		if h := entry(hostFile("group"), 2, g); h != nil {
+			name = h[0]
 		}
 		if len(gr) == 0 {
 			gr = []byte("root:x:0:\nnogroup:x:65534:\n")
@@ -138,6 +139,13 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 		}
 	}
 	return passwd, group
+}
+
+// hostFile reads the host's passwd or group file; nil when it cannot. Names
+// that only a directory service knows are not looked for: that takes C's library.
+func hostFile(name string) []byte {
+	b, _ := readFile("/etc/" + name)
+	return b
 }
 
 // field makes s safe as one field of a passwd line.
