@@ -24,6 +24,7 @@ type rootfs struct {
 	write   bool
 	ranches []int
 	planned []mountPoint
+	scratch int // a tmpfs without a name, or -1
 }
 
 // enterRoot makes the spec's root, with all its mounts, the root of this
@@ -47,7 +48,7 @@ func enterRoot(s *specs.Spec) error {
 	if err := unix.Mount(fdPath(img), base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mounting image directory %q: %w", s.Root.Path, err)
 	}
-	r := &rootfs{write: !s.Root.Readonly}
+	r := &rootfs{write: !s.Root.Readonly, scratch: files.scratch}
 	if r.fd, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("opening the new root: %w", err)
 	}
@@ -90,16 +91,18 @@ func openSources(ms []specs.Mount) ([]int, error) {
 	return fds, nil
 }
 
-// extraFiles are generated files and the mounts that show them.
+// extraFiles are generated files and the mounts that show them. They lie in a
+// tmpfs, scratch, which has no name; -1 when there is none.
 type extraFiles struct {
-	mounts []specs.Mount
-	fds    []int
+	mounts  []specs.Mount
+	fds     []int
+	scratch int
 }
 
 // accountMounts puts generated passwd and group files, where they are needed,
 // on a tmpfs below the new root: it is covered next, so no name of them remains.
 func accountMounts(s *specs.Spec) (extraFiles, error) {
-	var x extraFiles
+	x := extraFiles{scratch: -1}
 	if s.Annotations[FakeRoot] != "" {
 		return x, nil
 	}
@@ -110,6 +113,10 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 	}
 	if err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4m,mode=755"); err != nil {
 		return x, fmt.Errorf("mounting a tmpfs for the passwd entry: %w", err)
+	}
+	var err error
+	if x.scratch, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return x, fmt.Errorf("opening a tmpfs for the passwd entry: %w", err)
 	}
 	for _, f := range []struct {
 		name string
@@ -391,7 +398,11 @@ func (r *rootfs) ranch(cur int, done []string, name string, dir bool) (int, erro
 	if err != nil {
 		return -1, err
 	}
-	large := len(entries) > fewEntries && !r.write && !holdsMounts(cur)
+	if len(entries) > fewEntries && !r.write && r.scratch >= 0 && !holdsMounts(cur) {
+		if r.overlay(cur, st.Mode, done, mountPoint{name, dir}) == nil {
+			return r.covering(done)
+		}
+	}
 	data := fmt.Sprintf("size=4m,mode=%o", st.Mode&0o777|0o700)
 	if err := unix.Mount("tmpfs", fdPath(cur), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return -1, err
@@ -399,16 +410,6 @@ func (r *rootfs) ranch(cur int, done []string, name string, dir bool) (int, erro
 	top, err := r.covering(done)
 	if err != nil {
 		return -1, err
-	}
-	if large {
-		if err := create(top, name, dir); err != nil {
-			return -1, err
-		}
-		r.addPlanned(cur, top, done)
-		if err := overlay(top, cur); err == nil {
-			unix.Close(top)
-			return r.covering(done)
-		}
 	}
 	if !r.write {
 		fd, err := dup(top)

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -173,6 +174,47 @@ func TestReadOnlyPlaces(t *testing.T) {
 		if out, err := output(t, s, c.script); !strings.Contains(out, c.want) {
 			t.Errorf("%q gives %q, %v; want %q", c.script, out, err, c.want)
 		}
+	}
+}
+
+// A directory of many entries gets new names by an overlay, which must neither
+// lose what was mounted in the directory before nor change what it looks like.
+func TestManyEntries(t *testing.T) {
+	root := busyroot(t)
+	big := filepath.Join(root, "big")
+	for i := range 3 * fewEntries {
+		if err := os.MkdirAll(filepath.Join(big, fmt.Sprint("d", i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(big, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("shown"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("/")
+	for _, c := range []struct {
+		binds        string
+		script, want string
+	}{
+		{dir + ":/big/new", "cat /big/new/file; ls /big | wc -l; stat -c %a /big", "shown49\n750\n"},
+		{dir + ":/big/new " + dir + "/file:/big/f " + dir + ":/big/x/y", "cat /big/new/file /big/f /big/x/y/file; ls /big | wc -l", "shownshownshown51\n"},
+		{dir + ":/big/d1 " + dir + ":/big/new", "cat /big/d1/file /big/new/file; ls /big | wc -l", "shownshown49\n"},
+		{dir + ":/big/d1/deep " + dir + ":/big/new", "cat /big/d1/deep/file /big/new/file", "shownshown"},
+		{dir + ":/big/new", "touch /big/t; mkdir /big/d1/t", "Read-only file system"},
+	} {
+		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: strings.Fields(c.binds), NoHome: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := output(t, s, c.script); !strings.Contains(out, c.want) {
+			t.Errorf("-b %s: %q gives %q, %v; want %q", c.binds, c.script, out, err, c.want)
+		}
+	}
+	if entries, err := os.ReadDir(big); err != nil || len(entries) != 3*fewEntries {
+		t.Errorf("the image's directory has %d entries now (%v); want %d", len(entries), err, 3*fewEntries)
 	}
 }
 

@@ -3,6 +3,7 @@ package runtime
 import (
 	"fmt"
 	"path"
+	"strconv"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -35,24 +36,35 @@ func mountPoints(ms []specs.Mount, fds []int) []mountPoint {
 	return out
 }
 
-// addPlanned makes, in the empty directory top, what the spec mounts in the
-// directory whose path is done and cur, which holds the image's part, has not.
-// What it misses is added one by one later.
-func (r *rootfs) addPlanned(cur, top int, done []string) {
+// overlay covers directory cur, of this mode and path, with an overlay of it and
+// of a directory that holds one more name, and all that the spec mounts there
+// and cur has not. It has no place for changes: it is read-only.
+func (r *rootfs) overlay(cur int, mode uint32, done []string, more mountPoint) error {
+	layer := "etc" + strconv.Itoa(cur) // descriptors stay open: the name is free
+	if err := unix.Mkdirat(r.scratch, layer, 0o755); err != nil {
+		return err
+	}
+	at, err := unix.Openat(r.scratch, layer, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(at)
+	// The first layer's mode is what the overlay shows; mkdir would have masked it.
+	if err := unix.Fchmodat(r.scratch, layer, mode&0o777|0o700, 0); err != nil {
+		return err
+	}
+	if err := create(at, more.path, more.dir); err != nil {
+		return err
+	}
 	for _, p := range r.planned {
 		dir, name := path.Split(p.path)
 		var st unix.Stat_t
 		if path.Clean(dir) == "/"+path.Join(done...) && unix.Fstatat(cur, name, &st, unix.AT_SYMLINK_NOFOLLOW) == unix.ENOENT {
-			_ = create(top, name, p.dir)
+			_ = create(at, name, p.dir) // what this misses is added one by one
 		}
 	}
-}
-
-// overlay covers directory top with one that shows what top and below hold. It
-// has no place for changes: it is read-only.
-func overlay(top, below int) error {
-	data := fmt.Sprintf("lowerdir=%s:%s,userxattr", fdPath(top), fdPath(below))
-	return unix.Mount("overlay", fdPath(top), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
+	data := fmt.Sprintf("lowerdir=%s:%s,userxattr", fdPath(at), fdPath(cur))
+	return unix.Mount("overlay", fdPath(cur), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
 }
 
 // holdsMounts says whether something is mounted below the directory fd, which

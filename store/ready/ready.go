@@ -5,7 +5,6 @@
 package ready
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -57,19 +56,25 @@ func Tree(dir, name string) (tree string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	var d struct {
-		MediaType, Digest string
-	}
-	if json.Unmarshal(b, &d) != nil || !strings.Contains(d.MediaType, ".manifest.v") {
-		return "", false
-	}
-	hex, ok := strings.CutPrefix(d.Digest, "sha256:")
-	if !ok || len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
+	hex, ok := manifest(string(b))
+	if !ok {
 		return "", false
 	}
 	tree = filepath.Join(dir, "trees", hex)
 	_, err = os.Stat(tree)
 	return tree, err == nil
+}
+
+// manifest returns the digest, in hexadecimal, of the manifest that a file of
+// refs names, when the file is as package store writes it.
+func manifest(ref string) (string, bool) {
+	rest, ok := strings.CutPrefix(ref, `{"mediaType":"`)
+	kind, rest, _ := strings.Cut(rest, `","size":`)
+	size, rest, _ := strings.Cut(rest, `,"digest":"sha256:`)
+	hex, _, found := strings.Cut(rest, `"`)
+	ok = ok && found && (kind == "application/vnd.oci.image.manifest.v1+json" || kind == "application/vnd.docker.distribution.manifest.v2+json") &&
+		size != "" && strings.Trim(size, "0123456789") == "" && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""
+	return hex, ok
 }
 
 // maxFile bounds what is read of a file, in bytes. Those that are read are a
