@@ -104,16 +104,12 @@ func join(full, lean []byte) ([]byte, error) {
 			rest = append(rest, h)
 		}
 	}
-	for _, h := range loads(l) {
-		h.Off += start
-		headers = append(headers, h)
-	}
-	headers = append(headers, rest...)
+	headers = append(append(headers, loadsAt(l, start)...), rest...)
 
 	out := make([]byte, start, start+uint64(len(lean)))
 	copy(out, full)
 	out = append(out, lean...)
-	out = moveSections(out)
+	out = moveSections(out, loadsAt(l, start))
 	if err := writeHeaders(out, headers); err != nil {
 		return nil, err
 	}
@@ -147,20 +143,47 @@ func loads(f *elf.File) []elf.ProgHeader {
 	return out
 }
 
-// moveSections moves the section headers, which only debuggers read, from
-// behind the program headers, which need the room, to the end of the file.
-func moveSections(file []byte) []byte {
+// loadsAt are the segments of f when its file begins at an offset of another.
+func loadsAt(f *elf.File, start uint64) []elf.ProgHeader {
+	ps := loads(f)
+	for i := range ps {
+		ps[i].Off += start
+	}
+	return ps
+}
+
+// moveSections moves the section headers, which only tools read, from behind
+// the program headers, which need the room, to the end of the file. There, the
+// segments that were added get some too: strip(1) would drop them without.
+func moveSections(file []byte, added []elf.ProgHeader) []byte {
 	from := binary.LittleEndian.Uint64(file[shoffAt:])
 	size := uint64(binary.LittleEndian.Uint16(file[shnumAt:])) * sectionSize
-	if from+size > headersEnd {
-		return file
-	}
 	for len(file)%8 != 0 {
 		file = append(file, 0)
 	}
 	binary.LittleEndian.PutUint64(file[shoffAt:], uint64(len(file)))
 	file = append(file, file[from:from+size]...)
-	clear(file[from : from+size])
+	if from < headersEnd {
+		clear(file[from : from+size])
+	}
+	section := func(kind elf.SectionType, p elf.ProgHeader, skip, size uint64) {
+		flags := elf.SHF_ALLOC
+		if p.Flags&elf.PF_W != 0 {
+			flags |= elf.SHF_WRITE
+		}
+		if p.Flags&elf.PF_X != 0 {
+			flags |= elf.SHF_EXECINSTR
+		}
+		if size > 0 {
+			h := elf.Section64{Type: uint32(kind), Flags: uint64(flags), Addr: p.Vaddr + skip, Off: p.Off + skip, Size: size, Addralign: 1}
+			file, _ = binary.Append(file, binary.LittleEndian, h)
+			binary.LittleEndian.PutUint16(file[shnumAt:], binary.LittleEndian.Uint16(file[shnumAt:])+1)
+		}
+	}
+	for _, p := range added {
+		section(elf.SHT_PROGBITS, p, 0, p.Filesz)
+		section(elf.SHT_NOBITS, p, p.Filesz, p.Memsz-p.Filesz)
+	}
 	return file
 }
 
