@@ -12,7 +12,7 @@ RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 # $(1) is the file, $(2) the machine's GOARCH, "" for this one's.
 define link
 CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags urfave_cli_no_docs -trimpath -ldflags '$(LDFLAGS)' -o $(1) ./cmd/hpcc && \
-CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -trimpath -ldflags '-s -w -E hpcc_entry -T 0x20001000' -o $(1).run ./cmd/start && \
+CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags start -trimpath -ldflags '-s -w -E hpcc_entry -T 0x20001000' -o $(1).run ./cmd/start && \
 $(GO) run ./cmd/weld $(1) $(1).run $(1) && rm $(1).run
 endef
 

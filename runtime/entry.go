@@ -63,7 +63,7 @@ func mapEarly() {
 	} {
 		// Some hosts (AppArmor's restriction of unprivileged user namespaces)
 		// let the namespace be made, but give it no rights.
-		if err := writeFile("/proc/self/"+f.name, []byte(f.text), 0); err != nil {
+		if err := writeSmall("/proc/self/"+f.name, []byte(f.text), 0); err != nil {
 			entered = 1 + int64(syscall.EPERM)
 			return
 		}

@@ -10,8 +10,8 @@ import (
 // calls for each of the small files that a start reads and writes. These
 // functions open, read or write, and close.
 
-// readFile reads a whole file.
-func readFile(name string) ([]byte, error) {
+// readSmall reads a whole file.
+func readSmall(name string) ([]byte, error) {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
@@ -40,9 +40,9 @@ func readAll(fd int, name string) ([]byte, error) {
 	}
 }
 
-// writeFile writes a small file in one call, as those of /proc/self want it;
+// writeSmall writes a small file in one call, as those of /proc/self want it;
 // with flags O_CREAT, say.
-func writeFile(name string, data []byte, flags int) error {
+func writeSmall(name string, data []byte, flags int) error {
 	fd, err := unix.Open(name, unix.O_WRONLY|unix.O_CLOEXEC|flags, 0o644)
 	if err != nil {
 		return &fs.PathError{Op: "open", Path: name, Err: err}

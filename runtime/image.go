@@ -33,7 +33,7 @@ type ImageConfig struct {
 func ReadImage(root, file string) (Image, error) {
 	var img Image
 	file = filepath.Join(root, file)
-	b, err := readFile(file)
+	b, err := readSmall(file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return img, nil
 	}

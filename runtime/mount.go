@@ -126,7 +126,7 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 			continue
 		}
 		p := base + "/" + f.name
-		if err := writeFile(p, f.data, unix.O_CREAT); err != nil {
+		if err := writeSmall(p, f.data, unix.O_CREAT); err != nil {
 			return x, fmt.Errorf("writing the user's %s entry: %w", f.name, err)
 		}
 		fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)

@@ -144,7 +144,7 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 // hostFile reads the host's passwd or group file; nil when it cannot. Names
 // that only a directory service knows are not looked for: that takes C's library.
 func hostFile(name string) []byte {
-	b, _ := readFile("/etc/" + name)
+	b, _ := readSmall("/etc/" + name)
 	return b
 }
 

@@ -80,6 +80,6 @@ func holdsMounts(fd int) bool {
 	if strings.ContainsAny(dir, " \t\n\\") {
 		return true
 	}
-	info, err := readFile("/proc/self/mountinfo")
+	info, err := readSmall("/proc/self/mountinfo")
 	return err != nil || strings.Contains(string(info), " "+dir+"/")
 }

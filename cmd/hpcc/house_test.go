@@ -53,7 +53,7 @@ func TestHouse(t *testing.T) {
 // TestStartImports keeps out of the start of a run what would make it wait:
 // packages that prepare tables and expressions before main, and what pulls them in.
 func TestStartImports(t *testing.T) {
-	cmd := exec.Command("go", "list", "-deps", "../start")
+	cmd := exec.Command("go", "list", "-tags", "start", "-deps", "../start")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.Output()
 	if err != nil {
