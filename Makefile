@@ -8,8 +8,16 @@ RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 .PHONY: build test check demo bench docs install release clean
 
+# One file of two programs (cmd/weld): what "hpcc run" needs, and everything.
+# $(1) is the file, $(2) the machine's GOARCH, "" for this one's.
+define link
+CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags urfave_cli_no_docs -trimpath -ldflags '$(LDFLAGS)' -o $(1) ./cmd/hpcc && \
+CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags start -trimpath -ldflags '-s -w -E hpcc_entry -T 0x20001000' -o $(1).run ./cmd/start && \
+$(GO) run ./cmd/weld $(1) $(1).run $(1) && rm $(1).run
+endef
+
 build:
-	CGO_ENABLED=0 $(GO) build -tags urfave_cli_no_docs -trimpath -ldflags '$(LDFLAGS)' -o bin/hpcc ./cmd/hpcc
+	$(call link,bin/hpcc,)
 
 test:
 	$(GO) test -count=1 $(RACE) ./...
@@ -30,16 +38,16 @@ bench: build
 # docs/cli.md comes from the table of the command line, a part of docs/dockerfile.md
 # from that of Dockerfiles; tests compare them.
 docs:
-	$(GO) test ./cmd/hpcc -run TestDocs -update
+	$(GO) test ./cmd/hpcc -run 'TestDocs|TestStartFlags' -update
 	$(GO) test ./build -run TestTableDocs -update
 
 install: build
 	install -D bin/hpcc $(DESTDIR)$${PREFIX:-$$HOME/.local}/bin/hpcc
 
 release:
-	for a in amd64 arm64 ppc64le; do \
-	  CGO_ENABLED=0 GOOS=linux GOARCH=$$a $(GO) build -tags urfave_cli_no_docs -trimpath -ldflags '$(LDFLAGS)' -o dist/hpcc-linux-$$a ./cmd/hpcc || exit 1; \
-	done
+	$(call link,dist/hpcc-linux-amd64,amd64)
+	$(call link,dist/hpcc-linux-arm64,arm64)
+	$(call link,dist/hpcc-linux-ppc64le,ppc64le)
 
 clean:
 	rm -rf bin dist

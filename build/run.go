@@ -16,7 +16,6 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
@@ -219,7 +218,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 			env = setEnv(env, p, v)
 		}
 	}
-	base, err := runtime.Spec(dir, ocispec.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true})
+	base, err := runtime.Spec(dir, runtime.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true})
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"sigs.k8s.io/yaml"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 )
@@ -31,7 +30,7 @@ const (
 // are refused, for they may be edits that a device does not work without.
 func parseCDI(b []byte) (*cdi.Spec, error) {
 	var s cdi.Spec
-	if err := yaml.UnmarshalStrict(b, &s); err != nil {
+	if err := unmarshalYAML(b, &s); err != nil {
 		return nil, err
 	}
 	vendor, class := parser.ParseQualifier(s.Kind)

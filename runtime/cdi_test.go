@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
 // yamlSpec is a spec as nvidia-ctk writes it; %[1]s is a driver's root.
@@ -87,7 +85,7 @@ func TestCDI(t *testing.T) {
 		if c.choice == "" {
 			os.Unsetenv("NVIDIA_VISIBLE_DEVICES")
 		}
-		s := driverSpec(t, root, ocispec.ImageConfig{})
+		s := driverSpec(t, root, ImageConfig{})
 		c.d.SpecDirs, c.d.DevRoot = []string{dir}, t.TempDir()
 		notes, err := c.d.Add(s)
 		if err != nil || len(notes) > 0 {
@@ -178,7 +176,7 @@ func TestCDIDevices(t *testing.T) {
 		{"nvidia0", "", "", "", "write vendor.com/class=name"},
 		{"/dev/dri", "", "", "", "write vendor.com/class=name"},
 	} {
-		s := driverSpec(t, t.TempDir(), ocispec.ImageConfig{})
+		s := driverSpec(t, t.TempDir(), ImageConfig{})
 		s.Process.Env = nil
 		had := len(s.Mounts)
 		notes, err := Devices{Names: strings.Fields(c.names), SpecDirs: []string{low, high, "/no/such/dir"}}.Add(s)
@@ -203,7 +201,7 @@ func TestStaleCDI(t *testing.T) {
 	noChoice(t)
 	driver, dir := fakeDriver(t), t.TempDir()
 	writeFile(t, filepath.Join(dir, "nvidia.yaml"), fmt.Sprintf(yamlSpec, "/no/such/driver"))
-	s := driverSpec(t, t.TempDir(), ocispec.ImageConfig{})
+	s := driverSpec(t, t.TempDir(), ImageConfig{})
 	notes, err := Devices{GPU: true, SpecDirs: []string{dir}, DriverRoot: driver, DevRoot: driver}.Add(s)
 	if err != nil || len(notes) == 0 || !strings.Contains(notes[0], "is not used") || !slices.Contains(listing(s, "/run/hpcc/lib"), "libcuda.so.1") {
 		t.Errorf("%q, %v, %q", notes, err, listing(s, "/run/hpcc/lib"))

@@ -1,9 +1,11 @@
 package runtime
 
 import (
+	"debug/elf"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,6 +125,30 @@ func TestFindQemu(t *testing.T) {
 			}
 		} else if got != filepath.Join(dir, want) || err != nil {
 			t.Errorf("%s: %q, %v; want %q", c.name, got, err, want)
+		}
+	}
+}
+
+func TestIsStatic(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"empty": "", "text": "#!/bin/sh\n", "short": "\x7fELF\x02\x01", "far": "\x7fELF\x02\x01" + strings.Repeat("\xff", 58)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if isStatic(filepath.Join(dir, name)) {
+			t.Errorf("a file %q is a static program", name)
+		}
+	}
+	// The same judgement as that of a reader of the whole format, on what is here.
+	for _, file := range []string{"/bin/sh", "/bin/busybox", "/usr/bin/qemu-aarch64-static", "/proc/self/exe"} {
+		f, err := elf.Open(file)
+		if err != nil {
+			continue
+		}
+		want := !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+		f.Close()
+		if got := isStatic(file); got != want {
+			t.Errorf("isStatic(%s) = %v; want %v", file, got, want)
 		}
 	}
 }

@@ -1,10 +1,11 @@
 package runtime
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // A process may create a user namespace only while it has a single thread
@@ -35,6 +36,10 @@ func early() (asked bool, err error) {
 	return true, nil
 }
 
+// Full, as argv[0], makes the entry point of a file that holds two programs
+// (cmd/weld) not leave "hpcc run" to the lean one.
+const Full = "hpcc-full"
+
 // mapEarly writes the one-line id maps of the user namespace that the entry
 // point made (user_namespaces(7), "Defining user and group ID mappings"): a
 // build is root in it, a run keeps the caller's ids. Until then the kernel
@@ -58,7 +63,7 @@ func mapEarly() {
 	} {
 		// Some hosts (AppArmor's restriction of unprivileged user namespaces)
 		// let the namespace be made, but give it no rights.
-		if err := os.WriteFile("/proc/self/"+f.name, []byte(f.text), 0); err != nil {
+		if err := writeSmall("/proc/self/"+f.name, []byte(f.text), 0); err != nil {
 			entered = 1 + int64(syscall.EPERM)
 			return
 		}
@@ -75,10 +80,9 @@ const (
 // hostIDs returns the effective ids that this process was executed with.
 func hostIDs() (uid, gid int) {
 	uid, gid = os.Geteuid(), os.Getegid()
-	b, err := os.ReadFile("/proc/self/auxv")
-	for ; err == nil && len(b) >= 16; b = b[16:] {
-		v := int(binary.NativeEndian.Uint64(b[8:]))
-		switch binary.NativeEndian.Uint64(b) {
+	auxv, _ := unix.Auxv() // the runtime's copy: no error since Go 1.21
+	for _, entry := range auxv {
+		switch v := int(entry[1]); entry[0] {
 		case atEUID:
 			uid = v
 		case atEGID:

@@ -248,25 +248,36 @@ func become(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	goruntime.LockOSThread() // the next three are of a thread; exec keeps them
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return fail(fmt.Errorf("giving up the namespace's rights: %w", err))
-	}
-	if s.Process.NoNewPrivileges {
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return fail(fmt.Errorf("giving up new privileges: %w", err))
-		}
-	}
-	if s.Annotations[FakeRoot] != "" {
-		if err := fakeOwnership(s.Annotations[FakeRoot] == listen); err != nil {
-			return fail(err)
-		}
+	if err := giveUp(s); err != nil {
+		return fail(err)
 	}
 	err = syscall.Exec(exe, s.Process.Args, s.Process.Env)
 	if errors.Is(err, unix.ENOEXEC) && foreign != nil {
 		return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", s.Process.Args[0], foreign)}
 	}
 	return execError(s.Process.Args[0], err)
+}
+
+// giveUp gives up the namespace's rights and the ways to new ones.
+func giveUp(s *specs.Spec) error {
+	// A new namespace has no ambient rights, and the entry point of "hpcc run" saw
+	// to the rest while there was one thread. To lock one now would start another.
+	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && entered == 1 && s.Annotations[FakeRoot] == "" {
+		return nil
+	}
+	goruntime.LockOSThread() // the next three are of a thread; exec keeps them
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("giving up the namespace's rights: %w", err)
+	}
+	if s.Process.NoNewPrivileges {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("giving up new privileges: %w", err)
+		}
+	}
+	if s.Annotations[FakeRoot] != "" {
+		return fakeOwnership(s.Annotations[FakeRoot] == listen)
+	}
+	return nil
 }
 
 // lookPath finds the program as execvp(3) does, with the run's own PATH.

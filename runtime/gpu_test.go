@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -209,7 +208,7 @@ func fakeDriver(t *testing.T) string {
 }
 
 // driverSpec is a run in root without a GPU yet.
-func driverSpec(t *testing.T, root string, c ocispec.ImageConfig) *specs.Spec {
+func driverSpec(t *testing.T, root string, c ImageConfig) *specs.Spec {
 	t.Helper()
 	t.Chdir("/")
 	s, err := Spec(root, c, Options{Args: []string{"x"}, NoHome: true})
@@ -254,7 +253,7 @@ func TestDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := driverSpec(t, root, ocispec.ImageConfig{Env: []string{"LD_LIBRARY_PATH=/image/lib", "NVIDIA_VISIBLE_DEVICES=all"}})
+	s := driverSpec(t, root, ImageConfig{Env: []string{"LD_LIBRARY_PATH=/image/lib", "NVIDIA_VISIBLE_DEVICES=all"}})
 	d := Devices{GPU: true, SpecDirs: []string{t.TempDir()}, DriverRoot: driver, DevRoot: driver}
 	if os.Geteuid() == 0 {
 		t.Skip("run this as an ordinary user: root would make the nodes in this machine's own /dev")
@@ -296,7 +295,7 @@ func TestDriverRefusals(t *testing.T) {
 		{"another machine's image", empty, "s390x", driver, driver, "no libraries for s390x"},
 		{"an old image", old, "", driver, driver, "of the host needs glibc 2."},
 	} {
-		s := driverSpec(t, c.root, ocispec.ImageConfig{})
+		s := driverSpec(t, c.root, ImageConfig{})
 		s.Annotations = map[string]string{Architecture: c.arch}
 		_, err := Devices{GPU: true, SpecDirs: []string{empty}, DriverRoot: c.driver, DevRoot: c.dev}.Add(s)
 		if c.want == "this machine shows no GPU" && intelGPU() {
@@ -307,7 +306,7 @@ func TestDriverRefusals(t *testing.T) {
 		}
 	}
 	// An image of musl is run, with a word.
-	s := driverSpec(t, empty, ocispec.ImageConfig{})
+	s := driverSpec(t, empty, ImageConfig{})
 	notes, err := Devices{GPU: true, SpecDirs: []string{empty}, DriverRoot: driver, DevRoot: driver}.Add(s)
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "no glibc") {
 		t.Errorf("an image without glibc: %q, %v", notes, err)
@@ -319,7 +318,7 @@ func TestDriverRefusals(t *testing.T) {
 	}
 	os.Remove(filepath.Join(driver, "usr/lib64/libcuda.so.1"))
 	os.Symlink("libcuda.so.550.54.14", filepath.Join(driver, "usr/lib64/libcuda.so.1"))
-	s = driverSpec(t, empty, ocispec.ImageConfig{})
+	s = driverSpec(t, empty, ImageConfig{})
 	notes, err = Devices{GPU: true, SpecDirs: []string{empty}, DriverRoot: driver, DevRoot: driver}.Add(s)
 	if err != nil || !strings.Contains(strings.Join(notes, "\n"), "ld.so.cache") || !slices.Contains(listing(s, "/run/hpcc/lib"), "libcuda.so.1") {
 		t.Errorf("with a broken cache: %q, %v, %q", notes, err, listing(s, "/run/hpcc/lib"))

@@ -23,6 +23,8 @@ type rootfs struct {
 	fd      int
 	write   bool
 	ranches []int
+	planned []mountPoint
+	scratch int // a tmpfs without a name, or -1
 }
 
 // enterRoot makes the spec's root, with all its mounts, the root of this
@@ -46,7 +48,7 @@ func enterRoot(s *specs.Spec) error {
 	if err := unix.Mount(fdPath(img), base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mounting image directory %q: %w", s.Root.Path, err)
 	}
-	r := &rootfs{write: !s.Root.Readonly}
+	r := &rootfs{write: !s.Root.Readonly, scratch: files.scratch}
 	if r.fd, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("opening the new root: %w", err)
 	}
@@ -55,13 +57,11 @@ func enterRoot(s *specs.Spec) error {
 			return fmt.Errorf("making the image read-only: %w", err)
 		}
 	}
-	for i, m := range append(s.Mounts[:len(s.Mounts):len(s.Mounts)], files.mounts...) {
-		from := -1
-		if i < len(src) {
-			from = src[i]
-		} else {
-			from = files.fds[i-len(src)]
-		}
+	all := append(s.Mounts[:len(s.Mounts):len(s.Mounts)], files.mounts...)
+	src = append(src, files.fds...)
+	r.planned = mountPoints(all, src)
+	for i, m := range all {
+		from := src[i]
 		if err := r.mount(m, from); err != nil {
 			return fmt.Errorf("mounting %q at %q: %w", m.Source, m.Destination, err)
 		}
@@ -91,16 +91,18 @@ func openSources(ms []specs.Mount) ([]int, error) {
 	return fds, nil
 }
 
-// extraFiles are generated files and the mounts that show them.
+// extraFiles are generated files and the mounts that show them. They lie in a
+// tmpfs, scratch, which has no name; -1 when there is none.
 type extraFiles struct {
-	mounts []specs.Mount
-	fds    []int
+	mounts  []specs.Mount
+	fds     []int
+	scratch int
 }
 
 // accountMounts puts generated passwd and group files, where they are needed,
 // on a tmpfs below the new root: it is covered next, so no name of them remains.
 func accountMounts(s *specs.Spec) (extraFiles, error) {
-	var x extraFiles
+	x := extraFiles{scratch: -1}
 	if s.Annotations[FakeRoot] != "" {
 		return x, nil
 	}
@@ -112,6 +114,10 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 	if err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4m,mode=755"); err != nil {
 		return x, fmt.Errorf("mounting a tmpfs for the passwd entry: %w", err)
 	}
+	var err error
+	if x.scratch, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return x, fmt.Errorf("opening a tmpfs for the passwd entry: %w", err)
+	}
 	for _, f := range []struct {
 		name string
 		data []byte
@@ -120,7 +126,7 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 			continue
 		}
 		p := base + "/" + f.name
-		if err := os.WriteFile(p, f.data, 0o644); err != nil {
+		if err := writeSmall(p, f.data, unix.O_CREAT); err != nil {
 			return x, fmt.Errorf("writing the user's %s entry: %w", f.name, err)
 		}
 		fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -235,6 +241,11 @@ const maxLinks = 40
 // itself when that is writable, else on a tmpfs that shows the image's
 // directory with the missing name added.
 func (r *rootfs) place(dst string, wantDir bool) (int, error) {
+	// What is there is found in one call, where the kernel has it (Linux 5.6).
+	fd, err := unix.Openat2(r.fd, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	if err == nil {
+		return fd, checkKind(fd, wantDir)
+	}
 	todo := split(dst)
 	var done []string // resolved components, none of them a link
 	cur, err := dup(r.fd)
@@ -338,11 +349,14 @@ func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error)
 	if r.write && !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
 		return -1, fmt.Errorf("making mount point %q: %w", "/"+path.Join(append(done, name)...), err)
 	}
-	top, err := r.ranch(cur, done)
+	top, err := r.ranch(cur, done, name, dir)
 	if err != nil {
 		return -1, fmt.Errorf("making room for mount point %q: %w", "/"+path.Join(append(done, name)...), err)
 	}
-	return top, create(top, name, dir)
+	if err := create(top, name, dir); !errors.Is(err, unix.EEXIST) {
+		return top, err
+	}
+	return top, nil
 }
 
 // replace makes a directory of a link that leads to itself: debootstrap leaves
@@ -350,7 +364,7 @@ func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error)
 func (r *rootfs) replace(cur int, done []string, name string) (int, error) {
 	if !r.write {
 		var err error
-		if cur, err = r.ranch(cur, done); err != nil {
+		if cur, err = r.ranch(cur, done, name, true); err != nil {
 			return -1, err
 		}
 	}
@@ -374,29 +388,26 @@ func create(at int, name string, dir bool) error {
 
 // ranch covers directory cur with a tmpfs that shows the same names: bind
 // mounts for what is there, copies of the links. Names can then be added
-// without touching the image.
-func (r *rootfs) ranch(cur int, done []string) (int, error) {
+// without touching the image. name, of this kind, shall be one of them.
+func (r *rootfs) ranch(cur int, done []string, name string, dir bool) (int, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(cur, &st); err != nil {
 		return -1, err
+	}
+	entries, err := os.ReadDir(fdPath(cur))
+	if err != nil {
+		return -1, err
+	}
+	if len(entries) > fewEntries && !r.write && r.scratch >= 0 && !holdsMounts(cur) {
+		if r.overlay(cur, st.Mode, done, mountPoint{name, dir}) == nil {
+			return r.covering(done)
+		}
 	}
 	data := fmt.Sprintf("size=4m,mode=%o", st.Mode&0o777|0o700)
 	if err := unix.Mount("tmpfs", fdPath(cur), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return -1, err
 	}
-	var top int
-	var err error
-	if len(done) == 0 {
-		// The new root itself was covered: the mount below it is found by name.
-		if top, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
-			r.fd, err = dup(top)
-		}
-	} else {
-		var root int
-		if root, err = dup(r.fd); err == nil {
-			top, err = r.reopen(root, done)
-		}
-	}
+	top, err := r.covering(done)
 	if err != nil {
 		return -1, err
 	}
@@ -407,32 +418,39 @@ func (r *rootfs) ranch(cur int, done []string) (int, error) {
 		}
 		r.ranches = append(r.ranches, fd)
 	}
-	return top, populate(cur, top)
+	return top, populate(entries, cur, top)
 }
 
-// populate shows every entry of the directory from in the empty directory to.
-func populate(from, to int) error {
-	d, err := os.Open(fdPath(from))
-	if err != nil {
-		return err
+// covering opens the directory with the path done as it is now that something
+// was mounted there.
+func (r *rootfs) covering(done []string) (int, error) {
+	if len(done) > 0 {
+		root, err := dup(r.fd)
+		if err != nil {
+			return -1, err
+		}
+		return r.reopen(root, done)
 	}
-	entries, err := d.ReadDir(-1)
-	d.Close()
-	if err != nil {
-		return err
+	// The new root itself was covered: the mount below it is found by name.
+	top, err := unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err == nil {
+		r.fd, err = dup(top)
 	}
+	return top, err
+}
+
+// populate shows the entries of the directory from in the directory to.
+func populate(entries []os.DirEntry, from, to int) error {
 	for _, e := range entries {
 		n := e.Name()
-		switch {
-		case e.Type()&os.ModeSymlink != 0:
+		var err error
+		if e.Type()&os.ModeSymlink != 0 {
 			var t string
 			if t, err = os.Readlink(fdPath(from) + "/" + n); err == nil {
 				err = unix.Symlinkat(t, to, n)
 			}
-		default:
-			if err = create(to, n, e.IsDir()); err == nil {
-				err = unix.Mount(fdPath(from)+"/"+n, fdPath(to)+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
-			}
+		} else if err = create(to, n, e.IsDir()); err == nil {
+			err = unix.Mount(fdPath(from)+"/"+n, fdPath(to)+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
 		}
 		if err != nil {
 			return fmt.Errorf("showing %q: %w", n, err)

@@ -2,13 +2,13 @@ package runtime
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -138,7 +138,7 @@ func TestMountPoints(t *testing.T) {
 			{dir + ":/real/kept", "", "the image has a file there"},
 			{dir + ":/real/kept/x", "", "not a directory"},
 		} {
-			s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{c.bind}, Write: write, NoHome: true})
+			s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{c.bind}, Write: write, NoHome: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -167,13 +167,54 @@ func TestReadOnlyPlaces(t *testing.T) {
 		{"touch /mnt/a/b/x && ls /mnt/a/b", "x"},
 		{"cat /proc/self/status", "NoNewPrivs:\t1"},
 	} {
-		s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{dir + ":/mnt/a/b"}, NoHome: true})
+		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{dir + ":/mnt/a/b"}, NoHome: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if out, err := output(t, s, c.script); !strings.Contains(out, c.want) {
 			t.Errorf("%q gives %q, %v; want %q", c.script, out, err, c.want)
 		}
+	}
+}
+
+// A directory of many entries gets new names by an overlay, which must neither
+// lose what was mounted in the directory before nor change what it looks like.
+func TestManyEntries(t *testing.T) {
+	root := busyroot(t)
+	big := filepath.Join(root, "big")
+	for i := range 3 * fewEntries {
+		if err := os.MkdirAll(filepath.Join(big, fmt.Sprint("d", i)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(big, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("shown"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir("/")
+	for _, c := range []struct {
+		binds        string
+		script, want string
+	}{
+		{dir + ":/big/new", "cat /big/new/file; ls /big | wc -l; stat -c %a /big", "shown49\n750\n"},
+		{dir + ":/big/new " + dir + "/file:/big/f " + dir + ":/big/x/y", "cat /big/new/file /big/f /big/x/y/file; ls /big | wc -l", "shownshownshown51\n"},
+		{dir + ":/big/d1 " + dir + ":/big/new", "cat /big/d1/file /big/new/file; ls /big | wc -l", "shownshown49\n"},
+		{dir + ":/big/d1/deep " + dir + ":/big/new", "cat /big/d1/deep/file /big/new/file", "shownshown"},
+		{dir + ":/big/new", "touch /big/t; mkdir /big/d1/t", "Read-only file system"},
+	} {
+		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: strings.Fields(c.binds), NoHome: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := output(t, s, c.script); !strings.Contains(out, c.want) {
+			t.Errorf("-b %s: %q gives %q, %v; want %q", c.binds, c.script, out, err, c.want)
+		}
+	}
+	if entries, err := os.ReadDir(big); err != nil || len(entries) != 3*fewEntries {
+		t.Errorf("the image's directory has %d entries now (%v); want %d", len(entries), err, 3*fewEntries)
 	}
 }
 
@@ -232,7 +273,7 @@ func TestStatuses(t *testing.T) {
 		{"script", "/nosuch", "/bin", ExitFailed, `working directory "/nosuch"`},
 		{"script", "/bin/script", "/bin", ExitFailed, "working directory"},
 	} {
-		s, err := Spec(root, ocispec.ImageConfig{Env: []string{"PATH=" + c.path}}, Options{Args: []string{c.prog}, NoHome: true})
+		s, err := Spec(root, ImageConfig{Env: []string{"PATH=" + c.path}}, Options{Args: []string{c.prog}, NoHome: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +296,7 @@ func TestStatuses(t *testing.T) {
 		{func(s *specs.Spec) { s.Root = &specs.Root{Path: "/nosuch"} }, `image directory "/nosuch"`},
 		{func(s *specs.Spec) { s.Mounts = append(s.Mounts, bind("/nosuch", "/mnt")) }, `opening "/nosuch" to mount it at "/mnt"`},
 	} {
-		s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"script"}, NoHome: true})
+		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"script"}, NoHome: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -22,7 +21,7 @@ func TestMPILauncher(t *testing.T) {
 	t.Setenv("PMIX_SYSTEM_TMPDIR", "/dev/shm")
 	for _, private := range []bool{false, true} {
 		t.Chdir("/")
-		s, err := Spec(t.TempDir(), ocispec.ImageConfig{}, Options{Args: []string{"x"}, NoHome: true, PrivateTmp: private})
+		s, err := Spec(t.TempDir(), ImageConfig{}, Options{Args: []string{"x"}, NoHome: true, PrivateTmp: private})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +33,7 @@ func TestMPILauncher(t *testing.T) {
 			t.Errorf("private tmp %v: %q, %v, shown %v", private, notes, err, shown)
 		}
 	}
-	s := driverSpec(t, t.TempDir(), ocispec.ImageConfig{})
+	s := driverSpec(t, t.TempDir(), ImageConfig{})
 	if _, err := (Devices{MPI: "mpich"}).Add(s); err == nil || !strings.Contains(err.Error(), `no MPI profile "mpich"`) {
 		t.Errorf("an unknown profile: %v", err)
 	}
@@ -55,7 +54,7 @@ func TestHostMPI(t *testing.T) {
 	// The image has an MPI of the same ABI, which gives way.
 	compile(t, filepath.Join(root, "lib64/libmpi.so.12"), "int cuInit(unsigned f) { return 1; }", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.12")
 	t.Setenv("LD_LIBRARY_PATH", lib)
-	s := driverSpec(t, root, ocispec.ImageConfig{})
+	s := driverSpec(t, root, ImageConfig{})
 	notes, err := Devices{MPI: "host"}.Add(s)
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%q, %v", notes, err)
@@ -67,7 +66,7 @@ func TestHostMPI(t *testing.T) {
 	if err := os.Remove(filepath.Join(lib, "libfabricx.so.1")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (Devices{MPI: "host"}).Add(driverSpec(t, root, ocispec.ImageConfig{})); err == nil || !strings.Contains(err.Error(), "needs libfabricx.so.1, which was not found") {
+	if _, err := (Devices{MPI: "host"}).Add(driverSpec(t, root, ImageConfig{})); err == nil || !strings.Contains(err.Error(), "needs libfabricx.so.1, which was not found") {
 		t.Errorf("a library that is not there: %v", err)
 	}
 }

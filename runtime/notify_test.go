@@ -11,7 +11,6 @@ import (
 	"sync"
 	"testing"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,7 +57,7 @@ func (l *ledger) notes() *Notes {
 // run runs a shell script under a fake root, with busybox for all programs.
 func (l *ledger) run(t *testing.T, root, script string) string {
 	t.Helper()
-	s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"sh", "-c", script}, Write: true})
+	s, err := Spec(root, ImageConfig{}, Options{Args: []string{"sh", "-c", script}, Write: true})
 	if err != nil {
 		t.Fatal(err)
 	}

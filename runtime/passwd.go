@@ -1,22 +1,50 @@
 package runtime
 
 import (
-	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxPasswd bounds what is read of an image's /etc/passwd or /etc/group.
 const maxPasswd = 1 << 20
 
 // readInside reads a small regular file of the tree root without leaving it
-// through links (os.Root resolves every component below root).
+// through links.
 func readInside(root, name string) []byte {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(dir)
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	if errors.Is(err, unix.ENOSYS) {
+		return readBelow(root, name)
+	}
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxPasswd {
+		return nil
+	}
+	b, err := readAll(fd, name)
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// readBelow is readInside for kernels without openat2 (before Linux 5.6):
+// os.Root resolves every component by itself, and refuses absolute links.
+func readBelow(root, name string) []byte {
 	r, err := os.OpenRoot(root)
 	if err != nil {
 		return nil
@@ -40,9 +68,11 @@ func readInside(root, name string) []byte {
 
 // entry finds the line of a passwd or group file whose field n equals value.
 func entry(file []byte, n int, value string) []string {
-	sc := bufio.NewScanner(bytes.NewReader(file))
-	for sc.Scan() {
-		f := strings.Split(sc.Text(), ":")
+	for line := range bytes.Lines(file) {
+		if !bytes.Contains(line, []byte(value)) {
+			continue
+		}
+		f := strings.Split(strings.TrimRight(string(line), "\r\n"), ":")
 		if len(f) > n && f[n] == value {
 			return f
 		}
@@ -78,8 +108,9 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 	p, gr := readInside(root, "etc/passwd"), readInside(root, "etc/group")
 	if entry(p, 2, u) == nil {
 		name, gecos := "user", ""
-		if h, err := user.LookupId(u); err == nil {
-			name, gecos = h.Username, h.Name
+		if h := entry(hostFile("passwd"), 2, u); len(h) > 4 {
+			name = h[0]
+			gecos, _, _ = strings.Cut(h[4], ",")
 		} else if n := os.Getenv("USER"); n != "" {
 			name = n
 		}
@@ -95,8 +126,8 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 	}
 	if entry(gr, 2, g) == nil {
 		name := "group"
-		if h, err := user.LookupGroupId(g); err == nil {
-			name = h.Name
+		if h := entry(hostFile("group"), 2, g); h != nil {
+			name = h[0]
 		}
 		if len(gr) == 0 {
 			gr = []byte("root:x:0:\nnogroup:x:65534:\n")
@@ -108,6 +139,13 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 		}
 	}
 	return passwd, group
+}
+
+// hostFile reads the host's passwd or group file; nil when it cannot. Names
+// that only a directory service knows are not looked for: that takes C's library.
+func hostFile(name string) []byte {
+	b, _ := readSmall("/etc/" + name)
+	return b
 }
 
 // field makes s safe as one field of a passwd line.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
@@ -103,15 +102,15 @@ func TestEnvironment(t *testing.T) {
 	host := []string{"PATH=/host/bin", "HOME=/home/u", "LD_PRELOAD=/host/lib.so", "LD_LIBRARY_PATH=/host/lib", "TMPDIR=/scratch/u", "LANG=de", "A=host", "HPCC_RUNNING=0"}
 	tests := []struct {
 		name string
-		c    ocispec.ImageConfig
+		c    ImageConfig
 		home string
 		want []string
 	}{
-		{"host and image", ocispec.ImageConfig{Env: []string{"A=image", "PATH=/opt/bin:/bin", "EMPTY=", "odd"}}, "/home/u",
+		{"host and image", ImageConfig{Env: []string{"A=image", "PATH=/opt/bin:/bin", "EMPTY=", "odd"}}, "/home/u",
 			[]string{"A=image", "EMPTY=", "HOME=/home/u", "HPCC_RUNNING=1", "LANG=de", "PATH=/opt/bin:/bin"}},
-		{"no home: the image's user", ocispec.ImageConfig{User: "app:staff"}, "", []string{"A=host", "HOME=/srv/app", "HPCC_RUNNING=1", "LANG=de", "PATH=" + standardPath}},
-		{"no home: by number", ocispec.ImageConfig{User: "10"}, "", []string{"A=host", "HOME=/srv/app", "HPCC_RUNNING=1", "LANG=de", "PATH=" + standardPath}},
-		{"no home: nobody known", ocispec.ImageConfig{User: "ghost"}, "", []string{"A=host", "HOME=/", "HPCC_RUNNING=1", "LANG=de", "PATH=" + standardPath}},
+		{"no home: the image's user", ImageConfig{User: "app:staff"}, "", []string{"A=host", "HOME=/srv/app", "HPCC_RUNNING=1", "LANG=de", "PATH=" + standardPath}},
+		{"no home: by number", ImageConfig{User: "10"}, "", []string{"A=host", "HOME=/srv/app", "HPCC_RUNNING=1", "LANG=de", "PATH=" + standardPath}},
+		{"no home: nobody known", ImageConfig{User: "ghost"}, "", []string{"A=host", "HOME=/", "HPCC_RUNNING=1", "LANG=de", "PATH=" + standardPath}},
 	}
 	for _, test := range tests {
 		got := environment(host, test.c, root, test.home, m)
@@ -120,7 +119,7 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%s: environment = %q; want %q", test.name, got, test.want)
 		}
 	}
-	if got := environment([]string{"TMPDIR=/tmp/x"}, ocispec.ImageConfig{}, root, "/h", m); !slices.Contains(got, "TMPDIR=/tmp/x") {
+	if got := environment([]string{"TMPDIR=/tmp/x"}, ImageConfig{}, root, "/h", m); !slices.Contains(got, "TMPDIR=/tmp/x") {
 		t.Errorf("TMPDIR that exists inside was lost: %q", got)
 	}
 }
@@ -168,12 +167,12 @@ func TestSpecArgs(t *testing.T) {
 		{"none at all", nil, nil, nil, nil, true},
 	}
 	for _, test := range tests {
-		s, err := Spec(root, ocispec.ImageConfig{Entrypoint: test.entrypoint, Cmd: test.cmd}, Options{Args: test.args})
+		s, err := Spec(root, ImageConfig{Entrypoint: test.entrypoint, Cmd: test.cmd}, Options{Args: test.args})
 		if (err != nil) != test.refused || err == nil && !slices.Equal(s.Process.Args, test.want) {
 			t.Errorf("%s: Spec = %v, %v; want %q", test.name, s, err, test.want)
 		}
 	}
-	if _, err := Spec(filepath.Join(root, "nosuch"), ocispec.ImageConfig{}, Options{Args: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := Spec(filepath.Join(root, "nosuch"), ImageConfig{}, Options{Args: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("Spec of a directory that is not there: %v", err)
 	}
 }
@@ -229,7 +228,7 @@ func TestCommand(t *testing.T) {
 	os.WriteFile("here", nil, 0o644)
 	spec := func(o Options) *specs.Spec {
 		o.Args = []string{"x"}
-		s, err := Spec(root, ocispec.ImageConfig{}, o)
+		s, err := Spec(root, ImageConfig{}, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -279,7 +278,7 @@ func TestCommand(t *testing.T) {
 // The filter makes calls succeed that one id cannot make, and does nothing else.
 func TestFakeRoot(t *testing.T) {
 	root := busyroot(t)
-	s, err := Spec(root, ocispec.ImageConfig{}, Options{Args: []string{"x"}, Write: true})
+	s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Write: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
@@ -51,7 +50,7 @@ const standardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 // Spec states the run of a program in the directory tree root, which an image
 // with configuration c was unpacked to. The environment is the caller's with
 // the image's on top; the caller of Spec may still change Process.Env.
-func Spec(root string, c ocispec.ImageConfig, o Options) (*specs.Spec, error) {
+func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, fmt.Errorf("finding the image's directory: %w", err)
@@ -260,7 +259,7 @@ var hostOnly = []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"}
 
 // environment is the caller's, with the image's on top, HOME and TMPDIR such
 // that they exist inside, and HPCC_RUNNING as the mark.
-func environment(host []string, c ocispec.ImageConfig, root, home string, m []specs.Mount) []string {
+func environment(host []string, c ImageConfig, root, home string, m []specs.Mount) []string {
 	var env []string
 	set := func(kv string) {
 		name, _, _ := strings.Cut(kv, "=")

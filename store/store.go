@@ -30,10 +30,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/store/ready"
 )
 
 // formatVersion is the layout described above.
-const formatVersion = "1\n"
+const formatVersion = ready.Version
 
 const readme = `This directory belongs to hpcc. Files appear in it whole and never change.
 To free space: hpcc rm NAME; hpcc gc. To remove all of it, remove the directory.
@@ -57,19 +59,7 @@ func (e *NoTreeError) Error() string { return fmt.Sprintf("image %q has not been
 
 // Default is where the store is unless the user says otherwise: $HPCC_STORE,
 // else hpcc below $XDG_DATA_HOME, else ~/.local/share/hpcc.
-func Default() (string, error) {
-	if d := os.Getenv("HPCC_STORE"); d != "" {
-		return filepath.Abs(d)
-	}
-	if d := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
-		return filepath.Join(d, "hpcc"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("finding the store: %w; set HPCC_STORE", err)
-	}
-	return filepath.Join(home, ".local/share/hpcc"), nil
-}
+func Default() (string, error) { return ready.Default() }
 
 // Open opens the store at dir ("" is [Default]) and makes it when there is
 // none. A directory that holds something else, or a store of a newer hpcc, is

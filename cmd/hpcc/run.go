@@ -1,15 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
-	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
@@ -82,7 +78,7 @@ func run(c *cli.Context, env *envChanges) error {
 	if err != nil {
 		return err
 	}
-	img, err := treeConfig(root)
+	img, err := runtime.ReadImage(root, unpack.ConfigFile)
 	if err != nil {
 		return err
 	}
@@ -120,22 +116,4 @@ func without(env []string, name string) []string {
 func isPath(image string) bool {
 	return filepath.IsAbs(image) || image == "." || image == ".." ||
 		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
-}
-
-// treeConfig reads the image's configuration, which every tree made by hpcc
-// holds; a directory made otherwise runs with none.
-func treeConfig(root string) (ocispec.Image, error) {
-	var img ocispec.Image
-	file := filepath.Join(root, unpack.ConfigFile)
-	b, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
-		return img, nil
-	}
-	if err != nil {
-		return img, fmt.Errorf("reading the image's configuration: %w", err)
-	}
-	if err := json.Unmarshal(b, &img); err != nil {
-		return img, fmt.Errorf("reading the image's configuration %q: %w", file, err)
-	}
-	return img, nil
 }

@@ -14,21 +14,31 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// bin is the real binary, built as "make build" does: with the entry point that
-// a test binary does not have.
-var bin string
+// bin is the directory of the real program, linked as "make build" does: two
+// programs in one file. full is that of the one that holds everything, alone.
+var bin, full string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "hpcc-test-")
 	if err != nil {
 		panic(err)
 	}
-	bin = filepath.Join(dir, "bin")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", filepath.Join(bin, "hpcc"), ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building hpcc: %v\n%s", err, out)
-		os.Exit(1)
+	bin, full = filepath.Join(dir, "bin"), filepath.Join(dir, "full")
+	both, alone, lean := filepath.Join(bin, "hpcc"), filepath.Join(full, "hpcc"), filepath.Join(dir, "start")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		panic(err)
+	}
+	for _, args := range [][]string{
+		{"build", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", alone, "."},
+		{"build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_entry -T 0x20001000", "-o", lean, "../start"},
+		{"run", "../weld", alone, lean, both},
+	} {
+		cmd := exec.Command("go", args...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building hpcc: %v\n%s", err, out)
+			os.Exit(1)
+		}
 	}
 	code := m.Run()
 	os.RemoveAll(dir)

@@ -73,15 +73,61 @@ for r in results:
 P
 }
 
+# starts TITLE ROUNDS NAME COMMAND...: rounds of one start of each, in an order that changes,
+# so that what else the machine does meets all of them alike.
+starts() {
+  say "$1"
+  python3 - "$@" >>"$rows" <<'P'
+import os, random, statistics, sys, time
+title, rounds, rest = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
+commands = dict(zip(rest[::2], (c.split() for c in rest[1::2])))
+wall, cpu = {n: [] for n in commands}, {n: [] for n in commands}
+for i in range(rounds + 10):
+    for n in random.sample(list(commands), len(commands)):
+        t = time.perf_counter()
+        pid = os.posix_spawnp(commands[n][0], commands[n], os.environ)
+        _, status, used = os.wait4(pid, 0)
+        t = time.perf_counter() - t
+        if status: sys.exit(f"{n}: status {status}")
+        if i >= 10:
+            wall[n].append(t * 1e3); cpu[n].append((used.ru_utime + used.ru_stime) * 1e3)
+ours = statistics.median(wall[rest[0]])
+for n in commands:
+    m = statistics.median(wall[n])
+    ratio = "" if n == rest[0] else f"{m / ours:.2f} ×"
+    print(f"| {title} | {n} | {m:.2f} | {statistics.mean(wall[n]):.2f} ± {statistics.stdev(wall[n]):.2f} ms | {statistics.median(cpu[n]):.2f} ms | {ratio} |")
+P
+}
+
+# together N NAME COMMAND: N starts at once; how long until the last has ended, against the
+# processor time that all of them took, spread over the processors.
+together() {
+  say "$1 starts at once"
+  python3 - "$@" >>"$rows" <<'P'
+import os, resource, sys, time
+n, name, command = int(sys.argv[1]), sys.argv[2], sys.argv[3].split()
+t, failed = time.perf_counter(), 0
+for _ in range(n):
+    os.posix_spawnp(command[0], command, os.environ)
+for _ in range(n):
+    failed += os.wait()[1] != 0
+t = time.perf_counter() - t
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+cpu = used.ru_utime + used.ru_stime
+print(f"| {n} starts at once, {failed} failed | {name}, until the last ended | {t*1e3:.0f} | fair share: {cpu/os.cpu_count()*1e3:.0f} ms | {cpu*1e3:.0f} ms | |")
+P
+}
+
 startup() {
   "$hpcc" unpack base "$work/tree"
-  local a=(-N --warmup 10 --runs 200 -n "hpcc run" "$hpcc run $work/tree -- /bin/true")
-  has ch-run "ch-run $work/tree -- /bin/true" && a+=(-n ch-run "ch-run $work/tree -- /bin/true")
-  has bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true" && a+=(-n bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true")
-  compare "start /bin/true" "${a[@]}"
+  cp -a "$work/tree" "$work/full-tree"; touch "$work/full-tree/etc/hosts" "$work/full-tree/etc/resolv.conf"
+  local a=("hpcc run" "$hpcc run $work/tree -- /bin/true" "hpcc run, all mount points there" "$hpcc run $work/full-tree -- /bin/true" "hpcc run NAME" "$hpcc run base -- /bin/true")
+  has ch-run "ch-run $work/tree -- /bin/true" && a+=(ch-run "ch-run $work/tree -- /bin/true")
+  has bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true" && a+=(bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true")
+  starts "start /bin/true" 500 "${a[@]}" "no container" /bin/true
+  together 1000 "hpcc run NAME" "$hpcc run base -- /bin/true"
   if has podman "podman load -q -i $work/base.tar && podman tag \$(podman images -q | head -n 1) localhost/base && podman run --rm --network=host localhost/base /bin/true"; then
-    compare "start /bin/true, slow peers" -N --warmup 2 --runs 20 -n "hpcc run" "$hpcc run $work/tree -- /bin/true" \
-      -n "podman run --rm" "podman run --rm --network=host localhost/base /bin/true"
+    starts "start /bin/true, slow peers" 20 "hpcc run" "$hpcc run $work/tree -- /bin/true" "podman run --rm" "podman run --rm --network=host localhost/base /bin/true"
   fi
 }
 

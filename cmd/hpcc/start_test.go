@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The lean program in the file and the full one say and do the same, word by word.
+func TestStartIsTheSame(t *testing.T) {
+	if err := facilities["userns"](); err != nil {
+		t.Skip(err)
+	}
+	busy, err := busybox()
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	script := `mkdir -p root/bin root/etc root/empty job files/sub &&
+		cp "$0" root/bin/busybox && for n in sh env id ls cat pwd grep; do ln -s busybox root/bin/$n; done &&
+		for i in $(seq 40); do echo $i >root/etc/e$i; done &&
+		echo "not a program" >root/bin/text && ln -s /nowhere root/bin/lost && chmod 755 root/bin/text &&
+		tar cf image.tar -C root . && printf 'A=one\\nB=$A:x\\n' >a.env && printf 'C=1\\0D=2\\0' >zero.env && echo broken >bad.env && echo kept >files/f`
+	sh := exec.Command("sh", "-c", script, busy)
+	sh.Dir = dir
+	if out, err := sh.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	run := func(program string, args ...string) (int, string) {
+		cmd := exec.Command(filepath.Join(program, "hpcc"), args...)
+		cmd.Dir = dir
+		cmd.Env = []string{"HOME=" + filepath.Join(dir, "job"), "HPCC_STORE=" + filepath.Join(dir, "store"), "PATH=" + os.Getenv("PATH"), "USER=me", "HPCC_RUNNING=0", "LD_PRELOAD=x"}
+		cmd.Stdin = strings.NewReader("E=from a pipe\n")
+		var out, words bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &words
+		err := cmd.Run()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return cmd.ProcessState.ExitCode(), out.String() + "---\n" + words.String()
+	}
+	if status, out := run(bin, "load", "image.tar", "bb"); status != 0 {
+		t.Fatal(out)
+	}
+	// Of a name with more than its shortest spelling, and of one for no platform.
+	if status, out := run(bin, "load", "image.tar", "lab/bb:1.0"); status != 0 {
+		t.Fatal(out)
+	}
+	for _, line := range []string{
+		"", "--help", "-h", "--bogus", "--cd", "--bogus=1 bb -- env", "bb", "nothere -- env", "./nothere -- env", "Nothere -- env", "bb --",
+		"bb -- env", "bb env", "bb:latest -- env", "lab/bb:1.0 -- env", "./root -- env", "root -- env", "-- bb -- env", "bb -- -- env",
+		"bb -- nosuch", "bb -- /nosuch", "bb -- text", "bb -- lost", "bb -- /etc", "bb -- ./x", "bb -- n\x1b[31mo", "bb -- größe",
+		"bb -- sh -c exit\x207", "bb -- sh -c kill\x20-9\x20$$",
+		"--cd /etc bb -- pwd", "--cd=job bb pwd", "-cd job bb pwd", "--cd nowhere bb pwd", "--cd= bb pwd",
+		"--set-env a.env bb -- env", "--set-env=a.env --unset-env B bb -- env", "--set-env A=1 --set-env B=$A --env-no-expand bb -- env",
+		"--set-env bb -- env", "--set-env0 zero.env bb -- env", "--set-env nofile bb -- env", "--set-env bad.env bb -- env", "--set-env= bb -- env",
+		"--set-env /dev/stdin bb -- env", "--set-env =x bb -- env", "--unset-env [ bb -- env", "--unset-env * bb -- env",
+		"-b files:/mnt/x bb -- cat /mnt/x/f", "--bind files:/etc/x:ro bb -- ls /etc", "-b files/f:/etc/e1 -b files/f:/etc/new bb -- cat /etc/e1 /etc/new",
+		"-b files:/mnt/x --bind files:/mnt/y bb -- ls /mnt", "-b files:/mnt/x -b files:/mnt/y bb -- ls /mnt", "-b nosuch bb -- env", "-b a,b:/mnt bb -- env", "-b files:rel bb -- env",
+		"-w bb -- env", "-w ./root -- sh -c cat\x20/etc/e1", "--write=true ./root -- env", "--write=maybe bb -- env",
+		"-t bb -- ls /tmp", "--private-tmp --no-home bb -- env", "--home bb -- env", "--home --no-home bb -- env", "-tw ./root -- env",
+		"--store store bb -- env", "--store=nostore bb -- env", "--store= bb -- env", "--store root bb -- env", "--env-no-expand=false bb -- env", "--- bb", "- bb", "-= bb",
+		"bb -- id", "bb -- cat /etc/passwd /etc/group /etc/e40", "bb -- ls -lan /etc",
+	} {
+		args := []string{"run"}
+		for _, word := range strings.Fields(line) {
+			args = append(args, strings.NewReplacer(`\x20`, " ", `\x1b`, "\x1b").Replace(word))
+		}
+		status, out := run(bin, args...)
+		if want, text := run(full, args...); status != want || out != text {
+			t.Errorf("hpcc run %s: status %d and\n%s; the full program: %d and\n%s", line, status, out, want, text)
+		}
+	}
+}

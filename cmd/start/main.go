@@ -1,0 +1,51 @@
+// Command start is "hpcc run" and nothing else, made to begin quickly: of what
+// hpcc imports, it imports what a run needs. cmd/weld puts it into the one file
+// that users have; there, hpcc's entry point leads "hpcc run" here.
+//
+// It runs what it is sure of. Everything else — help, mistakes, images that
+// must be unpacked first, other machines' programs — it leaves to the rest of
+// hpcc by executing the file again, so there is one place that knows words.
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"unicode"
+
+	"hpcc/runtime"
+)
+
+func main() {
+	if runtime.Init(); os.Args[0] == runtime.Full || len(os.Args) < 2 {
+		fmt.Fprintln(os.Stderr, "hpcc: error: this program is a part of hpcc and does not run alone")
+		os.Exit(runtime.ExitFailed)
+	}
+	if w, ok := parse(os.Args[2:]); ok {
+		if spec, ok := w.spec(); ok {
+			tell(w.image, runtime.Exec(spec))
+		}
+	}
+	args := append([]string{runtime.Full}, os.Args[1:]...)
+	err := syscall.Exec("/proc/self/exe", args, os.Environ())
+	fmt.Fprintf(os.Stderr, "hpcc: error: executing hpcc again: %v\n", err)
+	os.Exit(runtime.ExitFailed)
+}
+
+// tell says why the program did not begin, and ends with the status for that.
+// It returns when the rest of hpcc can say it better.
+func tell(image string, err error) {
+	e, ok := err.(*runtime.Error)
+	if !ok {
+		return
+	}
+	text := strings.Map(func(r rune) rune {
+		if r == '\n' || unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar // names of files could steer the terminal
+	}, fmt.Sprintf("running %s: %v", image, e))
+	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", text)
+	os.Exit(e.Status)
+}

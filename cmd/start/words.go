@@ -1,0 +1,178 @@
+package main
+
+import (
+	"os"
+	goruntime "runtime"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"hpcc/envfile"
+	"hpcc/runtime"
+	"hpcc/store/ready"
+)
+
+// configFile is where a tree keeps its image's configuration (unpack.ConfigFile).
+const configFile = ".hpcc/image.json"
+
+// words are what a command line of "hpcc run" says.
+type words struct {
+	image    string
+	store    string
+	env      [][2]string // set-env, set-env0 and unset-env with their arguments, in order
+	noExpand bool
+	options  runtime.Options
+	home     bool
+}
+
+// A flag is one spelling of a flag of "hpcc run".
+type flag struct {
+	spelling, name string
+	argument       bool
+}
+
+// parse reads the words behind "run" as the rest of hpcc does; not ok where it
+// would say something about them, or where a flag is none of start's.
+func parse(args []string) (w words, ok bool) {
+	var used []flag
+	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
+		word := args[0]
+		args = args[1:]
+		if word == "--" {
+			break
+		}
+		spelling, value, joined := strings.Cut(strings.TrimPrefix(word[1:], "-"), "=")
+		i := slices.IndexFunc(flags, func(f flag) bool { return f.spelling == spelling })
+		if i < 0 || joined && !flags[i].argument {
+			return w, false
+		}
+		if slices.ContainsFunc(used, func(f flag) bool { return f.name == flags[i].name && f.spelling != spelling }) {
+			return w, false // two spellings of one flag are a mistake
+		}
+		used = append(used, flags[i])
+		if flags[i].argument && !joined {
+			// "--set-env IMAGE --" stands bare (joinBareSetEnv of cmd/hpcc).
+			if len(args) == 0 || len(args) > 1 && args[1] == "--" && strings.HasPrefix(flags[i].name, "set-env") {
+				return w, false
+			}
+			value, args = args[0], args[1:]
+		}
+		if !w.set(flags[i].name, value) {
+			return w, false
+		}
+	}
+	if len(args) == 0 || w.home && w.options.NoHome {
+		return w, false
+	}
+	w.image, args = args[0], args[1:]
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	w.options.Args = args
+	return w, true
+}
+
+// set notes one flag.
+func (w *words) set(name, value string) bool {
+	switch name {
+	case "set-env", "set-env0", "unset-env":
+		w.env = append(w.env, [2]string{name, value})
+	case "env-no-expand":
+		w.noExpand = true
+	case "cd":
+		w.options.Dir = value
+	case "bind":
+		w.options.Binds = append(w.options.Binds, value)
+	case "write":
+		w.options.Write = true
+	case "private-tmp":
+		w.options.PrivateTmp = true
+	case "home":
+		w.home = true
+	case "no-home":
+		w.options.NoHome = true
+	case "store":
+		w.store = value
+		return value != ""
+	default:
+		return false
+	}
+	return true
+}
+
+// spec states the run; not ok when something is missing or wrong. The image
+// comes first: files of variables may be such as can be read only once.
+func (w *words) spec() (*specs.Spec, bool) {
+	root, ok := w.image, isPath(w.image)
+	if !ok {
+		if root, ok = ready.Tree(w.store, w.image); !ok || w.options.Write {
+			return nil, false
+		}
+	}
+	img, err := runtime.ReadImage(root, configFile)
+	if err != nil || img.Architecture != "" && img.Architecture != goruntime.GOARCH {
+		return nil, false
+	}
+	changes, err := w.changes()
+	if err != nil {
+		return nil, false
+	}
+	w.options.Architecture = img.Architecture
+	s, err := runtime.Spec(root, img.Config, w.options)
+	if err != nil {
+		return nil, false
+	}
+	env := slices.DeleteFunc(s.Process.Env, func(v string) bool { return strings.HasPrefix(v, "HPCC_RUNNING=") })
+	s.Process.Env = append(envfile.Apply(env, changes, !w.noExpand), "HPCC_RUNNING=1")
+	return s, true
+}
+
+// changes reads the variables that the command line sets and removes.
+func (w *words) changes() ([]envfile.Change, error) {
+	var out []envfile.Change
+	for _, e := range w.env {
+		var more []envfile.Change
+		var one envfile.Change
+		var err error
+		switch {
+		case e[0] == "unset-env":
+			one, err = envfile.Unset(e[1])
+			more = []envfile.Change{one}
+		case strings.Contains(e[1], "="):
+			one, err = envfile.Literal(e[1])
+			more = []envfile.Change{one}
+		default:
+			more, err = readFile(e[1], e[0] == "set-env0")
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, more...)
+	}
+	return out, nil
+}
+
+// readFile reads a file of variables. Only regular files: of others, such as
+// pipes, the rest of hpcc could not read again what was read here.
+func readFile(name string, nul bool) ([]envfile.Change, error) {
+	st, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() {
+		return nil, os.ErrInvalid
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return envfile.Read(f, name, envfile.Options{NUL: nul})
+}
+
+// isPath says whether IMAGE names a directory, as in cmd/hpcc.
+func isPath(image string) bool {
+	return strings.HasPrefix(image, "/") || image == "." || image == ".." ||
+		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
+}
