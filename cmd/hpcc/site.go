@@ -46,7 +46,7 @@ func storeFeature(dir string) runtime.Feature {
 		return f
 	}
 	switch {
-	case full(p):
+	case crowded(p):
 		return is(runtime.No, "free space there, run \"hpcc gc\", or "+elsewhere, "full: what is there runs, nothing can be pulled or built")
 	case p.Write != nil:
 		return is(runtime.No, elsewhere, "not writable (%v): what is there runs, nothing can be pulled or built", p.Write)
@@ -67,8 +67,8 @@ func storeFeature(dir string) runtime.Feature {
 	return f
 }
 
-// full says whether no image finds room.
-func full(p store.Place) bool {
+// crowded says whether no image finds room.
+func crowded(p store.Place) bool {
 	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || !p.ReadOnly && (p.Free < noSpace || p.Inodes > 0 && p.FreeInodes < noInodes)
 }
 
@@ -107,7 +107,7 @@ func localFeature() runtime.Feature {
 			continue
 		}
 		p, err := store.LookAt(d.dir)
-		if err != nil || p.Write != nil || p.Shared || p.NoExec || p.Dir != d.dir || full(p) {
+		if err != nil || p.Write != nil || p.Shared || p.NoExec || p.Dir != d.dir || crowded(p) {
 			continue
 		}
 		name := d.dir
