@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -39,10 +40,6 @@ func MountSquashFS(file, at string) error {
 }
 
 func mountSquashFS(file, at string) error {
-	server, err := squashfuse()
-	if err != nil {
-		return err
-	}
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -53,23 +50,13 @@ func mountSquashFS(file, at string) error {
 		return err
 	}
 	defer unix.Close(mnt)
-	if err := serve(server, file, dev); err != nil {
+	if err := serve(file, dev); err != nil {
 		return err
 	}
 	if err := unix.MoveMount(mnt, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("mounting at %q: %w", at, err)
 	}
 	return nil
-}
-
-// squashfuse finds the server; the one that uses the lower level of libfuse is faster.
-func squashfuse() (string, error) {
-	for _, n := range []string{"squashfuse_ll", "squashfuse"} {
-		if p, err := exec.LookPath(n); err == nil {
-			return p, nil
-		}
-	}
-	return "", errors.New("squashfuse is not on PATH")
 }
 
 // detachedFUSE makes a mount of FUSE that has no place yet.
@@ -93,16 +80,26 @@ func detachedFUSE(dev int) (int, error) {
 	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
-// serve starts squashfuse for an opened and mounted device (libfuse 3.3: the
-// mount point may be /dev/fd/N) and returns when it has looked at the file and
-// gone to the background.
-func serve(server, file string, dev *os.File) error {
-	cmd := exec.Command(server, "-o", fmt.Sprintf("uid=%d,gid=%d", unix.Getuid(), unix.Getgid()), file, "/dev/fd/3")
-	cmd.ExtraFiles = []*os.File{dev}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %s", server, err, out)
+// serve starts a server for an opened and mounted device and returns when it has
+// looked at the file and gone to the background. squashfuse_ll is the faster
+// one; the owner of files, without which they are nobody's here, it knows since
+// 0.2, while squashfuse leaves that to libfuse.
+func serve(file string, dev *os.File) error {
+	err := errors.New("squashfuse is not on PATH")
+	for _, name := range []string{"squashfuse_ll", "squashfuse"} {
+		server, lerr := exec.LookPath(name)
+		if lerr != nil {
+			continue
+		}
+		// libfuse 3.3: the place may be /dev/fd/N, a device that is mounted already.
+		cmd := exec.Command(server, "-o", fmt.Sprintf("uid=%d,gid=%d", unix.Getuid(), unix.Getgid()), file, "/dev/fd/3")
+		cmd.ExtraFiles = []*os.File{dev}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+		out, cerr := cmd.CombinedOutput()
+		if cerr == nil {
+			return nil
+		}
+		err = fmt.Errorf("%s: %w: %s", server, cerr, strings.TrimSpace(string(out)))
 	}
-	return nil
+	return err
 }

@@ -43,14 +43,10 @@ func WriteSquashFS(ctx context.Context, tree string, f io.WriteSeeker) error {
 	w.root = &sqNode{h: top, inode: 1}
 	w.nodes["."] = w.root
 
-	pr, pw := io.Pipe()
-	go func() {
-		_, err := diff(pw, nil, tree, true, DiffOptions{})
-		pw.CloseWithError(err)
-	}()
-	tr := tar.NewReader(pr)
-	err = eachEntry(ctx, tr, func(h *tar.Header) error { return w.add(h, tr) })
-	pr.CloseWithError(errors.New("the writer has ended"))
+	err = treeArchive(tree, func(r io.Reader) error {
+		tr := tar.NewReader(r)
+		return eachEntry(ctx, tr, func(h *tar.Header) error { return w.add(h, tr) })
+	})
 	if derr := w.endData(); err == nil {
 		err = derr
 	}

@@ -285,7 +285,7 @@ func runWords(c *cli.Context, env *envChanges) []string {
 		}
 		w = append(w, "--bind="+b)
 	}
-	for _, f := range []string{"write", "private-tmp", "home", "no-home"} {
+	for _, f := range []string{"write", "private-tmp", "home", "no-home", "stage"} {
 		if c.Bool(f) {
 			w = append(w, "--"+f)
 		}
