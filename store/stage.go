@@ -100,7 +100,11 @@ func (g *Stage) Copy(ctx context.Context, key string, need int64, fill func(dir 
 	if err := unix.Statfs(g.s.dir, &st); err == nil && int64(st.Bavail)*st.Bsize < need {
 		return "", fmt.Errorf("copying %d bytes to %s, where %d are free: %w", need, g.s.dir, int64(st.Bavail)*st.Bsize, syscall.ENOSPC)
 	}
-	return g.s.Once(ctx, rel, fill)
+	dir, err := g.s.Once(ctx, rel, fill)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return "", fmt.Errorf("copying to %s: the file system became full: %w", g.s.dir, syscall.ENOSPC)
+	}
+	return dir, err
 }
 
 // used says whether a copy is there, and notes its use for GC.
@@ -129,4 +133,27 @@ func FileKey(path string) (string, error) {
 		return "", fmt.Errorf("opening %q: %w", path, err)
 	}
 	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
+}
+
+// writeVersion ends the making of a store. The file of the first process stays,
+// however many make the store together: it is the one that Alone locks.
+func (s *Store) writeVersion() error {
+	tmp, err := s.TempDir()
+	if err != nil {
+		return err
+	}
+	defer RemoveAll(tmp)
+	f := filepath.Join(tmp, "version")
+	if err := os.WriteFile(f, []byte(formatVersion), 0o644); err != nil {
+		return s.placeError(fmt.Errorf("making store %q: %w", s.dir, err))
+	}
+	final := s.path("version")
+	err = os.Link(f, final)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil { // a file system without hard links
+		return s.writeFile("version", []byte(formatVersion))
+	}
+	return nil
 }

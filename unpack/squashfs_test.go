@@ -288,20 +288,30 @@ func TestSquashFSHostile(t *testing.T) {
 }
 
 func FuzzSquashFS(f *testing.F) {
-	b, err := os.ReadFile(squash(f, squashTree(f, squashSample(f))))
-	if err != nil {
-		f.Fatal(err)
-	}
 	tree := f.TempDir()
-	if err := os.WriteFile(filepath.Join(tree, "f"), bytes.Repeat([]byte("text "), 1000), 0o600); err != nil {
+	var big []byte
+	for i := range sqBlock + 10 {
+		big = append(big, byte(i/1000))
+	}
+	for name, data := range map[string][]byte{"d/short": []byte("text"), "d/twin": []byte("text"), "blocks": big, ".hpcc/image.json": []byte("{}")} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(tree, name)), 0o755); err != nil {
+			f.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(tree, name), data, 0o600); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if err := os.Symlink("d/short", filepath.Join(tree, "link")); err != nil {
 		f.Fatal(err)
 	}
-	small, err := os.ReadFile(squash(f, tree))
+	if err := os.Link(filepath.Join(tree, "blocks"), filepath.Join(tree, "hard")); err != nil {
+		f.Fatal(err)
+	}
+	b, err := os.ReadFile(squash(f, tree))
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(b)
-	f.Add(small)
+	f.Add(bytes.TrimRight(b, "\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1<<20 {
 			return

@@ -86,7 +86,7 @@ func squashRoot(ctx context.Context, s *store.Stage, file string, stage bool) (s
 		return mounted, err
 	}
 	dir, err := s.Copy(ctx, key, 0, func(dir string) error {
-		say("unpacking %s to %s once for this node (%v)", file, s.Dir(), fuse)
+		say("unpacking %s to %s, once for this node (%v)", file, s.Dir(), fuse)
 		_, err := unpack.FillSquashFS(ctx, file, dir)
 		return err
 	})
@@ -107,7 +107,10 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 		if err != nil {
 			return "", err
 		}
-		dir, err := s.Copy(ctx, "file-"+key, fi.Size(), func(dir string) error { return copyFile(file, filepath.Join(dir, "image.sqfs")) })
+		dir, err := s.Copy(ctx, "file-"+key, fi.Size(), func(dir string) error {
+			tellCopy(s, file)
+			return copyFile(file, filepath.Join(dir, "image.sqfs"))
+		})
 		switch {
 		case noRoom(err):
 			say("%v; running from the original", err)
@@ -121,6 +124,11 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 		return "", err
 	}
 	return at, runtime.MountSquashFS(file, at)
+}
+
+// tellCopy says that this process makes the copy that others wait for.
+func tellCopy(s *store.Stage, image string) {
+	say("copying %s to %s, once for this node", image, s.Dir())
 }
 
 func copyFile(from, to string) error {
@@ -153,6 +161,7 @@ func stagedCopy(c *cli.Context, s *store.Stage, image string) (string, error) {
 			return "", err
 		}
 		return s.Copy(c.Context, key, fi.Size(), func(dir string) error {
+			tellCopy(s, image)
 			img, err := sourceImage(c, image)
 			if err != nil {
 				return err
@@ -182,6 +191,7 @@ func stagedCopy(c *cli.Context, s *store.Stage, image string) (string, error) {
 		packed += l.Size
 	}
 	return s.Copy(c.Context, d.Hex, packed, func(dir string) error {
+		tellCopy(s, image)
 		_, err := unpack.Fill(c.Context, img, dir, unpack.Options{})
 		return err
 	})
@@ -194,7 +204,10 @@ func stagedTree(ctx context.Context, s *store.Stage, dir string) (string, error)
 	if err != nil {
 		return "", err
 	}
-	return s.Copy(ctx, key, 0, func(to string) error { return unpack.CopyTree(ctx, dir, to) })
+	return s.Copy(ctx, key, 0, func(to string) error {
+		tellCopy(s, dir)
+		return unpack.CopyTree(ctx, dir, to)
+	})
 }
 
 // saveSquashFS writes an image to a SquashFS file, which appears whole.
