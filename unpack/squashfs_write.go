@@ -89,7 +89,6 @@ type squasher struct {
 	ended   chan bool
 
 	tail      []byte                       // the fragment block that is being filled
-	tails     []*sqNode                    // files in it, whose fragment is not known yet
 	short     map[[sha256.Size]byte]sqTail // short files by content
 	fragments []*sqFragment
 
