@@ -109,7 +109,7 @@ func (s *Store) create() error {
 	if err := s.writeFile("README", []byte(readme)); err != nil {
 		return err
 	}
-	return s.writeFile("version", []byte(formatVersion))
+	return s.writeVersion()
 }
 
 // Dir is the store's directory.

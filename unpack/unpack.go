@@ -51,32 +51,42 @@ type Report struct {
 // Image unpacks an image to dir, which must not exist or be empty. When it
 // fails, dir is as it was.
 func Image(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
-	abs, err := filepath.Abs(dir)
-	if err != nil {
-		return Report{}, fmt.Errorf("unpacking to %q: %w", dir, err)
-	}
-	if entries, err := os.ReadDir(abs); err == nil && len(entries) > 0 {
-		return Report{}, fmt.Errorf("unpacking to %q: the directory is not empty; name a new one", dir)
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return Report{}, fmt.Errorf("unpacking: %w", err)
-	}
-	tmp, err := store.Beside(abs)
-	if err != nil {
-		return Report{}, fmt.Errorf("unpacking to %q: %w", dir, err)
-	}
-	defer store.RemoveAll(tmp)
-	root := filepath.Join(tmp, "root")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		return Report{}, err
-	}
-	rep, err := fill(ctx, img, root, o)
-	if err == nil {
-		err = os.Rename(root, abs)
-	}
+	var rep Report
+	err := toNewDir(dir, func(root string) error {
+		var err error
+		rep, err = fill(ctx, img, root, o)
+		return err
+	})
 	if err != nil {
 		return Report{}, fmt.Errorf("unpacking to %q: %w", dir, err)
 	}
 	return rep, nil
+}
+
+// toNewDir has a directory filled and gives it its name when that is done.
+func toNewDir(dir string, fill func(root string) error) error {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if entries, err := os.ReadDir(abs); err == nil && len(entries) > 0 {
+		return errors.New("the directory is not empty; name a new one")
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	tmp, err := store.Beside(abs)
+	if err != nil {
+		return err
+	}
+	defer store.RemoveAll(tmp)
+	root := filepath.Join(tmp, "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		return err
+	}
+	if err := fill(root); err != nil {
+		return err
+	}
+	return os.Rename(root, abs)
 }
 
 // Tree returns the shared, read-only tree of an image in the store, and makes
@@ -137,10 +147,15 @@ func fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 	if err := t.finish(); err != nil {
 		return rep, err
 	}
+	return t.rep, putConfig(dir, raw)
+}
+
+// putConfig writes a tree's configuration.
+func putConfig(dir string, config []byte) error {
 	if err := os.Mkdir(filepath.Join(dir, configDir), 0o755); err != nil {
-		return rep, err
+		return err
 	}
-	return t.rep, os.WriteFile(filepath.Join(dir, ConfigFile), raw, 0o644)
+	return os.WriteFile(filepath.Join(dir, ConfigFile), config, 0o644)
 }
 
 // Apply puts one more layer onto the tree in dir. When it fails, the tree's

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -273,7 +274,7 @@ func gcCommand() *cli.Command {
 	return &cli.Command{
 		Name: "gc", Usage: "remove what no image needs",
 		Description: `Removes blobs, trees and cached steps that no image names and that nobody used for the
-given time, and what processes that were killed have left. It is safe beside other hpcc processes.`,
+given time, and what processes that were killed have left; also this node's copies (run --stage). It is safe beside other hpcc processes.`,
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "age", Value: 7 * 24 * time.Hour, Usage: "keep what was used within this `TIME`; 0 keeps nothing"},
 			&cli.BoolFlag{Name: "dry-run", Usage: "say what would go, remove nothing"}, storeFlag(),
@@ -294,6 +295,11 @@ given time, and what processes that were killed have left. It is safe beside oth
 			if err != nil {
 				return err
 			}
+			staged, err := gcStage(c, store.GCOptions{Age: age, DryRun: c.Bool("dry-run")})
+			if err != nil {
+				return err
+			}
+			rep.Trees, rep.Temps = rep.Trees+staged.Trees, rep.Temps+staged.Temps
 			fmt.Printf("%s freed: %d blobs, %d trees, %d cache entries, %d leftovers\n", size(rep.Bytes), rep.Blobs, rep.Trees, rep.Records, rep.Temps)
 			return nil
 		},
@@ -303,8 +309,8 @@ given time, and what processes that were killed have left. It is safe beside oth
 func loadCommand() *cli.Command {
 	return &cli.Command{
 		Name: "load", Usage: "take images from a file or directory", ArgsUsage: "FILE [NAME]",
-		Description: `FILE is an OCI layout (a directory or a tar), a docker archive, or a tar of a root file
-system (plain, gzip or zstd).
+		Description: `FILE is an OCI layout (a directory or a tar), a docker archive, a tar of a root file
+system (plain, gzip or zstd), or a SquashFS file.
 
    hpcc load rootfs.tar.gz debian:12`,
 		Flags: []cli.Flag{storeFlag()},
@@ -317,7 +323,7 @@ system (plain, gzip or zstd).
 			if err != nil {
 				return err
 			}
-			names, err := s.Load(c.Context, a[0], second(a))
+			names, err := loadAny(c.Context, s, a[0], second(a))
 			if err != nil {
 				return err
 			}
@@ -340,12 +346,19 @@ func saveCommand() *cli.Command {
 	return &cli.Command{
 		Name: "save", Usage: "write an image to a file or directory", ArgsUsage: "NAME FILE",
 		Description: `Writes an OCI layout: a directory when FILE ends in "/" or is one, else a tar.
-A FILE that ends in .docker.tar becomes a docker archive.`,
-		Flags: []cli.Flag{storeFlag()},
+A FILE that ends in .docker.tar becomes a docker archive; one that ends in .sqfs one file
+system that "hpcc run FILE" mounts or unpacks (SquashFS, docs/squashfs.md).`,
+		Flags: []cli.Flag{platformFlag(), storeFlag()},
 		Action: func(c *cli.Context) error {
 			a, err := args(c, 2, 2, "NAME FILE")
 			if err != nil {
 				return err
+			}
+			if filepath.Ext(a[1]) == ".sqfs" {
+				return saveSquashFS(c, a[0], a[1])
+			}
+			if c.String("platform") != "" {
+				return usagef("--platform is for FILE.sqfs; other files hold all platforms of an image").hint("leave it out")
 			}
 			s, err := openStore(c)
 			if err != nil {
@@ -367,6 +380,11 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 		Action: func(c *cli.Context) error {
 			a, err := args(c, 2, 2, "SOURCE DIR")
 			if err != nil {
+				return err
+			}
+			if namesSquashFS(a[0]) {
+				rep, err := unpack.SquashFS(c.Context, a[0], a[1])
+				tellReport(rep)
 				return err
 			}
 			img, err := sourceImage(c, a[0])

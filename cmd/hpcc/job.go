@@ -102,8 +102,10 @@ func submit(c *cli.Context, env *envChanges) error {
 		return err
 	}
 	// Made here once, rather than on every node at the same time.
-	if _, err := imageDir(c, c.Args().First()); err != nil {
-		return err
+	if !namesSquashFS(c.Args().First()) {
+		if _, err := imageDir(c, c.Args().First()); err != nil {
+			return err
+		}
 	}
 	if j.After, err = nativeIDs(c.Context, s.Jobs(), j.After); err != nil {
 		return err
@@ -261,7 +263,7 @@ func jobPlaces(c *cli.Context, j *job.Job) error {
 		return err
 	}
 	j.Image = c.Args().First()
-	if fi, serr := os.Stat(j.Image); isPath(j.Image) && serr == nil && fi.IsDir() {
+	if fi, serr := os.Stat(j.Image); namesSquashFS(j.Image) || isPath(j.Image) && serr == nil && fi.IsDir() {
 		j.Image, err = filepath.Abs(j.Image)
 	}
 	return err
@@ -285,7 +287,7 @@ func runWords(c *cli.Context, env *envChanges) []string {
 		}
 		w = append(w, "--bind="+b)
 	}
-	for _, f := range []string{"write", "private-tmp", "home", "no-home"} {
+	for _, f := range []string{"write", "private-tmp", "home", "no-home", "stage"} {
 		if c.Bool(f) {
 			w = append(w, "--"+f)
 		}

@@ -19,7 +19,8 @@ func runCommand() *cli.Command {
 		Name:      "run",
 		Usage:     "run a program in an image",
 		ArgsUsage: "IMAGE [--] [CMD [ARG...]]",
-		Description: `Runs CMD in IMAGE, the name of an image or a directory that one was unpacked to.
+		Description: `Runs CMD in IMAGE, the name of an image, a directory that one was unpacked to, or a
+SquashFS file (.sqfs).
 The program takes hpcc's place: same pid, its own exit status, no process of hpcc remains.
 
 Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host's
@@ -28,6 +29,7 @@ Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host
    hpcc run base -- python3 main.py
    hpcc run --set-env config.env --cd dir base -- python3 main.py --id 3
    hpcc run -b /data:/mnt/data:ro base -- ls /mnt/data
+   hpcc run --stage sci.sqfs -- python3 main.py
 
 Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
 		Flags:  append(runFlags(&env), storeFlag()),
@@ -44,6 +46,7 @@ func runFlags(env *envChanges) []cli.Flag {
 		&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "an empty /tmp of its own"},
 		&cli.BoolFlag{Name: "home", Usage: "show the home directory (the default)"},
 		&cli.BoolFlag{Name: "no-home", Usage: "do not show the home directory"},
+		stageFlag(),
 	)
 }
 
@@ -74,7 +77,7 @@ func run(c *cli.Context, env *envChanges) error {
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
 	}
-	root, err := imageDir(c, c.Args().First())
+	root, err := runRoot(c, c.Args().First())
 	if err != nil {
 		return err
 	}

@@ -109,9 +109,19 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
-	"git":    func() error { _, err := exec.LookPath("git"); return err },
-	"skopeo": func() error { _, err := exec.LookPath("skopeo"); return err },
-	"umoci":  func() error { _, err := exec.LookPath("umoci"); return err },
+	"fuse": func() error { // a host that lets its users mount by FUSE
+		f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+		if err != nil {
+			return err
+		}
+		f.Close()
+		_, err = exec.LookPath("squashfuse")
+		return err
+	},
+	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
+	"git":      func() error { _, err := exec.LookPath("git"); return err },
+	"skopeo":   func() error { _, err := exec.LookPath("skopeo"); return err },
+	"umoci":    func() error { _, err := exec.LookPath("umoci"); return err },
 }
 
 // busybox finds a static busybox, the userland of most scripts.

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/urfave/cli/v2"
+
+	"hpcc/runtime"
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+// stageFlag asks for a copy of the image on this node.
+func stageFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "stage", Usage: "copy the image to storage of this node first, once for all programs on it ($HPCC_STAGE names the directory, or is 1)"}
+}
+
+// wantsStage says whether the image is to be copied to this node.
+func wantsStage(c *cli.Context) bool {
+	env := os.Getenv("HPCC_STAGE")
+	return c.Bool("stage") || env != "" && env != "0"
+}
+
+// namesSquashFS says whether IMAGE is the name of a SquashFS file. It is asked
+// at every start, so it looks at no disk unless it is.
+func namesSquashFS(image string) bool {
+	switch filepath.Ext(image) {
+	case ".sqfs", ".squashfs", ".sfs":
+		fi, err := os.Stat(image)
+		return err == nil && fi.Mode().IsRegular()
+	}
+	return false
+}
+
+// runRoot is the directory that a run has as its root: that of a name or path,
+// of its copy on this node, or of a mounted file.
+func runRoot(c *cli.Context, image string) (string, error) {
+	file, stage := namesSquashFS(image), wantsStage(c)
+	if !file && !stage {
+		return imageDir(c, image)
+	}
+	if c.Bool("write") {
+		return "", usagef("--write would change what others run from").hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", image)
+	}
+	s, err := store.OpenStage(true)
+	if err != nil {
+		return "", err
+	}
+	if file {
+		return squashRoot(c.Context, s, image, stage)
+	}
+	dir, err := stagedCopy(c, s, image)
+	if noRoom(err) {
+		say("%v; running from the original", err)
+		return imageDir(c, image)
+	}
+	return dir, err
+}
+
+// noRoom says whether a copy failed for want of space.
+func noRoom(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// squashRoot mounts a SquashFS file, or its copy on this node; where the user may
+// not mount, the file is unpacked on this node.
+func squashRoot(ctx context.Context, s *store.Stage, file string, stage bool) (string, error) {
+	key, err := store.FileKey(file)
+	if err != nil {
+		return "", err
+	}
+	mounted, err := squashMount(ctx, s, file, key, stage)
+	var fuse *runtime.FUSEError
+	if err == nil || !errors.As(err, &fuse) {
+		return mounted, err
+	}
+	dir, err := s.Copy(ctx, key, 0, func(dir string) error {
+		say("unpacking %s to %s, once for this node (%v)", file, s.Dir(), fuse)
+		_, err := unpack.FillSquashFS(ctx, file, dir)
+		return err
+	})
+	if err != nil {
+		return "", fmt.Errorf("unpacking %s on this node: %w", file, err)
+	}
+	return dir, nil
+}
+
+// squashMount mounts a file, or its copy.
+func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bool) (string, error) {
+	at, err := s.Empty(ctx)
+	if err != nil {
+		return "", err
+	}
+	if stage {
+		fi, err := os.Stat(file)
+		if err != nil {
+			return "", err
+		}
+		dir, err := s.Copy(ctx, "file-"+key, fi.Size(), func(dir string) error {
+			tellCopy(s, file)
+			return copyFile(file, filepath.Join(dir, "image.sqfs"))
+		})
+		switch {
+		case noRoom(err):
+			say("%v; running from the original", err)
+		case err != nil:
+			return "", err
+		default:
+			file = filepath.Join(dir, "image.sqfs")
+		}
+	}
+	if file, err = filepath.Abs(file); err != nil {
+		return "", err
+	}
+	return at, runtime.MountSquashFS(file, at)
+}
+
+// tellCopy says that this process makes the copy that others wait for.
+func tellCopy(s *store.Stage, image string) {
+	say("copying %s to %s, once for this node", image, s.Dir())
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// stagedCopy is the tree of IMAGE on this node. A name is unpacked from its
+// layers, a few large files; a directory is copied; an archive is unpacked.
+func stagedCopy(c *cli.Context, s *store.Stage, image string) (string, error) {
+	fi, serr := os.Stat(image)
+	if serr == nil && fi.IsDir() && isPath(image) {
+		return stagedTree(c.Context, s, image)
+	}
+	if serr == nil && fi.Mode().IsRegular() && isPath(image) {
+		key, err := store.FileKey(image)
+		if err != nil {
+			return "", err
+		}
+		return s.Copy(c.Context, key, fi.Size(), func(dir string) error {
+			tellCopy(s, image)
+			img, err := sourceImage(c, image)
+			if err != nil {
+				return err
+			}
+			_, err = unpack.Fill(c.Context, img, dir, unpack.Options{})
+			return err
+		})
+	}
+	img, err := getImage(c, image)
+	var missing *store.NotFoundError
+	if errors.As(err, &missing) && serr == nil && fi.IsDir() {
+		return stagedTree(c.Context, s, image)
+	}
+	if err != nil {
+		return "", err
+	}
+	d, err := img.Digest()
+	if err != nil {
+		return "", err
+	}
+	m, err := img.Manifest()
+	if err != nil {
+		return "", err
+	}
+	var packed int64
+	for _, l := range m.Layers {
+		packed += l.Size
+	}
+	return s.Copy(c.Context, d.Hex, packed, func(dir string) error {
+		tellCopy(s, image)
+		_, err := unpack.Fill(c.Context, img, dir, unpack.Options{})
+		return err
+	})
+}
+
+// stagedTree is the copy of a directory. Its key follows the directory itself:
+// a change below is not noticed, as with trees that are in use.
+func stagedTree(ctx context.Context, s *store.Stage, dir string) (string, error) {
+	key, err := store.FileKey(dir)
+	if err != nil {
+		return "", err
+	}
+	return s.Copy(ctx, key, 0, func(to string) error {
+		tellCopy(s, dir)
+		return unpack.CopyTree(ctx, dir, to)
+	})
+}
+
+// saveSquashFS writes an image to a SquashFS file, which appears whole.
+func saveSquashFS(c *cli.Context, name, file string) error {
+	img, err := getImage(c, name)
+	if err != nil {
+		return err
+	}
+	s, err := openStore(c)
+	if err != nil {
+		return err
+	}
+	tree, rep, err := unpack.Tree(c.Context, s, img, unpack.Options{})
+	if err != nil {
+		return err
+	}
+	tellReport(rep)
+	if file, err = filepath.Abs(file); err != nil {
+		return err
+	}
+	tmp, err := store.Beside(file)
+	if err != nil {
+		return fmt.Errorf("saving to %s: %w", file, err)
+	}
+	defer store.RemoveAll(tmp)
+	f, err := os.Create(filepath.Join(tmp, "new"))
+	if err != nil {
+		return fmt.Errorf("saving to %s: %w", file, err)
+	}
+	err = unpack.WriteSquashFS(c.Context, tree, f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return fmt.Errorf("saving %q to %s: %w", name, file, err)
+	}
+	return nil
+}
+
+// loadSquashFS keeps the image in a SquashFS file: one layer, and the
+// configuration that is in it, if there is one.
+func loadSquashFS(ctx context.Context, s *store.Store, file, name string) (string, error) {
+	if name == "" {
+		base := filepath.Base(file)
+		name = strings.ToLower(strings.TrimSuffix(base, filepath.Ext(base)))
+	}
+	tmp, err := s.TempDir()
+	if err != nil {
+		return "", err
+	}
+	defer store.RemoveAll(tmp)
+	layer := filepath.Join(tmp, "layer.tar")
+	f, err := os.Create(layer)
+	if err != nil {
+		return "", err
+	}
+	config, err := unpack.SquashFSLayer(ctx, file, f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return "", fmt.Errorf("loading: %w", err)
+	}
+	own := fmt.Sprintf("hpcc-load-%d", os.Getpid())
+	if _, err := s.Load(ctx, layer, own); err != nil {
+		return "", fmt.Errorf("loading %s: %w", file, err)
+	}
+	defer s.Remove(own)
+	img, err := s.Get(own, nil)
+	if err != nil {
+		return "", err
+	}
+	if config != nil {
+		if img, err = withConfig(img, config); err != nil {
+			return "", fmt.Errorf("loading %s: its configuration: %w", file, err)
+		}
+	}
+	_, err = s.Put(ctx, name, img)
+	return name, err
+}
+
+// withConfig gives an image another's configuration; its own layers stay.
+func withConfig(img v1.Image, config []byte) (v1.Image, error) {
+	want, err := v1.ParseConfigFile(bytes.NewReader(config))
+	if err != nil {
+		return nil, err
+	}
+	have, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	want.RootFS, want.History = have.RootFS, have.History
+	return mutate.ConfigFile(img, want)
+}
+
+// loadAny keeps the images of a file of any kind.
+func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
+	if !unpack.IsSquashFS(file) {
+		return s.Load(ctx, file, name)
+	}
+	name, err := loadSquashFS(ctx, s, file, name)
+	return []string{name}, err
+}
+
+// gcStage removes old copies from this node, if there are any.
+func gcStage(c *cli.Context, o store.GCOptions) (store.GCReport, error) {
+	s, err := store.OpenStage(false)
+	if errors.Is(err, fs.ErrNotExist) {
+		return store.GCReport{}, nil
+	}
+	if err != nil {
+		say("%v", err)
+		return store.GCReport{}, nil
+	}
+	return s.GC(c.Context, o)
+}

@@ -1,0 +1,105 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A FUSEError says why this process cannot mount a file by FUSE.
+type FUSEError struct{ Err error }
+
+func (e *FUSEError) Error() string { return fmt.Sprintf("mounting by FUSE: %v", e.Err) }
+func (e *FUSEError) Unwrap() error { return e.Err }
+
+// MountSquashFS shows a SquashFS file at the directory at, to this process and
+// the program that it becomes, and to nobody else. Files belong to the caller.
+// Every error is a [FUSEError].
+//
+// Since Linux 4.18 a user may mount FUSE in a user namespace of the user's own,
+// so fusermount(1) is not needed, only /dev/fuse that opens and squashfuse(1).
+// squashfuse becomes a background process of nobody's: not a child that the
+// program could wait for. It lives in a mount namespace in which the mount is
+// not; so the mount ends with the last process of the program, then the kernel
+// ends the connection, and squashfuse ends with that. The mount is therefore
+// made without a place (fsopen(2), Linux 5.2) and given one when squashfuse runs.
+func MountSquashFS(file, at string) error {
+	if asked, err := early(); err != nil || !asked {
+		return &FUSEError{errors.New("this process has no mount namespace of its own")}
+	}
+	if err := mountSquashFS(file, at); err != nil {
+		return &FUSEError{err}
+	}
+	return nil
+}
+
+func mountSquashFS(file, at string) error {
+	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	mnt, err := detachedFUSE(int(dev.Fd()))
+	if err != nil {
+		return err
+	}
+	defer unix.Close(mnt)
+	if err := serve(file, dev); err != nil {
+		return err
+	}
+	if err := unix.MoveMount(mnt, "", unix.AT_FDCWD, at, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("mounting at %q: %w", at, err)
+	}
+	return nil
+}
+
+// detachedFUSE makes a mount of FUSE that has no place yet.
+func detachedFUSE(dev int) (int, error) {
+	fs, err := unix.Fsopen("fuse", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, fmt.Errorf("fsopen: %w", err)
+	}
+	defer unix.Close(fs)
+	for _, o := range [][2]string{
+		{"source", "squashfuse"}, {"subtype", "squashfuse"}, {"fd", strconv.Itoa(dev)}, {"rootmode", "40000"},
+		{"user_id", strconv.Itoa(unix.Getuid())}, {"group_id", strconv.Itoa(unix.Getgid())},
+	} {
+		if err := unix.FsconfigSetString(fs, o[0], o[1]); err != nil {
+			return -1, fmt.Errorf("option %s=%s: %w", o[0], o[1], err)
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+}
+
+// serve starts a server for an opened and mounted device and returns when it has
+// looked at the file and gone to the background. squashfuse_ll is the faster
+// one; the owner of files, without which they are nobody's here, it knows since
+// 0.2, while squashfuse leaves that to libfuse.
+func serve(file string, dev *os.File) error {
+	err := errors.New("squashfuse is not on PATH")
+	for _, name := range []string{"squashfuse_ll", "squashfuse"} {
+		server, lerr := exec.LookPath(name)
+		if lerr != nil {
+			continue
+		}
+		// libfuse 3.3: the place may be /dev/fd/N, a device that is mounted already.
+		cmd := exec.Command(server, "-o", fmt.Sprintf("uid=%d,gid=%d", unix.Getuid(), unix.Getgid()), file, "/dev/fd/3")
+		cmd.ExtraFiles = []*os.File{dev}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
+		out, cerr := cmd.CombinedOutput()
+		if cerr == nil {
+			return nil
+		}
+		err = fmt.Errorf("%s: %w: %s", server, cerr, strings.TrimSpace(string(out)))
+	}
+	return err
+}

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestStageHelper is a process of the tests below.
+func TestStageHelper(t *testing.T) {
+	log := os.Getenv("HPCC_TEST_STAGE_LOG")
+	if log == "" {
+		t.Skip("it is for the tests below")
+	}
+	s, err := OpenStage(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := s.Copy(context.Background(), "k", 0, func(dir string) error {
+		f, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if _, err := f.WriteString("copy\n"); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, "half"), nil, 0o600); err != nil {
+			return err
+		}
+		if os.Getenv("HPCC_TEST_STAGE_HANG") != "" {
+			time.Sleep(time.Hour)
+		}
+		time.Sleep(50 * time.Millisecond)
+		return os.WriteFile(filepath.Join(dir, "whole"), nil, 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "whole")); err != nil {
+		t.Error(err)
+	}
+}
+
+func stageProcess(t *testing.T, place, log string, env ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestStageHelper$")
+	cmd.Env = append(append(os.Environ(), "HPCC_STAGE="+place, "HPCC_TEST_STAGE_LOG="+log), env...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+func copies(log string) int {
+	b, _ := os.ReadFile(log)
+	return strings.Count(string(b), "copy\n")
+}
+
+// TestStageOneCopy: processes that start together, on a node that has nothing
+// yet, not even the stage, make one copy.
+func TestStageOneCopy(t *testing.T) {
+	for range 5 {
+		place, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+		var all []*exec.Cmd
+		for range 16 {
+			all = append(all, stageProcess(t, place, log))
+		}
+		for _, c := range all {
+			if err := c.Wait(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := copies(log); n != 1 {
+			t.Fatalf("%d copies were made", n)
+		}
+	}
+}
+
+// TestStageKilled: a process that is killed while it copies is in nobody's
+// way, and what it left is removed.
+func TestStageKilled(t *testing.T) {
+	place, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	first := stageProcess(t, place, log, "HPCC_TEST_STAGE_HANG=1")
+	for range 500 {
+		if copies(log) == 1 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	second := stageProcess(t, place, log)
+	time.Sleep(100 * time.Millisecond)
+	if n := copies(log); n != 1 {
+		t.Fatalf("%d copies while one is under way", n)
+	}
+	if err := first.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	if err := second.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if n := copies(log); n != 2 {
+		t.Errorf("%d copies, want the killed one and one more", n)
+	}
+	left, err := filepath.Glob(filepath.Join(place, "hpcc-*", "tmp", "*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+func TestStageRoomAndAge(t *testing.T) {
+	t.Setenv("HPCC_STAGE", t.TempDir())
+	s, err := OpenStage(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func(dir string) error { return os.WriteFile(filepath.Join(dir, "x"), nil, 0o600) }
+	if _, err := s.Copy(context.Background(), "big", 1<<60, fill); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "are free") {
+		t.Errorf("error is %v, want ENOSPC", err)
+	}
+	old, err := s.Copy(context.Background(), "old", 0, fill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	past := time.Now().Add(-8 * 24 * time.Hour)
+	if err := os.Chtimes(old, past, past); err != nil {
+		t.Fatal(err)
+	}
+	again := func() {
+		if _, err := s.Copy(context.Background(), "old", 0, func(string) error { return errors.New("it is there") }); err != nil {
+			t.Error(err)
+		}
+	}
+	again() // the use is noted
+	if rep, err := s.GC(context.Background(), GCOptions{}); err != nil || rep.Trees != 0 {
+		t.Errorf("GC removed what was just used: %+v %v", rep, err)
+	}
+	if err := os.Chtimes(old, past, past); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Copy(context.Background(), "new", 0, fill); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a copy that nobody used for a week is still there (%v)", err)
+	}
+}

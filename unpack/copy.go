@@ -1,0 +1,71 @@
+package unpack
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+)
+
+// Fill unpacks an image into an empty directory that is the caller's own until
+// it is done. When it fails, what is in dir is undefined.
+func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
+	return fill(ctx, img, dir, o)
+}
+
+// CopyTree copies a tree into an empty directory, with what it notes of
+// owners and modes, and its configuration. When it fails, what is in to is
+// undefined.
+func CopyTree(ctx context.Context, from, to string) error {
+	fi, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	t, err := openTree(to)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	top := &tar.Header{Typeflag: tar.TypeDir, Name: ".", ModTime: fi.ModTime()}
+	Describe(top, from, fi)
+	if err := t.entry(top, nil); err != nil {
+		return err
+	}
+	err = treeArchive(from, func(r io.Reader) error { return t.entries(ctx, tar.NewReader(r)) })
+	if err == nil {
+		err = t.finish()
+	}
+	if err != nil {
+		return fmt.Errorf("copying %s: %w", from, err)
+	}
+	config, err := os.ReadFile(filepath.Join(from, ConfigFile))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return putConfig(to, config)
+}
+
+// treeArchive lets read have all of a tree as a tar archive.
+func treeArchive(tree string, read func(io.Reader) error) error {
+	pr, pw := io.Pipe()
+	ended := make(chan bool)
+	go func() {
+		defer close(ended)
+		_, err := diff(pw, nil, tree, true, DiffOptions{})
+		pw.CloseWithError(err)
+	}()
+	err := read(pr)
+	pr.CloseWithError(errors.New("nobody reads on"))
+	<-ended
+	return err
+}
