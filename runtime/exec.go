@@ -53,6 +53,9 @@ const specFD = 3
 // becomes the program and returns only on failure, with true and the error;
 // in any other process it returns false at once.
 func Init() (child bool, err error) {
+	if os.Args[0] == ociInitName {
+		return true, ociInit()
+	}
 	if os.Args[0] != initName {
 		mapEarly()
 		return false, nil
