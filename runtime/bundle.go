@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -87,8 +88,25 @@ func HandOver(name, dir string, s *specs.Spec) error {
 	if err := WriteBundle(bundle, &t); err != nil {
 		return err
 	}
-	err = unix.Exec(exe, []string{name, "run", "--bundle", bundle, id}, os.Environ())
+	words := []string{name, "run", "--bundle", bundle, id}
+	if filepath.Base(exe) == "crun" {
+		words = slices.Insert(words, 1, "--cgroup-manager=disabled") // runc does as much by itself
+		hideHybrid()
+	}
+	err = unix.Exec(exe, words, os.Environ())
 	return fmt.Errorf("executing runtime %q: %w", exe, errors.Join(err, os.RemoveAll(bundle)))
+}
+
+// hideHybrid shows the unified control groups alone where the host has both
+// kinds: crun refuses such hosts, although it is to use none. It works in the
+// mount namespace that the entry point made; without, crun tells what it needs.
+func hideHybrid() {
+	const groups = "/sys/fs/cgroup"
+	if asked, err := early(); asked && err == nil && isDir(groups+"/unified") {
+		if private() == nil {
+			_ = unix.Mount(groups+"/unified", groups, "", unix.MS_BIND|unix.MS_REC, "")
+		}
+	}
 }
 
 // isTerminal says whether a descriptor is a terminal.

@@ -253,4 +253,3 @@ func skipFlags(words []string, i int, flags []cli.Flag) int {
 	}
 	return i
 }
-
