@@ -45,6 +45,7 @@ const (
 	recordName = "state.json"
 	gateName   = "start"
 	opened     = "started"
+	seenEnded  = "ended"
 )
 
 // ErrNotExist says that a state directory has no such container.
@@ -70,6 +71,9 @@ func (c *Containers) claim(id string) (string, error) {
 		return "", fmt.Errorf("making the state directory: %w", err)
 	}
 	c.sweep()
+	if r, err := c.record(id); err == nil && r.Run && r.status(dir) == specs.StateStopped {
+		os.RemoveAll(dir)
+	}
 	if err := os.Mkdir(dir, 0o700); errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("container with given ID already exists: %q in %s; \"delete\" it or take another", id, c.Root)
 	} else if err != nil {
@@ -79,15 +83,27 @@ func (c *Containers) claim(id string) (string, error) {
 }
 
 // sweep removes what ended containers of "run" have left: they were replaced
-// by their programs, which knew nothing of us.
+// by their programs, which knew nothing of us. An engine may still ask about
+// one that has just ended, so it goes when it was seen ended a while ago.
 func (c *Containers) sweep() {
 	entries, _ := os.ReadDir(c.Root)
 	for _, e := range entries {
-		if r, err := c.record(e.Name()); err == nil && r.Run && r.status(filepath.Join(c.Root, e.Name())) == specs.StateStopped {
-			os.RemoveAll(filepath.Join(c.Root, e.Name()))
+		dir := filepath.Join(c.Root, e.Name())
+		r, err := c.record(e.Name())
+		if err != nil || !r.Run || r.status(dir) != specs.StateStopped {
+			continue
+		}
+		switch st, err := os.Stat(filepath.Join(dir, seenEnded)); {
+		case err != nil:
+			_ = os.WriteFile(filepath.Join(dir, seenEnded), nil, 0o600) // if not now, the next sweep does
+		case time.Since(st.ModTime()) > lingering:
+			os.RemoveAll(dir)
 		}
 	}
 }
+
+// lingering is how long an ended container of "run" can be asked about at least.
+const lingering = 10 * time.Minute
 
 // write keeps the record of a container by rename.
 func (r *record) write(dir string) error {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -39,6 +40,7 @@ type initRequest struct {
 	Console int
 	// Keep is how many descriptors after the standard ones stay open; -1: all.
 	Keep int
+	Join int // pidfd of the container that an exec enters
 }
 
 // Create makes a container whose program waits for [Containers.Start].
@@ -129,7 +131,7 @@ func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, e
 		}
 	}
 	return &initRequest{
-		Spec: s, Sync: -1, Gate: -1, Console: -1, Keep: o.PreserveFDs,
+		Spec: s, Sync: -1, Gate: -1, Console: -1, Join: -1, Keep: o.PreserveFDs,
 		State: specs.State{Version: specs.Version, ID: id, Status: specs.StateCreating, Bundle: bundle, Annotations: s.Annotations},
 	}, p, nil
 }
@@ -173,12 +175,17 @@ func (q *initRequest) start(p *plan, deathsig syscall.Signal) (*os.Process, erro
 	a := &syscall.SysProcAttr{Cloneflags: p.flags, Pdeathsig: deathsig, Setsid: true}
 	if p.flags&unix.CLONE_NEWUSER != 0 {
 		a.UidMappings, a.GidMappings = idMap(p.spec.Linux.UIDMappings), idMap(p.spec.Linux.GIDMappings)
-		a.GidMappingsEnableSetgroups = capable()
+		a.GidMappingsEnableSetgroups = capable() && setgroupsAllowed()
 		if p.spec.Process.User.UID != 0 {
 			a.AmbientCaps = setupRights // see procAttr
 		}
 	}
-	fds := []int{int(spec.Fd()), q.Sync, q.Gate, q.Console}
+	return q.spawn(spec, a)
+}
+
+// spawn starts this program again with the request, which spec holds.
+func (q *initRequest) spawn(spec *os.File, a *syscall.SysProcAttr) (*os.Process, error) {
+	fds := []int{int(spec.Fd()), q.Sync, q.Gate, q.Console, q.Join}
 	if err := inherit(fds, true); err != nil {
 		return nil, err
 	}
@@ -191,6 +198,13 @@ func (q *initRequest) start(p *plan, deathsig syscall.Signal) (*os.Process, erro
 		return nil, &NamespaceError{err}
 	}
 	return proc, err
+}
+
+// setgroupsAllowed says whether a namespace below this one may let programs
+// change their groups, user_namespaces(7).
+func setgroupsAllowed() bool {
+	b, err := os.ReadFile("/proc/self/setgroups")
+	return err == nil && strings.TrimSpace(string(b)) == "allow"
 }
 
 func idMap(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
@@ -256,10 +270,8 @@ func (c *Containers) attend(sync *os.File, r *record, dir string, o CreateOption
 	}
 	if h := r.Hooks; h != nil {
 		//lint:ignore SA1019 engines still write prestart hooks
-		for name, list := range map[string][]specs.Hook{"prestart": h.Prestart} {
-			if err := runHooks(name, list, &r.State); err != nil {
-				return err
-			}
+		if err := runHooks("prestart", h.Prestart, &r.State); err != nil {
+			return err
 		}
 		if err := runHooks("createRuntime", h.CreateRuntime, &r.State); err != nil {
 			return err
@@ -415,6 +427,11 @@ func (c *Containers) supervise(id string, o CreateOptions) error {
 	if err != nil {
 		return err
 	}
+	return endAs(state)
+}
+
+// endAs ends this process as another one ended.
+func endAs(state *os.ProcessState) error {
 	ws := state.Sys().(syscall.WaitStatus)
 	if ws.Signaled() {
 		os.Exit(128 + int(ws.Signal()))

@@ -60,7 +60,7 @@ func readRequest() (*initRequest, error) {
 	if err := json.Unmarshal(b, q); err != nil {
 		return fail(err)
 	}
-	if err := inherit([]int{q.Sync, q.Gate, q.Console}, false); err != nil {
+	if err := inherit([]int{q.Sync, q.Gate, q.Console, q.Join}, false); err != nil {
 		return fail(err)
 	}
 	return q, nil
@@ -72,16 +72,12 @@ func (q *initRequest) become() error {
 	if err := q.closeOthers(); err != nil {
 		return fail(err)
 	}
-	if err := q.enter(); err != nil {
-		return fail(err)
-	}
 	sync := os.NewFile(uintptr(q.Sync), "creator")
-	if q.Sync >= 0 {
-		if err := errors.Join(say(sync, saidSpaces), hear(sync, saidMount)); err != nil {
+	if q.Join >= 0 {
+		if err := q.visit(); err != nil {
 			return fail(err)
 		}
-	}
-	if err := q.build(); err != nil {
+	} else if err := q.setUp(sync); err != nil {
 		return fail(err)
 	}
 	s := q.Spec
@@ -98,8 +94,10 @@ func (q *initRequest) become() error {
 		}
 		sync.Close()
 		q.Sync = -1 // from here on the container's own standard error tells
-		if err := q.wait(); err != nil {
-			return fail(err)
+		if q.Gate >= 0 {
+			if err := q.wait(); err != nil {
+				return fail(err)
+			}
 		}
 	}
 	if h := s.Hooks; h != nil {
@@ -112,6 +110,19 @@ func (q *initRequest) become() error {
 		return fail(err)
 	}
 	return execError(s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
+}
+
+// setUp makes the container's namespaces and root.
+func (q *initRequest) setUp(sync *os.File) error {
+	if err := q.enter(); err != nil {
+		return err
+	}
+	if q.Sync >= 0 {
+		if err := errors.Join(say(sync, saidSpaces), hear(sync, saidMount)); err != nil {
+			return err
+		}
+	}
+	return q.build()
 }
 
 // closeOthers has exec close descriptors that are nobody's business inside.
@@ -230,12 +241,11 @@ func enterDir(cwd string) error {
 func ociLookPath(name, path string) (string, error) {
 	exe, err := lookPath(name, path)
 	if err == nil {
-		err = unix.Access(exe, unix.F_OK)
-		if err == nil && unix.Access(exe, unix.X_OK) != nil {
-			return "", &Error{ExitNotExecutable, fmt.Errorf("exec: %q: permission denied", name)}
-		}
-		if err != nil {
+		if unix.Access(exe, unix.F_OK) != nil {
 			return "", &Error{ExitNotFound, fmt.Errorf("exec: %q: no such file or directory in the container", name)}
+		}
+		if isDir(exe) || unix.Access(exe, unix.X_OK) != nil {
+			return "", &Error{ExitNotExecutable, fmt.Errorf("exec: %q: permission denied", name)}
 		}
 		return exe, nil
 	}

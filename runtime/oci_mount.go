@@ -137,7 +137,11 @@ func (r *ociRoot) ociMount(m specs.Mount, from int) error {
 	} else {
 		err = mountType(m, to, flags, data)
 	}
-	if err != nil || m.Type != "bind" && propagation == 0 || flags|propagation == 0 {
+	// What was replaced by the host's has not got the flags yet.
+	if m.Type != "bind" && hostPlace[m.Type] == "" {
+		flags = 0
+	}
+	if err != nil || flags|propagation == 0 {
 		return err
 	}
 	// fd "to" is what was covered; look again for what covers it.
@@ -146,7 +150,7 @@ func (r *ociRoot) ociMount(m specs.Mount, from int) error {
 		return err
 	}
 	defer unix.Close(top)
-	if m.Type == "bind" && flags != 0 {
+	if flags != 0 {
 		if err := remount(top, flags); err != nil {
 			return err
 		}

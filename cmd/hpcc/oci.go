@@ -79,6 +79,17 @@ func ociCommands() []*cli.Command {
 		ociSub("run", "make a container and become its program", "ID", 1, bundle, func(c *cli.Context, k *runtime.Containers, a []string) error {
 			return atStatus(runtime.ExitFailed, k.Run(a[0], createOptions(c)))
 		}),
+		ociSub("exec", "run one more program in a container, as podman exec does", "ID", 1, []cli.Flag{
+			&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Required: true, Usage: "run what the `FILE` says, a process of the specification"},
+			&cli.StringFlag{Name: "pid-file", Usage: "write the process id to `FILE`"},
+			&cli.StringFlag{Name: "console-socket", Usage: "send the console to the `SOCKET`"},
+			&cli.IntFlag{Name: "preserve-fds", Usage: "leave `N` more descriptors open"},
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return when the program has begun"},
+			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "accepted: the file says it"},
+		}, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			return k.Exec(a[0], runtime.ExecOptions{Process: c.String("process"), PidFile: c.String("pid-file"),
+				ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds"), Detach: c.Bool("detach")})
+		}),
 		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all}, func(c *cli.Context, k *runtime.Containers, a []string) error {
 			sig, err := signalOf(append(a, "TERM")[1])
 			if err != nil {
