@@ -143,24 +143,29 @@ func createOptions(c *cli.Context) runtime.CreateOptions {
 }
 
 // stateDir is where states are kept: what is asked for, else a directory that
-// goes with the user's session, else one below /tmp that must be the user's own.
+// goes with the user's session, else one below /tmp. It must be the user's own:
+// who could write to it could have us signal other processes.
 func stateDir(asked string) (string, error) {
-	if asked != "" {
-		return filepath.Abs(asked)
+	d := asked
+	if x := os.Getenv("XDG_RUNTIME_DIR"); d == "" && filepath.IsAbs(x) {
+		d = filepath.Join(x, "hpcc")
 	}
-	if d := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(d) {
-		return filepath.Join(d, "hpcc"), nil
+	if d == "" {
+		d = filepath.Join(os.TempDir(), "hpcc-"+strconv.Itoa(os.Getuid()))
 	}
-	d := filepath.Join(os.TempDir(), "hpcc-"+strconv.Itoa(os.Getuid()))
-	if err := os.Mkdir(d, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	d, err := filepath.Abs(d)
+	if err != nil {
+		return "", fmt.Errorf("finding the state directory: %w", err)
+	}
+	if err := os.MkdirAll(d, 0o700); err != nil {
 		return "", fmt.Errorf("making the state directory: %w", err)
 	}
 	st, err := os.Lstat(d)
 	if err != nil {
 		return "", fmt.Errorf("opening the state directory: %w", err)
 	}
-	if s, ok := st.Sys().(*syscall.Stat_t); !st.IsDir() || st.Mode().Perm()&0o077 != 0 || !ok || int(s.Uid) != os.Getuid() {
-		return "", (&message{err: fmt.Errorf("state directory %q is not this user's alone", d)}).hint("set XDG_RUNTIME_DIR or give --root DIR")
+	if s, ok := st.Sys().(*syscall.Stat_t); !st.IsDir() || st.Mode().Perm()&0o022 != 0 || !ok || int(s.Uid) != os.Geteuid() {
+		return "", (&message{err: fmt.Errorf("others than this user can write to state directory %q", d)}).hint("set XDG_RUNTIME_DIR or give --root DIR")
 	}
 	return d, nil
 }

@@ -95,6 +95,15 @@ C
     echo "NodeName=n$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 100 + i)) CPUs=4 CoresPerSocket=4 RealMemory=4096 State=UNKNOWN"
   done
 } >"$base/slurm.conf"
+# srun --container: the runtime is each user's own, for tests put theirs there.
+install -d -m 1777 "$base/oci"
+{
+  oci="$base/oci/%u/hpcc-oci --root $base/oci/%u/state"
+  echo "RunTimeQuery=\"$oci state %n.%u.%j.%s.%t\""
+  echo "RunTimeKill=\"$oci kill --all %n.%u.%j.%s.%t\""
+  echo "RunTimeDelete=\"$oci delete --force %n.%u.%j.%s.%t\""
+  echo "RunTimeRun=\"$oci run --bundle %b %n.%u.%j.%s.%t\""
+} >"$base/oci.conf"
 printf 'CgroupPlugin=autodetect\nCgroupAutomount=no\n' >"$base/cgroup.conf"
 export SLURM_CONF=$base/slurm.conf
 
