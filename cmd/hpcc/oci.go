@@ -164,10 +164,33 @@ func stateDir(asked string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("opening the state directory: %w", err)
 	}
-	if s, ok := st.Sys().(*syscall.Stat_t); !st.IsDir() || st.Mode().Perm()&0o022 != 0 || !ok || int(s.Uid) != os.Geteuid() {
+	s, ok := st.Sys().(*syscall.Stat_t)
+	if ok && st.IsDir() && os.Geteuid() == 0 && s.Uid != 0 {
+		if err := becomeOwner(s); err != nil {
+			return "", err
+		}
+	}
+	if !ok || !st.IsDir() || st.Mode().Perm()&0o022 != 0 || int(s.Uid) != os.Geteuid() {
 		return "", (&message{err: fmt.Errorf("others than this user can write to state directory %q", d)}).hint("set XDG_RUNTIME_DIR or give --root DIR")
 	}
 	return d, nil
+}
+
+// becomeOwner gives root's rights up for those of a directory's owner: Slurm
+// asks about a user's containers, kills and deletes them as root, and what the
+// user wrote there must not have root signal or remove what is not the user's.
+func becomeOwner(s *syscall.Stat_t) error {
+	err := syscall.Setgroups(nil)
+	if err == nil {
+		err = syscall.Setresgid(int(s.Gid), int(s.Gid), int(s.Gid))
+	}
+	if err == nil {
+		err = syscall.Setresuid(int(s.Uid), int(s.Uid), int(s.Uid))
+	}
+	if err != nil {
+		return fmt.Errorf("acting as user %d, who owns the state directory: %w", s.Uid, err)
+	}
+	return nil
 }
 
 // ociLog writes an error to the log too, where engines look for it.
