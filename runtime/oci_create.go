@@ -140,9 +140,9 @@ func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, e
 func (o *CreateOptions) console(s *specs.Spec) (*os.File, error) {
 	switch {
 	case s.Process.Terminal && o.ConsoleSocket == "":
-		return nil, errors.New("cannot allocate tty if runc will detach without setting console socket: process.terminal is true; give --console-socket")
+		return nil, errors.New("process.terminal asks for a terminal and nobody receives it: give --console-socket, or set process.terminal to false to keep the one that is there")
 	case !s.Process.Terminal && o.ConsoleSocket != "":
-		return nil, errors.New("cannot use console socket if runc will not detach or allocate tty: process.terminal is false; leave --console-socket out")
+		return nil, errors.New("a console socket is given and process.terminal asks for no terminal: leave --console-socket out")
 	case !s.Process.Terminal:
 		return nil, nil
 	}
