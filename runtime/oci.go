@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -259,7 +258,7 @@ func (c *Containers) Kill(id string, sig unix.Signal, all bool) error {
 	}
 	pids := []int{r.Pid}
 	if all {
-		pids = append(pids, neighbours(r.Pid)...)
+		pids = append(pids, within(mountNamespace(r.Pid), r.Pid)...)
 	}
 	return r.signal(sig, pids)
 }
@@ -286,18 +285,30 @@ func (r *record) signal(sig unix.Signal, pids []int) error {
 	return nil
 }
 
-// neighbours are the other processes in the mount namespace of pid, which each
-// container has to itself.
-func neighbours(pid int) []int {
-	ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+// mountNamespace names the mount namespace of a process, which each container
+// has to itself; "" when it has ended or is still in this process's own.
+func mountNamespace(pid int) string {
+	own, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
+		return ""
+	}
+	ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if err != nil || ns == own {
+		return ""
+	}
+	return ns
+}
+
+// within are the processes in a mount namespace, except one.
+func within(ns string, except int) []int {
+	if ns == "" {
 		return nil
 	}
 	var pids []int
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		p, err := strconv.Atoi(e.Name())
-		if err != nil || p == pid {
+		if err != nil || p == except {
 			continue
 		}
 		if l, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", p)); err == nil && l == ns {
@@ -337,14 +348,17 @@ func (c *Containers) Delete(id string, force bool) error {
 	return runHooks("poststop", r.Hooks.Poststop, &r.State)
 }
 
-// end kills the container's processes and waits until its own is gone.
+// end kills the container's processes and waits until all are gone: one that is
+// killed may have made another just before.
 func (r *record) end(dir string) error {
-	if err := r.signal(unix.SIGKILL, slices.Concat([]int{r.Pid}, neighbours(r.Pid))); err != nil {
-		return err
-	}
+	ns := mountNamespace(r.Pid)
 	for range 1000 {
-		if r.status(dir) == specs.StateStopped {
+		others := within(ns, r.Pid)
+		if len(others) == 0 && r.status(dir) == specs.StateStopped {
 			return nil
+		}
+		if err := r.signal(unix.SIGKILL, append([]int{r.Pid}, others...)); err != nil {
+			return err
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
