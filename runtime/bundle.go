@@ -59,7 +59,7 @@ func WriteBundle(dir string, s *specs.Spec) error {
 	if err != nil {
 		return fmt.Errorf("writing the bundle's configuration: %w", err)
 	}
-	return writeFile(filepath.Join(dir, ConfigName), append(b, '\n'))
+	return putWhole(filepath.Join(dir, ConfigName), append(b, '\n'))
 }
 
 // HandOver replaces this process by another OCI runtime, found on PATH, which

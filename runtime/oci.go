@@ -110,11 +110,11 @@ func (r *record) write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("writing the container's record: %w", err)
 	}
-	return writeFile(filepath.Join(dir, recordName), b)
+	return putWhole(filepath.Join(dir, recordName), b)
 }
 
-// writeFile makes a file appear whole.
-func writeFile(name string, b []byte) error {
+// putWhole makes a file appear whole.
+func putWhole(name string, b []byte) error {
 	tmp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+strconv.Itoa(os.Getpid()))
 	err := os.WriteFile(tmp, b, 0o644)
 	if err == nil {

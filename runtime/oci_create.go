@@ -298,7 +298,7 @@ func (r *record) keep(dir, pidFile string) error {
 	if pidFile == "" {
 		return nil
 	}
-	return writeFile(pidFile, []byte(strconv.Itoa(r.Pid)))
+	return putWhole(pidFile, []byte(strconv.Itoa(r.Pid)))
 }
 
 func say(f *os.File, word string) error {

@@ -82,7 +82,7 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
 	err := hear(sync, saidReady)
 	if err == nil && o.PidFile != "" {
-		err = writeFile(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
+		err = putWhole(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
 	}
 	if err == nil {
 		err = say(sync, saidWait)
