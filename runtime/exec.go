@@ -58,6 +58,9 @@ func Init() (child bool, err error) {
 		runTrial(os.Args)
 		return true, nil
 	}
+	if os.Args[0] == ociInitName {
+		return true, ociInit()
+	}
 	if os.Args[0] != initName {
 		mapEarly()
 		return false, nil

@@ -197,14 +197,17 @@ func mountOptions(opts []string) (flags uintptr, data string, ro bool) {
 	return flags, strings.Join(d, ","), ro
 }
 
-// remountRO makes the mount that fd stands on read-only. Flags that the mount
-// has must be kept: in a user namespace they are locked (mount_namespaces(7)).
-func remountRO(fd int) error {
+// remountRO makes the mount that fd stands on read-only.
+func remountRO(fd int) error { return remount(fd, unix.MS_RDONLY) }
+
+// remount adds flags to the mount that fd stands on. Those that it has must be
+// kept: in a user namespace they are locked (mount_namespaces(7)).
+func remount(fd int, flags uintptr) error {
 	var st unix.Statfs_t
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return err
 	}
-	flags := uintptr(unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY)
+	flags |= unix.MS_BIND | unix.MS_REMOUNT
 	for st_, ms := range map[int64]uintptr{
 		unix.ST_NOSUID: unix.MS_NOSUID, unix.ST_NODEV: unix.MS_NODEV, unix.ST_NOEXEC: unix.MS_NOEXEC,
 		unix.ST_NOATIME: unix.MS_NOATIME, unix.ST_NODIRATIME: unix.MS_NODIRATIME, unix.ST_RELATIME: unix.MS_RELATIME,

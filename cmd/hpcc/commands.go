@@ -11,7 +11,7 @@ func commands() []*cli.Command {
 		pullCommand(), pushCommand(), loginCommand(),
 		imagesCommand(), inspectCommand(), rmCommand(), gcCommand(),
 		loadCommand(), saveCommand(), unpackCommand(),
-		runCommand(),
+		runCommand(), ociCommand(),
 		scriptCommand(), submitCommand(), statusCommand(), taskCommand(),
 		doctorCommand(),
 	}

@@ -79,6 +79,16 @@ func cliPage(a *cli.App) string {
 		for _, f := range c.Flags {
 			fmt.Fprintf(&b, "| %s | %s |\n", flagNames(f), flagUsage(f))
 		}
+		for i, s := range c.Subcommands {
+			if i == 0 {
+				b.WriteString("\n| command | what it does | flags |\n| --- | --- | --- |\n")
+			}
+			var names []string
+			for _, f := range s.Flags {
+				names = append(names, flagNames(f))
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.TrimSpace(s.Name+" "+s.ArgsUsage), s.Usage, strings.Join(names, "; "))
+		}
 	}
 	return b.String()
 }

@@ -375,8 +375,9 @@ func unpackCommand() *cli.Command {
 		Description: `SOURCE is an image's name, or a file or directory as "hpcc load" takes it. DIR is made and
 can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacked.
 
-   hpcc unpack --platform linux/ppc64le sci ./sci-ppc64le`,
-		Flags: []cli.Flag{platformFlag(), storeFlag()},
+   hpcc unpack --platform linux/ppc64le sci ./sci-ppc64le
+   hpcc unpack --bundle sci ./bundle && crun run --bundle ./bundle sci`,
+		Flags: append([]cli.Flag{platformFlag(), storeFlag()}, bundleFlags()...),
 		Action: func(c *cli.Context) error {
 			a, err := args(c, 2, 2, "SOURCE DIR")
 			if err != nil {
@@ -390,6 +391,9 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 			img, err := sourceImage(c, a[0])
 			if err != nil {
 				return err
+			}
+			if c.Bool("bundle") {
+				return unpackBundle(c, img, a[0], a[1])
 			}
 			bar := progress("unpacking " + a[0])
 			rep, err := unpack.Image(c.Context, img, a[1], unpack.Options{Progress: bar.bytes})

@@ -27,7 +27,7 @@ func main() {
 		os.Exit(report(err))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := app().RunContext(ctx, joinBareSetEnv(os.Args))
+	err := app().RunContext(ctx, joinBareSetEnv(ociWords(os.Args)))
 	stop()
 	os.Exit(report(err))
 }

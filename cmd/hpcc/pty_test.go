@@ -28,7 +28,7 @@ func pty(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	cmd := exec.Command(name, args[2:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, k := range []string{"PATH", "HOME", "HPCC_STORE", "TERM", "NO_COLOR"} {
+	for _, k := range []string{"PATH", "HOME", "HPCC_STORE", "XDG_RUNTIME_DIR", "SLURM_CONF", "USER", "TERM", "NO_COLOR"} {
 		cmd.Env = append(cmd.Env, k+"="+ts.Getenv(k))
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, slave, slave

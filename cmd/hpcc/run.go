@@ -32,7 +32,7 @@ Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host
    hpcc run --stage sci.sqfs -- python3 main.py
 
 Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
-		Flags:  append(runFlags(&env), storeFlag()),
+		Flags:  append(runFlags(&env), otherRuntimeFlag(), storeFlag()),
 		Action: func(c *cli.Context) error { return atStatus(runtime.ExitFailed, run(c, &env)) },
 	}
 }
@@ -97,6 +97,9 @@ func run(c *cli.Context, env *envChanges) error {
 	}
 	spec.Process.Env = append(envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), env.list, !env.noExpand), "HPCC_RUNNING=1")
 	runtime.SearchDevices(spec)
+	if other := c.String("runtime"); other != "" {
+		return handOver(other, spec)
+	}
 	if err := runtime.Exec(spec); err != nil {
 		return fmt.Errorf("running %s: %w", c.Args().First(), err)
 	}

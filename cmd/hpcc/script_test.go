@@ -93,6 +93,13 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
+	"slurm-oci": func() error { // that Slurm runs containers, see testdata/slurm/up.sh
+		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
+		return err
+	},
+	"crun":   func() error { _, err := exec.LookPath("crun"); return err },
+	"runc":   func() error { _, err := exec.LookPath("runc"); return err },
+	"podman": func() error { _, err := exec.LookPath("podman"); return err },
 	"channel": func() error {
 		_, err := os.Stat(filepath.Join(os.Getenv("HPCC_TEST_CHANNEL"), "requirements.txt"))
 		return err
@@ -150,7 +157,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty,
+			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later,
 		},
 	})
 }
@@ -181,6 +188,17 @@ func busyroot(ts *testscript.TestScript, _ bool, args []string) {
 	for _, n := range strings.Fields("sh ls cat echo id env pwd touch mkdir chown chmod mknod rm ln mv cp stat sleep true false test grep kill ps tr seq") {
 		ts.Check(os.Symlink("busybox", filepath.Join(dir, n)))
 	}
+}
+
+// later COMMAND [ARG...]: run a command when the script has ended, however it did.
+func later(ts *testscript.TestScript, _ bool, args []string) {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	ts.Defer(func() {
+		if out, err := cmd.CombinedOutput(); err != nil {
+			ts.Logf("%s: %v\n%s", args, err, out)
+		}
+	})
 }
 
 // serve DIR: show a directory by http, at $SERVED, while the script runs.

@@ -95,6 +95,22 @@ C
     echo "NodeName=n$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 100 + i)) CPUs=4 CoresPerSocket=4 RealMemory=4096 State=UNKNOWN"
   done
 } >"$base/slurm.conf"
+# srun --container: the runtime is each user's own, tests put theirs there. Slurm
+# calls it as root, too, which must not run what a user put anywhere.
+install -d -m 1777 "$base/oci"
+cat >"$base/oci-runtime" <<C
+#!/bin/sh
+user=\$1; shift
+[ "\$(id -u)" != 0 ] || exec setpriv --reuid="\$user" --regid="\$user" --init-groups "\$0" "\$user" "\$@"
+exec "$base/oci/\$user/hpcc-oci" --root "$base/oci/\$user/state" "\$@"
+C
+chmod 755 "$base/oci-runtime"
+cat >"$base/oci.conf" <<C
+RunTimeQuery="$base/oci-runtime %u state %n.%u.%j.%s.%t"
+RunTimeKill="$base/oci-runtime %u kill --all %n.%u.%j.%s.%t"
+RunTimeDelete="$base/oci-runtime %u delete --force %n.%u.%j.%s.%t"
+RunTimeRun="$base/oci-runtime %u run --bundle %b %n.%u.%j.%s.%t"
+C
 printf 'CgroupPlugin=autodetect\nCgroupAutomount=no\n' >"$base/cgroup.conf"
 export SLURM_CONF=$base/slurm.conf
 

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
+)
+
+// ociName is the name of a link to hpcc under which it is an OCI runtime:
+// engines start "RUNTIME create …" and have no place for a word before "create".
+const ociName = "hpcc-oci"
+
+// ociCommand is hpcc as a runtime below engines. The command line is that of
+// runc, which they all know.
+func ociCommand() *cli.Command {
+	return &cli.Command{
+		Name: "oci", Usage: "be the OCI runtime of Slurm or Podman", ArgsUsage: "COMMAND [ARG...]",
+		Description: `Runs OCI bundles with the command line of runc, so that Slurm's oci.conf and
+"podman --runtime" can name hpcc. Under the name hpcc-oci (a link to hpcc) the word "oci" is left out.
+
+   hpcc unpack --bundle base ./bundle
+   hpcc oci run --bundle ./bundle mine`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "root", Usage: "keep the containers' states in `DIR` (default $XDG_RUNTIME_DIR/hpcc)"},
+			&cli.StringFlag{Name: "log", Usage: "write errors and what is left out to `FILE` as well"},
+			&cli.StringFlag{Name: "log-format", Value: "text", Usage: "write the log as `text|json`"},
+			&cli.BoolFlag{Name: "debug", Usage: "accepted"},
+			&cli.BoolFlag{Name: "systemd-cgroup", Usage: "accepted: hpcc makes no control groups"},
+			&cli.StringFlag{Name: "cgroup-manager", Usage: "accepted: hpcc makes no control groups"},
+			&cli.StringFlag{Name: "rootless", Usage: "accepted: hpcc always is"},
+		},
+		Subcommands: ociCommands(),
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return ociLog(c, usagef("oci %s: hpcc keeps no control group or checkpoint, so it has no such command", c.Args().First()).hint(`"hpcc oci --help" lists the commands`))
+			}
+			return cli.ShowSubcommandHelp(c)
+		},
+	}
+}
+
+func ociCommands() []*cli.Command {
+	bundle := []cli.Flag{
+		&cli.StringFlag{Name: "bundle", Aliases: []string{"b"}, Value: ".", Usage: "run the bundle in `DIR`"},
+		&cli.StringFlag{Name: "pid-file", Usage: "write the process id to `FILE`"},
+		&cli.StringFlag{Name: "console-socket", Usage: "send the console to the `SOCKET`"},
+		&cli.IntFlag{Name: "preserve-fds", Usage: "leave `N` more descriptors open"},
+		&cli.BoolFlag{Name: "no-pivot", Usage: "accepted"},
+		&cli.BoolFlag{Name: "no-new-keyring", Usage: "accepted"},
+		&cli.BoolFlag{Name: "no-subreaper", Usage: "accepted"},
+	}
+	all := &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "signal every process of the container"}
+	force := &cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first if it runs"}
+	return []*cli.Command{
+		ociSub("state", "print a container's state as JSON", "ID", 1, nil, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			s, err := k.State(a[0])
+			if err != nil {
+				return err
+			}
+			return printJSON(s)
+		}),
+		ociSub("create", "make a container that waits for start", "ID", 1, bundle, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			return k.Create(a[0], createOptions(c))
+		}),
+		ociSub("start", "let the program of a created container begin", "ID", 1, nil, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			return k.Start(a[0])
+		}),
+		ociSub("run", "make a container and become its program", "ID", 1, bundle, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			return atStatus(runtime.ExitFailed, k.Run(a[0], createOptions(c)))
+		}),
+		ociSub("exec", "run one more program in a container, as podman exec does", "ID", 1, []cli.Flag{
+			&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Required: true, Usage: "run what the `FILE` says, a process of the specification"},
+			&cli.StringFlag{Name: "pid-file", Usage: "write the process id to `FILE`"},
+			&cli.StringFlag{Name: "console-socket", Usage: "send the console to the `SOCKET`"},
+			&cli.IntFlag{Name: "preserve-fds", Usage: "leave `N` more descriptors open"},
+			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return when the program has begun"},
+			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "accepted: the file says it"},
+		}, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			return k.Exec(a[0], runtime.ExecOptions{Process: c.String("process"), PidFile: c.String("pid-file"),
+				ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds"), Detach: c.Bool("detach")})
+		}),
+		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all}, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			sig, err := signalOf(append(a, "TERM")[1])
+			if err != nil {
+				return err
+			}
+			return k.Kill(a[0], sig, c.Bool("all"))
+		}),
+		ociSub("delete", "forget a container that has ended", "ID", 1, []cli.Flag{force}, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			return k.Delete(a[0], c.Bool("force"))
+		}),
+		ociSub("list", "print the states of all containers as JSON", "", 0, []cli.Flag{
+			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "json", Usage: "accepted: always `json`"},
+		}, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			list, err := k.List()
+			if err != nil {
+				return err
+			}
+			return printJSON(list)
+		}),
+		ociSub("features", "print what of the runtime specification is done", "", 0, nil, func(c *cli.Context, k *runtime.Containers, a []string) error {
+			return printJSON(runtime.Features())
+		}),
+	}
+}
+
+// ociSub is one command; of its words, the last may be missing if max allows.
+func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*cli.Context, *runtime.Containers, []string) error) *cli.Command {
+	return &cli.Command{
+		Name: name, Usage: usage, ArgsUsage: words, Flags: flags, OnUsageError: usageError, HideHelpCommand: true,
+		Action: func(c *cli.Context) error {
+			a := c.Args().Slice()
+			if len(a) > max || max > 0 && len(a) == 0 {
+				return ociLog(c, usagef("oci %s takes %s", name, strings.TrimSpace(words+" ")).hint(`"hpcc oci %s --help" lists its flags`, name))
+			}
+			root, err := stateDir(c.String("root"))
+			if err != nil {
+				return ociLog(c, err)
+			}
+			k := &runtime.Containers{Root: root, Note: func(s string) {
+				if err := writeLog(c, "warning", s); err != nil {
+					say("warning: %v", err)
+				}
+			}}
+			return ociLog(c, do(c, k, a))
+		},
+	}
+}
+
+func createOptions(c *cli.Context) runtime.CreateOptions {
+	return runtime.CreateOptions{Bundle: c.String("bundle"), PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds")}
+}
+
+// stateDir is where states are kept: what is asked for, else a directory that
+// goes with the user's session, else one below /tmp. It must be the user's own:
+// who could write to it could have us signal other processes.
+func stateDir(asked string) (string, error) {
+	d := asked
+	if x := os.Getenv("XDG_RUNTIME_DIR"); d == "" && filepath.IsAbs(x) {
+		d = filepath.Join(x, "hpcc")
+	}
+	if d == "" {
+		d = filepath.Join(os.TempDir(), "hpcc-"+strconv.Itoa(os.Getuid()))
+	}
+	d, err := filepath.Abs(d)
+	if err != nil {
+		return "", fmt.Errorf("finding the state directory: %w", err)
+	}
+	if err := os.MkdirAll(d, 0o700); err != nil {
+		return "", fmt.Errorf("making the state directory: %w", err)
+	}
+	st, err := os.Lstat(d)
+	if err != nil {
+		return "", fmt.Errorf("opening the state directory: %w", err)
+	}
+	s, ok := st.Sys().(*syscall.Stat_t)
+	if ok && st.IsDir() && os.Geteuid() == 0 && s.Uid != 0 {
+		if err := becomeOwner(s); err != nil {
+			return "", err
+		}
+	}
+	if !ok || !st.IsDir() || st.Mode().Perm()&0o022 != 0 || int(s.Uid) != os.Geteuid() {
+		return "", (&message{err: fmt.Errorf("others than this user can write to state directory %q", d)}).hint("set XDG_RUNTIME_DIR or give --root DIR")
+	}
+	return d, nil
+}
+
+// becomeOwner gives root's rights up for those of a directory's owner: Slurm
+// asks about a user's containers, kills and deletes them as root, and what the
+// user wrote there must not have root signal or remove what is not the user's.
+func becomeOwner(s *syscall.Stat_t) error {
+	err := syscall.Setgroups(nil)
+	if err == nil {
+		err = syscall.Setresgid(int(s.Gid), int(s.Gid), int(s.Gid))
+	}
+	if err == nil {
+		err = syscall.Setresuid(int(s.Uid), int(s.Uid), int(s.Uid))
+	}
+	if err != nil {
+		return fmt.Errorf("acting as user %d, who owns the state directory: %w", s.Uid, err)
+	}
+	return nil
+}
+
+// ociLog writes an error to the log too, where engines look for it.
+func ociLog(c *cli.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, writeLog(c, "error", err.Error()))
+}
+
+// writeLog adds a line as logrus has them, which runc and crun write.
+func writeLog(c *cli.Context, level, text string) error {
+	name := c.String("log")
+	if name == "" {
+		return nil
+	}
+	now := time.Now().Format(time.RFC3339)
+	line := fmt.Sprintf("time=%q level=%s msg=%q\n", now, level, text)
+	if c.String("log-format") == "json" {
+		b, err := json.Marshal(map[string]string{"level": level, "msg": text, "time": now})
+		if err != nil {
+			return err
+		}
+		line = string(b) + "\n"
+	}
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("opening the log: %w", err)
+	}
+	_, err = f.WriteString(line)
+	return errors.Join(err, f.Close())
+}
+
+// signalOf reads a signal: a number, or a name with or without SIG.
+func signalOf(s string) (unix.Signal, error) {
+	if n, err := strconv.Atoi(s); err == nil && n >= 0 && n <= 64 {
+		return unix.Signal(n), nil
+	}
+	name := strings.ToUpper(s)
+	if n := unix.SignalNum("SIG" + strings.TrimPrefix(name, "SIG")); n != 0 {
+		return n, nil
+	}
+	return 0, usagef("unknown signal %q", s).hint("write a name (TERM) or a number (15)")
+}
+
+func printJSON(v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err == nil {
+		_, err = fmt.Println(string(b))
+	}
+	return err
+}
+
+// ociWords gives the command line of an OCI runtime the form that the parser
+// takes: "hpcc oci" at its head, and flags before the other words, which
+// engines' configurations do not keep to ("run ID -b BUNDLE").
+func ociWords(words []string) []string {
+	if len(words) > 0 && filepath.Base(words[0]) == ociName {
+		words = append([]string{"hpcc", "oci"}, words[1:]...)
+		if len(words) == 3 && (words[2] == "--version" || words[2] == "-v") {
+			return []string{"hpcc", "--version"}
+		}
+	}
+	if len(words) < 2 || words[1] != "oci" {
+		return words
+	}
+	at, oci := skipFlags(words, 2, ociCommand().Flags), ociCommands()
+	for _, sub := range oci {
+		if at >= len(words) || sub.Name != words[at] {
+			continue
+		}
+		var flags, rest []string
+		for i := at + 1; i < len(words); {
+			n := skipFlags(words, i, sub.Flags)
+			if flags = append(flags, words[i:n]...); n < len(words) {
+				rest = append(rest, words[n])
+			}
+			i = n + 1
+		}
+		return append(append(words[:at+1:at+1], flags...), rest...)
+	}
+	return words
+}
+
+// skipFlags returns the index of the first word from i on that is neither a
+// flag nor its value.
+func skipFlags(words []string, i int, flags []cli.Flag) int {
+	for i < len(words) && len(words[i]) > 1 && words[i][0] == '-' {
+		name := strings.TrimLeft(words[i], "-")
+		i++
+		for _, f := range flags {
+			_, alone := f.(*cli.BoolFlag)
+			for _, n := range f.Names() {
+				if n == name && !alone && i < len(words) {
+					i++
+				}
+			}
+		}
+	}
+	return i
+}

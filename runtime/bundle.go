@@ -1,0 +1,130 @@
+package runtime
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// BundleRoot is the directory of a bundle that holds the image's files.
+const BundleRoot = "rootfs"
+
+// Bundle states the run of an image with configuration c as an OCI bundle
+// whose files are in root, for any runtime that an ordinary user without
+// subordinate ids starts. The user is root inside, for runc knows no other way;
+// /proc, /sys and /dev are the host's, since the namespaces that would allow
+// others (pid, network) are in the way of MPI and of signals from schedulers.
+// /tmp is its own: Slurm makes files there. Of the caller's environment
+// nothing is taken, and of o only Binds, Dir and Write.
+func Bundle(root string, c ImageConfig, o Options) (*specs.Spec, error) {
+	s := &specs.Spec{
+		Version: "1.0.2", // the oldest that has all of this: runtimes refuse what is newer than they are
+		Root:    &specs.Root{Path: BundleRoot, Readonly: !o.Write},
+		Process: &specs.Process{NoNewPrivileges: true, Cwd: workingDir(nil, "", c.WorkingDir, o.Dir), Args: append(append([]string{}, c.Entrypoint...), c.Cmd...)},
+		Linux:   newNamespaces(0, 0),
+		Mounts: []specs.Mount{
+			bind("/proc", "/proc"), bind("/sys", "/sys"), bind("/dev", "/dev"),
+			{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}},
+		},
+	}
+	if len(s.Process.Args) == 0 {
+		s.Process.Args = []string{"/bin/sh"} // a bundle must name a program; Slurm and people put in theirs
+	}
+	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
+		if _, err := os.Stat(f); err == nil {
+			s.Mounts = append(s.Mounts, bind(f, f))
+		}
+	}
+	for _, b := range o.Binds {
+		m, err := parseBind(b)
+		if err != nil {
+			return nil, err
+		}
+		s.Mounts = append(s.Mounts, m)
+	}
+	s.Process.Env = environment(nil, c, root, "", s.Mounts)
+	return s, nil
+}
+
+// WriteBundle writes the configuration of a bundle into its directory.
+func WriteBundle(dir string, s *specs.Spec) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("writing the bundle's configuration: %w", err)
+	}
+	return putWhole(filepath.Join(dir, ConfigName), append(b, '\n'))
+}
+
+// HandOver replaces this process by another OCI runtime, found on PATH, which
+// runs s. Its bundle lies in a directory of the user's own below dir, which is
+// removed by the next HandOver after the program has ended: the runtime needs
+// it when we are gone.
+func HandOver(name, dir string, s *specs.Spec) error {
+	exe, err := lookPath(name, os.Getenv("PATH"))
+	if err != nil {
+		return &Error{ExitNotFound, fmt.Errorf("handing over to runtime %q: it is not on PATH", name)}
+	}
+	born, err := processBorn(os.Getpid())
+	if err != nil {
+		return fmt.Errorf("handing over to runtime %q: %w", name, err)
+	}
+	dropEnded(dir)
+	id := fmt.Sprintf("hpcc-%d-%d", os.Getpid(), born)
+	bundle := filepath.Join(dir, id)
+	if err := os.MkdirAll(bundle, 0o700); err != nil {
+		return fmt.Errorf("making a bundle for runtime %q: %w", name, err)
+	}
+	t := *s
+	t.Version = "1.0.2"
+	t.Linux = newNamespaces(0, 0) // root inside: see Bundle
+	t.Process.Terminal = isTerminal(0)
+	if err := WriteBundle(bundle, &t); err != nil {
+		return err
+	}
+	words := []string{name, "run", "--bundle", bundle, id}
+	if filepath.Base(exe) == "crun" {
+		words = slices.Insert(words, 1, "--cgroup-manager=disabled") // runc does as much by itself
+		hideHybrid()
+	}
+	err = unix.Exec(exe, words, os.Environ())
+	return fmt.Errorf("executing runtime %q: %w", exe, errors.Join(err, os.RemoveAll(bundle)))
+}
+
+// hideHybrid shows the unified control groups alone where the host has both
+// kinds: crun refuses such hosts, although it is to use none. It works in the
+// mount namespace that the entry point made; without, crun tells what it needs.
+func hideHybrid() {
+	const groups = "/sys/fs/cgroup"
+	if asked, err := early(); asked && err == nil && isDir(groups+"/unified") {
+		if private() == nil {
+			_ = unix.Mount(groups+"/unified", groups, "", unix.MS_BIND|unix.MS_REC, "")
+		}
+	}
+}
+
+// isTerminal says whether a descriptor is a terminal.
+func isTerminal(fd int) bool {
+	_, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	return err == nil
+}
+
+// dropEnded removes the bundles of HandOver whose processes have ended.
+func dropEnded(dir string) {
+	bundles, _ := filepath.Glob(filepath.Join(dir, "hpcc-*-*"))
+	for _, b := range bundles {
+		var pid int
+		var born uint64
+		if n, _ := fmt.Sscanf(filepath.Base(b), "hpcc-%d-%d", &pid, &born); n != 2 {
+			continue
+		}
+		if now, err := processBorn(pid); err != nil || now != born {
+			os.RemoveAll(b)
+		}
+	}
+}
