@@ -20,5 +20,7 @@ var flags = []flag{
 	{"t", "private-tmp", false},
 	{"home", "home", false},
 	{"no-home", "no-home", false},
+	{"stage", "stage", false},
+	{"runtime", "runtime", true},
 	{"store", "store", true},
 }
