@@ -54,12 +54,8 @@ const specFD = 3
 // child of [Probe] does its trial and returns true; in any other process it
 // returns false at once.
 func Init() (child bool, err error) {
-	if os.Args[0] == trialName {
-		runTrial(os.Args)
-		return true, nil
-	}
-	if os.Args[0] == ociInitName {
-		return true, ociInit()
+	if child, err := helper(os.Args); child {
+		return true, err
 	}
 	if os.Args[0] != initName {
 		mapEarly()

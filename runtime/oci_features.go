@@ -1,3 +1,5 @@
+//go:build !start
+
 package runtime
 
 import (

@@ -1,0 +1,5 @@
+//go:build start
+
+package runtime
+
+func helper([]string) (child bool, err error) { return false, nil }
