@@ -20,7 +20,7 @@ build:
 	$(call link,bin/hpcc,)
 
 test:
-	$(GO) test -count=1 $(RACE) ./...
+	$(GO) test -count=1 -timeout 40m $(RACE) ./...
 
 check:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
