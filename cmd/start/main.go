@@ -10,6 +10,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path"
 	"strings"
 	"syscall"
 	"unicode"
@@ -17,17 +18,22 @@ import (
 	"hpcc/runtime"
 )
 
+// ociName is the name under which "run" is that of "hpcc oci" (cmd/hpcc).
+const ociName = "hpcc-oci"
+
 func main() {
 	if runtime.Init(); os.Args[0] == runtime.Full || len(os.Args) < 2 {
 		fmt.Fprintln(os.Stderr, "hpcc: error: this program is a part of hpcc and does not run alone")
 		os.Exit(runtime.ExitFailed)
 	}
-	if w, ok := parse(os.Args[2:]); ok {
+	args := append([]string{runtime.Full}, os.Args[1:]...)
+	if path.Base(os.Args[0]) == ociName {
+		args = append([]string{runtime.Full, "oci"}, os.Args[1:]...)
+	} else if w, ok := parse(os.Args[2:]); ok && os.Getenv("HPCC_STAGE") == "" {
 		if spec, ok := w.spec(); ok {
 			tell(w.image, runtime.Exec(spec))
 		}
 	}
-	args := append([]string{runtime.Full}, os.Args[1:]...)
 	err := syscall.Exec("/proc/self/exe", args, os.Environ())
 	fmt.Fprintf(os.Stderr, "hpcc: error: executing hpcc again: %v\n", err)
 	os.Exit(runtime.ExitFailed)
