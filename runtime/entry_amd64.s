@@ -10,16 +10,62 @@ TEXT hpcc_entry(SB),NOSPLIT|NOFRAME,$0
 	MOVQ	16(SP), SI
 	MOVL	(SI), AX
 	CMPL	AX, $0x006e7572		// "run\0"
-	JEQ	enter
+	JEQ	run
 	CMPL	AX, $0x6c697562		// "buil"
 	JNE	start
 	MOVW	4(SI), AX
 	CMPW	AX, $0x0064		// "d\0"
 	JNE	start
+	JMP	enter
+run:
+	MOVQ	8(SP), SI		// argv[0], which may carry a run: carry.go
+	MOVQ	(SI), AX
+	MOVQ	$0x746e652b63637068, BX	// "hpcc+ent"
+	CMPQ	AX, BX
+	JEQ	enter
+	MOVQ	$0x736e6a2b63637068, BX	// "hpcc+jns"
+	CMPQ	AX, BX
+	JEQ	join
+	LEAQ	24(SP), BX		// argv[2]
+next:
+	MOVQ	(BX), SI
+	TESTQ	SI, SI
+	JEQ	enter
+	ADDQ	$8, BX
+	MOVL	(SI), AX
+	CMPL	AX, $0x6f6a2d2d		// "--jo"
+	JEQ	long
+	ANDL	$0x00ffffff, AX
+	CMPL	AX, $0x00002d2d		// "--\0"
+	JEQ	enter
+	CMPL	AX, $0x00006a2d		// "-j\0"
+	JEQ	later
+	JMP	next
+long:
+	MOVW	4(SI), AX
+	CMPW	AX, $0x6e69		// "in"
+	JNE	next
+later:
+	MOVQ	$-1, ·entered(SB)
+	JMP	start
+join:
+	MOVQ	SI, BX
+	MOVBLZX	8(BX), DI
+	MOVQ	$0x10000000, SI		// CLONE_NEWUSER
+	MOVQ	$308, AX		// setns
+	SYSCALL
+	TESTQ	AX, AX
+	JNE	done
+	MOVBLZX	9(BX), DI
+	MOVQ	$0x00020000, SI		// CLONE_NEWNS
+	MOVQ	$308, AX		// setns
+	SYSCALL
+	JMP	done
 enter:
 	MOVQ	$0x10020000, DI		// CLONE_NEWUSER|CLONE_NEWNS
 	MOVQ	$272, AX		// unshare
 	SYSCALL
+done:
 	NEGQ	AX			// errno, 0 when it went well
 	INCQ	AX
 	MOVQ	AX, ·entered(SB)

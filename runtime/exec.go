@@ -54,8 +54,15 @@ const specFD = 3
 // in any other process it returns false at once.
 func Init() (child bool, err error) {
 	if os.Args[0] != initName {
-		mapEarly()
-		return false, nil
+		c, err := pickUp()
+		if err != nil {
+			return true, &Error{ExitFailed, err}
+		}
+		if c == nil {
+			mapEarly(nil)
+			return false, nil
+		}
+		return true, c.resume()
 	}
 	f := os.NewFile(specFD, "spec")
 	b, err := io.ReadAll(f)
@@ -67,7 +74,24 @@ func Init() (child bool, err error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return true, &Error{ExitFailed, fmt.Errorf("reading the run's specification: %w", err)}
 	}
-	return true, become(&s)
+	return true, become(&s, nil)
+}
+
+// resume goes on with a run that was carried over an execution of hpcc.
+func (c *carried) resume() error {
+	if asked, err := early(); err != nil || !asked {
+		return &NamespaceError{err}
+	}
+	if !c.joined {
+		mapEarly(c.spec)
+		if _, err := early(); err != nil {
+			return &NamespaceError{err}
+		}
+	}
+	if hasNamespace(c.spec, specs.PIDNamespace) {
+		return superviseInit(c.spec)
+	}
+	return become(c.spec, c)
 }
 
 // Exec runs the spec's program. When it can (see entry.go) this process turns
@@ -80,10 +104,27 @@ func Exec(s *specs.Spec) error {
 	if err != nil {
 		return &NamespaceError{err}
 	}
-	if !asked {
+	uid, gid := visibleIDs(s)
+	switch {
+	case wantsJoin(s):
+		return failed(join(s))
+	case deferred() || asked && (os.Geteuid() != uid || os.Getegid() != gid):
+		return failed(carry(s, markEnter, noFD, noFD, noFD))
+	case !asked:
 		return supervise(s)
+	case hasNamespace(s, specs.PIDNamespace):
+		return superviseInit(s)
 	}
-	return become(s)
+	return become(s, nil)
+}
+
+// failed gives an error the status of a run that could not be set up.
+func failed(err error) error {
+	var n *NamespaceError
+	if err == nil || errors.As(err, &n) {
+		return err
+	}
+	return &Error{ExitFailed, err}
 }
 
 // EnterFakeRoot makes this process root of its own user and mount namespace,
@@ -132,17 +173,9 @@ func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error
 		told.Annotations[FakeRoot] = listen
 		s = &told
 	}
-	b, err := json.Marshal(s)
+	f, err := specFile(s)
 	if err != nil {
-		return nil, fmt.Errorf("writing the run's specification: %w", err)
-	}
-	fd, err := unix.MemfdCreate("hpcc-spec", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("keeping the run's specification: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "hpcc-spec")
-	if _, err := f.WriteAt(b, 0); err != nil {
-		return nil, fmt.Errorf("keeping the run's specification: %w", err)
+		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{initName}
@@ -165,6 +198,10 @@ func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error
 // listen is the value of FakeRoot for a child whose parent takes notes.
 const listen = "listen"
 
+// setupCaps are the rights in its namespaces that a child needs to put a root
+// together: mounts, the loopback interface, and what an overlay does to files.
+var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD}
+
 // procAttr asks for the spec's namespaces and id maps.
 func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 	a := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -177,13 +214,15 @@ func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(g.ContainerID), HostID: int(g.HostID), Size: 1}}
 			// Who is not root in the namespace loses its rights there on exec,
 			// but for ambient ones (capabilities(7)); become gives them up.
-			a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+			a.AmbientCaps = setupCaps
 		case specs.MountNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWNS
 		case specs.NetworkNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWNET
 		case specs.PIDNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWPID
+		case specs.UTSNamespace:
+			a.Cloneflags |= syscall.CLONE_NEWUTS
 		}
 	}
 	return a
@@ -223,19 +262,30 @@ func waitAndExit(cmd *exec.Cmd) error {
 	return nil
 }
 
-// become replaces this process, already in its namespaces, by the program.
-func become(s *specs.Spec) error {
+// become replaces this process, already in its namespaces, by the program. c is
+// nil but for a run that was carried.
+func become(s *specs.Spec, c *carried) error {
 	fail := func(err error) error { return &Error{ExitFailed, err} }
 	if s.Process == nil || s.Root == nil || len(s.Process.Args) == 0 {
 		return fail(errors.New("the run's specification names no program"))
 	}
-	if err := loopback(s); err != nil {
+	goruntime.LockOSThread() // some of what follows is of a thread; exec keeps it
+	if err := ownNamespaces(s); err != nil {
 		return fail(err)
 	}
-	foreign := emulate(s)
-	if err := enterRoot(s); err != nil {
-		return fail(err)
+	var foreign error
+	if c == nil || !c.joined {
+		foreign = emulate(s)
+		if err := enterRoot(s); err != nil {
+			return fail(err)
+		}
 	}
+	if c != nil && c.lock != nil {
+		if err := c.lock.enter(); err != nil {
+			return fail(err)
+		}
+	}
+	c.drop()
 	if err := unix.Chdir(s.Process.Cwd); err != nil {
 		return fail(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
 	}
@@ -243,25 +293,34 @@ func become(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	goruntime.LockOSThread() // the next three are of a thread; exec keeps them
-	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return fail(fmt.Errorf("giving up the namespace's rights: %w", err))
+	if err := giveUp(s); err != nil {
+		return fail(err)
 	}
-	if s.Process.NoNewPrivileges {
-		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return fail(fmt.Errorf("giving up new privileges: %w", err))
-		}
+	if hasNamespace(s, specs.PIDNamespace) && os.Getpid() == 1 {
+		err = asInit(exe, s.Process.Args, s.Process.Env)
+	} else {
+		err = syscall.Exec(exe, s.Process.Args, s.Process.Env)
 	}
-	if s.Annotations[FakeRoot] != "" {
-		if err := fakeOwnership(s.Annotations[FakeRoot] == listen); err != nil {
-			return fail(err)
-		}
-	}
-	err = syscall.Exec(exe, s.Process.Args, s.Process.Env)
 	if errors.Is(err, unix.ENOEXEC) && foreign != nil {
 		return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", s.Process.Args[0], foreign)}
 	}
-	return execError(s.Process.Args[0], err)
+	return execError(exe, s.Process.Args[0], err)
+}
+
+// giveUp takes from this thread the rights that only the set-up needed.
+func giveUp(s *specs.Spec) error {
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("giving up the namespace's rights: %w", err)
+	}
+	if s.Process.NoNewPrivileges {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("giving up new privileges: %w", err)
+		}
+	}
+	if f := s.Annotations[FakeRoot]; f != "" {
+		return fakeOwnership(f == listen)
+	}
+	return nil
 }
 
 // lookPath finds the program as execvp(3) does, with the run's own PATH.
@@ -282,7 +341,7 @@ func lookPath(name, path string) (string, error) {
 		if unix.Access(p, unix.X_OK) == nil {
 			return p, nil
 		}
-		denied = fmt.Errorf("running %q: %s: permission denied", name, p)
+		denied = fmt.Errorf("running %q: %s: %w", name, p, noExec(p, unix.EACCES))
 	}
 	if denied != nil {
 		return "", &Error{ExitNotExecutable, denied}
@@ -291,7 +350,7 @@ func lookPath(name, path string) (string, error) {
 }
 
 // execError explains why the kernel would not execute name.
-func execError(name string, err error) error {
+func execError(exe, name string, err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		if _, serr := os.Stat(name); serr == nil || !strings.Contains(name, "/") {
 			return &Error{ExitNotFound, fmt.Errorf("running %q: its interpreter or dynamic loader is not in the image", name)}
@@ -301,5 +360,14 @@ func execError(name string, err error) error {
 	if errors.Is(err, unix.ENOEXEC) {
 		return &Error{ExitNotExecutable, fmt.Errorf("running %q: not a program that this machine (%s) can execute", name, goruntime.GOARCH)}
 	}
-	return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", name, err)}
+	return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", name, noExec(exe, err))}
+}
+
+// noExec explains err where the reason is not the program's own mode.
+func noExec(exe string, err error) error {
+	var st unix.Statfs_t
+	if errors.Is(err, unix.EACCES) && unix.Statfs(exe, &st) == nil && st.Flags&unix.ST_NOEXEC != 0 {
+		return errors.New("its file system is mounted noexec; keep the image on another one")
+	}
+	return err
 }
