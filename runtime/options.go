@@ -164,7 +164,7 @@ func destination(dst string) (string, error) {
 	case !filepath.IsAbs(dst):
 		return "", errors.New("the destination is not absolute")
 	case strings.Contains("/"+dst+"/", "/../"):
-		return "", errors.New("the destination climbs with ..")
+		return "", errors.New(`the destination climbs with ".."`)
 	case filepath.Clean(dst) == "/":
 		return "", errors.New("the destination is the root itself")
 	}

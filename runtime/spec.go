@@ -151,10 +151,6 @@ func userHome() string {
 	return h
 }
 
-// launcherDirs are variables that name directories by which a task of an MPI
-// program and its launcher talk: PMIx keeps them where the scheduler says.
-var launcherDirs = []string{"PMIX_SERVER_TMPDIR", "PMIX_SYSTEM_TMPDIR"}
-
 // mounts lists the default mounts, then the user's own binds.
 func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	m := []specs.Mount{bind("/proc", "/proc"), bind("/sys", "/sys"), bind("/dev", "/dev")}
@@ -182,11 +178,6 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	// to have the same name: only a missing or empty place is covered.
 	if cwd != "/" && !under(m, cwd) && (!o.NoHome || !isHome(cwd)) && vacant(filepath.Join(root, cwd)) {
 		m = append(m, bind(cwd, cwd))
-	}
-	for _, name := range launcherDirs {
-		if d := os.Getenv(name); filepath.IsAbs(d) && isDir(d) && !under(m, filepath.Clean(d)) {
-			m = append(m, bind(filepath.Clean(d), filepath.Clean(d)))
-		}
 	}
 	for _, b := range o.Binds {
 		x, err := parseBind(b)
