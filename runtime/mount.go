@@ -377,7 +377,17 @@ func (r *rootfs) reopen(cur int, names []string) (int, error) {
 // directory that holds it now.
 func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error) {
 	if at := "/" + path.Join(done...); r.ofHost(at) {
-		return -1, fmt.Errorf("the host's %s, which is shown there, has no %q and a mount shall not make it; make it on the host first", at, name)
+		// What the user may not write to is covered, as the image is; so is /dev,
+		// where devices are added. Elsewhere a cover would keep the program out.
+		if !inside(at, "/dev") && unix.Access(fdPath(cur), unix.W_OK) == nil {
+			return -1, fmt.Errorf("the host's %s, which is shown there, has no %q and a mount shall not make it; make it on the host first", at, name)
+		}
+		top, err := r.ranch(cur, done)
+		if err != nil {
+			return -1, fmt.Errorf("making room for mount point %q: %w", at+"/"+name, err)
+		}
+		r.shown = append(r.shown, shown{at, false})
+		return top, create(top, name, dir)
 	}
 	err := create(cur, name, dir)
 	if err == nil || errors.Is(err, unix.EEXIST) {
