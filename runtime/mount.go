@@ -378,8 +378,9 @@ func (r *rootfs) reopen(cur int, names []string) (int, error) {
 func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error) {
 	if at := "/" + path.Join(done...); r.ofHost(at) {
 		// What the user may not write to is covered, as the image is; so is /dev,
-		// where devices are added. Elsewhere a cover would keep the program out.
-		if !inside(at, "/dev") && unix.Access(fdPath(cur), unix.W_OK) == nil {
+		// where devices are added. A cover would keep the program out of what it
+		// may write to, and would miss what comes later in /proc and /sys.
+		if inside(at, "/proc") || inside(at, "/sys") || !inside(at, "/dev") && unix.Access(fdPath(cur), unix.W_OK) == nil {
 			return -1, fmt.Errorf("the host's %s, which is shown there, has no %q and a mount shall not make it; make it on the host first", at, name)
 		}
 		top, err := r.ranch(cur, done)
