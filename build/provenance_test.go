@@ -21,10 +21,10 @@ func provenanceText(t *testing.T, in *Inputs, o ProvenanceOptions) string {
 func TestProvenanceTells(t *testing.T) {
 	in := &Inputs{}
 	in.recipe(Options{
-		Context: "/home/someone/work", Dockerfile: "/home/someone/work/sub/My.Dockerfile", Target: "app", Platform: hostPlatform(),
+		Context: "/home/someone/project", Dockerfile: "/home/someone/project/sub/My.Dockerfile", Target: "app", Platform: hostPlatform(),
 		Args: map[string]string{"TOKEN": "t0k", "https_proxy": "http://proxy"}, Labels: map[string]string{"who": "me"},
 		Contexts: map[string]string{"more": "/home/someone/more", "img": "docker-image://alpine:3"},
-	}, "/home/someone/work", []byte("FROM scratch\n"))
+	}, "/home/someone/project", []byte("FROM scratch\n"))
 	in.add("https://example.org/x", "sha256", strings.Repeat("0", 64))
 	in.repository("https://user:pass@example.org/r.git#v1", strings.Repeat("a", 40), false)
 	in.did(0, "FROM scratch", nil, nil)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -77,7 +78,7 @@ var facilities = map[string]func() error{
 		}
 		registry := os.Getenv("npm_config_registry")
 		if registry == "" {
-			registry = "https://registry.npmjs.org/"
+			return errors.New("npm_config_registry names no registry: npm config get registry tells it")
 		}
 		client := http.Client{Timeout: 20 * time.Second}
 		res, err := client.Get(registry)
