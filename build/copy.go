@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -33,6 +34,7 @@ type copyJob struct {
 	keep     bool                         // sources are of an image: their owners stay
 	modeText string                       // --chmod as written
 	link     bool                         // --link: a layer that does not look at what is below
+	buf      []byte                       // for the bytes of a file
 }
 
 // copy carries out COPY.
@@ -186,7 +188,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 
 // copyJob reads destination and mode.
 func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob, error) {
-	j := &copyJob{dest: st.absolute(sd.DestPath), inline: sd.SourceContents}
+	j := &copyJob{dest: st.absolute(sd.DestPath), inline: sd.SourceContents, buf: make([]byte, smallFile)}
 	j.isDir = strings.HasSuffix(sd.DestPath, "/") || sd.DestPath == "." || strings.HasSuffix(sd.DestPath, "/.")
 	if chmod != "" {
 		var err error
@@ -407,17 +409,23 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string)
 		h.Size = int64(len(it.data))
 		return w.Put(h, bytes.NewReader(it.data))
 	}
-	f, err := os.Open(it.path)
+	f, err := openRaw(it.path)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return err
+	defer f.close()
+	n, err := io.ReadFull(f, j.buf)
+	if atEnd(err) {
+		h.Size = int64(n)
+		return w.Put(h, bytes.NewReader(j.buf[:n]))
 	}
-	h.Size = fi.Size()
-	return w.Put(h, f)
+	if err == nil {
+		h.Size, err = f.size()
+	}
+	if err != nil {
+		return fmt.Errorf("reading %q: %w", it.path, err)
+	}
+	return w.Put(h, io.MultiReader(bytes.NewReader(j.buf), f))
 }
 
 // header describes an item in the layer. Files of another stage or image keep

@@ -1,7 +1,6 @@
 package build
 
 import (
-	"bufio"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -187,28 +186,13 @@ func (st *stage) capture(ctx context.Context, work func(dir string) error) (resu
 // keep stores the layer that write writes, an uncompressed tar, unless it has
 // no entries.
 func (st *stage) keep(ctx context.Context, write func(w io.Writer) (entries int, err error)) (result, error) {
-	r, w := io.Pipe()
 	var n int
-	var werr error
-	written := make(chan struct{})
-	go func() {
-		defer close(written)
-		buf := bufio.NewWriterSize(w, 1<<20)
-		if n, werr = write(buf); werr == nil {
-			werr = buf.Flush()
-		}
-		w.CloseWithError(werr)
-	}()
-	info, err := st.b.store.PutLayer(ctx, r, st.layerType())
-	r.CloseWithError(err)
-	<-written
-	switch {
-	case werr != nil && !errors.Is(werr, io.ErrClosedPipe):
-		return result{}, werr
-	case err != nil:
-		return result{}, fmt.Errorf("writing the step's layer: %w", err)
-	case n == 0:
-		return result{}, nil
+	info, err := st.b.store.PutLayer(ctx, st.layerType(), func(w io.Writer) (err error) {
+		n, err = write(w)
+		return err
+	})
+	if err != nil || n == 0 {
+		return result{}, err
 	}
 	return result{Layer: &info}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -130,35 +131,65 @@ func (s *sums) of(items []item) ([]sum, error) {
 }
 
 // readSum digests a file's bytes and returns how many there are. If they are
-// fewer than buf holds they are in buf then. It makes the system calls itself:
-// what os.File adds to them is as much again for a small file.
+// not more than buf holds they are in buf then.
 func readSum(file string, out *sum, buf []byte) (size int64, err error) {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := openRaw(file)
 	if err != nil {
 		return 0, err
 	}
-	defer unix.Close(fd)
+	defer f.close()
 	h := sha256.New()
-	fill := 0 // of buf, since its bytes were digested last
 	for {
-		n, err := unix.Read(fd, buf[fill:])
+		n, err := io.ReadFull(f, buf)
+		h.Write(buf[:n])
+		size += int64(n)
+		if atEnd(err) {
+			h.Sum(out[:0])
+			return size, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// atEnd says whether an error of io.ReadFull means that the file has ended.
+func atEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }
+
+// A rawFile is a file of a source, opened to be read without what os.File adds
+// to the system calls, which is as much again for a small file.
+type rawFile int
+
+func openRaw(file string) (rawFile, error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, &fs.PathError{Op: "open", Path: file, Err: err}
+	}
+	return rawFile(fd), nil
+}
+
+func (f rawFile) Read(p []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(f), p)
 		switch {
 		case err == unix.EINTR:
 		case err != nil:
 			return 0, err
-		case n == 0:
-			h.Write(buf[:fill])
-			h.Sum(out[:0])
-			return size, nil
+		case n == 0 && len(p) > 0:
+			return 0, io.EOF
 		default:
-			size += int64(n)
-			if fill += n; fill == len(buf) {
-				h.Write(buf)
-				fill = 0
-			}
+			return n, nil
 		}
 	}
 }
+
+func (f rawFile) size() (int64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(int(f), &st)
+	return st.Size, err
+}
+
+func (f rawFile) close() { _ = unix.Close(int(f)) }
 
 func (s *sums) lookup(file string) (sumRecord, bool) {
 	if s == nil {

@@ -300,17 +300,13 @@ func group(pkgs []*pkg) [][]*pkg {
 
 // layer writes one layer into the store.
 func (in *installer) layer(ctx context.Context, fill func(w *layerWriter) error) (v1.Layer, error) {
-	r, pw := io.Pipe()
-	go func() {
-		w := &layerWriter{tw: tar.NewWriter(pw), prefix: strings.TrimPrefix(in.plan.Prefix, "/"), dirs: map[string]bool{}}
-		err := fill(w)
-		if err == nil {
-			err = w.tw.Close()
+	info, err := in.store.PutLayer(ctx, types.OCILayer, func(to io.Writer) error {
+		w := &layerWriter{tw: tar.NewWriter(to), prefix: strings.TrimPrefix(in.plan.Prefix, "/"), dirs: map[string]bool{}}
+		if err := fill(w); err != nil {
+			return err
 		}
-		pw.CloseWithError(err)
-	}()
-	info, err := in.store.PutLayer(ctx, r, types.OCILayer)
-	r.CloseWithError(err)
+		return w.tw.Close()
+	})
 	if err != nil {
 		return nil, err
 	}

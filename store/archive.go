@@ -381,7 +381,10 @@ func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error)
 		return nil, err
 	}
 	defer r.Close()
-	info, err := s.PutLayer(ctx, r, types.OCILayer)
+	info, err := s.PutLayer(ctx, types.OCILayer, func(w io.Writer) error {
+		_, err := io.Copy(w, r)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -18,7 +17,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
-	"github.com/klauspost/pgzip"
 )
 
 // maxManifest bounds manifests, indexes and configurations, in bytes
@@ -198,74 +196,6 @@ type closers struct {
 }
 
 func (c closers) Close() error { c.first(); return c.last() }
-
-// gzipBlock is the size of the blocks that are compressed in parallel. The
-// output depends on it and not on the number of cores.
-const gzipBlock = 1 << 20
-
-// gzipLevel is more than twice as fast as the usual 6 and costs a tenth in size.
-const gzipLevel = 2
-
-// PutLayer keeps a layer. r is its uncompressed tar; mt says how to pack it.
-// The same input gives the same blob on every machine.
-func (s *Store) PutLayer(ctx context.Context, r io.Reader, mt types.MediaType) (LayerInfo, error) {
-	f, err := s.tempFile()
-	if err != nil {
-		return LayerInfo{}, err
-	}
-	outer, inner := sha256.New(), sha256.New()
-	count := &counter{w: io.MultiWriter(f, outer)}
-	z, err := packer(count, mt)
-	if err == nil {
-		_, err = io.Copy(io.MultiWriter(z, inner), readerWith(ctx, r))
-		if cerr := z.Close(); err == nil {
-			err = cerr
-		}
-	}
-	if err != nil {
-		f.Close()
-		os.Remove(f.Name())
-		return LayerInfo{}, s.diskError(err)
-	}
-	info := LayerInfo{Digest: hashOf(outer), DiffID: hashOf(inner), Size: count.n, MediaType: mt}
-	return info, s.finish(f, nil, s.blob(info.Digest))
-}
-
-func hashOf(h hash.Hash) v1.Hash {
-	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(h.Sum(nil))}
-}
-
-// packer compresses for a media type.
-func packer(w io.Writer, mt types.MediaType) (io.WriteCloser, error) {
-	switch mt {
-	case types.OCILayer, types.DockerLayer:
-		z, err := pgzip.NewWriterLevel(w, gzipLevel)
-		if err == nil {
-			err = z.SetConcurrency(gzipBlock, 4)
-		}
-		return z, err
-	case types.OCILayerZStd:
-		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
-	case types.OCIUncompressedLayer, types.DockerUncompressedLayer:
-		return nopCloser{w}, nil
-	}
-	return nil, fmt.Errorf("a layer of type %q cannot be written", mt)
-}
-
-type nopCloser struct{ io.Writer }
-
-func (nopCloser) Close() error { return nil }
-
-type counter struct {
-	w io.Writer
-	n int64
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	n, err := c.w.Write(p)
-	c.n += int64(n)
-	return n, err
-}
 
 // layers pairs the layers of a manifest with the configuration's diff ids. An
 // attestation of BuildKit's newer form has an empty configuration: its

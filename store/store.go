@@ -162,7 +162,8 @@ func Beside(final string) (string, error) {
 }
 
 // started is the start time of a process in clock ticks (proc(5), stat field
-// 22), "0" when there is no such process: pids are used again.
+// 22), "0" when there is no such process: pids are used again. One without
+// memory (field 23) has ended, only its parent has not asked yet.
 func started(pid int) string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -170,7 +171,7 @@ func started(pid int) string {
 	}
 	s := string(b)
 	f := strings.Fields(s[strings.LastIndexByte(s, ')')+1:])
-	if len(f) < 20 {
+	if len(f) < 21 || f[20] == "0" {
 		return "0"
 	}
 	return f[19]

@@ -139,7 +139,10 @@ func TestLayersAreDeterministic(t *testing.T) {
 		var first LayerInfo
 		for range 3 {
 			s := open(t)
-			info, err := s.PutLayer(context.Background(), bytes.NewReader(data), mt)
+			info, err := s.PutLayer(context.Background(), mt, func(w io.Writer) error {
+				_, err := w.Write(data)
+				return err
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -347,4 +350,26 @@ func FuzzCanonical(f *testing.F) {
 			t.Errorf("escape(%q) = %q is no file name", c, e)
 		}
 	})
+}
+
+// A process that was killed is gone for its temporary files at once, not when
+// its parent asks for it.
+func TestStartedOfTheDead(t *testing.T) {
+	cmd := exec.Command("sleep", "1h")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	if started(pid) == "0" {
+		t.Errorf("process %d runs and is not seen", pid)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); started(pid) != "0"; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("process %d was killed and counts as running", pid)
+		}
+	}
+	_ = cmd.Wait()
 }

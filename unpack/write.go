@@ -39,18 +39,20 @@ type LayerWriter struct {
 	made  map[string]made
 	dirs  map[string]string // directories by the name they were asked for: where they are
 	n     int
+	buf   []byte // for content on its way
 }
 
 // made is what the layer so far has at a path.
 type made struct {
 	kind fs.FileMode
 	link string
+	new  bool // a directory that the tree does not have, nor anything in it
 }
 
 // NewLayerWriter begins a layer for the tree in that directory. Directories
 // that change because something is put into them get the time stamp.
 func NewLayerWriter(w io.Writer, tree string, stamp time.Time) *LayerWriter {
-	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, root: ".", stamp: stamp, made: map[string]made{}, dirs: map[string]string{}}
+	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, root: ".", stamp: stamp, made: map[string]made{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
 }
 
 // Close ends the layer and returns how many entries it has.
@@ -106,6 +108,9 @@ func (w *LayerWriter) look(p string) (made, error) {
 	if m, ok := w.made[p]; ok {
 		return m, nil
 	}
+	if w.made[path.Dir(p)].new {
+		return made{}, fs.ErrNotExist
+	}
 	full := filepath.Join(w.tree, p)
 	fi, err := os.Lstat(full)
 	if err != nil {
@@ -152,7 +157,8 @@ func (w *LayerWriter) above(p string) error {
 	}
 	h := &tar.Header{Typeflag: tar.TypeDir, Name: p, Mode: w.DirMode, Uid: w.Owner[0], Gid: w.Owner[1], ModTime: w.stamp}
 	full := filepath.Join(w.tree, p)
-	switch fi, err := os.Lstat(full); {
+	fi, err := os.Lstat(full)
+	switch {
 	case err == nil && !fi.IsDir():
 		return fmt.Errorf("/%s is a file in the image, not a directory", p)
 	case err == nil:
@@ -160,7 +166,7 @@ func (w *LayerWriter) above(p string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	return w.emit(h, nil)
+	return w.emit(h, nil, err != nil)
 }
 
 // Dir makes sure that the directory p is there; an existing one stays as it is.
@@ -189,7 +195,9 @@ func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 	if e.Name == configDir || strings.HasPrefix(e.Name, configDir+"/") {
 		return nil // no layer writes there
 	}
-	switch there, err := w.look(e.Name); {
+	there, err := w.look(e.Name)
+	isNew := err != nil
+	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	case err != nil:
@@ -207,16 +215,17 @@ func (w *LayerWriter) Put(h *tar.Header, content io.Reader) error {
 	case there.kind != fs.ModeDir && h.Typeflag == tar.TypeDir:
 		return fmt.Errorf("/%s is a file in the image: a directory cannot be copied onto it", e.Name)
 	}
-	return w.emit(&e, content)
+	return w.emit(&e, content, isNew)
 }
 
-// emit writes an entry under its final name.
-func (w *LayerWriter) emit(h *tar.Header, content io.Reader) error {
+// emit writes an entry under its final name; isNew: the tree has none there.
+func (w *LayerWriter) emit(h *tar.Header, content io.Reader, isNew bool) error {
 	m := made{kind: h.FileInfo().Mode().Type()}
 	p := h.Name
 	switch h.Typeflag {
 	case tar.TypeDir:
 		h.Name += "/"
+		m.new = isNew
 	case tar.TypeSymlink:
 		m.link = h.Linkname
 	case tar.TypeLink:
@@ -233,8 +242,8 @@ func (w *LayerWriter) emit(h *tar.Header, content io.Reader) error {
 	if h.Size == 0 || content == nil {
 		return nil
 	}
-	n, err := io.CopyN(w.tw, content, h.Size)
-	if errors.Is(err, io.EOF) {
+	n, err := io.CopyBuffer(w.tw, io.LimitReader(content, h.Size), w.buf)
+	if err == nil && n < h.Size {
 		err = fmt.Errorf("it has %d bytes where %d were expected: it was changed while it was read", n, h.Size)
 	}
 	if err != nil {
