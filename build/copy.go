@@ -251,6 +251,9 @@ func (st *stage) otherTree(ctx context.Context, from string) (string, func() (st
 		return other.key, func() (string, func(), error) { return other.tree.look(ctx) }, nil
 	}
 	img, err := st.b.baseImage(ctx, from, st.platform, st.fetching())
+	if err != nil && !strings.ContainsAny(from, "/:@") {
+		err = fmt.Errorf("no stage before is named %q, and %w", from, err)
+	}
 	if err != nil {
 		return "", nil, err
 	}
