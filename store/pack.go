@@ -11,7 +11,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/klauspost/compress/zstd"
 	"github.com/klauspost/pgzip"
 )
 
@@ -78,7 +77,7 @@ func packer(w io.Writer, mt types.MediaType) (io.WriteCloser, error) {
 		}
 		return z, err
 	case types.OCILayerZStd:
-		return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1))
+		return newZstdWriter(w)
 	case types.OCIUncompressedLayer, types.DockerUncompressedLayer:
 		return nopCloser{w}, nil
 	}
