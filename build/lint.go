@@ -70,6 +70,9 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 	}
 	b.allStages = o.Target == ""
 	_, err = b.prepare(ctx)
+	if b.lint == nil { // there is nothing to look at
+		return 0, nil, err
+	}
 	for i := range b.lint.suspects {
 		unknown = append(unknown, b.lint.scopes[i].image)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -297,6 +298,17 @@ func TestLintUnknownBase(t *testing.T) {
 		Progress: func(e Event) { said = append(said, e.Warning) }})
 	if err != nil || n != 0 || strings.Join(unknown, ",") != "python:3" {
 		t.Errorf("Check = %d %q, unknown %q, %v; want no warning and python:3 unknown", n, said, unknown, err)
+	}
+}
+
+// TestLintNothing: what cannot be read cannot be looked over.
+func TestLintNothing(t *testing.T) {
+	for dir, want := range map[string]string{
+		t.TempDir(): "opening the Dockerfile", filepath.Join(t.TempDir(), "nowhere"): "opening the build context",
+	} {
+		if n, _, err := Check(context.Background(), open(t), Options{Context: dir}); n != 0 || err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Check of context %s = %d, %v; want an error with %q", dir, n, err, want)
+		}
 	}
 }
 
