@@ -1,7 +1,6 @@
 package build
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -55,20 +54,31 @@ func openContext(dir, dockerfile string) (*contextDir, error) {
 	}
 	for _, name := range names {
 		f, err := os.Open(name)
-		if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		patterns, err := ignorefile.ReadAll(bufio.NewReader(io.LimitReader(f, maxIgnoreFile)))
-		f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", name, err)
+		if err != nil { // it may keep secrets out of the image
+			return nil, fmt.Errorf("reading the list of ignored files: %w", err)
 		}
-		if c.ignore, err = patternmatcher.New(patterns); err != nil {
+		defer f.Close()
+		if c.ignore, err = readIgnore(f); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
 		break
 	}
 	return c, nil
+}
+
+func readIgnore(r io.Reader) (*patternmatcher.PatternMatcher, error) {
+	limited := &io.LimitedReader{R: r, N: maxIgnoreFile + 1}
+	patterns, err := ignorefile.ReadAll(limited)
+	if err == nil && limited.N == 0 {
+		err = fmt.Errorf("larger than %d bytes", maxIgnoreFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return patternmatcher.New(patterns)
 }
 
 // isContext refuses what is no directory.

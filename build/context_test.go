@@ -1,6 +1,7 @@
 package build
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,6 +36,33 @@ func found(t *testing.T, dir string, words ...string) (string, error) {
 		}
 	}
 	return strings.Join(out, " "), nil
+}
+
+// TestIgnoreUnread: a list that is not read whole leaves nothing out, and may
+// be there to keep a secret.
+func TestIgnoreUnread(t *testing.T) {
+	dir := t.TempDir()
+	list := filepath.Join(dir, ".dockerignore")
+	for _, c := range []struct{ name, text, want string }{
+		{"too large", strings.Repeat("a\n", maxIgnoreFile/2) + "key\n", "larger than"},
+		{"a link to itself", "", "too many levels of symbolic links"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := os.RemoveAll(list); err != nil {
+				t.Fatal(err)
+			}
+			err := os.WriteFile(list, []byte(c.text), 0o644)
+			if c.text == "" {
+				err = errors.Join(os.Remove(list), os.Symlink(".dockerignore", list))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := openContext(dir, ""); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), list) {
+				t.Errorf("openContext: %v; want an error with %q and the file's name", err, c.want)
+			}
+		})
+	}
 }
 
 // The rules of .dockerignore: the Dockerfile reference, ".dockerignore file".
