@@ -220,9 +220,15 @@ func (c *contextDir) glob(word string, parents bool) ([]string, error) {
 	names := []string{"."}
 	for _, part := range strings.Split(clean, "/") {
 		var next []string
+		seen := map[string]bool{}
 		for _, dir := range names {
 			if part == "**" && parents { // any directory below, and this one
-				next = append(next, c.below(dir)...)
+				for _, d := range c.below(dir) {
+					if !seen[d] { // "**/**" comes to the same as "**"
+						seen[d] = true
+						next = append(next, d)
+					}
+				}
 				continue
 			}
 			m, err := c.matches(dir, part)

@@ -65,6 +65,23 @@ func TestIgnoreUnread(t *testing.T) {
 	}
 }
 
+// TestGlobOnce: two patterns for any directory name a file once, however often
+// they could.
+func TestGlobOnce(t *testing.T) {
+	dir := t.TempDir()
+	deep := filepath.Join(dir, strings.Repeat("d/", 40))
+	if err := os.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(deep, "f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	names, err := (&contextDir{dir: dir}).glob("**/**/**/**/**/**/f", true)
+	if want := strings.Repeat("d/", 40) + "f"; err != nil || len(names) != 1 || names[0] != want {
+		t.Errorf("glob = %d names, %v; want %q alone", len(names), err, want)
+	}
+}
+
 // The rules of .dockerignore: the Dockerfile reference, ".dockerignore file".
 func TestIgnored(t *testing.T) {
 	const all = "a.log a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"
