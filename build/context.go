@@ -127,6 +127,19 @@ func (b *builder) contextAt(name, dir string) (*contextDir, error) {
 	return c, nil
 }
 
+// contextOf is the context that a from names: "" is the build's own. It is nil
+// where the name is that of a stage or an image.
+func (b *builder) contextOf(from string) (*contextDir, error) {
+	if from == "" {
+		return b.context, nil
+	}
+	dir, given := b.Contexts[from]
+	if !given || strings.HasPrefix(dir, imageContext) {
+		return nil, nil
+	}
+	return b.contextAt(from, dir)
+}
+
 // An item is one file, link or directory to copy.
 type item struct {
 	path string // of the host

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
 	"hpcc/unpack"
@@ -48,29 +47,23 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 			return false, fmt.Errorf("%q is an address; ADD fetches it", w)
 		}
 	}
-	job.chown, job.keep = c.Chown, c.From != ""
+	job.chown = c.Chown
 	if err := job.linked(c.Link); err != nil {
 		return false, err
 	}
 	text := "COPY " + strings.Join(append(append([]string{}, c.SourcePaths...), c.DestPath), " ")
-	if c.From == "" {
-		if job.sources, err = st.b.context.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
-			return false, err
-		}
-		return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
+	src, err := st.b.contextOf(c.From)
+	if err != nil {
+		return false, err
 	}
-	if dir, ok := st.b.directory(c.From); ok {
-		src, err := st.b.contextAt(c.From, dir)
-		if err != nil {
-			return false, err
-		}
-		job.keep = false
-		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
-			return false, err
-		}
-		return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
+	if src == nil {
+		job.keep = true
+		return st.copyFrom(ctx, c, job, text)
 	}
-	return st.copyFrom(ctx, c, job, text)
+	if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
+		return false, err
+	}
+	return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
 }
 
 // copyFrom carries out COPY --from a stage or image. Its key is of the bytes
@@ -236,7 +229,13 @@ func (j *copyJob) write(ctx context.Context, st *stage, text, key string, fill f
 	}
 	below := st.key
 	defer func() { st.key = digestOf(below, "--link", key) }()
-	return st.step(ctx, text, key, func() (result, error) { return st.fill(ctx, st.scratch(), fill) })
+	return st.step(ctx, text, key, func() (result, error) {
+		empty, err := st.scratch()
+		if err != nil {
+			return result{}, err
+		}
+		return st.fill(ctx, empty, fill)
+	})
 }
 
 // otherTree finds the stage or image that --from names: the key of its
@@ -262,14 +261,9 @@ func (st *stage) otherTree(ctx context.Context, from string) (string, func() (st
 		return "", nil, err
 	}
 	return d.String(), func() (string, func(), error) {
-		dir, err := st.imageTree(ctx, img)
+		dir, _, err := unpack.Tree(ctx, st.b.store, img, unpack.Options{})
 		return dir, func() {}, err
 	}, nil
-}
-
-func (st *stage) imageTree(ctx context.Context, img v1.Image) (string, error) {
-	dir, _, err := unpack.Tree(ctx, st.b.store, img, unpack.Options{})
-	return dir, err
 }
 
 // into writes the layer that puts the sources into the tree dir.

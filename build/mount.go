@@ -63,17 +63,13 @@ func (st *stage) mountWords(ctx context.Context, ms []*instructions.Mount) ([]st
 // mountKey stands for the content of a mount: of a stage or image its key, of a
 // directory the digest of what is bound.
 func (st *stage) mountKey(ctx context.Context, m *instructions.Mount) (string, error) {
-	c := st.b.context
-	if m.From != "" {
-		dir, ok := st.b.directory(m.From)
-		if !ok {
-			key, _, err := st.otherTree(ctx, m.From)
-			return key, err
-		}
-		var err error
-		if c, err = st.b.contextAt(m.From, dir); err != nil {
-			return "", err
-		}
+	c, err := st.b.contextOf(m.From)
+	if err != nil {
+		return "", err
+	}
+	if c == nil {
+		key, _, err := st.otherTree(ctx, m.From)
+		return key, err
 	}
 	set, err := c.walk(contextPath(m.Source), nil)
 	if err != nil {
@@ -166,55 +162,45 @@ func (s *mountSet) bind(src, dst string, readOnly bool) {
 	s.mounts = append(s.mounts, specs.Mount{Type: "bind", Source: src, Destination: dst, Options: o})
 }
 
-// fromTree is the directory that a mount's from= names, with its own view of
-// the stage's tree.
-func (st *stage) fromTree(ctx context.Context, s *mountSet, from string) (string, error) {
-	if dir, ok := st.b.directory(from); ok {
-		return filepath.Abs(dir)
+// mountSource is what a mount shows: of a context, of a view of its own of
+// another stage's tree, or of an image.
+func (st *stage) mountSource(ctx context.Context, s *mountSet, m *instructions.Mount) (string, error) {
+	c, err := st.b.contextOf(m.From)
+	if err != nil {
+		return "", err
 	}
-	_, given := st.b.Contexts[from]
-	if i, ok := st.b.stageNamed(from, st.index); ok && !given {
-		other, err := st.b.finished(ctx, i)
-		if err != nil {
-			return "", err
-		}
-		dir, done, err := other.tree.look(ctx)
-		s.undo = append(s.undo, done)
-		return dir, err
+	if c != nil {
+		return st.contextMount(c, m.Source)
 	}
-	_, open, err := st.otherTree(ctx, from)
+	_, open, err := st.otherTree(ctx, m.From)
 	if err != nil {
 		return "", err
 	}
 	dir, done, err := open()
 	s.undo = append(s.undo, done)
-	return dir, err
+	if err != nil {
+		return "", err
+	}
+	return securejoin.SecureJoin(dir, m.Source)
 }
 
 // openBind shows files of the context, a stage or an image. What the program
 // writes there, when it may, is thrown away.
 func (st *stage) openBind(ctx context.Context, s *mountSet, m *instructions.Mount) error {
-	var src string
-	if m.From != "" {
-		dir, err := st.fromTree(ctx, s, m.From)
-		if err != nil {
-			return err
-		}
-		if src, err = securejoin.SecureJoin(dir, m.Source); err != nil {
-			return err
-		}
-	} else {
-		var err error
-		if src, err = st.contextMount(m); err != nil {
-			return err
-		}
+	src, err := st.mountSource(ctx, s, m)
+	if err != nil {
+		return err
 	}
 	fi, err := os.Stat(src)
 	if err != nil {
 		return fmt.Errorf("its source %q is not there", m.Source)
 	}
 	if !m.ReadOnly {
-		private := filepath.Join(st.scratch(), "rw")
+		dir, err := st.scratch()
+		if err != nil {
+			return err
+		}
+		private := filepath.Join(dir, "rw")
 		if fi.IsDir() {
 			err = copyTree(src, private)
 		} else {
@@ -230,31 +216,25 @@ func (st *stage) openBind(ctx context.Context, s *mountSet, m *instructions.Moun
 }
 
 // scratch is a new directory in the build's own; it goes with the build.
-func (st *stage) scratch() string {
-	dir, err := os.MkdirTemp(st.b.work, "mount-")
-	if err != nil {
-		return st.b.work
-	}
-	return dir
-}
+func (st *stage) scratch() (string, error) { return os.MkdirTemp(st.b.work, "mount-") }
 
-// contextMount is a part of the context, without what .dockerignore leaves out:
+// contextMount is a part of a context, without what .dockerignore leaves out:
 // that needs a copy.
-func (st *stage) contextMount(m *instructions.Mount) (string, error) {
-	c := st.b.context
-	rel := contextPath(m.Source)
+func (st *stage) contextMount(c *contextDir, source string) (string, error) {
+	rel := contextPath(source)
 	src, err := securejoin.SecureJoin(c.dir, rel)
 	if err != nil || c.ignore == nil {
 		return src, err
 	}
 	set, err := c.walk(rel, nil)
+	if err != nil || !set.dir {
+		return src, err
+	}
+	own, err := st.scratch()
 	if err != nil {
 		return "", err
 	}
-	dst := filepath.Join(st.scratch(), "context")
-	if !set.dir {
-		return src, nil
-	}
+	dst := filepath.Join(own, "context")
 	for _, it := range set.items {
 		to := filepath.Join(dst, it.rel)
 		switch {
@@ -301,7 +281,10 @@ func (st *stage) openSecret(s *mountSet, m *instructions.Mount) error {
 			return nil
 		}
 	}
-	dir := st.scratch()
+	dir, err := st.scratch()
+	if err != nil {
+		return err
+	}
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=700"); err != nil {
 		return fmt.Errorf("mounting memory for secret %q: %w", id, err)
 	}
@@ -349,11 +332,7 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 	rel := filepath.Join("cache", "mount", digestOf(id, st.platform.String()))
 	dir, err := st.b.store.Once(ctx, rel, func(dir string) error {
 		if m.From != "" {
-			from, err := st.fromTree(ctx, s, m.From)
-			if err != nil {
-				return err
-			}
-			src, err := securejoin.SecureJoin(from, m.Source)
+			src, err := st.mountSource(ctx, s, m)
 			if err != nil {
 				return err
 			}
@@ -395,7 +374,11 @@ func (st *stage) exclusive(ctx context.Context, s *mountSet, dir string, how ins
 		case !errors.Is(err, unix.EWOULDBLOCK):
 			return dir, nil
 		case how == instructions.MountSharingPrivate:
-			own := filepath.Join(st.scratch(), "cache")
+			own, err := st.scratch()
+			if err != nil {
+				return "", err
+			}
+			own = filepath.Join(own, "cache")
 			return own, copyTree(dir, own)
 		}
 		select {

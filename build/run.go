@@ -198,7 +198,10 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 			m = append(m, bind(f, f))
 		}
 	}
-	own := st.scratch()
+	own, err := st.scratch()
+	if err != nil {
+		return nil, err
+	}
 	for _, f := range []struct {
 		name, text, at string
 		mode           os.FileMode

@@ -313,12 +313,6 @@ func (b *builder) platformOf(def instructions.Stage) (*v1.Platform, error) {
 // imageContext begins the address of a context that is an image.
 const imageContext = "docker-image://"
 
-// directory is the directory that the user gave as context of that name.
-func (b *builder) directory(name string) (string, bool) {
-	c, ok := b.Contexts[name]
-	return c, ok && !strings.HasPrefix(c, imageContext)
-}
-
 // baseImage finds an image in the store, else in its registry; bytes that come
 // from there are told. A context of that name stands in its place.
 func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fetched func(done, total int64)) (v1.Image, error) {
