@@ -113,7 +113,7 @@ func tryFetch(ctx context.Context, from, to string, fetched func(done, total int
 // that is on PATH. The commit stands for its content.
 func (b *builder) clone(ctx context.Context, word string, keepGit bool) (dir, commit string, err error) {
 	fail := func(err error) (string, string, error) {
-		return "", "", fmt.Errorf("fetching repository %q: %w", word, err)
+		return "", "", fmt.Errorf("fetching repository %q: %w", withoutUser(word), err)
 	}
 	if _, err := exec.LookPath("git"); err != nil {
 		return fail(errors.New("git is not on PATH"))
