@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -32,7 +31,7 @@ type Statement struct {
 // this digest, for an index to list beside it (BuildKit, "Image attestation
 // storage"). Its configuration names no platform, so that nobody runs it.
 func attestation(image v1.Hash, about []Statement) (v1.Image, error) {
-	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	img := emptyImage()
 	var add []mutate.Addendum
 	cfg := &v1.ConfigFile{OS: "unknown", Architecture: "unknown", RootFS: v1.RootFS{Type: "layers"}}
 	for _, st := range about {

@@ -297,14 +297,11 @@ func (b *builder) read() ([]byte, error) {
 	r := b.Stdin
 	b.file = "Dockerfile (standard input)"
 	if b.Options.Dockerfile != "-" {
-		b.file = b.Options.Dockerfile
-		if b.file == "" {
-			b.file = filepath.Join(b.Context, "Dockerfile")
-		}
-		if b.Options.Dockerfile == "" {
+		if b.file = b.Options.Dockerfile; b.file == "" {
 			if err := isContext(b.Context); err != nil {
 				return nil, err
 			}
+			b.file = filepath.Join(b.Context, "Dockerfile")
 		}
 		f, err := os.Open(b.file)
 		if errors.Is(err, fs.ErrNotExist) {

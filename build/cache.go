@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/store"
 )
@@ -79,7 +78,7 @@ func (c *Cache) image(s *store.Store) (v1.Image, error) {
 	for _, l := range found {
 		infos = append(infos, l)
 	}
-	slices.SortFunc(infos, func(a, b store.LayerInfo) int { return slices.Compare([]byte(a.Digest.Hex), []byte(b.Digest.Hex)) })
+	slices.SortFunc(infos, func(a, b store.LayerInfo) int { return strings.Compare(a.Digest.Hex, b.Digest.Hex) })
 	var adds []mutate.Addendum
 	for _, l := range infos {
 		layer, err := s.Layer(l)
@@ -88,7 +87,7 @@ func (c *Cache) image(s *store.Store) (v1.Image, error) {
 		}
 		adds = append(adds, mutate.Addendum{Layer: layer})
 	}
-	img, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON), adds...)
+	img, err := mutate.Append(emptyImage(), adds...)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,7 @@ package build
 import (
 	"bytes"
 	"cmp"
-	"fmt"
+	"errors"
 	"maps"
 	"sort"
 	"strings"
@@ -171,9 +171,8 @@ func parseTrigger(text string) ([]instructions.Command, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch c.(type) {
-		case *instructions.OnbuildCommand:
-			return nil, fmt.Errorf("a trigger cannot be ONBUILD itself")
+		if _, again := c.(*instructions.OnbuildCommand); again {
+			return nil, errors.New("a trigger cannot be ONBUILD itself")
 		}
 		out = append(out, c)
 	}

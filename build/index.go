@@ -9,6 +9,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
+// emptyImage is an image of OCI's types without layers.
+func emptyImage() v1.Image {
+	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+}
+
 // Index puts images of one name for several platforms under one index, and
 // what is attested of each; about is nil when nothing is.
 func Index(imgs []v1.Image, about [][]Statement) (v1.ImageIndex, error) {

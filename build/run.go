@@ -164,9 +164,7 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
 	}
-	if uerr := undo(); err == nil {
-		err = uerr
-	}
+	undo()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -255,7 +253,7 @@ func envValue(env []string, name string) string {
 
 // rememberStubs notes which mount points the tree lacks. They are made for the
 // run; undo removes those that are still empty, so that no layer shows them.
-func rememberStubs(dir string, ms []specs.Mount) (undo func() error, err error) {
+func rememberStubs(dir string, ms []specs.Mount) (undo func(), err error) {
 	type parent struct {
 		path string
 		time time.Time
@@ -280,7 +278,7 @@ func rememberStubs(dir string, ms []specs.Mount) (undo func() error, err error) 
 			}
 		}
 	}
-	return func() error {
+	return func() {
 		slices.SortFunc(stubs, func(a, b string) int { return len(b) - len(a) })
 		for _, p := range stubs {
 			fi, err := os.Lstat(p)
@@ -294,7 +292,6 @@ func rememberStubs(dir string, ms []specs.Mount) (undo func() error, err error) 
 			// either way; only an untouched directory gets its old time back.
 			_ = os.Chtimes(p.path, time.Time{}, p.time)
 		}
-		return nil
 	}, nil
 }
 

@@ -40,7 +40,7 @@ type stage struct {
 }
 
 // start begins with an image.
-func (st *stage) start(_ context.Context, img v1.Image, cfg *v1.ConfigFile) error {
+func (st *stage) start(img v1.Image, cfg *v1.ConfigFile) {
 	st.base, st.config = img, cfg
 	if !slices.ContainsFunc(cfg.Config.Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") }) {
 		cfg.Config.Env = append(cfg.Config.Env, "PATH="+defaultSearch)
@@ -49,17 +49,15 @@ func (st *stage) start(_ context.Context, img v1.Image, cfg *v1.ConfigFile) erro
 		st.key = digestOf(st.key, "zstd")
 	}
 	st.tree = &tree{b: st.b, image: img}
-	return nil
 }
 
 // continueFrom begins with what another stage came to.
-func (st *stage) continueFrom(p *stage) error {
+func (st *stage) continueFrom(p *stage) {
 	st.base, st.config, st.key, st.interval = p.base, p.config.DeepCopy(), p.key, p.interval
 	st.added = append([]mutate.Addendum(nil), p.added...)
 	st.steps = append([]madeStep(nil), p.steps...)
 	maps.Copy(st.buildArgs, p.buildArgs)
 	st.tree = p.tree.fork()
-	return nil
 }
 
 // defaultSearch is the PATH of an image whose base sets none.
@@ -68,8 +66,8 @@ const defaultSearch = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/
 // image assembles the stage's image.
 func (st *stage) image() (v1.Image, error) {
 	mt, cmt := types.OCIManifestSchema1, types.OCIConfigJSON
-	if bt, err := st.base.MediaType(); err == nil && bt == types.DockerManifestSchema2 && len(st.config.RootFS.DiffIDs) > 0 && st.b.Compression != "zstd" {
-		mt, cmt = bt, types.DockerConfigJSON
+	if st.layerType() == types.DockerLayer {
+		mt, cmt = types.DockerManifestSchema2, types.DockerConfigJSON
 	}
 	img, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(st.base, mt), cmt), st.added...)
 	if err != nil {
@@ -196,7 +194,9 @@ func (st *stage) configure(c instructions.Command, text string) error {
 		}
 		cfg.StopSignal = c.Signal
 	case *instructions.ExposeCommand:
-		return st.expose(c, text)
+		if err := st.expose(c); err != nil {
+			return err
+		}
 	case *instructions.VolumeCommand:
 		if cfg.Volumes == nil {
 			cfg.Volumes = map[string]struct{}{}
@@ -256,7 +256,7 @@ func (st *stage) shell() []string {
 }
 
 // expose handles EXPOSE: PORT[-PORT][/PROTOCOL].
-func (st *stage) expose(c *instructions.ExposeCommand, text string) error {
+func (st *stage) expose(c *instructions.ExposeCommand) error {
 	cfg := &st.config.Config
 	if cfg.ExposedPorts == nil {
 		cfg.ExposedPorts = map[string]struct{}{}
@@ -270,7 +270,6 @@ func (st *stage) expose(c *instructions.ExposeCommand, text string) error {
 			cfg.ExposedPorts[x] = struct{}{}
 		}
 	}
-	st.record(text, nil)
 	return nil
 }
 

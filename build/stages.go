@@ -262,7 +262,8 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 		if err != nil {
 			return err
 		}
-		return st.continueFrom(parent)
+		st.continueFrom(parent)
+		return nil
 	}
 	_, given := b.Contexts[name]
 	if name == "scratch" && !given {
@@ -270,7 +271,8 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 		st.key = digestOf("scratch", p.String())
 		cfg := &v1.ConfigFile{OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, RootFS: v1.RootFS{Type: "layers"}}
 		cfg.Config.WorkingDir = "/"
-		return st.start(ctx, empty.Image, cfg)
+		st.start(empty.Image, cfg)
+		return nil
 	}
 	img, err := b.baseImage(ctx, name, p, st.fetching())
 	if err != nil {
@@ -288,7 +290,8 @@ func (b *builder) from(ctx context.Context, st *stage) error {
 		return fmt.Errorf("reading the configuration of %s: %w", name, err)
 	}
 	st.key = digestOf("image", d.String())
-	return st.start(ctx, img, cfg.DeepCopy())
+	st.start(img, cfg.DeepCopy())
+	return nil
 }
 
 // platformOf is the platform of a stage.

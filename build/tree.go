@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -136,13 +137,10 @@ func (t *tree) overlay(dir string) error {
 	}
 	// Directories are named by descriptor: short, so that many fit into the one
 	// page that mount(2) takes, and free of commas and colons.
-	var lower []string
+	var fds []int
 	defer func() {
-		for _, l := range lower {
-			var fd int
-			if _, err := fmt.Sscanf(l, "/proc/self/fd/%d", &fd); err == nil {
-				unix.Close(fd)
-			}
+		for _, fd := range fds {
+			unix.Close(fd)
 		}
 	}()
 	open := func(p string) (string, error) {
@@ -150,24 +148,20 @@ func (t *tree) overlay(dir string) error {
 		if err != nil {
 			return "", fmt.Errorf("opening %q: %w", p, err)
 		}
+		fds = append(fds, fd)
 		return fmt.Sprintf("/proc/self/fd/%d", fd), nil
 	}
-	for i := len(t.layers) - 1; i >= 0; i-- {
-		l, err := open(t.layers[i])
-		if err != nil {
+	dirs := []string{t.upper, work}
+	for _, l := range slices.Backward(t.layers) {
+		dirs = append(dirs, l)
+	}
+	for i, d := range dirs {
+		var err error
+		if dirs[i], err = open(d); err != nil {
 			return err
 		}
-		lower = append(lower, l)
 	}
-	n := len(lower)
-	for _, p := range []string{t.upper, work} {
-		l, err := open(p)
-		if err != nil {
-			return err
-		}
-		lower = append(lower, l)
-	}
-	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", strings.Join(lower[:n], ":"), lower[n], lower[n+1])
+	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", strings.Join(dirs[2:], ":"), dirs[0], dirs[1])
 	return unix.Mount("overlay", t.merged, "overlay", 0, data)
 }
 
