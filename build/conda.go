@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,9 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/conda"
 	"hpcc/store"
@@ -108,20 +107,18 @@ func (t *teller) do(text string, work func() error) error {
 	if t.progress != nil {
 		t.progress(e)
 	}
-	if err := work(); err != nil {
-		return err
-	}
-	e.Done, e.Took = true, time.Since(begun)
-	if t.progress != nil {
+	err := work()
+	e.Done, e.Failed, e.Took = true, err != nil, time.Since(begun)
+	if t.progress != nil && !errors.Is(err, context.Canceled) {
 		t.progress(e)
 	}
-	return nil
+	return err
 }
 
 // condaBase finds the image below.
 func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func(done, total int64)) (v1.Image, error) {
 	if o.From == "scratch" {
-		return mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON),
+		return mutate.ConfigFile(emptyImage(),
 			&v1.ConfigFile{OS: o.Platform.OS, Architecture: o.Platform.Architecture, RootFS: v1.RootFS{Type: "layers"}})
 	}
 	b := &builder{Options: Options{PlainHTTP: o.PlainHTTP, Inputs: o.Inputs}, store: s}
@@ -156,11 +153,7 @@ func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v
 		return nil, fmt.Errorf("assembling the image: %w", err)
 	}
 	cfg = cfg.DeepCopy()
-	old := envValue(cfg.Config.Env, "PATH")
-	if old == "" {
-		old = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	}
-	cfg.Config.Env = setEnv(cfg.Config.Env, "PATH", env.Path+":"+old)
+	cfg.Config.Env = setEnv(cfg.Config.Env, "PATH", env.Path+":"+cmp.Or(envValue(cfg.Config.Env, "PATH"), defaultSearch))
 	for _, kv := range env.Env {
 		k, v, _ := strings.Cut(kv, "=")
 		cfg.Config.Env = setEnv(cfg.Config.Env, k, v)

@@ -199,3 +199,15 @@ func TestPulledBase(t *testing.T) {
 		}
 	}
 }
+
+// TestTellFailedPart: a part of a conda build that fails ends like any step.
+func TestTellFailedPart(t *testing.T) {
+	var told []Event
+	parts := &teller{total: 1, progress: func(e Event) { told = append(told, e) }}
+	if err := parts.do("resolve", func() error { return io.EOF }); err == nil {
+		t.Error("do: no error")
+	}
+	if len(told) != 2 || told[0].Done || !told[1].Done || !told[1].Failed || told[1].Text != "resolve" {
+		t.Errorf("told %+v; want a beginning and a failed end", told)
+	}
+}
