@@ -4,11 +4,9 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -33,8 +31,8 @@ const (
 )
 
 // A layout is an OCI image layout (image-spec, "image-layout"), a directory or
-// the tar of one: a way to read a file of it by its slash-separated name.
-type layout func(name string) (io.ReadCloser, error)
+// the tar of one: a way to open a file of it by its slash-separated name.
+type layout func(name string) (*os.File, error)
 
 // Load keeps the images of a file: an OCI layout as a directory or tar, a docker
 // archive, or a tar of a root file system; tars may be packed with gzip or
@@ -66,17 +64,7 @@ func (s *Store) loadDir(ctx context.Context, dir, as string) ([]string, error) {
 	if _, err := root.Stat("oci-layout"); err != nil {
 		return nil, errors.New("the directory is no OCI layout (it has no file oci-layout); to run a directory tree, hpcc run DIR")
 	}
-	open := func(n string) (io.ReadCloser, error) { // a pipe must not be waited for
-		f, err := root.OpenFile(n, os.O_RDONLY|unix.O_NONBLOCK, 0)
-		if err != nil {
-			return nil, err
-		}
-		if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-			f.Close()
-			return nil, fmt.Errorf("%s is not a regular file", n)
-		}
-		return f, nil
-	}
+	open := func(n string) (*os.File, error) { return regular(root.OpenFile(n, os.O_RDONLY|unix.O_NONBLOCK, 0)) }
 	return s.loadLayout(ctx, open, defaultName(dir, as), as)
 }
 
@@ -181,28 +169,14 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string) ([]string, e
 			return nil, s.diskError(err)
 		}
 	}
-	return s.loadLayout(ctx, func(n string) (io.ReadCloser, error) { return os.Open(filepath.Join(tmp, n)) }, defaultName(file, as), as)
-}
-
-// read reads a small file of a layout.
-func (l layout) read(n string) ([]byte, error) {
-	r, err := l(n)
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
-	if err == nil && len(b) > maxManifest {
-		err = fmt.Errorf("%s is larger than %d bytes", n, maxManifest)
-	}
-	return b, err
+	return s.loadLayout(ctx, func(n string) (*os.File, error) { return os.Open(filepath.Join(tmp, n)) }, defaultName(file, as), as)
 }
 
 func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
 // loadLayout keeps the images of a layout.
 func (s *Store) loadLayout(ctx context.Context, l layout, fallback, as string) ([]string, error) {
-	b, err := l.read("index.json")
+	b, err := readSmall(l("index.json"))
 	if err != nil {
 		return nil, fmt.Errorf("reading index.json: %w", err)
 	}
@@ -371,8 +345,7 @@ func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, erro
 
 // loadRoot makes an image of one layer from the tar of a root file system.
 func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error) {
-	n := defaultName(file, as)
-	key, err := Canonical(n)
+	key, err := Canonical(defaultName(file, as))
 	if err != nil {
 		return nil, fmt.Errorf("%w; give a NAME", err)
 	}
@@ -381,10 +354,21 @@ func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error)
 		return nil, err
 	}
 	defer r.Close()
-	info, err := s.PutLayer(ctx, types.OCILayer, func(w io.Writer) error {
+	img, err := s.RootImage(ctx, func(w io.Writer) error {
 		_, err := io.Copy(w, r)
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = s.Put(ctx, key, img)
+	return []string{key}, err
+}
+
+// RootImage makes an image of one layer, the tar of a root file system that
+// write writes. The layer is kept; the image has no name yet.
+func (s *Store) RootImage(ctx context.Context, write func(w io.Writer) error) (v1.Image, error) {
+	info, err := s.PutLayer(ctx, types.OCILayer, write)
 	if err != nil {
 		return nil, err
 	}
@@ -408,220 +392,5 @@ func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error)
 	cfg = cfg.DeepCopy()
 	cfg.OS, cfg.Architecture = "linux", arch
 	cfg.Created = v1.Time{Time: time.Unix(0, 0).UTC()}
-	if img, err = mutate.ConfigFile(img, cfg); err != nil {
-		return nil, err
-	}
-	_, err = s.Put(ctx, key, img)
-	return []string{key}, err
-}
-
-// Save writes an image to a file: an OCI layout, as a directory when file is one
-// or ends in a slash, else as a tar; a docker archive when it ends in .docker.tar.
-func (s *Store) Save(ctx context.Context, n, file string) error {
-	d, err := s.ref(n)
-	if err != nil {
-		return err
-	}
-	key, err := Canonical(n)
-	if err != nil {
-		key = n
-	}
-	fi, serr := os.Stat(file)
-	asDir := strings.HasSuffix(file, "/") || serr == nil && fi.IsDir()
-	switch {
-	case strings.HasSuffix(file, ".docker.tar"):
-		err = s.saveDocker(key, d, file)
-	case asDir:
-		err = s.saveDir(ctx, key, d, file)
-	default:
-		err = s.saveTar(ctx, key, d, file)
-	}
-	if err != nil {
-		return fmt.Errorf("saving %s to %s: %w", n, file, err)
-	}
-	return nil
-}
-
-func (s *Store) saveDocker(key string, d v1.Descriptor, file string) error {
-	d, err := s.choose(key, d, nil, 0)
-	if err != nil {
-		return err
-	}
-	img, err := s.open(key, d)
-	if err != nil {
-		return err
-	}
-	tag, err := name.NewTag(key)
-	if err != nil {
-		return err
-	}
-	return atomically(file, func(w io.Writer) error { return tarball.Write(tag, img, w) })
-}
-
-// indexJSON is the layout's entry point, with the image's name.
-func indexJSON(key string, d v1.Descriptor) ([]byte, error) {
-	ref, tag := key, "latest"
-	if r, err := name.NewTag(key); err == nil {
-		ref, tag = r.Name(), r.TagStr()
-	}
-	d.Annotations = map[string]string{refAnnotation: tag, containerdAnnotation: ref}
-	return json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{d}})
-}
-
-var ociLayout = []byte(`{"imageLayoutVersion":"1.0.0"}`)
-
-// closure lists the blobs that a manifest or index names, itself first, each once.
-func (s *Store) closure(d v1.Descriptor) ([]v1.Descriptor, error) {
-	return s.closureBut(map[v1.Hash]bool{}, d, 0)
-}
-
-func (s *Store) closureBut(listed map[v1.Hash]bool, d v1.Descriptor, depth int) ([]v1.Descriptor, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
-	}
-	b, err := s.readBlob(d.Digest)
-	if err != nil {
-		return nil, err
-	}
-	out := []v1.Descriptor{d}
-	if d.MediaType.IsIndex() {
-		idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
-		if err != nil {
-			return nil, err
-		}
-		for _, m := range idx.Manifests {
-			if listed[m.Digest] {
-				continue
-			}
-			sub, err := s.closureBut(listed, m, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			listed[m.Digest] = true
-			out = append(out, sub...)
-		}
-		return out, nil
-	}
-	m, err := v1.ParseManifest(bytes.NewReader(b))
-	if err != nil {
-		return nil, err
-	}
-	return append(append(out, m.Config), m.Layers...), nil
-}
-
-// saveDir writes a layout directory; index.json, which makes it one, comes last.
-func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir string) error {
-	blobs, err := s.closure(d)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "blobs/sha256"), 0o755); err != nil {
-		return err
-	}
-	for _, b := range blobs {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		err := atomically(filepath.Join(dir, blobName(b.Digest)), func(w io.Writer) error { return s.copyBlob(w, b.Digest) })
-		if err != nil {
-			return err
-		}
-	}
-	idx, err := indexJSON(key, d)
-	if err != nil {
-		return err
-	}
-	for _, f := range []struct {
-		name string
-		data []byte
-	}{{"oci-layout", ociLayout}, {"index.json", idx}} {
-		if err := atomically(filepath.Join(dir, f.name), func(w io.Writer) error { _, err := w.Write(f.data); return err }); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) copyBlob(w io.Writer, h v1.Hash) error {
-	f, err := os.Open(s.blob(h))
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	_, err = io.Copy(w, f)
-	return err
-}
-
-// saveTar writes a layout as a tar, the same bytes every time.
-func (s *Store) saveTar(ctx context.Context, key string, d v1.Descriptor, file string) error {
-	blobs, err := s.closure(d)
-	if err != nil {
-		return err
-	}
-	idx, err := indexJSON(key, d)
-	if err != nil {
-		return err
-	}
-	return atomically(file, func(w io.Writer) error {
-		tw := tar.NewWriter(w)
-		head := func(n string, size int64) error {
-			return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: n, Size: size, Mode: 0o644, ModTime: time.Unix(0, 0)})
-		}
-		for _, f := range []struct {
-			name string
-			data []byte
-		}{{"oci-layout", ociLayout}, {"index.json", idx}} {
-			if err := head(f.name, int64(len(f.data))); err != nil {
-				return err
-			}
-			if _, err := tw.Write(f.data); err != nil {
-				return err
-			}
-		}
-		// Readers that run as ordinary users want directories named before files in them.
-		for _, dir := range []string{"blobs/", "blobs/sha256/"} {
-			if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, ModTime: time.Unix(0, 0)}); err != nil {
-				return err
-			}
-		}
-		seen := map[v1.Hash]bool{}
-		for _, b := range blobs {
-			if seen[b.Digest] || ctx.Err() != nil {
-				continue
-			}
-			seen[b.Digest] = true
-			if err := head(blobName(b.Digest), b.Size); err != nil {
-				return err
-			}
-			if err := s.copyBlob(tw, b.Digest); err != nil {
-				return err
-			}
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		return tw.Close()
-	})
-}
-
-// atomically writes a file of the user's beside its final name, then renames it.
-func atomically(file string, write func(io.Writer) error) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".hpcc-")
-	if err != nil {
-		return err
-	}
-	err = write(f)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		os.Remove(f.Name())
-	}
-	return err
+	return mutate.ConfigFile(img, cfg)
 }

@@ -90,7 +90,7 @@ func (s *Store) readBlob(h v1.Hash) ([]byte, error) {
 	if err := checkHash(h); err != nil {
 		return nil, err
 	}
-	b, err := readSmall(s.blob(h))
+	b, err := readSmall(openRegular(s.blob(h)))
 	if err != nil {
 		return nil, fmt.Errorf("reading blob %s: %w", h, err)
 	}

@@ -29,7 +29,7 @@ func Layout(dir string, p *v1.Platform) (v1.Image, error) {
 	if _, err := os.Stat(filepath.Join(abs, "oci-layout")); err != nil {
 		return fail(err)
 	}
-	b, err := readSmall(filepath.Join(abs, "index.json"))
+	b, err := readSmall(openRegular(filepath.Join(abs, "index.json")))
 	if err != nil {
 		return fail(err)
 	}
@@ -86,30 +86,34 @@ func (s *Store) announced(d v1.Descriptor) error {
 	return nil // what is missing is told of by its reader
 }
 
-// readSmall reads a manifest or its kin. A directory of somebody else's may hold
-// pipes and devices under such names.
-func readSmall(file string) ([]byte, error) {
-	f, err := openRegular(file)
+// readSmall reads a manifest or its kin, which was opened for it, and closes it.
+func readSmall(f *os.File, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
 	if err == nil && len(b) > maxManifest {
-		err = fmt.Errorf("%s is larger than %d bytes", filepath.Base(file), maxManifest)
+		err = fmt.Errorf("%s is larger than %d bytes", filepath.Base(f.Name()), maxManifest)
 	}
 	return b, err
 }
 
-// openRegular opens a regular file; it does not wait for the other end of a pipe.
+// openRegular opens a regular file: a directory of somebody else's may hold
+// pipes and devices under the names of blobs.
 func openRegular(file string) (*os.File, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	return regular(os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0))
+}
+
+// regular refuses what was opened and is no regular file. Who opens a pipe waits
+// for its other end, but for O_NONBLOCK.
+func regular(f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: file, Err: errors.New("not a regular file")}
+		err = &fs.PathError{Op: "open", Path: f.Name(), Err: errors.New("not a regular file")}
 	}
 	if err != nil {
 		f.Close()

@@ -364,6 +364,9 @@ system that "hpcc run FILE" mounts or unpacks (SquashFS, docs/squashfs.md).`,
 			if err != nil {
 				return err
 			}
+			if strings.HasSuffix(a[1], ".docker.tar") {
+				return onDisk(s.SaveDocker(a[0], a[1]), a[1])
+			}
 			return onDisk(s.Save(c.Context, a[0], a[1]), a[1])
 		},
 	}

@@ -161,14 +161,7 @@ func (o output) write(c *cli.Context, s *store.Store, img v1.Image) error {
 	case "oci":
 		return s.Save(c.Context, c.String("tag"), o.dest)
 	case "docker":
-		if strings.HasSuffix(o.dest, ".docker.tar") {
-			return s.Save(c.Context, c.String("tag"), o.dest)
-		}
-		tmp := o.dest + ".docker.tar"
-		if err := s.Save(c.Context, c.String("tag"), tmp); err != nil {
-			return err
-		}
-		return os.Rename(tmp, o.dest)
+		return s.SaveDocker(c.String("tag"), o.dest)
 	case "dir":
 		_, err := unpack.Image(c.Context, img, o.dest, unpack.Options{})
 		return err
@@ -188,25 +181,13 @@ func (o output) tar(c *cli.Context, s *store.Store, img v1.Image) error {
 		return err
 	}
 	defer store.RemoveAll(empty)
-	f, err := os.CreateTemp(filepath.Dir(o.dest), ".hpcc-")
-	if err != nil {
-		return fmt.Errorf("writing %q: %w", o.dest, err)
-	}
-	defer os.Remove(f.Name())
-	w := bufio.NewWriterSize(f, 1<<20)
-	_, err = unpack.Compare(w, empty, tree, unpack.DiffOptions{Skip: []string{filepath.Dir(unpack.ConfigFile)}})
-	if err == nil {
-		err = w.Flush()
-	}
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), o.dest)
-	}
+	err = store.NewFile(o.dest, func(f *os.File) error {
+		w := bufio.NewWriterSize(f, 1<<20)
+		if _, err := unpack.Compare(w, empty, tree, unpack.DiffOptions{Skip: []string{filepath.Dir(unpack.ConfigFile)}}); err != nil {
+			return err
+		}
+		return w.Flush()
+	})
 	if err != nil {
 		return fmt.Errorf("writing %q: %w", o.dest, err)
 	}

@@ -225,26 +225,7 @@ func saveSquashFS(c *cli.Context, name, file string) error {
 		return err
 	}
 	tellReport(rep)
-	if file, err = filepath.Abs(file); err != nil {
-		return err
-	}
-	tmp, err := store.Beside(file)
-	if err != nil {
-		return fmt.Errorf("saving to %s: %w", file, err)
-	}
-	defer store.RemoveAll(tmp)
-	f, err := os.Create(filepath.Join(tmp, "new"))
-	if err != nil {
-		return fmt.Errorf("saving to %s: %w", file, err)
-	}
-	err = unpack.WriteSquashFS(c.Context, tree, f)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
+	if err := store.NewFile(file, func(f *os.File) error { return unpack.WriteSquashFS(c.Context, tree, f) }); err != nil {
 		return fmt.Errorf("saving %q to %s: %w", name, file, err)
 	}
 	return nil
@@ -257,31 +238,13 @@ func loadSquashFS(ctx context.Context, s *store.Store, file, name string) (strin
 		base := filepath.Base(file)
 		name = strings.ToLower(strings.TrimSuffix(base, filepath.Ext(base)))
 	}
-	tmp, err := s.TempDir()
-	if err != nil {
-		return "", err
-	}
-	defer store.RemoveAll(tmp)
-	layer := filepath.Join(tmp, "layer.tar")
-	f, err := os.Create(layer)
-	if err != nil {
-		return "", err
-	}
-	config, err := unpack.SquashFSLayer(ctx, file, f)
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
+	var config []byte
+	img, err := s.RootImage(ctx, func(w io.Writer) (err error) {
+		config, err = unpack.SquashFSLayer(ctx, file, w)
+		return err
+	})
 	if err != nil {
 		return "", fmt.Errorf("loading: %w", err)
-	}
-	own := fmt.Sprintf("hpcc-load-%d", os.Getpid())
-	if _, err := s.Load(ctx, layer, own); err != nil {
-		return "", fmt.Errorf("loading %s: %w", file, err)
-	}
-	defer s.Remove(own)
-	img, err := s.Get(own, nil)
-	if err != nil {
-		return "", err
 	}
 	if config != nil {
 		if img, err = withConfig(img, config); err != nil {

@@ -1,0 +1,235 @@
+package store
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// Save writes an image, all its platforms, as an OCI layout: a directory when
+// file is one or ends in a slash, else a tar.
+func (s *Store) Save(ctx context.Context, n, file string) error {
+	d, err := s.ref(n)
+	if err != nil {
+		return err
+	}
+	key, err := Canonical(n)
+	if err != nil {
+		key = n
+	}
+	if fi, serr := os.Stat(file); strings.HasSuffix(file, "/") || serr == nil && fi.IsDir() {
+		err = s.saveDir(ctx, key, d, file)
+	} else {
+		err = s.saveTar(ctx, key, d, file)
+	}
+	if err != nil {
+		return fmt.Errorf("saving %s to %s: %w", n, file, err)
+	}
+	return nil
+}
+
+// SaveDocker writes an image, for the platform that [Store.Get] chooses, as a
+// docker archive.
+func (s *Store) SaveDocker(n, file string) error {
+	img, err := s.Get(n, nil)
+	if err != nil {
+		return err
+	}
+	key, err := Canonical(n)
+	if err != nil {
+		key = n
+	}
+	tag, err := name.NewTag(key)
+	if err == nil {
+		err = NewFile(file, func(f *os.File) error { return tarball.Write(tag, img, f) })
+	}
+	if err != nil {
+		return fmt.Errorf("saving %s to %s: %w", n, file, err)
+	}
+	return nil
+}
+
+// indexJSON is the layout's entry point, with the image's name.
+func indexJSON(key string, d v1.Descriptor) ([]byte, error) {
+	ref, tag := key, "latest"
+	if r, err := name.NewTag(key); err == nil {
+		ref, tag = r.Name(), r.TagStr()
+	}
+	d.Annotations = map[string]string{refAnnotation: tag, containerdAnnotation: ref}
+	return json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{d}})
+}
+
+var ociLayout = []byte(`{"imageLayoutVersion":"1.0.0"}`)
+
+// closure lists the blobs that a manifest or index names, itself first, each once.
+func (s *Store) closure(d v1.Descriptor) ([]v1.Descriptor, error) {
+	return s.closureBut(map[v1.Hash]bool{}, d, 0)
+}
+
+func (s *Store) closureBut(listed map[v1.Hash]bool, d v1.Descriptor, depth int) ([]v1.Descriptor, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
+	}
+	b, err := s.readBlob(d.Digest)
+	if err != nil {
+		return nil, err
+	}
+	out := []v1.Descriptor{d}
+	if d.MediaType.IsIndex() {
+		idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range idx.Manifests {
+			if listed[m.Digest] {
+				continue
+			}
+			sub, err := s.closureBut(listed, m, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			listed[m.Digest] = true
+			out = append(out, sub...)
+		}
+		return out, nil
+	}
+	m, err := v1.ParseManifest(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	return append(append(out, m.Config), m.Layers...), nil
+}
+
+// saveDir writes a layout directory; index.json, which makes it one, comes last.
+func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir string) error {
+	blobs, err := s.closure(d)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "blobs/sha256"), 0o755); err != nil {
+		return err
+	}
+	for _, b := range blobs {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := NewFile(filepath.Join(dir, blobName(b.Digest)), func(f *os.File) error { return s.copyBlob(f, b.Digest) })
+		if err != nil {
+			return err
+		}
+	}
+	idx, err := indexJSON(key, d)
+	if err != nil {
+		return err
+	}
+	for _, small := range []struct {
+		name string
+		data []byte
+	}{{"oci-layout", ociLayout}, {"index.json", idx}} {
+		if err := NewFile(filepath.Join(dir, small.name), func(f *os.File) error { _, err := f.Write(small.data); return err }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) copyBlob(w io.Writer, h v1.Hash) error {
+	f, err := os.Open(s.blob(h))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(w, f)
+	return err
+}
+
+// saveTar writes a layout as a tar, the same bytes every time.
+func (s *Store) saveTar(ctx context.Context, key string, d v1.Descriptor, file string) error {
+	blobs, err := s.closure(d)
+	if err != nil {
+		return err
+	}
+	idx, err := indexJSON(key, d)
+	if err != nil {
+		return err
+	}
+	return NewFile(file, func(f *os.File) error {
+		tw := tar.NewWriter(f)
+		head := func(n string, size int64) error {
+			return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: n, Size: size, Mode: 0o644, ModTime: time.Unix(0, 0)})
+		}
+		for _, f := range []struct {
+			name string
+			data []byte
+		}{{"oci-layout", ociLayout}, {"index.json", idx}} {
+			if err := head(f.name, int64(len(f.data))); err != nil {
+				return err
+			}
+			if _, err := tw.Write(f.data); err != nil {
+				return err
+			}
+		}
+		// Readers that run as ordinary users want directories named before files in them.
+		for _, dir := range []string{"blobs/", "blobs/sha256/"} {
+			if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, ModTime: time.Unix(0, 0)}); err != nil {
+				return err
+			}
+		}
+		seen := map[v1.Hash]bool{}
+		for _, b := range blobs {
+			if seen[b.Digest] || ctx.Err() != nil {
+				continue
+			}
+			seen[b.Digest] = true
+			if err := head(blobName(b.Digest), b.Size); err != nil {
+				return err
+			}
+			if err := s.copyBlob(tw, b.Digest); err != nil {
+				return err
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return tw.Close()
+	})
+}
+
+// NewFile writes a file of the user's, outside the store, which appears whole and
+// replaces what has its name. What is half written goes, also when the process
+// was killed: see [Beside].
+func NewFile(file string, write func(f *os.File) error) error {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	tmp, err := Beside(file)
+	if err != nil {
+		return err
+	}
+	defer RemoveAll(tmp)
+	f, err := os.Create(filepath.Join(tmp, "new"))
+	if err != nil {
+		return err
+	}
+	err = write(f)
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	return err
+}
