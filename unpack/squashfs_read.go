@@ -75,8 +75,12 @@ func SquashFSLayer(ctx context.Context, file string, w io.Writer) (config []byte
 	return config, nil
 }
 
-// IsSquashFS says whether a file begins as a SquashFS does.
+// IsSquashFS says whether a file begins as a SquashFS does. A pipe is none: who
+// opens one waits for its other end.
 func IsSquashFS(file string) bool {
+	if fi, err := os.Stat(file); err != nil || !fi.Mode().IsRegular() {
+		return false
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return false

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 
@@ -26,21 +25,21 @@ func bundleFlags() []cli.Flag {
 
 // unpackBundle writes a bundle. Its configuration comes last: a directory
 // without one is no bundle yet.
-func unpackBundle(c *cli.Context, img v1.Image, name, dir string) error {
+func unpackBundle(c *cli.Context, src, dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, runtime.ConfigName)); err == nil {
 		return (&message{err: fmt.Errorf("writing bundle %q: there is one already", dir)}).hint("name another directory, or remove that one")
 	}
+	_, missing := os.Lstat(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making the bundle's directory: %w", err)
 	}
 	root := filepath.Join(dir, runtime.BundleRoot)
-	bar := progress("unpacking " + name)
-	rep, err := unpack.Image(c.Context, img, root, unpack.Options{Progress: bar.bytes})
-	bar.end()
-	if err != nil {
+	if err := unpackSource(c, src, root); err != nil {
+		if missing != nil {
+			os.Remove(dir)
+		}
 		return err
 	}
-	tellReport(rep)
 	config, err := runtime.ReadImage(root, unpack.ConfigFile)
 	if err != nil {
 		return err

@@ -386,27 +386,33 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 			if err != nil {
 				return err
 			}
-			if namesSquashFS(a[0]) {
-				rep, err := unpack.SquashFS(c.Context, a[0], a[1])
-				tellReport(rep)
-				return err
-			}
-			img, err := sourceImage(c, a[0])
-			if err != nil {
-				return err
-			}
 			if c.Bool("bundle") {
-				return unpackBundle(c, img, a[0], a[1])
+				return onDisk(unpackBundle(c, a[0], a[1]), a[1])
 			}
-			bar := progress("unpacking " + a[0])
-			rep, err := unpack.Image(c.Context, img, a[1], unpack.Options{Progress: bar.bytes})
-			bar.end()
-			if err == nil {
-				tellReport(rep)
-			}
-			return onDisk(err, a[1])
+			return onDisk(unpackSource(c, a[0], a[1]), a[1])
 		},
 	}
+}
+
+// unpackSource unpacks an image by name, or what is in a file or layout.
+func unpackSource(c *cli.Context, src, dir string) error {
+	if namesSquashFS(src) || isPath(src) && unpack.IsSquashFS(src) {
+		if c.String("platform") != "" {
+			return usagef("--platform is for images; a SquashFS file holds one platform").hint("leave it out")
+		}
+		rep, err := unpack.SquashFS(c.Context, src, dir)
+		tellReport(rep)
+		return err
+	}
+	img, err := sourceImage(c, src)
+	if err != nil {
+		return err
+	}
+	bar := progress("unpacking " + src)
+	rep, err := unpack.Image(c.Context, img, dir, unpack.Options{Progress: bar.bytes})
+	bar.end()
+	tellReport(rep)
+	return err
 }
 
 // sourceImage is an image by name, in an OCI layout, where it stays, or from
