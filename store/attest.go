@@ -62,18 +62,8 @@ func (s *Store) Attestation(n string, p *v1.Platform, predicateTypes ...string) 
 		return nil, err
 	}
 	for depth := 0; d.MediaType.IsIndex(); depth++ {
-		if depth > maxDepth {
-			return nil, fmt.Errorf("image %q: indexes are nested deeper than %d", n, maxDepth)
-		}
-		b, err := s.readBlob(d.Digest)
-		if err != nil {
-			return nil, fmt.Errorf("image %q: %w", n, err)
-		}
-		idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
-		if err != nil {
-			return nil, fmt.Errorf("image %q: reading its index: %w", n, err)
-		}
-		if d, err = pick(n, idx, p); err != nil {
+		var idx *v1.IndexManifest
+		if idx, d, err = s.part(n, d, p, depth); err != nil {
 			return nil, err
 		}
 		for _, a := range attestationsOf(idx, d.Digest) {

@@ -294,22 +294,28 @@ func (s *Store) choose(n string, d v1.Descriptor, p *v1.Platform, depth int) (v1
 		}
 		return d, nil
 	}
-	if depth > maxDepth {
-		return d, fmt.Errorf("image %q: indexes are nested deeper than %d", n, maxDepth)
-	}
-	b, err := s.readBlob(d.Digest)
-	if err != nil {
-		return d, fmt.Errorf("image %q: %w", n, err)
-	}
-	idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
-	if err != nil {
-		return d, fmt.Errorf("image %q: reading its index: %w", n, err)
-	}
-	found, err := pick(n, idx, p)
+	_, found, err := s.part(n, d, p, depth)
 	if err != nil {
 		return d, err
 	}
 	return s.choose(n, found, p, depth+1)
+}
+
+// part reads an index, so many indexes deep, and chooses one of its parts.
+func (s *Store) part(n string, d v1.Descriptor, p *v1.Platform, depth int) (*v1.IndexManifest, v1.Descriptor, error) {
+	if depth > maxDepth {
+		return nil, d, fmt.Errorf("image %q: indexes are nested deeper than %d", n, maxDepth)
+	}
+	b, err := s.readBlob(d.Digest)
+	if err != nil {
+		return nil, d, fmt.Errorf("image %q: %w", n, err)
+	}
+	idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
+	if err != nil {
+		return nil, d, fmt.Errorf("image %q: reading its index: %w", n, err)
+	}
+	found, err := pick(n, idx, p)
+	return idx, found, err
 }
 
 // A PlatformError says that an image has not the platform that was asked for.

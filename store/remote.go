@@ -20,6 +20,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"golang.org/x/sync/errgroup"
 )
 
 // Remote says how to speak with a registry. The zero value is the usual case:
@@ -157,20 +158,12 @@ func (s *Store) fetchBlobs(ctx context.Context, r name.Reference, ds []v1.Descri
 	if err != nil {
 		return err
 	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, 4)
-	errs := make([]error, len(ds))
-	for i, d := range ds {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			errs[i] = s.fetchBlob(ctx, &http.Client{Transport: rt}, r.Context(), d, t)
-		}()
+	var g errgroup.Group // without a context: what comes whole is there for the next try
+	g.SetLimit(4)
+	for _, d := range ds {
+		g.Go(func() error { return s.fetchBlob(ctx, &http.Client{Transport: rt}, r.Context(), d, t) })
 	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return g.Wait()
 }
 
 // Peek returns the image that ref stands for without keeping any of it: its
@@ -364,31 +357,38 @@ func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (v1.Hash, err
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	opts := o.options(ctx)
-	if o.Progress != nil {
-		updates := make(chan v1.Update, 16)
-		opts = append(opts, remote.WithProgress(updates))
-		go func() {
-			for u := range updates {
-				o.Progress(u.Complete, u.Total)
-			}
-		}()
-	}
+	var what remote.Taggable
 	if d.MediaType.IsIndex() {
-		var idx v1.ImageIndex
-		if idx, err = s.index(d); err == nil {
-			err = remote.WriteIndex(r, idx, opts...)
-		}
+		what, err = s.index(d)
 	} else {
-		var img v1.Image
-		if img, err = s.open(n, d); err == nil {
-			err = remote.Write(r, img, opts...)
-		}
+		what, err = s.open(n, d)
+	}
+	if err == nil {
+		err = push(r, what, o.Progress, o.options(ctx))
 	}
 	if err != nil {
 		return v1.Hash{}, fmt.Errorf("pushing %s to %s: %w", n, ref, explain(err, r))
 	}
 	return d.Digest, nil
+}
+
+// push sends an image or index. When it returns, tell is called no more.
+func push(to name.Reference, what remote.Taggable, tell func(done, total int64), opts []remote.Option) error {
+	if tell == nil {
+		return remote.Push(to, what, opts...)
+	}
+	updates, told := make(chan v1.Update, 16), make(chan bool)
+	go func() {
+		defer close(told)
+		for u := range updates {
+			if u.Error == nil {
+				tell(u.Complete, u.Total)
+			}
+		}
+	}()
+	err := remote.Push(to, what, append(opts, remote.WithProgress(updates))...) // it closes updates
+	<-told
+	return err
 }
 
 // explain says what a registry's refusal usually means.

@@ -58,12 +58,12 @@ func OpenStage(make bool) (*Stage, error) {
 	if err != nil {
 		return fail(err)
 	}
-	st, ok := fi.Sys().(*syscall.Stat_t)
+	uid := int(fi.Sys().(*syscall.Stat_t).Uid)
 	switch {
 	case !fi.IsDir():
 		return fail(fmt.Errorf("%s is no directory", dir))
-	case !ok || int(st.Uid) != os.Geteuid():
-		return fail(fmt.Errorf("%s belongs to user %d", dir, st.Uid))
+	case uid != os.Geteuid():
+		return fail(fmt.Errorf("%s belongs to user %d", dir, uid))
 	case fi.Mode().Perm()&0o077 != 0:
 		return fail(fmt.Errorf("%s is open to others (mode %o)", dir, fi.Mode().Perm()))
 	}
@@ -133,27 +133,4 @@ func FileKey(path string) (string, error) {
 		return "", fmt.Errorf("opening %q: %w", path, err)
 	}
 	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
-}
-
-// writeVersion ends the making of a store. The file of the first process stays,
-// however many make the store together: it is the one that Alone locks.
-func (s *Store) writeVersion() error {
-	tmp, err := s.TempDir()
-	if err != nil {
-		return err
-	}
-	defer RemoveAll(tmp)
-	f := filepath.Join(tmp, "version")
-	if err := os.WriteFile(f, []byte(formatVersion), 0o644); err != nil {
-		return s.placeError(fmt.Errorf("making store %q: %w", s.dir, err))
-	}
-	final := s.path("version")
-	err = os.Link(f, final)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
-	if err != nil { // a file system without hard links
-		return s.writeFile("version", []byte(formatVersion))
-	}
-	return nil
 }

@@ -112,6 +112,29 @@ func (s *Store) create() error {
 	return s.writeVersion()
 }
 
+// writeVersion ends the making of a store. The file of the first process stays,
+// however many make the store together: it is the one that Alone locks.
+func (s *Store) writeVersion() error {
+	tmp, err := s.TempDir()
+	if err != nil {
+		return err
+	}
+	defer RemoveAll(tmp)
+	f := filepath.Join(tmp, "version")
+	if err := os.WriteFile(f, []byte(formatVersion), 0o644); err != nil {
+		return s.placeError(fmt.Errorf("making store %q: %w", s.dir, err))
+	}
+	final := s.path("version")
+	err = os.Link(f, final)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil { // a file system without hard links
+		return s.writeFile("version", []byte(formatVersion))
+	}
+	return nil
+}
+
 // Dir is the store's directory.
 func (s *Store) Dir() string { return s.dir }
 
