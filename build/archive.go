@@ -4,13 +4,16 @@ import (
 	"archive/tar"
 	"bufio"
 	"compress/bzip2"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 
-	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
+
+	"hpcc/store"
 )
 
 // archive opens a file when it is a tar archive, plain or packed with gzip,
@@ -23,7 +26,11 @@ func archive(file string) (io.ReadCloser, bool, error) {
 		return nil, false, err
 	}
 	_, err = tar.NewReader(r).Next()
-	if r.Close(); err != nil {
+	r.Close()
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		return nil, false, fmt.Errorf("%w: pack it again without zstd --long", err)
+	}
+	if err != nil {
 		return nil, false, nil
 	}
 	r, err = unpacked(file)
@@ -42,17 +49,13 @@ func unpacked(file string) (io.ReadCloser, error) {
 	switch h := string(head); {
 	case strings.HasPrefix(h, "BZh"):
 		r = bzip2.NewReader(in)
-	case strings.HasPrefix(h, "\x1f\x8b"):
-		if z, zerr := gzip.NewReader(in); zerr == nil {
-			r = z
-		}
-	case strings.HasPrefix(h, "\x28\xb5\x2f\xfd"):
-		var z *zstd.Decoder
-		if z, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1)); err == nil { // 1: it needs no Close
-			r = z.IOReadCloser()
-		}
 	case h == "\xfd7zXZ\x00":
 		r, err = xz.NewReader(in)
+	default:
+		if z, zerr := store.Uncompressed(file); zerr == nil {
+			f.Close()
+			return z, nil
+		} // else it only begins as one that is packed does
 	}
 	if err != nil {
 		f.Close()

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -136,6 +137,19 @@ func TestAdd(t *testing.T) {
 				t.Errorf("%s makes %q; want %q", c.text, got, c.want)
 			}
 		})
+	}
+}
+
+// TestArchiveWindow: a few bytes of zstd cannot ask for any amount of memory,
+// and such an archive is not copied as the file that it is.
+func TestArchiveWindow(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "wide.tar.zst")
+	wide := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, (38 - 10) << 3, 1, 0, 0} // a window of 2^38 bytes, an empty block
+	if err := os.WriteFile(file, wide, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r, ok, err := archive(file); ok || !errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		t.Errorf("archive = %v, %v, %v; want an error", r, ok, err)
 	}
 }
 

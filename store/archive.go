@@ -83,7 +83,7 @@ func defaultName(file, as string) string {
 
 // loadFile finds out what kind of tar a file is, from its first entries.
 func (s *Store) loadFile(ctx context.Context, file, as string) ([]string, error) {
-	r, err := uncompressed(file)
+	r, err := Uncompressed(file)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string) ([]string, e
 		return nil, err
 	}
 	defer RemoveAll(tmp)
-	r, err := uncompressed(file)
+	r, err := Uncompressed(file)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func (s *Store) takeBlob(ctx context.Context, l layout, d v1.Descriptor) error {
 
 // loadDocker keeps the images of a docker archive.
 func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, error) {
-	open := func() (io.ReadCloser, error) { return uncompressed(file) }
+	open := func() (io.ReadCloser, error) { return Uncompressed(file) }
 	m, err := tarball.LoadManifest(open)
 	if err != nil {
 		return nil, fmt.Errorf("reading manifest.json: %w", err)
@@ -349,7 +349,7 @@ func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error)
 	if err != nil {
 		return nil, fmt.Errorf("%w; give a NAME", err)
 	}
-	r, err := uncompressed(file)
+	r, err := Uncompressed(file)
 	if err != nil {
 		return nil, err
 	}

@@ -149,10 +149,11 @@ func (l *layer) DiffID() (v1.Hash, error)             { return l.info.DiffID, ni
 func (l *layer) Size() (int64, error)                 { return l.info.Size, nil }
 func (l *layer) MediaType() (types.MediaType, error)  { return l.info.MediaType, nil }
 func (l *layer) Compressed() (io.ReadCloser, error)   { return os.Open(l.path) }
-func (l *layer) Uncompressed() (io.ReadCloser, error) { return uncompressed(l.path) }
+func (l *layer) Uncompressed() (io.ReadCloser, error) { return Uncompressed(l.path) }
 
-// uncompressed opens a layer's tar whatever it is packed with.
-func uncompressed(path string) (io.ReadCloser, error) {
+// Uncompressed opens a file without its compression, gzip or zstd; any other as
+// it is.
+func Uncompressed(path string) (io.ReadCloser, error) {
 	f, err := openRegular(path)
 	if err != nil {
 		return nil, err
