@@ -3,9 +3,9 @@ package unpack
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
+	"slices"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
@@ -23,10 +23,8 @@ type directory struct {
 // ACL of the directory may forbid what the umask allows, so the first file of
 // each mode is looked at.
 func (d *directory) exact(fd int, mode uint32) bool {
-	for _, m := range d.modes {
-		if m == mode {
-			return true
-		}
+	if slices.Contains(d.modes, mode) {
+		return true
 	}
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || st.Mode&0o7777 != mode {
@@ -225,13 +223,3 @@ func (t *tree) hasDir(p string) (bool, error) {
 
 // procPath names an open file for calls that take no descriptor of O_PATH.
 func procPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
-
-// readUmask is the process's umask; all bits where it cannot be known (before
-// Linux 4.7), for to ask the kernel is to change it.
-func readUmask() uint32 {
-	b, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0o777
-	}
-	return umaskOf(string(b))
-}

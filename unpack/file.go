@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 
@@ -158,6 +159,16 @@ func hasSparseRecord(h *tar.Header) bool {
 		}
 	}
 	return false
+}
+
+// readUmask is the process's umask; all bits where it cannot be known (before
+// Linux 4.7), for to ask the kernel is to change it.
+func readUmask() uint32 {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0o777
+	}
+	return umaskOf(string(b))
 }
 
 // umaskOf finds the umask in a text as that of /proc/self/status.

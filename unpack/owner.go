@@ -216,7 +216,7 @@ func granted(m uint32, dir bool) uint32 {
 // keepNotes notes what an entry says of the open file or directory. The
 // latter's descriptor is a mere path (O_PATH), which only procfs can turn into more.
 func keepNotes(fd int, h *tar.Header, fresh bool) {
-	p := fmt.Sprintf("/proc/self/fd/%d", fd)
+	p := procPath(fd)
 	keep := func(attr, value string) {
 		if value != "" {
 			_ = unix.Setxattr(p, attr, []byte(value), 0)

@@ -2,7 +2,6 @@ package unpack
 
 import (
 	"archive/tar"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -30,13 +29,13 @@ import (
 // mksquashfs is not used where it is there: it would need the owners to be on
 // disk or a list of them, and its bytes depend on its version.
 func WriteSquashFS(ctx context.Context, tree string, f io.WriteSeeker) error {
-	w, err := newSquasher(f)
-	if err != nil {
-		return err
-	}
 	fi, err := os.Lstat(tree)
 	if err != nil {
-		return err
+		return fmt.Errorf("writing SquashFS: %w", err)
+	}
+	w, err := newSquasher(f) // endData ends it
+	if err != nil {
+		return fmt.Errorf("writing SquashFS: %w", err)
 	}
 	top := &tar.Header{Typeflag: tar.TypeDir, Name: ".", ModTime: fi.ModTime()}
 	Describe(top, tree, fi)
@@ -177,7 +176,7 @@ func (w *squasher) content(n *sqNode, r io.Reader) error {
 		if _, err := io.ReadFull(r, b); err != nil {
 			return err
 		}
-		if zero(b) { // a block of size 0 is a hole
+		if isZero(b) { // a block of size 0 is a hole
 			n.sparse += uint64(len(b))
 			continue
 		}
@@ -189,10 +188,6 @@ func (w *squasher) content(n *sqNode, r io.Reader) error {
 		})
 	}
 	return nil
-}
-
-func zero(b []byte) bool {
-	return b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1])
 }
 
 // putShort puts a short file into the present fragment, or finds it in an earlier one.
