@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -223,16 +224,18 @@ func checkDockerfile(c *cli.Context, a []string) error {
 		return err
 	}
 	o.Progress = t.check
-	warnings, unknown := 0, []string(nil)
+	warnings := 0
+	var missing []string
 	for _, p := range ps {
 		o.Platform = p
-		var n int
-		if n, unknown, err = build.Check(c.Context, s, o); err != nil {
+		n, unknown, err := build.Check(c.Context, s, o)
+		if err != nil {
 			return t.failed(err)
 		}
-		warnings = max(warnings, n)
+		warnings, missing = max(warnings, n), append(missing, unknown...)
 	}
-	for _, image := range unknown {
+	slices.Sort(missing)
+	for _, image := range slices.Compact(missing) {
 		t.note(fmt.Sprintf("%s is not in the store: variables that it may set were not checked; %q fetches it", image, "hpcc pull "+image))
 	}
 	switch warnings {
