@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*cli.C
 		Action: func(c *cli.Context) error {
 			a := c.Args().Slice()
 			if len(a) > max || max > 0 && len(a) == 0 {
-				return ociLog(c, usagef("oci %s takes %s", name, strings.TrimSpace(words+" ")).hint(`"hpcc oci %s --help" lists its flags`, name))
+				return ociLog(c, usagef("oci %s takes %s", name, cmp.Or(words, "no words")).hint(`"hpcc oci %s --help" lists its flags`, name))
 			}
 			root, err := stateDir(c.String("root"))
 			if err != nil {
