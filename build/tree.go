@@ -264,19 +264,7 @@ func copyTree(from, to string) error {
 
 // copyFile copies one regular file to a name that does not exist.
 func copyFile(from, to string, mode os.FileMode, mtime time.Time) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	if cerr := out.Close(); err == nil {
-		err = cerr
-	}
+	err := store.CopyFile(from, to)
 	if err == nil {
 		err = os.Chmod(to, mode)
 	}

@@ -233,3 +233,22 @@ func NewFile(file string, write func(f *os.File) error) error {
 	}
 	return err
 }
+
+// CopyFile copies the bytes of a file to a name that does not exist, for the
+// user alone to read and write.
+func CopyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}

@@ -109,7 +109,7 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 		}
 		dir, err := s.Copy(ctx, "file-"+key, fi.Size(), func(dir string) error {
 			tellCopy(s, file)
-			return copyFile(file, filepath.Join(dir, "image.sqfs"))
+			return store.CopyFile(file, filepath.Join(dir, "image.sqfs"))
 		})
 		switch {
 		case noRoom(err):
@@ -129,23 +129,6 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 // tellCopy says that this process makes the copy that others wait for.
 func tellCopy(s *store.Stage, image string) {
 	say("copying %s to %s, once for this node", image, s.Dir())
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	if cerr := out.Close(); err == nil {
-		err = cerr
-	}
-	return err
 }
 
 // stagedCopy is the tree of IMAGE on this node. A name is unpacked from its
