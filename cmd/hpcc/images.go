@@ -444,7 +444,7 @@ func sourceImage(c *cli.Context, src string) (v1.Image, error) {
 	// Under a name of its own, and not for long: the user asked for a tree, and
 	// may have an image of the file's name. The blobs go with the next gc.
 	own := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
-	if _, err := s.Load(c.Context, src, own); err != nil {
+	if _, err := loadAny(c.Context, s, src, own); err != nil {
 		return nil, err
 	}
 	img, err := s.Get(own, p)
