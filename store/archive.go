@@ -95,7 +95,7 @@ func (s *Store) loadFile(ctx context.Context, file, as string) ([]string, error)
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("it is no tar archive: %w", err)
+			return nil, fmt.Errorf("it is no tar archive, of an OCI layout, of docker's kind or of a root file system: %w", err)
 		}
 		switch path.Clean(h.Name) {
 		case "oci-layout":

@@ -181,7 +181,12 @@ func Beside(final string) (string, error) {
 			RemoveAll(filepath.Join(dir, e.Name()))
 		}
 	}
-	return os.MkdirTemp(dir, prefix+o)
+	tmp, err := os.MkdirTemp(dir, prefix+o)
+	var pe *fs.PathError
+	if errors.As(err, &pe) { // nobody knows the name that was tried
+		return "", &fs.PathError{Op: "writing to", Path: dir, Err: pe.Err}
+	}
+	return tmp, err
 }
 
 // started is the start time of a process in clock ticks (proc(5), stat field
