@@ -58,6 +58,8 @@ func TestParseSecret(t *testing.T) {
 		{"id=a,src=file", "a", "file", "", ""},
 		{"type=file,id=a,source=file", "a", "file", "", ""},
 		{"id=a,env=TOKEN", "a", "", "TOKEN", ""},
+		{"type=env,id=a,src=TOKEN", "a", "", "TOKEN", ""},
+		{"type=env,id=TOKEN", "TOKEN", "", "TOKEN", ""},
 		{"id=TOKEN", "TOKEN", "", "TOKEN", ""},
 		{"id=file", "file", "file", "", ""},
 		{"id=a,src=nosuch", "", "", "", "no such file"},

@@ -392,6 +392,7 @@ func (st *stage) exclusive(ctx context.Context, s *mountSet, dir string, how ins
 // ParseSecret reads --secret: id=NAME,src=FILE or id=NAME,env=VARIABLE; a bare
 // file or variable goes by its name, as in docker build.
 func ParseSecret(arg string) (id string, s Secret, err error) {
+	kind := ""
 	for _, kv := range strings.Split(arg, ",") {
 		k, v, ok := strings.Cut(kv, "=")
 		switch {
@@ -402,9 +403,13 @@ func ParseSecret(arg string) (id string, s Secret, err error) {
 		case ok && k == "env":
 			s.Env = v
 		case ok && k == "type" && (v == "file" || v == "env"):
+			kind = v
 		default:
 			return "", s, fmt.Errorf("secret %q: %q is not id=NAME, src=FILE or env=VARIABLE", arg, kv)
 		}
+	}
+	if kind == "env" && s.Env == "" { // as buildx has it: src names the variable then
+		s.File, s.Env = "", s.File
 	}
 	if id == "" || strings.Contains(id, "/") || s.File != "" && s.Env != "" {
 		return "", s, fmt.Errorf("secret %q: needs id=NAME and either src=FILE or env=VARIABLE", arg)

@@ -10,15 +10,8 @@ import (
 	"os"
 	"path/filepath"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 )
-
-// Fill unpacks an image into an empty directory that is the caller's own until
-// it is done. When it fails, what is in dir is undefined.
-func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
-	return fill(ctx, img, dir, o)
-}
 
 // CopyTree copies a tree into an empty directory, with what it notes of
 // owners and modes, and its configuration. When it fails, what is in to is

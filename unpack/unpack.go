@@ -54,7 +54,7 @@ func Image(ctx context.Context, img v1.Image, dir string, o Options) (Report, er
 	var rep Report
 	err := toNewDir(dir, func(root string) error {
 		var err error
-		rep, err = fill(ctx, img, root, o)
+		rep, err = Fill(ctx, img, root, o)
 		return err
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string,
 	var rep Report
 	dir, err := s.Once(ctx, "trees/"+d.Hex, func(dir string) error {
 		var err error
-		rep, err = fill(ctx, img, dir, o)
+		rep, err = Fill(ctx, img, dir, o)
 		return err
 	})
 	if err != nil {
@@ -108,8 +108,9 @@ func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string,
 	return dir, rep, nil
 }
 
-// fill unpacks an image into an empty directory.
-func fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
+// Fill unpacks an image into an empty directory that is the caller's own until
+// it is done. When it fails, what is in dir is undefined.
+func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
 	var rep Report
 	ls, err := img.Layers()
 	if err != nil {
