@@ -116,6 +116,9 @@ func (s *Store) pull(ctx context.Context, r name.Reference, o Remote) (*v1.Descr
 		}
 	}
 	img, err := desc.Image()
+	if err == nil {
+		err = checkConfig(img)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +136,19 @@ func (s *Store) pull(ctx context.Context, r name.Reference, o Remote) (*v1.Descr
 		return d, err
 	}
 	return s.keepAttestations(ctx, idx, d)
+}
+
+// checkConfig refuses an image with a configuration that would not fit into
+// memory, before it is read.
+func checkConfig(img v1.Image) error {
+	m, err := img.Manifest()
+	if err != nil {
+		return err
+	}
+	if m.Config.Size > maxManifest {
+		return fmt.Errorf("its configuration has %d bytes; the most that is read is %d", m.Config.Size, maxManifest)
+	}
+	return nil
 }
 
 // fetch keeps a remote image's blobs.
@@ -174,6 +190,9 @@ func (s *Store) Peek(ctx context.Context, ref string, o Remote) (v1.Image, error
 		return nil, err
 	}
 	img, err := remote.Image(r, o.options(ctx)...)
+	if err == nil {
+		err = checkConfig(img)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", ref, explain(err, r))
 	}

@@ -303,6 +303,29 @@ func TestPullRefusesLies(t *testing.T) {
 	}
 }
 
+// A configuration that fills the memory is refused before it is fetched.
+func TestPullRefusesHugeConfiguration(t *testing.T) {
+	manifest := fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":%q,"size":%d,"digest":"sha256:%064d"},"layers":[]}`,
+		types.OCIManifestSchema1, types.OCIConfigJSON, int64(1)<<40, 1)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "/blobs/") {
+			t.Errorf("%s is fetched", r.URL.Path)
+		}
+		w.Header().Set("Content-Type", string(types.OCIManifestSchema1))
+		_, _ = w.Write([]byte(manifest))
+	}))
+	defer srv.Close()
+	ref := strings.TrimPrefix(srv.URL, "http://") + "/x"
+	s := open(t)
+	_, perr := s.Pull(context.Background(), ref, Remote{Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}})
+	_, kerr := s.Peek(context.Background(), ref, Remote{})
+	for _, err := range []error{perr, kerr} {
+		if err == nil || !strings.Contains(err.Error(), "its configuration has 1099511627776 bytes") {
+			t.Errorf("a configuration of 1 TB: %v; want a refusal that says its size", err)
+		}
+	}
+}
+
 func TestIndexChoosesPlatform(t *testing.T) {
 	s := open(t)
 	idx := v1.ImageIndex(mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
