@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -110,6 +111,7 @@ func (t *tree) open() (string, error) {
 		return "", err
 	}
 	t.merged, t.upper, t.by = filepath.Join(dir, "merged"), filepath.Join(dir, "upper"), nil
+	t.copies = t.copies || !t.b.notes()
 	if !t.copies {
 		err := t.overlay(dir)
 		if err == nil {
@@ -125,6 +127,20 @@ func (t *tree) open() (string, error) {
 		return "", fmt.Errorf("copying the tree for a step: %w", err)
 	}
 	return t.merged, nil
+}
+
+// notes says whether files of the work directory can have attributes. Without
+// them an overlay can be mounted, but a program that removes a directory of a
+// lower layer gets EIO; and whose the files are that RUN makes is forgotten
+// (unpack.SetOwner), of which the user is told.
+func (b *builder) notes() bool {
+	b.noting.Do(func() {
+		err := unix.Setxattr(b.work, "user.hpcc.trial", []byte("1"), 0)
+		if b.noNotes = errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM); b.noNotes {
+			b.report(Event{Warning: fmt.Sprintf("the file system of %s has no extended attributes: files that RUN makes or changes will belong to root, whatever it says; set HPCC_STORE to a local disk", b.store.Dir())})
+		}
+	})
+	return !b.noNotes
 }
 
 // overlay mounts the layers with a new upper directory.

@@ -46,7 +46,7 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 			return g.rep, err
 		}
 		if err := step(ctx); err != nil {
-			return g.rep, fmt.Errorf("collecting garbage in %s: %w", s.dir, err)
+			return g.rep, s.placeError(fmt.Errorf("collecting garbage in %s: %w", s.dir, err))
 		}
 	}
 	return g.rep, nil

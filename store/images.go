@@ -240,7 +240,7 @@ func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
 // refs reads all names.
 func (s *Store) refs() (map[string]v1.Descriptor, error) {
 	entries, err := os.ReadDir(s.path("refs"))
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // see OpenToRead
 		return nil, fmt.Errorf("listing the store: %w", err)
 	}
 	out := map[string]v1.Descriptor{}
@@ -444,7 +444,7 @@ func (s *Store) Remove(n string) error {
 		return &NotFoundError{n}
 	}
 	if err != nil {
-		return fmt.Errorf("removing %q: %w", n, err)
+		return s.placeError(fmt.Errorf("removing %q: %w", n, err))
 	}
 	return nil
 }

@@ -65,42 +65,57 @@ func Default() (string, error) { return ready.Default() }
 // none. A directory that holds something else, or a store of a newer hpcc, is
 // refused. A store that cannot be written can still be read.
 func Open(dir string) (*Store, error) {
-	if dir == "" {
-		var err error
-		if dir, err = Default(); err != nil {
-			return nil, err
-		}
-	}
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, fmt.Errorf("opening store: %w", err)
-	}
-	s := &Store{dir: dir}
-	v, err := os.ReadFile(s.path("version"))
-	switch {
-	case err == nil && string(v) == formatVersion:
-		return s, nil
-	case err == nil:
-		return nil, fmt.Errorf("opening store %q: its format is %q, this hpcc knows %q; use the hpcc that made it", dir, strings.TrimSpace(string(v)), strings.TrimSpace(formatVersion))
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, s.placeError(fmt.Errorf("opening store %q: %w", dir, err))
+	s, there, err := find(dir)
+	if err != nil || there {
+		return s, err
 	}
 	return s, s.create()
 }
 
-// create lays out an empty store. Its version is written last.
-func (s *Store) create() error {
+// OpenToRead is [Open] for who only reads: a store that is not there is not
+// made, and is empty.
+func OpenToRead(dir string) (*Store, error) {
+	s, _, err := find(dir)
+	return s, err
+}
+
+// find says whether there is a store at dir. There may come to be one, unless
+// the error says otherwise.
+func find(dir string) (s *Store, there bool, err error) {
+	if dir == "" {
+		if dir, err = Default(); err != nil {
+			return nil, false, err
+		}
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, false, fmt.Errorf("opening store: %w", err)
+	}
+	s = &Store{dir: dir}
+	v, err := os.ReadFile(s.path("version"))
+	switch {
+	case err == nil && string(v) == formatVersion:
+		return s, true, nil
+	case err == nil:
+		return nil, false, fmt.Errorf("opening store %q: its format is %q, this hpcc knows %q; use the hpcc that made it", dir, strings.TrimSpace(string(v)), strings.TrimSpace(formatVersion))
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, false, s.placeError(fmt.Errorf("opening store %q: %w", dir, err))
+	}
 	entries, err := os.ReadDir(s.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("opening store %q: %w", s.dir, err)
+		return nil, false, fmt.Errorf("opening store %q: %w", s.dir, err)
 	}
 	for _, e := range entries {
 		switch e.Name() {
 		case "README", "version", "blobs", "refs", "trees", "cache", "jobs", "tmp":
 		default:
-			return fmt.Errorf("opening store %q: it holds %q, which is not hpcc's; name an empty or new directory", s.dir, e.Name())
+			return nil, false, fmt.Errorf("opening store %q: it holds %q, which is not hpcc's; name an empty or new directory", s.dir, e.Name())
 		}
 	}
+	return s, false, nil
+}
+
+// create lays out an empty store. Its version is written last.
+func (s *Store) create() error {
 	for _, d := range []string{"blobs/sha256", "refs", "trees", "cache", "jobs", "tmp"} {
 		if err := os.MkdirAll(s.path(d), 0o755); err != nil {
 			return s.placeError(fmt.Errorf("making store %q: %w", s.dir, err))

@@ -189,7 +189,12 @@ func CopyOwner(from, to string) error {
 		}
 		return nil
 	}
-	if size, err := unix.Llistxattr(from, nil); err != nil || size == 0 {
+	return copyNotes(from, to)
+}
+
+// copyNotes copies what is noted of a file; links in the paths are followed.
+func copyNotes(from, to string) error {
+	if size, err := unix.Listxattr(from, nil); err != nil || size == 0 {
 		return nil
 	}
 	for _, attr := range []string{ownerAttr, modeAttr, capsAttr, linksAttr} {

@@ -186,6 +186,9 @@ func (t *tree) putLink(name string, h *tar.Header) error {
 		return fmt.Errorf("its link target has %d bytes", len(h.Linkname))
 	}
 	parent, err := t.inDir(name, func(d *directory, base string) error { return unix.Symlinkat(h.Linkname, d.fd, base) })
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) {
+		return fmt.Errorf("the file system has no symbolic links (%w); unpack to another", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -225,7 +228,11 @@ func (t *tree) putHardLink(name string, h *tar.Header) error {
 		if err != nil {
 			return err
 		}
-		return unix.Linkat(from.fd, path.Base(target), d.fd, base, 0)
+		err = unix.Linkat(from.fd, path.Base(target), d.fd, base, 0)
+		if noSecondName(err) {
+			return t.copyName(from.fd, path.Base(target), d.fd, base)
+		}
+		return err
 	})
 	t.made[name] = true
 	t.rep.Links++

@@ -46,6 +46,7 @@ type Report struct {
 	Bytes              int64
 	Devices, FIFOs     int // left out
 	SetID              int // files whose set-user-id or set-group-id bit was dropped
+	Copies             int // hard links that the file system could not have: files of their own
 }
 
 // Image unpacks an image to dir, which must not exist or be empty. When it

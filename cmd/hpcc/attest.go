@@ -136,7 +136,7 @@ func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Im
 
 // printAttestation writes what is attested of an image as JSON.
 func printAttestation(c *cli.Context, name string) error {
-	s, err := openStore(c)
+	s, err := findStore(c)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,10 @@ import (
 // openStore opens the store that the command line names.
 func openStore(c *cli.Context) (*store.Store, error) { return store.Open(c.String("store")) }
 
+// findStore opens it for a command that makes nothing there: the place may be
+// read-only, and who only asks is not to find a directory afterwards.
+func findStore(c *cli.Context) (*store.Store, error) { return store.OpenToRead(c.String("store")) }
+
 // platformFlag chooses one platform of an image.
 func platformFlag() cli.Flag {
 	return &cli.StringFlag{Name: "platform", Usage: "take `OS/ARCH`, such as linux/ppc64le (default: this machine's)"}
@@ -119,6 +123,9 @@ func tellReport(rep unpack.Report) {
 	if rep.FIFOs > 0 {
 		say("left out %d FIFOs", rep.FIFOs)
 	}
+	if rep.Copies > 0 {
+		say("copied %d files where the image has hard links, which the file system has not", rep.Copies)
+	}
 }
 
 func pushCommand() *cli.Command {
@@ -133,7 +140,7 @@ func pushCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			s, err := openStore(c)
+			s, err := findStore(c)
 			if err != nil {
 				return err
 			}
@@ -161,7 +168,7 @@ func imagesCommand() *cli.Command {
 			if _, err := args(c, 0, 0, "no arguments"); err != nil {
 				return err
 			}
-			s, err := openStore(c)
+			s, err := findStore(c)
 			if err != nil {
 				return err
 			}
@@ -236,7 +243,7 @@ func inspectCommand() *cli.Command {
 
 // getImage finds an image by name, for the platform of the command line.
 func getImage(c *cli.Context, name string) (v1.Image, error) {
-	s, err := openStore(c)
+	s, err := findStore(c)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +264,7 @@ func rmCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			s, err := openStore(c)
+			s, err := findStore(c)
 			if err != nil {
 				return err
 			}
@@ -360,7 +367,7 @@ system that "hpcc run FILE" mounts or unpacks (SquashFS, docs/squashfs.md).`,
 			if c.String("platform") != "" {
 				return usagef("--platform is for FILE.sqfs; other files hold all platforms of an image").hint("leave it out")
 			}
-			s, err := openStore(c)
+			s, err := findStore(c)
 			if err != nil {
 				return err
 			}
@@ -460,7 +467,7 @@ func imageDir(c *cli.Context, image string) (string, error) {
 	if isPath(image) {
 		return image, nil
 	}
-	s, err := openStore(c)
+	s, err := findStore(c)
 	if err != nil {
 		return "", err
 	}
@@ -484,7 +491,7 @@ func imageDir(c *cli.Context, image string) (string, error) {
 			return "", err
 		}
 		if err := unpackTree(c.Context, s, img); err != nil {
-			return "", err
+			return "", onReadOnly(err, s.Dir(), "--stage unpacks it to storage of this node instead")
 		}
 		return s.TreeOf(image)
 	}

@@ -115,7 +115,7 @@ func submit(c *cli.Context, env *envChanges) error {
 	}
 	sub, notes, err := job.Submit(c.Context, s.Jobs(), j, t, c.Bool("wait"))
 	if err != nil {
-		return err
+		return onReadOnly(err, s.Jobs(), "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to")
 	}
 	tell(notes)
 	if c.Bool("json") {
@@ -249,7 +249,7 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 
 // jobPlaces fills in the paths, all absolute: a job starts elsewhere.
 func jobPlaces(c *cli.Context, j *job.Job) error {
-	s, err := openStore(c)
+	s, err := findStore(c)
 	if err != nil {
 		return err
 	}
@@ -328,7 +328,7 @@ JOB is an id of "hpcc submit", its beginning, or the scheduler's id.
 			if err != nil {
 				return err
 			}
-			s, err := openStore(c)
+			s, err := findStore(c)
 			if err != nil {
 				return err
 			}

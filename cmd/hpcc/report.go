@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"syscall"
@@ -57,6 +58,16 @@ func onDisk(err error, dir string) error {
 		return err
 	}
 	return (&message{err: err}).hint("free space on the file system of %s, or name a place on another; \"hpcc doctor\" shows what is left of the store's", dir)
+}
+
+// onReadOnly gives advice to an error that came from writing below a directory
+// that the user cannot write to.
+func onReadOnly(err error, dir, advice string) error {
+	var pe *fs.PathError
+	if !errors.As(err, &pe) || !strings.HasPrefix(pe.Path, dir) || !errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return (&message{err: err}).hint("%s", advice)
 }
 
 // report says what went wrong, what to do next, and returns the exit status.
