@@ -230,7 +230,8 @@ func (t *tree) putHardLink(name string, h *tar.Header) error {
 		}
 		err = unix.Linkat(from.fd, path.Base(target), d.fd, base, 0)
 		if noSecondName(err) {
-			return t.copyName(from.fd, path.Base(target), d.fd, base)
+			t.rep.Copies++
+			err = t.copyName(from.fd, path.Base(target), d.fd, base)
 		}
 		return err
 	})

@@ -124,7 +124,7 @@ func tellReport(rep unpack.Report) {
 		say("left out %d FIFOs", rep.FIFOs)
 	}
 	if rep.Copies > 0 {
-		say("copied %d files where the image has hard links, which the file system has not", rep.Copies)
+		say("copied %d files in place of hard links, which the file system does not have", rep.Copies)
 	}
 }
 

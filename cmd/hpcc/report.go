@@ -83,11 +83,12 @@ func report(err error) int {
 	for i, l := range lines {
 		lines[i] = cleaned(l) // names of files and words of servers stand in it
 	}
-	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", strings.Join(lines, "\n"))
+	text := fmt.Sprintf("hpcc: error: %s\n", strings.Join(lines, "\n"))
 	advice, code := adviceFor(err)
 	if advice != "" {
-		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", advice)
+		text += fmt.Sprintf("hpcc: hint: %s\n", advice)
 	}
+	fmt.Fprint(os.Stderr, text) // in one piece: many tasks may write to one file
 	return code
 }
 

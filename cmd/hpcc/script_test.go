@@ -127,6 +127,7 @@ var facilities = map[string]func() error{
 		return err
 	},
 	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
+	"strace":   func() error { _, err := exec.LookPath("strace"); return err },
 	"git":      func() error { _, err := exec.LookPath("git"); return err },
 	"skopeo":   func() error { _, err := exec.LookPath("skopeo"); return err },
 	"umoci":    func() error { _, err := exec.LookPath("umoci"); return err },
