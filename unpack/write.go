@@ -299,7 +299,11 @@ func (w *LayerWriter) member(h *tar.Header, content io.Reader) error {
 		}
 	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont:
 		e.Typeflag = tar.TypeReg // what is read is the whole content
-	case tar.TypeSymlink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+	case tar.TypeSymlink:
+		if h.Linkname == "" {
+			return errors.New("it is a link to nothing")
+		}
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
 	case tar.TypeLink:
 		if e.Linkname, err = w.linked(h.Linkname); err != nil {
 			return err
