@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -81,25 +82,42 @@ func detachedFUSE(dev int) (int, error) {
 }
 
 // serve starts a server for an opened and mounted device and returns when it has
-// looked at the file and gone to the background. squashfuse_ll is the faster
-// one; the owner of files, without which they are nobody's here, it knows since
-// 0.2, while squashfuse leaves that to libfuse.
+// looked at the file and gone to the background. Those that are likely to serve
+// come first: one that does not has cost a start.
 func serve(file string, dev *os.File) error {
 	err := errors.New("squashfuse is not on PATH")
-	for _, name := range []string{"squashfuse_ll", "squashfuse"} {
-		server, lerr := exec.LookPath(name)
-		if lerr != nil {
-			continue
-		}
+	for _, s := range servers() {
 		// libfuse 3.3: the place may be /dev/fd/N, a device that is mounted already.
-		cmd := exec.Command(server, "-o", fmt.Sprintf("uid=%d,gid=%d", unix.Getuid(), unix.Getgid()), file, "/dev/fd/3")
+		cmd := exec.Command(s[0], "-o", s[1], file, "/dev/fd/3")
 		cmd.ExtraFiles = []*os.File{dev}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 		out, cerr := cmd.CombinedOutput()
 		if cerr == nil {
 			return nil
 		}
-		err = fmt.Errorf("%s: %w: %s", server, cerr, strings.TrimSpace(string(out)))
+		err = fmt.Errorf("%s: %w: %s", s[0], cerr, strings.TrimSpace(string(out)))
 	}
 	return err
+}
+
+// servers are the commands that can serve, each with its options.
+//
+// squashfuse_ll is the faster one. Only since 0.2 it knows the options for the owner of
+// files, without which they are nobody's here; a version that does has one of
+// them in its text. squashfuse leaves these to libfuse, and has it believe that
+// what was looked up or read may have changed: as soon as a file is opened again,
+// after a second, or at once when a name was not there. Nothing ever changes.
+func servers() (out [][2]string) {
+	owner := fmt.Sprintf("uid=%d,gid=%d", unix.Getuid(), unix.Getgid())
+	if s, err := exec.LookPath("squashfuse"); err == nil {
+		out = append(out, [2]string{s, owner + ",entry_timeout=86400,attr_timeout=86400,negative_timeout=86400"})
+	}
+	if s, err := exec.LookPath("squashfuse_ll"); err == nil {
+		low := [2]string{s, owner}
+		if text, err := os.ReadFile(s); err == nil && bytes.Contains(text, []byte("uid=%")) {
+			return append([][2]string{low}, out...)
+		}
+		out = append(out, low)
+	}
+	return out
 }

@@ -98,8 +98,9 @@ func writeLayout(t *testing.T, dir, index, manifest, config, layer string) {
 	}
 }
 
-// FuzzRef puts any bytes where a name's descriptor is. What package ready makes
-// of them is what the store makes of them.
+// FuzzRef puts any bytes where a name's descriptor is. Package ready answers
+// nothing else than the store, and reads no file that was cut off; all that JSON
+// may be besides it does not check.
 func FuzzRef(f *testing.F) {
 	hex := strings.Repeat("0a", 32)
 	f.Add(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":4,"digest":"sha256:` + hex + `"}` + "\n")
@@ -119,7 +120,7 @@ func FuzzRef(f *testing.F) {
 		}
 		got, ok := ready.Tree(s.dir, "x")
 		want, err := s.TreeOf("x")
-		if ok && (err != nil || got != want) {
+		if ok && err == nil && got != want || ok && !strings.HasSuffix(ref, "}\n") || ok && filepath.Dir(got) != s.path("trees") {
 			t.Errorf("ready.Tree = %q; the store says %q, %v", got, want, err)
 		}
 		if err == nil && filepath.Dir(want) != s.path("trees") {

@@ -38,12 +38,17 @@ func TestReady(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(s.dir, "refs", "torn"), []byte(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":4`), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	if b, err := os.ReadFile(filepath.Join(s.dir, "refs", "a")); err != nil {
+		t.Fatal(err)
+	} else if err := os.WriteFile(filepath.Join(s.dir, "refs", "torn2"), b[:len(b)-2], 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(s.dir, "refs", "climbs"), []byte(`{"mediaType":"application/vnd.oci.image.manifest.v1+json","size":4,"digest":"sha256:../../../../../../../../../../../../../../../../../../../../../etc"}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for n, answers := range map[string]bool{
 		"a": true, "debian:12": true, "a.b-c_d:x.y": true, "2": true,
-		"flat": false, "torn": false, "climbs": false, "none": false, "": false, "a:latest": false, "lab/a": false, "host.example:5000/lab/a": false,
+		"flat": false, "torn": false, "torn2": false, "climbs": false, "none": false, "": false, "a:latest": false, "lab/a": false, "host.example:5000/lab/a": false,
 		"../a": false, "..": false, "a:": false, ":12": false, "A": false, "a@sha256:00": false, "a:b:c": false, "version": false,
 	} {
 		got, ok := ready.Tree(s.dir, n)

@@ -71,8 +71,8 @@ func manifest(ref string) (string, bool) {
 	rest, ok := strings.CutPrefix(ref, `{"mediaType":"`)
 	kind, rest, _ := strings.Cut(rest, `","size":`)
 	size, rest, _ := strings.Cut(rest, `,"digest":"sha256:`)
-	hex, _, found := strings.Cut(rest, `"`)
-	ok = ok && found && (kind == "application/vnd.oci.image.manifest.v1+json" || kind == "application/vnd.docker.distribution.manifest.v2+json") &&
+	hex, rest, found := strings.Cut(rest, `"`)
+	ok = ok && found && strings.HasSuffix(rest, "}\n") && (kind == "application/vnd.oci.image.manifest.v1+json" || kind == "application/vnd.docker.distribution.manifest.v2+json") &&
 		size != "" && strings.Trim(size, "0123456789") == "" && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""
 	return hex, ok
 }
