@@ -40,6 +40,22 @@ func MountSquashFS(file, at string) error {
 	return nil
 }
 
+// CanMountSquashFS says, as a [FUSEError], why [MountSquashFS] would fail with any
+// file, as far as that can be seen beforehand.
+func CanMountSquashFS() error {
+	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &FUSEError{&os.PathError{Op: "open", Path: "/dev/fuse", Err: err}}
+	}
+	unix.Close(dev)
+	if len(servers()) == 0 {
+		return &FUSEError{errNoServer}
+	}
+	return nil
+}
+
+var errNoServer = errors.New("squashfuse is not on PATH")
+
 func mountSquashFS(file, at string) error {
 	dev, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
 	if err != nil {
@@ -85,7 +101,7 @@ func detachedFUSE(dev int) (int, error) {
 // looked at the file and gone to the background. Those that are likely to serve
 // come first: one that does not has cost a start.
 func serve(file string, dev *os.File) error {
-	err := errors.New("squashfuse is not on PATH")
+	err := errNoServer
 	for _, s := range servers() {
 		// libfuse 3.3: the place may be /dev/fd/N, a device that is mounted already.
 		cmd := exec.Command(s[0], "-o", s[1], file, "/dev/fd/3")

@@ -62,6 +62,9 @@ func examined(t *testing.T, script string, env ...string) (features map[string]r
 // is left in the store.
 func TestDoctor(t *testing.T) {
 	const off = "echo 0 >/proc/sys/user/max_%_namespaces"
+	// A kernel that answers all that is mounted with an error.
+	const refuse = `mkdir $S/../kernel; PATH=$S/../kernel:$PATH; printf '#!/bin/sh\nexec strace -f -qq -o /dev/null -e trace=mount -e inject=mount:error=% %s "$@"\n' "$(command -v hpcc)" >$S/../kernel/hpcc; chmod 755 $S/../kernel/hpcc`
+	needs(t, "strace")
 	for _, c := range []struct {
 		name, script string
 		feature      string
@@ -76,6 +79,8 @@ func TestDoctor(t *testing.T) {
 		{"no pid namespaces", strings.Replace(off, "%", "pid", 1), "pid namespaces", runtime.No, "process ids", "user.max_pid_namespaces=15000", 0},
 		{"no network namespaces", strings.Replace(off, "%", "net", 1), "network namespaces", runtime.No, "--network=none", "user.max_net_namespaces=15000", 0},
 		{"a file system that is no upper directory", "mkdir $S/l $S/u $S/w; mount -t overlay o -o lowerdir=$S/l,upperdir=$S/u,workdir=$S/w,userxattr $S", "overlay", runtime.Limited, "does not serve", "HPCC_STORE=/tmp", 0},
+		{"no overlay in the kernel", strings.Replace(refuse, "% %s", "ENODEV %s", 1), "overlay", runtime.Limited, "the kernel has no overlay", "modprobe overlay", 0},
+		{"no overlay for users", strings.Replace(refuse, "% %s", "EPERM %s", 1), "overlay", runtime.Limited, "users may not mount overlays", "Linux 5.11", 0},
 		{"full disk", "mount -t tmpfs -o size=64k t $S; cat /dev/zero >$S/fill 2>&- || true", "store", runtime.No, "full", "hpcc gc", 0},
 		{"no more files for overlay", "mount -t tmpfs -o nr_inodes=6 t $S; touch $S/a $S/b", "overlay", runtime.Limited, "full", "free space", 0},
 		{"little space", "mount -t tmpfs -o size=100m t $S", "store", runtime.Limited, "nearly full", "hpcc gc", 0},

@@ -103,6 +103,9 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 		return "", err
 	}
 	if stage {
+		if err := runtime.CanMountSquashFS(); err != nil {
+			return "", err // before the file is copied for nothing
+		}
 		fi, err := os.Stat(file)
 		if err != nil {
 			return "", err
