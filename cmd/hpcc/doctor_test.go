@@ -21,12 +21,7 @@ import (
 // made them such as the test wants. $S is an empty directory, the store's.
 func examined(t *testing.T, script string, env ...string) (features map[string]runtime.Feature, status int) {
 	t.Helper()
-	if err := facilities["userns"](); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("CI must have user namespaces: %v", err)
-		}
-		t.Skipf("needs user namespaces: %v", err)
-	}
+	needs(t, "userns")
 	store := filepath.Join(t.TempDir(), "store")
 	if err := os.Mkdir(store, 0o755); err != nil {
 		t.Fatal(err)

@@ -78,19 +78,6 @@ func half(store string) (found []string) {
 	return found
 }
 
-// needs skips a test for want of a facility; in CI it fails.
-func needs(t *testing.T, names ...string) {
-	t.Helper()
-	for _, n := range names {
-		if err := facilities[n](); err != nil {
-			if os.Getenv("CI") != "" {
-				t.Fatalf("CI must have %s: %v", n, err)
-			}
-			t.Skipf("needs %s: %v", n, err)
-		}
-	}
-}
-
 // copyOf copies a store.
 func copyOf(t *testing.T, from, to string) {
 	t.Helper()

@@ -74,14 +74,7 @@ done
 // Whatever write of a command finds the disk full, or no more files to be had:
 // the error says so, nothing half-made has a name, and with room it works.
 func TestFullDisk(t *testing.T) {
-	for _, f := range []string{"busybox", "userns"} {
-		if err := facilities[f](); err != nil {
-			if os.Getenv("CI") != "" {
-				t.Fatalf("CI must have %s: %v", f, err)
-			}
-			t.Skipf("needs %s: %v", f, err)
-		}
-	}
+	needs(t, "busybox", "userns")
 	top := t.TempDir()
 	t.Cleanup(func() { exec.Command("chmod", "-R", "u+rwX", top).Run() })
 	ref := fillPlaces(t, top)

@@ -20,12 +20,7 @@ import (
 // make, change, rename or remove anything but below the destination and the store, and nothing
 // beside them changes, not even a time.
 func TestHostile(t *testing.T) {
-	if _, err := exec.LookPath("strace"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("CI must have strace")
-		}
-		t.Skip("needs strace")
-	}
+	needs(t, "strace")
 	set := hostileSet()
 	if len(set) < 60 {
 		t.Errorf("the hostile set has %d members; want at least 60", len(set))

@@ -25,14 +25,7 @@ import (
 // TestKilledAtAnyMoment kills a pull, a build and an unpack at random moments.
 // After each the same command works, and in the end gc leaves no debris.
 func TestKilledAtAnyMoment(t *testing.T) {
-	for _, f := range []string{"busybox", "userns"} {
-		if err := facilities[f](); err != nil {
-			if os.Getenv("CI") != "" {
-				t.Fatalf("CI must have %s: %v", f, err)
-			}
-			t.Skipf("needs %s: %v", f, err)
-		}
-	}
+	needs(t, "busybox", "userns")
 	k := newKiller(t)
 	k.must("load", k.root, "bb")
 	other := filepath.Join(k.dir, "fresh")

@@ -52,14 +52,7 @@ func meet(n int, command func(i int) *exec.Cmd) (failed []string) {
 // many is a store with an image "bb" and a root archive to load it from.
 func many(t *testing.T) (store, root string) {
 	t.Helper()
-	for _, f := range []string{"busybox", "userns"} {
-		if err := facilities[f](); err != nil {
-			if os.Getenv("CI") != "" {
-				t.Fatalf("CI must have %s: %v", f, err)
-			}
-			t.Skipf("needs %s: %v", f, err)
-		}
-	}
+	needs(t, "busybox", "userns")
 	busy, err := busybox()
 	if err != nil {
 		t.Fatal(err)

@@ -133,6 +133,19 @@ var facilities = map[string]func() error{
 	"umoci":    func() error { _, err := exec.LookPath("umoci"); return err },
 }
 
+// needs skips a test for want of a facility; in CI it fails.
+func needs(t *testing.T, names ...string) {
+	t.Helper()
+	for _, n := range names {
+		if err := facilities[n](); err != nil {
+			if os.Getenv("CI") != "" {
+				t.Fatalf("CI must have %s: %v", n, err)
+			}
+			t.Skipf("needs %s: %v", n, err)
+		}
+	}
+}
+
 // busybox finds a static busybox, the userland of most scripts.
 func busybox() (string, error) {
 	p, err := exec.LookPath("busybox")
