@@ -57,9 +57,10 @@ func examined(t *testing.T, script string, env ...string) (features map[string]r
 // is left in the store.
 func TestDoctor(t *testing.T) {
 	const off = "echo 0 >/proc/sys/user/max_%_namespaces"
-	// A kernel that answers all that is mounted with an error.
-	const refuse = `mkdir $S/../kernel; PATH=$S/../kernel:$PATH; printf '#!/bin/sh\nexec strace -f -qq -o /dev/null -e trace=mount -e inject=mount:error=% %s "$@"\n' "$(command -v hpcc)" >$S/../kernel/hpcc; chmod 755 $S/../kernel/hpcc`
 	needs(t, "strace")
+	refuse := func(call, err string) string { // a kernel that has only this answer to a call
+		return `mkdir $S/../kernel; PATH=$S/../kernel:$PATH; printf '#!/bin/sh\nexec strace -f -qq -o /dev/null -e trace=` + call + ` -e inject=` + call + `:error=` + err + ` %s "$@"\n' "$(command -v hpcc)" >$S/../kernel/hpcc; chmod 755 $S/../kernel/hpcc`
+	}
 	for _, c := range []struct {
 		name, script string
 		feature      string
@@ -74,8 +75,8 @@ func TestDoctor(t *testing.T) {
 		{"no pid namespaces", strings.Replace(off, "%", "pid", 1), "pid namespaces", runtime.No, "process ids", "user.max_pid_namespaces=15000", 0},
 		{"no network namespaces", strings.Replace(off, "%", "net", 1), "network namespaces", runtime.No, "--network=none", "user.max_net_namespaces=15000", 0},
 		{"a file system that is no upper directory", "mkdir $S/l $S/u $S/w; mount -t overlay o -o lowerdir=$S/l,upperdir=$S/u,workdir=$S/w,userxattr $S", "overlay", runtime.Limited, "does not serve", "HPCC_STORE=/tmp", 0},
-		{"no overlay in the kernel", strings.Replace(refuse, "% %s", "ENODEV %s", 1), "overlay", runtime.Limited, "the kernel has no overlay", "modprobe overlay", 0},
-		{"no overlay for users", strings.Replace(refuse, "% %s", "EPERM %s", 1), "overlay", runtime.Limited, "users may not mount overlays", "Linux 5.11", 0},
+		{"no overlay in the kernel", refuse("mount", "ENODEV"), "overlay", runtime.Limited, "the kernel has no overlay", "modprobe overlay", 0},
+		{"no overlay for users", refuse("mount", "EPERM"), "overlay", runtime.Limited, "users may not mount overlays", "Linux 5.11", 0},
 		{"full disk", "mount -t tmpfs -o size=64k t $S; cat /dev/zero >$S/fill 2>&- || true", "store", runtime.No, "full", "hpcc gc", 0},
 		{"no more files for overlay", "mount -t tmpfs -o nr_inodes=6 t $S; touch $S/a $S/b", "overlay", runtime.Limited, "full", "free space", 0},
 		{"little space", "mount -t tmpfs -o size=100m t $S", "store", runtime.Limited, "nearly full", "hpcc gc", 0},
@@ -83,7 +84,8 @@ func TestDoctor(t *testing.T) {
 		{"few files", "mount -t tmpfs -o nr_inodes=3000 t $S", "store", runtime.Limited, "nearly full", "", 0},
 		{"read-only", "mount -t tmpfs -o ro t $S", "store", runtime.No, "not writable (read-only file system)", "HPCC_STORE", 0},
 		{"noexec", "mount -t tmpfs -o noexec,size=4g t $S", "store", runtime.No, "noexec", "HPCC_STORE", 0},
-		{"no attributes", "mount -t ramfs t $S", "store", runtime.No, "", "HPCC_STORE", 0},
+		{"no attributes", "mount -t ramfs t $S", "store", runtime.Limited, "no user attributes", "HPCC_STORE", 0},
+		{"no hard links", refuse("linkat", "EPERM"), "store", runtime.Limited, "no hard links (operation not permitted)", "HPCC_STORE", 0},
 		{"no local storage", "mount --rbind /tmp /tmp; mount -o remount,bind,ro /tmp; mount -t tmpfs -o noexec t /dev/shm; unset TMPDIR XDG_RUNTIME_DIR", "node-local storage", runtime.No, "no writable directory", "TMPDIR", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {

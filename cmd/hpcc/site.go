@@ -55,10 +55,10 @@ func storeFeature(dir string) runtime.Feature {
 	case p.Owner != os.Geteuid():
 		return is(runtime.Limited, "use hpcc as an ordinary user", "files that you make belong to uid %d: the server squashes your id", p.Owner)
 	case p.HardLink != nil:
-		return is(runtime.Limited, elsewhere, "no hard links (%v): images that have some cannot be unpacked there", p.HardLink)
+		return is(runtime.Limited, elsewhere, "no hard links (%v): of images that have some each is a file of its own", p.HardLink)
 	case p.XAttr != nil:
-		return is(runtime.Limited, elsewhere, "no user attributes (%v): builds keep no owners, set-id bits and capabilities", p.XAttr)
-	case p.Free < littleSpace || p.Inodes > 0 && p.FreeInodes < littleInodes || p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+littleSpace:
+		return is(runtime.Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and keep no owners, set-id bits and capabilities", p.XAttr)
+	case p.Total > 0 && p.Free < littleSpace || p.Inodes > 0 && p.FreeInodes < littleInodes || p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+littleSpace:
 		return is(runtime.Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
 	}
 	if p.Type == "nfs" || p.Type == "lustre" {
@@ -67,9 +67,10 @@ func storeFeature(dir string) runtime.Feature {
 	return f
 }
 
-// crowded says whether no image finds room.
+// crowded says whether no image finds room. A file system that counts nothing,
+// such as one in memory without a limit, says 0 of 0.
 func crowded(p store.Place) bool {
-	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || !p.ReadOnly && (p.Free < noSpace || p.Inodes > 0 && p.FreeInodes < noInodes)
+	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || !p.ReadOnly && (p.Total > 0 && p.Free < noSpace || p.Inodes > 0 && p.FreeInodes < noInodes)
 }
 
 // placeText says what a file system is and what is left of it.
@@ -81,7 +82,9 @@ func placeText(p store.Place) string {
 	if p.ReadOnly {
 		t += ", read-only"
 	}
-	t += fmt.Sprintf(", %s free of %s", size(int64(p.Free)), size(int64(p.Total)))
+	if p.Total > 0 {
+		t += fmt.Sprintf(", %s free of %s", size(int64(p.Free)), size(int64(p.Total)))
+	}
 	if p.Inodes > 0 {
 		t += fmt.Sprintf(", %d files free", p.FreeInodes)
 	}

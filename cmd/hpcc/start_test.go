@@ -12,12 +12,10 @@ import (
 
 // The lean program in the file and the full one say and do the same, word by word.
 func TestStartIsTheSame(t *testing.T) {
-	if err := facilities["userns"](); err != nil {
-		t.Skip(err)
-	}
+	needs(t, "busybox", "userns")
 	busy, err := busybox()
 	if err != nil {
-		t.Skip(err)
+		t.Fatal(err)
 	}
 	dir := t.TempDir()
 	script := `mkdir -p root/bin root/etc root/empty job files/sub &&
