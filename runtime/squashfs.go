@@ -118,11 +118,11 @@ func serve(file string, dev *os.File) error {
 
 // servers are the commands that can serve, each with its options.
 //
-// squashfuse_ll is the faster one. Only since 0.2 it knows the options for the owner of
-// files, without which they are nobody's here; a version that does has one of
-// them in its text. squashfuse leaves these to libfuse, and has it believe that
-// what was looked up or read may have changed: as soon as a file is opened again,
-// after a second, or at once when a name was not there. Nothing ever changes.
+// squashfuse_ll is the faster one. Only since 0.2 it knows the options for the
+// owner of files, without which they are nobody's here; a version that does has
+// one of them in its text. squashfuse leaves these to libfuse, and also how long
+// the kernel may remember names and attributes: a second, and not at all that a
+// name was not there, although nothing in the file ever changes.
 func servers() (out [][2]string) {
 	owner := fmt.Sprintf("uid=%d,gid=%d", unix.Getuid(), unix.Getgid())
 	if s, err := exec.LookPath("squashfuse"); err == nil {

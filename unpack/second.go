@@ -2,6 +2,7 @@ package unpack
 
 import (
 	"errors"
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -23,10 +24,14 @@ func noSecondName(err error) bool {
 	return false
 }
 
+// maxCopied bounds what the copies in a tree come to, in bytes: an archive needs
+// few bytes to ask for one, however large the file is.
+const maxCopied = 32 << 30
+
 // copyName makes a file or link that looks like another one of the tree, in
 // place of a second name for it.
 func (t *tree) copyName(fromDir int, from string, toDir int, to string) error {
-	in, err := unix.Openat(fromDir, from, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	in, err := unix.Openat(fromDir, from, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) {
 		return copyLink(fromDir, from, toDir, to)
 	}
@@ -39,6 +44,13 @@ func (t *tree) copyName(fromDir int, from string, toDir int, to string) error {
 	if err := unix.Fstat(in, &st); err != nil {
 		return err
 	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return errors.New("it is a hard link to what is no file")
+	}
+	if st.Size > maxCopied-t.copied {
+		return fmt.Errorf("it is a hard link to a file of %d bytes, which the file system cannot have; copies in their place may have %d in all", st.Size, int64(maxCopied))
+	}
+	t.copied += st.Size
 	out, err := unix.Openat(toDir, to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err

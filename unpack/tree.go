@@ -38,6 +38,7 @@ type tree struct {
 	buf    []byte // for the bytes of files
 	umask  uint32
 	sparse int64 // bytes of the present layer's sparse files
+	copied int64 // bytes of files that were copied in place of hard links
 	// Links of this tree may have owners noted.
 	linkOwners bool
 	oldTimes   bool // the kernel sets times of files by name only

@@ -64,7 +64,7 @@ func onDisk(err error, dir string) error {
 // that the user cannot write to.
 func onReadOnly(err error, dir, advice string) error {
 	var pe *fs.PathError
-	if !errors.As(err, &pe) || !strings.HasPrefix(pe.Path, dir) || !errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission) {
+	if !errors.As(err, &pe) || !strings.HasPrefix(pe.Path, dir+"/") || !errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	return (&message{err: err}).hint("%s", advice)

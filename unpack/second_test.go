@@ -1,0 +1,45 @@
+package unpack
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Copies in place of hard links are bounded: archives ask for them with few
+// bytes. What is no file is not opened for long, and nothing is written over.
+func TestCopyName(t *testing.T) {
+	dir := t.TempDir()
+	tr, err := openTree(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.close()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("0123456789"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	try := func(from, to, want string) {
+		t.Helper()
+		err := tr.copyName(tr.root.fd, from, tr.root.fd, to)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("copyName(%s, %s): %v; want %q", from, to, err, want)
+		}
+	}
+	try("pipe", "x", "no file")
+	try("file", "pipe", "file exists")
+	tr.copied = maxCopied - 19
+	try("file", "one", "")
+	try("file", "two", "copies in their place may have")
+	if b, err := os.ReadFile(filepath.Join(dir, "one")); err != nil || string(b) != "0123456789" {
+		t.Errorf("the copy holds %q, %v", b, err)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, "two")); err == nil {
+		t.Error("more was copied than may be")
+	}
+}
