@@ -5,6 +5,7 @@ import (
 	"os"
 	"syscall"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,14 +21,18 @@ import (
 // new namespaces 3.4 (and a parent that stays). Binaries linked without the
 // flag, such as those of "go test", take that last way (see exec.go).
 
-// entered is what hpcc_entry left: 0 it was not called or not asked to,
-// else 1 + errno of unshare.
+// The words after "run" may ask to share the namespaces of other processes, and
+// who has made its own cannot leave them: at a word that looks like --join the
+// entry point leaves the decision to main (carry.go).
+
+// entered is what hpcc_entry left: 0 it was not called or not asked to, -1 it
+// leaves namespaces to later, else 1 + errno of unshare or setns.
 var entered int64
 
 // early says whether the entry point was asked for namespaces, and with which
 // error it was refused them (nil when the process is in them).
 func early() (asked bool, err error) {
-	if entered == 0 {
+	if entered <= 0 {
 		return false, nil
 	}
 	if entered != 1 {
@@ -42,14 +47,18 @@ const Full = "hpcc-full"
 
 // mapEarly writes the one-line id maps of the user namespace that the entry
 // point made (user_namespaces(7), "Defining user and group ID mappings"): a
-// build is root in it, a run keeps the caller's ids. Until then the kernel
+// build is root in it, a run keeps the caller's ids, or
+// has those that its specification carries. Until then the kernel
 // shows the overflow ids; the auxiliary vector still has the true ones.
-func mapEarly() {
+func mapEarly(carried *specs.Spec) {
 	if asked, err := early(); !asked || err != nil {
 		return
 	}
 	uid, gid := hostIDs()
 	in := [2]int{uid, gid}
+	if carried != nil {
+		in[0], in[1] = visibleIDs(carried)
+	}
 	if _, _, root := ladder("register"); root || os.Args[1] == "build" {
 		in = [2]int{}
 	}

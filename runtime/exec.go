@@ -51,27 +51,37 @@ const specFD = 3
 
 // Init must be the first thing main does. In a child started by [Command] it
 // becomes the program and returns only on failure, with true and the error; a
-// child of [Probe] does its trial and returns true; in any other process it
-// returns false at once.
+// run that was carried over an execution of hpcc goes on likewise, a child of
+// [Probe] does its trial and returns true; in any other process it returns
+// false at once.
 func Init() (child bool, err error) {
 	if child, err := helper(os.Args); child {
 		return true, err
 	}
 	if os.Args[0] != initName {
-		mapEarly()
+		mapEarly(nil)
 		return false, nil
 	}
+	s, err := readSpec()
+	if err != nil {
+		return true, err
+	}
+	return true, become(s)
+}
+
+// readSpec reads the spec that the parent of this process has left to it.
+func readSpec() (*specs.Spec, error) {
 	f := os.NewFile(specFD, "spec")
 	b, err := io.ReadAll(f)
 	f.Close()
 	if err != nil {
-		return true, &Error{ExitFailed, fmt.Errorf("reading the run's specification: %w", err)}
+		return nil, &Error{ExitFailed, fmt.Errorf("reading the run's specification: %w", err)}
 	}
 	var s specs.Spec
 	if err := json.Unmarshal(b, &s); err != nil {
-		return true, &Error{ExitFailed, fmt.Errorf("reading the run's specification: %w", err)}
+		return nil, &Error{ExitFailed, fmt.Errorf("reading the run's specification: %w", err)}
 	}
-	return true, become(&s)
+	return &s, nil
 }
 
 // Exec runs the spec's program. When it can (see entry.go) this process turns
@@ -84,10 +94,24 @@ func Exec(s *specs.Spec) error {
 	if err != nil {
 		return &NamespaceError{err}
 	}
+	if done, err := otherwise(s, asked); done {
+		return failed(err)
+	}
 	if !asked {
 		return supervise(s)
 	}
 	return become(s)
+}
+
+// failed gives an error the status of a run that could not be set up, unless it
+// has one.
+func failed(err error) error {
+	var e *Error
+	var n *NamespaceError
+	if err == nil || errors.As(err, &n) || errors.As(err, &e) {
+		return err
+	}
+	return &Error{ExitFailed, err}
 }
 
 // EnterFakeRoot makes this process root of its own user and mount namespace,
@@ -136,17 +160,9 @@ func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error
 		told.Annotations[FakeRoot] = listen
 		s = &told
 	}
-	b, err := json.Marshal(s)
+	f, err := specFile(s)
 	if err != nil {
-		return nil, fmt.Errorf("writing the run's specification: %w", err)
-	}
-	fd, err := unix.MemfdCreate("hpcc-spec", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("keeping the run's specification: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "hpcc-spec")
-	if _, err := f.WriteAt(b, 0); err != nil {
-		return nil, fmt.Errorf("keeping the run's specification: %w", err)
+		return nil, err
 	}
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{initName}
@@ -166,8 +182,29 @@ func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error
 	return cmd, nil
 }
 
+// specFile holds s in memory, for a process to come.
+func specFile(s *specs.Spec) (*os.File, error) {
+	b, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("writing the run's specification: %w", err)
+	}
+	fd, err := unix.MemfdCreate("hpcc-spec", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("keeping the run's specification: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "hpcc-spec")
+	if _, err := f.WriteAt(b, 0); err != nil {
+		return nil, fmt.Errorf("keeping the run's specification: %w", err)
+	}
+	return f, nil
+}
+
 // listen is the value of FakeRoot for a child whose parent takes notes.
 const listen = "listen"
+
+// setupCaps are the rights in its namespaces that a child needs to put a root
+// together: mounts, the loopback interface, and what an overlay does to files.
+var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD}
 
 // procAttr asks for the spec's namespaces and id maps.
 func procAttr(s *specs.Spec) *syscall.SysProcAttr {
@@ -181,13 +218,15 @@ func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: int(g.ContainerID), HostID: int(g.HostID), Size: 1}}
 			// Who is not root in the namespace loses its rights there on exec,
 			// but for ambient ones (capabilities(7)); become gives them up.
-			a.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN}
+			a.AmbientCaps = setupCaps
 		case specs.MountNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWNS
 		case specs.NetworkNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWNET
 		case specs.PIDNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWPID
+		case specs.UTSNamespace:
+			a.Cloneflags |= syscall.CLONE_NEWUTS
 		}
 	}
 	return a
@@ -229,32 +268,44 @@ func waitAndExit(cmd *exec.Cmd) error {
 
 // become replaces this process, already in its namespaces, by the program.
 func become(s *specs.Spec) error {
-	fail := func(err error) error { return &Error{ExitFailed, err} }
+	foreign, err := settle(s)
+	if err != nil {
+		return failed(err)
+	}
+	return launch(s, foreign, syscall.Exec)
+}
+
+// settle makes what s describes the surroundings of this process. foreign says
+// why programs of another architecture would not run in them.
+func settle(s *specs.Spec) (foreign, err error) {
 	if s.Process == nil || s.Root == nil || len(s.Process.Args) == 0 {
-		return fail(errors.New("the run's specification names no program"))
+		return nil, errors.New("the run's specification names no program")
 	}
-	if err := loopback(s); err != nil {
-		return fail(err)
+	if err := ownNamespaces(s); err != nil {
+		return nil, err
 	}
-	foreign := emulate(s)
-	if err := enterRoot(s); err != nil {
-		return fail(err)
-	}
+	foreign = emulate(s)
+	return foreign, enterRoot(s)
+}
+
+// launch begins the program by exec, in surroundings that are settled. It
+// returns only on failure.
+func launch(s *specs.Spec, foreign error, exec func(file string, args, env []string) error) error {
 	if err := unix.Chdir(s.Process.Cwd); err != nil {
-		return fail(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
+		return failed(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
 	}
 	exe, err := lookPath(s.Process.Args[0], envValue(s.Process.Env, "PATH"))
 	if err != nil {
 		return err
 	}
 	if err := giveUp(s); err != nil {
-		return fail(err)
+		return failed(err)
 	}
-	err = syscall.Exec(exe, s.Process.Args, s.Process.Env)
+	err = exec(exe, s.Process.Args, s.Process.Env)
 	if errors.Is(err, unix.ENOEXEC) && foreign != nil {
 		return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", s.Process.Args[0], foreign)}
 	}
-	return execError(s.Process.Args[0], err)
+	return execError(exe, s.Process.Args[0], err)
 }
 
 // giveUp gives up the namespace's rights and the ways to new ones.
@@ -273,8 +324,8 @@ func giveUp(s *specs.Spec) error {
 			return fmt.Errorf("giving up new privileges: %w", err)
 		}
 	}
-	if s.Annotations[FakeRoot] != "" {
-		return fakeOwnership(s.Annotations[FakeRoot] == listen)
+	if f := s.Annotations[FakeRoot]; f != "" {
+		return fakeOwnership(f == listen)
 	}
 	return nil
 }
@@ -297,7 +348,7 @@ func lookPath(name, path string) (string, error) {
 		if unix.Access(p, unix.X_OK) == nil {
 			return p, nil
 		}
-		denied = fmt.Errorf("running %q: %s: permission denied", name, p)
+		denied = fmt.Errorf("running %q: %s: %w", name, p, noExec(p, unix.EACCES))
 	}
 	if denied != nil {
 		return "", &Error{ExitNotExecutable, denied}
@@ -306,7 +357,7 @@ func lookPath(name, path string) (string, error) {
 }
 
 // execError explains why the kernel would not execute name.
-func execError(name string, err error) error {
+func execError(exe, name string, err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		if _, serr := os.Stat(name); serr == nil || !strings.Contains(name, "/") {
 			return &Error{ExitNotFound, fmt.Errorf("running %q: its interpreter or dynamic loader is not in the image", name)}
@@ -316,5 +367,14 @@ func execError(name string, err error) error {
 	if errors.Is(err, unix.ENOEXEC) {
 		return &Error{ExitNotExecutable, fmt.Errorf("running %q: not a program that this machine (%s) can execute", name, goruntime.GOARCH)}
 	}
-	return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", name, err)}
+	return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", name, noExec(exe, err))}
+}
+
+// noExec explains err where the reason is not the program's own mode.
+func noExec(exe string, err error) error {
+	var st unix.Statfs_t
+	if errors.Is(err, unix.EACCES) && unix.Statfs(exe, &st) == nil && st.Flags&unix.ST_NOEXEC != 0 {
+		return errors.New("its file system is mounted noexec; keep the image on another one")
+	}
+	return err
 }

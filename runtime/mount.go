@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -25,6 +26,15 @@ type rootfs struct {
 	ranches []int
 	planned []mountPoint
 	scratch int // a tmpfs without a name, or -1
+	shown   []shown
+}
+
+// shown says of a path inside whose what lies there is: the host's, where a
+// mount must not add names, or the run's.
+type shown struct {
+	path  string
+	host  bool
+	below bool // and of all that lies below, unless a later one says otherwise
 }
 
 // enterRoot makes the spec's root, with all its mounts, the root of this
@@ -41,18 +51,27 @@ func enterRoot(s *specs.Spec) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("detaching from the host's mounts: %w", err)
 	}
+	if err := cloneSources(s.Mounts, src); err != nil {
+		return err
+	}
 	files, err := accountMounts(s)
 	if err != nil {
 		return err
 	}
-	if err := unix.Mount(fdPath(img), base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	fake := s.Annotations[WriteFake]
+	if fake != "" {
+		err = forgetful(img, fake)
+	} else {
+		err = unix.Mount(fdPath(img), base, "", unix.MS_BIND|unix.MS_REC, "")
+	}
+	if err != nil {
 		return fmt.Errorf("mounting image directory %q: %w", s.Root.Path, err)
 	}
-	r := &rootfs{write: !s.Root.Readonly, scratch: files.scratch}
+	r := &rootfs{write: !s.Root.Readonly || fake != "", scratch: files.scratch}
 	if r.fd, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("opening the new root: %w", err)
 	}
-	if s.Root.Readonly {
+	if !r.write {
 		if err := remountRO(r.fd); err != nil {
 			return fmt.Errorf("making the image read-only: %w", err)
 		}
@@ -72,6 +91,23 @@ func enterRoot(s *specs.Spec) error {
 		}
 	}
 	return r.pivot()
+}
+
+// cloneSources takes copies of the sources that base lies in: what is put
+// together there would show up in them.
+func cloneSources(ms []specs.Mount, fds []int) error {
+	for i, m := range ms {
+		if m.Type != "bind" || !inside(base, m.Source) {
+			continue
+		}
+		fd, err := unix.OpenTree(fds[i], "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_RECURSIVE|unix.AT_EMPTY_PATH)
+		if err != nil {
+			return fmt.Errorf("copying the mounts below %q: %w; Linux 5.2 or newer can do that: bind the directories in it instead", m.Source, err)
+		}
+		unix.Close(fds[i])
+		fds[i] = fd
+	}
+	return nil
 }
 
 // openSources opens what binds show, before anything is covered; -1 for the rest.
@@ -103,7 +139,7 @@ type extraFiles struct {
 // on a tmpfs below the new root: it is covered next, so no name of them remains.
 func accountMounts(s *specs.Spec) (extraFiles, error) {
 	x := extraFiles{scratch: -1}
-	if s.Annotations[FakeRoot] != "" {
+	if s.Annotations[NoPasswd] != "" {
 		return x, nil
 	}
 	uid, gid := visibleIDs(s)
@@ -149,26 +185,36 @@ func (r *rootfs) mount(m specs.Mount, from int) error {
 		}
 		wantDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
 	}
-	to, err := r.place(m.Destination, wantDir)
+	to, where, err := r.place(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(to)
+	r.shown = append(r.shown, shown{where, m.Type == "bind", true})
 	flags, data, ro := mountOptions(m.Options)
 	if m.Type != "bind" {
 		if ro {
 			flags |= unix.MS_RDONLY
 		}
-		return unix.Mount(m.Source, fdPath(to), m.Type, flags, data)
+		err := unix.Mount(m.Source, fdPath(to), m.Type, flags, data)
+		if err != nil && m.Type == "proc" {
+			return fmt.Errorf("mounting a /proc of its own: %w; the host's /proc is partly covered, as in a container: run without --pid", err)
+		}
+		return err
 	}
-	if err := unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	if inside(base, m.Source) { // a copy: cloneSources
+		err = unix.MoveMount(from, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	} else {
+		err = unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|unix.MS_REC, "")
+	}
+	if err != nil {
 		return err
 	}
 	if !ro {
 		return nil
 	}
 	// fd "to" is what was covered; look again for what covers it.
-	top, err := r.place(m.Destination, wantDir)
+	top, _, err := r.place(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}
@@ -240,20 +286,21 @@ func fdPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 const maxLinks = 40
 
 // place opens (O_PATH) the mount point for dst, which is resolved inside the
-// new root: links cannot lead out of it. What is missing is made: on the image
+// new root: links cannot lead out of it, and where says at what path that was.
+// What is missing is made: on the image
 // itself when that is writable, else on a tmpfs that shows the image's
 // directory with the missing name added.
-func (r *rootfs) place(dst string, wantDir bool) (int, error) {
+func (r *rootfs) place(dst string, wantDir bool) (at int, where string, err error) {
 	// What is there is found in one call, where the kernel has it (Linux 5.6).
-	fd, err := unix.Openat2(r.fd, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	fd, err := unix.Openat2(r.fd, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
 	if err == nil {
-		return fd, checkKind(fd, wantDir)
+		return fd, path.Join("/", dst), checkKind(fd, wantDir)
 	}
 	todo := split(dst)
 	var done []string // resolved components, none of them a link
 	cur, err := dup(r.fd)
 	if err != nil {
-		return -1, err
+		return -1, "", err
 	}
 	links := 0
 	for len(todo) > 0 {
@@ -264,24 +311,24 @@ func (r *rootfs) place(dst string, wantDir bool) (int, error) {
 				done = done[:len(done)-1]
 			}
 			if cur, err = r.reopen(cur, done); err != nil {
-				return -1, err
+				return -1, "", err
 			}
 			continue
 		}
 		fd, err := unix.Openat(cur, c, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if errors.Is(err, unix.ENOENT) {
 			if cur, err = r.add(cur, done, c, wantDir || len(todo) > 0); err != nil {
-				return -1, err
+				return -1, "", err
 			}
 			fd, err = unix.Openat(cur, c, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		}
 		if err != nil {
 			unix.Close(cur)
-			return -1, err
+			return -1, "", err
 		}
 		target, isLink, err := readlink(fd)
 		if err != nil {
-			return -1, err
+			return -1, "", err
 		}
 		if !isLink {
 			unix.Close(cur)
@@ -291,24 +338,24 @@ func (r *rootfs) place(dst string, wantDir bool) (int, error) {
 		unix.Close(fd)
 		if itself := "/" + path.Join(append(done, c)...); path.Clean(target) == itself {
 			if cur, err = r.replace(cur, done, c); err != nil {
-				return -1, fmt.Errorf("making a directory of the link %q, which leads to itself: %w", itself, err)
+				return -1, "", fmt.Errorf("making a directory of the link %q, which leads to itself: %w", itself, err)
 			}
 			todo = append([]string{c}, todo...)
 			continue
 		}
 		if links++; links > maxLinks {
 			unix.Close(cur)
-			return -1, fmt.Errorf("following the image's link %q: %w", "/"+path.Join(append(done, c)...), unix.ELOOP)
+			return -1, "", fmt.Errorf("following the image's link %q: %w", "/"+path.Join(append(done, c)...), unix.ELOOP)
 		}
 		if path.IsAbs(target) {
 			done = nil
 			if cur, err = r.reopen(cur, nil); err != nil {
-				return -1, err
+				return -1, "", err
 			}
 		}
 		todo = append(split(target), todo...)
 	}
-	return cur, checkKind(cur, wantDir)
+	return cur, "/" + path.Join(done...), checkKind(cur, wantDir)
 }
 
 // checkKind refuses to mount a file on a directory and the other way round.
@@ -345,21 +392,44 @@ func (r *rootfs) reopen(cur int, names []string) (int, error) {
 // add makes name in directory cur (whose path is done) and returns the
 // directory that holds it now.
 func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error) {
-	err := create(cur, name, dir)
-	if err == nil || errors.Is(err, unix.EEXIST) {
-		return cur, nil
+	at := "/" + path.Join(done...)
+	where := path.Join(at, name)
+	host := r.ofHost(at)
+	// What the user may not write to is covered, as the image is; so is /dev,
+	// where devices are added. A cover would keep the program out of what it
+	// may write to, and would miss what comes later in /proc and /sys.
+	if host && (inside(at, "/proc") || inside(at, "/sys") || !inside(at, "/dev") && unix.Access(fdPath(cur), unix.W_OK) == nil) {
+		return -1, fmt.Errorf("the host's %s, which is shown there, has no %q and a mount shall not make it; make it on the host first", at, name)
 	}
-	if r.write && !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
-		return -1, fmt.Errorf("making mount point %q: %w", "/"+path.Join(append(done, name)...), err)
+	if !host {
+		err := create(cur, name, dir)
+		if err == nil || errors.Is(err, unix.EEXIST) {
+			r.shown = append(r.shown, shown{where, false, true})
+			return cur, nil
+		}
+		if r.write && !errors.Is(err, unix.EROFS) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+			return -1, fmt.Errorf("making mount point %q: %w", where, err)
+		}
 	}
 	top, err := r.ranch(cur, done, name, dir)
 	if err != nil {
-		return -1, fmt.Errorf("making room for mount point %q: %w", "/"+path.Join(append(done, name)...), err)
+		return -1, fmt.Errorf("making room for mount point %q: %w", where, err)
 	}
+	r.shown = append(r.shown, shown{at, false, false}, shown{where, false, true})
 	if err := create(top, name, dir); !errors.Is(err, unix.EEXIST) {
 		return top, err
 	}
 	return top, nil
+}
+
+// ofHost says whether what lies at path, inside, is the host's own.
+func (r *rootfs) ofHost(path string) bool {
+	for _, s := range slices.Backward(r.shown) {
+		if s.path == path || s.below && inside(path, s.path) {
+			return s.host
+		}
+	}
+	return false
 }
 
 // replace makes a directory of a link that leads to itself: debootstrap leaves
@@ -401,7 +471,8 @@ func (r *rootfs) ranch(cur int, done []string, name string, dir bool) (int, erro
 	if err != nil {
 		return -1, err
 	}
-	if len(entries) > fewEntries && !r.write && r.scratch >= 0 && !holdsMounts(cur) {
+	// Devices of the host's /dev would not open on an overlay of a user's.
+	if len(entries) > fewEntries && !r.write && r.scratch >= 0 && !r.ofHost("/"+path.Join(done...)) && !holdsMounts(cur) {
 		if r.overlay(cur, st.Mode, done, mountPoint{name, dir}) == nil {
 			return r.covering(done)
 		}

@@ -2,19 +2,49 @@ package runtime
 
 import (
 	"fmt"
+	goruntime "runtime"
+	"slices"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
+// ownNamespaces gives this process the network and host name of its own that s
+// asks for. A child has them from its birth (procAttr).
+func ownNamespaces(s *specs.Spec) error {
+	flags := 0
+	if hasNamespace(s, specs.NetworkNamespace) {
+		flags |= unix.CLONE_NEWNET
+	}
+	if hasNamespace(s, specs.UTSNamespace) {
+		flags |= unix.CLONE_NEWUTS
+	}
+	if flags == 0 {
+		return nil
+	}
+	goruntime.LockOSThread() // they are of a thread; exec keeps them
+	if asked, _ := early(); asked {
+		if err := unix.Unshare(flags); err != nil {
+			return fmt.Errorf("creating a network or host name of its own: %w", err)
+		}
+	}
+	if flags&unix.CLONE_NEWUTS != 0 && s.Hostname != "" {
+		if err := unix.Sethostname([]byte(s.Hostname)); err != nil {
+			return fmt.Errorf("setting the host name %q: %w", s.Hostname, err)
+		}
+	}
+	return loopback(s)
+}
+
+// hasNamespace says whether s asks for a new namespace of this kind.
+func hasNamespace(s *specs.Spec, t specs.LinuxNamespaceType) bool {
+	return s.Linux != nil && slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == t && n.Path == "" })
+}
+
 // loopback brings up the one interface of a new network namespace, which the
 // kernel leaves down (netdevice(7)), so that programs can talk to themselves.
 func loopback(s *specs.Spec) error {
-	own := false
-	for _, n := range s.Linux.Namespaces {
-		own = own || n.Type == specs.NetworkNamespace && n.Path == ""
-	}
-	if !own {
+	if !hasNamespace(s, specs.NetworkNamespace) {
 		return nil
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)

@@ -90,7 +90,7 @@ func (r *ociRoot) showConsole(slave int) error {
 		if m.Destination != "/dev" || m.Type != "tmpfs" {
 			continue
 		}
-		to, err := r.place("/dev/console", false)
+		to, _, err := r.place("/dev/console", false)
 		if err != nil {
 			return err
 		}

@@ -112,7 +112,7 @@ func (q *initRequest) become() error {
 	if err := takeRights(s.Process); err != nil {
 		return fail(err)
 	}
-	return execError(s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
+	return execError(exe, s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
 }
 
 // setUp makes the container's namespaces and root.

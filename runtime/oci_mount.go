@@ -125,7 +125,7 @@ func (r *ociRoot) ociMount(m specs.Mount, from int) error {
 		}
 		wantDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
 	}
-	to, err := r.place(m.Destination, wantDir)
+	to, _, err := r.place(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (r *ociRoot) ociMount(m specs.Mount, from int) error {
 		return err
 	}
 	// fd "to" is what was covered; look again for what covers it.
-	top, err := r.place(m.Destination, wantDir)
+	top, _, err := r.place(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (r *ociRoot) showDevice(p string) error {
 	if k := st.Mode & unix.S_IFMT; k != unix.S_IFCHR && k != unix.S_IFBLK {
 		return errors.New("on this host it is no device, and a user may not make one")
 	}
-	to, err := r.place(p, false)
+	to, _, err := r.place(p, false)
 	if err != nil {
 		return err
 	}

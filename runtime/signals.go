@@ -3,19 +3,31 @@ package runtime
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
+
+// relayed are the signals that end or steer programs, but for those that this
+// process was started to ignore: to ask for one would end that for its child, too.
+func relayed() []os.Signal {
+	return slices.DeleteFunc([]os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGALRM}, signal.Ignored)
+}
 
 // relaySignals passes what is sent to this process on to p until stop is called.
 func relaySignals(p *os.Process) (stop func()) {
 	c := make(chan os.Signal, 16)
-	signal.Notify(c, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGWINCH, syscall.SIGALRM)
+	signal.Notify(c, append(relayed(), syscall.SIGCONT)...) // none would mean all
 	done := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case s := <-c:
+				if (s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGWINCH) && inForeground() {
+					continue // from the terminal: the program had it, too
+				}
 				_ = p.Signal(s) // the child may be gone already; Wait will tell
 			case <-done:
 				return
@@ -23,4 +35,16 @@ func relaySignals(p *os.Process) (stop func()) {
 		}
 	}()
 	return func() { signal.Stop(c); close(done) }
+}
+
+// inForeground says whether this process's group is what its terminal sends
+// ^C, ^\ and changes of its size to, the program's among them.
+func inForeground() bool {
+	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
 }

@@ -6,8 +6,9 @@
 // process into the program, so that pid, signals, descriptors and resource
 // limits are the program's own and nothing of hpcc remains; [Command] does the
 // same in a child. What of the specification is understood: root, process
-// (args, env, cwd, noNewPrivileges), bind and tmpfs mounts, user and mount
-// namespaces with one mapped id, and a seccomp filter that fakes ownership.
+// (args, env, cwd, noNewPrivileges), bind, tmpfs and proc mounts, user and mount
+// namespaces with one mapped id, pid, network and host name namespaces, and a
+// seccomp filter that fakes ownership.
 //
 // The promise is isolation of file trees, not of hostile programs: a program
 // runs with the rights of the user who started it, and no more.
@@ -19,6 +20,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -35,6 +37,20 @@ type Options struct {
 	Write      bool     // leave the root writable
 	NoHome     bool     // do not show the user's home directory
 	PrivateTmp bool     // an empty /tmp of its own instead of the host's
+	Mounts     []string // type=bind|tmpfs,source=,target=,…
+	// WriteFake, if set, lets the program change the root, and forgets the
+	// changes: they are kept in memory, at most this much ("12%", "500m").
+	WriteFake string
+	UID, GID  *int   // ids that the program sees itself under; nil: the caller's
+	FakeRoot  bool   // changes of ownership and identity seem to succeed
+	NoPasswd  bool   // no entry for the user in the program's /etc/passwd
+	CleanEnv  bool   // of the caller's environment only who and which terminal
+	NoNetwork bool   // only a loopback interface
+	Hostname  string // a host name of its own
+	OwnPIDs   bool   // a pid namespace of its own, with an init
+	JoinTag   string // share namespaces with the other tasks of this tag
+	JoinCount int    // that are so many; 0: unknown
+	JoinPID   int    // run in the namespaces of this process
 	// Architecture is the image's (GOARCH); "" is this machine's.
 	Architecture string
 }
@@ -66,13 +82,12 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 		Process: &specs.Process{NoNewPrivileges: true},
 		Linux:   newNamespaces(unix.Geteuid(), unix.Getegid()),
 	}
-	home := ""
-	if h, err := os.UserHomeDir(); err == nil && !o.NoHome && filepath.IsAbs(h) && filepath.Clean(h) != "/" && isDir(h) {
-		home = filepath.Clean(h)
-	}
-	cwd, err := callerDir()
-	if err != nil {
+	if err := extras(s, o); err != nil {
 		return nil, err
+	}
+	home, cwd := "", callerDir()
+	if h := userHome(); !o.NoHome && h != "" && isDir(h) {
+		home = h
 	}
 	s.Mounts, err = mounts(root, home, cwd, o)
 	if err != nil {
@@ -88,10 +103,11 @@ func Spec(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	if len(s.Process.Args) == 0 {
 		return nil, errors.New("no command was given and the image names none; write it after the image: IMAGE -- CMD")
 	}
-	s.Process.Env = environment(os.Environ(), c, root, home, s.Mounts)
-	if o.Architecture != "" {
-		s.Annotations = map[string]string{Architecture: o.Architecture}
+	host := os.Environ()
+	if o.CleanEnv {
+		host = only(host, "USER", "LOGNAME", "TERM")
 	}
+	s.Process.Env = environment(host, c, root, home, s.Mounts)
 	return s, nil
 }
 
@@ -106,21 +122,39 @@ func newNamespaces(uid, gid int) *specs.Linux {
 }
 
 // callerDir returns the current directory by its physical path: a logical one
-// may pass through links that do not exist inside.
-func callerDir() (string, error) {
+// may pass through links that do not exist inside. It is "/" where the program
+// cannot start: the directory was removed, or its path is closed to the user.
+func callerDir() string {
 	d, err := os.Getwd()
 	if err != nil {
-		return "", fmt.Errorf("finding the current directory: %w; change to a directory that exists", err)
+		return "/"
 	}
-	if p, err := filepath.EvalSymlinks(d); err == nil {
-		d = p
+	if p, err := filepath.EvalSymlinks(d); err == nil && unix.Access(p, unix.X_OK) == nil {
+		return p
 	}
-	return d, nil
+	return "/"
+}
+
+// userHome returns the caller's home directory, "" when there is none.
+func userHome() string {
+	h := os.Getenv("HOME")
+	if h == "" {
+		if f := entry(hostFile("passwd"), 2, strconv.Itoa(unix.Geteuid())); len(f) > 5 {
+			h = f[5]
+		}
+	}
+	if h = filepath.Clean(h); !filepath.IsAbs(h) || h == "/" {
+		return ""
+	}
+	return h
 }
 
 // mounts lists the default mounts, then the user's own binds.
 func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	m := []specs.Mount{bind("/proc", "/proc"), bind("/sys", "/sys"), bind("/dev", "/dev")}
+	if o.OwnPIDs {
+		m[0] = specs.Mount{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}}
+	}
 	if o.PrivateTmp {
 		m = append(m, specs.Mount{Destination: "/tmp", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=1777"}})
 	} else {
@@ -133,6 +167,10 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	}
 	if home != "" && !under(m, home) {
 		m = append(m, bind(home, home))
+		// Where the home is a link, the current directory has its other name.
+		if p, err := filepath.EvalSymlinks(home); err == nil && !under(m, p) && vacant(filepath.Join(root, p)) {
+			m = append(m, bind(p, p))
+		}
 	}
 	// The image's own content wins over a directory of the host that happens
 	// to have the same name: only a missing or empty place is covered.
@@ -146,58 +184,18 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 		}
 		m = append(m, x)
 	}
+	for _, text := range o.Mounts {
+		x, err := parseMount(text)
+		if err != nil {
+			return nil, err
+		}
+		m = append(m, x)
+	}
 	return m, nil
 }
 
 func bind(src, dst string) specs.Mount {
 	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: []string{"rbind"}}
-}
-
-// parseBind reads SRC[:DST[:ro|rw]], as of "-b".
-func parseBind(arg string) (specs.Mount, error) {
-	f := strings.Split(arg, ":")
-	bad := func(why string) (specs.Mount, error) {
-		return specs.Mount{}, fmt.Errorf("reading bind %q: %s; write SRC[:DST[:ro]]", arg, why)
-	}
-	if len(f) > 3 {
-		return bad("too many colons")
-	}
-	if f[0] == "" {
-		return bad("the source is empty")
-	}
-	src, err := filepath.Abs(f[0])
-	if err != nil {
-		return bad(err.Error())
-	}
-	if _, err := os.Stat(src); err != nil {
-		return bad("source " + errors.Unwrap(err).Error())
-	}
-	m := bind(src, src)
-	if len(f) > 1 {
-		if f[1] == "" {
-			return bad("the destination is empty")
-		}
-		if !filepath.IsAbs(f[1]) {
-			return bad("the destination is not absolute")
-		}
-		if strings.Contains("/"+f[1]+"/", "/../") {
-			return bad("the destination climbs with ..")
-		}
-		m.Destination = filepath.Clean(f[1])
-	}
-	if m.Destination == "/" {
-		return bad("the destination is the root itself")
-	}
-	if len(f) == 3 {
-		switch f[2] {
-		case "ro":
-			m.Options = append(m.Options, "ro")
-		case "rw":
-		default:
-			return bad("unknown option " + f[2])
-		}
-	}
-	return m, nil
 }
 
 // under says whether path lies at or below the destination of a mount that
@@ -222,8 +220,12 @@ func isDir(p string) bool {
 }
 
 func isHome(p string) bool {
-	h, err := os.UserHomeDir()
-	return err == nil && inside(p, filepath.Clean(h))
+	h := userHome()
+	if h == "" {
+		return false
+	}
+	physical, err := filepath.EvalSymlinks(h)
+	return inside(p, h) || err == nil && inside(p, physical)
 }
 
 // vacant says whether nothing of the image is hidden by a mount at p.
@@ -293,6 +295,17 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 	}
 	set("HPCC_RUNNING=1")
 	return env
+}
+
+// only returns the variables with these names.
+func only(env []string, names ...string) []string {
+	var out []string
+	for _, e := range env {
+		if name, _, _ := strings.Cut(e, "="); contains(names, name) {
+			out = append(out, e)
+		}
+	}
+	return out
 }
 
 func contains(list []string, s string) bool {

@@ -20,27 +20,12 @@ func deviceFlags() []cli.Flag {
 }
 
 // addDevices gives the run the hardware of the flags.
-func addDevices(c *cli.Context, spec *specs.Spec) error {
+func addDevices(w *runWords, spec *specs.Spec) error {
 	notes, err := runtime.Devices{
-		GPU: c.Bool("gpu"), Names: c.StringSlice("device"), MPI: c.String("mpi"),
+		GPU: w.yes("gpu"), Names: w.list("device"), MPI: w.text("mpi"),
 		SpecDirs:   filepath.SplitList(os.Getenv("HPCC_CDI_DIRS")),
 		DriverRoot: os.Getenv("NVIDIA_DRIVER_ROOT"), DevRoot: os.Getenv("NVIDIA_DEV_ROOT"),
 	}.Add(spec)
 	tell(notes)
 	return err
-}
-
-// deviceWords says the flags again, for the script of a job.
-func deviceWords(c *cli.Context) []string {
-	var w []string
-	if c.Bool("gpu") {
-		w = append(w, "--gpu")
-	}
-	for _, d := range c.StringSlice("device") {
-		w = append(w, "--device="+d)
-	}
-	if m := c.String("mpi"); m != "" {
-		w = append(w, "--mpi="+m)
-	}
-	return w
 }

@@ -239,7 +239,7 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 	if err := jobPlaces(c, j); err != nil {
 		return nil, "", err
 	}
-	j.Run = runWords(c, env)
+	j.Run = wordsAgain(c, env)
 	t := job.Target(c.String("to"))
 	if t == "" {
 		t = job.Detect(c.Context)
@@ -269,30 +269,62 @@ func jobPlaces(c *cli.Context, j *job.Job) error {
 	return err
 }
 
-// runWords says the flags of run again, for the script.
-func runWords(c *cli.Context, env *envChanges) []string {
+// wordsAgain says the flags of run again, for the script.
+func wordsAgain(c *cli.Context, env *envChanges) []string {
 	w := slices.Clone(env.words)
-	if env.noExpand {
-		w = append(w, "--env-no-expand")
-	}
-	if d := c.String("cd"); d != "" {
-		w = append(w, "--cd="+d)
-	}
-	for _, b := range c.StringSlice("bind") {
-		if src, rest, ok := strings.Cut(b, ":"); !filepath.IsAbs(src) {
-			src, _ = filepath.Abs(src)
-			if b = src; ok {
-				b += ":" + rest
+	for _, f := range runFlags(new(envChanges)) {
+		name := f.Names()[0]
+		if !c.IsSet(name) {
+			continue
+		}
+		switch f := f.(type) {
+		case *cli.BoolFlag:
+			if c.Bool(name) {
+				w = append(w, "--"+name)
+			}
+		case *cli.StringFlag:
+			w = append(w, "--"+name+"="+c.String(name))
+		case *cli.IntFlag:
+			w = append(w, fmt.Sprintf("--%s=%d", name, c.Int(name)))
+		case *cli.StringSliceFlag:
+			for _, v := range c.StringSlice(name) {
+				w = append(w, "--"+name+"="+absoluteSource(name, v))
+			}
+		case *cli.GenericFlag:
+			if size, ok := c.Generic(name).(*sizeFlag); ok && f.Value != nil {
+				w = append(w, "--"+name+"="+size.size)
 			}
 		}
-		w = append(w, "--bind="+b)
 	}
-	for _, f := range []string{"write", "private-tmp", "home", "no-home", "stage"} {
-		if c.Bool(f) {
-			w = append(w, "--"+f)
+	return w
+}
+
+// absoluteSource makes the source of a bind or mount absolute: a job starts in
+// another directory.
+func absoluteSource(flag, v string) string {
+	abs := func(p string) string {
+		if a, err := filepath.Abs(p); err == nil && p != "" {
+			return a
+		}
+		return p
+	}
+	if flag != "bind" && flag != "mount" {
+		return v
+	}
+	if flag == "bind" {
+		src, rest, ok := strings.Cut(v, ":")
+		if src = abs(src); ok {
+			src += ":" + rest
+		}
+		return src
+	}
+	items := strings.Split(v, ",")
+	for i, item := range items {
+		if k, p, ok := strings.Cut(item, "="); ok && (k == "source" || k == "src") {
+			items[i] = k + "=" + abs(p)
 		}
 	}
-	return append(w, deviceWords(c)...)
+	return strings.Join(items, ",")
 }
 
 // jobName is the program's name, or its script's when the program is an interpreter.

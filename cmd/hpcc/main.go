@@ -26,7 +26,11 @@ func main() {
 	if child, err := runtime.Init(); child {
 		os.Exit(report(err))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ending := []os.Signal{syscall.SIGTERM, os.Interrupt}
+	if signal.Ignored(os.Interrupt) { // as in the background of a script: a run's program shall find it so
+		ending = ending[:1]
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ending...)
 	err := app().RunContext(ctx, joinBareSetEnv(ociWords(os.Args)))
 	stop()
 	os.Exit(report(err))

@@ -37,15 +37,32 @@ Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not fou
 	}
 }
 
-// runFlags are the flags of run, which the words for a job have too.
+// runFlags are the flags of run, which the words for a job have too. A name or
+// letter that ch-run has too means the same.
 func runFlags(env *envChanges) []cli.Flag {
 	return append(append(env.flags(), deviceFlags()...),
-		&cli.StringFlag{Name: "cd", Usage: "start in `DIR` inside; relative to where the program would start"},
+		&cli.BoolFlag{Name: "clean-env", Usage: "start from the image's environment; of the caller's only HOME, USER, LOGNAME and TERM"},
+		&cli.StringFlag{Name: "cd", Aliases: []string{"c"}, Usage: "start in `DIR` inside; relative to where the program would start"},
 		&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "show `SRC[:DST[:ro]]` of the host inside (repeatable)"},
+		&cli.StringSliceFlag{Name: "mount", Usage: "mount `type=bind|tmpfs,source=SRC,target=DST[,readonly]`, as docker spells it (repeatable)"},
 		&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program change the image directory"},
+		&cli.GenericFlag{Name: "write-fake", Aliases: []string{"W"}, Value: &sizeFlag{}, Usage: "let the program change what it sees of the image, and forget that; -W=`SIZE` bounds the memory (12%)"},
 		&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "an empty /tmp of its own"},
 		&cli.BoolFlag{Name: "home", Usage: "show the home directory (the default)"},
 		&cli.BoolFlag{Name: "no-home", Usage: "do not show the home directory"},
+		&cli.StringFlag{Name: "entrypoint", Usage: "run `PROG` with the arguments, instead of the image's ENTRYPOINT and CMD; \"\" runs CMD alone"},
+		&cli.IntFlag{Name: "uid", Aliases: []string{"u"}, Usage: "be user `N` inside (outside all is yours)"},
+		&cli.IntFlag{Name: "gid", Aliases: []string{"g"}, Usage: "be group `N` inside"},
+		&cli.BoolFlag{Name: "seccomp", Usage: "as root inside, let changes of owners, ids and devices seem to succeed, as in a build"},
+		&cli.BoolFlag{Name: "no-passwd", Usage: "keep the image's /etc/passwd and /etc/group as they are"},
+		&cli.StringFlag{Name: "network", Usage: "`host` (the default), or none: a loopback interface only"},
+		&cli.StringFlag{Name: "hostname", Usage: "be on host `NAME`"},
+		&cli.BoolFlag{Name: "pid", Usage: "see own processes only; all end with the program (one process of hpcc stays outside, one is the init)"},
+		&cli.BoolFlag{Name: "join", Aliases: []string{"j"}, Usage: "share namespaces with the job's other tasks on this node, which MPI needs to read their memory"},
+		&cli.IntFlag{Name: "join-ct", Usage: "--join `N` tasks (default: as the launcher says)"},
+		&cli.StringFlag{Name: "join-tag", Usage: "--join the tasks that say `TAG` (default: those of the launcher)"},
+		&cli.IntFlag{Name: "join-pid", Usage: "share namespaces with process `N`, a run of yours"},
+		&cli.BoolFlag{Name: "no-config", EnvVars: []string{"HPCC_NO_CONFIG"}, Usage: "ignore /etc/hpcc/run.conf and ~/.config/hpcc/run.conf"},
 		stageFlag(),
 	)
 }
@@ -70,12 +87,17 @@ func run(c *cli.Context, env *envChanges) error {
 	if c.NArg() == 0 {
 		return usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists them`)
 	}
-	if c.Bool("home") && c.Bool("no-home") {
-		return usagef("--home and --no-home contradict each other").hint("give one of them")
-	}
 	args := c.Args().Tail()
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
+	}
+	w, err := readRunWords(c, env)
+	if err != nil {
+		return err
+	}
+	o, err := w.options(args)
+	if err != nil {
+		return err
 	}
 	root, err := runRoot(c, c.Args().First())
 	if err != nil {
@@ -85,23 +107,27 @@ func run(c *cli.Context, env *envChanges) error {
 	if err != nil {
 		return err
 	}
-	spec, err := runtime.Spec(root, img.Config, runtime.Options{
-		Args: args, Architecture: img.Architecture, Dir: c.String("cd"), Binds: c.StringSlice("bind"),
-		Write: c.Bool("write"), NoHome: c.Bool("no-home"), PrivateTmp: c.Bool("private-tmp"),
-	})
+	if w.given("entrypoint") {
+		img.Config.Entrypoint = nil
+		if e := w.text("entrypoint"); e != "" {
+			img.Config.Entrypoint, img.Config.Cmd = []string{e}, nil
+		}
+	}
+	o.Architecture = img.Architecture
+	spec, err := runtime.Spec(root, img.Config, o)
 	if err != nil {
-		return fmt.Errorf("running %s: %w", c.Args().First(), err)
+		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
 	}
-	if err := addDevices(c, spec); err != nil {
-		return fmt.Errorf("running %s: %w", c.Args().First(), err)
+	if err := addDevices(w, spec); err != nil {
+		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
 	}
-	spec.Process.Env = append(envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), env.list, !env.noExpand), "HPCC_RUNNING=1")
+	spec.Process.Env = append(envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), w.env(env), !w.yes("env-no-expand")), "HPCC_RUNNING=1")
 	runtime.SearchDevices(spec)
 	if other := c.String("runtime"); other != "" {
 		return handOver(other, spec)
 	}
 	if err := runtime.Exec(spec); err != nil {
-		return fmt.Errorf("running %s: %w", c.Args().First(), err)
+		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
 	}
 	return nil
 }

@@ -72,6 +72,20 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(os.Getenv("HPCC_TEST_POWER"))
 		return err
 	},
+	"mpi": func() error {
+		if _, err := exec.LookPath("mpirun"); err != nil {
+			return err
+		}
+		_, err := os.Stat(os.Getenv("HPCC_TEST_MPI"))
+		return err
+	},
+	"pmix": func() error { // srun starts tasks of Open MPI
+		out, err := exec.Command("srun", "--mpi=list").CombinedOutput()
+		if err == nil && !strings.Contains(string(out), "pmix") {
+			err = fmt.Errorf("srun has no pmix: %s", out)
+		}
+		return err
+	},
 	"npm": func() error {
 		if _, err := os.Stat(os.Getenv("HPCC_TEST_NODE")); err != nil {
 			return err
@@ -165,7 +179,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("HPCC_STORE", filepath.Join(e.WorkDir, "store"))
-			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_CHANNEL", "SLURM_CONF", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
+			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_MPI", "HPCC_TEST_CHANNEL", "SLURM_CONF", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
 				e.Setenv(name, os.Getenv(name))
 			}
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
@@ -200,7 +214,7 @@ func busyroot(ts *testscript.TestScript, _ bool, args []string) {
 	data, err := os.ReadFile(bb)
 	ts.Check(err)
 	ts.Check(os.WriteFile(filepath.Join(dir, "busybox"), data, 0o755))
-	for _, n := range strings.Fields("sh ls cat echo id env pwd touch mkdir chown chmod mknod rm ln mv cp stat sleep true false test grep kill ps tr seq") {
+	for _, n := range strings.Fields("sh ls cat echo id env pwd touch mkdir chown chmod mknod rm ln mv cp stat sleep true false test grep kill ps tr seq readlink dd head sort mount") {
 		ts.Check(os.Symlink("busybox", filepath.Join(dir, n)))
 	}
 }

@@ -97,7 +97,8 @@ const bareSetEnv = "\x00"
 
 // joinBareSetEnv decides whether the word after "--set-env" is its argument.
 // Old ch-run took one always, the newer takes one only after "=": when a
-// single word is left before "--", it is the image and --set-env stands bare.
+// single word is left before "--", it is the image and --set-env stands bare, as
+// it does before another flag.
 func joinBareSetEnv(args []string) []string {
 	end := slices.Index(args, "--")
 	if end < 0 {
@@ -105,7 +106,7 @@ func joinBareSetEnv(args []string) []string {
 	}
 	out := slices.Clone(args)
 	for i := end - 1; i > 0; i-- {
-		if (out[i] == "--set-env" || out[i] == "--set-env0") && i+2 == end {
+		if (out[i] == "--set-env" || out[i] == "--set-env0") && (i+2 == end || len(out[i+1]) > 1 && out[i+1][0] == '-') {
 			out[i] = fmt.Sprintf("%s=%s", out[i], bareSetEnv)
 		}
 	}

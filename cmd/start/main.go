@@ -29,9 +29,11 @@ func main() {
 	args := append([]string{runtime.Full}, os.Args[1:]...)
 	if path.Base(os.Args[0]) == ociName {
 		args = append([]string{runtime.Full, "oci"}, os.Args[1:]...)
-	} else if w, ok := parse(os.Args[2:]); ok && os.Getenv("HPCC_STAGE") == "" {
-		if spec, ok := w.spec(); ok {
-			tell(w.image, runtime.Exec(spec))
+	} else if lines, err := runtime.Defaults(); err == nil && os.Getenv("HPCC_STAGE") == "" && os.Getenv("HPCC_NO_CONFIG") == "" {
+		if w, ok := parse(os.Args[2:], lines); ok {
+			if spec, ok := w.spec(); ok {
+				tell(w.image, runtime.Exec(spec), lines)
+			}
 		}
 	}
 	err := syscall.Exec("/proc/self/exe", args, os.Environ())
@@ -41,17 +43,24 @@ func main() {
 
 // tell says why the program did not begin, and ends with the status for that.
 // It returns when the rest of hpcc can say it better.
-func tell(image string, err error) {
+func tell(image string, err error, defaults []runtime.DefaultLine) {
 	e, ok := err.(*runtime.Error)
 	if !ok {
 		return
 	}
-	text := strings.Map(func(r rune) rune {
+	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", printable(fmt.Sprintf("running %s: %v", image, e)))
+	if l := runtime.Blame(defaults, e); l != nil {
+		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", printable(l.Hint()))
+	}
+	os.Exit(e.Status)
+}
+
+// printable takes out what could steer the terminal: names of files may.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
 		if r == '\n' || unicode.IsPrint(r) {
 			return r
 		}
-		return unicode.ReplacementChar // names of files could steer the terminal
-	}, fmt.Sprintf("running %s: %v", image, e))
-	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", text)
-	os.Exit(e.Status)
+		return unicode.ReplacementChar
+	}, text)
 }

@@ -32,10 +32,38 @@ type flag struct {
 	argument       bool
 }
 
-// parse reads the words behind "run" as the rest of hpcc does; not ok where it
-// would say something about them, or where a flag is none of start's.
-func parse(args []string) (w words, ok bool) {
+// parse reads the words behind "run", and below them those of the files of
+// defaults, as the rest of hpcc does; not ok where it would say something about
+// them, or where a flag is none of start's.
+func parse(args []string, defaults []runtime.DefaultLine) (w words, ok bool) {
 	var used []flag
+	for _, l := range defaults {
+		rest, ok := w.flags(l.Words, &used)
+		if !ok || len(rest) > 0 || l.Words[len(l.Words)-1] == "--" {
+			return w, false
+		}
+	}
+	if w.options.Write || w.store != "" {
+		return w, false // they may stand on the command line only
+	}
+	noHome := w.options.NoHome
+	w.home, w.options.NoHome, used = false, false, nil
+	args, ok = w.flags(args, &used)
+	if !ok || len(args) == 0 || w.home && w.options.NoHome {
+		return w, false
+	}
+	w.options.NoHome = w.options.NoHome || noHome && !w.home
+	w.image, args = args[0], args[1:]
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	w.options.Args = args
+	return w, true
+}
+
+// flags notes the flags at the head of args, of which some were used before,
+// and returns what follows.
+func (w *words) flags(args []string, used *[]flag) (rest []string, ok bool) {
 	for len(args) > 0 && len(args[0]) > 1 && args[0][0] == '-' {
 		word := args[0]
 		args = args[1:]
@@ -45,32 +73,24 @@ func parse(args []string) (w words, ok bool) {
 		spelling, value, joined := strings.Cut(strings.TrimPrefix(word[1:], "-"), "=")
 		i := slices.IndexFunc(flags, func(f flag) bool { return f.spelling == spelling })
 		if i < 0 || joined && !flags[i].argument {
-			return w, false
+			return nil, false
 		}
-		if slices.ContainsFunc(used, func(f flag) bool { return f.name == flags[i].name && f.spelling != spelling }) {
-			return w, false // two spellings of one flag are a mistake
+		if slices.ContainsFunc(*used, func(f flag) bool { return f.name == flags[i].name && f.spelling != spelling }) {
+			return nil, false // two spellings of one flag are a mistake
 		}
-		used = append(used, flags[i])
+		*used = append(*used, flags[i])
 		if flags[i].argument && !joined {
-			// "--set-env IMAGE --" stands bare (joinBareSetEnv of cmd/hpcc).
-			if len(args) == 0 || len(args) > 1 && args[1] == "--" && strings.HasPrefix(flags[i].name, "set-env") {
-				return w, false
+			// Before "IMAGE --" and before a flag, --set-env stands bare (joinBareSetEnv of cmd/hpcc).
+			if len(args) == 0 || strings.HasPrefix(flags[i].name, "set-env") && (len(args) > 1 && args[1] == "--" || strings.HasPrefix(args[0], "-")) {
+				return nil, false
 			}
 			value, args = args[0], args[1:]
 		}
 		if !w.set(flags[i].name, value) {
-			return w, false
+			return nil, false
 		}
 	}
-	if len(args) == 0 || w.home && w.options.NoHome {
-		return w, false
-	}
-	w.image, args = args[0], args[1:]
-	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
-	}
-	w.options.Args = args
-	return w, true
+	return args, true
 }
 
 // set notes one flag.

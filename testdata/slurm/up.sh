@@ -66,6 +66,7 @@ AuthType=auth/munge
 AuthInfo=socket=$socket
 StateSaveLocation=$base/state
 SlurmdSpoolDir=$base/spool/%n
+TmpFS=$base/tmp/%n
 SlurmctldPidFile=$base/run/slurmctld.pid
 SlurmdPidFile=$base/run/slurmd.%n.pid
 SlurmctldLogFile=$base/log/slurmctld.log
@@ -159,6 +160,7 @@ done
 if alive slurmctld; then scontrol reconfigure; else clean slurmctld >>"$base/log/slurmctld.out" 2>&1 || die "slurmctld; see $base/log"; fi
 await slurmctld sh -c 'scontrol ping | grep -q UP'
 for i in $(seq $nodes); do
+  install -d -m 1777 "$base/tmp" "$base/tmp/n$i" # a PMIx server of each node keeps files there
   alive "slurmd.n$i" && continue
   mkdir -p "$base/spool/n$i"
   clean slurmd -N "n$i" >>"$base/log/slurmd.out" 2>&1 || die "slurmd n$i; see $base/log"

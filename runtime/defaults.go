@@ -1,0 +1,229 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Files of defaults hold flags of "hpcc run", as they are written on a command
+// line: the administrator's for everybody on the machine, then the user's own.
+//
+//	# scratch is everywhere
+//	--bind /scratch --bind /opt/site:/opt/site:ro
+//	--set-env "LICENSE=27000@$USER-lic"
+//
+// Quotes and variables of the caller's environment mean what they mean in a
+// shell, nothing else does.
+const adminDefaults = "/etc/hpcc/run.conf"
+
+// A DefaultLine is a line of a file of defaults that has flags.
+type DefaultLine struct {
+	File   string
+	Number int
+	Words  []string
+}
+
+// Defaults reads the files of defaults that exist, in the order in which they
+// apply. Every start asks for them: it costs two calls where there are none.
+func Defaults() ([]DefaultLine, error) {
+	lines, err := readDefaults(adminDefaults)
+	dir := os.Getenv("XDG_CONFIG_HOME")
+	if home := os.Getenv("HOME"); !filepath.IsAbs(dir) && filepath.IsAbs(home) {
+		dir = filepath.Join(home, ".config")
+	}
+	if err != nil || !filepath.IsAbs(dir) {
+		return lines, err
+	}
+	own, err := readDefaults(filepath.Join(dir, "hpcc", "run.conf"))
+	return append(lines, own...), err
+}
+
+// Hint says where the line stands, for one who is told of an error.
+func (l *DefaultLine) Hint() string {
+	return fmt.Sprintf("%s:%d says %s; --no-config ignores it", l.File, l.Number, strings.Join(l.Words, " "))
+}
+
+// Blame finds the line that an error of a run may come from: one of its words
+// stands in the error. It is nil when there is none.
+func Blame(lines []DefaultLine, err error) *DefaultLine {
+	for i, l := range lines {
+		for _, word := range l.Words {
+			_, value, ok := strings.Cut(word, "=")
+			if !ok {
+				value = word
+			}
+			if !strings.HasPrefix(value, "-") && len(value) > 1 && strings.Contains(err.Error(), value) {
+				return &lines[i]
+			}
+		}
+	}
+	return nil
+}
+
+// maxDefaults bounds a file of defaults, in bytes.
+const maxDefaults = 64 << 10
+
+// readDefaults reads one file. A user's that is closed to the user counts as
+// none: homes of others are met under sudo.
+func readDefaults(file string) ([]DefaultLine, error) {
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES && file != adminDefaults {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the defaults of run: %w", &fs.PathError{Op: "open", Path: file, Err: err})
+	}
+	defer unix.Close(fd)
+	b := make([]byte, maxDefaults+1)
+	size := 0
+	for n := 1; n > 0 && size < len(b); size += n {
+		if n, err = unix.Read(fd, b[size:]); err != nil {
+			return nil, fmt.Errorf("reading the defaults of run: %w", &fs.PathError{Op: "read", Path: file, Err: err})
+		}
+	}
+	if size > maxDefaults {
+		return nil, fmt.Errorf("reading the defaults of run: %s is larger than %d bytes", file, maxDefaults)
+	}
+	var out []DefaultLine
+	number := 0
+	for text := range strings.Lines(string(b[:size])) {
+		number++
+		words, err := splitWords(strings.TrimRight(text, "\r\n"), os.LookupEnv)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", file, number, err)
+		}
+		if len(words) > 0 {
+			out = append(out, DefaultLine{file, number, words})
+		}
+	}
+	return out, nil
+}
+
+// splitWords splits a line as a shell does: blanks between words, '…' verbatim,
+// "…" and bare text with \ and $NAME or ${NAME}, # and what follows a comment, ~/
+// at the head of a word or of its value the home directory.
+func splitWords(line string, lookup func(string) (string, bool)) ([]string, error) {
+	s := splitter{rest: line, lookup: lookup}
+	for s.rest != "" {
+		c := s.rest[0]
+		s.rest = s.rest[1:]
+		switch {
+		case c == ' ' || c == '\t':
+			s.flush()
+		case c == '#' && !s.inWord:
+			return s.words, nil
+		case c == '\'':
+			text, after, ok := strings.Cut(s.rest, "'")
+			if !ok {
+				return nil, errors.New("a ' is not closed")
+			}
+			s.add(text)
+			s.rest = after
+		case c == '"':
+			if err := s.quoted(); err != nil {
+				return nil, err
+			}
+		case c == '~' && (s.word.Len() == 0 || strings.HasSuffix(s.word.String(), "=")) && (s.rest == "" || s.rest[0] == '/' || s.rest[0] == ':'):
+			if err := s.variable("HOME"); err != nil {
+				return nil, err
+			}
+		default:
+			if err := s.char(c); err != nil {
+				return nil, err
+			}
+		}
+	}
+	s.flush()
+	return s.words, nil
+}
+
+// A splitter is in the middle of a line.
+type splitter struct {
+	rest   string
+	words  []string
+	word   strings.Builder
+	inWord bool // '' is a word
+	lookup func(string) (string, bool)
+}
+
+func (s *splitter) add(text string) {
+	s.word.WriteString(text)
+	s.inWord = true
+}
+
+func (s *splitter) flush() {
+	if s.inWord {
+		s.words = append(s.words, s.word.String())
+	}
+	s.word.Reset()
+	s.inWord = false
+}
+
+func (s *splitter) quoted() error {
+	s.inWord = true
+	for s.rest != "" {
+		c := s.rest[0]
+		s.rest = s.rest[1:]
+		if c == '"' {
+			return nil
+		}
+		if c == '\\' && s.rest != "" && !strings.ContainsRune(`"\$`, rune(s.rest[0])) {
+			s.add(`\`)
+			continue
+		}
+		if err := s.char(c); err != nil {
+			return err
+		}
+	}
+	return errors.New(`a " is not closed`)
+}
+
+// char takes one character that may begin something.
+func (s *splitter) char(c byte) error {
+	switch {
+	case c == '\\' && s.rest != "":
+		c, s.rest = s.rest[0], s.rest[1:]
+	case c == '$' && strings.HasPrefix(s.rest, "{"):
+		name, after, ok := strings.Cut(s.rest[1:], "}")
+		if !ok || name == "" || nameLen(name) != len(name) {
+			return errors.New("a ${ has no name and }")
+		}
+		s.rest = after
+		return s.variable(name)
+	case c == '$' && nameLen(s.rest) > 0:
+		n := nameLen(s.rest)
+		name := s.rest[:n]
+		s.rest = s.rest[n:]
+		return s.variable(name)
+	}
+	s.add(string([]byte{c}))
+	return nil
+}
+
+func (s *splitter) variable(name string) error {
+	v, ok := s.lookup(name)
+	if !ok {
+		return fmt.Errorf("$%s is not set", name)
+	}
+	s.add(v)
+	return nil
+}
+
+// nameLen is how many bytes of s are a variable's name.
+func nameLen(s string) int {
+	isName := func(c rune) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+	n := strings.IndexFunc(s, func(c rune) bool { return !isName(c) && (c < '0' || c > '9') })
+	if n < 0 {
+		n = len(s)
+	}
+	if n > 0 && !isName(rune(s[0])) {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,50 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func lookupForTest(name string) (string, bool) {
+	v, ok := map[string]string{"USER": "me", "HOME": "/home/me", "EMPTY": "", "TWO": "a b"}[name]
+	return v, ok
+}
+
+// Lines of a file of defaults become words as in a shell.
+func TestSplitWords(t *testing.T) {
+	for _, c := range []struct{ in, want string }{ // words joined by "|", or "!" and a part of the error
+		{"", ""}, {"  # all of it", ""}, {"--bind /x", "--bind|/x"}, {"\t-b\t/x  ", "-b|/x"},
+		{"-b /x#y #z", "-b|/x#y"}, {"'a b' \"c d\" e\\ f", "a b|c d|e f"}, {"a''b '' \"\"", "ab||"},
+		{"/s/$USER ${USER}x $TWO", "/s/me|mex|a b"}, {"'$USER' \\$USER \"\\$USER \\n\"", "$USER|$USER|$USER \\n"}, {"x$EMPTY", "x"}, {"$EMPTY", ""},
+		{"~/d --x=~/d a~ ~user ~:/h", "/home/me/d|--x=/home/me/d|a~|~user|/home/me:/h"}, {"$ $1 a$", "$|$1|a$"}, {"\\", "\\"},
+		{"ü \"$USERü\"", "ü|meü"},
+		{"'open", "!' is not closed"}, {"\"open", "!\" is not closed"}, {"$NO", "!$NO is not set"}, {"${NO", "!${"}, {"${}", "!${"}, {"${a-b}", "!${"},
+	} {
+		words, err := splitWords(c.in, lookupForTest)
+		got := strings.Join(words, "|")
+		if err != nil {
+			got = "!" + err.Error()
+		}
+		if want, refused := strings.CutPrefix(c.want, "!"); refused && (err == nil || !strings.Contains(err.Error(), want)) || !refused && got != c.want {
+			t.Errorf("splitWords(%q) = %q; want %q", c.in, got, c.want)
+		}
+	}
+}
+
+// A line in single quotes is one word and itself, whatever stands in it.
+func FuzzSplitWords(f *testing.F) {
+	for _, s := range []string{"", "a b", "$", "${", "\\", "\"$HOME\"", "~", "#", "'"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		_, _ = splitWords(s, lookupForTest)
+		if strings.Contains(s, "'") {
+			return
+		}
+		words, err := splitWords(fmt.Sprintf("'%s' x", s), lookupForTest)
+		if err != nil || len(words) != 2 || words[0] != s || words[1] != "x" {
+			t.Errorf("quoted %q = %q, %v", s, words, err)
+		}
+	})
+}

@@ -1,0 +1,298 @@
+//go:build !start
+
+package runtime
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// Tasks of one node that shall read each other's memory (process_vm_readv(2),
+// "cross-memory attach" of MPI libraries) need a user namespace in common.
+//
+// They find each other by a file on the node, locked while one of them makes or
+// enters the namespaces: a line for what they run, then one for each that came.
+// Whoever comes enters the namespaces of any that lives; when none does it makes
+// new ones. So nobody waits for one who never comes, the kernel gives up the
+// lock of one who died, and no process stays behind. When as many came as were
+// announced the last removes the file; a file left over, because fewer came, is
+// removed by the user's next such run.
+
+// joinPatience is how long a task waits for the lock: making the namespaces
+// takes milliseconds, unless a file system hangs.
+const joinPatience = 30 * time.Second
+
+func wantsJoin(s *specs.Spec) bool {
+	return s.Annotations[Join] != "" || joinPID(s) != 0
+}
+
+// joinPID is the process whose namespaces s names; 0 when it names none.
+func joinPID(s *specs.Spec) (pid int) {
+	if s.Linux != nil {
+		for _, n := range s.Linux.Namespaces {
+			if n.Type == specs.UserNamespace && n.Path != "" {
+				_, _ = fmt.Sscanf(n.Path, "/proc/%d/", &pid)
+			}
+		}
+	}
+	return pid
+}
+
+// join runs s together with others. It returns only on failure.
+func join(s *specs.Spec) error {
+	if asked, _ := early(); asked {
+		return errors.New("--join must be a word of its own on the command line, before the image: it is too late to join")
+	}
+	if !deferred() {
+		return errors.New("this binary cannot join: it was linked without its entry point; build it with make")
+	}
+	if pid := joinPID(s); pid != 0 {
+		user, mnt, err := openNamespaces(pid)
+		if err != nil {
+			return fmt.Errorf("joining process %d: %w; it must be a run of yours on this node", pid, err)
+		}
+		return carry(s, markJoin, user, mnt, noFD)
+	}
+	count, _ := strconv.Atoi(s.Annotations[JoinCount])
+	if count == 1 {
+		return carry(s, markEnter, noFD, noFD, noFD)
+	}
+	g, err := openGroup(joinDir(), s.Annotations[Join])
+	if err != nil {
+		return err
+	}
+	what, err := json.Marshal([]any{s.Root, s.Mounts, s.Linux, s.Annotations[WriteFake]})
+	if err != nil {
+		return err
+	}
+	running, members, err := g.read()
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		user, mnt, err := openNamespaces(m.pid)
+		if err != nil || inode(user) != m.user || inode(mnt) != m.mnt {
+			continue // it died, and its number may be another's
+		}
+		if !bytes.Equal(running, what) {
+			return fmt.Errorf("joining %q: process %d of it runs another image or has other mounts; all tasks of a node must be given the same, or another --join-tag", s.Annotations[Join], m.pid)
+		}
+		if err := g.add(m.user, m.mnt); err != nil {
+			return err
+		}
+		if count > 0 && len(members)+1 >= count {
+			_ = os.Remove(g.file)
+		}
+		return carry(s, markJoin, user, mnt, g.fd)
+	}
+	sweep(g.file)
+	if err := g.begin(what); err != nil {
+		return err
+	}
+	return carry(s, markEnter, noFD, noFD, g.fd)
+}
+
+// openNamespaces opens the namespaces of a process that tasks share.
+func openNamespaces(pid int) (user, mnt int, err error) {
+	if user, err = unix.Open(fmt.Sprintf("/proc/%d/ns/user", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		return -1, -1, err
+	}
+	if mnt, err = unix.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid), unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+		unix.Close(user)
+		return -1, -1, err
+	}
+	return user, mnt, nil
+}
+
+// inode tells namespaces apart, namespaces(7).
+func inode(fd int) uint64 {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return 0
+	}
+	return st.Ino
+}
+
+// A group is the locked file by which the tasks of a node find each other.
+type group struct {
+	fd   int
+	file string
+}
+
+// A member is a task that came, and the namespaces it is in.
+type member struct {
+	pid       int
+	user, mnt uint64
+}
+
+// joinDir is a directory in the node's memory, the same for all its tasks.
+func joinDir() string {
+	if unix.Access("/dev/shm", unix.W_OK) == nil {
+		return "/dev/shm"
+	}
+	return "/tmp"
+}
+
+// groupFile is where the tasks of a user with that tag meet.
+func groupFile(dir, tag string) string {
+	safe := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
+			return r
+		}
+		return '_'
+	}, tag)
+	if safe != tag || len(tag) > 80 {
+		h := fnv.New64a()
+		h.Write([]byte(tag))
+		safe = fmt.Sprintf("%s-%x", safe[:min(len(safe), 60)], h.Sum64())
+	}
+	return filepath.Join(dir, fmt.Sprintf("hpcc-join-%d-%s", os.Getuid(), safe))
+}
+
+// openGroup opens and locks the file of a tag.
+func openGroup(dir, tag string) (*group, error) {
+	g := &group{file: groupFile(dir, tag)}
+	until := time.Now().Add(joinPatience)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		if g.fd <= 0 {
+			var err error
+			if g.fd, err = unix.Open(g.file, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600); err != nil {
+				return nil, fmt.Errorf("joining the tasks of %q: opening %q: %w; choose another --join-tag", tag, g.file, err)
+			}
+		}
+		err := unix.Flock(g.fd, unix.LOCK_EX|unix.LOCK_NB)
+		var st unix.Stat_t
+		if serr := unix.Fstat(g.fd, &st); serr != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Getuid() {
+			return nil, fmt.Errorf("joining the tasks of %q: %q is not a file of yours; choose another --join-tag", tag, g.file)
+		}
+		if err == nil && st.Nlink > 0 {
+			return g, nil
+		}
+		if st.Nlink == 0 { // the group was complete meanwhile: this is another's
+			unix.Close(g.fd)
+			g.fd = 0
+			continue
+		}
+		if err != unix.EWOULDBLOCK && err != unix.EINTR {
+			return nil, fmt.Errorf("joining the tasks of %q: locking %q: %w", tag, g.file, err)
+		}
+		if time.Now().After(until) {
+			return nil, fmt.Errorf("joining the tasks of %q: another task has been making the namespaces for %v; is a file system stuck? %s names the tasks", tag, joinPatience, g.file)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// maxGroup bounds what is read of a group's file.
+const maxGroup = 4 << 20
+
+// read returns what the group runs and who came.
+func (g *group) read() (what []byte, members []member, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(g.fd, &st); err != nil || st.Size > maxGroup {
+		return nil, nil, fmt.Errorf("reading %q: too large (%d bytes); remove it", g.file, st.Size)
+	}
+	b := make([]byte, st.Size)
+	n, err := unix.Pread(g.fd, b, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading %q: %w", g.file, err)
+	}
+	what, rest, _ := bytes.Cut(b[:n], []byte("\n"))
+	for line := range strings.Lines(string(rest)) {
+		var m member
+		if k, _ := fmt.Sscanf(line, "%d %d %d\n", &m.pid, &m.user, &m.mnt); k == 3 {
+			members = append(members, m)
+		}
+	}
+	return what, members, nil
+}
+
+// begin makes the group one of this process alone, which is in no namespaces yet.
+func (g *group) begin(what []byte) error {
+	err := unix.Ftruncate(g.fd, 0)
+	if err == nil {
+		_, err = unix.Pwrite(g.fd, append(bytes.Clone(what), '\n'), 0)
+	}
+	if err != nil {
+		return fmt.Errorf("writing %q: %w", g.file, err)
+	}
+	return nil
+}
+
+// add notes this process as a member, in these namespaces.
+func (g *group) add(user, mnt uint64) error {
+	end, err := unix.Seek(g.fd, 0, 2)
+	if err == nil {
+		_, err = unix.Pwrite(g.fd, fmt.Appendf(nil, "%d %d %d\n", os.Getpid(), user, mnt), end)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the file of joined tasks: %w", err)
+	}
+	return nil
+}
+
+// enter notes the namespaces that this process made, unless it is noted as one
+// who joined.
+func (g *group) enter() error {
+	_, members, err := g.read()
+	if err != nil || len(members) > 0 {
+		return err
+	}
+	user, mnt, err := openNamespaces(os.Getpid())
+	if err != nil {
+		return fmt.Errorf("opening the run's own namespaces: %w", err)
+	}
+	defer unix.Close(user)
+	defer unix.Close(mnt)
+	return g.add(inode(user), inode(mnt))
+}
+
+// sweep removes the files of the user's groups that no living process is in.
+func sweep(but string) {
+	dir, name := filepath.Split(but)
+	prefix := name[:len("hpcc-join-")] + strconv.Itoa(os.Getuid()) + "-"
+	files, _ := filepath.Glob(dir + prefix + "*")
+	for _, f := range files {
+		if f == but {
+			continue
+		}
+		fd, err := unix.Open(f, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		g := &group{fd: fd, file: f}
+		if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil && !g.alive() {
+			_ = os.Remove(f)
+		}
+		unix.Close(fd)
+	}
+}
+
+// alive says whether a member of the group lives.
+func (g *group) alive() bool {
+	_, members, err := g.read()
+	for _, m := range members {
+		user, mnt, err := openNamespaces(m.pid)
+		if err != nil {
+			continue
+		}
+		same := inode(user) == m.user
+		unix.Close(user)
+		unix.Close(mnt)
+		if same {
+			return true
+		}
+	}
+	return err != nil
+}

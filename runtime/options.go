@@ -1,0 +1,245 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// NoPasswd, set as an annotation of a Spec, leaves the image's own passwd and
+// group files as they are. WriteFake is what [Options] says.
+const (
+	NoPasswd  = "hpcc.nopasswd"
+	WriteFake = "hpcc.writefake"
+)
+
+// Join, set as an annotation of a Spec, is the tag of the tasks that share
+// namespaces, JoinCount how many of them are expected, where that is known.
+const (
+	Join      = "hpcc.join"
+	JoinCount = "hpcc.join.count"
+)
+
+// extras states in s what options ask for that most runs do not.
+func extras(s *specs.Spec, o Options) error {
+	note := func(name, value string) {
+		if value != "" {
+			if s.Annotations == nil {
+				s.Annotations = map[string]string{}
+			}
+			s.Annotations[name] = value
+		}
+	}
+	if o.FakeRoot {
+		note(FakeRoot, "1")
+	}
+	if o.NoPasswd {
+		note(NoPasswd, "1")
+	}
+	if o.WriteFake != "" {
+		if !isSize(o.WriteFake) {
+			return fmt.Errorf("reading the size %q of changes: not a number followed by k, m, g or %%", o.WriteFake)
+		}
+		note(WriteFake, o.WriteFake)
+	}
+	note(Architecture, o.Architecture)
+	note(Join, o.JoinTag)
+	if o.JoinCount != 0 {
+		note(JoinCount, strconv.Itoa(o.JoinCount))
+	}
+	if o.JoinPID != 0 {
+		for i, file := range []string{"user", "mnt"} { // as newNamespaces lists them
+			s.Linux.Namespaces[i].Path = fmt.Sprintf("/proc/%d/ns/%s", o.JoinPID, file)
+		}
+	}
+	if o.UID != nil {
+		s.Linux.UIDMappings[0].ContainerID = uint32(*o.UID)
+	}
+	if o.GID != nil {
+		s.Linux.GIDMappings[0].ContainerID = uint32(*o.GID)
+	}
+	own := func(wanted bool, t specs.LinuxNamespaceType) {
+		if wanted {
+			s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: t})
+		}
+	}
+	own(o.NoNetwork, specs.NetworkNamespace)
+	own(o.Hostname != "", specs.UTSNamespace)
+	own(o.OwnPIDs, specs.PIDNamespace)
+	s.Hostname = o.Hostname
+	return nil
+}
+
+// isSize says whether s is a size as tmpfs(5) takes it.
+func isSize(s string) bool {
+	digits := strings.TrimRight(strings.ToLower(s), "kmg%")
+	n, err := strconv.ParseUint(digits, 10, 63)
+	return err == nil && n > 0 && len(s)-len(digits) <= 1 && !(strings.HasSuffix(s, "%") && n > 100)
+}
+
+// forgetful mounts the directory img at base with changes kept on a tmpfs.
+func forgetful(img int, size string) error {
+	if err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size="+size); err != nil {
+		return fmt.Errorf("mounting a tmpfs for changes: %w", err)
+	}
+	for _, d := range []string{"/upper", "/work"} {
+		if err := os.Mkdir(base+d, 0o755); err != nil {
+			return fmt.Errorf("making room for changes: %w", err)
+		}
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(img, &st); err == nil {
+		_ = os.Chmod(base+"/upper", os.FileMode(st.Mode&0o777)) // the root's mode is its upper directory's
+	}
+	data := "lowerdir=" + fdPath(img) + ",upperdir=" + base + "/upper,workdir=" + base + "/work"
+	// userxattr: without it a user's overlay can neither remove a directory and
+	// make it again nor rename one (Linux 5.11, tmpfs 6.6).
+	err := unix.Mount("overlay", base, "overlay", 0, data+",userxattr")
+	if err != nil {
+		return fmt.Errorf("mounting an overlay for changes: %w; Linux 5.11 or newer lets users do that, on most file systems; else unpack the image to a directory of your own and run that with --write", err)
+	}
+	return nil
+}
+
+// parseBind reads SRC[:DST[:ro|rw]], as of "-b".
+func parseBind(arg string) (specs.Mount, error) {
+	f := strings.Split(arg, ":")
+	bad := func(why string) (specs.Mount, error) {
+		return specs.Mount{}, fmt.Errorf("reading bind %q: %s; write SRC[:DST[:ro]]", arg, why)
+	}
+	if len(f) > 3 {
+		return bad("too many colons (for a path that has one, --mount type=bind,source=SRC,target=DST)")
+	}
+	if f[0] == "" {
+		return bad("the source is empty")
+	}
+	m, err := bindOf(f[0], f[0])
+	if err != nil {
+		return bad(err.Error())
+	}
+	if len(f) > 1 {
+		if m.Destination, err = destination(f[1]); err != nil {
+			return bad(err.Error())
+		}
+	}
+	if m.Destination == "/" {
+		return bad("the destination is the root itself")
+	}
+	if len(f) == 3 {
+		switch f[2] {
+		case "ro":
+			m.Options = append(m.Options, "ro")
+		case "rw":
+		default:
+			return bad("unknown option " + f[2])
+		}
+	}
+	return m, nil
+}
+
+// bindOf shows a source that exists, at dst or, when that is the source's own
+// name, at its absolute path.
+func bindOf(source, dst string) (specs.Mount, error) {
+	src, err := filepath.Abs(source)
+	if err != nil {
+		return specs.Mount{}, err
+	}
+	physical, err := filepath.EvalSymlinks(src)
+	if err == nil {
+		_, err = os.Stat(physical)
+	}
+	if err != nil {
+		return specs.Mount{}, fmt.Errorf("source %w", errors.Unwrap(err))
+	}
+	if dst == source {
+		dst = src
+	}
+	return bind(physical, dst), nil
+}
+
+// destination checks where something shall be shown.
+func destination(dst string) (string, error) {
+	switch {
+	case dst == "":
+		return "", errors.New("the destination is empty")
+	case !filepath.IsAbs(dst):
+		return "", errors.New("the destination is not absolute")
+	case strings.Contains("/"+dst+"/", "/../"):
+		return "", errors.New(`the destination climbs with ".."`)
+	case filepath.Clean(dst) == "/":
+		return "", errors.New("the destination is the root itself")
+	}
+	return filepath.Clean(dst), nil
+}
+
+// parseMount reads type=bind|tmpfs,source=…,target=…, as docker's --mount has
+// them; what stands in it and cannot be done is refused.
+func parseMount(arg string) (specs.Mount, error) {
+	bad := func(format string, a ...any) (specs.Mount, error) {
+		return specs.Mount{}, fmt.Errorf("reading mount %q: %s; write type=bind,source=SRC,target=DST[,readonly] or type=tmpfs,target=DST[,tmpfs-size=SIZE]", arg, fmt.Sprintf(format, a...))
+	}
+	kind, src, dst, size, mode := "", "", "", "", "1777"
+	ro := false
+	for _, item := range strings.Split(arg, ",") {
+		k, v, hasValue := strings.Cut(item, "=")
+		switch k {
+		case "type":
+			kind = v
+		case "source", "src":
+			src = v
+		case "target", "destination", "dst":
+			dst = v
+		case "readonly", "ro":
+			if hasValue && v != "true" && v != "1" && v != "false" && v != "0" {
+				return bad("%s is true or false", k)
+			}
+			ro = !hasValue || v == "true" || v == "1"
+		case "tmpfs-size", "size":
+			size = v
+		case "tmpfs-mode", "mode":
+			mode = v
+		default:
+			return bad("unknown %q", k)
+		}
+	}
+	at, err := destination(dst)
+	if err != nil {
+		return bad("%v", err)
+	}
+	switch kind {
+	case "bind":
+		if src == "" {
+			return bad("the source is empty")
+		}
+		m, err := bindOf(src, at)
+		if err != nil {
+			return bad("%v", err)
+		}
+		if m.Destination = at; ro {
+			m.Options = append(m.Options, "ro")
+		}
+		return m, nil
+	case "tmpfs":
+		if _, err := strconv.ParseUint(mode, 8, 12); err != nil {
+			return bad("tmpfs-mode %q is no octal mode", mode)
+		}
+		m := specs.Mount{Destination: at, Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "nodev", "mode=" + mode}}
+		if size != "" {
+			if !isSize(size) {
+				return bad("tmpfs-size %q is no size", size)
+			}
+			m.Options = append(m.Options, "size="+size)
+		}
+		if ro {
+			m.Options = append(m.Options, "ro")
+		}
+		return m, nil
+	}
+	return bad("type %q is neither bind nor tmpfs", kind)
+}

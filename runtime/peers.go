@@ -1,0 +1,87 @@
+//go:build !start
+
+package runtime
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Peers says which tasks of this node belong together and how many they are, as
+// the launcher's variables in env have it: 0 when they do not say. Launchers of
+// MPI come before Slurm, whose variables say something else under mpirun: one
+// task for each node, the launcher's own daemon.
+func Peers(env func(string) string) (tag string, count int, err error) {
+	for _, name := range []string{
+		"OMPI_COMM_WORLD_LOCAL_SIZE", // Open MPI, PRRTE
+		"MV2_COMM_WORLD_LOCAL_SIZE",  // MVAPICH2
+		"MPI_LOCALNRANKS",            // Hydra: MPICH, Intel MPI
+		"PALS_LOCAL_SIZE",            // Cray PALS
+		"JSM_NAMESPACE_LOCAL_SIZE",   // jsrun
+	} {
+		v := env(name)
+		if v == "" {
+			continue
+		}
+		if count, err = strconv.Atoi(v); err != nil || count < 1 {
+			return "", 0, fmt.Errorf("%s is %q, which is no number of tasks; say --join-ct N", name, v)
+		}
+		break
+	}
+	if ns := env("PMIX_NAMESPACE"); ns != "" {
+		tag = "pmix-" + ns
+	}
+	if job := env("SLURM_JOB_ID"); count == 0 && env("SLURM_STEP_ID") != "" {
+		if tag == "" {
+			tag = "slurm-" + job + "." + env("SLURM_STEP_ID")
+		}
+		count, err = slurmTasks(env("SLURM_STEP_TASKS_PER_NODE"), env("SLURM_NODEID"))
+		// Virtual nodes of one machine have directories in common.
+		tag += "-" + env("SLURMD_NODENAME")
+	}
+	if tag == "" {
+		tag = "parent-" + parent()
+	}
+	return tag, count, err
+}
+
+// slurmTasks reads the tasks of this node from a list of Slurm, where "2(x3),1"
+// are three nodes with two tasks and one with one.
+func slurmTasks(list, node string) (int, error) {
+	bad := fmt.Errorf("SLURM_STEP_TASKS_PER_NODE is %q, which is no list of tasks; say --join-ct N", list)
+	if list == "" {
+		return 0, nil
+	}
+	index, _ := strconv.Atoi(node)
+	for _, item := range strings.Split(list, ",") {
+		text, times, repeated := strings.Cut(item, "(x")
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return 0, bad
+		}
+		k := 1
+		if repeated {
+			if k, err = strconv.Atoi(strings.TrimSuffix(times, ")")); err != nil || k < 1 {
+				return 0, bad
+			}
+		}
+		if index < k {
+			return n, nil
+		}
+		index -= k
+	}
+	return 0, bad
+}
+
+// parent names the process that started this one, and no later one with its number.
+func parent() string {
+	pid := os.Getppid()
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	_, rest, _ := strings.Cut(string(b), ") ")
+	if f := strings.Fields(rest); len(f) > 19 {
+		return fmt.Sprintf("%d-%s", pid, f[19]) // starttime, proc_pid_stat(5)
+	}
+	return strconv.Itoa(pid)
+}
