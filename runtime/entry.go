@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -47,14 +48,15 @@ const Full = "hpcc-full"
 
 // mapEarly writes the one-line id maps of the user namespace that the entry
 // point made (user_namespaces(7), "Defining user and group ID mappings"): a
-// build is root in it, a run keeps the caller's ids, or
-// has those that its specification carries. Until then the kernel
-// shows the overflow ids; the auxiliary vector still has the true ones.
+// build is root in it, a run keeps the caller's ids, or has those that its
+// specification carries. Until then the kernel shows the overflow ids; the
+// auxiliary vector still has the true ones.
 func mapEarly(carried *specs.Spec) {
 	if asked, err := early(); !asked || err != nil {
 		return
 	}
-	uid, gid := hostIDs()
+	auxv, _ := unix.Auxv() // the runtime's copy: no error since Go 1.21
+	uid, gid, _ := hostIDs(auxv)
 	in := [2]int{uid, gid}
 	if carried != nil {
 		in[0], in[1] = visibleIDs(carried)
@@ -82,21 +84,31 @@ func mapEarly(carried *specs.Spec) {
 // Entries of the auxiliary vector, getauxval(3): pairs of type and value, each
 // a machine word (64 bits on all that we build for).
 const (
-	atEUID = 12
-	atEGID = 14
+	atUID = 11 + iota
+	atEUID
+	atGID
+	atEGID
 )
 
-// hostIDs returns the effective ids that this process was executed with.
-func hostIDs() (uid, gid int) {
-	uid, gid = os.Geteuid(), os.Getegid()
-	auxv, _ := unix.Auxv() // the runtime's copy: no error since Go 1.21
+// hostIDs returns the effective ids that this process was executed with. It
+// refuses those of a setuid or setgid file (execve(2)): hpcc needs no rights
+// but the user's, and takes no care with others.
+func hostIDs(auxv [][2]uintptr) (uid, gid int, err error) {
+	var real, effective [2]int
 	for _, entry := range auxv {
 		switch v := int(entry[1]); entry[0] {
+		case atUID:
+			real[0] = v
 		case atEUID:
-			uid = v
+			effective[0] = v
+		case atGID:
+			real[1] = v
 		case atEGID:
-			gid = v
+			effective[1] = v
 		}
 	}
-	return uid, gid
+	if real != effective {
+		err = errors.New("hpcc is installed setuid or setgid and refuses to run so: it needs no rights but the user's; chmod ug-s the file")
+	}
+	return effective[0], effective[1], err
 }

@@ -52,9 +52,13 @@ const specFD = 3
 // Init must be the first thing main does. In a child started by [Command] it
 // becomes the program and returns only on failure, with true and the error; a
 // run that was carried over an execution of hpcc goes on likewise, a child of
-// [Probe] does its trial and returns true; in any other process it returns
-// false at once.
+// [Probe] does its trial and returns true; an hpcc that is installed setuid is
+// refused with true and the error; in any other process it returns false at once.
 func Init() (child bool, err error) {
+	auxv, _ := unix.Auxv()
+	if _, _, err := hostIDs(auxv); err != nil {
+		return true, &Error{ExitFailed, err}
+	}
 	if child, err := helper(os.Args); child {
 		return true, err
 	}

@@ -83,6 +83,9 @@ func atStatus(status int, err error) error {
 	return &message{err: err, status: status}
 }
 
+// ownFlags are those that only hpcc's own way to run a program knows.
+var ownFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostname", "pid", "join", "join-ct", "join-tag", "join-pid"}
+
 func run(c *cli.Context, env *envChanges) error {
 	if c.NArg() == 0 {
 		return usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists them`)
@@ -98,6 +101,13 @@ func run(c *cli.Context, env *envChanges) error {
 	o, err := w.options(args)
 	if err != nil {
 		return err
+	}
+	if c.IsSet("runtime") {
+		for _, name := range ownFlags {
+			if w.given(name) {
+				return usagef("--%s is not to be had with --runtime", name).hint("without --runtime, hpcc runs the program itself")
+			}
+		}
 	}
 	root, err := runRoot(c, c.Args().First())
 	if err != nil {

@@ -22,7 +22,11 @@ import (
 const ociName = "hpcc-oci"
 
 func main() {
-	if runtime.Init(); os.Args[0] == runtime.Full || len(os.Args) < 2 {
+	if _, err := runtime.Init(); err != nil {
+		fmt.Fprintf(os.Stderr, "hpcc: error: %v\n", err)
+		os.Exit(runtime.ExitFailed)
+	}
+	if os.Args[0] == runtime.Full || len(os.Args) < 2 {
 		fmt.Fprintln(os.Stderr, "hpcc: error: this program is a part of hpcc and does not run alone")
 		os.Exit(runtime.ExitFailed)
 	}
