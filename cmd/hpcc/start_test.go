@@ -49,6 +49,17 @@ func TestStartIsTheSame(t *testing.T) {
 	if status, out := run(bin, "load", "image.tar", "lab/bb:1.0"); status != 0 {
 		t.Fatal(out)
 	}
+	compare := func(line, defaults string) {
+		t.Helper()
+		args := []string{"run"}
+		for _, word := range strings.Fields(line) {
+			args = append(args, strings.NewReplacer(`\x20`, " ", `\x1b`, "\x1b").Replace(word))
+		}
+		status, out := run(bin, args...)
+		if want, text := run(full, args...); status != want || out != text {
+			t.Errorf("hpcc run %s, with defaults %q: status %d and\n%s; the full program: %d and\n%s", line, defaults, status, out, want, text)
+		}
+	}
 	for _, line := range []string{
 		"", "--help", "-h", "--bogus", "--cd", "--bogus=1 bb -- env", "bb", "nothere -- env", "./nothere -- env", "Nothere -- env", "bb --",
 		"bb -- env", "bb env", "bb:latest -- env", "lab/bb:1.0 -- env", "./root -- env", "root -- env", "-- bb -- env", "bb -- -- env",
@@ -64,14 +75,28 @@ func TestStartIsTheSame(t *testing.T) {
 		"-t bb -- ls /tmp", "--private-tmp --no-home bb -- env", "--home bb -- env", "--home --no-home bb -- env", "-tw ./root -- env",
 		"--store store bb -- env", "--store=nostore bb -- env", "--store= bb -- env", "--store root bb -- env", "--env-no-expand=false bb -- env", "--- bb", "- bb", "-= bb",
 		"bb -- id", "bb -- cat /etc/passwd /etc/group /etc/e40", "bb -- ls -lan /etc",
+		"--set-env --set-env=A=$PATH bb -- env", "--set-env --cd /etc bb -- pwd", "-c /etc bb pwd", "-c /etc --cd /bin bb pwd", "--clean-env bb -- env",
+		"--mount type=bind,source=files,target=/mnt/x bb -- ls /mnt/x", "-W bb -- sh -c ls>/x", "-W=1 bb -- env", "-u 0 bb -- id", "--uid=5 --gid 6 bb -- id", "--seccomp bb -- id",
+		"--no-passwd bb -- ls /etc", "--network none bb -- cat /proc/net/route", "--hostname h bb -- cat /proc/sys/kernel/hostname", "--pid bb -- sh -c echo\x20$$",
+		"--entrypoint env bb", "--join-ct 1 bb -- id", "-j --join-pid 1 bb -- id", "bb -- env -j", "bb env --join", "--no-config bb -- env",
+		"-b files/f:/bin bb -- env", "--runtime crun --pid bb -- env",
 	} {
-		args := []string{"run"}
-		for _, word := range strings.Fields(line) {
-			args = append(args, strings.NewReplacer(`\x20`, " ", `\x1b`, "\x1b").Replace(word))
+		compare(line, "")
+	}
+	// Files of defaults below the command line.
+	conf := filepath.Join(dir, "job", ".config", "hpcc", "run.conf")
+	if err := os.MkdirAll(filepath.Dir(conf), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, defaults := range []string{
+		"", "# nothing\n\n", "--set-env A=conf -b files:/mnt/c\n-t --cd /etc # and\n", "--no-home --env-no-expand --unset-env US*", "--home --no-home", "--set-env 'A=b c'\n--set-env \"B=$HOME\"\r\n",
+		"-b files:/a\n--bind files:/b", "-b files/f:/bin", "-b nosuch", "--cd nowhere", "--cd", "--set-env a.env --", "--set-env nofile", "-w", "--store store", "--bogus", "word", "-t word", "'open", "--cd $NO", "--join", "--hostname conf", "--stage", "--no-config",
+	} {
+		if err := os.WriteFile(conf, []byte(defaults), 0o644); err != nil {
+			t.Fatal(err)
 		}
-		status, out := run(bin, args...)
-		if want, text := run(full, args...); status != want || out != text {
-			t.Errorf("hpcc run %s: status %d and\n%s; the full program: %d and\n%s", line, status, out, want, text)
+		for _, line := range []string{"bb -- env", "--home bb -- env", "--no-home --cd / -b files:/mnt/l bb -- ls /mnt", "--set-env A=line --bind files:/mnt/d bb -- sh -c pwd;env;ls\x20/mnt", "--no-config bb -- env", "--cd= bb -- pwd", "--home --no-home bb env"} {
+			compare(line, defaults)
 		}
 	}
 }
