@@ -18,8 +18,16 @@ TEXT hpcc_entry(SB),NOSPLIT|NOFRAME,$0
 	JNE	start
 	JMP	enter
 run:
-	MOVQ	8(SP), SI		// argv[0], which may carry a run: carry.go
+	MOVQ	8(SP), SI		// argv[0]
 	MOVQ	(SI), AX
+	MOVQ	·lean+16(SB), DX	// 0: this file holds no other program
+	TESTQ	DX, DX
+	JEQ	here
+	MOVQ	$0x6c75662d63637068, BX	// "hpcc-ful"
+	CMPQ	AX, BX
+	JEQ	here
+	JMP	DX
+here:					// argv[0] may carry a run: carry.go
 	MOVQ	$0x746e652b63637068, BX	// "hpcc+ent"
 	CMPQ	AX, BX
 	JEQ	bound
@@ -30,14 +38,14 @@ run:
 next:
 	MOVQ	(BX), SI
 	TESTQ	SI, SI
-	JEQ	alone
+	JEQ	bound
 	ADDQ	$8, BX
 	MOVL	(SI), CX
 	CMPL	CX, $0x6f6a2d2d		// "--jo"
 	JEQ	long
 	ANDL	$0x00ffffff, CX
 	CMPL	CX, $0x00002d2d		// "--\0"
-	JEQ	alone
+	JEQ	bound
 	CMPL	CX, $0x00006a2d		// "-j\0"
 	JEQ	later
 	JMP	next
@@ -61,14 +69,6 @@ join:
 	MOVQ	$308, AX		// setns
 	SYSCALL
 	JMP	done
-alone:
-	MOVQ	·lean+16(SB), DX	// 0: this file holds no other program
-	TESTQ	DX, DX
-	JEQ	bound
-	MOVQ	$0x6c75662d63637068, CX	// "hpcc-ful"
-	CMPQ	CX, AX
-	JEQ	bound
-	JMP	DX
 bound:
 	MOVQ	$38, DI			// PR_SET_NO_NEW_PRIVS
 	MOVQ	$1, SI

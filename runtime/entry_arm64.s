@@ -18,8 +18,15 @@ TEXT hpcc_entry(SB),NOSPLIT|NOFRAME,$0
 	BNE	start
 	B	enter
 run:
-	MOVD	8(RSP), R10		// argv[0], which may carry a run: carry.go
+	MOVD	8(RSP), R10		// argv[0]
 	MOVD	(R10), R13
+	MOVD	·lean+16(SB), R11	// 0: this file holds no other program
+	CBZ	R11, here
+	MOVD	$0x6c75662d63637068, R12	// "hpcc-ful"
+	CMP	R12, R13
+	BEQ	here
+	B	(R11)
+here:					// argv[0] may carry a run: carry.go
 	MOVD	$0x746e652b63637068, R11	// "hpcc+ent"
 	CMP	R11, R13
 	BEQ	bound
@@ -30,7 +37,7 @@ run:
 	ADD	$24, R12		// argv[2]
 next:
 	MOVD	(R12), R10
-	CBZ	R10, alone
+	CBZ	R10, bound
 	ADD	$8, R12
 	MOVWU	(R10), R9
 	MOVD	$0x6f6a2d2d, R11	// "--jo"
@@ -39,7 +46,7 @@ next:
 	AND	$0x00ffffff, R9
 	MOVD	$0x00002d2d, R11	// "--\0"
 	CMP	R11, R9
-	BEQ	alone
+	BEQ	bound
 	MOVD	$0x00006a2d, R11	// "-j\0"
 	CMP	R11, R9
 	BEQ	later
@@ -64,13 +71,6 @@ join:
 	MOVD	$268, R8		// setns
 	SVC
 	B	done
-alone:
-	MOVD	·lean+16(SB), R11	// 0: this file holds no other program
-	CBZ	R11, bound
-	MOVD	$0x6c75662d63637068, R10	// "hpcc-ful"
-	CMP	R10, R13
-	BEQ	bound
-	B	(R11)
 bound:
 	MOVD	$38, R0			// PR_SET_NO_NEW_PRIVS
 	MOVD	$1, R1

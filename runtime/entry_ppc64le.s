@@ -20,8 +20,17 @@ TEXT hpcc_entry(SB),NOSPLIT|NOFRAME,$0
 	BNE	start
 	BR	enter
 run:
-	MOVD	8(R1), R14		// argv[0], which may carry a run: carry.go
+	MOVD	8(R1), R14		// argv[0]
 	MOVD	(R14), R9
+	MOVD	·lean+16(SB), R8	// 0: this file holds no other program
+	CMP	R8, $0
+	BEQ	here
+	MOVD	$0x6c75662d63637068, R7	// "hpcc-ful"
+	CMP	R9, R7
+	BEQ	here
+	MOVD	R8, CTR
+	BR	(CTR)
+here:					// argv[0] may carry a run: carry.go
 	MOVD	$0x746e652b63637068, R7	// "hpcc+ent"
 	CMP	R9, R7
 	BEQ	bound
@@ -32,7 +41,7 @@ run:
 next:
 	MOVD	(R8), R6
 	CMP	R6, $0
-	BEQ	alone
+	BEQ	bound
 	ADD	$8, R8
 	MOVWZ	(R6), R5
 	MOVD	$0x6f6a2d2d, R7		// "--jo"
@@ -41,7 +50,7 @@ next:
 	MOVD	$0x00ffffff, R7
 	AND	R7, R5
 	CMP	R5, $0x2d2d		// "--\0"
-	BEQ	alone
+	BEQ	bound
 	CMP	R5, $0x6a2d		// "-j\0"
 	BEQ	later
 	BR	next
@@ -63,15 +72,6 @@ join:
 	SYSCALL	$350			// setns
 	BVS	failed
 	BR	well
-alone:
-	MOVD	·lean+16(SB), R8	// 0: this file holds no other program
-	CMP	R8, $0
-	BEQ	bound
-	MOVD	$0x6c75662d63637068, R7	// "hpcc-ful"
-	CMP	R9, R7
-	BEQ	bound
-	MOVD	R8, CTR
-	BR	(CTR)
 bound:
 	MOVD	$38, R3			// PR_SET_NO_NEW_PRIVS
 	MOVD	$1, R4

@@ -63,6 +63,13 @@ func Init() (child bool, err error) {
 		return true, err
 	}
 	if os.Args[0] != initName {
+		c, err := pickUp()
+		if err != nil {
+			return true, failed(err)
+		}
+		if c != nil {
+			return true, c.resume()
+		}
 		mapEarly(nil)
 		return false, nil
 	}

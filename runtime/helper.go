@@ -3,8 +3,8 @@
 package runtime
 
 // helper does the work of a child that [Probe], a container or a run with an
-// init has started, and of a run that was carried here, and says whether this
-// process is one. cmd/start starts none and holds none: see helper_start.go.
+// init has started, and says whether this process is one. The program of
+// cmd/start is never one of them: see helper_start.go.
 func helper(args []string) (child bool, err error) {
 	switch args[0] {
 	case trialName:
@@ -14,13 +14,6 @@ func helper(args []string) (child bool, err error) {
 		return true, ociInit()
 	case pidInitName:
 		return true, pidInit()
-	}
-	c, err := pickUp()
-	if err != nil {
-		return true, &Error{ExitFailed, err}
-	}
-	if c != nil {
-		return true, c.resume()
 	}
 	return false, nil
 }

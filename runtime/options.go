@@ -26,6 +26,10 @@ const (
 	JoinCount = "hpcc.join.count"
 )
 
+// DefaultFake is how much of the machine's memory the changes of [WriteFake] may
+// take where nobody says: as with ch-run.
+const DefaultFake = "12%"
+
 // extras states in s what options ask for that most runs do not.
 func extras(s *specs.Spec, o Options) error {
 	note := func(name, value string) {

@@ -1,5 +1,3 @@
-//go:build !start
-
 package runtime
 
 import (

@@ -160,12 +160,9 @@ func (w *runWords) join(o *runtime.Options) error {
 // sizeFlag is the value of -W, which may stand without one.
 type sizeFlag struct{ size string }
 
-// defaultSize is ch-run's: of the memory of the machine.
-const defaultSize = "12%"
-
 func (f *sizeFlag) Set(arg string) error {
 	if f.size = arg; arg == "true" {
-		f.size = defaultSize
+		f.size = runtime.DefaultFake
 	}
 	if arg == "" {
 		return fmt.Errorf("the size is empty")

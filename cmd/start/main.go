@@ -23,7 +23,11 @@ const ociName = "hpcc-oci"
 
 func main() {
 	if _, err := runtime.Init(); err != nil {
-		fmt.Fprintf(os.Stderr, "hpcc: error: %v\n", err)
+		fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", printable(err.Error()))
+		if e, ok := err.(*runtime.Error); ok {
+			os.Exit(e.Status)
+		}
+		fmt.Fprintln(os.Stderr, `hpcc: hint: "hpcc doctor" shows why, and what to ask the administrator for`)
 		os.Exit(runtime.ExitFailed)
 	}
 	if os.Args[0] == runtime.Full || len(os.Args) < 2 {

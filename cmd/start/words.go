@@ -4,6 +4,7 @@ import (
 	"os"
 	goruntime "runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -24,6 +25,7 @@ type words struct {
 	noExpand bool
 	options  runtime.Options
 	home     bool
+	join     bool // with those of options.JoinTag, where that is given
 }
 
 // A flag is one spelling of a flag of "hpcc run".
@@ -43,22 +45,26 @@ func parse(args []string, defaults []runtime.DefaultLine) (w words, ok bool) {
 			return w, false
 		}
 	}
-	if w.options.Write || w.store != "" {
+	if w.options.Write || w.store != "" || w.join {
 		return w, false // they may stand on the command line only
 	}
-	noHome := w.options.NoHome
-	w.home, w.options.NoHome, used = false, false, nil
+	// On the command line --home silences --no-home of a file, --write its --write-fake.
+	below := w.options
+	w.home, w.options.NoHome, w.options.WriteFake, used = false, false, "", nil
 	args, ok = w.flags(args, &used)
-	if !ok || len(args) == 0 || w.home && w.options.NoHome {
+	if !ok || len(args) == 0 || w.home && w.options.NoHome || w.options.Write && w.options.WriteFake != "" {
 		return w, false
 	}
-	w.options.NoHome = w.options.NoHome || noHome && !w.home
+	w.options.NoHome = w.options.NoHome || below.NoHome && !w.home
+	if w.options.WriteFake == "" && !w.options.Write {
+		w.options.WriteFake = below.WriteFake
+	}
 	w.image, args = args[0], args[1:]
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
 	}
 	w.options.Args = args
-	return w, true
+	return w, w.peers()
 }
 
 // flags notes the flags at the head of args, of which some were used before,
@@ -72,7 +78,7 @@ func (w *words) flags(args []string, used *[]flag) (rest []string, ok bool) {
 		}
 		spelling, value, joined := strings.Cut(strings.TrimPrefix(word[1:], "-"), "=")
 		i := slices.IndexFunc(flags, func(f flag) bool { return f.spelling == spelling })
-		if i < 0 || joined && !flags[i].argument {
+		if i < 0 || joined && !flags[i].argument && (flags[i].name != "write-fake" || value == "") {
 			return nil, false
 		}
 		if slices.ContainsFunc(*used, func(f flag) bool { return f.name == flags[i].name && f.spelling != spelling }) {
@@ -93,6 +99,24 @@ func (w *words) flags(args []string, used *[]flag) (rest []string, ok bool) {
 	return args, true
 }
 
+// peers fills in which tasks share namespaces, as the launcher says it.
+func (w *words) peers() bool {
+	if !w.join {
+		return true
+	}
+	tag, count, err := runtime.Peers(os.Getenv)
+	if w.options.JoinCount == 0 {
+		if err != nil {
+			return false
+		}
+		w.options.JoinCount = count
+	}
+	if w.options.JoinTag == "" {
+		w.options.JoinTag = tag
+	}
+	return true
+}
+
 // set notes one flag.
 func (w *words) set(name, value string) bool {
 	switch name {
@@ -106,8 +130,27 @@ func (w *words) set(name, value string) bool {
 		w.options.Binds = append(w.options.Binds, value)
 	case "write":
 		w.options.Write = true
+	case "write-fake":
+		if w.options.WriteFake = value; value == "" {
+			w.options.WriteFake = runtime.DefaultFake
+		}
+	case "mount":
+		w.options.Mounts = append(w.options.Mounts, value)
 	case "private-tmp":
 		w.options.PrivateTmp = true
+	case "clean-env":
+		w.options.CleanEnv = true
+	case "no-passwd":
+		w.options.NoPasswd = true
+	case "join":
+		w.join = true
+	case "join-tag":
+		w.join, w.options.JoinTag = true, value
+		return value != ""
+	case "join-ct":
+		n, err := strconv.Atoi(value)
+		w.join, w.options.JoinCount = true, n
+		return err == nil && n > 0
 	case "home":
 		w.home = true
 	case "no-home":
