@@ -287,9 +287,8 @@ const maxLinks = 40
 
 // place opens (O_PATH) the mount point for dst, which is resolved inside the
 // new root: links cannot lead out of it, and where says at what path that was.
-// What is missing is made: on the image
-// itself when that is writable, else on a tmpfs that shows the image's
-// directory with the missing name added.
+// What is missing is made: on the image itself when that is writable, else on a
+// tmpfs that shows the image's directory with the missing name added.
 func (r *rootfs) place(dst string, wantDir bool) (at int, where string, err error) {
 	// What is there is found in one call, where the kernel has it (Linux 5.6).
 	fd, err := unix.Openat2(r.fd, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})

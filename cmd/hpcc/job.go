@@ -279,8 +279,11 @@ func wordsAgain(c *cli.Context, env *envChanges) []string {
 		}
 		switch f := f.(type) {
 		case *cli.BoolFlag:
-			if c.Bool(name) {
+			switch {
+			case c.Bool(name):
 				w = append(w, "--"+name)
+			case name != "no-config": // its variable may be set, and empty
+				w = append(w, "--"+name+"=false") // against a file of defaults
 			}
 		case *cli.StringFlag:
 			w = append(w, "--"+name+"="+c.String(name))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -23,7 +24,11 @@ type runWords struct {
 // readRunWords reads the files of defaults and refuses flags that contradict
 // each other on the command line.
 func readRunWords(c *cli.Context, env *envChanges) (*runWords, error) {
-	for _, pair := range [][2]string{{"home", "no-home"}, {"write", "write-fake"}, {"pid", "join"}, {"pid", "join-pid"}, {"join", "join-pid"}} {
+	pairs := [][2]string{{"home", "no-home"}, {"write", "write-fake"}, {"pid", "join-pid"}}
+	for _, join := range []string{"join", "join-ct", "join-tag"} {
+		pairs = append(pairs, [2]string{"pid", join}, [2]string{join, "join-pid"})
+	}
+	for _, pair := range pairs {
 		if c.IsSet(pair[0]) && c.IsSet(pair[1]) {
 			return nil, usagef("--%s and --%s contradict each other", pair[0], pair[1]).hint("give one of them")
 		}
@@ -84,6 +89,9 @@ func (w *runWords) blame(err error) error {
 		return err
 	}
 	m := &message{err: err, status: runtime.ExitFailed}
+	if re := new(runtime.Error); errors.As(err, &re) {
+		m.status = re.Status
+	}
 	return m.hint("%s", l.Hint())
 }
 

@@ -90,12 +90,12 @@ func TestStartIsTheSame(t *testing.T) {
 	}
 	for _, defaults := range []string{
 		"", "# nothing\n\n", "--set-env A=conf -b files:/mnt/c\n-t --cd /etc # and\n", "--no-home --env-no-expand --unset-env US*", "--home --no-home", "--set-env 'A=b c'\n--set-env \"B=$HOME\"\r\n",
-		"-b files:/a\n--bind files:/b", "-b files/f:/bin", "-b nosuch", "--cd nowhere", "--cd", "--set-env a.env --", "--set-env nofile", "-w", "--store store", "--bogus", "word", "-t word", "'open", "--cd $NO", "-W", "-W=1m --clean-env --no-passwd", "--mount type=bind,source=files,target=/mnt/m", "-W=x", "--join", "--hostname conf", "--stage", "--no-config",
+		"-b files:/a\n--bind files:/b", "-b files/f:/bin", "-b nosuch", "--cd nowhere", "--cd", "--set-env a.env --", "--set-env nofile", "-w", "--store store", "--bogus", "word", "-t word", "'open", "--cd $NO", "-W", "-W=1m --clean-env --no-passwd", "--mount type=bind,source=files,target=/mnt/m", "-W=x", "--set-env A=nosuch", "--join", "--hostname conf", "--stage", "--no-config",
 	} {
 		if err := os.WriteFile(conf, []byte(defaults), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range []string{"bb -- env", "--home bb -- env", "--no-home --cd / -b files:/mnt/l bb -- ls /mnt", "--set-env A=line --bind files:/mnt/d bb -- sh -c pwd;env;ls\x20/mnt", "--no-config bb -- env", "--cd= bb -- pwd", "-w ./root -- grep -c ^overlay\x20/\x20 /proc/mounts", "-W=2m bb -- touch /t", "--home --no-home bb env"} {
+		for _, line := range []string{"bb -- env", "--home bb -- env", "--no-home --cd / -b files:/mnt/l bb -- ls /mnt", "--set-env A=line --bind files:/mnt/d bb -- sh -c pwd;env;ls\x20/mnt", "--no-config bb -- env", "--cd= bb -- pwd", "-w ./root -- grep -c ^overlay\x20/\x20 /proc/mounts", "-W=2m bb -- touch /t", "bb -- nosuch", "--home --no-home bb env"} {
 			compare(line, defaults)
 		}
 	}
