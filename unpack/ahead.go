@@ -64,6 +64,10 @@ type content struct {
 	cur  *block
 	rest []byte // of cur, not read yet
 	err  error  // behind cur
+
+	// See piece.
+	lend []byte // Read copies nothing to its beginning
+	lent []byte // but notes here what would have come there
 }
 
 // aheadOf begins to decompress the layers and hands them out in order, each to
@@ -138,9 +142,9 @@ func (c *content) decode(ctx context.Context, l v1.Layer, toHash chan<- *block) 
 	for {
 		b := c.pool.get()
 		n := 0
-		// The store's decoder leaves some of the block empty; to ask for the rest
-		// would be slow.
-		for n < blockSize/2 && b.err == nil {
+		// The store's decoder of gzip leaves some of the block empty; to ask for the
+		// rest would be slow. That of zstd gives half a block at a time.
+		for n <= blockSize/2 && b.err == nil {
 			var m int
 			m, b.err = r.Read(b.buf[n:])
 			n += m
@@ -169,9 +173,28 @@ func (c *content) Read(p []byte) (int, error) {
 		}
 		c.cur, c.rest, c.err = b, b.data, b.err
 	}
-	n := copy(p, c.rest)
+	n := min(len(p), len(c.rest))
+	if n > 0 && len(c.lend) > 0 && &p[0] == &c.lend[0] {
+		c.lent = c.rest[:n]
+	} else {
+		copy(p, c.rest)
+	}
 	c.rest = c.rest[n:]
 	return n, nil
+}
+
+// piece returns what r has next, at most len(buf) bytes. r reads from c: where it
+// hands buf through, as archive/tar does for all but sparse files, the piece lies
+// in the layer's block, where it stays until the next Read, and not in buf.
+func (c *content) piece(r io.Reader, buf []byte) ([]byte, error) {
+	c.lend, c.lent = buf, nil
+	n, err := r.Read(buf)
+	c.lend = nil
+	if len(c.lent) == n {
+		return c.lent, err
+	}
+	copy(buf, c.lent)
+	return buf[:n], err
 }
 
 // check reads what follows the archive's end, which counts for the digest, and

@@ -60,8 +60,8 @@ func (t *tree) setTimes(fd int, m unix.Timespec) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, procPath(fd), []unix.Timespec{m, m}, 0)
 }
 
-// holeSize is the least run of zeros that is not written, in bytes. It divides
-// the size of tree.buf.
+// holeSize is the least run of zeros that is not written, in bytes, where it lies
+// in one piece.
 const holeSize = 64 << 10
 
 // copyData writes a file's bytes and returns how many it has. Long runs of zeros
@@ -69,16 +69,11 @@ const holeSize = 64 << 10
 func (t *tree) copyData(fd int, r io.Reader) (int64, error) {
 	var size, written int64
 	for {
-		n, err := 0, error(nil)
-		for n < len(t.buf) && err == nil { // not io.ReadFull, to which a truncated archive looks like the file's end
-			var m int
-			m, err = r.Read(t.buf[n:])
-			n += m
-		}
+		b, err := t.piece(r)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return size, err
 		}
-		for b := t.buf[:n]; len(b) > 0; {
+		for len(b) > 0 {
 			k := dataLen(b)
 			if err := pwrite(fd, b[:k], size); err != nil {
 				return size, err
@@ -97,6 +92,20 @@ func (t *tree) copyData(fd int, r io.Reader) (int64, error) {
 		return size, unix.Ftruncate(fd, size)
 	}
 	return size, nil
+}
+
+// piece reads what comes next of a file, to be used until the next call.
+func (t *tree) piece(r io.Reader) ([]byte, error) {
+	if t.content != nil {
+		return t.content.piece(r, t.buf)
+	}
+	n, err := 0, error(nil)
+	for n < len(t.buf) && err == nil { // not io.ReadFull, to which a truncated archive looks like the file's end
+		var m int
+		m, err = r.Read(t.buf[n:])
+		n += m
+	}
+	return t.buf[:n], err
 }
 
 // dataLen is how much of b comes before its first hole, holeLen how long the hole is

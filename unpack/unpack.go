@@ -239,7 +239,10 @@ func (t *tree) layer(ctx context.Context, l v1.Layer, c *content) error {
 	if err != nil {
 		return err
 	}
-	if err := t.entries(ctx, tar.NewReader(c)); err != nil {
+	t.content = c
+	err = t.entries(ctx, tar.NewReader(c))
+	t.content = nil
+	if err != nil {
 		return err
 	}
 	return c.check(want)

@@ -1,0 +1,139 @@
+package unpack
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/store"
+)
+
+// A layer's content comes out whole however it is read: in pieces that are not
+// copied, and by readers between that have a buffer of their own, ask for less, or
+// fill some of the buffer themselves.
+func TestPieces(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	want := make([]byte, 3*blockSize+12345)
+	r.Read(want)
+	for name, between := range map[string]func(io.Reader) io.Reader{
+		"none":           func(r io.Reader) io.Reader { return r },
+		"half":           iotest.HalfReader,
+		"a byte":         iotest.OneByteReader,
+		"data and error": iotest.DataErrReader,
+		"a buffer":       func(r io.Reader) io.Reader { return bufio.NewReaderSize(r, 4096) },
+		"several reads":  func(r io.Reader) io.Reader { return filling{r} },
+		"a hole first":   func(r io.Reader) io.Reader { return io.MultiReader(bytes.NewReader(want[:100]), skip(r, 100)) },
+		"then a hole": func(r io.Reader) io.Reader {
+			return filling{io.MultiReader(io.LimitReader(r, 70_000), bytes.NewReader(want[70_000:]))}
+		},
+	} {
+		c := contentOf(want)
+		in := between(c)
+		var got []byte
+		var err error
+		for buf := make([]byte, 100_000); err == nil; {
+			var b []byte
+			if b, err = c.piece(in, buf); len(b) > len(buf) {
+				t.Fatalf("%s: a piece of %d bytes; asked for were %d", name, len(b), len(buf))
+			}
+			got = append(got, b...)
+		}
+		if !errors.Is(err, io.EOF) || !bytes.Equal(got, want) {
+			t.Errorf("%s: %d bytes, %v; want %d", name, len(got), err, len(want))
+		}
+	}
+}
+
+// contentOf is a layer of these bytes, in blocks of odd sizes.
+func contentOf(b []byte) *content {
+	c := &content{pool: make(blockPool, 1), blocks: make(chan *block, len(b)/1000+2)}
+	for n := 1000; len(b) > 0; n = n*2 + 1 {
+		next := &block{data: b[:min(n, len(b), blockSize)]}
+		next.users.Store(2) // it stays what it is
+		c.blocks <- next
+		b = b[len(next.data):]
+	}
+	c.blocks <- &block{err: io.EOF}
+	return c
+}
+
+// filling reads until p is full, as archive/tar does for sparse files.
+type filling struct{ r io.Reader }
+
+func (f filling) Read(p []byte) (n int, err error) {
+	for n < len(p) && err == nil {
+		var m int
+		m, err = f.r.Read(p[n:])
+		n += m
+	}
+	return n, err
+}
+
+func skip(r io.Reader, n int64) io.Reader {
+	_, _ = io.CopyN(io.Discard, r, n)
+	return r
+}
+
+// A layer that does not hold what its digest says is refused, whatever it is
+// packed with: random bytes, which zstd stores as they are, also decode when one
+// of them has changed.
+func TestDamagedLayers(t *testing.T) {
+	data := make([]byte, 1<<20)
+	rand.New(rand.NewSource(2)).Read(data)
+	for _, mt := range []types.MediaType{types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer} {
+		dir := t.TempDir()
+		s, err := store.Open(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := tarLayer(t, &tar.Header{Name: "f", Mode: 0o644, Size: int64(len(data))}, data).Uncompressed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := s.PutLayer(context.Background(), mt, func(w io.Writer) error {
+			_, err := io.Copy(w, whole)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := s.Layer(info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		to := t.TempDir()
+		if _, err := Apply(context.Background(), l, to); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(to, "f")); err != nil || !bytes.Equal(got, data) {
+			t.Errorf("%s: the file has %d other bytes, %v", mt, len(got), err)
+		}
+		blob := filepath.Join(dir, "blobs", "sha256", info.Digest.Hex)
+		packed, err := os.ReadFile(blob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packed[len(packed)/2] ^= 1
+		if err := os.Remove(blob); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(blob, packed, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, err = Apply(context.Background(), l, t.TempDir())
+		if err == nil || !strings.Contains(err.Error(), info.Digest.String()) {
+			t.Errorf("%s: a changed byte gives %v; want a refusal that names the layer", mt, err)
+		}
+	}
+}
