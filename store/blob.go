@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -158,32 +159,37 @@ func Uncompressed(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	head := make([]byte, 4)
-	n, err := f.ReadAt(head, 0)
-	if err != nil && !errors.Is(err, io.EOF) {
+	r, done, err := Decoder(f)
+	if err != nil {
 		f.Close()
 		return nil, err
 	}
-	switch head = head[:n]; {
-	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		z, err := newGunzip(f)
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		return readCloser{z, f}, nil
-	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		// In one goroutine it takes three quarters of the time, for others hash and
-		// write meanwhile. The window is the largest that zstd itself takes unasked. The
-		// frames' checksums would cost a tenth more; who unpacks compares the digest.
-		z, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20), zstd.IgnoreChecksum(true))
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-		return readCloser{z, closers{z.Close, f.Close}}, nil
+	return readCloser{r, closers{done, f.Close}}, nil
+}
+
+// Decoder reads r without its compression, gzip or zstd; any other as it is. done
+// frees what the decoder uses.
+func Decoder(r io.Reader) (plain io.Reader, done func(), err error) {
+	in := bufio.NewReaderSize(r, 16) // large reads go past it
+	head, err := in.Peek(4)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, err
 	}
-	return f, nil
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		z, err := newGunzip(in)
+		return z, func() {}, err
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		// In one goroutine it takes three quarters of the time, for others write
+		// meanwhile. The window is the largest that zstd itself takes unasked. The frames'
+		// checksums would cost a tenth more; who unpacks compares the digest.
+		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20), zstd.IgnoreChecksum(true))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	}
+	return in, func() {}, nil
 }
 
 type readCloser struct {

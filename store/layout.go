@@ -17,8 +17,8 @@ import (
 // Layout opens the one image of an OCI layout directory (image-spec,
 // "image-layout") where it lies, and of its platforms the one that [Store.Get]
 // would choose. Nothing is copied, and nothing in the directory changes. The
-// manifest and the configuration are checked against their digests; what a layer
-// unpacks to, its reader has to check against the diff id, as [hpcc/unpack] does.
+// manifest and the configuration are checked against their digests; those of the
+// layers' blobs their reader has to check, as [hpcc/unpack] does.
 // fs.ErrNotExist when the directory is no layout.
 func Layout(dir string, p *v1.Platform) (v1.Image, error) {
 	fail := func(err error) (v1.Image, error) { return nil, fmt.Errorf("reading OCI layout %s: %w", dir, err) }

@@ -9,25 +9,26 @@ import (
 	"io"
 	goruntime "runtime"
 	"sync"
-	"sync/atomic"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/store"
 )
 
-// Layers are applied in order, and decompressed and hashed ahead of that: each
-// in two goroutines of its own, several layers at once.
+// Layers are applied in order, and decompressed ahead of that: each in a goroutine
+// of its own, several layers at once. The digest is of the blob, as the manifest
+// says it: that is a third of the bytes that the diff id is of, and pins the same content.
 const (
 	blockSize   = 256 << 10 // store's decoder works in place in blocks of this size
 	blocksAhead = 64        // of one layer
 	maxLayers   = 4         // that are decompressed at once
 )
 
-// A block is a piece of a layer's tar. Two goroutines look at it.
+// A block is a piece of a layer's tar.
 type block struct {
-	buf   [blockSize]byte
-	data  []byte
-	err   error // what the decoder said behind it
-	users atomic.Int32
+	buf  [blockSize]byte
+	data []byte
+	err  error // what the decoder said behind it
 }
 
 // blockPool keeps blocks to be filled again.
@@ -43,23 +44,17 @@ func (p blockPool) get() *block {
 	}
 }
 
-// put is called by each that looked at the block.
 func (p blockPool) put(b *block) {
-	if b.users.Add(-1) == 0 {
-		select {
-		case p <- b:
-		default:
-		}
+	select {
+	case p <- b:
+	default:
 	}
 }
 
-// content is the tar of one layer, as it comes from its decoder.
-type content struct {
+// A stream is bytes that one goroutine sends in blocks and another one reads.
+type stream struct {
 	pool   blockPool
 	blocks chan *block
-	done   chan struct{} // closed when sum is there
-	sum    string        // sha256 of the tar, in hexadecimal digits
-	close  func()
 
 	cur  *block
 	rest []byte // of cur, not read yet
@@ -68,6 +63,74 @@ type content struct {
 	// See piece.
 	lend []byte // Read copies nothing to its beginning
 	lent []byte // but notes here what would have come there
+}
+
+func newStream(pool blockPool) stream {
+	return stream{pool: pool, blocks: make(chan *block, blocksAhead)}
+}
+
+// send hands a block over, the last one with an error. It is an error itself when
+// nobody will read it.
+func (s *stream) send(ctx context.Context, b *block) error {
+	select {
+	case s.blocks <- b:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// drop reads what is left and forgets it.
+func (s *stream) drop() {
+	for b := range s.blocks {
+		s.pool.put(b)
+	}
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	for len(s.rest) == 0 {
+		if s.err != nil {
+			return 0, s.err
+		}
+		if s.cur != nil {
+			s.pool.put(s.cur)
+			s.cur = nil
+		}
+		b, ok := <-s.blocks
+		if !ok {
+			return 0, context.Canceled
+		}
+		s.cur, s.rest, s.err = b, b.data, b.err
+	}
+	n := min(len(p), len(s.rest))
+	if n > 0 && len(s.lend) > 0 && &p[0] == &s.lend[0] {
+		s.lent = s.rest[:n]
+	} else {
+		copy(p, s.rest)
+	}
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+// piece returns what r has next, at most len(buf) bytes. r reads from s: where it
+// hands buf through, as archive/tar does for all but sparse files, the piece lies
+// in the block, where it stays until the next Read, and not in buf.
+func (s *stream) piece(r io.Reader, buf []byte) ([]byte, error) {
+	s.lend, s.lent = buf, nil
+	n, err := r.Read(buf)
+	s.lend = nil
+	if len(s.lent) == n {
+		return s.lent, err
+	}
+	copy(buf, s.lent)
+	return buf[:n], err
+}
+
+// content is the tar of one layer, as it comes from its decoder.
+type content struct {
+	stream
+	sum   string // sha256 of the blob, in hexadecimal digits, when all was read
+	close func()
 }
 
 // aheadOf begins to decompress the layers and hands them out in order, each to
@@ -94,111 +157,85 @@ func aheadOf(ctx context.Context, layers []v1.Layer) <-chan *content {
 // begin decompresses a layer. closed is called when it is closed.
 func begin(ctx context.Context, l v1.Layer, pool blockPool, closed func()) *content {
 	ctx, cancel := context.WithCancel(ctx)
-	c := &content{pool: pool, blocks: make(chan *block, blocksAhead), done: make(chan struct{})}
+	c := &content{stream: newStream(pool)}
 	c.close = sync.OnceFunc(func() {
 		cancel()
-		for b := range c.blocks {
-			pool.put(b)
-		}
-		<-c.done
+		c.drop()
 		closed()
 	})
-	toHash := make(chan *block, blocksAhead)
 	go func() {
 		defer close(c.blocks)
-		defer close(toHash)
-		c.decode(ctx, l, toHash)
-	}()
-	go func() {
-		defer close(c.done)
-		h := sha256.New()
-		for b := range toHash {
-			h.Write(b.data)
-			pool.put(b)
-		}
-		c.sum = hex.EncodeToString(h.Sum(nil))
+		_ = c.send(ctx, &block{err: c.decode(ctx, l)})
 	}()
 	return c
 }
 
-// decode fills blocks until the layer ends, or ctx does.
-func (c *content) decode(ctx context.Context, l v1.Layer, toHash chan<- *block) {
-	send := func(b *block) bool {
-		b.users.Store(2)
-		select {
-		case c.blocks <- b:
-			toHash <- b
-			return true
-		case <-ctx.Done():
-			return false
-		}
-	}
-	r, err := l.Uncompressed()
+// decode sends the blocks of a layer; io.EOF when that were all.
+func (c *content) decode(ctx context.Context, l v1.Layer) error {
+	f, err := l.Compressed()
 	if err != nil {
-		send(&block{err: err})
-		return
+		return err
 	}
-	defer r.Close()
+	blob, sum := newStream(c.pool), sha256.New()
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer close(blob.blocks)
+		defer f.Close()
+		for err := error(nil); err == nil; {
+			b := c.pool.get()
+			n := 0
+			n, b.err = f.Read(b.buf[:])
+			b.data = b.buf[:n]
+			sum.Write(b.data)
+			if err = b.err; blob.send(ctx, b) != nil {
+				return
+			}
+		}
+	}()
+	defer blob.drop()
+	defer cancel()
+	r, done, err := store.Decoder(&blob)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := c.sendAll(ctx, r); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, &blob); err != nil { // what the decoder did not want
+		return err
+	}
+	c.sum = hex.EncodeToString(sum.Sum(nil))
+	return io.EOF
+}
+
+// sendAll sends what r has.
+func (c *content) sendAll(ctx context.Context, r io.Reader) error {
 	for {
 		b := c.pool.get()
-		n := 0
+		n, err := 0, error(nil)
 		// The store's decoder of gzip leaves some of the block empty; to ask for the
 		// rest would be slow. That of zstd gives half a block at a time.
-		for n <= blockSize/2 && b.err == nil {
+		for n <= blockSize/2 && err == nil {
 			var m int
-			m, b.err = r.Read(b.buf[n:])
+			m, err = r.Read(b.buf[n:])
 			n += m
 		}
 		b.data = b.buf[:n]
-		// b belongs to others once it is sent.
-		if end := b.err != nil; !send(b) || end {
-			return
+		if serr := c.send(ctx, b); serr != nil {
+			return serr
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// Read gives the layer's tar.
-func (c *content) Read(p []byte) (int, error) {
-	for len(c.rest) == 0 {
-		if c.err != nil {
-			return 0, c.err
-		}
-		if c.cur != nil {
-			c.pool.put(c.cur)
-			c.cur = nil
-		}
-		b, ok := <-c.blocks
-		if !ok {
-			return 0, context.Canceled
-		}
-		c.cur, c.rest, c.err = b, b.data, b.err
-	}
-	n := min(len(p), len(c.rest))
-	if n > 0 && len(c.lend) > 0 && &p[0] == &c.lend[0] {
-		c.lent = c.rest[:n]
-	} else {
-		copy(p, c.rest)
-	}
-	c.rest = c.rest[n:]
-	return n, nil
-}
-
-// piece returns what r has next, at most len(buf) bytes. r reads from c: where it
-// hands buf through, as archive/tar does for all but sparse files, the piece lies
-// in the layer's block, where it stays until the next Read, and not in buf.
-func (c *content) piece(r io.Reader, buf []byte) ([]byte, error) {
-	c.lend, c.lent = buf, nil
-	n, err := r.Read(buf)
-	c.lend = nil
-	if len(c.lent) == n {
-		return c.lent, err
-	}
-	copy(buf, c.lent)
-	return buf[:n], err
-}
-
-// check reads what follows the archive's end, which counts for the digest, and
-// compares the digest.
+// check reads what follows the archive's end, which counts for the digest of the
+// blob, and compares that.
 func (c *content) check(want v1.Hash) error {
 	for c.rest = nil; c.err == nil; c.rest = nil {
 		if _, err := c.Read(nil); err != nil {
@@ -208,9 +245,8 @@ func (c *content) check(want v1.Hash) error {
 	if c.err != nil && !errors.Is(c.err, io.EOF) {
 		return c.err
 	}
-	<-c.done
 	if c.sum != want.Hex {
-		return fmt.Errorf("its content has digest sha256:%s, its image says %s", c.sum, want)
+		return fmt.Errorf("it has digest sha256:%s", c.sum)
 	}
 	return nil
 }

@@ -57,10 +57,9 @@ func TestPieces(t *testing.T) {
 
 // contentOf is a layer of these bytes, in blocks of odd sizes.
 func contentOf(b []byte) *content {
-	c := &content{pool: make(blockPool, 1), blocks: make(chan *block, len(b)/1000+2)}
+	c := &content{stream: stream{pool: make(blockPool), blocks: make(chan *block, len(b)/1000+2)}}
 	for n := 1000; len(b) > 0; n = n*2 + 1 {
 		next := &block{data: b[:min(n, len(b), blockSize)]}
-		next.users.Store(2) // it stays what it is
 		c.blocks <- next
 		b = b[len(next.data):]
 	}

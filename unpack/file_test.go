@@ -265,9 +265,9 @@ func TestAhead(t *testing.T) {
 	gone := errors.New("the disk is gone")
 	good := tarLayer(t, &tar.Header{Name: "f", Mode: 0o644, Size: int64(len(big))}, big)
 	for name, layers := range map[string][]v1.Layer{
-		"the first breaks":  {breaking{good, 20 << 20, gone}, good, good},
-		"the second breaks": {good, breaking{good, 1 << 20, gone}, good, good, good, good},
-		"the last is short": {good, good, breaking{good, 1 << 20, io.ErrUnexpectedEOF}},
+		"the first breaks":  {breaking{good, 20 << 10, gone}, good, good},
+		"the second breaks": {good, breaking{good, 1 << 10, gone}, good, good, good, good},
+		"the last is short": {good, good, breaking{good, 1 << 10, io.ErrUnexpectedEOF}},
 		"it will not open":  {breaking{good, -1, gone}, good},
 	} {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -301,11 +301,11 @@ type breaking struct {
 	err   error
 }
 
-func (b breaking) Uncompressed() (io.ReadCloser, error) {
+func (b breaking) Compressed() (io.ReadCloser, error) {
 	if b.after < 0 {
 		return nil, b.err
 	}
-	r, err := b.Layer.Uncompressed()
+	r, err := b.Layer.Compressed()
 	if err != nil {
 		return nil, err
 	}

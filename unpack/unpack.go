@@ -205,7 +205,7 @@ func Config(dir string) (*v1.ConfigFile, error) {
 // maxEntries bounds the entries of one layer.
 const maxEntries = 20_000_000
 
-// layers applies layers in order. Their content is checked against their diff ids.
+// layers applies layers in order. Their blobs are checked against their digests.
 func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ahead := aheadOf(ctx, ls)
@@ -235,7 +235,7 @@ func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) e
 
 // layer applies one layer.
 func (t *tree) layer(ctx context.Context, l v1.Layer, c *content) error {
-	want, err := l.DiffID()
+	want, err := l.Digest()
 	if err != nil {
 		return err
 	}

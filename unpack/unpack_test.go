@@ -302,13 +302,13 @@ func TestWrongContent(t *testing.T) {
 	}
 }
 
-// lying has the diff id of another layer.
+// lying has the digest of another layer.
 type lying struct {
 	v1.Layer
 	other v1.Layer
 }
 
-func (l lying) DiffID() (v1.Hash, error) { return l.other.DiffID() }
+func (l lying) Digest() (v1.Hash, error) { return l.other.Digest() }
 
 // Compare finds what changed, and applying it gives the same tree.
 func TestCompareRoundTrip(t *testing.T) {

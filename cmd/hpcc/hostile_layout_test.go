@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,7 +59,17 @@ func hostileLayouts() []hostile {
 		}), "bytes"},
 		{"indexes nested deeply", layout(func(l *liar) []byte { return l.index(wide(l, 12, 1)) }), "nested deeper"},
 		{"indexes that name one image ten million times", layout(func(l *liar) []byte { return l.index(wide(l, 4, 56)) }), "*"},
-		{"wrong diff id", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest}} }), "its content has digest"},
+		// The digest of the blob pins what a layer holds; a diff id adds nothing to it.
+		{"wrong diff id", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest}} }), ""},
+		{"other bytes that unpack to the same", layout(func(l *liar) []byte {
+			layer := zipped(good)
+			d := l.image(layer, nil)
+			sum := sha256.Sum256(layer)
+			other := bytes.Clone(layer)
+			other[9] ^= 1 // the operating system, in the head
+			l.files["blobs/sha256/"+hex.EncodeToString(sum[:])] = other
+			return l.index(d)
+		}), "digest"},
 		{"no diff ids", spoiled(func(_, c map[string]any) { delete(c, "rootfs") }), "lists 1 layers, its configuration 0"},
 		{"diff ids that are none", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{"../@"}} }), "*"},
 		{"too many diff ids", spoiled(func(_, c map[string]any) { c["rootfs"] = map[string]any{"diff_ids": []any{noDigest, noDigest}} }), "lists 1 layers, its configuration 2"},
