@@ -43,7 +43,7 @@ func parseWheelName(file string) (*wheelName, error) {
 		}
 	}
 	t := f[len(f)-3:]
-	if strings.Count(t[0], ".")*strings.Count(t[1], ".")*strings.Count(t[2], ".") > maxTags || len(file) > 1024 {
+	if many := func(s string) int { return strings.Count(s, ".") + 1 }; many(t[0])*many(t[1])*many(t[2]) > maxTags || len(file) > 1024 {
 		return nil, errors.New("its name has too many tags")
 	}
 	for py := range strings.SplitSeq(t[0], ".") {
