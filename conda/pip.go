@@ -47,7 +47,7 @@ func (t *PipTarget) interpreter() string { return t.Prefix + "/bin/python" + min
 
 // PipOptions say how rows become distributions.
 type PipOptions struct {
-	File     string // the name of the list in messages
+	File     string // the name of the list in messages; "" is "the list"
 	Dir      string // where relative paths of rows begin; "" is the working directory
 	Indexes  PipIndexes
 	Closed   bool // the list is complete: what the wheels need besides is told and not looked for
@@ -66,7 +66,7 @@ type PipPlan struct {
 
 // A PipDist is a chosen wheel.
 type PipDist struct {
-	Name, Version string
+	Name, Version string // the name is normal (PEP 503)
 	File          string // the wheel's name
 	URL           string // without credentials; "" for a file of this machine
 	SHA256        string // hexadecimal; "" where nothing is known before it is fetched
@@ -111,6 +111,9 @@ func ResolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t Pi
 	if err := checkPrefix(t.Prefix); err != nil {
 		return nil, err
 	}
+	if o.File == "" {
+		o.File = "the list"
+	}
 	r, err := newPipResolver(ctx, s, t, o)
 	if err != nil {
 		return nil, err
@@ -152,7 +155,7 @@ func (p *PipPlan) take(picked map[string]*pipPick) {
 	}
 	slices.SortFunc(p.picks, func(a, b *pipPick) int { return strings.Compare(a.name, b.name) })
 	for _, x := range p.picks {
-		p.Dists = append(p.Dists, PipDist{x.file.wheel.dist, x.version.String(), x.file.name, public(x.file.url), x.sha256()})
+		p.Dists = append(p.Dists, PipDist{x.name, x.version.String(), x.file.name, public(x.file.url), x.sha256()})
 	}
 	if len(present) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), some(present)))

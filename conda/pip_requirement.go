@@ -32,7 +32,7 @@ func (r PipRequirement) String() string {
 	}
 	switch {
 	case r.Editable:
-		s = "-e " + hide(r.URL)
+		s = "-e " + shown(r.URL)
 	case r.URL != "" && s != "":
 		s += " @ " + shown(r.URL)
 	case r.URL != "":
@@ -43,12 +43,17 @@ func (r PipRequirement) String() string {
 	return s
 }
 
-// shown is a URL or path for messages, without credentials.
+// shown is a URL or path for messages, without credentials. The user of SSH is
+// none: without it the URL would be another.
 func shown(u string) string {
-	if strings.Contains(u, "://") {
+	if !strings.Contains(u, "://") {
+		return u
+	}
+	p, err := url.Parse(u)
+	if err != nil || !strings.HasSuffix(p.Scheme, "ssh") || p.User == nil {
 		return hide(u)
 	}
-	return u
+	return strings.Replace(hide(u), "://", "://"+url.User(p.User.Username()).String()+"@", 1)
 }
 
 var (
