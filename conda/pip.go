@@ -186,7 +186,7 @@ func (t *PipTarget) aim(in *installer) error {
 			if strings.Contains(p.rec.Build, "pypy") {
 				return errors.New("pip packages are installed for CPython; the environment's python is PyPy")
 			}
-			t.Python, t.FreeThreaded = p.rec.Version, strings.HasSuffix(p.rec.Build, "t")
+			t.Python, t.FreeThreaded = p.rec.Version, strings.Contains(p.rec.Build, "_cp3") && strings.HasSuffix(p.rec.Build, "t")
 		}
 		for src, e := range p.meta.paths {
 			dst := p.target(src)

@@ -57,6 +57,9 @@ func (w *pipWeb) allowed(u *url.URL) error {
 	return nil
 }
 
+// anything is what archives are asked for as.
+const anything = "*/*"
+
 // A pipAnswer is what came from an address.
 type pipAnswer struct {
 	io.ReadCloser
@@ -107,6 +110,9 @@ func (w *pipWeb) ask(ctx context.Context, u *url.URL, accept string) (*pipAnswer
 	}
 	req.Header.Set("User-Agent", "hpcc")
 	req.Header.Set("Accept", accept)
+	if accept == anything {
+		req.Header.Set("Accept-Encoding", "identity") // an archive as it is
+	}
 	resp, err := w.client.Do(req)
 	if err != nil {
 		if resp != nil || ctx.Err() != nil { // a redirection that is refused

@@ -67,7 +67,7 @@ func (f *pipFetcher) wheel(ctx context.Context, p *pipPick, add func(n int64)) (
 			return "", nil, err
 		}
 		defer store.RemoveAll(tmp)
-		src, err := f.web.get(ctx, p.file.url, "*/*")
+		src, err := f.web.get(ctx, p.file.url, anything)
 		if err != nil {
 			return "", nil, fmt.Errorf("fetching %s: %w", p.file.name, err)
 		}
@@ -166,7 +166,7 @@ func (f *pipFetcher) metadata(ctx context.Context, p *pipPick) (*distMeta, error
 }
 
 func (f *pipFetcher) besides(ctx context.Context, file *pipFile) ([]byte, error) {
-	a, err := f.web.get(ctx, file.url+".metadata", "*/*")
+	a, err := f.web.get(ctx, file.url+".metadata", anything)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (f *pipFetcher) inside(ctx context.Context, p *pipPick) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer w.zip.Close()
+	defer w.Close()
 	return w.small(files, "METADATA", maxMetadata)
 }
 
@@ -214,7 +214,7 @@ func (p *PipPlan) Layers(ctx context.Context, s *store.Store, o PipOptions) (lay
 	defer func() {
 		for _, x := range in {
 			if x != nil && x.wheel != nil {
-				x.zip.Close()
+				x.Close()
 			}
 		}
 	}()

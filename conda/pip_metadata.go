@@ -85,7 +85,8 @@ func (r PipRequirement) dependency() (d dependencyRow, err error) {
 }
 
 // fields reads "Key: value" lines; a line that begins with a blank goes with the
-// one before. Keys come in lower case.
+// one before. A line that is no field begins the text, as for readers of mail.
+// Keys come in lower case.
 func fields(b []byte, take func(key, value string) error) error {
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	sc.Buffer(make([]byte, 0, 4096), maxInfo)
@@ -110,7 +111,7 @@ func fields(b []byte, take func(key, value string) error) error {
 		}
 		var ok bool
 		if key, value, ok = strings.Cut(line, ":"); !ok {
-			return fmt.Errorf("%q is no field", short(line))
+			return nil
 		}
 	}
 	if sc.Err() != nil {

@@ -107,6 +107,46 @@ func TestPipOpinion(t *testing.T) {
 		t.Errorf("only %d files were compared", len(ours))
 	}
 	t.Logf("%d files of %d wheels were compared", len(ours), len(wheels)+len(real))
+	useTree(t, prefix, interpreter, r, before, theirs)
+}
+
+// useTree puts what hpcc installed into the place of what pip did, runs a
+// program of it, and has pip list and remove it all again.
+func useTree(t *testing.T, prefix, interpreter string, r *pipResult, before, theirs map[string]treeFile) {
+	t.Helper()
+	for p := range theirs {
+		if err := os.Remove(filepath.Join(prefix, p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, f := range r.files {
+		if strings.HasSuffix(f.Name, "/") {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir("/"+name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("/"+name, []byte(f.data), fs.FileMode(f.Mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command(prefix + "/bin/demo").CombinedOutput(); err != nil || string(out) != "demo demo\n" {
+		t.Errorf("bin/demo says %q, %v", out, err)
+	}
+	var names []string
+	for l := range strings.Lines(string(runPython(t, "", "-m", "pip", "--python", interpreter, "list", "--format=freeze"))) {
+		name, _, _ := strings.Cut(strings.TrimSpace(l), "==")
+		names = append(names, name)
+	}
+	if len(names) != len(r.plan.Dists) {
+		t.Errorf("pip lists %q; want %d", names, len(r.plan.Dists))
+	}
+	runPython(t, "", append([]string{"-m", "pip", "--python", interpreter, "uninstall", "-y"}, names...)...)
+	for p := range tree(t, prefix) {
+		if _, ok := before[p]; !ok && !strings.HasSuffix(p, ".pyc") {
+			t.Errorf("%s is left after pip removed all", p)
+		}
+	}
 }
 
 type treeFile struct {

@@ -21,7 +21,8 @@ import (
 
 // A wheel is an archive of one distribution that is being installed (PEP 427).
 type wheel struct {
-	zip      *zip.ReadCloser
+	io.Closer
+	zip      *zip.Reader
 	name     *wheelName
 	info     string // NAME-VERSION.dist-info
 	meta     *distMeta
@@ -45,21 +46,27 @@ const (
 	maxMetadata   = 16 << 20
 )
 
-// openArchive opens a wheel and checks the names of its files.
-func openArchive(file string, name *wheelName) (w *wheel, files map[string]*zip.File, err error) {
+// openArchive opens a wheel's file and checks the names in it.
+func openArchive(file string, name *wheelName) (*wheel, map[string]*zip.File, error) {
 	z, err := zip.OpenReader(file)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the wheel: %w", err)
 	}
-	w = &wheel{zip: z, name: name}
-	if files, err = w.members(); err == nil {
-		w.info, err = infoDir(files, name)
-	}
+	w := &wheel{Closer: z, zip: &z.Reader, name: name}
+	files, err := w.contents()
 	if err != nil {
 		z.Close()
 		return nil, nil, err
 	}
 	return w, files, nil
+}
+
+// contents checks the names of the files and finds the dist-info directory.
+func (w *wheel) contents() (files map[string]*zip.File, err error) {
+	if files, err = w.members(); err == nil {
+		w.info, err = infoDir(files, w.name)
+	}
+	return files, err
 }
 
 // openWheel reads what a wheel says of itself and checks the paths of all its
@@ -70,12 +77,13 @@ func openWheel(file string, name *wheelName, t *PipTarget) (*wheel, error) {
 		return nil, err
 	}
 	if err := w.read(files, t); err != nil {
-		w.zip.Close()
+		w.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
+// read reads the wheel's METADATA, WHEEL, RECORD and entry points.
 func (w *wheel) read(files map[string]*zip.File, t *PipTarget) error {
 	if err := w.readWheelFile(files); err != nil {
 		return err

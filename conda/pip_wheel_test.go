@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -126,7 +125,7 @@ func wheelDir(t testing.TB, wheels ...testWheel) string {
 // demoWheel has one of everything that wheels have.
 var demoWheel = testWheel{
 	name: "Demo-Pkg", version: "1.2.post1",
-	meta: "Requires-Dist: helper (>=1)\nRequires-Dist: colours; sys_platform == 'win32'\nRequires-Dist: big; extra == 'all'\nProvides-Extra: all\n",
+	meta: "License: one\n  of many\nRequires-Dist: helper (>=1)\nRequires-Dist: colours; sys_platform == 'win32'\nRequires-Dist: big; extra == 'all'\nProvides-Extra: all\n",
 	files: []wheelFile{
 		{name: "demo/__init__.py", text: "def main():\n    print('demo', __name__)\n    return 0\n"},
 		{name: "demo/a, b.txt", text: "comma\n"},
@@ -389,7 +388,7 @@ func TestPipHostile(t *testing.T) {
 			l[1].text = "Metadata-Version: 3.0\nName: evil\nVersion: 1.0\n"
 			return l
 		}), "Metadata-Version"},
-		{"METADATA that is none", archive(func(l []wheelFile) []wheelFile { l[1].text = "<html>"; return l }), "is no field"},
+		{"METADATA that is none", archive(func(l []wheelFile) []wheelFile { l[1].text = "<html>"; return l }), `Metadata-Version is ""`},
 		{"dependency that is none", evil(func(w *testWheel) { w.meta = "Requires-Dist: a b c\n" }), "Requires-Dist"},
 		{"format of the future", archive(func(l []wheelFile) []wheelFile { l[2].text = "Wheel-Version: 2.0\n"; return l }), "its Wheel-Version"},
 		{"entry point with a path", evil(func(w *testWheel) { w.points = "[console_scripts]\n../x = a:b\n" }), "no plain name"},
@@ -572,35 +571,68 @@ func TestPipDirect(t *testing.T) {
 	}
 }
 
-// FuzzWheel opens and installs what claims to be a wheel.
+// FuzzWheel installs what claims to be a wheel: one file of any name, and
+// RECORD, METADATA and entry_points.txt of any content.
 func FuzzWheel(f *testing.F) {
-	f.Add(demoWheel.bytes(f))
-	small := testWheel{name: "Demo-Pkg", version: "1.2.post1", files: []wheelFile{{name: "Demo_Pkg-1.2.post1.data/scripts/x", text: "#!python\n"}}}
-	f.Add(small.bytes(f))
-	name, err := parseWheelName(demoWheel.file())
+	sum := sha256.Sum256([]byte("#!python\nx"))
+	row := "," + recordSum("sha256", sum[:]) + ",10\n"
+	f.Add("x-1.data/scripts/a", "x-1.data/scripts/a"+row, "Metadata-Version: 2.1\nName: x\nVersion: 1\nRequires-Dist: y\n", "[console_scripts]\nb=c:d\n")
+	f.Add("../x", "../x"+row, "Name: x\n x\n\n", "[gui_scripts]\n../b=c:d\n")
+	f.Add("x-1.data/data/conda-meta/x", "\"x\"\"\",,", "", "")
+	name, err := parseWheelName("x-1-py3-none-any.whl")
 	if err != nil {
 		f.Fatal(err)
 	}
 	target := pyTarget(nil)
-	f.Fuzz(func(t *testing.T, data []byte) {
-		file := filepath.Join(t.TempDir(), "x.whl")
-		if err := os.WriteFile(file, data, 0o600); err != nil {
-			t.Fatal(err)
+	f.Fuzz(func(t *testing.T, file, rows, metadata, points string) {
+		members := []wheelFile{
+			{name: file, text: "#!python\nx"}, {name: "x-1.dist-info/METADATA", text: metadata}, {name: "x-1.dist-info/WHEEL", text: "Wheel-Version: 1.0\n"},
+			{name: "x-1.dist-info/entry_points.txt", text: points},
 		}
-		w, err := openWheel(file, name, &target)
+		for _, m := range members[1:] { // of these RECORD is right
+			sum := sha256.Sum256([]byte(m.text))
+			rows += fmt.Sprintf("\n%s,%s,%d", m.name, recordSum("sha256", sum[:]), len(m.text))
+		}
+		var buf bytes.Buffer
+		z := zip.NewWriter(&buf)
+		for _, m := range append(members, wheelFile{name: "x-1.dist-info/RECORD", text: rows}) {
+			if to, err := z.Create(m.name); err == nil {
+				_, _ = io.WriteString(to, m.text)
+			}
+		}
+		if err := z.Close(); err != nil {
+			return
+		}
+		r, err := zip.NewReader(bytes.NewReader(buf.Bytes()), int64(buf.Len()))
 		if err != nil {
 			return
 		}
-		defer w.zip.Close()
-		for _, e := range w.files {
-			if !filepath.IsLocal(e.dst) || strings.HasPrefix(e.dst, "conda-meta") {
-				t.Fatalf("%q goes to %q", e.zip.Name, e.dst)
+		w := &wheel{zip: r, name: name}
+		files, err := w.contents()
+		if err == nil {
+			err = w.read(files, &target)
+		}
+		if err != nil {
+			return
+		}
+		in := &pipInstall{wheel: w, pick: &pipPick{name: "x", file: &pipFile{}}, lost: map[string]bool{}}
+		if _, err := (&PipPlan{target: target}).settle([]*pipInstall{in}); err != nil {
+			return
+		}
+		var layer bytes.Buffer
+		lw := &layerWriter{tw: tar.NewWriter(&layer), prefix: "opt/conda", dirs: map[string]bool{}}
+		if err := in.install(t.Context(), lw, &target); err != nil {
+			return
+		}
+		if err := lw.tw.Close(); err != nil {
+			t.Fatal(err)
+		}
+		out := readTar(t, &layer)
+		for name := range out {
+			if strings.HasPrefix(name, "opt/conda/conda-meta") || name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/") {
+				t.Fatalf("%q was installed", name)
 			}
 		}
-		for _, p := range w.programs {
-			if filepath.Base(p.name) != p.name || strings.Count(string(p.program("/p")), "\n") != 8 {
-				t.Fatalf("program %q", p)
-			}
-		}
+		checkRecord(t, &pipResult{files: out}, "opt/conda/lib/python3.11/site-packages/x-1.dist-info/RECORD")
 	})
 }
