@@ -69,7 +69,7 @@ type PipDist struct {
 	Name, Version string // the name is normal (PEP 503)
 	File          string // the wheel's name
 	URL           string // without credentials; "" for a file of this machine
-	SHA256        string // hexadecimal; "" where nothing is known before it is fetched
+	SHA256        string // hexadecimal; "" where nothing is known of it before Layers has fetched it
 }
 
 // A PipRefusal is a row that cannot be installed as it is.
@@ -118,10 +118,7 @@ func ResolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t Pi
 	if err != nil {
 		return nil, err
 	}
-	wants, err := r.rows(rows)
-	if err != nil {
-		return nil, err
-	}
+	wants := r.rows(rows)
 	if err := r.lookup(wants); err != nil {
 		return nil, err
 	}

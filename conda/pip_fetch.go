@@ -1,234 +1,189 @@
 package conda
 
 import (
-	"bufio"
 	"context"
-	"errors"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
 	"fmt"
+	"hash"
 	"io"
-	"io/fs"
-	"net"
-	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
-	"time"
+
+	"hpcc/store"
 )
 
-// pipWeb asks indexes for pages and archives. Logins are those of the index
-// URLs and of netrc; they go to their own hosts and into no message.
-type pipWeb struct {
-	client http.Client
-	logins map[string]*url.Userinfo // by host:port
-	netrc  map[string]*url.Userinfo // by host name; "" is any other host
-	plain  bool
+// A pipFetcher brings wheels into the store's cache of packages.
+type pipFetcher struct {
+	store *store.Store
+	dir   string
+	web   *pipWeb
+	metas map[string]*distMeta // by the wheel's URL
 }
 
-func newPipWeb(x *PipIndexes) (*pipWeb, error) {
-	w := &pipWeb{logins: map[string]*url.Userinfo{}, plain: x.PlainHTTP}
-	w.client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
-		if len(via) >= 10 {
-			return errors.New("more than 10 redirections")
-		}
-		return w.allowed(req.URL)
-	}
-	for _, s := range x.all() {
-		if u, err := url.Parse(s); err == nil && u.User != nil {
-			w.logins[u.Host] = u.User
-		}
-	}
-	var err error
-	w.netrc, err = readNetrc()
-	return w, err
+func newPipFetcher(s *store.Store, web *pipWeb) (*pipFetcher, error) {
+	f := &pipFetcher{s, filepath.Join(s.Dir(), "cache", "conda"), web, map[string]*distMeta{}}
+	return f, os.MkdirAll(f.dir, 0o755)
 }
 
-// allowed refuses what is not HTTPS, but for this machine or where it is asked for.
-func (w *pipWeb) allowed(u *url.URL) error {
-	switch ip := net.ParseIP(u.Hostname()); {
-	case u.Scheme == "https":
-	case u.Scheme != "http":
-		return fmt.Errorf("%s is no address of a web server", hide(u.String()))
-	case w.plain || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback():
-	default:
-		return fmt.Errorf("%s has no TLS, so that anyone on the way could change what comes; name the https address, or allow plain HTTP", hide(u.String()))
+// sha256 is the digest that the index or the only --hash of a row demands; ""
+// when there is none.
+func (p *pipPick) sha256() string {
+	for _, h := range p.file.hashes {
+		if sum, ok := strings.CutPrefix(h, "sha256:"); ok {
+			return sum
+		}
+	}
+	if len(p.hashes) == 1 {
+		if sum, ok := strings.CutPrefix(p.hashes[0], "sha256:"); ok {
+			return sum
+		}
+	}
+	return ""
+}
+
+// wheel brings a wheel into the cache, verified.
+func (f *pipFetcher) wheel(ctx context.Context, p *pipPick, add func(n int64)) (string, *record, error) {
+	r := &record{Name: p.name, fn: p.file.name, url: p.file.url, SHA256: p.sha256(), Size: p.file.size}
+	name, ok := r.cached(f.dir)
+	if !ok {
+		tmp, err := f.store.TempDir()
+		if err != nil {
+			return "", nil, err
+		}
+		defer store.RemoveAll(tmp)
+		src, err := f.web.get(ctx, p.file.url, anything)
+		if err != nil {
+			return "", nil, fmt.Errorf("fetching %s: %w", p.file.name, err)
+		}
+		defer src.Close()
+		if name, err = r.keep(ctx, src, f.dir, tmp, add); err != nil {
+			return "", nil, err
+		}
+	} else {
+		add(r.Size)
+	}
+	if err := checkHashes(name, p); err != nil {
+		return "", nil, fmt.Errorf("fetching %s: %w", hide(p.file.url), err)
+	}
+	return name, r, nil
+}
+
+// checkHashes holds a file to the index's digests, which all have to be right,
+// and the list's, of which one has to.
+func checkHashes(name string, p *pipPick) error {
+	sums := map[string]hash.Hash{}
+	for _, h := range slices.Concat(p.file.hashes, p.hashes) {
+		alg, _, _ := strings.Cut(h, ":")
+		sums[alg] = newHash(alg)
+	}
+	if len(sums) == 0 {
+		return nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var to []io.Writer
+	for _, h := range sums {
+		to = append(to, h)
+	}
+	if _, err := io.Copy(io.MultiWriter(to...), f); err != nil {
+		return err
+	}
+	is := func(h string) bool {
+		alg, sum, _ := strings.Cut(h, ":")
+		return hex.EncodeToString(sums[alg].Sum(nil)) == sum
+	}
+	for _, h := range p.file.hashes {
+		if !is(h) {
+			return fmt.Errorf("its digest is not %s, which the index names", h)
+		}
+	}
+	if len(p.hashes) > 0 && !slices.ContainsFunc(p.hashes, is) {
+		return fmt.Errorf("its digest is none of the list's: %s", some(p.hashes))
 	}
 	return nil
 }
 
-// anything is what archives are asked for as.
-const anything = "*/*"
-
-// A pipAnswer is what came from an address.
-type pipAnswer struct {
-	io.ReadCloser
-	url  *url.URL // after redirections
-	kind string   // the content type
+func newHash(alg string) hash.Hash {
+	switch alg {
+	case "md5":
+		return md5.New()
+	case "sha1":
+		return sha1.New()
+	case "sha224":
+		return sha256.New224()
+	case "sha384":
+		return sha512.New384()
+	case "sha512":
+		return sha512.New()
+	}
+	return sha256.New()
 }
 
-// get asks for an address. What is not there is fs.ErrNotExist. Busy servers are
-// asked again, when they say.
-func (w *pipWeb) get(ctx context.Context, address, accept string) (*pipAnswer, error) {
-	u, err := url.Parse(address)
+// metadata reads what a wheel needs: from the file that the index has beside it
+// (PEP 658), else from the wheel.
+func (f *pipFetcher) metadata(ctx context.Context, p *pipPick) (*distMeta, error) {
+	if m := f.metas[p.file.url]; m != nil {
+		return m, nil
+	}
+	var b []byte
+	var err error
+	if p.file.metadata != "" {
+		b, err = f.besides(ctx, p.file)
+	} else {
+		b, err = f.inside(ctx, p)
+	}
+	var m *distMeta
+	if err == nil {
+		m, err = parseDistMeta(b)
+	}
+	if err == nil && (pipName(m.name) != p.name || m.version.compare(p.version) != 0) {
+		err = fmt.Errorf("it is of %s %s", m.name, m.version)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the address: %w", plain(err))
+		return nil, fmt.Errorf("reading what %s needs: %w", p.file.name, err)
 	}
-	if u.Scheme == "file" {
-		f, err := openFile(address)
-		if err != nil {
-			return nil, err
-		}
-		return &pipAnswer{ReadCloser: f, url: u}, nil
-	}
-	if err := w.allowed(u); err != nil {
+	f.metas[p.file.url] = m
+	return m, nil
+}
+
+func (f *pipFetcher) besides(ctx context.Context, file *pipFile) ([]byte, error) {
+	a, err := f.web.get(ctx, file.url+".metadata", anything)
+	if err != nil {
 		return nil, err
 	}
-	for n := 0; ; n++ {
-		a, wait, err := w.ask(ctx, u, accept)
-		if err == nil || wait < 0 || n+1 >= tries {
-			return a, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(max(wait, time.Duration(200<<n)*time.Millisecond)):
-		}
-	}
-}
-
-// ask makes one request. A wait below 0 says that another would not help.
-func (w *pipWeb) ask(ctx context.Context, u *url.URL, accept string) (*pipAnswer, time.Duration, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	defer a.Close()
+	b, err := readSmall(a, maxMetadata)
 	if err != nil {
-		return nil, -1, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+		return nil, err
 	}
-	req.URL.User = nil
-	if login := w.login(u); login != nil {
-		password, _ := login.Password()
-		req.SetBasicAuth(login.Username(), password)
+	if alg, sum, ok := strings.Cut(file.metadata, ":"); ok {
+		h := newHash(alg)
+		h.Write(b)
+		if got := hex.EncodeToString(h.Sum(nil)); got != sum {
+			return nil, fmt.Errorf("the %s of its metadata is %s, the index says %s", alg, got, sum)
+		}
 	}
-	req.Header.Set("User-Agent", "hpcc")
-	req.Header.Set("Accept", accept)
-	if accept == anything {
-		req.Header.Set("Accept-Encoding", "identity") // an archive as it is
-	}
-	resp, err := w.client.Do(req)
+	return b, nil
+}
+
+func (f *pipFetcher) inside(ctx context.Context, p *pipPick) ([]byte, error) {
+	name, _, err := f.wheel(ctx, p, func(int64) {})
 	if err != nil {
-		if resp != nil || ctx.Err() != nil { // a redirection that is refused
-			return nil, -1, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
-		}
-		return nil, 0, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+		return nil, err
 	}
-	if resp.StatusCode == http.StatusOK {
-		return &pipAnswer{resp.Body, resp.Request.URL, resp.Header.Get("Content-Type")}, 0, nil
-	}
-	resp.Body.Close()
-	err = fmt.Errorf("%s: the server answers %s", hide(u.String()), resp.Status)
-	switch c := resp.StatusCode; {
-	case c == http.StatusNotFound || c == http.StatusGone:
-		return nil, -1, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
-	case c == http.StatusUnauthorized || c == http.StatusForbidden:
-		return nil, -1, fmt.Errorf("%w; a login for the host can stand in ~/.netrc", err)
-	case c != http.StatusTooManyRequests && c < 500:
-		return nil, -1, err
-	}
-	return nil, retryAfter(resp.Header.Get("Retry-After")), err
-}
-
-// retryAfter reads how long a server asks to wait: seconds or a date.
-func retryAfter(s string) time.Duration {
-	if sec, err := strconv.Atoi(s); err == nil {
-		return min(time.Duration(max(sec, 0))*time.Second, maxWait)
-	}
-	if t, err := http.ParseTime(s); err == nil {
-		return min(max(time.Until(t), 0), maxWait)
-	}
-	return 0
-}
-
-// login finds the login for an address: its own, its index's, netrc's.
-func (w *pipWeb) login(u *url.URL) *url.Userinfo {
-	if u.User != nil {
-		return u.User
-	}
-	if l := w.logins[u.Host]; l != nil {
-		return l
-	}
-	if l := w.netrc[u.Hostname()]; l != nil {
-		return l
-	}
-	return w.netrc[""]
-}
-
-// maxNetrc bounds the file of logins, in bytes.
-const maxNetrc = 1 << 20
-
-// readNetrc reads the file that NETRC names, else ~/.netrc. Without one there
-// are no logins.
-func readNetrc() (map[string]*url.Userinfo, error) {
-	name := os.Getenv("NETRC")
-	if name == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return nil, nil
-		}
-		name = filepath.Join(home, ".netrc")
-	}
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	w, files, err := openArchive(name, p.file.wheel)
 	if err != nil {
-		return nil, fmt.Errorf("reading the logins: %w", err)
+		return nil, err
 	}
-	defer f.Close()
-	return parseNetrc(f), nil
-}
-
-// parseNetrc reads "machine HOST login USER password WORD" and "default"; what
-// it does not know it passes over, as other readers do.
-func parseNetrc(r io.Reader) map[string]*url.Userinfo {
-	out := map[string]*url.Userinfo{}
-	host, user, password, open := "", "", "", false
-	done := func() {
-		if _, twice := out[host]; open && !twice && (user != "" || password != "") {
-			out[host] = url.UserPassword(user, password)
-		}
-		host, user, password = "", "", ""
-	}
-	key, macro := "", false
-	sc := bufio.NewScanner(io.LimitReader(r, maxNetrc))
-	for sc.Scan() {
-		line := strings.TrimSpace(sc.Text())
-		if macro = macro && line != ""; macro || strings.HasPrefix(line, "#") {
-			continue
-		}
-		for _, word := range strings.Fields(line) {
-			switch {
-			case key == "machine":
-				host, open = word, true
-			case key == "login":
-				user = word
-			case key == "password":
-				password = strings.Trim(word, `"`)
-			case key == "account":
-			case word == "machine" || word == "default":
-				done()
-				open = word == "default"
-			}
-			if key != "" {
-				key = ""
-				continue
-			}
-			switch word {
-			case "machine", "login", "password", "account":
-				key = word
-			case "macdef":
-				macro = true
-			}
-		}
-	}
-	done()
-	return out
+	defer w.Close()
+	return w.small(files, "METADATA", maxMetadata)
 }

@@ -3,7 +3,6 @@ package conda
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -220,10 +219,4 @@ func compareMarker(l, op, r string) bool {
 		return c > 0
 	}
 	return false // ~= of what is no version
-}
-
-// holdsFor says whether the marker holds for the distribution itself or for one
-// of its extras.
-func (m *marker) holdsFor(env map[string]string, extras []string) bool {
-	return m.holds(env, "") || slices.ContainsFunc(extras, func(x string) bool { return m.holds(env, x) })
 }

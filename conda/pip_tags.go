@@ -186,3 +186,15 @@ func (t *PipTarget) environment() map[string]string {
 		"python_version": minor(t.Python), "python_full_version": t.Python, "implementation_version": t.Python,
 	}
 }
+
+// describe is the target for people.
+func (t *PipTarget) describe() string {
+	s := "for python " + minor(t.Python) + " and " + t.Subdir
+	switch {
+	case t.Glibc != "":
+		s += ", glibc " + t.Glibc
+	case t.Musl != "":
+		s += ", musl " + t.Musl
+	}
+	return s
+}

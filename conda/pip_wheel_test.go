@@ -195,26 +195,13 @@ func pipInstalled(t testing.TB, text string, target PipTarget, o PipOptions) (*p
 	if err != nil {
 		return nil, err
 	}
-	r := &pipResult{plan: plan, notes: append(plan.Notes, notes...), files: map[string]tarEntry{}}
+	r := &pipResult{plan: plan, notes: append(plan.Notes, notes...), files: readLayers(t, layers)}
 	for _, l := range layers {
 		d, err := l.Digest()
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.layers = append(r.layers, d.String())
-	}
-	for _, l := range layers {
-		rc, err := l.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, e := range readTar(t, rc) {
-			if before := r.files[name]; before.Header != nil && (before.Typeflag != tar.TypeDir || e.Typeflag != tar.TypeDir) {
-				t.Errorf("%q is in two layers", name)
-			}
-			r.files[name] = e
-		}
-		rc.Close()
 	}
 	return r, nil
 }
