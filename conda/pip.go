@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -113,6 +114,9 @@ func ResolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t Pi
 	}
 	if o.File == "" {
 		o.File = "the list"
+	}
+	if t.SitePackages != "" && !filepath.IsLocal(t.SitePackages) {
+		return nil, fmt.Errorf("site-packages %q: not a path below the prefix", t.SitePackages)
 	}
 	r, err := newPipResolver(ctx, s, t, o)
 	if err != nil {

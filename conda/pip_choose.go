@@ -18,6 +18,19 @@ func (r *pipResolver) rank(w *wheelName) int {
 	return best
 }
 
+// take keeps what the indexes have of a distribution, and sees what of it the
+// target can use.
+func (r *pipResolver) take(name string, list []pipFile) {
+	for i := range list {
+		f := &list[i]
+		f.fits = pythonFits(f.python, r.target.Python)
+		if f.wheel != nil {
+			f.rank = r.rank(f.wheel)
+		}
+	}
+	r.files[name] = list
+}
+
 // candidates are what fulfils all wants, the best first: one file of each
 // version.
 func (r *pipResolver) candidates(name string, wants []pipWant) ([]*pipPick, error) {
@@ -28,10 +41,11 @@ func (r *pipResolver) candidates(name string, wants []pipWant) ([]*pipPick, erro
 		return slices.DeleteFunc(slices.Clone(list), func(p *pipPick) bool { return !fulfils(p.version, wants) }), nil
 	}
 	if _, ok := r.files[name]; !ok {
-		var err error
-		if r.files[name], err = r.index.files(r.ctx, name); err != nil {
+		list, err := r.index.files(r.ctx, name)
+		if err != nil {
 			return nil, err
 		}
+		r.take(name, list)
 	}
 	exact := slices.ContainsFunc(wants, func(w pipWant) bool { return w.spec.exact() })
 	pre := slices.ContainsFunc(wants, func(w pipWant) bool { return w.spec.pre() })
@@ -41,7 +55,7 @@ func (r *pipResolver) candidates(name string, wants []pipWant) ([]*pipPick, erro
 		if !fulfils(f.version, wants) || r.fault(f, wants) != "" || f.yanked && !exact {
 			continue
 		}
-		p := &pipPick{name: name, version: f.version, file: f, rank: r.rank(f.wheel)}
+		p := &pipPick{name: name, version: f.version, file: f, rank: f.rank}
 		if f.version.isPre() && !pre {
 			pres = append(pres, p)
 		} else {
@@ -66,13 +80,11 @@ func (r *pipResolver) fault(f *pipFile, wants []pipWant) string {
 	switch {
 	case f.wheel == nil:
 		return "sources"
-	case r.rank(f.wheel) == 0:
+	case f.rank == 0:
 		return strings.TrimSuffix(strings.TrimPrefix(f.name, strings.Join(strings.SplitN(f.name, "-", 3)[:2], "-")+"-"), ".whl")
 	}
-	if spec, err := parsePipSpecs(f.python); err == nil && f.python != "" {
-		if v, err := parsePipVersion(r.target.Python); err == nil && !spec.match(v) {
-			return "needs python " + f.python
-		}
+	if !f.fits {
+		return "needs python " + f.python
 	}
 	for _, w := range wants {
 		if len(w.Hashes) > 0 && !agree(f.hashes, w.Hashes) {

@@ -60,6 +60,9 @@ type pipFile struct {
 	metadata string     // its METADATA is at url+".metadata": "sha256:…", or "?" for no digest
 	wheel    *wheelName // nil of sdists and of what is no package
 	version  pipVersion
+	// In the target:
+	rank int  // of the wheel's best tag; 0 when it can use none
+	fits bool // its python is one that the file is for
 }
 
 // indexKinds is what hpcc likes to read (PEP 691).

@@ -17,6 +17,16 @@ type distMeta struct {
 	python   string // Requires-Python
 }
 
+// runsOn says whether the distribution is for a python. What it says of itself
+// in no known way does not count, as with pip.
+func (m *distMeta) runsOn(python string) bool { return pythonFits(m.python, python) }
+
+func pythonFits(requires, python string) bool {
+	spec, err := parsePipSpecs(requires)
+	v, verr := parsePipVersion(python)
+	return err != nil || verr != nil || spec.match(v)
+}
+
 // A dependencyRow is a line of Requires-Dist.
 type dependencyRow struct {
 	PipRequirement
@@ -90,12 +100,12 @@ func (r PipRequirement) dependency() (d dependencyRow, err error) {
 func fields(b []byte, take func(key, value string) error) error {
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	sc.Buffer(make([]byte, 0, 4096), maxInfo)
-	key, value := "", ""
+	key, value := "", strings.Builder{}
 	flush := func() error {
 		if key == "" {
 			return nil
 		}
-		return take(strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value))
+		return take(strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value.String()))
 	}
 	for sc.Scan() {
 		line := strings.TrimSuffix(sc.Text(), "\r")
@@ -103,16 +113,19 @@ func fields(b []byte, take func(key, value string) error) error {
 			break
 		}
 		if line[0] == ' ' || line[0] == '\t' {
-			value += " " + strings.TrimSpace(line)
+			value.WriteString(" " + strings.TrimSpace(line))
 			continue
 		}
 		if err := flush(); err != nil {
 			return err
 		}
-		var ok bool
-		if key, value, ok = strings.Cut(line, ":"); !ok {
+		name, rest, ok := strings.Cut(line, ":")
+		if !ok {
 			return nil
 		}
+		key = name
+		value.Reset()
+		value.WriteString(rest)
 	}
 	if sc.Err() != nil {
 		return sc.Err()
@@ -123,13 +136,16 @@ func fields(b []byte, take func(key, value string) error) error {
 // A point is a program that stands for a function (entry_points.txt).
 type point struct{ name, module, function string }
 
+// maxPoints bounds the programs of one wheel.
+const maxPoints = 10_000
+
 // parsePoints reads the console_scripts and gui_scripts of entry_points.txt; of
 // two with one name the latter is taken.
 func parsePoints(b []byte) (console, gui []point, err error) {
 	if bytes.IndexByte(b, 0) >= 0 {
 		return nil, nil, errors.New("reading entry_points.txt: it is no text")
 	}
-	section := ""
+	section, at := "", map[string]int{}
 	for _, line := range lines(b) {
 		switch {
 		case line[0] == '#' || line[0] == ';':
@@ -150,7 +166,15 @@ func parsePoints(b []byte) (console, gui []point, err error) {
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading entry_points.txt: %w", err)
 		}
-		*to = append(dropPoints(*to, func(name string) bool { return name == p.name }), p)
+		key := section + " " + p.name
+		if i, twice := at[key]; twice {
+			(*to)[i] = p
+			continue
+		}
+		at[key] = len(*to)
+		if *to = append(*to, p); len(*to) > maxPoints {
+			return nil, nil, fmt.Errorf("reading entry_points.txt: it has more than %d programs", maxPoints)
+		}
 	}
 	return console, gui, nil
 }

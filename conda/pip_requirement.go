@@ -72,9 +72,6 @@ func pipName(s string) string { return pipNameRuns().ReplaceAllString(strings.To
 // --index-url, are not rows.
 func ParsePipRequirement(row string) (PipRequirement, error) {
 	row = strings.TrimSpace(row)
-	if len(row) > maxLine {
-		return PipRequirement{}, fmt.Errorf("the row has more than %d bytes", maxLine)
-	}
 	if strings.HasPrefix(row, "#") {
 		row = ""
 	}
@@ -121,6 +118,9 @@ func rowOptions(row string) (string, []string) {
 }
 
 func parseRow(row string) (r PipRequirement, err error) {
+	if len(row) > maxLine {
+		return r, fmt.Errorf("the row has more than %d bytes", maxLine)
+	}
 	for _, e := range []string{"-e ", "--editable ", "--editable="} {
 		if rest, ok := strings.CutPrefix(row, e); ok {
 			return PipRequirement{Editable: true, URL: strings.TrimSpace(rest), Name: eggName(rest)}, nil

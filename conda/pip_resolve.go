@@ -216,6 +216,9 @@ func (r *pipResolver) follow(s *pipState, p *pipPick, w pipWant) (blame *pipBlam
 			return nil, err
 		}
 	}
+	if !p.meta.runsOn(r.target.Python) {
+		return &pipBlame{map[string]bool{p.name: true}, fmt.Sprintf("%s needs python %s", p, p.meta.python)}, nil
+	}
 	for _, d := range p.meta.requires {
 		i := slices.IndexFunc(news, func(x string) bool { return d.cond.holds(r.env, x) })
 		if i < 0 || news[i] != "" && d.cond.holds(r.env, "") {

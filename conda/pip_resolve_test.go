@@ -72,6 +72,7 @@ func TestPipResolve(t *testing.T) {
 		simple("jinja2", "3.1", "markup"), simple("markup", "2.5"), simple("markup", "3.0rc1"), simple("asgi", "1", "flask[async]"),
 		simple("need-old", "1", "werkzeug<2"), simple("ring-a", "1", "ring-b"), simple("ring-b", "1", "ring-a"),
 		simple("want-x", "1", "flask[async]"), simple("gone", "1", "nowhere"), simple("a", "2", "b>=2"), simple("a", "1", "b"), simple("b", "1"), simple("c", "1", "b<2"),
+		{name: "aged", version: "1"}, {name: "aged", version: "2", meta: "Requires-Python: >=3.12\n"},
 		simple("direct", "1", "b @ https://e.org/b-1-py3-none-any.whl"), simple("bad", "1", "flask>3"), simple("marker", "1", "b; platform_machine == 'ppc64le'"),
 	}
 	s := serveIndex(t, true, world...)
@@ -92,6 +93,7 @@ func TestPipResolve(t *testing.T) {
 		{"what conda provides", "flask", "flask 2.0, jinja2 3.1", []PipProvided{{"Werkzeug", "2.9", "werkzeug"}, {"markup", "1", "markup"}}},
 		{"what conda provides decides", "flask", "flask 1.0", []PipProvided{{"werkzeug", "1.0", "werkzeug"}}},
 		{"a row that conda provides", "werkzeug\nflask", "flask 1.0", []PipProvided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"another python, in the wheel alone", "aged", "aged 1", nil},
 		{"a condition", "marker", "marker 1", nil},
 	} {
 		target := pyTarget(func(t *PipTarget) { t.Provided = c.provided })
@@ -110,6 +112,7 @@ func TestPipResolve(t *testing.T) {
 		{"gone", "gone 1 wants nowhere: there is no package nowhere in ", nil},
 		{"flask\nneed-old\ngone", "gone 1 wants nowhere", nil}, // and not what was got over
 		{"bad", "bad 1 wants flask>3: there are the versions 1.0, 2.0", nil},
+		{"aged>1", "aged 2 needs python >=3.12", nil},
 		{"direct", "direct 1 needs b @ https://e.org/b-1-py3-none-any.whl, which is no version of an index; write it as a row", nil},
 		{"flask==2.0", "conda's package werkzeug brings werkzeug 1.0", []PipProvided{{"werkzeug", "1.0", "werkzeug"}}},
 		{"werkzeug==3.0", "line 1: werkzeug==3.0: conda's package werkzeug brings werkzeug 1.0; take one of the two rows out", []PipProvided{{"werkzeug", "1.0", "werkzeug"}}},

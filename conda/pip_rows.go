@@ -175,7 +175,7 @@ func (r *pipResolver) lookup(wants []pipWant) error {
 		return err
 	}
 	for i, n := range names {
-		r.files[n] = found[i]
+		r.take(n, found[i])
 	}
 	for _, w := range wants {
 		list, err := r.candidates(w.name, []pipWant{w})

@@ -98,6 +98,9 @@ func (w *wheel) read(files map[string]*zip.File, t *PipTarget) error {
 	if pipName(w.meta.name) != pipName(w.name.dist) || w.meta.version.compare(w.name.version) != 0 {
 		return fmt.Errorf("it holds %s %s", w.meta.name, w.meta.version)
 	}
+	if !w.meta.runsOn(t.Python) {
+		return fmt.Errorf("it needs python %s, the environment has %s", w.meta.python, t.Python)
+	}
 	if err := w.readPoints(files, t); err != nil {
 		return err
 	}
@@ -210,10 +213,11 @@ func (w *wheel) readPoints(files map[string]*zip.File, t *PipTarget) error {
 	if err != nil {
 		return err
 	}
-	w.programs = versioned(console, minor(t.Python))
+	named := map[string]bool{}
 	for _, p := range gui {
-		w.programs = append(dropPoints(w.programs, func(name string) bool { return name == p.name }), p)
+		named[p.name] = true
 	}
+	w.programs = append(dropPoints(versioned(console, minor(t.Python)), func(name string) bool { return named[name] }), gui...)
 	return nil
 }
 

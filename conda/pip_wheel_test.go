@@ -381,6 +381,14 @@ func TestPipHostile(t *testing.T) {
 		{"entry point with a path", evil(func(w *testWheel) { w.points = "[console_scripts]\n../x = a:b\n" }), "no plain name"},
 		{"entry point with code", evil(func(w *testWheel) { w.points = "[console_scripts]\nx = a:b; import os\n" }), "no plain name"},
 		{"entry point without a function", evil(func(w *testWheel) { w.points = "[gui_scripts]\nx = a\n" }), "not of the form"},
+		{"many entry points", evil(func(w *testWheel) {
+			w.points = "[console_scripts]\n"
+			for i := range maxPoints + 1 {
+				w.points += fmt.Sprintf("x%d=a:b\n", i)
+			}
+		}), "more than 10000 programs"},
+		{"other python", evil(func(w *testWheel) { w.meta = "Requires-Python: <3.11.4\n" }), "it needs python <3.11.4, the environment has 3.11.4"},
+		{"long dependency", evil(func(w *testWheel) { w.meta = "Requires-Dist: a" + strings.Repeat(" ", maxLine) + "b\n" }), "the row has more than"},
 		{"no zip", archive(nil), "opening the wheel"},
 	} {
 		dir := wheelDir(t, c.wheel)
