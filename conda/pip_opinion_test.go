@@ -32,11 +32,11 @@ func runPython(t testing.TB, stdin string, args ...string) []byte {
 
 func needPip(t testing.TB) {
 	t.Helper()
-	if out, err := exec.Command("/usr/bin/python3", "-c", "import pip, venv").CombinedOutput(); err != nil {
+	if out, err := exec.Command("/usr/bin/python3", "-c", "import pip, venv; assert tuple(map(int, pip.__version__.split('.')[:2])) >= (22, 3)").CombinedOutput(); err != nil {
 		if os.Getenv("CI") != "" {
-			t.Fatalf("python3 with pip and venv (Debian: python3-pip, python3-venv): %v: %s", err, out)
+			t.Fatalf("python3 with pip 22.3 or newer and venv (Debian: python3-pip, python3-venv): %v: %s", err, out)
 		}
-		t.Skipf("no python3 with pip and venv (Debian: python3-pip, python3-venv): %v", err)
+		t.Skipf("no python3 with pip 22.3 or newer and venv (Debian: python3-pip, python3-venv): %v", err)
 	}
 }
 

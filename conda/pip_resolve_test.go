@@ -191,6 +191,7 @@ torch==2.1.2+cu118
 z @ file:///home/conda/feedstock_root/z
 ./tree
 https://e.org/w-1.tar.gz
+-e git+https://e.org/v#egg=v
 ./other-1-cp39-cp39-win_amd64.whl
 torch @ ./good-1-py3-none-any.whl
 numpy @ file:///home/conda/feedstock_root/numpy
@@ -209,7 +210,7 @@ ftp://e.org/q-1-py3-none-any.whl
 		line     int
 		why, run string
 	}{
-		{2, "it is installed from a directory of sources", ""},
+		{2, "in a Dockerfile COPY it and RUN /opt/conda/bin/python3.11 -m pip install", ""},
 		{3, "it is built from the sources of a repository", run + `"x @ git+https://e.org/x@main#egg=x"`},
 		{4, "it is built from the sources of a repository", run + `"y @ git+ssh://git@e.org/y"`},
 		{5, "there are only sources", run + `"sources==1.0"`},
@@ -217,11 +218,12 @@ ftp://e.org/q-1-py3-none-any.whl
 		{7, "there are cp39-cp39-win_amd64", ""},
 		{8, "there are the versions 2.1.2; +cu118 marks a build of another index, which --extra-index-url names", ""},
 		{9, "the path is not here", ""},
-		{10, "it is no wheel but sources", run + `"./tree"`},
+		{10, "in a Dockerfile COPY it", ""},
 		{11, "it is no wheel but sources", run + `"https://e.org/w-1.tar.gz"`},
-		{12, "the wheel is for cp39-cp39-win_amd64", ""},
-		{13, "the wheel is of good", ""},
-		{15, `"ftp" is no https, http or file URL`, ""},
+		{12, "it is built from the sources of a repository", run + `"v @ git+https://e.org/v#egg=v"`},
+		{13, "the wheel is for cp39-cp39-win_amd64", ""},
+		{14, "the wheel is of good", ""},
+		{16, `"ftp" is no https, http or file URL`, ""},
 	}
 	if len(pe.Refused) != len(want) {
 		t.Fatalf("%d rows are refused; want %d: %v", len(pe.Refused), len(want), err)
@@ -231,7 +233,7 @@ ftp://e.org/q-1-py3-none-any.whl
 			t.Errorf("refused %+v; want %+v", got, w)
 		}
 	}
-	if s := err.Error(); strings.Contains(s, "secret") || !strings.Contains(s, "pip.txt: 13 pip packages cannot be installed: line 2: -e .: it is installed") {
+	if s := err.Error(); strings.Contains(s, "secret") || !strings.Contains(s, "pip.txt: 14 pip packages cannot be installed: line 2: -e .: it is a directory") {
 		t.Errorf("the message is %s", s)
 	}
 }

@@ -64,12 +64,15 @@ func (r *pipResolver) locate(w *pipWant) bool {
 	scheme, _, _ := strings.Cut(row.URL, ":")
 	_, vcs, _ := strings.Cut(scheme, "+")
 	base := path.Base(strings.TrimSuffix(locationPath(row.URL), "/"))
+	const copied = "it is a directory or archive of sources, which have to be built: in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH"
 	switch {
-	case row.Editable:
-		r.refuse(row, "", "it is installed from a directory of sources, which no image has; in a Dockerfile COPY the directory and RUN %s -m pip install --no-deps DIRECTORY", r.target.interpreter())
+	case vcs != "":
+		built := row
+		built.Editable = false
+		r.refuse(row, r.target.run(built.String()), "it is built from the sources of a repository")
 		return false
-	case strings.Contains(scheme, "+") && vcs != "":
-		r.refuse(row, r.target.run(row.String()), "it is built from the sources of a repository")
+	case row.Editable:
+		r.refuse(row, "", copied, r.target.interpreter())
 		return false
 	}
 	u, err := r.location(row.URL)
@@ -87,7 +90,11 @@ func (r *pipResolver) locate(w *pipWant) bool {
 			return false
 		}
 	}
-	if !strings.HasSuffix(base, ".whl") {
+	switch sources := !strings.HasSuffix(base, ".whl"); {
+	case sources && u.Scheme == "file":
+		r.refuse(row, "", copied, r.target.interpreter())
+		return false
+	case sources:
 		r.refuse(row, r.target.run(row.String()), "it is no wheel but sources, which have to be built")
 		return false
 	}
