@@ -364,6 +364,9 @@ func lookPath(name, path string) (string, error) {
 	if denied != nil {
 		return "", &Error{ExitNotExecutable, denied}
 	}
+	if strings.HasPrefix(name, "-") {
+		return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image; hpcc's own options stand before the image's name", name)}
+	}
 	return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image's PATH (%s)", name, path)}
 }
 

@@ -261,6 +261,7 @@ func TestStatuses(t *testing.T) {
 		{"./script", "/bin", "/", 9, ""},
 		{"script", "/bin", "/nosuch::/x", 9, ""}, // an empty element is the current directory
 		{"nosuch", "/", "/bin", ExitNotFound, `no such program in the image's PATH (/bin)`},
+		{"--cd", "/", "/bin", ExitNotFound, "options stand before the image's name"},
 		{"/nosuch", "/", "/bin", ExitNotFound, "no such file"},
 		{"orphan", "/", "/bin", ExitNotFound, "interpreter"},
 		{"/bin/orphan", "/", "/bin", ExitNotFound, "interpreter"},
