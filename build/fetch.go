@@ -221,7 +221,8 @@ func (b *builder) fetchContext(ctx context.Context) error {
 
 // git runs git without questions; its error is what git said.
 func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, "git", args...)
+	shell := fmt.Sprintf(`umask %03o; exec git "$@"`, buildUmask)
+	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", shell, "git"}, args...)...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_TERMINAL_PROMPT=0")
 	out, err := cmd.Output()
 	var ee *exec.ExitError

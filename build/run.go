@@ -232,15 +232,20 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 	if prog.isolated {
 		spaces = append(spaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
+	umask := buildUmask
 	return &specs.Spec{
 		Version:     specs.Version,
 		Root:        &specs.Root{Path: dir},
-		Process:     &specs.Process{Args: prog.args, Env: vars, Cwd: prog.cwd, NoNewPrivileges: true},
+		Process:     &specs.Process{User: specs.User{Umask: &umask}, Args: prog.args, Env: vars, Cwd: prog.cwd, NoNewPrivileges: true},
 		Mounts:      append(m, prog.mounts.mounts...),
 		Annotations: map[string]string{runtime.FakeRoot: "1", runtime.NoPasswd: "1", runtime.Architecture: st.platform.Architecture},
 		Linux:       &specs.Linux{Namespaces: spaces},
 	}, nil
 }
+
+// buildUmask is that of programs in RUN, as in BuildKit, and of git: the caller's
+// would come to be in the image.
+const buildUmask uint32 = 0o022
 
 func envValue(env []string, name string) string {
 	for _, kv := range env {

@@ -312,6 +312,9 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	if err := giveUp(s); err != nil {
 		return failed(err)
 	}
+	if u := s.Process.User.Umask; u != nil {
+		unix.Umask(int(*u))
+	}
 	err = exec(exe, s.Process.Args, s.Process.Env)
 	if errors.Is(err, unix.ENOEXEC) && foreign != nil {
 		return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", s.Process.Args[0], foreign)}
