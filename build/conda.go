@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,9 +19,10 @@ import (
 	"hpcc/store"
 )
 
-// CondaOptions say how an environment becomes an image. Only File is needed.
+// CondaOptions say how an environment becomes an image. Only File or Live is needed.
 type CondaOptions struct {
 	File      string       // the export
+	Live      string       // an environment on this machine's disk, instead of File
 	Channels  []string     // where packages come from, in order
 	From      string       // the image below; "" is DefaultBase, "scratch" is none
 	Prefix    string       // "" is conda.DefaultPrefix
@@ -50,12 +53,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 		return nil, nil, err
 	}
 	t := &teller{total: 3, progress: o.Progress}
-	f, err := os.Open(o.File)
-	if err != nil {
-		return nil, nil, fmt.Errorf("opening the export: %w", err)
-	}
-	defer f.Close()
-	export, err := conda.Read(f, o.File)
+	export, err := readExport(&o, subdir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -68,7 +66,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 	}
 	co := conda.Options{Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: seldom(t.fetched)}
 	var plan *conda.Plan
-	if err := t.do(fmt.Sprintf("find %d packages of %s for %s", len(export.Entries), path.Base(o.File), subdir), func() error {
+	if err := t.do(fmt.Sprintf("find %d packages of %s for %s", len(export.Entries), path.Base(export.File), subdir), func() error {
 		plan, err = conda.Resolve(ctx, export, co)
 		return err
 	}); err != nil {
@@ -83,8 +81,47 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 		return nil, nil, err
 	}
 	o.Inputs.environment(o, plan.Packages())
-	img, err = withEnvironment(base, o, plan, layers, env)
-	return img, append(plan.Notes, env.Notes...), err
+	img, err = withEnvironment(base, o, plan, layers, env, export.Variables)
+	return img, slices.Concat(export.Notes, plan.Notes, env.Notes), err
+}
+
+// readExport reads the file or the environment. Channels that the user does
+// not name are the export's own, but for "defaults", whose terms need consent:
+// that is told, unless it is the only one, which Resolve refuses.
+func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
+	ro := conda.ReadOptions{Subdir: subdir}
+	var e *conda.Export
+	var err error
+	if o.Live != "" {
+		e, err = conda.ReadPrefix(o.Live, ro)
+	} else {
+		e, err = readFile(o.File, ro)
+	}
+	if err != nil || len(o.Channels) > 0 || e.Explicit {
+		return e, err
+	}
+	for _, c := range e.Channels {
+		if c != "nodefaults" && c != "defaults" {
+			o.Channels = append(o.Channels, c)
+		}
+	}
+	if slices.Contains(e.Channels, "defaults") {
+		if len(o.Channels) == 0 {
+			o.Channels = []string{"defaults"}
+		} else {
+			e.Notes = append(e.Notes, e.File+": its channel defaults is not asked, as its terms of service need your consent; --channel URL names it")
+		}
+	}
+	return e, nil
+}
+
+func readFile(name string, o conda.ReadOptions) (*conda.Export, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("opening the export: %w", err)
+	}
+	defer f.Close()
+	return conda.ReadFor(f, name, o)
 }
 
 // A teller announces the parts of a build that is no Dockerfile.
@@ -134,7 +171,7 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func
 }
 
 // withEnvironment puts the environment's layers and variables onto the base.
-func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v1.Layer, env *conda.Environment) (v1.Image, error) {
+func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v1.Layer, env *conda.Environment, variables map[string]string) (v1.Image, error) {
 	when, err := sourceDate(os.Getenv(epochArg))
 	if err != nil {
 		return nil, err
@@ -157,6 +194,9 @@ func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v
 	for _, kv := range env.Env {
 		k, v, _ := strings.Cut(kv, "=")
 		cfg.Config.Env = setEnv(cfg.Config.Env, k, v)
+	}
+	for _, k := range slices.Sorted(maps.Keys(variables)) {
+		cfg.Config.Env = setEnv(cfg.Config.Env, k, variables[k])
 	}
 	cfg.Created = v1.Time{Time: when}
 	if img, err = mutate.ConfigFile(img, cfg); err != nil {

@@ -1,8 +1,9 @@
 // Package conda turns a conda export into image layers, without conda, without
 // running anything, for any architecture.
 //
-// The way is Read → Resolve → Layers. [Read] understands "conda list -e" and
-// "@EXPLICIT" files. [Resolve] looks every entry up in the channels; nothing is
+// The way is Read → Resolve → Layers. [Read] understands what conda, mamba,
+// conda-lock, pixi and pip write; [ReadPrefix] reads an environment that stands
+// on disk. [Resolve] looks every entry up in the channels; nothing is
 // solved. [Plan.Layers] fetches the packages, verifies them, puts the prefix
 // where packages have a placeholder, and writes layers whose digests depend on
 // the packages and the prefix alone.
@@ -17,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -27,24 +27,42 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// An Export is a list of packages as a tool wrote it.
+// An Export is an environment as a tool wrote it down. What a format cannot
+// say stays empty; each reader's comment tells what its format loses.
 type Export struct {
-	File     string
-	Subdir   string // the platform it was written on, such as linux-64; "" when it does not say
-	Explicit bool   // the entries are URLs
-	Entries  []Entry
+	File      string // its name in messages
+	Format    string // what it is, for people: "conda list -e", "pixi.lock 6", …
+	Subdir    string // the platform it was written on, such as linux-64; "" when it does not say
+	Explicit  bool   // every entry is a URL and for the target: nothing is to be looked up
+	Entries   []Entry
+	Specs     []Spec            // packages that it names without saying which exactly
+	Channels  []string          // in order; "nodefaults" and "defaults" stand where the file has them
+	Pip       []PipRequirement  // what pip installed, or is to
+	PipIndex  PipIndex          // where pip is to look
+	Variables map[string]string // to be set in the environment
+	Notes     []string          // what of the file is not used, for people, each with FILE:LINE
 }
 
-// An Entry is one line of an export.
+// An Entry is one package of an export, known by version and build.
 type Entry struct {
 	Line    int
-	Channel string // "channel::name=…", else ""
+	Channel string // "channel::name=…" or a URL; "" when the export does not say
 	Name    string
 	Version string
 	Build   string // "" in hand-written lists
 	URL     string // of explicit entries
 	MD5     string // hex; "" when the line has none
 	SHA256  string
+	Size    int64 // bytes of the archive; 0 when the export does not say
+}
+
+// A Spec is a package that an export names by conditions.
+type Spec struct {
+	Line int
+	Text string // a MatchSpec (CEP 29), as it stands in the file
+	// Asked marks what a user once asked for in an environment whose entries
+	// answer it: it says which packages matter, not what is missing.
+	Asked bool
 }
 
 func (e Entry) String() string {
@@ -63,11 +81,17 @@ const (
 // A LineError is an export that cannot be used, with the lines at fault.
 type LineError struct {
 	File string
-	Line int // the first of them
+	Line int // the first of them; 0 when it is no matter of lines
 	Err  error
 }
 
-func (e *LineError) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err) }
+func (e *LineError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+}
+
 func (e *LineError) Unwrap() error { return e.Err }
 
 var (
@@ -76,82 +100,182 @@ var (
 	// CEP 33: versions; CEP 26: build strings.
 	versionText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_.+!-]{1,64}$`) })
 	buildText   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_.+]{1,64}$`) })
-	// CEP 23: the line of an explicit file.
-	urlLine = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^(.+[/\\])?([^/\\#]+(?:\.tar\.bz2|\.conda))(?:#(?:([0-9a-f]{32})|(?:sha256:)?([0-9a-f]{64})))?$`)
-	})
 )
 
-// Read reads an export. file is its name in messages. Rows of pip packages and
-// lines that are neither are refused, all at once, as a [LineError].
-func Read(r io.Reader, file string) (*Export, error) {
-	e := &Export{File: file}
-	text, err := readLines(r)
+// ReadOptions choose what of a file is read.
+type ReadOptions struct {
+	// Subdir is the platform that the image is for, such as linux-64: files
+	// for several platforms are read for it, selectors and markers hold for it.
+	// "" is the platform that the file was written on, else linux-64.
+	Subdir string
+	// Environment is one of several that a pixi.lock has; "" is "default".
+	Environment string
+}
+
+// Read reads an export for the platform it was written on. See [ReadFor].
+func Read(r io.Reader, file string) (*Export, error) { return ReadFor(r, file, ReadOptions{}) }
+
+// ReadFor reads an export of any format; which, its content says, and its name
+// where the content does not. file is its name in messages. What cannot be
+// used is told at once, as a [LineError]; what is not used stands in Notes.
+func ReadFor(in io.Reader, file string, o ReadOptions) (*Export, error) {
+	lines, err := readLines(in)
 	if err != nil {
-		return nil, &LineError{file, len(text) + 1, fmt.Errorf("reading the export: %w", err)}
+		return nil, &LineError{file, len(lines) + 1, fmt.Errorf("reading the export: %w", err)}
 	}
-	e.Explicit = slices.Contains(text, "@EXPLICIT") // it speaks of the whole file
-	var pip, bad faults
-	for i, line := range text {
-		switch {
-		case line == "" || line == "@EXPLICIT":
-		case strings.HasPrefix(line, "#"):
-			if p, ok := strings.CutPrefix(line, "# platform:"); ok {
-				e.Subdir = strings.TrimSpace(p)
-			}
-		default:
-			x, err := parseLine(line, e.Explicit)
-			x.Line = i + 1
-			switch {
-			case err != nil:
-				bad.add(x.Line, fmt.Sprintf("%q: %v", short(line), err))
-			case isPip(x.Build):
-				pip.add(x.Line, x.Name+"=="+x.Version)
-			default:
-				e.Entries = append(e.Entries, x)
-			}
+	r := &reader{e: &Export{File: file}, target: o.Subdir, environment: o.Environment}
+	r.read(lines)
+	return r.done(len(lines))
+}
+
+// A reader collects what a file says, and what is wrong with it.
+type reader struct {
+	e           *Export
+	target      string // the platform to read for; "" until known
+	environment string
+	bad         faults
+}
+
+// wrong keeps a mistake of the file; all are told together.
+func (r *reader) wrong(line int, format string, a ...any) {
+	r.bad.add(line, fmt.Sprintf(format, a...))
+}
+
+// note tells what of the file is not used.
+func (r *reader) note(line int, format string, a ...any) {
+	r.e.Notes = append(r.e.Notes, (&LineError{r.e.File, line, fmt.Errorf(format, a...)}).Error())
+}
+
+// settle chooses the platform to read for, once the file has said its own.
+func (r *reader) settle() {
+	switch {
+	case r.target != "":
+	case r.e.Subdir != "":
+		r.target = r.e.Subdir
+	default:
+		r.target = "linux-64"
+	}
+}
+
+// read finds the format out and reads it.
+func (r *reader) read(lines []string) {
+	first := ""
+	for _, l := range lines {
+		if t := strings.TrimSpace(l); t != "" && !strings.HasPrefix(t, "#") && t != "---" {
+			first = t
+			break
 		}
 	}
 	switch {
-	case len(bad.texts) > 0 && slices.Contains(text, "dependencies:"):
-		return nil, &LineError{file, bad.line, errors.New("it looks like an environment.yml, which does not say which packages were installed; write the export with \"conda list -e\" or \"conda list --explicit\"")}
-	case len(bad.texts) > 0:
-		return nil, &LineError{file, bad.line, errors.New(bad.join("; "))}
-	case len(pip.texts) > 0:
-		return nil, &LineError{file, pip.line, fmt.Errorf("%d packages were installed by pip, which is not supported yet: %s; take these lines out and install them in a Dockerfile (FROM the image, RUN pip install)", len(pip.texts), strings.Join(pip.texts, " "))}
-	case len(e.Entries) == 0:
-		return nil, &LineError{file, max(len(text), 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
+	case slices.ContainsFunc(lines, func(l string) bool { return strings.TrimSpace(l) == "@EXPLICIT" }): // it speaks of the whole file
+		r.explicit(lines)
+	case strings.HasPrefix(first, "{") || strings.HasPrefix(first, "[") || yamlKey().MatchString(first):
+		r.document(lines)
+	case isHuman(lines):
+		r.human(lines)
+	case isRequirements(lines, r.e.File):
+		r.requirements(lines)
+	default:
+		r.list(lines)
 	}
-	if err := unique(e); err != nil {
-		return nil, err
+}
+
+// yamlKey is how a line of YAML begins that is no line of a list.
+var yamlKey = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z_-]*|"[a-z_-]+")\s*:(?:\s|$)`)
+})
+
+// done tells the mistakes, or gives the export.
+func (r *reader) done(lines int) (*Export, error) {
+	e := r.e
+	if len(r.bad.texts) == 0 {
+		r.unique()
+		r.foreign()
+	}
+	switch {
+	case len(r.bad.texts) > 0:
+		return nil, &LineError{e.File, r.bad.line, errors.New(r.bad.join("; "))}
+	case len(e.Entries)+len(e.Specs)+len(e.Pip) == 0:
+		return nil, &LineError{e.File, max(lines, 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
 	}
 	return e, nil
 }
 
-// faults are lines of an export that cannot be used, for one reason.
+// foreign tells that an export is from a system whose names differ.
+func (r *reader) foreign() {
+	if s, _, _ := strings.Cut(r.e.Subdir, "-"); (s == "win" || s == "osx") && !strings.HasPrefix(r.target, s) {
+		r.note(0, "it was written on %s; packages of that system alone (vc, ucrt, m2w64-*, libcxx, …) have other names on %s: take out those that are missing there", r.e.Subdir, r.target)
+	}
+}
+
+// unique refuses two lines for one package.
+func (r *reader) unique() {
+	seen := map[string]int{}
+	for _, x := range r.e.Entries {
+		if before, ok := seen[x.Name]; ok {
+			r.wrong(x.Line, "package %s stands in line %d already; take one of them out", x.Name, before)
+		}
+		seen[x.Name] = x.Line
+	}
+}
+
+// exact refuses, for now, what only a solver or pip could install.
+func (e *Export) exact() error {
+	var pip, specs faults
+	for _, x := range e.Pip {
+		pip.add(x.Line, x.String())
+	}
+	for _, x := range e.Specs {
+		if !x.Asked {
+			specs.add(x.Line, x.Text)
+		}
+	}
+	switch {
+	case len(specs.texts) > 0:
+		return &LineError{e.File, specs.line, fmt.Errorf("%d lines do not say which packages were installed: %s; write the export with \"conda list -e\" or \"conda list --explicit\"", len(specs.texts), specs.list(" "))}
+	case len(pip.texts) > 0:
+		return &LineError{e.File, pip.line, fmt.Errorf("%d packages were installed by pip, which is not supported yet: %s; take these lines out and install them in a Dockerfile (FROM the image, RUN pip install)", len(pip.texts), pip.list(" "))}
+	}
+	return nil
+}
+
+// faults are lines of an export that cannot be used.
 type faults struct {
 	line  int // the first of them
 	texts []string
+	lines []int
 }
 
 func (f *faults) add(line int, text string) {
-	if f.line == 0 {
+	if len(f.texts) == 0 {
 		f.line = line
 	}
-	f.texts = append(f.texts, text)
+	f.texts, f.lines = append(f.texts, text), append(f.lines, line)
 }
 
-// join lists as many as a person reads.
+// mostFaults is how many a person reads.
+const mostFaults = 20
+
+// join lists the faults, each after the first with its line.
 func (f *faults) join(sep string) string {
-	const most = 20
-	if n := len(f.texts) - most; n > 0 {
-		return strings.Join(f.texts[:most], sep) + fmt.Sprintf("%sand %d lines more", sep, n)
+	g := faults{texts: slices.Clone(f.texts)}
+	for i, line := range f.lines {
+		if i > 0 && line != f.line && line > 0 {
+			g.texts[i] = fmt.Sprintf("line %d: %s", line, g.texts[i])
+		}
+	}
+	return g.list(sep)
+}
+
+func (f *faults) list(sep string) string {
+	if n := len(f.texts) - mostFaults; n > 0 {
+		return strings.Join(f.texts[:mostFaults], sep) + fmt.Sprintf("%sand %d lines more", sep, n)
 	}
 	return strings.Join(f.texts, sep)
 }
 
-// readLines reads an export's lines, without blanks around them and without
-// the mark that some editors put before the first.
+// readLines reads an export's lines, without the mark that some editors put
+// before the first.
 func readLines(r io.Reader) ([]string, error) {
 	limited := &io.LimitedReader{R: r, N: maxExport + 1}
 	sc := bufio.NewScanner(limited)
@@ -162,7 +286,7 @@ func readLines(r io.Reader) ([]string, error) {
 		if len(out) == 0 {
 			line = strings.TrimPrefix(line, "\ufeff")
 		}
-		out = append(out, strings.TrimSpace(line))
+		out = append(out, line)
 	}
 	if errors.Is(sc.Err(), bufio.ErrTooLong) {
 		return out, fmt.Errorf("the line has more than %d bytes: is this an export?", maxLine)
@@ -183,65 +307,6 @@ func short(s string) string {
 	return s
 }
 
-// parseLine reads name=version=build, or a URL of an explicit file.
-func parseLine(line string, explicit bool) (Entry, error) {
-	if explicit {
-		return parseURL(line)
-	}
-	var e Entry
-	if strings.Contains(line, "://") && !strings.Contains(line, "::") {
-		return e, fmt.Errorf("a URL needs the line @EXPLICIT above it")
-	}
-	spec := line
-	if ch, rest, ok := strings.Cut(spec, "::"); ok {
-		e.Channel, spec = ch, rest
-	}
-	f := strings.Split(spec, "=")
-	if len(f) == 4 && f[1] == "" { // name==version=build
-		f = append(f[:1], f[2:]...)
-	}
-	if len(f) == 3 && f[1] == "" {
-		f = []string{f[0], f[2]}
-	}
-	if len(f) < 2 || len(f) > 3 {
-		return e, fmt.Errorf("not of the form name=version=build")
-	}
-	e.Name, e.Version = strings.ToLower(strings.TrimSpace(f[0])), strings.TrimSpace(f[1])
-	if len(f) == 3 {
-		e.Build = strings.TrimSpace(f[2])
-	}
-	switch {
-	case !nameText().MatchString(e.Name):
-		return e, fmt.Errorf("%q is no package name", short(e.Name))
-	case !versionText().MatchString(e.Version):
-		return e, fmt.Errorf("%q is no exact version", short(e.Version))
-	case e.Build != "" && !isPip(e.Build) && !buildText().MatchString(e.Build):
-		return e, fmt.Errorf("%q is no build string", short(e.Build))
-	}
-	return e, nil
-}
-
-// parseURL reads URL[#md5|#sha256:…]; name, version and build are in the file name.
-func parseURL(line string) (Entry, error) {
-	m := urlLine().FindStringSubmatch(line)
-	if m == nil {
-		return Entry{}, fmt.Errorf("not the URL of a package (.conda or .tar.bz2, with #md5 or #sha256)")
-	}
-	e := Entry{URL: m[1] + m[2], MD5: m[3], SHA256: m[4]}
-	if strings.Contains(e.URL, "<TOKEN>") {
-		return e, fmt.Errorf("its token was taken out when it was written; put yours in the place of <TOKEN>")
-	}
-	fn, err := url.PathUnescape(m[2]) // "!" and "+" of versions
-	if err != nil {
-		return e, fmt.Errorf("reading the URL: %w", err)
-	}
-	var ok bool
-	if e.Name, e.Version, e.Build, ok = splitFile(fn); !ok {
-		return e, fmt.Errorf("the file name is not name-version-build")
-	}
-	return e, nil
-}
-
 // splitFile takes a package's file name apart: from the right, at "-", twice.
 func splitFile(fn string) (name, version, build string, ok bool) {
 	fn = strings.TrimSuffix(strings.TrimSuffix(path.Base(fn), ".conda"), ".tar.bz2")
@@ -255,18 +320,6 @@ func splitFile(fn string) (name, version, build string, ok bool) {
 	}
 	name, version = fn[:i], fn[i+1:]
 	return name, version, build, nameText().MatchString(name) && versionText().MatchString(version) && buildText().MatchString(build)
-}
-
-// unique refuses two lines for one package.
-func unique(e *Export) error {
-	seen := map[string]int{}
-	for _, x := range e.Entries {
-		if before, ok := seen[x.Name]; ok {
-			return &LineError{e.File, x.Line, fmt.Errorf("package %s stands in line %d already", x.Name, before)}
-		}
-		seen[x.Name] = x.Line
-	}
-	return nil
 }
 
 // subdirs are conda's names for the platforms of images.

@@ -77,6 +77,9 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	if err := checkPrefix(p.Prefix); err != nil {
 		return nil, err
 	}
+	if err := e.exact(); err != nil {
+		return nil, err
+	}
 	var err error
 	if e.Explicit {
 		err = p.explicit(e)
@@ -164,7 +167,7 @@ var platformText = sync.OnceValue(func() *regexp.Regexp {
 // and hold variables, as conda has it.
 func absolute(s string) (*url.URL, error) {
 	if strings.Contains(s, "://") {
-		return url.Parse(s)
+		return expandURL(s)
 	}
 	if rest, ok := strings.CutPrefix(s, "~/"); ok {
 		home, err := os.UserHomeDir()

@@ -1,0 +1,213 @@
+package conda
+
+import (
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// condaLock reads conda-lock.yml version 1 (CEP 37), and versions 1 to 3 of
+// pixi.lock, which are the same but for names: one list of packages for all
+// platforms. It loses nothing of the chosen platform; packages of other
+// platforms and of other categories than main are told and left out.
+func (r *reader) condaLock(root *yaml.Node) {
+	v := value(root, "version")
+	r.e.Format = "conda-lock.yml " + v
+	if v != "1" && v != "2" && v != "3" {
+		r.wrong(find(root, "version").Line, "version %q of conda-lock.yml is not known; known are 1, 2 and 3: write it with conda-lock 1 to 3", short(v))
+		return
+	}
+	r.settle()
+	packages := find(root, "package")
+	if packages.Kind != yaml.SequenceNode {
+		r.wrong(packages.Line, "package is no list")
+		return
+	}
+	for _, c := range items(find(find(root, "metadata"), "channels")) {
+		if u := value(c, "url"); u != "" {
+			r.e.Channels = append(r.e.Channels, u)
+		}
+	}
+	l := r.newLock()
+	for _, p := range packages.Content {
+		if p.Kind != yaml.MappingNode {
+			r.wrong(p.Line, "not the description of a package")
+			continue
+		}
+		platform := value(p, "platform")
+		if category := lockCategory(p); category != "main" {
+			l.category(category)
+			continue
+		}
+		switch manager := value(p, "manager"); manager {
+		case "conda":
+			l.conda(platform, p, value(p, "url"))
+		case "pip", "pypi":
+			l.pypi(platform, p, value(p, "url"))
+		default:
+			r.wrong(p.Line, "%s: manager %q is neither conda nor pip", short(value(p, "name")), short(manager))
+		}
+	}
+	l.choose()
+}
+
+// lockCategory is "main" when the package is in every installation.
+func lockCategory(p *yaml.Node) string {
+	for _, c := range items(find(p, "categories")) {
+		if c.Value == "main" {
+			return "main"
+		}
+	}
+	if cs := items(find(p, "categories")); len(cs) > 0 {
+		return cs[0].Value
+	}
+	if c := value(p, "category"); c != "" {
+		return c
+	}
+	return "main"
+}
+
+// A lock is what a lock file has for each of its platforms.
+type lock struct {
+	r          *reader
+	platforms  []string // in the order of the file
+	entries    map[string][]Entry
+	pip        map[string][]PipRequirement
+	categories map[string]int
+}
+
+func (r *reader) newLock() *lock {
+	return &lock{r: r, entries: map[string][]Entry{}, pip: map[string][]PipRequirement{}, categories: map[string]int{}}
+}
+
+func (l *lock) category(name string) { l.categories[name]++ }
+
+// platform notes that the file has packages for one.
+func (l *lock) platform(name string) {
+	for _, p := range l.platforms {
+		if p == name {
+			return
+		}
+	}
+	l.platforms = append(l.platforms, name)
+}
+
+// conda takes a package by its URL; digests stand beside it or below "hash".
+func (l *lock) conda(platform string, p *yaml.Node, location string) {
+	x, err := parseURL(location)
+	if err != nil {
+		l.r.wrong(p.Line, "%q: %v", short(hideText(location)), err)
+		return
+	}
+	x.Line = p.Line
+	x.MD5, x.SHA256 = lockHash(p, "md5"), lockHash(p, "sha256")
+	if x.MD5 != "" && !isDigest(x.MD5, 32) || x.SHA256 != "" && !isDigest(x.SHA256, 64) {
+		l.r.wrong(p.Line, "%s: its md5 or sha256 is none", x.Name)
+		return
+	}
+	x.Size, _ = strconv.ParseInt(value(p, "size"), 10, 64)
+	for _, f := range []struct{ key, have string }{{"name", x.Name}, {"version", x.Version}, {"build", x.Build}} {
+		if v := value(p, f.key); v != "" && !strings.EqualFold(v, f.have) {
+			l.r.wrong(p.Line, "%s %q is not what the URL says (%s)", f.key, short(v), f.have)
+			return
+		}
+	}
+	l.platform(platform)
+	l.entries[platform] = append(l.entries[platform], x)
+}
+
+// lockHash is a digest of a package: conda-lock has them below "hash".
+func lockHash(p *yaml.Node, kind string) string {
+	if v := value(find(p, "hash"), kind); v != "" {
+		return v
+	}
+	return value(p, kind)
+}
+
+// pypi takes a package of pip by its URL.
+func (l *lock) pypi(platform string, p *yaml.Node, location string) {
+	q := PipRequirement{Line: p.Line, Name: value(p, "name"), URL: location, Editable: value(p, "editable") == "true"}
+	if v := value(p, "version"); v != "" && location == "" {
+		q.Version = "==" + v
+	}
+	if requirementHead().FindString(q.Name) != q.Name || q.Name == "" {
+		if q.Name = nameInURL(location); q.Name == "" {
+			l.r.wrong(p.Line, "a package of pip without a name")
+			return
+		}
+	}
+	if h := lockHash(p, "sha256"); h != "" {
+		if !pipHash().MatchString("sha256:" + h) {
+			l.r.wrong(p.Line, "%s: its sha256 is none", q.Name)
+			return
+		}
+		q.Hashes = []string{"sha256:" + h}
+	}
+	l.platform(platform)
+	l.pip[platform] = append(l.pip[platform], q)
+}
+
+// choose takes the packages of the target's platform. A file that has none is
+// moved: the packages of its first platform of the same system are looked up
+// by name and version.
+func (l *lock) choose() {
+	r, e := l.r, l.r.e
+	for _, name := range slices.Sorted(maps.Keys(l.categories)) {
+		r.note(0, "%d packages of category %s are left out", l.categories[name], name)
+	}
+	from := r.target
+	if len(l.entries[from])+len(l.pip[from]) == 0 {
+		from = l.nearest()
+		if from == "" {
+			return
+		}
+		r.note(0, "it has no packages for %s, only for %s: those of %s are looked up by name and version", r.target, some(l.platforms), from)
+	} else if len(l.platforms) > 1 {
+		r.note(0, "it is for %s; the packages for %s are read", some(l.platforms), from)
+	}
+	e.Subdir, e.Explicit = from, from == r.target && len(l.entries[from]) > 0
+	e.Entries, e.Pip = l.entries[from], l.pip[from]
+	if e.Explicit {
+		return
+	}
+	for i := range e.Entries {
+		x := &e.Entries[i]
+		x.Channel, x.URL, x.MD5, x.SHA256, x.Size = path.Dir(path.Dir(x.URL)), "", "", "", 0
+		if i := strings.Index(x.Channel, ":/"); i > 0 && !strings.HasPrefix(x.Channel[i:], "://") {
+			x.Channel = x.Channel[:i] + "://" + x.Channel[i+2:] // path.Dir joined the slashes
+		}
+	}
+	for i := range e.Pip {
+		p := &e.Pip[i]
+		if !strings.HasSuffix(p.URL, "-none-any.whl") {
+			p.Version, p.URL, p.Hashes = wheelVersion(p), "", nil
+		}
+	}
+}
+
+// wheelVersion is the version in the name of a wheel, which another platform
+// has under another name.
+func wheelVersion(p *PipRequirement) string {
+	if f := strings.Split(path.Base(p.URL), "-"); len(f) >= 5 && strings.HasSuffix(p.URL, ".whl") {
+		return "==" + f[1]
+	}
+	return p.Version
+}
+
+// nearest is the platform to move from: linux-64, another Linux, or the first.
+func (l *lock) nearest() string {
+	best := ""
+	for _, p := range l.platforms {
+		switch {
+		case p == "linux-64":
+			return p
+		case best == "", strings.HasPrefix(p, "linux-") && !strings.HasPrefix(best, "linux-"):
+			best = p
+		}
+	}
+	return best
+}

@@ -1,0 +1,234 @@
+package conda
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// environmentYAML reads environment.yml and environment.json (CEP 24): what
+// "conda env export" writes, with all its flags, mamba's, and what people
+// write by hand. It loses which package is from which channel, digests, the
+// platform, and where pip had its packages from. Rows name=version=build are
+// entries, all others specs: "=1.2" means any 1.2.x here.
+func (r *reader) environmentYAML(root *yaml.Node) {
+	r.e.Format = "environment.yml"
+	r.settle()
+	known := false
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		key, v := root.Content[i], root.Content[i+1]
+		switch key.Value {
+		case "name":
+		case "prefix":
+			r.note(key.Line, "prefix %q is not used: it is a directory of the machine that wrote the file", short(v.Value))
+		case "channels":
+			for _, c := range r.texts(v, "channels") {
+				r.e.Channels = append(r.e.Channels, c.Value)
+			}
+		case "dependencies":
+			known = true
+			r.dependencies(v)
+		case "variables":
+			r.variables(v)
+		case "platforms":
+			r.platforms(v)
+		case "category":
+			r.note(key.Line, "category %q is not used", short(v.Value))
+		default:
+			r.note(key.Line, "%q is no key that hpcc knows, and is not used", short(key.Value))
+		}
+	}
+	if !known {
+		r.wrong(root.Line, "it has no \"dependencies:\", so it is no environment.yml; write one with \"conda env export\", or a list with \"conda list -e\"")
+	}
+}
+
+// texts are the elements of a list of texts.
+func (r *reader) texts(n *yaml.Node, key string) []*yaml.Node {
+	if n.Tag == "!!null" {
+		return nil
+	}
+	if n.Kind != yaml.SequenceNode {
+		r.wrong(n.Line, "%s is no list; write each on a line of its own, as \"- x\"", key)
+		return nil
+	}
+	var out []*yaml.Node
+	for _, c := range n.Content {
+		switch {
+		case c.Kind != yaml.ScalarNode || c.Tag == "!!null":
+			r.wrong(c.Line, "an element of %s is no text", key)
+		case r.selected(c):
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (r *reader) dependencies(n *yaml.Node) {
+	if n.Tag == "!!null" {
+		return
+	}
+	if n.Kind != yaml.SequenceNode {
+		r.wrong(n.Line, "dependencies is no list; write each on a line of its own, as \"- numpy=1.26\"")
+		return
+	}
+	for _, c := range n.Content {
+		switch {
+		case c.Kind == yaml.MappingNode:
+			for i := 0; i+1 < len(c.Content); i += 2 {
+				r.dependencyKey(c.Content[i], c.Content[i+1])
+			}
+		case c.Kind != yaml.ScalarNode || c.Tag == "!!null":
+			r.wrong(c.Line, "a dependency is neither a text nor \"pip:\"")
+		case r.selected(c):
+			r.dependency(c.Line, c.Value)
+		}
+	}
+}
+
+// dependencyKey reads "pip:" and "sel(linux):".
+func (r *reader) dependencyKey(key, v *yaml.Node) {
+	if key.Value == "pip" {
+		for _, c := range r.texts(v, "pip") {
+			r.addRequirement(c.Line, c.Value)
+		}
+		return
+	}
+	word, ok := strings.CutPrefix(key.Value, "sel(")
+	word, end := strings.CutSuffix(word, ")")
+	if !ok || !end {
+		r.wrong(key.Line, "%q is no key of dependencies; known are pip and sel(linux), sel(unix), sel(osx), sel(win)", short(key.Value))
+		return
+	}
+	holds, known := selector(word, r.target)
+	switch {
+	case !known:
+		r.wrong(key.Line, "sel(%s) is no platform; known are linux, unix, osx, win", short(word))
+	case !holds:
+		r.note(key.Line, "sel(%s) is not for %s and is left out", word, r.target)
+	case v.Kind == yaml.ScalarNode:
+		r.dependency(v.Line, v.Value)
+	default:
+		for _, c := range r.texts(v, key.Value) {
+			r.dependency(c.Line, c.Value)
+		}
+	}
+}
+
+// dependency reads one row for conda.
+func (r *reader) dependency(line int, text string) {
+	text = strings.TrimSpace(text)
+	if x, err := parseLine(text); err == nil && x.Build != "" && !strings.ContainsAny(text, "*<>|,") {
+		x.Line = line
+		r.add(x)
+		return
+	}
+	if !isSpec(text) {
+		r.wrong(line, "%q: not of the form name, name=version or name=version=build", short(text))
+		return
+	}
+	r.e.Specs = append(r.e.Specs, Spec{Line: line, Text: text})
+}
+
+func (r *reader) variables(n *yaml.Node) {
+	if n.Tag == "!!null" {
+		return
+	}
+	if n.Kind != yaml.MappingNode {
+		r.wrong(n.Line, "variables is no list of \"NAME: value\"")
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		switch {
+		case v.Kind != yaml.ScalarNode || strings.ContainsRune(v.Value, 0):
+			r.wrong(v.Line, "variable %s has no text as its value", short(k.Value))
+		case !isVariable(k.Value):
+			r.wrong(k.Line, "%q is no name of a variable", short(k.Value))
+		default:
+			if r.e.Variables == nil {
+				r.e.Variables = map[string]string{}
+			}
+			r.e.Variables[k.Value] = v.Value
+		}
+	}
+}
+
+func isVariable(s string) bool { return variable().FindString("$"+s) == "$"+s }
+
+// platforms is what the file was solved for; it is told, and not a limit.
+func (r *reader) platforms(n *yaml.Node) {
+	var list []string
+	for _, c := range r.texts(n, "platforms") {
+		list = append(list, c.Value)
+		if c.Value == r.target {
+			return
+		}
+	}
+	if len(list) > 0 {
+		r.note(n.Line, "it is for %s, and read for %s", some(list), r.target)
+	}
+}
+
+// selected evaluates a comment such as "# [linux]", as conda-lock reads it.
+// conda itself does not: so what is left out is told, and what is no selector
+// is kept.
+func (r *reader) selected(n *yaml.Node) bool {
+	_, c, ok := strings.Cut(n.LineComment, "[")
+	c, _, end := strings.Cut(c, "]")
+	if !ok || !end || strings.Trim(strings.SplitN(n.LineComment, "[", 2)[0], "# \t") != "" {
+		return true
+	}
+	holds, known := selector(c, r.target)
+	switch {
+	case !known:
+		r.note(n.Line, "%q is no selector that hpcc knows; %s is kept", short(n.LineComment), short(n.Value))
+	case !holds:
+		r.note(n.Line, "%s is not for %s (%s) and is left out", short(n.Value), r.target, n.LineComment)
+	}
+	return holds || !known
+}
+
+// selector evaluates words such as "linux", "not win" and "linux64 or osx" for
+// a platform; known is false when a word is none.
+func selector(text, subdir string) (holds, known bool) {
+	for _, either := range strings.Split(text, " or ") {
+		all := true
+		for _, both := range strings.Split(either, " and ") {
+			word, negated := strings.CutPrefix(strings.TrimSpace(both), "not ")
+			is, ok := isPlatform(strings.TrimSpace(word), subdir)
+			if !ok {
+				return false, false
+			}
+			all = all && is != negated
+		}
+		holds = holds || all
+	}
+	return holds, true
+}
+
+// selectorWords are conda-build's words for platforms that have more than one
+// name; others are systems and platforms themselves.
+var selectorWords = map[string]string{
+	"linux64": "linux-64", "linux32": "linux-32", "linux-64": "linux-64", "linux-aarch64": "linux-aarch64", "linux-ppc64le": "linux-ppc64le",
+	"linux-s390x": "linux-s390x", "linux-riscv64": "linux-riscv64", "osx-64": "osx-64", "osx-arm64": "osx-arm64", "osx64": "osx-64", "win-64": "win-64",
+	"win64": "win-64", "win32": "win-32", "win-32": "win-32", "win-arm64": "win-arm64",
+}
+
+func isPlatform(word, subdir string) (is, known bool) {
+	system, machine, _ := strings.Cut(subdir, "-")
+	if s, ok := selectorWords[word]; ok {
+		return s == subdir, true
+	}
+	switch word {
+	case "linux", "osx", "win":
+		return word == system, true
+	case "unix":
+		return system == "linux" || system == "osx", true
+	case "x86_64":
+		return machine == "64", true
+	case "aarch64", "arm64", "ppc64le", "s390x", "riscv64":
+		return word == machine, true
+	}
+	return false, false
+}

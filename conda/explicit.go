@@ -1,0 +1,95 @@
+package conda
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// urlLine is the line of an explicit file (CEP 23).
+var urlLine = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(.+[/\\])?([^/\\#]+(?:\.tar\.bz2|\.conda))(?:#(?:([0-9a-f]{32})|(?:sha256:)?([0-9a-f]{64})))?$`)
+})
+
+// explicit reads "conda list --explicit", "mamba env export --explicit" and
+// what conda-lock renders: a URL a line (CEP 23). It loses the packages of pip,
+// and without --md5 or --sha256 what proves a package.
+func (r *reader) explicit(lines []string) {
+	r.e.Format, r.e.Explicit = "@EXPLICIT", true
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || line == "@EXPLICIT":
+		case strings.HasPrefix(line, "# pip "): // conda-lock: for pip, not for conda
+			r.addRequirement(i+1, strings.TrimPrefix(line, "# pip "))
+		case strings.HasPrefix(line, "# no URL for:"):
+			r.wrong(i+1, "%q: conda did not know where this package is from; find its URL, or export with \"conda list -e\"", short(line))
+		case strings.HasPrefix(line, "#"):
+			r.header(line)
+		default:
+			x, err := parseURL(line)
+			if err != nil {
+				r.wrong(i+1, "%q: %v", short(line), err)
+				continue
+			}
+			x.Line = i + 1
+			r.e.Entries = append(r.e.Entries, x)
+		}
+	}
+	r.settle()
+}
+
+// header reads a comment: some say on which platform a list was written.
+func (r *reader) header(line string) {
+	if p, ok := strings.CutPrefix(line, "# platform:"); ok {
+		r.e.Subdir = strings.TrimSpace(p)
+	}
+}
+
+// parseURL reads URL[#md5|#sha256:…]; name, version and build are in the file name.
+func parseURL(line string) (Entry, error) {
+	m := urlLine().FindStringSubmatch(line)
+	if m == nil {
+		return Entry{}, fmt.Errorf("not the URL of a package (.conda or .tar.bz2, with #md5 or #sha256)")
+	}
+	e := Entry{URL: m[1] + m[2], MD5: m[3], SHA256: m[4]}
+	if strings.Contains(e.URL, "<TOKEN>") {
+		return e, fmt.Errorf("its token was taken out when it was written; put yours in the place of <TOKEN>")
+	}
+	fn, err := url.PathUnescape(m[2]) // "!" and "+" of versions
+	if err != nil {
+		return e, fmt.Errorf("reading the URL: %w", err)
+	}
+	var ok bool
+	if e.Name, e.Version, e.Build, ok = splitFile(fn); !ok {
+		return e, fmt.Errorf("the file name is not name-version-build")
+	}
+	return e, nil
+}
+
+// expandURL puts variables of the environment in: that is how a lock file names
+// a credential without holding it. One that is not set is an error, which
+// names the variable and never a value.
+func expandURL(s string) (*url.URL, error) {
+	var missing []string
+	s = variable().ReplaceAllStringFunc(s, func(m string) string {
+		name := strings.Trim(m, "${}")
+		v, ok := os.LookupEnv(name)
+		if !ok {
+			missing = append(missing, name)
+		}
+		return v
+	})
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("variable %s is not set; export it, as the file names it instead of a credential", strings.Join(missing, ", "))
+	}
+	return url.Parse(s)
+}
+
+// variable is $NAME or ${NAME}.
+var variable = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})`)
+})

@@ -1,0 +1,189 @@
+package conda
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// list reads "conda list -e", "conda list --export" and lists written by hand
+// for "conda create --file": name=version=build a line. It loses the channel,
+// the platform's directory, digests, and where pip had its packages from.
+func (r *reader) list(lines []string) {
+	r.e.Format = "conda list -e"
+	for i, line := range lines {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "":
+		case strings.HasPrefix(line, "#"):
+			r.header(line)
+		default:
+			r.listLine(i+1, line)
+		}
+	}
+	r.settle()
+}
+
+func (r *reader) listLine(n int, line string) {
+	if i := strings.Index(line, " #"); i > 0 {
+		line = strings.TrimSpace(line[:i])
+	}
+	x, err := parseLine(line)
+	x.Line = n
+	switch {
+	case err == nil:
+		r.add(x)
+	case isSpec(line):
+		r.e.Specs = append(r.e.Specs, Spec{Line: n, Text: line})
+	default:
+		r.wrong(n, "%q: %v", short(line), err)
+	}
+}
+
+// add takes an entry, or the requirement that stands for what pip installed.
+func (r *reader) add(x Entry) {
+	switch {
+	case isPip(x.Build) || x.Channel == "pypi" || x.Channel == "<develop>":
+		r.e.Pip = append(r.e.Pip, PipRequirement{Line: x.Line, Name: x.Name, Version: "==" + x.Version})
+		if x.Build == "dev_0" || x.Channel == "<develop>" {
+			r.note(x.Line, "%s was installed from a directory (pip install -e), which a list does not name: %s==%s is what pip would find", x.Name, x.Name, x.Version)
+		}
+	default:
+		r.e.Entries = append(r.e.Entries, x)
+	}
+}
+
+// specLine is as much of a MatchSpec as a line of a list must show: a name,
+// perhaps with its channel, and conditions behind it.
+var specLine = sync.OnceValue(func() *regexp.Regexp {
+	const cond = `[=<>!~]*[^\s'"=<>!~,|\[\]]+`
+	return regexp.MustCompile(`^(?:[^\s\[\]=<>!~]+::)?[a-zA-Z0-9_*][a-zA-Z0-9_.*-]*(?:(?:\s*[=<>!~]+[^\s'"=<>!~,|\[\]]+|\s+[0-9*=<>!~][^\s'"=<>!~,|\[\]]*)(?:\s*[,|]\s*` + cond + `)*(?:[= ][^\s'"=<>!~,|\[\]]+)?)?\s*(?:\[[^\]]*\])?$`)
+})
+
+func isSpec(s string) bool {
+	if strings.Contains(s, "/") && !strings.Contains(s, "::") || strings.Contains(s, "://") && !strings.Contains(s, "::") {
+		return false
+	}
+	return len(s) <= 1024 && specLine().MatchString(s) && !strings.ContainsAny(s, "\x00\t")
+}
+
+// parseLine reads name=version=build.
+func parseLine(line string) (Entry, error) {
+	var e Entry
+	if strings.Contains(line, "://") && !strings.Contains(line, "::") {
+		return e, fmt.Errorf("a URL needs the line @EXPLICIT above it")
+	}
+	spec := line
+	if i := strings.LastIndex(spec, "::"); i >= 0 {
+		e.Channel, spec = spec[:i], spec[i+2:]
+	}
+	f := strings.Split(spec, "=")
+	if len(f) == 4 && f[1] == "" { // name==version=build
+		f = append(f[:1], f[2:]...)
+	}
+	if len(f) == 3 && f[1] == "" {
+		f = []string{f[0], f[2]}
+	}
+	if len(f) < 2 || len(f) > 3 {
+		return e, fmt.Errorf("not of the form name=version=build")
+	}
+	e.Name, e.Version = strings.ToLower(strings.TrimSpace(f[0])), strings.TrimSpace(f[1])
+	if len(f) == 3 {
+		e.Build = strings.TrimSpace(f[2])
+	}
+	return e, e.check()
+}
+
+// check refuses what is no name, version or build (CEP 26, CEP 33).
+func (e Entry) check() error {
+	switch {
+	case !nameText().MatchString(e.Name):
+		return fmt.Errorf("%q is no package name", short(e.Name))
+	case !versionText().MatchString(e.Version):
+		return fmt.Errorf("%q is no exact version", short(e.Version))
+	case e.Build != "" && !isPip(e.Build) && !buildText().MatchString(e.Build):
+		return fmt.Errorf("%q is no build string", short(e.Build))
+	}
+	return nil
+}
+
+// isHuman tells what "conda list" and "mamba list" print for people.
+func isHuman(lines []string) bool {
+	for _, l := range lines {
+		l = strings.TrimSpace(l)
+		if strings.HasPrefix(l, "# packages in environment at") || strings.HasPrefix(l, "List of packages in environment") {
+			return true
+		}
+		if f := strings.Fields(strings.TrimPrefix(l, "#")); len(f) >= 3 && f[0] == "Name" && f[1] == "Version" && f[2] == "Build" {
+			return true
+		}
+	}
+	return false
+}
+
+// human reads the columns of "conda list" and "mamba list", as people paste
+// them: name, version, build, channel. An empty channel is defaults. It loses
+// digests, the platform, and which of defaults' channels.
+func (r *reader) human(lines []string) {
+	r.e.Format = "conda list"
+	for i, line := range lines {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 0 || strings.HasPrefix(f[0], "#") || strings.HasPrefix(f[0], "─") || strings.HasPrefix(f[0], "---"):
+		case f[0] == "Name" || strings.HasPrefix(line, "List of packages in environment"):
+		case len(f) < 3 || len(f) > 4:
+			r.wrong(i+1, "%q: not the columns name, version, build, channel", short(line))
+		default:
+			x := Entry{Line: i + 1, Name: strings.ToLower(f[0]), Version: f[1], Build: f[2]}
+			if len(f) == 4 {
+				x.Channel = f[3]
+			}
+			if err := x.check(); err != nil {
+				r.wrong(i+1, "%q: %v", short(line), err)
+				continue
+			}
+			r.add(x)
+		}
+	}
+	r.settle()
+}
+
+// listJSON reads "conda list --json" and "mamba list --json". It loses digests.
+func (r *reader) listJSON(root *yaml.Node) {
+	r.e.Format = "conda list --json"
+	count := map[string]int{}
+	for _, n := range root.Content {
+		if n.Kind != yaml.MappingNode {
+			r.wrong(n.Line, "not an object of \"conda list --json\"")
+			continue
+		}
+		x := Entry{Line: n.Line, Name: strings.ToLower(value(n, "name")), Version: value(n, "version"), Build: value(n, "build_string"), Channel: value(n, "base_url")}
+		if c := value(n, "channel"); x.Channel == "" || c == "pypi" || c == "<develop>" {
+			x.Channel = c
+		}
+		if err := x.check(); err != nil {
+			r.wrong(n.Line, "%v", err)
+			continue
+		}
+		if p := value(n, "platform"); platformText().MatchString(p) {
+			count[p]++
+		}
+		r.add(x)
+	}
+	r.e.Subdir = most(count)
+	r.settle()
+}
+
+// most is the word that was counted most, of several the first by name.
+func most(count map[string]int) string {
+	best := ""
+	for s, n := range count {
+		if n > count[best] || n == count[best] && s < best {
+			best = s
+		}
+	}
+	return best
+}

@@ -1,0 +1,339 @@
+package conda
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+)
+
+// Bounds of what is read of an environment that is installed.
+const (
+	maxLive    = 64 << 20 // conda-meta/x.json lists the package's files
+	maxRecords = 20000
+	maxDist    = 4 << 20 // METADATA holds a README
+)
+
+// ReadPrefix reads an environment that stands on disk: conda-meta/*.json, what
+// pip put into site-packages, and the variables of "conda env config". It
+// loses files that no package owns, and what changed in files since they were
+// installed.
+func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("reading the environment: %w", err)
+	}
+	defer root.Close()
+	l := newLive(dir, o)
+	fsys := root.FS()
+	names, err := fs.Glob(fsys, "conda-meta/*")
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", dir, err)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("reading %s: it has no conda-meta, so it is no conda environment; \"conda env list\" shows where yours are", dir)
+	}
+	for _, pattern := range []string{"*.dist-info/METADATA", "*.dist-info/direct_url.json", "*.egg-info/PKG-INFO"} {
+		more, err := fs.Glob(fsys, "lib/python[23]*/site-packages/"+pattern)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", dir, err)
+		}
+		names = append(names, more...)
+	}
+	for _, name := range names {
+		if !isLive(name) {
+			continue
+		}
+		if err := l.open(fsys, name); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path.Join(dir, name), err)
+		}
+	}
+	return l.export()
+}
+
+// ReadImage reads the environment at prefix inside an image ("" is where its
+// CONDA_PREFIX points, else [DefaultPrefix]), as [ReadPrefix] does. name is the image's in messages.
+func ReadImage(img v1.Image, name, prefix string, o ReadOptions) (*Export, error) {
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, fmt.Errorf("reading image %s: %w", name, err)
+	}
+	if prefix == "" {
+		prefix = DefaultPrefix
+		for _, kv := range cfg.Config.Env {
+			if v, ok := strings.CutPrefix(kv, "CONDA_PREFIX="); ok && path.IsAbs(v) {
+				prefix = v
+			}
+		}
+	}
+	l := newLive(name, o)
+	rc := mutate.Extract(img)
+	defer rc.Close()
+	found := false
+	for tr := tar.NewReader(rc); ; {
+		h, err := tr.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading image %s: %w", name, err)
+		}
+		rel, ok := strings.CutPrefix(path.Clean("/"+h.Name), path.Clean(prefix)+"/")
+		if !ok || h.Typeflag != tar.TypeReg || !isLive(rel) {
+			continue
+		}
+		found = true
+		if err := l.take(rel, tr); err != nil {
+			return nil, fmt.Errorf("reading image %s: %s: %w", name, h.Name, err)
+		}
+	}
+	if !found {
+		return nil, fmt.Errorf("reading image %s: it has no conda environment at %s", name, prefix)
+	}
+	return l.export()
+}
+
+// A live is an environment being read: the records of conda, and what pip's
+// directories say, until it is known which of those conda owns.
+type live struct {
+	r        *reader
+	count    map[string]int // by platform
+	owned    map[string]bool
+	dists    map[string]*dist // by the directory's name
+	records  int
+	explicit bool // every record has a URL
+}
+
+// A dist is a package in site-packages.
+type dist struct {
+	name, version string
+	direct        *directURL
+}
+
+// directURL is direct_url.json (PEP 610).
+type directURL struct {
+	URL string `json:"url"`
+	VCS *struct {
+		VCS    string `json:"vcs"`
+		Commit string `json:"commit_id"`
+	} `json:"vcs_info"`
+	Archive *struct {
+		Hash   string            `json:"hash"`
+		Hashes map[string]string `json:"hashes"`
+	} `json:"archive_info"`
+	Dir *struct {
+		Editable bool `json:"editable"`
+	} `json:"dir_info"`
+}
+
+func newLive(name string, o ReadOptions) *live {
+	return &live{r: &reader{e: &Export{File: name, Format: "environment"}, target: o.Subdir},
+		count: map[string]int{}, owned: map[string]bool{}, dists: map[string]*dist{}, explicit: true}
+}
+
+// isLive tells which files of an environment are read.
+func isLive(name string) bool {
+	if d, f := path.Split(name); d == "conda-meta/" {
+		return strings.HasSuffix(f, ".json") || f == "state"
+	}
+	ok, _ := path.Match("lib/python[23]*/site-packages/*.dist-info/*", name)
+	egg, _ := path.Match("lib/python[23]*/site-packages/*.egg-info/PKG-INFO", name)
+	return egg || ok && (path.Base(name) == "METADATA" || path.Base(name) == "direct_url.json")
+}
+
+func (l *live) open(fsys fs.FS, name string) error {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return errors.Join(err, fmt.Errorf("not a regular file"))
+	}
+	return l.take(name, f)
+}
+
+// take reads one of the files.
+func (l *live) take(name string, r io.Reader) error {
+	limit := int64(maxDist)
+	if strings.HasPrefix(name, "conda-meta/") {
+		limit = maxLive
+	}
+	if l.records++; l.records > 3*maxRecords {
+		return fmt.Errorf("more than %d packages", maxRecords)
+	}
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return err
+	}
+	if int64(len(b)) > limit {
+		return fmt.Errorf("larger than %d bytes", limit)
+	}
+	switch {
+	case name == "conda-meta/state":
+		return l.state(b)
+	case strings.HasPrefix(name, "conda-meta/"):
+		return l.record(path.Base(name), b)
+	}
+	dir := path.Base(path.Dir(name))
+	d := l.dists[dir]
+	if d == nil {
+		d = &dist{}
+		l.dists[dir] = d
+	}
+	if path.Base(name) == "direct_url.json" {
+		return json.Unmarshal(b, &d.direct)
+	}
+	d.name, d.version = coreMetadata(b)
+	return nil
+}
+
+// record reads conda-meta/x.json (CEP 32). mamba calls the build build_string too.
+func (l *live) record(file string, b []byte) error {
+	var m struct {
+		record
+		Channel        string   `json:"channel"`
+		URL            string   `json:"url"`
+		Files          []string `json:"files"`
+		RequestedSpec  string   `json:"requested_spec"`
+		RequestedSpecs []string `json:"requested_specs"`
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	x := Entry{Name: strings.ToLower(m.Name), Version: m.Version, Build: m.Build, Channel: without(m.Channel, ""), MD5: m.MD5, SHA256: m.SHA256, Size: max(m.Size, 0)}
+	if x.Build == "" {
+		return fmt.Errorf("the record has no build")
+	}
+	if err := x.check(); err != nil {
+		return err
+	}
+	if x.MD5 != "" && !isDigest(x.MD5, 32) || x.SHA256 != "" && !isDigest(x.SHA256, 64) {
+		return fmt.Errorf("the record's md5 or sha256 is none")
+	}
+	if x.Channel == "<unknown>" {
+		x.Channel = ""
+	}
+	if _, err := parseURL(m.URL); err == nil {
+		x.URL = m.URL
+	} else {
+		l.explicit = false
+	}
+	if platformText().MatchString(m.Subdir) {
+		l.count[m.Subdir]++
+	}
+	for _, f := range m.Files {
+		if d := path.Base(path.Dir(f)); strings.HasSuffix(d, "-info") {
+			l.owned[d] = true
+		}
+	}
+	if m.RequestedSpec != "" && m.RequestedSpec != "None" {
+		m.RequestedSpecs = append(m.RequestedSpecs, m.RequestedSpec)
+	}
+	slices.Sort(m.RequestedSpecs)
+	for _, s := range slices.Compact(m.RequestedSpecs) {
+		l.r.e.Specs = append(l.r.e.Specs, Spec{Text: s, Asked: true})
+	}
+	l.r.e.Entries = append(l.r.e.Entries, x)
+	return nil
+}
+
+// state reads the variables of "conda env config vars set". One that was unset
+// there stands with a mark of conda's.
+func (l *live) state(b []byte) error {
+	var m struct {
+		Vars map[string]string `json:"env_vars"`
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	for k, v := range m.Vars {
+		if !isVariable(k) || v == "***unset***" || strings.ContainsRune(v, 0) {
+			l.r.note(0, "variable %q is not carried over", short(k))
+			delete(m.Vars, k)
+		}
+	}
+	if len(m.Vars) > 0 {
+		l.r.e.Variables = m.Vars
+	}
+	return nil
+}
+
+// coreMetadata reads Name and Version from the head of METADATA or PKG-INFO.
+func coreMetadata(b []byte) (name, version string) {
+	for line := range bytes.Lines(b) {
+		k, v, ok := strings.Cut(strings.TrimSpace(string(line)), ":")
+		switch {
+		case !ok:
+			return name, version // the description begins
+		case strings.EqualFold(k, "Name") && name == "":
+			name = strings.TrimSpace(v)
+		case strings.EqualFold(k, "Version") && version == "":
+			version = strings.TrimSpace(v)
+		}
+	}
+	return name, version
+}
+
+// export puts together what was read.
+func (l *live) export() (*Export, error) {
+	e := l.r.e
+	e.Subdir = most(l.count)
+	l.r.settle()
+	e.Explicit = l.explicit && len(e.Entries) > 0 && (e.Subdir == "" || e.Subdir == l.r.target)
+	if !e.Explicit {
+		for i := range e.Entries {
+			e.Entries[i].URL = ""
+		}
+	}
+	slices.SortFunc(e.Entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(e.Specs, func(a, b Spec) int { return strings.Compare(a.Text, b.Text) })
+	var dirs []string
+	for dir := range l.dists {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	for _, dir := range dirs {
+		if !l.owned[dir] {
+			l.pip(dir, l.dists[dir])
+		}
+	}
+	return l.r.done(0)
+}
+
+// pip takes a package that no record of conda owns.
+func (l *live) pip(dir string, d *dist) {
+	if requirementHead().FindString(d.name) != d.name || d.name == "" || !specifier().MatchString("=="+d.version) {
+		l.r.note(0, "site-packages/%q says no name and version, and is left out", dir)
+		return
+	}
+	p := PipRequirement{Name: d.name, Version: "==" + d.version}
+	if u := d.direct; u != nil && u.URL != "" {
+		p.URL = u.URL
+		switch {
+		case u.VCS != nil:
+			p.URL = u.VCS.VCS + "+" + u.URL + "@" + u.VCS.Commit
+		case u.Dir != nil:
+			p.Editable = u.Dir.Editable
+			l.r.note(0, "%s was installed from %s, a directory of that machine", d.name, hide(u.URL))
+		case u.Archive != nil:
+			if h, ok := u.Archive.Hashes["sha256"]; ok && pipHash().MatchString("sha256:"+h) {
+				p.Hashes = []string{"sha256:" + h}
+			} else if h, ok := strings.CutPrefix(u.Archive.Hash, "sha256="); ok && pipHash().MatchString("sha256:"+h) {
+				p.Hashes = []string{"sha256:" + h}
+			}
+		}
+		p.Version = ""
+	}
+	l.r.e.Pip = append(l.r.e.Pip, p)
+}

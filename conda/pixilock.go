@@ -1,0 +1,149 @@
+package conda
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// pixi reads pixi.lock of versions 4 to 7: environments, each with its channels
+// and the URLs of its packages for each platform, and one list that describes
+// every package. Versions 1 to 3 are conda-lock's format. It loses nothing of
+// the chosen environment and platform; other environments are told. Packages
+// that pixi builds from source have no archive and are refused.
+func (r *reader) pixi(root *yaml.Node) {
+	v := value(root, "version")
+	r.e.Format = "pixi.lock " + v
+	if len(v) != 1 || v < "4" || v > "7" {
+		r.wrong(find(root, "version").Line, "version %q of pixi.lock is not known; known are 1 to 7: ask for a newer hpcc, or export with \"pixi workspace export conda-environment\"", short(v))
+		return
+	}
+	r.settle()
+	env := r.pixiEnvironment(find(root, "environments"))
+	if env == nil {
+		return
+	}
+	for _, c := range items(find(env, "channels")) {
+		if u := value(c, "url"); u != "" {
+			r.e.Channels = append(r.e.Channels, strings.TrimRight(u, "/"))
+		}
+	}
+	for i, c := range items(find(env, "indexes")) {
+		if i == 0 {
+			r.e.PipIndex.URL = c.Value
+		} else {
+			r.e.PipIndex.Extra = append(r.e.PipIndex.Extra, c.Value)
+		}
+	}
+	described := pixiPackages(find(root, "packages"))
+	subdirs := pixiPlatforms(find(root, "platforms"))
+	platforms := find(env, "packages")
+	if platforms == nil || platforms.Kind != yaml.MappingNode {
+		r.wrong(env.Line, "the environment has no packages")
+		return
+	}
+	l := r.newLock()
+	for i := 0; i+1 < len(platforms.Content); i += 2 {
+		name := platforms.Content[i].Value
+		if s := subdirs[name]; s != "" {
+			name = s
+		}
+		l.platform(name)
+		for _, p := range items(platforms.Content[i+1]) {
+			l.pixiPackage(name, p, described)
+		}
+	}
+	l.choose()
+}
+
+// pixiEnvironment is the environment that is asked for.
+func (r *reader) pixiEnvironment(all *yaml.Node) *yaml.Node {
+	want := r.environment
+	if want == "" {
+		want = "default"
+	}
+	var names []string
+	for i := 0; all.Kind == yaml.MappingNode && i+1 < len(all.Content); i += 2 {
+		names = append(names, all.Content[i].Value)
+	}
+	env := find(all, want)
+	if env == nil || env.Kind != yaml.MappingNode {
+		r.wrong(all.Line, "it has no environment %q, only %s", want, some(names))
+		return nil
+	}
+	if len(names) > 1 {
+		r.note(all.Line, "it has the environments %s; %s is read", some(names), want)
+	}
+	return env
+}
+
+// pixiPlatforms maps the names of platforms (version 7) to conda's.
+func pixiPlatforms(n *yaml.Node) map[string]string {
+	m := map[string]string{}
+	for _, p := range items(n) {
+		if s := value(p, "subdir"); s != "" {
+			m[value(p, "name")] = s
+		}
+	}
+	return m
+}
+
+// pixiPackages finds the descriptions by their URLs; kind is in "kind" up to
+// version 5, and the key of the URL from version 6 on.
+func pixiPackages(n *yaml.Node) map[string]*yaml.Node {
+	m := map[string]*yaml.Node{}
+	for _, p := range items(n) {
+		for _, kind := range []string{"conda", "pypi"} {
+			if u := value(p, kind); u != "" {
+				m[kind+" "+u] = p
+			}
+		}
+		if k := value(p, "kind"); k != "" {
+			u := value(p, "url")
+			if u == "" {
+				u = value(p, "path")
+			}
+			m[k+" "+u] = p
+		}
+	}
+	return m
+}
+
+// pixiPackage takes one package of an environment.
+func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*yaml.Node) {
+	if u := value(p, "conda"); u != "" {
+		d := described["conda "+u]
+		switch {
+		case d == nil:
+			l.r.wrong(p.Line, "%s is not described below packages: the file is cut off or was changed by hand", short(hideText(u)))
+		case !strings.HasSuffix(u, ".conda") && !strings.HasSuffix(u, ".tar.bz2"):
+			l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it and put it into a channel", short(hideText(u)))
+		default:
+			l.conda(platform, d, u)
+		}
+		return
+	}
+	if u := value(p, "pypi"); u != "" {
+		if d := described["pypi "+u]; d != nil {
+			l.pypi(platform, d, u)
+		} else {
+			l.r.wrong(p.Line, "%s is not described below packages: the file is cut off or was changed by hand", short(hideText(u)))
+		}
+		return
+	}
+	var keys []string
+	if p.Kind == yaml.MappingNode {
+		m := map[string]bool{}
+		for i := 0; i+1 < len(p.Content); i += 2 {
+			m[p.Content[i].Value] = true
+		}
+		keys = slices.Sorted(maps.Keys(m))
+	}
+	if slices.Contains(keys, "conda_source") || slices.Contains(keys, "source") {
+		l.r.wrong(p.Line, "a package that pixi builds from source has no archive; build it and put it into a channel")
+		return
+	}
+	l.r.wrong(p.Line, "a package is neither conda nor pypi, but %s", short(strings.Join(keys, ", ")))
+}
