@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"maps"
 	"net/url"
 	"path"
@@ -201,7 +202,7 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package) {
 	}
 	in.mu.Lock()
 	in.kind, in.builder, in.target = condaType, hostPlatform(), o.Platform
-	in.source.Path = filepath.Base(o.File)
+	in.source.Path = filepath.Base(cmp.Or(o.File, o.Live))
 	in.request = request{Frontend: "conda", Locals: []local{{"export"}}, Args: map[string]string{"filename": in.source.Path, "from": o.From}}
 	if o.Prefix != "" {
 		in.request.Args["prefix"] = o.Prefix

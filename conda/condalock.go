@@ -140,7 +140,8 @@ func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 			return
 		}
 	}
-	if h := lockHash(p, "sha256"); h != "" {
+	// conda-lock writes the commit of a repository there as well, which the URL has.
+	if h := lockHash(p, "sha256"); h != "" && !strings.HasPrefix(location, "git+") {
 		if !pipHash().MatchString("sha256:" + h) {
 			l.r.wrong(p.Line, "%s: its sha256 is none", q.Name)
 			return

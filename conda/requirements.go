@@ -70,7 +70,7 @@ func isRequirements(lines []string, file string) bool {
 			return false
 		case l == "" || strings.HasPrefix(l, "#"):
 			continue
-		case strings.HasPrefix(l, "-"), strings.Contains(l, " @ "), strings.Contains(l, "; "), strings.Contains(l, "git+"):
+		case strings.HasPrefix(l, "-"), strings.Contains(l, " @ "), strings.Contains(l, "; "), strings.Contains(l, " --"), strings.Contains(l, "git+"):
 			sure = true
 			continue
 		}

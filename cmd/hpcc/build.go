@@ -34,7 +34,8 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
 			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
-			&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`: conda list -e, or conda list --explicit"},
+			&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`: conda list in any form, environment.yml, conda-lock.yml, pixi.lock, requirements.txt"},
+			&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment that stands in `DIR`"},
 			&cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "find packages in `CHANNEL`: a URL, a directory, or a name on conda.anaconda.org (repeatable, in order)"},
 			&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none", DefaultText: build.DefaultBase},
 			&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
@@ -73,7 +74,10 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	if c.String("tag") == "" {
 		return usagef("the image needs a name").hint("hpcc build -t NAME %s", strings.Join(a, " "))
 	}
-	if c.String("conda") != "" && (c.String("file") != "" || len(a) > 0) {
+	if c.String("conda") != "" && c.String("conda-prefix") != "" {
+		return usagef("--conda and --conda-prefix: each is an environment of its own").hint("name one of them")
+	}
+	if isConda(c) && (c.String("file") != "" || len(a) > 0) {
 		return usagef("--conda and a Dockerfile together are not supported yet").hint("build the environment first (-t env), then begin the Dockerfile with FROM env")
 	}
 	if err := wanted.read(c); err != nil {
@@ -173,7 +177,7 @@ func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options) (v1.Ima
 	if strings.Contains(c.String("platform"), ",") {
 		t.platform = o.Platform.String() + " "
 	}
-	if c.String("conda") != "" {
+	if isConda(c) {
 		return condaImage(c, s, t, o)
 	}
 	o.Progress = t.event
@@ -204,7 +208,7 @@ func platforms(c *cli.Context) ([]*v1.Platform, error) {
 // checkDockerfile looks a Dockerfile over: its warnings go to standard output.
 // It needs neither a name nor namespaces.
 func checkDockerfile(c *cli.Context, a []string) error {
-	if c.String("conda") != "" {
+	if isConda(c) {
 		return usagef("--check looks at a Dockerfile, --conda has none")
 	}
 	t, err := newSteps(c.String("progress"))
@@ -287,9 +291,12 @@ func buildOptions(c *cli.Context, a []string) (build.Options, error) {
 	return o, nil
 }
 
+// isConda tells a build of an environment from one of a Dockerfile.
+func isConda(c *cli.Context) bool { return c.String("conda") != "" || c.String("conda-prefix") != "" }
+
 func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options) (v1.Image, error) {
 	img, notes, err := build.Conda(c.Context, s, build.CondaOptions{
-		File: c.String("conda"), Channels: c.StringSlice("channel"), From: c.String("from"), Prefix: c.String("prefix"),
+		File: c.String("conda"), Live: c.String("conda-prefix"), Channels: c.StringSlice("channel"), From: c.String("from"), Prefix: c.String("prefix"),
 		Platform: o.Platform, PlainHTTP: o.PlainHTTP, Progress: t.event, Inputs: o.Inputs,
 	})
 	for _, n := range notes {

@@ -11,7 +11,7 @@ func commands() []*cli.Command {
 		pullCommand(), pushCommand(), loginCommand(),
 		imagesCommand(), inspectCommand(), rmCommand(), gcCommand(),
 		loadCommand(), saveCommand(), unpackCommand(),
-		runCommand(), ociCommand(),
+		runCommand(), ociCommand(), condaCommand(),
 		scriptCommand(), submitCommand(), statusCommand(), taskCommand(),
 		doctorCommand(),
 	}

@@ -1,0 +1,286 @@
+package conda
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the golden results anew")
+
+// TestFormats reads files as the tools wrote them and holds what is read to
+// golden results; "go test ./conda -run TestFormats -update" renews them.
+func TestFormats(t *testing.T) {
+	files, err := filepath.Glob("testdata/exports/*")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, ".golden") {
+			continue
+		}
+		for _, subdir := range []string{"linux-64", "linux-ppc64le"} {
+			name := filepath.Base(file)
+			e, err := ReadFor(bytes.NewReader(example(t, name)), strings.TrimSuffix(name, ".gz"), ReadOptions{Subdir: subdir})
+			if err != nil {
+				t.Errorf("%s for %s: %v", name, subdir, err)
+				continue
+			}
+			got := describe(e)
+			golden := file + "." + subdir + ".golden"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil || got != string(want) {
+				t.Errorf("%s for %s is not as %s (%v); -update renews it. Got:\n%.2000s", name, subdir, golden, err, got)
+			}
+		}
+	}
+}
+
+// example is a file of testdata/exports, unpacked.
+func example(t *testing.T, name string) []byte {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata/exports", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var r io.Reader = f
+	if strings.HasSuffix(name, ".gz") {
+		if r, err = gzip.NewReader(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// describe writes what was read, for golden results.
+func describe(e *Export) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, written on %q, explicit %v\n", e.Format, e.Subdir, e.Explicit)
+	for _, c := range e.Channels {
+		fmt.Fprintln(&b, "channel", c)
+	}
+	for _, x := range e.Entries {
+		fmt.Fprintln(&b, x.Line, "entry", strings.TrimSpace(strings.Join([]string{x.Name, x.Version, x.Build, x.Channel, x.URL, x.MD5, x.SHA256}, " ")), x.Size)
+	}
+	for _, s := range e.Specs {
+		fmt.Fprintln(&b, s.Line, "spec", s.Text, s.Asked)
+	}
+	for _, p := range e.Pip {
+		fmt.Fprintln(&b, p.Line, "pip", p, p.Hashes, p.Marker, p.Editable)
+	}
+	if i := e.PipIndex; i.URL != "" || len(i.Extra)+len(i.FindLinks) > 0 {
+		fmt.Fprintln(&b, "pip index", i.URL, i.Extra, i.FindLinks, i.NoIndex)
+	}
+	for _, k := range slices.Sorted(maps.Keys(e.Variables)) {
+		fmt.Fprintf(&b, "variable %s=%q\n", k, e.Variables[k])
+	}
+	for _, n := range e.Notes {
+		fmt.Fprintln(&b, "note", n)
+	}
+	return b.String()
+}
+
+// TestFormatsAgree: the one environment, written in every form, is read alike.
+func TestFormatsAgree(t *testing.T) {
+	read := func(name string) *Export {
+		e, err := Read(bytes.NewReader(example(t, name)), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	list := read("local-list-e.txt")
+	for _, name := range []string{"local-list-human.txt", "local-list.json", "local-env-export.yml", "local-env-export.json", "local-env-export-no-builds.yml"} {
+		if changes := Diff(list, read(name)); len(changes) > 0 {
+			t.Errorf("Diff(local-list-e.txt, %s) = %+v; want none", name, changes)
+		}
+	}
+	for _, name := range []string{"local-explicit-md5.txt", "local-mamba-list.txt", "local-mamba-env-export.yml"} { // they lose pip's
+		for _, c := range Diff(list, read(name)) {
+			if c.Manager != "pip" || c.Kind != "removed" {
+				t.Errorf("Diff(local-list-e.txt, %s) has %+v; want only pip's to be missing", name, c)
+			}
+		}
+	}
+}
+
+// TestFormatsRefuse reads mistakes made on purpose.
+func TestFormatsRefuse(t *testing.T) {
+	hash := strings.Repeat("0", 64)
+	lockHead := "version: 1\nmetadata: {}\npackage:\n"
+	for _, c := range []struct {
+		name, file, in string
+		line           int
+		want           []string
+	}{
+		{"two mistakes", "environment.yml", "dependencies:\n  - ok=1=0\n  - a b c d\n  - pip:\n    - x ==\n", 3, []string{`"a b c d": not of the form`, `line 5: "x ==": "==" is no version specifier`}},
+		{"unknown key of dependencies", "e.yml", "dependencies:\n  - npm:\n    - x\n", 2, []string{`"npm" is no key of dependencies`}},
+		{"unknown selector", "e.yml", "dependencies:\n  - sel(beos): x\n", 2, []string{"sel(beos) is no platform"}},
+		{"-r", "e.yml", "dependencies:\n  - python=3.11=0\n  - pip:\n    - -r more.txt\n", 4, []string{"-r more.txt names another file", "put its lines"}},
+		{"no list", "e.yml", "dependencies: numpy\n", 1, []string{"dependencies is no list"}},
+		{"no dependencies", "e.yml", "name: x\nchannels: [a]\n", 1, []string{`no "dependencies:"`}},
+		{"aliases", "e.yml", "x: &a [1,2]\ndependencies: *a\n", 1, []string{"references (& and *) are not read"}},
+		{"twice", "e.yml", "dependencies: []\ndependencies: []\n", 2, []string{`key "dependencies" stands twice`}},
+		{"broken", "e.yml", "name: x\ndependencies:\n  - [a\n", 2, []string{"reading it as YAML"}},
+		{"tab", "e.yml", "name: x\ndependencies:\n\t- a\n", 3, []string{"reading it as YAML"}},
+		{"variable", "e.yml", "dependencies: [a]\nvariables:\n  A B: c\n", 3, []string{`"A B" is no name of a variable`}},
+		{"variables", "e.yml", "dependencies: [a]\nvariables:\n  A: [c]\n", 3, []string{"variable A has no text"}},
+		{"two entries", "e.yml", "dependencies:\n- a=1=0\n- A=2=0\n", 3, []string{"package a stands in line 2 already"}},
+
+		{"version of conda-lock", "conda-lock.yml", "version: 9\npackage: []\n", 1, []string{`version "9" of conda-lock.yml`}},
+		{"lying lock", "conda-lock.yml", lockHead + "- {name: b, version: '1', manager: conda, platform: linux-64, url: 'https://c/linux-64/a-1-0.conda', hash: {md5: x}}\n", 4, []string{"md5 or sha256 is none"}},
+		{"lying name", "conda-lock.yml", lockHead + "- {name: b, version: '1', manager: conda, platform: linux-64, url: 'https://c/linux-64/a-1-0.conda', hash: {sha256: '" + hash + "'}}\n", 4, []string{`name "b" is not what the URL says (a)`}},
+		{"manager", "conda-lock.yml", lockHead + "- {name: b, manager: npm, platform: linux-64}\n", 4, []string{`manager "npm" is neither`}},
+		{"token", "conda-lock.yml", lockHead + "- {name: a, manager: conda, platform: linux-64, url: 'https://c/t/<TOKEN>/linux-64/a-1-0.conda'}\n", 4, []string{"put yours in the place of <TOKEN>"}},
+		{"empty lock", "conda-lock.yml", "version: 1\npackage: []\n", 2, []string{"lists no package"}},
+
+		{"version of pixi", "pixi.lock", "version: 8\nenvironments: {}\npackages: []\n", 1, []string{`version "8" of pixi.lock`}},
+		{"environment", "pixi.lock", "version: 6\nenvironments:\n  test: {}\n", 3, []string{`no environment "default", only test`}},
+		{"not described", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda: https://c/linux-64/a-1-0.conda\n", 6, []string{"is not described below packages"}},
+		{"source", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - conda: ./src\npackages:\n- conda: ./src\n", 6, []string{"built from source by pixi"}},
+		{"unknown kind", "pixi.lock", "version: 6\nenvironments:\n  default:\n    packages:\n      linux-64:\n      - npm: x\n", 6, []string{"neither conda nor pypi, but npm"}},
+
+		{"hash", "requirements.txt", "a==1 --hash=sha256:abc\n", 1, []string{"is no sha256"}},
+		{"option of a package", "requirements.txt", "a==1 --global-option=x\n", 1, []string{"--global-option is not supported"}},
+		{"marker", "requirements.txt", "a==1; beos == 'x'\nb==1; os_name = 'x'\n", 1, []string{`"beos" is no variable`, `line 2: b==1: its marker "os_name = 'x'": "=" is no comparison`}},
+		{"options", "requirements.txt", "--trusted-host h\n--what\n-r x\n-cy\na==1\n", 1, []string{"--trusted-host is refused", `line 2: "--what" is no option`, "line 3: -r x names another file", "line 4: -c y names another file"}},
+		{"no value", "requirements.txt", "a==1\n--index-url\n", 2, []string{"--index-url has no value"}},
+		{"password", "requirements.txt", "https://me:secret@h/x.whl --bad=1\n", 1, []string{"https://h/x.whl --bad=1"}},
+
+		{"columns", "list.txt", "# packages in environment at /x:\na 1 0\nb\n", 3, []string{"not the columns name, version, build, channel"}},
+		{"json", "list.json", "[\n {\"name\": \"a\", \"version\": \"1\", \"build_string\": \"/\"},\n {\"name\": \"?\"}]", 2, []string{`"/" is no build string; line 3: "?" is no package name`}},
+		{"large document", "e.yml", "dependencies:\n" + strings.Repeat("- aaaaaaaaaaaaaaaaaaa\n", maxDocument/22), 1, []string{"it has more than"}},
+		{"no URL", "x.txt", "@EXPLICIT\n# no URL for: a-1-0.conda\n", 2, []string{"did not know where this package is from"}},
+	} {
+		e, err := Read(strings.NewReader(c.in), c.file)
+		var le *LineError
+		if e != nil || !errors.As(err, &le) {
+			t.Errorf("%s: Read = %v, %v; want a LineError", c.name, e, err)
+			continue
+		}
+		if head := fmt.Sprintf("%s:%d: ", c.file, c.line); !strings.HasPrefix(err.Error(), head) {
+			t.Errorf("%s: Read = %.300q; want it to begin with %q", c.name, err, head)
+		}
+		for _, w := range c.want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: Read = %.400q; want %q in it", c.name, err, w)
+			}
+		}
+		if strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: Read = %q tells a password", c.name, err)
+		}
+	}
+}
+
+// FuzzDocument reads YAML and JSON: environments, lock files, lists.
+func FuzzDocument(f *testing.F) {
+	for _, s := range []string{
+		"dependencies:\n- a=1=0\n- b\n- pip:\n  - x==1\n- sel(linux): y # [linux]\nvariables: {A: b}\n",
+		"version: 1\npackage:\n- {name: a, version: '1', manager: conda, platform: linux-64, url: 'https://c/linux-64/a-1-0.conda', hash: {md5: " + md5A + "}}\n",
+		"version: 6\nenvironments: {default: {channels: [{url: c}], packages: {linux-64: [{conda: https://c/linux-64/a-1-0.conda}]}}}\npackages: [{conda: https://c/linux-64/a-1-0.conda, sha256: " + shaA + "}]\n",
+		`[{"name": "a", "version": "1", "build_string": "0", "channel": "x", "platform": "linux-64"}]`, "a: &a [*a]\ndependencies: *a", "dependencies: !!binary x", "? [a]\n: b\ndependencies: ~",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) { checkRead(t, in, "environment.yml") })
+}
+
+// FuzzRequirements reads requirements files of pip.
+func FuzzRequirements(f *testing.F) {
+	for _, s := range []string{
+		"a==1 \\\n --hash=sha256:" + shaA + "\n", "a[x,y]>=1,<2 ; python_version < '3' or (os_name == \"nt\")", "-e git+https://h/x.git@1#egg=x", "x @ https://u:p@h/x.whl ; os_name == 'posix'",
+		"-i https://h\n--find-links=x\n-rfile\n", "./a.whl", "a (>=1)", "a==1;", "a @ ", "https://h/%zz.whl",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) { checkRead(t, in, "requirements.txt") })
+}
+
+// FuzzLists reads the columns that conda and mamba print.
+func FuzzLists(f *testing.F) {
+	f.Add("# packages in environment at /x:\n#\n# Name Version Build Channel\na 1 0\nb 1 pypi_0 pypi\n")
+	f.Add("List of packages in environment: \"/x\"\n\n  Name  Version  Build  Channel\n─────\n  a  1  0  c\n")
+	f.Fuzz(func(t *testing.T, in string) { checkRead(t, "# packages in environment at /x:\n"+in, "list.txt") })
+}
+
+// checkRead holds what is read of hostile text to what the rest relies on.
+func checkRead(t *testing.T, in, file string) {
+	e, err := ReadFor(strings.NewReader(in), file, ReadOptions{Subdir: "linux-ppc64le"})
+	if (e == nil) != (err != nil) {
+		t.Fatalf("Read = %v, %v; want one of them", e, err)
+	}
+	if err != nil {
+		var le *LineError
+		if !errors.As(err, &le) || le.Line < 0 || le.Line > strings.Count(in, "\n")+2 {
+			t.Fatalf("Read = %v; want a LineError of a line that is there", err)
+		}
+		return
+	}
+	names := map[string]bool{}
+	for _, x := range e.Entries {
+		if x.check() != nil || isPip(x.Build) || names[x.Name] || e.Explicit != (x.URL != "") || x.MD5 != "" && !isDigest(x.MD5, 32) || x.SHA256 != "" && !isDigest(x.SHA256, 64) || x.Size < 0 {
+			t.Fatalf("Read(%q) has entry %+v", in, x)
+		}
+		names[x.Name] = true
+	}
+	for _, p := range e.Pip {
+		if p.Name == "" && p.URL == "" || requirementHead().FindString(p.Name) != p.Name || p.Version != "" && !specifier().MatchString(p.Version) {
+			t.Fatalf("Read(%q) has requirement %+v", in, p)
+		}
+	}
+	for _, s := range e.Specs {
+		if s.Text == "" || strings.ContainsAny(s.Text, "\n\x00") {
+			t.Fatalf("Read(%q) has spec %+v", in, s)
+		}
+	}
+	for k, v := range e.Variables {
+		if !isVariable(k) || strings.ContainsRune(v, 0) {
+			t.Fatalf("Read(%q) has variable %q=%q", in, k, v)
+		}
+	}
+	Diff(e, e)
+}
+
+// FuzzLive reads records of conda-meta and metadata of pip.
+func FuzzLive(f *testing.F) {
+	for name, text := range prefixA {
+		if isLive(name) {
+			f.Add(name, []byte(text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, name string, b []byte) {
+		if !isLive(name) {
+			return
+		}
+		l := newLive("env", ReadOptions{})
+		if l.take(name, bytes.NewReader(b)) != nil {
+			return
+		}
+		e, err := l.export()
+		if (e == nil) != (err != nil) {
+			t.Fatalf("export = %v, %v; want one of them", e, err)
+		}
+		if e != nil {
+			Diff(e, e)
+		}
+	})
+}

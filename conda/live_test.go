@@ -1,0 +1,228 @@
+package conda
+
+import (
+	"archive/tar"
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// prefixA is an environment as conda, mamba and pip leave it.
+var prefixA = map[string]string{
+	"conda-meta/history": "==> 2024-01-01 00:00:00 <==\n",
+	"conda-meta/state":   `{"env_vars": {"A": "1", "GONE": "***unset***"}}`,
+	"conda-meta/xz-5.4.6-h5eee18b_1.json": `{"name": "xz", "version": "5.4.6", "build": "h5eee18b_1", "subdir": "linux-64", "channel": "https://c.example/t/secret/lab/linux-64",
+		"url": "https://c.example/lab/linux-64/xz-5.4.6-h5eee18b_1.conda", "md5": "` + md5A + `", "sha256": "` + shaA + `", "size": 10, "files": [], "requested_spec": "xz"}`,
+	"conda-meta/six-1.16.0-pyh_0.json": `{"name": "six", "version": "1.16.0", "build": "pyh_0", "build_string": "pyh_0", "subdir": "noarch", "noarch": "python", "channel": "https://c.example/lab",
+		"url": "https://c.example/lab/noarch/six-1.16.0-pyh_0.conda", "requested_specs": ["six >=1"], "requested_spec": "None", "files": ["lib/python3.11/site-packages/six-1.16.0.dist-info/METADATA"]}`,
+	"lib/python3.11/site-packages/six-1.16.0.dist-info/METADATA":        "Name: six\nVersion: 1.16.0\n",
+	"lib/python3.11/site-packages/torch-2.1.2+cu118.dist-info/METADATA": "Metadata-Version: 2.1\nName: torch\nVersion: 2.1.2+cu118\n\nName: no\n",
+	"lib/python3.11/site-packages/tool-1.dist-info/METADATA":            "Name: tool\nVersion: 1\n",
+	"lib/python3.11/site-packages/tool-1.dist-info/direct_url.json":     `{"url": "https://git.example/tool", "vcs_info": {"vcs": "git", "commit_id": "abc"}}`,
+	"lib/python3.11/site-packages/edit-0.9.dist-info/METADATA":          "Name: edit\nVersion: 0.9\n",
+	"lib/python3.11/site-packages/edit-0.9.dist-info/direct_url.json":   `{"url": "file:///home/me/edit", "dir_info": {"editable": true}}`,
+	"lib/python3.11/site-packages/whl-1.dist-info/METADATA":             "Name: whl\nVersion: 1\n",
+	"lib/python3.11/site-packages/whl-1.dist-info/direct_url.json":      `{"url": "https://h.example/whl-1-py3-none-any.whl", "archive_info": {"hash": "sha256=` + shaA + `"}}`,
+	"lib/python3.11/site-packages/old-2.egg-info/PKG-INFO":              "Name: old\nVersion: 2\n",
+	"lib/python3.11/site-packages/broken.dist-info/METADATA":            "\n",
+	"bin/xz": "no record",
+}
+
+func writePrefix(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const wantPrefixA = `environment, written on "linux-64", explicit true
+0 entry six 1.16.0 pyh_0 https://c.example/lab https://c.example/lab/noarch/six-1.16.0-pyh_0.conda 0
+0 entry xz 5.4.6 h5eee18b_1 https://c.example/lab/linux-64 https://c.example/lab/linux-64/xz-5.4.6-h5eee18b_1.conda ` + md5A + " " + shaA + ` 10
+0 spec six >=1 true
+0 spec xz true
+0 pip edit @ file:///home/me/edit []  true
+0 pip old==2 []  false
+0 pip tool @ git+https://git.example/tool@abc []  false
+0 pip torch==2.1.2+cu118 []  false
+0 pip whl @ https://h.example/whl-1-py3-none-any.whl [sha256:` + shaA + `]  false
+variable A="1"
+note env: variable "GONE" is not carried over
+note env: site-packages/"broken.dist-info" says no name and version, and is left out
+note env: edit was installed from file:///home/me/edit, a directory of that machine
+`
+
+func TestReadPrefix(t *testing.T) {
+	dir := writePrefix(t, prefixA)
+	e, err := ReadPrefix(dir, ReadOptions{Subdir: "linux-64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.ReplaceAll(describe(e), dir, "env"); got != wantPrefixA {
+		t.Errorf("ReadPrefix = %s\nwant %s", got, wantPrefixA)
+	}
+	// For another platform the packages are looked up by name.
+	e, err = ReadPrefix(dir, ReadOptions{Subdir: "linux-ppc64le"})
+	if err != nil || e.Explicit || e.Entries[1].URL != "" || e.Entries[1].String() != "xz=5.4.6=h5eee18b_1" {
+		t.Errorf("ReadPrefix for another platform = %+v, %v", e, err)
+	}
+}
+
+func TestReadPrefixRefuses(t *testing.T) {
+	for _, c := range []struct{ name, file, text, want string }{
+		{"no environment", "bin/x", "", "it has no conda-meta"},
+		{"no JSON", "conda-meta/a.json", "{", "unexpected end of JSON"},
+		{"no build", "conda-meta/a.json", `{"name": "a", "version": "1"}`, "no build"},
+		{"a path", "conda-meta/a.json", `{"name": "../a", "version": "1", "build": "0"}`, "no package name"},
+		{"a digest", "conda-meta/a.json", `{"name": "a", "version": "1", "build": "0", "md5": "x"}`, "md5 or sha256 is none"},
+		{"nothing in it", "conda-meta/history", "", "lists no package"},
+		{"state", "conda-meta/state", "[]", "cannot unmarshal"},
+	} {
+		e, err := ReadPrefix(writePrefix(t, map[string]string{c.file: c.text}), ReadOptions{})
+		if e != nil || err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: ReadPrefix = %v, %v; want %q", c.name, e, err, c.want)
+		}
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/conda-meta", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/etc/passwd", dir+"/conda-meta/a.json"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadPrefix(dir, ReadOptions{}); err == nil || !strings.Contains(err.Error(), "escapes") {
+		t.Errorf("ReadPrefix with a link out of it = %v; want a refusal", err)
+	}
+	if _, err := ReadPrefix(dir+"/none", ReadOptions{}); err == nil {
+		t.Error("ReadPrefix of no directory = nil")
+	}
+}
+
+func TestReadImage(t *testing.T) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for name, text := range prefixA {
+		if err := w.WriteHeader(&tar.Header{Name: "opt/env/" + name, Size: int64(len(text)), Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadImage(img, "sci", "", ReadOptions{}); err == nil || !strings.Contains(err.Error(), "no conda environment at /opt/conda") {
+		t.Errorf("ReadImage without CONDA_PREFIX = %v; want a refusal", err)
+	}
+	img, err = mutate.Config(img, v1.Config{Env: []string{"CONDA_PREFIX=/opt/env"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := ReadImage(img, "env", "", ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := describe(e); got != wantPrefixA {
+		t.Errorf("ReadImage = %s\nwant %s", got, wantPrefixA)
+	}
+}
+
+func TestDiff(t *testing.T) {
+	a := &Export{Entries: []Entry{{Name: "a", Version: "1", Build: "0"}, {Name: "b", Version: "1", Build: "0"}, {Name: "c", Version: "1", Build: "0"}, {Name: "same", Version: "1", Build: "0"}},
+		Pip: []PipRequirement{{Name: "Typing_Extensions", Version: "==1"}, {Name: "x", Version: "==1"}}}
+	b := &Export{Entries: []Entry{{Name: "a", Version: "2", Build: "0"}, {Name: "b", Version: "1", Build: "1"}, {Name: "d", Version: "1", Build: "0"}},
+		Specs: []Spec{{Text: "ch::same=1"}, {Text: "e >=2"}, {Text: "asked", Asked: true}},
+		Pip:   []PipRequirement{{Name: "typing-extensions", URL: "https://h/typing_extensions-1-py3-none-any.whl"}, {Name: "x", Version: "==2"}}}
+	want := []Change{
+		{"conda", "a", "version", "1 0", "2 0"}, {"conda", "b", "build", "1 0", "1 1"}, {"conda", "c", "removed", "1 0", ""},
+		{"conda", "d", "added", "", "1 0"}, {"conda", "e", "added", "", ">=2"}, {"pip", "x", "version", "1", "2"},
+	}
+	if got := Diff(a, b); !reflect.DeepEqual(got, want) {
+		t.Errorf("Diff = %+v; want %+v", got, want)
+	}
+	if got := Diff(a, a); len(got) != 0 {
+		t.Errorf("Diff of one with itself = %+v", got)
+	}
+}
+
+// TestExact: what only a solver or pip could install is refused, with its lines.
+func TestExact(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"zlib=1.2.13=h_1\ntorch=2.1.2+cu118=pypi_0\nmine=0.1=dev_0\nsix=1.16=<pip>\n", "f:2: 3 packages were installed by pip, which is not supported yet: torch==2.1.2+cu118 mine==0.1 six==1.16;"},
+		{"a=1=0\npython=3.11.*\nnumpy\n", "f:2: 2 lines do not say which packages were installed: python=3.11.* numpy;"},
+	} {
+		e, err := Read(strings.NewReader(c.in), "f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Resolve(t.Context(), e, Options{Subdir: "linux-64"}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("Resolve(%q) = %v; want %q", c.in, err, c.want)
+		}
+	}
+}
+
+func TestMarkers(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want verdict
+	}{
+		{"sys_platform == 'linux'", yes}, {"'win' in sys_platform", no}, {"'win' not in sys_platform", yes}, {"python_version < '3'", unknown},
+		{"python_version < '3' and os_name == 'nt'", no}, {"python_version < '3' or os_name == 'posix'", yes}, {"os_name == 'nt' or os_name == 'x'", no},
+		{"(platform_machine == 'ppc64le' or extra == 'x') and platform_system != \"Windows\"", yes}, {"extra == 'x'", no}, {"os_name == 'nt' and python_version < '3' or os_name == 'posix'", yes},
+	} {
+		if got, err := evaluateMarker(c.in, markerValues("linux-ppc64le")); err != nil || got != c.want {
+			t.Errorf("evaluateMarker(%q) = %v, %v; want %v", c.in, got, err, c.want)
+		}
+	}
+	for _, in := range []string{"", "os_name", "os_name ==", "(os_name == 'x'", "os_name == 'x' junk", "os_name == 'x", "os_name not 'x'", strings.Repeat("(", 100)} {
+		if _, err := evaluateMarker(in, nil); err == nil {
+			t.Errorf("evaluateMarker(%q) = nil; want an error", in)
+		}
+	}
+}
+
+func TestExpandURL(t *testing.T) {
+	t.Setenv("HPCC_TOKEN", "s3cret")
+	for _, c := range []struct{ in, want, err string }{
+		{"https://u:$HPCC_TOKEN@h/a-1-0.conda", "https://u:s3cret@h/a-1-0.conda", ""},
+		{"https://h/t/${HPCC_TOKEN}/a-1-0.conda", "https://h/t/s3cret/a-1-0.conda", ""},
+		{"https://h/a$-1-0.conda", "https://h/a$-1-0.conda", ""},
+		{"https://h/$HPCC_NONE/a-1-0.conda", "", "variable HPCC_NONE is not set"},
+	} {
+		u, err := expandURL(c.in)
+		if c.err != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), c.err) {
+				t.Errorf("expandURL(%q) = %v, %v; want %q", c.in, u, err, c.err)
+			}
+			continue
+		}
+		if err != nil || u.String() != c.want {
+			t.Errorf("expandURL(%q) = %v, %v; want %s", c.in, u, err, c.want)
+		}
+	}
+}
