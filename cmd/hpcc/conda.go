@@ -97,6 +97,7 @@ func readEnvironment(c *cli.Context, name string, o conda.ReadOptions) (*conda.E
 func printChanges(out io.Writer, changes []conda.Change, asJSON bool) error {
 	if asJSON {
 		enc := json.NewEncoder(out)
+		enc.SetEscapeHTML(false)
 		for _, ch := range changes {
 			if err := enc.Encode(struct {
 				Type string `json:"type"`
