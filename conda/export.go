@@ -232,7 +232,7 @@ func (e *Export) exact() error {
 	}
 	switch {
 	case len(specs.texts) > 0:
-		return &LineError{e.File, specs.line, fmt.Errorf("%d lines do not say which packages were installed: %s; write the export with \"conda list -e\" or \"conda list --explicit\"", len(specs.texts), specs.list(" "))}
+		return &LineError{e.File, specs.line, fmt.Errorf("lines that do not say which packages were installed (%d): %s; write the export with \"conda list -e\" or \"conda list --explicit\"", len(specs.texts), specs.list(" "))}
 	case len(pip.texts) > 0:
 		return &LineError{e.File, pip.line, fmt.Errorf("%d packages were installed by pip, which is not supported yet: %s; take these lines out and install them in a Dockerfile (FROM the image, RUN pip install)", len(pip.texts), pip.list(" "))}
 	}
