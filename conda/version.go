@@ -1,0 +1,204 @@
+package conda
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// A version is a parsed version number, in conda's order (CEP 33):
+//
+//	[epoch!]component{.component}[+local{.component}]
+//
+// "_" and "-" separate components as "." does. A component is runs of digits
+// and of other characters: 1.0rc1 is 1, 0-rc-1. Runs compare in the order
+// dev < other words < numbers < post; what one version lacks counts as 0.
+type version struct {
+	text    string
+	release []component // the first is the epoch
+	local   []component
+}
+
+// A component begins with a number: 0 is put before a word, so that numbers
+// meet numbers and words meet words.
+type component []run
+
+// A run is digits or a word.
+type run struct {
+	kind runKind
+	text string // digits without zeros at the head, so that no number is too large
+}
+
+type runKind int8
+
+const (
+	word runKind = iota
+	number
+	post // above all numbers
+)
+
+// maxVersion bounds the length of a version; CEP 26 lets channels have 64.
+const maxVersion = 256
+
+// parseVersion reads a version.
+func parseVersion(s string) (version, error) {
+	v := version{text: s}
+	t := strings.ToLower(strings.TrimSpace(s))
+	if !strings.Contains(t, "_") {
+		t = strings.ReplaceAll(t, "-", "_")
+	}
+	if t == "" || len(t) > maxVersion || strings.Trim(t, "*.+!_0123456789abcdefghijklmnopqrstuvwxyz") != "" || strings.ContainsFunc(t, notOfVersion) {
+		return v, fmt.Errorf("%q is no version", short(s))
+	}
+	epoch, rest, ok := strings.Cut(t, "!")
+	if !ok {
+		epoch, rest = "0", t
+	}
+	rest, local, hasLocal := strings.Cut(rest, "+")
+	err := errors.New("one \"!\" and one \"+\" at most, digits before the first")
+	if digits(epoch) == len(epoch) && epoch != "" && !strings.ContainsAny(rest, "!") && !strings.ContainsAny(local, "!+") {
+		v.release, err = components(rest)
+		v.release = append([]component{{digitRun(epoch)}}, v.release...)
+		if err == nil && hasLocal {
+			v.local, err = components(local)
+		}
+	}
+	if err != nil {
+		return v, fmt.Errorf("%q is no version: %w", short(s), err)
+	}
+	return v, nil
+}
+
+func notOfVersion(r rune) bool {
+	return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || strings.ContainsRune("*.+!_", r))
+}
+
+// components takes a version without epoch and local part to pieces. A "_" at
+// the end separates nothing: it makes the word before it lower than a letter,
+// as versions of openssl want it.
+func components(s string) ([]component, error) {
+	tail := ""
+	if strings.HasSuffix(s, "_") {
+		s, tail = s[:len(s)-1], "_"
+	}
+	parts := strings.FieldsFunc(s, func(r rune) bool { return r == '.' || r == '_' })
+	if len(parts) != strings.Count(s, ".")+strings.Count(s, "_")+1 {
+		return nil, errors.New("a part between dots is empty")
+	}
+	parts[len(parts)-1] += tail
+	out := make([]component, 0, len(parts)+1)
+	for _, p := range parts {
+		var c component
+		if p[0] < '0' || p[0] > '9' {
+			c = append(c, run{number, ""})
+		}
+		for p != "" {
+			n := digits(p)
+			switch {
+			case n > 0:
+				c = append(c, digitRun(p[:n]))
+			case p[0] == '*':
+				n = len(p) - len(strings.TrimLeft(p, "*"))
+				c = append(c, run{word, p[:n]})
+			default:
+				if n = strings.IndexAny(p, "*0123456789"); n < 0 {
+					n = len(p)
+				}
+				c = append(c, wordRun(p[:n]))
+			}
+			p = p[n:]
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func digitRun(s string) run { return run{number, strings.TrimLeft(s, "0")} }
+
+func wordRun(s string) run {
+	switch s {
+	case "post":
+		return run{kind: post}
+	case "dev": // capitals are before "_" and letters
+		s = "DEV"
+	}
+	return run{word, s}
+}
+
+// compare is -1, 0 or 1. Versions that are spelled differently can be equal: 1.0
+// and 1.0.0.
+func (v version) compare(w version) int {
+	return cmp.Or(compareComponents(v.release, w.release), compareComponents(v.local, w.local))
+}
+
+func compareComponents(a, b []component) int {
+	for i := range max(len(a), len(b)) {
+		var x, y component
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if c := x.compare(y); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+func (c component) compare(d component) int {
+	for i := range max(len(c), len(d)) {
+		if o := c.at(i).compare(d.at(i)); o != 0 {
+			return o
+		}
+	}
+	return 0
+}
+
+// at is a run, or the 0 that stands for what is not there.
+func (c component) at(i int) run {
+	if i < len(c) {
+		return c[i]
+	}
+	return run{kind: number}
+}
+
+func (r run) compare(s run) int {
+	if r.kind != s.kind || r.kind == word {
+		return cmp.Or(cmp.Compare(r.kind, s.kind), strings.Compare(r.text, s.text))
+	}
+	return cmp.Or(cmp.Compare(len(r.text), len(s.text)), strings.Compare(r.text, s.text))
+}
+
+// startsWith tells whether v is w or one of w's line: 1.1.1w and 1.1.1.2 start
+// with 1.1.1, and so does 1.1.1; 1.1.10 does not. A word at the end of w need
+// only be the beginning of v's.
+func (v version) startsWith(w version) bool {
+	a, b := v.release, w.release
+	if len(w.local) > 0 {
+		if compareComponents(a, b) != 0 {
+			return false
+		}
+		a, b = v.local, w.local
+	}
+	last := len(b) - 1
+	if compareComponents(a[:min(last, len(a))], b[:last]) != 0 {
+		return false
+	}
+	var x component
+	if len(a) > last {
+		x = a[last]
+	}
+	y := b[last]
+	end := len(y) - 1
+	if x[:min(end, len(x))].compare(y[:end]) != 0 {
+		return false
+	}
+	p, q := x.at(end), y[end]
+	if q.kind == word {
+		return p.kind == word && strings.HasPrefix(p.text, q.text)
+	}
+	return p.compare(q) == 0
+}
