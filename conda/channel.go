@@ -189,6 +189,7 @@ type record struct {
 	Timestamp       int64           `json:"timestamp"`
 	License         string          `json:"license,omitempty"`
 	SitePackages    string          `json:"python_site_packages_path,omitempty"`
+	TrackFeatures   features        `json:"track_features,omitempty"`
 	fn, url, origin string          // origin is the channel
 }
 

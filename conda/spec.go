@@ -1,0 +1,424 @@
+package conda
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// A spec is a MatchSpec (CEP 29): a wish for a package.
+//
+//	[channel[/subdir]::]name [version [build]]   name=1.8   name[key=value,…]
+type spec struct {
+	text        string
+	channel     string
+	subdir      string
+	name        string // lower case; "*" or a glob is refused
+	version     constraint
+	build       func(string) bool // nil is any
+	buildText   string
+	buildNumber constraint
+	fn          string
+	md5, sha256 string
+	features    []string // track_features
+}
+
+func (s *spec) String() string { return s.text }
+
+// maxSpec bounds the length of a MatchSpec.
+const maxSpec = 4096
+
+// parseSpec reads a MatchSpec with conda's meaning: one "=" before a version
+// is "begins with", two are "equal", and with a build one is "equal" too.
+func parseSpec(text string) (*spec, error) {
+	s := &spec{text: strings.Join(strings.Fields(text), " ")}
+	if err := s.parse(text); err != nil {
+		return nil, fmt.Errorf("%q is no MatchSpec: %w", short(s.text), err)
+	}
+	return s, nil
+}
+
+func (s *spec) parse(text string) error {
+	if len(text) > maxSpec {
+		return fmt.Errorf("it has more than %d bytes", maxSpec)
+	}
+	text, _, _ = strings.Cut(text, "#")
+	text = strings.TrimSpace(text)
+	if strings.Contains(text, "://") && !strings.Contains(text, "::") {
+		return errors.New("a URL is not looked for")
+	}
+	text, keys, err := cutKeys(text)
+	if err != nil {
+		return err
+	}
+	if i := strings.LastIndexByte(text, ':'); i >= 0 { // channel:namespace:name; nobody uses namespaces
+		ch := text[:i]
+		text = text[i+1:]
+		j := strings.LastIndexByte(ch, ':')
+		if j < 0 || strings.HasPrefix(ch[j:], "://") || ch[j+1:] != "" {
+			return errors.New("\"channel::name\" has two colons")
+		}
+		s.setChannel(strings.TrimSpace(ch[:j]))
+	}
+	end := strings.IndexAny(text, " =<>!~")
+	if end < 0 {
+		end = len(text)
+	}
+	if s.name = strings.ToLower(text[:end]); !nameText().MatchString(s.name) {
+		return fmt.Errorf("%q is no package name", short(s.name))
+	}
+	version, build := splitBuild(strings.TrimSpace(text[end:]))
+	if err := s.set("version", version); err != nil {
+		return err
+	}
+	if err := s.set("build", build); err != nil {
+		return err
+	}
+	for _, kv := range keys {
+		if err := s.set(kv[0], kv[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setChannel reads "channel" or "channel/subdir".
+func (s *spec) setChannel(ch string) {
+	s.channel = ch
+	if i := strings.LastIndexByte(ch, '/'); i >= 0 && (ch[i+1:] == "noarch" || platformText().MatchString(ch[i+1:])) {
+		s.channel, s.subdir = ch[:i], ch[i+1:]
+	}
+}
+
+// splitBuild takes what stands behind a name apart into version and build, as
+// conda does: the build is a last word behind a blank or "=" that no operator
+// or comma leads to. What comes back is the version without the "=" that means
+// "equal", or with "*" where "=" means "begins with".
+func splitBuild(rest string) (version, build string) {
+	version = rest
+	for i := len(rest) - 1; i > 0; i-- {
+		if c := rest[i]; strings.IndexByte(",|<>~()!", c) >= 0 {
+			break
+		} else if c == ' ' || c == '=' {
+			// A second blank may stand before it: "name  >=1" has no build.
+			before := strings.TrimRight(rest[:i], " ")
+			after := strings.TrimSpace(rest[i+1:])
+			if after != "" && before != "" && strings.IndexByte("=!|,<>~(", before[len(before)-1]) < 0 {
+				version, build = before, after
+			}
+			break
+		}
+	}
+	version = strings.ReplaceAll(version, " ", "")
+	bare := strings.TrimPrefix(version, "=")
+	switch {
+	case bare == version || strings.ContainsAny(bare, ",|("): // no "=" or more than one version
+	case strings.HasPrefix(bare, "="):
+		if !strings.ContainsAny(bare[1:], "=<>!~") {
+			version = "==" + bare[1:]
+		}
+	case build == "" && !strings.HasSuffix(bare, "*"):
+		version = bare + ".*"
+	default:
+		version = bare
+	}
+	return version, build
+}
+
+// cutKeys takes "[key=value,…]" off the end; values may be quoted.
+func cutKeys(text string) (rest string, keys [][2]string, err error) {
+	i := strings.IndexByte(text, '[')
+	if i < 0 {
+		return text, nil, nil
+	}
+	in, ok := strings.CutSuffix(strings.TrimSpace(text[i+1:]), "]")
+	if !ok {
+		return "", nil, errors.New("\"[\" is not closed at its end")
+	}
+	rest = strings.TrimSpace(text[:i])
+	for in = strings.TrimSpace(in); in != ""; in = strings.TrimSpace(in) {
+		key, value, ok := strings.Cut(in, "=")
+		if !ok {
+			return "", nil, fmt.Errorf("%q is not of the form key=value", short(in))
+		}
+		value = strings.TrimSpace(value)
+		if value != "" && (value[0] == '"' || value[0] == '\'') {
+			end := strings.IndexByte(value[1:], value[0])
+			if end < 0 {
+				return "", nil, fmt.Errorf("the value of %s lacks a quote", short(key))
+			}
+			value, in = value[1:end+1], strings.TrimSpace(value[end+2:])
+			if in != "" && in[0] != ',' {
+				return "", nil, fmt.Errorf("no comma behind the value of %s", short(key))
+			}
+			in = strings.TrimPrefix(in, ",")
+		} else {
+			value, in, _ = strings.Cut(value, ",")
+		}
+		keys = append(keys, [2]string{strings.TrimSpace(key), strings.TrimSpace(value)})
+	}
+	return rest, keys, nil
+}
+
+// set fills one field; an empty value says nothing.
+func (s *spec) set(key, value string) (err error) {
+	if value == "" {
+		return nil
+	}
+	switch key {
+	case "version":
+		s.version, err = parseConstraint(value)
+	case "build":
+		s.buildText = value
+		s.build, err = textMatcher(value)
+	case "build_number":
+		s.buildNumber, err = parseConstraint(value)
+	case "channel":
+		s.setChannel(value)
+	case "subdir":
+		s.subdir = value
+	case "fn":
+		s.fn = value
+	case "md5":
+		s.md5 = strings.ToLower(value)
+	case "sha256":
+		s.sha256 = strings.ToLower(value)
+	case "track_features":
+		s.features = splitFeatures(value)
+	case "license", "license_family", "url", "features", "optional", "target":
+		return fmt.Errorf("hpcc does not select packages by %s", key)
+	default:
+		return fmt.Errorf("there is no key %q", short(key))
+	}
+	return err
+}
+
+// matches tells whether a record is what the spec asks for. v is its parsed version.
+func (s *spec) matches(r *record, v version) bool {
+	switch {
+	case s.name != r.Name, s.version != nil && !s.version(v), s.build != nil && !s.build(r.Build),
+		s.channel != "" && !r.from(s.channel), s.subdir != "" && s.subdir != r.Subdir,
+		s.fn != "" && s.fn != r.fn, s.md5 != "" && s.md5 != r.MD5, s.sha256 != "" && s.sha256 != r.SHA256:
+		return false
+	case s.buildNumber != nil:
+		n, err := parseVersion(strconv.Itoa(r.BuildNumber))
+		if err != nil || !s.buildNumber(n) {
+			return false
+		}
+	}
+	have := strings.Join(r.TrackFeatures, " ")
+	for _, f := range s.features {
+		if !strings.Contains(" "+have+" ", " "+f+" ") {
+			return false
+		}
+	}
+	return true
+}
+
+// textMatcher matches a build: ^regular expression$, a pattern with "*", or the
+// very text. Capitals do not matter (CEP 29).
+func textMatcher(p string) (func(string) bool, error) {
+	if strings.HasPrefix(p, "^") || strings.HasSuffix(p, "$") {
+		return regexMatcher(p)
+	}
+	if !strings.Contains(p, "*") {
+		return func(s string) bool { return strings.EqualFold(p, s) }, nil
+	}
+	return globMatcher(p)
+}
+
+func regexMatcher(p string) (func(string) bool, error) {
+	if !strings.HasPrefix(p, "^") || !strings.HasSuffix(p, "$") {
+		return nil, fmt.Errorf("regular expression %q does not begin with \"^\" and end with \"$\"", short(p))
+	}
+	re, err := regexp.Compile("(?i)" + p)
+	if err != nil {
+		return nil, fmt.Errorf("regular expression %q cannot be read", short(p))
+	}
+	return re.MatchString, nil
+}
+
+// globMatcher matches a pattern in which "*" is any text.
+func globMatcher(p string) (func(string) bool, error) {
+	parts := strings.Split(strings.ToLower(p), "*")
+	first, last := parts[0], parts[len(parts)-1]
+	middle := parts[1 : len(parts)-1]
+	return func(s string) bool {
+		s = strings.ToLower(s)
+		if len(s) < len(first)+len(last) || !strings.HasPrefix(s, first) || !strings.HasSuffix(s, last) {
+			return false
+		}
+		s = s[len(first) : len(s)-len(last)]
+		for _, m := range middle {
+			i := strings.Index(s, m)
+			if i < 0 {
+				return false
+			}
+			s = s[i+len(m):]
+		}
+		return true
+	}, nil
+}
+
+// A constraint is what a spec asks of a version.
+type constraint func(version) bool
+
+// maxNesting bounds the parentheses in a constraint.
+const maxNesting = 32
+
+// parseConstraint reads constraints that "," (and) and "|" (or) join; "," binds
+// tighter.
+func parseConstraint(text string) (constraint, error) {
+	p := constraintParser{rest: strings.ReplaceAll(text, " ", "")}
+	c, err := p.or(0)
+	if err == nil && p.rest != "" {
+		err = fmt.Errorf("%q stands behind the end", short(p.rest))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("version %q: %w", short(text), err)
+	}
+	return c, nil
+}
+
+type constraintParser struct{ rest string }
+
+func (p *constraintParser) take(c byte) bool {
+	if p.rest == "" || p.rest[0] != c {
+		return false
+	}
+	p.rest = p.rest[1:]
+	return true
+}
+
+func (p *constraintParser) or(depth int) (constraint, error) {
+	a, err := p.and(depth)
+	for err == nil && p.take('|') {
+		var b constraint
+		left := a
+		b, err = p.and(depth)
+		a = func(v version) bool { return left(v) || b(v) }
+	}
+	return a, err
+}
+
+func (p *constraintParser) and(depth int) (constraint, error) {
+	a, err := p.one(depth)
+	for err == nil && p.take(',') {
+		var b constraint
+		left := a
+		b, err = p.one(depth)
+		a = func(v version) bool { return left(v) && b(v) }
+	}
+	return a, err
+}
+
+func (p *constraintParser) one(depth int) (constraint, error) {
+	if p.take('(') {
+		if depth == maxNesting {
+			return nil, errors.New("too many parentheses")
+		}
+		c, err := p.or(depth + 1)
+		if err == nil && !p.take(')') {
+			err = errors.New("a parenthesis is not closed")
+		}
+		return c, err
+	}
+	end := strings.IndexAny(p.rest, ",|()")
+	if strings.HasPrefix(p.rest, "^") { // to its "$": it may hold all of them
+		if end = strings.IndexByte(p.rest, '$') + 1; end == 0 {
+			end = len(p.rest)
+		}
+	}
+	if end < 0 {
+		end = len(p.rest)
+	}
+	text := p.rest[:end]
+	p.rest = p.rest[end:]
+	return compareTo(text)
+}
+
+// compareTo reads one constraint: an operator and a version, a version, or a
+// pattern.
+func compareTo(text string) (constraint, error) {
+	op, operand := "", text
+	for _, o := range []string{"==", "!=", "<=", ">=", "~=", "=", "<", ">"} {
+		if strings.HasPrefix(text, o) {
+			op, operand = o, text[len(o):]
+			break
+		}
+	}
+	switch {
+	case operand == "":
+		return nil, errors.New("a version is missing")
+	case op == "" && (text[0] == '^' || text[len(text)-1] == '$'):
+		m, err := regexMatcher(text)
+		return func(v version) bool { return m(v.text) }, err
+	case op == "" && strings.Trim(text, "*") == "":
+		return func(version) bool { return true }, nil
+	case op == "" && strings.Contains(strings.TrimRight(text, "*"), "*"):
+		m, err := globMatcher(text)
+		return func(v version) bool { return m(v.text) }, err
+	case op == "" && strings.HasSuffix(text, "*"):
+		op = "="
+	}
+	line := strings.TrimSuffix(strings.TrimRight(operand, "*"), ".") // of 1.2.* or 1.2*
+	starred := line != operand
+	if starred && op == "~=" {
+		return nil, fmt.Errorf("%q makes no sense: take \"*\" off", short(text))
+	}
+	w, err := parseVersion(line)
+	if err != nil {
+		return nil, err
+	}
+	return operator(op, w, starred)
+}
+
+// operator is a comparison with w; starred says that w stands for its line.
+func operator(op string, w version, starred bool) (constraint, error) {
+	switch op {
+	case "=":
+		return func(v version) bool { return v.startsWith(w) }, nil
+	case "!=":
+		if starred {
+			return func(v version) bool { return !v.startsWith(w) }, nil
+		}
+		return func(v version) bool { return v.compare(w) != 0 }, nil
+	case "<":
+		return func(v version) bool { return v.compare(w) < 0 }, nil
+	case "<=":
+		return func(v version) bool { return v.compare(w) <= 0 }, nil
+	case ">":
+		return func(v version) bool { return v.compare(w) > 0 }, nil
+	case ">=":
+		return func(v version) bool { return v.compare(w) >= 0 }, nil
+	case "~=": // at least w, and of the line that w's last part counts
+		i := strings.LastIndexByte(w.text, '.')
+		if i < 0 {
+			return nil, fmt.Errorf("\"~=%s\" needs two parts, as in ~=1.2", w.text)
+		}
+		line, err := parseVersion(w.text[:i])
+		return func(v version) bool { return v.compare(w) >= 0 && v.startsWith(line) }, err
+	}
+	return func(v version) bool { return v.compare(w) == 0 }, nil
+}
+
+// features are the names in a record's track_features: a text, with blanks or
+// commas between them, or a list.
+type features []string
+
+func splitFeatures(s string) features {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == ',' })
+}
+
+func (f *features) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '[' {
+		return json.Unmarshal(b, (*[]string)(f))
+	}
+	var s string
+	err := json.Unmarshal(b, &s)
+	*f = splitFeatures(s)
+	return err
+}
