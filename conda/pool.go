@@ -1,0 +1,410 @@
+package conda
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A pool holds what a problem can be solved with: all packages by name, each
+// name's in order of preference. Names are made ready when they are first asked for.
+type pool struct {
+	problem  *problem
+	families map[string]*family
+	specs    map[string]*spec // by text; nil is one that cannot be read
+	matches  map[string]*match
+	edges    map[edgeKey]*edge
+	count    int // of candidates, and the id of the next
+	root     *candidate
+	all      []*candidate // by id
+}
+
+// A family is all packages of one name.
+type family struct {
+	name       string
+	candidates []*candidate // the best first
+	hidden     []*record    // in channels that strict priority leaves out
+	broken     []*record    // with a version or requirement that cannot be read
+}
+
+// A candidate is a package that may be chosen.
+type candidate struct {
+	id, at  int // at is its place in the family
+	rec     *record
+	version version
+	family  *family
+	demands []*demand
+}
+
+// A demand is what one candidate asks of another name: one of its packages
+// that match (need), or none that does not.
+type demand struct {
+	*match
+	by   *candidate
+	edge *edge
+}
+
+// A match says which packages of a name a spec lets pass.
+type match struct {
+	spec *spec
+	to   *family
+	ok   []bool // by candidate.at
+	any  bool   // one at least
+}
+
+// An edge is all that packages of one name ask of another name: what an
+// explanation speaks of.
+type edge struct {
+	edgeKey
+	demands []*demand
+}
+
+type edgeKey struct {
+	from, to string
+	need     bool
+	want     int // place among the problem's wishes; from is "" then
+}
+
+// newPool makes a pool of the records, of which those of earlier channels are
+// earlier.
+func newPool(p *problem, records []*record) *pool {
+	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}}
+	byName := map[string][]*record{}
+	for _, r := range records {
+		byName[r.Name] = append(byName[r.Name], r)
+	}
+	for _, r := range p.virtual {
+		byName[r.Name] = []*record{r}
+	}
+	for name, rs := range byName {
+		f := &family{name: name}
+		l.families[name] = f
+		for _, r := range l.allowed(f, rs) {
+			l.admit(f, r)
+		}
+	}
+	l.root = &candidate{rec: &record{}, family: &family{}}
+	for i, s := range p.wants {
+		l.demand(l.root, edgeKey{to: s.name, need: true, want: i + 1}, s)
+	}
+	return l
+}
+
+// allowed leaves out what strict channel priority hides, and archives of the
+// old format that have a twin.
+func (l *pool) allowed(f *family, rs []*record) []*record {
+	named := ""
+	for _, s := range l.problem.wants {
+		if s.name == f.name && s.channel != "" {
+			named = s.channel
+		}
+	}
+	rs = slices.DeleteFunc(slices.Clone(rs), func(r *record) bool { return named != "" && !r.from(named) })
+	var out []*record
+	twins := map[string]int{}
+	for _, r := range rs {
+		if !l.problem.flexible && r.origin != rs[0].origin {
+			f.hidden = append(f.hidden, r)
+			continue
+		}
+		key := r.origin + " " + r.Subdir + " " + r.Version + " " + r.Build
+		if i, ok := twins[key]; !ok {
+			twins[key] = len(out)
+			out = append(out, r)
+		} else if strings.HasSuffix(r.fn, ".conda") {
+			out[i] = r
+		}
+	}
+	return out
+}
+
+// admit makes a record a candidate of its family.
+func (l *pool) admit(f *family, r *record) {
+	v, err := parseVersion(r.Version)
+	if err != nil {
+		f.broken = append(f.broken, r)
+		return
+	}
+	f.candidates = append(f.candidates, &candidate{rec: r, version: v, family: f})
+}
+
+// spec parses a requirement of a package; nil is one that cannot be read.
+func (l *pool) spec(text string) *spec {
+	s, ok := l.specs[text]
+	if !ok {
+		s, _ = parseSpec(text)
+		l.specs[text] = s
+	}
+	return s
+}
+
+// family is all packages of a name, none when there are none.
+func (l *pool) family(name string) *family {
+	f := l.families[name]
+	if f == nil {
+		f = &family{name: name}
+		l.families[name] = f
+	}
+	return f
+}
+
+// match tells which of a name's packages pass.
+func (l *pool) match(s *spec) *match {
+	m := l.matches[s.text]
+	if m == nil {
+		f := l.ready(s.name)
+		m = &match{spec: s, to: f, ok: make([]bool, len(f.candidates))}
+		for i, c := range f.candidates {
+			m.ok[i] = s.matches(c.rec, c.version)
+			m.any = m.any || m.ok[i]
+		}
+		l.matches[s.text] = m
+	}
+	return m
+}
+
+// ready is a name's packages, the best first, each with its number.
+func (l *pool) ready(name string) *family {
+	f := l.family(name)
+	if len(f.candidates) == 0 || f.candidates[0].id > 0 {
+		return f
+	}
+	f.candidates = slices.DeleteFunc(f.candidates, func(c *candidate) bool {
+		for _, d := range slices.Concat(c.rec.Depends, c.rec.Constrains) {
+			if l.spec(d) == nil {
+				f.broken = append(f.broken, c.rec)
+				return true
+			}
+		}
+		return false
+	})
+	l.sort(f)
+	for i, c := range f.candidates {
+		c.at = i
+		l.count++
+		c.id = l.count
+		l.all = append(l.all, c)
+	}
+	return f
+}
+
+// ask fills in what a candidate asks of others.
+func (l *pool) ask(c *candidate) []*demand {
+	if c.demands != nil || c == l.root {
+		return c.demands
+	}
+	c.demands = []*demand{}
+	for _, d := range l.needs(c.rec) {
+		s := l.spec(d)
+		l.demand(c, edgeKey{from: c.rec.Name, to: s.name, need: true}, s)
+	}
+	for _, d := range c.rec.Constrains {
+		s := l.spec(d)
+		l.demand(c, edgeKey{from: c.rec.Name, to: s.name}, s)
+	}
+	return c.demands
+}
+
+// needs is a record's requirements. python brings pip with it, which conda adds
+// likewise: its users expect it.
+func (l *pool) needs(r *record) []string {
+	if l.problem.pip && r.Name == "python" && l.families["pip"] != nil {
+		return append(slices.Clip(r.Depends), "pip")
+	}
+	return r.Depends
+}
+
+func (l *pool) demand(by *candidate, key edgeKey, s *spec) {
+	e := l.edges[key]
+	if e == nil {
+		e = &edge{edgeKey: key}
+		l.edges[key] = e
+	}
+	d := &demand{match: l.match(s), by: by, edge: e}
+	e.demands = append(e.demands, d)
+	by.demands = append(by.demands, d)
+}
+
+// sort puts a name's packages in order of preference: without features that
+// are tracked (they mark what is not to be taken by default); where channels
+// mix, of the earlier channel; what the export has, else the nearest to it; the
+// higher version; the higher build number; what goes with higher versions of
+// the packages that it needs; the later.
+func (l *pool) sort(f *family) {
+	kept, keep := l.problem.keep[f.name]
+	var goal version
+	if keep {
+		var err error
+		goal, err = parseVersion(kept.version)
+		keep = err == nil
+	}
+	rank := l.channelRanks()
+	key := func(a, b *candidate) int {
+		c := cmp.Or(cmp.Compare(len(a.rec.TrackFeatures), len(b.rec.TrackFeatures)), cmp.Compare(rank[a.rec.origin], rank[b.rec.origin]))
+		if keep && a.version.text != b.version.text {
+			c = cmp.Or(nearer(a.version, b.version, goal), c)
+		} else if keep && (a.rec.Build == kept.build) != (b.rec.Build == kept.build) {
+			return -toInt(a.rec.Build == kept.build) + toInt(b.rec.Build == kept.build)
+		}
+		return cmp.Or(c, b.version.compare(a.version), cmp.Compare(b.rec.BuildNumber, a.rec.BuildNumber))
+	}
+	slices.SortStableFunc(f.candidates, key)
+	for from := 0; from < len(f.candidates); {
+		to := from + 1
+		for to < len(f.candidates) && key(f.candidates[from], f.candidates[to]) == 0 {
+			to++
+		}
+		l.sortTied(f.candidates[from:to])
+		from = to
+	}
+}
+
+func toInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// channelRanks numbers the channels, where they mix.
+func (l *pool) channelRanks() map[string]int {
+	out := map[string]int{}
+	for i, c := range l.problem.channels {
+		if _, ok := out[c]; !ok {
+			out[c] = i
+		}
+	}
+	return out
+}
+
+// sortTied orders the builds of one version and build number.
+func (l *pool) sortTied(cs []*candidate) {
+	if len(cs) < 2 {
+		return
+	}
+	names := l.common(cs)
+	best := map[*candidate][]heights{}
+	for _, c := range cs {
+		best[c] = l.reach(c, names)
+	}
+	slices.SortStableFunc(cs, func(a, b *candidate) int {
+		for i := range names {
+			if o := best[a][i].compare(best[b][i]); o != 0 {
+				return o
+			}
+		}
+		return cmp.Or(cmp.Compare(b.rec.Timestamp, a.rec.Timestamp), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
+	})
+}
+
+// common is the names, in order, that all of the candidates need.
+func (l *pool) common(cs []*candidate) []string {
+	count := map[string]int{}
+	for i, c := range cs {
+		for _, d := range c.rec.Depends {
+			if n := l.spec(d).name; count[n] == i {
+				count[n] = i + 1
+			}
+		}
+	}
+	var out []string
+	for n, k := range count {
+		if k == len(cs) {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// heights is the best package that a requirement lets pass.
+type heights struct {
+	found    bool
+	features int
+	version  version
+}
+
+// compare puts the better first.
+func (h heights) compare(g heights) int {
+	if h.found != g.found {
+		return toInt(g.found) - toInt(h.found)
+	}
+	return cmp.Or(cmp.Compare(h.features, g.features), g.version.compare(h.version))
+}
+
+// reach is the best that a candidate lets pass of each of the names; the worst
+// of its requirements counts where it has several.
+func (l *pool) reach(c *candidate, names []string) []heights {
+	out := make([]heights, len(names))
+	for i, n := range names {
+		first := true
+		for _, d := range c.rec.Depends {
+			s := l.spec(d)
+			if s.name != n {
+				continue
+			}
+			if h := l.highest(s); first || out[i].compare(h) < 0 {
+				out[i], first = h, false
+			}
+		}
+	}
+	return out
+}
+
+// highest looks at a name's packages, which need not be in order yet.
+func (l *pool) highest(s *spec) heights {
+	var best heights
+	for _, c := range l.family(s.name).candidates {
+		h := heights{true, len(c.rec.TrackFeatures), c.version}
+		if h.compare(best) < 0 && s.matches(c.rec, c.version) {
+			best = h
+		}
+	}
+	return best
+}
+
+// nearer puts the version first that is nearer to a goal: that has more of its
+// first numbers, then the smaller distance in the number that differs, then the higher.
+func nearer(a, b, goal version) int {
+	i, x := a.distance(goal)
+	j, y := b.distance(goal)
+	return cmp.Or(cmp.Compare(j, i), cmp.Compare(x, y))
+}
+
+// distance is how many numbers at the head are the goal's, and how far the next
+// one is from it.
+func (v version) distance(goal version) (same int, off uint64) {
+	n := max(len(v.release), len(goal.release))
+	for same < n {
+		var x, y component
+		if same < len(v.release) {
+			x = v.release[same]
+		}
+		if same < len(goal.release) {
+			y = goal.release[same]
+		}
+		if x.compare(y) == 0 {
+			same++
+			continue
+		}
+		a, b := x.at(0).value(), y.at(0).value()
+		return same, max(a, b) - min(a, b)
+	}
+	if len(v.local)+len(goal.local) > 0 && compareComponents(v.local, goal.local) != 0 {
+		return same, 1
+	}
+	return same + 1, 0
+}
+
+// value is a number as far as it goes.
+func (r run) value() uint64 {
+	if r.kind != number {
+		return 0
+	}
+	n, err := strconv.ParseUint(cmp.Or(r.text, "0"), 10, 62)
+	if err != nil {
+		return 1 << 62
+	}
+	return n
+}

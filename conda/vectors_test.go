@@ -1,0 +1,165 @@
+package conda
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// unpackTest reads a file that testdata/solve/main2021.py made.
+func unpackTest(t testing.TB, name string, into any) {
+	t.Helper()
+	b, err := os.ReadFile("testdata/solve/main2021-" + name + ".json.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := zstd.NewReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	if err := json.NewDecoder(z).Decode(into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// main2021 is Anaconda's channel "main" as it was in September 2021, for one platform.
+func main2021(t testing.TB, subdir string) fetcher {
+	t.Helper()
+	byName := map[string][]*record{}
+	for _, sub := range []string{subdir, "noarch"} {
+		index := map[string]map[string]*record{}
+		unpackTest(t, sub, &index)
+		for _, kind := range []string{"packages", "packages.conda"} {
+			for fn, r := range index[kind] {
+				r.fn, r.Subdir, r.origin = fn, sub, "https://repo.anaconda.com/pkgs/main"
+				byName[r.Name] = append(byName[r.Name], r)
+			}
+		}
+	}
+	for _, rs := range byName {
+		slices.SortFunc(rs, func(a, b *record) int { return strings.Compare(a.Subdir+a.fn, b.Subdir+b.fn) })
+	}
+	return func(_ context.Context, names map[string]bool) (out []*record, err error) {
+		for n := range names {
+			out = append(out, byName[n]...)
+		}
+		return out, nil
+	}
+}
+
+// machine is the virtual packages of a machine of the time.
+func machine() []*record {
+	return []*record{{Name: "__glibc", Version: "2.28", Build: "0"}, {Name: "__linux", Version: "5.10", Build: "0"}, {Name: "__unix", Version: "0", Build: "0"}}
+}
+
+// wishes parses specs of a test.
+func wishes(t testing.TB, texts ...string) (out []*spec) {
+	t.Helper()
+	for _, text := range texts {
+		s, err := parseSpec(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// valid tells what is wrong with an answer: wishes and requirements that are
+// not met, two packages of one name. It has the rules from the specs alone.
+func valid(p *problem, pkgs []*record) error {
+	have := map[string]*record{}
+	for _, r := range slices.Concat(pkgs, p.virtual) {
+		if have[r.Name] != nil {
+			return fmt.Errorf("%s is there twice", r.Name)
+		}
+		have[r.Name] = r
+	}
+	met := func(s *spec, need bool) bool {
+		r := have[s.name]
+		if r == nil {
+			return !need
+		}
+		v, err := parseVersion(r.Version)
+		return err == nil && s.matches(r, v)
+	}
+	for _, s := range p.wants {
+		if !met(s, true) {
+			return fmt.Errorf("the wish %s is not met", s)
+		}
+	}
+	for _, r := range pkgs {
+		for i, text := range slices.Concat(r.Depends, r.Constrains) {
+			s, err := parseSpec(text)
+			if err != nil || !met(s, i < len(r.Depends)) {
+				return fmt.Errorf("%s-%s-%s: %s is not met", r.Name, r.Version, r.Build, text)
+			}
+		}
+	}
+	return nil
+}
+
+type answer struct {
+	Subdir                string
+	Specs                 []string
+	Conda, Mamba, Rattler []string
+}
+
+// versionsOf is name=version of name=version=build, in order.
+func versionsOf(list []string) (out []string) {
+	for _, s := range list {
+		f := strings.SplitN(s, "=", 3)
+		out = append(out, f[0]+"="+f[1])
+	}
+	slices.Sort(out)
+	return out
+}
+
+// missing is what a has and b has not.
+func missing(a, b []string) (out []string) {
+	for _, s := range a {
+		if !slices.Contains(b, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func TestAnswers(t *testing.T) {
+	var cases []answer
+	unpackTest(t, "answers", &cases)
+	for _, c := range cases {
+		t.Run(c.Subdir+" "+strings.Join(c.Specs, " "), func(t *testing.T) {
+			p := &problem{subdir: c.Subdir, pip: true, wants: wishes(t, c.Specs...), virtual: machine()}
+			pkgs, err := p.solve(t.Context(), main2021(t, c.Subdir))
+			if (err == nil) != (c.Conda != nil) {
+				t.Fatalf("solve = %v; conda has %d packages", err, len(c.Conda))
+			}
+			if err != nil {
+				t.Log(err)
+				return
+			}
+			if err := valid(p, pkgs); err != nil {
+				t.Error(err)
+			}
+			var got []string
+			for _, r := range pkgs {
+				got = append(got, r.Name+"="+r.Version+"="+r.Build)
+			}
+			for tool, want := range map[string][]string{"conda": c.Conda, "mamba": c.Mamba, "rattler": c.Rattler} {
+				slices.Sort(got)
+				slices.Sort(want)
+				t.Logf("%s builds: more %v less %v", tool, missing(got, want), missing(want, got))
+				t.Logf("%s: more %v less %v", tool, missing(versionsOf(got), versionsOf(want)), missing(versionsOf(want), versionsOf(got)))
+			}
+		})
+	}
+}
