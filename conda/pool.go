@@ -15,7 +15,8 @@ type pool struct {
 	specs    map[string]*spec // by text; nil is one that cannot be read
 	matches  map[string]*match
 	edges    map[edgeKey]*edge
-	count    int // of candidates, and the id of the next
+	tops     map[string]top // the best package by the text of a spec
+	count    int            // of candidates, and the id of the next
 	root     *candidate
 	all      []*candidate // by id
 }
@@ -69,7 +70,7 @@ type edgeKey struct {
 // newPool makes a pool of the records, of which those of earlier channels are
 // earlier.
 func newPool(p *problem, records []*record) *pool {
-	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}}
+	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}, tops: map[string]top{}}
 	byName := map[string][]*record{}
 	for _, r := range records {
 		byName[r.Name] = append(byName[r.Name], r)
@@ -230,7 +231,7 @@ func (l *pool) demand(by *candidate, key edgeKey, s *spec) {
 // are tracked (they mark what is not to be taken by default); where channels
 // mix, of the earlier channel; what the export has, else the nearest to it; the
 // higher version; the higher build number; what goes with higher versions of
-// the packages that it needs; the later.
+// the packages that it needs; what brings fewer packages with it; the later.
 func (l *pool) sort(f *family) {
 	kept, keep := l.problem.keep[f.name]
 	var goal version
@@ -284,9 +285,14 @@ func (l *pool) sortTied(cs []*candidate) {
 		return
 	}
 	names := l.common(cs)
-	best := map[*candidate][]heights{}
+	best, count := map[*candidate][]heights{}, map[*candidate]int{}
 	for _, c := range cs {
 		best[c] = l.reach(c, names)
+	}
+	if l.differ(cs) {
+		for _, c := range cs {
+			count[c] = l.closure(c.rec)
+		}
 	}
 	slices.SortStableFunc(cs, func(a, b *candidate) int {
 		for i := range names {
@@ -294,7 +300,7 @@ func (l *pool) sortTied(cs []*candidate) {
 				return o
 			}
 		}
-		return cmp.Or(cmp.Compare(b.rec.Timestamp, a.rec.Timestamp), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
+		return cmp.Or(cmp.Compare(count[a], count[b]), cmp.Compare(b.rec.Timestamp, a.rec.Timestamp), strings.Compare(a.rec.Subdir, b.rec.Subdir), strings.Compare(b.rec.Build, a.rec.Build))
 	})
 }
 
@@ -316,6 +322,11 @@ func (l *pool) common(cs []*candidate) []string {
 	}
 	slices.Sort(out)
 	return out
+}
+
+type top struct {
+	heights
+	rec *record
 }
 
 // heights is the best package that a requirement lets pass.
@@ -344,7 +355,7 @@ func (l *pool) reach(c *candidate, names []string) []heights {
 			if s.name != n {
 				continue
 			}
-			if h := l.highest(s); first || out[i].compare(h) < 0 {
+			if h, _ := l.highest(s); first || out[i].compare(h) < 0 {
 				out[i], first = h, false
 			}
 		}
@@ -352,16 +363,60 @@ func (l *pool) reach(c *candidate, names []string) []heights {
 	return out
 }
 
-// highest looks at a name's packages, which need not be in order yet.
-func (l *pool) highest(s *spec) heights {
-	var best heights
+// highest is the best that a spec lets pass, with its height. The name's
+// packages need not be in order yet.
+func (l *pool) highest(s *spec) (best heights, rec *record) {
+	if t, ok := l.tops[s.text]; ok {
+		return t.heights, t.rec
+	}
 	for _, c := range l.family(s.name).candidates {
 		h := heights{true, len(c.rec.TrackFeatures), c.version}
-		if h.compare(best) < 0 && s.matches(c.rec, c.version) {
-			best = h
+		o := h.compare(best)
+		if (o < 0 || o == 0 && c.rec.BuildNumber > rec.BuildNumber) && s.matches(c.rec, c.version) {
+			best, rec = h, c.rec
 		}
 	}
-	return best
+	l.tops[s.text] = top{best, rec}
+	return best, rec
+}
+
+// differ tells whether candidates need different names.
+func (l *pool) differ(cs []*candidate) bool {
+	first := ""
+	for i, c := range cs {
+		var names []string
+		for _, d := range c.rec.Depends {
+			names = append(names, l.spec(d).name)
+		}
+		slices.Sort(names)
+		if all := strings.Join(slices.Compact(names), " "); i == 0 {
+			first = all
+		} else if all != first {
+			return true
+		}
+	}
+	return false
+}
+
+// closure counts the names that a package needs, and those that they need, in
+// the best packages that there are.
+func (l *pool) closure(r *record) int {
+	seen := map[string]bool{r.Name: true}
+	queue := []*record{r}
+	for len(queue) > 0 {
+		r, queue = queue[0], queue[1:]
+		for _, d := range r.Depends {
+			s := l.spec(d)
+			if s == nil || seen[s.name] {
+				continue
+			}
+			seen[s.name] = true
+			if _, next := l.highest(s); next != nil {
+				queue = append(queue, next)
+			}
+		}
+	}
+	return len(seen)
 }
 
 // nearer puts the version first that is nearer to a goal: that has more of its

@@ -296,6 +296,9 @@ func (s *solver) choose(l literal) *clause {
 		if s.off[d.edge] {
 			continue
 		}
+		if d.edge.need && !d.any {
+			return &clause{literals: []literal{l.not()}, edge: d.edge}
+		}
 		for i, x := range d.to.candidates {
 			if !d.ok[i] {
 				if broken := s.set(isNot(x), reason{other: l, edge: d.edge}); broken != nil {
@@ -314,8 +317,8 @@ func (s *solver) admit(demands []*demand) (broken *clause) {
 			continue
 		}
 		s.rules[d.to] = append(s.rules[d.to], d)
-		if !d.edge.need {
-			continue
+		if !d.edge.need || !d.any {
+			continue // choose refuses who needs what is not there
 		}
 		s.needs = append(s.needs, d)
 		c := &clause{literals: []literal{isNot(d.by)}, edge: d.edge}

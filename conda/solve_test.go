@@ -1,0 +1,150 @@
+package conda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A little is a record of a test: "name version build; needs, needs; constrains"
+func little(t testing.TB, text string) *record {
+	t.Helper()
+	f := strings.Split(text+";;", ";")
+	head := strings.Fields(f[0] + " 0")
+	r := &record{Name: head[0], Version: head[1], Build: head[2], Subdir: "linux-64", origin: "https://one"}
+	r.fn = r.Name + "-" + r.Version + "-" + r.Build + ".conda"
+	for i, list := range []*[]string{&r.Depends, &r.Constrains} {
+		for _, s := range strings.Split(f[i+1], "&") {
+			if s = strings.TrimSpace(s); s != "" {
+				*list = append(*list, s)
+			}
+		}
+	}
+	return r
+}
+
+// Random problems of a few packages: the answer is one by the rules, and there
+// is none only if trying all choices finds none.
+func TestSolveAgainstBruteForce(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 9))
+	solved, failed := 0, 0
+	for n := range 20_000 {
+		p, records := randomProblem(t, random)
+		pkgs, err := p.solveWith(t.Context(), records)
+		var u *unsolvable
+		switch possible := tryAll(p, records); {
+		case err == nil:
+			solved++
+			if bad := valid(p, pkgs); bad != nil {
+				t.Fatalf("problem %d: %v\n%s", n, bad, problemText(p, records))
+			}
+		case !errors.As(err, &u) || possible:
+			t.Fatalf("problem %d: %v, but there is an answer\n%s", n, err, problemText(p, records))
+		default:
+			failed++
+		}
+	}
+	if solved < 3000 || failed < 3000 {
+		t.Errorf("%d problems with an answer and %d without: the test sees too few of one kind", solved, failed)
+	}
+}
+
+func randomProblem(t testing.TB, random *rand.Rand) (*problem, []*record) {
+	pick := func(list ...string) string { return list[random.IntN(len(list))] }
+	names := []string{"a", "b", "c", "d", "e"}
+	asked := func() string {
+		return pick(names...) + " " + pick("*", "1", "2", "3", "<3", ">1", "!=2", "1|3")
+	}
+	var records []*record
+	for _, n := range names {
+		for v := range 1 + random.IntN(3) {
+			r := little(t, fmt.Sprintf("%s %d", n, v+1))
+			for range random.IntN(4) {
+				r.Depends = append(r.Depends, asked())
+			}
+			if random.IntN(3) == 0 {
+				r.Constrains = append(r.Constrains, asked())
+			}
+			records = append(records, r)
+		}
+	}
+	p := &problem{}
+	for range 1 + random.IntN(3) {
+		p.wants = append(p.wants, wishes(t, asked())...)
+	}
+	return p, records
+}
+
+// tryAll tries all choices of one package or none of each name.
+func tryAll(p *problem, records []*record) bool {
+	var pkgs []*record
+	var try func(i int) bool
+	try = func(i int) bool {
+		if i == len(records) {
+			return valid(p, pkgs) == nil
+		}
+		end := i
+		for end < len(records) && records[end].Name == records[i].Name {
+			end++
+		}
+		for _, r := range records[i:end] {
+			pkgs = append(pkgs, r)
+			if try(end) {
+				return true
+			}
+			pkgs = pkgs[:len(pkgs)-1]
+		}
+		return try(end)
+	}
+	return try(0)
+}
+
+func problemText(p *problem, records []*record) string {
+	var b strings.Builder
+	for _, s := range p.wants {
+		fmt.Fprintln(&b, "wanted:", s)
+	}
+	for _, r := range records {
+		fmt.Fprintln(&b, r.Name, r.Version, r.Depends, r.Constrains)
+	}
+	return b.String()
+}
+
+// A problem that has no answer and in which choosing and going back would take
+// for ever: each of many names has many versions, of which none go together.
+func TestNoBlowUp(t *testing.T) {
+	var records []*record
+	const names, versions = 30, 30
+	for n := range names {
+		for v := range versions {
+			text := fmt.Sprintf("n%d %d; n%d", n, v, n+1)
+			if n == names-1 {
+				text = fmt.Sprintf("n%d %d; x %d & y >%d", n, v, v, v)
+			}
+			records = append(records, little(t, text))
+		}
+	}
+	for v := range versions {
+		records = append(records, little(t, fmt.Sprintf("x %d; y %d", v, v)), little(t, fmt.Sprintf("y %d", v)))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := &problem{wants: wishes(t, "n0")}
+	_, err := p.solveWith(ctx, records)
+	var u *unsolvable
+	if !errors.As(err, &u) {
+		t.Errorf("solve = %v; want no answer", err)
+	}
+}
+
+func TestSolveEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (&problem{wants: wishes(t, "a")}).solveWith(ctx, []*record{little(t, "a 1")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("solve = %v; want that it was cancelled", err)
+	}
+}
