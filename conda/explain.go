@@ -1,19 +1,310 @@
 package conda
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 )
 
-// An unsolvable is a problem without an answer, in plain words.
-type unsolvable struct{ lines []string }
+// An unsolvable is a problem without an answer, in plain words: a headline and
+// the requirements that contradict each other.
+type unsolvable struct {
+	lines []string
+	names []string // of the wishes that have part in it
+}
 
-func (e *unsolvable) Error() string { return strings.Join(e.lines, "\n") }
+func (e *unsolvable) Error() string { return strings.Join(e.lines, "\n  ") }
 
+// Bounds of an explanation: solves that may be spent on making it small, and lines.
+const (
+	maxExplain = 400
+	maxLines   = 6
+)
+
+// explain makes an error of edges that contradict each other: of as few of them
+// as still do.
 func (l *pool) explain(ctx context.Context, core []*edge) error {
-	e := &unsolvable{}
-	for _, x := range core {
-		e.lines = append(e.lines, x.from+" -> "+x.to)
+	core, err := l.smallest(ctx, core)
+	if err != nil {
+		return err
 	}
+	t := &telling{pool: l, core: core, alive: map[string][]*candidate{}}
+	return t.tell()
+}
+
+// smallest takes edges away as long as the rest is a contradiction. Wishes are
+// taken away last.
+func (l *pool) smallest(ctx context.Context, core []*edge) ([]*edge, error) {
+	slices.SortStableFunc(core, func(a, b *edge) int { return cmp.Compare(a.want, b.want) })
+	need := map[*edge]bool{}
+	for n := 0; n < maxExplain; n++ {
+		i := slices.IndexFunc(core, func(e *edge) bool { return !need[e] })
+		if i < 0 {
+			break
+		}
+		only := map[*edge]bool{}
+		for _, e := range core {
+			only[e] = e != core[i]
+		}
+		smaller, err := newSolver(ctx, l, only).search()
+		if err != nil {
+			return nil, err
+		}
+		if smaller == nil {
+			need[core[i]] = true
+			continue
+		}
+		core = slices.DeleteFunc(core, func(e *edge) bool { return !slices.Contains(smaller, e) })
+	}
+	return core, nil
+}
+
+// A telling is an explanation being written.
+type telling struct {
+	pool  *pool
+	core  []*edge
+	alive map[string][]*candidate // what the core's requirements so far leave of a name
+}
+
+func (t *telling) tell() error {
+	e := &unsolvable{}
+	var wants, rest, dead []string
+	for _, x := range t.core {
+		if x.want > 0 {
+			m := x.demands[0].match
+			wants, e.names = append(wants, m.spec.text), append(e.names, m.spec.name)
+			if !m.any {
+				rest = append(rest, t.none(m))
+			}
+			t.narrow(m.spec.name, func(c *candidate) bool { return m.ok[c.at] })
+		}
+	}
+	for _, x := range t.inOrder() {
+		line, ends := t.edge(x)
+		if ends {
+			dead = append(dead, line)
+		} else {
+			rest = append(rest, line)
+		}
+	}
+	rest = append(append(rest, dead...), t.contested()...)
+	where := t.pool.problem.subdir
+	switch {
+	case len(t.core) == 1 && len(wants) == 1:
+		e.lines = rest
+		return e
+	case len(wants) == 1:
+		e.lines = append(e.lines, fmt.Sprintf("%s cannot be installed for %s:", wants[0], where))
+	default:
+		e.lines = append(e.lines, fmt.Sprintf("%s cannot be installed together for %s:", joined(wants, "and", 5), where))
+	}
+	if n := len(rest) - (maxLines - 1); n > 0 {
+		left := fmt.Sprintf("… and %d requirements between these", n+1)
+		rest = slices.Concat(rest[:2], []string{left}, rest[len(rest)-(maxLines-4):])
+	}
+	e.lines = append(e.lines, rest...)
 	return e
+}
+
+// contested says which versions there are of a name that several packages ask
+// for and no wish names.
+func (t *telling) contested() (lines []string) {
+	count := map[string]int{}
+	for _, x := range t.core {
+		count[x.to]++
+		if x.want > 0 {
+			count[x.to] -= len(t.core)
+		}
+		if count[x.to] != 2 || strings.HasPrefix(x.to, "__") {
+			continue
+		}
+		var versions []string
+		for _, c := range t.pool.ready(x.to).candidates {
+			versions = append(versions, c.rec.Version)
+		}
+		if len(versions) > 0 {
+			lines = append(lines, fmt.Sprintf("of %s there are %s", x.to, some(versions)))
+		}
+	}
+	return lines
+}
+
+// narrow leaves of a name's packages those that pass.
+func (t *telling) narrow(name string, ok func(*candidate) bool) {
+	left, known := t.alive[name]
+	if !known {
+		left = t.pool.ready(name).candidates
+	}
+	var out []*candidate
+	for _, c := range left {
+		if ok(c) {
+			out = append(out, c)
+		}
+	}
+	t.alive[name] = out
+}
+
+// inOrder puts the requirements of packages into the order in which they are
+// met from the wishes on, and finds what of each name they can be about.
+func (t *telling) inOrder() []*edge {
+	var out []*edge
+	done := map[*edge]bool{}
+	for again := true; again; {
+		again = false
+		for _, x := range t.core {
+			if _, known := t.alive[x.from]; done[x] || x.want > 0 || !known {
+				continue
+			}
+			done[x], again = true, true
+			out = append(out, x)
+			if _, known := t.alive[x.to]; known || !x.need {
+				continue
+			}
+			passes := map[int]bool{}
+			for _, d := range t.demands(x) {
+				for i, ok := range d.ok {
+					passes[i] = passes[i] || ok
+				}
+			}
+			t.narrow(x.to, func(c *candidate) bool { return passes[c.at] })
+		}
+	}
+	for _, x := range t.core { // between names that nothing led to
+		if !done[x] && x.want == 0 {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// demands is an edge's demands of what is left of its name.
+func (t *telling) demands(x *edge) []*demand {
+	left, known := t.alive[x.from]
+	var out []*demand
+	for _, d := range x.demands {
+		if !known || slices.Contains(left, d.by) {
+			out = append(out, d)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b *demand) int { return cmp.Compare(a.by.at, b.by.at) })
+	return out
+}
+
+// edge says what packages of one name ask of another. ends says that there is
+// nothing that meets it.
+func (t *telling) edge(x *edge) (line string, ends bool) {
+	var texts []string
+	var last *match
+	var who []*candidate
+	ends = x.need
+	for _, d := range t.demands(x) {
+		text := cmp.Or(strings.TrimSpace(strings.TrimPrefix(d.spec.text, x.to)), "of any version")
+		if !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+		who = append(who, d.by)
+		last = cmp.Or(last, d.match)
+		ends = ends && !d.any
+	}
+	if last == nil {
+		return fmt.Sprintf("%s needs %s", x.from, x.to), false
+	}
+	verb := "needs"
+	if !x.need {
+		verb = "goes only with"
+	}
+	if n := len(texts) - 3; n > 0 {
+		texts = append(texts[:3:3], fmt.Sprintf("%d more", n))
+	}
+	line = fmt.Sprintf("%s %s %s %s", versionsText(x.from, who), verb, x.to, strings.Join(texts, " | "))
+	switch {
+	case ends:
+		line += "; " + t.none(last)
+	case strings.HasPrefix(x.to, "__"):
+		line += fmt.Sprintf("; the image has %s", versionsText(x.to, last.to.candidates))
+	}
+	return line, ends
+}
+
+// none says what there is instead of what a match does not find.
+func (t *telling) none(m *match) string {
+	p, s := t.pool.problem, m.spec
+	in := "in the channels"
+	if len(p.channels) > 0 {
+		var names []string
+		for _, c := range p.channels {
+			names = append(names, hide(c))
+		}
+		in = "in " + joined(names, "and", 3)
+	}
+	for _, r := range m.to.hidden {
+		if v, err := parseVersion(r.Version); err == nil && s.matches(r, v) {
+			return fmt.Sprintf("%s is excluded by strict channel priority: %s has it, but %s, which comes first, has other packages of that name (the newest is %s)",
+				s.text, hide(r.origin), hide(m.to.firstOrigin()), m.to.newest())
+		}
+	}
+	var builds []string
+	for _, c := range m.to.candidates {
+		if s.version != nil && s.version(c.version) {
+			builds = append(builds, c.rec.Build)
+		}
+	}
+	switch {
+	case strings.HasPrefix(s.name, "__"):
+		variable := "CONDA_OVERRIDE_" + strings.ToUpper(s.name[2:])
+		if len(m.to.candidates) > 0 {
+			return fmt.Sprintf("the image has %s (%s=… says otherwise)", versionsText(s.name, m.to.candidates), variable)
+		}
+		return fmt.Sprintf("the image is not said to have it (%s=… says so)", variable)
+	case len(m.to.candidates) == 0 && len(m.to.broken) > 0:
+		return fmt.Sprintf("no package of %s for %s %s can be used: their versions or requirements are none that hpcc can read", s.name, p.subdir, in)
+	case len(m.to.candidates) == 0:
+		return fmt.Sprintf("there is no package named %s for %s %s", s.name, p.subdir, in)
+	case len(builds) > 0:
+		return fmt.Sprintf("%s has no such build for %s %s; there are %s", s.text, p.subdir, in, some(builds))
+	}
+	return fmt.Sprintf("%s has no build for %s %s; the newest is %s", s.text, p.subdir, in, m.to.newest())
+}
+
+func (f *family) firstOrigin() string {
+	if len(f.candidates) == 0 {
+		return ""
+	}
+	return f.candidates[0].rec.origin
+}
+
+// newest is the highest version of a name.
+func (f *family) newest() string {
+	if len(f.candidates) == 0 {
+		return "none"
+	}
+	return slices.MaxFunc(f.candidates, func(a, b *candidate) int { return a.version.compare(b.version) }).rec.Version
+}
+
+// versionsText is a name with the versions of candidates: "numpy 1.19.2 to 1.21.2".
+func versionsText(name string, cs []*candidate) string {
+	if len(cs) == 0 {
+		return name
+	}
+	by := func(a, b *candidate) int { return a.version.compare(b.version) }
+	low, high := slices.MinFunc(cs, by).rec.Version, slices.MaxFunc(cs, by).rec.Version
+	if low == high {
+		return name + " " + low
+	}
+	return fmt.Sprintf("%s %s to %s", name, low, high)
+}
+
+// joined lists texts with a word before the last, and counts what is too much.
+func joined(texts []string, last string, most int) string {
+	texts = slices.Clone(texts)
+	if n := len(texts) - most; n > 0 {
+		texts = append(texts[:most], fmt.Sprintf("%d more", n))
+	}
+	if len(texts) < 2 {
+		return strings.Join(texts, "")
+	}
+	end := len(texts) - 1
+	return strings.Join(texts[:end], ", ") + " " + last + " " + texts[end]
 }

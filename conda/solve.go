@@ -143,7 +143,7 @@ type reason struct {
 type solver struct {
 	ctx     context.Context
 	pool    *pool
-	off     map[*edge]bool // left out of account
+	only    map[*edge]bool // the edges that count; nil is all
 	value   []int8         // by candidate: 1 chosen, -1 not, 0 open
 	level   []int32
 	why     []reason
@@ -168,8 +168,8 @@ const (
 	firstGap     = 100
 )
 
-func newSolver(ctx context.Context, pool *pool, off map[*edge]bool) *solver {
-	return &solver{ctx: ctx, pool: pool, off: off, rules: map[*family][]*demand{}, chosen: map[*family]*candidate{}, heat: map[*family]int{}, pause: firstGap, gap: firstGap}
+func newSolver(ctx context.Context, pool *pool, only map[*edge]bool) *solver {
+	return &solver{ctx: ctx, pool: pool, only: only, rules: map[*family][]*demand{}, chosen: map[*family]*candidate{}, heat: map[*family]int{}, pause: firstGap, gap: firstGap}
 }
 
 // grow makes room for candidates that came up.
@@ -293,7 +293,7 @@ func (s *solver) choose(l literal) *clause {
 		}
 	}
 	for _, d := range demands {
-		if s.off[d.edge] {
+		if s.only != nil && !s.only[d.edge] {
 			continue
 		}
 		if d.edge.need && !d.any {
@@ -313,7 +313,7 @@ func (s *solver) choose(l literal) *clause {
 // admit puts what a candidate asks for in force.
 func (s *solver) admit(demands []*demand) (broken *clause) {
 	for _, d := range demands {
-		if s.off[d.edge] {
+		if s.only != nil && !s.only[d.edge] {
 			continue
 		}
 		s.rules[d.to] = append(s.rules[d.to], d)
