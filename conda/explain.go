@@ -89,7 +89,12 @@ func (t *telling) tell() error {
 			rest = append(rest, line)
 		}
 	}
-	rest = append(append(rest, dead...), t.contested()...)
+	rest = append(rest, dead...)
+	for _, line := range t.contested() {
+		if len(rest) < maxLines-1 {
+			rest = append(rest, line)
+		}
+	}
 	where := t.pool.problem.subdir
 	switch {
 	case len(t.core) == 1 && len(wants) == 1:
@@ -149,34 +154,45 @@ func (t *telling) narrow(name string, ok func(*candidate) bool) {
 // inOrder puts the requirements of packages into the order in which they are
 // met from the wishes on, and finds what of each name they can be about.
 func (t *telling) inOrder() []*edge {
-	var out []*edge
-	done := map[*edge]bool{}
-	for again := true; again; {
-		again = false
-		for _, x := range t.core {
-			if _, known := t.alive[x.from]; done[x] || x.want > 0 || !known {
-				continue
-			}
-			done[x], again = true, true
-			out = append(out, x)
-			if _, known := t.alive[x.to]; known || !x.need {
-				continue
-			}
-			passes := map[int]bool{}
-			for _, d := range t.demands(x) {
-				for i, ok := range d.ok {
-					passes[i] = passes[i] || ok
-				}
-			}
-			t.narrow(x.to, func(c *candidate) bool { return passes[c.at] })
+	var names []string // to be looked at
+	for _, x := range t.core {
+		if x.want > 0 {
+			names = append(names, x.to)
 		}
 	}
-	for _, x := range t.core { // between names that nothing led to
-		if !done[x] && x.want == 0 {
-			out = append(out, x)
+	rest := slices.DeleteFunc(slices.Clone(t.core), func(x *edge) bool { return x.want > 0 })
+	slices.SortFunc(rest, func(a, b *edge) int {
+		return cmp.Or(strings.Compare(a.from, b.from), strings.Compare(a.to, b.to), yes(b.need)-yes(a.need))
+	})
+	var out []*edge
+	for len(rest) > 0 {
+		name := rest[0].from // nothing led to it
+		if len(names) > 0 {
+			name, names = names[0], names[1:]
 		}
+		rest = slices.DeleteFunc(rest, func(x *edge) bool {
+			if x.from != name {
+				return false
+			}
+			out, names = append(out, x), append(names, x.to)
+			if _, known := t.alive[x.to]; !known && x.need {
+				t.reach(x)
+			}
+			return true
+		})
 	}
 	return out
+}
+
+// reach leaves of a name what another asks for.
+func (t *telling) reach(x *edge) {
+	passes := map[int]bool{}
+	for _, d := range t.demands(x) {
+		for i, ok := range d.ok {
+			passes[i] = passes[i] || ok
+		}
+	}
+	t.narrow(x.to, func(c *candidate) bool { return passes[c.at] })
 }
 
 // demands is an edge's demands of what is left of its name.

@@ -1,11 +1,83 @@
 package conda
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+)
 
-func TestTmp(t *testing.T) {
-	for _, c := range [][]string{{"linux-64", "pytorch"}, {"linux-64", "tensorflow"}, {"linux-64", "anaconda"}, {"linux-ppc64le", "dask", "numba"}, {"linux-ppc64le", "mkl"}, {"linux-ppc64le", "python=3.6", "pandas>=1.3"}, {"linux-ppc64le", "numpy=1.26", "scipy"}, {"linux-64", "python=3.9", "scipy=1.5", "numpy=1.20"}, {"linux-64", "tensorflow", "mkl", "python=3.6"}} {
-		p := &problem{subdir: c[0], channels: []string{"https://repo.anaconda.com/pkgs/main"}, pip: true, wants: wishes(t, c[1:]...), virtual: machine()}
-		_, err := p.solve(t.Context(), main2021(t, c[0]))
-		t.Logf("%v", err)
+const main = "https://repo.anaconda.com/pkgs/main"
+
+// Real problems without an answer, and what is said of them.
+func TestExplainReal(t *testing.T) {
+	for _, c := range []struct {
+		subdir, wants string
+		want          []string
+	}{
+		{"linux-ppc64le", "mkl", []string{"there is no package named mkl for linux-ppc64le in " + main}},
+		{"linux-ppc64le", "numpy=1.26 & scipy", []string{"numpy=1.26 has no build for linux-ppc64le in " + main + "; the newest is 1.20.3"}},
+		{"linux-ppc64le", "numpy=1.20.3=py39_77 & scipy", []string{"numpy=1.20.3=py39_77 has no such build for linux-ppc64le in " + main + "; there are py37hc544b32_0, py38hc544b32_0, py39hc544b32_0"}},
+		{"linux-ppc64le", "python=3.8 & dask & numba", []string{"numba cannot be installed for linux-ppc64le:", "numba 0.53.1 needs tbb >=2020.3", "numba 0.53.1 goes only with tbb >=2019.5,<=2020.3", "of tbb there are 2021.3.0"}},
+		{"linux-64", "tensorflow & mkl & python=3.6", []string{"tensorflow and python=3.6 cannot be installed together for linux-64:", "tensorflow 2.4.1 to 2.6.0 needs python 3.9.* | 3.8.* | 3.7.*"}},
+		{"linux-64", "tensorflow", []string{"tensorflow cannot be installed for linux-64:", "tensorflow 2.4.1 to 2.6.0 needs tensorflow-base 2.6.0 mkl_py39h3d85931_0 | 2.6.0 mkl_py38h3d85931_0 | 2.6.0 mkl_py37h3d85931_0 | 18 more",
+			"tensorflow-base 2.6.0 needs gast 0.4.0; gast 0.4.0 has no build for linux-64 in " + main + "; the newest is 0.5.2"}},
+	} {
+		p := &problem{subdir: c.subdir, channels: []string{main}, pip: true, wants: wishes(t, strings.Split(c.wants, " & ")...), virtual: machine()}
+		_, err := p.solve(t.Context(), main2021(t, c.subdir))
+		if want := strings.Join(c.want, "\n  "); err == nil || err.Error() != want {
+			t.Errorf("%s on %s: %v\nwant %s", c.wants, c.subdir, err, want)
+		}
+	}
+}
+
+// Every problem of the recorded ones that has no answer is explained in two to
+// six lines, or in one when it is about one wish alone.
+func TestExplainShort(t *testing.T) {
+	n := 0
+	for _, c := range recorded(t) {
+		if c.Conda != nil {
+			continue
+		}
+		p := &problem{subdir: c.Subdir, channels: []string{main}, wants: wishes(t, c.Specs...), virtual: machine()}
+		_, err := p.solve(t.Context(), main2021(t, c.Subdir))
+		var u *unsolvable
+		if !errors.As(err, &u) || len(u.lines) > maxLines || len(u.lines) < 1 {
+			t.Errorf("%s: %v", c.Specs, err)
+		}
+		n++
+	}
+	if n != 7 {
+		t.Errorf("%d cases without an answer; want 7", n)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	two := func(text string) *record {
+		r := little(t, text)
+		r.origin = "https://two"
+		return r
+	}
+	for _, c := range []struct {
+		name, wants string
+		records     []*record
+		want        string
+	}{
+		{"strict priority", "a >=2", []*record{little(t, "a 1"), two("a 2")},
+			"a >=2 is excluded by strict channel priority: https://two has it, but https://one, which comes first, has other packages of that name (the newest is 1)"},
+		{"C library", "a", []*record{little(t, "a 1; __glibc >=2.34")},
+			"a cannot be installed for linux-64:\n  a 1 needs __glibc >=2.34; the image has __glibc 2.28 (CONDA_OVERRIDE_GLIBC=… says otherwise)"},
+		{"no GPU", "a", []*record{little(t, "a 1; __cuda")},
+			"a cannot be installed for linux-64:\n  a 1 needs __cuda of any version; the image is not said to have it (CONDA_OVERRIDE_CUDA=… says so)"},
+		{"unreadable", "a", []*record{little(t, "a 1; b[when=c]"), little(t, "a 1..2")},
+			"no package of a for linux-64 in https://one and https://two can be used: their versions or requirements are none that hpcc can read"},
+		{"two wishes", "a & b", []*record{little(t, "a 1; c 1"), little(t, "b 1; c 2"), little(t, "c 1"), little(t, "c 2"), little(t, "d 1")},
+			"a and b cannot be installed together for linux-64:\n  a 1 needs c 1\n  b 1 needs c 2\n  of c there are 1, 2"},
+		{"against itself", "a <1 & a >2", []*record{little(t, "a 0.5"), little(t, "a 3")}, "a <1 and a >2 cannot be installed together for linux-64:"},
+	} {
+		p := &problem{subdir: "linux-64", channels: []string{"https://one", "https://two"}, wants: wishes(t, strings.Split(c.wants, " & ")...), virtual: machine()}
+		_, err := p.solveWith(t.Context(), c.records)
+		if err == nil || err.Error() != c.want {
+			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
+		}
 	}
 }

@@ -78,6 +78,7 @@ func newPool(p *problem, records []*record) *pool {
 	for _, r := range p.virtual {
 		byName[r.Name] = []*record{r}
 	}
+	p.found = byName
 	for name, rs := range byName {
 		f := &family{name: name}
 		l.families[name] = f
@@ -245,8 +246,8 @@ func (l *pool) sort(f *family) {
 		c := cmp.Or(cmp.Compare(len(a.rec.TrackFeatures), len(b.rec.TrackFeatures)), cmp.Compare(rank[a.rec.origin], rank[b.rec.origin]))
 		if keep && a.version.text != b.version.text {
 			c = cmp.Or(nearer(a.version, b.version, goal), c)
-		} else if keep && (a.rec.Build == kept.build) != (b.rec.Build == kept.build) {
-			return -toInt(a.rec.Build == kept.build) + toInt(b.rec.Build == kept.build)
+		} else if keep {
+			c = cmp.Or(yes(b.rec.Build == kept.build)-yes(a.rec.Build == kept.build), yes(fits(b.rec.Build, kept.python))-yes(fits(a.rec.Build, kept.python)), c)
 		}
 		return cmp.Or(c, b.version.compare(a.version), cmp.Compare(b.rec.BuildNumber, a.rec.BuildNumber))
 	}
@@ -261,7 +262,7 @@ func (l *pool) sort(f *family) {
 	}
 }
 
-func toInt(b bool) int {
+func yes(b bool) int {
 	if b {
 		return 1
 	}
@@ -339,7 +340,7 @@ type heights struct {
 // compare puts the better first.
 func (h heights) compare(g heights) int {
 	if h.found != g.found {
-		return toInt(g.found) - toInt(h.found)
+		return yes(g.found) - yes(h.found)
 	}
 	return cmp.Or(cmp.Compare(h.features, g.features), g.version.compare(h.version))
 }

@@ -24,8 +24,14 @@ type Options struct {
 	Channels []string // URLs, directories or names, in order of preference
 	Subdir   string   // the platform to install for, such as linux-64
 	Prefix   string   // where the environment stands in the image; "" is /opt/conda
+	Flexible bool     // a later channel may have the better version; else (strict) the first channel that has a name has it alone
+	Glibc    string   // version of the image's C library; "" is taken to be 2.28
+	Cuda     string   // version of CUDA that the image's machines have; "" is none
 	Progress func(done, total int64)
 }
+
+// virtual is the virtual packages of the image's machine.
+func (o Options) virtual() ([]*record, error) { return virtualPackages(o, os.LookupEnv) }
 
 // DefaultPrefix is where the environment stands: people's scripts call
 // /opt/conda/bin/python.
@@ -36,6 +42,7 @@ type Plan struct {
 	Subdir string
 	Prefix string
 	Notes  []string // what differs from the export, for people
+	Moves  []Move   // what became of the export's packages where they could not be taken as they stood
 	python string   // X.Y; "" without python
 	site   string   // site-packages below the prefix
 	pkgs   []*record
@@ -67,8 +74,9 @@ func (p *Plan) Packages() []Package {
 }
 
 // Resolve looks every entry of an export up. What is missing is listed at once,
-// with the nearest that the channels have. For another platform than the
-// export's own, another build of the same version is taken and noted.
+// with the nearest that the channels have. Where the channels have the packages and
+// not these versions or builds of them, as on another platform than the
+// export's, what is nearest is solved for; [Plan.Moves] says what became of each.
 func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	p := &Plan{Subdir: o.Subdir, Prefix: o.Prefix}
 	if p.Prefix == "" {
@@ -204,31 +212,87 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	for _, r := range all {
 		byName[r.Name] = append(byName[r.Name], r)
 	}
-	var missing, rebuilt []string
-	line := 0
+	var absent faults
+	exact, gone := true, false
 	for _, x := range e.Entries {
 		r, note := choose(x, byName[x.Name], python, e.Subdir != p.Subdir)
 		if r == nil {
-			if line == 0 {
-				line = x.Line
-			}
-			missing = append(missing, fmt.Sprintf("%s (%s)", x, note))
+			absent.add(x.Line, fmt.Sprintf("%s (%s)", x, note))
+			gone = gone || len(byName[x.Name]) == 0
 			continue
 		}
-		if x.Build != "" && r.Build != x.Build {
-			rebuilt = append(rebuilt, r.Name)
-		}
+		exact = exact && (x.Build == "" || r.Build == x.Build)
 		p.pkgs = append(p.pkgs, r)
 	}
-	if len(rebuilt) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are the same versions in their builds for %s: %s", e.File, len(rebuilt), len(e.Entries), p.Subdir, strings.Join(rebuilt, " ")))
+	switch {
+	case exact && len(absent.texts) == 0:
+		p.unproven(e, "the channel's index")
+		p.closure()
+		return nil
+	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
+		return &LineError{e.File, absent.line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.texts), len(e.Entries), p.Subdir, absent.join("; "))}
 	}
-	if len(missing) > 0 {
-		return &LineError{e.File, line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(missing), len(e.Entries), p.Subdir, strings.Join(missing, "; "))}
+	return p.move(ctx, e, o)
+}
+
+// move solves for what the channels do not have as the export names it.
+func (p *Plan) move(ctx context.Context, e *Export, o Options) error {
+	m := &move{export: e, options: o, source: map[string]*record{}}
+	m.fetch = func(ctx context.Context, names map[string]bool) ([]*record, error) {
+		return records(ctx, o.Channels, o.Subdir, names)
 	}
+	names := map[string]bool{}
+	for _, x := range e.Entries {
+		names[x.Name] = true
+	}
+	all, err := records(ctx, o.Channels, cmp.Or(e.Subdir, o.Subdir), names)
+	if err != nil && ctx.Err() != nil { // channels that have the target alone will do
+		return err
+	}
+	for _, x := range e.Entries {
+		for _, r := range all {
+			if r.Name == x.Name && r.Version == x.Version && r.Build == x.Build {
+				m.source[x.Name] = r
+			}
+		}
+	}
+	var u *unsolvable
+	p.pkgs, p.Moves, err = m.solve(ctx)
+	if errors.As(err, &u) {
+		return &LineError{e.File, m.line(u), err}
+	}
+	if err != nil {
+		return err
+	}
+	p.noteMoves(e)
 	p.unproven(e, "the channel's index")
-	p.closure()
 	return nil
+}
+
+// noteMoves tells of the packages that are not as the export has them.
+func (p *Plan) noteMoves(e *Export) {
+	names := map[Fate][]string{}
+	for _, x := range p.Moves {
+		text := x.Name
+		switch {
+		case x.Fate == Changed || x.Fate == Substituted:
+			text += " " + x.From + " → " + x.To
+		case x.Fate == Missing:
+			text += " (" + x.Why + ")"
+		}
+		names[x.Fate] = append(names[x.Fate], text)
+	}
+	for _, n := range []struct {
+		fate Fate
+		text string
+	}{
+		{Rebuilt, "packages are the same versions in their builds for"}, {Changed, "packages have another version for"}, {Substituted, "packages have others do their work for"},
+		{Missing, "packages are left out for"}, {Added, "packages came in addition for"},
+	} {
+		if list := names[n.fate]; len(list) > 0 {
+			p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d %s %s: %s", e.File, len(list), len(e.Entries), n.text, p.Subdir, strings.Join(list, " ")))
+		}
+	}
 }
 
 // records reads the records of the wanted names from all channels, in the order

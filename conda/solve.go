@@ -16,10 +16,13 @@ type problem struct {
 	keep     map[string]kept
 	also     []string  // names to install if they fit
 	virtual  []*record // what the machine has
+
+	found map[string][]*record // by name, when it was solved
 }
 
 // kept is a version that is to stay, or the nearest to it, if the name is installed at all.
-type kept struct{ version, build string }
+// python is X.Y of the python that its builds are to be for, if they say.
+type kept struct{ version, build, python string }
 
 // solve finds packages that meet a problem, each after those that it needs, or
 // says in an *unsolvable why there are none. fetch reads the records of

@@ -148,3 +148,44 @@ func TestSolveEnds(t *testing.T) {
 		t.Errorf("solve = %v; want that it was cancelled", err)
 	}
 }
+
+// Whatever an index says, there is an answer that is one, or an explanation of
+// a few lines, and both come again.
+func FuzzSolve(f *testing.F) {
+	f.Add("a", "a 1; b >=1 & __glibc; c 2\nb 1.5 h_0\nb 2 h_1; a <1\nc 1")
+	f.Add("a 1|2\nb", "a 1; b[version='>=1',build=x*]\nb 1 x; a\nb 1 y; a 9")
+	f.Add("one::a", "a 1..2\na 1; a\npython 3; pip\npip 1; python")
+	f.Fuzz(func(t *testing.T, wants, index string) {
+		if len(wants)+len(index) > 2000 {
+			return
+		}
+		p := &problem{subdir: "linux-64", pip: true, virtual: machine()}
+		for _, text := range strings.Split(wants, "\n") {
+			if s, err := parseSpec(text); err == nil {
+				p.wants = append(p.wants, s)
+			}
+		}
+		var records []*record
+		for _, line := range strings.Split(index, "\n") {
+			if f := strings.Fields(strings.SplitN(line, ";", 2)[0]); len(f) > 1 && nameText().MatchString(f[0]) && !strings.HasPrefix(f[0], "__") {
+				records = append(records, little(t, line))
+			}
+		}
+		pkgs, err := p.solveWith(t.Context(), records)
+		again, err2 := p.solveWith(t.Context(), records)
+		var u *unsolvable
+		switch {
+		case err == nil:
+			if bad := valid(p, pkgs); bad != nil {
+				t.Error(bad)
+			}
+			if fmt.Sprint(again) != fmt.Sprint(pkgs) {
+				t.Errorf("solve = %v, then %v", pkgs, again)
+			}
+		case !errors.As(err, &u) || len(u.lines) == 0 || len(u.lines) > maxLines:
+			t.Errorf("solve = %v", err)
+		case fmt.Sprint(err) != fmt.Sprint(err2):
+			t.Errorf("solve = %v, then %v", err, err2)
+		}
+	})
+}

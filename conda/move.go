@@ -1,0 +1,268 @@
+package conda
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Move says what became of one package of an export that could not be taken
+// as it stood there: on another platform, or in a channel that has it no longer.
+type Move struct {
+	Name string // as the export has it; of an added package, its own
+	From string // version=build of the export; "" of an added package
+	To   string // name=version=build that was taken; "" of a missing one
+	Fate Fate
+	Why  string // for people; "" where the fate says it all
+}
+
+// A Fate is how near a moved package is to what it was.
+type Fate string
+
+const (
+	Exact       Fate = "exact"         // the same version and build
+	Rebuilt     Fate = "same version"  // another build of the same version
+	Changed     Fate = "other version" // of the same package
+	Substituted Fate = "substituted"   // another package does its work
+	Missing     Fate = "missing"       // and the others do without it
+	Added       Fate = "added"         // needed there, and not in the export
+)
+
+// A substitute says what does the work of packages that only some platforms have.
+type substitute struct {
+	names []string // "x*" is all that begin so
+	by    []string // the first of them that is in the answer
+	why   string
+}
+
+var substitutes = []substitute{
+	{[]string{"mkl", "mkl-include", "mkl-devel", "mkl-static"}, []string{"libopenblas", "openblas", "nomkl"}, "Intel's library is for x86 only"},
+	{[]string{"mkl-service", "mkl_fft", "mkl_random"}, []string{"libopenblas", "openblas", "numpy"}, "it speaks to Intel's library, which is for x86 only"},
+	{[]string{"intel-openmp", "llvm-openmp", "libgomp"}, []string{"libgomp", "llvm-openmp", "libgcc-ng", "libgcc"}, "another runtime of OpenMP is there"},
+	{[]string{"icc_rt", "intel-*", "dal", "dal-devel", "daal4py", "scikit-learn-intelex", "dpcpp*", "onemkl*"}, nil, "Intel's packages are for x86 only"},
+	{[]string{"_libgcc_mutex", "_openmp_mutex", "_sysroot_*", "*-cos6-x86_64", "*-cos7-x86_64"}, nil, "it only holds other packages of its platform together"},
+}
+
+// substituteOf finds what is known of a name.
+func substituteOf(name string) *substitute {
+	for i, s := range substitutes {
+		for _, n := range s.names {
+			head, isHead := strings.CutSuffix(n, "*")
+			tail, isTail := strings.CutPrefix(n, "*")
+			if n == name || isHead && strings.HasPrefix(name, head) || isTail && strings.HasSuffix(name, tail) {
+				return &substitutes[i]
+			}
+		}
+	}
+	return nil
+}
+
+// renamed is a package's name on another platform: ld_impl_linux-64 is
+// ld_impl_linux-ppc64le there.
+func renamed(name, from, to string) string {
+	if rest, ok := strings.CutSuffix(name, from); ok && from != "" {
+		return rest + to
+	}
+	return name
+}
+
+// A move is an export on its way to packages that it does not name exactly.
+type move struct {
+	export  *Export
+	options Options
+	fetch   fetcher
+	source  map[string]*record // the export's own packages by name, as far as they are known
+	has     map[string]bool    // names that the target has, as they are called there
+	alias   map[string]string  // what the export's names are called on the target
+	entries map[string]Entry   // by name on the target
+	roots   map[string]bool    // names that no other package of the export needs
+	problem *problem
+}
+
+// solve finds packages for the target that are as near to the export as they go
+// together: packages that nothing else in the export needs, and python X.Y,
+// must be there; the others are kept if they can be; versions stay, or become the nearest.
+func (m *move) solve(ctx context.Context) ([]*record, []Move, error) {
+	all, err := m.prepare(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := m.refuse(); err != nil {
+		return nil, nil, err
+	}
+	p := m.problem
+	for _, e := range m.export.Entries {
+		name := m.alias[e.Name]
+		if !m.has[name] {
+			continue
+		}
+		if name == "python" && minor(e.Version) != "" {
+			p.wants = slices.Insert(p.wants, 0, mustSpec("python="+minor(e.Version)))
+		} else if m.roots[e.Name] {
+			p.wants = append(p.wants, mustSpec(strings.TrimPrefix(e.Channel+"::"+name, "::")))
+		} else {
+			p.also = append(p.also, name)
+		}
+	}
+	pkgs, err := p.solveWith(ctx, all)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pkgs, m.table(pkgs), nil
+}
+
+// mustSpec is a spec that needs no check: names of exports were checked.
+func mustSpec(text string) *spec {
+	s, err := parseSpec(text)
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// prepare reads what the target has of the export's names and of what they need.
+func (m *move) prepare(ctx context.Context) ([]*record, error) {
+	virtual, err := m.options.virtual()
+	if err != nil {
+		return nil, err
+	}
+	p := &problem{subdir: m.options.Subdir, channels: m.options.Channels, flexible: m.options.Flexible, virtual: virtual, keep: map[string]kept{}}
+	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]Entry{}, map[string]bool{}
+	python := ""
+	for _, e := range m.export.Entries {
+		if e.Name == "python" {
+			python = minor(e.Version)
+		}
+	}
+	for _, e := range m.export.Entries {
+		name := renamed(e.Name, m.export.Subdir, m.options.Subdir)
+		m.alias[e.Name], m.entries[name] = name, e
+		p.keep[name] = kept{version: e.Version, build: e.Build, python: python}
+		p.also = append(p.also, name)
+	}
+	all, err := p.gather(ctx, m.fetch)
+	p.also = nil
+	for _, r := range all {
+		m.has[r.Name] = true
+	}
+	m.roots = m.findRoots()
+	return all, err
+}
+
+// findRoots finds the packages that no other of the export needs. Where the
+// export's own packages are not known, that is all of them.
+func (m *move) findRoots() map[string]bool {
+	needed := map[string]bool{}
+	for name, r := range m.source {
+		for _, d := range r.Depends {
+			if n := dependency(d); n != name {
+				needed[n] = true
+			}
+		}
+	}
+	roots := map[string]bool{}
+	for _, e := range m.export.Entries {
+		if !needed[e.Name] && substituteOf(e.Name) == nil {
+			roots[e.Name] = true
+		}
+	}
+	return roots
+}
+
+// refuse lists packages that must be there and that the target does not have.
+func (m *move) refuse() error {
+	var f faults
+	for _, e := range m.export.Entries {
+		if m.roots[e.Name] && !m.has[m.alias[e.Name]] {
+			f.add(e.Line, e.String()+" (no package of that name)")
+		}
+	}
+	if len(f.texts) == 0 {
+		return nil
+	}
+	return &LineError{m.export.File, f.line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.texts), len(m.export.Entries), m.options.Subdir, f.join("; "))}
+}
+
+// line is the first line of the export that has part in a contradiction.
+func (m *move) line(u *unsolvable) int {
+	for _, e := range m.export.Entries {
+		if slices.Contains(u.names, m.alias[e.Name]) {
+			return e.Line
+		}
+	}
+	return m.export.Entries[0].Line
+}
+
+// table says what became of each package of the export, and what came in addition.
+func (m *move) table(pkgs []*record) []Move {
+	taken := map[string]*record{}
+	for _, r := range pkgs {
+		taken[r.Name] = r
+	}
+	var out []Move
+	used := map[string]bool{}
+	for _, e := range m.export.Entries {
+		row := Move{Name: e.Name, From: strings.TrimSuffix(e.Version+"="+e.Build, "=")}
+		if r := taken[m.alias[e.Name]]; r != nil {
+			used[r.Name] = true
+			row.To = r.Name + "=" + r.Version + "=" + r.Build
+			row.Fate, row.Why = m.fate(e, r)
+		} else {
+			row.Fate, row.To, row.Why = m.gone(e, taken)
+		}
+		out = append(out, row)
+	}
+	for _, r := range pkgs {
+		if !used[r.Name] {
+			out = append(out, Move{Name: r.Name, To: r.Name + "=" + r.Version + "=" + r.Build, Fate: Added, Why: neededBy(r.Name, pkgs)})
+		}
+	}
+	return out
+}
+
+// fate compares a package with the export's.
+func (m *move) fate(e Entry, r *record) (Fate, string) {
+	switch {
+	case r.Version == e.Version && r.Build == e.Build && m.alias[e.Name] == e.Name:
+		return Exact, ""
+	case r.Version == e.Version:
+		return Rebuilt, ""
+	}
+	for _, x := range m.problem.found[r.Name] {
+		if x.Version == e.Version {
+			return Changed, "version " + e.Version + " is there and does not go with the others"
+		}
+	}
+	return Changed, "there is no version " + e.Version
+}
+
+// gone says why a package of the export is not taken, and what does its work.
+func (m *move) gone(e Entry, taken map[string]*record) (Fate, string, string) {
+	if s := substituteOf(e.Name); s != nil && !m.has[m.alias[e.Name]] {
+		for _, by := range s.by {
+			if r := taken[by]; r != nil {
+				return Substituted, r.Name + "=" + r.Version + "=" + r.Build, s.why
+			}
+		}
+		return Missing, "", s.why
+	}
+	if m.has[m.alias[e.Name]] {
+		return Missing, "", "it does not go with the others"
+	}
+	why := "there is no package of that name, and nothing needs it there"
+	return Missing, "", why
+}
+
+// neededBy names the first packages that need a name.
+func neededBy(name string, pkgs []*record) string {
+	var who []string
+	for _, r := range pkgs {
+		for _, d := range r.Depends {
+			if dependency(d) == name && !slices.Contains(who, r.Name) {
+				who = append(who, r.Name)
+			}
+		}
+	}
+	return "needed by " + joined(who, "and", 3)
+}

@@ -1,0 +1,152 @@
+package conda
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// exportOf makes an export of recorded packages, and finds what they say of themselves.
+func exportOf(t testing.TB, subdir string, pkgs []string) (*Export, map[string]*record) {
+	t.Helper()
+	e := read(t, "# platform: "+subdir+"\n"+strings.Join(pkgs, "\n"))
+	names := map[string]bool{}
+	for _, x := range e.Entries {
+		names[x.Name] = true
+	}
+	records, err := main2021(t, subdir)(t.Context(), names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := map[string]*record{}
+	for _, x := range e.Entries {
+		for _, r := range records {
+			if r.Name == x.Name && r.Version == x.Version && r.Build == x.Build {
+				source[x.Name] = r
+			}
+		}
+		if source[x.Name] == nil {
+			t.Fatalf("%s is not in the index", x)
+		}
+	}
+	return e, source
+}
+
+func recorded(t testing.TB) (cases []answer) {
+	unpackTest(t, "answers", &cases)
+	return cases
+}
+
+var update = flag.Bool("update", false, "write the golden files of this package's tests anew")
+
+// moved is a table as text, a row on a line.
+func moved(rows []Move) string {
+	var b strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&b, "%-13s  %s %s -> %s  %s\n", r.Fate, r.Name, r.From, r.To, r.Why)
+	}
+	return strings.ReplaceAll(b.String(), "  \n", "\n")
+}
+
+// An environment of 41 real packages of amd64 goes to ppc64le: each row.
+func TestMove(t *testing.T) {
+	e, source := exportOf(t, "linux-64", recorded(t)[2].Conda)
+	m := &move{export: e, source: source, fetch: main2021(t, "linux-ppc64le"), options: Options{Subdir: "linux-ppc64le", Channels: []string{"https://repo.anaconda.com/pkgs/main"}}}
+	pkgs, rows, err := m.solve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := valid(m.problem, pkgs); err != nil {
+		t.Error(err)
+	}
+	got := moved(rows)
+	const golden = "testdata/solve/move-ppc64le.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("the table is\n%s\nwant\n%s\nif this is right, run the test with -update", got, want)
+	}
+	if n := strings.Count(got, "\n"); n != 42 || len(e.Entries) != 41 {
+		t.Errorf("%d rows of %d entries; want 42 of 41", n, len(e.Entries))
+	}
+}
+
+// All recorded environments of amd64 go to ppc64le, or it is said why they do
+// not; also where nobody knows what the export's own packages need.
+func TestMoves(t *testing.T) {
+	want := map[string]string{
+		"python=3.8 numpy, known":                   "map[added:2 exact:8 missing:1 other version:3 same version:11 substituted:6]",
+		"python=3.8 numpy, unknown":                 "map[added:2 exact:8 missing:1 other version:3 same version:11 substituted:6]",
+		"python=3.9 pandas scikit-learn, known":     "map[added:1 exact:13 missing:2 other version:4 same version:16 substituted:6]",
+		"python=3.9 pandas scikit-learn, unknown":   "1 of 41 packages are not in the channels for linux-ppc64le: libgfortran4=7.5.0=ha8ba4b0_17 (no package of that name)",
+		"jupyter, known":                            "map[added:4 exact:53 missing:4 other version:6 same version:36 substituted:1]",
+		"jupyter, unknown":                          "2 of 100 packages are not in the channels for linux-ppc64le: pyqt=",
+		"dask numba, known":                         "numba cannot be installed for linux-ppc64le:",
+		"dask numba, unknown":                       "numba and tbb cannot be installed together for linux-ppc64le:",
+		"python=3.7 scipy blas=*=openblas, known":   "map[exact:8 missing:2 other version:4 same version:12 substituted:1]",
+		"python=3.7 scipy blas=*=openblas, unknown": "1 of 27 packages are not in the channels for linux-ppc64le: libgfortran4=",
+	}
+	for _, c := range recorded(t) {
+		if c.Subdir != "linux-64" || c.Conda == nil {
+			continue
+		}
+		e, source := exportOf(t, "linux-64", c.Conda)
+		for what, known := range map[string]map[string]*record{", known": source, ", unknown": nil} {
+			m := &move{export: e, source: known, fetch: main2021(t, "linux-ppc64le"), options: Options{Subdir: "linux-ppc64le"}}
+			pkgs, rows, err := m.solve(t.Context())
+			count := map[Fate]int{}
+			for _, r := range rows {
+				count[r.Fate]++
+			}
+			got := fmt.Sprint(count)
+			if err != nil {
+				got = err.Error()
+			} else if err := valid(m.problem, pkgs); err != nil {
+				t.Errorf("%s: %v", c.Specs, err)
+			}
+			name := strings.Join(c.Specs, " ") + what
+			if want[name] == "" || !strings.Contains(got, want[name]) {
+				t.Errorf("%q: %s; want %s", name, got, want[name])
+			}
+			delete(want, name)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not seen: %v", want)
+	}
+}
+
+// In a channel that has some things no longer, what is nearest is taken and told.
+func TestResolveSolves(t *testing.T) {
+	dir := newChannel(t, &testPkg{name: "python", version: "3.11.4"}, &testPkg{name: "python", version: "3.12.1"},
+		&testPkg{name: "lib", version: "1.2.4", build: "py311_0", depends: []string{"python 3.11.*", "new >=1"}}, &testPkg{name: "lib", version: "1.3.0", build: "py311_0", depends: []string{"python 3.11.*"}},
+		&testPkg{name: "lib", version: "1.2.5", build: "py312_0", depends: []string{"python 3.12.*"}}, &testPkg{name: "new"}, &testPkg{name: "a", build: "h_1"})
+	in := "# platform: linux-64\npython=3.11.3=0\nlib=1.2.3=py311_0\na=1.0=h_0"
+	p, err := Resolve(t.Context(), read(t, in), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "other version  python 3.11.3=0 -> python=3.11.4=0  there is no version 3.11.3\nother version  lib 1.2.3=py311_0 -> lib=1.2.4=py311_0  there is no version 1.2.3\n" +
+		"same version   a 1.0=h_0 -> a=1.0=h_1\nadded          new  -> new=1.0=0  needed by lib\n"
+	if got := moved(p.Moves); got != want {
+		t.Errorf("Moves =\n%s\nwant\n%s", got, want)
+	}
+	if got, want := strings.Join(p.Names(), " "), "a-1.0-h_1 new-1.0-0 python-3.11.4-0 lib-1.2.4-py311_0"; got != want {
+		t.Errorf("Names = %q; want %q", got, want)
+	}
+	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.10.1=0\n"), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	var le *LineError
+	if !errors.As(err, &le) || le.Line != 3 || !strings.Contains(err.Error(), "python=3.10 has no build for linux-64 in "+dir) && !strings.Contains(err.Error(), "the newest is 3.12.1") {
+		t.Errorf("Resolve = %v; want that line 3 has no python 3.10", err)
+	}
+}

@@ -1,0 +1,49 @@
+package conda
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Virtual packages of an image whose C library nobody named: what CEP 30's
+// users, conda-lock among them, take a Linux machine to have.
+const (
+	defaultGlibc = "2.28"
+	defaultLinux = "5.10"
+)
+
+// microarchitectures are conda's names of processors, as archspec has them.
+var microarchitectures = map[string]string{
+	"linux-64": "x86_64", "linux-32": "x86", "linux-aarch64": "aarch64", "linux-ppc64le": "ppc64le", "linux-s390x": "s390x", "linux-riscv64": "riscv64",
+}
+
+// virtualPackages are what packages can ask of the machine that an image is for
+// (CEP 30): never of the one on which it is made. lookup reads conda's own variables,
+// CONDA_OVERRIDE_GLIBC and its like; an empty one takes the package away.
+func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*record, error) {
+	glibc := o.Glibc
+	if glibc == "" {
+		glibc = defaultGlibc
+	}
+	var out []*record
+	for _, p := range []struct{ name, version, build string }{
+		{"__unix", "0", "0"}, {"__linux", defaultLinux, "0"}, {"__glibc", glibc, "0"}, {"__archspec", "1", microarchitectures[o.Subdir]}, {"__cuda", o.Cuda, "0"},
+	} {
+		variable := "CONDA_OVERRIDE_" + strings.ToUpper(p.name[2:])
+		if v, ok := lookup(variable); ok && p.name == "__archspec" {
+			if p.build = v; v == "" {
+				continue
+			}
+		} else if ok && p.name != "__unix" {
+			p.version = v
+		}
+		if p.version == "" {
+			continue
+		}
+		if _, err := parseVersion(p.version); err != nil {
+			return nil, fmt.Errorf("the image's %s (%s): %w", p.name, variable, err)
+		}
+		out = append(out, &record{Name: p.name, Version: p.version, Build: p.build})
+	}
+	return out, nil
+}
