@@ -241,7 +241,7 @@ func (l *pool) sort(f *family) {
 		goal, err = parseVersion(kept.version)
 		keep = err == nil
 	}
-	rank := l.channelRanks()
+	rank := f.channelRanks()
 	key := func(a, b *candidate) int {
 		c := cmp.Or(cmp.Compare(len(a.rec.TrackFeatures), len(b.rec.TrackFeatures)), cmp.Compare(rank[a.rec.origin], rank[b.rec.origin]))
 		if keep && a.version.text != b.version.text {
@@ -269,12 +269,13 @@ func yes(b bool) int {
 	return 0
 }
 
-// channelRanks numbers the channels, where they mix.
-func (l *pool) channelRanks() map[string]int {
+// channelRanks numbers the channels of a name's packages, which are in the
+// order of the channels.
+func (f *family) channelRanks() map[string]int {
 	out := map[string]int{}
-	for i, c := range l.problem.channels {
-		if _, ok := out[c]; !ok {
-			out[c] = i
+	for _, c := range f.candidates {
+		if _, ok := out[c.rec.origin]; !ok {
+			out[c.rec.origin] = len(out)
 		}
 	}
 	return out

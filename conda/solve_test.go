@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +148,96 @@ func TestSolveEnds(t *testing.T) {
 	cancel()
 	if _, err := (&problem{wants: wishes(t, "a")}).solveWith(ctx, []*record{little(t, "a 1")}); !errors.Is(err, context.Canceled) {
 		t.Errorf("solve = %v; want that it was cancelled", err)
+	}
+}
+
+// What is preferred, by what decides.
+func TestPreference(t *testing.T) {
+	in := func(channel, text string) *record {
+		r := little(t, text)
+		r.origin = "https://" + channel
+		return r
+	}
+	made := func(text string, number int, timestamp int64, features ...string) *record {
+		r := little(t, text)
+		r.BuildNumber, r.Timestamp, r.TrackFeatures = number, timestamp, features
+		return r
+	}
+	old := little(t, "a 1 x")
+	old.fn = "a-1-x.tar.bz2"
+	for _, c := range []struct {
+		name    string
+		p       problem
+		records []*record
+		want    string
+	}{
+		{"version", problem{}, []*record{little(t, "a 1.9"), little(t, "a 1.10"), little(t, "a 1.10rc1")}, "a=1.10=0"},
+		{"first channel, strict", problem{}, []*record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
+		{"first channel, flexible", problem{flexible: true}, []*record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
+		{"flexible, where the first does not do", problem{flexible: true, wants: wishes(t, "a >1")}, []*record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"a channel by name", problem{wants: wishes(t, "two::a")}, []*record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"build number before the date", problem{}, []*record{made("a 1 x", 1, 5), made("a 1 y", 0, 9)}, "a=1=x"},
+		{"date", problem{}, []*record{made("a 1 x", 1, 5), made("a 1 y", 1, 9)}, "a=1=y"},
+		{"no features", problem{}, []*record{made("a 2 x", 0, 0, "slow"), made("a 1 y", 0, 0)}, "a=1=y"},
+		{"higher dependency before the date", problem{}, []*record{made("a 1 x; b 1", 0, 9), made("a 1 y; b 2", 0, 5), little(t, "b 1"), little(t, "b 2")}, "a=1=y b=2=0"},
+		{"fewer packages before the date", problem{}, []*record{made("a 1 x; b", 0, 9), made("a 1 y; c", 0, 5), little(t, "b 1; d"), little(t, "c 1"), little(t, "d 1")}, "a=1=y c=1=0"},
+		{"the newer archive", problem{}, []*record{old, little(t, "a 1 x")}, "a=1=x .conda"},
+		{"the first wish", problem{wants: wishes(t, "a", "b")}, []*record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=2=0 b=1=0"},
+		{"the second wish", problem{wants: wishes(t, "b", "a")}, []*record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=1=0 b=2=0"},
+		{"kept", problem{keep: map[string]kept{"a": {version: "1.2"}}}, []*record{little(t, "a 1.3"), little(t, "a 1.2"), little(t, "a 1.1")}, "a=1.2=0"},
+		{"kept build", problem{keep: map[string]kept{"a": {version: "1", build: "x"}}}, []*record{made("a 1 x", 0, 0), made("a 1 y", 1, 0)}, "a=1=x"},
+		{"build for the kept python", problem{keep: map[string]kept{"a": {version: "1", build: "z", python: "3.9"}}}, []*record{made("a 1 py39_0", 0, 0), made("a 1 py310_0", 1, 0)}, "a=1=py39_0"},
+		{"nearest, same line", problem{keep: map[string]kept{"a": {version: "1.2.5"}}}, []*record{little(t, "a 2.0"), little(t, "a 1.3"), little(t, "a 1.2.1"), little(t, "a 1.1")}, "a=1.2.1=0"},
+		{"nearest, by distance", problem{keep: map[string]kept{"a": {version: "1.5"}}}, []*record{little(t, "a 2.0"), little(t, "a 1.8"), little(t, "a 1.4"), little(t, "a 1.1")}, "a=1.4=0"},
+		{"nearest, the higher", problem{keep: map[string]kept{"a": {version: "1.5"}}}, []*record{little(t, "a 1.4"), little(t, "a 1.6")}, "a=1.6=0"},
+		{"pip with python", problem{pip: true, wants: wishes(t, "python")}, []*record{little(t, "python 3"), little(t, "pip 1; python")}, "pip=1=0 python=3=0"},
+		{"no pip with an export's python", problem{wants: wishes(t, "python")}, []*record{little(t, "python 3"), little(t, "pip 1; python")}, "python=3=0"},
+		{"also, if it fits", problem{wants: wishes(t, "a"), also: []string{"b", "c"}}, []*record{little(t, "a 1;;b >1"), little(t, "b 1"), little(t, "c 1")}, "a=1=0 c=1=0"},
+	} {
+		if c.p.wants == nil {
+			c.p.wants = wishes(t, "a")
+		}
+		pkgs, err := c.p.solveWith(t.Context(), c.records)
+		var got []string
+		for _, r := range pkgs {
+			text := r.Name + "=" + r.Version + "=" + r.Build
+			if c.name == "the newer archive" {
+				text += " " + filepath.Ext(r.fn)
+			}
+			got = append(got, text)
+		}
+		slices.Sort(got)
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s: solve = %q, %v; want %q", c.name, s, err, c.want)
+		}
+	}
+}
+
+func TestVirtualPackages(t *testing.T) {
+	for _, c := range []struct {
+		o    Options
+		env  map[string]string
+		want string
+	}{
+		{Options{Subdir: "linux-64"}, nil, "__unix=0=0 __linux=5.10=0 __glibc=2.28=0 __archspec=1=x86_64"},
+		{Options{Subdir: "linux-ppc64le", Glibc: "2.36", Cuda: "12.4"}, nil, "__unix=0=0 __linux=5.10=0 __glibc=2.36=0 __archspec=1=ppc64le __cuda=12.4=0"},
+		{Options{Subdir: "linux-64", Glibc: "2.36"}, map[string]string{"CONDA_OVERRIDE_GLIBC": "2.17", "CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_ARCHSPEC": "zen3", "CONDA_OVERRIDE_LINUX": ""},
+			"__unix=0=0 __glibc=2.17=0 __archspec=1=zen3 __cuda=11.8=0"},
+		{Options{Subdir: "linux-64", Cuda: "12"}, map[string]string{"CONDA_OVERRIDE_CUDA": "", "CONDA_OVERRIDE_ARCHSPEC": ""}, "__unix=0=0 __linux=5.10=0 __glibc=2.28=0"},
+		{Options{Glibc: "2/3"}, nil, `the image's __glibc (CONDA_OVERRIDE_GLIBC): "2/3" is no version`},
+	} {
+		list, err := virtualPackages(c.o, func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
+		var got []string
+		for _, r := range list {
+			got = append(got, r.Name+"="+r.Version+"="+r.Build)
+		}
+		s := strings.Join(got, " ")
+		if err != nil {
+			s = err.Error()
+		}
+		if s != c.want {
+			t.Errorf("virtualPackages(%v) = %q; want %q", c.o, s, c.want)
+		}
 	}
 }
 
