@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 	}); err != nil {
 		return nil, nil, err
 	}
-	co := conda.Options{Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: seldom(t.fetched)}
+	co := conda.Options{Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: seldom(t.fetched)}
 	var plan *conda.Plan
 	if err := t.do(fmt.Sprintf("find %d packages of %s for %s", len(export.Entries), path.Base(export.File), subdir), func() error {
 		plan, err = conda.Resolve(ctx, export, co)

@@ -27,7 +27,11 @@ import (
 const defaultAlias = "https://conda.anaconda.org/"
 
 // A channel is a place with a subdirectory of packages for each platform.
-type channel struct{ url string } // without a slash at the end
+type channel struct {
+	url   string    // without a slash at the end
+	cache string    // the directory that keeps indexes; "" is none
+	asked *sync.Map // indexes that the server was asked for already, by URL
+}
 
 // openChannel reads what a user calls a channel: a URL, a directory, or a name.
 func openChannel(s string) (channel, error) {
@@ -41,18 +45,18 @@ func openChannel(s string) (channel, error) {
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "file" {
 			return channel{}, fmt.Errorf("channel %q: not an http, https or file URL", hide(s))
 		}
-		return channel{strings.TrimRight(s, "/")}, nil
+		return channel{url: strings.TrimRight(s, "/")}, nil
 	case filepath.IsAbs(s) || strings.HasPrefix(s, "."):
 		abs, err := filepath.Abs(s)
 		if err != nil {
 			return channel{}, fmt.Errorf("channel %q: %w", s, err)
 		}
-		return channel{fileURL(abs)}, nil
+		return channel{url: fileURL(abs)}, nil
 	}
 	if !nameText().MatchString(strings.ReplaceAll(s, "/", "")) {
 		return channel{}, fmt.Errorf("channel %q: not a URL, a directory or a name", s)
 	}
-	return channel{defaultAlias + s}, nil
+	return channel{url: defaultAlias + s}, nil
 }
 
 // tries is how often a request is made when a server is busy or breaks off.
@@ -76,11 +80,9 @@ func openFile(u string) (*os.File, error) {
 	return os.Open(p.Path)
 }
 
-// fetch opens a URL; a missing file is fs.ErrNotExist.
-func fetch(ctx context.Context, u string) (io.ReadCloser, error) {
-	if strings.HasPrefix(u, "file:") {
-		return openFile(u)
-	}
+// get asks a server for a URL, again when it is busy. A missing file is fs.ErrNotExist,
+// one that conditions in the header let stay is errUnchanged.
+func get(ctx context.Context, u string, header http.Header) (*http.Response, error) {
 	var last error
 	wait := time.Duration(0)
 	for n := range tries {
@@ -95,6 +97,9 @@ func fetch(ctx context.Context, u string) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
 		}
+		if header != nil {
+			req.Header = header.Clone()
+		}
 		req.Header.Set("User-Agent", "hpcc")
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -105,9 +110,12 @@ func fetch(ctx context.Context, u string) (io.ReadCloser, error) {
 			continue
 		}
 		if resp.StatusCode == http.StatusOK {
-			return resp.Body, nil
+			return resp, nil
 		}
 		resp.Body.Close()
+		if resp.StatusCode == http.StatusNotModified {
+			return nil, errUnchanged
+		}
 		last = fmt.Errorf("%s: the server answers %s", hide(u), resp.Status)
 		switch c := resp.StatusCode; {
 		case c == http.StatusNotFound || c == http.StatusForbidden:
@@ -219,20 +227,11 @@ func (r *record) channel() string {
 // channel; a subdirectory that is not there has none.
 func (c channel) index(ctx context.Context, subdir string, wanted map[string]bool) ([]*record, error) {
 	base := c.url + "/" + subdir + "/"
-	var r io.ReadCloser
-	var err error
-	if r, err = fetch(ctx, base+"repodata.json.zst"); err == nil {
-		z, zerr := zstd.NewReader(r, zstd.WithDecoderMaxWindow(256<<20))
-		if zerr != nil {
-			r.Close()
-			return nil, zerr
-		}
-		defer z.Close()
-		defer r.Close()
-		return c.scan(z, subdir, wanted)
-	}
+	u := base + "repodata.json.zst"
+	r, err := c.open(ctx, u)
 	if errors.Is(err, fs.ErrNotExist) {
-		r, err = fetch(ctx, base+"repodata.json")
+		u = base + "repodata.json"
+		r, err = c.open(ctx, u)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -241,7 +240,20 @@ func (c channel) index(ctx context.Context, subdir string, wanted map[string]boo
 		return nil, fmt.Errorf("reading the index of %s: %w", hide(base), err)
 	}
 	defer r.Close()
-	return c.scan(r, subdir, wanted)
+	in := io.Reader(r)
+	if strings.HasSuffix(u, ".zst") {
+		z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(256<<20))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		in = z
+	}
+	out, err := c.scan(in, subdir, wanted)
+	if err != nil && ctx.Err() == nil {
+		c.forget(u)
+	}
+	return out, err
 }
 
 // scan reads repodata.json as a stream and keeps the wanted names.

@@ -24,6 +24,7 @@ type Options struct {
 	Channels []string // URLs, directories or names, in order of preference
 	Subdir   string   // the platform to install for, such as linux-64
 	Prefix   string   // where the environment stands in the image; "" is /opt/conda
+	Cache    string   // a directory that keeps the channels' indexes from one time to the next; "" is none
 	Flexible bool     // a later channel may have the better version; else (strict) the first channel that has a name has it alone
 	Glibc    string   // version of the image's C library; "" is taken to be 2.28
 	Cuda     string   // version of CUDA that the image's machines have; "" is none
@@ -204,7 +205,11 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 			python = minor(x.Version)
 		}
 	}
-	all, err := records(ctx, o.Channels, p.Subdir, wanted)
+	channels, err := o.open()
+	if err != nil {
+		return err
+	}
+	all, err := records(ctx, channels, p.Subdir, wanted)
 	if err != nil {
 		return err
 	}
@@ -232,20 +237,20 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
 		return &LineError{e.File, absent.line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.texts), len(e.Entries), p.Subdir, absent.join("; "))}
 	}
-	return p.move(ctx, e, o)
+	return p.move(ctx, e, o, channels)
 }
 
 // move solves for what the channels do not have as the export names it.
-func (p *Plan) move(ctx context.Context, e *Export, o Options) error {
+func (p *Plan) move(ctx context.Context, e *Export, o Options, channels []channel) error {
 	m := &move{export: e, options: o, source: map[string]*record{}}
 	m.fetch = func(ctx context.Context, names map[string]bool) ([]*record, error) {
-		return records(ctx, o.Channels, o.Subdir, names)
+		return records(ctx, channels, o.Subdir, names)
 	}
 	names := map[string]bool{}
 	for _, x := range e.Entries {
 		names[x.Name] = true
 	}
-	all, err := records(ctx, o.Channels, cmp.Or(e.Subdir, o.Subdir), names)
+	all, err := records(ctx, channels, cmp.Or(e.Subdir, o.Subdir), names)
 	if err != nil && ctx.Err() != nil { // channels that have the target alone will do
 		return err
 	}
@@ -295,20 +300,25 @@ func (p *Plan) noteMoves(e *Export) {
 	}
 }
 
-// records reads the records of the wanted names from all channels, in the order
-// of the channels.
-func records(ctx context.Context, channels []string, subdir string, wanted map[string]bool) ([]*record, error) {
-	subs := []string{subdir, "noarch"}
-	found := make([][]*record, len(channels)*len(subs))
-	absent := make([]bool, len(found))
-	var opened []channel
-	for _, name := range channels {
+// open opens the channels.
+func (o Options) open() (opened []channel, err error) {
+	for _, name := range o.Channels {
 		c, err := openChannel(name)
 		if err != nil {
 			return nil, err
 		}
+		c.cache, c.asked = o.Cache, &sync.Map{}
 		opened = append(opened, c)
 	}
+	return opened, nil
+}
+
+// records reads the records of the wanted names from all channels, in the order
+// of the channels.
+func records(ctx context.Context, opened []channel, subdir string, wanted map[string]bool) ([]*record, error) {
+	subs := []string{subdir, "noarch"}
+	found := make([][]*record, len(opened)*len(subs))
+	absent := make([]bool, len(found))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
 	for i := range found {

@@ -59,7 +59,7 @@ func BenchmarkIndex(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := channel{fileURL(filepath.Dir(filepath.Dir(file)))}
+	c := channel{url: fileURL(filepath.Dir(filepath.Dir(file)))}
 	run := func(b *testing.B) {
 		b.SetBytes(fi.Size())
 		b.ReportAllocs()

@@ -1,0 +1,177 @@
+package conda
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// A keptIndex is what a file of the cache begins with: a line of JSON. The file is a
+// channel's index as the server sent it.
+type keptIndex struct {
+	ETag     string `json:"etag,omitempty"`
+	Modified string `json:"modified,omitempty"`
+	Size     int64  `json:"size"` // of what follows the line
+}
+
+// maxPacked bounds an index on its way.
+const maxPacked = 1 << 30
+
+// errUnchanged is a server's word that what the asker has is good.
+var errUnchanged = errors.New("not modified")
+
+// open opens an index. Servers are asked whether the one in the cache is still
+// good; several processes and users can share the cache, in which files are renamed into
+// place whole.
+func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
+	if c.cache == "" || strings.HasPrefix(u, "file:") {
+		return fetch(ctx, u)
+	}
+	file := c.file(u)
+	old, have := openKept(file)
+	answer, asked := c.asked.Load(u)
+	if gone, ok := answer.(error); ok {
+		return nil, gone
+	}
+	if asked && old != nil {
+		return old, nil
+	}
+	resp, err := get(ctx, u, have.conditions())
+	if errors.Is(err, errUnchanged) && old != nil {
+		now := time.Now() // used: the store's GC goes by age
+		_ = os.Chtimes(file, now, now)
+		c.asked.Store(u, true)
+		return old, nil
+	}
+	if old != nil {
+		old.Close()
+	}
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			c.asked.Store(u, err)
+		}
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if err := keepIndex(ctx, file, resp); err != nil {
+		return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
+	}
+	if old, _ = openKept(file); old == nil {
+		return nil, fmt.Errorf("reading %s: it is not what was written to it", file)
+	}
+	c.asked.Store(u, true)
+	return old, nil
+}
+
+// file is where the cache has an index.
+func (c channel) file(u string) string {
+	sum := sha256.Sum256([]byte(u))
+	return filepath.Join(c.cache, "index-"+hex.EncodeToString(sum[:]))
+}
+
+// forget takes an index that cannot be read out of the cache, so that it is
+// asked for anew.
+func (c channel) forget(u string) {
+	if c.cache != "" {
+		_ = os.Remove(c.file(u))
+	}
+}
+
+func (k keptIndex) conditions() http.Header {
+	h := http.Header{}
+	if k.ETag != "" {
+		h.Set("If-None-Match", k.ETag)
+	}
+	if k.Modified != "" {
+		h.Set("If-Modified-Since", k.Modified)
+	}
+	return h
+}
+
+// A keptFile reads an index behind its first line.
+type keptFile struct {
+	io.Reader
+	io.Closer
+}
+
+// openKept opens an index in the cache; nil is none, or one that is not whole.
+func openKept(file string) (io.ReadCloser, keptIndex) {
+	var k keptIndex
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, k
+	}
+	r := bufio.NewReaderSize(f, 64<<10)
+	line, err := r.ReadSlice('\n')
+	fi, serr := f.Stat()
+	if err != nil || serr != nil || json.Unmarshal(line, &k) != nil || fi.Size() != int64(len(line))+k.Size {
+		f.Close()
+		return nil, keptIndex{}
+	}
+	return keptFile{r, f}, k
+}
+
+// keepIndex puts a server's answer into the cache.
+func keepIndex(ctx context.Context, file string, resp *http.Response) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	body, err := os.CreateTemp(filepath.Dir(file), ".index-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(body.Name())
+	defer body.Close()
+	// The line has its full length before the size is known.
+	k := keptIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), Size: maxPacked}
+	if len(k.ETag)+len(k.Modified) > 1024 {
+		k.ETag, k.Modified = "", ""
+	}
+	room, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(body, "%s\n", room); err != nil {
+		return err
+	}
+	if k.Size, err = io.Copy(body, io.LimitReader(&ctxReader{ctx, resp.Body}, maxPacked+1)); err != nil {
+		return err
+	}
+	if k.Size > maxPacked {
+		return fmt.Errorf("more than %d bytes came", maxPacked)
+	}
+	head, err := json.Marshal(k)
+	if err != nil {
+		return err
+	}
+	if _, err := body.WriteAt(append(head, strings.Repeat(" ", len(room)-len(head))...), 0); err != nil {
+		return err
+	}
+	if err := errors.Join(body.Chmod(0o644), body.Sync()); err != nil {
+		return err
+	}
+	return os.Rename(body.Name(), file)
+}
+
+// fetch opens a URL; a missing file is fs.ErrNotExist.
+func fetch(ctx context.Context, u string) (io.ReadCloser, error) {
+	if strings.HasPrefix(u, "file:") {
+		return openFile(u)
+	}
+	resp, err := get(ctx, u, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
