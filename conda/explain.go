@@ -19,7 +19,7 @@ func (e *unsolvable) Error() string { return strings.Join(e.lines, "\n  ") }
 
 // Bounds of an explanation: solves that may be spent on making it small, and lines.
 const (
-	maxExplain = 400
+	maxExplain = 200
 	maxLines   = 6
 )
 

@@ -91,20 +91,10 @@ func (m *move) solve(ctx context.Context) ([]*record, []Move, error) {
 	if err := m.refuse(); err != nil {
 		return nil, nil, err
 	}
-	p := m.problem
-	for _, e := range m.export.Entries {
-		name := m.alias[e.Name]
-		if !m.has[name] {
-			continue
-		}
-		if name == "python" && minor(e.Version) != "" {
-			p.wants = slices.Insert(p.wants, 0, mustSpec("python="+minor(e.Version)))
-		} else if m.roots[e.Name] {
-			p.wants = append(p.wants, mustSpec(strings.TrimPrefix(e.Channel+"::"+name, "::")))
-		} else {
-			p.also = append(p.also, name)
-		}
+	if err := m.wish(); err != nil {
+		return nil, nil, err
 	}
+	p := m.problem
 	pkgs, err := p.solveWith(ctx, all)
 	if err != nil {
 		return nil, nil, err
@@ -112,13 +102,32 @@ func (m *move) solve(ctx context.Context) ([]*record, []Move, error) {
 	return pkgs, m.table(pkgs), nil
 }
 
-// mustSpec is a spec that needs no check: names of exports were checked.
-func mustSpec(text string) *spec {
-	s, err := parseSpec(text)
-	if err != nil {
-		panic(err)
+// wish makes wishes of what must be there. python comes first: most depends on it.
+func (m *move) wish() error {
+	p := m.problem
+	for _, e := range m.export.Entries {
+		name := m.alias[e.Name]
+		text := name
+		switch {
+		case !m.has[name]:
+			continue
+		case name == "python" && minor(e.Version) != "":
+			text = "python=" + minor(e.Version)
+		case !m.roots[e.Name]:
+			p.also = append(p.also, name)
+			continue
+		}
+		s, err := parseSpec(text)
+		if err != nil {
+			return &LineError{m.export.File, e.Line, err}
+		}
+		if name == "python" {
+			p.wants = slices.Insert(p.wants, 0, s)
+		} else {
+			p.wants = append(p.wants, s)
+		}
 	}
-	return s
+	return nil
 }
 
 // prepare reads what the target has of the export's names and of what they need.
@@ -127,7 +136,7 @@ func (m *move) prepare(ctx context.Context) ([]*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{subdir: m.options.Subdir, channels: m.options.Channels, flexible: m.options.Flexible, virtual: virtual, keep: map[string]kept{}}
+	p := &problem{subdir: m.options.Subdir, channels: m.options.Channels, flexible: m.options.Flexible, virtual: virtual, keep: map[string]kept{}, from: map[string]string{}}
 	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]Entry{}, map[string]bool{}
 	python := ""
 	for _, e := range m.export.Entries {
@@ -139,6 +148,7 @@ func (m *move) prepare(ctx context.Context) ([]*record, error) {
 		name := renamed(e.Name, m.export.Subdir, m.options.Subdir)
 		m.alias[e.Name], m.entries[name] = name, e
 		p.keep[name] = kept{version: e.Version, build: e.Build, python: python}
+		p.from[name] = e.Channel
 		p.also = append(p.also, name)
 	}
 	all, err := p.gather(ctx, m.fetch)

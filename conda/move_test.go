@@ -144,6 +144,10 @@ func TestResolveSolves(t *testing.T) {
 	if got, want := strings.Join(p.Names(), " "), "a-1.0-h_1 new-1.0-0 python-3.11.4-0 lib-1.2.4-py311_0"; got != want {
 		t.Errorf("Names = %q; want %q", got, want)
 	}
+	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.+!1=0\n"), Options{Channels: []string{dir}, Subdir: "linux-64"})
+	if err == nil || !strings.Contains(err.Error(), "env.txt:3: ") || !strings.Contains(err.Error(), "is no version") {
+		t.Errorf("Resolve = %v; want that line 3 has no version", err)
+	}
 	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.10.1=0\n"), Options{Channels: []string{dir}, Subdir: "linux-64"})
 	var le *LineError
 	if !errors.As(err, &le) || le.Line != 3 || !strings.Contains(err.Error(), "python=3.10 has no build for linux-64 in "+dir) && !strings.Contains(err.Error(), "the newest is 3.12.1") {

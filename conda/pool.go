@@ -96,7 +96,7 @@ func newPool(p *problem, records []*record) *pool {
 // allowed leaves out what strict channel priority hides, and archives of the
 // old format that have a twin.
 func (l *pool) allowed(f *family, rs []*record) []*record {
-	named := ""
+	named := l.problem.from[f.name]
 	for _, s := range l.problem.wants {
 		if s.name == f.name && s.channel != "" {
 			named = s.channel

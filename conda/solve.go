@@ -14,8 +14,9 @@ type problem struct {
 	pip      bool     // python brings pip with it
 	wants    []*spec  // all must be met; earlier ones have the better choice
 	keep     map[string]kept
-	also     []string  // names to install if they fit
-	virtual  []*record // what the machine has
+	from     map[string]string // channels by the names that are to come from them
+	also     []string          // names to install if they fit
+	virtual  []*record         // what the machine has
 
 	found map[string][]*record // by name, when it was solved
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A little is a record of a test: "name version build; needs, needs; constrains"
+// little is a record of a test: "name version build; needs & needs; constrains".
 func little(t testing.TB, text string) *record {
 	t.Helper()
 	f := strings.Split(text+";;", ";")
@@ -175,6 +175,7 @@ func TestPreference(t *testing.T) {
 		{"first channel, strict", problem{}, []*record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
 		{"first channel, flexible", problem{flexible: true}, []*record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
 		{"flexible, where the first does not do", problem{flexible: true, wants: wishes(t, "a >1")}, []*record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"a channel by the export", problem{from: map[string]string{"a": "two"}}, []*record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
 		{"a channel by name", problem{wants: wishes(t, "two::a")}, []*record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
 		{"build number before the date", problem{}, []*record{made("a 1 x", 1, 5), made("a 1 y", 0, 9)}, "a=1=x"},
 		{"date", problem{}, []*record{made("a 1 x", 1, 5), made("a 1 y", 1, 9)}, "a=1=y"},

@@ -16,10 +16,9 @@ type spec struct {
 	text        string
 	channel     string
 	subdir      string
-	name        string // lower case; "*" or a glob is refused
+	name        string // lower case, never a pattern
 	version     constraint
 	build       func(string) bool // nil is any
-	buildText   string
 	buildNumber constraint
 	fn          string
 	md5, sha256 string
@@ -172,7 +171,6 @@ func (s *spec) set(key, value string) (err error) {
 	case "version":
 		s.version, err = parseConstraint(value)
 	case "build":
-		s.buildText = value
 		s.build, err = textMatcher(value)
 	case "build_number":
 		s.buildNumber, err = parseConstraint(value)
@@ -406,7 +404,7 @@ func operator(op string, w version, starred bool) (constraint, error) {
 }
 
 // features are the names in a record's track_features: a text, with blanks or
-// commas between them, or a list.
+// commas between them, or a list. Anything else is none.
 type features []string
 
 func splitFeatures(s string) features {
@@ -414,11 +412,12 @@ func splitFeatures(s string) features {
 }
 
 func (f *features) UnmarshalJSON(b []byte) error {
-	if len(b) > 0 && b[0] == '[' {
-		return json.Unmarshal(b, (*[]string)(f))
+	var list []string
+	var text string
+	if json.Unmarshal(b, &list) == nil {
+		*f = list
+	} else if json.Unmarshal(b, &text) == nil {
+		*f = splitFeatures(text)
 	}
-	var s string
-	err := json.Unmarshal(b, &s)
-	*f = splitFeatures(s)
-	return err
+	return nil
 }

@@ -1,6 +1,7 @@
 package conda
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 )
@@ -146,4 +147,13 @@ func FuzzMatchSpec(f *testing.F) {
 			t.Errorf("%q matches another name", text)
 		}
 	})
+}
+
+func TestTrackFeatures(t *testing.T) {
+	for in, want := range map[string]string{`"a b,c"`: "a|b|c", `["a","b c"]`: "a|b c", `null`: "", `""`: "", `7`: "", `{"a":1}`: "", `[7]`: ""} {
+		var r record
+		if err := json.Unmarshal([]byte(`{"track_features": `+in+`}`), &r); err != nil || strings.Join(r.TrackFeatures, "|") != want {
+			t.Errorf("track_features %s = %q, %v; want %q", in, r.TrackFeatures, err, want)
+		}
+	}
 }

@@ -48,7 +48,7 @@ func parseVersion(s string) (version, error) {
 	if !strings.Contains(t, "_") {
 		t = strings.ReplaceAll(t, "-", "_")
 	}
-	if t == "" || len(t) > maxVersion || strings.Trim(t, "*.+!_0123456789abcdefghijklmnopqrstuvwxyz") != "" || strings.ContainsFunc(t, notOfVersion) {
+	if t == "" || len(t) > maxVersion || strings.ContainsFunc(t, notOfVersion) {
 		return v, fmt.Errorf("%q is no version", short(s))
 	}
 	epoch, rest, ok := strings.Cut(t, "!")
