@@ -65,9 +65,14 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 	}); err != nil {
 		return nil, nil, err
 	}
-	co := conda.Options{Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: seldom(t.fetched)}
+	co := conda.Options{Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: seldom(t.fetched),
+		Glibc: func() (string, error) { return baseGlibc(ctx, s, base) }}
 	var plan *conda.Plan
-	if err := t.do(fmt.Sprintf("find %d packages of %s for %s", len(export.Entries), path.Base(export.File), subdir), func() error {
+	named := len(export.Entries)
+	if named == 0 {
+		named = len(export.Specs)
+	}
+	if err := t.do(fmt.Sprintf("find %d packages of %s for %s", named, path.Base(export.File), subdir), func() error {
 		plan, err = conda.Resolve(ctx, export, co)
 		return err
 	}); err != nil {

@@ -162,7 +162,7 @@ func (t *telling) inOrder() []*edge {
 	}
 	rest := slices.DeleteFunc(slices.Clone(t.core), func(x *edge) bool { return x.want > 0 })
 	slices.SortFunc(rest, func(a, b *edge) int {
-		return cmp.Or(strings.Compare(a.from, b.from), strings.Compare(a.to, b.to), yes(b.need)-yes(a.need))
+		return cmp.Or(strings.Compare(a.from, b.from), strings.Compare(a.to, b.to), asInt(b.need)-asInt(a.need))
 	})
 	var out []*edge
 	for len(rest) > 0 {

@@ -219,24 +219,21 @@ func (r *reader) unique() {
 	}
 }
 
-// exact refuses, for now, what only a solver or pip could install.
-func (e *Export) exact() error {
-	var pip, specs faults
+// wishes are the specs that the entries do not answer.
+func (e *Export) wishes() []Spec {
+	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
+}
+
+// refusePip refuses, for now, what only pip could install.
+func (e *Export) refusePip() error {
+	var pip faults
 	for _, x := range e.Pip {
 		pip.add(x.Line, x.String())
 	}
-	for _, x := range e.Specs {
-		if !x.Asked {
-			specs.add(x.Line, x.Text)
-		}
+	if len(pip.texts) == 0 {
+		return nil
 	}
-	switch {
-	case len(specs.texts) > 0:
-		return &LineError{e.File, specs.line, fmt.Errorf("lines that do not say which packages were installed (%d): %s; write the export with \"conda list -e\" or \"conda list --explicit\"", len(specs.texts), specs.list(" "))}
-	case len(pip.texts) > 0:
-		return &LineError{e.File, pip.line, fmt.Errorf("%d packages were installed by pip, which is not supported yet: %s; take these lines out and install them in a Dockerfile (FROM the image, RUN pip install)", len(pip.texts), pip.list(" "))}
-	}
-	return nil
+	return &LineError{e.File, pip.line, fmt.Errorf("%d packages were installed by pip, which is not supported yet: %s; take these lines out and install them in a Dockerfile (FROM the image, RUN pip install)", len(pip.texts), pip.list(" "))}
 }
 
 // faults are lines of an export that cannot be used.

@@ -19,9 +19,9 @@ import (
 
 // Bounds of what is read of an environment that is installed.
 const (
-	maxLive    = 64 << 20 // conda-meta/x.json lists the package's files
-	maxRecords = 20000
-	maxDist    = 4 << 20 // METADATA holds a README
+	maxLive      = 64 << 20 // conda-meta/x.json lists the package's files
+	maxInstalled = 20000
+	maxDist      = 4 << 20 // METADATA holds a README
 )
 
 // ReadPrefix reads an environment that stands on disk: conda-meta/*.json, what
@@ -169,8 +169,8 @@ func (l *live) take(name string, r io.Reader) error {
 	if strings.HasPrefix(name, "conda-meta/") {
 		limit = maxLive
 	}
-	if l.records++; l.records > 3*maxRecords {
-		return fmt.Errorf("more than %d packages", maxRecords)
+	if l.records++; l.records > 3*maxInstalled {
+		return fmt.Errorf("more than %d packages", maxInstalled)
 	}
 	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {

@@ -78,6 +78,7 @@ type move struct {
 	entries map[string]Entry   // by name on the target
 	roots   map[string]bool    // names that no other package of the export needs
 	problem *problem
+	lines   map[string]int // of the export, by the names of its specs
 }
 
 // solve finds packages for the target that are as near to the export as they go
@@ -138,6 +139,9 @@ func (m *move) prepare(ctx context.Context) ([]*record, error) {
 	}
 	p := &problem{subdir: m.options.Subdir, channels: m.options.Channels, flexible: m.options.Flexible, virtual: virtual, keep: map[string]kept{}, from: map[string]string{}}
 	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]Entry{}, map[string]bool{}
+	if err := m.specs(); err != nil {
+		return nil, err
+	}
 	python := ""
 	for _, e := range m.export.Entries {
 		if e.Name == "python" {
@@ -158,6 +162,26 @@ func (m *move) prepare(ctx context.Context) ([]*record, error) {
 	}
 	m.roots = m.findRoots()
 	return all, err
+}
+
+// specs makes wishes of what the export names by conditions, in its order but
+// python first: most depends on it. As in conda, python brings pip then.
+func (m *move) specs() error {
+	m.lines = map[string]int{}
+	for _, w := range m.export.wishes() {
+		s, err := parseSpec(w.Text)
+		if err != nil {
+			return &LineError{m.export.File, w.Line, err}
+		}
+		m.lines[s.name] = w.Line
+		if s.name == "python" {
+			m.problem.wants = slices.Insert(m.problem.wants, 0, s)
+		} else {
+			m.problem.wants = append(m.problem.wants, s)
+		}
+		m.problem.pip = true
+	}
+	return nil
 }
 
 // findRoots finds the packages that no other of the export needs. Where the
@@ -201,7 +225,15 @@ func (m *move) line(u *unsolvable) int {
 			return e.Line
 		}
 	}
-	return m.export.Entries[0].Line
+	for _, w := range m.problem.wants {
+		if line, ok := m.lines[w.name]; ok && slices.Contains(u.names, w.name) {
+			return line
+		}
+	}
+	for _, e := range m.export.Entries {
+		return e.Line
+	}
+	return m.export.wishes()[0].Line
 }
 
 // table says what became of each package of the export, and what came in addition.
@@ -224,7 +256,7 @@ func (m *move) table(pkgs []*record) []Move {
 		out = append(out, row)
 	}
 	for _, r := range pkgs {
-		if !used[r.Name] {
+		if _, asked := m.lines[r.Name]; !used[r.Name] && !asked {
 			out = append(out, Move{Name: r.Name, To: r.Name + "=" + r.Version + "=" + r.Build, Fate: Added, Why: neededBy(r.Name, pkgs)})
 		}
 	}

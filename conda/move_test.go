@@ -2,7 +2,6 @@ package conda
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -39,8 +38,6 @@ func recorded(t testing.TB) (cases []answer) {
 	unpackTest(t, "answers", &cases)
 	return cases
 }
-
-var update = flag.Bool("update", false, "write the golden files of this package's tests anew")
 
 // moved is a table as text, a row on a line.
 func moved(rows []Move) string {

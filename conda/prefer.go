@@ -26,7 +26,7 @@ func (l *pool) sort(f *family) {
 		if keep && a.version.text != b.version.text {
 			c = cmp.Or(nearer(a.version, b.version, goal), c)
 		} else if keep {
-			c = cmp.Or(yes(b.rec.Build == kept.build)-yes(a.rec.Build == kept.build), yes(fits(b.rec.Build, kept.python))-yes(fits(a.rec.Build, kept.python)), c)
+			c = cmp.Or(asInt(b.rec.Build == kept.build)-asInt(a.rec.Build == kept.build), asInt(fits(b.rec.Build, kept.python))-asInt(fits(a.rec.Build, kept.python)), c)
 		}
 		return cmp.Or(c, b.version.compare(a.version), cmp.Compare(b.rec.BuildNumber, a.rec.BuildNumber))
 	}
@@ -41,7 +41,7 @@ func (l *pool) sort(f *family) {
 	}
 }
 
-func yes(b bool) int {
+func asInt(b bool) int {
 	if b {
 		return 1
 	}
@@ -120,7 +120,7 @@ type heights struct {
 // compare puts the better first.
 func (h heights) compare(g heights) int {
 	if h.found != g.found {
-		return yes(g.found) - yes(h.found)
+		return asInt(g.found) - asInt(h.found)
 	}
 	return cmp.Or(cmp.Compare(h.features, g.features), g.version.compare(h.version))
 }

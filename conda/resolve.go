@@ -21,13 +21,13 @@ import (
 
 // Options say where packages come from and where they go.
 type Options struct {
-	Channels []string // URLs, directories or names, in order of preference
-	Subdir   string   // the platform to install for, such as linux-64
-	Prefix   string   // where the environment stands in the image; "" is /opt/conda
-	Cache    string   // a directory that keeps the channels' indexes from one time to the next; "" is none
-	Flexible bool     // a later channel may have the better version; else (strict) the first channel that has a name has it alone
-	Glibc    string   // version of the image's C library; "" is taken to be 2.28
-	Cuda     string   // version of CUDA that the image's machines have; "" is none
+	Channels []string                           // URLs, directories or names, in order of preference
+	Subdir   string                             // the platform to install for, such as linux-64
+	Prefix   string                             // where the environment stands in the image; "" is /opt/conda
+	Cache    string                             // a directory that keeps the channels' indexes from one time to the next; "" is none
+	Flexible bool                               // a later channel may have the better version; else (strict) the first channel that has a name has it alone
+	Glibc    func() (version string, err error) // of the image's C library, asked for when something is solved; nil is taken to be 2.28
+	Cuda     string                             // version of CUDA that the image's machines have; "" is none
 	Progress func(done, total int64)
 }
 
@@ -86,13 +86,14 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	if err := checkPrefix(p.Prefix); err != nil {
 		return nil, err
 	}
-	if err := e.exact(); err != nil {
-		return nil, err
-	}
-	var err error
-	if e.Explicit {
+	err := e.refusePip()
+	switch {
+	case err != nil:
+	case e.Explicit:
 		err = p.explicit(e)
-	} else {
+	case len(e.wishes()) > 0:
+		err = p.wished(ctx, e, o)
+	default:
 		err = p.lookup(ctx, e, o)
 	}
 	if err != nil {
@@ -240,6 +241,18 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	return p.move(ctx, e, o, channels)
 }
 
+// wished solves for the specs of an export, together with its entries.
+func (p *Plan) wished(ctx context.Context, e *Export, o Options) error {
+	if len(o.Channels) == 0 {
+		return &LineError{e.File, e.wishes()[0].Line, errors.New("the file names no channel to take packages from; name it with --channel")}
+	}
+	channels, err := o.open()
+	if err != nil {
+		return err
+	}
+	return p.move(ctx, e, o, channels)
+}
+
 // move solves for what the channels do not have as the export names it.
 func (p *Plan) move(ctx context.Context, e *Export, o Options, channels []channel) error {
 	m := &move{export: e, options: o, source: map[string]*record{}}
@@ -250,7 +263,11 @@ func (p *Plan) move(ctx context.Context, e *Export, o Options, channels []channe
 	for _, x := range e.Entries {
 		names[x.Name] = true
 	}
-	all, err := records(ctx, channels, cmp.Or(e.Subdir, o.Subdir), names)
+	var all []*record
+	var err error
+	if len(names) > 0 {
+		all, err = records(ctx, channels, cmp.Or(e.Subdir, o.Subdir), names)
+	}
 	if err != nil && ctx.Err() != nil { // channels that have the target alone will do
 		return err
 	}
@@ -294,6 +311,9 @@ func (p *Plan) noteMoves(e *Export) {
 		{Rebuilt, "packages are the same versions in their builds for"}, {Changed, "packages have another version for"}, {Substituted, "packages have others do their work for"},
 		{Missing, "packages are left out for"}, {Added, "packages came in addition for"},
 	} {
+		if n.fate == Added && len(e.wishes()) > 0 {
+			continue // what is wished for always brings more with it
+		}
 		if list := names[n.fate]; len(list) > 0 {
 			p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d %s %s: %s", e.File, len(list), len(e.Entries), n.text, p.Subdir, strings.Join(list, " ")))
 		}

@@ -21,9 +21,12 @@ var microarchitectures = map[string]string{
 // (CEP 30): never of the one on which it is made. lookup reads conda's own variables,
 // CONDA_OVERRIDE_GLIBC and its like; an empty one takes the package away.
 func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*record, error) {
-	glibc := o.Glibc
-	if glibc == "" {
-		glibc = defaultGlibc
+	glibc := defaultGlibc
+	if o.Glibc != nil {
+		var err error
+		if glibc, err = o.Glibc(); err != nil {
+			return nil, fmt.Errorf("finding the image's C library: %w", err)
+		}
 	}
 	var out []*record
 	for _, p := range []struct{ name, version, build string }{
