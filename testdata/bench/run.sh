@@ -223,7 +223,7 @@ P
   local bud="buildah bud -q --layers --isolation=rootless -t many"
   has buildah "$bud $ctx" && a+=(--prepare true -n "buildah bud" "$bud --no-cache $ctx")
   # In a store that never saw the files, and with the tree that runs use.
-  a+=(--prepare "chmod -R u+rwX $work/new 2>/dev/null; rm -rf $work/new" -n "hpcc build, new store" "env HPCC_STORE=$work/new $hpcc build -t many $ctx")
+  a+=(--prepare "sh -c 'chmod -R u+rwX $work/new 2>/dev/null; rm -rf $work/new'" -n "hpcc build, new store" "env HPCC_STORE=$work/new $hpcc build -t many $ctx")
   compare "COPY of 20,000 files, cold" "${a[@]}"
   a=(-N --warmup 2 --runs 10 -n "hpcc build" "$hpcc build -t many $ctx")
   has buildah "$bud $ctx" && a+=(-n "buildah bud" "$bud $ctx")
