@@ -9,15 +9,16 @@ import (
 	"io"
 	goruntime "runtime"
 	"sync"
+	"sync/atomic"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/store"
 )
 
-// Layers are applied in order, and decompressed ahead of that: each in a goroutine
-// of its own, several layers at once. The digest is of the blob, as the manifest
-// says it: that is a third of the bytes that the diff id is of, and pins the same content.
+// Layers are applied in order, and read, decompressed and digested ahead of that:
+// each in goroutines of its own, several layers at once. Both digests count, the
+// blob's, which the manifest says, and the tar's, which the configuration says.
 const (
 	blockSize   = 256 << 10 // store's decoder works in place in blocks of this size
 	blocksAhead = 64        // of one layer
@@ -29,6 +30,8 @@ type block struct {
 	buf  [blockSize]byte
 	data []byte
 	err  error // what the decoder said behind it
+
+	users atomic.Int32 // that look at it, beside the one that puts it back last
 }
 
 // blockPool keeps blocks to be filled again.
@@ -44,7 +47,12 @@ func (p blockPool) get() *block {
 	}
 }
 
+// put is called by each that looked at the block.
 func (p blockPool) put(b *block) {
+	if b.users.Add(-1) >= 0 {
+		return
+	}
+	b.users.Store(0)
 	select {
 	case p <- b:
 	default:
@@ -129,7 +137,8 @@ func (s *stream) piece(r io.Reader, buf []byte) ([]byte, error) {
 // content is the tar of one layer, as it comes from its decoder.
 type content struct {
 	stream
-	sum   string // sha256 of the blob, in hexadecimal digits, when all was read
+	blob  string // sha256 of the blob, in hexadecimal digits, when all was read
+	tar   string // and of the tar
 	close func()
 }
 
@@ -199,18 +208,34 @@ func (c *content) decode(ctx context.Context, l v1.Layer) error {
 		return err
 	}
 	defer done()
-	if err := c.sendAll(ctx, r); err != nil {
+	if c.tar, err = c.sendAll(ctx, r); err != nil {
 		return err
 	}
 	if _, err := io.Copy(io.Discard, &blob); err != nil { // what the decoder did not want
 		return err
 	}
-	c.sum = hex.EncodeToString(sum.Sum(nil))
+	c.blob = hex.EncodeToString(sum.Sum(nil))
 	return io.EOF
 }
 
-// sendAll sends what r has.
-func (c *content) sendAll(ctx context.Context, r io.Reader) error {
+// sendAll sends what r has and returns its sha256.
+func (c *content) sendAll(ctx context.Context, r io.Reader) (string, error) {
+	toSum, sum := make(chan *block, blocksAhead), make(chan string, 1)
+	go func() {
+		h := sha256.New()
+		for b := range toSum {
+			h.Write(b.data)
+			c.pool.put(b)
+		}
+		sum <- hex.EncodeToString(h.Sum(nil))
+	}()
+	err := c.sendEach(ctx, r, toSum)
+	close(toSum)
+	return <-sum, err
+}
+
+// sendEach sends what r has to the reader and to the one who digests it.
+func (c *content) sendEach(ctx context.Context, r io.Reader, toSum chan<- *block) error {
 	for {
 		b := c.pool.get()
 		n, err := 0, error(nil)
@@ -222,9 +247,11 @@ func (c *content) sendAll(ctx context.Context, r io.Reader) error {
 			n += m
 		}
 		b.data = b.buf[:n]
+		b.users.Store(1)
 		if serr := c.send(ctx, b); serr != nil {
 			return serr
 		}
+		toSum <- b
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -234,9 +261,9 @@ func (c *content) sendAll(ctx context.Context, r io.Reader) error {
 	}
 }
 
-// check reads what follows the archive's end, which counts for the digest of the
-// blob, and compares that.
-func (c *content) check(want v1.Hash) error {
+// check reads what follows the archive's end, which counts for the digests, and
+// compares them.
+func (c *content) check(blob, tar v1.Hash) error {
 	for c.rest = nil; c.err == nil; c.rest = nil {
 		if _, err := c.Read(nil); err != nil {
 			break
@@ -245,8 +272,11 @@ func (c *content) check(want v1.Hash) error {
 	if c.err != nil && !errors.Is(c.err, io.EOF) {
 		return c.err
 	}
-	if c.sum != want.Hex {
-		return fmt.Errorf("it has digest sha256:%s", c.sum)
+	if c.blob != blob.Hex {
+		return fmt.Errorf("it has digest sha256:%s", c.blob)
+	}
+	if c.tar != tar.Hex {
+		return fmt.Errorf("its content has digest sha256:%s, its image says %s", c.tar, tar)
 	}
 	return nil
 }

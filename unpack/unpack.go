@@ -205,7 +205,7 @@ func Config(dir string) (*v1.ConfigFile, error) {
 // maxEntries bounds the entries of one layer.
 const maxEntries = 20_000_000
 
-// layers applies layers in order. Their blobs are checked against their digests.
+// layers applies layers in order. Their blobs are checked against their digests, their content against their diff ids.
 func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ahead := aheadOf(ctx, ls)
@@ -235,7 +235,11 @@ func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) e
 
 // layer applies one layer.
 func (t *tree) layer(ctx context.Context, l v1.Layer, c *content) error {
-	want, err := l.Digest()
+	blob, err := l.Digest()
+	if err != nil {
+		return err
+	}
+	plain, err := l.DiffID()
 	if err != nil {
 		return err
 	}
@@ -245,7 +249,7 @@ func (t *tree) layer(ctx context.Context, l v1.Layer, c *content) error {
 	if err != nil {
 		return err
 	}
-	return c.check(want)
+	return c.check(blob, plain)
 }
 
 // entries applies the members of one layer's archive.

@@ -295,20 +295,27 @@ func TestHostile(t *testing.T) {
 
 func TestWrongContent(t *testing.T) {
 	good := layerOf(t, "f a 1")
-	bad := lying{good, layerOf(t, "f a 2")}
-	_, err := Image(context.Background(), imageOf(t, bad), filepath.Join(t.TempDir(), "tree"), Options{})
-	if err == nil || !strings.Contains(err.Error(), "digest") {
-		t.Errorf("Image: %v; want a digest error", err)
+	other := layerOf(t, "f a 2")
+	for _, bad := range []v1.Layer{wrongDigest{good, other}, wrongDiffID{good, other}} {
+		_, err := Image(context.Background(), imageOf(t, bad), filepath.Join(t.TempDir(), "tree"), Options{})
+		if err == nil || !strings.Contains(err.Error(), "digest") {
+			t.Errorf("%T: %v; want a digest error", bad, err)
+		}
 	}
 }
 
-// lying has the digest of another layer.
-type lying struct {
+// Layers with what is said of another one.
+type wrongDigest struct {
+	v1.Layer
+	other v1.Layer
+}
+type wrongDiffID struct {
 	v1.Layer
 	other v1.Layer
 }
 
-func (l lying) Digest() (v1.Hash, error) { return l.other.Digest() }
+func (l wrongDigest) Digest() (v1.Hash, error) { return l.other.Digest() }
+func (l wrongDiffID) DiffID() (v1.Hash, error) { return l.other.DiffID() }
 
 // Compare finds what changed, and applying it gives the same tree.
 func TestCompareRoundTrip(t *testing.T) {
