@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,7 +17,6 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
-	"golang.org/x/sync/errgroup"
 )
 
 // maxIgnoreFile bounds what is read of a .dockerignore.
@@ -297,112 +295,6 @@ func (c *contextDir) matches(dir, pattern string) ([]string, error) {
 		}
 	}
 	return out, nil
-}
-
-// walk lists what is to be copied for one name.
-func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sourceSet, error) {
-	set := sourceSet{name: path.Base(name), sums: c.sums}
-	full, err := securejoin.SecureJoin(c.dir, name)
-	if err != nil {
-		return set, fmt.Errorf("finding %q in %s: %w", name, c.of, err)
-	}
-	fi, err := os.Lstat(full)
-	gone, ierr := c.ignored(name)
-	if ierr != nil {
-		return set, ierr
-	}
-	if errors.Is(err, fs.ErrNotExist) || err == nil && gone && !fi.IsDir() {
-		why := "no such file"
-		if gone && err == nil {
-			why = "left out by .dockerignore"
-		}
-		return set, fmt.Errorf("copying %q from %s: %s", name, c.of, why)
-	}
-	if err != nil {
-		return set, fmt.Errorf("copying %q from %s: %w", name, c.of, err)
-	}
-	if !fi.IsDir() {
-		if !fi.Mode().IsRegular() {
-			return set, fmt.Errorf("copying %q from %s: neither a file nor a directory", name, c.of)
-		}
-		set.items = []item{{path: full, mode: fi.Mode(), stat: statOf(fi)}}
-		return set, nil
-	}
-	set.dir = true
-	base, err := filepath.Rel(c.dir, full)
-	if err != nil {
-		return set, err
-	}
-	err = filepath.WalkDir(full, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel := strings.TrimPrefix(strings.TrimPrefix(p, full), "/")
-		return c.visit(&set, p, base, rel, d, skip)
-	})
-	if err == nil {
-		err = set.inspect()
-	}
-	if err != nil {
-		return set, fmt.Errorf("reading %q of %s: %w", name, c.of, err)
-	}
-	if gone && len(set.items) < 2 { // no exception of .dockerignore lies below
-		return set, fmt.Errorf("copying %q from %s: left out by .dockerignore", name, c.of)
-	}
-	return set, nil
-}
-
-// visit adds one file below a copied directory to the set.
-func (c *contextDir) visit(set *sourceSet, p, base, rel string, d fs.DirEntry, skip *patternmatcher.PatternMatcher) error {
-	var gone bool
-	var err error
-	if c.ignore != nil {
-		if gone, err = c.ignored(path.Join(base, rel)); err != nil {
-			return err
-		}
-	}
-	if !gone && skip != nil && rel != "" {
-		if gone, err = skip.MatchesOrParentMatches(rel); err != nil {
-			return err
-		}
-	}
-	if gone && rel != "" {
-		if d.IsDir() && (c.ignore == nil || !c.ignore.Exclusions()) && (skip == nil || !skip.Exclusions()) {
-			return fs.SkipDir
-		}
-		return nil
-	}
-	if t := d.Type(); t.IsRegular() || t.IsDir() || t == fs.ModeSymlink { // sockets and the like are no content
-		set.items = append(set.items, item{path: p, rel: rel})
-	}
-	return nil
-}
-
-// inspect finds out about the files of a set, many at the same time: on the
-// file systems of clusters each question is a message to a server.
-func (s *sourceSet) inspect() error {
-	const part = 512
-	var g errgroup.Group
-	g.SetLimit(8)
-	for chunk := range slices.Chunk(s.items, part) {
-		g.Go(func() error {
-			for i := range chunk {
-				it := &chunk[i]
-				fi, err := os.Lstat(it.path)
-				if err != nil {
-					return err
-				}
-				it.mode, it.stat = fi.Mode(), statOf(fi)
-				if it.mode.Type() == fs.ModeSymlink {
-					if it.link, err = os.Readlink(it.path); err != nil {
-						return err
-					}
-				}
-			}
-			return nil
-		})
-	}
-	return g.Wait()
 }
 
 // digest sums up names, kinds, modes and bytes of a set. Times do not count: a

@@ -33,6 +33,7 @@ type copyJob struct {
 	keep     bool                         // sources are of an image: their owners stay
 	modeText string                       // --chmod as written
 	link     bool                         // --link: a layer that does not look at what is below
+	reader   rawReader                    // of the sources
 	buf      []byte                       // for the bytes of a file
 }
 
@@ -278,6 +279,7 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.La
 	if isOctal(j.modeText) { // of directories on the way too, as in BuildKit
 		w.DirMode = int64(toBits(j.chmod(0, true)))
 	}
+	defer j.reader.close()
 	for _, s := range j.sources {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -406,7 +408,7 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string)
 		h.Size = int64(len(it.data))
 		return w.Put(h, bytes.NewReader(it.data))
 	}
-	f, err := openRaw(it.path)
+	f, err := j.reader.open(it.path)
 	if err != nil {
 		return err
 	}

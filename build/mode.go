@@ -90,9 +90,9 @@ func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 // toBits and fromBits go between Go's modes and those of chmod(2).
 func toBits(m fs.FileMode) uint32 {
 	b := uint32(m.Perm())
-	for flag, bit := range modeFlags {
-		if m&flag != 0 {
-			b |= bit
+	for _, f := range modeFlags {
+		if m&f.mode != 0 {
+			b |= f.bit
 		}
 	}
 	return b
@@ -100,12 +100,15 @@ func toBits(m fs.FileMode) uint32 {
 
 func fromBits(b uint32) fs.FileMode {
 	m := fs.FileMode(b & 0o777)
-	for flag, bit := range modeFlags {
-		if b&bit != 0 {
-			m |= flag
+	for _, f := range modeFlags {
+		if b&f.bit != 0 {
+			m |= f.mode
 		}
 	}
 	return m
 }
 
-var modeFlags = map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000}
+var modeFlags = [...]struct {
+	mode fs.FileMode
+	bit  uint32
+}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -32,11 +30,7 @@ type fileStat struct {
 	mtime, ctime int64 // nanoseconds since 1970
 }
 
-func statOf(fi fs.FileInfo) fileStat {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok {
-		return fileStat{}
-	}
+func statOf(st *unix.Stat_t) fileStat {
 	return fileStat{st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()}
 }
 
@@ -100,40 +94,53 @@ func (s *sums) of(items []item) ([]sum, error) {
 	now := time.Now()
 	var g errgroup.Group
 	var next, kept atomic.Int64
+	slab := make([]byte, keptSize(items, missing))
 	for range min(len(missing), goruntime.GOMAXPROCS(0)) {
 		g.Go(func() error {
 			buf := make([]byte, 128<<10)
+			var r rawReader
+			defer r.close()
 			for {
 				n := int(next.Add(1)) - 1
 				if n >= len(missing) {
 					return nil
 				}
 				it := &items[missing[n]]
-				size, err := readSum(it.path, &out[missing[n]], buf)
+				size, err := readSum(&r, it.path, &out[missing[n]], buf)
 				if err != nil {
 					return fmt.Errorf("reading %q: %w", it.path, err)
 				}
-				if size <= smallFile && kept.Add(size) <= keptBytes {
-					it.data = append(make([]byte, 0, size), buf[:size]...)
+				if it.stat.settled(now) {
+					s.learn(it.path, sumRecord{it.stat, out[missing[n]]})
+				}
+				if size > smallFile {
+					continue
+				}
+				if end := kept.Add(size); end <= int64(len(slab)) {
+					it.data = slab[end-size : end : end]
+					copy(it.data, buf)
 				}
 			}
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
-	}
+	return out, g.Wait()
+}
+
+// keptSize is how many bytes of small files are kept of those that are missing.
+func keptSize(items []item, missing []int) int64 {
+	var n int64
 	for _, i := range missing {
-		if items[i].stat.settled(now) {
-			s.learn(items[i].path, sumRecord{items[i].stat, out[i]})
+		if size := items[i].stat.size; size <= smallFile {
+			n += size
 		}
 	}
-	return out, nil
+	return min(n, keptBytes)
 }
 
 // readSum digests a file's bytes and returns how many there are. If they are
 // not more than buf holds they are in buf then.
-func readSum(file string, out *sum, buf []byte) (size int64, err error) {
-	f, err := openRaw(file)
+func readSum(r *rawReader, file string, out *sum, buf []byte) (size int64, err error) {
+	f, err := r.open(file)
 	if err != nil {
 		return 0, err
 	}
@@ -155,41 +162,6 @@ func readSum(file string, out *sum, buf []byte) (size int64, err error) {
 
 // atEnd says whether an error of io.ReadFull means that the file has ended.
 func atEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }
-
-// A rawFile is a file of a source, opened to be read without what os.File adds
-// to the system calls, which is as much again for a small file.
-type rawFile int
-
-func openRaw(file string) (rawFile, error) {
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return 0, &fs.PathError{Op: "open", Path: file, Err: err}
-	}
-	return rawFile(fd), nil
-}
-
-func (f rawFile) Read(p []byte) (int, error) {
-	for {
-		n, err := unix.Read(int(f), p)
-		switch {
-		case err == unix.EINTR:
-		case err != nil:
-			return 0, err
-		case n == 0 && len(p) > 0:
-			return 0, io.EOF
-		default:
-			return n, nil
-		}
-	}
-}
-
-func (f rawFile) size() (int64, error) {
-	var st unix.Stat_t
-	err := unix.Fstat(int(f), &st)
-	return st.Size, err
-}
-
-func (f rawFile) close() { _ = unix.Close(int(f)) }
 
 func (s *sums) lookup(file string) (sumRecord, bool) {
 	if s == nil {
