@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -22,7 +23,28 @@ import (
 type keptIndex struct {
 	ETag     string `json:"etag,omitempty"`
 	Modified string `json:"modified,omitempty"`
-	Size     int64  `json:"size"` // of what follows the line
+	MaxAge   int    `json:"max_age,omitempty"` // seconds after the file's time in which nobody asks
+	Size     int64  `json:"size"`              // of what follows the line
+	fresh    bool
+}
+
+// longestAge bounds for how long a server can have us not ask it again.
+const longestAge = time.Hour
+
+// maxAge reads Cache-Control (RFC 9111, section 5.2.2).
+func maxAge(h http.Header) int {
+	age := 0
+	for _, w := range strings.Split(strings.ToLower(strings.Join(h.Values("Cache-Control"), ",")), ",") {
+		switch k, v, _ := strings.Cut(strings.TrimSpace(w), "="); k {
+		case "no-cache", "no-store":
+			return 0
+		case "max-age":
+			if n, err := strconv.Atoi(strings.Trim(v, `"`)); err == nil {
+				age = min(max(n, 0), int(longestAge/time.Second))
+			}
+		}
+	}
+	return age
 }
 
 // maxPacked bounds an index on its way.
@@ -32,7 +54,7 @@ const maxPacked = 1 << 30
 var errUnchanged = errors.New("not modified")
 
 // open opens an index. Servers are asked whether the one in the cache is still
-// good; several processes and users can share the cache, in which files are renamed into
+// good, unless they said how long it is; several processes and users can share the cache, in which files are renamed into
 // place whole.
 func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	if c.cache == "" || strings.HasPrefix(u, "file:") {
@@ -44,7 +66,7 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	if gone, ok := answer.(error); ok {
 		return nil, gone
 	}
-	if asked && old != nil {
+	if old != nil && (asked || have.fresh) {
 		return old, nil
 	}
 	resp, err := get(ctx, u, have.conditions())
@@ -119,6 +141,8 @@ func openKept(file string) (io.ReadCloser, keptIndex) {
 		f.Close()
 		return nil, keptIndex{}
 	}
+	age := time.Since(fi.ModTime())
+	k.fresh = age >= 0 && age < min(time.Duration(k.MaxAge)*time.Second, longestAge)
 	return keptFile{r, f}, k
 }
 
@@ -134,7 +158,7 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 	defer os.Remove(body.Name())
 	defer body.Close()
 	// The line has its full length before the size is known.
-	k := keptIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), Size: maxPacked}
+	k := keptIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), MaxAge: maxAge(resp.Header), Size: maxPacked}
 	if len(k.ETag)+len(k.Modified) > 1024 {
 		k.ETag, k.Modified = "", ""
 	}

@@ -3,6 +3,7 @@ package conda
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -227,6 +228,13 @@ func (r *record) channel() string {
 // channel; a subdirectory that is not there has none.
 func (c channel) index(ctx context.Context, subdir string, wanted map[string]bool) ([]*record, error) {
 	base := c.url + "/" + subdir + "/"
+	rs, serr := c.sharded(ctx, subdir, wanted)
+	switch {
+	case serr == nil:
+		return rs, nil
+	case !errors.Is(serr, fs.ErrNotExist):
+		return nil, fmt.Errorf("reading the index of %s: %w", hide(base), serr)
+	}
 	u := base + "repodata.json.zst"
 	r, err := c.open(ctx, u)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -234,6 +242,9 @@ func (c channel) index(ctx context.Context, subdir string, wanted map[string]boo
 		r, err = c.open(ctx, u)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
+		if !errors.Is(serr, errNoShards) {
+			return nil, fmt.Errorf("reading the index of %s: %v", hide(base), serr) // it is there, in part
+		}
 		return nil, err
 	}
 	if err != nil {
@@ -242,24 +253,24 @@ func (c channel) index(ctx context.Context, subdir string, wanted map[string]boo
 	defer r.Close()
 	in := io.Reader(r)
 	if strings.HasSuffix(u, ".zst") {
-		z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(256<<20))
+		z, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, err
 		}
 		defer z.Close()
 		in = z
 	}
-	out, err := c.scan(in, subdir, wanted)
+	out, err := c.scan(in, subdir, base, wanted)
 	if err != nil && ctx.Err() == nil {
 		c.forget(u)
 	}
 	return out, err
 }
 
-// scan reads repodata.json as a stream and keeps the wanted names.
-func (c channel) scan(r io.Reader, subdir string, wanted map[string]bool) ([]*record, error) {
+// scan reads repodata.json as a stream and keeps the wanted names; base is the
+// URL of the packages, unless the index names another.
+func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) ([]*record, error) {
 	s := newScanner(r)
-	base := c.url + "/" + subdir
 	var out []*record
 	err := s.object(func(key []byte) error {
 		name, err := unquote(key)
@@ -276,7 +287,7 @@ func (c channel) scan(r io.Reader, subdir string, wanted map[string]bool) ([]*re
 				BaseURL string `json:"base_url"`
 			}
 			if err = json.Unmarshal(raw, &info); err == nil && info.BaseURL != "" { // CEP 15
-				base, err = resolveURL(base+"/", info.BaseURL)
+				base, err = resolveURL(base, info.BaseURL)
 			}
 			return err
 		case "packages", "packages.conda":
@@ -354,11 +365,20 @@ func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*record
 	if r.Name != name {
 		return nil, fmt.Errorf("record of %s calls it %q", fn, short(r.Name))
 	}
-	r.MD5, r.SHA256 = strings.ToLower(r.MD5), strings.ToLower(r.SHA256)
+	r.MD5, r.SHA256 = hexText(r.MD5, 16), hexText(r.SHA256, 32)
 	if !isDigest(r.MD5, 32) || !isDigest(r.SHA256, 64) {
 		return nil, fmt.Errorf("record of %s: its md5 %q or sha256 %q is no digest", fn, short(r.MD5), short(r.SHA256))
 	}
 	return r, nil
+}
+
+// hexText is a digest of n bytes as lower-case hex digits, also when it is
+// base64, as those of shards are. What is neither stays as it is.
+func hexText(s string, n int) string {
+	if b, err := base64.StdEncoding.DecodeString(s); err == nil && len(b) == n {
+		return hex.EncodeToString(b)
+	}
+	return strings.ToLower(s)
 }
 
 // isDigest tells whether s is empty or n hex digits.

@@ -281,3 +281,24 @@ func FuzzScan(f *testing.F) {
 		}
 	})
 }
+
+// FuzzShard reads shards, and the file that names them.
+func FuzzShard(f *testing.F) {
+	r := map[string]any{"name": "a", "version": "1", "build": "0", "build_number": 0, "depends": []any{"b >=1"}, "md5": make([]byte, 16), "sha256": make([]byte, 32), "size": 1}
+	f.Add(packed(f, map[string]any{"packages": map[string]any{"a-1-0.tar.bz2": r}, "packages.conda": map[string]any{"a-1-0.conda": r}, "removed": []any{}}))
+	f.Add(packed(f, map[string]any{"version": 1, "info": map[string]any{"base_url": ""}, "shards": map[string]any{"a": make([]byte, 32)}}))
+	f.Add([]byte{0xdf, 0xff, 0xff, 0xff, 0xff, 0xa1, 'a'})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		text, err := unpackShard(zst(raw))
+		if err != nil {
+			return
+		}
+		rs, err := (channel{url: "https://c.example/ch"}).scan(bytes.NewReader(text), "linux-64", "https://c.example/ch/linux-64/", map[string]bool{"a": true})
+		for _, r := range rs {
+			if err == nil && (r.Name != "a" || !isDigest(r.MD5, 32) || !isDigest(r.SHA256, 64)) {
+				t.Errorf("record %+v", r)
+			}
+		}
+		_ = json.Unmarshal(text, &shardIndex{})
+	})
+}

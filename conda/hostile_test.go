@@ -328,7 +328,7 @@ func TestIndex(t *testing.T) {
 		{"blanks", " {\n\t\"packages\" :\r\n{ \"a-1.0-0.conda\" : " + rec("") + " } , \"x\" : [ 1 , \"]}\\\"\" , { } ] , \"y\": -1.5e3 }", "CH/linux-64/a-1.0-0.conda"},
 	} {
 		for _, piece := range []int{1, 7, 1 << 20} {
-			got, err := (channel{url: "https://c.example/ch"}).scan(&pieces{[]byte(c.in), piece}, "linux-64", map[string]bool{"a": true})
+			got, err := (channel{url: "https://c.example/ch"}).scan(&pieces{[]byte(c.in), piece}, "linux-64", "https://c.example/ch/linux-64/", map[string]bool{"a": true})
 			if err != nil || len(got) != 1 {
 				t.Errorf("%s: scan = %+v, %v", c.name, got, err)
 				continue
