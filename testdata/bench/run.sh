@@ -5,7 +5,8 @@
 #
 #   BENCH_BASE=FILE   root tarball of a Debian (mmdebstrap makes one); default $HPCC_TEST_DEBIAN
 #   BENCH_SCALE=3     size of the image that is unpacked: 1 is 10,000 files, 350 MB; 3 is a GB
-#   BENCH_DIR=DIR     where to work; the kind of file system matters, so it is named in the table
+#   BENCH_DIR=DIR     where to work; the kind of file system matters, so it is named in the table.
+#                     On disk what is unpacked stays until the end, 1.2 GB a run and program
 #   BENCH_RUNS=5      how often unpacking is measured
 #   BENCH_PARTS=…     startup unpacking building copying
 set -euo pipefail
@@ -57,7 +58,7 @@ has() {
   command -v "$name" >/dev/null || { skip "$name: not installed"; return 1; }
   bash -c "$*" >"$work/try" 2>&1 || { skip "$name: cannot do \`${*//"$work"/…}\` for this user: $(tail -n 1 "$work/try" | cut -c1-200)"; return 1; }
 }
-# compare TITLE HYPERFINE-ARGS...: measures, ours first, and adds rows with ratios.
+# compare TITLE HYPERFINE-ARGS...: measures, ours first, one after the other, and adds rows with ratios.
 compare() {
   local title=$1; shift
   say "$title"
@@ -74,29 +75,37 @@ for r in results:
 P
 }
 
-# starts TITLE ROUNDS NAME COMMAND...: rounds of one start of each, in an order that changes,
-# so that what else the machine does meets all of them alike.
-starts() {
+# inTurn TITLE ROUNDS WARMUPS [NAME PREPARE COMMAND]...: rounds of one run of each, in an order
+# that changes, so that what else the machine does meets all of them alike. PREPARE, "" for
+# none, comes before each run and does not count.
+inTurn() {
   say "$1"
-  python3 - "$@" >>"$rows" <<'P'
+  python3 - "$work/output" "$@" >>"$rows" <<'P' || { tail -n 5 "$work/output" >&2; die "$1"; }
 import os, random, statistics, sys, time
-title, rounds, rest = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
-commands = dict(zip(rest[::2], (c.split() for c in rest[1::2])))
-wall, cpu = {n: [] for n in commands}, {n: [] for n in commands}
-for i in range(rounds + 10):
+output, title, rounds, warmups, rest = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5:]
+commands = {n: (p.split(), c.split()) for n, p, c in zip(rest[::3], rest[1::3], rest[2::3])}
+log = os.open(output, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_APPEND, 0o644)
+def run(args):
+    t = time.perf_counter()
+    pid = os.posix_spawnp(args[0], args, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)])
+    _, status, used = os.wait4(pid, 0)
+    t = time.perf_counter() - t
+    if status: sys.exit(f"{args}: status {status}")
+    return t, used.ru_utime + used.ru_stime
+took = {n: [] for n in commands}
+for i in range(warmups + rounds):
     for n in random.sample(list(commands), len(commands)):
-        t = time.perf_counter()
-        pid = os.posix_spawnp(commands[n][0], commands[n], os.environ)
-        _, status, used = os.wait4(pid, 0)
-        t = time.perf_counter() - t
-        if status: sys.exit(f"{n}: status {status}")
-        if i >= 10:
-            wall[n].append(t * 1e3); cpu[n].append((used.ru_utime + used.ru_stime) * 1e3)
-ours = statistics.median(wall[rest[0]])
+        prepare, command = commands[n]
+        if prepare: run(prepare)
+        both = run(command)
+        if i >= warmups: took[n].append(both)
+median = lambda n, k: statistics.median(v[k] for v in took[n])
+ours = median(rest[0], 0)
+unit, f, digits = ("ms", 1e3, 2) if ours < 1 else ("s", 1, 1)
 for n in commands:
-    m = statistics.median(wall[n])
-    ratio = "" if n == rest[0] else f"{m / ours:.2f} ×"
-    print(f"| {title} | {n} | {m:.2f} | {statistics.mean(wall[n]):.2f} ± {statistics.stdev(wall[n]):.2f} ms | {statistics.median(cpu[n]):.2f} ms | {ratio} |")
+    wall = [v[0] * f for v in took[n]]
+    ratio = "" if n == rest[0] else f"{median(n, 0) / ours:.2f} ×"
+    print(f"| {title} | {n} | {statistics.median(wall):.{digits}f} | {statistics.mean(wall):.{digits}f} ± {statistics.stdev(wall):.{digits}f} {unit} | {median(n, 1)*f:.{digits}f} {unit} | {ratio} |")
 P
 }
 
@@ -122,13 +131,13 @@ P
 startup() {
   "$hpcc" unpack base "$work/tree"
   cp -a "$work/tree" "$work/full-tree"; touch "$work/full-tree/etc/hosts" "$work/full-tree/etc/resolv.conf"
-  local a=("hpcc run" "$hpcc run $work/tree -- /bin/true" "hpcc run, all mount points there" "$hpcc run $work/full-tree -- /bin/true" "hpcc run NAME" "$hpcc run base -- /bin/true")
-  has ch-run "ch-run $work/tree -- /bin/true" && a+=(ch-run "ch-run $work/tree -- /bin/true")
-  has bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true" && a+=(bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true")
-  starts "start /bin/true" 500 "${a[@]}" "no container" /bin/true
+  local a=("hpcc run" "" "$hpcc run $work/tree -- /bin/true" "hpcc run, all mount points there" "" "$hpcc run $work/full-tree -- /bin/true" "hpcc run NAME" "" "$hpcc run base -- /bin/true")
+  has ch-run "ch-run $work/tree -- /bin/true" && a+=(ch-run "" "ch-run $work/tree -- /bin/true")
+  has bwrap "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true" && a+=(bwrap "" "bwrap --bind $work/tree / --proc /proc --dev /dev /bin/true")
+  inTurn "start /bin/true" 500 10 "${a[@]}" "no container" "" /bin/true
   together 1000 "hpcc run NAME" "$hpcc run base -- /bin/true"
   if has podman "podman load -q -i $work/base.tar && podman tag \$(podman images -q | head -n 1) localhost/base && podman run --rm --network=host localhost/base /bin/true"; then
-    starts "start /bin/true, slow peers" 20 "hpcc run" "$hpcc run $work/tree -- /bin/true" "podman run --rm" "podman run --rm --network=host localhost/base /bin/true"
+    inTurn "start /bin/true, slow peers" 20 10 "hpcc run" "" "$hpcc run $work/tree -- /bin/true" "podman run --rm" "" "podman run --rm --network=host localhost/base /bin/true"
   fi
 }
 
@@ -153,23 +162,37 @@ newUmoci() {
     { skip "umoci 0.6.0: $(tail -n 1 "$work/try" | cut -c1-200)"; return 1; }
 }
 
+# newFresh writes a program that makes way for what is unpacked next: "fresh DIR". In memory
+# it removes the last. On disk it sets that aside, and waits until it is written: on ext4
+# without a journal every new file is sought past all that were removed in the last minutes
+# (recently_deleted, fs/ext4/ialloc.c), which took longer than to unpack.
+newFresh() {
+  if [ "$(stat -f -c %T "$work")" = tmpfs ]; then
+    printf '#!/bin/sh\nchmod -R u+rwX "$1" 2>/dev/null\nrm -rf "$1"\n' >"$work/fresh"
+  else
+    printf '#!/bin/sh\n[ ! -e "$1" ] || mv "$1" "$(mktemp -d %s)"\nsync\n' "'$work/old.XXXXXX'" >"$work/fresh"
+  fi
+  chmod +x "$work/fresh"
+}
+
 unpacking() {
   (cd "$here/../.." && go run ./testdata/bench/image "$base" "$scale" "$work/gz" "$work/zst")
+  newFresh
   local kind z a umoci='' pod="podman --root $work/pull --storage-driver overlay --storage-opt overlay.ignore_chown_errors=true"
   if newUmoci; then umoci=$work/umoci/umoci; fi
   skip "ch-convert: reads no OCI layout"
   for kind in gz zst; do
-    a=(-N --warmup 1 --runs "${BENCH_RUNS:-5}" --prepare "rm -rf $work/x" -n "hpcc unpack" "$hpcc unpack $work/$kind $work/x")
-    [ -z "$umoci" ] || a+=(--prepare "rm -rf $work/x" -n "umoci 0.6.0 unpack --rootless" "$umoci unpack --rootless --image $work/$kind:bench $work/x")
+    a=("hpcc unpack" "$work/fresh $work/x" "$hpcc unpack $work/$kind $work/x")
+    [ -z "$umoci" ] || a+=("umoci 0.6.0 unpack --rootless" "$work/fresh $work/x" "$umoci unpack --rootless --image $work/$kind:bench $work/x")
     # podman leaves layers in its store and no tree. It makes the image's name of the
     # path, in lower case or not at all: hence from $work. --root forgets storage.conf.
-    has podman "cd $work; $pod pull -q oci:$kind:bench" && a+=(--prepare "$pod rmi -af" -n "podman pull" "$pod pull -q oci:$kind:bench")
+    has podman "cd $work; $pod pull -q oci:$kind:bench" && a+=("podman pull" "$work/fresh $work/pull" "$pod pull -q oci:$kind:bench")
     for z in $([ "$kind" = gz ] && echo gzip pigz igzip || echo zstd); do
       untar "$z" "$work/$kind" "$work/x" >"$work/tar-$z"
-      has "$z" "rm -rf $work/x; sh $work/tar-$z" && a+=(--prepare "rm -rf $work/x" -n "tar -I $z, each layer" "sh $work/tar-$z")
+      has "$z" "$work/fresh $work/x; sh $work/tar-$z" && a+=("tar -I $z, each layer" "$work/fresh $work/x" "sh $work/tar-$z")
     done
-    (cd "$work" && compare "unpack $(du -sm "$work/$kind" | cut -f1) MB ($kind)" "${a[@]}")
-    rm -rf "$work/x"
+    (cd "$work" && inTurn "unpack $(du -sm "$work/$kind" | cut -f1) MB ($kind)" "${BENCH_RUNS:-5}" 1 "${a[@]}")
+    "$work/fresh" "$work/x"
   done
 }
 
