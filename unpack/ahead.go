@@ -70,7 +70,7 @@ type stream struct {
 
 	// See piece.
 	lend []byte // Read copies nothing to its beginning
-	lent []byte // but notes here what would have come there
+	lent []byte // but notes here, until the next Read, what would have come there
 }
 
 func newStream(pool blockPool) stream {
@@ -96,6 +96,10 @@ func (s *stream) drop() {
 }
 
 func (s *stream) Read(p []byte) (int, error) {
+	// The second Read of a piece: what the first one left in its block, which may be
+	// filled again from now on, goes to where it was asked for.
+	copy(s.lend, s.lent)
+	s.lent = nil
 	for len(s.rest) == 0 {
 		if s.err != nil {
 			return 0, s.err

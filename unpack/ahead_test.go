@@ -55,15 +55,19 @@ func TestPieces(t *testing.T) {
 	}
 }
 
-// contentOf is a layer of these bytes, in blocks of odd sizes.
+// contentOf is a layer of these bytes, in blocks of odd sizes, which are filled
+// again as soon as they are put back.
 func contentOf(b []byte) *content {
-	c := &content{stream: stream{pool: make(blockPool), blocks: make(chan *block, len(b)/1000+2)}}
-	for n := 1000; len(b) > 0; n = n*2 + 1 {
-		next := &block{data: b[:min(n, len(b), blockSize)]}
-		c.blocks <- next
-		b = b[len(next.data):]
-	}
-	c.blocks <- &block{err: io.EOF}
+	c := &content{stream: stream{pool: make(blockPool, 10), blocks: make(chan *block)}}
+	go func() {
+		for n := 1000; len(b) > 0; n = n*3/2 + 1 {
+			next := c.pool.get()
+			next.data = next.buf[:copy(next.buf[:min(n, blockSize)], b)]
+			b = b[len(next.data):]
+			c.blocks <- next
+		}
+		c.blocks <- &block{err: io.EOF}
+	}()
 	return c
 }
 
