@@ -149,7 +149,7 @@ func (l *layer) Digest() (v1.Hash, error)             { return l.info.Digest, ni
 func (l *layer) DiffID() (v1.Hash, error)             { return l.info.DiffID, nil }
 func (l *layer) Size() (int64, error)                 { return l.info.Size, nil }
 func (l *layer) MediaType() (types.MediaType, error)  { return l.info.MediaType, nil }
-func (l *layer) Compressed() (io.ReadCloser, error)   { return os.Open(l.path) }
+func (l *layer) Compressed() (io.ReadCloser, error)   { return openRegular(l.path) }
 func (l *layer) Uncompressed() (io.ReadCloser, error) { return Uncompressed(l.path) }
 
 // Uncompressed opens a file without its compression, gzip or zstd; any other as
@@ -159,7 +159,7 @@ func Uncompressed(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, done, err := Decoder(f)
+	r, done, err := decoder(f, zstd.IgnoreChecksum(false))
 	if err != nil {
 		f.Close()
 		return nil, err
@@ -168,8 +168,13 @@ func Uncompressed(path string) (io.ReadCloser, error) {
 }
 
 // Decoder reads r without its compression, gzip or zstd; any other as it is. done
-// frees what the decoder uses.
+// frees what the decoder uses. It is for who compares a digest of what was read:
+// the checksums of zstd, which cost a tenth more, are not compared.
 func Decoder(r io.Reader) (plain io.Reader, done func(), err error) {
+	return decoder(r, zstd.IgnoreChecksum(true))
+}
+
+func decoder(r io.Reader, checksums zstd.DOption) (plain io.Reader, done func(), err error) {
 	in := bufio.NewReaderSize(r, 16) // large reads go past it
 	head, err := in.Peek(4)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -181,9 +186,8 @@ func Decoder(r io.Reader) (plain io.Reader, done func(), err error) {
 		return z, func() {}, err
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		// In one goroutine it takes three quarters of the time, for others write
-		// meanwhile. The window is the largest that zstd itself takes unasked. The frames'
-		// checksums would cost a tenth more; who unpacks compares the digest.
-		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20), zstd.IgnoreChecksum(true))
+		// meanwhile. The window is the largest that zstd itself takes unasked.
+		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20), checksums)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// A file that is read for itself is held to the checksums of zstd: nothing else
+// would notice that a byte of it has changed.
+func TestUncompressedChecksum(t *testing.T) {
+	data := make([]byte, 100_000) // stored as it is: it decodes whatever changes
+	rand.New(rand.NewSource(1)).Read(data)
+	var packed bytes.Buffer
+	w, err := zstd.NewWriter(&packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "x.tar.zst")
+	read := func() ([]byte, error) {
+		if err := os.WriteFile(file, packed.Bytes(), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Uncompressed(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		return io.ReadAll(r)
+	}
+	if got, err := read(); err != nil || !bytes.Equal(got, data) {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	packed.Bytes()[packed.Len()/2] ^= 1
+	if _, err := read(); !errors.Is(err, zstd.ErrCRCMismatch) {
+		t.Errorf("a changed byte gives %v; want a refusal for its checksum", err)
+	}
+}
+
+// A layout of somebody else's may hold a pipe where a blob should be; a pipe has
+// the size that the manifest says when that is 0.
+func TestLayerIsNoPipe(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "blob")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := &layer{path: pipe}
+	for what, open := range map[string]func() (io.ReadCloser, error){"Compressed": l.Compressed, "Uncompressed": l.Uncompressed} {
+		if _, err := open(); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+			t.Errorf("%s of a pipe: %v; want a refusal", what, err)
+		}
+	}
+}
