@@ -128,7 +128,8 @@ func eachInSquashFS(ctx context.Context, file string, do func(*tar.Header, io.Re
 	if n.kind != sqDir {
 		return nil, errors.New("its root is no directory")
 	}
-	return config, s.walk(n, ".", 0)
+	err = s.walk(n, ".", 0)
+	return config, err
 }
 
 // A squashReader reads one file system. Nothing in it is believed: what is read
@@ -589,6 +590,10 @@ func (r *sqContent) Read(p []byte) (int, error) {
 		}
 		var err error
 		if r.buf, err = r.next(int(min(r.left, int64(r.s.super.BlockSize)))); err != nil {
+			// An end of what is packed is not the end of the file.
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
 			return 0, err
 		}
 		r.left -= int64(len(r.buf))

@@ -3,8 +3,10 @@ package unpack
 import (
 	"archive/tar"
 	"bytes"
+	"compress/zlib"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand"
@@ -284,6 +286,25 @@ func TestSquashFSHostile(t *testing.T) {
 				t.Errorf("left behind: %v %v", left, err)
 			}
 		})
+	}
+}
+
+// A block that is missing, because the file was truncated meanwhile or the
+// block unpacks to nothing, is no end of the file that it belongs to.
+func TestSquashFSMissingBlock(t *testing.T) {
+	var empty bytes.Buffer
+	if err := zlib.NewWriter(&empty).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range map[string]uint32{"truncated": sqBlock | sqPlain, "empty": uint32(empty.Len())} {
+		s := &squashReader{f: bytes.NewReader(empty.Bytes()), size: 1 << 20, ctx: context.Background(), un: &unsquasher{}}
+		s.super.BlockSize = sqBlock
+		s.meta = map[uint64]sqMetaBlock{0: {data: sqPack(nil, size)}}
+		n := &sqInode{fragment: sqNone, sizes: s.metaAt(0, 0)}
+		got, err := io.ReadAll(&sqContent{s: s, n: n, left: sqBlock})
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: %d bytes, %v; want an unexpected end", name, len(got), err)
+		}
 	}
 }
 
