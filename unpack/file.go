@@ -43,7 +43,7 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 	if cerr := unix.Close(fd); err == nil {
 		err = cerr
 	}
-	t.made[name] = true
+	t.mark(name)
 	t.rep.Files++
 	t.rep.Bytes += n
 	return err

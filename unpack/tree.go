@@ -34,6 +34,7 @@ type tree struct {
 	open   int                   // how many may be open
 	time   map[string]time.Time  // of directories; set last, for every file made changes them
 	made   map[string]bool       // what the present layer made
+	above  map[string]bool       // the directories above that; nil until madeBelow is asked
 	rep    Report
 	buf    []byte // for the bytes of files
 	umask  uint32
@@ -155,7 +156,7 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 		}
 		keepNotes(d.fd, h, fresh)
 	}
-	t.made[name] = true
+	t.mark(name)
 	t.time[name] = h.ModTime
 	t.rep.Dirs++
 	return unix.Fchmodat(parent.fd, base, granted(uint32(h.Mode), true), 0)
@@ -198,7 +199,7 @@ func (t *tree) putLink(name string, h *tar.Header) error {
 	if t.linkOwners = t.linkOwners || h.Uid|h.Gid != 0; t.linkOwners {
 		_ = setLinkOwner(procPath(parent.fd), path.Base(name), h.Uid, h.Gid)
 	}
-	t.made[name] = true
+	t.mark(name)
 	t.rep.Links++
 	ts := timespec(h.ModTime)
 	return unix.UtimesNanoAt(parent.fd, path.Base(name), []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
@@ -238,7 +239,7 @@ func (t *tree) putHardLink(name string, h *tar.Header) error {
 		}
 		return err
 	})
-	t.made[name] = true
+	t.mark(name)
 	t.rep.Links++
 	return err
 }
@@ -324,15 +325,30 @@ func (t *tree) hideLower(p string) error {
 	return nil
 }
 
+// mark notes that the present layer made the name.
+func (t *tree) mark(name string) {
+	t.made[name] = true
+	if t.above != nil {
+		t.markAbove(name)
+	}
+}
+
+func (t *tree) markAbove(name string) {
+	for p := path.Dir(name); p != "." && !t.above[p]; p = path.Dir(p) {
+		t.above[p] = true
+	}
+}
+
 // madeBelow says whether this layer made something under p, which itself it
 // did not describe.
 func (t *tree) madeBelow(p string) bool {
-	for m := range t.made {
-		if strings.HasPrefix(m, p+"/") {
-			return true
+	if t.above == nil {
+		t.above = map[string]bool{}
+		for m := range t.made {
+			t.markAbove(m)
 		}
 	}
-	return false
+	return t.above[p]
 }
 
 // readNames lists a directory opened with O_PATH or not.

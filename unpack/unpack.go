@@ -254,7 +254,7 @@ func (t *tree) layer(ctx context.Context, l v1.Layer, c *content) error {
 
 // entries applies the members of one layer's archive.
 func (t *tree) entries(ctx context.Context, tr *tar.Reader) error {
-	t.made, t.sparse = map[string]bool{}, 0
+	t.made, t.above, t.sparse = map[string]bool{}, nil, 0
 	return eachEntry(ctx, tr, func(h *tar.Header) error { return t.entry(h, tr) })
 }
 
