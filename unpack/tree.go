@@ -27,24 +27,32 @@ const maxPath = 4096
 
 // A tree is a directory that layers are being applied to.
 type tree struct {
-	file   *os.File // the root
-	root   directory
-	dirs   map[string]*directory // opened directories by path below the root
-	linked int                   // how many of them may lead through links
-	open   int                   // how many may be open
-	time   map[string]time.Time  // of directories; set last, for every file made changes them
-	made   map[string]bool       // what the present layer made
-	above  map[string]bool       // the directories above that; nil until madeBelow is asked
-	rep    Report
-	buf    []byte // for the bytes of files
-	umask  uint32
-	sparse int64 // bytes of the present layer's sparse files
-	copied int64 // bytes of files that were copied in place of hard links
+	file     *os.File // the root
+	root     directory
+	dirs     map[string]*directory // opened directories by path below the root
+	linked   int                   // how many of them may lead through links
+	open     int                   // how many may be open
+	time     map[string]dirTime    // of directories; set last, for every file made changes them
+	removed  map[string]int        // directories that were removed: by which removal
+	removals int                   // of directories, so far
+	made     map[string]bool       // what the present layer made
+	above    map[string]bool       // the directories above that; nil until madeBelow is asked
+	rep      Report
+	buf      []byte // for the bytes of files
+	umask    uint32
+	sparse   int64 // bytes of the present layer's sparse files
+	copied   int64 // bytes of files that were copied in place of hard links
 	// What the entries are read from; nil when that is no layer.
 	content *content
 	// Links of this tree may have owners noted.
 	linkOwners bool
 	oldTimes   bool // the kernel sets times of files by name only
+}
+
+// dirTime is the time of a directory that an entry described after so many removals.
+type dirTime struct {
+	time     time.Time
+	removals int
 }
 
 func openTree(dir string) (*tree, error) {
@@ -54,7 +62,7 @@ func openTree(dir string) (*tree, error) {
 	}
 	return &tree{
 		file: f, root: directory{fd: int(f.Fd())}, dirs: map[string]*directory{}, open: openLimit(),
-		time: map[string]time.Time{}, buf: make([]byte, 256<<10), umask: readUmask(), linkOwners: true,
+		time: map[string]dirTime{}, removed: map[string]int{}, buf: make([]byte, 256<<10), umask: readUmask(), linkOwners: true,
 	}, nil
 }
 
@@ -92,7 +100,7 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	}
 	if name == "." {
 		if h.Typeflag == tar.TypeDir {
-			t.time["."] = h.ModTime
+			t.time["."] = dirTime{time: h.ModTime}
 			return unix.Fchmod(t.root.fd, granted(uint32(h.Mode), true))
 		}
 		return nil
@@ -157,7 +165,7 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 		keepNotes(d.fd, h, fresh)
 	}
 	t.mark(name)
-	t.time[name] = h.ModTime
+	t.time[name] = dirTime{h.ModTime, t.removals}
 	t.rep.Dirs++
 	return unix.Fchmodat(parent.fd, base, granted(uint32(h.Mode), true), 0)
 }
@@ -379,13 +387,19 @@ func (t *tree) remove(name string) error {
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
-	delete(t.time, name)
-	for p := range t.time {
-		if strings.HasPrefix(p, name+"/") {
-			delete(t.time, p)
+	t.removals++
+	t.removed[name] = t.removals
+	return err
+}
+
+// removedSince says whether p or a directory above it was removed after so many removals.
+func (t *tree) removedSince(p string, removals int) bool {
+	for ; removals < t.removals && p != "."; p = path.Dir(p) {
+		if t.removed[p] > removals {
+			return true
 		}
 	}
-	return err
+	return false
 }
 
 // maxNesting bounds how deep directories may lie below each other.
@@ -427,12 +441,22 @@ func (t *tree) finish() error {
 			t.forgetDirs()
 		}
 		m := t.time[p]
-		ts := []unix.Timespec{timespec(m), timespec(m)}
+		if t.removedSince(p, m.removals) {
+			continue
+		}
+		ts := []unix.Timespec{timespec(m.time), timespec(m.time)}
 		if p == "." {
 			if err := unix.UtimesNanoAt(t.root.fd, ".", ts, 0); err != nil {
 				return err
 			}
 			continue
+		}
+		if t.removals > 0 { // also what its name leads to through a link may be gone
+			if ok, err := t.hasDir(path.Dir(p)); err != nil {
+				return err
+			} else if !ok {
+				continue
+			}
 		}
 		parent, err := t.dir(path.Dir(p))
 		if err != nil {

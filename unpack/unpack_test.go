@@ -128,6 +128,7 @@ func TestLayers(t *testing.T) {
 		{"opaque hides below a directory that is made again", [][]string{{"d d", "d d/s", "f d/s/x 1"}, {"d d", "d d/s", "f d/s/y 2", "f d/.wh..wh..opq"}}, []string{"d d", "d d/s", "f d/s/y 2"}},
 		{"opaque spares what has no directory's entry", [][]string{{"d d", "d d/s", "f d/s/x 1"}, {"f d/s/y 2", "f d/.wh..wh..opq"}}, []string{"d d", "d d/s", "f d/s/y 2"}},
 		{"a link led elsewhere", [][]string{{"d x", "d y", "l z x", "f z/a 1", "l z y", "f z/b 2"}}, []string{"d x", "d y", "f x/a 1", "f y/b 2", "l z y"}},
+		{"a directory that was named through a link is removed", [][]string{{"d x", "l z x", "d z/a"}, {"f .wh.x"}}, []string{"l z x"}},
 		{"hard link to itself", [][]string{{"f a 1", "h a a"}}, []string{"f a 1"}},
 		{"opaque root", [][]string{{"f a 1", "d d", "f d/x 1"}, {"f .wh..wh..opq", "f b 2"}}, []string{"f b 2"}},
 		{"whiteout and new file in one layer", [][]string{{"f a 1"}, {"f a 2", "f .wh.a"}}, []string{"f a 2"}},
@@ -170,6 +171,26 @@ func TestLayers(t *testing.T) {
 				t.Errorf("the tree is\n%s\nwant\n%s", got, want)
 			}
 		})
+	}
+}
+
+// A directory that was removed leaves no time to one that comes after it, unless
+// the later layer describes that.
+func TestTimesOfRemovedDirectories(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "tree")
+	lower := layerOf(t, "d a", "d a/b", "d c", "d c/d")
+	upper := layerOf(t, "f .wh.a", "f .wh.c", "f a/b/new 1", "d c", "f c/d/new 1")
+	if _, err := Image(context.Background(), imageOf(t, lower, upper), dir, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	for p, kept := range map[string]bool{"a": false, "a/b": false, "c": true, "c/d": false} {
+		fi, err := os.Stat(filepath.Join(dir, p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fi.ModTime().Equal(then); got != kept {
+			t.Errorf("%s has time %v; has it that of its entry: %v, want %v", p, fi.ModTime(), got, kept)
+		}
 	}
 }
 
