@@ -277,7 +277,7 @@ func (c *content) check(blob, tar v1.Hash) error {
 		return c.err
 	}
 	if c.blob != blob.Hex {
-		return fmt.Errorf("it has digest sha256:%s", c.blob)
+		return fmt.Errorf("it was changed and has digest sha256:%s; remove blobs/sha256/%s and fetch the image again", c.blob, blob.Hex)
 	}
 	if c.tar != tar.Hex {
 		return fmt.Errorf("its content has digest sha256:%s, its image says %s", c.tar, tar)
