@@ -27,12 +27,19 @@ import (
 // entry point leaves the decision to main (carry.go).
 
 // entered is what hpcc_entry left: 0 it was not called or not asked to, -1 it
-// leaves namespaces to later, else 1 + errno of unshare or setns.
+// leaves namespaces to later, else 1 + errno of unshare or setns. The entry point
+// of cmd/start may have gone further: mapped.
 var entered int64
+
+// mapped, in entered, says that this process is in its namespaces and has its ids.
+const mapped = -2
 
 // early says whether the entry point was asked for namespaces, and with which
 // error it was refused them (nil when the process is in them).
 func early() (asked bool, err error) {
+	if entered == mapped {
+		return true, nil
+	}
 	if entered <= 0 {
 		return false, nil
 	}
@@ -52,7 +59,7 @@ const Full = "hpcc-full"
 // specification carries. Until then the kernel shows the overflow ids; the
 // auxiliary vector still has the true ones.
 func mapEarly(carried *specs.Spec) {
-	if asked, err := early(); !asked || err != nil {
+	if asked, err := early(); !asked || err != nil || entered == mapped {
 		return
 	}
 	auxv, _ := unix.Auxv() // the runtime's copy: no error since Go 1.21

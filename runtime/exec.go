@@ -322,11 +322,18 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	return execError(exe, s.Process.Args[0], err)
 }
 
+// Launch executes a program in the directory cwd of this process's surroundings,
+// which were settled before Go began (cmd/start/bare). It returns only on
+// failure, with an [Error].
+func Launch(args, env []string, cwd string) error {
+	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, syscall.Exec)
+}
+
 // giveUp gives up the namespace's rights and the ways to new ones.
 func giveUp(s *specs.Spec) error {
 	// A new namespace has no ambient rights, and the entry point of "hpcc run" saw
 	// to the rest while there was one thread. To lock one now would start another.
-	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && entered == 1 && s.Annotations[FakeRoot] == "" {
+	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && (entered == 1 || entered == mapped) && s.Annotations[FakeRoot] == "" {
 		return nil
 	}
 	goruntime.LockOSThread() // the next three are of a thread; exec keeps them

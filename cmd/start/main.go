@@ -4,7 +4,8 @@
 //
 // It runs what it is sure of. Everything else — help, mistakes, images that
 // must be unpacked first, other machines' programs — it leaves to the rest of
-// hpcc by executing the file again, so there is one place that knows words.
+// hpcc by executing the file again, so there is one place that knows words. The
+// usual run does not even come to main: see package bare.
 package main
 
 import (
@@ -15,6 +16,7 @@ import (
 	"syscall"
 	"unicode"
 
+	"hpcc/cmd/start/bare"
 	"hpcc/runtime"
 )
 
@@ -22,6 +24,9 @@ import (
 const ociName = "hpcc-oci"
 
 func main() {
+	if image, args, env, cwd, failed := bare.Failed(); failed {
+		tell(image, runtime.Launch(args, env, cwd), nil)
+	}
 	if _, err := runtime.Init(); err != nil {
 		fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", printable(err.Error()))
 		if e, ok := err.(*runtime.Error); ok {

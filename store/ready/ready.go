@@ -36,7 +36,7 @@ func Default() (string, error) {
 // store.Store.TreeOf does, when name is that of an image for one platform in
 // its shortest spelling. Otherwise ok is false: ask package store.
 func Tree(dir, name string) (tree string, ok bool) {
-	if !short(name) {
+	if !Short(name) {
 		return "", false
 	}
 	if dir == "" {
@@ -56,7 +56,7 @@ func Tree(dir, name string) (tree string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	hex, ok := manifest(string(b))
+	hex, ok := Manifest(string(b))
 	if !ok {
 		return "", false
 	}
@@ -65,9 +65,9 @@ func Tree(dir, name string) (tree string, ok bool) {
 	return tree, err == nil
 }
 
-// manifest returns the digest, in hexadecimal, of the manifest that a file of
+// Manifest returns the digest, in hexadecimal, of the manifest that a file of
 // refs names, when the file is as package store writes it.
-func manifest(ref string) (string, bool) {
+func Manifest(ref string) (string, bool) {
 	rest, ok := strings.CutPrefix(ref, `{"mediaType":"`)
 	kind, rest, _ := strings.Cut(rest, `","size":`)
 	size, rest, _ := strings.Cut(rest, `,"digest":"sha256:`)
@@ -105,9 +105,9 @@ func readFile(name string) ([]byte, error) {
 	return nil, unix.EFBIG
 }
 
-// short says whether name is NAME or NAME:TAG, with no registry and no digest,
+// Short says whether name is NAME or NAME:TAG, with no registry and no digest,
 // and surely the spelling under which the store keeps it.
-func short(name string) bool {
+func Short(name string) bool {
 	name, tag, tagged := strings.Cut(name, ":")
 	return plain(name) && (!tagged || plain(tag) && tag != "latest")
 }
