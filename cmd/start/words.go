@@ -169,7 +169,7 @@ func (w *words) set(name, value string) bool {
 func (w *words) spec() (*specs.Spec, bool) {
 	root, ok := w.image, isPath(w.image)
 	if !ok {
-		if root, ok = ready.Tree(w.store, w.image); !ok || w.options.Write {
+		if root, ok = w.named(); !ok {
 			return nil, false
 		}
 	}
@@ -189,6 +189,16 @@ func (w *words) spec() (*specs.Spec, bool) {
 	env := slices.DeleteFunc(s.Process.Env, func(v string) bool { return strings.HasPrefix(v, "HPCC_RUNNING=") })
 	s.Process.Env = append(envfile.Apply(env, changes, !w.noExpand), "HPCC_RUNNING=1")
 	return s, true
+}
+
+// named finds the tree of a name; where there is no such image, the directory
+// of that name.
+func (w *words) named() (root string, ok bool) {
+	if root, ok = ready.Tree(w.store, w.image); ok {
+		return root, !w.options.Write
+	}
+	st, err := os.Stat(w.image)
+	return w.image, err == nil && st.IsDir() && ready.Absent(w.store, w.image)
 }
 
 // changes reads the variables that the command line sets and removes.
@@ -234,7 +244,7 @@ func readFile(name string, nul bool) ([]envfile.Change, error) {
 	return envfile.Read(f, name, envfile.Options{NUL: nul})
 }
 
-// isPath says whether IMAGE names a directory, as in cmd/hpcc.
+// isPath says whether IMAGE is a path and no name, as in cmd/hpcc.
 func isPath(image string) bool {
 	return strings.HasPrefix(image, "/") || image == "." || image == ".." ||
 		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")

@@ -22,7 +22,7 @@ func (r *run) planAccounts() bool {
 		if user := r.vars.value("USER"); user != "" {
 			name = user
 		}
-		if host, ok := r.readFile("/etc/passwd\x00"); !ok {
+		if host, e := r.readFile("/etc/passwd\x00"); e != 0 {
 			return false
 		} else if line := find(host, u); fields(line) > 4 {
 			name = nth(line, 0)
@@ -38,7 +38,7 @@ func (r *run) planAccounts() bool {
 	}
 	if find(group, g) == "" {
 		name := "group"
-		if host, ok := r.readFile("/etc/group\x00"); !ok {
+		if host, e := r.readFile("/etc/group\x00"); e != 0 {
 			return false
 		} else if line := find(host, g); line != "" {
 			name = nth(line, 0)
@@ -88,11 +88,13 @@ func (r *run) readInside(root int, name zstring) (string, bool) {
 	if e != 0 {
 		return "", false
 	}
-	defer closeFD(fd)
-	if kind(fd, "\x00", unix.AT_EMPTY_PATH) != unix.S_IFREG {
+	if kind(fd, none, unix.AT_EMPTY_PATH) != unix.S_IFREG {
+		closeFD(fd)
 		return "", false
 	}
-	return r.file(fd)
+	s, e := r.readAll(fd)
+	closeFD(fd)
+	return s, e == 0
 }
 
 // find returns the first line of a passwd or group file with this id.

@@ -92,7 +92,7 @@ func begin(sp unsafe.Pointer) int {
 		for ; r.stacked > 0; r.stacked-- {
 			unmount(base)
 		}
-		return mapped
+		return mapped // what was opened stays so until the next execution
 	}
 	r.within = true
 	r.execute()
@@ -152,11 +152,10 @@ func (r *run) execute() {
 		if r.full {
 			return
 		}
-		if kind(unix.AT_FDCWD, file, 0) == 0 || kind(unix.AT_FDCWD, file, 0) == unix.S_IFDIR || !access(file, unix.X_OK) {
-			continue
+		if k := kind(unix.AT_FDCWD, file, 0); k != 0 && k != unix.S_IFDIR && access(file, unix.X_OK) {
+			r.exec(file)
+			return
 		}
-		r.exec(file)
-		return
 	}
 }
 

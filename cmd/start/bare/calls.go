@@ -78,7 +78,7 @@ func kind(dir int, path zstring, flags uintptr) uint32 {
 
 func modeOf(dir int, path zstring, flags uintptr) (uint32, syscall.Errno) {
 	var st unix.Statx_t
-	if _, e := call(unix.SYS_STATX, uintptr(dir), path.at(), flags, unix.STATX_TYPE|unix.STATX_MODE|unix.STATX_SIZE, uintptr(unsafe.Pointer(&st))); e != 0 {
+	if _, e := call(unix.SYS_STATX, uintptr(dir), path.at(), flags, unix.STATX_TYPE|unix.STATX_MODE, uintptr(unsafe.Pointer(&st))); e != 0 {
 		return 0, e
 	}
 	return uint32(st.Mode), 0
@@ -90,4 +90,7 @@ func mountAt(source, target, fstype zstring, flags uintptr, data zstring) bool {
 	return e == 0
 }
 
-func unmount(target zstring) { call(unix.SYS_UMOUNT2, target.at(), unix.MNT_DETACH, 0, 0, 0) }
+func unmount(target zstring) bool {
+	_, e := call(unix.SYS_UMOUNT2, target.at(), unix.MNT_DETACH, 0, 0, 0)
+	return e == 0
+}

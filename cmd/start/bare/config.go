@@ -1,7 +1,5 @@
 package bare
 
-import "unsafe"
-
 // A config is what a run needs of an image's configuration (ImageConfig of
 // package runtime).
 type config struct {
@@ -278,12 +276,4 @@ func (r *reader) literal() {
 		return
 	}
 	r.rest = r.rest[n:]
-}
-
-// file reads a whole file into the static memory.
-func (r *run) file(fd int) (string, bool) {
-	size := min(cap(r.buffer), len(r.memory)-r.used)
-	b, ok := read(fd, r.memory[r.used:r.used+size])
-	r.used += len(b)
-	return unsafe.String(unsafe.SliceData(b), len(b)), ok
 }

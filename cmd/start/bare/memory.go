@@ -1,9 +1,16 @@
 package bare
 
-import "unsafe"
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // A zstring ends with a zero byte, as the kernel wants it.
 type zstring string
+
+const none zstring = "\x00"
 
 // text is z without the zero.
 func (z zstring) text() string { return string(z[:len(z)-1]) }
@@ -20,7 +27,7 @@ func pointed(p *byte) zstring {
 	return zstring(unsafe.String(p, n+1))
 }
 
-// take returns n bytes of the static memory; the bytes are zero.
+// take returns n bytes of the static memory; nil when that has no more.
 func (r *run) take(n int) []byte {
 	if n > len(r.memory)-r.used {
 		r.full = true
@@ -45,7 +52,32 @@ func (r *run) join(parts ...string) zstring {
 	for _, p := range parts {
 		n += copy(b[n:], p)
 	}
+	b[n] = 0
 	return zstring(unsafe.String(&b[0], len(b)))
+}
+
+// maxFile bounds a file that is read.
+const maxFile = 64 << 10
+
+// readFile reads a small file.
+func (r *run) readFile(name zstring) (string, syscall.Errno) {
+	fd, e := openAt(unix.AT_FDCWD, name, unix.O_RDONLY, 0)
+	if e != 0 {
+		return "", e
+	}
+	s, e := r.readAll(fd)
+	closeFD(fd)
+	return s, e
+}
+
+// readAll reads what fd has left into the static memory.
+func (r *run) readAll(fd int) (string, syscall.Errno) {
+	b, ok := read(fd, r.memory[r.used:min(r.used+maxFile, len(r.memory))])
+	if !ok {
+		return "", unix.EFBIG
+	}
+	r.used += len(b)
+	return text(b), 0
 }
 
 // decimal writes n.

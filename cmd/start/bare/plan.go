@@ -9,13 +9,13 @@ import (
 	"hpcc/store/ready"
 )
 
-// A mount shows a file or directory of the host, opened as from, inside. file
-// names those that this run made; they lie in a tmpfs.
+// A mount shows a file or directory, opened as from, at a path inside.
 type mount struct {
-	source, at zstring
-	from       int
-	dir        bool
+	at   zstring
+	from int
 }
+
+func (m *mount) dir() bool { return kind(m.from, none, unix.AT_EMPTY_PATH) == unix.S_IFDIR }
 
 // standardPath is that of package runtime.
 const standardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -51,16 +51,24 @@ func (r *run) findRoot() bool {
 	if !ready.Short(image) || !clean(dir) {
 		return false
 	}
-	version, ok := r.readFile(r.join(dir, "/version"))
-	if !ok || version != ready.Version {
+	version, e := r.readFile(r.join(dir, "/version"))
+	if e == unix.ENOENT {
+		if _, e := modeOf(unix.AT_FDCWD, r.join(dir), 0); e == unix.ENOENT {
+			return r.directory()
+		}
+	}
+	if e != 0 || version != ready.Version {
 		return false
 	}
 	name, tag := cut(image, ':')
 	if tag != "" {
 		name = r.join(name, "%3A", tag).text()
 	}
-	ref, ok := r.readFile(r.join(dir, "/refs/", name))
-	if !ok {
+	ref, e := r.readFile(r.join(dir, "/refs/", name))
+	if e == unix.ENOENT {
+		return r.directory()
+	}
+	if e != 0 {
 		return false
 	}
 	hex, ok := ready.Manifest(ref)
@@ -68,28 +76,19 @@ func (r *run) findRoot() bool {
 	return ok
 }
 
-func (r *run) readFile(name zstring) (string, bool) {
-	fd, e := openAt(unix.AT_FDCWD, name, unix.O_RDONLY, 0)
-	if e != 0 {
-		return "", false
-	}
-	s, ok := r.file(fd)
-	closeFD(fd)
-	return s, ok
+// directory takes IMAGE for that of a directory, since no image has that name.
+func (r *run) directory() bool {
+	r.root = r.image
+	return !ready.DigestLike(r.image.text()) && kind(unix.AT_FDCWD, r.image, 0) == unix.S_IFDIR
 }
 
 // readConfig reads the image's configuration; a directory without one was made otherwise.
 func (r *run) readConfig() bool {
-	fd, e := openAt(unix.AT_FDCWD, r.join(r.root.text(), "/.hpcc/image.json"), unix.O_RDONLY, 0)
+	s, e := r.readFile(r.join(r.root.text(), "/.hpcc/image.json"))
 	if e == unix.ENOENT {
 		return true
 	}
-	if e != 0 {
-		return false
-	}
-	s, ok := r.file(fd)
-	closeFD(fd)
-	return ok && r.conf.read(s) && (r.conf.architecture == "" || r.conf.architecture == goruntime.GOARCH)
+	return e == 0 && r.conf.read(s) && (r.conf.architecture == "" || r.conf.architecture == goruntime.GOARCH)
 }
 
 // findDirectory finds the physical path of the current directory, as package
@@ -132,7 +131,14 @@ func (r *run) fdPath(fd int) zstring {
 
 // planMounts lists the default mounts.
 func (r *run) planMounts() bool {
-	if !r.show("/proc\x00") || !r.show("/sys\x00") || !r.show("/dev\x00") || !r.show("/tmp\x00") {
+	if !r.show("/proc\x00") {
+		return false
+	}
+	if fd := r.mounts[0].from; fd <= 2 { // a standard stream is closed, and Go opens it
+		closeFD(fd)
+		return false
+	}
+	if !r.show("/sys\x00") || !r.show("/dev\x00") || !r.show("/tmp\x00") {
 		return false
 	}
 	for _, file := range [...]zstring{"/etc/hosts\x00", "/etc/resolv.conf\x00"} {
@@ -170,7 +176,7 @@ func (r *run) show(path zstring) bool {
 	if e != 0 {
 		return false
 	}
-	r.mounts[r.nmounts] = mount{path, path, fd, kind(fd, "\x00", unix.AT_EMPTY_PATH) == unix.S_IFDIR}
+	r.mounts[r.nmounts] = mount{path, fd}
 	r.nmounts++
 	return true
 }

@@ -13,7 +13,8 @@ const base zstring = "/usr\x00"
 // fewEntries is how many bind mounts cost as much as an overlay (ranch.go there).
 const fewEntries = 16
 
-const none zstring = "\x00"
+// exitFailed is ExitFailed of package runtime.
+const exitFailed = 125
 
 // enter makes the image, with the mounts that were planned, the root of this
 // process, as enterRoot of package runtime does.
@@ -68,7 +69,7 @@ func (r *run) made(file, at zstring, data string) bool {
 		return false
 	}
 	fd, e := openAt(unix.AT_FDCWD, file, unix.O_PATH, 0)
-	r.mounts[r.nmounts] = mount{file, at, fd, false}
+	r.mounts[r.nmounts] = mount{at, fd}
 	r.nmounts++
 	return e == 0
 }
@@ -80,9 +81,10 @@ func (r *run) mount(i int) bool {
 	if e == unix.ENOENT && r.makeRoom(i) {
 		at, e = r.place(m.at)
 	}
-	if e != 0 || (kind(at, none, unix.AT_EMPTY_PATH) == unix.S_IFDIR) != m.dir {
+	if e != 0 {
 		return false
 	}
+	// The kernel, too, mounts no file on a directory.
 	ok := mountAt(r.fdPath(m.from), r.fdPath(at), none, unix.MS_BIND|unix.MS_REC, none)
 	closeFD(at)
 	return ok
@@ -109,6 +111,9 @@ func (r *run) makeRoom(i int) bool {
 	if e != 0 {
 		return false
 	}
+	if r.create(cur, r.join(name), r.mounts[i].dir()) { // it was covered before
+		return true
+	}
 	mode, e := modeOf(cur, none, unix.AT_EMPTY_PATH)
 	list, e2 := openAt(cur, ".\x00", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if e != 0 || e2 != 0 || mode&unix.S_IFMT != unix.S_IFDIR {
@@ -124,7 +129,7 @@ func (r *run) makeRoom(i int) bool {
 	}
 	switch {
 	case n <= fewEntries && l.ok:
-		return r.cover(cur, at, mode, l) && r.create(r.covers[r.ncovers-1], r.join(name), r.mounts[i].dir)
+		return r.cover(cur, at, mode, l) && r.create(r.covers[r.ncovers-1], r.join(name), r.mounts[i].dir())
 	case n > fewEntries && r.scratch >= 0 && !r.holdsMounts(dir):
 		return r.overlay(cur, dir, mode)
 	}
@@ -172,7 +177,7 @@ func (r *run) overlay(cur int, dir string, mode uint32) bool {
 			continue
 		}
 		file := r.join(name)
-		if _, e := modeOf(cur, file, unix.AT_SYMLINK_NOFOLLOW); e == unix.ENOENT && !r.create(at, file, r.mounts[i].dir) {
+		if _, e := modeOf(cur, file, unix.AT_SYMLINK_NOFOLLOW); e == unix.ENOENT && !r.create(at, file, r.mounts[i].dir()) {
 			return false
 		}
 	}
@@ -280,7 +285,11 @@ func (r *run) pivot() bool {
 		call(unix.SYS_CHDIR, r.cwd.at(), 0, 0, 0, 0)
 		return false
 	}
-	unmount(here)
+	if !unmount(here) { // it cannot be undone, and the host's tree must not stay
+		const words = "hpcc: error: leaving the old root: the kernel refuses\n"
+		call(unix.SYS_WRITE, 2, uintptr(unsafe.Pointer(unsafe.StringData(words))), uintptr(len(words)), 0, 0)
+		call(unix.SYS_EXIT_GROUP, exitFailed, 0, 0, 0, 0)
+	}
 	return true
 }
 

@@ -50,7 +50,7 @@ func (v *variables) add(variable zstring) bool {
 func (v *variables) remove(name string) {
 	n := 0
 	for i := range v.n {
-		if had, _ := cut(v.list[i].text(), '='); had != name || len(had) == len(v.list[i].text()) {
+		if had, _ := cut(v.list[i].text(), '='); had != name {
 			v.list[n] = v.list[i]
 			n++
 		}
