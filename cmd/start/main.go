@@ -1,3 +1,6 @@
+// How many processors the cgroup allows does not matter before a start is over.
+//go:debug containermaxprocs=0
+
 // Command start is "hpcc run" and nothing else, made to begin quickly: of what
 // hpcc imports, it imports what a run needs. cmd/weld puts it into the one file
 // that users have; there, hpcc's entry point leads "hpcc run" here.
