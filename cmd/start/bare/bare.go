@@ -70,14 +70,6 @@ type run struct {
 // static is the run of this process.
 var static run
 
-// Compiled code wants a goroutine, to see whether its stack suffices: one of
-// zeros says that it does. Where that is found by way of the thread's register,
-// this is what lies there.
-var (
-	goroutine [64]uintptr
-	thread    [2]uintptr
-)
-
 // begin makes the run for which the kernel put words and variables at sp. It
 // returns only when there is something left to do for Go.
 func begin(sp unsafe.Pointer) int {

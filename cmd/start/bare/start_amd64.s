@@ -1,14 +1,9 @@
 #include "textflag.h"
 
-// hpcc_start is the ELF entry point of cmd/start. 0(SP) holds argc, as for
-// hpcc_entry (package runtime), which has the turn when begin declines.
+// hpcc_start is the ELF entry point of cmd/start. It begins as hpcc_entry does
+// (runtime/entry_amd64.s), which has the turn when begin declines.
 TEXT hpcc_start(SB),NOSPLIT|NOFRAME,$0
-	LEAQ	·goroutine(SB), AX
-	MOVQ	AX, ·thread(SB)
-	LEAQ	·thread+8(SB), SI	// compiled code finds its goroutine 8 bytes below FS
-	MOVQ	$0x1002, DI		// ARCH_SET_FS
-	MOVQ	$158, AX		// arch_prctl
-	SYSCALL
+	CALL	hpcc_thread(SB)
 	MOVQ	SP, AX
 	SUBQ	$16, SP
 	MOVQ	AX, 0(SP)

@@ -1,8 +1,8 @@
 #include "textflag.h"
 
-// hpcc_start: see start_amd64.s. The goroutine is in a register.
+// hpcc_start: see start_amd64.s.
 TEXT hpcc_start(SB),NOSPLIT|NOFRAME,$0
-	MOVD	$·goroutine(SB), g
+	CALL	hpcc_thread(SB)
 	MOVD	RSP, R0
 	SUB	$32, RSP
 	MOVD	R0, 8(RSP)

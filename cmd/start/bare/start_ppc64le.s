@@ -1,9 +1,8 @@
 #include "textflag.h"
 
-// hpcc_start: see start_amd64.s. The goroutine is in a register; R0 is zero.
+// hpcc_start: see start_amd64.s.
 TEXT hpcc_start(SB),NOSPLIT|NOFRAME,$0
-	XOR	R0, R0
-	MOVD	$·goroutine(SB), g
+	CALL	hpcc_thread(SB)
 	MOVD	R1, R3
 	ADD	$-64, R1
 	MOVD	R3, 32(R1)
