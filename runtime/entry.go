@@ -153,18 +153,22 @@ func mapEarly(carried *specs.Spec) {
 	if u, g, ok := ladder("run"); ok {
 		in = [2]int{u, g}
 	}
-	for _, f := range []struct{ name, text string }{
-		{"setgroups", "deny"},
-		{"uid_map", fmt.Sprintf("%d %d 1", in[0], uid)},
-		{"gid_map", fmt.Sprintf("%d %d 1", in[1], gid)},
-	} {
-		// Some hosts (AppArmor's restriction of unprivileged user namespaces)
-		// let the namespace be made, but give it no rights.
-		if err := writeSmall("/proc/self/"+f.name, []byte(f.text), 0); err != nil {
-			entered = 1 + int64(syscall.EPERM)
-			return
+	// Some hosts (AppArmor's restriction of unprivileged user namespaces)
+	// let the namespace be made, but give it no rights.
+	if writeIDMaps(fmt.Sprintf("%d %d 1", in[0], uid), fmt.Sprintf("%d %d 1", in[1], gid)) != nil {
+		entered = 1 + int64(syscall.EPERM)
+	}
+}
+
+// writeIDMaps gives this process's new user namespace its maps, after what a
+// user without rights must give up for that.
+func writeIDMaps(uids, gids string) error {
+	for _, f := range [][2]string{{"setgroups", "deny"}, {"uid_map", uids}, {"gid_map", gids}} {
+		if err := writeSmall("/proc/self/"+f[0], []byte(f[1]), 0); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // Entries of the auxiliary vector, getauxval(3): pairs of type and value, each

@@ -202,16 +202,8 @@ func (r *rootfs) mount(m specs.Mount, from int) error {
 		}
 		return err
 	}
-	if inside(base, m.Source) { // a copy: cloneSources
-		err = unix.MoveMount(from, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
-	} else {
-		err = unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|unix.MS_REC, "")
-	}
-	if err != nil {
+	if err := bindSource(m, from, to, unix.MS_REC); err != nil || !ro {
 		return err
-	}
-	if !ro {
-		return nil
 	}
 	// fd "to" is what was covered; look again for what covers it.
 	top, _, err := r.place(m.Destination, wantDir)
@@ -220,6 +212,24 @@ func (r *rootfs) mount(m specs.Mount, from int) error {
 	}
 	defer unix.Close(top)
 	return remountRO(top)
+}
+
+// bindSource shows the opened source of m at to.
+func bindSource(m specs.Mount, from, to int, rec uintptr) error {
+	if inside(base, m.Source) { // a copy: cloneSources
+		return unix.MoveMount(from, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	}
+	return bindFD(from, to, rec)
+}
+
+// bindFD shows from at to. A tree with mounts that the user did not make can
+// only be shown with all of them (mount_namespaces(7)).
+func bindFD(from, to int, rec uintptr) error {
+	err := unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|rec, "")
+	if errors.Is(err, unix.EINVAL) && rec == 0 {
+		err = unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|unix.MS_REC, "")
+	}
+	return err
 }
 
 // mountOptions splits OCI mount options into flags and file system data.
