@@ -38,6 +38,8 @@ const (
 var (
 	goroutine [64]uintptr
 	thread    [2]uintptr
+
+	_, _ = &goroutine, &thread // entry_*.s use them
 )
 
 // begin is called by hpcc_entry, before the Go runtime begins: nothing in it may

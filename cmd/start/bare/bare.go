@@ -2,14 +2,13 @@
 // before the Go runtime begins: that takes as long as all the rest of a start,
 // for threads, a heap and signal handlers that the program soon loses.
 //
-// [hpcc_start], the entry point of cmd/start, calls begin on the process's one
+// hpcc_start, the entry point of cmd/start, calls begin on the process's one
 // thread. It has a stack and static memory, and no heap, goroutines or panics:
 // nothing here may allocate (a test reads the machine code), and everything is
-// bounded. What a run means is decided in package runtime, in
-// Spec and Exec. Here stands what they come to in the usual case, for files that
-// are as usual; of anything else (and of all mistakes) it keeps away, takes back
-// what it did, and the Go program begins as if nothing had been. A
-// test compares the two.
+// bounded. What a run means is decided in package runtime, in Spec and Exec. Here
+// stands what they come to in the usual case. From anything else, mistakes among
+// it, this package keeps away: it takes back what it did, and the Go program
+// begins as if nothing had been. A test compares the two.
 package bare
 
 import (
@@ -67,8 +66,10 @@ type run struct {
 	buffer [64 << 10]byte
 }
 
-// static is the run of this process.
+// static is the run of this process: there is no heap that could hold it.
 var static run
+
+var _ = begin // start_*.s call it
 
 // begin makes the run for which the kernel put words and variables at sp. It
 // returns only when there is something left to do for Go.
