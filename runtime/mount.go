@@ -263,14 +263,10 @@ func remount(fd int, flags uintptr) error {
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return err
 	}
-	flags |= unix.MS_BIND | unix.MS_REMOUNT
-	for st_, ms := range map[int64]uintptr{
-		unix.ST_NOSUID: unix.MS_NOSUID, unix.ST_NODEV: unix.MS_NODEV, unix.ST_NOEXEC: unix.MS_NOEXEC,
-		unix.ST_NOATIME: unix.MS_NOATIME, unix.ST_NODIRATIME: unix.MS_NODIRATIME, unix.ST_RELATIME: unix.MS_RELATIME,
-	} {
-		if int64(st.Flags)&st_ != 0 {
-			flags |= ms
-		}
+	const same = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME // as ST_…
+	flags |= unix.MS_BIND | unix.MS_REMOUNT | uintptr(st.Flags)&same
+	if st.Flags&unix.ST_RELATIME != 0 {
+		flags |= unix.MS_RELATIME
 	}
 	return unix.Mount("", fdPath(fd), "", flags, "")
 }
@@ -303,7 +299,7 @@ func (r *rootfs) place(dst string, wantDir bool) (at int, where string, err erro
 	// What is there is found in one call, where the kernel has it (Linux 5.6).
 	fd, err := unix.Openat2(r.fd, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
 	if err == nil {
-		return fd, path.Join("/", dst), checkKind(fd, wantDir)
+		return ofKind(fd, path.Join("/", dst), wantDir)
 	}
 	todo := split(dst)
 	var done []string // resolved components, none of them a link
@@ -337,6 +333,8 @@ func (r *rootfs) place(dst string, wantDir bool) (at int, where string, err erro
 		}
 		target, isLink, err := readlink(fd)
 		if err != nil {
+			unix.Close(fd)
+			unix.Close(cur)
 			return -1, "", err
 		}
 		if !isLink {
@@ -364,22 +362,25 @@ func (r *rootfs) place(dst string, wantDir bool) (at int, where string, err erro
 		}
 		todo = append(split(target), todo...)
 	}
-	return cur, "/" + path.Join(done...), checkKind(cur, wantDir)
+	return ofKind(cur, "/"+path.Join(done...), wantDir)
 }
 
-// checkKind refuses to mount a file on a directory and the other way round.
-func checkKind(fd int, wantDir bool) error {
+// ofKind returns the mount point at, opened at path where. It refuses to mount a
+// file on a directory and the other way round, and closes it then.
+func ofKind(at int, where string, wantDir bool) (int, string, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; isDir != wantDir {
+	err := unix.Fstat(at, &st)
+	if isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; err == nil && isDir != wantDir {
+		err = errors.New("the source is a file, the image has a directory there")
 		if wantDir {
-			return errors.New("the source is a directory, the image has a file there")
+			err = errors.New("the source is a directory, the image has a file there")
 		}
-		return errors.New("the source is a file, the image has a directory there")
 	}
-	return nil
+	if err != nil {
+		unix.Close(at)
+		return -1, "", err
+	}
+	return at, where, nil
 }
 
 // reopen closes cur and walks from the new root along names that are no links.

@@ -24,9 +24,9 @@ const ConfigName = "config.json"
 // some ten thousand, most of it system call names.
 const maxConfig = 16 << 20
 
-// ReadBundle reads and checks the configuration of the OCI bundle in dir. Paths
+// readBundle reads and checks the configuration of the OCI bundle in dir. Paths
 // that it gives relative to the bundle are absolute in the result.
-func ReadBundle(dir string) (*specs.Spec, error) {
+func readBundle(dir string) (*specs.Spec, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("finding the bundle: %w", err)

@@ -118,7 +118,7 @@ func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, e
 	if err != nil {
 		return nil, nil, fmt.Errorf("finding the bundle: %w", err)
 	}
-	s, err := ReadBundle(bundle)
+	s, err := readBundle(bundle)
 	if err != nil {
 		return nil, nil, err
 	}
