@@ -17,9 +17,15 @@ var allowed = regexp.MustCompile(`^(runtime\.(memmove|memequal|cmpstring|memclrN
 // What runs before the Go runtime calls nothing that needs it: the machine code
 // of everything that begin reaches says so.
 func TestNothingNeedsTheRuntime(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64", "ppc64le"} {
+		t.Run(arch, func(t *testing.T) { needsNothing(t, arch) })
+	}
+}
+
+func needsNothing(t *testing.T, arch string) {
 	program := filepath.Join(t.TempDir(), "start")
 	build := exec.Command("go", "build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_start", "-o", program, "..")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
