@@ -38,11 +38,7 @@ func Bundle(root string, c ImageConfig, o Options) (*specs.Spec, error) {
 	if len(s.Process.Args) == 0 {
 		s.Process.Args = []string{"/bin/sh"} // a bundle must name a program; Slurm and people put in theirs
 	}
-	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
-		if _, err := os.Stat(f); err == nil {
-			s.Mounts = append(s.Mounts, bind(f, f))
-		}
-	}
+	s.Mounts = append(s.Mounts, resolverFiles()...)
 	for _, b := range o.Binds {
 		m, err := parseBind(b)
 		if err != nil {

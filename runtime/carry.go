@@ -36,7 +36,7 @@ type carried struct {
 }
 
 // deferred says whether the entry point left the namespaces to later.
-func deferred() bool { return entered == -1 }
+func deferred() bool { return entered == later }
 
 // pickUp reads a run that was carried here; nil when this is none.
 func pickUp() (*carried, error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"unsafe"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -22,17 +23,104 @@ import (
 // new namespaces 3.4 (and a parent that stays). Binaries linked without the
 // flag, such as those of "go test", take that last way (see exec.go).
 
-// The words after "run" may ask to share the namespaces of other processes, and
-// who has made its own cannot leave them: at a word that looks like --join the
-// entry point leaves the decision to main (carry.go).
-
-// entered is what hpcc_entry left: 0 it was not called or not asked to, -1 it
-// leaves namespaces to later, else 1 + errno of unshare or setns.
+// entered is what begin left: 0 it was not called or not asked to, else 1 + errno
+// of unshare or setns, or one of the following.
 var entered int64
+
+const (
+	later  = -1 // namespaces are left to main (carry.go)
+	mapped = -2 // this process is in namespaces of its own and has its ids (cmd/start/bare)
+)
+
+// Compiled code wants a goroutine, to see whether its stack suffices: one of
+// zeros says that it does. Where that is found by way of the thread's register,
+// that points behind thread.
+var (
+	goroutine [64]uintptr
+	thread    [2]uintptr
+
+	_, _ = &goroutine, &thread // entry_*.s use them
+)
+
+// begin is called by hpcc_entry, before the Go runtime begins: nothing in it may
+// allocate (a test of cmd/start/bare reads the machine code). At sp lies what
+// the kernel gives a program: argc, argv and so on. lean is the entry point of the other
+// program in the file (cmd/weld), 0 where there is none; begin returns it for
+// what is its business.
+func begin(sp unsafe.Pointer, lean uintptr) (other uintptr) {
+	argv := unsafe.Slice((**byte)(unsafe.Add(sp, unsafe.Sizeof(sp))), *(*uintptr)(sp))
+	if len(argv) < 2 {
+		return 0
+	}
+	if is(argv[1], "build") {
+		unshare()
+	}
+	if !is(argv[1], "run") {
+		return 0
+	}
+	switch {
+	case lean != 0 && !starts(argv[0], Full):
+		return lean
+	case starts(argv[0], markJoin):
+		carried := unsafe.Slice(argv[0], len(markJoin)+2)
+		if setns(carried[len(markJoin)], unix.CLONE_NEWUSER) {
+			setns(carried[len(markJoin)+1], unix.CLONE_NEWNS)
+		}
+	case !starts(argv[0], markEnter) && asksToJoin(argv[2:]):
+		entered = later
+	default:
+		syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
+		unshare()
+	}
+	return 0
+}
+
+// asksToJoin says whether one of the words before "--" looks like --join: who has
+// made namespaces of its own could not enter those of others any more.
+func asksToJoin(words []*byte) bool {
+	for _, w := range words {
+		if is(w, "--") {
+			return false
+		}
+		if is(w, "-j") || starts(w, "--join") {
+			return true
+		}
+	}
+	return false
+}
+
+func unshare() {
+	_, _, errno := syscall.RawSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWUSER|unix.CLONE_NEWNS, 0, 0)
+	entered = 1 + int64(errno)
+}
+
+func setns(fd byte, kind uintptr) bool {
+	_, _, errno := syscall.RawSyscall(unix.SYS_SETNS, uintptr(fd), kind, 0)
+	entered = 1 + int64(errno)
+	return errno == 0
+}
+
+// starts says whether the string at p, which ends with a zero byte, begins with head.
+func starts(p *byte, head string) bool {
+	for i := range len(head) {
+		if *(*byte)(unsafe.Add(unsafe.Pointer(p), i)) != head[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// is says whether the string at p, which ends with a zero byte, is word.
+func is(p *byte, word string) bool {
+	return starts(p, word) && *(*byte)(unsafe.Add(unsafe.Pointer(p), len(word))) == 0
+}
 
 // early says whether the entry point was asked for namespaces, and with which
 // error it was refused them (nil when the process is in them).
 func early() (asked bool, err error) {
+	if entered == mapped {
+		return true, nil
+	}
 	if entered <= 0 {
 		return false, nil
 	}
@@ -52,7 +140,7 @@ const Full = "hpcc-full"
 // specification carries. Until then the kernel shows the overflow ids; the
 // auxiliary vector still has the true ones.
 func mapEarly(carried *specs.Spec) {
-	if asked, err := early(); !asked || err != nil {
+	if asked, err := early(); !asked || err != nil || entered == mapped {
 		return
 	}
 	auxv, _ := unix.Auxv() // the runtime's copy: no error since Go 1.21
@@ -67,18 +155,22 @@ func mapEarly(carried *specs.Spec) {
 	if u, g, ok := ladder("run"); ok {
 		in = [2]int{u, g}
 	}
-	for _, f := range []struct{ name, text string }{
-		{"setgroups", "deny"},
-		{"uid_map", fmt.Sprintf("%d %d 1", in[0], uid)},
-		{"gid_map", fmt.Sprintf("%d %d 1", in[1], gid)},
-	} {
-		// Some hosts (AppArmor's restriction of unprivileged user namespaces)
-		// let the namespace be made, but give it no rights.
-		if err := writeSmall("/proc/self/"+f.name, []byte(f.text), 0); err != nil {
-			entered = 1 + int64(syscall.EPERM)
-			return
+	// Some hosts (AppArmor's restriction of unprivileged user namespaces)
+	// let the namespace be made, but give it no rights.
+	if writeIDMaps(fmt.Sprintf("%d %d 1", in[0], uid), fmt.Sprintf("%d %d 1", in[1], gid)) != nil {
+		entered = 1 + int64(syscall.EPERM)
+	}
+}
+
+// writeIDMaps gives this process's new user namespace its maps, after what a
+// user without rights must give up for that.
+func writeIDMaps(uids, gids string) error {
+	for _, f := range [][2]string{{"setgroups", "deny"}, {"uid_map", uids}, {"gid_map", gids}} {
+		if err := writeSmall("/proc/self/"+f[0], []byte(f[1]), 0); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // Entries of the auxiliary vector, getauxval(3): pairs of type and value, each

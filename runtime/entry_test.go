@@ -1,6 +1,55 @@
 package runtime
 
-import "testing"
+import (
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+// What of a command line the entry point leaves to others, it leaves as it is.
+func TestBegin(t *testing.T) {
+	const lean = 0x1000
+	for _, c := range []struct {
+		line    string
+		lean    uintptr
+		other   uintptr
+		entered int64
+	}{
+		{"hpcc", lean, 0, 0},
+		{"hpcc pull x", lean, 0, 0},
+		{"hpcc runs x", lean, 0, 0},
+		{"hpcc buildx", lean, 0, 0},
+		{"hpcc ru", lean, 0, 0},
+		{"hpcc run x", lean, lean, 0},
+		{"hpcc+ent1234 run x", lean, lean, 0},
+		{Full + " run -j x", lean, 0, later},
+		{ociInitName + " run --join", lean, 0, later},
+		{"hpcc run --join-tag=a x -- y", 0, 0, later},
+		{"hpcc run x -j", 0, 0, later},
+		{"hpcc run x --joi --join", 0, 0, later},
+	} {
+		words := strings.Fields(c.line)
+		stack := make([]*byte, len(words)+2)
+		*(*uintptr)(unsafe.Pointer(&stack[0])) = uintptr(len(words))
+		for i, w := range words {
+			stack[i+1] = unsafe.StringData(w + "\x00")
+		}
+		entered = 0
+		if other := begin(unsafe.Pointer(&stack[0]), c.lean); other != c.other || entered != c.entered {
+			t.Errorf("%s: begin = %#x, entered %d; want %#x, %d", c.line, other, entered, c.other, c.entered)
+		}
+		entered = 0
+	}
+	for line, want := range map[string]bool{"": false, "x --": false, "-- -j": false, "-jx": false, "--jo": false, "-j": true, "--join": true, "x y --join-pid=1": true} {
+		var words []*byte
+		for _, w := range strings.Fields(line) {
+			words = append(words, unsafe.StringData(w+"\x00"))
+		}
+		if got := asksToJoin(words); got != want {
+			t.Errorf("asksToJoin(%q) = %v", line, got)
+		}
+	}
+}
 
 // A file with setuid or setgid bits, which this user cannot make for another,
 // shows in the auxiliary vector: real and effective ids differ.

@@ -195,17 +195,27 @@ func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error
 
 // specFile holds s in memory, for a process to come.
 func specFile(s *specs.Spec) (*os.File, error) {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("writing the run's specification: %w", err)
-	}
-	fd, err := unix.MemfdCreate("hpcc-spec", unix.MFD_CLOEXEC)
+	f, err := memoryFile("hpcc-spec", s)
 	if err != nil {
 		return nil, fmt.Errorf("keeping the run's specification: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "hpcc-spec")
+	return f, nil
+}
+
+// memoryFile holds v, as JSON, in a file that is nowhere but in memory.
+func memoryFile(name string, v any) (*os.File, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
 	if _, err := f.WriteAt(b, 0); err != nil {
-		return nil, fmt.Errorf("keeping the run's specification: %w", err)
+		f.Close()
+		return nil, err
 	}
 	return f, nil
 }
@@ -269,12 +279,17 @@ func waitAndExit(cmd *exec.Cmd) error {
 	if cmd.ProcessState == nil {
 		return err
 	}
-	ws := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	endAs(cmd.ProcessState)
+	return nil
+}
+
+// endAs ends this process as another one ended.
+func endAs(state *os.ProcessState) {
+	ws := state.Sys().(syscall.WaitStatus)
 	if ws.Signaled() {
 		os.Exit(128 + int(ws.Signal()))
 	}
 	os.Exit(ws.ExitStatus())
-	return nil
 }
 
 // become replaces this process, already in its namespaces, by the program.
@@ -322,11 +337,18 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	return execError(exe, s.Process.Args[0], err)
 }
 
+// Launch executes a program in the directory cwd of this process's surroundings,
+// which were settled before Go began (cmd/start/bare). It returns only on
+// failure, with an [Error].
+func Launch(args, env []string, cwd string) error {
+	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, syscall.Exec)
+}
+
 // giveUp gives up the namespace's rights and the ways to new ones.
 func giveUp(s *specs.Spec) error {
 	// A new namespace has no ambient rights, and the entry point of "hpcc run" saw
 	// to the rest while there was one thread. To lock one now would start another.
-	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && entered == 1 && s.Annotations[FakeRoot] == "" {
+	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && (entered == 1 || entered == mapped) && s.Annotations[FakeRoot] == "" {
 		return nil
 	}
 	goruntime.LockOSThread() // the next three are of a thread; exec keeps them

@@ -79,9 +79,9 @@ func join(s *specs.Spec) error {
 		return err
 	}
 	for _, m := range members {
-		user, mnt, err := openNamespaces(m.pid)
-		if err != nil || inode(user) != m.user || inode(mnt) != m.mnt {
-			continue // it died, and its number may be another's
+		user, mnt, lives := m.open()
+		if !lives {
+			continue
 		}
 		if !bytes.Equal(running, what) {
 			return fmt.Errorf("joining %q: process %d of it runs another image or has other mounts; all tasks of a node must be given the same, or another --join-tag", s.Annotations[Join], m.pid)
@@ -132,6 +132,21 @@ type group struct {
 type member struct {
 	pid       int
 	user, mnt uint64
+}
+
+// open opens the namespaces of a member that lives: the number of one that died
+// may be another's.
+func (m *member) open() (user, mnt int, lives bool) {
+	user, mnt, err := openNamespaces(m.pid)
+	if err != nil {
+		return -1, -1, false
+	}
+	if inode(user) != m.user || inode(mnt) != m.mnt {
+		unix.Close(user)
+		unix.Close(mnt)
+		return -1, -1, false
+	}
+	return user, mnt, true
 }
 
 // joinDir is a directory in the node's memory, the same for all its tasks.
@@ -281,14 +296,9 @@ func sweep(but string) {
 func (g *group) alive() bool {
 	_, members, err := g.read()
 	for _, m := range members {
-		user, mnt, err := openNamespaces(m.pid)
-		if err != nil {
-			continue
-		}
-		same := inode(user) == m.user
-		unix.Close(user)
-		unix.Close(mnt)
-		if same {
+		if user, mnt, lives := m.open(); lives {
+			unix.Close(user)
+			unix.Close(mnt)
 			return true
 		}
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Layout of the cache that ldconfig(8) writes, glibc's sysdeps/generic/dl-cache.h.
@@ -83,16 +85,16 @@ func isFileName(s string) bool {
 
 // readBounded reads a regular file that has at most max bytes.
 func readBounded(file string, max int64) ([]byte, error) {
-	if st, err := os.Stat(file); err != nil {
-		return nil, err
-	} else if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", file) // opening a FIFO would wait
-	}
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if st, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is no regular file", file)
+	}
 	b, err := io.ReadAll(io.LimitReader(f, max+1))
 	if err == nil && int64(len(b)) > max {
 		err = fmt.Errorf("%s is larger than %d bytes", file, max)

@@ -202,16 +202,8 @@ func (r *rootfs) mount(m specs.Mount, from int) error {
 		}
 		return err
 	}
-	if inside(base, m.Source) { // a copy: cloneSources
-		err = unix.MoveMount(from, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
-	} else {
-		err = unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|unix.MS_REC, "")
-	}
-	if err != nil {
+	if err := bindSource(m, from, to, unix.MS_REC); err != nil || !ro {
 		return err
-	}
-	if !ro {
-		return nil
 	}
 	// fd "to" is what was covered; look again for what covers it.
 	top, _, err := r.place(m.Destination, wantDir)
@@ -220,6 +212,24 @@ func (r *rootfs) mount(m specs.Mount, from int) error {
 	}
 	defer unix.Close(top)
 	return remountRO(top)
+}
+
+// bindSource shows the opened source of m at to.
+func bindSource(m specs.Mount, from, to int, rec uintptr) error {
+	if inside(base, m.Source) { // a copy: cloneSources
+		return unix.MoveMount(from, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+	}
+	return bindFD(from, to, rec)
+}
+
+// bindFD shows from at to. A tree with mounts that the user did not make can
+// only be shown with all of them (mount_namespaces(7)).
+func bindFD(from, to int, rec uintptr) error {
+	err := unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|rec, "")
+	if errors.Is(err, unix.EINVAL) && rec == 0 {
+		err = unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|unix.MS_REC, "")
+	}
+	return err
 }
 
 // mountOptions splits OCI mount options into flags and file system data.
@@ -253,14 +263,10 @@ func remount(fd int, flags uintptr) error {
 	if err := unix.Fstatfs(fd, &st); err != nil {
 		return err
 	}
-	flags |= unix.MS_BIND | unix.MS_REMOUNT
-	for st_, ms := range map[int64]uintptr{
-		unix.ST_NOSUID: unix.MS_NOSUID, unix.ST_NODEV: unix.MS_NODEV, unix.ST_NOEXEC: unix.MS_NOEXEC,
-		unix.ST_NOATIME: unix.MS_NOATIME, unix.ST_NODIRATIME: unix.MS_NODIRATIME, unix.ST_RELATIME: unix.MS_RELATIME,
-	} {
-		if int64(st.Flags)&st_ != 0 {
-			flags |= ms
-		}
+	const same = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME // as ST_…
+	flags |= unix.MS_BIND | unix.MS_REMOUNT | uintptr(st.Flags)&same
+	if st.Flags&unix.ST_RELATIME != 0 {
+		flags |= unix.MS_RELATIME
 	}
 	return unix.Mount("", fdPath(fd), "", flags, "")
 }
@@ -293,7 +299,7 @@ func (r *rootfs) place(dst string, wantDir bool) (at int, where string, err erro
 	// What is there is found in one call, where the kernel has it (Linux 5.6).
 	fd, err := unix.Openat2(r.fd, dst, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_SYMLINKS})
 	if err == nil {
-		return fd, path.Join("/", dst), checkKind(fd, wantDir)
+		return ofKind(fd, path.Join("/", dst), wantDir)
 	}
 	todo := split(dst)
 	var done []string // resolved components, none of them a link
@@ -327,6 +333,8 @@ func (r *rootfs) place(dst string, wantDir bool) (at int, where string, err erro
 		}
 		target, isLink, err := readlink(fd)
 		if err != nil {
+			unix.Close(fd)
+			unix.Close(cur)
 			return -1, "", err
 		}
 		if !isLink {
@@ -354,22 +362,25 @@ func (r *rootfs) place(dst string, wantDir bool) (at int, where string, err erro
 		}
 		todo = append(split(target), todo...)
 	}
-	return cur, "/" + path.Join(done...), checkKind(cur, wantDir)
+	return ofKind(cur, "/"+path.Join(done...), wantDir)
 }
 
-// checkKind refuses to mount a file on a directory and the other way round.
-func checkKind(fd int, wantDir bool) error {
+// ofKind returns the mount point at, opened at path where. It refuses to mount a
+// file on a directory and the other way round, and closes it then.
+func ofKind(at int, where string, wantDir bool) (int, string, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return err
-	}
-	if isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; isDir != wantDir {
+	err := unix.Fstat(at, &st)
+	if isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR; err == nil && isDir != wantDir {
+		err = errors.New("the source is a file, the image has a directory there")
 		if wantDir {
-			return errors.New("the source is a directory, the image has a file there")
+			err = errors.New("the source is a directory, the image has a file there")
 		}
-		return errors.New("the source is a file, the image has a directory there")
 	}
-	return nil
+	if err != nil {
+		unix.Close(at)
+		return -1, "", err
+	}
+	return at, where, nil
 }
 
 // reopen closes cur and walks from the new root along names that are no links.

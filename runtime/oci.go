@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -160,24 +159,6 @@ func (r *record) status(dir string) specs.ContainerState {
 		return specs.StateCreated
 	}
 	return specs.StateRunning
-}
-
-// processBorn is when a living process began: field 22 of /proc/PID/stat,
-// proc_pid_stat(5).
-func processBorn(pid int) (uint64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The name, field 2, is in parentheses and may hold blanks and more of them.
-	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(f) < 20 {
-		return 0, fmt.Errorf("/proc/%d/stat is cut short", pid)
-	}
-	if f[0] == "Z" || f[0] == "X" {
-		return 0, os.ErrProcessDone
-	}
-	return strconv.ParseUint(f[19], 10, 64)
 }
 
 // State returns what the specification calls the state of a container.

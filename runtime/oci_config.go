@@ -24,9 +24,9 @@ const ConfigName = "config.json"
 // some ten thousand, most of it system call names.
 const maxConfig = 16 << 20
 
-// ReadBundle reads and checks the configuration of the OCI bundle in dir. Paths
+// readBundle reads and checks the configuration of the OCI bundle in dir. Paths
 // that it gives relative to the bundle are absolute in the result.
-func ReadBundle(dir string) (*specs.Spec, error) {
+func readBundle(dir string) (*specs.Spec, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("finding the bundle: %w", err)
@@ -55,9 +55,15 @@ func ReadBundle(dir string) (*specs.Spec, error) {
 	} else if !st.IsDir() {
 		return nil, fmt.Errorf("reading %q: the root %q is not a directory", f.Name(), s.Root.Path)
 	}
-	for i, m := range s.Mounts {
-		if m.Type == "bind" && !filepath.IsAbs(m.Source) {
-			s.Mounts[i].Source = filepath.Join(dir, m.Source)
+	for i := range s.Mounts {
+		if m := &s.Mounts[i]; m.Type == "bind" {
+			if !filepath.IsAbs(m.Source) {
+				m.Source = filepath.Join(dir, m.Source)
+			}
+			// Where a source lies is told by its path (cloneSources).
+			if physical, err := filepath.EvalSymlinks(m.Source); err == nil {
+				m.Source = physical
+			}
 		}
 	}
 	return s, nil

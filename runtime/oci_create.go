@@ -83,19 +83,18 @@ func (c *Containers) create(id string, o CreateOptions, deathsig syscall.Signal)
 		return nil, fmt.Errorf("opening the container's gate: %w", err)
 	}
 	defer unix.Close(q.Gate)
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := q.connect()
 	if err != nil {
-		return nil, fmt.Errorf("preparing the container: %w", err)
+		return nil, err
 	}
-	q.Sync = fds[1]
-	ours := os.NewFile(uintptr(fds[0]), "container")
 	defer ours.Close()
+	defer theirs.Close()
 	goruntime.LockOSThread() // joined namespaces and the death signal are of a thread
 	if err := joinNamespaces(p.joins); err != nil {
 		return nil, err
 	}
 	proc, err = q.start(p, deathsig)
-	unix.Close(fds[1])
+	theirs.Close() // so that the end of the process is heard
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +118,7 @@ func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, e
 	if err != nil {
 		return nil, nil, fmt.Errorf("finding the bundle: %w", err)
 	}
-	s, err := ReadBundle(bundle)
+	s, err := readBundle(bundle)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -165,6 +164,16 @@ func joinNamespaces(list []specs.LinuxNamespace) error {
 		}
 	}
 	return nil
+}
+
+// connect makes the socket over which the process talks to its creator.
+func (q *initRequest) connect() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("preparing to talk to the container's process: %w", err)
+	}
+	q.Sync = fds[1]
+	return os.NewFile(uintptr(fds[0]), "container"), os.NewFile(uintptr(fds[1]), "creator"), nil
 }
 
 // start starts this program again as the container's first process, in its namespaces.
@@ -219,17 +228,8 @@ func idMap(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
 
 // file is the request in memory.
 func (q *initRequest) file() (*os.File, error) {
-	b, err := json.Marshal(q)
+	f, err := memoryFile("hpcc-container", q)
 	if err != nil {
-		return nil, fmt.Errorf("writing the container's specification: %w", err)
-	}
-	fd, err := unix.MemfdCreate("hpcc-container", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("keeping the container's specification: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "hpcc-container")
-	if _, err := f.WriteAt(b, 0); err != nil {
-		f.Close()
 		return nil, fmt.Errorf("keeping the container's specification: %w", err)
 	}
 	return f, nil
@@ -429,15 +429,6 @@ func (c *Containers) supervise(id string, o CreateOptions) error {
 	if err != nil {
 		return err
 	}
-	return endAs(state)
-}
-
-// endAs ends this process as another one ended.
-func endAs(state *os.ProcessState) error {
-	ws := state.Sys().(syscall.WaitStatus)
-	if ws.Signaled() {
-		os.Exit(128 + int(ws.Signal()))
-	}
-	os.Exit(ws.ExitStatus())
+	endAs(state)
 	return nil
 }

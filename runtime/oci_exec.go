@@ -55,13 +55,12 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 		return fmt.Errorf("opening the process of container %q: %w", id, err)
 	}
 	defer unix.Close(q.Join)
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := q.connect()
 	if err != nil {
-		return fmt.Errorf("preparing to enter the container: %w", err)
+		return err
 	}
-	q.Sync = fds[1]
-	ours := os.NewFile(uintptr(fds[0]), "container")
 	defer ours.Close()
+	defer theirs.Close()
 	spec, err := q.file()
 	if err != nil {
 		return err
@@ -72,7 +71,7 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 		return fmt.Errorf("entering container %q: %w", id, err)
 	}
 	proc, err := q.spawn(spec, &syscall.SysProcAttr{Setsid: process.Terminal})
-	unix.Close(fds[1])
+	theirs.Close() // so that the end of the process is heard
 	if err != nil {
 		return err
 	}
@@ -103,7 +102,8 @@ func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
 	if err != nil {
 		return err
 	}
-	return endAs(state)
+	endAs(state)
+	return nil
 }
 
 // readProcess reads the file that says what to run.

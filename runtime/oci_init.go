@@ -183,14 +183,8 @@ func (q *initRequest) mapIDs() error {
 	if err != nil {
 		return &NamespaceError{err}
 	}
-	for _, f := range []struct{ name, text string }{
-		{"setgroups", "deny"},
-		{"uid_map", oneID(q.Spec.Linux.UIDMappings)},
-		{"gid_map", oneID(q.Spec.Linux.GIDMappings)},
-	} {
-		if err := os.WriteFile("/proc/self/"+f.name, []byte(f.text), 0); err != nil {
-			return &NamespaceError{err} // see mapEarly
-		}
+	if err := writeIDMaps(oneID(q.Spec.Linux.UIDMappings), oneID(q.Spec.Linux.GIDMappings)); err != nil {
+		return &NamespaceError{err} // see mapEarly
 	}
 	return nil
 }

@@ -34,6 +34,9 @@ func assemble(s *specs.Spec) (*ociRoot, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return nil, fmt.Errorf("detaching from the host's mounts: %w", err)
 	}
+	if err := cloneSources(s.Mounts, src); err != nil {
+		return nil, err
+	}
 	if err := unix.Mount(fdPath(img), base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return nil, fmt.Errorf("mounting root %q: %w", s.Root.Path, err)
 	}
@@ -135,7 +138,7 @@ func (r *ociRoot) ociMount(m specs.Mount, from int) error {
 		if slices.Contains(m.Options, "rbind") {
 			rec = unix.MS_REC
 		}
-		err = bindFD(from, to, rec)
+		err = bindSource(m, from, to, rec)
 	} else {
 		err = mountType(m, to, flags, data)
 	}
@@ -161,16 +164,6 @@ func (r *ociRoot) ociMount(m specs.Mount, from int) error {
 		return unix.Mount("", fdPath(top), "", propagation, "")
 	}
 	return nil
-}
-
-// bindFD shows from at to. A tree with mounts that the user did not make can
-// only be shown with all of them (mount_namespaces(7)).
-func bindFD(from, to int, rec uintptr) error {
-	err := unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|rec, "")
-	if errors.Is(err, unix.EINVAL) && rec == 0 {
-		err = unix.Mount(fdPath(from), fdPath(to), "", unix.MS_BIND|unix.MS_REC, "")
-	}
-	return err
 }
 
 // hostPlace is what of the host a kernel file system is replaced by where a

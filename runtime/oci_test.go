@@ -389,3 +389,18 @@ $B touch /shared/fixed/x || $B echo fixed; $B touch /x || $B echo root; $B grep 
 		t.Errorf("inside it says\n%s; want\n%s", got, want)
 	}
 }
+
+// A bind of the host's root shows the host's /usr, where roots are put together,
+// and not what is being put together there.
+func TestHostInside(t *testing.T) {
+	b := newTestbed(t)
+	host := filepath.Join(t.TempDir(), "host") // by whatever name
+	b.ok("making a link", os.Symlink("/", host))
+	b.spec.Mounts = append(b.spec.Mounts, specs.Mount{Destination: "/host", Type: "bind", Source: host, Options: []string{"rbind"}})
+	b.ok("create", b.create("h", `B=/bin/busybox; exec >/shared/out 2>&1; $B test -e /host/usr/shared && $B echo half-made; $B test -d /host/usr/lib && $B echo host`))
+	b.ok("start", b.Start("h"))
+	b.await("h", specs.StateStopped)
+	if got := read(b.out); got != "host\n" {
+		t.Errorf("below the host's /usr lies %q", got)
+	}
+}

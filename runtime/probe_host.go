@@ -75,19 +75,10 @@ func fuse(context.Context) Feature {
 		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse: %v; %s", err, without), Ask: "chmod 666 /dev/fuse"}
 	}
 	unix.Close(fd)
-	if missing := notOnPath("squashfuse", "fusermount3"); len(missing) > 0 {
-		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse is there, %s not on PATH; %s", strings.Join(missing, " and "), without), Ask: "install the packages squashfuse and fuse3"}
+	if len(servers()) == 0 {
+		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse is there, %v; %s", errNoServer, without), Ask: "install the package squashfuse"}
 	}
-	return Feature{State: OK, Why: "/dev/fuse, squashfuse and fusermount3"}
-}
-
-func notOnPath(names ...string) (missing []string) {
-	for _, n := range names {
-		if _, err := exec.LookPath(n); err != nil {
-			missing = append(missing, n)
-		}
-	}
-	return missing
+	return Feature{State: OK, Why: "/dev/fuse and squashfuse"}
 }
 
 // subordinate ids are what other tools ask administrators for.

@@ -28,20 +28,31 @@ const (
 // asked of files is told to the parent, where the kernel can do that.
 func fakeOwnership(listen bool) error {
 	if listen {
-		p := program(true)
-		prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-		fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
-		if errno == 0 {
-			return sendListener(int(fd))
+		fd, err := installListener(program(true))
+		if err == nil {
+			return sendListener(fd)
 		}
 		unix.Close(listenerFD)
 	}
-	p := program(false)
-	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
+	if err := install(program(false)); err != nil {
 		return fmt.Errorf("installing the filter that fakes ownership: %w", err)
 	}
 	return nil
+}
+
+func install(p []unix.SockFilter) error {
+	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
+	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
+}
+
+// installListener installs a filter that asks; who has fd answers.
+func installListener(p []unix.SockFilter) (fd int, err error) {
+	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
+	r, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(r), nil
 }
 
 // program writes the filter: a list of comparisons, each of which falls

@@ -160,11 +160,7 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	} else {
 		m = append(m, bind("/tmp", "/tmp"))
 	}
-	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
-		if _, err := os.Stat(f); err == nil {
-			m = append(m, bind(f, f))
-		}
-	}
+	m = append(m, resolverFiles()...)
 	if home != "" && !under(m, home) {
 		m = append(m, bind(home, home))
 		// Where the home is a link, the current directory has its other name.
@@ -192,6 +188,17 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 		m = append(m, x)
 	}
 	return m, nil
+}
+
+// resolverFiles show how the host, where it says so, finds other hosts.
+func resolverFiles() []specs.Mount {
+	var m []specs.Mount
+	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
+		if exists(f) {
+			m = append(m, bind(f, f))
+		}
+	}
+	return m
 }
 
 func bind(src, dst string) specs.Mount {

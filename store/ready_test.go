@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -59,10 +60,29 @@ func TestReady(t *testing.T) {
 			t.Errorf("ready.Tree(%q) = %q; the store says %q, %v", n, got, want, err)
 		}
 	}
+	// What may be a directory's name is no image's.
+	for n, absent := range map[string]bool{
+		"none": true, "none:1": true, "deadbeef": true, "deadbeef0000x": true,
+		"a": false, "flat": false, "torn": false, "deadbeef0000": false, "a:latest": false, "none:latest": false, "lab/none": false, "": false, "None": false,
+	} {
+		if got := ready.Absent(s.dir, n); got != absent {
+			t.Errorf("ready.Absent(%q) = %v; want %v", n, got, absent)
+		}
+		var missing *NotFoundError
+		if _, err := s.TreeOf(n); absent && !errors.As(err, &missing) {
+			t.Errorf("ready.Absent(%q), and the store says %v", n, err)
+		}
+	}
+	if !ready.Absent(filepath.Join(s.dir, "nostore"), "none") || ready.Absent(filepath.Join(s.dir, "refs"), "none") {
+		t.Error("a directory that is there counts as no store, or one that is not as a store")
+	}
 	if err := os.WriteFile(filepath.Join(s.dir, "version"), []byte("2\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := ready.Tree(s.dir, "a"); ok {
 		t.Error("a store of another version is read")
+	}
+	if ready.Absent(s.dir, "none") {
+		t.Error("a store of another version has no images")
 	}
 }

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	}
 	for _, args := range [][]string{
 		{"build", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", alone, "."},
-		{"build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_entry -T 0x20001000", "-o", lean, "../start"},
+		{"build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_start -T 0x20001000", "-o", lean, "../start"},
 		{"run", "../weld", alone, lean, both},
 	} {
 		cmd := exec.Command("go", args...)

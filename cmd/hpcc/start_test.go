@@ -76,9 +76,10 @@ func TestStartIsTheSame(t *testing.T) {
 		"--store store bb -- env", "--store=nostore bb -- env", "--store= bb -- env", "--store root bb -- env", "--env-no-expand=false bb -- env", "--- bb", "- bb", "-= bb",
 		"bb -- id", "bb -- cat /etc/passwd /etc/group /etc/e40", "bb -- ls -lan /etc",
 		"--set-env --set-env=A=$PATH bb -- env", "--set-env --cd /etc bb -- pwd", "-c /etc bb pwd", "-c /etc --cd /bin bb pwd", "--clean-env bb -- env",
-		"--mount type=bind,source=files,target=/mnt/x bb -- ls /mnt/x", "-W bb -- sh -c ls>/x", "-W=1 bb -- env", "-u 0 bb -- id", "--uid=5 --gid 6 bb -- id", "--seccomp bb -- id",
-		"--no-passwd bb -- ls /etc", "--network none bb -- cat /proc/net/route", "--hostname h bb -- cat /proc/sys/kernel/hostname", "--pid bb -- sh -c echo\x20$$",
-		"--entrypoint env bb", "--join-ct 1 bb -- id", "-j --join-pid 1 bb -- id", "bb -- env -j", "bb env --join", "--no-config bb -- env",
+		"--mount type=bind,source=files,target=/mnt/x bb -- ls /mnt/x", "-W bb -- sh -c ls>/x", "-W=1 bb -- env", "-u 0 bb -- id", "--uid=5 --gid 6 bb -- id", "--uid 0x10 bb -- id", "--uid 010 bb -- id", "--gid -1 bb -- id", "--uid 4294967295 bb -- id", "--seccomp bb -- id", "--seccomp --gid 7 bb -- id",
+		"--no-passwd bb -- ls /etc", "--network none bb -- cat /proc/net/route", "--network mine bb -- env", "--network= bb -- env", "--hostname h bb -- cat /proc/sys/kernel/hostname", "--hostname a/b bb -- env", "--hostname= bb -- env",
+		"--pid bb -- cat /proc/1/comm", "--pid bb -- sh -c exit\x207", "--pid --join-ct 1 bb -- env",
+		"--entrypoint env bb", "--entrypoint env bb -- -i", "--entrypoint= bb -- env", "--entrypoint= bb", "--join-ct 1 bb -- id", "-j --join-pid 1 bb -- id", "bb -- env -j", "bb env --join", "--no-config bb -- env",
 		"-b files/f:/bin bb -- env", "--runtime crun --pid bb -- env",
 	} {
 		compare(line, "")
@@ -90,12 +91,12 @@ func TestStartIsTheSame(t *testing.T) {
 	}
 	for _, defaults := range []string{
 		"", "# nothing\n\n", "--set-env A=conf -b files:/mnt/c\n-t --cd /etc # and\n", "--no-home --env-no-expand --unset-env US*", "--home --no-home", "--set-env 'A=b c'\n--set-env \"B=$HOME\"\r\n",
-		"-b files:/a\n--bind files:/b", "-b files/f:/bin", "-b nosuch", "--cd nowhere", "--cd", "--set-env a.env --", "--set-env nofile", "-w", "--store store", "--bogus", "word", "-t word", "'open", "--cd $NO", "-W", "-W=1m --clean-env --no-passwd", "--mount type=bind,source=files,target=/mnt/m", "-W=x", "--set-env A=nosuch", "--join", "--hostname conf", "--stage", "--no-config",
+		"-b files:/a\n--bind files:/b", "-b files/f:/bin", "-b nosuch", "--cd nowhere", "--cd", "--set-env a.env --", "--set-env nofile", "-w", "--store store", "--bogus", "word", "-t word", "'open", "--cd $NO", "-W", "-W=1m --clean-env --no-passwd", "--mount type=bind,source=files,target=/mnt/m", "-W=x", "--set-env A=nosuch", "--join", "--hostname conf", "--network none --uid 0", "--seccomp", "--pid", "--entrypoint id", "--uid x", "--stage", "--no-config",
 	} {
 		if err := os.WriteFile(conf, []byte(defaults), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range []string{"bb -- env", "--home bb -- env", "--no-home --cd / -b files:/mnt/l bb -- ls /mnt", "--set-env A=line --bind files:/mnt/d bb -- sh -c pwd;env;ls\x20/mnt", "--no-config bb -- env", "--cd= bb -- pwd", "-w ./root -- grep -c ^overlay\x20/\x20 /proc/mounts", "-W=2m bb -- touch /t", "bb -- nosuch", "--home --no-home bb env"} {
+		for _, line := range []string{"bb -- env", "--home bb -- env", "--no-home --cd / -b files:/mnt/l bb -- ls /mnt", "--set-env A=line --bind files:/mnt/d bb -- sh -c pwd;env;ls\x20/mnt", "--no-config bb -- env", "--cd= bb -- pwd", "-w ./root -- grep -c ^overlay\x20/\x20 /proc/mounts", "-W=2m bb -- touch /t", "bb -- nosuch", "--home --no-home bb env", "--network host --gid 3 --hostname line bb -- id"} {
 			compare(line, defaults)
 		}
 	}

@@ -1,10 +1,14 @@
+// How many processors the cgroup allows does not matter before a start is over.
+//go:debug containermaxprocs=0
+
 // Command start is "hpcc run" and nothing else, made to begin quickly: of what
 // hpcc imports, it imports what a run needs. cmd/weld puts it into the one file
 // that users have; there, hpcc's entry point leads "hpcc run" here.
 //
 // It runs what it is sure of. Everything else — help, mistakes, images that
 // must be unpacked first, other machines' programs — it leaves to the rest of
-// hpcc by executing the file again, so there is one place that knows words.
+// hpcc by executing the file again, so there is one place that knows words. The
+// usual run does not even come to main: see package bare.
 package main
 
 import (
@@ -15,6 +19,7 @@ import (
 	"syscall"
 	"unicode"
 
+	"hpcc/cmd/start/bare"
 	"hpcc/runtime"
 )
 
@@ -22,6 +27,9 @@ import (
 const ociName = "hpcc-oci"
 
 func main() {
+	if image, args, env, cwd, failed := bare.Failed(); failed {
+		tell(image, runtime.Launch(args, env, cwd), nil)
+	}
 	if _, err := runtime.Init(); err != nil {
 		fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", printable(err.Error()))
 		if e, ok := err.(*runtime.Error); ok {

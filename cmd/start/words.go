@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"math"
 	"os"
 	goruntime "runtime"
 	"slices"
@@ -25,7 +27,8 @@ type words struct {
 	noExpand bool
 	options  runtime.Options
 	home     bool
-	join     bool // with those of options.JoinTag, where that is given
+	entry    *string // in the place of the image's entry point
+	join     bool    // with those of options.JoinTag, where that is given
 }
 
 // A flag is one spelling of a flag of "hpcc run".
@@ -45,7 +48,7 @@ func parse(args []string, defaults []runtime.DefaultLine) (w words, ok bool) {
 			return w, false
 		}
 	}
-	if w.options.Write || w.store != "" || w.join {
+	if w.options.Write || w.store != "" || w.join || w.entry != nil {
 		return w, false // they may stand on the command line only
 	}
 	// On the command line --home silences --no-home of a file, --write its --write-fake.
@@ -64,6 +67,10 @@ func parse(args []string, defaults []runtime.DefaultLine) (w words, ok bool) {
 		args = args[1:]
 	}
 	w.options.Args = args
+	if w.options.FakeRoot { // root, unless something else is said
+		root := 0
+		w.options.UID, w.options.GID = cmp.Or(w.options.UID, &root), cmp.Or(w.options.GID, &root)
+	}
 	return w, w.peers()
 }
 
@@ -104,6 +111,9 @@ func (w *words) peers() bool {
 	if !w.join {
 		return true
 	}
+	if w.options.OwnPIDs {
+		return false // they contradict each other, or --pid of a file gives way
+	}
 	tag, count, err := runtime.Peers(os.Getenv)
 	if w.options.JoinCount == 0 {
 		if err != nil {
@@ -142,6 +152,22 @@ func (w *words) set(name, value string) bool {
 		w.options.CleanEnv = true
 	case "no-passwd":
 		w.options.NoPasswd = true
+	case "entrypoint":
+		w.entry = &value
+	case "uid":
+		return decimal(value, &w.options.UID)
+	case "gid":
+		return decimal(value, &w.options.GID)
+	case "seccomp":
+		w.options.FakeRoot = true
+	case "network":
+		w.options.NoNetwork = value == "none"
+		return value == "none" || value == "host"
+	case "hostname":
+		w.options.Hostname = value
+		return value != "" && len(value) <= 64 && !strings.ContainsAny(value, "/ \t\n")
+	case "pid":
+		w.options.OwnPIDs = true
 	case "join":
 		w.join = true
 	case "join-tag":
@@ -164,18 +190,35 @@ func (w *words) set(name, value string) bool {
 	return true
 }
 
+// decimal reads an id. What else flags take for numbers, such as 0x10, is for
+// the rest of hpcc.
+func decimal(value string, to **int) bool {
+	n, err := strconv.ParseUint(value, 10, 32)
+	if id := int(n); err == nil && strconv.Itoa(id) == value && id != math.MaxUint32 {
+		*to = &id
+		return true
+	}
+	return false
+}
+
 // spec states the run; not ok when something is missing or wrong. The image
 // comes first: files of variables may be such as can be read only once.
 func (w *words) spec() (*specs.Spec, bool) {
 	root, ok := w.image, isPath(w.image)
 	if !ok {
-		if root, ok = ready.Tree(w.store, w.image); !ok || w.options.Write {
+		if root, ok = w.named(); !ok {
 			return nil, false
 		}
 	}
 	img, err := runtime.ReadImage(root, configFile)
 	if err != nil || img.Architecture != "" && img.Architecture != goruntime.GOARCH {
 		return nil, false
+	}
+	if w.entry != nil {
+		img.Config.Entrypoint = nil
+		if *w.entry != "" {
+			img.Config.Entrypoint, img.Config.Cmd = []string{*w.entry}, nil
+		}
 	}
 	changes, err := w.changes()
 	if err != nil {
@@ -189,6 +232,16 @@ func (w *words) spec() (*specs.Spec, bool) {
 	env := slices.DeleteFunc(s.Process.Env, func(v string) bool { return strings.HasPrefix(v, "HPCC_RUNNING=") })
 	s.Process.Env = append(envfile.Apply(env, changes, !w.noExpand), "HPCC_RUNNING=1")
 	return s, true
+}
+
+// named finds the tree of a name; where there is no such image, the directory
+// of that name.
+func (w *words) named() (root string, ok bool) {
+	if root, ok = ready.Tree(w.store, w.image); ok {
+		return root, !w.options.Write
+	}
+	st, err := os.Stat(w.image)
+	return w.image, err == nil && st.IsDir() && ready.Absent(w.store, w.image)
 }
 
 // changes reads the variables that the command line sets and removes.
@@ -234,7 +287,7 @@ func readFile(name string, nul bool) ([]envfile.Change, error) {
 	return envfile.Read(f, name, envfile.Options{NUL: nul})
 }
 
-// isPath says whether IMAGE names a directory, as in cmd/hpcc.
+// isPath says whether IMAGE is a path and no name, as in cmd/hpcc.
 func isPath(image string) bool {
 	return strings.HasPrefix(image, "/") || image == "." || image == ".." ||
 		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")

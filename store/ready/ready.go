@@ -1,11 +1,14 @@
 // Package ready finds the tree of an image that is there to be run, with two
 // small reads and a stat. It knows as much of the layout of a store as that
 // takes, and imports nothing that a start would wait for; package store knows
-// the rest. What it is not sure of it does not answer.
+// the rest. What it is not sure of it does not answer. Functions of names and
+// contents alone serve cmd/start/bare too, and so allocate nothing.
 package ready
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,16 +39,10 @@ func Default() (string, error) {
 // store.Store.TreeOf does, when name is that of an image for one platform in
 // its shortest spelling. Otherwise ok is false: ask package store.
 func Tree(dir, name string) (tree string, ok bool) {
-	if !short(name) {
+	if !Short(name) {
 		return "", false
 	}
-	if dir == "" {
-		var err error
-		if dir, err = Default(); err != nil {
-			return "", false
-		}
-	}
-	dir, err := filepath.Abs(dir)
+	dir, err := place(dir)
 	if err != nil {
 		return "", false
 	}
@@ -56,7 +53,7 @@ func Tree(dir, name string) (tree string, ok bool) {
 	if err != nil {
 		return "", false
 	}
-	hex, ok := manifest(string(b))
+	hex, ok := Manifest(string(b))
 	if !ok {
 		return "", false
 	}
@@ -65,15 +62,51 @@ func Tree(dir, name string) (tree string, ok bool) {
 	return tree, err == nil
 }
 
-// manifest returns the digest, in hexadecimal, of the manifest that a file of
+// Absent says that surely no image has this name, as [Tree] takes them: a
+// directory of that name may be meant.
+func Absent(dir, name string) bool {
+	if !Short(name) || DigestLike(name) {
+		return false
+	}
+	dir, err := place(dir)
+	if err != nil {
+		return false
+	}
+	v, err := readFile(filepath.Join(dir, "version"))
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Lstat(dir)
+		return errors.Is(err, fs.ErrNotExist) // no store has no image
+	}
+	if err != nil || string(v) != Version {
+		return false
+	}
+	_, err = os.Lstat(filepath.Join(dir, "refs", strings.ReplaceAll(name, ":", "%3A")))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// DigestLike says whether a name may be the head of a digest, which names
+// images too.
+func DigestLike(name string) bool {
+	return len(name) >= 12 && of(name, "0123456789abcdef")
+}
+
+// place is the store's directory, the default one for "".
+func place(dir string) (string, error) {
+	if dir == "" {
+		return Default()
+	}
+	return filepath.Abs(dir)
+}
+
+// Manifest returns the digest, in hexadecimal, of the manifest that a file of
 // refs names, when the file is as package store writes it.
-func manifest(ref string) (string, bool) {
+func Manifest(ref string) (string, bool) {
 	rest, ok := strings.CutPrefix(ref, `{"mediaType":"`)
 	kind, rest, _ := strings.Cut(rest, `","size":`)
 	size, rest, _ := strings.Cut(rest, `,"digest":"sha256:`)
 	hex, rest, found := strings.Cut(rest, `"`)
 	ok = ok && found && strings.HasSuffix(rest, "}\n") && (kind == "application/vnd.oci.image.manifest.v1+json" || kind == "application/vnd.docker.distribution.manifest.v2+json") &&
-		size != "" && strings.Trim(size, "0123456789") == "" && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == ""
+		size != "" && of(size, "0123456789") && len(hex) == 64 && of(hex, "0123456789abcdef")
 	return hex, ok
 }
 
@@ -105,11 +138,21 @@ func readFile(name string) ([]byte, error) {
 	return nil, unix.EFBIG
 }
 
-// short says whether name is NAME or NAME:TAG, with no registry and no digest,
+// Short says whether name is NAME or NAME:TAG, with no registry and no digest,
 // and surely the spelling under which the store keeps it.
-func short(name string) bool {
+func Short(name string) bool {
 	name, tag, tagged := strings.Cut(name, ":")
 	return plain(name) && (!tagged || plain(tag) && tag != "latest")
+}
+
+// of says whether s has these characters alone.
+func of(s, characters string) bool {
+	for i := range len(s) {
+		if strings.IndexByte(characters, s[i]) < 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // plain says whether s is of lower-case letters, digits, and dashes and

@@ -1,0 +1,133 @@
+package bare
+
+import "golang.org/x/sys/unix"
+
+// planAccounts writes the passwd and group files that the program should see,
+// as accounts of package runtime does.
+func (r *run) planAccounts() bool {
+	root, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if e != 0 {
+		return false
+	}
+	passwd, ok1 := r.readInside(root, "etc/passwd\x00")
+	group, ok2 := r.readInside(root, "etc/group\x00")
+	closeFD(root)
+	if !ok1 || !ok2 {
+		return false
+	}
+	u, g := r.decimal(r.uid), r.decimal(r.gid)
+	home := r.home.text()
+	if find(passwd, u) == "" {
+		name, gecos := "user", ""
+		if user := r.vars.value("USER"); user != "" {
+			name = user
+		}
+		if host, e := r.readFile("/etc/passwd\x00"); e != 0 {
+			return false
+		} else if line := find(host, u); fields(line) > 4 {
+			name = nth(line, 0)
+			gecos, _ = cut(nth(line, 4), ',')
+		}
+		if passwd == "" {
+			passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+		}
+		if !fit(name) || !fit(gecos) || !fit(home) || find(passwd, u) != "" {
+			return false
+		}
+		r.passwd = r.withLine(passwd, name, ":x:", u, ":", g, ":", gecos, ":", home, ":/bin/sh")
+	}
+	if find(group, g) == "" {
+		name := "group"
+		if host, e := r.readFile("/etc/group\x00"); e != 0 {
+			return false
+		} else if line := find(host, g); line != "" {
+			name = nth(line, 0)
+		}
+		if group == "" {
+			group = "root:x:0:\nnogroup:x:65534:\n"
+		}
+		if !fit(name) || find(group, g) != "" {
+			return false
+		}
+		r.group = r.withLine(group, name, ":x:", g, ":")
+	}
+	return true
+}
+
+// fit says whether s can be a field of a passwd line as it is.
+func fit(s string) bool { return plain(s) && !contains(s, ':') }
+
+// withLine is file with one more line, of these parts.
+func (r *run) withLine(file string, parts ...string) string {
+	n := len(file) + 2
+	for _, p := range parts {
+		n += len(p)
+	}
+	b := r.take(n)
+	if b == nil {
+		return ""
+	}
+	n = copy(b, file)
+	if n > 0 && b[n-1] != '\n' {
+		b[n] = '\n'
+		n++
+	}
+	for _, p := range parts {
+		n += copy(b[n:], p)
+	}
+	b[n] = '\n'
+	return text(b[:n+1])
+}
+
+// readInside reads a regular file of the image, "" where there is none.
+func (r *run) readInside(root int, name zstring) (string, bool) {
+	fd, e := openBelow(root, name, unix.O_RDONLY|unix.O_NONBLOCK, unix.RESOLVE_NO_MAGICLINKS)
+	if e == unix.ENOENT {
+		return "", true
+	}
+	if e != 0 {
+		return "", false
+	}
+	if kind(fd, none, unix.AT_EMPTY_PATH) != unix.S_IFREG {
+		closeFD(fd)
+		return "", false
+	}
+	s, e := r.readAll(fd)
+	closeFD(fd)
+	return s, e == 0
+}
+
+// find returns the first line of a passwd or group file with this id.
+func find(file, id string) string {
+	for file != "" {
+		var line string
+		line, file = cut(file, '\n')
+		for line != "" && line[len(line)-1] == '\r' {
+			line = line[:len(line)-1]
+		}
+		if fields(line) > 2 && nth(line, 2) == id {
+			return line
+		}
+	}
+	return ""
+}
+
+// fields is how many fields a line has.
+func fields(line string) int {
+	n := 1
+	for i := range len(line) {
+		if line[i] == ':' {
+			n++
+		}
+	}
+	return n
+}
+
+// nth is a line's field n.
+func nth(line string, n int) string {
+	for range n {
+		_, line = cut(line, ':')
+	}
+	field, _ := cut(line, ':')
+	return field
+}

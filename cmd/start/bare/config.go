@@ -1,0 +1,279 @@
+package bare
+
+// A config is what a run needs of an image's configuration (ImageConfig of
+// package runtime).
+type config struct {
+	architecture, dir        string
+	env, entrypoint, command list
+}
+
+// maxList bounds a list of the configuration.
+const maxList = 128
+
+type list struct {
+	of [maxList]string
+	n  int
+}
+
+// A reader reads JSON. What it is not sure to read as encoding/json does is
+// wrong to it: names that differ from the known ones in case, names that come
+// twice, and, in strings that are needed, all but plain characters.
+type reader struct {
+	rest  string
+	wrong bool
+}
+
+// maxDepth bounds lists in lists.
+const maxDepth = 32
+
+// read reads a configuration.
+func (c *config) read(file string) bool {
+	r := reader{rest: file}
+	var seen [2]bool
+	r.want('{')
+	for more := !r.have('}'); more; more = r.more('}') {
+		switch r.name("architecture", "config") {
+		case 0:
+			c.architecture = r.once(&seen[0]).word()
+		case 1:
+			r.once(&seen[1])
+			if !r.null() {
+				c.readConfig(&r)
+			}
+		default:
+			r.skip(0)
+		}
+	}
+	r.space()
+	return !r.wrong && r.rest == ""
+}
+
+func (c *config) readConfig(r *reader) {
+	var seen [5]bool
+	r.want('{')
+	for more := !r.have('}'); more; more = r.more('}') {
+		n := r.name("User", "WorkingDir", "Env", "Entrypoint", "Cmd")
+		if n >= 0 {
+			r.once(&seen[n])
+		}
+		switch n {
+		case 0:
+			r.word() // it matters where HOME is unknown, which is not usual
+		case 1:
+			c.dir = r.word()
+		case 2:
+			r.list(&c.env)
+		case 3:
+			r.list(&c.entrypoint)
+		case 4:
+			r.list(&c.command)
+		default:
+			r.skip(1)
+		}
+	}
+}
+
+func (r *reader) space() {
+	for r.rest != "" && (r.rest[0] == ' ' || r.rest[0] == '\t' || r.rest[0] == '\n' || r.rest[0] == '\r') {
+		r.rest = r.rest[1:]
+	}
+}
+
+// have takes c when it is next.
+func (r *reader) have(c byte) bool {
+	r.space()
+	if r.wrong || r.rest == "" || r.rest[0] != c {
+		return false
+	}
+	r.rest = r.rest[1:]
+	return true
+}
+
+func (r *reader) want(c byte) {
+	if !r.have(c) {
+		r.wrong = true
+	}
+}
+
+// more says whether another member follows in what end closes.
+func (r *reader) more(end byte) bool {
+	if r.have(end) {
+		return false
+	}
+	r.want(',')
+	return !r.wrong
+}
+
+// once notes that a member came; a second time is wrong.
+func (r *reader) once(seen *bool) *reader {
+	r.wrong = r.wrong || *seen
+	*seen = true
+	return r
+}
+
+// name takes a member's name, and says which of the known ones it is; -1: none.
+func (r *reader) name(known ...string) int {
+	s := r.plainString()
+	r.want(':')
+	for i, k := range known {
+		if s == k {
+			return i
+		}
+		if len(s) == len(k) && foldEqual(s, k) {
+			r.wrong = true
+		}
+	}
+	return -1
+}
+
+// foldEqual says whether a and b, of one length and of ASCII, differ in case at most.
+func foldEqual(a, b string) bool {
+	for i := range len(a) {
+		x, y := a[i], b[i]
+		if x != y && (x|0x20 != y|0x20 || x|0x20 < 'a' || x|0x20 > 'z') {
+			return false
+		}
+	}
+	return true
+}
+
+// null takes a null, which leaves a member as it was.
+func (r *reader) null() bool {
+	r.space()
+	if !hasPrefix(r.rest, "null") {
+		return false
+	}
+	r.rest = r.rest[len("null"):]
+	return true
+}
+
+// word takes a string that is needed.
+func (r *reader) word() string {
+	if r.null() {
+		return ""
+	}
+	return r.plainString()
+}
+
+func (r *reader) plainString() string {
+	s := r.str()
+	if !plain(s) || contains(s, '\\') {
+		r.wrong = true
+	}
+	return s
+}
+
+// list takes a list of strings that are needed.
+func (r *reader) list(l *list) {
+	if r.null() {
+		return
+	}
+	r.want('[')
+	for more := !r.have(']'); more; more = r.more(']') {
+		if l.n == len(l.of) {
+			r.wrong = true
+			return
+		}
+		l.of[l.n] = r.plainString()
+		l.n++
+	}
+}
+
+// str takes a string and returns what stands between its quotes.
+func (r *reader) str() string {
+	r.want('"')
+	if r.wrong {
+		return ""
+	}
+	for i := 0; i < len(r.rest); i++ {
+		switch c := r.rest[i]; {
+		case c == '"':
+			s := r.rest[:i]
+			r.rest = r.rest[i+1:]
+			return s
+		case c < ' ':
+			r.wrong = true
+			return ""
+		case c == '\\':
+			n := escape(r.rest[i:])
+			if n == 0 {
+				r.wrong = true
+				return ""
+			}
+			i += n - 1
+		}
+	}
+	r.wrong = true
+	return ""
+}
+
+// escape is how many bytes the escape at the head of s has; 0: it is none.
+func escape(s string) int {
+	if len(s) < 2 {
+		return 0
+	}
+	if s[1] != 'u' {
+		if contains(`"\/bfnrt`, s[1]) {
+			return 2
+		}
+		return 0
+	}
+	if len(s) < 6 {
+		return 0
+	}
+	for i := 2; i < 6; i++ {
+		if !contains("0123456789abcdefABCDEF", s[i]) {
+			return 0
+		}
+	}
+	return 6
+}
+
+// skip takes a value of any kind, in depth others.
+func (r *reader) skip(depth int) {
+	r.space()
+	if r.wrong || r.rest == "" || depth > maxDepth {
+		r.wrong = true
+		return
+	}
+	switch c := r.rest[0]; c {
+	case '"':
+		r.str()
+	case '{', '[':
+		r.rest = r.rest[1:]
+		end := c + 2 // ASCII
+		for more := !r.have(end); more; more = r.more(end) {
+			if c == '{' {
+				r.space()
+				r.str()
+				r.want(':')
+			}
+			r.skip(depth + 1)
+		}
+	default:
+		r.literal()
+	}
+}
+
+// literal takes a number without fraction and exponent, true, false or null.
+func (r *reader) literal() {
+	for _, word := range [...]string{"true", "false", "null"} {
+		if hasPrefix(r.rest, word) {
+			r.rest = r.rest[len(word):]
+			return
+		}
+	}
+	n := 0
+	if r.rest[0] == '-' {
+		n++
+	}
+	first := n
+	for n < len(r.rest) && r.rest[n] >= '0' && r.rest[n] <= '9' {
+		n++
+	}
+	if n == first || r.rest[first] == '0' && n > first+1 {
+		r.wrong = true
+		return
+	}
+	r.rest = r.rest[n:]
+}

@@ -1,0 +1,83 @@
+package bare
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// allowed are the functions of Go's own that need neither heap nor goroutine.
+// Those that panic, and those that make a stack larger, are never reached: they
+// would end the process.
+var allowed = regexp.MustCompile(`^(runtime\.(memmove|memequal|cmpstring|memclrNoHeapPointers|duffzero|duffcopy|panic(Index|Slice|Bounds|shift|divide|unsafe).*|morestack.*|gcWriteBarrier.*|wbZero|wbMove)|internal/bytealg\..*|internal/runtime/syscall(/linux)?\.Syscall6|syscall\.RawSyscall6)(\.abi0|<1>)?$`)
+
+// What runs before the Go runtime calls nothing that needs it: the machine code
+// of everything that begin reaches says so.
+func TestNothingNeedsTheRuntime(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm64", "ppc64le"} {
+		t.Run(arch, func(t *testing.T) { needsNothing(t, arch) })
+	}
+}
+
+func needsNothing(t *testing.T, arch string) {
+	program := filepath.Join(t.TempDir(), "start")
+	build := exec.Command("go", "build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_start", "-o", program, "..")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	code, err := exec.Command("go", "tool", "objdump", program).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := map[string][]string{}
+	var in string
+	for line := range strings.Lines(string(code)) {
+		if name, ok := strings.CutPrefix(line, "TEXT "); ok {
+			in, _, _ = strings.Cut(name, "(SB)")
+			calls[in] = nil
+			continue
+		}
+		f := strings.Fields(line)
+		for i, word := range f {
+			if to, ok := strings.CutSuffix(f[len(f)-1], "(SB)"); word == "CALL" || word == "JMP" && ok && to != in {
+				if !ok {
+					to = "what " + f[i+1] + " holds"
+				}
+				calls[in] = append(calls[in], to)
+			}
+		}
+	}
+	// What hpcc_start calls, and what hpcc_entry.
+	todo := []string{"hpcc/cmd/start/bare.begin", "hpcc/runtime.begin"}
+	from := map[string]string{}
+	for _, begin := range todo {
+		if len(calls[begin]) == 0 {
+			t.Fatalf("%s calls nothing: the disassembly is not understood", begin)
+		}
+		from[begin] = ""
+	}
+	for ; len(todo) > 0; todo = todo[1:] {
+		for _, to := range calls[todo[0]] {
+			if _, seen := from[to]; seen || allowed.MatchString(to) {
+				continue
+			}
+			from[to] = todo[0]
+			if _, known := calls[to]; !known || strings.HasPrefix(to, "runtime.") {
+				path := to
+				for at := todo[0]; at != ""; at = from[at] {
+					path = at + " > " + path
+				}
+				t.Errorf("%s: this needs the Go runtime, which has not begun", path)
+				continue
+			}
+			todo = append(todo, to)
+		}
+	}
+	if len(from) < 20 {
+		t.Errorf("only %d functions are reached", len(from))
+	}
+}
