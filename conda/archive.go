@@ -89,6 +89,11 @@ func (r *record) download(ctx context.Context, dir, tmp string, add func(n int64
 		return "", fmt.Errorf("fetching %s: %w", r.fn, err)
 	}
 	defer src.Close()
+	return r.keep(ctx, src, dir, tmp, add)
+}
+
+// keep writes what comes from src into dir, verified, and returns its path.
+func (r *record) keep(ctx context.Context, src io.Reader, dir, tmp string, add func(n int64)) (string, error) {
 	f, err := os.CreateTemp(tmp, "package-")
 	if err != nil {
 		return "", err

@@ -377,21 +377,27 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 	if err != nil {
 		return nil, err
 	}
-	r := &result{plan, env, layers, map[string]tarEntry{}}
+	return &result{plan, env, layers, readLayers(t, layers)}, nil
+}
+
+// readLayers reads all files of layers; each file is in one.
+func readLayers(t testing.TB, layers []v1.Layer) map[string]tarEntry {
+	t.Helper()
+	out := map[string]tarEntry{}
 	for _, l := range layers {
 		rc, err := l.Uncompressed()
 		if err != nil {
 			t.Fatal(err)
 		}
 		for name, e := range readTar(t, rc) {
-			if before := r.files[name]; before.Header != nil && (before.Typeflag != tar.TypeDir || e.Typeflag != tar.TypeDir) {
+			if before := out[name]; before.Header != nil && (before.Typeflag != tar.TypeDir || e.Typeflag != tar.TypeDir) {
 				t.Errorf("%q is in two layers", name)
 			}
-			r.files[name] = e
+			out[name] = e
 		}
 		rc.Close()
 	}
-	return r, nil
+	return out
 }
 
 // readTar reads a layer and holds it to what layers must be: each name once,

@@ -132,9 +132,9 @@ func lockHash(p *yaml.Node, kind string) string {
 func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 	q := PipRequirement{Line: p.Line, Name: value(p, "name"), URL: location, Editable: value(p, "editable") == "true"}
 	if v := value(p, "version"); v != "" && location == "" {
-		q.Version = "==" + v
+		q.Specifier = "==" + v
 	}
-	if requirementHead().FindString(q.Name) != q.Name || q.Name == "" {
+	if !pipNameText().MatchString(q.Name) {
 		if q.Name = nameInURL(location); q.Name == "" {
 			l.r.wrong(p.Line, "a package of pip without a name")
 			return
@@ -142,11 +142,11 @@ func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 	}
 	// conda-lock writes the commit of a repository there as well, which the URL has.
 	if h := lockHash(p, "sha256"); h != "" && !strings.HasPrefix(location, "git+") {
-		if !pipHash().MatchString("sha256:" + h) {
+		if !isDigest(h, 64) {
 			l.r.wrong(p.Line, "%s: its sha256 is none", q.Name)
 			return
 		}
-		q.Hashes = []string{"sha256:" + h}
+		q.Hashes = []string{"sha256:" + strings.ToLower(h)}
 	}
 	l.platform(platform)
 	l.pip[platform] = append(l.pip[platform], q)
@@ -185,18 +185,18 @@ func (l *lock) choose() {
 	for i := range e.Pip {
 		p := &e.Pip[i]
 		if !strings.HasSuffix(p.URL, "-none-any.whl") {
-			p.Version, p.URL, p.Hashes = wheelVersion(p), "", nil
+			p.Specifier, p.URL, p.Hashes = p.exactly(), "", nil
 		}
 	}
 }
 
-// wheelVersion is the version in the name of a wheel, which another platform
-// has under another name.
-func wheelVersion(p *PipRequirement) string {
-	if f := strings.Split(path.Base(p.URL), "-"); len(f) >= 5 && strings.HasSuffix(p.URL, ".whl") {
-		return "==" + f[1]
+// exactly is the specifier of the very version, which the name of a wheel has:
+// another platform has the version in another wheel.
+func (p PipRequirement) exactly() string {
+	if w, err := parseWheelName(path.Base(locationPath(p.URL))); err == nil {
+		return "==" + w.version.String()
 	}
-	return p.Version
+	return p.Specifier
 }
 
 // nearest is the platform to move from: linux-64, another Linux, or the first.

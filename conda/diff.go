@@ -76,14 +76,14 @@ func (e *Export) contents() map[packageKey]packageState {
 		m[packageKey{"conda", x.Name}] = packageState{x.Version, x.Build}
 	}
 	for _, p := range e.Pip {
-		state := packageState{version: cmp.Or(strings.TrimPrefix(p.Version, "=="), "any")}
+		state := packageState{version: cmp.Or(strings.TrimPrefix(p.Specifier, "=="), "any")}
 		if p.URL != "" {
 			state.version = hide(p.URL)
-			if v := strings.TrimPrefix(wheelVersion(&p), "=="); v != "" {
+			if v := strings.TrimPrefix(p.exactly(), "=="); v != "" {
 				state.version = v
 			}
 		}
-		m[packageKey{"pip", cmp.Or(normalName(p.Name), hide(p.URL))}] = state
+		m[packageKey{"pip", cmp.Or(pipName(p.Name), hide(p.URL))}] = state
 	}
 	return m
 }

@@ -12,7 +12,7 @@ import (
 // platform, and where pip had its packages from. Rows name=version=build are
 // entries, all others specs: "=1.2" means any 1.2.x here.
 func (r *reader) environmentYAML(root *yaml.Node) {
-	r.e.Format = "environment.yml"
+	r.e.Format, r.e.PipOpen = "environment.yml", true
 	r.settle()
 	known := false
 	for i := 0; i+1 < len(root.Content); i += 2 {

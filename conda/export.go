@@ -30,17 +30,18 @@ import (
 // An Export is an environment as a tool wrote it down. What a format cannot
 // say stays empty; each reader's comment tells what its format loses.
 type Export struct {
-	File      string // its name in messages
-	Format    string // what it is, for people: "conda list -e", "pixi.lock 6", …
-	Subdir    string // the platform it was written on, such as linux-64; "" when it does not say
-	Explicit  bool   // every entry is a URL and for the target: nothing is to be looked up
-	Entries   []Entry
-	Specs     []Spec            // packages that it names without saying which exactly
-	Channels  []string          // in order; "nodefaults" and "defaults" stand where the file has them
-	Pip       []PipRequirement  // what pip installed, or is to
-	PipIndex  PipIndex          // where pip is to look
-	Variables map[string]string // to be set in the environment
-	Notes     []string          // what of the file is not used, for people, each with FILE:LINE
+	File       string // its name in messages
+	Format     string // what it is, for people: "conda list -e", "pixi.lock 6", …
+	Subdir     string // the platform it was written on, such as linux-64; "" when it does not say
+	Explicit   bool   // every entry is a URL and for the target: nothing is to be looked up
+	Entries    []Entry
+	Specs      []Spec            // packages that it names without saying which exactly
+	Channels   []string          // in order; "nodefaults" and "defaults" stand where the file has them
+	Pip        []PipRequirement  // what pip installed, or is to
+	PipOpen    bool              // what the packages of Pip need besides is to be looked for, as pip does
+	PipIndexes PipIndexes        // where the file has pip look
+	Variables  map[string]string // to be set in the environment
+	Notes      []string          // what of the file is not used, for people, each with FILE:LINE
 }
 
 // An Entry is one package of an export, known by version and build.

@@ -270,22 +270,25 @@ const (
 )
 
 // group spreads packages over layers. The order of packages is kept.
-func group(pkgs []*pkg) [][]*pkg {
-	bySize := append([]*pkg(nil), pkgs...)
-	sort.SliceStable(bySize, func(i, j int) bool { return bySize[i].rec.Size > bySize[j].rec.Size })
-	own := map[*pkg]bool{}
+func group(pkgs []*pkg) [][]*pkg { return spread(pkgs, func(p *pkg) *record { return p.rec }) }
+
+// spread spreads what has a name and a size over layers.
+func spread[T comparable](list []T, rec func(T) *record) [][]T {
+	bySize := slices.Clone(list)
+	sort.SliceStable(bySize, func(i, j int) bool { return rec(bySize[i]).Size > rec(bySize[j]).Size })
+	own := map[T]bool{}
 	for i, p := range bySize {
-		own[p] = i < maxOwn && p.rec.Size >= ownSize
+		own[p] = i < maxOwn && rec(p).Size >= ownSize
 	}
-	var out [][]*pkg
-	shared := make([][]*pkg, maxShared)
-	for _, p := range pkgs {
+	var out [][]T
+	shared := make([][]T, maxShared)
+	for _, p := range list {
 		if own[p] {
-			out = append(out, []*pkg{p})
+			out = append(out, []T{p})
 			continue
 		}
 		h := 0
-		for _, c := range p.rec.Name {
+		for _, c := range rec(p).Name {
 			h = (h*31 + int(c)) % 8191
 		}
 		shared[h%maxShared] = append(shared[h%maxShared], p)
@@ -300,8 +303,13 @@ func group(pkgs []*pkg) [][]*pkg {
 
 // layer writes one layer into the store.
 func (in *installer) layer(ctx context.Context, fill func(w *layerWriter) error) (v1.Layer, error) {
-	info, err := in.store.PutLayer(ctx, types.OCILayer, func(to io.Writer) error {
-		w := &layerWriter{tw: tar.NewWriter(to), prefix: strings.TrimPrefix(in.plan.Prefix, "/"), dirs: map[string]bool{}}
+	return putLayer(ctx, in.store, in.plan.Prefix, fill)
+}
+
+// putLayer writes one layer of files below the prefix into the store.
+func putLayer(ctx context.Context, s *store.Store, prefix string, fill func(w *layerWriter) error) (v1.Layer, error) {
+	info, err := s.PutLayer(ctx, types.OCILayer, func(to io.Writer) error {
+		w := &layerWriter{tw: tar.NewWriter(to), prefix: strings.TrimPrefix(prefix, "/"), dirs: map[string]bool{}}
 		if err := fill(w); err != nil {
 			return err
 		}
@@ -310,7 +318,7 @@ func (in *installer) layer(ctx context.Context, fill func(w *layerWriter) error)
 	if err != nil {
 		return nil, err
 	}
-	return in.store.Layer(info)
+	return s.Layer(info)
 }
 
 // history is the file that makes a directory a conda environment. It holds no

@@ -3,6 +3,7 @@ package conda
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -313,11 +314,11 @@ func (l *live) export() (*Export, error) {
 
 // pip takes a package that no record of conda owns.
 func (l *live) pip(dir string, d *dist) {
-	if requirementHead().FindString(d.name) != d.name || d.name == "" || !specifier().MatchString("=="+d.version) {
+	if !pipNameText().MatchString(d.name) || !versionText().MatchString(d.version) {
 		l.r.note(0, "site-packages/%q says no name and version, and is left out", dir)
 		return
 	}
-	p := PipRequirement{Name: d.name, Version: "==" + d.version}
+	p := PipRequirement{Name: d.name, Specifier: "==" + d.version}
 	if u := d.direct; u != nil && u.URL != "" {
 		p.URL = u.URL
 		switch {
@@ -327,13 +328,11 @@ func (l *live) pip(dir string, d *dist) {
 			p.Editable = u.Dir.Editable
 			l.r.note(0, "%s was installed from %s, a directory of that machine", d.name, hide(u.URL))
 		case u.Archive != nil:
-			if h, ok := u.Archive.Hashes["sha256"]; ok && pipHash().MatchString("sha256:"+h) {
-				p.Hashes = []string{"sha256:" + h}
-			} else if h, ok := strings.CutPrefix(u.Archive.Hash, "sha256="); ok && pipHash().MatchString("sha256:"+h) {
-				p.Hashes = []string{"sha256:" + h}
+			if h := cmp.Or(u.Archive.Hashes["sha256"], strings.TrimPrefix(u.Archive.Hash, "sha256=")); h != "" && isDigest(h, 64) {
+				p.Hashes = []string{"sha256:" + strings.ToLower(h)}
 			}
 		}
-		p.Version = ""
+		p.Specifier = ""
 	}
 	l.r.e.Pip = append(l.r.e.Pip, p)
 }

@@ -32,9 +32,9 @@ func (r *reader) pixi(root *yaml.Node) {
 	}
 	for i, c := range items(find(env, "indexes")) {
 		if i == 0 {
-			r.e.PipIndex.URL = c.Value
+			r.e.PipIndexes.URL = c.Value
 		} else {
-			r.e.PipIndex.Extra = append(r.e.PipIndex.Extra, c.Value)
+			r.e.PipIndexes.Extra = append(r.e.PipIndexes.Extra, c.Value)
 		}
 	}
 	described := pixiPackages(find(root, "packages"))

@@ -1,0 +1,245 @@
+package conda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"hpcc/store"
+)
+
+// A pipTarget is what wheels are chosen and installed for. Nothing of it is read
+// off this machine.
+type pipTarget struct {
+	Subdir       string // conda's name of the platform, such as linux-ppc64le
+	Python       string // the version of the environment's CPython, such as 3.11.4
+	FreeThreaded bool   // that python has no global lock
+	Glibc        string // the version of the base image's C library, such as 2.36; "" for none
+	Musl         string // of musl, where the base image has that; "" for none
+	Prefix       string // where the environment stands in the image
+	SitePackages string // below Prefix; "" is lib/pythonX.Y/site-packages
+
+	Provided []pipProvided       // what is there already
+	Paths    map[string]pipOwner // what the layers below have, by the path below Prefix
+}
+
+// A pipProvided is a distribution that a conda package brings.
+type pipProvided struct{ Name, Version, Package string }
+
+// A pipOwner is the conda package that a path is of.
+type pipOwner struct {
+	Package string
+	Dir     bool // a directory, and no link to one
+}
+
+func (t *pipTarget) site() string {
+	if t.SitePackages != "" {
+		return t.SitePackages
+	}
+	return "lib/python" + minor(t.Python) + "/site-packages"
+}
+
+// interpreter is the python that programs name.
+func (t *pipTarget) interpreter() string { return t.Prefix + "/bin/python" + minor(t.Python) }
+
+// pipOptions say how rows become distributions.
+type pipOptions struct {
+	File     string // the name of the list in messages; "" is "the list"
+	Dir      string // where relative paths of rows begin; "" is the working directory
+	Indexes  PipIndexes
+	Closed   bool // the list is complete: what the wheels need besides is told and not looked for
+	Progress func(done, total int64)
+}
+
+// A pipPlan is the distributions that rows stand for.
+type pipPlan struct {
+	Dists []pipDist // sorted by name
+	Notes []string  // what differs from the rows, for people
+
+	target pipTarget
+	picks  []*pipPick
+	fetch  *pipFetcher
+}
+
+// A pipDist is a chosen wheel.
+type pipDist struct {
+	Name, Version string // the name is normal (PEP 503)
+	File          string // the wheel's name
+	URL           string // without credentials; "" for a file of this machine
+	SHA256        string // hexadecimal; "" where nothing is known of it before Layers has fetched it
+}
+
+// A pipRefusal is a row that cannot be installed as it is.
+type pipRefusal struct {
+	Line int    // 0 when the row has none
+	Row  string // without credentials
+	Why  string
+	Run  string // the Dockerfile line that does it instead; "" where none would
+}
+
+// A pipError is all the rows that cannot be installed.
+type pipError struct {
+	File    string
+	Refused []pipRefusal
+}
+
+func (e *pipError) Error() string {
+	var f faults
+	for _, r := range e.Refused {
+		text := r.Row + ": " + r.Why
+		if r.Line > 0 {
+			text = fmt.Sprintf("line %d: %s", r.Line, text)
+		}
+		if r.Run != "" {
+			text += " (instead: " + r.Run + ")"
+		}
+		f.add(r.Line, text)
+	}
+	return fmt.Sprintf("%s: %d pip packages cannot be installed: %s", e.File, len(e.Refused), f.join("; "))
+}
+
+// resolvePip chooses a wheel for every row, and, where the list is not closed,
+// for what those need. All rows that cannot be had are told at once, as a
+// [pipError]. The same rows, indexes and target give the same plan.
+func resolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t pipTarget, o pipOptions) (*pipPlan, error) {
+	if t.Prefix == "" {
+		t.Prefix = DefaultPrefix
+	}
+	if err := checkPrefix(t.Prefix); err != nil {
+		return nil, err
+	}
+	if o.File == "" {
+		o.File = "the list"
+	}
+	if t.SitePackages != "" && !filepath.IsLocal(t.SitePackages) {
+		return nil, fmt.Errorf("site-packages %q: not a path below the prefix", t.SitePackages)
+	}
+	r, err := newPipResolver(ctx, s, t, o)
+	if err != nil {
+		return nil, err
+	}
+	wants := r.rows(rows)
+	if err := r.lookup(wants); err != nil {
+		return nil, err
+	}
+	if len(r.refused) > 0 {
+		slices.SortStableFunc(r.refused, func(a, b pipRefusal) int { return a.Line - b.Line })
+		return nil, &pipError{o.File, r.refused}
+	}
+	picked, err := r.resolve(wants)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.File, err)
+	}
+	p := &pipPlan{Notes: r.notes, target: t, fetch: r.fetch}
+	p.take(picked)
+	return p, nil
+}
+
+// take makes the plan of what was picked.
+func (p *pipPlan) take(picked map[string]*pipPick) {
+	var present, loose []string
+	for _, x := range picked {
+		if x.file == nil {
+			if x.requested {
+				present = append(present, x.name)
+			}
+			continue
+		}
+		p.picks = append(p.picks, x)
+		if !slices.ContainsFunc(slices.Concat(x.file.hashes, x.hashes), strong) && !strings.HasPrefix(x.file.url, "file:") {
+			loose = append(loose, x.name)
+		}
+	}
+	slices.SortFunc(p.picks, func(a, b *pipPick) int { return strings.Compare(a.name, b.name) })
+	for _, x := range p.picks {
+		p.Dists = append(p.Dists, pipDist{x.name, x.version.String(), x.file.name, public(x.file.url), x.sha256()})
+	}
+	if len(present) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), some(present)))
+	}
+	if len(loose) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d pip packages are taken as they come, without a sha256 of the index or the list: %s", len(loose), len(p.picks), some(loose)))
+	}
+}
+
+// strong says whether a digest is one that nobody can forge.
+func strong(h string) bool {
+	alg, _, _ := strings.Cut(h, ":")
+	return hashSizes[alg] >= 32
+}
+
+// run is the Dockerfile line that has pip itself install something.
+func (t *pipTarget) run(what string) string {
+	return fmt.Sprintf("RUN %s -m pip install --no-deps %q", t.interpreter(), what)
+}
+
+// aim fills in what the target has of a conda environment that is being
+// installed: its python, its distributions, its paths.
+func (t *pipTarget) aim(in *installer) error {
+	t.Subdir, t.Prefix, t.SitePackages = in.plan.Subdir, in.plan.Prefix, in.plan.site
+	t.Paths = map[string]pipOwner{}
+	for _, p := range in.packages {
+		if p.rec.Name == "python" {
+			if strings.Contains(p.rec.Build, "pypy") {
+				return errors.New("pip packages are installed for CPython; the environment's python is PyPy")
+			}
+			t.Python, t.FreeThreaded = p.rec.Version, strings.Contains(p.rec.Build, "_cp3") && strings.HasSuffix(p.rec.Build, "t")
+		}
+		for src, e := range p.meta.paths {
+			dst := p.target(src)
+			if p.lost[dst] {
+				continue
+			}
+			t.Paths[dst] = pipOwner{p.rec.Name, e.Type == "directory"}
+			if name, version, ok := installedDist(dst, in.plan.site); ok {
+				t.Provided = append(t.Provided, pipProvided{name, version, p.rec.Name})
+			}
+		}
+		for _, c := range p.points {
+			if dst := "bin/" + c.name; !p.lostPoints[dst] {
+				t.Paths[dst] = pipOwner{Package: p.rec.Name}
+			}
+		}
+	}
+	slices.SortFunc(t.Provided, func(a, b pipProvided) int { return strings.Compare(a.Name+" "+a.Package, b.Name+" "+b.Package) })
+	if t.Python == "" {
+		return errors.New("pip packages need a python in the environment; add python to the list of conda packages")
+	}
+	return nil
+}
+
+// installedDist is the distribution that a path proves: site-packages/NAME-
+// VERSION.dist-info/METADATA, or an .egg-info of older tools.
+func installedDist(dst, site string) (name, version string, ok bool) {
+	rest, ok := strings.CutPrefix(dst, site+"/")
+	if !ok {
+		return "", "", false
+	}
+	dir, file := path.Split(rest)
+	stem, isInfo := strings.CutSuffix(strings.TrimSuffix(dir, "/"), ".dist-info")
+	switch {
+	case isInfo && file == "METADATA":
+	case file == "PKG-INFO":
+		if stem, ok = strings.CutSuffix(strings.TrimSuffix(dir, "/"), ".egg-info"); !ok {
+			return "", "", false
+		}
+	case dir == "":
+		if stem, ok = strings.CutSuffix(file, ".egg-info"); !ok {
+			return "", "", false
+		}
+	default:
+		return "", "", false
+	}
+	f := strings.Split(stem, "-")
+	if len(f) < 2 || !pipNameText().MatchString(f[0]) {
+		return "", "", false
+	}
+	if _, err := parsePipVersion(f[1]); err != nil {
+		return "", "", false
+	}
+	return pipName(f[0]), f[1], true
+}

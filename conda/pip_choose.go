@@ -1,0 +1,180 @@
+package conda
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// rank is that of the wheel's best tag; 0 when the target can use none.
+func (r *pipResolver) rank(w *wheelName) int {
+	best := 0
+	for _, tag := range w.tags {
+		if n := r.ranks[tag]; n > 0 && (best == 0 || n < best) {
+			best = n
+		}
+	}
+	return best
+}
+
+// take keeps what the indexes have of a distribution, and sees what of it the
+// target can use.
+func (r *pipResolver) take(name string, list []pipFile) {
+	for i := range list {
+		f := &list[i]
+		f.fits = pythonFits(f.python, r.target.Python)
+		if f.wheel != nil {
+			f.rank = r.rank(f.wheel)
+		}
+	}
+	r.files[name] = list
+}
+
+// candidates are what fulfils all wants, the best first: one file of each
+// version.
+func (r *pipResolver) candidates(name string, wants []pipWant) ([]*pipPick, error) {
+	if p := r.provided[name]; p != nil {
+		return slices.DeleteFunc([]*pipPick{p}, func(p *pipPick) bool { return !fulfils(p.version, wants) }), nil
+	}
+	if list := r.direct[name]; list != nil {
+		return slices.DeleteFunc(slices.Clone(list), func(p *pipPick) bool { return !fulfils(p.version, wants) }), nil
+	}
+	if _, ok := r.files[name]; !ok {
+		list, err := r.index.files(r.ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		r.take(name, list)
+	}
+	exact := slices.ContainsFunc(wants, func(w pipWant) bool { return w.spec.exact() })
+	pre := slices.ContainsFunc(wants, func(w pipWant) bool { return w.spec.pre() })
+	var finals, pres []*pipPick
+	for i := range r.files[name] {
+		f := &r.files[name][i]
+		if !fulfils(f.version, wants) || r.fault(f, wants) != "" || f.yanked && !exact {
+			continue
+		}
+		p := &pipPick{name: name, version: f.version, file: f, rank: f.rank}
+		if f.version.isPre() && !pre {
+			pres = append(pres, p)
+		} else {
+			finals = append(finals, p)
+		}
+	}
+	if finals == nil {
+		finals = pres // a distribution may have nothing else
+	}
+	slices.SortStableFunc(finals, func(a, b *pipPick) int {
+		return cmp.Or(b.version.compare(a.version), cmp.Compare(a.rank, b.rank), b.file.wheel.compareBuild(a.file.wheel))
+	})
+	return slices.CompactFunc(finals, func(a, b *pipPick) bool { return a.version.compare(b.version) == 0 }), nil
+}
+
+func fulfils(v pipVersion, wants []pipWant) bool {
+	return !slices.ContainsFunc(wants, func(w pipWant) bool { return !w.spec.match(v) })
+}
+
+// fault says why a file that has a wanted version cannot be used; "" when it can.
+func (r *pipResolver) fault(f *pipFile, wants []pipWant) string {
+	switch {
+	case f.wheel == nil:
+		return "sources"
+	case f.rank == 0:
+		return strings.TrimSuffix(strings.TrimPrefix(f.name, strings.Join(strings.SplitN(f.name, "-", 3)[:2], "-")+"-"), ".whl")
+	}
+	if !f.fits {
+		return "needs python " + f.python
+	}
+	for _, w := range wants {
+		if len(w.Hashes) > 0 && !agree(f.hashes, w.Hashes) {
+			return "another digest than " + some(w.Hashes)
+		}
+	}
+	return ""
+}
+
+// agree says whether no digest that both lists have the kind of speaks against
+// the file being one of the allowed.
+func agree(has, allowed []string) bool {
+	kind := func(h string) string { k, _, _ := strings.Cut(h, ":"); return k }
+	same := false
+	for _, h := range has {
+		for _, a := range allowed {
+			if same = same || kind(a) == kind(h); a == h {
+				return true
+			}
+		}
+	}
+	return !same
+}
+
+// reason says why nothing fulfils the wants, and the Dockerfile line that helps
+// where there are sources.
+func (r *pipResolver) reason(name string, wants []pipWant) (why, run string) {
+	if p := r.provided[name]; p != nil {
+		return fmt.Sprintf("conda's package %s brings %s %s; take one of the two rows out", p.by, name, p.version), ""
+	}
+	if list := r.direct[name]; list != nil {
+		return fmt.Sprintf("a row names the file %s", list[0].file.name), ""
+	}
+	files := r.files[name]
+	if len(files) == 0 {
+		var places []string
+		for _, x := range r.index.all() {
+			places = append(places, shown(x))
+		}
+		return fmt.Sprintf("there is no package %s in %s", name, strings.Join(places, ", ")), ""
+	}
+	var versions, faults []string
+	sources, yanked := "", ""
+	for i := range files {
+		f := &files[i]
+		versions = append(versions, f.version.String())
+		switch fault := r.fault(f, wants); {
+		case !fulfils(f.version, wants):
+		case fault == "sources":
+			sources = f.version.String()
+		case fault == "" && f.yanked:
+			yanked = f.version.String() + ": " + short(f.reason)
+		default:
+			faults = append(faults, fault)
+		}
+	}
+	switch {
+	case len(faults) > 0:
+		why = fmt.Sprintf("no wheel fits: the environment is %s, there are %s", r.target.describe(), some(faults))
+	case sources != "":
+		why = "there are only sources, which have to be built"
+	case yanked != "":
+		why = "what fits was taken back by its authors (" + yanked + "); write == to have it all the same"
+	default:
+		return "there are the versions " + near(versions, wants[0].spec.near()) + localHint(wants, files), ""
+	}
+	if sources != "" {
+		run = r.target.run(name + "==" + sources)
+	}
+	return why, run
+}
+
+// near is a version of the specifier, to list others around it.
+func (s pipSpecs) near() string {
+	for _, c := range s {
+		if c.v.release != nil {
+			return c.v.String()
+		}
+	}
+	return ""
+}
+
+// localHint explains versions such as 2.1.2+cu118, which other indexes have.
+func localHint(wants []pipWant, files []pipFile) string {
+	for _, w := range wants {
+		for _, c := range w.spec {
+			if c.v.local != nil && slices.ContainsFunc(files, func(f pipFile) bool { return f.version.compare(c.v.public()) == 0 }) {
+				return fmt.Sprintf("; +%s marks a build of another index, which --extra-index-url names", strings.Join(c.v.local, "."))
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,190 @@
+package conda
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"hpcc/store"
+)
+
+// A pipFetcher brings wheels into the store's cache of packages.
+type pipFetcher struct {
+	store *store.Store
+	dir   string
+	web   *pipWeb
+	metas map[string]*distMeta // by the wheel's URL
+}
+
+func newPipFetcher(s *store.Store, web *pipWeb) (*pipFetcher, error) {
+	f := &pipFetcher{s, filepath.Join(s.Dir(), "cache", "conda"), web, map[string]*distMeta{}}
+	return f, os.MkdirAll(f.dir, 0o755)
+}
+
+// sha256 is the digest that the index or the only --hash of a row demands; ""
+// when there is none.
+func (p *pipPick) sha256() string {
+	for _, h := range p.file.hashes {
+		if sum, ok := strings.CutPrefix(h, "sha256:"); ok {
+			return sum
+		}
+	}
+	if len(p.hashes) == 1 {
+		if sum, ok := strings.CutPrefix(p.hashes[0], "sha256:"); ok {
+			return sum
+		}
+	}
+	return ""
+}
+
+// wheel brings a wheel into the cache, verified.
+func (f *pipFetcher) wheel(ctx context.Context, p *pipPick, add func(n int64)) (string, *record, error) {
+	r := &record{Name: p.name, fn: p.file.name, url: p.file.url, SHA256: p.sha256(), Size: p.file.size}
+	name, ok := r.cached(f.dir)
+	if !ok {
+		tmp, err := f.store.TempDir()
+		if err != nil {
+			return "", nil, err
+		}
+		defer store.RemoveAll(tmp)
+		src, err := f.web.get(ctx, p.file.url, anything)
+		if err != nil {
+			return "", nil, fmt.Errorf("fetching %s: %w", p.file.name, err)
+		}
+		defer src.Close()
+		if name, err = r.keep(ctx, src, f.dir, tmp, add); err != nil {
+			return "", nil, err
+		}
+	} else {
+		add(r.Size)
+	}
+	if err := checkHashes(name, p, "sha256:"+r.SHA256); err != nil {
+		return "", nil, fmt.Errorf("fetching %s: %w", hide(p.file.url), err)
+	}
+	return name, r, nil
+}
+
+// checkHashes holds a file, whose sha256 is known, to the index's digests, which
+// all have to be right, and the list's, of which one has to.
+func checkHashes(name string, p *pipPick, known string) error {
+	other := func(h string) bool { return h != known }
+	if !slices.ContainsFunc(p.file.hashes, other) && (len(p.hashes) == 0 || slices.Contains(p.hashes, known)) {
+		return nil
+	}
+	sums := map[string]hash.Hash{}
+	for _, h := range slices.Concat(p.file.hashes, p.hashes) {
+		alg, _, _ := strings.Cut(h, ":")
+		sums[alg] = newHash(alg)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var to []io.Writer
+	for _, h := range sums {
+		to = append(to, h)
+	}
+	if _, err := io.Copy(io.MultiWriter(to...), f); err != nil {
+		return err
+	}
+	is := func(h string) bool {
+		alg, sum, _ := strings.Cut(h, ":")
+		return hex.EncodeToString(sums[alg].Sum(nil)) == sum
+	}
+	for _, h := range p.file.hashes {
+		if !is(h) {
+			return fmt.Errorf("its digest is not %s, which the index names", h)
+		}
+	}
+	if len(p.hashes) > 0 && !slices.ContainsFunc(p.hashes, is) {
+		return fmt.Errorf("its digest is none of the list's: %s", some(p.hashes))
+	}
+	return nil
+}
+
+func newHash(alg string) hash.Hash {
+	switch alg {
+	case "md5":
+		return md5.New()
+	case "sha1":
+		return sha1.New()
+	case "sha224":
+		return sha256.New224()
+	case "sha384":
+		return sha512.New384()
+	case "sha512":
+		return sha512.New()
+	}
+	return sha256.New()
+}
+
+// metadata reads what a wheel needs: from the file that the index has beside it
+// (PEP 658), else from the wheel.
+func (f *pipFetcher) metadata(ctx context.Context, p *pipPick) (*distMeta, error) {
+	if m := f.metas[p.file.url]; m != nil {
+		return m, nil
+	}
+	var b []byte
+	var err error
+	if p.file.metadata != "" {
+		b, err = f.besides(ctx, p.file)
+	} else {
+		b, err = f.inside(ctx, p)
+	}
+	var m *distMeta
+	if err == nil {
+		m, err = parseDistMeta(b)
+	}
+	if err == nil && (pipName(m.name) != p.name || m.version.compare(p.version) != 0) {
+		err = fmt.Errorf("it is of %s %s", m.name, m.version)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading what %s needs: %w", p.file.name, err)
+	}
+	f.metas[p.file.url] = m
+	return m, nil
+}
+
+func (f *pipFetcher) besides(ctx context.Context, file *pipFile) ([]byte, error) {
+	a, err := f.web.get(ctx, file.url+".metadata", anything)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	b, err := readSmall(a, maxMetadata)
+	if err != nil {
+		return nil, err
+	}
+	if alg, sum, ok := strings.Cut(file.metadata, ":"); ok {
+		h := newHash(alg)
+		h.Write(b)
+		if got := hex.EncodeToString(h.Sum(nil)); got != sum {
+			return nil, fmt.Errorf("the %s of its metadata is %s, the index says %s", alg, got, sum)
+		}
+	}
+	return b, nil
+}
+
+func (f *pipFetcher) inside(ctx context.Context, p *pipPick) ([]byte, error) {
+	name, _, err := f.wheel(ctx, p, func(int64) {})
+	if err != nil {
+		return nil, err
+	}
+	w, files, err := openArchive(name, p.file.wheel)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	return w.small(files, "METADATA", maxMetadata)
+}

@@ -1,0 +1,388 @@
+package conda
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A pipSite is an index of wheels on a web server.
+type pipSite struct {
+	*site
+	json   bool
+	wheels map[string][]testWheel // by normal name
+	attrs  map[string]string      // attributes of a file's link, or members of its object
+	hash   func(w testWheel, b []byte) string
+}
+
+// serveIndex serves wheels below /simple/ and /files/, as HTML or JSON.
+func serveIndex(t testing.TB, asJSON bool, wheels ...testWheel) *pipSite {
+	t.Helper()
+	s := &pipSite{json: asJSON, wheels: map[string][]testWheel{}, attrs: map[string]string{}}
+	s.hash = func(_ testWheel, b []byte) string { return "sha256=" + sha(b) }
+	byFile := map[string][]byte{}
+	for _, w := range wheels {
+		byFile[w.file()] = w.bytes(t)
+		byFile[w.file()+".metadata"] = []byte(w.metadata())
+		s.wheels[pipName(w.name)] = append(s.wheels[pipName(w.name)], w)
+	}
+	s.site = serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if f, ok := strings.CutPrefix(r.URL.Path, "/files/"); ok {
+			b := byFile[f]
+			if b == nil {
+				w.WriteHeader(404)
+			}
+			w.Write(b)
+			return true
+		}
+		name, ok := strings.CutPrefix(r.URL.Path, "/simple/")
+		list := s.wheels[strings.TrimSuffix(name, "/")]
+		if !ok || list == nil {
+			return false
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprint(w, s.page(list, byFile, w))
+		return true
+	})
+	return s
+}
+
+func (s *pipSite) page(list []testWheel, files map[string][]byte, w http.ResponseWriter) string {
+	var rows []string
+	for _, x := range list {
+		f, sum := x.file(), s.hash(x, files[x.file()])
+		if s.json {
+			alg, hex, _ := strings.Cut(sum, "=")
+			rows = append(rows, fmt.Sprintf(`{"filename": %q, "url": "../../files/%s", "hashes": {%q: %q}, "size": %d%s}`, f, f, alg, hex, len(files[f]), s.attrs[f]))
+		} else {
+			rows = append(rows, fmt.Sprintf(`<a %s href="../../files/%s#%s">%s</a><br/>`, s.attrs[f], url.PathEscape(f), sum, f))
+		}
+	}
+	if s.json {
+		w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
+		return `{"meta": {"api-version": "1.1"}, "name": "x", "files": [` + strings.Join(rows, ",") + "]}"
+	}
+	return `<!DOCTYPE html><html><head><meta name="pypi:repository-version" content="1.0"><title>x</title></head><body><!-- <a href="no">no</a> -->` + strings.Join(rows, "\n")
+}
+
+// from looks for wheels in the index alone, and resolves what they need.
+func (s *pipSite) from() pipOptions { return pipOptions{Indexes: PipIndexes{URL: s.URL + "/simple"}} }
+
+// simple is a wheel with nothing in it.
+func simple(name, version string, requires ...string) testWheel {
+	w := testWheel{name: name, version: version, files: []wheelFile{{name: strings.ReplaceAll(name, "-", "_") + ".py", text: version + "\n"}}}
+	for _, r := range requires {
+		w.meta += "Requires-Dist: " + r + "\n"
+	}
+	return w
+}
+
+func tagged(w testWheel, tag string) testWheel { w.tag = tag; return w }
+
+// chosen lists a plan as "name version", and wheels that are not pure with their tag.
+func chosen(p *pipPlan) string {
+	var out []string
+	for _, d := range p.Dists {
+		s := d.Name + " " + d.Version
+		if !strings.HasSuffix(d.File, "py3-none-any.whl") {
+			s = strings.TrimSuffix(d.File, ".whl")
+		}
+		out = append(out, s)
+	}
+	return strings.Join(out, ", ")
+}
+
+func TestPipIndex(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		s := serveIndex(t, asJSON, simple("Some.Name", "1.0", "dep>=1"), simple("Some.Name", "1.1", "dep>=1"), simple("Some.Name", "2.0rc1"), simple("Some.Name", "3.0"), simple("Some.Name", "4.0"), simple("dep", "1.5"))
+		if asJSON {
+			s.attrs["Some.Name-3.0-py3-none-any.whl"] = `, "yanked": "broken"`
+			s.attrs["Some.Name-4.0-py3-none-any.whl"] = `, "requires-python": ">=3.12"`
+			s.attrs["Some.Name-1.1-py3-none-any.whl"] = fmt.Sprintf(`, "core-metadata": {"sha256": %q}, "yanked": false`, sha([]byte(simple("Some.Name", "1.1", "dep>=1").metadata())))
+		} else {
+			s.attrs["Some.Name-3.0-py3-none-any.whl"] = `data-yanked="broken"`
+			s.attrs["Some.Name-4.0-py3-none-any.whl"] = `data-requires-python="&gt;=3.12"`
+			s.attrs["Some.Name-1.1-py3-none-any.whl"] = `data-core-metadata="true"`
+		}
+		for row, want := range map[string]string{
+			"some_name":         "dep 1.5, some-name 1.1",
+			"some_name<1.1":     "dep 1.5, some-name 1.0",
+			"some_name>=2.0rc1": "some-name 2.0rc1",
+			"some_name==3.0":    "some-name 3.0",
+		} {
+			r, err := pipInstalled(t, row, pyTarget(nil), s.from())
+			if err != nil {
+				t.Errorf("%s: %v", row, err)
+			} else if got := chosen(r.plan); got != want {
+				t.Errorf("%s: %s; want %s", row, got, want)
+			}
+		}
+		if got := s.count("/files/Some.Name-1.1-py3-none-any.whl.metadata"); got != 1 {
+			t.Errorf("the metadata was asked for %d times; want 1", got)
+		}
+		for row, want := range map[string]string{
+			"some_name==4.0":  "needs python >=3.12",
+			"some_name==9":    "there are the versions 1.0, 1.1, 2.0rc1, 3.0, 4.0",
+			"some_name>2,<4":  "was taken back by its authors (3.0: broken)",
+			"none-such":       "there is no package none-such in http://127.0.0.1",
+			"some_name===1.x": "there are the versions",
+		} {
+			_, err := resolvePip(t.Context(), newStore(t), pipRows(t, row), pyTarget(nil), s.from())
+			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "line 1: ") {
+				t.Errorf("%s: %v; want %q", row, err, want)
+			}
+		}
+	}
+}
+
+// A wrong digest, of an index or a list, is refused, whatever its kind.
+func TestPipWrongHash(t *testing.T) {
+	w := simple("x", "1")
+	good := sha(w.bytes(t))
+	zero := strings.Repeat("0", 64)
+	for _, c := range []struct {
+		name, hash, row, want string
+	}{
+		{"right", "sha256=" + good, "x", ""},
+		{"index lies", "sha256=" + zero, "x", "its sha256 is " + good + ", it should be " + zero},
+		{"index lies in md5", "md5=" + zero[:32], "x", "its digest is not md5:000"},
+		{"index lies in sha512", "sha512=" + zero + zero, "x", "its digest is not sha512:" + zero},
+		{"list and index agree", "sha256=" + good, "x==1 --hash=sha256:" + zero + " --hash=sha256:" + good, ""},
+		{"list and index differ", "sha256=" + good, "x==1 --hash=sha256:" + zero, "another digest than sha256:" + zero},
+		{"list lies", "md5=", "x==1 --hash=sha256:" + zero, "is no md5"},
+		{"list lies, no index digest", "none=", "x==1 --hash=sha256:" + zero, "its sha256 is " + good},
+		{"list lies twice", "none=", "x==1 --hash=sha256:" + zero + " --hash=sha512:" + zero + zero, "its digest is none of the list's"},
+		{"list is right", "none=", "x==1 --hash=sha256:" + good, ""},
+		{"a row without", "sha256=" + good, "x==1 --hash=sha256:" + good + "\ny==1", "line 2: y==1: other rows have a --hash"},
+		{"a row that is open", "sha256=" + good, "x>=1 --hash=sha256:" + good, "needs == and a --hash"},
+	} {
+		for _, asJSON := range []bool{false, true} {
+			s := serveIndex(t, asJSON, w)
+			s.hash = func(testWheel, []byte) string { return c.hash }
+			_, err := pipInstalled(t, c.row, pyTarget(nil), s.from())
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("%s: %v", c.name, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("%s: %v; want %q", c.name, err, c.want)
+			}
+		}
+	}
+	// The metadata beside a wheel too.
+	s := serveIndex(t, false, w)
+	s.attrs[w.file()] = `data-dist-info-metadata="sha256=` + zero + `"`
+	if _, err := pipInstalled(t, "x", pyTarget(nil), s.from()); err == nil || !strings.Contains(err.Error(), "the index says "+zero) {
+		t.Errorf("wrong digest of metadata: %v", err)
+	}
+	// What a wheel needs has to have a row when rows have digests.
+	s = serveIndex(t, false, simple("a", "1", "x"), w)
+	if _, err := pipInstalled(t, "a==1 --hash=sha256:"+sha(simple("a", "1", "x").bytes(t)), pyTarget(nil), s.from()); err == nil || !strings.Contains(err.Error(), "a 1 needs x, which has no row") {
+		t.Errorf("a dependency without a row: %v", err)
+	}
+}
+
+// Logins go to their own hosts, and into no message.
+func TestPipLogin(t *testing.T) {
+	s := serveIndex(t, false, simple("x", "1"))
+	var seen []string
+	inner := s.answer
+	s.answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
+		user, password, _ := r.BasicAuth()
+		if seen = append(seen, user+":"+password); password != "s3cret" {
+			w.WriteHeader(401)
+			return true
+		}
+		return inner(w, r, nth)
+	}
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "netrc")
+	t.Setenv("NETRC", file)
+	for _, c := range []struct{ login, netrc, want string }{
+		{"me:s3cret@", "", ""},
+		{"", "machine other login a password b\nmacdef init\n machine 127.0.0.1\n\nmachine " + u.Hostname() + "\n login me\n password s3cret\n", ""},
+		{"", "default login me password s3cret", ""},
+		{"me:s3cret@", "machine " + u.Hostname() + " login me password other", ""},
+		{"me:wr0ng@", "", "401 Unauthorized; a login for the host can stand in ~/.netrc"},
+		{"", "machine other login me password s3cret", "401 Unauthorized"},
+		{"", "# machine 127.0.0.1 login me password s3cret", "401 Unauthorized"},
+	} {
+		write(t, file, []byte(c.netrc))
+		o := pipOptions{Indexes: PipIndexes{URL: "http://" + c.login + u.Host + "/simple/"}}
+		r, err := pipInstalled(t, "x", pyTarget(nil), o)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "wr0ng") {
+			t.Errorf("the message tells the password: %v", err)
+		}
+		if err == nil && (strings.Contains(fmt.Sprint(r.plan.Dists, r.notes), "s3cret") || strings.Contains(r.plan.Dists[0].URL, "@")) {
+			t.Errorf("the plan tells the password: %+v", r.plan.Dists)
+		}
+	}
+	// Another host is not told.
+	seen = nil
+	other := serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		if _, _, ok := r.BasicAuth(); ok {
+			t.Error("a login was sent to another host")
+		}
+		http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+r.URL.Path, http.StatusFound)
+		return true
+	})
+	write(t, file, nil)
+	o := pipOptions{Indexes: PipIndexes{URL: strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/simple/", Extra: []string{"http://me:s3cret@" + u.Host + "/simple/"}}}
+	if _, err := pipInstalled(t, "x", pyTarget(nil), o); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("a redirection: %v; want 401", err)
+	}
+}
+
+func TestPipServers(t *testing.T) {
+	good := simple("x", "1")
+	busy := func(header string) func(http.ResponseWriter, *http.Request, int) bool {
+		return func(w http.ResponseWriter, r *http.Request, nth int) bool {
+			if nth == 1 {
+				w.Header().Set("Retry-After", header)
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+			return nth == 1
+		}
+	}
+	always := func(do func(w http.ResponseWriter)) func(http.ResponseWriter, *http.Request, int) bool {
+		return func(w http.ResponseWriter, _ *http.Request, _ int) bool { do(w); return true }
+	}
+	for _, c := range []struct {
+		name   string
+		answer func(http.ResponseWriter, *http.Request, int) bool
+		want   string
+	}{
+		{"busy", busy("0"), ""},
+		{"busy until a date", busy(time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat)), ""},
+		{"teapot", always(func(w http.ResponseWriter) { w.WriteHeader(418) }), "the server answers 418"},
+		{"not an index", always(func(w http.ResponseWriter) { w.Header().Set("Content-Type", "image/png") }), `its type "image/png" is none of a package index`},
+		{"JSON cut off", always(func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
+			fmt.Fprint(w, `{"meta": {"api-version": "1.0"}, "files": [`)
+		}), "unexpected EOF"},
+		{"JSON of the future", always(func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
+			fmt.Fprint(w, `{"meta": {"api-version": "2.0"}, "files": []}`)
+		}), `the index has version "2.0"`},
+		{"HTML of the future", always(func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<meta name="pypi:repository-version" content="2.0">`)
+		}), `the index has version "2.0"`},
+		{"this machine's files", always(func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<a href="file:///etc/x-1-py3-none-any.whl">x</a>`)
+		}), "points to this machine's files"},
+		{"this machine's files below a base", always(func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<base href="file:///etc/"><a href="x-1-py3-none-any.whl">x</a>`)
+		}), "points to this machine's files"},
+		{"no TLS elsewhere", always(func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<a href="http://192.0.2.1/x-1-py3-none-any.whl">x</a>`)
+		}), "has no TLS"},
+		{"a redirection to no TLS", always(func(w http.ResponseWriter) {
+			w.Header().Set("Location", "http://192.0.2.1/")
+			w.WriteHeader(302)
+		}), "has no TLS"},
+	} {
+		s := serveIndex(t, false, good)
+		inner := s.answer
+		s.answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
+			return c.answer(w, r, nth) || inner(w, r, nth)
+		}
+		_, err := pipInstalled(t, "x", pyTarget(nil), s.from())
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", c.name, err, c.want)
+		}
+	}
+	web, err := newPipWeb(&PipIndexes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for u, want := range map[string]bool{"https://e.org/": true, "http://e.org/": false, "http://127.0.0.1:1/": true, "http://localhost/": true, "http://[::1]/": true, "ftp://e.org/": false, "http://127.0.0.1.e.org/": false} {
+		x, err := url.Parse(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := web.allowed(x); (err == nil) != want {
+			t.Errorf("%s: %v; want it allowed: %v", u, err, want)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := resolvePip(ctx, newStore(t), pipRows(t, "x"), pyTarget(nil), serveIndex(t, false, good).from()); err == nil {
+		t.Error("a plan in spite of a canceled context")
+	}
+}
+
+// Wheels come from several places; of one version, from the first.
+func TestPipPlaces(t *testing.T) {
+	main, extra := serveIndex(t, false, simple("x", "1"), simple("y", "1")), serveIndex(t, true, simple("x", "2"), simple("z", "1"))
+	dir := wheelDir(t, simple("x", "1.5"), simple("y", "1"))
+	o := main.from()
+	o.Indexes.Extra = []string{extra.URL + "/simple/"}
+	o.Indexes.FindLinks = []string{dir}
+	r, err := pipInstalled(t, "x\ny\nz", pyTarget(nil), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := chosen(r.plan), "x 2, y 1, z 1"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+	if got := r.plan.Dists[1].URL; got != "" {
+		t.Errorf("y is from %s; want the directory", got)
+	}
+	// A page of links, without an index.
+	page := serve(t, dir, nil)
+	if r, err = pipInstalled(t, "x", pyTarget(nil), pipOptions{Indexes: PipIndexes{NoIndex: true, FindLinks: []string{page.URL + "/"}}}); err != nil || chosen(r.plan) != "x 1.5" {
+		t.Errorf("a page of links: %v", err)
+	}
+	if _, err = pipInstalled(t, "x", pyTarget(nil), pipOptions{Indexes: PipIndexes{NoIndex: true, FindLinks: []string{filepath.Join(dir, "none")}}}); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("a directory that is not there: %v", err)
+	}
+}
+
+// FuzzPipIndex reads pages.
+func FuzzPipIndex(f *testing.F) {
+	f.Add([]byte(`<a href="x-1-py3-none-any.whl#sha256=`+strings.Repeat("0", 64)+`" data-yanked data-requires-python="&gt;=3">x</a>`), false)
+	f.Add([]byte(`<base href="//e.org/"><a href='../x-1.tar.gz'>`), false)
+	f.Add([]byte(`{"meta":{"api-version":"1.0"},"files":[{"filename":"x-1-py3-none-any.whl","url":"x","hashes":{"sha256":"00"},"yanked":"r","core-metadata":{"sha256":"00"}}]}`), true)
+	base, err := url.Parse("https://u:p@e.org/simple/x/")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, asJSON bool) {
+		read := parseIndexHTML
+		if asJSON {
+			read = parseIndexJSON
+		}
+		list, err := read(bytes.NewReader(data), base)
+		if err != nil {
+			return
+		}
+		for _, x := range list {
+			u, err := url.Parse(x.url)
+			if err != nil || u.Scheme == "file" || u.Fragment != "" {
+				t.Fatalf("%q: %v", x.url, err)
+			}
+			for _, h := range x.hashes {
+				alg, sum, _ := strings.Cut(h, ":")
+				if n := hashSizes[alg]; n == 0 || len(sum) != 2*n {
+					t.Fatalf("digest %q", h)
+				}
+			}
+			x.sort("x")
+		}
+	})
+}

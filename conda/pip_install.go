@@ -1,0 +1,408 @@
+package conda
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/errgroup"
+
+	"hpcc/store"
+)
+
+// A pipInstall is a wheel being installed.
+type pipInstall struct {
+	*wheel
+	pick *pipPick
+	rec  *record // its name, size and what it needs
+	lost map[string]bool
+}
+
+// Layers fetches the wheels, checks them and writes layers to put above those of
+// the conda packages. Notes are what was not kept, for people. The same plan
+// gives the same layers.
+func (p *pipPlan) Layers(ctx context.Context, s *store.Store, o pipOptions) (layers []v1.Layer, notes []string, err error) {
+	in, err := p.open(ctx, o)
+	defer func() {
+		for _, x := range in {
+			if x != nil && x.wheel != nil {
+				x.Close()
+			}
+		}
+	}()
+	if err != nil {
+		return nil, nil, err
+	}
+	in = sortInstalls(in)
+	if notes, err = p.settle(in); err != nil {
+		return nil, nil, err
+	}
+	notes = append(notes, p.missing(in)...)
+	groups := spread(in, func(x *pipInstall) *record { return x.rec })
+	layers = make([]v1.Layer, len(groups))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(goruntime.GOMAXPROCS(0))
+	for i, members := range groups {
+		g.Go(func() (err error) {
+			layers[i], err = putLayer(gctx, s, p.target.Prefix, func(w *layerWriter) error {
+				for _, x := range members {
+					if err := x.install(gctx, w, &p.target); err != nil {
+						return fmt.Errorf("installing %s: %w", x.name.file, err)
+					}
+				}
+				return nil
+			})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, nil, err
+	}
+	return layers, notes, nil
+}
+
+// open fetches and reads all wheels.
+func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error) {
+	var total, done int64
+	for _, x := range p.picks {
+		total += x.file.size
+	}
+	var mu sync.Mutex
+	add := func(n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		if done += n; o.Progress != nil {
+			o.Progress(done, max(total, done))
+		}
+	}
+	in := make([]*pipInstall, len(p.picks))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(6)
+	for i, x := range p.picks {
+		g.Go(func() error {
+			name, rec, err := p.fetch.wheel(gctx, x, add)
+			if err != nil {
+				return err
+			}
+			w, err := openWheel(name, x.file.wheel, &p.target)
+			if err != nil {
+				return fmt.Errorf("reading %s: %w", x.file.name, err)
+			}
+			p.Dists[i].SHA256 = rec.SHA256
+			in[i] = &pipInstall{wheel: w, pick: x, rec: rec, lost: map[string]bool{}}
+			for _, d := range w.meta.requires {
+				rec.Depends = append(rec.Depends, pipName(d.Name))
+			}
+			return nil
+		})
+	}
+	return in, g.Wait()
+}
+
+// sortInstalls orders wheels so that each comes after what it needs.
+func sortInstalls(in []*pipInstall) []*pipInstall {
+	byRec := map[*record]*pipInstall{}
+	var recs []*record
+	for _, x := range in {
+		byRec[x.rec] = x
+		recs = append(recs, x.rec)
+	}
+	out := make([]*pipInstall, 0, len(in))
+	for _, r := range order(recs) {
+		out = append(out, byRec[r])
+	}
+	return out
+}
+
+// paths are all that the installation writes, below the prefix.
+func (x *pipInstall) paths(t *pipTarget) []string {
+	var out []string
+	for _, e := range x.files {
+		out = append(out, e.dst)
+	}
+	for _, p := range x.programs {
+		out = append(out, "bin/"+p.name)
+	}
+	for _, n := range []string{"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"} {
+		out = append(out, path.Join(t.site(), x.info, n))
+	}
+	return out
+}
+
+// settle decides who owns each path. A path that several wheels have is the last
+// one's, as with pip; the others leave it out. What would be written through
+// another's file or link is refused.
+func (p *pipPlan) settle(in []*pipInstall) (notes []string, err error) {
+	owner := map[string]*pipInstall{}
+	clashes := map[[2]string][]string{}
+	for _, x := range in {
+		for _, dst := range x.paths(&p.target) {
+			if before := owner[dst]; before != nil && before != x {
+				before.lost[dst] = true
+				k := [2]string{before.name.dist, x.name.dist}
+				clashes[k] = append(clashes[k], dst)
+			}
+			owner[dst] = x
+			if below, ok := p.target.Paths[dst]; ok {
+				if below.Dir {
+					return nil, fmt.Errorf("installing %s: its path %q is a directory in conda's %s", x.name.file, short(dst), below.Package)
+				}
+				k := [2]string{"conda's " + below.Package, x.name.dist}
+				clashes[k] = append(clashes[k], dst)
+			}
+		}
+	}
+	for _, dst := range slices.Sorted(maps.Keys(owner)) {
+		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
+			below, ok := p.target.Paths[d]
+			switch {
+			case owner[d] != nil:
+				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].name.file, short(dst), short(d), owner[d].name.file)
+			case ok && !below.Dir:
+				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in conda's %s", owner[dst].name.file, short(dst), short(d), below.Package)
+			}
+		}
+	}
+	for k, list := range clashes {
+		notes = append(notes, fmt.Sprintf("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], some(list)))
+	}
+	slices.Sort(notes)
+	return notes, nil
+}
+
+// missing tells what the wheels need and nothing brings, or not in that version.
+func (p *pipPlan) missing(in []*pipInstall) (notes []string) {
+	have := map[string]pipVersion{}
+	for _, x := range p.target.Provided {
+		if v, err := parsePipVersion(x.Version); err == nil {
+			have[pipName(x.Name)] = v
+		}
+	}
+	byName := map[string]*pipInstall{}
+	for _, x := range in {
+		have[x.pick.name], byName[x.pick.name] = x.pick.version, x
+	}
+	env, extras := p.target.environment(), map[string][]string{}
+	type ask struct{ name, extra string }
+	var queue []ask
+	for _, x := range in {
+		queue = append(queue, ask{x.pick.name, ""})
+		for _, e := range x.pick.extras {
+			queue = append(queue, ask{x.pick.name, e})
+		}
+	}
+	for len(queue) > 0 {
+		a := queue[0]
+		queue = queue[1:]
+		x := byName[a.name]
+		if x == nil || slices.Contains(extras[a.name], a.extra) {
+			continue
+		}
+		extras[a.name] = append(extras[a.name], a.extra)
+		for _, d := range x.meta.requires {
+			if !d.cond.holds(env, a.extra) || a.extra != "" && d.cond.holds(env, "") {
+				continue
+			}
+			name := pipName(d.Name)
+			for _, e := range d.Extras {
+				queue = append(queue, ask{name, e})
+			}
+			switch v, ok := have[name]; {
+			case !ok:
+				notes = append(notes, fmt.Sprintf("%s needs %s, which nothing brings", x.pick, d.PipRequirement))
+			case !d.spec.match(v):
+				notes = append(notes, fmt.Sprintf("%s needs %s, and there is %s", x.pick, d.PipRequirement, v))
+			}
+		}
+	}
+	slices.Sort(notes)
+	return slices.Compact(notes)
+}
+
+// install writes the wheel's files, its programs and its record to a layer.
+func (x *pipInstall) install(ctx context.Context, w *layerWriter, t *pipTarget) error {
+	var rows [][3]string
+	row := func(dst, sum string, size int64) {
+		r := [3]string{relative(t.site(), dst), sum, fmt.Sprint(size)}
+		if sum == "" { // signatures
+			r[2] = ""
+		}
+		rows = append(rows, r)
+	}
+	for _, e := range x.files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := x.put(w, e, t, row); err != nil {
+			return fmt.Errorf("entry %q: %w", short(e.zip.Name), err)
+		}
+	}
+	small := func(dst string, mode int64, data []byte) error {
+		sum := sha256.Sum256(data)
+		row(dst, recordSum("sha256", sum[:]), int64(len(data)))
+		if x.lost[dst] {
+			return nil
+		}
+		return w.file(dst, mode, data, 0)
+	}
+	for _, p := range x.programs {
+		if err := small("bin/"+p.name, 0o755, p.program(t.interpreter())); err != nil {
+			return err
+		}
+	}
+	info := path.Join(t.site(), x.info)
+	// micromamba lists what has pip's name here and no other (PEP 376).
+	if err := small(info+"/INSTALLER", 0o644, []byte("pip\n")); err != nil {
+		return err
+	}
+	if origin := x.origin(); origin != nil {
+		if err := small(info+"/direct_url.json", 0o644, origin); err != nil {
+			return err
+		}
+	}
+	if x.pick.requested {
+		if err := small(info+"/REQUESTED", 0o644, nil); err != nil {
+			return err
+		}
+	}
+	rows = append(rows, [3]string{x.info + "/RECORD", "", ""})
+	return w.file(info+"/RECORD", 0o644, recordText(rows), 0)
+}
+
+// put writes one file of the wheel and holds it to its digest.
+func (x *pipInstall) put(w *layerWriter, e *wheelEntry, t *pipTarget, row func(dst, sum string, size int64)) error {
+	r, err := e.zip.Open()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	h := tar.Header{Typeflag: tar.TypeReg, Name: e.dst, Mode: 0o644, Size: e.size, ModTime: e.modTime()}
+	if e.exec {
+		h.Mode = 0o755
+	}
+	sum, check := io.Writer(io.Discard), func() error { return nil }
+	if e.sum != "" {
+		hs, err := recordHash(e.sum)
+		if err != nil {
+			return err
+		}
+		sum, check = hs, func() error {
+			alg, want, _ := strings.Cut(e.sum, "=")
+			if got := recordSum(alg, hs.Sum(nil)); got != alg+"="+strings.TrimRight(want, "=") {
+				return fmt.Errorf("its digest is %s, RECORD says %s", got, e.sum)
+			}
+			return nil
+		}
+	}
+	from := io.TeeReader(io.LimitReader(r, e.size+1), sum)
+	if e.script {
+		return x.putScript(w, e, t, h, from, check, row)
+	}
+	to := io.Writer(io.Discard)
+	if !x.lost[e.dst] {
+		if err := w.header(&h); err != nil {
+			return err
+		}
+		to = w.tw
+	}
+	n, err := io.Copy(to, from)
+	if err == nil && n != e.size {
+		err = fmt.Errorf("it has %d bytes, not %d", n, e.size)
+	}
+	if err == nil {
+		err = check()
+	}
+	if err != nil {
+		return err
+	}
+	row(e.dst, e.sum, e.size)
+	return nil
+}
+
+// maxScript bounds a script, which is held in memory, in bytes.
+const maxScript = 256 << 20
+
+// putScript writes a program of the wheel, with the environment's python in its
+// first line. Programs that are binaries are scripts too, in wheels.
+func (x *pipInstall) putScript(w *layerWriter, e *wheelEntry, t *pipTarget, h tar.Header, from io.Reader, check func() error, row func(dst, sum string, size int64)) error {
+	data, err := readSmall(from, min(e.size, maxScript))
+	if err == nil && int64(len(data)) != e.size {
+		err = fmt.Errorf("it has %d bytes, not %d", len(data), e.size)
+	}
+	if err == nil {
+		err = check()
+	}
+	if err != nil {
+		return err
+	}
+	sum := e.sum
+	if changed, ok := shebang(data, t.interpreter()); ok {
+		s := sha256.Sum256(changed)
+		data, sum = changed, recordSum("sha256", s[:])
+	}
+	row(e.dst, sum, int64(len(data)))
+	if x.lost[e.dst] {
+		return nil
+	}
+	h.Size = int64(len(data))
+	if err := w.header(&h); err != nil {
+		return err
+	}
+	_, err = w.tw.Write(data)
+	return err
+}
+
+// origin is direct_url.json (PEP 610): where a wheel came from that a row names
+// by URL. Of a file of this machine there is none: it would name the machine's
+// directories.
+func (x *pipInstall) origin() []byte {
+	u := public(x.pick.file.url)
+	if !x.pick.direct || u == "" {
+		return nil
+	}
+	text, err := json.Marshal(u)
+	if err != nil {
+		return nil // no text fails
+	}
+	return fmt.Appendf(nil, `{"archive_info": {"hash": "sha256=%s", "hashes": {"sha256": "%s"}}, "url": %s}`, x.rec.SHA256, x.rec.SHA256, text)
+}
+
+// relative is the way from one directory below the prefix to a path below it.
+func relative(from, to string) string {
+	a, b := strings.Split(from, "/"), strings.Split(to, "/")
+	n := 0
+	for n < len(a) && n < len(b)-1 && a[n] == b[n] {
+		n++
+	}
+	return strings.Repeat("../", len(a)-n) + strings.Join(b[n:], "/")
+}
+
+// recordText writes RECORD as pip does: sorted, with the line ends of RFC 4180.
+func recordText(rows [][3]string) []byte {
+	slices.SortFunc(rows, func(a, b [3]string) int { return slices.Compare(a[:], b[:]) })
+	var b bytes.Buffer
+	for _, r := range rows {
+		for i, f := range r {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			if strings.ContainsAny(f, ",\"") {
+				f = `"` + strings.ReplaceAll(f, `"`, `""`) + `"`
+			}
+			b.WriteString(f)
+		}
+		b.WriteString("\r\n")
+	}
+	return b.Bytes()
+}

@@ -1,0 +1,255 @@
+package conda
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"hpcc/store"
+)
+
+// A pipPick is a version of a distribution that may be chosen.
+type pipPick struct {
+	name      string // normal
+	version   pipVersion
+	file      *pipFile // nil when conda provides it
+	by        string   // the conda package
+	rank      int      // of the best tag; the lowest is the best
+	meta      *distMeta
+	hashes    []string // one of which it must have; empty for any
+	direct    bool     // a row names the very file
+	requested bool     // a row names it
+	extras    []string
+}
+
+func (p *pipPick) String() string { return p.name + " " + p.version.String() }
+
+// A pipWant is that somebody wants a distribution.
+type pipWant struct {
+	dependencyRow
+	name string   // normal
+	who  string   // for people
+	from []string // the picks that it depends on; none for rows
+}
+
+// A pipResolver chooses distributions.
+type pipResolver struct {
+	ctx      context.Context
+	target   *pipTarget
+	options  pipOptions
+	ranks    map[string]int
+	env      map[string]string
+	index    *pipIndex
+	fetch    *pipFetcher
+	files    map[string][]pipFile  // what the indexes have, by normal name
+	provided map[string]*pipPick   // by conda
+	direct   map[string][]*pipPick // by rows
+	checked  bool                  // hashes are demanded (pip's hash-checking mode)
+	refused  []pipRefusal
+	notes    []string
+	tries    int
+}
+
+func newPipResolver(ctx context.Context, s *store.Store, t pipTarget, o pipOptions) (*pipResolver, error) {
+	r := &pipResolver{ctx: ctx, target: &t, options: o, env: t.environment(), files: map[string][]pipFile{}, provided: map[string]*pipPick{}, direct: map[string][]*pipPick{}}
+	var err error
+	if r.ranks, err = t.ranks(); err != nil {
+		return nil, err
+	}
+	for _, x := range t.Provided {
+		v, err := parsePipVersion(x.Version)
+		if err != nil {
+			return nil, fmt.Errorf("the conda package %s brings %s: %w", x.Package, x.Name, err)
+		}
+		if n := pipName(x.Name); r.provided[n] == nil {
+			r.provided[n] = &pipPick{name: n, version: v, by: x.Package}
+		}
+	}
+	if r.index, err = openPipIndex(ctx, o.Indexes); err != nil {
+		return nil, err
+	}
+	r.fetch, err = newPipFetcher(s, r.index.web)
+	return r, err
+}
+
+// maxTries bounds the versions that are tried.
+const maxTries = 20_000
+
+var errTries = errors.New("more than 20000 versions were tried in vain; write == behind the packages whose versions you know")
+
+// resolve chooses one version of everything that is wanted.
+func (r *pipResolver) resolve(wants []pipWant) (map[string]*pipPick, error) {
+	s := pipState{picked: map[string]*pipPick{}, wants: map[string][]pipWant{}, extras: map[string][]string{}}
+	for _, w := range wants {
+		s.wants[w.name] = append(s.wants[w.name], w)
+	}
+	s.queue = wants
+	done, blame, err := r.solve(s)
+	if err != nil {
+		return nil, err
+	}
+	if blame != nil {
+		return nil, fmt.Errorf("no choice of versions fulfils all that is wanted: %s", blame.why)
+	}
+	for _, w := range wants {
+		p := done[w.name]
+		p.requested, p.hashes = true, append(p.hashes, w.Hashes...)
+		p.extras = append(p.extras, w.Extras...)
+	}
+	return done, nil
+}
+
+// A pipState is how far a choice has come.
+type pipState struct {
+	picked map[string]*pipPick
+	wants  map[string][]pipWant // by name, those of the queue too
+	extras map[string][]string
+	queue  []pipWant
+}
+
+// A pipBlame is why a choice cannot be completed: the picks of which one has to
+// change, and the first conflict that showed it, which is about the newest
+// versions and so the one to explain.
+type pipBlame struct {
+	picks map[string]bool
+	why   string
+}
+
+// add blames who wants something.
+func (b *pipBlame) add(wants ...pipWant) {
+	for _, w := range wants {
+		for _, f := range w.from {
+			b.picks[f] = true
+		}
+	}
+}
+
+// solve completes a choice, by trying versions in turn, newest first. A blame
+// says that it cannot; picks that have no part in it are not tried again.
+func (r *pipResolver) solve(s pipState) (map[string]*pipPick, *pipBlame, error) {
+	for len(s.queue) > 0 {
+		w := s.queue[0]
+		s.queue = s.queue[1:]
+		p := s.picked[w.name]
+		if p == nil {
+			return r.branch(s, w)
+		}
+		if blame, err := r.follow(&s, p, w); err != nil || blame != nil {
+			return nil, blame, err
+		}
+	}
+	return s.picked, nil, nil
+}
+
+// branch tries the versions of what is wanted.
+func (r *pipResolver) branch(s pipState, w pipWant) (map[string]*pipPick, *pipBlame, error) {
+	wants := s.wants[w.name]
+	list, err := r.candidates(w.name, wants)
+	if err != nil {
+		return nil, nil, err
+	}
+	blame := &pipBlame{picks: map[string]bool{}}
+	blame.add(wants...)
+	if len(list) == 0 {
+		blame.why = r.conflict(w.name, wants)
+		return nil, blame, nil
+	}
+	for _, p := range list {
+		if r.tries++; r.tries > maxTries {
+			return nil, nil, fmt.Errorf("%w (%s)", errTries, blame.why)
+		}
+		fresh := *p
+		n := pipState{picked: maps.Clone(s.picked), wants: maps.Clone(s.wants), extras: maps.Clone(s.extras), queue: slices.Clip(s.queue)}
+		n.picked[w.name] = &fresh
+		var done map[string]*pipPick
+		b, err := r.follow(&n, &fresh, w)
+		if err == nil && b == nil {
+			done, b, err = r.solve(n)
+		}
+		if err != nil || b == nil {
+			return done, nil, err
+		}
+		if !b.picks[w.name] {
+			return nil, b, nil
+		}
+		delete(b.picks, w.name)
+		maps.Copy(blame.picks, b.picks)
+		if blame.why == "" {
+			blame.why = b.why
+		}
+	}
+	return nil, blame, nil
+}
+
+// conflict says who wants what of a distribution, and what there is.
+func (r *pipResolver) conflict(name string, wants []pipWant) string {
+	var who []string
+	for _, w := range wants {
+		who = append(who, fmt.Sprintf("%s wants %s%s", w.who, name, w.spec))
+	}
+	why, _ := r.reason(name, wants)
+	return fmt.Sprintf("%s: %s", strings.Join(slices.Compact(who), ", "), why)
+}
+
+// follow adds what a pick needs, with the extras that are wanted of it, to the
+// queue. A blame says that it does not go with what is picked.
+func (r *pipResolver) follow(s *pipState, p *pipPick, w pipWant) (blame *pipBlame, err error) {
+	news := []string{}
+	if _, known := s.extras[p.name]; !known {
+		news = append(news, "") // the distribution itself
+		s.extras[p.name] = []string{}
+	}
+	for _, x := range w.Extras {
+		if !slices.Contains(s.extras[p.name], x) {
+			news = append(news, x)
+			s.extras[p.name] = append(slices.Clip(s.extras[p.name]), x)
+		}
+	}
+	if len(news) == 0 || r.options.Closed || p.file == nil {
+		return nil, nil
+	}
+	if p.meta == nil {
+		if p.meta, err = r.fetch.metadata(r.ctx, p); err != nil {
+			return nil, err
+		}
+	}
+	if !p.meta.runsOn(r.target.Python) {
+		return &pipBlame{map[string]bool{p.name: true}, fmt.Sprintf("%s needs python %s", p, p.meta.python)}, nil
+	}
+	for _, d := range p.meta.requires {
+		i := slices.IndexFunc(news, func(x string) bool { return d.cond.holds(r.env, x) })
+		if i < 0 || news[i] != "" && d.cond.holds(r.env, "") {
+			continue // not wanted, or wanted before
+		}
+		n := pipWant{dependencyRow: d, name: pipName(d.Name), who: p.String(), from: []string{p.name}}
+		if news[i] != "" {
+			n.from = append(n.from, w.from...)
+		}
+		if blame, err = r.want(s, n); err != nil || blame != nil {
+			return blame, err
+		}
+	}
+	return nil, nil
+}
+
+// want puts a dependency into the queue.
+func (r *pipResolver) want(s *pipState, n pipWant) (*pipBlame, error) {
+	known := r.provided[n.name] != nil || r.direct[n.name] != nil
+	switch {
+	case n.URL != "" && !known:
+		return nil, fmt.Errorf("%s needs %s, which is no version of an index; write it as a row of the list", n.who, n.PipRequirement)
+	case r.checked && !known && len(s.wants[n.name]) == 0:
+		return nil, fmt.Errorf("%s needs %s, which has no row; rows with --hash have to be complete", n.who, n.PipRequirement)
+	}
+	s.wants[n.name] = append(slices.Clip(s.wants[n.name]), n)
+	if p := s.picked[n.name]; p != nil && !n.spec.match(p.version) {
+		blame := &pipBlame{map[string]bool{n.name: true}, r.conflict(n.name, s.wants[n.name])}
+		blame.add(n)
+		return blame, nil
+	}
+	s.queue = append(slices.Clip(s.queue), n)
+	return nil, nil
+}

@@ -1,0 +1,284 @@
+package conda
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Which file of a version is chosen, for which target.
+func TestPipChoice(t *testing.T) {
+	any := simple("x", "1")
+	many := []testWheel{any,
+		tagged(any, "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"), tagged(any, "cp311-cp311-manylinux_2_28_x86_64"), tagged(any, "cp311-cp311-manylinux_2_38_x86_64"),
+		tagged(any, "cp39-abi3-manylinux_2_17_ppc64le.manylinux2014_ppc64le"), tagged(any, "cp311-cp311-musllinux_1_1_aarch64"), tagged(any, "cp311-cp311-manylinux1_i686"),
+		tagged(any, "cp312-cp312-manylinux_2_17_x86_64"), tagged(any, "cp311-cp311-macosx_11_0_arm64"), tagged(any, "cp311-cp311-win_amd64"), tagged(any, "cp313-cp313t-manylinux_2_17_x86_64"),
+		tagged(any, "py3-none-manylinux2014_s390x"), tagged(any, "cp36-cp36m-manylinux1_x86_64"), tagged(any, "cp312-abi3-manylinux_2_17_riscv64"),
+	}
+	built := testWheel{name: "x", version: "1", tag: "cp311-cp311-manylinux_2_28_x86_64", build: "3"}
+	on := func(subdir, glibc string) pipTarget {
+		return pyTarget(func(t *pipTarget) { t.Subdir, t.Glibc = subdir, glibc })
+	}
+	python := func(version string, free bool) pipTarget {
+		return pyTarget(func(t *pipTarget) { t.Python, t.FreeThreaded = version, free })
+	}
+	for _, c := range []struct {
+		name   string
+		target pipTarget
+		more   []testWheel
+		want   string
+	}{
+		{"newest C library that fits", on("linux-64", "2.36"), nil, "x-1-cp311-cp311-manylinux_2_28_x86_64"},
+		{"newer C library", on("linux-64", "2.41"), nil, "x-1-cp311-cp311-manylinux_2_38_x86_64"},
+		{"older C library", on("linux-64", "2.17"), nil, "x-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"},
+		{"too old a C library", on("linux-64", "2.12"), nil, "x 1"},
+		{"build tag", on("linux-64", "2.36"), []testWheel{built}, "x-1-3-cp311-cp311-manylinux_2_28_x86_64"},
+		{"stable ABI on POWER", on("linux-ppc64le", "2.28"), nil, "x-1-cp39-abi3-manylinux_2_17_ppc64le.manylinux2014_ppc64le"},
+		{"stable ABI on POWER of glibc 2.16", on("linux-ppc64le", "2.16"), nil, "x 1"},
+		{"glibc does not take musl's", on("linux-aarch64", "2.36"), nil, "x 1"},
+		{"musl", pyTarget(func(t *pipTarget) { t.Subdir, t.Glibc, t.Musl = "linux-aarch64", "", "1.2" }), nil, "x-1-cp311-cp311-musllinux_1_1_aarch64"},
+		{"old name of 32 bits", on("linux-32", "2.36"), nil, "x-1-cp311-cp311-manylinux1_i686"},
+		{"python in general", on("linux-s390x", "2.36"), nil, "x-1-py3-none-manylinux2014_s390x"},
+		{"stable ABI of a newer python", on("linux-riscv64", "2.36"), nil, "x 1"},
+		{"other python", python("3.12.1", false), nil, "x-1-cp312-cp312-manylinux_2_17_x86_64"},
+		{"python without the lock", python("3.13.0", true), nil, "x-1-cp313-cp313t-manylinux_2_17_x86_64"},
+		{"python with the lock", python("3.13.0rc2", false), nil, "x 1"},
+		{"python 3.6", python("3.6.15", false), nil, "x-1-cp36-cp36m-manylinux1_x86_64"},
+	} {
+		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, "x"), c.target, fromDir(wheelDir(t, append(c.more, many...)...)))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if got := chosen(r); got != c.want {
+			t.Errorf("%s: %s; want %s", c.name, got, c.want)
+		}
+	}
+	for want, target := range map[string]pipTarget{
+		`the environment's python is "2.7.18"`: python("2.7.18", false), `python is ""`: python("", false),
+		"wheels for osx-arm64 are not known": on("osx-arm64", "2.36"), `glibc "musl"`: on("linux-64", "musl"), "not a clean absolute path": pyTarget(func(t *pipTarget) { t.Prefix = "rel" }),
+	} {
+		if _, err := resolvePip(t.Context(), newStore(t), nil, target, fromDir(t.TempDir())); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v; want %q", target, err, want)
+		}
+	}
+}
+
+func TestPipResolve(t *testing.T) {
+	world := []testWheel{
+		simple("flask", "1.0", "werkzeug<2"), simple("flask", "2.0", "werkzeug>=2", "jinja2", "asgi; extra == 'async'", "colorama; sys_platform == 'win32'", "old; python_version < '3.8'"),
+		simple("werkzeug", "1.5"), simple("werkzeug", "2.3", "markup>=2"), simple("werkzeug", "3.0", "markup>=3"),
+		simple("jinja2", "3.1", "markup"), simple("markup", "2.5"), simple("markup", "3.0rc1"), simple("asgi", "1", "flask[async]"),
+		simple("need-old", "1", "werkzeug<2"), simple("ring-a", "1", "ring-b"), simple("ring-b", "1", "ring-a"),
+		simple("want-x", "1", "flask[async]"), simple("gone", "1", "nowhere"), simple("a", "2", "b>=2"), simple("a", "1", "b"), simple("b", "1"), simple("c", "1", "b<2"),
+		{name: "aged", version: "1"}, {name: "aged", version: "2", meta: "Requires-Python: >=3.12\n"},
+		simple("direct", "1", "b @ https://e.org/b-1-py3-none-any.whl"), simple("bad", "1", "flask>3"), simple("marker", "1", "b; platform_machine == 'ppc64le'"),
+	}
+	s := serveIndex(t, true, world...)
+	for _, c := range []struct {
+		name, rows, want string
+		provided         []pipProvided
+	}{
+		{"what is needed", "flask==2.0", "flask 2.0, jinja2 3.1, markup 2.5, werkzeug 2.3", nil},
+		{"a pre-release that is wanted", "flask\nmarkup>=3.0rc1", "flask 2.0, jinja2 3.1, markup 3.0rc1, werkzeug 2.3", nil},
+		{"an extra", "flask[async]", "asgi 1, flask 2.0, jinja2 3.1, markup 2.5, werkzeug 2.3", nil},
+		{"an extra that somebody needs", "want-x", "asgi 1, flask 2.0, jinja2 3.1, markup 2.5, want-x 1, werkzeug 2.3", nil},
+		{"an extra that comes later", "flask\nwant-x", "asgi 1, flask 2.0, jinja2 3.1, markup 2.5, want-x 1, werkzeug 2.3", nil},
+		{"an older version of the wanted", "flask\nneed-old", "flask 1.0, need-old 1, werkzeug 1.5", nil},
+		{"the same in the other order", "need-old\nflask", "flask 1.0, need-old 1, werkzeug 1.5", nil},
+		{"going back", "a\nc", "a 1, b 1, c 1", nil},
+		{"a ring", "ring-a", "ring-a 1, ring-b 1", nil},
+		{"two rows of one name", "werkzeug>=2\nwerkzeug<3", "markup 2.5, werkzeug 2.3", nil},
+		{"what conda provides", "flask", "flask 2.0, jinja2 3.1", []pipProvided{{"Werkzeug", "2.9", "werkzeug"}, {"markup", "1", "markup"}}},
+		{"what conda provides decides", "flask", "flask 1.0", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"a row that conda provides", "werkzeug\nflask", "flask 1.0", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"another python, in the wheel alone", "aged", "aged 1", nil},
+		{"a condition", "marker", "marker 1", nil},
+	} {
+		target := pyTarget(func(t *pipTarget) { t.Provided = c.provided })
+		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, s.from())
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		} else if got := chosen(r); got != c.want {
+			t.Errorf("%s: %s; want %s", c.name, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		rows, want string
+		provided   []pipProvided
+	}{
+		{"flask==2.0\nneed-old", "no choice of versions fulfils all that is wanted: flask 2.0 wants werkzeug>=2, need-old 1 wants werkzeug<2: there are the versions 1.5, 2.3, 3.0", nil},
+		{"gone", "gone 1 wants nowhere: there is no package nowhere in ", nil},
+		{"flask\nneed-old\ngone", "gone 1 wants nowhere", nil}, // and not what was got over
+		{"bad", "bad 1 wants flask>3: there are the versions 1.0, 2.0", nil},
+		{"aged>1", "aged 2 needs python >=3.12", nil},
+		{"direct", "direct 1 needs b @ https://e.org/b-1-py3-none-any.whl, which is no version of an index; write it as a row", nil},
+		{"flask==2.0", "conda's package werkzeug brings werkzeug 1.0", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"werkzeug==3.0", "line 1: werkzeug==3.0: conda's package werkzeug brings werkzeug 1.0; take one of the two rows out", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
+	} {
+		target := pyTarget(func(t *pipTarget) { t.Provided = c.provided })
+		_, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, s.from())
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", c.rows, err, c.want)
+		}
+	}
+	// A closed list is taken as it is, and what it lacks is told.
+	o := s.from()
+	o.Closed = true
+	r, err := pipInstalled(t, "flask[async]==2.0\nwerkzeug==1.5\nmarkup; sys_platform=='win32'", pyTarget(nil), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"1 pip rows are for other platforms or pythons than linux-64 and 3.11.4: markup",
+		"flask 2.0 needs asgi, which nothing brings", "flask 2.0 needs jinja2, which nothing brings", "flask 2.0 needs werkzeug>=2, and there is 1.5"}
+	if got := chosen(r.plan); got != "flask 2.0, werkzeug 1.5" || strings.Join(r.notes, "\n") != strings.Join(want, "\n") {
+		t.Errorf("a closed list: %s, %q; want %q", got, r.notes, want)
+	}
+}
+
+// An impossible wish among many versions ends, and soon: only what has a part
+// in it is tried again.
+func TestPipHopeless(t *testing.T) {
+	var world []testWheel
+	for i := range 30 {
+		for j := range 6 {
+			world = append(world, simple(fmt.Sprintf("lib%02d", i), fmt.Sprint(j)))
+		}
+	}
+	rows := ""
+	for i := range 30 {
+		rows += fmt.Sprintf("lib%02d\n", i)
+	}
+	world = append(world, simple("left", "1", "core<2"), simple("left", "2", "core<2"), simple("right", "1", "core>=2"), simple("core", "1"), simple("core", "2"))
+	s := serveIndex(t, true, world...)
+	for name := range s.wheels { // the page names the metadata, so that no wheel is fetched
+		for _, w := range s.wheels[name] {
+			s.attrs[w.file()] = `, "core-metadata": true`
+		}
+	}
+	target := pyTarget(nil)
+	r, err := newPipResolver(t.Context(), newStore(t), target, s.from())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = r.resolve(r.rows(pipRows(t, "left\n"+rows+"right"))); err == nil || !strings.Contains(err.Error(), "left 2 wants core<2, right 1 wants core>=2") {
+		t.Errorf("%v; want both wishes", err)
+	}
+	if r.tries > 200 {
+		t.Errorf("%d versions were tried; want no more than 200", r.tries)
+	}
+}
+
+// All rows that cannot be installed are told at once, with their lines and a way.
+func TestPipRefused(t *testing.T) {
+	dir := wheelDir(t, simple("good", "1"), tagged(simple("other", "1"), "cp39-cp39-win_amd64"), simple("torch", "2.1.2"))
+	for _, f := range []string{"sources-1.0.tar.gz", "mixed-2.0.zip"} {
+		write(t, filepath.Join(dir, f), []byte("x"))
+	}
+	write(t, filepath.Join(dir, "mixed-2.0-cp39-cp39-win32.whl"), []byte("x"))
+	if err := os.Mkdir(filepath.Join(dir, "tree"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	rows := `good
+-e .
+git+https://user:secret@e.org/x@main#egg=x
+y @ git+ssh://git@e.org/y
+sources==1.0
+mixed
+other
+torch==2.1.2+cu118
+z @ file:///home/conda/feedstock_root/z
+./tree
+https://e.org/w-1.tar.gz
+-e git+https://e.org/v#egg=v
+./other-1-cp39-cp39-win_amd64.whl
+torch @ ./good-1-py3-none-any.whl
+numpy @ file:///home/conda/feedstock_root/numpy
+ftp://e.org/q-1-py3-none-any.whl
+`
+	target := pyTarget(func(t *pipTarget) { t.Provided = []pipProvided{{"numpy", "1.26", "numpy"}} })
+	o := fromDir(dir)
+	o.Dir, o.File = dir, "pip.txt"
+	_, err := resolvePip(t.Context(), newStore(t), pipRows(t, rows), target, o)
+	var pe *pipError
+	if !errors.As(err, &pe) {
+		t.Fatalf("%v; want a pipError", err)
+	}
+	run := "RUN /opt/conda/bin/python3.11 -m pip install --no-deps "
+	want := []struct {
+		line     int
+		why, run string
+	}{
+		{2, "in a Dockerfile COPY it and RUN /opt/conda/bin/python3.11 -m pip install", ""},
+		{3, "it is built from the sources of a repository", run + `"x @ git+https://e.org/x@main#egg=x"`},
+		{4, "it is built from the sources of a repository", run + `"y @ git+ssh://git@e.org/y"`},
+		{5, "there are only sources", run + `"sources==1.0"`},
+		{6, "no wheel fits: the environment is for python 3.11 and linux-64, glibc 2.36, there are cp39-cp39-win32", run + `"mixed==2.0"`},
+		{7, "there are cp39-cp39-win_amd64", ""},
+		{8, "there are the versions 2.1.2; +cu118 marks a build of another index, which --extra-index-url names", ""},
+		{9, "the path is not here", ""},
+		{10, "in a Dockerfile COPY it", ""},
+		{11, "it is no wheel but sources", run + `"https://e.org/w-1.tar.gz"`},
+		{12, "it is built from the sources of a repository", run + `"v @ git+https://e.org/v#egg=v"`},
+		{13, "the wheel is for cp39-cp39-win_amd64", ""},
+		{14, "the wheel is of good", ""},
+		{16, `"ftp" is no https, http or file URL`, ""},
+	}
+	if len(pe.Refused) != len(want) {
+		t.Fatalf("%d rows are refused; want %d: %v", len(pe.Refused), len(want), err)
+	}
+	for i, w := range want {
+		if got := pe.Refused[i]; got.Line != w.line || !strings.Contains(got.Why, w.why) || got.Run != w.run {
+			t.Errorf("refused %+v; want %+v", got, w)
+		}
+	}
+	if s := err.Error(); strings.Contains(s, "secret") || !strings.Contains(s, "pip.txt: 14 pip packages cannot be installed: line 2: -e .: it is a directory") {
+		t.Errorf("the message is %s", s)
+	}
+}
+
+// A conda environment says itself what it provides.
+func TestPipOnConda(t *testing.T) {
+	site := "lib/python3.11/site-packages/"
+	python := testPkg{name: "python", version: "3.11.4", files: []testFile{{path: "bin/python3.11", text: "ELF"}}}
+	torch := testPkg{name: "pytorch", version: "2.1", files: []testFile{{path: site + "torch-2.1.0.dist-info/METADATA", text: "Name: torch"}, {path: site + "torch/x.py", text: "x"}, {path: site + "old_one-1.0-py3.11.egg-info", text: "x"}, {path: site + "egg-2.0.egg-info/PKG-INFO", text: "x"}, {path: site + "not/a-1.dist-info/METADATA", text: "x"}}}
+	noarch := testPkg{name: "tool", noarch: "python", entryPoints: []string{"tool = tool:main"}, files: []testFile{{path: "site-packages/tool-3.0.dist-info/METADATA", text: "x"}}}
+	dir := newChannel(t, &python, &torch, &noarch)
+	e, err := Read(strings.NewReader(export(&python, &torch, &noarch)), "env.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Resolve(t.Context(), e, Options{Channels: []string{dir}, Subdir: "linux-64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &installer{plan: plan, store: newStore(t), env: &Environment{}}
+	if err := errors.Join(in.fetch(t.Context(), Options{}), in.read(t.Context()), in.settle()); err != nil {
+		t.Fatal(err)
+	}
+	target := pipTarget{Glibc: "2.36"}
+	if err := target.aim(in); err != nil {
+		t.Fatal(err)
+	}
+	want := []pipProvided{{"egg", "2.0", "pytorch"}, {"old-one", "1.0", "pytorch"}, {"tool", "3.0", "tool"}, {"torch", "2.1.0", "pytorch"}}
+	if fmt.Sprint(target.Provided) != fmt.Sprint(want) || target.Python != "3.11.4" || target.Prefix != "/opt/conda" || target.site() != strings.TrimSuffix(site, "/") {
+		t.Errorf("target = %+v; want %v", target, want)
+	}
+	wheels := wheelDir(t, simple("user", "1", "torch>=2", "tool", "egg"), testWheel{name: "clash", version: "1", points: "[console_scripts]\ntool = clash:main\n"})
+	r, err := pipInstalled(t, "user\nclash\ntorch==2.1", target, fromDir(wheels))
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := []string{"1 pip packages come with conda's: torch", "1 paths are in conda's tool and in clash, and the latter's are taken: bin/tool"}
+	if strings.Join(r.notes, "\n") != strings.Join(notes, "\n") {
+		t.Errorf("notes = %q; want %q", r.notes, notes)
+	}
+	in.packages = in.packages[:0]
+	if err := target.aim(in); err != nil || target.Paths == nil { // the python of before stays
+		t.Errorf("an environment without packages: %v", err)
+	}
+	if err := (&pipTarget{}).aim(in); err == nil || !strings.Contains(err.Error(), "need a python") {
+		t.Errorf("an environment without python: %v", err)
+	}
+}

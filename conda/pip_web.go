@@ -1,0 +1,234 @@
+package conda
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// pipWeb asks indexes for pages and archives. Logins are those of the index
+// URLs and of netrc; they go to their own hosts and into no message.
+type pipWeb struct {
+	client http.Client
+	logins map[string]*url.Userinfo // by host:port
+	netrc  map[string]*url.Userinfo // by host name; "" is any other host
+	plain  bool
+}
+
+func newPipWeb(x *PipIndexes) (*pipWeb, error) {
+	w := &pipWeb{logins: map[string]*url.Userinfo{}, plain: x.PlainHTTP}
+	w.client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		if len(via) >= 10 {
+			return errors.New("more than 10 redirections")
+		}
+		return w.allowed(req.URL)
+	}
+	for _, s := range x.all() {
+		if u, err := url.Parse(s); err == nil && u.User != nil {
+			w.logins[u.Host] = u.User
+		}
+	}
+	var err error
+	w.netrc, err = readNetrc()
+	return w, err
+}
+
+// allowed refuses what is not HTTPS, but for this machine or where it is asked for.
+func (w *pipWeb) allowed(u *url.URL) error {
+	switch ip := net.ParseIP(u.Hostname()); {
+	case u.Scheme == "https":
+	case u.Scheme != "http":
+		return fmt.Errorf("%s is no address of a web server", hide(u.String()))
+	case w.plain || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback():
+	default:
+		return fmt.Errorf("%s has no TLS, so that anyone on the way could change what comes; name the https address, or allow plain HTTP", hide(u.String()))
+	}
+	return nil
+}
+
+// anything is what archives are asked for as.
+const anything = "*/*"
+
+// A pipAnswer is what came from an address.
+type pipAnswer struct {
+	io.ReadCloser
+	url  *url.URL // after redirections
+	kind string   // the content type
+}
+
+// get asks for an address. What is not there is fs.ErrNotExist. Busy servers are
+// asked again, when they say.
+func (w *pipWeb) get(ctx context.Context, address, accept string) (*pipAnswer, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address: %w", plain(err))
+	}
+	if u.Scheme == "file" {
+		f, err := openFile(address)
+		if err != nil {
+			return nil, err
+		}
+		return &pipAnswer{ReadCloser: f, url: u}, nil
+	}
+	if err := w.allowed(u); err != nil {
+		return nil, err
+	}
+	for n := 0; ; n++ {
+		a, wait, err := w.ask(ctx, u, accept)
+		if err == nil || wait < 0 || n+1 >= tries {
+			return a, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(max(wait, time.Duration(200<<n)*time.Millisecond)):
+		}
+	}
+}
+
+// ask makes one request. A wait below 0 says that another would not help.
+func (w *pipWeb) ask(ctx context.Context, u *url.URL, accept string) (*pipAnswer, time.Duration, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, -1, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+	}
+	req.URL.User = nil
+	if login := w.login(u); login != nil {
+		password, _ := login.Password()
+		req.SetBasicAuth(login.Username(), password)
+	}
+	req.Header.Set("User-Agent", "hpcc")
+	req.Header.Set("Accept", accept)
+	if accept == anything {
+		req.Header.Set("Accept-Encoding", "identity") // an archive as it is
+	}
+	resp, err := w.client.Do(req)
+	if err != nil {
+		if resp != nil || ctx.Err() != nil { // a redirection that is refused
+			return nil, -1, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+		}
+		return nil, 0, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+	}
+	if resp.StatusCode == http.StatusOK {
+		return &pipAnswer{resp.Body, resp.Request.URL, resp.Header.Get("Content-Type")}, 0, nil
+	}
+	resp.Body.Close()
+	err = fmt.Errorf("%s: the server answers %s", hide(u.String()), resp.Status)
+	switch c := resp.StatusCode; {
+	case c == http.StatusNotFound || c == http.StatusGone:
+		return nil, -1, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+	case c == http.StatusUnauthorized || c == http.StatusForbidden:
+		return nil, -1, fmt.Errorf("%w; a login for the host can stand in ~/.netrc", err)
+	case c != http.StatusTooManyRequests && c < 500:
+		return nil, -1, err
+	}
+	return nil, retryAfter(resp.Header.Get("Retry-After")), err
+}
+
+// retryAfter reads how long a server asks to wait: seconds or a date.
+func retryAfter(s string) time.Duration {
+	if sec, err := strconv.Atoi(s); err == nil {
+		return min(time.Duration(max(sec, 0))*time.Second, maxWait)
+	}
+	if t, err := http.ParseTime(s); err == nil {
+		return min(max(time.Until(t), 0), maxWait)
+	}
+	return 0
+}
+
+// login finds the login for an address: its own, its index's, netrc's.
+func (w *pipWeb) login(u *url.URL) *url.Userinfo {
+	if u.User != nil {
+		return u.User
+	}
+	if l := w.logins[u.Host]; l != nil {
+		return l
+	}
+	if l := w.netrc[u.Hostname()]; l != nil {
+		return l
+	}
+	return w.netrc[""]
+}
+
+// maxNetrc bounds the file of logins, in bytes.
+const maxNetrc = 1 << 20
+
+// readNetrc reads the file that NETRC names, else ~/.netrc. Without one there
+// are no logins.
+func readNetrc() (map[string]*url.Userinfo, error) {
+	name := os.Getenv("NETRC")
+	if name == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, nil
+		}
+		name = filepath.Join(home, ".netrc")
+	}
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the logins: %w", err)
+	}
+	defer f.Close()
+	return parseNetrc(f), nil
+}
+
+// parseNetrc reads "machine HOST login USER password WORD" and "default"; what
+// it does not know it passes over, as other readers do.
+func parseNetrc(r io.Reader) map[string]*url.Userinfo {
+	out := map[string]*url.Userinfo{}
+	host, user, password, open := "", "", "", false
+	done := func() {
+		if _, twice := out[host]; open && !twice && (user != "" || password != "") {
+			out[host] = url.UserPassword(user, password)
+		}
+		host, user, password = "", "", ""
+	}
+	key, macro := "", false
+	sc := bufio.NewScanner(io.LimitReader(r, maxNetrc))
+	for sc.Scan() {
+		line := strings.TrimSpace(sc.Text())
+		if macro = macro && line != ""; macro || strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, word := range strings.Fields(line) {
+			switch {
+			case key == "machine":
+				host, open = word, true
+			case key == "login":
+				user = word
+			case key == "password":
+				password = strings.Trim(word, `"`)
+			case key == "account":
+			case word == "machine" || word == "default":
+				done()
+				open = word == "default"
+			}
+			if key != "" {
+				key = ""
+				continue
+			}
+			switch word {
+			case "machine", "login", "password", "account":
+				key = word
+			case "macdef":
+				macro = true
+			}
+		}
+	}
+	done()
+	return out
+}
