@@ -22,13 +22,15 @@ import (
 
 // CondaOptions say how an environment becomes an image. Only File or Live is needed.
 type CondaOptions struct {
-	File      string       // the export
-	Live      string       // an environment on this machine's disk, instead of File
-	Channels  []string     // where packages come from, in order
-	From      string       // the image below; "" is DefaultBase, "scratch" is none
-	Prefix    string       // "" is conda.DefaultPrefix
-	Platform  *v1.Platform // nil is this machine's
-	PlainHTTP bool         // base images come from registries without TLS
+	File      string           // the export
+	Live      string           // an environment on this machine's disk, instead of File
+	Channels  []string         // where packages come from, in order
+	From      string           // the image below; "" is DefaultBase, "scratch" is none
+	Prefix    string           // "" is conda.DefaultPrefix
+	Platform  *v1.Platform     // nil is this machine's
+	Python    string           // X.Y for a list of pip's packages alone; "" is the newest
+	Indexes   conda.PipIndexes // where wheels are looked for, before where File says
+	PlainHTTP bool             // base images come from registries without TLS
 	Progress  func(Event)
 	Inputs    *Inputs // filled as Options.Inputs is
 
@@ -66,12 +68,9 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 		return nil, nil, err
 	}
 	co := conda.Options{Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: seldom(t.fetched),
-		Glibc: func() (string, error) { return baseGlibc(ctx, s, base) }}
+		Python: o.Python, Indexes: o.Indexes, Libc: func() (conda.Libc, error) { return baseLibc(ctx, s, base) }}
 	var plan *conda.Plan
-	named := len(export.Entries)
-	if named == 0 {
-		named = len(export.Specs)
-	}
+	named := len(export.Pip) + max(len(export.Entries), len(export.Specs))
 	if err := t.do(fmt.Sprintf("find %d packages of %s for %s", named, path.Base(export.File), subdir), func() error {
 		plan, err = conda.Resolve(ctx, export, co)
 		return err
@@ -86,7 +85,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 	}); err != nil {
 		return nil, nil, err
 	}
-	o.Inputs.environment(o, plan.Packages())
+	o.Inputs.environment(o, plan.Packages(), env.Wheels)
 	img, err = withEnvironment(base, o, plan, layers, env, export.Variables)
 	return img, slices.Concat(export.Notes, plan.Notes, env.Notes), err
 }

@@ -196,7 +196,7 @@ func once(list []named, n named) []named {
 
 // environment notes what a build of a conda export was asked for and fetched.
 // Its text is left out, for its URLs may hold credentials and directories.
-func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package) {
+func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []conda.Wheel) {
 	if in == nil {
 		return
 	}
@@ -218,6 +218,9 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package) {
 		} else {
 			in.add(uri, "md5", p.MD5)
 		}
+	}
+	for _, w := range wheels {
+		in.add(cmp.Or(w.URL, purl("pypi", "", w.Name, w.Version)), "sha256", w.SHA256)
 	}
 }
 

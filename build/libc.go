@@ -10,12 +10,10 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/conda"
 	"hpcc/store"
 	"hpcc/unpack"
 )
-
-// anyGlibc is newer than every C library that a package asks for.
-const anyGlibc = "2.999"
 
 // maxLibc bounds how much of a C library is read; none has 4 MB.
 const maxLibc = 16 << 20
@@ -25,32 +23,40 @@ var libcBanner = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`GNU C Library \([^)]*\) [a-z]+ release version ([0-9]+\.[0-9]+)`)
 })
 
-// baseGlibc tells the version of an image's C library. Of an image without the
-// GNU one nothing is known: the environment may bring its own, or be copied to
-// where one is, so every package will do.
-func baseGlibc(ctx context.Context, s *store.Store, img v1.Image) (string, error) {
+// muslVersion is the version that musl's loader tells when it is called alone,
+// a text of its own (ldso/dynlink.c).
+var muslVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\x00(1\.[0-9]{1,2})\.[0-9]{1,2}[^\x00]{0,40}\x00`) })
+
+// baseLibc tells the version of an image's C library.
+func baseLibc(ctx context.Context, s *store.Store, img v1.Image) (conda.Libc, error) {
 	ls, err := img.Layers()
-	if err != nil {
-		return "", err
-	}
-	if len(ls) == 0 {
-		return anyGlibc, nil
+	if err != nil || len(ls) == 0 {
+		return conda.Libc{}, err
 	}
 	dir, _, err := unpack.Tree(ctx, s, img, unpack.Options{})
 	if err != nil {
-		return "", err
+		return conda.Libc{}, err
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return "", err
+		return conda.Libc{}, err
 	}
 	defer root.Close()
-	return treeGlibc(root), nil
+	return treeLibc(root), nil
 }
 
-// treeGlibc looks for a C library where distributions have it. No link leads out of root.
-func treeGlibc(root *os.Root) string {
-	for _, pattern := range []string{"lib/*/libc.so.6", "usr/lib/*/libc.so.6", "lib64/libc.so.6", "usr/lib64/libc.so.6", "lib/libc.so.6", "usr/lib/libc.so.6"} {
+// treeLibc looks for a C library where distributions have it. No link leads out of root.
+func treeLibc(root *os.Root) conda.Libc {
+	return conda.Libc{
+		Glibc: findText(root, libcBanner(), "lib/*/libc.so.6", "usr/lib/*/libc.so.6", "lib64/libc.so.6", "usr/lib64/libc.so.6", "lib/libc.so.6", "usr/lib/libc.so.6"),
+		Musl:  findText(root, muslVersion(), "lib/ld-musl-*.so.1", "usr/lib/ld-musl-*.so.1"),
+	}
+}
+
+// findText is what the first group of a pattern finds in the first of the files
+// that has it.
+func findText(root *os.Root, text *regexp.Regexp, files ...string) string {
+	for _, pattern := range files {
 		found, _ := fs.Glob(root.FS(), pattern)
 		for _, p := range found {
 			f, err := root.Open(p)
@@ -59,10 +65,10 @@ func treeGlibc(root *os.Root) string {
 			}
 			b, _ := io.ReadAll(io.LimitReader(f, maxLibc))
 			f.Close()
-			if m := libcBanner().FindSubmatch(b); m != nil {
+			if m := text.FindSubmatch(b); m != nil {
 				return string(m[1])
 			}
 		}
 	}
-	return anyGlibc
+	return ""
 }

@@ -70,10 +70,19 @@ func parseURL(line string) (Entry, error) {
 	return e, nil
 }
 
-// expandURL puts variables of the environment in: that is how a lock file names
-// a credential without holding it. One that is not set is an error, which
-// names the variable and never a value.
+// expandURL reads a URL in which variables may stand.
 func expandURL(s string) (*url.URL, error) {
+	s, err := expand(s)
+	if err != nil {
+		return nil, err
+	}
+	return url.Parse(s)
+}
+
+// expand puts variables of the environment in: that is how a file names a
+// credential without holding it. One that is not set is an error, which names
+// the variable and never a value.
+func expand(s string) (string, error) {
 	var missing []string
 	s = variable().ReplaceAllStringFunc(s, func(m string) string {
 		name := strings.Trim(m, "${}")
@@ -84,9 +93,9 @@ func expandURL(s string) (*url.URL, error) {
 		return v
 	})
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("variable %s is not set; export it, as the file names it instead of a credential", strings.Join(missing, ", "))
+		return "", fmt.Errorf("variable %s is not set; export it, as the file names it instead of a credential", strings.Join(missing, ", "))
 	}
-	return url.Parse(s)
+	return s, nil
 }
 
 // variable is $NAME or ${NAME}.

@@ -225,18 +225,6 @@ func (e *Export) wishes() []Spec {
 	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
 }
 
-// refusePip refuses, for now, what only pip could install.
-func (e *Export) refusePip() error {
-	var pip faults
-	for _, x := range e.Pip {
-		pip.add(x.Line, x.String())
-	}
-	if len(pip.texts) == 0 {
-		return nil
-	}
-	return &LineError{e.File, pip.line, fmt.Errorf("%d packages were installed by pip, which is not supported yet: %s; take these lines out and install them in a Dockerfile (FROM the image, RUN pip install)", len(pip.texts), pip.list(" "))}
-}
-
 // faults are lines of an export that cannot be used.
 type faults struct {
 	line  int // the first of them

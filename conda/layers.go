@@ -27,9 +27,10 @@ import (
 
 // An Environment is what an installed plan gives an image besides its layers.
 type Environment struct {
-	Path  string   // to put before the image's PATH
-	Env   []string // NAME=VALUE
-	Notes []string // what was not carried out, for people
+	Path   string   // to put before the image's PATH
+	Env    []string // NAME=VALUE
+	Wheels []Wheel  // packages of pip, by name
+	Notes  []string // what was not carried out, for people
 }
 
 // Layers installs the plan into layers: fetches, verifies, and writes the
@@ -73,8 +74,12 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	if err != nil {
 		return nil, nil, err
 	}
+	wheels, err := in.wheels(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
 	in.finishEnv()
-	return layers, in.env, nil
+	return append(layers, wheels...), in.env, nil
 }
 
 // An installer is one installation under way.

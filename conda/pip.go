@@ -1,13 +1,17 @@
 package conda
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/store"
 )
@@ -18,8 +22,8 @@ type pipTarget struct {
 	Subdir       string // conda's name of the platform, such as linux-ppc64le
 	Python       string // the version of the environment's CPython, such as 3.11.4
 	FreeThreaded bool   // that python has no global lock
-	Glibc        string // the version of the base image's C library, such as 2.36; "" for none
-	Musl         string // of musl, where the base image has that; "" for none
+	Glibc        string // the version of the C library that wheels may need, such as 2.36; "" for none
+	Musl         string // of musl, where python is linked with that; "" for none
 	Prefix       string // where the environment stands in the image
 	SitePackages string // below Prefix; "" is lib/pythonX.Y/site-packages
 
@@ -57,16 +61,16 @@ type pipOptions struct {
 
 // A pipPlan is the distributions that rows stand for.
 type pipPlan struct {
-	Dists []pipDist // sorted by name
-	Notes []string  // what differs from the rows, for people
+	Wheels []Wheel  // sorted by name
+	Notes  []string // what differs from the rows, for people
 
 	target pipTarget
 	picks  []*pipPick
 	fetch  *pipFetcher
 }
 
-// A pipDist is a chosen wheel.
-type pipDist struct {
+// A Wheel is a package of pip that was chosen.
+type Wheel struct {
 	Name, Version string // the name is normal (PEP 503)
 	File          string // the wheel's name
 	URL           string // without credentials; "" for a file of this machine
@@ -156,7 +160,7 @@ func (p *pipPlan) take(picked map[string]*pipPick) {
 	}
 	slices.SortFunc(p.picks, func(a, b *pipPick) int { return strings.Compare(a.name, b.name) })
 	for _, x := range p.picks {
-		p.Dists = append(p.Dists, pipDist{x.name, x.version.String(), x.file.name, public(x.file.url), x.sha256()})
+		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, public(x.file.url), x.sha256()})
 	}
 	if len(present) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), some(present)))
@@ -242,4 +246,53 @@ func installedDist(dst, site string) (name, version string, ok bool) {
 		return "", "", false
 	}
 	return pipName(f[0]), f[1], true
+}
+
+// wheels installs what of the export is pip's, above the packages of conda.
+func (in *installer) wheels(ctx context.Context, o Options) ([]v1.Layer, error) {
+	e := in.plan.export
+	if len(e.Pip) == 0 {
+		return nil, nil
+	}
+	t := pipTarget{}
+	if err := t.aim(in); err != nil {
+		return nil, &LineError{e.File, e.Pip[0].Line, err}
+	}
+	if err := t.link(o); err != nil {
+		return nil, err
+	}
+	po := e.pipOptions(o)
+	p, err := resolvePip(ctx, in.store, e.Pip, t, po)
+	if err != nil {
+		return nil, err
+	}
+	layers, notes, err := p.layers(ctx, in.store, po)
+	in.env.Wheels, in.env.Notes = p.Wheels, slices.Concat(in.env.Notes, p.Notes, notes)
+	return layers, err
+}
+
+// pipOptions are those of the file, behind those of the user.
+func (e *Export) pipOptions(o Options) pipOptions {
+	dir := filepath.Dir(e.File)
+	return pipOptions{File: e.File, Dir: dir, Indexes: o.Indexes.before(e.PipIndexes, dir), Closed: !e.PipOpen, Progress: o.Progress}
+}
+
+// link decides which C library wheels have to be linked with: the one that
+// python is, which is musl where its own modules say so.
+func (t *pipTarget) link(o Options) error {
+	var l Libc
+	if o.Libc != nil {
+		var err error
+		if l, err = o.Libc(); err != nil {
+			return fmt.Errorf("finding the image's C library: %w", err)
+		}
+	}
+	for p := range t.Paths {
+		if strings.HasPrefix(p, "lib/python"+minor(t.Python)+"/lib-dynload/") && strings.HasSuffix(p, "-linux-musl.so") {
+			t.Musl = cmp.Or(l.Musl, defaultMusl)
+			return nil
+		}
+	}
+	t.Glibc = cmp.Or(os.Getenv("CONDA_OVERRIDE_GLIBC"), l.Glibc, defaultGlibc)
+	return nil
 }

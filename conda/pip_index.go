@@ -1,6 +1,7 @@
 package conda
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,6 +47,24 @@ func (x *PipIndexes) indexes() []string {
 	return slices.Compact(out)
 }
 
+// before puts what the user names before what a file in dir does. As with pip,
+// a directory of the file may be meant from where the file is.
+func (x PipIndexes) before(file PipIndexes, dir string) PipIndexes {
+	x.NoIndex = x.NoIndex || file.NoIndex && x.URL == ""
+	x.URL = cmp.Or(x.URL, file.URL)
+	x.Extra = slices.Concat(x.Extra, file.Extra)
+	x.FindLinks = slices.Clone(x.FindLinks)
+	for _, l := range file.FindLinks {
+		if beside := filepath.Join(dir, l); !strings.Contains(l, "://") && !filepath.IsAbs(l) {
+			if _, err := os.Stat(beside); err == nil {
+				l = beside
+			}
+		}
+		x.FindLinks = append(x.FindLinks, l)
+	}
+	return x
+}
+
 func (x *PipIndexes) all() []string { return append(x.indexes(), x.FindLinks...) }
 
 // A pipFile is a file that an index offers.
@@ -83,6 +102,19 @@ type pipIndex struct {
 
 // openPipIndex reads what FindLinks have.
 func openPipIndex(ctx context.Context, x PipIndexes) (*pipIndex, error) {
+	x.Extra, x.FindLinks = slices.Clone(x.Extra), slices.Clone(x.FindLinks)
+	for _, list := range [][]string{x.Extra, x.FindLinks} {
+		for i := range list {
+			var err error
+			if list[i], err = expand(list[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	if x.URL, err = expand(x.URL); err != nil {
+		return nil, err
+	}
 	web, err := newPipWeb(&x)
 	if err != nil {
 		return nil, err

@@ -88,7 +88,7 @@ func tagged(w testWheel, tag string) testWheel { w.tag = tag; return w }
 // chosen lists a plan as "name version", and wheels that are not pure with their tag.
 func chosen(p *pipPlan) string {
 	var out []string
-	for _, d := range p.Dists {
+	for _, d := range p.Wheels {
 		s := d.Name + " " + d.Version
 		if !strings.HasSuffix(d.File, "py3-none-any.whl") {
 			s = strings.TrimSuffix(d.File, ".whl")
@@ -224,8 +224,8 @@ func TestPipLogin(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "wr0ng") {
 			t.Errorf("the message tells the password: %v", err)
 		}
-		if err == nil && (strings.Contains(fmt.Sprint(r.plan.Dists, r.notes), "s3cret") || strings.Contains(r.plan.Dists[0].URL, "@")) {
-			t.Errorf("the plan tells the password: %+v", r.plan.Dists)
+		if err == nil && (strings.Contains(fmt.Sprint(r.plan.Wheels, r.notes), "s3cret") || strings.Contains(r.plan.Wheels[0].URL, "@")) {
+			t.Errorf("the plan tells the password: %+v", r.plan.Wheels)
 		}
 	}
 	// Another host is not told.
@@ -340,7 +340,7 @@ func TestPipPlaces(t *testing.T) {
 	if got, want := chosen(r.plan), "x 2, y 1, z 1"; got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
-	if got := r.plan.Dists[1].URL; got != "" {
+	if got := r.plan.Wheels[1].URL; got != "" {
 		t.Errorf("y is from %s; want the directory", got)
 	}
 	// A page of links, without an index.

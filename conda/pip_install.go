@@ -29,10 +29,10 @@ type pipInstall struct {
 	lost map[string]bool
 }
 
-// Layers fetches the wheels, checks them and writes layers to put above those of
+// layers fetches the wheels, checks them and writes layers to put above those of
 // the conda packages. Notes are what was not kept, for people. The same plan
 // gives the same layers.
-func (p *pipPlan) Layers(ctx context.Context, s *store.Store, o pipOptions) (layers []v1.Layer, notes []string, err error) {
+func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (layers []v1.Layer, notes []string, err error) {
 	in, err := p.open(ctx, o)
 	defer func() {
 		for _, x := range in {
@@ -99,7 +99,7 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 			if err != nil {
 				return fmt.Errorf("reading %s: %w", x.file.name, err)
 			}
-			p.Dists[i].SHA256 = rec.SHA256
+			p.Wheels[i].SHA256 = rec.SHA256
 			in[i] = &pipInstall{wheel: w, pick: x, rec: rec, lost: map[string]bool{}}
 			for _, d := range w.meta.requires {
 				rec.Depends = append(rec.Depends, pipName(d.Name))

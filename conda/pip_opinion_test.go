@@ -138,8 +138,8 @@ func useTree(t *testing.T, prefix, interpreter string, r *pipResult, before, the
 		name, _, _ := strings.Cut(strings.TrimSpace(l), "==")
 		names = append(names, name)
 	}
-	if len(names) != len(r.plan.Dists) {
-		t.Errorf("pip lists %q; want %d", names, len(r.plan.Dists))
+	if len(names) != len(r.plan.Wheels) {
+		t.Errorf("pip lists %q; want %d", names, len(r.plan.Wheels))
 	}
 	runPython(t, "", append([]string{"-m", "pip", "--python", interpreter, "uninstall", "-y"}, names...)...)
 	for p := range tree(t, prefix) {

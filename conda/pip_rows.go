@@ -133,6 +133,10 @@ func (r *pipResolver) locate(w *pipWant) bool {
 
 // location makes a URL of a row's URL or path.
 func (r *pipResolver) location(s string) (*url.URL, error) {
+	s, err := expand(s)
+	if err != nil {
+		return nil, err
+	}
 	if rest, ok := strings.CutPrefix(s, "file:"); ok && !strings.HasPrefix(rest, "//") {
 		s = rest
 	}

@@ -191,7 +191,7 @@ func pipInstalled(t testing.TB, text string, target pipTarget, o pipOptions) (*p
 	if err != nil {
 		return nil, err
 	}
-	layers, notes, err := plan.Layers(t.Context(), s, o)
+	layers, notes, err := plan.layers(t.Context(), s, o)
 	if err != nil {
 		return nil, err
 	}

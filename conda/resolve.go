@@ -21,13 +21,15 @@ import (
 
 // Options say where packages come from and where they go.
 type Options struct {
-	Channels []string                           // URLs, directories or names, in order of preference
-	Subdir   string                             // the platform to install for, such as linux-64
-	Prefix   string                             // where the environment stands in the image; "" is /opt/conda
-	Cache    string                             // a directory that keeps the channels' indexes from one time to the next; "" is none
-	Flexible bool                               // a later channel may have the better version; else (strict) the first channel that has a name has it alone
-	Glibc    func() (version string, err error) // of the image's C library, asked for when something is solved; nil is taken to be 2.28
-	Cuda     string                             // version of CUDA that the image's machines have; "" is none
+	Channels []string             // URLs, directories or names, in order of preference
+	Subdir   string               // the platform to install for, such as linux-64
+	Prefix   string               // where the environment stands in the image; "" is /opt/conda
+	Cache    string               // a directory that keeps the channels' indexes from one time to the next; "" is none
+	Flexible bool                 // a later channel may have the better version; else (strict) the first channel that has a name has it alone
+	Libc     func() (Libc, error) // the image's C library, asked for when something is solved; nil is taken to be glibc 2.28
+	Cuda     string               // version of CUDA that the image's machines have; "" is none
+	Python   string               // X.Y for an export that lists packages of pip alone; "" is the newest that the channels have
+	Indexes  PipIndexes           // where wheels are looked for, before where the export says
 	Progress func(done, total int64)
 }
 
@@ -44,8 +46,9 @@ type Plan struct {
 	Prefix string
 	Notes  []string // what differs from the export, for people
 	Moves  []Move   // what became of the export's packages where they could not be taken as they stood
-	python string   // X.Y; "" without python
-	site   string   // site-packages below the prefix
+	export *Export
+	python string // X.Y; "" without python
+	site   string // site-packages below the prefix
 	pkgs   []*record
 }
 
@@ -79,16 +82,24 @@ func (p *Plan) Packages() []Package {
 // not these versions or builds of them, as on another platform than the
 // export's, what is nearest is solved for; [Plan.Moves] says what became of each.
 func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
-	p := &Plan{Subdir: o.Subdir, Prefix: o.Prefix}
+	alone := len(e.Entries)+len(e.wishes()) == 0
+	switch {
+	case alone && len(o.Channels) == 0:
+		return nil, &LineError{e.File, e.Pip[0].Line, errors.New("its packages need a python, which a channel of conda has; name one with --channel")}
+	case alone:
+		e = e.withPython(o.Python)
+	case o.Python != "":
+		return nil, fmt.Errorf("%s: it lists packages of conda, so that python %s has to stand there: python=%s", e.File, o.Python, o.Python)
+	}
+	p := &Plan{Subdir: o.Subdir, Prefix: o.Prefix, export: e}
 	if p.Prefix == "" {
 		p.Prefix = DefaultPrefix
 	}
 	if err := checkPrefix(p.Prefix); err != nil {
 		return nil, err
 	}
-	err := e.refusePip()
+	var err error
 	switch {
-	case err != nil:
 	case e.Explicit:
 		err = p.explicit(e)
 	case len(e.wishes()) > 0:
@@ -100,7 +111,21 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 		return nil, err
 	}
 	p.finish()
+	if alone && o.Python == "" {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: it does not say for which python it is; %s is taken, --python names another", e.File, p.python))
+	}
 	return p, nil
+}
+
+// withPython is a list of packages of pip with the python that they are to be
+// for: a specifier of conda's, such as 3.11.
+func (e *Export) withPython(version string) *Export {
+	with := *e
+	with.Specs = []Spec{{Line: e.Pip[0].Line, Text: "python"}}
+	if version != "" {
+		with.Specs[0].Text += "=" + version
+	}
+	return &with
 }
 
 // maxPrefix is the longest prefix: packages before 2017 have placeholders of 80 bytes.

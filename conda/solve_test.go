@@ -215,18 +215,18 @@ func TestPreference(t *testing.T) {
 }
 
 func TestVirtualPackages(t *testing.T) {
-	glibc := func(v string) func() (string, error) { return func() (string, error) { return v, nil } }
+	glibc := func(v string) func() (Libc, error) { return func() (Libc, error) { return Libc{Glibc: v}, nil } }
 	for _, c := range []struct {
 		o    Options
 		env  map[string]string
 		want string
 	}{
 		{Options{Subdir: "linux-64"}, nil, "__unix=0=0 __linux=5.10=0 __glibc=2.28=0 __archspec=1=x86_64"},
-		{Options{Subdir: "linux-ppc64le", Glibc: glibc("2.36"), Cuda: "12.4"}, nil, "__unix=0=0 __linux=5.10=0 __glibc=2.36=0 __archspec=1=ppc64le __cuda=12.4=0"},
-		{Options{Subdir: "linux-64", Glibc: glibc("2.36")}, map[string]string{"CONDA_OVERRIDE_GLIBC": "2.17", "CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_ARCHSPEC": "zen3", "CONDA_OVERRIDE_LINUX": ""},
+		{Options{Subdir: "linux-ppc64le", Libc: glibc("2.36"), Cuda: "12.4"}, nil, "__unix=0=0 __linux=5.10=0 __glibc=2.36=0 __archspec=1=ppc64le __cuda=12.4=0"},
+		{Options{Subdir: "linux-64", Libc: glibc("2.36")}, map[string]string{"CONDA_OVERRIDE_GLIBC": "2.17", "CONDA_OVERRIDE_CUDA": "11.8", "CONDA_OVERRIDE_ARCHSPEC": "zen3", "CONDA_OVERRIDE_LINUX": ""},
 			"__unix=0=0 __glibc=2.17=0 __archspec=1=zen3 __cuda=11.8=0"},
 		{Options{Subdir: "linux-64", Cuda: "12"}, map[string]string{"CONDA_OVERRIDE_CUDA": "", "CONDA_OVERRIDE_ARCHSPEC": ""}, "__unix=0=0 __linux=5.10=0 __glibc=2.28=0"},
-		{Options{Glibc: glibc("2/3")}, nil, `the image's __glibc (CONDA_OVERRIDE_GLIBC): "2/3" is no version`},
+		{Options{Libc: glibc("2/3")}, nil, `the image's __glibc (CONDA_OVERRIDE_GLIBC): "2/3" is no version`},
 	} {
 		list, err := virtualPackages(c.o, func(name string) (string, bool) { v, ok := c.env[name]; return v, ok })
 		var got []string

@@ -1,6 +1,7 @@
 package conda
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -10,7 +11,16 @@ import (
 const (
 	defaultGlibc = "2.28"
 	defaultLinux = "5.10"
+	defaultMusl  = "1.2"
 )
+
+// anyGlibc is newer than every C library that a package asks for.
+const anyGlibc = "2.999"
+
+// A Libc is an image's C library, by its version. Of an image with neither
+// nothing is known: the environment may bring its own, or be copied to where
+// one is.
+type Libc struct{ Glibc, Musl string }
 
 // microarchitectures are conda's names of processors, as archspec has them.
 var microarchitectures = map[string]string{
@@ -22,11 +32,12 @@ var microarchitectures = map[string]string{
 // CONDA_OVERRIDE_GLIBC and its like; an empty one takes the package away.
 func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*record, error) {
 	glibc := defaultGlibc
-	if o.Glibc != nil {
-		var err error
-		if glibc, err = o.Glibc(); err != nil {
+	if o.Libc != nil {
+		l, err := o.Libc()
+		if err != nil {
 			return nil, fmt.Errorf("finding the image's C library: %w", err)
 		}
+		glibc = cmp.Or(l.Glibc, anyGlibc) // of an image without one, every package will do
 	}
 	var out []*record
 	for _, p := range []struct{ name, version, build string }{

@@ -1,0 +1,137 @@
+package conda
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// pythonPkg is a python that wheels can be chosen for.
+func pythonPkg() *testPkg {
+	return &testPkg{name: "python", version: "3.11.4", files: []testFile{{path: "bin/python3.11", text: "ELF"}, {path: "lib/python3.11/lib-dynload/x.cpython-311-x86_64-linux-gnu.so", text: "ELF"}}}
+}
+
+// installPip installs an export with packages of pip into layers.
+func installPip(t *testing.T, text, name string, o Options) (map[string]tarEntry, *Environment, error) {
+	t.Helper()
+	e, err := ReadFor(strings.NewReader(text), name, ReadOptions{Subdir: o.Subdir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := Resolve(t.Context(), e, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	layers, env, err := p.Layers(t.Context(), newStore(t), o)
+	if err != nil {
+		return nil, nil, err
+	}
+	env.Notes = append(p.Notes, env.Notes...)
+	return readLayers(t, layers), env, nil
+}
+
+// Packages of pip stand above those of conda, from every format that names them.
+func TestExportWithPip(t *testing.T) {
+	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", noarch: "python", files: []testFile{{path: "site-packages/six-1.16.dist-info/METADATA", text: "x"}}}
+	channel := newChannel(t, python, &six)
+	hashed := simple("hashed", "3")
+	wheels := wheelDir(t, simple("demo", "1"), simple("demo", "2", "helper", "six"), simple("helper", "1"), hashed)
+	sum := fmt.Sprintf("sha256:%x", sha256.Sum256(hashed.bytes(t)))
+	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: PipIndexes{NoIndex: true, FindLinks: []string{wheels}}}
+	for _, c := range []struct{ name, text, want, note string }{
+		{"list.txt", export(python, &six) + "\ndemo=1=pypi_0\n", "demo 1", ""},
+		{"list.txt", export(python) + "\ndemo=2=pypi_0\nhelper=1=pypi_0\n", "demo 2, helper 1", "demo 2 needs six, which nothing brings"},
+		{"environment.yml", "dependencies:\n- python=3.11\n- six\n- pip:\n  - demo\n", "demo 2, helper 1", ""},
+		{"environment.yml", "dependencies:\n- python=3.11\n- pip:\n  - hashed==3 --hash=" + sum + "\n", "hashed 3", ""},
+		{"requirements.txt", "demo<2\n", "demo 1", "requirements.txt: it does not say for which python it is; 3.11 is taken, --python names another"},
+	} {
+		files, env, err := installPip(t, c.text, c.name, o)
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		var got []string
+		for _, w := range env.Wheels {
+			got = append(got, w.Name+" "+w.Version)
+			if f := files["opt/conda/lib/python3.11/site-packages/"+w.Name+"-"+w.Version+".dist-info/RECORD"]; f.Header == nil {
+				t.Errorf("%s: %s is not installed", c.name, w.Name)
+			}
+		}
+		if strings.Join(got, ", ") != c.want || c.note != "" && !strings.Contains(strings.Join(env.Notes, "\n"), c.note) {
+			t.Errorf("%s: %v with the notes %q; want %s and %q", c.name, got, env.Notes, c.want, c.note)
+		}
+	}
+}
+
+// What cannot be installed says which line, and why.
+func TestExportWithPipRefused(t *testing.T) {
+	python, six := pythonPkg(), testPkg{name: "six", version: "1.16"}
+	channel := newChannel(t, python, &six)
+	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: PipIndexes{NoIndex: true, FindLinks: []string{wheelDir(t, simple("demo", "1"))}}}
+	for _, c := range []struct{ name, text, python, want string }{
+		{"list.txt", export(&six) + "\ndemo=1=pypi_0\n", "", "list.txt:4: pip packages need a python in the environment"},
+		{"list.txt", export(python) + "\nnone=1=pypi_0\n", "", "list.txt: 1 pip packages cannot be installed: line 4: none==1: there is no package none in "},
+		{"list.txt", export(python), "3.11", "list.txt: it lists packages of conda, so that python 3.11 has to stand there: python=3.11"},
+		{"requirements.txt", "demo==1\n", "3.12", "requirements.txt:1: python=3.12 has no build for linux-64"},
+		{"requirements.txt", "--index-url https://$HPCC_NO_SUCH@h/simple\ndemo==1\n", "", "variable HPCC_NO_SUCH is not set"},
+	} {
+		o := o
+		o.Python = c.python
+		if strings.Contains(c.text, "--index-url") {
+			o.Indexes = PipIndexes{}
+		}
+		if _, _, err := installPip(t, c.text, c.name, o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q: %v; want %q", c.text, err, c.want)
+		}
+	}
+}
+
+// Where the user names an index, the file's own does not count; wheels beside
+// the file are found from everywhere.
+func TestPipIndexesBefore(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "wheels"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := PipIndexes{URL: "https://f/", Extra: []string{"https://fx/"}, FindLinks: []string{"wheels", "elsewhere", "https://l/"}, NoIndex: true}
+	for _, c := range []struct {
+		user PipIndexes
+		want string
+	}{
+		{PipIndexes{}, fmt.Sprintf("{https://f/ [https://fx/] [%s/wheels elsewhere https://l/] true false}", dir)},
+		{PipIndexes{URL: "https://u/", Extra: []string{"https://ux/"}, FindLinks: []string{"w"}, PlainHTTP: true}, fmt.Sprintf("{https://u/ [https://ux/ https://fx/] [w %s/wheels elsewhere https://l/] false true}", dir)},
+	} {
+		if got := fmt.Sprint(c.user.before(file, dir)); got != c.want {
+			t.Errorf("%+v before the file's: %s; want %s", c.user, got, c.want)
+		}
+	}
+}
+
+// The C library that counts is python's own.
+func TestPipLink(t *testing.T) {
+	alpine := func() (Libc, error) { return Libc{Musl: "1.1"}, nil }
+	debian := func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }
+	musl := map[string]pipOwner{"lib/python3.11/lib-dynload/math.cpython-311-x86_64-linux-musl.so": {}}
+	for _, c := range []struct {
+		o        Options
+		paths    map[string]pipOwner
+		override string
+		want     string
+	}{
+		{Options{}, nil, "", "glibc 2.28"},
+		{Options{Libc: debian}, nil, "", "glibc 2.36"},
+		{Options{Libc: debian}, nil, "2.17", "glibc 2.17"},
+		{Options{Libc: alpine}, nil, "", "glibc 2.28"},
+		{Options{Libc: alpine}, musl, "", "musl 1.1"},
+		{Options{Libc: debian}, musl, "", "musl 1.2"},
+	} {
+		t.Setenv("CONDA_OVERRIDE_GLIBC", c.override)
+		target := pyTarget(func(t *pipTarget) { t.Glibc, t.Paths = "", c.paths })
+		if err := target.link(c.o); err != nil || !strings.HasSuffix(target.describe(), c.want) {
+			t.Errorf("wheels are chosen %s, %v; want %s", target.describe(), err, c.want)
+		}
+	}
+}
