@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -22,17 +23,20 @@ import (
 
 // CondaOptions say how an environment becomes an image. Only File or Live is needed.
 type CondaOptions struct {
-	File      string           // the export
-	Live      string           // an environment on this machine's disk, instead of File
-	Channels  []string         // where packages come from, in order
-	From      string           // the image below; "" is DefaultBase, "scratch" is none
-	Prefix    string           // "" is conda.DefaultPrefix
-	Platform  *v1.Platform     // nil is this machine's
-	Python    string           // X.Y for a list of pip's packages alone; "" is the newest
-	Indexes   conda.PipIndexes // where wheels are looked for, before where File says
-	PlainHTTP bool             // base images come from registries without TLS
-	Progress  func(Event)
-	Inputs    *Inputs // filled as Options.Inputs is
+	File        string           // the export
+	Live        string           // an environment on this machine's disk, instead of File
+	Environment string           // one of those that File has, where it has several; "" is "default"
+	Channels    []string         // where packages come from, in order
+	Flexible    bool             // a later channel may have the better version of a package
+	Python      string           // X.Y for a list of pip's packages alone; "" is the newest
+	Cuda        string           // version of CUDA on the machines that the image is for; "" is none
+	Indexes     conda.PipIndexes // where wheels are looked for, before where File says
+	From        string           // the image below; "" is DefaultBase, "scratch" is none
+	Prefix      string           // "" is conda.DefaultPrefix
+	Platform    *v1.Platform     // nil is this machine's
+	PlainHTTP   bool             // base images come from registries without TLS
+	Progress    func(Event)
+	Inputs      *Inputs // filled as Options.Inputs is
 
 	defaultBase bool // nobody chose From
 }
@@ -41,10 +45,78 @@ type CondaOptions struct {
 // and a shell.
 const DefaultBase = "debian:12-slim"
 
+// An Environment is a conda export on its way into an image.
+type Environment struct {
+	Image     v1.Image         // nil of one that is only planned
+	Lock      conda.Locked     // what is in the image, exactly
+	Downloads []conda.Download // of one that is only planned: what has to be fetched
+	Moves     []conda.Move     // what became of packages that could not be taken as the export has them
+	Notes     []string         // what else differs from the export or was not carried out
+}
+
 // Conda makes an image of a conda export: a base image, the environment's
-// layers, and its variables. Notes are what differs from the export or was not
-// carried out.
-func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, notes []string, err error) {
+// layers, and its variables.
+func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
+	w, err := newCondaWork(ctx, s, o, 3)
+	if err != nil {
+		return nil, err
+	}
+	var base v1.Image
+	if err := w.do("FROM "+w.From, func() error {
+		base, err = w.base()
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	plan, err := w.plan()
+	if err != nil {
+		return nil, err
+	}
+	var layers []v1.Layer
+	var env *conda.Environment
+	if err := w.do(fmt.Sprintf("install %d packages at %s", len(plan.Names())+len(w.export.Pip), plan.Prefix), func() error {
+		layers, env, err = plan.Layers(ctx, s, w.options)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	o.Inputs.environment(w.CondaOptions, plan.Packages(), env.Wheels)
+	img, err := withEnvironment(base, w.CondaOptions, plan, layers, env, w.export.Variables)
+	if err != nil {
+		return nil, err
+	}
+	return &Environment{Image: img, Lock: plan.Lock(env.Wheels), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, plan.Notes, env.Notes)}, nil
+}
+
+// PlanConda finds out what Conda would install and fetch. The base image is read
+// where its C library decides.
+func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, error) {
+	w, err := newCondaWork(ctx, s, o, 1)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := w.plan()
+	if err != nil {
+		return nil, err
+	}
+	list, notes, err := plan.Downloads(ctx, s, w.options)
+	if err != nil {
+		return nil, err
+	}
+	return &Environment{Downloads: list, Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, plan.Notes, notes)}, nil
+}
+
+// A condaWork is a build of an export under way.
+type condaWork struct {
+	CondaOptions
+	teller
+	ctx     context.Context
+	export  *conda.Export
+	options conda.Options
+	base    func() (v1.Image, error)
+}
+
+func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int) (*condaWork, error) {
 	if o.From == "" {
 		o.From, o.defaultBase = DefaultBase, true
 	}
@@ -53,48 +125,44 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (img v1.Image, n
 	}
 	subdir, err := conda.Subdir(*o.Platform)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	t := &teller{total: 3, progress: o.Progress}
-	export, err := readExport(&o, subdir)
-	if err != nil {
-		return nil, nil, err
+	w := &condaWork{teller: teller{total: parts, progress: o.Progress}, ctx: ctx}
+	if w.export, err = readExport(&o, subdir); err != nil {
+		return nil, err
 	}
-	var base v1.Image
-	if err := t.do("FROM "+o.From, func() error {
-		base, err = condaBase(ctx, s, o, seldom(t.fetched))
+	w.CondaOptions = o
+	progress := seldom(w.fetched)
+	w.base = sync.OnceValues(func() (v1.Image, error) { return condaBase(ctx, s, o, progress) })
+	w.options = conda.Options{
+		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Flexible: o.Flexible, Subdir: subdir, Prefix: o.Prefix,
+		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress,
+		Libc: func() (conda.Libc, error) {
+			img, err := w.base()
+			if err != nil {
+				return conda.Libc{}, err
+			}
+			return baseLibc(ctx, s, img)
+		},
+	}
+	return w, nil
+}
+
+// plan looks the packages up.
+func (w *condaWork) plan() (plan *conda.Plan, err error) {
+	named := len(w.export.Pip) + max(len(w.export.Entries), len(w.export.Specs))
+	err = w.do(fmt.Sprintf("find %d packages of %s for %s", named, path.Base(w.export.File), w.options.Subdir), func() error {
+		plan, err = conda.Resolve(w.ctx, w.export, w.options)
 		return err
-	}); err != nil {
-		return nil, nil, err
-	}
-	co := conda.Options{Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Subdir: subdir, Prefix: o.Prefix, Progress: seldom(t.fetched),
-		Python: o.Python, Indexes: o.Indexes, Libc: func() (conda.Libc, error) { return baseLibc(ctx, s, base) }}
-	var plan *conda.Plan
-	named := len(export.Pip) + max(len(export.Entries), len(export.Specs))
-	if err := t.do(fmt.Sprintf("find %d packages of %s for %s", named, path.Base(export.File), subdir), func() error {
-		plan, err = conda.Resolve(ctx, export, co)
-		return err
-	}); err != nil {
-		return nil, nil, err
-	}
-	var layers []v1.Layer
-	var env *conda.Environment
-	if err := t.do(fmt.Sprintf("install %d packages at %s", len(plan.Names()), plan.Prefix), func() error {
-		layers, env, err = plan.Layers(ctx, s, co)
-		return err
-	}); err != nil {
-		return nil, nil, err
-	}
-	o.Inputs.environment(o, plan.Packages(), env.Wheels)
-	img, err = withEnvironment(base, o, plan, layers, env, export.Variables)
-	return img, slices.Concat(export.Notes, plan.Notes, env.Notes), err
+	})
+	return plan, err
 }
 
 // readExport reads the file or the environment. Channels that the user does
 // not name are the export's own, but for "defaults", whose terms need consent:
 // that is told, unless it is the only one, which Resolve refuses.
 func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
-	ro := conda.ReadOptions{Subdir: subdir}
+	ro := conda.ReadOptions{Subdir: subdir, Environment: o.Environment}
 	var e *conda.Export
 	var err error
 	if o.Live != "" {

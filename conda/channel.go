@@ -173,12 +173,22 @@ func hide(u string) string {
 // public is a URL as an image may record it: without credentials, and without
 // directories of this machine (then "").
 func public(u string) string {
+	if u = bare(u); strings.HasPrefix(u, "file:") {
+		return ""
+	}
+	return u
+}
+
+// bare is a URL without credentials; "" is one that cannot be read.
+func bare(u string) string {
 	p, err := url.Parse(u)
-	if err != nil || p.Scheme == "file" {
+	if err != nil {
 		return ""
 	}
 	p.User, p.RawQuery = nil, ""
-	p.Path, p.RawPath = without(p.Path, ""), ""
+	if p.Scheme != "file" {
+		p.Path, p.RawPath = without(p.Path, ""), ""
+	}
 	return p.String()
 }
 

@@ -52,6 +52,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 			r.wrong(p.Line, "%s: manager %q is neither conda nor pip", short(value(p, "name")), short(manager))
 		}
 	}
+	l.custom(find(find(root, "metadata"), "custom_metadata"))
 	l.choose()
 }
 
@@ -130,7 +131,7 @@ func lockHash(p *yaml.Node, kind string) string {
 
 // pypi takes a package of pip by its URL.
 func (l *lock) pypi(platform string, p *yaml.Node, location string) {
-	q := PipRequirement{Line: p.Line, Name: value(p, "name"), URL: location, Editable: value(p, "editable") == "true"}
+	q := PipRequirement{Line: p.Line, Name: value(p, "name"), URL: location, Editable: value(p, "editable") == "true", Locked: true}
 	if v := value(p, "version"); v != "" && location == "" {
 		q.Specifier = "==" + v
 	}

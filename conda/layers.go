@@ -82,6 +82,9 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	return append(layers, wheels...), in.env, nil
 }
 
+// packageCache is where the store keeps archives that were fetched.
+func packageCache(s *store.Store) string { return filepath.Join(s.Dir(), "cache", "conda") }
+
 // An installer is one installation under way.
 type installer struct {
 	plan     *Plan
@@ -111,7 +114,7 @@ type pkg struct {
 
 // fetch downloads all packages, a few at a time.
 func (in *installer) fetch(ctx context.Context, o Options) error {
-	dir := filepath.Join(in.store.Dir(), "cache", "conda")
+	dir := packageCache(in.store)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -255,8 +255,8 @@ func (m *move) table(pkgs []*record) []Move {
 		}
 		out = append(out, row)
 	}
-	for _, r := range pkgs {
-		if _, asked := m.lines[r.Name]; !used[r.Name] && !asked {
+	for _, r := range pkgs { // what is wished for always brings more with it
+		if !used[r.Name] && len(m.lines) == 0 {
 			out = append(out, Move{Name: r.Name, To: r.Name + "=" + r.Version + "=" + r.Build, Fate: Added, Why: neededBy(r.Name, pkgs)})
 		}
 	}

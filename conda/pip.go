@@ -75,6 +75,9 @@ type Wheel struct {
 	File          string // the wheel's name
 	URL           string // without credentials; "" for a file of this machine
 	SHA256        string // hexadecimal; "" where nothing is known of it before Layers has fetched it
+
+	address       string // the URL, of a file of this machine too
+	asked, direct bool   // the export names it, and by its address
 }
 
 // A pipRefusal is a row that cannot be installed as it is.
@@ -160,7 +163,7 @@ func (p *pipPlan) take(picked map[string]*pipPick) {
 	}
 	slices.SortFunc(p.picks, func(a, b *pipPick) int { return strings.Compare(a.name, b.name) })
 	for _, x := range p.picks {
-		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, public(x.file.url), x.sha256()})
+		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, public(x.file.url), x.sha256(), x.file.url, x.requested, x.direct})
 	}
 	if len(present) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), some(present)))
@@ -181,17 +184,16 @@ func (t *pipTarget) run(what string) string {
 	return fmt.Sprintf("RUN %s -m pip install --no-deps %q", t.interpreter(), what)
 }
 
+var errNoPython = errors.New("pip packages need a python in the environment; add python to the list of conda packages")
+
 // aim fills in what the target has of a conda environment that is being
 // installed: its python, its distributions, its paths.
 func (t *pipTarget) aim(in *installer) error {
 	t.Subdir, t.Prefix, t.SitePackages = in.plan.Subdir, in.plan.Prefix, in.plan.site
 	t.Paths = map[string]pipOwner{}
 	for _, p := range in.packages {
-		if p.rec.Name == "python" {
-			if strings.Contains(p.rec.Build, "pypy") {
-				return errors.New("pip packages are installed for CPython; the environment's python is PyPy")
-			}
-			t.Python, t.FreeThreaded = p.rec.Version, strings.Contains(p.rec.Build, "_cp3") && strings.HasSuffix(p.rec.Build, "t")
+		if err := t.isPython(p.rec); err != nil {
+			return err
 		}
 		for src, e := range p.meta.paths {
 			dst := p.target(src)
@@ -211,8 +213,20 @@ func (t *pipTarget) aim(in *installer) error {
 	}
 	slices.SortFunc(t.Provided, func(a, b pipProvided) int { return strings.Compare(a.Name+" "+a.Package, b.Name+" "+b.Package) })
 	if t.Python == "" {
-		return errors.New("pip packages need a python in the environment; add python to the list of conda packages")
+		return errNoPython
 	}
+	return nil
+}
+
+// isPython takes the environment's python, when a package is it.
+func (t *pipTarget) isPython(r *record) error {
+	if r.Name != "python" {
+		return nil
+	}
+	if strings.Contains(r.Build, "pypy") {
+		return errors.New("pip packages are installed for CPython; the environment's python is PyPy")
+	}
+	t.Python, t.FreeThreaded = r.Version, strings.Contains(r.Build, "_cp3") && strings.HasSuffix(r.Build, "t")
 	return nil
 }
 

@@ -124,6 +124,9 @@ func (r *pipResolver) reason(name string, wants []pipWant) (why, run string) {
 		for _, x := range r.index.all() {
 			places = append(places, shown(x))
 		}
+		if len(places) == 0 {
+			return fmt.Sprintf("there is no place to look for %s: no index is to be asked; name a directory of wheels with --wheel-dir", name), ""
+		}
 		return fmt.Sprintf("there is no package %s in %s", name, strings.Join(places, ", ")), ""
 	}
 	var versions, faults []string

@@ -11,7 +11,6 @@ import (
 	"hash"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -27,7 +26,7 @@ type pipFetcher struct {
 }
 
 func newPipFetcher(s *store.Store, web *pipWeb) (*pipFetcher, error) {
-	f := &pipFetcher{s, filepath.Join(s.Dir(), "cache", "conda"), web, map[string]*distMeta{}}
+	f := &pipFetcher{s, packageCache(s), web, map[string]*distMeta{}}
 	return f, os.MkdirAll(f.dir, 0o755)
 }
 
@@ -47,9 +46,14 @@ func (p *pipPick) sha256() string {
 	return ""
 }
 
+// record is the wheel as one of the packages to fetch.
+func (p *pipPick) record() *record {
+	return &record{Name: p.name, fn: p.file.name, url: p.file.url, SHA256: p.sha256(), Size: p.file.size}
+}
+
 // wheel brings a wheel into the cache, verified.
 func (f *pipFetcher) wheel(ctx context.Context, p *pipPick, add func(n int64)) (string, *record, error) {
-	r := &record{Name: p.name, fn: p.file.name, url: p.file.url, SHA256: p.sha256(), Size: p.file.size}
+	r := p.record()
 	name, ok := r.cached(f.dir)
 	if !ok {
 		tmp, err := f.store.TempDir()

@@ -200,9 +200,14 @@ func (x *pipIndex) findLinks(ctx context.Context, place string) ([]pipFile, erro
 	}
 	var out []pipFile
 	for _, e := range entries {
-		if !e.IsDir() {
-			out = append(out, pipFile{name: e.Name(), url: fileURL(filepath.Join(dir, e.Name()))})
+		if e.IsDir() {
+			continue
 		}
+		f := pipFile{name: e.Name(), url: fileURL(filepath.Join(dir, e.Name()))}
+		if fi, err := os.Stat(filepath.Join(dir, e.Name())); err == nil {
+			f.size = fi.Size()
+		}
+		out = append(out, f)
 	}
 	return out, nil
 }

@@ -23,6 +23,8 @@ type PipRequirement struct {
 	Marker    string   // the condition (PEP 508); "" for always
 	Hashes    []string // "sha256:…", one of which the archive must have; empty for any
 	Editable  bool     // -e: a directory of sources
+	Needed    bool     // nobody asked for it: other packages need it
+	Locked    bool     // nobody asked for the URL: a lock file has it
 }
 
 func (r PipRequirement) String() string {

@@ -20,8 +20,8 @@ type pipPick struct {
 	rank      int      // of the best tag; the lowest is the best
 	meta      *distMeta
 	hashes    []string // one of which it must have; empty for any
-	direct    bool     // a row names the very file
-	requested bool     // a row names it
+	direct    bool     // a row asks for the very file
+	requested bool     // a row asks for it
 	extras    []string
 }
 
@@ -96,7 +96,7 @@ func (r *pipResolver) resolve(wants []pipWant) (map[string]*pipPick, error) {
 	}
 	for _, w := range wants {
 		p := done[w.name]
-		p.requested, p.hashes = true, append(p.hashes, w.Hashes...)
+		p.requested, p.hashes = p.requested || !w.Needed, append(p.hashes, w.Hashes...)
 		p.extras = append(p.extras, w.Extras...)
 	}
 	return done, nil

@@ -112,7 +112,7 @@ func (r *pipResolver) locate(w *pipWant) bool {
 	if row.Name == "" {
 		w.name = pipName(f.wheel.dist)
 	}
-	p := &pipPick{name: w.name, version: f.wheel.version, file: &f, direct: true, rank: r.rank(f.wheel)}
+	p := &pipPick{name: w.name, version: f.wheel.version, file: &f, direct: !row.Locked, rank: r.rank(f.wheel)}
 	switch {
 	case pipName(f.wheel.dist) != w.name:
 		r.refuse(row, "", "the wheel is of %s", f.wheel.dist)

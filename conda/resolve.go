@@ -46,10 +46,12 @@ type Plan struct {
 	Prefix string
 	Notes  []string // what differs from the export, for people
 	Moves  []Move   // what became of the export's packages where they could not be taken as they stood
-	export *Export
-	python string // X.Y; "" without python
-	site   string // site-packages below the prefix
-	pkgs   []*record
+
+	export   *Export
+	channels []string // as the user names them
+	python   string   // X.Y; "" without python
+	site     string   // site-packages below the prefix
+	pkgs     []*record
 }
 
 // Names lists the packages as name-version-build, in the order of installation.
@@ -91,7 +93,7 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	case o.Python != "":
 		return nil, fmt.Errorf("%s: it lists packages of conda, so that python %s has to stand there: python=%s", e.File, o.Python, o.Python)
 	}
-	p := &Plan{Subdir: o.Subdir, Prefix: o.Prefix, export: e}
+	p := &Plan{Subdir: o.Subdir, Prefix: o.Prefix, export: e, channels: o.Channels}
 	if p.Prefix == "" {
 		p.Prefix = DefaultPrefix
 	}
@@ -172,7 +174,7 @@ func (p *Plan) explicit(e *Export) error {
 		default:
 			sub = "" // a directory of packages; each says what it is for
 		}
-		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, MD5: x.MD5, SHA256: x.SHA256, Subdir: sub, url: u.String(), fn: fn}
+		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, Subdir: sub, url: u.String(), fn: fn}
 		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.url, "/"+path.Base(u.EscapedPath())), "/"+sub)
 		p.pkgs = append(p.pkgs, r)
 	}
@@ -311,38 +313,8 @@ func (p *Plan) move(ctx context.Context, e *Export, o Options, channels []channe
 	if err != nil {
 		return err
 	}
-	p.noteMoves(e)
 	p.unproven(e, "the channel's index")
 	return nil
-}
-
-// noteMoves tells of the packages that are not as the export has them.
-func (p *Plan) noteMoves(e *Export) {
-	names := map[Fate][]string{}
-	for _, x := range p.Moves {
-		text := x.Name
-		switch {
-		case x.Fate == Changed || x.Fate == Substituted:
-			text += " " + x.From + " → " + x.To
-		case x.Fate == Missing:
-			text += " (" + x.Why + ")"
-		}
-		names[x.Fate] = append(names[x.Fate], text)
-	}
-	for _, n := range []struct {
-		fate Fate
-		text string
-	}{
-		{Rebuilt, "packages are the same versions in their builds for"}, {Changed, "packages have another version for"}, {Substituted, "packages have others do their work for"},
-		{Missing, "packages are left out for"}, {Added, "packages came in addition for"},
-	} {
-		if n.fate == Added && len(e.wishes()) > 0 {
-			continue // what is wished for always brings more with it
-		}
-		if list := names[n.fate]; len(list) > 0 {
-			p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d %s %s: %s", e.File, len(list), len(e.Entries), n.text, p.Subdir, strings.Join(list, " ")))
-		}
-	}
 }
 
 // open opens the channels.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -34,11 +33,6 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
 			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
-			&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`: conda list in any form, environment.yml, conda-lock.yml, pixi.lock, requirements.txt"},
-			&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment that stands in `DIR`"},
-			&cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "find packages in `CHANNEL`: a URL, a directory, or a name on conda.anaconda.org (repeatable, in order)"},
-			&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none", DefaultText: build.DefaultBase},
-			&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
 			&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH[,OS/ARCH...]` (default: this machine's); several make an index"},
 			&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
 			&cli.StringSliceFlag{Name: "secret", Usage: "show RUN --mount=type=secret a file or variable: `id=NAME,src=FILE` or id=NAME,env=VARIABLE (repeatable)"},
@@ -53,7 +47,7 @@ on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The d
 			&cli.StringFlag{Name: "compression", Usage: "pack new layers with `gzip|zstd`", Value: "gzip"},
 			&cli.StringFlag{Name: "progress", Usage: "show steps as `auto|plain|tty|json`", Value: "auto"},
 			plainHTTPFlag(), storeFlag(),
-		}, append(wanted.flags(), outputFlags()...)...),
+		}, slices.Concat(condaFlags(), wanted.flags(), outputFlags())...),
 		Action: func(c *cli.Context) error { return buildImage(c, wanted) },
 	}
 }
@@ -71,14 +65,11 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	if c.Bool("check") {
 		return checkDockerfile(c, a)
 	}
-	if c.String("tag") == "" {
+	if err := checkConda(c); err != nil {
+		return err
+	}
+	if c.String("tag") == "" && !c.Bool("dry-run") {
 		return usagef("the image needs a name").hint("hpcc build -t NAME %s", strings.Join(a, " "))
-	}
-	if c.String("conda") != "" && c.String("conda-prefix") != "" {
-		return usagef("--conda and --conda-prefix: each is an environment of its own").hint("name one of them")
-	}
-	if isConda(c) && (c.String("file") != "" || len(a) > 0) {
-		return usagef("--conda and a Dockerfile together are not supported yet").hint("build the environment first (-t env), then begin the Dockerfile with FROM env")
 	}
 	if err := wanted.read(c); err != nil {
 		return err
@@ -116,16 +107,23 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	}
 	var imgs []v1.Image
 	var inputs []*build.Inputs
+	var locks []conda.Locked
 	for _, p := range ps {
 		o.Platform, o.Inputs = p, &build.Inputs{}
-		img, err := buildOne(c, s, t, o)
+		img, lock, err := buildOne(c, s, t, o)
 		if err != nil {
 			return t.failed(onDisk(err, s.Dir()))
 		}
-		imgs, inputs = append(imgs, img), append(inputs, o.Inputs)
+		imgs, inputs, locks = append(imgs, img), append(inputs, o.Inputs), append(locks, lock)
+	}
+	if c.Bool("dry-run") {
+		return nil
 	}
 	t.built()
 	err = keepBuilt(c, s, imgs, inputs, wanted, outputs)
+	if err == nil && c.String("lock") != "" {
+		err = writeLock(c, t, locks)
+	}
 	if err == nil && cache != nil {
 		err = cache.Push(c.Context, s, cacheTo, store.Remote{PlainHTTP: c.Bool("plain-http")})
 	}
@@ -156,10 +154,11 @@ func checkWords(c *cli.Context, outputs []output) error {
 		files = append(files, o.dest)
 	}
 	for _, f := range files {
-		if dir := filepath.Dir(f); f != "" && f != "-" {
-			if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-				return usagef("writing %q: there is no directory %q", f, dir).hint("mkdir -p %s", dir)
-			}
+		if f == "" || f == "-" {
+			continue
+		}
+		if err := directoryOf(f); err != nil {
+			return err
 		}
 	}
 	contexts, err := pairs(c, "build-context")
@@ -171,17 +170,22 @@ func checkWords(c *cli.Context, outputs []output) error {
 	return err
 }
 
-// buildOne builds for one platform; nil is this machine's.
-func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options) (v1.Image, error) {
+// buildOne builds for one platform; nil is this machine's. Of an environment
+// there is a lock as well, of a dry run nothing.
+func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options) (img v1.Image, lock conda.Locked, err error) {
 	t.platform = ""
 	if strings.Contains(c.String("platform"), ",") {
 		t.platform = o.Platform.String() + " "
 	}
-	if isConda(c) {
+	switch {
+	case c.Bool("dry-run"):
+		return nil, lock, planConda(c, s, t, o)
+	case isConda(c):
 		return condaImage(c, s, t, o)
 	}
 	o.Progress = t.event
-	return build.Dockerfile(c.Context, s, o)
+	img, err = build.Dockerfile(c.Context, s, o)
+	return img, lock, err
 }
 
 // platforms reads --platform; one nil stands for this machine.
@@ -289,20 +293,6 @@ func buildOptions(c *cli.Context, a []string) (build.Options, error) {
 		o.Context = a[0]
 	}
 	return o, nil
-}
-
-// isConda tells a build of an environment from one of a Dockerfile.
-func isConda(c *cli.Context) bool { return c.String("conda") != "" || c.String("conda-prefix") != "" }
-
-func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options) (v1.Image, error) {
-	img, notes, err := build.Conda(c.Context, s, build.CondaOptions{
-		File: c.String("conda"), Live: c.String("conda-prefix"), Channels: c.StringSlice("channel"), From: c.String("from"), Prefix: c.String("prefix"),
-		Platform: o.Platform, PlainHTTP: o.PlainHTTP, Progress: t.event, Inputs: o.Inputs,
-	})
-	for _, n := range notes {
-		t.note(n)
-	}
-	return img, err
 }
 
 // buildArgs reads --build-arg; a bare NAME takes its value from the environment.

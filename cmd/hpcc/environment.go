@@ -1,0 +1,220 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/urfave/cli/v2"
+
+	"hpcc/build"
+	"hpcc/conda"
+	"hpcc/store"
+)
+
+// condaFlags are the flags of builds from an export.
+func condaFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "conda", Usage: "install the packages of `EXPORT`: conda list in any form, environment.yml, conda-lock.yml, pixi.lock, requirements.txt"},
+		&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment that stands in `DIR`"},
+		&cli.StringFlag{Name: "environment", Usage: "take the environment `NAME` of a pixi.lock that has several", DefaultText: "default"},
+		&cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "find packages in `CHANNEL`: a URL, a directory, or a name on conda.anaconda.org (repeatable, in order)"},
+		&cli.StringFlag{Name: "channel-priority", Usage: "`strict|flexible`: strict takes a name from the first channel that has it, flexible its best version from all", Value: "strict"},
+		&cli.StringFlag{Name: "with-cuda", Usage: "solve for machines that have CUDA `VERSION`"},
+		&cli.StringFlag{Name: "python", Usage: "take python `X.Y` for a requirements.txt (default: the newest of the channels)"},
+		&cli.StringFlag{Name: "index-url", Usage: "find wheels in the index at `URL` (default: what the export says, else pypi.org)"},
+		&cli.StringSliceFlag{Name: "extra-index-url", Usage: "find wheels in the index at `URL` too (repeatable)"},
+		&cli.StringSliceFlag{Name: "wheel-dir", Aliases: []string{"find-links"}, Usage: "find wheels in `DIR` too, or in the links of the page at a URL (repeatable)"},
+		&cli.BoolFlag{Name: "no-index", Usage: "ask no index: find wheels in --wheel-dir alone"},
+		&cli.StringFlag{Name: "lock", Usage: "write what is installed to `FILE`, a conda-lock.yml that --conda takes"},
+		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be fetched for an export, and make no image"},
+		&cli.BoolFlag{Name: "json", Usage: "with --dry-run: one JSON object a line"},
+		&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none", DefaultText: build.DefaultBase},
+		&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
+	}
+}
+
+// isConda tells a build of an environment from one of a Dockerfile.
+func isConda(c *cli.Context) bool { return c.String("conda") != "" || c.String("conda-prefix") != "" }
+
+// checkConda refuses words that do not go together.
+func checkConda(c *cli.Context) error {
+	if !isConda(c) {
+		for _, name := range []string{"lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index"} {
+			if c.IsSet(name) {
+				return usagef("--%s: there is no export", name).hint("name one with --conda FILE")
+			}
+		}
+		return nil
+	}
+	switch p := c.String("channel-priority"); {
+	case c.String("conda") != "" && c.String("conda-prefix") != "":
+		return usagef("--conda and --conda-prefix: each is an environment of its own").hint("name one of them")
+	case c.String("file") != "" || c.Args().Present():
+		return usagef("--conda and a Dockerfile together are not supported yet").hint("build the environment first (-t env), then begin the Dockerfile with FROM env")
+	case p != "strict" && p != "flexible":
+		return usagef("--channel-priority %q: known are strict and flexible", p).hint("leave it out, or write --channel-priority flexible")
+	case c.Bool("dry-run") && c.String("lock") != "":
+		return usagef("--lock and --dry-run: a lock file says what was fetched").hint("leave out one of them")
+	case c.Bool("json") && !c.Bool("dry-run"):
+		return usagef("--json goes with --dry-run").hint("write --progress json for the steps of a build")
+	case c.Bool("no-index") && c.IsSet("index-url"):
+		return usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
+	}
+	if f := c.String("lock"); f != "" {
+		return directoryOf(f)
+	}
+	return nil
+}
+
+// directoryOf refuses the name of a file in a directory that is not there.
+func directoryOf(file string) error {
+	dir := filepath.Dir(file)
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return usagef("writing %q: there is no directory %q", file, dir).hint("mkdir -p %s", dir)
+	}
+	return nil
+}
+
+// condaOptions reads the flags of a build from an export.
+func condaOptions(c *cli.Context, t *steps, o build.Options) build.CondaOptions {
+	return build.CondaOptions{
+		File: c.String("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
+		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Cuda: c.String("with-cuda"), Python: c.String("python"),
+		Indexes: conda.PipIndexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: o.PlainHTTP},
+		From:    c.String("from"), Prefix: c.String("prefix"),
+		Platform: o.Platform, PlainHTTP: o.PlainHTTP, Progress: t.event, Inputs: o.Inputs,
+	}
+}
+
+// condaImage makes an image of an export, and what a lock file says of it.
+func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options) (v1.Image, conda.Locked, error) {
+	env, err := build.Conda(c.Context, s, condaOptions(c, t, o))
+	if err != nil {
+		return nil, conda.Locked{}, err
+	}
+	t.environment(env)
+	return env.Image, env.Lock, nil
+}
+
+// planConda prints what would be fetched for one platform.
+func planConda(c *cli.Context, s *store.Store, t *steps, o build.Options) error {
+	env, err := build.PlanConda(c.Context, s, condaOptions(c, t, o))
+	if err != nil {
+		return err
+	}
+	t.environment(env)
+	return printDownloads(os.Stdout, t, env.Downloads, c.Bool("json"))
+}
+
+// environment tells what became of the packages of an export.
+func (t *steps) environment(env *build.Environment) {
+	for _, n := range env.Notes {
+		t.note(n)
+	}
+	t.moves(env.Moves)
+}
+
+// fates are how packages move, from what was lost to what is as good.
+var fates = []conda.Fate{conda.Missing, conda.Substituted, conda.Changed, conda.Rebuilt, conda.Added, conda.Exact}
+
+// moves prints a row for each package that is not as the export has it, what
+// was lost first.
+func (t *steps) moves(list []conda.Move) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	count := map[conda.Fate]int{}
+	for _, m := range list {
+		count[m.Fate]++
+	}
+	if count[conda.Exact] == len(list) {
+		return
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "FATE\tPACKAGE\tEXPORT\tTAKEN\tWHY")
+	var sums []string
+	for _, fate := range fates {
+		if count[fate] > 0 {
+			sums = append(sums, fmt.Sprintf("%d %s", count[fate], fate))
+		}
+		for _, m := range list {
+			if m.Fate == fate && fate != conda.Exact {
+				t.object("move", nil, "name", m.Name, "from", m.From, "to", m.To, "fate", m.Fate, "why", m.Why)
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", m.Fate, m.Name, dash(m.From), dash(m.To), m.Why)
+			}
+		}
+	}
+	w.Flush()
+	if t.json == nil {
+		rows := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+		for i := range rows {
+			rows[i] = strings.TrimRight(rows[i], " ")
+		}
+		t.print(append(rows, "hpcc: "+t.platform+"packages: "+strings.Join(sums, ", "))...)
+	}
+}
+
+// printDownloads prints a table, or an object a line, and to people the sums.
+func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool) error {
+	enc := json.NewEncoder(out)
+	enc.SetEscapeHTML(false)
+	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	if !asJSON {
+		fmt.Fprintln(w, "PACKAGE\tVERSION\tBUILD\tSIZE\tFROM")
+	}
+	var all, here int64
+	unknown, cached := 0, 0
+	for _, d := range list {
+		all += d.Size
+		from, bytes := d.URL, size(d.Size)
+		if d.Size == 0 {
+			unknown++
+			bytes = "-"
+		}
+		if d.Here {
+			here, cached, from = here+d.Size, cached+1, "(cached)"
+		}
+		if !asJSON {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Name, d.Version, dash(d.Build), bytes, from)
+			continue
+		}
+		if err := enc.Encode(struct {
+			Type string `json:"type"`
+			conda.Download
+		}{"download", d}); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf("%s%d of %d packages would be fetched: %s of %s", t.platform, len(list)-cached, len(list), size(all-here), size(all))
+	if unknown > 0 {
+		text += fmt.Sprintf(", and %d whose size no index says", unknown)
+	}
+	t.note(text)
+	return w.Flush()
+}
+
+// writeLock writes the lock file of an environment on all its platforms.
+func writeLock(c *cli.Context, t *steps, locks []conda.Locked) error {
+	file := c.String("lock")
+	source := filepath.Base(c.String("conda") + c.String("conda-prefix"))
+	var hidden []string
+	for _, l := range locks {
+		hidden = append(hidden, l.Hidden...)
+	}
+	err := store.NewFile(file, func(f *os.File) error { return conda.WriteLock(f, source, locks) })
+	if err != nil {
+		return fmt.Errorf("writing %q: %w", file, err)
+	}
+	slices.Sort(hidden)
+	if hidden = slices.Compact(hidden); len(hidden) > 0 {
+		t.note(fmt.Sprintf("%s: the addresses of %d packages had credentials, which are left out: put variables in their place, such as $TOKEN: %s", file, len(hidden), strings.Join(hidden, " ")))
+	}
+	return nil
+}

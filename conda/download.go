@@ -1,0 +1,68 @@
+package conda
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"hpcc/store"
+)
+
+// A Download is an archive that an installation of a plan fetches.
+type Download struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Build   string `json:"build,omitempty"` // of packages of conda
+	URL     string `json:"url"`             // without credentials
+	Size    int64  `json:"size"`            // bytes; 0 where no index says
+	Here    bool   `json:"cached"`          // in the store already
+}
+
+// Downloads lists what Layers would fetch, and chooses wheels as it does, but
+// for one thing: what the packages of conda bring for pip is told by their
+// names and dependencies, not by their files. Notes are what is to be told of it.
+func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
+	dir := packageCache(s)
+	for _, r := range p.pkgs {
+		_, here := r.cached(dir)
+		list = append(list, Download{r.Name, r.Version, r.Build, bare(r.url), r.Size, here})
+	}
+	e := p.export
+	if len(e.Pip) == 0 {
+		return list, nil, nil
+	}
+	t, err := p.pipTarget()
+	if err == nil {
+		err = t.link(o)
+	}
+	if err != nil {
+		return nil, nil, &LineError{e.File, e.Pip[0].Line, err}
+	}
+	wheels, err := resolvePip(ctx, s, e.Pip, *t, e.pipOptions(o))
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, x := range wheels.picks {
+		r := x.record()
+		_, here := r.cached(dir)
+		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", bare(r.url), r.Size, here})
+	}
+	return list, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil
+}
+
+// pipTarget is what wheels are chosen for, as far as is known before any package is here.
+func (p *Plan) pipTarget() (*pipTarget, error) {
+	t := &pipTarget{Subdir: p.Subdir, Prefix: p.Prefix, SitePackages: p.site}
+	for _, r := range p.pkgs {
+		if err := t.isPython(r); err != nil {
+			return nil, err
+		}
+		if _, err := parsePipVersion(r.Version); err == nil && slices.ContainsFunc(r.Depends, func(d string) bool { return dependency(d) == "python" }) {
+			t.Provided = append(t.Provided, pipProvided{pipName(r.Name), r.Version, r.Name})
+		}
+	}
+	if t.Python == "" {
+		return nil, errNoPython
+	}
+	return t, nil
+}

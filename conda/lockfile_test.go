@@ -1,0 +1,103 @@
+package conda
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// What is written is read again, without credentials, for each platform.
+func TestWriteLock(t *testing.T) {
+	e := &Export{File: "env.yml", Variables: map[string]string{"A": "b c", "Z": ""}}
+	plan := &Plan{Subdir: "linux-64", export: e, channels: []string{"https://me:pw@c.example/t/tok-en/lab"}, pkgs: []*record{
+		{Name: "b", Version: "2", Build: "0", SHA256: shaA, url: "https://other.example/noarch/b-2-0.conda", origin: "https://other.example"},
+		{Name: "a", Version: "1!1.0", Build: "h_1", MD5: md5A, SHA256: shaA, Depends: []string{"b >=1", "c", "__glibc"}, url: "https://me:pw@c.example/t/tok-en/lab/linux-64/a-1!1.0-h_1.conda", origin: "https://me:pw@c.example/t/tok-en/lab"},
+	}}
+	amd := plan.Lock([]Wheel{
+		{Name: "needed", Version: "3", SHA256: shaA, address: "https://i.example/needed-3-py3-none-any.whl?sig=pw"},
+		{Name: "here", Version: "1", SHA256: shaA, address: "file:///w/here-1-py3-none-any.whl", asked: true},
+		{Name: "named", Version: "1", SHA256: shaA, address: "https://i.example/named-1-py3-none-any.whl", asked: true, direct: true},
+	})
+	if got := strings.Join(amd.Hidden, " "); got != "a needed" {
+		t.Errorf("addresses with credentials are those of %q; want a and needed", got)
+	}
+	plan.Subdir, plan.pkgs = "linux-aarch64", plan.pkgs[:1]
+	arm := plan.Lock(nil)
+	var b, again bytes.Buffer
+	if err := WriteLock(&b, "env.yml", []Locked{amd, arm}); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteLock(&again, "env.yml", []Locked{amd, arm}); err != nil || again.String() != b.String() {
+		t.Errorf("written twice it differs, %v", err)
+	}
+	if strings.Contains(b.String(), "pw") || strings.Contains(b.String(), "tok-en") {
+		t.Errorf("it tells a credential:\n%s", b.String())
+	}
+	for subdir, want := range map[string]string{
+		"linux-64": "[https://other.example/noarch/b-2-0.conda https://c.example/lab/linux-64/a-1%211.0-h_1.conda] " +
+			"[needed @ https://i.example/needed-3-py3-none-any.whl needed=true locked=true here @ file:///w/here-1-py3-none-any.whl needed=false locked=true named @ https://i.example/named-1-py3-none-any.whl needed=false locked=false]",
+		"linux-aarch64": "[https://other.example/noarch/b-2-0.conda] []",
+	} {
+		e, err := ReadFor(strings.NewReader(b.String()), "conda-lock.yml", ReadOptions{Subdir: subdir})
+		if err != nil || !e.Explicit {
+			t.Fatalf("%s: %v\n%s", subdir, err, b.String())
+		}
+		var rows []string
+		for _, p := range e.Pip {
+			rows = append(rows, fmt.Sprintf("%s needed=%v locked=%v", p, p.Needed, p.Locked))
+		}
+		if got := fmt.Sprint(e.Entries, " ", rows); got != want {
+			t.Errorf("%s: %s; want %s", subdir, got, want)
+		}
+		if fmt.Sprint(e.Variables, e.Channels) != "map[A:b c Z:] [https://c.example/lab https://other.example]" {
+			t.Errorf("%s: variables and channels %v, %v", subdir, e.Variables, e.Channels)
+		}
+	}
+}
+
+// What stands in custom_metadata is not trusted.
+func TestLockCustom(t *testing.T) {
+	const head = "version: 1\nmetadata:\n  custom_metadata:\n    hpcc-variables: '%s'\npackage:\n- {name: a, manager: conda, platform: linux-64, url: https://h/linux-64/a-1-0.conda}\n"
+	for text, want := range map[string]string{`[]`: "l.yml:4: hpcc-variables is no object of texts", `{"a b": "x"}`: `l.yml:4: "a b" is no name of a variable`, `{"A": "\u0000"}`: "l.yml:4: "} {
+		if e, err := Read(strings.NewReader(fmt.Sprintf(head, text)), "l.yml"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v; want %q", text, e, err, want)
+		}
+	}
+}
+
+// What would be fetched: sizes, what is here, and wheels beside what conda brings.
+func TestDownloads(t *testing.T) {
+	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", depends: []string{"python"}}
+	channel := newChannel(t, python, &six)
+	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: PipIndexes{NoIndex: true, FindLinks: []string{wheelDir(t, simple("demo", "1", "six"), simple("six", "2"))}}}
+	e, err := Read(strings.NewReader("dependencies:\n- python\n- six\n- pip:\n  - demo\n"), "e.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Resolve(t.Context(), e, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newStore(t)
+	state := func() (out string) {
+		list, notes, err := plan.Downloads(t.Context(), s, o)
+		if err != nil || len(notes) == 0 {
+			t.Fatal(notes, err)
+		}
+		for _, d := range list {
+			out += fmt.Sprintf("%s %s %v %v\n", d.Name, d.Version, d.Size > 0, d.Here)
+		}
+		return out
+	}
+	if got, want := state(), "python 3.11.4 true false\nsix 1.16 true false\ndemo 1 true false\n"; got != want {
+		t.Errorf("to fetch: %s; want %s", got, want)
+	}
+	if _, _, err := plan.Layers(t.Context(), s, o); err != nil {
+		t.Fatal(err)
+	}
+	// A wheel of a directory without a digest is read there again.
+	if got, want := state(), "python 3.11.4 true true\nsix 1.16 true true\ndemo 1 true false\n"; got != want {
+		t.Errorf("after the installation: %s; want %s", got, want)
+	}
+}
