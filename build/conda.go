@@ -27,7 +27,7 @@ type CondaOptions struct {
 	Live        string           // an environment on this machine's disk, instead of File
 	Environment string           // one of those that File has, where it has several; "" is "default"
 	Channels    []string         // where packages come from, in order
-	Flexible    bool             // a later channel may have the better version of a package
+	Flexible    bool             // a later channel may serve where the earlier have nothing that fits
 	Python      string           // X.Y for a list of pip's packages alone; "" is the newest
 	Cuda        string           // version of CUDA on the machines that the image is for; "" is none
 	Indexes     conda.PipIndexes // where wheels are looked for, before where File says

@@ -269,11 +269,14 @@ func (t *telling) none(m *match) string {
 	}
 	switch {
 	case strings.HasPrefix(s.name, "__"):
-		variable := "CONDA_OVERRIDE_" + strings.ToUpper(s.name[2:])
-		if len(m.to.candidates) > 0 {
-			return fmt.Sprintf("the image has %s (%s=… says otherwise)", versionsText(s.name, m.to.candidates), variable)
+		how := "CONDA_OVERRIDE_" + strings.ToUpper(s.name[2:]) + "=…"
+		if s.name == "__cuda" {
+			how = "--with-cuda VERSION"
 		}
-		return fmt.Sprintf("the image is not said to have it (%s=… says so)", variable)
+		if len(m.to.candidates) > 0 {
+			return fmt.Sprintf("the image has %s (%s says otherwise)", versionsText(s.name, m.to.candidates), how)
+		}
+		return fmt.Sprintf("the image is not said to have it (%s says so)", how)
 	case len(m.to.candidates) == 0 && len(m.to.broken) > 0:
 		return fmt.Sprintf("no package of %s for %s %s can be used: their versions or requirements are none that hpcc can read", s.name, p.subdir, in)
 	case len(m.to.candidates) == 0:

@@ -67,7 +67,7 @@ func TestExplain(t *testing.T) {
 		{"C library", "a", []*record{little(t, "a 1; __glibc >=2.34")},
 			"a cannot be installed for linux-64:\n  a 1 needs __glibc >=2.34; the image has __glibc 2.28 (CONDA_OVERRIDE_GLIBC=… says otherwise)"},
 		{"no GPU", "a", []*record{little(t, "a 1; __cuda")},
-			"a cannot be installed for linux-64:\n  a 1 needs __cuda of any version; the image is not said to have it (CONDA_OVERRIDE_CUDA=… says so)"},
+			"a cannot be installed for linux-64:\n  a 1 needs __cuda of any version; the image is not said to have it (--with-cuda VERSION says so)"},
 		{"unreadable", "a", []*record{little(t, "a 1; b[when=c]"), little(t, "a 1..2")},
 			"no package of a for linux-64 in https://one and https://two can be used: their versions or requirements are none that hpcc can read"},
 		{"two wishes", "a & b", []*record{little(t, "a 1; c 1"), little(t, "b 1; c 2"), little(t, "c 1"), little(t, "c 2"), little(t, "d 1")},

@@ -25,7 +25,7 @@ type Options struct {
 	Subdir   string               // the platform to install for, such as linux-64
 	Prefix   string               // where the environment stands in the image; "" is /opt/conda
 	Cache    string               // a directory that keeps the channels' indexes from one time to the next; "" is none
-	Flexible bool                 // a later channel may have the better version; else (strict) the first channel that has a name has it alone
+	Flexible bool                 // a later channel may serve where the earlier have nothing that fits; else (strict) the first that has a name has it alone
 	Libc     func() (Libc, error) // the image's C library, asked for when something is solved; nil is taken to be glibc 2.28
 	Cuda     string               // version of CUDA that the image's machines have; "" is none
 	Python   string               // X.Y for an export that lists packages of pip alone; "" is the newest that the channels have

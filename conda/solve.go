@@ -9,7 +9,7 @@ import (
 type problem struct {
 	subdir   string
 	channels []string // URLs, in order of preference
-	flexible bool     // a later channel may have the better version; else the first that has a name has it alone
+	flexible bool     // a later channel may serve where the earlier have nothing that fits; else the first that has a name has it alone
 	pip      bool     // python brings pip with it
 	wants    []*spec  // all must be met; earlier ones have the better choice
 	keep     map[string]kept

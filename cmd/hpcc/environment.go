@@ -25,7 +25,7 @@ func condaFlags() []cli.Flag {
 		&cli.StringFlag{Name: "conda-prefix", Usage: "install the packages of the environment that stands in `DIR`"},
 		&cli.StringFlag{Name: "environment", Usage: "take the environment `NAME` of a pixi.lock that has several", DefaultText: "default"},
 		&cli.StringSliceFlag{Name: "channel", Aliases: []string{"c"}, Usage: "find packages in `CHANNEL`: a URL, a directory, or a name on conda.anaconda.org (repeatable, in order)"},
-		&cli.StringFlag{Name: "channel-priority", Usage: "`strict|flexible`: strict takes a name from the first channel that has it, flexible its best version from all", Value: "strict"},
+		&cli.StringFlag{Name: "channel-priority", Usage: "`strict|flexible`: strict takes a name from the first channel that has it alone, flexible from a later one where nothing else fits", Value: "strict"},
 		&cli.StringFlag{Name: "with-cuda", Usage: "solve for machines that have CUDA `VERSION`"},
 		&cli.StringFlag{Name: "python", Usage: "take python `X.Y` for a requirements.txt (default: the newest of the channels)"},
 		&cli.StringFlag{Name: "index-url", Usage: "find wheels in the index at `URL` (default: what the export says, else pypi.org)"},
