@@ -168,7 +168,7 @@ func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
 	if o.Live != "" {
 		e, err = conda.ReadPrefix(o.Live, ro)
 	} else {
-		e, err = readFile(o.File, ro)
+		e, err = conda.ReadFile(o.File, ro)
 	}
 	if err != nil || len(o.Channels) > 0 || e.Explicit {
 		return e, err
@@ -186,15 +186,6 @@ func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
 		}
 	}
 	return e, nil
-}
-
-func readFile(name string, o conda.ReadOptions) (*conda.Export, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("opening the export: %w", err)
-	}
-	defer f.Close()
-	return conda.ReadFor(f, name, o)
 }
 
 // A teller announces the parts of a build that is no Dockerfile.

@@ -81,22 +81,13 @@ func openFile(u string) (*os.File, error) {
 	return os.Open(p.Path)
 }
 
-// get asks a server for a URL, again when it is busy. A missing file is fs.ErrNotExist,
-// one that conditions in the header let stay is errUnchanged.
+// get asks a server for a URL. A missing file is fs.ErrNotExist, one that
+// conditions in the header let stay is errUnchanged.
 func get(ctx context.Context, u string, header http.Header) (*http.Response, error) {
-	var last error
-	wait := time.Duration(0)
-	for n := range tries {
-		if n > 0 {
-			select {
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			case <-time.After(max(wait, time.Duration(200<<n)*time.Millisecond)):
-			}
-		}
+	return patiently(ctx, func() (*http.Response, time.Duration, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
+			return nil, never, fmt.Errorf("%s: %w", hide(u), plain(err))
 		}
 		if header != nil {
 			req.Header = header.Clone()
@@ -104,32 +95,64 @@ func get(ctx context.Context, u string, header http.Header) (*http.Response, err
 		req.Header.Set("User-Agent", "hpcc")
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
-			last = fmt.Errorf("%s: %w", hide(u), plain(err))
-			if ctx.Err() != nil {
-				return nil, last
-			}
-			continue
+			return nil, 0, fmt.Errorf("%s: %w", hide(u), plain(err))
 		}
-		if resp.StatusCode == http.StatusOK {
-			return resp, nil
-		}
-		resp.Body.Close()
-		if resp.StatusCode == http.StatusNotModified {
-			return nil, errUnchanged
-		}
-		last = fmt.Errorf("%s: the server answers %s", hide(u), resp.Status)
 		switch c := resp.StatusCode; {
+		case c == http.StatusOK:
+			return resp, 0, nil
+		case c == http.StatusNotModified:
+			resp.Body.Close()
+			return nil, never, errUnchanged
 		case c == http.StatusNotFound || c == http.StatusForbidden:
-			return nil, fmt.Errorf("%w: %w", last, fs.ErrNotExist)
-		case c != http.StatusTooManyRequests && c < 500:
-			return nil, last
+			err := refusal(u, resp)
+			return nil, never, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
 		}
-		wait = 0
-		if sec, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
-			wait = min(time.Duration(sec)*time.Second, maxWait)
+		return nil, whether(resp), refusal(u, resp)
+	})
+}
+
+// refusal is the error of an answer that is not what was asked for, which it closes.
+func refusal(u string, resp *http.Response) error {
+	resp.Body.Close()
+	return fmt.Errorf("%s: the server answers %s", hide(u), resp.Status)
+}
+
+// never is the wait of a request that another try does not help.
+const never = -1
+
+// whether says how long to wait until a server that refused may be asked again.
+func whether(resp *http.Response) time.Duration {
+	if c := resp.StatusCode; c != http.StatusTooManyRequests && c < 500 {
+		return never
+	}
+	return retryAfter(resp.Header.Get("Retry-After"))
+}
+
+// patiently makes a request again, a few times, when the server is busy or
+// breaks off. wait is how long the server asks to be left alone, or never.
+func patiently[T any](ctx context.Context, try func() (answer T, wait time.Duration, err error)) (T, error) {
+	for n := 1; ; n++ {
+		answer, wait, err := try()
+		if err == nil || wait == never || n == tries || ctx.Err() != nil {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return answer, ctx.Err()
+		case <-time.After(max(wait, time.Duration(200<<n)*time.Millisecond)):
 		}
 	}
-	return nil, last
+}
+
+// retryAfter reads how long a server asks to wait: seconds or a date.
+func retryAfter(s string) time.Duration {
+	if sec, err := strconv.Atoi(s); err == nil {
+		return min(time.Duration(max(sec, 0))*time.Second, maxWait)
+	}
+	if t, err := http.ParseTime(s); err == nil {
+		return min(max(time.Until(t), 0), maxWait)
+	}
+	return 0
 }
 
 // plain takes the URL, which may hold credentials, out of an error.

@@ -365,7 +365,7 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 	if len(o.Channels) > 0 {
 		text = strings.ReplaceAll(text, "CHANNEL", o.Channels[0])
 	}
-	e, err := Read(strings.NewReader(text), "env.txt")
+	e, err := Read(strings.NewReader(text), "env.txt", ReadOptions{})
 	if err != nil {
 		return nil, err
 	}

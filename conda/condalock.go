@@ -40,7 +40,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 		}
 		platform := value(p, "platform")
 		if category := lockCategory(p); category != "main" {
-			l.category(category)
+			l.categories[category]++
 			continue
 		}
 		switch manager := value(p, "manager"); manager {
@@ -85,16 +85,11 @@ func (r *reader) newLock() *lock {
 	return &lock{r: r, entries: map[string][]Entry{}, pip: map[string][]PipRequirement{}, categories: map[string]int{}}
 }
 
-func (l *lock) category(name string) { l.categories[name]++ }
-
 // platform notes that the file has packages for one.
 func (l *lock) platform(name string) {
-	for _, p := range l.platforms {
-		if p == name {
-			return
-		}
+	if !slices.Contains(l.platforms, name) {
+		l.platforms = append(l.platforms, name)
 	}
-	l.platforms = append(l.platforms, name)
 }
 
 // conda takes a package by its URL; digests stand beside it or below "hash".

@@ -1,7 +1,9 @@
 package conda
 
 import (
+	"regexp"
 	"strings"
+	"sync"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -43,17 +45,19 @@ func (r *reader) environmentYAML(root *yaml.Node) {
 	}
 }
 
+// elements are those of a list; there are none where nothing stands.
+func (r *reader) elements(n *yaml.Node, key, example string) []*yaml.Node {
+	if n.Kind != yaml.SequenceNode && n.Tag != "!!null" {
+		r.wrong(n.Line, "%s is no list; write each on a line of its own, as %q", key, "- "+example)
+		return nil
+	}
+	return n.Content
+}
+
 // texts are the elements of a list of texts.
 func (r *reader) texts(n *yaml.Node, key string) []*yaml.Node {
-	if n.Tag == "!!null" {
-		return nil
-	}
-	if n.Kind != yaml.SequenceNode {
-		r.wrong(n.Line, "%s is no list; write each on a line of its own, as \"- x\"", key)
-		return nil
-	}
 	var out []*yaml.Node
-	for _, c := range n.Content {
+	for _, c := range r.elements(n, key, "x") {
 		switch {
 		case c.Kind != yaml.ScalarNode || c.Tag == "!!null":
 			r.wrong(c.Line, "an element of %s is no text", key)
@@ -65,14 +69,7 @@ func (r *reader) texts(n *yaml.Node, key string) []*yaml.Node {
 }
 
 func (r *reader) dependencies(n *yaml.Node) {
-	if n.Tag == "!!null" {
-		return
-	}
-	if n.Kind != yaml.SequenceNode {
-		r.wrong(n.Line, "dependencies is no list; write each on a line of its own, as \"- numpy=1.26\"")
-		return
-	}
-	for _, c := range n.Content {
+	for _, c := range r.elements(n, "dependencies", "numpy=1.26") {
 		switch {
 		case c.Kind == yaml.MappingNode:
 			for i := 0; i+1 < len(c.Content); i += 2 {
@@ -131,20 +128,17 @@ func (r *reader) dependency(line int, text string) {
 }
 
 func (r *reader) variables(n *yaml.Node) {
-	if n.Tag == "!!null" {
-		return
-	}
-	if n.Kind != yaml.MappingNode {
+	if n.Kind != yaml.MappingNode && n.Tag != "!!null" {
 		r.wrong(n.Line, "variables is no list of \"NAME: value\"")
 		return
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		switch {
-		case v.Kind != yaml.ScalarNode || strings.ContainsRune(v.Value, 0):
+		case v.Kind != yaml.ScalarNode:
 			r.wrong(v.Line, "variable %s has no text as its value", short(k.Value))
-		case !isVariable(k.Value):
-			r.wrong(k.Line, "%q is no name of a variable", short(k.Value))
+		case !isVariable(k.Value, v.Value):
+			r.wrong(k.Line, "%q is no name of a variable, or its value no text", short(k.Value))
 		default:
 			if r.e.Variables == nil {
 				r.e.Variables = map[string]string{}
@@ -154,7 +148,13 @@ func (r *reader) variables(n *yaml.Node) {
 	}
 }
 
-func isVariable(s string) bool { return variable().FindString("$"+s) == "$"+s }
+// variableText is the name of a variable of the environment.
+var variableText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+
+// isVariable says whether a variable of an image can have the name and the value.
+func isVariable(name, value string) bool {
+	return variableText().MatchString(name) && !strings.ContainsRune(value, 0)
+}
 
 // platforms is what the file was solved for; it is told, and not a limit.
 func (r *reader) platforms(n *yaml.Node) {
@@ -184,7 +184,7 @@ func (r *reader) selected(n *yaml.Node) bool {
 	case !known:
 		r.note(n.Line, "%q is no selector that hpcc knows; %s is kept", short(n.LineComment), short(n.Value))
 	case !holds:
-		r.note(n.Line, "%s is not for %s (%s) and is left out", short(n.Value), r.target, n.LineComment)
+		r.note(n.Line, "%s is not for %s (%s) and is left out", short(n.Value), r.target, short(n.LineComment))
 	}
 	return holds || !known
 }
@@ -207,18 +207,16 @@ func selector(text, subdir string) (holds, known bool) {
 	return holds, true
 }
 
-// selectorWords are conda-build's words for platforms that have more than one
-// name; others are systems and platforms themselves.
-var selectorWords = map[string]string{
-	"linux64": "linux-64", "linux32": "linux-32", "linux-64": "linux-64", "linux-aarch64": "linux-aarch64", "linux-ppc64le": "linux-ppc64le",
-	"linux-s390x": "linux-s390x", "linux-riscv64": "linux-riscv64", "osx-64": "osx-64", "osx-arm64": "osx-arm64", "osx64": "osx-64", "win-64": "win-64",
-	"win64": "win-64", "win32": "win-32", "win-32": "win-32", "win-arm64": "win-arm64",
-}
+// selectorWords are conda-build's words for platforms, besides their names.
+var selectorWords = map[string]string{"linux64": "linux-64", "linux32": "linux-32", "osx64": "osx-64", "win64": "win-64", "win32": "win-32"}
 
 func isPlatform(word, subdir string) (is, known bool) {
 	system, machine, _ := strings.Cut(subdir, "-")
 	if s, ok := selectorWords[word]; ok {
-		return s == subdir, true
+		word = s
+	}
+	if platformText().MatchString(word) {
+		return word == subdir, true
 	}
 	switch word {
 	case "linux", "osx", "win":

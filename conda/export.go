@@ -3,10 +3,11 @@
 //
 // The way is Read → Resolve → Layers. [Read] understands what conda, mamba,
 // conda-lock, pixi and pip write; [ReadPrefix] reads an environment that stands
-// on disk. [Resolve] looks every entry up in the channels; nothing is
-// solved. [Plan.Layers] fetches the packages, verifies them, puts the prefix
-// where packages have a placeholder, and writes layers whose digests depend on
-// the packages and the prefix alone.
+// on disk. [Resolve] looks every entry up in the channels, and solves for what
+// is named by conditions or has to move to another platform. [Plan.Layers]
+// fetches the packages, verifies them, puts the prefix where packages have a
+// placeholder, and writes layers whose digests depend on the packages and the
+// prefix alone; what the export has of pip comes above them, from wheels.
 //
 // Channels and packages are not trusted: every byte is checked against the
 // export's or the index's digest, every path must stay in the prefix, sizes
@@ -18,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -113,13 +115,20 @@ type ReadOptions struct {
 	Environment string
 }
 
-// Read reads an export for the platform it was written on. See [ReadFor].
-func Read(r io.Reader, file string) (*Export, error) { return ReadFor(r, file, ReadOptions{}) }
+// ReadFile reads the export in a file, as Read does.
+func ReadFile(name string, o ReadOptions) (*Export, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("opening the export: %w", err)
+	}
+	defer f.Close()
+	return Read(f, name, o)
+}
 
-// ReadFor reads an export of any format; which, its content says, and its name
+// Read reads an export of any format; which, its content says, and its name
 // where the content does not. file is its name in messages. What cannot be
 // used is told at once, as a [LineError]; what is not used stands in Notes.
-func ReadFor(in io.Reader, file string, o ReadOptions) (*Export, error) {
+func Read(in io.Reader, file string, o ReadOptions) (*Export, error) {
 	lines, err := readLines(in)
 	if err != nil {
 		return nil, &LineError{file, len(lines) + 1, fmt.Errorf("reading the export: %w", err)}

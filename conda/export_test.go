@@ -68,7 +68,7 @@ func TestRead(t *testing.T) {
 		if c.want.Explicit {
 			c.want.Format = "@EXPLICIT"
 		}
-		got, err := Read(strings.NewReader(c.in), "env.txt")
+		got, err := Read(strings.NewReader(c.in), "env.txt", ReadOptions{})
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: Read = %+v, %v; want %+v", c.name, got, err, c.want)
 		}
@@ -102,7 +102,7 @@ func TestReadRefuses(t *testing.T) {
 		{"long line", "zlib=1=0\n" + strings.Repeat("x", maxLine+1), 2, []string{"the line has more than"}},
 		{"large", strings.Repeat("#"+strings.Repeat("x", 1022)+"\n", maxExport>>10) + "#more\nzlib=1=0\n", maxExport>>10 + 2, []string{"it has more than"}},
 	} {
-		e, err := Read(strings.NewReader(c.in), "dir/env.txt")
+		e, err := Read(strings.NewReader(c.in), "dir/env.txt", ReadOptions{})
 		var le *LineError
 		if e != nil || !errors.As(err, &le) {
 			t.Errorf("%s: Read = %v, %v; want a LineError", c.name, e, err)
@@ -123,7 +123,7 @@ func TestReadRefuses(t *testing.T) {
 
 func TestReadBroken(t *testing.T) {
 	gone := errors.New("the disk is gone")
-	if _, err := Read(io.MultiReader(strings.NewReader("a=1=0\n"), iotest.ErrReader(gone)), "f"); !errors.Is(err, gone) {
+	if _, err := Read(io.MultiReader(strings.NewReader("a=1=0\n"), iotest.ErrReader(gone)), "f", ReadOptions{}); !errors.Is(err, gone) {
 		t.Errorf("Read = %v; want the reader's error", err)
 	}
 }
@@ -163,7 +163,7 @@ func FuzzRead(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		e, err := Read(strings.NewReader(in), "f")
+		e, err := Read(strings.NewReader(in), "f", ReadOptions{})
 		if (e == nil) != (err != nil) {
 			t.Fatalf("Read = %v, %v; want one of them", e, err)
 		}
@@ -193,7 +193,7 @@ func FuzzRead(f *testing.F) {
 				}
 				b.WriteString(x.String() + "\n")
 			}
-			again, err := Read(strings.NewReader(b.String()), "f")
+			again, err := Read(strings.NewReader(b.String()), "f", ReadOptions{})
 			if err != nil {
 				t.Fatalf("Read(%q), written again, = %v", in, err)
 			}

@@ -341,12 +341,12 @@ func (p *pkg) commands() ([]command, error) {
 	}
 	var out []command
 	for _, spec := range p.meta.entryPoints {
-		name, text, err := entryPoint(spec, p.in.plan.Prefix+"/bin/python"+p.in.plan.python)
+		e, err := parsePoint(spec)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("entry point %w", err)
 		}
-		out = slices.DeleteFunc(out, func(c command) bool { return c.name == name })
-		out = append(out, command{name, text})
+		out = slices.DeleteFunc(out, func(c command) bool { return c.name == e.name })
+		out = append(out, command{e.name, e.condaProgram(p.in.plan.Prefix + "/bin/python" + p.in.plan.python)})
 	}
 	return out, nil
 }

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	goruntime "runtime"
 	"slices"
 	"sort"
@@ -355,8 +354,6 @@ func (in *installer) note(p string, data []byte) {
 	}
 }
 
-var variableText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
-
 // finishEnv makes the image's variables: those that "conda activate" sets.
 func (in *installer) finishEnv() {
 	in.env.Path = in.plan.Prefix + "/bin"
@@ -374,7 +371,7 @@ func (in *installer) finishEnv() {
 			continue
 		}
 		for k, v := range m {
-			if !variableText().MatchString(k) || strings.ContainsRune(v, 0) {
+			if !isVariable(k, v) {
 				in.tell("%s: %q is no variable: left out", n, short(k))
 				continue
 			}

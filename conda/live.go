@@ -2,7 +2,6 @@ package conda
 
 import (
 	"archive/tar"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -173,12 +172,9 @@ func (l *live) take(name string, r io.Reader) error {
 	if l.records++; l.records > 3*maxInstalled {
 		return fmt.Errorf("more than %d packages", maxInstalled)
 	}
-	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	b, err := readSmall(r, limit)
 	if err != nil {
 		return err
-	}
-	if int64(len(b)) > limit {
-		return fmt.Errorf("larger than %d bytes", limit)
 	}
 	switch {
 	case name == "conda-meta/state":
@@ -259,7 +255,7 @@ func (l *live) state(b []byte) error {
 		return err
 	}
 	for k, v := range m.Vars {
-		if !isVariable(k) || v == "***unset***" || strings.ContainsRune(v, 0) {
+		if !isVariable(k, v) || v == "***unset***" {
 			l.r.note(0, "variable %q is not carried over", short(k))
 			delete(m.Vars, k)
 		}
@@ -272,17 +268,15 @@ func (l *live) state(b []byte) error {
 
 // coreMetadata reads Name and Version from the head of METADATA or PKG-INFO.
 func coreMetadata(b []byte) (name, version string) {
-	for line := range bytes.Lines(b) {
-		k, v, ok := strings.Cut(strings.TrimSpace(string(line)), ":")
-		switch {
-		case !ok:
-			return name, version // the description begins
-		case strings.EqualFold(k, "Name") && name == "":
-			name = strings.TrimSpace(v)
-		case strings.EqualFold(k, "Version") && version == "":
-			version = strings.TrimSpace(v)
+	_ = fields(b, func(key, value string) error { // b has no line that is too long for it
+		switch key {
+		case "name":
+			name = cmp.Or(name, value)
+		case "version":
+			version = cmp.Or(version, value)
 		}
-	}
+		return nil
+	})
 	return name, version
 }
 

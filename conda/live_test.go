@@ -176,7 +176,7 @@ func TestExportRefused(t *testing.T) {
 		{"--pre\ntorch[a]==2.1.2\n", "f:2: its packages need a python, which a channel of conda has; name one with --channel"},
 		{"a=1=0\npython=3.11.*\nnumpy\n", "f:2: the file names no channel to take packages from;"},
 	} {
-		e, err := Read(strings.NewReader(c.in), "f")
+		e, err := Read(strings.NewReader(c.in), "f", ReadOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

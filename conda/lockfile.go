@@ -173,8 +173,8 @@ func (l *lock) custom(n *yaml.Node) {
 			return
 		}
 		for k, v := range m {
-			if !isVariable(k) || strings.ContainsRune(v, 0) {
-				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or has no text as its value", short(k))
+			if !isVariable(k, v) {
+				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or its value no text", short(k))
 				return
 			}
 		}

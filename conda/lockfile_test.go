@@ -39,7 +39,7 @@ func TestWriteLock(t *testing.T) {
 			"[needed @ https://i.example/needed-3-py3-none-any.whl needed=true locked=true here @ file:///w/here-1-py3-none-any.whl needed=false locked=true named @ https://i.example/named-1-py3-none-any.whl needed=false locked=false]",
 		"linux-aarch64": "[https://other.example/noarch/b-2-0.conda] []",
 	} {
-		e, err := ReadFor(strings.NewReader(b.String()), "conda-lock.yml", ReadOptions{Subdir: subdir})
+		e, err := Read(strings.NewReader(b.String()), "conda-lock.yml", ReadOptions{Subdir: subdir})
 		if err != nil || !e.Explicit {
 			t.Fatalf("%s: %v\n%s", subdir, err, b.String())
 		}
@@ -60,7 +60,7 @@ func TestWriteLock(t *testing.T) {
 func TestLockCustom(t *testing.T) {
 	const head = "version: 1\nmetadata:\n  custom_metadata:\n    hpcc-variables: '%s'\npackage:\n- {name: a, manager: conda, platform: linux-64, url: https://h/linux-64/a-1-0.conda}\n"
 	for text, want := range map[string]string{`[]`: "l.yml:4: hpcc-variables is no object of texts", `{"a b": "x"}`: `l.yml:4: "a b" is no name of a variable`, `{"A": "\u0000"}`: "l.yml:4: "} {
-		if e, err := Read(strings.NewReader(fmt.Sprintf(head, text)), "l.yml"); err == nil || !strings.Contains(err.Error(), want) {
+		if e, err := Read(strings.NewReader(fmt.Sprintf(head, text)), "l.yml", ReadOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want %q", text, e, err, want)
 		}
 	}
@@ -71,7 +71,7 @@ func TestDownloads(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", depends: []string{"python"}}
 	channel := newChannel(t, python, &six)
 	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: PipIndexes{NoIndex: true, FindLinks: []string{wheelDir(t, simple("demo", "1", "six"), simple("six", "2"))}}}
-	e, err := Read(strings.NewReader("dependencies:\n- python\n- six\n- pip:\n  - demo\n"), "e.yml")
+	e, err := Read(strings.NewReader("dependencies:\n- python\n- six\n- pip:\n  - demo\n"), "e.yml", ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

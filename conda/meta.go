@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"strings"
-	"sync"
 )
 
 // A pathEntry is a line of info/paths.json (CEP 34), or of its predecessors
@@ -58,12 +56,12 @@ func (f infoFiles) take(name string, r io.Reader) error {
 	if _, twice := f[name]; twice {
 		return fmt.Errorf("info/%s stands in the package twice", name)
 	}
-	b, err := io.ReadAll(io.LimitReader(r, maxInfo+1))
-	if err == nil && len(b) > maxInfo {
-		err = fmt.Errorf("info/%s is larger than %d bytes", name, maxInfo)
+	b, err := readSmall(r, maxInfo)
+	if err != nil {
+		return fmt.Errorf("reading info/%s: %w", name, err)
 	}
 	f[name] = b
-	return err
+	return nil
 }
 
 // parse reads what was collected.
@@ -218,41 +216,4 @@ func (m *meta) readLink(b []byte) error {
 		m.index.Noarch = json.RawMessage(`"` + l.Noarch.Type + `"`)
 	}
 	return nil
-}
-
-var (
-	commandText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.+-]*$`) })
-	dottedText  = sync.OnceValue(func() *regexp.Regexp {
-		return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
-	})
-)
-
-// entryPoint writes the program for "command = module:function", as conda and
-// mamba do, byte for byte.
-func entryPoint(spec, python string) (command string, text []byte, err error) {
-	colon := strings.LastIndexByte(spec, ':')
-	if colon < 0 {
-		return "", nil, fmt.Errorf("entry point %q: not of the form command = module:function", short(spec))
-	}
-	eq := strings.LastIndexByte(spec[:colon], '=')
-	if eq < 0 {
-		return "", nil, fmt.Errorf("entry point %q: not of the form command = module:function", short(spec))
-	}
-	command = strings.TrimSpace(spec[:eq])
-	module, function := strings.TrimSpace(spec[eq+1:colon]), strings.TrimSpace(spec[colon+1:])
-	if !commandText().MatchString(command) || !dottedText().MatchString(module) || !dottedText().MatchString(function) {
-		return "", nil, fmt.Errorf("entry point %q: its command, module or function is no plain name", short(spec))
-	}
-	top, _, _ := strings.Cut(function, ".")
-	return command, fmt.Appendf(nil, `#!%s
-# -*- coding: utf-8 -*-
-import re
-import sys
-
-from %s import %s
-
-if __name__ == '__main__':
-    sys.argv[0] = re.sub(r'(-script\.pyw?|\.exe)?$', '', sys.argv[0])
-    sys.exit(%s())
-`, python, module, top, function), nil
 }

@@ -245,7 +245,7 @@ func TestPipOnConda(t *testing.T) {
 	torch := testPkg{name: "pytorch", version: "2.1", files: []testFile{{path: site + "torch-2.1.0.dist-info/METADATA", text: "Name: torch"}, {path: site + "torch/x.py", text: "x"}, {path: site + "old_one-1.0-py3.11.egg-info", text: "x"}, {path: site + "egg-2.0.egg-info/PKG-INFO", text: "x"}, {path: site + "not/a-1.dist-info/METADATA", text: "x"}}}
 	noarch := testPkg{name: "tool", noarch: "python", entryPoints: []string{"tool = tool:main"}, files: []testFile{{path: "site-packages/tool-3.0.dist-info/METADATA", text: "x"}}}
 	dir := newChannel(t, &python, &torch, &noarch)
-	e, err := Read(strings.NewReader(export(&python, &torch, &noarch)), "env.txt")
+	e, err := Read(strings.NewReader(export(&python, &torch, &noarch)), "env.txt", ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

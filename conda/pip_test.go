@@ -17,7 +17,7 @@ func pythonPkg() *testPkg {
 // installPip installs an export with packages of pip into layers.
 func installPip(t *testing.T, text, name string, o Options) (map[string]tarEntry, *Environment, error) {
 	t.Helper()
-	e, err := ReadFor(strings.NewReader(text), name, ReadOptions{Subdir: o.Subdir})
+	e, err := Read(strings.NewReader(text), name, ReadOptions{Subdir: o.Subdir})
 	if err != nil {
 		t.Fatal(err)
 	}

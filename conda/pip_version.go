@@ -73,6 +73,7 @@ func digitsOf(s string) string {
 	return s
 }
 
+// compareNumbers compares digits without zeros at their head, of any length.
 func compareNumbers(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }

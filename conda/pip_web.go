@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -84,24 +83,14 @@ func (w *pipWeb) get(ctx context.Context, address, accept string) (*pipAnswer, e
 	if err := w.allowed(u); err != nil {
 		return nil, err
 	}
-	for n := 0; ; n++ {
-		a, wait, err := w.ask(ctx, u, accept)
-		if err == nil || wait < 0 || n+1 >= tries {
-			return a, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(max(wait, time.Duration(200<<n)*time.Millisecond)):
-		}
-	}
+	return patiently(ctx, func() (*pipAnswer, time.Duration, error) { return w.ask(ctx, u, accept) })
 }
 
-// ask makes one request. A wait below 0 says that another would not help.
+// ask makes one request.
 func (w *pipWeb) ask(ctx context.Context, u *url.URL, accept string) (*pipAnswer, time.Duration, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, -1, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+		return nil, never, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
 	}
 	req.URL.User = nil
 	if login := w.login(u); login != nil {
@@ -115,36 +104,22 @@ func (w *pipWeb) ask(ctx context.Context, u *url.URL, accept string) (*pipAnswer
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		if resp != nil || ctx.Err() != nil { // a redirection that is refused
-			return nil, -1, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+		wait := time.Duration(0)
+		if resp != nil { // a redirection that is refused
+			wait = never
 		}
-		return nil, 0, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+		return nil, wait, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
 	}
-	if resp.StatusCode == http.StatusOK {
-		return &pipAnswer{resp.Body, resp.Request.URL, resp.Header.Get("Content-Type")}, 0, nil
-	}
-	resp.Body.Close()
-	err = fmt.Errorf("%s: the server answers %s", hide(u.String()), resp.Status)
 	switch c := resp.StatusCode; {
+	case c == http.StatusOK:
+		return &pipAnswer{resp.Body, resp.Request.URL, resp.Header.Get("Content-Type")}, 0, nil
 	case c == http.StatusNotFound || c == http.StatusGone:
-		return nil, -1, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+		err := refusal(u.String(), resp)
+		return nil, never, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
 	case c == http.StatusUnauthorized || c == http.StatusForbidden:
-		return nil, -1, fmt.Errorf("%w; a login for the host can stand in ~/.netrc", err)
-	case c != http.StatusTooManyRequests && c < 500:
-		return nil, -1, err
+		return nil, never, fmt.Errorf("%w; a login for the host can stand in ~/.netrc", refusal(u.String(), resp))
 	}
-	return nil, retryAfter(resp.Header.Get("Retry-After")), err
-}
-
-// retryAfter reads how long a server asks to wait: seconds or a date.
-func retryAfter(s string) time.Duration {
-	if sec, err := strconv.Atoi(s); err == nil {
-		return min(time.Duration(max(sec, 0))*time.Second, maxWait)
-	}
-	if t, err := http.ParseTime(s); err == nil {
-		return min(max(time.Until(t), 0), maxWait)
-	}
-	return 0
+	return nil, whether(resp), refusal(u.String(), resp)
 }
 
 // login finds the login for an address: its own, its index's, netrc's.

@@ -1,7 +1,6 @@
 package conda
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -134,12 +133,8 @@ func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*
 		return
 	}
 	var keys []string
-	if p.Kind == yaml.MappingNode {
-		m := map[string]bool{}
-		for i := 0; i+1 < len(p.Content); i += 2 {
-			m[p.Content[i].Value] = true
-		}
-		keys = slices.Sorted(maps.Keys(m))
+	for i := 0; p.Kind == yaml.MappingNode && i+1 < len(p.Content); i += 2 {
+		keys = append(keys, p.Content[i].Value)
 	}
 	if slices.Contains(keys, "conda_source") || slices.Contains(keys, "source") {
 		l.r.wrong(p.Line, "a package that pixi builds from source has no archive; build it and put it into a channel")

@@ -472,7 +472,7 @@ func natural(a, b string) int {
 			return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
 		case i > 0 && j > 0:
 			m, n := strings.TrimLeft(x[:i], "0"), strings.TrimLeft(y[:j], "0")
-			if c := cmp.Or(cmp.Compare(len(m), len(n)), strings.Compare(m, n)); c != 0 {
+			if c := compareNumbers(m, n); c != 0 {
 				return c
 			}
 			x, y = x[i:], y[j:]

@@ -15,7 +15,7 @@ import (
 
 func read(t testing.TB, text string) *Export {
 	t.Helper()
-	e, err := Read(strings.NewReader(text), "env.txt")
+	e, err := Read(strings.NewReader(text), "env.txt", ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -169,7 +169,7 @@ func (r run) compare(s run) int {
 	if r.kind != s.kind || r.kind == word {
 		return cmp.Or(cmp.Compare(r.kind, s.kind), strings.Compare(r.text, s.text))
 	}
-	return cmp.Or(cmp.Compare(len(r.text), len(s.text)), strings.Compare(r.text, s.text))
+	return compareNumbers(r.text, s.text)
 }
 
 // startsWith tells whether v is w or one of w's line: 1.1.1w and 1.1.1.2 start

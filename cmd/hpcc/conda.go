@@ -77,12 +77,7 @@ func readEnvironment(c *cli.Context, name string, o conda.ReadOptions) (*conda.E
 	case err == nil && fi.IsDir():
 		return conda.ReadPrefix(name, o)
 	case err == nil:
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, fmt.Errorf("opening the export: %w", err)
-		}
-		defer f.Close()
-		return conda.ReadFor(f, name, o)
+		return conda.ReadFile(name, o)
 	case filepath.IsAbs(name):
 		return nil, fmt.Errorf("reading the environment: %w", err)
 	}
