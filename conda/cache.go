@@ -64,6 +64,9 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	old, have := openKept(file)
 	answer, asked := c.asked.Load(u)
 	if gone, ok := answer.(error); ok {
+		if old != nil { // another process put it there since
+			old.Close()
+		}
 		return nil, gone
 	}
 	if old != nil && (asked || have.fresh) {

@@ -230,8 +230,8 @@ func (m *move) line(u *unsolvable) int {
 			return line
 		}
 	}
-	for _, e := range m.export.Entries {
-		return e.Line
+	if len(m.export.Entries) > 0 {
+		return m.export.Entries[0].Line
 	}
 	return m.export.wishes()[0].Line
 }
@@ -292,8 +292,7 @@ func (m *move) gone(e Entry, taken map[string]*record) (Fate, string, string) {
 	if m.has[m.alias[e.Name]] {
 		return Missing, "", "it does not go with the others"
 	}
-	why := "there is no package of that name, and nothing needs it there"
-	return Missing, "", why
+	return Missing, "", "there is no package of that name, and nothing needs it there"
 }
 
 // neededBy names the first packages that need a name.

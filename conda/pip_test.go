@@ -75,6 +75,7 @@ func TestExportWithPipRefused(t *testing.T) {
 		{"list.txt", export(&six) + "\ndemo=1=pypi_0\n", "", "list.txt:4: pip packages need a python in the environment"},
 		{"list.txt", export(python) + "\nnone=1=pypi_0\n", "", "list.txt: 1 pip packages cannot be installed: line 4: none==1: there is no package none in "},
 		{"list.txt", export(python), "3.11", "list.txt: it lists packages of conda, so that python 3.11 has to stand there: python=3.11"},
+		{"requirements.txt", "demo==1\n", ">=3.9", "python \">=3.9\": no version; write 3.11"},
 		{"requirements.txt", "demo==1\n", "3.12", "requirements.txt:1: python=3.12 has no build for linux-64"},
 		{"requirements.txt", "--index-url https://$HPCC_NO_SUCH@h/simple\ndemo==1\n", "", "variable HPCC_NO_SUCH is not set"},
 	} {

@@ -88,6 +88,8 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	switch {
 	case alone && len(o.Channels) == 0:
 		return nil, &LineError{e.File, e.Pip[0].Line, errors.New("its packages need a python, which a channel of conda has; name one with --channel")}
+	case o.Python != "" && !versionText().MatchString(o.Python):
+		return nil, fmt.Errorf("python %q: no version; write 3.11", short(o.Python))
 	case alone:
 		e = e.withPython(o.Python)
 	case o.Python != "":
