@@ -43,12 +43,14 @@ type Options struct {
 	Dockerfile string            // path; "" is Dockerfile in Context, "-" is Stdin
 	Context    string            // what COPY and ADD read: a directory, a git repository, or "-", a tar archive on Stdin; "" is "."
 	Contexts   map[string]string // other contexts by name: a directory, or docker-image://REF
-	Stdin      io.Reader         // for Dockerfile "-" or Context "-"
-	Labels     map[string]string // of the image, above those of the Dockerfile
-	Platform   *v1.Platform      // nil is this machine's
-	Args       map[string]string // --build-arg
-	Target     string            // stage to stop at, by name or number; "" is the last
-	NoCache    bool              // do every step again
+	// Environment is the image that FROM conda and --from=conda mean; nil is none.
+	Environment v1.Image
+	Stdin       io.Reader         // for Dockerfile "-" or Context "-"
+	Labels      map[string]string // of the image, above those of the Dockerfile
+	Platform    *v1.Platform      // nil is this machine's
+	Args        map[string]string // --build-arg
+	Target      string            // stage to stop at, by name or number; "" is the last
+	NoCache     bool              // do every step again
 	// Compression packs new layers: "gzip", the default, or "zstd".
 	Compression string
 	Secrets     map[string]Secret // what RUN --mount=type=secret may show, by id
@@ -110,17 +112,19 @@ func (e *LineError) Unwrap() error { return e.Err }
 // A builder is one build under way.
 type builder struct {
 	Options
-	store    *store.Store
-	given    string // Context as the user wrote it
-	file     string // the Dockerfile's name in messages
-	source   []byte // its text
-	lint     *lint
-	escape   rune
-	stages   []instructions.Stage
-	metaArgs []instructions.ArgCommand
-	mu       sync.Mutex // of made, total and the telling
-	made     map[int]*making
-	needs    map[int]bool
+	store *store.Store
+	given string // Context as the user wrote it
+	// environment is what Contexts have for the environment, by its digest.
+	environment string
+	file        string // the Dockerfile's name in messages
+	source      []byte // its text
+	lint        *lint
+	escape      rune
+	stages      []instructions.Stage
+	metaArgs    []instructions.ArgCommand
+	mu          sync.Mutex // of made, total and the telling
+	made        map[int]*making
+	needs       map[int]bool
 	// allStages: a check looks at stages that no target needs.
 	allStages bool
 	context   *contextDir
@@ -155,6 +159,9 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	if err != nil {
 		return nil, err
 	}
+	if err := b.takesEnvironment(); err != nil {
+		return nil, err
+	}
 	for i := range b.stages {
 		if b.needs[i] {
 			b.total += 1 + len(b.stages[i].Commands)
@@ -187,6 +194,9 @@ func begin(s *store.Store, o Options) (*builder, error) {
 	}
 	if b.Platform == nil {
 		b.Platform = hostPlatform()
+	}
+	if err := b.nameEnvironment(); err != nil {
+		return nil, err
 	}
 	if c := b.Compression; c != "" && c != "gzip" && c != "zstd" {
 		return nil, fmt.Errorf("compression %q: known are gzip and zstd", c)

@@ -90,7 +90,7 @@ func (b *builder) knownConfig(i int, image string) *v1.Config {
 	if err != nil {
 		return nil
 	}
-	img, err := b.store.Get(image, p)
+	img, err := b.stored(image, p)
 	if err != nil {
 		return nil
 	}

@@ -324,7 +324,7 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fe
 			return nil, fmt.Errorf("context %q is a directory, not an image", c)
 		}
 	}
-	img, err := b.store.Get(name, p)
+	img, err := b.stored(name, p)
 	if err == nil {
 		b.Inputs.image(name, p, img)
 		return img, nil

@@ -26,8 +26,10 @@ func buildCommand() *cli.Command {
    hpcc build -f Dockerfile -t base --build-arg VERSION=3 .
    conda list -e > requirements.txt
    hpcc build --conda requirements.txt --channel conda-forge -t sci
+   hpcc build --conda environment.yml -f Dockerfile -t app .
    hpcc build --check .
 
+With --conda and a Dockerfile, or a CONTEXT, the environment is what the Dockerfile calls conda: FROM conda, COPY --from=conda.
 CONTEXT is a directory (default .), a git repository (URL.git#REF:DIR), or - for a tar archive or a Dockerfile
 on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
 		Flags: append([]cli.Flag{
@@ -181,7 +183,11 @@ func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options) (img v1
 	case c.Bool("dry-run"):
 		return nil, lock, planConda(c, s, t, o)
 	case isConda(c):
-		return condaImage(c, s, t, o)
+		img, lock, err = condaImage(c, s, t, o)
+		if err != nil || !hasDockerfile(c) {
+			return img, lock, err
+		}
+		o.Environment = img
 	}
 	o.Progress = t.event
 	img, err = build.Dockerfile(c.Context, s, o)
@@ -213,7 +219,7 @@ func platforms(c *cli.Context) ([]*v1.Platform, error) {
 // It needs neither a name nor namespaces.
 func checkDockerfile(c *cli.Context, a []string) error {
 	if isConda(c) {
-		return usagef("--check looks at a Dockerfile, --conda has none")
+		return usagef("--check looks at a Dockerfile alone").hint("leave --conda out")
 	}
 	t, err := newSteps(c.String("progress"))
 	if err != nil {

@@ -43,6 +43,10 @@ func condaFlags() []cli.Flag {
 // isConda tells a build of an environment from one of a Dockerfile.
 func isConda(c *cli.Context) bool { return c.String("conda") != "" || c.String("conda-prefix") != "" }
 
+// hasDockerfile tells a build of an environment for a Dockerfile, which calls it
+// conda, from one of an environment alone.
+func hasDockerfile(c *cli.Context) bool { return c.String("file") != "" || c.Args().Present() }
+
 // checkConda refuses words that do not go together.
 func checkConda(c *cli.Context) error {
 	if !isConda(c) {
@@ -56,8 +60,6 @@ func checkConda(c *cli.Context) error {
 	switch p := c.String("channel-priority"); {
 	case c.String("conda") != "" && c.String("conda-prefix") != "":
 		return usagef("--conda and --conda-prefix: each is an environment of its own").hint("name one of them")
-	case c.String("file") != "" || c.Args().Present():
-		return usagef("--conda and a Dockerfile together are not supported yet").hint("build the environment first (-t env), then begin the Dockerfile with FROM env")
 	case p != "strict" && p != "flexible":
 		return usagef("--channel-priority %q: known are strict and flexible", p).hint("leave it out, or write --channel-priority flexible")
 	case c.Bool("dry-run") && c.String("lock") != "":
