@@ -45,6 +45,10 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	if err := in.settle(); err != nil {
 		return nil, nil, err
 	}
+	wheels, err := in.chooseWheels(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
 	groups := group(in.packages)
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
@@ -66,19 +70,21 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	var err error
 	layers[len(groups)], err = in.layer(ctx, func(w *layerWriter) error {
 		return w.file("conda-meta/history", 0o644, in.history(), 0)
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	wheels, err := in.wheels(ctx, o)
-	if err != nil {
-		return nil, nil, err
+	if wheels != nil {
+		above, notes, err := wheels.layers(ctx, in.store, in.plan.export.pipOptions(o))
+		if err != nil {
+			return nil, nil, err
+		}
+		layers, in.env.Wheels, in.env.Notes = append(layers, above...), wheels.Wheels, slices.Concat(in.env.Notes, wheels.Notes, notes)
 	}
 	in.finishEnv()
-	return append(layers, wheels...), in.env, nil
+	return layers, in.env, nil
 }
 
 // packageCache is where the store keeps archives that were fetched.

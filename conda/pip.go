@@ -11,8 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"hpcc/store"
 )
 
@@ -262,8 +260,8 @@ func installedDist(dst, site string) (name, version string, ok bool) {
 	return pipName(f[0]), f[1], true
 }
 
-// wheels installs what of the export is pip's, above the packages of conda.
-func (in *installer) wheels(ctx context.Context, o Options) ([]v1.Layer, error) {
+// chooseWheels resolves what of the export is pip's; nil without such packages.
+func (in *installer) chooseWheels(ctx context.Context, o Options) (*pipPlan, error) {
 	e := in.plan.export
 	if len(e.Pip) == 0 {
 		return nil, nil
@@ -275,14 +273,7 @@ func (in *installer) wheels(ctx context.Context, o Options) ([]v1.Layer, error) 
 	if err := t.link(o); err != nil {
 		return nil, err
 	}
-	po := e.pipOptions(o)
-	p, err := resolvePip(ctx, in.store, e.Pip, t, po)
-	if err != nil {
-		return nil, err
-	}
-	layers, notes, err := p.layers(ctx, in.store, po)
-	in.env.Wheels, in.env.Notes = p.Wheels, slices.Concat(in.env.Notes, p.Notes, notes)
-	return layers, err
+	return resolvePip(ctx, in.store, e.Pip, t, e.pipOptions(o))
 }
 
 // pipOptions are those of the file, behind those of the user.
