@@ -43,7 +43,7 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 	if len(names) == 0 {
 		return nil, fmt.Errorf("reading %s: it has no conda-meta, so it is no conda environment; \"conda env list\" shows where yours are", dir)
 	}
-	for _, pattern := range []string{"*.dist-info/METADATA", "*.dist-info/direct_url.json", "*.egg-info/PKG-INFO"} {
+	for _, pattern := range []string{"*.dist-info/METADATA", "*.dist-info/direct_url.json", "*.dist-info/REQUESTED", "*.egg-info/PKG-INFO"} {
 		more, err := fs.Glob(fsys, "lib/python[23]*/site-packages/"+pattern)
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", dir, err)
@@ -118,6 +118,7 @@ type live struct {
 type dist struct {
 	name, version string
 	direct        *directURL
+	requested     bool // somebody asked for it (PEP 376's REQUESTED)
 }
 
 // directURL is direct_url.json (PEP 610).
@@ -148,7 +149,7 @@ func isLive(name string) bool {
 	}
 	ok, _ := path.Match("lib/python[23]*/site-packages/*.dist-info/*", name)
 	egg, _ := path.Match("lib/python[23]*/site-packages/*.egg-info/PKG-INFO", name)
-	return egg || ok && (path.Base(name) == "METADATA" || path.Base(name) == "direct_url.json")
+	return egg || ok && slices.Contains([]string{"METADATA", "direct_url.json", "REQUESTED"}, path.Base(name))
 }
 
 func (l *live) open(fsys fs.FS, name string) error {
@@ -169,7 +170,7 @@ func (l *live) take(name string, r io.Reader) error {
 	if strings.HasPrefix(name, "conda-meta/") {
 		limit = maxLive
 	}
-	if l.records++; l.records > 3*maxInstalled {
+	if l.records++; l.records > 4*maxInstalled {
 		return fmt.Errorf("more than %d packages", maxInstalled)
 	}
 	b, err := readSmall(r, limit)
@@ -188,10 +189,14 @@ func (l *live) take(name string, r io.Reader) error {
 		d = &dist{}
 		l.dists[dir] = d
 	}
-	if path.Base(name) == "direct_url.json" {
+	switch path.Base(name) {
+	case "direct_url.json":
 		return json.Unmarshal(b, &d.direct)
+	case "REQUESTED":
+		d.requested = true
+	default:
+		d.name, d.version = coreMetadata(b)
 	}
-	d.name, d.version = coreMetadata(b)
 	return nil
 }
 
@@ -312,7 +317,7 @@ func (l *live) pip(dir string, d *dist) {
 		l.r.note(0, "site-packages/%q says no name and version, and is left out", dir)
 		return
 	}
-	p := PipRequirement{Name: d.name, Specifier: "==" + d.version}
+	p := PipRequirement{Name: d.name, Specifier: "==" + d.version, Needed: !d.requested}
 	if u := d.direct; u != nil && u.URL != "" {
 		p.URL = u.URL
 		switch {

@@ -64,8 +64,8 @@ type lockedHash struct {
 	SHA256 string `yaml:"sha256,omitempty"`
 }
 
-// What the format has no word for stands in custom_metadata, which other tools
-// pass over: which packages of pip were asked for, which of them by their
+// What the format has no word for stands in custom_metadata, which it has for
+// what users want to keep there: which packages of pip were asked for, which of them by their
 // address, and the environment's variables as an object of JSON.
 const (
 	customAsked     = "hpcc-asked"
@@ -119,9 +119,8 @@ func (p *Plan) rank(channel string) int {
 	return len(p.channels)
 }
 
-// WriteLock writes a lock file of one environment on one or more platforms,
-// which Read reads and conda-lock and micromamba do too. It holds no
-// credentials and no time of day.
+// WriteLock writes a lock file of one environment on one or more platforms, in
+// conda-lock's format, for Read. It holds no credentials and no time of day.
 func WriteLock(out io.Writer, source string, list []Locked) error {
 	f := lockFile{Version: 1, Metadata: lockMetadata{ContentHash: map[string]string{}, Channels: []lockedChannel{}, Sources: []string{source}, Custom: map[string]string{}}}
 	custom := map[string][]string{}
