@@ -148,7 +148,7 @@ func (t *steps) moves(list []conda.Move) {
 		}
 		for _, m := range list {
 			if m.Fate == fate && fate != conda.Exact {
-				t.object("move", nil, "name", m.Name, "from", m.From, "to", m.To, "fate", m.Fate, "why", m.Why)
+				t.object("move", nil, "platform", strings.TrimSpace(t.platform), "name", m.Name, "from", m.From, "to", m.To, "fate", m.Fate, "why", m.Why)
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", m.Fate, m.Name, dash(m.From), dash(m.To), m.Why)
 			}
 		}
@@ -168,8 +168,13 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
+	head, column := "", ""
+	platform := strings.TrimSpace(t.platform) // "" where there is but one
+	if platform != "" {
+		head, column = "PLATFORM\t", platform+"\t"
+	}
 	if !asJSON {
-		fmt.Fprintln(w, "PACKAGE\tVERSION\tBUILD\tSIZE\tFROM")
+		fmt.Fprintln(w, head+"PACKAGE\tVERSION\tBUILD\tSIZE\tFROM")
 	}
 	var all, here int64
 	unknown, cached := 0, 0
@@ -184,13 +189,14 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			here, cached, from = here+d.Size, cached+1, "(cached)"
 		}
 		if !asJSON {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Name, d.Version, dash(d.Build), bytes, from)
+			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%s\n", column, d.Name, d.Version, dash(d.Build), bytes, from)
 			continue
 		}
 		if err := enc.Encode(struct {
-			Type string `json:"type"`
+			Type     string `json:"type"`
+			Platform string `json:"platform,omitempty"`
 			conda.Download
-		}{"download", d}); err != nil {
+		}{"download", platform, d}); err != nil {
 			return err
 		}
 	}
