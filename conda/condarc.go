@@ -1,0 +1,172 @@
+package conda
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Condarc is what conda's configuration says of channels (docs.conda.io,
+// "Using the .condarc conda configuration file"): what a site's mirror or a private
+// server calls "conda-forge" or "defaults". The zero value says nothing.
+type Condarc struct {
+	Channels []string // asked when neither the user nor the export names any
+	alias    string
+	custom   map[string]string   // where a channel of that name is, without its name
+	multi    map[string][]string // channels that go by one name
+}
+
+// maxCondarc bounds a configuration file.
+const maxCondarc = 1 << 20
+
+// condarcFiles are the files that are read, each over those before it, of the
+// many places that conda knows those without a conda.
+func condarcFiles(getenv func(string) string) []string {
+	files := []string{"/etc/conda/.condarc", "/etc/conda/condarc"}
+	home := getenv("HOME")
+	if config := getenv("XDG_CONFIG_HOME"); filepath.IsAbs(config) {
+		files = append(files, filepath.Join(config, "conda/.condarc"))
+	}
+	if filepath.IsAbs(home) {
+		for _, f := range []string{".config/conda/.condarc", ".conda/.condarc", ".conda/condarc", ".condarc"} {
+			files = append(files, filepath.Join(home, f))
+		}
+	}
+	if f := getenv("CONDARC"); f != "" {
+		files = append(files, f)
+	}
+	return files
+}
+
+// ReadCondarc reads conda's configuration files. An error names the file.
+func ReadCondarc(getenv func(string) string) (*Condarc, error) {
+	rc := &Condarc{custom: map[string]string{}, multi: map[string][]string{}}
+	for _, name := range condarcFiles(getenv) {
+		f, err := os.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = rc.add(f, getenv)
+			f.Close()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading conda's configuration %s: %w", name, err)
+		}
+	}
+	return rc, nil
+}
+
+// add reads one file.
+func (rc *Condarc) add(r io.Reader, getenv func(string) string) error {
+	text, err := io.ReadAll(io.LimitReader(r, maxCondarc+1))
+	if err != nil {
+		return err
+	}
+	if len(text) > maxCondarc {
+		return fmt.Errorf("it has more than %d bytes", maxCondarc)
+	}
+	if strings.TrimSpace(string(text)) == "" {
+		return nil
+	}
+	root, err := parseYAML(string(text))
+	if err != nil {
+		return err
+	}
+	var file struct {
+		Channels []string            `yaml:"channels"`
+		Alias    string              `yaml:"channel_alias"`
+		Custom   map[string]string   `yaml:"custom_channels"`
+		Multi    map[string][]string `yaml:"custom_multichannels"`
+		Default  []string            `yaml:"default_channels"`
+	}
+	if err := root.Decode(&file); err != nil {
+		return err
+	}
+	value := func(s string) string { return expandVariables(s, getenv) }
+	if file.Alias != "" {
+		rc.alias = value(file.Alias)
+	}
+	if file.Channels != nil {
+		rc.Channels = mapped(file.Channels, value)
+	}
+	for name, at := range file.Custom {
+		rc.custom[name] = value(at)
+	}
+	for name, list := range file.Multi {
+		rc.multi[name] = mapped(list, value)
+	}
+	if file.Default != nil {
+		rc.multi["defaults"] = mapped(file.Default, value)
+	}
+	return nil
+}
+
+func mapped(list []string, f func(string) string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = f(s)
+	}
+	return out
+}
+
+// condarcVariable is a variable in a value, as conda finds them.
+var condarcVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$(\w+|\{\w+\})`) })
+
+// expandVariables puts in the variables that are set; conda leaves the others
+// as they are written.
+func expandVariables(s string, getenv func(string) string) string {
+	return condarcVariable().ReplaceAllStringFunc(s, func(as string) string {
+		return cmp.Or(getenv(strings.Trim(as, "${}")), as)
+	})
+}
+
+// Knows says whether the configuration says where a channel of that name is.
+func (rc *Condarc) Knows(name string) bool {
+	got := rc.locate(name)
+	return len(got) != 1 || got[0] != name
+}
+
+// Locate replaces the names of channels by where the configuration has them;
+// what it does not know stays.
+func (rc *Condarc) Locate(names []string) []string {
+	var out []string
+	for _, name := range names {
+		out = append(out, rc.locate(name)...)
+	}
+	return out
+}
+
+func (rc *Condarc) locate(name string) []string {
+	if list, ok := rc.multi[name]; ok {
+		return mapped(list, rc.one)
+	}
+	return []string{rc.one(name)}
+}
+
+// one locates a channel that stands for no others.
+func (rc *Condarc) one(name string) string {
+	if name == "defaults" || strings.Contains(name, "://") || filepath.IsAbs(name) || strings.HasPrefix(name, ".") {
+		return name
+	}
+	at := rc.alias
+	for _, of := range slices.Backward(slices.Sorted(maps.Keys(rc.custom))) {
+		if name == of || strings.HasPrefix(name, of+"/") {
+			at = rc.custom[of]
+			break
+		}
+	}
+	if at == "" {
+		return name
+	}
+	return strings.TrimRight(at, "/") + "/" + name
+}

@@ -1,0 +1,74 @@
+package conda
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestCondarc(t *testing.T) {
+	home := t.TempDir()
+	extra := filepath.Join(t.TempDir(), "rc")
+	env := map[string]string{"HOME": home, "CONDARC": extra, "TOKEN": "t0ken"}
+	write(t, filepath.Join(home, ".condarc"), []byte(`
+channels: [conda-forge, defaults]
+channel_alias: https://overridden.example/
+custom_channels:
+  conda-forge: https://mirror.example/anaconda/cloud/
+  lab: https://lab.example/t/$TOKEN/${NOTSET}/$NO-$$
+  lab/deep: file:///srv
+default_channels:
+  - https://mirror.example/anaconda/pkgs/main
+  - r
+ssl_verify: false
+show_channel_urls: true
+`))
+	write(t, extra, []byte("channel_alias: https://alias.example/conda/\ncustom_multichannels:\n  both: [conda-forge, /srv/own]\n"))
+	rc, err := ReadCondarc(func(k string) string { return env[k] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(rc.Channels, []string{"conda-forge", "defaults"}) {
+		t.Errorf("Channels = %q", rc.Channels)
+	}
+	for name, want := range map[string]string{
+		"conda-forge":           "https://mirror.example/anaconda/cloud/conda-forge",
+		"conda-forge/label/dev": "https://mirror.example/anaconda/cloud/conda-forge/label/dev",
+		"conda-forge2":          "https://alias.example/conda/conda-forge2",
+		"lab":                   "https://lab.example/t/t0ken/${NOTSET}/$NO-$$/lab",
+		"lab/deep/er":           "file:///srv/lab/deep/er",
+		"defaults":              "https://mirror.example/anaconda/pkgs/main https://alias.example/conda/r",
+		"both":                  "https://mirror.example/anaconda/cloud/conda-forge /srv/own",
+		"https://x.example/ch":  "https://x.example/ch",
+		"./here":                "./here",
+	} {
+		if got := strings.Join(rc.Locate([]string{name}), " "); got != want {
+			t.Errorf("Locate(%q) = %q; want %q", name, got, want)
+		}
+		if rc.Knows(name) != (want != name) {
+			t.Errorf("Knows(%q) = %v", name, rc.Knows(name))
+		}
+	}
+	var none Condarc
+	if got := none.Locate([]string{"defaults", "a"}); !slices.Equal(got, []string{"defaults", "a"}) || none.Knows("defaults") {
+		t.Errorf("without a file: %q", got)
+	}
+}
+
+func TestCondarcWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"channels: {a: b}":                      "line 1",
+		"a: &x 1\nb: *x\n":                      "references",
+		"channels: [a\n":                        "yaml",
+		"x: " + strings.Repeat("x", maxCondarc): "more than",
+		"custom_channels: [a]":                  "line 1",
+	} {
+		file := filepath.Join(t.TempDir(), "rc")
+		write(t, file, []byte(text))
+		_, err := ReadCondarc(func(k string) string { return map[string]string{"CONDARC": file}[k] })
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
+			t.Errorf("%.30q: %v; want %q and the file", text, err, want)
+		}
+	}
+}
