@@ -68,7 +68,7 @@ func TestInstall(t *testing.T) {
 	if _, ok := r.files["opt/conda/share/unlisted"]; ok {
 		t.Error("a file that the package does not list is installed")
 	}
-	if r.env.Path != "/opt/conda/bin" || !slices.Equal(r.env.Env, []string{"CONDA_PREFIX=/opt/conda", "CONDA_DEFAULT_ENV=/opt/conda", "CONDA_SHLVL=1"}) {
+	if r.env.Path != "/opt/conda/bin" || !slices.Equal(r.env.Env, []string{"CONDA_DEFAULT_ENV=/opt/conda", "CONDA_PREFIX=/opt/conda", "CONDA_SHLVL=1"}) {
 		t.Errorf("Environment = %+v", r.env)
 	}
 }
@@ -305,12 +305,12 @@ func TestClobber(t *testing.T) {
 
 func TestNotRun(t *testing.T) {
 	p := &testPkg{name: "s", files: []testFile{
-		{path: "bin/.s-post-link.sh", text: "rm -rf /", mode: 0o755}, {path: "bin/.s-pre-link.sh", text: "x"}, {path: "bin/.s-pre-unlink.sh", text: "x"}, {path: "etc/conda/activate.d/s.sh", text: "export X=1"},
+		{path: "bin/.s-post-link.sh", text: "rm -rf /", mode: 0o755}, {path: "bin/.s-pre-link.sh", text: "x"}, {path: "bin/.s-pre-unlink.sh", text: "x"}, {path: "etc/conda/activate.d/s.sh", text: "export X=1\nexport Y=$(hostname)\n"},
 		{path: "bin/su", text: "x", mode: 0o4755},
 	}}
 	r := mustInstall(t, p)
 	want := []string{"bin/.s-post-link.sh of s is not run: it would change the image in ways that nothing verifies", "bin/.s-pre-link.sh of s is not run: it would change the image in ways that nothing verifies",
-		"bin/su of s has its setuid or setgid bit taken away", "etc/conda/activate.d/s.sh is not run: activation scripts are not supported yet"}
+		"bin/su of s has its setuid or setgid bit taken away", `etc/conda/activate.d/s.sh is not run when the image is: line 2 runs a program for its output; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/s.sh"`}
 	if !slices.Equal(r.env.Notes, want) {
 		t.Errorf("Notes = %q; want %q", r.env.Notes, want)
 	}
@@ -325,12 +325,12 @@ func TestNotRun(t *testing.T) {
 func TestVariables(t *testing.T) {
 	dir := "etc/conda/env_vars.d/"
 	a := &testPkg{name: "a", files: []testFile{{path: dir + "b.json", text: `{"B": "from b", "X": "2 = two"}`}, {path: dir + "c.json", text: `[1]`}, {path: dir + "readme", text: `{"NO": "1"}`}}}
-	b := &testPkg{name: "b", files: []testFile{{path: dir + "a.json", text: `{"B": "from a", "HOME_OF_A": "` + holder + `", "bad name": "1", "A=B": "1", "N": "\u0000"}`, prefix: holder}}}
+	b := &testPkg{name: "b", files: []testFile{{path: dir + "a.json", text: `{"B": "from a", "HOME_OF_A": "` + holder + `", "bad name": "1", "A=B": "1", "N": "\u0000", "PATH": "/x"}`, prefix: holder}}}
 	r := mustInstall(t, a, b)
-	if want := []string{"CONDA_PREFIX=/opt/conda", "CONDA_DEFAULT_ENV=/opt/conda", "CONDA_SHLVL=1", "B=from b", "HOME_OF_A=/opt/conda", "X=2 = two"}; !slices.Equal(r.env.Env, want) {
+	if want := []string{"B=from b", "CONDA_DEFAULT_ENV=/opt/conda", "CONDA_PREFIX=/opt/conda", "CONDA_SHLVL=1", "HOME_OF_A=/opt/conda", "X=2 = two"}; !slices.Equal(r.env.Env, want) {
 		t.Errorf("Env = %q; want %q", r.env.Env, want)
 	}
-	if len(r.env.Notes) != 4 || !strings.Contains(r.notes(), "c.json: not an object of strings: left out") || !strings.Contains(r.notes(), `"bad name" is no variable`) {
+	if len(r.env.Notes) != 5 || !strings.Contains(r.notes(), "c.json: not an object of strings: left out") || !strings.Contains(r.notes(), `"bad name" is no variable`) {
 		t.Errorf("Notes = %q", r.env.Notes)
 	}
 }

@@ -96,9 +96,10 @@ type installer struct {
 	store    *store.Store
 	packages []*pkg
 	env      *Environment
-	mu       sync.Mutex        // of what follows
-	vars     map[string][]byte // etc/conda/env_vars.d/*.json by name
-	scripts  []string          // activate.d
+	kinds    map[string]fileKind // what is at a path below the prefix
+	mu       sync.Mutex          // of what follows
+	vars     map[string][]byte   // etc/conda/env_vars.d/*.json by name
+	scripts  map[string][]byte   // etc/conda/activate.d/*.sh by name
 }
 
 // A pkg is a package being installed.
@@ -223,11 +224,17 @@ func (in *installer) settle() error {
 			return fmt.Errorf("installing %s: %w", p.rec.fn, err)
 		}
 	}
+	in.kinds = map[string]fileKind{}
 	for _, dst := range slices.Sorted(maps.Keys(owner)) {
+		in.kinds[dst] = directory
+		if solid[dst] {
+			in.kinds[dst] = regularFile
+		}
 		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
 			if solid[d] {
 				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.fn, short(dst), short(d), owner[d].rec.fn)
 			}
+			in.kinds[d] = directory
 		}
 	}
 	for k, list := range clashes {
@@ -356,21 +363,20 @@ func (in *installer) note(p string, data []byte) {
 		}
 		in.vars[p] = data
 	case strings.HasPrefix(p, "etc/conda/activate.d/") && strings.HasSuffix(p, ".sh"):
-		in.scripts = append(in.scripts, p)
+		if in.scripts == nil {
+			in.scripts = map[string][]byte{}
+		}
+		in.scripts[p] = data
 	}
 }
 
 // finishEnv makes the image's variables: those that "conda activate" sets.
 func (in *installer) finishEnv() {
-	in.env.Path = in.plan.Prefix + "/bin"
-	in.env.Env = []string{"CONDA_PREFIX=" + in.plan.Prefix, "CONDA_DEFAULT_ENV=" + in.plan.Prefix, "CONDA_SHLVL=1"}
-	names := make([]string, 0, len(in.vars))
-	for n := range in.vars {
-		names = append(names, n)
-	}
-	sort.Strings(names)
-	vars := map[string]string{} // of files that set the same, the last wins
-	for _, n := range names {
+	prefix := in.plan.Prefix
+	a := &activation{prefix: prefix, is: func(p string) fileKind { return in.kinds[p] }, exported: map[string]bool{}, vars: map[string]string{
+		"PATH": prefix + "/bin:" + restOfPath, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": prefix, "CONDA_SHLVL": "1",
+	}}
+	for _, n := range slices.Sorted(maps.Keys(in.vars)) { // of files that set the same, the last wins
 		var m map[string]string
 		if err := json.Unmarshal(in.vars[n], &m); err != nil {
 			in.tell("%s: not an object of strings: left out", n)
@@ -381,15 +387,26 @@ func (in *installer) finishEnv() {
 				in.tell("%s: %q is no variable: left out", n, short(k))
 				continue
 			}
-			vars[k] = v
+			if k == "PATH" {
+				in.tell("%s: PATH would take the place of the image's: left out", n)
+				continue
+			}
+			a.vars[k] = v
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(vars)) {
-		in.env.Env = append(in.env.Env, k+"="+vars[k])
+	for k := range a.vars {
+		a.exported[k] = true
 	}
-	sort.Strings(in.scripts)
-	for _, s := range in.scripts {
-		in.tell("%s is not run: activation scripts are not supported yet", s)
+	for _, n := range slices.Sorted(maps.Keys(in.scripts)) {
+		if err := a.source(string(in.scripts[n])); err != nil {
+			in.tell("%s is not run when the image is: %v; a program that needs it begins with \". %s/%s\"", n, err, prefix, n)
+		}
+	}
+	in.env.Path = strings.TrimSuffix(a.vars["PATH"], ":"+restOfPath)
+	for _, k := range slices.Sorted(maps.Keys(a.exported)) {
+		if v, ok := a.vars[k]; ok && k != "PATH" {
+			in.env.Env = append(in.env.Env, k+"="+v)
+		}
 	}
 	sort.Strings(in.env.Notes)
 }

@@ -1,0 +1,493 @@
+package conda
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"strings"
+
+	"mvdan.cc/sh/v3/expand"
+	"mvdan.cc/sh/v3/pattern"
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// An activation is what the shell scripts of etc/conda/activate.d come to, which
+// "conda activate" sources and nothing in an image does. They are read as programs
+// of a small language: variables, conditions about them and about files of the
+// environment, loops over words. Nothing is executed, and no file is opened. A
+// script that does more has no effect, and is told.
+type activation struct {
+	prefix   string
+	is       func(path string) fileKind // of a path below the prefix, relative to it
+	vars     map[string]string
+	exported map[string]bool
+	steps    int // of all scripts
+}
+
+type fileKind int
+
+const (
+	noFile fileKind = iota
+	regularFile
+	directory
+)
+
+// The bounds of scripts: the most that real ones have is a tenth.
+const (
+	maxScript = 64 << 10
+	maxValue  = 32 << 10
+	maxSteps  = 10_000
+	maxParts  = 64 // variables in one word
+)
+
+// restOfPath stands for the PATH of the image below, in the variable's value.
+const restOfPath = "\x01"
+
+// atRun are variables whose values only a run knows.
+var atRun = map[string]bool{"HOME": true, "USER": true, "LOGNAME": true, "PWD": true, "OLDPWD": true, "HOSTNAME": true, "SHELL": true, "TERM": true,
+	"UID": true, "EUID": true, "RANDOM": true, "SECONDS": true, "LINENO": true, "PPID": true, "BASH_SOURCE": true, "TMPDIR": true, "DISPLAY": true}
+
+// source carries out one script. An error says what is beyond us; then nothing
+// was changed.
+func (a *activation) source(text string) error {
+	if len(text) > maxScript {
+		return fmt.Errorf("it has %d bytes", len(text))
+	}
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	if err != nil {
+		return err
+	}
+	vars, exported := maps.Clone(a.vars), maps.Clone(a.exported)
+	err = a.stmts(file.Stmts)
+	if errors.Is(err, errReturn) {
+		err = nil
+	}
+	for name, v := range a.vars {
+		if name != "PATH" && strings.Contains(v, restOfPath) {
+			err = errors.Join(err, fmt.Errorf("it keeps the whole PATH in %s", name))
+		}
+	}
+	if p := a.vars["PATH"]; !strings.HasSuffix(p, ":"+restOfPath) || strings.Count(p, restOfPath) != 1 {
+		err = errors.Join(err, errors.New("it puts something behind the image's PATH"))
+	}
+	if err != nil {
+		a.vars, a.exported = vars, exported
+	}
+	return err
+}
+
+// errReturn ends a script.
+var errReturn = errors.New("return")
+
+// beyond says what a script does that is not done here.
+func beyond(n syntax.Node, format string, args ...any) error {
+	return fmt.Errorf("line %d %s", n.Pos().Line(), fmt.Sprintf(format, args...))
+}
+
+func (a *activation) stmts(list []*syntax.Stmt) error {
+	for _, s := range list {
+		if _, err := a.stmt(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stmt carries out a statement and says whether it succeeded.
+func (a *activation) stmt(s *syntax.Stmt) (bool, error) {
+	if a.steps++; a.steps > maxSteps {
+		return false, beyond(s, "is the %dth step", a.steps)
+	}
+	if s.Background || s.Coprocess || s.Disown {
+		return false, beyond(s, "starts a process")
+	}
+	for _, r := range s.Redirs {
+		if w := r.Word.Lit(); s.Cmd == nil || r.Hdoc != nil || w != "/dev/null" && w != "1" && w != "2" {
+			return false, beyond(s, "opens a file")
+		}
+	}
+	ok, err := a.command(s.Cmd)
+	return ok != s.Negated, err
+}
+
+func (a *activation) command(c syntax.Command) (bool, error) {
+	switch c := c.(type) {
+	case *syntax.CallExpr:
+		return a.call(c)
+	case *syntax.DeclClause:
+		return true, a.declare(c)
+	case *syntax.Block:
+		return true, a.stmts(c.Stmts)
+	case *syntax.TestClause:
+		return a.test(c.X)
+	case *syntax.BinaryCmd:
+		if c.Op != syntax.AndStmt && c.Op != syntax.OrStmt {
+			return false, beyond(c, "has a pipe")
+		}
+		ok, err := a.stmt(c.X)
+		if err != nil || ok == (c.Op == syntax.OrStmt) {
+			return ok, err
+		}
+		return a.stmt(c.Y)
+	case *syntax.IfClause:
+		return true, a.branch(c)
+	case *syntax.ForClause:
+		return true, a.loop(c)
+	case *syntax.CaseClause:
+		return true, a.choose(c)
+	}
+	return false, beyond(c, "is more than a choice of values")
+}
+
+// call carries out a simple command.
+func (a *activation) call(c *syntax.CallExpr) (bool, error) {
+	if len(c.Args) == 0 {
+		for _, x := range c.Assigns {
+			if err := a.assign(x); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	args, err := a.fields(c.Args)
+	if err != nil || len(args) == 0 {
+		return err == nil, err
+	}
+	switch name := args[0]; name {
+	case ":", "true":
+		return true, nil
+	case "false":
+		return false, nil
+	case "return":
+		return true, errReturn
+	case "set": // options of the shell
+		for _, w := range args[1:] {
+			if !strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "+") || w == "--" {
+				return false, beyond(c, "sets the arguments")
+			}
+		}
+		return true, nil
+	case "unset":
+		for _, w := range args[1:] {
+			if strings.HasPrefix(w, "-") && w != "-v" {
+				return false, beyond(c, "unsets with %s", w)
+			}
+			delete(a.vars, w)
+			delete(a.exported, w)
+		}
+		return true, nil
+	case "test", "[":
+		return a.testWords(c, args)
+	default:
+		return false, beyond(c, "runs %q", short(name))
+	}
+}
+
+// declare carries out export NAME[=VALUE]...
+func (a *activation) declare(c *syntax.DeclClause) error {
+	if c.Variant.Value != "export" {
+		return beyond(c, "is %q", c.Variant.Value)
+	}
+	for _, x := range c.Args {
+		if x.Name == nil {
+			return beyond(c, "has flags of export")
+		}
+		if !x.Naked {
+			if err := a.assign(x); err != nil {
+				return err
+			}
+		}
+		a.exported[x.Name.Value] = true
+	}
+	return nil
+}
+
+func (a *activation) assign(x *syntax.Assign) error {
+	if x.Array != nil || x.Index != nil {
+		return beyond(x, "has an array")
+	}
+	v, err := a.literal(x.Value)
+	if err != nil {
+		return err
+	}
+	if x.Append {
+		v = a.vars[x.Name.Value] + v
+	}
+	return a.set(x, x.Name.Value, v)
+}
+
+func (a *activation) set(at syntax.Node, name, v string) error {
+	if len(v) > maxValue || strings.ContainsRune(v, 0) {
+		return beyond(at, "gives %s %d bytes", name, len(v))
+	}
+	a.vars[name] = v
+	return nil
+}
+
+func (a *activation) branch(c *syntax.IfClause) error {
+	for ; c != nil; c = c.Else {
+		ok := true
+		for _, s := range c.Cond { // none: else
+			var err error
+			if ok, err = a.stmt(s); err != nil {
+				return err
+			}
+		}
+		if ok {
+			return a.stmts(c.Then)
+		}
+	}
+	return nil
+}
+
+func (a *activation) loop(c *syntax.ForClause) error {
+	words, ok := c.Loop.(*syntax.WordIter)
+	if !ok || c.Select || !words.InPos.IsValid() {
+		return beyond(c, "is a loop over numbers or arguments")
+	}
+	list, err := a.fields(words.Items)
+	if err != nil {
+		return err
+	}
+	for _, w := range list {
+		if err := a.set(c, words.Name.Value, w); err != nil {
+			return err
+		}
+		if err := a.stmts(c.Do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *activation) choose(c *syntax.CaseClause) error {
+	word, err := a.literal(c.Word)
+	if err != nil {
+		return err
+	}
+	for _, it := range c.Items {
+		if it.Op != syntax.Break {
+			return beyond(c, "falls through")
+		}
+		for _, p := range it.Patterns {
+			ok, err := a.matches(word, p)
+			if err != nil {
+				return err
+			}
+			if ok {
+				return a.stmts(it.Stmts)
+			}
+		}
+	}
+	return nil
+}
+
+// test is the condition of [[ ]].
+func (a *activation) test(x syntax.TestExpr) (bool, error) {
+	switch x := x.(type) {
+	case *syntax.ParenTest:
+		return a.test(x.X)
+	case *syntax.Word:
+		s, err := a.literal(x)
+		return s != "", err
+	case *syntax.UnaryTest:
+		if x.Op == syntax.TsNot {
+			ok, err := a.test(x.X)
+			return !ok, err
+		}
+		s, err := a.literal(x.X.(*syntax.Word))
+		if err != nil {
+			return false, err
+		}
+		return a.unary(x, x.Op.String(), s)
+	case *syntax.BinaryTest:
+		switch x.Op {
+		case syntax.AndTest, syntax.OrTest:
+			ok, err := a.test(x.X)
+			if err != nil || ok == (x.Op == syntax.OrTest) {
+				return ok, err
+			}
+			return a.test(x.Y)
+		case syntax.TsMatch, syntax.TsMatchShort, syntax.TsNoMatch:
+			s, err := a.literal(x.X.(*syntax.Word))
+			if err != nil {
+				return false, err
+			}
+			ok, err := a.matches(s, x.Y.(*syntax.Word))
+			return ok != (x.Op == syntax.TsNoMatch), err
+		}
+		return false, beyond(x, "tests %q", x.Op)
+	}
+	return false, beyond(x, "tests what is not known")
+}
+
+// testWords is the condition of test and [ ], of up to three words.
+func (a *activation) testWords(at syntax.Node, w []string) (ok bool, err error) {
+	if w[0] == "[" {
+		if w[len(w)-1] != "]" {
+			return false, beyond(at, "has no ]")
+		}
+		w = w[:len(w)-1]
+	}
+	w = w[1:]
+	not := false
+	for len(w) > 1 && w[0] == "!" {
+		w, not = w[1:], !not
+	}
+	switch {
+	case len(w) == 0:
+	case len(w) == 1:
+		ok = w[0] != ""
+	case len(w) == 2:
+		ok, err = a.unary(at, w[0], w[1])
+	case len(w) == 3 && (w[1] == "=" || w[1] == "=="):
+		ok = w[0] == w[2]
+	case len(w) == 3 && w[1] == "!=":
+		ok = w[0] != w[2]
+	default:
+		return false, beyond(at, "has a test of %d words", len(w))
+	}
+	return ok != not, err
+}
+
+// unary is a test of one word.
+func (a *activation) unary(at syntax.Node, op, s string) (bool, error) {
+	switch op {
+	case "-n":
+		return s != "", nil
+	case "-z":
+		return s == "", nil
+	case "-v":
+		_, ok := a.vars[s]
+		return ok, nil
+	case "-e", "-f", "-d", "-r", "-s":
+		if s == "" {
+			return false, nil
+		}
+		rel, below := strings.CutPrefix(path.Clean(s)+"/", a.prefix+"/")
+		if !path.IsAbs(s) || !below {
+			return false, beyond(at, "looks for %q, which is not of the environment", short(s))
+		}
+		kind := a.is(strings.TrimSuffix(rel, "/"))
+		switch op {
+		case "-f":
+			return kind == regularFile, nil
+		case "-d":
+			return kind == directory, nil
+		}
+		return kind != noFile, nil
+	}
+	return false, beyond(at, "tests %q", short(op))
+}
+
+// matches says whether s is what a word, a pattern where it is not quoted, stands for.
+func (a *activation) matches(s string, w *syntax.Word) (bool, error) {
+	if err := a.simple(w); err != nil {
+		return false, err
+	}
+	p, err := expand.Pattern(a.config(), w)
+	if err != nil {
+		return false, beyond(w, "cannot be expanded: %v", err)
+	}
+	text, err := pattern.Regexp(p, pattern.EntireString)
+	if err != nil {
+		return false, beyond(w, "has the pattern %q: %v", short(p), err)
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		return false, beyond(w, "has the pattern %q: %v", short(p), err)
+	}
+	return re.MatchString(s), nil
+}
+
+// literal expands a word that is not split; nil is nothing.
+func (a *activation) literal(w *syntax.Word) (string, error) {
+	if w == nil {
+		return "", nil
+	}
+	if err := a.simple(w); err != nil {
+		return "", err
+	}
+	s, err := expand.Literal(a.config(), w)
+	if err != nil {
+		return "", beyond(w, "cannot be expanded: %v", err)
+	}
+	return s, nil
+}
+
+// fields expands words as those of a command.
+func (a *activation) fields(words []*syntax.Word) (out []string, err error) {
+	for _, w := range words {
+		if err := a.simple(w); err != nil {
+			return nil, err
+		}
+		for _, p := range w.Parts {
+			if l, ok := p.(*syntax.Lit); ok && strings.ContainsAny(l.Value, "*?") {
+				return nil, beyond(w, "looks for files by a pattern")
+			}
+		}
+		f, err := expand.Fields(a.config(), w)
+		if err != nil {
+			return nil, beyond(w, "cannot be expanded: %v", err)
+		}
+		out = append(out, f...)
+	}
+	return out, nil
+}
+
+// simple refuses what in a word runs a program, or could become very large.
+func (a *activation) simple(w *syntax.Word) (err error) {
+	parts := 0
+	if l, ok := w.Parts[0].(*syntax.Lit); ok && strings.HasPrefix(l.Value, "~") {
+		return beyond(w, "reads $HOME, which only a run knows")
+	}
+	syntax.Walk(w, func(n syntax.Node) bool {
+		switch n := n.(type) {
+		case *syntax.CmdSubst, *syntax.ProcSubst:
+			err = beyond(w, "runs a program for its output")
+		case *syntax.ArithmExp:
+			err = beyond(w, "computes")
+		case *syntax.ExtGlob, *syntax.BraceExp:
+			err = beyond(w, "has patterns of bash")
+		case *syntax.ParamExp:
+			parts++
+			if _, set := a.vars[n.Param.Value]; !set && (atRun[n.Param.Value] || !isVariable(n.Param.Value)) {
+				err = beyond(w, "reads $%s, which only a run knows", n.Param.Value)
+			}
+			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || n.Exp != nil && n.Exp.Op == syntax.OtherParamOps {
+				err = beyond(w, "has an expansion that is not known")
+			}
+		case *syntax.Lit:
+			if strings.Contains(n.Value, "{") {
+				err = beyond(w, "has braces")
+			}
+		}
+		return err == nil
+	})
+	if err == nil && parts > maxParts {
+		err = beyond(w, "has %d variables", parts)
+	}
+	return err
+}
+
+func (a *activation) config() *expand.Config { return &expand.Config{Env: (*shellVars)(a)} }
+
+// shellVars are the variables of an activation as expansions ask for them.
+type shellVars activation
+
+func (v *shellVars) Get(name string) expand.Variable {
+	if s, ok := v.vars[name]; ok {
+		return expand.Variable{Set: true, Kind: expand.String, Str: s, Exported: v.exported[name]}
+	}
+	return expand.Variable{}
+}
+
+func (v *shellVars) Each(f func(string, expand.Variable) bool) {
+	for name := range v.vars {
+		if !f(name, v.Get(name)) {
+			return
+		}
+	}
+}
