@@ -158,9 +158,7 @@ func (w *condaWork) plan() (plan *conda.Plan, err error) {
 	return plan, err
 }
 
-// readExport reads the file or the environment. Channels that the user does
-// not name are the export's own, but for "defaults", whose terms need consent:
-// that is told, unless it is the only one, which Resolve refuses.
+// readExport reads the file or the environment, and settles which channels are asked.
 func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
 	ro := conda.ReadOptions{Subdir: subdir, Environment: o.Environment}
 	var e *conda.Export
@@ -170,22 +168,50 @@ func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
 	} else {
 		e, err = conda.ReadFile(o.File, ro)
 	}
-	if err != nil || len(o.Channels) > 0 || e.Explicit {
-		return e, err
+	if err != nil {
+		return nil, err
 	}
-	for _, c := range e.Channels {
-		if c != "nodefaults" && c != "defaults" {
-			o.Channels = append(o.Channels, c)
-		}
+	rc, err := conda.ReadCondarc(os.Getenv)
+	if err != nil {
+		return nil, err
 	}
-	if slices.Contains(e.Channels, "defaults") {
-		if len(o.Channels) == 0 {
-			o.Channels = []string{"defaults"}
-		} else {
-			e.Notes = append(e.Notes, e.File+": its channel defaults is not asked, as its terms of service need your consent; --channel URL names it")
-		}
+	if len(o.Channels) == 0 && !e.Explicit {
+		o.Channels = exportChannels(e, rc)
 	}
+	known := rc.Locate(o.Channels)
+	if where := conda.Hidden(known); !slices.Equal(known, o.Channels) {
+		e.Notes = append(e.Notes, fmt.Sprintf("channels %s are %s, as conda's configuration has them", strings.Join(o.Channels, " "), strings.Join(where, " ")))
+	}
+	o.Channels = known
 	return e, nil
+}
+
+// exportChannels are those that an export names, else those of conda's
+// configuration, but for "defaults" where that does not say what it is: its terms
+// of service need consent. That is told, unless it is the only one, which
+// Resolve refuses.
+func exportChannels(e *conda.Export, rc *conda.Condarc) (channels []string) {
+	from, names := e.File, e.Channels
+	if len(names) == 0 {
+		from, names = "conda's configuration", rc.Channels
+	}
+	left := false
+	for _, c := range names {
+		switch {
+		case c == "nodefaults":
+		case c == "defaults" && !rc.Knows(c):
+			left = true
+		default:
+			channels = append(channels, c)
+		}
+	}
+	if left && len(channels) == 0 {
+		return []string{"defaults"}
+	}
+	if left {
+		e.Notes = append(e.Notes, from+": its channel defaults is not asked, as its terms of service need your consent; --channel URL names it")
+	}
+	return channels
 }
 
 // A teller announces the parts of a build that is no Dockerfile.

@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"strings"
 
-	"mvdan.cc/sh/v3/expand"
+	shell "mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/pattern"
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -36,10 +36,10 @@ const (
 
 // The bounds of scripts: the most that real ones have is a tenth.
 const (
-	maxScript = 64 << 10
-	maxValue  = 32 << 10
-	maxSteps  = 10_000
-	maxParts  = 64 // variables in one word
+	maxActivation = 64 << 10
+	maxValue      = 32 << 10
+	maxSteps      = 10_000
+	maxParts      = 64 // variables in one word
 )
 
 // restOfPath stands for the PATH of the image below, in the variable's value.
@@ -52,7 +52,7 @@ var atRun = map[string]bool{"HOME": true, "USER": true, "LOGNAME": true, "PWD": 
 // source carries out one script. An error says what is beyond us; then nothing
 // was changed.
 func (a *activation) source(text string) error {
-	if len(text) > maxScript {
+	if len(text) > maxActivation {
 		return fmt.Errorf("it has %d bytes", len(text))
 	}
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
@@ -387,7 +387,7 @@ func (a *activation) matches(s string, w *syntax.Word) (bool, error) {
 	if err := a.simple(w); err != nil {
 		return false, err
 	}
-	p, err := expand.Pattern(a.config(), w)
+	p, err := shell.Pattern(a.config(), w)
 	if err != nil {
 		return false, beyond(w, "cannot be expanded: %v", err)
 	}
@@ -410,7 +410,7 @@ func (a *activation) literal(w *syntax.Word) (string, error) {
 	if err := a.simple(w); err != nil {
 		return "", err
 	}
-	s, err := expand.Literal(a.config(), w)
+	s, err := shell.Literal(a.config(), w)
 	if err != nil {
 		return "", beyond(w, "cannot be expanded: %v", err)
 	}
@@ -428,7 +428,7 @@ func (a *activation) fields(words []*syntax.Word) (out []string, err error) {
 				return nil, beyond(w, "looks for files by a pattern")
 			}
 		}
-		f, err := expand.Fields(a.config(), w)
+		f, err := shell.Fields(a.config(), w)
 		if err != nil {
 			return nil, beyond(w, "cannot be expanded: %v", err)
 		}
@@ -453,7 +453,7 @@ func (a *activation) simple(w *syntax.Word) (err error) {
 			err = beyond(w, "has patterns of bash")
 		case *syntax.ParamExp:
 			parts++
-			if _, set := a.vars[n.Param.Value]; !set && (atRun[n.Param.Value] || !isVariable(n.Param.Value)) {
+			if _, set := a.vars[n.Param.Value]; !set && (atRun[n.Param.Value] || !variableText().MatchString(n.Param.Value)) {
 				err = beyond(w, "reads $%s, which only a run knows", n.Param.Value)
 			}
 			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || n.Exp != nil && n.Exp.Op == syntax.OtherParamOps {
@@ -472,19 +472,19 @@ func (a *activation) simple(w *syntax.Word) (err error) {
 	return err
 }
 
-func (a *activation) config() *expand.Config { return &expand.Config{Env: (*shellVars)(a)} }
+func (a *activation) config() *shell.Config { return &shell.Config{Env: (*shellVars)(a)} }
 
 // shellVars are the variables of an activation as expansions ask for them.
 type shellVars activation
 
-func (v *shellVars) Get(name string) expand.Variable {
+func (v *shellVars) Get(name string) shell.Variable {
 	if s, ok := v.vars[name]; ok {
-		return expand.Variable{Set: true, Kind: expand.String, Str: s, Exported: v.exported[name]}
+		return shell.Variable{Set: true, Kind: shell.String, Str: s, Exported: v.exported[name]}
 	}
-	return expand.Variable{}
+	return shell.Variable{}
 }
 
-func (v *shellVars) Each(f func(string, expand.Variable) bool) {
+func (v *shellVars) Each(f func(string, shell.Variable) bool) {
 	for name := range v.vars {
 		if !f(name, v.Get(name)) {
 			return

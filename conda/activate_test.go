@@ -100,7 +100,7 @@ func TestActivateBeyond(t *testing.T) {
 		"A=x" + strings.Repeat("\nA=$A$A", 40): "gives A",
 		"for a in " + strings.Repeat("x ", 200) + "; do for b in " + strings.Repeat("x ", 200) + "; do :; done; done": "is the 10001th step",
 		"export B=" + strings.Repeat("$A", 100): "has 100 variables",
-		strings.Repeat("#", maxScript+1):        "bytes",
+		strings.Repeat("#", maxActivation+1):    "bytes",
 	} {
 		a := activated()
 		err := a.source("export A=1\n" + script)

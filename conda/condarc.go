@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"go.yaml.in/yaml/v3"
 )
 
 // A Condarc is what conda's configuration says of channels (docs.conda.io,
@@ -89,7 +91,11 @@ func (rc *Condarc) add(r io.Reader, getenv func(string) string) error {
 		Multi    map[string][]string `yaml:"custom_multichannels"`
 		Default  []string            `yaml:"default_channels"`
 	}
-	if err := root.Decode(&file); err != nil {
+	err = root.Decode(&file)
+	if wrong := new(yaml.TypeError); errors.As(err, &wrong) {
+		return errors.New(strings.Join(wrong.Errors, "; "))
+	}
+	if err != nil {
 		return err
 	}
 	value := func(s string) string { return expandVariables(s, getenv) }
@@ -169,4 +175,14 @@ func (rc *Condarc) one(name string) string {
 		return name
 	}
 	return strings.TrimRight(at, "/") + "/" + name
+}
+
+// Hidden are channels for messages: without the credentials that URLs hold.
+func Hidden(channels []string) []string {
+	return mapped(channels, func(c string) string {
+		if strings.Contains(c, "://") {
+			return hide(c)
+		}
+		return c
+	})
 }
