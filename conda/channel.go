@@ -81,9 +81,14 @@ func openFile(u string) (*os.File, error) {
 	return os.Open(p.Path)
 }
 
-// get asks a server for a URL. A missing file is fs.ErrNotExist, one that
-// conditions in the header let stay is errUnchanged.
+// get asks a server for a URL, again when it is busy, with the login that the URL
+// or netrc has for its host. A missing file is fs.ErrNotExist, one that conditions
+// in the header let stay is errUnchanged.
 func get(ctx context.Context, u string, header http.Header) (*http.Response, error) {
+	logins, err := readNetrc()
+	if err != nil {
+		return nil, err
+	}
 	return patiently(ctx, func() (*http.Response, time.Duration, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 		if err != nil {
@@ -93,6 +98,10 @@ func get(ctx context.Context, u string, header http.Header) (*http.Response, err
 			req.Header = header.Clone()
 		}
 		req.Header.Set("User-Agent", "hpcc")
+		if login := logins[req.URL.Hostname()]; login != nil && req.URL.User == nil {
+			password, _ := login.Password()
+			req.SetBasicAuth(login.Username(), password)
+		}
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
 			return nil, 0, fmt.Errorf("%s: %w", hide(u), plain(err))
@@ -106,6 +115,8 @@ func get(ctx context.Context, u string, header http.Header) (*http.Response, err
 		case c == http.StatusNotFound || c == http.StatusForbidden:
 			err := refusal(u, resp)
 			return nil, never, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+		case c == http.StatusUnauthorized:
+			return nil, never, fmt.Errorf("%w; a login for the host can stand in ~/.netrc or in the channel's URL", refusal(u, resp))
 		}
 		return nil, whether(resp), refusal(u, resp)
 	})

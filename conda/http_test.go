@@ -343,3 +343,35 @@ func TestHide(t *testing.T) {
 		}
 	}
 }
+
+// A private channel: the login is that of its URL, else of netrc for its host.
+func TestChannelLogin(t *testing.T) {
+	dir := newChannel(t, &testPkg{name: "a", version: "1"})
+	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		user, password, _ := r.BasicAuth()
+		if user == "me" && password == "s3cret" {
+			return false
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+		return true
+	})
+	file := filepath.Join(t.TempDir(), "netrc")
+	t.Setenv("NETRC", file)
+	for _, c := range []struct{ login, netrc, want string }{
+		{"", "", "401 Unauthorized; a login for the host can stand in ~/.netrc"},
+		{"", "machine other login me password s3cret\ndefault login me password s3cret\n", "401"}, // a default is for nobody in particular
+		{"", "machine 127.0.0.1 login me password s3cret\n", ""},
+		{"me:s3cret@", "machine 127.0.0.1 login me password wrong\n", ""},
+		{"me:wr0ng@", "", "401"},
+	} {
+		write(t, file, []byte(c.netrc))
+		o := Options{Channels: []string{strings.Replace(web.URL, "://", "://"+c.login, 1)}, Subdir: "linux-64"}
+		p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), o)
+		if err == nil {
+			_, _, err = p.Layers(t.Context(), newStore(t), o)
+		}
+		if text := fmt.Sprint(err); c.want == "" && err != nil || !strings.Contains(text, c.want) || strings.Contains(text, "wr0ng") || strings.Contains(text, "s3cret") {
+			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)
+		}
+	}
+}
