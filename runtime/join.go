@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -134,10 +135,19 @@ type member struct {
 	user, mnt uint64
 }
 
+// shownPatience is how long a member may be without showing its namespaces.
+const shownPatience = time.Second
+
 // open opens the namespaces of a member that lives: the number of one that died
-// may be another's.
+// may be another's. A member that has made its namespaces shows them only when the
+// kernel has its program (execve(2) closes the descriptor that holds the lock
+// before it makes the process dumpable again, proc(5)), which is a moment later.
 func (m *member) open() (user, mnt int, lives bool) {
 	user, mnt, err := openNamespaces(m.pid)
+	for begun := time.Now(); errors.Is(err, fs.ErrPermission) && time.Since(begun) < shownPatience; {
+		time.Sleep(time.Millisecond)
+		user, mnt, err = openNamespaces(m.pid)
+	}
 	if err != nil {
 		return -1, -1, false
 	}

@@ -1,0 +1,73 @@
+package runtime
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A member that the kernel does not show for a moment, between making its
+// namespaces and executing its program, lives; one that ended does not.
+func TestMemberShown(t *testing.T) {
+	const hidden = "HPCC_TEST_HIDDEN"
+	if os.Getenv(hidden) != "" {
+		hide(t)
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^TestMemberShown$")
+	cmd.Env = append(os.Environ(), hidden+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	m := member{pid: cmd.Process.Pid}
+	if _, err := fmt.Fscan(bufio.NewReader(out), &m.user, &m.mnt); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := openNamespaces(m.pid); err == nil && os.Geteuid() != 0 {
+		t.Error("the process is shown already: the test does not test")
+	}
+	user, mnt, lives := m.open()
+	if !lives {
+		t.Fatal("a member that shows itself a moment later is taken for dead")
+	}
+	unix.Close(user)
+	unix.Close(mnt)
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if _, _, lives := m.open(); lives {
+		t.Error("a member that ended is taken to live")
+	}
+}
+
+// hide is the member: it says in which namespaces it is, and shows them later.
+func hide(t *testing.T) {
+	user, mnt, err := openNamespaces(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(inode(user), inode(mnt))
+	time.Sleep(200 * time.Millisecond)
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
