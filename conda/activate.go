@@ -32,6 +32,7 @@ const (
 	noFile fileKind = iota
 	regularFile
 	directory
+	symbolicLink
 )
 
 // The bounds of scripts: the most that real ones have is a tenth.
@@ -370,7 +371,16 @@ func (a *activation) unary(at syntax.Node, op, s string) (bool, error) {
 		if !path.IsAbs(s) || !below {
 			return false, beyond(at, "looks for %q, which is not of the environment", short(s))
 		}
-		kind := a.is(strings.TrimSuffix(rel, "/"))
+		rel = strings.TrimSuffix(rel, "/")
+		for d := rel; d != "" && d != "."; d = path.Dir(d) {
+			if a.is(d) == symbolicLink {
+				return false, beyond(at, "looks through the link %q", short(d))
+			}
+		}
+		kind := a.is(rel)
+		if rel == "" {
+			kind = directory
+		}
 		switch op {
 		case "-f":
 			return kind == regularFile, nil

@@ -10,7 +10,7 @@ import (
 
 // activated is an activation of an environment with a few files.
 func activated() *activation {
-	kinds := map[string]fileKind{"share/gdal": directory, "share/gdal/x.csv": regularFile, "ssl": directory, "ssl/cacert.pem": regularFile}
+	kinds := map[string]fileKind{"share/gdal": directory, "share/gdal/x.csv": regularFile, "ssl": directory, "ssl/cacert.pem": regularFile, "lib64": symbolicLink}
 	return &activation{prefix: "/opt/conda", is: func(p string) fileKind { return kinds[p] }, exported: map[string]bool{"CONDA_PREFIX": true, "PATH": true},
 		vars: map[string]string{"CONDA_PREFIX": "/opt/conda", "PATH": "/opt/conda/bin:" + restOfPath}}
 }
@@ -78,6 +78,8 @@ func TestActivateBeyond(t *testing.T) {
 		"export PATH=/x":                       "behind the image's PATH",
 		"export OLD=$PATH":                     "keeps the whole PATH in OLD",
 		"[ -d /usr/share ] && export B=1":      "which is not of the environment",
+		"[ -d $CONDA_PREFIX/lib64 ]":           `looks through the link "lib64"`,
+		"[ -f /opt/conda/lib64/x ] || :":       `looks through the link "lib64"`,
 		"[ -d ../share ] && export B=1":        "which is not of the environment",
 		"[ -x /opt/conda/bin/x ]":              `tests "-x"`,
 		"[ 1 -lt 2 ]":                          "has a test of",

@@ -195,6 +195,7 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 		}
 		x.Type = "softlink"
 		out.Linkname, out.Mode = h.Linkname, 0o777
+		p.in.noteLink(x.Path)
 		return x, w.header(out)
 	case tar.TypeLink:
 		return p.putLink(w, e, x, out, h)

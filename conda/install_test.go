@@ -305,12 +305,13 @@ func TestClobber(t *testing.T) {
 
 func TestNotRun(t *testing.T) {
 	p := &testPkg{name: "s", files: []testFile{
-		{path: "bin/.s-post-link.sh", text: "rm -rf /", mode: 0o755}, {path: "bin/.s-pre-link.sh", text: "x"}, {path: "bin/.s-pre-unlink.sh", text: "x"}, {path: "etc/conda/activate.d/s.sh", text: "export X=1\nexport Y=$(hostname)\n"},
+		{path: "bin/.s-post-link.sh", text: "rm -rf /", mode: 0o755}, {path: "bin/.s-pre-link.sh", text: "x"}, {path: "bin/.s-pre-unlink.sh", text: "x"}, {path: "etc/conda/activate.d/s.sh", text: "export X=1\nexport Y=$(hostname)\n"}, {path: "lib", dir: true}, {path: "lib64", link: "lib"}, {path: "etc/conda/activate.d/t.sh", text: "[ -d $CONDA_PREFIX/lib64 ] || export X=2"},
 		{path: "bin/su", text: "x", mode: 0o4755},
 	}}
 	r := mustInstall(t, p)
 	want := []string{"bin/.s-post-link.sh of s is not run: it would change the image in ways that nothing verifies", "bin/.s-pre-link.sh of s is not run: it would change the image in ways that nothing verifies",
-		"bin/su of s has its setuid or setgid bit taken away", `etc/conda/activate.d/s.sh is not run when the image is: line 2 runs a program for its output; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/s.sh"`}
+		"bin/su of s has its setuid or setgid bit taken away", `etc/conda/activate.d/s.sh is not run when the image is: line 2 runs a program for its output; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/s.sh"`,
+		`etc/conda/activate.d/t.sh is not run when the image is: line 1 looks through the link "lib64"; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/t.sh"`}
 	if !slices.Equal(r.env.Notes, want) {
 		t.Errorf("Notes = %q; want %q", r.env.Notes, want)
 	}

@@ -96,8 +96,8 @@ type installer struct {
 	store    *store.Store
 	packages []*pkg
 	env      *Environment
-	kinds    map[string]fileKind // what is at a path below the prefix
 	mu       sync.Mutex          // of what follows
+	kinds    map[string]fileKind // what is at a path below the prefix
 	vars     map[string][]byte   // etc/conda/env_vars.d/*.json by name
 	scripts  map[string][]byte   // etc/conda/activate.d/*.sh by name
 }
@@ -368,6 +368,14 @@ func (in *installer) note(p string, data []byte) {
 		}
 		in.scripts[p] = data
 	}
+}
+
+// noteLink notes that a path is a symbolic link, which the lists of old packages
+// do not say.
+func (in *installer) noteLink(p string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.kinds[p] = symbolicLink
 }
 
 // finishEnv makes the image's variables: those that "conda activate" sets.

@@ -19,6 +19,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/tinylib/msgp/msgp"
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/store"
 )
 
 // Sharded indexes (CEP 16): one file that says for each package which file has
@@ -90,15 +92,10 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 
 // shardIndex reads the file that names the shards below a URL.
 func (c channel) shardIndex(ctx context.Context, dir string) (*shardIndex, error) {
-	r, err := c.open(ctx, dir+shardsName)
+	packed, err := readBounded(c.open(ctx, dir+shardsName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errNoShards
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	packed, err := io.ReadAll(io.LimitReader(r, maxShard))
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +137,7 @@ func (c channel) shard(ctx context.Context, from string, digest []byte) ([]byte,
 		return nil, fmt.Errorf("%s: what came is not what its name says (SHA-256)", hide(u))
 	}
 	if c.cache != "" && !strings.HasPrefix(u, "file:") {
-		if err := keepFile(file, packed); err != nil {
+		if err := keepShard(file, packed); err != nil {
 			return nil, err
 		}
 	}
@@ -188,20 +185,13 @@ func unpackShard(packed []byte) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// keepFile puts a file into the cache, whole.
-func keepFile(file string, b []byte) error {
-	err := os.MkdirAll(filepath.Dir(file), 0o755)
-	if err != nil {
+// keepShard puts a shard into the cache, for all who share the store.
+func keepShard(file string, packed []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".shard-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
+	return store.NewFile(file, func(f *os.File) error {
+		_, err := f.Write(packed)
+		return errors.Join(err, f.Chmod(0o644))
+	})
 }
