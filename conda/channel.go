@@ -82,7 +82,7 @@ func openFile(u string) (*os.File, error) {
 }
 
 // get asks a server for a URL, again when it is busy, with the login that the URL
-// or netrc has for its host. A missing file is fs.ErrNotExist, one that conditions
+// has, or netrc for its host where nobody on the way hears it. A missing file is fs.ErrNotExist, one that conditions
 // in the header let stay is errUnchanged.
 func get(ctx context.Context, u string, header http.Header) (*http.Response, error) {
 	logins, err := readNetrc()
@@ -98,7 +98,7 @@ func get(ctx context.Context, u string, header http.Header) (*http.Response, err
 			req.Header = header.Clone()
 		}
 		req.Header.Set("User-Agent", "hpcc")
-		if login := logins[req.URL.Hostname()]; login != nil && req.URL.User == nil {
+		if login := logins[req.URL.Hostname()]; login != nil && req.URL.User == nil && unheard(req.URL) {
 			password, _ := login.Password()
 			req.SetBasicAuth(login.Username(), password)
 		}

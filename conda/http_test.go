@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -372,6 +373,16 @@ func TestChannelLogin(t *testing.T) {
 		}
 		if text := fmt.Sprint(err); c.want == "" && err != nil || !strings.Contains(text, c.want) || strings.Contains(text, "wr0ng") || strings.Contains(text, "s3cret") {
 			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)
+		}
+	}
+}
+
+// A login of netrc goes to no server that is spoken to in the clear.
+func TestUnheard(t *testing.T) {
+	for u, want := range map[string]bool{"https://c.example/x": true, "http://c.example/x": false, "http://127.0.0.1:8/x": true, "http://[::1]/": true, "http://localhost/": true, "http://localhost.example/": false} {
+		p, err := url.Parse(u)
+		if err != nil || unheard(p) != want {
+			t.Errorf("unheard(%s) = %v, %v", u, unheard(p), err)
 		}
 	}
 }

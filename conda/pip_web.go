@@ -45,15 +45,19 @@ func newPipWeb(x *PipIndexes) (*pipWeb, error) {
 
 // allowed refuses what is not HTTPS, but for this machine or where it is asked for.
 func (w *pipWeb) allowed(u *url.URL) error {
-	switch ip := net.ParseIP(u.Hostname()); {
-	case u.Scheme == "https":
-	case u.Scheme != "http":
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("%s is no address of a web server", hide(u.String()))
-	case w.plain || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback():
-	default:
+	case !w.plain && !unheard(u):
 		return fmt.Errorf("%s has no TLS, so that anyone on the way could change what comes; name the https address, or allow plain HTTP", hide(u.String()))
 	}
 	return nil
+}
+
+// unheard says whether nobody on the way hears what is said to a server.
+func unheard(u *url.URL) bool {
+	ip := net.ParseIP(u.Hostname())
+	return u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // anything is what archives are asked for as.

@@ -50,7 +50,7 @@ func hasDockerfile(c *cli.Context) bool { return c.String("file") != "" || c.Arg
 // checkConda refuses words that do not go together.
 func checkConda(c *cli.Context) error {
 	if !isConda(c) {
-		for _, name := range []string{"lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index"} {
+		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index"} {
 			if c.IsSet(name) {
 				return usagef("--%s: there is no export", name).hint("name one with --conda FILE")
 			}
