@@ -146,11 +146,14 @@ func resolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t pi
 
 // take makes the plan of what was picked.
 func (p *pipPlan) take(picked map[string]*pipPick) {
-	var present, loose []string
+	var present, loose, bare []string
 	for _, x := range picked {
 		if x.file == nil {
 			if x.requested {
 				present = append(present, x.name)
+			}
+			if len(x.extras) > 0 {
+				bare = append(bare, x.name+"["+strings.Join(x.extras, ",")+"]")
 			}
 			continue
 		}
@@ -165,6 +168,9 @@ func (p *pipPlan) take(picked map[string]*pipPick) {
 	}
 	if len(present) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), some(present)))
+	}
+	if len(bare) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: what the extras need is not looked for where conda has the package; name it in rows of its own", some(bare)))
 	}
 	if len(loose) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d pip packages are taken as they come, without a sha256 of the index or the list: %s", len(loose), len(p.picks), some(loose)))

@@ -146,19 +146,29 @@ func (f *pipFetcher) metadata(ctx context.Context, p *pipPick) (*distMeta, error
 	} else {
 		b, err = f.inside(ctx, p)
 	}
-	var m *distMeta
-	if err == nil {
-		m, err = parseDistMeta(b)
-	}
-	if err == nil && (pipName(m.name) != p.name || m.version.compare(p.version) != 0) {
-		err = fmt.Errorf("it is of %s %s", m.name, m.version)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("reading what %s needs: %w", p.file.name, err)
+	}
+	m, err := parseDistMeta(b)
+	if err == nil && (pipName(m.name) != p.name || m.version.compare(p.version) != 0) {
+		err = fmt.Errorf("reading METADATA: it is of %s %s", m.name, m.version)
+	}
+	if err != nil {
+		return nil, &badMetadata{p.file.name, err}
 	}
 	f.metas[p.file.url] = m
 	return m, nil
 }
+
+// A badMetadata is a wheel that came as its index has it, and says nothing that
+// can be read of what it needs.
+type badMetadata struct {
+	file string
+	err  error
+}
+
+func (e *badMetadata) Error() string { return e.file + " cannot be used: " + e.err.Error() }
+func (e *badMetadata) Unwrap() error { return e.err }
 
 func (f *pipFetcher) besides(ctx context.Context, file *pipFile) ([]byte, error) {
 	a, err := f.web.get(ctx, file.url+".metadata", anything)

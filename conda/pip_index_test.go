@@ -228,6 +228,13 @@ func TestPipLogin(t *testing.T) {
 			t.Errorf("the plan tells the password: %+v", r.plan.Wheels)
 		}
 	}
+	// netrc is for nobody who is spoken to in the clear.
+	w := pipWeb{plain: true, netrc: map[string]*url.Userinfo{"e.org": url.User("me")}}
+	for address, want := range map[string]bool{"https://e.org/simple/": true, "http://e.org/simple/": false} {
+		if u, err := url.Parse(address); err != nil || (w.login(u) != nil) != want {
+			t.Errorf("login for %s: %v, %v", address, w.login(u), err)
+		}
+	}
 	// Another host is not told.
 	seen = nil
 	other := serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {

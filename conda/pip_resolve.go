@@ -22,7 +22,7 @@ type pipPick struct {
 	hashes    []string // one of which it must have; empty for any
 	direct    bool     // a row asks for the very file
 	requested bool     // a row asks for it
-	extras    []string
+	extras    []string // that are wanted of it
 }
 
 func (p *pipPick) String() string { return p.name + " " + p.version.String() }
@@ -97,7 +97,6 @@ func (r *pipResolver) resolve(wants []pipWant) (map[string]*pipPick, error) {
 	for _, w := range wants {
 		p := done[w.name]
 		p.requested, p.hashes = p.requested || !w.Needed, append(p.hashes, w.Hashes...)
-		p.extras = append(p.extras, w.Extras...)
 	}
 	return done, nil
 }
@@ -140,6 +139,9 @@ func (r *pipResolver) solve(s pipState) (map[string]*pipPick, *pipBlame, error) 
 		if blame, err := r.follow(&s, p, w); err != nil || blame != nil {
 			return nil, blame, err
 		}
+	}
+	for n, p := range s.picked {
+		p.extras = s.extras[n]
 	}
 	return s.picked, nil, nil
 }
@@ -212,7 +214,11 @@ func (r *pipResolver) follow(s *pipState, p *pipPick, w pipWant) (blame *pipBlam
 		return nil, nil
 	}
 	if p.meta == nil {
-		if p.meta, err = r.fetch.metadata(r.ctx, p); err != nil {
+		p.meta, err = r.fetch.metadata(r.ctx, p)
+		if bad, ok := errors.AsType[*badMetadata](err); ok { // pip passes over such versions too, since 24.1
+			return &pipBlame{map[string]bool{p.name: true}, bad.Error()}, nil
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -73,6 +74,7 @@ func TestPipResolve(t *testing.T) {
 		simple("need-old", "1", "werkzeug<2"), simple("ring-a", "1", "ring-b"), simple("ring-b", "1", "ring-a"),
 		simple("want-x", "1", "flask[async]"), simple("gone", "1", "nowhere"), simple("a", "2", "b>=2"), simple("a", "1", "b"), simple("b", "1"), simple("c", "1", "b<2"),
 		{name: "aged", version: "1"}, {name: "aged", version: "2", meta: "Requires-Python: >=3.12\n"},
+		simple("odd", "1"), {name: "odd", version: "2", meta: "Requires-Dist: b (=>1)\n"}, {name: "odder", version: "1", meta: "Requires-Dist: b (=>1)\n"},
 		simple("direct", "1", "b @ https://e.org/b-1-py3-none-any.whl"), simple("bad", "1", "flask>3"), simple("marker", "1", "b; platform_machine == 'ppc64le'"),
 	}
 	s := serveIndex(t, true, world...)
@@ -95,6 +97,7 @@ func TestPipResolve(t *testing.T) {
 		{"a row that conda provides", "werkzeug\nflask", "flask 1.0", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
 		{"another python, in the wheel alone", "aged", "aged 1", nil},
 		{"a condition", "marker", "marker 1", nil},
+		{"a version whose METADATA cannot be read", "odd", "odd 1", nil},
 	} {
 		target := pyTarget(func(t *pipTarget) { t.Provided = c.provided })
 		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, s.from())
@@ -113,6 +116,7 @@ func TestPipResolve(t *testing.T) {
 		{"flask\nneed-old\ngone", "gone 1 wants nowhere", nil}, // and not what was got over
 		{"bad", "bad 1 wants flask>3: there are the versions 1.0, 2.0", nil},
 		{"aged>1", "aged 2 needs python >=3.12", nil},
+		{"odder", "odder-1-py3-none-any.whl cannot be used: reading METADATA: Requires-Dist", nil},
 		{"direct", "direct 1 needs b @ https://e.org/b-1-py3-none-any.whl, which is no version of an index; write it as a row", nil},
 		{"flask==2.0", "conda's package werkzeug brings werkzeug 1.0", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
 		{"werkzeug==3.0", "line 1: werkzeug==3.0: conda's package werkzeug brings werkzeug 1.0; take one of the two rows out", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
@@ -121,6 +125,14 @@ func TestPipResolve(t *testing.T) {
 		_, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, s.from())
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", c.rows, err, c.want)
+		}
+	}
+	// What extras need of a package that conda has is not looked for, and that is told.
+	for _, rows := range []string{"flask[async]", "want-x"} {
+		target := pyTarget(func(t *pipTarget) { t.Provided = []pipProvided{{"flask", "2.0", "flask"}} })
+		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, rows), target, s.from())
+		if err != nil || !slices.Contains(r.Notes, "flask[async]: what the extras need is not looked for where conda has the package; name it in rows of its own") {
+			t.Errorf("%s, and conda has flask: %v, %v", rows, r, err)
 		}
 	}
 	// A closed list is taken as it is, and what it lacks is told.

@@ -126,13 +126,17 @@ func (w *pipWeb) ask(ctx context.Context, u *url.URL, accept string) (*pipAnswer
 	return nil, whether(resp), refusal(u.String(), resp)
 }
 
-// login finds the login for an address: its own, its index's, netrc's.
+// login finds the login for an address: its own, its index's, or netrc's where
+// nobody on the way hears it.
 func (w *pipWeb) login(u *url.URL) *url.Userinfo {
 	if u.User != nil {
 		return u.User
 	}
 	if l := w.logins[u.Host]; l != nil {
 		return l
+	}
+	if !unheard(u) {
+		return nil
 	}
 	if l := w.netrc[u.Hostname()]; l != nil {
 		return l
