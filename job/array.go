@@ -131,6 +131,23 @@ func (a Array) All() iter.Seq[int] {
 	}
 }
 
+// Nth is the n-th index in the order in which they were written, from 1; false
+// when there are fewer. Schedulers whose arrays begin at 1 and have no gaps
+// (Grid Engine) count with it.
+func (a Array) Nth(n int) (index int, ok bool) {
+	for _, r := range a.ranges {
+		count := (r.last-r.first)/r.step + 1
+		if n >= 1 && n <= count {
+			return r.first + (n-1)*r.step, true
+		}
+		n -= count
+		if n < 1 {
+			break
+		}
+	}
+	return 0, false
+}
+
 // IsZero says that there is no array.
 func (a Array) IsZero() bool { return len(a.ranges) == 0 }
 

@@ -1,7 +1,6 @@
 package job
 
 import (
-	"context"
 	"encoding/json"
 	"flag"
 	"os"
@@ -177,6 +176,16 @@ func TestParseArray(t *testing.T) {
 		if got := slices.Collect(a.All()); err != nil || !slices.Equal(got, test.want) || a.Limit != test.limit || a.Count() != len(test.want) {
 			t.Errorf("ParseArray(%q) = %v (%d, limit %d), %v; want %v, limit %d", test.in, got, a.Count(), a.Limit, err, test.want, test.limit)
 		}
+		for i, k := range test.want {
+			if got, ok := a.Nth(i + 1); got != k || !ok {
+				t.Errorf("ParseArray(%q).Nth(%d) = %d, %v; want %d", test.in, i+1, got, ok, k)
+			}
+		}
+		for _, n := range []int{-1, 0, len(test.want) + 1} {
+			if got, ok := a.Nth(n); ok {
+				t.Errorf("ParseArray(%q).Nth(%d) = %d; want none", test.in, n, got)
+			}
+		}
 		if test.text == "" {
 			test.text = test.in
 		}
@@ -287,7 +296,7 @@ func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
 		if err := s.write(home); err != nil {
 			t.Fatal(err)
 		}
-		list, _, err := Statuses(context.Background(), dir, []string{s.ID})
+		list, _, err := Statuses(t.Context(), dir, []string{s.ID})
 		if err != nil || len(list) != 1 {
 			t.Fatalf("Statuses = %v, %v", list, err)
 		}
@@ -295,6 +304,23 @@ func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
 			t.Errorf("native %s: state %s, %d done, %d running, %d waiting, %d lost; want %s, 1, %d, %d, %d",
 				test.native, st.State(), st.Done, st.Running, st.Waiting, st.Lost, test.want, test.running, test.waiting, test.lost)
 		}
+	}
+}
+
+// A job of a newer hpcc is told, and is not taken for one that is done.
+func TestStatusOfAnUnknownTarget(t *testing.T) {
+	dir := t.TempDir()
+	s := &Submission{Target: "quantum", Native: "7", Job: plain()}
+	home, err := s.directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.write(home); err != nil {
+		t.Fatal(err)
+	}
+	list, warnings, err := Statuses(t.Context(), dir, nil)
+	if err != nil || len(list) != 1 || list[0].State() != "waiting" || len(warnings) != 1 || !strings.Contains(warnings[0], `target "quantum"`) {
+		t.Errorf("Statuses = %+v, %q, %v; want one that waits, and a warning", list, warnings, err)
 	}
 }
 

@@ -14,9 +14,14 @@ import (
 	"time"
 )
 
-// localScript runs the tasks on this machine, as many at once as have
-// processors: "hpcc task" has the loop.
-func localScript(j *Job) (string, []string, error) {
+// local is this machine. It runs as many tasks at once as have processors: "hpcc
+// task" has the loop.
+type local struct{}
+
+// here is true: the tasks can always run here.
+func (local) here(context.Context) bool { return true }
+
+func (local) render(j *Job) (string, []string, error) {
 	switch {
 	case j.multi():
 		return "", nil, fmt.Errorf("target local runs one process for each task; give --array, or a target with nodes")
@@ -66,40 +71,56 @@ func parallel(j *Job) int {
 	return n
 }
 
-// localStart begins the script as a process group of its own that outlives hpcc.
-func localStart(s *Submission, script, dir string) (*exec.Cmd, error) {
-	log, err := os.OpenFile(filepath.Join(dir, "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+// submit begins the script as a process group of its own that outlives hpcc.
+func (local) submit(_ context.Context, s *Submission, script string) error {
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(script), "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer log.Close()
 	cmd := exec.Command("bash", script, s.ID)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Job.Dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting job %q on this machine: %w", s.Job.Name, err)
+		return fmt.Errorf("starting job %q on this machine: %w", s.Job.Name, err)
 	}
 	s.Native = processID(cmd.Process.Pid)
-	return cmd, nil
+	ended := make(chan struct{})
+	s.ended = ended
+	go func() { _ = cmd.Wait(); close(ended) }()
+	return nil
 }
 
-// localWait waits for a job that runs here; when ctx ends, the job is ended.
-func localWait(ctx context.Context, cmd *exec.Cmd) error {
-	ended := make(chan struct{})
-	go func() { cmd.Wait(); close(ended) }()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
-		select {
-		case <-ended:
-		case <-time.After(grace):
-			syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-			<-ended
-		}
-		return ctx.Err()
+func (local) ask(_ context.Context, jobs []*Submission) (map[string]standing, error) {
+	out := map[string]standing{}
+	for _, s := range jobs {
+		alive, known := localAlive(s.Native)
+		out[s.Native] = standing{alive: alive || !known}
 	}
+	return out, nil
+}
+
+func (local) cancel(ctx context.Context, s *Submission) error {
+	alive, known := localAlive(s.Native)
+	f := strings.Split(s.Native, "/")
+	if !known {
+		return fmt.Errorf("ending job %s: it runs on %s; say it there", s.ID, f[0])
+	}
+	if !alive {
+		return nil
+	}
+	pid, err := strconv.Atoi(f[1])
+	if err != nil {
+		return err
+	}
+	_ = syscall.Kill(-pid, syscall.SIGTERM)
+	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(poll / 20) {
+		if alive, _ := localAlive(s.Native); !alive {
+			return nil
+		}
+	}
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	return nil
 }
 
 // grace is how long a job that was told to end has before it is killed.

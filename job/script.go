@@ -12,15 +12,20 @@ func Render(j *Job, t Target) (script string, notes []string, err error) {
 	if err := j.check(); err != nil {
 		return "", nil, err
 	}
-	switch t {
-	case Slurm:
-		script, err = slurmScript(j)
-	case Local:
-		script, notes, err = localScript(j)
-	default:
-		err = fmt.Errorf("target %q: known are %s and %s", t, Slurm, Local)
+	to := schedulers[t]
+	if to == nil {
+		return "", nil, fmt.Errorf("target %q: known are %s", t, known())
 	}
-	return script, notes, err
+	return to.render(j)
+}
+
+// known lists the targets for people.
+func known() string {
+	var names []string
+	for _, t := range Targets() {
+		names = append(names, string(t))
+	}
+	return strings.Join(names, ", ")
 }
 
 // A text is a script being written.

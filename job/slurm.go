@@ -1,15 +1,24 @@
 package job
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"time"
 )
+
+// slurm is Slurm, 22.05 or later.
+type slurm struct{}
+
+func (slurm) here(ctx context.Context) bool {
+	out, err := call(ctx, "/", "sbatch", "--version")
+	if err != nil || !strings.HasPrefix(string(out), "slurm") {
+		return false
+	}
+	_, err = call(ctx, "/", "scontrol", "ping")
+	return err == nil
+}
 
 // slurmOptions are the job's options in the words of sbatch(1) and srun(1).
 func slurmOptions(j *Job) []string {
@@ -71,7 +80,7 @@ func slurmPattern(j *Job, p string) string {
 	return strings.NewReplacer("{name}", "%x", "{job}", id, placeholder, "%a").Replace(p)
 }
 
-func slurmScript(j *Job) (string, error) {
+func (slurm) render(j *Job) (string, []string, error) {
 	t := &text{}
 	t.line("#!/bin/bash")
 	if j.Interactive {
@@ -80,7 +89,7 @@ func slurmScript(j *Job) (string, error) {
 		t.line("export SLURM_EXPORT_ENV=ALL")
 		t.common(j)
 		t.line("exec %s %s", strings.Join(append([]string{quoteAll(words)}, j.Native...), " "), quoteAll(j.words()))
-		return t.String(), nil
+		return t.String(), nil, nil
 	}
 	options := slurmOptions(j)
 	if !j.Array.IsZero() {
@@ -106,7 +115,7 @@ func slurmScript(j *Job) (string, error) {
 		t.line("  %s \\", quoteAll(srun(j)))
 	}
 	t.line("  %s", quoteAll(j.words()))
-	return t.String(), nil
+	return t.String(), nil, nil
 }
 
 // srun starts the processes of a job of several. From 22.05 to 23.02 it does
@@ -127,12 +136,12 @@ func directive(o string) string {
 	return o
 }
 
-// slurmSubmit hands a script in, with the job's own id as its argument and as
+// submit hands a script in, with the job's own id as its argument and as
 // its comment, so that a submission whose answer was lost can be found again.
 // sbatch is asked first whether it would take the job: some requests it
 // accepts, and never runs.
-func slurmSubmit(ctx context.Context, s *Submission, script string) error {
-	if out, err := slurmCall(ctx, s.Job.Dir, "sbatch", "--test-only", script, s.ID); err != nil {
+func (slurm) submit(ctx context.Context, s *Submission, script string) error {
+	if out, err := call(ctx, s.Job.Dir, "sbatch", "--test-only", script, s.ID); err != nil {
 		// What 22.05 says, with kill-on-invalid-dep, of a job that has failed already.
 		if len(s.Job.After) > 0 && strings.Contains(string(out), "presently disabled") {
 			return fmt.Errorf("handing job %q to Slurm: it would never start, because a job of --after (%s) did not succeed", s.Job.Name, strings.Join(s.Job.After, ", "))
@@ -140,7 +149,7 @@ func slurmSubmit(ctx context.Context, s *Submission, script string) error {
 		return fmt.Errorf("asking Slurm whether it takes job %q: %w", s.Job.Name, slurmWords(out, err))
 	}
 	args := []string{"--parsable", "--comment=hpcc:" + s.ID, script, s.ID}
-	out, err := slurmCall(ctx, s.Job.Dir, "sbatch", args...)
+	out, err := call(ctx, s.Job.Dir, "sbatch", args...)
 	if err != nil {
 		return fmt.Errorf("handing job %q to Slurm: %w", s.Job.Name, slurmWords(out, err))
 	}
@@ -152,20 +161,6 @@ func slurmSubmit(ctx context.Context, s *Submission, script string) error {
 	return nil
 }
 
-// slurmCall runs one of Slurm's commands; standard error comes with the output
-// only when the command fails.
-func slurmCall(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
-	var out, words bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &words
-	if err := cmd.Run(); err != nil {
-		return append(words.Bytes(), out.Bytes()...), err
-	}
-	return out.Bytes(), nil
-}
-
 // slurmWords makes an error of what Slurm said.
 func slurmWords(out []byte, err error) error {
 	text := strings.Join(strings.Fields(strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))), " ")
@@ -175,14 +170,13 @@ func slurmWords(out []byte, err error) error {
 	return fmt.Errorf("%s", text)
 }
 
-// slurmQueue asks Slurm, once, for the jobs of this user that have not ended:
-// native id → state and, for those that wait, why.
-func slurmQueue(ctx context.Context) (map[string][]slurmTask, error) {
-	out, err := slurmCall(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r")
+// ask reads the queue of this user.
+func (slurm) ask(ctx context.Context, _ []*Submission) (map[string]standing, error) {
+	out, err := call(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r")
 	if err != nil {
 		return nil, fmt.Errorf("asking Slurm for its jobs: %w", slurmWords(out, err))
 	}
-	jobs := map[string][]slurmTask{}
+	jobs := map[string]standing{}
 	for line := range strings.Lines(string(out)) {
 		f := strings.SplitN(strings.TrimSpace(line), "|", 4)
 		if len(f) < 4 {
@@ -192,13 +186,16 @@ func slurmQueue(ctx context.Context) (map[string][]slurmTask, error) {
 		if err != nil { // "N/A": no array
 			k = 0
 		}
-		jobs[f[0]] = append(jobs[f[0]], slurmTask{k, f[2], f[3]})
+		s := jobs[f[0]]
+		s.tasks = append(s.tasks, queuedTask{k, f[2] == "PENDING" || f[2] == "REQUEUED" || f[2] == "SUSPENDED", f[3]})
+		jobs[f[0]] = s
 	}
 	return jobs, nil
 }
 
-// A slurmTask is a task that Slurm has not ended.
-type slurmTask struct {
-	index         int
-	state, reason string
+func (slurm) cancel(ctx context.Context, s *Submission) error {
+	if out, err := call(ctx, "/", "scancel", s.Native); err != nil {
+		return fmt.Errorf("ending job %s: %w", s.ID, slurmWords(out, err))
+	}
+	return nil
 }

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -20,6 +22,8 @@ type Submission struct {
 	Target    Target    `json:"target"`
 	Submitted time.Time `json:"submitted"`
 	Job       *Job      `json:"job"`
+
+	ended <-chan struct{} // of a job that is a child of this process
 }
 
 // Submit hands a job in. dir is where jobs have their directories; the job's own
@@ -49,17 +53,6 @@ func Submit(ctx context.Context, dir string, j *Job, t Target, wait bool) (*Subm
 		return nil, nil, err
 	}
 	return s, notes, nil
-}
-
-// Detect finds the scheduler of this machine. It is asked, not guessed from the
-// name of a command: several schedulers come with commands of one name.
-func Detect(ctx context.Context) Target {
-	if out, err := slurmCall(ctx, "/", "sbatch", "--version"); err == nil && strings.HasPrefix(string(out), "slurm") {
-		if _, err := slurmCall(ctx, "/", "scontrol", "ping"); err == nil {
-			return Slurm
-		}
-	}
-	return Local
 }
 
 // directory makes the job's directory and with it the id: name, day, time, and
@@ -93,26 +86,17 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 	if err := s.write(home); err != nil {
 		return err
 	}
-	if s.Target == Local {
-		cmd, err := localStart(s, file, home)
-		if err != nil {
-			return err
-		}
-		if err := s.write(home); err != nil {
-			return err
-		}
-		if wait {
-			return localWait(ctx, cmd)
-		}
-		return cmd.Process.Release()
-	}
-	if err := slurmSubmit(ctx, s, file); err != nil {
+	if err := schedulers[s.Target].submit(ctx, s, file); err != nil {
 		return err
 	}
 	if err := s.write(home); err != nil || !wait {
 		return err
 	}
-	if err := s.await(ctx, home); err != nil {
+	err := s.await(ctx, home)
+	if err != nil && s.ended != nil { // nobody else looks after it
+		return errors.Join(err, schedulers[s.Target].cancel(context.WithoutCancel(ctx), s))
+	}
+	if err != nil {
 		return fmt.Errorf("waiting for job %s, %s %s, which goes on: %w", s.ID, s.Target, s.Native, err)
 	}
 	return nil
@@ -153,13 +137,15 @@ func (s *Submission) await(ctx context.Context, home string) error {
 			return nil
 		}
 		if n%askEach == 0 {
-			if queue, err := slurmQueue(ctx); err == nil && len(queue[s.Native]) == 0 {
+			if known, err := schedulers[s.Target].ask(ctx, []*Submission{s}); err == nil && known[s.Native].gone() {
 				return nil
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-s.ended:
+			return nil
 		case <-time.After(poll):
 		}
 	}
@@ -231,71 +217,84 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 			return nil, nil, fmt.Errorf("no job %q; \"hpcc status\" lists them", id)
 		}
 	}
-	var queue map[string][]slurmTask
+	open := map[Target][]*Status{}
 	for _, s := range match(subs, ids) {
 		st := &Status{Submission: s, Total: s.Job.Count()}
 		if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
 			return nil, nil, err
 		}
-		open := st.count()
-		if open > 0 && s.Target == Slurm && queue == nil {
-			if queue, err = slurmQueue(ctx); err != nil {
-				warnings = append(warnings, err.Error())
-				queue = map[string][]slurmTask{}
-			}
+		if st.count() > 0 {
+			open[s.Target] = append(open[s.Target], st)
 		}
-		st.ask(open, queue, len(warnings) > 0)
 		list = append(list, st)
 	}
+	for _, t := range slices.Sorted(maps.Keys(open)) {
+		if err := settle(ctx, t, open[t]); err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
 	return list, warnings, nil
+}
+
+// settle asks a scheduler, once, about the open tasks of jobs. Where it does not
+// answer they wait.
+func settle(ctx context.Context, t Target, list []*Status) error {
+	subs := make([]*Submission, len(list))
+	for i, st := range list {
+		subs[i] = st.Submission
+	}
+	var known map[string]standing
+	err := error(nil)
+	if to := schedulers[t]; to != nil {
+		known, err = to.ask(ctx, subs)
+	} else {
+		err = fmt.Errorf("target %q of job %s is not known to this hpcc, which is older than the one that handed the job in", t, list[0].ID)
+	}
+	for _, st := range list {
+		if err != nil {
+			st.Waiting = st.open() - st.Running
+		} else {
+			st.settle(known[st.Native])
+		}
+	}
+	return err
 }
 
 // count sorts the records into the figures and returns how many tasks they
 // leave open: without an end, or without a record.
 func (s *Status) count() int {
-	ended := 0
 	for _, t := range s.Tasks {
 		switch {
 		case !t.Ended():
 			s.Running++
-			continue
 		case t.OK():
 			s.Done++
 		default:
 			s.Failed = append(s.Failed, t.Index)
 		}
-		ended++
 	}
-	return s.Total - ended
+	return s.open()
 }
 
-// ask settles the open tasks by what the target says of them.
-func (s *Status) ask(open int, queue map[string][]slurmTask, blind bool) {
-	if open <= 0 {
-		return
-	}
-	if s.Target == Local {
-		if alive, known := localAlive(s.Native); alive || !known {
-			s.Waiting = open - s.Running
-		} else {
-			s.Running, s.Lost = 0, open
-		}
-		return
-	}
-	if blind {
-		s.Waiting = open - s.Running
+// open is how many tasks have no end.
+func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) }
+
+// settle puts the scheduler's word in the place of what the records leave open.
+func (s *Status) settle(n standing) {
+	if n.alive {
+		s.Waiting = s.open() - s.Running
 		return
 	}
 	s.Running = 0
-	for _, t := range queue[s.Native] {
-		if t.state == "PENDING" || t.state == "REQUEUED" || t.state == "SUSPENDED" {
+	for _, t := range n.tasks {
+		if t.waiting {
 			s.Waiting++
 			s.Reason = t.reason
 			continue
 		}
 		s.Running++
 	}
-	s.Lost = max(0, open-s.Running-s.Waiting)
+	s.Lost = max(0, s.open()-s.Running-s.Waiting)
 }
 
 // submissions reads all of them, newest first. A directory without job.json

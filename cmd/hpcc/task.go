@@ -29,6 +29,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "job", Required: true, Usage: "write the record to the directory of job `ID`"},
 			&cli.StringFlag{Name: "name", Usage: "the job's `NAME`, for names of files"},
 			&cli.StringFlag{Name: "array", Usage: "run the tasks `1-8` one after the other"},
+			&cli.IntFlag{Name: "nth", Usage: "run the `N`-th task of --array alone"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` of them at once"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
 			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
@@ -61,6 +62,13 @@ func runTask(c *cli.Context) error {
 	}
 	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
 		output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit")}
+	if c.IsSet("nth") {
+		k, ok := array.Nth(c.Int("nth"))
+		if !ok {
+			return usagef("--nth %d: the array %s has %d tasks", c.Int("nth"), array, array.Count())
+		}
+		return exitStatus(r.one(c.Context, k, taskVariables(k, array)))
+	}
 	if !array.IsZero() {
 		return r.all(c.Context, array, c.Int("parallel"))
 	}
@@ -87,7 +95,7 @@ func (r *taskRunner) all(ctx context.Context, a job.Array, parallel int) error {
 			break
 		}
 		g.Go(func() error {
-			if ctx.Err() == nil && r.one(ctx, k, []string{"HPCC_TASK_ID=" + strconv.Itoa(k), "HPCC_TASK_COUNT=" + strconv.Itoa(a.Count())}) != 0 {
+			if ctx.Err() == nil && r.one(ctx, k, taskVariables(k, a)) != 0 {
 				failed <- k
 			}
 			return nil
@@ -98,6 +106,11 @@ func (r *taskRunner) all(ctx context.Context, a job.Array, parallel int) error {
 		return exitStatus(exitFailure)
 	}
 	return nil
+}
+
+// taskVariables are what a task of an array finds in its environment.
+func taskVariables(k int, a job.Array) []string {
+	return []string{"HPCC_TASK_ID=" + strconv.Itoa(k), "HPCC_TASK_COUNT=" + strconv.Itoa(a.Count())}
 }
 
 // one runs one task and returns its status. That a record cannot be written is

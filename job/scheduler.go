@@ -1,0 +1,72 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+)
+
+// A scheduler takes the jobs of one target. Each target's file has its own.
+type scheduler interface {
+	// render writes the script of a job that was checked.
+	render(j *Job) (script string, notes []string, err error)
+	// here says whether this is the scheduler of this machine, and answers. Several
+	// come with commands of one name: it is asked.
+	here(ctx context.Context) bool
+	// submit hands the script in and fills in the native id. What the scheduler
+	// would take and never run is refused before, in its own words.
+	submit(ctx context.Context, s *Submission, script string) error
+	// ask tells, in one call for all of them, how jobs stand, by native id.
+	ask(ctx context.Context, jobs []*Submission) (map[string]standing, error)
+	// cancel ends the job's tasks, those that wait and those that run.
+	cancel(ctx context.Context, s *Submission) error
+}
+
+// A standing is what a scheduler says of a job; the zero value is one that it
+// does not know, or that has ended.
+type standing struct {
+	tasks []queuedTask // that have not ended
+	alive bool         // it goes on; which tasks run is not known
+}
+
+func (s standing) gone() bool { return !s.alive && len(s.tasks) == 0 }
+
+// A queuedTask is a task that its scheduler has not ended.
+type queuedTask struct {
+	index   int
+	waiting bool
+	reason  string // why it waits, in the scheduler's word
+}
+
+// schedulers are all targets.
+var schedulers = map[Target]scheduler{Slurm: slurm{}, Local: local{}}
+
+// Targets are all that [Render] writes for, by name.
+func Targets() []Target { return slices.Sorted(maps.Keys(schedulers)) }
+
+// Detect finds the scheduler of this machine; without one, tasks run here.
+func Detect(ctx context.Context) Target {
+	for _, t := range Targets() {
+		if t != Local && schedulers[t].here(ctx) {
+			return t
+		}
+	}
+	return Local
+}
+
+// call runs a command of a scheduler; standard error comes with the output only
+// when the command fails.
+func call(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	var out, words bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &words
+	if err := cmd.Run(); err != nil {
+		return append(words.Bytes(), out.Bytes()...), err
+	}
+	return out.Bytes(), nil
+}
