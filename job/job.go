@@ -28,8 +28,9 @@ type Target string
 
 // The targets. Local runs the tasks on this machine.
 const (
-	Slurm Target = "slurm"
-	Local Target = "local"
+	Slurm      Target = "slurm"
+	GridEngine Target = "gridengine"
+	Local      Target = "local"
 )
 
 // A Job is what is to run, where and with what. The zero value of a field

@@ -63,6 +63,16 @@ func TestRender(t *testing.T) {
 			j.After, j.Native = []string{"17", "18"}, []string{"--constraint=\\[a|b\\]", "--reservation=r"}
 		}),
 	}
+	gridEngine := map[string]*Job{
+		"mpi": with(func(j *Job) {
+			j.Tasks, j.CPUs, j.GPUs, j.Memory, j.Time = 8, 2, 16, 16<<30+1, 26*time.Hour
+		}),
+		"onehost": with(func(j *Job) { j.Nodes, j.TasksPerNode, j.CPUs = 1, 2, 3 }),
+		"site": with(func(j *Job) {
+			j.Queue, j.Account, j.Exclusive, j.Mail = "gpu", "proj", true, "u@example.org"
+			j.After, j.Native = []string{"17", "18"}, []string{"-l arch=lx-amd64", "-r y"}
+		}),
+	}
 	local := map[string]*Job{
 		"limits": with(func(j *Job) {
 			j.Array, j.CPUs, j.Time = array(t, "1-8%1"), 2, 90*time.Second
@@ -72,6 +82,10 @@ func TestRender(t *testing.T) {
 	for name, j := range jobs {
 		golden(t, name, j, Slurm)
 		golden(t, name, j, Local)
+		golden(t, name, j, GridEngine)
+	}
+	for name, j := range gridEngine {
+		golden(t, name, j, GridEngine)
 	}
 	for name, j := range slurm {
 		golden(t, name, j, Slurm)
@@ -133,6 +147,8 @@ func TestRenderRefuses(t *testing.T) {
 		{"interactive array", with(func(j *Job) { j.Array, j.Interactive = array(t, "1-2"), true }), Slurm, "interactive"},
 		{"tasks that do not fit", with(func(j *Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), Slurm, "do not fit"},
 		{"negative", with(func(j *Job) { j.CPUs = -1 }), Slurm, "negative"},
+		{"nodes of Grid Engine", with(func(j *Job) { j.Nodes = 2 }), GridEngine, "parallel environments say how slots spread"},
+		{"GPUs that cannot be shared out", with(func(j *Job) { j.GPUs, j.CPUs = 2, 4 }), GridEngine, "ask for a multiple"},
 		{"several processes here", with(func(j *Job) { j.Tasks = 4 }), Local, "one process"},
 		{"waiting here", with(func(j *Job) { j.After = []string{"1"} }), Local, "no queue"},
 	}

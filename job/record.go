@@ -35,6 +35,8 @@ func (t *Task) Ended() bool { return !t.End.IsZero() }
 // OK says whether the task ended well.
 func (t *Task) OK() bool { return t.Ended() && t.Exit == 0 && t.Signal == "" && t.Problem == "" }
 
+func (t *Task) fileName() string { return fmt.Sprintf("task.%d.json", t.Index) }
+
 // maxRecord bounds a record's file, in bytes.
 const maxRecord = 1 << 20
 
@@ -47,7 +49,7 @@ func (t *Task) Write(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("writing the record of task %d: %w", t.Index, err)
 	}
-	if err := replace(filepath.Join(dir, fmt.Sprintf("task.%d.json", t.Index)), append(b, '\n')); err != nil {
+	if err := replace(filepath.Join(dir, t.fileName()), append(b, '\n')); err != nil {
 		return fmt.Errorf("writing the record of task %d: %w", t.Index, err)
 	}
 	return nil

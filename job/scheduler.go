@@ -28,21 +28,15 @@ type scheduler interface {
 // A standing is what a scheduler says of a job; the zero value is one that it
 // does not know, or that has ended.
 type standing struct {
-	tasks []queuedTask // that have not ended
-	alive bool         // it goes on; which tasks run is not known
+	running, waiting int    // tasks
+	reason           string // why they wait, in the scheduler's word
+	alive            bool   // it goes on; which tasks run is not known
 }
 
-func (s standing) gone() bool { return !s.alive && len(s.tasks) == 0 }
-
-// A queuedTask is a task that its scheduler has not ended.
-type queuedTask struct {
-	index   int
-	waiting bool
-	reason  string // why it waits, in the scheduler's word
-}
+func (s standing) gone() bool { return !s.alive && s.running+s.waiting == 0 }
 
 // schedulers are all targets.
-var schedulers = map[Target]scheduler{Slurm: slurm{}, Local: local{}}
+var schedulers = map[Target]scheduler{Slurm: slurm{}, GridEngine: gridEngine{}, Local: local{}}
 
 // Targets are all that [Render] writes for, by name.
 func Targets() []Target { return slices.Sorted(maps.Keys(schedulers)) }

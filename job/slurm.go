@@ -172,22 +172,24 @@ func slurmWords(out []byte, err error) error {
 
 // ask reads the queue of this user.
 func (slurm) ask(ctx context.Context, _ []*Submission) (map[string]standing, error) {
-	out, err := call(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%K|%T|%r")
+	out, err := call(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%T|%r")
 	if err != nil {
 		return nil, fmt.Errorf("asking Slurm for its jobs: %w", slurmWords(out, err))
 	}
 	jobs := map[string]standing{}
 	for line := range strings.Lines(string(out)) {
-		f := strings.SplitN(strings.TrimSpace(line), "|", 4)
-		if len(f) < 4 {
+		f := strings.SplitN(strings.TrimSpace(line), "|", 3)
+		if len(f) < 3 {
 			continue
 		}
-		k, err := strconv.Atoi(f[1])
-		if err != nil { // "N/A": no array
-			k = 0
-		}
 		s := jobs[f[0]]
-		s.tasks = append(s.tasks, queuedTask{k, f[2] == "PENDING" || f[2] == "REQUEUED" || f[2] == "SUSPENDED", f[3]})
+		switch f[1] {
+		case "PENDING", "REQUEUED", "SUSPENDED":
+			s.waiting++
+			s.reason = f[2]
+		default:
+			s.running++
+		}
 		jobs[f[0]] = s
 	}
 	return jobs, nil

@@ -285,15 +285,7 @@ func (s *Status) settle(n standing) {
 		s.Waiting = s.open() - s.Running
 		return
 	}
-	s.Running = 0
-	for _, t := range n.tasks {
-		if t.waiting {
-			s.Waiting++
-			s.Reason = t.reason
-			continue
-		}
-		s.Running++
-	}
+	s.Running, s.Waiting, s.Reason = n.running, n.waiting, n.reason
 	s.Lost = max(0, s.open()-s.Running-s.Waiting)
 }
 

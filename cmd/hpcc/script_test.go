@@ -108,6 +108,13 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
+	"gridengine": func() error {
+		out, err := exec.Command("qstat").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	},
 	"slurm-oci": func() error { // that Slurm runs containers, see testdata/slurm/up.sh
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err
@@ -179,7 +186,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("HPCC_STORE", filepath.Join(e.WorkDir, "store"))
-			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_MPI", "HPCC_TEST_CHANNEL", "SLURM_CONF", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
+			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_MPI", "HPCC_TEST_CHANNEL", "SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
 				e.Setenv(name, os.Getenv(name))
 			}
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,6 +32,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "array", Usage: "run the tasks `1-8` one after the other"},
 			&cli.IntFlag{Name: "nth", Usage: "run the `N`-th task of --array alone"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` of them at once"},
+			&cli.StringFlag{Name: "needs", Usage: "run only when the scheduler's jobs `ID,...` have succeeded"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
 			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
 			&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE`"},
@@ -62,6 +64,9 @@ func runTask(c *cli.Context) error {
 	}
 	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
 		output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit")}
+	if ids := c.String("needs"); ids != "" {
+		r.needs = strings.Split(ids, ",")
+	}
 	if c.IsSet("nth") {
 		k, ok := array.Nth(c.Int("nth"))
 		if !ok {
@@ -72,7 +77,10 @@ func runTask(c *cli.Context) error {
 	if !array.IsZero() {
 		return r.all(c.Context, array, c.Int("parallel"))
 	}
-	k, _ := strconv.Atoi(os.Getenv("HPCC_TASK_ID"))
+	k, err := strconv.Atoi(os.Getenv("HPCC_TASK_ID"))
+	if err != nil { // no array
+		return exitStatus(r.one(c.Context, 0, []string{"HPCC_TASK_ID=0", "HPCC_TASK_COUNT=1"}))
+	}
 	return exitStatus(r.one(c.Context, k, nil))
 }
 
@@ -82,6 +90,7 @@ type taskRunner struct {
 	words          []string
 	output, errors string
 	limit          time.Duration
+	needs          []string // the scheduler's ids of jobs that must have succeeded
 }
 
 // all runs the tasks of an array, some at once. When hpcc is told to end, those
@@ -116,11 +125,9 @@ func taskVariables(k int, a job.Array) []string {
 // one runs one task and returns its status. That a record cannot be written is
 // said and does not fail the task.
 func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
-	t := &job.Task{Index: k, Native: os.Getenv("SLURM_JOB_ID"), Start: time.Now()}
-	t.Attempt, _ = strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT"))
-	t.Host, _ = os.Hostname()
-	if n := os.Getenv("SLURMD_NODENAME"); n != "" {
-		t.Host = n
+	t := job.Begin(r.dir, k)
+	if err := job.Succeeded(ctx, filepath.Dir(r.dir), r.needs); err != nil {
+		return r.fail(t, err)
 	}
 	words := t.Fill(r.words)
 	cmd := exec.Command(words[0], words[1:]...)
@@ -148,7 +155,12 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 			return run.Status()
 		}
 	}
-	say("task %d: %v", k, err)
+	return r.fail(t, err)
+}
+
+// fail ends a task whose program did not run, or was not measured to its end.
+func (r *taskRunner) fail(t *job.Task, err error) int {
+	say("task %d: %v", t.Index, err)
 	t.End, t.Exit, t.Problem = time.Now(), 125, err.Error()
 	r.keep(t)
 	return t.Exit

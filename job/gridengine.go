@@ -1,0 +1,392 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// gridEngine is Grid Engine: Son of Grid Engine 8.1, Univa, Altair. Its options
+// are those of qsub(1) and submit(1).
+type gridEngine struct{}
+
+// here asks for the queues: PBS and Slurm bring a qsub of their own.
+func (gridEngine) here(ctx context.Context) bool {
+	if os.Getenv("SGE_ROOT") == "" {
+		return false
+	}
+	out, err := call(ctx, "/", "qconf", "-sql")
+	return err == nil && len(bytes.TrimSpace(out)) > 0
+}
+
+// The parallel environments that sites have most often; another one is asked
+// for with --native "-pe NAME SLOTS".
+const (
+	peOneHost = "smp"
+	peMany    = "mpi"
+)
+
+// slots are the processors that the job asks for in all.
+func (j *Job) slots() int {
+	n := max(j.Tasks, 1)
+	if j.Tasks == 0 {
+		n = max(j.TasksPerNode, 1) * max(j.Nodes, 1)
+	}
+	return n * max(j.CPUs, 1)
+}
+
+// share is a slot's part of what the whole job needs: Grid Engine multiplies
+// requests by the slots.
+func (j *Job) share(what string, n int64, slots int) (int64, error) {
+	if n%int64(slots) != 0 {
+		return 0, fmt.Errorf("%d %s for %d slots: Grid Engine gives each slot the same, and %d cannot be shared out; ask for a multiple", n, what, slots, n)
+	}
+	return n / int64(slots), nil
+}
+
+// options are the job's in the words of qsub(1), and what people should know of
+// them.
+func (gridEngine) options(j *Job) (o, notes []string, err error) {
+	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
+	add("-N %s", j.Name)
+	add("-wd %s", gridEngineWord(j.Dir))
+	slots := j.slots()
+	switch {
+	case j.Nodes > 1 || j.TasksPerNode > 1 && j.Nodes != 1:
+		return nil, nil, errors.New("Grid Engine has no number of nodes: its parallel environments say how slots spread; give --tasks alone, or --native \"-pe NAME SLOTS\" with one of \"qconf -spl\"")
+	case slots == 1:
+	case j.multi() && j.Nodes != 1:
+		add("-pe %s %d", peMany, slots)
+	default:
+		add("-pe %s %d", peOneHost, slots)
+	}
+	if j.Memory > 0 {
+		add("-l mem_free=%dM", ((j.Memory+int64(slots)-1)/int64(slots)+1<<20-1)>>20)
+		notes = append(notes, "--mem asks for hosts with that much free memory (mem_free) and sets no limit; where the site wants another resource, say it with --native \"-l h_vmem=4G\"")
+	}
+	if j.GPUs > 0 {
+		n, err := j.share("GPUs", int64(j.GPUs), slots)
+		if err != nil {
+			return nil, nil, err
+		}
+		add("-l gpu=%d", n)
+	}
+	if j.Time > 0 { // hpcc ends the task itself before, with a warning
+		s := int64((j.Time + grace + grace/2 + time.Second - 1) / time.Second)
+		add("-l h_rt=%d:%02d:%02d", s/3600, s/60%60, s%60)
+	}
+	if j.Queue != "" {
+		add("-q %s", j.Queue)
+	}
+	if j.Account != "" {
+		add("-P %s", j.Account)
+	}
+	if j.Exclusive {
+		add("-l exclusive=true")
+	}
+	if len(j.After) > 0 {
+		add("-hold_jid %s", strings.Join(j.After, ","))
+	}
+	if j.Mail != "" {
+		add("-m ea")
+		add("-M %s", j.Mail)
+	}
+	return o, notes, nil
+}
+
+// gridEngineWord quotes a word of a directive.
+func gridEngineWord(s string) string {
+	if strings.ContainsAny(s, " \t") {
+		return `"` + s + `"`
+	}
+	return s
+}
+
+// counted says whether the array's indices are those that Grid Engine counts
+// itself, 1 to N. It knows neither 0 nor gaps, and takes "-t 1,4,7" for 1-7:3.
+func (j *Job) counted() bool {
+	r := j.Array.ranges
+	return len(r) == 1 && r[0].first == 1 && r[0].step == 1
+}
+
+func (g gridEngine) render(j *Job) (string, []string, error) {
+	options, notes, err := g.options(j)
+	if err != nil {
+		return "", nil, err
+	}
+	t := &text{}
+	t.line("#!/bin/bash")
+	if j.Interactive {
+		t.line("# hpcc: %s, interactive", j.Image)
+		inner := &text{}
+		inner.common(j)
+		inner.line("exec %s", quoteAll(j.words()))
+		// qrsh joins its words to a line for the shell of the queue.
+		line := "exec /bin/bash -c " + quote(strings.TrimSuffix(inner.String(), "\n"))
+		// A terminal that is not there would end it by SIGHUP.
+		t.line(`pty=no; [ ! -t 0 ] || pty=yes`)
+		t.line("exec qrsh -now no -pty $pty %s %s", strings.Join(append(options, j.Native...), " "), quote(line))
+		return t.String(), notes, nil
+	}
+	t.line("#$ -S /bin/bash")
+	for _, o := range options {
+		t.line("#$ %s", o)
+	}
+	words, filled := []string{}, j.Array.IsZero() || j.counted()
+	if n := j.Array.Count(); n > 0 {
+		t.line("#$ -t 1-%d", n)
+		words = append(words, "--array="+j.Array.String(), "--nth")
+	}
+	if j.Array.Limit > 0 {
+		t.line("#$ -tc %d", j.Array.Limit)
+	}
+	if filled {
+		t.line("#$ -o %s", gridEngineWord(gridEnginePattern(j, j.output())))
+	} else { // hpcc opens the files: Grid Engine knows other indices
+		t.line("#$ -o /dev/null")
+	}
+	switch {
+	case j.Error != "" && filled:
+		t.line("#$ -e %s", gridEngineWord(gridEnginePattern(j, j.Error)))
+	default:
+		t.line("#$ -j y")
+	}
+	for _, n := range j.Native {
+		t.line("#$ %s", n)
+	}
+	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.Image)
+	t.common(j)
+	t.line(`exec %s task --job "${1:-gridengine-$JOB_ID}" %s-- \`, quote(j.Program), strings.Join(g.taskWords(j, words, filled), ""))
+	if j.multi() {
+		t.line("  %s \\", quoteAll([]string{"mpirun", "-np", strconv.Itoa(j.slots() / max(j.CPUs, 1))}))
+	}
+	t.line("  %s", quoteAll(j.words()))
+	return t.String(), notes, nil
+}
+
+// taskWords are the flags of "hpcc task", each with a blank behind.
+func (gridEngine) taskWords(j *Job, words []string, filled bool) []string {
+	var out []string
+	for _, w := range words {
+		if out = append(out, quote(w)+" "); w == "--nth" {
+			out = append(out, `"$SGE_TASK_ID" `)
+		}
+	}
+	add := func(w string) { out = append(out, quote(w)+" ") }
+	if len(j.After) > 0 { // -hold_jid lets go after failures as well
+		add("--needs=" + strings.Join(j.After, ","))
+	}
+	if j.Time > 0 { // Grid Engine would end it by SIGKILL, without a word
+		add("--limit=" + j.Time.String())
+	}
+	if !filled {
+		add("--name=" + j.Name)
+		add("--output=" + j.output())
+		if j.Error != "" {
+			add("--error=" + j.Error)
+		}
+	}
+	return out
+}
+
+// gridEnginePattern writes a file pattern with Grid Engine's variables (qsub(1), -o).
+func gridEnginePattern(j *Job, p string) string {
+	return strings.NewReplacer("{name}", "$JOB_NAME", "{job}", "$JOB_ID", placeholder, "$TASK_ID").Replace(p)
+}
+
+// submit hands a script in, when some queue could run it if it were empty: Grid
+// Engine itself takes what can never run.
+func (g gridEngine) submit(ctx context.Context, s *Submission, script string) error {
+	if err := g.verify(ctx, s.Job, script); err != nil {
+		return err
+	}
+	out, err := call(ctx, s.Job.Dir, "qsub", "-terse", "-ac", "hpcc="+s.ID, script, s.ID)
+	if err != nil {
+		return fmt.Errorf("handing job %q to Grid Engine: %w", s.Job.Name, gridEngineWords(out, err))
+	}
+	// 17, or 17.1-8:1 of an array; what sites' own checks say stands before.
+	lines := strings.Fields(string(out))
+	id := ""
+	if len(lines) > 0 {
+		id, _, _ = strings.Cut(lines[len(lines)-1], ".")
+	}
+	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
+		return fmt.Errorf("handing job %q to Grid Engine: qsub answered %q, which has no job id; \"qstat\" shows whether the job is there", s.Job.Name, shorten(string(out)))
+	}
+	s.Native = id
+	return nil
+}
+
+// verify has Grid Engine say whether a queue could run the script, but for free
+// memory: that is no resource of an empty queue, but what its host reports.
+func (gridEngine) verify(ctx context.Context, j *Job, script string) error {
+	b, err := os.ReadFile(script)
+	if err != nil {
+		return err
+	}
+	check := script + ".check"
+	defer os.Remove(check)
+	if err := os.WriteFile(check, memFree().ReplaceAll(b, nil), 0o644); err != nil {
+		return fmt.Errorf("writing the script of job %q: %w", j.Name, err)
+	}
+	if out, err := call(ctx, j.Dir, "qsub", "-w", "v", check); err != nil {
+		return fmt.Errorf("handing job %q to Grid Engine: %w", j.Name, gridEngineWords(out, err))
+	}
+	return nil
+}
+
+var memFree = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^#\$ -l mem_free=.*\n`) })
+
+// gridEngineWords makes an error of what Grid Engine said: its first reason.
+func gridEngineWords(out []byte, err error) error {
+	text := string(out)
+	for _, noise := range []string{"Unable to run job:", "error:", "Exiting."} {
+		text = strings.ReplaceAll(text, noise, "")
+	}
+	if first, _, ok := strings.Cut(text, "\n"); ok && strings.Contains(first, "cannot run ") {
+		_, text, _ = strings.Cut(first, "cannot run ")
+		text = "it cannot run " + text
+	}
+	if text = strings.Join(strings.Fields(text), " "); text == "" {
+		return err
+	}
+	if strings.Contains(text, "parallel environment") {
+		text += " (\"qconf -spl\" lists those of this site; name one with --native \"-pe NAME SLOTS\")"
+	}
+	return errors.New(text)
+}
+
+// maxListing bounds what a scheduler's listing may have, in bytes.
+const maxListing = 256 << 20
+
+// A gridEngineRow is a line of qstat: a running task, or all waiting tasks of a job.
+type gridEngineRow struct {
+	ID    string `xml:"JB_job_number"`
+	State string `xml:"state"`
+	Tasks string `xml:"tasks"` // "7", "7-20:1"; "" of no array
+}
+
+// ask reads the queue of this user, and why jobs are in error.
+func (g gridEngine) ask(ctx context.Context, _ []*Submission) (map[string]standing, error) {
+	out, err := call(ctx, "/", "qstat", "-xml")
+	if err != nil {
+		return nil, fmt.Errorf("asking Grid Engine for its jobs: %w", gridEngineWords(out, err))
+	}
+	jobs, err := gridEngineQueue(bytes.NewReader(out))
+	if err != nil {
+		return nil, fmt.Errorf("reading what qstat said: %w", err)
+	}
+	var waiting []string
+	for _, id := range slices.Sorted(maps.Keys(jobs)) {
+		if s := jobs[id]; s.running == 0 && s.reason != gridEngineHeld && len(waiting) < maxReasons {
+			waiting = append(waiting, id)
+		}
+	}
+	if len(waiting) == 0 {
+		return jobs, nil
+	}
+	// One that has ended meanwhile makes an error of the whole, which still tells of the others.
+	out, _ = call(ctx, "/", "qstat", "-j", strings.Join(waiting, ","))
+	for id, why := range gridEngineReasons(out) {
+		if s, ok := jobs[id]; ok {
+			s.reason = why
+			jobs[id] = s
+		}
+	}
+	return jobs, nil
+}
+
+// maxReasons is of how many jobs hpcc asks why they wait.
+const maxReasons = 100
+
+// gridEngineQueue reads the XML of qstat.
+func gridEngineQueue(r io.Reader) (map[string]standing, error) {
+	jobs := map[string]standing{}
+	d := xml.NewDecoder(io.LimitReader(r, maxListing))
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return jobs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		start, ok := tok.(xml.StartElement)
+		if !ok || start.Name.Local != "job_list" {
+			continue
+		}
+		var row gridEngineRow
+		if err := d.DecodeElement(&row, &start); err != nil {
+			return nil, err
+		}
+		n := 1
+		if a, err := ParseArray(row.Tasks); err == nil {
+			n = max(1, a.Count())
+		}
+		s := jobs[row.ID]
+		if reason := gridEngineWaits(row.State); reason != "" {
+			s.waiting += n
+			s.reason = reason
+		} else {
+			s.running += n
+		}
+		jobs[row.ID] = s
+	}
+}
+
+const gridEngineHeld = "held"
+
+// gridEngineWaits is why a task waits, by its state (qstat(1)); "" when it runs.
+func gridEngineWaits(state string) string {
+	switch {
+	case strings.Contains(state, "E"):
+		return "error"
+	case strings.Contains(state, "h"):
+		return gridEngineHeld
+	case strings.ContainsAny(state, "sST"):
+		return "suspended"
+	case strings.Contains(state, "q"):
+		return "no free slots yet"
+	}
+	return ""
+}
+
+// gridEngineReasons reads from qstat -j why jobs wait: what went wrong, else what
+// the scheduler says, where the site has it say so (schedd_job_info).
+func gridEngineReasons(out []byte) map[string]string {
+	why, id := map[string]string{}, ""
+	for line := range strings.Lines(string(out)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch key = strings.TrimSpace(key); {
+		case key == "job_number":
+			id = strings.TrimSpace(value)
+		case strings.HasPrefix(key, "error reason") && why[id] == "":
+			_, words, ok := strings.Cut(value, "error:") // behind time and process
+			if !ok {
+				words = value
+			}
+			why[id] = strings.TrimSpace(words) + "; \"qmod -cj " + id + "\" lets it try again"
+		case key == "scheduling info" && why[id] == "":
+			why[id] = strings.TrimSpace(value)
+		}
+	}
+	return why
+}
+
+func (gridEngine) cancel(ctx context.Context, s *Submission) error {
+	if out, err := call(ctx, "/", "qdel", s.Native); err != nil {
+		return fmt.Errorf("ending job %s: %w", s.ID, gridEngineWords(out, err))
+	}
+	return nil
+}

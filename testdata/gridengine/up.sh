@@ -1,0 +1,135 @@
+#!/bin/bash
+# up.sh - a real Grid Engine (Debian's Son of Grid Engine 8.1.9) on one machine,
+# for the tests.
+#
+# Run as root; safe to run twice. Debian's packages are installed where they are
+# missing, no service manager is needed, and all that is written goes below
+# $GRIDENGINE_BASE. Prints the exports that any user's shell needs. down.sh ends it.
+#
+# The host offers 8 slots whatever processors it has, and 4 of a made-up gpu.
+# Queues: all.q, cpu, gpu. Parallel environments: smp (one host), mpi.
+set -euo pipefail
+base=${GRIDENGINE_BASE:-/var/tmp/hpcc-gridengine-test}
+port=${GRIDENGINE_PORT:-17644} # of sge_qmaster; sge_execd is one above
+slots=8 gpus=4
+lib=/usr/lib/gridengine share=/usr/share/gridengine
+export LC_ALL=C DEBIAN_FRONTEND=noninteractive
+die() { echo "gridengine/up.sh: $*" >&2; exit 1; }
+[ "$(id -u)" = 0 ] || die "needs root"
+
+need=()
+for p in master exec client; do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "gridengine-$p" 2>/dev/null)" = installed ] || need+=("gridengine-$p")
+done
+if [ ${#need[@]} -gt 0 ]; then
+  if [ ! -e /usr/sbin/policy-rc.d ]; then # the packages shall not start services
+    trap 'rm -f /usr/sbin/policy-rc.d' EXIT
+    printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
+  fi
+  # Nor make a cell of their own.
+  echo "gridengine-master shared/gridengineconfig boolean false" | debconf-set-selections 2>/dev/null || true
+  apt=$(mktemp)
+  { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${need[@]}"; } >"$apt" 2>&1 || { tail "$apt" >&2; die "apt-get cannot install ${need[*]}"; }
+  rm -f "$apt"
+fi
+
+alive() { # alive NAME FILE: does the process that FILE names live, and is it NAME's?
+  local p; p=$(cat "$2" 2>/dev/null) || return 1
+  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "$1" ]
+}
+await() { # await WHAT CMD...: until CMD succeeds, 30 s at most
+  local what=$1 end=$((SECONDS + 30)); shift
+  until "$@" >/dev/null 2>&1; do
+    [ $SECONDS -lt $end ] || die "$what does not come up; see $base/log"
+    sleep 0.2
+  done
+}
+host=$("$lib/gethostname" | sed -n 's/^Hostname: *//p')
+[ -n "$host" ] || die "this host's name has no address; give it one in /etc/hosts"
+cell=$base/default/common
+settings=("SGE_ROOT=$base" SGE_CELL=default "SGE_QMASTER_PORT=$port" "SGE_EXECD_PORT=$((port + 1))" SGE_CLUSTER_NAME=hpcctest)
+export "${settings[@]}"
+# Daemons hand their own environment to jobs: give them none of ours.
+clean() { env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin LD_LIBRARY_PATH="$lib" "${settings[@]}" "$@" </dev/null; }
+as_admin() { setpriv --reuid=sgeadmin --regid=sgeadmin --clear-groups env LD_LIBRARY_PATH="$lib" "$@"; }
+
+if [ ! -s "$cell/bootstrap" ]; then
+  arch=$("$share/util/arch")
+  mkdir -p "$cell" "$base"/{log,bin,lib,utilbin} "$base"/spool/{qmaster/job_scripts,execd}
+  chmod 755 "$base"
+  ln -sfn "$share/util" "$base/util"
+  for d in bin lib utilbin; do ln -sfn "$lib" "$base/$d/$arch"; done
+  echo "$host" >"$cell/act_qmaster"
+  echo hpcctest >"$cell/cluster_name"
+  echo "$host localhost localhost.localdomain" >"$cell/host_aliases" # 127.0.0.1 has other names first
+  sed -e "s|^execd_spool_dir.*|execd_spool_dir $base/spool/execd|" -e "s|^load_report_time.*|load_report_time 00:00:02|" \
+    -e "s|^reporting_params.*|reporting_params accounting=true reporting=false flush_time=00:00:01 accounting_flush_time=00:00:00 joblog=false sharelog=00:00:00|" \
+    -e "s|^auto_user_delete_time.*|auto_user_delete_time 0|" -e "s|^mailer.*|mailer /bin/true|" "$share/default-configuration" >"$base/configuration"
+  cat >"$cell/bootstrap.new" <<C
+admin_user sgeadmin
+default_domain none
+ignore_fqdn true
+spooling_method classic
+spooling_lib libspoolc
+spooling_params $cell;$base/spool/qmaster
+binary_path $base/bin
+qmaster_spool_dir $base/spool/qmaster
+security_mode none
+listener_threads 2
+worker_threads 2
+scheduler_threads 1
+C
+  chown -R sgeadmin:sgeadmin "$base"
+  cp "$cell/bootstrap.new" "$cell/bootstrap"
+  {
+    as_admin "$lib/spoolinit" classic libspoolc "$cell;$base/spool/qmaster" init &&
+    as_admin "$lib/spooldefaults" configuration "$base/configuration" &&
+    as_admin "$lib/spooldefaults" complexes "$share/util/resources/centry" &&
+    as_admin "$lib/spooldefaults" usersets "$share/util/resources/usersets" &&
+    as_admin "$lib/spooldefaults" managers sgeadmin root &&
+    as_admin "$lib/spooldefaults" operators sgeadmin root
+  } >"$base/log/init" 2>&1 || { rm -f "$cell/bootstrap"; tail "$base/log/init" >&2; die "the cell cannot be made"; }
+fi
+
+alive sge_qmaster "$base/spool/qmaster/qmaster.pid" || clean "$lib/sge_qmaster" >>"$base/log/qmaster" 2>&1 || die "sge_qmaster; see $base/log"
+conf() { "$lib/qconf" "$@" 2>>"$base/log/qconf"; }
+await sge_qmaster "$lib/qconf" -sm
+
+# Each object is made where it is missing; what is not said comes from templates.
+new=$(mktemp -d); trap 'rm -rf "$new"' EXIT
+has() { conf "$1" | grep -qx -- "$2"; } # has LISTING NAME
+has -sh "$host" || conf -ah "$host" >/dev/null
+has -ss "$host" || conf -as "$host" >/dev/null
+if ! conf -sc | grep -q '^gpu '; then
+  { conf -sc | grep -v '^#'; echo "gpu gpu INT <= YES YES 0 1000"; } >"$new/complexes"; conf -Mc "$new/complexes" >/dev/null
+fi
+if ! has -sel "$host"; then
+  printf '%s\n' "hostname $host" "load_scaling NONE" "complex_values gpu=$gpus" "user_lists NONE" "xuser_lists NONE" "projects NONE" "xprojects NONE" \
+    "usage_scaling NONE" "report_variables NONE" >"$new/host"
+  conf -Ae "$new/host" >/dev/null
+fi
+conf -ssconf | sed -e 's/^schedule_interval.*/schedule_interval 0:0:1/' -e 's/^flush_submit_sec.*/flush_submit_sec 1/' -e 's/^flush_finish_sec.*/flush_finish_sec 1/' \
+  -e 's/^job_load_adjustments.*/job_load_adjustments NONE/' -e 's/^load_adjustment_decay_time.*/load_adjustment_decay_time 0:0:0/' \
+  -e 's/^schedd_job_info.*/schedd_job_info true/' >"$new/scheduler"
+conf -Msconf "$new/scheduler" >/dev/null
+if ! has -shgrpl @allhosts; then
+  printf '%s\n' "group_name @allhosts" "hostlist $host" >"$new/group"; conf -Ahgrp "$new/group" >/dev/null
+fi
+for pe in 'smp $pe_slots' 'mpi $round_robin'; do
+  has -spl "${pe%% *}" && continue
+  printf '%s\n' "pe_name ${pe%% *}" "slots 999" "user_lists NONE" "xuser_lists NONE" "start_proc_args NONE" "stop_proc_args NONE" "allocation_rule ${pe#* }" \
+    "control_slaves TRUE" "job_is_first_task FALSE" "urgency_slots min" "accounting_summary TRUE" "qsort_args NONE" >"$new/pe"
+  conf -Ap "$new/pe" >/dev/null
+done
+for q in all.q cpu gpu; do
+  has -sql "$q" && continue
+  conf -sq | sed -e "s/^qname .*/qname $q/" -e "s/^hostlist .*/hostlist @allhosts/" -e "s/^slots .*/slots $slots/" -e "s/^pe_list .*/pe_list smp mpi/" \
+    -e "s/^rerun .*/rerun TRUE/" -e "s/^load_thresholds .*/load_thresholds NONE/" -e "s|^shell .*|shell /bin/sh|" >"$new/queue"
+  conf -Aq "$new/queue" >/dev/null
+done
+
+short=${host%%.*}
+alive sge_execd "$base/spool/execd/$short/execd.pid" || clean "$lib/sge_execd" >>"$base/log/execd" 2>&1 || die "sge_execd; see $base/log"
+reports() { "$lib/qhost" -h "$host" | awk -v h="$short" '$1 == h && $4 != "-" && $7 != "-" { ok = 1 } END { exit !ok }'; }
+await sge_execd reports
+printf 'export %s\n' "${settings[@]}"
