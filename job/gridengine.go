@@ -60,7 +60,7 @@ func (j *Job) share(what string, n int64, slots int) (int64, error) {
 func (gridEngine) options(j *Job) (o, notes []string, err error) {
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
 	add("-N %s", j.Name)
-	add("-wd %s", gridEngineWord(j.Dir))
+	add("-wd %s", inQuotes(j.Dir))
 	slots := j.slots()
 	switch {
 	case j.Nodes > 1 || j.TasksPerNode > 1 && j.Nodes != 1:
@@ -105,14 +105,6 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 	return o, notes, nil
 }
 
-// gridEngineWord quotes a word of a directive.
-func gridEngineWord(s string) string {
-	if strings.ContainsAny(s, " \t") {
-		return `"` + s + `"`
-	}
-	return s
-}
-
 // counted says whether the array's indices are those that Grid Engine counts
 // itself, 1 to N. It knows neither 0 nor gaps, and takes "-t 1,4,7" for 1-7:3.
 func (j *Job) counted() bool {
@@ -129,37 +121,32 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 	t.line("#!/bin/bash")
 	if j.Interactive {
 		t.line("# hpcc: %s, interactive", j.Image)
-		inner := &text{}
-		inner.common(j)
-		inner.line("exec %s", quoteAll(j.words()))
 		// qrsh joins its words to a line for the shell of the queue.
-		line := "exec /bin/bash -c " + quote(strings.TrimSuffix(inner.String(), "\n"))
 		// A terminal that is not there would end it by SIGHUP.
 		t.line(`pty=no; [ ! -t 0 ] || pty=yes`)
-		t.line("exec qrsh -now no -pty $pty %s %s", strings.Join(append(options, j.Native...), " "), quote(line))
+		t.line("exec qrsh -now no -pty $pty %s %s", strings.Join(append(options, j.Native...), " "), quote(j.line()))
 		return t.String(), notes, nil
 	}
 	t.line("#$ -S /bin/bash")
 	for _, o := range options {
 		t.line("#$ %s", o)
 	}
-	words, filled := []string{}, j.Array.IsZero() || j.counted()
+	end := taskCall{id: `"${1:-gridengine-$JOB_ID}"`, limit: true, needs: true, files: !j.Array.IsZero() && !j.counted()}
 	if n := j.Array.Count(); n > 0 {
 		t.line("#$ -t 1-%d", n)
-		words = append(words, "--array="+j.Array.String(), "--nth")
+		end.nth = `"$SGE_TASK_ID"`
 	}
 	if j.Array.Limit > 0 {
 		t.line("#$ -tc %d", j.Array.Limit)
 	}
-	if filled {
-		t.line("#$ -o %s", gridEngineWord(gridEnginePattern(j, j.output())))
-	} else { // hpcc opens the files: Grid Engine knows other indices
+	if end.files { // Grid Engine knows other indices
 		t.line("#$ -o /dev/null")
+	} else {
+		t.line("#$ -o %s", inQuotes(gridEnginePattern(j, j.output())))
 	}
-	switch {
-	case j.Error != "" && filled:
-		t.line("#$ -e %s", gridEngineWord(gridEnginePattern(j, j.Error)))
-	default:
+	if j.Error != "" && !end.files {
+		t.line("#$ -e %s", inQuotes(gridEnginePattern(j, j.Error)))
+	} else {
 		t.line("#$ -j y")
 	}
 	for _, n := range j.Native {
@@ -167,37 +154,8 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 	}
 	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.Image)
 	t.common(j)
-	t.line(`exec %s task --job "${1:-gridengine-$JOB_ID}" %s-- \`, quote(j.Program), strings.Join(g.taskWords(j, words, filled), ""))
-	if j.multi() {
-		t.line("  %s \\", quoteAll([]string{"mpirun", "-np", strconv.Itoa(j.slots() / max(j.CPUs, 1))}))
-	}
-	t.line("  %s", quoteAll(j.words()))
+	t.task(j, end, mpirun(j)...)
 	return t.String(), notes, nil
-}
-
-// taskWords are the flags of "hpcc task", each with a blank behind.
-func (gridEngine) taskWords(j *Job, words []string, filled bool) []string {
-	var out []string
-	for _, w := range words {
-		if out = append(out, quote(w)+" "); w == "--nth" {
-			out = append(out, `"$SGE_TASK_ID" `)
-		}
-	}
-	add := func(w string) { out = append(out, quote(w)+" ") }
-	if len(j.After) > 0 { // -hold_jid lets go after failures as well
-		add("--needs=" + strings.Join(j.After, ","))
-	}
-	if j.Time > 0 { // Grid Engine would end it by SIGKILL, without a word
-		add("--limit=" + j.Time.String())
-	}
-	if !filled {
-		add("--name=" + j.Name)
-		add("--output=" + j.output())
-		if j.Error != "" {
-			add("--error=" + j.Error)
-		}
-	}
-	return out
 }
 
 // gridEnginePattern writes a file pattern with Grid Engine's variables (qsub(1), -o).
@@ -258,13 +216,10 @@ func gridEngineWords(out []byte, err error) error {
 		_, text, _ = strings.Cut(first, "cannot run ")
 		text = "it cannot run " + text
 	}
-	if text = strings.Join(strings.Fields(text), " "); text == "" {
-		return err
-	}
 	if strings.Contains(text, "parallel environment") {
 		text += " (\"qconf -spl\" lists those of this site; name one with --native \"-pe NAME SLOTS\")"
 	}
-	return errors.New(text)
+	return words([]byte(text), err)
 }
 
 // maxListing bounds what a scheduler's listing may have, in bytes.

@@ -29,7 +29,9 @@ type Target string
 // The targets. Local runs the tasks on this machine.
 const (
 	Slurm      Target = "slurm"
+	LSF        Target = "lsf"
 	GridEngine Target = "gridengine"
+	PBS        Target = "pbs"
 	Local      Target = "local"
 )
 

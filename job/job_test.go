@@ -79,19 +79,23 @@ func TestRender(t *testing.T) {
 			j.Queue, j.Memory, j.GPUs = "gpu", 1<<30, 1
 		}),
 	}
-	for name, j := range jobs {
-		golden(t, name, j, Slurm)
-		golden(t, name, j, Local)
-		golden(t, name, j, GridEngine)
+	shapes := map[string]*Job{
+		"mpi":     slurm["mpi"],
+		"site":    slurm["site"],
+		"onehost": gridEngine["onehost"],
+		"one":     with(func(j *Job) { j.Array = array(t, "5") }),
+		"large":   with(func(j *Job) { j.Array = array(t, "0,5000-9000:1000%2"); j.Time, j.CPUs = time.Hour, 4 }),
 	}
-	for name, j := range gridEngine {
-		golden(t, name, j, GridEngine)
-	}
-	for name, j := range slurm {
-		golden(t, name, j, Slurm)
-	}
-	for name, j := range local {
-		golden(t, name, j, Local)
+	for target, list := range map[Target]map[string]*Job{Slurm: slurm, GridEngine: gridEngine, LSF: shapes, PBS: shapes, Local: local} {
+		for name, j := range jobs {
+			if j.Interactive && target == PBS {
+				continue
+			}
+			golden(t, name, j, target)
+		}
+		for name, j := range list {
+			golden(t, name, j, target)
+		}
 	}
 }
 
@@ -135,7 +139,9 @@ func TestRenderRefuses(t *testing.T) {
 		target Target
 		want   string
 	}{
-		{"no such target", plain(), "pbs", "known are"},
+		{"no such target", plain(), "moon", "known are"},
+		{"interactive PBS", with(func(j *Job) { j.Interactive, j.CPUs = true, 2 }), PBS, "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
+		{"uneven PBS", with(func(j *Job) { j.Tasks, j.Nodes = 5, 2 }), PBS, "as many"},
 		{"name with a slash", with(func(j *Job) { j.Name = "a/b" }), Slurm, "job name"},
 		{"line break in a directory", with(func(j *Job) { j.Dir = "/a\n#SBATCH --uid=0" }), Slurm, "line break"},
 		{"line break in native options", with(func(j *Job) { j.Native = []string{"-x\nrm -rf /"} }), Slurm, "line break"},

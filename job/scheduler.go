@@ -3,10 +3,12 @@ package job
 import (
 	"bytes"
 	"context"
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 )
 
 // A scheduler takes the jobs of one target. Each target's file has its own.
@@ -36,7 +38,7 @@ type standing struct {
 func (s standing) gone() bool { return !s.alive && s.running+s.waiting == 0 }
 
 // schedulers are all targets.
-var schedulers = map[Target]scheduler{Slurm: slurm{}, GridEngine: gridEngine{}, Local: local{}}
+var schedulers = map[Target]scheduler{Slurm: slurm{}, LSF: lsf{}, GridEngine: gridEngine{}, PBS: pbs{}, Local: local{}}
 
 // Targets are all that [Render] writes for, by name.
 func Targets() []Target { return slices.Sorted(maps.Keys(schedulers)) }
@@ -51,16 +53,33 @@ func Detect(ctx context.Context) Target {
 	return Local
 }
 
-// call runs a command of a scheduler; standard error comes with the output only
-// when the command fails.
+// call runs a command of a scheduler; see [run].
 func call(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	return run(command(ctx, dir, name, args...))
+}
+
+func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	return cmd
+}
+
+// run gives what a command says; standard error comes with the output only when
+// the command fails.
+func run(cmd *exec.Cmd) ([]byte, error) {
 	var out, words bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &words
 	if err := cmd.Run(); err != nil {
 		return append(words.Bytes(), out.Bytes()...), err
 	}
 	return out.Bytes(), nil
+}
+
+// words makes an error of what a scheduler said; err where it said nothing.
+func words(out []byte, err error) error {
+	if text := strings.Join(strings.Fields(string(out)), " "); text != "" {
+		return errors.New(text)
+	}
+	return err
 }

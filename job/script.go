@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -43,4 +44,65 @@ func (t *text) common(j *Job) {
 		t.line("export %s=%s", k, quote(v))
 	}
 	t.line("cd %s || exit 97", quote(j.Dir))
+}
+
+// line is the job as one line of a shell, for schedulers that join the words of
+// an interactive job to one.
+func (j *Job) line() string {
+	t := &text{}
+	t.common(j)
+	t.line("exec %s", quoteAll(j.words()))
+	return "exec /bin/bash -c " + quote(strings.TrimSuffix(t.String(), "\n"))
+}
+
+// inQuotes quotes a word with blanks in a directive of LSF or Grid Engine.
+func inQuotes(s string) string {
+	if strings.ContainsAny(s, " \t") {
+		return `"` + s + `"`
+	}
+	return s
+}
+
+// A taskCall is how a script calls "hpcc task", which runs the program and
+// records it, with what the target leaves to it.
+type taskCall struct {
+	id    string // the word of the shell that is the job's id
+	nth   string // and the one that is the task's place in the array; "": it is the index, or there is none
+	files bool   // hpcc opens the output files
+	limit bool   // hpcc ends the task at its time limit
+	needs bool   // hpcc looks whether the jobs before have succeeded
+}
+
+// task ends the script: it runs the job's words, by way of launch where the
+// task has several processes.
+func (t *text) task(j *Job, c taskCall, launch ...string) {
+	w := []string{quote(j.Program), "task", "--job", c.id}
+	add := func(words ...string) { w = append(w, quoteAll(words)) }
+	if c.nth != "" {
+		add("--array="+j.Array.String(), "--nth")
+		w = append(w, c.nth)
+	}
+	if c.needs && len(j.After) > 0 {
+		add("--needs=" + strings.Join(j.After, ","))
+	}
+	if c.limit && j.Time > 0 {
+		add("--limit=" + j.Time.String())
+	}
+	if c.files {
+		add("--name="+j.Name, "--output="+j.output())
+		if j.Error != "" {
+			add("--error=" + j.Error)
+		}
+	}
+	t.line(`exec %s -- \`, strings.Join(w, " "))
+	if j.multi() {
+		t.line(`  %s \`, quoteAll(launch))
+	}
+	t.line("  %s", quoteAll(j.words()))
+}
+
+// mpirun starts the processes of a task where the scheduler has no launcher of
+// its own; the MPI of the host has to know the scheduler.
+func mpirun(j *Job) []string {
+	return []string{"mpirun", "-np", strconv.Itoa(j.slots() / max(j.CPUs, 1))}
 }

@@ -110,11 +110,7 @@ func (slurm) render(j *Job) (string, []string, error) {
 	t.line("export SLURM_EXPORT_ENV=ALL")
 	t.line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=${SLURM_ARRAY_TASK_COUNT:-1}")
 	t.common(j)
-	t.line(`exec %s task --job "${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}" -- \`, quote(j.Program))
-	if j.multi() {
-		t.line("  %s \\", quoteAll(srun(j)))
-	}
-	t.line("  %s", quoteAll(j.words()))
+	t.task(j, taskCall{id: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`}, srun(j)...)
 	return t.String(), nil, nil
 }
 
@@ -163,11 +159,7 @@ func (slurm) submit(ctx context.Context, s *Submission, script string) error {
 
 // slurmWords makes an error of what Slurm said.
 func slurmWords(out []byte, err error) error {
-	text := strings.Join(strings.Fields(strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))), " ")
-	if text == "" {
-		return err
-	}
-	return fmt.Errorf("%s", text)
+	return words([]byte(strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))), err)
 }
 
 // ask reads the queue of this user.
