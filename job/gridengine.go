@@ -233,7 +233,7 @@ type gridEngineRow struct {
 }
 
 // ask reads the queue of this user, and why jobs are in error.
-func (g gridEngine) ask(ctx context.Context, _ []*Submission) (map[string]standing, error) {
+func (g gridEngine) ask(ctx context.Context, _ []string) (map[string]standing, error) {
 	out, err := call(ctx, "/", "qstat", "-xml")
 	if err != nil {
 		return nil, fmt.Errorf("asking Grid Engine for its jobs: %w", gridEngineWords(out, err))
@@ -339,9 +339,9 @@ func gridEngineReasons(out []byte) map[string]string {
 	return why
 }
 
-func (gridEngine) cancel(ctx context.Context, s *Submission) error {
-	if out, err := call(ctx, "/", "qdel", s.Native); err != nil {
-		return fmt.Errorf("ending job %s: %w", s.ID, gridEngineWords(out, err))
+func (gridEngine) cancel(ctx context.Context, id string) error {
+	if out, err := call(ctx, "/", "qdel", id); err != nil {
+		return fmt.Errorf("ending job %s: %w", id, gridEngineWords(out, err))
 	}
 	return nil
 }

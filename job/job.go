@@ -39,7 +39,8 @@ const (
 // leaves the matter to the target.
 type Job struct {
 	Name         string        `json:"name"`
-	Array        Array         `json:"array,omitzero"` // indices of the tasks; empty for a job of one
+	Array        Array         `json:"array,omitzero"`  // indices of the tasks; empty for a job of one
+	Whole        int           `json:"whole,omitempty"` // tasks of the array that these are some of; 0: these are all
 	Nodes        int           `json:"nodes,omitempty"`
 	Tasks        int           `json:"tasks,omitempty"` // processes over all nodes, of each task of an array
 	TasksPerNode int           `json:"tasks_per_node,omitempty"`
@@ -71,6 +72,9 @@ const placeholder = "{task}"
 
 // Count is the number of tasks.
 func (j *Job) Count() int { return max(1, j.Array.Count()) }
+
+// whole is what tasks find as HPCC_TASK_COUNT.
+func (j *Job) whole() int { return max(j.Count(), j.Whole) }
 
 // output is the file pattern for the program's words.
 func (j *Job) output() string {

@@ -46,19 +46,11 @@ func (local) render(j *Job) (string, []string, error) {
 		t.line("exec %s", quoteAll(j.words()))
 		return t.String(), notes, nil
 	}
-	words := []string{}
+	end := taskCall{id: `"${1:-local-$$}"`, files: true, limit: true}
 	if !j.Array.IsZero() {
-		words = append(words, "--array="+j.Array.String(), "--parallel="+strconv.Itoa(parallel(j)))
+		end.parallel = parallel(j)
 	}
-	if j.Time > 0 {
-		words = append(words, "--limit="+j.Time.String())
-	}
-	words = append(words, "--name="+j.Name, "--output="+j.output())
-	if j.Error != "" {
-		words = append(words, "--error="+j.Error)
-	}
-	t.line(`exec %s task --job "${1:-local-$$}" %s -- \`, quote(j.Program), quoteAll(words))
-	t.line("  %s", quoteAll(j.words()))
+	t.task(j, end)
 	return t.String(), notes, nil
 }
 
@@ -91,20 +83,20 @@ func (local) submit(_ context.Context, s *Submission, script string) error {
 	return nil
 }
 
-func (local) ask(_ context.Context, jobs []*Submission) (map[string]standing, error) {
+func (local) ask(_ context.Context, ids []string) (map[string]standing, error) {
 	out := map[string]standing{}
-	for _, s := range jobs {
-		alive, known := localAlive(s.Native)
-		out[s.Native] = standing{alive: alive || !known}
+	for _, id := range ids {
+		alive, known := localAlive(id)
+		out[id] = standing{alive: alive || !known}
 	}
 	return out, nil
 }
 
-func (local) cancel(ctx context.Context, s *Submission) error {
-	alive, known := localAlive(s.Native)
-	f := strings.Split(s.Native, "/")
+func (local) cancel(_ context.Context, id string) error {
+	alive, known := localAlive(id)
+	f := strings.Split(id, "/")
 	if !known {
-		return fmt.Errorf("ending job %s: it runs on %s; say it there", s.ID, f[0])
+		return fmt.Errorf("ending job %s: it runs on %s; say it there", id, f[0])
 	}
 	if !alive {
 		return nil
@@ -115,7 +107,7 @@ func (local) cancel(ctx context.Context, s *Submission) error {
 	}
 	_ = syscall.Kill(-pid, syscall.SIGTERM)
 	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(poll / 20) {
-		if alive, _ := localAlive(s.Native); !alive {
+		if alive, _ := localAlive(id); !alive {
 			return nil
 		}
 	}

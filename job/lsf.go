@@ -126,7 +126,7 @@ func (l lsf) render(j *Job) (string, []string, error) {
 	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, \"bsub < FILE\" does too.", j.Image)
 	t.line("job=${HPCC_SUBMISSION:-lsf-$LSB_JOBID}; unset HPCC_SUBMISSION")
 	if !j.Array.IsZero() && end.nth == "" {
-		t.line("export HPCC_TASK_ID=$LSB_JOBINDEX HPCC_TASK_COUNT=%d", j.Array.Count())
+		t.line("export HPCC_TASK_ID=$LSB_JOBINDEX HPCC_TASK_COUNT=%d", j.whole())
 	}
 	t.common(j)
 	t.task(j, end, mpirun(j)...)
@@ -158,7 +158,7 @@ func (lsf) submit(ctx context.Context, s *Submission, script string) error {
 var lsfAnswer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Job <(\d+)> is submitted to `) })
 
 // ask reads the queue of this user, and why jobs wait.
-func (lsf) ask(ctx context.Context, _ []*Submission) (map[string]standing, error) {
+func (lsf) ask(ctx context.Context, _ []string) (map[string]standing, error) {
 	out, err := call(ctx, "/", "bjobs", "-w")
 	if err != nil && !strings.Contains(string(out), "No unfinished job") {
 		return nil, fmt.Errorf("asking LSF for its jobs: %w", words(out, err))
@@ -223,9 +223,9 @@ func lsfReasons(list string) map[string]string {
 	return why
 }
 
-func (lsf) cancel(ctx context.Context, s *Submission) error {
-	if out, err := call(ctx, "/", "bkill", s.Native); err != nil {
-		return fmt.Errorf("ending job %s: %w", s.ID, words(out, err))
+func (lsf) cancel(ctx context.Context, id string) error {
+	if out, err := call(ctx, "/", "bkill", id); err != nil {
+		return fmt.Errorf("ending job %s: %w", id, words(out, err))
 	}
 	return nil
 }

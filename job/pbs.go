@@ -112,7 +112,7 @@ func (p pbs) render(j *Job) (string, []string, error) {
 	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.Image)
 	t.line("job=${HPCC_SUBMISSION:-pbs-${PBS_JOBID%%%%[.[]*}}; unset HPCC_SUBMISSION")
 	if n > 1 && end.nth == "" {
-		t.line("export HPCC_TASK_ID=$PBS_ARRAY_INDEX HPCC_TASK_COUNT=%d", n)
+		t.line("export HPCC_TASK_ID=$PBS_ARRAY_INDEX HPCC_TASK_COUNT=%d", j.whole())
 	}
 	t.common(j) // PBS begins in the home directory
 	t.task(j, end, mpirun(j)...)
@@ -135,7 +135,7 @@ func (pbs) submit(ctx context.Context, s *Submission, script string) error {
 }
 
 // ask reads all jobs that have not ended.
-func (pbs) ask(ctx context.Context, _ []*Submission) (map[string]standing, error) {
+func (pbs) ask(ctx context.Context, _ []string) (map[string]standing, error) {
 	out, err := call(ctx, "/", "qstat", "-f", "-F", "json")
 	if err != nil {
 		return nil, fmt.Errorf("asking PBS for its jobs: %w", words(out, err))
@@ -203,9 +203,9 @@ func pbsQueued(tasks string) int {
 	return 0
 }
 
-func (pbs) cancel(ctx context.Context, s *Submission) error {
-	if out, err := call(ctx, "/", "qdel", s.Native); err != nil && !strings.Contains(string(out), "Job has finished") {
-		return fmt.Errorf("ending job %s: %w", s.ID, words(out, err))
+func (pbs) cancel(ctx context.Context, id string) error {
+	if out, err := call(ctx, "/", "qdel", id); err != nil && !strings.Contains(string(out), "Job has finished") {
+		return fmt.Errorf("ending job %s: %w", id, words(out, err))
 	}
 	return nil
 }

@@ -13,18 +13,17 @@ import (
 
 // Begin is the record of a task that begins in this process: where it is, and
 // which of the scheduler's tasks it is, by the environment. dir is the job's directory;
-// a record of this task that is there is of an attempt before.
+// a record of this task that is there is of an attempt before, and is put aside.
 func Begin(dir string, index int) *Task {
 	t := &Task{Index: index, Start: time.Now(), Native: nativeTask(os.Getenv)}
 	t.Host, _ = os.Hostname()
 	if n := os.Getenv("SLURMD_NODENAME"); n != "" { // several of them on a host, in tests
 		t.Host = n
 	}
-	before := Task{}
+	retire(dir, index)
+	t.Attempt = attempts(dir, index)
 	if n, err := strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT")); err == nil {
-		t.Attempt = n
-	} else if err := readJSON(filepath.Join(dir, t.fileName()), &before); err == nil {
-		t.Attempt = before.Attempt + 1
+		t.Attempt = max(t.Attempt, n) // one that was killed before it left a record
 	}
 	return t
 }
@@ -65,10 +64,11 @@ next:
 			if s.Native != id || s.Target != GridEngine {
 				continue
 			}
-			st := &Status{Submission: s, Total: s.Job.Count()}
-			if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
+			tasks, err := Tasks(filepath.Join(dir, s.ID))
+			if err != nil {
 				return err
 			}
+			st := &Status{Submission: s, Total: s.Job.Count(), Tasks: tasks}
 			if st.count(); st.Done < st.Total {
 				return fmt.Errorf("job %s (%s), which had to succeed first, has %d of %d tasks that did not", s.ID, id, st.Total-st.Done, st.Total)
 			}

@@ -18,7 +18,7 @@ import (
 type Task struct {
 	Index   int             `json:"task"`
 	Native  string          `json:"native,omitempty"`  // the scheduler's id of this task
-	Attempt int             `json:"attempt,omitempty"` // how often the scheduler ran it before
+	Attempt int             `json:"attempt,omitempty"` // how often it was run before
 	Host    string          `json:"host"`
 	Start   time.Time       `json:"start"`
 	End     time.Time       `json:"end,omitzero"` // zero while it runs

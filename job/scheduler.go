@@ -22,9 +22,9 @@ type scheduler interface {
 	// would take and never run is refused before, in its own words.
 	submit(ctx context.Context, s *Submission, script string) error
 	// ask tells, in one call for all of them, how jobs stand, by native id.
-	ask(ctx context.Context, jobs []*Submission) (map[string]standing, error)
-	// cancel ends the job's tasks, those that wait and those that run.
-	cancel(ctx context.Context, s *Submission) error
+	ask(ctx context.Context, ids []string) (map[string]standing, error)
+	// cancel ends a job's tasks, those that wait and those that run.
+	cancel(ctx context.Context, id string) error
 }
 
 // A standing is what a scheduler says of a job; the zero value is one that it

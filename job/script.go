@@ -66,11 +66,12 @@ func inQuotes(s string) string {
 // A taskCall is how a script calls "hpcc task", which runs the program and
 // records it, with what the target leaves to it.
 type taskCall struct {
-	id    string // the word of the shell that is the job's id
-	nth   string // and the one that is the task's place in the array; "": it is the index, or there is none
-	files bool   // hpcc opens the output files
-	limit bool   // hpcc ends the task at its time limit
-	needs bool   // hpcc looks whether the jobs before have succeeded
+	id       string // the word of the shell that is the job's id
+	nth      string // and the one that is the task's place in the array; "": it is the index, or there is none
+	parallel int    // hpcc runs all tasks, so many at once; 0: it runs one
+	files    bool   // hpcc opens the output files
+	limit    bool   // hpcc ends the task at its time limit
+	needs    bool   // hpcc looks whether the jobs before have succeeded
 }
 
 // task ends the script: it runs the job's words, by way of launch where the
@@ -78,9 +79,15 @@ type taskCall struct {
 func (t *text) task(j *Job, c taskCall, launch ...string) {
 	w := []string{quote(j.Program), "task", "--job", c.id}
 	add := func(words ...string) { w = append(w, quoteAll(words)) }
-	if c.nth != "" {
+	switch {
+	case c.nth != "":
 		add("--array="+j.Array.String(), "--nth")
 		w = append(w, c.nth)
+	case c.parallel > 0:
+		add("--array="+j.Array.String(), "--parallel="+strconv.Itoa(c.parallel))
+	}
+	if j.Whole > 0 {
+		add("--of=" + strconv.Itoa(j.Whole))
 	}
 	if c.needs && len(j.After) > 0 {
 		add("--needs=" + strings.Join(j.After, ","))

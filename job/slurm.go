@@ -108,7 +108,7 @@ func (slurm) render(j *Job) (string, []string, error) {
 	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, sbatch does too.", j.Image)
 	t.line("# sbatch --export=NONE would leave srun without PATH:")
 	t.line("export SLURM_EXPORT_ENV=ALL")
-	t.line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=${SLURM_ARRAY_TASK_COUNT:-1}")
+	t.line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=%d", j.whole())
 	t.common(j)
 	t.task(j, taskCall{id: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`}, srun(j)...)
 	return t.String(), nil, nil
@@ -163,7 +163,7 @@ func slurmWords(out []byte, err error) error {
 }
 
 // ask reads the queue of this user.
-func (slurm) ask(ctx context.Context, _ []*Submission) (map[string]standing, error) {
+func (slurm) ask(ctx context.Context, _ []string) (map[string]standing, error) {
 	out, err := call(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%T|%r")
 	if err != nil {
 		return nil, fmt.Errorf("asking Slurm for its jobs: %w", slurmWords(out, err))
@@ -187,9 +187,9 @@ func (slurm) ask(ctx context.Context, _ []*Submission) (map[string]standing, err
 	return jobs, nil
 }
 
-func (slurm) cancel(ctx context.Context, s *Submission) error {
-	if out, err := call(ctx, "/", "scancel", s.Native); err != nil {
-		return fmt.Errorf("ending job %s: %w", s.ID, slurmWords(out, err))
+func (slurm) cancel(ctx context.Context, id string) error {
+	if out, err := call(ctx, "/", "scancel", id); err != nil {
+		return fmt.Errorf("ending job %s: %w", id, slurmWords(out, err))
 	}
 	return nil
 }

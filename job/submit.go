@@ -22,8 +22,26 @@ type Submission struct {
 	Target    Target    `json:"target"`
 	Submitted time.Time `json:"submitted"`
 	Job       *Job      `json:"job"`
+	Cancelled time.Time `json:"cancelled,omitzero"` // when it was told to end
+	Reruns    []Rerun   `json:"reruns,omitempty"`
 
 	ended <-chan struct{} // of a job that is a child of this process
+}
+
+// A Rerun is that some tasks of a job were handed in again.
+type Rerun struct {
+	Native    string    `json:"native"`
+	Submitted time.Time `json:"submitted"`
+	Array     Array     `json:"array,omitzero"` // which; empty for a job of one
+}
+
+// natives are the target's ids of the job, the latest last.
+func (s *Submission) natives() []string {
+	ids := []string{s.Native}
+	for _, r := range s.Reruns {
+		ids = append(ids, r.Native)
+	}
+	return ids
 }
 
 // Submit hands a job in. dir is where jobs have their directories; the job's own
@@ -92,14 +110,7 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 	if err := s.write(home); err != nil || !wait {
 		return err
 	}
-	err := s.await(ctx, home)
-	if err != nil && s.ended != nil { // nobody else looks after it
-		return errors.Join(err, schedulers[s.Target].cancel(context.WithoutCancel(ctx), s))
-	}
-	if err != nil {
-		return fmt.Errorf("waiting for job %s, %s %s, which goes on: %w", s.ID, s.Target, s.Native, err)
-	}
-	return nil
+	return s.await(ctx, home)
 }
 
 func (s *Submission) write(home string) error {
@@ -120,8 +131,20 @@ const (
 	askEach = 10
 )
 
-// await returns when the job has ended.
+// await returns when the job has ended. When ctx ends before, a job that is a
+// child of this process is ended too: nobody else looks after it.
 func (s *Submission) await(ctx context.Context, home string) error {
+	err := s.watch(ctx, home)
+	switch {
+	case err != nil && s.ended != nil:
+		return errors.Join(err, schedulers[s.Target].cancel(context.WithoutCancel(ctx), s.Native))
+	case err != nil:
+		return fmt.Errorf("waiting for job %s, %s %s, which goes on: %w", s.ID, s.Target, s.Native, err)
+	}
+	return nil
+}
+
+func (s *Submission) watch(ctx context.Context, home string) error {
 	for n := 1; ; n++ {
 		tasks, err := Tasks(home)
 		if err != nil {
@@ -137,7 +160,7 @@ func (s *Submission) await(ctx context.Context, home string) error {
 			return nil
 		}
 		if n%askEach == 0 {
-			if known, err := schedulers[s.Target].ask(ctx, []*Submission{s}); err == nil && known[s.Native].gone() {
+			if known, err := ask(ctx, s.Target, s.natives()); err == nil && s.standing(known).gone() {
 				return nil
 			}
 		}
@@ -149,6 +172,28 @@ func (s *Submission) await(ctx context.Context, home string) error {
 		case <-time.After(poll):
 		}
 	}
+}
+
+// ask asks a scheduler how jobs stand.
+func ask(ctx context.Context, t Target, ids []string) (map[string]standing, error) {
+	to := schedulers[t]
+	if to == nil {
+		return nil, fmt.Errorf("target %q is not known to this hpcc, which is older than the one that handed the job in", t)
+	}
+	return to.ask(ctx, ids)
+}
+
+// standing is what a scheduler says of the job and all of its reruns.
+func (s *Submission) standing(known map[string]standing) standing {
+	var sum standing
+	for _, id := range s.natives() {
+		n := known[id]
+		sum.running, sum.waiting, sum.alive = sum.running+n.running, sum.waiting+n.waiting, sum.alive || n.alive
+		if n.reason != "" {
+			sum.reason = n.reason
+		}
+	}
+	return sum
 }
 
 // prepare makes what the job needs on the host before it starts: a missing
@@ -196,6 +241,8 @@ func (s *Status) State() string {
 		return "running"
 	case s.Waiting > 0:
 		return "waiting"
+	case s.Lost > 0 && !s.Cancelled.IsZero():
+		return "cancelled"
 	case s.Lost > 0:
 		return "lost"
 	case len(s.Failed) > 0:
@@ -239,22 +286,16 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 // settle asks a scheduler, once, about the open tasks of jobs. Where it does not
 // answer they wait.
 func settle(ctx context.Context, t Target, list []*Status) error {
-	subs := make([]*Submission, len(list))
-	for i, st := range list {
-		subs[i] = st.Submission
+	var ids []string
+	for _, st := range list {
+		ids = append(ids, st.natives()...)
 	}
-	var known map[string]standing
-	err := error(nil)
-	if to := schedulers[t]; to != nil {
-		known, err = to.ask(ctx, subs)
-	} else {
-		err = fmt.Errorf("target %q of job %s is not known to this hpcc, which is older than the one that handed the job in", t, list[0].ID)
-	}
+	known, err := ask(ctx, t, ids)
 	for _, st := range list {
 		if err != nil {
 			st.Waiting = st.open() - st.Running
 		} else {
-			st.settle(known[st.Native])
+			st.settle(st.standing(known))
 		}
 	}
 	return err

@@ -31,6 +31,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "name", Usage: "the job's `NAME`, for names of files"},
 			&cli.StringFlag{Name: "array", Usage: "run the tasks `1-8` one after the other"},
 			&cli.IntFlag{Name: "nth", Usage: "run the `N`-th task of --array alone"},
+			&cli.IntFlag{Name: "of", Usage: "the tasks are some of a job's `N`"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` of them at once"},
 			&cli.StringFlag{Name: "needs", Usage: "run only when the scheduler's jobs `ID,...` have succeeded"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
@@ -63,7 +64,7 @@ func runTask(c *cli.Context) error {
 		return err
 	}
 	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
-		output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit")}
+		output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit"), count: max(c.Int("of"), array.Count(), 1)}
 	if ids := c.String("needs"); ids != "" {
 		r.needs = strings.Split(ids, ",")
 	}
@@ -72,14 +73,14 @@ func runTask(c *cli.Context) error {
 		if !ok {
 			return usagef("--nth %d: the array %s has %d tasks", c.Int("nth"), array, array.Count())
 		}
-		return exitStatus(r.one(c.Context, k, taskVariables(k, array)))
+		return exitStatus(r.one(c.Context, k, r.variables(k)))
 	}
 	if !array.IsZero() {
 		return r.all(c.Context, array, c.Int("parallel"))
 	}
 	k, err := strconv.Atoi(os.Getenv("HPCC_TASK_ID"))
 	if err != nil { // no array
-		return exitStatus(r.one(c.Context, 0, []string{"HPCC_TASK_ID=0", "HPCC_TASK_COUNT=1"}))
+		return exitStatus(r.one(c.Context, 0, r.variables(0)))
 	}
 	return exitStatus(r.one(c.Context, k, nil))
 }
@@ -90,6 +91,7 @@ type taskRunner struct {
 	words          []string
 	output, errors string
 	limit          time.Duration
+	count          int      // tasks of the whole job
 	needs          []string // the scheduler's ids of jobs that must have succeeded
 }
 
@@ -104,7 +106,7 @@ func (r *taskRunner) all(ctx context.Context, a job.Array, parallel int) error {
 			break
 		}
 		g.Go(func() error {
-			if ctx.Err() == nil && r.one(ctx, k, taskVariables(k, a)) != 0 {
+			if ctx.Err() == nil && r.one(ctx, k, r.variables(k)) != 0 {
 				failed <- k
 			}
 			return nil
@@ -117,9 +119,9 @@ func (r *taskRunner) all(ctx context.Context, a job.Array, parallel int) error {
 	return nil
 }
 
-// taskVariables are what a task of an array finds in its environment.
-func taskVariables(k int, a job.Array) []string {
-	return []string{"HPCC_TASK_ID=" + strconv.Itoa(k), "HPCC_TASK_COUNT=" + strconv.Itoa(a.Count())}
+// variables are what a task of an array finds in its environment.
+func (r *taskRunner) variables(k int) []string {
+	return []string{"HPCC_TASK_ID=" + strconv.Itoa(k), "HPCC_TASK_COUNT=" + strconv.Itoa(r.count)}
 }
 
 // one runs one task and returns its status. That a record cannot be written is
@@ -177,13 +179,21 @@ func (r *taskRunner) keep(t *job.Task) {
 func (r *taskRunner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if r.output == "" {
+		// What the scheduler opened, where that is a file.
+		if name, err := os.Readlink("/proc/self/fd/1"); err == nil && filepath.IsAbs(name) {
+			if fi, err := os.Stat(name); err == nil && fi.Mode().IsRegular() {
+				t.Output = name
+			}
+		}
 		return func() {}, nil
 	}
 	out, err := os.Create(t.File(r.output, r.name, r.id))
 	if err != nil {
 		return nil, fmt.Errorf("opening the output file: %w", err)
 	}
-	t.Output, _ = filepath.Abs(out.Name())
+	if fi, err := out.Stat(); err == nil && fi.Mode().IsRegular() { // and not /dev/null
+		t.Output, _ = filepath.Abs(out.Name())
+	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, out, out
 	if r.errors == "" {
 		return func() { out.Close() }, nil

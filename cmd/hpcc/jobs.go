@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+)
+
+// eachJob finds the jobs that the arguments name, all before one is touched.
+func eachJob(c *cli.Context, do func(s *job.Submission, dir string) error) error {
+	ids, err := args(c, 1, 1000, "JOB...")
+	if err != nil {
+		return err
+	}
+	s, err := findStore(c)
+	if err != nil {
+		return err
+	}
+	var list []*job.Submission
+	for _, id := range ids {
+		sub, err := job.Find(s.Jobs(), id)
+		if err != nil {
+			return err
+		}
+		list = append(list, sub)
+	}
+	for _, sub := range list {
+		if err := do(sub, s.Jobs()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func cancelCommand() *cli.Command {
+	return &cli.Command{
+		Name: "cancel", Usage: "end jobs", ArgsUsage: "JOB...",
+		Description: `Ends the tasks that run or wait. "hpcc rerun" takes them up again.
+
+   hpcc cancel main-261121-090000`,
+		Flags: []cli.Flag{storeFlag()},
+		Action: func(c *cli.Context) error {
+			return eachJob(c, func(s *job.Submission, dir string) error {
+				ended, err := s.Cancel(c.Context, dir)
+				if err == nil && !ended {
+					say("job %s has ended before", s.ID)
+				}
+				return err
+			})
+		},
+	}
+}
+
+func waitCommand() *cli.Command {
+	return &cli.Command{
+		Name: "wait", Usage: "wait until jobs have ended", ArgsUsage: "JOB...",
+		Description: `Exit status: 0 when all tasks succeeded, else 1.
+
+   hpcc wait main-261121-090000 && hpcc submit --name next sci -- python next.py`,
+		Flags: []cli.Flag{storeFlag()},
+		Action: func(c *cli.Context) error {
+			var bad []error
+			err := eachJob(c, func(s *job.Submission, dir string) error {
+				if err := s.Wait(c.Context, dir); err != nil {
+					return err
+				}
+				bad = append(bad, verdict(c.Context, dir, s.ID))
+				return nil
+			})
+			return errors.Join(append(bad, err)...)
+		},
+	}
+}
+
+func rerunCommand() *cli.Command {
+	return &cli.Command{
+		Name: "rerun", Usage: "run the tasks of a job again that did not succeed", ArgsUsage: "JOB...",
+		Description: `Hands in those tasks alone that failed, were cancelled, or were lost, with the indices
+they had. The records of earlier attempts stay beside the new ones.
+
+   hpcc rerun main-261121-090000
+   hpcc rerun --wait main`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "wait", Usage: "return when the job has ended, with status 1 when a task failed"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each job"},
+			storeFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			return eachJob(c, func(s *job.Submission, dir string) error { return rerun(c, s, dir) })
+		},
+	}
+}
+
+func rerun(c *cli.Context, s *job.Submission, dir string) error {
+	tasks, notes, err := s.Rerun(c.Context, dir)
+	if errors.Is(err, job.ErrNothingFailed) {
+		say("job %s: %v", s.ID, err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("running tasks of job %s again: %w", s.ID, err)
+	}
+	tell(notes)
+	if c.Bool("json") {
+		err = json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "job", "id": s.ID, "native": s.Reruns[len(s.Reruns)-1].Native, "target": s.Target, "tasks": len(tasks)})
+	} else {
+		_, err = fmt.Println(s.ID)
+	}
+	say("job %s: %d of %d tasks run again: %s", s.ID, len(tasks), s.Job.Count(), indices(tasks))
+	if err != nil || !c.Bool("wait") {
+		return err
+	}
+	if err := s.Wait(c.Context, dir); err != nil {
+		return err
+	}
+	return verdict(c.Context, dir, s.ID)
+}
+
+func logsCommand() *cli.Command {
+	return &cli.Command{
+		Name: "logs", Usage: "show what tasks wrote", ArgsUsage: "JOB [TASK...]",
+		Description: `Shows the output of the job's tasks, or of those that are named by their index.
+
+   hpcc logs main-261121-090000
+   hpcc logs --failed main
+   hpcc logs -f main 3`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the task has ended"},
+			&cli.BoolFlag{Name: "failed", Usage: "only of tasks that did not succeed"},
+			storeFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 1, 1000, "JOB [TASK...]")
+			if err != nil {
+				return err
+			}
+			s, err := findStore(c)
+			if err != nil {
+				return err
+			}
+			sub, err := job.Find(s.Jobs(), a[0])
+			if err != nil {
+				return err
+			}
+			l := taskLogs{home: filepath.Join(s.Jobs(), sub.ID), failed: c.Bool("failed")}
+			for _, w := range a[1:] {
+				k, err := strconv.Atoi(w)
+				if err != nil {
+					return usagef("%q is no index of a task", w)
+				}
+				l.want = append(l.want, k)
+			}
+			if !c.Bool("follow") {
+				return l.show()
+			}
+			if len(l.want) == 0 && sub.Job.Count() == 1 {
+				l.want = slices.Collect(sub.Job.Array.All())
+				if len(l.want) == 0 {
+					l.want = []int{0}
+				}
+			}
+			if len(l.want) != 1 {
+				return usagef("--follow follows one task").hint("hpcc logs -f %s TASK", a[0])
+			}
+			return l.follow(c.Context, l.want[0])
+		},
+	}
+}
+
+// taskLogs shows the output of tasks of one job.
+type taskLogs struct {
+	home   string // the job's directory
+	want   []int  // indices; empty for all
+	failed bool
+}
+
+func (l *taskLogs) show() error {
+	tasks, err := job.Tasks(l.home)
+	if err != nil {
+		return err
+	}
+	var list []job.Task
+	for _, t := range tasks {
+		if (len(l.want) == 0 || slices.Contains(l.want, t.Index)) && !(l.failed && t.OK()) {
+			list = append(list, t)
+		}
+	}
+	for _, k := range l.want {
+		if !slices.ContainsFunc(tasks, func(t job.Task) bool { return t.Index == k }) {
+			say("task %d has not begun, or is none of the job", k)
+		}
+	}
+	for _, t := range list {
+		if len(list) > 1 {
+			fmt.Printf("==> task %d: %s  %s\n", t.Index, goes(&t), t.Output)
+		}
+		if err := copyLog(&t, 0, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// goes tells how a task goes, or how it ended.
+func goes(t *job.Task) string {
+	switch {
+	case !t.Ended():
+		return "runs on " + t.Host
+	case t.OK():
+		return "done"
+	}
+	return ending(t)
+}
+
+// copyLog prints a task's output from a byte on; end becomes where it stopped.
+func copyLog(t *job.Task, from int64, end *int64) error {
+	if t.Output == "" {
+		say("task %d on %s: its output went to no file that hpcc knows of", t.Index, t.Host)
+		return nil
+	}
+	f, err := os.Open(t.Output)
+	if err != nil {
+		return fmt.Errorf("showing the output of task %d: %w", t.Index, err)
+	}
+	defer f.Close()
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	n, err := io.Copy(os.Stdout, f)
+	if end != nil {
+		*end = from + n
+	}
+	return err
+}
+
+// looks is how often a task that is followed is looked at.
+const looks = 300 * time.Millisecond
+
+// follow prints a task's output as it grows, until the task has ended.
+func (l *taskLogs) follow(ctx context.Context, k int) error {
+	at, told := int64(0), false
+	for {
+		tasks, err := job.Tasks(l.home)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(tasks, func(t job.Task) bool { return t.Index == k })
+		if i < 0 {
+			if !told {
+				say("task %d has not begun yet", k)
+				told = true
+			}
+		} else if t := &tasks[i]; t.Output != "" || t.Ended() {
+			if err := copyLog(t, at, &at); err != nil || t.Ended() {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(looks):
+		}
+	}
+}

@@ -1,0 +1,187 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Find is the job below dir that an id of ours, its beginning, or the target's
+// id names. One that names several is refused.
+func Find(dir, id string) (*Submission, error) {
+	subs, err := submissions(dir)
+	if err != nil {
+		return nil, err
+	}
+	found := match(subs, []string{id})
+	for _, s := range found {
+		if s.ID == id {
+			return s, nil
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("no job %q; \"hpcc status\" lists them", id)
+	case 1:
+		return found[0], nil
+	}
+	var names []string
+	for _, s := range found[:min(len(found), 3)] {
+		names = append(names, s.ID)
+	}
+	return nil, fmt.Errorf("%q is the beginning of %d jobs (%s …); write more of it", id, len(found), strings.Join(names, ", "))
+}
+
+// status asks about one job; a scheduler that does not answer is an error.
+func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
+	st := &Status{Submission: s, Total: s.Job.Count()}
+	var err error
+	if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
+		return nil, err
+	}
+	if st.count() == 0 {
+		return st, nil
+	}
+	return st, settle(ctx, s.Target, []*Status{st})
+}
+
+// Wait returns when the job has ended.
+func (s *Submission) Wait(ctx context.Context, dir string) error {
+	return s.await(ctx, filepath.Join(dir, s.ID))
+}
+
+// Cancel ends the job's tasks that have not ended; false when there are none.
+func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
+	st, err := s.status(ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	if st.Running+st.Waiting == 0 {
+		return false, nil
+	}
+	s.Cancelled = time.Now().UTC().Truncate(time.Second)
+	if err := s.write(filepath.Join(dir, s.ID)); err != nil {
+		return false, err
+	}
+	known, err := ask(ctx, s.Target, s.natives())
+	if err != nil {
+		return false, err
+	}
+	for _, id := range s.natives() {
+		if known[id].gone() {
+			continue
+		}
+		if err := schedulers[s.Target].cancel(ctx, id); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// ErrNothingFailed is that no task of a job has to be run again.
+var ErrNothingFailed = errors.New("no task failed or was lost")
+
+// Rerun hands those tasks of the job in again that failed, were cancelled or
+// lost, under their own indices, and returns them. Their records go to the job's directory,
+// where those of the attempts before stay. A refusal leaves everything as it was.
+func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes []string, err error) {
+	st, err := s.status(ctx, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if tasks = st.again(); len(tasks) == 0 {
+		return nil, nil, ErrNothingFailed
+	}
+	home := filepath.Join(dir, s.ID)
+	part := *s.Job
+	part.After = nil // they have succeeded, or are of no use to wait for
+	if !part.Array.IsZero() {
+		part.Array, part.Whole = arrayOf(tasks, s.Job.Array.Limit), s.Job.whole()
+	}
+	script, notes, err := Render(&part, s.Target)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := part.prepare(); err != nil {
+		return nil, nil, err
+	}
+	file := filepath.Join(home, "script."+strconv.Itoa(len(s.Reruns)+1))
+	if err := replace(file, []byte(script)); err != nil {
+		return nil, nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
+	}
+	var back []func()
+	for _, k := range tasks {
+		back = append(back, retire(home, k))
+	}
+	again := &Submission{ID: s.ID, Target: s.Target, Job: &part}
+	if err := schedulers[s.Target].submit(ctx, again, file); err != nil {
+		for _, undo := range back {
+			undo()
+		}
+		return nil, nil, errors.Join(err, os.Remove(file))
+	}
+	s.Reruns = append(s.Reruns, Rerun{again.Native, time.Now().UTC().Truncate(time.Second), part.Array})
+	s.Cancelled, s.ended = time.Time{}, again.ended
+	return tasks, notes, s.write(home)
+}
+
+// again are the tasks that a rerun runs: those that ended badly, and those
+// without an end that nobody runs any more.
+func (s *Status) again() []int {
+	out := slices.Clone(s.Failed)
+	if s.Lost > 0 && s.Running+s.Waiting == 0 {
+		done := map[int]bool{}
+		for _, t := range s.Tasks {
+			done[t.Index] = t.Ended()
+		}
+		if s.Job.Array.IsZero() && !done[0] {
+			out = append(out, 0)
+		}
+		for k := range s.Job.Array.All() {
+			if !done[k] {
+				out = append(out, k)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// arrayOf writes indices, which are sorted, as ranges.
+func arrayOf(indices []int, limit int) Array {
+	a := Array{Limit: limit}
+	for _, k := range indices {
+		if n := len(a.ranges); n > 0 && a.ranges[n-1].last == k-1 {
+			a.ranges[n-1].last = k
+			continue
+		}
+		a.ranges = append(a.ranges, span{k, k, 1})
+	}
+	return a
+}
+
+// retire puts the record of an attempt that is over aside, as task.K.N.json, and
+// returns what puts it back.
+func retire(home string, k int) (undo func()) {
+	name := filepath.Join(home, (&Task{Index: k}).fileName())
+	old := filepath.Join(home, fmt.Sprintf("task.%d.%d.json", k, attempts(home, k)))
+	if os.Rename(name, old) != nil {
+		return func() {}
+	}
+	return func() { _ = os.Rename(old, name) }
+}
+
+// attempts is how many records of earlier attempts a task has.
+func attempts(home string, k int) int {
+	for n := 0; ; n++ {
+		if _, err := os.Lstat(filepath.Join(home, fmt.Sprintf("task.%d.%d.json", k, n))); err != nil {
+			return n
+		}
+	}
+}
