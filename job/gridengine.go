@@ -98,6 +98,9 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 	if len(j.After) > 0 {
 		add("-hold_jid %s", strings.Join(j.After, ","))
 	}
+	if j.Retry.requeue() {
+		add("-r y")
+	}
 	if j.Mail != "" {
 		add("-m ea")
 		add("-M %s", j.Mail)

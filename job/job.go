@@ -59,6 +59,7 @@ type Job struct {
 	Env          []string      `json:"env,omitempty"`       // NAME=VALUE
 	Native       []string      `json:"native,omitempty"`    // options in the target's own words, unchanged
 	Interactive  bool          `json:"interactive,omitempty"`
+	Retry        Retry         `json:"retry,omitzero"`
 
 	Program string   `json:"program"` // absolute: hpcc on the nodes
 	Store   string   `json:"store"`   // absolute: where the images are

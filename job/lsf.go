@@ -73,6 +73,9 @@ func (lsf) options(j *Job) []string {
 	if len(j.After) > 0 {
 		add(`-w "done(%s)"`, strings.Join(j.After, ") && done("))
 	}
+	if j.Retry.requeue() {
+		add("-r")
+	}
 	if j.Mail != "" {
 		add("-N")
 		add("-u %s", j.Mail)

@@ -69,6 +69,9 @@ func (pbs) options(j *Job) []string {
 	if len(j.After) > 0 {
 		add("-W depend=afterok:%s", strings.Join(j.After, ":"))
 	}
+	if j.Retry.requeue() {
+		add("-r y")
+	}
 	if j.Mail != "" {
 		add("-m ae")
 		add("-M %s", j.Mail)

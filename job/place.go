@@ -20,8 +20,8 @@ func Begin(dir string, index int) *Task {
 	if n := os.Getenv("SLURMD_NODENAME"); n != "" { // several of them on a host, in tests
 		t.Host = n
 	}
-	retire(dir, index)
-	t.Attempt = attempts(dir, index)
+	t.retire(dir)
+	t.Attempt = t.attempts(dir)
 	if n, err := strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT")); err == nil {
 		t.Attempt = max(t.Attempt, n) // one that was killed before it left a record
 	}

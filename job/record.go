@@ -41,18 +41,34 @@ func (t *Task) fileName() string { return fmt.Sprintf("task.%d.json", t.Index) }
 const maxRecord = 1 << 20
 
 // Write puts the record into the job's directory, whole or not at all.
-func (t *Task) Write(dir string) error {
-	b, err := json.Marshal(t)
-	if err != nil {
+func (t *Task) Write(dir string) error { return t.writeAs(dir, t.fileName()) }
+
+// WriteEarlier puts the record of an attempt that is to be followed by another
+// one where it stays.
+func (t *Task) WriteEarlier(dir string) error {
+	if err := t.writeAs(dir, t.earlierName(t.Attempt)); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("writing the record of task %d: %w", t.Index, err)
+	return os.Remove(filepath.Join(dir, t.fileName()))
+}
+
+func (t *Task) writeAs(dir, name string) error {
+	b, err := json.Marshal(t)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
 	}
-	if err := replace(filepath.Join(dir, t.fileName()), append(b, '\n')); err != nil {
+	if err == nil {
+		err = replace(filepath.Join(dir, name), append(b, '\n'))
+	}
+	if err != nil {
 		return fmt.Errorf("writing the record of task %d: %w", t.Index, err)
 	}
 	return nil
+}
+
+// earlierName is the file of the record of an attempt, from 0, that is over.
+func (t *Task) earlierName(attempt int) string {
+	return fmt.Sprintf("task.%d.%d.json", t.Index, attempt)
 }
 
 // replace writes a file under another name and renames it into place.

@@ -117,7 +117,7 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	}
 	var back []func()
 	for _, k := range tasks {
-		back = append(back, retire(home, k))
+		back = append(back, (&Task{Index: k}).retire(home))
 	}
 	again := &Submission{ID: s.ID, Target: s.Target, Job: &part}
 	if err := schedulers[s.Target].submit(ctx, again, file); err != nil {
@@ -166,21 +166,20 @@ func arrayOf(indices []int, limit int) Array {
 	return a
 }
 
-// retire puts the record of an attempt that is over aside, as task.K.N.json, and
-// returns what puts it back.
-func retire(home string, k int) (undo func()) {
-	name := filepath.Join(home, (&Task{Index: k}).fileName())
-	old := filepath.Join(home, fmt.Sprintf("task.%d.%d.json", k, attempts(home, k)))
+// retire puts the record of an attempt that is over aside, and returns what puts
+// it back.
+func (t *Task) retire(home string) (undo func()) {
+	name, old := filepath.Join(home, t.fileName()), filepath.Join(home, t.earlierName(t.attempts(home)))
 	if os.Rename(name, old) != nil {
 		return func() {}
 	}
 	return func() { _ = os.Rename(old, name) }
 }
 
-// attempts is how many records of earlier attempts a task has.
-func attempts(home string, k int) int {
+// attempts is how many records of earlier attempts the task has.
+func (t *Task) attempts(home string) int {
 	for n := 0; ; n++ {
-		if _, err := os.Lstat(filepath.Join(home, fmt.Sprintf("task.%d.%d.json", k, n))); err != nil {
+		if _, err := os.Lstat(filepath.Join(home, t.earlierName(n))); err != nil {
 			return n
 		}
 	}

@@ -95,6 +95,12 @@ func (t *text) task(j *Job, c taskCall, launch ...string) {
 	if c.limit && j.Time > 0 {
 		add("--limit=" + j.Time.String())
 	}
+	if j.Retry.Times > 0 {
+		add("--retry=" + strconv.Itoa(j.Retry.Times))
+		if len(j.Retry.Endings) > 0 {
+			add("--retry-on=" + strings.Join(j.Retry.Endings, ","))
+		}
+	}
 	if c.files {
 		add("--name="+j.Name, "--output="+j.output())
 		if j.Error != "" {

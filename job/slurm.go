@@ -64,6 +64,9 @@ func slurmOptions(j *Job) []string {
 		add("--dependency=afterok:%s", strings.Join(j.After, ":"))
 		add("--kill-on-invalid-dep=yes")
 	}
+	if j.Retry.requeue() {
+		add("--requeue")
+	}
 	if j.Mail != "" {
 		add("--mail-user=%s", j.Mail)
 		add("--mail-type=END,FAIL")
@@ -110,7 +113,7 @@ func (slurm) render(j *Job) (string, []string, error) {
 	t.line("export SLURM_EXPORT_ENV=ALL")
 	t.line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=%d", j.whole())
 	t.common(j)
-	t.task(j, taskCall{id: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`}, srun(j)...)
+	t.task(j, taskCall{id: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, limit: true}, srun(j)...)
 	return t.String(), nil, nil
 }
 

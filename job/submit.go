@@ -241,7 +241,7 @@ func (s *Status) State() string {
 		return "running"
 	case s.Waiting > 0:
 		return "waiting"
-	case s.Lost > 0 && !s.Cancelled.IsZero():
+	case !s.Cancelled.IsZero() && s.Done < s.Total:
 		return "cancelled"
 	case s.Lost > 0:
 		return "lost"

@@ -22,7 +22,7 @@ const jobArgs = "[JOB FLAGS] [RUN FLAGS] IMAGE [--] CMD [ARG...]"
 // jobFlags state a job; they mean the same on every target.
 func jobFlags(env *envChanges) []cli.Flag {
 	return append([]cli.Flag{
-		&cli.StringFlag{Name: "to", Usage: "write for `TARGET`: slurm, local (default: the scheduler of this machine)"},
+		&cli.StringFlag{Name: "to", Usage: "write for `TARGET`: slurm, lsf, gridengine, pbs, local (default: the scheduler of this machine)"},
 		&cli.StringFlag{Name: "name", Usage: "call the job `NAME` (default: after the program)"},
 		&cli.StringFlag{Name: "array", Aliases: []string{"a"}, Usage: "run a task for each index of `1-8[:2][%4] | 1,3,7`; {task} in CMD is the index"},
 		&cli.IntFlag{Name: "nodes", Usage: "ask for `N` nodes"},
@@ -42,6 +42,8 @@ func jobFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "chdir", Usage: "start in `DIR` of the host (default: here)"},
 		&cli.StringSliceFlag{Name: "env", Usage: "set `NAME=VALUE` for the job (repeatable)"},
 		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the target as they are (repeatable)"},
+		&cli.IntFlag{Name: "retry", Usage: "run a task that fails again, `N` times"},
+		&cli.StringFlag{Name: "retry-on", Usage: "retry only after `exit=99,signal=SIGKILL,preempted,node-fail`"},
 		&cli.BoolFlag{Name: "interactive", Usage: "run CMD on a node with this terminal"},
 		storeFlag(),
 	}, runFlags(env)...)
@@ -232,6 +234,13 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 		if j.Memory, err = job.ParseMemory(s); err != nil {
 			return nil, "", usagef("--mem: %w", err)
 		}
+	}
+	j.Retry.Times = c.Int("retry")
+	if j.Retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
+		return nil, "", usagef("--retry-on: %w", err)
+	}
+	if len(j.Retry.Endings) > 0 && j.Retry.Times == 0 {
+		return nil, "", usagef("--retry-on needs --retry N: how often")
 	}
 	if j.Name == "" {
 		j.Name = jobName(a)

@@ -34,6 +34,8 @@ func taskCommand() *cli.Command {
 			&cli.IntFlag{Name: "of", Usage: "the tasks are some of a job's `N`"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` of them at once"},
 			&cli.StringFlag{Name: "needs", Usage: "run only when the scheduler's jobs `ID,...` have succeeded"},
+			&cli.IntFlag{Name: "retry", Usage: "run a task that fails again, `N` times"},
+			&cli.StringFlag{Name: "retry-on", Usage: "only after `ENDINGS`: exit=99,signal=SIGKILL"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
 			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
 			&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE`"},
@@ -65,6 +67,10 @@ func runTask(c *cli.Context) error {
 	}
 	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
 		output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit"), count: max(c.Int("of"), array.Count(), 1)}
+	r.retry.Times = c.Int("retry")
+	if r.retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
+		return err
+	}
 	if ids := c.String("needs"); ids != "" {
 		r.needs = strings.Split(ids, ",")
 	}
@@ -91,6 +97,7 @@ type taskRunner struct {
 	words          []string
 	output, errors string
 	limit          time.Duration
+	retry          job.Retry
 	count          int      // tasks of the whole job
 	needs          []string // the scheduler's ids of jobs that must have succeeded
 }
@@ -124,22 +131,52 @@ func (r *taskRunner) variables(k int) []string {
 	return []string{"HPCC_TASK_ID=" + strconv.Itoa(k), "HPCC_TASK_COUNT=" + strconv.Itoa(r.count)}
 }
 
-// one runs one task and returns its status. That a record cannot be written is
-// said and does not fail the task.
+// one runs one task, again where it is to be retried, and returns its status.
 func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
-	t := job.Begin(r.dir, k)
-	if err := job.Succeeded(ctx, filepath.Dir(r.dir), r.needs); err != nil {
-		return r.fail(t, err)
-	}
-	words := t.Fill(r.words)
-	cmd := exec.Command(words[0], words[1:]...)
-	limited := ctx
+	limited, cancel := context.WithoutCancel(ctx), func() {}
 	if r.limit > 0 {
-		var cancel context.CancelFunc
-		limited, cancel = context.WithTimeout(context.WithoutCancel(ctx), r.limit)
-		defer cancel()
-		cmd = exec.CommandContext(limited, words[0], words[1:]...)
-		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+		limited, cancel = context.WithTimeout(limited, r.limit)
+	}
+	defer cancel()
+	for n, pause := 0, firstPause; ; n, pause = n+1, min(2*pause, longestPause) {
+		t := job.Begin(r.dir, k)
+		tries := t.Tries(r.dir)
+		if r.retry.Times > 0 && tries > r.retry.Times {
+			return r.fail(t, fmt.Errorf("it was run %d times before, and the scheduler began it again", tries))
+		}
+		if err := job.Succeeded(ctx, filepath.Dir(r.dir), r.needs); err != nil {
+			return r.fail(t, err)
+		}
+		status := r.attempt(limited, t, env)
+		if n >= r.retry.Times || !r.retry.Again(t) || ctx.Err() != nil || limited.Err() != nil {
+			r.keep(t)
+			return status
+		}
+		if err := t.WriteEarlier(r.dir); err != nil {
+			say("warning: %v", err)
+		}
+		say("task %d: %s; trying again in %s", k, ending(t), pause)
+		select {
+		case <-ctx.Done():
+		case <-limited.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// How long a task waits before it is tried again.
+const (
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
+// attempt runs the program once and returns its status; its end is in t. That a
+// record cannot be written is said and does not fail the task.
+func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string) int {
+	words := t.Fill(r.words)
+	cmd := exec.CommandContext(limited, words[0], words[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	if r.limit > 0 {
 		cmd.WaitDelay = 30 * time.Second
 	}
 	cmd.Env = append(os.Environ(), env...)
@@ -153,18 +190,23 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 			err, t.Problem = nil, "ended after its time limit of "+r.limit.String()
 		}
 		if t.Usage, _ = json.Marshal(run.Usage); err == nil {
-			r.keep(t)
 			return run.Status()
 		}
 	}
-	return r.fail(t, err)
+	return problem(t, err)
 }
 
-// fail ends a task whose program did not run, or was not measured to its end.
+// fail ends a task whose program did not run, and keeps its record.
 func (r *taskRunner) fail(t *job.Task, err error) int {
+	defer r.keep(t)
+	return problem(t, err)
+}
+
+// problem is the end of a task whose program did not run, or was not measured to
+// its end.
+func problem(t *job.Task, err error) int {
 	say("task %d: %v", t.Index, err)
 	t.End, t.Exit, t.Problem = time.Now(), 125, err.Error()
-	r.keep(t)
 	return t.Exit
 }
 
@@ -187,7 +229,11 @@ func (r *taskRunner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 		}
 		return func() {}, nil
 	}
-	out, err := os.Create(t.File(r.output, r.name, r.id))
+	mode := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+	if t.Attempt > 0 { // what it wrote before is still of use
+		mode = os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	}
+	out, err := os.OpenFile(t.File(r.output, r.name, r.id), mode, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("opening the output file: %w", err)
 	}
@@ -198,7 +244,7 @@ func (r *taskRunner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 	if r.errors == "" {
 		return func() { out.Close() }, nil
 	}
-	words, err := os.Create(t.File(r.errors, r.name, r.id))
+	words, err := os.OpenFile(t.File(r.errors, r.name, r.id), mode, 0o666)
 	if err != nil {
 		out.Close()
 		return nil, fmt.Errorf("opening the file for standard error: %w", err)
