@@ -14,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 )
 
 // gridEngine is Grid Engine: Son of Grid Engine 8.1, Univa, Altair. Its options
@@ -64,7 +63,7 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 	slots := j.slots()
 	switch {
 	case j.Nodes > 1 || j.TasksPerNode > 1 && j.Nodes != 1:
-		return nil, nil, errors.New("Grid Engine has no number of nodes: its parallel environments say how slots spread; give --tasks alone, or --native \"-pe NAME SLOTS\" with one of \"qconf -spl\"")
+		return nil, nil, errors.New("no number of nodes can be asked for in Grid Engine: its parallel environments say how slots spread; give --tasks alone, or --native \"-pe NAME SLOTS\" with one of \"qconf -spl\"")
 	case slots == 1:
 	case j.multi() && j.Nodes != 1:
 		add("-pe %s %d", peMany, slots)
@@ -83,8 +82,7 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 		add("-l gpu=%d", n)
 	}
 	if j.Time > 0 { // hpcc ends the task itself before, with a warning
-		s := int64((j.Time + grace + grace/2 + time.Second - 1) / time.Second)
-		add("-l h_rt=%d:%02d:%02d", s/3600, s/60%60, s%60)
+		add("-l h_rt=%s", hoursMinutesSeconds(j.Time+grace+grace/2))
 	}
 	if j.Queue != "" {
 		add("-q %s", j.Queue)

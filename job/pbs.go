@@ -9,7 +9,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // pbs is OpenPBS and PBS Professional, 19 or later. Its options are those of
@@ -57,8 +56,7 @@ func (pbs) options(j *Job) []string {
 		add("-l place=excl")
 	}
 	if j.Time > 0 { // hpcc ends the task before
-		s := int64((j.Time + grace + grace/2 + time.Second - 1) / time.Second)
-		add("-l walltime=%d:%02d:%02d", s/3600, s/60%60, s%60)
+		add("-l walltime=%s", hoursMinutesSeconds(j.Time+grace+grace/2))
 	}
 	if j.Queue != "" {
 		add("-q %s", j.Queue)

@@ -60,3 +60,10 @@ func ParseMemory(s string) (int64, error) {
 	}
 	return int64(math.Ceil(x)), nil
 }
+
+// hoursMinutesSeconds writes a time as Slurm, Grid Engine and PBS read it,
+// rounded up: 26:01:30.
+func hoursMinutesSeconds(d time.Duration) string {
+	s := int64((d + time.Second - 1) / time.Second)
+	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // slurm is Slurm, 22.05 or later.
@@ -48,8 +47,7 @@ func slurmOptions(j *Job) []string {
 		add("--mem=0")
 	}
 	if j.Time > 0 {
-		s := int64((j.Time + time.Second - 1) / time.Second)
-		add("--time=%d:%02d:%02d", s/3600, s/60%60, s%60)
+		add("--time=%s", hoursMinutesSeconds(j.Time))
 	}
 	if j.Queue != "" {
 		add("--partition=%s", j.Queue)
