@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -60,6 +61,7 @@ type Job struct {
 	Native       []string      `json:"native,omitempty"`    // options in the target's own words, unchanged
 	Interactive  bool          `json:"interactive,omitempty"`
 	Retry        Retry         `json:"retry,omitzero"`
+	Params       Params        `json:"params,omitzero"` // of each task, by its index
 
 	Program string   `json:"program"` // absolute: hpcc on the nodes
 	Store   string   `json:"store"`   // absolute: where the images are
@@ -158,6 +160,14 @@ func (j *Job) checkText() error {
 		}
 	}
 	array := j.Array.Count() > 0
+	if n := j.Params.unused(append(slices.Clone(j.Run), j.Args...)); n != "" {
+		return fmt.Errorf("parameter %s: {%s} stands nowhere in the words of the job", n, n)
+	}
+	for k := range j.Array.All() {
+		if !j.Params.IsZero() && (k < 1 || k > j.Params.Count()) {
+			return fmt.Errorf("task %d: there are parameters for 1 to %d", k, j.Params.Count())
+		}
+	}
 	for _, s := range append(append([]string{}, j.Run...), j.Args...) {
 		if !array && strings.Contains(s, placeholder) {
 			return fmt.Errorf("%q: there is no index for %s in a job that is no array; give --array", s, placeholder)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -27,6 +29,8 @@ type Task struct {
 	Problem string          `json:"problem,omitempty"` // why the program did not run
 	Output  string          `json:"output,omitempty"`  // absolute
 	Usage   json.RawMessage `json:"usage,omitempty"`   // what was measured
+
+	Params map[string]string `json:"params,omitempty"` // what it was given for {name}
 }
 
 // Ended says whether the task is over.
@@ -136,11 +140,16 @@ func readJSON(file string, v any) error {
 	return nil
 }
 
-// Fill puts the task's index into the words of its job.
+// Fill puts the task's index and its parameters into the words of its job.
 func (t *Task) Fill(words []string) []string {
+	pairs := []string{placeholder, strconv.Itoa(t.Index)}
+	for _, n := range slices.Sorted(maps.Keys(t.Params)) {
+		pairs = append(pairs, "{"+n+"}", t.Params[n])
+	}
+	r := strings.NewReplacer(pairs...)
 	out := make([]string, len(words))
 	for i, w := range words {
-		out[i] = strings.ReplaceAll(w, placeholder, strconv.Itoa(t.Index))
+		out[i] = r.Replace(w)
 	}
 	return out
 }

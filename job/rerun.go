@@ -100,6 +100,9 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	}
 	home := filepath.Join(dir, s.ID)
 	part := *s.Job
+	if err := part.Params.reopen(); err != nil {
+		return nil, nil, err
+	}
 	part.After = nil // they have succeeded, or are of no use to wait for
 	if !part.Array.IsZero() {
 		part.Array, part.Whole = arrayOf(tasks, s.Job.Array.Limit), s.Job.whole()

@@ -78,7 +78,11 @@ type taskCall struct {
 // task has several processes.
 func (t *text) task(j *Job, c taskCall, launch ...string) {
 	w := []string{quote(j.Program), "task", "--job", c.id}
-	add := func(words ...string) { w = append(w, quoteAll(words)) }
+	add := func(words ...string) {
+		for _, x := range words {
+			w = append(w, quote(x))
+		}
+	}
 	switch {
 	case c.nth != "":
 		add("--array="+j.Array.String(), "--nth")
@@ -95,6 +99,7 @@ func (t *text) task(j *Job, c taskCall, launch ...string) {
 	if c.limit && j.Time > 0 {
 		add("--limit=" + j.Time.String())
 	}
+	add(j.Params.words()...)
 	if j.Retry.Times > 0 {
 		add("--retry=" + strconv.Itoa(j.Retry.Times))
 		if len(j.Retry.Endings) > 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,6 +43,8 @@ func jobFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "chdir", Usage: "start in `DIR` of the host (default: here)"},
 		&cli.StringSliceFlag{Name: "env", Usage: "set `NAME=VALUE` for the job (repeatable)"},
 		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the target as they are (repeatable)"},
+		&cli.StringSliceFlag{Name: "sweep", Usage: "run a task for each combination of `NAME=0.1,0.01` and NAME=1..4; {NAME} in CMD is the value (repeatable)"},
+		&cli.StringFlag{Name: "params", Usage: "run a task for each row of `FILE`.csv or FILE.json; {NAME} in CMD is the column NAME"},
 		&cli.IntFlag{Name: "retry", Usage: "run a task that fails again, `N` times"},
 		&cli.StringFlag{Name: "retry-on", Usage: "retry only after `exit=99,signal=SIGKILL,preempted,node-fail`"},
 		&cli.BoolFlag{Name: "interactive", Usage: "run CMD on a node with this terminal"},
@@ -235,6 +238,9 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 			return nil, "", usagef("--mem: %w", err)
 		}
 	}
+	if err := readParams(c, j); err != nil {
+		return nil, "", err
+	}
 	j.Retry.Times = c.Int("retry")
 	if j.Retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
 		return nil, "", usagef("--retry-on: %w", err)
@@ -254,6 +260,23 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 		t = job.Detect(c.Context)
 	}
 	return j, t, nil
+}
+
+// readParams reads --sweep and --params: an array of all of their tasks, unless
+// --array names some.
+func readParams(c *cli.Context, j *job.Job) error {
+	var err error
+	if j.Params, err = job.ParseParams(c.StringSlice("sweep"), c.String("params")); err != nil {
+		return usagef("%w", err).hint("write --sweep lr=0.1,0.01 --sweep seed=1..4, or --params FILE.csv")
+	}
+	switch {
+	case j.Params.IsZero():
+	case j.Array.IsZero():
+		j.Array, err = job.ParseArray(fmt.Sprintf("1-%d", j.Params.Count()))
+	default:
+		j.Whole = j.Params.Count()
+	}
+	return err
 }
 
 // jobPlaces fills in the paths, all absolute: a job starts elsewhere.
@@ -424,11 +447,23 @@ func statusTable(list []*job.Status, detail bool) error {
 	for _, st := range list {
 		for _, t := range st.Tasks {
 			if t.Ended() && !t.OK() {
-				fmt.Printf("task %d on %s: %s  %s\n", t.Index, t.Host, ending(&t), t.Output)
+				fmt.Printf("task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, ending(&t), t.Output)
 			}
 		}
 	}
 	return nil
+}
+
+// params tells a task's parameters, in brackets.
+func params(p map[string]string) string {
+	if len(p) == 0 {
+		return ""
+	}
+	var words []string
+	for _, n := range slices.Sorted(maps.Keys(p)) {
+		words = append(words, n+"="+p[n])
+	}
+	return " (" + strings.Join(words, ", ") + ")"
 }
 
 // ending tells how a task ended.

@@ -34,6 +34,9 @@ func taskCommand() *cli.Command {
 			&cli.IntFlag{Name: "of", Usage: "the tasks are some of a job's `N`"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` of them at once"},
 			&cli.StringFlag{Name: "needs", Usage: "run only when the scheduler's jobs `ID,...` have succeeded"},
+			&cli.StringSliceFlag{Name: "sweep", Usage: "fill {NAME} in by `NAME=VALUES`"},
+			&cli.StringFlag{Name: "params", Usage: "fill {NAME} in from the rows of `FILE`"},
+			&cli.StringFlag{Name: "params-sum", Usage: "which has this `SHA256`"},
 			&cli.IntFlag{Name: "retry", Usage: "run a task that fails again, `N` times"},
 			&cli.StringFlag{Name: "retry-on", Usage: "only after `ENDINGS`: exit=99,signal=SIGKILL"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
@@ -67,6 +70,9 @@ func runTask(c *cli.Context) error {
 	}
 	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
 		output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit"), count: max(c.Int("of"), array.Count(), 1)}
+	if r.params, err = job.OpenParams(c.StringSlice("sweep"), c.String("params"), c.String("params-sum")); err != nil {
+		return err
+	}
 	r.retry.Times = c.Int("retry")
 	if r.retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
 		return err
@@ -98,6 +104,7 @@ type taskRunner struct {
 	output, errors string
 	limit          time.Duration
 	retry          job.Retry
+	params         job.Params
 	count          int      // tasks of the whole job
 	needs          []string // the scheduler's ids of jobs that must have succeeded
 }
@@ -147,6 +154,7 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 		if err := job.Succeeded(ctx, filepath.Dir(r.dir), r.needs); err != nil {
 			return r.fail(t, err)
 		}
+		t.Params = r.params.Row(k)
 		status := r.attempt(limited, t, env)
 		if n >= r.retry.Times || !r.retry.Again(t) || ctx.Err() != nil || limited.Err() != nil {
 			r.keep(t)

@@ -1,0 +1,287 @@
+package job
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/csv"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Params give each task of an array its own values for {name} in the words of
+// the job: all combinations of some lists, or the rows of a file. The zero value
+// is none.
+type Params struct {
+	Axes []Axis `json:"axes,omitempty"`   // of which the last varies fastest
+	File string `json:"file,omitempty"`   // absolute; CSV with a line of names, or JSON: an array of objects
+	Sum  string `json:"sha256,omitempty"` // of the file: the tasks begin later, and are to find the same rows
+
+	names []string
+	rows  [][]string
+}
+
+// An Axis is a name and the values that it takes.
+type Axis struct {
+	Name   string `json:"name"`
+	Values string `json:"values"` // as written: 0.1,0.01 or 1..4 or 0..100:25
+}
+
+// Bounds of parameters.
+const (
+	maxParamsFile = 64 << 20 // bytes
+	maxValues     = 1_000_000
+)
+
+var (
+	axisText  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+	rangeText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(-?\d{1,9})\.\.(-?\d{1,9})(?::(\d{1,9}))?$`) })
+)
+
+// ParseParams reads --sweep NAME=VALUES, several, or --params FILE.
+func ParseParams(sweeps []string, file string) (Params, error) {
+	var p Params
+	if file != "" {
+		if len(sweeps) > 0 {
+			return p, errors.New("parameters come from a file or from lists, not from both")
+		}
+		return readParams(file, "")
+	}
+	for _, s := range sweeps {
+		name, values, ok := strings.Cut(s, "=")
+		if !ok || !axisText().MatchString(name) || "{"+name+"}" == placeholder {
+			return p, fmt.Errorf("%q: not of the form NAME=VALUE,VALUE or NAME=1..4", shorten(s))
+		}
+		p.Axes = append(p.Axes, Axis{name, values})
+	}
+	return p, p.open()
+}
+
+// words are the flags of "hpcc task" that say the parameters again.
+func (p *Params) words() []string {
+	var w []string
+	for _, a := range p.Axes {
+		w = append(w, "--sweep="+a.Name+"="+a.Values)
+	}
+	if p.File != "" {
+		w = append(w, "--params="+p.File, "--params-sum="+p.Sum)
+	}
+	return w
+}
+
+// OpenParams is ParseParams where a task begins: a file has to be what it was.
+func OpenParams(sweeps []string, file, sum string) (Params, error) {
+	if file != "" {
+		return readParams(file, sum)
+	}
+	return ParseParams(sweeps, "")
+}
+
+// reopen works out what a job's record says.
+func (p *Params) reopen() (err error) {
+	if p.File != "" {
+		*p, err = readParams(p.File, p.Sum)
+		return err
+	}
+	p.names, p.rows = nil, nil
+	return p.open()
+}
+
+// open works the lists out.
+func (p *Params) open() error {
+	count := 1
+	for _, a := range p.Axes {
+		values, err := a.values()
+		if err != nil {
+			return fmt.Errorf("parameter %s: %w", a.Name, err)
+		}
+		if slices.Contains(p.names, a.Name) {
+			return fmt.Errorf("parameter %s stands there twice", a.Name)
+		}
+		if count *= len(values); count > maxIndex {
+			return fmt.Errorf("the parameters have more than %d combinations", maxIndex)
+		}
+		p.names, p.rows = append(p.names, a.Name), append(p.rows, values)
+	}
+	return nil
+}
+
+// values are those of a list or a range.
+func (a Axis) values() ([]string, error) {
+	m := rangeText().FindStringSubmatch(a.Values)
+	if m == nil {
+		values := strings.Split(a.Values, ",")
+		if len(values) > maxValues {
+			return nil, fmt.Errorf("more than %d values", maxValues)
+		}
+		for i, v := range values {
+			if v == "" || slices.Contains(values[:i], v) {
+				return nil, fmt.Errorf("value %q is empty or stands there twice", v)
+			}
+		}
+		return values, nil
+	}
+	first, _ := strconv.Atoi(m[1])
+	last, _ := strconv.Atoi(m[2])
+	step := 1
+	if m[3] != "" {
+		step, _ = strconv.Atoi(m[3])
+	}
+	if last < first || step < 1 || (last-first)/step >= maxValues {
+		return nil, fmt.Errorf("the range %s is empty, or has more than %d values", a.Values, maxValues)
+	}
+	var out []string
+	for v := first; v <= last; v += step {
+		out = append(out, strconv.Itoa(v))
+	}
+	return out, nil
+}
+
+// IsZero says that there are no parameters.
+func (p Params) IsZero() bool { return len(p.Axes) == 0 && p.File == "" }
+
+// Count is the number of combinations or rows.
+func (p *Params) Count() int {
+	if p.File != "" {
+		return len(p.rows)
+	}
+	n := 1
+	for _, values := range p.rows {
+		n *= len(values)
+	}
+	return n
+}
+
+// Row is what task k, from 1, gets; nil when there is none.
+func (p *Params) Row(k int) map[string]string {
+	if p.IsZero() || k < 1 || k > p.Count() {
+		return nil
+	}
+	out := map[string]string{}
+	if p.File != "" {
+		for i, name := range p.names {
+			out[name] = p.rows[k-1][i]
+		}
+		return out
+	}
+	k--
+	for i := len(p.names) - 1; i >= 0; i-- {
+		n := len(p.rows[i])
+		out[p.names[i]] = p.rows[i][k%n]
+		k /= n
+	}
+	return out
+}
+
+// unused is a name that stands as {name} in none of the words; "" when all do.
+func (p *Params) unused(words []string) string {
+	for _, n := range p.names {
+		if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, "{"+n+"}") }) {
+			return n
+		}
+	}
+	return ""
+}
+
+// readParams reads a file of rows; sum, when given, is what it has to be.
+func readParams(file, sum string) (Params, error) {
+	p := Params{}
+	fail := func(err error) (Params, error) {
+		return Params{}, fmt.Errorf("reading the parameters of %s: %w", file, err)
+	}
+	var err error
+	if p.File, err = filepath.Abs(file); err != nil {
+		return fail(err)
+	}
+	f, err := os.Open(p.File)
+	if err != nil {
+		return fail(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxParamsFile+1))
+	if err == nil && len(b) > maxParamsFile {
+		err = fmt.Errorf("it has more than %d bytes", maxParamsFile)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	h := sha256.Sum256(b)
+	if p.Sum = hex.EncodeToString(h[:]); sum != "" && p.Sum != sum {
+		return fail(errors.New("it was changed since the job was handed in; hand the job in again"))
+	}
+	if strings.HasSuffix(file, ".json") {
+		err = p.readJSON(b)
+	} else {
+		err = p.readCSV(b)
+	}
+	if err == nil && len(p.rows) == 0 {
+		err = errors.New("it has no rows")
+	}
+	if err == nil && len(p.rows) > maxIndex {
+		err = fmt.Errorf("it has more than %d rows", maxIndex)
+	}
+	for i, n := range p.names {
+		if err == nil && (!axisText().MatchString(n) || "{"+n+"}" == placeholder || slices.Contains(p.names[:i], n)) {
+			err = fmt.Errorf("%q is no name, or stands there twice: letters, digits and _ make one", shorten(n))
+		}
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return p, nil
+}
+
+// readCSV reads RFC 4180: a line of names, then the rows.
+func (p *Params) readCSV(b []byte) error {
+	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(b, []byte("\xef\xbb\xbf"))))
+	r.TrimLeadingSpace = true
+	rows, err := r.ReadAll()
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	p.names, p.rows = rows[0], rows[1:]
+	return nil
+}
+
+// readJSON reads an array of objects that all have the same names.
+func (p *Params) readJSON(b []byte) error {
+	var list []map[string]any
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&list); err != nil {
+		return fmt.Errorf("it is no array of objects: %w", err)
+	}
+	for i, o := range list {
+		if i == 0 {
+			for n := range o {
+				p.names = append(p.names, n)
+			}
+			slices.Sort(p.names)
+		}
+		row := make([]string, len(p.names))
+		for j, n := range p.names {
+			switch v := o[n].(type) {
+			case string:
+				row[j] = v
+			case json.Number, bool:
+				row[j] = fmt.Sprint(v)
+			default:
+				return fmt.Errorf("row %d has no text, number or boolean %q", i+1, n)
+			}
+		}
+		if len(o) != len(p.names) {
+			return fmt.Errorf("row %d has other names than the first", i+1)
+		}
+		p.rows = append(p.rows, row)
+	}
+	return nil
+}

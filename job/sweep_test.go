@@ -1,0 +1,101 @@
+package job
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParams(t *testing.T) {
+	p, err := ParseParams([]string{"a=x,y", "b=1..5:2", "c=-1..1"}, "")
+	if err != nil || p.Count() != 18 {
+		t.Fatalf("%d combinations, %v; want 18", p.Count(), err)
+	}
+	seen := map[string]bool{}
+	for k := 1; k <= p.Count(); k++ {
+		r := p.Row(k)
+		if seen[r["a"]+r["b"]+r["c"]] = true; len(r) != 3 {
+			t.Errorf("task %d: %v", k, r)
+		}
+	}
+	if r := p.Row(18); len(seen) != 18 || r["a"] != "y" || r["b"] != "5" || r["c"] != "1" {
+		t.Errorf("%d different, the last %v", len(seen), r)
+	}
+	for _, k := range []int{-1, 0, 19} {
+		if p.Row(k) != nil {
+			t.Errorf("task %d has %v", k, p.Row(k))
+		}
+	}
+	for bad, want := range map[string]string{"": "not of the form", "x": "not of the form", "1x=2": "not of the form", "task=1,2": "not of the form", "x=": "is empty", "x=5..1": "is empty",
+		"x=1..999999999": "more than", "x=a,,b": "is empty", "x=1..3:0": "is empty"} {
+		if _, err := ParseParams([]string{bad}, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", bad, err, want)
+		}
+	}
+	if _, err := ParseParams([]string{"a=1..5000", "b=1..5000"}, ""); err == nil || !strings.Contains(err.Error(), "combinations") {
+		t.Errorf("25 million combinations: %v", err)
+	}
+	if _, err := ParseParams([]string{"a=1", "a=2"}, ""); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("a name that stands there twice: %v", err)
+	}
+}
+
+func TestParamsOfFiles(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"empty.csv":  {"", "it has no rows"},
+		"head.csv":   {"a,b\n", "it has no rows"},
+		"ragged.csv": {"a,b\n1\n", "wrong number of fields"},
+		"twice.csv":  {"a,a\n1,2\n", "stands there twice"},
+		"blank.csv":  {"a b\n1\n", `"a b" is no name`},
+		"x.json":     {`{"a": 1}`, "no array of objects"},
+		"deep.json":  {`[{"a": [1]}]`, `row 1 has no text, number or boolean "a"`},
+		"other.json": {`[{"a": 1}, {"a": 1, "b": 2}]`, "row 2 has other names"},
+		"less.json":  {`[{"a": 1, "b": 2}, {"a": 1}]`, `row 2 has no text, number or boolean "b"`},
+		"bom.csv":    {"\xef\xbb\xbfa\n1\n", ""},
+	} {
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(c.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		p, err := ParseParams(nil, file)
+		if c.want == "" {
+			if err != nil || p.Row(1)["a"] != "1" {
+				t.Errorf("%s: %v, %v", name, p.Row(1), err)
+			}
+		} else if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
+		}
+	}
+}
+
+func FuzzParams(f *testing.F) {
+	f.Add("a=1,2", "b=1..4")
+	f.Add("a=0..9:3", "b=x")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		p, err := ParseParams([]string{a, b}, "")
+		if err != nil {
+			return
+		}
+		n := p.Count()
+		if n < 1 || n > maxIndex || len(p.Row(1)) != 2 || len(p.Row(n)) != 2 || p.Row(n+1) != nil {
+			t.Errorf("%q %q: %d combinations, %v, %v", a, b, n, p.Row(1), p.Row(n))
+		}
+	})
+}
+
+// A sweep of 100,000 is one small script, made at once.
+func TestRenderManyParams(t *testing.T) {
+	begin := time.Now()
+	p, err := ParseParams([]string{"a=1..1000", "b=1..100"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := with(func(j *Job) { j.Params, j.Array, j.Args = p, array(t, "1-100000"), []string{"x", "{a}", "{b}"} })
+	script, _, err := Render(j, Slurm)
+	if err != nil || len(script) > 1000 {
+		t.Errorf("%d bytes, %v", len(script), err)
+	}
+	t.Log("made in", time.Since(begin))
+}
