@@ -31,14 +31,15 @@ type CondaOptions struct {
 	Python      string           // X.Y for a list of pip's packages alone; "" is the newest
 	Cuda        string           // version of CUDA on the machines that the image is for; "" is none
 	Indexes     conda.PipIndexes // where wheels are looked for, before where File says
-	From        string           // the image below; "" is DefaultBase, "scratch" is none
+	From        string           // the image below; "" is DefaultBase, "scratch" is none, "conda" or "conda:2.N" one of the channels' own packages
 	Prefix      string           // "" is conda.DefaultPrefix
 	Platform    *v1.Platform     // nil is this machine's
 	PlainHTTP   bool             // base images come from registries without TLS
 	Progress    func(Event)
 	Inputs      *Inputs // filled as Options.Inputs is
 
-	defaultBase bool // nobody chose From
+	defaultBase  bool     // nobody chose From
+	baseChannels []string // Channels, also of an export that needs none
 }
 
 // DefaultBase is the image below an environment when none is named: a C library
@@ -80,12 +81,12 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	}); err != nil {
 		return nil, err
 	}
-	o.Inputs.environment(w.CondaOptions, plan.Packages(), env.Wheels)
+	o.Inputs.environment(w.CondaOptions, slices.Concat(w.below.packages(), plan.Packages()), env.Wheels)
 	img, err := withEnvironment(base, w.CondaOptions, plan, layers, env, w.export.Variables)
 	if err != nil {
 		return nil, err
 	}
-	return &Environment{Image: img, Lock: plan.Lock(env.Wheels), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, plan.Notes, env.Notes)}, nil
+	return &Environment{Image: img, Lock: plan.Lock(env.Wheels), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, env.Notes)}, nil
 }
 
 // PlanConda finds out what Conda would install and fetch. The base image is read
@@ -103,7 +104,11 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	if err != nil {
 		return nil, err
 	}
-	return &Environment{Downloads: list, Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, plan.Notes, notes)}, nil
+	below, err := w.below.downloads(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return &Environment{Downloads: slices.Concat(below, list), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes)}, nil
 }
 
 // A condaWork is a build of an export under way.
@@ -114,6 +119,7 @@ type condaWork struct {
 	export  *conda.Export
 	options conda.Options
 	base    func() (v1.Image, error)
+	below   *channelBase // what base makes, if it is made of packages; else nil
 }
 
 func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int) (*condaWork, error) {
@@ -134,16 +140,21 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	w.CondaOptions = o
 	progress := seldom(w.fetched)
 	w.base = sync.OnceValues(func() (v1.Image, error) { return condaBase(ctx, s, o, progress) })
+	libc := func() (conda.Libc, error) {
+		img, err := w.base()
+		if err != nil {
+			return conda.Libc{}, err
+		}
+		return baseLibc(ctx, s, img)
+	}
 	w.options = conda.Options{
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Flexible: o.Flexible, Subdir: subdir, Prefix: o.Prefix,
-		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress,
-		Libc: func() (conda.Libc, error) {
-			img, err := w.base()
-			if err != nil {
-				return conda.Libc{}, err
-			}
-			return baseLibc(ctx, s, img)
-		},
+		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
+	}
+	if version, ok := fromChannel(o.From); ok {
+		w.below = newChannelBase(ctx, version, w.CondaOptions, w.options)
+		w.base = sync.OnceValues(func() (v1.Image, error) { return w.below.image(ctx, s) })
+		w.options.Libc = w.below.libc
 	}
 	return w, nil
 }
@@ -182,7 +193,10 @@ func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
 	if where := conda.Hidden(known); !slices.Equal(known, o.Channels) {
 		e.Notes = append(e.Notes, fmt.Sprintf("channels %s are %s, as conda's configuration has them", strings.Join(o.Channels, " "), strings.Join(where, " ")))
 	}
-	o.Channels = known
+	o.Channels, o.baseChannels = known, known
+	if len(known) == 0 {
+		o.baseChannels = rc.Locate(exportChannels(e, rc))
+	}
 	return e, nil
 }
 

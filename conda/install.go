@@ -74,8 +74,12 @@ func (w *layerWriter) file(name string, mode int64, data []byte, sec int64) erro
 }
 
 // target is where a file of the package goes, below the prefix: files of noarch
-// python packages go to the python that is installed.
+// python packages go to the python that is installed, those of a sysroot to the
+// system's places; "" is one that is left out.
 func (p *pkg) target(src string) string {
+	if p.places != nil {
+		return p.places[src]
+	}
 	if p.meta.index.noarch() != "python" || p.in.plan.python == "" {
 		return src
 	}
@@ -109,7 +113,7 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 			return err
 		}
 		e := p.meta.paths[h.Name]
-		if e == nil || p.stale[h.Name] {
+		if e == nil || p.stale[h.Name] || p.target(h.Name) == "" {
 			return nil // only what the package lists is installed
 		}
 		if _, twice := p.done[h.Name]; twice {
@@ -128,7 +132,7 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 		return err
 	}
 	for _, src := range p.meta.order {
-		if _, ok := p.done[src]; ok || p.stale[src] {
+		if _, ok := p.done[src]; ok || p.stale[src] || p.target(src) == "" {
 			continue
 		}
 		if p.meta.paths[src].Type != "directory" {
@@ -195,6 +199,11 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 		}
 		x.Type = "softlink"
 		out.Linkname, out.Mode = h.Linkname, 0o777
+		if p.places != nil {
+			if out.Linkname = p.relink(e.Path, h.Linkname); out.Linkname == "" {
+				return nil, nil
+			}
+		}
 		p.in.noteLink(x.Path)
 		return x, w.header(out)
 	case tar.TypeLink:

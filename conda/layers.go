@@ -83,8 +83,13 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 		}
 		layers, in.env.Wheels, in.env.Notes = append(layers, above...), wheels.Wheels, slices.Concat(in.env.Notes, wheels.Notes, notes)
 	}
-	in.finishEnv()
-	return layers, in.env, nil
+	if in.plan.sysroot == nil {
+		in.finishEnv()
+		return layers, in.env, nil
+	}
+	in.finishBase()
+	around, err := putLayer(ctx, s, "/", in.root)
+	return append(layers, around), in.env, err
 }
 
 // packageCache is where the store keeps archives that were fetched.
@@ -111,6 +116,7 @@ type pkg struct {
 	// What another package, installed later, owns: files, and entry points.
 	lost, lostPoints map[string]bool
 	points           []command
+	places           map[string]string // where the files of a sysroot go; nil of all other packages
 	// While it is installed:
 	stale  map[string]bool       // compiled files left out
 	done   map[string]*installed // by path in the package
@@ -193,6 +199,11 @@ func (in *installer) read(ctx context.Context) error {
 	in.packages = in.packages[:0]
 	for _, r := range in.plan.pkgs {
 		in.packages = append(in.packages, byRec[r])
+		if r == in.plan.sysroot {
+			if err := byRec[r].layOut(in.plan.Subdir); err != nil {
+				return fmt.Errorf("reading %s: %w", r.fn, err)
+			}
+		}
 		m := byRec[r].meta.index.Subdir
 		if r.Subdir == "" {
 			r.Subdir = m
@@ -254,6 +265,9 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 	mine := map[string]string{}
 	for _, src := range p.meta.order {
 		dst := p.target(src)
+		if dst == "" {
+			continue
+		}
 		if dst == "conda-meta" || strings.HasPrefix(dst, "conda-meta/") {
 			return fmt.Errorf("path %q is where the record of the environment is kept", short(dst))
 		}

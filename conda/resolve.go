@@ -52,6 +52,7 @@ type Plan struct {
 	python   string   // X.Y; "" without python
 	site     string   // site-packages below the prefix
 	pkgs     []*record
+	sysroot  *record // of the packages, the one with the C library of a base; nil of an environment
 }
 
 // Names lists the packages as name-version-build, in the order of installation.

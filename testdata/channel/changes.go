@@ -76,6 +76,19 @@ func opensslConfig(t tree, r recipe, _ *machine) error {
 	return nil
 }
 
+// certificates makes one file of many, as conda's package has them.
+func certificates(t tree, _ recipe, _ *machine) error {
+	var all []byte
+	for _, p := range t.names() {
+		if path.Ext(p) == ".crt" {
+			all = append(all, t[p].data...)
+		}
+		delete(t, p)
+	}
+	t["ssl/cacert.pem"], t["ssl/cert.pem"] = &node{data: all}, &node{link: "cacert.pem"}
+	return nil
+}
+
 // demoSource prints the prefix that is compiled in, alone and several times in one string.
 const demoSource = `#include <stdio.h>
 static const char path[] = PREFIX "/lib:" PREFIX "/lib64:" PREFIX "/share";

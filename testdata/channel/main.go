@@ -9,7 +9,8 @@
 // for each machine and is left out without. For a given set of Debian packages the
 // channel is the same on every run. Beside the packages it writes exports as users
 // have them (requirements.txt, explicit-<subdir>.txt) and base-<subdir>.tar, also
-// called base-<Debian's architecture>.tar: a C library and a shell to run on.
+// called base-<Debian's architecture>.tar: a C library and a shell to run on. The
+// channel has these as packages too: a sysroot for each machine, bash, coreutils.
 package main
 
 import (
@@ -177,7 +178,7 @@ func gather(o options) error {
 			return fmt.Errorf("reading the version of %q: it is not one of python", debs["python3"])
 		}
 		m.python = v[0] + "." + v[1]
-		names := []string{"libc6", "busybox-static"}
+		names := append([]string{"busybox-static"}, sysrootDebs...)
 		for _, r := range recipes(m.python) {
 			names = append(names, r.debs...)
 		}
@@ -209,6 +210,9 @@ func fill(c *channel) error {
 		return err
 	}
 	for _, m := range c.machines {
+		if err := c.sysroots(m); err != nil {
+			return fmt.Errorf("making the sysroots for %s: %w", m.subdir, err)
+		}
 		if err := c.base(m); err != nil {
 			return fmt.Errorf("making the base for %s: %w", m.subdir, err)
 		}

@@ -77,7 +77,15 @@ func (c *channel) make(r recipe, m *machine) error {
 	if err != nil {
 		return err
 	}
-	index := describe(r, m)
+	if err := c.pack(r, describe(r, m), t, points); err != nil {
+		return err
+	}
+	c.note(m.subdir, t, needs)
+	return nil
+}
+
+// pack writes a package in its formats.
+func (c *channel) pack(r recipe, index record, t tree, points []string) error {
 	info := infoFiles(r, t, index, points)
 	dist := fmt.Sprintf("%s-%s-%s", index["name"], index["version"], index["build"])
 	formats := r.formats
@@ -85,6 +93,7 @@ func (c *channel) make(r recipe, m *machine) error {
 		formats = "conda"
 	}
 	for _, f := range strings.Fields(formats) {
+		var err error
 		name, b := dist+".conda", []byte(nil)
 		if f == "bz2" {
 			name = dist + ".tar.bz2"
@@ -99,7 +108,6 @@ func (c *channel) make(r recipe, m *machine) error {
 			return fmt.Errorf("writing %s: %w", name, err)
 		}
 	}
-	c.note(m.subdir, t, needs)
 	fmt.Fprintf(os.Stderr, "%-13s %-40s %-9s %5d files\n", index["subdir"], dist, formats, len(t))
 	return nil
 }

@@ -69,6 +69,12 @@ func recipes(python string) []recipe {
 		{name: "click", debs: []string{"python3-click"}, kind: noarchPython},
 		{name: "packaging", debs: []string{"python3-packaging"}, kind: noarchPython, formats: "bz2"},
 		{name: "tzdata", debs: []string{"tzdata"}, kind: noarchGeneric},
+		{name: "coreutils", debs: []string{"coreutils"}, depends: []string{"gmp", "libacl", "libselinux", "openssl"}},
+		{name: "bash", debs: []string{"bash"}, depends: []string{"ncurses >=6.4,<7.0a0"}},
+		{name: "gmp", debs: []string{"libgmp10"}},
+		{name: "libacl", debs: []string{"libacl1", "libattr1"}},
+		{name: "libselinux", debs: []string{"libselinux1", "libpcre2-8-0"}},
+		{name: "ca-certificates", debs: []string{"ca-certificates"}, kind: noarchGeneric, change: certificates, depends: []string{"__unix"}},
 		{name: "prefixdemo", change: prefixDemo},
 		{name: "legacy", kind: noarchGeneric, formats: "bz2", change: legacyFiles},
 	}, zstd...)

@@ -1,0 +1,120 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"hpcc/conda"
+	"hpcc/store"
+)
+
+// fromChannel tells whether an image below an environment is made of the
+// channels' packages, and which version of glibc it is to have: conda, the newest, or
+// conda:2.28. An image of that name is docker.io/library/conda.
+func fromChannel(from string) (version string, ok bool) {
+	name, version, _ := strings.Cut(from, ":")
+	return version, name == "conda"
+}
+
+// A channelBase is an image below an environment, made of packages.
+type channelBase struct {
+	options CondaOptions
+	conda   conda.Options
+	plan    func() (*conda.Plan, error) // made once
+	told    []string                    // what is to be told of it, once image was called
+}
+
+func newChannelBase(ctx context.Context, version string, o CondaOptions, co conda.Options) *channelBase {
+	co.Channels = o.baseChannels
+	return &channelBase{options: o, conda: co, plan: sync.OnceValues(func() (*conda.Plan, error) {
+		return conda.ResolveBase(ctx, version, co)
+	})}
+}
+
+// libc is known as soon as it is planned.
+func (b *channelBase) libc() (conda.Libc, error) {
+	plan, err := b.plan()
+	if err != nil {
+		return conda.Libc{}, err
+	}
+	return conda.Libc{Glibc: plan.Glibc()}, nil
+}
+
+// image makes the image. Its layers depend on the packages alone, so that all
+// environments on them share them.
+func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, error) {
+	when, err := sourceDate(os.Getenv(epochArg))
+	if err != nil {
+		return nil, err
+	}
+	plan, err := b.plan()
+	if err != nil {
+		return nil, err
+	}
+	layers, env, err := plan.Layers(ctx, s, b.conda)
+	if err != nil {
+		return nil, err
+	}
+	b.told = env.Notes
+	var add []mutate.Addendum
+	for _, l := range layers {
+		add = append(add, mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: when},
+			CreatedBy: fmt.Sprintf("hpcc build --from conda (glibc %s for %s)", plan.Glibc(), plan.Subdir), Comment: "hpcc"}})
+	}
+	p := b.options.Platform
+	img, err := mutate.ConfigFile(emptyImage(), &v1.ConfigFile{
+		OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, Created: v1.Time{Time: when}, RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{Env: append([]string{"PATH=" + defaultSearch}, env.Env...), Cmd: []string{"bash"}},
+	})
+	if err == nil {
+		img, err = mutate.Append(img, add...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("assembling the image: %w", err)
+	}
+	return img, nil
+}
+
+// downloads are what image would fetch. A nil base has nothing to fetch and to tell.
+func (b *channelBase) downloads(ctx context.Context, s *store.Store) ([]conda.Download, error) {
+	if b == nil {
+		return nil, nil
+	}
+	plan, err := b.plan()
+	if err != nil {
+		return nil, err
+	}
+	list, _, err := plan.Downloads(ctx, s, b.conda)
+	return list, err
+}
+
+// packages are those that were planned.
+func (b *channelBase) packages() []conda.Package {
+	if b == nil {
+		return nil
+	}
+	plan, err := b.plan()
+	if err != nil {
+		return nil
+	}
+	return plan.Packages()
+}
+
+// notes are what is to be told of the base.
+func (b *channelBase) notes() []string {
+	if b == nil {
+		return nil
+	}
+	plan, err := b.plan()
+	if err != nil {
+		return nil
+	}
+	return slices.Concat(plan.Notes, b.told)
+}
