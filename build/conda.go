@@ -86,7 +86,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	if err != nil {
 		return nil, err
 	}
-	return &Environment{Image: img, Lock: plan.Lock(env.Wheels), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, env.Notes)}, nil
+	return &Environment{Image: img, Lock: w.below.keep(plan.Lock(env.Wheels)), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, env.Notes)}, nil
 }
 
 // PlanConda finds out what Conda would install and fetch. The base image is read
@@ -152,7 +152,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
 	}
 	if version, ok := fromChannel(o.From); ok {
-		w.below = newChannelBase(ctx, version, w.CondaOptions, w.options)
+		w.below = newChannelBase(ctx, w.export, version, w.CondaOptions, w.options)
 		w.base = sync.OnceValues(func() (v1.Image, error) { return w.below.image(ctx, s) })
 		w.options.Libc = w.below.libc
 	}

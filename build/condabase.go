@@ -31,10 +31,10 @@ type channelBase struct {
 	told    []string                    // what is to be told of it, once image was called
 }
 
-func newChannelBase(ctx context.Context, version string, o CondaOptions, co conda.Options) *channelBase {
+func newChannelBase(ctx context.Context, e *conda.Export, version string, o CondaOptions, co conda.Options) *channelBase {
 	co.Channels = o.baseChannels
 	return &channelBase{options: o, conda: co, plan: sync.OnceValues(func() (*conda.Plan, error) {
-		return conda.ResolveBase(ctx, version, co)
+		return conda.ResolveBase(ctx, e, version, co)
 	})}
 }
 
@@ -93,6 +93,16 @@ func (b *channelBase) downloads(ctx context.Context, s *store.Store) ([]conda.Do
 	}
 	list, _, err := plan.Downloads(ctx, s, b.conda)
 	return list, err
+}
+
+// keep notes the base in what a lock file says.
+func (b *channelBase) keep(l conda.Locked) conda.Locked {
+	if b != nil {
+		if plan, err := b.plan(); err == nil {
+			l.Keep(plan)
+		}
+	}
+	return l
 }
 
 // packages are those that were planned.

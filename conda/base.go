@@ -17,11 +17,15 @@ const basePrefix = "/usr"
 const baseWord = "--from conda"
 
 // ResolveBase plans an image of nothing but a channel's packages: the C library of
-// its sysroot, a shell, and, where it has them, coreutils, certificates, time
-// zones and libgcc, without which glibc cannot end threads. version is that of
-// glibc; "" is the newest that the channels have. Layers of the plan make a root
-// file system, on which an environment stands as on a distribution's.
-func ResolveBase(ctx context.Context, version string, o Options) (*Plan, error) {
+// its sysroot, a shell, and, where it has them, coreutils and their like, certificates, time
+// zones, and libgcc, without which glibc cannot end threads. version is that of
+// glibc; "" is the newest that the channels have. What a lock file has of it is
+// taken as it is. Layers of the plan make a root file system, on which an
+// environment stands as on a distribution's.
+func ResolveBase(ctx context.Context, locked *Export, version string, o Options) (*Plan, error) {
+	if p, err := lockedBase(locked, version, o); p != nil || err != nil {
+		return p, err
+	}
 	switch {
 	case version != "" && !glibcVersion().MatchString(version):
 		return nil, fmt.Errorf("%s:%s: that is no version of glibc; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, short(version))
@@ -78,9 +82,25 @@ func ResolveBase(ctx context.Context, version string, o Options) (*Plan, error) 
 	return p, nil
 }
 
-// basePackages are what a base is made of besides its C library. Of names on one
-// line the first is taken that the channels have.
-var basePackages = [][]string{{"bash"}, {"coreutils"}, {"ca-certificates"}, {"tzdata"}, {"libgcc", "libgcc-ng"}}
+// lockedBase is the base that a lock file has, if it has that version of glibc.
+func lockedBase(e *Export, version string, o Options) (*Plan, error) {
+	p := &Plan{Subdir: o.Subdir, Prefix: basePrefix, export: &Export{File: e.File, Explicit: true, Entries: e.Base}}
+	if err := p.explicit(p.export); err != nil {
+		return nil, err
+	}
+	for _, r := range p.pkgs {
+		if r.Name == sysrootName(o.Subdir) && (version == "" || r.Version == version) {
+			p.sysroot = r
+			return p, nil
+		}
+	}
+	return nil, nil
+}
+
+// basePackages are what a base is made of besides its C library: what shell scripts
+// call without a thought, too. Of several names the first is taken that the channels have.
+var basePackages = [][]string{{"bash"}, {"coreutils"}, {"ca-certificates"}, {"tzdata"}, {"libgcc", "libgcc-ng"},
+	{"grep"}, {"sed"}, {"gawk"}, {"findutils"}, {"tar"}, {"gzip"}}
 
 // Glibc is the version of the C library in a plan of ResolveBase.
 func (p *Plan) Glibc() string { return p.sysroot.Version }

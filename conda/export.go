@@ -43,6 +43,7 @@ type Export struct {
 	PipOpen    bool              // what the packages of Pip need besides is to be looked for, as pip does
 	PipIndexes PipIndexes        // where the file has pip look
 	Variables  map[string]string // to be set in the environment
+	Base       []Entry           // packages of the image below it, as [ResolveBase] planned them when the export was locked
 	Notes      []string          // what of the file is not used, for people, each with FILE:LINE
 }
 

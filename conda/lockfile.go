@@ -25,6 +25,7 @@ type Locked struct {
 	variables map[string]string
 	asked     []string // packages of pip that the export names
 	direct    []string // of those, the ones that it names by their address
+	base      []string // packages of the image below, as lines of an explicit export
 }
 
 // A lockFile is conda-lock.yml, version 1 (CEP 37).
@@ -66,12 +67,28 @@ type lockedHash struct {
 
 // What the format has no word for stands in custom_metadata, which it has for
 // what users want to keep there: which packages of pip were asked for, which of them by their
-// address, and the environment's variables as an object of JSON.
+// address, the environment's variables as an object of JSON, and for each platform
+// the packages of which the image below is made.
 const (
 	customAsked     = "hpcc-asked"
 	customDirect    = "hpcc-direct"
 	customVariables = "hpcc-variables"
+	customBase      = "hpcc-base-" // and the platform
 )
+
+// Keep notes the plan of an image that is made of packages too, on which the environment stands.
+func (l *Locked) Keep(base *Plan) {
+	for _, r := range base.pkgs {
+		line := bare(r.url)
+		if u, err := url.Parse(r.url); err != nil || u.String() != line {
+			l.Hidden = append(l.Hidden, r.Name)
+		}
+		if sum := cmp.Or(r.SHA256, r.MD5); sum != "" {
+			line += "#" + sum
+		}
+		l.base = append(l.base, line)
+	}
+}
 
 // Lock is the plan as Layers carried it out, with the wheels that it chose.
 func (p *Plan) Lock(wheels []Wheel) Locked {
@@ -139,6 +156,9 @@ func WriteLock(out io.Writer, source string, list []Locked) error {
 		f.Package = append(f.Package, l.packages...)
 		custom[customAsked] = append(custom[customAsked], l.asked...)
 		custom[customDirect] = append(custom[customDirect], l.direct...)
+		if len(l.base) > 0 {
+			f.Metadata.Custom[customBase+l.subdir] = strings.Join(l.base, " ")
+		}
 		if len(l.variables) > 0 {
 			text, err := json.Marshal(l.variables)
 			if err != nil {
@@ -178,6 +198,17 @@ func (l *lock) custom(n *yaml.Node) {
 			}
 		}
 		l.r.e.Variables = m
+	}
+	if key := find(n, customBase+l.r.target); key != nil {
+		for _, line := range strings.Fields(key.Value) {
+			x, err := parseURL(line)
+			if err != nil {
+				l.r.wrong(key.Line, "%s: %q: %v", customBase+l.r.target, short(hideText(line)), err)
+				return
+			}
+			x.Line = key.Line
+			l.r.e.Base = append(l.r.e.Base, x)
+		}
 	}
 	if find(n, customAsked) == nil && find(n, customDirect) == nil {
 		return

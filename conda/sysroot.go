@@ -62,7 +62,7 @@ func chooseSysroot(all []*record, version, subdir string) (*record, error) {
 	case len(there) == 0:
 		return nil, fmt.Errorf("the channels have no C library for %s (%s); conda-forge has: add --channel conda-forge, or name an image with --from", subdir, sysrootName(subdir))
 	}
-	return nil, fmt.Errorf("glibc %s is not in the channels for %s; there are %s", version, subdir, some(there))
+	return nil, fmt.Errorf("glibc %s is not in the channels for %s; there are %s: name one of them, or leave it out for the newest", version, subdir, some(there))
 }
 
 // layOut decides where the files of a sysroot go below /usr. Of several for one
