@@ -53,6 +53,10 @@ type Environment struct {
 	Downloads []conda.Download // of one that is only planned: what has to be fetched
 	Moves     []conda.Move     // what became of packages that could not be taken as the export has them
 	Notes     []string         // what else differs from the export or was not carried out
+
+	work   *condaWork // of one that is only planned, with what follows
+	plan   *conda.Plan
+	wheels []conda.Wheel
 }
 
 // Conda makes an image of a conda export: a base image, the environment's
@@ -100,7 +104,7 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	if err != nil {
 		return nil, err
 	}
-	list, notes, err := plan.Downloads(ctx, s, w.options)
+	list, wheels, notes, err := plan.Downloads(ctx, s, w.options)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +112,8 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	if err != nil {
 		return nil, err
 	}
-	return &Environment{Downloads: slices.Concat(below, list), Moves: plan.Moves, Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes)}, nil
+	return &Environment{Lock: w.below.keep(plan.Lock(wheels)), Downloads: slices.Concat(below, list), Moves: plan.Moves,
+		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes), work: w, plan: plan, wheels: wheels}, nil
 }
 
 // A condaWork is a build of an export under way.
@@ -155,6 +160,8 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		w.below = newChannelBase(ctx, w.export, version, w.CondaOptions, w.options)
 		w.base = sync.OnceValues(func() (v1.Image, error) { return w.below.image(ctx, s) })
 		w.options.Libc = w.below.libc
+	} else if len(w.export.Base) > 0 {
+		w.export.Notes = append(w.export.Notes, w.export.File+": it was locked on a base of packages, which is not used; --from conda takes it")
 	}
 	return w, nil
 }

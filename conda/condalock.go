@@ -39,7 +39,14 @@ func (r *reader) condaLock(root *yaml.Node) {
 			continue
 		}
 		platform := value(p, "platform")
-		if category := lockCategory(p); category != "main" {
+		switch category := lockCategory(p); category {
+		case "main":
+		case baseCategory:
+			if x, ok := l.entry(p, value(p, "url")); ok && platform == r.target {
+				r.e.Base = append(r.e.Base, x)
+			}
+			continue
+		default:
 			l.categories[category]++
 			continue
 		}
@@ -92,28 +99,35 @@ func (l *lock) platform(name string) {
 	}
 }
 
-// conda takes a package by its URL; digests stand beside it or below "hash".
+// conda takes a package by its URL.
 func (l *lock) conda(platform string, p *yaml.Node, location string) {
+	if x, ok := l.entry(p, location); ok {
+		l.platform(platform)
+		l.entries[platform] = append(l.entries[platform], x)
+	}
+}
+
+// entry reads a package at a URL; digests stand beside it or below "hash".
+func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	x, err := parseURL(location)
 	if err != nil {
 		l.r.wrong(p.Line, "%q: %v", short(hideText(location)), err)
-		return
+		return x, false
 	}
 	x.Line = p.Line
 	x.MD5, x.SHA256 = lockHash(p, "md5"), lockHash(p, "sha256")
 	if x.MD5 != "" && !isDigest(x.MD5, 32) || x.SHA256 != "" && !isDigest(x.SHA256, 64) {
 		l.r.wrong(p.Line, "%s: its md5 or sha256 is none", x.Name)
-		return
+		return x, false
 	}
 	x.Size, _ = strconv.ParseInt(value(p, "size"), 10, 64)
 	for _, f := range []struct{ key, have string }{{"name", x.Name}, {"version", x.Version}, {"build", x.Build}} {
 		if v := value(p, f.key); v != "" && !strings.EqualFold(v, f.have) {
 			l.r.wrong(p.Line, "%s %q is not what the URL says (%s)", f.key, short(v), f.have)
-			return
+			return x, false
 		}
 	}
-	l.platform(platform)
-	l.entries[platform] = append(l.entries[platform], x)
+	return x, true
 }
 
 // lockHash is a digest of a package: conda-lock has them below "hash".

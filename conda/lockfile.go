@@ -25,7 +25,6 @@ type Locked struct {
 	variables map[string]string
 	asked     []string // packages of pip that the export names
 	direct    []string // of those, the ones that it names by their address
-	base      []string // packages of the image below, as lines of an explicit export
 }
 
 // A lockFile is conda-lock.yml, version 1 (CEP 37).
@@ -67,54 +66,56 @@ type lockedHash struct {
 
 // What the format has no word for stands in custom_metadata, which it has for
 // what users want to keep there: which packages of pip were asked for, which of them by their
-// address, the environment's variables as an object of JSON, and for each platform
-// the packages of which the image below is made.
+// address, and the environment's variables as an object of JSON.
 const (
 	customAsked     = "hpcc-asked"
 	customDirect    = "hpcc-direct"
 	customVariables = "hpcc-variables"
-	customBase      = "hpcc-base-" // and the platform
 )
+
+// baseCategory is that of packages of which the image below is made: conda-lock
+// installs no category but main unless it is told to.
+const baseCategory = "hpcc-base"
 
 // Keep notes the plan of an image that is made of packages too, on which the environment stands.
 func (l *Locked) Keep(base *Plan) {
 	for _, r := range base.pkgs {
-		line := bare(r.url)
-		if u, err := url.Parse(r.url); err != nil || u.String() != line {
-			l.Hidden = append(l.Hidden, r.Name)
-		}
-		if sum := cmp.Or(r.SHA256, r.MD5); sum != "" {
-			line += "#" + sum
-		}
-		l.base = append(l.base, line)
+		l.add(r.locked(), r.url, baseCategory)
 	}
+}
+
+// add notes a package that is at an address.
+func (l *Locked) add(x lockedPackage, address, category string) {
+	x.Platform, x.Category, x.URL = l.subdir, category, bare(address)
+	if u, err := url.Parse(address); err != nil || u.String() != x.URL {
+		l.Hidden = append(l.Hidden, x.Name)
+	}
+	l.packages = append(l.packages, x)
+}
+
+// locked is a package as a lock file has it.
+func (r *record) locked() lockedPackage {
+	x := lockedPackage{Name: r.Name, Version: r.Version, Manager: "conda", Dependencies: map[string]string{}, Hash: lockedHash{r.MD5, r.SHA256}}
+	for _, d := range r.Depends {
+		if n := dependency(d); n != "" {
+			x.Dependencies[n] = cmp.Or(strings.TrimSpace(strings.TrimPrefix(d, n)), "*")
+		}
+	}
+	return x
 }
 
 // Lock is the plan as Layers carried it out, with the wheels that it chose.
 func (p *Plan) Lock(wheels []Wheel) Locked {
 	l := Locked{subdir: p.Subdir, variables: p.export.Variables}
-	add := func(x lockedPackage, address string) {
-		x.Platform, x.Category, x.URL = p.Subdir, "main", bare(address)
-		if u, err := url.Parse(address); err != nil || u.String() != x.URL {
-			l.Hidden = append(l.Hidden, x.Name)
-		}
-		l.packages = append(l.packages, x)
-	}
 	for _, r := range p.pkgs {
-		x := lockedPackage{Name: r.Name, Version: r.Version, Manager: "conda", Dependencies: map[string]string{}, Hash: lockedHash{r.MD5, r.SHA256}}
-		for _, d := range r.Depends {
-			if n := dependency(d); n != "" {
-				x.Dependencies[n] = cmp.Or(strings.TrimSpace(strings.TrimPrefix(d, n)), "*")
-			}
-		}
-		add(x, r.url)
+		l.add(r.locked(), r.url, "main")
 		if c := bare(r.origin); !slices.Contains(l.channels, c) {
 			l.channels = append(l.channels, c)
 		}
 	}
 	for _, w := range wheels {
 		x := lockedPackage{Name: w.Name, Version: w.Version, Manager: "pip", Dependencies: map[string]string{}, Hash: lockedHash{SHA256: w.SHA256}}
-		add(x, w.address)
+		l.add(x, w.address, "main")
 		if w.asked {
 			l.asked = append(l.asked, w.Name)
 		}
@@ -156,9 +157,6 @@ func WriteLock(out io.Writer, source string, list []Locked) error {
 		f.Package = append(f.Package, l.packages...)
 		custom[customAsked] = append(custom[customAsked], l.asked...)
 		custom[customDirect] = append(custom[customDirect], l.direct...)
-		if len(l.base) > 0 {
-			f.Metadata.Custom[customBase+l.subdir] = strings.Join(l.base, " ")
-		}
 		if len(l.variables) > 0 {
 			text, err := json.Marshal(l.variables)
 			if err != nil {
@@ -198,17 +196,6 @@ func (l *lock) custom(n *yaml.Node) {
 			}
 		}
 		l.r.e.Variables = m
-	}
-	if key := find(n, customBase+l.r.target); key != nil {
-		for _, line := range strings.Fields(key.Value) {
-			x, err := parseURL(line)
-			if err != nil {
-				l.r.wrong(key.Line, "%s: %q: %v", customBase+l.r.target, short(hideText(line)), err)
-				return
-			}
-			x.Line = key.Line
-			l.r.e.Base = append(l.r.e.Base, x)
-		}
 	}
 	if find(n, customAsked) == nil && find(n, customDirect) == nil {
 		return

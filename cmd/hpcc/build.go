@@ -70,7 +70,7 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	if err := checkConda(c); err != nil {
 		return err
 	}
-	if c.String("tag") == "" && !c.Bool("dry-run") {
+	if c.String("tag") == "" && !c.Bool("dry-run") && !c.Bool("print-dockerfile") {
 		return usagef("the image needs a name").hint("hpcc build -t NAME %s", strings.Join(a, " "))
 	}
 	if err := wanted.read(c); err != nil {
@@ -106,6 +106,9 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	s, err := openStore(c)
 	if err != nil {
 		return err
+	}
+	if c.Bool("print-dockerfile") {
+		return printDockerfile(c, s, t, o, ps)
 	}
 	var imgs []v1.Image
 	var inputs []*build.Inputs
@@ -175,10 +178,7 @@ func checkWords(c *cli.Context, outputs []output) error {
 // buildOne builds for one platform; nil is this machine's. Of an environment
 // there is a lock as well, of a dry run nothing.
 func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options) (img v1.Image, lock conda.Locked, err error) {
-	t.platform = ""
-	if strings.Contains(c.String("platform"), ",") {
-		t.platform = o.Platform.String() + " "
-	}
+	t.forPlatform(o.Platform, strings.Count(c.String("platform"), ",")+1)
 	switch {
 	case c.Bool("dry-run"):
 		return nil, lock, planConda(c, s, t, o)

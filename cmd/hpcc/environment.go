@@ -34,6 +34,7 @@ func condaFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "no-index", Usage: "ask no index: find wheels in --wheel-dir alone"},
 		&cli.StringFlag{Name: "lock", Usage: "write what is installed to `FILE`, a conda-lock.yml that --conda takes"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be fetched for an export, and make no image"},
+		&cli.BoolFlag{Name: "print-dockerfile", Usage: "print a Dockerfile that makes the same of an export with docker or podman, and make no image"},
 		&cli.BoolFlag{Name: "json", Usage: "with --dry-run: one JSON object a line"},
 		&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none", DefaultText: build.DefaultBase},
 		&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
@@ -50,7 +51,7 @@ func hasDockerfile(c *cli.Context) bool { return c.String("file") != "" || c.Arg
 // checkConda refuses words that do not go together.
 func checkConda(c *cli.Context) error {
 	if !isConda(c) {
-		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index"} {
+		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "print-dockerfile", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index"} {
 			if c.IsSet(name) {
 				return usagef("--%s: there is no export", name).hint("name one with --conda FILE")
 			}
@@ -64,6 +65,12 @@ func checkConda(c *cli.Context) error {
 		return usagef("--channel-priority %q: known are strict and flexible", p).hint("leave it out, or write --channel-priority flexible")
 	case c.Bool("dry-run") && c.String("lock") != "":
 		return usagef("--lock and --dry-run: a lock file says what was fetched").hint("leave out one of them")
+	case c.Bool("print-dockerfile") && c.Bool("dry-run"):
+		return usagef("--print-dockerfile and --dry-run: each prints something of its own").hint("leave out one of them")
+	case c.Bool("print-dockerfile") && hasDockerfile(c):
+		return usagef("--print-dockerfile prints the environment alone").hint("leave the Dockerfile and CONTEXT out, and put its lines below what is printed")
+	case c.Bool("print-dockerfile") && len(onlyImages(c)) > 0:
+		return usagef("--print-dockerfile makes no image for --%s", onlyImages(c)[0]).hint("leave out one of them")
 	case c.Bool("json") && !c.Bool("dry-run"):
 		return usagef("--json goes with --dry-run").hint("write --progress json for the steps of a build")
 	case c.Bool("no-index") && c.IsSet("index-url"):
@@ -73,6 +80,16 @@ func checkConda(c *cli.Context) error {
 		return directoryOf(f)
 	}
 	return nil
+}
+
+// onlyImages are the flags in use that say what becomes of an image.
+func onlyImages(c *cli.Context) (out []string) {
+	for _, name := range []string{"output", "push", "provenance", "sbom", "iidfile", "metadata-file", "annotation", "label", "cache-to", "target"} {
+		if c.IsSet(name) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // directoryOf refuses the name of a file in a directory that is not there.
@@ -113,6 +130,36 @@ func planConda(c *cli.Context, s *store.Store, t *steps, o build.Options) error 
 	}
 	t.environment(env)
 	return printDownloads(os.Stdout, t, env.Downloads, c.Bool("json"))
+}
+
+// printDockerfile prints one for all platforms of an export.
+func printDockerfile(c *cli.Context, s *store.Store, t *steps, o build.Options, ps []*v1.Platform) error {
+	var planned []*build.Environment
+	var locks []conda.Locked
+	for _, p := range ps {
+		o.Platform = p
+		t.forPlatform(p, len(ps))
+		env, err := build.PlanConda(c.Context, s, condaOptions(c, t, o))
+		if err != nil {
+			return t.failed(onDisk(err, s.Dir()))
+		}
+		t.environment(env)
+		planned, locks = append(planned, env), append(locks, env.Lock)
+	}
+	text, notes, err := build.CondaDockerfile(planned)
+	if err != nil {
+		return t.failed(err)
+	}
+	for _, n := range notes {
+		t.note(n)
+	}
+	if c.String("lock") != "" {
+		if err := writeLock(c, t, locks); err != nil {
+			return t.failed(err)
+		}
+	}
+	_, err = os.Stdout.Write(text)
+	return err
 }
 
 // environment tells what became of the packages of an export.

@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/term"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"hpcc/build"
 )
 
@@ -152,6 +154,13 @@ func (t *steps) line(s *step, text string) {
 	} else if t.view == nil { // a terminal shows the last few below the step
 		head, _, _ := strings.Cut(s.head, "] ")
 		t.print(head + "] | " + text)
+	}
+}
+
+// forPlatform begins a platform, of several.
+func (t *steps) forPlatform(p *v1.Platform, of int) {
+	if t.platform = ""; of > 1 {
+		t.platform = p.String() + " "
 	}
 }
 
