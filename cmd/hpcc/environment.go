@@ -36,7 +36,7 @@ func condaFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be fetched for an export, and make no image"},
 		&cli.BoolFlag{Name: "print-dockerfile", Usage: "print a Dockerfile that makes the same of an export with docker or podman, and make no image"},
 		&cli.BoolFlag{Name: "json", Usage: "with --dry-run: one JSON object a line"},
-		&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none", DefaultText: build.DefaultBase},
+		&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none, conda (or conda:2.28, for that glibc) is made of the channel's own packages", DefaultText: build.DefaultBase},
 		&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
 	}
 }
