@@ -40,6 +40,7 @@ type CondaOptions struct {
 
 	defaultBase  bool     // nobody chose From
 	baseChannels []string // Channels, also of an export that needs none
+	mirrors      [][]string
 }
 
 // DefaultBase is the image below an environment when none is named: a C library
@@ -153,7 +154,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 		return baseLibc(ctx, s, img)
 	}
 	w.options = conda.Options{
-		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Flexible: o.Flexible, Subdir: subdir, Prefix: o.Prefix,
+		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Subdir: subdir, Prefix: o.Prefix,
 		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
 	}
 	if version, ok := fromChannel(o.From); ok {
@@ -200,7 +201,7 @@ func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
 	if where := conda.Hidden(known); !slices.Equal(known, o.Channels) {
 		e.Notes = append(e.Notes, fmt.Sprintf("channels %s are %s, as conda's configuration has them", strings.Join(o.Channels, " "), strings.Join(where, " ")))
 	}
-	o.Channels, o.baseChannels = known, known
+	o.Channels, o.baseChannels, o.mirrors = known, known, rc.Mirrors()
 	if len(known) == 0 {
 		o.baseChannels = rc.Locate(exportChannels(e, rc))
 	}

@@ -77,19 +77,22 @@ func (r *record) cached(dir string) (string, bool) {
 	return p, true
 }
 
-// download brings a package into dir, verified, and returns its path. Work is
-// done in tmp, on the same file system.
-func (r *record) download(ctx context.Context, dir, tmp string, add func(n int64)) (string, error) {
+// downloadFrom brings a package into dir from one place.
+func (r *record) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n int64)) (string, error) {
 	if p, ok := r.cached(dir); ok {
 		add(r.Size)
 		return p, nil
 	}
-	src, err := fetch(ctx, r.url)
+	src, err := fetch(ctx, u)
 	if err != nil {
 		return "", fmt.Errorf("fetching %s: %w", r.fn, err)
 	}
 	defer src.Close()
-	return r.keep(ctx, src, dir, tmp, add)
+	file, err := r.keep(ctx, src, dir, tmp, add)
+	if err != nil {
+		return "", fmt.Errorf("fetching %s: %w", hide(u), plain(err))
+	}
+	return file, nil
 }
 
 // keep writes what comes from src into dir, verified, and returns its path.
@@ -121,7 +124,7 @@ func (r *record) keep(ctx context.Context, src io.Reader, dir, tmp string, add f
 		err = cerr
 	}
 	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", hide(r.url), plain(err))
+		return "", err
 	}
 	key := r.key()
 	r.learn(n, s)

@@ -65,11 +65,7 @@ func installBase(t *testing.T, s *store.Store, version string, pkgs ...*testPkg)
 	if err != nil {
 		return nil, err
 	}
-	layers, env, err := plan.Layers(t.Context(), s, o)
-	if err != nil {
-		return nil, err
-	}
-	return &result{plan, env, layers, readLayers(t, layers)}, nil
+	return carryOut(t, s, plan, o)
 }
 
 func TestBase(t *testing.T) {

@@ -32,6 +32,8 @@ type channel struct {
 	url   string    // without a slash at the end
 	cache string    // the directory that keeps indexes; "" is none
 	asked *sync.Map // indexes that the server was asked for already, by URL
+
+	mirrors *mirrors // its places, url first; nil where it is the only one
 }
 
 // openChannel reads what a user calls a channel: a URL, a directory, or a name.
@@ -244,6 +246,7 @@ type record struct {
 	SitePackages    string          `json:"python_site_packages_path,omitempty"`
 	TrackFeatures   features        `json:"track_features,omitempty"`
 	fn, url, origin string          // origin is the channel
+	mirrors         *mirrors        // where url is too; nil where nowhere else
 }
 
 // noarch is "", "generic" or "python".
@@ -268,9 +271,9 @@ func (r *record) channel() string {
 	return "<unknown>"
 }
 
-// index reads the records of the wanted names from one subdirectory of a
-// channel; a subdirectory that is not there has none.
-func (c channel) index(ctx context.Context, subdir string, wanted map[string]bool) ([]*record, error) {
+// indexHere reads the records of the wanted names from one subdirectory at the
+// channel's URL.
+func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string]bool) ([]*record, error) {
 	base := c.url + "/" + subdir + "/"
 	rs, serr := c.sharded(ctx, subdir, wanted)
 	switch {

@@ -373,6 +373,12 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 	if err != nil {
 		return nil, err
 	}
+	return carryOut(t, s, plan, o)
+}
+
+// carryOut installs a plan.
+func carryOut(t testing.TB, s *store.Store, plan *Plan, o Options) (*result, error) {
+	t.Helper()
 	layers, env, err := plan.Layers(t.Context(), s, o)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ type Condarc struct {
 	alias    string
 	custom   map[string]string   // where a channel of that name is, without its name
 	multi    map[string][]string // channels that go by one name
+	mirrored map[string][]string // the places of a channel of that name, in the order in which they are asked
 }
 
 // maxCondarc bounds a configuration file.
@@ -51,7 +52,7 @@ func condarcFiles(getenv func(string) string) []string {
 
 // ReadCondarc reads conda's configuration files. An error names the file.
 func ReadCondarc(getenv func(string) string) (*Condarc, error) {
-	rc := &Condarc{custom: map[string]string{}, multi: map[string][]string{}}
+	rc := &Condarc{custom: map[string]string{}, multi: map[string][]string{}, mirrored: map[string][]string{}}
 	for _, name := range condarcFiles(getenv) {
 		f, err := os.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -90,6 +91,7 @@ func (rc *Condarc) add(r io.Reader, getenv func(string) string) error {
 		Custom   map[string]string   `yaml:"custom_channels"`
 		Multi    map[string][]string `yaml:"custom_multichannels"`
 		Default  []string            `yaml:"default_channels"`
+		Mirrored map[string][]string `yaml:"mirrored_channels"` // mamba's
 	}
 	err = root.Decode(&file)
 	if wrong := new(yaml.TypeError); errors.As(err, &wrong) {
@@ -110,6 +112,10 @@ func (rc *Condarc) add(r io.Reader, getenv func(string) string) error {
 	}
 	for name, list := range file.Multi {
 		rc.multi[name] = mapped(list, value)
+	}
+	for name, list := range file.Mirrored {
+		// mamba knows registries (oci://) too.
+		rc.mirrored[name] = slices.DeleteFunc(mapped(list, value), func(u string) bool { return strings.HasPrefix(u, "oci:") })
 	}
 	if file.Default != nil {
 		rc.multi["defaults"] = mapped(file.Default, value)
@@ -164,6 +170,11 @@ func (rc *Condarc) one(name string) string {
 	if name == "defaults" || strings.Contains(name, "://") || filepath.IsAbs(name) || strings.HasPrefix(name, ".") {
 		return name
 	}
+	for _, of := range slices.Backward(slices.Sorted(maps.Keys(rc.mirrored))) {
+		if places := rc.mirrored[of]; len(places) > 0 && (name == of || strings.HasPrefix(name, of+"/")) {
+			return strings.TrimRight(places[0], "/") + strings.TrimPrefix(name, of)
+		}
+	}
 	at := rc.alias
 	for _, of := range slices.Backward(slices.Sorted(maps.Keys(rc.custom))) {
 		if name == of || strings.HasPrefix(name, of+"/") {
@@ -175,6 +186,17 @@ func (rc *Condarc) one(name string) string {
 		return name
 	}
 	return strings.TrimRight(at, "/") + "/" + name
+}
+
+// Mirrors are the channels that the configuration has at several places: where
+// Locate puts them, and then all others.
+func (rc *Condarc) Mirrors() (out [][]string) {
+	for _, name := range slices.Sorted(maps.Keys(rc.mirrored)) {
+		if places := rc.mirrored[name]; len(places) > 1 {
+			out = append(out, mapped(places, func(u string) string { return strings.TrimRight(u, "/") }))
+		}
+	}
+	return out
 }
 
 // Hidden are channels for messages: without the credentials that URLs hold.

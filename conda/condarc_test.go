@@ -24,7 +24,8 @@ default_channels:
 ssl_verify: false
 show_channel_urls: true
 `))
-	write(t, extra, []byte("channel_alias: https://alias.example/conda/\ncustom_multichannels:\n  both: [conda-forge, /srv/own]\n"))
+	write(t, extra, []byte("channel_alias: https://alias.example/conda/\ncustom_multichannels:\n  both: [conda-forge, /srv/own]\n"+
+		"mirrored_channels:\n  bio: [https://near.example/t/$TOKEN/bio/, oci://ghcr.io/bio, https://far.example/bio]\n  one: [oci://ghcr.io/one]\n"))
 	rc, err := ReadCondarc(func(k string) string { return env[k] })
 	if err != nil {
 		t.Fatal(err)
@@ -32,9 +33,16 @@ show_channel_urls: true
 	if !slices.Equal(rc.Channels, []string{"conda-forge", "defaults"}) {
 		t.Errorf("Channels = %q", rc.Channels)
 	}
+	if got := rc.Mirrors(); len(got) != 1 || !slices.Equal(got[0], []string{"https://near.example/t/t0ken/bio", "https://far.example/bio"}) {
+		t.Errorf("Mirrors() = %q", got)
+	}
 	for name, want := range map[string]string{
 		"conda-forge":           "https://mirror.example/anaconda/cloud/conda-forge",
 		"conda-forge/label/dev": "https://mirror.example/anaconda/cloud/conda-forge/label/dev",
+		"bio":                   "https://near.example/t/t0ken/bio",
+		"bio/label/dev":         "https://near.example/t/t0ken/bio/label/dev",
+		"biology":               "https://alias.example/conda/biology",
+		"one":                   "https://alias.example/conda/one",
 		"conda-forge2":          "https://alias.example/conda/conda-forge2",
 		"lab":                   "https://lab.example/t/t0ken/${NOTSET}/$NO-$$/lab",
 		"lab/deep/er":           "file:///srv/lab/deep/er",

@@ -67,7 +67,7 @@ func (f *pipFetcher) wheel(ctx context.Context, p *pipPick, add func(n int64)) (
 		}
 		defer src.Close()
 		if name, err = r.keep(ctx, src, f.dir, tmp, add); err != nil {
-			return "", nil, err
+			return "", nil, fmt.Errorf("fetching %s: %w", hide(r.url), plain(err))
 		}
 	} else {
 		add(r.Size)

@@ -22,6 +22,7 @@ import (
 // Options say where packages come from and where they go.
 type Options struct {
 	Channels []string             // URLs, directories or names, in order of preference
+	Mirrors  [][]string           // places of one channel each, as [Condarc.Mirrors] has them: asked in turn when one does not answer
 	Subdir   string               // the platform to install for, such as linux-64
 	Prefix   string               // where the environment stands in the image; "" is /opt/conda
 	Cache    string               // a directory that keeps the channels' indexes from one time to the next; "" is none
@@ -327,7 +328,7 @@ func (o Options) open() (opened []channel, err error) {
 		if err != nil {
 			return nil, err
 		}
-		c.cache, c.asked = o.Cache, &sync.Map{}
+		c.cache, c.asked, c.mirrors = o.Cache, &sync.Map{}, o.mirrorsOf(c.url)
 		opened = append(opened, c)
 	}
 	return opened, nil

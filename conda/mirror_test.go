@@ -1,0 +1,87 @@
+package conda
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+func TestMirrors(t *testing.T) {
+	a, b := &testPkg{name: "a", files: []testFile{{path: "share/a", text: "A"}}}, &testPkg{name: "b", files: []testFile{{path: "share/b", text: "B"}}}
+	text := export(a, b)
+	good := newChannel(t, a, b)
+	file := "linux-64/" + a.dist() + a.format
+
+	lagging, lying := newChannel(t, a, b), newChannel(t, a, b)
+	if err := os.Remove(filepath.Join(lagging, file)); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(lying, file), []byte(strings.Repeat("x", 100)))
+	var asked atomic.Int32
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		w.WriteHeader(http.StatusBadRequest)
+	}))
+	defer broken.Close()
+
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	digests := ""
+	for _, c := range []struct {
+		name, first string
+	}{{"all well", good}, {"not there", nowhere}, {"behind the others", lagging}, {"other bytes", lying}} {
+		first := fileURL(c.first)
+		s := newStore(t)
+		r, err := install(t, s, text, Options{Channels: []string{first}, Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, fileURL(good)}}})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		clean(t, s)
+		// What is recorded does not say which of them answered.
+		if got := layerDigests(t, r.layers); digests != "" && got != digests {
+			t.Errorf("%s: layers %s, without mirrors %s", c.name, got, digests)
+		} else {
+			digests = got
+		}
+		if l := r.plan.Lock(nil); len(l.channels) != 1 || l.channels[0] != first {
+			t.Errorf("%s: the lock has the channels %q; want %q", c.name, l.channels, first)
+		}
+	}
+
+	o := Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, fileURL(good)}}}
+	r, err := install(t, newStore(t), text, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := asked.Load(); n < 1 || n > 4 { // at most once for what was asked at the same time
+		t.Errorf("a server that does not work was asked %d times", n)
+	}
+	if l := r.plan.Lock(nil); l.channels[0] != broken.URL || !strings.HasPrefix(l.packages[0].URL, broken.URL) {
+		t.Errorf("the lock has %q %q", l.channels, l.packages[0].URL)
+	}
+
+	_, err = install(t, newStore(t), text, Options{Channels: []string{fileURL(nowhere)}, Mirrors: [][]string{{fileURL(nowhere), fileURL(nowhere) + "2"}}})
+	refused(t, nil, "none has it", err, "has no index for linux-64")
+	_, err = install(t, newStore(t), text, Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, broken.URL + "/other"}}})
+	refused(t, nil, "none answers", err, "/other/")
+	s := newStore(t)
+	_, err = install(t, s, text, Options{Channels: []string{fileURL(lying)}, Mirrors: [][]string{{fileURL(lying), fileURL(lagging)}}})
+	refused(t, s, "no mirror has the bytes", err, "100 bytes came, the index says")
+}
+
+func TestMirrorsOf(t *testing.T) {
+	o := Options{Mirrors: [][]string{{"https://a/c"}, {"https://b/c", "https://m/b"}}}
+	for u, want := range map[string]string{"https://a/c": "", "https://b/c": "https://b/c https://m/b", "https://b/c/label/x": "https://b/c/label/x https://m/b/label/x", "https://b/cc": "", "https://m/b": ""} {
+		got := ""
+		if m := o.mirrorsOf(u); m != nil {
+			got = strings.Join(m.places, " ")
+		}
+		if got != want {
+			t.Errorf("mirrorsOf(%s) = %q; want %q", u, got, want)
+		}
+	}
+}
