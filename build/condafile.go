@@ -69,8 +69,11 @@ type condaFile struct {
 
 func (f *condaFile) line(format string, a ...any) { fmt.Fprintf(f, format+"\n", a...) }
 
-// write writes all stages: one that installs, on whatever machine the build is, one for
-// each platform, and the image.
+// made is where the installer makes an environment, which is to stand elsewhere.
+const made = "/tmp/environment"
+
+// write writes all stages: one for each platform that installs, on whatever machine the
+// build is, and the image.
 func (f *condaFile) write() error {
 	prefix := f.pins[0].Prefix
 	f.line("# syntax=docker/dockerfile:1")
@@ -80,21 +83,18 @@ func (f *condaFile) write() error {
 	} else {
 		f.line("# It is for %s alone: on other machines with --platform %[1]s.\n", all[0])
 	}
-	f.line("FROM --platform=$BUILDPLATFORM %s AS installer", installerImage)
-	f.line("USER root")
-	f.line("RUN rm -rf %s", prefix)
 	pip := slices.ContainsFunc(f.pins, func(p *conda.Pinned) bool { return len(p.Requirements) > 0 })
 	for i, p := range f.pins {
-		f.line("\nFROM installer AS conda-%s", f.archs[i])
+		f.line("FROM --platform=$BUILDPLATFORM %s AS conda-%s", installerImage, f.archs[i])
 		f.file("/tmp/conda.txt", append([]string{"@EXPLICIT"}, p.Explicit...))
 		if pip {
 			f.file("/tmp/pip.txt", p.Requirements)
 		}
-		f.line("RUN micromamba create --yes --no-pyc --root-prefix /tmp/micromamba --platform %s --prefix %s --file /tmp/conda.txt", p.Subdir, prefix)
+		f.line("RUN micromamba create --yes --no-pyc --root-prefix /tmp/micromamba --platform %s --prefix %s --relocate-prefix %s --file /tmp/conda.txt\n", p.Subdir, made, prefix)
 	}
-	f.line("\nFROM conda-${TARGETARCH} AS conda\n")
+	f.line("FROM conda-${TARGETARCH} AS conda\n")
 	f.line("FROM %s", f.options.From)
-	f.line("COPY --from=conda %[1]s %[1]s", prefix)
+	f.line("COPY --from=conda %s %s", made, prefix)
 	if err := f.environment(prefix); err != nil {
 		return err
 	}

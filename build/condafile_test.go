@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/conda"
 )
 
 // condaDockerfile prints the Dockerfile of an export for machines.
@@ -46,27 +48,53 @@ func TestCondaDockerfile(t *testing.T) {
 		if hidden := strings.Contains(strings.Join(notes, " "), "addresses that had credentials are without in the Dockerfile: zlib;"); hidden != (c.name != "two") {
 			t.Errorf("%s: notes %q", c.name, notes)
 		}
-		golden := filepath.Join("testdata", "condafile", c.name+".Dockerfile")
-		if *update {
-			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
+		holdDockerfile(t, c.name, got, c.archs...)
+	}
+}
+
+// holdDockerfile compares with what is recorded, and checks it.
+func holdDockerfile(t *testing.T, name, got string, archs ...string) {
+	t.Helper()
+	golden := filepath.Join("testdata", "condafile", name+".Dockerfile")
+	if *update {
+		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if got != string(want) {
-			t.Errorf("%s: printed\n%s\nwant, unless \"go test ./build -run CondaDockerfile -update\" is right,\n%s", c.name, got, want)
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: printed\n%s\nwant, unless \"go test ./build -run CondaDockerfile -update\" is right,\n%s", name, got, want)
+	}
+	for _, arch := range archs {
+		var told []string
+		n, _, err := Check(t.Context(), open(t), Options{Dockerfile: golden, Context: t.TempDir(), Platform: &v1.Platform{OS: "linux", Architecture: arch},
+			Progress: func(e Event) { told = append(told, e.Warning) }})
+		if n > 0 || err != nil {
+			t.Errorf("%s: checks for %s: %v %q", name, arch, err, told)
 		}
-		for _, arch := range c.archs {
-			var told []string
-			n, _, err := Check(t.Context(), open(t), Options{Dockerfile: golden, Context: t.TempDir(), Platform: &v1.Platform{OS: "linux", Architecture: arch},
-				Progress: func(e Event) { told = append(told, e.Warning) }})
-			if n > 0 || err != nil {
-				t.Errorf("%s: checks for %s: %v %q", c.name, arch, err, told)
-			}
+	}
+}
+
+// TestCondaDockerfilePip prints packages of pip: with the environment's own pip and
+// hashes, and without either.
+func TestCondaDockerfilePip(t *testing.T) {
+	one := &conda.Pinned{Subdir: "linux-64", Prefix: "/opt/conda", Explicit: []string{"https://conda.anaconda.org/conda-forge/noarch/pip-25-0.conda"}, Pip: true, Hashed: true,
+		Requirements: []string{"--extra-index-url https://extra.example/simple", "six==1.16.0 --hash=sha256:8abb2f1d86890a2dfb989f9a77cfcfd3e47c2a354b01111771326f8aa26e0254"}}
+	other := &conda.Pinned{Subdir: "linux-aarch64", Prefix: "/opt/conda", Requirements: []string{"six==1.16.0"}}
+	for _, c := range []struct {
+		name string
+		f    condaFile
+	}{
+		{"pip", condaFile{options: CondaOptions{File: "env.yml", From: DefaultBase}, archs: []string{"amd64"}, pins: []*conda.Pinned{one}}},
+		{"pipless", condaFile{options: CondaOptions{Live: "/srv/envs/lab", From: DefaultBase}, archs: []string{"amd64", "arm64"}, pins: []*conda.Pinned{one, other}}},
+	} {
+		if err := c.f.write(); err != nil {
+			t.Fatal(err)
 		}
+		holdDockerfile(t, c.name, c.f.String(), c.f.archs...)
 	}
 }
 
