@@ -2,7 +2,9 @@ package conda
 
 import (
 	"archive/tar"
+	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -150,6 +152,56 @@ func TestBaseWithout(t *testing.T) {
 			t.Errorf("notes %q say nothing of %s", r.notes(), n)
 		}
 	}
+}
+
+// TestEnvScript runs what stands for env where a channel has no coreutils.
+func TestEnvScript(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip(err)
+	}
+	file := filepath.Join(t.TempDir(), "env")
+	write(t, file, []byte(envScript))
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"echo", "a  b", "*"}, "a  b *\n"},
+		{[]string{"A=1", "B=x y", "sh", "-c", "echo $A $B"}, "1 x y\n"},
+		{[]string{"-S", "A=1 sh -c", `echo $A "$0"`, "*"}, "1 *\n"},
+		{[]string{"A=one two"}, "A=one two\n"},
+	} {
+		cmd := exec.Command(bash, append([]string{file}, c.args...)...)
+		cmd.Env = []string{"PATH=/usr/bin:/bin"}
+		out, err := cmd.Output()
+		if err != nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("env %q printed %q, %v; want %q", c.args, out, err, c.want)
+		}
+	}
+}
+
+// FuzzSysroot holds the places of files, and where links lead, below the prefix.
+func FuzzSysroot(f *testing.F) {
+	for _, files := range sysrootLayouts {
+		for _, x := range files {
+			f.Add("x86_64-conda-linux-gnu/sysroot/"+x.path, x.link)
+		}
+	}
+	f.Add("a/sysroot/lib/../../x", "../../../../../../etc/shadow")
+	f.Fuzz(func(t *testing.T, src, link string) {
+		src, err := cleanPath(src)
+		place := sysrootPlace(src)
+		if err != nil || place == "" {
+			return
+		}
+		if top, _, _ := strings.Cut(place, "/"); !filepath.IsLocal(place) || !slices.Contains([]string{"bin", "sbin", "lib", "libexec"}, top) {
+			t.Errorf("sysrootPlace(%q) = %q", src, place)
+		}
+		p := &pkg{places: map[string]string{src: place}}
+		if to := p.relink(src, link); to != "" && !path.IsAbs(link) && !filepath.IsLocal(path.Join(path.Dir(place), to)) {
+			t.Errorf("relink(%q, %q) = %q, which leads out of the prefix", src, link, to)
+		}
+	})
 }
 
 func TestBaseRefused(t *testing.T) {
