@@ -69,7 +69,7 @@ func FuzzReplaceBinary(f *testing.F) {
 			return // refused before
 		}
 		before := bytes.Clone(data)
-		got, err := replaceBinary(data, []byte(placeholder), []byte(prefix))
+		got, err := replaceBinary(data, []byte(placeholder), []byte(prefix), 1)
 		if !bytes.Equal(before, data) {
 			t.Fatal("the input was changed")
 		}

@@ -201,6 +201,15 @@ func TestParsePrefix(t *testing.T) {
 	}
 }
 
+// wide is text with zeros before and after each character.
+func wide(s string, before, after int) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		b.WriteString(strings.Repeat("\x00", before) + string(c) + strings.Repeat("\x00", after))
+	}
+	return b.String()
+}
+
 func TestPrefixes(t *testing.T) {
 	pad := strings.Repeat("\x00", len(holder)-len("/opt/conda"))
 	for _, c := range []struct {
@@ -214,6 +223,12 @@ func TestPrefixes(t *testing.T) {
 		{"several strings", "binary", "x" + holder + "\x00" + holder + "/b\x00", "x/opt/conda" + pad + "\x00/opt/conda/b" + pad + "\x00"},
 		{"up to the end of the file", "binary", "a\x00" + holder + "/b", "a\x00/opt/conda/b" + pad},
 		{"binary without", "binary", "a\x00b", "a\x00b"},
+		{"UTF-16, text", "text", wide("<"+holder+"/x>", 0, 1), wide("</opt/conda/x>", 0, 1)},
+		{"UTF-16, low byte first", "binary", wide("a:"+holder+"/x:"+holder, 0, 1) + "\x00\x00next", wide("a:/opt/conda/x:/opt/conda", 0, 1) + pad + pad + pad + pad + "\x00\x00next"},
+		{"UTF-16, high byte first", "binary", "\x01" + wide(holder, 1, 0) + "\x00\x00next\x00\x00", "\x01" + wide("/opt/conda", 1, 0) + pad + pad + "\x00\x00next\x00\x00"},
+		{"UTF-16, two strings", "binary", wide(holder+"\x00"+holder+"/b", 0, 1), wide("/opt/conda", 0, 1) + pad + pad + "\x00\x00" + wide("/opt/conda/b", 0, 1) + pad + pad},
+		{"UTF-32, low byte first", "binary", wide(holder+"/x", 0, 3) + "\x00\x00\x00\x00next", wide("/opt/conda/x", 0, 3) + pad + pad + pad + pad + "\x00\x00\x00\x00next"},
+		{"UTF-32, high byte first", "binary", wide(holder, 3, 0) + "\x00\x00\x00\x00next", wide("/opt/conda", 3, 0) + pad + pad + pad + pad + "\x00\x00\x00\x00next"},
 	} {
 		p := &testPkg{name: "x", files: []testFile{{path: "f", text: c.in, prefix: holder, binary: c.mode == "binary"}}}
 		e := mustInstall(t, p).files["opt/conda/f"]

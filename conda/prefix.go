@@ -13,13 +13,31 @@ import (
 // (BINPRM_BUF_SIZE before 5.1).
 const maxShebang = 127
 
-// replacePrefix puts the prefix in the place of a placeholder.
-func replacePrefix(data []byte, mode, placeholder, prefix string) ([]byte, error) {
-	if mode == "binary" {
-		return replaceBinary(data, []byte(placeholder), []byte(prefix))
+// replacePrefix puts the prefix in the place of a placeholder, as conda does also
+// where characters have two or four bytes.
+func replacePrefix(data []byte, mode, placeholder, prefix string) (_ []byte, err error) {
+	for _, width := range []int{1, 2, 4} {
+		from, to := widen(placeholder, width), widen(prefix, width)
+		switch {
+		case width > 1 && !bytes.Contains(data, from):
+		case mode == "binary":
+			if data, err = replaceBinary(data, from, to, width); err != nil {
+				return nil, err
+			}
+		default:
+			data = bytes.ReplaceAll(data, from, to)
+		}
 	}
-	out := bytes.ReplaceAll(data, []byte(placeholder), []byte(prefix))
-	return fixShebang(out), nil
+	if mode == "binary" {
+		return data, nil
+	}
+	return fixShebang(data), nil
+}
+
+// widen is ASCII text with characters of width bytes, from the first one's own byte
+// to the last one's: what lies between is the same in both byte orders.
+func widen(s string, width int) []byte {
+	return bytes.Join(bytes.Split([]byte(s), nil), make([]byte, width-1))
 }
 
 // shebangText is a first line that names an interpreter, and its options.
@@ -44,20 +62,22 @@ func fixShebang(data []byte) []byte {
 
 // replaceBinary replaces within each NUL-terminated string that holds the
 // placeholder, all its occurrences, and fills the string's end with NUL, so
-// that nothing behind it moves. The end of the file ends a string too.
-func replaceBinary(data, placeholder, prefix []byte) ([]byte, error) {
+// that nothing behind it moves. The end of the file ends a string too. NUL has
+// width bytes; the last character's zeros count as its first, which is as good.
+func replaceBinary(data, placeholder, prefix []byte, width int) ([]byte, error) {
 	if len(prefix) > len(placeholder) {
 		return nil, fmt.Errorf("the prefix %q is longer than the %d bytes that the package has room for; choose a shorter --prefix", prefix, len(placeholder))
 	}
-	out := bytes.Clone(data)
+	out, zero := bytes.Clone(data), make([]byte, width)
 	for at := 0; ; {
 		i := bytes.Index(out[at:], placeholder)
 		if i < 0 {
 			return out, nil
 		}
 		start, end := at+i, len(out)
-		if n := bytes.IndexByte(out[start:], 0); n >= 0 {
-			end = start + n
+		after := start + len(placeholder)
+		if n := bytes.Index(out[after:], zero); n >= 0 {
+			end = after + n
 		}
 		text := out[start:end]
 		fresh := bytes.ReplaceAll(text, placeholder, prefix)
