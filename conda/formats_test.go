@@ -133,6 +133,7 @@ func TestFormatsRefuse(t *testing.T) {
 		want           []string
 	}{
 		{"two mistakes", "environment.yml", "dependencies:\n  - ok=1=0\n  - a b c d\n  - pip:\n    - x ==\n", 3, []string{`"a b c d": not of the form`, `line 5: "x ==": "" is no version`}},
+		{"a row over two lines", "e.yml", "dependencies:\n- numpy\n\n 1\n", 2, []string{`"numpy\n1": not of the form`}},
 		{"unknown key of dependencies", "e.yml", "dependencies:\n  - npm:\n    - x\n", 2, []string{`"npm" is no key of dependencies`}},
 		{"unknown selector", "e.yml", "dependencies:\n  - sel(beos): x\n", 2, []string{"sel(beos) is no platform"}},
 		{"-r", "e.yml", "dependencies:\n  - python=3.11=0\n  - pip:\n    - -r more.txt\n", 4, []string{"-r more.txt names another file", "put its lines"}},

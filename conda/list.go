@@ -67,7 +67,7 @@ func isSpec(s string) bool {
 	if strings.Contains(s, "/") && !strings.Contains(s, "::") || strings.Contains(s, "://") && !strings.Contains(s, "::") {
 		return false
 	}
-	return len(s) <= 1024 && specLine().MatchString(s) && !strings.ContainsAny(s, "\x00\t")
+	return len(s) <= 1024 && specLine().MatchString(s) && !strings.ContainsAny(s, "\x00\t\r\n")
 }
 
 // parseLine reads name=version=build.
