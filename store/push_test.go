@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // TestPushTells: all is told when Push returns, and nothing after it.
@@ -35,5 +38,44 @@ func TestPushTells(t *testing.T) {
 	server.Close()
 	if _, err := s.Push(ctx, "x", strings.TrimPrefix(server.URL, "http://")+"/x", o); err == nil {
 		t.Error("Push to nobody: no error")
+	}
+}
+
+// What a registry has is not sent again.
+func TestPushCounts(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	s, ctx, ref := open(t), context.Background(), strings.TrimPrefix(server.URL, "http://")+"/x"
+	const layer = 1 << 20
+	img, err := random.Image(layer, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, err := random.Layer(layer/4, types.OCILayer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := mutate.AppendLayers(img, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const slack = layer / 100 // heads of archives, manifest, configuration
+	for i, c := range []struct {
+		img              v1.Image
+		least, most, all int64
+	}{
+		{img, 3 * layer, 3*layer + slack, 3 * layer}, {img, 0, slack, 3 * layer},
+		{second, layer / 4, layer/4 + slack, 3*layer + layer/4},
+	} {
+		if _, err := s.Put(ctx, "x", c.img); err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.Push(ctx, "x", ref, Remote{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Sent < c.least || p.Sent > c.most || p.Size < c.all || p.Size > c.all+slack {
+			t.Errorf("push %d: sent %d of %d bytes; want %d to %d of about %d", i, p.Sent, p.Size, c.least, c.most, c.all)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -366,15 +367,22 @@ func (t *transferred) add(n int64) {
 	t.tell(t.done, t.total)
 }
 
-// Push sends an image, all its platforms, to a registry and returns its digest.
-func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (v1.Hash, error) {
+// Pushed tells of an image that was sent to a registry.
+type Pushed struct {
+	Digest v1.Hash
+	Sent   int64 // bytes of blobs and manifests that went over; what the registry had did not
+	Size   int64 // bytes of all blobs and manifests of the image
+}
+
+// Push sends an image, all its platforms, to a registry.
+func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (*Pushed, error) {
 	r, err := o.reference(ref)
 	if err != nil {
-		return v1.Hash{}, err
+		return nil, err
 	}
 	d, err := s.ref(n)
 	if err != nil {
-		return v1.Hash{}, err
+		return nil, err
 	}
 	var what remote.Taggable
 	if d.MediaType.IsIndex() {
@@ -382,13 +390,54 @@ func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (v1.Hash, err
 	} else {
 		what, err = s.open(n, d)
 	}
+	p, to := &Pushed{Digest: d.Digest}, &sending{}
 	if err == nil {
-		err = push(r, what, o.Progress, o.options(ctx))
+		p.Size, err = s.sizeOf(d)
+	}
+	if err == nil {
+		err = push(r, what, o.Progress, append(o.options(ctx), remote.WithTransport(to)))
 	}
 	if err != nil {
-		return v1.Hash{}, fmt.Errorf("pushing %s to %s: %w", n, ref, explain(err, r))
+		return nil, fmt.Errorf("pushing %s to %s: %w", n, ref, explain(err, r))
 	}
-	return d.Digest, nil
+	p.Sent = to.n.Load()
+	return p, nil
+}
+
+// sizeOf adds up the blobs of an image or index, each once.
+func (s *Store) sizeOf(d v1.Descriptor) (n int64, err error) {
+	blobs, err := s.closure(d)
+	seen := map[v1.Hash]bool{}
+	for _, b := range blobs {
+		if !seen[b.Digest] {
+			n += b.Size
+		}
+		seen[b.Digest] = true
+	}
+	return n, err
+}
+
+// sending counts the bytes that requests send.
+type sending struct{ n atomic.Int64 }
+
+func (s *sending) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body != nil {
+		own := *req
+		own.Body = &sentBody{req.Body, &s.n}
+		req = &own
+	}
+	return remote.DefaultTransport.RoundTrip(req)
+}
+
+type sentBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (b *sentBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
 }
 
 // push sends an image or index. When it returns, tell is called no more.

@@ -148,16 +148,30 @@ func pushCommand() *cli.Command {
 			if len(a) == 2 {
 				ref = a[1]
 			}
-			bar := progress("pushing " + a[0])
-			d, err := s.Push(c.Context, a[0], ref, store.Remote{PlainHTTP: c.Bool("plain-http"), Progress: bar.bytes})
-			bar.end()
+			p, err := push(c, s, a[0], ref)
 			if err != nil {
 				return err
 			}
-			fmt.Println(d)
+			fmt.Println(p.Digest)
 			return nil
 		},
 	}
+}
+
+// push sends an image and tells how much of it went.
+func push(c *cli.Context, s *store.Store, n, ref string) (*store.Pushed, error) {
+	bar := progress("pushing " + n)
+	p, err := s.Push(c.Context, n, ref, store.Remote{PlainHTTP: c.Bool("plain-http"), Progress: bar.bytes})
+	bar.end()
+	if err != nil {
+		return nil, err
+	}
+	if had := p.Size - p.Sent; had > 0 {
+		say("sent %s of %s; the registry had the rest", size(p.Sent), size(p.Size))
+	} else {
+		say("sent %s", size(p.Sent))
+	}
+	return p, nil
 }
 
 func imagesCommand() *cli.Command {

@@ -94,10 +94,7 @@ func keepBuilt(c *cli.Context, s *store.Store, imgs []v1.Image, inputs []*build.
 		return err
 	}
 	if ref := c.String("push"); ref != "" {
-		bar := progress("pushing " + ref)
-		_, err := s.Push(c.Context, c.String("tag"), ref, store.Remote{PlainHTTP: c.Bool("plain-http"), Progress: bar.bytes})
-		bar.end()
-		if err != nil {
+		if _, err := push(c, s, c.String("tag"), ref); err != nil {
 			return err
 		}
 	}
