@@ -38,6 +38,8 @@ type CondaOptions struct {
 	Progress    func(Event)
 	Inputs      *Inputs // filled as Options.Inputs is
 
+	PackageLayers bool // as in conda.Options
+
 	defaultBase  bool     // nobody chose From
 	baseChannels []string // Channels, also of an export that needs none
 	mirrors      [][]string
@@ -156,6 +158,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	w.options = conda.Options{
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Subdir: subdir, Prefix: o.Prefix,
 		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
+		PackageLayers: o.PackageLayers,
 	}
 	if version, ok := fromChannel(o.From); ok {
 		w.below = newChannelBase(ctx, w.export, version, w.CondaOptions, w.options)

@@ -18,6 +18,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -279,6 +280,15 @@ func condaParts(files []*zip.File) ([3]*zip.File, error) {
 	return parts, nil
 }
 
+// decoders are used again: each has megabytes.
+var decoders = sync.Pool{New: func() any {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		panic(err) // of the options alone
+	}
+	return d
+}}
+
 // walkPart reads the archive in one part of a .conda file.
 func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	r, err := f.Open()
@@ -286,11 +296,14 @@ func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) erro
 		return fmt.Errorf("%s: %w", short(f.Name), err)
 	}
 	defer r.Close()
-	d, err := zstd.NewReader(r, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
-	if err != nil {
+	d := decoders.Get().(*zstd.Decoder)
+	defer func() {
+		_ = d.Reset(nil) // lets the package go
+		decoders.Put(d)
+	}()
+	if err := d.Reset(r); err != nil {
 		return fmt.Errorf("%s: %w", short(f.Name), err)
 	}
-	defer d.Close()
 	if err := walkTar(d, limit, fn); err != nil {
 		return fmt.Errorf("%s: %w", short(f.Name), err)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
 	"maps"
 	"os"
@@ -49,7 +50,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	if err != nil {
 		return nil, nil, err
 	}
-	groups := group(in.packages)
+	groups := spread(in.packages, o.PackageLayers, func(p *pkg) *record { return p.rec })
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(goruntime.GOMAXPROCS(0))
@@ -167,9 +168,8 @@ func (in *installer) read(ctx context.Context) error {
 	for _, p := range in.packages {
 		g.Go(func() error {
 			f := infoFiles{}
-			stop := errors.New("enough")
-			err := walk(p.file, maxUnpacked, f.take, func(*tar.Header, io.Reader) error { return stop })
-			if err != nil && !errors.Is(err, stop) {
+			err := walk(p.file, maxUnpacked, f.take, nil)
+			if err != nil {
 				return fmt.Errorf("reading %s: %w", p.rec.fn, err)
 			}
 			if p.meta, err = f.parse(); err != nil {
@@ -294,20 +294,45 @@ func (in *installer) tell(format string, args ...any) {
 	in.env.Notes = append(in.env.Notes, fmt.Sprintf(format, args...))
 }
 
-// Packages of at least this size, packed, get a layer of their own, up to
-// maxOwn of them; the rest share maxShared layers, by name, so that adding one
-// changes one layer.
+// Packages are spread over layers by their size as it is fetched: large ones change
+// seldom and small ones often, and a change sends what shares its layer. The largest,
+// up to maxOwn, have layers of their own. Others share one of the layers of their
+// class, which one goes by name, so that none moves when another comes or goes.
+// An image of conda's and pip's packages keeps within the 127 layers that
+// Docker's overlay takes.
 const (
 	ownSize   = 8 << 20
-	maxOwn    = 16
-	maxShared = 4
+	maxOwn    = 28
+	maxShared = 20
 )
 
-// group spreads packages over layers. The order of packages is kept.
-func group(pkgs []*pkg) [][]*pkg { return spread(pkgs, func(p *pkg) *record { return p.rec }) }
+// shares are the classes: a size from which on, and in how many layers. A class of
+// an environment of 400 packages has 5 to 15 MB in each.
+var shares = [...]struct {
+	size   int64
+	layers int
+}{{2 << 20, 8}, {512 << 10, 6}, {128 << 10, 4}, {0, 2}}
 
-// spread spreads what has a name and a size over layers.
-func spread[T comparable](list []T, rec func(T) *record) [][]T {
+// share is the layer of those that are shared that a package goes to.
+func share(name string, size int64) int {
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, name)
+	first := 0
+	for _, s := range shares {
+		if size >= s.size {
+			return first + int(h.Sum32()%uint32(s.layers))
+		}
+		first += s.layers
+	}
+	return 0 // no size is below 0
+}
+
+// spread spreads what has a name and a size over layers, or gives each one of its
+// own. The order is kept.
+func spread[T comparable](list []T, each bool, rec func(T) *record) [][]T {
+	if each {
+		return slices.Collect(slices.Chunk(list, 1))
+	}
 	bySize := slices.Clone(list)
 	sort.SliceStable(bySize, func(i, j int) bool { return rec(bySize[i]).Size > rec(bySize[j]).Size })
 	own := map[T]bool{}
@@ -321,11 +346,8 @@ func spread[T comparable](list []T, rec func(T) *record) [][]T {
 			out = append(out, []T{p})
 			continue
 		}
-		h := 0
-		for _, c := range rec(p).Name {
-			h = (h*31 + int(c)) % 8191
-		}
-		shared[h%maxShared] = append(shared[h%maxShared], p)
+		i := share(rec(p).Name, rec(p).Size)
+		shared[i] = append(shared[i], p)
 	}
 	for _, g := range shared {
 		if len(g) > 0 {

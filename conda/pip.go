@@ -55,6 +55,8 @@ type pipOptions struct {
 	Indexes  PipIndexes
 	Closed   bool // the list is complete: what the wheels need besides is told and not looked for
 	Progress func(done, total int64)
+
+	PackageLayers bool // as in Options
 }
 
 // A pipPlan is the distributions that rows stand for.
@@ -285,7 +287,7 @@ func (in *installer) chooseWheels(ctx context.Context, o Options) (*pipPlan, err
 // pipOptions are those of the file, behind those of the user.
 func (e *Export) pipOptions(o Options) pipOptions {
 	dir := filepath.Dir(e.File)
-	return pipOptions{File: e.File, Dir: dir, Indexes: o.Indexes.before(e.PipIndexes, dir), Closed: !e.PipOpen, Progress: o.Progress}
+	return pipOptions{File: e.File, Dir: dir, Indexes: o.Indexes.before(e.PipIndexes, dir), Closed: !e.PipOpen, Progress: o.Progress, PackageLayers: o.PackageLayers}
 }
 
 // link decides which C library wheels have to be linked with: the one that

@@ -49,7 +49,7 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 		return nil, nil, err
 	}
 	notes = append(notes, p.missing(in)...)
-	groups := spread(in, func(x *pipInstall) *record { return x.rec })
+	groups := spread(in, o.PackageLayers, func(x *pipInstall) *record { return x.rec })
 	layers = make([]v1.Layer, len(groups))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(goruntime.GOMAXPROCS(0))

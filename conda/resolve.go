@@ -32,6 +32,11 @@ type Options struct {
 	Python   string               // X.Y for an export that lists packages of pip alone; "" is the newest that the channels have
 	Indexes  PipIndexes           // where wheels are looked for, before where the export says
 	Progress func(done, total int64)
+
+	// PackageLayers gives each package a layer of its own, which is the same in all
+	// environments that have the package at the same prefix and, if it is noarch, for
+	// the same python. Else small ones share layers.
+	PackageLayers bool
 }
 
 // virtual is the virtual packages of the image's machine.

@@ -38,6 +38,7 @@ func condaFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "json", Usage: "with --dry-run: one JSON object a line"},
 		&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none, conda (or conda:2.28, for that glibc) is made of the channel's own packages", DefaultText: build.DefaultBase},
 		&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
+		&cli.BoolFlag{Name: "package-layers", Usage: "make one layer of each package, which all images that have the package share (docker takes 127 layers in an image)"},
 	}
 }
 
@@ -51,7 +52,7 @@ func hasDockerfile(c *cli.Context) bool { return c.String("file") != "" || c.Arg
 // checkConda refuses words that do not go together.
 func checkConda(c *cli.Context) error {
 	if !isConda(c) {
-		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "print-dockerfile", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index"} {
+		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "print-dockerfile", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers"} {
 			if c.IsSet(name) {
 				return usagef("--%s: there is no export", name).hint("name one with --conda FILE")
 			}
@@ -107,7 +108,7 @@ func condaOptions(c *cli.Context, t *steps, o build.Options) build.CondaOptions 
 		File: c.String("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
 		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Cuda: c.String("with-cuda"), Python: c.String("python"),
 		Indexes: conda.PipIndexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: o.PlainHTTP},
-		From:    c.String("from"), Prefix: c.String("prefix"),
+		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"),
 		Platform: o.Platform, PlainHTTP: o.PlainHTTP, Progress: t.event, Inputs: o.Inputs,
 	}
 }

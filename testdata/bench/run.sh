@@ -7,7 +7,7 @@
 #   BENCH_SCALE=3     size of the image that is unpacked: 1 is 10,000 files, 350 MB; 3 is a GB
 #   BENCH_DIR=DIR     where to work; the kind of file system matters, so it is named in the table
 #   BENCH_RUNS=5      how often unpacking is measured
-#   BENCH_PARTS=…     startup unpacking building copying
+#   BENCH_PARTS=…     startup unpacking building copying environments
 set -euo pipefail
 hpcc=$(realpath "$1"); out=$(realpath -m "$2")
 base=${BENCH_BASE:-${HPCC_TEST_DEBIAN:-}}; scale=${BENCH_SCALE:-3}
@@ -76,7 +76,8 @@ P
 
 # inTurn TITLE ROUNDS WARMUPS [NAME PREPARE COMMAND]...: rounds of one run of each, in an order
 # that changes, so that what else the machine does meets all of them alike. PREPARE, "" for
-# none, comes before each run and does not count.
+# none, comes before each run and does not count. With MEMORY=1 names have the most memory
+# that a program took.
 inTurn() {
   say "$1"
   python3 - "$work/output" "$@" >>"$rows" <<'P' || { tail -n 5 "$work/output" >&2; die "$1"; }
@@ -90,7 +91,7 @@ def run(args):
     _, status, used = os.wait4(pid, 0)
     t = time.perf_counter() - t
     if status: sys.exit(f"{args}: status {status}")
-    return t, used.ru_utime + used.ru_stime
+    return t, used.ru_utime + used.ru_stime, used.ru_maxrss
 took = {n: [] for n in commands}
 for i in range(warmups + rounds):
     for n in random.sample(list(commands), len(commands)):
@@ -104,7 +105,8 @@ unit, f, digits = ("ms", 1e3, 2) if ours < 1 else ("s", 1, 1)
 for n in commands:
     wall = [v[0] * f for v in took[n]]
     ratio = "" if n == rest[0] else f"{median(n, 0) / ours:.2f} ×"
-    print(f"| {title} | {n} | {statistics.median(wall):.{digits}f} | {statistics.mean(wall):.{digits}f} ± {statistics.stdev(wall):.{digits}f} {unit} | {median(n, 1)*f:.{digits}f} {unit} | {ratio} |")
+    memory = f", {max(v[2] for v in took[n]) / 1024:.0f} MB of memory" if os.environ.get("MEMORY") else ""
+    print(f"| {title} | {n}{memory} | {statistics.median(wall):.{digits}f} | {statistics.mean(wall):.{digits}f} ± {statistics.stdev(wall):.{digits}f} {unit} | {median(n, 1)*f:.{digits}f} {unit} | {ratio} |")
 P
 }
 
@@ -266,13 +268,83 @@ took = [e["seconds"] for e in map(json.loads, sys.stdin) if e.get("step") == 2 a
 print(f"| COPY of 20,000 files, cold | hpcc, the step alone | {statistics.median(took)*1e3:.1f} | {statistics.mean(took)*1e3:.1f} ± {statistics.stdev(took)*1e3:.1f} ms | | |")' >>"$rows"
 }
 
+# An environment of 68 packages in a store that is new, and with one of them changed; a large
+# index; and what a registry gets when one package of a large environment changes.
+environments() {
+  local ch=$work/channel t a
+  newFresh
+  (cd "$here/../.." && go run ./testdata/bench/environment -out "$ch")
+  t="$hpcc build --from scratch --channel file://$ch -t env --conda"
+  printf '#!/bin/sh\nset -e\n%s\n%s\n' "$work/fresh $work/env" "$t $ch/env.txt" >"$work/built"
+  printf '#!/bin/sh\nset -e\nmkdir %s\nfor f in %s/*/*.conda; do unzip -p "$f" "pkg-*" | zstd -dq | tar xf - -C %s; done\n' "$work/x" "$ch" "$work/x" >"$work/programs"
+  printf 'import glob, os\nfrom conda_package_streaming.extract import extract\nfor f in glob.glob("%s/*/*.conda"): extract(f, "%s/" + os.path.basename(f))\n' "$ch" "$work/x" >"$work/streaming"
+  chmod +x "$work/built" "$work/programs"
+  a=("hpcc build, the image and its tree" "$work/fresh $work/env" "env HPCC_STORE=$work/env $t $ch/env.txt")
+  has unzip "$work/fresh $work/x; $work/programs" && a+=("unzip, zstd, tar: the files alone" "$work/fresh $work/x" "$work/programs")
+  has python3 "$work/fresh $work/x; /usr/bin/python3 $work/streaming" && a+=("conda_package_streaming: the files alone" "$work/fresh $work/x" "/usr/bin/python3 $work/streaming")
+  MEMORY=1 inTurn "environment of 68 packages, 313 MB, cold" "${BENCH_RUNS:-5}" 1 "${a[@]}"
+  MEMORY=1 inTurn "the same, one small package changed" "${BENCH_RUNS:-5}" 1 "hpcc build" "env HPCC_STORE=$work/env $work/built" "env HPCC_STORE=$work/env $t $ch/changed.txt"
+  "$work/fresh" "$work/env"; "$work/fresh" "$work/x"; rm -rf "$ch"
+  scanning; pushing
+}
+
+# Three records of 352,000 are looked up in an index of conda-forge's size.
+scanning() {
+  local kind a names=$work/names.txt plain=$work/index/plain/linux-64/repodata.json
+  mkdir -p "$work"/index/{plain,zst}/{linux-64,noarch}
+  echo '{"info":{"subdir":"noarch"},"packages":{}}' | tee "$work"/index/{plain,zst}/noarch/repodata.json >/dev/null
+  (cd "$here/../.." && go run ./testdata/bench/repodata 352000 >"$plain")
+  zstd -q "$plain" -o "$work/index/zst/linux-64/repodata.json.zst"
+  python3 - "$plain" >"$names" <<'P'
+import json, sys
+records = json.load(open(sys.argv[1]))
+print("# platform: linux-64")
+for kind, n in ("packages", 10), ("packages.conda", 1000), ("packages.conda", 300000):
+    r = list(records[kind].values())[n]
+    print(r["name"], r["version"], r["build"], sep="=")
+P
+  printf 'import json, sys\njson.load(open(sys.argv[1]))\n' >"$work/load"
+  for kind in plain zst; do
+    a=("hpcc build --dry-run" "" "$hpcc build --dry-run --from scratch --conda $names --channel file://$work/index/$kind")
+    if [ "$kind" = plain ]; then
+      a+=("python3, json.load alone" "" "python3 $work/load $plain")
+      has jq "jq --version" && a+=("jq .info" "" "jq .info $plain")
+    fi
+    MEMORY=1 inTurn "three records of repodata.json, 222 MB ($kind)" "${BENCH_RUNS:-5}" 1 "${a[@]}"
+  done
+  rm -rf "$work/index"
+}
+
+# A registry of its own is sent an environment of a GB, the same with one small package
+# changed, and with one more. What comes is counted in the registry's directory too.
+pushing() {
+  local port pid i to before after ch=$work/channel
+  command -v docker-registry >/dev/null || { skip "docker-registry: not installed"; return; }
+  (cd "$here/../.." && go run ./testdata/bench/environment -out "$ch" -packages 150 -files 20000 -bytes 1100000000 -random 1)
+  port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  mkdir "$work/registry"
+  printf 'version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: "%s"}}\nhttp: {addr: "127.0.0.1:%s"}\n' "$work/registry" "$port" >"$work/registry.yml"
+  docker-registry serve "$work/registry.yml" >"$work/registry.log" 2>&1 & pid=$!
+  for i in $(seq 100); do ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break; sleep 0.1; done
+  for to in env changed added; do
+    before=$(du -sb "$work/registry" | cut -f1)
+    if ! { "$hpcc" build --from scratch --channel "file://$ch" -t env --conda "$ch/$to.txt" && "$hpcc" push env "127.0.0.1:$port/env:$to"; } >"$work/output" 2>&1; then
+      kill "$pid"; tail -n 5 "$work/output" >&2; die "pushing $to.txt"
+    fi
+    after=$(du -sb "$work/registry" | cut -f1)
+    echo "| push of 150 packages, 1.1 GB: $to.txt | hpcc push | $(sed -n 's/^hpcc: \(sent .*\)/\1/p' "$work/output") | the registry's directory grew by $(((after - before) / 1000)) kB | | |" >>"$rows"
+  done
+  kill "$pid"; wait "$pid" 2>/dev/null || true
+  rm -rf "$work/registry" "$ch"
+}
+
 "$hpcc" load "$base" base >/dev/null
 "$hpcc" save base "$work/base.tar" >/dev/null
-for part in ${BENCH_PARTS:-startup unpacking building copying}; do "$part"; done
+for part in ${BENCH_PARTS:-startup unpacking building copying environments}; do "$part"; done
 versions() { # of those programs that are there
   local p
   printf '%s, %s' "$("$hpcc" --version)" "$(go version | cut -d' ' -f1,3)"
-  for p in hyperfine ch-run bwrap podman runc crun buildah tar gzip pigz igzip zstd; do
+  for p in hyperfine ch-run bwrap podman runc crun buildah tar gzip pigz igzip zstd jq docker-registry; do
     ! command -v "$p" >/dev/null || printf ', %s %s' "$p" "$("$p" --version 2>&1 | head -n 1 | sed 's/^[^0-9]*//; s/ (.*//')"
   done
 }
