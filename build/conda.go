@@ -39,6 +39,7 @@ type CondaOptions struct {
 	Inputs      *Inputs // filled as Options.Inputs is
 
 	PackageLayers bool // as in conda.Options
+	NoCache       bool // make layers anew that the store has
 
 	defaultBase  bool     // nobody chose From
 	baseChannels []string // Channels, also of an export that needs none
@@ -158,7 +159,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	w.options = conda.Options{
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Subdir: subdir, Prefix: o.Prefix,
 		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
-		PackageLayers: o.PackageLayers,
+		PackageLayers: o.PackageLayers, NoCache: o.NoCache,
 	}
 	if version, ok := fromChannel(o.From); ok {
 		w.below = newChannelBase(ctx, w.export, version, w.CondaOptions, w.options)

@@ -204,7 +204,7 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 				return nil, nil
 			}
 		}
-		p.in.noteLink(x.Path)
+		p.learned.Links = append(p.learned.Links, x.Path)
 		return x, w.header(out)
 	case tar.TypeLink:
 		return p.putLink(w, e, x, out, h)
@@ -218,7 +218,7 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 		return nil, fmt.Errorf("it has %d bytes, info/paths.json says %d", h.Size, *e.Size)
 	}
 	if h.Mode&0o6000 != 0 {
-		p.in.tell("%s of %s has its setuid or setgid bit taken away", dst, p.rec.Name)
+		p.tell("%s of %s has its setuid or setgid bit taken away", dst, p.rec.Name)
 	}
 	if e.Placeholder != "" || wanted(dst) {
 		return x, p.putReplaced(w, e, x, out, h.Size, r)
@@ -292,9 +292,15 @@ func (p *pkg) spare(h *tar.Header, r io.Reader) error {
 	return err
 }
 
+// Where packages say how the environment is activated.
+const (
+	varsDir    = "etc/conda/env_vars.d/"
+	scriptsDir = "etc/conda/activate.d/"
+)
+
 // wanted says whether the installer itself needs a file's content.
 func wanted(dst string) bool {
-	return strings.HasPrefix(dst, "etc/conda/env_vars.d/") || strings.HasPrefix(dst, "etc/conda/activate.d/")
+	return strings.HasPrefix(dst, varsDir) && strings.HasSuffix(dst, ".json") || strings.HasPrefix(dst, scriptsDir) && strings.HasSuffix(dst, ".sh")
 }
 
 // checkSum holds a file to the digest that its package lists.
@@ -325,7 +331,12 @@ func (p *pkg) putReplaced(w *layerWriter, e *pathEntry, x *installed, out *tar.H
 		}
 		x.Mode, x.Placeholder = e.Mode, e.Placeholder
 	}
-	p.in.note(x.Path, data)
+	if wanted(x.Path) {
+		if p.learned.Files == nil {
+			p.learned.Files = map[string][]byte{}
+		}
+		p.learned.Files[x.Path] = data
+	}
 	sum = sha256.Sum256(data)
 	x.SHA256InPrefix = hex.EncodeToString(sum[:])
 	out.Size = int64(len(data))
@@ -392,7 +403,7 @@ func (p *pkg) reportScripts(done []*installed) {
 		base := path.Base(x.Path)
 		for _, kind := range []string{"-pre-link.sh", "-post-link.sh"} {
 			if path.Dir(x.Path) == "bin" && strings.HasPrefix(base, ".") && strings.HasSuffix(base, kind) {
-				p.in.tell("%s of %s is not run: it would change the image in ways that nothing verifies", x.Path, p.rec.Name)
+				p.tell("%s of %s is not run: it would change the image in ways that nothing verifies", x.Path, p.rec.Name)
 			}
 		}
 	}

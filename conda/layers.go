@@ -57,23 +57,20 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	for i, members := range groups {
 		g.Go(func() error {
 			var err error
-			layers[i], err = in.layer(gctx, func(w *layerWriter) error {
-				for _, pkg := range members {
-					if err := pkg.install(gctx, w); err != nil {
-						return fmt.Errorf("installing %s: %w", pkg.rec.fn, err)
-					}
-				}
-				return nil
-			})
+			layers[i], err = in.install(gctx, members, o.NoCache)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	layers[len(groups)], err = in.layer(ctx, func(w *layerWriter) error {
+	in.learn()
+	history, err := putLayer(ctx, s, p.Prefix, func(w *layerWriter) error {
 		return w.file("conda-meta/history", 0o644, in.history(), 0)
 	})
+	if err == nil {
+		layers[len(groups)], err = s.Layer(history)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,7 +87,11 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	}
 	in.finishBase()
 	around, err := putLayer(ctx, s, "/", in.root)
-	return append(layers, around), in.env, err
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := s.Layer(around)
+	return append(layers, l), in.env, err
 }
 
 // packageCache is where the store keeps archives that were fetched.
@@ -102,10 +103,8 @@ type installer struct {
 	store    *store.Store
 	packages []*pkg
 	env      *Environment
-	mu       sync.Mutex          // of what follows
 	kinds    map[string]fileKind // what is at a path below the prefix
-	vars     map[string][]byte   // etc/conda/env_vars.d/*.json by name
-	scripts  map[string][]byte   // etc/conda/activate.d/*.sh by name
+	files    map[string][]byte   // those that wanted names, by path
 }
 
 // A pkg is a package being installed.
@@ -118,6 +117,7 @@ type pkg struct {
 	lost, lostPoints map[string]bool
 	points           []command
 	places           map[string]string // where the files of a sysroot go; nil of all other packages
+	learned          learned
 	// While it is installed:
 	stale  map[string]bool       // compiled files left out
 	done   map[string]*installed // by path in the package
@@ -289,8 +289,6 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 
 // tell notes something for people.
 func (in *installer) tell(format string, args ...any) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
 	in.env.Notes = append(in.env.Notes, fmt.Sprintf(format, args...))
 }
 
@@ -357,24 +355,15 @@ func spread[T comparable](list []T, each bool, rec func(T) *record) [][]T {
 	return out
 }
 
-// layer writes one layer into the store.
-func (in *installer) layer(ctx context.Context, fill func(w *layerWriter) error) (v1.Layer, error) {
-	return putLayer(ctx, in.store, in.plan.Prefix, fill)
-}
-
 // putLayer writes one layer of files below the prefix into the store.
-func putLayer(ctx context.Context, s *store.Store, prefix string, fill func(w *layerWriter) error) (v1.Layer, error) {
-	info, err := s.PutLayer(ctx, types.OCILayer, func(to io.Writer) error {
+func putLayer(ctx context.Context, s *store.Store, prefix string, fill func(w *layerWriter) error) (store.LayerInfo, error) {
+	return s.PutLayer(ctx, types.OCILayer, func(to io.Writer) error {
 		w := &layerWriter{tw: tar.NewWriter(to), prefix: strings.TrimPrefix(prefix, "/"), dirs: map[string]bool{}}
 		if err := fill(w); err != nil {
 			return err
 		}
 		return w.tw.Close()
 	})
-	if err != nil {
-		return nil, err
-	}
-	return s.Layer(info)
 }
 
 // history is the file that makes a directory a conda environment. It holds no
@@ -388,30 +377,14 @@ func (in *installer) history() []byte {
 	return []byte(b.String())
 }
 
-// note keeps files that say how the environment is activated.
-func (in *installer) note(p string, data []byte) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	switch {
-	case strings.HasPrefix(p, "etc/conda/env_vars.d/") && strings.HasSuffix(p, ".json"):
-		if in.vars == nil {
-			in.vars = map[string][]byte{}
+// below lists the files of a directory that tell how the environment is activated.
+func (in *installer) below(dir, ext string) (names []string) {
+	for _, n := range slices.Sorted(maps.Keys(in.files)) {
+		if strings.HasPrefix(n, dir) && strings.HasSuffix(n, ext) {
+			names = append(names, n)
 		}
-		in.vars[p] = data
-	case strings.HasPrefix(p, "etc/conda/activate.d/") && strings.HasSuffix(p, ".sh"):
-		if in.scripts == nil {
-			in.scripts = map[string][]byte{}
-		}
-		in.scripts[p] = data
 	}
-}
-
-// noteLink notes that a path is a symbolic link, which the lists of old packages
-// do not say.
-func (in *installer) noteLink(p string) {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.kinds[p] = symbolicLink
+	return names
 }
 
 // finishEnv makes the image's variables: those that "conda activate" sets.
@@ -420,9 +393,9 @@ func (in *installer) finishEnv() {
 	a := &activation{prefix: prefix, is: func(p string) fileKind { return in.kinds[p] }, exported: map[string]bool{}, vars: map[string]string{
 		"PATH": prefix + "/bin:" + restOfPath, "CONDA_PREFIX": prefix, "CONDA_DEFAULT_ENV": prefix, "CONDA_SHLVL": "1",
 	}}
-	for _, n := range slices.Sorted(maps.Keys(in.vars)) { // of files that set the same, the last wins
+	for _, n := range in.below(varsDir, ".json") { // of files that set the same, the last wins
 		var m map[string]string
-		if err := json.Unmarshal(in.vars[n], &m); err != nil {
+		if err := json.Unmarshal(in.files[n], &m); err != nil {
 			in.tell("%s: not an object of strings: left out", n)
 			continue
 		}
@@ -441,8 +414,8 @@ func (in *installer) finishEnv() {
 	for k := range a.vars {
 		a.exported[k] = true
 	}
-	for _, n := range slices.Sorted(maps.Keys(in.scripts)) {
-		if err := a.source(string(in.scripts[n])); err != nil {
+	for _, n := range in.below(scriptsDir, ".sh") {
+		if err := a.source(string(in.files[n])); err != nil {
 			in.tell("%s is not run when the image is: %v; a program that needs it begins with \". %s/%s\"", n, err, prefix, n)
 		}
 	}

@@ -54,8 +54,8 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(goruntime.GOMAXPROCS(0))
 	for i, members := range groups {
-		g.Go(func() (err error) {
-			layers[i], err = putLayer(gctx, s, p.target.Prefix, func(w *layerWriter) error {
+		g.Go(func() error {
+			info, err := putLayer(gctx, s, p.target.Prefix, func(w *layerWriter) error {
 				for _, x := range members {
 					if err := x.install(gctx, w, &p.target); err != nil {
 						return fmt.Errorf("installing %s: %w", x.name.file, err)
@@ -63,6 +63,9 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 				}
 				return nil
 			})
+			if err == nil {
+				layers[i], err = s.Layer(info)
+			}
 			return err
 		})
 	}

@@ -37,6 +37,8 @@ type Options struct {
 	// environments that have the package at the same prefix and, if it is noarch, for
 	// the same python. Else small ones share layers.
 	PackageLayers bool
+
+	NoCache bool // make layers anew that the store has
 }
 
 // virtual is the virtual packages of the image's machine.

@@ -1,0 +1,105 @@
+package conda
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"hpcc/store"
+)
+
+// madeKeys are the layers that a store remembers.
+func madeKeys(t testing.TB, s *store.Store) []string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(s.Dir(), "cache/installed/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// One package changed: its layer alone is made, and the image is what a new store
+// would give.
+func TestMadeBefore(t *testing.T) {
+	pkgs := many()
+	newer := &testPkg{name: pkgs[5].name, version: "2.0", files: []testFile{{path: "share/newer", text: "n"}}}
+	changed := slices.Clone(pkgs)
+	changed[5] = newer
+	o := Options{Channels: []string{newChannel(t, append(slices.Clone(pkgs), newer)...)}, PackageLayers: true}
+	must := func(s *store.Store, o Options, pkgs ...*testPkg) *result {
+		t.Helper()
+		r, err := install(t, s, export(pkgs...), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	s := newStore(t)
+	first := must(s, o, pkgs...)
+	if n := len(madeKeys(t, s)); n != len(pkgs) {
+		t.Fatalf("%d layers are remembered; want %d", n, len(pkgs))
+	}
+	second, fresh := must(s, o, changed...), must(newStore(t), o, changed...)
+	if a, b := layerDigests(t, second.layers), layerDigests(t, fresh.layers); a != b || second.notes() != fresh.notes() {
+		t.Errorf("with what was made before the layers are\n%s\nin a new store\n%s\nnotes %q and %q", a, b, second.notes(), fresh.notes())
+	}
+	// pkg5, and the one that took its path share/all before.
+	if n := len(madeKeys(t, s)) - len(pkgs); n < 1 || n > 2 {
+		t.Errorf("%d layers are made; want one or two", n)
+	}
+	// A layer that is gone, and a record that cannot be read.
+	for _, spoil := range []string{filepath.Join(s.Dir(), "blobs/sha256", strings.Fields(layerDigests(t, first.layers))[3]), madeKeys(t, s)[0]} {
+		if err := os.WriteFile(spoil, []byte("{"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if again := must(s, o, pkgs...); layerDigests(t, again.layers) != layerDigests(t, first.layers) || !reflect.DeepEqual(again.files, first.files) {
+			t.Errorf("after %s was spoiled the layers are others", spoil)
+		}
+	}
+	// A record that lies is believed, but for NoCache: so the layer is not made.
+	var swap [2]string
+	for i, k := range madeKeys(t, s)[:2] {
+		b, err := os.ReadFile(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		swap[i] = string(b)
+	}
+	for i, k := range madeKeys(t, s)[:2] {
+		if err := os.WriteFile(k, []byte(swap[1-i]), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, anew := must(s, o, pkgs...), must(s, Options{Channels: o.Channels, PackageLayers: true, NoCache: true}, pkgs...)
+	if layerDigests(t, again.layers) == layerDigests(t, first.layers) {
+		t.Error("layers are made again that were there")
+	}
+	if layerDigests(t, anew.layers) != layerDigests(t, first.layers) {
+		t.Error("with NoCache a record is believed")
+	}
+}
+
+// What installing brings to light is remembered too: notes, variables, links.
+func TestMadeBeforeLearned(t *testing.T) {
+	p := &testPkg{name: "s", files: []testFile{
+		{path: "bin/.s-post-link.sh", text: "x"}, {path: "bin/su", text: "x", mode: 0o4755}, {path: "etc/conda/env_vars.d/s.json", text: `{"A": "1", "ROOT": "` + holder + `"}`, prefix: holder},
+		{path: "etc/conda/activate.d/s.sh", text: "export B=$A\n"}, {path: "lib64", link: "lib"}, {path: "etc/conda/activate.d/t.sh", text: "[ -d $CONDA_PREFIX/lib64 ] || export X=2"},
+	}}
+	s, o := newStore(t), Options{Channels: []string{newChannel(t, p)}}
+	var first *result
+	for range 2 {
+		r, err := install(t, s, export(p), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = r
+		}
+		if !reflect.DeepEqual(r.env, first.env) || len(r.env.Notes) != 3 || !slices.Contains(r.env.Env, "B=1") || !slices.Contains(r.env.Env, "ROOT=/opt/conda") {
+			t.Errorf("Environment = %+v; want %+v", r.env, first.env)
+		}
+	}
+}
