@@ -56,7 +56,7 @@ func main() {
 	}
 	index := map[string]map[string]record{"linux-64": {}, "noarch": {}}
 	var env, changed []string
-	sizes, counts := shares(1.1, *total), shares(0.66, float64(*files))
+	sizes, counts := shares(1.5, *total), shares(0.9, float64(*files))
 	for i := range *packages {
 		p := pkg{name: fmt.Sprintf("pkg%03d", i), version: "1.0", files: int(counts[i]), bytes: int(sizes[i]), seed: int64(i)}
 		switch {
