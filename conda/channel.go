@@ -357,7 +357,12 @@ func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) 
 	if err != nil {
 		return nil, fmt.Errorf("reading the index of %s/%s: %w", hide(c.url), subdir, err)
 	}
+	seen := map[string]bool{}
 	for _, x := range out {
+		if seen[x.fn] {
+			return nil, fmt.Errorf("reading the index of %s/%s: it has two records of %s", hide(c.url), subdir, x.fn)
+		}
+		seen[x.fn] = true
 		x.url, x.Subdir = strings.TrimRight(base, "/")+"/"+x.fn, subdir
 	}
 	return out, nil

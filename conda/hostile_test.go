@@ -289,6 +289,8 @@ func TestHostileIndex(t *testing.T) {
 		{"base_url of files", `{"info":{"base_url":"file:///etc/"},"packages":{}}`, "points to this machine's files"},
 		{"record that is another", `{"packages":{"a-1.0-0.conda":{"name":"b"}}}`, `record of a-1.0-0.conda calls it "b"`},
 		{"record of another type", `{"packages":{"a-1.0-0.conda":{"name":"a","depends":7}}}`, "record of a-1.0-0.conda: json"},
+		{"two records of one package", `{"packages.conda":{"a-1.0-0.conda":` + record + `,"b-1-0.conda":{},"a-1.0-0.conda":{"name":"a","version":"1.0","build":"0","sha256":"` + strings.Repeat("0", 64) + `"}}}`, "it has two records of a-1.0-0.conda"},
+		{"two records, one in the old list", `{"packages":{"a-1.0-0.conda":` + record + `},"packages.conda":{"a-1.0-0.conda":` + record + `}}`, "it has two records of a-1.0-0.conda"},
 		{"packages of another type", `{"packages":[]}`, "expected an object"},
 		{"a list", `[]`, `expected '{', found '['`},
 		{"nothing", ``, "unexpected EOF"},

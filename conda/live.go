@@ -111,7 +111,8 @@ type live struct {
 	owned    map[string]bool
 	dists    map[string]*dist // by the directory's name
 	records  int
-	explicit bool // every record has a URL
+	of       map[string]string // the record of each package, by name
+	explicit bool              // every record has a URL
 }
 
 // A dist is a package in site-packages.
@@ -139,7 +140,7 @@ type directURL struct {
 
 func newLive(name string, o ReadOptions) *live {
 	return &live{r: &reader{e: &Export{File: name, Format: "environment"}, target: o.Subdir},
-		count: map[string]int{}, owned: map[string]bool{}, dists: map[string]*dist{}, explicit: true}
+		count: map[string]int{}, owned: map[string]bool{}, of: map[string]string{}, dists: map[string]*dist{}, explicit: true}
 }
 
 // isLive tells which files of an environment are read.
@@ -217,6 +218,10 @@ func (l *live) record(file string, b []byte) error {
 	if x.Build == "" {
 		return fmt.Errorf("the record has no build")
 	}
+	if other := l.of[x.Name]; other != "" {
+		return fmt.Errorf("it is a record of %s, and %s is another; remove the one whose package is not there (\"conda list %s\")", x.Name, other, x.Name)
+	}
+	l.of[x.Name] = file
 	if err := x.check(); err != nil {
 		return err
 	}

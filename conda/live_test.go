@@ -99,6 +99,10 @@ func TestReadPrefixRefuses(t *testing.T) {
 			t.Errorf("%s: ReadPrefix = %v, %v; want %q", c.name, e, err, c.want)
 		}
 	}
+	two := writePrefix(t, map[string]string{"conda-meta/lib-1.0-0.json": `{"name":"lib","version":"1.0","build":"0"}`, "conda-meta/lib-2.0-0.json": `{"name":"Lib","version":"2.0","build":"0"}`})
+	if _, err := ReadPrefix(two, ReadOptions{}); err == nil || !strings.Contains(err.Error(), "conda-meta/lib-2.0-0.json: it is a record of lib, and lib-1.0-0.json is another") {
+		t.Errorf("ReadPrefix with two records of a package = %v", err)
+	}
 	dir := t.TempDir()
 	if err := os.Mkdir(dir+"/conda-meta", 0o755); err != nil {
 		t.Fatal(err)

@@ -121,7 +121,7 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 		err = p.lookup(ctx, e, o)
 	}
 	if err != nil {
-		return nil, err
+		return nil, e.foreign(err)
 	}
 	p.finish()
 	if alone && o.Python == "" {

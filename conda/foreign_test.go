@@ -1,0 +1,41 @@
+package conda
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Exports of other systems: what these alone have is named, with its line and what to do.
+func TestForeignExport(t *testing.T) {
+	py, lib := &testPkg{name: "python", version: "3.11.4"}, &testPkg{name: "lib"}
+	dir := newChannel(t, py, lib)
+	for _, c := range []struct {
+		name, in string
+		line     int
+		want     string
+	}{
+		{"Windows, conda list -e", "# platform: win-64\npython=3.11.4=0\nvs2015_runtime=14.27=h_0\nlib=1.0=0\nucrt=10=0\n", 3, "ucrt=10=0 (no package of that name); the export is of Windows, and only that has ucrt, vs2015_runtime: take them out"},
+		{"Windows, environment.yml", "dependencies:\n- python=3.11\n- vc=14.2\nprefix: C:\\Users\\me\\envs\\x\n", 3, "the export is of Windows, and only that has vc: take them out"},
+		{"Windows, a package of its own", "# platform: win-64\nlib=1.0=0\ndriver=5.3.0=7\n", 3, "(no package of that name); the export is of Windows, and what only that has must be taken out"},
+		{"Windows, explicit", "# platform: win-64\n@EXPLICIT\nhttps://c.example/win-64/lib-1.0-0.conda\n", 3, `lib-1.0-0.conda is for win-64, the image for linux-64; export with "conda list -e"`},
+		{"macOS", "# platform: osx-arm64\nlib=1.0=0\nappnope=0.1=0\n", 3, "the export is of macOS, and only that has appnope: take them out"},
+		{"Linux", "# platform: linux-64\nlib=1.0=0\nnosuch=0.1=0\n", 3, "nosuch=0.1=0 (no package of that name)"},
+	} {
+		s := newStore(t)
+		_, err := install(t, s, c.in, Options{Channels: []string{dir}})
+		refused(t, s, c.name, err, c.want)
+		var le *LineError
+		if !errors.As(err, &le) || le.Line != c.line {
+			t.Errorf("%s: %v; want line %d", c.name, err, c.line)
+		}
+		if c.name == "Linux" && !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	// What Linux has too is no reason to refuse.
+	r, err := install(t, newStore(t), "# platform: win-64\npython=3.11.4=h_win\nlib=1.0=0\n", Options{Channels: []string{dir}})
+	if err != nil || len(r.plan.pkgs) != 2 {
+		t.Errorf("an export of Windows with packages that Linux has: %v", err)
+	}
+}
