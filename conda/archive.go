@@ -29,7 +29,9 @@ const (
 	maxPackage  = 32 << 30 // bytes as it is fetched
 	maxUnpacked = 64 << 30 // bytes of all files of one package
 	slack       = 1 << 30  // bytes of an archive besides the files that the package lists
+	maxRatio    = 1000     // times its size as it is fetched, besides slack
 	maxInfo     = 64 << 20 // bytes of one file below info/
+	maxMembers  = 1 << 16  // bytes of the directory of a .conda file, which has three members
 	maxFiles    = 2_000_000
 	maxWindow   = 256 << 20 // of zstd; "--ultra -22" has 128 MiB
 )
@@ -216,12 +218,12 @@ func onInfo(h *tar.Header, r io.Reader, info func(string, io.Reader) error, memb
 }
 
 func walkConda(file string, limit int64, info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
-	z, err := zip.OpenReader(file)
+	z, err := openZip(file, maxMembers)
 	if err != nil {
 		return fmt.Errorf("opening the package: %w", err)
 	}
 	defer z.Close()
-	parts, err := condaParts(z.File)
+	parts, err := condaParts(z.Reader.File)
 	if err != nil {
 		return err
 	}

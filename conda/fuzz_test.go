@@ -29,7 +29,7 @@ func FuzzPaths(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if n := m.unpacked(); n < slack || n > maxUnpacked {
+		if n := m.unpacked(maxPackage); n < slack || n > maxUnpacked {
 			t.Fatalf("unpacked = %d", n)
 		}
 		if len(m.paths) != len(m.order) {
@@ -156,7 +156,7 @@ func FuzzInstall(f *testing.F) {
 			return
 		}
 		var err error
-		if pk.meta, err = info.parse(); err != nil || in.settle() != nil || pk.meta.unpacked() > slack+1<<20 {
+		if pk.meta, err = info.parse(); err != nil || in.settle() != nil || pk.meta.unpacked(maxPackage) > slack+1<<20 {
 			return
 		}
 		var layer bytes.Buffer

@@ -247,6 +247,51 @@ func TestBombs(t *testing.T) {
 	}
 }
 
+// What nothing but its own size bounds: a list without sizes, or one that lies as the
+// archive does. The bound is of its file, so that no bomb costs more than minutes.
+func TestBombsBound(t *testing.T) {
+	huge := int64(60 << 30)
+	legacy := &meta{paths: map[string]*pathEntry{"share/x": {}}}
+	lying := &meta{paths: map[string]*pathEntry{"share/x": {Size: &huge}}}
+	for _, c := range []struct{ size, want int64 }{{20_000, slack + 20_000*maxRatio}, {1 << 30, maxUnpacked}, {maxPackage, maxUnpacked}} {
+		if got := legacy.unpacked(c.size); got != c.want {
+			t.Errorf("unpacked(%d) without sizes = %d; want %d", c.size, got, c.want)
+		}
+		if got, most := lying.unpacked(c.size), min(c.want, huge+slack+4096); got > most {
+			t.Errorf("unpacked(%d) of one that says 60 GB = %d; want %d at most", c.size, got, most)
+		}
+	}
+	small := int64(10)
+	honest := &meta{paths: map[string]*pathEntry{"share/x": {Size: &small}}}
+	if got := honest.unpacked(20_000); got != slack+small+4096 {
+		t.Errorf("unpacked of a small package = %d", got)
+	}
+}
+
+// A zip file that is nothing but a directory.
+func TestZipDirectory(t *testing.T) {
+	var b bytes.Buffer
+	w := zip.NewWriter(&b)
+	for i := range 10_000 {
+		if _, err := w.CreateHeader(&zip.FileHeader{Name: fmt.Sprintf("pkg-%d.tar.zst", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "evil-1.0-0.conda")
+	write(t, file, b.Bytes())
+	s := newStore(t)
+	_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
+	refused(t, s, "directory", err, "its directory has more than 65536 bytes")
+	if z, err := openZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
+		t.Errorf("openZip with more room: %v", err)
+	} else {
+		z.Close()
+	}
+}
+
 // block is one entry of an archive, byte for byte: Go writes no sparse files.
 func block(name string, kind byte, body string) string {
 	h := make([]byte, 512)

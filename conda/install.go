@@ -108,7 +108,7 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 	p.stale = p.stalePyc()
 	p.done = map[string]*installed{}
 	var order []*installed
-	err := walk(p.file, p.meta.unpacked(), nil, func(h *tar.Header, r io.Reader) error {
+	err := walk(p.file, p.meta.unpacked(p.rec.Size), nil, func(h *tar.Header, r io.Reader) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -204,6 +204,9 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 				return nil, nil
 			}
 		}
+		if p.in.plan.sysroot == nil && leaves(dst, h.Linkname, p.in.plan.Prefix) {
+			p.tell("%s of %s is a link out of the environment, to %s", dst, p.rec.Name, short(h.Linkname))
+		}
 		p.learned.Links = append(p.learned.Links, x.Path)
 		return x, w.header(out)
 	case tar.TypeLink:
@@ -237,6 +240,16 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 	}
 	x.SHA256 = x.SHA256InPrefix
 	return x, nil
+}
+
+// leaves says whether a symbolic link at dst, below the prefix, leads out of it. In
+// the image that is no harm, and often meant; who thinks it leads to this machine errs.
+func leaves(dst, target, prefix string) bool {
+	if path.IsAbs(target) {
+		return !strings.HasPrefix(path.Clean(target)+"/", prefix+"/")
+	}
+	to := path.Join(path.Dir(dst), target)
+	return to == ".." || strings.HasPrefix(to, "../")
 }
 
 // putLink writes a hard link to a file of the same package.

@@ -68,6 +68,9 @@ func TestInstall(t *testing.T) {
 	if _, ok := r.files["opt/conda/share/unlisted"]; ok {
 		t.Error("a file that the package does not list is installed")
 	}
+	if n := r.notes(); !strings.Contains(n, "lib/abs of shapes is a link out of the environment, to /etc/hostname") || !strings.Contains(n, "lib/up of shapes is a link out of the environment, to ../../../../../etc") || strings.Contains(n, "libx.so") {
+		t.Errorf("Notes = %q; want the two links that lead out", n)
+	}
 	if r.env.Path != "/opt/conda/bin" || !slices.Equal(r.env.Env, []string{"CONDA_DEFAULT_ENV=/opt/conda", "CONDA_PREFIX=/opt/conda", "CONDA_SHLVL=1"}) {
 		t.Errorf("Environment = %+v", r.env)
 	}

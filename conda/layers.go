@@ -168,7 +168,7 @@ func (in *installer) read(ctx context.Context) error {
 	for _, p := range in.packages {
 		g.Go(func() error {
 			f := infoFiles{}
-			err := walk(p.file, maxUnpacked, f.take, nil)
+			err := walk(p.file, mostUnpacked(p.rec.Size), f.take, nil)
 			if err != nil {
 				return fmt.Errorf("reading %s: %w", p.rec.fn, err)
 			}

@@ -28,17 +28,23 @@ type meta struct {
 	entryPoints []string
 }
 
-// unpacked bounds the package's archive: by the files that it lists, where it
-// lists their sizes.
-func (m *meta) unpacked() int64 {
-	n := int64(slack)
+// mostUnpacked bounds a package of which nothing else is known: size is that of its
+// file. What unpacks to a thousand times as much is nothing but zeros.
+func mostUnpacked(size int64) int64 {
+	return min(maxUnpacked, slack+maxRatio*min(size, maxPackage))
+}
+
+// unpacked bounds the archive of a package whose file has size bytes: by the files
+// that it lists, where it lists their sizes.
+func (m *meta) unpacked(size int64) int64 {
+	n, most := int64(slack), mostUnpacked(size)
 	for _, e := range m.paths {
-		if e.Size == nil || *e.Size < 0 || *e.Size > maxUnpacked-n {
-			return maxUnpacked
+		if e.Size == nil || *e.Size < 0 || *e.Size > most-n {
+			return most
 		}
 		n += *e.Size + 4096 // its header
 	}
-	return min(n, maxUnpacked)
+	return min(n, most)
 }
 
 // oldPlaceholder is the prefix of packages whose has_prefix names none.

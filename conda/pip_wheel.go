@@ -44,15 +44,16 @@ type wheelEntry struct {
 const (
 	maxRecordFile = maxInfo
 	maxMetadata   = 16 << 20
+	maxDirectory  = 64 << 20
 )
 
 // openArchive opens a wheel's file and checks the names in it.
 func openArchive(file string, name *wheelName) (*wheel, map[string]*zip.File, error) {
-	z, err := zip.OpenReader(file)
+	z, err := openZip(file, maxDirectory)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the wheel: %w", err)
 	}
-	w := &wheel{Closer: z, zip: &z.Reader, name: name}
+	w := &wheel{Closer: z, zip: z.Reader, name: name}
 	files, err := w.contents()
 	if err != nil {
 		z.Close()
