@@ -150,6 +150,7 @@ var facilities = map[string]func() error{
 	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
 	"strace":   func() error { _, err := exec.LookPath("strace"); return err },
 	"git":      func() error { _, err := exec.LookPath("git"); return err },
+	"zstd":     func() error { _, err := exec.LookPath("zstd"); return err },
 	"skopeo":   func() error { _, err := exec.LookPath("skopeo"); return err },
 	"umoci":    func() error { _, err := exec.LookPath("umoci"); return err },
 }
@@ -189,6 +190,11 @@ func TestScripts(t *testing.T) {
 			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_MPI", "HPCC_TEST_CHANNEL", "SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
 				e.Setenv(name, os.Getenv(name))
 			}
+			index, err := filepath.Abs("../../conda/testdata/solve/main2021")
+			if err != nil {
+				return err
+			}
+			e.Setenv("MAIN2021", index)
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
 		},
 		Condition: condition,
