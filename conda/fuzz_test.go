@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -98,7 +99,7 @@ func FuzzReplaceBinary(f *testing.F) {
 	})
 }
 
-// FuzzPackage walks .conda archives.
+// FuzzPackage walks archives: .tar.bz2 by how they begin, else .conda.
 func FuzzPackage(f *testing.F) {
 	for _, p := range []*testPkg{
 		{name: "p"}, {name: "p", legacy: true, files: []testFile{{path: "x", text: "1"}}},
@@ -106,8 +107,16 @@ func FuzzPackage(f *testing.F) {
 	} {
 		f.Add(p.bytes(f))
 	}
+	old, err := os.ReadFile("testdata/packages/cph_test_data-0.0.1-0.tar.bz2")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(old)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file := filepath.Join(t.TempDir(), "p.conda")
+		if bytes.HasPrefix(data, []byte("BZh")) {
+			file = filepath.Join(t.TempDir(), "p.tar.bz2")
+		}
 		write(t, file, data)
 		in := infoFiles{}
 		n := int64(0)
