@@ -29,7 +29,7 @@ func (k kind) noarch() bool { return k == noarchPython || k == noarchGeneric }
 
 // exported are the packages that a user would have asked for; the exports list
 // them with all that they need.
-var exported = []string{"python", "numpy", "six", "click", "packaging", "pygments", "prefixdemo", "legacy"}
+var exported = []string{"python", "numpy", "scipy", "six", "click", "packaging", "pygments", "prefixdemo", "legacy"}
 
 // recipes are the packages for a version of python, those that take longest first.
 func recipes(python string) []recipe {
@@ -49,6 +49,7 @@ func recipes(python string) []recipe {
 			"liblzma >=5;libsqlite >=3.40,<4.0a0;libuuid;libxcrypt;libzlib;ncurses >=6.4,<7.0a0;openssl >=3.0,<4.0a0;readline >=8.2,<9.0a0;tzdata", ";")},
 		{name: "libopenblas", debs: []string{"libopenblas0-pthread"}, depends: []string{"libgcc", "libgfortran"}, change: blasNames},
 		{name: "numpy", debs: numpyDebs, kind: nativePython, depends: []string{"libopenblas >=0.3.21,<0.4.0a0", "libstdcxx >=12"}},
+		{name: "scipy", debs: []string{"python3-scipy", "liblbfgsb0"}, kind: nativePython, depends: []string{"libgfortran", "libopenblas >=0.3.21,<0.4.0a0", "libstdcxx >=12", "numpy"}},
 		{name: "openssl", debs: []string{"libssl3t64|libssl3"}, depends: sslDepends, change: opensslConfig},
 		{name: "pygments", debs: []string{"python3-pygments"}, kind: noarchPython}, // has the command pygmentize
 		{name: "libdb", debs: []string{"libdb5.3t64|libdb5.3"}, formats: "bz2"},
