@@ -284,6 +284,7 @@ environments() {
   has python3 "$work/fresh $work/x; /usr/bin/python3 $work/streaming" && a+=("conda_package_streaming: the files alone" "$work/fresh $work/x" "/usr/bin/python3 $work/streaming")
   MEMORY=1 inTurn "environment of 68 packages, 313 MB, cold" "${BENCH_RUNS:-5}" 1 "${a[@]}"
   MEMORY=1 inTurn "the same, one small package changed" "${BENCH_RUNS:-5}" 1 "hpcc build" "env HPCC_STORE=$work/env $work/built" "env HPCC_STORE=$work/env $t $ch/changed.txt"
+  inTurn "the tree of it, which a build makes too" "${BENCH_RUNS:-5}" 1 "hpcc unpack" "$work/fresh $work/x" "env HPCC_STORE=$work/env $hpcc unpack env $work/x"
   "$work/fresh" "$work/env"; "$work/fresh" "$work/x"; rm -rf "$ch"
   scanning; pushing
 }
