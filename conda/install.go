@@ -152,6 +152,9 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 		return err
 	}
 	p.reportScripts(order)
+	if len(p.outward) > 0 {
+		p.tell("%d links of %s lead out of the environment: %s", len(p.outward), p.rec.Name, some(p.outward))
+	}
 	return p.record(w, append(order, points...))
 }
 
@@ -205,7 +208,7 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 			}
 		}
 		if p.in.plan.sysroot == nil && leaves(dst, h.Linkname, p.in.plan.Prefix) {
-			p.tell("%s of %s is a link out of the environment, to %s", dst, p.rec.Name, short(h.Linkname))
+			p.outward = append(p.outward, dst+" to "+short(h.Linkname))
 		}
 		p.learned.Links = append(p.learned.Links, x.Path)
 		return x, w.header(out)

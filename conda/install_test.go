@@ -68,7 +68,7 @@ func TestInstall(t *testing.T) {
 	if _, ok := r.files["opt/conda/share/unlisted"]; ok {
 		t.Error("a file that the package does not list is installed")
 	}
-	if n := r.notes(); !strings.Contains(n, "lib/abs of shapes is a link out of the environment, to /etc/hostname") || !strings.Contains(n, "lib/up of shapes is a link out of the environment, to ../../../../../etc") || strings.Contains(n, "libx.so") {
+	if n := r.notes(); !strings.Contains(n, "2 links of shapes lead out of the environment: lib/abs to /etc/hostname, lib/up to ../../../../../etc") {
 		t.Errorf("Notes = %q; want the two links that lead out", n)
 	}
 	if r.env.Path != "/opt/conda/bin" || !slices.Equal(r.env.Env, []string{"CONDA_DEFAULT_ENV=/opt/conda", "CONDA_PREFIX=/opt/conda", "CONDA_SHLVL=1"}) {

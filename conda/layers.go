@@ -119,10 +119,11 @@ type pkg struct {
 	places           map[string]string // where the files of a sysroot go; nil of all other packages
 	learned          learned
 	// While it is installed:
-	stale  map[string]bool       // compiled files left out
-	done   map[string]*installed // by path in the package
-	spares map[string]*spareFile
-	spared int64 // bytes
+	stale   map[string]bool       // compiled files left out
+	outward []string              // links out of the prefix, and where to
+	done    map[string]*installed // by path in the package
+	spares  map[string]*spareFile
+	spared  int64 // bytes
 }
 
 // fetch downloads all packages, a few at a time.
