@@ -3,6 +3,7 @@ module hpcc
 go 1.26.8
 
 require (
+	github.com/BurntSushi/toml v1.5.0
 	github.com/cyphar/filepath-securejoin v0.7.0
 	github.com/google/go-containerregistry v0.22.1
 	github.com/klauspost/compress v1.20.3

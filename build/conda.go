@@ -35,11 +35,12 @@ type CondaOptions struct {
 	Prefix      string           // "" is conda.DefaultPrefix
 	Platform    *v1.Platform     // nil is this machine's
 	PlainHTTP   bool             // base images come from registries without TLS
+	NoRun       bool             // no program runs: scripts of packages are told of, sources refused
 	Progress    func(Event)
 	Inputs      *Inputs // filled as Options.Inputs is
 
 	PackageLayers bool // as in conda.Options
-	NoCache       bool // make layers anew that the store has
+	NoCache       bool // make layers anew that the store has, and run again what runs
 
 	defaultBase  bool     // nobody chose From
 	baseChannels []string // Channels, also of an export that needs none
@@ -70,6 +71,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 	if err != nil {
 		return nil, err
 	}
+	defer w.close()
 	var base v1.Image
 	if err := w.do("FROM "+w.From, func() error {
 		base, err = w.base()
@@ -104,6 +106,7 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	if err != nil {
 		return nil, err
 	}
+	defer w.close()
 	plan, err := w.plan()
 	if err != nil {
 		return nil, err
@@ -129,6 +132,7 @@ type condaWork struct {
 	options conda.Options
 	base    func() (v1.Image, error)
 	below   *channelBase // what base makes, if it is made of packages; else nil
+	close   func()       // of what steps need
 }
 
 func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int) (*condaWork, error) {
@@ -142,7 +146,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	if err != nil {
 		return nil, err
 	}
-	w := &condaWork{teller: teller{total: parts, progress: o.Progress}, ctx: ctx}
+	w := &condaWork{teller: teller{total: parts, progress: o.Progress}, ctx: ctx, close: func() {}}
 	if w.export, err = readExport(&o, subdir); err != nil {
 		return nil, err
 	}
@@ -168,7 +172,8 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	} else if len(w.export.Base) > 0 {
 		w.export.Notes = append(w.export.Notes, w.export.File+": it was locked on a base of packages, which is not used; --from conda takes it")
 	}
-	return w, nil
+	w.options.Step, w.options.NoStep, err = w.runner(s)
+	return w, err
 }
 
 // plan looks the packages up.
@@ -242,8 +247,16 @@ func exportChannels(e *conda.Export, rc *conda.Condarc) (channels []string) {
 
 // A teller announces the parts of a build that is no Dockerfile.
 type teller struct {
-	step, total int
-	progress    func(Event)
+	step, last, total int // step is the one under way; another may begin and end within it
+	progress          func(Event)
+}
+
+// begin makes the next step the one under way, until done is called.
+func (t *teller) begin() (done func()) {
+	before := t.step
+	t.last++
+	t.step = t.last
+	return func() { t.step = before }
 }
 
 // fetched tells the bytes of a download of the part under way.
@@ -254,13 +267,14 @@ func (t *teller) fetched(done, total int64) {
 }
 
 func (t *teller) do(text string, work func() error) error {
-	t.step++
+	defer t.begin()()
 	begun := time.Now()
 	e := Event{Step: t.step, Total: t.total, Text: text}
 	if t.progress != nil {
 		t.progress(e)
 	}
 	err := work()
+	e.Total = t.total
 	e.Done, e.Failed, e.Took = true, err != nil, time.Since(begun)
 	if t.progress != nil && !errors.Is(err, context.Canceled) {
 		t.progress(e)

@@ -207,6 +207,9 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []con
 	if o.Prefix != "" {
 		in.request.Args["prefix"] = o.Prefix
 	}
+	if o.NoRun {
+		in.request.Args["no-run"] = "true"
+	}
 	in.mu.Unlock()
 	for _, p := range pkgs {
 		uri := p.URL
@@ -220,6 +223,9 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []con
 		}
 	}
 	for _, w := range wheels {
+		for _, b := range w.BuiltWith {
+			in.add(cmp.Or(b.URL, purl("pypi", "", b.Name, b.Version)), "sha256", b.SHA256)
+		}
 		in.add(cmp.Or(w.URL, purl("pypi", "", w.Name, w.Version)), "sha256", w.SHA256)
 	}
 }

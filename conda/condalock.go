@@ -194,6 +194,12 @@ func (l *lock) choose() {
 	}
 	for i := range e.Pip {
 		p := &e.Pip[i]
+		if from != r.target {
+			p.BuildWith = nil
+		}
+		if sourceKind(path.Base(locationPath(p.URL))) != "" {
+			continue // sources are for all
+		}
 		if !strings.HasSuffix(p.URL, "-none-any.whl") {
 			p.Specifier, p.URL, p.Hashes = p.exactly(), "", nil
 		}

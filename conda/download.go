@@ -38,7 +38,11 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	if err != nil {
 		return nil, nil, nil, &LineError{e.File, e.Pip[0].Line, err}
 	}
-	wheels, err := resolvePip(ctx, s, e.Pip, *t, e.pipOptions(o))
+	po := e.pipOptions(o)
+	if po.Build != nil {
+		po.Build.step = nil // what sources need is known only if they say it
+	}
+	wheels, err := resolvePip(ctx, s, e.Pip, *t, po)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -151,7 +151,6 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 	if err != nil {
 		return err
 	}
-	p.reportScripts(order)
 	if len(p.outward) > 0 {
 		p.tell("%d links of %s lead out of the environment: %s", len(p.outward), p.rec.Name, some(p.outward))
 	}
@@ -411,18 +410,6 @@ func seconds(t int64) int64 {
 		return t / 1000
 	}
 	return t
-}
-
-// reportScripts notes scripts that conda would have run.
-func (p *pkg) reportScripts(done []*installed) {
-	for _, x := range done {
-		base := path.Base(x.Path)
-		for _, kind := range []string{"-pre-link.sh", "-post-link.sh"} {
-			if path.Dir(x.Path) == "bin" && strings.HasPrefix(base, ".") && strings.HasSuffix(base, kind) {
-				p.tell("%s of %s is not run: it would change the image in ways that nothing verifies", x.Path, p.rec.Name)
-			}
-		}
-	}
 }
 
 // record writes conda-meta/<name-version-build>.json (CEP 32). Fields that would

@@ -327,7 +327,7 @@ func TestNotRun(t *testing.T) {
 		{path: "bin/su", text: "x", mode: 0o4755},
 	}}
 	r := mustInstall(t, p)
-	want := []string{"bin/.s-post-link.sh of s is not run: it would change the image in ways that nothing verifies", "bin/.s-pre-link.sh of s is not run: it would change the image in ways that nothing verifies",
+	want := []string{"bin/.s-post-link.sh of s is not run: it would change the image in ways that nothing verifies", "bin/.s-pre-link.sh of s is not run: conda alone runs such scripts, where it has the package unpacked, and will give them up",
 		"bin/su of s has its setuid or setgid bit taken away", `etc/conda/activate.d/s.sh is not run when the image is: line 2 runs a program for its output; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/s.sh"`,
 		`etc/conda/activate.d/t.sh is not run when the image is: line 1 looks through the link "lib64"; a program that needs it begins with ". /opt/conda/etc/conda/activate.d/t.sh"`}
 	if !slices.Equal(r.env.Notes, want) {

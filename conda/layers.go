@@ -46,10 +46,28 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 	if err := in.settle(); err != nil {
 		return nil, nil, err
 	}
+	in.ground = sync.OnceValues(func() ([]v1.Layer, error) { return in.condaLayers(ctx, o) })
 	wheels, err := in.chooseWheels(ctx, o)
 	if err != nil {
 		return nil, nil, err
 	}
+	layers, err := in.ground()
+	if err != nil {
+		return nil, nil, err
+	}
+	if wheels != nil {
+		above, notes, err := wheels.layers(ctx, in.store, in.plan.export.pipOptions(o))
+		if err != nil {
+			return nil, nil, err
+		}
+		layers, in.env.Wheels, in.env.Notes = slices.Concat(layers, above), wheels.Wheels, slices.Concat(in.env.Notes, wheels.Notes, notes)
+	}
+	sort.Strings(in.env.Notes)
+	return layers, in.env, nil
+}
+
+// condaLayers writes the layers of conda's packages, and what their scripts change.
+func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, error) {
 	groups := spread(in.packages, o.PackageLayers, func(p *pkg) *record { return p.rec })
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
@@ -62,36 +80,31 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	in.learn()
-	history, err := putLayer(ctx, s, p.Prefix, func(w *layerWriter) error {
+	var err error
+	layers[len(groups)], err = newLayer(ctx, in.store, in.plan.Prefix, func(w *layerWriter) error {
 		return w.file("conda-meta/history", 0o644, in.history(), 0)
 	})
-	if err == nil {
-		layers[len(groups)], err = s.Layer(history)
-	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if wheels != nil {
-		above, notes, err := wheels.layers(ctx, in.store, in.plan.export.pipOptions(o))
+	if in.plan.sysroot != nil {
+		in.finishBase()
+		around, err := newLayer(ctx, in.store, "/", in.root)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		layers, in.env.Wheels, in.env.Notes = append(layers, above...), wheels.Wheels, slices.Concat(in.env.Notes, wheels.Notes, notes)
-	}
-	if in.plan.sysroot == nil {
+		layers = append(layers, around)
+	} else {
 		in.finishEnv()
-		return layers, in.env, nil
 	}
-	in.finishBase()
-	around, err := putLayer(ctx, s, "/", in.root)
-	if err != nil {
-		return nil, nil, err
+	changed, err := in.postLink(ctx, o, layers)
+	if changed != nil {
+		layers = append(layers, changed)
 	}
-	l, err := s.Layer(around)
-	return append(layers, l), in.env, err
+	return layers, err
 }
 
 // packageCache is where the store keeps archives that were fetched.
@@ -103,8 +116,9 @@ type installer struct {
 	store    *store.Store
 	packages []*pkg
 	env      *Environment
-	kinds    map[string]fileKind // what is at a path below the prefix
-	files    map[string][]byte   // those that wanted names, by path
+	ground   func() ([]v1.Layer, error) // the layers below those of pip's packages, made once
+	kinds    map[string]fileKind        // what is at a path below the prefix
+	files    map[string][]byte          // those that wanted names, by path
 }
 
 // A pkg is a package being installed.
@@ -367,6 +381,15 @@ func putLayer(ctx context.Context, s *store.Store, prefix string, fill func(w *l
 	})
 }
 
+// newLayer is putLayer for who wants the layer itself.
+func newLayer(ctx context.Context, s *store.Store, prefix string, fill func(w *layerWriter) error) (v1.Layer, error) {
+	info, err := putLayer(ctx, s, prefix, fill)
+	if err != nil {
+		return nil, err
+	}
+	return s.Layer(info)
+}
+
 // history is the file that makes a directory a conda environment. It holds no
 // time of day.
 func (in *installer) history() []byte {
@@ -426,5 +449,4 @@ func (in *installer) finishEnv() {
 			in.env.Env = append(in.env.Env, k+"="+v)
 		}
 	}
-	sort.Strings(in.env.Notes)
 }

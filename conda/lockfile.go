@@ -23,8 +23,9 @@ type Locked struct {
 	channels  []string
 	packages  []lockedPackage
 	variables map[string]string
-	asked     []string // packages of pip that the export names
-	direct    []string // of those, the ones that it names by their address
+	asked     []string            // packages of pip that the export names
+	direct    []string            // of those, the ones that it names by their address
+	built     map[string][]string // packages of pip that were built, with the wheels that did it
 }
 
 // A lockFile is conda-lock.yml, version 1 (CEP 37).
@@ -66,9 +67,10 @@ type lockedHash struct {
 
 // What the format has no word for stands in custom_metadata, which it has for
 // what users want to keep there: which packages of pip were asked for, which of them by their
-// address, and the environment's variables as an object of JSON.
+// address, what others were built with, and the environment's variables, as objects of JSON.
 const (
 	customAsked     = "hpcc-asked"
+	customBuilt     = "hpcc-built" // of platforms, of packages, of lists of requirements
 	customDirect    = "hpcc-direct"
 	customVariables = "hpcc-variables"
 )
@@ -106,7 +108,7 @@ func (r *record) locked() lockedPackage {
 
 // Lock is the plan as Layers carried it out, with the wheels that it chose.
 func (p *Plan) Lock(wheels []Wheel) Locked {
-	l := Locked{subdir: p.Subdir, variables: p.export.Variables}
+	l := Locked{subdir: p.Subdir, variables: p.export.Variables, built: map[string][]string{}}
 	for _, r := range p.pkgs {
 		l.add(r.locked(), r.url, "main")
 		if c := bare(r.origin); !slices.Contains(l.channels, c) {
@@ -116,6 +118,12 @@ func (p *Plan) Lock(wheels []Wheel) Locked {
 	for _, w := range wheels {
 		x := lockedPackage{Name: w.Name, Version: w.Version, Manager: "pip", Dependencies: map[string]string{}, Hash: lockedHash{SHA256: w.SHA256}}
 		l.add(x, w.address, "main")
+		for _, b := range w.BuiltWith {
+			if u, err := url.Parse(b.address); err != nil || u.String() != bare(b.address) {
+				l.Hidden = append(l.Hidden, b.Name)
+			}
+			l.built[w.Name] = append(l.built[w.Name], fmt.Sprintf("%s @ %s#sha256=%s", b.Name, bare(b.address), b.SHA256))
+		}
 		if w.asked {
 			l.asked = append(l.asked, w.Name)
 		}
@@ -142,7 +150,11 @@ func (p *Plan) rank(channel string) int {
 func WriteLock(out io.Writer, source string, list []Locked) error {
 	f := lockFile{Version: 1, Metadata: lockMetadata{ContentHash: map[string]string{}, Channels: []lockedChannel{}, Sources: []string{source}, Custom: map[string]string{}}}
 	custom := map[string][]string{}
+	built := map[string]map[string][]string{}
 	for _, l := range list {
+		if len(l.built) > 0 {
+			built[l.subdir] = l.built
+		}
 		sum := sha256.New()
 		for _, x := range l.packages {
 			fmt.Fprintln(sum, x.URL, cmp.Or(x.Hash.SHA256, x.Hash.MD5))
@@ -171,6 +183,13 @@ func WriteLock(out io.Writer, source string, list []Locked) error {
 			f.Metadata.Custom[k] = strings.Join(slices.Compact(custom[k]), " ")
 		}
 	}
+	if len(built) > 0 {
+		text, err := json.Marshal(built)
+		if err != nil {
+			return fmt.Errorf("writing the lock file: %w", err)
+		}
+		f.Metadata.Custom[customBuilt] = string(text)
+	}
 	fmt.Fprintf(out, "# Written by hpcc build --lock: the packages of %q, exactly.\n", source)
 	enc := yaml.NewEncoder(out)
 	enc.SetIndent(2)
@@ -196,6 +215,18 @@ func (l *lock) custom(n *yaml.Node) {
 			}
 		}
 		l.r.e.Variables = m
+	}
+	if v := value(n, customBuilt); v != "" {
+		var built map[string]map[string][]string
+		if err := json.Unmarshal([]byte(v), &built); err != nil {
+			l.r.wrong(find(n, customBuilt).Line, "%s is no object of objects of lists", customBuilt)
+			return
+		}
+		for platform, list := range l.pip {
+			for i := range list {
+				list[i].BuildWith = built[platform][pipName(list[i].Name)]
+			}
+		}
 	}
 	if find(n, customAsked) == nil && find(n, customDirect) == nil {
 		return

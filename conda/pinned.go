@@ -51,7 +51,7 @@ func (p *Plan) Pin(wheels []Wheel, o Options) (*Pinned, error) {
 			here = append(here, w.Name)
 			continue
 		case w.direct:
-			line = w.Name + " @ " + w.URL
+			line = w.Name + " @ " + public(w.address)
 			out.hide(w.Name, w.address)
 		}
 		if w.SHA256 != "" {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
 	"hpcc/store"
 )
 
@@ -53,8 +55,13 @@ type pipOptions struct {
 	File     string // the name of the list in messages; "" is "the list"
 	Dir      string // where relative paths of rows begin; "" is the working directory
 	Indexes  PipIndexes
-	Closed   bool // the list is complete: what the wheels need besides is told and not looked for
+	Closed   bool         // the list is complete: what the wheels need besides is told and not looked for
+	Build    *pipWorkshop // nil: sources are refused
+	NoBuild  string       // why they are, for people; "" where there is no more to say
 	Progress func(done, total int64)
+
+	index *pipIndex // Indexes, opened; nil where they are not yet
+	under []string  // packages whose builds need this one
 
 	PackageLayers bool // as in Options
 }
@@ -75,6 +82,8 @@ type Wheel struct {
 	File          string // the wheel's name
 	URL           string // without credentials; "" for a file of this machine
 	SHA256        string // hexadecimal; "" where nothing is known of it before Layers has fetched it
+
+	BuiltWith []Wheel // what it was built with, where it came as sources; nil where it did not
 
 	address       string // the URL, of a file of this machine too
 	asked, direct bool   // the export names it, and by its address
@@ -106,7 +115,7 @@ func (e *pipError) Error() string {
 		}
 		f.add(r.Line, text)
 	}
-	return fmt.Sprintf("%s: %d pip packages cannot be installed: %s", e.File, len(e.Refused), f.join("; "))
+	return fmt.Sprintf("%s: %d pip packages cannot be installed: %s", e.File, len(e.Refused), f.list("; "))
 }
 
 // resolvePip chooses a wheel for every row, and, where the list is not closed,
@@ -137,6 +146,9 @@ func resolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t pi
 		slices.SortStableFunc(r.refused, func(a, b pipRefusal) int { return a.Line - b.Line })
 		return nil, &pipError{o.File, r.refused}
 	}
+	if err := r.describe(); err != nil {
+		return nil, fmt.Errorf("%s: %w", o.File, err)
+	}
 	picked, err := r.resolve(wants)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.File, err)
@@ -148,7 +160,7 @@ func resolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t pi
 
 // take makes the plan of what was picked.
 func (p *pipPlan) take(picked map[string]*pipPick) {
-	var present, loose, bare []string
+	var present, loose, bare, sources []string
 	for _, x := range picked {
 		if x.file == nil {
 			if x.requested {
@@ -166,7 +178,13 @@ func (p *pipPlan) take(picked map[string]*pipPick) {
 	}
 	slices.SortFunc(p.picks, func(a, b *pipPick) int { return strings.Compare(a.name, b.name) })
 	for _, x := range p.picks {
-		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, public(x.file.url), x.sha256(), x.file.url, x.requested, x.direct})
+		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, public(x.file.url), x.sha256(), nil, x.address(), x.requested, x.direct})
+		if x.file.wheel == nil {
+			sources = append(sources, x.name)
+		}
+	}
+	if len(sources) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages are built from their sources: %s", len(sources), some(sources)))
 	}
 	if len(present) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), some(present)))
@@ -281,13 +299,25 @@ func (in *installer) chooseWheels(ctx context.Context, o Options) (*pipPlan, err
 	if err := t.link(o); err != nil {
 		return nil, err
 	}
-	return resolvePip(ctx, in.store, e.Pip, t, e.pipOptions(o))
+	po := e.pipOptions(o)
+	if po.Build != nil {
+		po.Build.home = in.plan.Prefix
+		po.Build.below = func() ([]v1.Layer, *Environment, error) {
+			below, err := in.ground()
+			return below, in.env, err
+		}
+	}
+	return resolvePip(ctx, in.store, e.Pip, t, po)
 }
 
 // pipOptions are those of the file, behind those of the user.
 func (e *Export) pipOptions(o Options) pipOptions {
 	dir := filepath.Dir(e.File)
-	return pipOptions{File: e.File, Dir: dir, Indexes: o.Indexes.before(e.PipIndexes, dir), Closed: !e.PipOpen, Progress: o.Progress, PackageLayers: o.PackageLayers}
+	po := pipOptions{File: e.File, Dir: dir, Indexes: o.Indexes.before(e.PipIndexes, dir), Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers}
+	if o.Step != nil {
+		po.Build = &pipWorkshop{step: o.Step}
+	}
+	return po
 }
 
 // link decides which C library wheels have to be linked with: the one that

@@ -3,9 +3,13 @@ package conda
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
+
+// sourceRank is that of sources: they come after all wheels of a version.
+const sourceRank = math.MaxInt
 
 // rank is that of the wheel's best tag; 0 when the target can use none.
 func (r *pipResolver) rank(w *wheelName) int {
@@ -24,7 +28,7 @@ func (r *pipResolver) take(name string, list []pipFile) {
 	for i := range list {
 		f := &list[i]
 		f.fits = pythonFits(f.python, r.target.Python)
-		if f.wheel != nil {
+		if f.rank = sourceRank; f.wheel != nil {
 			f.rank = r.rank(f.wheel)
 		}
 	}
@@ -55,7 +59,7 @@ func (r *pipResolver) candidates(name string, wants []pipWant) ([]*pipPick, erro
 		if !fulfils(f.version, wants) || r.fault(f, wants) != "" || f.yanked && !exact {
 			continue
 		}
-		p := &pipPick{name: name, version: f.version, file: f, rank: f.rank}
+		p := (&pipPick{name: name, version: f.version, file: f, rank: f.rank}).demand(wants)
 		if f.version.isPre() && !pre {
 			pres = append(pres, p)
 		} else {
@@ -78,7 +82,7 @@ func fulfils(v pipVersion, wants []pipWant) bool {
 // fault says why a file that has a wanted version cannot be used; "" when it can.
 func (r *pipResolver) fault(f *pipFile, wants []pipWant) string {
 	switch {
-	case f.wheel == nil:
+	case f.wheel == nil && r.options.Build == nil:
 		return "sources"
 	case f.rank == 0:
 		return strings.TrimSuffix(strings.TrimPrefix(f.name, strings.Join(strings.SplitN(f.name, "-", 3)[:2], "-")+"-"), ".whl")
@@ -148,7 +152,7 @@ func (r *pipResolver) reason(name string, wants []pipWant) (why, run string) {
 	case len(faults) > 0:
 		why = fmt.Sprintf("no wheel fits: the environment is %s, there are %s", r.target.describe(), some(faults))
 	case sources != "":
-		why = "there are only sources, which have to be built"
+		why = "there are only sources, which have to be built" + r.because()
 	case yanked != "":
 		why = "what fits was taken back by its authors (" + yanked + "); write == to have it all the same"
 	default:
@@ -158,6 +162,14 @@ func (r *pipResolver) reason(name string, wants []pipWant) (why, run string) {
 		run = r.target.run(name + "==" + sources)
 	}
 	return why, run
+}
+
+// because is why sources are not built.
+func (r *pipResolver) because() string {
+	if r.options.NoBuild == "" {
+		return ""
+	}
+	return "; they are not: " + r.options.NoBuild
 }
 
 // near is a version of the specifier, to list others around it.

@@ -22,11 +22,13 @@ type pipFetcher struct {
 	store *store.Store
 	dir   string
 	web   *pipWeb
-	metas map[string]*distMeta // by the wheel's URL
+	metas map[string]*distMeta // by the file's address
+
+	builder *pipBuilder // nil: there are no sources
 }
 
 func newPipFetcher(s *store.Store, web *pipWeb) (*pipFetcher, error) {
-	f := &pipFetcher{s, packageCache(s), web, map[string]*distMeta{}}
+	f := &pipFetcher{store: s, dir: packageCache(s), web: web, metas: map[string]*distMeta{}}
 	return f, os.MkdirAll(f.dir, 0o755)
 }
 
@@ -51,8 +53,8 @@ func (p *pipPick) record() *record {
 	return &record{Name: p.name, fn: p.file.name, url: p.file.url, SHA256: p.sha256(), Size: p.file.size}
 }
 
-// wheel brings a wheel into the cache, verified.
-func (f *pipFetcher) wheel(ctx context.Context, p *pipPick, add func(n int64)) (string, *record, error) {
+// archive brings a wheel or sources into the cache, verified.
+func (f *pipFetcher) archive(ctx context.Context, p *pipPick, add func(n int64)) (string, *record, error) {
 	r := p.record()
 	name, ok := r.cached(f.dir)
 	if !ok {
@@ -134,29 +136,37 @@ func newHash(alg string) hash.Hash {
 }
 
 // metadata reads what a wheel needs: from the file that the index has beside it
-// (PEP 658), else from the wheel.
+// (PEP 658), else from the wheel. Sources have to be built for it, unless they say it.
 func (f *pipFetcher) metadata(ctx context.Context, p *pipPick) (*distMeta, error) {
-	if m := f.metas[p.file.url]; m != nil {
+	if m := f.metas[p.address()]; m != nil {
 		return m, nil
 	}
 	var b []byte
+	var m *distMeta
 	var err error
-	if p.file.metadata != "" {
+	switch {
+	case p.file.wheel == nil:
+		if m, err = f.builder.metadata(ctx, p); err != nil {
+			return nil, err
+		}
+	case p.file.metadata != "":
 		b, err = f.besides(ctx, p.file)
-	} else {
+	default:
 		b, err = f.inside(ctx, p)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading what %s needs: %w", p.file.name, err)
 	}
-	m, err := parseDistMeta(b)
-	if err == nil && (pipName(m.name) != p.name || m.version.compare(p.version) != 0) {
+	if m == nil {
+		m, err = parseDistMeta(b)
+	}
+	if err == nil && !m.of(p) {
 		err = fmt.Errorf("reading METADATA: it is of %s %s", m.name, m.version)
 	}
 	if err != nil {
 		return nil, &badMetadata{p.file.name, err}
 	}
-	f.metas[p.file.url] = m
+	f.metas[p.address()] = m
 	return m, nil
 }
 
@@ -191,7 +201,7 @@ func (f *pipFetcher) besides(ctx context.Context, file *pipFile) ([]byte, error)
 }
 
 func (f *pipFetcher) inside(ctx context.Context, p *pipPick) ([]byte, error) {
-	name, _, err := f.wheel(ctx, p, func(int64) {})
+	name, _, err := f.archive(ctx, p, func(int64) {})
 	if err != nil {
 		return nil, err
 	}

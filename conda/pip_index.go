@@ -77,8 +77,9 @@ type pipFile struct {
 	yanked   bool
 	reason   string     // why it was
 	metadata string     // its METADATA is at url+".metadata": "sha256:…", or "?" for no digest
-	wheel    *wheelName // nil of sdists and of what is no package
-	version  pipVersion
+	wheel    *wheelName // nil of sources
+	subdir   string     // of an archive of sources: where in it the package is; "" is its top
+	version  pipVersion // no release where only the sources themselves say it
 	// In the target:
 	rank int  // of the wheel's best tag; 0 when it can use none
 	fits bool // its python is one that the file is for
@@ -161,18 +162,9 @@ func (f *pipFile) sort(name string) bool {
 		f.wheel, f.version = w, w.version
 		return pipName(w.dist) == name
 	}
-	var err error
-	for _, ext := range []string{".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz"} {
-		if stem, ok := strings.CutSuffix(f.name, ext); ok {
-			i := strings.LastIndexByte(stem, '-')
-			if i < 0 || pipName(stem[:i]) != name {
-				return false
-			}
-			f.version, err = parsePipVersion(stem[i+1:])
-			return err == nil
-		}
-	}
-	return false
+	dist, version, ok := sourceName(f.name)
+	f.version = version
+	return ok && pipName(dist) == name
 }
 
 // findLinks lists the files of a directory or page.

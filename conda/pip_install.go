@@ -24,9 +24,10 @@ import (
 // A pipInstall is a wheel being installed.
 type pipInstall struct {
 	*wheel
-	pick *pipPick
-	rec  *record // its name, size and what it needs
-	lost map[string]bool
+	pick  *pipPick
+	rec   *record // its name, size and what it needs
+	built bool    // from sources, just now: the times in the wheel are of no worth
+	lost  map[string]bool
 }
 
 // layers fetches the wheels, checks them and writes layers to put above those of
@@ -54,8 +55,8 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(goruntime.GOMAXPROCS(0))
 	for i, members := range groups {
-		g.Go(func() error {
-			info, err := putLayer(gctx, s, p.target.Prefix, func(w *layerWriter) error {
+		g.Go(func() (err error) {
+			layers[i], err = newLayer(gctx, s, p.target.Prefix, func(w *layerWriter) error {
 				for _, x := range members {
 					if err := x.install(gctx, w, &p.target); err != nil {
 						return fmt.Errorf("installing %s: %w", x.name.file, err)
@@ -63,9 +64,6 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 				}
 				return nil
 			})
-			if err == nil {
-				layers[i], err = s.Layer(info)
-			}
 			return err
 		})
 	}
@@ -75,7 +73,7 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 	return layers, notes, nil
 }
 
-// open fetches and reads all wheels.
+// open fetches and reads all wheels, and builds those that come as sources.
 func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error) {
 	var total, done int64
 	for _, x := range p.picks {
@@ -90,20 +88,34 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 		}
 	}
 	in := make([]*pipInstall, len(p.picks))
+	built := map[*pipPick]*builtWheel{}
+	for i, x := range p.picks {
+		if x.file.wheel == nil {
+			b, err := p.fetch.builder.build(ctx, x)
+			if err != nil {
+				return nil, err
+			}
+			built[x], p.Wheels[i].BuiltWith = b, b.with
+		}
+	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(6)
 	for i, x := range p.picks {
 		g.Go(func() error {
-			name, rec, err := p.fetch.wheel(gctx, x, add)
+			file, rec, err := p.fetch.archive(gctx, x, add)
 			if err != nil {
 				return err
 			}
-			w, err := openWheel(name, x.file.wheel, &p.target)
+			name := x.file.wheel
+			if b := built[x]; b != nil {
+				file, name = b.file, b.name
+			}
+			w, err := openWheel(file, name, &p.target)
 			if err != nil {
-				return fmt.Errorf("reading %s: %w", x.file.name, err)
+				return fmt.Errorf("reading %s: %w", name.file, err)
 			}
 			p.Wheels[i].SHA256 = rec.SHA256
-			in[i] = &pipInstall{wheel: w, pick: x, rec: rec, lost: map[string]bool{}}
+			in[i] = &pipInstall{wheel: w, pick: x, rec: rec, built: built[x] != nil, lost: map[string]bool{}}
 			for _, d := range w.meta.requires {
 				rec.Depends = append(rec.Depends, pipName(d.Name))
 			}
@@ -291,6 +303,9 @@ func (x *pipInstall) put(w *layerWriter, e *wheelEntry, t *pipTarget, row func(d
 	}
 	defer r.Close()
 	h := tar.Header{Typeflag: tar.TypeReg, Name: e.dst, Mode: 0o644, Size: e.size, ModTime: e.modTime()}
+	if x.built {
+		h.ModTime = stamp
+	}
 	if e.exec {
 		h.Mode = 0o755
 	}
@@ -378,7 +393,11 @@ func (x *pipInstall) origin() []byte {
 	if err != nil {
 		return nil // no text fails
 	}
-	return fmt.Appendf(nil, `{"archive_info": {"hash": "sha256=%s", "hashes": {"sha256": "%s"}}, "url": %s}`, x.rec.SHA256, x.rec.SHA256, text)
+	where := ""
+	if x.pick.file.subdir != "" {
+		where = fmt.Sprintf(`"subdirectory": %q, `, x.pick.file.subdir)
+	}
+	return fmt.Appendf(nil, `{"archive_info": {"hash": "sha256=%s", "hashes": {"sha256": "%s"}}, %s"url": %s}`, x.rec.SHA256, x.rec.SHA256, where, text)
 }
 
 // relative is the way from one directory below the prefix to a path below it.

@@ -13,7 +13,14 @@ type distMeta struct {
 	name     string
 	version  pipVersion
 	requires []dependencyRow
-	python   string // Requires-Python
+	python   string   // Requires-Python
+	format   string   // Metadata-Version
+	dynamic  []string // of sources: the fields that only a build decides (PEP 643), in lower case
+}
+
+// of says whether the metadata are those of a pick.
+func (m *distMeta) of(p *pipPick) bool {
+	return pipName(m.name) == p.name && (p.version.release == nil || m.version.compare(p.version) == 0)
 }
 
 // runsOn says whether the distribution is for a python. What it says of itself
@@ -36,12 +43,13 @@ type dependencyRow struct {
 // parseDistMeta reads METADATA: fields, one a line, until the first empty line.
 func parseDistMeta(b []byte) (*distMeta, error) {
 	m := &distMeta{}
-	format := ""
 	err := fields(b, func(key, value string) error {
 		var err error
 		switch key {
 		case "metadata-version":
-			format = value
+			m.format = value
+		case "dynamic":
+			m.dynamic = append(m.dynamic, strings.ToLower(value))
 		case "name":
 			m.name = value
 		case "version":
@@ -57,10 +65,10 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 		}
 		return err
 	})
-	switch major, _, _ := strings.Cut(format, "."); {
+	switch major, _, _ := strings.Cut(m.format, "."); {
 	case err != nil:
 	case major != "1" && major != "2":
-		err = fmt.Errorf("Metadata-Version is %q; 1 and 2 are known", short(format))
+		err = fmt.Errorf("Metadata-Version is %q; 1 and 2 are known", short(m.format))
 	case !pipNameText().MatchString(m.name) || m.version.release == nil:
 		err = fmt.Errorf("it has the name %q and the version %q", short(m.name), m.version)
 	}

@@ -25,6 +25,7 @@ type PipRequirement struct {
 	Editable  bool     // -e: a directory of sources
 	Needed    bool     // nobody asked for it: other packages need it
 	Locked    bool     // nobody asked for the URL: a lock file has it
+	BuildWith []string // of sources: URLs of the wheels to build them with; empty: those that the sources ask for
 }
 
 func (r PipRequirement) String() string {

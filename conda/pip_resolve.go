@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -20,12 +21,33 @@ type pipPick struct {
 	rank      int      // of the best tag; the lowest is the best
 	meta      *distMeta
 	hashes    []string // one of which it must have; empty for any
+	with      []string // of sources: the wheels to build them with, by their addresses; nil: as they say themselves
 	direct    bool     // a row asks for the very file
 	requested bool     // a row asks for it
 	extras    []string // that are wanted of it
 }
 
 func (p *pipPick) String() string { return p.name + " " + p.version.String() }
+
+// address is where the file is, for a lock file.
+func (p *pipPick) address() string {
+	if p.file.subdir != "" {
+		return p.file.url + "#subdirectory=" + (&url.URL{Fragment: p.file.subdir}).EscapedFragment()
+	}
+	return p.file.url
+}
+
+// demand has the pick hold to the digests of the rows: before anything of it is read.
+func (p *pipPick) demand(wants []pipWant) *pipPick {
+	for _, w := range wants {
+		for _, h := range w.Hashes {
+			if !slices.Contains(p.hashes, h) {
+				p.hashes = append(p.hashes, h)
+			}
+		}
+	}
+	return p
+}
 
 // A pipWant is that somebody wants a distribution.
 type pipWant struct {
@@ -68,11 +90,18 @@ func newPipResolver(ctx context.Context, s *store.Store, t pipTarget, o pipOptio
 			r.provided[n] = &pipPick{name: n, version: v, by: x.Package}
 		}
 	}
-	if r.index, err = openPipIndex(ctx, o.Indexes); err != nil {
+	if r.index = o.index; r.index == nil {
+		if r.index, err = openPipIndex(ctx, o.Indexes); err != nil {
+			return nil, err
+		}
+	}
+	if r.fetch, err = newPipFetcher(s, r.index.web); err != nil {
 		return nil, err
 	}
-	r.fetch, err = newPipFetcher(s, r.index.web)
-	return r, err
+	if o.Build != nil {
+		r.fetch.builder = &pipBuilder{pipWorkshop: o.Build, fetch: r.fetch, index: r.index, target: t, options: o, built: map[string]*builtWheel{}}
+	}
+	return r, nil
 }
 
 // maxTries bounds the versions that are tried.
@@ -96,7 +125,7 @@ func (r *pipResolver) resolve(wants []pipWant) (map[string]*pipPick, error) {
 	}
 	for _, w := range wants {
 		p := done[w.name]
-		p.requested, p.hashes = p.requested || !w.Needed, append(p.hashes, w.Hashes...)
+		p.demand([]pipWant{w}).requested = p.requested || !w.Needed
 	}
 	return done, nil
 }

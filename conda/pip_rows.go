@@ -2,6 +2,7 @@ package conda
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path"
@@ -56,23 +57,21 @@ func (r *pipResolver) rows(rows []PipRequirement) []pipWant {
 	return out
 }
 
-// locate finds the wheel of a row that names a URL or path. False is a row that
-// is refused.
+// locate finds the wheel or the sources of a row that names a URL or path. False is
+// a row that is refused.
 func (r *pipResolver) locate(w *pipWant) bool {
 	row := w.PipRequirement
 	have := r.provided[w.name]
 	scheme, _, _ := strings.Cut(row.URL, ":")
 	_, vcs, _ := strings.Cut(scheme, "+")
-	base := path.Base(strings.TrimSuffix(locationPath(row.URL), "/"))
-	const copied = "it is a directory or archive of sources, which have to be built: in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH"
 	switch {
 	case vcs != "":
 		built := row
 		built.Editable = false
-		r.refuse(row, r.target.run(built.String()), "it is built from the sources of a repository")
+		r.refuse(row, r.target.run(built.String()), "it is built from the sources of a repository, which hpcc does not fetch; name an archive of the commit, as in NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.tar.gz")
 		return false
 	case row.Editable:
-		r.refuse(row, "", copied, r.target.interpreter())
+		r.refuse(row, "", noDirectory, r.target.interpreter())
 		return false
 	}
 	u, err := r.location(row.URL)
@@ -81,54 +80,121 @@ func (r *pipResolver) locate(w *pipWant) bool {
 		return false
 	}
 	if u.Scheme == "file" {
-		if _, err := os.Stat(u.Path); err != nil {
-			if have != nil { // conda-build leaves its own paths behind
-				w.URL = ""
-				return true
-			}
+		fi, err := os.Stat(u.Path)
+		switch {
+		case err != nil && have != nil: // conda-build leaves its own paths behind
+			w.URL = ""
+			return true
+		case err != nil:
 			r.refuse(row, "", "the path is not here; if it is of the machine where conda built the package, write NAME==VERSION instead")
+			return false
+		case fi.IsDir():
+			r.refuse(row, "", noDirectory, r.target.interpreter())
 			return false
 		}
 	}
-	switch sources := !strings.HasSuffix(base, ".whl"); {
-	case sources && u.Scheme == "file":
-		r.refuse(row, "", copied, r.target.interpreter())
-		return false
-	case sources:
-		r.refuse(row, r.target.run(row.String()), "it is no wheel but sources, which have to be built")
-		return false
-	}
-	f := pipFile{name: base, url: u.String()}
-	if h, err := fragmentHash(u.Fragment); err != nil {
+	f, err := locatedFile(u)
+	if err != nil {
 		r.refuse(row, "", "%v", err)
 		return false
-	} else if u.Fragment, u.RawFragment = "", ""; h != "" {
-		f.hashes, f.url = []string{h}, u.String()
 	}
-	if f.wheel, err = parseWheelName(base); err != nil {
-		r.refuse(row, "", "%v", err)
-		return false
+	return r.direction(w, f)
+}
+
+// noDirectory is why directories are refused: two builds of one would differ by
+// whatever lies in it.
+const noDirectory = "it is a directory of sources, which has no digest: make an archive of it with \"python -m build --sdist\" and name that; or in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH"
+
+// locatedFile is the file at an address that a row has, with the digest and the
+// directory in the address's fragment.
+func locatedFile(u *url.URL) (*pipFile, error) {
+	f := &pipFile{name: path.Base(strings.TrimSuffix(u.Path, "/"))}
+	h, err := fragmentHash(u.Fragment)
+	if err != nil {
+		return nil, err
+	}
+	if h != "" {
+		f.hashes = []string{h}
+	}
+	for part := range strings.SplitSeq(u.Fragment, "&") {
+		if dir, ok := strings.CutPrefix(part, "subdirectory="); ok {
+			if f.subdir, err = cleanPath(dir); err != nil {
+				return nil, fmt.Errorf("subdirectory %q: %w", short(dir), err)
+			}
+		}
+	}
+	if h != "" || f.subdir != "" {
+		u.Fragment, u.RawFragment = "", ""
+	}
+	f.url = u.String()
+	if strings.HasSuffix(f.name, ".whl") {
+		if f.wheel, err = parseWheelName(f.name); err == nil {
+			f.version = f.wheel.version
+		}
+	}
+	return f, err
+}
+
+// direction makes the file that a row names the only choice of its name. False is
+// a row that is refused.
+func (r *pipResolver) direction(w *pipWant, f *pipFile) bool {
+	row := w.PipRequirement
+	p := &pipPick{name: w.name, file: f, direct: !row.Locked, rank: sourceRank, with: row.BuildWith}
+	dist := ""
+	if f.wheel != nil {
+		dist, p.rank = f.wheel.dist, r.rank(f.wheel)
+	} else if n, v, ok := sourceName(f.name); ok && f.subdir == "" && (row.Name == "" || pipName(n) == w.name) {
+		dist, f.version = n, v
 	}
 	if row.Name == "" {
-		w.name = pipName(f.wheel.dist)
+		w.name = pipName(dist)
+		p.name = w.name
 	}
-	p := &pipPick{name: w.name, version: f.wheel.version, file: &f, direct: !row.Locked, rank: r.rank(f.wheel)}
-	switch {
-	case pipName(f.wheel.dist) != w.name:
-		r.refuse(row, "", "the wheel is of %s", f.wheel.dist)
+	p.version = f.version
+	switch have := r.provided[w.name]; {
+	case f.wheel == nil && r.options.Build == nil && strings.HasPrefix(f.url, "file:"):
+		r.refuse(row, "", "it is an archive of sources, which have to be built%s; in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH", r.because(), r.target.interpreter())
+	case f.wheel == nil && r.options.Build == nil:
+		r.refuse(row, r.target.run(row.String()), "it is no wheel but sources, which have to be built%s", r.because())
+	case f.wheel == nil && sourceKind(f.name) == "":
+		r.refuse(row, "", "it is neither a wheel nor an archive of sources: their names end with .whl, %s", strings.Join(sourceKinds, ", "))
+	case w.name == "":
+		r.refuse(row, "", "its name does not say of which package it is; write NAME @ %s", shown(row.URL))
+	case dist != "" && pipName(dist) != w.name:
+		r.refuse(row, "", "the wheel is of %s", dist)
 	case p.rank == 0:
 		r.refuse(row, "", "the wheel is for %s, the environment is %s", some(f.wheel.tags), r.target.describe())
-	case r.provided[w.name] != nil:
-		r.refuse(row, "", "conda's package %s has it already, as %s; take one of the two out", r.provided[w.name].by, r.provided[w.name].version)
+	case have != nil:
+		r.refuse(row, "", "conda's package %s has it already, as %s; take one of the two out", have.by, have.version)
 	case len(r.direct[w.name]) > 0 && r.direct[w.name][0].file.url != f.url:
 		r.refuse(row, "", "another row names another file of %s", w.name)
 	case r.checked && len(row.Hashes) == 0 && !slices.ContainsFunc(f.hashes, strong):
 		r.refuse(row, "", "other rows have a --hash, so that this one needs a --hash or #sha256=… too")
 	default:
-		r.direct[w.name] = []*pipPick{p}
+		for _, twin := range r.direct[w.name] {
+			p.hashes = twin.hashes
+		}
+		r.direct[w.name] = []*pipPick{p.demand([]pipWant{*w})}
 		return true
 	}
 	return false
+}
+
+// describe finds out what the sources are whose names do not say it.
+func (r *pipResolver) describe() error {
+	for _, name := range slices.Sorted(maps.Keys(r.direct)) {
+		for _, p := range r.direct[name] {
+			if p.version.release != nil {
+				continue
+			}
+			m, err := r.fetch.metadata(r.ctx, p)
+			if err != nil {
+				return err
+			}
+			p.version, p.file.version = m.version, m.version
+		}
+	}
+	return nil
 }
 
 // location makes a URL of a row's URL or path.
@@ -189,6 +255,9 @@ func (r *pipResolver) lookup(wants []pipWant) error {
 		r.take(n, found[i])
 	}
 	for _, w := range wants {
+		if d := r.direct[w.name]; len(d) > 0 && d[0].version.release == nil {
+			continue // nobody knows yet
+		}
 		list, err := r.candidates(w.name, []pipWant{w})
 		if err != nil {
 			return err

@@ -57,7 +57,11 @@ func parseWheelName(file string) (*wheelName, error) {
 }
 
 // compareBuild orders build tags: none, then by their number, then by the rest.
+// Sources, which are nil, have none.
 func (w *wheelName) compareBuild(o *wheelName) int {
+	if w == nil || o == nil {
+		return 0
+	}
 	i, j := digits(w.build), digits(o.build)
 	if c := compareNumbers(strings.TrimLeft(w.build[:i], "0"), strings.TrimLeft(o.build[:j], "0")); c != 0 {
 		return c

@@ -80,6 +80,9 @@ func compareNumbers(a, b string) int {
 
 // String is the version's normal form.
 func (v pipVersion) String() string {
+	if v.release == nil {
+		return "" // no version
+	}
 	s := v.base()
 	if v.pre != "" {
 		s += v.pre + v.preN

@@ -31,6 +31,8 @@ type Options struct {
 	Cuda     string               // version of CUDA that the image's machines have; "" is none
 	Python   string               // X.Y for an export that lists packages of pip alone; "" is the newest that the channels have
 	Indexes  PipIndexes           // where wheels are looked for, before where the export says
+	Step     StepFunc             // carries out what packages have to run; nil: nothing can run
+	NoStep   string               // why nothing can run, for people
 	Progress func(done, total int64)
 
 	// PackageLayers gives each package a layer of its own, which is the same in all

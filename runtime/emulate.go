@@ -200,3 +200,10 @@ func isStatic(file string) bool {
 	}
 	return true
 }
+
+// CanRun lets the programs that this process starts be of an architecture, as
+// images call it, and says why they cannot. The process is root of its own user
+// and mount namespace ([EnterFakeRoot]) where that is not this machine's.
+func CanRun(arch string) error {
+	return emulate(&specs.Spec{Annotations: map[string]string{Architecture: arch}})
+}

@@ -32,6 +32,7 @@ func condaFlags() []cli.Flag {
 		&cli.StringSliceFlag{Name: "extra-index-url", Usage: "find wheels in the index at `URL` too (repeatable)"},
 		&cli.StringSliceFlag{Name: "wheel-dir", Aliases: []string{"find-links"}, Usage: "find wheels in `DIR` too, or in the links of the page at a URL (repeatable)"},
 		&cli.BoolFlag{Name: "no-index", Usage: "ask no index: find wheels in --wheel-dir alone"},
+		&cli.BoolFlag{Name: "no-run", Usage: "run nothing: name the post-link scripts of packages, refuse packages of pip that have to be built"},
 		&cli.StringFlag{Name: "lock", Usage: "write what is installed to `FILE`, a conda-lock.yml that --conda takes"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be fetched for an export, and make no image"},
 		&cli.BoolFlag{Name: "print-dockerfile", Usage: "print a Dockerfile that makes the same of an export with docker or podman, and make no image"},
@@ -52,7 +53,7 @@ func hasDockerfile(c *cli.Context) bool { return c.String("file") != "" || c.Arg
 // checkConda refuses words that do not go together.
 func checkConda(c *cli.Context) error {
 	if !isConda(c) {
-		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "print-dockerfile", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers"} {
+		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "print-dockerfile", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) {
 				return usagef("--%s: there is no export", name).hint("name one with --conda FILE")
 			}
@@ -109,7 +110,7 @@ func condaOptions(c *cli.Context, t *steps, o build.Options) build.CondaOptions 
 		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Cuda: c.String("with-cuda"), Python: c.String("python"),
 		Indexes: conda.PipIndexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: o.PlainHTTP},
 		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: o.NoCache,
-		Platform: o.Platform, PlainHTTP: o.PlainHTTP, Progress: t.event, Inputs: o.Inputs,
+		Platform: o.Platform, PlainHTTP: o.PlainHTTP, NoRun: c.Bool("no-run"), Progress: t.event, Inputs: o.Inputs,
 	}
 }
 
@@ -237,7 +238,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			here, cached, from = here+d.Size, cached+1, "(cached)"
 		}
 		if !asJSON {
-			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%s\n", column, d.Name, d.Version, dash(d.Build), bytes, from)
+			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%s\n", column, d.Name, dash(d.Version), dash(d.Build), bytes, from)
 			continue
 		}
 		if err := enc.Encode(struct {

@@ -126,6 +126,13 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(filepath.Join(os.Getenv("HPCC_TEST_CHANNEL"), "requirements.txt"))
 		return err
 	},
+	"setuptools": func() error { // wheels of what builds wheels, as Debian has them
+		found, err := filepath.Glob("/usr/share/python-wheels/setuptools-*.whl")
+		if err == nil && len(found) == 0 {
+			err = errors.New("there is no /usr/share/python-wheels/setuptools-*.whl: install Debian's python3-setuptools-whl and python3-wheel-whl")
+		}
+		return err
+	},
 	"qemu": func() error { _, err := exec.LookPath("qemu-ppc64le-static"); return err },
 	"foreign": func() error { // programs of other machines, without help of the host
 		if _, err := exec.LookPath("qemu-ppc64le-static"); err != nil {

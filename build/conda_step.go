@@ -1,0 +1,174 @@
+package build
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/conda"
+	"hpcc/runtime"
+	"hpcc/store"
+)
+
+// A condaRunner carries out the steps of an environment as a Dockerfile's RUN
+// --network=none: in a private view of the image as far as it is made, cached by all
+// that they depend on.
+type condaRunner struct {
+	*builder
+	*teller
+	base   func() (v1.Image, error)
+	ground *stage // where the last step began: several have the same
+}
+
+// runner prepares for steps; else it says why there can be none.
+func (w *condaWork) runner(s *store.Store) (conda.StepFunc, string, error) {
+	switch err := runtime.CanRun(w.Platform.Architecture); {
+	case w.NoRun:
+		return nil, "--no-run was given", nil
+	case w.From == "scratch":
+		return nil, "without an image below there is no C library and no shell to run anything with", nil
+	case err != nil:
+		return nil, err.Error(), nil
+	}
+	b, err := begin(s, Options{Platform: w.Platform, NoCache: w.NoCache, Progress: w.progress})
+	if err != nil {
+		return nil, "", err
+	}
+	r := &condaRunner{builder: b, teller: &w.teller, base: w.base}
+	w.close = func() {
+		if b.work != "" {
+			_ = store.RemoveAll(b.work)
+		}
+	}
+	return r.step, "", nil
+}
+
+// step carries out one step.
+func (r *condaRunner) step(ctx context.Context, x conda.Step) (v1.Layer, error) {
+	st, err := r.stage(x)
+	if err != nil {
+		return nil, err
+	}
+	r.teller.total++
+	defer r.begin()()
+	st.number, r.builder.total = r.teller.step, r.teller.total
+	st.tell(Event{Text: x.Text})
+	begun := time.Now()
+	err = r.prepare(ctx, st, x)
+	cached := false
+	if err == nil {
+		cached, err = st.change(ctx, x.Text, st.key, func(dir string) error { return r.execute(ctx, st, dir, x) })
+	}
+	if err != nil {
+		st.fail(ctx, x.Text, begun)
+		var failed *runError
+		if errors.As(err, &failed) {
+			err = &conda.StepError{Err: err, Log: failed.log}
+		}
+		return nil, err
+	}
+	e := Event{Text: x.Text, Done: true, Cached: cached, Took: time.Since(begun)}
+	if cached {
+		e.Saved = max(0, st.saved-e.Took)
+	}
+	st.tell(e)
+	return st.added[len(st.added)-1].Layer, nil
+}
+
+// execute runs the program of a step in the view dir.
+func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x conda.Step) error {
+	shell, err := securejoin.SecureJoin(dir, x.Args[0])
+	if err == nil {
+		_, err = os.Stat(shell)
+	}
+	if err != nil {
+		return conda.ErrCannotRun
+	}
+	st.tree.by = userOf(dir, "")
+	env := slices.Clone(st.config.Config.Env)
+	env = setEnv(env, "PATH", x.Path+":"+cmp.Or(envValue(env, "PATH"), defaultSearch))
+	for _, kv := range append([]string{fmt.Sprintf("%s=%d", epochArg, st.b.stamp.Unix())}, x.Env...) {
+		k, v, _ := strings.Cut(kv, "=")
+		env = setEnv(env, k, v)
+	}
+	return st.execute(ctx, dir, &program{args: x.Args, cwd: x.Dir, env: env, isolated: true, mounts: &mountSet{}})
+}
+
+// stage is where a step begins. Its key is that of the step.
+func (r *condaRunner) stage(x conda.Step) (*stage, error) {
+	base, err := r.base()
+	if err != nil {
+		return nil, err
+	}
+	below, err := groundKey(base, x.Below)
+	if err != nil {
+		return nil, err
+	}
+	if r.work == "" {
+		if r.work, err = r.store.TempDir(); err != nil {
+			return nil, err
+		}
+		if err := os.Chmod(r.work, 0o700); err != nil { // see Dockerfile
+			return nil, err
+		}
+	}
+	if r.ground == nil || r.ground.key != below {
+		cfg, err := base.ConfigFile()
+		if err != nil {
+			return nil, fmt.Errorf("reading the configuration of the image below: %w", err)
+		}
+		cfg = cfg.DeepCopy()
+		cfg.Config.User = "" // environments are root's
+		r.ground = &stage{b: r.builder, platform: r.Platform, base: emptyImage(), config: cfg, key: below,
+			tree: &tree{b: r.builder, image: base, pending: slices.Clone(x.Below)}}
+	}
+	words := []string{below, "step", x.Path, x.Dir, r.stamp.String(), strings.Join(x.Args, "\x00"), strings.Join(x.Env, "\x00")}
+	with, err := diffIDs(x.With)
+	if err != nil {
+		return nil, err
+	}
+	return &stage{b: r.builder, platform: r.Platform, base: r.ground.base, config: r.ground.config, key: digestOf(append(words, with...)...), tree: &tree{b: r.builder}}, nil
+}
+
+// prepare puts the tree together that a step begins with, unless the cache has what
+// came of it. What several steps have below is unpacked once.
+func (r *condaRunner) prepare(ctx context.Context, st *stage, x conda.Step) error {
+	if _, ok := st.cached(st.key); ok {
+		return nil
+	}
+	_, done, err := r.ground.tree.look(ctx)
+	done()
+	st.tree = r.ground.tree.fork()
+	st.tree.pending = append(st.tree.pending, x.With...)
+	return err
+}
+
+// groundKey stands for an image with layers above.
+func groundKey(base v1.Image, layers []v1.Layer) (string, error) {
+	d, err := base.Digest()
+	if err != nil {
+		return "", err
+	}
+	ids, err := diffIDs(layers)
+	return digestOf(append([]string{"environment", d.String()}, ids...)...), err
+}
+
+func diffIDs(layers []v1.Layer) ([]string, error) {
+	var out []string
+	for _, l := range layers {
+		id, err := l.DiffID()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, id.String())
+	}
+	return out, nil
+}

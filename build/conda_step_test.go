@@ -1,0 +1,169 @@
+package build
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/conda"
+	"hpcc/store"
+)
+
+// oneFile is a layer of one file.
+func oneFile(t testing.TB, s *store.Store, name, text string) v1.Layer {
+	t.Helper()
+	info, err := s.PutLayer(t.Context(), types.OCILayer, func(w io.Writer) error {
+		tw := tar.NewWriter(w)
+		err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text))})
+		if err == nil {
+			_, err = io.WriteString(tw, text)
+		}
+		return errors.Join(err, tw.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.Layer(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// stepsOn prepares steps on a base image.
+func stepsOn(t testing.TB, s *store.Store, base v1.Image, told *[]Event) conda.StepFunc {
+	t.Helper()
+	if _, err := s.Put(t.Context(), "base", base); err != nil {
+		t.Fatal(err)
+	}
+	w := &condaWork{teller: teller{total: 3, progress: func(e Event) { *told = append(*told, e) }}, base: func() (v1.Image, error) { return s.Get("base", nil) }, close: func() {}}
+	w.Platform = hostPlatform()
+	step, why, err := w.runner(s)
+	if err != nil || step == nil {
+		t.Fatalf("no steps: %s, %v", why, err)
+	}
+	t.Cleanup(func() { w.close() })
+	return step
+}
+
+// entries list a layer: name, time, text.
+func entries(t testing.TB, l v1.Layer) string {
+	t.Helper()
+	if l == nil {
+		return "nothing"
+	}
+	r, err := l.Uncompressed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var out []string
+	for tr := tar.NewReader(r); ; {
+		h, err := tr.Next()
+		if err == io.EOF {
+			return strings.Join(out, "; ")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, fmt.Sprintf("%s %d %s", h.Name, h.ModTime.Unix(), strings.TrimSpace(string(b))))
+	}
+}
+
+// A step sees the environment and what it is given, as root; what it changes is a
+// layer, whether there is an overlay or not; the same step is done once.
+func TestCondaStep(t *testing.T) {
+	if os.Getenv(insideMark) == "" {
+		for _, ns := range []uintptr{syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS, syscall.CLONE_NEWUSER} {
+			runInside(t, ns)
+		}
+		return
+	}
+	s := open(t)
+	img, err := mutate.Config(busybox(t), v1.Config{Env: []string{defaultPath, "OF_BASE=1"}, User: "app"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []Event
+	step := stepsOn(t, s, img, &told)
+	x := conda.Step{Text: "do it", Below: []v1.Layer{oneFile(t, s, "env/below", "a")}, With: []v1.Layer{oneFile(t, s, "tool/run", "cat /env/below; id -u; echo $OF_BASE $MINE $SOURCE_DATE_EPOCH ${PATH%%:*} $(pwd)")},
+		Args: []string{"/bin/sh", "-c", "mkdir -p /.hpcc/tmp && echo x >/.hpcc/tmp/x && sh /tool/run >/env/made"}, Env: []string{"MINE=2"}, Path: "/env/bin", Dir: "/env"}
+	want := "env/ 315532800 ; env/made 315532800 a0\n1 2 315532800 /env/bin /env"
+	for _, cached := range []bool{false, true} {
+		told = nil
+		l, err := step(t.Context(), x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := entries(t, l); got != want {
+			t.Errorf("the layer is %q; want %q", got, want)
+		}
+		if last := told[len(told)-1]; last.Text != "do it" || !last.Done || last.Cached != cached || last.Total < 4 {
+			t.Errorf("cached %v: told %+v", cached, last)
+		}
+	}
+	for what, change := range map[string]func(x *conda.Step){
+		"with":  func(x *conda.Step) { x.With = []v1.Layer{oneFile(t, s, "tool/run", "echo other")} },
+		"below": func(x *conda.Step) { x.Below = []v1.Layer{oneFile(t, s, "env/below", "b")} },
+		"env":   func(x *conda.Step) { x.Env = []string{"MINE=3"} },
+		"dir":   func(x *conda.Step) { x.Dir = "/" },
+	} {
+		y := x
+		change(&y)
+		if l, err := step(t.Context(), y); err != nil || entries(t, l) == want {
+			t.Errorf("another %q is the same step (%v)", what, err)
+		}
+	}
+	x.Args = []string{"/bin/sh", "-c", "cat /tool/run >/dev/null; true"}
+	if l, err := step(t.Context(), x); err != nil || l != nil {
+		t.Errorf("a step that changes nothing gives %s, %v", entries(t, l), err)
+	}
+	x.Args = []string{"/bin/sh", "-c", "echo oh dear; echo >/env/made; exit 3"}
+	var failed *conda.StepError
+	if _, err := step(t.Context(), x); !errors.As(err, &failed) || string(failed.Log) != "oh dear\n" || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("a step that fails gives %v", err)
+	}
+}
+
+// Where no program can run it is said, and why.
+func TestCondaStepCannot(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	s := open(t)
+	bare, err := mutate.AppendLayers(emptyImage(), oneFile(t, s, "x", "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []Event
+	if _, err := stepsOn(t, s, bare, &told)(context.Background(), conda.Step{Text: "x", Args: []string{"/bin/sh"}, Dir: "/"}); !errors.Is(err, conda.ErrCannotRun) {
+		t.Errorf("an image without a shell: %v", err)
+	}
+	for want, change := range map[string]func(w *condaWork){
+		"--no-run was given":               func(w *condaWork) { w.NoRun = true },
+		"there is no C library":            func(w *condaWork) { w.From = "scratch" },
+		"no emulator is known for it":      func(w *condaWork) { w.Platform = &v1.Platform{OS: "linux", Architecture: "vax"} },
+		"no emulator is known for it; put": func(w *condaWork) { w.Platform = &v1.Platform{OS: "linux", Architecture: "mips"} },
+	} {
+		w := &condaWork{}
+		w.Platform = hostPlatform()
+		change(w)
+		if step, why, err := w.runner(s); err != nil || step != nil || !strings.Contains(why, want) {
+			t.Errorf("%q: %v, %v", why, step != nil, err)
+		}
+	}
+}
