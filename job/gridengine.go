@@ -65,7 +65,7 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 	case j.Nodes > 1 || j.TasksPerNode > 1 && j.Nodes != 1:
 		return nil, nil, errors.New("no number of nodes can be asked for in Grid Engine: its parallel environments say how slots spread; give --tasks alone, or --native \"-pe NAME SLOTS\" with one of \"qconf -spl\"")
 	case slots == 1:
-	case j.multi() && j.Nodes != 1:
+	case j.several() && j.Nodes != 1:
 		add("-pe %s %d", peMany, slots)
 	default:
 		add("-pe %s %d", peOneHost, slots)
@@ -93,17 +93,7 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 	if j.Exclusive {
 		add("-l exclusive=true")
 	}
-	if len(j.After) > 0 {
-		add("-hold_jid %s", strings.Join(j.After, ","))
-	}
-	if j.Retry.requeue() {
-		add("-r y")
-	}
-	if j.Mail != "" {
-		add("-m ea")
-		add("-M %s", j.Mail)
-	}
-	return o, notes, nil
+	return append(o, gridEngineWishes(j)...), notes, nil
 }
 
 // counted says whether the array's indices are those that Grid Engine counts
@@ -121,7 +111,7 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 	t := &text{}
 	t.line("#!/bin/bash")
 	if j.Interactive {
-		t.line("# hpcc: %s, interactive", j.Image)
+		t.line("# hpcc: %s, interactive", j.what())
 		// qrsh joins its words to a line for the shell of the queue.
 		// A terminal that is not there would end it by SIGHUP.
 		t.line(`pty=no; [ ! -t 0 ] || pty=yes`)
@@ -132,7 +122,7 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 	for _, o := range options {
 		t.line("#$ %s", o)
 	}
-	end := taskCall{id: `"${1:-gridengine-$JOB_ID}"`, limit: true, needs: true, files: !j.Array.IsZero() && !j.counted()}
+	end := taskCall{to: GridEngine, id: `"${1:-gridengine-$JOB_ID}"`, limit: true, needs: true, files: !j.Array.IsZero() && !j.counted()}
 	if n := j.Array.Count(); n > 0 {
 		t.line("#$ -t 1-%d", n)
 		end.nth = `"$SGE_TASK_ID"`
@@ -153,7 +143,7 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 	for _, n := range j.Native {
 		t.line("#$ %s", n)
 	}
-	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.Image)
+	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.what())
 	t.common(j)
 	t.task(j, end, mpirun(j)...)
 	return t.String(), notes, nil

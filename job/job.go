@@ -62,12 +62,14 @@ type Job struct {
 	Interactive  bool          `json:"interactive,omitempty"`
 	Retry        Retry         `json:"retry,omitzero"`
 	Params       Params        `json:"params,omitzero"` // of each task, by its index
+	Wishes
+	Script *Script `json:"script,omitempty"` // what runs in the place of Args
 
 	Program string   `json:"program"` // absolute: hpcc on the nodes
 	Store   string   `json:"store"`   // absolute: where the images are
 	Run     []string `json:"run,omitempty"`
-	Image   string   `json:"image"`
-	Args    []string `json:"args"` // the program and its arguments; {task} is the task's index
+	Image   string   `json:"image"` // "" of a translated script: it runs on the host
+	Args    []string `json:"args"`  // the program and its arguments; {task} is the task's index
 }
 
 // placeholder stands for a task's index in the words of a job.
@@ -90,11 +92,21 @@ func (j *Job) output() string {
 	return "{name}-{job}.out"
 }
 
-// multi says whether the target has to start several processes.
-func (j *Job) multi() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
+// several says whether the job asks for room for more than one process.
+func (j *Job) several() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
+
+// multi says whether the target has to start several processes. A script does
+// that itself.
+func (j *Job) multi() bool { return j.several() && j.Script == nil }
 
 // words are the command that runs one process of the job.
 func (j *Job) words() []string {
+	switch {
+	case j.Script != nil:
+		return append([]string{"bash", "-s", "--"}, j.Script.Args...)
+	case j.Image == "":
+		return j.Args
+	}
 	w := append([]string{j.Program, "run"}, j.Run...)
 	return append(append(w, j.Image, "--"), j.Args...)
 }
@@ -113,7 +125,7 @@ func (j *Job) check() error {
 	switch {
 	case !nameText().MatchString(j.Name):
 		return fmt.Errorf("job name %q: a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long", j.Name)
-	case j.Image == "":
+	case j.Image == "" && j.Script == nil && !j.OnHost:
 		return errors.New("the job has no image")
 	case !filepath.IsAbs(j.Dir):
 		return fmt.Errorf("directory %q of the job: not absolute", j.Dir)
@@ -142,14 +154,21 @@ func (j *Job) check() error {
 			return fmt.Errorf("variable %q: not of the form NAME=VALUE", e)
 		}
 	}
+	if err := j.Wishes.check(); err != nil {
+		return err
+	}
 	return j.checkText()
 }
 
 // checkText refuses text that would break out of its line, and files that
 // tasks would write over each other.
 func (j *Job) checkText() error {
-	lines := append([]string{j.Output, j.Error, j.Dir, j.Program, j.Store, j.Image}, j.Native...)
-	for _, s := range lines {
+	for _, s := range j.Native {
+		if strings.ContainsAny(s, "\n\r\x00") {
+			return fmt.Errorf("option %q: holds a line break, which a directive cannot", s)
+		}
+	}
+	for _, s := range []string{j.Output, j.Error, j.Dir, j.Program, j.Store, j.Image} {
 		if strings.ContainsAny(s, "\n\r\x00\"") {
 			return fmt.Errorf("%q: holds a line break or a quotation mark, which a directive cannot", s)
 		}

@@ -40,13 +40,13 @@ func (local) render(j *Job) (string, []string, error) {
 	slices.Sort(notes)
 	t := &text{}
 	t.line("#!/bin/bash")
-	t.line("# Made by hpcc, for %s on this machine.", j.Image)
+	t.line("# Made by hpcc, for %s on this machine.", j.what())
 	t.common(j)
 	if j.Interactive {
 		t.line("exec %s", quoteAll(j.words()))
 		return t.String(), notes, nil
 	}
-	end := taskCall{id: `"${1:-local-$$}"`, files: true, limit: true}
+	end := taskCall{to: Local, id: `"${1:-local-$$}"`, files: true, limit: true}
 	if !j.Array.IsZero() {
 		end.parallel = parallel(j)
 	}

@@ -43,7 +43,7 @@ func (lsf) options(j *Job) []string {
 		switch {
 		case j.Nodes > 1 || j.TasksPerNode > 0 && j.Nodes == 0:
 			add(`-R "span[ptile=%d]"`, j.perNode()*max(j.CPUs, 1))
-		case j.Nodes == 1 || !j.multi(): // the processors of one process are on one host
+		case j.Nodes == 1 || !j.several(): // the processors of one process are on one host
 			add(`-R "span[hosts=1]"`)
 		case j.CPUs > 1:
 			add(`-R "span[block=%d]"`, j.CPUs)
@@ -55,7 +55,11 @@ func (lsf) options(j *Job) []string {
 		add("-M %dMB", mb)
 	}
 	if j.GPUs > 0 {
-		add(`-gpu "num=%d:j_exclusive=yes"`, j.GPUs)
+		model := ""
+		if j.GPUType != "" {
+			model = ":gmodel=" + j.GPUType
+		}
+		add(`-gpu "num=%d:j_exclusive=yes%s"`, j.GPUs, model)
 	}
 	if j.Time > 0 { // hpcc ends the task before
 		m := int64((j.Time + grace + time.Minute - 1) / time.Minute)
@@ -70,17 +74,7 @@ func (lsf) options(j *Job) []string {
 	if j.Exclusive {
 		add("-x")
 	}
-	if len(j.After) > 0 {
-		add(`-w "done(%s)"`, strings.Join(j.After, ") && done("))
-	}
-	if j.Retry.requeue() {
-		add("-r")
-	}
-	if j.Mail != "" {
-		add("-N")
-		add("-u %s", j.Mail)
-	}
-	return o
+	return append(o, lsfWishes(j)...)
 }
 
 // perNode is how many processes a node has.
@@ -97,13 +91,13 @@ func (l lsf) render(j *Job) (string, []string, error) {
 	t := &text{}
 	t.line("#!/bin/bash")
 	if j.Interactive {
-		t.line("# hpcc: %s, interactive", j.Image)
+		t.line("# hpcc: %s, interactive", j.what())
 		t.line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its words to a line for a shell.
 		t.line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), quote(j.line()))
 		return t.String(), nil, nil
 	}
-	end := taskCall{id: `"$job"`, limit: true, files: true}
+	end := taskCall{to: LSF, id: `"$job"`, limit: true, files: true}
 	name := j.Name
 	switch n := j.Array.Count(); {
 	case n == 0:
@@ -126,7 +120,7 @@ func (l lsf) render(j *Job) (string, []string, error) {
 	for _, n := range j.Native {
 		t.line("#BSUB %s", n)
 	}
-	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, \"bsub < FILE\" does too.", j.Image)
+	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, \"bsub < FILE\" does too.", j.what())
 	t.line("job=${HPCC_SUBMISSION:-lsf-$LSB_JOBID}; unset HPCC_SUBMISSION")
 	if !j.Array.IsZero() && end.nth == "" {
 		t.line("export HPCC_TASK_ID=$LSB_JOBINDEX HPCC_TASK_COUNT=%d", j.whole())

@@ -34,7 +34,7 @@ func (pbs) options(j *Job) []string {
 		nodes, per = j.Tasks, 1
 	}
 	chunk := fmt.Sprintf("select=%d:ncpus=%d", nodes, per*max(j.CPUs, 1))
-	if j.multi() {
+	if j.several() {
 		chunk += fmt.Sprintf(":mpiprocs=%d", per)
 	}
 	if j.CPUs > 0 {
@@ -46,7 +46,7 @@ func (pbs) options(j *Job) []string {
 	if j.GPUs > 0 {
 		chunk += fmt.Sprintf(":ngpus=%d", j.GPUs)
 	}
-	add("-l %s", chunk)
+	add("-l %s%s", chunk, pbsChunkWishes(j))
 	switch {
 	case j.Nodes > 1 && j.Exclusive:
 		add("-l place=scatter:excl")
@@ -64,17 +64,7 @@ func (pbs) options(j *Job) []string {
 	if j.Account != "" {
 		add("-A %s", j.Account)
 	}
-	if len(j.After) > 0 {
-		add("-W depend=afterok:%s", strings.Join(j.After, ":"))
-	}
-	if j.Retry.requeue() {
-		add("-r y")
-	}
-	if j.Mail != "" {
-		add("-m ae")
-		add("-M %s", j.Mail)
-	}
-	return o
+	return append(o, pbsWishes(j)...)
 }
 
 func (p pbs) render(j *Job) (string, []string, error) {
@@ -89,7 +79,7 @@ func (p pbs) render(j *Job) (string, []string, error) {
 	for _, o := range p.options(j) {
 		t.line("#PBS %s", o)
 	}
-	end := taskCall{id: `"$job"`, limit: true, files: true}
+	end := taskCall{to: PBS, id: `"$job"`, limit: true, files: true}
 	n, r := j.Array.Count(), j.Array.ranges
 	limit := ""
 	if j.Array.Limit > 0 {
@@ -110,7 +100,7 @@ func (p pbs) render(j *Job) (string, []string, error) {
 	for _, n := range j.Native {
 		t.line("#PBS %s", n)
 	}
-	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.Image)
+	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.what())
 	t.line("job=${HPCC_SUBMISSION:-pbs-${PBS_JOBID%%%%[.[]*}}; unset HPCC_SUBMISSION")
 	if n > 1 && end.nth == "" {
 		t.line("export HPCC_TASK_ID=$PBS_ARRAY_INDEX HPCC_TASK_COUNT=%d", j.whole())
@@ -123,7 +113,8 @@ func (p pbs) render(j *Job) (string, []string, error) {
 // submit hands a script in. Scripts have no arguments here: the job's id comes
 // by a variable.
 func (pbs) submit(ctx context.Context, s *Submission, script string) error {
-	out, err := call(ctx, s.Job.Dir, "qsub", "-v", "HPCC_SUBMISSION="+s.ID, script)
+	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + s.ID}, s.Job.named()...), ",") // it overrules the script's own -v
+	out, err := call(ctx, s.Job.Dir, "qsub", "-v", variables, script)
 	if err != nil {
 		return fmt.Errorf("handing job %q to PBS: %w", s.Job.Name, words(out, err))
 	}

@@ -66,6 +66,7 @@ func inQuotes(s string) string {
 // A taskCall is how a script calls "hpcc task", which runs the program and
 // records it, with what the target leaves to it.
 type taskCall struct {
+	to       Target
 	id       string // the word of the shell that is the job's id
 	nth      string // and the one that is the task's place in the array; "": it is the index, or there is none
 	parallel int    // hpcc runs all tasks, so many at once; 0: it runs one
@@ -112,15 +113,60 @@ func (t *text) task(j *Job, c taskCall, launch ...string) {
 			add("--error=" + j.Error)
 		}
 	}
-	t.line(`exec %s -- \`, strings.Join(w, " "))
-	if j.multi() {
-		t.line(`  %s \`, quoteAll(launch))
-	}
-	t.line("  %s", quoteAll(j.words()))
+	t.command(j, c.to, w, launch...)
 }
 
 // mpirun starts the processes of a task where the scheduler has no launcher of
 // its own; the MPI of the host has to know the scheduler.
 func mpirun(j *Job) []string {
 	return []string{"mpirun", "-np", strconv.Itoa(j.slots() / max(j.CPUs, 1))}
+}
+
+// what names what runs, for a comment of one line.
+func (j *Job) what() string {
+	s := j.Image
+	switch {
+	case j.Script != nil && j.Image != "":
+		s = j.Script.Name + " in " + j.Image
+	case j.Script != nil:
+		s = j.Script.Name
+	case j.Image == "":
+		s = strings.Join(j.Args, " ")
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
+// command ends a script: the words of "hpcc task", the launcher, and the program
+// or, as a here-document, the translated script.
+func (t *text) command(j *Job, to Target, task []string, launch ...string) {
+	if j.Script != nil {
+		task = append(task, "--stdin")
+	}
+	t.line(`exec %s -- \`, strings.Join(task, " "))
+	if j.multi() {
+		t.line(`  %s \`, quoteAll(launch))
+	}
+	if j.Script == nil {
+		t.line("  %s", quoteAll(j.words()))
+		return
+	}
+	end := terminator("HPCC_TASK", j.Script.Body)
+	t.line("  %s <<'%s'", quoteAll(j.words()), end)
+	t.WriteString(j.Script.render(j, to))
+	t.line("%s", end)
+}
+
+// terminator is a line that a text does not hold.
+func terminator(word, text string) string {
+	for end, n := word, 2; ; n++ {
+		if !strings.Contains("\n"+text, "\n"+end+"\n") {
+			return end
+		}
+		end = fmt.Sprintf("%s_%d", word, n)
+	}
 }

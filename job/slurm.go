@@ -37,13 +37,16 @@ func slurmOptions(j *Job) []string {
 	if j.CPUs > 0 {
 		add("--cpus-per-task=%d", j.CPUs)
 	}
-	if j.GPUs > 0 {
+	switch {
+	case j.GPUs > 0 && j.GPUType != "":
+		add("--gpus-per-node=%s:%d", j.GPUType, j.GPUs)
+	case j.GPUs > 0:
 		add("--gpus-per-node=%d", j.GPUs)
 	}
 	switch {
 	case j.Memory > 0:
 		add("--mem=%dM", (j.Memory+1<<20-1)>>20)
-	case j.Exclusive: // a node of one's own does not come with its memory
+	case j.Exclusive && j.MemoryPerCPU == 0: // a node of one's own does not come with its memory
 		add("--mem=0")
 	}
 	if j.Time > 0 {
@@ -58,18 +61,11 @@ func slurmOptions(j *Job) []string {
 	if j.Exclusive {
 		add("--exclusive")
 	}
-	if len(j.After) > 0 { // without the second, the job would wait for ever
-		add("--dependency=afterok:%s", strings.Join(j.After, ":"))
+	if d := slurmDependency(j); d != "" { // without the second, the job would wait for ever
+		add("--dependency=%s", d)
 		add("--kill-on-invalid-dep=yes")
 	}
-	if j.Retry.requeue() {
-		add("--requeue")
-	}
-	if j.Mail != "" {
-		add("--mail-user=%s", j.Mail)
-		add("--mail-type=END,FAIL")
-	}
-	return o
+	return append(o, slurmWishes(j)...)
 }
 
 // slurmPattern writes a file pattern in Slurm's letters (sbatch(1), "filename pattern").
@@ -86,7 +82,7 @@ func (slurm) render(j *Job) (string, []string, error) {
 	t.line("#!/bin/bash")
 	if j.Interactive {
 		words := append([]string{"srun", "--pty"}, slurmOptions(j)...)
-		t.line("# hpcc: %s, interactive", j.Image)
+		t.line("# hpcc: %s, interactive", j.what())
 		t.line("export SLURM_EXPORT_ENV=ALL")
 		t.common(j)
 		t.line("exec %s %s", strings.Join(append([]string{quoteAll(words)}, j.Native...), " "), quoteAll(j.words()))
@@ -106,12 +102,12 @@ func (slurm) render(j *Job) (string, []string, error) {
 	for _, n := range j.Native {
 		t.line("#SBATCH %s", n)
 	}
-	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, sbatch does too.", j.Image)
+	t.line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, sbatch does too.", j.what())
 	t.line("# sbatch --export=NONE would leave srun without PATH:")
 	t.line("export SLURM_EXPORT_ENV=ALL")
 	t.line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=%d", j.whole())
 	t.common(j)
-	t.task(j, taskCall{id: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, limit: true}, srun(j)...)
+	t.task(j, taskCall{to: Slurm, id: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, limit: true}, srun(j)...)
 	return t.String(), nil, nil
 }
 

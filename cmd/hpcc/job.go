@@ -18,7 +18,7 @@ import (
 	"hpcc/job"
 )
 
-const jobArgs = "[JOB FLAGS] [RUN FLAGS] IMAGE [--] CMD [ARG...]"
+const jobArgs = "[JOB FLAGS] [RUN FLAGS] IMAGE [--] CMD [ARG...] | --from FILE [JOB FLAGS] [RUN FLAGS] [IMAGE [-- ARG...]]"
 
 // jobFlags state a job; they mean the same on every target.
 func jobFlags(env *envChanges) []cli.Flag {
@@ -49,16 +49,19 @@ func jobFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "retry-on", Usage: "retry only after `exit=99,signal=SIGKILL,preempted,node-fail`"},
 		&cli.BoolFlag{Name: "interactive", Usage: "run CMD on a node with this terminal"},
 		storeFlag(),
-	}, runFlags(env)...)
+	}, append(fromFlags(), runFlags(env)...)...)
 }
 
 func scriptCommand() *cli.Command {
 	env := envChanges{later: true}
 	return &cli.Command{
 		Name: "script", Usage: "print the job as a script of a scheduler", ArgsUsage: jobArgs,
-		Description: `Prints the very script that "hpcc submit" with the same words hands in.
+		Description: `Prints the very script that "hpcc submit" with the same words hands in. --from FILE takes the
+job from a script or a submit command of Slurm, LSF, Grid Engine or PBS, and tells what became of each
+of its directives; with IMAGE, the script runs in it. Other flags overrule what FILE says.
 
-   hpcc script --to slurm --array 1-8 --time 2h sci -- python main.py --id={task}`,
+   hpcc script --to slurm --array 1-8 --time 2h sci -- python main.py --id={task}
+   hpcc script --from job.lsf --to slurm --queue gpu sci`,
 		Flags: jobFlags(&env),
 		Action: func(c *cli.Context) error {
 			j, t, err := readJob(c, &env)
@@ -107,7 +110,7 @@ func submit(c *cli.Context, env *envChanges) error {
 		return err
 	}
 	// Made here once, rather than on every node at the same time.
-	if !namesSquashFS(c.Args().First()) {
+	if j.Image != "" && !namesSquashFS(c.Args().First()) {
 		if _, err := imageDir(c, c.Args().First()); err != nil {
 			return err
 		}
@@ -211,11 +214,12 @@ func tell(notes []string) {
 
 // readJob makes a job of the command line.
 func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
-	if c.NArg() < 2 || c.NArg() == 2 && c.Args().Get(1) == "--" {
-		return nil, "", usagef("%s needs an image and a program", c.Command.Name).hint("hpcc %s --array 1-8 IMAGE -- CMD", c.Command.Name)
+	from := c.IsSet("from")
+	if !from && (c.NArg() < 2 || c.NArg() == 2 && c.Args().Get(1) == "--") {
+		return nil, "", usagef("%s needs an image and a program", c.Command.Name).hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", c.Command.Name)
 	}
 	a := c.Args().Tail()
-	if a[0] == "--" {
+	if len(a) > 0 && a[0] == "--" {
 		a = a[1:]
 	}
 	j := &job.Job{
@@ -248,7 +252,7 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 	if len(j.Retry.Endings) > 0 && j.Retry.Times == 0 {
 		return nil, "", usagef("--retry-on needs --retry N: how often")
 	}
-	if j.Name == "" {
+	if j.Name == "" && !from {
 		j.Name = jobName(a)
 	}
 	if err := jobPlaces(c, j); err != nil {
@@ -259,7 +263,10 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 	if t == "" {
 		t = job.Detect(c.Context)
 	}
-	return j, t, nil
+	if from {
+		j, err = readFrom(c, j, t)
+	}
+	return j, t, err
 }
 
 // readParams reads --sweep and --params: an array of all of their tasks, unless

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +41,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "params-sum", Usage: "which has this `SHA256`"},
 			&cli.IntFlag{Name: "retry", Usage: "run a task that fails again, `N` times"},
 			&cli.StringFlag{Name: "retry-on", Usage: "only after `ENDINGS`: exit=99,signal=SIGKILL"},
+			&cli.BoolFlag{Name: "stdin", Usage: "give each task what stands on standard input"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
 			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
 			&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE`"},
@@ -80,6 +83,11 @@ func runTask(c *cli.Context) error {
 	if ids := c.String("needs"); ids != "" {
 		r.needs = strings.Split(ids, ",")
 	}
+	if c.Bool("stdin") {
+		if r.stdin, err = io.ReadAll(io.LimitReader(os.Stdin, maxStdin)); err != nil {
+			return fmt.Errorf("reading the script of the task: %w", err)
+		}
+	}
 	if c.IsSet("nth") {
 		k, ok := array.Nth(c.Int("nth"))
 		if !ok {
@@ -107,7 +115,11 @@ type taskRunner struct {
 	params         job.Params
 	count          int      // tasks of the whole job
 	needs          []string // the scheduler's ids of jobs that must have succeeded
+	stdin          []byte   // what each task reads; nil: what hpcc has
 }
+
+// maxStdin bounds what tasks are given to read: a script, in bytes.
+const maxStdin = 16 << 20
 
 // all runs the tasks of an array, some at once. When hpcc is told to end, those
 // that run are told so too and no other begins.
@@ -191,6 +203,9 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 	closeFiles, err := r.files(t, cmd)
 	if err == nil {
 		defer closeFiles()
+		if r.stdin != nil {
+			cmd.Stdin = bytes.NewReader(r.stdin)
+		}
 		var run metrics.Run
 		run, err = metrics.Measure(cmd, func(metrics.Run) { r.keep(t) })
 		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+)
+
+// fromFlags are those of a job that somebody already wrote for a scheduler.
+func fromFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "from", Usage: "take the job from `FILE` (- is standard input): a script, or a command line of sbatch, bsub or qsub"},
+		&cli.StringFlag{Name: "dialect", Usage: "FILE is written for `SCHEDULER`: slurm, lsf, gridengine, pbs (default: by its directives)"},
+		&cli.StringFlag{Name: "report", Value: "table", Usage: "tell on standard error what became of each directive: `table`, json, none"},
+		&cli.BoolFlag{Name: "strict", Usage: "fail when a directive is refused (default of submit; --strict=false hands in all the same)"},
+	}
+}
+
+// readFrom makes a job of --from; flags of the command line overrule it.
+func readFrom(c *cli.Context, flags *job.Job, t job.Target) (*job.Job, error) {
+	src, err := source(c)
+	if err != nil {
+		return nil, err
+	}
+	tr, err := job.Translate(src, t)
+	if err != nil {
+		return nil, err
+	}
+	overrule(c, tr, flags)
+	j := tr.Job
+	j.Program, j.Store, j.Run, j.Image = flags.Program, flags.Store, flags.Run, flags.Image
+	if j.OnHost = j.OnHost && j.Image == ""; c.NArg() > 1 && j.Script != nil {
+		j.Script.Args = flags.Args
+	}
+	if err := tr.Fit(); err != nil {
+		return nil, err
+	}
+	if err := tellFates(os.Stderr, tr, c.String("report")); err != nil {
+		return nil, err
+	}
+	strict := c.Bool("strict") || c.Command.Name == "submit" && !c.IsSet("strict")
+	if n := tr.Lost(); n > 0 && strict {
+		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused", src.Name, t, counted(n, "directive is", "directives are"))}).
+			hint("change them in the script, say them with flags, or take the job without them with --strict=false")
+	}
+	return j, nil
+}
+
+// source opens what --from names. Scripts of a submit command are looked for from here.
+func source(c *cli.Context) (job.Source, error) {
+	name := c.String("from")
+	s := job.Source{Name: name, Dialect: job.Target(c.String("dialect"))}
+	var err error
+	if s.Dir, err = filepath.Abs(c.String("chdir")); err != nil {
+		return s, err
+	}
+	if s.Home, err = os.UserHomeDir(); err != nil {
+		return s, fmt.Errorf("finding the home directory, where some schedulers start jobs: %w", err)
+	}
+	if u, err := user.Current(); err == nil {
+		s.User = u.Username
+	}
+	s.Open = func(file string) ([]byte, error) { return readBounded(file) }
+	switch _, serr := os.Stat(name); {
+	case name == "-":
+		s.Name = "stdin"
+		s.Text, err = io.ReadAll(io.LimitReader(os.Stdin, maxStdin))
+	case serr != nil && job.IsSubmitCommand(name):
+		s.Name, s.Command = "job", name
+	default:
+		s.Text, err = readBounded(name)
+	}
+	if err != nil {
+		return s, fmt.Errorf("--from: %w", err)
+	}
+	return s, nil
+}
+
+func readBounded(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxStdin))
+}
+
+// overrule puts the flags of the command line in the place of what the script says.
+func overrule(c *cli.Context, tr *job.Translation, flags *job.Job) {
+	j := tr.Job
+	for name, take := range map[string]func(){
+		"name":  func() { j.Name = flags.Name },
+		"array": func() { j.Array = flags.Array }, "nodes": func() { j.Nodes = flags.Nodes }, "tasks": func() { j.Tasks = flags.Tasks },
+		"tasks-per-node": func() { j.TasksPerNode = flags.TasksPerNode }, "cpus": func() { j.CPUs = flags.CPUs },
+		"mem": func() { j.Memory, j.MemoryPerCPU = flags.Memory, 0 }, "gpus": func() { j.GPUs, j.GPUType = flags.GPUs, "" },
+		"time": func() { j.Time = flags.Time }, "queue": func() { j.Queue = flags.Queue }, "account": func() { j.Account = flags.Account },
+		"exclusive": func() { j.Exclusive = flags.Exclusive }, "after": func() { j.After = flags.After },
+		"output": func() { j.Output = flags.Output }, "error": func() { j.Error = flags.Error }, "mail": func() { j.Mail = flags.Mail },
+		"chdir": func() { j.Dir = flags.Dir }, "env": func() { j.Env = append(j.Env, flags.Env...) },
+		"native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive },
+	} {
+		if !c.IsSet(name) {
+			continue
+		}
+		if take(); name != "env" && name != "native" && name != "interactive" {
+			tr.Overrule(name)
+		}
+	}
+}
+
+// tellFates tells what became of the directives.
+func tellFates(w io.Writer, tr *job.Translation, form string) error {
+	switch form {
+	case "none":
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		for _, r := range tr.Rows {
+			if err := enc.Encode(struct {
+				Type string `json:"type"`
+				*job.Row
+			}{"directive", r}); err != nil {
+				return err
+			}
+		}
+	case "table":
+		t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+		fmt.Fprintf(t, "LINE\tOF %s\tFOR %s\tHOW\n", strings.ToUpper(string(tr.Dialect)), strings.ToUpper(string(tr.To)))
+		for _, r := range tr.Rows {
+			line := ""
+			if r.Line > 0 {
+				line = fmt.Sprint(r.Line)
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", line, oneLine(r.Text), r.Fate, oneLine(r.How))
+		}
+		return t.Flush()
+	default:
+		return usagef("--report %q: give table, json or none", form)
+	}
+	return nil
+}
+
+// oneLine makes text of a script fit for a row of a table.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+	if r := []rune(s); len(r) > 100 {
+		s = string(r[:99]) + "…"
+	}
+	return s
+}
+
+// counted puts a number before its noun.
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n) + " " + many
+}

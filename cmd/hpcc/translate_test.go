@@ -1,0 +1,88 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"hpcc/job"
+)
+
+// translations are the scripts of job/testdata/translate, written for a target
+// without what only some site has: queues, accounts, hosts, GPUs, jobs to wait for.
+func translations(t *testing.T, to job.Target) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("../../job/testdata/translate/*.txtar")
+	if err != nil || len(files) < 60 {
+		t.Fatalf("%d scripts, %v; want 60", len(files), err)
+	}
+	dir, out := t.TempDir(), map[string]string{}
+	for _, file := range files {
+		a, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(a.Files, func(f txtar.File) bool { return f.Name == "in" })
+		if i < 0 {
+			continue // a command line
+		}
+		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		tr, err := job.Translate(job.Source{Name: name, Text: a.Files[i].Data, Dir: dir, Home: dir}, to)
+		if err != nil {
+			continue // it is no script; the tests of package job hold it to that
+		}
+		j := tr.Job
+		j.Program, j.Store = "/bin/hpcc", dir
+		if err := tr.Fit(); err != nil {
+			t.Fatal(err)
+		}
+		j.Queue, j.Account, j.QoS, j.Mail, j.GPUs, j.GPUType, j.Hosts, j.NotHosts, j.Features, j.Native = "", "", "", "", 0, "", nil, nil, nil, nil
+		j.After, j.AfterAny, j.AfterFailed, j.AfterEach, j.Exclusive, j.Dir = nil, nil, nil, nil, false, dir
+		j.Memory, j.MemoryPerCPU = min(j.Memory, 64<<20), min(j.MemoryPerCPU, 64<<20)
+		script, _, err := job.Render(j, to)
+		if err != nil {
+			t.Errorf("%s for %s: %v", name, to, err)
+			continue
+		}
+		out[name] = filepath.Join(dir, name)
+		if err := os.WriteFile(out[name], []byte(script), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// Slurm takes every script that is written for it.
+func TestTranslatedForSlurm(t *testing.T) {
+	needs(t, "slurm")
+	for name, script := range translations(t, job.Slurm) {
+		out, err := exec.Command("sbatch", "--test-only", script).CombinedOutput()
+		if name == "slurm_everything" && strings.Contains(string(out), "node configuration is not available") {
+			continue // more processors than the virtual nodes have
+		}
+		if err != nil {
+			text, _ := os.ReadFile(script)
+			t.Errorf("%s: sbatch --test-only: %s\n%s", name, out, text)
+		}
+	}
+}
+
+// Grid Engine takes every script that is written for it.
+func TestTranslatedForGridEngine(t *testing.T) {
+	needs(t, "gridengine")
+	for name, script := range translations(t, job.GridEngine) {
+		out, err := exec.Command("qsub", "-w", "v", script).CombinedOutput()
+		switch said := string(out); {
+		case err == nil && strings.Contains(said, "found suitable queue"):
+		case strings.Contains(said, "mem_free"): // no resource of an empty queue, but what a host reports
+		default:
+			text, _ := os.ReadFile(script)
+			t.Errorf("%s: qsub -w v: %v %s\n%s", name, err, out, text)
+		}
+	}
+}

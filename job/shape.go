@@ -1,0 +1,140 @@
+package job
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A verdict is what a target makes of a field that it does not have as the
+// source has it. Fields without one are kept.
+type verdict struct {
+	fate Fate
+	how  string
+	when func(j *Job) bool // nil: always
+	drop bool              // the job goes without it, as with what is refused
+}
+
+func mapsKeys(m map[field]verdict) iter.Seq[field] { return maps.Keys(m) }
+
+const (
+	thisMachine = "there is this machine alone"
+	noQueue     = "this machine has no queue"
+)
+
+// verdicts are the differences of the targets.
+var verdicts = map[Target]map[field]verdict{
+	Slurm: {
+		fExclusive: {fate: Kept, how: "with --mem=0, since the node does not bring its memory", when: func(j *Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
+	},
+	Local: {
+		fNodes:       {fate: Refused, how: "this machine is one node", when: func(j *Job) bool { return j.Nodes > 1 }},
+		fMemory:      {fate: Changed, drop: true, how: "no limit on this machine"},
+		fGPUs:        {fate: Changed, drop: true, how: "the GPUs of this machine"},
+		fQueue:       {fate: Changed, drop: true, how: thisMachine},
+		fAccount:     {fate: Changed, drop: true, how: thisMachine},
+		fExclusive:   {fate: Changed, drop: true, how: thisMachine},
+		fFeatures:    {fate: Changed, drop: true, how: thisMachine},
+		fHosts:       {fate: Changed, drop: true, how: thisMachine},
+		fNotHosts:    {fate: Changed, drop: true, how: thisMachine},
+		fQoS:         {fate: Changed, drop: true, how: thisMachine},
+		fMail:        {fate: Refused, how: "hpcc writes no mail"},
+		fMailOn:      {fate: Refused, how: "hpcc writes no mail"},
+		fHold:        {fate: Refused, how: noQueue},
+		fBegin:       {fate: Refused, how: noQueue},
+		fRequeue:     {fate: Refused, how: "nothing runs again here"},
+		fAfter:       {fate: Refused, how: noQueue + " in which a job could wait; hand the first in with --wait"},
+		fAfterAny:    {fate: Refused, how: noQueue + " in which a job could wait; hand the first in with --wait"},
+		fAfterFailed: {fate: Refused, how: noQueue + " in which a job could wait"},
+		fAfterEach:   {fate: Refused, how: noQueue + " in which a job could wait"},
+		fSignal:      {fate: Refused, how: "tasks here get SIGTERM at the limit and SIGKILL 30 s later"},
+		fTime:        {fate: Emulated, how: "hpcc ends each task: SIGTERM, SIGKILL 30 s later"},
+		fArray:       {fate: Emulated, how: "hpcc runs the tasks, as many at once as there are processors"},
+		fAppend:      {fate: Changed, how: "the file is written anew", when: func(j *Job) bool { return j.Append }},
+		fExport:      {fate: Changed, how: "the script has the environment of the shell that hands it in"},
+	},
+	GridEngine: {
+		fTime:        {fate: Emulated, how: "hpcc ends each task, with a warning; h_rt stands behind it"},
+		fMemory:      {fate: Changed, how: "mem_free of each slot: no limit, and the site may want another resource"},
+		fGPUType:     {fate: Refused, how: "only the site knows how it names kinds of GPUs"},
+		fFeatures:    {fate: Refused, how: "only the site knows how it names features"},
+		fQoS:         {fate: Refused, how: "Grid Engine has no QoS"},
+		fAfter:       {fate: Emulated, how: "-hold_jid lets go after failures as well; hpcc looks whether the jobs succeeded"},
+		fAfterFailed: {fate: Refused, how: "Grid Engine waits for the end of jobs, not for their failure"},
+		fAfterEach:   {fate: Changed, how: "-hold_jid_ad lets a task go when the other has ended, however it did"},
+		fSignal:      {fate: Changed, how: "-notify sends SIGUSR2 as long before the end as the queue has it"},
+		fAppend:      {fate: Changed, how: "Grid Engine appends to files that are there", when: func(j *Job) bool { return !j.Append }},
+		fHosts:       {fate: Refused, how: "Grid Engine takes one of several hosts, not all", when: func(j *Job) bool { return len(j.Hosts) > 1 }},
+		fBegin:       {fate: Refused, how: "Grid Engine wants the day as well", when: func(j *Job) bool { return !strings.Contains(j.Begin, "T") }},
+		fExport:      {fate: Changed, how: "Grid Engine hands nothing over, and hpcc does not ask it to: say what the script needs with --env", when: func(j *Job) bool { return slices.Contains(j.Export, "ALL") }},
+	},
+	LSF: {
+		fTime:   {fate: Emulated, how: "hpcc ends each task, with a warning; -W stands behind it"},
+		fQoS:    {fate: Refused, how: "LSF has no QoS"},
+		fAppend: {fate: Changed, how: "hpcc writes the file, anew", when: func(j *Job) bool { return j.Append }},
+		fHosts:  {fate: Changed, how: "LSF takes some of them", when: func(j *Job) bool { return len(j.Hosts) > 1 }},
+	},
+	PBS: {
+		fQoS:       {fate: Refused, how: "PBS has no QoS"},
+		fGPUType:   {fate: Refused, how: "only the site knows how it names kinds of GPUs"},
+		fNotHosts:  {fate: Refused, how: "PBS cannot leave hosts out"},
+		fAfterEach: {fate: Refused, how: "PBS waits for whole arrays"},
+		fSignal:    {fate: Refused, how: "PBS sends no signal before the end"},
+		fHosts:     {fate: Refused, how: "each chunk of PBS would be on the same one of them", when: func(j *Job) bool { return len(j.Hosts) > 1 }},
+		fTime:      {fate: Emulated, how: "hpcc ends each task, with a warning; walltime stands behind it"},
+		fAppend:    {fate: Changed, how: "hpcc writes the file, anew", when: func(j *Job) bool { return j.Append }},
+		fExport:    {fate: Changed, how: "PBS hands nothing over, and hpcc does not ask it to: say what the script needs with --env", when: func(j *Job) bool { return slices.Contains(j.Export, "ALL") }},
+	},
+}
+
+// shape brings the job into the form that its target counts in.
+func shape(t *Translation) {
+	j := t.Job
+	if t.To == GridEngine && (j.Nodes > 1 || j.TasksPerNode > 1 && j.Nodes != 1) {
+		n, nodes := j.processes(), max(j.Nodes, 1)
+		t.tell(fmt.Sprintf("%d processes: the parallel environment says how they spread over nodes", n), fNodes, fTasks, fTasksPerNode)
+		j.Tasks, j.Nodes, j.TasksPerNode = n, 0, 0
+		j.GPUs, j.Memory = j.GPUs*nodes, j.Memory*int64(nodes) // of all nodes, to be shared out to slots
+	}
+	if t.To != Slurm && j.MemoryPerCPU > 0 {
+		per, where := j.perNode(), "on each node"
+		if t.To == PBS && j.Nodes == 0 && j.TasksPerNode == 0 {
+			per, where = 1, "for each process"
+		}
+		n := j.MemoryPerCPU * int64(max(j.CPUs, 1)*per)
+		t.tell(human(n)+" "+where, fMemory)
+		j.Memory, j.MemoryPerCPU = n, 0
+	}
+	if t.To == PBS && j.Nodes > 1 && j.Tasks > 0 && j.Tasks != j.Nodes*j.perNode() {
+		j.TasksPerNode = j.perNode()
+		j.Tasks = j.Nodes * j.TasksPerNode
+		t.tell(fmt.Sprintf("PBS gives each node as many: %d", j.TasksPerNode), fTasks)
+	}
+	if t.To == GridEngine && j.GPUs%j.slots() != 0 {
+		t.refuse(fmt.Sprintf("%d GPUs for %d slots: Grid Engine gives each slot as many", j.GPUs, j.slots()), fGPUs)
+		j.GPUs = 0
+	}
+}
+
+// refuse is the end of the rows of a field.
+func (t *Translation) refuse(how string, f field) {
+	for _, r := range t.Rows {
+		if slices.Contains(r.fields, f) {
+			r.become(Refused, how)
+		}
+	}
+}
+
+// tell notes a change in the rows of fields, note something that is none.
+func (t *Translation) tell(how string, fields ...field) { t.say(Changed, how, fields) }
+func (t *Translation) note(how string, fields ...field) { t.say(Kept, how, fields) }
+
+func (t *Translation) say(f Fate, how string, fields []field) {
+	for _, r := range t.Rows {
+		if r.Fate != Refused && slices.ContainsFunc(fields, func(f field) bool { return slices.Contains(r.fields, f) }) {
+			r.become(f, how)
+		}
+	}
+}
