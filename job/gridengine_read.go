@@ -370,6 +370,10 @@ func gridEngineDefaults(r *reader) {
 	r.outputDefaults("{name}.o{job}", "{name}.e{job}", ".{task}")
 	r.exportDefault("-V")
 	s := j.Script
+	if m := exit99().FindStringIndex(s.Body); m != nil {
+		r.add(strings.Count(s.Body[:m[1]], "\n")+1, strings.TrimSpace(s.Body[m[0]:m[1]])).become(Changed,
+			"is a failure; Grid Engine runs the job again, for ever: say how often with --retry N --retry-on exit=99")
+	}
 	switch {
 	case len(r.shell) > 0:
 		s.Shell = r.shell
@@ -380,6 +384,9 @@ func gridEngineDefaults(r *reader) {
 		r.add(1, "(no -S)").become("", "/bin/sh, as most queues have it")
 	}
 }
+
+// exit99 is the status after which Grid Engine runs a job again.
+var exit99 = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)\bexit[ \t]+99\b`) })
 
 // outputDefaults names the files as Grid Engine and PBS do, standard error apart.
 func (r *reader) outputDefaults(out, errs, each string) {

@@ -279,11 +279,23 @@ func lsfAfter(r *reader, v string) error {
 	return nil
 }
 
+// maxRequeue is how often hpcc runs a task again in the place of LSF, which
+// would do it for ever unless the site says otherwise (MAX_JOB_REQUEUE).
+const maxRequeue = 10
+
+// lsfRequeueExit reads -Q "99 100": statuses after which a job runs again.
 func lsfRequeueExit(r *reader, v string) error {
-	if r.t.To == LSF {
+	var endings []string
+	for _, status := range strings.Fields(v) {
+		endings = append(endings, "exit="+status)
+	}
+	if _, err := ParseEndings(strings.Join(endings, ",")); err != nil || len(endings) == 0 {
 		return r.native(`-Q "` + v + `"`)
 	}
-	return fmt.Errorf("running again after these statuses is not the scheduler's affair elsewhere")
+	r.job.Retry = Retry{Times: maxRequeue, Endings: endings}
+	r.row.become(Emulated, fmt.Sprintf("hpcc runs the task again, %d times at most; --retry says how often", maxRequeue))
+	r.fills(fRetry)
+	return nil
 }
 
 var lsfMoment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:(\d{4}):)?(?:(\d\d?):(\d\d?):)?(\d\d?):(\d\d)$`) })

@@ -21,9 +21,9 @@ type Script struct {
 	Host  bool     `json:"host,omitempty"`  // runs outside of the image: it starts programs there itself
 }
 
-// hidden are the targets that read directives in the whole file, and so also
-// those in a script that stands in it.
-var hidden = map[Target]string{LSF: "#BSUB", GridEngine: "#$"}
+// hidden are what targets read as directives in the whole file, and so also in
+// a script that stands in it. sbatch takes those of PBS and LSF for its own.
+var hidden = map[Target][]string{Slurm: {"#PBS", "#BSUB"}, LSF: {"#BSUB"}, GridEngine: {"#$"}}
 
 // render writes the script for a bash that reads it from standard input: what
 // its scheduler would have set, then the script itself, byte for byte, on
@@ -36,7 +36,7 @@ func (s *Script) render(j *Job, to Target) string {
 		t.line("cd %s || exit 97 # where %s starts jobs", quote(s.Start), dialectOf(s.From).name)
 	}
 	end := terminator("HPCC_SCRIPT", s.Body)
-	if prefix := hidden[to]; prefix != "" && strings.Contains("\n"+s.Body, "\n"+prefix) {
+	if slices.ContainsFunc(hidden[to], func(prefix string) bool { return strings.Contains("\n"+s.Body, "\n"+prefix) }) {
 		t.line("# The strokes keep %s from reading directives in here.", to)
 		t.line("exec 3< <(sed 's/^|//' <<'%s'", end)
 		for l := range strings.Lines(s.Body) {

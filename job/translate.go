@@ -70,7 +70,7 @@ type Translation struct {
 }
 
 // maxScript bounds a script that is read, in bytes.
-const maxScript = 512 << 10
+const maxScript = 128 << 10 // six times as much as JSON, within maxRecord
 
 // dialects are those that hpcc reads.
 var dialects = []*dialect{slurmDialect, lsfDialect, gridEngineDialect, pbsDialect}
@@ -130,13 +130,7 @@ func (s *Source) parts() (script string, command *submitCommand, err error) {
 		return "", nil, fmt.Errorf("reading the command line %q: %w", shorten(line), err)
 	}
 	if command.input == "" {
-		d := s.Dialect
-		if d == "" {
-			if d, err = command.guess(); err != nil && len(command.words) > 0 && s.Open == nil {
-				return "", nil, err
-			}
-		}
-		command.input = command.script(dialectOf(d))
+		command.input = s.named(command)
 	}
 	if command.input == "" {
 		return "", command, nil
@@ -150,6 +144,25 @@ func (s *Source) parts() (script string, command *submitCommand, err error) {
 	}
 	s.Name = command.input
 	return string(text), command, checkScript(s.Name, text)
+}
+
+// named is the script that a command names. Of a qsub of which it is not known
+// whose it is, both readings are tried.
+func (s *Source) named(c *submitCommand) string {
+	d := s.Dialect
+	if d == "" {
+		d, _ = c.guess()
+	}
+	if d != "" {
+		return c.script(dialectOf(d))
+	}
+	name := c.script(gridEngineDialect)
+	if s.Open != nil {
+		if _, err := s.Open(name); err != nil {
+			name = c.script(pbsDialect)
+		}
+	}
+	return name
 }
 
 // checkScript refuses what is no script.

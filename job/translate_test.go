@@ -222,7 +222,7 @@ func TestTranslateRoundTrip(t *testing.T) {
 func countable(j *Job, to Target) string {
 	k := *j
 	k.Script, k.Program, k.Store, k.Image, k.Env, k.Native = nil, "", "", "", nil, nil
-	k.OnHost, k.Run, k.Args, k.MailOn = false, nil, nil, nil
+	k.OnHost, k.Run, k.Args, k.MailOn, k.Retry = false, nil, nil, nil, Retry{}
 	for _, e := range []string{"begin", "end", "fail"} {
 		if j.on(e) {
 			k.MailOn = append(k.MailOn, e)

@@ -91,6 +91,7 @@ const (
 	fHold         field = "hold"
 	fAppend       field = "append"
 	fExport       field = "export"
+	fRetry        field = "retry"
 )
 
 // clear takes fields out of a job again: those that a target refuses.
