@@ -173,13 +173,17 @@ func (j *Job) checkText() error {
 			return fmt.Errorf("%q: holds a line break or a quotation mark, which a directive cannot", s)
 		}
 	}
-	for _, s := range append(append(append([]string{j.Image}, j.Env...), j.Run...), j.Args...) {
+	given := append(slices.Clone(j.Run), j.Args...)
+	if j.Script != nil {
+		given = append(slices.Clone(j.Run), j.Script.Args...)
+	}
+	for _, s := range append(append([]string{j.Image}, j.Env...), given...) {
 		if strings.ContainsRune(s, 0) {
 			return fmt.Errorf("%q: holds a NUL byte", s)
 		}
 	}
 	array := j.Array.Count() > 0
-	if n := j.Params.unused(append(slices.Clone(j.Run), j.Args...)); n != "" {
+	if n := j.Params.unused(given); n != "" {
 		return fmt.Errorf("parameter %s: {%s} stands nowhere in the words of the job", n, n)
 	}
 	for k := range j.Array.All() {
@@ -187,7 +191,7 @@ func (j *Job) checkText() error {
 			return fmt.Errorf("task %d: there are parameters for 1 to %d", k, j.Params.Count())
 		}
 	}
-	for _, s := range append(append([]string{}, j.Run...), j.Args...) {
+	for _, s := range given {
 		if !array && strings.Contains(s, placeholder) {
 			return fmt.Errorf("%q: there is no index for %s in a job that is no array; give --array", s, placeholder)
 		}

@@ -221,6 +221,8 @@ func (t *Translation) Fit() error {
 	if schedulers[t.To] == nil {
 		return fmt.Errorf("target %q: known are %s", t.To, known())
 	}
+	t.apart(fOutput, &t.Job.Output)
+	t.apart(fError, &t.Job.Error)
 	shape(t)
 	if t.To != t.Dialect && t.To != Local {
 		for _, f := range []field{fQueue, fAccount} {
@@ -251,6 +253,14 @@ func (t *Translation) Fit() error {
 		}
 	}
 	return nil
+}
+
+// apart gives each task of an array a file of its own.
+func (t *Translation) apart(f field, file *string) {
+	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, placeholder) && !strings.Contains(s, "%") {
+		*file = s + "." + placeholder
+		t.tell("tasks would write over each other: "+*file, f)
+	}
 }
 
 // Lost counts the rows that are refused.

@@ -97,6 +97,7 @@ func readBounded(file string) ([]byte, error) {
 // overrule puts the flags of the command line in the place of what the script says.
 func overrule(c *cli.Context, tr *job.Translation, flags *job.Job) {
 	j := tr.Job
+	sweep := func() { j.Params, j.Array, j.Whole = flags.Params, flags.Array, flags.Whole }
 	for name, take := range map[string]func(){
 		"name":  func() { j.Name = flags.Name },
 		"array": func() { j.Array = flags.Array }, "nodes": func() { j.Nodes = flags.Nodes }, "tasks": func() { j.Tasks = flags.Tasks },
@@ -106,7 +107,7 @@ func overrule(c *cli.Context, tr *job.Translation, flags *job.Job) {
 		"exclusive": func() { j.Exclusive = flags.Exclusive }, "after": func() { j.After = flags.After },
 		"output": func() { j.Output = flags.Output }, "error": func() { j.Error = flags.Error }, "mail": func() { j.Mail = flags.Mail },
 		"chdir": func() { j.Dir = flags.Dir }, "env": func() { j.Env = append(j.Env, flags.Env...) },
-		"retry": func() { j.Retry = flags.Retry }, "native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive },
+		"retry": func() { j.Retry = flags.Retry }, "sweep": sweep, "params": sweep, "native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive },
 	} {
 		if !c.IsSet(name) {
 			continue
