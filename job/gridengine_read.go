@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -70,7 +71,7 @@ func yes(v string) (bool, error) {
 // lists it refuses; hpcc refuses both.
 func gridEngineArray(r *reader, v string) error {
 	if strings.ContainsAny(v, ",%") {
-		return fmt.Errorf("Grid Engine takes one range; of a list it would make another")
+		return errors.New("qsub takes one range; of a list it would make another")
 	}
 	a, err := ParseArray(v)
 	if err != nil {
@@ -238,20 +239,23 @@ func gridEngineOutput(f field) func(*reader, string) error {
 		if host, file, ok := strings.Cut(v, ":"); ok && !strings.Contains(host, "/") {
 			v = file
 		}
-		if v == "." || strings.HasSuffix(v, "/") {
-			v = strings.TrimSuffix(v, "/") + "/" + map[field]string{fOutput: "$JOB_NAME.o$JOB_ID", fError: "$JOB_NAME.e$JOB_ID"}[f]
-			if !r.job.Array.IsZero() {
-				v += ".$TASK_ID"
-			}
-			r.changed("a file there")
-		}
 		v = strings.NewReplacer("$HOME", r.source.Home, "~", r.source.Home).Replace(v)
-		at := &r.job.Output
-		if f == fError {
-			at = &r.job.Error
+		if v == "." || strings.HasSuffix(v, "/") {
+			r.setFile(f, r.inside(v, f))
+			return nil
 		}
-		return r.output(v, at, f, gridEngineLetters)
+		return r.output(v, f, gridEngineLetters)
 	}
+}
+
+// inside is the usual name of an output file of Grid Engine and PBS, in a directory.
+func (r *reader) inside(dir string, f field) string {
+	name := strings.TrimSuffix(dir, "/") + "/" + map[field]string{fOutput: "{name}.o{job}", fError: "{name}.e{job}"}[f]
+	if !r.job.Array.IsZero() {
+		name += "." + placeholder
+	}
+	r.changed("%s", name)
+	return name
 }
 
 // mailLetters reads when to write, in letters; n is never.

@@ -206,10 +206,6 @@ func (r *reader) anyHost(list []string) error {
 
 func lsfOutput(f field, add bool) func(*reader, string) error {
 	return func(r *reader, v string) error {
-		at := &r.job.Output
-		if f == fError {
-			at = &r.job.Error
-		}
 		if strings.HasSuffix(v, "/") {
 			v += map[field]string{fOutput: "%J.out", fError: "%J.err"}[f]
 			if !r.job.Array.IsZero() {
@@ -217,7 +213,7 @@ func lsfOutput(f field, add bool) func(*reader, string) error {
 			}
 			r.changed("%s", v)
 		}
-		if err := r.output(v, at, f, lsfLetters); err != nil {
+		if err := r.output(v, f, lsfLetters); err != nil {
 			return err
 		}
 		r.job.Append = add
@@ -390,7 +386,7 @@ func lsfDefaults(r *reader) {
 	if !r.outputSet {
 		r.add(0, "(no -o)").become(Changed, "LSF sends the output by mail; it goes into a file of hpcc's name")
 	}
-	if j.Export != nil && len(j.Export) == 1 && j.Export[0] == "ALL" && r.t.To == Slurm {
+	if len(j.Export) == 1 && j.Export[0] == "ALL" && r.t.To == Slurm {
 		j.Export = nil
 	}
 	r.environmentDefault(len(j.Export) == 0)

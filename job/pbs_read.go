@@ -251,7 +251,7 @@ func pbsPlace(r *reader, v string) error {
 			r.job.Exclusive = true
 			r.fills(fExclusive)
 		case "scatter":
-			r.slots = true
+			r.scatter = true
 			r.fills(fNodes)
 		case "pack":
 			r.job.Nodes = 1
@@ -303,25 +303,10 @@ func pbsOutput(f field) func(*reader, string) error {
 			r.changed("without the host %s", host)
 		}
 		if v == "." || strings.HasSuffix(v, "/") {
-			v = strings.TrimSuffix(v, "/") + "/" + map[field]string{fOutput: "{name}.o{job}", fError: "{name}.e{job}"}[f]
-			if !r.job.Array.IsZero() {
-				v += ".{task}"
-			}
-			at := &r.job.Output
-			if f == fError {
-				at = &r.job.Error
-			}
-			*at = v
-			r.changed("a file there")
-			r.fills(f)
-			r.outputSet, r.errorSet = r.outputSet || f == fOutput, r.errorSet || f == fError
+			r.setFile(f, r.inside(v, f))
 			return nil
 		}
-		at := &r.job.Output
-		if f == fError {
-			at = &r.job.Error
-		}
-		return r.output(v, at, f, pbsLetters)
+		return r.output(v, f, pbsLetters)
 	}
 }
 
@@ -363,9 +348,9 @@ func pbsChunks(r *reader) {
 	}
 	how := ""
 	switch {
-	case r.slots || n.chunks == 1 || processes > 1 || cpus > 1 || j.GPUs > 0 || j.Exclusive:
+	case r.scatter || n.chunks == 1 || processes > 1 || cpus > 1 || j.GPUs > 0 || j.Exclusive:
 		j.Nodes, j.TasksPerNode, j.Tasks = n.chunks, processes, n.chunks*processes
-		if !r.slots && n.chunks > 1 {
+		if !r.scatter && n.chunks > 1 {
 			how = "each chunk becomes a node; PBS may put several on one"
 		}
 	default:

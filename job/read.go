@@ -111,14 +111,15 @@ type reader struct {
 	job     *Job
 	row     *Row // of the option that is being read
 
-	slots, perCPU, allMemory bool // what finish has to know
-	n                        numbers
-	patterns                 map[string]string
-	join                     bool   // standard error goes with the output
-	wrap                     string // a command in the place of a script
-	limit                    int    // of an array, said apart
-	outputSet, errorSet      bool
-	shell                    []string
+	n                   numbers
+	perCPU              bool     // slots are processors of one process
+	allMemory           bool     // of the nodes is asked for
+	scatter             bool     // each chunk on a node of its own
+	join                bool     // standard error goes with the output
+	wrap                string   // a command in the place of a script
+	limit               int      // of an array, said apart
+	shell               []string // that an option names
+	outputSet, errorSet bool
 }
 
 // numbers are amounts that mean something only together with others.

@@ -37,8 +37,8 @@ var slurmTable = append([]option{
 	{"-q --qos", 1, setWord(fQoS, func(j *Job) *string { return &j.QoS })},
 	{"--exclusive", optional, slurmExclusive},
 	{"-d --dependency", 1, slurmAfter},
-	{"-o --output", 1, func(r *reader, v string) (err error) { return r.output(v, &r.job.Output, fOutput, slurmLetters) }},
-	{"-e --error", 1, func(r *reader, v string) (err error) { return r.output(v, &r.job.Error, fError, slurmLetters) }},
+	{"-o --output", 1, func(r *reader, v string) error { return r.output(v, fOutput, slurmLetters) }},
+	{"-e --error", 1, func(r *reader, v string) error { return r.output(v, fError, slurmLetters) }},
 	{"--open-mode", 1, slurmOpenMode},
 	{"--mail-user", 1, setWord(fMail, func(j *Job) *string { return &j.Mail })},
 	{"--mail-type", 1, slurmMailType},
@@ -71,7 +71,7 @@ func natives(args int, names string) option { return option{names: names, args: 
 var slurmLetters = pattern{sign: "%", letters: []string{"%A", "{job}", "%j", "{job}", "%a", "{task}", "%x", "{name}", "%%", "%"}}
 
 // output reads the name of an output file.
-func (r *reader) output(v string, at *string, f field, p pattern) error {
+func (r *reader) output(v string, f field, p pattern) error {
 	name, err := r.file(v, p)
 	if err != nil {
 		return err
@@ -87,14 +87,17 @@ func (r *reader) output(v string, at *string, f field, p pattern) error {
 	if p.sign != "$" && strings.Contains(name, "$") {
 		r.row.become("", r.dialect.name+" fills no variable in")
 	}
-	*at = name
-	r.fills(f)
-	if f == fOutput {
-		r.outputSet = true
-	} else {
-		r.errorSet = true
-	}
+	r.setFile(f, name)
 	return nil
+}
+
+// setFile fills in the file of the output, or that of standard error.
+func (r *reader) setFile(f field, name string) {
+	if r.fills(f); f == fOutput {
+		r.job.Output, r.outputSet = name, true
+	} else {
+		r.job.Error, r.errorSet = name, true
+	}
 }
 
 func pairs(list []string, with string) []string {

@@ -101,7 +101,7 @@ func Translate(s Source, to Target) (*Translation, error) {
 			return nil, err
 		}
 	}
-	r := &reader{dialect: d, source: s, t: &Translation{Dialect: d.target, To: to}, patterns: map[string]string{}}
+	r := &reader{dialect: d, source: s, t: &Translation{Dialect: d.target, To: to}}
 	r.job = &Job{Dir: s.Dir, Script: &Script{Name: s.Name, From: d.target, Dir: s.Dir}}
 	r.t.Job = r.job
 	r.crlf(text)

@@ -125,14 +125,19 @@ var clear = map[field]func(*Job){
 	fExport:       func(j *Job) { j.Export = nil },
 }
 
+// An optionList is a list of options being written.
+type optionList []string
+
+func (o *optionList) add(have bool, format string, a ...any) {
+	if have {
+		*o = append(*o, fmt.Sprintf(format, a...))
+	}
+}
+
 // slurmWishes are the options of sbatch(1) for them.
 func slurmWishes(j *Job) []string {
-	var o []string
-	add := func(have bool, format string, a ...any) {
-		if have {
-			o = append(o, fmt.Sprintf(format, a...))
-		}
-	}
+	var o optionList
+	add := o.add
 	add(j.requeue() == "yes", "--requeue")
 	add(j.requeue() == "no", "--no-requeue")
 	add(len(j.Features) > 0, "--constraint=%s", strings.Join(j.Features, "&"))
@@ -208,12 +213,8 @@ func (j *Job) letters(of ...string) string {
 
 // gridEngineWishes are the options of qsub(1) for them.
 func gridEngineWishes(j *Job) []string {
-	var o []string
-	add := func(have bool, format string, a ...any) {
-		if have {
-			o = append(o, fmt.Sprintf(format, a...))
-		}
-	}
+	var o optionList
+	add := o.add
 	before := append(slices.Clone(j.After), j.AfterAny...)
 	add(len(before) > 0, "-hold_jid %s", strings.Join(before, ","))
 	add(len(j.AfterEach) > 0, "-hold_jid_ad %s", strings.Join(j.AfterEach, ","))
@@ -237,12 +238,8 @@ func digits(moment string) string {
 
 // lsfWishes are the options of bsub(1) for them.
 func lsfWishes(j *Job) []string {
-	var o []string
-	add := func(have bool, format string, a ...any) {
-		if have {
-			o = append(o, fmt.Sprintf(format, a...))
-		}
-	}
+	var o optionList
+	add := o.add
 	var before []string
 	for _, d := range []struct {
 		format string
@@ -287,12 +284,8 @@ func pbsChunkWishes(j *Job) string {
 
 // pbsWishes are the options of qsub(1B) for them.
 func pbsWishes(j *Job) []string {
-	var o []string
-	add := func(have bool, format string, a ...any) {
-		if have {
-			o = append(o, fmt.Sprintf(format, a...))
-		}
-	}
+	var o optionList
+	add := o.add
 	var before []string
 	for _, d := range []struct {
 		word string
