@@ -142,16 +142,18 @@ else
   hpcc_hosts=("$HOSTNAME") hpcc_tasks=({tasks})
 fi
 `,
-	PBS: `while read -r k; do
-  if [ "${hpcc_hosts[-1]}" = "$k" ]; then hpcc_tasks[-1]=$((hpcc_tasks[-1] + 1)); else hpcc_hosts+=("$k"); hpcc_tasks+=(1); fi
-done < <(sort "$PBS_NODEFILE")
+	PBS: `declare -A hpcc_n
+while read -r k; do
+  [ -n "${hpcc_n[$k]}" ] || hpcc_hosts+=("$k")
+  hpcc_n[$k]=$((${hpcc_n[$k]:-0} + 1))
+done <"$PBS_NODEFILE"
+for k in "${hpcc_hosts[@]}"; do hpcc_tasks+=("${hpcc_n[$k]}"); done
 `,
 	Local: `hpcc_hosts=("$HOSTNAME") hpcc_tasks=({tasks})
 `,
 }
 
-// hostLines are functions that write the list of hosts in the forms that
-// schedulers have.
+// hostEach and hostFile write the list of hosts in the forms that schedulers have.
 const hostEach = `hpcc_each() { # a word for each process
   local i k
   for i in "${!hpcc_hosts[@]}"; do for ((k = 0; k < hpcc_tasks[i]; k++)); do hpcc_list+=("${hpcc_hosts[i]}"); done; done

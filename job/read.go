@@ -229,14 +229,14 @@ func (r *reader) option(o *option, value string, words []shellWord) {
 	}
 }
 
-// single are fields of which the last word counts.
-var single = []field{fName, fArray, fNodes, fTasks, fTasksPerNode, fCPUs, fMemory, fGPUs, fTime, fQueue, fAccount, fOutput, fError, fMail, fDir, fSignal, fRequeue, fMailOn, fBegin, fQoS}
+// scalars are fields of which the last word counts.
+var scalars = []field{fName, fArray, fNodes, fTasks, fTasksPerNode, fCPUs, fMemory, fGPUs, fTime, fQueue, fAccount, fOutput, fError, fMail, fDir, fSignal, fRequeue, fMailOn, fBegin, fQoS}
 
 // supersede notes in the rows of the script that an option of the command line
 // says the same.
 func (r *reader) supersede() {
 	for _, row := range r.t.Rows {
-		if row.Line > 0 && row.Fate != Refused && slices.ContainsFunc(r.row.fields, func(f field) bool { return slices.Contains(single, f) && slices.Contains(row.fields, f) }) {
+		if row.Line > 0 && row.Fate != Refused && slices.ContainsFunc(r.row.fields, func(f field) bool { return slices.Contains(scalars, f) && slices.Contains(row.fields, f) }) {
 			row.become(Changed, r.row.Text+" of the command line overrules it")
 			row.fields = nil
 		}

@@ -2,8 +2,6 @@ package job
 
 import (
 	"fmt"
-	"iter"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -16,8 +14,6 @@ type verdict struct {
 	when func(j *Job) bool // nil: always
 	drop bool              // the job goes without it, as with what is refused
 }
-
-func mapsKeys(m map[field]verdict) iter.Seq[field] { return maps.Keys(m) }
 
 const (
 	thisMachine = "there is this machine alone"

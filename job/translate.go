@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -229,7 +230,7 @@ func (t *Translation) Fit() error {
 			t.note("where the target has one of that name", f)
 		}
 	}
-	for _, f := range slices.Sorted(mapsKeys(verdicts[t.To])) {
+	for _, f := range slices.Sorted(maps.Keys(verdicts[t.To])) {
 		v := verdicts[t.To][f]
 		if v.when != nil && !v.when(t.Job) {
 			continue
@@ -241,8 +242,8 @@ func (t *Translation) Fit() error {
 				said = true
 			}
 		}
-		if (v.fate == Refused || v.drop) && said && clear[f] != nil {
-			clear[f](t.Job)
+		if (v.fate == Refused || v.drop) && said && without[f] != nil {
+			without[f](t.Job)
 		}
 	}
 	t.variables()

@@ -94,8 +94,8 @@ const (
 	fRetry        field = "retry"
 )
 
-// clear takes fields out of a job again: those that a target refuses.
-var clear = map[field]func(*Job){
+// without takes fields out of a job again: those that a target refuses.
+var without = map[field]func(*Job){
 	fNodes:        func(j *Job) { j.Nodes = 0 },
 	fTasks:        func(j *Job) { j.Tasks = 0 },
 	fTasksPerNode: func(j *Job) { j.TasksPerNode = 0 },

@@ -1,0 +1,109 @@
+package job
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestPrelude runs, for each scheduler that scripts are written for, one that
+// names its variables, in what each target would set: two nodes, of which the first has
+// two processes of two processors and the second one.
+func TestPrelude(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"scontrol": "#!/bin/sh\n[ \"$*\" = 'show hostnames n[2,1]' ] && printf 'n2\\nn1\\n'\n",
+		"pe":       "n2 4 all.q@n2 UNDEFINED\nn1 2 all.q@n1 UNDEFINED\n",
+		"nodes":    "n2\nn1\nn2\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	environments := map[Target][]string{
+		Slurm:      {"SLURM_JOB_ID=18", "SLURM_ARRAY_JOB_ID=12", "SLURM_JOB_NODELIST=n[2,1]", "SLURM_TASKS_PER_NODE=2,1"},
+		LSF:        {"LSB_JOBID=12", "LSB_MCPU_HOSTS=n2 2 n1 1 "},
+		GridEngine: {"JOB_ID=12", "PE_HOSTFILE=" + filepath.Join(dir, "pe")},
+		PBS:        {"PBS_JOBID=12[6].srv", "PBS_NODEFILE=" + filepath.Join(dir, "nodes")},
+	}
+	scripts := map[Target]struct{ body, want string }{
+		Slurm: {`echo $SLURM_JOB_ID $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID $SLURM_ARRAY_TASK_MIN $SLURM_ARRAY_TASK_MAX $SLURM_ARRAY_TASK_STEP $SLURM_ARRAY_TASK_COUNT $SLURM_NTASKS $SLURM_CPUS_PER_TASK $SLURM_JOB_NODELIST $SLURM_NNODES $SLURM_SUBMIT_DIR`,
+			"12 12 6 3 9 3 3 3 2 n2,n1 2 /home/u/$job"},
+		LSF: {`echo $LSB_JOBID $LSB_JOBINDEX $LSB_JOBINDEX_END $LSB_HOSTS / $LSB_MCPU_HOSTS / $(cat $LSB_DJOB_HOSTFILE) / $LSB_DJOB_NUMPROC $LS_SUBCWD`,
+			"12 6 9 n2 n2 n1 / n2 2 n1 1 / n2 n2 n1 / 3 /home/u/$job"},
+		GridEngine: {`echo $JOB_ID $SGE_TASK_ID $SGE_TASK_FIRST $SGE_TASK_LAST $SGE_TASK_STEPSIZE $NSLOTS $NHOSTS / $(cat $PE_HOSTFILE) / $SGE_O_WORKDIR`,
+			"12 6 3 9 3 6 2 / n2 4 q@n2 UNDEFINED n1 2 q@n1 UNDEFINED / /home/u/$job"},
+		PBS: {`echo $PBS_JOBID $PBS_ARRAY_INDEX $(cat $PBS_NODEFILE) $PBS_NUM_NODES $PBS_NP $NCPUS $PBS_O_WORKDIR`,
+			"12[6] 6 n2 n2 n1 2 3 4 /home/u/$job"},
+	}
+	for from, script := range scripts {
+		for to, environment := range environments {
+			if from == to {
+				continue
+			}
+			j := with(func(j *Job) {
+				j.Image, j.Nodes, j.Tasks, j.CPUs, j.Queue, j.Array = "", 2, 3, 2, "q", array(t, "3-9:3")
+				j.Script = &Script{Name: "x", From: from, Body: script.body + "\n", Shell: []string{"/bin/sh"}, Dir: "/home/u/$job"}
+			})
+			cmd := exec.Command("bash", "-s")
+			cmd.Stdin = strings.NewReader(j.Script.render(j, to))
+			cmd.Env = append(environment, "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+dir, "HPCC_TASK_ID=6")
+			out, err := cmd.CombinedOutput()
+			if got := strings.TrimSpace(string(out)); err != nil || got != script.want {
+				t.Errorf("a script for %s on %s says\n  %s, %v; want\n  %s\n%s", from, to, got, err, script.want, j.Script.render(j, to))
+			}
+		}
+	}
+}
+
+// TestTraps are the differences of dialects that break translations: reference
+// "gotchas", each with what has to come out for Slurm.
+func TestTraps(t *testing.T) {
+	tests := []struct{ name, script, want string }{
+		{"minutes of LSF", "#BSUB -W 8", "--time=0:08:00"},
+		{"hours of LSF", "#BSUB -W 1:30", "--time=1:30:00"},
+		{"minutes of Slurm", "#SBATCH -t 8", "--time=0:08:00"},
+		{"minutes and seconds of Slurm", "#SBATCH -t 1:30", "--time=0:01:30"},
+		{"days of Slurm", "#SBATCH -t 1-12", "--time=36:00:00"},
+		{"seconds of Grid Engine", "#$ -l h_rt=90", "--time=0:01:30"},
+		{"seconds of PBS", "#PBS -l walltime=90", "--time=0:01:30"},
+		{"slots over hosts", "#BSUB -n 8 -R span[ptile=4]", "--nodes=2\n--ntasks=8\n--ntasks-per-node=4"},
+		{"a count that does not divide", "#BSUB -n 6 -R span[ptile=4]", "--nodes=2\n--ntasks=6\n--ntasks-per-node=4"},
+		{"GPUs per host", `#BSUB -n 8 -R span[ptile=4] -gpu "num=4:mode=exclusive_process"`, "--gpus-per-node=4"},
+		{"GPUs per slot", "#$ -pe smp 4 -l gpu=1", "--cpus-per-task=4\n--gpus-per-node=4"},
+		{"GPUs per chunk", "#PBS -l select=2:ncpus=4:ngpus=2", "--nodes=2\n--ntasks=2\n--ntasks-per-node=1\n--cpus-per-task=4\n--gpus-per-node=2"},
+		{"a node of one's own", "#BSUB -x", "--mem=0\n--exclusive"},
+		{"MB per host", "#BSUB -R rusage[mem=1024]", "--mem=1024M"},
+		{"KB per process", "#BSUB -M 1048576", "--mem-per-cpu=1024M"},
+		{"memory per slot", "#$ -pe smp 4 -l h_vmem=2G", "--mem-per-cpu=2048M"},
+		{"memory per chunk", "#PBS -l select=2:ncpus=4:mem=8gb", "--mem=8192M"},
+		{"indices are not shifted", "#SBATCH --array=0-6:3%2", "--array=0-6:3%2"},
+		{"after any end", "#$ -hold_jid 5", "--dependency=afterany:5"},
+		{"nothing of the environment", "#$ -cwd", "--export=NONE"},
+		{"files are added to", "#BSUB -o x.%J", "--open-mode=append\n--output=x.%j"},
+		{"home of Grid Engine", "#$ -N x", "--chdir=/home/u\n"},
+		{"off", "##SBATCH -n 9\n#SBATCH -N 2", "--nodes=2\n--output"},
+		{"behind a command", "#SBATCH -N 2\ntrue\n#SBATCH -n 9", "--nodes=2\n--output"},
+		{"in a here-document", "#BSUB -n 2\ncat <<E\n#BSUB -q late\nE", "--ntasks=2\n--partition=late"},
+		{"no variables", "#SBATCH -p $QUEUE -N 2", "--nodes=2\n--output"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			tr, err := Translate(Source{Name: "x", Text: []byte("#!/bin/bash\n" + test.script + "\n"), Dir: "/home/u/job", Home: "/home/u"}, Slurm)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tr.Job.Program, tr.Job.Store = "/bin/hpcc", "/store"
+			if err := tr.Fit(); err != nil {
+				t.Fatal(err)
+			}
+			script, _, err := Render(tr.Job, Slurm)
+			head, _, _ := strings.Cut(script, "# Made by")
+			if got := strings.ReplaceAll(head, "#SBATCH ", ""); err != nil || !strings.Contains(got, "\n"+test.want) {
+				t.Errorf("%s\nbecomes\n%s, %v; want %q in it", test.script, got, err, test.want)
+			}
+		})
+	}
+}
