@@ -42,7 +42,10 @@ var gridEngineTable = append([]option{
 	}},
 	{"-r", 1, requeue},
 	{"-notify", 0, func(r *reader, _ string) error {
-		r.job.Signal, r.job.SignalLead = "USR2", time.Minute
+		if r.t.To == GridEngine {
+			return r.native("-notify")
+		}
+		r.job.Warning = Warning{Signal: "USR2", Lead: time.Minute}
 		r.fills(fSignal)
 		return nil
 	}},
@@ -354,8 +357,8 @@ func gridEngineFinish(r *reader) {
 			case j.Time == 0:
 				return fmt.Errorf("without h_rt hpcc cannot say how long before the end it is")
 			case s < j.Time:
-				j.Signal, j.SignalLead = "USR1", j.Time-s
-				row.become(Changed, fmt.Sprintf("SIGUSR1 %s before the limit", j.SignalLead))
+				j.Warning = Warning{Signal: "USR1", Lead: j.Time - s}
+				row.become(Changed, fmt.Sprintf("SIGUSR1 %s before the limit", j.Warning.Lead))
 			}
 			return nil
 		})

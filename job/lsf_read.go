@@ -53,12 +53,12 @@ var lsfTable = append([]option{
 	{"-r", 0, setFlag(fRequeue, func(j *Job) { j.Requeue = "yes" })},
 	{"-rn", 0, setFlag(fRequeue, func(j *Job) { j.Requeue = "no" })},
 	{"-wa", 1, func(r *reader, v string) (err error) {
-		r.job.Signal, err = signalName(v)
+		r.job.Warning.Signal, err = signalName(v)
 		r.fills(fSignal)
 		return err
 	}},
 	{"-wt", 1, func(r *reader, v string) (err error) {
-		r.job.SignalLead, err = clockTime(v, time.Minute, time.Hour)
+		r.job.Warning.Lead, err = clockTime(v, time.Minute, time.Hour)
 		r.fills(fSignal)
 		return err
 	}},
@@ -339,11 +339,11 @@ func lsfFinish(r *reader) {
 		})
 	}
 	lsfMemory(r)
-	if j.Signal == "" && j.SignalLead > 0 {
-		r.tell(fSignal, func(*Row) error { j.SignalLead = 0; return fmt.Errorf("without -wa there is no signal") })
+	if j.Warning.Signal == "" && j.Warning.Lead > 0 {
+		r.tell(fSignal, func(*Row) error { j.Warning.Lead = 0; return fmt.Errorf("without -wa there is no signal") })
 	}
-	if j.Signal != "" && j.SignalLead == 0 {
-		r.tell(fSignal, func(*Row) error { j.Signal = ""; return fmt.Errorf("without -wt it is not said when") })
+	if j.Warning.Signal != "" && j.Warning.Lead == 0 {
+		r.tell(fSignal, func(*Row) error { j.Warning.Signal = ""; return fmt.Errorf("without -wt it is not said when") })
 	}
 }
 

@@ -99,6 +99,9 @@ func (t *text) task(j *Job, c taskCall, launch ...string) {
 	}
 	if c.limit && j.Time > 0 {
 		add("--limit=" + j.Time.String())
+		if w := j.Warning; w.Signal != "" && c.to != Slurm && c.to != LSF { // who send it themselves
+			add("--signal=" + w.Signal + "@" + w.Lead.String())
+		}
 	}
 	add(j.Params.words()...)
 	if j.Retry.Times > 0 {

@@ -18,6 +18,7 @@ type verdict struct {
 const (
 	thisMachine = "there is this machine alone"
 	noQueue     = "this machine has no queue"
+	hpccSends   = "hpcc sends it to the script"
 )
 
 // verdicts are the differences of the targets.
@@ -45,7 +46,7 @@ var verdicts = map[Target]map[field]verdict{
 		fAfterAny:    {fate: Refused, how: noQueue + " in which a job could wait; hand the first in with --wait"},
 		fAfterFailed: {fate: Refused, how: noQueue + " in which a job could wait"},
 		fAfterEach:   {fate: Refused, how: noQueue + " in which a job could wait"},
-		fSignal:      {fate: Refused, how: "tasks here get SIGTERM at the limit and SIGKILL 30 s later"},
+		fSignal:      {fate: Emulated, how: hpccSends},
 		fTime:        {fate: Emulated, how: "hpcc ends each task: SIGTERM, SIGKILL 30 s later"},
 		fArray:       {fate: Emulated, how: "hpcc runs the tasks, as many at once as there are processors"},
 		fAppend:      {fate: Changed, how: "the file is written anew", when: func(j *Job) bool { return j.Append }},
@@ -60,7 +61,7 @@ var verdicts = map[Target]map[field]verdict{
 		fAfter:       {fate: Emulated, how: "-hold_jid lets go after failures as well; hpcc looks whether the jobs succeeded"},
 		fAfterFailed: {fate: Refused, how: "Grid Engine waits for the end of jobs, not for their failure"},
 		fAfterEach:   {fate: Changed, how: "-hold_jid_ad lets a task go when the other has ended, however it did"},
-		fSignal:      {fate: Changed, how: "-notify sends SIGUSR2 as long before the end as the queue has it"},
+		fSignal:      {fate: Emulated, how: hpccSends},
 		fAppend:      {fate: Changed, how: "Grid Engine appends to files that are there", when: func(j *Job) bool { return !j.Append }},
 		fHosts:       {fate: Refused, how: "Grid Engine takes one of several hosts, not all", when: func(j *Job) bool { return len(j.Hosts) > 1 }},
 		fBegin:       {fate: Refused, how: "Grid Engine wants the day as well", when: func(j *Job) bool { return !strings.Contains(j.Begin, "T") }},
@@ -77,7 +78,7 @@ var verdicts = map[Target]map[field]verdict{
 		fGPUType:   {fate: Refused, how: "only the site knows how it names kinds of GPUs"},
 		fNotHosts:  {fate: Refused, how: "PBS cannot leave hosts out"},
 		fAfterEach: {fate: Refused, how: "PBS waits for whole arrays"},
-		fSignal:    {fate: Refused, how: "PBS sends no signal before the end"},
+		fSignal:    {fate: Emulated, how: hpccSends},
 		fHosts:     {fate: Refused, how: "each chunk of PBS would be on the same one of them", when: func(j *Job) bool { return len(j.Hosts) > 1 }},
 		fTime:      {fate: Emulated, how: "hpcc ends each task, with a warning; walltime stands behind it"},
 		fAppend:    {fate: Changed, how: "hpcc writes the file, anew", when: func(j *Job) bool { return j.Append }},
@@ -107,6 +108,14 @@ func shape(t *Translation) {
 		j.TasksPerNode = j.perNode()
 		j.Tasks = j.Nodes * j.TasksPerNode
 		t.tell(fmt.Sprintf("PBS gives each node as many: %d", j.TasksPerNode), fTasks)
+	}
+	if t.To != Slurm && j.Warning.Steps {
+		t.refuse("it goes to what srun started, and only Slurm has that", fSignal)
+		j.Warning = Warning{}
+	}
+	if t.To != Slurm && t.To != LSF && j.Warning.Signal != "" && j.Time == 0 {
+		t.refuse("without a time limit there is nothing to warn of; give --time", fSignal)
+		j.Warning = Warning{}
 	}
 	if t.To == GridEngine && j.GPUs%j.slots() != 0 {
 		t.refuse(fmt.Sprintf("%d GPUs for %d slots: Grid Engine gives each slot as many", j.GPUs, j.slots()), fGPUs)

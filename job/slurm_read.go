@@ -387,13 +387,13 @@ func slurmSignal(r *reader, v string) error {
 	if err != nil {
 		return err
 	}
-	r.job.Signal, r.job.SignalLead, r.job.SignalSteps = sig, time.Minute, !strings.Contains(to, "B")
+	r.job.Warning = Warning{sig, time.Minute, !strings.Contains(to, "B")}
 	if timed {
 		n, err := strconv.ParseUint(lead, 10, 16)
 		if err != nil {
 			return fmt.Errorf("%q is no number of seconds", shorten(lead))
 		}
-		r.job.SignalLead = time.Duration(n) * time.Second
+		r.job.Warning.Lead = time.Duration(n) * time.Second
 	}
 	r.fills(fSignal)
 	return nil

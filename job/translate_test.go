@@ -234,10 +234,12 @@ func countable(j *Job, to Target) string {
 		k.Output, k.Error, k.Append, k.Time, k.Array, k.Dir = "", "", false, 0, Array{}, ""
 		k.Export = slices.DeleteFunc(j.named(), func(n string) bool { return n == "HPCC_SUBMISSION" })
 	}
+	if to != Slurm && to != LSF {
+		k.Warning = Warning{} // hpcc sends it
+	}
 	switch to {
 	case LSF: // whole minutes; one mail at the end; nothing is left to say when all is handed over
-		k.SignalLead = (k.SignalLead + time.Minute - 1).Truncate(time.Minute)
-		k.SignalSteps = false
+		k.Warning.Lead = (k.Warning.Lead + time.Minute - 1).Truncate(time.Minute)
 		k.MailOn = slices.DeleteFunc(k.MailOn, func(e string) bool { return e == "fail" && j.on("end") })
 		if !j.on("end") && j.on("fail") {
 			k.MailOn[len(k.MailOn)-1] = "end"
@@ -250,9 +252,6 @@ func countable(j *Job, to Target) string {
 	case GridEngine: // the site's resources are native there
 		k.After, k.AfterAny = nil, append(slices.Clone(j.After), j.AfterAny...)
 		k.Tasks, k.Memory, k.GPUs, k.Exclusive, k.Hosts, k.NotHosts = 0, 0, 0, false, nil, nil
-		if k.Signal != "" {
-			k.Signal, k.SignalLead, k.SignalSteps = "USR2", time.Minute, false
-		}
 	}
 	if len(k.Export) == 0 {
 		k.Export = nil

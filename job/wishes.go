@@ -10,25 +10,47 @@ import (
 // Wishes are what scripts ask for beside what the flags of hpcc say: what at
 // least two of the schedulers have. The zero value asks for nothing.
 type Wishes struct {
-	OnHost       bool          `json:"on_host,omitempty"`              // an interactive program without an image
-	MemoryPerCPU int64         `json:"memory_per_cpu_bytes,omitempty"` // in the place of Memory
-	GPUType      string        `json:"gpu_type,omitempty"`
-	Features     []string      `json:"features,omitempty"` // what each node must have, in the site's words
-	Hosts        []string      `json:"hosts,omitempty"`    // all of these nodes
-	NotHosts     []string      `json:"not_hosts,omitempty"`
-	AfterAny     []string      `json:"after_any,omitempty"`    // native ids of jobs that must have ended
-	AfterFailed  []string      `json:"after_failed,omitempty"` // that must have failed
-	AfterEach    []string      `json:"after_each,omitempty"`   // arrays of which the task of the same index must have succeeded
-	Signal       string        `json:"signal,omitempty"`       // sent before the time limit: USR1
-	SignalLead   time.Duration `json:"signal_lead_ns,omitempty"`
-	SignalSteps  bool          `json:"signal_steps,omitempty"` // to what srun started only
-	Requeue      string        `json:"requeue,omitempty"`      // after the loss of a node: "yes", "no", "" as the site has it
-	MailOn       []string      `json:"mail_on,omitempty"`      // begin, end, fail; end and fail when there is an address alone
-	Begin        string        `json:"begin,omitempty"`        // not before: 15:04 or 2006-01-02T15:04
-	QoS          string        `json:"qos,omitempty"`
-	Hold         bool          `json:"hold,omitempty"`
-	Append       bool          `json:"append,omitempty"` // to output files that are there
-	Export       []string      `json:"export,omitempty"` // names of variables of the submitting shell; ALL or NONE alone
+	OnHost       bool     `json:"on_host,omitempty"`              // an interactive program without an image
+	MemoryPerCPU int64    `json:"memory_per_cpu_bytes,omitempty"` // in the place of Memory
+	GPUType      string   `json:"gpu_type,omitempty"`
+	Features     []string `json:"features,omitempty"` // what each node must have, in the site's words
+	Hosts        []string `json:"hosts,omitempty"`    // all of these nodes
+	NotHosts     []string `json:"not_hosts,omitempty"`
+	AfterAny     []string `json:"after_any,omitempty"`    // native ids of jobs that must have ended
+	AfterFailed  []string `json:"after_failed,omitempty"` // that must have failed
+	AfterEach    []string `json:"after_each,omitempty"`   // arrays of which the task of the same index must have succeeded
+	Warning      Warning  `json:"warning,omitzero"`
+	Requeue      string   `json:"requeue,omitempty"` // after the loss of a node: "yes", "no", "" as the site has it
+	MailOn       []string `json:"mail_on,omitempty"` // begin, end, fail; end and fail when there is an address alone
+	Begin        string   `json:"begin,omitempty"`   // not before: 15:04 or 2006-01-02T15:04
+	QoS          string   `json:"qos,omitempty"`
+	Hold         bool     `json:"hold,omitempty"`
+	Append       bool     `json:"append,omitempty"` // to output files that are there
+	Export       []string `json:"export,omitempty"` // names of variables of the submitting shell; ALL or NONE alone
+}
+
+// A Warning is a signal before the time limit.
+type Warning struct {
+	Signal string        `json:"signal,omitempty"` // without SIG: USR1; "" is none
+	Lead   time.Duration `json:"lead_ns,omitempty"`
+	Steps  bool          `json:"steps,omitempty"` // to what srun started only
+}
+
+// ParseWarning reads SIGNAL@TIME: USR1@5m; "" is none.
+func ParseWarning(s string) (Warning, error) {
+	if s == "" {
+		return Warning{}, nil
+	}
+	name, lead, _ := strings.Cut(s, "@")
+	sig, err := signalName(name)
+	if err != nil {
+		return Warning{}, err
+	}
+	d, err := time.ParseDuration(lead)
+	if err != nil || d <= 0 || d > maxTime {
+		return Warning{}, fmt.Errorf("%q is not how long before the limit; write %s@5m", shorten(lead), sig)
+	}
+	return Warning{Signal: sig, Lead: d}, nil
 }
 
 // check refuses words that would break out of a directive.
@@ -36,7 +58,7 @@ func (w *Wishes) check() error {
 	lists := map[string][]string{"feature": w.Features, "host": append(append([]string{}, w.Hosts...), w.NotHosts...),
 		"job id": append(append(append([]string{}, w.AfterAny...), w.AfterFailed...), w.AfterEach...),
 		"word":   append(append([]string{}, w.MailOn...), w.Export...)}
-	for what, s := range map[string]string{"GPU type": w.GPUType, "QoS": w.QoS, "signal": w.Signal, "begin": w.Begin, "requeue": w.Requeue} {
+	for what, s := range map[string]string{"GPU type": w.GPUType, "QoS": w.QoS, "signal": w.Warning.Signal, "begin": w.Begin, "requeue": w.Requeue} {
 		if s != "" {
 			lists[what] = []string{s}
 		}
@@ -115,7 +137,7 @@ var without = map[field]func(*Job){
 	fAfterAny:     func(j *Job) { j.AfterAny = nil },
 	fAfterFailed:  func(j *Job) { j.AfterFailed = nil },
 	fAfterEach:    func(j *Job) { j.AfterEach = nil },
-	fSignal:       func(j *Job) { j.Signal, j.SignalLead, j.SignalSteps = "", 0, false },
+	fSignal:       func(j *Job) { j.Warning = Warning{} },
 	fRequeue:      func(j *Job) { j.Requeue = "" },
 	fMailOn:       func(j *Job) { j.MailOn = nil },
 	fBegin:        func(j *Job) { j.Begin = "" },
@@ -145,10 +167,10 @@ func slurmWishes(j *Job) []string {
 	add(len(j.NotHosts) > 0, "--exclude=%s", strings.Join(j.NotHosts, ","))
 	add(j.MemoryPerCPU > 0, "--mem-per-cpu=%dM", (j.MemoryPerCPU+1<<20-1)>>20)
 	to := "B:"
-	if j.SignalSteps {
+	if j.Warning.Steps {
 		to = ""
 	}
-	add(j.Signal != "", "--signal=%s%s@%d", to, j.Signal, int64((j.SignalLead+time.Second-1)/time.Second))
+	add(j.Warning.Signal != "", "--signal=%s%s@%d", to, j.Warning.Signal, int64((j.Warning.Lead+time.Second-1)/time.Second))
 	add(j.Begin != "", "--begin=%s", j.Begin)
 	add(j.QoS != "", "--qos=%s", j.QoS)
 	add(j.Hold, "--hold")
@@ -224,7 +246,6 @@ func gridEngineWishes(j *Job) []string {
 	add(j.Mail != "", "-M %s", j.Mail)
 	add(len(j.Hosts) == 1, "-l hostname=%s", strings.Join(j.Hosts, ""))
 	add(len(j.NotHosts) > 0, "-l hostname=!(%s)", strings.Join(j.NotHosts, "|"))
-	add(j.Signal != "", "-notify")
 	add(j.Begin != "", "-a %s", digits(j.Begin))
 	add(j.Hold, "-h")
 	add(len(j.named()) > 0, "-v %s", strings.Join(j.named(), ","))
@@ -261,7 +282,7 @@ func lsfWishes(j *Job) []string {
 	}
 	add(len(selected) > 0, `-R "select[%s]"`, strings.Join(selected, " && "))
 	add(len(j.Hosts) > 0, `-m "%s"`, strings.Join(j.Hosts, " "))
-	add(j.Signal != "", "-wa %s -wt %d", j.Signal, int64((j.SignalLead+time.Minute-1)/time.Minute))
+	add(j.Warning.Signal != "", "-wa %s -wt %d", j.Warning.Signal, int64((j.Warning.Lead+time.Minute-1)/time.Minute))
 	add(j.Begin != "", "-b %s", strings.NewReplacer("-", ":", "T", ":").Replace(j.Begin))
 	add(j.Hold, "-H")
 	if len(j.Export) > 0 && !slices.Contains(j.Export, "ALL") {

@@ -33,6 +33,7 @@ func jobFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "mem", Usage: "ask for `SIZE` of memory on each node: 512M, 4G"},
 		&cli.IntFlag{Name: "gpus", Usage: "ask for `N` GPUs on each node"},
 		&cli.StringFlag{Name: "time", Usage: "end the job after `TIME`: 90m, 1h30m, 1:30:00, 1-12:00:00"},
+		&cli.StringFlag{Name: "signal", Usage: "send `SIGNAL@TIME` so long before the time limit: USR1@5m"},
 		&cli.StringFlag{Name: "queue", Usage: "use queue or partition `Q`"},
 		&cli.StringFlag{Name: "account", Usage: "charge `ACCOUNT`"},
 		&cli.BoolFlag{Name: "exclusive", Usage: "share the nodes with nobody"},
@@ -241,6 +242,12 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 		if j.Memory, err = job.ParseMemory(s); err != nil {
 			return nil, "", usagef("--mem: %w", err)
 		}
+	}
+	if j.Warning, err = job.ParseWarning(c.String("signal")); err != nil {
+		return nil, "", usagef("--signal: %w", err)
+	}
+	if j.Warning.Signal != "" && j.Time == 0 && !from {
+		return nil, "", usagef("--signal needs --time: the limit that it warns of")
 	}
 	if err := readParams(c, j); err != nil {
 		return nil, "", err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"hpcc/job"
 	"hpcc/metrics"
@@ -43,6 +44,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "retry-on", Usage: "only after `ENDINGS`: exit=99,signal=SIGKILL"},
 			&cli.BoolFlag{Name: "stdin", Usage: "give each task what stands on standard input"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
+			&cli.StringFlag{Name: "signal", Usage: "send `SIGNAL@TIME` so long before the limit"},
 			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
 			&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE`"},
 			storeFlag(),
@@ -83,6 +85,9 @@ func runTask(c *cli.Context) error {
 	if ids := c.String("needs"); ids != "" {
 		r.needs = strings.Split(ids, ",")
 	}
+	if r.warning, err = job.ParseWarning(c.String("signal")); err != nil {
+		return usagef("--signal: %w", err)
+	}
 	if c.Bool("stdin") {
 		if r.stdin, err = io.ReadAll(io.LimitReader(os.Stdin, maxStdin)); err != nil {
 			return fmt.Errorf("reading the script of the task: %w", err)
@@ -111,6 +116,7 @@ type taskRunner struct {
 	words          []string
 	output, errors string
 	limit          time.Duration
+	warning        job.Warning // before the limit
 	retry          job.Retry
 	params         job.Params
 	count          int      // tasks of the whole job
@@ -200,6 +206,8 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 		cmd.WaitDelay = 30 * time.Second
 	}
 	cmd.Env = append(os.Environ(), env...)
+	ended, over := context.WithCancel(context.Background())
+	defer over()
 	closeFiles, err := r.files(t, cmd)
 	if err == nil {
 		defer closeFiles()
@@ -207,7 +215,14 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 			cmd.Stdin = bytes.NewReader(r.stdin)
 		}
 		var run metrics.Run
-		run, err = metrics.Measure(cmd, func(metrics.Run) { r.keep(t) })
+		begun := func(metrics.Run) {
+			r.keep(t)
+			if end, ok := limited.Deadline(); ok && r.warning.Signal != "" {
+				warn := time.AfterFunc(time.Until(end)-r.warning.Lead, func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.warning.Signal)) })
+				context.AfterFunc(ended, func() { warn.Stop() })
+			}
+		}
+		run, err = metrics.Measure(cmd, begun)
 		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
 		if errors.Is(limited.Err(), context.DeadlineExceeded) {
 			err, t.Problem = nil, "ended after its time limit of "+r.limit.String()
