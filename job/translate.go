@@ -34,8 +34,15 @@ type Row struct {
 	fields []field // of the job that it filled in
 }
 
-// become gives the row a fate, unless it has a worse one; what is said is kept.
+// become gives the row a fate, unless it has a worse one; what is said is kept,
+// but of what is refused only that counts.
 func (r *Row) become(f Fate, how string) {
+	if r.Fate == Refused && f != Refused {
+		return
+	}
+	if r.Fate != Refused && f == Refused {
+		r.How = ""
+	}
 	if severity[f] > severity[r.Fate] || r.Fate == "" {
 		r.Fate = f
 	}

@@ -216,6 +216,11 @@ func tell(notes []string) {
 // readJob makes a job of the command line.
 func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 	from := c.IsSet("from")
+	for _, f := range fromFlags() {
+		if name := f.Names()[0]; !from && c.IsSet(name) {
+			return nil, "", usagef("--%s says how a script is read, and there is no --from", name)
+		}
+	}
 	if !from && (c.NArg() < 2 || c.NArg() == 2 && c.Args().Get(1) == "--") {
 		return nil, "", usagef("%s needs an image and a program", c.Command.Name).hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", c.Command.Name)
 	}
