@@ -127,7 +127,7 @@ func shape(t *Translation) {
 func (t *Translation) refuse(how string, f field) {
 	for _, r := range t.Rows {
 		if slices.Contains(r.fields, f) {
-			r.become(Refused, how)
+			r.refuse(f, how)
 		}
 	}
 }

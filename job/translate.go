@@ -54,6 +54,19 @@ func (r *Row) become(f Fate, how string) {
 	}
 }
 
+// refuse ends a field of the row; of several, the others go on.
+func (r *Row) refuse(f field, how string) {
+	if len(r.fields) < 2 {
+		r.become(Refused, how)
+		return
+	}
+	before := r.How
+	r.become(Refused, string(f)+": "+how)
+	if before != "" && before != r.How && !strings.HasPrefix(r.How, before) {
+		r.How = before + "; " + r.How
+	}
+}
+
 // A Source is a job in the words of some scheduler: a script, or a submit
 // command that may name one.
 type Source struct {
@@ -245,8 +258,11 @@ func (t *Translation) Fit() error {
 		said := false
 		for _, r := range t.Rows {
 			if slices.Contains(r.fields, f) {
-				r.become(v.fate, v.how)
-				said = true
+				if said = true; v.fate == Refused {
+					r.refuse(f, v.how)
+				} else {
+					r.become(v.fate, v.how)
+				}
 			}
 		}
 		if (v.fate == Refused || v.drop) && said && without[f] != nil {
