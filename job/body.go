@@ -79,8 +79,8 @@ var called = sync.OnceValue(func() *regexp.Regexp {
 
 var hereDocument = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^|[^<])<<(-?)\s*\\?['"]?([A-Za-z_]\w*)`) })
 
-// A logicalLine is a line of a script with those that a backslash joins to it,
-// outside of here-documents; text has the line break.
+// A logicalLine is a line of a script with those that a backslash or an open
+// quotation mark joins to it, outside of here-documents; text has the line break.
 type logicalLine struct {
 	number int
 	text   string
@@ -90,7 +90,7 @@ type logicalLine struct {
 // logicalLines splits a script. All texts together are the script.
 func logicalLines(body string) []logicalLine {
 	var out []logicalLine
-	until, tabs, number := "", false, 0
+	until, tabs, number, quote := "", false, 0, byte(0)
 	for l := range strings.Lines(body) {
 		number++
 		bare := strings.TrimSuffix(l, "\n")
@@ -101,19 +101,40 @@ func logicalLines(body string) []logicalLine {
 			out = append(out, logicalLine{number, l, false})
 			continue
 		}
-		if n := len(out); n > 0 && out[n-1].plain && strings.HasSuffix(out[n-1].text, "\\\n") {
+		if n := len(out); n > 0 && out[n-1].plain && (quote != 0 || strings.HasSuffix(out[n-1].text, "\\\n")) {
 			out[n-1].text += l
 		} else {
 			t := strings.TrimSpace(bare)
 			out = append(out, logicalLine{number, l, t != "" && t[0] != '#'})
 		}
 		if last := out[len(out)-1]; last.plain {
+			if quote = quoteAfter(bare, quote); quote != 0 {
+				continue
+			}
 			if m := hereDocument().FindStringSubmatch(bare); m != nil {
 				tabs, until = m[1] == "-", m[2]
 			}
 		}
 	}
 	return out
+}
+
+// quoteAfter is the quotation mark that is open behind a line, 0 when there is
+// none; open is the one before it.
+func quoteAfter(line string, open byte) byte {
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && open != '\'':
+			i++
+		case c == open:
+			open = 0
+		case open == 0 && (c == '\'' || c == '"'):
+			open = c
+		case open == 0 && c == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
+			return 0
+		}
+	}
+	return open
 }
 
 // launchers looks at the lines of the script: see above. It is called once the

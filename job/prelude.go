@@ -161,7 +161,7 @@ const hostEach = `hpcc_each() { # a word for each process
 `
 
 const hostFile = `hpcc_file() { # a file of them, or one of hosts and slots
-  local f i; f=$(mktemp "${TMPDIR:-/tmp}/hpcc-$1.XXXXXX")
+  local f=$HPCC_TASK_TMP/$1 i
   if [ "$1" = hosts ]; then hpcc_each; printf '%s\n' "${hpcc_list[@]}" >"$f"
   else for i in "${!hpcc_hosts[@]}"; do echo "${hpcc_hosts[i]} $((hpcc_tasks[i] * {cpus})) {queue}@${hpcc_hosts[i]} UNDEFINED" >>"$f"; done; fi
   echo "$f"

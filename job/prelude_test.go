@@ -50,7 +50,7 @@ func TestPrelude(t *testing.T) {
 			})
 			cmd := exec.Command("bash", "-s")
 			cmd.Stdin = strings.NewReader(j.Script.render(j, to))
-			cmd.Env = append(environment, "PATH="+dir+":"+os.Getenv("PATH"), "TMPDIR="+dir, "HPCC_TASK_ID=6")
+			cmd.Env = append(environment, "PATH="+dir+":"+os.Getenv("PATH"), "HPCC_TASK_TMP="+t.TempDir(), "HPCC_TASK_ID=6")
 			out, err := cmd.CombinedOutput()
 			if got := strings.TrimSpace(string(out)); err != nil || got != script.want {
 				t.Errorf("a script for %s on %s says\n  %s, %v; want\n  %s\n%s", from, to, got, err, script.want, j.Script.render(j, to))

@@ -212,7 +212,11 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 	if err == nil {
 		defer closeFiles()
 		if r.stdin != nil {
-			cmd.Stdin = bytes.NewReader(r.stdin)
+			var remove func()
+			if remove, err = r.script(cmd); err != nil {
+				return problem(t, err)
+			}
+			defer remove()
 		}
 		var run metrics.Run
 		begun := func(metrics.Run) {
@@ -232,6 +236,18 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 		}
 	}
 	return problem(t, err)
+}
+
+// script gives the program what it is to read, and a directory of its own for
+// the files that schedulers would have made for it.
+func (r *taskRunner) script(cmd *exec.Cmd) (remove func(), err error) {
+	dir, err := os.MkdirTemp("", "hpcc-task-")
+	if err != nil {
+		return nil, fmt.Errorf("making a directory for the script of the task: %w", err)
+	}
+	cmd.Stdin = bytes.NewReader(r.stdin)
+	cmd.Env = append(cmd.Env, "HPCC_TASK_TMP="+dir)
+	return func() { os.RemoveAll(dir) }, nil
 }
 
 // fail ends a task whose program did not run, and keeps its record.
