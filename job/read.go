@@ -210,8 +210,6 @@ func (r *reader) option(o *option, value string, words []shellWord) {
 	switch {
 	case o.args > 0 && value == "":
 		err = errNoValue
-	case r.row.Line == 0 && slices.ContainsFunc(words, func(w shellWord) bool { return w.live }):
-		err = errors.New("the shell would have put a value in here, which hpcc does not know: write it out")
 	case len(value) > 4096:
 		err = errors.New("its value has more than 4096 bytes")
 	case o.set == nil:
@@ -219,9 +217,12 @@ func (r *reader) option(o *option, value string, words []shellWord) {
 	default:
 		err = o.set(r, value)
 	}
+	if r.row.Line == 0 && slices.ContainsFunc(words, func(w shellWord) bool { return w.live }) {
+		err = errors.New("the shell would have put a value in here, which hpcc does not know: write it out")
+	}
 	if err != nil {
 		*r.job = before
-		r.row.fields, r.row.How = nil, ""
+		r.row.meant, r.row.fields, r.row.Fate, r.row.How = r.row.fields, nil, "", ""
 		r.row.become(Refused, err.Error())
 	}
 	if r.row.Line == 0 {

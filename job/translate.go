@@ -32,6 +32,7 @@ type Row struct {
 	How  string `json:"how,omitempty"`
 
 	fields []field // of the job that it filled in
+	meant  []field // that it would have filled in, were it not refused
 }
 
 // become gives the row a fate, unless it has a worse one; what is said is kept,
@@ -121,6 +122,9 @@ func Translate(s Source, to Target) (*Translation, error) {
 		if d, err = findDialect(s.Name, lines, command); err != nil {
 			return nil, err
 		}
+	}
+	if command != nil && command.name != d.command {
+		return nil, fmt.Errorf("%s is no command of %s, which has %s", command.name, d.name, d.command)
 	}
 	r := &reader{dialect: d, source: s, t: &Translation{Dialect: d.target, To: to}}
 	r.job = &Job{Dir: s.Dir, Script: &Script{Name: s.Name, From: d.target, Dir: s.Dir}}
@@ -230,8 +234,11 @@ func findDialect(name string, lines []string, command *submitCommand) (*dialect,
 // script says of it does not count.
 func (t *Translation) Overrule(flag string) {
 	for _, r := range t.Rows {
-		if slices.Contains(r.fields, field(flag)) && r.Fate != Refused {
+		switch {
+		case slices.Contains(r.fields, field(flag)):
 			r.become(Changed, "--"+flag+" overrules it")
+		case slices.Contains(r.meant, field(flag)):
+			r.Fate, r.How, r.meant = Changed, "--"+flag+" overrules it", nil
 		}
 	}
 }

@@ -28,11 +28,9 @@ func (r *reader) number(s string, separators string) (int, error) {
 // setNumber is an option that fills in one number.
 func setNumber(f field, at func(j *Job) *int) func(*reader, string) error {
 	return func(r *reader, v string) error {
+		r.fills(f)
 		n, err := r.number(v, "-,")
-		if err == nil {
-			*at(r.job) = n
-			r.fills(f)
-		}
+		*at(r.job) = n
 		return err
 	}
 }
@@ -40,11 +38,11 @@ func setNumber(f field, at func(j *Job) *int) func(*reader, string) error {
 // setWord is an option that fills in one word.
 func setWord(f field, at func(j *Job) *string) func(*reader, string) error {
 	return func(r *reader, v string) error {
+		r.fills(f)
 		if f != fName && !wordText().MatchString(v) {
 			return fmt.Errorf("%q holds characters that directives cannot", shorten(v))
 		}
 		*at(r.job) = v
-		r.fills(f)
 		return nil
 	}
 }
