@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,6 +79,11 @@ func checkConda(c *cli.Context) error {
 		return usagef("--json goes with --dry-run").hint("write --progress json for the steps of a build")
 	case c.Bool("no-index") && c.IsSet("index-url"):
 		return usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
+	}
+	if f := c.String("conda"); f != "" {
+		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
+			return (&message{err: fmt.Errorf("export %s: no such file", f)}).hint("where the environment is, \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\" writes one")
+		}
 	}
 	if f := c.String("lock"); f != "" {
 		return directoryOf(f)
