@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -111,7 +112,25 @@ func (local) cancel(_ context.Context, id string) error {
 			return nil
 		}
 	}
-	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	return killSession(pid)
+}
+
+// killSession kills all processes of a session: the job is one, and each of its
+// tasks a process group of its own.
+func killSession(session int) error {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return fmt.Errorf("looking for the processes of the job: %w", err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if f := statFields(pid); len(f) > 3 && f[3] == strconv.Itoa(session) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
 	return nil
 }
 
@@ -127,16 +146,20 @@ func processID(pid int) string {
 
 // startTime is field 22 of /proc/PID/stat (proc(5)): clock ticks since boot.
 func startTime(pid int) string {
+	if f := statFields(pid); len(f) >= 20 {
+		return f[19]
+	}
+	return ""
+}
+
+// statFields are those of /proc/PID/stat from the third on, the state: the second,
+// a name, may have blanks. None are of a process that is not there.
+func statFields(pid int) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return ""
+		return nil
 	}
-	_, rest, _ := strings.Cut(string(b), ") ")
-	f := strings.Fields(rest)
-	if len(f) < 20 {
-		return ""
-	}
-	return f[19]
+	return strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 }
 
 // localAlive says whether the process of a local job still runs. known is false

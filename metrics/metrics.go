@@ -65,7 +65,7 @@ func (r *Run) Status() int {
 var passed = []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU}
 
 // Measure runs a prepared command to its end and measures it. Signals that
-// arrive meanwhile are passed on. begun, when not nil, is called with the run as
+// arrive meanwhile are passed on, to all of its process group where it has one of its own. begun, when not nil, is called with the run as
 // it is known at the start. An error means that the program did not run; how it
 // ended is no error.
 func Measure(cmd *exec.Cmd, begun func(Run)) (Run, error) {
@@ -77,12 +77,16 @@ func Measure(cmd *exec.Cmd, begun func(Run)) (Run, error) {
 	if err := cmd.Start(); err != nil {
 		return r, fmt.Errorf("starting %s: %w", cmd.Args[0], err)
 	}
+	to := cmd.Process.Pid
+	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
+		to = -to
+	}
 	ended := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case s := <-signals:
-				cmd.Process.Signal(s)
+				_ = syscall.Kill(to, s.(syscall.Signal))
 			case <-ended:
 				return
 			}

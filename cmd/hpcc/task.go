@@ -201,9 +201,11 @@ const (
 func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string) int {
 	words := t.Fill(r.words)
 	cmd := exec.CommandContext(limited, words[0], words[1:]...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	// What the program starts, as scripts do, is told to end with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	if r.limit > 0 {
-		cmd.WaitDelay = 30 * time.Second
+		cmd.WaitDelay = grace
 	}
 	cmd.Env = append(os.Environ(), env...)
 	ended, over := context.WithCancel(context.Background())
@@ -229,13 +231,32 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 		run, err = metrics.Measure(cmd, begun)
 		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
 		if errors.Is(limited.Err(), context.DeadlineExceeded) {
-			err, t.Problem = nil, "ended after its time limit of "+r.limit.String()
+			endGroup(cmd)
+			err, t.End, t.Problem = nil, time.Now(), "ended after its time limit of "+r.limit.String()
 		}
 		if t.Usage, _ = json.Marshal(run.Usage); err == nil {
 			return run.Status()
 		}
 	}
 	return problem(t, err)
+}
+
+// grace is how long what was told to end has before it is killed.
+const grace = 30 * time.Second
+
+// endGroup waits until nothing of a command's process group is left, and kills
+// what does not end.
+func endGroup(cmd *exec.Cmd) {
+	if cmd.Process == nil {
+		return
+	}
+	group := -cmd.Process.Pid
+	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(grace / 300) {
+		if syscall.Kill(group, 0) != nil {
+			return
+		}
+	}
+	_ = syscall.Kill(group, syscall.SIGKILL)
 }
 
 // script gives the program what it is to read, and a directory of its own for
