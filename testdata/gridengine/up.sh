@@ -129,7 +129,8 @@ for q in all.q cpu gpu; do
 done
 
 short=${host%%.*}
-alive sge_execd "$base/spool/execd/$short/execd.pid" || clean "$lib/sge_execd" >>"$base/log/execd" 2>&1 || die "sge_execd; see $base/log"
+pids=("$base"/spool/execd/*/execd.pid) # below a name of the host, which may be localhost
+alive sge_execd "${pids[0]}" || clean "$lib/sge_execd" >>"$base/log/execd" 2>&1 || die "sge_execd; see $base/log"
 reports() { "$lib/qhost" -h "$host" | awk -v h="$short" '$1 == h && $4 != "-" && $7 != "-" { ok = 1 } END { exit !ok }'; }
 await sge_execd reports
 printf 'export %s\n' "${settings[@]}"
