@@ -51,6 +51,12 @@ func TestMain(m *testing.M) {
 // reason; in CI it fails.
 var facilities = map[string]func() error{
 	"busybox": func() error { _, err := busybox(); return err },
+	"home": func() error { // the user's own, where most users have it
+		if h := os.Getenv("HOME"); filepath.Dir(h) != "/home" {
+			return fmt.Errorf("the home directory %s is not directly below /home", h)
+		}
+		return nil
+	},
 	"userns": func() error {
 		out, err := exec.Command(filepath.Join(bin, "hpcc"), "doctor").CombinedOutput()
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -107,6 +108,9 @@ func TestUsualIsTheSame(t *testing.T) {
 		tar cf image.tar -C root . && HPCC_STORE=$PWD/store "$1" load image.tar bb >/dev/null && rm image.tar`, busy, filepath.Join(bin, "hpcc"))
 	for _, u := range usuals {
 		t.Run(u.name, func(t *testing.T) {
+			if slices.Contains(u.env, "HOME=/home/HOST") {
+				needs(t, "home")
+			}
 			dir, err := filepath.EvalSymlinks(t.TempDir())
 			if err != nil {
 				t.Fatal(err)
