@@ -2,6 +2,7 @@ package job
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -205,7 +206,7 @@ func (t *Translation) line(l logicalLine, host bool) (string, *Row) {
 // inImage puts the container before a launcher's program; why says what is in the way.
 func (t *Translation) inImage(line, launcher string) (out, why string) {
 	words, err := shellWords(line, true)
-	if len(words) == 0 || baseOf(words[0].text) != launcher {
+	if len(words) == 0 || path.Base(words[0].text) != launcher {
 		return "", launcher + " does not stand alone"
 	}
 	if err != nil && (err != errOperator || joins(line[words[len(words)-1].end:])) {
@@ -234,7 +235,7 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 		return "", "it starts several programs"
 	case launcher == "blaunch" && words[1].text != "-z" && words[1].text != "-u":
 		return "", "which word is a host hpcc does not know"
-	case baseOf(rest[0].text) == "hpcc":
+	case path.Base(rest[0].text) == "hpcc":
 		return line, ""
 	}
 	at := rest[0].start
@@ -251,12 +252,10 @@ func joins(s string) bool {
 
 var redirection = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9]*[<>]&[0-9-]|&>>?`) })
 
-func baseOf(s string) string { return s[strings.LastIndexByte(s, '/')+1:] }
-
 // isShell says whether a script is one of a shell with the grammar of sh.
 func isShell(words []string) bool {
 	for _, w := range words {
-		switch baseOf(w) {
+		switch path.Base(w) {
 		case "sh", "bash", "ksh", "zsh", "dash":
 			return true
 		}

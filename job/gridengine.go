@@ -82,7 +82,7 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 		add("-l gpu=%d", n)
 	}
 	if j.Time > 0 { // hpcc ends the task itself before, with a warning
-		add("-l h_rt=%s", hoursMinutesSeconds(j.Time+grace+grace/2))
+		add("-l h_rt=%s", hoursMinutesSeconds(j.Time+Grace+Grace/2))
 	}
 	if j.Queue != "" {
 		add("-q %s", j.Queue)

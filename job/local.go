@@ -107,7 +107,7 @@ func (local) cancel(_ context.Context, id string) error {
 		return err
 	}
 	_ = syscall.Kill(-pid, syscall.SIGTERM)
-	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(poll / 20) {
+	for end := time.Now().Add(Grace); time.Now().Before(end); time.Sleep(poll / 20) {
 		if alive, _ := localAlive(id); !alive {
 			return nil
 		}
@@ -134,8 +134,8 @@ func killSession(session int) error {
 	return nil
 }
 
-// grace is how long a job that was told to end has before it is killed.
-const grace = 30 * time.Second
+// Grace is how long what was told to end has before it is killed.
+const Grace = 30 * time.Second
 
 // processID names a process for good: host, pid and start time, since pids are
 // used again.

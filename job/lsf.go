@@ -62,7 +62,7 @@ func (lsf) options(j *Job) []string {
 		add(`-gpu "num=%d:j_exclusive=yes%s"`, j.GPUs, model)
 	}
 	if j.Time > 0 { // hpcc ends the task before
-		m := int64((j.Time + grace + time.Minute - 1) / time.Minute)
+		m := int64((j.Time + Grace + time.Minute - 1) / time.Minute)
 		add("-W %d:%02d", m/60, m%60)
 	}
 	if j.Queue != "" {

@@ -56,7 +56,7 @@ func (pbs) options(j *Job) []string {
 		add("-l place=excl")
 	}
 	if j.Time > 0 { // hpcc ends the task before
-		add("-l walltime=%s", hoursMinutesSeconds(j.Time+grace+grace/2))
+		add("-l walltime=%s", hoursMinutesSeconds(j.Time+Grace+Grace/2))
 	}
 	if j.Queue != "" {
 		add("-q %s", j.Queue)

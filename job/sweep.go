@@ -47,14 +47,15 @@ var (
 	rangeText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(-?\d{1,9})\.\.(-?\d{1,9})(?::(\d{1,9}))?$`) })
 )
 
-// ParseParams reads --sweep NAME=VALUES, several, or --params FILE.
-func ParseParams(sweeps []string, file string) (Params, error) {
+// ParseParams reads --sweep NAME=VALUES, several, or --params FILE. Where a task
+// begins, sum is the SHA-256 that the file had when the job was handed in; else "".
+func ParseParams(sweeps []string, file, sum string) (Params, error) {
 	var p Params
 	if file != "" {
 		if len(sweeps) > 0 {
 			return p, errors.New("parameters come from a file or from lists, not from both")
 		}
-		return readParams(file, "")
+		return readParams(file, sum)
 	}
 	for _, s := range sweeps {
 		name, values, ok := strings.Cut(s, "=")
@@ -76,14 +77,6 @@ func (p *Params) words() []string {
 		w = append(w, "--params="+p.File, "--params-sum="+p.Sum)
 	}
 	return w
-}
-
-// OpenParams is ParseParams where a task begins: a file has to be what it was.
-func OpenParams(sweeps []string, file, sum string) (Params, error) {
-	if file != "" {
-		return readParams(file, sum)
-	}
-	return ParseParams(sweeps, "")
 }
 
 // reopen works out what a job's record says.

@@ -9,7 +9,7 @@ import (
 )
 
 func TestParams(t *testing.T) {
-	p, err := ParseParams([]string{"a=x,y", "b=1..5:2", "c=-1..1"}, "")
+	p, err := ParseParams([]string{"a=x,y", "b=1..5:2", "c=-1..1"}, "", "")
 	if err != nil || p.Count() != 18 {
 		t.Fatalf("%d combinations, %v; want 18", p.Count(), err)
 	}
@@ -30,14 +30,14 @@ func TestParams(t *testing.T) {
 	}
 	for bad, want := range map[string]string{"": "not of the form", "x": "not of the form", "1x=2": "not of the form", "task=1,2": "not of the form", "x=": "is empty", "x=5..1": "is empty",
 		"x=1..999999999": "more than", "x=a,,b": "is empty", "x=1..3:0": "is empty"} {
-		if _, err := ParseParams([]string{bad}, ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseParams([]string{bad}, "", ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v; want %q", bad, err, want)
 		}
 	}
-	if _, err := ParseParams([]string{"a=1..5000", "b=1..5000"}, ""); err == nil || !strings.Contains(err.Error(), "combinations") {
+	if _, err := ParseParams([]string{"a=1..5000", "b=1..5000"}, "", ""); err == nil || !strings.Contains(err.Error(), "combinations") {
 		t.Errorf("25 million combinations: %v", err)
 	}
-	if _, err := ParseParams([]string{"a=1", "a=2"}, ""); err == nil || !strings.Contains(err.Error(), "twice") {
+	if _, err := ParseParams([]string{"a=1", "a=2"}, "", ""); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("a name that stands there twice: %v", err)
 	}
 }
@@ -59,7 +59,7 @@ func TestParamsOfFiles(t *testing.T) {
 		if err := os.WriteFile(file, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		p, err := ParseParams(nil, file)
+		p, err := ParseParams(nil, file, "")
 		if c.want == "" {
 			if err != nil || p.Row(1)["a"] != "1" {
 				t.Errorf("%s: %v, %v", name, p.Row(1), err)
@@ -74,7 +74,7 @@ func FuzzParams(f *testing.F) {
 	f.Add("a=1,2", "b=1..4")
 	f.Add("a=0..9:3", "b=x")
 	f.Fuzz(func(t *testing.T, a, b string) {
-		p, err := ParseParams([]string{a, b}, "")
+		p, err := ParseParams([]string{a, b}, "", "")
 		if err != nil {
 			return
 		}
@@ -88,7 +88,7 @@ func FuzzParams(f *testing.F) {
 // A sweep of 100,000 is one small script, made at once.
 func TestRenderManyParams(t *testing.T) {
 	begin := time.Now()
-	p, err := ParseParams([]string{"a=1..1000", "b=1..100"}, "")
+	p, err := ParseParams([]string{"a=1..1000", "b=1..100"}, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

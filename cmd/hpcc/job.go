@@ -285,7 +285,7 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 // --array names some.
 func readParams(c *cli.Context, j *job.Job) error {
 	var err error
-	if j.Params, err = job.ParseParams(c.StringSlice("sweep"), c.String("params")); err != nil {
+	if j.Params, err = job.ParseParams(c.StringSlice("sweep"), c.String("params"), ""); err != nil {
 		return usagef("%w", err).hint("write --sweep lr=0.1,0.01 --sweep seed=1..4, or --params FILE.csv")
 	}
 	switch {

@@ -75,7 +75,7 @@ func runTask(c *cli.Context) error {
 	}
 	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
 		output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit"), count: max(c.Int("of"), array.Count(), 1)}
-	if r.params, err = job.OpenParams(c.StringSlice("sweep"), c.String("params"), c.String("params-sum")); err != nil {
+	if r.params, err = job.ParseParams(c.StringSlice("sweep"), c.String("params"), c.String("params-sum")); err != nil {
 		return err
 	}
 	r.retry.Times = c.Int("retry")
@@ -205,7 +205,7 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	if r.limit > 0 {
-		cmd.WaitDelay = grace
+		cmd.WaitDelay = job.Grace
 	}
 	cmd.Env = append(os.Environ(), env...)
 	ended, over := context.WithCancel(context.Background())
@@ -241,9 +241,6 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 	return problem(t, err)
 }
 
-// grace is how long what was told to end has before it is killed.
-const grace = 30 * time.Second
-
 // endGroup waits until nothing of a command's process group is left, and kills
 // what does not end.
 func endGroup(cmd *exec.Cmd) {
@@ -251,7 +248,7 @@ func endGroup(cmd *exec.Cmd) {
 		return
 	}
 	group := -cmd.Process.Pid
-	for end := time.Now().Add(grace); time.Now().Before(end); time.Sleep(grace / 300) {
+	for end := time.Now().Add(job.Grace); time.Now().Before(end); time.Sleep(job.Grace / 300) {
 		if syscall.Kill(group, 0) != nil {
 			return
 		}

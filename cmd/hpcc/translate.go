@@ -80,7 +80,7 @@ func source(c *cli.Context) (job.Source, error) {
 		s.Text, err = readBounded(name)
 	}
 	if err != nil {
-		return s, fmt.Errorf("--from: %w", err)
+		return s, (&message{err: fmt.Errorf("--from: %w", err)}).hint("name a job script, - for standard input, or a whole command line: --from 'sbatch -n 4 job.sh'")
 	}
 	return s, nil
 }
