@@ -11,15 +11,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"github.com/klauspost/pgzip"
 )
-
-// gzipBlock is the size of the blocks that are compressed in parallel. The
-// output depends on it and not on the number of cores.
-const gzipBlock = 1 << 20
-
-// gzipLevel is more than twice as fast as the usual 6 and costs a tenth in size.
-const gzipLevel = 2
 
 // PutLayer keeps the layer that write writes, an uncompressed tar; mt says how
 // to pack it. The same tar gives the same blob on every machine. An error of
@@ -71,11 +63,7 @@ func hashOf(h hash.Hash) v1.Hash {
 func packer(w io.Writer, mt types.MediaType) (io.WriteCloser, error) {
 	switch mt {
 	case types.OCILayer, types.DockerLayer:
-		z, err := pgzip.NewWriterLevel(w, gzipLevel)
-		if err == nil {
-			err = z.SetConcurrency(gzipBlock, 4)
-		}
-		return z, err
+		return newGzipWriter(w)
 	case types.OCILayerZStd:
 		return newZstdWriter(w)
 	case types.OCIUncompressedLayer, types.DockerUncompressedLayer:
