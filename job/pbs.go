@@ -55,8 +55,11 @@ func (pbs) options(j *Job) []string {
 	case j.Exclusive:
 		add("-l place=excl")
 	}
-	if j.Time > 0 { // hpcc ends the task before
-		add("-l walltime=%s", hoursMinutesSeconds(j.Time+Grace+Grace/2))
+	switch limit := hoursMinutesSeconds(j.Time + Grace + Grace/2); { // hpcc ends the task before
+	case j.TimeMin > 0: // PBS chooses
+		add("-l min_walltime=%s,max_walltime=%s", hoursMinutesSeconds(j.TimeMin), limit)
+	case j.Time > 0:
+		add("-l walltime=%s", limit)
 	}
 	if j.Queue != "" {
 		add("-q %s", j.Queue)

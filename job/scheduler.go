@@ -23,6 +23,12 @@ type scheduler interface {
 	submit(ctx context.Context, s *Submission, script string) error
 	// ask tells, in one call for all of them, how jobs stand, by native id.
 	ask(ctx context.Context, ids []string) (map[string]standing, error)
+	// nodes tells what the nodes have and what of it is free; of queue alone, when
+	// one is given and that makes a difference.
+	nodes(ctx context.Context, queue string) (*cluster, error)
+	// estimate has the scheduler say, where it can, when and where it would start
+	// the job of a script; nil where it cannot. An error is its refusal.
+	estimate(ctx context.Context, j *Job, script string) (*estimate, error)
 	// cancel ends a job's tasks, those that wait and those that run.
 	cancel(ctx context.Context, id string) error
 }

@@ -3,8 +3,10 @@ package job
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // slurm is Slurm, 22.05 or later.
@@ -134,12 +136,8 @@ func directive(o string) string {
 // sbatch is asked first whether it would take the job: some requests it
 // accepts, and never runs.
 func (slurm) submit(ctx context.Context, s *Submission, script string) error {
-	if out, err := call(ctx, s.Job.Dir, "sbatch", "--test-only", script, s.ID); err != nil {
-		// What 22.05 says, with kill-on-invalid-dep, of a job that has failed already.
-		if len(s.Job.After) > 0 && strings.Contains(string(out), "presently disabled") {
-			return fmt.Errorf("handing job %q to Slurm: it would never start, because a job of --after (%s) did not succeed", s.Job.Name, strings.Join(s.Job.After, ", "))
-		}
-		return fmt.Errorf("asking Slurm whether it takes job %q: %w", s.Job.Name, slurmWords(out, err))
+	if _, err := slurmTest(ctx, s.Job, script, s.ID); err != nil {
+		return err
 	}
 	args := []string{"--parsable", "--comment=hpcc:" + s.ID, script, s.ID}
 	out, err := call(ctx, s.Job.Dir, "sbatch", args...)
@@ -153,6 +151,46 @@ func (slurm) submit(ctx context.Context, s *Submission, script string) error {
 	s.Native = id
 	return nil
 }
+
+// slurmTest is what "sbatch --test-only" says of a script.
+func slurmTest(ctx context.Context, j *Job, script, id string) (string, error) {
+	out, err := command(ctx, j.Dir, "sbatch", "--test-only", script, id).CombinedOutput()
+	switch {
+	case err == nil:
+		return string(out), nil
+	case len(j.After) > 0 && strings.Contains(string(out), "presently disabled"):
+		// What 22.05 says, with kill-on-invalid-dep, of a job that has failed already.
+		return "", fmt.Errorf("handing job %q to Slurm: it would never start, because a job of --after (%s) did not succeed", j.Name, strings.Join(j.After, ", "))
+	}
+	return "", fmt.Errorf("asking Slurm whether it takes job %q: %w", j.Name, slurmWords(out, err))
+}
+
+func (slurm) estimate(ctx context.Context, j *Job, script string) (*estimate, error) {
+	said, err := slurmTest(ctx, j, script, "fits")
+	if err != nil {
+		return nil, err
+	}
+	return slurmStart(said, time.Now()), nil
+}
+
+// slurmStart reads the answer of --test-only: "sbatch: Job 62 to start at T using 16
+// processors on nodes n[1-4] in partition cpu". It is nil when that stands nowhere.
+func slurmStart(said string, now time.Time) *estimate {
+	_, rest, ok := strings.Cut(said, " to start at ")
+	f := strings.Fields(rest)
+	if !ok || len(f) == 0 {
+		return nil
+	}
+	e := &estimate{start: slurmWhen(f[0])}
+	e.now = !e.start.IsZero() && e.start.Before(now.Add(slurmSoon))
+	if i := slices.Index(f, "nodes"); i > 0 && i+1 < len(f) {
+		e.nodes, _ = hostlist(f[i+1])
+	}
+	return e
+}
+
+// slurmSoon is how late a start may be that is one at once.
+const slurmSoon = 5 * time.Second
 
 // slurmWords makes an error of what Slurm said.
 func slurmWords(out []byte, err error) error {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -91,11 +92,16 @@ Prints the job's id. Every task leaves a record, which "hpcc status" reads.
    hpcc submit --to local --wait --array 1-8 sci -- python main.py --id={task}
    hpcc submit --nodes 2 --tasks-per-node 4 --time 2h --mem 16G sci -- python mpi.py
    hpcc submit --interactive --gpus 1 sci -- bash
+   hpcc submit --dry-run --nodes 4 --time 2h sci -- python mpi.py
+   hpcc submit --backfill --time 8h --time-min 1h sci -- python main.py
 
 In the program's environment: HPCC_TASK_ID, HPCC_TASK_COUNT. Exit status: 0; with --wait 1 when a task failed.`,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "wait", Usage: "return when the job has ended, with status 1 when a task failed"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "say where and when the job would start, and hand nothing in; exit status 1: never"},
+			&cli.BoolFlag{Name: "backfill", Usage: "shorten the time limit to what is free now, and say what was chosen; --time is the wish"},
+			&cli.StringFlag{Name: "time-min", Usage: "with --backfill: not to less than `TIME` (default: a quarter of --time)"},
 		}, jobFlags(&env)...),
 		Action: func(c *cli.Context) error { return submit(c, &env) },
 	}
@@ -105,6 +111,12 @@ func submit(c *cli.Context, env *envChanges) error {
 	j, t, err := readJob(c, env)
 	if err != nil {
 		return err
+	}
+	if err := backfill(c, j, t); err != nil {
+		return err
+	}
+	if c.Bool("dry-run") {
+		return dryRun(c, j, t)
 	}
 	s, err := openStore(c)
 	if err != nil {
@@ -139,6 +151,47 @@ func submit(c *cli.Context, env *envChanges) error {
 		return err
 	}
 	return verdict(c.Context, s.Jobs(), sub.ID)
+}
+
+// backfill fits the job into what is free, where that is asked for.
+func backfill(c *cli.Context, j *job.Job, t job.Target) error {
+	if !c.Bool("backfill") {
+		if c.IsSet("time-min") {
+			return usagef("--time-min is the least that --backfill may choose, and there is no --backfill").hint("Slurm itself takes it with --native --time-min=1:00:00")
+		}
+		return nil
+	}
+	least := time.Duration(0)
+	if s := c.String("time-min"); s != "" {
+		var err error
+		if least, err = job.ParseTime(s); err != nil {
+			return usagef("--time-min: %w", err)
+		}
+	}
+	said, err := job.Backfill(c.Context, j, t, least)
+	if err != nil {
+		return fmt.Errorf("--backfill: %w", err)
+	}
+	for _, s := range said {
+		say("backfill: %s", s)
+	}
+	return nil
+}
+
+// dryRun tells where and when the job would start.
+func dryRun(c *cli.Context, j *job.Job, t job.Target) error {
+	s, err := findStore(c)
+	if err != nil {
+		return err
+	}
+	if j.After, err = nativeIDs(c.Context, s.Jobs(), j.After); err != nil {
+		return err
+	}
+	f, err := job.Fits(c.Context, j, t)
+	if err != nil {
+		return err
+	}
+	return tellFit(c, f, time.Now())
 }
 
 // verdict is the end of a job that was waited for.

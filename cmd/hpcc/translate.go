@@ -27,7 +27,7 @@ func fromFlags() []cli.Flag {
 
 // readFrom makes a job of --from; flags of the command line overrule it.
 func readFrom(c *cli.Context, flags *job.Job, t job.Target) (*job.Job, error) {
-	src, err := source(c)
+	src, err := source(c, c.String("from"))
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,7 @@ func readFrom(c *cli.Context, flags *job.Job, t job.Target) (*job.Job, error) {
 }
 
 // source opens what --from names. Scripts of a submit command are looked for from here.
-func source(c *cli.Context) (job.Source, error) {
-	name := c.String("from")
+func source(c *cli.Context, name string) (job.Source, error) {
 	s := job.Source{Name: name, Dialect: job.Target(c.String("dialect"))}
 	var err error
 	if s.Dir, err = filepath.Abs(c.String("chdir")); err != nil {

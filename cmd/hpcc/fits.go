@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+)
+
+// fits is "hpcc nodes --fits": JOB is a file, or a job that was handed in.
+func fits(c *cli.Context, t job.Target) error {
+	name := c.String("fits")
+	if c.IsSet("queue") {
+		return usagef("--queue chooses nodes to list; the job says its queue itself")
+	}
+	if fi, err := os.Stat(name); err == nil && !fi.IsDir() || job.IsSubmitCommand(name) {
+		j, t, err := scriptToFit(c, name, t)
+		if err != nil {
+			return err
+		}
+		f, err := job.Fits(c.Context, j, t)
+		if err != nil {
+			return err
+		}
+		return tellFit(c, f, time.Now())
+	}
+	s, err := findStore(c)
+	if err != nil {
+		return err
+	}
+	sub, err := job.Find(s.Jobs(), name)
+	if err != nil {
+		return (&message{err: fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err)}).hint("\"hpcc submit --dry-run\" takes the flags of a job")
+	}
+	if t != "" && t != sub.Target {
+		return usagef("--to %s: job %s was handed in to %s", t, sub.ID, sub.Target)
+	}
+	f, err := sub.Fits(c.Context, s.Jobs())
+	if err != nil {
+		return err
+	}
+	return tellFit(c, f, time.Now())
+}
+
+// scriptToFit reads a script as "hpcc submit --from" does, and what it loses on the
+// way is told.
+func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, job.Target, error) {
+	if t == "" {
+		t = job.Detect(c.Context)
+	}
+	src, err := source(c, name)
+	if err != nil {
+		return nil, "", err
+	}
+	tr, err := job.Translate(src, t)
+	if err != nil {
+		return nil, "", err
+	}
+	s, err := findStore(c)
+	if err != nil {
+		return nil, "", err
+	}
+	if tr.Job.Store, err = filepath.Abs(s.Dir()); err != nil {
+		return nil, "", err
+	}
+	if tr.Job.Program, err = os.Executable(); err != nil {
+		return nil, "", fmt.Errorf("finding hpcc itself: %w", err)
+	}
+	if err := tr.Fit(); err != nil {
+		return nil, "", err
+	}
+	if n := tr.Lost(); n > 0 {
+		say("note: %s refused for %s, and the job is looked at without; \"hpcc script --from %s\" tells which", counted(n, "directive is", "directives are"), t, name)
+	}
+	if _, err := os.Stat(tr.Job.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, "", fmt.Errorf("directory %q of the job: not there", tr.Job.Dir)
+	}
+	return tr.Job, t, nil
+}
+
+// tellFit tells where and when a job would start; one that never would is a failure.
+func tellFit(c *cli.Context, f *job.Fit, now time.Time) error {
+	if c.Bool("json") {
+		if err := json.NewEncoder(os.Stdout).Encode(struct {
+			Type string `json:"type"`
+			*job.Fit
+		}{"fit", f}); err != nil {
+			return err
+		}
+	} else {
+		fmt.Println(fitLine(f, now))
+		if f.Why != "" && f.When == job.Later {
+			fmt.Println("why: " + f.Why)
+		}
+		if len(f.Instead) > 0 {
+			fmt.Println("now with: " + strings.Join(f.Instead, ", or "))
+		}
+		say("so says %s", f.By)
+	}
+	tell(f.Notes)
+	if f.When == job.Never {
+		return exitStatus(exitFailure)
+	}
+	return nil
+}
+
+// fitLine is the answer in one line.
+func fitLine(f *job.Fit, now time.Time) string {
+	where := ""
+	if len(f.Nodes) > 0 {
+		where = " on " + names(f.Nodes)
+	}
+	switch {
+	case f.When == job.Now:
+		return "starts now" + where
+	case f.When == job.Running:
+		return "has started"
+	case f.When == job.Never:
+		return "never starts: " + f.Why
+	case f.Start.IsZero():
+		return "starts later; when is not known: the jobs that run have no limits that are known, or others go first"
+	}
+	return "starts at " + moment(f.Start, now) + where
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+)
+
+func nodesCommand() *cli.Command {
+	return &cli.Command{
+		Name: "nodes", Usage: "show what of the nodes is free, and where a job would start",
+		Description: `Lists the nodes of the scheduler of this machine, what is most free first, and until when.
+With --fits says where and when a job would start: a script of any scheduler, or a job
+of "hpcc submit". "hpcc submit --dry-run" says so of a job that flags state.
+
+   hpcc nodes
+   hpcc nodes --queue gpu --json
+   hpcc nodes --fits job.sh
+   hpcc nodes --fits main-261121-090000`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "to", Usage: "ask `TARGET`: slurm, lsf, gridengine, pbs, local (default: the scheduler of this machine)"},
+			&cli.StringFlag{Name: "queue", Usage: "only nodes of queue or partition `Q`"},
+			&cli.StringFlag{Name: "fits", Usage: "say where and when `JOB`, a script or an id, would start; exit status 1: never"},
+			&cli.StringFlag{Name: "dialect", Usage: "the script is written for `SCHEDULER`: slurm, lsf, gridengine, pbs (default: by its directives)"},
+			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each node, or for the job"},
+			storeFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "no arguments"); err != nil {
+				return err
+			}
+			t := job.Target(c.String("to"))
+			if c.IsSet("fits") {
+				return fits(c, t)
+			}
+			if t == "" {
+				t = job.Detect(c.Context)
+			}
+			list, notes, err := job.Nodes(c.Context, t, c.String("queue"))
+			if err != nil {
+				return err
+			}
+			tell(notes)
+			if c.Bool("json") {
+				return nodesJSON(t, list)
+			}
+			return nodesTable(os.Stdout, list, time.Now())
+		},
+	}
+}
+
+func nodesJSON(t job.Target, list []job.Node) error {
+	enc := json.NewEncoder(os.Stdout)
+	for _, n := range list {
+		if err := enc.Encode(struct {
+			Type   string     `json:"type"`
+			Target job.Target `json:"target"`
+			job.Node
+		}{"node", t, n}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodesTable shows a line for each node that takes jobs, and below how many do not,
+// by reason.
+func nodesTable(out io.Writer, list []job.Node, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "NODE\tSTATE\tCPUS\tMEMORY\tGPUS\tQUEUES\tUNTIL")
+	off := map[string][]string{}
+	var reasons []string
+	for _, n := range list {
+		if n.State == job.Off {
+			if off[n.Reason] == nil {
+				reasons = append(reasons, n.Reason)
+			}
+			off[n.Reason] = append(off[n.Reason], n.Name)
+			continue
+		}
+		gpus := ""
+		if n.GPUs > 0 {
+			gpus = strings.TrimSpace(fmt.Sprintf("%d/%d %s", n.FreeGPUs, n.GPUs, n.GPUType))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s/%s\t%s\t%s\t%s\n", n.Name, n.State, n.FreeCPUs, n.CPUs, gigabytes(n.FreeMemory), gigabytes(n.Memory), gpus, strings.Join(n.Queues, ","), until(&n, now))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, r := range reasons {
+		if _, err := fmt.Fprintf(out, "%s no jobs: %s: %s\n", counted(len(off[r]), "node takes", "nodes take"), names(off[r]), oneLine(r)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until tells how long a node stays as it is.
+func until(n *job.Node, now time.Time) string {
+	switch {
+	case !n.FreeUntil.IsZero():
+		return "free until " + moment(n.FreeUntil, now) + ", " + n.For
+	case n.NoLimit:
+		return "some jobs have no limit"
+	case !n.BusyUntil.IsZero():
+		return "jobs end by " + moment(n.BusyUntil, now)
+	}
+	return ""
+}
+
+// moment tells a time as shortly as is clear today.
+func moment(t, now time.Time) string {
+	t, now = t.Local(), now.Local()
+	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+		return t.Format("15:04")
+	}
+	return t.Format("2006-01-02 15:04")
+}
+
+// gigabytes tells an amount of memory in whole G, less than that in M.
+func gigabytes(n int64) string {
+	if n < 1<<30 {
+		return strconv.FormatInt(n>>20, 10) + "M"
+	}
+	return strconv.FormatInt(n>>30, 10) + "G"
+}
+
+// names lists a few names.
+func names(list []string) string {
+	const most = 12
+	text := strings.Join(slices.Clone(list[:min(len(list), most)]), ",")
+	if len(list) > most {
+		text += ",…"
+	}
+	return text
+}

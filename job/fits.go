@@ -1,0 +1,331 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Fit says where and when a job would start.
+type Fit struct {
+	When    When          `json:"when"`
+	Start   time.Time     `json:"start,omitzero"`    // of Later; zero: nobody knows
+	Nodes   []string      `json:"nodes,omitempty"`   // where; the scheduler may take others that are as good
+	By      string        `json:"by"`                // who says so
+	Why     string        `json:"why,omitempty"`     // not now, or never
+	Instead []string      `json:"instead,omitempty"` // flags with which it would start now, each by itself
+	Hole    time.Duration `json:"hole_ns,omitempty"` // of Later: for how long what it asks for is free from now on; 0: it is not
+	Notes   []string      `json:"notes,omitempty"`
+}
+
+// When a job would start.
+type When string
+
+const (
+	Now     When = "now"
+	Later   When = "later"
+	Never   When = "never"
+	Running When = "running" // it has started
+)
+
+// byCount is whose word a Fit is that no scheduler gave.
+const byCount = "hpcc, which counted what the nodes have and until when"
+
+// Fits asks the scheduler, and counts, where and when the job would start if it
+// were handed in now. Of an array it is about one task. Nothing is handed in.
+func Fits(ctx context.Context, j *Job, t Target) (*Fit, error) {
+	script, notes, err := Render(scripted(j), t)
+	if err != nil {
+		return nil, err
+	}
+	if t == Local {
+		host, _ := os.Hostname()
+		return &Fit{When: Now, Nodes: []string{host}, By: "hpcc: nobody waits on this machine", Notes: notes}, nil
+	}
+	queue := j.Queue
+	c, err := listNodes(ctx, t, "")
+	if err != nil {
+		return nil, err
+	}
+	if queue == "" {
+		queue = c.queue
+	}
+	if queue != "" {
+		c.nodes = slices.DeleteFunc(c.nodes, func(n Node) bool { return len(n.Queues) > 0 && !slices.Contains(n.Queues, queue) })
+	}
+	x := needs(j, t, c.usual[queue])
+	counted := x.fit(c, queue, time.Now())
+	said, refusal := dryRun(ctx, j, t, script)
+	f := x.judge(counted, said, refusal, len(c.planned) > 0)
+	f.Notes = append(append(f.Notes, notes...), c.notes...)
+	if before := slices.Concat(j.After, j.AfterAny, j.AfterFailed, j.AfterEach); len(before) > 0 && f.When != Never {
+		f.Notes = append(f.Notes, "it waits for jobs first: "+strings.Join(before, ", "))
+	}
+	if j.Array.Count() > 1 {
+		f.Notes = append(f.Notes, fmt.Sprintf("this is of one task; there are %d", j.Array.Count()))
+	}
+	return f, nil
+}
+
+// Fits says so of a job that was handed in: of one that waits, its own start, else
+// when it would start if it were handed in again.
+func (s *Submission) Fits(ctx context.Context, dir string) (*Fit, error) {
+	st, err := s.status(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	if st.Running > 0 {
+		return &Fit{When: Running, By: "its record, or the scheduler"}, nil
+	}
+	if st.Waiting > 0 && s.Target != Local {
+		c, err := listNodes(ctx, s.Target, "")
+		if err != nil {
+			return nil, err
+		}
+		natives := s.natives()
+		if p, ok := c.planned[natives[len(natives)-1]]; ok {
+			return &Fit{When: Later, Start: p.start, Nodes: p.nodes, By: "the scheduler, which has planned it", Why: st.Reason, Notes: c.notes}, nil
+		}
+	}
+	f, err := Fits(ctx, s.Job, s.Target)
+	if err == nil && st.Waiting > 0 {
+		f.Notes = append(f.Notes, "it waits already ("+st.Reason+"), and the scheduler has not planned it; this is of one more like it")
+	}
+	return f, err
+}
+
+// scripted is the job as one that a script of can be handed in.
+func scripted(j *Job) *Job {
+	c := *j
+	c.Interactive = false
+	return &c
+}
+
+// An estimate is what a scheduler's own dry run says.
+type estimate struct {
+	start time.Time // zero where it does not tell
+	nodes []string
+	now   bool
+}
+
+// dryRun has the scheduler look at a script; refusal is why it would not take it.
+// A scheduler without a dry run says nothing.
+func dryRun(ctx context.Context, j *Job, t Target, script string) (said *estimate, refusal error) {
+	dir, err := os.MkdirTemp("", "hpcc-fits-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "script")
+	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
+		return nil, err
+	}
+	return schedulers[t].estimate(ctx, j, file)
+}
+
+// judge puts together what was counted and what the scheduler says. Its refusal
+// counts, and that it would start the job now. A later start it estimates by
+// lining the job up behind all that wait; where what was counted sees a hole
+// before, the scheduler's own backfilling does, too.
+func (x *need) judge(counted *Fit, said *estimate, refusal error, planned bool) *Fit {
+	switch {
+	case refusal != nil:
+		f := &Fit{When: Never, By: "the scheduler, which refuses it", Why: refusal.Error()}
+		if counted.When == Never {
+			f.Why = counted.Why + " (" + refusal.Error() + ")"
+		}
+		return f
+	case said == nil || counted.When == Never:
+		return counted
+	case said.now:
+		f := &Fit{When: Now, Nodes: said.nodes, By: "the scheduler's own dry run"}
+		if len(f.Nodes) == 0 && counted.When == Now {
+			f.Nodes = counted.Nodes
+		}
+		return f
+	case said.start.IsZero():
+		if counted.When == Now {
+			return &Fit{When: Later, By: "the scheduler's own dry run", Why: "it would not start it now, though nodes have what it asks for"}
+		}
+		return counted
+	case planned && x.whole && !counted.Start.After(said.start) && (counted.When == Now || !counted.Start.IsZero()):
+		counted.Notes = append(counted.Notes, "the scheduler's own estimate, behind all that wait, is "+said.start.Format(time.DateTime))
+		return counted
+	}
+	f := &Fit{When: Later, Start: said.start, Nodes: said.nodes, By: "the scheduler's own estimate", Why: counted.Why, Instead: counted.Instead, Hole: counted.Hole}
+	if counted.When == Now {
+		f.Why = "the nodes that are free are not for it: other rules of the site count"
+	}
+	return f
+}
+
+// A need is what one task of a job asks for, in units: nodes, or processes that may
+// lie anywhere.
+type need struct {
+	job       *Job
+	units     int  // how many
+	nodes     bool // they are nodes
+	cpus      int  // of a unit
+	memory    int64
+	gpus      int // of a node
+	kind      string
+	exclusive bool
+	limit     time.Duration // 0: not known
+	whole     bool          // what is counted is all that the job asks for
+}
+
+// needs states what the job asks a target for; usual is the limit where it names none.
+func needs(j *Job, t Target, usual time.Duration) *need {
+	x := &need{job: j, units: max(j.Tasks, 1), cpus: max(j.CPUs, 1), memory: j.Memory, gpus: j.GPUs, kind: j.GPUType, exclusive: j.Exclusive, limit: j.Time}
+	if x.limit == 0 {
+		x.limit = usual
+	}
+	if t == Slurm { // whole minutes
+		x.limit = (x.limit + time.Minute - 1).Truncate(time.Minute)
+	}
+	nodes := j.Nodes
+	if nodes == 0 && j.TasksPerNode > 0 {
+		nodes = (max(j.Tasks, j.TasksPerNode) + j.TasksPerNode - 1) / j.TasksPerNode
+	}
+	if nodes > 0 {
+		x.nodes, x.units, x.cpus = true, nodes, x.cpus*j.perNode()
+	}
+	if j.MemoryPerCPU > 0 {
+		x.memory = j.MemoryPerCPU * int64(x.cpus)
+	}
+	if t == GridEngine { // each slot asks for its share
+		x.memory /= int64(max(j.slots(), 1))
+	}
+	x.whole = len(j.Features) == 0 && len(j.Native) == 0 && j.QoS == "" && j.Begin == "" && !j.Hold
+	return x
+}
+
+// wanted says whether the job may be on a node.
+func (x *need) wanted(n *Node) bool {
+	return (len(x.job.Hosts) == 0 || slices.Contains(x.job.Hosts, n.Name)) && !slices.Contains(x.job.NotHosts, n.Name) &&
+		(x.kind == "" || slices.Contains(strings.Split(n.GPUType, ","), x.kind))
+}
+
+// room is how many units a node with so much free has room for.
+func (x *need) room(n *Node, h hold) int {
+	if h.memory < x.memory || h.gpus < x.gpus || h.cpus < x.cpus || x.exclusive && h.cpus < n.CPUs {
+		return 0
+	}
+	if x.nodes {
+		return 1
+	}
+	return min(h.cpus/x.cpus, x.units)
+}
+
+// all is what a node has, free what of it a job could have from at on, for limit.
+func (n *Node) all() hold { return hold{cpus: n.CPUs, memory: n.Memory, gpus: n.GPUs} }
+
+func (n *Node) free(at time.Time, limit time.Duration) hold {
+	if n.State == Off && !n.reserved {
+		return hold{}
+	}
+	f := hold{cpus: n.FreeCPUs, memory: n.FreeMemory, gpus: n.FreeGPUs}
+	over := true
+	for _, h := range n.holds {
+		switch ended := !h.to.IsZero() && !h.to.After(at); {
+		case h.whole && !ended && h.from.Before(at.Add(max(limit, time.Second))):
+			return hold{}
+		case h.whole:
+		case ended:
+			f.cpus, f.memory, f.gpus = f.cpus+h.cpus, f.memory+h.memory, f.gpus+h.gpus
+		default:
+			over = false
+		}
+	}
+	if over && f.cpus >= n.CPUs { // nothing runs any more
+		return n.all()
+	}
+	f.cpus, f.memory, f.gpus = min(f.cpus, n.CPUs), min(f.memory, n.Memory), min(f.gpus, n.GPUs)
+	return f
+}
+
+// fit counts where and when the need could be met.
+func (x *need) fit(c *cluster, queue string, now time.Time) *Fit {
+	if most := c.limits[queue]; most > 0 && x.limit > most {
+		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("jobs of queue %s end after %s at most, and %s are asked for", queue, shortTime(most), shortTime(x.limit))}
+	}
+	var nodes []*Node
+	for i := range c.nodes {
+		if x.wanted(&c.nodes[i]) {
+			nodes = append(nodes, &c.nodes[i])
+		}
+	}
+	if len(c.nodes) == 0 {
+		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("no node has queue %q", queue)}
+	}
+	if why := x.never(nodes, len(c.nodes)); why != "" {
+		return &Fit{When: Never, By: byCount, Why: why}
+	}
+	if where := x.place(nodes, now, x.limit); where != nil {
+		return &Fit{When: Now, Nodes: where, By: byCount}
+	}
+	f := &Fit{When: Later, By: byCount, Why: x.lacks(nodes, now), Instead: x.instead(nodes, now), Hole: x.longest(nodes, now)}
+	f.Start, f.Nodes = x.later(nodes, now)
+	return f
+}
+
+// place finds nodes for the whole need from a moment on; nil when there are not
+// enough.
+func (x *need) place(nodes []*Node, at time.Time, limit time.Duration) []string {
+	left := x.units
+	var where []string
+	for _, n := range nodes {
+		if k := x.room(n, n.free(at, limit)); k > 0 {
+			where = append(where, n.Name)
+			if left -= k; left <= 0 {
+				return where
+			}
+		}
+	}
+	return nil
+}
+
+// later is the first moment at which the need could be met, as far as the ends of
+// jobs and reservations are known.
+func (x *need) later(nodes []*Node, now time.Time) (time.Time, []string) {
+	type change struct {
+		at   time.Time
+		node int
+		room int
+	}
+	var changes []change
+	for i, n := range nodes {
+		var moments []time.Time
+		for _, h := range n.holds {
+			if h.to.After(now) {
+				moments = append(moments, h.to)
+			}
+			if over := h.from.Add(-x.limit + time.Second); h.whole && over.After(now) {
+				moments = append(moments, over)
+			}
+		}
+		slices.SortFunc(moments, time.Time.Compare)
+		last := x.room(n, n.free(now, x.limit))
+		changes = append(changes, change{now, i, last})
+		for _, t := range slices.CompactFunc(moments, time.Time.Equal) {
+			if k := x.room(n, n.free(t, x.limit)); k != last {
+				changes = append(changes, change{t, i, k})
+				last = k
+			}
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b change) int { return a.at.Compare(b.at) })
+	room, sum := make([]int, len(nodes)), 0
+	for i, c := range changes {
+		sum += c.room - room[c.node]
+		room[c.node] = c.room
+		if sum >= x.units && (i+1 == len(changes) || changes[i+1].at.After(c.at)) {
+			return c.at, x.place(nodes, c.at, x.limit)
+		}
+	}
+	return time.Time{}, nil
+}

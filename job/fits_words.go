@@ -1,0 +1,173 @@
+package job
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// shortTime writes a time limit for people and for --time: 2h, 1h30m, 20m.
+func shortTime(d time.Duration) string {
+	s := d.Truncate(time.Second).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// unit names what one unit of the need asks for.
+func (x *need) unit() string {
+	s := fmt.Sprintf("%d processors", x.cpus)
+	if x.cpus == 1 {
+		s = "a processor"
+	}
+	if x.memory > 0 {
+		s += ", " + human(x.memory) + " of memory"
+	}
+	if x.gpus > 0 {
+		s += fmt.Sprintf(", %d GPUs", x.gpus)
+	}
+	return s
+}
+
+// never is why all nodes together, were they empty, could not meet the need; "" when
+// they could. all is how many nodes there are, also those that are not for it.
+func (x *need) never(nodes []*Node, all int) string {
+	want := 1
+	if x.nodes {
+		want = x.units
+	}
+	if len(nodes) < want {
+		switch {
+		case x.kind != "" && len(nodes) == 0:
+			return fmt.Sprintf("no node has GPUs of kind %s", x.kind)
+		case all > len(nodes):
+			return fmt.Sprintf("%d nodes are asked for, and %d of %d are such as it wants", want, len(nodes), all)
+		}
+		return fmt.Sprintf("%d nodes are asked for, and there are %d", want, all)
+	}
+	for _, what := range []struct {
+		asked int64
+		of    func(n *Node) int64
+		words func(v int64) string
+	}{
+		{int64(x.cpus), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return fmt.Sprintf("%d processors", v) }},
+		{x.memory, func(n *Node) int64 { return n.Memory }, func(v int64) string { return human(v) + " of memory" }},
+		{int64(x.gpus), func(n *Node) int64 { return int64(n.GPUs) }, func(v int64) string { return fmt.Sprintf("%d GPUs", v) }},
+	} {
+		have := 0
+		largest := nodes[0]
+		for _, n := range nodes {
+			if what.of(n) >= what.asked {
+				have++
+			}
+			if what.of(n) > what.of(largest) {
+				largest = n
+			}
+		}
+		switch {
+		case have >= want:
+		case what.of(largest) == 0:
+			return "no node has any of " + what.words(what.asked)
+		case have == 0:
+			return fmt.Sprintf("no node has %s: the largest, %s, has %s", what.words(what.asked), largest.Name, what.words(what.of(largest)))
+		default:
+			return fmt.Sprintf("%d nodes with %s are asked for, and %d have that", want, what.words(what.asked), have)
+		}
+	}
+	room := 0
+	for _, n := range nodes {
+		room += x.room(n, n.all())
+	}
+	switch {
+	case room >= x.units:
+		return ""
+	case room == 0:
+		return "no node has all of it at once: " + x.unit()
+	case x.nodes:
+		return fmt.Sprintf("%d nodes with %s are asked for, and %d have that", x.units, x.unit(), room)
+	}
+	return fmt.Sprintf("%d processes with %s each are asked for, and all nodes together have room for %d", x.units, x.unit(), room)
+}
+
+// lacks is why the need is not met now.
+func (x *need) lacks(nodes []*Node, now time.Time) string {
+	if x.limit > 0 && x.place(nodes, now, 0) != nil {
+		var until time.Time
+		by := ""
+		for _, n := range nodes {
+			if n.FreeUntil.After(until) && x.room(n, n.free(now, 0)) > 0 {
+				until, by = n.FreeUntil, n.For
+			}
+		}
+		return fmt.Sprintf("what is free is taken at %s, by %s, and %s are asked for", until.Format(time.TimeOnly), by, shortTime(x.limit))
+	}
+	have := 0
+	for _, n := range nodes {
+		have += x.room(n, n.free(now, x.limit))
+	}
+	what := "processes with " + x.unit()
+	if x.nodes {
+		what = "nodes with " + x.unit()
+	}
+	return fmt.Sprintf("now there is room for %d of %d %s", have, x.units, what)
+}
+
+// instead lists the flags with which the job would start now, each by itself.
+func (x *need) instead(nodes []*Node, now time.Time) []string {
+	var out []string
+	if d := x.longest(nodes, now); d >= time.Minute && (x.limit == 0 || d < x.limit) {
+		out = append(out, "--time "+shortTime(d))
+	}
+	part, most := 0, hold{}
+	for _, n := range nodes {
+		f := n.free(now, x.limit)
+		part += x.room(n, f)
+		if f.gpus >= x.gpus && f.memory >= x.memory && !x.exclusive {
+			most.cpus = max(most.cpus, f.cpus)
+		}
+		if f.gpus >= x.gpus && f.cpus >= x.cpus && !x.exclusive {
+			most.memory = max(most.memory, f.memory)
+		}
+	}
+	switch {
+	case part > 0 && part < x.units && x.nodes:
+		out = append(out, fmt.Sprintf("--nodes %d", part))
+	case part > 0 && part < x.units:
+		out = append(out, fmt.Sprintf("--tasks %d", part))
+	case x.units == 1 && most.cpus > 0 && most.cpus < x.cpus:
+		if per := most.cpus / max(x.cpus/max(x.job.CPUs, 1), 1); per > 0 {
+			out = append(out, fmt.Sprintf("--cpus %d", per))
+		}
+	case x.units == 1 && most.memory >= 1<<20 && most.memory < x.memory:
+		out = append(out, fmt.Sprintf("--mem %dM", most.memory>>20))
+	}
+	return out
+}
+
+// longest is for how long the need could be met from now on, in whole minutes; 0
+// when it cannot be met now, or for ever.
+func (x *need) longest(nodes []*Node, now time.Time) time.Duration {
+	var ends []time.Duration
+	for _, n := range nodes {
+		end := maxTime
+		if !n.FreeUntil.IsZero() {
+			end = n.FreeUntil.Sub(now)
+		}
+		for range x.room(n, n.free(now, 0)) {
+			ends = append(ends, end)
+		}
+	}
+	if len(ends) < x.units {
+		return 0
+	}
+	slices.Sort(ends)
+	if d := ends[len(ends)-x.units]; d < maxTime {
+		return d.Truncate(time.Minute)
+	}
+	return 0
+}

@@ -1,0 +1,276 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// gridEngineGPUNames are the names that sites have for GPUs as a resource that is used
+// up. hpcc asks for the first.
+var gridEngineGPUNames = []string{"gpu", "gpus", "ngpus"}
+
+// nodes asks for hosts with their queues, and for what runs on them.
+func (gridEngine) nodes(ctx context.Context, queue string) (*cluster, error) {
+	out, err := call(ctx, "/", "qhost", "-F", "mem_total,mem_free,slots,"+strings.Join(gridEngineGPUNames, ","), "-q", "-xml")
+	if err != nil {
+		return nil, fmt.Errorf("asking Grid Engine for its hosts: %w", gridEngineWords(out, err))
+	}
+	c := &cluster{}
+	if c.nodes, err = gridEngineHosts(bytes.NewReader(out), queue); err != nil {
+		return nil, fmt.Errorf("reading what qhost said: %w", err)
+	}
+	out, err = call(ctx, "/", "qstat", "-u", "*", "-s", "r", "-r", "-g", "t", "-xml")
+	if err == nil {
+		err = gridEngineHolds(nodeIndex(c.nodes), bytes.NewReader(out), queue)
+	} else {
+		err = gridEngineWords(out, err)
+	}
+	if err != nil {
+		c.notes = append(c.notes, "when jobs end is not known: asking Grid Engine for them: "+err.Error())
+	}
+	return c, nil
+}
+
+// A gridEngineMachine is a host in the XML of qhost.
+type gridEngineMachine struct {
+	Name   string            `xml:"name,attr"`
+	Values []gridEngineValue `xml:"hostvalue"`
+	More   []gridEngineValue `xml:"resourcevalue"`
+	Queues []struct {
+		Name   string            `xml:"name,attr"`
+		Values []gridEngineValue `xml:"queuevalue"`
+	} `xml:"queue"`
+}
+
+type gridEngineValue struct {
+	Name string `xml:"name,attr"`
+	Kind string `xml:"dominance,attr"` // hc: what is left of what is used up; hl: as the host reports
+	Text string `xml:",chardata"`
+}
+
+// gridEngineHosts reads the XML of "qhost -F -q". queue, when given, is the one
+// whose slots count.
+func gridEngineHosts(r io.Reader, queue string) ([]Node, error) {
+	var nodes []Node
+	d := xml.NewDecoder(io.LimitReader(r, maxListing))
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nodes, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		start, ok := tok.(xml.StartElement)
+		if !ok || start.Name.Local != "host" {
+			continue
+		}
+		var h gridEngineMachine
+		if err := d.DecodeElement(&h, &start); err != nil {
+			return nil, err
+		}
+		if h.Name != "global" && h.Name != "" {
+			nodes = append(nodes, h.node(queue))
+		}
+	}
+}
+
+// node is what the host has: slots of the queues that take jobs, all of them, since
+// a job may have some of each, and no more than the host itself gives out.
+func (h *gridEngineMachine) node(queue string) Node {
+	n := Node{Name: h.Name}
+	used := int64(0)
+	for _, v := range h.Values {
+		switch v.Name {
+		case "mem_total":
+			n.Memory = bytesOf(v.Text, 1)
+		case "mem_used":
+			used = bytesOf(v.Text, 1)
+		}
+	}
+	n.FreeMemory = max(n.Memory-used, 0)
+	left := -1
+	for _, v := range h.More {
+		switch {
+		case v.Name == "mem_total":
+			n.Memory = bytesOf(v.Text, 1)
+		case v.Name == "mem_free":
+			n.FreeMemory = bytesOf(v.Text, 1)
+		case v.Name == "slots" && v.Kind == "hc":
+			left = whole(v.Text)
+		case slices.Contains(gridEngineGPUNames, v.Name) && v.Kind == "hc":
+			n.FreeGPUs = whole(v.Text)
+			n.GPUs = n.FreeGPUs // and what jobs have, see gridEngineHolds
+		}
+	}
+	n.gridEngineQueues(h, queue, left)
+	return n
+}
+
+// gridEngineQueues counts the slots of the queues; left are those that the host
+// has left, -1 where it does not count.
+func (n *Node) gridEngineQueues(h *gridEngineMachine, queue string, left int) {
+	var closed []string
+	taken := 0
+	for _, q := range h.Queues {
+		n.Queues = append(n.Queues, q.Name)
+		slots, used, state := 0, 0, ""
+		for _, v := range q.Values {
+			switch v.Name {
+			case "slots":
+				slots = amount(v.Text)
+			case "slots_used", "slots_resv":
+				used += amount(v.Text)
+			case "state_string":
+				state = v.Text
+			}
+		}
+		taken += used
+		if queue != "" && q.Name != queue {
+			continue
+		}
+		if why := gridEngineClosed(state); why != "" {
+			closed = append(closed, q.Name+" "+why)
+			continue
+		}
+		n.CPUs, n.FreeCPUs = min(n.CPUs+slots, 1<<30), min(n.FreeCPUs+max(slots-used, 0), 1<<30)
+	}
+	if left >= 0 && n.CPUs > left+taken {
+		n.CPUs = left + taken
+	}
+	if left >= 0 && n.FreeCPUs > left {
+		n.FreeCPUs = left
+	}
+	switch {
+	case len(h.Queues) == 0:
+		n.State, n.Reason = Off, "it has no queue"
+	case n.CPUs == 0 && len(closed) > 0:
+		n.State, n.Reason = Off, strings.Join(closed, ", ")
+	case n.CPUs == 0 && (queue == "" || slices.Contains(n.Queues, queue)):
+		n.State, n.Reason = Off, "its queues have no slots"
+	}
+}
+
+// gridEngineClosed is why a queue takes no jobs on a host, by its state (qstat(1));
+// "" when it does.
+func gridEngineClosed(state string) string {
+	for _, s := range []struct{ letter, why string }{
+		{"u", "does not answer"}, {"E", "is in error"}, {"d", "is disabled"}, {"D", "is disabled by the calendar"}, {"o", "is to go"}, {"c", "is misconfigured"},
+		{"a", "has too much load"}, {"A", "has too much load"}, {"s", "is suspended"}, {"S", "is suspended by another queue"}, {"C", "is suspended by the calendar"},
+	} {
+		if strings.Contains(state, s.letter) {
+			return s.why
+		}
+	}
+	return ""
+}
+
+// whole reads a number of Grid Engine, 4.000000, rounded down.
+func whole(s string) int {
+	x, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(x >= 0 && x < 1<<30) {
+		return 0
+	}
+	return int(x)
+}
+
+// A gridEngineSlot is a row of "qstat -g t": a slot that a job has, or its master.
+type gridEngineSlot struct {
+	ID       string `xml:"JB_job_number"`
+	Task     string `xml:"tasks"`
+	Start    string `xml:"JAT_start_time"`
+	Queue    string `xml:"queue_name"` // all.q@n1
+	Slots    int    `xml:"slots"`
+	Requests []struct {
+		Name string `xml:"name,attr"`
+		Text string `xml:",chardata"`
+	} `xml:"hard_request"`
+}
+
+// gridEngineHolds reads the XML of "qstat -r -g t": which slots jobs have, and until
+// when. What they have of the GPUs is what qhost does not tell of.
+func gridEngineHolds(at map[string]*Node, r io.Reader, queue string) error {
+	type key struct{ id, task, host string }
+	holds, gpus := map[key]*hold{}, map[key]float64{}
+	d := xml.NewDecoder(io.LimitReader(r, maxListing))
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("reading what qstat said: %w", err)
+		}
+		start, ok := tok.(xml.StartElement)
+		if !ok || start.Name.Local != "job_list" {
+			continue
+		}
+		var s gridEngineSlot
+		if err := d.DecodeElement(&s, &start); err != nil {
+			return fmt.Errorf("reading what qstat said: %w", err)
+		}
+		q, host, _ := strings.Cut(s.Queue, "@")
+		k := key{s.ID, s.Task, host}
+		h := holds[k]
+		if h == nil {
+			h = s.hold()
+			holds[k] = h
+		}
+		n := min(max(s.Slots, 1), 1<<20)
+		if queue == "" || q == queue {
+			h.cpus = min(h.cpus+n, 1<<30)
+		}
+		gpus[k] += s.gpus() * float64(n)
+	}
+	for k, h := range holds {
+		n := at[k.host]
+		if n == nil {
+			continue
+		}
+		h.gpus = int(min(gpus[k], 1<<20) + 0.5)
+		n.GPUs += h.gpus
+		n.holds = append(n.holds, *h)
+	}
+	return nil
+}
+
+// hold is what the job of a row has, but for its slots.
+func (s *gridEngineSlot) hold() *hold {
+	h := &hold{from: slurmWhen(s.Start), by: "job " + s.ID}
+	for _, r := range s.Requests {
+		if r.Name == "h_rt" && !h.from.IsZero() {
+			if limit, err := strconv.ParseFloat(r.Text, 64); err == nil && limit > 0 && limit < maxTime.Seconds() {
+				h.to = h.from.Add(time.Duration(limit * float64(time.Second)))
+			}
+		}
+	}
+	return h
+}
+
+// gpus is how many a slot of the row has.
+func (s *gridEngineSlot) gpus() float64 {
+	for _, r := range s.Requests {
+		if x, err := strconv.ParseFloat(r.Text, 64); err == nil && x > 0 && x < 1<<20 && slices.Contains(gridEngineGPUNames, r.Name) {
+			return x
+		}
+	}
+	return 0
+}
+
+// estimate asks whether an empty cluster would run the script, and whether the one
+// that there is would: Grid Engine has no word on when.
+func (g gridEngine) estimate(ctx context.Context, j *Job, script string) (*estimate, error) {
+	if err := g.verify(ctx, j, script); err != nil {
+		return nil, err
+	}
+	_, err := call(ctx, j.Dir, "qsub", "-w", "p", script)
+	return &estimate{now: err == nil}, nil
+}

@@ -1,0 +1,79 @@
+package job
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// maxHosts bounds what a host list may stand for.
+const maxHosts = 1 << 20
+
+// hostlist expands a list of hosts as Slurm writes it (scontrol(1), show
+// hostnames): n[1-3,07],gpu1, rack[1-2]n[1-4].
+func hostlist(s string) ([]string, error) {
+	var out []string
+	for s != "" {
+		end, depth := len(s), 0
+		for i, r := range s {
+			if r == '[' {
+				depth++
+			} else if r == ']' {
+				depth--
+			} else if r == ',' && depth == 0 {
+				end = i
+				break
+			}
+		}
+		names, err := expandHosts(s[:end], maxHosts-len(out))
+		if err != nil {
+			return nil, fmt.Errorf("host list %q: %w", shorten(s), err)
+		}
+		out = append(out, names...)
+		s = strings.TrimPrefix(s[end:], ",")
+	}
+	return out, nil
+}
+
+// expandHosts expands one word of a host list.
+func expandHosts(word string, most int) ([]string, error) {
+	head, rest, ok := strings.Cut(word, "[")
+	if !ok {
+		if word == "" {
+			return nil, nil
+		}
+		return []string{word}, nil
+	}
+	list, tail, ok := strings.Cut(rest, "]")
+	if !ok {
+		return nil, fmt.Errorf("a bracket is not closed")
+	}
+	ends := []string{""}
+	if tail != "" {
+		var err error
+		if ends, err = expandHosts(tail, most); err != nil {
+			return nil, err
+		}
+	}
+	var out []string
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		a, err1 := strconv.Atoi(first)
+		b, err2 := strconv.Atoi(last)
+		if err1 != nil || err2 != nil || a < 0 || b < a || len(first) > 9 {
+			return nil, fmt.Errorf("%q is no range", shorten(part))
+		}
+		if (b-a+1)*len(ends) > most-len(out) {
+			return nil, fmt.Errorf("stands for more than %d hosts", maxHosts)
+		}
+		for k := a; k <= b; k++ {
+			for _, e := range ends {
+				out = append(out, fmt.Sprintf("%s%0*d%s", head, len(first), k, e))
+			}
+		}
+	}
+	return out, nil
+}

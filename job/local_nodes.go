@@ -1,0 +1,82 @@
+package job
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+)
+
+// nodes is this machine: its processors less what runs, the memory that programs
+// could have, and its GPUs, of which those count as free that hold no memory.
+func (local) nodes(ctx context.Context, _ string) (*cluster, error) {
+	n := Node{Name: "localhost", CPUs: goruntime.NumCPU()}
+	if h, err := os.Hostname(); err == nil {
+		n.Name = h
+	}
+	n.FreeCPUs = n.CPUs
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		load, _, _ := strings.Cut(string(b), " ")
+		if x, err := strconv.ParseFloat(load, 64); err == nil {
+			n.FreeCPUs = max(0, n.CPUs-int(math.Round(min(x, 1<<20))))
+		}
+	}
+	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+		n.Memory, n.FreeMemory = meminfo(string(b))
+	}
+	n.localGPUs(ctx)
+	return &cluster{nodes: []Node{n}}, nil
+}
+
+// meminfo reads /proc/meminfo (proc(5)): all memory, and what is available.
+func meminfo(text string) (total, free int64) {
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) < 3 {
+			continue
+		}
+		switch f[0] {
+		case "MemTotal:":
+			total = bytesOf(f[1], 1<<10)
+		case "MemAvailable:":
+			free = bytesOf(f[1], 1<<10)
+		}
+	}
+	return total, free
+}
+
+// localGPUs asks the driver's own program, and counts devices where there is none.
+func (n *Node) localGPUs(ctx context.Context) {
+	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
+	if len(devices) == 0 {
+		return
+	}
+	out, err := output(ctx, []string{"nvidia-smi", "--query-gpu=name,memory.used,memory.total", "--format=csv,noheader,nounits"})
+	if err != nil {
+		n.GPUs, n.FreeGPUs = len(devices), len(devices)
+		return
+	}
+	n.GPUs, n.FreeGPUs, n.GPUType = nvidiaGPUs(string(out))
+}
+
+// nvidiaGPUs reads name, used and total MiB of each GPU. The driver itself uses a
+// little: one is free that uses less than a fiftieth.
+func nvidiaGPUs(csv string) (all, free int, kind string) {
+	for line := range strings.Lines(csv) {
+		f := strings.Split(strings.TrimSpace(line), ", ")
+		if len(f) < 3 {
+			continue
+		}
+		all, kind = all+1, f[0]
+		if used, total := amount(f[1]), amount(f[2]); total > 0 && used*50 < total {
+			free++
+		}
+	}
+	return all, free, kind
+}
+
+// estimate is nil: this machine has no dry run.
+func (local) estimate(context.Context, *Job, string) (*estimate, error) { return nil, nil }

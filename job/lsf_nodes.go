@@ -1,0 +1,217 @@
+package job
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// nodes asks for the hosts: their slots, their memory, their GPUs, their queues, and
+// for how long jobs run on. Only the first has to answer.
+func (lsf) nodes(ctx context.Context, _ string) (*cluster, error) {
+	out, err := call(ctx, "/", "bhosts", "-w")
+	if err != nil {
+		return nil, fmt.Errorf("asking LSF for its hosts: %w", words(out, err))
+	}
+	c := &cluster{nodes: lsfHosts(string(out[:min(len(out), maxListing)]))}
+	at := nodeIndex(c.nodes)
+	for _, l := range []struct {
+		what string
+		args []string
+		read func(at map[string]*Node, list string)
+	}{
+		{"the memory of hosts", []string{"lshosts", "-w"}, lsfStatic},
+		{"the free memory of hosts", []string{"lsload", "-w"}, lsfLoad},
+		{"the queues of hosts", []string{"bqueues", "-l"}, lsfQueues},
+		{"the GPUs of hosts", []string{"bhosts", "-gpu", "-w"}, lsfGPUs},
+		{"when jobs end", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o", "jobid exec_host time_left delimiter='|'"}, lsfHolds},
+	} {
+		out, err := call(ctx, "/", l.args[0], l.args[1:]...)
+		if err != nil {
+			if !strings.Contains(string(out), "No ") { // "No unfinished job found", and the like
+				c.notes = append(c.notes, fmt.Sprintf("%s: not known: %s: %v", l.what, strings.Join(l.args[:2], " "), words(out, err)))
+			}
+			continue
+		}
+		l.read(at, string(out[:min(len(out), maxListing)]))
+	}
+	return c, nil
+}
+
+// columns reads a listing whose first line names its columns, of which none has
+// blanks; row is given each of the others by name of column.
+func columns(list string, row func(get func(name string) string)) {
+	var names map[string]int
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		if names == nil {
+			names = map[string]int{}
+			for i, n := range f {
+				names[n] = i
+			}
+			continue
+		}
+		row(func(name string) string {
+			if i, ok := names[name]; ok && i < len(f) {
+				return f[i]
+			}
+			return ""
+		})
+	}
+}
+
+// lsfHosts reads "bhosts -w".
+func lsfHosts(list string) []Node {
+	var nodes []Node
+	columns(list, func(get func(string) string) {
+		n := Node{Name: get("HOST_NAME"), CPUs: amount(get("MAX"))}
+		status := get("STATUS")
+		if get("MAX") == "-" {
+			n.CPUs = -1 // as many as the host has processors, see lsfStatic
+		}
+		n.FreeCPUs = -amount(get("NJOBS")) - amount(get("RSV"))
+		switch {
+		case status == "closed_Excl" || status == "closed_Full":
+			n.State = Full
+		case status != "ok":
+			n.State, n.Reason = Off, status
+		}
+		if n.CPUs == 0 {
+			n.State, n.Reason = Off, "it has no slots"
+		}
+		if n.CPUs > 0 {
+			n.FreeCPUs += n.CPUs
+		}
+		if n.State == Full && n.CPUs > 0 {
+			n.FreeCPUs = 0
+		}
+		nodes = append(nodes, n)
+	})
+	return nodes
+}
+
+// lsfStatic reads "lshosts -w".
+func lsfStatic(at map[string]*Node, list string) {
+	columns(list, func(get func(string) string) {
+		n := at[get("HOST_NAME")]
+		if n == nil {
+			return
+		}
+		n.Memory = bytesOf(get("maxmem"), 1)
+		if n.CPUs < 0 {
+			n.CPUs = amount(get("ncpus"))
+			if n.FreeCPUs += n.CPUs; n.State == Full {
+				n.FreeCPUs = 0
+			}
+		}
+	})
+}
+
+// lsfLoad reads "lsload -w".
+func lsfLoad(at map[string]*Node, list string) {
+	columns(list, func(get func(string) string) {
+		if n := at[get("HOST_NAME")]; n != nil {
+			n.FreeMemory = bytesOf(get("mem"), 1)
+		}
+	})
+}
+
+// lsfQueues reads "bqueues -l": which hosts take a queue's jobs. A group of hosts is
+// not resolved: such a queue is on each host, as far as hpcc knows.
+func lsfQueues(at map[string]*Node, list string) {
+	queue := ""
+	for line := range strings.Lines(list) {
+		if name, ok := strings.CutPrefix(line, "QUEUE:"); ok {
+			queue = strings.TrimSpace(name)
+		}
+		hosts, ok := strings.CutPrefix(line, "HOSTS:")
+		if !ok || queue == "" {
+			continue
+		}
+		named := map[string]bool{}
+		every := false
+		for h := range strings.FieldsSeq(hosts) {
+			h, _, _ = strings.Cut(h, "+") // a preference
+			named[h] = true
+			every = every || h == "all" || strings.HasSuffix(h, "/") || strings.HasPrefix(h, "~")
+		}
+		for name, n := range at {
+			if (every || named[name]) && !named["~"+name] {
+				n.Queues = append(n.Queues, queue)
+			}
+		}
+		queue = ""
+	}
+}
+
+// lsfGPUs reads "bhosts -gpu -w": a line for each GPU, of which those of one host
+// after the first do not name it.
+func lsfGPUs(at map[string]*Node, list string) {
+	var n *Node
+	var names []string
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 0:
+			continue
+		case names == nil:
+			names = f
+			continue
+		case line[0] != ' ':
+			n, f = at[f[0]], f[1:]
+		}
+		if n == nil || len(f) < 2 {
+			continue
+		}
+		n.GPUs++
+		n.GPUType = strings.TrimRight(f[1], ".")
+		free := true
+		for i, v := range f {
+			if i+1 < len(names) && names[i+1] == "NJOBS" && v != "0" {
+				free = false
+			}
+		}
+		if free {
+			n.FreeGPUs++
+		}
+	}
+}
+
+// lsfHolds reads "bjobs -o 'jobid exec_host time_left'": 17|4*n1:2*n2|1:30 L.
+func lsfHolds(at map[string]*Node, list string) {
+	now := time.Now()
+	for line := range strings.Lines(list) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		if len(f) < 3 {
+			continue
+		}
+		h := hold{by: "job " + f[0]}
+		left, _, _ := strings.Cut(f[2], " ")
+		if hours, minutes, ok := strings.Cut(left, ":"); ok {
+			if d := time.Duration(amount(hours))*time.Hour + time.Duration(amount(minutes))*time.Minute; d >= 0 && d < maxTime {
+				h.to = now.Add(d)
+			}
+		}
+		slots := map[string]int{}
+		for w := range strings.SplitSeq(f[1], ":") {
+			count, host, ok := strings.Cut(w, "*")
+			if !ok {
+				count, host = "1", w
+			}
+			slots[host] = min(slots[host]+amount(count), 1<<20)
+		}
+		for host, count := range slots {
+			if n := at[host]; n != nil {
+				h.cpus = count
+				n.holds = append(n.holds, h)
+			}
+		}
+	}
+}
+
+// estimate is nil: LSF has no dry run.
+func (lsf) estimate(context.Context, *Job, string) (*estimate, error) { return nil, nil }
