@@ -1,17 +1,21 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// maxHosts bounds what a host list may stand for.
-const maxHosts = 1 << 20
+// What a host list may stand for: of a directive, and of a scheduler's answer.
+const (
+	maxListed = 10_000
+	maxHosts  = 1 << 20
+)
 
 // hostlist expands a list of hosts as Slurm writes it (scontrol(1), show
-// hostnames): n[1-3,07],gpu1, rack[1-2]n[1-4].
-func hostlist(s string) ([]string, error) {
+// hostnames): n[1-3,07],gpu1, rack[1-2]n[1-4]. It stands for most at most.
+func hostlist(s string, most int) ([]string, error) {
 	var out []string
 	for s != "" {
 		end, depth := len(s), 0
@@ -25,7 +29,7 @@ func hostlist(s string) ([]string, error) {
 				break
 			}
 		}
-		names, err := expandHosts(s[:end], maxHosts-len(out))
+		names, err := expandHosts(s[:end], most-len(out))
 		if err != nil {
 			return nil, fmt.Errorf("host list %q: %w", shorten(s), err)
 		}
@@ -39,14 +43,17 @@ func hostlist(s string) ([]string, error) {
 func expandHosts(word string, most int) ([]string, error) {
 	head, rest, ok := strings.Cut(word, "[")
 	if !ok {
-		if word == "" {
-			return nil, nil
+		if most < 1 || !wordText().MatchString(word) {
+			return nil, fmt.Errorf("%q is no name of a host, or one too many", shorten(word))
 		}
 		return []string{word}, nil
 	}
 	list, tail, ok := strings.Cut(rest, "]")
 	if !ok {
-		return nil, fmt.Errorf("a bracket is not closed")
+		return nil, errors.New("a bracket is not closed")
+	}
+	if !wordText().MatchString(head + "1") {
+		return nil, fmt.Errorf("%q begins no name of a host", shorten(head))
 	}
 	ends := []string{""}
 	if tail != "" {
@@ -66,8 +73,8 @@ func expandHosts(word string, most int) ([]string, error) {
 		if err1 != nil || err2 != nil || a < 0 || b < a || len(first) > 9 {
 			return nil, fmt.Errorf("%q is no range", shorten(part))
 		}
-		if (b-a+1)*len(ends) > most-len(out) {
-			return nil, fmt.Errorf("stands for more than %d hosts", maxHosts)
+		if b-a+1 > (most-len(out))/len(ends) {
+			return nil, errors.New("stands for too many hosts")
 		}
 		for k := a; k <= b; k++ {
 			for _, e := range ends {

@@ -29,6 +29,8 @@ type scheduler interface {
 	// estimate has the scheduler say, where it can, when and where it would start
 	// the job of a script; nil where it cannot. An error is its refusal.
 	estimate(ctx context.Context, j *Job, script string) (*estimate, error)
+	// used tells what jobs used, by native id, as far as the scheduler counts.
+	used(ctx context.Context, ids []string) (map[string]usage, error)
 	// cancel ends a job's tasks, those that wait and those that run.
 	cancel(ctx context.Context, id string) error
 }

@@ -184,7 +184,7 @@ func slurmStart(said string, now time.Time) *estimate {
 	e := &estimate{start: slurmWhen(f[0])}
 	e.now = !e.start.IsZero() && e.start.Before(now.Add(slurmSoon))
 	if i := slices.Index(f, "nodes"); i > 0 && i+1 < len(f) {
-		e.nodes, _ = hostlist(f[i+1])
+		e.nodes, _ = hostlist(f[i+1], maxHosts)
 	}
 	return e
 }

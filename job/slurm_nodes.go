@@ -43,7 +43,7 @@ func (slurm) nodes(ctx context.Context, _ string) (*cluster, error) {
 	c.slurmPartitions(said[1])
 	at := nodeIndex(c.nodes)
 	c.slurmReservations(at, said[2])
-	c.slurmJobs(at, said[3])
+	c.slurmJobs(at, said[3], time.Now())
 	return c, nil
 }
 
@@ -281,7 +281,7 @@ func (c *cluster) put(at map[string]*Node, list string, h hold) []string {
 	if list == "(null)" || list == "" {
 		return nil
 	}
-	names, err := hostlist(list)
+	names, err := hostlist(list, maxHosts)
 	if err != nil {
 		c.notes = append(c.notes, err.Error())
 	}
@@ -295,7 +295,7 @@ func (c *cluster) put(at map[string]*Node, list string, h hold) []string {
 
 // slurmJobs reads squeue: what runs holds its part of its nodes until its limit;
 // what waits and has a start planned holds whole nodes then, as Slurm keeps them.
-func (c *cluster) slurmJobs(at map[string]*Node, list string) {
+func (c *cluster) slurmJobs(at map[string]*Node, list string, now time.Time) {
 	c.planned = map[string]plan{}
 	for line := range strings.Lines(list) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
@@ -308,8 +308,8 @@ func (c *cluster) slurmJobs(at map[string]*Node, list string) {
 		h.cpus, h.memory, h.gpus = h.cpus/count, h.memory/int64(count), h.gpus/count
 		h.from, h.to, h.by = start, slurmWhen(f[3]), "job "+id
 		if f[1] != "PENDING" {
-			if h.from.IsZero() || h.from.After(time.Now()) { // it runs, whatever the clock says
-				h.from = time.Now()
+			if h.from.IsZero() || h.from.After(now) { // it runs, whatever the clock says
+				h.from = now
 			}
 			c.put(at, f[4], h)
 			continue
@@ -318,8 +318,8 @@ func (c *cluster) slurmJobs(at map[string]*Node, list string) {
 			continue
 		}
 		h.whole = true
-		if h.from.Before(time.Now()) { // about to start
-			h.from = time.Now().Add(time.Second)
+		if h.from.Before(now) { // about to start
+			h.from = now.Add(time.Second)
 		}
 		names := c.put(at, f[5], h)
 		if p, ok := c.planned[id]; !ok || start.Before(p.start) {

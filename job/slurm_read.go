@@ -369,7 +369,7 @@ func slurmConstraint(r *reader, v string) error {
 
 func slurmHosts(f field, at func(j *Job) *[]string) func(*reader, string) error {
 	return func(r *reader, v string) error {
-		list, err := hosts(v)
+		list, err := hostlist(v, maxListed)
 		*at(r.job) = list
 		r.fills(f)
 		return err

@@ -130,59 +130,6 @@ func listOf(s, separators string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(separators, c) })
 }
 
-// hosts expands a list of host names, n[1-3,7] included.
-func hosts(s string) ([]string, error) {
-	const most = 10_000
-	var out []string
-	depth, begin := 0, 0
-	for i := 0; i <= len(s); i++ {
-		switch {
-		case i < len(s) && s[i] == '[':
-			depth++
-		case i < len(s) && s[i] == ']':
-			depth--
-		case i == len(s) || s[i] == ',' && depth == 0:
-			more, err := hostRange(s[begin:i], most)
-			if out = append(out, more...); err != nil || len(out) > most {
-				return nil, fmt.Errorf("%q is no list of hosts", shorten(s))
-			}
-			begin = i + 1
-		}
-	}
-	return out, nil
-}
-
-// hostRange expands one name with at most one pair of brackets.
-func hostRange(s string, most int) ([]string, error) {
-	head, rest, ok := strings.Cut(s, "[")
-	if !ok {
-		if s == "" || !wordText().MatchString(s) {
-			return nil, errors.New("no host")
-		}
-		return []string{s}, nil
-	}
-	list, tail, ok := strings.Cut(rest, "]")
-	if !ok || strings.ContainsAny(tail, "[]") {
-		return nil, errors.New("brackets")
-	}
-	var out []string
-	for _, p := range strings.Split(list, ",") {
-		first, last, isRange := strings.Cut(p, "-")
-		if !isRange {
-			last = first
-		}
-		a, aerr := strconv.Atoi(first)
-		b, berr := strconv.Atoi(last)
-		if aerr != nil || berr != nil || a < 0 || b < a || b-a >= most {
-			return nil, errors.New("range")
-		}
-		for k := a; k <= b; k++ {
-			out = append(out, fmt.Sprintf("%s%0*d%s", head, len(first), k, tail))
-		}
-	}
-	return out, nil
-}
-
 // signalName reads a signal: USR1, SIGUSR1, 10.
 func signalName(s string) (string, error) {
 	s = strings.TrimPrefix(strings.ToUpper(s), "SIG")

@@ -18,25 +18,31 @@ import (
 
 func nodesCommand() *cli.Command {
 	return &cli.Command{
-		Name: "nodes", Usage: "show what of the nodes is free, and where a job would start",
+		Name: "nodes", Usage: "show what of the nodes is free, and where a job would start", ArgsUsage: "[--mine [JOB...]]",
 		Description: `Lists the nodes of the scheduler of this machine, what is most free first, and until when.
 With --fits says where and when a job would start: a script of any scheduler, or a job
-of "hpcc submit". "hpcc submit --dry-run" says so of a job that flags state.
+of "hpcc submit". "hpcc submit --dry-run" says so of a job that flags state. With --mine
+compares what jobs of "hpcc submit" asked for with what they used.
 
    hpcc nodes
    hpcc nodes --queue gpu --json
    hpcc nodes --fits job.sh
-   hpcc nodes --fits main-261121-090000`,
+   hpcc nodes --fits main-261121-090000
+   hpcc nodes --mine`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "ask `TARGET`: slurm, lsf, gridengine, pbs, local (default: the scheduler of this machine)"},
 			&cli.StringFlag{Name: "queue", Usage: "only nodes of queue or partition `Q`"},
 			&cli.StringFlag{Name: "fits", Usage: "say where and when `JOB`, a script or an id, would start; exit status 1: never"},
 			&cli.StringFlag{Name: "dialect", Usage: "the script is written for `SCHEDULER`: slurm, lsf, gridengine, pbs (default: by its directives)"},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each node, or for the job"},
+			&cli.BoolFlag{Name: "mine", Usage: "say what my jobs asked for and what of it they used"},
+			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each node, or for each job"},
 			storeFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			if _, err := args(c, 0, 0, "no arguments"); err != nil {
+			if c.Bool("mine") {
+				return mine(c)
+			}
+			if _, err := args(c, 0, 0, "no arguments but with --mine"); err != nil {
 				return err
 			}
 			t := job.Target(c.String("to"))
