@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -46,17 +47,12 @@ func Fits(ctx context.Context, j *Job, t Target) (*Fit, error) {
 		host, _ := os.Hostname()
 		return &Fit{When: Now, Nodes: []string{host}, By: "hpcc: nobody waits on this machine", Notes: notes}, nil
 	}
-	queue := j.Queue
-	c, err := listNodes(ctx, t, "")
+	c, err := listNodes(ctx, t, j.Queue)
 	if err != nil {
 		return nil, err
 	}
-	if queue == "" {
-		queue = c.queue
-	}
-	if queue != "" {
-		c.nodes = slices.DeleteFunc(c.nodes, func(n Node) bool { return len(n.Queues) > 0 && !slices.Contains(n.Queues, queue) })
-	}
+	queue := cmp.Or(j.Queue, c.queue)
+	c.keep(queue)
 	x := needs(j, t, c.usual[queue])
 	counted := x.fit(c, queue, time.Now())
 	said, refusal := dryRun(ctx, j, t, script)
@@ -197,8 +193,8 @@ func needs(j *Job, t Target, usual time.Duration) *need {
 	if j.MemoryPerCPU > 0 {
 		x.memory = j.MemoryPerCPU * int64(x.cpus)
 	}
-	if t == GridEngine { // each slot asks for its share
-		x.memory /= int64(max(j.slots(), 1))
+	if t == GridEngine {
+		x.gridEngineNeeds(j)
 	}
 	x.whole = len(j.Features) == 0 && len(j.Native) == 0 && j.QoS == "" && j.Begin == "" && !j.Hold
 	return x

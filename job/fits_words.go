@@ -96,15 +96,8 @@ func (x *need) never(nodes []*Node, all int) string {
 
 // lacks is why the need is not met now.
 func (x *need) lacks(nodes []*Node, now time.Time) string {
-	if x.limit > 0 && x.place(nodes, now, 0) != nil {
-		var until time.Time
-		by := ""
-		for _, n := range nodes {
-			if n.FreeUntil.After(until) && x.room(n, n.free(now, 0)) > 0 {
-				until, by = n.FreeUntil, n.For
-			}
-		}
-		return fmt.Sprintf("what is free is taken at %s, by %s, and %s are asked for", until.Format(time.TimeOnly), by, shortTime(x.limit))
+	if end, by := x.hole(nodes, now); !end.IsZero() {
+		return fmt.Sprintf("what is free is taken at %s, by %s, and %s are asked for", end.Format(time.TimeOnly), by, shortTime(x.limit))
 	}
 	have := 0
 	for _, n := range nodes {
@@ -152,22 +145,34 @@ func (x *need) instead(nodes []*Node, now time.Time) []string {
 // longest is for how long the need could be met from now on, in whole minutes; 0
 // when it cannot be met now, or for ever.
 func (x *need) longest(nodes []*Node, now time.Time) time.Duration {
-	var ends []time.Duration
-	for _, n := range nodes {
-		end := maxTime
-		if !n.FreeUntil.IsZero() {
-			end = n.FreeUntil.Sub(now)
-		}
-		for range x.room(n, n.free(now, 0)) {
-			ends = append(ends, end)
-		}
-	}
-	if len(ends) < x.units {
+	end, _ := x.hole(nodes, now)
+	if end.IsZero() {
 		return 0
 	}
-	slices.Sort(ends)
-	if d := ends[len(ends)-x.units]; d < maxTime {
-		return d.Truncate(time.Minute)
+	return end.Sub(now).Truncate(time.Minute)
+}
+
+// hole is until when the need could be met from now on, and what takes the nodes
+// then; zero when it cannot be met now, or for ever.
+func (x *need) hole(nodes []*Node, now time.Time) (end time.Time, by string) {
+	able := make([]*Node, 0, len(nodes))
+	for _, n := range nodes {
+		if x.room(n, n.free(now, 0)) > 0 {
+			able = append(able, n)
+		}
 	}
-	return 0
+	until := func(n *Node) time.Time {
+		if n.FreeUntil.IsZero() {
+			return now.Add(maxTime)
+		}
+		return n.FreeUntil
+	}
+	slices.SortStableFunc(able, func(a, b *Node) int { return until(b).Compare(until(a)) })
+	left := x.units
+	for _, n := range able {
+		if left -= x.room(n, n.free(now, 0)); left <= 0 {
+			return n.FreeUntil, n.For
+		}
+	}
+	return time.Time{}, ""
 }

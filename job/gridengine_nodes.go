@@ -274,3 +274,24 @@ func (g gridEngine) estimate(ctx context.Context, j *Job, script string) (*estim
 	_, err := call(ctx, j.Dir, "qsub", "-w", "p", script)
 	return &estimate{now: err == nil}, nil
 }
+
+// gridEngineNeeds counts as Grid Engine does: each slot asks for its share of memory,
+// and options of a script for it are kept in its own words.
+func (x *need) gridEngineNeeds(j *Job) {
+	x.memory /= int64(max(j.slots(), 1))
+	gpus := 0
+	for _, o := range j.Native {
+		switch f := strings.Fields(o); {
+		case len(f) == 3 && f[0] == "-pe" && threaded().MatchString(f[1]):
+			x.cpus = max(amount(f[2]), 1)
+		case len(f) == 3 && f[0] == "-pe":
+			x.units = max(amount(f[2]), 1)
+		case len(f) == 2 && f[0] == "-l":
+			name, value, _ := strings.Cut(f[1], "=")
+			if slices.Contains(gridEngineGPUNames, name) {
+				gpus = whole(value)
+			}
+		}
+	}
+	x.gpus = max(x.gpus, min(gpus*x.cpus, 1<<30))
+}

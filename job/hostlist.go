@@ -10,7 +10,7 @@ import (
 // What a host list may stand for: of a directive, and of a scheduler's answer.
 const (
 	maxListed = 10_000
-	maxHosts  = 1 << 20
+	maxHosts  = 1 << 17
 )
 
 // hostlist expands a list of hosts as Slurm writes it (scontrol(1), show

@@ -76,10 +76,15 @@ func Nodes(ctx context.Context, t Target, queue string) (list []Node, notes []st
 	if err != nil {
 		return nil, nil, err
 	}
+	if c.keep(queue); len(c.nodes) == 0 && queue != "" {
+		return nil, nil, fmt.Errorf("no node has queue %q; \"hpcc nodes\" shows which there are", queue)
+	}
 	slices.SortFunc(c.nodes, moreFree)
 	return c.nodes, c.notes, nil
 }
 
+// listNodes asks a scheduler. Of one whose queues share out a node's slots, those of
+// the queue count.
 func listNodes(ctx context.Context, t Target, queue string) (*cluster, error) {
 	to := schedulers[t]
 	if to == nil {
@@ -89,17 +94,19 @@ func listNodes(ctx context.Context, t Target, queue string) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if queue != "" {
-		c.nodes = slices.DeleteFunc(c.nodes, func(n Node) bool { return len(n.Queues) > 0 && !slices.Contains(n.Queues, queue) })
-		if len(c.nodes) == 0 {
-			return nil, fmt.Errorf("no node has queue %q; \"hpcc nodes\" shows which there are", queue)
-		}
-	}
 	now := time.Now()
 	for i := range c.nodes {
 		c.nodes[i].settle(now)
 	}
 	return c, nil
+}
+
+// keep drops the nodes that a queue does not have. Where no queues are told of, all
+// may have it.
+func (c *cluster) keep(queue string) {
+	if queue != "" {
+		c.nodes = slices.DeleteFunc(c.nodes, func(n Node) bool { return len(n.Queues) > 0 && !slices.Contains(n.Queues, queue) })
+	}
 }
 
 // settle fills in what follows from what was read.

@@ -281,7 +281,7 @@ func (c *cluster) put(at map[string]*Node, list string, h hold) []string {
 	if list == "(null)" || list == "" {
 		return nil
 	}
-	names, err := hostlist(list, maxHosts)
+	names, err := hostlist(list, 2*len(at)+64) // there may be some that are not shown
 	if err != nil {
 		c.notes = append(c.notes, err.Error())
 	}

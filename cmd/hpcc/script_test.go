@@ -208,6 +208,11 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("MAIN2021", index)
+			recorded, err := filepath.Abs("../../job/testdata")
+			if err != nil {
+				return err
+			}
+			e.Setenv("RECORDED", recorded)
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
 		},
 		Condition: condition,
