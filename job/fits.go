@@ -58,6 +58,9 @@ func Fits(ctx context.Context, j *Job, t Target) (*Fit, error) {
 	said, refusal := dryRun(ctx, j, t, script)
 	f := x.judge(counted, said, refusal, len(c.planned) > 0)
 	f.Notes = append(append(f.Notes, notes...), c.notes...)
+	if u := x.uncounted(); said == nil && len(u) > 0 {
+		f.Notes = append(f.Notes, "not counted: "+strings.Join(u, ", "))
+	}
 	if before := slices.Concat(j.After, j.AfterAny, j.AfterFailed, j.AfterEach); len(before) > 0 && f.When != Never {
 		f.Notes = append(f.Notes, "it waits for jobs first: "+strings.Join(before, ", "))
 	}
@@ -196,8 +199,21 @@ func needs(j *Job, t Target, usual time.Duration) *need {
 	if t == GridEngine {
 		x.gridEngineNeeds(j)
 	}
-	x.whole = len(j.Features) == 0 && len(j.Native) == 0 && j.QoS == "" && j.Begin == "" && !j.Hold
+	x.whole = len(x.uncounted()) == 0
 	return x
+}
+
+// uncounted names what the job asks for and what only the scheduler can tell of.
+func (x *need) uncounted() []string {
+	var out []string
+	for what, asked := range map[string]bool{"features of nodes": len(x.job.Features) > 0, "options in the scheduler's own words": len(x.job.Native) > 0,
+		"its QoS": x.job.QoS != "", "the moment before which it may not begin": x.job.Begin != "", "that it is held": x.job.Hold} {
+		if asked {
+			out = append(out, what)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // wanted says whether the job may be on a node.
