@@ -201,3 +201,41 @@ func TestUsed(t *testing.T) {
 		t.Errorf("a fair request is advised: %q", got)
 	}
 }
+
+// TestTimeMin: what a scheduler may cut the limit down to, in its words.
+func TestTimeMin(t *testing.T) {
+	j := &Job{Name: "a", Image: "sci", Dir: "/w", Program: "/bin/hpcc", Store: "/s", Args: []string{"x"}, Time: 2 * time.Hour, Wishes: Wishes{TimeMin: 30 * time.Minute}}
+	for to, want := range map[Target]string{Slurm: "#SBATCH --time=2:00:00\n|#SBATCH --time-min=0:30:00\n", PBS: "#PBS -l min_walltime=0:30:00,max_walltime=2:00:45\n"} {
+		script, _, err := Render(j, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(want, "|") {
+			if !strings.Contains(script, line) {
+				t.Errorf("%s: no line %q in\n%s", to, line, script)
+			}
+		}
+		if strings.Contains(script, "-l walltime") {
+			t.Errorf("%s: a fixed limit beside one that may shrink:\n%s", to, script)
+		}
+	}
+}
+
+// TestBend: what is left to a scheduler, and what is told of one that does nothing.
+func TestBend(t *testing.T) {
+	for _, x := range []struct {
+		to      Target
+		least   time.Duration
+		timeMin time.Duration
+		told    string
+	}{
+		{Slurm, time.Hour, time.Hour, "may cut the limit down to 1h"}, {PBS, time.Hour, time.Hour, "may cut the limit down to 1h"},
+		{LSF, time.Hour, 0, "cuts no limits by itself"}, {GridEngine, time.Hour, 0, "cuts no limits by itself"}, {Slurm, 2 * time.Hour, 0, "begins again"},
+	} {
+		j := &Job{Time: 2 * time.Hour}
+		said := strings.Join(j.bend(x.to, x.least), "; ")
+		if j.TimeMin != x.timeMin || j.Requeue != "yes" || !strings.Contains(said, x.told) {
+			t.Errorf("%s: at least %v, requeue %q, told %q", x.to, j.TimeMin, j.Requeue, said)
+		}
+	}
+}

@@ -259,23 +259,7 @@ const maxReasons = 100
 // gridEngineQueue reads the XML of qstat.
 func gridEngineQueue(r io.Reader) (map[string]standing, error) {
 	jobs := map[string]standing{}
-	d := xml.NewDecoder(io.LimitReader(r, maxListing))
-	for {
-		tok, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return jobs, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		start, ok := tok.(xml.StartElement)
-		if !ok || start.Name.Local != "job_list" {
-			continue
-		}
-		var row gridEngineRow
-		if err := d.DecodeElement(&row, &start); err != nil {
-			return nil, err
-		}
+	return jobs, eachElement(r, "job_list", func(row *gridEngineRow) {
 		n := 1
 		if a, err := ParseArray(row.Tasks); err == nil {
 			n = max(1, a.Count())
@@ -288,6 +272,29 @@ func gridEngineQueue(r io.Reader) (map[string]standing, error) {
 			s.running += n
 		}
 		jobs[row.ID] = s
+	})
+}
+
+// eachElement reads the elements of a name, wherever they stand, one at a time.
+func eachElement[T any](r io.Reader, name string, do func(*T)) error {
+	d := xml.NewDecoder(io.LimitReader(r, maxListing))
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		start, ok := tok.(xml.StartElement)
+		if !ok || start.Name.Local != name {
+			continue
+		}
+		e := new(T)
+		if err := d.DecodeElement(e, &start); err != nil {
+			return err
+		}
+		do(e)
 	}
 }
 

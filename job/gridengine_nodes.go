@@ -3,8 +3,6 @@ package job
 import (
 	"bytes"
 	"context"
-	"encoding/xml"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -60,27 +58,12 @@ type gridEngineValue struct {
 // whose slots count.
 func gridEngineHosts(r io.Reader, queue string) ([]Node, error) {
 	var nodes []Node
-	d := xml.NewDecoder(io.LimitReader(r, maxListing))
-	for {
-		tok, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			return nodes, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		start, ok := tok.(xml.StartElement)
-		if !ok || start.Name.Local != "host" {
-			continue
-		}
-		var h gridEngineMachine
-		if err := d.DecodeElement(&h, &start); err != nil {
-			return nil, err
-		}
+	err := eachElement(r, "host", func(h *gridEngineMachine) {
 		if h.Name != "global" && h.Name != "" {
 			nodes = append(nodes, h.node(queue))
 		}
-	}
+	})
+	return nodes, err
 }
 
 // node is what the host has: slots of the queues that take jobs, all of them, since
@@ -200,23 +183,7 @@ type gridEngineSlot struct {
 func gridEngineHolds(at map[string]*Node, r io.Reader, queue string) error {
 	type key struct{ id, task, host string }
 	holds, gpus := map[key]*hold{}, map[key]float64{}
-	d := xml.NewDecoder(io.LimitReader(r, maxListing))
-	for {
-		tok, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("reading what qstat said: %w", err)
-		}
-		start, ok := tok.(xml.StartElement)
-		if !ok || start.Name.Local != "job_list" {
-			continue
-		}
-		var s gridEngineSlot
-		if err := d.DecodeElement(&s, &start); err != nil {
-			return fmt.Errorf("reading what qstat said: %w", err)
-		}
+	err := eachElement(r, "job_list", func(s *gridEngineSlot) {
 		q, host, _ := strings.Cut(s.Queue, "@")
 		k := key{s.ID, s.Task, host}
 		h := holds[k]
@@ -229,6 +196,9 @@ func gridEngineHolds(at map[string]*Node, r io.Reader, queue string) error {
 			h.cpus = min(h.cpus+n, 1<<30)
 		}
 		gpus[k] += s.gpus() * float64(n)
+	})
+	if err != nil {
+		return fmt.Errorf("reading what qstat said: %w", err)
 	}
 	for k, h := range holds {
 		n := at[k.host]
