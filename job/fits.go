@@ -132,6 +132,9 @@ func dryRun(ctx context.Context, j *Job, t Target, script string) (said *estimat
 // before, the scheduler's own backfilling does, too.
 func (x *need) judge(counted *Fit, said *estimate, refusal error, planned bool) *Fit {
 	switch {
+	case refusal != nil && x.whole && counted.When == Later && strings.Contains(refusal.Error(), slurmNoNodes):
+		counted.Notes = append(counted.Notes, "the scheduler's own dry run finds no nodes for it while some are off or reserved")
+		return counted
 	case refusal != nil:
 		f := &Fit{When: Never, By: "the scheduler, which refuses it", Why: refusal.Error()}
 		if counted.When == Never {
@@ -160,6 +163,19 @@ func (x *need) judge(counted *Fit, said *estimate, refusal error, planned bool) 
 		f.Why = "the nodes that are free are not for it: other rules of the site count"
 	}
 	return f
+}
+
+// waits says whether a job that has no nodes now is one that some could be found for
+// later.
+func waits(ctx context.Context, j *Job, t Target) bool {
+	c, err := listNodes(ctx, t, j.Queue)
+	if err != nil {
+		return false
+	}
+	queue := cmp.Or(j.Queue, c.queue)
+	c.keep(queue)
+	x := needs(j, t, c.usual[queue])
+	return x.whole && x.fit(c, queue, time.Now()).When == Later
 }
 
 // A need is what one task of a job asks for, in units: nodes, or processes that may

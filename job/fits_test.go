@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -135,26 +136,30 @@ func TestJudge(t *testing.T) {
 		name    string
 		counted *Fit
 		said    *estimate
-		refused bool
+		refused string
 		planned bool
 		whole   bool
 		want    string
 	}{
-		{"no dry run", count(Now, time.Time{}), nil, false, false, true, "now mine"},
-		{"refused", count(Now, time.Time{}), nil, true, false, true, "never "},
-		{"both now", count(Now, time.Time{}), says(true, soon), false, false, true, "now its"},
-		{"it takes what never fits", count(Never, time.Time{}), says(false, late), false, false, true, "never mine"},
-		{"a hole before what waits", count(Now, time.Time{}), says(false, late), false, true, true, "now mine"},
-		{"a hole, and something that is not counted", count(Now, time.Time{}), says(false, late), false, true, false, "later its"},
-		{"nobody waits", count(Now, time.Time{}), says(false, late), false, false, true, "later its"},
-		{"counted later than said", count(Later, late), says(false, soon), false, true, true, "later its"},
-		{"not counted when", count(Later, time.Time{}), says(false, soon), false, true, true, "later its"},
-		{"a dry run that tells no time", count(Later, soon), &estimate{}, false, false, true, "later mine"},
-		{"a dry run that says no", count(Now, time.Time{}), &estimate{}, false, false, true, "later "},
+		{"no dry run", count(Now, time.Time{}), nil, "", false, true, "now mine"},
+		{"refused", count(Now, time.Time{}), nil, "no", false, true, "never "},
+		{"both now", count(Now, time.Time{}), says(true, soon), "", false, true, "now its"},
+		{"it takes what never fits", count(Never, time.Time{}), says(false, late), "", false, true, "never mine"},
+		{"a hole before what waits", count(Now, time.Time{}), says(false, late), "", true, true, "now mine"},
+		{"a hole, and something that is not counted", count(Now, time.Time{}), says(false, late), "", true, false, "later its"},
+		{"nobody waits", count(Now, time.Time{}), says(false, late), "", false, true, "later its"},
+		{"counted later than said", count(Later, late), says(false, soon), "", true, true, "later its"},
+		{"not counted when", count(Later, time.Time{}), says(false, soon), "", true, true, "later its"},
+		{"a dry run that tells no time", count(Later, soon), &estimate{}, "", false, true, "later mine"},
+		{"a dry run that says no", count(Now, time.Time{}), &estimate{}, "", false, true, "later "},
+		{"no nodes while some are drained", count(Later, late), nil, slurmNoNodes, false, true, "later mine"},
+		{"no nodes, ever", count(Never, time.Time{}), nil, slurmNoNodes, false, true, "never "},
+		{"no nodes, and something that is not counted", count(Later, late), nil, slurmNoNodes, false, false, "never "},
+		{"no nodes, though some are free", count(Now, time.Time{}), nil, slurmNoNodes, false, true, "never "},
 	} {
 		var refusal error
-		if x.refused {
-			refusal = fmt.Errorf("no")
+		if x.refused != "" {
+			refusal = errors.New(x.refused)
 		}
 		f := (&need{whole: x.whole}).judge(x.counted, x.said, refusal, x.planned)
 		if got := string(f.When) + " " + strings.Join(f.Nodes, ","); got != x.want {

@@ -136,7 +136,8 @@ func directive(o string) string {
 // sbatch is asked first whether it would take the job: some requests it
 // accepts, and never runs.
 func (slurm) submit(ctx context.Context, s *Submission, script string) error {
-	if _, err := slurmTest(ctx, s.Job, script, s.ID); err != nil {
+	_, err := slurmTest(ctx, s.Job, script, s.ID)
+	if err != nil && !(strings.Contains(err.Error(), slurmNoNodes) && waits(ctx, s.Job, Slurm)) {
 		return err
 	}
 	args := []string{"--parsable", "--comment=hpcc:" + s.ID, script, s.ID}
@@ -151,6 +152,10 @@ func (slurm) submit(ctx context.Context, s *Submission, script string) error {
 	s.Native = id
 	return nil
 }
+
+// slurmNoNodes is what --test-only says of a job that no nodes can run, and also of
+// one that has to wait for nodes that are drained or reserved: sbatch takes that.
+const slurmNoNodes = "Requested node configuration is not available"
 
 // slurmTest is what "sbatch --test-only" says of a script.
 func slurmTest(ctx context.Context, j *Job, script, id string) (string, error) {

@@ -126,7 +126,7 @@ func fitLine(f *job.Fit, now time.Time) string {
 	case f.When == job.Never:
 		return "never starts: " + f.Why
 	case f.Start.IsZero():
-		return "starts later; when is not known: the jobs that run have no limits that are known, or others go first"
+		return "starts later; when is not known: jobs that run have no limits that are known, others go first, or nodes are off"
 	}
 	return "starts at " + moment(f.Start, now) + where
 }
