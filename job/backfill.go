@@ -27,6 +27,9 @@ func Backfill(ctx context.Context, j *Job, t Target, least time.Duration) ([]str
 	if least == 0 {
 		least = (j.Time / leastPart).Truncate(time.Minute)
 	}
+	if lead := j.Warning.Lead + time.Minute; j.Warning.Signal != "" && least < lead { // there must be time before the warning
+		least = min(lead, j.Time)
+	}
 	f, err := Fits(ctx, j, t)
 	if err != nil {
 		return nil, err

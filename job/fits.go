@@ -55,7 +55,10 @@ func Fits(ctx context.Context, j *Job, t Target) (*Fit, error) {
 	c.keep(queue)
 	x := needs(j, t, c.usual[queue])
 	counted := x.fit(c, queue, time.Now())
-	said, refusal := dryRun(ctx, j, t, script)
+	said, refusal, err := dryRun(ctx, j, t, script)
+	if err != nil {
+		return nil, err
+	}
 	f := x.judge(counted, said, refusal, len(c.planned) > 0)
 	f.Notes = append(append(f.Notes, notes...), c.notes...)
 	if u := x.uncounted(); said == nil && len(u) > 0 {
@@ -113,17 +116,18 @@ type estimate struct {
 
 // dryRun has the scheduler look at a script; refusal is why it would not take it.
 // A scheduler without a dry run says nothing.
-func dryRun(ctx context.Context, j *Job, t Target, script string) (said *estimate, refusal error) {
+func dryRun(ctx context.Context, j *Job, t Target, script string) (said *estimate, refusal, err error) {
 	dir, err := os.MkdirTemp("", "hpcc-fits-")
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("writing the script of job %q: %w", j.Name, err)
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "script")
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("writing the script of job %q: %w", j.Name, err)
 	}
-	return schedulers[t].estimate(ctx, j, file)
+	said, refusal = schedulers[t].estimate(ctx, j, file)
+	return said, refusal, nil
 }
 
 // judge puts together what was counted and what the scheduler says. Its refusal

@@ -121,7 +121,7 @@ func TestFitsGridEngine(t *testing.T) {
 	}{
 		{[]string{"-pe smp 4", "-l gpu=2"}, 1, 4, 8}, {[]string{"-pe mpi 12"}, 12, 1, 0}, {[]string{"-l h_vmem=4G", "-pe x"}, 1, 1, 0},
 	} {
-		if x := needs(&Job{Wishes: Wishes{}, Native: c.native}, GridEngine, 0); x.units != c.units || x.cpus != c.cpus || x.gpus != c.gpus {
+		if x := needs(&Job{Native: c.native}, GridEngine, 0); x.units != c.units || x.cpus != c.cpus || x.gpus != c.gpus {
 			t.Errorf("%q: %d of %d processors, %d GPUs; want %d of %d, %d", c.native, x.units, x.cpus, x.gpus, c.units, c.cpus, c.gpus)
 		}
 	}
@@ -209,7 +209,7 @@ func TestUsed(t *testing.T) {
 
 // TestTimeMin: what a scheduler may cut the limit down to, in its words.
 func TestTimeMin(t *testing.T) {
-	j := &Job{Name: "a", Image: "sci", Dir: "/w", Program: "/bin/hpcc", Store: "/s", Args: []string{"x"}, Time: 2 * time.Hour, Wishes: Wishes{TimeMin: 30 * time.Minute}}
+	j := &Job{Name: "a", Image: "sci", Dir: "/w", Program: "/bin/hpcc", Store: "/s", Args: []string{"x"}, Time: 2 * time.Hour, TimeMin: 30 * time.Minute}
 	for to, want := range map[Target]string{Slurm: "#SBATCH --time=2:00:00\n|#SBATCH --time-min=0:30:00\n", PBS: "#PBS -l min_walltime=0:30:00,max_walltime=2:00:45\n"} {
 		script, _, err := Render(j, to)
 		if err != nil {

@@ -49,6 +49,7 @@ type Job struct {
 	Memory       int64         `json:"memory_bytes,omitempty"` // per node
 	GPUs         int           `json:"gpus,omitempty"`         // per node
 	Time         time.Duration `json:"time_ns,omitempty"`
+	TimeMin      time.Duration `json:"time_min_ns,omitempty"` // the scheduler may cut Time down to it, to start the job earlier
 	Queue        string        `json:"queue,omitempty"`
 	Account      string        `json:"account,omitempty"`
 	Exclusive    bool          `json:"exclusive,omitempty"` // nodes shared with nobody

@@ -10,24 +10,23 @@ import (
 // Wishes are what scripts ask for beside what the flags of hpcc say: what at
 // least two of the schedulers have. The zero value asks for nothing.
 type Wishes struct {
-	OnHost       bool          `json:"on_host,omitempty"`              // an interactive program without an image
-	MemoryPerCPU int64         `json:"memory_per_cpu_bytes,omitempty"` // in the place of Memory
-	GPUType      string        `json:"gpu_type,omitempty"`
-	Features     []string      `json:"features,omitempty"` // what each node must have, in the site's words
-	Hosts        []string      `json:"hosts,omitempty"`    // all of these nodes
-	NotHosts     []string      `json:"not_hosts,omitempty"`
-	AfterAny     []string      `json:"after_any,omitempty"`    // native ids of jobs that must have ended
-	AfterFailed  []string      `json:"after_failed,omitempty"` // that must have failed
-	AfterEach    []string      `json:"after_each,omitempty"`   // arrays of which the task of the same index must have succeeded
-	Warning      Warning       `json:"warning,omitzero"`
-	TimeMin      time.Duration `json:"time_min_ns,omitempty"` // the scheduler may cut Time down to it, to start the job earlier
-	Requeue      string        `json:"requeue,omitempty"`     // after the loss of a node: "yes", "no", "" as the site has it
-	MailOn       []string      `json:"mail_on,omitempty"`     // begin, end, fail; end and fail when there is an address alone
-	Begin        string        `json:"begin,omitempty"`       // not before: 15:04 or 2006-01-02T15:04
-	QoS          string        `json:"qos,omitempty"`
-	Hold         bool          `json:"hold,omitempty"`
-	Append       bool          `json:"append,omitempty"` // to output files that are there
-	Export       []string      `json:"export,omitempty"` // names of variables of the submitting shell; ALL or NONE alone
+	OnHost       bool     `json:"on_host,omitempty"`              // an interactive program without an image
+	MemoryPerCPU int64    `json:"memory_per_cpu_bytes,omitempty"` // in the place of Memory
+	GPUType      string   `json:"gpu_type,omitempty"`
+	Features     []string `json:"features,omitempty"` // what each node must have, in the site's words
+	Hosts        []string `json:"hosts,omitempty"`    // all of these nodes
+	NotHosts     []string `json:"not_hosts,omitempty"`
+	AfterAny     []string `json:"after_any,omitempty"`    // native ids of jobs that must have ended
+	AfterFailed  []string `json:"after_failed,omitempty"` // that must have failed
+	AfterEach    []string `json:"after_each,omitempty"`   // arrays of which the task of the same index must have succeeded
+	Warning      Warning  `json:"warning,omitzero"`
+	Requeue      string   `json:"requeue,omitempty"` // after the loss of a node: "yes", "no", "" as the site has it
+	MailOn       []string `json:"mail_on,omitempty"` // begin, end, fail; end and fail when there is an address alone
+	Begin        string   `json:"begin,omitempty"`   // not before: 15:04 or 2006-01-02T15:04
+	QoS          string   `json:"qos,omitempty"`
+	Hold         bool     `json:"hold,omitempty"`
+	Append       bool     `json:"append,omitempty"` // to output files that are there
+	Export       []string `json:"export,omitempty"` // names of variables of the submitting shell; ALL or NONE alone
 }
 
 // A Warning is a signal before the time limit.
