@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path"
@@ -19,6 +20,7 @@ import (
 
 	"hpcc/conda"
 	"hpcc/store"
+	"hpcc/unpack"
 )
 
 // CondaOptions say how an environment becomes an image. Only File or Live is needed.
@@ -41,6 +43,8 @@ type CondaOptions struct {
 
 	PackageLayers bool // as in conda.Options
 	NoCache       bool // make layers anew that the store has, and run again what runs
+	// Parts, unless nil, get the layers that are made, so that the image's tree needs less work.
+	Parts *unpack.Parts
 
 	defaultBase  bool     // nobody chose From
 	baseChannels []string // Channels, also of an export that needs none
@@ -163,7 +167,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	w.options = conda.Options{
 		Cache: filepath.Join(s.Dir(), "cache", "conda"), Channels: o.Channels, Mirrors: o.mirrors, Flexible: o.Flexible, Subdir: subdir, Prefix: o.Prefix,
 		Python: o.Python, Cuda: o.Cuda, Indexes: o.Indexes, Progress: progress, Libc: libc,
-		PackageLayers: o.PackageLayers, NoCache: o.NoCache,
+		PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: tee(o.Parts),
 	}
 	if version, ok := fromChannel(o.From); ok {
 		w.below = newChannelBase(ctx, w.export, version, w.CondaOptions, w.options)
@@ -174,6 +178,17 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	}
 	w.options.Step, w.options.NoStep, err = w.runner(s)
 	return w, err
+}
+
+// tee has the layers of an environment unpacked while they are written.
+func tee(p *unpack.Parts) conda.TeeFunc {
+	if p == nil {
+		return nil
+	}
+	return func(ctx context.Context) (io.Writer, func(v1.Hash)) {
+		part := p.Begin(ctx)
+		return part, part.End
+	}
 }
 
 // plan looks the packages up.

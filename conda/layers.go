@@ -75,7 +75,7 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	for i, members := range groups {
 		g.Go(func() error {
 			var err error
-			layers[i], err = in.install(gctx, members, o.NoCache)
+			layers[i], err = in.install(gctx, members, o)
 			return err
 		})
 	}
@@ -84,7 +84,7 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	}
 	in.learn()
 	var err error
-	layers[len(groups)], err = newLayer(ctx, in.store, in.plan.Prefix, func(w *layerWriter) error {
+	layers[len(groups)], err = newLayer(ctx, in.store, in.plan.Prefix, o.Tee, func(w *layerWriter) error {
 		return w.file("conda-meta/history", 0o644, in.history(), 0)
 	})
 	if err != nil {
@@ -92,7 +92,7 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	}
 	if in.plan.sysroot != nil {
 		in.finishBase()
-		around, err := newLayer(ctx, in.store, "/", in.root)
+		around, err := newLayer(ctx, in.store, "/", o.Tee, in.root)
 		if err != nil {
 			return nil, err
 		}
@@ -370,20 +370,39 @@ func spread[T comparable](list []T, each bool, rec func(T) *record) [][]T {
 	return out
 }
 
-// putLayer writes one layer of files below the prefix into the store.
-func putLayer(ctx context.Context, s *store.Store, prefix string, fill func(w *layerWriter) error) (store.LayerInfo, error) {
-	return s.PutLayer(ctx, types.OCILayer, func(to io.Writer) error {
+// A TeeFunc is called for each layer of an image that is written. The layer's tar goes to
+// w as well, whose errors end the installation; then end is called, with the layer's diff
+// id, or a zero Hash when the layer came to nothing. Several layers are written together.
+type TeeFunc func(ctx context.Context) (w io.Writer, end func(diffID v1.Hash))
+
+// putLayer writes one layer of files below the prefix into the store, and to tee, which
+// may be nil.
+func putLayer(ctx context.Context, s *store.Store, prefix string, tee TeeFunc, fill func(w *layerWriter) error) (info store.LayerInfo, err error) {
+	var also io.Writer
+	if tee != nil {
+		var end func(v1.Hash)
+		also, end = tee(ctx)
+		defer func() { end(info.DiffID) }()
+	}
+	info, err = s.PutLayer(ctx, types.OCILayer, func(to io.Writer) error {
+		if also != nil {
+			to = io.MultiWriter(to, also)
+		}
 		w := &layerWriter{tw: tar.NewWriter(to), prefix: strings.TrimPrefix(prefix, "/"), dirs: map[string]bool{}}
 		if err := fill(w); err != nil {
 			return err
 		}
 		return w.tw.Close()
 	})
+	if err != nil {
+		info = store.LayerInfo{} // nothing has its name
+	}
+	return info, err
 }
 
 // newLayer is putLayer for who wants the layer itself.
-func newLayer(ctx context.Context, s *store.Store, prefix string, fill func(w *layerWriter) error) (v1.Layer, error) {
-	info, err := putLayer(ctx, s, prefix, fill)
+func newLayer(ctx context.Context, s *store.Store, prefix string, tee TeeFunc, fill func(w *layerWriter) error) (v1.Layer, error) {
+	info, err := putLayer(ctx, s, prefix, tee, fill)
 	if err != nil {
 		return nil, err
 	}

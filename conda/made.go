@@ -64,17 +64,17 @@ func (in *installer) key(members []*pkg) (string, error) {
 }
 
 // install writes packages into a layer, or finds the one that was made of them before.
-func (in *installer) install(ctx context.Context, members []*pkg, anew bool) (v1.Layer, error) {
+func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1.Layer, error) {
 	key, err := in.key(members)
 	if err != nil {
 		return nil, err
 	}
-	if !anew {
+	if !o.NoCache {
 		if l, ok := in.madeBefore(key, members); ok {
 			return l, nil
 		}
 	}
-	info, err := putLayer(ctx, in.store, in.plan.Prefix, func(w *layerWriter) error {
+	info, err := putLayer(ctx, in.store, in.plan.Prefix, o.Tee, func(w *layerWriter) error {
 		for _, p := range members {
 			if err := p.install(ctx, w); err != nil {
 				return fmt.Errorf("installing %s: %w", p.rec.fn, err)

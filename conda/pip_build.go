@@ -206,7 +206,7 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 		return nil, err
 	}
 	python := "python" + minor(b.target.Python)
-	tools, err := newLayer(ctx, b.fetch.store, buildRoot, func(w *layerWriter) error {
+	tools, err := newLayer(ctx, b.fetch.store, buildRoot, nil, func(w *layerWriter) error {
 		if err := w.file("hpcc_build.py", 0o644, buildProgram, 0); err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 	if err != nil {
 		return nil, err
 	}
-	tree, err := newLayer(ctx, b.fetch.store, buildRoot, func(w *layerWriter) error { return s.put(w, "source") })
+	tree, err := newLayer(ctx, b.fetch.store, buildRoot, nil, func(w *layerWriter) error { return s.put(w, "source") })
 	if err != nil {
 		return nil, fmt.Errorf("reading the sources %s: %w", p.file.name, err)
 	}

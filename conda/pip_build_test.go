@@ -138,7 +138,7 @@ func (b *testBuild) step(ctx context.Context, s Step) (v1.Layer, error) {
 	if name == "" {
 		return nil, nil
 	}
-	return newLayer(ctx, b.store, buildRoot, func(w *layerWriter) error { return w.file("out/"+name, 0o644, []byte(made), 0) })
+	return newLayer(ctx, b.store, buildRoot, nil, func(w *layerWriter) error { return w.file("out/"+name, 0o644, []byte(made), 0) })
 }
 
 // sourceDir makes a directory of wheels and sources.
@@ -286,7 +286,7 @@ func TestBuildTakes(t *testing.T) {
 		b := &testBuild{}
 		o := b.options(t, sourceDir(t, []testSdist{{name: "a", version: "1"}}, setuptools))
 		o.Build.step = func(ctx context.Context, s Step) (v1.Layer, error) {
-			return newLayer(ctx, b.store, buildRoot, func(w *layerWriter) error {
+			return newLayer(ctx, b.store, buildRoot, nil, func(w *layerWriter) error {
 				for _, h := range c.files {
 					h.Name = "out/" + h.Name
 					if h.Typeflag == tar.TypeSymlink {
@@ -435,7 +435,7 @@ func TestSourceLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := newLayer(t.Context(), newStore(t), buildRoot, func(w *layerWriter) error { return src.put(w, "source") })
+	l, err := newLayer(t.Context(), newStore(t), buildRoot, nil, func(w *layerWriter) error { return src.put(w, "source") })
 	if err != nil {
 		t.Fatal(err)
 	}

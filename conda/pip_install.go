@@ -56,7 +56,7 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 	g.SetLimit(goruntime.GOMAXPROCS(0))
 	for i, members := range groups {
 		g.Go(func() (err error) {
-			layers[i], err = newLayer(gctx, s, p.target.Prefix, func(w *layerWriter) error {
+			layers[i], err = newLayer(gctx, s, p.target.Prefix, o.Tee, func(w *layerWriter) error {
 				for _, x := range members {
 					if err := x.install(gctx, w, &p.target); err != nil {
 						return fmt.Errorf("installing %s: %w", x.name.file, err)

@@ -40,7 +40,8 @@ type Options struct {
 	// the same python. Else small ones share layers.
 	PackageLayers bool
 
-	NoCache bool // make layers anew that the store has
+	NoCache bool    // make layers anew that the store has
+	Tee     TeeFunc // gets the layers that are made; may be nil
 }
 
 // virtual is the virtual packages of the image's machine.

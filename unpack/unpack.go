@@ -38,6 +38,7 @@ const configDir = ".hpcc"
 // Options of unpacking. The zero value is the usual case.
 type Options struct {
 	Progress func(done, total int64) // bytes of layers as they are stored
+	Parts    *Parts                  // layers that Tree need not unpack; used up
 }
 
 // A Report counts what was written, and what an ordinary user cannot have.
@@ -98,11 +99,15 @@ func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string,
 		return "", Report{}, err
 	}
 	var rep Report
-	dir, err := s.Once(ctx, "trees/"+d.Hex, func(dir string) error {
-		var err error
+	fill := func(dir string) (err error) {
 		rep, err = Fill(ctx, img, dir, o)
 		return err
-	})
+	}
+	dir, err := s.Once(ctx, "trees/"+d.Hex, fill)
+	if err != nil && o.Parts != nil && ctx.Err() == nil { // a file system may not move what it can write
+		o.Parts = nil
+		dir, err = s.Once(ctx, "trees/"+d.Hex, fill)
+	}
 	if err != nil {
 		return "", Report{}, fmt.Errorf("unpacking image %s: %w", d, err)
 	}
@@ -138,7 +143,7 @@ func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 	}
 	defer t.close()
 	t.linkOwners = false
-	err = t.layers(ctx, ls, func(i int) {
+	err = t.layersAndParts(ctx, ls, o.Parts, func(i int) {
 		if done += sizes[i]; o.Progress != nil {
 			o.Progress(done, total)
 		}
@@ -231,6 +236,31 @@ func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) e
 		applied(i)
 	}
 	return nil
+}
+
+// layersAndParts applies layers in order, those of which there are parts by moving
+// these into place.
+func (t *tree) layersAndParts(ctx context.Context, ls []v1.Layer, parts *Parts, applied func(i int)) error {
+	begun := 0 // the first that is not applied
+	plain := func(end int) error {
+		first := begun
+		begun = end + 1
+		return t.layers(ctx, ls[first:end], func(i int) { applied(first + i) })
+	}
+	for i, l := range ls {
+		part := parts.take(l)
+		if part == nil {
+			continue
+		}
+		if err := plain(i); err != nil {
+			return err
+		}
+		if err := t.adopt(part); err != nil {
+			return err
+		}
+		applied(i)
+	}
+	return plain(len(ls))
 }
 
 // layer applies one layer.

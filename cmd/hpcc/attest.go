@@ -112,10 +112,10 @@ func (a *attestations) read(c *cli.Context) error {
 }
 
 // statements are what is attested of an image that was built from inputs.
-func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Image, inputs *build.Inputs) ([]build.Statement, error) {
+func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Image, inputs *build.Inputs, parts *unpack.Parts) ([]build.Statement, error) {
 	var out []build.Statement
 	if a.sbom {
-		dir, _, err := unpack.Tree(ctx, s, img, unpack.Options{})
+		dir, _, err := unpack.Tree(ctx, s, img, unpack.Options{Parts: parts})
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 	"hpcc/conda"
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/unpack"
 )
 
 func buildCommand() *cli.Command {
@@ -110,22 +112,26 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	if c.Bool("print-dockerfile") {
 		return printDockerfile(c, s, t, o, ps)
 	}
-	var imgs []v1.Image
-	var inputs []*build.Inputs
+	made := built{parts: unpack.NewParts(s)}
+	defer made.parts.Close()
 	var locks []conda.Locked
 	for _, p := range ps {
 		o.Platform, o.Inputs = p, &build.Inputs{}
-		img, lock, err := buildOne(c, s, t, o)
+		parts := made.parts
+		if len(ps) > 1 && p.Architecture != goruntime.GOARCH {
+			parts = nil // see keepBuilt
+		}
+		img, lock, err := buildOne(c, s, t, o, parts)
 		if err != nil {
 			return t.failed(onDisk(err, s.Dir()))
 		}
-		imgs, inputs, locks = append(imgs, img), append(inputs, o.Inputs), append(locks, lock)
+		made.imgs, made.inputs, locks = append(made.imgs, img), append(made.inputs, o.Inputs), append(locks, lock)
 	}
 	if c.Bool("dry-run") {
 		return nil
 	}
 	t.built()
-	err = keepBuilt(c, s, imgs, inputs, wanted, outputs)
+	err = keepBuilt(c, s, made, wanted, outputs)
 	if err == nil && c.String("lock") != "" {
 		err = writeLock(c, t, locks)
 	}
@@ -176,14 +182,14 @@ func checkWords(c *cli.Context, outputs []output) error {
 }
 
 // buildOne builds for one platform; nil is this machine's. Of an environment
-// there is a lock as well, of a dry run nothing.
-func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options) (img v1.Image, lock conda.Locked, err error) {
+// there is a lock as well, and its layers become parts; of a dry run there is nothing.
+func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options, parts *unpack.Parts) (img v1.Image, lock conda.Locked, err error) {
 	t.forPlatform(o.Platform, strings.Count(c.String("platform"), ",")+1)
 	switch {
 	case c.Bool("dry-run"):
 		return nil, lock, planConda(c, s, t, o)
 	case isConda(c):
-		img, lock, err = condaImage(c, s, t, o)
+		img, lock, err = condaImage(c, s, t, o, parts)
 		if err != nil || !hasDockerfile(c) {
 			return img, lock, err
 		}

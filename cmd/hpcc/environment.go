@@ -18,6 +18,7 @@ import (
 	"hpcc/build"
 	"hpcc/conda"
 	"hpcc/store"
+	"hpcc/unpack"
 )
 
 // condaFlags are the flags of builds from an export.
@@ -122,8 +123,10 @@ func condaOptions(c *cli.Context, t *steps, o build.Options) build.CondaOptions 
 }
 
 // condaImage makes an image of an export, and what a lock file says of it.
-func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options) (v1.Image, conda.Locked, error) {
-	env, err := build.Conda(c.Context, s, condaOptions(c, t, o))
+func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options, parts *unpack.Parts) (v1.Image, conda.Locked, error) {
+	co := condaOptions(c, t, o)
+	co.Parts = parts
+	env, err := build.Conda(c.Context, s, co)
 	if err != nil {
 		return nil, conda.Locked{}, err
 	}

@@ -80,7 +80,7 @@ func pullCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if err := unpackTree(c.Context, s, img); err != nil {
+			if err := unpackTree(c.Context, s, img, nil); err != nil {
 				return err
 			}
 			return printDigest(img)
@@ -106,9 +106,9 @@ func printDigest(img v1.Image) error {
 
 // unpackTree makes the image's shared tree, so that the first run finds it, and
 // says what of the image an ordinary user cannot have.
-func unpackTree(ctx context.Context, s *store.Store, img v1.Image) error {
+func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack.Parts) error {
 	bar := progress("unpacking")
-	_, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.bytes})
+	_, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.bytes, Parts: parts})
 	bar.end()
 	if err == nil {
 		tellReport(rep)
@@ -353,7 +353,7 @@ system (plain, gzip or zstd), or a SquashFS file.
 				if err != nil {
 					return err
 				}
-				if err := unpackTree(c.Context, s, img); err != nil {
+				if err := unpackTree(c.Context, s, img, nil); err != nil {
 					return err
 				}
 				fmt.Println(n)
@@ -504,7 +504,7 @@ func imageDir(c *cli.Context, image string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if err := unpackTree(c.Context, s, img); err != nil {
+		if err := unpackTree(c.Context, s, img, nil); err != nil {
 			return "", onReadOnly(err, s.Dir(), "--stage unpacks it to storage of this node instead")
 		}
 		return s.TreeOf(image)

@@ -60,29 +60,37 @@ func readOutputs(c *cli.Context) ([]output, error) {
 	return out, nil
 }
 
+// built is what a build came to: images, each with what it was made from, and the
+// layers that are unpacked already.
+type built struct {
+	imgs   []v1.Image
+	inputs []*build.Inputs
+	parts  *unpack.Parts
+}
+
 // keepBuilt names what was built, an image or an index of one for each
 // platform, unpacks it and sends it where the flags say.
-func keepBuilt(c *cli.Context, s *store.Store, imgs []v1.Image, inputs []*build.Inputs, wanted *attestations, outputs []output) error {
+func keepBuilt(c *cli.Context, s *store.Store, b built, wanted *attestations, outputs []output) error {
 	notes, err := pairs(c, "annotation")
 	if err != nil {
 		return err
 	}
-	for i := range imgs {
+	for i := range b.imgs {
 		if len(notes) > 0 {
-			imgs[i] = mutate.Annotations(imgs[i], notes).(v1.Image)
+			b.imgs[i] = mutate.Annotations(b.imgs[i], notes).(v1.Image)
 		}
 	}
-	digest, err := putBuilt(c, s, imgs, inputs, wanted)
+	digest, err := b.put(c, s, wanted)
 	if err != nil {
 		return err
 	}
-	mine := imgs[0]
-	for _, img := range imgs {
+	mine := b.imgs[0]
+	for _, img := range b.imgs {
 		if cfg, err := img.ConfigFile(); err == nil && cfg.Architecture == goruntime.GOARCH {
 			mine = img
 		}
 	}
-	if err := unpackTree(c.Context, s, mine); err != nil {
+	if err := unpackTree(c.Context, s, mine, b.parts); err != nil {
 		return err
 	}
 	for _, o := range outputs {
@@ -102,24 +110,24 @@ func keepBuilt(c *cli.Context, s *store.Store, imgs []v1.Image, inputs []*build.
 	return err
 }
 
-// putBuilt keeps an image alone, for every tool can read that; an index where
+// put keeps an image alone, for every tool can read that; an index where
 // there are several platforms, or attestations that need one.
-func putBuilt(c *cli.Context, s *store.Store, imgs []v1.Image, inputs []*build.Inputs, wanted *attestations) (v1.Hash, error) {
-	if len(imgs) == 1 && !wanted.any() {
-		return s.Put(c.Context, c.String("tag"), imgs[0])
+func (b built) put(c *cli.Context, s *store.Store, wanted *attestations) (v1.Hash, error) {
+	if len(b.imgs) == 1 && !wanted.any() {
+		return s.Put(c.Context, c.String("tag"), b.imgs[0])
 	}
 	var about [][]build.Statement
-	for i, img := range imgs {
+	for i, img := range b.imgs {
 		if !wanted.any() {
 			break
 		}
-		st, err := wanted.statements(c.Context, s, img, inputs[i])
+		st, err := wanted.statements(c.Context, s, img, b.inputs[i], b.parts)
 		if err != nil {
 			return v1.Hash{}, err
 		}
 		about = append(about, st)
 	}
-	idx, err := build.Index(imgs, about)
+	idx, err := build.Index(b.imgs, about)
 	if err != nil {
 		return v1.Hash{}, err
 	}

@@ -1,0 +1,338 @@
+package unpack
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+
+	"hpcc/store"
+)
+
+// Parts are layers that were unpacked while they were written, from the same bytes:
+// to make the image's tree of them, nothing is read, decompressed or digested a second
+// time. Each has a directory of its own, so that layers may be written in any order and
+// together; [Tree] moves what is in it to its place.
+//
+// Not every layer can be a part: what it comes to must not depend on the layers below.
+// One that hides something, has owners, or leads through links is unpacked from its
+// blob like any other, and so is one that could not be written.
+type Parts struct {
+	store *store.Store
+	mu    sync.Mutex
+	dir   string           // of the parts; "" until there is one
+	made  map[string]*tree // by the diff ids of their layers
+	pool  blockPool
+}
+
+// NewParts returns an empty set of parts, to be closed.
+func NewParts(s *store.Store) *Parts {
+	return &Parts{store: s, made: map[string]*tree{}, pool: make(blockPool, blocksAhead*goruntime.GOMAXPROCS(0))}
+}
+
+// Close removes the parts that no tree was made of.
+func (p *Parts) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dir != "" {
+		_ = store.RemoveAll(p.dir)
+	}
+	p.dir, p.made = "", nil
+}
+
+// newTree makes an empty directory to be a part.
+func (p *Parts) newTree() (*tree, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dir == "" {
+		dir, err := p.store.TempDir()
+		if err != nil {
+			return nil, err
+		}
+		p.dir = dir
+	}
+	dir, err := os.MkdirTemp(p.dir, "part-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(dir, 0o755); err != nil { // without a set-group-id bit, see Fill
+		return nil, err
+	}
+	t, err := openTree(dir)
+	if err != nil {
+		return nil, err
+	}
+	t.linkOwners = false
+	t.open = max(8, t.open/goruntime.GOMAXPROCS(0)) // as many may be written together
+	return t, nil
+}
+
+// take hands out the part that a layer came to, nil when there is none. Each is there
+// for one tree. Parts may be nil.
+func (p *Parts) take(l v1.Layer) *tree {
+	if p == nil {
+		return nil
+	}
+	id, err := l.DiffID()
+	if err != nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.made[id.String()]
+	delete(p.made, id.String())
+	return t
+}
+
+// A Part is a layer that is being written and unpacked.
+type Part struct {
+	parts   *Parts
+	content *content
+	now     *block // that is being filled
+	lost    bool   // something that was written
+	ctx     context.Context
+	stop    context.CancelFunc
+	done    chan *tree // gets what the layer came to, nil for none
+}
+
+// Begin begins a part. It gets the layer's tar by Write, and then End must be called.
+func (p *Parts) Begin(ctx context.Context) *Part {
+	x := &Part{parts: p, content: &content{stream: newStream(p.pool)}, done: make(chan *tree, 1)}
+	x.ctx, x.stop = context.WithCancel(ctx)
+	go func() {
+		t, err := x.unpack()
+		x.stop() // so that Write does not wait for a reader
+		x.content.drop()
+		if err != nil {
+			t = nil
+		}
+		x.done <- t
+	}()
+	return x
+}
+
+// Write takes what comes next of the tar. It does not fail: a layer that cannot be a
+// part is none.
+func (x *Part) Write(p []byte) (int, error) {
+	n := len(p)
+	for len(p) > 0 && !x.lost {
+		if x.now == nil {
+			x.now = x.parts.pool.get()
+		}
+		b := x.now
+		k := copy(b.buf[len(b.data):], p)
+		b.data, p = b.buf[:len(b.data)+k], p[k:]
+		if len(b.data) == blockSize {
+			x.now = nil
+			x.send(b)
+		}
+	}
+	return n, nil
+}
+
+func (x *Part) send(b *block) {
+	if x.content.send(x.ctx, b) != nil {
+		x.lost = true
+	}
+}
+
+// End says that all was written, and which layer it is; a zero Hash is a layer that
+// came to nothing.
+func (x *Part) End(diffID v1.Hash) {
+	last := x.now
+	if last == nil {
+		last = &block{}
+	}
+	last.err = io.EOF
+	x.send(last)
+	close(x.content.blocks)
+	t := <-x.done
+	if t == nil || x.lost || diffID == (v1.Hash{}) {
+		return
+	}
+	x.parts.mu.Lock()
+	defer x.parts.mu.Unlock()
+	if x.parts.made != nil {
+		x.parts.made[diffID.String()] = t
+	}
+}
+
+// unpack makes the tree of the part.
+func (x *Part) unpack() (*tree, error) {
+	t, err := x.parts.newTree()
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	t.content, t.made = x.content, map[string]bool{}
+	tr := tar.NewReader(x.content)
+	err = eachEntry(x.ctx, tr, func(h *tar.Header) error {
+		if err := t.standsAlone(h); err != nil {
+			return err
+		}
+		return t.entry(h, tr)
+	})
+	if err == nil {
+		_, err = io.Copy(io.Discard, x.content) // what follows the archive's end
+	}
+	t.content, t.made, t.buf = nil, nil, nil
+	return t, err
+}
+
+// standsAlone refuses entries that may come to something else above other layers: each
+// must be a file, link or directory of root's, new, in a directory that the layer
+// describes before.
+func (t *tree) standsAlone(h *tar.Header) error {
+	name, err := cleanName(h.Name)
+	if err != nil {
+		return err
+	}
+	dir, base := path.Dir(name), path.Base(name)
+	_, described := t.time[dir]
+	switch h.Typeflag {
+	case tar.TypeDir, tar.TypeReg, tar.TypeSymlink, tar.TypeLink:
+	default:
+		return fmt.Errorf("its type is %q", h.Typeflag)
+	}
+	switch {
+	case name == "." || name == configDir || strings.HasPrefix(base, whPrefix):
+		return errors.New("it is about other entries")
+	case dir != "." && !described:
+		return errors.New("its directory is not described")
+	case t.made[name]:
+		return errors.New("it is there already")
+	case h.Uid|h.Gid != 0 || h.Typeflag != tar.TypeSymlink && !plain(h):
+		return errors.New("it needs a note")
+	}
+	if h.Typeflag == tar.TypeLink {
+		if target, err := cleanName(h.Linkname); err != nil || !t.made[target] {
+			return errors.New("it is a link to another layer's file")
+		}
+	}
+	return nil
+}
+
+// adopt moves what is in a part into t, above what is there: the same as if the
+// layer were applied.
+func (t *tree) adopt(part *tree) error {
+	root := part.file.Name()
+	dirs := []string{"."}
+	for len(dirs) > 0 {
+		dir := dirs[len(dirs)-1]
+		below, err := t.adoptDir(filepath.Join(root, dir), dir)
+		if err != nil {
+			return fmt.Errorf("moving %q into place: %w", dir, err)
+		}
+		dirs = append(dirs[:len(dirs)-1], below...)
+	}
+	for p, m := range part.time {
+		t.time[p] = dirTime{m.time, t.removals}
+	}
+	t.rep.add(part.rep)
+	return nil
+}
+
+// adoptDir moves what is in the directory from to the directory to of the tree, but
+// for directories that are in both, which it returns.
+func (t *tree) adoptDir(from, to string) (both []string, err error) {
+	f, err := os.Open(from)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	entries, err := f.ReadDir(-1)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := path.Join(to, e.Name())
+		if len(t.dirs) > t.open {
+			t.forgetDirs()
+		}
+		if e.IsDir() {
+			merged, err := t.mergeDir(int(f.Fd()), name)
+			if err != nil {
+				return nil, err
+			}
+			if merged {
+				both = append(both, name)
+				continue
+			}
+		}
+		if err := t.move(int(f.Fd()), name, e.Type()&os.ModeSymlink != 0); err != nil {
+			return nil, err
+		}
+	}
+	return both, nil
+}
+
+// mergeDir gives a directory of the tree the mode of one in the directory from. It
+// says whether there is one; what else has the name is removed.
+func (t *tree) mergeDir(from int, name string) (bool, error) {
+	parent, err := t.dir(path.Dir(name))
+	if err != nil {
+		return false, err
+	}
+	st, err := lstat(parent, path.Base(name))
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	case err != nil:
+		return false, err
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return false, t.remove(name)
+	}
+	d, err := t.dir(name)
+	if err != nil {
+		return false, err
+	}
+	var own unix.Stat_t
+	if err := unix.Fstatat(from, path.Base(name), &own, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return false, err
+	}
+	h := tar.Header{Typeflag: tar.TypeDir, Mode: int64(own.Mode & 0o7777)}
+	keepNotes(d.fd, &h, false)
+	return true, unix.Fchmodat(parent.fd, path.Base(name), own.Mode&0o7777, 0)
+}
+
+// move moves one name of the directory from to its place in the tree.
+func (t *tree) move(from int, name string, link bool) error {
+	base := path.Base(name)
+	parent, err := t.dir(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	err = unix.Renameat(from, base, parent.fd, base)
+	if errors.Is(err, unix.EISDIR) {
+		if err = t.remove(name); err != nil {
+			return err
+		}
+		if parent, err = t.dir(path.Dir(name)); err != nil {
+			return err
+		}
+		err = unix.Renameat(from, base, parent.fd, base)
+	}
+	if err == nil {
+		t.forgetLinked() // it may have been a link
+	}
+	if err == nil && link && t.linkOwners {
+		_ = setLinkOwner(procPath(parent.fd), base, 0, 0)
+	}
+	return err
+}
+
+// add counts what another report counts.
+func (r *Report) add(o Report) {
+	r.Files, r.Dirs, r.Links, r.Bytes = r.Files+o.Files, r.Dirs+o.Dirs, r.Links+o.Links, r.Bytes+o.Bytes
+	r.Devices, r.FIFOs, r.SetID, r.Copies = r.Devices+o.Devices, r.FIFOs+o.FIFOs, r.SetID+o.SetID, r.Copies+o.Copies
+}
