@@ -25,6 +25,7 @@ type layerWriter struct {
 	tw     *tar.Writer
 	prefix string // without the slash at its head
 	dirs   map[string]bool
+	buf    []byte // for the bytes of files
 }
 
 // stamp is the time of what no package has a time for: the first day that zip
@@ -233,7 +234,7 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 		return nil, err
 	}
 	sum := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(w.tw, sum), r); err != nil {
+	if _, err := io.CopyBuffer(io.MultiWriter(w.tw, sum), r, w.buf); err != nil {
 		return nil, err
 	}
 	x.SHA256InPrefix = hex.EncodeToString(sum.Sum(nil))

@@ -388,7 +388,7 @@ func putLayer(ctx context.Context, s *store.Store, prefix string, tee TeeFunc, f
 		if also != nil {
 			to = io.MultiWriter(to, also)
 		}
-		w := &layerWriter{tw: tar.NewWriter(to), prefix: strings.TrimPrefix(prefix, "/"), dirs: map[string]bool{}}
+		w := &layerWriter{tw: tar.NewWriter(to), prefix: strings.TrimPrefix(prefix, "/"), dirs: map[string]bool{}, buf: make([]byte, 64<<10)}
 		if err := fill(w); err != nil {
 			return err
 		}
