@@ -1,0 +1,138 @@
+package build
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/klauspost/compress/zstd"
+
+	"hpcc/unpack"
+)
+
+// condaPackage writes a package of files with text.
+func condaPackage(t testing.TB, dir, name string, files map[string]string) string {
+	t.Helper()
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pack := func(files map[string]string) []byte {
+		var buf bytes.Buffer
+		tw := tar.NewWriter(&buf)
+		for name, text := range files {
+			if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(text)), ModTime: time.Unix(1e9, 0)}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := tw.Write([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := tw.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return enc.EncodeAll(buf.Bytes(), nil)
+	}
+	var paths []string
+	for f := range files {
+		paths = append(paths, fmt.Sprintf(`{"_path": %q, "path_type": "hardlink"}`, f))
+	}
+	dist := name + "-1-0"
+	var file bytes.Buffer
+	z := zip.NewWriter(&file)
+	for n, data := range map[string][]byte{
+		"metadata.json":             []byte(`{"conda_pkg_format_version": 2}`),
+		"pkg-" + dist + ".tar.zst":  pack(files),
+		"info-" + dist + ".tar.zst": pack(map[string]string{"info/index.json": fmt.Sprintf(`{"name": %q, "version": "1", "build": "0", "build_number": 0, "subdir": "linux-64"}`, name), "info/paths.json": `{"paths_version": 1, "paths": [` + strings.Join(paths, ",") + `]}`}),
+	} {
+		w, err := z.CreateHeader(&zip.FileHeader{Name: n, Method: zip.Store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p := filepath.Join(dir, "linux-64", dist+".conda")
+	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(p, file.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// The tree of an environment is made without reading its layers again, and is what they
+// come to.
+func TestCondaParts(t *testing.T) {
+	s, dir := open(t), t.TempDir()
+	list := filepath.Join(dir, "list.txt")
+	text := "@EXPLICIT\n"
+	for i := range 5 {
+		text += condaPackage(t, dir, fmt.Sprint("p", i), map[string]string{fmt.Sprintf("lib/p%d/x", i): strings.Repeat("x", i*100000), "share/all": fmt.Sprint(i)}) + "\n"
+	}
+	if err := os.WriteFile(list, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	parts := unpack.NewParts(s)
+	defer parts.Close()
+	env, err := Conda(t.Context(), s, CondaOptions{File: list, From: "scratch", Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}, NoRun: true, PackageLayers: true, Parts: parts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := filepath.Join(dir, "want")
+	rep, err := unpack.Image(t.Context(), env.Image, want, unpack.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	layers, err := env.Image.Layers()
+	if err != nil || len(layers) != 6 {
+		t.Fatalf("%d layers, %v; want 6", len(layers), err)
+	}
+	for _, l := range layers {
+		d, err := l.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(s.Dir(), "blobs/sha256", d.Hex)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, gotRep, err := unpack.Tree(t.Context(), s, env.Image, unpack.Options{Parts: parts})
+	if err != nil {
+		t.Fatalf("Tree without the layers' blobs: %v", err)
+	}
+	if gotRep != rep {
+		t.Errorf("Report = %+v; want %+v", gotRep, rep)
+	}
+	if a, b := outline(t, got), outline(t, want); a != b {
+		t.Errorf("the tree is\n%s\nthe layers come to\n%s", a, b)
+	}
+}
+
+// outline lists a tree: modes, times, sizes.
+func outline(t testing.TB, dir string) string {
+	t.Helper()
+	var out strings.Builder
+	err := filepath.Walk(dir, func(p string, fi os.FileInfo, err error) error {
+		if rel, _ := filepath.Rel(dir, p); err == nil && rel != "." && !strings.HasPrefix(rel, ".hpcc") {
+			fmt.Fprintln(&out, rel, fi.Mode(), fi.ModTime().UnixNano(), fi.Size())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
