@@ -66,8 +66,8 @@ func (r *record) cached(dir string) (string, bool) {
 			return "", false
 		}
 		defer f.Close()
-		s, m := sha256.New(), md5.New()
-		n, err := io.Copy(io.MultiWriter(s, m), f)
+		s, m, sums := r.sums()
+		n, err := io.Copy(sums, f)
 		if err != nil || r.verify(n, s, m) != nil {
 			return "", false
 		}
@@ -109,8 +109,8 @@ func (r *record) keep(ctx context.Context, src io.Reader, dir, tmp string, add f
 	if r.Size > 0 {
 		limit = r.Size
 	}
-	s, m := sha256.New(), md5.New()
-	n, err := io.Copy(io.MultiWriter(f, s, m, counting(add)), io.LimitReader(&ctxReader{ctx, src}, limit+1))
+	s, m, sums := r.sums()
+	n, err := io.Copy(io.MultiWriter(f, sums, counting(add)), io.LimitReader(&ctxReader{ctx, src}, limit+1))
 	if err == nil && n > limit {
 		err = fmt.Errorf("more than %d bytes came", limit)
 	}
@@ -138,6 +138,16 @@ func (r *record) keep(ctx context.Context, src io.Reader, dir, tmp string, add f
 	return final, os.Rename(f.Name(), final)
 }
 
+// sums are the digests that verify compares, and what writes to them: the md5 only of a
+// package of which one is known.
+func (r *record) sums() (s, m hash.Hash, both io.Writer) {
+	if s = sha256.New(); r.MD5 == "" {
+		return s, nil, s
+	}
+	m = md5.New()
+	return s, m, io.MultiWriter(s, m)
+}
+
 // verify compares what came with what the export or the index says.
 func (r *record) verify(n int64, s, m hash.Hash) error {
 	if r.Size != 0 && n != r.Size {
@@ -146,7 +156,10 @@ func (r *record) verify(n int64, s, m hash.Hash) error {
 	if got := hex.EncodeToString(s.Sum(nil)); r.SHA256 != "" && got != r.SHA256 {
 		return fmt.Errorf("its sha256 is %s, it should be %s", got, r.SHA256)
 	}
-	if got := hex.EncodeToString(m.Sum(nil)); r.MD5 != "" && got != r.MD5 {
+	if r.MD5 == "" {
+		return nil
+	}
+	if got := hex.EncodeToString(m.Sum(nil)); got != r.MD5 {
 		return fmt.Errorf("its md5 is %s, it should be %s", got, r.MD5)
 	}
 	return nil
