@@ -24,7 +24,36 @@ const madeFormat = 1
 // A madeLayer is what the installation of some packages gave.
 type madeLayer struct {
 	Layer   store.LayerInfo `json:"layer"`
-	Learned []learned       `json:"learned"` // of the packages in order
+	Learned []learned       `json:"learned,omitempty"` // of conda's packages in order
+}
+
+// findMade finds what was made under a key, and the layer, which is whole.
+func findMade(s *store.Store, key string) (made madeLayer, l v1.Layer, ok bool) {
+	b, err := s.Cached("installed", key)
+	if err != nil || json.Unmarshal(b, &made) != nil {
+		return made, nil, false
+	}
+	l, err = s.Layer(made.Layer)
+	return made, l, err == nil
+}
+
+// keepMade notes what was made under a key.
+func keepMade(s *store.Store, key string, made madeLayer) error {
+	b, err := json.Marshal(made)
+	if err == nil {
+		err = s.Cache("installed", key, b)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping what was installed: %w", err)
+	}
+	return nil
+}
+
+// keyOf is a digest of all that a layer depends on.
+func keyOf(all any) (string, error) {
+	b, err := json.Marshal(all)
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:]), err
 }
 
 // learned is what the installation of a package brings to light besides its files.
@@ -58,9 +87,7 @@ func (in *installer) key(members []*pkg) (string, error) {
 		k.Packages = append(k.Packages, part{r.Name, r.Version, r.Build, r.channel(), public(r.url), r.fn, r.MD5, r.SHA256, r.Size,
 			slices.Sorted(maps.Keys(p.lost)), slices.Sorted(maps.Keys(p.lostPoints)), p.places})
 	}
-	b, err := json.Marshal(k)
-	sum := sha256.Sum256(b)
-	return hex.EncodeToString(sum[:]), err
+	return keyOf(k)
 }
 
 // install writes packages into a layer, or finds the one that was made of them before.
@@ -89,28 +116,16 @@ func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1
 	for _, p := range members {
 		made.Learned = append(made.Learned, p.learned)
 	}
-	b, err := json.Marshal(made)
-	if err == nil {
-		err = in.store.Cache("installed", key, b)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("keeping what was installed: %w", err)
+	if err := keepMade(in.store, key, made); err != nil {
+		return nil, err
 	}
 	return in.store.Layer(info)
 }
 
 // madeBefore finds a layer in the store, whole, and what was learned with it.
 func (in *installer) madeBefore(key string, members []*pkg) (v1.Layer, bool) {
-	b, err := in.store.Cached("installed", key)
-	if err != nil {
-		return nil, false
-	}
-	var made madeLayer
-	if json.Unmarshal(b, &made) != nil || len(made.Learned) != len(members) {
-		return nil, false
-	}
-	l, err := in.store.Layer(made.Layer)
-	if err != nil {
+	made, l, ok := findMade(in.store, key)
+	if !ok || len(made.Learned) != len(members) {
 		return nil, false
 	}
 	for i, p := range members {

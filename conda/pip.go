@@ -63,8 +63,9 @@ type pipOptions struct {
 	index *pipIndex // Indexes, opened; nil where they are not yet
 	under []string  // packages whose builds need this one
 
-	PackageLayers bool    // as in Options
-	Tee           TeeFunc // as in Options
+	// As in Options:
+	PackageLayers, NoCache bool
+	Tee                    TeeFunc
 }
 
 // A pipPlan is the distributions that rows stand for.
@@ -314,7 +315,7 @@ func (in *installer) chooseWheels(ctx context.Context, o Options) (*pipPlan, err
 // pipOptions are those of the file, behind those of the user.
 func (e *Export) pipOptions(o Options) pipOptions {
 	dir := filepath.Dir(e.File)
-	po := pipOptions{File: e.File, Dir: dir, Indexes: o.Indexes.before(e.PipIndexes, dir), Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers, Tee: o.Tee}
+	po := pipOptions{File: e.File, Dir: dir, Indexes: o.Indexes.before(e.PipIndexes, dir), Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: o.Tee}
 	if o.Step != nil {
 		po.Build = &pipWorkshop{step: o.Step}
 	}

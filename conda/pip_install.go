@@ -24,6 +24,7 @@ import (
 // A pipInstall is a wheel being installed.
 type pipInstall struct {
 	*wheel
+	file  string // in the cache, where its name begins with its digest
 	pick  *pipPick
 	rec   *record // its name, size and what it needs
 	built bool    // from sources, just now: the times in the wheel are of no worth
@@ -56,14 +57,7 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 	g.SetLimit(goruntime.GOMAXPROCS(0))
 	for i, members := range groups {
 		g.Go(func() (err error) {
-			layers[i], err = newLayer(gctx, s, p.target.Prefix, o.Tee, func(w *layerWriter) error {
-				for _, x := range members {
-					if err := x.install(gctx, w, &p.target); err != nil {
-						return fmt.Errorf("installing %s: %w", x.name.file, err)
-					}
-				}
-				return nil
-			})
+			layers[i], err = p.install(gctx, s, members, o)
 			return err
 		})
 	}
@@ -115,7 +109,7 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 				return fmt.Errorf("reading %s: %w", name.file, err)
 			}
 			p.Wheels[i].SHA256 = rec.SHA256
-			in[i] = &pipInstall{wheel: w, pick: x, rec: rec, built: built[x] != nil, lost: map[string]bool{}}
+			in[i] = &pipInstall{wheel: w, file: file, pick: x, rec: rec, built: built[x] != nil, lost: map[string]bool{}}
 			for _, d := range w.meta.requires {
 				rec.Depends = append(rec.Depends, pipName(d.Name))
 			}
