@@ -85,7 +85,7 @@ func ResolveBase(ctx context.Context, locked *Export, version string, o Options)
 // lockedBase is the base that a lock file has, if it has that version of glibc.
 func lockedBase(e *Export, version string, o Options) (*Plan, error) {
 	p := &Plan{Subdir: o.Subdir, Prefix: basePrefix, export: &Export{File: e.File, Explicit: true, Entries: e.Base}}
-	if err := p.explicit(p.export); err != nil {
+	if err := p.explicit(p.export, o); err != nil {
 		return nil, err
 	}
 	for _, r := range p.pkgs {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"sync/atomic"
 )
@@ -29,6 +30,25 @@ func (o Options) mirrorsOf(u string) *mirrors {
 			m.places = append(m.places, place+below)
 		}
 		return m
+	}
+	return nil
+}
+
+// mirrorsBeside are the places of a channel of which a list names one, u, which is asked
+// first; nil where there are no others.
+func (o Options) mirrorsBeside(u string) *mirrors {
+	for _, group := range o.Mirrors {
+		for i, place := range group {
+			below, ok := strings.CutPrefix(u, place)
+			if len(group) < 2 || !ok || below != "" && !strings.HasPrefix(below, "/") {
+				continue
+			}
+			m := &mirrors{places: []string{u}}
+			for _, other := range slices.Concat(group[:i], group[i+1:]) {
+				m.places = append(m.places, other+below)
+			}
+			return m
+		}
 	}
 	return nil
 }

@@ -73,6 +73,51 @@ func TestMirrors(t *testing.T) {
 	refused(t, s, "no mirror has the bytes", err, "100 bytes came, the index says")
 }
 
+// Lists of URLs with digests, as lock files are, are had from a channel's other places,
+// whichever of them they name.
+func TestMirrorsOfLists(t *testing.T) {
+	a := &testPkg{name: "a", files: []testFile{{path: "share/a", text: "A"}}}
+	good, nowhere, lying := newChannel(t, a), filepath.Join(t.TempDir(), "nowhere"), newChannel(t, a)
+	file := "/linux-64/" + a.dist() + a.format
+	b, err := os.ReadFile(good + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, lying+file, []byte(strings.Repeat("x", len(b))))
+	for _, c := range []struct {
+		name, place string
+		digest      string
+		mirrors     []string
+		err         string
+	}{
+		{"the first is not there", nowhere, "#sha256:" + sha(b), []string{nowhere, good}, ""},
+		{"the second is not there", nowhere, "#sha256:" + sha(b), []string{good, nowhere}, ""},
+		{"other bytes", lying, "#sha256:" + sha(b), []string{good, nowhere, lying}, ""},
+		{"a label", nowhere + "/label/x", "#sha256:" + sha(b), []string{filepath.Dir(good), nowhere + "/label"}, "no such file"},
+		{"of another channel", nowhere, "#sha256:" + sha(b), []string{good, nowhere + "2"}, "no such file"},
+		{"without a digest", nowhere, "", []string{nowhere, good}, "no such file"},
+		{"none has the bytes", lying, "#sha256:" + sha(b), []string{lying, nowhere}, "its sha256 is"},
+	} {
+		var group []string
+		for _, m := range c.mirrors {
+			group = append(group, fileURL(m))
+		}
+		s := newStore(t)
+		r, err := install(t, s, "@EXPLICIT\n"+fileURL(c.place)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
+		if c.err != "" {
+			refused(t, s, c.name, err, c.err)
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		if l := r.plan.Lock(nil); l.packages[0].URL != fileURL(c.place)+file {
+			t.Errorf("%s: the lock has %s", c.name, l.packages[0].URL)
+		}
+	}
+}
+
 func TestMirrorsOf(t *testing.T) {
 	o := Options{Mirrors: [][]string{{"https://a/c"}, {"https://b/c", "https://m/b"}}}
 	for u, want := range map[string]string{"https://a/c": "", "https://b/c": "https://b/c https://m/b", "https://b/c/label/x": "https://b/c/label/x https://m/b/label/x", "https://b/cc": "", "https://m/b": ""} {

@@ -117,7 +117,7 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	var err error
 	switch {
 	case e.Explicit:
-		err = p.explicit(e)
+		err = p.explicit(e, o)
 	case len(e.wishes()) > 0:
 		err = p.wished(ctx, e, o)
 	default:
@@ -173,7 +173,8 @@ func (p *Plan) finish() {
 }
 
 // explicit takes the URLs as they are; the packages themselves say the rest.
-func (p *Plan) explicit(e *Export) error {
+func (p *Plan) explicit(e *Export, o Options) error {
+	elsewhere := map[string]*mirrors{} // by channel
 	for _, x := range e.Entries {
 		u, err := absolute(x.URL)
 		if err != nil {
@@ -190,6 +191,14 @@ func (p *Plan) explicit(e *Export) error {
 		}
 		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, Subdir: sub, url: u.String(), fn: fn}
 		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.url, "/"+path.Base(u.EscapedPath())), "/"+sub)
+		if r.MD5 != "" || r.SHA256 != "" { // else nothing says that another place has the same
+			m, known := elsewhere[r.origin]
+			if !known {
+				m = o.mirrorsBeside(r.origin)
+				elsewhere[r.origin] = m
+			}
+			r.mirrors = m
+		}
 		p.pkgs = append(p.pkgs, r)
 	}
 	p.unproven(e, "the export; write it with \"conda list --explicit --sha256\"")
