@@ -23,6 +23,7 @@ type blockWriter struct {
 	to         io.Writer
 	size, keep int           // of a block, and of what stood before it and is at hand, in bytes
 	pack       func(*block)  // fills out
+	pool       *sync.Pool    // of blocks of this size, for the next writer
 	free       chan *block   // whose memory may be used again
 	now        *block        // that is being filled
 	order      chan *block   // as they are to be written
@@ -39,12 +40,21 @@ type block struct {
 	deflate *deflater
 }
 
-func newBlockWriter(to io.Writer, size, keep int, pack func(*block)) *blockWriter {
+// Blocks are used again by the next writer: an environment has dozens of layers, and
+// each would ask for megabytes.
+var zstdBlocks, gzipBlocks sync.Pool
+
+func newBlockWriter(to io.Writer, size, keep int, pool *sync.Pool, pack func(*block)) *blockWriter {
 	n := 2*runtime.GOMAXPROCS(0) + 1
-	w := &blockWriter{to: to, size: size, keep: keep, pack: pack,
+	w := &blockWriter{to: to, size: size, keep: keep, pack: pack, pool: pool,
 		free: make(chan *block, n), order: make(chan *block, n), ended: make(chan struct{})}
 	for range n {
-		w.free <- &block{}
+		b, ok := pool.Get().(*block)
+		if !ok {
+			b = &block{}
+		}
+		b.in, b.from = b.in[:0], 0
+		w.free <- b
 	}
 	w.now = <-w.free
 	go w.write()
@@ -110,6 +120,9 @@ func (w *blockWriter) Close() error {
 	w.send()
 	close(w.order)
 	<-w.ended
+	for range cap(w.free) {
+		w.pool.Put(<-w.free)
+	}
 	return w.err()
 }
 
@@ -126,7 +139,7 @@ func newZstdWriter(to io.Writer) (*zstdWriter, error) {
 		return nil, err
 	}
 	pack := func(b *block) { b.out = enc.EncodeAll(b.in, b.out[:0]) }
-	return &zstdWriter{newBlockWriter(to, zstdBlock, 0, pack), enc}, nil
+	return &zstdWriter{newBlockWriter(to, zstdBlock, 0, &zstdBlocks, pack), enc}, nil
 }
 
 func (z *zstdWriter) Close() error { return cmp.Or(z.blockWriter.Close(), z.enc.Close()) }
@@ -147,7 +160,7 @@ func newGzipWriter(to io.Writer) (*gzipWriter, error) {
 		}
 		b.out = b.deflate.block(b.out[:0], b.in, b.from)
 	}
-	return &gzipWriter{blockWriter: newBlockWriter(to, gzipBlock, windowSize, pack)}, err
+	return &gzipWriter{blockWriter: newBlockWriter(to, gzipBlock, windowSize, &gzipBlocks, pack)}, err
 }
 
 func (z *gzipWriter) Write(p []byte) (int, error) {

@@ -31,9 +31,15 @@ func TestPackers(t *testing.T) {
 			for text.Len() < 3*p.block {
 				fmt.Fprintf(&text, "line %d of %x\n", r.Intn(1000), r.Int63())
 			}
-			for _, size := range []int{0, 1, p.block - 1, p.block, p.block + 1, text.Len()} {
+			before := map[int][]byte{}
+			sizes := []int{0, 1, p.block - 1, p.block, p.block + 1, text.Len(), p.block, 1, 0} // memory is used again
+			for _, size := range sizes {
 				data := text.Bytes()[:size]
 				packed := packParts(t, p.mt, data, 1<<20, 4)
+				if old, ok := before[size]; ok && !bytes.Equal(packed, old) {
+					t.Errorf("%d bytes: after larger ones they give another file", size)
+				}
+				before[size] = packed
 				if !bytes.Equal(packed, packParts(t, p.mt, data, 77_777, 1)) {
 					t.Errorf("%d bytes: another number of cores and other parts give another file", size)
 				}
