@@ -45,6 +45,18 @@ func (j *Job) slots() int {
 	return n * max(j.CPUs, 1)
 }
 
+// spread is over how many nodes the job's processes are to lie; 0 where that is
+// left to the target.
+func (j *Job) spread() int {
+	switch {
+	case j.Nodes > 1:
+		return j.Nodes
+	case j.Nodes == 0 && j.TasksPerNode > 0 && j.Tasks > j.TasksPerNode:
+		return (j.Tasks + j.TasksPerNode - 1) / j.TasksPerNode
+	}
+	return 0
+}
+
 // share is a slot's part of what the whole job needs: Grid Engine multiplies
 // requests by the slots.
 func (j *Job) share(what string, n int64, slots int) (int64, error) {
@@ -58,24 +70,29 @@ func (j *Job) share(what string, n int64, slots int) (int64, error) {
 // them.
 func (gridEngine) options(j *Job) (o, notes []string, err error) {
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
-	add("-N %s", j.Name)
+	name := j.Name
+	if slices.Contains([]string{"all", "none", "template"}, name) { // which it keeps for itself
+		name += "_"
+	}
+	add("-N %s", name)
 	add("-wd %s", inQuotes(j.Dir))
-	slots := j.slots()
+	slots, nodes := j.slots(), j.spread()
+	if nodes > 1 {
+		notes = append(notes, fmt.Sprintf("Grid Engine has no --nodes: its parallel environment %s has to spread %d slots over %d hosts; where it gives others the task ends and says so; name another of \"qconf -spl\" with --native \"-pe NAME %d\"", peMany, slots, nodes, slots))
+	}
 	switch {
-	case j.Nodes > 1 || j.TasksPerNode > 1 && j.Nodes != 1:
-		return nil, nil, errors.New("no number of nodes can be asked for in Grid Engine: its parallel environments say how slots spread; give --tasks alone, or --native \"-pe NAME SLOTS\" with one of \"qconf -spl\"")
 	case slots == 1:
 	case j.several() && j.Nodes != 1:
 		add("-pe %s %d", peMany, slots)
 	default:
 		add("-pe %s %d", peOneHost, slots)
 	}
-	if j.Memory > 0 {
-		add("-l mem_free=%dM", ((j.Memory+int64(slots)-1)/int64(slots)+1<<20-1)>>20)
+	if mem := j.Memory * int64(max(nodes, 1)); mem > 0 {
+		add("-l mem_free=%dM", ((mem+int64(slots)-1)/int64(slots)+1<<20-1)>>20)
 		notes = append(notes, "--mem asks for hosts with that much free memory (mem_free) and sets no limit; where the site wants another resource, say it with --native \"-l h_vmem=4G\"")
 	}
 	if j.GPUs > 0 {
-		n, err := j.share("GPUs", int64(j.GPUs), slots)
+		n, err := j.share("GPUs", int64(j.GPUs*max(nodes, 1)), slots)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -122,7 +139,7 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 	for _, o := range options {
 		t.line("#$ %s", o)
 	}
-	end := taskCall{to: GridEngine, id: `"${1:-gridengine-$JOB_ID}"`, limit: true, needs: true, files: !j.Array.IsZero() && !j.counted()}
+	end := taskCall{to: GridEngine, id: `"${1:-gridengine-$JOB_ID}"`, limit: true, needs: true, nodes: j.spread(), files: !j.Array.IsZero() && !j.counted()}
 	if n := j.Array.Count(); n > 0 {
 		t.line("#$ -t 1-%d", n)
 		end.nth = `"$SGE_TASK_ID"`

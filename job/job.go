@@ -61,6 +61,7 @@ type Job struct {
 	Env          []string      `json:"env,omitempty"`       // NAME=VALUE
 	Native       []string      `json:"native,omitempty"`    // options in the target's own words, unchanged
 	Interactive  bool          `json:"interactive,omitempty"`
+	Ray          bool          `json:"ray,omitempty"` // a Ray of one node for each of Nodes, where the program is the driver
 	Retry        Retry         `json:"retry,omitzero"`
 	Params       Params        `json:"params,omitzero"` // of each task, by its index
 	Wishes
@@ -97,8 +98,8 @@ func (j *Job) output() string {
 func (j *Job) several() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
 
 // multi says whether the target has to start several processes. A script does
-// that itself.
-func (j *Job) multi() bool { return j.several() && j.Script == nil }
+// that itself, and so does Ray.
+func (j *Job) multi() bool { return j.several() && j.Script == nil && !j.Ray }
 
 // words are the command that runs one process of the job.
 func (j *Job) words() []string {
@@ -108,8 +109,23 @@ func (j *Job) words() []string {
 	case j.Image == "":
 		return j.Args
 	}
-	w := append([]string{j.Program, "run"}, j.Run...)
-	return append(append(w, j.Image, "--"), j.Args...)
+	return append(j.inImage(), j.Args...)
+}
+
+// inImage are the words before those of a program in the image. Of several
+// processes those on a node share memory, and see what their launcher left for them.
+func (j *Job) inImage() []string {
+	w := []string{j.Program, "run"}
+	given := func(flag string) bool {
+		return slices.ContainsFunc(j.Run, func(r string) bool { return r == flag || strings.HasPrefix(r, flag+"=") })
+	}
+	if j.multi() && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
+		w = append(w, "--join")
+	}
+	if j.multi() && !given("--mpi") {
+		w = append(w, "--mpi=pmix")
+	}
+	return append(append(w, j.Run...), j.Image, "--")
 }
 
 var (
@@ -156,6 +172,9 @@ func (j *Job) check() error {
 		}
 	}
 	if err := j.Wishes.check(); err != nil {
+		return err
+	}
+	if err := j.checkRay(); err != nil {
 		return err
 	}
 	return j.checkText()

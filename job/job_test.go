@@ -86,6 +86,12 @@ func TestRender(t *testing.T) {
 		"one":     with(func(j *Job) { j.Array = array(t, "5") }),
 		"large":   with(func(j *Job) { j.Array = array(t, "0,5000-9000:1000%2"); j.Time, j.CPUs = time.Hour, 4 }),
 	}
+	ray := with(func(j *Job) { j.Ray, j.Nodes, j.CPUs, j.GPUs, j.Memory = true, 3, 2, 2, 4<<30 })
+	spread := with(func(j *Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Memory = 2, 2, 2, 1<<30 })
+	for _, target := range Targets() {
+		golden(t, "ray", ray, target)
+		golden(t, "spread", spread, target)
+	}
 	for target, list := range map[Target]map[string]*Job{Slurm: slurm, GridEngine: gridEngine, LSF: shapes, PBS: shapes, Local: local} {
 		for name, j := range jobs {
 			if j.Interactive && target == PBS {
@@ -153,9 +159,10 @@ func TestRenderRefuses(t *testing.T) {
 		{"interactive array", with(func(j *Job) { j.Array, j.Interactive = array(t, "1-2"), true }), Slurm, "interactive"},
 		{"tasks that do not fit", with(func(j *Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), Slurm, "do not fit"},
 		{"negative", with(func(j *Job) { j.CPUs = -1 }), Slurm, "negative"},
-		{"nodes of Grid Engine", with(func(j *Job) { j.Nodes = 2 }), GridEngine, "parallel environments say how slots spread"},
+		{"Ray of several processes", with(func(j *Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), GridEngine, "one Ray on each node"},
+		{"Ray with a terminal", with(func(j *Job) { j.Ray, j.Interactive = true, true }), Slurm, "do not go together"},
+		{"Ray apart from its program", with(func(j *Job) { j.Ray, j.Run = true, []string{"--pid"} }), Slurm, "--ray and --pid"},
 		{"GPUs that cannot be shared out", with(func(j *Job) { j.GPUs, j.CPUs = 2, 4 }), GridEngine, "ask for a multiple"},
-		{"several processes here", with(func(j *Job) { j.Tasks = 4 }), Local, "one process"},
 		{"waiting here", with(func(j *Job) { j.After = []string{"1"} }), Local, "no queue"},
 	}
 	for _, test := range tests {

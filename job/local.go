@@ -24,8 +24,6 @@ func (local) here(context.Context) bool { return true }
 
 func (local) render(j *Job) (string, []string, error) {
 	switch {
-	case j.multi():
-		return "", nil, fmt.Errorf("target local runs one process for each task; give --array, or a target with nodes")
 	case len(j.After) > 0:
 		return "", nil, fmt.Errorf("target local has no queue in which a job could wait for another; hand the first in with --wait")
 	case len(j.Native) > 0:
@@ -33,7 +31,7 @@ func (local) render(j *Job) (string, []string, error) {
 	}
 	var notes []string
 	for what, asked := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--mail": j.Mail != "", "--exclusive": j.Exclusive,
-		"--mem": j.Memory > 0, "--gpus": j.GPUs > 0} {
+		"--nodes": j.Nodes > 1, "--mem": j.Memory > 0, "--gpus": j.GPUs > 0} {
 		if asked {
 			notes = append(notes, what+" means nothing on this machine and is left out")
 		}
@@ -42,6 +40,10 @@ func (local) render(j *Job) (string, []string, error) {
 	t := &text{}
 	t.line("#!/bin/bash")
 	t.line("# Made by hpcc, for %s on this machine.", j.what())
+	if j.multi() {
+		t.line("# Open MPI counts processors before it starts more processes.")
+		t.line("export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe")
+	}
 	t.common(j)
 	if j.Interactive {
 		t.line("exec %s", quoteAll(j.words()))
@@ -51,7 +53,7 @@ func (local) render(j *Job) (string, []string, error) {
 	if !j.Array.IsZero() {
 		end.parallel = parallel(j)
 	}
-	t.task(j, end)
+	t.task(j, end, mpirun(j)...)
 	return t.String(), notes, nil
 }
 

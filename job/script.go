@@ -73,6 +73,7 @@ type taskCall struct {
 	files    bool   // hpcc opens the output files
 	limit    bool   // hpcc ends the task at its time limit
 	needs    bool   // hpcc looks whether the jobs before have succeeded
+	nodes    int    // hpcc looks whether it was given so many; 0: the target keeps to them
 }
 
 // task ends the script: it runs the job's words, by way of launch where the
@@ -96,6 +97,9 @@ func (t *text) task(j *Job, c taskCall, launch ...string) {
 	}
 	if c.needs && len(j.After) > 0 {
 		add("--needs=" + strings.Join(j.After, ","))
+	}
+	if c.nodes > 0 {
+		add("--nodes=" + strconv.Itoa(c.nodes))
 	}
 	if c.limit && j.Time > 0 {
 		add("--limit=" + j.Time.String())
@@ -121,9 +125,7 @@ func (t *text) task(j *Job, c taskCall, launch ...string) {
 
 // mpirun starts the processes of a task where the scheduler has no launcher of
 // its own; the MPI of the host has to know the scheduler.
-func mpirun(j *Job) []string {
-	return []string{"mpirun", "-np", strconv.Itoa(j.slots() / max(j.CPUs, 1))}
-}
+func mpirun(j *Job) []string { return []string{"mpirun", "-np", strconv.Itoa(j.processes())} }
 
 // what names what runs, for a comment of one line.
 func (j *Job) what() string {
@@ -151,7 +153,10 @@ func (t *text) command(j *Job, to Target, task []string, launch ...string) {
 		task = append(task, "--stdin")
 	}
 	t.line(`exec %s -- \`, strings.Join(task, " "))
-	if j.multi() {
+	if j.Ray {
+		launch = j.rayWords(to)
+	}
+	if j.multi() || j.Ray {
 		t.line(`  %s \`, quoteAll(launch))
 	}
 	if j.Script == nil {

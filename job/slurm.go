@@ -108,6 +108,10 @@ func (slurm) render(j *Job) (string, []string, error) {
 	t.line("# sbatch --export=NONE would leave srun without PATH:")
 	t.line("export SLURM_EXPORT_ENV=ALL")
 	t.line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=%d", j.whole())
+	if j.multi() {
+		t.line("# Where the site leaves it open, the MPI in the image finds srun by PMIx:")
+		t.line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
+	}
 	t.common(j)
 	t.task(j, taskCall{to: Slurm, id: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, limit: true}, srun(j)...)
 	return t.String(), nil, nil

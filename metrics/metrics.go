@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -58,6 +59,9 @@ func (r *Run) Status() int {
 	}
 	return 128 + int(unix.SignalNum(r.Signal))
 }
+
+// Passed are the signals that [Measure] passes on.
+func Passed() []os.Signal { return slices.Clone(passed) }
 
 // passed are the signals that a measured program gets when the one who measures
 // gets them: those that schedulers send and that people type. SIGINT reaches

@@ -217,7 +217,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later,
+			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot,
 		},
 	})
 }

@@ -36,6 +36,7 @@ func taskCommand() *cli.Command {
 			&cli.IntFlag{Name: "nth", Usage: "run the `N`-th task of --array alone"},
 			&cli.IntFlag{Name: "of", Usage: "the tasks are some of a job's `N`"},
 			&cli.IntFlag{Name: "parallel", Value: 1, Usage: "run `N` of them at once"},
+			&cli.IntFlag{Name: "nodes", Usage: "run only when the scheduler gave the job `N` nodes"},
 			&cli.StringFlag{Name: "needs", Usage: "run only when the scheduler's jobs `ID,...` have succeeded"},
 			&cli.StringSliceFlag{Name: "sweep", Usage: "fill {NAME} in by `NAME=VALUES`"},
 			&cli.StringFlag{Name: "params", Usage: "fill {NAME} in from the rows of `FILE`"},
@@ -74,7 +75,7 @@ func runTask(c *cli.Context) error {
 		return err
 	}
 	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
-		output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit"), count: max(c.Int("of"), array.Count(), 1)}
+		nodes: c.Int("nodes"), output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit"), count: max(c.Int("of"), array.Count(), 1)}
 	if r.params, err = job.ParseParams(c.StringSlice("sweep"), c.String("params"), c.String("params-sum")); err != nil {
 		return err
 	}
@@ -120,6 +121,7 @@ type taskRunner struct {
 	retry          job.Retry
 	params         job.Params
 	count          int      // tasks of the whole job
+	nodes          int      // that the job asked for; 0: the scheduler keeps to them
 	needs          []string // the scheduler's ids of jobs that must have succeeded
 	stdin          []byte   // what each task reads; nil: what hpcc has
 }
@@ -169,6 +171,9 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 		if r.retry.Times > 0 && tries > r.retry.Times {
 			return r.fail(t, fmt.Errorf("it was run %d times before, and the scheduler began it again", tries))
 		}
+		if err := job.Spread(r.nodes, os.Getenv); err != nil {
+			return r.fail(t, err)
+		}
 		if err := job.Succeeded(ctx, filepath.Dir(r.dir), r.needs); err != nil {
 			return r.fail(t, err)
 		}
@@ -207,7 +212,7 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 	if r.limit > 0 {
 		cmd.WaitDelay = job.Grace
 	}
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(append(os.Environ(), env...), "HPCC_JOB_DIR="+r.dir)
 	ended, over := context.WithCancel(context.Background())
 	defer over()
 	closeFiles, err := r.files(t, cmd)

@@ -1,0 +1,526 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+
+	"hpcc/metrics"
+)
+
+// A rayNode is one node of a Ray: a process outside the image, with Ray's as its
+// children in it. It is their subreaper (prctl(2)), so that what Ray leaves behind becomes a
+// child of it too, and ends with it. "ray stop" would end all Rays of the user.
+type rayNode struct {
+	place rayPlace
+	plan  rayPlan
+	rank  int
+	host  string
+	log   string // name of the file for what "ray start" says
+	rayAddress
+}
+
+// A rayAddress is where the head is found, and where Ray keeps its files.
+type rayAddress struct {
+	Address string // IP:PORT
+	Temp    string // on every node: a short name, since sockets there may have 107 bytes (unix(7))
+}
+
+// How often a node looks whether something has happened, and how long it waits
+// for the others by default.
+const (
+	rayPoll     = 200 * time.Millisecond
+	rayPatience = 5 * time.Minute
+)
+
+func rayOnNode(c *cli.Context) error {
+	n := &rayNode{place: rayPlace(c.String("dir")), rank: c.Int("rank"), log: "head.log"}
+	if !n.place.get("plan", &n.plan) {
+		return fmt.Errorf("joining the Ray of %s: there is no plan; all nodes need the same store", n.place)
+	}
+	var err error
+	if !c.IsSet("rank") {
+		if n.rank, err = strconv.Atoi(os.Getenv("SLURM_PROCID")); err != nil {
+			return errors.New("joining a Ray: neither --rank nor SLURM_PROCID says which node this is")
+		}
+	} else if n.rank > 0 {
+		takeOver(n.plan.Env)
+	}
+	n.host, _ = os.Hostname()
+	if name := os.Getenv("SLURMD_NODENAME"); name != "" {
+		n.host = name
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("becoming the reaper of Ray's processes: %w", err)
+	}
+	defer endChildren()
+	raiseFiles()
+	if n.rank > 0 {
+		n.log = fmt.Sprintf("worker.%d.log", n.rank)
+		return exitStatus(n.work(c.Context))
+	}
+	status := n.lead(c.Context)
+	if err := n.place.put("done", status); err != nil {
+		say("ray: %v", err)
+		return exitStatus(status)
+	}
+	return nil // the status is in the file, and a launcher has nothing to complain of
+}
+
+// takeOver puts the environment of the task in the place of what a launcher
+// made, but for what is said of this node.
+func takeOver(env []string) {
+	here := strings.Fields("HOSTNAME TMPDIR CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL NVIDIA_VISIBLE_DEVICES")
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		_, set := os.LookupEnv(name)
+		if scheduler := strings.HasPrefix(name, "PBS_") || strings.HasPrefix(name, "LSB_") || strings.HasPrefix(name, "SGE_"); set && (scheduler || slices.Contains(here, name)) {
+			continue
+		}
+		_ = os.Setenv(name, value)
+	}
+}
+
+// raiseFiles lets Ray have as many files open as it may: it needs thousands.
+func raiseFiles() {
+	var r unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &r) == nil {
+		r.Cur = r.Max
+		_ = syscall.Setrlimit(unix.RLIMIT_NOFILE, &syscall.Rlimit{Cur: r.Cur, Max: r.Max}) // which children keep
+	}
+}
+
+// lead is the node with the head and the program, whose status it returns.
+func (n *rayNode) lead(ctx context.Context) int {
+	dir, err := os.MkdirTemp("/tmp", "ray-") // on the node, never on NFS
+	if err != nil {
+		return n.fail("making a directory for Ray: %v", err)
+	}
+	n.Temp = dir
+	defer os.RemoveAll(dir)
+	head, err := n.startHead(ctx)
+	if err != nil {
+		return n.fail("%v", err)
+	}
+	defer head.stop(rayGrace)
+	if err := n.place.put("address", n.rayAddress); err != nil {
+		return n.fail("%v", err)
+	}
+	if err := n.gather(ctx, head); err != nil {
+		return n.fail("%v", err)
+	}
+	say("ray: %d nodes at %s, dashboard at %s of %s", n.plan.Nodes, n.Address, head.dashboard, n.host)
+	return n.drive(ctx, head)
+}
+
+// fail says why there is no Ray.
+func (n *rayNode) fail(format string, a ...any) int {
+	say("ray: node %d on %s: "+format, append([]any{n.rank, n.host}, a...)...)
+	return exitFailure
+}
+
+// startHead starts the head and returns when it answers. Its ports are free ones, since
+// the node may have Rays of others: what another one took meanwhile is tried again.
+func (n *rayNode) startHead(ctx context.Context) (*rayProcess, error) {
+	ip, err := n.hostIP()
+	if err != nil {
+		return nil, err
+	}
+	for tries := 1; ; tries++ {
+		ports, err := freePorts(3)
+		if err != nil {
+			return nil, err
+		}
+		n.Address = net.JoinHostPort(ip, ports[0])
+		head, err := n.start("--head", "--node-ip-address="+ip, "--port="+ports[0], "--temp-dir="+n.Temp,
+			"--dashboard-host=127.0.0.1", "--dashboard-port="+ports[1], "--ray-client-server-port="+ports[2])
+		if err != nil {
+			return nil, err
+		}
+		head.dashboard = "127.0.0.1:" + ports[1]
+		err = n.until(ctx, head, func() bool {
+			c, err := net.DialTimeout("tcp", n.Address, time.Second)
+			if err == nil {
+				c.Close()
+			}
+			return err == nil
+		})
+		if err == nil {
+			return head, nil
+		}
+		head.stop(rayGrace)
+		if tries == 3 || !strings.Contains(n.tail(), "in use") {
+			return nil, fmt.Errorf("starting the head: %w%s", err, n.tail())
+		}
+	}
+}
+
+var errStopped = errors.New("it was told to end")
+
+// until waits for something to happen while a process of Ray lives.
+func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool) error {
+	patience := rayPatience
+	if d, err := time.ParseDuration(os.Getenv("HPCC_RAY_WAIT")); err == nil && d > 0 {
+		patience = d
+	}
+	for late := time.Now().Add(patience); ; {
+		if happened() {
+			return nil
+		}
+		var why string
+		switch {
+		case n.place.get("failed", &why):
+			return errors.New(why)
+		case n.place.has("stop"):
+			return errStopped
+		case time.Now().After(late):
+			return fmt.Errorf("nothing for %s (HPCC_RAY_WAIT has it wait longer)", patience)
+		}
+		var ended <-chan struct{}
+		if p != nil {
+			ended = p.ended
+		}
+		select {
+		case <-ctx.Done():
+			return errStopped
+		case <-ended:
+			return fmt.Errorf("ray start ended with %s", p.cmd.ProcessState)
+		case <-time.After(rayPoll):
+		}
+	}
+}
+
+// gather returns when all nodes are in the Ray, by its own word.
+func (n *rayNode) gather(ctx context.Context, head *rayProcess) error {
+	if n.plan.Nodes == 1 {
+		return nil
+	}
+	const count = `import ray, sys, time
+ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
+while sum(1 for n in ray.nodes() if n["Alive"]) < int(sys.argv[2]):
+    time.sleep(0.5)
+`
+	all, err := n.begin("python3", "-c", count, n.Address, strconv.Itoa(n.plan.Nodes))
+	if err != nil {
+		return err
+	}
+	defer all.stop(rayPoll)
+	err = n.until(ctx, head, func() bool {
+		select {
+		case <-all.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if err == nil && !all.cmd.ProcessState.Success() {
+		err = fmt.Errorf("asking Ray for its nodes: python3 ended with %s", all.cmd.ProcessState)
+	}
+	if err != nil && !errors.Is(err, errStopped) {
+		err = fmt.Errorf("waiting for %d nodes: %w%s", n.plan.Nodes, err, n.tail())
+	}
+	return err
+}
+
+// drive runs the program. It ends before its time when Ray does.
+func (n *rayNode) drive(ctx context.Context, head *rayProcess) int {
+	// The names of before RAY_ADDRESS, with Ray's own default for the password.
+	cmd := n.command([]string{"RAY_ADDRESS=" + n.Address, "ip_head=" + n.Address, "redis_password=5241590000000000"}, n.plan.Program)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	over, why := make(chan struct{}), make(chan string, 1)
+	run, err := metrics.Measure(cmd, func(metrics.Run) {
+		go func() {
+			reason := n.ends(ctx, head, over)
+			why <- reason
+			if reason == "" {
+				return
+			}
+			if ctx.Err() == nil { // else the signal was passed on
+				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+			}
+			select {
+			case <-over:
+			case <-time.After(programGrace):
+				_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+			}
+		}()
+	})
+	if err != nil {
+		return n.fail("%v", err)
+	}
+	close(over)
+	if reason := <-why; reason != "" && reason != errStopped.Error() {
+		return n.fail("the program was ended: %s", reason)
+	}
+	return run.Status()
+}
+
+// ends waits for what ends the program before its time; "" when it is over.
+func (n *rayNode) ends(ctx context.Context, head *rayProcess, over <-chan struct{}) string {
+	for {
+		var why string
+		switch {
+		case n.place.get("failed", &why):
+			return why
+		case n.place.has("stop"):
+			return errStopped.Error()
+		}
+		select {
+		case <-over:
+			return ""
+		case <-ctx.Done():
+			return errStopped.Error()
+		case <-head.ended:
+			return "the head ended: " + head.cmd.ProcessState.String() + n.tail()
+		case <-time.After(rayPoll):
+		}
+	}
+}
+
+// work is a node with a worker: it ends with the program.
+func (n *rayNode) work(ctx context.Context) int {
+	if err := n.until(ctx, nil, func() bool { return n.place.get("address", &n.rayAddress) || n.place.has("done") }); err != nil || n.Address == "" {
+		if err != nil && !errors.Is(err, errStopped) {
+			return n.fail("waiting for the head: %v", err)
+		}
+		return 0
+	}
+	if err := ownDir(n.Temp); err != nil {
+		return n.lost(fmt.Sprintf("making a directory for Ray: %v", err))
+	}
+	defer os.RemoveAll(n.Temp)
+	c, err := net.Dial("udp", n.Address) // sends nothing, and tells by which address this node is reached from there
+	if err != nil {
+		return n.lost(fmt.Sprintf("reaching the head: %v", err))
+	}
+	ip, _, _ := net.SplitHostPort(c.LocalAddr().String())
+	c.Close()
+	ray, err := n.start("--address="+n.Address, "--node-ip-address="+ip)
+	if err != nil {
+		return n.lost(err.Error())
+	}
+	defer ray.stop(rayGrace)
+	for {
+		if n.place.has("done") || n.place.has("stop") {
+			return 0
+		}
+		select {
+		case <-ctx.Done():
+			return 0
+		case <-ray.ended:
+			// It ends by itself when the head does, which may be seen before the file is.
+			for end := time.Now().Add(rayGrace); time.Now().Before(end); time.Sleep(rayPoll) {
+				if n.place.has("done") || n.place.has("stop") || ctx.Err() != nil {
+					return 0
+				}
+			}
+			return n.lost("its Ray ended before the program: " + ray.cmd.ProcessState.String() + n.tail())
+		case <-time.After(rayPoll):
+		}
+	}
+}
+
+// lost is the end of a worker that takes the others with it.
+func (n *rayNode) lost(why string) int {
+	if err := n.place.put("failed", fmt.Sprintf("node %d on %s: %s", n.rank, n.host, why)); err != nil {
+		say("ray: %v", err)
+	}
+	return n.fail("%s", why)
+}
+
+// A rayProcess is one that runs beside the program.
+type rayProcess struct {
+	cmd       *exec.Cmd
+	ended     chan struct{}
+	dashboard string // where it is, of a head
+}
+
+// start runs "ray start" in the image. Ray counts the machine, so it is told
+// what the job has.
+func (n *rayNode) start(args ...string) (*rayProcess, error) {
+	ports, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	cpus := n.plan.CPUs
+	if cpus == 0 {
+		cpus = usableCPUs()
+	}
+	w := append([]string{"ray", "start"}, args...)
+	w = append(w, "--num-cpus="+strconv.Itoa(cpus), "--num-gpus="+strconv.Itoa(n.plan.GPUs),
+		"--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port="+ports[0], "--block")
+	if m := n.plan.Memory; m > 0 { // shared as Ray shares a machine's: 30 % for objects
+		w = append(w, fmt.Sprintf("--object-store-memory=%d", m*3/10), fmt.Sprintf("--memory=%d", m*7/10))
+	}
+	return n.begin(w...)
+}
+
+// begin starts words in the image, with what they say in the node's log.
+func (n *rayNode) begin(words ...string) (*rayProcess, error) {
+	log, err := os.OpenFile(n.place.file(n.log), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	p := &rayProcess{cmd: n.command(nil, words), ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", words[0], err)
+	}
+	go func() { _ = p.cmd.Wait(); close(p.ended) }()
+	return p, nil
+}
+
+// command is words in the image, as a process group, with the variables of Ray
+// and the directories in which its processes meet.
+func (n *rayNode) command(env, words []string) *exec.Cmd {
+	w := slices.Clone(n.plan.Image[:2]) // hpcc run
+	for _, e := range append([]string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=" + n.place.file("token"), "RAY_USAGE_STATS_ENABLED=0"}, env...) {
+		w = append(w, "--set-env="+e)
+	}
+	w = append(w, "--bind="+string(n.place), "--bind="+n.Temp)
+	w = append(append(w, n.plan.Image[2:]...), words...)
+	cmd := exec.Command(w[0], w[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd
+}
+
+// stop ends the process and what is in its group.
+func (p *rayProcess) stop(grace time.Duration) {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(grace):
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	<-p.ended
+}
+
+// tail is the end of what Ray said, for people.
+func (n *rayNode) tail() string {
+	b, err := os.ReadFile(n.place.file(n.log))
+	if err != nil || len(bytes.TrimSpace(b)) == 0 {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return ":\n" + strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
+
+// hostIP is the address of this node for the others: that of HPCC_RAY_INTERFACE,
+// else what its name stands for, else the first that leads elsewhere.
+func (n *rayNode) hostIP() (string, error) {
+	if n.plan.Nodes == 1 {
+		return "127.0.0.1", nil
+	}
+	var found []net.IP
+	if name := os.Getenv("HPCC_RAY_INTERFACE"); name != "" {
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			return "", fmt.Errorf("finding the address of HPCC_RAY_INTERFACE %q: %w", name, err)
+		}
+		addresses, _ := i.Addrs()
+		found = ipsOf(addresses)
+	} else {
+		host, _ := os.Hostname()
+		found, _ = net.LookupIP(host)
+		addresses, _ := net.InterfaceAddrs()
+		found = append(found, ipsOf(addresses)...)
+	}
+	found = slices.DeleteFunc(found, func(ip net.IP) bool { return ip.IsLoopback() || ip.IsLinkLocalUnicast() })
+	slices.SortStableFunc(found, func(a, b net.IP) int { return len(a.To4())/4*-1 + len(b.To4())/4 }) // IPv4 first: what every Ray knows
+	if len(found) == 0 {
+		return "127.0.0.1", nil // all nodes are on one machine
+	}
+	return found[0].String(), nil
+}
+
+func ipsOf(list []net.Addr) []net.IP {
+	var out []net.IP
+	for _, a := range list {
+		if ip, ok := a.(*net.IPNet); ok {
+			out = append(out, ip.IP)
+		}
+	}
+	return out
+}
+
+// freePorts are some that nobody listens at.
+func freePorts(n int) ([]string, error) {
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", ":0")
+		if err != nil {
+			return nil, fmt.Errorf("looking for free ports: %w", err)
+		}
+		defer l.Close()
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		out = append(out, port)
+	}
+	return out, nil
+}
+
+// ownDir makes a directory, unless it is there and is the user's own: nodes of a
+// test may have one /tmp.
+func ownDir(dir string) error {
+	err := os.Mkdir(dir, 0o700)
+	if !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	fi, serr := os.Lstat(dir)
+	if serr != nil {
+		return serr
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); !ok || !fi.IsDir() || int(st.Uid) != os.Getuid() {
+		return fmt.Errorf("%q is there, and is not yours", dir)
+	}
+	return nil
+}
+
+// usableCPUs are those that this process may run on.
+func usableCPUs() int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return 1
+	}
+	return set.Count()
+}
+
+// endChildren kills what is left of this process's children, and theirs, which
+// become its own when they do.
+func endChildren() {
+	self := strconv.Itoa(os.Getpid())
+	for end := time.Now().Add(rayGrace); time.Now().Before(end); time.Sleep(rayPoll / 20) {
+		left := false
+		files, _ := filepath.Glob("/proc/[0-9]*/stat")
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			if err != nil {
+				continue
+			}
+			fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // state, parent, …
+			if len(fields) > 1 && fields[1] == self {
+				left = true
+				if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
+					_ = syscall.Kill(pid, syscall.SIGKILL)
+					_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+				}
+			}
+		}
+		if !left {
+			return
+		}
+	}
+}
