@@ -128,11 +128,11 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 	t := &text{}
 	t.line("#!/bin/bash")
 	if j.Interactive {
-		t.line("# hpcc: %s, interactive", j.what())
+		t.interactive(j)
 		// qrsh joins its words to a line for the shell of the queue.
 		// A terminal that is not there would end it by SIGHUP.
 		t.line(`pty=no; [ ! -t 0 ] || pty=yes`)
-		t.line("exec qrsh -now no -pty $pty %s %s", strings.Join(append(options, j.Native...), " "), quote(j.line()))
+		t.line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), quote(j.line(GridEngine)))
 		return t.String(), notes, nil
 	}
 	t.line("#$ -S /bin/bash")

@@ -31,7 +31,7 @@ func (local) render(j *Job) (string, []string, error) {
 	}
 	var notes []string
 	for what, asked := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--mail": j.Mail != "", "--exclusive": j.Exclusive,
-		"--nodes": j.Nodes > 1, "--mem": j.Memory > 0, "--gpus": j.GPUs > 0} {
+		"--nodes": j.Nodes > 1, "--mem": j.Memory > 0 && !j.Ray, "--gpus": j.GPUs > 0} {
 		if asked {
 			notes = append(notes, what+" means nothing on this machine and is left out")
 		}
@@ -39,14 +39,18 @@ func (local) render(j *Job) (string, []string, error) {
 	slices.Sort(notes)
 	t := &text{}
 	t.line("#!/bin/bash")
-	t.line("# Made by hpcc, for %s on this machine.", j.what())
+	if j.Interactive {
+		t.interactive(j)
+	} else {
+		t.line("# Made by hpcc, for %s on this machine.", j.what())
+	}
 	if j.multi() {
 		t.line("# Open MPI counts processors before it starts more processes.")
 		t.line("export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe")
 	}
 	t.common(j)
 	if j.Interactive {
-		t.line("exec %s", quoteAll(j.words()))
+		t.line("exec %s", j.interactiveWords(Local, `"$id"`))
 		return t.String(), notes, nil
 	}
 	end := taskCall{to: Local, id: `"${1:-local-$$}"`, files: true, limit: true}

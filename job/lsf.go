@@ -91,10 +91,11 @@ func (l lsf) render(j *Job) (string, []string, error) {
 	t := &text{}
 	t.line("#!/bin/bash")
 	if j.Interactive {
-		t.line("# hpcc: %s, interactive", j.what())
+		t.interactive(j)
+		t.line("export HPCC_SUBMISSION=$id")
 		t.line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its words to a line for a shell.
-		t.line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), quote(j.line()))
+		t.line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), quote(j.line(LSF)))
 		return t.String(), nil, nil
 	}
 	end := taskCall{to: LSF, id: `"$job"`, limit: true, files: true}

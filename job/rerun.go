@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -69,6 +70,9 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 	if err := s.write(filepath.Join(dir, s.ID)); err != nil {
 		return false, err
 	}
+	if s.Job.Interactive {
+		return true, s.hangUp(ctx, st.Tasks)
+	}
 	known, err := ask(ctx, s.Target, s.natives())
 	if err != nil {
 		return false, err
@@ -84,6 +88,27 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 	return true, nil
 }
 
+// hangUp ends an interactive job: where the scheduler has begun it by its id,
+// else by the process that waits for it.
+func (s *Submission) hangUp(ctx context.Context, tasks []Task) error {
+	for _, t := range tasks {
+		if !t.Ended() && t.Native != "" && s.Target != Local {
+			return schedulers[s.Target].cancel(ctx, t.Native)
+		}
+	}
+	alive, here := localAlive(s.Native)
+	host, pid, _ := strings.Cut(s.Native, "/")
+	pid, _, _ = strings.Cut(pid, "/")
+	n, err := strconv.Atoi(pid)
+	if !here || err != nil {
+		return fmt.Errorf("ending job %s: its terminal is on %s; say it there", s.ID, host)
+	}
+	if !alive {
+		return nil
+	}
+	return syscall.Kill(n, syscall.SIGTERM)
+}
+
 // ErrNothingFailed is that no task of a job has to be run again.
 var ErrNothingFailed = errors.New("no task failed or was lost")
 
@@ -91,6 +116,9 @@ var ErrNothingFailed = errors.New("no task failed or was lost")
 // lost, under their own indices, and returns them. Their records go to the job's directory,
 // where those of the attempts before stay. A refusal leaves everything as it was.
 func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes []string, err error) {
+	if s.Job.Interactive {
+		return nil, nil, errors.New("it is interactive: submit it again")
+	}
 	st, err := s.status(ctx, dir)
 	if err != nil {
 		return nil, nil, err

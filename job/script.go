@@ -46,12 +46,25 @@ func (t *text) common(j *Job) {
 	t.line("cd %s || exit 97", quote(j.Dir))
 }
 
+// An interactive job's script runs where it is handed in. id makes its id, its
+// argument, known there.
+func (t *text) interactive(j *Job) {
+	t.line("# hpcc: %s, interactive", j.what())
+	t.line("id=${1:-interactive-$(date +%%y%%m%%d-%%H%%M%%S)}")
+}
+
+// interactiveWords run the job's words at a terminal; id is the word of the
+// shell that is the job's id.
+func (j *Job) interactiveWords(to Target, id string) string {
+	return strings.Join(j.taskWords(taskCall{to: to, id: id, limit: true}), " ") + " -- " + quoteAll(j.words())
+}
+
 // line is the job as one line of a shell, for schedulers that join the words of
 // an interactive job to one.
-func (j *Job) line() string {
+func (j *Job) line(to Target) string {
 	t := &text{}
 	t.common(j)
-	t.line("exec %s", quoteAll(j.words()))
+	t.line("exec %s", j.interactiveWords(to, `"$HPCC_SUBMISSION"`))
 	return "exec /bin/bash -c " + quote(strings.TrimSuffix(t.String(), "\n"))
 }
 
@@ -79,6 +92,11 @@ type taskCall struct {
 // task ends the script: it runs the job's words, by way of launch where the
 // task has several processes.
 func (t *text) task(j *Job, c taskCall, launch ...string) {
+	t.command(j, c.to, j.taskWords(c), launch...)
+}
+
+// taskWords are those of "hpcc task", quoted.
+func (j *Job) taskWords(c taskCall) []string {
 	w := []string{quote(j.Program), "task", "--job", c.id}
 	add := func(words ...string) {
 		for _, x := range words {
@@ -91,6 +109,9 @@ func (t *text) task(j *Job, c taskCall, launch ...string) {
 		w = append(w, c.nth)
 	case c.parallel > 0:
 		add("--array="+j.Array.String(), "--parallel="+strconv.Itoa(c.parallel))
+	}
+	if j.Interactive {
+		add("--interactive")
 	}
 	if j.Whole > 0 {
 		add("--of=" + strconv.Itoa(j.Whole))
@@ -120,7 +141,7 @@ func (t *text) task(j *Job, c taskCall, launch ...string) {
 			add("--error=" + j.Error)
 		}
 	}
-	t.command(j, c.to, w, launch...)
+	return w
 }
 
 // mpirun starts the processes of a task where the scheduler has no launcher of

@@ -84,10 +84,10 @@ func (slurm) render(j *Job) (string, []string, error) {
 	t.line("#!/bin/bash")
 	if j.Interactive {
 		words := append([]string{"srun", "--pty"}, slurmOptions(j)...)
-		t.line("# hpcc: %s, interactive", j.what())
+		t.interactive(j)
 		t.line("export SLURM_EXPORT_ENV=ALL")
 		t.common(j)
-		t.line("exec %s %s", strings.Join(append([]string{quoteAll(words)}, j.Native...), " "), quoteAll(j.words()))
+		t.line("exec %s %s", strings.Join(append([]string{quoteAll(words)}, j.Native...), " "), j.interactiveWords(Slurm, `"$id"`))
 		return t.String(), nil, nil
 	}
 	options := slurmOptions(j)

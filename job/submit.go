@@ -54,7 +54,7 @@ func Submit(ctx context.Context, dir string, j *Job, t Target, wait bool) (*Subm
 		return nil, nil, err
 	}
 	if j.Interactive {
-		return nil, nil, errors.New("an interactive job is run, not handed in")
+		return nil, nil, errors.New("an interactive job is run at a terminal, and not handed in")
 	}
 	if err := j.prepare(); err != nil {
 		return nil, nil, err
@@ -71,6 +71,28 @@ func Submit(ctx context.Context, dir string, j *Job, t Target, wait bool) (*Subm
 		return nil, nil, err
 	}
 	return s, notes, nil
+}
+
+// Interact makes the directory of an interactive job, which this process is going to run: by
+// bash, with the script's file and the job's id. While the process lives the job does.
+func Interact(dir string, j *Job, t Target) (s *Submission, script string, notes []string, err error) {
+	text, notes, err := Render(j, t)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	if err := j.prepare(); err != nil {
+		return nil, "", nil, err
+	}
+	s = &Submission{Target: t, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, Native: processID(os.Getpid())}
+	home, err := s.directory(dir)
+	if err != nil {
+		return nil, "", nil, fmt.Errorf("making a directory for job %q: %w", j.Name, err)
+	}
+	script = filepath.Join(home, "script")
+	if err := replace(script, []byte(text)); err != nil {
+		return nil, "", nil, fmt.Errorf("writing the script of job %q: %w", j.Name, err)
+	}
+	return s, script, notes, s.write(home)
 }
 
 // directory makes the job's directory and with it the id: name, day, time, and
@@ -186,6 +208,10 @@ func ask(ctx context.Context, t Target, ids []string) (map[string]standing, erro
 // standing is what a scheduler says of the job and all of its reruns.
 func (s *Submission) standing(known map[string]standing) standing {
 	var sum standing
+	if s.Job.Interactive {
+		alive, here := localAlive(s.Native)
+		return standing{alive: alive || !here}
+	}
 	for _, id := range s.natives() {
 		n := known[id]
 		sum.running, sum.waiting, sum.alive = sum.running+n.running, sum.waiting+n.waiting, sum.alive || n.alive

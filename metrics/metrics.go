@@ -64,8 +64,8 @@ func (r *Run) Status() int {
 func Passed() []os.Signal { return slices.Clone(passed) }
 
 // passed are the signals that a measured program gets when the one who measures
-// gets them: those that schedulers send and that people type. SIGINT reaches
-// the program by itself when both sit at a terminal, and is sent otherwise.
+// gets them: those that schedulers send and that people type. What is typed
+// reaches a program by itself that sits at the terminal, in the same process group, and is sent otherwise.
 var passed = []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU}
 
 // Measure runs a prepared command to its end and measures it. Signals that
@@ -81,15 +81,20 @@ func Measure(cmd *exec.Cmd, begun func(Run)) (Run, error) {
 	if err := cmd.Start(); err != nil {
 		return r, fmt.Errorf("starting %s: %w", cmd.Args[0], err)
 	}
-	to := cmd.Process.Pid
+	to, typed := cmd.Process.Pid, false
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
 		to = -to
+	} else {
+		typed = atTerminal(cmd)
 	}
 	ended := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case s := <-signals:
+				if typed && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
+					continue
+				}
 				_ = syscall.Kill(to, s.(syscall.Signal))
 			case <-ended:
 				return
@@ -108,6 +113,16 @@ func Measure(cmd *exec.Cmd, begun func(Run)) (Run, error) {
 	}
 	r.take(cmd.ProcessState)
 	return r, nil
+}
+
+// atTerminal says whether a command reads from a terminal.
+func atTerminal(cmd *exec.Cmd) bool {
+	f, ok := cmd.Stdin.(*os.File)
+	if !ok {
+		return false
+	}
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }
 
 // take reads what the kernel counted.

@@ -10,13 +10,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/metrics"
 )
 
 const jobArgs = "[JOB FLAGS] [RUN FLAGS] IMAGE [--] CMD [ARG...] | --from FILE [JOB FLAGS] [RUN FLAGS] [IMAGE [-- ARG...]]"
@@ -133,7 +133,7 @@ func submit(c *cli.Context, env *envChanges) error {
 		return err
 	}
 	if j.Interactive {
-		return interactive(j, t)
+		return interactive(s.Jobs(), j, t)
 	}
 	sub, notes, err := job.Submit(c.Context, s.Jobs(), j, t, c.Bool("wait"))
 	if err != nil {
@@ -246,19 +246,30 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 	return out, nil
 }
 
-// interactive runs the very script that "hpcc script --interactive" prints, in
-// the place of hpcc, with its terminal.
-func interactive(j *job.Job, t job.Target) error {
-	text, notes, err := job.Render(j, t)
+// interactive runs the very script that "hpcc script --interactive" prints, with
+// hpcc's terminal, and ends with the program's status. A job that never began, because the
+// scheduler refused it, leaves nothing behind.
+func interactive(dir string, j *job.Job, t job.Target) error {
+	sub, script, notes, err := job.Interact(dir, j, t)
 	if err != nil {
 		return err
 	}
 	tell(notes)
-	bash, err := exec.LookPath("bash")
+	cmd := exec.Command("bash", script, sub.ID)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	run, err := metrics.Measure(cmd, nil)
+	home := filepath.Dir(script)
+	tasks, terr := job.Tasks(home)
+	if err == nil {
+		err = terr
+	}
+	if err == nil && len(tasks) == 0 {
+		err = os.RemoveAll(home)
+	}
 	if err != nil {
 		return fmt.Errorf("running an interactive job: %w", err)
 	}
-	return syscall.Exec(bash, []string{"bash", "-c", text}, os.Environ())
+	return exitStatus(run.Status())
 }
 
 func tell(notes []string) {

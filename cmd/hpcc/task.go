@@ -43,6 +43,7 @@ func taskCommand() *cli.Command {
 			&cli.StringFlag{Name: "params-sum", Usage: "which has this `SHA256`"},
 			&cli.IntFlag{Name: "retry", Usage: "run a task that fails again, `N` times"},
 			&cli.StringFlag{Name: "retry-on", Usage: "only after `ENDINGS`: exit=99,signal=SIGKILL"},
+			&cli.BoolFlag{Name: "interactive", Usage: "leave the terminal to the task"},
 			&cli.BoolFlag{Name: "stdin", Usage: "give each task what stands on standard input"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
 			&cli.StringFlag{Name: "signal", Usage: "send `SIGNAL@TIME` so long before the limit"},
@@ -75,7 +76,7 @@ func runTask(c *cli.Context) error {
 		return err
 	}
 	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
-		nodes: c.Int("nodes"), output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit"), count: max(c.Int("of"), array.Count(), 1)}
+		nodes: c.Int("nodes"), interactive: c.Bool("interactive"), output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit"), count: max(c.Int("of"), array.Count(), 1)}
 	if r.params, err = job.ParseParams(c.StringSlice("sweep"), c.String("params"), c.String("params-sum")); err != nil {
 		return err
 	}
@@ -121,6 +122,7 @@ type taskRunner struct {
 	retry          job.Retry
 	params         job.Params
 	count          int      // tasks of the whole job
+	interactive    bool     // tasks sit at a terminal
 	nodes          int      // that the job asked for; 0: the scheduler keeps to them
 	needs          []string // the scheduler's ids of jobs that must have succeeded
 	stdin          []byte   // what each task reads; nil: what hpcc has
@@ -206,9 +208,12 @@ const (
 func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string) int {
 	words := t.Fill(r.words)
 	cmd := exec.CommandContext(limited, words[0], words[1:]...)
-	// What the program starts, as scripts do, is told to end with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	if r.interactive { // at a terminal only one process group reads and is interrupted
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	} else { // what the program starts, as scripts do, is told to end with it
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	}
 	if r.limit > 0 {
 		cmd.WaitDelay = job.Grace
 	}
@@ -236,7 +241,9 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 		run, err = metrics.Measure(cmd, begun)
 		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
 		if errors.Is(limited.Err(), context.DeadlineExceeded) {
-			endGroup(cmd)
+			if !r.interactive {
+				endGroup(cmd)
+			}
 			err, t.End, t.Problem = nil, time.Now(), "ended after its time limit of "+r.limit.String()
 		}
 		if t.Usage, _ = json.Marshal(run.Usage); err == nil {
