@@ -56,6 +56,11 @@ func (t *Task) WriteEarlier(dir string) error {
 	return os.Remove(filepath.Join(dir, t.fileName()))
 }
 
+// Last makes the record of an earlier attempt the task's own again: none follows.
+func (t *Task) Last(dir string) error {
+	return os.Rename(filepath.Join(dir, t.earlierName(t.Attempt)), filepath.Join(dir, t.fileName()))
+}
+
 func (t *Task) writeAs(dir, name string) error {
 	b, err := json.Marshal(t)
 	if err == nil {

@@ -46,7 +46,7 @@ func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
 		return nil, err
 	}
-	if st.count() == 0 {
+	if st.count() == 0 && !slices.ContainsFunc(st.Failed, st.returns) {
 		return st, nil
 	}
 	return st, settle(ctx, s.Target, []*Status{st})
@@ -165,17 +165,19 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 // again are the tasks that a rerun runs: those that ended badly, and those
 // without an end that nobody runs any more.
 func (s *Status) again() []int {
-	out := slices.Clone(s.Failed)
-	if s.Lost > 0 && s.Running+s.Waiting == 0 {
-		done := map[int]bool{}
-		for _, t := range s.Tasks {
-			done[t.Index] = t.Ended()
+	var out []int
+	ended := map[int]bool{}
+	for _, t := range s.Tasks {
+		if ended[t.Index] = t.Ended(); t.Ended() && !t.OK() {
+			out = append(out, t.Index)
 		}
-		if s.Job.Array.IsZero() && !done[0] {
+	}
+	if s.Lost+s.Stopped > 0 && s.Running+s.Waiting == 0 {
+		if s.Job.Array.IsZero() && !ended[0] {
 			out = append(out, 0)
 		}
 		for k := range s.Job.Array.All() {
-			if !done[k] {
+			if !ended[k] {
 				out = append(out, k)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -168,20 +169,18 @@ func (s *Submission) await(ctx context.Context, home string) error {
 
 func (s *Submission) watch(ctx context.Context, home string) error {
 	for n := 1; ; n++ {
-		tasks, err := Tasks(home)
-		if err != nil {
+		st := &Status{Submission: s, Total: s.Job.Count()}
+		var err error
+		if st.Tasks, err = Tasks(home); err != nil {
 			return err
 		}
-		ended := 0
-		for _, t := range tasks {
-			if t.Ended() {
-				ended++
+		returns := false
+		if st.count() == 0 {
+			if returns = slices.ContainsFunc(st.Failed, st.returns); !returns {
+				return nil
 			}
 		}
-		if ended == s.Job.Count() {
-			return nil
-		}
-		if n%askEach == 0 {
+		if returns || n%askEach == 0 {
 			if known, err := ask(ctx, s.Target, s.natives()); err == nil && s.standing(known).gone() {
 				return nil
 			}
@@ -255,6 +254,7 @@ type Status struct {
 	Failed  []int  `json:"failed,omitempty"` // indices of tasks that ended badly
 	Running int    `json:"running"`
 	Waiting int    `json:"waiting"`
+	Stopped int    `json:"stopped"`          // ended by cancelling the job, or not begun because of it
 	Lost    int    `json:"lost"`             // neither ended nor known to the scheduler
 	Reason  string `json:"reason,omitempty"` // why tasks wait, in the scheduler's word
 	Tasks   []Task `json:"-"`
@@ -296,7 +296,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
 			return nil, nil, err
 		}
-		if st.count() > 0 {
+		if st.count() > 0 || slices.ContainsFunc(st.Failed, st.returns) {
 			open[s.Target] = append(open[s.Target], st)
 		}
 		list = append(list, st)
@@ -336,6 +336,8 @@ func (s *Status) count() int {
 			s.Running++
 		case t.OK():
 			s.Done++
+		case !s.Cancelled.IsZero() && t.End.After(s.Cancelled):
+			s.Stopped++
 		default:
 			s.Failed = append(s.Failed, t.Index)
 		}
@@ -344,7 +346,7 @@ func (s *Status) count() int {
 }
 
 // open is how many tasks have no end.
-func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) }
+func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stopped }
 
 // settle puts the scheduler's word in the place of what the records leave open.
 func (s *Status) settle(n standing) {
@@ -352,8 +354,35 @@ func (s *Status) settle(n standing) {
 		s.Waiting = s.open() - s.Running
 		return
 	}
+	back := max(0, n.running+n.waiting-s.open()) // tasks that have an end, and which the scheduler has again
+	s.Failed = slices.DeleteFunc(s.Failed, func(k int) bool {
+		if back == 0 || !s.returns(k) {
+			return false
+		}
+		back--
+		return true
+	})
 	s.Running, s.Waiting, s.Reason = n.running, n.waiting, n.reason
 	s.Lost = max(0, s.open()-s.Running-s.Waiting)
+	if !s.Cancelled.IsZero() {
+		s.Lost, s.Stopped = 0, s.Stopped+s.Lost
+	}
+}
+
+// returns says whether a task that was ended by a signal may have lost its node,
+// and be begun again by the scheduler.
+func (s *Status) returns(index int) bool {
+	if !s.Job.Retry.requeue() || !s.Cancelled.IsZero() {
+		return false
+	}
+	i := slices.IndexFunc(s.Tasks, func(t Task) bool { return t.Index == index })
+	return i >= 0 && s.Tasks[i].taken()
+}
+
+// taken says whether the task ended as those do whose node is taken away: the
+// scheduler tells them to end, and then kills them.
+func (t *Task) taken() bool {
+	return t.Ended() && (t.Signal == "SIGTERM" || t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGTERM) || t.Exit == 128+int(syscall.SIGKILL))
 }
 
 // submissions reads all of them, newest first. A directory without job.json

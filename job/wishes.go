@@ -175,7 +175,7 @@ func slurmWishes(j *Job) []string {
 	add(j.Begin != "", "--begin=%s", j.Begin)
 	add(j.QoS != "", "--qos=%s", j.QoS)
 	add(j.Hold, "--hold")
-	add(j.Append, "--open-mode=append")
+	add(j.Append || j.Retry.requeue(), "--open-mode=append") // what an attempt wrote that was taken away is still of use
 	add(len(j.Export) > 0, "--export=%s", strings.Join(j.Export, ","))
 	add(j.Mail != "", "--mail-user=%s", j.Mail)
 	switch {

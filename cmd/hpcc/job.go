@@ -206,6 +206,9 @@ func verdict(ctx context.Context, dir, id string) error {
 		return nil
 	}
 	text := fmt.Sprintf("%d of %d tasks did not succeed", st.Total-st.Done, st.Total)
+	if st.Stopped > 0 {
+		text += fmt.Sprintf(", of which %d because it was cancelled", st.Stopped)
+	}
 	if n := len(st.Failed); n > 0 {
 		text += ": " + indices(st.Failed)
 		for _, t := range st.Tasks {
@@ -530,7 +533,7 @@ func statusTable(list []*job.Status, detail bool) error {
 	}
 	for _, st := range list {
 		for _, t := range st.Tasks {
-			if t.Ended() && !t.OK() {
+			if slices.Contains(st.Failed, t.Index) {
 				fmt.Printf("task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, ending(&t), t.Output)
 			}
 		}

@@ -190,7 +190,13 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 		}
 		say("task %d: %s; trying again in %s", k, ending(t), pause)
 		select {
-		case <-ctx.Done():
+		case <-ctx.Done(): // cancelled
+			if err := t.Last(r.dir); err != nil {
+				say("warning: %v", err)
+			}
+			t.End, t.Problem = time.Now(), "told to end when it was to be tried again, after "+ending(t)
+			r.keep(t)
+			return status
 		case <-limited.Done():
 		case <-time.After(pause):
 		}
