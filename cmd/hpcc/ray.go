@@ -179,10 +179,13 @@ func (p rayPlace) launch(ctx context.Context, steps [][]string) int {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		}
 		cmds = append(cmds, cmd)
+		err := cmd.Start()
+		if err != nil {
+			say("ray: starting node %d: %v", i, err)
+		}
 		go func() {
-			err := cmd.Run()
-			if err != nil && cmd.ProcessState == nil {
-				say("ray: starting node %d: %v", i, err)
+			if err == nil {
+				_ = cmd.Wait()
 			}
 			ended <- end{i, statusOf(cmd)}
 		}()

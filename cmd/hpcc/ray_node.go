@@ -72,12 +72,7 @@ func rayOnNode(c *cli.Context) error {
 		n.log = fmt.Sprintf("worker.%d.log", n.rank)
 		return exitStatus(n.work(c.Context))
 	}
-	status := n.lead(c.Context)
-	if err := n.place.put("done", status); err != nil {
-		say("ray: %v", err)
-		return exitStatus(status)
-	}
-	return nil // the status is in the file, and a launcher has nothing to complain of
+	return exitStatus(n.lead(c.Context))
 }
 
 // takeOver puts the environment of the task in the place of what a launcher
@@ -103,27 +98,38 @@ func raiseFiles() {
 	}
 }
 
-// lead is the node with the head and the program, whose status it returns.
+// lead is the node with the head and the program.
 func (n *rayNode) lead(ctx context.Context) int {
 	dir, err := os.MkdirTemp("/tmp", "ray-") // on the node, never on NFS
 	if err != nil {
-		return n.fail("making a directory for Ray: %v", err)
+		return n.done(n.fail("making a directory for Ray: %v", err))
 	}
 	n.Temp = dir
 	defer os.RemoveAll(dir)
+	markTemp(dir)
 	head, err := n.startHead(ctx)
 	if err != nil {
-		return n.fail("%v", err)
+		return n.done(n.fail("%v", err))
 	}
-	defer head.stop(rayGrace)
-	if err := n.place.put("address", n.rayAddress); err != nil {
-		return n.fail("%v", err)
+	defer head.stop(rayGrace) // when the workers can know why
+	if err = n.place.put("address", n.rayAddress); err == nil {
+		err = n.gather(ctx, head)
 	}
-	if err := n.gather(ctx, head); err != nil {
-		return n.fail("%v", err)
+	if err != nil {
+		return n.done(n.fail("%v", err))
 	}
 	say("ray: %d nodes at %s, dashboard at %s of %s", n.plan.Nodes, n.Address, head.dashboard, n.host)
-	return n.drive(ctx, head)
+	return n.done(n.drive(ctx, head))
+}
+
+// done tells the job's status to those who ask for it; a launcher is told 0, so
+// that it has nothing to complain of.
+func (n *rayNode) done(status int) int {
+	if err := n.place.put("done", status); err != nil {
+		say("ray: %v", err)
+		return status
+	}
+	return 0
 }
 
 // fail says why there is no Ray.
@@ -302,6 +308,7 @@ func (n *rayNode) work(ctx context.Context) int {
 		return n.lost(fmt.Sprintf("making a directory for Ray: %v", err))
 	}
 	defer os.RemoveAll(n.Temp)
+	markTemp(n.Temp)
 	c, err := net.Dial("udp", n.Address) // sends nothing, and tells by which address this node is reached from there
 	if err != nil {
 		return n.lost(fmt.Sprintf("reaching the head: %v", err))
@@ -440,11 +447,11 @@ func (n *rayNode) hostIP() (string, error) {
 		found = append(found, ipsOf(addresses)...)
 	}
 	found = slices.DeleteFunc(found, func(ip net.IP) bool { return ip.IsLoopback() || ip.IsLinkLocalUnicast() })
-	slices.SortStableFunc(found, func(a, b net.IP) int { return len(a.To4())/4*-1 + len(b.To4())/4 }) // IPv4 first: what every Ray knows
 	if len(found) == 0 {
 		return "127.0.0.1", nil // all nodes are on one machine
 	}
-	return found[0].String(), nil
+	i := slices.IndexFunc(found, func(ip net.IP) bool { return ip.To4() != nil }) // which every Ray knows
+	return found[max(i, 0)].String(), nil
 }
 
 func ipsOf(list []net.Addr) []net.IP {
@@ -504,23 +511,59 @@ func endChildren() {
 	self := strconv.Itoa(os.Getpid())
 	for end := time.Now().Add(rayGrace); time.Now().Before(end); time.Sleep(rayPoll / 20) {
 		left := false
-		files, _ := filepath.Glob("/proc/[0-9]*/stat")
-		for _, f := range files {
-			b, err := os.ReadFile(f)
-			if err != nil {
+		entries, _ := os.ReadDir("/proc")
+		for _, e := range entries {
+			pid, err := strconv.Atoi(e.Name())
+			if parent, _ := processOf(e.Name()); err != nil || parent != self {
 				continue
 			}
-			fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // state, parent, …
-			if len(fields) > 1 && fields[1] == self {
-				left = true
-				if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil {
-					_ = syscall.Kill(pid, syscall.SIGKILL)
-					_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
-				}
-			}
+			left = true
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+			_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
 		}
 		if !left {
 			return
+		}
+	}
+}
+
+// processOf is the parent and the time of start of a process, proc_pid_stat(5);
+// "" of one that is not there.
+func processOf(pid string) (parent, start string) {
+	b, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return "", ""
+	}
+	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // from the third field on
+	if len(f) < 20 {
+		return "", ""
+	}
+	return f[1], f[19]
+}
+
+// markTemp notes whose directory of Ray this is, and removes the user's others
+// here of which nobody lives: some schedulers kill a job with no time to clear up.
+func markTemp(dir string) {
+	self := strconv.Itoa(os.Getpid())
+	_, start := processOf(self)
+	_ = os.WriteFile(filepath.Join(dir, ".hpcc-"+self+"-"+start), nil, 0o600)
+	left := map[string]bool{}
+	marks, _ := filepath.Glob("/tmp/ray-*/.hpcc-*-*")
+	for _, m := range marks {
+		f := strings.Split(filepath.Base(m), "-")
+		_, begun := processOf(f[1])
+		alive := begun != "" && begun == f[2]
+		if old, seen := left[filepath.Dir(m)]; !seen || old {
+			left[filepath.Dir(m)] = !alive
+		}
+	}
+	for d, none := range left {
+		fi, err := os.Lstat(d)
+		if err != nil || !none {
+			continue
+		}
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Getuid() && fi.IsDir() {
+			_ = os.RemoveAll(d)
 		}
 	}
 }

@@ -21,6 +21,9 @@ for d in /proc/[0-9]*; do
     case $(readlink "$d/cwd" 2>/dev/null) in "$base"/*) kill -KILL "${d#/proc/}" ;; esac
   fi
 done
+if [ -e "/run/netns/ge-$port" ]; then ip netns del "ge-$port"; fi # and the wire with it
+rm -rf "/etc/netns/ge-$port"
+rm -f "$base/hosts"
 case ${1:-}:$base in
 --purge:/?*/?*) rm -rf --one-file-system "$base" ;;
 esac

@@ -7,6 +7,9 @@
 # $GRIDENGINE_BASE. Prints the exports that any user's shell needs. down.sh ends it.
 #
 # The host offers 8 slots whatever processors it has, and 4 of a made-up gpu.
+# A second host, of the same kind, is this machine by another name and address: a network
+# namespace, which sees what jobs and daemons of the first see but for /etc/hosts. Where
+# none can be made there is one host.
 # Queues: all.q, cpu, gpu. Parallel environments: smp (one host), mpi.
 set -euo pipefail
 base=${GRIDENGINE_BASE:-/var/tmp/hpcc-gridengine-test}
@@ -47,6 +50,7 @@ await() { # await WHAT CMD...: until CMD succeeds, 30 s at most
 host=$("$lib/gethostname" | sed -n 's/^Hostname: *//p')
 [ -n "$host" ] || die "this host's name has no address; give it one in /etc/hosts"
 cell=$base/default/common
+second=${host%%.*}-2 space=ge-$port net=10.213.$((port % 256))
 settings=("SGE_ROOT=$base" SGE_CELL=default "SGE_QMASTER_PORT=$port" "SGE_EXECD_PORT=$((port + 1))" SGE_CLUSTER_NAME=hpcctest)
 export "${settings[@]}"
 # Daemons hand their own environment to jobs: give them none of ours.
@@ -91,30 +95,55 @@ C
   } >"$base/log/init" 2>&1 || { rm -f "$cell/bootstrap"; tail "$base/log/init" >&2; die "the cell cannot be made"; }
 fi
 
-alive sge_qmaster "$base/spool/qmaster/qmaster.pid" || clean "$lib/sge_qmaster" >>"$base/log/qmaster" 2>&1 || die "sge_qmaster; see $base/log"
-conf() { "$lib/qconf" "$@" 2>>"$base/log/qconf"; }
+second_host() { # a network namespace, and a wire to it
+  command -v ip >/dev/null && command -v unshare >/dev/null || return 1
+  ip netns add "$space" && ip link add "$space" type veth peer name eth0 netns "$space" || return 1
+  ip addr add "$net.1/24" dev "$space" && ip link set "$space" up
+  ip -n "$space" link set lo up && ip -n "$space" addr add "$net.2/24" dev eth0 && ip -n "$space" link set eth0 up
+}
+if ! alive sge_qmaster "$base/spool/qmaster/qmaster.pid"; then
+  rm -f "$base/hosts"
+  if [ -e "/run/netns/$space" ] || second_host 2>>"$base/log/second"; then
+    { cat /etc/hosts; echo "$net.1 $host"; echo "$net.2 $second"; } >"$base/hosts"
+    mkdir -p "/etc/netns/$space" # which "ip netns exec" mounts over /etc
+    printf '%s\n' "127.0.0.1 localhost" "$net.1 $host" "$net.2 $second" >"/etc/netns/$space/hosts"
+    chmod 644 "$base/hosts" "/etc/netns/$space/hosts"
+  fi
+fi
+hosts=("$host")
+[ ! -e "$base/hosts" ] || hosts+=("$second")
+# Only what Grid Engine starts knows the second host by name.
+on_first() { if [ -e "$base/hosts" ]; then clean unshare --mount sh -c 'mount --bind "$0" /etc/hosts && exec "$@"' "$base/hosts" "$@"; else clean "$@"; fi; }
+alive sge_qmaster "$base/spool/qmaster/qmaster.pid" || on_first "$lib/sge_qmaster" >>"$base/log/qmaster" 2>&1 || die "sge_qmaster; see $base/log"
+conf() { on_first "$lib/qconf" "$@" 2>>"$base/log/qconf"; }
 await sge_qmaster "$lib/qconf" -sm
 
 # Each object is made where it is missing; what is not said comes from templates.
 new=$(mktemp -d); trap 'rm -rf "$new"' EXIT
 has() { conf "$1" | grep -qx -- "$2"; } # has LISTING NAME
-has -sh "$host" || conf -ah "$host" >/dev/null
-has -ss "$host" || conf -as "$host" >/dev/null
+for h in "${hosts[@]}"; do
+  has -sh "$h" || conf -ah "$h" >/dev/null
+  has -ss "$h" || conf -as "$h" >/dev/null
+done
 if ! conf -sc | grep -q '^gpu '; then
   { conf -sc | grep -v '^#'; echo "gpu gpu INT <= YES YES 0 1000"; } >"$new/complexes"; conf -Mc "$new/complexes" >/dev/null
 fi
-if ! has -sel "$host"; then
-  printf '%s\n' "hostname $host" "load_scaling NONE" "complex_values gpu=$gpus" "user_lists NONE" "xuser_lists NONE" "projects NONE" "xprojects NONE" \
+for h in "${hosts[@]}"; do
+  has -sel "$h" && continue
+  printf '%s\n' "hostname $h" "load_scaling NONE" "complex_values gpu=$gpus" "user_lists NONE" "xuser_lists NONE" "projects NONE" "xprojects NONE" \
     "usage_scaling NONE" "report_variables NONE" >"$new/host"
   conf -Ae "$new/host" >/dev/null
-fi
+done
 conf -ssconf | sed -e 's/^schedule_interval.*/schedule_interval 0:0:1/' -e 's/^flush_submit_sec.*/flush_submit_sec 1/' -e 's/^flush_finish_sec.*/flush_finish_sec 1/' \
   -e 's/^job_load_adjustments.*/job_load_adjustments NONE/' -e 's/^load_adjustment_decay_time.*/load_adjustment_decay_time 0:0:0/' \
   -e 's/^schedd_job_info.*/schedd_job_info true/' >"$new/scheduler"
 conf -Msconf "$new/scheduler" >/dev/null
 if ! has -shgrpl @allhosts; then
-  printf '%s\n' "group_name @allhosts" "hostlist $host" >"$new/group"; conf -Ahgrp "$new/group" >/dev/null
+  printf '%s\n' "group_name @allhosts" "hostlist ${hosts[*]}" >"$new/group"; conf -Ahgrp "$new/group" >/dev/null
 fi
+for h in "${hosts[@]}"; do # one that a run before did not have
+  conf -shgrp @allhosts | grep -qw -- "$h" || conf -aattr hostgroup hostlist "$h" @allhosts >/dev/null
+done
 for pe in 'smp $pe_slots' 'mpi $round_robin'; do
   has -spl "${pe%% *}" && continue
   printf '%s\n' "pe_name ${pe%% *}" "slots 999" "user_lists NONE" "xuser_lists NONE" "start_proc_args NONE" "stop_proc_args NONE" "allocation_rule ${pe#* }" \
@@ -128,9 +157,14 @@ for q in all.q cpu gpu; do
   conf -Aq "$new/queue" >/dev/null
 done
 
-short=${host%%.*}
-pids=("$base"/spool/execd/*/execd.pid) # below a name of the host, which may be localhost
-alive sge_execd "${pids[0]}" || clean "$lib/sge_execd" >>"$base/log/execd" 2>&1 || die "sge_execd; see $base/log"
-reports() { "$lib/qhost" -h "$host" | awk -v h="$short" '$1 == h && $4 != "-" && $7 != "-" { ok = 1 } END { exit !ok }'; }
-await sge_execd reports
+for h in "${hosts[@]}"; do
+  reports() { "$lib/qhost" | awk -v h="${h%%.*}" '$1 == h && $4 != "-" && $7 != "-" { ok = 1 } END { exit !ok }'; }
+  ! reports || continue
+  if [ "$h" = "$second" ]; then
+    clean ip netns exec "$space" unshare --uts sh -c 'hostname "$0"; exec "$@"' "$second" "$lib/sge_execd" >>"$base/log/execd-2" 2>&1 || die "sge_execd of $second; see $base/log"
+  else
+    on_first "$lib/sge_execd" >>"$base/log/execd" 2>&1 || die "sge_execd; see $base/log"
+  fi
+  await "sge_execd of $h" reports
+done
 printf 'export %s\n' "${settings[@]}"
