@@ -137,7 +137,7 @@ func submit(c *cli.Context, env *envChanges) error {
 	}
 	sub, notes, err := job.Submit(c.Context, s.Jobs(), j, t, c.Bool("wait"))
 	if err != nil {
-		return onReadOnly(err, s.Jobs(), "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to")
+		return onReadOnly(err, s.Jobs(), recordsNeed)
 	}
 	tell(notes)
 	if c.Bool("json") {
@@ -194,6 +194,8 @@ func dryRun(c *cli.Context, j *job.Job, t job.Target) error {
 	}
 	return tellFit(c, f, time.Now())
 }
+
+const recordsNeed = "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to"
 
 // verdict is the end of a job that was waited for.
 func verdict(ctx context.Context, dir, id string) error {
@@ -255,7 +257,7 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 func interactive(dir string, j *job.Job, t job.Target) error {
 	sub, script, notes, err := job.Interact(dir, j, t)
 	if err != nil {
-		return err
+		return onReadOnly(err, dir, recordsNeed)
 	}
 	tell(notes)
 	cmd := exec.Command("bash", script, sub.ID)

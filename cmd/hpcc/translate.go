@@ -37,7 +37,7 @@ func readFrom(c *cli.Context, flags *job.Job, t job.Target) (*job.Job, error) {
 	}
 	overrule(c, tr, flags)
 	j := tr.Job
-	j.Program, j.Store, j.Run, j.Image = flags.Program, flags.Store, flags.Run, flags.Image
+	j.Program, j.Store, j.Run, j.Image, j.Ray = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray
 	if j.OnHost = j.OnHost && j.Image == ""; c.NArg() > 1 && j.Script != nil {
 		j.Script.Args = flags.Args
 	}

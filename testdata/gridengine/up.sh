@@ -96,7 +96,6 @@ C
 fi
 
 second_host() { # a network namespace, and a wire to it
-  command -v ip >/dev/null && command -v unshare >/dev/null || return 1
   ip netns add "$space" && ip link add "$space" type veth peer name eth0 netns "$space" || return 1
   ip addr add "$net.1/24" dev "$space" && ip link set "$space" up
   ip -n "$space" link set lo up && ip -n "$space" addr add "$net.2/24" dev eth0 && ip -n "$space" link set eth0 up
@@ -108,6 +107,9 @@ if ! alive sge_qmaster "$base/spool/qmaster/qmaster.pid"; then
     mkdir -p "/etc/netns/$space" # which "ip netns exec" mounts over /etc
     printf '%s\n' "127.0.0.1 localhost" "$net.1 $host" "$net.2 $second" >"/etc/netns/$space/hosts"
     chmod 644 "$base/hosts" "/etc/netns/$space/hosts"
+  else
+    ip netns del "$space" 2>/dev/null || true
+    echo "gridengine/up.sh: no second host: $(tail -n 1 "$base/log/second")" >&2
   fi
 fi
 hosts=("$host")
