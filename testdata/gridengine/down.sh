@@ -21,9 +21,11 @@ for d in /proc/[0-9]*; do
     case $(readlink "$d/cwd" 2>/dev/null) in "$base"/*) kill -KILL "${d#/proc/}" ;; esac
   fi
 done
-if [ -e "/run/netns/ge-$port" ]; then ip netns del "ge-$port"; fi # and the wire with it
-rm -rf "/etc/netns/ge-$port"
-rm -f "$base/hosts"
+if [ -e "/run/netns/ge-$port" ]; then # the second host, and the wire to it
+  ip netns del "ge-$port"
+  rm -rf "/etc/netns/ge-$port"
+  rest=$(grep -v " ge-$port\$" /etc/hosts) && echo "$rest" >/etc/hosts # which may be a mount: no other file in its place
+fi
 case ${1:-}:$base in
 --purge:/?*/?*) rm -rf --one-file-system "$base" ;;
 esac

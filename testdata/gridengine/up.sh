@@ -8,8 +8,8 @@
 #
 # The host offers 8 slots whatever processors it has, and 4 of a made-up gpu.
 # A second host, of the same kind, is this machine by another name and address: a network
-# namespace, which sees what jobs and daemons of the first see but for /etc/hosts. Where
-# none can be made there is one host.
+# namespace, and a line of /etc/hosts that down.sh takes out. Where none can be made
+# there is one host.
 # Queues: all.q, cpu, gpu. Parallel environments: smp (one host), mpi.
 set -euo pipefail
 base=${GRIDENGINE_BASE:-/var/tmp/hpcc-gridengine-test}
@@ -50,7 +50,7 @@ await() { # await WHAT CMD...: until CMD succeeds, 30 s at most
 host=$("$lib/gethostname" | sed -n 's/^Hostname: *//p')
 [ -n "$host" ] || die "this host's name has no address; give it one in /etc/hosts"
 cell=$base/default/common
-second=${host%%.*}-2 space=ge-$port net=10.213.$((port % 256))
+second=ge-$port net=10.213.$((port % 256))
 settings=("SGE_ROOT=$base" SGE_CELL=default "SGE_QMASTER_PORT=$port" "SGE_EXECD_PORT=$((port + 1))" SGE_CLUSTER_NAME=hpcctest)
 export "${settings[@]}"
 # Daemons hand their own environment to jobs: give them none of ours.
@@ -95,29 +95,23 @@ C
   } >"$base/log/init" 2>&1 || { rm -f "$cell/bootstrap"; tail "$base/log/init" >&2; die "the cell cannot be made"; }
 fi
 
-second_host() { # a network namespace, and a wire to it
-  ip netns add "$space" && ip link add "$space" type veth peer name eth0 netns "$space" || return 1
-  ip addr add "$net.1/24" dev "$space" && ip link set "$space" up
-  ip -n "$space" link set lo up && ip -n "$space" addr add "$net.2/24" dev eth0 && ip -n "$space" link set eth0 up
+second_host() { # a network namespace, a wire to it, and its name, which clients need too
+  ip netns add "$second" && ip link add "$second" type veth peer name eth0 netns "$second" || return 1
+  ip addr add "$net.1/24" dev "$second" && ip link set "$second" up
+  ip -n "$second" link set lo up && ip -n "$second" addr add "$net.2/24" dev eth0 && ip -n "$second" link set eth0 up
+  mkdir -p "/etc/netns/$second" # which "ip netns exec" mounts over /etc
+  printf '%s\n' "127.0.0.1 localhost" "$net.1 $host" "$net.2 $second" >"/etc/netns/$second/hosts"
+  chmod 644 "/etc/netns/$second/hosts"
+  grep -q " $second\$" /etc/hosts || echo "$net.2 $second" >>/etc/hosts
 }
-if ! alive sge_qmaster "$base/spool/qmaster/qmaster.pid"; then
-  rm -f "$base/hosts"
-  if [ -e "/run/netns/$space" ] || second_host 2>>"$base/log/second"; then
-    { cat /etc/hosts; echo "$net.1 $host"; echo "$net.2 $second"; } >"$base/hosts"
-    mkdir -p "/etc/netns/$space" # which "ip netns exec" mounts over /etc
-    printf '%s\n' "127.0.0.1 localhost" "$net.1 $host" "$net.2 $second" >"/etc/netns/$space/hosts"
-    chmod 644 "$base/hosts" "/etc/netns/$space/hosts"
-  else
-    ip netns del "$space" 2>/dev/null || true
-    echo "gridengine/up.sh: no second host: $(tail -n 1 "$base/log/second")" >&2
-  fi
+if ! alive sge_qmaster "$base/spool/qmaster/qmaster.pid" && [ ! -e "/run/netns/$second" ] && ! second_host 2>>"$base/log/second"; then
+  ip netns del "$second" 2>/dev/null || true
+  echo "gridengine/up.sh: no second host: $(tail -n 1 "$base/log/second")" >&2
 fi
 hosts=("$host")
-[ ! -e "$base/hosts" ] || hosts+=("$second")
-# Only what Grid Engine starts knows the second host by name.
-on_first() { if [ -e "$base/hosts" ]; then clean unshare --mount sh -c 'mount --bind "$0" /etc/hosts && exec "$@"' "$base/hosts" "$@"; else clean "$@"; fi; }
-alive sge_qmaster "$base/spool/qmaster/qmaster.pid" || on_first "$lib/sge_qmaster" >>"$base/log/qmaster" 2>&1 || die "sge_qmaster; see $base/log"
-conf() { on_first "$lib/qconf" "$@" 2>>"$base/log/qconf"; }
+[ ! -e "/run/netns/$second" ] || hosts+=("$second")
+alive sge_qmaster "$base/spool/qmaster/qmaster.pid" || clean "$lib/sge_qmaster" >>"$base/log/qmaster" 2>&1 || die "sge_qmaster; see $base/log"
+conf() { "$lib/qconf" "$@" 2>>"$base/log/qconf"; }
 await sge_qmaster "$lib/qconf" -sm
 
 # Each object is made where it is missing; what is not said comes from templates.
@@ -163,9 +157,9 @@ for h in "${hosts[@]}"; do
   reports() { "$lib/qhost" | awk -v h="${h%%.*}" '$1 == h && $4 != "-" && $7 != "-" { ok = 1 } END { exit !ok }'; }
   ! reports || continue
   if [ "$h" = "$second" ]; then
-    clean ip netns exec "$space" unshare --uts sh -c 'hostname "$0"; exec "$@"' "$second" "$lib/sge_execd" >>"$base/log/execd-2" 2>&1 || die "sge_execd of $second; see $base/log"
+    clean ip netns exec "$second" unshare --uts sh -c 'hostname "$0"; exec "$@"' "$second" "$lib/sge_execd" >>"$base/log/execd-2" 2>&1 || die "sge_execd of $second; see $base/log"
   else
-    on_first "$lib/sge_execd" >>"$base/log/execd" 2>&1 || die "sge_execd; see $base/log"
+    clean "$lib/sge_execd" >>"$base/log/execd" 2>&1 || die "sge_execd; see $base/log"
   fi
   await "sge_execd of $h" reports
 done

@@ -22,8 +22,8 @@ func main() {
 	case filepath.Base(os.Args[0]) == "python3" && args[0] == "-c": // the program, ADDRESS, N
 		for ; ask(args[2], "count") != args[3]; time.Sleep(100 * time.Millisecond) {
 		}
-	case args[0] == "count":
-		fmt.Println(ask(os.Getenv("RAY_ADDRESS"), "count"))
+	case args[0] == "count", args[0] == "die":
+		fmt.Println(ask(os.Getenv("RAY_ADDRESS"), args[0]))
 	case args[0] == "raylet":
 		select {}
 	case args[0] == "start":
@@ -68,9 +68,6 @@ func lead(option map[string]string) {
 	if err != nil {
 		fail("%v", err)
 	}
-	if os.Getenv("RAY_STUB") == "head-dies" {
-		time.AfterFunc(2*time.Second, func() { fail("boom in the head, later") })
-	}
 	nodes := atomic.Int64{}
 	nodes.Add(1)
 	for {
@@ -87,6 +84,8 @@ func lead(option map[string]string) {
 				nodes.Add(1)
 				_, _ = r.ReadString('\n')
 				nodes.Add(-1)
+			case "die " + token():
+				fail("boom in the head, later")
 			case "count " + token():
 				fmt.Fprintln(c, nodes.Load())
 			}
