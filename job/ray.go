@@ -56,7 +56,7 @@ func (j *Job) rayWords(to Target) []string {
 // PerNode are the commands that together start words once on each node of the
 // job whose environment getenv reads, of which there have to be so many. The process on the first node
 // finds its number, 0, behind words as the others find theirs, --rank=N, but for
-// Slurm: SLURM_PROCID. The first command is for the first node, or for all.
+// Slurm: SLURM_PROCID. Where there are others it is told one of them, --peer=HOST. The first command is for the first node, or for all.
 func PerNode(to Target, nodes, cpus int, words []string, getenv func(string) string) ([][]string, error) {
 	if to == Slurm {
 		// A site's WaitTime would end the others soon after the first of them.
@@ -76,8 +76,11 @@ func PerNode(to Target, nodes, cpus int, words []string, getenv func(string) str
 	var out [][]string
 	for rank, host := range hosts {
 		w := append(words[:len(words):len(words)], "--rank="+strconv.Itoa(rank))
-		if rank > 0 {
+		switch {
+		case rank > 0:
 			w = remote(to, host, w)
+		case nodes > 1:
+			w = append(w, "--peer="+hosts[1])
 		}
 		out = append(out, w)
 	}

@@ -21,9 +21,9 @@ func TestPerNode(t *testing.T) {
 		want  [][]string
 	}{
 		{Slurm, 2, [][]string{strings.Fields("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 --unbuffered --mpi=none --cpus-per-task=3")}},
-		{GridEngine, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0"}, {"qrsh", "-inherit", "-nostdin", "h2.site.org", "exec '/opt/hp cc' ray --rank=1"}}},
-		{LSF, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0"}, {"blaunch", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
-		{PBS, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0"}, {"pbs_tmrsh", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
+		{GridEngine, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2.site.org"}, {"qrsh", "-inherit", "-nostdin", "h2.site.org", "exec '/opt/hp cc' ray --rank=1"}}},
+		{LSF, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"blaunch", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
+		{PBS, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"pbs_tmrsh", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
 		{GridEngine, 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
 		{Local, 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
 	}

@@ -36,6 +36,7 @@ func rayCommand() *cli.Command {
 			&cli.Int64Flag{Name: "mem", Usage: "and `BYTES` of memory"},
 			&cli.IntFlag{Name: "image-words", Usage: "the first `N` words are those that run the others in the image"},
 			&cli.StringFlag{Name: "dir", Usage: "be a node of the Ray that meets in `DIR`"},
+			&cli.StringFlag{Name: "peer", Usage: "have the address by which this node reaches `HOST`"},
 			&cli.IntFlag{Name: "rank", Usage: "be node `N` (default: as srun says)"},
 		},
 		Action: func(c *cli.Context) error {

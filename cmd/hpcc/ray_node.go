@@ -29,6 +29,7 @@ type rayNode struct {
 	plan  rayPlan
 	rank  int
 	host  string
+	peer  string // another node's host, "" where none is known
 	log   string // name of the file for what "ray start" says
 	rayAddress
 }
@@ -47,7 +48,7 @@ const (
 )
 
 func rayOnNode(c *cli.Context) error {
-	n := &rayNode{place: rayPlace(c.String("dir")), rank: c.Int("rank"), log: "head.log"}
+	n := &rayNode{place: rayPlace(c.String("dir")), rank: c.Int("rank"), peer: c.String("peer"), log: "head.log"}
 	if !n.place.get("plan", &n.plan) {
 		return fmt.Errorf("joining the Ray of %s: there is no plan; all nodes need the same store", n.place)
 	}
@@ -427,7 +428,7 @@ func (n *rayNode) tail() string {
 }
 
 // hostIP is the address of this node for the others: that of HPCC_RAY_INTERFACE,
-// else what its name stands for, else the first that leads elsewhere.
+// else that by which it reaches another one, else what its name stands for, else the first that leads elsewhere.
 func (n *rayNode) hostIP() (string, error) {
 	if n.plan.Nodes == 1 {
 		return "127.0.0.1", nil
@@ -441,8 +442,15 @@ func (n *rayNode) hostIP() (string, error) {
 		addresses, _ := i.Addrs()
 		found = ipsOf(addresses)
 	} else {
+		if c, err := net.Dial("udp", net.JoinHostPort(n.peer, "9")); n.peer != "" && err == nil { // sends nothing
+			if a, ok := c.LocalAddr().(*net.UDPAddr); ok {
+				found = append(found, a.IP)
+			}
+			c.Close()
+		}
 		host, _ := os.Hostname()
-		found, _ = net.LookupIP(host)
+		named, _ := net.LookupIP(host)
+		found = append(found, named...)
 		addresses, _ := net.InterfaceAddrs()
 		found = append(found, ipsOf(addresses)...)
 	}
