@@ -63,7 +63,8 @@ type Job struct {
 	Interactive  bool          `json:"interactive,omitempty"`
 	Ray          bool          `json:"ray,omitempty"` // a Ray of one node for each of Nodes, where the program is the driver
 	Retry        Retry         `json:"retry,omitzero"`
-	Params       Params        `json:"params,omitzero"` // of each task, by its index
+	Params       Params        `json:"params,omitzero"`       // of each task, by its index
+	Tensorboard  string        `json:"tensorboard,omitempty"` // directory of logs that one beside the first task shows
 	Wishes
 	Script *Script `json:"script,omitempty"` // what runs in the place of Args
 
@@ -148,6 +149,10 @@ func (j *Job) check() error {
 		return fmt.Errorf("directory %q of the job: not absolute", j.Dir)
 	case j.Interactive && j.Array.Count() > 0:
 		return errors.New("an interactive job cannot be an array")
+	case j.Interactive && j.Tensorboard != "":
+		return errors.New("an interactive job has no tensorboard beside it: start one in it, and use \"hpcc forward\"")
+	case strings.ContainsAny(j.Tensorboard, "\x00\n\r"):
+		return fmt.Errorf("directory %q for tensorboard: holds a line break or a NUL byte", j.Tensorboard)
 	case j.Tasks > 0 && j.TasksPerNode > 0 && j.Nodes > 0 && j.Tasks > j.Nodes*j.TasksPerNode:
 		return fmt.Errorf("%d tasks do not fit on %d nodes with %d each", j.Tasks, j.Nodes, j.TasksPerNode)
 	}
@@ -233,6 +238,9 @@ func quote(s string) string {
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
+
+// QuoteWords writes a command line for the shell.
+func QuoteWords(words []string) string { return quoteAll(words) }
 
 // quoteAll writes a command line for the shell.
 func quoteAll(words []string) string {

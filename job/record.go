@@ -28,6 +28,8 @@ type Task struct {
 	Signal  string          `json:"signal,omitempty"`
 	Problem string          `json:"problem,omitempty"` // why the program did not run
 	Output  string          `json:"output,omitempty"`  // absolute
+	Errors  string          `json:"errors,omitempty"`  // the file of standard error, where that is another; absolute
+	PID     int             `json:"pid,omitempty"`     // of the program, on Host
 	Usage   json.RawMessage `json:"usage,omitempty"`   // what was measured
 
 	Params map[string]string `json:"params,omitempty"` // what it was given for {name}

@@ -33,6 +33,9 @@ type scheduler interface {
 	used(ctx context.Context, ids []string) (map[string]usage, error)
 	// cancel ends a job's tasks, those that wait and those that run.
 	cancel(ctx context.Context, id string) error
+	// beside makes of the words of a command those of one that runs it on the node of
+	// a task that runs, with the caller's streams; nil where the scheduler cannot.
+	beside(t *Task, terminal bool) func(words []string) []string
 }
 
 // A standing is what a scheduler says of a job; the zero value is one that it

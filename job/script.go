@@ -135,6 +135,7 @@ func (j *Job) taskWords(c taskCall) []string {
 			add("--retry-on=" + strings.Join(j.Retry.Endings, ","))
 		}
 	}
+	add(j.besideWords()...)
 	if c.files {
 		add("--name="+j.Name, "--output="+j.output())
 		if j.Error != "" {
