@@ -13,6 +13,7 @@ func commands() []*cli.Command {
 		loadCommand(), saveCommand(), unpackCommand(),
 		runCommand(), ociCommand(), condaCommand(),
 		scriptCommand(), submitCommand(), statusCommand(), nodesCommand(), logsCommand(), waitCommand(), cancelCommand(), rerunCommand(), taskCommand(), rayCommand(),
+		forwardCommand(), attachCommand(), relayCommand(), enterCommand(),
 		doctorCommand(),
 	}
 }

@@ -50,6 +50,7 @@ func jobFlags(env *envChanges) []cli.Flag {
 		&cli.IntFlag{Name: "retry", Usage: "run a task that fails again, `N` times"},
 		&cli.StringFlag{Name: "retry-on", Usage: "retry only after `exit=99,signal=SIGKILL,preempted,node-fail`"},
 		&cli.BoolFlag{Name: "ray", Usage: "run CMD as the driver of a Ray, with a node of it on each of --nodes"},
+		&cli.StringFlag{Name: "tensorboard", Usage: "run tensorboard on the logs in `DIR` beside the (first) task, in the same image; \"hpcc forward JOB tensorboard\" brings it here"},
 		&cli.BoolFlag{Name: "interactive", Usage: "run CMD on a node with this terminal"},
 		storeFlag(),
 	}, append(fromFlags(), runFlags(env)...)...)
@@ -302,7 +303,7 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 		Name: c.String("name"), Nodes: c.Int("nodes"), Tasks: c.Int("tasks"), TasksPerNode: c.Int("tasks-per-node"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"),
 		Queue: c.String("queue"), Account: c.String("account"), Exclusive: c.Bool("exclusive"), After: c.StringSlice("after"),
 		Output: c.String("output"), Error: c.String("error"), Mail: c.String("mail"), Env: c.StringSlice("env"), Native: c.StringSlice("native"),
-		Interactive: c.Bool("interactive"), Ray: c.Bool("ray"), Args: a,
+		Interactive: c.Bool("interactive"), Ray: c.Bool("ray"), Tensorboard: c.String("tensorboard"), Args: a,
 	}
 	var err error
 	if j.Array, err = job.ParseArray(c.String("array")); err != nil {
@@ -536,7 +537,7 @@ func statusTable(list []*job.Status, detail bool) error {
 	for _, st := range list {
 		for _, t := range st.Tasks {
 			if slices.Contains(st.Failed, t.Index) {
-				fmt.Printf("task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, ending(&t), t.Output)
+				fmt.Printf("task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
 			}
 		}
 	}
@@ -553,15 +554,4 @@ func params(p map[string]string) string {
 		words = append(words, n+"="+p[n])
 	}
 	return " (" + strings.Join(words, ", ") + ")"
-}
-
-// ending tells how a task ended.
-func ending(t *job.Task) string {
-	switch {
-	case t.Problem != "":
-		return t.Problem
-	case t.Signal != "":
-		return t.Signal
-	}
-	return fmt.Sprintf("status %d", t.Exit)
 }

@@ -220,7 +220,7 @@ func goes(t *job.Task) string {
 	case t.OK():
 		return "done"
 	}
-	return ending(t)
+	return t.Ending()
 }
 
 // copyLog prints a task's output from a byte on; end becomes where it stopped.

@@ -217,7 +217,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot,
+			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot, "echoes": echoes, "exchange": exchange,
 		},
 	})
 }
@@ -254,6 +254,10 @@ func busyroot(ts *testscript.TestScript, _ bool, args []string) {
 func later(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
+	if args[0] == "hpcc" {
+		cmd.Path, cmd.Err = filepath.Join(bin, "hpcc"), nil
+	}
+	cmd.Env = append(os.Environ(), "HPCC_STORE="+ts.Getenv("HPCC_STORE"))
 	ts.Defer(func() {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			ts.Logf("%s: %v\n%s", args, err, out)

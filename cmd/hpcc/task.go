@@ -47,6 +47,7 @@ func taskCommand() *cli.Command {
 			&cli.BoolFlag{Name: "stdin", Usage: "give each task what stands on standard input"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
 			&cli.StringFlag{Name: "signal", Usage: "send `SIGNAL@TIME` so long before the limit"},
+			&cli.StringFlag{Name: "beside", Usage: "run `INDEX NAME WORDS` beside the task INDEX"},
 			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
 			&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE`"},
 			storeFlag(),
@@ -82,6 +83,9 @@ func runTask(c *cli.Context) error {
 	}
 	r.retry.Times = c.Int("retry")
 	if r.retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
+		return err
+	}
+	if r.beside.index, r.beside.name, r.beside.words, err = job.ParseBeside(c.String("beside")); err != nil {
 		return err
 	}
 	if ids := c.String("needs"); ids != "" {
@@ -126,6 +130,7 @@ type taskRunner struct {
 	nodes          int      // that the job asked for; 0: the scheduler keeps to them
 	needs          []string // the scheduler's ids of jobs that must have succeeded
 	stdin          []byte   // what each task reads; nil: what hpcc has
+	beside         companion
 }
 
 // maxStdin bounds what tasks are given to read: a script, in bytes.
@@ -167,6 +172,7 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 		limited, cancel = context.WithTimeout(limited, r.limit)
 	}
 	defer cancel()
+	defer r.accompany(k, env)()
 	for n, pause := 0, firstPause; ; n, pause = n+1, min(2*pause, longestPause) {
 		t := job.Begin(r.dir, k)
 		tries := t.Tries(r.dir)
@@ -188,13 +194,13 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 		if err := t.WriteEarlier(r.dir); err != nil {
 			say("warning: %v", err)
 		}
-		say("task %d: %s; trying again in %s", k, ending(t), pause)
+		say("task %d: %s; trying again in %s", k, t.Ending(), pause)
 		select {
 		case <-ctx.Done(): // cancelled
 			if err := t.Last(r.dir); err != nil {
 				say("warning: %v", err)
 			}
-			t.End, t.Problem = time.Now(), "told to end when it was to be tried again, after "+ending(t)
+			t.End, t.Problem = time.Now(), "told to end when it was to be tried again, after "+t.Ending()
 			r.keep(t)
 			return status
 		case <-limited.Done():
@@ -238,6 +244,7 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 		}
 		var run metrics.Run
 		begun := func(metrics.Run) {
+			t.PID = cmd.Process.Pid
 			r.keep(t)
 			if end, ok := limited.Deadline(); ok && r.warning.Signal != "" {
 				warn := time.AfterFunc(time.Until(end)-r.warning.Lead, func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.warning.Signal)) })
@@ -311,11 +318,10 @@ func (r *taskRunner) keep(t *job.Task) {
 func (r *taskRunner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if r.output == "" {
-		// What the scheduler opened, where that is a file.
-		if name, err := os.Readlink("/proc/self/fd/1"); err == nil && filepath.IsAbs(name) {
-			if fi, err := os.Stat(name); err == nil && fi.Mode().IsRegular() {
-				t.Output = name
-			}
+		// What the scheduler opened, where those are files.
+		t.Output = openFile(1)
+		if t.Errors = openFile(2); t.Errors == t.Output {
+			t.Errors = ""
 		}
 		return func() {}, nil
 	}
@@ -340,5 +346,21 @@ func (r *taskRunner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 		return nil, fmt.Errorf("opening the file for standard error: %w", err)
 	}
 	cmd.Stderr = words
+	if fi, err := words.Stat(); err == nil && fi.Mode().IsRegular() {
+		t.Errors, _ = filepath.Abs(words.Name())
+	}
 	return func() { out.Close(); words.Close() }, nil
+}
+
+// openFile is the name of the regular file that a descriptor of this process is;
+// "" where it is none.
+func openFile(fd int) string {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil || !filepath.IsAbs(name) {
+		return ""
+	}
+	if fi, err := os.Stat(name); err != nil || !fi.Mode().IsRegular() {
+		return ""
+	}
+	return name
 }

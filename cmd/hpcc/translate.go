@@ -106,7 +106,7 @@ func overrule(c *cli.Context, tr *job.Translation, flags *job.Job) {
 		"exclusive": func() { j.Exclusive = flags.Exclusive }, "after": func() { j.After = flags.After },
 		"output": func() { j.Output = flags.Output }, "error": func() { j.Error = flags.Error }, "mail": func() { j.Mail = flags.Mail },
 		"chdir": func() { j.Dir = flags.Dir }, "env": func() { j.Env = append(j.Env, flags.Env...) },
-		"signal": func() { j.Warning = flags.Warning }, "retry": func() { j.Retry = flags.Retry }, "sweep": sweep, "params": sweep, "native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive },
+		"signal": func() { j.Warning = flags.Warning }, "retry": func() { j.Retry = flags.Retry }, "sweep": sweep, "params": sweep, "native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive }, "tensorboard": func() { j.Tensorboard = flags.Tensorboard },
 	} {
 		if !c.IsSet(name) {
 			continue

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// echoes: a server at port $ECHO of the loopback interface, which all test nodes
+// share. It answers each connection with what it read, when it has read all.
+func echoes(ts *testscript.TestScript, _ bool, _ []string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Defer(func() { l.Close() })
+	ts.Setenv("ECHO", strconv.Itoa(l.Addr().(*net.TCPAddr).Port))
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if b, err := io.ReadAll(c); err == nil {
+					_, _ = c.Write(b)
+				}
+			}()
+		}
+	}()
+}
+
+// exchange FILE|unix:PATH N BYTES: through the address in FILE, N connections at once send so many
+// bytes, end their side, and get the same back.
+func exchange(ts *testscript.TestScript, _ bool, args []string) {
+	network, addr := "tcp", ""
+	if path, ok := strings.CutPrefix(args[0], "unix:"); ok {
+		network, addr = "unix", path
+	} else {
+		b, err := os.ReadFile(args[0])
+		ts.Check(err)
+		addr = strings.TrimSpace(string(b))
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	size, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	problems := make(chan error, n)
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() { problems <- echoed(network, addr, size) })
+	}
+	all.Wait()
+	for range n {
+		ts.Check(<-problems)
+	}
+}
+
+func echoed(network, addr string, size int) error {
+	c, err := net.Dial(network, addr)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(2 * time.Minute))
+	sent := make([]byte, size)
+	_, _ = rand.Read(sent)
+	go func() {
+		_, _ = c.Write(sent)
+		_ = c.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	got, err := io.ReadAll(c)
+	if err == nil && sha256.Sum256(got) != sha256.Sum256(sent) {
+		err = fmt.Errorf("%d bytes came back, of %d, or others", len(got), size)
+	}
+	return err
+}
+
+func TestReadForwarding(t *testing.T) {
+	for in, want := range map[string]string{
+		"80":             "{80  -1 }",
+		"8080:80":        "{80  8080 }",
+		"0:80":           "{80  0 }",
+		"tensorboard":    "{0 tensorboard -1 }",
+		"9:jupyter":      "{0 jupyter 9 }",
+		"/a:b/s:80":      "{80  -1 /a:b/s}",
+		"./s:jupyter":    "{0 jupyter -1 ./s}",
+		"0":              "refused",
+		"65536":          "refused",
+		"-1":             "refused",
+		"x":              "refused",
+		"80:":            "refused",
+		":80":            "refused",
+		"1:2:3":          "refused",
+		"/sock":          "refused",
+		"8080:127.0.0.1": "refused",
+	} {
+		f, err := readForwarding(in)
+		got := fmt.Sprint(f)
+		if err != nil {
+			got = "refused"
+		}
+		if got != want {
+			t.Errorf("readForwarding(%q) = %s, %v; want %s", in, got, err, want)
+		}
+	}
+}
