@@ -158,7 +158,12 @@ func forward(c *cli.Context) error {
 	}
 	service := &job.Service{Port: f.port}
 	if f.name != "" {
-		if service, err = sub.Service(s.Jobs(), t, f.name); err != nil {
+		service, err = sub.Service(s.Jobs(), t, f.name)
+		for err == nil && service.URL == "" && time.Since(t.Start) < tellPatience && c.Context.Err() == nil {
+			time.Sleep(goesOn / 4)
+			service, err = sub.Service(s.Jobs(), t, f.name)
+		}
+		if err != nil {
 			return err
 		}
 		if service.URL == "" {
@@ -250,6 +255,9 @@ func (f *forwarding) announce(c *cli.Context, l net.Listener, sub *job.Submissio
 	_, err := fmt.Println(url)
 	return err
 }
+
+// tellPatience is how long after a task began its program may take to tell its address.
+const tellPatience = 20 * time.Second
 
 // goesOn is how often a forwarding looks whether its task still runs; once in so many
 // looks it asks the scheduler.
