@@ -83,6 +83,7 @@ func (s *Submission) Fits(ctx context.Context, dir string) (*Fit, error) {
 	if st.Running > 0 {
 		return &Fit{When: Running, By: "its record, or the scheduler"}, nil
 	}
+	ctx = s.Within(ctx)
 	if st.Waiting > 0 && s.Target != Local {
 		c, err := listNodes(ctx, s.Target, "")
 		if err != nil {

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
@@ -22,19 +23,26 @@ type gridEngine struct{}
 
 // here asks for the queues: PBS and Slurm bring a qsub of their own.
 func (gridEngine) here(ctx context.Context) bool {
-	if os.Getenv("SGE_ROOT") == "" {
+	if getenv(ctx, "SGE_ROOT") == "" {
 		return false
 	}
 	out, err := call(ctx, "/", "qconf", "-sql")
-	return err == nil && len(bytes.TrimSpace(out)) > 0
+	return err == nil && len(bytes.TrimSpace(out)) > 0 || bytes.Contains(out, []byte("commlib error")) // its master is down
 }
 
-// The parallel environments that sites have most often; another one is asked
-// for with --native "-pe NAME SLOTS".
-const (
-	peOneHost = "smp"
-	peMany    = "mpi"
-)
+// parallel are the parallel environments for slots of one host and of many:
+// those that sites have most often, or the site's own.
+func (r Rules) parallel() (oneHost, many string) {
+	return cmp.Or(r.OneHost, "smp"), cmp.Or(r.ManyHosts, "mpi")
+}
+
+// memory are the resources that ask for memory.
+func (r Rules) memory() []string {
+	if len(r.Memory) == 0 {
+		return []string{"mem_free"}
+	}
+	return r.Memory
+}
 
 // slots are the processors that the job asks for in all.
 func (j *Job) slots() int {
@@ -77,26 +85,37 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 	add("-N %s", name)
 	add("-wd %s", inQuotes(j.Dir))
 	slots, nodes := j.slots(), j.spread()
+	oneHost, many := j.Rules.parallel()
 	if nodes > 1 {
-		notes = append(notes, fmt.Sprintf("Grid Engine has no --nodes: its parallel environment %s has to spread %d slots over %d hosts; where it gives others the task ends and says so; name another of \"qconf -spl\" with --native \"-pe NAME %d\"", peMany, slots, nodes, slots))
+		notes = append(notes, fmt.Sprintf("Grid Engine has no --nodes: its parallel environment %s has to spread %d slots over %d hosts; where it gives others the task ends and says so; name another of \"qconf -spl\" with --native \"-pe NAME %d\"", many, slots, nodes, slots))
 	}
 	switch {
 	case slots == 1:
 	case j.several() && j.Nodes != 1:
-		add("-pe %s %d", peMany, slots)
+		add("-pe %s %d", many, slots)
 	default:
-		add("-pe %s %d", peOneHost, slots)
+		add("-pe %s %d", oneHost, slots)
 	}
 	if mem := j.Memory * int64(max(nodes, 1)); mem > 0 {
-		add("-l mem_free=%dM", ((mem+int64(slots)-1)/int64(slots)+1<<20-1)>>20)
-		notes = append(notes, "--mem asks for hosts with that much free memory (mem_free) and sets no limit; where the site wants another resource, say it with --native \"-l h_vmem=4G\"")
+		per := int64(slots)
+		if j.Rules.MemoryPer == "job" {
+			per = 1
+		}
+		for _, name := range j.Rules.memory() {
+			add("-l %s=%dM", name, ((mem+per-1)/per+1<<20-1)>>20)
+		}
+	}
+	if j.Memory > 0 && len(j.Rules.Memory) == 0 {
+		notes = append(notes, "--mem asks for hosts with that much free memory (mem_free) and sets no limit; where the site wants another resource, \"memory\" in its file says so (docs/jobs.md), or --native \"-l h_vmem=4G\"")
 	}
 	if j.GPUs > 0 {
-		n, err := j.share("GPUs", int64(j.GPUs*max(nodes, 1)), slots)
-		if err != nil {
-			return nil, nil, err
+		n := int64(j.GPUs * max(nodes, 1))
+		if j.Rules.GPUPer != "job" {
+			if n, err = j.share("GPUs", n, slots); err != nil {
+				return nil, nil, err
+			}
 		}
-		add("-l gpu=%d", n)
+		add("-l %s=%d", cmp.Or(j.Rules.GPU, "gpu"), n)
 	}
 	if j.Time > 0 { // hpcc ends the task itself before, with a warning
 		add("-l h_rt=%s", hoursMinutesSeconds(j.Time+Grace+Grace/2))

@@ -31,7 +31,7 @@ func (t *Task) Inside() (*Process, error) {
 			if err != nil || (ns != host) != contained || !contained && pid != t.PID {
 				continue
 			}
-			p := &Process{PID: pid, Contained: contained, Env: environ(pid)}
+			p := &Process{PID: pid, Contained: contained, Env: environOf(pid)}
 			if p.Dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil {
 				return p, nil
 			}
@@ -65,7 +65,7 @@ func (t *Task) processes() []int {
 				break
 			}
 		}
-		if t.Native != "" && !slices.Contains(own, pid) && t.says(environ(pid)) {
+		if t.Native != "" && !slices.Contains(own, pid) && t.says(environOf(pid)) {
 			launched = append(launched, pid)
 		}
 	}
@@ -85,8 +85,8 @@ func (t *Task) says(env []string) bool {
 	return nativeTask(get) == t.Native && get("HPCC_RUNNING") != ""
 }
 
-// environ is the environment that a process was begun with; empty of another's.
-func environ(pid int) []string {
+// environOf is the environment that a process was begun with; empty of another's.
+func environOf(pid int) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	if err != nil || len(b) == 0 {
 		return nil

@@ -65,6 +65,8 @@ type Job struct {
 	Retry        Retry         `json:"retry,omitzero"`
 	Params       Params        `json:"params,omitzero"`       // of each task, by its index
 	Tensorboard  string        `json:"tensorboard,omitempty"` // directory of logs that one beside the first task shows
+	Modules      []string      `json:"modules,omitempty"`     // of the host, loaded before the program
+	Rules        Rules         `json:"rules,omitzero"`
 	Wishes
 	Script *Script `json:"script,omitempty"` // what runs in the place of Args
 
@@ -188,6 +190,11 @@ func (j *Job) check() error {
 // checkText refuses text that would break out of its line, and files that
 // tasks would write over each other.
 func (j *Job) checkText() error {
+	for _, s := range j.Modules {
+		if !wordText().MatchString(s) {
+			return fmt.Errorf("module %q: no name of a module", s)
+		}
+	}
 	for _, s := range j.Native {
 		if strings.ContainsAny(s, "\n\r\x00") {
 			return fmt.Errorf("option %q: holds a line break, which a directive cannot", s)

@@ -306,7 +306,7 @@ func TestRecords(t *testing.T) {
 
 func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
 	dir := t.TempDir()
-	s := &Submission{Target: Local, Native: processID(os.Getpid()), Submitted: time.Now(), Job: with(func(j *Job) { j.Array = array(t, "1-3") })}
+	s := &Submission{Cluster: Cluster{Target: Local}, Native: processID(os.Getpid()), Submitted: time.Now(), Job: with(func(j *Job) { j.Array = array(t, "1-3") })}
 	home, err := s.directory(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
 // A job of a newer hpcc is told, and is not taken for one that is done.
 func TestStatusOfAnUnknownTarget(t *testing.T) {
 	dir := t.TempDir()
-	s := &Submission{Target: "quantum", Native: "7", Job: plain()}
+	s := &Submission{Cluster: Cluster{Target: "quantum"}, Native: "7", Job: plain()}
 	home, err := s.directory(dir)
 	if err != nil {
 		t.Fatal(err)

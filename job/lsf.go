@@ -51,7 +51,11 @@ func (lsf) options(j *Job) []string {
 	}
 	if j.Memory > 0 { // many sites want both
 		mb := (j.Memory + 1<<20 - 1) >> 20
-		add(`-R "rusage[mem=%dMB]"`, mb)
+		reserve := mb
+		if n := int64(j.perNode() * max(j.CPUs, 1)); j.Rules.MemoryPer == "slot" { // lsb.params(5), RESOURCE_RESERVE_PER_TASK
+			reserve = (mb + n - 1) / n
+		}
+		add(`-R "rusage[mem=%dMB]"`, reserve)
 		add("-M %dMB", mb)
 	}
 	if j.GPUs > 0 {

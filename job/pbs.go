@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -44,7 +45,7 @@ func (pbs) options(j *Job) []string {
 		chunk += fmt.Sprintf(":mem=%dmb", (j.Memory+1<<20-1)>>20)
 	}
 	if j.GPUs > 0 {
-		chunk += fmt.Sprintf(":ngpus=%d", j.GPUs)
+		chunk += fmt.Sprintf(":%s=%d", cmp.Or(j.Rules.GPU, "ngpus"), j.GPUs)
 	}
 	add("-l %s%s", chunk, pbsChunkWishes(j))
 	switch {

@@ -1,6 +1,8 @@
 package job
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,6 +104,26 @@ func replace(file string, data []byte) error {
 		os.Remove(f.Name())
 	}
 	return err
+}
+
+// filesDir is where, below the jobs, files stand that came with jobs of other machines.
+const filesDir = ".files"
+
+// KeepFile keeps a file that a job names, below dir, and returns its path: one
+// for each content.
+func KeepFile(dir, name string, data []byte) (string, error) {
+	sum := sha256.Sum256(data)
+	file, err := filepath.Abs(filepath.Join(dir, filesDir, hex.EncodeToString(sum[:8])+"-"+filepath.Base(name)))
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o700)
+	}
+	if err == nil {
+		err = replace(file, data)
+	}
+	if err != nil {
+		return "", fmt.Errorf("keeping file %q of a job: %w", name, err)
+	}
+	return file, nil
 }
 
 // Tasks reads the records of a job's directory, by index. A record that cannot

@@ -13,6 +13,27 @@ import (
 	"time"
 )
 
+// A NoJobError says that there is no job of an id.
+type NoJobError struct{ ID string }
+
+func (e *NoJobError) Error() string {
+	return fmt.Sprintf("no job %q; \"hpcc status\" lists them", e.ID)
+}
+
+// Missing are those of the ids that no job below dir has.
+func Missing(dir string, ids []string) (missing []string, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	subs, err := submissions(dir)
+	for _, id := range ids {
+		if len(match(subs, []string{id})) == 0 {
+			missing = append(missing, id)
+		}
+	}
+	return missing, err
+}
+
 // Find is the job below dir that an id of ours, its beginning, or the target's
 // id names. One that names several is refused.
 func Find(dir, id string) (*Submission, error) {
@@ -28,7 +49,7 @@ func Find(dir, id string) (*Submission, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("no job %q; \"hpcc status\" lists them", id)
+		return nil, &NoJobError{id}
 	case 1:
 		return found[0], nil
 	}
@@ -49,7 +70,7 @@ func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	if st.count() == 0 && !slices.ContainsFunc(st.Failed, st.returns) {
 		return st, nil
 	}
-	return st, settle(ctx, s.Target, []*Status{st})
+	return st, settle(ctx, []*Status{st}, patience)
 }
 
 // Wait returns when the job has ended.
@@ -66,26 +87,38 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 	if st.Running+st.Waiting == 0 {
 		return false, nil
 	}
+	before := s.Cancelled
 	s.Cancelled = time.Now().UTC().Truncate(time.Second)
 	if err := s.write(filepath.Join(dir, s.ID)); err != nil {
 		return false, err
 	}
 	if s.Job.Interactive {
-		return true, s.hangUp(ctx, st.Tasks)
+		err = s.hangUp(ctx, st.Tasks)
+	} else {
+		err = s.cancelAll(ctx)
 	}
-	known, err := ask(ctx, s.Target, s.natives())
 	if err != nil {
-		return false, err
+		s.Cancelled = before // it may go on
+		return false, errors.Join(err, s.write(filepath.Join(dir, s.ID)))
+	}
+	return true, nil
+}
+
+// cancelAll tells the scheduler to end what it still knows of the job.
+func (s *Submission) cancelAll(ctx context.Context) error {
+	known, err := s.ask(ctx, s.natives(), patience)
+	if err != nil {
+		return err
 	}
 	for _, id := range s.natives() {
 		if known[id].gone() {
 			continue
 		}
-		if err := schedulers[s.Target].cancel(ctx, id); err != nil {
-			return false, err
+		if err := schedulers[s.Target].cancel(s.Within(ctx), id); err != nil {
+			return err
 		}
 	}
-	return true, nil
+	return nil
 }
 
 // hangUp ends an interactive job: where the scheduler has begun it by its id,
@@ -93,7 +126,7 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 func (s *Submission) hangUp(ctx context.Context, tasks []Task) error {
 	for _, t := range tasks {
 		if !t.Ended() && t.Native != "" && s.Target != Local {
-			return schedulers[s.Target].cancel(ctx, t.Native)
+			return schedulers[s.Target].cancel(s.Within(ctx), t.Native)
 		}
 	}
 	alive, here := localAlive(s.Native)
@@ -128,7 +161,7 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	}
 	home := filepath.Join(dir, s.ID)
 	part := *s.Job
-	if err := part.Params.reopen(); err != nil {
+	if err := part.Params.Reopen(); err != nil {
 		return nil, nil, err
 	}
 	part.After = nil // they have succeeded, or are of no use to wait for
@@ -150,8 +183,8 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	for _, k := range tasks {
 		back = append(back, (&Task{Index: k}).retire(home))
 	}
-	again := &Submission{ID: s.ID, Target: s.Target, Job: &part}
-	if err := schedulers[s.Target].submit(ctx, again, file); err != nil {
+	again := &Submission{ID: s.ID, Cluster: s.Cluster, Job: &part}
+	if err := schedulers[s.Target].submit(s.Within(ctx), again, file); err != nil {
 		for _, undo := range back {
 			undo()
 		}

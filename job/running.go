@@ -85,7 +85,7 @@ func (s *Submission) look(ctx context.Context, dir string, ask bool) (*Status, e
 		return nil, err
 	}
 	if st.count() > 0 && ask {
-		_ = settle(ctx, s.Target, []*Status{st})
+		_ = settle(ctx, []*Status{st}, glance)
 	}
 	return st, nil
 }
@@ -154,6 +154,6 @@ func (s *Submission) Goes(ctx context.Context, dir string, t *Task, byScheduler 
 	if !byScheduler {
 		return true
 	}
-	known, err := ask(ctx, s.Target, s.natives())
+	known, err := s.ask(ctx, s.natives(), patience)
 	return err != nil || !s.standing(known).gone()
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -72,7 +71,8 @@ func call(ctx context.Context, dir, name string, args ...string) ([]byte, error)
 func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LC_ALL=C")
+	cmd.Env = append(environ(ctx), "LC_ALL=C")
+	cmd.WaitDelay = answerTime // children of it may keep its output open
 	return cmd
 }
 
@@ -81,7 +81,7 @@ func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 func run(cmd *exec.Cmd) ([]byte, error) {
 	var out, words bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &words
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return append(words.Bytes(), out.Bytes()...), err
 	}
 	return out.Bytes(), nil

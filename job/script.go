@@ -43,6 +43,10 @@ func (t *text) common(j *Job) {
 		k, v, _ := strings.Cut(e, "=")
 		t.line("export %s=%s", k, quote(v))
 	}
+	if len(j.Modules) > 0 { // shells of jobs do not always know the command
+		t.line(`type module >/dev/null 2>&1 || for f in /etc/profile.d/{modules,lmod,z00_lmod,z01_lmod}.sh; do [ ! -r "$f" ] || . "$f"; done`)
+		t.line("module load %s || exit 97", quoteAll(j.Modules))
+	}
 	t.line("cd %s || exit 97", quote(j.Dir))
 }
 

@@ -17,8 +17,10 @@ func (slurm) here(ctx context.Context) bool {
 	if err != nil || !strings.HasPrefix(string(out), "slurm") {
 		return false
 	}
-	_, err = call(ctx, "/", "scontrol", "ping")
-	return err == nil
+	// One whose controller is down is here all the same: jobs are not to run on
+	// the login node because of that.
+	out, err = call(ctx, "/", "scontrol", "ping")
+	return err == nil || strings.Contains(string(out), " is DOWN")
 }
 
 // slurmOptions are the job's options in the words of sbatch(1) and srun(1).

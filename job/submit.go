@@ -12,15 +12,16 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
 
 // A Submission is a job that was handed in: the file job.json in its directory.
 type Submission struct {
-	ID        string    `json:"id"`               // ours, the name of the directory
-	Native    string    `json:"native,omitempty"` // the target's; "" until it has answered
-	Target    Target    `json:"target"`
+	ID     string `json:"id"`               // ours, the name of the directory
+	Native string `json:"native,omitempty"` // the target's; "" until it has answered
+	Cluster
 	Submitted time.Time `json:"submitted"`
 	Job       *Job      `json:"job"`
 	Cancelled time.Time `json:"cancelled,omitzero"` // when it was told to end
@@ -49,8 +50,8 @@ func (s *Submission) natives() []string {
 // holds the script, job.json and, as the tasks run, their records. With wait it
 // returns when the job has ended, else at once. A job that is refused leaves
 // nothing behind.
-func Submit(ctx context.Context, dir string, j *Job, t Target, wait bool) (*Submission, []string, error) {
-	script, notes, err := Render(j, t)
+func Submit(ctx context.Context, dir string, j *Job, to Cluster, wait bool) (*Submission, []string, error) {
+	script, notes, err := Render(j, to.Target)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -60,7 +61,7 @@ func Submit(ctx context.Context, dir string, j *Job, t Target, wait bool) (*Subm
 	if err := j.prepare(); err != nil {
 		return nil, nil, err
 	}
-	s := &Submission{Target: t, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
+	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
 	home, err := s.directory(dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a directory for job %q: %w", j.Name, err)
@@ -76,15 +77,15 @@ func Submit(ctx context.Context, dir string, j *Job, t Target, wait bool) (*Subm
 
 // Interact makes the directory of an interactive job, which this process is going to run: by
 // bash, with the script's file and the job's id. While the process lives the job does.
-func Interact(dir string, j *Job, t Target) (s *Submission, script string, notes []string, err error) {
-	text, notes, err := Render(j, t)
+func Interact(dir string, j *Job, to Cluster) (s *Submission, script string, notes []string, err error) {
+	text, notes, err := Render(j, to.Target)
 	if err != nil {
 		return nil, "", nil, err
 	}
 	if err := j.prepare(); err != nil {
 		return nil, "", nil, err
 	}
-	s = &Submission{Target: t, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, Native: processID(os.Getpid())}
+	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, Native: processID(os.Getpid())}
 	home, err := s.directory(dir)
 	if err != nil {
 		return nil, "", nil, fmt.Errorf("making a directory for job %q: %w", j.Name, err)
@@ -127,7 +128,7 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 	if err := s.write(home); err != nil {
 		return err
 	}
-	if err := schedulers[s.Target].submit(ctx, s, file); err != nil {
+	if err := schedulers[s.Target].submit(s.Within(ctx), s, file); err != nil {
 		return err
 	}
 	if err := s.write(home); err != nil || !wait {
@@ -160,7 +161,7 @@ func (s *Submission) await(ctx context.Context, home string) error {
 	err := s.watch(ctx, home)
 	switch {
 	case err != nil && s.ended != nil:
-		return errors.Join(err, schedulers[s.Target].cancel(context.WithoutCancel(ctx), s.Native))
+		return errors.Join(err, schedulers[s.Target].cancel(s.Within(context.WithoutCancel(ctx)), s.Native))
 	case err != nil:
 		return fmt.Errorf("waiting for job %s, %s %s, which goes on: %w", s.ID, s.Target, s.Native, err)
 	}
@@ -181,7 +182,7 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 			}
 		}
 		if returns || n%askEach == 0 {
-			if known, err := ask(ctx, s.Target, s.natives()); err == nil && s.standing(known).gone() {
+			if known, err := s.ask(ctx, s.natives(), patience); err == nil && s.standing(known).gone() {
 				return nil
 			}
 		}
@@ -195,13 +196,13 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 	}
 }
 
-// ask asks a scheduler how jobs stand.
-func ask(ctx context.Context, t Target, ids []string) (map[string]standing, error) {
-	to := schedulers[t]
+// scheduler is the cluster's.
+func (c Cluster) scheduler() (scheduler, error) {
+	to := schedulers[c.Target]
 	if to == nil {
-		return nil, fmt.Errorf("target %q is not known to this hpcc, which is older than the one that handed the job in", t)
+		return nil, fmt.Errorf("target %q is not known to this hpcc, which is older than the one that handed the job in", c.Target)
 	}
-	return to.ask(ctx, ids)
+	return to, nil
 }
 
 // standing is what a scheduler says of the job and all of its reruns.
@@ -258,6 +259,8 @@ type Status struct {
 	Lost    int    `json:"lost"`             // neither ended nor known to the scheduler
 	Reason  string `json:"reason,omitempty"` // why tasks wait, in the scheduler's word
 	Tasks   []Task `json:"-"`
+
+	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 }
 
 // State is the job in one word.
@@ -287,36 +290,49 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 	}
 	for _, id := range ids {
 		if len(match(subs, []string{id})) == 0 {
-			return nil, nil, fmt.Errorf("no job %q; \"hpcc status\" lists them", id)
+			return nil, nil, &NoJobError{id}
 		}
 	}
-	open := map[Target][]*Status{}
+	open := map[string][]*Status{} // by cluster
 	for _, s := range match(subs, ids) {
 		st := &Status{Submission: s, Total: s.Job.Count()}
 		if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
 			return nil, nil, err
 		}
 		if st.count() > 0 || slices.ContainsFunc(st.Failed, st.returns) {
-			open[s.Target] = append(open[s.Target], st)
+			open[s.key()] = append(open[s.key()], st)
 		}
 		list = append(list, st)
 	}
-	for _, t := range slices.Sorted(maps.Keys(open)) {
-		if err := settle(ctx, t, open[t]); err != nil {
+	return list, settleAll(ctx, open), nil
+}
+
+// settleAll asks the clusters, all at the same time, and returns what kept some
+// from answering.
+func settleAll(ctx context.Context, open map[string][]*Status) (warnings []string) {
+	clusters := slices.Sorted(maps.Keys(open))
+	answers := make([]error, len(clusters))
+	var g sync.WaitGroup
+	for i, key := range clusters {
+		g.Go(func() { answers[i] = settle(ctx, open[key], glance) })
+	}
+	g.Wait()
+	for _, err := range answers {
+		if err != nil {
 			warnings = append(warnings, err.Error())
 		}
 	}
-	return list, warnings, nil
+	return warnings
 }
 
-// settle asks a scheduler, once, about the open tasks of jobs. Where it does not
+// settle asks a cluster, once, about the open tasks of its jobs. Where it does not
 // answer they wait.
-func settle(ctx context.Context, t Target, list []*Status) error {
+func settle(ctx context.Context, list []*Status, limit time.Duration) error {
 	var ids []string
 	for _, st := range list {
 		ids = append(ids, st.natives()...)
 	}
-	known, err := ask(ctx, t, ids)
+	known, err := list[0].ask(ctx, ids, limit)
 	for _, st := range list {
 		if err != nil {
 			st.Waiting = st.open() - st.Running

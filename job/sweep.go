@@ -79,8 +79,8 @@ func (p *Params) words() []string {
 	return w
 }
 
-// reopen works out what a job's record says.
-func (p *Params) reopen() (err error) {
+// Reopen works out what a job's record says.
+func (p *Params) Reopen() (err error) {
 	if p.File != "" {
 		*p, err = readParams(p.File, p.Sum)
 		return err

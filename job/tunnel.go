@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -45,7 +44,7 @@ func (s *Submission) OpenTunnel(ctx context.Context, t *Task, port int, program,
 		var link *carriedLink
 		if w.name == wayDirect {
 			link = directLink(ctx, port)
-		} else if link, err = startLink(ctx, w.command([]string{program, "relay", strconv.Itoa(port)})); err != nil {
+		} else if link, err = startLink(s.Within(ctx), w.command([]string{program, "relay", strconv.Itoa(port)})); err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", w.name, err))
 			continue
 		}
@@ -84,7 +83,7 @@ func directLink(ctx context.Context, port int) *carriedLink {
 // outlives not even a kill of this process.
 func startLink(ctx context.Context, words []string) (*carriedLink, error) {
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	cmd.Env = OutsideJob(os.Environ())
+	cmd.Env = OutsideJob(environ(ctx))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for hpcc, which ends it
 	said := &tail{}
 	cmd.Stderr = said

@@ -42,25 +42,26 @@ func Uses(ctx context.Context, dir string, ids []string) (list []*Use, warnings 
 	if err != nil {
 		return nil, nil, err
 	}
-	natives := map[Target][]string{}
+	natives, clusters := map[string][]string{}, map[string]Cluster{}
 	for _, st := range all {
 		if len(st.Tasks) > 0 {
-			natives[st.Target] = append(natives[st.Target], st.natives()...)
+			clusters[st.key()] = st.Cluster
+			natives[st.key()] = append(natives[st.key()], st.natives()...)
 		}
 	}
-	counted := map[Target]map[string]usage{}
-	for _, t := range slices.Sorted(maps.Keys(natives)) {
-		to := schedulers[t]
-		if to == nil {
+	counted := map[string]map[string]usage{} // by cluster
+	for _, key := range slices.Sorted(maps.Keys(natives)) {
+		to, err := clusters[key].scheduler()
+		if err != nil {
 			continue
 		}
-		if counted[t], err = to.used(ctx, natives[t]); err != nil {
+		if counted[key], err = to.used(clusters[key].Within(ctx), natives[key]); err != nil {
 			warnings = append(warnings, err.Error())
 		}
 	}
 	for _, st := range all {
 		if len(st.Tasks) > 0 {
-			list = append(list, st.use(counted[st.Target], time.Now()))
+			list = append(list, st.use(counted[st.key()], time.Now()))
 		}
 	}
 	return list, warnings, nil

@@ -31,7 +31,7 @@ func TestWays(t *testing.T) {
 		{Slurm, "n1", "direct", false, `no way "direct" leads to n1, where task 3 runs; there are slurm, ssh`},
 		{PBS, "n1", "pbs", false, `no way "pbs" leads to n1, where task 3 runs; there are ssh`},
 	} {
-		s := &Submission{Target: tt.target}
+		s := &Submission{Cluster: Cluster{Target: tt.target}}
 		ways, err := s.ways(&Task{Index: 3, Native: "17", Host: tt.host}, tt.via, tt.terminal)
 		var got []string
 		for _, w := range ways {
@@ -147,7 +147,7 @@ func TestFindTask(t *testing.T) {
 // TestRunningWaits: what is waited for is told, once, and an end by the user ends it.
 func TestRunningWaits(t *testing.T) {
 	dir := t.TempDir()
-	s := &Submission{ID: "j", Native: "elsewhere/1/1", Target: Local, Job: &Job{}}
+	s := &Submission{ID: "j", Native: "elsewhere/1/1", Cluster: Cluster{Target: Local}, Job: &Job{}}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	told := ""

@@ -32,7 +32,7 @@ func (s *Store) Save(ctx context.Context, n, file string) error {
 	if fi, serr := os.Stat(file); strings.HasSuffix(file, "/") || serr == nil && fi.IsDir() {
 		err = s.saveDir(ctx, key, d, file)
 	} else {
-		err = s.saveTar(ctx, key, d, file)
+		err = NewFile(file, func(f *os.File) error { return s.writeTar(ctx, key, d, f) })
 	}
 	if err != nil {
 		return fmt.Errorf("saving %s to %s: %w", n, file, err)
@@ -155,8 +155,24 @@ func (s *Store) copyBlob(w io.Writer, h v1.Hash) error {
 	return err
 }
 
-// saveTar writes a layout as a tar, the same bytes every time.
-func (s *Store) saveTar(ctx context.Context, key string, d v1.Descriptor, file string) error {
+// SaveTo writes an image, all its platforms, as the tar of an OCI layout.
+func (s *Store) SaveTo(ctx context.Context, n string, w io.Writer) error {
+	d, err := s.ref(n)
+	if err != nil {
+		return err
+	}
+	key, err := Canonical(n)
+	if err != nil {
+		key = n
+	}
+	if err := s.writeTar(ctx, key, d, w); err != nil {
+		return fmt.Errorf("saving %s: %w", n, err)
+	}
+	return nil
+}
+
+// writeTar writes a layout as a tar, the same bytes every time.
+func (s *Store) writeTar(ctx context.Context, key string, d v1.Descriptor, w io.Writer) error {
 	blobs, err := s.closure(d)
 	if err != nil {
 		return err
@@ -165,46 +181,44 @@ func (s *Store) saveTar(ctx context.Context, key string, d v1.Descriptor, file s
 	if err != nil {
 		return err
 	}
-	return NewFile(file, func(f *os.File) error {
-		tw := tar.NewWriter(f)
-		head := func(n string, size int64) error {
-			return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: n, Size: size, Mode: 0o644, ModTime: time.Unix(0, 0)})
-		}
-		for _, f := range []struct {
-			name string
-			data []byte
-		}{{"oci-layout", ociLayout}, {"index.json", idx}} {
-			if err := head(f.name, int64(len(f.data))); err != nil {
-				return err
-			}
-			if _, err := tw.Write(f.data); err != nil {
-				return err
-			}
-		}
-		// Readers that run as ordinary users want directories named before files in them.
-		for _, dir := range []string{"blobs/", "blobs/sha256/"} {
-			if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, ModTime: time.Unix(0, 0)}); err != nil {
-				return err
-			}
-		}
-		seen := map[v1.Hash]bool{}
-		for _, b := range blobs {
-			if seen[b.Digest] || ctx.Err() != nil {
-				continue
-			}
-			seen[b.Digest] = true
-			if err := head(blobName(b.Digest), b.Size); err != nil {
-				return err
-			}
-			if err := s.copyBlob(tw, b.Digest); err != nil {
-				return err
-			}
-		}
-		if err := ctx.Err(); err != nil {
+	tw := tar.NewWriter(w)
+	head := func(n string, size int64) error {
+		return tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: n, Size: size, Mode: 0o644, ModTime: time.Unix(0, 0)})
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{"oci-layout", ociLayout}, {"index.json", idx}} {
+		if err := head(f.name, int64(len(f.data))); err != nil {
 			return err
 		}
-		return tw.Close()
-	})
+		if _, err := tw.Write(f.data); err != nil {
+			return err
+		}
+	}
+	// Readers that run as ordinary users want directories named before files in them.
+	for _, dir := range []string{"blobs/", "blobs/sha256/"} {
+		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: 0o755, ModTime: time.Unix(0, 0)}); err != nil {
+			return err
+		}
+	}
+	seen := map[v1.Hash]bool{}
+	for _, b := range blobs {
+		if seen[b.Digest] || ctx.Err() != nil {
+			continue
+		}
+		seen[b.Digest] = true
+		if err := head(blobName(b.Digest), b.Size); err != nil {
+			return err
+		}
+		if err := s.copyBlob(tw, b.Digest); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return tw.Close()
 }
 
 // NewFile writes a file of the user's, outside the store, which appears whole and

@@ -50,7 +50,7 @@ func attach(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, index, err := job.FindTask(s.Jobs(), c.Args().First())
+	sub, index, err := findTask(c, s.Jobs(), c.Args().First())
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func attach(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("reaching %s, where the task runs: %w", t.Host, err)
 	}
-	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, w, job.OutsideJob(os.Environ())))
+	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, w, job.OutsideJob(sub.Environ())))
 }
 
 // enterCommand is the end of attach on the task's node.

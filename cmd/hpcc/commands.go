@@ -12,7 +12,7 @@ func commands() []*cli.Command {
 		imagesCommand(), inspectCommand(), rmCommand(), gcCommand(),
 		loadCommand(), saveCommand(), unpackCommand(),
 		runCommand(), ociCommand(), condaCommand(),
-		scriptCommand(), submitCommand(), statusCommand(), nodesCommand(), logsCommand(), waitCommand(), cancelCommand(), rerunCommand(), taskCommand(), rayCommand(),
+		scriptCommand(), submitCommand(), statusCommand(), nodesCommand(), logsCommand(), waitCommand(), cancelCommand(), rerunCommand(), sitesCommand(), taskCommand(), rayCommand(), hereCommand(),
 		forwardCommand(), attachCommand(), relayCommand(), enterCommand(),
 		doctorCommand(),
 	}

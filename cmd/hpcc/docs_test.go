@@ -81,6 +81,9 @@ func cliPage(a *cli.App) string {
 			b.WriteString("\n| flag | meaning |\n| --- | --- |\n")
 		}
 		for _, f := range c.Flags {
+			if v, ok := f.(cli.VisibleFlag); ok && !v.IsVisible() {
+				continue
+			}
 			fmt.Fprintf(&b, "| %s | %s |\n", flagNames(f), flagUsage(f))
 		}
 		for i, s := range c.Subcommands {

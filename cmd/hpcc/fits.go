@@ -56,7 +56,7 @@ func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, job.Targe
 	if t == "" {
 		t = job.Detect(c.Context)
 	}
-	src, err := source(c, name)
+	src, err := source(c, name, &destination{})
 	if err != nil {
 		return nil, "", err
 	}

@@ -133,7 +133,7 @@ func forward(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, index, err := job.FindTask(s.Jobs(), a[0])
+	sub, index, err := findTask(c, s.Jobs(), a[0])
 	if err != nil {
 		return err
 	}

@@ -331,7 +331,7 @@ func loadCommand() *cli.Command {
 	return &cli.Command{
 		Name: "load", Usage: "take images from a file or directory", ArgsUsage: "FILE [NAME]",
 		Description: `FILE is an OCI layout (a directory or a tar), a docker archive, a tar of a root file
-system (plain, gzip or zstd), or a SquashFS file.
+system (plain, gzip or zstd), or a SquashFS file; - is standard input.
 
    hpcc load rootfs.tar.gz debian:12`,
 		Flags: []cli.Flag{storeFlag()},
@@ -344,7 +344,12 @@ system (plain, gzip or zstd), or a SquashFS file.
 			if err != nil {
 				return err
 			}
-			names, err := loadAny(c.Context, s, a[0], second(a))
+			file, done, err := spooled(s, a[0])
+			if err != nil {
+				return err
+			}
+			defer done()
+			names, err := loadAny(c.Context, s, file, second(a))
 			if err != nil {
 				return err
 			}
@@ -363,11 +368,35 @@ system (plain, gzip or zstd), or a SquashFS file.
 	}
 }
 
+// spooled is the file of an argument; standard input is kept in the store's own
+// directory until done is called, since archives are read more than once.
+func spooled(s *store.Store, arg string) (file string, done func(), err error) {
+	if arg != "-" {
+		return arg, func() {}, nil
+	}
+	dir, err := s.TempDir()
+	if err != nil {
+		return "", nil, err
+	}
+	done = func() { store.RemoveAll(dir) }
+	file = filepath.Join(dir, "image")
+	f, err := os.Create(file)
+	if err == nil {
+		_, err = io.Copy(f, os.Stdin)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		done()
+		return "", nil, onDisk(fmt.Errorf("reading standard input: %w", err), s.Dir())
+	}
+	return file, done, nil
+}
+
 func saveCommand() *cli.Command {
 	return &cli.Command{
 		Name: "save", Usage: "write an image to a file or directory", ArgsUsage: "NAME FILE",
 		Description: `Writes an OCI layout: a directory when FILE ends in "/" or is one, else a tar.
-A FILE that ends in .docker.tar becomes a docker archive; one that ends in .sqfs one file
+FILE - is standard output, a tar. One that ends in .docker.tar becomes a docker archive; one that ends in .sqfs one file
 system that "hpcc run FILE" mounts or unpacks (SquashFS, docs/squashfs.md).`,
 		Flags: []cli.Flag{platformFlag(), storeFlag()},
 		Action: func(c *cli.Context) error {
@@ -384,6 +413,9 @@ system that "hpcc run FILE" mounts or unpacks (SquashFS, docs/squashfs.md).`,
 			s, err := findStore(c)
 			if err != nil {
 				return err
+			}
+			if a[1] == "-" {
+				return s.SaveTo(c.Context, a[0], os.Stdout)
 			}
 			if strings.HasSuffix(a[1], ".docker.tar") {
 				return onDisk(s.SaveDocker(a[0], a[1]), a[1])

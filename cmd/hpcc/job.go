@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -24,6 +26,9 @@ const jobArgs = "[JOB FLAGS] [RUN FLAGS] IMAGE [--] CMD [ARG...] | --from FILE [
 // jobFlags state a job; they mean the same on every target.
 func jobFlags(env *envChanges) []cli.Flag {
 	return append([]cli.Flag{
+		&cli.StringFlag{Name: "on", Usage: "use site `NAME` of site.toml (default: the one that it says)"},
+		&cli.StringFlag{Name: "job", Hidden: true, Usage: "- takes the job as hpcc of another machine states it"},
+		&cli.BoolFlag{Name: "record", Hidden: true, Usage: "print the job's record, for hpcc of another machine"},
 		&cli.StringFlag{Name: "to", Usage: "write for `TARGET`: slurm, lsf, gridengine, pbs, local (default: the scheduler of this machine)"},
 		&cli.StringFlag{Name: "name", Usage: "call the job `NAME` (default: after the program)"},
 		&cli.StringFlag{Name: "array", Aliases: []string{"a"}, Usage: "run a task for each index of `1-8[:2][%4] | 1,3,7`; {task} in CMD is the index"},
@@ -68,11 +73,18 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
    hpcc script --from job.lsf --to slurm --queue gpu sci`,
 		Flags: jobFlags(&env),
 		Action: func(c *cli.Context) error {
-			j, t, err := readJob(c, &env)
+			j, to, err := readOrTake(c, &env)
 			if err != nil {
 				return err
 			}
-			text, notes, err := job.Render(j, t)
+			if to.there != nil {
+				text, err := askThere(c, j, to, "script", "--job", "-")
+				if err == nil {
+					_, err = os.Stdout.Write(text)
+				}
+				return err
+			}
+			text, notes, err := job.Render(j, to.Target)
 			if err != nil {
 				return err
 			}
@@ -110,23 +122,26 @@ In the program's environment: HPCC_TASK_ID, HPCC_TASK_COUNT. Exit status: 0; wit
 }
 
 func submit(c *cli.Context, env *envChanges) error {
-	j, t, err := readJob(c, env)
+	j, to, err := readOrTake(c, env)
 	if err != nil {
 		return err
 	}
-	if err := backfill(c, j, t); err != nil {
+	if to.there != nil {
+		return submitThere(c, j, to)
+	}
+	if err := backfill(c, j, to.Cluster); err != nil {
 		return err
 	}
 	if c.Bool("dry-run") {
-		return dryRun(c, j, t)
+		return dryRun(c, j, to.Cluster)
 	}
 	s, err := openStore(c)
 	if err != nil {
 		return err
 	}
 	// Made here once, rather than on every node at the same time.
-	if j.Image != "" && !namesSquashFS(c.Args().First()) {
-		if _, err := imageDir(c, c.Args().First()); err != nil {
+	if j.Image != "" && !namesSquashFS(j.Image) {
+		if _, err := imageDir(c, j.Image); err != nil {
 			return err
 		}
 	}
@@ -134,29 +149,21 @@ func submit(c *cli.Context, env *envChanges) error {
 		return err
 	}
 	if j.Interactive {
-		return interactive(s.Jobs(), j, t)
+		return interactive(s.Jobs(), j, to.Cluster)
 	}
-	sub, notes, err := job.Submit(c.Context, s.Jobs(), j, t, c.Bool("wait"))
+	sub, notes, err := job.Submit(c.Context, s.Jobs(), j, to.Cluster, c.Bool("wait"))
 	if err != nil {
 		return onReadOnly(err, s.Jobs(), recordsNeed)
 	}
 	tell(notes)
-	if c.Bool("json") {
-		err = json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "job", "id": sub.ID, "native": sub.Native, "target": sub.Target, "tasks": j.Count()})
-	} else {
-		_, err = fmt.Println(sub.ID)
-	}
-	if t != job.Local {
-		say("job %s of %s, %d tasks; \"hpcc status %s\" tells how it goes", sub.Native, t, j.Count(), sub.ID)
-	}
-	if err != nil || !c.Bool("wait") {
+	if err := tellSubmitted(c, sub, to.String()); err != nil || !c.Bool("wait") {
 		return err
 	}
 	return verdict(c.Context, s.Jobs(), sub.ID)
 }
 
 // backfill fits the job into what is free, where that is asked for.
-func backfill(c *cli.Context, j *job.Job, t job.Target) error {
+func backfill(c *cli.Context, j *job.Job, to job.Cluster) error {
 	if !c.Bool("backfill") {
 		if c.IsSet("time-min") {
 			return usagef("--time-min is the least that --backfill may choose, and there is no --backfill").hint("Slurm itself takes it with --native --time-min=1:00:00")
@@ -170,7 +177,7 @@ func backfill(c *cli.Context, j *job.Job, t job.Target) error {
 			return usagef("--time-min: %w", err)
 		}
 	}
-	said, err := job.Backfill(c.Context, j, t, least)
+	said, err := job.Backfill(to.Within(c.Context), j, to.Target, least)
 	if err != nil {
 		return fmt.Errorf("--backfill: %w", err)
 	}
@@ -181,7 +188,7 @@ func backfill(c *cli.Context, j *job.Job, t job.Target) error {
 }
 
 // dryRun tells where and when the job would start.
-func dryRun(c *cli.Context, j *job.Job, t job.Target) error {
+func dryRun(c *cli.Context, j *job.Job, to job.Cluster) error {
 	s, err := findStore(c)
 	if err != nil {
 		return err
@@ -189,7 +196,7 @@ func dryRun(c *cli.Context, j *job.Job, t job.Target) error {
 	if j.After, err = nativeIDs(c.Context, s.Jobs(), j.After); err != nil {
 		return err
 	}
-	f, err := job.Fits(c.Context, j, t)
+	f, err := job.Fits(to.Within(c.Context), j, to.Target)
 	if err != nil {
 		return err
 	}
@@ -197,6 +204,27 @@ func dryRun(c *cli.Context, j *job.Job, t job.Target) error {
 }
 
 const recordsNeed = "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to"
+
+// tellSubmitted prints the id of a job that was handed in.
+func tellSubmitted(c *cli.Context, sub *job.Submission, where string) error {
+	var err error
+	switch {
+	case c.Bool("record"):
+		return json.NewEncoder(os.Stdout).Encode(sub)
+	case c.Bool("json"):
+		answer := map[string]any{"type": "job", "id": sub.ID, "native": sub.Native, "target": sub.Target, "tasks": sub.Job.Count()}
+		if sub.Site != "" {
+			answer["site"] = sub.Site
+		}
+		err = json.NewEncoder(os.Stdout).Encode(answer)
+	default:
+		_, err = fmt.Println(sub.ID)
+	}
+	if sub.Target != job.Local || sub.Site != "" {
+		say("job %s of %s, %d tasks; \"hpcc status %s\" tells how it goes", sub.Native, where, sub.Job.Count(), sub.ID)
+	}
+	return err
+}
 
 // verdict is the end of a job that was waited for.
 func verdict(ctx context.Context, dir, id string) error {
@@ -255,13 +283,14 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 // interactive runs the very script that "hpcc script --interactive" prints, with
 // hpcc's terminal, and ends with the program's status. A job that never began, because the
 // scheduler refused it, leaves nothing behind.
-func interactive(dir string, j *job.Job, t job.Target) error {
-	sub, script, notes, err := job.Interact(dir, j, t)
+func interactive(dir string, j *job.Job, to job.Cluster) error {
+	sub, script, notes, err := job.Interact(dir, j, to)
 	if err != nil {
 		return onReadOnly(err, dir, recordsNeed)
 	}
 	tell(notes)
 	cmd := exec.Command("bash", script, sub.ID)
+	cmd.Env = to.Environ()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	run, err := metrics.Measure(cmd, nil)
 	home := filepath.Dir(script)
@@ -285,15 +314,16 @@ func tell(notes []string) {
 }
 
 // readJob makes a job of the command line.
-func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
+func readJob(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
+	var to *destination
 	from := c.IsSet("from")
 	for _, f := range fromFlags() {
 		if name := f.Names()[0]; !from && c.IsSet(name) {
-			return nil, "", usagef("--%s says how a script is read, and there is no --from", name)
+			return nil, to, usagef("--%s says how a script is read, and there is no --from", name)
 		}
 	}
 	if !from && (c.NArg() < 2 || c.NArg() == 2 && c.Args().Get(1) == "--") {
-		return nil, "", usagef("%s needs an image and a program", c.Command.Name).hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", c.Command.Name)
+		return nil, to, usagef("%s needs an image and a program", c.Command.Name).hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", c.Command.Name)
 	}
 	a := c.Args().Tail()
 	if len(a) > 0 && a[0] == "--" {
@@ -307,49 +337,51 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, job.Target, error) {
 	}
 	var err error
 	if j.Array, err = job.ParseArray(c.String("array")); err != nil {
-		return nil, "", usagef("--array: %w", err).hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
+		return nil, to, usagef("--array: %w", err).hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
 	}
 	if s := c.String("time"); s != "" {
 		if j.Time, err = job.ParseTime(s); err != nil {
-			return nil, "", usagef("--time: %w", err)
+			return nil, to, usagef("--time: %w", err)
 		}
 	}
 	if s := c.String("mem"); s != "" {
 		if j.Memory, err = job.ParseMemory(s); err != nil {
-			return nil, "", usagef("--mem: %w", err)
+			return nil, to, usagef("--mem: %w", err)
 		}
 	}
 	if j.Warning, err = job.ParseWarning(c.String("signal")); err != nil {
-		return nil, "", usagef("--signal: %w", err)
+		return nil, to, usagef("--signal: %w", err)
 	}
 	if j.Warning.Signal != "" && j.Time == 0 && !from {
-		return nil, "", usagef("--signal needs --time: the limit that it warns of")
+		return nil, to, usagef("--signal needs --time: the limit that it warns of")
 	}
 	if err := readParams(c, j); err != nil {
-		return nil, "", err
+		return nil, to, err
 	}
 	j.Retry.Times = c.Int("retry")
 	if j.Retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
-		return nil, "", usagef("--retry-on: %w", err)
+		return nil, to, usagef("--retry-on: %w", err)
 	}
 	if len(j.Retry.Endings) > 0 && j.Retry.Times == 0 {
-		return nil, "", usagef("--retry-on needs --retry N: how often")
+		return nil, to, usagef("--retry-on needs --retry N: how often")
 	}
 	if j.Name == "" && !from {
 		j.Name = jobName(a)
 	}
-	if err := jobPlaces(c, j); err != nil {
-		return nil, "", err
+	if to, err = destinationOf(c); err != nil {
+		return nil, to, err
 	}
-	j.Run = wordsAgain(c, env)
-	t := job.Target(c.String("to"))
-	if t == "" {
-		t = job.Detect(c.Context)
+	if err := jobPlaces(c, j, to); err != nil {
+		return nil, to, err
 	}
+	j.Run = wordsAgain(c, env, to.base(j))
 	if from {
-		j, err = readFrom(c, j, t)
+		if j, err = readFrom(c, j, to); err != nil {
+			return nil, to, err
+		}
 	}
-	return j, t, err
+	tell(to.site.Apply(j))
+	return j, to, nil
 }
 
 // readParams reads --sweep and --params: an array of all of their tasks, unless
@@ -370,7 +402,26 @@ func readParams(c *cli.Context, j *job.Job) error {
 }
 
 // jobPlaces fills in the paths, all absolute: a job starts elsewhere.
-func jobPlaces(c *cli.Context, j *job.Job) error {
+func jobPlaces(c *cli.Context, j *job.Job, to *destination) error {
+	if to.there != nil {
+		return placesThere(c, j, to)
+	}
+	err := jobProgram(c, j, to.site)
+	if err != nil {
+		return err
+	}
+	if j.Dir, err = filepath.Abs(cmp.Or(c.String("chdir"), to.site.Dir)); err != nil {
+		return err
+	}
+	j.Image = c.Args().First()
+	if fi, serr := os.Stat(j.Image); namesSquashFS(j.Image) || isPath(j.Image) && serr == nil && fi.IsDir() {
+		j.Image, err = filepath.Abs(j.Image)
+	}
+	return err
+}
+
+// jobProgram fills in where hpcc and the store are.
+func jobProgram(c *cli.Context, j *job.Job, site *job.Site) error {
 	s, err := findStore(c)
 	if err != nil {
 		return err
@@ -381,18 +432,15 @@ func jobPlaces(c *cli.Context, j *job.Job) error {
 	if j.Program, err = os.Executable(); err != nil {
 		return fmt.Errorf("finding hpcc itself: %w", err)
 	}
-	if j.Dir, err = filepath.Abs(c.String("chdir")); err != nil {
-		return err
+	if site.Program != "" {
+		j.Program = site.Program
 	}
-	j.Image = c.Args().First()
-	if fi, serr := os.Stat(j.Image); namesSquashFS(j.Image) || isPath(j.Image) && serr == nil && fi.IsDir() {
-		j.Image, err = filepath.Abs(j.Image)
-	}
-	return err
+	return nil
 }
 
-// wordsAgain says the flags of run again, for the script.
-func wordsAgain(c *cli.Context, env *envChanges) []string {
+// wordsAgain says the flags of run again, for the script. base is where their
+// paths begin.
+func wordsAgain(c *cli.Context, env *envChanges, base string) []string {
 	w := slices.Clone(env.words)
 	for _, f := range runFlags(new(envChanges)) {
 		name := f.Names()[0]
@@ -413,7 +461,7 @@ func wordsAgain(c *cli.Context, env *envChanges) []string {
 			w = append(w, fmt.Sprintf("--%s=%d", name, c.Int(name)))
 		case *cli.StringSliceFlag:
 			for _, v := range c.StringSlice(name) {
-				w = append(w, "--"+name+"="+absoluteSource(name, v))
+				w = append(w, "--"+name+"="+absoluteSource(base, name, v))
 			}
 		case *cli.GenericFlag:
 			if size, ok := c.Generic(name).(*sizeFlag); ok && f.Value != nil {
@@ -426,12 +474,12 @@ func wordsAgain(c *cli.Context, env *envChanges) []string {
 
 // absoluteSource makes the source of a bind or mount absolute: a job starts in
 // another directory.
-func absoluteSource(flag, v string) string {
+func absoluteSource(base, flag, v string) string {
 	abs := func(p string) string {
-		if a, err := filepath.Abs(p); err == nil && p != "" {
-			return a
+		if p == "" || filepath.IsAbs(p) {
+			return p
 		}
-		return p
+		return filepath.Join(base, p)
 	}
 	if flag != "bind" && flag != "mount" {
 		return v
@@ -478,8 +526,16 @@ func statusCommand() *cli.Command {
 JOB is an id of "hpcc submit", its beginning, or the scheduler's id.
 
    hpcc status
-   hpcc status --json main-261121-090000`,
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "json", Usage: "one JSON object for each job, with its tasks"}, storeFlag()},
+   hpcc status --json main-261121-090000
+   hpcc status --watch main
+
+Jobs of sites that ssh reaches come with them; of one that does not answer, as they were when it did.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each job, with its tasks"},
+			&cli.GenericFlag{Name: "watch", Value: &watchFlag{}, Usage: "go on until all have ended; --watch=`SECONDS` looks so often (default 10)"},
+			&cli.BoolFlag{Name: "here", Usage: "only jobs of this machine's schedulers: ask no site over ssh"},
+			onFlag(), storeFlag(),
+		},
 		Action: func(c *cli.Context) error {
 			ids, err := args(c, 0, 1000, "[JOB...]")
 			if err != nil {
@@ -489,17 +545,18 @@ JOB is an id of "hpcc submit", its beginning, or the scheduler's id.
 			if err != nil {
 				return err
 			}
-			list, warnings, err := job.Statuses(c.Context, s.Jobs(), ids)
+			if w := c.Generic("watch").(*watchFlag); w.every > 0 {
+				return watchStatus(c, s.Jobs(), ids, w.every)
+			}
+			list, warnings, err := allStatuses(c, s.Jobs(), ids)
 			if err != nil {
 				return err
 			}
-			for _, w := range warnings {
-				say("warning: %s", w)
-			}
+			warn(warnings)
 			if c.Bool("json") {
 				return statusJSON(list)
 			}
-			return statusTable(list, len(ids) > 0)
+			return statusTable(os.Stdout, list, len(ids) > 0)
 		},
 	}
 }
@@ -521,15 +578,19 @@ func statusJSON(list []*job.Status) error {
 
 // statusTable shows a line for each job; of jobs that were asked for by name
 // also the tasks that did not end well.
-func statusTable(list []*job.Status, detail bool) error {
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tTARGET\tSTATE\tTASKS\tDONE\tFAILED\tRUNNING\tWAITING\tWHY")
+func statusTable(out io.Writer, list []*job.Status, detail bool) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	site := siteColumn(list)
+	fmt.Fprintln(w, "JOB\t"+site(nil)+"TARGET\tSTATE\tTASKS\tDONE\tFAILED\tRUNNING\tWAITING\tWHY")
 	for _, st := range list {
 		why := st.Reason
 		if st.Lost > 0 {
 			why = fmt.Sprintf("%d tasks left no record and are gone", st.Lost)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", st.ID, st.Target, st.State(), st.Total, st.Done, len(st.Failed), st.Running, st.Waiting, why)
+		if !st.AsOf.IsZero() {
+			why = strings.TrimSpace("as of " + st.AsOf.Local().Format(time.DateTime) + " " + why)
+		}
+		fmt.Fprintf(w, "%s\t%s%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", st.ID, site(st), st.Target, st.State(), st.Total, st.Done, len(st.Failed), st.Running, st.Waiting, cleaned(why))
 	}
 	if err := w.Flush(); err != nil || !detail {
 		return err
@@ -537,7 +598,7 @@ func statusTable(list []*job.Status, detail bool) error {
 	for _, st := range list {
 		for _, t := range st.Tasks {
 			if slices.Contains(st.Failed, t.Index) {
-				fmt.Printf("task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
+				fmt.Fprintf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -17,8 +18,9 @@ import (
 	"hpcc/job"
 )
 
-// eachJob finds the jobs that the arguments name, all before one is touched.
-func eachJob(c *cli.Context, do func(s *job.Submission, dir string) error) error {
+// eachJob finds the jobs that the arguments name, all before one is touched. Those
+// of sites that ssh reaches are left to hpcc there, with these flags.
+func eachJob(c *cli.Context, flags []string, do func(s *job.Submission, dir string) error) error {
 	ids, err := args(c, 1, 1000, "JOB...")
 	if err != nil {
 		return err
@@ -27,20 +29,84 @@ func eachJob(c *cli.Context, do func(s *job.Submission, dir string) error) error
 	if err != nil {
 		return err
 	}
-	var list []*job.Submission
+	var list []found
 	for _, id := range ids {
-		sub, err := job.Find(s.Jobs(), id)
+		f, err := findJob(c, s.Jobs(), id)
 		if err != nil {
 			return err
 		}
-		list = append(list, sub)
+		list = append(list, f)
 	}
-	for _, sub := range list {
-		if err := do(sub, s.Jobs()); err != nil {
+	ended := exitStatus(0)
+	for _, f := range list {
+		err := error(nil)
+		if f.site != nil {
+			err = passOn(c, f.site, slices.Concat([]string{c.Command.Name}, flags, []string{f.id})...)
+		} else {
+			err = do(f.Submission, s.Jobs())
+		}
+		if errors.As(err, &ended) { // hpcc there has said why; the others have their turn
+			continue
+		}
+		if err != nil {
 			return err
 		}
 	}
+	if ended != 0 {
+		return ended
+	}
 	return nil
+}
+
+// found is a job of this machine, or the id of one of a site.
+type found struct {
+	*job.Submission
+	site *job.Site
+	id   string
+}
+
+// findJob finds a job: here, else at the sites that ssh reaches.
+func findJob(c *cli.Context, dir, id string) (found, error) {
+	sites, here, err := remoteSites(c)
+	if err != nil {
+		return found{}, err
+	}
+	none := error(&job.NoJobError{ID: id})
+	if here {
+		sub, err := job.Find(dir, id)
+		if err == nil {
+			return found{Submission: sub}, nil
+		}
+		if none = err; !errors.As(err, new(*job.NoJobError)) {
+			return found{}, err
+		}
+	}
+	site, whole, err := job.Owner(c.Context, dir, sites, id)
+	if err == nil && site == nil {
+		err = none
+	}
+	return found{site: site, id: whole}, err
+}
+
+// findTask finds JOB or JOB.TASK of this machine. A task of a site that ssh reaches is
+// reached from there: the refusal says how.
+func findTask(c *cli.Context, dir, name string) (*job.Submission, int, error) {
+	sub, index, err := job.FindTask(dir, name)
+	if !errors.As(err, new(*job.NoJobError)) {
+		return sub, index, err
+	}
+	sites, _, serr := remoteSites(c)
+	if serr != nil {
+		return nil, 0, serr
+	}
+	id := name
+	if i := strings.LastIndexByte(name, '.'); i > 0 {
+		id = name[:i]
+	}
+	if site, _, oerr := job.Owner(c.Context, dir, sites, id); oerr == nil && site != nil {
+		return nil, 0, (&message{err: fmt.Errorf("job %s is of site %s, whose nodes are reached from there", id, site.Name)}).hint("ssh -t %s hpcc %s …", site.SSH, c.Command.Name)
+	}
+	return nil, 0, err
 }
 
 func cancelCommand() *cli.Command {
@@ -49,9 +115,9 @@ func cancelCommand() *cli.Command {
 		Description: `Ends the tasks that run or wait. "hpcc rerun" takes them up again.
 
    hpcc cancel main-261121-090000`,
-		Flags: []cli.Flag{storeFlag()},
+		Flags: []cli.Flag{onFlag(), storeFlag()},
 		Action: func(c *cli.Context) error {
-			return eachJob(c, func(s *job.Submission, dir string) error {
+			return eachJob(c, nil, func(s *job.Submission, dir string) error {
 				ended, err := s.Cancel(c.Context, dir)
 				if err == nil && !ended {
 					say("job %s has ended before", s.ID)
@@ -68,16 +134,19 @@ func waitCommand() *cli.Command {
 		Description: `Exit status: 0 when all tasks succeeded, else 1.
 
    hpcc wait main-261121-090000 && hpcc submit --name next sci -- python next.py`,
-		Flags: []cli.Flag{storeFlag()},
+		Flags: []cli.Flag{onFlag(), storeFlag()},
 		Action: func(c *cli.Context) error {
 			var bad []error
-			err := eachJob(c, func(s *job.Submission, dir string) error {
+			err := eachJob(c, nil, func(s *job.Submission, dir string) error {
 				if err := s.Wait(c.Context, dir); err != nil {
 					return err
 				}
 				bad = append(bad, verdict(c.Context, dir, s.ID))
 				return nil
 			})
+			if errors.As(err, new(exitStatus)) && errors.Join(bad...) != nil {
+				err = nil // a site's mere status would hide what is to be said here
+			}
 			return errors.Join(append(bad, err)...)
 		},
 	}
@@ -94,10 +163,10 @@ they had. The records of earlier attempts stay beside the new ones.
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "wait", Usage: "return when the job has ended, with status 1 when a task failed"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each job"},
-			storeFlag(),
+			onFlag(), storeFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			return eachJob(c, func(s *job.Submission, dir string) error { return rerun(c, s, dir) })
+			return eachJob(c, given(c, "wait", "json"), func(s *job.Submission, dir string) error { return rerun(c, s, dir) })
 		},
 	}
 }
@@ -138,7 +207,7 @@ func logsCommand() *cli.Command {
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "go on until the task has ended"},
 			&cli.BoolFlag{Name: "failed", Usage: "only of tasks that did not succeed"},
-			storeFlag(),
+			onFlag(), storeFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			a, err := args(c, 1, 1000, "JOB [TASK...]")
@@ -149,9 +218,12 @@ func logsCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			sub, err := job.Find(s.Jobs(), a[0])
+			sub, err := findJob(c, s.Jobs(), a[0])
 			if err != nil {
 				return err
+			}
+			if sub.site != nil {
+				return passOn(c, sub.site, slices.Concat([]string{"logs"}, given(c, "follow", "failed"), []string{sub.id}, a[1:])...)
 			}
 			l := taskLogs{home: filepath.Join(s.Jobs(), sub.ID), failed: c.Bool("failed")}
 			for _, w := range a[1:] {
@@ -176,6 +248,16 @@ func logsCommand() *cli.Command {
 			return l.follow(c.Context, l.want[0])
 		},
 	}
+}
+
+// given are the flags, of those that are switches, that the command line sets.
+func given(c *cli.Context, names ...string) (words []string) {
+	for _, n := range names {
+		if c.Bool(n) {
+			words = append(words, "--"+n)
+		}
+	}
+	return words
 }
 
 // taskLogs shows the output of tasks of one job.

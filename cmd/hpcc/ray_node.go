@@ -58,7 +58,7 @@ func rayOnNode(c *cli.Context) error {
 			return errors.New("joining a Ray: neither --rank nor SLURM_PROCID says which node this is")
 		}
 	} else if n.rank > 0 {
-		takeOver(n.plan.Env)
+		takeEnvironment(n.plan.Env)
 	}
 	n.host, _ = os.Hostname()
 	if name := os.Getenv("SLURMD_NODENAME"); name != "" {
@@ -76,9 +76,9 @@ func rayOnNode(c *cli.Context) error {
 	return exitStatus(n.lead(c.Context))
 }
 
-// takeOver puts the environment of the task in the place of what a launcher
+// takeEnvironment puts the environment of the task in the place of what a launcher
 // made, but for what is said of this node.
-func takeOver(env []string) {
+func takeEnvironment(env []string) {
 	here := strings.Fields("HOSTNAME TMPDIR CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL NVIDIA_VISIBLE_DEVICES")
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")

@@ -125,6 +125,21 @@ var facilities = map[string]func() error{
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err
 	},
+	"own-slurm": func() error { // that a user can start one: testdata/slurm/up.sh
+		for _, daemon := range []string{"slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"} {
+			if _, err := exec.LookPath(daemon); err != nil {
+				return err
+			}
+		}
+		return nil
+	},
+	"sshd": func() error {
+		if _, err := os.Stat("/usr/sbin/sshd"); err != nil {
+			return err
+		}
+		_, err := exec.LookPath("ssh")
+		return err
+	},
 	"crun":   func() error { _, err := exec.LookPath("crun"); return err },
 	"runc":   func() error { _, err := exec.LookPath("runc"); return err },
 	"podman": func() error { _, err := exec.LookPath("podman"); return err },
@@ -213,11 +228,17 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("RECORDED", recorded)
+			testdata, err := filepath.Abs("../../testdata")
+			if err != nil {
+				return err
+			}
+			e.Setenv("TESTDATA", testdata)
+			e.Setenv("HPCC_SITE", filepath.Join(e.WorkDir, "site.toml")) // not the machine's
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot, "echoes": echoes, "exchange": exchange,
+			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot, "echoes": echoes, "exchange": exchange, "freeports": freePortsCommand,
 		},
 	})
 }

@@ -22,6 +22,7 @@ func siteChecks(dir string) []runtime.Check {
 		{Name: "store", Look: func(context.Context) runtime.Feature { return storeFeature(dir) }},
 		{Name: "node-local storage", Look: func(context.Context) runtime.Feature { return localFeature() }},
 		{Name: "schedulers", Look: schedulersFeature},
+		{Name: "sites", Look: sitesFeature},
 		{Name: "proxies", Look: func(context.Context) runtime.Feature { return proxiesFeature() }},
 		{Name: "git and ssh", Look: func(context.Context) runtime.Feature { return gitFeature() }},
 	}

@@ -26,8 +26,9 @@ func fromFlags() []cli.Flag {
 }
 
 // readFrom makes a job of --from; flags of the command line overrule it.
-func readFrom(c *cli.Context, flags *job.Job, t job.Target) (*job.Job, error) {
-	src, err := source(c, c.String("from"))
+func readFrom(c *cli.Context, flags *job.Job, to *destination) (*job.Job, error) {
+	t := to.Target
+	src, err := source(c, c.String("from"), to)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +57,7 @@ func readFrom(c *cli.Context, flags *job.Job, t job.Target) (*job.Job, error) {
 }
 
 // source opens what --from names. Scripts of a submit command are looked for from here.
-func source(c *cli.Context, name string) (job.Source, error) {
+func source(c *cli.Context, name string, to *destination) (job.Source, error) {
 	s := job.Source{Name: name, Dialect: job.Target(c.String("dialect"))}
 	var err error
 	if s.Dir, err = filepath.Abs(c.String("chdir")); err != nil {
@@ -64,6 +65,9 @@ func source(c *cli.Context, name string) (job.Source, error) {
 	}
 	if s.Home, err = os.UserHomeDir(); err != nil {
 		return s, fmt.Errorf("finding the home directory, where some schedulers start jobs: %w", err)
+	}
+	if to.there != nil {
+		s.Dir, s.Home = to.dir(c), to.there.Home
 	}
 	if u, err := user.Current(); err == nil {
 		s.User = u.Username

@@ -4,23 +4,25 @@
 # Run as root; safe to run twice. Debian's packages are installed where they are
 # missing, no service manager is needed, everything listens on 127.0.0.1 and all
 # that is written goes below $SLURM_BASE. Prints "export SLURM_CONF=..." for any
-# user's shell. down.sh ends it.
+# user's shell. down.sh ends it. An ordinary user gets a cluster of his own, all of
+# whose daemons and jobs are his; its packages must be there.
 #
 # Debian's slurmd is built for several daemons on a host (slurmd -N), and with
 # config_overrides nodes may claim processors and memory that are not there.
 set -euo pipefail
 base=${SLURM_BASE:-/var/tmp/hpcc-slurm-test}
 port=${SLURM_PORT:-17817} # slurmctld; slurmdbd is one above, the nodes a hundred
-nodes=4
+nodes=${SLURM_NODES:-4}
+user=$(id -un)
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 die() { echo "slurm/up.sh: $*" >&2; exit 1; }
-[ "$(id -u)" = 0 ] || die "needs root"
 
 need=()
 for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd sbatch:slurm-client munged:munge mariadbd:mariadb-server; do
   command -v "${pair%%:*}" >/dev/null || need+=("${pair##*:}")
 done
 if [ ${#need[@]} -gt 0 ]; then
+  [ "$user" = root ] || die "needs ${need[*]}; root installs them"
   if [ ! -e /usr/sbin/policy-rc.d ]; then # the packages shall not start services
     trap 'rm -f /usr/sbin/policy-rc.d' EXIT
     printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
@@ -34,7 +36,7 @@ mkdir -p "$base"/{run,log,state,spool,munge}
 chmod 755 "$base" "$base"/{run,log,munge}
 alive() { # alive NAME: does the process that run/NAME.pid names live, and is it NAME's?
   local p; p=$(cat "$base/run/$1.pid" 2>/dev/null) || return 1
-  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "${1%%.*}" ]
+  [ "$(cat "/proc/$p/comm" 2>/dev/null)" = "${1%%.*}" ] && ! grep -q '^State:[[:space:]]*Z' "/proc/$p/status" # nor only waited for
 }
 await() { # await WHAT CMD...: until CMD succeeds, 30 s at most
   local what=$1 end=$((SECONDS + 30)); shift
@@ -59,8 +61,8 @@ host=$(hostname -s)
   cat <<C
 ClusterName=hpcctest
 SlurmctldHost=$host(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
+SlurmUser=$user
+SlurmdUser=$user
 SlurmctldPort=$port
 AuthType=auth/munge
 AuthInfo=socket=$socket
@@ -117,13 +119,14 @@ export SLURM_CONF=$base/slurm.conf
 
 # Accounting: a database on a socket of its own, no TCP.
 db=(mariadb --no-defaults -S "$base/db/socket")
+dbuser=$user; [ "$user" != root ] || dbuser=mysql
 if ! alive mariadbd; then
   if [ ! -d "$base/db/data/mysql" ]; then
-    mkdir -p "$base/db"; chown mysql: "$base/db"
-    mariadb-install-db --no-defaults --user=mysql --datadir="$base/db/data" --auth-root-authentication-method=socket \
+    mkdir -p "$base/db"; chown "$dbuser": "$base/db"
+    mariadb-install-db --no-defaults --user="$dbuser" --datadir="$base/db/data" --auth-root-authentication-method=socket \
       --skip-test-db --innodb-log-file-size=16M >"$base/log/mariadb-install.log" 2>&1 || die "mariadb-install-db; see $base/log"
   fi
-  mariadbd --no-defaults --user=mysql --datadir="$base/db/data" --socket="$base/db/socket" --pid-file="$base/db/pid" --skip-networking \
+  mariadbd --no-defaults --user="$dbuser" --datadir="$base/db/data" --socket="$base/db/socket" --pid-file="$base/db/pid" --skip-networking \
     --innodb-buffer-pool-size=64M --innodb-log-file-size=16M --innodb-flush-log-at-trx-commit=2 --innodb-lock-wait-timeout=900 \
     >"$base/log/mariadb.log" 2>&1 </dev/null &
   echo $! >"$base/run/mariadbd.pid"
@@ -137,7 +140,7 @@ AuthInfo=socket=$socket
 DbdHost=localhost
 DbdAddr=127.0.0.1
 DbdPort=$((port + 1))
-SlurmUser=root
+SlurmUser=$user
 PidFile=$base/run/slurmdbd.pid
 LogFile=$base/log/slurmdbd.log
 CommunicationParameters=NoInAddrAny
@@ -153,8 +156,8 @@ fi
 await slurmdbd sacctmgr -n show cluster
 sacctmgr -iQ add cluster hpcctest >/dev/null 2>&1 || true # there already
 sacctmgr -iQ add account proj Description=tests Organization=tests >/dev/null 2>&1 || true
-getent passwd | awk -F: '$3 == 0 || ($3 >= 1000 && $3 < 60000) {print $1}' | while read -r user; do
-  sacctmgr -iQ add user "$user" Account=proj >/dev/null 2>&1 || true
+{ echo "$user"; getent passwd | awk -F: '$3 == 0 || ($3 >= 1000 && $3 < 60000) {print $1}'; } | sort -u | while read -r name; do
+  sacctmgr -iQ add user "$name" Account=proj >/dev/null 2>&1 || true
 done
 
 if alive slurmctld; then scontrol reconfigure; else clean slurmctld >>"$base/log/slurmctld.out" 2>&1 || die "slurmctld; see $base/log"; fi

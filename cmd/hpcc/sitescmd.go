@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+	"hpcc/runtime"
+)
+
+func sitesCommand() *cli.Command {
+	return &cli.Command{
+		Name: "sites", Usage: "list the sites that jobs can go to", ArgsUsage: " ",
+		Description: `Reads /etc/hpcc/site.toml and ~/.config/hpcc/site.toml, or the file that HPCC_SITE
+names (docs/jobs.md), and asks each site whether it answers. --install copies this very program to a site that
+ssh reaches, for "hpcc submit --on NAME".
+
+   hpcc sites
+   hpcc sites --install satori`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "install", Usage: "copy this program to site `NAME`"},
+			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each site"},
+		},
+		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "no arguments"); err != nil {
+				return err
+			}
+			sites, err := readSites()
+			if err != nil {
+				return err
+			}
+			if name := c.String("install"); name != "" {
+				t, err := sites.Find(name)
+				if err != nil {
+					return usagef("--install: %w", err)
+				}
+				return install(c.Context, t)
+			}
+			return listSites(c, sites)
+		},
+	}
+}
+
+// A siteState is what is known of a site.
+type siteState struct {
+	Type      string `json:"type"` // "site"
+	Name      string `json:"name"`
+	Default   bool   `json:"default"`
+	Scheduler string `json:"scheduler"`
+	SSH       string `json:"ssh,omitempty"`
+	File      string `json:"file"`
+	Version   string `json:"version,omitempty"` // of hpcc there
+	Problem   string `json:"problem,omitempty"`
+}
+
+// How long a site may take to say that it is there.
+const (
+	siteTime   = 10 * time.Second
+	doctorTime = 2 * time.Second // beside checks of milliseconds
+)
+
+// siteStates asks all sites at the same time.
+func siteStates(ctx context.Context, sites *job.Sites, limit time.Duration) []siteState {
+	all := sites.All()
+	states := make([]siteState, len(all))
+	var g sync.WaitGroup
+	for i, t := range all {
+		g.Go(func() {
+			states[i] = lookAtSite(ctx, t, limit)
+			states[i].Default = t.Name == sites.Default
+		})
+	}
+	g.Wait()
+	return states
+}
+
+func lookAtSite(ctx context.Context, t *job.Site, limit time.Duration) siteState {
+	st := siteState{Type: "site", Name: t.Name, Scheduler: string(t.Scheduler), SSH: t.SSH, File: t.File}
+	if t.SSH == "" {
+		to, err := t.Answers(ctx, limit)
+		if st.Scheduler = string(to); err != nil {
+			st.Problem = err.Error()
+		}
+		return st
+	}
+	var g greeting
+	out, err := t.Ask(ctx, false, limit, "here")
+	if err == nil && (json.Unmarshal(out, &g) != nil || g.Protocol != protocol) {
+		err = errors.New("its hpcc is of another kind than this one")
+	}
+	if err != nil {
+		st.Problem = strings.TrimPrefix(err.Error(), "site "+t.Name+": ")
+		return st
+	}
+	if st.Version = g.Version; st.Scheduler == "" {
+		st.Scheduler = string(g.Target)
+	}
+	return st
+}
+
+func listSites(c *cli.Context, sites *job.Sites) error {
+	states := siteStates(c.Context, sites, siteTime)
+	if c.Bool("json") {
+		enc := json.NewEncoder(os.Stdout)
+		for _, st := range states {
+			if err := enc.Encode(st); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(states) == 0 {
+		say("no file describes sites: %s", strings.Join(job.SiteFiles(), ", "))
+		return nil
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "SITE\tSCHEDULER\tBY\tSTATE\tFILE")
+	for _, st := range states {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", st.Name, st.Scheduler, st.by(), st.text(), st.File)
+	}
+	return w.Flush()
+}
+
+// by is how jobs come to the site.
+func (st siteState) by() string {
+	if st.SSH != "" {
+		return "ssh " + st.SSH
+	}
+	return "this machine"
+}
+
+// text is the site's state for people.
+func (st siteState) text() string {
+	text := "answers"
+	switch {
+	case st.Problem != "":
+		text = oneLine(st.Problem)
+	case st.Version != "" && st.Version != version:
+		text = "answers; hpcc " + st.Version + " there"
+	}
+	if st.Default {
+		text = "default, " + text
+	}
+	return text
+}
+
+// sitesFeature is what "hpcc doctor" says of sites.
+func sitesFeature(ctx context.Context) runtime.Feature {
+	sites, err := job.ReadSites(job.SiteFiles())
+	if err != nil {
+		return runtime.Feature{State: runtime.No, Why: err.Error(), Do: "correct the file; docs/jobs.md, \"Sites\", has an example"}
+	}
+	if len(sites.Files) == 0 {
+		return runtime.Feature{State: runtime.OK, Why: "none: jobs go to the scheduler of this machine"}
+	}
+	f := runtime.Feature{State: runtime.OK, Why: strings.Join(sites.Files, ", ")}
+	for _, st := range siteStates(ctx, sites, doctorTime) {
+		if st.Problem != "" {
+			f.State, f.Do = runtime.Limited, "hpcc sites"
+		}
+		f.Why += fmt.Sprintf("; %s (%s) %s", st.Name, strings.TrimPrefix(st.Scheduler+", "+st.by(), ", "), st.text())
+	}
+	return f
+}
+
+// installTime bounds the copying of hpcc, about 40 MB, to a site.
+const installTime = 10 * time.Minute
+
+// install copies this program to a site: whole, under another name, and renamed.
+func install(ctx context.Context, t *job.Site) error {
+	if t.SSH == "" {
+		return usagef("--install: site %s is on this machine", t.Name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, installTime)
+	defer cancel()
+	machine, err := ssh(ctx, t, nil, "uname -s -m")
+	if err != nil {
+		return err
+	}
+	arch := map[string]string{"Linux x86_64": "amd64", "Linux aarch64": "arm64", "Linux ppc64le": "ppc64le"}[machine]
+	if arch != goruntime.GOARCH {
+		return (&message{err: fmt.Errorf("site %s is %s, and this hpcc is for linux/%s", t.Name, machine, goruntime.GOARCH)}).
+			hint("take hpcc-linux-%s of a release (or of \"make release\") there", arch)
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("reading hpcc itself: %w", err)
+	}
+	defer self.Close()
+	file := t.Program
+	if file == "" || !strings.Contains(file, "/") {
+		file = "~/.local/bin/hpcc"
+	}
+	said, err := ssh(ctx, t, self, job.Receive(file))
+	if err != nil {
+		return err
+	}
+	say("site %s has %s now", t.Name, said)
+	return nil
+}
+
+// ssh runs a script there and returns what it says, one line.
+func ssh(ctx context.Context, t *job.Site, stdin *os.File, script string) (string, error) {
+	var out bytes.Buffer
+	cmd := t.Shell(ctx, onTerminal(), false, script)
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		if fault := t.Fault(err, ""); fault != nil {
+			return "", fault
+		}
+		return "", fmt.Errorf("copying hpcc to site %s: %w", t.Name, err)
+	}
+	return strings.TrimSpace(out.String()), nil
+}

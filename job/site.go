@@ -1,0 +1,391 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/BurntSushi/toml"
+)
+
+// A Site is a place where jobs run, as the files of sites describe it: a
+// scheduler of this machine, or a machine that ssh reaches, whose hpcc does the work.
+type Site struct {
+	Name string `toml:"-"`
+	File string `toml:"-"` // that said something of it last
+
+	Scheduler Target            `toml:"scheduler"` // "": the one that answers
+	Env       map[string]string `toml:"env"`       // of the scheduler's commands
+	SSH       string            `toml:"ssh"`       // destination of ssh; "": commands of this machine
+	Program   string            `toml:"hpcc"`      // there
+	Store     string            `toml:"store"`     // there
+	Dir       string            `toml:"dir"`       // where jobs start there; below the home directory unless absolute
+
+	Queue   string            `toml:"queue"` // where the job names none
+	Account string            `toml:"account"`
+	Options []string          `toml:"options"` // that the site requires, in the scheduler's words
+	Queues  map[string]string `toml:"queues"`  // a name in flags and scripts, and the site's own
+	Modules []string          `toml:"modules"` // loaded before the program
+
+	Rules
+}
+
+// Rules are what schedulers leave to each site. Jobs carry those of the site that
+// they were stated for.
+type Rules struct {
+	OneHost   string   `json:"pe_one_host,omitempty" toml:"pe_one_host"` // Grid Engine's parallel environment for slots of one host; "" is smp
+	ManyHosts string   `json:"pe_many,omitempty" toml:"pe_many"`         // for slots of any hosts; "" is mpi
+	Memory    []string `json:"memory,omitempty" toml:"memory"`           // Grid Engine's resources that --mem asks for; none is mem_free
+	MemoryPer string   `json:"memory_per,omitempty" toml:"memory_per"`   // slot or job (Grid Engine), host or slot (LSF) is what an amount is of
+	GPU       string   `json:"gpu,omitempty" toml:"gpu"`                 // the resource of Grid Engine or PBS; "" is gpu, ngpus
+	GPUPer    string   `json:"gpu_per,omitempty" toml:"gpu_per"`         // slot or job (Grid Engine)
+}
+
+// Sites are those of all files.
+type Sites struct {
+	Default string
+	Files   []string // that there are
+	list    map[string]*Site
+}
+
+// SiteFiles are where sites are described, the later overruling the earlier:
+// the machine's, and the user's own, or $HPCC_SITE alone.
+func SiteFiles() []string {
+	if f := os.Getenv("HPCC_SITE"); f != "" {
+		return []string{f}
+	}
+	files := []string{"/etc/hpcc/site.toml"}
+	if dir, err := os.UserConfigDir(); err == nil {
+		files = append(files, filepath.Join(dir, "hpcc", "site.toml"))
+	}
+	return files
+}
+
+// maxSiteFile bounds a file of sites, in bytes.
+const maxSiteFile = 1 << 20
+
+// ReadSites reads those of the files that there are. A key that is not known, or
+// a value that cannot be, is an error with file and line.
+func ReadSites(files []string) (*Sites, error) {
+	s := &Sites{list: map[string]*Site{}}
+	for _, file := range files {
+		switch err := s.read(file); {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		s.Files = append(s.Files, file)
+	}
+	if _, err := s.Find(s.Default); s.Default != "" && err != nil {
+		return nil, fmt.Errorf("%s: default: %w", s.Files[len(s.Files)-1], err)
+	}
+	return s, nil
+}
+
+// All are the sites, by name.
+func (s *Sites) All() []*Site {
+	var all []*Site
+	for _, name := range slices.Sorted(maps.Keys(s.list)) {
+		all = append(all, s.list[name])
+	}
+	return all
+}
+
+// Remote are the sites that ssh reaches.
+func (s *Sites) Remote() []*Site {
+	return slices.DeleteFunc(s.All(), func(t *Site) bool { return t.SSH == "" })
+}
+
+// Find is the site of a name.
+func (s *Sites) Find(name string) (*Site, error) {
+	if t := s.list[name]; t != nil {
+		return t, nil
+	}
+	if len(s.list) == 0 {
+		return nil, fmt.Errorf("no site %q: no file describes sites (%s)", name, strings.Join(SiteFiles(), ", "))
+	}
+	return nil, fmt.Errorf("no site %q; there are %s", name, strings.Join(slices.Sorted(maps.Keys(s.list)), ", "))
+}
+
+// read adds a file to what those before it said.
+func (s *Sites) read(file string) error {
+	fi, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	if fi.Mode().IsRegular() && fi.Size() > maxSiteFile {
+		return fmt.Errorf("%s: has %d bytes; the most is %d", file, fi.Size(), maxSiteFile)
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return s.parse(file, string(b))
+}
+
+func (s *Sites) parse(file, text string) error {
+	var top struct {
+		Default string                    `toml:"default"`
+		Site    map[string]toml.Primitive `toml:"site"`
+	}
+	at := func(line int, err error) error {
+		if line == 0 {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		return fmt.Errorf("%s:%d: %w", file, line, err)
+	}
+	md, err := toml.Decode(text, &top)
+	if err != nil {
+		return at(tomlError(err))
+	}
+	for _, name := range slices.Sorted(maps.Keys(top.Site)) {
+		t := s.list[name]
+		if t == nil {
+			t = &Site{Name: name}
+			s.list[name] = t
+		}
+		t.File = file
+		if err := md.PrimitiveDecode(top.Site[name], t); err != nil {
+			return at(tomlError(err))
+		}
+		if key, err := t.check(); err != nil {
+			return at(tomlLine(text, toml.Key{"site", name, key}), fmt.Errorf("site %s: %s: %w", name, key, err))
+		}
+	}
+	for _, key := range md.Undecoded() {
+		return at(tomlLine(text, key), unknownKey(key))
+	}
+	if top.Default != "" {
+		s.Default = top.Default
+	}
+	return nil
+}
+
+// tomlError is the line of an error of the library, and its reason.
+func tomlError(err error) (int, error) {
+	if p := (toml.ParseError{}); errors.As(err, &p) {
+		where := ""
+		if p.LastKey != "" {
+			where = fmt.Sprintf(" (after %q)", p.LastKey)
+		}
+		if p.Message == "" {
+			return p.Position.Line, err
+		}
+		return p.Position.Line, fmt.Errorf("%s%s", p.Message, where)
+	}
+	// Of a value of another type it tells in the text alone.
+	if m := tomlType().FindStringSubmatch(err.Error()); m != nil {
+		line, _ := strconv.Atoi(m[1])
+		return line, fmt.Errorf("%s: %s", m[2], m[3])
+	}
+	return 0, err
+}
+
+var tomlType = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^toml: line (\d+) \(last key "([^"]*)"\): (?:incompatible types: )?(.*)$`)
+})
+
+// unknownKey refuses a key, with the one that may have been meant.
+func unknownKey(key toml.Key) error {
+	known, word := []string{"default", "site"}, key[0]
+	if len(key) > 2 && key[0] == "site" {
+		known, word = siteKeys(reflect.TypeFor[Site]()), key[2]
+	} else if len(key) == 2 && key[0] == "site" { // which holds sites alone
+		word = key[1]
+		return fmt.Errorf("key %q: not a table; write [site.%s]", key, word)
+	}
+	if near := nearest(word, known); near != "" {
+		return fmt.Errorf("unknown key %q; is %q meant?", word, near)
+	}
+	return fmt.Errorf("unknown key %q; known are %s", word, strings.Join(known, ", "))
+}
+
+// siteKeys are the names of a struct's fields in files.
+func siteKeys(t reflect.Type) (names []string) {
+	for f := range t.Fields() {
+		switch name := f.Tag.Get("toml"); {
+		case f.Anonymous:
+			names = append(names, siteKeys(f.Type)...)
+		case name != "-":
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// nearest is the known word that is reached from a word by the fewest changes of
+// a letter; "" when none is near.
+func nearest(word string, known []string) string {
+	best, least := "", len(word)/2+1
+	for _, k := range known {
+		if d := distance(word, k); d < least {
+			best, least = k, d
+		}
+	}
+	return best
+}
+
+// distance is Levenshtein's.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := before
+			if a[i] != b[j] {
+				change++
+			}
+			before, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// tomlLine finds the line of a key, of which the library does not tell; 0 when
+// it is written in a way that this does not see.
+func tomlLine(text string, key toml.Key) int {
+	bare := func(s string) string { return strings.NewReplacer(`"`, "", `'`, "", " ", "", "\t", "").Replace(s) }
+	table, n := "", 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			head, _, _ := strings.Cut(strings.TrimLeft(line, "["), "]")
+			if table = bare(head) + "."; table == strings.Join(key, ".")+"." {
+				return n
+			}
+			continue
+		}
+		if name, _, ok := strings.Cut(line, "="); ok && table+bare(name) == strings.Join(key, ".") {
+			return n
+		}
+	}
+	if len(key) > 1 { // within the braces of a table
+		return tomlLine(text, key[:len(key)-1])
+	}
+	return 0
+}
+
+// check refuses values that no site can have, and names their key.
+func (t *Site) check() (key string, err error) {
+	word := func(s string) bool { return s == "" || wordText().MatchString(s) }
+	switch {
+	case !nameText().MatchString(t.Name):
+		return "", errors.New("a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long")
+	case t.Scheduler != "" && schedulers[t.Scheduler] == nil:
+		return "scheduler", fmt.Errorf("%q: known are %s", t.Scheduler, known())
+	case t.SSH != "" && (strings.HasPrefix(t.SSH, "-") || strings.ContainsAny(t.SSH, " \t\n\x00")):
+		return "ssh", fmt.Errorf("%q: is not USER@HOST or a name of the ssh configuration", t.SSH)
+	case t.Store != "" && t.SSH == "":
+		return "store", errors.New("belongs to a site that ssh reaches; on this machine it is $HPCC_STORE")
+	case !word(t.Queue):
+		return "queue", fmt.Errorf("%q: holds characters that directives cannot", t.Queue)
+	case !word(t.Account):
+		return "account", fmt.Errorf("%q: holds characters that directives cannot", t.Account)
+	case !slices.Contains([]string{"", "slot", "job", "host"}, t.MemoryPer):
+		return "memory_per", fmt.Errorf("%q: known are slot, job, host", t.MemoryPer)
+	case !slices.Contains([]string{"", "slot", "job"}, t.GPUPer):
+		return "gpu_per", fmt.Errorf("%q: known are slot, job", t.GPUPer)
+	}
+	for name, v := range t.Env {
+		if !envName().MatchString(name) || strings.ContainsRune(v, 0) {
+			return "env", fmt.Errorf("%q: no name of a variable", name)
+		}
+	}
+	for key, list := range map[string][]string{"options": t.Options, "dir": {t.Dir}, "store": {t.Store}, "hpcc": {t.Program}} {
+		for _, s := range list {
+			if strings.ContainsAny(s, "\n\r\x00") {
+				return key, fmt.Errorf("%q: holds a line break", s)
+			}
+		}
+	}
+	return t.checkWords()
+}
+
+// checkWords refuses words that would break out of their directive.
+func (t *Site) checkWords() (key string, err error) {
+	lists := map[string][]string{"modules": t.Modules, "memory": t.Memory, "pe_one_host": {t.OneHost}, "pe_many": {t.ManyHosts}, "gpu": {t.GPU}, "queues": slices.Collect(maps.Values(t.Queues))}
+	for _, key := range slices.Sorted(maps.Keys(lists)) {
+		for _, w := range lists[key] {
+			if w == "" && len(lists[key]) == 1 && key != "modules" {
+				continue
+			}
+			if !wordText().MatchString(w) {
+				return key, fmt.Errorf("%q: holds characters that directives cannot", w)
+			}
+		}
+	}
+	return "", nil
+}
+
+// Cluster is where the jobs of a site of this machine are handed in. The scheduler
+// is looked for when the file does not name it.
+func (t *Site) Cluster(ctx context.Context) Cluster {
+	c := Cluster{Target: t.Scheduler, Site: t.Name, Env: t.Env}
+	if c.Target == "" {
+		c.Target = Detect(c.Within(ctx))
+	}
+	return c
+}
+
+// Answers says which scheduler a site of this machine has, and why it does not
+// answer.
+func (t *Site) Answers(ctx context.Context, limit time.Duration) (Target, error) {
+	c := Cluster{Target: t.Scheduler, Env: t.Env}
+	if c.Target == "" {
+		c.Target = Detect(c.Within(ctx))
+		return c.Target, nil
+	}
+	_, err := c.ask(ctx, nil, limit)
+	return c.Target, err
+}
+
+// Apply states a job for the site: its defaults where the job says nothing, and
+// its own names. Notes say what became something else.
+func (t *Site) Apply(j *Job) (notes []string) {
+	if t.Name == "" {
+		return nil
+	}
+	if j.Queue == "" {
+		j.Queue = t.Queue
+	}
+	if q, ok := t.Queues[j.Queue]; ok && q != j.Queue {
+		notes = append(notes, fmt.Sprintf("queue %s is %s at site %s", j.Queue, q, t.Name))
+		j.Queue = q
+	}
+	if j.Account == "" {
+		j.Account = t.Account
+	}
+	var options []string
+	for _, o := range t.Options {
+		if !slices.Contains(j.Native, o) {
+			options = append(options, o)
+		}
+	}
+	j.Native = append(options, j.Native...) // what the user says comes later, and overrules
+	for _, m := range t.Modules {
+		if !slices.Contains(j.Modules, m) {
+			j.Modules = append(j.Modules, m)
+		}
+	}
+	if reflect.ValueOf(j.Rules).IsZero() {
+		j.Rules = t.Rules
+	}
+	return notes
+}
