@@ -21,13 +21,9 @@ import (
 // Save writes an image, all its platforms, as an OCI layout: a directory when
 // file is one or ends in a slash, else a tar.
 func (s *Store) Save(ctx context.Context, n, file string) error {
-	d, err := s.ref(n)
+	key, d, err := s.named(n)
 	if err != nil {
 		return err
-	}
-	key, err := Canonical(n)
-	if err != nil {
-		key = n
 	}
 	if fi, serr := os.Stat(file); strings.HasSuffix(file, "/") || serr == nil && fi.IsDir() {
 		err = s.saveDir(ctx, key, d, file)
@@ -155,15 +151,22 @@ func (s *Store) copyBlob(w io.Writer, h v1.Hash) error {
 	return err
 }
 
+// named is what an image is called in a layout, and its manifest.
+func (s *Store) named(n string) (key string, d v1.Descriptor, err error) {
+	if d, err = s.ref(n); err != nil {
+		return "", d, err
+	}
+	if key, err = Canonical(n); err != nil {
+		key = n
+	}
+	return key, d, nil
+}
+
 // SaveTo writes an image, all its platforms, as the tar of an OCI layout.
 func (s *Store) SaveTo(ctx context.Context, n string, w io.Writer) error {
-	d, err := s.ref(n)
+	key, d, err := s.named(n)
 	if err != nil {
 		return err
-	}
-	key, err := Canonical(n)
-	if err != nil {
-		key = n
 	}
 	if err := s.writeTar(ctx, key, d, w); err != nil {
 		return fmt.Errorf("saving %s: %w", n, err)

@@ -3,6 +3,7 @@
 set -uo pipefail
 base=${GRIDENGINE_BASE:-/var/tmp/hpcc-gridengine-test}
 port=${GRIDENGINE_PORT:-17644}
+case ${1:-} in ''|--purge) ;; *) echo "usage: [GRIDENGINE_BASE=DIR GRIDENGINE_PORT=N] gridengine/down.sh [--purge]" >&2; exit 2 ;; esac
 [ "$(id -u)" = 0 ] || { echo "gridengine/down.sh: needs root" >&2; exit 1; }
 end() { # end NAME FILE: TERM, and KILL after ten seconds
   local p; p=$(cat "$2" 2>/dev/null) || return 0
