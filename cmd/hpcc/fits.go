@@ -16,17 +16,24 @@ import (
 )
 
 // fits is "hpcc nodes --fits": JOB is a file, or a job that was handed in.
-func fits(c *cli.Context, t job.Target) error {
+func fits(c *cli.Context) error {
 	name := c.String("fits")
-	if c.IsSet("queue") {
+	site, err := siteOf(c)
+	switch {
+	case err != nil:
+		return err
+	case c.IsSet("queue"):
 		return usagef("--queue chooses nodes to list; the job says its queue itself")
+	case site.SSH != "":
+		return usagef("--fits asks a scheduler of this machine, and site %s is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
 	if fi, err := os.Stat(name); err == nil && !fi.IsDir() || job.IsSubmitCommand(name) {
-		j, t, err := scriptToFit(c, name, t)
+		to := clusterHere(c, site)
+		j, err := scriptToFit(c, name, to.Target)
 		if err != nil {
 			return err
 		}
-		f, err := job.Fits(c.Context, j, t)
+		f, err := job.Fits(to.Within(c.Context), j, to.Target)
 		if err != nil {
 			return err
 		}
@@ -40,7 +47,7 @@ func fits(c *cli.Context, t job.Target) error {
 	if err != nil {
 		return (&message{err: fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err)}).hint("\"hpcc submit --dry-run\" takes the flags of a job")
 	}
-	if t != "" && t != sub.Target {
+	if t := job.Target(c.String("to")); t != "" && t != sub.Target {
 		return usagef("--to %s: job %s was handed in to %s", t, sub.ID, sub.Target)
 	}
 	f, err := sub.Fits(c.Context, s.Jobs())
@@ -52,38 +59,35 @@ func fits(c *cli.Context, t job.Target) error {
 
 // scriptToFit reads a script as "hpcc submit --from" does, and what it loses on the
 // way is told.
-func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, job.Target, error) {
-	if t == "" {
-		t = job.Detect(c.Context)
-	}
+func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, error) {
 	src, err := source(c, name, &destination{})
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	tr, err := job.Translate(src, t)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	s, err := findStore(c)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if tr.Job.Store, err = filepath.Abs(s.Dir()); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if tr.Job.Program, err = os.Executable(); err != nil {
-		return nil, "", fmt.Errorf("finding hpcc itself: %w", err)
+		return nil, fmt.Errorf("finding hpcc itself: %w", err)
 	}
 	if err := tr.Fit(); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if n := tr.Lost(); n > 0 {
 		say("note: %s refused for %s, and the job is looked at without; \"hpcc script --from %s\" tells which", counted(n, "directive is", "directives are"), t, name)
 	}
 	if _, err := os.Stat(tr.Job.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fmt.Errorf("directory %q of the job: not there", tr.Job.Dir)
+		return nil, fmt.Errorf("directory %q of the job: not there", tr.Job.Dir)
 	}
-	return tr.Job, t, nil
+	return tr.Job, nil
 }
 
 // tellFit tells where and when a job would start; one that never would is a failure.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,7 +20,7 @@ import (
 func nodesCommand() *cli.Command {
 	return &cli.Command{
 		Name: "nodes", Usage: "show what of the nodes is free, and where a job would start", ArgsUsage: "[--mine [JOB...]]",
-		Description: `Lists the nodes of the scheduler of this machine, what is most free first, and until when.
+		Description: `Lists the nodes of each cluster, those of sites too, what is most free first, and until when.
 With --fits says where and when a job would start: a script of any scheduler, or a job
 of "hpcc submit". "hpcc submit --dry-run" says so of a job that flags state. With --mine
 compares what jobs of "hpcc submit" asked for with what they used.
@@ -36,6 +37,8 @@ compares what jobs of "hpcc submit" asked for with what they used.
 			&cli.StringFlag{Name: "dialect", Usage: "the script is written for `SCHEDULER`: slurm, lsf, gridengine, pbs (default: by its directives)"},
 			&cli.BoolFlag{Name: "mine", Usage: "say what my jobs asked for and what of it they used"},
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each node, or for each job"},
+			&cli.StringFlag{Name: "on", Usage: "only nodes of site `NAME`"},
+			&cli.BoolFlag{Name: "here", Usage: "only nodes of this machine's schedulers: ask no site over ssh"},
 			storeFlag(),
 		},
 		Action: func(c *cli.Context) error {
@@ -45,34 +48,30 @@ compares what jobs of "hpcc submit" asked for with what they used.
 			if _, err := args(c, 0, 0, "no arguments but with --mine"); err != nil {
 				return err
 			}
-			t := job.Target(c.String("to"))
 			if c.IsSet("fits") {
-				return fits(c, t)
+				return fits(c)
 			}
-			if t == "" {
-				t = job.Detect(c.Context)
+			here, far, err := clustersOf(c)
+			if err != nil {
+				return err
 			}
-			list, notes, err := job.Nodes(c.Context, t, c.String("queue"))
+			rows, notes, err := allNodes(c, here, far)
 			if err != nil {
 				return err
 			}
 			tell(notes)
 			if c.Bool("json") {
-				return nodesJSON(t, list)
+				return nodesJSON(rows)
 			}
-			return nodesTable(os.Stdout, list, time.Now())
+			return nodesTable(os.Stdout, rows, time.Now())
 		},
 	}
 }
 
-func nodesJSON(t job.Target, list []job.Node) error {
+func nodesJSON(rows []nodeRow) error {
 	enc := json.NewEncoder(os.Stdout)
-	for _, n := range list {
-		if err := enc.Encode(struct {
-			Type   string     `json:"type"`
-			Target job.Target `json:"target"`
-			job.Node
-		}{"node", t, n}); err != nil {
+	for _, r := range rows {
+		if err := enc.Encode(r); err != nil {
 			return err
 		}
 	}
@@ -80,10 +79,17 @@ func nodesJSON(t job.Target, list []job.Node) error {
 }
 
 // nodesTable shows a line for each node that takes jobs, and below how many do not,
-// by reason.
-func nodesTable(out io.Writer, list []job.Node, now time.Time) error {
+// by reason. Where there are several sites a column names them.
+func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "NODE\tSTATE\tCPUS\tMEMORY\tGPUS\tQUEUES\tUNTIL")
+	several := slices.ContainsFunc(list, func(r nodeRow) bool { return r.Site != list[0].Site || r.Target != list[0].Target })
+	site := func(name string) string {
+		if !several {
+			return ""
+		}
+		return name + "\t"
+	}
+	fmt.Fprintln(w, site("SITE")+"NODE\tSTATE\tCPUS\tMEMORY\tGPUS\tQUEUES\tUNTIL")
 	off := map[string][]string{}
 	var reasons []string
 	for _, n := range list {
@@ -98,7 +104,7 @@ func nodesTable(out io.Writer, list []job.Node, now time.Time) error {
 		if n.GPUs > 0 {
 			gpus = strings.TrimSpace(fmt.Sprintf("%d/%d %s", n.FreeGPUs, n.GPUs, n.GPUType))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s/%s\t%s\t%s\t%s\n", n.Name, n.State, n.FreeCPUs, n.CPUs, gigabytes(n.FreeMemory), gigabytes(n.Memory), gpus, strings.Join(n.Queues, ","), until(&n, now))
+		fmt.Fprintf(w, "%s%s\t%s\t%d/%d\t%s/%s\t%s\t%s\t%s\n", site(cmp.Or(n.Site, string(n.Target))), n.Name, n.State, n.FreeCPUs, n.CPUs, gigabytes(n.FreeMemory), gigabytes(n.Memory), gpus, strings.Join(n.Queues, ","), until(&n.Node, now))
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -63,10 +63,7 @@ func destinationOf(c *cli.Context) (*destination, error) {
 	}
 	to := &destination{site: site}
 	if site.SSH == "" {
-		to.Cluster = job.Cluster{Target: job.Target(c.String("to")), Site: site.Name, Env: site.Env}
-		if to.Target == "" {
-			to.Cluster = site.Cluster(c.Context)
-		}
+		to.Cluster = clusterHere(c, site)
 		return to, nil
 	}
 	if to.there, err = greetSite(c, site, c.Args().First()); err != nil {
@@ -74,6 +71,15 @@ func destinationOf(c *cli.Context) (*destination, error) {
 	}
 	to.Cluster = job.Cluster{Target: cmp.Or(job.Target(c.String("to")), site.Scheduler, to.there.Target), Site: site.Name}
 	return to, nil
+}
+
+// clusterHere is the cluster of a site of this machine, with the scheduler of --to where
+// that is given.
+func clusterHere(c *cli.Context, site *job.Site) job.Cluster {
+	if to := job.Target(c.String("to")); to != "" {
+		return job.Cluster{Target: to, Site: site.Name, Env: site.Env}
+	}
+	return site.Cluster(c.Context)
 }
 
 // base is where relative paths of a job's words begin.
