@@ -140,6 +140,11 @@ fi
 for h in "${hosts[@]}"; do # one that a run before did not have
   conf -shgrp @allhosts | grep -qw -- "$h" || conf -aattr hostgroup hostlist "$h" @allhosts >/dev/null
 done
+# A job's processes are found, and killed, by a group of its own, from a range of the
+# host: these two are one kernel.
+if [ ${#hosts[@]} -gt 1 ] && ! has -sconfl "$second"; then
+  echo "gid_range 64000-64999" >"$new/$second"; conf -Aconf "$new/$second" >/dev/null
+fi
 for pe in 'smp $pe_slots' 'mpi $round_robin'; do
   has -spl "${pe%% *}" && continue
   printf '%s\n' "pe_name ${pe%% *}" "slots 999" "user_lists NONE" "xuser_lists NONE" "start_proc_args NONE" "stop_proc_args NONE" "allocation_rule ${pe#* }" \
