@@ -17,7 +17,7 @@ import (
 )
 
 // keyVersion changes when the same instruction would give another layer.
-const keyVersion = "hpcc step 4"
+const keyVersion = "hpcc step 5"
 
 // digestOf is the key of a step: a digest of its words, each with its length,
 // so that no two lists of words share one.

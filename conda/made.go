@@ -19,7 +19,7 @@ import (
 
 // madeFormat is in the key of each: raise it when an installed package becomes
 // another layer than before.
-const madeFormat = 1
+const madeFormat = 2
 
 // A madeLayer is what the installation of some packages gave.
 type madeLayer struct {

@@ -1,11 +1,10 @@
 package main
 
 import (
-	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -69,8 +68,11 @@ func (r *taskRunner) accompany(k int, env []string) (end func()) {
 
 // begin starts the companion on a free port and records that.
 func (r *taskRunner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
-	var err error
-	if b.Port, err = freePort(); err != nil {
+	ports, err := freePorts("127.0.0.1", 1)
+	if err != nil {
+		return nil, err
+	}
+	if b.Port, err = strconv.Atoi(ports[0]); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(r.dir, 0o755); err != nil {
@@ -105,14 +107,4 @@ func (r *taskRunner) endCompanion(b *job.Beside, problem string) {
 	if err := b.Write(r.dir); err != nil {
 		say("warning: %v", err)
 	}
-}
-
-// freePort is a port of the loopback interface that nobody has at this moment.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

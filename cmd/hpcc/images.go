@@ -415,6 +415,9 @@ system that "hpcc run FILE" mounts or unpacks (SquashFS, docs/squashfs.md).`,
 				return err
 			}
 			if a[1] == "-" {
+				if term.IsTerminal(int(os.Stdout.Fd())) {
+					return usagef("- is standard output, and that is a terminal").hint("hpcc save %s FILE.tar, or | ssh HOST hpcc load -", a[0])
+				}
 				return s.SaveTo(c.Context, a[0], os.Stdout)
 			}
 			if strings.HasSuffix(a[1], ".docker.tar") {

@@ -96,7 +96,7 @@ func allNodes(c *cli.Context, here []job.Cluster, far []*job.Site) (rows []nodeR
 		return nil, nil, errors.Join(failed...)
 	}
 	for _, e := range failed {
-		notes = append(notes, "warning: "+e.Error())
+		say("warning: %s", oneLine(e.Error()))
 	}
 	return rows, notes, nil
 }

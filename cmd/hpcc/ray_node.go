@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"hpcc/job"
 	"hpcc/metrics"
 )
 
@@ -60,10 +61,7 @@ func rayOnNode(c *cli.Context) error {
 	} else if n.rank > 0 {
 		takeEnvironment(n.plan.Env)
 	}
-	n.host, _ = os.Hostname()
-	if name := os.Getenv("SLURMD_NODENAME"); name != "" {
-		n.host = name
-	}
+	n.host = job.Host()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("becoming the reaper of Ray's processes: %w", err)
 	}
@@ -147,7 +145,7 @@ func (n *rayNode) startHead(ctx context.Context) (*rayProcess, error) {
 		return nil, err
 	}
 	for tries := 1; ; tries++ {
-		ports, err := freePorts(3)
+		ports, err := freePorts("", 3)
 		if err != nil {
 			return nil, err
 		}
@@ -359,7 +357,7 @@ type rayProcess struct {
 // start runs "ray start" in the image. Ray counts the machine, so it is told
 // what the job has.
 func (n *rayNode) start(args ...string) (*rayProcess, error) {
-	ports, err := freePorts(1)
+	ports, err := freePorts("", 1)
 	if err != nil {
 		return nil, err
 	}
@@ -472,11 +470,12 @@ func ipsOf(list []net.Addr) []net.IP {
 	return out
 }
 
-// freePorts are some that nobody listens at.
-func freePorts(n int) ([]string, error) {
+// freePorts are some that nobody listens at now: at an address of this machine, or
+// with "" at any.
+func freePorts(address string, n int) ([]string, error) {
 	var out []string
 	for range n {
-		l, err := net.Listen("tcp", ":0")
+		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 		if err != nil {
 			return nil, fmt.Errorf("looking for free ports: %w", err)
 		}

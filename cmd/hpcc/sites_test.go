@@ -8,7 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// freePorts NAME: find a port for a Slurm of testdata/slurm/up.sh, which takes
+// freePortsCommand is freeports NAME: find a port for a Slurm of testdata/slurm/up.sh, which takes
 // some above it as well, and keep it as $NAME.
 func freePortsCommand(ts *testscript.TestScript, _ bool, args []string) {
 next:
