@@ -210,8 +210,18 @@ func Config(dir string) (*v1.ConfigFile, error) {
 // maxEntries bounds the entries of one layer.
 const maxEntries = 20_000_000
 
-// layers applies layers in order. Their blobs are checked against their digests, their content against their diff ids.
+// layers applies layers in order.
 func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) error {
+	return eachLayer(ctx, ls, "unpacking", func(i int, c *content) error {
+		t.content = c
+		defer func() { t.content = nil }()
+		return t.entries(ctx, tar.NewReader(c))
+	}, applied)
+}
+
+// eachLayer has layers read in order by read; what is done to them is for messages. Their
+// blobs are checked against their digests, their content against their diff ids.
+func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int, c *content) error, done func(i int)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	ahead := aheadOf(ctx, ls)
 	defer func() {
@@ -225,15 +235,18 @@ func (t *tree) layers(ctx context.Context, ls []v1.Layer, applied func(i int)) e
 		if !ok {
 			return ctx.Err()
 		}
-		err := t.layer(ctx, l, c)
+		err := read(i, c)
+		if err == nil {
+			err = c.checkAs(l)
+		}
 		if c.close(); err != nil {
 			id, derr := l.Digest()
 			if derr != nil {
 				return derr
 			}
-			return fmt.Errorf("unpacking layer %s: %w", id, err)
+			return fmt.Errorf("%s layer %s: %w", doing, id, err)
 		}
-		applied(i)
+		done(i)
 	}
 	return nil
 }
@@ -263,19 +276,13 @@ func (t *tree) layersAndParts(ctx context.Context, ls []v1.Layer, parts *Parts, 
 	return plain(len(ls))
 }
 
-// layer applies one layer.
-func (t *tree) layer(ctx context.Context, l v1.Layer, c *content) error {
+// checkAs compares a layer's content, all of which was read, with what the image says of it.
+func (c *content) checkAs(l v1.Layer) error {
 	blob, err := l.Digest()
 	if err != nil {
 		return err
 	}
 	plain, err := l.DiffID()
-	if err != nil {
-		return err
-	}
-	t.content = c
-	err = t.entries(ctx, tar.NewReader(c))
-	t.content = nil
 	if err != nil {
 		return err
 	}
