@@ -41,7 +41,7 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 	if o.Age < 0 {
 		g.before = time.Now().Add(time.Second)
 	}
-	for _, step := range []func(context.Context) error{g.temps, g.mark, g.records, g.trees, g.blobs} {
+	for _, step := range []func(context.Context) error{g.temps, g.mark, g.records, g.pushed, g.trees, g.blobs} {
 		if err := ctx.Err(); err != nil {
 			return g.rep, err
 		}
@@ -167,6 +167,38 @@ func ignoreGone(err error) error {
 		return nil
 	}
 	return err
+}
+
+// pushed removes old notes of images that the store has no more. A note keeps
+// no blob: what it speaks of lies in a registry.
+func (g *collector) pushed(context.Context) error {
+	entries, err := os.ReadDir(g.s.path("pushed"))
+	if err != nil {
+		return ignoreGone(err)
+	}
+	refs, err := g.s.refs()
+	if err != nil {
+		return err
+	}
+	named := map[string]bool{}
+	for n, d := range refs {
+		named[filepath.Base(g.s.pushedFile(n))], named[d.Digest.Hex] = true, true
+	}
+	for _, e := range entries {
+		fi, err := e.Info()
+		if err != nil || named[e.Name()] || !g.old(fi) {
+			continue
+		}
+		p := g.s.path("pushed", e.Name())
+		if note, err := g.s.readPushed(p); err == nil && named[note.Digest.Hex] {
+			continue
+		}
+		g.rep.Records++
+		if err := ignoreGone(g.remove(p)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // trees removes unpacked images that no name reaches and no program of this

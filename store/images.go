@@ -446,5 +446,8 @@ func (s *Store) Remove(n string) error {
 	if err != nil {
 		return s.placeError(fmt.Errorf("removing %q: %w", n, err))
 	}
+	if err := ignoreGone(os.Remove(s.pushedFile(key))); err != nil {
+		return fmt.Errorf("removing the note of where %q was pushed: %w", n, err)
+	}
 	return nil
 }

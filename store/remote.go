@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -29,42 +27,20 @@ import (
 type Remote struct {
 	Platform  *v1.Platform // nil: this machine's, or the only one
 	PlainHTTP bool
+	TLS       bool                    // never without TLS, to loopback and private networks neither
 	Name      string                  // Pull: keep the image under this name
 	Progress  func(done, total int64) // bytes of layers; calls do not overlap
+
+	Credentials *Credentials // nil: docker's
 }
 
 // tries is how often a transfer is begun again, with growing pauses between.
 const tries = 5
 
-func (o Remote) options(ctx context.Context) []remote.Option {
-	return []remote.Option{
-		remote.WithContext(ctx),
-		remote.WithAuthFromKeychain(authn.DefaultKeychain),
-		remote.WithUserAgent("hpcc"),
-		remote.WithJobs(4),
-		remote.WithRetryBackoff(remote.Backoff{Duration: 300 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: tries}),
-		remote.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
-			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
-	}
-}
-
-// reference reads a registry's reference.
-func (o Remote) reference(ref string) (name.Reference, error) {
-	var opts []name.Option
-	if o.PlainHTTP {
-		opts = append(opts, name.Insecure)
-	}
-	r, err := parseRef(ref, opts...)
-	if err != nil {
-		return nil, fmt.Errorf("reading reference %q: %w", ref, err)
-	}
-	return r, nil
-}
-
 // Pull fetches an image of one platform and keeps it as o.Name, else as ref
 // itself. Layers come in parallel; a broken transfer goes on where it stopped.
 func (s *Store) Pull(ctx context.Context, ref string, o Remote) (v1.Image, error) {
-	r, err := o.reference(ref)
+	c, err := o.call(ref)
 	if err != nil {
 		return nil, err
 	}
@@ -76,9 +52,9 @@ func (s *Store) Pull(ctx context.Context, ref string, o Remote) (v1.Image, error
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.pull(ctx, r, o)
+	d, err := s.pull(ctx, c)
 	if err != nil {
-		return nil, fmt.Errorf("pulling %s: %w", ref, explain(err, r))
+		return nil, fmt.Errorf("pulling %s: %w", ref, c.explain(err))
 	}
 	if err := s.putRef(key, d); err != nil {
 		return nil, err
@@ -90,9 +66,9 @@ func (s *Store) Pull(ctx context.Context, ref string, o Remote) (v1.Image, error
 	return s.open(key, found)
 }
 
-// pull fetches what r stands for: an image, with what is attested of it.
-func (s *Store) pull(ctx context.Context, r name.Reference, o Remote) (*v1.Descriptor, error) {
-	desc, err := remote.Get(r, o.options(ctx)...)
+// pull fetches what the reference stands for: an image, with what is attested of it.
+func (s *Store) pull(ctx context.Context, c *call) (*v1.Descriptor, error) {
+	desc, err := remote.Get(c.ref, c.options(ctx)...)
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +84,11 @@ func (s *Store) pull(ctx context.Context, r name.Reference, o Remote) (*v1.Descr
 		if err != nil {
 			return nil, err
 		}
-		found, err := pick(r.Name(), m, o.Platform)
+		found, err := pick(c.ref.Name(), m, c.Platform)
 		if err != nil {
 			return nil, err
 		}
-		if desc, err = remote.Get(r.Context().Digest(found.Digest.String()), o.options(ctx)...); err != nil {
+		if desc, err = remote.Get(c.ref.Context().Digest(found.Digest.String()), c.options(ctx)...); err != nil {
 			return nil, err
 		}
 	}
@@ -123,16 +99,16 @@ func (s *Store) pull(ctx context.Context, r name.Reference, o Remote) (*v1.Descr
 	if err != nil {
 		return nil, err
 	}
-	if o.Platform != nil {
+	if c.Platform != nil {
 		cfg, err := img.ConfigFile()
 		if err != nil {
 			return nil, err
 		}
-		if have := cfg.Platform(); have != nil && !have.Satisfies(*o.Platform) {
-			return nil, &PlatformError{r.Name(), *o.Platform, []string{have.String()}}
+		if have := cfg.Platform(); have != nil && !have.Satisfies(*c.Platform) {
+			return nil, &PlatformError{c.ref.Name(), *c.Platform, []string{have.String()}}
 		}
 	}
-	d, err := s.fetch(ctx, r, img, o)
+	d, err := s.fetch(ctx, c, img)
 	if err != nil || idx == nil {
 		return d, err
 	}
@@ -153,7 +129,7 @@ func checkConfig(img v1.Image) error {
 }
 
 // fetch keeps a remote image's blobs.
-func (s *Store) fetch(ctx context.Context, r name.Reference, img v1.Image, o Remote) (*v1.Descriptor, error) {
+func (s *Store) fetch(ctx context.Context, c *call, img v1.Image) (*v1.Descriptor, error) {
 	m, err := img.Manifest()
 	if err != nil {
 		return nil, err
@@ -162,23 +138,23 @@ func (s *Store) fetch(ctx context.Context, r name.Reference, img v1.Image, o Rem
 	for _, l := range m.Layers {
 		total += l.Size
 	}
-	t := &transferred{total: total, tell: o.Progress}
-	if err := s.fetchBlobs(ctx, r, m.Layers, t); err != nil {
+	t := &transferred{total: total, tell: c.Progress}
+	if err := s.fetchBlobs(ctx, c, m.Layers, t); err != nil {
 		return nil, err
 	}
 	return s.putImage(ctx, img, nil) // layers are there; configuration and manifest follow
 }
 
 // fetchBlobs downloads blobs of one repository, some at the same time.
-func (s *Store) fetchBlobs(ctx context.Context, r name.Reference, ds []v1.Descriptor, t *transferred) error {
-	rt, err := transport.NewWithContext(ctx, r.Context().Registry, auth(ctx, r), http.DefaultTransport, []string{r.Scope(transport.PullScope)})
+func (s *Store) fetchBlobs(ctx context.Context, c *call, ds []v1.Descriptor, t *transferred) error {
+	client, err := c.client(ctx, transport.PullScope)
 	if err != nil {
 		return err
 	}
 	var g errgroup.Group // without a context: what comes whole is there for the next try
 	g.SetLimit(4)
 	for _, d := range ds {
-		g.Go(func() error { return s.fetchBlob(ctx, &http.Client{Transport: rt}, r.Context(), d, t) })
+		g.Go(func() error { return s.fetchBlob(ctx, client, c.ref.Context(), d, t) })
 	}
 	return g.Wait()
 }
@@ -186,51 +162,43 @@ func (s *Store) fetchBlobs(ctx context.Context, r name.Reference, ds []v1.Descri
 // Peek returns the image that ref stands for without keeping any of it: its
 // manifest and configuration are read now, layers when they are asked for.
 func (s *Store) Peek(ctx context.Context, ref string, o Remote) (v1.Image, error) {
-	r, err := o.reference(ref)
+	c, err := o.call(ref)
 	if err != nil {
 		return nil, err
 	}
-	img, err := remote.Image(r, o.options(ctx)...)
+	img, err := remote.Image(c.ref, c.options(ctx)...)
 	if err == nil {
 		err = checkConfig(img)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", ref, explain(err, r))
+		return nil, fmt.Errorf("reading %s: %w", ref, c.explain(err))
 	}
 	return img, nil
 }
 
 // FetchLayer keeps one layer of the image that ref stands for.
 func (s *Store) FetchLayer(ctx context.Context, ref string, l LayerInfo, o Remote) error {
-	r, err := o.reference(ref)
+	c, err := o.call(ref)
 	if err != nil {
 		return err
 	}
 	d := v1.Descriptor{Digest: l.Digest, Size: l.Size, MediaType: l.MediaType}
-	if err := s.fetchBlobs(ctx, r, []v1.Descriptor{d}, &transferred{total: l.Size, tell: o.Progress}); err != nil {
-		return fmt.Errorf("fetching layer %s of %s: %w", l.Digest, ref, explain(err, r))
+	if err := s.fetchBlobs(ctx, c, []v1.Descriptor{d}, &transferred{total: l.Size, tell: o.Progress}); err != nil {
+		return fmt.Errorf("fetching layer %s of %s: %w", l.Digest, ref, c.explain(err))
 	}
 	return nil
 }
 
 // Send puts an image into a registry that has no name in the store.
 func (s *Store) Send(ctx context.Context, img v1.Image, ref string, o Remote) error {
-	r, err := o.reference(ref)
+	c, err := o.call(ref)
 	if err != nil {
 		return err
 	}
-	if err := remote.Write(r, img, o.options(ctx)...); err != nil {
-		return fmt.Errorf("sending %s: %w", ref, explain(err, r))
+	if err := remote.Write(c.ref, img, c.options(ctx)...); err != nil {
+		return fmt.Errorf("sending %s: %w", ref, c.explain(err))
 	}
 	return nil
-}
-
-func auth(ctx context.Context, r name.Reference) authn.Authenticator {
-	a, err := authn.Resolve(ctx, authn.DefaultKeychain, r.Context())
-	if err != nil {
-		return authn.Anonymous
-	}
-	return a
 }
 
 // fetchBlob downloads one blob, and goes on where a broken transfer stopped
@@ -369,14 +337,17 @@ func (t *transferred) add(n int64) {
 
 // Pushed tells of an image that was sent to a registry.
 type Pushed struct {
-	Digest v1.Hash
-	Sent   int64 // bytes of blobs and manifests that went over; what the registry had did not
-	Size   int64 // bytes of all blobs and manifests of the image
+	Digest    v1.Hash
+	Reference string // by digest: registry.example/team/base@sha256:…
+	Sent      int64  // bytes of blobs and manifests that went over; what the registry had did not
+	Size      int64  // bytes of all blobs and manifests of the image
+	NotNoted  error  // why the store could not note where the image lies; it was sent all the same
 }
 
-// Push sends an image, all its platforms, to a registry.
+// Push sends an image, all its platforms, to a registry, and notes for
+// [Store.Pushed] where it lies now.
 func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (*Pushed, error) {
-	r, err := o.reference(ref)
+	c, err := o.call(ref)
 	if err != nil {
 		return nil, err
 	}
@@ -390,17 +361,17 @@ func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (*Pushed, err
 	} else {
 		what, err = s.open(n, d)
 	}
-	p, to := &Pushed{Digest: d.Digest}, &sending{}
+	p := &Pushed{Digest: d.Digest, Reference: byDigestIn(c.ref.Context(), d.Digest)}
 	if err == nil {
 		p.Size, err = s.sizeOf(d)
 	}
 	if err == nil {
-		err = push(r, what, o.Progress, append(o.options(ctx), remote.WithTransport(to)))
+		err = push(c.ref, what, o.Progress, c.options(ctx))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("pushing %s to %s: %w", n, ref, explain(err, r))
+		return nil, fmt.Errorf("pushing %s to %s: %w", n, ref, c.explain(err))
 	}
-	p.Sent = to.n.Load()
+	p.Sent, p.NotNoted = c.sent.Load(), s.notePushed(n, pushedTo{d.Digest, p.Reference})
 	return p, nil
 }
 
@@ -417,18 +388,7 @@ func (s *Store) sizeOf(d v1.Descriptor) (n int64, err error) {
 	return n, err
 }
 
-// sending counts the bytes that requests send.
-type sending struct{ n atomic.Int64 }
-
-func (s *sending) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Body != nil {
-		own := *req
-		own.Body = &sentBody{req.Body, &s.n}
-		req = &own
-	}
-	return remote.DefaultTransport.RoundTrip(req)
-}
-
+// A sentBody counts the bytes of a request.
 type sentBody struct {
 	io.ReadCloser
 	n *atomic.Int64
@@ -456,22 +416,6 @@ func push(to name.Reference, what remote.Taggable, tell func(done, total int64),
 	}()
 	err := remote.Push(to, what, append(opts, remote.WithProgress(updates))...) // it closes updates
 	<-told
-	return err
-}
-
-// explain says what a registry's refusal usually means.
-func explain(err error, r name.Reference) error {
-	var te *transport.Error
-	var ne net.Error
-	host := r.Context().RegistryStr()
-	switch {
-	case errors.As(err, &te) && (te.StatusCode == http.StatusUnauthorized || te.StatusCode == http.StatusForbidden):
-		return fmt.Errorf("%w; \"hpcc login %s\" keeps credentials", err, host)
-	case errors.As(err, &te) && te.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("%s has no such image: %w", host, err)
-	case errors.As(err, &ne):
-		return fmt.Errorf("%w; is %s the right host, and reachable from here?", err, host)
-	}
 	return err
 }
 

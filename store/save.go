@@ -62,6 +62,10 @@ func indexJSON(key string, d v1.Descriptor) ([]byte, error) {
 	ref, tag := key, "latest"
 	if r, err := name.NewTag(key); err == nil {
 		ref, tag = r.Name(), r.TagStr()
+		// containerd, and so Kubernetes, knows Docker Hub by its other name.
+		if path, ok := strings.CutPrefix(ref, name.DefaultRegistry+"/"); ok {
+			ref = "docker.io/" + path
+		}
 	}
 	d.Annotations = map[string]string{refAnnotation: tag, containerdAnnotation: ref}
 	return json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{d}})

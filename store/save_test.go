@@ -2,12 +2,15 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 )
 
@@ -51,5 +54,33 @@ func TestSaveLeavesNothing(t *testing.T) {
 				t.Errorf("the old file holds %q, %v", b, err)
 			}
 		})
+	}
+}
+
+// TestSavedName: "ctr images import" names an image as a pod's "image:" does.
+func TestSavedName(t *testing.T) {
+	for _, tt := range []struct{ name, ref, tag string }{
+		{"sci", "docker.io/library/sci:latest", "latest"},
+		{"lab/sci:2", "docker.io/lab/sci:2", "2"},
+		{"localhost/sci:2", "localhost/sci:2", "2"},
+		{"10.1.2.3:5000/lab/sci", "10.1.2.3:5000/lab/sci:latest", "latest"},
+		{"index.example.org/sci", "index.example.org/sci:latest", "latest"},
+	} {
+		key, err := Canonical(tt.name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := indexJSON(key, v1.Descriptor{Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var index v1.IndexManifest
+		if err := json.Unmarshal(data, &index); err != nil {
+			t.Fatal(err)
+		}
+		a := index.Manifests[0].Annotations
+		if ref, tag := a["io.containerd.image.name"], a["org.opencontainers.image.ref.name"]; ref != tt.ref || tag != tt.tag {
+			t.Errorf("%s is saved as %q, tag %q; want %q, %q", tt.name, ref, tag, tt.ref, tt.tag)
+		}
 	}
 }

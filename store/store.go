@@ -12,6 +12,7 @@
 //	refs/<escaped name>   an OCI descriptor: what the name stands for
 //	trees/<hex>/          the unpacked image with this manifest digest
 //	cache/<kind>/<key>    small records, such as build steps
+//	pushed/<escaped name> in which registry the image of the name lies
 //	jobs/<id>/            records of submitted jobs
 //	tmp/                  work in progress
 package store
@@ -106,7 +107,7 @@ func find(dir string) (s *Store, there bool, err error) {
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case "README", "version", "blobs", "refs", "trees", "cache", "jobs", "tmp":
+		case "README", "version", "blobs", "refs", "trees", "cache", "pushed", "jobs", "tmp":
 		default:
 			return nil, false, fmt.Errorf("opening store %q: it holds %q, which is not hpcc's; name an empty or new directory", s.dir, e.Name())
 		}

@@ -1,0 +1,297 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// A Secret is a password or a token. Printing shows nothing of it, in any form.
+type Secret string
+
+// Format writes in the place of the secret that it is one.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
+
+// MarshalText is [Secret.Format] for encoders.
+func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// hidden stands where a secret stood.
+const hidden = "(hidden)"
+
+// Credentials are what a registry is told of the user. With neither password
+// nor token docker's are looked for all the same.
+type Credentials struct {
+	Username string
+	Password Secret // with Username
+	Token    Secret // a bearer token, in the place of both
+	From     string // where they come from, for messages: entry "jfrog" of /home/u/creds.yaml
+}
+
+func (c *Credentials) empty() bool { return c == nil || c.Password == "" && c.Token == "" }
+
+// Authorization is what the registry client asks for.
+func (c *Credentials) Authorization() (*authn.AuthConfig, error) {
+	return &authn.AuthConfig{Username: c.Username, Password: string(c.Password), RegistryToken: string(c.Token)}, nil
+}
+
+// A call is one conversation with a registry about one reference. All its
+// requests go over the wire here, which sees which secrets are sent, so that
+// none of them comes back in an error: a registry may put into its answers what
+// it likes, what it was sent included.
+type call struct {
+	Remote
+	ref  name.Reference
+	sent atomic.Int64 // bytes of requests
+
+	mu      sync.Mutex
+	secrets map[string]bool
+}
+
+// call reads a registry's reference.
+func (o Remote) call(ref string) (*call, error) {
+	var opts []name.Option
+	if o.PlainHTTP {
+		opts = append(opts, name.Insecure)
+	}
+	r, err := parseRef(ref, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("reading reference %q: %w", ref, err)
+	}
+	return &call{Remote: o, ref: r, secrets: map[string]bool{}}, nil
+}
+
+func (c *call) options(ctx context.Context) []remote.Option {
+	who := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	if !c.Credentials.empty() {
+		who = remote.WithAuth(c.Credentials)
+	}
+	return []remote.Option{
+		remote.WithContext(ctx),
+		who,
+		remote.WithTransport(c),
+		remote.WithUserAgent("hpcc"),
+		remote.WithJobs(4),
+		remote.WithRetryBackoff(remote.Backoff{Duration: 300 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: tries}),
+		remote.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
+			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
+	}
+}
+
+// client is one for requests of our own, with the right to do what scope says.
+func (c *call) client(ctx context.Context, scope string) (*http.Client, error) {
+	var who authn.Authenticator = c.Credentials
+	if c.Credentials.empty() {
+		var err error
+		if who, err = authn.Resolve(ctx, authn.DefaultKeychain, c.ref.Context()); err != nil {
+			who = authn.Anonymous
+		}
+	}
+	rt, err := transport.NewWithContext(ctx, c.ref.Context().Registry, who, c, []string{c.ref.Scope(scope)})
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: rt}, nil
+}
+
+// MayPush asks a registry whether it would take an image under that reference,
+// by beginning to send something and giving it up: what would go wrong after a
+// long build goes wrong now.
+func MayPush(ctx context.Context, ref string, o Remote) error {
+	c, err := o.call(ref)
+	if err != nil {
+		return err
+	}
+	if err := c.mayPush(ctx); err != nil {
+		return fmt.Errorf("asking to push to %s: %w", ref, c.explain(err))
+	}
+	return nil
+}
+
+// mayPush opens a session of an upload (distribution-spec, "Pushing a blob in
+// chunks") and closes it.
+func (c *call) mayPush(ctx context.Context) error {
+	client, err := c.client(ctx, transport.PushScope)
+	if err != nil {
+		return err
+	}
+	repo := c.ref.Context()
+	at := url.URL{Scheme: repo.Scheme(), Host: repo.RegistryStr(), Path: "/v2/" + repo.RepositoryStr() + "/blobs/uploads/"}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, at.String(), nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if err := transport.CheckError(resp, http.StatusAccepted, http.StatusCreated); err != nil {
+		return err
+	}
+	session, err := resp.Location()
+	if err != nil || session.Host != at.Host {
+		return nil // the registry forgets it in time
+	}
+	if req, err = http.NewRequestWithContext(ctx, http.MethodDelete, session.String(), nil); err == nil {
+		if resp, err := client.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}
+	return nil
+}
+
+// RoundTrip sends one request, unless that would show a secret to who should
+// not see it.
+func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
+	secret := c.notice(req)
+	switch {
+	case req.URL.Scheme == "http" && c.TLS:
+		return nil, &refusedError{fmt.Sprintf("%s is not asked without TLS", req.URL.Host)}
+	case !secret:
+	case req.URL.Scheme == "http" && c.ref.Context().Scheme() == "https":
+		return nil, &refusedError{fmt.Sprintf("credentials are not sent to %s without TLS", req.URL.Host)}
+	case req.Response != nil && req.Response.Request != nil && req.Response.Request.URL.Host != req.URL.Host:
+		return nil, &refusedError{fmt.Sprintf("credentials are not sent on from %s to %s", req.Response.Request.URL.Host, req.URL.Host)}
+	}
+	if req.Body != nil {
+		own := *req
+		own.Body = &sentBody{req.Body, &c.sent}
+		req = &own
+	}
+	return remote.DefaultTransport.RoundTrip(req)
+}
+
+// A refusedError is a request that is not made.
+type refusedError struct{ why string }
+
+func (e *refusedError) Error() string { return e.why }
+
+// notice keeps in mind the secrets that a request holds, and says whether it
+// holds one: in its header, or in the form that asks for a token.
+func (c *call) notice(req *http.Request) bool {
+	var found []string
+	scheme, value, _ := strings.Cut(req.Header.Get("Authorization"), " ")
+	if value != "" {
+		found = append(found, value)
+	}
+	if plain, err := base64.StdEncoding.DecodeString(value); err == nil && strings.EqualFold(scheme, "basic") {
+		_, password, _ := strings.Cut(string(plain), ":")
+		found = append(found, string(plain), password)
+	}
+	if req.Header.Get("Content-Type") == "application/x-www-form-urlencoded" && req.GetBody != nil {
+		if body, err := req.GetBody(); err == nil {
+			own := *req
+			own.Body = http.MaxBytesReader(nil, body, 1<<20)
+			if own.ParseForm() == nil {
+				found = append(found, own.PostForm.Get("refresh_token"), own.PostForm.Get("password"))
+			}
+			body.Close()
+		}
+	}
+	found = slices.DeleteFunc(found, func(s string) bool { return s == "" })
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range found {
+		c.secrets[s] = true
+	}
+	return len(found) > 0
+}
+
+// leastSecret is the length of the shortest secret that is looked for in texts,
+// in bytes: shorter ones are in every text.
+const leastSecret = 4
+
+// hide takes the secrets of the conversation out of a text, in the forms that a
+// registry is likely to give them.
+func (c *call) hide(text string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var forms []string
+	for s := range c.secrets {
+		quoted, _ := json.Marshal(s)
+		forms = append(forms, s, url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s), strings.Trim(string(quoted), `"`),
+			strings.Trim(fmt.Sprintf("%q", s), `"`), base64.StdEncoding.EncodeToString([]byte(s)), base64.RawStdEncoding.EncodeToString([]byte(s)),
+			base64.URLEncoding.EncodeToString([]byte(s)), base64.RawURLEncoding.EncodeToString([]byte(s)))
+	}
+	slices.SortFunc(forms, func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) }) // what holds another goes first
+	for _, f := range slices.Compact(forms) {
+		if len(f) >= leastSecret {
+			text = strings.ReplaceAll(text, f, hidden)
+		}
+	}
+	return text
+}
+
+// maxSaid bounds what is told of a registry's words, in bytes.
+const maxSaid = 2000
+
+// said is what may be told of a text that a registry had a part in.
+func (c *call) said(text string) string {
+	if text = c.hide(text); len(text) > maxSaid {
+		text = strings.ToValidUTF8(text[:maxSaid], "") + "…"
+	}
+	return text
+}
+
+// A hiddenError is an error whose text may be shown.
+type hiddenError struct {
+	error
+	text string
+}
+
+func (e *hiddenError) Error() string { return e.text }
+func (e *hiddenError) Unwrap() error { return e.error }
+
+// explain says what a registry's refusal usually means, without a secret.
+func (c *call) explain(err error) error {
+	text := c.said(err.Error())
+	var te *transport.Error
+	var ne net.Error
+	var refused *refusedError
+	host := c.ref.Context().RegistryStr()
+	switch {
+	case errors.As(err, &te) && (te.StatusCode == http.StatusUnauthorized || te.StatusCode == http.StatusForbidden):
+		if len(te.Errors) > 0 { // without the scopes that were asked for
+			text = c.said(fmt.Sprintf("%s: %s", te.Errors[0].Code, te.Errors[0].Message))
+		}
+		text += c.cure(te.StatusCode)
+	case errors.As(err, &te) && te.StatusCode == http.StatusNotFound:
+		text = host + " has no such image or repository: " + text
+	case errors.As(err, &refused):
+	case errors.As(err, &ne):
+		text += "; is " + host + " the right host, and reachable from here?"
+	}
+	return &hiddenError{err, text}
+}
+
+// cure is what to do where a registry refuses the user.
+func (c *call) cure(status int) string {
+	host := c.ref.Context().RegistryStr()
+	login := fmt.Sprintf("\"hpcc login %s\" keeps", host)
+	switch {
+	case c.Credentials == nil || c.Credentials.From == "":
+		return "; " + login + " credentials"
+	case c.Credentials.empty():
+		return fmt.Sprintf("; %s has no password, so docker's credentials were taken: %s one", c.Credentials.From, login)
+	case status == http.StatusForbidden:
+		return fmt.Sprintf("; the credentials of %s were accepted, and may not do this", c.Credentials.From)
+	}
+	return fmt.Sprintf("; the credentials are those of %s: correct them there, or take them out, and %s others", c.Credentials.From, login)
+}

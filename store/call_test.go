@@ -1,0 +1,329 @@
+package store
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/v1/random"
+)
+
+// A listener notes what it is told in secret.
+type listener struct {
+	mu   sync.Mutex
+	told []string
+}
+
+func (l *listener) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	_ = req.ParseForm()
+	l.mu.Lock()
+	l.told = append(l.told, req.Header.Get("Authorization"), req.URL.RawQuery, req.PostForm.Encode())
+	l.mu.Unlock()
+	w.WriteHeader(http.StatusTeapot)
+}
+
+func (l *listener) heard(secret string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(strings.Join(l.told, " "), secret)
+}
+
+var basicSecret = base64.StdEncoding.EncodeToString([]byte("alice:" + secretWord))
+
+// allCalls are the conversations with a registry, each of which fails here.
+func allCalls(t *testing.T, s *Store, host string, k *Credentials) map[string]error {
+	t.Helper()
+	img, err := random.Image(100, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	if _, err := s.Put(ctx, "x", img); err != nil {
+		t.Fatal(err)
+	}
+	layers, err := img.Layers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := layers[0].Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, errs := Remote{Credentials: k}, map[string]error{}
+	_, errs["pull"] = s.Pull(ctx, host+"/x", o)
+	_, errs["push"] = s.Push(ctx, "x", host+"/x", o)
+	_, errs["peek"] = s.Peek(ctx, host+"/x", o)
+	errs["fetch"] = s.FetchLayer(ctx, host+"/x", LayerInfo{Digest: h, Size: 1 << 30}, o)
+	errs["send"] = s.Send(ctx, img, host+"/x", o)
+	errs["ask"] = MayPush(ctx, host+"/x", o)
+	return errs
+}
+
+// TestSecretsComeNotBack: a registry that puts what it was told into its answers,
+// in any of the usual forms, makes no error that shows it.
+func TestSecretsComeNotBack(t *testing.T) {
+	asJSON := func(code, message string, detail any) string {
+		b, _ := json.Marshal(map[string]any{"errors": []any{map[string]any{"code": code, "message": message, "detail": detail}}})
+		return string(b)
+	}
+	answers := map[string]func(http.ResponseWriter, string, string){
+		"plain": func(w http.ResponseWriter, h, _ string) { http.Error(w, "you sent "+h, http.StatusForbidden) },
+		"word":  func(w http.ResponseWriter, _, p string) { http.Error(w, "bad password "+p+"!", http.StatusBadRequest) },
+		"query": func(w http.ResponseWriter, h, p string) {
+			http.Error(w, url.QueryEscape(h+"&"+p), http.StatusBadRequest)
+		},
+		"html": func(w http.ResponseWriter, h, p string) { http.Error(w, html.EscapeString(h+p), http.StatusBadRequest) },
+		"json": func(w http.ResponseWriter, h, p string) {
+			http.Error(w, asJSON("DENIED", h, []string{p}), http.StatusForbidden)
+		},
+		"quoted": func(w http.ResponseWriter, h, p string) {
+			http.Error(w, fmt.Sprintf("%q %q", h, p), http.StatusBadRequest)
+		},
+		"base64": func(w http.ResponseWriter, _, p string) {
+			http.Error(w, base64.RawURLEncoding.EncodeToString([]byte(p)), http.StatusBadRequest)
+		},
+		"code": func(w http.ResponseWriter, h, p string) {
+			http.Error(w, asJSON(p, "", map[string]string{h: p}), http.StatusUnauthorized)
+		},
+		"redirect": func(w http.ResponseWriter, h, p string) {
+			w.Header().Set("Location", "ftp://"+url.PathEscape(p)+".invalid/"+url.PathEscape(h))
+			w.WriteHeader(http.StatusTemporaryRedirect)
+		},
+		"long": func(w http.ResponseWriter, _, p string) {
+			http.Error(w, strings.Repeat("x", maxSaid-len(secretWord)/2)+p, http.StatusBadRequest)
+		},
+	}
+	odd := secretWord + `"<&> +/%`
+	for _, k := range []*Credentials{{Username: "alice", Password: secretWord}, {Username: "alice", Password: Secret(odd)}, {Token: Secret(odd)}} {
+		for name, answer := range answers {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel() // some wait before they try again
+				reflected(t, k, answer)
+			})
+		}
+	}
+}
+
+// reflected talks to a registry that answers by means of the header and the
+// password, or token, that it was sent.
+func reflected(t *testing.T, k *Credentials, answer func(w http.ResponseWriter, header, password string)) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		header := req.Header.Get("Authorization")
+		if header == "" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="here"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		_, p, _ := req.BasicAuth()
+		if p == "" {
+			_, p, _ = strings.Cut(header, " ")
+		}
+		answer(w, header, p)
+	}))
+	defer server.Close()
+	for what, err := range allCalls(t, open(t), strings.TrimPrefix(server.URL, "http://"), k) {
+		if err == nil {
+			t.Fatalf("%s: no error", what)
+		}
+		for _, s := range []string{secretWord, url.QueryEscape(secretWord), basicSecret[:16], base64.RawURLEncoding.EncodeToString([]byte(secretWord))[:12]} {
+			if strings.Contains(err.Error(), s) {
+				t.Errorf("%s: %q shows %q", what, err, s)
+			}
+		}
+		if len(err.Error()) > maxSaid+1000 {
+			t.Errorf("%s: an error of %d bytes", what, len(err.Error()))
+		}
+	}
+}
+
+// TestCredentialsStay: they go to the registry, and to nobody that the registry
+// points at without TLS or by a redirect.
+func TestCredentialsStay(t *testing.T) {
+	other := &listener{}
+	evil := httptest.NewServer(other)
+	defer evil.Close()
+	for name, c := range map[string]struct {
+		k      *Credentials
+		answer func(w http.ResponseWriter, req *http.Request, self string)
+	}{
+		"redirect": {&Credentials{Username: "alice", Password: secretWord}, func(w http.ResponseWriter, req *http.Request, _ string) {
+			if req.Header.Get("Authorization") == "" {
+				w.Header().Set("WWW-Authenticate", `Basic realm="here"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			http.Redirect(w, req, evil.URL+req.URL.Path, http.StatusTemporaryRedirect)
+		}},
+		"redirect of a bearer": {&Credentials{Token: secretWord}, func(w http.ResponseWriter, req *http.Request, _ string) {
+			if req.Header.Get("Authorization") == "" {
+				w.Header().Set("WWW-Authenticate", `Basic realm="here"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			http.Redirect(w, req, evil.URL+req.URL.Path, http.StatusTemporaryRedirect)
+		}},
+		"upload elsewhere": {&Credentials{Username: "alice", Password: secretWord}, func(w http.ResponseWriter, req *http.Request, _ string) {
+			switch {
+			case req.Header.Get("Authorization") == "":
+				w.Header().Set("WWW-Authenticate", `Basic realm="here"`)
+				w.WriteHeader(http.StatusUnauthorized)
+			case req.Method == http.MethodPost:
+				w.Header().Set("Location", evil.URL+"/v2/x/blobs/uploads/1")
+				w.WriteHeader(http.StatusAccepted)
+			default:
+				w.WriteHeader(http.StatusNotFound)
+			}
+		}},
+		"token server that sends on": {&Credentials{Username: "alice", Password: secretWord}, func(w http.ResponseWriter, req *http.Request, self string) {
+			if req.URL.Path == "/token" {
+				http.Redirect(w, req, evil.URL+"/token", http.StatusTemporaryRedirect)
+				return
+			}
+			w.Header().Set("WWW-Authenticate", `Bearer realm="`+self+`/token",service="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var server *httptest.Server
+			asked := false
+			var mu sync.Mutex
+			server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				mu.Lock()
+				asked = asked || req.Header.Get("Authorization") != ""
+				mu.Unlock()
+				c.answer(w, req, server.URL)
+			}))
+			defer server.Close()
+			for what, err := range allCalls(t, open(t), strings.TrimPrefix(server.URL, "http://"), c.k) {
+				if err == nil && what != "ask" {
+					t.Errorf("%s: no error", what)
+				}
+				if err != nil && strings.Contains(err.Error(), secretWord) {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+			if !asked {
+				t.Error("the registry itself was never told")
+			}
+			if other.heard(secretWord) || other.heard(basicSecret) {
+				t.Error("the other host was told")
+			}
+		})
+	}
+}
+
+// TestIdentityTokenStays: docker's identity token goes in a form, which a
+// redirect would carry along.
+func TestIdentityTokenStays(t *testing.T) {
+	other := &listener{}
+	evil := httptest.NewServer(other)
+	defer evil.Close()
+	var server *httptest.Server
+	told := false
+	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.Path == "/token" {
+			_ = req.ParseForm()
+			told = told || req.PostForm.Get("refresh_token") == secretWord
+			http.Redirect(w, req, strings.Replace(evil.URL, "127.0.0.1", "localhost", 1)+"/token?"+secretWord, http.StatusTemporaryRedirect)
+			return
+		}
+		w.Header().Set("WWW-Authenticate", `Bearer realm="`+server.URL+`/token",service="x"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	t.Setenv("DOCKER_CONFIG", dir)
+	config := fmt.Sprintf(`{"auths":{%q:{"auth":%q,"identitytoken":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("<token>:")), secretWord)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := MayPush(context.Background(), host+"/x", Remote{})
+	if err == nil || strings.Contains(err.Error(), secretWord) {
+		t.Errorf("MayPush: %v", err)
+	}
+	if !told {
+		t.Error("the token server itself was never told")
+	}
+	other.mu.Lock()
+	defer other.mu.Unlock()
+	if strings.Contains(strings.Join(other.told, " "), "refresh_token") {
+		t.Error("the other host was told")
+	}
+}
+
+// TestTLSOnly: an entry with https is never asked without, though it is this machine.
+func TestTLSOnly(t *testing.T) {
+	told := &listener{}
+	server := httptest.NewServer(told)
+	defer server.Close()
+	err := MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/x", Remote{TLS: true, Credentials: &Credentials{Username: "alice", Password: secretWord}})
+	if err == nil || !strings.Contains(err.Error(), "is not asked without TLS") {
+		t.Errorf("MayPush: %v", err)
+	}
+	if len(told.told) > 0 {
+		t.Errorf("it was asked: %q", told.told)
+	}
+}
+
+// TestRefusedUser: a refusal says where the credentials came from, and the other way.
+func TestRefusedUser(t *testing.T) {
+	for _, c := range []struct {
+		k      *Credentials
+		status int
+		want   string
+	}{
+		{nil, 401, `"hpcc login HOST" keeps credentials`},
+		{&Credentials{From: `entry "a" of c.yaml`}, 401, `entry "a" of c.yaml has no password, so docker's credentials were taken: "hpcc login HOST" keeps one`},
+		{&Credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 401, `the credentials are those of entry "a" of c.yaml: correct them there, or take them out, and "hpcc login HOST" keeps others`},
+		{&Credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 403, `the credentials of entry "a" of c.yaml were accepted, and may not do this`},
+	} {
+		t.Setenv("HOME", t.TempDir())
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if req.Header.Get("Authorization") == "" && c.k != nil && !c.k.empty() {
+				w.Header().Set("WWW-Authenticate", `Basic realm="here"`)
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			if req.URL.Path != "/v2/" {
+				w.WriteHeader(c.status)
+			}
+		}))
+		host := strings.TrimPrefix(server.URL, "http://")
+		err := MayPush(context.Background(), host+"/x", Remote{Credentials: c.k})
+		if want := strings.ReplaceAll(c.want, "HOST", host); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("status %d: %v; want %q", c.status, err, want)
+		}
+		server.Close()
+	}
+}
+
+// TestMayPushLeavesNothing: the session that was opened is closed.
+func TestMayPushLeavesNothing(t *testing.T) {
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		got = append(got, req.Method+" "+req.URL.Path)
+		if req.Method == http.MethodPost {
+			w.Header().Set("Location", "/v2/team/x/blobs/uploads/7")
+			w.WriteHeader(http.StatusAccepted)
+		}
+	}))
+	defer server.Close()
+	if err := MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/team/x:1", Remote{}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "GET /v2/,POST /v2/team/x/blobs/uploads/,DELETE /v2/team/x/blobs/uploads/7"; strings.Join(got, ",") != want {
+		t.Errorf("asked %q; want %q", got, want)
+	}
+}

@@ -1,0 +1,539 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// StaysLocal is the name of the registry that is none: what goes there stays in
+// the store.
+const StaysLocal = "none"
+
+// The bounds of a creds.yaml and of a password file, in bytes.
+const (
+	maxCreds    = 1 << 20
+	maxPassword = 64 << 10
+)
+
+// A Registry is an entry of a creds.yaml.
+type Registry struct {
+	Name string
+	Host string // registry.example:5000
+	Path string // what stands before the names of images: team/images; may be ""
+
+	file         string // creds.yaml
+	line         int
+	plainHTTP    bool
+	tls          bool
+	username     credsValue
+	password     credsValue
+	token        credsValue
+	passwordFile credsValue
+}
+
+// A credsValue is a value as it is written, and where.
+type credsValue struct {
+	text string
+	line int
+}
+
+// Registries are the entries of a creds.yaml. The zero value has none.
+type Registries struct {
+	File string // "" when there is no file
+	list []*Registry
+}
+
+// FindCreds is the file of registries that is used where the user names none:
+// creds.yaml in the current directory, else hpcc/creds.yaml in the directory of
+// the user's configuration; "" when there is neither. One in the current
+// directory that belongs to somebody else is an error: it would say where the
+// user's images go.
+func FindCreds() (string, error) {
+	fi, err := os.Stat("creds.yaml")
+	switch {
+	case err == nil:
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+			return "", errors.New("creds.yaml in this directory belongs to another user: name it with --creds to trust it")
+		}
+		return filepath.Abs("creds.yaml")
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("finding creds.yaml: %w", err)
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", nil
+	}
+	file := filepath.Join(dir, "hpcc", "creds.yaml")
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return file, nil
+}
+
+// ReadRegistries reads a creds.yaml: a list of entries, a list or map of them
+// under "registries", a map from names to entries, or one entry. What is not
+// known is refused, with its line. No error shows a value.
+func ReadRegistries(file string) (*Registries, error) {
+	text, err := readAtMost(file, maxCreds)
+	if err != nil {
+		return nil, fmt.Errorf("reading registries: %w", err)
+	}
+	list, err := parseCreds(text)
+	if err != nil {
+		return nil, fmt.Errorf("reading registries: %s:%w", file, err)
+	}
+	for _, r := range list {
+		r.file = file
+	}
+	return &Registries{file, list}, nil
+}
+
+// readAtMost reads a small file.
+func readAtMost(file string, most int64) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("%s has more than %d bytes", file, most)
+	}
+	return b, err
+}
+
+// Names lists the registries in the order of the file.
+func (rs *Registries) Names() []string {
+	var names []string
+	for _, r := range rs.list {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// Find returns the registry of that name. [StaysLocal] needs no entry.
+func (rs *Registries) Find(name string) (*Registry, error) {
+	for _, r := range rs.list {
+		if r.Name == name {
+			return r, nil
+		}
+	}
+	switch {
+	case name == StaysLocal:
+		return &Registry{Name: name}, nil
+	case rs.File == "":
+		return nil, fmt.Errorf("no registry %q: there is no creds.yaml", name)
+	case len(rs.list) == 0:
+		return nil, fmt.Errorf("no registry %q: %s has no entries", name, rs.File)
+	}
+	return nil, fmt.Errorf("no registry %q in %s: it has %s", name, rs.File, strings.Join(rs.Names(), ", "))
+}
+
+// Exposed says whether others may read secrets in the file, by its mode.
+func (rs *Registries) Exposed() bool {
+	holds := slices.ContainsFunc(rs.list, func(r *Registry) bool {
+		return r.password.literal() || r.token.literal()
+	})
+	fi, err := os.Stat(rs.File)
+	return err == nil && holds && fi.Mode().Perm()&0o077 != 0
+}
+
+// Files are those that hold secrets: the file itself and those of passwords.
+func (rs *Registries) Files() []string {
+	var files []string
+	if rs.File != "" {
+		files = append(files, rs.File)
+	}
+	for _, r := range rs.list {
+		if f, err := r.passwordPath(); err == nil && r.passwordFile.text != "" {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// From names the entry, for messages.
+func (r *Registry) From() string { return fmt.Sprintf("entry %q of %s", r.Name, r.file) }
+
+// Reference is what an image of the store is called in the registry: the
+// registry's host and path before the image's name and tag. A name that has a
+// registry in it already must have this one.
+func (r *Registry) Reference(image string) (string, error) {
+	c, err := Canonical(image)
+	if err != nil {
+		return "", err
+	}
+	if strings.Contains(image, "@") || hexDigest().MatchString(image) {
+		return "", fmt.Errorf("%q is a digest, and an image in a registry needs a name", image)
+	}
+	base := r.Host + "/"
+	if r.Path != "" {
+		base += r.Path + "/"
+	}
+	first, _, qualified := strings.Cut(c, "/")
+	switch {
+	case strings.HasPrefix(c, base):
+		base = ""
+	case qualified && (strings.ContainsAny(first, ".:") || first == "localhost"):
+		return "", fmt.Errorf("%q names the registry %s, and %q is %s", image, first, r.Name, strings.TrimSuffix(base, "/"))
+	}
+	ref := base + c
+	if !strings.Contains(ref[strings.LastIndexByte(ref, '/'):], ":") {
+		ref += ":latest"
+	}
+	if _, err := parseRef(ref); err != nil {
+		return "", fmt.Errorf("%q in registry %q: %w", image, r.Name, err)
+	}
+	return ref, nil
+}
+
+// Remote is how to speak with the registry. Variables and the password file are
+// read now.
+func (r *Registry) Remote() (Remote, error) {
+	o := Remote{PlainHTTP: r.plainHTTP, TLS: r.tls, Credentials: &Credentials{From: r.From()}}
+	fail := func(v credsValue, err error) (Remote, error) {
+		return o, fmt.Errorf("reading the credentials of registry %q, %s:%d: %w", r.Name, r.file, v.line, err)
+	}
+	var err error
+	if o.Credentials.Username, err = r.username.expand(); err != nil {
+		return fail(r.username, err)
+	}
+	password, err := r.password.expand()
+	if err != nil {
+		return fail(r.password, err)
+	}
+	token, err := r.token.expand()
+	if err != nil {
+		return fail(r.token, err)
+	}
+	if r.passwordFile.text != "" {
+		if password, err = r.readPassword(); err != nil {
+			return fail(r.passwordFile, err)
+		}
+	}
+	o.Credentials.Password = Secret(password)
+	if o.Credentials.Username != "" && token != "" { // as registries take tokens of users
+		o.Credentials.Password, token = Secret(token), ""
+	}
+	o.Credentials.Token = Secret(token)
+	return o, nil
+}
+
+// passwordPath is where the password file is: relative paths begin at the
+// directory of creds.yaml, "~/" at home.
+func (r *Registry) passwordPath() (string, error) {
+	file, err := r.passwordFile.expand()
+	if err != nil {
+		return "", err
+	}
+	if rest, ok := strings.CutPrefix(file, "~/"); ok {
+		home, err := os.UserHomeDir()
+		return filepath.Join(home, rest), err
+	}
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(filepath.Dir(r.file), file)
+	}
+	return file, nil
+}
+
+// readPassword reads the first line of the password file, and no other.
+func (r *Registry) readPassword() (string, error) {
+	file, err := r.passwordPath()
+	if err != nil {
+		return "", err
+	}
+	b, err := readAtMost(file, maxPassword)
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	if line = strings.TrimSuffix(line, "\r"); line == "" {
+		return "", fmt.Errorf("the first line of %s is empty", file)
+	}
+	return line, nil
+}
+
+var credsVariable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$?\$\{([^}]*)\}`) })
+
+// literal says whether the value itself stands in the file.
+func (v credsValue) literal() bool {
+	return credsVariable().ReplaceAllStringFunc(v.text, func(as string) string {
+		if strings.HasPrefix(as, "$$") {
+			return as
+		}
+		return ""
+	}) != ""
+}
+
+// expand puts in variables of the environment, which are written ${NAME};
+// $${NAME} stands for ${NAME} itself.
+func (v credsValue) expand() (string, error) {
+	var err error
+	text := credsVariable().ReplaceAllStringFunc(v.text, func(as string) string {
+		if strings.HasPrefix(as, "$$") {
+			return as[1:]
+		}
+		name := as[2 : len(as)-1]
+		value, ok := os.LookupEnv(name)
+		switch {
+		case !variableName().MatchString(name):
+			err = errors.New("${…} holds no name of a variable; write $${ for a ${ of the value itself")
+		case !ok || value == "":
+			err = fmt.Errorf("the variable %s is not set", name)
+		}
+		return value
+	})
+	if err == nil && strings.ContainsAny(text, "\r\n\x00") {
+		err = errors.New("the value has more than one line")
+	}
+	return text, err
+}
+
+var variableName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+
+// A credsError is what is wrong with a creds.yaml, at a line. It shows no value:
+// anything may be a secret that stands in the wrong place.
+type credsError struct {
+	line int
+	what string
+}
+
+func (e *credsError) Error() string { return fmt.Sprintf("%d: %s", e.line, e.what) }
+
+// parseCreds reads the text of a creds.yaml.
+func parseCreds(text []byte) ([]*Registry, error) {
+	var doc, more yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	err := d.Decode(&doc)
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	if err == nil {
+		if err = d.Decode(&more); errors.Is(err, io.EOF) {
+			err = nil
+		} else if err == nil {
+			return nil, &credsError{more.Line, "a second document begins here; one is read"}
+		}
+	}
+	if err != nil {
+		line := 1
+		if m := regexp.MustCompile(`line (\d+)`).FindStringSubmatch(err.Error()); m != nil {
+			line, _ = strconv.Atoi(m[1])
+		}
+		return nil, &credsError{line, "this is no YAML; a password with signs such as : # & * ! % @ stands in quotes"}
+	}
+	root := doc.Content[0]
+	if err := plainYAML(root, 0); err != nil {
+		return nil, err
+	}
+	if in := field(root, "registries"); in != nil {
+		if len(root.Content) > 2 {
+			return nil, &credsError{root.Line, `beside "registries" nothing else is known`}
+		}
+		root = in
+	}
+	if isText(field(root, "name")) || isText(field(root, "url")) { // one entry
+		root = &yaml.Node{Kind: yaml.SequenceNode, Line: root.Line, Content: []*yaml.Node{root}}
+	}
+	var list []*Registry
+	add := func(name string, n *yaml.Node) error {
+		r, err := parseRegistry(name, n)
+		if err != nil {
+			return err
+		}
+		for _, other := range list {
+			if other.Name == r.Name {
+				return &credsError{r.line, fmt.Sprintf("registry %q stands in line %d already", r.Name, other.line)}
+			}
+		}
+		list = append(list, r)
+		return nil
+	}
+	switch {
+	case root.Kind == yaml.SequenceNode:
+		for _, n := range root.Content {
+			if err == nil {
+				err = add("", n)
+			}
+		}
+	case root.Kind == yaml.MappingNode:
+		for i := 0; i < len(root.Content) && err == nil; i += 2 {
+			err = add(root.Content[i].Value, root.Content[i+1])
+		}
+	case root.Tag != "!!null":
+		err = &credsError{root.Line, `neither a list of registries ("- name: …") nor a map of them`}
+	}
+	return list, err
+}
+
+// plainYAML refuses what a creds.yaml does not need, and a key that stands twice.
+func plainYAML(n *yaml.Node, depth int) error {
+	switch {
+	case n.Kind == yaml.AliasNode || n.Anchor != "":
+		return &credsError{n.Line, "anchors (&) and aliases (*) are not known here; a value with such a sign stands in quotes"}
+	case n.Kind == yaml.ScalarNode && !strings.HasPrefix(n.Tag, "!!"):
+		return &credsError{n.Line, "tags (!) are not known here; a value with such a sign stands in quotes"}
+	case depth > 8:
+		return &credsError{n.Line, "this is nested too deep"}
+	}
+	seen := map[string]bool{}
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			if c.Kind != yaml.ScalarNode || c.Tag == "!!merge" {
+				return &credsError{c.Line, "a key is a word"}
+			}
+			if seen[c.Value] {
+				return &credsError{c.Line, "this field stands twice"}
+			}
+			seen[c.Value] = true
+		}
+		if err := plainYAML(c, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// field is the value of a key of a mapping; nil when there is none.
+func field(n *yaml.Node, key string) *yaml.Node {
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func isText(n *yaml.Node) bool { return n != nil && n.Kind == yaml.ScalarNode }
+
+var (
+	registryName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`) })
+	fieldName    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z][A-Za-z_-]{0,30}$`) })
+)
+
+const knownFields = "name, url, username, password, password_file and token"
+
+// parseRegistry reads one entry, whose name the map that holds it may give.
+func parseRegistry(name string, n *yaml.Node) (*Registry, error) {
+	if n.Kind != yaml.MappingNode {
+		return nil, &credsError{n.Line, "an entry has the fields " + knownFields + ", each with a colon and a space behind it"}
+	}
+	r := &Registry{Name: name, line: n.Line}
+	var at credsValue
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, v := n.Content[i], n.Content[i+1]
+		if !isText(v) {
+			return nil, &credsError{v.Line, "the value of a field is one word or text"}
+		}
+		value := credsValue{v.Value, v.Line}
+		if v.Tag == "!!null" {
+			value.text = ""
+		}
+		switch key.Value {
+		case "name":
+			if name != "" && value.text != name {
+				return nil, &credsError{v.Line, "the entry has another name than the key that it stands under"}
+			}
+			r.Name = value.text
+		case "url":
+			at = value
+		case "username":
+			r.username = value
+		case "password":
+			r.password = value
+		case "password_file":
+			r.passwordFile = value
+		case "token":
+			r.token = value
+		default:
+			what := "a field that is not known; known are " + knownFields
+			if fieldName().MatchString(key.Value) { // anything else may be a value
+				what = fmt.Sprintf("%q is no field; known are %s", key.Value, knownFields)
+			}
+			return nil, &credsError{key.Line, what}
+		}
+	}
+	if !registryName().MatchString(r.Name) {
+		return nil, &credsError{n.Line, "the entry has no name, or one with other signs than letters, digits and . _ -"}
+	}
+	return r, r.check(at)
+}
+
+// check reads the URL and refuses fields that do not go together.
+func (r *Registry) check(at credsValue) error {
+	secrets := 0
+	for _, v := range []credsValue{r.password, r.passwordFile, r.token} {
+		if v.text != "" {
+			secrets++
+		}
+	}
+	switch {
+	case r.Name == StaysLocal && (at.text != "" && at.text != StaysLocal || secrets > 0):
+		return &credsError{r.line, fmt.Sprintf("registry %q is this store alone: it has neither url nor password", StaysLocal)}
+	case r.Name == StaysLocal:
+		return nil
+	case secrets > 1:
+		return &credsError{r.line, fmt.Sprintf("registry %q has more than one of password, password_file and token", r.Name)}
+	case r.username.text == "" && (r.password.text != "" || r.passwordFile.text != ""):
+		return &credsError{r.line, fmt.Sprintf("registry %q has a password and no username", r.Name)}
+	case at.text == "":
+		return &credsError{r.line, fmt.Sprintf("registry %q has no url", r.Name)}
+	}
+	if err := r.parseURL(at.text); err != nil {
+		return &credsError{at.line, fmt.Sprintf("the url of registry %q: %v", r.Name, err)}
+	}
+	return nil
+}
+
+// parseURL reads [http://|https://]HOST[:PORT][/PATH]. A host alone is asked
+// with TLS, or without on this very machine.
+func (r *Registry) parseURL(text string) error {
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		scheme, rest = "", text
+	}
+	u, err := url.Parse("//" + rest)
+	switch {
+	case strings.Contains(rest, "@"):
+		return errors.New("it holds a user; username and password are fields of their own")
+	case scheme != "" && scheme != "http" && scheme != "https":
+		return errors.New("its scheme is neither http nor https")
+	case err != nil || u.Hostname() == "" || strings.ContainsAny(rest, "?#% \t\\"):
+		return errors.New("it is not HOST[:PORT][/PATH]")
+	}
+	r.Host, r.Path = u.Host, strings.Trim(u.Path, "/")
+	r.plainHTTP = scheme == "http"
+	r.tls = scheme == "https" || scheme == "" && !isLoopback(u.Hostname())
+	ref := r.Host + "/"
+	if r.Path != "" {
+		ref += r.Path + "/"
+	}
+	p, err := parseRef(ref + "x:latest")
+	if err == nil && p.Context().RegistryStr() != r.Host && r.Host != "docker.io" {
+		err = errors.New("its host has neither a dot nor a port")
+	}
+	if err != nil && strings.ToLower(r.Path) != r.Path {
+		err = errors.New("the path of a registry has no capital letters")
+	}
+	return err
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

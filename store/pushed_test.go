@@ -1,0 +1,201 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+)
+
+// TestPushed: a name is known by digest in a registry as long as it stands for
+// the image that went there, and gc forgets no more than it should.
+func TestPushed(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	s, ctx, host := open(t), context.Background(), strings.TrimPrefix(server.URL, "http://")
+	put := func(n string) v1.Hash {
+		t.Helper()
+		img, err := random.Image(1000, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := s.Put(ctx, n, img)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	want := func(n, ref string) {
+		t.Helper()
+		if got, err := s.Pushed(n); err != nil || got != ref {
+			t.Errorf("Pushed(%q) = %q, %v; want %q", n, got, err, ref)
+		}
+	}
+	notPushed := func(n, last string) {
+		t.Helper()
+		var no *NotPushedError
+		if _, err := s.Pushed(n); !errors.As(err, &no) || no.Name != n || no.Last != last {
+			t.Errorf("Pushed(%q): %v; want that the last push was %q", n, err, last)
+		}
+	}
+	collect := func() {
+		t.Helper()
+		if _, err := s.GC(ctx, GCOptions{Age: -1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	push := func(n, to string) string {
+		t.Helper()
+		p, err := s.Push(ctx, n, host+"/"+to, Remote{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.NotNoted != nil {
+			t.Errorf("Push(%q): %v", n, p.NotNoted)
+		}
+		return p.Reference
+	}
+
+	var missing *NotFoundError
+	if _, err := s.Pushed("base"); !errors.As(err, &missing) {
+		t.Errorf("Pushed of a name that there is not: %v", err)
+	}
+	first := put("base")
+	notPushed("base", "")
+	ref := push("base", "team/base:1")
+	if ref != host+"/team/base@"+first.String() {
+		t.Errorf("pushed as %q", ref)
+	}
+	want("docker.io/library/base:latest", ref)
+	want(first.String(), ref)
+	collect()
+	want("base", ref)
+
+	// The same image under another name, which goes somewhere else later.
+	img, err := s.Get("base", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(ctx, "other:2", img); err != nil {
+		t.Fatal(err)
+	}
+	want("other:2", ref)
+	elsewhere := push("other:2", "elsewhere")
+	want("other:2", elsewhere)
+	want("base", ref)
+
+	// Another image of the name: what went before is no answer.
+	put("base")
+	notPushed("base", ref)
+	collect()
+	notPushed("base", ref)
+	again := push("base", "team/base:2")
+	want("base", again)
+
+	// rm takes the note along, of that name alone.
+	if err := s.Remove("base"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(ctx, "base", img); err != nil {
+		t.Fatal(err)
+	}
+	want("base", elsewhere)
+
+	// Pushed by digest: a note of no name, that lives as long as the image.
+	last := put("base")
+	byDigest := push(last.String(), "bare")
+	collect()
+	want("base", byDigest)
+	if err := errors.Join(s.Remove("base"), s.Remove("other:2")); err != nil {
+		t.Fatal(err)
+	}
+	collect()
+	if left, err := os.ReadDir(s.path("pushed")); err != nil || len(left) != 0 {
+		t.Errorf("gc left notes of images that are gone: %v, %v", left, err)
+	}
+}
+
+// TestPushedIndex: what is noted of several platforms is the index.
+func TestPushedIndex(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	s, ctx := open(t), context.Background()
+	img, err := random.Image(100, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.PutIndex(ctx, "multi", mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := strings.TrimPrefix(server.URL, "http://")
+	if _, err := s.Push(ctx, "multi", host+"/multi", Remote{}); err != nil {
+		t.Fatal(err)
+	}
+	if ref, err := s.Pushed("multi"); err != nil || ref != host+"/multi@"+d.String() {
+		t.Errorf("Pushed = %q, %v", ref, err)
+	}
+}
+
+// TestPushedBroken: a note that is damaged is an error that says which file, a
+// store that cannot be written is none of the push.
+func TestPushedBroken(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	s, ctx := open(t), context.Background()
+	img, err := random.Image(100, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(ctx, "x", img); err != nil {
+		t.Fatal(err)
+	}
+	to := strings.TrimPrefix(server.URL, "http://") + "/x"
+	if err := os.WriteFile(s.path("pushed"), nil, 0o644); err != nil { // no directory
+		t.Fatal(err)
+	}
+	if p, err := s.Push(ctx, "x", to, Remote{}); err != nil || p.NotNoted == nil {
+		t.Errorf("Push where nothing can be noted: %v, %v", p, err)
+	}
+	if err := os.Remove(s.path("pushed")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Push(ctx, "x", to, Remote{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, damage := range []string{"", "{", `{"digest":"sha256:00","reference":"a"}`, `{"digest":"sha256:` + strings.Repeat("0", 64) + `","reference":"a@sha256:1"}`} {
+		if err := os.WriteFile(s.path("pushed/x"), []byte(damage), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if ref, err := s.Pushed("x"); err == nil || !strings.Contains(err.Error(), s.path("pushed/x")) {
+			t.Errorf("note %q: %q, %v", damage, ref, err)
+		}
+	}
+}
+
+// TestByDigestIn: Docker Hub has one name for clusters.
+func TestByDigestIn(t *testing.T) {
+	d := v1.Hash{Algorithm: "sha256", Hex: "ab"}
+	for in, want := range map[string]string{
+		"debian": "docker.io/library/debian@sha256:ab", "registry.example:5000/a/b:1": "registry.example:5000/a/b@sha256:ab",
+	} {
+		r, err := name.ParseReference(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := byDigestIn(r.Context(), d); got != want {
+			t.Errorf("byDigestIn(%q) = %q; want %q", in, got, want)
+		}
+	}
+}
