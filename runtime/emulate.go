@@ -35,10 +35,11 @@ var machines = map[string]machine{
 	"s390x":   {0x16, true, "s390x"},
 }
 
-// handlers is where the kernel shows the programs that run other formats. A
+// Handlers is where the kernel shows the programs that run other formats. A
 // user namespace may have its own list since Linux 6.7: mounting it there
-// changes nothing outside.
-const handlers = "/proc/sys/fs/binfmt_misc"
+// changes nothing outside, and the list is gone with the last mount of it. A root that has a
+// /proc of its own has to show it, too.
+const Handlers = "/proc/sys/fs/binfmt_misc"
 
 // emulate lets the kernel run programs of the spec's architecture in this
 // process's user namespace. Its error is not the end: the program may be one
@@ -64,15 +65,15 @@ func emulate(s *specs.Spec) error {
 	}
 	// The list belongs to the namespace's root. A run keeps the user's own ids, so
 	// it becomes root of one more namespace to register, and itself again in
-	// another below: the kernel looks for handlers upwards.
+	// another below: the kernel looks for Handlers upwards.
 	uid, gid, registering := ladder("register")
 	if asked, _ := early(); asked && os.Geteuid() != 0 {
 		return again("register", os.Geteuid(), os.Getegid())
 	}
-	if err := unix.Mount("binfmt_misc", handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+	if err := unix.Mount("binfmt_misc", Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 		return fail(fmt.Sprintf("the kernel does not let users register emulators (%v)", err))
 	}
-	if err := os.WriteFile(handlers+"/register", []byte(rule(m, qemu)), 0); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.WriteFile(Handlers+"/register", []byte(rule(m, qemu)), 0); err != nil && !errors.Is(err, os.ErrExist) {
 		return fail(fmt.Sprintf("the kernel refuses to register %s (%v)", qemu, err))
 	}
 	if registering {
@@ -127,7 +128,7 @@ func rule(m machine, qemu string) string {
 // registered says whether the host, or an earlier program in this namespace,
 // has a handler for the machine that works inside images.
 func registered(m machine) bool {
-	files, _ := filepath.Glob(handlers + "/*")
+	files, _ := filepath.Glob(Handlers + "/*")
 	end := fmt.Sprintf("0200%02x00", m.elf)
 	if m.big {
 		end = fmt.Sprintf("000200%02x", m.elf)

@@ -55,12 +55,13 @@ func begin(sp unsafe.Pointer, lean uintptr) (other uintptr) {
 	if is(argv[1], "build") {
 		unshare()
 	}
-	if !is(argv[1], "run") {
-		return 0
-	}
+	run, entry := is(argv[1], "run"), is(argv[1], "entry")
 	switch {
+	case !run && !entry:
 	case lean != 0 && !starts(argv[0], Full):
 		return lean
+	case entry:
+		second()
 	case starts(argv[0], markJoin):
 		carried := unsafe.Slice(argv[0], len(markJoin)+2)
 		if setns(carried[len(markJoin)], unix.CLONE_NEWUSER) {

@@ -21,12 +21,13 @@ const base = "/usr"
 // rootfs is a new root while it is put together: fd is its top directory,
 // ranches the directories that were rebuilt on tmpfs to hold mount points.
 type rootfs struct {
-	fd      int
-	write   bool
-	ranches []int
-	planned []mountPoint
-	scratch int // a tmpfs without a name, or -1
-	shown   []shown
+	fd       int
+	write    bool
+	ranches  []int
+	planned  []mountPoint
+	scratch  int  // a tmpfs without a name, or -1
+	hostProc bool // see HostProc
+	shown    []shown
 }
 
 // shown says of a path inside whose what lies there is: the host's, where a
@@ -67,7 +68,7 @@ func enterRoot(s *specs.Spec) error {
 	if err != nil {
 		return fmt.Errorf("mounting image directory %q: %w", s.Root.Path, err)
 	}
-	r := &rootfs{write: !s.Root.Readonly || fake != "", scratch: files.scratch}
+	r := &rootfs{write: !s.Root.Readonly || fake != "", scratch: files.scratch, hostProc: s.Annotations[HostProc] != ""}
 	if r.fd, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("opening the new root: %w", err)
 	}
@@ -197,6 +198,9 @@ func (r *rootfs) mount(m specs.Mount, from int) error {
 			flags |= unix.MS_RDONLY
 		}
 		err := unix.Mount(m.Source, fdPath(to), m.Type, flags, data)
+		if errors.Is(err, unix.EPERM) && m.Type == "proc" && r.hostProc {
+			return showHostProc(to)
+		}
 		if err != nil && m.Type == "proc" {
 			return fmt.Errorf("mounting a /proc of its own: %w; the host's /proc is partly covered, as in a container: run without --pid", err)
 		}
@@ -212,6 +216,16 @@ func (r *rootfs) mount(m specs.Mount, from int) error {
 	}
 	defer unix.Close(top)
 	return remountRO(top)
+}
+
+// showHostProc shows the host's /proc at to.
+func showHostProc(to int) error {
+	from, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	return bindFD(from, to, unix.MS_REC)
 }
 
 // bindSource shows the opened source of m at to.

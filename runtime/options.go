@@ -13,9 +13,12 @@ import (
 )
 
 // NoPasswd, set as an annotation of a Spec, leaves the image's own passwd and
-// group files as they are. WriteFake is what [Options] says.
+// group files as they are. WriteFake is what [Options] says. With HostProc the host's /proc
+// stands in for one of its own where the kernel refuses that: in a container whose /proc is partly
+// covered (mount_too_revealing, Linux 4.2 and later).
 const (
 	NoPasswd  = "hpcc.nopasswd"
+	HostProc  = "hpcc.hostproc"
 	WriteFake = "hpcc.writefake"
 )
 

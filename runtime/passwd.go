@@ -15,6 +15,12 @@ import (
 // maxPasswd bounds what is read of an image's /etc/passwd or /etc/group.
 const maxPasswd = 1 << 20
 
+// What stands in for the files of an image without.
+const (
+	passwdRoot = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+	groupRoot  = "root:x:0:\nnogroup:x:65534:\n"
+)
+
 // readInside reads a small regular file of the tree root without leaving it
 // through links.
 func readInside(root, name string) []byte {
@@ -116,7 +122,7 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 		}
 		name, gecos = field(name), field(gecos)
 		if len(p) == 0 {
-			p = []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n")
+			p = []byte(passwdRoot)
 		}
 		if entry(p, 2, u) == nil {
 			passwd = appendLine(p, strings.Join([]string{name, "x", u, g, gecos, field(home), "/bin/sh"}, ":"))
@@ -130,7 +136,7 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 			name = h[0]
 		}
 		if len(gr) == 0 {
-			gr = []byte("root:x:0:\nnogroup:x:65534:\n")
+			gr = []byte(groupRoot)
 		}
 		if entry(gr, 2, g) == nil {
 			group = appendLine(gr, field(name)+":x:"+g+":")

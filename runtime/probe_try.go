@@ -66,7 +66,7 @@ func runTrial(args []string) {
 		case "seccomp":
 			in, err = trySeccomp()
 		case "binfmt":
-			in, err = "mounting", unix.Mount("binfmt_misc", handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+			in, err = "mounting", unix.Mount("binfmt_misc", Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 		}
 	}
 	var errno syscall.Errno
