@@ -43,6 +43,7 @@ type Options struct {
 	Dockerfile string            // path; "" is Dockerfile in Context, "-" is Stdin
 	Context    string            // what COPY and ADD read: a directory, a git repository, or "-", a tar archive on Stdin; "" is "."
 	Contexts   map[string]string // other contexts by name: a directory, or docker-image://REF
+	Hidden     []string          // files that no context shows, whatever .dockerignore says
 	// Environment is the image that FROM conda and --from=conda mean; nil is none.
 	Environment v1.Image
 	Stdin       io.Reader         // for Dockerfile "-" or Context "-"
@@ -57,9 +58,12 @@ type Options struct {
 	SSH         map[string]string // sockets of agents for RUN --mount=type=ssh, by id
 	CacheFrom   []string          // references of caches in registries, asked for steps that the store does not know
 	CacheTo     *Cache            // gets the steps of this build
-	PlainHTTP   bool              // registries are without TLS
-	Progress    func(Event)       // told of every step, one call at a time; nil is silence
-	Inputs      *Inputs           // filled with what the build was asked for and read; nil: nobody wants to know
+	// Entry, unless empty, is a static program for Platform that becomes the image's entry
+	// point, EntryFile, before the one that it has: "hpcc entry".
+	Entry     []byte
+	PlainHTTP bool        // registries are without TLS
+	Progress  func(Event) // told of every step, one call at a time; nil is silence
+	Inputs    *Inputs     // filled with what the build was asked for and read; nil: nobody wants to know
 }
 
 // An Event is the beginning of a step, something that it does, its end, or a
@@ -167,6 +171,9 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 			b.total += 1 + len(b.stages[i].Commands)
 		}
 	}
+	if len(b.Entry) > 0 {
+		b.total++
+	}
 	defer func() {
 		for _, c := range b.opened {
 			if err := c.sums.save(); err != nil {
@@ -181,6 +188,11 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	}()
 	if err := b.buildStages(ctx); err != nil {
 		return nil, err
+	}
+	if len(b.Entry) > 0 {
+		if err := b.made[target].stage.entryStep(ctx); err != nil {
+			return nil, err
+		}
 	}
 	b.export(target)
 	return b.made[target].stage.image()

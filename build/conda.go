@@ -37,6 +37,7 @@ type CondaOptions struct {
 	Prefix      string           // "" is conda.DefaultPrefix
 	Platform    *v1.Platform     // nil is this machine's
 	PlainHTTP   bool             // base images come from registries without TLS
+	Entry       []byte           // as in Options
 	NoRun       bool             // no program runs: scripts of packages are told of, sources refused
 	Progress    func(Event)
 	Inputs      *Inputs // filled as Options.Inputs is
@@ -94,6 +95,11 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 		return err
 	}); err != nil {
 		return nil, err
+	}
+	if len(o.Entry) > 0 { // below the layers, so that nothing of them has to be looked at
+		if base, err = WithEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform, NoCache: o.NoCache}); err != nil {
+			return nil, err
+		}
 	}
 	o.Inputs.environment(w.CondaOptions, slices.Concat(w.below.packages(), plan.Packages()), env.Wheels)
 	img, err := withEnvironment(base, w.CondaOptions, plan, layers, env, w.export.Variables)

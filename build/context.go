@@ -10,8 +10,10 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
@@ -28,13 +30,15 @@ const maxIgnoreFile = 1 << 20
 type contextDir struct {
 	dir    string
 	ignore *patternmatcher.PatternMatcher // nil: nothing is ignored
+	hidden []string                       // files that are ignored whatever the list says, slash-separated
 	of     string                         // what it is, for messages
 	sums   *sums                          // digests of its files; nil: it is of this build alone
 }
 
 // openContext opens the build context with its list of ignored files:
 // <Dockerfile>.dockerignore, else .dockerignore. Other contexts have no Dockerfile.
-func openContext(dir, dockerfile string) (*contextDir, error) {
+// Hidden files are ignored as well.
+func openContext(dir, dockerfile string, hidden ...string) (*contextDir, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("finding the build context: %w", err)
@@ -46,6 +50,8 @@ func openContext(dir, dockerfile string) (*contextDir, error) {
 		return nil, err
 	}
 	c := &contextDir{dir: abs, of: "the build context"}
+	c.hide(hidden)
+	var patterns []string
 	names := []string{filepath.Join(abs, ".dockerignore")}
 	if dockerfile != "" {
 		names = []string{dockerfile + ".dockerignore", names[0]}
@@ -59,15 +65,49 @@ func openContext(dir, dockerfile string) (*contextDir, error) {
 			return nil, fmt.Errorf("reading the list of ignored files: %w", err)
 		}
 		defer f.Close()
-		if c.ignore, err = readIgnore(f); err != nil {
+		if patterns, err = readIgnore(f); err == nil {
+			c.ignore, err = patternmatcher.New(patterns)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
 		}
 		break
 	}
-	return c, nil
+	if len(c.hidden) > 0 {
+		for _, h := range c.hidden {
+			patterns = append(patterns, patternSigns().ReplaceAllString(h, `\$0`))
+		}
+		c.ignore, err = patternmatcher.New(patterns)
+	}
+	return c, err
 }
 
-func readIgnore(r io.Reader) (*patternmatcher.PatternMatcher, error) {
+// patternSigns are the signs that mean something in a list of ignored files.
+var patternSigns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[*?\[\]\\!^]`) })
+
+// hide notes which of the files are in the context.
+func (c *contextDir) hide(files []string) {
+	for _, f := range files {
+		real, err := filepath.EvalSymlinks(f)
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err != nil {
+			continue
+		}
+		for _, file := range []string{f, real} {
+			abs, err := filepath.Abs(file)
+			if err != nil {
+				continue
+			}
+			if rel, err := filepath.Rel(c.dir, abs); err == nil && filepath.IsLocal(rel) {
+				c.hidden = append(c.hidden, filepath.ToSlash(rel))
+			}
+		}
+	}
+}
+
+func readIgnore(r io.Reader) ([]string, error) {
 	limited := &io.LimitedReader{R: r, N: maxIgnoreFile + 1}
 	patterns, err := ignorefile.ReadAll(limited)
 	if err == nil && limited.N == 0 {
@@ -76,7 +116,7 @@ func readIgnore(r io.Reader) (*patternmatcher.PatternMatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return patternmatcher.New(patterns)
+	return patterns, nil
 }
 
 // isContext refuses what is no directory.
@@ -110,7 +150,7 @@ func (b *builder) contextAt(name, dir string) (*contextDir, error) {
 	if name == "" {
 		dockerfile = b.file
 	}
-	c, err := openContext(dir, dockerfile)
+	c, err := openContext(dir, dockerfile, b.Hidden...)
 	if err != nil {
 		return nil, err
 	}

@@ -245,3 +245,36 @@ func TestSourceDigest(t *testing.T) {
 		t.Error("links to two places have one digest")
 	}
 }
+
+// TestHiddenFiles: files that hold secrets are in no context, whatever
+// .dockerignore says and by whatever name the context is opened.
+func TestHiddenFiles(t *testing.T) {
+	dir := files(t, "creds.yaml", "", "d/p[w]*", "", "a", "", ".dockerignore", "!creds.yaml\n!d\n")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("creds.yaml", filepath.Join(dir, "alias")); err != nil {
+		t.Fatal(err)
+	}
+	outside := filepath.Join(t.TempDir(), "creds.yaml")
+	for _, hidden := range [][]string{
+		{filepath.Join(dir, "creds.yaml"), filepath.Join(dir, "d/p[w]*"), outside},
+		{filepath.Join(link, "creds.yaml"), filepath.Join(link, "d", "p[w]*"), filepath.Join(dir, "nothere")},
+	} {
+		c, err := openContext(dir, "", hidden...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]bool{"creds.yaml": true, "d/p[w]*": true, "a": false, "d": false, "d/pw": false} {
+			if got, err := c.ignored(name); err != nil || got != want {
+				t.Errorf("hidden %q: ignored(%q) = %t, %v", hidden, name, got, err)
+			}
+		}
+		for _, word := range []string{"creds.yaml", "./creds.yaml", "alias"} {
+			if _, err := c.find([]string{word}, nil, false); err == nil || !strings.Contains(err.Error(), "it holds secrets that are for no image") {
+				t.Errorf("COPY %s: %v", word, err)
+			}
+		}
+	}
+}

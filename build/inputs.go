@@ -96,6 +96,9 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	if o.Target != "" {
 		args["target"] = o.Target
 	}
+	if len(o.Entry) > 0 {
+		args["entry"] = entryDigest(o.Entry)
+	}
 	for k, v := range o.Args {
 		if !slices.Contains(proxyArgs, k) {
 			args["build-arg:"+k] = v
@@ -206,6 +209,9 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []con
 	in.request = request{Frontend: "conda", Locals: []local{{"export"}}, Args: map[string]string{"filename": in.source.Path, "from": o.From}}
 	if o.Prefix != "" {
 		in.request.Args["prefix"] = o.Prefix
+	}
+	if len(o.Entry) > 0 {
+		in.request.Args["entry"] = entryDigest(o.Entry)
 	}
 	if o.NoRun {
 		in.request.Args["no-run"] = "true"

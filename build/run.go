@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"time"
@@ -190,11 +191,14 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 	bind := func(src, dst string) specs.Mount {
 		return specs.Mount{Type: "bind", Source: src, Destination: dst, Options: []string{"rbind"}}
 	}
-	m := []specs.Mount{bind("/proc", "/proc"), bind("/sys", "/sys"), bind("/dev", "/dev")}
+	m := []specs.Mount{{Type: "proc", Source: "proc", Destination: "/proc", Options: []string{"nosuid", "nodev", "noexec"}}, bind("/sys", "/sys"), bind("/dev", "/dev")}
 	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
 		if _, err := os.Stat(f); err == nil {
 			m = append(m, bind(f, f))
 		}
+	}
+	if st.platform.Architecture != goruntime.GOARCH {
+		m = append(m, bind(runtime.Handlers, runtime.Handlers))
 	}
 	own, err := st.scratch()
 	if err != nil {
@@ -228,7 +232,8 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 		k, v, _ := strings.Cut(kv, "=")
 		vars = setEnv(vars, k, v)
 	}
-	spaces := []specs.LinuxNamespace{{Type: specs.MountNamespace}}
+	// In hpcc's own, a program of a stranger's Dockerfile would find the caller's files at /proc/PID/root.
+	spaces := []specs.LinuxNamespace{{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}}
 	if prog.isolated {
 		spaces = append(spaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
@@ -238,7 +243,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 		Root:        &specs.Root{Path: dir},
 		Process:     &specs.Process{User: specs.User{Umask: &umask}, Args: prog.args, Env: vars, Cwd: prog.cwd, NoNewPrivileges: true},
 		Mounts:      append(m, prog.mounts.mounts...),
-		Annotations: map[string]string{runtime.FakeRoot: "1", runtime.NoPasswd: "1", runtime.Architecture: st.platform.Architecture},
+		Annotations: map[string]string{runtime.FakeRoot: "1", runtime.NoPasswd: "1", runtime.HostProc: "1", runtime.Architecture: st.platform.Architecture},
 		Linux:       &specs.Linux{Namespaces: spaces},
 	}, nil
 }

@@ -25,6 +25,9 @@ func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sou
 	if err != nil {
 		return set, fmt.Errorf("finding %q in %s: %w", name, c.of, err)
 	}
+	if rel, err := filepath.Rel(c.dir, full); err == nil && slices.Contains(c.hidden, filepath.ToSlash(rel)) { // by a link, too
+		return set, fmt.Errorf("copying %q from %s: it holds secrets that are for no image", name, c.of)
+	}
 	top := item{path: full}
 	err = top.look(unix.AT_FDCWD, full)
 	gone, ierr := c.ignored(name)

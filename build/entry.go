@@ -1,0 +1,232 @@
+package build
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+// EntryFile is where an image has the program that [Options.Entry] puts there.
+const EntryFile = "/usr/local/bin/hpcc-entry"
+
+// entryArgs come before what was the image's ENTRYPOINT.
+var entryArgs = []string{EntryFile, "entry", "--"}
+
+// foreignUser stands for root in an image that is to run without root: a number,
+// for Kubernetes takes no name as proof, of nobody, in the group that OpenShift's users have.
+const foreignUser = "1001:0"
+
+// WithEntry is an image with the program of [Options.Entry] as entry point, as
+// [Dockerfile] makes it. Of the other options it takes those that are not about a Dockerfile.
+func WithEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1.Image, error) {
+	b, err := begin(s, o)
+	if err != nil {
+		return nil, err
+	}
+	if b.work, err = s.TempDir(); err != nil {
+		return nil, err
+	}
+	defer store.RemoveAll(b.work)
+	if err := os.Chmod(b.work, 0o700); err != nil { // see Dockerfile
+		return nil, err
+	}
+	d, err := img.Digest()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	st := &stage{b: b, platform: b.Platform, key: digestOf("image", d.String())}
+	st.start(img, cfg.DeepCopy())
+	defer st.tree.close()
+	if _, err := st.addEntry(ctx); err != nil {
+		return nil, err
+	}
+	return st.image()
+}
+
+// entryStep is the step of a Dockerfile that nobody wrote: the last one.
+func (st *stage) entryStep(ctx context.Context) error {
+	text := "hpcc entry"
+	st.number++
+	st.tell(Event{Text: text})
+	begun := time.Now()
+	st.saved = 0
+	cached, err := st.addEntry(ctx)
+	if err != nil {
+		st.fail(ctx, text, begun)
+		return fmt.Errorf("adding %s: %w", EntryFile, err)
+	}
+	e := Event{Text: text, Done: true, Cached: cached, Took: time.Since(begun)}
+	if cached {
+		e.Saved = max(0, st.saved-e.Took)
+	}
+	st.tell(e)
+	return nil
+}
+
+// addEntry adds the layer and makes the program the entry point. An image that has
+// it already gets the program alone.
+func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
+	cfg := &st.config.Config
+	user, err := st.numericUser(ctx, cfg.User)
+	if err != nil {
+		return false, err
+	}
+	cfg.User = user
+	dirs := entryDirs(cfg)
+	key := digestOf(append([]string{st.key, "entry", entryDigest(st.b.Entry), st.b.stamp.String(), user}, dirs...)...)
+	cached, err = st.write(ctx, "hpcc entry", key, func(dir string, w *unpack.LayerWriter) error {
+		h := &tar.Header{Typeflag: tar.TypeReg, Name: EntryFile, Mode: 0o755, Size: int64(len(st.b.Entry)), ModTime: st.b.stamp}
+		if err := w.Put(h, bytes.NewReader(st.b.Entry)); err != nil {
+			return err
+		}
+		for _, d := range dirs {
+			if err := st.b.shareDir(dir, d, userOf(dir, cfg.User).UID, w); err != nil {
+				return fmt.Errorf("making %s group 0's: %w", d, err)
+			}
+		}
+		return nil
+	})
+	if err == nil && !slices.Equal(cfg.Entrypoint[:min(len(cfg.Entrypoint), len(entryArgs))], entryArgs) {
+		cfg.Entrypoint = append(slices.Clone(entryArgs), cfg.Entrypoint...)
+	}
+	return cached, err
+}
+
+// entryDigest is the digest of the program.
+func entryDigest(program []byte) string {
+	sum := sha256.Sum256(program)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// numericUser is an image's USER in numbers, and not root.
+func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
+	name, group, grouped := strings.Cut(user, ":")
+	if n, err := accountNumber(name); name == "" || err == nil && n == 0 {
+		return foreignUser, nil
+	}
+	if _, err := strconv.Atoi(name); err == nil && numeric(user) {
+		return user, nil
+	}
+	key := digestOf(st.key, "user", user)
+	if b, err := st.b.store.Cached("build", key); err == nil && numeric(string(b)) && !st.b.NoCache {
+		return string(b), nil
+	}
+	dir, done, err := st.tree.look(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	o, err := parseOwner(dir, user)
+	if err != nil {
+		return "", fmt.Errorf("USER %s: %w", user, err)
+	}
+	if !grouped || group == "" {
+		o.gid = 0 // whose the directories are, see shareDir
+	}
+	number := fmt.Sprintf("%d:%d", o.uid, o.gid)
+	return number, st.b.store.Cache("build", key, []byte(number))
+}
+
+// systemDirs are directories that are not a program's own, also when it starts in one.
+var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
+	"/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/log", "/var/tmp"}
+
+// systemBelow are those of which also nothing below is.
+var systemBelow = []string{"/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/sys/", "/usr/bin/", "/usr/lib/", "/usr/lib64/", "/usr/sbin/"}
+
+// isSystem says whether a directory is not a program's own.
+func isSystem(dir string) bool {
+	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemBelow, func(head string) bool { return strings.HasPrefix(dir, head) })
+}
+
+// entryDirs are the directories that an image's program is to write to: where it
+// starts, its home, its volumes.
+func entryDirs(cfg *v1.Config) []string {
+	found := append(slices.Sorted(maps.Keys(cfg.Volumes)), cfg.WorkingDir, envValue(cfg.Env, "HOME"))
+	var out []string
+	for _, d := range found {
+		if d = path.Clean(d); path.IsAbs(d) && !isSystem(d) && !slices.Contains(out, d) {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// maxShared bounds the entries that shareDir looks at.
+const maxShared = 1_000_000
+
+// shareDir puts into a layer what it takes for group 0 to have the owner's rights to a
+// directory of the tree and those below; as chgrp -R 0 and chmod -R g=u, but that files whose
+// content group 0 can read stay as they are, for a layer would hold all of them again. Where there
+// is no directory, it is made, and uid's.
+func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) error {
+	at, kind, err := w.Resolve(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return w.Put(&tar.Header{Typeflag: tar.TypeDir, Name: at, Mode: 0o775, Uid: uid, ModTime: b.stamp}, nil)
+	}
+	if err != nil || kind != fs.ModeDir || isSystem("/"+at) {
+		return err
+	}
+	seen := 0
+	return filepath.WalkDir(filepath.Join(tree, at), func(full string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if seen++; seen > maxShared {
+			return fmt.Errorf("it has more than %d entries; name another WORKDIR, or write RUN chmod -R g=u %s and build without --entry", maxShared, dir)
+		}
+		fi, err := e.Info()
+		if err != nil || !fi.IsDir() && !fi.Mode().IsRegular() {
+			return err
+		}
+		rel, err := filepath.Rel(tree, full)
+		if err != nil {
+			return err
+		}
+		h, err := tar.FileInfoHeader(fi, "")
+		if err != nil {
+			return err
+		}
+		unpack.Describe(h, full, fi)
+		shared := h.Mode | h.Mode&0o700>>3
+		readable := h.Mode&0o004 != 0 || h.Gid == 0 && h.Mode&0o040 != 0
+		if h.Gid == 0 && shared == h.Mode || !fi.IsDir() && readable {
+			return nil
+		}
+		h.Name, h.Gid, h.Mode, h.Uname, h.Gname = rel, 0, shared, "", ""
+		if h.ModTime = h.ModTime.Truncate(time.Second); fi.IsDir() || !h.ModTime.Before(b.begun.Add(-time.Second)) { // made by this build: see tree.commit
+			h.ModTime = b.stamp
+		}
+		if fi.IsDir() {
+			return w.Put(h, nil)
+		}
+		f, err := os.Open(full)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return w.Put(h, f)
+	})
+}
