@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -146,6 +147,11 @@ func (a Array) Nth(n int) (index int, ok bool) {
 		}
 	}
 	return 0, false
+}
+
+// has says whether an index is one of the array's.
+func (a Array) has(index int) bool {
+	return slices.ContainsFunc(a.ranges, func(r span) bool { return index >= r.first && index <= r.last && (index-r.first)%r.step == 0 })
 }
 
 // IsZero says that there is no array.

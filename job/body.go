@@ -146,7 +146,7 @@ func (t *Translation) launchers() {
 		return
 	}
 	lines := logicalLines(s.Body)
-	s.Host = slices.ContainsFunc(lines, func(l logicalLine) bool { return l.plain && called().MatchString(l.text) })
+	s.Host = !t.To.Pods() && slices.ContainsFunc(lines, func(l logicalLine) bool { return l.plain && called().MatchString(l.text) })
 	var body strings.Builder
 	others := 0
 	for _, l := range lines {
@@ -177,7 +177,7 @@ func (t *Translation) line(l logicalLine, host bool) (string, *Row) {
 		if only := launchers[m[1]].only; only != "" && only != t.To {
 			return l.text, &Row{Fate: Refused, How: fmt.Sprintf("only %s has %s, and the line stays as it is: start the processes with mpirun", dialectOf(only).name, m[1])}
 		}
-		if t.Job.Image == "" {
+		if t.Job.Image == "" || t.To.Pods() { // it is the image's
 			return l.text, nil
 		}
 		text, why := t.inImage(l.text, m[1])

@@ -48,6 +48,9 @@ func Fits(ctx context.Context, j *Job, t Target) (*Fit, error) {
 		return &Fit{When: Now, Nodes: []string{host}, By: "hpcc: nobody waits on this machine", Notes: notes}, nil
 	}
 	c, err := listNodes(ctx, t, j.Queue)
+	if err != nil && t.Pods() { // whose users mostly may not see nodes
+		return unseen(ctx, j, t, script, append(notes, err.Error()))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -71,6 +74,18 @@ func Fits(ctx context.Context, j *Job, t Target) (*Fit, error) {
 		f.Notes = append(f.Notes, fmt.Sprintf("this is of one task; there are %d", j.Array.Count()))
 	}
 	return f, nil
+}
+
+// unseen is what can be said of a cluster that does not show its nodes: whether it takes the job.
+func unseen(ctx context.Context, j *Job, t Target, script string, notes []string) (*Fit, error) {
+	_, refusal, err := dryRun(ctx, j, t, script)
+	if err != nil {
+		return nil, err
+	}
+	if refusal != nil {
+		return &Fit{When: Never, By: "the cluster, which refuses it", Why: refusal.Error(), Notes: notes}, nil
+	}
+	return &Fit{When: Later, By: "the cluster, which takes it", Why: "when there is room, nobody says", Notes: notes}, nil
 }
 
 // Fits says so of a job that was handed in: of one that waits, its own start, else

@@ -295,7 +295,7 @@ func firstAddress(r *reader, v string) error {
 func (r *reader) waitsFor(kind, v string) error {
 	ids := listOf(v, ",")
 	for _, id := range ids {
-		if strings.Trim(id, "0123456789") != "" && r.t.To != GridEngine {
+		if strings.Trim(id, "0123456789") != "" && r.t.To != GridEngine && r.t.To != Argo {
 			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", shorten(id))
 		}
 	}

@@ -3,6 +3,7 @@ package job
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -22,7 +23,7 @@ func TestGridEngineQueue(t *testing.T) {
 		"2": {running: 14, waiting: 4, reason: "suspended"}, "3": {running: 1}, "4": {waiting: 1, reason: "error"},
 		"5": {waiting: 1, reason: "held"}, "6": {waiting: 1, reason: "no free slots yet"},
 	} {
-		if got[id] != want {
+		if !reflect.DeepEqual(got[id], want) {
 			t.Errorf("job %s: %+v; want %+v", id, got[id], want)
 		}
 	}

@@ -33,6 +33,9 @@ const (
 	LSF        Target = "lsf"
 	GridEngine Target = "gridengine"
 	PBS        Target = "pbs"
+	Kubernetes Target = "kubernetes"
+	OpenShift  Target = "openshift"
+	Argo       Target = "argo"
 	Local      Target = "local"
 )
 
@@ -67,6 +70,10 @@ type Job struct {
 	Tensorboard  string        `json:"tensorboard,omitempty"` // directory of logs that one beside the first task shows
 	Modules      []string      `json:"modules,omitempty"`     // of the host, loaded before the program
 	Rules        Rules         `json:"rules,omitzero"`
+	Pod          Pod           `json:"pod,omitzero"`        // what targets want to know that run the image themselves
+	Steps        []*Job        `json:"steps,omitempty"`     // what runs in the place of Args, in the order in which they wait for each other's names; see NewSteps
+	Workflow     *Workflow     `json:"workflow,omitempty"`  // what runs in the place of Args, as somebody wrote it
+	Artifacts    []Artifact    `json:"artifacts,omitempty"` // that the job leaves
 	Wishes
 	Script *Script `json:"script,omitempty"` // what runs in the place of Args
 
@@ -145,7 +152,7 @@ func (j *Job) check() error {
 	switch {
 	case !nameText().MatchString(j.Name):
 		return fmt.Errorf("job name %q: a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long", j.Name)
-	case j.Image == "" && j.Script == nil && !j.OnHost:
+	case j.Image == "" && j.Script == nil && !j.OnHost && len(j.Steps) == 0 && j.Workflow == nil:
 		return errors.New("the job has no image")
 	case !filepath.IsAbs(j.Dir):
 		return fmt.Errorf("directory %q of the job: not absolute", j.Dir)
@@ -182,6 +189,12 @@ func (j *Job) check() error {
 		return err
 	}
 	if err := j.checkRay(); err != nil {
+		return err
+	}
+	if err := j.Pod.check(); err != nil {
+		return err
+	}
+	if err := j.checkSteps(); err != nil {
 		return err
 	}
 	return j.checkText()

@@ -89,18 +89,125 @@ func TestRender(t *testing.T) {
 	ray := with(func(j *Job) { j.Ray, j.Nodes, j.CPUs, j.GPUs, j.Memory = true, 3, 2, 2, 4<<30 })
 	spread := with(func(j *Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Memory = 2, 2, 2, 1<<30 })
 	for _, target := range Targets() {
-		golden(t, "ray", ray, target)
-		golden(t, "spread", spread, target)
+		if target != Argo {
+			golden(t, "ray", ray, target)
+		}
+		if !target.Pods() {
+			golden(t, "spread", spread, target)
+		}
 	}
-	for target, list := range map[Target]map[string]*Job{Slurm: slurm, GridEngine: gridEngine, LSF: shapes, PBS: shapes, Local: local} {
+	pod := podJobs(t)
+	for target, list := range map[Target]map[string]*Job{Slurm: slurm, GridEngine: gridEngine, LSF: shapes, PBS: shapes, Local: local, Kubernetes: pod, OpenShift: pod, Argo: argoJobs(t, pod)} {
 		for name, j := range jobs {
-			if j.Interactive && target == PBS {
+			if j.Interactive && (target == PBS || target == Argo) {
 				continue
 			}
 			golden(t, name, j, target)
 		}
 		for name, j := range list {
 			golden(t, name, j, target)
+		}
+	}
+}
+
+// podJobs are what only pods have, and what they have otherwise.
+func podJobs(t *testing.T) map[string]*Job {
+	const ref = "registry.example.org/team/base@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	pod := func(change func(*Job)) *Job {
+		return with(func(j *Job) { j.Pod.Image, j.Pod.UID = ref, 1000; change(j) })
+	}
+	sweep := pod(func(j *Job) {
+		j.Args = []string{"python", "main.py", "--lr={lr}", "--seed={seed}", "it's", "$(HOME) $$"}
+		j.Pod.Entrypoint = []string{"/opt/entry", "--"}
+		var err error
+		if j.Params, err = ParseParams([]string{"lr=0.1,0.01", "seed=1..3"}, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		j.Array = array(t, "1-6")
+	})
+	return map[string]*Job{
+		"sweep": sweep,
+		"most": pod(func(j *Job) {
+			j.Name, j.Array = "Train_Big", array(t, "0-98:2,1%10")
+			j.CPUs, j.Memory, j.GPUs, j.GPUType, j.Time, j.Exclusive = 4, 16<<30, 2, "Tesla-V100-SXM2-32GB", 90*time.Minute, true
+			j.Retry = Retry{2, []string{"exit=99", "signal=SIGKILL", "preempted"}}
+			j.Hosts, j.NotHosts, j.Features = []string{"n1", "n2"}, []string{"n3"}, []string{"kubernetes.io/arch=ppc64le"}
+			j.Env, j.Pod.Env = []string{"A=$(B) $$ $c"}, []string{"HOME=/tmp"}
+			j.Pod.Dir, j.Pod.Scratch, j.Pod.Pull, j.Pod.PullSecret, j.Pod.ServiceAccount = "/data/run", 10<<30, "IfNotPresent", "login", "runner"
+			j.Pod.Volumes = []Volume{{"data", "/data", false}, {"data", "/in", true}, {"", "/cache", false}}
+			j.Pod.Ports = []Port{{"debug", 5678}, {"http", 8000}}
+			j.Pod.Secrets = []Secret{{"wandb", ""}, {"keys", "/keys"}}
+			j.Tensorboard = "/data/logs"
+		}),
+		"anyuid":   pod(func(j *Job) { j.Pod.UID, j.Pod.AnyUID, j.Pod.Volumes = 0, true, []Volume{{"data", "/data", false}} }),
+		"queue":    pod(func(j *Job) { j.Queue, j.Requeue = "gpu", "yes" }),
+		"retry":    pod(func(j *Job) { j.Retry = Retry{3, []string{"node-fail"}} }),
+		"several":  pod(func(j *Job) { j.Tasks, j.CPUs, j.MemoryPerCPU = 4, 2, 1<<30 }),
+		"nodes":    pod(func(j *Job) { j.Nodes, j.GPUs = 4, 4 }),
+		"operator": pod(func(j *Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Pod.Operator = 2, 4, 4, MPIOperator }),
+		"kuberay":  pod(func(j *Job) { j.Ray, j.Nodes, j.GPUs, j.Time, j.Pod.Operator = true, 3, 1, time.Hour, KubeRay }),
+	}
+}
+
+// TestAround holds what OpenShift has around a job to recorded manifests.
+func TestAround(t *testing.T) {
+	gpu := with(func(j *Job) { j.Image, j.GPUs, j.Memory, j.Time = "sci:2", 4, 64<<30, time.Hour })
+	for name, a := range map[string]Around{
+		"around-build":  {Build: &Build{Dockerfile: "docker/Dockerfile"}},
+		"around-git":    {Build: &Build{Git: "https://git.example.org/u/sci.git#main", ContextDir: "sub", Args: []string{"V=$(x)"}, Arch: "ppc64le"}},
+		"around-deploy": {Build: &Build{Arch: "amd64"}, Deploy: true},
+		"around-config": {Deploy: true, DeploymentConfig: true},
+	} {
+		got, notes, err := RenderAround(gpu, a)
+		if err != nil {
+			t.Errorf("RenderAround(%s): %v", name, err)
+			continue
+		}
+		compare(t, name, OpenShift, got, notes)
+	}
+	for _, c := range []struct {
+		want  string
+		image string
+		a     Around
+		array string
+	}{
+		{"no address that can stand in a manifest", "sci", Around{Build: &Build{Git: "https://u:secret@git.example.org/x"}}, ""},
+		{"NAME or NAME:TAG", "Registry/sci", Around{Deploy: true}, ""},
+		{"nodes of OpenShift", "sci", Around{Build: &Build{Arch: "POWER9"}}, ""},
+		{"not of the form NAME=VALUE", "sci", Around{Build: &Build{Args: []string{"1x"}}}, ""},
+		{"leave deploy or --array out", "sci", Around{Deploy: true}, "1-3"},
+	} {
+		j := with(func(j *Job) { j.Image, j.Array = c.image, array(t, c.array) })
+		_, _, err := RenderAround(j, c.a)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret@") {
+			t.Errorf("RenderAround(%+v) gave %v; want %q", c.a, err, c.want)
+		}
+	}
+}
+
+// TestPodsRefuse holds what no pod can do to its words.
+func TestPodsRefuse(t *testing.T) {
+	for _, c := range []struct {
+		want   string
+		change func(*Job)
+	}{
+		{"keeps no order among Jobs", func(j *Job) { j.After = []string{"17"} }},
+		{"at most 100000", func(j *Job) { j.Array = array(t, "1-100001") }},
+		{"each task has 2 nodes", func(j *Job) { j.Array, j.Nodes = array(t, "1-2"), 2 }},
+		{"no hosts of MPI", func(j *Job) { j.Nodes, j.TasksPerNode = 2, 2 }},
+		{"has no options", func(j *Job) { j.Native = []string{"--x"} }},
+		{"writes no mail", func(j *Job) { j.Mail = "u@example.org" }},
+		{"and no signal before", func(j *Job) { j.Warning = Warning{"USR1", time.Minute, false} }},
+		{"on a volume alone", func(j *Job) { j.Tensorboard = "/logs" }},
+		{"two volumes", func(j *Job) { j.Pod.Volumes = []Volume{{"a", "/x", false}, {"b", "/x", false}} }},
+		{"two ports", func(j *Job) { j.Pod.Ports = []Port{{"a", 1}, {"a", 2}} }},
+		{"not of the form KEY=VALUE", func(j *Job) { j.Pod.NodeLabels = []string{"a b"} }},
+		{"none of always", func(j *Job) { j.Pod.Pull = "Sometimes" }},
+		{"is for jobs of --ray", func(j *Job) { j.Nodes, j.Pod.Operator = 2, KubeRay }},
+		{"takes 1048576", func(j *Job) { j.Args = []string{strings.Repeat("x", 1<<20)} }},
+	} {
+		if _, _, err := Render(with(c.change), Kubernetes); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Render gave %v; want %q", err, c.want)
 		}
 	}
 }
@@ -112,12 +219,26 @@ func golden(t *testing.T, name string, j *Job, target Target) {
 		t.Errorf("Render(%s, %s): %v", name, target, err)
 		return
 	}
-	for _, n := range notes {
-		got += "# note: " + n + "\n"
-	}
 	// How many tasks run at once here is the machine's affair.
 	if target == Local && !j.Array.IsZero() && j.Array.Limit != 1 {
 		got = strings.Replace(got, "--parallel="+itoa(parallel(j)), "--parallel=N", 1)
+	}
+	compare(t, name, target, got, notes)
+	if target.Pods() && !j.Interactive {
+		return // testdata/kube has the server itself look
+	}
+	check := exec.Command("bash", "-n")
+	check.Stdin = strings.NewReader(got)
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("bash refuses the script of %s for %s: %s", name, target, out)
+	}
+}
+
+// compare holds what was written to its golden file.
+func compare(t *testing.T, name string, target Target, got string, notes []string) {
+	t.Helper()
+	for _, n := range notes {
+		got += "# note: " + n + "\n"
 	}
 	file := filepath.Join("testdata", name+"."+string(target))
 	if *update {
@@ -128,11 +249,6 @@ func golden(t *testing.T, name string, j *Job, target Target) {
 	want, err := os.ReadFile(file)
 	if err != nil || got != string(want) {
 		t.Errorf("Render(%s, %s) differs from %s (%v); \"go test ./job -update\" writes it anew, read the difference first. Got:\n%s", name, target, file, err, got)
-	}
-	check := exec.Command("bash", "-n")
-	check.Stdin = strings.NewReader(got)
-	if out, err := check.CombinedOutput(); err != nil {
-		t.Errorf("bash refuses the script of %s for %s: %s", name, target, out)
 	}
 }
 

@@ -121,23 +121,33 @@ func (local) cancel(_ context.Context, id string) error {
 	return killSession(pid)
 }
 
-// killSession kills all processes of a session: the job is one, and each of its
-// tasks a process group of its own.
+// killSession kills all processes of a session, and returns when there are none: the job is one, and
+// each of its tasks a process group of its own.
 func killSession(session int) error {
+	for end := time.Now().Add(Grace / 10); ; time.Sleep(poll / 100) {
+		found, err := killOnce(session)
+		if err != nil || !found || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// killOnce kills the processes of a session that there are; false when there was none.
+func killOnce(session int) (found bool, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return fmt.Errorf("looking for the processes of the job: %w", err)
+		return false, fmt.Errorf("looking for the processes of the job: %w", err)
 	}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
-		if f := statFields(pid); len(f) > 3 && f[3] == strconv.Itoa(session) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+		if f := statFields(pid); len(f) > 3 && f[3] == strconv.Itoa(session) && f[0] != "Z" {
+			found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // Grace is how long what was told to end has before it is killed.

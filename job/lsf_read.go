@@ -265,7 +265,7 @@ func lsfAfter(r *reader, v string) error {
 		if each, ok := strings.CutSuffix(id, "[*]"); ok && word == "done" {
 			kind, id = "aftercorr", each
 		}
-		if strings.Trim(id, "0123456789") != "" && r.t.To != LSF {
+		if strings.Trim(id, "0123456789") != "" && r.t.To != LSF && r.t.To != Argo {
 			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", id)
 		}
 		if err := r.after(kind, []string{id}); err != nil {

@@ -2,6 +2,7 @@ package job
 
 import (
 	"os"
+	"reflect"
 	"testing"
 )
 
@@ -16,7 +17,7 @@ func TestLSFQueue(t *testing.T) {
 		for id, want := range map[string]standing{
 			"10": {running: 1}, "9": {running: 2, waiting: 4}, "12": {running: 1}, "11": {waiting: 1, reason: "held"}, "13": {waiting: 1}, "3": {}, "5": {},
 		} {
-			if got[id] != want {
+			if !reflect.DeepEqual(got[id], want) {
 				t.Errorf("%s: job %s: %+v; want %+v", file, id, got[id], want)
 			}
 		}

@@ -2,6 +2,7 @@ package job
 
 import (
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -25,7 +26,7 @@ func TestPBSQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 		for id, w := range want {
-			if got[id] != w {
+			if !reflect.DeepEqual(got[id], w) {
 				t.Errorf("%s: job %s: %+v; want %+v", file, id, got[id], w)
 			}
 		}

@@ -32,7 +32,7 @@ var hidden = map[Target][]string{Slurm: {"#PBS", "#BSUB"}, LSF: {"#BSUB"}, GridE
 func (s *Script) render(j *Job, to Target) string {
 	t := &text{}
 	t.WriteString(s.prelude(j, to))
-	if s.Start != "" && s.Start != j.Dir {
+	if s.Start != "" && s.Start != j.Dir && !to.Pods() {
 		t.line("cd %s || exit 97 # where %s starts jobs", quote(s.Start), dialectOf(s.From).name)
 	}
 	end := terminator("HPCC_SCRIPT", s.Body)
@@ -49,7 +49,7 @@ func (s *Script) render(j *Job, to Target) string {
 		t.line("%s", end)
 	}
 	words := append(slices.Clone(s.Shell), "/dev/fd/3")
-	if j.Image != "" && !s.Host {
+	if j.Image != "" && !s.Host && !to.Pods() {
 		words = append(append(append([]string{j.Program, "run"}, j.Run...), j.Image, "--"), words...)
 	}
 	t.line(`exec %s "$@" </dev/null`, quoteAll(words))
@@ -122,7 +122,7 @@ var variables = map[Target][]variable{
 
 // ids are how a job knows its id on each target.
 var ids = map[Target]string{
-	Slurm: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", LSF: "$LSB_JOBID", GridEngine: "$JOB_ID", PBS: "${PBS_JOBID%%[.[]*}", Local: "$PPID",
+	Slurm: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", LSF: "$LSB_JOBID", GridEngine: "$JOB_ID", PBS: "${PBS_JOBID%%[.[]*}", Local: "$PPID", Kubernetes: "$HPCC_JOB", OpenShift: "$HPCC_JOB", Argo: "$HPCC_JOB",
 }
 
 // hostLists fill hpcc_hosts and, for each of them, hpcc_tasks.
@@ -149,9 +149,11 @@ while read -r k; do
 done <"$PBS_NODEFILE"
 for k in "${hpcc_hosts[@]}"; do hpcc_tasks+=("${hpcc_n[$k]}"); done
 `,
-	Local: `hpcc_hosts=("$HOSTNAME") hpcc_tasks=({tasks})
-`,
+	Local: oneHost, Kubernetes: oneHost, OpenShift: oneHost, Argo: oneHost,
 }
+
+const oneHost = `hpcc_hosts=("$HOSTNAME") hpcc_tasks=({tasks})
+`
 
 // hostEach and hostFile write the list of hosts in the forms that schedulers have.
 const hostEach = `hpcc_each() { # a word for each process
@@ -263,8 +265,12 @@ func (s *Script) figures(j *Job, to Target) *strings.Replacer {
 		return number(n)
 	}
 	first, last, step := j.Array.bounds()
+	dir := escape.Replace(s.Dir)
+	if to.Pods() { // which do not have it
+		dir = "$PWD"
+	}
 	return strings.NewReplacer("{count}", number(j.Count()), "{first}", number(first), "{last}", number(last), "{step}", number(step),
-		"{name}", escape.Replace(j.Name), "{queue}", escape.Replace(j.Queue), "{account}", escape.Replace(j.Account), "{dir}", escape.Replace(s.Dir), "{to}", string(to),
+		"{name}", escape.Replace(j.Name), "{queue}", escape.Replace(j.Queue), "{account}", escape.Replace(j.Account), "{dir}", dir, "{to}", string(to),
 		"{tasks}", number(j.processes()), "{slots}", number(j.processes()*max(j.CPUs, 1)), "{cpus}", number(max(j.CPUs, 1)), "{cpus?}", some(j.CPUs),
 		"{node_tasks}", number(j.perNode()), "{node_cpus}", number(j.perNode()*max(j.CPUs, 1)), "{gpus?}", some(j.GPUs), "{mem?}", some(int(j.Memory>>20)))
 }

@@ -22,17 +22,19 @@ import (
 type Task struct {
 	Index   int             `json:"task"`
 	Native  string          `json:"native,omitempty"`  // the scheduler's id of this task
+	Step    string          `json:"step,omitempty"`    // of a workflow: its name there
 	Attempt int             `json:"attempt,omitempty"` // how often it was run before
 	Host    string          `json:"host"`
 	Start   time.Time       `json:"start"`
 	End     time.Time       `json:"end,omitzero"` // zero while it runs
 	Exit    int             `json:"exit"`         // -1 when a signal ended it
 	Signal  string          `json:"signal,omitempty"`
-	Problem string          `json:"problem,omitempty"` // why the program did not run
-	Output  string          `json:"output,omitempty"`  // absolute
-	Errors  string          `json:"errors,omitempty"`  // the file of standard error, where that is another; absolute
-	PID     int             `json:"pid,omitempty"`     // of the program, on Host
-	Usage   json.RawMessage `json:"usage,omitempty"`   // what was measured
+	Problem string          `json:"problem,omitempty"`  // why the program did not run
+	Output  string          `json:"output,omitempty"`   // absolute
+	Errors  string          `json:"errors,omitempty"`   // the file of standard error, where that is another; absolute
+	PID     int             `json:"pid,omitempty"`      // of the program, on Host
+	Usage   json.RawMessage `json:"usage,omitempty"`    // what was measured
+	Gone    bool            `json:"log_gone,omitempty"` // its target kept what it wrote, and does no more
 
 	Params map[string]string `json:"params,omitempty"` // what it was given for {name}
 }
@@ -149,6 +151,9 @@ func Tasks(dir string) ([]Task, error) {
 	sort.Slice(out, func(i, j int) bool { return out[i].Index < out[j].Index })
 	return out, nil
 }
+
+// readRecord reads a record of a job's directory, if it is there and can be read.
+func readRecord(dir, name string, t *Task) bool { return readJSON(filepath.Join(dir, name), t) == nil }
 
 // readJSON reads one of our files, within bounds.
 func readJSON(file string, v any) error {

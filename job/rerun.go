@@ -70,7 +70,7 @@ func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	if st.count() == 0 && !slices.ContainsFunc(st.Failed, st.returns) {
 		return st, nil
 	}
-	return st, settle(ctx, []*Status{st}, patience)
+	return st, settle(ctx, dir, []*Status{st}, patience)
 }
 
 // Wait returns when the job has ended.
@@ -87,9 +87,14 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 	if st.Running+st.Waiting == 0 {
 		return false, nil
 	}
+	home := filepath.Join(dir, s.ID)
+	unkept := error(nil)
+	if s.Target.Pods() { // what they wrote goes away with them
+		unkept = s.collect(ctx, home, true)
+	}
 	before := s.Cancelled
 	s.Cancelled = time.Now().UTC().Truncate(time.Second)
-	if err := s.write(filepath.Join(dir, s.ID)); err != nil {
+	if err := s.write(home); err != nil {
 		return false, err
 	}
 	if s.Job.Interactive {
@@ -99,7 +104,10 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 	}
 	if err != nil {
 		s.Cancelled = before // it may go on
-		return false, errors.Join(err, s.write(filepath.Join(dir, s.ID)))
+		return false, errors.Join(err, s.write(home))
+	}
+	if unkept != nil {
+		return true, fmt.Errorf("job %s is told to end, but not all that its tasks wrote could be kept: %w", s.ID, unkept)
 	}
 	return true, nil
 }
@@ -160,6 +168,9 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 		return nil, nil, ErrNothingFailed
 	}
 	home := filepath.Join(dir, s.ID)
+	if s.Target == Argo {
+		return tasks, nil, s.retryWorkflow(ctx, home, tasks)
+	}
 	part := *s.Job
 	if err := part.Params.Reopen(); err != nil {
 		return nil, nil, err

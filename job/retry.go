@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Retry is what of a task's endings are tried again, and how often. The zero
@@ -51,6 +53,27 @@ func (r Retry) Again(t *Task) bool {
 		ending = "signal=" + t.Signal
 	}
 	return len(r.Endings) == 0 || slices.Contains(r.Endings, ending)
+}
+
+// statuses are those of containers that are tried again: a signal's is 128 and its number
+// (as shells have it). node says whether the loss of a node is, too.
+func (r Retry) statuses() (codes []int, node bool) {
+	node = len(r.Endings) == 0
+	for _, e := range r.Endings {
+		kind, value, _ := strings.Cut(e, "=")
+		switch kind {
+		case "exit":
+			n, _ := strconv.Atoi(value)
+			codes = append(codes, n)
+		case "signal":
+			if n := unix.SignalNum(value); n > 0 {
+				codes = append(codes, 128+int(n))
+			}
+		default:
+			node = true
+		}
+	}
+	return codes, node
 }
 
 // requeue says whether the scheduler is to start a task again whose node was

@@ -33,7 +33,7 @@ func FindTask(dir, name string) (*Submission, int, error) {
 	if s, err = Find(dir, name[:i]); err != nil {
 		return nil, 0, err
 	}
-	if !slices.Contains(s.indices(), k) {
+	if !slices.Contains(s.indices(), k) && s.Job.Workflow == nil {
 		return nil, 0, fmt.Errorf("job %s has no task %d", s.ID, k)
 	}
 	return s, k, nil
@@ -84,8 +84,8 @@ func (s *Submission) look(ctx context.Context, dir string, ask bool) (*Status, e
 	if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
 		return nil, err
 	}
-	if st.count() > 0 && ask {
-		_ = settle(ctx, []*Status{st}, glance)
+	if st.count() > 0 && (ask || s.Target.Pods()) {
+		_ = settle(ctx, dir, []*Status{st}, glance)
 	}
 	return st, nil
 }

@@ -40,15 +40,19 @@ type scheduler interface {
 // A standing is what a scheduler says of a job; the zero value is one that it
 // does not know, or that has ended.
 type standing struct {
-	running, waiting int    // tasks
-	reason           string // why they wait, in the scheduler's word
-	alive            bool   // it goes on; which tasks run is not known
+	running, waiting int       // tasks
+	reason           string    // why they wait, in the scheduler's word
+	alive            bool      // it goes on; which tasks run is not known
+	tasks            []attempt // where the target keeps the records, and not the tasks
 }
 
 func (s standing) gone() bool { return !s.alive && s.running+s.waiting == 0 }
 
 // schedulers are all targets.
-var schedulers = map[Target]scheduler{Slurm: slurm{}, LSF: lsf{}, GridEngine: gridEngine{}, PBS: pbs{}, Local: local{}}
+var schedulers = map[Target]scheduler{
+	Slurm: slurm{}, LSF: lsf{}, GridEngine: gridEngine{}, PBS: pbs{}, Local: local{},
+	Kubernetes: kubernetes{Kubernetes}, OpenShift: kubernetes{OpenShift}, Argo: argo{},
+}
 
 // Targets are all that [Render] writes for, by name.
 func Targets() []Target { return slices.Sorted(maps.Keys(schedulers)) }

@@ -17,6 +17,9 @@ func Render(j *Job, t Target) (script string, notes []string, err error) {
 	if to == nil {
 		return "", nil, fmt.Errorf("target %q: known are %s", t, known())
 	}
+	if t != Argo && (len(j.Steps) > 0 || j.Workflow != nil || len(j.Artifacts) > 0) {
+		return "", nil, fmt.Errorf("target %s has no workflows; --to argo has", t)
+	}
 	return to.render(j)
 }
 

@@ -21,8 +21,54 @@ const (
 	hpccSends   = "hpcc sends it to the script"
 )
 
+// podVerdicts are the differences of targets that run the image in pods.
+func podVerdicts(name string) map[field]verdict {
+	later := verdict{fate: Refused, how: name + " keeps no order among Jobs: --to argo makes one workflow of them"}
+	return map[field]verdict{
+		fNodes:     {fate: Refused, how: "a script begins on one node, and pods are no hosts of MPI; --mpi-operator starts processes in several", when: func(j *Job) bool { return j.Nodes > 1 && j.Pod.Operator == "" }},
+		fGPUType:   {fate: Changed, how: "the label " + labelGPU + ", which has the whole name of the model"},
+		fQueue:     {fate: Changed, drop: true, how: "queues are those of Kueue, where a cluster has it: --queue NAME"},
+		fAccount:   {fate: Changed, drop: true, how: "namespaces are charged"},
+		fExclusive: {fate: Changed, how: "no pod of another Job comes to the node"},
+		fHosts:     {fate: Changed, how: "one of them", when: func(j *Job) bool { return len(j.Hosts) > 1 }},
+		fFeatures: {fate: Refused, how: "nodes have labels: --node-label KEY=VALUE", when: func(j *Job) bool {
+			return slices.ContainsFunc(j.Features, func(f string) bool { return !strings.Contains(f, "=") })
+		}},
+		fAfter:       later,
+		fAfterAny:    later,
+		fAfterFailed: later,
+		fAfterEach:   later,
+		fOutput:      {fate: Emulated, how: "the pod's log, which hpcc brings into the file"},
+		fError:       {fate: Changed, drop: true, how: "with the output: a pod has one stream"},
+		fMail:        {fate: Refused, how: name + " writes no mail"},
+		fMailOn:      {fate: Refused, how: name + " writes no mail"},
+		fDir:         {fate: Changed, how: "a directory of this machine; pods start in the image's, or in that of --cd"},
+		fSignal:      {fate: Refused, how: "SIGTERM comes at the time limit, and no signal before"},
+		fBegin:       {fate: Refused, how: "Jobs begin when there is room"},
+		fQoS:         {fate: Refused, how: "the cluster's PriorityClasses are not the site's QoS"},
+		fHold:        {fate: Changed, how: "the Job is suspended until somebody sets spec.suspend to false"},
+		fAppend:      {fate: Changed, how: "the file is written anew", when: func(j *Job) bool { return j.Append }},
+		fExport:      {fate: Changed, drop: true, how: "the script has the environment of the image: say what it needs with --env"},
+	}
+}
+
+// argoVerdicts are those of pods, of which Argo keeps an order; see [Translation.order].
+func argoVerdicts() map[field]verdict {
+	v := podVerdicts("Argo")
+	delete(v, fAfter)
+	delete(v, fAfterAny)
+	delete(v, fAfterFailed)
+	v[fAfterEach] = verdict{fate: Refused, how: "Argo waits for whole arrays"}
+	v[fNodes] = verdict{fate: Refused, how: "each pod of a workflow begins for itself", when: func(j *Job) bool { return j.Nodes > 1 }}
+	v[fHold] = verdict{fate: Changed, how: "the workflow is suspended until \"argo resume\""}
+	return v
+}
+
 // verdicts are the differences of the targets.
 var verdicts = map[Target]map[field]verdict{
+	Kubernetes: podVerdicts("Kubernetes"),
+	OpenShift:  podVerdicts("OpenShift"),
+	Argo:       argoVerdicts(),
 	Slurm: {
 		fExclusive: {fate: Kept, how: "with --mem=0, since the node does not bring its memory", when: func(j *Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
 	},
@@ -89,6 +135,10 @@ var verdicts = map[Target]map[field]verdict{
 // shape brings the job into the form that its target counts in.
 func shape(t *Translation) {
 	j := t.Job
+	if n := label(j.Name); t.To.Pods() && n != j.Name {
+		t.tell(n+", a label of the DNS", fName)
+	}
+	t.order()
 	if t.To == GridEngine && (j.Nodes > 1 || j.TasksPerNode > 1 && j.Nodes != 1) {
 		n, nodes := j.processes(), max(j.Nodes, 1)
 		t.tell(fmt.Sprintf("%d processes: the parallel environment says how they spread over nodes", n), fNodes, fTasks, fTasksPerNode)
@@ -140,6 +190,23 @@ func (t *Translation) say(f Fate, how string, fields []field) {
 	for _, r := range t.Rows {
 		if r.Fate != Refused && slices.ContainsFunc(fields, func(f field) bool { return slices.Contains(r.fields, f) }) {
 			r.become(f, how)
+		}
+	}
+}
+
+// order keeps, of what a job of Argo waits for, the scripts that are given with it.
+func (t *Translation) order() {
+	if t.To != Argo {
+		return
+	}
+	for _, d := range []struct {
+		f     field
+		names *[]string
+	}{{fAfter, &t.Job.After}, {fAfterAny, &t.Job.AfterAny}, {fAfterFailed, &t.Job.AfterFailed}} {
+		outside := slices.DeleteFunc(slices.Clone(*d.names), func(n string) bool { return slices.Contains(t.among, label(n)) })
+		if len(outside) > 0 {
+			t.refuse(fmt.Sprintf("%s is no script that is given with it: Argo keeps an order among those alone, each with --from", strings.Join(outside, ", ")), d.f)
+			*d.names = nil
 		}
 	}
 }

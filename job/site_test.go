@@ -79,7 +79,7 @@ func TestSitesRefused(t *testing.T) {
 		{"[site]\na = 3", `0.toml:2: `},
 		{"[site.a]\nqueue = \"x", `0.toml:2: `},
 		{"[site.a]\nqueue = \"a b\"", `0.toml:2: site a: queue: "a b": holds characters`},
-		{"[site.a]\nscheduler = \"quantum\"", `0.toml:2: site a: scheduler: "quantum": known are gridengine, local, lsf, pbs, slurm`},
+		{"[site.a]\nscheduler = \"quantum\"", `0.toml:2: site a: scheduler: "quantum": known are argo, gridengine, kubernetes, local, lsf, openshift, pbs, slurm`},
 		{"[site.a]\nssh = \"-oProxyCommand=sh\"", `0.toml:2: site a: ssh: `},
 		{"[site.a]\nssh = \"a b\"", `0.toml:2: site a: ssh: `},
 		{"[site.a]\nstore = \"/x\"", `0.toml:2: site a: store: belongs to a site that ssh reaches`},

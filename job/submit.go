@@ -26,6 +26,7 @@ type Submission struct {
 	Job       *Job      `json:"job"`
 	Cancelled time.Time `json:"cancelled,omitzero"` // when it was told to end
 	Reruns    []Rerun   `json:"reruns,omitempty"`
+	Over      bool      `json:"over,omitempty"` // of a workflow whose steps somebody else wrote: none will be added
 
 	ended <-chan struct{} // of a job that is a child of this process
 }
@@ -41,7 +42,9 @@ type Rerun struct {
 func (s *Submission) natives() []string {
 	ids := []string{s.Native}
 	for _, r := range s.Reruns {
-		ids = append(ids, r.Native)
+		if r.Native != s.Native { // a workflow is run again as what it is
+			ids = append(ids, r.Native)
+		}
 	}
 	return ids
 }
@@ -151,8 +154,9 @@ func (s *Submission) write(home string) error {
 // poll is how often a waiting submission looks at the records; the scheduler is
 // asked once in so many looks.
 const (
-	poll    = time.Second
-	askEach = 10
+	poll     = time.Second
+	askEach  = 10
+	podsEach = 3 // where the records come from the scheduler
 )
 
 // await returns when the job has ended. When ctx ends before, a job that is a
@@ -181,7 +185,12 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 				return nil
 			}
 		}
-		if returns || n%askEach == 0 {
+		switch {
+		case s.Target.Pods():
+			if n%podsEach == 0 && settle(ctx, filepath.Dir(home), []*Status{st}, patience) == nil && st.Running+st.Waiting == 0 {
+				return nil
+			}
+		case returns || n%askEach == 0:
 			if known, err := s.ask(ctx, s.natives(), patience); err == nil && s.standing(known).gone() {
 				return nil
 			}
@@ -244,6 +253,11 @@ func (j *Job) prepare() error {
 			return fmt.Errorf("making the directory of output file %q: %w", p, err)
 		}
 	}
+	for _, s := range j.Steps {
+		if err := s.prepare(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -261,6 +275,8 @@ type Status struct {
 	Tasks   []Task `json:"-"`
 
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
+
+	unkept error // why not all could be kept that the target tells of its tasks
 }
 
 // State is the job in one word.
@@ -304,22 +320,27 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		}
 		list = append(list, st)
 	}
-	return list, settleAll(ctx, open), nil
+	return list, settleAll(ctx, dir, open), nil
 }
 
 // settleAll asks the clusters, all at the same time, and returns what kept some
 // from answering.
-func settleAll(ctx context.Context, open map[string][]*Status) (warnings []string) {
+func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warnings []string) {
 	clusters := slices.Sorted(maps.Keys(open))
 	answers := make([]error, len(clusters))
 	var g sync.WaitGroup
 	for i, key := range clusters {
-		g.Go(func() { answers[i] = settle(ctx, open[key], glance) })
+		g.Go(func() { answers[i] = settle(ctx, dir, open[key], glance) })
 	}
 	g.Wait()
-	for _, err := range answers {
+	for i, err := range answers {
 		if err != nil {
 			warnings = append(warnings, err.Error())
+		}
+		for _, st := range open[clusters[i]] {
+			if st.unkept != nil {
+				warnings = append(warnings, fmt.Sprintf("job %s: %v", st.ID, st.unkept))
+			}
 		}
 	}
 	return warnings
@@ -327,7 +348,7 @@ func settleAll(ctx context.Context, open map[string][]*Status) (warnings []strin
 
 // settle asks a cluster, once, about the open tasks of its jobs. Where it does not
 // answer they wait.
-func settle(ctx context.Context, list []*Status, limit time.Duration) error {
+func settle(ctx context.Context, dir string, list []*Status, limit time.Duration) error {
 	var ids []string
 	for _, st := range list {
 		ids = append(ids, st.natives()...)
@@ -336,23 +357,49 @@ func settle(ctx context.Context, list []*Status, limit time.Duration) error {
 	for _, st := range list {
 		if err != nil {
 			st.Waiting = st.open() - st.Running
-		} else {
-			st.settle(st.standing(known))
+			continue
 		}
+		if st.Target.Pods() {
+			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
+		}
+		st.settle(st.standing(known))
 	}
 	return err
+}
+
+// renew makes the records of a target that keeps them, brings what the tasks wrote, and counts again.
+func (s *Status) renew(ctx context.Context, home string, known map[string]standing) error {
+	err := s.learn(home, known)
+	if s.Job.Workflow != nil && err == nil && !s.Over && s.standing(known).gone() {
+		s.Over = true
+		err = s.write(home)
+	}
+	if err == nil {
+		err = s.collect(ctx, home, false)
+	}
+	tasks, rerr := Tasks(home)
+	if rerr == nil {
+		s.Tasks, s.Done, s.Failed, s.Running, s.Stopped = tasks, 0, nil, 0, 0
+		s.count()
+	}
+	return errors.Join(err, rerr)
 }
 
 // count sorts the records into the figures and returns how many tasks they
 // leave open: without an end, or without a record.
 func (s *Status) count() int {
+	if s.Job.Workflow != nil { // whose steps are known when they begin; until it is over another may
+		if s.Total = len(s.Tasks); !s.Over || s.Total == 0 {
+			s.Total++
+		}
+	}
 	for _, t := range s.Tasks {
 		switch {
 		case !t.Ended():
 			s.Running++
 		case t.OK():
 			s.Done++
-		case !s.Cancelled.IsZero() && t.End.After(s.Cancelled):
+		case !s.Cancelled.IsZero() && !t.End.Before(s.Cancelled): // which is of a whole second
 			s.Stopped++
 		default:
 			s.Failed = append(s.Failed, t.Index)
@@ -367,7 +414,10 @@ func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stoppe
 // settle puts the scheduler's word in the place of what the records leave open.
 func (s *Status) settle(n standing) {
 	if n.alive {
-		s.Waiting = s.open() - s.Running
+		if s.Job.Workflow != nil && s.Running+n.waiting > 0 {
+			s.Total += n.waiting - 1
+		}
+		s.Waiting, s.Reason = s.open()-s.Running, n.reason
 		return
 	}
 	back := max(0, n.running+n.waiting-s.open()) // tasks that have an end, and which the scheduler has again

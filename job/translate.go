@@ -89,6 +89,9 @@ type Translation struct {
 	Dialect Target // of the source
 	To      Target
 	Rows    []*Row
+
+	overruled []field // by the command line
+	among     []string
 }
 
 // maxScript bounds a script that is read, in bytes.
@@ -233,6 +236,7 @@ func findDialect(name string, lines []string, command *submitCommand) (*dialect,
 // Overrule notes that the command line of hpcc says a field, so that what the
 // script says of it does not count.
 func (t *Translation) Overrule(flag string) {
+	t.overruled = append(t.overruled, field(flag))
 	for _, r := range t.Rows {
 		switch {
 		case slices.Contains(r.fields, field(flag)):
@@ -240,6 +244,13 @@ func (t *Translation) Overrule(flag string) {
 		case slices.Contains(r.meant, field(flag)):
 			r.Fate, r.How, r.meant = Changed, "--"+flag+" overrules it", nil
 		}
+	}
+}
+
+// Among says which jobs, by name, are steps of one workflow with this one, so that it may wait for them.
+func (t *Translation) Among(names []string) {
+	for _, n := range names {
+		t.among = append(t.among, label(n))
 	}
 }
 
@@ -252,14 +263,14 @@ func (t *Translation) Fit() error {
 	t.apart(fOutput, &t.Job.Output)
 	t.apart(fError, &t.Job.Error)
 	shape(t)
-	if t.To != t.Dialect && t.To != Local {
+	if t.To != t.Dialect && t.To != Local && !t.To.Pods() {
 		for _, f := range []field{fQueue, fAccount} {
 			t.note("where the target has one of that name", f)
 		}
 	}
 	for _, f := range slices.Sorted(maps.Keys(verdicts[t.To])) {
 		v := verdicts[t.To][f]
-		if v.when != nil && !v.when(t.Job) {
+		if v.when != nil && !v.when(t.Job) || t.To.Pods() && slices.Contains(t.overruled, f) { // who says it for pods knows what it is there
 			continue
 		}
 		said := false
@@ -278,6 +289,7 @@ func (t *Translation) Fit() error {
 	}
 	t.variables()
 	t.launchers()
+	t.hostPaths()
 	for _, r := range t.Rows {
 		if r.Fate == "" {
 			r.Fate = Kept

@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
+	"sigs.k8s.io/yaml"
 )
 
 // matrix are the targets that each script of testdata/translate becomes.
-var matrix = []Target{Slurm, LSF, GridEngine, PBS, Local}
+var matrix = []Target{Slurm, LSF, GridEngine, PBS, Local, Kubernetes, OpenShift, Argo}
 
 // A translateCase is a file of testdata/translate: what the comment says, the
 // script in the section "in", further files, and for each target the script and
@@ -67,7 +68,10 @@ func (c *translateCase) translate(to Target) (tr *Translation, script string, er
 		return nil, "", err
 	}
 	tr.Job.Program, tr.Job.Store, tr.Job.Image = "/usr/bin/hpcc", "/home/u/.local/share/hpcc", c.image
-	if tr.Job.OnHost && c.image != "" {
+	if c.image == "" && to.Pods() {
+		tr.Job.Image = "registry.example.org/team/base:1"
+	}
+	if tr.Job.OnHost && tr.Job.Image != "" {
 		tr.Job.OnHost = false
 	}
 	if err = tr.Fit(); err != nil {
@@ -155,6 +159,9 @@ func (c *translateCase) compare(t *testing.T, got []byte) {
 // source byte for byte where no image changes it.
 func (c *translateCase) hideBody(t *testing.T, tr *Translation, script string) string {
 	t.Helper()
+	if tr.To.Pods() && tr.Job.Script != nil {
+		return hidePodBody(t, tr, script)
+	}
 	if !tr.Job.Interactive || tr.To != PBS {
 		check := exec.Command("bash", "-n")
 		check.Stdin = strings.NewReader(script)
@@ -188,6 +195,73 @@ func (c *translateCase) hideBody(t *testing.T, tr *Translation, script string) s
 		return script
 	}
 	return strings.Replace(script, body, bodyMark, 1)
+}
+
+// hidePodBody checks the script that a manifest runs, as the container gets it, and writes the manifest
+// without its body.
+func hidePodBody(t *testing.T, tr *Translation, manifest string) string {
+	t.Helper()
+	script := unexpand(podBody(t, tr.To, manifest))
+	check := exec.Command("bash", "-n")
+	check.Stdin = strings.NewReader(script)
+	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("bash refuses the script for %s: %v\n%s\n%s", tr.To, err, out, script)
+	}
+	if n := strings.Count(script, tr.Job.Script.Body); n != 1 {
+		t.Errorf("the script for %s holds its body %d times", tr.To, n)
+	}
+	short, body := *tr.Job, *tr.Job.Script
+	body.Body = bodyMark
+	short.Script = &body
+	text, _, err := Render(&short, tr.To)
+	if err != nil {
+		t.Error(err)
+	}
+	return text
+}
+
+// podBody is the script of a manifest.
+func podBody(t *testing.T, to Target, manifest string) string {
+	t.Helper()
+	if to == Argo {
+		var o workflowObject
+		if err := yaml.Unmarshal([]byte(manifest), &o); err != nil {
+			t.Fatalf("the manifest for %s: %v", to, err)
+		}
+		all := o.Spec.Templates
+		return all[len(all)-1].Container.Args[1] // behind the command, "bash"
+	}
+	_, last, _ := strings.Cut("---\n"+manifest, "kind: Job")
+	var o jobObject
+	if err := yaml.Unmarshal([]byte("kind: Job"+last), &o); err != nil {
+		t.Fatalf("the manifest for %s: %v", to, err)
+	}
+	return o.Spec.Template.Spec.Containers[0].Args[2]
+}
+
+// unexpand is what Kubernetes makes of a word in which it finds none of its variables
+// (k8s.io/kubernetes, third_party/forked/golang/expansion).
+func unexpand(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		b.WriteByte(s[i])
+		if s[i] == '$' && i+1 < len(s) && s[i+1] == '$' {
+			i++
+		}
+	}
+	return b.String()
+}
+
+func TestExpandable(t *testing.T) {
+	for _, s := range []string{"", "$", "$$", "$$$", "$(A)", "$$(A)", "a$", "$a$(", "$($(x))", "100$$ $(date) ${x}"} {
+		e := expandable(s)
+		if got := unexpand(e); got != s {
+			t.Errorf("expandable(%q) = %q, of which Kubernetes makes %q", s, e, got)
+		}
+		if strings.Contains(strings.ReplaceAll(e, "$$", ""), "$(") {
+			t.Errorf("expandable(%q) = %q has a variable", s, e)
+		}
+	}
 }
 
 // What is written for a target reads back as the same job: translating its own

@@ -21,10 +21,11 @@ import (
 type Tunnel struct {
 	Way string // how the node is reached: "direct", "slurm", "ssh", …
 
-	session *yamux.Session
-	room    chan struct{}
-	end     func()        // ends what carries the link
-	said    func() string // what that had to say
+	carry func(conn duplex) error // until it has ended
+	ended <-chan struct{}
+	room  chan struct{}
+	end   func()        // ends the tunnel and what carries it
+	said  func() string // what that had to say
 }
 
 // relayPatience is how long a way to a node may take until the relay greets;
@@ -35,6 +36,9 @@ const relayPatience = 60 * time.Second
 // first way that works; via, when not "", is the one to take. program is hpcc, as it is called on the
 // nodes. Words about what is tried go to tell.
 func (s *Submission) OpenTunnel(ctx context.Context, t *Task, port int, program, via string, tell func(string)) (*Tunnel, error) {
+	if s.Target.Pods() {
+		return s.podTunnel(ctx, t, port)
+	}
 	ways, err := s.ways(t, via, false)
 	if err != nil {
 		return nil, err
@@ -169,7 +173,9 @@ func newTunnel(ctx context.Context, link *carriedLink) (*Tunnel, error) {
 		link.Close()
 		return nil, err
 	}
-	return &Tunnel{session: session, room: make(chan struct{}, maxConnections), end: link.close, said: link.said}, nil
+	end := func() { session.Close(); link.close() }
+	carry := func(conn duplex) error { return carryStream(session, conn) }
+	return &Tunnel{carry: carry, ended: session.CloseChan(), room: make(chan struct{}, maxConnections), end: end, said: link.said}, nil
 }
 
 // Carry carries one connection through the tunnel until it has ended, and closes
@@ -178,18 +184,24 @@ func (t *Tunnel) Carry(conn net.Conn) error {
 	defer conn.Close()
 	t.room <- struct{}{}
 	defer func() { <-t.room }()
-	s, err := t.open()
+	return t.carry(conn.(duplex))
+}
+
+// carryStream carries a connection through the relay.
+func carryStream(session *yamux.Session, conn duplex) error {
+	s, err := openStream(session)
 	if err != nil {
 		reset(conn)
 		return err
 	}
 	defer s.Close()
-	join(conn.(duplex), s)
+	join(conn, s)
 	return nil
 }
 
-func (t *Tunnel) open() (net.Conn, error) {
-	s, err := t.session.OpenStream()
+// openStream asks the relay for one more connection to the port.
+func openStream(session *yamux.Session) (net.Conn, error) {
+	s, err := session.OpenStream()
 	if err != nil {
 		return nil, errors.New("the tunnel has ended")
 	}
@@ -201,16 +213,13 @@ func (t *Tunnel) open() (net.Conn, error) {
 }
 
 // Ended is closed when the tunnel has ended, from whichever side.
-func (t *Tunnel) Ended() <-chan struct{} { return t.session.CloseChan() }
+func (t *Tunnel) Ended() <-chan struct{} { return t.ended }
 
 // Said is what the command that carried a tunnel had to say, in a line; "" mostly.
 func (t *Tunnel) Said() string { return oneLine(t.said()) }
 
 // Close ends the tunnel and what carries it.
-func (t *Tunnel) Close() {
-	t.session.Close()
-	t.end()
-}
+func (t *Tunnel) Close() { t.end() }
 
 // A tail keeps the last that a command wrote.
 type tail struct {

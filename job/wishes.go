@@ -128,6 +128,7 @@ var without = map[field]func(*Job){
 	fAccount:      func(j *Job) { j.Account = "" },
 	fExclusive:    func(j *Job) { j.Exclusive = false },
 	fAfter:        func(j *Job) { j.After = nil },
+	fError:        func(j *Job) { j.Error = "" },
 	fMail:         func(j *Job) { j.Mail = "" },
 	fNative:       func(j *Job) { j.Native = nil },
 	fGPUType:      func(j *Job) { j.GPUType = "" },

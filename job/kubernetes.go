@@ -1,0 +1,187 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// kubernetes is Kubernetes 1.29 or later, or OpenShift 4.16 or later: a Job of the API batch/v1, by kubectl or oc.
+type kubernetes struct{ target Target }
+
+// Bounds that the API sets for Jobs, and how long hpcc lets one that has ended stay:
+// time enough to look at it.
+const (
+	maxCompletions  = 100_000
+	maxManifest     = 1 << 20 // bytes; etcd takes 1.5 MB
+	keepEnded       = 7 * 24 * time.Hour
+	completionIndex = "JOB_COMPLETION_INDEX"
+)
+
+func (k kubernetes) render(j *Job) (string, []string, error) {
+	if j.Interactive {
+		return k.interactive(j)
+	}
+	text, notes, err := k.manifest(j, label(j.Name))
+	if err == nil && label(j.Name) != j.Name {
+		notes = append(notes, fmt.Sprintf("the name %s is no label of the DNS: %s", j.Name, label(j.Name)))
+	}
+	return text, notes, err
+}
+
+// manifest is the job under a name: that of its id when it is handed in.
+func (k kubernetes) manifest(j *Job, name string) (string, []string, error) {
+	if err := j.podable(k.target); err != nil {
+		return "", nil, err
+	}
+	if j.Nodes > 1 && j.Pod.Operator != "" {
+		return k.operated(j, name)
+	}
+	job := k.job(j, name)
+	objects := []any{job}
+	if j.Nodes > 1 {
+		objects = append([]any{headless(name, job.Metadata.Labels)}, objects...)
+	}
+	text, err := documents(k.comment(j), objects...)
+	if err == nil && len(text) > maxManifest {
+		err = fmt.Errorf("the manifest of job %q would have %d bytes, and Kubernetes takes %d: hand the tasks in in several jobs, or put the script and the parameters into the image", j.Name, len(text), maxManifest)
+	}
+	return text, j.podNotes(k.target), err
+}
+
+func (k kubernetes) comment(j *Job) string {
+	command := "kubectl"
+	if k.target == OpenShift {
+		command = "oc"
+	}
+	return fmt.Sprintf("# Made by hpcc, for %s; \"hpcc submit\" hands it in, %s create -f does too.\n", j.what(), command)
+}
+
+// job is the Job of all tasks, or of all nodes of one task.
+func (k kubernetes) job(j *Job, name string) *jobObject {
+	labels := j.labels(name)
+	pod := j.podSpec(k.target, completionIndex)
+	spec := jobSpec{Completions: 1, Parallelism: 1, TTLSecondsAfterFinished: int(keepEnded / time.Second), Suspend: j.Hold || j.Queue != ""}
+	zero, times := 0, j.Retry.Times
+	switch {
+	case !j.Array.IsZero():
+		spec.CompletionMode, spec.Completions, spec.Parallelism = "Indexed", j.Count(), j.Count()
+		if j.Array.Limit > 0 {
+			spec.Parallelism = min(j.Array.Limit, j.Count())
+		}
+		spec.BackoffLimitPerIndex = &times
+		spec.PodFailurePolicy = j.failurePolicy("FailIndex")
+	case j.Nodes > 1:
+		spec.CompletionMode, spec.Completions, spec.Parallelism = "Indexed", j.Nodes, j.Nodes
+		spec.BackoffLimit = &zero // a pod that is begun again alone would find no other
+		spread(j, &pod, name)
+		if j.Ray { // the program is the head's; the other nodes end with it
+			spec.SuccessPolicy = &successPolicy{[]successRule{{"0"}}}
+		}
+	default:
+		spec.BackoffLimit = &times
+		spec.PodFailurePolicy = j.failurePolicy("FailJob")
+	}
+	spec.Template = podTemplate{meta{Labels: labels}, pod}
+	return &jobObject{object{"batch/v1", "Job", meta{Name: name, Labels: j.queueLabels(name)}}, spec}
+}
+
+// failurePolicy says which endings are not tried again, and with what that ends.
+func (j *Job) failurePolicy(end string) *failurePolicy {
+	codes, node := j.Retry.statuses()
+	p := &failurePolicy{}
+	lost := []podCondition{{"DisruptionTarget"}} // the node was taken away, or is gone
+	switch {
+	case j.requeue() == "yes" && j.Retry.Times == 0:
+		p.Rules = append(p.Rules, failureRule{Action: "Ignore", OnPodConditions: lost})
+	case j.Retry.Times > 0 && node:
+		p.Rules = append(p.Rules, failureRule{Action: "Count", OnPodConditions: lost})
+	case j.Retry.Times > 0:
+		p.Rules = append(p.Rules, failureRule{Action: end, OnPodConditions: lost})
+	}
+	if len(codes) > 0 {
+		p.Rules = append(p.Rules, failureRule{Action: end, OnExitCodes: &exitCodes{mainContainer, "NotIn", codes}})
+	} else if len(j.Retry.Endings) > 0 { // only the loss of nodes
+		p.Rules = append(p.Rules, failureRule{Action: end, OnExitCodes: &exitCodes{mainContainer, "NotIn", []int{0}}})
+	}
+	if len(p.Rules) == 0 {
+		return nil
+	}
+	return p
+}
+
+// headless gives the pods of a job that has several nodes names in the DNS.
+func headless(name string, labels map[string]string) *serviceObject {
+	return &serviceObject{
+		object: object{"v1", "Service", meta{Name: name, Labels: labels}},
+		Spec:   serviceSpec{ClusterIP: "None", PublishNotReadyAddresses: true, Selector: map[string]string{labelJob: labels[labelJob]}},
+	}
+}
+
+// spread makes a pod one of several nodes that know of each other.
+func spread(j *Job, p *podSpec, name string) {
+	p.Subdomain = name
+	head := name + "-0." + name
+	p.Containers[0].Env = append([]envVar{
+		{Name: "HPCC_NODE_RANK", ValueFrom: &envFrom{fieldRef{"metadata.annotations['batch.kubernetes.io/job-completion-index']"}}},
+		{Name: "HPCC_NODES", Value: strconv.Itoa(j.Nodes)},
+		{Name: "HPCC_HEAD", Value: head},
+		{Name: "MASTER_ADDR", Value: head}, // of torch.distributed, whose other words are RANK and WORLD_SIZE
+		{Name: "MASTER_PORT", Value: "29500"},
+	}, p.Containers[0].Env...)
+	if j.Ray {
+		p.Containers[0].Command, p.Containers[0].Args = nil, expandAll([]string{"/bin/sh", "-c", rayPods(j)})
+	}
+}
+
+// podable refuses what no pod can do. What a translated script asked for has been
+// taken out before, with a row that says so.
+func (j *Job) podable(to Target) error {
+	name := targetNames[to]
+	switch {
+	case j.Image == "":
+		return fmt.Errorf("%s runs images, and the job has none: name one behind the flags", name)
+	case len(j.After)+len(j.AfterAny)+len(j.AfterFailed)+len(j.AfterEach) > 0 && to != Argo:
+		return fmt.Errorf("%s keeps no order among Jobs: --to argo makes one workflow of them, or hand the first in with --wait", name)
+	case j.Count() > maxCompletions:
+		return fmt.Errorf("%d tasks: a Job of %s has at most %d", j.Count(), name, maxCompletions)
+	case !j.Array.IsZero() && j.Nodes > 1:
+		return fmt.Errorf("an array of which each task has %d nodes: %s has no such Job; hand the tasks in one by one", j.Nodes, name)
+	case j.Nodes > 1 && j.perNode() > 1 && j.Script == nil && j.Pod.Operator != MPIOperator && !j.Ray:
+		return fmt.Errorf("%d processes on each of %d nodes: pods are no hosts of MPI; --mpi-operator starts them where the cluster has the MPI operator", j.perNode(), j.Nodes)
+	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
+		return errors.New("tensorboard stands beside the program in a container of its own, which sees the logs on a volume alone: add --volume scratch:DIR or --volume CLAIM:DIR")
+	case len(j.Native) > 0:
+		return fmt.Errorf("options %q: %s has no options; \"hpcc script\" prints the manifest, which can be changed and handed in with kubectl", quoteAll(j.Native), name)
+	case j.Mail != "":
+		return fmt.Errorf("%s writes no mail", name)
+	case j.Warning.Signal != "":
+		return fmt.Errorf("%s sends SIGTERM at the time limit, %d s before SIGKILL, and no signal before", name, int(Grace/time.Second))
+	}
+	return nil
+}
+
+// targetNames are the targets of pods for people.
+var targetNames = map[Target]string{Kubernetes: "Kubernetes", OpenShift: "OpenShift", Argo: "Argo"}
+
+// podNotes are what the user should know who comes from another scheduler.
+func (j *Job) podNotes(to Target) []string {
+	var notes []string
+	add := func(have bool, format string, a ...any) {
+		if have {
+			notes = append(notes, fmt.Sprintf(format, a...))
+		}
+	}
+	add(j.Error != "", "a pod has one stream: standard error comes with the output")
+	add(j.Account != "", "account %s: %s charges namespaces, not accounts", j.Account, targetNames[to])
+	add(len(j.Modules) > 0, "modules %s: they belong into the image", strings.Join(j.Modules, " "))
+	add(j.Exclusive, "exclusive: no pod of another Job comes to the node; services of the cluster stay")
+	add(j.Queue != "" && to != Argo, "queue %s is a LocalQueue of Kueue, which lets the job begin", j.Queue)
+	add(j.TimeMin > 0, "%s cannot shorten a time limit", targetNames[to])
+	return notes
+}
+
+// wholeSeconds rounds a time up to what the API counts in.
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -1,0 +1,331 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The variables that say which cluster kubectl speaks to, beside KUBECONFIG, which
+// is its own. A job that was handed in keeps them.
+const (
+	KubeContext   = "HPCC_KUBE_CONTEXT"
+	KubeNamespace = "HPCC_KUBE_NAMESPACE"
+)
+
+// here is never so: kubectl on a login node does not say that jobs are to leave it.
+func (kubernetes) here(context.Context) bool { return false }
+
+// kubeCommand is the target's own command: oc has the logins of OpenShift, and
+// kubectl does where it is missing.
+func kubeCommand(t Target) string {
+	if t == OpenShift {
+		if _, err := exec.LookPath("oc"); err == nil {
+			return "oc"
+		}
+	}
+	return "kubectl"
+}
+
+// kubeWords are the command with what chooses the cluster.
+func kubeWords(ctx context.Context, t Target, words ...string) []string {
+	w := []string{kubeCommand(t)}
+	if v := getenv(ctx, KubeContext); v != "" {
+		w = append(w, "--context="+v)
+	}
+	if v := getenv(ctx, KubeNamespace); v != "" {
+		w = append(w, "--namespace="+v)
+	}
+	return append(w, words...)
+}
+
+// kube runs the command.
+func (k kubernetes) kube(ctx context.Context, words ...string) ([]byte, error) {
+	w := kubeWords(ctx, k.target, words...)
+	out, err := call(ctx, "/", w[0], w[1:]...)
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("%s is not on this machine; it comes with the cluster's client tools, or as one file from its web page", w[0])
+	}
+	return out, err
+}
+
+// PinKube finds out which context and namespace kubectl uses now, where the cluster
+// does not say, so that a job that was handed in is asked for there later, too.
+func (c *Cluster) PinKube(ctx context.Context) error {
+	var config struct {
+		Current  string `json:"current-context"`
+		Contexts []struct {
+			Name    string
+			Context struct{ Namespace string }
+		}
+	}
+	ctx = c.Within(ctx)
+	w := []string{"config", "view", "--minify", "-o", "json"}
+	if v := getenv(ctx, KubeContext); v != "" {
+		w = append(w, "--context="+v)
+	}
+	out, err := call(ctx, "/", kubeCommand(c.Target), w...)
+	if err == nil {
+		err = json.Unmarshal(out, &config)
+	}
+	if err != nil {
+		return fmt.Errorf("finding the cluster of %s: %w", kubeCommand(c.Target), kubeWordsError(out, err))
+	}
+	env := map[string]string{KubeNamespace: "default"}
+	for _, x := range config.Contexts {
+		env[KubeContext] = x.Name
+		if x.Context.Namespace != "" {
+			env[KubeNamespace] = x.Context.Namespace
+		}
+	}
+	if v := getenv(ctx, "KUBECONFIG"); v != "" {
+		env["KUBECONFIG"] = v
+	}
+	for name := range env {
+		if v := getenv(ctx, name); v != "" {
+			env[name] = v
+		}
+	}
+	for name, v := range c.Env {
+		env[name] = v
+	}
+	c.Env = env
+	return nil
+}
+
+// kubeWordsError makes an error of what kubectl said, without its prefixes, and with what to do.
+func kubeWordsError(out []byte, err error) error {
+	said := strings.NewReplacer("Error from server: ", "", "error: ", "", "Warning: ", "").Replace(string(out))
+	if i := strings.LastIndex(said, "Error from server ("); i >= 0 {
+		if _, rest, ok := strings.Cut(said[i:], "): "); ok {
+			said = rest
+		}
+	}
+	said = strings.Join(strings.Fields(said), " ")
+	for _, a := range kubeAdvice {
+		if strings.Contains(said, a.said) {
+			said += "; " + a.advice
+			break
+		}
+	}
+	return words([]byte(said), err)
+}
+
+// kubeAdvice is what to do about what clusters say.
+var kubeAdvice = []struct{ said, advice string }{
+	{"unable to validate against any security context constraint", "the project refuses what the pod asks for: leave --uid and host directories out; \"hpcc check --openshift IMAGE\" says what the image needs"},
+	{"violates PodSecurity", "\"hpcc check --restricted IMAGE\" says what the image needs"},
+	{"exceeded quota", "ask for less with --cpus, --mem and --gpus, or for fewer tasks at once (--array 1-100%10)"},
+	{"must be logged in to the server", "log in again (oc login, or what your site has for kubectl)"},
+	{"Unauthorized", "log in again (oc login, or what your site has for kubectl)"},
+	{"forbidden", "\"kubectl auth can-i --list\" shows what you may do; --namespace NAME chooses another namespace"},
+	{"cannot locate context", "\"kubectl config get-contexts\" lists them"},
+	{"current-context must exist", "kubectl knows no cluster: log in (oc login, or what your site has), or set KUBECONFIG"},
+	{"connection refused", "is the cluster of this context there? \"kubectl config get-contexts\" lists them"},
+	{"no matches for kind \"MPIJob\"", "the cluster has no MPI operator: leave --mpi-operator out"},
+	{"no matches for kind \"RayJob\"", "the cluster has no KubeRay: leave --kuberay out"},
+	{"unknown flag", "this kubectl is too old: 1.25 or later is needed"},
+}
+
+// submit hands the manifest in under the job's id, after the server has looked at all of it.
+func (k kubernetes) submit(ctx context.Context, s *Submission, script string) error {
+	name := label(s.ID) + strings.ReplaceAll(filepath.Ext(script), ".", "-r") // a rerun's script has its number
+	text, _, err := k.manifest(s.Job, name)
+	if err != nil {
+		return err
+	}
+	if err := replace(script, []byte(text)); err != nil {
+		return fmt.Errorf("writing the manifest of job %q: %w", s.Job.Name, err)
+	}
+	if err := k.namedThere(ctx, s.Job); err != nil {
+		return err
+	}
+	if err := k.dryRun(ctx, s.Job, script); err != nil {
+		return err
+	}
+	out, err := k.kube(ctx, "create", "--filename="+script, "--output=name")
+	if err != nil {
+		_, _ = k.kube(ctx, "delete", "--filename="+script, "--ignore-not-found", "--wait=false") // of several objects, those before
+		return fmt.Errorf("handing job %q to %s: %w", s.Job.Name, targetNames[k.target], kubeWordsError(out, err))
+	}
+	s.Native = name
+	if s.Job.Nodes > 1 {
+		s.Native = operatorKinds[s.Job.Pod.Operator] + name
+	}
+	return nil
+}
+
+// operatorKinds are the resources of operators, as they stand before the names of their jobs.
+var operatorKinds = map[string]string{MPIOperator: "mpijobs.kubeflow.org/", KubeRay: "rayjobs.ray.io/"}
+
+// dryRun has the server look at a manifest, strictly, and make nothing.
+func (k kubernetes) dryRun(ctx context.Context, j *Job, file string) error {
+	out, err := k.kube(ctx, "create", "--dry-run=server", "--validate=strict", "--filename="+file, "--output=name")
+	if err != nil {
+		return fmt.Errorf("asking %s whether it takes job %q: %w", targetNames[k.target], j.Name, kubeWordsError(out, err))
+	}
+	return nil
+}
+
+// namedThere looks whether there is what the job names: without a claim or a secret its pods
+// would wait for ever, and so would a job of a queue without Kueue. What the user may not see is believed.
+func (k kubernetes) namedThere(ctx context.Context, j *Job) error {
+	if j.Queue != "" {
+		if out, err := k.kube(ctx, "get", "localqueues.kueue.x-k8s.io", j.Queue, "--output=name"); err != nil {
+			return fmt.Errorf("looking for queue %s, a LocalQueue of Kueue: %w; \"kubectl get localqueues\" lists those of the namespace, and without --queue the job begins at once", j.Queue, kubeWordsError(out, err))
+		}
+	}
+	named := map[string][]string{}
+	for _, v := range j.Pod.Volumes {
+		if v.Claim != "" {
+			named["persistentvolumeclaim"] = append(named["persistentvolumeclaim"], v.Claim)
+		}
+	}
+	for _, e := range j.Pod.Secrets {
+		named["secret"] = append(named["secret"], e.Name)
+	}
+	if j.Pod.PullSecret != "" {
+		named["secret"] = append(named["secret"], j.Pod.PullSecret)
+	}
+	if j.Pod.ServiceAccount != "" {
+		named["serviceaccount"] = []string{j.Pod.ServiceAccount}
+	}
+	for kind, names := range named {
+		out, err := k.kube(ctx, append([]string{"get", kind, "--output=name", "--ignore-not-found"}, names...)...)
+		if err != nil {
+			continue
+		}
+		there := strings.Fields(string(out))
+		for _, n := range names {
+			if !slices.Contains(there, kind+"/"+n) {
+				return fmt.Errorf("the namespace has no %s %s; \"kubectl get %s\" lists those that there are", kind, n, kind)
+			}
+		}
+	}
+	return nil
+}
+
+// estimate is the server's refusal, or nothing: when a pod finds a place, nobody says.
+func (k kubernetes) estimate(ctx context.Context, j *Job, script string) (*estimate, error) {
+	return nil, k.dryRun(ctx, j, script)
+}
+
+func (kubernetes) used(context.Context, []string) (map[string]usage, error) { return nil, nil }
+
+// cancel takes the job away, and with it its pods: their records are kept here.
+func (k kubernetes) cancel(ctx context.Context, id string) error {
+	kind, name := kubeKind(id)
+	if out, err := k.kube(ctx, "delete", kind+",services", "--selector="+labelJob+"="+name, "--ignore-not-found", "--wait=false"); err != nil {
+		return fmt.Errorf("ending job %s: %w", id, kubeWordsError(out, err))
+	}
+	return nil
+}
+
+// kubeKind splits the native id of a job: that of an operator has the name of the resource before its own.
+func kubeKind(id string) (resource, name string) {
+	if resource, name, ok := strings.Cut(id, "/"); ok {
+		return resource, name
+	}
+	return "jobs.batch", id
+}
+
+// beside is nil: a pod has no node on which hpcc could run beside it; see EnterPod.
+func (kubernetes) beside(*Task, bool) func([]string) []string { return nil }
+
+// EnterPod are the words of a command that runs words in the container of a task that runs, nil
+// where the target has no pods; without words a shell.
+func (s *Submission) EnterPod(ctx context.Context, t *Task, words []string, terminal bool) []string {
+	if !s.Target.Pods() {
+		return nil
+	}
+	w := []string{"exec", "--stdin"}
+	if terminal {
+		w = append(w, "--tty")
+	}
+	if len(words) == 0 {
+		words = []string{"sh", "-c", "command -v bash >/dev/null && exec bash || exec sh"}
+	}
+	w = append(w, t.Native, "--container="+mainContainer, "--")
+	return kubeWords(s.Within(ctx), s.Target, append(w, words...)...)
+}
+
+// kubeList asks the server for objects of the namespace, page by page.
+func kubeList[T any](ctx context.Context, api *kubeAPI, resource, query string) ([]T, error) {
+	var all []T
+	for more := ""; ; {
+		var page struct {
+			Metadata struct{ Continue string }
+			Items    []T
+		}
+		if err := api.get(ctx, resource+"?limit=500&"+query+"&continue="+url.QueryEscape(more), &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Items...)
+		if more = page.Metadata.Continue; more == "" {
+			return all, nil
+		}
+	}
+}
+
+// ask reads the jobs and pods of hpcc in the namespace. The pods tell what on other
+// targets the records do.
+func (k kubernetes) ask(ctx context.Context, ids []string) (map[string]standing, error) {
+	api, err := k.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer api.close()
+	selector := "labelSelector=" + url.QueryEscape(labelBy+"=hpcc")
+	if len(ids) == 1 {
+		_, name := kubeKind(ids[0])
+		selector = "labelSelector=" + url.QueryEscape(labelJob+"="+name)
+	}
+	jobs, err := kubeList[kubeJob](ctx, api, "/apis/batch/v1/"+api.place("jobs"), selector)
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its jobs: %w", targetNames[k.target], err)
+	}
+	list, err := kubeList[kubePod](ctx, api, "/api/v1/"+api.place("pods"), selector)
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its pods: %w", targetNames[k.target], err)
+	}
+	of := map[string][]kubePod{}
+	for _, p := range list {
+		of[p.Metadata.Labels[labelJob]] = append(of[p.Metadata.Labels[labelJob]], p)
+	}
+	known := map[string]standing{}
+	for _, o := range jobs {
+		id := o.Metadata.Labels[labelJob]
+		s := o.standing(of[id])
+		if !s.gone() && len(of[id]) == 0 {
+			s.reason = api.whyNone(ctx, o.Metadata.Name)
+		}
+		known[id] = s
+	}
+	for _, id := range ids { // of operators, whose jobs are of other kinds; or one whose job is gone and whose pods are ending
+		_, name := kubeKind(id)
+		if _, ok := known[id]; !ok && len(of[name]) > 0 {
+			known[id] = operatedStanding(of[name])
+		}
+	}
+	return known, nil
+}
+
+// whyNone is what kept the cluster from making pods, by its events.
+func (a *kubeAPI) whyNone(ctx context.Context, name string) string {
+	events, err := kubeList[struct{ Reason, Message string }](ctx, a, "/api/v1/"+a.place("events"), "fieldSelector="+url.QueryEscape("involvedObject.kind=Job,involvedObject.name="+name))
+	if err != nil {
+		return ""
+	}
+	for _, e := range slices.Backward(events) {
+		if e.Reason == "FailedCreate" {
+			return kubeWordsError([]byte(e.Message), nil).Error()
+		}
+	}
+	return ""
+}

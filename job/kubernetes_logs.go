@@ -1,0 +1,151 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// logsAtOnce is how many logs are fetched at the same time.
+const logsAtOnce = 8
+
+// log opens what a pod's program wrote; with follow it goes on until that ends.
+func (a *kubeAPI) log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
+	return a.stream(ctx, fmt.Sprintf("/api/v1/%s/%s/log?container=%s&follow=%t", a.place("pods"), url.PathEscape(pod), mainContainer, follow))
+}
+
+// Follow writes what a task's program writes, of a target that keeps it, until the program ends; false
+// where tasks write to files themselves.
+func (s *Submission) Follow(ctx context.Context, t *Task, follow bool, w io.Writer) (bool, error) {
+	if !s.Target.Pods() || t.Output != "" || t.Native == "" {
+		return false, nil
+	}
+	api, err := s.openLogs(s.Within(ctx))
+	if err != nil {
+		return true, fmt.Errorf("reading the log of task %d: %w", t.Index, err)
+	}
+	defer api.close()
+	log, err := api.log(s.Within(ctx), t.Native, follow)
+	if err != nil {
+		return true, fmt.Errorf("reading the log of task %d, of pod %s: %w", t.Index, t.Native, err)
+	}
+	defer log.Close()
+	_, err = io.Copy(w, log)
+	return true, err
+}
+
+// collect brings the logs of tasks that have ended into the files that the job names, as on targets whose
+// tasks write there: pods go away. With all, also of those that run.
+func (s *Submission) collect(ctx context.Context, home string, all bool) error {
+	list, err := Tasks(home)
+	if err != nil {
+		return err
+	}
+	var want []Task
+	for _, t := range list {
+		if (t.Ended() || all) && t.Output == "" && t.Native != "" && !t.Gone {
+			want = append(want, t)
+		}
+	}
+	if len(want) == 0 || s.Job.Output == os.DevNull {
+		return nil
+	}
+	ctx = s.Within(ctx)
+	api, err := s.openLogs(ctx)
+	if err != nil {
+		return err
+	}
+	defer api.close()
+	var g errgroup.Group
+	g.SetLimit(logsAtOnce)
+	for i := range want {
+		g.Go(func() error { return s.keepLog(ctx, api, home, &want[i]) })
+	}
+	return g.Wait()
+}
+
+// keepLog writes a task's log to its file, those of the attempts before above it, and
+// notes the file in the record.
+func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t *Task) error {
+	file := s.Job.outputOf(t, s.ID)
+	if !filepath.IsAbs(file) {
+		file = filepath.Join(s.Job.Dir, file)
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".hpcc-log-")
+	if err != nil {
+		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	pods, err := s.podsOf(ctx, api, home, t)
+	if err != nil {
+		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
+	}
+	for _, pod := range pods {
+		err := copyLog(ctx, api, pod, f)
+		if gone := new(kubeError); errors.As(err, &gone) && gone.code == http.StatusNotFound {
+			if pod == t.Native {
+				t.Gone = true
+				return t.Write(home)
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
+		}
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), file); err != nil {
+		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
+	}
+	if t.Ended() {
+		t.Output = file
+		return t.Write(home)
+	}
+	return nil
+}
+
+// podsOf are the pods whose words make a task's output: those of the attempts before, then the last; or
+// those of all nodes.
+func (s *Submission) podsOf(ctx context.Context, api logSource, home string, t *Task) ([]string, error) {
+	var names []string
+	if k, ok := api.(*kubeAPI); ok && s.Job.Nodes > 1 {
+		ids := s.natives()
+		_, name := kubeKind(ids[len(ids)-1])
+		list, err := kubeList[kubePod](ctx, k, "/api/v1/"+k.place("pods"), "labelSelector="+url.QueryEscape(labelJob+"="+name))
+		slices.SortStableFunc(list, func(a, b kubePod) int { return a.index() - b.index() })
+		for _, p := range list {
+			names = append(names, p.Metadata.Name)
+		}
+		if len(names) > 0 || err != nil {
+			return names, err
+		}
+	}
+	for k := range t.Attempt {
+		before := &Task{}
+		if readRecord(home, t.earlierName(k), before) && before.Native != t.Native && before.Native != "" {
+			names = append(names, before.Native)
+		}
+	}
+	return append(names, t.Native), nil
+}
+
+func copyLog(ctx context.Context, api logSource, pod string, w io.Writer) error {
+	log, err := api.log(ctx, pod, false)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	_, err = io.Copy(w, log)
+	return err
+}

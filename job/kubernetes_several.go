@@ -1,0 +1,180 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// rayPods is shell that makes a Ray of the pods of a job: the first is its head and runs the program, the
+// others lend it what they have.
+func rayPods(j *Job) string {
+	t := &text{}
+	t.line(`if [ "$HPCC_NODE_RANK" != 0 ]; then`)
+	t.line(`  until ray start --address="$HPCC_HEAD:6379" --block; do sleep 2; done`)
+	t.line("  exit")
+	t.line("fi")
+	t.line("ray start --head --port=6379 --disable-usage-stats || exit")
+	t.line("export RAY_ADDRESS=127.0.0.1:6379")
+	t.line(`until [ "$(ray status 2>/dev/null | grep -c ' node_')" -ge "$HPCC_NODES" ]; do sleep 1; done`)
+	t.line("%s", quoteAll(append(append([]string{}, j.Pod.Entrypoint...), j.Args...)))
+	t.line("s=$?; ray stop; exit $s")
+	return t.String()
+}
+
+// operated is the job of several nodes as an operator of the cluster has it.
+func (k kubernetes) operated(j *Job, name string) (string, []string, error) {
+	if j.Pod.Operator == KubeRay {
+		return k.rayJob(j, name)
+	}
+	return k.mpiJob(j, name)
+}
+
+// The operators' own kinds: kubeflow.org/v2beta1 and ray.io/v1.
+
+type mpiObject struct {
+	object
+	Spec mpiSpec `json:"spec"`
+}
+
+type mpiSpec struct {
+	SlotsPerWorker int                   `json:"slotsPerWorker"`
+	RunPolicy      mpiPolicy             `json:"runPolicy"`
+	SSHAuthMount   string                `json:"sshAuthMountPath,omitempty"`
+	ReplicaSpecs   map[string]mpiReplica `json:"mpiReplicaSpecs"`
+}
+
+type mpiPolicy struct {
+	CleanPodPolicy          string `json:"cleanPodPolicy"`
+	TTLSecondsAfterFinished int    `json:"ttlSecondsAfterFinished"`
+	BackoffLimit            int    `json:"backoffLimit"`
+	Suspend                 bool   `json:"suspend,omitempty"`
+}
+
+type mpiReplica struct {
+	Replicas int         `json:"replicas"`
+	Template podTemplate `json:"template"`
+}
+
+// mpiJob is a launcher and a worker for each node, between which mpirun finds its way by ssh.
+func (k kubernetes) mpiJob(j *Job, name string) (string, []string, error) {
+	if j.Ray {
+		return "", nil, fmt.Errorf("--ray and --mpi-operator contradict each other: --kuberay is Ray's operator")
+	}
+	labels := j.labels(name)
+	one := *j
+	one.Nodes, one.Tasks, one.TasksPerNode = 0, 0, 0
+	launcher := one.podSpec(k.target, completionIndex)
+	c := &launcher.Containers[0]
+	c.Resources = resources{}
+	if j.Script == nil {
+		c.Args = expandAll(append(mpirun(j), j.Args...))
+	}
+	several := *j
+	several.Script, several.Args = nil, []string{"/usr/sbin/sshd", "-De", "-f", ".sshd_config"}
+	several.Nodes, several.Tasks = 0, 0
+	several.TasksPerNode = j.perNode()
+	worker := several.podSpec(k.target, completionIndex)
+	worker.Containers[0].Args = several.Args
+	worker.ActiveDeadlineSeconds = 0
+	spec := mpiSpec{
+		SlotsPerWorker: j.perNode(), RunPolicy: mpiPolicy{"Running", int(wholeSeconds(keepEnded)), j.Retry.Times, j.Queue != "" || j.Hold},
+		ReplicaSpecs: map[string]mpiReplica{
+			"Launcher": {1, podTemplate{meta{Labels: labels}, launcher}},
+			"Worker":   {j.Nodes, podTemplate{meta{Labels: labels}, worker}},
+		},
+	}
+	o := &mpiObject{object{"kubeflow.org/v2beta1", "MPIJob", meta{Name: name, Labels: j.queueLabels(name)}}, spec}
+	text, err := documents(k.comment(j), o)
+	notes := append(j.podNotes(k.target), "the image needs sshd, and an /etc/ssh and a home that its user can read, as the MPI operator's images have")
+	return text, notes, err
+}
+
+// queueLabels are those of the object itself, with the queue of Kueue.
+func (j *Job) queueLabels(name string) map[string]string {
+	labels := j.labels(name)
+	if j.Queue != "" {
+		labels[labelQueue] = j.Queue
+	}
+	return labels
+}
+
+type rayObject struct {
+	object
+	Spec raySpec `json:"spec"`
+}
+
+type raySpec struct {
+	Entrypoint               string     `json:"entrypoint"`
+	ShutdownAfterJobFinishes bool       `json:"shutdownAfterJobFinishes"`
+	TTLSecondsAfterFinished  int        `json:"ttlSecondsAfterFinished"`
+	ActiveDeadlineSeconds    int64      `json:"activeDeadlineSeconds,omitempty"`
+	BackoffLimit             int        `json:"backoffLimit,omitempty"`
+	Suspend                  bool       `json:"suspend,omitempty"`
+	SubmissionMode           string     `json:"submissionMode"`
+	Cluster                  rayCluster `json:"rayClusterSpec"`
+}
+
+type rayCluster struct {
+	Head    rayGroup   `json:"headGroupSpec"`
+	Workers []rayGroup `json:"workerGroupSpecs,omitempty"`
+}
+
+type rayGroup struct {
+	Name     string            `json:"groupName,omitempty"`
+	Replicas *int              `json:"replicas,omitempty"`
+	Min      *int              `json:"minReplicas,omitempty"`
+	Max      *int              `json:"maxReplicas,omitempty"`
+	Params   map[string]string `json:"rayStartParams"`
+	Template podTemplate       `json:"template"`
+}
+
+// rayJob is a Ray cluster that lives as long as the program.
+func (k kubernetes) rayJob(j *Job, name string) (string, []string, error) {
+	if !j.Ray {
+		return "", nil, fmt.Errorf("--kuberay is for jobs of --ray")
+	}
+	one := *j
+	one.Nodes, one.Args, one.Script = 0, nil, nil
+	pod := one.podSpec(k.target, completionIndex)
+	pod.RestartPolicy, pod.ActiveDeadlineSeconds = "", 0 // KubeRay's
+	pod.Containers[0].Args, pod.Containers[0].Command = nil, nil
+	template := podTemplate{meta{Labels: j.labels(name)}, pod}
+	n := j.Nodes - 1
+	o := &rayObject{object{"ray.io/v1", "RayJob", meta{Name: name, Labels: j.queueLabels(name)}}, raySpec{
+		Entrypoint: quoteAll(append(append([]string{}, j.Pod.Entrypoint...), j.Args...)), ShutdownAfterJobFinishes: true, TTLSecondsAfterFinished: int(wholeSeconds(keepEnded)),
+		ActiveDeadlineSeconds: wholeSeconds(j.Time), BackoffLimit: j.Retry.Times, Suspend: j.Queue != "" || j.Hold, SubmissionMode: "HTTPMode",
+		Cluster: rayCluster{
+			Head:    rayGroup{Params: map[string]string{}, Template: template},
+			Workers: []rayGroup{{Name: "workers", Replicas: &n, Min: &n, Max: &n, Params: map[string]string{}, Template: template}},
+		},
+	}}
+	text, err := documents(k.comment(j), o)
+	return text, j.podNotes(k.target), err
+}
+
+// interactive is a shell script that runs a pod with the terminal of the one who runs it.
+func (k kubernetes) interactive(j *Job) (string, []string, error) {
+	if err := j.podable(k.target); err != nil {
+		return "", nil, err
+	}
+	if j.Nodes > 1 {
+		return "", nil, fmt.Errorf("an interactive job of %d nodes: a pod is on one", j.Nodes)
+	}
+	pod := j.podSpec(k.target, completionIndex)
+	c := &pod.Containers[0]
+	c.Stdin, c.TTY, c.StdinOnce = true, true, true
+	overrides, err := json.Marshal(struct {
+		APIVersion string  `json:"apiVersion"`
+		Spec       podSpec `json:"spec"`
+	}{"v1", pod})
+	if err != nil {
+		return "", nil, err
+	}
+	words := []string{kubeCommand(k.target), "run", "--rm", "--stdin", "--tty", "--quiet", "--restart=Never", "--image=" + j.podImage(), "--labels=" + labelText(j.labels(j.Name)), "--overrides=" + string(overrides)}
+	t := &text{}
+	t.line("#!/bin/bash")
+	t.interactive(j)
+	t.line(`name=$(printf %%s "$id" | tail -c 45 | tr A-Z_. a-z--)`)
+	t.line(`exec %s ${HPCC_KUBE_CONTEXT:+--context="$HPCC_KUBE_CONTEXT"} ${HPCC_KUBE_NAMESPACE:+--namespace="$HPCC_KUBE_NAMESPACE"} "${name##-}"`, quoteAll(words))
+	return t.String(), j.podNotes(k.target), nil
+}

@@ -1,0 +1,188 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// A Pod is what targets that run the image themselves (Kubernetes, OpenShift,
+// Argo) want to know of a job beside what every scheduler does. The zero value of a
+// field leaves the matter to the image or the cluster.
+type Pod struct {
+	Image          string   `json:"image,omitempty"`           // reference that the nodes pull, by digest where that is known; "": the job's Image
+	Pull           string   `json:"pull,omitempty"`            // imagePullPolicy: Always, IfNotPresent, Never
+	PullSecret     string   `json:"pull_secret,omitempty"`     // of type kubernetes.io/dockerconfigjson
+	Entrypoint     []string `json:"entrypoint,omitempty"`      // of the image, where it is known; it stands before the words
+	UID            int64    `json:"uid,omitempty"`             // runs as; 0: the image's, or one that is not root
+	AnyUID         bool     `json:"any_uid,omitempty"`         // no user id is written: the cluster gives one, as OpenShift does
+	Env            []string `json:"env,omitempty"`             // NAME=VALUE: what --set-env and its like come to
+	Dir            string   `json:"dir,omitempty"`             // absolute, in the image
+	Scratch        int64    `json:"scratch_bytes,omitempty"`   // ephemeral storage of the node
+	Volumes        []Volume `json:"volumes,omitempty"`         //
+	Ports          []Port   `json:"ports,omitempty"`           //
+	Secrets        []Secret `json:"secrets,omitempty"`         //
+	ServiceAccount string   `json:"service_account,omitempty"` // "": the namespace's default, without its token
+	NodeLabels     []string `json:"node_labels,omitempty"`     // KEY=VALUE that nodes must have
+	Operator       string   `json:"operator,omitempty"`        // who starts what runs on several nodes: MPIOperator, KubeRay; "": a Job does
+}
+
+// Operators that the cluster's administrator may have installed.
+const (
+	MPIOperator = "mpi" // MPIJob (kubeflow.org/v2beta1)
+	KubeRay     = "ray" // RayJob (ray.io/v1)
+)
+
+// A Volume is a persistent volume claim, or an empty directory, in the pod.
+type Volume struct {
+	Claim    string `json:"claim,omitempty"` // "": an empty directory for each pod
+	Path     string `json:"path"`            // absolute
+	ReadOnly bool   `json:"read_only,omitempty"`
+}
+
+// A Port is one that the program listens on, with a name.
+type Port struct {
+	Name   string `json:"name"`
+	Number int    `json:"number"`
+}
+
+// A Secret is one of the namespace: its keys are variables, or files in a directory.
+type Secret struct {
+	Name string `json:"name"`
+	Path string `json:"path,omitempty"` // absolute; "": variables
+}
+
+var (
+	// A label of the DNS (RFC 1123), and a name of several (core/v1: names of claims and secrets).
+	dnsLabel = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
+	dnsName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`) })
+	// A name of a port (RFC 6335): a letter somewhere, no two hyphens together.
+	portName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$`) })
+	// A key or value of a label.
+	labelKey = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+	})
+	labelValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`) })
+)
+
+// ParseVolume reads CLAIM:PATH[:ro], or scratch:PATH for an empty directory.
+func ParseVolume(s string) (Volume, error) {
+	claim, at, ok := strings.Cut(s, ":")
+	at, ro := strings.CutSuffix(at, ":ro")
+	switch {
+	case !ok:
+		return Volume{}, fmt.Errorf("%q: not of the form CLAIM:PATH", shorten(s))
+	case strings.HasPrefix(claim, "/"):
+		return Volume{}, fmt.Errorf("%q: pods do not see directories of the host; name a persistent volume claim (\"kubectl get pvc\" lists them)", shorten(s))
+	case !dnsName().MatchString(claim):
+		return Volume{}, fmt.Errorf("%q is no name of a persistent volume claim: small letters, digits, hyphens and dots make one", shorten(claim))
+	case !inPod(at) || path.Clean(at) == "/":
+		return Volume{}, fmt.Errorf("%q: %q is no absolute path in the pod, or is all of it", shorten(s), shorten(at))
+	}
+	if claim == "scratch" {
+		claim = ""
+	}
+	return Volume{claim, path.Clean(at), ro}, nil
+}
+
+// inPod says whether a path can be one of a pod: a mount's has no colon.
+func inPod(p string) bool {
+	return path.IsAbs(p) && len(p) < 4096 && !strings.ContainsAny(p, ":\x00\n") && !slices.Contains(strings.Split(p, "/"), "..")
+}
+
+// ParsePort reads NAME=NUMBER.
+func ParsePort(s string) (Port, error) {
+	name, number, _ := strings.Cut(s, "=")
+	n, err := strconv.Atoi(number)
+	switch {
+	case err != nil || n < 1 || n > 65535:
+		return Port{}, fmt.Errorf("%q: not of the form NAME=NUMBER with a number from 1 to 65535", shorten(s))
+	case !portName().MatchString(name) || strings.Contains(name, "--") || strings.Trim(name, "0123456789-") == "":
+		return Port{}, fmt.Errorf("%q is no name of a port: at most 15 small letters, digits and single hyphens, one of them a letter", shorten(name))
+	}
+	return Port{name, n}, nil
+}
+
+// ParseSecret reads NAME or NAME:PATH.
+func ParseSecret(s string) (Secret, error) {
+	name, at, files := strings.Cut(s, ":")
+	if !dnsName().MatchString(name) {
+		return Secret{}, fmt.Errorf("%q is no name of a secret: small letters, digits, hyphens and dots make one", shorten(name))
+	}
+	if files && (!inPod(at) || path.Clean(at) == "/") {
+		return Secret{}, fmt.Errorf("%q: %q is no absolute path in the pod", shorten(s), shorten(at))
+	}
+	return Secret{name, at}, nil
+}
+
+// check refuses what the cluster would.
+func (p *Pod) check() error {
+	at := map[string]bool{}
+	for _, v := range p.Volumes {
+		if at[v.Path] {
+			return fmt.Errorf("two volumes are to be at %s", v.Path)
+		}
+		at[v.Path] = true
+	}
+	for _, s := range p.Secrets {
+		if s.Path != "" && at[s.Path] {
+			return fmt.Errorf("a secret and a volume are to be at %s", s.Path)
+		}
+		at[s.Path] = true
+	}
+	names := map[string]bool{}
+	for _, o := range p.Ports {
+		if names[o.Name] {
+			return fmt.Errorf("two ports have the name %s", o.Name)
+		}
+		names[o.Name] = true
+	}
+	for _, l := range p.NodeLabels {
+		if k, v, ok := strings.Cut(l, "="); !ok || !labelKey().MatchString(k) || !labelValue().MatchString(v) {
+			return fmt.Errorf("label %q of nodes: not of the form KEY=VALUE", shorten(l))
+		}
+	}
+	for what, s := range map[string]string{"pull secret": p.PullSecret, "service account": p.ServiceAccount} {
+		if s != "" && !dnsName().MatchString(s) {
+			return fmt.Errorf("%s %q: small letters, digits, hyphens and dots make a name", what, shorten(s))
+		}
+	}
+	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, p.Pull) {
+		return fmt.Errorf("%q is none of always, missing and never", p.Pull)
+	}
+	if p.Dir != "" && !inPod(p.Dir) {
+		return fmt.Errorf("directory %q: not an absolute path in the image", shorten(p.Dir))
+	}
+	if p.UID < 0 || p.UID > 1<<31-1 {
+		return errors.New("a user id is from 1 to 2147483647")
+	}
+	return nil
+}
+
+// label makes a label of the DNS of a name: what Kubernetes takes as a Job's, with room for
+// what it appends to the names of pods. Of a long one the end stays, which tells ids apart.
+func label(name string) string {
+	const most = 45
+	s := strings.Map(func(c rune) rune {
+		switch {
+		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
+			return c
+		case c >= 'A' && c <= 'Z':
+			return c + 'a' - 'A'
+		}
+		return '-'
+	}, name)
+	if s = strings.Trim(s, "-"); len(s) > most {
+		const tail = len("-060102-150405-2")
+		s = strings.TrimRight(s[:most-tail], "-") + s[len(s)-tail:]
+	}
+	if s == "" || s[0] >= '0' && s[0] <= '9' {
+		s = "j" + s
+	}
+	return s
+}

@@ -1,0 +1,203 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// An Artifact is a file or directory that a step of a workflow leaves, and that those find at
+// the same path that come after it. It is kept where the server keeps such things, usually S3.
+type Artifact struct {
+	Step string `json:"step,omitempty"` // "": of the job itself
+	Name string `json:"name"`
+	Path string `json:"path"` // absolute, in the pods
+}
+
+// ParseArtifact reads NAME:PATH, or STEP/NAME:PATH.
+func ParseArtifact(s string) (Artifact, error) {
+	name, at, ok := strings.Cut(s, ":")
+	step, rest, steps := strings.Cut(name, "/")
+	if !steps {
+		step, rest = "", name
+	}
+	switch {
+	case !ok || steps && !nameText().MatchString(step):
+		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", shorten(s))
+	case !dnsLabel().MatchString(rest):
+		return Artifact{}, fmt.Errorf("%q is no name of an artifact: small letters, digits and -", shorten(rest))
+	case !inPod(at) || path.Clean(at) == "/":
+		return Artifact{}, fmt.Errorf("%q: %q is no absolute path in the pod", shorten(s), shorten(at))
+	}
+	return Artifact{step, rest, path.Clean(at)}, nil
+}
+
+// NewSteps makes one job of several, each of which waits for those of the others that it
+// names (After, AfterAny, AfterFailed). A name of something else, and a circle, are refused. The
+// tasks of all of them are counted through, from 1, in the order of the list.
+func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
+	if len(list) < 2 {
+		return nil, errors.New("one job has no order: several are needed")
+	}
+	first := list[0]
+	j := &Job{Name: name, Dir: first.Dir, Program: first.Program, Store: first.Store, Image: first.Image, Steps: list, Pod: Pod{UID: first.Pod.UID, PullSecret: first.Pod.PullSecret, ServiceAccount: first.Pod.ServiceAccount}}
+	byName, total, size := map[string]*Job{}, 0, 0
+	for _, s := range list {
+		if byName[label(s.Name)] != nil {
+			return nil, fmt.Errorf("two steps of a workflow are called %q, as names go there: give them names of their own", label(s.Name))
+		}
+		byName[label(s.Name)] = s
+		total += s.Count()
+		if s.Script != nil {
+			size += len(s.Script.Body)
+		}
+		for _, p := range s.Pod.Ports { // which "hpcc forward" finds by name
+			if j.PortOf(p.Name) == 0 {
+				j.Pod.Ports = append(j.Pod.Ports, p)
+			}
+		}
+	}
+	if size > maxScript {
+		return nil, fmt.Errorf("the scripts of all steps have %d bytes together; the most is %d", size, maxScript)
+	}
+	for _, s := range list {
+		if len(s.AfterEach) > 0 {
+			return nil, fmt.Errorf("step %s waits for each task of %s: a workflow waits for whole arrays", s.Name, strings.Join(s.AfterEach, ", "))
+		}
+		for _, n := range s.waitsFor() {
+			if byName[label(n)] == nil {
+				return nil, fmt.Errorf("step %s waits for %q, which is none of the jobs that are given with it (%s)", s.Name, shorten(n), strings.Join(stepNames(list), ", "))
+			}
+		}
+		s.Artifacts = nil
+	}
+	if circle := j.circle(); circle != "" {
+		return nil, fmt.Errorf("the steps wait for each other: %s", circle)
+	}
+	for _, a := range artifacts {
+		s := byName[label(a.Step)]
+		if a.Step == "" || s == nil {
+			return nil, fmt.Errorf("artifact %s: say which step leaves it: STEP/%s:%s, with one of %s", a.Name, a.Name, a.Path, strings.Join(stepNames(list), ", "))
+		}
+		s.Artifacts = append(s.Artifacts, a)
+	}
+	var err error
+	j.Array, err = ParseArray(fmt.Sprintf("1-%d", total))
+	return j, err
+}
+
+func stepNames(list []*Job) (names []string) {
+	for _, s := range list {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+// waitsFor are the names of all that has to happen before.
+func (j *Job) waitsFor() []string { return slices.Concat(j.After, j.AfterAny, j.AfterFailed) }
+
+// step is the step of a name, as another one writes it.
+func (j *Job) step(name string) *Job {
+	i := slices.IndexFunc(j.Steps, func(s *Job) bool { return label(s.Name) == label(name) })
+	if i < 0 {
+		return nil
+	}
+	return j.Steps[i]
+}
+
+// circle are steps that wait for each other, "" where there are none.
+func (j *Job) circle() string {
+	done := map[*Job]int{} // 1: being looked at, 2: sound
+	var way []string
+	var look func(s *Job) bool
+	look = func(s *Job) bool {
+		way = append(way, s.Name)
+		if done[s] == 1 {
+			return true
+		}
+		if done[s] == 0 {
+			done[s] = 1
+			for _, n := range s.waitsFor() {
+				if look(j.step(n)) {
+					return true
+				}
+			}
+			done[s] = 2
+		}
+		way = way[:len(way)-1]
+		return false
+	}
+	for _, s := range j.Steps {
+		if look(s) {
+			return strings.Join(way[slices.Index(way, way[len(way)-1]):], " → ")
+		}
+	}
+	return ""
+}
+
+// before are the artifacts of all steps that have succeeded when this one begins.
+func (j *Job) before(s *Job) (out []Artifact) {
+	seen := map[*Job]bool{}
+	var gather func(s *Job)
+	gather = func(s *Job) {
+		for _, n := range s.After {
+			if b := j.step(n); b != nil && !seen[b] {
+				seen[b] = true
+				out = append(out, b.Artifacts...)
+				gather(b)
+			}
+		}
+	}
+	gather(s)
+	return out
+}
+
+// places are where the tasks of a step stand among those of all, from 0; its name is one
+// of a workflow.
+func (j *Job) place(step string) (first int, s *Job) {
+	for _, s := range j.Steps {
+		if label(s.Name) == step {
+			return first, s
+		}
+		first += s.Count()
+	}
+	return 0, nil
+}
+
+// StepOf names the step of a task; "" of a job without steps.
+func (j *Job) StepOf(index int) string {
+	first := 1
+	for _, s := range j.Steps {
+		if index < first+s.Count() {
+			return s.Name
+		}
+		first += s.Count()
+	}
+	return ""
+}
+
+// outputOf is the file for what a task writes: that of its step, where it names one.
+func (j *Job) outputOf(t *Task, id string) string {
+	if s := j.step(t.Step); s != nil && s.Output != "" {
+		return t.File(s.Output, s.Name, id)
+	}
+	pattern := j.output()
+	if j.Workflow != nil && !strings.Contains(pattern, placeholder) && pattern != os.DevNull { // of which nobody knows how many steps it has
+		base := strings.TrimSuffix(pattern, ".out")
+		pattern = base + "_" + placeholder + strings.TrimPrefix(pattern, base)
+	}
+	return t.File(pattern, j.Name, id)
+}
+
+// checkSteps refuses what one of the steps could not do.
+func (j *Job) checkSteps() error {
+	for _, s := range j.Steps {
+		if err := s.check(); err != nil {
+			return fmt.Errorf("step %s: %w", s.Name, err)
+		}
+	}
+	return nil
+}
