@@ -61,16 +61,24 @@ func attach(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
+	if w := sub.EnterPod(c.Context, t, cmd, terminal); w != nil {
+		return execWords(sub, t, w)
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding hpcc itself: %w", err)
 	}
-	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
 	enter := []string{program, "enter", "--store", store, "--job", sub.ID, "--task", strconv.Itoa(t.Index), "--term", os.Getenv("TERM"), "--"}
 	w, err := sub.EnterCommand(c.Context, t, append(enter, cmd...), c.String("via"), terminal)
 	if err != nil {
 		return err
 	}
+	return execWords(sub, t, w)
+}
+
+// execWords becomes a command that reaches the task.
+func execWords(sub *job.Submission, t *job.Task, w []string) error {
 	file, err := exec.LookPath(w[0])
 	if err != nil {
 		return fmt.Errorf("reaching %s, where the task runs: %w", t.Host, err)

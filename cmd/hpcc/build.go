@@ -34,29 +34,41 @@ func buildCommand() *cli.Command {
 With --conda and a Dockerfile, or a CONTEXT, the environment is what the Dockerfile calls conda: FROM conda, COPY --from=conda.
 CONTEXT is a directory (default .), a git repository (URL.git#REF:DIR), or - for a tar archive or a Dockerfile
 on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
-		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
-			&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
-			&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH[,OS/ARCH...]` (default: this machine's); several make an index"},
-			&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
-			&cli.StringSliceFlag{Name: "secret", Usage: "show RUN --mount=type=secret a file or variable: `id=NAME,src=FILE` or id=NAME,env=VARIABLE (repeatable)"},
-			&cli.StringSliceFlag{Name: "ssh", Usage: "show RUN --mount=type=ssh an agent: `ID[=SOCKET]` (default $SSH_AUTH_SOCK; repeatable)"},
-			&cli.StringSliceFlag{Name: "build-context", Usage: "let FROM and --from=NAME mean `NAME=DIR` or NAME=docker-image://REF (repeatable)"},
-			&cli.StringSliceFlag{Name: "label", Usage: "label the image `NAME=VALUE` (repeatable)"},
-			&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
-			&cli.BoolFlag{Name: "check", Usage: "look the Dockerfile over without building; exit status 1 when there are warnings"},
-			&cli.BoolFlag{Name: "no-cache", Usage: "do every step again"},
-			&cli.StringSliceFlag{Name: "cache-from", Usage: "look for steps in the registry's `REF` as well, which --cache-to made (repeatable)"},
-			&cli.StringFlag{Name: "cache-to", Usage: "send the steps of this build to the registry as `REF[,mode=min]`; min: only those whose layers are in the image"},
-			&cli.StringFlag{Name: "compression", Usage: "pack new layers with `gzip|zstd`", Value: "gzip"},
-			&cli.StringFlag{Name: "progress", Usage: "show steps as `auto|plain|tty|json`", Value: "auto"},
-			plainHTTPFlag(), storeFlag(),
-		}, slices.Concat(condaFlags(), wanted.flags(), outputFlags())...),
-		Action: func(c *cli.Context) error { return buildImage(c, wanted) },
+		Flags: buildFlags(wanted),
+		Action: func(c *cli.Context) error {
+			if c.Bool("json") && !c.Bool("dry-run") {
+				return usagef("--json goes with --dry-run").hint("write --progress json for the steps of a build")
+			}
+			return buildImage(c, wanted, nil)
+		},
 	}
 }
 
-func buildImage(c *cli.Context, wanted *attestations) error {
+// buildFlags are those of what builds an image.
+func buildFlags(wanted *attestations) []cli.Flag {
+	return append([]cli.Flag{
+		&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
+		&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
+		&cli.StringFlag{Name: "platform", Usage: "build for `OS/ARCH[,OS/ARCH...]` (default: this machine's); several make an index"},
+		&cli.StringSliceFlag{Name: "build-arg", Usage: "set an ARG: `NAME=VALUE`, or NAME to take it from the environment (repeatable)"},
+		&cli.StringSliceFlag{Name: "secret", Usage: "show RUN --mount=type=secret a file or variable: `id=NAME,src=FILE` or id=NAME,env=VARIABLE (repeatable)"},
+		&cli.StringSliceFlag{Name: "ssh", Usage: "show RUN --mount=type=ssh an agent: `ID[=SOCKET]` (default $SSH_AUTH_SOCK; repeatable)"},
+		&cli.StringSliceFlag{Name: "build-context", Usage: "let FROM and --from=NAME mean `NAME=DIR` or NAME=docker-image://REF (repeatable)"},
+		&cli.StringSliceFlag{Name: "label", Usage: "label the image `NAME=VALUE` (repeatable)"},
+		&cli.StringFlag{Name: "target", Usage: "stop at `STAGE`"},
+		&cli.BoolFlag{Name: "entry", Usage: "make \"hpcc entry\" the entry point, for clusters that choose the uid: OpenShift, Kubernetes"},
+		&cli.BoolFlag{Name: "check", Usage: "look the Dockerfile over without building; exit status 1 when there are warnings"},
+		&cli.BoolFlag{Name: "no-cache", Usage: "do every step again"},
+		&cli.StringSliceFlag{Name: "cache-from", Usage: "look for steps in the registry's `REF` as well, which --cache-to made (repeatable)"},
+		&cli.StringFlag{Name: "cache-to", Usage: "send the steps of this build to the registry as `REF[,mode=min]`; min: only those whose layers are in the image"},
+		&cli.StringFlag{Name: "compression", Usage: "pack new layers with `gzip|zstd`", Value: "gzip"},
+		&cli.StringFlag{Name: "progress", Usage: "show steps as `auto|plain|tty|json`", Value: "auto"},
+		plainHTTPFlag(), storeFlag(),
+	}, slices.Concat(condaFlags(), wanted.flags(), outputFlags())...)
+}
+
+// buildImage builds what the command line says, and deploys it unless to is nil.
+func buildImage(c *cli.Context, wanted *attestations, to *deployment) error {
 	for _, w := range c.Args().Slice() {
 		if strings.HasPrefix(w, "mode=") { // docker's flag must have a value, ours may
 			return usagef("%q stands alone", w).hint("write --provenance=%s", w)
@@ -73,7 +85,7 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 		return err
 	}
 	if c.String("tag") == "" && !c.Bool("dry-run") && !c.Bool("print-dockerfile") {
-		return usagef("the image needs a name").hint("hpcc build -t NAME %s", strings.Join(a, " "))
+		return usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(a, " "))
 	}
 	if err := wanted.read(c); err != nil {
 		return err
@@ -98,6 +110,10 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 		return err
 	}
 	o.CacheTo = cache
+	entries, err := entryFiles(c, ps)
+	if err != nil {
+		return err
+	}
 	t, err := newSteps(c.String("progress"))
 	if err != nil {
 		return err
@@ -109,14 +125,19 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 	if err != nil {
 		return err
 	}
+	if to != nil {
+		if o.Hidden, err = to.prepare(c); err != nil {
+			return err
+		}
+	}
 	if c.Bool("print-dockerfile") {
 		return printDockerfile(c, s, t, o, ps)
 	}
 	made := built{parts: unpack.NewParts(s)}
 	defer made.parts.Close()
 	var locks []conda.Locked
-	for _, p := range ps {
-		o.Platform, o.Inputs = p, &build.Inputs{}
+	for i, p := range ps {
+		o.Platform, o.Inputs, o.Entry = p, &build.Inputs{}, entries[i]
 		parts := made.parts
 		if len(ps) > 1 && p.Architecture != goruntime.GOARCH {
 			parts = nil // see keepBuilt
@@ -131,7 +152,7 @@ func buildImage(c *cli.Context, wanted *attestations) error {
 		return nil
 	}
 	t.built()
-	err = keepBuilt(c, s, made, wanted, outputs)
+	err = keepBuilt(c, s, made, wanted, outputs, to)
 	if err == nil && c.String("lock") != "" {
 		err = writeLock(c, t, locks)
 	}

@@ -8,10 +8,10 @@ import (
 func commands() []*cli.Command {
 	return []*cli.Command{
 		buildCommand(),
-		pullCommand(), pushCommand(), loginCommand(),
-		imagesCommand(), inspectCommand(), rmCommand(), gcCommand(),
+		pullCommand(), pushCommand(), deployCommand(), loginCommand(),
+		imagesCommand(), inspectCommand(), checkCommand(), rmCommand(), gcCommand(),
 		loadCommand(), saveCommand(), unpackCommand(),
-		runCommand(), ociCommand(), condaCommand(),
+		runCommand(), entryCommand(), ociCommand(), condaCommand(),
 		scriptCommand(), submitCommand(), statusCommand(), nodesCommand(), logsCommand(), waitCommand(), cancelCommand(), rerunCommand(), sitesCommand(), taskCommand(), rayCommand(), hereCommand(),
 		forwardCommand(), attachCommand(), relayCommand(), enterCommand(),
 		doctorCommand(),

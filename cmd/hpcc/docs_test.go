@@ -128,3 +128,42 @@ func flagUsage(f cli.Flag) string {
 	}
 	return text
 }
+
+// TestBigGANPage holds docs/biggan.md to testdata/biggan: files of it, alone or side by side. Those that hpcc
+// made are held to the commands by testdata/script/script_biggan.txtar.
+func TestBigGANPage(t *testing.T) {
+	const dir, file = "../../testdata/biggan/", "../../docs/biggan.md"
+	read := func(name string) string {
+		b, err := os.ReadFile(dir + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSuffix(string(b), "\n")
+	}
+	var out strings.Builder
+	for line := range strings.Lines(read("page.md") + "\n") {
+		word, ok := strings.CutPrefix(strings.TrimSpace(line), "{{")
+		word, _ = strings.CutSuffix(word, "}}")
+		names := strings.Fields(word)
+		switch {
+		case !ok:
+			out.WriteString(line)
+		case names[0] == "side":
+			out.WriteString("<table>\n<tr><th>by hand</th><th>hpcc</th></tr>\n<tr>\n")
+			for _, n := range names[1:] {
+				fmt.Fprintf(&out, "<td valign=\"top\">\n\n```yaml\n%s\n```\n\n</td>\n", read(n))
+			}
+			out.WriteString("</tr>\n</table>\n")
+		default:
+			out.WriteString("    " + strings.ReplaceAll(read(names[0]), "\n", "\n    ") + "\n")
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || out.String() != string(want) {
+		t.Errorf("%s is not what testdata/biggan has (%v); \"make docs\" writes it anew", file, err)
+	}
+}

@@ -76,8 +76,6 @@ func checkConda(c *cli.Context) error {
 		return usagef("--print-dockerfile prints the environment alone").hint("leave the Dockerfile and CONTEXT out, and put its lines below what is printed")
 	case c.Bool("print-dockerfile") && len(onlyImages(c)) > 0:
 		return usagef("--print-dockerfile makes no image for --%s", onlyImages(c)[0]).hint("leave out one of them")
-	case c.Bool("json") && !c.Bool("dry-run"):
-		return usagef("--json goes with --dry-run").hint("write --progress json for the steps of a build")
 	case c.Bool("no-index") && c.IsSet("index-url"):
 		return usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
 	}
@@ -94,7 +92,7 @@ func checkConda(c *cli.Context) error {
 
 // onlyImages are the flags in use that say what becomes of an image.
 func onlyImages(c *cli.Context) (out []string) {
-	for _, name := range []string{"output", "push", "provenance", "sbom", "iidfile", "metadata-file", "annotation", "label", "cache-to", "target"} {
+	for _, name := range []string{"output", "push", "provenance", "sbom", "iidfile", "metadata-file", "annotation", "label", "cache-to", "target", "entry"} {
 		if c.IsSet(name) {
 			out = append(out, name)
 		}
@@ -126,6 +124,9 @@ func condaOptions(c *cli.Context, t *steps, o build.Options) build.CondaOptions 
 func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options, parts *unpack.Parts) (v1.Image, conda.Locked, error) {
 	co := condaOptions(c, t, o)
 	co.Parts = parts
+	if !hasDockerfile(c) {
+		co.Entry = o.Entry
+	}
 	env, err := build.Conda(c.Context, s, co)
 	if err != nil {
 		return nil, conda.Locked{}, err

@@ -23,7 +23,7 @@ import (
 	"hpcc/job"
 )
 
-const forwardArgs = "JOB[.TASK] PORT|tensorboard|jupyter|LOCAL:PORT"
+const forwardArgs = "JOB[.TASK] PORT|NAME|LOCAL:PORT"
 
 func forwardCommand() *cli.Command {
 	return &cli.Command{
@@ -31,6 +31,7 @@ func forwardCommand() *cli.Command {
 		Description: `Listens on 127.0.0.1 of this machine and carries what connects there to 127.0.0.1 of the node on
 which the task runs: through a step of the scheduler, or by ssh. Waits until the task runs; ends with it,
 or by Ctrl-C. "tensorboard" and "jupyter" are found by what the job told of them; their address is printed.
+Other names are those of --port. Of jobs in pods, kubectl brings the port.
 
    hpcc forward main-261121-090000 8888
    hpcc forward main.3 jupyter
@@ -104,12 +105,27 @@ func readForwarding(word string) (f forwarding, err error) {
 			return f, err
 		}
 	}
-	if _, ok := job.UsualPort(there); ok {
+	if _, err := job.ParsePort(there + "=1"); err == nil { // a name, as --port has them
 		f.name = there
 		return f, nil
 	}
 	f.port, err = readPort(there)
 	return f, err
+}
+
+// resolve finds the number of a port that the job has a name for.
+func (f *forwarding) resolve(j *job.Job) error {
+	if n := j.PortOf(f.name); n > 0 {
+		f.port, f.name = n, ""
+	}
+	if _, ok := job.UsualPort(f.name); f.name == "" || ok {
+		return nil
+	}
+	names := "tensorboard or jupyter"
+	for _, p := range j.Pod.Ports {
+		names = p.Name + ", " + names
+	}
+	return usagef("%q is no port", f.name).hint("a number from 1 to 65535, %s; LOCAL:PORT for another port here", names)
 }
 
 func readPort(word string) (int, error) {
@@ -135,6 +151,9 @@ func forward(c *cli.Context) error {
 	}
 	sub, index, err := findTask(c, s.Jobs(), a[0])
 	if err != nil {
+		return err
+	}
+	if err := f.resolve(sub.Job); err != nil {
 		return err
 	}
 	if index == job.AnyTask && f.name != "" {

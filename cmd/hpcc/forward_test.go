@@ -97,7 +97,9 @@ func TestReadForwarding(t *testing.T) {
 		"0":              "refused",
 		"65536":          "refused",
 		"-1":             "refused",
-		"x":              "refused",
+		"x":              "{0 x -1 }", // it may be one of the job's
+		"debug-1":        "{0 debug-1 -1 }",
+		"Debug":          "refused",
 		"80:":            "refused",
 		":80":            "refused",
 		"1:2:3":          "refused",

@@ -148,7 +148,7 @@ func pushCommand() *cli.Command {
 			if len(a) == 2 {
 				ref = a[1]
 			}
-			p, err := push(c, s, a[0], ref)
+			p, err := push(c, s, a[0], ref, store.Remote{PlainHTTP: c.Bool("plain-http")})
 			if err != nil {
 				return err
 			}
@@ -159,12 +159,16 @@ func pushCommand() *cli.Command {
 }
 
 // push sends an image and tells how much of it went.
-func push(c *cli.Context, s *store.Store, n, ref string) (*store.Pushed, error) {
+func push(c *cli.Context, s *store.Store, n, ref string, o store.Remote) (*store.Pushed, error) {
 	bar := progress("pushing " + n)
-	p, err := s.Push(c.Context, n, ref, store.Remote{PlainHTTP: c.Bool("plain-http"), Progress: bar.bytes})
+	o.Progress = bar.bytes
+	p, err := s.Push(c.Context, n, ref, o)
 	bar.end()
 	if err != nil {
 		return nil, err
+	}
+	if p.NotNoted != nil {
+		say("warning: the store cannot note where %s lies now, so that \"hpcc submit --to kubernetes\" has to be told: %v", n, p.NotNoted)
 	}
 	if had := p.Size - p.Sent; had > 0 {
 		say("sent %s of %s; the registry had the rest", size(p.Sent), size(p.Size))
@@ -248,11 +252,30 @@ func inspectCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			about := map[string]any{"digest": d.String(), "layers": m.Layers, "image": cfg}
+			if about["pushed"], err = pushedAs(c, a[0]); err != nil {
+				return err
+			}
 			enc := json.NewEncoder(os.Stdout)
 			enc.SetIndent("", "  ")
-			return enc.Encode(map[string]any{"digest": d.String(), "layers": m.Layers, "image": cfg})
+			return enc.Encode(about)
 		},
 	}
+}
+
+// pushedAs is the reference by digest of an image in a registry; nil when it was
+// not pushed.
+func pushedAs(c *cli.Context, name string) (any, error) {
+	s, err := findStore(c)
+	if err != nil {
+		return nil, err
+	}
+	ref, err := s.Pushed(name)
+	var local *store.NotPushedError
+	if errors.As(err, &local) {
+		return nil, nil
+	}
+	return ref, err
 }
 
 // getImage finds an image by name, for the platform of the command line.

@@ -29,7 +29,7 @@ func jobFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "on", Usage: "use site `NAME` of site.toml (default: the one that it says)"},
 		&cli.StringFlag{Name: "job", Hidden: true, Usage: "- takes the job as hpcc of another machine states it"},
 		&cli.BoolFlag{Name: "record", Hidden: true, Usage: "print the job's record, for hpcc of another machine"},
-		&cli.StringFlag{Name: "to", Usage: "write for `TARGET`: slurm, lsf, gridengine, pbs, local (default: the scheduler of this machine)"},
+		&cli.StringFlag{Name: "to", Usage: "write for `TARGET`: slurm, lsf, gridengine, pbs, kubernetes, openshift, argo, local (default: the scheduler of this machine)"},
 		&cli.StringFlag{Name: "name", Usage: "call the job `NAME` (default: after the program)"},
 		&cli.StringFlag{Name: "array", Aliases: []string{"a"}, Usage: "run a task for each index of `1-8[:2][%4] | 1,3,7`; {task} in CMD is the index"},
 		&cli.IntFlag{Name: "nodes", Usage: "ask for `N` nodes"},
@@ -58,7 +58,7 @@ func jobFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "tensorboard", Usage: "run tensorboard on the logs in `DIR` beside the (first) task, in the same image; \"hpcc forward JOB tensorboard\" brings it here"},
 		&cli.BoolFlag{Name: "interactive", Usage: "run CMD on a node with this terminal"},
 		storeFlag(),
-	}, append(fromFlags(), runFlags(env)...)...)
+	}, slices.Concat(podFlags(), argoFlags(), fromFlags(), runFlags(env))...)
 }
 
 func scriptCommand() *cli.Command {
@@ -70,10 +70,16 @@ job from a script or a submit command of Slurm, LSF, Grid Engine or PBS, and tel
 of its directives; with IMAGE, the script runs in it. Other flags overrule what FILE says.
 
    hpcc script --to slurm --array 1-8 --time 2h sci -- python main.py --id={task}
-   hpcc script --from job.lsf --to slurm --queue gpu sci`,
-		Flags: jobFlags(&env),
+   hpcc script --from job.lsf --to slurm --queue gpu sci
+   hpcc script --from job.lsf --to kubernetes --volume data:/data registry.example.org/team/sci:1
+   hpcc script --from job.lsf --to openshift --with build --arch ppc64le sci`,
+		Flags: append(jobFlags(&env), aroundFlags()...),
 		Action: func(c *cli.Context) error {
 			j, to, err := readOrTake(c, &env)
+			if err != nil {
+				return err
+			}
+			more, also, err := readAround(c, to)
 			if err != nil {
 				return err
 			}
@@ -84,7 +90,12 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
 				}
 				return err
 			}
-			text, notes, err := job.Render(j, to.Target)
+			text, notes, err := "", []string(nil), error(nil)
+			if also {
+				text, notes, err = job.RenderAround(j, more)
+			} else {
+				text, notes, err = job.Render(j, to.Target)
+			}
 			if err != nil {
 				return err
 			}
@@ -129,6 +140,9 @@ func submit(c *cli.Context, env *envChanges) error {
 	if to.there != nil {
 		return submitThere(c, j, to)
 	}
+	if err := pinPods(c, to); err != nil {
+		return err
+	}
 	if err := backfill(c, j, to.Cluster); err != nil {
 		return err
 	}
@@ -140,7 +154,7 @@ func submit(c *cli.Context, env *envChanges) error {
 		return err
 	}
 	// Made here once, rather than on every node at the same time.
-	if j.Image != "" && !namesSquashFS(j.Image) {
+	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() {
 		if _, err := imageDir(c, j.Image); err != nil {
 			return err
 		}
@@ -220,7 +234,9 @@ func tellSubmitted(c *cli.Context, sub *job.Submission, where string) error {
 	default:
 		_, err = fmt.Println(sub.ID)
 	}
-	if sub.Target != job.Local || sub.Site != "" {
+	if sub.Job.Workflow != nil {
+		say("workflow %s of %s; \"hpcc status %s\" tells how it goes", sub.Native, where, sub.ID)
+	} else if sub.Target != job.Local || sub.Site != "" {
 		say("job %s of %s, %d tasks; \"hpcc status %s\" tells how it goes", sub.Native, where, sub.Job.Count(), sub.ID)
 	}
 	return err
@@ -315,6 +331,9 @@ func tell(notes []string) {
 
 // readJob makes a job of the command line.
 func readJob(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
+	if c.IsSet("workflow") {
+		return readWorkflow(c)
+	}
 	var to *destination
 	from := c.IsSet("from")
 	for _, f := range fromFlags() {
@@ -375,6 +394,12 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
 		return nil, to, err
 	}
 	j.Run = wordsAgain(c, env, to.base(j))
+	if err := readPod(c, env, j, to); err != nil {
+		return nil, to, err
+	}
+	if err := debugged(c, j, to); err != nil {
+		return nil, to, err
+	}
 	if from {
 		if j, err = readFrom(c, j, to); err != nil {
 			return nil, to, err
@@ -596,6 +621,10 @@ func statusTable(out io.Writer, list []*job.Status, detail bool) error {
 		return err
 	}
 	for _, st := range list {
+		if st.Job.Workflow != nil || len(st.Job.Steps) > 0 {
+			stepLines(out, st)
+			continue
+		}
 		for _, t := range st.Tasks {
 			if slices.Contains(st.Failed, t.Index) {
 				fmt.Fprintf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)

@@ -186,7 +186,11 @@ func rerun(c *cli.Context, s *job.Submission, dir string) error {
 	} else {
 		_, err = fmt.Println(s.ID)
 	}
-	say("job %s: %d of %d tasks run again: %s", s.ID, len(tasks), s.Job.Count(), indices(tasks))
+	if s.Job.Workflow != nil {
+		say("job %s: %s again, and what waits for them", s.ID, counted(len(tasks), "step runs", "steps run"))
+	} else {
+		say("job %s: %d of %d tasks run again: %s", s.ID, len(tasks), s.Job.Count(), indices(tasks))
+	}
 	if err != nil || !c.Bool("wait") {
 		return err
 	}
@@ -225,16 +229,22 @@ func logsCommand() *cli.Command {
 			if sub.site != nil {
 				return passOn(c, sub.site, slices.Concat([]string{"logs"}, given(c, "follow", "failed"), []string{sub.id}, a[1:])...)
 			}
-			l := taskLogs{home: filepath.Join(s.Jobs(), sub.ID), failed: c.Bool("failed")}
+			l := taskLogs{sub: sub.Submission, dir: s.Jobs(), failed: c.Bool("failed")}
 			for _, w := range a[1:] {
 				k, err := strconv.Atoi(w)
 				if err != nil {
-					return usagef("%q is no index of a task", w)
+					if err := l.step(w); err != nil {
+						return err
+					}
+					continue
 				}
 				l.want = append(l.want, k)
 			}
 			if !c.Bool("follow") {
-				return l.show()
+				return l.show(c.Context)
+			}
+			if len(l.want) == 0 && (sub.Job.Workflow != nil || len(sub.Job.Steps) > 0) {
+				return l.followSteps(c.Context)
 			}
 			if len(l.want) == 0 && sub.Job.Count() == 1 {
 				l.want = slices.Collect(sub.Job.Array.All())
@@ -250,6 +260,24 @@ func logsCommand() *cli.Command {
 	}
 }
 
+// step wants the tasks of a workflow's step.
+func (l *taskLogs) step(name string) error {
+	tasks, err := job.Tasks(filepath.Join(l.dir, l.sub.ID))
+	if err != nil {
+		return err
+	}
+	before := len(l.want)
+	for _, t := range tasks {
+		if t.Step == name {
+			l.want = append(l.want, t.Index)
+		}
+	}
+	if len(l.want) == before {
+		return usagef("%q is no index of a task, and no step that has begun", name)
+	}
+	return nil
+}
+
 // given are the flags, of those that are switches, that the command line sets.
 func given(c *cli.Context, names ...string) (words []string) {
 	for _, n := range names {
@@ -262,13 +290,21 @@ func given(c *cli.Context, names ...string) (words []string) {
 
 // taskLogs shows the output of tasks of one job.
 type taskLogs struct {
-	home   string // the job's directory
+	sub    *job.Submission
+	dir    string // of all jobs
 	want   []int  // indices; empty for all
 	failed bool
 }
 
-func (l *taskLogs) show() error {
-	tasks, err := job.Tasks(l.home)
+func (l *taskLogs) show(ctx context.Context) error {
+	if l.sub.Target.Pods() { // where records come from the cluster
+		_, warnings, err := job.Statuses(ctx, l.dir, []string{l.sub.ID})
+		if err != nil {
+			return err
+		}
+		warn(warnings)
+	}
+	tasks, err := job.Tasks(filepath.Join(l.dir, l.sub.ID))
 	if err != nil {
 		return err
 	}
@@ -285,9 +321,13 @@ func (l *taskLogs) show() error {
 	}
 	for _, t := range list {
 		if len(list) > 1 {
-			fmt.Printf("==> task %d: %s  %s\n", t.Index, goes(&t), t.Output)
+			fmt.Printf("==> task %d%s: %s  %s\n", t.Index, stepOf(&t), goes(&t), t.Output)
 		}
-		if err := copyLog(&t, 0, nil); err != nil {
+		kept, err := l.sub.Follow(ctx, &t, false, os.Stdout)
+		if !kept {
+			err = copyLog(&t, 0, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -307,6 +347,9 @@ func goes(t *job.Task) string {
 
 // copyLog prints a task's output from a byte on; end becomes where it stopped.
 func copyLog(t *job.Task, from int64, end *int64) error {
+	if t.Output == "" && t.Host == "" { // it never began
+		return nil
+	}
 	if t.Output == "" {
 		say("task %d on %s: its output went to no file that hpcc knows of", t.Index, t.Host)
 		return nil
@@ -332,8 +375,11 @@ const looks = 300 * time.Millisecond
 // follow prints a task's output as it grows, until the task has ended.
 func (l *taskLogs) follow(ctx context.Context, k int) error {
 	at, told := int64(0), false
+	if l.sub.Target.Pods() {
+		return l.followPod(ctx, k)
+	}
 	for {
-		tasks, err := job.Tasks(l.home)
+		tasks, err := job.Tasks(filepath.Join(l.dir, l.sub.ID))
 		if err != nil {
 			return err
 		}
@@ -354,4 +400,18 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 		case <-time.After(looks):
 		}
 	}
+}
+
+// followPod prints what the cluster keeps of a task, as soon as it runs, or what was kept of it.
+func (l *taskLogs) followPod(ctx context.Context, k int) error {
+	l.want = []int{k}
+	t, err := l.sub.Running(ctx, l.dir, k, words)
+	if err != nil && ctx.Err() == nil { // it has ended
+		return l.show(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = l.sub.Follow(ctx, t, true, os.Stdout)
+	return err
 }

@@ -69,8 +69,8 @@ type built struct {
 }
 
 // keepBuilt names what was built, an image or an index of one for each
-// platform, unpacks it and sends it where the flags say.
-func keepBuilt(c *cli.Context, s *store.Store, b built, wanted *attestations, outputs []output) error {
+// platform, unpacks it and sends it where the flags say, and a deployment.
+func keepBuilt(c *cli.Context, s *store.Store, b built, wanted *attestations, outputs []output, to *deployment) error {
 	notes, err := pairs(c, "annotation")
 	if err != nil {
 		return err
@@ -102,9 +102,12 @@ func keepBuilt(c *cli.Context, s *store.Store, b built, wanted *attestations, ou
 		return err
 	}
 	if ref := c.String("push"); ref != "" {
-		if _, err := push(c, s, c.String("tag"), ref); err != nil {
+		if _, err := push(c, s, c.String("tag"), ref, store.Remote{PlainHTTP: c.Bool("plain-http")}); err != nil {
 			return err
 		}
+	}
+	if to != nil {
+		return to.send(c, s)
 	}
 	_, err = fmt.Println(digest)
 	return err

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -48,8 +50,15 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	if c != nil && c.Command != nil && c.Command.Name != "" && c.Command.Name != "hpcc" {
 		name += " " + c.Command.Name
 	}
+	if m := notWhole().FindStringSubmatch(err.Error()); m != nil { // in the words of package flag
+		return usagef("--%s %s: not a whole number", m[2], m[1]).hint("%q shows the flags", name+" --help")
+	}
 	return usagef("%w", err).hint("%q shows the flags", name+" --help")
 }
+
+var notWhole = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^invalid value (".*") for flag -([a-z-]+): parse error$`)
+})
 
 // onDisk says, of an error that a full disk made, which one that is: a file
 // system is known by a directory on it.
@@ -105,6 +114,7 @@ func adviceFor(err error) (advice string, status int) {
 	var ns *runtime.NamespaceError
 	var re *runtime.Error
 	var missing *store.NotFoundError
+	var local *store.NotPushedError
 	if errors.As(err, &re) {
 		status = re.Status
 	}
@@ -118,6 +128,8 @@ func adviceFor(err error) (advice string, status int) {
 	case advice != "":
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists them; %q fetches it from a registry", "hpcc images", "hpcc pull "+missing.Name)
+	case errors.As(err, &local):
+		advice = fmt.Sprintf("%q, or %q, sends it", "hpcc deploy -r NAME "+local.Name, "hpcc push "+local.Name+" REF")
 	case errors.As(err, &ns):
 		advice = ns.Cure() + `; "hpcc doctor" shows what was tried`
 	case errors.Is(err, context.Canceled):

@@ -70,6 +70,7 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
+	"own-registry": func() error { _, err := exec.LookPath("docker-registry"); return err },
 	"debian": func() error {
 		_, err := os.Stat(os.Getenv("HPCC_TEST_DEBIAN"))
 		return err
@@ -121,6 +122,7 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
+	"kube": kubeNode,
 	"slurm-oci": func() error { // that Slurm runs containers, see testdata/slurm/up.sh
 		_, err := os.Stat(filepath.Join(filepath.Dir(os.Getenv("SLURM_CONF")), "oci.conf"))
 		return err
@@ -218,6 +220,9 @@ func TestScripts(t *testing.T) {
 			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_MPI", "HPCC_TEST_CHANNEL", "SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
 				e.Setenv(name, os.Getenv(name))
 			}
+			if err := kubeEnvironment(e); err != nil {
+				return err
+			}
 			index, err := filepath.Abs("../../conda/testdata/solve/main2021")
 			if err != nil {
 				return err
@@ -238,7 +243,7 @@ func TestScripts(t *testing.T) {
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot, "echoes": echoes, "exchange": exchange, "freeports": freePortsCommand,
+			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot, "echoes": echoes, "exchange": exchange, "freeports": freePortsCommand, "cured": cured,
 		},
 	})
 }
@@ -278,7 +283,7 @@ func later(ts *testscript.TestScript, _ bool, args []string) {
 	if args[0] == "hpcc" {
 		cmd.Path, cmd.Err = filepath.Join(bin, "hpcc"), nil
 	}
-	cmd.Env = append(os.Environ(), "HPCC_STORE="+ts.Getenv("HPCC_STORE"))
+	cmd.Env = append(os.Environ(), "HPCC_STORE="+ts.Getenv("HPCC_STORE"), "PATH="+ts.Getenv("PATH"), "KUBECONFIG="+ts.Getenv("KUBECONFIG"))
 	ts.Defer(func() {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			ts.Logf("%s: %v\n%s", args, err, out)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -18,7 +19,7 @@ import (
 // fromFlags are those of a job that somebody already wrote for a scheduler.
 func fromFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "from", Usage: "take the job from `FILE` (- is standard input): a script, or a command line of sbatch, bsub or qsub"},
+		&cli.StringSliceFlag{Name: "from", Usage: "take the job from `FILE` (- is standard input): a script, or a command line of sbatch, bsub or qsub; repeated, of --to argo: a workflow of several"},
 		&cli.StringFlag{Name: "dialect", Usage: "FILE is written for `SCHEDULER`: slurm, lsf, gridengine, pbs (default: by its directives)"},
 		&cli.StringFlag{Name: "report", Value: "table", Usage: "tell on standard error what became of each directive: `table`, json, none"},
 		&cli.BoolFlag{Name: "strict", Usage: "fail when a directive is refused (default of submit; --strict=false hands in all the same)"},
@@ -27,18 +28,33 @@ func fromFlags() []cli.Flag {
 
 // readFrom makes a job of --from; flags of the command line overrule it.
 func readFrom(c *cli.Context, flags *job.Job, to *destination) (*job.Job, error) {
-	t := to.Target
-	src, err := source(c, c.String("from"), to)
-	if err != nil {
-		return nil, err
+	files := c.StringSlice("from")
+	if len(files) > 1 {
+		return readSteps(c, flags, to)
 	}
-	tr, err := job.Translate(src, t)
+	tr, name, err := translated(c, files[0], to)
 	if err != nil {
 		return nil, err
 	}
 	overrule(c, tr, flags)
+	return fitted(c, tr, flags, to, name)
+}
+
+// translated reads what --from names.
+func translated(c *cli.Context, file string, to *destination) (*job.Translation, string, error) {
+	src, err := source(c, file, to)
+	if err != nil {
+		return nil, "", err
+	}
+	tr, err := job.Translate(src, to.Target)
+	return tr, src.Name, err
+}
+
+// fitted is the job of a translation, of which the target can do all.
+func fitted(c *cli.Context, tr *job.Translation, flags *job.Job, to *destination, name string) (*job.Job, error) {
 	j := tr.Job
-	j.Program, j.Store, j.Run, j.Image, j.Ray = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray
+	j.Program, j.Store, j.Run, j.Image, j.Ray, j.Pod = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray, flags.Pod
+	j.Artifacts = flags.Artifacts
 	if j.OnHost = j.OnHost && j.Image == ""; c.NArg() > 1 && j.Script != nil {
 		j.Script.Args = flags.Args
 	}
@@ -50,7 +66,7 @@ func readFrom(c *cli.Context, flags *job.Job, to *destination) (*job.Job, error)
 	}
 	strict := c.Bool("strict") || c.Command.Name == "submit" && !c.IsSet("strict")
 	if n := tr.Lost(); n > 0 && strict {
-		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused", src.Name, t, counted(n, "directive is", "directives are"))}).
+		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused", name, to.Target, counted(n, "directive is", "directives are"))}).
 			hint("change them in the script, say them with flags, or take the job without them with --strict=false")
 	}
 	return j, nil
@@ -97,22 +113,23 @@ func readBounded(file string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxStdin))
 }
 
-// overrule puts the flags of the command line in the place of what the script says.
-func overrule(c *cli.Context, tr *job.Translation, flags *job.Job) {
+// overrule puts the flags of the command line in the place of what the script says, but
+// those of but.
+func overrule(c *cli.Context, tr *job.Translation, flags *job.Job, but ...string) {
 	j := tr.Job
 	sweep := func() { j.Params, j.Array, j.Whole = flags.Params, flags.Array, flags.Whole }
 	for name, take := range map[string]func(){
 		"name":  func() { j.Name = flags.Name },
 		"array": func() { j.Array = flags.Array }, "nodes": func() { j.Nodes = flags.Nodes }, "tasks": func() { j.Tasks = flags.Tasks },
 		"tasks-per-node": func() { j.TasksPerNode = flags.TasksPerNode }, "cpus": func() { j.CPUs = flags.CPUs },
-		"mem": func() { j.Memory, j.MemoryPerCPU = flags.Memory, 0 }, "gpus": func() { j.GPUs, j.GPUType = flags.GPUs, "" },
+		"mem": func() { j.Memory, j.MemoryPerCPU = flags.Memory, 0 }, "gpus": func() { j.GPUs, j.GPUType = flags.GPUs, flags.GPUType }, "gpu-type": func() { j.GPUType = flags.GPUType },
 		"time": func() { j.Time = flags.Time }, "queue": func() { j.Queue = flags.Queue }, "account": func() { j.Account = flags.Account },
 		"exclusive": func() { j.Exclusive = flags.Exclusive }, "after": func() { j.After = flags.After },
 		"output": func() { j.Output = flags.Output }, "error": func() { j.Error = flags.Error }, "mail": func() { j.Mail = flags.Mail },
 		"chdir": func() { j.Dir = flags.Dir }, "env": func() { j.Env = append(j.Env, flags.Env...) },
 		"signal": func() { j.Warning = flags.Warning }, "retry": func() { j.Retry = flags.Retry }, "sweep": sweep, "params": sweep, "native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive }, "tensorboard": func() { j.Tensorboard = flags.Tensorboard },
 	} {
-		if !c.IsSet(name) {
+		if !c.IsSet(name) || slices.Contains(but, name) {
 			continue
 		}
 		if take(); name != "env" && name != "native" && name != "interactive" {

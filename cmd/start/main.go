@@ -38,8 +38,11 @@ func main() {
 		fmt.Fprintln(os.Stderr, `hpcc: hint: "hpcc doctor" shows why, and what to ask the administrator for`)
 		os.Exit(runtime.ExitFailed)
 	}
+	if len(os.Args) > 1 && os.Args[1] == "entry" {
+		enter(os.Args[2:])
+	}
 	if os.Args[0] == runtime.Full || len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "hpcc: error: this program is a part of hpcc and does not run alone")
+		fmt.Fprintln(os.Stderr, "hpcc: error: this program is a part of hpcc; alone it knows: entry [--] CMD [ARG...]")
 		os.Exit(runtime.ExitFailed)
 	}
 	args := append([]string{runtime.Full}, os.Args[1:]...)
@@ -54,6 +57,31 @@ func main() {
 	}
 	err := syscall.Exec("/proc/self/exe", args, os.Environ())
 	fmt.Fprintf(os.Stderr, "hpcc: error: executing hpcc again: %v\n", err)
+	os.Exit(runtime.ExitFailed)
+}
+
+// enter is "hpcc entry". It returns when there is no program to be, or a word
+// that only the rest of hpcc knows.
+func enter(args []string) {
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	} else if len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		return
+	}
+	if len(args) == 0 {
+		return
+	}
+	n, err := runtime.Welcome()
+	if err == nil {
+		if n.Note != "" {
+			fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", printable(n.Note))
+		}
+		err = n.Become(args)
+	}
+	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", printable(err.Error()))
+	if e, ok := err.(*runtime.Error); ok {
+		os.Exit(e.Status)
+	}
 	os.Exit(runtime.ExitFailed)
 }
 

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/build"
+)
+
+func checkCommand() *cli.Command {
+	return &cli.Command{
+		Name: "check", Usage: "tell whether an image runs where the cluster takes its rights", ArgsUsage: "IMAGE",
+		Description: `Reads an image's configuration and the owners and modes of its files, follows the programs and scripts
+that it starts with, and names each reason why it would not run, with the lines of the Dockerfile that cure it.
+Nothing is unpacked or run, and no network is used.
+
+   hpcc check --openshift train     as any uid, in group 0 (OpenShift's restricted-v2)
+   hpcc check --restricted train    as the image's own numeric user (Kubernetes' Pod Security "restricted")
+
+Exit status: 0 it runs, also with warnings; 1 there are reasons why not.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "openshift", Usage: "as OpenShift runs it: any uid, in group 0"},
+			&cli.BoolFlag{Name: "restricted", Usage: "as Kubernetes runs it in a namespace that enforces \"restricted\""},
+			&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"},
+			platformFlag(), storeFlag(),
+		},
+		Action: checkImage,
+	}
+}
+
+func checkImage(c *cli.Context) error {
+	a, err := args(c, 1, 1, "--openshift|--restricted IMAGE")
+	if err != nil {
+		return err
+	}
+	if c.Bool("openshift") == c.Bool("restricted") {
+		return usagef("check needs to know where the image is to run").hint("write --openshift or --restricted, one of them")
+	}
+	img, err := getImage(c, a[0])
+	if err != nil {
+		return err
+	}
+	found, err := build.Restricted(c.Context, img, c.Bool("openshift"))
+	if err != nil {
+		return fmt.Errorf("checking %s: %w", a[0], err)
+	}
+	errs, err := printFindings(os.Stdout, found, c.Bool("json"))
+	if err != nil || errs == 0 {
+		return err
+	}
+	where := `in a namespace that enforces "restricted"`
+	if c.Bool("openshift") {
+		where = "under OpenShift's restricted-v2"
+	}
+	reasons := "1 reason"
+	if errs > 1 {
+		reasons = fmt.Sprintf("%d reasons", errs)
+	}
+	return (&message{err: fmt.Errorf("%s: %s why it does not run %s", a[0], reasons, where)}).hint("put the lines at the end of the Dockerfile, for root: before the last USER, or after USER 0 and before USER 1001")
+}
+
+// printFindings prints them, errors first, and says how many of these there are.
+func printFindings(w io.Writer, found []build.Finding, asJSON bool) (errs int, err error) {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for _, level := range []string{"error", "warning"} {
+		for _, f := range found {
+			if f.Level != level {
+				continue
+			}
+			if level == "error" {
+				errs++
+			}
+			if asJSON {
+				err = enc.Encode(struct {
+					Type string `json:"type"`
+					build.Finding
+				}{"finding", f})
+			} else {
+				_, err = io.WriteString(w, findingText(f))
+			}
+			if err != nil {
+				return errs, err
+			}
+		}
+	}
+	return errs, nil
+}
+
+// findingText is one for people: what and why, and below it what cures it.
+func findingText(f build.Finding) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, cleaned(f.Subject), cleaned(f.Reason))
+	for i, line := range f.Cure {
+		if i == 0 && f.Replaces != "" {
+			line += "    (instead of " + f.Replaces + ")"
+		}
+		fmt.Fprintf(&b, "    %s\n", cleaned(line))
+	}
+	return b.String()
+}

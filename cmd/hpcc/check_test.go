@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"hpcc/build"
+)
+
+// cured DOCKERFILE FINDINGS OUT: write a Dockerfile with the lines that "hpcc check --json" said,
+// put where its hint says.
+func cured(ts *testscript.TestScript, _ bool, args []string) {
+	lines := strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n")
+	user := ""
+	for _, l := range lines {
+		if u, ok := strings.CutPrefix(l, "USER "); ok {
+			user = u
+		}
+	}
+	lines = append(lines, "USER 0")
+	for text := range strings.Lines(ts.ReadFile(args[1])) {
+		var f build.Finding
+		ts.Check(json.Unmarshal([]byte(text), &f))
+		if i := slices.Index(lines, f.Replaces); f.Replaces != "" {
+			if i < 0 {
+				ts.Fatalf("the Dockerfile has no line %q to replace", f.Replaces)
+			}
+			lines = slices.Replace(lines, i, i+1, f.Cure...)
+			continue
+		}
+		if f.Level == "error" && len(f.Cure) == 0 {
+			ts.Fatalf("nothing cures %+v", f)
+		}
+		for _, l := range f.Cure {
+			if u, ok := strings.CutPrefix(l, "USER "); ok {
+				user = u
+			} else if !slices.Contains(lines, l) {
+				lines = append(lines, l)
+			}
+		}
+	}
+	if user != "" {
+		lines = append(lines, "USER "+user)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), []byte(strings.Join(lines, "\n")+"\n"), 0o644))
+}
+
+// What an image gets of a file of hpcc is the small program alone, and it runs.
+func TestEntryPart(t *testing.T) {
+	file, err := os.ReadFile(filepath.Join(bin, "hpcc"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := entryPart(file, goruntime.GOARCH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(part) > 4<<20 || len(part) > len(file)/4 {
+		t.Errorf("it has %d bytes of %d", len(part), len(file))
+	}
+	alone := filepath.Join(t.TempDir(), "hpcc-entry")
+	if err := os.WriteFile(alone, part, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(alone, "entry", "--", "echo", "it runs").CombinedOutput()
+	if err != nil || string(out) != "it runs\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+	out, err = exec.Command(alone, "entry", "--nothing").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "alone it knows: entry [--] CMD") {
+		t.Errorf("%v: %s", err, out)
+	}
+	// The full program alone, and the small one alone, are taken as they are.
+	for _, name := range []string{filepath.Join(full, "hpcc"), alone} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := entryPart(b, goruntime.GOARCH); err != nil || len(got) != len(b) {
+			t.Errorf("%s: %d bytes of %d, %v", name, len(got), len(b), err)
+		}
+	}
+}
+
+// The two programs of the file say and do the same as an entry point.
+func TestEntryIsTheSame(t *testing.T) {
+	for _, line := range []string{"", "--", "--help", "-x echo", "--x=1 -- echo", "nosuch", "-- nosuch", "/etc", "-- /etc/passwd", "echo hi", "-- echo hi", "-- -- x", "-- -x", "sh -c exit\\x203", "-- env -i pwd"} {
+		args := []string{"entry"}
+		for _, w := range strings.Fields(line) {
+			args = append(args, strings.ReplaceAll(w, `\x20`, " "))
+		}
+		run := func(dir string) string {
+			cmd := exec.Command(filepath.Join(dir, "hpcc"), args...)
+			cmd.Env = []string{"PATH=/usr/bin:/bin", "HOME=" + t.TempDir()}
+			cmd.Dir = "/"
+			out, _ := cmd.CombinedOutput()
+			return fmt.Sprintf("%d %s", cmd.ProcessState.ExitCode(), out)
+		}
+		if got, want := run(bin), run(full); got != want {
+			t.Errorf("hpcc entry %s: %s; the full program: %s", line, got, want)
+		}
+	}
+}
+
+// FuzzEntryPart reads files that are no hpcc.
+func FuzzEntryPart(f *testing.F) {
+	head := make([]byte, 200)
+	copy(head, "\x7fELF\x02\x01\x01")
+	head[16], head[18], head[20], head[32], head[52], head[54], head[56], head[64] = 2, 62, 1, 64, 64, 56, 1, 1
+	f.Add(head, uint16(0))
+	f.Add(append(head, head...), uint16(len(head)))
+	f.Fuzz(func(t *testing.T, b []byte, off uint16) {
+		if len(b) > 80 {
+			b[72], b[73] = byte(off), byte(off>>8)
+		}
+		if part, err := entryPart(b, "amd64"); err == nil && len(part) > len(b) {
+			t.Fatal("it has more than the file")
+		}
+	})
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/store"
+)
+
+// A deployment sends one image to a registry that creds.yaml knows by name.
+type deployment struct {
+	image    string
+	registry *store.Registry
+	remote   store.Remote
+	ref      string // where the image goes, by tag; "" for a registry that is none
+}
+
+func deployCommand() *cli.Command {
+	wanted := &attestations{}
+	return &cli.Command{
+		Name: "deploy", Usage: "build an image and send it to a registry by name", ArgsUsage: "[CONTEXT | IMAGE]",
+		Description: `Builds as "hpcc build" does, with its flags, and sends the image, all its platforms, to the
+registry that creds.yaml calls NAME (docs/cloud.md); or, without --tag, sends an image of the store. The reference by digest is printed, which
+"hpcc submit --to kubernetes" takes too. The registry "none" is this store: nothing is sent.
+
+   hpcc deploy -r jfrog -t base --platform linux/amd64,linux/ppc64le .
+   hpcc deploy -r jfrog --conda requirements.txt -t sci:2
+   hpcc deploy -r local base
+
+creds.yaml is looked for in this directory, then in ~/.config/hpcc:
+
+   - name: jfrog
+     url: https://registry.example/team
+     username: alice
+     password: ${JFROG_TOKEN}    # or password_file: FILE; with neither, what "hpcc login" keeps`,
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "send the image to registry `NAME` of creds.yaml"},
+			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default ./creds.yaml, else ~/.config/hpcc/creds.yaml)"},
+			&cli.BoolFlag{Name: "json", Usage: "print where the image lies as JSON"},
+		}, deployFlags(wanted)...),
+		Action: func(c *cli.Context) error { return deploy(c, wanted) },
+	}
+}
+
+// deployFlags are those of a build that makes an image for one registry.
+func deployFlags(wanted *attestations) []cli.Flag {
+	return slices.DeleteFunc(buildFlags(wanted), func(f cli.Flag) bool {
+		return slices.Contains([]string{"check", "push", "dry-run", "print-dockerfile", "json"}, f.Names()[0])
+	})
+}
+
+func deploy(c *cli.Context, wanted *attestations) error {
+	d := &deployment{image: c.String("tag")}
+	if c.String("registry") == "" {
+		return d.unnamed(c)
+	}
+	if d.image != "" {
+		return buildImage(c, wanted, d)
+	}
+	for _, f := range deployFlags(&attestations{}) {
+		if n := f.Names()[0]; c.IsSet(n) && n != "store" {
+			return usagef("--%s is for a build, and the image that it makes needs a name", n).hint("add -t NAME, or leave --%s out to send an image of the store", n)
+		}
+	}
+	a, err := args(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
+	if err != nil {
+		return err
+	}
+	d.image = a[0]
+	s, err := findStore(c)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Digest(d.image); err != nil {
+		if fi, serr := os.Stat(a[0]); serr == nil && fi.IsDir() {
+			return usagef("%q is a directory to build from, and the image needs a name", a[0]).hint("hpcc deploy -r %s -t NAME %s", c.String("registry"), a[0])
+		}
+		return err
+	}
+	if _, err := d.prepare(c); err != nil {
+		return err
+	}
+	return d.send(c, s)
+}
+
+// unnamed asks for --registry, and says which there are.
+func (d *deployment) unnamed(c *cli.Context) error {
+	e := usagef("the registry needs a name")
+	if rs, err := readCreds(c); err == nil && rs.File != "" {
+		return e.hint("-r NAME, of these in %s: %s", rs.File, strings.Join(rs.Names(), ", "))
+	}
+	return e.hint("-r NAME, of a creds.yaml; \"hpcc deploy --help\" shows one")
+}
+
+// readCreds reads the file of registries that the command line means.
+func readCreds(c *cli.Context) (*store.Registries, error) {
+	file := c.String("creds")
+	if file == "" {
+		var err error
+		if file, err = store.FindCreds(); err != nil || file == "" {
+			return &store.Registries{}, err
+		}
+	}
+	return store.ReadRegistries(file)
+}
+
+// prepare finds the registry and asks it whether it would take the image, before
+// anything is built. What it returns are files that no image shall hold.
+func (d *deployment) prepare(c *cli.Context) (secrets []string, err error) {
+	rs, err := readCreds(c)
+	if err != nil {
+		return nil, &message{err: err, status: exitUsage}
+	}
+	if d.registry, err = rs.Find(c.String("registry")); err != nil {
+		e := usagef("--registry: %w", err)
+		if rs.File == "" {
+			return nil, e.hint("write it to ./creds.yaml or ~/.config/hpcc/creds.yaml; \"hpcc deploy --help\" shows one")
+		}
+		return nil, e.hint("add an entry, or take one of these; %q is this store alone", store.StaysLocal)
+	}
+	if rs.Exposed() {
+		say("warning: %s holds a password, and others may read it: chmod 600 %s", rs.File, rs.File)
+	}
+	if d.registry.Name == store.StaysLocal {
+		return rs.Files(), nil
+	}
+	if d.ref, err = d.registry.Reference(d.image); err != nil {
+		return nil, usagef("deploying %s: %w", d.image, err).hint("\"hpcc push %s REF\" sends it anywhere", d.image)
+	}
+	if d.remote, err = d.registry.Remote(); err != nil {
+		return nil, fmt.Errorf("deploying %s: %w", d.image, err)
+	}
+	say("deploying to %s (%s)", d.ref, d.registry.From())
+	if err := store.MayPush(c.Context, d.ref, d.remote); err != nil {
+		return nil, fmt.Errorf("deploying %s: %w", d.image, err)
+	}
+	return rs.Files(), nil
+}
+
+// A deployed image, for programs.
+type deployed struct {
+	Type      string `json:"type"` // "deployed"
+	Name      string `json:"name"` // in the store
+	Registry  string `json:"registry"`
+	Reference string `json:"reference"`     // by digest
+	Tag       string `json:"tag,omitempty"` // the reference by tag; none in a registry that is none
+	Digest    string `json:"digest"`
+	Sent      int64  `json:"sent"`  // bytes that went over
+	Bytes     int64  `json:"bytes"` // of the whole image
+}
+
+// send sends the image and prints where it lies.
+func (d *deployment) send(c *cli.Context, s *store.Store) error {
+	out := deployed{Type: "deployed", Name: d.image, Registry: d.registry.Name, Tag: d.ref}
+	if d.ref == "" {
+		digest, err := s.Digest(d.image)
+		if err != nil {
+			return err
+		}
+		out.Reference, out.Digest = store.ByDigest(d.image, digest), digest.String()
+		say("%s stays in this store: nothing was sent", d.image)
+	} else {
+		p, err := push(c, s, d.image, d.ref, d.remote)
+		if err != nil {
+			return (&message{err: err}).hint("the image is in the store: \"hpcc deploy -r %s %s\" sends it again", d.registry.Name, d.image)
+		}
+		out.Reference, out.Digest, out.Sent, out.Bytes = p.Reference, p.Digest.String(), p.Sent, p.Size
+	}
+	if c.Bool("json") {
+		return json.NewEncoder(os.Stdout).Encode(out)
+	}
+	_, err := fmt.Println(out.Reference)
+	return err
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// kubeNode tells whether HPCC_TEST_KUBE, which testdata/kube/up.sh prints, names a cluster
+// that runs pods. There is no other way to one: what a user's own KUBECONFIG names is never
+// touched.
+func kubeNode() error {
+	cluster := os.Getenv("HPCC_TEST_KUBE")
+	if cluster == "" {
+		return errors.New("HPCC_TEST_KUBE names no cluster")
+	}
+	if _, err := os.Stat(filepath.Join(cluster, "environment")); err != nil {
+		return fmt.Errorf("the cluster of HPCC_TEST_KUBE runs no pods: %w", err)
+	}
+	out, err := exec.Command(filepath.Join(cluster, "bin/kubectl"), "--kubeconfig", filepath.Join(cluster, "kubeconfig"), "--request-timeout=10s", "get", "--raw", "/readyz").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+}
+
+// kubeEnvironment gives a script kube_* the cluster of HPCC_TEST_KUBE: kubectl, and argo, with a
+// researcher's rights, and the addresses of what there is beside (testdata/kube/node.sh).
+func kubeEnvironment(e *testscript.Env) error {
+	cluster := os.Getenv("HPCC_TEST_KUBE")
+	if cluster == "" || !strings.HasPrefix(filepath.Base(e.WorkDir), "script-kube_") {
+		return nil
+	}
+	e.Setenv("HPCC_TEST_KUBE", cluster)
+	e.Setenv("KUBECONFIG", filepath.Join(cluster, "kubeconfig"))
+	e.Setenv("PATH", e.Getenv("PATH")+string(os.PathListSeparator)+filepath.Join(cluster, "bin"))
+	data, err := os.ReadFile(filepath.Join(cluster, "environment"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for line := range strings.Lines(string(data)) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			e.Setenv(name, value)
+		}
+	}
+	return err
+}
