@@ -1,4 +1,4 @@
-# hpcc: make build | test | check | demo | bench | docs | install | release | clean
+# hpcc: make build | test | test-kube | check | demo | bench | docs | install | release | clean
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # -E: the binary begins at runtime's own entry point (runtime/entry.go).
@@ -6,7 +6,7 @@ LDFLAGS = -s -w -E hpcc_entry -X main.version=$(VERSION)
 # The race detector needs a C compiler; a newcomer's machine may have none.
 RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build test check demo bench docs install release clean
+.PHONY: build test test-kube check demo bench docs install release clean
 
 # One file of two programs (cmd/weld): what "hpcc run" needs, and everything.
 # $(1) is the file, $(2) the machine's GOARCH, "" for this one's. The parts have names of
@@ -22,6 +22,10 @@ build:
 
 test:
 	$(GO) test -count=1 -timeout 40m $(RACE) ./...
+
+# With a Kubernetes of one node, which needs root; the tests are yours: see the script.
+test-kube: build
+	testdata/kube/test.sh
 
 check:
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo "run gofmt -w on these"; exit 1; }
@@ -39,7 +43,7 @@ bench: build
 # docs/cli.md comes from the table of the command line, a part of docs/dockerfile.md
 # from that of Dockerfiles; tests compare them.
 docs:
-	$(GO) test ./cmd/hpcc -run 'TestDocs|TestStartFlags' -update
+	$(GO) test ./cmd/hpcc -run 'TestDocs|TestStartFlags|TestBigGANPage' -update
 	$(GO) test ./build -run TestTableDocs -update
 
 install: build
