@@ -1,0 +1,98 @@
+package metrics
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+const head = `{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["true"],"machine":{"host":"h","architecture":"amd64","cpus":2,"memory_bytes":1,"kernel":"6"},"limits":{"cpus":2}` + "}\n"
+
+func written(t *testing.T, text string) string {
+	file := filepath.Join(t.TempDir(), "run.jsonl")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestReadRecord(t *testing.T) {
+	const sample, foot = `{"kind":"sample","t":0.5,"cpu_s":0.25}` + "\n", `{"kind":"footer","exit":3,"wall_s":2,"memory_from":"rss"}` + "\n"
+	for _, c := range []struct {
+		name, text      string
+		samples, others int
+		exit            int // -2: no footer
+		torn            bool
+		err             string
+	}{
+		{"whole", head + sample + sample + foot, 2, 0, 3, false, ""},
+		{"while it runs", head + sample, 1, 0, -2, false, ""},
+		{"its last line cut off", head + sample + sample[:20], 1, 0, -2, true, ""},
+		{"its last line without an end", head + sample + strings.TrimSuffix(foot, "\n"), 1, 0, 3, false, ""},
+		{"a later version", strings.Replace(head, `1,"start"`, `9,"start"`, 1) + `{"kind":"mark","x":1}` + "\n" + foot, 0, 1, 3, false, ""},
+		{"empty", "", 0, 0, 0, false, ":1: no header"},
+		{"no record", "hello\nworld\n", 0, 0, 0, false, ":1: invalid character"},
+		{"no header", sample, 0, 0, 0, false, ":1: no header"},
+		{"a line that is none", head + "oh\n" + foot, 0, 0, 0, false, ":2: invalid character"},
+		{"two headers", head + head, 0, 0, 0, false, ":2: a second header"},
+		{"a wrong type", head + `{"kind":"footer","exit":"x"}` + "\n", 0, 0, 0, false, ":2: json: cannot unmarshal string"},
+		{"a line without end", head + strings.Repeat("x", maxLine+1), 0, 0, 0, false, ":2: a line of more than"},
+	} {
+		r, err := ReadRecord(written(t, c.text), true)
+		switch {
+		case c.err != "":
+			if err == nil || !strings.Contains(err.Error(), "run.jsonl"+c.err) {
+				t.Errorf("%s: %v; want %q", c.name, err, c.err)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case len(r.Samples) != c.samples || len(r.Other) != c.others || r.Torn != c.torn || (r.Footer == nil) != (c.exit == -2) || r.Footer != nil && r.Footer.Exit != c.exit:
+			t.Errorf("%s: %d samples, %d others, footer %v, torn %v", c.name, len(r.Samples), len(r.Other), r.Footer, r.Torn)
+		}
+	}
+	if r, err := ReadRecord(written(t, head+sample+foot), false); err != nil || len(r.Samples) != 0 || r.Footer == nil {
+		t.Errorf("without samples: %+v, %v", r, err)
+	}
+}
+
+// TestUnknownMembers: what a later version says of a run is still there when it is written again.
+func TestUnknownMembers(t *testing.T) {
+	text := strings.Replace(head, `"limits"`, `"later":{"a":[1]},"limits"`, 1)
+	r, err := ReadRecord(written(t, text), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := json.Marshal(r.Header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got map[string]any
+	if json.Unmarshal([]byte(text), &want) != nil || json.Unmarshal(again, &got) != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("read and written:\n%s\nwant\n%s", again, text)
+	}
+	if b, err := json.Marshal(Footer{Kind: kindFooter, End: time.Unix(0, 0).UTC()}); err != nil || !json.Valid(b) {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
+func FuzzReadRecord(f *testing.F) {
+	f.Add(head + `{"kind":"sample","t":1}` + "\n" + `{"kind":"footer"`)
+	f.Add("")
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := readRecord(strings.NewReader(text), true)
+		if err != nil {
+			return
+		}
+		b, err := json.Marshal(r.Header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := readRecord(strings.NewReader(string(b)), true); err != nil {
+			t.Errorf("what was read and written is not read: %v\n%s", err, b)
+		}
+	})
+}
