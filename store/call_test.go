@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // A listener notes what it is told in secret.
@@ -143,6 +144,39 @@ func reflected(t *testing.T, k *Credentials, answer func(w http.ResponseWriter, 
 		if len(err.Error()) > maxSaid+1000 {
 			t.Errorf("%s: an error of %d bytes", what, len(err.Error()))
 		}
+	}
+}
+
+// TestSecretsOfConfigurations: also when a registry says what it was told only of the configuration, which comes last.
+func TestSecretsOfConfigurations(t *testing.T) {
+	img, err := random.Image(100, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := img.RawManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	reflected := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		switch header := req.Header.Get("Authorization"); {
+		case header == "":
+			w.Header().Set("WWW-Authenticate", `Basic realm="here"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		case strings.Contains(req.URL.Path, "/manifests/"):
+			w.Header().Set("Content-Type", string(types.DockerManifestSchema2))
+			_, _ = w.Write(manifest)
+		case strings.Contains(req.URL.Path, "/blobs/"):
+			http.Error(w, "you sent "+header, http.StatusForbidden)
+		}
+	}))
+	defer reflected.Close()
+	s, o := open(t), Remote{Credentials: &Credentials{Username: "alice", Password: secretWord}}
+	peeked, err := s.Peek(context.Background(), strings.TrimPrefix(reflected.URL, "http://")+"/x", o)
+	if err == nil {
+		_, err = peeked.ConfigFile()
+	}
+	if err == nil || strings.Contains(err.Error(), basicSecret) {
+		t.Errorf("Peek: %v", err)
 	}
 }
 

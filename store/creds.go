@@ -64,25 +64,32 @@ type Registries struct {
 // directory that belongs to somebody else is an error: it would say where the
 // user's images go.
 func FindCreds() (string, error) {
-	fi, err := os.Stat("creds.yaml")
+	places := CredsPlaces()
+	fi, err := os.Stat(places[0])
 	switch {
 	case err == nil:
 		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 			return "", errors.New("creds.yaml in this directory belongs to another user: name it with --creds to trust it")
 		}
-		return filepath.Abs("creds.yaml")
+		return filepath.Abs(places[0])
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("finding creds.yaml: %w", err)
 	}
-	dir, err := os.UserConfigDir()
-	if err != nil {
-		return "", nil
+	for _, file := range places[1:] {
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			return file, nil
+		}
 	}
-	file := filepath.Join(dir, "hpcc", "creds.yaml")
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return "", nil
+	return "", nil
+}
+
+// CredsPlaces are where a creds.yaml is looked for, the first one first.
+func CredsPlaces() []string {
+	places := []string{"creds.yaml"}
+	if dir, err := os.UserConfigDir(); err == nil {
+		places = append(places, filepath.Join(dir, "hpcc", "creds.yaml"))
 	}
-	return file, nil
+	return places
 }
 
 // ReadRegistries reads a creds.yaml: a list of entries, a list or map of them

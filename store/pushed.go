@@ -52,11 +52,8 @@ func (s *Store) Pushed(n string) (ref string, err error) {
 		return "", fmt.Errorf("listing what was pushed: %w", err)
 	}
 	for _, e := range entries {
-		other, err := s.readPushed(s.path("pushed", e.Name()))
-		if err != nil {
-			return "", err
-		}
-		if other.Digest == d.Digest {
+		// A broken record of another name is that name's trouble.
+		if other, err := s.readPushed(s.path("pushed", e.Name())); err == nil && other.Digest == d.Digest {
 			return other.Reference, nil
 		}
 	}

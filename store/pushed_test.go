@@ -161,6 +161,13 @@ func TestPushedBroken(t *testing.T) {
 	if _, err := s.Put(ctx, "x", img); err != nil {
 		t.Fatal(err)
 	}
+	other, err := random.Image(100, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(ctx, "other", other); err != nil {
+		t.Fatal(err)
+	}
 	to := strings.TrimPrefix(server.URL, "http://") + "/x"
 	if err := os.WriteFile(s.path("pushed"), nil, 0o644); err != nil { // no directory
 		t.Fatal(err)
@@ -180,6 +187,9 @@ func TestPushedBroken(t *testing.T) {
 		}
 		if ref, err := s.Pushed("x"); err == nil || !strings.Contains(err.Error(), s.path("pushed/x")) {
 			t.Errorf("note %q: %q, %v", damage, ref, err)
+		}
+		if ref, err := s.Pushed("other"); !errors.As(err, new(*NotPushedError)) {
+			t.Errorf("note %q of another image: %q, %v", damage, ref, err)
 		}
 	}
 }

@@ -170,6 +170,9 @@ func (s *Store) Peek(ctx context.Context, ref string, o Remote) (v1.Image, error
 	if err == nil {
 		err = checkConfig(img)
 	}
+	if err == nil {
+		_, err = img.RawConfigFile()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", ref, c.explain(err))
 	}

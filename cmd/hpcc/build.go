@@ -125,8 +125,9 @@ func buildImage(c *cli.Context, wanted *attestations, to *deployment) error {
 	if err != nil {
 		return err
 	}
+	o.Hidden = secretFiles(c)
 	if to != nil {
-		if o.Hidden, err = to.prepare(c); err != nil {
+		if err := to.prepare(c); err != nil {
 			return err
 		}
 	}

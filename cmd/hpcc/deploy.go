@@ -82,7 +82,7 @@ func deploy(c *cli.Context, wanted *attestations) error {
 		}
 		return err
 	}
-	if _, err := d.prepare(c); err != nil {
+	if err := d.prepare(c); err != nil {
 		return err
 	}
 	return d.send(c, s)
@@ -109,37 +109,55 @@ func readCreds(c *cli.Context) (*store.Registries, error) {
 	return store.ReadRegistries(file)
 }
 
+// secretFiles are files that no image shall hold: each creds.yaml that could be
+// meant, and the files of passwords that they name.
+func secretFiles(c *cli.Context) []string {
+	var secret []string
+	for _, f := range append(store.CredsPlaces(), c.String("creds"), os.Getenv("HPCC_CREDS")) {
+		if _, err := os.Stat(f); err != nil {
+			continue
+		}
+		rs, err := store.ReadRegistries(f)
+		if err != nil {
+			say("warning: %s may get into the image: %v", f, err)
+			continue
+		}
+		secret = append(secret, rs.Files()...)
+	}
+	return secret
+}
+
 // prepare finds the registry and asks it whether it would take the image, before
-// anything is built. What it returns are files that no image shall hold.
-func (d *deployment) prepare(c *cli.Context) (secrets []string, err error) {
+// anything is built.
+func (d *deployment) prepare(c *cli.Context) error {
 	rs, err := readCreds(c)
 	if err != nil {
-		return nil, &message{err: err, status: exitUsage}
+		return &message{err: err, status: exitUsage}
 	}
 	if d.registry, err = rs.Find(c.String("registry")); err != nil {
 		e := usagef("--registry: %w", err)
 		if rs.File == "" {
-			return nil, e.hint("write it to ./creds.yaml or ~/.config/hpcc/creds.yaml; \"hpcc deploy --help\" shows one")
+			return e.hint("write it to ./creds.yaml or ~/.config/hpcc/creds.yaml; \"hpcc deploy --help\" shows one")
 		}
-		return nil, e.hint("add an entry, or take one of these; %q is this store alone", store.StaysLocal)
+		return e.hint("add an entry, or take one of these; %q is this store alone", store.StaysLocal)
 	}
 	if rs.Exposed() {
 		say("warning: %s holds a password, and others may read it: chmod 600 %s", rs.File, rs.File)
 	}
 	if d.registry.Name == store.StaysLocal {
-		return rs.Files(), nil
+		return nil
 	}
 	if d.ref, err = d.registry.Reference(d.image); err != nil {
-		return nil, usagef("deploying %s: %w", d.image, err).hint("\"hpcc push %s REF\" sends it anywhere", d.image)
+		return usagef("deploying %s: %w", d.image, err).hint("\"hpcc push %s REF\" sends it anywhere", d.image)
 	}
 	if d.remote, err = d.registry.Remote(); err != nil {
-		return nil, fmt.Errorf("deploying %s: %w", d.image, err)
+		return fmt.Errorf("deploying %s: %w", d.image, err)
 	}
 	say("deploying to %s (%s)", d.ref, d.registry.From())
 	if err := store.MayPush(c.Context, d.ref, d.remote); err != nil {
-		return nil, fmt.Errorf("deploying %s: %w", d.image, err)
+		return fmt.Errorf("deploying %s: %w", d.image, err)
 	}
-	return rs.Files(), nil
+	return nil
 }
 
 // A deployed image, for programs.
