@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
@@ -193,10 +192,7 @@ func podImage(c *cli.Context, j *job.Job, to *destination) (*v1.ConfigFile, erro
 		j.Pod.Image = ref
 	case !errors.As(err, &lost):
 		return nil, err
-	case namesRegistry(j.Image): // pulled from there
-		if d, derr := img.Digest(); derr == nil {
-			j.Pod.Image = atDigest(j.Image, d)
-		}
+	case namesRegistry(j.Image) && lost.Last == "": // pulled from there: its tag stands for all architectures
 	case j.Pod.Pull == "Never":
 	case c.Command.Name == "submit":
 		return nil, (&message{err: fmt.Errorf("image %s: the nodes of the cluster cannot pull it: %w", j.Image, err)}).hint("\"hpcc deploy -r REGISTRY %s\" pushes it; --pull never, when somebody has loaded it on the nodes", j.Image)
@@ -210,15 +206,6 @@ func podImage(c *cli.Context, j *job.Job, to *destination) (*v1.ConfigFile, erro
 func namesRegistry(image string) bool {
 	host, _, ok := strings.Cut(image, "/")
 	return ok && (strings.ContainsAny(host, ".:") || host == "localhost")
-}
-
-// atDigest is a reference with the digest in the place of its tag.
-func atDigest(image string, d v1.Hash) string {
-	r, err := name.ParseReference(image)
-	if err != nil {
-		return image
-	}
-	return r.Context().Digest(d.String()).String()
 }
 
 // podConfig takes over what the image says: its variables are what --set-env changes, its entry point stands before

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,15 +51,27 @@ func usageError(c *cli.Context, err error, _ bool) error {
 	if c != nil && c.Command != nil && c.Command.Name != "" && c.Command.Name != "hpcc" {
 		name += " " + c.Command.Name
 	}
-	if m := notWhole().FindStringSubmatch(err.Error()); m != nil { // in the words of package flag
+	if m := notRead().FindStringSubmatch(err.Error()); m != nil { // in the words of package flag
+		if isDuration(c, m[2]) {
+			return usagef("--%s %s: no time: write 90s, 30m or 168h", m[2], m[1]).hint("%q shows the flags", name+" --help")
+		}
 		return usagef("--%s %s: not a whole number", m[2], m[1]).hint("%q shows the flags", name+" --help")
 	}
 	return usagef("%w", err).hint("%q shows the flags", name+" --help")
 }
 
-var notWhole = sync.OnceValue(func() *regexp.Regexp {
+// notRead is what package flag says of a value that is none of its type.
+var notRead = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^invalid value (".*") for flag -([a-z-]+): parse error$`)
 })
+
+// isDuration says whether a command's flag takes a time.
+func isDuration(c *cli.Context, flag string) bool {
+	return c != nil && c.Command != nil && slices.ContainsFunc(c.Command.Flags, func(f cli.Flag) bool {
+		_, is := f.(*cli.DurationFlag)
+		return is && slices.Contains(f.Names(), flag)
+	})
+}
 
 // onDisk says, of an error that a full disk made, which one that is: a file
 // system is known by a directory on it.
