@@ -120,13 +120,17 @@ func entryDigest(program []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// numericUser is an image's USER in numbers, and not root.
+// numericUser is an image's USER in numbers, and not root. Without a group it is in
+// group 0, whose the directories are made (shareDir).
 func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
-	name, group, grouped := strings.Cut(user, ":")
+	name, group, _ := strings.Cut(user, ":")
 	if n, err := accountNumber(name); name == "" || err == nil && n == 0 {
 		return foreignUser, nil
 	}
 	if _, err := strconv.Atoi(name); err == nil && numeric(user) {
+		if group == "" {
+			user = name + ":0"
+		}
 		return user, nil
 	}
 	key := digestOf(st.key, "user", user)
@@ -142,8 +146,11 @@ func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("USER %s: %w", user, err)
 	}
-	if !grouped || group == "" {
-		o.gid = 0 // whose the directories are, see shareDir
+	if o.uid == 0 {
+		return foreignUser, nil
+	}
+	if group == "" {
+		o.gid = 0
 	}
 	number := fmt.Sprintf("%d:%d", o.uid, o.gid)
 	return number, st.b.store.Cache("build", key, []byte(number))

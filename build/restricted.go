@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/runtime"
 	"hpcc/unpack"
 )
 
@@ -87,10 +88,13 @@ type examiner struct {
 	err           error // of reading
 }
 
-// add notes a finding, once.
+// add notes a finding, of several about one thing the first of the gravest.
 func (x *examiner) add(f Finding) {
-	if !slices.ContainsFunc(x.found, func(g Finding) bool { return g.Rule == f.Rule && g.Subject == f.Subject }) {
+	switch i := slices.IndexFunc(x.found, func(g Finding) bool { return g.Rule == f.Rule && g.Subject == f.Subject }); {
+	case i < 0:
 		x.found = append(x.found, f)
+	case f.Level == "error" && x.found[i].Level != "error":
+		x.found[i] = f
 	}
 }
 
@@ -263,7 +267,7 @@ func (x *examiner) directories() {
 		x.add(Finding{Level: "error", Rule: "tmp", Subject: "/tmp", Reason: not, Cure: []string{"RUN chmod 1777 /tmp"}})
 	}
 	x.home()
-	x.unreadable("workdir", path.Clean("/"+x.cfg.WorkingDir))
+	x.unreadable(path.Clean("/" + x.cfg.WorkingDir))
 }
 
 // home judges HOME: what the image sets, else what a runtime sets for the user.
@@ -297,9 +301,6 @@ var writtenTo = []string{"_CACHE_DIR", "_CACHE_HOME", "_CACHE_PATH", "_LOG_DIR",
 // writtenVariables are others.
 var writtenVariables = []string{"TMPDIR", "TMP", "TEMP", "MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "PGDATA", "HF_HOME", "TORCH_HOME", "TRANSFORMERS_CACHE", "RAY_TMPDIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "WANDB_DIR", "OUTPUT_DIR", "LOG_DIR", "LOGDIR", "CACHE_DIR"}
 
-// entrySets are those of them that "hpcc entry" points elsewhere (package runtime).
-var entrySets = []string{"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "MPLCONFIGDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCH_HOME", "HF_HOME", "NUMBA_CACHE_DIR", "PIP_CACHE_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "TMPDIR"}
-
 // variables judges directories that variables name: those to write to, and those to read
 // programs and libraries from.
 func (x *examiner) variables() {
@@ -311,7 +312,7 @@ func (x *examiner) variables() {
 				x.searched(name, d)
 			}
 			continue
-		case !path.IsAbs(value) || x.entry && slices.Contains(entrySets, name):
+		case !path.IsAbs(value) || x.entry && slices.Contains(runtime.Places(), name):
 			continue
 		}
 		if !slices.Contains(writtenVariables, name) && !slices.ContainsFunc(writtenTo, func(end string) bool { return strings.HasSuffix(name, end) }) {
@@ -356,7 +357,7 @@ func (x *examiner) open(shut, tree string) []string {
 }
 
 // unreadable judges what lies below a directory of the program's own.
-func (x *examiner) unreadable(rule, dir string) {
+func (x *examiner) unreadable(dir string) {
 	real, d, err := x.files.Resolve(dir, nil)
 	if err != nil || d.Kind != fs.ModeDir || isSystem(real) {
 		return

@@ -211,7 +211,7 @@ func prefixOf(real string) string {
 // prefix judges the rest of what a program was installed with.
 func (x *examiner) prefix(real string) {
 	if d := prefixOf(real); !isSystem(d) && d != "/usr/local" {
-		x.unreadable("program", d)
+		x.unreadable(d)
 	}
 }
 

@@ -211,7 +211,9 @@ func (s *scriptExaminer) rootCommand(st *syntax.Stmt, c *syntax.CallExpr, kind, 
 	switch kind {
 	case "become":
 		reason = name + " becomes another user, which only root may; the pod's user is the one to run as"
-		cure = s.lines(st, strings.TrimSpace(s.without(c, name)))
+		if isPlain(st, c) {
+			cure = s.lines(st, strings.TrimSpace(s.without(c, name)))
+		}
 	case "install":
 		reason = name + " installs at every start, which only root may; do it in the Dockerfile"
 		cure = append([]string{"RUN " + strings.Join(strings.Fields(s.source(c)), " ")}, s.lines(st, ":")...)
@@ -226,6 +228,11 @@ func (s *scriptExaminer) rootCommand(st *syntax.Stmt, c *syntax.CallExpr, kind, 
 		cure = s.lines(st, ":")
 	}
 	s.report(level, "script", st, reason, cure)
+}
+
+// isPlain says whether a statement is its command's words and nothing else.
+func isPlain(st *syntax.Stmt, c *syntax.CallExpr) bool {
+	return !st.Background && !st.Coprocess && !st.Negated && len(st.Redirs) == 0 && len(c.Assigns) == 0
 }
 
 // without is the command that a program like gosu or sudo would have run as another user.

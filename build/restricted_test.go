@@ -188,6 +188,9 @@ func TestRestrictedScript(t *testing.T) {
 // Cures of scripts are lines that a shell and sed take.
 func TestRestrictedCure(t *testing.T) {
 	for script, want := range map[string]string{
+		"gosu app worker &\nexec true\n":         "",
+		"exec gosu app true >>log 2>&1\n":        "",
+		"A=1 gosu app true\n":                    "",
 		"exec gosu app \"$@\"\n":                 `RUN sed -i '2s|.*|exec "$@"|' /e`,
 		"sudo -E -u app prog --x y\n":            `RUN sed -i '2s|.*|prog --x y|' /e`,
 		"chown -R app \\\n  /data /etc \"$X\"\n": "RUN mkdir -p /data && chgrp -R 0 /data && chmod -R g=u /data|RUN sed -i '2s|.*|:|;3,3s|.*|:|' /e",

@@ -197,7 +197,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 			m = append(m, bind(f, f))
 		}
 	}
-	if st.platform.Architecture != goruntime.GOARCH {
+	if _, err := os.Stat(runtime.Handlers); err == nil && st.platform.Architecture != goruntime.GOARCH {
 		m = append(m, bind(runtime.Handlers, runtime.Handlers))
 	}
 	own, err := st.scratch()
