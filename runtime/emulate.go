@@ -65,7 +65,7 @@ func emulate(s *specs.Spec) error {
 	}
 	// The list belongs to the namespace's root. A run keeps the user's own ids, so
 	// it becomes root of one more namespace to register, and itself again in
-	// another below: the kernel looks for Handlers upwards.
+	// another below: the kernel looks for handlers upwards.
 	uid, gid, registering := ladder("register")
 	if asked, _ := early(); asked && os.Geteuid() != 0 {
 		return again("register", os.Geteuid(), os.Getegid())

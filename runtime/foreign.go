@@ -77,8 +77,11 @@ func (n *Newcomer) passwdFile() string {
 	if f := envValue(n.Env, "NSS_WRAPPER_PASSWD"); f != "" && strings.Contains(envValue(n.Env, "LD_PRELOAD"), "nss_wrapper") {
 		return f
 	}
-	return "etc/passwd"
+	return etcPasswd
 }
+
+// etcPasswd is where names are looked up usually, below the root.
+const etcPasswd = "etc/passwd"
 
 // settleHome keeps HOME where that can be written to; else takes the home of the passwd
 // line, else makes a directory.
@@ -119,7 +122,7 @@ func (n *Newcomer) register(passwd []byte) error {
 	group := readInside("/", "etc/group")
 	line := passwdLine(name, n.uid, n.gid, home)
 	groups := n.groupLines(group)
-	if appendTo("/etc/passwd", passwd, line) == nil {
+	if n.passwdFile() == etcPasswd && appendTo("/"+etcPasswd, passwd, line) == nil {
 		for _, g := range groups {
 			if appendTo("/etc/group", group, g) != nil {
 				break
@@ -228,6 +231,15 @@ var places = []struct {
 	{"JUPYTER_CONFIG_DIR", ".jupyter", false},
 	{"JUPYTER_DATA_DIR", ".local/share/jupyter", false},
 	{"JUPYTER_RUNTIME_DIR", ".local/share/jupyter/runtime", false},
+}
+
+// Places are the variables that [Welcome] points into the home when they lead nowhere.
+func Places() []string {
+	names := []string{"TMPDIR"}
+	for _, p := range places {
+		names = append(names, p.name)
+	}
+	return names
 }
 
 // settlePlaces points variables that lead nowhere into the home. One that leads

@@ -119,7 +119,7 @@ func foreign(ctx context.Context) Feature {
 		f = Feature{State: No, Why: fmt.Sprintf("nothing is registered with binfmt_misc, and to register needs user namespaces (%v)", err)}
 	default:
 		f = Feature{State: No, Why: fmt.Sprintf("the kernel does not let users register emulators (%v), which Linux 6.7 does; such images can be unpacked and moved", err),
-			Ask: "install qemu-user-static and its binfmt_misc Handlers (flag F)"}
+			Ask: "install qemu-user-static and its binfmt_misc handlers (flag F)"}
 	}
 	return f
 }
