@@ -26,8 +26,9 @@ type Files struct {
 	count  int // of entries so far
 }
 
-// maxListed bounds the entries of an image's layers: they are kept in memory.
-const maxListed = 10_000_000
+// maxListed bounds the entries of an image's layers, and the directories that their
+// names imply: they are kept in memory, 200 bytes and more each.
+const maxListed = 5_000_000
 
 // A File is what an image says of a file of any kind.
 type File struct {
@@ -76,10 +77,10 @@ func newDir() *File { return &File{Kind: fs.ModeDir, Perm: 0o755, names: map[str
 func (f *Files) read(ctx context.Context, t *tree, c *content) error {
 	n, tr := 0, tar.NewReader(c)
 	return eachEntry(ctx, tr, func(h *tar.Header) error {
-		if n++; f.count >= maxListed {
-			return fmt.Errorf("the image has more than %d entries", maxListed)
+		n++
+		if err := f.another(); err != nil {
+			return err
 		}
-		f.count++
 		if err := t.checkSparse(h); err != nil {
 			return err
 		}
@@ -91,6 +92,14 @@ func (f *Files) read(ctx context.Context, t *tree, c *content) error {
 		}
 		return f.apply(h, n, string(head[:]) == "#!")
 	})
+}
+
+// another counts one more file.
+func (f *Files) another() error {
+	if f.count++; f.count > maxListed {
+		return fmt.Errorf("the image has more than %d entries", maxListed)
+	}
+	return nil
 }
 
 // apply applies entry number n of a layer, as tree.entry does.
@@ -188,6 +197,9 @@ func (f *Files) dir(p string, links int) (*File, error) {
 			rest = next.Link + "/" + rest
 			continue
 		case next == nil || next.Kind != fs.ModeDir:
+			if err := f.another(); err != nil {
+				return nil, err
+			}
 			next = newDir()
 			top.names[part] = name{next, 0}
 		}
