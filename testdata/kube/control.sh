@@ -21,13 +21,14 @@ cert() { # cert NAME SUBJECT [NAMES]: pki/NAME.crt, and .key of who is SUBJECT
   key "$1.key"
   printf '%s\n' "extendedKeyUsage=serverAuth,clientAuth" ${3:+"subjectAltName=$3"} >"$1.ext"
   openssl req -new -key "$1.key" -subj "$2" -out "$1.csr"
-  openssl x509 -req -days 30 -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -extfile "$1.ext" -out "$1.crt"
+  openssl x509 -req -days 3650 -in "$1.csr" -CA ca.crt -CAkey ca.key -CAcreateserial -extfile "$1.ext" -out "$1.crt"
 }
-if [ ! -e "$base/pki/made" ]; then
+# Another network has other addresses.
+if [ ! -e "$base/pki/made" ] || ! openssl x509 -in "$base/pki/server.crt" -noout -checkip "$host" | grep -q 'does match'; then
   (
     umask 077; cd "$base/pki"
     key ca.key
-    openssl req -x509 -new -key ca.key -days 30 -subj /CN=hpcc-test-ca -out ca.crt
+    openssl req -x509 -new -key ca.key -days 3650 -subj /CN=hpcc-test-ca -out ca.crt
     key accounts.key
     openssl pkey -in accounts.key -pubout -out accounts.pub
     cert server /CN=kube-apiserver "DNS:localhost,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:$host,IP:$services.1"
@@ -82,7 +83,7 @@ await kube-apiserver kubectl get --raw /readyz
 
 if [ ! -e "$base/run/set-up" ]; then
   kubectl apply --server-side -f "$here/cluster.yaml" >"$base/log/cluster" 2>&1 || { tail "$base/log/cluster" >&2; die "the cluster refuses testdata/kube/cluster.yaml"; }
-  kubectl create -f "$HPCC_KUBE/definitions.json" >"$base/log/definitions" 2>&1 || { tail "$base/log/definitions" >&2; die "the cluster refuses a definition"; }
+  kubectl apply --server-side -f "$HPCC_KUBE/definitions.json" >"$base/log/definitions" 2>&1 || { tail "$base/log/definitions" >&2; die "the cluster refuses a definition"; }
   # It fails of one that has no status yet.
   await "what is in definitions.json" kubectl wait --for=condition=Established crd --all --timeout=60s
   touch "$base/run/set-up"
