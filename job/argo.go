@@ -288,7 +288,7 @@ func (l *argoLogs) log(ctx context.Context, pod string, follow bool) (io.ReadClo
 	r, w := io.Pipe()
 	go func() {
 		err := l.server.log(ctx, l.workflow, pod, follow, w)
-		if refused := new(argoError); errors.As(err, &refused) && refused.status == http.StatusNotFound {
+		if isGone(err) {
 			err = &kubeError{http.StatusNotFound, err}
 		}
 		w.CloseWithError(err)

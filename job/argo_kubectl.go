@@ -27,7 +27,7 @@ func (argoKubectl) kubectl(ctx context.Context, in []byte, args ...string) ([]by
 	cmd.Stdin = bytes.NewReader(in)
 	out, err := run(cmd)
 	if err != nil {
-		return nil, fmt.Errorf("kubectl %s: %w", args[0], kubeWordsError(out, err))
+		return nil, fmt.Errorf("kubectl %s: %w", args[0], kubeRefusal(out, err))
 	}
 	return out, nil
 }
@@ -57,7 +57,7 @@ func (k argoKubectl) get(ctx context.Context, name string) (*workflow, error) {
 	if err := json.Unmarshal(out, wf); err != nil {
 		return nil, fmt.Errorf("reading what kubectl says of workflow %s: %w", name, err)
 	}
-	return wf, nil
+	return wf, wf.unpack()
 }
 
 // terminate says to the controller what the server would.

@@ -37,6 +37,7 @@ const (
 	maxArgoAnswer = 64 << 20 // a workflow with the states of ten thousand steps
 	maxLogLine    = 1 << 20
 	maxToken      = 64 << 10
+	maxRefusal    = 4 << 10
 )
 
 // An argoServer is an Argo server, spoken to by its REST interface.
@@ -48,8 +49,15 @@ type argoServer struct {
 
 // An argoError is a refusal, in the server's words and with what to do about it.
 type argoError struct {
-	status int // of HTTP
-	text   string
+	status  int // of HTTP
+	text    string
+	foreign bool // what answers is no Argo server
+}
+
+// isGone says whether an Argo server says that there is no such thing.
+func isGone(err error) bool {
+	refused := new(argoError)
+	return errors.As(err, &refused) && refused.status == http.StatusNotFound && !refused.foreign
 }
 
 func (e *argoError) Error() string { return e.text }
@@ -85,6 +93,7 @@ func openArgoServer(ctx context.Context) (*argoServer, error) {
 			TLSClientConfig:     tlsConfig,
 			TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2:   true,
+			IdleConnTimeout:     10 * time.Second, // each look has a transport of its own
 		},
 		// The token is for this host, and a login page is no answer.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -247,7 +256,7 @@ func (s *argoServer) refusal(resp *http.Response, body []byte) error {
 	default:
 		text = fmt.Sprintf("the Argo server %s: %s", s.base, text)
 	}
-	return &argoError{resp.StatusCode, text}
+	return &argoError{status: resp.StatusCode, text: text[:min(len(text), maxRefusal)]}
 }
 
 // stranger says that something else answers at the address.
@@ -258,11 +267,11 @@ func (s *argoServer) stranger(resp *http.Response, body []byte) error {
 		if u, err := url.Parse(to); err == nil {
 			to = cmp.Or(u.Host, s.base.Host) + u.Path // a query may hold secrets
 		}
-		return &argoError{resp.StatusCode, fmt.Sprintf("the Argo server %s sends us on to %s, where hpcc does not go with a token: is that a login page, or is the address another?", s.base, shorten(to))}
+		return &argoError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s sends us on to %s, where hpcc does not go with a token: is that a login page, or is the address another?", s.base, shorten(to))}
 	case bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
-		return &argoError{resp.StatusCode, fmt.Sprintf("the Argo server %s speaks TLS: write https://%s", s.base, s.base.Host)}
+		return &argoError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s speaks TLS: write https://%s", s.base, s.base.Host)}
 	}
-	return &argoError{resp.StatusCode, fmt.Sprintf("what answers at %s is no Argo server: it says %s, %s", s.base, resp.Status, shorten(what))}
+	return &argoError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("what answers at %s is no Argo server: it says %s, %s", s.base, resp.Status, shorten(what))}
 }
 
 // unreached says why there was no answer.
@@ -312,7 +321,7 @@ const workflowFields = "metadata.name,status.phase,status.message,status.progres
 func (s *argoServer) get(ctx context.Context, name string) (*workflow, error) {
 	wf := &workflow{}
 	err := s.call(ctx, http.MethodGet, []string{"workflows", kubeNamespace(ctx), name}, url.Values{"fields": {workflowFields}}, nil, wf)
-	if gone := new(argoError); errors.As(err, &gone) && gone.status == http.StatusNotFound {
+	if isGone(err) {
 		return nil, nil
 	}
 	return wf, err

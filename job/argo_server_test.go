@@ -90,6 +90,7 @@ func TestArgoServerAnswers(t *testing.T) {
 		}},
 		{"page", "is no Argo server: it says 200 OK, text/html", say(200, "<html>")},
 		{"page of an error", "is no Argo server: it says 502 Bad Gateway", say(502, "<html>")},
+		{"page of nothing", "is no Argo server: it says 404 Not Found", say(404, "<html>")},
 		{"cut off", "reading the answer of", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"meta`)

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -49,14 +51,29 @@ func (c Cluster) Within(ctx context.Context) context.Context {
 	return context.WithValue(ctx, envKey{}, c.Env)
 }
 
-// environ is this process's environment with the cluster's variables.
+// environ is this process's environment with the cluster's variables, for commands that
+// are called in other directories than this.
 func environ(ctx context.Context) []string {
 	env := os.Environ()
+	if v := os.Getenv(kubeConfig); v != "" {
+		env = append(env, kubeConfig+"="+absolute(v))
+	}
 	own, _ := ctx.Value(envKey{}).(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		env = append(env, name+"="+own[name])
 	}
 	return env
+}
+
+// absolute is a list of files, as PATH is one, with absolute names.
+func absolute(list string) string {
+	files := filepath.SplitList(list)
+	for i, f := range files {
+		if abs, err := filepath.Abs(f); err == nil && f != "" {
+			files[i] = abs
+		}
+	}
+	return strings.Join(files, string(filepath.ListSeparator))
 }
 
 // getenv is a variable of [environ].

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -101,6 +102,9 @@ func (s *Submission) Fits(ctx context.Context, dir string) (*Fit, error) {
 	ctx = s.Within(ctx)
 	if st.Waiting > 0 && s.Target != Local {
 		c, err := listNodes(ctx, s.Target, "")
+		if err != nil && s.Target.Pods() {
+			return &Fit{When: Later, By: "the cluster, which has taken it", Why: cmp.Or(st.Reason, "when there is room, nobody says"), Notes: []string{err.Error()}}, nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -143,8 +147,17 @@ func dryRun(ctx context.Context, j *Job, t Target, script string) (said *estimat
 		return nil, nil, fmt.Errorf("writing the script of job %q: %w", j.Name, err)
 	}
 	said, refusal = schedulers[t].estimate(ctx, j, file)
+	if errors.As(refusal, new(*noAnswer)) {
+		return nil, nil, refusal
+	}
 	return said, refusal, nil
 }
+
+// A noAnswer is the error of a server that was not reached, or that does not know the user: it says
+// nothing of a job.
+type noAnswer struct{ error }
+
+func (e *noAnswer) Unwrap() error { return e.error }
 
 // judge puts together what was counted and what the scheduler says. Its refusal
 // counts, and that it would start the job now. A later start it estimates by

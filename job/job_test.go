@@ -130,7 +130,7 @@ func podJobs(t *testing.T) map[string]*Job {
 		"most": pod(func(j *Job) {
 			j.Name, j.Array = "Train_Big", array(t, "0-98:2,1%10")
 			j.CPUs, j.Memory, j.GPUs, j.GPUType, j.Time, j.Exclusive = 4, 16<<30, 2, "Tesla-V100-SXM2-32GB", 90*time.Minute, true
-			j.Retry = Retry{2, []string{"exit=99", "signal=SIGKILL", "preempted"}}
+			j.Retry = Retry{2, []string{"signal=SIGKILL", "exit=99", "preempted", "exit=99"}}
 			j.Hosts, j.NotHosts, j.Features = []string{"n1", "n2"}, []string{"n3"}, []string{"kubernetes.io/arch=ppc64le"}
 			j.Env, j.Pod.Env = []string{"A=$(B) $$ $c"}, []string{"HOME=/tmp"}
 			j.Pod.Dir, j.Pod.Scratch, j.Pod.Pull, j.Pod.PullSecret, j.Pod.ServiceAccount = "/data/run", 10<<30, "IfNotPresent", "login", "runner"
@@ -171,7 +171,8 @@ func TestAround(t *testing.T) {
 		a     Around
 		array string
 	}{
-		{"no address that can stand in a manifest", "sci", Around{Build: &Build{Git: "https://u:secret@git.example.org/x"}}, ""},
+		{"no address that can stand in a manifest", "sci", Around{Build: &Build{Git: "https://u:hunter2@git.example.org/x"}}, ""},
+		{"no address that can stand in a manifest", "sci", Around{Build: &Build{Git: "https://hunter2@git.example.org/a@b/x"}}, ""},
 		{"NAME or NAME:TAG", "Registry/sci", Around{Deploy: true}, ""},
 		{"nodes of OpenShift", "sci", Around{Build: &Build{Arch: "POWER9"}}, ""},
 		{"not of the form NAME=VALUE", "sci", Around{Build: &Build{Args: []string{"1x"}}}, ""},
@@ -179,7 +180,7 @@ func TestAround(t *testing.T) {
 	} {
 		j := with(func(j *Job) { j.Image, j.Array = c.image, array(t, c.array) })
 		_, _, err := RenderAround(j, c.a)
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret@") {
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("RenderAround(%+v) gave %v; want %q", c.a, err, c.want)
 		}
 	}

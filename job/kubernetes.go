@@ -36,12 +36,12 @@ func (k kubernetes) manifest(j *Job, name string) (string, []string, error) {
 	if err := j.podable(k.target); err != nil {
 		return "", nil, err
 	}
-	if j.Nodes > 1 && j.Pod.Operator != "" {
+	if j.Pod.Operator != "" {
 		return k.operated(j, name)
 	}
 	job := k.job(j, name)
 	objects := []any{job}
-	if j.Nodes > 1 {
+	if j.acrossPods() {
 		objects = append([]any{headless(name, job.Metadata.Labels)}, objects...)
 	}
 	text, err := documents(k.comment(j), objects...)
@@ -73,8 +73,9 @@ func (k kubernetes) job(j *Job, name string) *jobObject {
 		}
 		spec.BackoffLimitPerIndex = &times
 		spec.PodFailurePolicy = j.failurePolicy("FailIndex")
-	case j.Nodes > 1:
-		spec.CompletionMode, spec.Completions, spec.Parallelism = "Indexed", j.Nodes, j.Nodes
+	case j.acrossPods():
+		n := max(j.Nodes, 1)
+		spec.CompletionMode, spec.Completions, spec.Parallelism = "Indexed", n, n
 		spec.BackoffLimit = &zero // a pod that is begun again alone would find no other
 		spread(j, &pod, name)
 		if j.Ray { // the program is the head's; the other nodes end with it
@@ -87,6 +88,9 @@ func (k kubernetes) job(j *Job, name string) *jobObject {
 	spec.Template = podTemplate{meta{Labels: labels}, pod}
 	return &jobObject{object{"batch/v1", "Job", meta{Name: name, Labels: j.queueLabels(name)}}, spec}
 }
+
+// acrossPods says whether the pods of a job are its nodes, which know of each other.
+func (j *Job) acrossPods() bool { return j.Nodes > 1 || j.Ray }
 
 // failurePolicy says which endings are not tried again, and with what that ends.
 func (j *Job) failurePolicy(end string) *failurePolicy {
@@ -126,7 +130,7 @@ func spread(j *Job, p *podSpec, name string) {
 	head := name + "-0." + name
 	p.Containers[0].Env = append([]envVar{
 		{Name: "HPCC_NODE_RANK", ValueFrom: &envFrom{fieldRef{"metadata.annotations['batch.kubernetes.io/job-completion-index']"}}},
-		{Name: "HPCC_NODES", Value: strconv.Itoa(j.Nodes)},
+		{Name: "HPCC_NODES", Value: strconv.Itoa(max(j.Nodes, 1))},
 		{Name: "HPCC_HEAD", Value: head},
 		{Name: "MASTER_ADDR", Value: head}, // of torch.distributed, whose other words are RANK and WORLD_SIZE
 		{Name: "MASTER_PORT", Value: "29500"},
@@ -147,7 +151,7 @@ func (j *Job) podable(to Target) error {
 		return fmt.Errorf("%s keeps no order among Jobs: --to argo makes one workflow of them, or hand the first in with --wait", name)
 	case j.Count() > maxCompletions:
 		return fmt.Errorf("%d tasks: a Job of %s has at most %d", j.Count(), name, maxCompletions)
-	case !j.Array.IsZero() && j.Nodes > 1:
+	case !j.Array.IsZero() && j.acrossPods():
 		return fmt.Errorf("an array of which each task has %d nodes: %s has no such Job; hand the tasks in one by one", j.Nodes, name)
 	case j.Nodes > 1 && j.perNode() > 1 && j.Script == nil && j.Pod.Operator != MPIOperator && !j.Ray:
 		return fmt.Errorf("%d processes on each of %d nodes: pods are no hosts of MPI; --mpi-operator starts them where the cluster has the MPI operator", j.perNode(), j.Nodes)

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,8 +9,10 @@ import (
 	"net/url"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // The variables that say which cluster kubectl speaks to, beside KUBECONFIG, which
@@ -17,6 +20,8 @@ import (
 const (
 	KubeContext   = "HPCC_KUBE_CONTEXT"
 	KubeNamespace = "HPCC_KUBE_NAMESPACE"
+
+	kubeConfig = "KUBECONFIG" // a list of files
 )
 
 // here is never so: kubectl on a login node does not say that jobs are to leave it.
@@ -84,8 +89,8 @@ func (c *Cluster) PinKube(ctx context.Context) error {
 			env[KubeNamespace] = x.Context.Namespace
 		}
 	}
-	if v := getenv(ctx, "KUBECONFIG"); v != "" {
-		env["KUBECONFIG"] = v
+	if v := getenv(ctx, kubeConfig); v != "" {
+		env[kubeConfig] = absolute(v)
 	}
 	for name := range env {
 		if v := getenv(ctx, name); v != "" {
@@ -130,12 +135,13 @@ var kubeAdvice = []struct{ said, advice string }{
 	{"connection refused", "is the cluster of this context there? \"kubectl config get-contexts\" lists them"},
 	{"no matches for kind \"MPIJob\"", "the cluster has no MPI operator: leave --mpi-operator out"},
 	{"no matches for kind \"RayJob\"", "the cluster has no KubeRay: leave --kuberay out"},
+	{"already exists", "another job of the namespace has this name: hand it in again, or give it another --name"},
 	{"unknown flag", "this kubectl is too old: 1.25 or later is needed"},
 }
 
 // submit hands the manifest in under the job's id, after the server has looked at all of it.
 func (k kubernetes) submit(ctx context.Context, s *Submission, script string) error {
-	name := label(s.ID) + strings.ReplaceAll(filepath.Ext(script), ".", "-r") // a rerun's script has its number
+	name := label(s.ID + strings.ReplaceAll(filepath.Ext(script), ".", "-r")) // a rerun's script has its number
 	text, _, err := k.manifest(s.Job, name)
 	if err != nil {
 		return err
@@ -151,15 +157,42 @@ func (k kubernetes) submit(ctx context.Context, s *Submission, script string) er
 	}
 	out, err := k.kube(ctx, "create", "--filename="+script, "--output=name")
 	if err != nil {
-		_, _ = k.kube(ctx, "delete", "--filename="+script, "--ignore-not-found", "--wait=false") // of several objects, those before
+		k.takeBack(ctx, out)
 		return fmt.Errorf("handing job %q to %s: %w", s.Job.Name, targetNames[k.target], kubeWordsError(out, err))
 	}
 	s.Native = name
-	if s.Job.Nodes > 1 {
+	if s.Job.acrossPods() || s.Job.Pod.Operator != "" {
 		s.Native = operatorKinds[s.Job.Pod.Operator] + name
+		k.tie(ctx, name)
 	}
 	return nil
 }
+
+// tie gives the Service of a job of several nodes to the Job, with which it goes away. A user who may not is
+// left with a Service that "hpcc cancel" takes away.
+func (k kubernetes) tie(ctx context.Context, name string) {
+	uid, err := k.kube(ctx, "get", "job", name, "--ignore-not-found", "--output=jsonpath={.metadata.uid}")
+	if err != nil || len(uid) == 0 { // an operator's, which has no Service of ours
+		return
+	}
+	patch := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, name, uid)
+	_, _ = k.kube(ctx, "patch", "service", name, "--type=merge", "--patch="+patch)
+}
+
+// takeBack deletes what was made of a manifest before the server refused the rest: just that, since what has the
+// name may be somebody else's.
+func (k kubernetes) takeBack(ctx context.Context, said []byte) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	for line := range strings.Lines(string(said)) {
+		if made := strings.TrimSpace(line); madeObject().MatchString(made) {
+			_, _ = k.kube(ctx, "delete", made, "--ignore-not-found", "--wait=false")
+		}
+	}
+}
+
+// madeObject is how kubectl names one that it has made: job.batch/name.
+var madeObject = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z.]+/[a-z0-9.-]+$`) })
 
 // operatorKinds are the resources of operators, as they stand before the names of their jobs.
 var operatorKinds = map[string]string{MPIOperator: "mpijobs.kubeflow.org/", KubeRay: "rayjobs.ray.io/"}
@@ -168,9 +201,18 @@ var operatorKinds = map[string]string{MPIOperator: "mpijobs.kubeflow.org/", Kube
 func (k kubernetes) dryRun(ctx context.Context, j *Job, file string) error {
 	out, err := k.kube(ctx, "create", "--dry-run=server", "--validate=strict", "--filename="+file, "--output=name")
 	if err != nil {
-		return fmt.Errorf("asking %s whether it takes job %q: %w", targetNames[k.target], j.Name, kubeWordsError(out, err))
+		return fmt.Errorf("asking %s whether it takes job %q: %w", targetNames[k.target], j.Name, kubeRefusal(out, err))
 	}
 	return nil
+}
+
+// kubeRefusal is an error of kubectl about something that was sent: the server's, or a [noAnswer].
+func kubeRefusal(out []byte, err error) error {
+	said := kubeWordsError(out, err)
+	if bytes.Contains(out, []byte("Error from server")) || bytes.Contains(out, []byte("error validating")) || bytes.Contains(out, []byte("no matches for kind")) {
+		return said
+	}
+	return &noAnswer{said}
 }
 
 // namedThere looks whether there is what the job names: without a claim or a secret its pods
@@ -307,10 +349,22 @@ func (k kubernetes) ask(ctx context.Context, ids []string) (map[string]standing,
 		}
 		known[id] = s
 	}
-	for _, id := range ids { // of operators, whose jobs are of other kinds; or one whose job is gone and whose pods are ending
-		_, name := kubeKind(id)
-		if _, ok := known[id]; !ok && len(of[name]) > 0 {
-			known[id] = operatedStanding(of[name])
+	for _, id := range ids {
+		kind, name := kubeKind(id)
+		if _, ok := known[id]; ok {
+			continue
+		}
+		if path, ok := operatorPaths[kind]; ok {
+			if known[id], err = api.operated(ctx, path+api.place(kind[:strings.IndexByte(kind, '.')])+"/"+name, of[name]); err != nil {
+				return nil, fmt.Errorf("asking %s for its jobs: %w", targetNames[k.target], err)
+			}
+		} else if len(of[name]) > 0 { // the job is gone, and its pods are ending
+			s := standing{waiting: 1}
+			s.learn(of[name], func(int) bool { return true })
+			if len(s.tasks) > 0 {
+				s.waiting = 0
+			}
+			known[id] = s
 		}
 	}
 	return known, nil
@@ -323,7 +377,7 @@ func (a *kubeAPI) whyNone(ctx context.Context, name string) string {
 		return ""
 	}
 	for _, e := range slices.Backward(events) {
-		if e.Reason == "FailedCreate" {
+		if e.Reason == "FailedCreate" && strings.TrimSpace(e.Message) != "" {
 			return kubeWordsError([]byte(e.Message), nil).Error()
 		}
 	}

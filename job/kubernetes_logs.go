@@ -51,11 +51,11 @@ func (s *Submission) collect(ctx context.Context, home string, all bool) error {
 	}
 	var want []Task
 	for _, t := range list {
-		if (t.Ended() || all) && t.Output == "" && t.Native != "" && !t.Gone {
+		if s.wantsLog(&t, all) {
 			want = append(want, t)
 		}
 	}
-	if len(want) == 0 || s.Job.Output == os.DevNull {
+	if len(want) == 0 {
 		return nil
 	}
 	ctx = s.Within(ctx)
@@ -72,8 +72,13 @@ func (s *Submission) collect(ctx context.Context, home string, all bool) error {
 	return g.Wait()
 }
 
+// wantsLog says whether a task's output is to be brought here; with all also that of one that runs.
+func (s *Submission) wantsLog(t *Task, all bool) bool {
+	return s.Target.Pods() && (t.Ended() || all) && t.Output == "" && t.Native != "" && !t.Gone && s.Job.Output != os.DevNull
+}
+
 // keepLog writes a task's log to its file, those of the attempts before above it, and
-// notes the file in the record.
+// notes the file in the record. Of a pod that went away what was kept before counts.
 func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t *Task) error {
 	file := s.Job.outputOf(t, s.ID)
 	if !filepath.IsAbs(file) {
@@ -92,11 +97,15 @@ func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t 
 	for _, pod := range pods {
 		err := copyLog(ctx, api, pod, f)
 		if gone := new(kubeError); errors.As(err, &gone) && gone.code == http.StatusNotFound {
-			if pod == t.Native {
-				t.Gone = true
-				return t.Write(home)
+			if pod != t.Native {
+				continue
 			}
-			continue
+			if _, err := os.Stat(file); err == nil {
+				t.Output = file
+			} else {
+				t.Gone = true
+			}
+			return t.Write(home)
 		}
 		if err != nil {
 			return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
@@ -108,18 +117,15 @@ func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t 
 	if err := os.Rename(f.Name(), file); err != nil {
 		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
 	}
-	if t.Ended() {
-		t.Output = file
-		return t.Write(home)
-	}
-	return nil
+	t.Output = file
+	return t.Write(home)
 }
 
 // podsOf are the pods whose words make a task's output: those of the attempts before, then the last; or
 // those of all nodes.
 func (s *Submission) podsOf(ctx context.Context, api logSource, home string, t *Task) ([]string, error) {
 	var names []string
-	if k, ok := api.(*kubeAPI); ok && s.Job.Nodes > 1 {
+	if k, ok := api.(*kubeAPI); ok && s.Job.acrossPods() {
 		ids := s.natives()
 		_, name := kubeKind(ids[len(ids)-1])
 		list, err := kubeList[kubePod](ctx, k, "/api/v1/"+k.place("pods"), "labelSelector="+url.QueryEscape(labelJob+"="+name))

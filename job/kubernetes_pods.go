@@ -113,17 +113,6 @@ func (s *standing) learn(pods []kubePod, final func(index int) bool) {
 	}
 }
 
-// operatedStanding is that of a job that an operator looks after: its pods say all that hpcc knows.
-func operatedStanding(pods []kubePod) standing {
-	s := standing{}
-	s.learn(pods, func(int) bool { return true })
-	s.waiting = 0
-	if len(s.tasks) == 0 {
-		s.waiting = 1
-	}
-	return s
-}
-
 // index is the place of the pod's task in the array, from 0.
 func (p *kubePod) index() int {
 	n, _ := strconv.Atoi(p.Metadata.Annotations["batch.kubernetes.io/job-completion-index"])
@@ -246,7 +235,7 @@ func (s *Submission) learn(home string, known map[string]standing) error {
 		if i > 0 {
 			array = s.Reruns[i-1].Array
 		}
-		list := s.ofNodes(known[id].tasks)
+		list := s.ofNodes(known[id])
 		if s.Target == Argo {
 			var err error
 			if list, err = s.placed(home, list); err != nil {
@@ -259,6 +248,9 @@ func (s *Submission) learn(home string, known map[string]standing) error {
 				t.Index, _ = array.Nth(t.Index + 1) // 0 without an array
 			}
 			t.Params = params.Row(t.Index)
+			if before := (&Task{}); t.Native == "" && readRecord(home, t.fileName(), before) { // its pod went away
+				t.Native, t.Host = before.Native, before.Host
+			}
 			over := s.Target != Argo && s.againAfter(i, t.Index) // what it was, a rerun has put aside
 			if over && !t.Ended() {
 				continue
@@ -279,20 +271,42 @@ func (s *Submission) againAfter(i, index int) bool {
 }
 
 // ofNodes makes one record of those of the pods of a job of several nodes: that of the first that
-// failed, else of the first node.
-func (s *Submission) ofNodes(list []attempt) []attempt {
-	if s.Job.Nodes < 2 || len(list) == 0 {
+// failed, else of the first node, which has not succeeded before all have. The program of a Ray is the first node's alone.
+func (s *Submission) ofNodes(st standing) []attempt {
+	list := st.tasks
+	if !s.Job.acrossPods() || len(list) == 0 {
 		return list
 	}
-	worst := list[0]
-	for _, a := range list {
-		bad, sofar := a.Ended() && !a.OK(), worst.Ended() && !worst.OK()
-		if bad && (!sofar || a.End.Before(worst.End)) || !bad && !sofar && a.Index < worst.Index {
-			worst = a
+	if i := slices.IndexFunc(list, func(a attempt) bool { return a.Index == 0 }); s.Job.Ray && (i >= 0 || !st.gone()) {
+		list = list[max(i, 0) : i+1]
+	}
+	var one *attempt
+	for i := range list {
+		a := &list[i]
+		if a.OK() && !s.Job.Ray && !st.gone() {
+			continue
+		}
+		if one == nil || a.before(one) {
+			one = a
 		}
 	}
-	worst.last = true
-	return []attempt{worst}
+	if one == nil {
+		return nil
+	}
+	one.last = true
+	return []attempt{*one}
+}
+
+// before says whether an attempt of one node tells more of a job than that of another.
+func (a *attempt) before(b *attempt) bool {
+	bad, other := a.Ended() && !a.OK(), b.Ended() && !b.OK()
+	switch {
+	case bad && other:
+		return a.End.Before(b.End)
+	case bad || other:
+		return bad
+	}
+	return a.Index < b.Index
 }
 
 // learn writes the record of an attempt, unless it is there and whole. Where names of pods come

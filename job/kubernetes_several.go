@@ -1,8 +1,15 @@
 package job
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
 )
 
 // rayPods is shell that makes a Ray of the pods of a job: the first is its head and runs the program, the
@@ -59,6 +66,9 @@ type mpiReplica struct {
 func (k kubernetes) mpiJob(j *Job, name string) (string, []string, error) {
 	if j.Ray {
 		return "", nil, fmt.Errorf("--ray and --mpi-operator contradict each other: --kuberay is Ray's operator")
+	}
+	if j.Nodes < 2 {
+		return "", nil, fmt.Errorf("--mpi-operator starts processes on several nodes, and the job has one: give --nodes, or leave it out")
 	}
 	labels := j.labels(name)
 	one := *j
@@ -139,9 +149,9 @@ func (k kubernetes) rayJob(j *Job, name string) (string, []string, error) {
 	pod.RestartPolicy, pod.ActiveDeadlineSeconds = "", 0 // KubeRay's
 	pod.Containers[0].Args, pod.Containers[0].Command = nil, nil
 	template := podTemplate{meta{Labels: j.labels(name)}, pod}
-	n := j.Nodes - 1
+	n := max(j.Nodes, 1) - 1
 	o := &rayObject{object{"ray.io/v1", "RayJob", meta{Name: name, Labels: j.queueLabels(name)}}, raySpec{
-		Entrypoint: quoteAll(append(append([]string{}, j.Pod.Entrypoint...), j.Args...)), ShutdownAfterJobFinishes: true, TTLSecondsAfterFinished: int(wholeSeconds(keepEnded)),
+		Entrypoint: quoteAll(append(append([]string{}, j.Pod.Entrypoint...), j.Args...)), ShutdownAfterJobFinishes: true, TTLSecondsAfterFinished: int(wholeSeconds(keepRay)),
 		ActiveDeadlineSeconds: wholeSeconds(j.Time), BackoffLimit: j.Retry.Times, Suspend: j.Queue != "" || j.Hold, SubmissionMode: "HTTPMode",
 		Cluster: rayCluster{
 			Head:    rayGroup{Params: map[string]string{}, Template: template},
@@ -151,6 +161,105 @@ func (k kubernetes) rayJob(j *Job, name string) (string, []string, error) {
 	text, err := documents(k.comment(j), o)
 	return text, j.podNotes(k.target), err
 }
+
+// keepRay is how long a Ray cluster stays after its program: it holds its nodes, and has the program's last words.
+const keepRay = 5 * time.Minute
+
+// operatorPaths are where the objects of operators are, up to the namespace.
+var operatorPaths = map[string]string{"mpijobs.kubeflow.org": "/apis/kubeflow.org/v2beta1/", "rayjobs.ray.io": "/apis/ray.io/v1/"}
+
+// operatedJob is what of an MPIJob or RayJob hpcc reads.
+type operatedJob struct {
+	Status struct {
+		Conditions                     []kubeCondition // MPIJob
+		CompletionTime                 time.Time
+		JobStatus, JobDeploymentStatus string // RayJob
+		Reason, Message                string
+		StartTime, EndTime             time.Time
+	}
+}
+
+// operated is how an operator's job stands; nothing where there is none.
+func (a *kubeAPI) operated(ctx context.Context, path string, pods []kubePod) (standing, error) {
+	o := &operatedJob{}
+	err := a.get(ctx, path, o)
+	if gone := new(kubeError); errors.As(err, &gone) && gone.code == http.StatusNotFound {
+		return standing{}, nil
+	}
+	return o.standing(pods), err
+}
+
+// phase is an operator's word in Kubernetes' own: Complete, Failed, Suspended or ""; with why.
+func (o *operatedJob) phase() (phase, why string) {
+	for _, c := range o.Status.Conditions {
+		if c.Status == "True" && (c.Type == "Succeeded" || c.Type == "Failed" || c.Type == "Suspended") {
+			phase, why = strings.Replace(c.Type, "Succeeded", "Complete", 1), cmp.Or(c.Message, c.Reason)
+		}
+	}
+	switch s := &o.Status; {
+	case s.JobStatus == "SUCCEEDED":
+		return "Complete", ""
+	case s.JobStatus == "FAILED" || s.JobStatus == "STOPPED" || s.JobDeploymentStatus == "Failed":
+		return "Failed", cmp.Or(s.Message, s.Reason, s.JobStatus)
+	case s.JobDeploymentStatus == "Suspended":
+		return "Suspended", ""
+	}
+	return phase, why
+}
+
+// standing makes one record: of the operator's word, and of the pod that runs the program.
+func (o *operatedJob) standing(pods []kubePod) standing {
+	phase, why := o.phase()
+	t, begun := &Task{}, false
+	i := slices.IndexFunc(pods, func(p kubePod) bool {
+		return p.Metadata.Labels["training.kubeflow.org/job-role"] == "launcher" || p.Metadata.Labels["ray.io/node-type"] == "head"
+	})
+	s := standing{waiting: 1}
+	if i >= 0 {
+		t, begun = pods[i].task()
+		s.reason = pods[i].waits()
+	}
+	if phase == "Suspended" {
+		s.reason = "suspended"
+	}
+	over := phase == "Complete" || phase == "Failed"
+	if !begun && !over {
+		return s
+	}
+	if s.waiting = 0; !over {
+		s.running = 1
+		t.End, t.Exit, t.Problem = time.Time{}, 0, ""
+	} else {
+		o.end(t, phase == "Complete", strings.Join(strings.Fields(why), " "))
+	}
+	t.Index = 0
+	s.tasks = []attempt{{Task: *t, last: true}}
+	return s
+}
+
+// end ends the record of a job that is over.
+func (o *operatedJob) end(t *Task, ok bool, why string) {
+	if t.Start.IsZero() {
+		t.Start = o.Status.StartTime
+	}
+	if t.End.IsZero() {
+		if t.End = o.Status.CompletionTime; t.End.IsZero() {
+			t.End = o.Status.EndTime
+		}
+		if t.End.Before(t.Start) {
+			t.End = t.Start
+		}
+	}
+	switch {
+	case ok:
+		t.Exit, t.Signal, t.Problem = 0, "", ""
+	case t.Exit == 0:
+		t.Exit, t.Problem = exitFailed, "the operator says that it failed: "+cmp.Or(why, "and not why")
+	}
+}
+
+// exitFailed is the status of a program of which an operator says that it failed, and no more.
+const exitFailed = 1
 
 // interactive is a shell script that runs a pod with the terminal of the one who runs it.
 func (k kubernetes) interactive(j *Job) (string, []string, error) {

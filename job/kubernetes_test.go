@@ -1,6 +1,7 @@
 package job
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,6 +115,112 @@ func TestPodsOfNodes(t *testing.T) {
 	}
 	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 {
 		t.Errorf("there are %v; want one record", files)
+	}
+}
+
+// TestPodsOfNodesGoOn: what some nodes have done says nothing while others run, but that they failed.
+func TestPodsOfNodesGoOn(t *testing.T) {
+	a, b, c := podOf("0", "a", 1, "ok"), podOf("1", "b", 2, ""), podOf("2", "c", 3, "bad")
+	for _, test := range []struct {
+		name string
+		ray  bool
+		pods []kubePod
+		over bool
+		want string
+	}{
+		{"the first has ended, another runs", false, []kubePod{a, b}, false, "b running"},
+		{"the first has ended, another has not begun", false, []kubePod{a}, false, ""},
+		{"one has failed, another runs", false, []kubePod{a, b, c}, false, "c status 3"},
+		{"all have ended", false, []kubePod{a, podOf("1", "b", 2, "ok")}, true, "a status 0"},
+		{"Ray, whose program runs", true, []kubePod{podOf("0", "a", 1, ""), c}, false, "a running"},
+		{"Ray, whose program has ended, and workers are told to", true, []kubePod{a, b, c}, false, "a status 0"},
+		{"Ray, whose head has not begun", true, []kubePod{b}, false, ""},
+	} {
+		s := &Submission{ID: "j", Native: "j", Job: &Job{Name: "j", Nodes: 3, Ray: test.ray}}
+		st := standing{waiting: 1}
+		st.learn(test.pods, func(int) bool { return true })
+		if test.over {
+			st.waiting = 0
+		}
+		got := ""
+		if list := s.ofNodes(st); len(list) == 1 {
+			got = list[0].Native + " " + map[bool]string{true: list[0].Ending(), false: "running"}[list[0].Ended()]
+		}
+		if got != test.want {
+			t.Errorf("%s: %q; want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// TestOperated reads what the operators of MPI and Ray say of their jobs, also when the pods are gone.
+func TestOperated(t *testing.T) {
+	head := podOf("", "head", 1, "")
+	head.Metadata.Labels = map[string]string{"ray.io/node-type": "head"}
+	launcher := podOf("", "launcher", 1, "bad")
+	launcher.Metadata.Labels = map[string]string{"training.kubeflow.org/job-role": "launcher"}
+	worker := podOf("", "worker", 1, "bad")
+	for _, test := range []struct {
+		name, status string
+		pods         []kubePod
+		want         string
+	}{
+		{"Ray begins", `{"jobDeploymentStatus":"Initializing"}`, nil, "waits"},
+		{"Ray runs", `{"jobStatus":"RUNNING","jobDeploymentStatus":"Running","startTime":"2026-01-01T00:00:00Z"}`, []kubePod{worker, head}, "head running"},
+		{"Ray is done, and its cluster gone", `{"jobStatus":"SUCCEEDED","jobDeploymentStatus":"Complete","startTime":"2026-01-01T00:00:00Z","endTime":"2026-01-01T00:01:00Z"}`, nil, " status 0"},
+		{"Ray failed, and its cluster stands", `{"jobStatus":"FAILED","message":"Job entrypoint command failed with exit code 1","endTime":"2026-01-01T00:01:00Z"}`, []kubePod{head}, "head the operator says that it failed: Job entrypoint command failed with exit code 1"},
+		{"Ray in a queue", `{"jobDeploymentStatus":"Suspended"}`, nil, "waits suspended"},
+		{"MPI runs", `{"conditions":[{"type":"Created","status":"True"},{"type":"Running","status":"True"}]}`, []kubePod{worker}, "waits"},
+		{"MPI failed", `{"conditions":[{"type":"Running","status":"False"},{"type":"Failed","status":"True","message":"x"}]}`, []kubePod{worker, launcher}, "launcher status 3"},
+		{"MPI is done", `{"conditions":[{"type":"Succeeded","status":"True"}],"completionTime":"2026-01-01T00:01:00Z"}`, nil, " status 0"},
+		{"MPI in a queue", `{"conditions":[{"type":"Suspended","status":"True"}]}`, nil, "waits suspended"},
+	} {
+		o := &operatedJob{}
+		if err := json.Unmarshal([]byte(`{"status":`+test.status+`}`), o); err != nil {
+			t.Fatal(err)
+		}
+		s := o.standing(test.pods)
+		got := strings.TrimSpace("waits " + s.reason)
+		if len(s.tasks) == 1 {
+			got = s.tasks[0].Native + " " + map[bool]string{true: s.tasks[0].Ending(), false: "running"}[s.tasks[0].Ended()]
+		}
+		if got != test.want || (s.waiting == 1) != strings.HasPrefix(got, "waits") {
+			t.Errorf("%s: %q, %+v; want %q", test.name, got, s, test.want)
+		}
+	}
+}
+
+// TestTakenBack: of what kubectl says when it was refused, the objects that it had made.
+func TestTakenBack(t *testing.T) {
+	for line, want := range map[string]bool{
+		"service/train-261122-034654": true, "job.batch/train": true, "rayjob.ray.io/x": true, "": false,
+		`Error from server (AlreadyExists): jobs.batch "train" already exists`: false, "--all": false, "job.batch/x y": false,
+	} {
+		if got := madeObject().MatchString(line); got != want {
+			t.Errorf("%q: %v; want %v", line, got, want)
+		}
+	}
+}
+
+// TestRerunsOfLongNames: the name of a rerun's object is the one that its pods have as a label.
+func TestRerunsOfLongNames(t *testing.T) {
+	for _, name := range []string{"a", "train-resnet50-imagenet-x", "train-resnet50-imagenet-largechunks-of-all"} {
+		if l := label(name + "-261122-003548-r1"); l != label(l) || !strings.HasSuffix(l, "-261122-003548-r1") {
+			t.Errorf("label of %s is %s, whose label is %s", name, l, label(l))
+		}
+	}
+}
+
+// TestRelativeKubeconfig: kubectl is called elsewhere than where the user is.
+func TestRelativeKubeconfig(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", "a:/b/c::./d")
+	env := environ(t.Context())
+	if got, want := env[len(env)-1], "KUBECONFIG="+here+"/a:/b/c::"+here+"/d"; got != want {
+		t.Errorf("%s; want %s", got, want)
 	}
 }
 

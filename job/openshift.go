@@ -176,7 +176,7 @@ func RenderAround(j *Job, a Around) (string, []string, error) {
 		}
 		job.Pod.Image = tag // which the stream looks up
 		if a.Build.Git == "" {
-			notes = append(notes, fmt.Sprintf("\"oc start-build %s --from-dir=. --follow\" sends this directory, and builds", label(stream)))
+			notes = append(notes, fmt.Sprintf("\"oc start-build %s --from-dir=. --follow\" sends this directory, and builds", stream))
 		}
 	}
 	if a.Deploy {
@@ -217,7 +217,7 @@ func (b *Build) objects(j *Job, stream, tag string) ([]any, error) {
 		uri, ref, _ := strings.Cut(b.Git, "#")
 		u, err := url.Parse(uri)
 		if err != nil || u.User != nil && u.Scheme != "ssh" {
-			return nil, fmt.Errorf("repository %q: no address that can stand in a manifest: give https://HOST/PATH without a password, and a secret of the project for it", shorten(strings.SplitN(uri, "@", 2)[0]))
+			return nil, fmt.Errorf("repository %q: no address that can stand in a manifest: give https://HOST/PATH without a password, and a secret of the project for it", shorten(uri[strings.LastIndexByte(uri, '@')+1:]))
 		}
 		c.Spec.Source = buildSource{Type: "Git", Git: &gitSource{uri, ref}, ContextDir: b.ContextDir}
 		c.Spec.Triggers = []buildTrigger{{"ConfigChange"}}
@@ -246,15 +246,14 @@ func (j *Job) deployment(a Around, tag string) any {
 	pod.RestartPolicy, pod.ActiveDeadlineSeconds = "", 0 // always, as long as it is there
 	template := podTemplate{meta{Labels: labels}, pod}
 	main := &template.Spec.Containers[0]
+	main.Image = " " // the trigger fills it in
 	from := imageRef{"ImageStreamTag", tag}
 	if a.DeploymentConfig {
-		main.Image = " " // the trigger fills it in
 		return &deploymentConfig{object{"apps.openshift.io/v1", "DeploymentConfig", meta{Name: name, Labels: labels}}, deploymentConfigSpec{
 			Replicas: 1, Selector: selectorOf(labels), Template: template,
 			Triggers: []deployTrigger{{Type: "ConfigChange"}, {"ImageChange", &imageOfDeploy{true, []string{mainContainer}, from}}},
 		}}
 	}
-	main.Image = " "
 	trigger := fmt.Sprintf(`[{"from":{"kind":%q,"name":%q},"fieldPath":"spec.template.spec.containers[?(@.name==\"%s\")].image"}]`, from.Kind, from.Name, mainContainer)
 	return &deployment{
 		object{"apps/v1", "Deployment", meta{Name: name, Labels: labels, Annotations: map[string]string{"image.openshift.io/triggers": trigger}}},

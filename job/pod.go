@@ -178,7 +178,7 @@ func label(name string) string {
 		return '-'
 	}, name)
 	if s = strings.Trim(s, "-"); len(s) > most {
-		const tail = len("-060102-150405-2")
+		const tail = len("-060102-150405-2-r10")
 		s = strings.TrimRight(s[:most-tail], "-") + s[len(s)-tail:]
 	}
 	if s == "" || s[0] >= '0' && s[0] <= '9' {

@@ -222,11 +222,14 @@ func (j *Job) mount(s *podSpec, c *container) {
 		s.Volumes = append(s.Volumes, volume{Name: name, Secret: &secretSource{e.Name}})
 		c.VolumeMounts = append(c.VolumeMounts, volumeMount{name, e.Path, true})
 	}
-	if !slices.ContainsFunc(j.Pod.Volumes, func(v Volume) bool { return v.Path == "/tmp" }) { // there and open to the user, as "hpcc run" has it
+	taken := func(path string) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(m volumeMount) bool { return m.MountPath == path })
+	}
+	if !taken("/tmp") { // there and open to the user, as "hpcc run" has it
 		s.Volumes = append(s.Volumes, volume{Name: "tmp", EmptyDir: &emptyDir{}})
 		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: "tmp", MountPath: "/tmp"})
 	}
-	if j.perNode() > 1 || j.GPUs > 0 { // processes of a node, and loaders of data, share memory; 64 MB is what runtimes give
+	if (j.perNode() > 1 || j.GPUs > 0) && !taken("/dev/shm") { // processes of a node, and loaders of data, share memory; 64 MB is what runtimes give
 		s.Volumes = append(s.Volumes, volume{Name: "shm", EmptyDir: &emptyDir{Medium: "Memory"}})
 		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: "shm", MountPath: "/dev/shm"})
 	}

@@ -73,7 +73,8 @@ func (r Retry) statuses() (codes []int, node bool) {
 			node = true
 		}
 	}
-	return codes, node
+	slices.Sort(codes) // as Kubernetes wants them
+	return slices.Compact(codes), node
 }
 
 // requeue says whether the scheduler is to start a task again whose node was

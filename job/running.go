@@ -54,9 +54,12 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, tell fu
 	if n := s.indices(); index == AnyTask && len(n) == 1 {
 		index = n[0]
 	}
-	told := ""
+	told, each := "", askEach
+	if s.Target.Pods() {
+		each = podsEach
+	}
 	for n := 0; ; n++ {
-		st, err := s.look(ctx, dir, n%askEach == 0)
+		st, err := s.look(ctx, dir, n%each == 0)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +87,7 @@ func (s *Submission) look(ctx context.Context, dir string, ask bool) (*Status, e
 	if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
 		return nil, err
 	}
-	if st.count() > 0 && (ask || s.Target.Pods()) {
+	if st.count() > 0 && ask {
 		_ = settle(ctx, dir, []*Status{st}, glance)
 	}
 	return st, nil

@@ -43,13 +43,17 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 		return nil, errors.New("one job has no order: several are needed")
 	}
 	first := list[0]
-	j := &Job{Name: name, Dir: first.Dir, Program: first.Program, Store: first.Store, Image: first.Image, Steps: list, Pod: Pod{UID: first.Pod.UID, PullSecret: first.Pod.PullSecret, ServiceAccount: first.Pod.ServiceAccount}}
+	j := &Job{Name: name, Dir: first.Dir, Program: first.Program, Store: first.Store, Image: first.Image, Steps: list, Queue: first.Queue, Pod: Pod{UID: first.Pod.UID, PullSecret: first.Pod.PullSecret, ServiceAccount: first.Pod.ServiceAccount}}
+	j.Hold = first.Hold
 	byName, total, size := map[string]*Job{}, 0, 0
 	for _, s := range list {
 		if byName[label(s.Name)] != nil {
 			return nil, fmt.Errorf("two steps of a workflow are called %q, as names go there: give them names of their own", label(s.Name))
 		}
 		byName[label(s.Name)] = s
+		if s.Hold != first.Hold || s.Queue != first.Queue {
+			return nil, fmt.Errorf("steps %s and %s: a workflow is held, or in a queue, as a whole: give all of its jobs the same --queue and hold", first.Name, s.Name)
+		}
 		total += s.Count()
 		if s.Script != nil {
 			size += len(s.Script.Body)
@@ -165,18 +169,6 @@ func (j *Job) place(step string) (first int, s *Job) {
 		first += s.Count()
 	}
 	return 0, nil
-}
-
-// StepOf names the step of a task; "" of a job without steps.
-func (j *Job) StepOf(index int) string {
-	first := 1
-	for _, s := range j.Steps {
-		if index < first+s.Count() {
-			return s.Name
-		}
-		first += s.Count()
-	}
-	return ""
 }
 
 // outputOf is the file for what a task writes: that of its step, where it names one.

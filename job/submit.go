@@ -315,7 +315,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
 			return nil, nil, err
 		}
-		if st.count() > 0 || slices.ContainsFunc(st.Failed, st.returns) {
+		if st.count() > 0 || slices.ContainsFunc(st.Failed, st.returns) || slices.ContainsFunc(st.Tasks, st.unread) {
 			open[s.key()] = append(open[s.key()], st)
 		}
 		list = append(list, st)
@@ -367,6 +367,15 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 	return err
 }
 
+// unread says whether a task has ended whose output is still with the cluster, which
+// takes pods away after a while.
+func (s *Status) unread(t Task) bool {
+	return s.wantsLog(&t, false) && time.Since(t.End) < keepEnded
+}
+
+// collecting is how long logs are fetched at one look: those of nodes that are gone do not end.
+const collecting = 2 * time.Minute
+
 // renew makes the records of a target that keeps them, brings what the tasks wrote, and counts again.
 func (s *Status) renew(ctx context.Context, home string, known map[string]standing) error {
 	err := s.learn(home, known)
@@ -375,6 +384,8 @@ func (s *Status) renew(ctx context.Context, home string, known map[string]standi
 		err = s.write(home)
 	}
 	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, collecting)
+		defer cancel()
 		err = s.collect(ctx, home, false)
 	}
 	tasks, rerr := Tasks(home)

@@ -2,9 +2,12 @@ package job
 
 import (
 	"cmp"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -20,7 +23,29 @@ type workflow struct {
 		Phase, Message        string
 		StartedAt, FinishedAt time.Time
 		Nodes                 map[string]workflowNode
+		// Of a large workflow the controller packs the nodes (gzip, base64), or keeps them in a database:
+		// the server brings them back, and Kubernetes does not.
+		CompressedNodes, OffloadNodeStatusVersion string
 	}
+}
+
+// unpack brings the nodes back that the controller has packed.
+func (w *workflow) unpack() error {
+	s := &w.Status
+	if s.OffloadNodeStatusVersion != "" && len(s.Nodes) == 0 {
+		return fmt.Errorf("workflow %s is so large that Argo keeps its steps in a database, which only an Argo server reads: name one with --server URL at submit", w.Metadata.Name)
+	}
+	if s.CompressedNodes == "" {
+		return nil
+	}
+	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(s.CompressedNodes)))
+	if err == nil {
+		err = json.NewDecoder(io.LimitReader(z, maxArgoAnswer)).Decode(&s.Nodes)
+	}
+	if err != nil {
+		return fmt.Errorf("unpacking the steps of workflow %s: %w", w.Metadata.Name, err)
+	}
+	return nil
 }
 
 // A workflowNode is a step, or what groups steps.

@@ -1,6 +1,9 @@
 package job
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -21,6 +24,38 @@ const threeSteps = wfHead + `  entrypoint: main
     outputs: {parameters: [{name: acc, valueFrom: {path: /tmp/acc}}]}
     container: {image: busybox, args: ["{{inputs.parameters.x}} {{pod.name}} {{workflow.name}} {{=1+1}} {{ jinja }}"]}
 `
+
+// TestPackedNodes reads the steps of a workflow that is too large for one object.
+func TestPackedNodes(t *testing.T) {
+	packed := base64.StdEncoding.EncodeToString(gzipped(t, `{"x":{"id":"x","type":"Pod","phase":"Succeeded"}}`))
+	for status, want := range map[string]string{
+		`{"phase":"Succeeded","compressedNodes":"` + packed + `"}`: "",
+		`{"phase":"Succeeded","compressedNodes":"x"}`:              "unpacking the steps",
+		`{"phase":"Succeeded","offloadNodeStatusVersion":"fnv:1"}`: "--server URL",
+	} {
+		wf := &workflow{}
+		if err := json.Unmarshal([]byte(`{"metadata":{"name":"w"},"status":`+status+`}`), wf); err != nil {
+			t.Fatal(err)
+		}
+		err := wf.unpack()
+		if want == "" && (err != nil || len(wf.pods()) != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, %+v; want %q", status, err, wf.Status.Nodes, want)
+		}
+	}
+}
+
+func gzipped(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
 
 func TestReadWorkflowNames(t *testing.T) {
 	for _, tt := range []struct{ name, old, new, want string }{

@@ -244,9 +244,12 @@ func tellSubmitted(c *cli.Context, sub *job.Submission, where string) error {
 
 // verdict is the end of a job that was waited for.
 func verdict(ctx context.Context, dir, id string) error {
-	list, _, err := job.Statuses(ctx, dir, []string{id})
+	list, warnings, err := job.Statuses(ctx, dir, []string{id})
 	if err != nil {
 		return err
+	}
+	for _, w := range warnings {
+		say("warning: %s", w)
 	}
 	st := list[0]
 	if st.Done == st.Total {
