@@ -21,6 +21,8 @@ need=()
 for pair in slurmctld:slurmctld slurmd:slurmd slurmdbd:slurmdbd sbatch:slurm-client munged:munge mariadbd:mariadb-server; do
   command -v "${pair%%:*}" >/dev/null || need+=("${pair##*:}")
 done
+# For --mpi=pmix the plugin loads the library by its name without a number.
+[ "$user" != root ] || ls /usr/lib/*/pmix2/lib/libpmix.so >/dev/null 2>&1 || need+=(libpmix-dev)
 if [ ${#need[@]} -gt 0 ]; then
   [ "$user" = root ] || die "needs ${need[*]}; root installs them"
   if [ ! -e /usr/sbin/policy-rc.d ]; then # the packages shall not start services
