@@ -2,7 +2,9 @@
 //
 // A [Run] is one execution: when, where, how long, how much processor time and
 // memory, and how it ended. The figures are the kernel's own, from wait4(2), so
-// measuring costs nothing while the program runs and needs no rights.
+// measuring costs nothing while the program runs and needs no rights. Where more is
+// wanted, [Measure] also looks at the program and its descendants while they run,
+// in /proc, in their cgroup and at the GPUs, and keeps a [Record].
 package metrics
 
 import (
@@ -29,7 +31,31 @@ type Run struct {
 	// Signal is the name of the signal that ended the program, such as SIGKILL; "" for none.
 	Signal string `json:"signal,omitempty"`
 	Usage  Usage  `json:"usage"`
+
+	// Footer is the end of the record, where one was made; Unkept says why not all of
+	// it is in its file.
+	Footer *Footer `json:"-"`
+	Unkept error   `json:"-"`
 }
+
+// Options say what [Measure] does besides running the program. The zero value
+// takes what the kernel counts anyway.
+type Options struct {
+	// File gets the record of the run; "" for none. One that is there is written over. That
+	// it cannot be written does not keep the program from running: see [Run].
+	File string
+	// Sample makes the Footer also where there is no File.
+	Sample bool
+	// Header is what the caller knows: Hpcc, Image, Digest, Job, Asked. The rest is filled in.
+	Header Header
+	// Begun, when not nil, is called with the run as it is known at the start.
+	Begun func(Run)
+	// Problem, when not nil, is asked once the program has ended why hpcc ended it;
+	// "" when it did not. It is for the Footer.
+	Problem func() string
+}
+
+func (o *Options) records() bool { return o.File != "" || o.Sample }
 
 // Usage is what a program used, with all children that it waited for.
 type Usage struct {
@@ -69,50 +95,84 @@ func Passed() []os.Signal { return slices.Clone(passed) }
 var passed = []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU}
 
 // Measure runs a prepared command to its end and measures it. Signals that
-// arrive meanwhile are passed on, to all of its process group where it has one of its own. begun, when not nil, is called with the run as
-// it is known at the start. An error means that the program did not run; how it
-// ended is no error.
-func Measure(cmd *exec.Cmd, begun func(Run)) (Run, error) {
+// arrive meanwhile are passed on, to all of its process group where it has one of its own. An
+// error means that the program did not run; how it ended is no error.
+//
+// Where a record is made, this process becomes the parent of what the program
+// leaves behind (PR_SET_CHILD_SUBREAPER), waits for those when they end and for no other child.
+func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	r := Run{Command: cmd.Args, Start: time.Now()}
 	r.Host, _ = os.Hostname()
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, passed...)
-	defer signal.Stop(signals)
-	if err := cmd.Start(); err != nil {
-		return r, fmt.Errorf("starting %s: %w", cmd.Args[0], err)
+	var rec *recorder
+	if o.records() {
+		rec = newRecorder(&r, o)
 	}
+	signals := catch()
+	defer signals.drop()
+	if err := cmd.Start(); err != nil {
+		err = fmt.Errorf("starting %s: %w", cmd.Args[0], err)
+		r.End, r.Exit = time.Now(), -1
+		rec.end(&r, err)
+		return r, err
+	}
+	go signals.pass(cmd)
+	if o.Begun != nil {
+		o.Begun(r)
+	}
+	rec.watch(cmd.Process.Pid)
+	err := cmd.Wait()
+	r.End = time.Now()
+	if cmd.ProcessState != nil {
+		r.take(cmd.ProcessState)
+	}
+	if exit := new(exec.ExitError); errors.As(err, &exit) {
+		err = nil
+	}
+	if err != nil {
+		err = fmt.Errorf("waiting for %s: %w", cmd.Args[0], err)
+	}
+	rec.end(&r, err)
+	return r, err
+}
+
+// caught are the signals that came for a program, also those that came before it began.
+type caught struct {
+	signals chan os.Signal
+	ended   chan struct{}
+}
+
+// catch begins to catch. Signals that this process was started to ignore, as under
+// nohup, stay ignored: to ask for one would end that for the program, too.
+func catch() *caught {
+	c := &caught{make(chan os.Signal, 16), make(chan struct{})}
+	signal.Notify(c.signals, append(slices.DeleteFunc(Passed(), signal.Ignored), syscall.SIGCONT)...) // none would mean all
+	return c
+}
+
+// pass passes what is caught on, until drop.
+func (c *caught) pass(cmd *exec.Cmd) {
 	to, typed := cmd.Process.Pid, false
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
 		to = -to
 	} else {
 		typed = atTerminal(cmd)
 	}
-	ended := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case s := <-signals:
-				if typed && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
-					continue
-				}
-				_ = syscall.Kill(to, s.(syscall.Signal))
-			case <-ended:
-				return
+	for {
+		select {
+		case s := <-c.signals:
+			if typed && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
+				continue
 			}
+			_ = syscall.Kill(to, s.(syscall.Signal))
+		case <-c.ended:
+			return
 		}
-	}()
-	if begun != nil {
-		begun(r)
 	}
-	err := cmd.Wait()
-	close(ended)
-	r.End = time.Now()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return r, fmt.Errorf("waiting for %s: %w", cmd.Args[0], err)
-	}
-	r.take(cmd.ProcessState)
-	return r, nil
+}
+
+func (c *caught) drop() {
+	signal.Stop(c.signals)
+	close(c.ended)
 }
 
 // atTerminal says whether a command reads from a terminal.

@@ -3,6 +3,9 @@ package metrics
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +23,7 @@ func TestMeasure(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := Measure(exec.Command("sh", "-c", test.script), nil)
+			r, err := Measure(exec.Command("sh", "-c", test.script), Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -35,7 +38,7 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestMeasureCountsProcessorTime(t *testing.T) {
-	r, err := Measure(exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"), nil)
+	r, err := Measure(exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,18 +53,54 @@ func TestMeasurePassesSignalsOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Measure(cmd, func(Run) {
+	r, err := Measure(cmd, Options{Begun: func(Run) {
 		out.Read(make([]byte, 1)) // the trap is set
 		syscall.Kill(os.Getpid(), syscall.SIGUSR1)
 		time.Sleep(10 * time.Millisecond)
-	})
+	}})
 	if err != nil || r.Exit != 3 {
 		t.Errorf("Measure = %+v, %v; want exit 3 from the trap", r, err)
 	}
 }
 
 func TestMeasureSaysWhatDoesNotStart(t *testing.T) {
-	if _, err := Measure(exec.Command("/nonexistent/program"), nil); err == nil {
+	if _, err := Measure(exec.Command("/nonexistent/program"), Options{}); err == nil {
 		t.Error("a program that is not there was run")
+	}
+}
+
+// TestMeasureKeepsARecord: it is whole however the program ends, and also when it does not begin.
+func TestMeasureKeepsARecord(t *testing.T) {
+	for _, test := range []struct {
+		name            string
+		words           []string
+		exit            int
+		signal, problem string
+	}{
+		{"success", []string{"sh", "-c", "exit 0"}, 0, "", ""},
+		{"its own status", []string{"sh", "-c", "exit 7"}, 7, "", ""},
+		{"a signal", []string{"sh", "-c", "kill -KILL $$"}, -1, "SIGKILL", ""},
+		{"not there", []string{"/nonexistent/program"}, -1, "", "starting /nonexistent/program"},
+	} {
+		file := filepath.Join(t.TempDir(), "run.jsonl")
+		run, _ := Measure(exec.Command(test.words[0], test.words[1:]...), Options{File: file, Header: Header{Image: "base", Asked: Asked{CPUs: 3}}})
+		r, err := ReadRecord(file, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h := r.Header; h.Image != "base" || h.Asked.CPUs != 3 || h.Version != Version || !reflect.DeepEqual(h.Command, test.words) || h.Machine.Host == "" || h.Machine.CPUs < 1 || h.Machine.Memory <= 0 || h.Machine.Kernel == "" {
+			t.Errorf("%s: header %+v", test.name, h)
+		}
+		f := r.Footer
+		if f == nil || f.Exit != test.exit || f.Signal != test.signal || !strings.HasPrefix(f.Problem, test.problem) || f.Problem != "" && test.problem == "" || f.End.Before(r.Header.Start) {
+			t.Errorf("%s: footer %+v", test.name, f)
+		}
+		if run.Footer == nil || run.Unkept != nil || run.Footer.Exit != test.exit {
+			t.Errorf("%s: run.Footer %+v, unkept %v", test.name, run.Footer, run.Unkept)
+		}
+	}
+	r, err := Measure(exec.Command("true"), Options{File: "/nonexistent/dir/run.jsonl"})
+	if err != nil || !r.OK() || r.Footer == nil || r.Unkept == nil {
+		t.Errorf("without a place for its record: %+v, %v", r, err)
 	}
 }

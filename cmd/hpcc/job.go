@@ -311,7 +311,7 @@ func interactive(dir string, j *job.Job, to job.Cluster) error {
 	cmd := exec.Command("bash", script, sub.ID)
 	cmd.Env = to.Environ()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	run, err := metrics.Measure(cmd, nil)
+	run, err := metrics.Measure(cmd, metrics.Options{})
 	home := filepath.Dir(script)
 	tasks, terr := job.Tasks(home)
 	if err == nil {

@@ -251,7 +251,7 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 				context.AfterFunc(ended, func() { warn.Stop() })
 			}
 		}
-		run, err = metrics.Measure(cmd, begun)
+		run, err = metrics.Measure(cmd, metrics.Options{Begun: begun})
 		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
 		if errors.Is(limited.Err(), context.DeadlineExceeded) {
 			if !r.interactive {

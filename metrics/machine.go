@@ -1,0 +1,86 @@
+package metrics
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// thisMachine says what is known of the host without asking a program.
+func thisMachine() Machine {
+	m := Machine{Architecture: goruntime.GOARCH, CPU: cpuName("/proc/cpuinfo"), CPUs: online("/sys/devices/system/cpu/online")}
+	m.Host, _ = os.Hostname()
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		m.Kernel = unix.ByteSliceToString(name.Release[:])
+	}
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) == nil {
+		m.Memory = int64(info.Totalram) * int64(info.Unit)
+	}
+	if m.CPUs == 0 {
+		m.CPUs = goruntime.NumCPU()
+	}
+	return m
+}
+
+// maxSmall bounds the files of /proc and /sys that are read whole, in bytes.
+const maxSmall = 1 << 20
+
+// readSmall reads a file of the kernel's, which has no size of its own.
+func readSmall(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxSmall))
+}
+
+// cpuName is the processor's model in a file as /proc/cpuinfo, which each
+// architecture spells its own way; "" where it says none. Only the first processor is read.
+func cpuName(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(io.LimitReader(f, 64<<10))
+	for lines.Scan() {
+		key, value, _ := strings.Cut(lines.Text(), ":")
+		switch strings.TrimSpace(key) {
+		case "model name", "cpu", "uarch": // x86; POWER; RISC-V
+			return strings.TrimSpace(value)
+		case "CPU part": // ARM has numbers only
+			return "ARM part " + strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// online counts the processors of a list such as 0-3,8.
+func online(file string) (n int) {
+	b, err := readSmall(file)
+	if err != nil {
+		return 0
+	}
+	for item := range bytes.SplitSeq(bytes.TrimSpace(b), []byte(",")) {
+		first, last, ok := strings.Cut(string(item), "-")
+		from, err := strconv.ParseUint(first, 10, 20)
+		to := from
+		if err == nil && ok {
+			to, err = strconv.ParseUint(last, 10, 20)
+		}
+		if err != nil || to < from {
+			return 0
+		}
+		n += int(to-from) + 1
+	}
+	return n
+}
