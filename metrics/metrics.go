@@ -105,7 +105,7 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	r.Host, _ = os.Hostname()
 	var rec *recorder
 	if o.records() {
-		rec = newRecorder(&r, o)
+		rec = newRecorder(cmd, &r, o)
 	}
 	signals := catch()
 	defer signals.drop()
@@ -119,7 +119,7 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	if o.Begun != nil {
 		o.Begun(r)
 	}
-	rec.watch(cmd.Process.Pid)
+	rec.watch(cmd)
 	err := cmd.Wait()
 	r.End = time.Now()
 	if cmd.ProcessState != nil {
@@ -191,9 +191,19 @@ func (r *Run) take(s *os.ProcessState) {
 	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
 		r.Signal = unix.SignalName(w.Signal())
 	}
-	r.Usage.User, r.Usage.System = s.UserTime().Seconds(), s.SystemTime().Seconds()
 	if u, ok := s.SysUsage().(*syscall.Rusage); ok {
-		r.Usage.MaxRSS = u.Maxrss * 1024 // Linux counts in KiB: getrusage(2)
-		r.Usage.ReadBlocks, r.Usage.WrittenBlocks, r.Usage.Switches = u.Inblock, u.Oublock, u.Nivcsw
+		r.Usage = usageOf(u)
 	}
+}
+
+// usageOf reads what the kernel counted of a process: getrusage(2).
+func usageOf(u *syscall.Rusage) Usage {
+	return Usage{User: float64(u.Utime.Nano()) / 1e9, System: float64(u.Stime.Nano()) / 1e9, MaxRSS: u.Maxrss * 1024, // Linux counts in KiB
+		ReadBlocks: u.Inblock, WrittenBlocks: u.Oublock, Switches: u.Nivcsw}
+}
+
+// add adds what another process used.
+func (u *Usage) add(o Usage) {
+	u.User, u.System, u.MaxRSS = u.User+o.User, u.System+o.System, max(u.MaxRSS, o.MaxRSS)
+	u.ReadBlocks, u.WrittenBlocks, u.Switches = u.ReadBlocks+o.ReadBlocks, u.WrittenBlocks+o.WrittenBlocks, u.Switches+o.Switches
 }

@@ -129,6 +129,7 @@ type Sample struct {
 type CgroupUse struct {
 	CPU       float64 `json:"cpu_s"`
 	Memory    int64   `json:"memory_bytes"`
+	Cache     int64   `json:"cache_bytes,omitempty"` // of that the contents of files, which the kernel gives up where memory is short
 	Peak      int64   `json:"memory_peak_bytes,omitempty"`
 	Read      int64   `json:"read_bytes,omitempty"`
 	Written   int64   `json:"written_bytes,omitempty"`
@@ -149,7 +150,8 @@ type Pressure struct {
 // A GPUSample is how a GPU stood.
 type GPUSample struct {
 	Index       int     `json:"index"`
-	Utilisation float64 `json:"utilisation"` // percent
+	Utilisation float64 `json:"utilisation"`                   // percent
+	Unknown     bool    `json:"utilisation_unknown,omitempty"` // as of parts of a GPU (MIG)
 	Memory      int64   `json:"memory_bytes"`
 	Power       float64 `json:"power_w,omitempty"`
 }

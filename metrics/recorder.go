@@ -1,96 +1,251 @@
 package metrics
 
 import (
-	"encoding/json"
-	"fmt"
 	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A recorder makes the record of one run. A nil one makes none.
 type recorder struct {
-	options Options
-	header  Header
-	out     log
+	options  Options
+	header   *Header // nil once it is written
+	out      log
+	cgroups  *cgroups
+	stalls   stalls
+	network  network
+	gpus     *gpus
+	tree     *tree // nil until the program runs
+	start    time.Time
+	spent    float64 // processor time of this process before the run
+	shared   bool    // others are in the cgroups
+	limit    int64   // of memory, in bytes; 0: none
+	samples  int
+	rssAsked int64 // the sum of resident sets when the proportional ones were last asked for
+	last     Sample
+	most     peaks
 }
 
-// newRecorder begins the record of a run that is about to begin.
-func newRecorder(r *Run, o Options) *recorder {
-	rec := &recorder{options: o, header: o.Header}
-	h := &rec.header
-	h.Kind, h.Version, h.Start, h.Command, h.Machine = kindHeader, Version, r.Start, r.Command, thisMachine()
-	h.Machine.Host = r.Host
+// peaks are the largest values that samples found.
+type peaks struct {
+	rss, pss, cache    int64
+	processes, threads int
+}
+
+// How long to go on without what only GPUs' tools know, which the header has.
+const headerWait = 2 * time.Second
+
+// newRecorder notes how everything stands before a run.
+func newRecorder(cmd *exec.Cmd, r *Run, o Options) *recorder {
+	rec := &recorder{options: o, start: r.Start, cgroups: findCgroups("/"), spent: ownTime()}
+	h := o.Header
+	h.Kind, h.Version, h.Start, h.Command = kindHeader, Version, r.Start, r.Command
+	rec.header = &h
+	rec.shared = rec.cgroups.shared(startedUs)
+	if u := rec.cgroups.absolute(); u != nil {
+		rec.cgroups.base = *u
+	}
+	rec.stalls.begin(rec.cgroups)
+	rec.network.begin()
+	env := cmd.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	rec.gpus = watchGPUs(env)
 	rec.out.open(o.File)
-	rec.out.add(h)
-	rec.out.flush()
 	return rec
 }
 
+// startedUs says whether a process is this one, or one that started it: they wait for it.
+func startedUs(pid int) bool {
+	var r reader
+	for at, n := os.Getpid(), 0; at > 0 && n < maxThreads; n++ {
+		if at == pid {
+			return true
+		}
+		b, err := r.read(procFile(at, "stat"))
+		if err != nil {
+			break
+		}
+		s, _ := parseStat(b)
+		at = s.parent
+	}
+	return false
+}
+
 // watch looks at the program until it has ended.
-func (rec *recorder) watch(int) {}
+func (rec *recorder) watch(cmd *exec.Cmd) {
+	if rec == nil {
+		return
+	}
+	pid, group := cmd.Process.Pid, 0
+	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
+		group = pid
+	}
+	rec.tree = newTree(pid, group, rec.gpus.is)
+	ended := make(chan struct{})
+	go func() { // and leaves it for cmd.Wait to take
+		_, _ = retry(func() (int, error) { return 0, unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) })
+		close(ended)
+	}()
+	rec.describe()
+	header := time.NewTimer(headerWait)
+	defer header.Stop()
+	heard := rec.gpus.heard
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ended:
+			rec.look()
+			return
+		case <-heard:
+			heard = nil
+			rec.writeHeader()
+		case <-header.C:
+			rec.writeHeader()
+		case <-next.C:
+			before := ownTime()
+			rec.look()
+			next.Reset(pause(time.Since(rec.start), ownTime()-before))
+		}
+	}
+}
+
+// How often a run is looked at: at first often, then the less the longer it runs, and never so
+// often that looking takes more than a part of a processor.
+const (
+	firstPause = 50 * time.Millisecond
+	longPause  = 10 * time.Second
+	dayPause   = time.Minute // after a day
+	share      = 0.005
+)
+
+// pause is the time from one look, which took so many seconds of a processor, to the next.
+func pause(running time.Duration, cost float64) time.Duration {
+	p := min(max(running/20, firstPause), longPause)
+	if running > 24*time.Hour {
+		p = dayPause
+	}
+	return max(p, time.Duration(cost/share*float64(time.Second)))
+}
+
+// ownTime is the processor time of this process, in seconds.
+func ownTime() float64 {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+}
+
+// describe completes the header, but for the GPUs.
+func (rec *recorder) describe() {
+	host := rec.header.Machine.Host
+	rec.header.Machine = thisMachine()
+	if host != "" {
+		rec.header.Machine.Host = host
+	}
+	rec.header.Limits = rec.cgroups.limits(rec.header.Machine)
+	rec.header.Limits.Shared = rec.shared && rec.header.Limits.Cgroup != ""
+	rec.limit = rec.header.Limits.Memory
+}
+
+// writeHeader writes the header, once.
+func (rec *recorder) writeHeader() {
+	if rec.header == nil {
+		return
+	}
+	rec.header.Machine.GPUs = rec.gpus.list()
+	rec.out.first(rec.header)
+	rec.header = nil
+	rec.out.flush()
+}
+
+// pssEvery is how many samples there are for one with proportional sets, which
+// take the kernel longer to say. There is one more whenever memory grew.
+const pssEvery = 10
+
+// look takes a sample.
+func (rec *recorder) look() {
+	c := rec.tree.look(rec.samples%pssEvery == pssEvery-1)
+	if c.pss == 0 && c.rss > rec.rssAsked+rec.rssAsked/10 {
+		c = rec.tree.look(true)
+	}
+	if c.pss > 0 {
+		rec.rssAsked = c.rss
+	}
+	rec.network.look(rec.tree.program)
+	s := Sample{Kind: kindSample, At: round(time.Since(rec.start).Seconds()), CPU: round(float64(c.user+c.system) * tick), System: round(float64(c.system) * tick),
+		RSS: c.rss, PSS: c.pss, Swap: c.swap, Processes: c.processes, Threads: c.threads, Read: c.in, Written: c.out,
+		NetIn: rec.network.in, NetOut: rec.network.out, Cgroup: rec.cgroups.use(), Pressure: rec.stalls.now(), GPUs: rec.gpus.samples()}
+	rec.samples++
+	rec.most.take(&s)
+	rec.last = s
+	rec.out.add(s)
+	if rec.out.due(time.Since(rec.start)) || rec.nearLimit(&s) {
+		if rec.header == nil {
+			rec.out.flush()
+		}
+	}
+}
+
+// nearLimit says whether the kernel may soon end everything in the cgroup, this process among it.
+func (rec *recorder) nearLimit(s *Sample) bool {
+	return rec.limit > 0 && s.Cgroup != nil && s.Cgroup.Memory-s.Cgroup.Cache > rec.limit/10*9
+}
+
+func (p *peaks) take(s *Sample) {
+	p.rss, p.pss = max(p.rss, s.RSS), max(p.pss, s.PSS)
+	p.processes, p.threads = max(p.processes, s.Processes), max(p.threads, s.Threads)
+	if s.Cgroup != nil {
+		p.cache = max(p.cache, s.Cgroup.Cache)
+	}
+}
+
+// round keeps a thousandth.
+func round(seconds float64) float64 { return float64(int64(seconds*1e3+0.5)) / 1e3 }
 
 // end ends the record, of a program that ended or did not run: err says why.
 func (rec *recorder) end(r *Run, err error) {
 	if rec == nil {
 		return
 	}
-	f := &Footer{Kind: kindFooter, End: r.End, Wall: r.Wall().Seconds(), Exit: r.Exit, Signal: r.Signal, Usage: r.Usage, Memory: r.Usage.MaxRSS, MemoryFrom: "process",
-		Read: r.Usage.ReadBlocks * 512, Written: r.Usage.WrittenBlocks * 512}
+	f := &Footer{Kind: kindFooter, End: r.End, Wall: r.Wall().Seconds(), Exit: r.Exit, Signal: r.Signal}
 	if rec.options.Problem != nil {
 		f.Problem = rec.options.Problem()
 	}
 	if f.Problem == "" && err != nil {
 		f.Problem = err.Error()
 	}
+	tool := rec.gpus.end()
+	if rec.tree == nil {
+		rec.describe()
+	} else {
+		r.Usage.add(rec.tree.usage)
+		rec.sumUp(f, r)
+	}
+	f.Usage, f.GPUs = r.Usage, rec.gpus.uses()
+	f.Cost = ownTime() - rec.spent + tool
+	rec.writeHeader()
 	rec.out.add(f)
 	r.Footer, r.Unkept = f, rec.out.close()
 }
 
-// A log is the file of a record. Lines are gathered and written in one go: the file may be
-// on a file system that many share. The first error ends the writing, not the run.
-type log struct {
-	file *os.File
-	text []byte
-	err  error
-}
-
-func (l *log) open(file string) {
-	if file != "" {
-		l.file, l.err = os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o644)
+// sumUp says what the program used in all.
+func (rec *recorder) sumUp(f *Footer, r *Run) {
+	s := &rec.last
+	f.Samples, f.Processes, f.Threads = rec.samples, rec.most.processes, rec.most.threads
+	f.Read, f.Written = max(s.Read, r.Usage.ReadBlocks*512), max(s.Written, r.Usage.WrittenBlocks*512)
+	f.NetIn, f.NetOut, f.Cgroup, f.Pressure = s.NetIn, s.NetOut, s.Cgroup, s.Pressure
+	f.Memory, f.MemoryFrom = r.Usage.MaxRSS, "process"
+	switch p := rec.most; {
+	case !rec.shared && s.Cgroup != nil && s.Cgroup.Peak > 0 && s.Cgroup.Peak >= 8*p.cache:
+		f.Memory, f.MemoryFrom = s.Cgroup.Peak, "cgroup"
+	case p.pss > f.Memory:
+		f.Memory, f.MemoryFrom = p.pss, "pss"
+	case p.pss == 0 && p.rss > f.Memory:
+		f.Memory, f.MemoryFrom = p.rss, "rss"
 	}
-}
-
-// add adds a line.
-func (l *log) add(v any) {
-	if l.file == nil || l.err != nil {
-		return
-	}
-	b, err := json.Marshal(v)
-	if err != nil {
-		l.err = err
-		return
-	}
-	l.text = append(append(l.text, b...), '\n')
-}
-
-// flush writes the lines that were added.
-func (l *log) flush() {
-	if l.file == nil || l.err != nil || len(l.text) == 0 {
-		return
-	}
-	_, l.err = l.file.Write(l.text)
-	l.text = l.text[:0]
-}
-
-// close says why not everything is in the file.
-func (l *log) close() error {
-	l.flush()
-	if l.file != nil {
-		if err := l.file.Close(); l.err == nil {
-			l.err = err
-		}
-	}
-	if l.err != nil {
-		return fmt.Errorf("writing the record of a measured run: %w", l.err)
-	}
-	return nil
 }

@@ -1,0 +1,271 @@
+package metrics
+
+import (
+	"bytes"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A controller counts or limits one kind of thing in one cgroup. Version 1 has a
+// hierarchy for each, version 2 one for all, and a host may have both: which one counts is
+// looked up for each controller.
+type controller struct {
+	dir     string // where its files are; "" where it is none of this process's
+	top     string // its ancestors end here
+	version int
+}
+
+// cgroups are those that this process, and so the program, is in.
+type cgroups struct {
+	cpu, quota, memory, io controller // quota's cgroup is the one that has the least of all above
+	path                   string     // of the memory's, or the processor's
+	read                   reader
+	base                   CgroupUse // as it stood when the run began
+}
+
+// A cgroupMount is where a hierarchy can be seen.
+type cgroupMount struct {
+	root, at    string
+	version     int
+	controllers []string // of version 1
+}
+
+// maxMounts bounds the mounts that are looked at.
+const maxMounts = 10_000
+
+// parseMounts finds the hierarchies in /proc/PID/mountinfo.
+func parseMounts(b []byte) (out []cgroupMount) {
+	for n := 0; len(b) > 0 && n < maxMounts; n++ {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte("\n"))
+		head, tail, ok := bytes.Cut(line, []byte(" - "))
+		if !ok {
+			continue
+		}
+		f, g := strings.Fields(string(head)), strings.Fields(string(tail))
+		if len(f) < 6 || len(g) < 1 {
+			continue
+		}
+		m := cgroupMount{root: unescape(f[3]), at: unescape(f[4])}
+		switch {
+		case !filepath.IsAbs(m.at):
+			continue
+		case g[0] == "cgroup2":
+			m.version = 2
+		case g[0] == "cgroup" && len(g) > 2:
+			m.version, m.controllers = 1, strings.Split(g[2], ",")
+		default:
+			continue
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// unescape reads the \040 that mountinfo has for a blank.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// parseCgroup reads /proc/PID/cgroup: paths by the controllers of version 1, "" for version 2.
+func parseCgroup(b []byte) map[string]string {
+	out := map[string]string{}
+	for len(b) > 0 && len(out) < 256 {
+		var line []byte
+		line, b, _ = bytes.Cut(b, []byte("\n"))
+		_, rest, ok := bytes.Cut(line, []byte(":"))
+		names, path, ok2 := bytes.Cut(rest, []byte(":"))
+		if !ok || !ok2 || !filepath.IsAbs(string(path)) {
+			continue
+		}
+		for name := range strings.SplitSeq(string(names), ",") {
+			out[name] = string(path)
+		}
+	}
+	return out
+}
+
+// locate finds a cgroup in a hierarchy: below root is what m shows of it.
+func (m *cgroupMount) locate(root, path string) controller {
+	if strings.HasPrefix(path, "/..") { // outside of the cgroup namespace
+		return controller{}
+	}
+	rel := strings.TrimPrefix(path, m.root)
+	if m.root != "/" && (rel == path || rel != "" && rel[0] != '/') { // a part of the hierarchy that shows the cgroup as its root
+		rel = ""
+	}
+	top := filepath.Join(root, m.at)
+	return controller{dir: filepath.Join(top, filepath.Clean("/"+rel)), top: top, version: m.version}
+}
+
+// findCgroups looks below root, "/" but in tests.
+func findCgroups(root string) *cgroups {
+	c := &cgroups{}
+	own, _ := readSmall(filepath.Join(root, "/proc/self/cgroup"))
+	info, _ := readSmall(filepath.Join(root, "/proc/self/mountinfo"))
+	paths, mounts := parseCgroup(own), parseMounts(info)
+	find := func(v1, v2 string) (controller, string) {
+		for _, m := range mounts {
+			path, in := paths[v1]
+			if m.version != 1 || !in || !contains(m.controllers, v1) {
+				continue
+			}
+			if k := m.locate(root, path); exists(k.dir) {
+				return k, path
+			}
+		}
+		for _, m := range mounts {
+			path, in := paths[""]
+			if m.version != 2 || !in {
+				continue
+			}
+			k := m.locate(root, path)
+			b, err := readSmall(filepath.Join(k.dir, "cgroup.controllers"))
+			if k.dir != "" && err == nil && contains(strings.Fields(string(b)), v2) {
+				return k, path
+			}
+		}
+		return controller{}, ""
+	}
+	var path string
+	c.cpu, c.path = find("cpuacct", "cpu")
+	c.quota, _ = find("cpu", "cpu")
+	c.io, _ = find("blkio", "io")
+	if c.memory, path = find("memory", "memory"); path != "" {
+		c.path = path
+	}
+	return c
+}
+
+func contains(list []string, word string) bool {
+	for _, w := range list {
+		if w == word {
+			return true
+		}
+	}
+	return false
+}
+
+func exists(file string) bool {
+	_, err := os.Lstat(file)
+	return file != "" && err == nil
+}
+
+// whole says whether a cgroup is the one of all processes, whose figures are the machine's.
+func (k controller) whole() bool {
+	if k.version == 1 {
+		return exists(filepath.Join(k.dir, "release_agent"))
+	}
+	return !exists(filepath.Join(k.dir, "cgroup.events"))
+}
+
+// up calls f with the directories of a cgroup and its ancestors.
+func (k controller) up(f func(dir string)) {
+	for dir := k.dir; k.dir != "" && strings.HasPrefix(dir, k.top); dir = filepath.Dir(dir) {
+		f(dir)
+		if dir == k.top {
+			return
+		}
+	}
+}
+
+// value is the number of a file that holds only one; not ok where that is "max", or no such file.
+func (c *cgroups) value(dir, name string) (n int64, ok bool) {
+	b, err := c.read.read(filepath.Join(dir, name))
+	if err != nil || len(b) == 0 || b[0] < '0' || b[0] > '9' {
+		return 0, false
+	}
+	return number(b), true
+}
+
+// limits fills in what the cgroups and the affinity leave of a machine.
+func (c *cgroups) limits(m Machine) Limits {
+	l := Limits{CPUs: float64(m.CPUs), CgroupPath: c.path}
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) == nil && set.Count() > 0 {
+		l.CPUs = float64(set.Count())
+	}
+	switch max(c.memory.version, c.cpu.version) {
+	case 1:
+		l.Cgroup = "v1"
+	case 2:
+		l.Cgroup = "v2"
+	}
+	least := math.Inf(1)
+	c.quota.up(func(dir string) {
+		if q := c.quotaOf(dir); q > 0 && q < least {
+			least, c.quota.dir = q, dir
+		}
+	})
+	l.CPUs = min(l.CPUs, least)
+	l.Memory = m.Memory
+	c.memory.up(func(dir string) {
+		name := "memory.max"
+		if c.memory.version == 1 {
+			name = "memory.limit_in_bytes"
+		}
+		if n, ok := c.value(dir, name); ok && n > 0 {
+			l.Memory = min(l.Memory, n)
+		}
+	})
+	if l.Memory == m.Memory {
+		l.Memory = 0
+	}
+	return l
+}
+
+// quotaOf is how many processors a cgroup may use; 0 where nothing says so.
+func (c *cgroups) quotaOf(dir string) float64 {
+	if c.quota.version == 2 {
+		b, err := c.read.read(filepath.Join(dir, "cpu.max")) // QUOTA PERIOD, or max PERIOD
+		quota, period, ok := bytes.Cut(b, []byte(" "))
+		if err != nil || !ok || number(period) == 0 {
+			return 0
+		}
+		return float64(number(quota)) / float64(number(period))
+	}
+	quota, ok := c.value(dir, "cpu.cfs_quota_us") // -1: none
+	period, ok2 := c.value(dir, "cpu.cfs_period_us")
+	if !ok || !ok2 || period == 0 {
+		return 0
+	}
+	return float64(quota) / float64(period)
+}
+
+// shared says whether others than this process, those who started it, and ours are in the cgroups.
+func (c *cgroups) shared(ours func(pid int) bool) bool {
+	for _, k := range []controller{c.memory, c.cpu} {
+		if k.dir == "" {
+			continue
+		}
+		if k.whole() {
+			return true
+		}
+		b, err := c.read.read(filepath.Join(k.dir, "cgroup.procs"))
+		if err != nil {
+			return true
+		}
+		for w := range bytes.FieldsSeq(b) {
+			if !ours(int(number(w))) { // 0: of another pid namespace
+				return true
+			}
+		}
+	}
+	return c.memory.dir == "" && c.cpu.dir == ""
+}

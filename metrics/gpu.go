@@ -1,0 +1,246 @@
+package metrics
+
+import (
+	"math"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The GPUs are asked about through the tools of their makers: a child of this process that
+// goes on beside the program. No tool, or one that says nothing of use: no GPUs.
+
+// A gpuState is what a tool said of a GPU.
+type gpuState struct {
+	GPU
+	id  string // its own, for good
+	now GPUSample
+}
+
+// gpus are those that the program may use.
+type gpus struct {
+	mu     sync.Mutex
+	latest map[int]gpuState
+	sums   map[int]*gpuSum
+	heard  chan struct{} // closed when the first answer came, or there will be none
+	once   sync.Once
+	stop   func() (cost float64) // ends the tool; nil: there is none
+	pid    int                   // of the tool
+}
+
+// begin starts the tool. Who asks in the meantime whose child it is waits: see is.
+func (g *gpus) begin(cmd *exec.Cmd) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	err := cmd.Start()
+	if err == nil {
+		g.pid = cmd.Process.Pid
+	}
+	return err
+}
+
+// is says whether a process is the tool.
+func (g *gpus) is(pid int) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return pid == g.pid
+}
+
+// A gpuSum gathers how a GPU was used.
+type gpuSum struct {
+	busy    [101]float64 // seconds at each percent
+	seconds float64
+	memory  int64
+	energy  float64
+	last    time.Time
+}
+
+// maxGPUs bounds the GPUs that a tool may tell of.
+const maxGPUs = 256
+
+// watchGPUs begins to ask. env is the program's environment: it says which GPUs are its.
+func watchGPUs(env []string) *gpus {
+	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}, heard: make(chan struct{})}
+	vars := func(name string) (string, bool) { return variable(env, name) }
+	if path, err := exec.LookPath("nvidia-smi"); err == nil {
+		if allowed, some := visible(vars, "CUDA_VISIBLE_DEVICES"); some {
+			g.followNvidia(path, allowed)
+			return g
+		}
+	} else if path, err := exec.LookPath("rocm-smi"); err == nil {
+		if allowed, some := visible(vars, "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"); some {
+			g.pollROCm(path, allowed)
+			return g
+		}
+	}
+	g.answered()
+	return g
+}
+
+// variable is that of an environment; the last one counts.
+func variable(env []string, name string) (string, bool) {
+	for _, e := range slices.Backward(env) {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// visible reads the first of the variables that is set: a list of indices and ids, and none of what
+// follows one that is neither, as -1. Without a variable all GPUs are.
+func visible(vars func(string) (string, bool), names ...string) (allowed func(gpuState) bool, some bool) {
+	for _, name := range names {
+		list, ok := vars(name)
+		if !ok {
+			continue
+		}
+		var words []string
+		for w := range strings.SplitSeq(list, ",") {
+			w = strings.TrimSpace(w)
+			if w == "" || strings.HasPrefix(w, "-") || w == "NoDevFiles" || len(words) == maxGPUs {
+				break
+			}
+			words = append(words, w)
+		}
+		return func(s gpuState) bool {
+			return slices.ContainsFunc(words, func(w string) bool {
+				if n, err := strconv.Atoi(w); err == nil {
+					return n == s.Index
+				}
+				// A part of a GPU has an id of its own, which no sample has: all may be meant.
+				return strings.HasPrefix(s.id, w) || strings.HasPrefix(w, "MIG-")
+			})
+		}, len(words) > 0
+	}
+	return func(gpuState) bool { return true }, true
+}
+
+// answered says that nobody need wait for a first answer any more.
+func (g *gpus) answered() { g.once.Do(func() { close(g.heard) }) }
+
+// take takes an answer in: of all GPUs, or of one.
+func (g *gpus) take(states []gpuState, at time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range states {
+		if _, known := g.latest[s.Index]; !known && len(g.latest) == maxGPUs {
+			continue
+		}
+		sum := g.sums[s.Index]
+		if sum == nil {
+			sum = &gpuSum{last: at}
+			g.sums[s.Index] = sum
+		}
+		g.latest[s.Index] = s
+		sum.add(s.now, at)
+	}
+}
+
+// add counts what a GPU did between two answers as what the second one says: tools
+// tell of the time before they are asked.
+func (u *gpuSum) add(s GPUSample, at time.Time) {
+	seconds := min(max(1e-3, at.Sub(u.last).Seconds()), 3600) // of the first answer nearly none
+	u.last = at
+	if !s.Unknown {
+		u.busy[int(s.Utilisation+0.5)] += seconds
+		u.seconds += seconds
+	}
+	u.memory = max(u.memory, s.Memory)
+	u.energy += s.Power * seconds
+}
+
+// list are the GPUs themselves, by index.
+func (g *gpus) list() (out []GPU) {
+	for _, s := range g.sorted() {
+		out = append(out, s.GPU)
+	}
+	return out
+}
+
+// samples are the latest answers.
+func (g *gpus) samples() (out []GPUSample) {
+	for _, s := range g.sorted() {
+		out = append(out, s.now)
+	}
+	return out
+}
+
+func (g *gpus) sorted() []gpuState {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var out []gpuState
+	for _, s := range g.latest {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b gpuState) int { return a.Index - b.Index })
+	return out
+}
+
+// uses are how the GPUs were used over the run.
+func (g *gpus) uses() (out []GPUUse) {
+	for _, s := range g.sorted() {
+		g.mu.Lock()
+		u := *g.sums[s.Index]
+		g.mu.Unlock()
+		use := GPUUse{Index: s.Index, Memory: u.memory, Energy: math.Round(u.energy*10) / 10}
+		below := 0.0
+		for percent, seconds := range u.busy {
+			if seconds == 0 {
+				continue
+			}
+			use.Mean += float64(percent) * seconds / u.seconds
+			if below < 0.95*u.seconds {
+				use.P95 = float64(percent)
+			}
+			below += seconds
+		}
+		use.Mean = math.Round(use.Mean*100) / 100
+		out = append(out, use)
+	}
+	return out
+}
+
+// end ends the tool and says what processor time it took.
+func (g *gpus) end() float64 {
+	if g.stop == nil {
+		return 0
+	}
+	return g.stop()
+}
+
+// percent, mebibytes and watts read what tools print, within what can be; not ok for "[N/A]" and the like.
+func percent(s string) (float64, bool) { return quantity(s, 100) }
+
+func mebibytes(s string) int64 {
+	n, _ := quantity(s, 1<<30)
+	return int64(n * (1 << 20))
+}
+
+func watts(s string) float64 {
+	n, _ := quantity(s, 1e6)
+	return n
+}
+
+// quantity reads a number from 0 to most.
+func quantity(s string, most float64) (float64, bool) {
+	n, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+	if err != nil || !(n >= 0) || math.IsInf(n, 0) {
+		return 0, false
+	}
+	return min(n, most), true
+}
+
+// named is a text of a tool, fit to be kept.
+func named(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return -1
+		}
+		return r
+	}, strings.TrimSpace(s))
+	return s[:min(len(s), 100)]
+}

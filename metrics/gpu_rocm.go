@@ -1,0 +1,140 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// rocmWords ask rocm-smi for what is kept. It has no way to go on: it is started again and again.
+var rocmWords = []string{"--showuse", "--showmeminfo", "vram", "--showpower", "--showproductname", "--showuniqueid", "--showdriverversion", "--json"}
+
+// How often rocm-smi is started at most, how long it may take, and how much it may say, in bytes.
+const (
+	rocmEvery   = 2 * time.Second
+	rocmLongest = 10 * time.Second
+	maxROCm     = 1 << 20
+)
+
+// pollROCm asks again and again; so seldom that it takes no more of a processor than nvidia-smi may.
+func (g *gpus) pollROCm(path string, allowed func(gpuState) bool) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	var spent float64
+	g.stop = func() float64 {
+		cancel()
+		<-done
+		return spent
+	}
+	go func() {
+		defer close(done)
+		for {
+			states, cost := g.askROCm(ctx, path)
+			spent += cost
+			var mine []gpuState
+			for _, s := range states {
+				if allowed(s) {
+					mine = append(mine, s)
+				}
+			}
+			g.take(mine, time.Now())
+			g.answered()
+			if len(states) == 0 {
+				return
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(max(rocmEvery, time.Duration(cost/nvidiaShare*float64(time.Second)))):
+			}
+		}
+	}()
+}
+
+// askROCm asks once, and says what processor time that took.
+func (g *gpus) askROCm(ctx context.Context, path string) ([]gpuState, float64) {
+	ctx, cancel := context.WithTimeout(ctx, rocmLongest)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, rocmWords...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = time.Second
+	out := &bounded{most: maxROCm}
+	cmd.Stdout = out
+	err := g.begin(cmd)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	cost := 0.0
+	if cmd.ProcessState != nil {
+		cost = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	}
+	if err != nil {
+		return nil, cost
+	}
+	return parseROCm(out.Bytes()), cost
+}
+
+// A bounded buffer takes so much and throws the rest away.
+type bounded struct {
+	bytes.Buffer
+	most int
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.Buffer.Write(p[:min(len(p), b.most-b.Len())])
+	return len(p), nil
+}
+
+// parseROCm reads an object with a member for each card; words are spelled
+// differently from version to version.
+func parseROCm(b []byte) (out []gpuState) {
+	var cards map[string]map[string]any
+	if i := bytes.IndexByte(b, '{'); i < 0 || json.Unmarshal(b[i:], &cards) != nil { // warnings may stand before
+		return nil
+	}
+	driver := ""
+	if system, ok := cards["system"]; ok {
+		driver, _ = value(system, "driver version")
+	}
+	for name, card := range cards {
+		n, err := strconv.ParseUint(strings.TrimPrefix(name, "card"), 10, 16)
+		if err != nil || !strings.HasPrefix(name, "card") || len(out) == maxGPUs {
+			continue
+		}
+		s := gpuState{GPU: GPU{Index: int(n), Driver: driver}}
+		s.Name, _ = value(card, "card series", "card model", "gfx version")
+		s.id, _ = value(card, "unique id")
+		s.id = "GPU-" + strings.TrimPrefix(s.id, "0x")
+		total, _ := value(card, "vram total memory (b)")
+		used, _ := value(card, "vram total used memory (b)")
+		power, _ := value(card, "average graphics package power (w)", "current socket graphics package power (w)")
+		use, _ := value(card, "gpu use (%)")
+		busy, known := percent(use)
+		s.GPU.Memory = bytesOf(total)
+		s.now = GPUSample{Index: s.Index, Utilisation: busy, Unknown: !known, Memory: bytesOf(used), Power: watts(power)}
+		out = append(out, s)
+	}
+	return out
+}
+
+func bytesOf(s string) int64 {
+	n, _ := quantity(s, 1<<50)
+	return int64(n)
+}
+
+// value is the text of the first member that is there; its name in small letters.
+func value(of map[string]any, names ...string) (string, bool) {
+	for _, name := range names {
+		for k, v := range of {
+			if text, ok := v.(string); ok && strings.ToLower(k) == name {
+				return named(text), true
+			}
+		}
+	}
+	return "", false
+}
