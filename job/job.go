@@ -64,7 +64,8 @@ type Job struct {
 	Env          []string      `json:"env,omitempty"`       // NAME=VALUE
 	Native       []string      `json:"native,omitempty"`    // options in the target's own words, unchanged
 	Interactive  bool          `json:"interactive,omitempty"`
-	Ray          bool          `json:"ray,omitempty"` // a Ray of one node for each of Nodes, where the program is the driver
+	Ray          bool          `json:"ray,omitempty"`     // a Ray of one node for each of Nodes, where the program is the driver
+	Measure      bool          `json:"measure,omitempty"` // keep a record of what each task uses, beside its own
 	Retry        Retry         `json:"retry,omitzero"`
 	Params       Params        `json:"params,omitzero"`       // of each task, by its index
 	Tensorboard  string        `json:"tensorboard,omitempty"` // directory of logs that one beside the first task shows

@@ -59,11 +59,13 @@ func (t *Task) WriteEarlier(dir string) error {
 	if err := t.writeAs(dir, t.earlierName(t.Attempt)); err != nil {
 		return err
 	}
+	t.moveMeasured(dir, t.Measured(), t.EarlierMeasured(t.Attempt))
 	return os.Remove(filepath.Join(dir, t.fileName()))
 }
 
 // Last makes the record of an earlier attempt the task's own again: none follows.
 func (t *Task) Last(dir string) error {
+	t.moveMeasured(dir, t.EarlierMeasured(t.Attempt), t.Measured())
 	return os.Rename(filepath.Join(dir, t.earlierName(t.Attempt)), filepath.Join(dir, t.fileName()))
 }
 

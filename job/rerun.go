@@ -246,11 +246,16 @@ func arrayOf(indices []int, limit int) Array {
 // retire puts the record of an attempt that is over aside, and returns what puts
 // it back.
 func (t *Task) retire(home string) (undo func()) {
-	name, old := filepath.Join(home, t.fileName()), filepath.Join(home, t.earlierName(t.attempts(home)))
+	n := t.attempts(home)
+	name, old := filepath.Join(home, t.fileName()), filepath.Join(home, t.earlierName(n))
 	if os.Rename(name, old) != nil {
 		return func() {}
 	}
-	return func() { _ = os.Rename(old, name) }
+	t.moveMeasured(home, t.Measured(), t.EarlierMeasured(n))
+	return func() {
+		_ = os.Rename(old, name)
+		t.moveMeasured(home, t.EarlierMeasured(n), t.Measured())
+	}
 }
 
 // attempts is how many records of earlier attempts the task has.

@@ -142,6 +142,7 @@ func (j *Job) taskWords(c taskCall) []string {
 			add("--retry-on=" + strings.Join(j.Retry.Endings, ","))
 		}
 	}
+	add(j.measureWords()...)
 	add(j.besideWords()...)
 	if c.files {
 		add("--name="+j.Name, "--output="+j.output())

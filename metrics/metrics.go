@@ -46,16 +46,21 @@ type Options struct {
 	File string
 	// Sample makes the Footer also where there is no File.
 	Sample bool
-	// Header is what the caller knows: Hpcc, Image, Digest, Job, Asked. The rest is filled in.
+	// Header is what the caller knows: Hpcc, Image, Digest, Config, Job, Asked, and the Command
+	// where that is not the one of the process. The rest is filled in.
 	Header Header
 	// Begun, when not nil, is called with the run as it is known at the start.
 	Begun func(Run)
+	// Told, when not nil, is called with the header and the footer as it would be if the
+	// run ended now: when it has begun, whenever samples are written, and at the end, with the footer
+	// itself. Neither may be changed.
+	Told func(*Header, *Footer)
 	// Problem, when not nil, is asked once the program has ended why hpcc ended it;
 	// "" when it did not. It is for the Footer.
 	Problem func() string
 }
 
-func (o *Options) records() bool { return o.File != "" || o.Sample }
+func (o *Options) records() bool { return o.File != "" || o.Sample || o.Told != nil }
 
 // Usage is what a program used, with all children that it waited for.
 type Usage struct {

@@ -44,6 +44,7 @@ type Header struct {
 	Command []string  `json:"command"`
 	Image   string    `json:"image,omitempty"`  // its name
 	Digest  string    `json:"digest,omitempty"` // and what that was
+	Config  string    `json:"config,omitempty"` // the digest of its configuration, which a directory that it was unpacked to has, too
 	Job     *JobOf    `json:"job,omitempty"`
 	Asked   Asked     `json:"asked,omitzero"`
 	Machine Machine   `json:"machine"`
@@ -111,7 +112,8 @@ type Sample struct {
 	CPU       float64 `json:"cpu_s"`    // of the program and all its descendants
 	System    float64 `json:"system_s"` // of that in the kernel
 	RSS       int64   `json:"rss_bytes"`
-	PSS       int64   `json:"pss_bytes,omitempty"` // now and then: it costs more
+	Peak      int64   `json:"rss_peak_bytes,omitempty"` // the most until now; of proportional sets where those are known
+	PSS       int64   `json:"pss_bytes,omitempty"`      // now and then: it costs more
 	Swap      int64   `json:"swap_bytes,omitempty"`
 	Processes int     `json:"processes"`
 	Threads   int     `json:"threads"`

@@ -12,7 +12,9 @@ import (
 // A recorder makes the record of one run. A nil one makes none.
 type recorder struct {
 	options  Options
-	header   *Header // nil once it is written
+	header   Header
+	begun    bool // the header is written
+	over     bool // the run has ended
 	out      log
 	cgroups  *cgroups
 	stalls   stalls
@@ -42,8 +44,11 @@ const headerWait = 2 * time.Second
 func newRecorder(cmd *exec.Cmd, r *Run, o Options) *recorder {
 	rec := &recorder{options: o, start: r.Start, cgroups: findCgroups("/"), spent: ownTime()}
 	h := o.Header
-	h.Kind, h.Version, h.Start, h.Command = kindHeader, Version, r.Start, r.Command
-	rec.header = &h
+	h.Kind, h.Version, h.Start = kindHeader, Version, r.Start
+	if h.Command == nil {
+		h.Command = r.Command
+	}
+	rec.header = h
 	rec.shared = rec.cgroups.shared(startedUs)
 	if u := rec.cgroups.absolute(); u != nil {
 		rec.cgroups.base = *u
@@ -154,13 +159,23 @@ func (rec *recorder) describe() {
 
 // writeHeader writes the header, once.
 func (rec *recorder) writeHeader() {
-	if rec.header == nil {
+	if rec.begun {
 		return
 	}
+	rec.begun = true
 	rec.header.Machine.GPUs = rec.gpus.list()
 	rec.out.first(rec.header)
-	rec.header = nil
+	rec.write()
+}
+
+// write writes what there is.
+func (rec *recorder) write() {
 	rec.out.flush()
+	if rec.options.Told != nil && !rec.over {
+		now := &Run{Start: rec.start, End: time.Now()}
+		now.Usage = Usage{User: rec.last.CPU - rec.last.System, System: rec.last.System}
+		rec.options.Told(&rec.header, rec.footer(now))
+	}
 }
 
 // pssEvery is how many samples there are for one with proportional sets, which
@@ -182,11 +197,14 @@ func (rec *recorder) look() {
 		NetIn: rec.network.in, NetOut: rec.network.out, Cgroup: rec.cgroups.use(), Pressure: rec.stalls.now(), GPUs: rec.gpus.samples()}
 	rec.samples++
 	rec.most.take(&s)
+	if s.Peak = rec.most.pss; s.Peak == 0 {
+		s.Peak = rec.most.rss
+	}
 	rec.last = s
 	rec.out.add(s)
 	if rec.out.due(time.Since(rec.start)) || rec.nearLimit(&s) {
-		if rec.header == nil {
-			rec.out.flush()
+		if rec.begun {
+			rec.write()
 		}
 	}
 }
@@ -212,25 +230,36 @@ func (rec *recorder) end(r *Run, err error) {
 	if rec == nil {
 		return
 	}
-	f := &Footer{Kind: kindFooter, End: r.End, Wall: r.Wall().Seconds(), Exit: r.Exit, Signal: r.Signal}
+	tool := rec.gpus.end()
+	if rec.over = true; rec.tree == nil {
+		rec.describe()
+	} else {
+		r.Usage.add(rec.tree.usage)
+	}
+	rec.writeHeader()
+	f := rec.footer(r)
 	if rec.options.Problem != nil {
 		f.Problem = rec.options.Problem()
 	}
 	if f.Problem == "" && err != nil {
 		f.Problem = err.Error()
 	}
-	tool := rec.gpus.end()
-	if rec.tree == nil {
-		rec.describe()
-	} else {
-		r.Usage.add(rec.tree.usage)
-		rec.sumUp(f, r)
-	}
-	f.Usage, f.GPUs = r.Usage, rec.gpus.uses()
-	f.Cost = ownTime() - rec.spent + tool
-	rec.writeHeader()
+	f.Cost += tool
 	rec.out.add(f)
 	r.Footer, r.Unkept = f, rec.out.close()
+	if rec.options.Told != nil {
+		rec.options.Told(&rec.header, f)
+	}
+}
+
+// footer is what is known of a run at its end, or of one that goes on.
+func (rec *recorder) footer(r *Run) *Footer {
+	f := &Footer{Kind: kindFooter, End: r.End, Wall: r.Wall().Seconds(), Exit: r.Exit, Signal: r.Signal, Usage: r.Usage,
+		GPUs: rec.gpus.uses(), Cost: ownTime() - rec.spent}
+	if rec.samples > 0 {
+		rec.sumUp(f, r)
+	}
+	return f
 }
 
 // sumUp says what the program used in all.

@@ -55,6 +55,7 @@ func jobFlags(env *envChanges) []cli.Flag {
 		&cli.IntFlag{Name: "retry", Usage: "run a task that fails again, `N` times"},
 		&cli.StringFlag{Name: "retry-on", Usage: "retry only after `exit=99,signal=SIGKILL,preempted,node-fail`"},
 		&cli.BoolFlag{Name: "ray", Usage: "run CMD as the driver of a Ray, with a node of it on each of --nodes"},
+		&cli.BoolFlag{Name: "measure", Usage: "keep a record of what each task uses, task.INDEX.jsonl in the job's directory: processor, memory, storage, network, GPUs"},
 		&cli.StringFlag{Name: "tensorboard", Usage: "run tensorboard on the logs in `DIR` beside the (first) task, in the same image; \"hpcc forward JOB tensorboard\" brings it here"},
 		&cli.BoolFlag{Name: "interactive", Usage: "run CMD on a node with this terminal"},
 		storeFlag(),
@@ -355,7 +356,7 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
 		Name: c.String("name"), Nodes: c.Int("nodes"), Tasks: c.Int("tasks"), TasksPerNode: c.Int("tasks-per-node"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"),
 		Queue: c.String("queue"), Account: c.String("account"), Exclusive: c.Bool("exclusive"), After: c.StringSlice("after"),
 		Output: c.String("output"), Error: c.String("error"), Mail: c.String("mail"), Env: c.StringSlice("env"), Native: c.StringSlice("native"),
-		Interactive: c.Bool("interactive"), Ray: c.Bool("ray"), Tensorboard: c.String("tensorboard"), Args: a,
+		Interactive: c.Bool("interactive"), Ray: c.Bool("ray"), Measure: c.Bool("measure"), Tensorboard: c.String("tensorboard"), Args: a,
 	}
 	var err error
 	if j.Array, err = job.ParseArray(c.String("array")); err != nil {

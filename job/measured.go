@@ -1,0 +1,144 @@
+package job
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Measured is the name, in the job's directory, of the file that holds what was
+// measured of a task: of one that runs, and of the last attempt.
+func (t *Task) Measured() string { return fmt.Sprintf("task.%d.jsonl", t.Index) }
+
+// EarlierMeasured is that of an attempt, from 0, that another one followed.
+func (t *Task) EarlierMeasured(attempt int) string {
+	return fmt.Sprintf("task.%d.%d.jsonl", t.Index, attempt)
+}
+
+// moveMeasured moves what was measured along with the record of the task; there may be nothing.
+func (t *Task) moveMeasured(home, from, to string) {
+	_ = os.Rename(filepath.Join(home, from), filepath.Join(home, to))
+}
+
+// An Asked is what a job asks for of each task, on a node where that has several: what is
+// measured is the first one's. Zero is what it does not say.
+type Asked struct {
+	CPUs   int
+	Memory int64 // bytes
+	GPUs   int
+	Time   time.Duration
+}
+
+// Asked is what the job asks for.
+func (j *Job) Asked() Asked {
+	a := Asked{CPUs: j.CPUs, Memory: j.Memory, GPUs: j.GPUs, Time: j.Time}
+	n := j.TasksPerNode
+	if n == 0 {
+		nodes := max(j.Nodes, 1)
+		n = (j.Tasks + nodes - 1) / nodes
+	}
+	if n > 1 {
+		a.CPUs = max(j.CPUs, 1) * n
+	}
+	return a
+}
+
+// String writes it as a word that [ParseAsked] reads: cpus=4,memory=1073741824,gpus=1,time=1h0m0s.
+func (a Asked) String() string {
+	var items []string
+	add := func(name string, some bool, value any) {
+		if some {
+			items = append(items, fmt.Sprintf("%s=%v", name, value))
+		}
+	}
+	add("cpus", a.CPUs > 0, a.CPUs)
+	add("memory", a.Memory > 0, a.Memory)
+	add("gpus", a.GPUs > 0, a.GPUs)
+	add("time", a.Time > 0, a.Time)
+	return strings.Join(items, ",")
+}
+
+// ParseAsked reads what String writes.
+func ParseAsked(s string) (a Asked, err error) {
+	for item := range strings.SplitSeq(s, ",") {
+		if s == "" {
+			break
+		}
+		name, value, _ := strings.Cut(item, "=")
+		switch name {
+		case "cpus":
+			a.CPUs, err = strconv.Atoi(value)
+		case "memory":
+			a.Memory, err = strconv.ParseInt(value, 10, 64)
+		case "gpus":
+			a.GPUs, err = strconv.Atoi(value)
+		case "time":
+			a.Time, err = time.ParseDuration(value)
+		default:
+			err = fmt.Errorf("%q is none of cpus, memory, gpus and time", name)
+		}
+		if err != nil {
+			return Asked{}, fmt.Errorf("reading what was asked for, %q: %w", s, err)
+		}
+	}
+	return a, nil
+}
+
+// measureWords are those of "hpcc task" for a job that is to be measured.
+func (j *Job) measureWords() []string {
+	if !j.Measure {
+		return nil
+	}
+	w := []string{"--measure"}
+	if j.Image != "" {
+		w = append(w, "--image="+j.Image)
+	}
+	if asked := j.Asked().String(); asked != "" {
+		w = append(w, "--asked="+asked)
+	}
+	return w
+}
+
+// HandedIn says what was written down of a job when it was handed in: to which target, and
+// when, the last time. Zero values are of one whose script somebody else handed in.
+func HandedIn(home string) (name string, to Target, at time.Time) {
+	var s Submission
+	if readJSON(filepath.Join(home, "job.json"), &s) != nil {
+		return "", "", at
+	}
+	if at = s.Submitted; len(s.Reruns) > 0 {
+		at = s.Reruns[len(s.Reruns)-1].Submitted
+	}
+	if s.Job != nil {
+		name = s.Job.Name
+	}
+	return name, s.Target, at
+}
+
+// NativeIDs are the variables in which schedulers tell a task who it is, of those that are set.
+func NativeIDs(getenv func(string) string) (ids map[string]string, from Target) {
+	ids = map[string]string{}
+	take := func(of Target, names ...string) {
+		if getenv(names[0]) == "" {
+			return
+		}
+		from = cmp.Or(from, of)
+		for _, n := range names {
+			if v := getenv(n); v != "" && len(v) <= 256 {
+				ids[n] = v
+			}
+		}
+	}
+	take(Slurm, "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME")
+	if getenv("SGE_TASK_ID") != "" || getenv("SGE_ROOT") != "" { // JOB_ID alone may be anybody's
+		take(GridEngine, "JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME")
+	}
+	take(LSF, "LSB_JOBID", "LSB_JOBINDEX")
+	take(PBS, "PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID")
+	take("", "HPCC_TASK_ID")
+	return ids, from
+}
