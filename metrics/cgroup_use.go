@@ -13,7 +13,7 @@ func (c *cgroups) use() *CgroupUse {
 		return nil
 	}
 	b := &c.base
-	u.CPU, u.Throttled = max(0, u.CPU-b.CPU), max(0, u.Throttled-b.Throttled)
+	u.CPU, u.Throttled = round(max(0, u.CPU-b.CPU)), round(max(0, u.Throttled-b.Throttled))
 	u.Read, u.Written = max(0, u.Read-b.Read), max(0, u.Written-b.Written)
 	u.Throttles, u.OOMKills = max(0, u.Throttles-b.Throttles), max(0, u.OOMKills-b.OOMKills)
 	if u.Peak <= b.Peak { // it was reached before the run

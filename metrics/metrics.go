@@ -96,7 +96,7 @@ func Passed() []os.Signal { return slices.Clone(passed) }
 
 // passed are the signals that a measured program gets when the one who measures
 // gets them: those that schedulers send and that people type. What is typed
-// reaches a program by itself that sits at the terminal, in the same process group, and is sent otherwise.
+// reaches a program by itself that is in the terminal's process group.
 var passed = []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU}
 
 // Measure runs a prepared command to its end and measures it. Signals that
@@ -156,16 +156,14 @@ func catch() *caught {
 
 // pass passes what is caught on, until drop.
 func (c *caught) pass(cmd *exec.Cmd) {
-	to, typed := cmd.Process.Pid, false
-	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
+	to, apart := cmd.Process.Pid, cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid
+	if apart {
 		to = -to
-	} else {
-		typed = atTerminal(cmd)
 	}
 	for {
 		select {
 		case s := <-c.signals:
-			if typed && (s == syscall.SIGINT || s == syscall.SIGQUIT) {
+			if !apart && (s == syscall.SIGINT || s == syscall.SIGQUIT) && inForeground() {
 				continue
 			}
 			_ = syscall.Kill(to, s.(syscall.Signal))
@@ -180,14 +178,16 @@ func (c *caught) drop() {
 	close(c.ended)
 }
 
-// atTerminal says whether a command reads from a terminal.
-func atTerminal(cmd *exec.Cmd) bool {
-	f, ok := cmd.Stdin.(*os.File)
-	if !ok {
+// inForeground says whether the terminal sends what is typed to this process's group, and so
+// to the program in it.
+func inForeground() bool {
+	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+	if err != nil {
 		return false
 	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
+	defer unix.Close(fd)
+	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
 }
 
 // take reads what the kernel counted.

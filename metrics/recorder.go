@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"syscall"
@@ -25,6 +26,7 @@ type recorder struct {
 	spent    float64 // processor time of this process before the run
 	shared   bool    // others are in the cgroups
 	limit    int64   // of memory, in bytes; 0: none
+	inherit  int64   // bytes: the kernel begins to count the program's largest resident set with this process's
 	samples  int
 	rssAsked int64 // the sum of resident sets when the proportional ones were last asked for
 	last     Sample
@@ -61,6 +63,8 @@ func newRecorder(cmd *exec.Cmd, r *Run, o Options) *recorder {
 	}
 	rec.gpus = watchGPUs(env)
 	rec.out.open(o.File)
+	b, _ := rec.network.read.read("/proc/self/status")
+	rec.inherit = (field(b, "VmHWM") << 10) * 9 / 8 // and it may grow until the program begins
 	return rec
 }
 
@@ -192,7 +196,7 @@ func (rec *recorder) look() {
 		rec.rssAsked = c.rss
 	}
 	rec.network.look(rec.tree.program)
-	s := Sample{Kind: kindSample, At: round(time.Since(rec.start).Seconds()), CPU: round(float64(c.user+c.system) * tick), System: round(float64(c.system) * tick),
+	s := Sample{Kind: kindSample, At: time.Since(rec.start).Round(time.Millisecond).Seconds(), CPU: round(float64(c.user+c.system) * tick), System: round(float64(c.system) * tick),
 		RSS: c.rss, PSS: c.pss, Swap: c.swap, Processes: c.processes, Threads: c.threads, Read: c.in, Written: c.out,
 		NetIn: rec.network.in, NetOut: rec.network.out, Cgroup: rec.cgroups.use(), Pressure: rec.stalls.now(), GPUs: rec.gpus.samples()}
 	rec.samples++
@@ -222,8 +226,8 @@ func (p *peaks) take(s *Sample) {
 	}
 }
 
-// round keeps a thousandth.
-func round(seconds float64) float64 { return float64(int64(seconds*1e3+0.5)) / 1e3 }
+// round keeps a millionth.
+func round(seconds float64) float64 { return math.Round(seconds*1e6) / 1e6 }
 
 // end ends the record, of a program that ended or did not run: err says why.
 func (rec *recorder) end(r *Run, err error) {
@@ -268,13 +272,22 @@ func (rec *recorder) sumUp(f *Footer, r *Run) {
 	f.Samples, f.Processes, f.Threads = rec.samples, rec.most.processes, rec.most.threads
 	f.Read, f.Written = max(s.Read, r.Usage.ReadBlocks*512), max(s.Written, r.Usage.WrittenBlocks*512)
 	f.NetIn, f.NetOut, f.Cgroup, f.Pressure = s.NetIn, s.NetOut, s.Cgroup, s.Pressure
-	f.Memory, f.MemoryFrom = r.Usage.MaxRSS, "process"
-	switch p := rec.most; {
-	case !rec.shared && s.Cgroup != nil && s.Cgroup.Peak > 0 && s.Cgroup.Peak >= 8*p.cache:
-		f.Memory, f.MemoryFrom = s.Cgroup.Peak, "cgroup"
-	case p.pss > f.Memory:
-		f.Memory, f.MemoryFrom = p.pss, "pss"
-	case p.pss == 0 && p.rss > f.Memory:
-		f.Memory, f.MemoryFrom = p.rss, "rss"
+	f.Memory, f.MemoryFrom = rec.peak(r.Usage.MaxRSS)
+}
+
+// peak is the most memory that the run held, and who says so. The cgroup's peak is exact, but
+// where much of it was the contents of files it says little of what the run needs.
+func (rec *recorder) peak(largest int64) (int64, string) {
+	p, u := rec.most, rec.last.Cgroup
+	if !rec.shared && u != nil && u.Peak > 0 && u.Peak >= 8*p.cache {
+		return u.Peak, "cgroup"
 	}
+	sampled, from := p.pss, "pss"
+	if p.pss == 0 {
+		sampled, from = p.rss, "rss"
+	}
+	if largest > max(sampled, rec.inherit) || sampled == 0 {
+		return largest, "process"
+	}
+	return sampled, from
 }

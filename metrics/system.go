@@ -29,7 +29,7 @@ func (s *stalls) now() *Pressure {
 	if p == nil {
 		return nil
 	}
-	p.CPU, p.Memory, p.IO = max(0, p.CPU-s.base.CPU), max(0, p.Memory-s.base.Memory), max(0, p.IO-s.base.IO)
+	p.CPU, p.Memory, p.IO = round(max(0, p.CPU-s.base.CPU)), round(max(0, p.Memory-s.base.Memory)), round(max(0, p.IO-s.base.IO))
 	return p
 }
 

@@ -67,7 +67,7 @@ func begin(sp unsafe.Pointer, lean uintptr) (other uintptr) {
 		if setns(carried[len(markJoin)], unix.CLONE_NEWUSER) {
 			setns(carried[len(markJoin)+1], unix.CLONE_NEWNS)
 		}
-	case !starts(argv[0], markEnter) && asksToJoin(argv[2:]):
+	case !starts(argv[0], markEnter) && asksForLater(argv[2:]):
 		entered = later
 	default:
 		syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
@@ -76,14 +76,15 @@ func begin(sp unsafe.Pointer, lean uintptr) (other uintptr) {
 	return 0
 }
 
-// asksToJoin says whether one of the words before "--" looks like --join: who has
-// made namespaces of its own could not enter those of others any more.
-func asksToJoin(words []*byte) bool {
+// asksForLater says whether one of the words before "--" looks like --join or --measure: who has
+// made namespaces of its own could not enter those of others any more, nor stay outside
+// of the program's.
+func asksForLater(words []*byte) bool {
 	for _, w := range words {
 		if is(w, "--") {
 			return false
 		}
-		if is(w, "-j") || starts(w, "--join") {
+		if is(w, "-j") || starts(w, "--join") || starts(w, "--measure") || starts(w, "-measure") {
 			return true
 		}
 	}

@@ -30,6 +30,7 @@ func TestBegin(t *testing.T) {
 		{ociInitName + " run --join", lean, 0, later},
 		{"hpcc run --join-tag=a x -- y", 0, 0, later},
 		{"hpcc run x -j", 0, 0, later},
+		{"hpcc run --measure=f x", 0, 0, later},
 		{"hpcc run x --joi --join", 0, 0, later},
 	} {
 		words := strings.Fields(c.line)
@@ -44,13 +45,13 @@ func TestBegin(t *testing.T) {
 		}
 		entered = 0
 	}
-	for line, want := range map[string]bool{"": false, "x --": false, "-- -j": false, "-jx": false, "--jo": false, "-j": true, "--join": true, "x y --join-pid=1": true} {
+	for line, want := range map[string]bool{"": false, "x --": false, "-- -j": false, "-jx": false, "--jo": false, "-j": true, "--join": true, "x y --join-pid=1": true, "--measure": true, "-measure=f x": true, "--meas x": false, "x -- --measure": false} {
 		var words []*byte
 		for _, w := range strings.Fields(line) {
 			words = append(words, unsafe.StringData(w+"\x00"))
 		}
-		if got := asksToJoin(words); got != want {
-			t.Errorf("asksToJoin(%q) = %v", line, got)
+		if got := asksForLater(words); got != want {
+			t.Errorf("asksForLater(%q) = %v", line, got)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"os/signal"
 	"slices"
 	"syscall"
+	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,4 +49,16 @@ func inForeground() bool {
 	defer unix.Close(fd)
 	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
+}
+
+// EndBy ends this process by a signal, as one ended another process, and without
+// a core. It returns only of a signal that does not end processes.
+func EndBy(s syscall.Signal) {
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	signal.Reset(s)
+	// Go has handlers of its own for all signals, and some print.
+	var usual [4]uintptr
+	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&usual)), 0, sigsetSize, 0, 0)
+	_ = syscall.Kill(syscall.Getpid(), s)
+	time.Sleep(time.Second)
 }

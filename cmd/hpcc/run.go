@@ -21,7 +21,8 @@ func runCommand() *cli.Command {
 		ArgsUsage: "IMAGE [--] [CMD [ARG...]]",
 		Description: `Runs CMD in IMAGE, the name of an image, a directory that one was unpacked to, or a
 SquashFS file (.sqfs).
-The program takes hpcc's place: same pid, its own exit status, no process of hpcc remains.
+The program takes hpcc's place: same pid, its own exit status, no process of hpcc remains
+but with --measure (docs/measure.md) and --pid.
 
 Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host's
 /etc/hosts and /etc/resolv.conf. The image itself is read-only.
@@ -30,9 +31,10 @@ Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host
    hpcc run --set-env config.env --cd dir base -- python3 main.py --id 3
    hpcc run -b /data:/mnt/data:ro base -- ls /mnt/data
    hpcc run --stage sci.sqfs -- python3 main.py
+   hpcc run --measure=run.jsonl base -- python3 main.py
 
 Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
-		Flags:  append(runFlags(&env), otherRuntimeFlag(), storeFlag()),
+		Flags:  append(runFlags(&env), otherRuntimeFlag(), measureFlagOfRun(), storeFlag()),
 		Action: func(c *cli.Context) error { return atStatus(runtime.ExitFailed, run(c, &env)) },
 	}
 }
@@ -89,6 +91,9 @@ var ownFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostn
 func run(c *cli.Context, env *envChanges) error {
 	if c.NArg() == 0 {
 		return usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists them`)
+	}
+	if file := c.Generic("measure").(*measureFlag).file; file != "" {
+		return measured(c, file)
 	}
 	args := c.Args().Tail()
 	if len(args) > 0 && args[0] == "--" {

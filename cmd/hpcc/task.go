@@ -21,6 +21,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/metrics"
+	"hpcc/store"
 )
 
 // taskCommand is what job scripts call. It runs the words after "--", measures
@@ -47,6 +48,9 @@ func taskCommand() *cli.Command {
 			&cli.BoolFlag{Name: "stdin", Usage: "give each task what stands on standard input"},
 			&cli.DurationFlag{Name: "limit", Usage: "end each task after `TIME`"},
 			&cli.StringFlag{Name: "signal", Usage: "send `SIGNAL@TIME` so long before the limit"},
+			&cli.BoolFlag{Name: "measure", Usage: "keep a record of what each task uses"},
+			&cli.StringFlag{Name: "image", Usage: "whose program is that of `IMAGE`"},
+			&cli.StringFlag{Name: "asked", Usage: "of a job that asked for `cpus=N,memory=BYTES,gpus=N,time=TIME`"},
 			&cli.StringFlag{Name: "beside", Usage: "run `INDEX NAME WORDS` beside the task INDEX"},
 			&cli.StringFlag{Name: "output", Usage: "write output to `FILE`"},
 			&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE`"},
@@ -76,7 +80,7 @@ func runTask(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, name: c.String("name"), words: words,
+	r := &taskRunner{dir: filepath.Join(s.Jobs(), id), id: id, store: s, measure: c.Bool("measure"), image: c.String("image"), name: c.String("name"), words: words,
 		nodes: c.Int("nodes"), interactive: c.Bool("interactive"), output: c.String("output"), errors: c.String("error"), limit: c.Duration("limit"), count: max(c.Int("of"), array.Count(), 1)}
 	if r.params, err = job.ParseParams(c.StringSlice("sweep"), c.String("params"), c.String("params-sum")); err != nil {
 		return err
@@ -84,6 +88,9 @@ func runTask(c *cli.Context) error {
 	r.retry.Times = c.Int("retry")
 	if r.retry.Endings, err = job.ParseEndings(c.String("retry-on")); err != nil {
 		return err
+	}
+	if r.asked, err = job.ParseAsked(c.String("asked")); err != nil {
+		return usagef("--asked: %w", err)
 	}
 	if r.beside.index, r.beside.name, r.beside.words, err = job.ParseBeside(c.String("beside")); err != nil {
 		return err
@@ -131,6 +138,10 @@ type taskRunner struct {
 	needs          []string // the scheduler's ids of jobs that must have succeeded
 	stdin          []byte   // what each task reads; nil: what hpcc has
 	beside         companion
+	store          *store.Store
+	measure        bool      // keep records of what tasks use
+	image          string    // of the program; "" of one on the host
+	asked          job.Asked // for each task
 }
 
 // maxStdin bounds what tasks are given to read: a script, in bytes.
@@ -251,13 +262,24 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 				context.AfterFunc(ended, func() { warn.Stop() })
 			}
 		}
-		run, err = metrics.Measure(cmd, metrics.Options{Begun: begun})
+		late := func() string {
+			if errors.Is(limited.Err(), context.DeadlineExceeded) {
+				return "ended after its time limit of " + r.limit.String()
+			}
+			return ""
+		}
+		o := r.measureTask(t, words, late)
+		o.Begun = begun
+		run, err = metrics.Measure(cmd, o)
 		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
-		if errors.Is(limited.Err(), context.DeadlineExceeded) {
+		if run.Unkept != nil {
+			say("warning: task %d: %v", t.Index, run.Unkept)
+		}
+		if why := late(); why != "" {
 			if !r.interactive {
 				endGroup(cmd)
 			}
-			err, t.End, t.Problem = nil, time.Now(), "ended after its time limit of "+r.limit.String()
+			err, t.End, t.Problem = nil, time.Now(), why
 		}
 		if t.Usage, _ = json.Marshal(run.Usage); err == nil {
 			return run.Status()

@@ -43,5 +43,6 @@ var flags = []flag{
 	{"no-config", "no-config", false},
 	{"stage", "stage", false},
 	{"runtime", "runtime", true},
+	{"measure", "measure", false},
 	{"store", "store", true},
 }

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"hpcc/job"
+	"hpcc/metrics"
+	"hpcc/runtime"
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+// measureFlag is --measure and --measure=FILE.
+type measureFlag struct{ file string }
+
+func (f *measureFlag) IsBoolFlag() bool { return true }
+
+func (f *measureFlag) Set(arg string) error {
+	switch f.file = arg; arg {
+	case "":
+		return fmt.Errorf("the file is empty")
+	case "false":
+		f.file = ""
+	case "true":
+		f.file = fmt.Sprintf("hpcc-%s-%d.jsonl", time.Now().Format("060102-150405"), os.Getpid())
+	}
+	return nil
+}
+
+func (f *measureFlag) String() string { return f.file }
+
+func measureFlagOfRun() cli.Flag {
+	return &cli.GenericFlag{Name: "measure", Value: &measureFlag{}, Usage: "keep a record of what the program uses in `FILE` (default: hpcc-DATE-PID.jsonl here); one process of hpcc stays as its parent"}
+}
+
+// measured runs the program as a child: the same command line without --measure. How
+// that ends, this process ends.
+func measured(c *cli.Context, file string) error {
+	words, ok := unmeasured(os.Args)
+	if !ok {
+		return usagef("--measure stands after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
+	}
+	args := c.Args().Tail()
+	if len(args) > 0 && args[0] == "--" {
+		args = args[1:]
+	}
+	h := metrics.Header{Hpcc: version, Command: args, Job: jobAround(os.Getenv)}
+	if s, err := findStore(c); err == nil {
+		nameImage(&h, s, c.Args().First())
+	}
+	if len(args) == 0 {
+		h.Command = []string{h.Image}
+	}
+	cmd := exec.Command("/proc/self/exe", words...)
+	cmd.Args[0] = "hpcc"
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	// Who kills hpcc means the program. The kernel takes the thread that started it for its parent.
+	goruntime.LockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	run, err := metrics.Measure(cmd, metrics.Options{File: file, Header: h})
+	if err != nil {
+		return fmt.Errorf("running a measured program: %w", err)
+	}
+	if run.Unkept != nil {
+		say("warning: %v", run.Unkept)
+	} else if term.IsTerminal(int(os.Stderr.Fd())) {
+		say("measured: %s", cleaned(file))
+	}
+	if run.Signal != "" {
+		runtime.EndBy(unix.SignalNum(run.Signal))
+	}
+	return exitStatus(run.Status())
+}
+
+// unmeasured are the words of "hpcc run" behind hpcc's name without --measure; not
+// ok where that is none of the flags before IMAGE.
+func unmeasured(args []string) (words []string, ok bool) {
+	i := slices.Index(args, "run") + 1
+	flags := runCommand().Flags
+	for n := 0; i < len(args); i += n {
+		if n = flagLength(args[i:], flags); n == 0 { // IMAGE, or what ends the flags
+			break
+		}
+		name, _, _ := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		if name == "measure" {
+			ok = true
+		} else {
+			words = append(words, args[i:i+n]...)
+		}
+	}
+	return slices.Concat([]string{"run"}, words, args[i:]), ok
+}
+
+// flagLength is how many words a flag takes; 0 of what is none.
+func flagLength(words []string, flags []cli.Flag) int {
+	w := words[0]
+	if len(w) < 2 || w[0] != '-' || w == "--" {
+		return 0
+	}
+	name, _, joined := strings.Cut(strings.TrimLeft(w, "-"), "=")
+	at := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
+	if joined || at < 0 || len(words) < 2 {
+		return 1
+	}
+	switch f := flags[at].(type) {
+	case *cli.BoolFlag:
+		return 1
+	case *cli.GenericFlag:
+		if _, optional := f.Value.(interface{ IsBoolFlag() bool }); optional {
+			return 1
+		}
+	}
+	if strings.HasPrefix(name, "set-env") && words[1][0:min(1, len(words[1]))] == "-" { // it stands bare
+		return 1
+	}
+	return 2
+}
+
+// jobAround says of which job's task this process is a part, by its environment; nil of none.
+func jobAround(getenv func(string) string) *metrics.JobOf {
+	ids, from := job.NativeIDs(getenv)
+	if len(ids) == 0 {
+		return nil
+	}
+	of := &metrics.JobOf{Target: string(from), Native: ids}
+	of.Task, _ = strconv.Atoi(getenv("HPCC_TASK_ID"))
+	if dir := getenv("HPCC_JOB_DIR"); dir != "" {
+		of.ID = filepath.Base(dir)
+	}
+	return of
+}
+
+// nameImage says what an image's name stands for. What cannot be found out is left out:
+// the run itself says what is wrong.
+func nameImage(h *metrics.Header, s *store.Store, image string) {
+	h.Image = image
+	dir := image
+	if !isPath(image) {
+		if d, err := s.Digest(image); err == nil {
+			h.Digest = d.String()
+			if dir, err = s.TreeOf(image); err != nil {
+				return
+			}
+		}
+	}
+	h.Config = configDigest(filepath.Join(dir, unpack.ConfigFile))
+}
+
+// configDigest is that of a tree's configuration; "" where there is none. It is no pipe, and no larger
+// than configurations are.
+func configDigest(file string) string {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() || fi.Size() > 16<<20 {
+		return ""
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return ""
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+}
+
+// measureTask says how an attempt of a task is measured.
+func (r *taskRunner) measureTask(t *job.Task, words []string, problem func() string) metrics.Options {
+	if !r.measure {
+		return metrics.Options{}
+	}
+	h := metrics.Header{Hpcc: version, Command: programOf(words, r.image), Asked: metrics.Asked{
+		CPUs: r.asked.CPUs, Memory: r.asked.Memory, GPUs: r.asked.GPUs, Time: r.asked.Time.Seconds()}}
+	if r.image != "" {
+		nameImage(&h, r.store, r.image)
+	}
+	h.Job = &metrics.JobOf{ID: r.id, Task: t.Index, Attempt: t.Attempt, Params: t.Params}
+	ids, from := job.NativeIDs(os.Getenv)
+	name, to, at := job.HandedIn(r.dir)
+	h.Job.Name, h.Job.Target, h.Job.Native, h.Job.Submitted = name, string(to), ids, at
+	if to == "" {
+		h.Job.Name, h.Job.Target = r.name, string(from)
+	}
+	return metrics.Options{File: filepath.Join(r.dir, t.Measured()), Header: h, Problem: problem}
+}
+
+// programOf are the words of the program, without those of "hpcc run" before it.
+func programOf(words []string, image string) []string {
+	for i := range words {
+		if image != "" && i+2 < len(words) && words[i] == image && words[i+1] == "--" {
+			return words[i+2:]
+		}
+	}
+	return words
+}
