@@ -96,7 +96,7 @@ func Passed() []os.Signal { return slices.Clone(passed) }
 
 // passed are the signals that a measured program gets when the one who measures
 // gets them: those that schedulers send and that people type. What is typed
-// reaches a program by itself that is in the terminal's process group.
+// reaches by itself a program that is in the terminal's process group.
 var passed = []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU}
 
 // Measure runs a prepared command to its end and measures it. Signals that

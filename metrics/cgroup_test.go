@@ -1,0 +1,177 @@
+package metrics
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tree writes the files of a host below a directory.
+func hostOf(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// Hosts as they are found: Slurm on version 2, version 1 with controllers of their own, both at
+// once, a container that sees its cgroup as the root, and with the path of the host.
+var hosts = map[string]map[string]string{
+	"v2": {
+		"proc/self/cgroup":    "0::/system.slice/slurmstepd.scope/job_7/step_0/task_0\n",
+		"proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/memory.max":                       "1073741824\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/cpu.max":                          "150000 100000\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/cpu.stat":                         "usage_usec 5\nnr_periods 9\nnr_throttled 4\nthrottled_usec 2500000\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/cgroup.events":                    "populated 1\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/memory.max":                "max\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/memory.max":         "max\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/cpu.max":            "max 100000\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/cgroup.events":      "populated 1\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/cgroup.controllers": "cpu io memory pids\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/cgroup.procs":       "1\n2\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/cpu.stat":           "usage_usec 2000000\nuser_usec 1\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/memory.current":     "4096\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/memory.peak":        "8192\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/memory.events":      "low 0\noom 2\noom_kill 1\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/memory.stat":        "anon 5\nfile 1000\nfile_mapped 3\nshmem 400\n",
+		"sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/task_0/io.stat":            "8:0 rbytes=100 wbytes=50 rios=1 wios=1 dbytes=0 dios=0\n259:0 rbytes=11 wbytes=7\n",
+	},
+	"v1": {
+		"proc/self/cgroup": "5:blkio:/\n4:memory:/job/7\n3:cpu,cpuacct:/job/7\n1:name=systemd:/x\n",
+		"proc/self/mountinfo": "31 30 0:27 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n" +
+			"33 30 0:29 / /sys/fs/cgroup/blkio rw - cgroup cgroup rw,blkio\n",
+		"sys/fs/cgroup/memory/job/memory.limit_in_bytes":          "1073741824\n",
+		"sys/fs/cgroup/memory/job/7/memory.limit_in_bytes":        "9223372036854771712\n",
+		"sys/fs/cgroup/memory/job/7/memory.usage_in_bytes":        "4096\n",
+		"sys/fs/cgroup/memory/job/7/memory.max_usage_in_bytes":    "8192\n",
+		"sys/fs/cgroup/memory/job/7/memory.oom_control":           "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+		"sys/fs/cgroup/memory/job/7/memory.stat":                  "cache 1\ntotal_cache 1000\ntotal_shmem 400\n",
+		"sys/fs/cgroup/memory/job/7/cgroup.procs":                 "1\n",
+		"sys/fs/cgroup/cpu,cpuacct/job/7/cgroup.procs":            "1\n",
+		"sys/fs/cgroup/cpu,cpuacct/job/7/cpuacct.usage":           "2000000000\n",
+		"sys/fs/cgroup/cpu,cpuacct/job/7/cpu.cfs_quota_us":        "150000\n",
+		"sys/fs/cgroup/cpu,cpuacct/job/7/cpu.cfs_period_us":       "100000\n",
+		"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_quota_us":          "-1\n",
+		"sys/fs/cgroup/cpu,cpuacct/job/cpu.cfs_period_us":         "100000\n",
+		"sys/fs/cgroup/cpu,cpuacct/job/7/cpu.stat":                "nr_periods 9\nnr_throttled 4\nthrottled_time 2500000000\n",
+		"sys/fs/cgroup/blkio/release_agent":                       "\n",
+		"sys/fs/cgroup/blkio/blkio.throttle.io_service_bytes":     "8:0 Read 77\n8:0 Write 77\nTotal 154\n",
+		"sys/fs/cgroup/blkio/job/blkio.throttle.io_service_bytes": "",
+	},
+	"container": {
+		"proc/self/cgroup":                 "0::/\n",
+		"proc/self/mountinfo":              "30 23 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+		"sys/fs/cgroup/cgroup.controllers": "cpu io memory\n", "sys/fs/cgroup/cgroup.events": "populated 1\n", "sys/fs/cgroup/cgroup.procs": "1\n0\n",
+		"sys/fs/cgroup/memory.max": "1073741824\n", "sys/fs/cgroup/cpu.max": "150000 100000\n",
+		"sys/fs/cgroup/cpu.stat":       "usage_usec 2000000\nnr_throttled 4\nthrottled_usec 2500000\n",
+		"sys/fs/cgroup/memory.current": "4096\n", "sys/fs/cgroup/memory.peak": "8192\n", "sys/fs/cgroup/memory.events": "oom_kill 1\n", "sys/fs/cgroup/memory.stat": "file 1000\nshmem 400\n",
+		"sys/fs/cgroup/io.stat": "8:0 rbytes=111 wbytes=57\n",
+	},
+	"container v1": {
+		"proc/self/cgroup":                           "4:memory:/kubepods/pod1/c\n3:cpu,cpuacct:/kubepods/pod1/c\n0::/\n",
+		"proc/self/mountinfo":                        "31 30 0:27 /kubepods/pod1/c /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n32 30 0:28 /kubepods/pod1/c /sys/fs/cgroup/a\\040b ro - cgroup cgroup rw,cpuacct,cpu\n41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+		"sys/fs/cgroup/memory/memory.limit_in_bytes": "1073741824\n", "sys/fs/cgroup/memory/memory.usage_in_bytes": "4096\n", "sys/fs/cgroup/memory/memory.max_usage_in_bytes": "8192\n",
+		"sys/fs/cgroup/memory/memory.oom_control": "oom_kill 1\n", "sys/fs/cgroup/memory/memory.stat": "total_cache 1000\ntotal_shmem 400\n", "sys/fs/cgroup/memory/cgroup.procs": "1\n",
+		"sys/fs/cgroup/a b/cpuacct.usage": "2000000000\n", "sys/fs/cgroup/a b/cpu.cfs_quota_us": "150000\n", "sys/fs/cgroup/a b/cpu.cfs_period_us": "100000\n", "sys/fs/cgroup/a b/cgroup.procs": "1\n",
+		"sys/fs/cgroup/a b/cpu.stat":               "nr_throttled 4\nthrottled_time 2500000000\n",
+		"sys/fs/cgroup/unified/cgroup.controllers": "",
+	},
+}
+
+func TestCgroups(t *testing.T) {
+	for name, files := range hosts {
+		c := findCgroups(hostOf(t, files))
+		use := c.absolute()
+		if use == nil {
+			t.Errorf("%s: nothing was found: %+v", name, c)
+			continue
+		}
+		l := c.limits(Machine{CPUs: 64, Memory: 1 << 40})
+		version := "v2"
+		if strings.Contains(name, "v1") {
+			version = "v1"
+		}
+		if l.CPUs > 1.5 || l.Memory != 1<<30 || l.Cgroup != version || l.CgroupPath == "" {
+			t.Errorf("%s: limits %+v; want at most 1.5 processors, 1 GiB, %s", name, l, version)
+		}
+		use = c.absolute() // the quota's cgroup is known now
+		want := CgroupUse{CPU: 2, Memory: 4096, Cache: 600, Peak: 8192, Throttled: 2.5, Throttles: 4, OOMKills: 1}
+		if version == "v2" {
+			want.Read, want.Written = 111, 57
+		}
+		if *use != want {
+			t.Errorf("%s: %+v; want %+v", name, *use, want)
+		}
+		c.base = *use
+		if again := c.use(); *again != (CgroupUse{Memory: 4096, Cache: 600}) {
+			t.Errorf("%s: since now %+v", name, *again)
+		}
+		mine := func(pid int) bool { return pid == 1 || pid == 2 }
+		if got := c.shared(mine); got != (name == "container") { // where a process of another pid namespace is, too
+			t.Errorf("%s: shared %v", name, got)
+		}
+		if !c.shared(func(pid int) bool { return pid == 9 }) {
+			t.Errorf("%s: not shared with others", name)
+		}
+	}
+}
+
+// TestNoCgroups: a host without them, or whose files say something else, has no figures, and that is no error.
+func TestNoCgroups(t *testing.T) {
+	for name, files := range map[string]map[string]string{
+		"none": {},
+		"root of v2": {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
+			"sys/fs/cgroup/cgroup.controllers": "cpu memory io\n", "sys/fs/cgroup/cpu.stat": "usage_usec 7\n"},
+		"outside of the namespace": {"proc/self/cgroup": "0::/../../etc\n", "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n"},
+		"noise":                    {"proc/self/cgroup": "::::\n\n0\nx:y\n4:memory:relative\n", "proc/self/mountinfo": "- - -\n30 23 - cgroup2\n\x00\n"},
+	} {
+		c := findCgroups(hostOf(t, files))
+		if u := c.absolute(); u != nil {
+			t.Errorf("%s: %+v", name, *u)
+		}
+		if l := c.limits(Machine{CPUs: 64, Memory: 1 << 40}); l.Memory != 0 || l.CPUs < 1 || !c.shared(func(int) bool { return true }) {
+			t.Errorf("%s: %+v", name, l)
+		}
+	}
+}
+
+func FuzzCgroups(f *testing.F) {
+	for _, h := range hosts {
+		f.Add(h["proc/self/cgroup"], h["proc/self/mountinfo"], "8:0 Read 1\nusage_usec 5\nmax 100000\n")
+	}
+	f.Fuzz(func(t *testing.T, own, info, text string) {
+		const root = "/nonexistent"
+		for _, m := range parseMounts([]byte(info)) {
+			for _, path := range parseCgroup([]byte(own)) {
+				k := m.locate(root, path)
+				if k.dir != "" && k.dir != root && !strings.HasPrefix(k.dir, root+"/") {
+					t.Errorf("%q at %q: %q is not below", path, m.at, k.dir)
+				}
+				k.up(func(dir string) {
+					if !strings.HasPrefix(dir, k.top) {
+						t.Errorf("%q: %q is above %q", path, dir, k.top)
+					}
+				})
+			}
+		}
+		file := filepath.Join(t.TempDir(), "cpu.max")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		c := &cgroups{quota: controller{version: 2}}
+		if q := c.quotaOf(filepath.Dir(file)); q < 0 || math.IsNaN(q) || math.IsInf(q, 0) {
+			t.Errorf("quota %g of %q", q, text)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package metrics
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseNvidia(t *testing.T) {
+	const id = "GPU-6e2b1f0c-0000-1111-2222-333344445555"
+	for line, want := range map[string]gpuState{
+		"0, " + id + ", NVIDIA H200, 143771, 570.124.06, 35, 1024, 120.50": {GPU: GPU{0, "NVIDIA H200", 143771 << 20, "570.124.06"}, id: id, now: GPUSample{Index: 0, Utilisation: 35, Memory: 1 << 30, Power: 120.5}},
+		// Of a GPU in parts, and of an old one.
+		"3, " + id + ", NVIDIA A100, 40960, 535.1, [N/A], 3, [Not Supported]": {GPU: GPU{3, "NVIDIA A100", 40960 << 20, "535.1"}, id: id, now: GPUSample{Index: 3, Unknown: true, Memory: 3 << 20}},
+		"1, x, \x1b[31mred, -5, d, 1e300, NaN, Inf":                           {GPU: GPU{1, "[31mred", 0, "d"}, id: "x", now: GPUSample{Index: 1, Utilisation: 100}},
+	} {
+		if got, ok := parseNvidia(line); !ok || got != want {
+			t.Errorf("parseNvidia(%q) = %+v, %v; want %+v", line, got, ok, want)
+		}
+	}
+	for _, line := range []string{"", "No devices were found", "x, a, b, 1, 2, 3, 4, 5", "99999999, a, b, 1, 2, 3, 4, 5", "0, 1, 2", "-1, a, b, 1, 2, 3, 4, 5"} {
+		if got, ok := parseNvidia(line); ok {
+			t.Errorf("parseNvidia(%q) = %+v", line, got)
+		}
+	}
+}
+
+// As rocm-smi 5 and 6 print it.
+const rocm = `WARNING: AMD GPU device(s) is/are in a low-power state.
+{"card0": {"Device Name": "x", "Unique ID": "0x18f68e602b8a790f", "Average Graphics Package Power (W)": "132.0", "GPU use (%)": "87", "VRAM Total Memory (B)": "68702699520", "VRAM Total Used Memory (B)": "10960896", "Card Series": "AMD Instinct MI250X"},
+ "card1": {"Unique ID": "0xab", "Current Socket Graphics Package Power (W)": "N/A", "GPU use (%)": "N/A", "VRAM Total Memory (B)": "1", "VRAM Total Used Memory (B)": "-7", "Card series": "b", "nested": {"a": 1}},
+ "system": {"Driver version": "6.3.6"}, "cardx": {}, "card99999999999": {}}`
+
+func TestParseROCm(t *testing.T) {
+	got := map[int]gpuState{}
+	for _, s := range parseROCm([]byte(rocm)) {
+		got[s.Index] = s
+	}
+	want := gpuState{GPU: GPU{0, "AMD Instinct MI250X", 68702699520, "6.3.6"}, id: "GPU-18f68e602b8a790f", now: GPUSample{Utilisation: 87, Memory: 10960896, Power: 132}}
+	if len(got) != 2 || got[0] != want || !got[1].now.Unknown || got[1].now.Memory != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestVisible(t *testing.T) {
+	all := []gpuState{{GPU: GPU{Index: 0}, id: "GPU-aa1"}, {GPU: GPU{Index: 1}, id: "GPU-ab2"}, {GPU: GPU{Index: 10}, id: "GPU-ac3"}}
+	for env, want := range map[string]string{
+		"X=1": "0 1 10", "CUDA_VISIBLE_DEVICES=1": "1", "CUDA_VISIBLE_DEVICES=10,0": "0 10", "CUDA_VISIBLE_DEVICES=GPU-ab": "1", "CUDA_VISIBLE_DEVICES=MIG-7": "0 1 10",
+		"CUDA_VISIBLE_DEVICES=": "", "CUDA_VISIBLE_DEVICES=-1": "", "CUDA_VISIBLE_DEVICES=1,-1,0": "1", "CUDA_VISIBLE_DEVICES=NoDevFiles": "",
+	} {
+		allowed, some := visible(func(name string) (string, bool) { return variable([]string{"CUDA_VISIBLE_DEVICES_OLD=7", env}, name) }, "CUDA_VISIBLE_DEVICES")
+		var got []string
+		for _, s := range all {
+			if some && allowed(s) {
+				got = append(got, itoa(s.Index))
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: GPUs %v; want %s", env, got, want)
+		}
+	}
+}
+
+func itoa(n int) string { return procFile(n, "")[len("/proc/") : len(procFile(n, ""))-1] }
+
+func TestGPUUse(t *testing.T) {
+	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}}
+	at := time.Now()
+	for i, busy := range []float64{0, 100, 100, 0, 40} {
+		g.take([]gpuState{{GPU: GPU{Index: 2}, now: GPUSample{Index: 2, Utilisation: busy, Memory: int64(10 * i), Power: 50}}}, at.Add(time.Duration(i)*time.Second))
+	}
+	u := g.uses()
+	if len(u) != 1 || u[0].Index != 2 || u[0].Mean < 59 || u[0].Mean > 61 || u[0].P95 != 100 || u[0].Memory != 40 || u[0].Energy != 200.1 && u[0].Energy != 200 {
+		t.Errorf("%+v; want 60 %% of the time, 40 bytes, 200 J", u)
+	}
+	for i := range 2 * maxGPUs {
+		g.take([]gpuState{{GPU: GPU{Index: i}}}, at)
+	}
+	if len(g.list()) > maxGPUs {
+		t.Errorf("%d GPUs", len(g.list()))
+	}
+}
+
+// tool puts a stand-in for a maker's tool at the head of PATH.
+func tool(t *testing.T, name, script string) {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+// TestMeasureGPUs: with stand-ins for the tools, that print what they would.
+func TestMeasureGPUs(t *testing.T) {
+	const line = "0, GPU-a, NVIDIA H200, 143771, 570.1, 35, 1024, 120.50"
+	for _, c := range []struct{ name, tool, script, env, gpus string }{
+		{"nvidia", "nvidia-smi", "while :; do echo '" + line + "'; echo '" + strings.Replace(line, "0", "1", 1) + "'; sleep 0.1; done", "", "01"},
+		{"one of two", "nvidia-smi", "while :; do echo '" + line + "'; echo '" + strings.Replace(line, "0", "1", 1) + "'; sleep 0.1; done", "1", "1"},
+		{"no driver", "nvidia-smi", "echo 'NVIDIA-SMI has failed because it could not communicate'; exit 9", "", ""},
+		{"hostile", "nvidia-smi", "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo '" + line + "'; exec sleep 100", "", "0"},
+		{"silent", "nvidia-smi", "exec sleep 100", "", ""},
+		{"rocm", "rocm-smi", "cat <<'END'\n" + rocm + "\nEND\n", "", "01"},
+		{"rocm that says nothing", "rocm-smi", "echo '[1,2'", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.tool == "rocm-smi" {
+				t.Setenv("PATH", "/usr/bin:/bin")
+			}
+			tool(t, c.tool, c.script)
+			if c.env != "" {
+				t.Setenv("CUDA_VISIBLE_DEVICES", c.env)
+			}
+			r, run := measured(t, "sleep 0.7")
+			got := ""
+			for _, g := range r.Header.Machine.GPUs {
+				got += itoa(g.Index)
+			}
+			if uses := r.Footer.GPUs; got != c.gpus || len(uses) != len(c.gpus) || run.Unkept != nil {
+				t.Fatalf("GPUs %q, used %+v; want %q", got, uses, c.gpus)
+			}
+			if c.gpus != "" && (r.Footer.GPUs[0].Memory == 0 && c.gpus != "01" || r.Samples[len(r.Samples)-1].GPUs == nil) {
+				t.Errorf("used %+v, the last sample %+v", r.Footer.GPUs, r.Samples[len(r.Samples)-1])
+			}
+		})
+	}
+}
+
+func FuzzGPUTools(f *testing.F) {
+	f.Add("0, GPU-a, NVIDIA H200, 143771, 570.1, 35, 1024, 120.50")
+	f.Add(rocm)
+	f.Fuzz(func(t *testing.T, text string) {
+		states := parseROCm([]byte(text))
+		if s, ok := parseNvidia(text); ok {
+			states = append(states, s)
+		}
+		g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}}
+		g.take(states, time.Now())
+		for _, u := range g.uses() {
+			if !(u.Mean >= 0 && u.Mean <= 100 && u.P95 <= 100 && u.Memory >= 0 && u.Energy >= 0) {
+				t.Errorf("%q: %+v", text, u)
+			}
+		}
+		for _, d := range g.list() {
+			if len(d.Name) > 100 || len(d.Driver) > 100 || d.Memory < 0 {
+				t.Errorf("%q: %+v", text, d)
+			}
+		}
+	})
+}

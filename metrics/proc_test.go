@@ -1,0 +1,135 @@
+package metrics
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+const statTail = " S 17 18 19 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 3 0 12345 9999 2048 18446744073709551615\n"
+
+func TestParseStat(t *testing.T) {
+	want := stat{parent: 17, group: 18, session: 19, user: 50, system: 60, childUser: 70, childSystem: 80, threads: 3, start: 12345, resides: 2048}
+	for _, name := range []string{"sh", "", "a) R 1 (", "((((", "a\nb", ") Z 1 2 3 4", " "} {
+		if got, ok := parseStat([]byte("42 (" + name + ")" + statTail)); !ok || got != want {
+			t.Errorf("a process named %q: %+v, %v", name, got, ok)
+		}
+	}
+	if got, ok := parseStat([]byte("42 (x)" + strings.Replace(statTail, " S ", " Z ", 1))); !ok || !got.zombie {
+		t.Errorf("a zombie: %+v, %v", got, ok)
+	}
+	for _, text := range []string{"", "42", "42 (x)", "42 (x) S", "42 (x) S 1 2 3", "(((", ")", ") "} {
+		if got, ok := parseStat([]byte(text)); ok {
+			t.Errorf("parseStat(%q) = %+v", text, got)
+		}
+	}
+}
+
+// TestOwnStat compares with what the system says of this process.
+func TestOwnStat(t *testing.T) {
+	var r reader
+	b, err := r.read("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, ok := parseStat(b); !ok || s.parent != os.Getppid() || s.threads < 1 || s.resides < 100 || s.zombie {
+		t.Errorf("this process: %+v, %v; its parent is %d", s, ok, os.Getppid())
+	}
+}
+
+func TestReaderReadsWhatIsLarge(t *testing.T) {
+	file := t.TempDir() + "/f"
+	text := strings.Repeat("0123456789", 3000)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var r reader
+	if b, err := r.read(file); err != nil || string(b) != text {
+		t.Errorf("%d bytes, %v; want %d", len(b), err, len(text))
+	}
+	if err := os.WriteFile(file, make([]byte, 3*maxSmall), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := r.read(file); err != nil || len(b) > 2*maxSmall {
+		t.Errorf("%d bytes of a file without end, %v", len(b), err)
+	}
+}
+
+func TestField(t *testing.T) {
+	text := "Pss_Dirty:  7 kB\nPss:      12 kB\nSwapPss: 1 kB\nusage_usec 99\nhuge 99999999999999999999999\nnone\nnegative -3\n"
+	for key, want := range map[string]int64{"Pss": 12, "usage_usec": 99, "huge": 1<<63 - 1, "none": 0, "negative": 0, "Swap": 0, "absent": 0} {
+		if got := field([]byte(text), key); got != want {
+			t.Errorf("field(%q) = %d; want %d", key, got, want)
+		}
+	}
+}
+
+func FuzzParseStat(f *testing.F) {
+	f.Add("1 (a) R 1 ()" + statTail)
+	f.Add("1 (x) S " + strings.Repeat("9", 400))
+	f.Fuzz(func(t *testing.T, text string) {
+		s, _ := parseStat([]byte(text))
+		for _, n := range []int64{s.user, s.system, s.childUser, s.childSystem, s.threads, s.start, s.resides} {
+			if n < 0 {
+				t.Errorf("parseStat(%q) = %+v", text, s)
+			}
+		}
+		for _, p := range pids([]byte(text)) {
+			if p < 1 || p > 1<<22 {
+				t.Errorf("pids(%q) has %d", text, p)
+			}
+		}
+	})
+}
+
+func FuzzSystemFiles(f *testing.F) {
+	f.Add("Inter-|   Receive\n  eth0: 100 1 0 0 0 0 0 0 50 1 0 0 0 0 0 0\n    lo: 7 1 0 0 0 0 0 0 7 1\n")
+	f.Add("some avg10=0.00 avg60=0.00 avg300=0.00 total=123\nfull total=4\n")
+	f.Add("0-3,8")
+	f.Fuzz(func(t *testing.T, text string) {
+		in, out := interfaces([]byte(text))
+		read, written := deviceSums([]byte(text), "rbytes=", "wbytes=")
+		if in < 0 || out < 0 || read < 0 || written < 0 || someTotal([]byte(text)) < 0 {
+			t.Errorf("%q: %d, %d, %d, %d", text, in, out, read, written)
+		}
+	})
+}
+
+func TestInterfaces(t *testing.T) {
+	const text = `Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
+    lo: 5150861    9066    0    0    0     0          0         0  5150861    9066    0    0    0     0       0          0
+  eth0: 100 1 0 0 0 0 0 0 50 1 0 0 0 0 0 0
+eth0:1:  10 1 0 0 0 0 0 0  5 1 0 0 0 0 0 0
+  ib0:99999999999999999999 1 0 0 0 0 0 0 x 1
+`
+	if in, out := interfaces([]byte(text)); in != 1<<62 || out != 55 {
+		t.Errorf("interfaces = %d, %d", in, out)
+	}
+	if grown(5, 3) != 2 || grown(2, 3) != 2 {
+		t.Error("a count that began again did not begin again")
+	}
+}
+
+func TestMachineFiles(t *testing.T) {
+	file := t.TempDir() + "/f"
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string]string{
+		"processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\n":           "Intel(R) Xeon(R)",
+		"processor\t: 0\ncpu\t\t: POWER9, altivec supported\n":       "POWER9, altivec supported",
+		"processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c": "ARM part 0xd0c", "": "", "no colon\n": "",
+	} {
+		if write(text); cpuName(file) != want {
+			t.Errorf("cpuName(%q) = %q", text, cpuName(file))
+		}
+	}
+	for text, want := range map[string]int{"0-3,8\n": 5, "0": 1, "": 0, "x": 0, "3-1": 0, "0-99999999999": 0} {
+		if write(text); online(file) != want {
+			t.Errorf("online(%q) = %d; want %d", text, online(file), want)
+		}
+	}
+}

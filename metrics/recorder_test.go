@@ -1,0 +1,165 @@
+package metrics
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// measured runs a script of the shell, in a process group of its own, and reads its record.
+func measured(t *testing.T, script string) (*Record, Run) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "run.jsonl")
+	cmd := exec.Command("sh", "-c", script)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	run, err := Measure(cmd, Options{File: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ReadRecord(file, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Footer == nil || len(r.Samples) == 0 || r.Footer.Samples != len(r.Samples) || r.Torn {
+		t.Fatalf("%d samples, footer %+v", len(r.Samples), r.Footer)
+	}
+	for i, s := range r.Samples[1:] {
+		if was := r.Samples[i]; s.At < was.At || s.CPU < was.CPU || s.Read < was.Read || s.Written < was.Written {
+			t.Errorf("sample %d is %+v after %+v", i+1, s, was)
+		}
+	}
+	return r, run
+}
+
+const burn = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done"
+
+// TestMeasureCountsOrphans: what a program leaves behind, in its group, in one of its own, or
+// in a session, is the run's, and is not left as a zombie.
+func TestMeasureCountsOrphans(t *testing.T) {
+	for name, way := range map[string]string{"group": "sh -c", "session": "setsid sh -c"} {
+		r, _ := measured(t, "(("+way+" '"+burn+"; echo done' >done &) &) ; while ! [ -s done ]; do sleep 0.05; done; sleep 0.2; rm done")
+		f := r.Footer
+		if f.Usage.User+f.Usage.System < 0.02 || f.Processes < 2 {
+			t.Errorf("%s: %+v; want the processor time of the orphan, and it among the processes", name, f)
+		}
+	}
+}
+
+// TestMeasureLeavesOtherChildren: a child of this process that is not the program's is neither counted nor reaped.
+func TestMeasureLeavesOtherChildren(t *testing.T) {
+	other := exec.Command("sh", "-c", burn+"; exit 7")
+	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := measured(t, "exec sleep 0.8")
+	if err := other.Wait(); err == nil || other.ProcessState.ExitCode() != 7 {
+		t.Errorf("the other child: %v", err)
+	}
+	if r.Footer.Processes != 1 || r.Samples[len(r.Samples)-1].CPU > 0.05 {
+		t.Errorf("%+v, %+v; want one process that did nothing", r.Footer, r.Samples[len(r.Samples)-1])
+	}
+}
+
+// TestMeasureWithoutListsOfChildren: the way for kernels that have none finds the same.
+func TestMeasureWithoutListsOfChildren(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "sleep 100 & sleep 100 & wait")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		cmd.Wait()
+	}()
+	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, func(int) bool { return false })
+	var a, b census
+	for range 100 {
+		tree.slow = false
+		a = tree.look(false)
+		tree.slow = true
+		if b = tree.look(true); a.processes == 3 && b.processes == 3 {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if a.processes != 3 || b.processes != 3 || a.threads != 3 || b.pss <= 0 || b.pss > b.rss {
+		t.Errorf("by lists %+v, by all of /proc %+v; want 3 processes", a, b)
+	}
+}
+
+// TestMeasureEndsTheRecord: of a program that is told to end, by a signal that is passed on.
+func TestMeasureEndsTheRecord(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.jsonl")
+	begun := func(Run) { syscall.Kill(os.Getpid(), syscall.SIGTERM) }
+	run, err := Measure(exec.Command("sleep", "100"), Options{File: file, Begun: begun, Problem: func() string { return "told to" }})
+	r, rerr := ReadRecord(file, true)
+	if err != nil || rerr != nil || run.Signal != "SIGTERM" || r.Footer == nil || r.Footer.Signal != "SIGTERM" || r.Footer.Problem != "told to" {
+		t.Errorf("%+v, %v; %+v, %v", run, err, r, rerr)
+	}
+}
+
+// TestMeasureOnAFullDisk: the program runs, and what could not be kept is said.
+func TestMeasureOnAFullDisk(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	run, err := Measure(exec.Command("true"), Options{File: "/dev/full"})
+	if err != nil || !run.OK() || run.Unkept == nil || !strings.Contains(run.Unkept.Error(), "no space left") || run.Footer == nil {
+		t.Errorf("%+v, %v", run, err)
+	}
+}
+
+// TestMeasureTells: whoever asks hears of the run when it begins, and of its end.
+func TestMeasureTells(t *testing.T) {
+	var headers, ends []int
+	told := func(h *Header, f *Footer) {
+		headers, ends = append(headers, h.Machine.CPUs), append(ends, f.Exit)
+	}
+	run, err := Measure(exec.Command("sh", "-c", "sleep 0.1; exit 3"), Options{Told: told})
+	if err != nil || len(ends) < 2 || headers[0] < 1 || ends[0] != 0 || ends[len(ends)-1] != 3 || run.Footer == nil {
+		t.Errorf("told of %v, %v; %v", headers, ends, err)
+	}
+}
+
+func TestPause(t *testing.T) {
+	for _, c := range []struct {
+		running time.Duration
+		cost    float64
+		want    time.Duration
+	}{
+		{0, 0, firstPause}, {20 * time.Second, 0.0001, time.Second}, {time.Hour, 0.001, longPause}, {25 * time.Hour, 0, dayPause},
+		{time.Second, 0.01, 2 * time.Second}, {time.Hour, 1, 200 * time.Second},
+	} {
+		if got := pause(c.running, c.cost); got != c.want {
+			t.Errorf("pause(%v, %g) = %v; want %v", c.running, c.cost, got, c.want)
+		}
+	}
+}
+
+// TestPeak: who says what the run held.
+func TestPeak(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		rec     recorder
+		largest int64
+		want    int64
+		from    string
+	}{
+		{"own cgroup", recorder{last: Sample{Cgroup: &CgroupUse{Peak: 80}}, most: peaks{cache: 10, pss: 50}}, 60, 80, "cgroup"},
+		{"a shared one", recorder{shared: true, last: Sample{Cgroup: &CgroupUse{Peak: 80}}, most: peaks{pss: 50, rss: 70}}, 40, 50, "pss"},
+		{"one full of files", recorder{last: Sample{Cgroup: &CgroupUse{Peak: 80}}, most: peaks{cache: 11, pss: 50}}, 40, 50, "pss"},
+		{"one whose peak was before", recorder{last: Sample{Cgroup: &CgroupUse{}}, most: peaks{rss: 50}}, 40, 50, "rss"},
+		{"a peak between samples", recorder{most: peaks{pss: 50}}, 60, 60, "process"},
+		{"that of who started it", recorder{most: peaks{pss: 50}, inherit: 60}, 60, 50, "pss"},
+		{"no sample", recorder{inherit: 60}, 30, 30, "process"},
+	} {
+		if got, from := c.rec.peak(c.largest); got != c.want || from != c.from {
+			t.Errorf("%s: %d from %s; want %d from %s", c.name, got, from, c.want, c.from)
+		}
+	}
+}
