@@ -233,12 +233,8 @@ func (c *cgroups) limits(m Machine) Limits {
 // quotaOf is how many processors a cgroup may use; 0 where nothing says so.
 func (c *cgroups) quotaOf(dir string) float64 {
 	if c.quota.version == 2 {
-		b, err := c.read.read(filepath.Join(dir, "cpu.max")) // QUOTA PERIOD, or max PERIOD
-		quota, period, ok := bytes.Cut(b, []byte(" "))
-		if err != nil || !ok || number(period) == 0 {
-			return 0
-		}
-		return float64(number(quota)) / float64(number(period))
+		b, _ := c.read.read(filepath.Join(dir, "cpu.max"))
+		return parseQuota(b)
 	}
 	quota, ok := c.value(dir, "cpu.cfs_quota_us") // -1: none
 	period, ok2 := c.value(dir, "cpu.cfs_period_us")
@@ -246,6 +242,15 @@ func (c *cgroups) quotaOf(dir string) float64 {
 		return 0
 	}
 	return float64(quota) / float64(period)
+}
+
+// parseQuota reads "QUOTA PERIOD", or "max PERIOD".
+func parseQuota(b []byte) float64 {
+	quota, period, ok := bytes.Cut(b, []byte(" "))
+	if !ok || number(period) == 0 {
+		return 0
+	}
+	return float64(number(quota)) / float64(number(period))
 }
 
 // shared says whether others than this process, those who started it, and ours are in the cgroups.

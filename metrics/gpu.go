@@ -122,12 +122,13 @@ func visible(vars func(string) (string, bool), names ...string) (allowed func(gp
 // answered says that nobody need wait for a first answer any more.
 func (g *gpus) answered() { g.once.Do(func() { close(g.heard) }) }
 
-// take takes an answer in: of all GPUs, or of one.
-func (g *gpus) take(states []gpuState, at time.Time) {
+// take takes an answer in, of all GPUs or of one, and says whether it was known before.
+func (g *gpus) take(states []gpuState, at time.Time) (again bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, s := range states {
-		if _, known := g.latest[s.Index]; !known && len(g.latest) == maxGPUs {
+		_, known := g.latest[s.Index]
+		if again = again || known; !known && len(g.latest) == maxGPUs {
 			continue
 		}
 		sum := g.sums[s.Index]
@@ -138,6 +139,7 @@ func (g *gpus) take(states []gpuState, at time.Time) {
 		g.latest[s.Index] = s
 		sum.add(s.now, at)
 	}
+	return again
 }
 
 // add counts what a GPU did between two answers as what the second one says: tools

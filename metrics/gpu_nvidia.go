@@ -109,8 +109,9 @@ func (g *gpus) readNvidia(lines *bufio.Reader, allowed func(gpuState) bool) {
 			_, cut, err = lines.ReadLine()
 		}
 		if s, ok := parseNvidia(string(line)); ok && !long && allowed(s) {
-			g.take([]gpuState{s}, time.Now())
-			g.answered()
+			if g.take([]gpuState{s}, time.Now()) { // again: all have been told of
+				g.answered()
+			}
 		}
 	}
 }
