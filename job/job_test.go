@@ -96,6 +96,12 @@ func TestRender(t *testing.T) {
 			golden(t, "spread", spread, target)
 		}
 	}
+	measured := with(func(j *Job) {
+		j.Measure, j.Array, j.Tasks, j.CPUs, j.Memory, j.Time = true, array(t, "1-8%1"), 2, 4, 8<<30, 2*time.Hour
+	})
+	for _, target := range []Target{Local, Slurm, GridEngine, LSF, PBS} {
+		golden(t, "measured", measured, target)
+	}
 	pod := podJobs(t)
 	for target, list := range map[Target]map[string]*Job{Slurm: slurm, GridEngine: gridEngine, LSF: shapes, PBS: shapes, Local: local, Kubernetes: pod, OpenShift: pod, Argo: argoJobs(t, pod)} {
 		for name, j := range jobs {
