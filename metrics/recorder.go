@@ -27,6 +27,7 @@ type recorder struct {
 	shared   bool    // others are in the cgroups
 	limit    int64   // of memory, in bytes; 0: none
 	inherit  int64   // bytes: the kernel begins to count the program's largest resident set with this process's
+	looking  float64 // processor time that samples took
 	samples  int
 	rssAsked int64 // the sum of resident sets when the proportional ones were last asked for
 	last     Sample
@@ -119,27 +120,30 @@ func (rec *recorder) watch(cmd *exec.Cmd) {
 		case <-next.C:
 			before := ownTime()
 			rec.look()
-			next.Reset(pause(time.Since(rec.start), ownTime()-before))
+			rec.looking += ownTime() - before
+			next.Reset(pause(time.Since(rec.start), rec.looking))
 		}
 	}
 }
 
 // How often a run is looked at: at first often, then the less the longer it runs, and never so
-// often that looking takes more than a part of a processor.
+// often that looking takes more than a part of a processor, but for a little at the start.
 const (
 	firstPause = 50 * time.Millisecond
 	longPause  = 10 * time.Second
 	dayPause   = time.Minute // after a day
 	share      = 0.005
+	allowance  = 0.01 // seconds
 )
 
-// pause is the time from one look, which took so many seconds of a processor, to the next.
-func pause(running time.Duration, cost float64) time.Duration {
+// pause is the time to the next look at a run, when all until now took so many seconds of a processor.
+func pause(running time.Duration, looking float64) time.Duration {
 	p := min(max(running/20, firstPause), longPause)
 	if running > 24*time.Hour {
 		p = dayPause
 	}
-	return max(p, time.Duration(cost/share*float64(time.Second)))
+	earliest := time.Duration((looking - allowance) / share * float64(time.Second))
+	return max(p, earliest-running)
 }
 
 // ownTime is the processor time of this process, in seconds.

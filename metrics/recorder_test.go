@@ -129,14 +129,14 @@ func TestMeasureTells(t *testing.T) {
 func TestPause(t *testing.T) {
 	for _, c := range []struct {
 		running time.Duration
-		cost    float64
+		looking float64
 		want    time.Duration
 	}{
 		{0, 0, firstPause}, {20 * time.Second, 0.0001, time.Second}, {time.Hour, 0.001, longPause}, {25 * time.Hour, 0, dayPause},
-		{time.Second, 0.01, 2 * time.Second}, {time.Hour, 1, 200 * time.Second},
+		{time.Second, 0.01, firstPause}, {time.Second, 0.02, time.Second}, {time.Hour, 0.01 + 18.5, 100 * time.Second},
 	} {
-		if got := pause(c.running, c.cost); got != c.want {
-			t.Errorf("pause(%v, %g) = %v; want %v", c.running, c.cost, got, c.want)
+		if got := pause(c.running, c.looking); got != c.want {
+			t.Errorf("pause(%v, %g) = %v; want %v", c.running, c.looking, got, c.want)
 		}
 	}
 }

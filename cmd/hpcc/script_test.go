@@ -179,6 +179,7 @@ var facilities = map[string]func() error{
 	},
 	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
 	"strace":   func() error { _, err := exec.LookPath("strace"); return err },
+	"time":     func() error { _, err := os.Stat("/usr/bin/time"); return err }, // Debian's package time
 	"git":      func() error { _, err := exec.LookPath("git"); return err },
 	"zstd":     func() error { _, err := exec.LookPath("zstd"); return err },
 	"skopeo":   func() error { _, err := exec.LookPath("skopeo"); return err },

@@ -1,0 +1,118 @@
+// Command load is a program of known use, for tests of "hpcc run --measure":
+//
+//	load cpu SECONDS THREADS   counts
+//	load memory MIB            fills memory and gives it back
+//	load processes N MIB       starts N processes that each fill memory and count, at once
+//	load short N               starts N processes that count a moment, one after the other
+//	load io DIR MIB            writes a file to storage, and reads it from there
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+func main() {
+	number := func(i int) float64 {
+		n, err := strconv.ParseFloat(os.Args[i], 64)
+		check(err)
+		return n
+	}
+	switch os.Args[1] {
+	case "cpu":
+		var all sync.WaitGroup
+		for range int(number(3)) {
+			all.Add(1)
+			go func() {
+				runtime.LockOSThread()
+				spin(time.Duration(number(2) * float64(time.Second)))
+				all.Done()
+			}()
+		}
+		all.Wait()
+	case "memory":
+		fill(int(number(2)))
+	case "processes":
+		var all sync.WaitGroup
+		for range int(number(2)) {
+			all.Add(1)
+			go func() {
+				check(exec.Command("/proc/self/exe", "memory", os.Args[3]).Run())
+				all.Done()
+			}()
+		}
+		all.Wait()
+	case "short":
+		for range int(number(2)) {
+			check(exec.Command("/proc/self/exe", "cpu", "0.005", "1").Run())
+		}
+	case "io":
+		io(os.Args[2], int(number(3)))
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// spin takes so much processor time of this thread.
+func spin(most time.Duration) {
+	for x := 1; ; {
+		for range 100_000 {
+			x = x*1664525 + 1013904223
+		}
+		var t syscall.Timespec
+		const threadTime = 3 // CLOCK_THREAD_CPUTIME_ID
+		syscall.Syscall(syscall.SYS_CLOCK_GETTIME, threadTime, uintptr(unsafe.Pointer(&t)), 0)
+		if time.Duration(t.Nano()) > most || x == 0 {
+			return
+		}
+	}
+}
+
+// fill touches so many pages and holds them for a moment.
+func fill(mib int) {
+	b, err := syscall.Mmap(-1, 0, mib<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	check(err)
+	for i := 0; i < len(b); i += 4096 {
+		b[i] = 1
+	}
+	time.Sleep(time.Second)
+}
+
+// io writes past the kernel's cache where the file system lets it, else waits until all is written.
+func io(dir string, mib int) {
+	name := filepath.Join(dir, "load.data")
+	defer os.Remove(name)
+	block, err := syscall.Mmap(-1, 0, 1<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	check(err)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|syscall.O_DIRECT, 0o644)
+	if err != nil {
+		f, err = os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o644)
+	}
+	check(err)
+	for range mib {
+		_, err := f.Write(block)
+		check(err)
+	}
+	check(f.Sync())
+	const dontNeed = 4 // POSIX_FADV_DONTNEED
+	syscall.Syscall6(syscall.SYS_FADVISE64, f.Fd(), 0, 0, dontNeed, 0, 0)
+	_, err = f.Seek(0, 0)
+	check(err)
+	for range mib {
+		_, err := f.Read(block)
+		check(err)
+	}
+}
