@@ -49,6 +49,9 @@ type Options struct {
 	// Header is what the caller knows: Hpcc, Image, Digest, Config, Job, Asked, and the Command
 	// where that is not the one of the process. The rest is filled in.
 	Header Header
+	// Kin are variables of an environment, NAME=VALUE: processes of this user that have all of
+	// them are the run's, too, as those that Slurm starts for srun. They are sampled only.
+	Kin []string
 	// Begun, when not nil, is called with the run as it is known at the start.
 	Begun func(Run)
 	// Told, when not nil, is called with the header and the footer as it would be if the

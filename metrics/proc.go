@@ -13,7 +13,10 @@ import (
 type reader struct{ buf []byte }
 
 // read returns the file's text, until the next call.
-func (r *reader) read(file string) ([]byte, error) {
+func (r *reader) read(file string) ([]byte, error) { return r.readSome(file, maxSmall) }
+
+// readSome reads no more than about so many bytes.
+func (r *reader) readSome(file string, most int) ([]byte, error) {
 	if r.buf == nil {
 		r.buf = make([]byte, 4096)
 	}
@@ -24,7 +27,7 @@ func (r *reader) read(file string) ([]byte, error) {
 	defer unix.Close(fd)
 	for n := 0; ; {
 		if n == len(r.buf) {
-			if n >= maxSmall {
+			if n >= most {
 				return r.buf[:n], nil
 			}
 			r.buf = append(r.buf, make([]byte, n)...)

@@ -95,7 +95,7 @@ func (rec *recorder) watch(cmd *exec.Cmd) {
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
 		group = pid
 	}
-	rec.tree = newTree(pid, group, rec.gpus.is)
+	rec.tree = newTree(pid, group, rec.gpus.is, rec.options.Kin)
 	ended := make(chan struct{})
 	go func() { // and leaves it for cmd.Wait to take
 		_, _ = retry(func() (int, error) { return 0, unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) })
@@ -276,6 +276,9 @@ func (rec *recorder) sumUp(f *Footer, r *Run) {
 	f.Samples, f.Processes, f.Threads = rec.samples, rec.most.processes, rec.most.threads
 	f.Read, f.Written = max(s.Read, r.Usage.ReadBlocks*512), max(s.Written, r.Usage.WrittenBlocks*512)
 	f.NetIn, f.NetOut, f.Cgroup, f.Pressure = s.NetIn, s.NetOut, s.Cgroup, s.Pressure
+	if len(rec.options.Kin) > 0 { // whom nobody here waits for
+		f.Usage.User, f.Usage.System = max(f.Usage.User, s.CPU-s.System), max(f.Usage.System, s.System)
+	}
 	f.Memory, f.MemoryFrom = rec.peak(r.Usage.MaxRSS)
 }
 

@@ -76,7 +76,7 @@ func TestMeasureWithoutListsOfChildren(t *testing.T) {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		cmd.Wait()
 	}()
-	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, func(int) bool { return false })
+	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, func(int) bool { return false }, nil)
 	var a, b census
 	for range 100 {
 		tree.slow = false

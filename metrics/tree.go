@@ -19,6 +19,7 @@ type tree struct {
 	gone    counted       // what orphans used that ended
 	usage   Usage         // the same, as the kernel sums it up
 	last    counted
+	kin     kin
 	read    reader
 	slow    bool // there are no lists of children: all of /proc is looked at
 }
@@ -41,9 +42,9 @@ type census struct {
 }
 
 // newTree makes this process the one that orphans come to.
-func newTree(program, group int, exclude func(int) bool) *tree {
+func newTree(program, group int, exclude func(int) bool, relatives []string) *tree {
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // since Linux 3.4
-	t := &tree{program: program, group: group, exclude: exclude, seen: map[int]int64{}}
+	t := &tree{program: program, group: group, exclude: exclude, seen: map[int]int64{}, kin: kin{variables: relatives}}
 	t.session, _ = unix.Getsid(0)
 	_, err := t.read.read("/proc/thread-self/children") // CONFIG_PROC_CHILDREN
 	t.slow = err != nil
@@ -59,41 +60,59 @@ func (t *tree) look(pss bool) census {
 		all := t.parents()
 		children = func(pid int, _ int64) []int { return all[pid] }
 	}
-	next := []int{t.program}
-	self := os.Getpid()
-	for _, pid := range children(self, 2) {
+	walk := func(roots []int) {
+		for next := roots; len(next) > 0; next = next[1:] {
+			if _, twice := seen[next[0]]; twice { // it moved while we looked
+				continue
+			}
+			if s, ok := t.visit(next[0], &c, pss); ok {
+				seen[next[0]] = s.start
+				next = append(next, children(next[0], s.threads)...)
+			}
+		}
+	}
+	roots := []int{t.program}
+	for _, pid := range children(os.Getpid(), 2) {
 		if pid != t.program && !t.exclude(pid) {
-			next = append(next, pid)
+			roots = append(roots, pid)
 		}
 	}
-	for i := 0; i < len(next); i++ {
-		pid := next[i]
-		if _, twice := seen[pid]; twice { // it moved while we looked
+	walk(roots)
+	relatives := map[int]counted{}
+	for _, pid := range t.kin.find() {
+		if t.exclude(pid) {
 			continue
 		}
-		b, err := t.read.read(procFile(pid, "stat"))
-		if err != nil {
-			continue
-		}
-		s, ok := parseStat(b)
-		orphan := s.parent == self && pid != t.program
-		if !ok || orphan && !t.ours(pid, &s) {
-			continue
-		}
-		if s.zombie && orphan {
-			t.reap(pid)
-			continue
-		}
-		seen[pid] = s.start
-		t.count(&c, pid, &s, pss)
-		next = append(next, children(pid, s.threads)...)
+		before := c.counted
+		walk([]int{pid})
+		relatives[pid] = counted{c.user - before.user, c.system - before.system, c.in - before.in, c.out - before.out}
 	}
+	c.add(t.kin.counts(relatives))
 	t.seen = seen
 	c.add(t.gone)
 	// What ended, and was waited for by nobody or while we looked, does not come back.
 	t.last = counted{max(c.user, t.last.user), max(c.system, t.last.system), max(c.in, t.last.in), max(c.out, t.last.out)}
 	c.counted = t.last
 	return c
+}
+
+// visit counts a process; not ok where it is gone or is none of the run's.
+func (t *tree) visit(pid int, c *census, pss bool) (s stat, ok bool) {
+	b, err := t.read.read(procFile(pid, "stat"))
+	if err != nil {
+		return s, false
+	}
+	s, ok = parseStat(b)
+	orphan := s.parent == os.Getpid() && pid != t.program
+	if !ok || orphan && !t.ours(pid, &s) {
+		return s, false
+	}
+	if s.zombie && orphan {
+		t.reap(pid)
+		return s, false
+	}
+	t.count(c, pid, &s, pss)
+	return s, true
 }
 
 // ours says whether a child of this process, other than the program, was the program's: it was

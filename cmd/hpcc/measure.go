@@ -197,7 +197,11 @@ func (r *taskRunner) measureTask(t *job.Task, words []string, problem func() str
 	if to == "" {
 		h.Job.Name, h.Job.Target = r.name, string(from)
 	}
-	return metrics.Options{File: filepath.Join(r.dir, t.Measured()), Header: h, Problem: problem}
+	o := metrics.Options{File: filepath.Join(r.dir, t.Measured()), Header: h, Problem: problem}
+	if node := os.Getenv("SLURMD_NODENAME"); filepath.Base(words[0]) == "srun" && ids["SLURM_JOB_ID"] != "" && node != "" {
+		o.Kin = []string{"SLURM_JOB_ID=" + ids["SLURM_JOB_ID"], "SLURMD_NODENAME=" + node}
+	}
+	return o
 }
 
 // programOf are the words of the program, without those of "hpcc run" before it.
