@@ -200,7 +200,7 @@ func (rec *recorder) look() {
 		rec.rssAsked = c.rss
 	}
 	rec.network.look(rec.tree.program)
-	s := Sample{Kind: kindSample, At: time.Since(rec.start).Round(time.Millisecond).Seconds(), CPU: round(float64(c.user+c.system) * tick), System: round(float64(c.system) * tick),
+	s := Sample{Kind: kindSample, At: round(time.Since(rec.start).Round(time.Millisecond).Seconds()), CPU: round(float64(c.user+c.system) * tick), System: round(float64(c.system) * tick),
 		RSS: c.rss, PSS: c.pss, Swap: c.swap, Processes: c.processes, Threads: c.threads, Read: c.in, Written: c.out,
 		NetIn: rec.network.in, NetOut: rec.network.out, Cgroup: rec.cgroups.use(), Pressure: rec.stalls.now(), GPUs: rec.gpus.samples()}
 	rec.samples++
@@ -277,7 +277,7 @@ func (rec *recorder) sumUp(f *Footer, r *Run) {
 	f.Read, f.Written = max(s.Read, r.Usage.ReadBlocks*512), max(s.Written, r.Usage.WrittenBlocks*512)
 	f.NetIn, f.NetOut, f.Cgroup, f.Pressure = s.NetIn, s.NetOut, s.Cgroup, s.Pressure
 	if len(rec.options.Kin) > 0 { // whom nobody here waits for
-		f.Usage.User, f.Usage.System = max(f.Usage.User, s.CPU-s.System), max(f.Usage.System, s.System)
+		f.Usage.User, f.Usage.System = max(f.Usage.User, round(s.CPU-s.System)), max(f.Usage.System, s.System)
 	}
 	f.Memory, f.MemoryFrom = rec.peak(r.Usage.MaxRSS)
 }

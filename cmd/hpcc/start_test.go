@@ -80,6 +80,7 @@ func TestStartIsTheSame(t *testing.T) {
 		"--no-passwd bb -- ls /etc", "--network none bb -- cat /proc/net/route", "--network mine bb -- env", "--network= bb -- env", "--hostname h bb -- cat /proc/sys/kernel/hostname", "--hostname a/b bb -- env", "--hostname= bb -- env",
 		"--pid bb -- cat /proc/1/comm", "--pid bb -- sh -c exit\x207", "--pid --join-ct 1 bb -- env",
 		"--entrypoint env bb", "--entrypoint env bb -- -i", "--entrypoint= bb -- env", "--entrypoint= bb", "--join-ct 1 bb -- id", "-j --join-pid 1 bb -- id", "bb -- env -j", "bb env --join", "--no-config bb -- env",
+		"--measure=/dev/null bb -- sh -c exit\x207", "-measure=/dev/null --set-env A=1 --set-env bb -- env", "--measure= bb -- env", "--measure=/dev/null nothere -- env", "--measure=/dev/null", "bb env --measure", "--measure=false bb -- env",
 		"-b files/f:/bin bb -- env", "--runtime crun --pid bb -- env",
 	} {
 		compare(line, "")
