@@ -242,3 +242,26 @@ func TestMeasureOutOfMemory(t *testing.T) {
 		t.Errorf("%+v, %+v; want a kill by the kernel at 128 MiB", f, f.Cgroup)
 	}
 }
+
+// TestMeasureAtATerminal: what is typed reaches the program once, also where its input is not the
+// terminal.
+func TestMeasureAtATerminal(t *testing.T) {
+	needs(t, "userns")
+	load := buildLoad(t)
+	for name, input := range map[string]string{"terminal": "", "null": "</dev/null"} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "run.jsonl")
+			line := filepath.Join(bin, "hpcc") + " run --no-config --measure=" + file + " / -- " + load + " interrupts 1.5 " + input
+			s := sit(t, t.TempDir(), "run", "--no-config", "/", "--", "sh", "-c", "exec "+line) // a shell that becomes hpcc
+			s.expect("ready")
+			s.typed("\x03")
+			s.expect(`in all: 1\s`)
+			if status := s.end(); status != 7 {
+				t.Errorf("status %d; want the program's, 7", status)
+			}
+			if r, err := metrics.ReadRecord(file, false); err != nil || r.Footer == nil || r.Footer.Exit != 7 {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}

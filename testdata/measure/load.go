@@ -4,6 +4,7 @@
 //	load memory MIB            fills memory and gives it back
 //	load processes N MIB       starts N processes that each fill memory and count, at once
 //	load short N               starts N processes that count a moment, one after the other
+//	load interrupts SECONDS    counts how often it is interrupted; status 7
 //	load io DIR MIB            writes a file to storage, and reads it from there
 package main
 
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -54,8 +56,25 @@ func main() {
 		for range int(number(2)) {
 			check(exec.Command("/proc/self/exe", "cpu", "0.005", "1").Run())
 		}
+	case "interrupts":
+		interrupts(time.Duration(number(2) * float64(time.Second)))
 	case "io":
 		io(os.Args[2], int(number(3)))
+	}
+}
+
+func interrupts(most time.Duration) {
+	c := make(chan os.Signal, 10)
+	signal.Notify(c, os.Interrupt)
+	fmt.Println("ready")
+	end := time.After(most)
+	for n := 0; ; n++ {
+		select {
+		case <-c:
+		case <-end:
+			fmt.Println("interrupts in all:", n)
+			os.Exit(7)
+		}
 	}
 }
 
