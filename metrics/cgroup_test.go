@@ -170,3 +170,17 @@ func FuzzCgroups(f *testing.F) {
 		}
 	})
 }
+
+func TestLocate(t *testing.T) {
+	for _, c := range []struct{ root, path, want string }{
+		{"/", "/job/7", "/r/cg/job/7"}, {"/", "/", "/r/cg"},
+		{"/pod/c", "/pod/c", "/r/cg"}, {"/pod/c", "/pod/c/d", "/r/cg/d"},
+		{"/pod/c", "/pod/cd", "/r/cg"}, {"/pod/c", "/elsewhere", "/r/cg"}, // shown as the root, whatever its name
+		{"/", "/../x", ""}, {"/", "/a/../../x", "/r/cg/x"},
+	} {
+		m := cgroupMount{root: c.root, at: "/cg", version: 2}
+		if got := m.locate("/r", c.path); got.dir != c.want {
+			t.Errorf("%q of a hierarchy mounted from %q is at %q; want %q", c.path, c.root, got.dir, c.want)
+		}
+	}
+}

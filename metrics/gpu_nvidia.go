@@ -21,80 +21,91 @@ const (
 	nvidiaTrial   = 20 * time.Second // after which its share is looked at
 )
 
-// followNvidia reads what one nvidia-smi prints as long as the program runs.
+// An nvidia is nvidia-smi as it runs beside the program: one that goes on, or another, slower one.
+type nvidia struct {
+	gpus    *gpus
+	path    string
+	allowed func(gpuState) bool
+	cmd     *exec.Cmd     // nil: none runs
+	began   time.Time     // of cmd
+	silent  chan struct{} // closed when cmd says nothing any more
+	spent   float64       // processor time of those that ended, in seconds
+}
+
+// followNvidia takes in what nvidia-smi prints as long as the program runs.
 func (g *gpus) followNvidia(path string, allowed func(gpuState) bool) {
-	var cmd *exec.Cmd
-	over, ended := make(chan struct{}), make(chan struct{})
-	var spent float64
-	start := func(every time.Duration) error {
-		var lines *bufio.Reader
-		var err error
-		if cmd, lines, err = g.startNvidia(path, every); err != nil {
-			return err
-		}
-		go func() {
-			g.readNvidia(lines, allowed)
-			ended <- struct{}{}
-		}()
-		return nil
-	}
-	finish := func() {
-		_ = cmd.Process.Kill()
-		<-ended
-		_ = cmd.Wait()
-		spent += cmd.ProcessState.UserTime().Seconds() + cmd.ProcessState.SystemTime().Seconds()
-	}
-	every := nvidiaEvery
-	if start(every) != nil {
+	n := &nvidia{gpus: g, path: path, allowed: allowed}
+	if n.start(nvidiaEvery) != nil {
 		g.answered()
 		return
 	}
-	done := make(chan struct{})
+	over, done := make(chan struct{}), make(chan struct{})
 	g.stop = func() float64 {
 		close(over)
 		<-done
-		return spent
+		return n.spent
 	}
 	go func() {
-		defer close(done)
-		for trial := nvidiaTrial; ; trial *= 4 {
-			select {
-			case <-over:
-				finish()
-				return
-			case <-ended: // by itself: it has nothing to tell any more
-				_ = cmd.Wait()
-				g.answered()
-				<-over
-				return
-			case <-time.After(trial):
-			}
-			share := processorTime(cmd.Process.Pid) / trial.Seconds()
-			slower := min(time.Duration(float64(every)*share/nvidiaShare), nvidiaLongest)
-			if slower <= every*3/2 {
-				continue
-			}
-			finish()
-			if every = slower; start(every) != nil {
-				<-over
-				return
-			}
-		}
+		n.follow(over)
+		g.answered()
+		close(done)
 	}()
 }
 
-// startNvidia begins to ask.
-func (g *gpus) startNvidia(path string, every time.Duration) (*exec.Cmd, *bufio.Reader, error) {
-	cmd := exec.Command(path, "--query-gpu="+nvidiaFields, "--format=csv,noheader,nounits", "-lms", strconv.FormatInt(every.Milliseconds(), 10))
+// follow has nvidia-smi go on until it is over, or has nothing to tell.
+func (n *nvidia) follow(over <-chan struct{}) {
+	defer n.finish()
+	every := nvidiaEvery
+	for trial := nvidiaTrial; ; trial *= 4 {
+		select {
+		case <-over:
+			return
+		case <-n.silent:
+			return
+		case <-time.After(trial):
+		}
+		share := processorTime(n.cmd.Process.Pid) / time.Since(n.began).Seconds()
+		slower := min(time.Duration(float64(every)*share/nvidiaShare), nvidiaLongest)
+		if slower <= every*3/2 {
+			continue
+		}
+		n.finish()
+		if every = slower; n.start(every) != nil {
+			return
+		}
+	}
+}
+
+// start begins to ask.
+func (n *nvidia) start(every time.Duration) error {
+	cmd := exec.Command(n.path, "--query-gpu="+nvidiaFields, "--format=csv,noheader,nounits", "-lms", strconv.FormatInt(every.Milliseconds(), 10))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is typed is not for it
 	out, err := cmd.StdoutPipe()
 	if err == nil {
-		err = g.begin(cmd)
+		err = n.gpus.begin(cmd)
 	}
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	return cmd, bufio.NewReaderSize(out, 4096), nil
+	silent := make(chan struct{})
+	n.cmd, n.began, n.silent = cmd, time.Now(), silent
+	go func() {
+		n.gpus.readNvidia(bufio.NewReaderSize(out, 4096), n.allowed)
+		close(silent)
+	}()
+	return nil
+}
+
+// finish ends the one that runs.
+func (n *nvidia) finish() {
+	if n.cmd == nil {
+		return
+	}
+	_ = syscall.Kill(-n.cmd.Process.Pid, syscall.SIGKILL)
+	<-n.silent
+	_ = n.cmd.Wait()
+	n.spent += (n.cmd.ProcessState.UserTime() + n.cmd.ProcessState.SystemTime()).Seconds()
+	n.cmd = nil
 }
 
 // readNvidia takes lines in until there are no more. One that is too long is left out.
