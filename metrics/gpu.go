@@ -206,12 +206,22 @@ func (g *gpus) uses() (out []GPUUse) {
 	return out
 }
 
-// end ends the tool and says what processor time it took.
+// toolGrace is how long a tool may take to end: one that a driver holds never does.
+const toolGrace = 2 * time.Second
+
+// end ends the tool and says what processor time it took, where it does end.
 func (g *gpus) end() float64 {
 	if g.stop == nil {
 		return 0
 	}
-	return g.stop()
+	cost := make(chan float64, 1)
+	go func() { cost <- g.stop() }()
+	select {
+	case c := <-cost:
+		return c
+	case <-time.After(toolGrace):
+		return 0
+	}
 }
 
 // percent, mebibytes and watts read what tools print, within what can be; not ok for "[N/A]" and the like.

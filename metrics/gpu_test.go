@@ -101,6 +101,7 @@ func TestMeasureGPUs(t *testing.T) {
 		{"one of two", "nvidia-smi", "while :; do echo '" + line + "'; echo '" + strings.Replace(line, "0", "1", 1) + "'; sleep 0.1; done", "1", "1"},
 		{"no driver", "nvidia-smi", "echo 'NVIDIA-SMI has failed because it could not communicate'; exit 9", "", ""},
 		{"hostile", "nvidia-smi", "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo '" + line + "'; exec sleep 100", "", "0"},
+		{"one that does not end", "nvidia-smi", "setsid sleep 4 & echo '" + line + "'; echo '" + line + "'; wait", "", "0"},
 		{"silent", "nvidia-smi", "exec sleep 100", "", ""},
 		{"rocm", "rocm-smi", "cat <<'END'\n" + rocm + "\nEND\n", "", "01"},
 		{"rocm that says nothing", "rocm-smi", "echo '[1,2'", "", ""},
