@@ -252,7 +252,7 @@ func (rec *recorder) end(r *Run, err error) {
 	if f.Problem == "" && err != nil {
 		f.Problem = err.Error()
 	}
-	f.Cost += tool
+	f.Cost = round(f.Cost + tool)
 	rec.out.add(f)
 	r.Footer, r.Unkept = f, rec.out.close()
 	if rec.options.Told != nil {

@@ -41,7 +41,7 @@ const burn = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done"
 // in a session, is the run's, and is not left as a zombie.
 func TestMeasureCountsOrphans(t *testing.T) {
 	for name, way := range map[string]string{"group": "sh -c", "session": "setsid sh -c"} {
-		r, _ := measured(t, "(("+way+" '"+burn+"; echo done' >done &) &) ; while ! [ -s done ]; do sleep 0.05; done; sleep 0.2; rm done")
+		r, _ := measured(t, "cd "+t.TempDir()+"; (("+way+" '"+burn+"; echo done' >done &) &) ; while ! [ -s done ]; do sleep 0.05; done; sleep 0.2; rm done")
 		f := r.Footer
 		if f.Usage.User+f.Usage.System < 0.02 || f.Processes < 2 {
 			t.Errorf("%s: %+v; want the processor time of the orphan, and it among the processes", name, f)

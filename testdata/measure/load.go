@@ -107,7 +107,7 @@ func fill(mib int) {
 	for i := 0; i < len(b); i += 4096 {
 		b[i] = 1
 	}
-	time.Sleep(time.Second)
+	time.Sleep(2 * time.Second)
 }
 
 // io writes past the kernel's cache where the file system lets it, else waits until all is written.
