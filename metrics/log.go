@@ -3,6 +3,7 @@ package metrics
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"time"
 )
@@ -16,11 +17,42 @@ type log struct {
 	written time.Time // when lines were last
 }
 
+// open begins the file. What is no record is not written over, and nobody is waited for
+// to read a pipe.
 func (l *log) open(file string) {
-	if file != "" {
+	if file == "" {
+		return
+	}
+	if l.err = replaceable(file); l.err == nil {
 		l.file, l.err = os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o644)
 	}
 }
+
+// replaceable says why a file that is there is not written over.
+func replaceable(file string) error {
+	fi, err := os.Stat(file)
+	switch {
+	case err != nil: // opening tells
+		return nil
+	case fi.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0:
+		return fmt.Errorf("%s is a pipe", file)
+	case !fi.Mode().IsRegular() || fi.Size() == 0:
+		return nil
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	head := make([]byte, len(headerHead))
+	if _, err := io.ReadFull(f, head); err != nil || string(head) != headerHead {
+		return fmt.Errorf("%s is there and is no measured run", file)
+	}
+	return nil
+}
+
+// headerHead begins every record that hpcc writes.
+const headerHead = `{"kind":"header",`
 
 // add adds a line.
 func (l *log) add(v any) {

@@ -41,7 +41,7 @@ type Run struct {
 // Options say what [Measure] does besides running the program. The zero value
 // takes what the kernel counts anyway.
 type Options struct {
-	// File gets the record of the run; "" for none. One that is there is written over. That
+	// File gets the record of the run; "" for none. A record that is there is written over, and nothing else. That
 	// it cannot be written does not keep the program from running: see [Run].
 	File string
 	// Sample makes the Footer also where there is no File.

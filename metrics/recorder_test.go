@@ -114,6 +114,37 @@ func TestMeasureOnAFullDisk(t *testing.T) {
 	}
 }
 
+// TestMeasureWritesOverRecordsOnly: a slip of the fingers costs no other file.
+func TestMeasureWritesOverRecordsOnly(t *testing.T) {
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(dir, "main.py")
+	if err := os.WriteFile(other, []byte("print()\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for file, why := range map[string]string{fifo: "is a pipe", other: "is no measured run"} {
+		run, err := Measure(exec.Command("true"), Options{File: file})
+		if err != nil || !run.OK() || run.Unkept == nil || !strings.Contains(run.Unkept.Error(), why) {
+			t.Errorf("%s: %+v, %v", file, run, err)
+		}
+	}
+	if b, _ := os.ReadFile(other); string(b) != "print()\n" {
+		t.Errorf("it is %q now", b)
+	}
+	record := filepath.Join(dir, "run.jsonl")
+	for range 2 {
+		if run, err := Measure(exec.Command("true"), Options{File: record}); err != nil || run.Unkept != nil {
+			t.Errorf("%v, %v", run.Unkept, err)
+		}
+	}
+	if r, err := ReadRecord(record, true); err != nil || r.Footer == nil {
+		t.Errorf("written over: %+v, %v", r, err)
+	}
+}
+
 // TestMeasureTells: whoever asks hears of the run when it begins, and of its end.
 func TestMeasureTells(t *testing.T) {
 	var headers, ends []int
