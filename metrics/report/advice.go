@@ -1,0 +1,83 @@
+package report
+
+import "fmt"
+
+// What advice begins at: parts of one.
+const (
+	idleGPU       = 0.1
+	muchThrottled = 0.1
+)
+
+// advise says what else to ask for. What processors, memory and time would have done
+// the records of jobs tell, too, and callers add it.
+func advise(s *System) (list []string) {
+	if n := s.Endings[NoMemory]; n > 0 {
+		list = append(list, fmt.Sprintf("%s killed for want of memory%s: ask for more", counted(n, "run was", "runs were"), of(s.memoryAsked(), " that had asked for %s")))
+	}
+	if n := s.Endings[TimeLimit]; n > 0 {
+		list = append(list, fmt.Sprintf("%s not done at the time limit%s: ask for more", counted(n, "run was", "runs were"), s.timeAsked()))
+	}
+	if x, ok := s.Figures["throttled"]; ok && x.Median >= muchThrottled {
+		list = append(list, fmt.Sprintf("throttled %s of the time in which it could run: ask for more processors, or start fewer threads", sayPercent(x.Median)))
+	}
+	if g, ok := s.Figures["gpu_efficiency"]; ok && g.Median < idleGPU {
+		list = append(list, fmt.Sprintf("its GPUs were busy %s of the time: without --gpus, or with fewer, others could use them", sayPercent(g.Median)))
+	} else if n, all := s.idleGPUs(); n > 0 {
+		list = append(list, fmt.Sprintf("%d of %d GPUs did nothing: --gpus %d would do", n, all, all-n))
+	}
+	return list
+}
+
+// of puts a text into another, where there is one.
+func of(s, format string) string {
+	if s == "" {
+		return ""
+	}
+	return fmt.Sprintf(format, s)
+}
+
+// memoryAsked is the most that a run that was killed for it asked for, or was limited to.
+func (s *System) memoryAsked() string {
+	var n int64
+	for _, t := range s.Tasks {
+		if t.Ending == NoMemory {
+			n = max(n, t.Header.Asked.Memory, t.Header.Limits.Memory)
+		}
+	}
+	return amount(n)
+}
+
+func (s *System) timeAsked() string {
+	longest := 0.0
+	for _, t := range s.Tasks {
+		if t.Ending == TimeLimit {
+			longest = max(longest, t.Header.Asked.Time)
+		}
+	}
+	if longest == 0 {
+		return ""
+	}
+	return " of " + saySeconds(longest)
+}
+
+// idleGPUs counts the GPUs that no run used, and all.
+func (s *System) idleGPUs() (idle, all int) {
+	used := map[int]bool{}
+	for _, t := range s.Tasks {
+		if t.Footer == nil {
+			continue
+		}
+		for _, g := range t.Footer.GPUs {
+			used[g.Index] = used[g.Index] || g.Mean >= 1
+		}
+	}
+	for _, busy := range used {
+		if !busy {
+			idle++
+		}
+	}
+	if idle == len(used) {
+		return 0, len(used)
+	}
+	return idle, len(used)
+}

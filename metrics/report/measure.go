@@ -1,0 +1,253 @@
+package report
+
+import "hpcc/metrics"
+
+// A measure is a figure that a run may have.
+type measure struct {
+	name   string // in JSON and CSV
+	title  string
+	unit   unit
+	detail bool // left to HTML, CSV and JSON
+	of     figure
+}
+
+// A figure is taken of a run's record; known is false where the record does not tell.
+type figure func(h *metrics.Header, f *metrics.Footer) (v float64, known bool)
+
+// most bounds a figure that is believed; sums of a million stay finite.
+const most = 1e18
+
+// The names of figures that others are made of.
+const (
+	wallName   = "wall_s"
+	cpuName    = "cpu_s"
+	cpusName   = "cpus_busy"
+	busyName   = "cpu_efficiency"
+	costName   = "cost"
+	energyName = "energy_kwh"
+)
+
+// measures are all of them, in the order in which they are shown. Costs and energy
+// need prices; see [Prices.of].
+var measures = []measure{
+	{name: wallName, title: "wall clock", unit: seconds, of: wall},
+	{name: cpuName, title: "processor time", unit: seconds, of: cpuTime},
+	{name: cpusName, title: "processors busy", unit: count, of: part(cpuTime, wall)},
+	{name: busyName, title: "busy, of processors granted", unit: percent, of: part(cpuTime, grantedTime)},
+	{name: "system_share", title: "processor time in the kernel", unit: percent, detail: true, of: part(systemTime, cpuTime)},
+	{name: "gpu_efficiency", title: "GPUs busy", unit: percent, of: gpuMean},
+	{name: "gpu_memory_bytes", title: "GPU memory, peak of one", unit: bytes, of: gpuMemory},
+	{name: "memory_peak_bytes", title: "memory, peak", unit: bytes, of: memory},
+	{name: "memory_of_asked", title: "of the memory asked for", unit: percent, of: part(memory, askedMemory)},
+	{name: "memory_of_limit", title: "of the limit of memory", unit: percent, of: part(memory, memoryLimit)},
+	{name: "read_bytes", title: "read from storage", unit: bytes, of: read},
+	{name: "written_bytes", title: "written to storage", unit: bytes, of: written},
+	{name: "net_in_bytes", title: "came by its network, anyone's", unit: bytes, detail: true, of: netIn},
+	{name: "net_out_bytes", title: "left by its network, anyone's", unit: bytes, detail: true, of: netOut},
+	{name: "throttled", title: "throttled, of when it could run", unit: percent, of: throttled},
+	{name: "pressure_cpu", title: "some waited for a processor", unit: percent, of: pressure(func(p *metrics.Pressure) float64 { return p.CPU })},
+	{name: "pressure_io", title: "some waited for storage", unit: percent, of: pressure(func(p *metrics.Pressure) float64 { return p.IO })},
+	{name: "pressure_memory", title: "some waited for memory", unit: percent, of: pressure(func(p *metrics.Pressure) float64 { return p.Memory })},
+	{name: "switches_per_s", title: "lost a processor to others, per second", unit: count, detail: true, of: part(switches, wall)},
+	{name: "queue_s", title: "waited in the queue", unit: seconds, of: queued},
+	{name: "pull_s", title: "fetched its image", unit: seconds, of: pulled},
+	{name: energyName, title: "energy", unit: energy},
+	{name: costName, title: "cost", unit: money},
+}
+
+// figures are those of a run that are known and can be.
+func figures(h *metrics.Header, f *metrics.Footer) map[string]float64 {
+	m := map[string]float64{}
+	for _, x := range measures {
+		if x.of == nil {
+			continue
+		}
+		if v, ok := x.of(h, f); ok && v >= 0 && v < most {
+			m[x.name] = v
+		}
+	}
+	return m
+}
+
+// part is a figure as a part of another one.
+func part(of, whole figure) figure {
+	return func(h *metrics.Header, f *metrics.Footer) (float64, bool) {
+		a, known := of(h, f)
+		b, also := whole(h, f)
+		return a / b, known && also && b > 0
+	}
+}
+
+func wall(h *metrics.Header, f *metrics.Footer) (float64, bool) {
+	switch {
+	case f == nil:
+		return 0, false
+	case f.Wall > 0:
+		return f.Wall, true
+	case f.End.IsZero() || h.Start.IsZero():
+		return 0, false
+	}
+	return f.End.Sub(h.Start).Seconds(), true
+}
+
+// cpuTime is what wait4 counted, or the run's own cgroup: that has also
+// children that nobody waited for.
+func cpuTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil {
+		return 0, false
+	}
+	t := f.Usage.User + f.Usage.System
+	if f.Cgroup != nil && !h.Limits.Shared {
+		t = max(t, f.Cgroup.CPU)
+	}
+	return t, t > 0
+}
+
+func systemTime(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil {
+		return 0, false
+	}
+	return f.Usage.System, true
+}
+
+// granted is how many processors the run could use and had asked for: where
+// nothing confines it, those that it did not ask for are not its own.
+func granted(h *metrics.Header) float64 {
+	asked := float64(h.Asked.CPUs)
+	switch {
+	case h.Limits.CPUs <= 0:
+		return asked
+	case asked <= 0:
+		return h.Limits.CPUs
+	}
+	return min(asked, h.Limits.CPUs)
+}
+
+// grantedTime is how much processor time the run could have had.
+func grantedTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
+	w, ok := wall(h, f)
+	return w * granted(h), ok
+}
+
+func gpuMean(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil || len(f.GPUs) == 0 {
+		return 0, false
+	}
+	sum := 0.0
+	for _, g := range f.GPUs {
+		sum += g.Mean / 100
+	}
+	return sum / float64(len(f.GPUs)), true
+}
+
+func gpuMemory(_ *metrics.Header, f *metrics.Footer) (v float64, ok bool) {
+	if f == nil {
+		return 0, false
+	}
+	for _, g := range f.GPUs {
+		v = max(v, float64(g.Memory))
+	}
+	return v, len(f.GPUs) > 0
+}
+
+// gpuEnergy is in joules.
+func gpuEnergy(f *metrics.Footer) (v float64) {
+	for _, g := range f.GPUs {
+		v += max(0, g.Energy)
+	}
+	return v
+}
+
+func memory(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil {
+		return 0, false
+	}
+	n := f.Memory
+	if n <= 0 {
+		n = f.Usage.MaxRSS
+	}
+	return float64(n), n > 0
+}
+
+func askedMemory(h *metrics.Header, _ *metrics.Footer) (float64, bool) {
+	return float64(h.Asked.Memory), true
+}
+
+func memoryLimit(h *metrics.Header, _ *metrics.Footer) (float64, bool) {
+	return float64(h.Limits.Memory), true
+}
+
+// blockSize is what getrusage(2) counts in.
+const blockSize = 512
+
+func read(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil {
+		return 0, false
+	}
+	return max(float64(f.Read), float64(f.Usage.ReadBlocks)*blockSize), true
+}
+
+func written(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil {
+		return 0, false
+	}
+	return max(float64(f.Written), float64(f.Usage.WrittenBlocks)*blockSize), true
+}
+
+func netIn(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil {
+		return 0, false
+	}
+	return float64(f.NetIn), f.NetIn > 0
+}
+
+func netOut(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil {
+		return 0, false
+	}
+	return float64(f.NetOut), f.NetOut > 0
+}
+
+// throttled is the part of the time in which threads could run that the quota took:
+// the kernel adds it up over processors, so it may be more than the wall clock.
+func throttled(h *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil || f.Cgroup == nil || h.Limits.Shared {
+		return 0, false
+	}
+	ran, _ := cpuTime(h, f)
+	all := f.Cgroup.Throttled + ran
+	return f.Cgroup.Throttled / all, all > 0
+}
+
+func pressure(of func(*metrics.Pressure) float64) figure {
+	return func(h *metrics.Header, f *metrics.Footer) (float64, bool) {
+		w, ok := wall(h, f)
+		if !ok || w <= 0 || f.Pressure == nil {
+			return 0, false
+		}
+		return min(of(f.Pressure)/w, 1), true
+	}
+}
+
+func switches(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+	if f == nil {
+		return 0, false
+	}
+	return float64(f.Usage.Switches), f.Usage.Switches > 0
+}
+
+// queued is from being handed in to the start; of a later attempt it says nothing
+// about the queue.
+func queued(h *metrics.Header, _ *metrics.Footer) (float64, bool) {
+	if h.Job == nil || h.Job.Attempt > 0 || h.Job.Submitted.IsZero() || h.Start.Before(h.Job.Submitted) {
+		return 0, false
+	}
+	return h.Start.Sub(h.Job.Submitted).Seconds(), true
+}
+
+func pulled(h *metrics.Header, _ *metrics.Footer) (float64, bool) {
+	if h.Job == nil {
+		return 0, false
+	}
+	return h.Job.Pulled, h.Job.Pulled > 0
+}

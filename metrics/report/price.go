@@ -1,0 +1,151 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+)
+
+// Prices say what nodes cost and what they draw.
+type Prices struct {
+	Currency string          `toml:"currency"` // shown behind amounts
+	KWh      float64         `toml:"kwh"`      // price of one; 0: the hour's price has it
+	PUE      float64         `toml:"pue"`      // what the site draws for each watt of its nodes; 0: 1
+	Node     map[string]Node `toml:"node"`     // by a system's name, or a pattern of hosts
+}
+
+// A Node is what nodes of one kind cost.
+type Node struct {
+	Hour      float64 `toml:"hour"`       // price of an hour of a whole node
+	CPUs      int     `toml:"cpus"`       // of a node; 0: those that the run's header tells
+	GPUs      int     `toml:"gpus"`       // of a node; 0: GPUs do not count for a run's share
+	Exclusive bool    `toml:"exclusive"`  // a run pays for the node, not for the processors asked for
+	IdleWatts float64 `toml:"idle_watts"` // without GPUs, where those are measured
+	MaxWatts  float64 `toml:"max_watts"`  // with all processors busy
+}
+
+// maxPrice bounds prices, watts and counts that are believed.
+const maxPrice = 1e9
+
+// Check refuses what no price can be, and names the key.
+func (p *Prices) Check() (key []string, err error) {
+	amount := func(v float64) bool { return v >= 0 && v <= maxPrice }
+	switch {
+	case !amount(p.KWh):
+		return []string{"kwh"}, fmt.Errorf("kwh: %g is no price", p.KWh)
+	case p.PUE != 0 && !(p.PUE >= 1 && p.PUE <= 100):
+		return []string{"pue"}, fmt.Errorf("pue: %g; a site draws at least what its nodes do, 1", p.PUE)
+	case len(p.Node) == 0:
+		return []string{"node"}, errors.New("prices nothing: a table [node.NAME] has the price of an hour of nodes of system NAME, [node.\"gpu*\"] of hosts")
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Node)) {
+		n := p.Node[name]
+		at := func(field string, err error) ([]string, error) {
+			return []string{"node", name, field}, fmt.Errorf("node %q: %w", name, err)
+		}
+		if _, err := path.Match(name, ""); err != nil {
+			return at("hour", errors.New("is no pattern of hosts: a [ has no end"))
+		}
+		for field, v := range map[string]float64{"hour": n.Hour, "idle_watts": n.IdleWatts, "max_watts": n.MaxWatts, "cpus": float64(n.CPUs), "gpus": float64(n.GPUs)} {
+			if !amount(v) {
+				return at(field, fmt.Errorf("%s: %g cannot be", field, v))
+			}
+		}
+		if n.MaxWatts < n.IdleWatts {
+			return at("max_watts", fmt.Errorf("max_watts: %g is less than idle_watts, %g", n.MaxWatts, n.IdleWatts))
+		}
+	}
+	return nil, nil
+}
+
+// find is the price of a run's node: that of its system's name, of its host's, or
+// of the longest pattern that the host fits.
+func (p *Prices) find(system, host string) (n Node, ok bool) {
+	for _, name := range []string{system, host} {
+		if n, ok = p.Node[name]; ok {
+			return n, true
+		}
+	}
+	best := ""
+	for _, name := range slices.Sorted(maps.Keys(p.Node)) {
+		if fits, _ := path.Match(name, host); fits && len(name) > len(best) {
+			best = name
+		}
+	}
+	n, ok = p.Node[best]
+	return n, ok
+}
+
+// joules are in a kWh.
+const joules = 3.6e6
+
+// add adds a run's energy and cost to its figures.
+func (p *Prices) add(system string, t *Task) {
+	w, ran := t.Figures[wallName]
+	if p == nil || !ran {
+		return
+	}
+	n, ok := p.find(system, t.Header.Machine.Host)
+	if !ok {
+		return
+	}
+	share := n.share(t)
+	j := gpuEnergy(t.Footer)
+	if cpus := n.cpus(t); n.MaxWatts > 0 && cpus > 0 {
+		j += n.IdleWatts*share*w + (n.MaxWatts-n.IdleWatts)*min(t.Figures[cpuName]/cpus, w)
+	}
+	kwh := j / joules * max(p.PUE, 1)
+	if kwh > 0 {
+		t.Figures[energyName] = kwh
+	}
+	if n.Hour > 0 || p.KWh > 0 && kwh > 0 {
+		t.Figures[costName] = n.Hour*share*w/3600 + p.KWh*kwh
+	}
+}
+
+func (n *Node) cpus(t *Task) float64 {
+	if n.CPUs > 0 {
+		return float64(n.CPUs)
+	}
+	return float64(t.Header.Machine.CPUs)
+}
+
+// share is the part of a node that a run pays for: of its processors or its GPUs,
+// whichever is more.
+func (n *Node) share(t *Task) float64 {
+	cpus := n.cpus(t)
+	if n.Exclusive || cpus <= 0 {
+		return 1
+	}
+	asked := float64(t.Header.Asked.CPUs)
+	if asked <= 0 {
+		asked = t.Header.Limits.CPUs
+	}
+	if asked <= 0 {
+		return 1
+	}
+	part := asked / cpus
+	if n.GPUs > 0 {
+		part = max(part, float64(t.Header.Asked.GPUs)/float64(n.GPUs))
+	}
+	return min(part, 1)
+}
+
+// notes tell which systems have no price.
+func (p *Prices) notes(systems []*System) (notes []string) {
+	for _, s := range systems {
+		none, hosts := 0, map[string]bool{}
+		for _, t := range s.Tasks {
+			if _, ok := p.find(s.Name, t.Header.Machine.Host); !ok {
+				none++
+				hosts[t.Header.Machine.Host] = true
+			}
+		}
+		if none > 0 {
+			notes = append(notes, fmt.Sprintf("%s: the prices name neither the system nor %s, so %d of %s cost nothing here", s.Name, few(slices.Sorted(maps.Keys(hosts))), none, counted(len(s.Tasks), "run", "runs")))
+		}
+	}
+	return notes
+}

@@ -1,0 +1,141 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Property is something that the hosts, or what was asked of them, may differ in.
+type Property struct {
+	Name    string     `json:"name"`
+	Values  [][]string `json:"values"` // of each system, all that its runs have; none where it is not known
+	Differs bool       `json:"differs"`
+}
+
+// hostProperties are what a run's header may tell. "" is what it does not.
+var hostProperties = []struct {
+	name string
+	of   func(t *Task) string
+}{
+	{"image", func(t *Task) string { return t.Header.Image }},
+	{"digest", func(t *Task) string { return t.Header.Digest }},
+	{"command", func(t *Task) string { return strings.Join(t.Header.Command, " ") }},
+	{"run by", func(t *Task) string {
+		if t.Header.Job == nil {
+			return ""
+		}
+		return t.Header.Job.Target
+	}},
+	{"host", func(t *Task) string { return t.Header.Machine.Host }},
+	{"architecture", func(t *Task) string { return t.Header.Machine.Architecture }},
+	{"CPU", func(t *Task) string { return t.Header.Machine.CPU }},
+	{"processors of the host", func(t *Task) string { return number(float64(t.Header.Machine.CPUs)) }},
+	{"processors granted", func(t *Task) string { return number(granted(&t.Header)) }},
+	{"processors asked for", func(t *Task) string { return number(float64(t.Header.Asked.CPUs)) }},
+	{"memory of the host", func(t *Task) string { return amount(t.Header.Machine.Memory) }},
+	{"limit of memory", func(t *Task) string { return amount(t.Header.Limits.Memory) }},
+	{"memory asked for", func(t *Task) string { return amount(t.Header.Asked.Memory) }},
+	{"memory counted by", func(t *Task) string {
+		if t.Footer == nil || t.Footer.Memory <= 0 && t.Footer.Usage.MaxRSS <= 0 {
+			return ""
+		}
+		if t.Footer.MemoryFrom == "" {
+			return "process"
+		}
+		return t.Footer.MemoryFrom
+	}},
+	{"kernel", func(t *Task) string { return t.Header.Machine.Kernel }},
+	{"GPU", func(t *Task) string {
+		var names []string
+		for _, g := range t.Header.Machine.GPUs {
+			names = append(names, g.Name)
+		}
+		slices.Sort(names)
+		n := len(names)
+		names = slices.Compact(names)
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf("%d × %s", n, strings.Join(names, ", "))
+	}},
+	{"GPU driver", func(t *Task) string {
+		if len(t.Header.Machine.GPUs) == 0 {
+			return ""
+		}
+		return t.Header.Machine.GPUs[0].Driver
+	}},
+	{"cgroup", func(t *Task) string {
+		if t.Header.Limits.Cgroup != "" && t.Header.Limits.Shared {
+			return t.Header.Limits.Cgroup + ", with others in it"
+		}
+		return t.Header.Limits.Cgroup
+	}},
+	{"hpcc", func(t *Task) string { return t.Header.Hpcc }},
+}
+
+func number(v float64) string {
+	if v <= 0 {
+		return ""
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
+}
+
+func amount(n int64) string {
+	if n <= 0 {
+		return ""
+	}
+	return sayBytes(float64(n))
+}
+
+// maxValues bounds the values of a property that are kept for each system.
+const maxValues = 64
+
+// properties are those that any run tells.
+func properties(systems []*System) (list []Property) {
+	for _, p := range hostProperties {
+		x, told := Property{Name: p.name}, false
+		for _, s := range systems {
+			var values []string
+			seen := map[string]bool{}
+			for _, t := range s.Tasks {
+				if v := plain(p.of(t)); v != "" && !seen[v] && len(values) < maxValues {
+					seen[v] = true
+					values = append(values, v)
+				}
+			}
+			slices.Sort(values)
+			told = told || len(values) > 0
+			x.Values = append(x.Values, values)
+		}
+		for _, v := range x.Values {
+			x.Differs = x.Differs || !slices.Equal(v, x.Values[0])
+		}
+		if told {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// property is what two systems have of one, and whether it differs where both are known.
+func (r *Report) property(name string, a, b *System) (x, y string, differs bool) {
+	i, j := slices.Index(r.Systems, a), slices.Index(r.Systems, b)
+	for _, p := range r.Properties {
+		if p.Name == name {
+			differs = len(p.Values[i]) > 0 && len(p.Values[j]) > 0 && !slices.Equal(p.Values[i], p.Values[j])
+			return few(p.Values[i]), few(p.Values[j]), differs
+		}
+	}
+	return "", "", false
+}
+
+// few lists a few of many.
+func few(list []string) string {
+	const most = 3
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(list[:most-1], ", "), len(list)-most+1)
+}

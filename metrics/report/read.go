@@ -1,0 +1,232 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	goruntime "runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"hpcc/metrics"
+)
+
+// A DigestError says that two systems, or two runs of one, are of different images.
+type DigestError struct {
+	Systems [2]string
+	Digests [2]string
+}
+
+func (e *DigestError) Error() string {
+	if e.Systems[0] == e.Systems[1] {
+		return fmt.Sprintf("runs of %s are of different images: %s and %s", plain(e.Systems[0]), plain(e.Digests[0]), plain(e.Digests[1]))
+	}
+	return fmt.Sprintf("%s and %s are of different images: %s and %s", plain(e.Systems[0]), plain(e.Systems[1]), plain(e.Digests[0]), plain(e.Digests[1]))
+}
+
+// ErrNothing says that of a system no run is left to report of.
+var ErrNothing = errors.New("no run that can be read")
+
+// Read reads the files of the sources, some at a time, and compares them. A file that cannot
+// be read is a warning, unless nothing else is left of its system. Systems of
+// different images are a [DigestError], unless the options allow them.
+func Read(sources []Source, o Options) (*Report, error) {
+	r := &Report{Type: "report", Version: version}
+	for i := range sources {
+		s, warnings, err := readSystem(&sources[i], o.Prices)
+		if err != nil {
+			return nil, fmt.Errorf("comparing %s: %w", plain(sources[i].Name), err)
+		}
+		r.Systems = append(r.Systems, s)
+		r.Warnings = append(r.Warnings, warnings...)
+	}
+	if err := r.images(o.Different); err != nil {
+		return nil, err
+	}
+	if o.Prices != nil {
+		r.Currency = o.Prices.Currency
+		r.Notes = append(r.Notes, o.Prices.notes(r.Systems)...)
+	}
+	r.Properties = properties(r.Systems)
+	for _, s := range r.Systems[1:] {
+		r.Comparisons = append(r.Comparisons, compare(r, r.Systems[0], s))
+	}
+	for _, s := range r.Systems {
+		s.Advice = advise(s)
+	}
+	return r, nil
+}
+
+// maxWarnings bounds what is said of files that cannot be read.
+const maxWarnings = 10
+
+// readSystem reads the runs of one system.
+func readSystem(src *Source, prices *Prices) (*System, []string, error) {
+	s := &System{Name: plain(src.Name), Missing: src.Missing, Endings: map[Ending]int{}}
+	s.Tasks = make([]*Task, len(src.Runs))
+	failed := make([]error, len(src.Runs))
+	var g errgroup.Group
+	g.SetLimit(2 * goruntime.GOMAXPROCS(0)) // the files may be far away
+	for i := range src.Runs {
+		g.Go(func() error {
+			s.Tasks[i], failed[i] = readTask(&src.Runs[i])
+			return nil
+		})
+	}
+	_ = g.Wait()
+	warnings := slices.Clone(src.Warnings)
+	for _, err := range failed {
+		if err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	first := errors.Join(failed...)
+	if s.Tasks = slices.DeleteFunc(s.Tasks, func(t *Task) bool { return t == nil }); len(s.Tasks) == 0 {
+		if len(src.Runs) == 1 && first != nil {
+			return nil, nil, first
+		}
+		if len(warnings) > 0 {
+			return nil, nil, fmt.Errorf("%w: %s", ErrNothing, warnings[0])
+		}
+		return nil, nil, ErrNothing
+	}
+	if n := len(warnings); n > maxWarnings {
+		warnings = append(warnings[:maxWarnings], fmt.Sprintf("%s: %s of this kind", s.Name, counted(n-maxWarnings, "more warning", "more warnings")))
+	}
+	slices.SortStableFunc(s.Tasks, before)
+	for _, t := range s.Tasks {
+		s.Endings[t.Ending]++
+		prices.add(s.Name, t)
+	}
+	s.count()
+	s.choose()
+	return s, warnings, nil
+}
+
+// readTask reads one run. Where the file cannot be read the job's record stands for it,
+// if that knows of an end.
+func readTask(run *Run) (*Task, error) {
+	rec, err := &run.Known, error(nil)
+	if run.File != "" {
+		var file *metrics.Record
+		if file, err = metrics.ReadRecord(run.File, false); err == nil {
+			fill(file, &run.Known)
+			rec = file
+		} else if run.Known.Footer == nil {
+			return nil, err
+		}
+	}
+	t := &Task{File: run.File, Header: rec.Header, Footer: rec.Footer, Ending: ending(&rec.Header, rec.Footer)}
+	t.Figures = figures(&rec.Header, rec.Footer)
+	return t, err
+}
+
+// fill takes what the job's record knows where the measured run's says nothing.
+func fill(r *metrics.Record, known *metrics.Record) {
+	h, k := &r.Header, &known.Header
+	set(&h.Image, k.Image)
+	set(&h.Digest, k.Digest)
+	set(&h.Machine.Host, k.Machine.Host)
+	set(&h.Asked.CPUs, k.Asked.CPUs)
+	set(&h.Asked.Memory, k.Asked.Memory)
+	set(&h.Asked.GPUs, k.Asked.GPUs)
+	set(&h.Asked.Time, k.Asked.Time)
+	if len(h.Command) == 0 {
+		h.Command = k.Command
+	}
+	switch {
+	case h.Job == nil:
+		h.Job = k.Job
+	case k.Job != nil:
+		set(&h.Job.Name, k.Job.Name)
+		set(&h.Job.Target, k.Job.Target)
+		set(&h.Job.Attempt, k.Job.Attempt)
+		set(&h.Job.Submitted, k.Job.Submitted)
+		set(&h.Job.Pulled, k.Job.Pulled)
+		if len(h.Job.Params) == 0 {
+			h.Job.Params = maps.Clone(k.Job.Params)
+		}
+	}
+	switch {
+	case r.Footer == nil:
+		r.Footer = known.Footer
+	case known.Footer != nil:
+		set(&r.Footer.Problem, known.Footer.Problem)
+	}
+}
+
+// set sets what is not.
+func set[T comparable](to *T, v T) {
+	if *to == *new(T) {
+		*to = v
+	}
+}
+
+// count makes the figures: of the runs that went well, or where none did of those
+// that have an end.
+func (s *System) count() {
+	of := func(want func(*Task) bool) (list []*Task) {
+		for _, t := range s.Tasks {
+			if want(t) {
+				list = append(list, t)
+			}
+		}
+		return list
+	}
+	list := of(func(t *Task) bool { return t.Ending == Done })
+	s.Counted = "those that went well"
+	switch ended := len(s.Tasks) - s.Endings[Open]; {
+	case len(list) == len(s.Tasks):
+		s.Counted = "all"
+	case len(list) == 0:
+		list = of(func(t *Task) bool { return t.Ending != Open })
+		s.Counted = "those that ended; none went well"
+		if ended == 0 {
+			s.Counted = "none: none has ended"
+		}
+	}
+	s.Figures = map[string]Spread{}
+	for _, m := range measures {
+		var values []float64
+		for _, t := range list {
+			if v, ok := t.Figures[m.name]; ok {
+				values = append(values, v)
+			}
+		}
+		if len(values) > 0 {
+			s.Figures[m.name] = spreadOf(values)
+		}
+	}
+}
+
+// total is the sum of a figure over all runs, also those that failed; ok is false where
+// no run has it.
+func (s *System) total(name string) (sum float64, ok bool) {
+	for _, t := range s.Tasks {
+		v, known := t.Figures[name]
+		sum, ok = sum+v, ok || known
+	}
+	return sum, ok
+}
+
+// choose reads the samples of the run whose wall clock is nearest to the
+// median, for the charts. Where it has none there are no charts.
+func (s *System) choose() {
+	median := s.Figures[wallName].Median
+	var best *Task
+	off := func(t *Task) float64 { return max(t.Figures[wallName]-median, median-t.Figures[wallName]) }
+	for _, t := range s.Tasks {
+		measured := t.File != "" && (t.Ending == Done || s.Endings[Done] == 0)
+		if measured && (best == nil || off(t) < off(best)) {
+			best = t
+		}
+	}
+	if best == nil {
+		return
+	}
+	if rec, err := metrics.ReadRecord(best.File, true); err == nil && len(rec.Samples) > 0 {
+		fill(rec, &metrics.Record{Header: best.Header, Footer: best.Footer})
+		s.chosen = rec
+	}
+}

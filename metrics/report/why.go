@@ -1,0 +1,157 @@
+package report
+
+import (
+	"fmt"
+	"math"
+)
+
+// The wall clock is processor time divided by the processors that were busy. So a
+// gap is more processor time, or fewer processors busy, or both; each part is then held
+// against what the records tell of hosts and of waiting. What is said is likely, not proven.
+
+// telling is the factor from which a part of a gap is worth explaining, and
+// tellingPart the difference of two percentages.
+const (
+	telling     = 1.1
+	tellingPart = 0.05
+)
+
+// causes takes the gap apart.
+func (m *match) causes() (text []string) {
+	work, known := m.ratio(cpuName)
+	busy, also := m.ratio(cpusName)
+	if !known || !also {
+		return []string{"why is not known: one of them has no processor time"}
+	}
+	text = append(text, fmt.Sprintf("of that: processor time × %s (%s, %s), processors busy × %s (%s, %s)",
+		times(work.Median), m.say(cpuName, m.other), m.say(cpuName, m.base),
+		times(busy.Median), m.say(cpusName, m.other), m.say(cpusName, m.base)))
+	if m.report.Different {
+		text = append(text, "the images differ: it may be another program, and all below be of that")
+	}
+	switch {
+	case work.Median >= telling:
+		text = append(text, m.moreWork(m.other, m.base, work.Median)...)
+	case work.Median <= 1/telling:
+		text = append(text, m.moreWork(m.base, m.other, 1/work.Median)...)
+	}
+	switch {
+	case busy.Median <= 1/telling:
+		text = append(text, m.moreWaiting(m.other, m.base)...)
+	case busy.Median >= telling:
+		text = append(text, m.moreWaiting(m.base, m.other)...)
+	}
+	return text
+}
+
+// say is a figure's median as text.
+func (m *match) say(name string, s *System) string {
+	for _, x := range measures {
+		if f, ok := s.Figures[name]; ok && x.name == name {
+			return x.unit.say(f.Median, m.report.Currency)
+		}
+	}
+	return "not known"
+}
+
+// moreWork explains why one system took more processor time.
+func (m *match) moreWork(slow, fast *System, times float64) (text []string) {
+	because := func(format string, a ...any) { text = append(text, fmt.Sprintf(format, a...)) }
+	head := fmt.Sprintf("%s took %.2f × the processor time", slow.Name, times)
+	a, b, arch := m.report.property("architecture", slow, fast)
+	c, d, cpu := m.report.property("CPU", slow, fast)
+	_, _, command := m.report.property("command", slow, fast)
+	if _, gpus := fast.Figures["gpu_efficiency"]; gpus {
+		if _, also := slow.Figures["gpu_efficiency"]; !also {
+			because("%s: %s has GPUs, which probably do a part of it, and no GPU was seen on %s", head, fast.Name, slow.Name)
+		}
+	}
+	switch {
+	case arch:
+		because("%s: probably its architecture, %s for %s", head, a, b)
+	case cpu:
+		because("%s: probably slower cores, %s for %s", head, c, d)
+	}
+	if more := slow.Figures["system_share"].Median - fast.Figures["system_share"].Median; more >= tellingPart {
+		because("%s of its processor time went to the kernel, %s on %s: system calls, page faults and file systems probably cost more there",
+			m.say("system_share", slow), m.say("system_share", fast), fast.Name)
+	}
+	if command {
+		because("the commands differ: perhaps %s had more to do", slow.Name)
+	}
+	if len(text) == 0 {
+		because("%s, and nothing that is known of the hosts differs: probably clock rates, memory, neighbours on the same cores, or more to do", head)
+	}
+	return text
+}
+
+// moreWaiting explains why one system kept fewer processors busy.
+func (m *match) moreWaiting(slow, fast *System) (text []string) {
+	because := func(format string, a ...any) { text = append(text, fmt.Sprintf(format, a...)) }
+	a, b, differ := m.report.property("processors granted", slow, fast)
+	busy := slow.Figures[busyName].Median / fast.Figures[busyName].Median
+	if differ {
+		because("%s was granted %s processors for %s", slow.Name, a, b)
+		if !(busy <= 1/telling) { // it used what it had as well
+			return text
+		}
+	}
+	because("%s kept %s of its processors busy, %s %s: it waited", slow.Name, m.say(busyName, slow), fast.Name, m.say(busyName, fast))
+	before := len(text)
+	for _, w := range waits {
+		s, known := slow.Figures[w.name]
+		f := fast.Figures[w.name]
+		if known && s.Median-f.Median >= tellingPart {
+			because("probably %s: %s of the time, %s on %s", w.what, m.say(w.name, slow), m.sayOr(w.name, fast), fast.Name)
+		}
+	}
+	if s, f := slow.Figures["gpu_efficiency"], fast.Figures["gpu_efficiency"]; s.N > 0 && f.N > 0 && math.Abs(s.Median-f.Median) >= tellingPart {
+		what := "waiting for its GPU"
+		if s.Median < f.Median {
+			what = "something before the GPU, which idled too"
+		}
+		because("probably %s: GPUs busy %s, %s on %s", what, m.say("gpu_efficiency", slow), m.say("gpu_efficiency", fast), fast.Name)
+	}
+	if more, ok := ratioOf(fast.Figures["read_bytes"].Median, slow.Figures["read_bytes"].Median); ok && more >= 2 && slow.Figures["read_bytes"].Median >= muchRead {
+		because("it read %s from storage, %s on %s: perhaps a cache that was cold", m.say("read_bytes", slow), m.say("read_bytes", fast), fast.Name)
+	}
+	if _, known := slow.Figures["pressure_io"]; len(text) == before && !known {
+		because("for what is not known: its host tells no pressure, and nothing else stands out")
+	} else if len(text) == before {
+		because("for what the record does not tell: probably the network, locks, or processes that wait for each other")
+	}
+	return text
+}
+
+// muchRead is how many bytes from storage are worth a word.
+const muchRead = 64 << 20
+
+// waits are what a run may have waited for.
+var waits = []struct{ name, what string }{
+	{"throttled", "throttling by its quota of processors"},
+	{"pressure_io", "waiting for storage"},
+	{"pressure_memory", "want of memory"},
+	{"pressure_cpu", "processors that others used too"},
+}
+
+func (m *match) sayOr(name string, s *System) string {
+	if _, ok := s.Figures[name]; !ok {
+		return "not known"
+	}
+	return m.say(name, s)
+}
+
+// around tells what is not of the run itself: waiting before it, and its cost.
+func (m *match) around() (text []string) {
+	for _, x := range []struct{ name, what string }{{"queue_s", "before it began it waited in the queue"}, {"pull_s", "its image came in"}} {
+		a, known := m.base.Figures[x.name]
+		b, also := m.other.Figures[x.name]
+		if known && also && math.Abs(a.Median-b.Median) >= 1 && math.Abs(a.Median-b.Median) > tellingPart*m.base.Figures[wallName].Median {
+			text = append(text, fmt.Sprintf("%s: %s, %s on %s", x.what, saySeconds(b.Median), saySeconds(a.Median), m.base.Name))
+		}
+	}
+	if r, ok := m.ratio(costName); ok {
+		text = append(text, fmt.Sprintf("a run costs %s, %s on %s: × %s", m.say(costName, m.other), m.say(costName, m.base), m.base.Name, times(r.Median)))
+	}
+	return text
+}
