@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -133,25 +133,58 @@ func KeepFile(dir, name string, data []byte) (string, error) {
 // Tasks reads the records of a job's directory, by index. A record that cannot
 // be read is an error that names its file.
 func Tasks(dir string) ([]Task, error) {
+	last, _, bad, err := Attempts(dir, false)
+	if err == nil && len(bad) > 0 {
+		err = bad[0]
+	}
+	if err != nil {
+		return nil, err
+	}
+	return last, nil
+}
+
+// Attempts reads the records of a job's directory, by index and attempt: of each task
+// the last, and where they are wanted those of attempts before it. bad are errors of records that
+// cannot be read, with their files.
+func Attempts(dir string, before bool) (last, earlier []Task, bad []error, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the job's records: %w", err)
+		return nil, nil, nil, fmt.Errorf("reading the job's records: %w", err)
 	}
-	var out []Task
 	for _, e := range entries {
-		k, isTask := strings.CutPrefix(e.Name(), "task.")
-		k, isJSON := strings.CutSuffix(k, ".json")
-		if _, err := strconv.Atoi(k); err != nil || !isTask || !isJSON {
+		name, isTask := strings.CutSuffix(e.Name(), ".json")
+		_, attempt, ok := TaskOf(name)
+		if !isTask || !ok || attempt >= 0 && !before {
 			continue
+		}
+		to := &last
+		if attempt >= 0 {
+			to = &earlier
 		}
 		var t Task
 		if err := readJSON(filepath.Join(dir, e.Name()), &t); err != nil {
-			return nil, err
+			bad = append(bad, err)
+			continue
 		}
-		out = append(out, t)
+		*to = append(*to, t)
 	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Index < out[j].Index })
-	return out, nil
+	for _, list := range [][]Task{last, earlier} {
+		slices.SortFunc(list, func(a, b Task) int { return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt)) })
+	}
+	return last, earlier, bad, nil
+}
+
+// TaskOf is the task that a file of a job's directory is of, by its name without the
+// ending: task.3, or task.3.0 of an attempt before the last; that is -1.
+func TaskOf(name string) (index, attempt int, ok bool) {
+	k, ok := strings.CutPrefix(name, "task.")
+	k, n, before := strings.Cut(k, ".")
+	index, err := strconv.Atoi(k)
+	attempt = -1
+	if before && err == nil {
+		attempt, err = strconv.Atoi(n)
+	}
+	return index, attempt, ok && err == nil && (!before || attempt >= 0)
 }
 
 // readRecord reads a record of a job's directory, if it is there and can be read.

@@ -9,11 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/BurntSushi/toml"
@@ -173,30 +170,6 @@ func (s *Sites) parse(file, text string) error {
 	return nil
 }
 
-// tomlError is the line of an error of the library, and its reason.
-func tomlError(err error) (int, error) {
-	if p := (toml.ParseError{}); errors.As(err, &p) {
-		where := ""
-		if p.LastKey != "" {
-			where = fmt.Sprintf(" (after %q)", p.LastKey)
-		}
-		if p.Message == "" {
-			return p.Position.Line, err
-		}
-		return p.Position.Line, fmt.Errorf("%s%s", p.Message, where)
-	}
-	// Of a value of another type it tells in the text alone.
-	if m := tomlType().FindStringSubmatch(err.Error()); m != nil {
-		line, _ := strconv.Atoi(m[1])
-		return line, fmt.Errorf("%s: %s", m[2], m[3])
-	}
-	return 0, err
-}
-
-var tomlType = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^toml: line (\d+) \(last key "([^"]*)"\): (?:incompatible types: )?(.*)$`)
-})
-
 // unknownKey refuses a key, with the one that may have been meant.
 func unknownKey(key toml.Key) error {
 	known, word := []string{"default", "site"}, key[0]
@@ -255,31 +228,6 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
-}
-
-// tomlLine finds the line of a key, of which the library does not tell; 0 when
-// it is written in a way that this does not see.
-func tomlLine(text string, key toml.Key) int {
-	bare := func(s string) string { return strings.NewReplacer(`"`, "", `'`, "", " ", "", "\t", "").Replace(s) }
-	table, n := "", 0
-	for line := range strings.Lines(text) {
-		n++
-		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "[") {
-			head, _, _ := strings.Cut(strings.TrimLeft(line, "["), "]")
-			if table = bare(head) + "."; table == strings.Join(key, ".")+"." {
-				return n
-			}
-			continue
-		}
-		if name, _, ok := strings.Cut(line, "="); ok && table+bare(name) == strings.Join(key, ".") {
-			return n
-		}
-	}
-	if len(key) > 1 { // within the braces of a table
-		return tomlLine(text, key[:len(key)-1])
-	}
-	return 0
 }
 
 // check refuses values that no site can have, and names their key.

@@ -471,16 +471,15 @@ func submissions(dir string) ([]*Submission, error) {
 	}
 	var out []*Submission
 	for _, e := range entries {
-		s := &Submission{}
-		err := readJSON(filepath.Join(dir, e.Name(), "job.json"), s)
+		s, err := ReadJob(filepath.Join(dir, e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
+		if err == nil && s.ID != e.Name() {
+			err = fmt.Errorf("reading %q: it is no job of that name", filepath.Join(dir, e.Name(), "job.json"))
+		}
 		if err != nil {
 			return nil, err
-		}
-		if s.Job == nil || s.ID != e.Name() {
-			return nil, fmt.Errorf("reading %q: it is no job of that name", filepath.Join(dir, e.Name(), "job.json"))
 		}
 		out = append(out, s)
 	}
@@ -491,6 +490,20 @@ func submissions(dir string) ([]*Submission, error) {
 		return out[i].ID > out[j].ID
 	})
 	return out, nil
+}
+
+// ReadJob reads the job whose directory home is, or a copy of it. An error that is
+// [fs.ErrNotExist] says that it is of none.
+func ReadJob(home string) (*Submission, error) {
+	s := &Submission{}
+	file := filepath.Join(home, "job.json")
+	if err := readJSON(file, s); err != nil {
+		return nil, err
+	}
+	if s.Job == nil {
+		return nil, fmt.Errorf("reading %q: it is no job", file)
+	}
+	return s, nil
 }
 
 func match(subs []*Submission, ids []string) []*Submission {

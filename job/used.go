@@ -88,7 +88,7 @@ func (s *Status) use(counted map[string]usage, now time.Time) *Use {
 	}
 	u.CPUTime, u.PeakMemory = max(u.CPUTime, sum.cpu), max(u.PeakMemory, sum.peak)
 	if s.Running+s.Waiting == 0 {
-		u.Advice = u.advise()
+		u.Advice = u.Advise()
 	}
 	return u
 }
@@ -99,6 +99,15 @@ func (j *Job) memory() int64 {
 		return j.MemoryPerCPU * int64(max(j.CPUs, 1)*j.perNode())
 	}
 	return j.Memory
+}
+
+// Asks is what the job asks for, for each of its tasks: processors over all its nodes, and of
+// each node memory, in bytes, and GPUs. Zero is what it does not say.
+func (j *Job) Asks() (cpus int, memory int64, gpus int, limit time.Duration) {
+	if j.CPUs > 0 || j.several() {
+		cpus = j.slots()
+	}
+	return cpus, j.memory(), j.GPUs, j.Time
 }
 
 // used is what the record says that the task's processes used: processor time, and
@@ -124,8 +133,8 @@ const (
 // leastWall is how long tasks have to run before their use of processors says much.
 const leastWall = time.Minute
 
-// advise says in plain words what would have done, where that is much less.
-func (u *Use) advise() []string {
+// Advise says in plain words what would have done, where that is much less.
+func (u *Use) Advise() []string {
 	var out []string
 	if busy := u.busy(); u.CPUs > 1 && u.Wall >= leastWall && busy < fewCPUs*float64(u.CPUs) {
 		out = append(out, fmt.Sprintf("%.1f of %d processors were busy: ask for %d", busy, u.CPUs, max(1, int(math.Ceil(busy)))))
@@ -133,13 +142,21 @@ func (u *Use) advise() []string {
 	if u.Memory > 0 && u.PeakMemory > 0 && u.PeakMemory < u.Memory/littleRest {
 		enough := max((u.PeakMemory*3/2+step-1)/step*step, step)
 		if enough < u.Memory {
-			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %dM would do", human(u.PeakMemory), human(u.Memory), enough>>20))
+			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %s would do", human(u.PeakMemory), human(u.Memory), roundly(enough)))
 		}
 	}
 	if enough := (2*u.Longest + 10*time.Minute - 1).Truncate(10 * time.Minute); u.Time > 0 && u.Longest < u.Time/littleRest && enough < u.Time {
 		out = append(out, fmt.Sprintf("it ran for %s of %s: --time %s would do, and short jobs start sooner", shortTime(u.Longest.Round(time.Second)), shortTime(u.Time), shortTime(max(enough, 10*time.Minute))))
 	}
 	return out
+}
+
+// roundly writes an amount of memory for --mem: a large one in whole G, rounded up.
+func roundly(n int64) string {
+	if n >= 8<<30 {
+		return fmt.Sprintf("%dG", (n+1<<30-1)>>30)
+	}
+	return fmt.Sprintf("%dM", n>>20)
 }
 
 // step is what amounts of memory are rounded up to, in bytes.

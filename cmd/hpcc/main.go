@@ -24,7 +24,7 @@ var version = "0.1.0-dev"
 
 func main() {
 	if child, err := runtime.Init(); child {
-		os.Exit(report(err))
+		os.Exit(tellError(err))
 	}
 	ending := []os.Signal{syscall.SIGTERM, os.Interrupt}
 	if signal.Ignored(os.Interrupt) { // as in the background of a script: a run's program shall find it so
@@ -33,7 +33,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), ending...)
 	err := app().RunContext(ctx, joinBareSetEnv(ociWords(os.Args)))
 	stop()
-	os.Exit(report(err))
+	os.Exit(tellError(err))
 }
 
 // app is the whole command line: one table that feeds parsing, help and docs/cli.md.

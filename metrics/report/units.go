@@ -12,26 +12,26 @@ import (
 type unit int
 
 const (
-	seconds unit = iota
-	bytes
-	percent // as a part of one
-	money
-	energy // kWh
-	count
+	inSeconds unit = iota
+	inBytes
+	inPercent // as a part of one
+	inMoney
+	inEnergy // kWh
+	inNumber
 )
 
 // say writes a figure for people.
 func (u unit) say(v float64, currency string) string {
 	switch u {
-	case seconds:
+	case inSeconds:
 		return saySeconds(v)
-	case bytes:
+	case inBytes:
 		return sayBytes(v)
-	case percent:
+	case inPercent:
 		return sayPercent(v)
-	case money:
+	case inMoney:
 		return strings.TrimSpace(digits(v) + " " + currency)
-	case count:
+	case inNumber:
 		return digits(v)
 	}
 	return digits(v) + " kWh"
@@ -100,20 +100,27 @@ func counted(n int, one, many string) string {
 	return fmt.Sprint(n) + " " + many
 }
 
-// longText bounds a text of others that is shown, in characters.
-const longText = 160
+// Bounds of texts that are shown, in characters: of others, and of our own
+// with those of others in them.
+const (
+	longText     = 160
+	longSentence = 2000
+)
 
 // plain is a text of others on one line, without what would move the cursor or
 // turn the direction, and cut.
-func plain(s string) string {
-	if len(s) > 16*longText {
-		s = s[:16*longText]
-	}
-	out := make([]rune, 0, min(len(s), longText))
+func plain(s string) string { return shown(s, longText) }
+
+// sentence is the same of a longer text.
+func sentence(s string) string { return shown(s, longSentence) }
+
+func shown(s string, most int) string {
+	s = s[:min(len(s), 16*longSentence)]
+	out := make([]rune, 0, min(len(s), most))
 	for _, r := range s {
 		switch {
-		case len(out) == longText:
-			return string(append(out[:longText-1], '…'))
+		case len(out) == most:
+			return string(append(out[:most-1], '…'))
 		case r == '\t' || r == '\n' || r == '\r':
 			out = append(out, ' ')
 		case unicode.IsControl(r), r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x200e, r == 0x200f, r == 0x2028, r == 0x2029:

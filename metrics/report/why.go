@@ -91,7 +91,7 @@ func (m *match) moreWaiting(slow, fast *System) (text []string) {
 	a, b, differ := m.report.property("processors granted", slow, fast)
 	busy := slow.Figures[busyName].Median / fast.Figures[busyName].Median
 	if differ {
-		because("%s was granted %s processors for %s", slow.Name, a, b)
+		because("%s was granted %s processors instead of %s", slow.Name, a, b)
 		if !(busy <= 1/telling) { // it used what it had as well
 			return text
 		}

@@ -92,8 +92,8 @@ func onReadOnly(err error, dir, advice string) error {
 	return (&message{err: err}).hint("%s", advice)
 }
 
-// report says what went wrong, what to do next, and returns the exit status.
-func report(err error) int {
+// tellError says what went wrong, what to do next, and returns the exit status.
+func tellError(err error) int {
 	if err == nil {
 		return 0
 	}

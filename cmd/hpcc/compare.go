@@ -1,0 +1,182 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+	"hpcc/metrics/report"
+	"hpcc/store"
+)
+
+func reportCommand() *cli.Command {
+	return &cli.Command{
+		Name: "report", Usage: "compare measured runs of one image on several systems", ArgsUsage: "[NAME=]RUN...",
+		Description: `Says how long the runs took, what they used of what was asked for, how they spread, what they
+cost, and what probably explains why one system took longer. RUN is a system: the file of a
+measured run ("hpcc run --measure"), a directory of such files, or a job of "hpcc submit", by its
+id or the beginning of it. NAME is what it is called. A job that was not measured tells times,
+processor time and memory. The first system is the one that the others are compared with; one
+alone is reported of. docs/report.md explains the figures, and the files of prices.
+
+   hpcc report power=jobs/main-261121 pod=main-261122
+   hpcc report --html report.html before.jsonl after.jsonl
+   hpcc report --price prices.toml --csv sweep-261121-090000 > runs.csv
+
+Exit status: 0; 1 when the images differ and --different is not given, or nothing can be read.`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
+			&cli.BoolFlag{Name: "csv", Usage: "print a row for each run"},
+			&cli.BoolFlag{Name: "markdown", Usage: "print Markdown"},
+			&cli.StringFlag{Name: "html", Usage: "write a page with charts to `FILE`; - prints it"},
+			&cli.StringFlag{Name: "price", Usage: "count costs and energy by the prices of `FILE`"},
+			&cli.BoolFlag{Name: "different", Usage: "compare runs of different images, and say so"},
+			&cli.BoolFlag{Name: "attempts", Usage: "count earlier attempts of tasks too, not only the last"},
+			onFlag(), storeFlag(),
+		},
+		Action: compareRuns,
+	}
+}
+
+func compareRuns(c *cli.Context) error {
+	words, err := args(c, 1, maxSystems, "[NAME=]RUN...")
+	if err != nil {
+		return err
+	}
+	form, err := reportForm(c)
+	if err != nil {
+		return err
+	}
+	o := report.Options{Different: c.Bool("different")}
+	if o.Prices, err = readPrices(c.String("price")); err != nil {
+		return err
+	}
+	sources, err := reportSources(c, words)
+	if err != nil {
+		return err
+	}
+	r, err := report.Read(sources, o)
+	if err != nil {
+		return onReport(err)
+	}
+	for _, s := range r.Systems {
+		s.Advice = append(requestAdvice(s), s.Advice...)
+	}
+	warn(r.Warnings)
+	return writeReport(c, r, form)
+}
+
+// maxSystems bounds how many systems one report has: what a page can show.
+const maxSystems = 20
+
+// reportForm is what the command line wants printed.
+func reportForm(c *cli.Context) (form string, err error) {
+	form = "text"
+	for _, f := range []string{"json", "csv", "markdown"} {
+		if !c.Bool(f) {
+			continue
+		}
+		if form != "text" {
+			return "", usagef("--%s and --%s do not go together", form, f).hint("run it twice; --html writes a page beside either")
+		}
+		form = f
+	}
+	switch html := c.String("html"); {
+	case html == "-" && form != "text":
+		return "", usagef("--html - and --%s do not go together", form).hint("name a file: --html report.html")
+	case html == "-":
+		form = "html"
+	case html == "" && c.IsSet("html"):
+		return "", usagef("--html wants the name of a file")
+	}
+	return form, nil
+}
+
+// writeReport prints the report, and writes the page where one is wanted.
+func writeReport(c *cli.Context, r *report.Report, form string) error {
+	if file := c.String("html"); file != "" && file != "-" {
+		if err := store.NewFile(file, func(f *os.File) error { return r.HTML(f) }); err != nil {
+			return fmt.Errorf("writing the page: %w", err)
+		}
+		defer say("the page is in %s", file)
+	}
+	switch form {
+	case "json":
+		b, err := r.JSON()
+		if err == nil {
+			_, err = os.Stdout.Write(b)
+		}
+		return err
+	case "csv":
+		return r.CSV(os.Stdout)
+	case "markdown":
+		return r.Markdown(os.Stdout)
+	case "html":
+		return r.HTML(os.Stdout)
+	}
+	return r.Text(os.Stdout)
+}
+
+// onReport says what to do about runs that cannot be compared.
+func onReport(err error) error {
+	switch d := new(report.DigestError); {
+	case errors.As(err, &d):
+		return (&message{err: err}).hint("--different compares them all the same, and says so; builds of one image for two architectures differ, too")
+	case errors.Is(err, report.ErrNothing):
+		return (&message{err: err}).hint("\"hpcc run --measure\" and \"hpcc submit --measure\" leave records; jobs have them in their directories below the store's jobs/")
+	}
+	return err
+}
+
+// readPrices reads a file of prices; nil without one.
+func readPrices(file string) (*report.Prices, error) {
+	if file == "" {
+		return nil, nil
+	}
+	bad := func(err error) error {
+		return (&message{err: fmt.Errorf("--price: %w", err), status: exitUsage}).hint("docs/report.md, \"Costs\", has an example")
+	}
+	p := &report.Prices{}
+	f, err := job.ReadTables(file, p)
+	if err != nil {
+		return nil, bad(err)
+	}
+	if key, err := p.Check(); err != nil {
+		return nil, bad(f.At(key, err))
+	}
+	return p, nil
+}
+
+// requestAdvice is what records of jobs advise, of a system whose runs have all ended.
+// What runs that were killed for want of something used of it says nothing.
+func requestAdvice(s *report.System) []string {
+	if s.Endings[report.Open]+s.Missing > 0 {
+		return nil
+	}
+	u := &job.Use{}
+	for _, t := range s.Tasks {
+		asked := &t.Header.Asked
+		u.CPUs = max(u.CPUs, asked.CPUs)
+		u.Memory = max(u.Memory, asked.Memory)
+		u.Time = max(u.Time, time.Duration(asked.Time*float64(time.Second)))
+		wall := time.Duration(min(t.Figures["wall_s"], maxAdvised) * float64(time.Second))
+		u.Wall, u.Longest = u.Wall+wall, max(u.Longest, wall)
+		u.CPUTime += time.Duration(min(t.Figures["cpu_s"], maxAdvised) * float64(time.Second))
+		u.PeakMemory = max(u.PeakMemory, int64(t.Figures["memory_peak_bytes"]))
+	}
+	if s.Endings[report.NoMemory] > 0 {
+		u.Memory = 0
+	}
+	if s.Endings[report.TimeLimit] > 0 {
+		u.Time = 0
+	}
+	return u.Advise()
+}
+
+// maxAdvised bounds the seconds of a run that are believed, so that sums of many
+// stay durations.
+const maxAdvised = 1e6

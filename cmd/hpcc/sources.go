@@ -1,0 +1,209 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+	"hpcc/metrics"
+	"hpcc/metrics/report"
+)
+
+// Bounds of what a directory of runs may hold.
+const (
+	maxRunDepth = 8
+	maxRunFiles = 200_000
+)
+
+// recordEnd is how files of measured runs end.
+const recordEnd = ".jsonl"
+
+// reportSources finds the systems that the words of the command line name.
+func reportSources(c *cli.Context, words []string) (list []report.Source, err error) {
+	used := map[string]int{}
+	for _, w := range words {
+		name, what := splitSystem(w)
+		s, err := reportSource(c, what)
+		if err != nil {
+			return nil, err
+		}
+		if name != "" {
+			s.Name = name
+		}
+		if used[s.Name]++; used[s.Name] > 1 {
+			s.Name = fmt.Sprintf("%s (%d)", s.Name, used[s.Name])
+		}
+		list = append(list, s)
+	}
+	return list, nil
+}
+
+// splitSystem takes NAME=RUN apart. A file whose name has the sign is itself.
+func splitSystem(word string) (name, what string) {
+	name, what, ok := strings.Cut(word, "=")
+	if _, err := os.Lstat(word); err == nil || !ok || name == "" || what == "" || strings.Contains(name, "/") {
+		return "", word
+	}
+	return name, what
+}
+
+// reportSource finds one system: a file, a directory, or a job.
+func reportSource(c *cli.Context, what string) (report.Source, error) {
+	fi, err := os.Stat(what)
+	switch {
+	case err == nil && fi.IsDir():
+		return runsBelow(what, c.Bool("attempts"))
+	case err == nil:
+		return report.Source{Name: strings.TrimSuffix(filepath.Base(what), recordEnd), Runs: []report.Run{{File: what}}}, nil
+	case strings.ContainsRune(what, '/') || strings.HasSuffix(what, recordEnd):
+		return report.Source{}, fmt.Errorf("reading a measured run: %w", err)
+	}
+	return runsOfJob(c, what)
+}
+
+// runsOfJob finds a job as "hpcc status" does; those of targets that keep their records
+// are asked for them.
+func runsOfJob(c *cli.Context, id string) (src report.Source, err error) {
+	s, err := findStore(c)
+	if err != nil {
+		return src, err
+	}
+	f, err := findJob(c, s.Jobs(), id)
+	if err != nil {
+		if errors.As(err, new(*job.NoJobError)) {
+			err = (&message{err: fmt.Errorf("%q is no file, no directory and no job", id)}).hint(`"hpcc status" lists the jobs`)
+		}
+		return src, err
+	}
+	if f.site != nil {
+		return src, (&message{err: fmt.Errorf("job %s is of site %s, whose records are there", f.id, f.site.Name)}).hint("ssh %s hpcc report %s, or copy its directory here from below the store's jobs/", f.site.SSH, f.id)
+	}
+	list, warnings, err := job.Statuses(c.Context, s.Jobs(), []string{f.ID})
+	if err != nil { // a record that cannot be read is told of below
+		warnings = append(warnings, err.Error())
+	}
+	warn(warnings)
+	src, err = runsBelow(filepath.Join(s.Jobs(), f.ID), c.Bool("attempts"))
+	for _, st := range list {
+		if st.ID == f.ID && st.Job.Workflow == nil {
+			src.Missing = max(0, st.Total-len(st.Tasks))
+		}
+	}
+	return src, err
+}
+
+// runsBelow finds the measured runs, and the records of tasks, in a directory and
+// those below it. It follows no links.
+func runsBelow(root string, attempts bool) (src report.Source, err error) {
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		return src, err
+	}
+	src.Name = filepath.Base(abs)
+	files := map[string][]string{} // by directory
+	var dirs []string
+	n := 0
+	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		switch n++; {
+		case err != nil:
+			src.Warnings = append(src.Warnings, err.Error())
+			if e != nil && e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case n > maxRunFiles:
+			return fmt.Errorf("looking for measured runs: %s has more than %d files", root, maxRunFiles)
+		case e.IsDir():
+			if rel, _ := filepath.Rel(root, path); strings.Count(rel, string(filepath.Separator)) >= maxRunDepth {
+				return fs.SkipDir
+			}
+			dirs = append(dirs, path)
+		case e.Type().IsRegular() && strings.HasSuffix(path, recordEnd):
+			files[filepath.Dir(path)] = append(files[filepath.Dir(path)], path)
+		}
+		return nil
+	})
+	if err != nil {
+		return src, err
+	}
+	for _, dir := range dirs {
+		if err := runsIn(&src, dir, files[filepath.Clean(dir)], attempts); err != nil {
+			return src, err
+		}
+	}
+	return src, nil
+}
+
+// runsIn joins the measured runs of one directory with its records of tasks.
+func runsIn(src *report.Source, dir string, files []string, attempts bool) error {
+	last, earlier, bad, err := job.Attempts(dir, attempts)
+	if err != nil {
+		return err
+	}
+	for _, err := range bad {
+		src.Warnings = append(src.Warnings, err.Error())
+	}
+	sub, err := job.ReadJob(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		src.Warnings = append(src.Warnings, err.Error())
+	}
+	measured := map[string]string{}
+	for _, f := range files {
+		name := strings.TrimSuffix(filepath.Base(f), recordEnd)
+		if _, attempt, ok := job.TaskOf(name); ok && attempt >= 0 && !attempts {
+			continue
+		}
+		measured[name] = f
+	}
+	for _, t := range last {
+		src.Runs = append(src.Runs, runOf(measured, fmt.Sprintf("task.%d", t.Index), sub, &t))
+	}
+	for _, t := range earlier {
+		src.Runs = append(src.Runs, runOf(measured, fmt.Sprintf("task.%d.%d", t.Index, t.Attempt), sub, &t))
+	}
+	for _, f := range files { // those without a record
+		if name := strings.TrimSuffix(filepath.Base(f), recordEnd); measured[name] != "" {
+			src.Runs = append(src.Runs, report.Run{File: f})
+		}
+	}
+	return nil
+}
+
+// runOf is the run of a task's record, with its measured run where there is one; that
+// is then taken.
+func runOf(measured map[string]string, name string, sub *job.Submission, t *job.Task) report.Run {
+	run := report.Run{File: measured[name], Known: known(sub, t)}
+	delete(measured, name)
+	return run
+}
+
+// known is what a job and the record of one of its tasks say, in the words of a
+// measured run.
+func known(sub *job.Submission, t *job.Task) metrics.Record {
+	r := metrics.Record{Header: metrics.Header{Start: t.Start, Machine: metrics.Machine{Host: t.Host},
+		Job: &metrics.JobOf{Task: t.Index, Attempt: t.Attempt, Params: t.Params}}}
+	if sub != nil {
+		h, j := &r.Header, sub.Job
+		h.Image, h.Command = j.Image, t.Fill(j.Args)
+		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.Submitted
+		cpus, memory, gpus, limit := j.Asks()
+		h.Asked = metrics.Asked{CPUs: cpus, Memory: memory, GPUs: gpus, Time: limit.Seconds()}
+	}
+	if !t.Ended() {
+		return r
+	}
+	f := &metrics.Footer{End: t.End, Wall: max(0, t.End.Sub(t.Start).Seconds()), Exit: t.Exit, Signal: t.Signal, Problem: t.Problem}
+	if json.Unmarshal(t.Usage, &f.Usage) != nil {
+		f.Usage = metrics.Usage{}
+	}
+	f.Memory, f.MemoryFrom = f.Usage.MaxRSS, "process"
+	r.Footer = f
+	return r
+}

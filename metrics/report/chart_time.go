@@ -1,0 +1,206 @@
+package report
+
+import (
+	"fmt"
+
+	"hpcc/metrics"
+)
+
+// A series is a figure over the time of one run, with the lines that it should not cross.
+type series struct {
+	points []point // seconds and value
+	limits []limit
+}
+
+type limit struct {
+	name  string
+	value float64
+}
+
+// overTime are the figures that are shown over time.
+var overTime = []struct {
+	title string
+	unit  unit
+	of    func(r *metrics.Record) series
+}{
+	{"Processors busy", inNumber, cpuSeries},
+	{"Memory", inBytes, memorySeries},
+	{"GPUs busy", inPercent, gpuSeries},
+}
+
+// timeCharts are a chart for each figure and each system, those of one figure with the
+// same axes.
+func (r *Report) timeCharts() (charts []Chart) {
+	for _, x := range overTime {
+		all := make([]series, len(r.Systems))
+		longest, highest := 0.0, 0.0
+		for i, s := range r.Systems {
+			if s.chosen == nil {
+				continue
+			}
+			all[i] = x.of(s.chosen)
+			all[i].points = thin(all[i].points)
+			for _, p := range all[i].points {
+				longest, highest = max(longest, p.x), max(highest, p.y)
+			}
+		}
+		if longest <= 0 || highest <= 0 {
+			continue
+		}
+		top := highest
+		for _, a := range all {
+			for _, l := range a.limits {
+				if l.value <= farLimit*highest {
+					top = max(top, l.value)
+				}
+			}
+		}
+		for i, s := range r.Systems {
+			if len(all[i].points) > 1 {
+				charts = append(charts, all[i].chart(x.title, x.unit, s, i, longest, top))
+			}
+		}
+	}
+	return charts
+}
+
+// farLimit is from which multiple of what was reached on a limit is told, and not drawn:
+// the curve would lie at the bottom.
+const farLimit = 4
+
+// chart draws one system's series.
+func (a *series) chart(title string, u unit, s *System, i int, longest, top float64) Chart {
+	const width, height = 360, 190
+	f := frame{left: 58, top: 18, width: width - 58 - 14, height: height - 18 - 22, x: ticks(longest, inSeconds), y: ticks(top, u), xUnit: inSeconds, yUnit: u}
+	if u == inPercent {
+		f.y = []float64{0, 0.25, 0.5, 0.75, 1}
+	}
+	d := &drawing{}
+	f.draw(d)
+	about, far := "", ""
+	for _, l := range a.limits {
+		about += fmt.Sprintf(" %s: %s.", l.name, u.say(l.value, ""))
+		if l.value > f.y[len(f.y)-1] {
+			far += fmt.Sprintf("%s %s ↑ ", l.name, u.say(l.value, ""))
+			continue
+		}
+		p := f.at(0, l.value)
+		d.line("limit", f.left, p.y, f.left+f.width, p.y)
+		d.text("end", f.left+f.width, p.y-3, l.name)
+	}
+	if far != "" {
+		d.text("end", f.left+f.width, 11, far)
+	}
+	points := make([]point, len(a.points))
+	for k, p := range a.points {
+		points[k] = f.at(p.x, min(p.y, f.y[len(f.y)-1]))
+	}
+	d.curve("curve "+colour(i), points)
+	run := s.chosen.Header.Job
+	what := "its run in the middle"
+	if run != nil && len(s.Tasks) > 1 {
+		what = fmt.Sprintf("task %d", run.Task)
+	}
+	return Chart{Title: fmt.Sprintf("%s: %s, %s", title, s.Name, what),
+		About: fmt.Sprintf("%s over the %s of the run.%s", title, saySeconds(a.points[len(a.points)-1].x), about),
+		Width: width, Height: height, Body: d.done(), Table: a.table(title, u)}
+}
+
+// table says the same as the curve, in fewer points.
+func (a *series) table(title string, u unit) *Table {
+	t := &Table{Head: []string{"after", title}}
+	const rows = 12
+	for k := range rows {
+		p := a.points[k*(len(a.points)-1)/(rows-1)]
+		row := []string{saySeconds(p.x), u.say(p.y, "")}
+		if n := len(t.Rows); n == 0 || t.Rows[n-1][0] != row[0] {
+			t.Rows = append(t.Rows, row)
+		}
+	}
+	return t
+}
+
+// maxPoints bounds a curve: more than a screen can show.
+const maxPoints = 240
+
+// thin leaves of neighbours the highest, so that no peak is lost.
+func thin(points []point) []point {
+	if len(points) <= maxPoints {
+		return points
+	}
+	out := make([]point, 0, maxPoints)
+	for k := range maxPoints {
+		part := points[k*len(points)/maxPoints : (k+1)*len(points)/maxPoints]
+		best := part[0]
+		for _, p := range part {
+			if p.y > best.y {
+				best = p
+			}
+		}
+		out = append(out, best)
+	}
+	return out
+}
+
+// sane says whether a sample can stand behind another.
+func sane(s *metrics.Sample, after float64) bool { return s.At > after && s.At < most }
+
+// cpuSeries is how many processors were busy since the sample before.
+func cpuSeries(r *metrics.Record) (a series) {
+	at, cpu := 0.0, 0.0
+	for i := range r.Samples {
+		s := &r.Samples[i]
+		if !sane(s, at) {
+			continue
+		}
+		now := max(s.CPU, cpu) // of children that have gone it no longer tells
+		a.points = append(a.points, point{s.At, min((now-cpu)/(s.At-at), most)})
+		at, cpu = s.At, now
+	}
+	if g := granted(&r.Header); g > 0 {
+		a.limits = append(a.limits, limit{"granted", g})
+	}
+	return a
+}
+
+// memorySeries is of the same source as the peak, where samples have it.
+func memorySeries(r *metrics.Record) (a series) {
+	at := -1.0
+	for i := range r.Samples {
+		s := &r.Samples[i]
+		if !sane(s, at) {
+			continue
+		}
+		v := s.RSS
+		if s.Cgroup != nil && s.Cgroup.Memory > 0 && !r.Header.Limits.Shared && (r.Footer == nil || r.Footer.MemoryFrom == "cgroup") {
+			v = s.Cgroup.Memory
+		}
+		a.points = append(a.points, point{s.At, max(float64(v), 0)})
+		at = s.At
+	}
+	if n := r.Header.Asked.Memory; n > 0 {
+		a.limits = append(a.limits, limit{"asked", float64(n)})
+	}
+	if n := r.Header.Limits.Memory; n > 0 && n != r.Header.Asked.Memory {
+		a.limits = append(a.limits, limit{"limit", float64(n)})
+	}
+	return a
+}
+
+// gpuSeries is the mean of the GPUs.
+func gpuSeries(r *metrics.Record) (a series) {
+	at := -1.0
+	for i := range r.Samples {
+		s := &r.Samples[i]
+		if !sane(s, at) || len(s.GPUs) == 0 {
+			continue
+		}
+		sum := 0.0
+		for _, g := range s.GPUs {
+			sum += min(max(g.Utilisation, 0), 100) / 100
+		}
+		a.points = append(a.points, point{s.At, sum / float64(len(s.GPUs))})
+		at = s.At
+	}
+	return a
+}

@@ -1,0 +1,156 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Bounds of a timeline: with more, it shows how many runs there were at a time.
+const (
+	maxBars  = 2000
+	maxLanes = 120
+)
+
+// A bar is a run from its start to its end, in seconds since the first start.
+type bar struct {
+	from, to float64
+	bad      bool
+}
+
+// firstStart is when the first run of the system began.
+func (s *System) firstStart() (first time.Time) {
+	for _, t := range s.Tasks {
+		if first.IsZero() || t.Header.Start.Before(first) {
+			first = t.Header.Start
+		}
+	}
+	return first
+}
+
+// bars are the runs that have an end, by their start.
+func (s *System) bars() (list []bar) {
+	first := s.firstStart()
+	for _, t := range s.Tasks {
+		end := t.end()
+		from, to := t.Header.Start.Sub(first).Seconds(), end.Sub(first).Seconds()
+		if end.IsZero() || !(to >= from) || t.Header.Start.IsZero() {
+			continue
+		}
+		list = append(list, bar{from, to, t.Ending != Done})
+	}
+	slices.SortStableFunc(list, func(a, b bar) int {
+		switch {
+		case a.from < b.from:
+			return -1
+		case a.from > b.from:
+			return 1
+		}
+		return 0
+	})
+	return list
+}
+
+// lanes puts bars that do not overlap into one lane each.
+func lanes(bars []bar) (list [][]bar) {
+next:
+	for _, b := range bars {
+		for i, l := range list {
+			if l[len(l)-1].to <= b.from {
+				list[i] = append(l, b)
+				continue next
+			}
+		}
+		if list = append(list, []bar{b}); len(list) > maxLanes {
+			return list
+		}
+	}
+	return list
+}
+
+// timelines show when the runs of each system ran, with one axis for all.
+func (r *Report) timelines() (charts []Chart) {
+	longest := 0.0
+	for _, s := range r.Systems {
+		for _, b := range s.bars() {
+			longest = max(longest, b.to)
+		}
+	}
+	for i, s := range r.Systems {
+		if bars := s.bars(); len(bars) > 1 && longest > 0 {
+			charts = append(charts, timeline(s, i, bars, longest))
+		}
+	}
+	return charts
+}
+
+func timeline(s *System, i int, bars []bar, longest float64) Chart {
+	const width, left, right = 640, 34, 20
+	d := &drawing{}
+	f := frame{left: left, top: 6, width: width - left - right, x: ticks(longest, inSeconds), xUnit: inSeconds}
+	bad := 0
+	for _, b := range bars {
+		if b.bad {
+			bad++
+		}
+	}
+	about := fmt.Sprintf("%s, of which %d did not go well, over %s.", counted(len(bars), "run", "runs"), bad, saySeconds(longest))
+	if stacked := lanes(bars); len(bars) <= maxBars && len(stacked) <= maxLanes {
+		f.y = []float64{float64(len(stacked))}
+		thick := min(14, max(2.5, 180/float64(len(stacked))))
+		f.height = thick * float64(len(stacked))
+		for _, v := range f.x {
+			p := f.at(v, 0)
+			d.line("grid", p.x, f.top, p.x, f.top+f.height)
+			d.text("middle", p.x, f.top+f.height+14, inSeconds.tick(v))
+		}
+		for k, lane := range stacked {
+			y := f.top + float64(k)*thick
+			for _, b := range lane {
+				class := "bar " + colour(i)
+				if b.bad {
+					class = "bar bad"
+				}
+				x := f.at(b.from, 0).x
+				d.rect(class, x, y, max(f.at(b.to, 0).x-x-0.5, 0.8), thick-min(1, thick/4))
+			}
+		}
+		about = "A bar for each run, from its start to its end; the outlined ones did not go well. " + about
+	} else {
+		f.height = 120
+		running := atOnce(bars)
+		top := 0.0
+		for _, p := range running {
+			top = max(top, p.y)
+		}
+		f.y, f.yUnit = ticks(top, inNumber), inNumber
+		f.draw(d)
+		points := make([]point, len(running))
+		for k, p := range running {
+			points[k] = f.at(p.x, p.y)
+		}
+		d.curve("curve "+colour(i), points)
+		about = "How many runs there were at a time. " + about
+	}
+	return Chart{Title: "When the runs of " + s.Name + " ran", About: about, Width: width, Height: int(f.top+f.height) + 20, Body: d.done()}
+}
+
+// atOnce counts the runs at steps of the time.
+func atOnce(bars []bar) []point {
+	last := 0.0
+	for _, b := range bars {
+		last = max(last, b.to)
+	}
+	counts := make([]float64, maxPoints+1)
+	for _, b := range bars {
+		from, to := int(b.from/last*maxPoints), int(b.to/last*maxPoints)
+		for k := max(from, 0); k <= min(to, maxPoints); k++ {
+			counts[k]++
+		}
+	}
+	points := make([]point, len(counts))
+	for k, n := range counts {
+		points[k] = point{last * float64(k) / maxPoints, n}
+	}
+	return points
+}

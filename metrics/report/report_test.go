@@ -1,0 +1,79 @@
+package report
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hpcc/metrics"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// prices are those of the golden report.
+var prices = &Prices{Currency: "EUR", KWh: 0.28, PUE: 1.3, Node: map[string]Node{
+	"power":    {Hour: 2.4, GPUs: 4, IdleWatts: 400, MaxWatts: 900},
+	"worker-*": {Hour: 1.9, GPUs: 2, IdleWatts: 180, MaxWatts: 520},
+}}
+
+// two is the report of the golden files: eight runs in two places, of which some failed in one.
+func two(t testing.TB) *Report {
+	spoil := func(k int, h *metrics.Header, f *metrics.Footer) {
+		switch k {
+		case 3:
+			f.Exit, f.Signal, f.Cgroup.OOMKills, f.Memory, f.Wall = -1, "SIGKILL", 1, h.Limits.Memory, f.Wall/2
+		case 6:
+			f.Exit = 3
+		}
+	}
+	r, err := Read([]Source{{Name: "power", Runs: power.make(t, 8, nil)}, {Name: "pods", Runs: pods.make(t, 8, spoil), Missing: 1}}, Options{Prices: prices})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range r.Systems { // where they lie is not for golden files
+		for _, x := range s.Tasks {
+			x.File = filepath.Base(x.File)
+		}
+	}
+	return r
+}
+
+func TestGolden(t *testing.T) {
+	r := two(t)
+	for name, write := range map[string]func(io.Writer) error{"two.txt": r.Text, "two.md": r.Markdown, "two.csv": r.CSV, "two.html": r.HTML} {
+		var b bytes.Buffer
+		if err := write(&b); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil || !bytes.Equal(b.Bytes(), want) {
+			t.Errorf("%s is another (%v); \"go test ./metrics/report -update\" writes it anew:\n%s", file, err, b.Bytes()[:min(b.Len(), 3000)])
+		}
+	}
+}
+
+func TestDigests(t *testing.T) {
+	other := pods
+	other.digest = "sha256:" + hex64("b")
+	sources := []Source{{Name: "a", Runs: power.make(t, 2, nil)}, {Name: "b", Runs: other.make(t, 2, nil)}}
+	_, err := Read(sources, Options{})
+	var d *DigestError
+	if !errors.As(err, &d) || !strings.Contains(err.Error(), power.digest) || !strings.Contains(err.Error(), other.digest) {
+		t.Fatalf("%v; want both digests", err)
+	}
+	r, err := Read(sources, Options{Different: true})
+	if err != nil || !r.Different || !strings.Contains(r.Notes[0], "DIFFERENT IMAGES") {
+		t.Errorf("%+v, %v; want a note on top", r, err)
+	}
+}
