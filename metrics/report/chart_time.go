@@ -28,9 +28,8 @@ var overTime = []struct {
 	{"GPUs busy", inPercent, gpuSeries},
 }
 
-// timeCharts are a chart for each figure and each system, those of one figure with the
-// same axes.
-func (r *Report) timeCharts() (charts []Chart) {
+// timeCharts are a chart for each system, by figure: those of one have the same axes.
+func (r *Report) timeCharts() (figures [][]Chart) {
 	for _, x := range overTime {
 		all := make([]series, len(r.Systems))
 		longest, highest := 0.0, 0.0
@@ -55,13 +54,15 @@ func (r *Report) timeCharts() (charts []Chart) {
 				}
 			}
 		}
+		var charts []Chart
 		for i, s := range r.Systems {
 			if len(all[i].points) > 1 {
 				charts = append(charts, all[i].chart(x.title, x.unit, s, i, longest, top))
 			}
 		}
+		figures = append(figures, charts)
 	}
-	return charts
+	return figures
 }
 
 // farLimit is from which multiple of what was reached on a limit is told, and not drawn:
@@ -86,7 +87,7 @@ func (a *series) chart(title string, u unit, s *System, i int, longest, top floa
 		}
 		p := f.at(0, l.value)
 		d.line("limit", f.left, p.y, f.left+f.width, p.y)
-		d.text("end", f.left+f.width, p.y-3, l.name)
+		d.text("end", f.left+f.width, p.y-5, l.name)
 	}
 	if far != "" {
 		d.text("end", f.left+f.width, 11, far)

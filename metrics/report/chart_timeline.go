@@ -85,7 +85,7 @@ func (r *Report) timelines() (charts []Chart) {
 }
 
 func timeline(s *System, i int, bars []bar, longest float64) Chart {
-	const width, left, right = 640, 34, 20
+	const width, left, right = 520, 34, 20
 	d := &drawing{}
 	f := frame{left: left, top: 6, width: width - left - right, x: ticks(longest, inSeconds), xUnit: inSeconds}
 	bad := 0
@@ -99,11 +99,7 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 		f.y = []float64{float64(len(stacked))}
 		thick := min(14, max(2.5, 180/float64(len(stacked))))
 		f.height = thick * float64(len(stacked))
-		for _, v := range f.x {
-			p := f.at(v, 0)
-			d.line("grid", p.x, f.top, p.x, f.top+f.height)
-			d.text("middle", p.x, f.top+f.height+14, inSeconds.tick(v))
-		}
+		f.drawX(d)
 		for k, lane := range stacked {
 			y := f.top + float64(k)*thick
 			for _, b := range lane {

@@ -10,7 +10,7 @@ const maxDots = 300
 
 // wallChart shows how the wall clock lies, a strip and a box for each system.
 func (r *Report) wallChart() (c Chart, ok bool) {
-	const width, row, left, right = 640, 54, 12, 20
+	const width, row, left, right = 520, 54, 12, 20
 	longest := 0.0
 	for _, s := range r.Systems {
 		longest = max(longest, s.Figures[wallName].Max)
@@ -20,11 +20,7 @@ func (r *Report) wallChart() (c Chart, ok bool) {
 	}
 	f := frame{left: left, top: 6, width: width - left - right, height: float64(row * len(r.Systems)), x: ticks(longest, inSeconds), y: []float64{1}, xUnit: inSeconds}
 	d := &drawing{}
-	for _, v := range f.x {
-		p := f.at(v, 0)
-		d.line("grid", p.x, f.top, p.x, f.top+f.height)
-		d.text("middle", p.x, f.top+f.height+14, inSeconds.tick(v))
-	}
+	f.drawX(d)
 	table := &Table{Head: []string{"system", "runs", "least", "first quartile", "median", "third quartile", "most"}}
 	for i, s := range r.Systems {
 		x := s.Figures[wallName]

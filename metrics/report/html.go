@@ -18,15 +18,15 @@ var parsed = sync.OnceValue(func() *template.Template {
 // A pageOf is what the page is made of.
 type pageOf struct {
 	*Report
-	Title              string
-	SystemsTable       *Table
-	FiguresTable       *Table
-	PropertiesTable    *Table
-	Wall               []Chart
-	Times              []Chart
-	Timelines          []Chart
-	Runs               []namedTable
-	AnyAdvice, Compare bool
+	Title           string
+	SystemsTable    *Table
+	FiguresTable    *Table
+	PropertiesTable *Table
+	Wall            []Chart
+	Times           [][]Chart
+	Timelines       []Chart
+	Runs            []namedTable
+	AnyAdvice       bool
 }
 
 type namedTable struct {
@@ -38,7 +38,7 @@ type namedTable struct {
 // pictures are in it, and it forbids the rest to whoever shows it.
 func (r *Report) HTML(out io.Writer) error {
 	p := &pageOf{Report: r, Title: r.title(), SystemsTable: r.systemsTable(), FiguresTable: r.figuresTable(true), PropertiesTable: r.propertiesTable(true),
-		Times: r.timeCharts(), Timelines: r.timelines(), Compare: len(r.Systems) > 1}
+		Times: r.timeCharts(), Timelines: r.timelines()}
 	if c, ok := r.wallChart(); ok {
 		p.Wall = []Chart{c}
 	}

@@ -42,7 +42,7 @@ var measures = []measure{
 	{name: "memory_of_limit", title: "of the limit of memory", unit: inPercent, of: part(memory, memoryLimit)},
 	{name: "read_bytes", title: "read from storage", unit: inBytes, of: read},
 	{name: "written_bytes", title: "written to storage", unit: inBytes, of: written},
-	{name: "net_inBytes", title: "came by its network, anyone's", unit: inBytes, detail: true, of: netIn},
+	{name: "net_in_bytes", title: "came by its network, anyone's", unit: inBytes, detail: true, of: netIn},
 	{name: "net_out_bytes", title: "left by its network, anyone's", unit: inBytes, detail: true, of: netOut},
 	{name: "throttled", title: "throttled, of when it could run", unit: inPercent, of: throttled},
 	{name: "pressure_cpu", title: "some waited for a processor", unit: inPercent, of: pressure(func(p *metrics.Pressure) float64 { return p.CPU })},

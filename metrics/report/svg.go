@@ -129,13 +129,21 @@ func (f *frame) at(x, y float64) point {
 	return point{f.left + f.width*x/f.x[len(f.x)-1], f.top + f.height*(1-y/f.y[len(f.y)-1])}
 }
 
-// draw draws the axes with their ticks.
-func (f *frame) draw(d *drawing) {
-	for _, v := range f.x {
-		p := f.at(v, 0)
-		d.line("grid", p.x, f.top, p.x, f.top+f.height)
-		d.text("middle", p.x, f.top+f.height+14, f.xUnit.tick(v))
+// drawX draws the ticks below.
+func (f *frame) drawX(d *drawing) {
+	for i, v := range f.x {
+		p, anchor := f.at(v, 0), "middle"
+		if i > 0 && i == len(f.x)-1 { // so that it ends where the picture does
+			anchor, p.x = "end", p.x+10
+		}
+		d.line("grid", f.at(v, 0).x, f.top, f.at(v, 0).x, f.top+f.height)
+		d.text(anchor, p.x, f.top+f.height+14, f.xUnit.tick(v))
 	}
+}
+
+// draw draws both axes with their ticks.
+func (f *frame) draw(d *drawing) {
+	f.drawX(d)
 	for _, v := range f.y {
 		p := f.at(0, v)
 		d.line("grid", f.left, p.y, f.left+f.width, p.y)

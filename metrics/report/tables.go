@@ -92,7 +92,7 @@ func (r *Report) addTotals(t *Table) *Table {
 			}
 		}
 		if known {
-			t.Rows = append(t.Rows, row)
+			t.Rows = append(t.Rows, append(row, "")[:len(t.Head)])
 		}
 	}
 	return t
