@@ -13,7 +13,7 @@ import (
 func (r *Report) Text(out io.Writer) error {
 	w := bufio.NewWriter(out)
 	for _, n := range r.Notes {
-		fmt.Fprintf(w, "note: %s\n", n)
+		fmt.Fprintf(w, "note: %s\n", sentence(n))
 	}
 	if len(r.Notes) > 0 {
 		fmt.Fprintln(w)
@@ -46,7 +46,7 @@ func (r *Report) Text(out io.Writer) error {
 		if s.Table != nil {
 			s.Table.text(w)
 			if s.Table.Caption != "" {
-				fmt.Fprintln(w, s.Table.Caption)
+				fmt.Fprintln(w, sentence(s.Table.Caption))
 			}
 		}
 	}
@@ -55,7 +55,7 @@ func (r *Report) Text(out io.Writer) error {
 
 func list(w io.Writer, lines []string) {
 	for _, l := range lines {
-		fmt.Fprintf(w, "  * %s\n", l)
+		fmt.Fprintf(w, "  * %s\n", sentence(l))
 	}
 }
 

@@ -150,6 +150,9 @@ func (m *match) around() (text []string) {
 			text = append(text, fmt.Sprintf("%s: %s, %s on %s", x.what, saySeconds(b.Median), saySeconds(a.Median), m.base.Name))
 		}
 	}
+	if a, b, differ := m.report.property("memory counted by", m.other, m.base); differ {
+		text = append(text, fmt.Sprintf("memory is not counted alike: by %s, by %s on %s (process: of the largest one alone)", a, b, m.base.Name))
+	}
 	if r, ok := m.ratio(costName); ok {
 		text = append(text, fmt.Sprintf("a run costs %s, %s on %s: × %s", m.say(costName, m.other), m.say(costName, m.base), m.base.Name, times(r.Median)))
 	}
