@@ -1,0 +1,181 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"hpcc/metrics"
+)
+
+// report reads two systems of n runs each.
+func compared(t *testing.T, a, b place, n int, change func(k int, h *metrics.Header, f *metrics.Footer)) *Report {
+	t.Helper()
+	r, err := Read([]Source{{Name: "base", Runs: a.make(t, n, change)}, {Name: "other", Runs: b.make(t, n, change)}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestCauses: each cause is named where it is there, and no other.
+func TestCauses(t *testing.T) {
+	plain := power
+	plain.busy, plain.gpus = 0.95, 0
+	tests := []struct {
+		name    string
+		change  func(p *place)
+		verdict Verdict
+		says    []string
+	}{
+		{"nothing", func(p *place) {}, Same, []string{"as good as the same"}},
+		{"other architecture", func(p *place) { p.seconds *= 1.6; p.arch = "amd64" }, Longer, []string{"other took 1.60 × the processor time: probably its architecture, amd64 for ppc64le"}},
+		{"faster cores", func(p *place) { p.seconds /= 1.5; p.cpu = "POWER10" }, Shorter, []string{"base took 1.50 × the processor time: probably slower cores, POWER9 (raw), altivec supported for POWER10"}},
+		{"nothing that is known", func(p *place) { p.seconds *= 1.5 }, Longer, []string{"nothing that is known of the hosts differs"}},
+		{"throttled", func(p *place) { p.busy, p.throttled = 0.5, 0.9 }, Longer, []string{"other kept 50% of its processors busy, base 95%: it waited", "probably throttling by its quota of processors: 31% of the time, 0% on base"}},
+		{"storage", func(p *place) { p.busy, p.io = 0.5, 0.4 }, Longer, []string{"probably waiting for storage: 40% of the time, 0% on base"}},
+		{"fewer processors", func(p *place) { p.granted = 2 }, Longer, []string{"other was granted 2 processors instead of 4"}},
+		{"who knows what", func(p *place) { p.busy = 0.5 }, Longer, []string{"for what the record does not tell: probably the network, locks"}},
+	}
+	all := []string{"architecture", "slower cores", "nothing that is known", "throttling", "waiting for storage", "was granted", "does not tell"}
+	for _, test := range tests {
+		other := plain
+		test.change(&other)
+		c := compared(t, plain, other, 6, nil).Comparisons[0]
+		text := strings.Join(c.Text, "\n")
+		if c.Verdict != test.verdict {
+			t.Errorf("%s: %s; want %s\n%s", test.name, c.Verdict, test.verdict, text)
+		}
+		for _, s := range test.says {
+			if !strings.Contains(text, s) {
+				t.Errorf("%s: does not say %q:\n%s", test.name, s, text)
+			}
+		}
+		for _, s := range all {
+			if strings.Contains(text, s) && !strings.Contains(strings.Join(test.says, "\n"), s) {
+				t.Errorf("%s: says %q, which is not so:\n%s", test.name, s, text)
+			}
+		}
+	}
+}
+
+// TestSpread: what may be chance is called so, and its cause is not looked for; pairs show a
+// difference that the spread over parameters hides.
+func TestSpread(t *testing.T) {
+	wide := func(factor float64) func(place, bool) []Run {
+		return func(p place, paired bool) []Run {
+			return p.make(t, 9, func(k int, h *metrics.Header, f *metrics.Footer) {
+				f.Wall = float64(k*100) * factor
+				if !paired {
+					h.Job = nil
+				}
+			})
+		}
+	}
+	for _, test := range []struct {
+		paired bool
+		want   Verdict
+	}{{true, Longer}, {false, Within}} {
+		r, err := Read([]Source{{Name: "a", Runs: wide(1)(power, test.paired)}, {Name: "b", Runs: wide(1.2)(power, test.paired)}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := r.Comparisons[0]
+		text := strings.Join(c.Text, "\n")
+		if c.Verdict != test.want || (c.Pairs == 9) != test.paired || strings.Contains(text, "probably") && !test.paired {
+			t.Errorf("paired %v: %s, %d pairs; want %s\n%s", test.paired, c.Verdict, c.Pairs, test.want, text)
+		}
+	}
+	slow := power
+	slow.seconds *= 2
+	if c := compared(t, power, slow, 1, nil).Comparisons[0]; c.Verdict != Few || !strings.Contains(strings.Join(c.Text, "\n"), "only 1 and 1 run") {
+		t.Errorf("one run each: %s %q", c.Verdict, c.Text)
+	}
+	none := func(k int, h *metrics.Header, f *metrics.Footer) { *f = metrics.Footer{Kind: "footer"} }
+	if c := compared(t, power, slow, 2, none).Comparisons[0]; c.Verdict != Unknown {
+		t.Errorf("no figures: %s %q", c.Verdict, c.Text)
+	}
+}
+
+// TestPairs: parameters go before indices, failed runs have no pair, and of attempts the last counts.
+func TestPairs(t *testing.T) {
+	task := func(k int, e Ending, lr string) *Task {
+		j := &metrics.JobOf{Task: k}
+		if lr != "" {
+			j.Params = map[string]string{"lr": lr}
+		}
+		return &Task{Ending: e, Header: metrics.Header{Job: j}}
+	}
+	a := &System{Tasks: []*Task{task(1, Done, "0.1"), task(2, Done, "0.2"), task(3, Failed, "0.3"), task(4, Done, "")}}
+	b := &System{Tasks: []*Task{task(1, Done, "0.2"), task(2, Done, "0.1"), task(3, Done, "0.3"), task(4, Done, ""), task(4, Done, ""), {Ending: Done}}}
+	var got []string
+	for _, p := range pair(a, b) {
+		got = append(got, fmt.Sprintf("%d-%d", p[0].index(), p[1].index()))
+	}
+	if want := "2-1 1-2 4-4"; strings.Join(got, " ") != want {
+		t.Errorf("pairs %s; want %s", got, want)
+	}
+	if p := pair(a, b); p[2][1] != b.Tasks[4] {
+		t.Error("of two attempts the first was taken")
+	}
+}
+
+func TestEndings(t *testing.T) {
+	limits := metrics.Header{Asked: metrics.Asked{Time: 100, Memory: 1 << 30}, Limits: metrics.Limits{Memory: 2 << 30}}
+	for _, test := range []struct {
+		name string
+		h    metrics.Header
+		f    *metrics.Footer
+		want Ending
+	}{
+		{"well", limits, &metrics.Footer{}, Done},
+		{"no footer", limits, nil, Open},
+		{"exit", limits, &metrics.Footer{Exit: 3}, Failed},
+		{"killed by the kernel, said the cgroup", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Cgroup: &metrics.CgroupUse{OOMKills: 1}}, NoMemory},
+		{"a child was", limits, &metrics.Footer{Exit: 1, Cgroup: &metrics.CgroupUse{OOMKills: 1}}, NoMemory},
+		{"and the run went on", limits, &metrics.Footer{Cgroup: &metrics.CgroupUse{OOMKills: 1}}, Done},
+		{"others in the cgroup were", metrics.Header{Limits: metrics.Limits{Shared: true}}, &metrics.Footer{Exit: 1, Cgroup: &metrics.CgroupUse{OOMKills: 1}}, Failed},
+		{"killed at what it had asked for", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1<<30 - 1<<20}, NoMemory},
+		{"killed far from it", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1 << 29}, Signalled},
+		{"a shell's child killed", limits, &metrics.Footer{Exit: 137, Memory: 1 << 30}, NoMemory},
+		{"hpcc's limit", limits, &metrics.Footer{Exit: -1, Signal: "SIGTERM", Wall: 50, Problem: "ended after its time limit of 50s"}, TimeLimit},
+		{"the scheduler's limit", limits, &metrics.Footer{Exit: -1, Signal: "SIGTERM", Wall: 99}, TimeLimit},
+		{"before it", limits, &metrics.Footer{Exit: -1, Signal: "SIGTERM", Wall: 50}, Signalled},
+		{"at it, by itself", limits, &metrics.Footer{Exit: 2, Wall: 99}, Failed},
+		{"never began", limits, &metrics.Footer{Exit: 125, Problem: "starting x: no such file"}, NotRun},
+	} {
+		if got := ending(&test.h, test.f); got != test.want {
+			t.Errorf("%s: %s; want %s", test.name, got, test.want)
+		}
+	}
+}
+
+func TestSpreadOf(t *testing.T) {
+	got := spreadOf([]float64{4, 1, 3, 2, 10})
+	if want := (Spread{N: 5, Min: 1, Q1: 2, Median: 3, Q3: 4, Max: 10, Sum: 20}); got != want {
+		t.Errorf("%+v; want %+v", got, want)
+	}
+	if got := spreadOf([]float64{1, 2}); got.Median != 1.5 || got.Q1 != 1.25 {
+		t.Errorf("of two: %+v", got)
+	}
+	if low, high := spreadOf([]float64{1, 2, 9}).middle(); low != 1 || high != 9 {
+		t.Errorf("the middle of three: %g to %g", low, high)
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for _, test := range []struct {
+		u    unit
+		v    float64
+		want string
+	}{
+		{inSeconds, 0, "0 s"}, {inSeconds, 0.0123, "12.3 ms"}, {inSeconds, 9.999, "10.0 s"}, {inSeconds, 99.96, "100 s"}, {inSeconds, 125.4, "2m05s"}, {inSeconds, 3600, "1h00m"}, {inSeconds, 3599.6, "1h00m"}, {inSeconds, 864000, "10 days"}, {inSeconds, 1e17, "1157407407407 days"},
+		{inBytes, 0, "0 B"}, {inBytes, 999, "999 B"}, {inBytes, 1000, "0.977 KiB"}, {inBytes, 9 << 30, "9 GiB"}, {inBytes, 1.5 * (1 << 40), "1.50 TiB"},
+		{inPercent, 0, "0%"}, {inPercent, 0.0001, "<0.1%"}, {inPercent, 0.034, "3.4%"}, {inPercent, 0.999, "100%"},
+		{inMoney, 0.0227, "0.0227 EUR"}, {inMoney, 1234.5, "1234 EUR"}, {inEnergy, 2, "2 kWh"}, {inNumber, 3.456, "3.46"},
+	} {
+		if got := test.u.say(test.v, "EUR"); got != test.want {
+			t.Errorf("%g in %d is %q; want %q", test.v, test.u, got, test.want)
+		}
+	}
+}

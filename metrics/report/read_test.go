@@ -1,0 +1,215 @@
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/metrics"
+)
+
+// spoil writes over a run's file.
+func spoil(t *testing.T, run Run, text string) {
+	t.Helper()
+	if err := os.WriteFile(run.File, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDamaged: bad files are told of and left out, unless nothing is left.
+func TestDamaged(t *testing.T) {
+	runs := power.make(t, 30, nil)
+	spoil(t, runs[0], "")
+	spoil(t, runs[1], "no record\n")
+	b, err := os.ReadFile(runs[2].File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := string(b[:len(b)-300]) // in the footer
+	spoil(t, runs[2], cut)
+	runs = append(runs, Run{File: filepath.Join(t.TempDir(), "gone.jsonl")})
+	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	warnings := strings.Join(r.Warnings, "\n")
+	for _, want := range []string{"task.1.jsonl:1: no header", "task.2.jsonl:1: invalid character", "gone.jsonl: no such file"} {
+		if !strings.Contains(warnings, want) {
+			t.Errorf("no warning of %q:\n%s", want, warnings)
+		}
+	}
+	if s := r.Systems[0]; len(r.Warnings) != 3 || s.Endings[Done] != 27 || s.Endings[Open] != 1 {
+		t.Errorf("%d warnings, %v; want 3, 27 done and one without an end", len(r.Warnings), s.Endings)
+	}
+	for _, run := range runs[:30] {
+		spoil(t, run, "x")
+	}
+	r, err = Read([]Source{{Name: "good", Runs: power.make(t, 1, nil)}, {Name: "bad", Runs: runs}}, Options{})
+	if !errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "comparing bad: ") || !strings.Contains(err.Error(), ".jsonl:1: ") {
+		t.Errorf("nothing left: %v, %v", r, err)
+	}
+	if _, err = Read([]Source{{Name: "bad", Runs: runs[:1]}}, Options{}); err == nil || errors.Is(err, ErrNothing) || !strings.Contains(err.Error(), "task.1.jsonl:1: ") {
+		t.Errorf("one bad file alone: %v", err)
+	}
+	if _, err = Read([]Source{{Name: "none"}}, Options{}); !errors.Is(err, ErrNothing) {
+		t.Errorf("none at all: %v", err)
+	}
+	many := append(power.make(t, 1, nil), make([]Run, 0, 30)...)
+	for k := range 30 {
+		many = append(many, Run{File: fmt.Sprint("/nonexistent/", k)})
+	}
+	if r, err = Read([]Source{{Name: "a", Runs: many}}, Options{}); err != nil || len(r.Warnings) != maxWarnings+1 || !strings.Contains(r.Warnings[maxWarnings], "20 more warnings") {
+		t.Errorf("%v, %q", err, r.Warnings)
+	}
+}
+
+// TestKnown: the job's record stands in for a file that is not there or not whole, and fills in what
+// it does not say.
+func TestKnown(t *testing.T) {
+	known := metrics.Record{Header: metrics.Header{Start: begun, Image: "sci", Asked: metrics.Asked{CPUs: 8, Memory: 64 << 30}, Machine: metrics.Machine{Host: "n1"},
+		Job: &metrics.JobOf{ID: "j", Task: 3, Submitted: begun.Add(-time.Minute), Params: map[string]string{"lr": "1"}}},
+		Footer: &metrics.Footer{End: begun.Add(time.Minute), Exit: -1, Signal: "SIGTERM", Problem: "ended after its time limit of 1m0s", Usage: metrics.Usage{User: 50, System: 10, MaxRSS: 1 << 30}}}
+	file := filepath.Join(t.TempDir(), "task.3.jsonl")
+	writeRecord(t, file, &metrics.Header{Kind: "header", Start: begun, Machine: metrics.Machine{Host: "node1"}, Limits: metrics.Limits{CPUs: 4}}, nil, nil)
+	for _, test := range []struct {
+		name    string
+		run     Run
+		host    string
+		granted float64
+		bad     int
+	}{{"no file", Run{Known: known}, "n1", 8, 0}, {"no footer", Run{File: file, Known: known}, "node1", 4, 0}, {"a file that is gone", Run{File: "/nonexistent", Known: known}, "n1", 8, 1}} {
+		r, err := Read([]Source{{Name: "a", Runs: []Run{test.run}}}, Options{})
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		x := r.Systems[0].Tasks[0]
+		if x.Ending != TimeLimit || x.Header.Machine.Host != test.host || x.Figures["wall_s"] != 60 || x.Figures["queue_s"] != 60 || x.Figures["memory_peak_bytes"] != 1<<30 ||
+			x.Figures["cpu_efficiency"] != 60/(60*test.granted) || x.key() != `"lr"="1" ` || x.Header.Image != "sci" || len(r.Warnings) != test.bad {
+			t.Errorf("%s: %+v %q", test.name, x, r.Warnings)
+		}
+	}
+}
+
+// TestJSON: what a later version says of a run is there, and one object has it all.
+func TestJSON(t *testing.T) {
+	runs := power.make(t, 2, nil)
+	b, err := os.ReadFile(runs[0].File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoil(t, runs[0], strings.Replace(string(b), `"machine"`, `"later":{"x":[1,2]},"machine"`, 1))
+	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err = r.JSON(); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Type    string
+		Version int
+		Systems []struct {
+			Endings map[string]int
+			Figures map[string]Spread
+			Tasks   []struct {
+				Ending  string
+				Figures map[string]float64
+				Header  struct{ Later json.RawMessage }
+				Footer  *metrics.Footer
+			}
+		}
+	}
+	if err := json.Unmarshal(b, &got); err != nil {
+		t.Fatal(err)
+	}
+	s := got.Systems[0]
+	if got.Type != "report" || got.Version != 1 || s.Endings["done"] != 2 || s.Figures["wall_s"].N != 2 || string(s.Tasks[0].Header.Later) != `{"x":[1,2]}` || s.Tasks[1].Footer == nil || s.Tasks[1].Figures["wall_s"] <= 0 {
+		t.Errorf("%s", b)
+	}
+}
+
+func TestPrices(t *testing.T) {
+	task := func(host string, cpus, gpus int) *Task {
+		h := metrics.Header{Machine: metrics.Machine{Host: host, CPUs: 64}, Asked: metrics.Asked{CPUs: cpus, GPUs: gpus}}
+		f := &metrics.Footer{Wall: 3600, Usage: metrics.Usage{User: 3600 * float64(cpus)}, GPUs: []metrics.GPUUse{{Energy: 0.5 * joules}}}
+		return &Task{Header: h, Footer: f, Figures: figures(&h, f)}
+	}
+	p := &Prices{Currency: "EUR", KWh: 0.5, PUE: 2, Node: map[string]Node{
+		"sys": {Hour: 100, Exclusive: true}, "gpu*": {Hour: 8, GPUs: 4, IdleWatts: 100, MaxWatts: 300}, "gpu1*": {Hour: 16, CPUs: 16},
+	}}
+	for _, test := range []struct {
+		system, host string
+		cpus, gpus   int
+		cost, kwh    float64
+	}{
+		{"sys", "gpu1", 4, 1, 100 + .5*1, 1},                // the system, exclusive; GPU energy alone, twice for the PUE
+		{"x", "gpu2", 16, 0, 2 + .5*1.15, 2 * (.5 + .075)},  // a quarter: 25 W idle, and 200 W × 16/64
+		{"x", "gpu2", 4, 2, 4 + .5*1.125, 2 * (.5 + .0625)}, // half of the GPUs is more than a sixteenth
+		{"x", "gpu17", 4, 0, 4 + .5*1, 1},                   // the longer pattern
+		{"x", "other", 4, 0, -1, -1},
+	} {
+		x := task(test.host, test.cpus, test.gpus)
+		p.add(test.system, x)
+		cost, ok := x.Figures[costName]
+		if !ok {
+			cost = -1
+		}
+		kwh, ok := x.Figures[energyName]
+		if !ok {
+			kwh = -1
+		}
+		if math.Abs(cost-test.cost) > 1e-9 || math.Abs(kwh-test.kwh) > 1e-9 {
+			t.Errorf("%s on %s: %g EUR, %g kWh; want %g, %g", test.system, test.host, cost, kwh, test.cost, test.kwh)
+		}
+	}
+	one := map[string]Node{"a": {Hour: 1}}
+	for _, test := range []struct {
+		p    Prices
+		want string
+	}{
+		{Prices{Node: one}, ""}, {Prices{}, "prices nothing"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]Node{"[": {}}}, "no pattern"},
+		{Prices{Node: map[string]Node{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]Node{"a": {Hour: math.Inf(1)}}}, "cannot be"},
+	} {
+		key, err := test.p.Check()
+		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || len(key) == 0) {
+			t.Errorf("%+v: %q %v; want %q", test.p, key, err, test.want)
+		}
+	}
+	r, err := Read([]Source{{Name: "a", Runs: power.make(t, 2, nil)}}, Options{Prices: p})
+	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 of 2 runs cost nothing") {
+		t.Errorf("%v %q; want a note that nothing is priced", err, r.Notes)
+	}
+}
+
+func TestAdvice(t *testing.T) {
+	bad := pods
+	bad.busy, bad.gpus = 0.1, 1
+	r, err := Read([]Source{{Name: "a", Runs: bad.make(t, 4, func(k int, h *metrics.Header, f *metrics.Footer) {
+		f.GPUs[0].Mean = 3
+		if k == 1 {
+			f.Exit, f.Cgroup.OOMKills = 137, 1
+		}
+		if k == 2 {
+			f.Exit, f.Problem = 143, "ended after its time limit of 2h0m0s"
+		}
+	})}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "1 run was killed for want of memory that had asked for 12 GiB: ask for more\n1 run was not done at the time limit of 2h00m: ask for more\n" +
+		"throttled 61% of the time in which it could run: ask for more processors, or start fewer threads\nits GPUs were busy 3.0% of the time: without --gpus, or with fewer, others could use them"
+	if got := strings.Join(r.Systems[0].Advice, "\n"); got != want {
+		t.Errorf("advice:\n%s\nwant\n%s", got, want)
+	}
+	s := &System{Tasks: []*Task{{Footer: &metrics.Footer{GPUs: []metrics.GPUUse{{Index: 0, Mean: 80}, {Index: 1}}}}}, Figures: map[string]Spread{"gpu_efficiency": {N: 1, Median: .4}}}
+	if got := advise(s); len(got) != 1 || got[0] != "1 of 2 GPUs did nothing: --gpus 1 would do" {
+		t.Errorf("advice on an idle GPU: %q", got)
+	}
+}
