@@ -168,6 +168,9 @@ func requestAdvice(s *report.System) []string {
 		u.CPUTime += time.Duration(min(t.Figures["cpu_s"], maxAdvised) * float64(time.Second))
 		u.PeakMemory = max(u.PeakMemory, int64(t.Figures["memory_peak_bytes"]))
 	}
+	if s.Figures["throttled"].Median >= report.MuchThrottled { // it would have used more
+		u.CPUs = 0
+	}
 	if s.Endings[report.NoMemory] > 0 {
 		u.Memory = 0
 	}

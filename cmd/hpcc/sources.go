@@ -85,10 +85,8 @@ func runsOfJob(c *cli.Context, id string) (src report.Source, err error) {
 	if f.site != nil {
 		return src, (&message{err: fmt.Errorf("job %s is of site %s, whose records are there", f.id, f.site.Name)}).hint("ssh %s hpcc report %s, or copy its directory here from below the store's jobs/", f.site.SSH, f.id)
 	}
-	list, warnings, err := job.Statuses(c.Context, s.Jobs(), []string{f.ID})
-	if err != nil { // a record that cannot be read is told of below
-		warnings = append(warnings, err.Error())
-	}
+	// Its error is of a record that cannot be read, which is told of below.
+	list, warnings, _ := job.Statuses(c.Context, s.Jobs(), []string{f.ID})
 	warn(warnings)
 	src, err = runsBelow(filepath.Join(s.Jobs(), f.ID), c.Bool("attempts"))
 	for _, st := range list {
@@ -192,6 +190,9 @@ func known(sub *job.Submission, t *job.Task) metrics.Record {
 	if sub != nil {
 		h, j := &r.Header, sub.Job
 		h.Image, h.Command = j.Image, t.Fill(j.Args)
+		if j.Script != nil {
+			h.Command = append([]string{j.Script.Name}, j.Script.Args...)
+		}
 		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.Submitted
 		cpus, memory, gpus, limit := j.Asks()
 		h.Asked = metrics.Asked{CPUs: cpus, Memory: memory, GPUs: gpus, Time: limit.Seconds()}

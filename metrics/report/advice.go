@@ -2,11 +2,12 @@ package report
 
 import "fmt"
 
-// What advice begins at: parts of one.
-const (
-	idleGPU       = 0.1
-	muchThrottled = 0.1
-)
+// MuchThrottled is the part of the time that a run is throttled from which on more
+// processors are advised.
+const MuchThrottled = 0.1
+
+// idleGPU is the part of the time from which on a GPU is of use.
+const idleGPU = 0.1
 
 // advise says what else to ask for. What processors, memory and time would have done
 // the records of jobs tell, too, and callers add it.
@@ -17,7 +18,7 @@ func advise(s *System) (list []string) {
 	if n := s.Endings[TimeLimit]; n > 0 {
 		list = append(list, fmt.Sprintf("%s not done at the time limit%s: ask for more", counted(n, "run was", "runs were"), s.timeAsked()))
 	}
-	if x, ok := s.Figures["throttled"]; ok && x.Median >= muchThrottled {
+	if x, ok := s.Figures["throttled"]; ok && x.Median >= MuchThrottled {
 		list = append(list, fmt.Sprintf("throttled %s of the time in which it could run: ask for more processors, or start fewer threads", sayPercent(x.Median)))
 	}
 	if g, ok := s.Figures["gpu_efficiency"]; ok && g.Median < idleGPU {

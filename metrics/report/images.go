@@ -24,7 +24,7 @@ func (r *Report) images(allowed bool) error {
 			}
 		}
 		if none > 0 && len(r.Systems) > 1 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s: %d of %s tell no digest of the image, which may be another one", s.Name, none, counted(len(s.Tasks), "run", "runs")))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s: the image of %d of %s is not known by its digest, and may be another one", s.Name, none, counted(len(s.Tasks), "run", "runs")))
 		}
 	}
 	if r.Different {

@@ -178,7 +178,7 @@ func (s *System) count() {
 	s.Counted = "those that went well"
 	switch ended := len(s.Tasks) - s.Endings[Open]; {
 	case len(list) == len(s.Tasks):
-		s.Counted = "all"
+		s.Counted = allRuns
 	case len(list) == 0:
 		list = of(func(t *Task) bool { return t.Ending != Open })
 		s.Counted = "those that ended; none went well"
@@ -199,6 +199,9 @@ func (s *System) count() {
 		}
 	}
 }
+
+// allRuns is what is counted where all went well.
+const allRuns = "all"
 
 // total is the sum of a figure over all runs, also those that failed; ok is false where
 // no run has it.

@@ -9,7 +9,8 @@ import (
 
 // systemsTable says what was run where.
 func (r *Report) systemsTable() *Table {
-	t := &Table{Head: []string{"system", "runs", "image", "hosts"}}
+	t := &Table{Head: []string{"system", "runs", "hosts", "image"}}
+	images := false
 	for i, s := range r.Systems {
 		hosts := ""
 		for _, p := range r.Properties {
@@ -17,7 +18,14 @@ func (r *Report) systemsTable() *Table {
 				hosts = few(p.Values[i])
 			}
 		}
-		t.Rows = append(t.Rows, []string{s.Name, s.runs(), s.image(), hosts})
+		t.Rows = append(t.Rows, []string{s.Name, s.runs(), hosts, s.image()})
+		images = images || s.image() != ""
+	}
+	if !images {
+		t.Head = t.Head[:3]
+		for i := range t.Rows {
+			t.Rows[i] = t.Rows[i][:3]
+		}
 	}
 	return t
 }
@@ -113,14 +121,15 @@ func cell(m measure, f Spread, currency string) string {
 
 func (r *Report) figuresCaption() string {
 	caption := "Medians, with quartiles; of fewer than 4 runs the least and the most."
-	var of []string
-	for _, s := range r.Systems {
-		if s.Counted != "all" {
-			of = append(of, s.Name+": "+s.Counted)
+	var whose []string // of those that count alike
+	for i, s := range r.Systems {
+		whose = append(whose, s.Name)
+		if s.Counted == allRuns {
+			whose = nil
+		} else if i+1 == len(r.Systems) || r.Systems[i+1].Counted != s.Counted {
+			caption += fmt.Sprintf(" Runs of %s: %s.", strings.Join(whose, " and "), s.Counted)
+			whose = nil
 		}
-	}
-	if len(of) > 0 {
-		caption += " Of the runs of " + strings.Join(of, "; ") + "."
 	}
 	return caption
 }

@@ -43,7 +43,7 @@ func saySeconds(v float64) string {
 		return "0 s"
 	case v < 0.1:
 		return digits(v*1000) + " ms"
-	case v < 100:
+	case v < 60:
 		return digits(v) + " s"
 	case v < 100*3600:
 		d := time.Duration(v * float64(time.Second)).Round(time.Second)
