@@ -39,7 +39,8 @@ func ReadTables(file string, into any) (*TableFile, error) {
 		line, err := tomlError(err)
 		return nil, f.at(line, err)
 	}
-	for _, key := range md.Undecoded() {
+	if unknown := md.Undecoded(); len(unknown) > 0 {
+		key := unknown[0]
 		word := key[len(key)-1]
 		err := fmt.Errorf("unknown key %q", word)
 		if near := nearest(word, tomlKeys(reflect.TypeOf(into))); near != "" {
