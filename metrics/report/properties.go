@@ -97,7 +97,7 @@ func properties(systems []*System) (list []Property) {
 	for _, p := range hostProperties {
 		x, told := Property{Name: p.name}, false
 		for _, s := range systems {
-			var values []string
+			values := []string{}
 			seen := map[string]bool{}
 			for _, t := range s.Tasks {
 				if v := plain(p.of(t)); v != "" && !seen[v] && len(values) < maxValues {

@@ -213,3 +213,18 @@ func TestAdvice(t *testing.T) {
 		t.Errorf("advice on an idle GPU: %q", got)
 	}
 }
+
+// BenchmarkThousand reads, compares and writes what a sweep leaves: 1,000 runs of 600 samples.
+func BenchmarkThousand(b *testing.B) {
+	long := power
+	long.samples = 600
+	runs := long.make(b, 1000, nil)
+	for b.Loop() {
+		r, err := Read([]Source{{Name: "sweep", Runs: runs}}, Options{})
+		if err != nil || len(r.Systems[0].Tasks) != 1000 {
+			b.Fatal(err)
+		}
+		rendered(b, r.Text)
+		rendered(b, r.HTML)
+	}
+}

@@ -1,0 +1,95 @@
+package job
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAttempts: of each task the last record and those before it; one that is broken is told of,
+// and what is no record is left alone.
+func TestAttempts(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"task.10.json": `{"task":10}`, "task.2.json": `{"task":2,"attempt":1}`, "task.2.0.json": `{"task":2}`, "task.3.json": `{`, "task.2.jsonl": `x`, "task.x.json": `x`, "task.2.x.json": `x`, "other.json": `x`} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last, earlier, bad, err := Attempts(dir, true)
+	if err != nil || len(last) != 2 || last[0].Index != 2 || last[1].Index != 10 || len(earlier) != 1 || earlier[0].Attempt != 0 || len(bad) != 1 || !strings.Contains(bad[0].Error(), "task.3.json") {
+		t.Errorf("%+v, %+v, %v, %v", last, earlier, bad, err)
+	}
+	if _, earlier, _, _ = Attempts(dir, false); len(earlier) > 0 {
+		t.Errorf("attempts before the last, which nobody asked for: %+v", earlier)
+	}
+	if _, err := Tasks(dir); err == nil || !strings.Contains(err.Error(), "task.3.json") {
+		t.Errorf("Tasks of a broken record: %v", err)
+	}
+	if list, err := Tasks(filepath.Join(dir, "none")); err != nil || len(list) > 0 {
+		t.Errorf("Tasks of no directory: %v, %v", list, err)
+	}
+	for name, want := range map[string][2]int{"task.3": {3, -1}, "task.3.0": {3, 0}, "task.0": {0, -1}} {
+		if k, n, ok := TaskOf(name); !ok || [2]int{k, n} != want {
+			t.Errorf("TaskOf(%q) = %d, %d, %v; want %v", name, k, n, ok, want)
+		}
+	}
+	for _, name := range []string{"", "task", "task.", "task.x", "task.3.", "task.3.x", "task.3.-1", "task.3.0.0", "run"} {
+		if k, n, ok := TaskOf(name); ok {
+			t.Errorf("TaskOf(%q) = %d, %d; want none", name, k, n)
+		}
+	}
+}
+
+func TestReadJob(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ReadJob(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no job: %v", err)
+	}
+	file := filepath.Join(dir, "job.json")
+	for text, want := range map[string]string{`{"id":"a","job":{"name":"a"}}`: "", `{}`: "it is no job", `{`: "unexpected end"} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadJob(dir); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+}
+
+// TestReadTables: what is wrong with a file is told with its line.
+func TestReadTables(t *testing.T) {
+	type row struct {
+		Size int `toml:"size"`
+	}
+	for text, want := range map[string]string{
+		"name = 'x'\n[row.a]\nsize = 3\n":            "",
+		"name = 'x'\n[row.a]\nsise = 3\n":            `:3: unknown key "sise"; is "size" meant?`,
+		"name = 'x'\n[row.a]\nsize = 'x'\n":          ":3: ",
+		"name = 'x'\n[row.a\n":                       ":3: ",
+		"a = 1\n" + strings.Repeat("#", maxSiteFile): "has more than",
+	} {
+		file := filepath.Join(t.TempDir(), "a.toml")
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		var into struct {
+			Name string         `toml:"name"`
+			Row  map[string]row `toml:"row"`
+		}
+		f, err := ReadTables(file, &into)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", text[:min(len(text), 40)], err, want)
+		}
+		if err == nil {
+			if err := f.At([]string{"row", "a", "size"}, errors.New("too small")); into.Row["a"].Size != 3 || !strings.HasSuffix(err.Error(), "a.toml:3: too small") {
+				t.Errorf("%+v, %v", into, err)
+			}
+		}
+	}
+	if _, err := ReadTables(filepath.Join(t.TempDir(), "none"), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+}
