@@ -174,7 +174,7 @@ func memorySeries(r *metrics.Record) (a series) {
 		}
 		v := s.RSS
 		if s.Cgroup != nil && s.Cgroup.Memory > 0 && !r.Header.Limits.Shared && (r.Footer == nil || r.Footer.MemoryFrom == "cgroup") {
-			v = s.Cgroup.Memory
+			v = s.Cgroup.Memory - s.Cgroup.Cache
 		}
 		a.points = append(a.points, point{s.At, max(float64(v), 0)})
 		at = s.At
@@ -193,14 +193,19 @@ func gpuSeries(r *metrics.Record) (a series) {
 	at := -1.0
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		if !sane(s, at) || len(s.GPUs) == 0 {
+		if !sane(s, at) {
 			continue
 		}
-		sum := 0.0
+		sum, known := 0.0, 0.0
 		for _, g := range s.GPUs {
-			sum += min(max(g.Utilisation, 0), 100) / 100
+			if !g.Unknown {
+				sum, known = sum+min(max(g.Utilisation, 0), 100)/100, known+1
+			}
 		}
-		a.points = append(a.points, point{s.At, sum / float64(len(s.GPUs))})
+		if known == 0 {
+			continue
+		}
+		a.points = append(a.points, point{s.At, sum / known})
 		at = s.At
 	}
 	return a

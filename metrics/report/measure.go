@@ -130,15 +130,26 @@ func grantedTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 }
 
 func gpuMean(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
-	if f == nil || len(f.GPUs) == 0 {
+	if f == nil {
 		return 0, false
 	}
-	sum := 0.0
+	sum, known := 0.0, 0
 	for _, g := range f.GPUs {
+		if !told(&g) {
+			continue
+		}
 		sum += g.Mean / 100
+		known++
 	}
-	return sum / float64(len(f.GPUs)), true
+	return sum / float64(max(known, 1)), known > 0
 }
+
+// heldMemory is from how many bytes of a GPU on somebody computes with it.
+const heldMemory = 1 << 30
+
+// told says whether a GPU's utilisation is known: of parts of one (MIG) the record has
+// zeros, which cannot be where so much of its memory was taken.
+func told(g *metrics.GPUUse) bool { return g.P95 > 0 || g.Mean > 0 || g.Memory < heldMemory }
 
 func gpuMemory(_ *metrics.Header, f *metrics.Footer) (v float64, ok bool) {
 	if f == nil {

@@ -21,6 +21,7 @@ var hostProperties = []struct {
 }{
 	{"image", func(t *Task) string { return t.Header.Image }},
 	{"digest", func(t *Task) string { return t.Header.Digest }},
+	{"digest of its configuration", func(t *Task) string { return t.Header.Config }},
 	{"command", func(t *Task) string { return strings.Join(t.Header.Command, " ") }},
 	{"run by", func(t *Task) string {
 		if t.Header.Job == nil {

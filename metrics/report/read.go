@@ -127,6 +127,7 @@ func fill(r *metrics.Record, known *metrics.Record) {
 	h, k := &r.Header, &known.Header
 	set(&h.Image, k.Image)
 	set(&h.Digest, k.Digest)
+	set(&h.Config, k.Config)
 	set(&h.Machine.Host, k.Machine.Host)
 	set(&h.Asked.CPUs, k.Asked.CPUs)
 	set(&h.Asked.Memory, k.Asked.Memory)

@@ -77,3 +77,25 @@ func TestDigests(t *testing.T) {
 		t.Errorf("%+v, %v; want a note on top", r, err)
 	}
 }
+
+// TestSameImage: by the digest, or by the configuration where manifests differ or one has none.
+func TestSameImage(t *testing.T) {
+	for _, test := range []struct {
+		a, b        [2]string // digest and configuration
+		same, known bool
+	}{
+		{[2]string{"d", "c"}, [2]string{"d", "c"}, true, true},
+		{[2]string{"d", ""}, [2]string{"e", ""}, false, true},
+		{[2]string{"d", "c"}, [2]string{"e", "c"}, true, true}, // packed again
+		{[2]string{"d", "c"}, [2]string{"d", "x"}, true, true}, // for two architectures
+		{[2]string{"d", "c"}, [2]string{"", "c"}, true, true},  // a directory
+		{[2]string{"d", "c"}, [2]string{"", "x"}, false, true},
+		{[2]string{"d", ""}, [2]string{"", "c"}, false, false},
+		{[2]string{"d", "c"}, [2]string{"", ""}, false, false},
+	} {
+		a, b := &metrics.Header{Digest: test.a[0], Config: test.a[1]}, &metrics.Header{Digest: test.b[0], Config: test.b[1]}
+		if same, known := sameImage(a, b); same != test.same || known != test.known {
+			t.Errorf("%v and %v: same %v, known %v", test.a, test.b, same, known)
+		}
+	}
+}
