@@ -136,6 +136,7 @@ func TestEndings(t *testing.T) {
 		{"and the run went on", limits, &metrics.Footer{Cgroup: &metrics.CgroupUse{OOMKills: 1}}, Done},
 		{"others in the cgroup were", metrics.Header{Limits: metrics.Limits{Shared: true}}, &metrics.Footer{Exit: 1, Cgroup: &metrics.CgroupUse{OOMKills: 1}}, Failed},
 		{"killed at what it had asked for", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1<<30 - 1<<20}, NoMemory},
+		{"a pod's container", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Problem: "killed, since it used more than its memory"}, NoMemory},
 		{"killed far from it", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1 << 29}, Signalled},
 		{"a shell's child killed", limits, &metrics.Footer{Exit: 137, Memory: 1 << 30}, NoMemory},
 		{"hpcc's limit", limits, &metrics.Footer{Exit: -1, Signal: "SIGTERM", Wall: 50, Problem: "ended after its time limit of 50s"}, TimeLimit},

@@ -73,6 +73,15 @@ var hostProperties = []struct {
 		}
 		return t.Header.Limits.Cgroup
 	}},
+	{"pressure of", func(t *Task) string {
+		switch {
+		case t.Footer == nil || t.Footer.Pressure == nil:
+			return ""
+		case t.Footer.Pressure.Machine:
+			return "the whole machine"
+		}
+		return "its cgroup"
+	}},
 	{"hpcc", func(t *Task) string { return t.Header.Hpcc }},
 }
 

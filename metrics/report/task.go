@@ -53,7 +53,7 @@ func ending(h *metrics.Header, f *metrics.Footer) Ending {
 	switch {
 	case f.Exit == 0 && f.Signal == "" && f.Problem == "":
 		return Done
-	case f.Cgroup != nil && f.Cgroup.OOMKills > 0 && !h.Limits.Shared, killed && float64(f.Memory) > nearLimit*memory:
+	case f.Cgroup != nil && f.Cgroup.OOMKills > 0 && !h.Limits.Shared, strings.Contains(f.Problem, "more than its memory"), killed && float64(f.Memory) > nearLimit*memory:
 		return NoMemory
 	case strings.Contains(f.Problem, "time limit"), told && h.Asked.Time > 0 && f.Wall >= h.Asked.Time*nearLimit:
 		return TimeLimit
