@@ -139,7 +139,7 @@ func (m *match) explain(v Verdict) []string {
 	case Few:
 		text = append(text, fmt.Sprintf("there are only %d and %s: how far they spread is not known, and chance may be all of it", m.base.Figures[wallName].N, counted(m.other.Figures[wallName].N, "run", "runs")))
 	}
-	if v != Within {
+	if v != Within && (v != Same || m.apart()) {
 		text = append(text, m.causes()...)
 	}
 	return append(text, m.around()...)

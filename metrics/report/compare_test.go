@@ -35,6 +35,7 @@ func TestCauses(t *testing.T) {
 		{"throttled", func(p *place) { p.busy, p.throttled = 0.5, 0.9 }, Longer, []string{"other kept 50% of its processors busy, base 95%: it waited", "probably throttling by its quota of processors: 31% of the time, 0% on base"}},
 		{"storage", func(p *place) { p.busy, p.io = 0.5, 0.4 }, Longer, []string{"probably waiting for storage: 40% of the time, 0% on base"}},
 		{"fewer processors", func(p *place) { p.granted = 2 }, Longer, []string{"other was granted 2 processors instead of 4"}},
+		{"more work on more processors", func(p *place) { p.seconds *= 1.5; p.granted = 6 }, Same, []string{"as good as the same", "nothing that is known of the hosts differs", "base was granted 4 processors instead of 6"}},
 		{"who knows what", func(p *place) { p.busy = 0.5 }, Longer, []string{"for what the record does not tell: probably the network, locks"}},
 	}
 	all := []string{"architecture", "slower cores", "nothing that is known", "throttling", "waiting for storage", "was granted", "does not tell"}

@@ -24,6 +24,7 @@ type pageOf struct {
 	PropertiesTable *Table
 	Wall            []Chart
 	Times           [][]Chart
+	NoSamples       []string // systems of which no curves are to be had
 	Timelines       []Chart
 	Runs            []namedTable
 	AnyAdvice       bool
@@ -43,6 +44,9 @@ func (r *Report) HTML(out io.Writer) error {
 		p.Wall = []Chart{c}
 	}
 	for _, s := range r.Systems {
+		if s.chosen == nil {
+			p.NoSamples = append(p.NoSamples, s.Name)
+		}
 		p.AnyAdvice = p.AnyAdvice || len(s.Advice) > 0
 		p.Runs = append(p.Runs, namedTable{s.Name, r.runsTable(s)})
 	}

@@ -44,6 +44,17 @@ func (m *match) causes() (text []string) {
 	return text
 }
 
+// apart says whether the parts of the wall clock differ, also where they make up for
+// each other.
+func (m *match) apart() bool {
+	for _, name := range []string{cpuName, cpusName} {
+		if r, ok := m.ratio(name); ok && math.Abs(math.Log(r.Median)) >= math.Log(telling) {
+			return true
+		}
+	}
+	return false
+}
+
 // say is a figure's median as text.
 func (m *match) say(name string, s *System) string {
 	for _, x := range measures {
@@ -115,13 +126,33 @@ func (m *match) moreWaiting(slow, fast *System) (text []string) {
 	if more, ok := ratioOf(fast.Figures["read_bytes"].Median, slow.Figures["read_bytes"].Median); ok && more >= 2 && slow.Figures["read_bytes"].Median >= muchRead {
 		because("it read %s from storage, %s on %s: perhaps a cache that was cold", m.say("read_bytes", slow), m.say("read_bytes", fast), fast.Name)
 	}
-	if _, known := slow.Figures["pressure_io"]; len(text) == before && !known {
-		because("for what is not known: its host tells no pressure, and nothing else stands out")
-	} else if len(text) == before {
-		because("for what the record does not tell: probably the network, locks, or processes that wait for each other")
+	if len(text) == before {
+		because("%s", m.unknown(slow))
 	}
 	return text
 }
+
+// unknown says what is left where no wait stands out.
+func (m *match) unknown(slow *System) string {
+	longest := ""
+	for _, w := range waits {
+		if slow.Figures[w.name].Median > slow.Figures[longest].Median && slow.Figures[w.name].Median >= muchWaiting {
+			longest = w.name
+		}
+	}
+	for _, w := range waits {
+		if w.name == longest {
+			return fmt.Sprintf("for what does not stand out; both had %s: %s of the time, %s", w.what, m.say(w.name, m.other), m.say(w.name, m.base))
+		}
+	}
+	if _, known := slow.Figures["pressure_io"]; !known {
+		return "for what is not known: its host tells no pressure, and nothing else stands out"
+	}
+	return "for what the record does not tell: probably the network, locks, or processes that wait for each other"
+}
+
+// muchWaiting is the part of the time that is worth a word where both waited as long.
+const muchWaiting = 0.25
 
 // muchRead is how many bytes from storage are worth a word.
 const muchRead = 64 << 20
@@ -131,7 +162,7 @@ var waits = []struct{ name, what string }{
 	{"throttled", "throttling by its quota of processors"},
 	{"pressure_io", "waiting for storage"},
 	{"pressure_memory", "want of memory"},
-	{"pressure_cpu", "processors that others used too"},
+	{"pressure_cpu", "processors that others wanted too"},
 }
 
 func (m *match) sayOr(name string, s *System) string {
