@@ -93,8 +93,9 @@ func (p *Prices) add(system string, t *Task) {
 	}
 	share := n.share(t)
 	j := gpuEnergy(t.Footer)
-	if cpus := n.cpus(t); n.MaxWatts > 0 && cpus > 0 {
-		j += n.IdleWatts*share*w + (n.MaxWatts-n.IdleWatts)*min(t.Figures[cpuName]/cpus, w)
+	j += n.IdleWatts * share * w
+	if cpus := n.cpus(t); cpus > 0 {
+		j += (n.MaxWatts - n.IdleWatts) * min(t.Figures[cpuName]/cpus, w)
 	}
 	kwh := j / joules * max(p.PUE, 1)
 	if kwh > 0 {
@@ -136,12 +137,19 @@ func (n *Node) share(t *Task) float64 {
 // notes tell which systems have no price.
 func (p *Prices) notes(systems []*System) (notes []string) {
 	for _, s := range systems {
-		none, hosts := 0, map[string]bool{}
+		none, whole, hosts := 0, 0, map[string]bool{}
 		for _, t := range s.Tasks {
-			if _, ok := p.find(s.Name, t.Header.Machine.Host); !ok {
+			n, ok := p.find(s.Name, t.Header.Machine.Host)
+			switch {
+			case !ok:
 				none++
-				hosts[t.Header.Machine.Host] = true
+				hosts[plain(t.Header.Machine.Host)] = true
+			case !n.Exclusive && n.cpus(t) <= 0:
+				whole++
 			}
+		}
+		if whole > 0 {
+			notes = append(notes, fmt.Sprintf("%s: neither the prices nor the records say how many processors a node has, so %s for a whole one: cpus = N says it", s.Name, counted(whole, "run pays", "runs pay")))
 		}
 		if none > 0 {
 			notes = append(notes, fmt.Sprintf("%s: the prices name neither the system nor %s, so %d of %s cost nothing here", s.Name, few(slices.Sorted(maps.Keys(hosts))), none, counted(len(s.Tasks), "run", "runs")))

@@ -182,7 +182,11 @@ func TestPrices(t *testing.T) {
 			t.Errorf("%+v: %q %v; want %q", test.p, key, err, test.want)
 		}
 	}
-	r, err := Read([]Source{{Name: "a", Runs: power.make(t, 2, nil)}}, Options{Prices: p})
+	r, err := Read([]Source{{Name: "x", Runs: []Run{{Known: metrics.Record{Header: metrics.Header{Machine: metrics.Machine{Host: "gpu2"}}, Footer: &metrics.Footer{Wall: 3600}}}}}}, Options{Prices: p})
+	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 run pays for a whole one") || r.Systems[0].Figures[costName].Sum != 8+.5*.2 {
+		t.Errorf("%v %q %+v; want a note of what a node of unknown size costs", err, r.Notes, r.Systems[0].Figures)
+	}
+	r, err = Read([]Source{{Name: "a", Runs: power.make(t, 2, nil)}}, Options{Prices: p})
 	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 of 2 runs cost nothing") {
 		t.Errorf("%v %q; want a note that nothing is priced", err, r.Notes)
 	}
