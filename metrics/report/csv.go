@@ -34,7 +34,7 @@ func (r *Report) CSV(out io.Writer) error {
 			for _, m := range measures {
 				cell := ""
 				if v, ok := t.Figures[m.name]; ok {
-					cell = strconv.FormatFloat(v, 'f', -1, 64)
+					cell = plainNumber(v)
 				}
 				row = append(row, cell)
 			}
@@ -50,6 +50,15 @@ func (r *Report) CSV(out io.Writer) error {
 	}
 	w.Flush()
 	return w.Error()
+}
+
+// plainNumber writes twelve digits that say something: the last ones of a quotient are
+// another machine's otherwise.
+func plainNumber(v float64) string {
+	if rounded, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 12, 64), 64); err == nil {
+		v = rounded
+	}
+	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
 // params are the names of all runs' parameters.

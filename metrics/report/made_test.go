@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -50,9 +51,9 @@ func (p place) make(t testing.TB, n int, change func(k int, h *metrics.Header, f
 	var runs []Run
 	for k := 1; k <= n; k++ {
 		lr := []string{"0.1", "0.01", "0.001"}[k%3]
-		cpu := p.seconds * (0.9 + 0.1*float64(k%3)) * (0.97 + 0.06*rnd.Float64())
-		wall := cpu / (float64(p.granted) * p.busy) * (0.98 + 0.04*rnd.Float64())
-		start := begun.Add(p.queue + time.Duration(k/4)*time.Duration(wall*1.02*float64(time.Second)))
+		cpu := rounded(p.seconds * (0.9 + 0.1*float64(k%3)) * (0.97 + 0.06*rnd.Float64()))
+		wall := rounded(cpu / (float64(p.granted) * p.busy) * (0.98 + 0.04*rnd.Float64()))
+		start := begun.Add(p.queue + time.Duration(k/4)*span(wall*1.02))
 		h := metrics.Header{Kind: "header", Version: 1, Hpcc: "0.1.0", Start: start, Command: []string{"python", "main.py", fmt.Sprintf("--id=%d", k), "--lr=" + lr}, Image: "sci", Digest: p.digest,
 			Job:     &metrics.JobOf{ID: p.name + "-261121-090000", Name: p.name, Target: p.target, Task: k, Params: map[string]string{"lr": lr, "seed": fmt.Sprint(k)}, Submitted: begun, Pulled: p.pull.Seconds()},
 			Asked:   metrics.Asked{CPUs: p.granted, Memory: p.asked, GPUs: p.gpus, Time: 7200},
@@ -62,7 +63,7 @@ func (p place) make(t testing.TB, n int, change func(k int, h *metrics.Header, f
 			h.Machine.GPUs = append(h.Machine.GPUs, metrics.GPU{Index: g, Name: "Tesla V100", Memory: 16 << 30, Driver: "535.1"})
 		}
 		peak := int64(float64(p.peak) * (0.95 + 0.05*rnd.Float64()))
-		f := metrics.Footer{Kind: "footer", End: start.Add(time.Duration(wall * float64(time.Second))), Wall: wall, Usage: metrics.Usage{User: cpu * .96, System: cpu * .04, MaxRSS: peak / 2, Switches: int64(wall * 3)},
+		f := metrics.Footer{Kind: "footer", End: start.Add(span(wall)), Wall: wall, Usage: metrics.Usage{User: cpu * .96, System: cpu * .04, MaxRSS: peak / 2, Switches: int64(wall * 3)},
 			Memory: peak, MemoryFrom: "cgroup", Read: 5 << 30, Written: 300 << 20, NetIn: 1 << 20, NetOut: 1 << 19, Processes: 5, Threads: 40,
 			Cgroup:   &metrics.CgroupUse{CPU: cpu, Memory: peak / 3, Peak: peak, Throttled: p.throttled * wall},
 			Pressure: &metrics.Pressure{CPU: .02 * wall, IO: p.io * wall}, Samples: p.samples, Cost: .2}
@@ -77,6 +78,13 @@ func (p place) make(t testing.TB, n int, change func(k int, h *metrics.Header, f
 		runs = append(runs, Run{File: file})
 	}
 	return runs
+}
+
+// rounded keeps what every machine computes alike: milliseconds.
+func rounded(seconds float64) float64 { return math.Round(seconds*1000) / 1000 }
+
+func span(seconds float64) time.Duration {
+	return time.Duration(math.Round(seconds*1000)) * time.Millisecond
 }
 
 // made are samples that end in what the footer says.
