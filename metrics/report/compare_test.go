@@ -121,6 +121,41 @@ func TestPairs(t *testing.T) {
 	}
 }
 
+// TestCommands: of pairs what they ran is compared, not which runs there are.
+func TestCommands(t *testing.T) {
+	slow := power
+	slow.seconds *= 2
+	for _, test := range []struct {
+		change func(k int, h *metrics.Header, f *metrics.Footer)
+		differ bool
+	}{
+		{func(k int, h *metrics.Header, f *metrics.Footer) {}, false},
+		{func(k int, h *metrics.Header, f *metrics.Footer) { h.Command = append(h.Command, "--epochs=2") }, true},
+	} {
+		r, err := Read([]Source{{Name: "a", Runs: power.make(t, 5, nil)}, {Name: "b", Runs: slow.make(t, 4, test.change)}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(r.Comparisons[0].Text, "\n"); strings.Contains(text, "the commands differ: perhaps b had more to do") != test.differ {
+			t.Errorf("differ: %v; says\n%s", test.differ, text)
+		}
+	}
+}
+
+// TestUnknownProcessors: of jobs that did not ask for processors and were not measured.
+func TestUnknownProcessors(t *testing.T) {
+	slow := power
+	slow.busy = 0.4
+	r := compared(t, power, slow, 4, func(k int, h *metrics.Header, f *metrics.Footer) {
+		h.Asked, h.Limits = metrics.Asked{}, metrics.Limits{}
+		f.Pressure = nil
+	})
+	text := strings.Join(r.Comparisons[0].Text, "\n")
+	if strings.Contains(text, "NaN") || !strings.Contains(text, "other kept fewer processors busy, of how many is not known: it waited") {
+		t.Error(text)
+	}
+}
+
 func TestEndings(t *testing.T) {
 	limits := metrics.Header{Asked: metrics.Asked{Time: 100, Memory: 1 << 30}, Limits: metrics.Limits{Memory: 2 << 30}}
 	for _, test := range []struct {

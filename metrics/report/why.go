@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // The wall clock is processor time divided by the processors that were busy. So a
@@ -66,12 +67,11 @@ func (m *match) say(name string, s *System) string {
 }
 
 // moreWork explains why one system took more processor time.
-func (m *match) moreWork(slow, fast *System, times float64) (text []string) {
+func (m *match) moreWork(slow, fast *System, factor float64) (text []string) {
 	because := func(format string, a ...any) { text = append(text, fmt.Sprintf(format, a...)) }
-	head := fmt.Sprintf("%s took %.2f × the processor time", slow.Name, times)
+	head := fmt.Sprintf("%s took %s × the processor time", slow.Name, times(factor))
 	a, b, arch := m.report.property("architecture", slow, fast)
 	c, d, cpu := m.report.property("CPU", slow, fast)
-	_, _, command := m.report.property("command", slow, fast)
 	if _, gpus := fast.Figures["gpu_efficiency"]; gpus {
 		if _, also := slow.Figures["gpu_efficiency"]; !also {
 			because("%s: %s has GPUs, which probably do a part of it, and no GPU was seen on %s", head, fast.Name, slow.Name)
@@ -87,13 +87,25 @@ func (m *match) moreWork(slow, fast *System, times float64) (text []string) {
 		because("%s of its processor time went to the kernel, %s on %s: system calls, page faults and file systems probably cost more there",
 			m.say("system_share", slow), m.say("system_share", fast), fast.Name)
 	}
-	if command {
+	if m.otherCommands() {
 		because("the commands differ: perhaps %s had more to do", slow.Name)
 	}
 	if len(text) == 0 {
 		because("%s, and nothing that is known of the hosts differs: probably clock rates, memory, neighbours on the same cores, or more to do", head)
 	}
 	return text
+}
+
+// otherCommands says whether the systems ran different commands: those of pairs, for one
+// of them may have runs that the other has not.
+func (m *match) otherCommands() bool {
+	for _, p := range m.pairs {
+		if !slices.Equal(p[0].Header.Command, p[1].Header.Command) {
+			return true
+		}
+	}
+	_, _, differ := m.report.property("command", m.base, m.other)
+	return differ && len(m.pairs) == 0
 }
 
 // moreWaiting explains why one system kept fewer processors busy.
@@ -103,17 +115,21 @@ func (m *match) moreWaiting(slow, fast *System) (text []string) {
 	busy := slow.Figures[busyName].Median / fast.Figures[busyName].Median
 	if differ {
 		because("%s was granted %s processors instead of %s", slow.Name, a, b)
-		if !(busy <= 1/telling) { // it used what it had as well
+		if !(busy <= 1/telling) { // it used what it had as well, or that is not known
 			return text
 		}
 	}
-	because("%s kept %s of its processors busy, %s %s: it waited", slow.Name, m.say(busyName, slow), fast.Name, m.say(busyName, fast))
+	if _, known := slow.Figures[busyName]; known {
+		because("%s kept %s of its processors busy, %s %s: it waited", slow.Name, m.say(busyName, slow), fast.Name, m.say(busyName, fast))
+	} else {
+		because("%s kept fewer processors busy, of how many is not known: it waited", slow.Name)
+	}
 	before := len(text)
 	for _, w := range waits {
 		s, known := slow.Figures[w.name]
 		f := fast.Figures[w.name]
 		if known && s.Median-f.Median >= tellingPart {
-			because("probably %s: %s of the time, %s on %s", w.what, m.say(w.name, slow), m.sayOr(w.name, fast), fast.Name)
+			because("probably %s: %s of the time, %s on %s", w.what, m.say(w.name, slow), m.say(w.name, fast), fast.Name)
 		}
 	}
 	if s, f := slow.Figures["gpu_efficiency"], fast.Figures["gpu_efficiency"]; s.N > 0 && f.N > 0 && math.Abs(s.Median-f.Median) >= tellingPart {
@@ -163,13 +179,6 @@ var waits = []struct{ name, what string }{
 	{"pressure_io", "waiting for storage"},
 	{"pressure_memory", "want of memory"},
 	{"pressure_cpu", "processors that others wanted too"},
-}
-
-func (m *match) sayOr(name string, s *System) string {
-	if _, ok := s.Figures[name]; !ok {
-		return "not known"
-	}
-	return m.say(name, s)
 }
 
 // around tells what is not of the run itself: waiting before it, and its cost.
