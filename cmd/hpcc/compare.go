@@ -125,7 +125,7 @@ func writeReport(c *cli.Context, r *report.Report, form string) error {
 func onReport(err error) error {
 	switch d := new(report.DigestError); {
 	case errors.As(err, &d):
-		return (&message{err: err}).hint("--different compares them all the same, and says so; builds of one image for two architectures differ, too")
+		return (&message{err: err}).hint("--different compares them all the same, and says so; builds of one Dockerfile for two architectures have one digest only where --platform named both")
 	case errors.Is(err, report.ErrNothing):
 		return (&message{err: err}).hint("\"hpcc run --measure\" and \"hpcc submit --measure\" leave records; jobs have them in their directories below the store's jobs/")
 	}
