@@ -35,7 +35,7 @@ type Asked struct {
 
 // Asked is what the job asks for.
 func (j *Job) Asked() Asked {
-	a := Asked{CPUs: j.CPUs, Memory: j.Memory, GPUs: j.GPUs, Time: j.Time}
+	a := Asked{CPUs: j.CPUs, Memory: j.memory(), GPUs: j.GPUs, Time: j.Time}
 	n := j.TasksPerNode
 	if n == 0 {
 		nodes := max(j.Nodes, 1)

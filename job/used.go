@@ -101,15 +101,6 @@ func (j *Job) memory() int64 {
 	return j.Memory
 }
 
-// Asks is what the job asks for, for each of its tasks: processors over all its nodes, and of
-// each node memory, in bytes, and GPUs. Zero is what it does not say.
-func (j *Job) Asks() (cpus int, memory int64, gpus int, limit time.Duration) {
-	if j.CPUs > 0 || j.several() {
-		cpus = j.slots()
-	}
-	return cpus, j.memory(), j.GPUs, j.Time
-}
-
 // used is what the record says that the task's processes used: processor time, and
 // the resident set of the largest.
 func (t *Task) used() (time.Duration, int64) {

@@ -194,8 +194,8 @@ func known(sub *job.Submission, t *job.Task) metrics.Record {
 			h.Command = append([]string{j.Script.Name}, j.Script.Args...)
 		}
 		h.Job.ID, h.Job.Name, h.Job.Target, h.Job.Submitted = sub.ID, j.Name, string(sub.Target), sub.Submitted
-		cpus, memory, gpus, limit := j.Asks()
-		h.Asked = metrics.Asked{CPUs: cpus, Memory: memory, GPUs: gpus, Time: limit.Seconds()}
+		a := j.Asked()
+		h.Asked = metrics.Asked{CPUs: a.CPUs, Memory: a.Memory, GPUs: a.GPUs, Time: a.Time.Seconds()}
 	}
 	if !t.Ended() {
 		return r
