@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A scheduler takes the jobs of one target. Each target's file has its own.
@@ -30,6 +31,9 @@ type scheduler interface {
 	estimate(ctx context.Context, j *Job, script string) (*estimate, error)
 	// used tells what jobs used, by native id, as far as the scheduler counts.
 	used(ctx context.Context, ids []string) (map[string]usage, error)
+	// history tells who had what of the cluster since from, as far as this user is told; a
+	// noHistory where nobody keeps one.
+	history(ctx context.Context, from time.Time) (*history, error)
 	// cancel ends a job's tasks, those that wait and those that run.
 	cancel(ctx context.Context, id string) error
 	// beside makes of the words of a command those of one that runs it on the node of

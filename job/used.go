@@ -16,14 +16,17 @@ type Use struct {
 	ID         string        `json:"id"`
 	Target     Target        `json:"target"`
 	State      string        `json:"state"`
-	Tasks      int           `json:"tasks"` // that have begun
-	CPUs       int           `json:"cpus"`  // of a task, over its nodes
+	Tasks      int           `json:"tasks"`          // that have begun
+	CPUs       int           `json:"cpus"`           // of a task, over its nodes
+	GPUs       int           `json:"gpus,omitempty"` // the same
+	Nodes      int           `json:"nodes"`          // of a task
 	CPUTime    time.Duration `json:"cpu_time_ns"`
 	Wall       time.Duration `json:"wall_ns"` // of all tasks together
 	Longest    time.Duration `json:"longest_ns"`
 	Time       time.Duration `json:"time_ns,omitempty"` // that was asked for
 	Memory     int64         `json:"memory_bytes,omitempty"`
 	PeakMemory int64         `json:"peak_memory_bytes"` // of the largest task, or of its largest process where no scheduler counts
+	Ended      time.Time     `json:"ended,omitzero"`    // the last of its tasks; zero while one runs
 	Advice     []string      `json:"advice,omitempty"`
 }
 
@@ -70,12 +73,13 @@ func Uses(ctx context.Context, dir string, ids []string) (list []*Use, warnings 
 // use sums the records up; where the scheduler counted more, as of processes on other
 // nodes, that counts.
 func (s *Status) use(counted map[string]usage, now time.Time) *Use {
-	u := &Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: len(s.Tasks), CPUs: s.Job.slots(), Time: s.Job.Time, Memory: s.Job.memory()}
+	u := &Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: len(s.Tasks), CPUs: s.Job.slots(), Nodes: int(s.Job.nodes()), GPUs: s.Job.GPUs * int(s.Job.nodes()), Time: s.Job.Time, Memory: s.Job.memory()}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		wall := now.Sub(t.Start)
 		if t.Ended() {
 			wall = t.End.Sub(t.Start)
+			u.Ended = later(u.Ended, t.End)
 		}
 		wall = max(wall, 0)
 		u.Wall, u.Longest = u.Wall+wall, max(u.Longest, wall)
@@ -89,6 +93,8 @@ func (s *Status) use(counted map[string]usage, now time.Time) *Use {
 	u.CPUTime, u.PeakMemory = max(u.CPUTime, sum.cpu), max(u.PeakMemory, sum.peak)
 	if s.Running+s.Waiting == 0 {
 		u.Advice = u.Advise()
+	} else {
+		u.Ended = time.Time{}
 	}
 	return u
 }

@@ -23,32 +23,42 @@ func nodesCommand() *cli.Command {
 		Description: `Lists the nodes of each cluster, those of sites too, what is most free first, and until when.
 With --fits says where and when a job would start: a script of any scheduler, or a job
 of "hpcc submit". "hpcc submit --dry-run" says so of a job that flags state. With --mine
-compares what jobs of "hpcc submit" asked for with what they used.
+compares what jobs of "hpcc submit" asked for with what they used. With --report says how
+much of each cluster was given out over time, which of your jobs held GPUs and processors
+that they did not use, and what would start now.
 
    hpcc nodes
    hpcc nodes --queue gpu --json
    hpcc nodes --fits job.sh
    hpcc nodes --fits main-261121-090000
-   hpcc nodes --mine`,
+   hpcc nodes --mine
+   hpcc nodes --report --since 30d`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "to", Usage: "ask `TARGET`: slurm, lsf, gridengine, pbs, local (default: the scheduler of this machine)"},
 			&cli.StringFlag{Name: "queue", Usage: "only nodes of queue or partition `Q`"},
 			&cli.StringFlag{Name: "fits", Usage: "say where and when `JOB`, a script or an id, would start; exit status 1: never"},
 			&cli.StringFlag{Name: "dialect", Usage: "the script is written for `SCHEDULER`: slurm, lsf, gridengine, pbs (default: by its directives)"},
 			&cli.BoolFlag{Name: "mine", Usage: "say what my jobs asked for and what of it they used"},
-			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each node, or for each job"},
+			&cli.BoolFlag{Name: "report", Usage: "say how much was given out over time, what of it was idle, and what is free"},
+			&cli.StringFlag{Name: "since", Usage: "with --report: over the last `TIME`, such as 7d or 36h (default: 7d)"},
+			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each node, job or cluster"},
 			&cli.StringFlag{Name: "on", Usage: "only nodes of site `NAME`"},
 			&cli.BoolFlag{Name: "here", Usage: "only nodes of this machine's schedulers: ask no site over ssh"},
 			storeFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			if c.Bool("mine") {
+			if c.Bool("mine") && !c.Bool("report") {
 				return mine(c)
 			}
 			if _, err := args(c, 0, 0, "no arguments but with --mine"); err != nil {
 				return err
 			}
-			if c.IsSet("fits") {
+			switch {
+			case c.Bool("report"):
+				return nodesReport(c)
+			case c.IsSet("since"):
+				return usagef("--since says over which time --report is, and there is no --report")
+			case c.IsSet("fits"):
 				return fits(c)
 			}
 			here, far, err := clustersOf(c)

@@ -1,0 +1,398 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+	"hpcc/metrics"
+)
+
+// A clusterReport is how much of one cluster was given out.
+type clusterReport struct {
+	Type   string     `json:"type"` // "utilisation"
+	Target job.Target `json:"target"`
+	Site   string     `json:"site,omitempty"`
+	*job.Utilisation
+}
+
+// name is what people call the cluster.
+func (r *clusterReport) name() string { return cmp.Or(r.Site, string(r.Target)) }
+
+// A jobWaste is what one of this user's jobs kept idle, its GPUs too.
+type jobWaste struct {
+	Type string `json:"type"` // "waste"
+	*job.Use
+	job.Waste
+	GPU gpuWaste `json:"gpu,omitzero"`
+}
+
+// gpuWaste is in GPU-hours. Of GPUs that were not measured nothing is known.
+type gpuWaste struct {
+	Measured float64 `json:"hours_measured"`
+	Idle     float64 `json:"hours_idle"`  // of those measured
+	Busy     float64 `json:"utilisation"` // mean of those measured, in percent
+}
+
+// A capacityReport is all that "hpcc nodes --report" tells.
+type capacityReport struct {
+	From, To time.Time
+	Clusters []*clusterReport
+	Jobs     []*jobWaste
+}
+
+// nodesReport is "hpcc nodes --report".
+func nodesReport(c *cli.Context) error {
+	for _, name := range []string{"queue", "fits", "mine", "dialect"} {
+		if c.IsSet(name) {
+			return usagef("--%s and --report do not go together", name)
+		}
+	}
+	span, err := job.ParseTime(cmp.Or(c.String("since"), "7d"))
+	if err != nil || span <= 0 {
+		return usagef("--since %q: no length of time", c.String("since")).hint("write --since 7d, 36h or 90m")
+	}
+	s, err := findStore(c)
+	if err != nil {
+		return err
+	}
+	r := &capacityReport{To: time.Now().Truncate(time.Second)}
+	r.From = r.To.Add(-span)
+	here, far, err := clustersOf(c)
+	if err != nil {
+		return err
+	}
+	if err := r.clusters(c, s.Jobs(), here, far); err != nil {
+		return err
+	}
+	if !c.Bool("here") {
+		warnings, err := r.jobs(c.Context, s.Jobs())
+		if err != nil {
+			return err
+		}
+		for _, w := range warnings {
+			say("warning: %s", w)
+		}
+	}
+	return r.show(c)
+}
+
+// show prints what was asked for.
+func (r *capacityReport) show(c *cli.Context) error {
+	if c.Bool("json") {
+		return r.json(os.Stdout)
+	}
+	return r.text(os.Stdout)
+}
+
+// clusters asks all at the same time. One of several that does not answer is a warning.
+func (r *capacityReport) clusters(c *cli.Context, dir string, here []job.Cluster, far []*job.Site) error {
+	answers := make([][]*clusterReport, len(here)+len(far))
+	failed := make([]error, len(answers))
+	var g sync.WaitGroup
+	for i, to := range here {
+		g.Go(func() {
+			u, err := job.Utilise(c.Context, dir, to, r.From)
+			if failed[i] = err; err == nil {
+				answers[i] = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
+			}
+		})
+	}
+	for i, t := range far {
+		g.Go(func() {
+			answers[len(here)+i], failed[len(here)+i] = siteReport(c.Context, t, cmp.Or(c.String("since"), "7d"))
+		})
+	}
+	g.Wait()
+	r.Clusters = slices.Concat(answers...)
+	if len(r.Clusters) == 0 {
+		return errors.Join(failed...)
+	}
+	for _, err := range failed {
+		if err != nil {
+			say("warning: %s", oneLine(err.Error()))
+		}
+	}
+	return nil
+}
+
+// siteReport asks hpcc of a site that ssh reaches.
+func siteReport(ctx context.Context, t *job.Site, since string) ([]*clusterReport, error) {
+	out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+since)
+	if err != nil {
+		return nil, siteHint(err, t)
+	}
+	var list []*clusterReport
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		r := &clusterReport{}
+		err := d.Decode(r)
+		if errors.Is(err, io.EOF) {
+			return list, nil
+		}
+		if err == nil && (r.Type != "utilisation" || r.Utilisation == nil) {
+			err = errors.New("it is no utilisation")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("site %s: reading what its hpcc says of its nodes: %w", t.Name, err)
+		}
+		r.Site = t.Name
+		list = append(list, r)
+	}
+}
+
+// jobs sums up the user's own that ended in the time of the report, or go on.
+func (r *capacityReport) jobs(ctx context.Context, dir string) (warnings []string, err error) {
+	uses, warnings, err := job.Uses(ctx, dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	job.WorstFirst(uses)
+	for _, u := range uses {
+		if !u.Ended.IsZero() && u.Ended.Before(r.From) {
+			continue
+		}
+		w := &jobWaste{Type: "waste", Use: u, Waste: u.Waste()}
+		if u.GPUs > 0 {
+			w.GPU = gpusOf(filepath.Join(dir, u.ID))
+		}
+		r.Jobs = append(r.Jobs, w)
+	}
+	return warnings, nil
+}
+
+// gpusOf adds up what the records of a job's tasks say of their GPUs. A record that cannot be
+// read says nothing.
+func gpusOf(dir string) gpuWaste {
+	files, _ := filepath.Glob(filepath.Join(dir, "task.*.jsonl"))
+	var sum metrics.GPUTime
+	for _, f := range files {
+		rec, err := metrics.ReadRecord(f, true)
+		if err != nil {
+			continue
+		}
+		g := rec.GPUTime()
+		sum.Measured, sum.Busy, sum.Idle = sum.Measured+g.Measured, sum.Busy+g.Busy, sum.Idle+g.Idle
+	}
+	w := gpuWaste{Measured: sum.Measured / 3600, Idle: sum.Idle / 3600}
+	if sum.Measured > 0 {
+		w.Busy = 100 * sum.Busy / sum.Measured
+	}
+	return w
+}
+
+func (r *capacityReport) json(out io.Writer) error {
+	enc := json.NewEncoder(out)
+	for _, c := range r.Clusters {
+		if err := enc.Encode(c); err != nil {
+			return err
+		}
+	}
+	for _, j := range r.Jobs {
+		if err := enc.Encode(j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// text shows the report on a terminal.
+func (r *capacityReport) text(out io.Writer) error {
+	var b bytes.Buffer
+	for _, c := range r.Clusters {
+		c.text(&b)
+	}
+	r.gpusText(&b)
+	r.wasteText(&b)
+	for _, c := range r.Clusters {
+		c.holesText(&b, r.To)
+	}
+	_, err := out.Write(b.Bytes())
+	return err
+}
+
+// text shows one cluster: a line for each thing that it gives out.
+func (r *clusterReport) text(out io.Writer) {
+	fmt.Fprintf(out, "%s, %s to %s, in steps of %s\n", r.name(), r.From.Local().Format("2006-01-02 15:04"), r.To.Local().Format("2006-01-02 15:04"), strings.TrimSuffix(strings.TrimSuffix(r.Step.String(), "0s"), "0m"))
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "GIVEN OUT\tMEAN\tPEAK\tNOW\tOF\tOVER TIME")
+	for _, row := range r.rows() {
+		if row.of > 0 {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", row.name, row.part(row.mean), row.part(row.peak), percent(row.now, row.of), row.text, row.bars())
+		}
+	}
+	w.Flush()
+	for _, n := range r.remarks() {
+		fmt.Fprintln(out, n)
+	}
+}
+
+// A row is one kind of thing that a cluster gives out.
+type capacityRow struct {
+	name                string
+	of, mean, peak, now float64
+	told                bool   // what jobs have of it is told
+	text                string // how much there is
+	levels              []float64
+}
+
+// rows are processors, memory and GPUs.
+func (r *clusterReport) rows() []capacityRow {
+	row := func(name, text string, of func(job.Amounts) float64) capacityRow {
+		c := capacityRow{name: name, of: of(r.Capacity), mean: of(r.Mean), peak: of(r.Peak), now: of(r.Now), text: text}
+		for _, l := range r.Levels {
+			c.levels = append(c.levels, of(l.Amounts))
+		}
+		c.told = c.peak > 0 || r.Jobs == 0 || name == "GPUS" && c.now == 0
+		return c
+	}
+	return []capacityRow{
+		row("CPUS", fmt.Sprintf("%.0f", r.Capacity.CPUs), func(a job.Amounts) float64 { return a.CPUs }),
+		row("MEMORY", gigabytes(int64(r.Capacity.Memory)), func(a job.Amounts) float64 { return a.Memory }),
+		row("GPUS", fmt.Sprintf("%.0f", r.Capacity.GPUs), func(a job.Amounts) float64 { return a.GPUs }),
+	}
+}
+
+// part is an amount of the row in percent; what is not told is no zero.
+func (c *capacityRow) part(x float64) string {
+	if !c.told {
+		return "not told"
+	}
+	return percent(x, c.of)
+}
+
+// bars draws the levels.
+func (c *capacityRow) bars() string {
+	if !c.told {
+		return ""
+	}
+	const marks = "▁▂▃▄▅▆▇█"
+	var b strings.Builder
+	for _, l := range c.levels {
+		if l <= 0 {
+			b.WriteByte('.')
+			continue
+		}
+		k := min(int(8*l/c.of), 7)
+		b.WriteString(string([]rune(marks)[k]))
+	}
+	return b.String()
+}
+
+func percent(x, of float64) string { return fmt.Sprintf("%.0f%%", 100*x/of) }
+
+// remarks say what the figures are of, and what they leave out.
+func (r *clusterReport) remarks() []string {
+	var out []string
+	if r.Own {
+		out = append(out, fmt.Sprintf("these are %s of yours that hpcc handed in, and no others: %s", counted(r.Jobs, "task", "tasks"), r.Why))
+	} else {
+		out = append(out, fmt.Sprintf("%s of %s, says %s", counted(r.Jobs, "job", "jobs"), counted(r.Users, "user", "users"), r.By))
+	}
+	if h := r.Hidden(); h != "" {
+		out = append(out, h)
+	}
+	if r.Off > 0 {
+		out = append(out, fmt.Sprintf("%d of %s no jobs now; what they have counts", r.Off, counted(r.Nodes, "node takes", "nodes take")))
+	}
+	for _, n := range r.Notes {
+		out = append(out, "note: "+oneLine(n))
+	}
+	return out
+}
+
+// gpusText lists the jobs that held GPUs, those first whose GPUs were idle longest, last those of
+// whose GPUs nothing is known.
+func (r *capacityReport) gpusText(out io.Writer) {
+	list := slices.DeleteFunc(slices.Clone(r.Jobs), func(w *jobWaste) bool { return w.GPUs == 0 })
+	if len(list) == 0 {
+		return
+	}
+	slices.SortStableFunc(list, func(a, b *jobWaste) int {
+		return cmp.Or(-cmp.Compare(a.GPU.Idle, b.GPU.Idle), -cmp.Compare(a.GPU.Measured, b.GPU.Measured), -cmp.Compare(a.AskedGPU, b.AskedGPU))
+	})
+	fmt.Fprintln(out, "\nGPUs that your jobs held, in GPU-hours")
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "JOB\tSTATE\tHELD\tMEASURED\tIDLE\tBUSY")
+	for _, j := range list[:min(len(list), maxJobRows)] {
+		idle, busy := "unknown", "unknown"
+		if j.GPU.Measured > 0 {
+			idle, busy = hours(j.GPU.Idle), fmt.Sprintf("%.0f%%", j.GPU.Busy)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, j.State, hours(j.AskedGPU), hours(j.GPU.Measured), idle, busy)
+	}
+	w.Flush()
+	more(out, len(list))
+}
+
+// maxJobRows is how many jobs a table for people has.
+const maxJobRows = 20
+
+// more says how many rows a table left out.
+func more(out io.Writer, n int) {
+	if n > maxJobRows {
+		fmt.Fprintf(out, "and %d more; --json has all\n", n-maxJobRows)
+	}
+}
+
+// wasteText lists the jobs that kept most from others.
+func (r *capacityReport) wasteText(out io.Writer) {
+	if len(r.Jobs) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nWhat your jobs had and did not use, worst first")
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "JOB\tTARGET\tSTATE\tTASKS\tCPU-HOURS\tWASTED\tGIB-HOURS\tWASTED")
+	for _, j := range r.Jobs[:min(len(r.Jobs), maxJobRows)] {
+		asked, wasted := "", ""
+		if j.AskedMemory > 0 {
+			asked, wasted = hours(j.AskedMemory), "unknown"
+		}
+		if j.MemoryKnown {
+			wasted = hours(j.WastedMemory)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", j.ID, j.Target, j.State, j.Tasks, hours(j.AskedCPU), hours(j.WastedCPU), asked, wasted)
+	}
+	w.Flush()
+	more(out, len(r.Jobs))
+}
+
+// hours tells an amount of so many hours.
+func hours(x float64) string {
+	if x < 0.1 {
+		return fmt.Sprintf("%.3f", x)
+	}
+	return fmt.Sprintf("%.1f", x)
+}
+
+// holesText lists what is free now, which a job that asks for no more fills.
+func (r *clusterReport) holesText(out io.Writer, now time.Time) {
+	if r.Target.Pods() || len(r.Holes) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nWhat starts now on %s\n", r.name())
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "NODES\tQUEUES\tAT MOST\tUNTIL")
+	for _, h := range r.Holes[:min(len(r.Holes), maxJobRows)] {
+		until := ""
+		if !h.Until.IsZero() {
+			until = moment(h.Until, now) + ", " + h.For
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", names(h.Nodes), strings.Join(h.Queues, ","), h.Flags(now), until)
+	}
+	w.Flush()
+	more(out, len(r.Holes))
+}

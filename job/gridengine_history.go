@@ -1,0 +1,138 @@
+package job
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// gridEngineRoot is where Debian's package has its cells, which name no other.
+const gridEngineRoot = "/var/lib/gridengine"
+
+// history reads the accounting file (accounting(5)) where this host has it: what qacct
+// reads, too. It has the jobs that have ended.
+func (gridEngine) history(ctx context.Context, from time.Time) (*history, error) {
+	name := filepath.Join(cmp.Or(getenv(ctx, "SGE_ROOT"), gridEngineRoot), cmp.Or(getenv(ctx, "SGE_CELL"), "default"), "common", "accounting")
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, &noHistory{"Grid Engine's accounting cannot be read here: " + err.Error()}
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, &noHistory{"Grid Engine's accounting cannot be read here: " + err.Error()}
+	}
+	h := &history{by: name}
+	if h.stays, err = gridEngineStays(f, fi.Size(), from); err != nil {
+		return nil, fmt.Errorf("reading Grid Engine's accounting %s: %w", name, err)
+	}
+	return h, nil
+}
+
+// tailPiece is how much of the accounting is read at once, in bytes: some thousand jobs.
+const tailPiece = 1 << 20
+
+// gridEngineStays reads the accounting from its end, where the latest jobs are, until a
+// whole piece of it is of jobs that ended before from.
+func gridEngineStays(r io.ReaderAt, size int64, from time.Time) ([]Stay, error) {
+	var stays []Stay
+	var rest []byte // the beginning of what was read, whose line begins before
+	for end, read := size, int64(0); end > 0 && read < maxListing; {
+		n := min(tailPiece, end)
+		piece := make([]byte, n, n+int64(len(rest)))
+		if _, err := r.ReadAt(piece, end-n); err != nil && err != io.EOF {
+			return nil, err
+		}
+		end, read = end-n, read+n
+		piece = append(piece, rest...)
+		rest = nil
+		if cut := bytes.IndexByte(piece, '\n'); end > 0 && cut >= 0 {
+			rest, piece = piece[:cut+1], piece[cut+1:]
+		} else if end > 0 { // no line is as long
+			return stays, nil
+		}
+		some := false
+		for line := range bytes.Lines(piece) {
+			s, ok := gridEngineStay(string(line))
+			if ok && s.End.After(from) && len(stays) < maxStays {
+				stays = append(stays, s)
+				some = true
+			}
+		}
+		if !some && len(piece) > 0 {
+			break
+		}
+	}
+	return stays, nil
+}
+
+// The fields of a line of the accounting.
+const (
+	geOwner    = 3
+	geNumber   = 5
+	geStart    = 9
+	geEnd      = 10
+	geSlots    = 34
+	geTask     = 35
+	geCategory = 39
+	geSlave    = 41 // of a parallel job: which of its parts on other hosts
+)
+
+// gridEngineStay reads a line; of a parallel job that of its master counts, which has all slots.
+func gridEngineStay(line string) (Stay, bool) {
+	f := strings.Split(strings.TrimSpace(line), ":")
+	if strings.HasPrefix(line, "#") || len(f) <= geSlave || f[geSlave] != "NONE" && f[geSlave] != "" {
+		return Stay{}, false
+	}
+	s := Stay{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]), CPUs: max(amount(f[geSlots]), 1)}
+	if f[geTask] != "0" {
+		s.ID += "." + f[geTask]
+	}
+	if s.Start.IsZero() || s.End.Before(s.Start) { // it never ran
+		return Stay{}, false
+	}
+	s.gridEngineRequests(f[geCategory])
+	return s, true
+}
+
+// gridEngineRequests reads what a job asked for, of each slot: -l gpu=1,h_vmem=2G -pe mpi 8.
+func (s *Stay) gridEngineRequests(category string) {
+	words := strings.Fields(category)
+	for i, w := range words {
+		if w != "-l" || i+1 == len(words) {
+			continue
+		}
+		for r := range strings.SplitSeq(words[i+1], ",") {
+			name, value, _ := strings.Cut(r, "=")
+			switch {
+			case slices.Contains(gridEngineGPUNames, name):
+				s.GPUs = min(min(whole(value), 1<<20)*s.CPUs, 1<<20)
+			case slices.Contains(gridEngineMemoryNames, name):
+				s.Memory = max(s.Memory, int64(min(float64(bytesOf(value, 1))*float64(s.CPUs), 1<<60)))
+			}
+		}
+	}
+}
+
+// gridEngineMemoryNames are the resources by which sites have jobs ask for memory.
+var gridEngineMemoryNames = []string{"mem_free", "h_vmem", "m_mem_free", "virtual_free", "h_rss"}
+
+// epoch reads seconds since 1970, or milliseconds, as Univa's Grid Engine writes; zero for none.
+func epoch(s string) time.Time {
+	n, err := strconv.ParseInt(s, 10, 64)
+	switch {
+	case err != nil || n <= 0 || n > 1<<50:
+		return time.Time{}
+	case n > 1<<37:
+		return time.UnixMilli(n)
+	}
+	return time.Unix(n, 0)
+}

@@ -1,0 +1,32 @@
+package metrics
+
+import "testing"
+
+func TestGPUTime(t *testing.T) {
+	sample := func(at float64, busy ...float64) Sample {
+		s := Sample{At: at}
+		for i, b := range busy {
+			s.GPUs = append(s.GPUs, GPUSample{Index: i, Utilisation: b})
+		}
+		return s
+	}
+	tests := []struct {
+		name string
+		in   Record
+		want GPUTime
+	}{
+		{"nothing measured", Record{Footer: &Footer{Wall: 100}}, GPUTime{}},
+		{"two of which one idles", Record{Samples: []Sample{sample(10, 100, 0), sample(20, 50, 3)}}, GPUTime{Measured: 40, Busy: 15.3, Idle: 20}},
+		{"to the end as it was seen last", Record{Samples: []Sample{sample(10, 100)}, Footer: &Footer{Wall: 30, GPUs: []GPUUse{{Index: 0, Mean: 100}}}}, GPUTime{Measured: 30, Busy: 30}},
+		{"a footer alone", Record{Footer: &Footer{Wall: 60, GPUs: []GPUUse{{Index: 0, Mean: 1}, {Index: 1, Mean: 80}}}}, GPUTime{Measured: 120, Busy: 48.6, Idle: 60}},
+		{"what no GPU can be", Record{Samples: []Sample{sample(10, -5), sample(5, 100), sample(20, 900)}}, GPUTime{Measured: 20, Busy: 10, Idle: 10}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			got := test.in.GPUTime()
+			if d := got.Busy - test.want.Busy; got.Measured != test.want.Measured || got.Idle != test.want.Idle || d > 1e-9 || d < -1e-9 {
+				t.Errorf("GPUTime() = %+v; want %+v", got, test.want)
+			}
+		})
+	}
+}
