@@ -1,0 +1,300 @@
+package metrics
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Results are what a program wrote about how well it did, by name: loss, val.accuracy.
+type Results map[string]*Scalar
+
+// A Scalar is a number that a program told, once or many times.
+type Scalar struct {
+	Last float64 `json:"last"`
+	Min  float64 `json:"min"` // of those that are numbers; NaN where none is
+	Max  float64 `json:"max"`
+	N    int     `json:"n"` // how often
+}
+
+// put adds a value behind those before. Names beyond what anybody reads are left out.
+func (r Results) put(name string, x float64) {
+	s := r[name]
+	if s == nil {
+		if len(r) >= maxTags {
+			return
+		}
+		s = &Scalar{Min: math.NaN(), Max: math.NaN()}
+		r[name] = s
+	}
+	s.Last = x
+	s.N++
+	if !math.IsNaN(x) {
+		if !(s.Min <= x) {
+			s.Min = x
+		}
+		if !(s.Max >= x) {
+			s.Max = x
+		}
+	}
+}
+
+// Bounds of what is read of a task.
+const (
+	maxResultsJSON = 16 << 20 // bytes of metrics.json
+	maxTail        = 64 << 10 // bytes of metrics.jsonl, from its end
+	maxDepth       = 4        // of directories with event files
+	maxEntries     = 2000     // files and directories that are looked at
+	maxNesting     = 20       // of objects in metrics.json
+)
+
+// ReadResults reads what a task left at a place below root: metrics.json, metrics.jsonl and TensorBoard's
+// event files of a directory, or one file of such a kind. No link leads out of root. What a damaged
+// file holds before the damage is there, with the error. Where there is nothing both are nil.
+func ReadResults(root *os.Root, at string) (Results, error) {
+	at = path.Clean(at)
+	fi, err := root.Stat(at)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading results: %w", err)
+	}
+	r := Results{}
+	var failed []error
+	read := func(file, prefix string) {
+		if err := r.file(root, file, prefix); err != nil {
+			failed = append(failed, fmt.Errorf("reading results: %s: %w", file, err))
+		}
+	}
+	if !fi.IsDir() {
+		read(at, "")
+	} else {
+		events, err := eventFiles(root, at)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("reading results: %w", err))
+		}
+		several := slices.ContainsFunc(events, func(f string) bool { return path.Dir(f) != path.Dir(events[0]) })
+		for _, f := range events {
+			prefix := ""
+			if below := strings.TrimPrefix(path.Dir(f), at); several && below != "" { // as TensorBoard names runs
+				prefix = strings.TrimPrefix(below, "/") + "/"
+			}
+			read(f, prefix)
+		}
+		for _, name := range []string{"metrics.jsonl", "metrics.json"} { // the latter says what counts
+			if _, err := root.Stat(path.Join(at, name)); err == nil {
+				read(path.Join(at, name), "")
+			}
+		}
+	}
+	if len(r) == 0 {
+		r = nil
+	}
+	return r, errors.Join(failed...)
+}
+
+// eventFiles finds event files below a directory, in the order in which they were begun: their
+// names have the time.
+func eventFiles(root *os.Root, dir string) (files []string, err error) {
+	seen := 0
+	err = fs.WalkDir(root.FS(), dir, func(p string, d fs.DirEntry, err error) error {
+		if seen++; seen > maxEntries {
+			return fs.SkipAll
+		}
+		switch {
+		case err != nil && p == dir:
+			return err
+		case err != nil: // not readable
+			return nil
+		case d.IsDir() && p != dir && strings.Count(strings.TrimPrefix(p, dir), "/") >= maxDepth:
+			return fs.SkipDir
+		case isEvents(d.Name()) && d.Type().IsRegular():
+			files = append(files, p)
+		}
+		return nil
+	})
+	slices.SortStableFunc(files, func(a, b string) int {
+		if path.Dir(a) != path.Dir(b) {
+			return strings.Compare(path.Dir(a), path.Dir(b))
+		}
+		return strings.Compare(path.Base(a), path.Base(b))
+	})
+	return files, err
+}
+
+// isEvents says whether a file is TensorBoard's by its name.
+func isEvents(name string) bool { return strings.Contains(name, "tfevents") }
+
+// file reads one file into r, with prefix before each name.
+func (r Results) file(root *os.Root, name, prefix string) error {
+	f, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() { // a pipe would wait
+		err = errors.New("it is no regular file")
+	}
+	if err != nil {
+		return err
+	}
+	own := Results{}
+	switch base := path.Base(name); {
+	case isEvents(base):
+		err = own.ReadEvents(f)
+	case strings.HasSuffix(base, ".jsonl"):
+		err = own.readJSONLines(f, fi.Size())
+	default:
+		err = own.ReadJSON(f)
+	}
+	for k, s := range own {
+		if _, ok := r[prefix+k]; ok || len(r) < maxTags {
+			if old := r[prefix+k]; old != nil && isEvents(name) { // another part of the same run
+				s.Min, s.Max, s.N = least(old.Min, s.Min), most(old.Max, s.Max), old.N+s.N
+			}
+			r[prefix+k] = s
+		}
+	}
+	return err
+}
+
+// least and most pass over what is no number.
+func least(a, b float64) float64 {
+	if math.IsNaN(a) || b < a {
+		return b
+	}
+	return a
+}
+
+func most(a, b float64) float64 {
+	if math.IsNaN(a) || b > a {
+		return b
+	}
+	return a
+}
+
+// ReadJSON reads the numbers of a JSON object into r. Objects within it have their names before those of
+// theirs, with a dot between; lists, text and null are passed over, true and false are 1 and 0, and NaN and Infinity,
+// which Python writes and JSON does not have, are read.
+func (r Results) ReadJSON(in io.Reader) error {
+	b, err := io.ReadAll(io.LimitReader(in, maxResultsJSON+1))
+	if err != nil {
+		return err
+	}
+	if len(b) > maxResultsJSON {
+		return fmt.Errorf("it has more than %d bytes", maxResultsJSON)
+	}
+	return r.object(b)
+}
+
+func (r Results) object(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(pythonNumbers(b)))
+	d.UseNumber()
+	var all map[string]any
+	if err := d.Decode(&all); err != nil {
+		return fmt.Errorf("it is no JSON object: %w", err)
+	}
+	r.flatten("", all, 0)
+	return nil
+}
+
+// flatten takes the numbers of an object.
+func (r Results) flatten(before string, all map[string]any, depth int) {
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		v, name := all[k], before+k
+		if len(name) > maxTag {
+			continue
+		}
+		switch v := v.(type) {
+		case json.Number:
+			if x, err := v.Float64(); err == nil || math.IsInf(x, 0) {
+				r.put(name, x)
+			}
+		case bool:
+			x := 0.0
+			if v {
+				x = 1
+			}
+			r.put(name, x)
+		case string:
+			if x, ok := notFinite[v]; ok {
+				r.put(name, x)
+			}
+		case map[string]any:
+			if depth < maxNesting {
+				r.flatten(name+".", v, depth+1)
+			}
+		}
+	}
+}
+
+// notFinite are the numbers that JSON does not have.
+var notFinite = map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)}
+
+// pythonNumbers puts quotation marks around NaN, Infinity and -Infinity where they stand for values.
+func pythonNumbers(b []byte) []byte {
+	if !bytes.Contains(b, []byte("NaN")) && !bytes.Contains(b, []byte("Infinity")) {
+		return b
+	}
+	out := make([]byte, 0, len(b)+64)
+	for i := 0; i < len(b); {
+		n := 1
+		switch c := b[i]; {
+		case c == '"': // text, to its end
+			for n < len(b)-i && b[i+n] != '"' {
+				if b[i+n] == '\\' {
+					n++
+				}
+				n++
+			}
+			n = min(n+1, len(b)-i)
+		case c == 'N' || c == 'I' || c == '-':
+			for word := range notFinite {
+				if bytes.HasPrefix(b[i:], []byte(word)) {
+					out = append(append(append(out, '"'), word...), '"')
+					i, n = i+len(word), 0
+					break
+				}
+			}
+		}
+		out = append(out, b[i:i+n]...)
+		i += n
+	}
+	return out
+}
+
+// readJSONLines reads the end of a file of JSON objects, a line each: what a name had last. Lines that are
+// no objects are passed over; the first of what is read and the last may be torn.
+func (r Results) readJSONLines(f io.ReaderAt, size int64) error {
+	from := max(size-maxTail, 0)
+	b := make([]byte, size-from)
+	n, err := f.ReadAt(b, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	b = b[:n]
+	if from > 0 {
+		_, b, _ = bytes.Cut(b, []byte("\n"))
+	}
+	found := false
+	for line := range bytes.Lines(b) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] == '{' {
+			found = r.object(line) == nil || found
+		}
+	}
+	if !found && len(bytes.TrimSpace(b)) > 0 {
+		return errors.New("none of its last lines is a JSON object")
+	}
+	return nil
+}
