@@ -47,6 +47,9 @@ func (t *Task) OK() bool { return t.Ended() && t.Exit == 0 && t.Signal == "" && 
 
 func (t *Task) fileName() string { return fmt.Sprintf("task.%d.json", t.Index) }
 
+// Dir is where, below the job's directory, the task may leave its results: HPCC_TASK_DIR.
+func (t *Task) Dir(dir string) string { return filepath.Join(dir, fmt.Sprintf("task.%d", t.Index)) }
+
 // maxRecord bounds a record's file, in bytes.
 const maxRecord = 1 << 20
 

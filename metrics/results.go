@@ -26,6 +26,28 @@ type Scalar struct {
 	N    int     `json:"n"` // how often
 }
 
+// MarshalJSON writes what JSON has no number for as text: "NaN", "Infinity", "-Infinity".
+func (s Scalar) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Last any `json:"last"`
+		Min  any `json:"min"`
+		Max  any `json:"max"`
+		N    int `json:"n"`
+	}{jsonNumber(s.Last), jsonNumber(s.Min), jsonNumber(s.Max), s.N})
+}
+
+func jsonNumber(x float64) any {
+	switch {
+	case math.IsNaN(x):
+		return "NaN"
+	case math.IsInf(x, 1):
+		return "Infinity"
+	case math.IsInf(x, -1):
+		return "-Infinity"
+	}
+	return x
+}
+
 // put adds a value behind those before. Names beyond what anybody reads are left out.
 func (r Results) put(name string, x float64) {
 	s := r[name]

@@ -173,6 +173,10 @@ func mounts(root, home, cwd string, o Options) ([]specs.Mount, error) {
 	if cwd != "/" && !under(m, cwd) && (!o.NoHome || !isHome(cwd)) && vacant(filepath.Join(root, cwd)) {
 		m = append(m, bind(cwd, cwd))
 	}
+	// Where a task is to leave its results: see "hpcc task".
+	if d := filepath.Clean(os.Getenv("HPCC_TASK_DIR")); filepath.IsAbs(d) && !under(m, d) && isDir(d) && vacant(filepath.Join(root, d)) {
+		m = append(m, bind(d, d))
+	}
 	for _, b := range o.Binds {
 		x, err := parseBind(b)
 		if err != nil {

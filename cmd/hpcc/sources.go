@@ -122,6 +122,9 @@ func runsBelow(root string, attempts bool) (src report.Source, err error) {
 			if rel, _ := filepath.Rel(root, path); strings.Count(rel, string(filepath.Separator)) >= maxRunDepth {
 				return fs.SkipDir
 			}
+			if _, attempt, ok := job.TaskOf(e.Name()); ok && attempt < 0 && path != root { // its results
+				return fs.SkipDir
+			}
 			dirs = append(dirs, path)
 		case e.Type().IsRegular() && strings.HasSuffix(path, recordEnd):
 			files[filepath.Dir(path)] = append(files[filepath.Dir(path)], path)

@@ -1,0 +1,305 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// Bounds of the pictures of a sweep.
+const (
+	maxSteps = 12   // values of a parameter that each have a place of their own
+	maxCells = 40   // rows and columns of a heat map
+	maxLines = 2000 // tasks that parallel coordinates show: the best
+)
+
+// A scale is where the values of a parameter, or of a result, lie: from 0 to 1.
+type scale struct {
+	name    string
+	steps   []string // each has its place, in order; nil: numbers between low and high
+	low     float64
+	high    float64
+	inPower bool // by their logarithms
+}
+
+// parameterScale has a place for each value where they are few, or no numbers.
+func (s *Sweep) parameterScale(name string) scale {
+	c := scale{name: name}
+	seen := map[string]bool{}
+	var numbers []float64
+	for i := range s.Tasks {
+		v := s.Tasks[i].Params[name]
+		if seen[v] {
+			continue
+		}
+		seen[v] = true
+		c.steps = append(c.steps, v)
+		if x, err := strconv.ParseFloat(v, 64); err == nil && !math.IsNaN(x) && !math.IsInf(x, 0) {
+			numbers = append(numbers, x)
+		}
+	}
+	if len(numbers) < len(c.steps) {
+		slices.SortStableFunc(c.steps, func(a, b string) int { return cmp.Compare(a, b) })
+		return c
+	}
+	slices.SortStableFunc(c.steps, func(a, b string) int {
+		x, _ := strconv.ParseFloat(a, 64)
+		y, _ := strconv.ParseFloat(b, 64)
+		return cmp.Compare(x, y)
+	})
+	if len(c.steps) > maxSteps {
+		c.steps = nil
+		c.between(numbers)
+	}
+	return c
+}
+
+// resultScale is that of the numbers that the tasks that ended well have.
+func (s *Sweep) resultScale() (c scale, n int) {
+	var list []float64
+	for i := range s.Tasks {
+		if x, ok := s.shown(&s.Tasks[i]); ok {
+			list = append(list, x)
+		}
+	}
+	c.name = s.Best
+	c.between(list)
+	return c, len(list)
+}
+
+// shown is the result of a task that a picture has.
+func (s *Sweep) shown(t *SweepTask) (float64, bool) {
+	x, ok := t.result(s.Best)
+	return x, ok && t.Ending == Done && !math.IsNaN(x) && !math.IsInf(x, 0)
+}
+
+// between stretches the scale over numbers: by their logarithms where they are of many powers of ten.
+func (c *scale) between(list []float64) {
+	if len(list) == 0 {
+		return
+	}
+	c.low, c.high = slices.Min(list), slices.Max(list)
+	c.inPower = c.low > 0 && c.high/c.low >= 500
+	if c.low == c.high {
+		c.low, c.high = c.low-1, c.high+1
+	}
+}
+
+// at is where a number lies.
+func (c *scale) at(x float64) float64 {
+	if c.inPower {
+		return math.Log(x/c.low) / math.Log(c.high/c.low)
+	}
+	return x/2/(c.high/2-c.low/2) - c.low/2/(c.high/2-c.low/2) // halves: no sum overflows
+}
+
+// of is where a value of a parameter lies.
+func (c *scale) of(v string) float64 {
+	if c.steps == nil {
+		x, _ := strconv.ParseFloat(v, 64)
+		return c.at(x)
+	}
+	if len(c.steps) == 1 {
+		return 0.5
+	}
+	return float64(slices.Index(c.steps, v)) / float64(len(c.steps)-1)
+}
+
+// ticks are what stands beside the scale, by place.
+func (c *scale) ticks() (at []float64, text []string) {
+	if c.steps != nil {
+		each := (len(c.steps) + maxSteps - 1) / maxSteps
+		for i := 0; i < len(c.steps); i += each {
+			at, text = append(at, c.of(c.steps[i])), append(text, c.steps[i])
+		}
+		return at, text
+	}
+	for i := range 5 {
+		p := float64(i) / 4
+		x := c.low + (c.high-c.low)*p
+		if c.inPower {
+			x = c.low * math.Pow(c.high/c.low, p)
+		}
+		at, text = append(at, p), append(text, strconv.FormatFloat(x, 'g', 3, 64))
+	}
+	return at, text
+}
+
+// varying are the parameters of which there are several values.
+func (s *Sweep) varying() (list []scale) {
+	for _, p := range s.Params {
+		if slices.ContainsFunc(s.Tasks, func(t SweepTask) bool { return t.Params[p] != s.Tasks[0].Params[p] }) {
+			list = append(list, s.parameterScale(p))
+		}
+	}
+	return list
+}
+
+// chart is a curve over one parameter, a heat map of two, or parallel coordinates.
+func (s *Sweep) chart() (Chart, bool) {
+	if s.Best == "" || len(s.Tasks) == 0 {
+		return Chart{}, false
+	}
+	result, n := s.resultScale()
+	params := s.varying()
+	if n == 0 || len(params) == 0 {
+		return Chart{}, false
+	}
+	if len(params) == 1 {
+		return s.curve(params[0], result), true
+	}
+	if len(params) == 2 && params[0].steps != nil && params[1].steps != nil && len(params[0].steps) <= maxCells && len(params[1].steps) <= maxCells {
+		return s.heat(params[0], params[1], result), true
+	}
+	return s.parallel(params, result), true
+}
+
+// curve shows the result over one parameter: a mark for each task, a line through the means.
+func (s *Sweep) curve(param, result scale) Chart {
+	const left, top, width, height = 64.0, 14.0, 540.0, 240.0
+	d := &drawing{}
+	place := func(v string, x float64) point { return point{left + width*param.of(v), top + height*(1-result.at(x))} }
+	at, text := result.ticks()
+	for i := range at {
+		y := top + height*(1-at[i])
+		d.line("grid", left, y, left+width, y)
+		d.text("end", left-6, y+4, text[i])
+	}
+	at, text = param.ticks()
+	for i := range at {
+		x := left + width*at[i]
+		d.line("grid", x, top, x, top+height)
+		d.text("middle", x, top+height+15, text[i])
+	}
+	d.text("middle", left+width/2, top+height+32, param.name)
+	sums, counts := map[string]float64{}, map[string]float64{}
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		if x, ok := s.shown(t); ok {
+			v := t.Params[param.name]
+			sums[v], counts[v] = sums[v]+x, counts[v]+1
+			d.mark(0, place(v, x))
+		}
+	}
+	var line []point
+	for v := range counts {
+		line = append(line, place(v, sums[v]/counts[v]))
+	}
+	slices.SortFunc(line, func(a, b point) int { return cmp.Compare(a.x, b.x) })
+	d.curve("curve c0", line)
+	return Chart{Title: s.Best + " over " + param.name, About: "A mark for each task that ended well, and a line through the means.",
+		Width: left + width + 30, Height: top + height + 40, Body: d.done()}
+}
+
+// heat shows two parameters as rows and columns: the better the mean of a cell's tasks, the fuller it is.
+func (s *Sweep) heat(across, down scale, result scale) Chart {
+	cell := point{max(min(560/float64(len(across.steps)), 90), 14), max(min(400/float64(len(down.steps)), 34), 14)}
+	const left, top = 90.0, 34.0
+	type key struct{ x, y string }
+	sums, counts, tried := map[key]float64{}, map[key]float64{}, map[key]bool{}
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		k := key{t.Params[across.name], t.Params[down.name]}
+		tried[k] = true
+		if x, ok := s.shown(t); ok {
+			sums[k], counts[k] = sums[k]+x, counts[k]+1
+		}
+	}
+	d := &drawing{}
+	d.text("start", left, 12, across.name)
+	d.text("end", left-6, 28, down.name)
+	for i, v := range across.steps {
+		if cell.x >= 30 || i%3 == 0 {
+			d.text("middle", left+cell.x*(float64(i)+0.5), 28, v)
+		}
+	}
+	for j, w := range down.steps {
+		y := top + cell.y*float64(j)
+		d.text("end", left-6, y+cell.y/2+4, w)
+		for i, v := range across.steps {
+			k, x := key{v, w}, left+cell.x*float64(i)
+			switch {
+			case counts[k] > 0:
+				mean := sums[k] / counts[k]
+				d.shade(x, y, cell, s.good(&result, mean))
+				if cell.x >= 44 {
+					d.text("middle", x+cell.x/2, y+cell.y/2+4, strconv.FormatFloat(mean, 'g', 4, 64))
+				}
+			case tried[k]: // it failed, or goes on
+				d.rect("bad", x+2, y+2, cell.x-4, cell.y-4)
+			}
+		}
+	}
+	return Chart{Title: fmt.Sprintf("%s by %s and %s: the fuller a cell, the better", s.Best, across.name, down.name),
+		About: "A column and a row for each value. A cell has the mean of its tasks that ended well; one with a broken line has none.",
+		Width: int(left + cell.x*float64(len(across.steps)) + 10), Height: int(top + cell.y*float64(len(down.steps)) + 8), Body: d.done()}
+}
+
+// good is how good a result is, from 0 to 1.
+func (s *Sweep) good(result *scale, x float64) float64 {
+	g := min(max(result.at(x), 0), 1)
+	if !s.Highest {
+		g = 1 - g
+	}
+	return g
+}
+
+// shade fills a rectangle, the more the better; text on it can be read.
+func (d *drawing) shade(x, y float64, size point, good float64) {
+	fmt.Fprintf(&d.b, `<rect class="c0" fill="currentColor" fill-opacity="%s" x="%s" y="%s" width="%s" height="%s"/>`,
+		strconv.FormatFloat(0.04+0.51*good, 'f', 2, 64), num(x+0.5), num(y+0.5), num(size.x-1), num(size.y-1))
+}
+
+// parallel shows each task as a line over an axis for each parameter and one for the result.
+func (s *Sweep) parallel(params []scale, result scale) Chart {
+	const left, top, height = 50.0, 30.0, 280.0
+	apart := max(min(760/float64(len(params)), 180), 70)
+	axes := append(slices.Clone(params), result)
+	d := &drawing{}
+	tasks := s.Tasks[:min(len(s.Tasks), maxLines)]
+	for i := len(tasks) - 1; i >= 0; i-- { // the best lie on top
+		t := &tasks[i]
+		x, ok := s.shown(t)
+		if !ok {
+			continue
+		}
+		var line []point
+		for k := range params {
+			line = append(line, point{left + apart*float64(k), top + height*(1-params[k].of(t.Params[params[k].name]))})
+		}
+		line = append(line, point{left + apart*float64(len(params)), top + height*(1-result.at(x))})
+		d.thread(line, s.good(&result, x), i == 0)
+	}
+	for k := range axes {
+		x := left + apart*float64(k)
+		d.line("whisker", x, top, x, top+height)
+		d.text("middle", x, 14, axes[k].name)
+		at, text := axes[k].ticks()
+		for i := range at {
+			y := top + height*(1-at[i])
+			d.line("whisker", x-3, y, x+3, y)
+			d.text("start", x+6, y+4, text[i])
+		}
+	}
+	return Chart{Title: "Parameters and " + s.Best + ": the fuller a line, the better; the best is broad",
+		About: "An axis for each parameter, and one for the result. Each line is a task that ended well.",
+		Width: int(left + apart*float64(len(params)) + 80), Height: top + height + 16, Body: d.done()}
+}
+
+// thread is the line of a task; the best has another colour, and is broad.
+func (d *drawing) thread(line []point, good float64, best bool) {
+	class, width, full := "c0", "1", 0.08+0.6*good*good
+	if best {
+		class, width, full = "c1", "3", 1
+	}
+	fmt.Fprintf(&d.b, `<polyline class="%s" fill="none" stroke="currentColor" stroke-width="%s" stroke-opacity="%s" points="`, class, width, strconv.FormatFloat(full, 'f', 2, 64))
+	for i, p := range line {
+		if i > 0 {
+			d.b.WriteByte(' ')
+		}
+		d.b.WriteString(num(p.x) + "," + num(p.y))
+	}
+	d.b.WriteString(`"/>`)
+}
