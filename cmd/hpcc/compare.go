@@ -28,7 +28,7 @@ alone is reported of. docs/report.md explains the figures, and the files of pric
    hpcc report --price prices.toml --csv sweep-261121-090000 > runs.csv
 
 Exit status: 0; 1 when the images differ and --different is not given, or nothing can be read.`,
-		Flags: []cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
 			&cli.BoolFlag{Name: "csv", Usage: "print a row for each run"},
 			&cli.BoolFlag{Name: "markdown", Usage: "print Markdown"},
@@ -37,7 +37,7 @@ Exit status: 0; 1 when the images differ and --different is not given, or nothin
 			&cli.BoolFlag{Name: "different", Usage: "compare runs of different images, and say so"},
 			&cli.BoolFlag{Name: "attempts", Usage: "count earlier attempts of tasks too, not only the last"},
 			onFlag(), storeFlag(),
-		},
+		}, sweepFlags()...),
 		Action: compareRuns,
 	}
 }
@@ -67,6 +67,12 @@ func compareRuns(c *cli.Context) error {
 		s.Advice = append(requestAdvice(s), s.Advice...)
 	}
 	warn(r.Warnings)
+	if c.Bool("sweep") {
+		return writeSweeps(c, r, form)
+	}
+	if err := addSweeps(c, r, form); err != nil {
+		return err
+	}
 	return writeReport(c, r, form)
 }
 

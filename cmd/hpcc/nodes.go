@@ -41,6 +41,7 @@ that they did not use, and what would start now.
 			&cli.BoolFlag{Name: "mine", Usage: "say what my jobs asked for and what of it they used"},
 			&cli.BoolFlag{Name: "report", Usage: "say how much was given out over time, what of it was idle, and what is free"},
 			&cli.StringFlag{Name: "since", Usage: "with --report: over the last `TIME`, such as 7d or 36h (default: 7d)"},
+			&cli.StringFlag{Name: "html", Usage: "with --report: write a page with charts to `FILE`; - prints it"},
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each node, job or cluster"},
 			&cli.StringFlag{Name: "on", Usage: "only nodes of site `NAME`"},
 			&cli.BoolFlag{Name: "here", Usage: "only nodes of this machine's schedulers: ask no site over ssh"},
@@ -56,8 +57,8 @@ that they did not use, and what would start now.
 			switch {
 			case c.Bool("report"):
 				return nodesReport(c)
-			case c.IsSet("since"):
-				return usagef("--since says over which time --report is, and there is no --report")
+			case c.IsSet("since") || c.IsSet("html"):
+				return usagef("--since and --html are of --report, and there is no --report")
 			case c.IsSet("fits"):
 				return fits(c)
 			}

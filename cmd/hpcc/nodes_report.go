@@ -11,15 +11,17 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
 	"hpcc/metrics"
+	"hpcc/metrics/report"
+	"hpcc/store"
 )
 
 // A clusterReport is how much of one cluster was given out.
@@ -93,10 +95,22 @@ func nodesReport(c *cli.Context) error {
 
 // show prints what was asked for.
 func (r *capacityReport) show(c *cli.Context) error {
+	page := func(f *os.File) error { return r.sections(true).HTML(f, "What was given out, and what was idle") }
+	switch file := c.String("html"); {
+	case file == "-" && c.Bool("json"):
+		return usagef("--html - and --json do not go together").hint("name a file: --html report.html")
+	case file == "-":
+		return page(os.Stdout)
+	case file != "":
+		if err := store.NewFile(file, page); err != nil {
+			return fmt.Errorf("writing the page: %w", err)
+		}
+		defer say("the page is in %s", file)
+	}
 	if c.Bool("json") {
 		return r.json(os.Stdout)
 	}
-	return r.text(os.Stdout)
+	return r.sections(false).Text(os.Stdout)
 }
 
 // clusters asks all at the same time. One of several that does not answer is a warning.
@@ -209,35 +223,61 @@ func (r *capacityReport) json(out io.Writer) error {
 	return nil
 }
 
-// text shows the report on a terminal.
-func (r *capacityReport) text(out io.Writer) error {
-	var b bytes.Buffer
+// sections are the report for people: on a page with charts in the place of bars.
+func (r *capacityReport) sections(page bool) report.Sections {
+	var list report.Sections
 	for _, c := range r.Clusters {
-		c.text(&b)
+		list = append(list, c.section(page))
 	}
-	r.gpusText(&b)
-	r.wasteText(&b)
+	list = append(list, r.gpusSection(), r.wasteSection())
 	for _, c := range r.Clusters {
-		c.holesText(&b, r.To)
+		list = append(list, c.holesSection(r.To))
 	}
-	_, err := out.Write(b.Bytes())
-	return err
+	return slices.DeleteFunc(list, func(s report.Section) bool { return s.Table == nil })
 }
 
-// text shows one cluster: a line for each thing that it gives out.
-func (r *clusterReport) text(out io.Writer) {
-	fmt.Fprintf(out, "%s, %s to %s, in steps of %s\n", r.name(), r.From.Local().Format("2006-01-02 15:04"), r.To.Local().Format("2006-01-02 15:04"), strings.TrimSuffix(strings.TrimSuffix(r.Step.String(), "0s"), "0m"))
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "GIVEN OUT\tMEAN\tPEAK\tNOW\tOF\tOVER TIME")
+// section shows one cluster: a line for each thing that it gives out.
+func (r *clusterReport) section(page bool) report.Section {
+	s := report.Section{Title: r.name() + ": what was given out", Text: r.remarks()}
+	s.Table = &report.Table{Head: []string{"of", "there is", "mean", "peak", "now"},
+		Caption: fmt.Sprintf("%s to %s; means and peaks are of steps of %s", r.From.Local().Format("2006-01-02 15:04"), r.To.Local().Format("2006-01-02 15:04"), spanWord(r.Step))}
+	picture := report.Capacity{Name: r.name(), To: r.To}
+	for _, l := range r.Levels {
+		picture.Steps = append(picture.Steps, l.From)
+	}
+	if !page {
+		s.Table.Head = append(s.Table.Head, "over time")
+	}
 	for _, row := range r.rows() {
-		if row.of > 0 {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", row.name, row.part(row.mean), row.part(row.peak), percent(row.now, row.of), row.text, row.bars())
+		if row.of <= 0 {
+			continue
+		}
+		cells := []string{row.name, row.text, row.part(row.mean), row.part(row.peak), percent(row.now, row.of)}
+		if !page {
+			cells = append(cells, row.bars())
+		}
+		s.Table.Rows = append(s.Table.Rows, cells)
+		if row.told {
+			picture.Lines = append(picture.Lines, report.CapacityLine{Name: row.name, Parts: row.parts()})
 		}
 	}
-	w.Flush()
-	for _, n := range r.remarks() {
-		fmt.Fprintln(out, n)
+	if len(picture.Steps) > 0 && len(picture.Lines) > 0 {
+		s.Charts = []report.Chart{picture.Chart()}
 	}
+	return s
+}
+
+// spanWord tells a step shortly: 3h, 15m, 10s.
+func spanWord(d time.Duration) string {
+	for _, u := range []struct {
+		size time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}} {
+		if d >= u.size && d%u.size == 0 {
+			return fmt.Sprintf("%d%s", d/u.size, u.name)
+		}
+	}
+	return d.String()
 }
 
 // A row is one kind of thing that a cluster gives out.
@@ -256,13 +296,13 @@ func (r *clusterReport) rows() []capacityRow {
 		for _, l := range r.Levels {
 			c.levels = append(c.levels, of(l.Amounts))
 		}
-		c.told = c.peak > 0 || r.Jobs == 0 || name == "GPUS" && c.now == 0
+		c.told = c.peak > 0 || r.Jobs == 0 || name == "GPUs" && c.now == 0
 		return c
 	}
 	return []capacityRow{
-		row("CPUS", fmt.Sprintf("%.0f", r.Capacity.CPUs), func(a job.Amounts) float64 { return a.CPUs }),
-		row("MEMORY", gigabytes(int64(r.Capacity.Memory)), func(a job.Amounts) float64 { return a.Memory }),
-		row("GPUS", fmt.Sprintf("%.0f", r.Capacity.GPUs), func(a job.Amounts) float64 { return a.GPUs }),
+		row("processors", fmt.Sprintf("%.0f", r.Capacity.CPUs), func(a job.Amounts) float64 { return a.CPUs }),
+		row("memory", gigabytes(int64(r.Capacity.Memory)), func(a job.Amounts) float64 { return a.Memory }),
+		row("GPUs", fmt.Sprintf("%.0f", r.Capacity.GPUs), func(a job.Amounts) float64 { return a.GPUs }),
 	}
 }
 
@@ -272,6 +312,14 @@ func (c *capacityRow) part(x float64) string {
 		return "not told"
 	}
 	return percent(x, c.of)
+}
+
+// parts are the levels as parts of what there is.
+func (c *capacityRow) parts() (list []float64) {
+	for _, l := range c.levels {
+		list = append(list, l/c.of)
+	}
+	return list
 }
 
 // bars draws the levels.
@@ -314,48 +362,46 @@ func (r *clusterReport) remarks() []string {
 	return out
 }
 
-// gpusText lists the jobs that held GPUs, those first whose GPUs were idle longest, last those of
+// maxJobRows is how many jobs or kinds of nodes a table has.
+const maxJobRows = 20
+
+// more says how many rows a table left out.
+func more(n int) string {
+	if n <= maxJobRows {
+		return ""
+	}
+	return fmt.Sprintf("and %d more; --json has all", n-maxJobRows)
+}
+
+// gpusSection lists the jobs that held GPUs, those first whose GPUs were idle longest, last those of
 // whose GPUs nothing is known.
-func (r *capacityReport) gpusText(out io.Writer) {
+func (r *capacityReport) gpusSection() report.Section {
 	list := slices.DeleteFunc(slices.Clone(r.Jobs), func(w *jobWaste) bool { return w.GPUs == 0 })
 	if len(list) == 0 {
-		return
+		return report.Section{}
 	}
 	slices.SortStableFunc(list, func(a, b *jobWaste) int {
 		return cmp.Or(-cmp.Compare(a.GPU.Idle, b.GPU.Idle), -cmp.Compare(a.GPU.Measured, b.GPU.Measured), -cmp.Compare(a.AskedGPU, b.AskedGPU))
 	})
-	fmt.Fprintln(out, "\nGPUs that your jobs held, in GPU-hours")
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tSTATE\tHELD\tMEASURED\tIDLE\tBUSY")
+	s := report.Section{Title: "GPUs that your jobs held", Text: []string{fmt.Sprintf("in GPU-hours; idle is below %d%% of use, and known only where a job ran with --measure", metrics.IdleGPU)}}
+	s.Table = &report.Table{Head: []string{"job", "state", "held", "measured", "idle", "busy"}, Caption: more(len(list))}
 	for _, j := range list[:min(len(list), maxJobRows)] {
 		idle, busy := "unknown", "unknown"
 		if j.GPU.Measured > 0 {
 			idle, busy = hours(j.GPU.Idle), fmt.Sprintf("%.0f%%", j.GPU.Busy)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", j.ID, j.State, hours(j.AskedGPU), hours(j.GPU.Measured), idle, busy)
+		s.Table.Rows = append(s.Table.Rows, []string{j.ID, j.State, hours(j.AskedGPU), hours(j.GPU.Measured), idle, busy})
 	}
-	w.Flush()
-	more(out, len(list))
+	return s
 }
 
-// maxJobRows is how many jobs a table for people has.
-const maxJobRows = 20
-
-// more says how many rows a table left out.
-func more(out io.Writer, n int) {
-	if n > maxJobRows {
-		fmt.Fprintf(out, "and %d more; --json has all\n", n-maxJobRows)
-	}
-}
-
-// wasteText lists the jobs that kept most from others.
-func (r *capacityReport) wasteText(out io.Writer) {
+// wasteSection lists the jobs that kept most from others.
+func (r *capacityReport) wasteSection() report.Section {
 	if len(r.Jobs) == 0 {
-		return
+		return report.Section{}
 	}
-	fmt.Fprintln(out, "\nWhat your jobs had and did not use, worst first")
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "JOB\tTARGET\tSTATE\tTASKS\tCPU-HOURS\tWASTED\tGIB-HOURS\tWASTED")
+	s := report.Section{Title: "What your jobs had and did not use", Text: []string{"worst first; of memory at least so much, as if the most that was used had been used all the time"}}
+	s.Table = &report.Table{Head: []string{"job", "target", "state", "tasks", "CPU-hours", "unused", "GiB-hours", "unused"}, Caption: more(len(r.Jobs))}
 	for _, j := range r.Jobs[:min(len(r.Jobs), maxJobRows)] {
 		asked, wasted := "", ""
 		if j.AskedMemory > 0 {
@@ -364,10 +410,9 @@ func (r *capacityReport) wasteText(out io.Writer) {
 		if j.MemoryKnown {
 			wasted = hours(j.WastedMemory)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\n", j.ID, j.Target, j.State, j.Tasks, hours(j.AskedCPU), hours(j.WastedCPU), asked, wasted)
+		s.Table.Rows = append(s.Table.Rows, []string{j.ID, string(j.Target), j.State, strconv.Itoa(j.Tasks), hours(j.AskedCPU), hours(j.WastedCPU), asked, wasted})
 	}
-	w.Flush()
-	more(out, len(r.Jobs))
+	return s
 }
 
 // hours tells an amount of so many hours.
@@ -378,21 +423,19 @@ func hours(x float64) string {
 	return fmt.Sprintf("%.1f", x)
 }
 
-// holesText lists what is free now, which a job that asks for no more fills.
-func (r *clusterReport) holesText(out io.Writer, now time.Time) {
-	if r.Target.Pods() || len(r.Holes) == 0 {
-		return
+// holesSection lists what is free now, which a job that asks for no more fills.
+func (r *clusterReport) holesSection(now time.Time) report.Section {
+	if r.Target.Pods() || r.Target == job.Local || len(r.Holes) == 0 {
+		return report.Section{}
 	}
-	fmt.Fprintf(out, "\nWhat starts now on %s\n", r.name())
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "NODES\tQUEUES\tAT MOST\tUNTIL")
+	s := report.Section{Title: r.name() + ": what starts now", Text: []string{"flags of \"hpcc submit\" that a job on one of these nodes may have at most; what it asks for, it has until then"}}
+	s.Table = &report.Table{Head: []string{"nodes", "queues", "at most", "taken again"}, Caption: more(len(r.Holes))}
 	for _, h := range r.Holes[:min(len(r.Holes), maxJobRows)] {
 		until := ""
 		if !h.Until.IsZero() {
 			until = moment(h.Until, now) + ", " + h.For
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", names(h.Nodes), strings.Join(h.Queues, ","), h.Flags(now), until)
+		s.Table.Rows = append(s.Table.Rows, []string{names(h.Nodes), strings.Join(h.Queues, ","), h.Flags(now), until})
 	}
-	w.Flush()
-	more(out, len(r.Holes))
+	return s
 }

@@ -36,9 +36,13 @@ func wantsSweep(c *cli.Context) bool {
 }
 
 // addSweeps puts what the tasks of jobs left behind the rest of a report; of jobs with parameters
-// unasked.
-func addSweeps(c *cli.Context, r *report.Report, rows int) error {
+// unasked. Text has the best of them alone.
+func addSweeps(c *cli.Context, r *report.Report, form string) error {
 	sweeps, err := findSweeps(c, r)
+	rows := 0 // all
+	if c.String("html") == "" && (form == "text" || form == "markdown") {
+		rows = sweepRows
+	}
 	for _, s := range sweeps {
 		r.Sections = append(r.Sections, s.Section(rows))
 	}
@@ -152,15 +156,15 @@ func paramNames(j *job.Job, tasks []report.SweepTask) (names []string) {
 // of them that has some of any task counts for all.
 var usualPlaces = []string{"results/{task}", "out/{task}", "output/{task}", "outputs/{task}", "runs/{task}", "logs/{task}", "task-{task}", "task_{task}", "{task}"}
 
-// A place is where a task's results may be: below a directory that no link leads out of.
-type place struct {
+// A resultsPlace is where a task's results may be: below a directory that no link leads out of.
+type resultsPlace struct {
 	root    *os.Root
 	pattern string // filled in for each task
 }
 
-// resultsPlace finds out where the tasks of a job left their results: where the user says; else in
+// findPlace finds out where the tasks of a job left their results: where the user says; else in
 // HPCC_TASK_DIR; else in a usual place.
-func resultsPlace(pattern string, sub *job.Submission, dir string, tasks []report.SweepTask) (p place, err error) {
+func findPlace(pattern string, sub *job.Submission, dir string, tasks []report.SweepTask) (p resultsPlace, err error) {
 	if pattern != "" {
 		return openPlace(sub.Job.Dir, pattern)
 	}
@@ -187,7 +191,7 @@ func resultsPlace(pattern string, sub *job.Submission, dir string, tasks []repor
 
 // openPlace opens the directory that a pattern is below: the job's, or, of an absolute one, what stands
 // before its first name in braces.
-func openPlace(dir, pattern string) (place, error) {
+func openPlace(dir, pattern string) (resultsPlace, error) {
 	if filepath.IsAbs(pattern) {
 		fixed, _, _ := strings.Cut(pattern, "{")
 		fixed = fixed[:strings.LastIndexByte(fixed, '/')+1]
@@ -195,13 +199,13 @@ func openPlace(dir, pattern string) (place, error) {
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return place{}, fmt.Errorf("opening the place of results: %w", err)
+		return resultsPlace{}, fmt.Errorf("opening the place of results: %w", err)
 	}
-	return place{root, cmp.Or(pattern, ".")}, nil
+	return resultsPlace{root, cmp.Or(pattern, ".")}, nil
 }
 
 // of is the place of one task.
-func (p place) of(sub *job.Submission, t *report.SweepTask) string {
+func (p resultsPlace) of(sub *job.Submission, t *report.SweepTask) string {
 	one := job.Task{Index: t.Index, Params: t.Params}
 	return one.File(one.Fill([]string{p.pattern})[0], sub.Job.Name, sub.ID)
 }
@@ -210,7 +214,7 @@ func (p place) of(sub *job.Submission, t *report.SweepTask) string {
 const tried = 8
 
 // any says whether one of the first tasks that ended well has results there.
-func (p place) any(sub *job.Submission, tasks []report.SweepTask) bool {
+func (p resultsPlace) any(sub *job.Submission, tasks []report.SweepTask) bool {
 	n := 0
 	for i := range tasks {
 		if tasks[i].Ending != report.Done && n > 0 {
@@ -231,7 +235,7 @@ const readers = 16
 
 // readResults reads what the tasks left, and returns what could not be read.
 func readResults(pattern string, sub *job.Submission, dir string, tasks []report.SweepTask) (warnings []string, err error) {
-	p, err := resultsPlace(pattern, sub, dir, tasks)
+	p, err := findPlace(pattern, sub, dir, tasks)
 	if err != nil {
 		return nil, err
 	}
@@ -260,33 +264,33 @@ func writeSweeps(c *cli.Context, r *report.Report, form string) error {
 	if err != nil {
 		return err
 	}
-	page := func(f *os.File) error {
-		only := &report.Report{}
+	sections := func(rows int) (list report.Sections) {
 		for _, s := range sweeps {
-			only.Sections = append(only.Sections, s.Section(0))
+			list = append(list, s.Section(rows))
 		}
-		return only.Page(f, "Results of "+sweeps[0].Name)
+		return list
 	}
+	page := func(f *os.File) error { return sections(0).HTML(f, "Results of "+sweeps[0].Name) }
 	if file := c.String("html"); file != "" && file != "-" {
 		if err := store.NewFile(file, page); err != nil {
 			return fmt.Errorf("writing the page: %w", err)
 		}
 		defer say("the page is in %s", file)
 	}
+	switch form {
+	case "html":
+		return page(os.Stdout)
+	case "markdown":
+		return sections(sweepRows).Markdown(os.Stdout)
+	case "text":
+		return sections(sweepRows).Text(os.Stdout)
+	}
 	for _, s := range sweeps {
-		switch form {
-		case "json":
-			err = s.JSON(os.Stdout)
-		case "csv":
-			err = s.CSV(os.Stdout)
-		case "html":
-			return page(os.Stdout)
-		case "markdown":
-			err = s.Section(sweepRows).Markdown(os.Stdout)
-		default:
-			err = s.Section(sweepRows).Text(os.Stdout)
+		write := s.JSON
+		if form == "csv" {
+			write = s.CSV
 		}
-		if err != nil {
+		if err := write(os.Stdout); err != nil {
 			return err
 		}
 	}

@@ -37,18 +37,7 @@ func (r *Report) Markdown(out io.Writer) error {
 			fmt.Fprintf(w, "* %s\n", markdown(l))
 		}
 	}
-	for _, s := range r.Sections {
-		fmt.Fprintf(w, "\n## %s\n\n", markdown(s.Title))
-		for _, p := range s.Text {
-			fmt.Fprintf(w, "%s\n\n", markdown(p))
-		}
-		if s.Table != nil {
-			s.Table.markdown(w)
-			if s.Table.Caption != "" {
-				fmt.Fprintf(w, "\n%s\n", markdown(s.Table.Caption))
-			}
-		}
-	}
+	Sections(r.Sections).markdown(w)
 	return w.Flush()
 }
 

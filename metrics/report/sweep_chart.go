@@ -58,12 +58,7 @@ func (s *Sweep) parameterScale(name string) scale {
 
 // resultScale is that of the numbers that the tasks that ended well have.
 func (s *Sweep) resultScale() (c scale, n int) {
-	var list []float64
-	for i := range s.Tasks {
-		if x, ok := s.shown(&s.Tasks[i]); ok {
-			list = append(list, x)
-		}
-	}
+	list := s.ranks()
 	c.name = s.Best
 	c.between(list)
 	return c, len(list)
@@ -122,7 +117,7 @@ func (c *scale) ticks() (at []float64, text []string) {
 		if c.inPower {
 			x = c.low * math.Pow(c.high/c.low, p)
 		}
-		at, text = append(at, p), append(text, strconv.FormatFloat(x, 'g', 3, 64))
+		at, text = append(at, p), append(text, strconv.FormatFloat(x, 'g', 4, 64))
 	}
 	return at, text
 }
@@ -151,7 +146,7 @@ func (s *Sweep) chart() (Chart, bool) {
 		return s.curve(params[0], result), true
 	}
 	if len(params) == 2 && params[0].steps != nil && params[1].steps != nil && len(params[0].steps) <= maxCells && len(params[1].steps) <= maxCells {
-		return s.heat(params[0], params[1], result), true
+		return s.heat(params[0], params[1]), true
 	}
 	return s.parallel(params, result), true
 }
@@ -194,7 +189,7 @@ func (s *Sweep) curve(param, result scale) Chart {
 }
 
 // heat shows two parameters as rows and columns: the better the mean of a cell's tasks, the fuller it is.
-func (s *Sweep) heat(across, down scale, result scale) Chart {
+func (s *Sweep) heat(across, down scale) Chart {
 	cell := point{max(min(560/float64(len(across.steps)), 90), 14), max(min(400/float64(len(down.steps)), 34), 14)}
 	const left, top = 90.0, 34.0
 	type key struct{ x, y string }
@@ -208,6 +203,7 @@ func (s *Sweep) heat(across, down scale, result scale) Chart {
 		}
 	}
 	d := &drawing{}
+	ranks := s.ranks()
 	d.text("start", left, 12, across.name)
 	d.text("end", left-6, 28, down.name)
 	for i, v := range across.steps {
@@ -223,7 +219,7 @@ func (s *Sweep) heat(across, down scale, result scale) Chart {
 			switch {
 			case counts[k] > 0:
 				mean := sums[k] / counts[k]
-				d.shade(x, y, cell, s.good(&result, mean))
+				d.shade(x, y, cell, max(s.good(ranks, mean), 0))
 				if cell.x >= 44 {
 					d.text("middle", x+cell.x/2, y+cell.y/2+4, strconv.FormatFloat(mean, 'g', 4, 64))
 				}
@@ -237,13 +233,26 @@ func (s *Sweep) heat(across, down scale, result scale) Chart {
 		Width: int(left + cell.x*float64(len(across.steps)) + 10), Height: int(top + cell.y*float64(len(down.steps)) + 8), Body: d.done()}
 }
 
-// good is how good a result is, from 0 to 1.
-func (s *Sweep) good(result *scale, x float64) float64 {
-	g := min(max(result.at(x), 0), 1)
-	if !s.Highest {
-		g = 1 - g
+// ranks are the results that a picture shows, the best first.
+func (s *Sweep) ranks() (list []float64) {
+	for i := range s.Tasks {
+		if x, ok := s.shown(&s.Tasks[i]); ok {
+			list = append(list, x)
+		}
 	}
-	return g
+	return list
+}
+
+// good is how good a result is among others, from 0 to 1: by its rank, so that a few that are
+// very bad do not make all others look alike.
+func (s *Sweep) good(ranks []float64, x float64) float64 {
+	worse, _ := slices.BinarySearchFunc(ranks, x, func(a, x float64) int {
+		if s.Highest {
+			a, x = x, a
+		}
+		return cmp.Compare(a, x)
+	})
+	return 1 - float64(worse)/float64(max(len(ranks)-1, 1))
 }
 
 // shade fills a rectangle, the more the better; text on it can be read.
@@ -258,6 +267,7 @@ func (s *Sweep) parallel(params []scale, result scale) Chart {
 	apart := max(min(760/float64(len(params)), 180), 70)
 	axes := append(slices.Clone(params), result)
 	d := &drawing{}
+	ranks := s.ranks()
 	tasks := s.Tasks[:min(len(s.Tasks), maxLines)]
 	for i := len(tasks) - 1; i >= 0; i-- { // the best lie on top
 		t := &tasks[i]
@@ -270,7 +280,7 @@ func (s *Sweep) parallel(params []scale, result scale) Chart {
 			line = append(line, point{left + apart*float64(k), top + height*(1-params[k].of(t.Params[params[k].name]))})
 		}
 		line = append(line, point{left + apart*float64(len(params)), top + height*(1-result.at(x))})
-		d.thread(line, s.good(&result, x), i == 0)
+		d.thread(line, s.good(ranks, x), i == 0)
 	}
 	for k := range axes {
 		x := left + apart*float64(k)

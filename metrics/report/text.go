@@ -38,18 +38,7 @@ func (r *Report) Text(out io.Writer) error {
 			list(w, s.Advice)
 		}
 	}
-	for _, s := range r.Sections {
-		fmt.Fprintf(w, "\n%s\n", strings.ToUpper(plain(s.Title)))
-		for _, p := range s.Text {
-			fmt.Fprintln(w, sentence(p))
-		}
-		if s.Table != nil {
-			s.Table.text(w)
-			if s.Table.Caption != "" {
-				fmt.Fprintln(w, sentence(s.Table.Caption))
-			}
-		}
-	}
+	Sections(r.Sections).text(w)
 	return w.Flush()
 }
 
