@@ -13,6 +13,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Results are what a program wrote about how well it did, by name: loss, val.accuracy.
@@ -81,8 +82,9 @@ const (
 
 // ReadResults reads what a task left at a place below root: metrics.json, metrics.jsonl and TensorBoard's
 // event files of a directory, or one file of such a kind. No link leads out of root. What a damaged
-// file holds before the damage is there, with the error. Where there is nothing both are nil.
-func ReadResults(root *os.Root, at string) (Results, error) {
+// file holds before the damage is there, with the error. Where there is nothing both are nil. With
+// written only those files count that were last written to at such a time.
+func ReadResults(root *os.Root, at string, written func(time.Time) bool) (Results, error) {
 	at = path.Clean(at)
 	fi, err := root.Stat(at)
 	if err != nil {
@@ -94,7 +96,7 @@ func ReadResults(root *os.Root, at string) (Results, error) {
 	r := Results{}
 	var failed []error
 	read := func(file, prefix string) {
-		if err := r.file(root, file, prefix); err != nil {
+		if err := r.file(root, file, prefix, written); err != nil {
 			failed = append(failed, fmt.Errorf("reading results: %s: %w", file, err))
 		}
 	}
@@ -114,7 +116,7 @@ func ReadResults(root *os.Root, at string) (Results, error) {
 			read(f, prefix)
 		}
 		for _, name := range []string{"metrics.jsonl", "metrics.json"} { // the latter says what counts
-			if _, err := root.Stat(path.Join(at, name)); err == nil {
+			if _, err := root.Lstat(path.Join(at, name)); err == nil {
 				read(path.Join(at, name), "")
 			}
 		}
@@ -158,7 +160,7 @@ func eventFiles(root *os.Root, dir string) (files []string, err error) {
 func isEvents(name string) bool { return strings.Contains(name, "tfevents") }
 
 // file reads one file into r, with prefix before each name.
-func (r Results) file(root *os.Root, name, prefix string) error {
+func (r Results) file(root *os.Root, name, prefix string, written func(time.Time) bool) error {
 	f, err := root.Open(name)
 	if err != nil {
 		return err
@@ -168,7 +170,7 @@ func (r Results) file(root *os.Root, name, prefix string) error {
 	if err == nil && !fi.Mode().IsRegular() { // a pipe would wait
 		err = errors.New("it is no regular file")
 	}
-	if err != nil {
+	if err != nil || written != nil && !written(fi.ModTime()) {
 		return err
 	}
 	own := Results{}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -209,12 +210,26 @@ func TestReadResults(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.at, func(t *testing.T) {
-			r, err := ReadResults(root, test.at)
+			r, err := ReadResults(root, test.at, nil)
 			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
 				t.Errorf("error %v; want %q", err, test.err)
 			}
 			checkResults(t, r, test.want)
 		})
+	}
+}
+
+func TestResultsOfATime(t *testing.T) {
+	root, dir := place(t, map[string]string{"old/metrics.json": `{"loss": 1}`})
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	if err := os.Chtimes(filepath.Join(dir, "old/metrics.json"), noon, noon); err != nil {
+		t.Fatal(err)
+	}
+	for _, since := range []time.Time{noon.Add(-time.Hour), noon.Add(time.Hour)} {
+		r, err := ReadResults(root, "old", since.Before)
+		if err != nil || (r != nil) != since.Before(noon) {
+			t.Errorf("since %v there is %v, %v", since, r, err)
+		}
 	}
 }
 
@@ -231,7 +246,7 @@ func TestResultsStayInside(t *testing.T) {
 		}
 	}
 	for _, at := range []string{"dir", "own", "own/metrics.json"} {
-		if r, _ := ReadResults(root, at); len(r) > 0 {
+		if r, _ := ReadResults(root, at, nil); len(r) > 0 {
 			t.Errorf("%s led out of the directory: %v", at, r)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
@@ -107,7 +108,11 @@ func sweepOf(c *cli.Context, system *report.System) (*report.Sweep, error) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(latest)) {
 		t := latest[k]
-		s.Tasks = append(s.Tasks, report.SweepTask{Index: k, Params: t.Header.Job.Params, Ending: t.Ending})
+		one := report.SweepTask{Index: k, Params: t.Header.Job.Params, Ending: t.Ending, Start: t.Header.Start}
+		if t.Footer != nil {
+			one.End = t.Footer.End
+		}
+		s.Tasks = append(s.Tasks, one)
 	}
 	s.Params = paramNames(sub.Job, s.Tasks)
 	if len(s.Params) == 0 && !wantsSweep(c) {
@@ -115,6 +120,9 @@ func sweepOf(c *cli.Context, system *report.System) (*report.Sweep, error) {
 	}
 	warnings, err := readResults(c.String("results"), sub, dir, s.Tasks)
 	warn(warnings)
+	if len(s.Params) == 0 && !slices.ContainsFunc(s.Tasks, func(t report.SweepTask) bool { return t.Results != nil }) {
+		return nil, err
+	}
 	return s, err
 }
 
@@ -160,6 +168,7 @@ var usualPlaces = []string{"results/{task}", "out/{task}", "output/{task}", "out
 type resultsPlace struct {
 	root    *os.Root
 	pattern string // filled in for each task
+	shared  bool   // other jobs may leave theirs there, too
 }
 
 // findPlace finds out where the tasks of a job left their results: where the user says; else in
@@ -178,6 +187,7 @@ func findPlace(pattern string, sub *job.Submission, dir string, tasks []report.S
 			if err != nil {
 				return p, err
 			}
+			p.shared = true
 			if p.any(sub, tasks) {
 				own.root.Close()
 				say("note: the results are those in %s below %s", pattern, sub.Job.Dir)
@@ -201,13 +211,27 @@ func openPlace(dir, pattern string) (resultsPlace, error) {
 	if err != nil {
 		return resultsPlace{}, fmt.Errorf("opening the place of results: %w", err)
 	}
-	return resultsPlace{root, cmp.Or(pattern, ".")}, nil
+	return resultsPlace{root: root, pattern: cmp.Or(pattern, ".")}, nil
 }
 
 // of is the place of one task.
 func (p resultsPlace) of(sub *job.Submission, t *report.SweepTask) string {
 	one := job.Task{Index: t.Index, Params: t.Params}
 	return one.File(one.Fill([]string{p.pattern})[0], sub.Job.Name, sub.ID)
+}
+
+// slack is how far the clocks of nodes and of file servers may be apart.
+const slack = 10 * time.Second
+
+// read reads the results of one task. In a place that jobs share those count that were written while it ran.
+func (p resultsPlace) read(sub *job.Submission, t *report.SweepTask) (metrics.Results, error) {
+	var written func(time.Time) bool
+	if p.shared {
+		written = func(at time.Time) bool {
+			return at.After(t.Start.Add(-slack)) && (t.End.IsZero() || at.Before(t.End.Add(slack)))
+		}
+	}
+	return metrics.ReadResults(p.root, p.of(sub, t), written)
 }
 
 // tried is of how many tasks a usual place is looked for.
@@ -220,7 +244,7 @@ func (p resultsPlace) any(sub *job.Submission, tasks []report.SweepTask) bool {
 		if tasks[i].Ending != report.Done && n > 0 {
 			continue
 		}
-		if r, _ := metrics.ReadResults(p.root, p.of(sub, &tasks[i])); r != nil {
+		if r, err := p.read(sub, &tasks[i]); r != nil || err != nil && !p.shared {
 			return true
 		}
 		if n++; n == tried {
@@ -245,7 +269,7 @@ func readResults(pattern string, sub *job.Submission, dir string, tasks []report
 	g.SetLimit(readers)
 	for i := range tasks {
 		g.Go(func() error {
-			tasks[i].Results, failed[i] = metrics.ReadResults(p.root, p.of(sub, &tasks[i]))
+			tasks[i].Results, failed[i] = p.read(sub, &tasks[i])
 			return nil
 		})
 	}

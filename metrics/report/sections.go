@@ -1,7 +1,7 @@
 package report
 
 import (
-	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -13,9 +13,10 @@ type Sections []Section
 
 // Text writes them for a terminal.
 func (list Sections) Text(out io.Writer) error {
-	w := bufio.NewWriter(out)
-	list.text(w)
-	return w.Flush()
+	var b bytes.Buffer
+	list.text(&b)
+	_, err := out.Write(bytes.TrimPrefix(b.Bytes(), []byte("\n")))
+	return err
 }
 
 func (list Sections) text(w io.Writer) {
@@ -35,9 +36,10 @@ func (list Sections) text(w io.Writer) {
 
 // Markdown writes them with a heading for each.
 func (list Sections) Markdown(out io.Writer) error {
-	w := bufio.NewWriter(out)
-	list.markdown(w)
-	return w.Flush()
+	var b bytes.Buffer
+	list.markdown(&b)
+	_, err := out.Write(bytes.TrimPrefix(b.Bytes(), []byte("\n")))
+	return err
 }
 
 func (list Sections) markdown(w io.Writer) {

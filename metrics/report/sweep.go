@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"hpcc/metrics"
 )
@@ -33,6 +34,8 @@ type SweepTask struct {
 	Index   int
 	Params  map[string]string
 	Ending  Ending
+	Start   time.Time
+	End     time.Time // zero: it goes on
 	Results metrics.Results
 }
 
