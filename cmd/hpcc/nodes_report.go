@@ -82,7 +82,7 @@ func nodesReport(c *cli.Context) error {
 		return err
 	}
 	if !c.Bool("here") {
-		warnings, err := r.jobs(c.Context, s.Jobs())
+		warnings, err := r.jobs(c.Context, s.Jobs(), job.Target(c.String("to")))
 		if err != nil {
 			return err
 		}
@@ -168,15 +168,16 @@ func siteReport(ctx context.Context, t *job.Site, since string) ([]*clusterRepor
 	}
 }
 
-// jobs sums up the user's own that ended in the time of the report, or go on.
-func (r *capacityReport) jobs(ctx context.Context, dir string) (warnings []string, err error) {
+// jobs sums up the user's own that ended in the time of the report, or go on; those of a target
+// where one is given.
+func (r *capacityReport) jobs(ctx context.Context, dir string, to job.Target) (warnings []string, err error) {
 	uses, warnings, err := job.Uses(ctx, dir, nil)
 	if err != nil {
 		return nil, err
 	}
 	job.WorstFirst(uses)
 	for _, u := range uses {
-		if !u.Ended.IsZero() && u.Ended.Before(r.From) {
+		if !u.Ended.IsZero() && u.Ended.Before(r.From) || to != "" && u.Target != to {
 			continue
 		}
 		w := &jobWaste{Type: "waste", Use: u, Waste: u.Waste()}
