@@ -1,0 +1,221 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/metrics"
+)
+
+// result is a number that was told once.
+func result(x float64) *metrics.Scalar { return &metrics.Scalar{Last: x, Min: x, Max: x, N: 1} }
+
+// swept makes a sweep over some lists; loss is what a task comes to.
+func swept(lists map[string][]string, names []string, loss func(map[string]string) float64) *Sweep {
+	s := &Sweep{Name: "swept", Params: names}
+	rows := []map[string]string{{}}
+	for _, n := range names {
+		var next []map[string]string
+		for _, row := range rows {
+			for _, v := range lists[n] {
+				one := map[string]string{n: v}
+				for k, w := range row {
+					one[k] = w
+				}
+				next = append(next, one)
+			}
+		}
+		rows = next
+	}
+	for i, row := range rows {
+		s.Tasks = append(s.Tasks, SweepTask{Index: i + 1, Params: row, Ending: Done, Results: metrics.Results{"loss": result(loss(row))}})
+	}
+	return s
+}
+
+func TestRank(t *testing.T) {
+	tasks := func() []SweepTask {
+		series := &metrics.Scalar{Last: 5, Min: 0.5, Max: 9, N: 3}
+		return []SweepTask{
+			{Index: 1, Ending: Failed, Results: metrics.Results{"loss": result(0)}},
+			{Index: 2, Ending: Done, Results: metrics.Results{"loss": result(math.NaN())}},
+			{Index: 3, Ending: Open, Results: metrics.Results{"loss": result(0.1)}},
+			{Index: 4, Ending: Done, Results: metrics.Results{"loss": result(2)}},
+			{Index: 5, Ending: Done, Results: metrics.Results{"loss": series}},
+			{Index: 6, Ending: Done},
+			{Index: 7, Ending: Done, Results: metrics.Results{"loss": result(math.Inf(1))}},
+			{Index: 8, Ending: Failed},
+		}
+	}
+	tests := []struct{ best, want string }{
+		{"loss", "[4 5 7 2 6 3 1 8]"},
+		{"+loss", "[7 5 4 2 6 3 1 8]"},
+		{"", "[4 5 7 2 6 3 1 8]"},
+		{"loss.min", "[5 4 7 2 6 3 1 8]"},
+		{"+loss.max", "[7 5 4 2 6 3 1 8]"},
+	}
+	for _, test := range tests {
+		s := &Sweep{Tasks: tasks()}
+		if err := s.Rank(test.best); err != nil {
+			t.Errorf("Rank(%q): %v", test.best, err)
+			continue
+		}
+		var got []int
+		for _, one := range s.Tasks {
+			got = append(got, one.Index)
+		}
+		if fmt.Sprint(got) != test.want {
+			t.Errorf("Rank(%q) = %v; want %s", test.best, got, test.want)
+		}
+	}
+	none := (*NoResultError)(nil)
+	if err := (&Sweep{Tasks: tasks()}).Rank("acc"); !errors.As(err, &none) || err.Error() != `no task has a result "acc"; there are loss` {
+		t.Errorf("a result that nobody has: %v", err)
+	}
+}
+
+func TestGuess(t *testing.T) {
+	tests := []struct {
+		names string
+		best  string
+		high  bool
+	}{
+		{"epoch loss lr", "loss", false},
+		{"accuracy steps", "accuracy", true},
+		{"acc train_loss val_loss", "val_loss", false},
+		{"train/loss validation/accuracy", "validation/accuracy", true},
+		{"time", "time", false},
+		{"lossless glossy", "", false},
+		{"Loss/test Loss/train", "Loss/test", false},
+		{"", "", false},
+	}
+	for _, test := range tests {
+		if best, high := guess(strings.Fields(test.names)); best != test.best || high != test.high {
+			t.Errorf("guess(%s) = %q, %v; want %q, %v", test.names, best, high, test.best, test.high)
+		}
+	}
+}
+
+// wellFormed says whether the inside of a picture is XML, as pages want it.
+func wellFormed(t *testing.T, body string) {
+	t.Helper()
+	for d := xml.NewDecoder(strings.NewReader("<svg>" + body + "</svg>")); ; {
+		if _, err := d.Token(); err == io.EOF {
+			return
+		} else if err != nil {
+			t.Fatalf("the picture is no XML: %v\n%s", err, body)
+		}
+	}
+}
+
+func TestSweepCharts(t *testing.T) {
+	lists := map[string][]string{"lr": {"0.1", "0.01", "1e-5"}, "seed": {"1", "2", "10"}, "opt": {"adam", "sgd"}}
+	loss := func(p map[string]string) float64 {
+		lr, _ := strconv.ParseFloat(p["lr"], 64)
+		return lr + float64(len(p["opt"]))
+	}
+	tests := []struct {
+		params string
+		title  string
+		count  map[string]int // of what stands in the picture
+	}{
+		{"lr", "loss over lr", map[string]int{"<circle": 3, "<polyline": 1}},
+		{"lr seed", "loss by lr and seed: the fuller a cell, the better", map[string]int{"fill-opacity": 9, ">1e-5<": 1}},
+		{"lr seed opt", "Parameters and loss: the fuller a line, the better; the best is broad", map[string]int{"<polyline": 18, `stroke-width="3"`: 1, ">adam<": 1}},
+	}
+	for _, test := range tests {
+		s := swept(lists, strings.Fields(test.params), loss)
+		if err := s.Rank(""); err != nil {
+			t.Fatal(err)
+		}
+		c, ok := s.chart()
+		if !ok || c.Title != test.title {
+			t.Errorf("%s: the picture is %q; want %q", test.params, c.Title, test.title)
+		}
+		wellFormed(t, string(c.Body))
+		for part, n := range test.count {
+			if got := strings.Count(string(c.Body), part); got != n {
+				t.Errorf("%s: %q stands there %d times; want %d", test.params, part, got, n)
+			}
+		}
+		for _, bad := range []string{"NaN", "Inf"} {
+			if strings.Contains(string(c.Body), bad) {
+				t.Errorf("%s: a place is %s", test.params, bad)
+			}
+		}
+	}
+}
+
+// TestShades holds that the better result is never the paler one.
+func TestShades(t *testing.T) {
+	for _, best := range []string{"loss", "+loss"} {
+		s := swept(map[string][]string{"x": {"1", "2", "3", "4"}}, []string{"x"}, func(p map[string]string) float64 {
+			x, _ := strconv.ParseFloat(p["x"], 64)
+			return math.Pow(10, 3*x)
+		})
+		if err := s.Rank(best); err != nil {
+			t.Fatal(err)
+		}
+		ranks, before := s.ranks(), 2.0
+		for _, x := range ranks {
+			g := s.good(ranks, x)
+			if !(g < before && g >= 0 && g <= 1) {
+				t.Errorf("%s: %g is as good as %g, after %g", best, x, g, before)
+			}
+			before = g
+		}
+		if g := s.good(ranks, ranks[0]); g != 1 {
+			t.Errorf("%s: the best is as good as %g", best, g)
+		}
+	}
+}
+
+// TestHostileSweep holds that what a program calls its results is text, and no place is outside of numbers.
+func TestHostileSweep(t *testing.T) {
+	evil := `<script>alert(1)</script>"'&`
+	s := swept(map[string][]string{evil: {evil, "b"}, "n": {"1e308", "-1e308", "NaN"}, "m": {"1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "1e-300"}}, []string{evil, "n", "m"},
+		func(map[string]string) float64 { return 1e308 })
+	s.Name = evil
+	for i := range s.Tasks {
+		s.Tasks[i].Results = metrics.Results{evil: result([]float64{1e308, -1e308, 5, math.Inf(1)}[i%4])}
+	}
+	if err := s.Rank(evil); err != nil {
+		t.Fatal(err)
+	}
+	sec := s.Section(0)
+	for _, c := range sec.Charts {
+		wellFormed(t, string(c.Body))
+		if strings.Contains(string(c.Body), "NaN,") || strings.Contains(string(c.Body), "Inf,") {
+			t.Errorf("a place is no number: %s", c.Body)
+		}
+	}
+	var page bytes.Buffer
+	if err := (Sections{sec}).HTML(&page, evil); err != nil {
+		t.Fatal(err)
+	}
+	if len(sec.Charts) == 0 || strings.Contains(page.String(), "<script") {
+		t.Errorf("%d pictures, and on the page stands a script: %v", len(sec.Charts), strings.Contains(page.String(), "<script"))
+	}
+}
+
+func TestCapacityChart(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	c := Capacity{Name: "<n>", Steps: []time.Time{noon, noon.Add(time.Hour)}, To: noon.Add(90 * time.Minute),
+		Lines: []CapacityLine{{"processors", []float64{0.5, 1}}, {"GPUs", []float64{0, 7}}}}
+	chart := c.Chart()
+	wellFormed(t, string(chart.Body))
+	if n := strings.Count(string(chart.Body), "<polyline"); n != 2 {
+		t.Errorf("%d lines; want 2", n)
+	}
+	if got := fmt.Sprint(chart.Table.Rows[1][1:]); got != "[100.0% 700.0%]" {
+		t.Errorf("the table's second row is %s", got)
+	}
+}
