@@ -15,7 +15,7 @@ func (lsf) history(ctx context.Context, from time.Time) (*history, error) {
 		return nil, &noHistory{"LSF's accounting does not tell: " + words(out, err).Error()}
 	}
 	if len(out) > maxListing {
-		return nil, errors.New("LSF's accounting has more jobs than hpcc reads; ask for less with --since")
+		return nil, errors.New("reading LSF's accounting: it has more jobs than hpcc reads; ask for less with --since")
 	}
 	return &history{stays: lsfStays(string(out), time.Now()), by: "bacct", notes: []string{"bacct tells of slots alone, not of memory and GPUs"}}, nil
 }

@@ -15,7 +15,7 @@ func (slurm) history(ctx context.Context, from time.Time) (*history, error) {
 		return nil, &noHistory{"Slurm's accounting does not tell: " + slurmWords(out, err).Error()}
 	}
 	if len(out) > maxListing {
-		return nil, errors.New("Slurm's accounting has more jobs than hpcc reads; ask for less with --since")
+		return nil, errors.New("reading Slurm's accounting: it has more jobs than hpcc reads; ask for less with --since")
 	}
 	return &history{stays: slurmStays(string(out)), by: "sacct"}, nil
 }

@@ -74,7 +74,7 @@ func (r Results) put(name string, x float64) {
 // Bounds of what is read of a task.
 const (
 	maxResultsJSON = 16 << 20 // bytes of metrics.json
-	maxTail        = 64 << 10 // bytes of metrics.jsonl, from its end
+	maxJSONTail        = 64 << 10 // bytes of metrics.jsonl, from its end
 	maxDepth       = 4        // of directories with event files
 	maxEntries     = 2000     // files and directories that are looked at
 	maxNesting     = 20       // of objects in metrics.json
@@ -301,7 +301,7 @@ func pythonNumbers(b []byte) []byte {
 // readJSONLines reads the end of a file of JSON objects, a line each: what a name had last. Lines that are
 // no objects are passed over; the first of what is read and the last may be torn.
 func (r Results) readJSONLines(f io.ReaderAt, size int64) error {
-	from := max(size-maxTail, 0)
+	from := max(size-maxJSONTail, 0)
 	b := make([]byte, size-from)
 	n, err := f.ReadAt(b, from)
 	if err != nil && !errors.Is(err, io.EOF) {
