@@ -22,7 +22,9 @@ func (r *Record) GPUTime() GPUTime {
 			continue
 		}
 		for _, one := range s.GPUs {
-			g.add(s.At-before, one.Utilisation)
+			if !one.Unknown {
+				g.add(s.At-before, one.Utilisation)
+			}
 		}
 		before = s.At
 	}
@@ -30,27 +32,27 @@ func (r *Record) GPUTime() GPUTime {
 		return g
 	}
 	for _, one := range r.Footer.GPUs {
-		switch rest := r.Footer.Wall - before; {
-		case rest <= 0:
-		case before == 0:
-			g.add(rest, one.Mean)
-		default: // as it was when it was seen last
-			g.add(rest, r.lastSeen(one.Index))
+		rest, busy, known := r.Footer.Wall-before, one.Mean, true
+		if before > 0 { // as it was when it was seen last
+			busy, known = r.lastSeen(one.Index)
+		}
+		if rest > 0 && known {
+			g.add(rest, busy)
 		}
 	}
 	return g
 }
 
-// lastSeen is the utilisation of a GPU in the last sample that has it.
-func (r *Record) lastSeen(index int) float64 {
+// lastSeen is the utilisation of a GPU in the last sample that has it; a part of a GPU has none.
+func (r *Record) lastSeen(index int) (percent float64, known bool) {
 	for i := len(r.Samples) - 1; i >= 0; i-- {
 		for _, one := range r.Samples[i].GPUs {
 			if one.Index == index {
-				return one.Utilisation
+				return one.Utilisation, !one.Unknown
 			}
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // add counts a GPU that was so busy for some seconds.

@@ -74,7 +74,7 @@ func (r Results) put(name string, x float64) {
 // Bounds of what is read of a task.
 const (
 	maxResultsJSON = 16 << 20 // bytes of metrics.json
-	maxJSONTail        = 64 << 10 // bytes of metrics.jsonl, from its end
+	maxJSONTail    = 64 << 10 // bytes of metrics.jsonl, from its end
 	maxDepth       = 4        // of directories with event files
 	maxEntries     = 2000     // files and directories that are looked at
 	maxNesting     = 20       // of objects in metrics.json
