@@ -32,7 +32,8 @@ func (r *Record) GPUTime() GPUTime {
 		return g
 	}
 	for _, one := range r.Footer.GPUs {
-		rest, busy, known := r.Footer.Wall-before, one.Mean, true
+		// A footer has zeros of a part of a GPU, whose memory says that it was used.
+		rest, busy, known := r.Footer.Wall-before, one.Mean, one.Mean > 0 || one.P95 > 0 || one.Memory < 1<<30
 		if before > 0 { // as it was when it was seen last
 			busy, known = r.lastSeen(one.Index)
 		}
