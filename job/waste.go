@@ -1,10 +1,5 @@
 package job
 
-import (
-	"cmp"
-	"slices"
-)
-
 // A Waste is what a job kept from others and did not use, in hours.
 type Waste struct {
 	AskedCPU     float64 `json:"cpu_hours"`        // processors times hours
@@ -30,12 +25,4 @@ func (u *Use) Waste() Waste {
 		}
 	}
 	return w
-}
-
-// WorstFirst puts those first that kept most processors idle, then most memory.
-func WorstFirst(list []*Use) {
-	slices.SortStableFunc(list, func(a, b *Use) int {
-		wa, wb := a.Waste(), b.Waste()
-		return cmp.Or(-cmp.Compare(wa.WastedCPU, wb.WastedCPU), -cmp.Compare(wa.WastedMemory, wb.WastedMemory))
-	})
 }

@@ -38,6 +38,7 @@ func (r *clusterReport) name() string { return cmp.Or(r.Site, string(r.Target)) 
 // A jobWaste is what one of this user's jobs kept idle, its GPUs too.
 type jobWaste struct {
 	Type string `json:"type"` // "waste"
+	Site string `json:"site,omitempty"`
 	*job.Use
 	job.Waste
 	GPU gpuWaste `json:"gpu,omitzero"`
@@ -81,15 +82,16 @@ func nodesReport(c *cli.Context) error {
 	if err := r.clusters(c, s.Jobs(), here, far); err != nil {
 		return err
 	}
-	if !c.Bool("here") {
+	if len(here) > 0 {
 		warnings, err := r.jobs(c.Context, s.Jobs(), job.Target(c.String("to")))
 		if err != nil {
 			return err
 		}
-		for _, w := range warnings {
-			say("warning: %s", w)
-		}
+		warn(warnings)
 	}
+	slices.SortStableFunc(r.Jobs, func(a, b *jobWaste) int {
+		return cmp.Or(-cmp.Compare(a.WastedCPU, b.WastedCPU), -cmp.Compare(a.WastedMemory, b.WastedMemory))
+	})
 	return r.show(c)
 }
 
@@ -115,24 +117,27 @@ func (r *capacityReport) show(c *cli.Context) error {
 
 // clusters asks all at the same time. One of several that does not answer is a warning.
 func (r *capacityReport) clusters(c *cli.Context, dir string, here []job.Cluster, far []*job.Site) error {
-	answers := make([][]*clusterReport, len(here)+len(far))
+	answers := make([]capacityReport, len(here)+len(far))
 	failed := make([]error, len(answers))
 	var g sync.WaitGroup
 	for i, to := range here {
 		g.Go(func() {
 			u, err := job.Utilise(c.Context, dir, to, r.From)
 			if failed[i] = err; err == nil {
-				answers[i] = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
+				answers[i].Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
 			}
 		})
 	}
 	for i, t := range far {
 		g.Go(func() {
-			answers[len(here)+i], failed[len(here)+i] = siteReport(c.Context, t, cmp.Or(c.String("since"), "7d"))
+			k := len(here) + i
+			failed[k] = answers[k].ask(c.Context, t, cmp.Or(c.String("since"), "7d"))
 		})
 	}
 	g.Wait()
-	r.Clusters = slices.Concat(answers...)
+	for i := range answers {
+		r.Clusters, r.Jobs = append(r.Clusters, answers[i].Clusters...), append(r.Jobs, answers[i].Jobs...)
+	}
 	if len(r.Clusters) == 0 {
 		return errors.Join(failed...)
 	}
@@ -144,28 +149,47 @@ func (r *capacityReport) clusters(c *cli.Context, dir string, here []job.Cluster
 	return nil
 }
 
-// siteReport asks hpcc of a site that ssh reaches.
-func siteReport(ctx context.Context, t *job.Site, since string) ([]*clusterReport, error) {
+// ask asks hpcc of a site that ssh reaches: for its clusters, and the jobs of its store.
+func (r *capacityReport) ask(ctx context.Context, t *job.Site, since string) error {
 	out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+since)
 	if err != nil {
-		return nil, siteHint(err, t)
+		return siteHint(err, t)
 	}
-	var list []*clusterReport
 	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		r := &clusterReport{}
-		err := d.Decode(r)
+		var line json.RawMessage
+		err := d.Decode(&line)
 		if errors.Is(err, io.EOF) {
-			return list, nil
+			return nil
 		}
-		if err == nil && (r.Type != "utilisation" || r.Utilisation == nil) {
-			err = errors.New("it is no utilisation")
+		if err == nil {
+			err = r.take(line, t.Name)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("site %s: reading what its hpcc says of its nodes: %w", t.Name, err)
+			return fmt.Errorf("site %s: reading what its hpcc says of its nodes: %w", t.Name, err)
 		}
-		r.Site = t.Name
-		list = append(list, r)
 	}
+}
+
+// take adds one object that hpcc of a site printed.
+func (r *capacityReport) take(line []byte, site string) error {
+	var of struct{ Type string }
+	if err := json.Unmarshal(line, &of); err != nil {
+		return err
+	}
+	c, w := &clusterReport{Utilisation: &job.Utilisation{}}, &jobWaste{Use: &job.Use{}}
+	switch of.Type {
+	case "utilisation":
+		r.Clusters = append(r.Clusters, c)
+		err := json.Unmarshal(line, c)
+		c.Site = site
+		return err
+	case "waste":
+		r.Jobs = append(r.Jobs, w)
+		err := json.Unmarshal(line, w)
+		w.Site = site
+		return err
+	}
+	return fmt.Errorf("%q is no part of a report", of.Type)
 }
 
 // jobs sums up the user's own that ended in the time of the report, or go on; those of a target
@@ -175,7 +199,6 @@ func (r *capacityReport) jobs(ctx context.Context, dir string, to job.Target) (w
 	if err != nil {
 		return nil, err
 	}
-	job.WorstFirst(uses)
 	for _, u := range uses {
 		if !u.Ended.IsZero() && u.Ended.Before(r.From) || to != "" && u.Target != to {
 			continue
@@ -411,7 +434,7 @@ func (r *capacityReport) wasteSection() report.Section {
 		if j.MemoryKnown {
 			wasted = hours(j.WastedMemory)
 		}
-		s.Table.Rows = append(s.Table.Rows, []string{j.ID, string(j.Target), j.State, strconv.Itoa(j.Tasks), hours(j.AskedCPU), hours(j.WastedCPU), asked, wasted})
+		s.Table.Rows = append(s.Table.Rows, []string{j.ID, cmp.Or(j.Site, string(j.Target)), j.State, strconv.Itoa(j.Tasks), hours(j.AskedCPU), hours(j.WastedCPU), asked, wasted})
 	}
 	return s
 }
