@@ -70,7 +70,7 @@ func compareRuns(c *cli.Context) error {
 	if c.Bool("sweep") {
 		return writeSweeps(c, r, form)
 	}
-	if err := addSweeps(c, r, form); err != nil {
+	if err := addSweeps(c, r); err != nil {
 		return err
 	}
 	return writeReport(c, r, form)

@@ -37,21 +37,14 @@ func wantsSweep(c *cli.Context) bool {
 }
 
 // addSweeps puts what the tasks of jobs left behind the rest of a report; of jobs with parameters
-// unasked. Text has the best of them alone.
-func addSweeps(c *cli.Context, r *report.Report, form string) error {
+// unasked.
+func addSweeps(c *cli.Context, r *report.Report) error {
 	sweeps, err := findSweeps(c, r)
-	rows := 0 // all
-	if c.String("html") == "" && (form == "text" || form == "markdown") {
-		rows = sweepRows
-	}
 	for _, s := range sweeps {
-		r.Sections = append(r.Sections, s.Section(rows))
+		r.Sections = append(r.Sections, s.Section())
 	}
 	return err
 }
-
-// sweepRows is how many tasks are shown where a report is not for a program, or a page.
-const sweepRows = 20
 
 // findSweeps reads the results of each system's job, and ranks its tasks.
 func findSweeps(c *cli.Context, r *report.Report) (list []*report.Sweep, err error) {
@@ -288,13 +281,11 @@ func writeSweeps(c *cli.Context, r *report.Report, form string) error {
 	if err != nil {
 		return err
 	}
-	sections := func(rows int) (list report.Sections) {
-		for _, s := range sweeps {
-			list = append(list, s.Section(rows))
-		}
-		return list
+	var list report.Sections
+	for _, s := range sweeps {
+		list = append(list, s.Section())
 	}
-	page := func(f *os.File) error { return sections(0).HTML(f, "Results of "+sweeps[0].Name) }
+	page := func(f *os.File) error { return list.HTML(f, "Results of "+sweeps[0].Name) }
 	if file := c.String("html"); file != "" && file != "-" {
 		if err := store.NewFile(file, page); err != nil {
 			return fmt.Errorf("writing the page: %w", err)
@@ -305,9 +296,9 @@ func writeSweeps(c *cli.Context, r *report.Report, form string) error {
 	case "html":
 		return page(os.Stdout)
 	case "markdown":
-		return sections(sweepRows).Markdown(os.Stdout)
+		return list.Markdown(os.Stdout)
 	case "text":
-		return sections(sweepRows).Text(os.Stdout)
+		return list.Text(os.Stdout)
 	}
 	for _, s := range sweeps {
 		write := s.JSON

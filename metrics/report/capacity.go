@@ -29,7 +29,7 @@ func (c *Capacity) Chart() Chart {
 			most = max(most, min(p, 2)) // more than all: some nodes are gone since
 		}
 	}
-	span := c.To.Sub(c.Steps[0]).Seconds()
+	span := max(c.To.Sub(c.Steps[0]).Seconds(), 1)
 	x := func(t time.Time) float64 { return left + width*t.Sub(c.Steps[0]).Seconds()/span }
 	y := func(part float64) float64 { return top + height*(1-min(part, most)/most) }
 	for part := 0.0; part <= most; part += 0.25 {

@@ -77,6 +77,7 @@ type Section struct {
 	Text   []string `json:"text,omitempty"` // paragraphs
 	Charts []Chart  `json:"-"`              // in HTML alone
 	Table  *Table   `json:"table,omitempty"`
+	Brief  *Table   `json:"-"` // in the place of a long one, in text and Markdown
 }
 
 // A Table has a row for each of something, and a title for each column. Rows may

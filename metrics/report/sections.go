@@ -11,6 +11,14 @@ import (
 // those behind the rest of a [Report].
 type Sections []Section
 
+// brief is the table for text and Markdown.
+func (s *Section) brief() *Table {
+	if s.Brief != nil {
+		return s.Brief
+	}
+	return s.Table
+}
+
 // Text writes them for a terminal.
 func (list Sections) Text(out io.Writer) error {
 	var b bytes.Buffer
@@ -25,10 +33,10 @@ func (list Sections) text(w io.Writer) {
 		for _, p := range s.Text {
 			fmt.Fprintln(w, sentence(p))
 		}
-		if s.Table != nil {
-			s.Table.text(w)
-			if s.Table.Caption != "" {
-				fmt.Fprintln(w, sentence(s.Table.Caption))
+		if t := s.brief(); t != nil {
+			t.text(w)
+			if t.Caption != "" {
+				fmt.Fprintln(w, sentence(t.Caption))
 			}
 		}
 	}
@@ -48,10 +56,10 @@ func (list Sections) markdown(w io.Writer) {
 		for _, p := range s.Text {
 			fmt.Fprintf(w, "%s\n\n", markdown(p))
 		}
-		if s.Table != nil {
-			s.Table.markdown(w)
-			if s.Table.Caption != "" {
-				fmt.Fprintf(w, "\n%s\n", markdown(s.Table.Caption))
+		if t := s.brief(); t != nil {
+			t.markdown(w)
+			if t.Caption != "" {
+				fmt.Fprintf(w, "\n%s\n", markdown(t.Caption))
 			}
 		}
 	}

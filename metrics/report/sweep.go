@@ -187,8 +187,8 @@ func (s *Sweep) columns() []string {
 	return list
 }
 
-// Table has a row for each task, the best first, most rows at most; 0: all.
-func (s *Sweep) Table(most int) *Table {
+// table has a row for each task, the best first, most rows at most; 0: all.
+func (s *Sweep) table(most int) *Table {
 	columns := s.columns()
 	t := &Table{Head: slices.Concat([]string{"task"}, s.Params, columns, []string{"ending"})}
 	for i := range s.Tasks {
@@ -237,9 +237,12 @@ func (s *Sweep) order() string {
 	return text
 }
 
-// Section is the sweep as a part of a report, with a picture; most bounds the rows of its table, 0 does not.
-func (s *Sweep) Section(most int) Section {
-	sec := Section{Title: "Parameters and results of " + s.Name, Text: []string{s.order()}, Table: s.Table(most)}
+// briefRows is how many tasks a terminal is shown.
+const briefRows = 20
+
+// Section is the sweep as a part of a report, with a picture.
+func (s *Sweep) Section() Section {
+	sec := Section{Title: "Parameters and results of " + s.Name, Text: []string{s.order()}, Table: s.table(0), Brief: s.table(briefRows)}
 	with := 0
 	for i := range s.Tasks {
 		if len(s.Tasks[i].Results) > 0 {

@@ -190,7 +190,7 @@ func TestHostileSweep(t *testing.T) {
 	if err := s.Rank(evil); err != nil {
 		t.Fatal(err)
 	}
-	sec := s.Section(0)
+	sec := s.Section()
 	for _, c := range sec.Charts {
 		wellFormed(t, string(c.Body))
 		if strings.Contains(string(c.Body), "NaN,") || strings.Contains(string(c.Body), "Inf,") {
