@@ -45,7 +45,7 @@ type Utilisation struct {
 // Utilise measures a cluster since from. Where it keeps no history the levels are of the jobs
 // below dir, which hpcc handed in.
 func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*Utilisation, error) {
-	now := time.Now()
+	now := time.Now().Truncate(time.Second)
 	if !from.Before(now) {
 		return nil, errors.New("a report begins in the past")
 	}
