@@ -24,7 +24,7 @@ type Level struct {
 type Utilisation struct {
 	From      time.Time     `json:"from"`
 	To        time.Time     `json:"to"`
-	Step      time.Duration `json:"step_ns"`  // how long a level lasts; the last one less
+	Step      time.Duration `json:"step_ns"`  // how long a level lasts; the last one less, or a moment more
 	Capacity  Amounts       `json:"capacity"` // what the nodes have today
 	Nodes     int           `json:"nodes"`
 	Off       int           `json:"nodes_off"` // that take no jobs now; their capacity counts
@@ -45,7 +45,7 @@ type Utilisation struct {
 // Utilise measures a cluster since from. Where it keeps no history the levels are of the jobs
 // below dir, which hpcc handed in.
 func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*Utilisation, error) {
-	now := time.Now().Truncate(time.Second)
+	now := time.Now()
 	if !from.Before(now) {
 		return nil, errors.New("a report begins in the past")
 	}
@@ -97,7 +97,8 @@ func (a *Amounts) add(cpus, memory, gpus, part float64) {
 
 // fill makes levels of stays: what each had counts in each level for the part of it that it was there.
 func (u *Utilisation) fill(stays []Stay) {
-	count := int((u.To.Sub(u.From) + u.Step - 1) / u.Step)
+	// Asking took a moment, which makes no level of its own.
+	count := max(int((u.To.Sub(u.From)-sliver+u.Step-1)/u.Step), 1)
 	u.Levels = make([]Level, count)
 	for i := range u.Levels {
 		u.Levels[i].From = u.From.Add(time.Duration(i) * u.Step)
@@ -121,6 +122,9 @@ func (u *Utilisation) fill(stays []Stay) {
 	}
 }
 
+// sliver is what the last level may be longer than the others.
+const sliver = 2 * time.Second
+
 // until is when a level ends.
 func (u *Utilisation) until(i int) time.Time {
 	if i+1 < len(u.Levels) {
@@ -138,7 +142,7 @@ func (u *Utilisation) put(s *Stay) bool {
 	if !from.Before(to) {
 		return false
 	}
-	for i := int(from.Sub(u.From) / u.Step); i < len(u.Levels) && u.Levels[i].From.Before(to); i++ {
+	for i := min(int(from.Sub(u.From)/u.Step), len(u.Levels)-1); i < len(u.Levels) && u.Levels[i].From.Before(to); i++ {
 		l := &u.Levels[i]
 		begin, end := later(l.From, from), u.until(i)
 		if to.Before(end) {
