@@ -1,0 +1,168 @@
+package metrics
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+)
+
+// A Tail is what a record says now that may still grow. A look at the file reads its
+// header once, and then the end of what was added, within [TailBytes].
+type Tail struct {
+	Header  Header   // without a kind: the record has not begun
+	Samples []Sample // the last two, or fewer
+	Footer  *Footer  // nil while the run goes on
+
+	file uint64 // its inode: another one is another attempt's record
+	read int64  // bytes, up to the end of a line
+}
+
+// TailBytes is how much of a record a look at its end reads at most, in bytes.
+const TailBytes = 16 << 10
+
+// Look brings the tail up to date with the file. A record that was begun anew is read
+// anew. That the file is not there is an error; that it is empty is none.
+func (t *Tail) Look(file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("reading a measured run: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err == nil {
+		inode := st.Sys().(*syscall.Stat_t).Ino
+		if inode != t.file || st.Size() < t.read {
+			*t = Tail{file: inode}
+		}
+		err = t.look(f, st.Size())
+	}
+	if err != nil {
+		return fmt.Errorf("reading a measured run: %s: %w", file, err)
+	}
+	return nil
+}
+
+func (t *Tail) look(f io.ReaderAt, size int64) error {
+	if t.Header.Kind == "" {
+		n, err := t.begin(io.NewSectionReader(f, 0, size))
+		if n == 0 || err != nil {
+			return err
+		}
+		t.read = n
+	}
+	from := max(t.read, size-TailBytes)
+	text := make([]byte, size-from)
+	if n, err := f.ReadAt(text, from); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	} else if text = text[:n]; from > t.read { // in the middle of a line, most likely
+		_, rest, _ := bytes.Cut(text, []byte{'\n'})
+		from += int64(len(text) - len(rest))
+		text = rest
+	}
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
+	if len(text) == 0 {
+		return nil
+	}
+	t.read = from + int64(len(text))
+	return t.take(text)
+}
+
+// begin reads the header, and returns its length; 0 where it is not whole yet.
+func (t *Tail) begin(in io.Reader) (int64, error) {
+	line, whole, err := readLine(bufio.NewReader(in))
+	if err != nil || !whole {
+		return 0, err
+	}
+	var h Header
+	if err := json.Unmarshal(line, &h); err != nil {
+		return 0, fmt.Errorf("its first line: %w", err)
+	}
+	if h.Kind != kindHeader {
+		return 0, errors.New("no header: this is no measured run")
+	}
+	t.Header = h
+	return int64(len(line)), nil
+}
+
+// take takes in whole lines, of which only the last samples matter.
+func (t *Tail) take(text []byte) error {
+	var list []Sample
+	for len(text) > 0 && len(list) < 2 {
+		text = bytes.TrimRight(text, "\r\n ")
+		line := text[bytes.LastIndexByte(text, '\n')+1:]
+		text = text[:len(text)-len(line)]
+		if len(line) == 0 {
+			continue
+		}
+		var of struct {
+			Kind string `json:"kind"`
+		}
+		if err := json.Unmarshal(line, &of); err != nil {
+			return err
+		}
+		switch of.Kind {
+		case kindSample:
+			var s Sample
+			if err := json.Unmarshal(line, &s); err != nil {
+				return err
+			}
+			list = append([]Sample{s}, list...)
+		case kindFooter:
+			f := &Footer{}
+			if err := json.Unmarshal(line, f); err != nil {
+				return err
+			}
+			t.Footer = f
+		}
+	}
+	list = append(t.Samples, list...)
+	t.Samples = list[max(0, len(list)-2):]
+	return nil
+}
+
+// ReadTail reads what [WriteTail] wrote.
+func ReadTail(in io.Reader) (*Tail, error) {
+	t := &Tail{}
+	text, err := io.ReadAll(io.LimitReader(in, maxLine+TailBytes+1))
+	if err == nil {
+		err = t.look(bytes.NewReader(text), int64(len(text)))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the end of a measured run: %w", err)
+	}
+	return t, nil
+}
+
+// WriteTail writes of a record the header and the last whole lines, within
+// [TailBytes]: a short record for those who see it from afar.
+func WriteTail(out io.Writer, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return fmt.Errorf("reading a measured run: %w", err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	head, whole, err := readLine(bufio.NewReader(f))
+	if err != nil || !whole {
+		return err
+	}
+	from := max(int64(len(head)), st.Size()-TailBytes)
+	text := make([]byte, max(0, st.Size()-from))
+	n, err := f.ReadAt(text, from)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if text = text[:n]; from > int64(len(head)) {
+		_, text, _ = bytes.Cut(text, []byte{'\n'})
+	}
+	_, err = out.Write(append(head, text[:bytes.LastIndexByte(text, '\n')+1]...))
+	return err
+}

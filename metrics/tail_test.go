@@ -1,0 +1,136 @@
+package metrics
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func sampleAt(k int) string {
+	return fmt.Sprintf(`{"kind":"sample","t":%d,"cpu_s":%d,"rss_bytes":%d}`+"\n", k, 2*k, k<<20)
+}
+
+// grow adds text to a file.
+func grow(t *testing.T, file, text string) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = f.WriteString(text)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (t *Tail) told() string {
+	var b strings.Builder
+	if t.Header.Kind != "" {
+		b.WriteString("head")
+	}
+	for _, s := range t.Samples {
+		fmt.Fprintf(&b, " %g:%g", s.At, s.CPU)
+	}
+	if t.Footer != nil {
+		fmt.Fprintf(&b, " end %d", t.Footer.Exit)
+	}
+	return b.String()
+}
+
+func TestTailGrows(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "task.1.jsonl")
+	var tail Tail
+	if err := tail.Look(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a file: %v", err)
+	}
+	many := ""
+	for k := 5; k < 2000; k++ {
+		many += sampleAt(k)
+	}
+	for _, c := range []struct{ add, want string }{
+		{"", ""},
+		{head[:40], ""},
+		{head[40:], "head"},
+		{sampleAt(1), "head 1:2"},
+		{sampleAt(2)[:15], "head 1:2"},
+		{sampleAt(2)[15:], "head 1:2 2:4"},
+		{"", "head 1:2 2:4"},
+		{sampleAt(3) + sampleAt(4), "head 3:6 4:8"},
+		{many, "head 1998:3996 1999:3998"},
+		{`{"kind":"mark","x":"` + strings.Repeat("y", 3*TailBytes) + `"}` + "\n" + sampleAt(2000), "head 1999:3998 2000:4000"},
+		{`{"kind":"footer","exit":3}` + "\n", "head 1999:3998 2000:4000 end 3"},
+	} {
+		grow(t, file, c.add)
+		if err := tail.Look(file); err != nil {
+			t.Fatalf("after %.20q: %v", c.add, err)
+		}
+		if got := tail.told(); got != c.want {
+			t.Errorf("after %.20q: %q; want %q", c.add, got, c.want)
+		}
+		var fresh Tail
+		if err := fresh.Look(file); err != nil || c.want != "" && fresh.Header.Start.IsZero() {
+			t.Errorf("looked at for the first time after %.20q: %v", c.add, err)
+		}
+		var b bytes.Buffer
+		err := WriteTail(&b, file)
+		far, rerr := ReadTail(&b)
+		if err != nil || rerr != nil {
+			t.Errorf("from afar after %.20q: %v, %v", c.add, err, rerr)
+		} else if got := far.told(); got != fresh.told() {
+			t.Errorf("from afar after %.20q: %q; want %q", c.add, got, fresh.told())
+		}
+	}
+	// another attempt
+	if err := os.WriteFile(file, []byte(head+sampleAt(7)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := tail.Look(file); err != nil || tail.told() != "head 7:14" {
+		t.Errorf("begun anew: %q, %v", tail.told(), err)
+	}
+}
+
+func TestTailOfNone(t *testing.T) {
+	for _, c := range []struct{ text, err string }{
+		{"hello\n", "its first line: invalid"},
+		{sampleAt(1), "no header"},
+		{head + "oh\n", "invalid character"},
+		{head + `{"kind":"sample","t":"x"}` + "\n", "cannot unmarshal"},
+		{strings.Repeat("x", maxLine+1) + "\n", "a line of more than"},
+	} {
+		var tail Tail
+		if err := tail.Look(written(t, c.text)); err == nil || !strings.Contains(err.Error(), c.err) {
+			t.Errorf("%.20q: %v; want %q", c.text, err, c.err)
+		}
+	}
+}
+
+// FuzzTail holds the tail of a record, read in two looks, to the whole of it.
+func FuzzTail(f *testing.F) {
+	f.Add([]byte(head+sampleAt(1)+sampleAt(2)+`{"kind":"footer"}`+"\n"), 300)
+	f.Add([]byte(head+"\n\n"+sampleAt(1)[:9]), 3)
+	f.Add([]byte("\r\n"), 1)
+	f.Fuzz(func(t *testing.T, text []byte, cut int) {
+		cut = min(max(cut, 0), len(text))
+		var tail, once Tail
+		err := tail.look(bytes.NewReader(text), int64(cut))
+		if err == nil {
+			err = tail.look(bytes.NewReader(text), int64(len(text)))
+		}
+		if len(tail.Samples) > 2 || tail.read > int64(len(text)) {
+			t.Fatalf("%d samples, %d bytes of %d read", len(tail.Samples), tail.read, len(text))
+		}
+		if oerr := once.look(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < TailBytes && tail.told() != once.told() {
+			t.Fatalf("in two looks %q, in one %q", tail.told(), once.told())
+		}
+		if r, rerr := readRecord(bytes.NewReader(text), true); rerr == nil && !r.Torn && text[0] == '{' && err != nil {
+			t.Fatalf("a record, of which the tail is none: %v", err)
+		}
+	})
+}
