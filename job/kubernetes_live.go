@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os/exec"
 	"path/filepath"
@@ -295,6 +296,33 @@ func (s *Submission) EnterPod(ctx context.Context, t *Task, words []string, term
 	}
 	w = append(w, t.Native, "--container="+mainContainer, "--")
 	return kubeWords(s.Within(ctx), s.Target, append(w, words...)...)
+}
+
+// InPod runs words in the container of a task that runs, and returns what they write, at most so
+// many bytes of it.
+func (s *Submission) InPod(ctx context.Context, t *Task, most int64, words ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(s.Within(ctx), glance)
+	defer cancel()
+	w := kubeWords(ctx, s.Target, append([]string{"exec", t.Native, "--container=" + mainContainer, "--"}, words...)...)
+	cmd, said := command(ctx, "/", w[0], w[1:]...), &tail{}
+	cmd.Stderr = said
+	pipe, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	out, err := io.ReadAll(io.LimitReader(pipe, most+1))
+	if int64(len(out)) > most {
+		cancel()
+		_ = cmd.Wait()
+		return nil, fmt.Errorf("pod %s says more than %d bytes", t.Native, most)
+	}
+	if werr := cmd.Wait(); werr != nil {
+		err = fmt.Errorf("pod %s: %w", t.Native, kubeWordsError([]byte(said.String()), werr))
+	}
+	return out, err
 }
 
 // kubeList asks the server for objects of the namespace, page by page.

@@ -59,7 +59,7 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, tell fu
 		each = podsEach
 	}
 	for n := 0; ; n++ {
-		st, err := s.look(ctx, dir, n%each == 0)
+		st, err := s.Look(ctx, dir, n%each == 0)
 		if err != nil {
 			return nil, err
 		}
@@ -79,9 +79,9 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, tell fu
 	}
 }
 
-// look reads the records; ask says to ask the scheduler as well. One that does
+// Look reads the records below dir; ask says to ask the scheduler as well. One that does
 // not answer leaves the matter to the records.
-func (s *Submission) look(ctx context.Context, dir string, ask bool) (*Status, error) {
+func (s *Submission) Look(ctx context.Context, dir string, ask bool) (*Status, error) {
 	st := &Status{Submission: s, Total: s.Job.Count()}
 	var err error
 	if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {

@@ -22,8 +22,11 @@ type Tail struct {
 	read int64  // bytes, up to the end of a line
 }
 
-// TailBytes is how much of a record a look at its end reads at most, in bytes.
-const TailBytes = 16 << 10
+// Bounds of a look at a record, in bytes: of its end, and of its end and its header.
+const (
+	TailBytes = 16 << 10
+	MaxTail   = maxLine + TailBytes
+)
 
 // Look brings the tail up to date with the file. A record that was begun anew is read
 // anew. That the file is not there is an error; that it is empty is none.
@@ -128,7 +131,7 @@ func (t *Tail) take(text []byte) error {
 // ReadTail reads what [WriteTail] wrote.
 func ReadTail(in io.Reader) (*Tail, error) {
 	t := &Tail{}
-	text, err := io.ReadAll(io.LimitReader(in, maxLine+TailBytes+1))
+	text, err := io.ReadAll(io.LimitReader(in, MaxTail))
 	if err == nil {
 		err = t.look(bytes.NewReader(text), int64(len(text)))
 	}

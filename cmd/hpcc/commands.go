@@ -12,7 +12,7 @@ func commands() []*cli.Command {
 		imagesCommand(), inspectCommand(), checkCommand(), rmCommand(), gcCommand(),
 		loadCommand(), saveCommand(), unpackCommand(),
 		runCommand(), entryCommand(), ociCommand(), condaCommand(),
-		scriptCommand(), submitCommand(), statusCommand(), nodesCommand(), logsCommand(), waitCommand(), cancelCommand(), rerunCommand(), reportCommand(), sitesCommand(), taskCommand(), rayCommand(), hereCommand(),
+		scriptCommand(), submitCommand(), statusCommand(), topCommand(), nodesCommand(), logsCommand(), waitCommand(), cancelCommand(), rerunCommand(), reportCommand(), sitesCommand(), taskCommand(), rayCommand(), hereCommand(),
 		forwardCommand(), attachCommand(), relayCommand(), enterCommand(),
 		doctorCommand(),
 	}

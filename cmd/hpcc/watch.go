@@ -86,7 +86,7 @@ func open(list []*job.Status) bool {
 }
 
 // redraw puts the table in the place of the one that stands there, of some lines, and
-// returns how many it has. What does not fit the terminal is left out below.
+// returns how many it has.
 func redraw(drawn int, list []*job.Status, warnings []string, detail bool) (int, error) {
 	var b strings.Builder
 	for _, w := range warnings {
@@ -95,23 +95,35 @@ func redraw(drawn int, list []*job.Status, warnings []string, detail bool) (int,
 	if err := statusTable(&b, list, detail); err != nil {
 		return 0, err
 	}
-	columns, rows, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil || columns < 2 || rows < 3 {
-		columns, rows = 80, 24
-	}
-	lines := strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+	return repaint(drawn, b.String())
+}
+
+// repaint puts lines in the place of those that stand there, and returns how many there
+// are. What does not fit the terminal is left out below.
+func repaint(drawn int, text string) (int, error) {
+	columns, rows := terminalSize()
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if len(lines) > rows-1 {
 		lines = append(lines[:rows-2], fmt.Sprintf("… %d more", len(lines)-rows+2))
 	}
-	text := ""
+	var b strings.Builder
 	if drawn > 0 {
-		text = fmt.Sprintf("\x1b[%dA\x1b[J", min(drawn, rows-1))
+		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", min(drawn, rows-1))
 	}
 	for _, l := range lines {
-		text += fit(cleaned(l), columns-1) + "\n"
+		b.WriteString(fit(cleaned(l), columns-1) + "\n")
 	}
-	_, err = fmt.Print(text)
+	_, err := os.Stdout.WriteString(b.String())
 	return len(lines), err
+}
+
+// terminalSize is that of standard output, or a usual one.
+func terminalSize() (columns, rows int) {
+	columns, rows, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil || columns < 2 || rows < 3 {
+		return 80, 24
+	}
+	return columns, rows
 }
 
 // tellChanges prints a line, or an object, for each job of which something has changed.
