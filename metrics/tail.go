@@ -15,7 +15,7 @@ import (
 // header once, and then the end of what was added, within [TailBytes].
 type Tail struct {
 	Header  Header   // without a kind: the record has not begun
-	Samples []Sample // the last two, or fewer
+	Samples []Sample // the last ones, from a second before the last on where there is one
 	Footer  *Footer  // nil while the run goes on
 
 	file uint64 // its inode: another one is another attempt's record
@@ -95,7 +95,7 @@ func (t *Tail) begin(in io.Reader) (int64, error) {
 // take takes in whole lines, of which only the last samples matter.
 func (t *Tail) take(text []byte) error {
 	var list []Sample
-	for len(text) > 0 && len(list) < 2 {
+	for len(text) > 0 && !apart(list) {
 		text = bytes.TrimRight(text, "\r\n ")
 		line := text[bytes.LastIndexByte(text, '\n')+1:]
 		text = text[:len(text)-len(line)]
@@ -124,8 +124,22 @@ func (t *Tail) take(text []byte) error {
 		}
 	}
 	list = append(t.Samples, list...)
-	t.Samples = list[max(0, len(list)-2):]
+	for len(list) > 2 && apart(list[1:]) {
+		list = list[1:]
+	}
+	t.Samples = list[max(0, len(list)-maxTail):]
 	return nil
+}
+
+// Rates are told between samples that are a second apart: in the first seconds of a run
+// they are taken much more often, and the kernel counts in hundredths.
+const (
+	apartFor = 1.0
+	maxTail  = 64 // samples
+)
+
+func apart(list []Sample) bool {
+	return len(list) > 1 && list[len(list)-1].At-list[0].At >= apartFor
 }
 
 // ReadTail reads what [WriteTail] wrote.

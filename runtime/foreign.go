@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -56,11 +57,7 @@ func Welcome() (*Newcomer, error) {
 // Become turns this process into a program of the image; the first process of a
 // namespace stays to tend it (second). It returns only on failure, with an [Error].
 func (n *Newcomer) Become(args []string) error {
-	path := envValue(n.Env, "PATH")
-	if path == "" {
-		path = standardPath
-	}
-	exe, err := lookPath(args[0], path)
+	exe, err := n.find(args[0])
 	if err != nil {
 		return err
 	}
@@ -69,6 +66,30 @@ func (n *Newcomer) Become(args []string) error {
 		exec = asInit
 	}
 	return execError(exe, args[0], exec(exe, args, n.Env))
+}
+
+// Child is a program of the image as a command, for who stays its parent. The error is
+// an [Error].
+func (n *Newcomer) Child(args []string) (*exec.Cmd, error) {
+	exe, err := n.find(args[0])
+	if err != nil {
+		return nil, err
+	}
+	return &exec.Cmd{Path: exe, Args: args, Env: n.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil
+}
+
+// NotBegun explains, as an [Error], why the kernel did not start a child.
+func (n *Newcomer) NotBegun(child *exec.Cmd, err error) error {
+	return execError(child.Path, child.Args[0], err)
+}
+
+// find finds a program of the image.
+func (n *Newcomer) find(name string) (string, error) {
+	path := envValue(n.Env, "PATH")
+	if path == "" {
+		path = standardPath
+	}
+	return lookPath(name, path)
 }
 
 // passwdFile is where names are looked up: in a file of libnss_wrapper, if that is

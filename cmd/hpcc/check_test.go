@@ -76,7 +76,7 @@ func TestEntryPart(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	out, err = exec.Command(alone, "entry", "--nothing").CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "alone it knows: entry [--] CMD") {
+	if err == nil || !strings.Contains(string(out), "alone it knows: entry [--measure[=FILE]] [--] CMD") {
 		t.Errorf("%v: %s", err, out)
 	}
 	// The full program alone, and the small one alone, are taken as they are.

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/metrics"
 	"hpcc/runtime"
 )
 
@@ -22,13 +24,43 @@ libnss_wrapper where the image has it, else $USER), a HOME that can be written t
 caches, and, in group 0, a umask that lets the next uid write, too. As the first process of a
 container, hpcc passes signals on and reaps; elsewhere the program takes its place.
 
+With --measure hpcc stays the program's parent and keeps a record of what it uses, in FILE (usually
+` + metrics.PodFile + `); what matters most of it also goes to the kubelet's termination
+message, which stays with the pod. "hpcc submit --measure" does so.
+
 Exit status: the program's own (128+N for signal N); 125 hpcc failed, 126 not executable, 127 not found.`,
-		Action: func(c *cli.Context) error { return atStatus(runtime.ExitFailed, enterImage(c.Args().Slice())) },
+		Flags: []cli.Flag{
+			&cli.GenericFlag{Name: "measure", Value: &fileFlag{usual: metrics.PodFile}, Usage: "keep a record of what the program uses; --measure=`FILE` says where"},
+			&cli.GenericFlag{Name: "tail", Hidden: true, Value: &fileFlag{usual: metrics.PodFile}, Usage: "print the head and the end of such a record"},
+		},
+		Action: func(c *cli.Context) error {
+			if file := c.Generic("tail").(*fileFlag).file; file != "" {
+				return metrics.WriteTail(os.Stdout, file)
+			}
+			return atStatus(runtime.ExitFailed, enterImage(c.Args().Slice(), c.Generic("measure").(*fileFlag).file))
+		},
 	}
 }
 
-// enterImage becomes the program of an image.
-func enterImage(args []string) error {
+// fileFlag is --flag and --flag=FILE.
+type fileFlag struct{ usual, file string }
+
+func (f *fileFlag) IsBoolFlag() bool { return true }
+
+func (f *fileFlag) Set(s string) error {
+	if f.file = s; s == "true" {
+		f.file = f.usual
+	}
+	if f.file == "" {
+		return errors.New("a file has a name")
+	}
+	return nil
+}
+
+func (f *fileFlag) String() string { return "" }
+
+// enterImage becomes the program of an image, or its parent where it is to be measured.
+func enterImage(args []string, measured string) error {
 	if len(args) == 0 {
 		return usagef("entry needs a program: the image has no CMD, and nothing was given").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
 	}
@@ -39,5 +71,22 @@ func enterImage(args []string) error {
 	if n.Note != "" {
 		fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", cleaned(n.Note))
 	}
-	return n.Become(args)
+	if measured == "" {
+		return n.Become(args)
+	}
+	child, err := n.Child(args)
+	if err != nil {
+		return err
+	}
+	run, err := metrics.MeasurePod(child, metrics.Options{File: measured, Header: metrics.Header{Hpcc: version}})
+	if run.Unkept != nil {
+		say("warning: %v", run.Unkept)
+	}
+	if err != nil && child.Process == nil {
+		return n.NotBegun(child, err)
+	}
+	if err != nil {
+		return err
+	}
+	return exitStatus(run.Status())
 }

@@ -15,7 +15,7 @@ import (
 var floors = map[string][]string{
 	"cmd/hpcc": {"build", "unpack", "conda", "store", "runtime", "envfile", "job", "metrics", "metrics/report"},
 	// Two more programs of one file: see their package comments.
-	"cmd/start": {"cmd/start/bare", "runtime", "envfile", "store/ready"}, "cmd/start/bare": {"store/ready"}, "cmd/weld": {},
+	"cmd/start": {"cmd/start/bare", "runtime", "envfile", "metrics", "store/ready"}, "cmd/start/bare": {"store/ready"}, "cmd/weld": {},
 	"build":  {"unpack", "conda", "store", "runtime"},
 	"unpack": {"store"},
 	"conda":  {"store"},

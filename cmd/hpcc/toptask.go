@@ -8,7 +8,7 @@ import (
 	"hpcc/metrics"
 )
 
-// A topTask is what a task uses now: rates are those between its last two samples.
+// A topTask is what a task uses now: rates are those of its last second, or between its last two samples.
 type topTask struct {
 	Task     int                 `json:"task"`
 	Step     string              `json:"step,omitempty"`
@@ -19,8 +19,8 @@ type topTask struct {
 	Age      float64             `json:"age_s"`              // of the last sample, by this machine's clock
 	CPUs     float64             `json:"cpus"`               // that are busy
 	Granted  float64             `json:"cpus_granted"`       //
-	Memory   int64               `json:"memory_bytes"`       // of the cgroup where the task has its own, else resident
-	Peak     int64               `json:"memory_peak_bytes"`  // of the cgroup, else the most that was seen
+	Memory   int64               `json:"memory_bytes"`       // of the cgroup where the task has its own, without the contents of files; else resident
+	Peak     int64               `json:"memory_peak_bytes"`  // of the cgroup, else of the samples
 	Limit    int64               `json:"memory_limit_bytes"` // 0: that of the machine
 	Read     float64             `json:"read_bytes_per_s"`
 	Written  float64             `json:"written_bytes_per_s"`
@@ -64,9 +64,12 @@ func (k *topped1) row(now time.Time) topTask {
 			t.Stalled = rate(a.Throttled, b.Throttled)
 		}
 	}
-	peak := int64(0)
+	peak := last.Peak
 	if g := last.Cgroup; g != nil && !h.Limits.Shared {
-		t.Memory, peak = g.Memory, g.Peak
+		t.Memory = g.Memory - g.Cache
+		if g.Peak >= 8*g.Cache { // else it is mostly the contents of files
+			peak = g.Peak
+		}
 	}
 	k.peak = max(k.peak, peak, t.Memory)
 	t.Peak = k.peak

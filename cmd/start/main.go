@@ -20,6 +20,7 @@ import (
 	"unicode"
 
 	"hpcc/cmd/start/bare"
+	"hpcc/metrics"
 	"hpcc/runtime"
 )
 
@@ -42,7 +43,7 @@ func main() {
 		enter(os.Args[2:])
 	}
 	if os.Args[0] == runtime.Full || len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "hpcc: error: this program is a part of hpcc; alone it knows: entry [--] CMD [ARG...]")
+		fmt.Fprintln(os.Stderr, "hpcc: error: this program is a part of hpcc; alone it knows: entry [--measure[=FILE]] [--] CMD [ARG...]")
 		os.Exit(runtime.ExitFailed)
 	}
 	args := append([]string{runtime.Full}, os.Args[1:]...)
@@ -63,20 +64,63 @@ func main() {
 // enter is "hpcc entry". It returns when there is no program to be, or a word
 // that only the rest of hpcc knows.
 func enter(args []string) {
+	measured, tail := "", ""
+	for ; len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "--"; args = args[1:] {
+		name, file, given := strings.Cut(args[0], "=")
+		if !given {
+			file = metrics.PodFile
+		}
+		switch {
+		case name == "--measure" && file != "":
+			measured = file
+		case name == "--tail" && file != "":
+			tail = file
+		default:
+			return
+		}
+	}
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
-	} else if len(args) > 0 && strings.HasPrefix(args[0], "-") {
-		return
 	}
-	if len(args) == 0 {
+	if tail != "" && len(args) == 0 {
+		end(0, metrics.WriteTail(os.Stdout, tail))
+	}
+	if tail != "" || len(args) == 0 {
 		return
 	}
 	n, err := runtime.Welcome()
+	if err != nil {
+		end(0, err)
+	}
+	if n.Note != "" {
+		fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", printable(n.Note))
+	}
+	if measured != "" {
+		end(measure(n, args, measured))
+	}
+	end(0, n.Become(args))
+}
+
+// measure is the parent of a program that is measured; it returns the program's status.
+func measure(n *runtime.Newcomer, args []string, file string) (int, error) {
+	child, err := n.Child(args)
+	if err != nil {
+		return 0, err
+	}
+	run, err := metrics.MeasurePod(child, metrics.Options{File: file})
+	if run.Unkept != nil {
+		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", printable(run.Unkept.Error()))
+	}
+	if err != nil && child.Process == nil {
+		err = n.NotBegun(child, err)
+	}
+	return run.Status(), err
+}
+
+// end ends hpcc, with a status where nothing went wrong.
+func end(status int, err error) {
 	if err == nil {
-		if n.Note != "" {
-			fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", printable(n.Note))
-		}
-		err = n.Become(args)
+		os.Exit(status)
 	}
 	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", printable(err.Error()))
 	if e, ok := err.(*runtime.Error); ok {

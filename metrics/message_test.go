@@ -1,0 +1,83 @@
+package metrics
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// wholeRecord is one in which every part has something, as long as a name is.
+func wholeRecord(name string, gpus, words int) (Header, Footer) {
+	h := Header{Kind: kindHeader, Version: Version, Hpcc: "1", Start: time.Unix(1e9, 0).UTC(), Image: name, Digest: "sha256:" + strings.Repeat("a", 64),
+		Job:   &JobOf{ID: name, Name: name, Target: "kubernetes", Task: 3, Native: map[string]string{name: name}, Params: map[string]string{name: name}},
+		Asked: Asked{CPUs: 2, Memory: 1 << 30}, Machine: Machine{Host: name, Architecture: "amd64", CPU: name, CPUs: 64, Memory: 1 << 40, Kernel: name},
+		Limits: Limits{CPUs: 2, Memory: 1 << 30, Cgroup: "v2", CgroupPath: "/" + name}, Unknown: map[string]json.RawMessage{"later": json.RawMessage(`"` + strings.Repeat("x", len(name)) + `"`)}}
+	f := Footer{Kind: kindFooter, End: time.Unix(1e9+100, 0).UTC(), Wall: 100.25, Exit: -1, Signal: "SIGKILL", Problem: name, Usage: Usage{User: 1.5, System: .25, MaxRSS: 1 << 28},
+		Memory: 1 << 29, MemoryFrom: "cgroup", Cgroup: &CgroupUse{CPU: 1.75, Memory: 1, Peak: 1 << 29, OOMKills: 1}, Pressure: &Pressure{CPU: 1}}
+	for i := range gpus {
+		h.Machine.GPUs = append(h.Machine.GPUs, GPU{Index: i, Name: name, Memory: 1 << 36, Driver: name})
+		f.GPUs = append(f.GPUs, GPUUse{Index: i, Mean: 33.3333333, P95: 66.6666666, Memory: 1 << 35, Energy: 12345.6789})
+	}
+	for range words {
+		h.Command = append(h.Command, name)
+	}
+	return h, f
+}
+
+func TestMessage(t *testing.T) {
+	for _, c := range []struct {
+		what, name  string
+		gpus, words int
+		gone        string // of what stays in the first case
+	}{
+		{"short", "n1", 2, 3, ""},
+		{"many words", "n1", 2, 2000, "command"},
+		{"long names", strings.Repeat("n", 300), 2, 3, "command params"},
+		{"many GPUs", "n1", 64, 3, "params gpus"},
+		{"what JSON writes with six bytes", strings.Repeat("\x00\xff<", 400), 9, 50, "command params gpus"},
+	} {
+		h, f := wholeRecord(c.name, c.gpus, c.words)
+		text := Message(h, f, MaxMessage)
+		if len(text) == 0 || len(text) > MaxMessage {
+			t.Errorf("%s: %d bytes", c.what, len(text))
+		}
+		r, err := readRecord(bytes.NewReader(text), true)
+		if err != nil || r.Footer == nil || r.Torn {
+			t.Fatalf("%s: %v: %s", c.what, err, text)
+		}
+		if r.Footer.Wall != 100.25 || r.Footer.Usage != f.Usage || r.Footer.Memory != f.Memory || !reflect.DeepEqual(r.Footer.Cgroup, f.Cgroup) || r.Header.Machine.CPUs != 64 || r.Header.Limits.Memory != 1<<30 || r.Header.Digest != h.Digest {
+			t.Errorf("%s: what matters is not there: %s", c.what, text)
+		}
+		for part, gone := range map[string]bool{"command": len(r.Header.Command) != c.words || c.words > 0 && r.Header.Command[0] != c.name, "params": r.Header.Job == nil || r.Header.Job.Params == nil, "gpus": len(r.Footer.GPUs) < c.gpus} {
+			if gone != strings.Contains(c.gone, part) {
+				t.Errorf("%s: %s gone: %v", c.what, part, gone)
+			}
+		}
+	}
+	if text := Message(Header{}, Footer{}, 100); text != nil {
+		t.Errorf("in 100 bytes: %s", text)
+	}
+}
+
+// FuzzMessage makes messages of whatever records say.
+func FuzzMessage(f *testing.F) {
+	h, foot := wholeRecord("n1", 1, 2)
+	f.Add(Message(h, foot, MaxMessage))
+	f.Add([]byte(head + `{"kind":"footer","memory_from":"rss","gpus":[{}]}` + "\n"))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		r, err := readRecord(bytes.NewReader(record), false)
+		if err != nil || r.Footer == nil {
+			return
+		}
+		text := Message(r.Header, *r.Footer, MaxMessage)
+		if len(text) == 0 || len(text) > MaxMessage {
+			t.Fatalf("%d bytes", len(text))
+		}
+		if again, err := readRecord(bytes.NewReader(text), true); err != nil || again.Footer == nil || again.Footer.Wall != r.Footer.Wall || !again.Header.Start.Equal(r.Header.Start) {
+			t.Fatalf("%v: %s", err, text)
+		}
+	})
+}
