@@ -214,7 +214,7 @@ func (j *Job) depends() string {
 func (j *Job) template() workflowTemplate {
 	p := j.podSpec(Argo, placeVar)
 	c := &p.Containers[0]
-	c.startWith(j.Pod.Entrypoint)
+	c.startWith(j.entrypoint())
 	t := workflowTemplate{
 		Name: label(j.Name), ActiveDeadlineSeconds: p.ActiveDeadlineSeconds, RetryStrategy: j.retryStrategy(), NodeSelector: p.NodeSelector,
 		Affinity: p.Affinity, Tolerations: p.Tolerations, Volumes: p.Volumes, Container: c,

@@ -157,6 +157,8 @@ func (j *Job) podable(to Target) error {
 		return fmt.Errorf("%d processes on each of %d nodes: pods are no hosts of MPI; --mpi-operator starts them where the cluster has the MPI operator", j.perNode(), j.Nodes)
 	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
 		return errors.New("tensorboard stands beside the program in a container of its own, which sees the logs on a volume alone: add --volume scratch:DIR or --volume CLAIM:DIR")
+	case j.measured() && len(j.Pod.Measurer) == 0:
+		return errors.New("measuring takes hpcc's program in the image: hpcc build --entry puts it there")
 	case len(j.Native) > 0:
 		return fmt.Errorf("options %q: %s has no options; \"hpcc script\" prints the manifest, which can be changed and handed in with kubectl", quoteAll(j.Native), name)
 	case j.Mail != "":
@@ -183,6 +185,7 @@ func (j *Job) podNotes(to Target) []string {
 	add(len(j.Modules) > 0, "modules %s: they belong into the image", strings.Join(j.Modules, " "))
 	add(j.Exclusive, "exclusive: no pod of another Job comes to the node; services of the cluster stay")
 	add(j.Queue != "" && to != Argo, "queue %s is a LocalQueue of Kueue, which lets the job begin", j.Queue)
+	add(j.Measure && j.Interactive, "nothing is measured: an interactive job's pod is gone when it ends")
 	add(j.TimeMin > 0, "%s cannot shorten a time limit", targetNames[to])
 	return notes
 }

@@ -23,7 +23,7 @@ func rayPods(j *Job) string {
 	t.line("ray start --head --port=6379 --disable-usage-stats || exit")
 	t.line("export RAY_ADDRESS=127.0.0.1:6379")
 	t.line(`until [ "$(ray status 2>/dev/null | grep -c ' node_')" -ge "$HPCC_NODES" ]; do sleep 1; done`)
-	t.line("%s", quoteAll(append(append([]string{}, j.Pod.Entrypoint...), j.Args...)))
+	t.line("%s", quoteAll(slices.Concat(j.entrypoint(), j.Args)))
 	t.line("s=$?; ray stop; exit $s")
 	return t.String()
 }
@@ -81,7 +81,7 @@ func (k kubernetes) mpiJob(j *Job, name string) (string, []string, error) {
 	}
 	several := *j
 	several.Script, several.Args = nil, []string{"/usr/sbin/sshd", "-De", "-f", ".sshd_config"}
-	several.Nodes, several.Tasks = 0, 0
+	several.Nodes, several.Tasks, several.Measure = 0, 0, false
 	several.TasksPerNode = j.perNode()
 	worker := several.podSpec(k.target, completionIndex)
 	worker.Containers[0].Args = several.Args
@@ -144,14 +144,14 @@ func (k kubernetes) rayJob(j *Job, name string) (string, []string, error) {
 		return "", nil, fmt.Errorf("--kuberay is for jobs of --ray")
 	}
 	one := *j
-	one.Nodes, one.Args, one.Script = 0, nil, nil
+	one.Nodes, one.Args, one.Script, one.Measure = 0, nil, nil, false
 	pod := one.podSpec(k.target, completionIndex)
 	pod.RestartPolicy, pod.ActiveDeadlineSeconds = "", 0 // KubeRay's
 	pod.Containers[0].Args, pod.Containers[0].Command = nil, nil
 	template := podTemplate{meta{Labels: j.labels(name)}, pod}
 	n := max(j.Nodes, 1) - 1
 	o := &rayObject{object{"ray.io/v1", "RayJob", meta{Name: name, Labels: j.queueLabels(name)}}, raySpec{
-		Entrypoint: quoteAll(append(append([]string{}, j.Pod.Entrypoint...), j.Args...)), ShutdownAfterJobFinishes: true, TTLSecondsAfterFinished: int(wholeSeconds(keepRay)),
+		Entrypoint: quoteAll(slices.Concat(j.entrypoint(), j.Args)), ShutdownAfterJobFinishes: true, TTLSecondsAfterFinished: int(wholeSeconds(keepRay)),
 		ActiveDeadlineSeconds: wholeSeconds(j.Time), BackoffLimit: j.Retry.Times, Suspend: j.Queue != "" || j.Hold, SubmissionMode: "HTTPMode",
 		Cluster: rayCluster{
 			Head:    rayGroup{Params: map[string]string{}, Template: template},

@@ -19,6 +19,7 @@ type Pod struct {
 	Pull           string   `json:"pull,omitempty"`            // imagePullPolicy: Always, IfNotPresent, Never
 	PullSecret     string   `json:"pull_secret,omitempty"`     // of type kubernetes.io/dockerconfigjson
 	Entrypoint     []string `json:"entrypoint,omitempty"`      // of the image, where it is known; it stands before the words
+	Measurer       []string `json:"measurer,omitempty"`        // what stands in the place of Entrypoint in a job that is measured: hpcc's program in the image, then that
 	UID            int64    `json:"uid,omitempty"`             // runs as; 0: the image's, or one that is not root
 	AnyUID         bool     `json:"any_uid,omitempty"`         // no user id is written: the cluster gives one, as OpenShift does
 	Env            []string `json:"env,omitempty"`             // NAME=VALUE: what --set-env and its like come to

@@ -50,7 +50,9 @@ func (j *Job) podSpec(to Target, nth string) podSpec {
 		Name: mainContainer, Image: j.podImage(), ImagePullPolicy: p.Pull, WorkingDir: expandable(p.Dir), Env: j.podEnv(), Resources: j.podResources(),
 		SecurityContext: containerSecurity{Capabilities: capabilities{Drop: []string{"ALL"}}},
 	}
-	c.Command, c.Args = j.podCommand(to, nth)
+	if c.Command, c.Args = j.podCommand(to, nth); j.measured() && c.Command == nil {
+		c.Command = expandAll(j.entrypoint())
+	}
 	for _, o := range p.Ports {
 		c.Ports = append(c.Ports, containerPort{o.Name, o.Number})
 	}
@@ -262,15 +264,27 @@ func (j *Job) podCommand(to Target, nth string) (command, args []string) {
 	}
 	t := &text{}
 	t.podTask(j, nth)
-	words := slices.Concat(j.Pod.Entrypoint, j.Args)
+	words := slices.Concat(j.entrypoint(), j.Args)
 	if j.multi() && j.Nodes <= 1 {
-		words = slices.Concat(j.Pod.Entrypoint, mpirun(j), j.Args)
+		words = slices.Concat(j.entrypoint(), mpirun(j), j.Args)
 	}
 	t.line("exec %s", j.liveWords(words))
-	if len(j.Pod.Entrypoint) > 0 {
+	if len(j.entrypoint()) > 0 {
 		return expandAll([]string{"/bin/sh", "-c", t.String()}), nil
 	}
 	return nil, expandAll([]string{"/bin/sh", "-c", t.String()})
+}
+
+// measured says whether the program of a pod is measured: what a person runs at a terminal
+// leaves no pod that could tell.
+func (j *Job) measured() bool { return j.Measure && !j.Interactive }
+
+// entrypoint stands before the words of the program.
+func (j *Job) entrypoint() []string {
+	if j.measured() {
+		return j.Pod.Measurer
+	}
+	return j.Pod.Entrypoint
 }
 
 // podShell runs podScript: images without bash have scripts that need none.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"syscall"
 )
 
 // PodFile is where the record of a pod's program is, unless something else is said: who
@@ -22,7 +23,11 @@ const terminationLog = "/dev/termination-log"
 // are gone.
 func MeasurePod(cmd *exec.Cmd, o Options) (Run, error) {
 	words := &lastWords{file: terminationLog}
-	o.Sample = true
+	// Argo signals the process group of what it starts: the program shall get a signal once.
+	o.Alone = true
+	if !atTerminal(cmd) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	}
 	o.Told = func(h *Header, f *Footer) { words.say(Message(*h, *f, MaxMessage)) }
 	return Measure(cmd, o)
 }

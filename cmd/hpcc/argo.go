@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/build"
 	"hpcc/job"
 )
 
@@ -79,6 +80,9 @@ func pinPods(c *cli.Context, to *destination) error {
 func readWorkflow(c *cli.Context) (*job.Job, *destination, error) {
 	if c.NArg() > 0 || c.IsSet("from") {
 		return nil, nil, usagef("--workflow names all that runs; an image, a program and --from have no place beside it")
+	}
+	if c.Bool("measure") {
+		return nil, nil, usagef("--measure: who wrote the workflow says what its pods run").hint("command: [%s, entry, --measure, --, …] in a template, of an image of \"hpcc build --entry\"", build.EntryFile)
 	}
 	if !c.IsSet("to") && !c.IsSet("on") {
 		if err := c.Set("to", string(job.Argo)); err != nil {

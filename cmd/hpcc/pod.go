@@ -13,6 +13,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
+	"hpcc/build"
 	"hpcc/envfile"
 	"hpcc/job"
 	"hpcc/store"
@@ -220,6 +221,11 @@ func podConfig(c *cli.Context, env *envChanges, j *job.Job, to *destination, cfg
 			uid = -1 // the image's own will do
 		}
 	}
+	if j.Measure {
+		if err := podMeasurer(c, j, cfg); err != nil {
+			return err
+		}
+	}
 	switch {
 	case c.IsSet("uid") && uid <= 0:
 		return usagef("--uid %d: pods do not run as root", uid).hint("leave it out: an image that would run as root runs as %d", job.OrdinaryUser)
@@ -248,6 +254,30 @@ func podConfig(c *cli.Context, env *envChanges, j *job.Job, to *destination, cfg
 	j.Pod.Env = append(j.Pod.Env, homeless(j, slices.Concat(has, j.Pod.Env, j.Env))...)
 	j.Run = nil
 	tellNotThere(c, j)
+	return nil
+}
+
+// podMeasurer are the words of the program that measures a pod's, which "hpcc build --entry" puts into images.
+func podMeasurer(c *cli.Context, j *job.Job, cfg *v1.ConfigFile) error {
+	program := []string{build.EntryFile, "entry"}
+	has := j.Pod.Entrypoint
+	switch {
+	case j.Image == "" || c.String("with") != "":
+		return usagef("--measure: the image is not known").hint("name it behind the flags")
+	case cfg == nil:
+		say("note: image %s is not in the store: it needs the program of \"hpcc build --entry\", and another ENTRYPOINT that it has stands before the program of the job only when you write it there", j.Image)
+	case len(has) < len(program) || !slices.Equal(has[:len(program)], program):
+		return (&message{err: fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image)}).hint("hpcc build --entry -t %s … puts it there", j.Image)
+	}
+	if len(has) > len(program) {
+		has = has[len(program):]
+		if has[0] == "--" {
+			has = has[1:]
+		}
+	} else {
+		has = nil
+	}
+	j.Pod.Measurer = slices.Concat(program, []string{"--measure", "--"}, has)
 	return nil
 }
 

@@ -53,7 +53,7 @@ func translated(c *cli.Context, file string, to *destination) (*job.Translation,
 // fitted is the job of a translation, of which the target can do all.
 func fitted(c *cli.Context, tr *job.Translation, flags *job.Job, to *destination, name string) (*job.Job, error) {
 	j := tr.Job
-	j.Program, j.Store, j.Run, j.Image, j.Ray, j.Pod = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray, flags.Pod
+	j.Program, j.Store, j.Run, j.Image, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray, flags.Measure, flags.Pod
 	j.Artifacts = flags.Artifacts
 	if j.OnHost = j.OnHost && j.Image == ""; c.NArg() > 1 && j.Script != nil {
 		j.Script.Args = flags.Args
