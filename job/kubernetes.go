@@ -157,7 +157,7 @@ func (j *Job) podable(to Target) error {
 		return fmt.Errorf("%d processes on each of %d nodes: pods are no hosts of MPI; --mpi-operator starts them where the cluster has the MPI operator", j.perNode(), j.Nodes)
 	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
 		return errors.New("tensorboard stands beside the program in a container of its own, which sees the logs on a volume alone: add --volume scratch:DIR or --volume CLAIM:DIR")
-	case j.measured() && len(j.Pod.Measurer) == 0:
+	case j.measured() && len(j.Pod.Measurer.Words) == 0:
 		return errors.New("measuring takes hpcc's program in the image: hpcc build --entry puts it there")
 	case len(j.Native) > 0:
 		return fmt.Errorf("options %q: %s has no options; \"hpcc script\" prints the manifest, which can be changed and handed in with kubectl", quoteAll(j.Native), name)

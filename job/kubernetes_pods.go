@@ -42,8 +42,9 @@ type kubePod struct {
 }
 
 type kubeContainer struct {
-	Name  string
-	State struct {
+	Name    string
+	ImageID string
+	State   struct {
 		Waiting *struct{ Reason, Message string }
 		Running *struct{ StartedAt time.Time }
 
@@ -59,9 +60,12 @@ type kubeContainer struct {
 // Its index is the place in the array, from 0.
 type attempt struct {
 	Task
-	last     bool   // no other follows
-	template string // of the step of a workflow
-	all      bool   // of all tasks of the step
+	last     bool          // no other follows
+	words    string        // that its program left, with what was measured; see podRecord
+	image    string        // by digest, where the cluster says it
+	pulled   time.Duration // that its image took to come, where the cluster says it
+	template string        // of the step of a workflow
+	all      bool          // of all tasks of the step
 }
 
 // standing is what a Job and its pods say together.
@@ -109,7 +113,11 @@ func (s *standing) learn(pods []kubePod, final func(index int) bool) {
 			s.running++
 		}
 		last := newest[t.Index] == i && (!t.Ended() || t.OK() || final(t.Index))
-		s.tasks = append(s.tasks, attempt{Task: *t, last: last})
+		a := attempt{Task: *t, last: last, image: p.main().ImageID}
+		if e := p.main().State.Terminated; e != nil {
+			a.words = e.Message
+		}
+		s.tasks = append(s.tasks, a)
 	}
 }
 
@@ -145,7 +153,7 @@ func (p *kubePod) task() (*Task, bool) {
 		if t.End.Unix() <= 0 {
 			t.End = t.Start
 		}
-		t.Problem = p.problem(e.Reason, e.Message)
+		t.Problem = p.problem(e.Reason, unmeasured(e.Message))
 	case p.Status.Phase == "Failed": // before the program began, or its end was lost
 		t.End, t.Exit = t.Start, exitLost
 		t.Problem = cmp.Or(p.problem(p.Status.Reason, p.Status.Message), "the pod failed, and the cluster does not say why")
@@ -255,7 +263,11 @@ func (s *Submission) learn(home string, known map[string]standing) error {
 			if over && !t.Ended() {
 				continue
 			}
-			if err := t.learn(home, a.last && !over, s.Target == Argo); err != nil {
+			keep := func() error { return nil }
+			if s.Job.measured() && t.Ended() {
+				keep = func() error { return s.keepMeasured(home, &a, &t) }
+			}
+			if err := t.learn(home, a.last && !over, s.Target == Argo, keep); err != nil {
 				return err
 			}
 		}
@@ -309,9 +321,9 @@ func (a *attempt) before(b *attempt) bool {
 	return a.Index < b.Index
 }
 
-// learn writes the record of an attempt, unless it is there and whole. Where names of pods come
-// again, their beginning tells them apart.
-func (t *Task) learn(home string, last, again bool) error {
+// learn writes the record of an attempt, unless it is there and whole; keep writes before what was measured.
+// Where names of pods come again, their beginning tells them apart.
+func (t *Task) learn(home string, last, again bool, keep func() error) error {
 	same := func(o *Task) bool { return o.Native == t.Native && (!again || o.Start.Equal(t.Start)) }
 	now := &Task{Index: t.Index}
 	there := readRecord(home, now.fileName(), now)
@@ -337,6 +349,9 @@ func (t *Task) learn(home string, last, again bool) error {
 			n++
 		}
 		t.Attempt = n
+	}
+	if err := keep(); err != nil {
+		return err
 	}
 	if last || !t.Ended() {
 		return t.Write(home)

@@ -19,7 +19,7 @@ type Pod struct {
 	Pull           string   `json:"pull,omitempty"`            // imagePullPolicy: Always, IfNotPresent, Never
 	PullSecret     string   `json:"pull_secret,omitempty"`     // of type kubernetes.io/dockerconfigjson
 	Entrypoint     []string `json:"entrypoint,omitempty"`      // of the image, where it is known; it stands before the words
-	Measurer       []string `json:"measurer,omitempty"`        // what stands in the place of Entrypoint in a job that is measured: hpcc's program in the image, then that
+	Measurer       Measurer `json:"measurer,omitzero"`         // of a job that is measured
 	UID            int64    `json:"uid,omitempty"`             // runs as; 0: the image's, or one that is not root
 	AnyUID         bool     `json:"any_uid,omitempty"`         // no user id is written: the cluster gives one, as OpenShift does
 	Env            []string `json:"env,omitempty"`             // NAME=VALUE: what --set-env and its like come to
@@ -31,6 +31,14 @@ type Pod struct {
 	ServiceAccount string   `json:"service_account,omitempty"` // "": the namespace's default, without its token
 	NodeLabels     []string `json:"node_labels,omitempty"`     // KEY=VALUE that nodes must have
 	Operator       string   `json:"operator,omitempty"`        // who starts what runs on several nodes: MPIOperator, KubeRay; "": a Job does
+}
+
+// A Measurer is the program of an image that measures another, and what is known of the image here.
+type Measurer struct {
+	Words        []string `json:"words"`            // they stand in the place of Entrypoint, and end with it
+	Digest       string   `json:"digest,omitempty"` // of what the store here has under the image's name
+	Config       string   `json:"config,omitempty"` // of the image's configuration, for Architecture
+	Architecture string   `json:"architecture,omitempty"`
 }
 
 // Operators that the cluster's administrator may have installed.

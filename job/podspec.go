@@ -282,7 +282,7 @@ func (j *Job) measured() bool { return j.Measure && !j.Interactive }
 // entrypoint stands before the words of the program.
 func (j *Job) entrypoint() []string {
 	if j.measured() {
-		return j.Pod.Measurer
+		return j.Pod.Measurer.Words
 	}
 	return j.Pod.Entrypoint
 }

@@ -378,6 +378,10 @@ const collecting = 2 * time.Minute
 
 // renew makes the records of a target that keeps them, brings what the tasks wrote, and counts again.
 func (s *Status) renew(ctx context.Context, home string, known map[string]standing) error {
+	var unheard error
+	if s.Job.measured() {
+		unheard = s.hear(ctx, home, known)
+	}
 	err := s.learn(home, known)
 	if s.Job.Workflow != nil && err == nil && !s.Over && s.standing(known).gone() {
 		s.Over = true
@@ -393,7 +397,7 @@ func (s *Status) renew(ctx context.Context, home string, known map[string]standi
 		s.Tasks, s.Done, s.Failed, s.Running, s.Stopped = tasks, 0, nil, 0, 0
 		s.count()
 	}
-	return errors.Join(err, rerr)
+	return errors.Join(unheard, err, rerr)
 }
 
 // count sorts the records into the figures and returns how many tasks they

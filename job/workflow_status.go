@@ -192,7 +192,7 @@ const artifactsDir = "/var/run/argo/outputs/artifacts"
 
 // problem says in words why a step's pod ended that its program did not end; "" where it did.
 func (n *workflowNode) problem(exit int) string {
-	message := oneSpace(n.Message)
+	message := oneSpace(unmeasured(n.Message))
 	switch {
 	case strings.Contains(message, "OOMKilled"):
 		return "killed, since it used more than its memory (OOMKilled); --mem gives it more"

@@ -186,6 +186,12 @@ func podImage(c *cli.Context, j *job.Job, to *destination) (*v1.ConfigFile, erro
 	if err != nil {
 		return nil, err
 	}
+	if config, err := img.ConfigName(); err == nil && j.Measure {
+		j.Pod.Measurer = job.Measurer{Config: config.String(), Architecture: cfg.Architecture}
+		if d, err := s.Digest(j.Image); err == nil {
+			j.Pod.Measurer.Digest = d.String()
+		}
+	}
 	ref, err := s.Pushed(j.Image)
 	lost := new(store.NotPushedError)
 	switch {
@@ -277,7 +283,7 @@ func podMeasurer(c *cli.Context, j *job.Job, cfg *v1.ConfigFile) error {
 	} else {
 		has = nil
 	}
-	j.Pod.Measurer = slices.Concat(program, []string{"--measure", "--"}, has)
+	j.Pod.Measurer.Words = slices.Concat(program, []string{"--measure", "--"}, has)
 	return nil
 }
 

@@ -1,0 +1,362 @@
+package job
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The program of a pod that is measured leaves the header and the footer of its record as the
+// container's termination message: all that stays when the pod's files are gone. It is written while
+// the program runs, too, so that something is known of one that was killed with all around it.
+// A program may write there what it likes; what is no record is none.
+
+// Bounds of such a message, in bytes, and how it begins.
+const (
+	maxPodRecord  = 16 << 10
+	podRecordHead = `{"kind":"header"`
+)
+
+// unmeasured is a message without the record that it may end in.
+func unmeasured(message string) string {
+	if before, _, ok := strings.Cut(message, podRecordHead); ok {
+		return strings.TrimRight(before, ": \n")
+	}
+	return message
+}
+
+// recordLine is a line of a record.
+type recordLine map[string]json.RawMessage
+
+func (l recordLine) set(name string, value any) {
+	if b, err := json.Marshal(value); err == nil {
+		l[name] = b
+	}
+}
+
+// What of the lines has to be of its kind; see package metrics, which says what it means.
+type (
+	podHeader struct {
+		Start   time.Time  `json:"start"`
+		Command []string   `json:"command"`
+		Machine podMachine `json:"machine"`
+		Limits  struct {
+			CPUs   float64 `json:"cpus"`
+			Memory int64   `json:"memory_bytes"`
+			Cgroup string  `json:"cgroup"`
+			Path   string  `json:"cgroup_path"`
+			Shared bool    `json:"cgroup_shared"`
+		} `json:"limits"`
+		Hpcc string `json:"hpcc"`
+	}
+	podMachine struct {
+		Host         string `json:"host"`
+		Architecture string `json:"architecture"`
+		CPU          string `json:"cpu"`
+		CPUs         int    `json:"cpus"`
+		Memory       int64  `json:"memory_bytes"`
+		Kernel       string `json:"kernel"`
+		GPUs         []struct {
+			Index  int    `json:"index"`
+			Name   string `json:"name"`
+			Memory int64  `json:"memory_bytes"`
+			Driver string `json:"driver"`
+		} `json:"gpus"`
+	}
+	podFooter struct {
+		End     time.Time `json:"end"`
+		Wall    float64   `json:"wall_s"`
+		Exit    int       `json:"exit"`
+		Signal  string    `json:"signal"`
+		Problem string    `json:"problem"`
+		Usage   struct {
+			User     float64 `json:"user_s"`
+			System   float64 `json:"system_s"`
+			MaxRSS   int64   `json:"max_rss_bytes"`
+			Read     int64   `json:"read_blocks"`
+			Written  int64   `json:"written_blocks"`
+			Switches int64   `json:"involuntary_switches"`
+		} `json:"usage"`
+		Memory     int64  `json:"memory_peak_bytes"`
+		MemoryFrom string `json:"memory_from"`
+		Read       int64  `json:"read_bytes"`
+		Written    int64  `json:"written_bytes"`
+		NetIn      int64  `json:"net_in_bytes"`
+		NetOut     int64  `json:"net_out_bytes"`
+		Processes  int    `json:"processes"`
+		Threads    int    `json:"threads"`
+		Cgroup     *struct {
+			CPU       float64 `json:"cpu_s"`
+			Memory    int64   `json:"memory_bytes"`
+			Cache     int64   `json:"cache_bytes"`
+			Peak      int64   `json:"memory_peak_bytes"`
+			Read      int64   `json:"read_bytes"`
+			Written   int64   `json:"written_bytes"`
+			Throttled float64 `json:"throttled_s"`
+			Throttles int64   `json:"throttles"`
+			OOMKills  int64   `json:"oom_kills"`
+		} `json:"cgroup"`
+		Pressure *struct {
+			CPU     float64 `json:"cpu_s"`
+			Memory  float64 `json:"memory_s"`
+			IO      float64 `json:"io_s"`
+			Machine bool    `json:"machine"`
+		} `json:"pressure"`
+		GPUs []struct {
+			Index  int     `json:"index"`
+			Mean   float64 `json:"utilisation_mean"`
+			P95    float64 `json:"utilisation_p95"`
+			Memory int64   `json:"memory_peak_bytes"`
+			Energy float64 `json:"energy_j"`
+		} `json:"gpus"`
+		Samples int     `json:"samples"`
+		Cost    float64 `json:"measuring_s"`
+	}
+)
+
+// podRecord reads the lines that a program left in a message; nil for one that is not there, or
+// is none.
+func podRecord(message string) (header recordLine, h podHeader, footer recordLine, f podFooter) {
+	i := strings.Index(message, podRecordHead)
+	if i < 0 || len(message)-i > maxPodRecord {
+		return nil, h, nil, f
+	}
+	first, rest, _ := strings.Cut(message[i:], "\n")
+	if header = readLine(first, "header", &h); header == nil {
+		return nil, podHeader{}, nil, f
+	}
+	second, _, _ := strings.Cut(rest, "\n")
+	if footer = readLine(second, "footer", &f); footer == nil {
+		f = podFooter{}
+	}
+	return header, h, footer, f
+}
+
+// readLine reads a line of a kind; nil where it is none.
+func readLine(text, kind string, into any) recordLine {
+	var l recordLine
+	var is string
+	if json.Unmarshal([]byte(text), &l) != nil || json.Unmarshal(l["kind"], &is) != nil || is != kind || json.Unmarshal([]byte(text), into) != nil {
+		return nil
+	}
+	return l
+}
+
+// keepMeasured writes the record of a task that has ended: what its program left, and what
+// the job and the cluster know.
+func (s *Submission) keepMeasured(home string, a *attempt, t *Task) error {
+	if t.Native == "" { // it never began
+		return nil
+	}
+	header, h, footer, f := podRecord(a.words)
+	if header == nil {
+		header = recordLine{}
+		h = podHeader{Start: t.Start, Machine: podMachine{Host: t.Host}, Command: s.Job.Args}
+		header.set("kind", "header")
+		header.set("version", 1)
+		header.set("start", h.Start)
+		header.set("command", h.Command)
+		header.set("machine", h.Machine)
+		header.set("limits", h.Limits)
+	}
+	s.describe(header, &h, a, t)
+	known := footer != nil
+	if !known {
+		footer = recordLine{}
+		f = podFooter{}
+		footer.set("kind", "footer")
+		footer.set("usage", f.Usage)
+	}
+	if !known || !f.endedWith(t.Exit) { // what measured it was killed with it
+		f.outlived(&h, t)
+		footer.set("end", f.End)
+		footer.set("wall_s", f.Wall)
+		footer.set("exit", f.Exit)
+		footer.set("signal", f.Signal)
+		footer.set("problem", "what measured it ended with it: the figures are of its last look")
+	}
+	if t.Problem != "" {
+		footer.set("problem", t.Problem)
+	}
+	text, err := json.Marshal(header)
+	if err == nil {
+		var end []byte
+		end, err = json.Marshal(footer)
+		text = append(append(append(text, '\n'), end...), '\n')
+	}
+	if err == nil {
+		err = replace(filepath.Join(home, t.Measured()), text)
+	}
+	if err != nil {
+		return fmt.Errorf("keeping what was measured of task %d: %w", t.Index, err)
+	}
+	if known {
+		t.Usage = footer["usage"]
+	}
+	return nil
+}
+
+// endedWith says whether a footer is of a program with this status, as a shell has it.
+func (f *podFooter) endedWith(status int) bool {
+	if f.Signal == "" {
+		return f.Exit == status
+	}
+	return 128+int(unix.SignalNum(f.Signal)) == status
+}
+
+// outlived takes the end of a run from what the cluster says of it.
+func (f *podFooter) outlived(h *podHeader, t *Task) {
+	f.End, f.Exit, f.Signal = t.End, t.Exit, ""
+	if name := unix.SignalName(unix.Signal(t.Exit - 128)); t.Exit > 128 && name != "" {
+		f.Exit, f.Signal = -1, name
+	}
+	f.Wall = max(f.Wall, t.End.Sub(h.Start).Seconds(), 0)
+}
+
+// describe adds to a header what the job knows. The host is the node, and not the pod.
+func (s *Submission) describe(header recordLine, h *podHeader, a *attempt, t *Task) {
+	var machine recordLine
+	if json.Unmarshal(header["machine"], &machine) == nil && t.Host != "" {
+		machine.set("host", t.Host)
+		header.set("machine", machine)
+	}
+	submitted := s.Submitted
+	for _, r := range s.Reruns {
+		if !r.Submitted.After(t.Start) {
+			submitted = r.Submitted
+		}
+	}
+	header.set("job", struct {
+		ID        string            `json:"id"`
+		Name      string            `json:"name"`
+		Target    Target            `json:"target"`
+		Task      int               `json:"task"`
+		Attempt   int               `json:"attempt,omitempty"`
+		Native    map[string]string `json:"native"`
+		Params    map[string]string `json:"params,omitempty"`
+		Submitted time.Time         `json:"submitted"`
+		Pulled    float64           `json:"pull_s,omitempty"`
+	}{s.ID, s.Job.Name, s.Target, t.Index, t.Attempt, map[string]string{"pod": t.Native}, t.Params, submitted, a.pulled.Seconds()})
+	asked := s.Job.Asked()
+	header.set("asked", struct {
+		CPUs   int     `json:"cpus,omitempty"`
+		Memory int64   `json:"memory_bytes,omitempty"`
+		GPUs   int     `json:"gpus,omitempty"`
+		Time   float64 `json:"time_s,omitempty"`
+	}{asked.CPUs, asked.Memory, asked.GPUs, asked.Time.Seconds()})
+	m := &s.Job.Pod.Measurer
+	header.set("image", s.Job.Image)
+	delete(header, "digest")
+	delete(header, "config")
+	for _, d := range []string{m.Digest, digestIn(s.Job.Pod.Image), digestIn(a.image)} {
+		if d != "" {
+			header.set("digest", d)
+			break
+		}
+	}
+	if m.Config != "" && h.Machine.Architecture == m.Architecture {
+		header.set("config", m.Config)
+	}
+}
+
+// digestIn is the digest in a reference of an image.
+func digestIn(ref string) string {
+	_, d, _ := strings.Cut(ref, "@")
+	return d
+}
+
+// hear asks the cluster, of tasks that have ended and of which there is no whole record, how long
+// their images took to come, and, where not the pods have been asked how they stand, for what their programs left.
+func (s *Submission) hear(ctx context.Context, home string, known map[string]standing) error {
+	list, err := Tasks(home)
+	if err != nil {
+		return err
+	}
+	want := map[string][]*attempt{}
+	for _, id := range s.natives() {
+		for i := range known[id].tasks {
+			a := &known[id].tasks[i]
+			whole := slices.ContainsFunc(list, func(t Task) bool { return t.Native == a.Native && t.Start.Equal(a.Start) && t.Ended() })
+			if a.Ended() && a.Native != "" && !whole {
+				want[a.Native] = append(want[a.Native], a)
+			}
+		}
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	ctx = s.Within(ctx)
+	api, err := kubernetes{s.Target}.open(ctx)
+	if err == nil {
+		defer api.close()
+		if s.Target == Argo {
+			err = api.lastWords(ctx, label(s.ID), want)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("asking the pods what was measured: %w", err)
+	}
+	api.pulls(ctx, want)
+	return nil
+}
+
+// lastWords reads what the programs of the steps of a workflow left.
+func (a *kubeAPI) lastWords(ctx context.Context, id string, want map[string][]*attempt) error {
+	pods, err := kubeList[kubePod](ctx, a, "/api/v1/"+a.place("pods"), "labelSelector="+url.QueryEscape(labelJob+"="+id))
+	for i := range pods {
+		c := pods[i].main()
+		for _, t := range want[pods[i].Metadata.Name] {
+			if t.image = c.ImageID; c.State.Terminated != nil {
+				t.words = c.State.Terminated.Message
+			}
+		}
+	}
+	return err
+}
+
+// pulls finds out how long images took to come, by the cluster's events: they are kept for an
+// hour, and not everybody may see them.
+func (a *kubeAPI) pulls(ctx context.Context, want map[string][]*attempt) {
+	type event struct {
+		InvolvedObject struct{ Name, FieldPath string }
+		Message        string
+	}
+	events, err := kubeList[event](ctx, a, "/api/v1/"+a.place("events"), "fieldSelector="+url.QueryEscape("reason=Pulled,involvedObject.kind=Pod"))
+	if err != nil {
+		return
+	}
+	for _, e := range events {
+		if e.InvolvedObject.FieldPath != "spec.containers{"+mainContainer+"}" {
+			continue
+		}
+		for _, t := range want[e.InvolvedObject.Name] {
+			t.pulled = pullTime(e.Message)
+		}
+	}
+}
+
+// pullTime reads an event of the kubelet, 'Successfully pulled image "x" in 1.2s (3.4s including waiting)': with
+// the waiting for other images. 0: nothing was pulled.
+func pullTime(message string) time.Duration {
+	_, rest, ok := strings.Cut(message, `" in `)
+	if !ok || !strings.HasPrefix(message, "Successfully pulled image ") {
+		return 0
+	}
+	alone, waiting, _ := strings.Cut(rest, " (")
+	if all, _, ok := strings.Cut(waiting, " including waiting"); ok {
+		alone = all
+	}
+	alone, _, _ = strings.Cut(alone, " ")
+	d, err := time.ParseDuration(strings.TrimSuffix(alone, "."))
+	if err != nil || d < 0 || d > 24*time.Hour {
+		return 0
+	}
+	return d
+}
