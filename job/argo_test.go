@@ -17,7 +17,7 @@ import (
 func argoJobs(t *testing.T, pods map[string]*Job) map[string]*Job {
 	t.Helper()
 	jobs := maps.Clone(pods)
-	for _, name := range []string{"nodes", "operator", "kuberay"} {
+	for _, name := range []string{"nodes", "operator", "kuberay", "measured-operator"} {
 		delete(jobs, name)
 	}
 	jobs["steps"] = threeJobs(t)

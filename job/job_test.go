@@ -131,8 +131,17 @@ func podJobs(t *testing.T) map[string]*Job {
 		}
 		j.Array = array(t, "1-6")
 	})
+	measure := func(j *Job) {
+		j.Measure, j.Pod.Entrypoint = true, []string{"/usr/local/bin/hpcc-entry", "entry", "--", "/opt/start"}
+		j.Pod.Measurer.Words = []string{"/usr/local/bin/hpcc-entry", "entry", "--measure", "--", "/opt/start"}
+	}
 	return map[string]*Job{
 		"sweep": sweep,
+		"measured": pod(func(j *Job) {
+			measure(j)
+			j.Tensorboard, j.Pod.Volumes = "/data/logs", []Volume{{"data", "/data", false}}
+		}),
+		"measured-array": pod(func(j *Job) { measure(j); j.Array, j.Args = array(t, "2-6:2"), []string{"main", "{task}"} }),
 		"most": pod(func(j *Job) {
 			j.Name, j.Array = "Train_Big", array(t, "0-98:2,1%10")
 			j.CPUs, j.Memory, j.GPUs, j.GPUType, j.Time, j.Exclusive = 4, 16<<30, 2, "Tesla-V100-SXM2-32GB", 90*time.Minute, true
@@ -145,13 +154,14 @@ func podJobs(t *testing.T) map[string]*Job {
 			j.Pod.Secrets = []Secret{{"wandb", ""}, {"keys", "/keys"}}
 			j.Tensorboard = "/data/logs"
 		}),
-		"anyuid":   pod(func(j *Job) { j.Pod.UID, j.Pod.AnyUID, j.Pod.Volumes = 0, true, []Volume{{"data", "/data", false}} }),
-		"queue":    pod(func(j *Job) { j.Queue, j.Requeue = "gpu", "yes" }),
-		"retry":    pod(func(j *Job) { j.Retry = Retry{3, []string{"node-fail"}} }),
-		"several":  pod(func(j *Job) { j.Tasks, j.CPUs, j.MemoryPerCPU = 4, 2, 1<<30 }),
-		"nodes":    pod(func(j *Job) { j.Nodes, j.GPUs = 4, 4 }),
-		"operator": pod(func(j *Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Pod.Operator = 2, 4, 4, MPIOperator }),
-		"kuberay":  pod(func(j *Job) { j.Ray, j.Nodes, j.GPUs, j.Time, j.Pod.Operator = true, 3, 1, time.Hour, KubeRay }),
+		"anyuid":            pod(func(j *Job) { j.Pod.UID, j.Pod.AnyUID, j.Pod.Volumes = 0, true, []Volume{{"data", "/data", false}} }),
+		"queue":             pod(func(j *Job) { j.Queue, j.Requeue = "gpu", "yes" }),
+		"retry":             pod(func(j *Job) { j.Retry = Retry{3, []string{"node-fail"}} }),
+		"several":           pod(func(j *Job) { j.Tasks, j.CPUs, j.MemoryPerCPU = 4, 2, 1<<30 }),
+		"nodes":             pod(func(j *Job) { j.Nodes, j.GPUs = 4, 4 }),
+		"operator":          pod(func(j *Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Pod.Operator = 2, 4, 4, MPIOperator }),
+		"measured-operator": pod(func(j *Job) { measure(j); j.Nodes, j.TasksPerNode, j.Pod.Operator = 2, 4, MPIOperator }),
+		"kuberay":           pod(func(j *Job) { j.Ray, j.Nodes, j.GPUs, j.Time, j.Pod.Operator = true, 3, 1, time.Hour, KubeRay }),
 	}
 }
 
@@ -199,6 +209,7 @@ func TestPodsRefuse(t *testing.T) {
 		change func(*Job)
 	}{
 		{"keeps no order among Jobs", func(j *Job) { j.After = []string{"17"} }},
+		{"hpcc build --entry puts it there", func(j *Job) { j.Measure = true }},
 		{"at most 100000", func(j *Job) { j.Array = array(t, "1-100001") }},
 		{"each task has 2 nodes", func(j *Job) { j.Array, j.Nodes = array(t, "1-2"), 2 }},
 		{"no hosts of MPI", func(j *Job) { j.Nodes, j.TasksPerNode = 2, 2 }},

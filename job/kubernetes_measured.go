@@ -35,6 +35,13 @@ func unmeasured(message string) string {
 // recordLine is a line of a record.
 type recordLine map[string]json.RawMessage
 
+// text is the line, its kind first as in other records.
+func (l recordLine) text(kind string) []byte {
+	delete(l, "kind")
+	b, _ := json.Marshal(l) // of what was read or made as JSON
+	return append(append([]byte(`{"kind":"`+kind+`",`), b[1:]...), '\n')
+}
+
 func (l recordLine) set(name string, value any) {
 	if b, err := json.Marshal(value); err == nil {
 		l[name] = b
@@ -159,7 +166,6 @@ func (s *Submission) keepMeasured(home string, a *attempt, t *Task) error {
 	if header == nil {
 		header = recordLine{}
 		h = podHeader{Start: t.Start, Machine: podMachine{Host: t.Host}, Command: s.Job.Args}
-		header.set("kind", "header")
 		header.set("version", 1)
 		header.set("start", h.Start)
 		header.set("command", h.Command)
@@ -171,30 +177,23 @@ func (s *Submission) keepMeasured(home string, a *attempt, t *Task) error {
 	if !known {
 		footer = recordLine{}
 		f = podFooter{}
-		footer.set("kind", "footer")
 		footer.set("usage", f.Usage)
 	}
-	if !known || !f.endedWith(t.Exit) { // what measured it was killed with it
+	ended := known && f.endedWith(t.Exit)
+	if !ended {
 		f.outlived(&h, t)
 		footer.set("end", f.End)
 		footer.set("wall_s", f.Wall)
 		footer.set("exit", f.Exit)
 		footer.set("signal", f.Signal)
+	}
+	if known && !ended {
 		footer.set("problem", "what measured it ended with it: the figures are of its last look")
 	}
 	if t.Problem != "" {
 		footer.set("problem", t.Problem)
 	}
-	text, err := json.Marshal(header)
-	if err == nil {
-		var end []byte
-		end, err = json.Marshal(footer)
-		text = append(append(append(text, '\n'), end...), '\n')
-	}
-	if err == nil {
-		err = replace(filepath.Join(home, t.Measured()), text)
-	}
-	if err != nil {
+	if err := replace(filepath.Join(home, t.Measured()), append(header.text("header"), footer.text("footer")...)); err != nil {
 		return fmt.Errorf("keeping what was measured of task %d: %w", t.Index, err)
 	}
 	if known {
@@ -222,8 +221,11 @@ func (f *podFooter) outlived(h *podHeader, t *Task) {
 
 // describe adds to a header what the job knows. The host is the node, and not the pod.
 func (s *Submission) describe(header recordLine, h *podHeader, a *attempt, t *Task) {
-	var machine recordLine
-	if json.Unmarshal(header["machine"], &machine) == nil && t.Host != "" {
+	machine := recordLine{}
+	if _ = json.Unmarshal(header["machine"], &machine); machine == nil { // it said null
+		machine = recordLine{}
+	}
+	if t.Host != "" {
 		machine.set("host", t.Host)
 		header.set("machine", machine)
 	}

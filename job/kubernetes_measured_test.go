@@ -1,0 +1,137 @@
+package job
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	podHead = `{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["main"],"machine":{"host":"train-x-0-abc","architecture":"amd64","cpus":2,"memory_bytes":1000,"kernel":"6"},"limits":{"cpus":2}}` + "\n"
+	podFoot = `{"kind":"footer","end":"2026-11-22T04:00:10Z","wall_s":10,"exit":0,"usage":{"user_s":4,"system_s":1,"max_rss_bytes":1000},"memory_peak_bytes":2000,"memory_from":"cgroup","later":7}` + "\n"
+)
+
+// measuredPod is a pod whose program has ended.
+func measuredPod(exit int, reason, message string) kubePod {
+	var p kubePod
+	text, _ := json.Marshal(map[string]any{
+		"metadata": map[string]any{"name": "train-x-0-abc", "creationTimestamp": "2026-11-22T03:59:00Z"},
+		"spec":     map[string]any{"nodeName": "n7"},
+		"status": map[string]any{"phase": "Failed", "startTime": "2026-11-22T03:59:30Z", "containerStatuses": []any{map[string]any{"name": "main", "imageID": "r.example/x@sha256:" + strings.Repeat("b", 64),
+			"state": map[string]any{"terminated": map[string]any{"exitCode": exit, "reason": reason, "message": message, "startedAt": "2026-11-22T04:00:00Z", "finishedAt": "2026-11-22T04:00:20Z"}}}}},
+	})
+	if err := json.Unmarshal(text, &p); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// TestMeasuredPods: of each task that ended there is a whole record, whatever its pod left.
+func TestMeasuredPods(t *testing.T) {
+	lines := strings.Repeat("x", maxPodRecord)
+	for _, c := range []struct {
+		name    string
+		exit    int
+		reason  string
+		message string
+		want    string // of the footer: exit, signal, wall, problem
+		usage   bool
+	}{
+		{"whole", 0, "Completed", podHead + podFoot, `0 "" 10 ""`, true},
+		{"its own status", 3, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
+		{"a signal", 143, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":-1,"signal":"SIGTERM"`, 1), `-1 "SIGTERM" 10 ""`, true},
+		{"killed with what measured it", 137, "OOMKilled", podHead + podFoot, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, true},
+		{"killed by somebody", 137, "Error", podHead + podFoot, `-1 "SIGKILL" 20 "what measured it ended with it: the figures are of its last look"`, true},
+		{"the header alone", 137, "OOMKilled", podHead, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, false},
+		{"a footer cut off", 0, "Completed", podHead + podFoot[:90], `0 "" 20 ""`, false},
+		{"a header cut off", 0, "Completed", podHead[:90], `0 "" 20 ""`, false},
+		{"nothing", 0, "Completed", "", `0 "" 20 ""`, false},
+		{"the program's own words", 3, "Error", "cannot open data", `3 "" 20 ""`, false},
+		{"wrong types", 0, "Completed", strings.Replace(podHead, `"cpus":2`, `"cpus":"many"`, 1) + podFoot, `0 "" 20 ""`, false},
+		{"wrong types in the footer", 0, "Completed", podHead + strings.Replace(podFoot, `"wall_s":10`, `"wall_s":[]`, 1), `0 "" 20 ""`, false},
+		{"too long", 0, "Completed", podHead + lines, `0 "" 20 ""`, false},
+		{"behind words of Argo's", 3, "Error", "Error (exit code 3): " + podHead + strings.Replace(podFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
+		{"never begun", 128, "StartError", "exec: no such file", `128 "" 20 "the program could not be started: exec: no such file"`, false},
+	} {
+		home := t.TempDir()
+		s := &Submission{ID: "train-x", Native: "train-x", Cluster: Cluster{Target: Kubernetes}, Submitted: time.Date(2026, 11, 22, 3, 58, 0, 0, time.UTC),
+			Job: &Job{Name: "train", Measure: true, CPUs: 2, Image: "base", Args: []string{"main"}, Pod: Pod{Measurer: Measurer{Words: []string{"x"}, Config: "sha256:c", Architecture: "amd64"}}}}
+		st := standing{}
+		st.learn([]kubePod{measuredPod(c.exit, c.reason, c.message)}, func(int) bool { return true })
+		st.tasks[0].pulled = 1500 * time.Millisecond
+		if err := s.learn(home, map[string]standing{"train-x": st}); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(home, "task.0.jsonl"))
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		header, h, footer, f := podRecord(string(text))
+		if header == nil || footer == nil || bytes.Count(text, []byte("\n")) != 2 {
+			t.Errorf("%s: no record: %s", c.name, text)
+			continue
+		}
+		got, _ := json.Marshal([]any{f.Exit, f.Signal, f.Wall, f.Problem})
+		if g := strings.NewReplacer(",\"", " \"", ",", " ", "[", "", "]", "").Replace(string(got)); g != strings.NewReplacer(",", " ").Replace(c.want) {
+			t.Errorf("%s: %s; want %s", c.name, g, c.want)
+		}
+		if h.Machine.Host != "n7" || !strings.Contains(string(header["job"]), `"id":"train-x","name":"train","target":"kubernetes","task":0,"native":{"pod":"train-x-0-abc"},"submitted":"2026-11-22T03:58:00Z","pull_s":1.5`) ||
+			string(header["asked"]) != `{"cpus":2}` || !strings.Contains(string(header["digest"]), "bbbb") {
+			t.Errorf("%s: header %s", c.name, text)
+		}
+		if (string(header["config"]) == `"sha256:c"`) != (h.Machine.Architecture == "amd64") {
+			t.Errorf("%s: configuration %s of %q", c.name, header["config"], h.Machine.Architecture)
+		}
+		list, err := Tasks(home)
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+		if cpu, _ := list[0].used(); (cpu == 5*time.Second) != c.usage || c.usage && string(footer["later"]) != "7" {
+			t.Errorf("%s: used %v; %s", c.name, cpu, text)
+		}
+	}
+}
+
+func TestPullTime(t *testing.T) {
+	for message, want := range map[string]time.Duration{
+		`Successfully pulled image "r.example/x:1" in 1.25s (3.5s including waiting). Image size: 7 bytes.`: 3500 * time.Millisecond,
+		`Successfully pulled image "x" in 2m3s`:                              123 * time.Second,
+		`Successfully pulled image "x" in 812.5ms (812ms including waiting)`: 812 * time.Millisecond,
+		`Container image "x" already present on machine`:                     0,
+		`Successfully pulled image "x" in ages`:                              0,
+		`Successfully pulled image "x" in -3s`:                               0,
+		`Successfully pulled image "x" in 9999999h`:                          0,
+		"": 0,
+	} {
+		if got := pullTime(message); got != want {
+			t.Errorf("pullTime(%q) = %v; want %v", message, got, want)
+		}
+	}
+}
+
+// FuzzPodRecord: whatever a program leaves, its task has a record of two lines that can be read.
+func FuzzPodRecord(f *testing.F) {
+	f.Add(podHead+podFoot, 0)
+	f.Add("oh: "+podHead+"{}", 137)
+	f.Add(podRecordHead+"}", 128)
+	f.Add(podRecordHead+`,"machine":null,"limits":null}`+"\n"+`{"kind":"footer","usage":null}`, 1)
+	f.Fuzz(func(t *testing.T, message string, exit int) {
+		home := t.TempDir()
+		s := &Submission{ID: "a-b", Native: "a-b", Cluster: Cluster{Target: Kubernetes}, Job: &Job{Name: "a", Measure: true}}
+		st := standing{}
+		st.learn([]kubePod{measuredPod(exit, "Error", message)}, func(int) bool { return true })
+		if err := s.learn(home, map[string]standing{"a-b": st}); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(home, "task.0.jsonl"))
+		header, _, footer, _ := podRecord(string(text))
+		if err != nil || header == nil || footer == nil || len(text) > 2*maxPodRecord {
+			t.Fatalf("%v: %q", err, text)
+		}
+	})
+}
