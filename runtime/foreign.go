@@ -80,6 +80,9 @@ func (n *Newcomer) Child(args []string) (*exec.Cmd, error) {
 
 // NotBegun explains, as an [Error], why the kernel did not start a child.
 func (n *Newcomer) NotBegun(child *exec.Cmd, err error) error {
+	if e := syscall.Errno(0); errors.As(err, &e) {
+		err = e
+	}
 	return execError(child.Path, child.Args[0], err)
 }
 
