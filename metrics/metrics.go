@@ -52,6 +52,8 @@ type Options struct {
 	// Kin are variables of an environment, NAME=VALUE: processes of this user that have all of
 	// them are the run's, too, as those that Slurm starts for srun. They are sampled only.
 	Kin []string
+	// Deaf says that signals are not passed on: who sends one here sends it to the program, too.
+	Deaf bool
 	// Begun, when not nil, is called with the run as it is known at the start.
 	Begun func(Run)
 	// Told, when not nil, is called with the header and the footer as it would be if the
@@ -123,7 +125,7 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 		rec.end(&r, err)
 		return r, err
 	}
-	go signals.pass(cmd)
+	go signals.pass(cmd, o.Deaf)
 	if o.Begun != nil {
 		o.Begun(r)
 	}
@@ -158,7 +160,7 @@ func catch() *caught {
 }
 
 // pass passes what is caught on, until drop.
-func (c *caught) pass(cmd *exec.Cmd) {
+func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	to, apart := cmd.Process.Pid, cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid
 	if apart {
 		to = -to
@@ -166,7 +168,7 @@ func (c *caught) pass(cmd *exec.Cmd) {
 	for {
 		select {
 		case s := <-c.signals:
-			if !apart && (s == syscall.SIGINT || s == syscall.SIGQUIT) && inForeground() {
+			if deaf || !apart && (s == syscall.SIGINT || s == syscall.SIGQUIT) && inForeground() {
 				continue
 			}
 			_ = syscall.Kill(to, s.(syscall.Signal))

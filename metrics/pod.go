@@ -6,7 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"syscall"
+	"path"
 )
 
 // PodFile is where the record of a pod's program is, unless something else is said: who
@@ -23,13 +23,17 @@ const terminationLog = "/dev/termination-log"
 // are gone.
 func MeasurePod(cmd *exec.Cmd, o Options) (Run, error) {
 	words := &lastWords{file: terminationLog}
-	// Argo signals the process group of what it starts: the program shall get a signal once.
-	o.Alone = true
-	if !atTerminal(cmd) {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	}
+	o.Deaf = underArgo()
 	o.Told = func(h *Header, f *Footer) { words.say(Message(*h, *f, MaxMessage)) }
 	return Measure(cmd, o)
+}
+
+// underArgo says whether the container's first process is Argo's, which starts the program: a
+// signal that it gets it sends to all processes of the container.
+func underArgo() bool {
+	b, err := readSmall("/proc/1/cmdline")
+	first, _, _ := bytes.Cut(b, []byte{0})
+	return err == nil && path.Base(string(first)) == "argoexec"
 }
 
 // lastWords are the termination message of a container. The program may write one, too: then
