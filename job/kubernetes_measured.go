@@ -294,7 +294,8 @@ func (s *Submission) hear(ctx context.Context, home string, known map[string]sta
 	if len(want) == 0 {
 		return nil
 	}
-	ctx = s.Within(ctx)
+	ctx, cancel := context.WithTimeout(s.Within(ctx), glance)
+	defer cancel()
 	api, err := kubernetes{s.Target}.open(ctx)
 	if err == nil {
 		defer api.close()
