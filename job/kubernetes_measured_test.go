@@ -32,7 +32,7 @@ func measuredPod(exit int, reason, message string) kubePod {
 
 // TestMeasuredPods: of each task that ended there is a whole record, whatever its pod left.
 func TestMeasuredPods(t *testing.T) {
-	lines := strings.Repeat("x", maxPodRecord)
+	long := strings.Replace(podFoot, `"later":7`, `"later":"`+strings.Repeat("x", maxPodRecord)+`"`, 1)
 	for _, c := range []struct {
 		name    string
 		exit    int
@@ -53,7 +53,9 @@ func TestMeasuredPods(t *testing.T) {
 		{"the program's own words", 3, "Error", "cannot open data", `3 "" 20 ""`, false},
 		{"wrong types", 0, "Completed", strings.Replace(podHead, `"cpus":2`, `"cpus":"many"`, 1) + podFoot, `0 "" 20 ""`, false},
 		{"wrong types in the footer", 0, "Completed", podHead + strings.Replace(podFoot, `"wall_s":10`, `"wall_s":[]`, 1), `0 "" 20 ""`, false},
-		{"too long", 0, "Completed", podHead + lines, `0 "" 20 ""`, false},
+		{"a sample in the footer's place", 0, "Completed", podHead + strings.Replace(podFoot, "footer", "sample", 1), `0 "" 20 ""`, false},
+		{"an ending of another kind", 9, "ContainerStatusUnknown", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":9`, 1), `9 "" 10 "ContainerStatusUnknown"`, true},
+		{"too long", 0, "Completed", podHead + long, `0 "" 20 ""`, false},
 		{"behind words of Argo's", 3, "Error", "Error (exit code 3): " + podHead + strings.Replace(podFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
 		{"never begun", 128, "StartError", "exec: no such file", `128 "" 20 "the program could not be started: exec: no such file"`, false},
 	} {
@@ -93,6 +95,20 @@ func TestMeasuredPods(t *testing.T) {
 		}
 		if cpu, _ := list[0].used(); (cpu == 5*time.Second) != c.usage || c.usage && string(footer["later"]) != "7" {
 			t.Errorf("%s: used %v; %s", c.name, cpu, text)
+		}
+	}
+}
+
+// TestMeasuredSteps: Argo says what a failed step left behind its own words.
+func TestMeasuredSteps(t *testing.T) {
+	for message, want := range map[string]string{
+		"Error (exit code 3): " + podHead + podFoot:          "",
+		"OOMKilled (exit code 137): " + podHead:              "killed, since it used more than its memory (OOMKilled); --mem gives it more",
+		"Error (exit code 3): no such data":                  "Error (exit code 3): no such data",
+		"pod deleted during operation: " + podHead + podFoot: "pod deleted during operation",
+	} {
+		if got := (&workflowNode{Message: message, Phase: "Failed"}).problem(3); got != want {
+			t.Errorf("problem of %.40q: %q; want %q", message, got, want)
 		}
 	}
 }
