@@ -49,8 +49,8 @@ With --json one object, with the tasks in it.`,
 // topEvery is how often top looks, in seconds.
 const topEvery = 2
 
-// A topped is how the tasks of a job that run stand at a moment.
-type topped struct {
+// A topState is how the tasks of a job that run stand at a moment.
+type topState struct {
 	Type    string     `json:"type"` // "top"
 	ID      string     `json:"id"`
 	Site    string     `json:"site,omitempty"`
@@ -87,9 +87,10 @@ func top(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	look := func() (*topped, error) { return topThere(c, f.site, f.id) }
+	look := func() (*topState, error) { return topThere(c, f.site, f.id) }
 	if f.site == nil {
-		look = newTopper(f.Submission, s.Jobs()).look(c.Context)
+		here := &topper{sub: f.Submission, dir: s.Jobs(), tasks: map[int]*watchedTask{}}
+		look = func() (*topState, error) { return here.look(c.Context) }
 	}
 	once := c.Bool("once") || c.Bool("json") || !term.IsTerminal(int(os.Stdout.Fd()))
 	for drawn := 0; ; {
@@ -107,7 +108,7 @@ func top(c *cli.Context) error {
 			return err
 		}
 		_, rows := terminalSize()
-		if drawn, err = repaint(drawn, topText(now, rows)); err != nil || now.Running+now.Waiting == 0 {
+		if drawn, err = repaint(drawn, topWarnings(now.Words)+topText(now, rows)); err != nil || now.Running+now.Waiting == 0 {
 			return err
 		}
 		if err := pause(c.Context, time.Duration(every*float64(time.Second))); err != nil {
@@ -117,7 +118,7 @@ func top(c *cli.Context) error {
 }
 
 // topThere asks hpcc of the site where the job is.
-func topThere(c *cli.Context, site *job.Site, id string) (*topped, error) {
+func topThere(c *cli.Context, site *job.Site, id string) (*topState, error) {
 	limit := greetTime
 	if onTerminal() {
 		limit = typingTime
@@ -126,7 +127,7 @@ func topThere(c *cli.Context, site *job.Site, id string) (*topped, error) {
 	if err != nil {
 		return nil, siteHint(err, site)
 	}
-	now := &topped{}
+	now := &topState{}
 	if err := json.Unmarshal(out, now); err != nil || now.Type != "top" {
 		return nil, fmt.Errorf("site %s: its hpcc answered %q, which is no state of a job", site.Name, out[:min(len(out), 100)])
 	}
@@ -139,11 +140,11 @@ type topper struct {
 	sub   *job.Submission
 	dir   string // of all jobs
 	asked time.Time
-	tasks map[int]*topped1
+	tasks map[int]*watchedTask
 }
 
-// topped1 is what is known of one task from the looks before.
-type topped1 struct {
+// A watchedTask is what is known of one task from the looks before.
+type watchedTask struct {
 	task job.Task
 	tail metrics.Tail
 	peak int64     // of memory that was seen
@@ -156,32 +157,35 @@ const (
 	topAtOnce     = 16
 	topPodsAtOnce = 8
 	topPods       = 64
-	topAsk        = 10 * time.Second // how often the scheduler is asked
 )
 
-func newTopper(s *job.Submission, dir string) *topper {
-	return &topper{sub: s, dir: dir, tasks: map[int]*topped1{}}
-}
+// How often the scheduler is asked; the one that keeps the records more often.
+const (
+	topAsk     = 10 * time.Second
+	topAskPods = 4 * time.Second
+)
 
-// look returns what looks once.
-func (p *topper) look(ctx context.Context) func() (*topped, error) {
-	return func() (*topped, error) {
-		ask := time.Since(p.asked) >= topAsk
-		st, err := p.sub.Look(ctx, p.dir, ask)
-		if err != nil {
-			return nil, err
-		}
-		if ask {
-			p.asked = time.Now()
-		}
-		open := st.Total - st.Done - len(st.Failed) - st.Stopped - st.Lost
-		now := &topped{Type: "top", ID: st.ID, Site: st.Site, Target: st.Target, Total: st.Total, Done: st.Done, Failed: len(st.Failed), Running: st.Running, Waiting: max(0, open-st.Running), Tasks: []topTask{}}
-		st.Waiting = now.Waiting
-		now.State = st.State()
-		p.keep(st.Tasks)
-		p.read(ctx)
-		return now, p.fill(now)
+// look looks once.
+func (p *topper) look(ctx context.Context) (*topState, error) {
+	each := topAsk
+	if p.sub.Target.Pods() {
+		each = topAskPods
 	}
+	ask := time.Since(p.asked) >= each
+	st, err := p.sub.Look(ctx, p.dir, ask)
+	if err != nil {
+		return nil, err
+	}
+	if ask {
+		p.asked = time.Now()
+	}
+	open := st.Total - st.Done - len(st.Failed) - st.Stopped - st.Lost
+	st.Waiting = max(0, open-st.Running)
+	now := &topState{Type: "top", ID: st.ID, Site: st.Site, Target: st.Target, State: st.State(), Tasks: []topTask{},
+		Total: st.Total, Done: st.Done, Failed: len(st.Failed), Running: st.Running, Waiting: st.Waiting}
+	p.keep(st.Tasks)
+	p.read(ctx)
+	return now, p.fill(now)
 }
 
 // keep keeps in mind the tasks that run, and no others.
@@ -193,7 +197,7 @@ func (p *topper) keep(list []job.Task) {
 		}
 		runs[t.Index] = true
 		if k := p.tasks[t.Index]; k == nil || k.task.Attempt != t.Attempt || k.task.Native != t.Native {
-			p.tasks[t.Index] = &topped1{}
+			p.tasks[t.Index] = &watchedTask{}
 		}
 		p.tasks[t.Index].task = t
 	}
@@ -207,7 +211,7 @@ func (p *topper) keep(list []job.Task) {
 // read looks at the records of all; of pods, in each of which a program has to be
 // started for that, at some that were not looked at for the longest time.
 func (p *topper) read(ctx context.Context) {
-	var list []*topped1
+	var list []*watchedTask
 	for _, k := range p.tasks {
 		list = append(list, k)
 	}
@@ -215,7 +219,7 @@ func (p *topper) read(ctx context.Context) {
 	g.SetLimit(topAtOnce)
 	if p.sub.Target.Pods() {
 		g.SetLimit(topPodsAtOnce)
-		slices.SortFunc(list, func(a, b *topped1) int { return a.seen.Compare(b.seen) })
+		slices.SortFunc(list, func(a, b *watchedTask) int { return a.seen.Compare(b.seen) })
 		list = list[:min(len(list), topPods)]
 	}
 	for _, k := range list {
@@ -229,7 +233,7 @@ func (p *topper) read(ctx context.Context) {
 }
 
 // one looks at the record of one task.
-func (p *topper) one(ctx context.Context, k *topped1) error {
+func (p *topper) one(ctx context.Context, k *watchedTask) error {
 	if !p.sub.Target.Pods() {
 		return k.tail.Look(filepath.Join(p.dir, p.sub.ID, k.task.Measured()))
 	}
@@ -245,7 +249,7 @@ func (p *topper) one(ctx context.Context, k *topped1) error {
 }
 
 // fill makes rows of what was read. A job of which no task has a record was not measured.
-func (p *topper) fill(now *topped) error {
+func (p *topper) fill(now *topState) error {
 	for _, i := range slices.Sorted(maps.Keys(p.tasks)) {
 		k := p.tasks[i]
 		switch {

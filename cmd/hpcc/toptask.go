@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -18,7 +19,7 @@ type topTask struct {
 	Start    time.Time           `json:"start,omitzero"`
 	Age      float64             `json:"age_s"`              // of the last sample, by this machine's clock
 	CPUs     float64             `json:"cpus"`               // that are busy
-	Granted  float64             `json:"cpus_granted"`       //
+	Granted  float64             `json:"cpus_granted"`       // that it may use
 	Memory   int64               `json:"memory_bytes"`       // of the cgroup where the task has its own, without the contents of files; else resident
 	Peak     int64               `json:"memory_peak_bytes"`  // of the cgroup, else of the samples
 	Limit    int64               `json:"memory_limit_bytes"` // 0: that of the machine
@@ -33,7 +34,7 @@ type topTask struct {
 }
 
 // row is what the newest samples of a task say.
-func (k *topped1) row(now time.Time) topTask {
+func (k *watchedTask) row(now time.Time) topTask {
 	h, list := &k.tail.Header, k.tail.Samples
 	last := &list[len(list)-1]
 	before := &metrics.Sample{} // the start
@@ -42,11 +43,11 @@ func (k *topped1) row(now time.Time) topTask {
 	}
 	t := topTask{
 		Task: k.task.Index, Step: k.task.Step, Attempt: k.task.Attempt, Params: k.task.Params, Host: cmp.Or(k.task.Host, h.Machine.Host), Start: h.Start,
-		Granted: h.Limits.CPUs, Limit: h.Limits.Memory, Memory: cmp.Or(last.PSS, last.RSS), Threads: last.Threads, GPUs: last.GPUs,
+		Granted: h.Limits.CPUs, Limit: h.Limits.Memory, Memory: last.RSS, Threads: last.Threads, GPUs: last.GPUs,
 	}
 	t.Age = max(0, now.Sub(h.Start).Seconds()-last.At)
 	if took := last.At - before.At; took > 0 {
-		rate := func(a, b float64) float64 { return max(0, b-a) / took }
+		rate := func(a, b float64) float64 { return min(max(0, b-a)/took, math.MaxInt64) } // a record may say anything
 		t.CPUs = rate(before.CPU, last.CPU)
 		t.Read, t.Written = rate(float64(before.Read), float64(last.Read)), rate(float64(before.Written), float64(last.Written))
 		t.NetIn, t.NetOut = rate(float64(before.NetIn), float64(last.NetIn)), rate(float64(before.NetOut), float64(last.NetOut))

@@ -12,13 +12,13 @@ const topStale = time.Minute
 
 // topText is the table of tasks below what they use together, in as many rows as a
 // terminal has.
-func topText(now *topped, rows int) string {
+func topText(now *topState, rows int) string {
 	var b strings.Builder
-	name := now.ID
+	name := cleaned(now.ID)
 	if now.Site != "" {
 		name += " at " + now.Site
 	}
-	fmt.Fprintf(&b, "%s  %s  %s: %d of %d done, %d failed, %d running, %d waiting\n", name, now.Target, now.State, now.Done, now.Total, now.Failed, now.Running, now.Waiting)
+	fmt.Fprintf(&b, "%s  %s  %s: %d of %d done, %d failed, %d running, %d waiting\n", name, cleaned(string(now.Target)), cleaned(now.State), now.Done, now.Total, now.Failed, now.Running, now.Waiting)
 	if now.Silent > 0 {
 		fmt.Fprintf(&b, "%s no record yet\n", counted(now.Silent, "task that runs has", "tasks that run have"))
 	}
@@ -37,8 +37,17 @@ func topText(now *topped, rows int) string {
 	return b.String() + only(more > 0, strings.Repeat("\n", max(0, more)))
 }
 
+// topWarnings are lines for a few of what could not be read.
+func topWarnings(words []string) string {
+	var b strings.Builder
+	for _, w := range words[:min(len(words), 3)] {
+		fmt.Fprintf(&b, "hpcc: warning: %s\n", oneLine(w))
+	}
+	return b.String()
+}
+
 // topSum is the line of what all tasks use.
-func topSum(now *topped) string {
+func topSum(now *topState) string {
 	s := &now.Sum
 	text := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s  read %s/s  write %s/s", s.CPUs, number(s.Granted), percent(s.CPUs, s.Granted), size(s.Memory), only(s.Limit > 0, " of "+size(s.Limit)), size(int64(s.Read)), size(int64(s.Written)))
 	if n := len(s.GPUs); n > 0 {

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/metrics"
+)
+
+func TestTopText(t *testing.T) {
+	now := &topState{ID: "big-1\x1b[2J", Target: job.Slurm, State: "running", Total: 1000, Running: 1000}
+	for k := range 1000 {
+		now.Tasks = append(now.Tasks, topTask{Task: k, Host: "n\x1b]0;x\a1", CPUs: float64(k % 7), Granted: 8, Limit: 1 << 30, Start: time.Now().Add(-time.Hour), Age: 120})
+		now.Sum.add(&now.Tasks[k])
+	}
+	sortTop(now.Tasks, "cpu")
+	lines := strings.Split(strings.TrimSuffix(topText(now, 20), "\n"), "\n")
+	if len(lines) != 3+1000 || strings.Join(lines[23:], "") != "" {
+		t.Errorf("%d lines, of which the last are %q", len(lines), strings.Join(lines[23:], "|"))
+	}
+	if !strings.HasPrefix(lines[3], "6 ") || !strings.Contains(lines[3], "6.00/8") || !strings.HasSuffix(lines[3], "as of 2m00s ago") || !strings.HasPrefix(lines[4], "13 ") {
+		t.Errorf("the busiest first, and how old that is: %q, %q", lines[3], lines[4])
+	}
+	if strings.ContainsAny(strings.Join(lines, ""), "\x1b\a") {
+		t.Errorf("control characters: %q", lines[:4])
+	}
+	if want := "CPU 2997.0 of 8000 (37%)  memory 0 B of 1073.7 GB  read 0 B/s  write 0 B/s"; lines[1] != want {
+		t.Errorf("%q; want %q", lines[1], want)
+	}
+}
+
+// TestTopRow: rates are those between the first and the last sample, whatever a record says.
+func TestTopRow(t *testing.T) {
+	samples := func(list ...metrics.Sample) *watchedTask {
+		k := &watchedTask{task: job.Task{Index: 3, Host: "n1"}}
+		k.tail.Samples = list
+		k.tail.Header.Start = time.Unix(1000, 0)
+		return k
+	}
+	one := samples(metrics.Sample{At: 4, CPU: 2, RSS: 5, Peak: 9}).row(time.Unix(1010, 0))
+	if one.CPUs != .5 || one.Memory != 5 || one.Peak != 9 || one.Age != 6 || one.Host != "n1" {
+		t.Errorf("of one sample: %+v", one)
+	}
+	own := samples(metrics.Sample{At: 1, Cgroup: &metrics.CgroupUse{}}, metrics.Sample{At: 3, RSS: 5, Cgroup: &metrics.CgroupUse{Memory: 100, Cache: 10, Peak: 120, Throttled: 1}})
+	if r := own.row(time.Unix(1003, 0)); r.Memory != 90 || r.Peak != 120 || r.Stalled != .5 {
+		t.Errorf("of its own cgroup: %+v", r)
+	}
+	own.tail.Header.Limits.Shared = true
+	own.peak = 7
+	if r := own.row(time.Unix(1003, 0)); r.Memory != 5 || r.Peak != 7 {
+		t.Errorf("of a cgroup with others: %+v", r)
+	}
+	wild := samples(metrics.Sample{At: 0, CPU: -math.MaxFloat64, Read: math.MinInt64}, metrics.Sample{At: 1e-300, CPU: math.MaxFloat64, Read: math.MaxInt64, RSS: -1, Pressure: &metrics.Pressure{CPU: 1e308, IO: -1}})
+	r := wild.row(time.Time{})
+	if _, err := json.Marshal(r); err != nil {
+		t.Errorf("of a wild record: %v", err)
+	}
+	if what, part := r.waits(); what != "cpu" || part != 1 {
+		t.Errorf("it waits for %s, %g", what, part)
+	}
+}
