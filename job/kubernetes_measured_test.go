@@ -107,6 +107,11 @@ func TestMeasuredSteps(t *testing.T) {
 		"Error (exit code 3): no such data":                  "Error (exit code 3): no such data",
 		"pod deleted during operation: " + podHead + podFoot: "pod deleted during operation",
 	} {
+		w := &workflow{}
+		w.Status.Nodes = map[string]workflowNode{"a": {ID: "a", Name: "x", Type: "Pod", Phase: "Failed", Message: message}}
+		if header, _, _, _ := podRecord(w.standing().tasks[0].words); (header != nil) != strings.Contains(message, podHead) {
+			t.Errorf("of %.40q: header %s", message, header)
+		}
 		if got := (&workflowNode{Message: message, Phase: "Failed"}).problem(3); got != want {
 			t.Errorf("problem of %.40q: %q; want %q", message, got, want)
 		}

@@ -127,7 +127,7 @@ func (w *workflow) standing() standing {
 		failed = failed || t.Ended() && !t.OK()
 		phase, again := retries[n.ID]
 		last := newest[t.Step] == n.ID && (!t.Ended() || t.OK() || !again || phaseEnded(phase) || !s.alive)
-		s.tasks = append(s.tasks, attempt{Task: *t, last: last, template: n.template()})
+		s.tasks = append(s.tasks, attempt{Task: *t, last: last, template: n.template(), words: n.Message})
 	}
 	for _, n := range w.Status.Nodes {
 		if n.Phase == "Omitted" {
