@@ -364,8 +364,6 @@ func (c *capacityRow) bars() string {
 	return b.String()
 }
 
-func percent(x, of float64) string { return fmt.Sprintf("%.0f%%", 100*x/of) }
-
 // remarks say what the figures are of, and what they leave out.
 func (r *clusterReport) remarks() []string {
 	var out []string
