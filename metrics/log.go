@@ -2,41 +2,72 @@ package metrics
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// A log is the file of a record. Lines are gathered and written in one go: the file may be
-// on a file system that many share. The first error ends the writing, not the run.
+// A log is the file of a record. Lines are gathered and written in one go, by a goroutine of
+// their own: the file may be on a file system that many share, or on one that hangs, and no run
+// waits for either. The first error ends the writing, not the run.
 type log struct {
-	file    *os.File
-	text    []byte
-	err     error
-	written time.Time // when lines were last
+	name   string
+	text   []byte // what the writer does not have yet
+	err    error  // why nothing is written
+	handed time.Time
+	lines  chan []byte // to the writer; nil: there is none
+	wrote  chan error  // how it went, once lines is closed
 }
 
-// open begins the file. What is no record is not written over, and nobody is waited for
-// to read a pipe.
+// open begins the file.
 func (l *log) open(file string) {
 	if file == "" {
 		return
 	}
-	if l.err = replaceable(file); l.err == nil {
-		l.file, l.err = os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o644)
+	f, err := create(file)
+	if l.err = err; err != nil {
+		return
 	}
+	l.name, l.lines, l.wrote = file, make(chan []byte, 1), make(chan error, 1)
+	go func() { l.wrote <- keep(f, file, l.lines) }()
 }
 
-// replaceable says why a file that is there is not written over.
-func replaceable(file string) error {
+// create begins a file. What is no record is not written over, and nobody is waited for to read a
+// pipe. A record that is there gives way to a new file: who still writes it, as another rank of the same
+// program, goes on in its own, and no file has lines of two.
+func create(file string) (*os.File, error) {
+	if at, err := filepath.EvalSymlinks(file); err == nil {
+		file = at
+	}
+	flags, mode := os.O_WRONLY|os.O_APPEND|unix.O_NOCTTY, fs.FileMode(0o644)
 	fi, err := os.Stat(file)
 	switch {
 	case err != nil: // opening tells
-		return nil
+		flags |= os.O_CREATE | os.O_EXCL
 	case fi.Mode()&(os.ModeNamedPipe|os.ModeSocket) != 0:
-		return fmt.Errorf("%s is a pipe", file)
-	case !fi.Mode().IsRegular() || fi.Size() == 0:
+		return nil, fmt.Errorf("%s is a pipe", file)
+	case fi.Mode().IsRegular():
+		if err := replaceable(file, fi); err != nil {
+			return nil, err
+		}
+		if mode = fi.Mode().Perm(); os.Remove(file) == nil {
+			flags |= os.O_CREATE | os.O_EXCL
+		} else { // its directory is not ours, or it is mounted alone
+			flags |= os.O_TRUNC
+		}
+	}
+	return os.OpenFile(file, flags, mode)
+}
+
+// replaceable says why a file that is there is not written over.
+func replaceable(file string, fi fs.FileInfo) error {
+	if fi.Size() == 0 {
 		return nil
 	}
 	f, err := os.Open(file)
@@ -54,9 +85,41 @@ func replaceable(file string) error {
 // headerHead begins every record that hpcc writes.
 const headerHead = `{"kind":"header",`
 
+// keep writes what comes, and says why not all of it is in the file of that name.
+func keep(f *os.File, name string, lines <-chan []byte) (err error) {
+	for text := range lines {
+		if err == nil {
+			_, err = f.Write(text)
+		}
+	}
+	if err == nil {
+		err = replaced(f, name)
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// replaced says why a file is not to be found by its name any more.
+func replaced(f *os.File, name string) error {
+	own, err := f.Stat()
+	if err != nil || !own.Mode().IsRegular() {
+		return err
+	}
+	now, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s was taken away while the program ran", name)
+	case err == nil && !os.SameFile(own, now):
+		return fmt.Errorf("%s is another run's by now: each needs a file of its own", name)
+	}
+	return err
+}
+
 // add adds a line.
 func (l *log) add(v any) {
-	if l.file == nil || l.err != nil {
+	if l.lines == nil || l.err != nil {
 		return
 	}
 	b, err := json.Marshal(v)
@@ -75,33 +138,60 @@ func (l *log) first(v any) {
 	l.text = append(l.text, rest...)
 }
 
-// maxUnwritten bounds the lines that are kept, in bytes.
-const maxUnwritten = 64 << 10
+// Lines are written when there are so many bytes of them, and no more samples are kept where
+// there are that many which nobody takes.
+const (
+	maxUnwritten = 64 << 10
+	maxBehind    = 1 << 20
+)
 
 // due says whether lines should be written of a run of that age, which may be watched.
 func (l *log) due(running time.Duration) bool {
-	return len(l.text) > maxUnwritten || time.Since(l.written) > min(max(running/2, time.Second), longPause)
+	return len(l.text) > maxUnwritten || time.Since(l.handed) > min(max(running/2, time.Second), longPause)
 }
 
-// flush writes the lines that were added.
+// behind says that the writer has not taken lines for long.
+func (l *log) behind() bool { return len(l.text) > maxBehind }
+
+// flush has the lines written that were added, once those before are.
 func (l *log) flush() {
-	if l.file == nil || l.err != nil || len(l.text) == 0 {
+	l.handed = time.Now()
+	if l.lines == nil || len(l.text) == 0 {
 		return
 	}
-	_, l.err = l.file.Write(l.text)
-	l.text, l.written = l.text[:0], time.Now()
+	select {
+	case l.lines <- l.text:
+		l.text = nil
+	default:
+	}
 }
+
+// writeGrace is how long the end of a run waits for its record to be written.
+const writeGrace = 5 * time.Second
 
 // close says why not everything is in the file.
 func (l *log) close() error {
-	l.flush()
-	if l.file != nil {
-		if err := l.file.Close(); l.err == nil {
-			l.err = err
-		}
-	}
-	if l.err != nil {
-		return fmt.Errorf("writing the record of a measured run: %w", l.err)
+	if err := l.finish(); err != nil {
+		return fmt.Errorf("writing the record of a measured run: %w", err)
 	}
 	return nil
+}
+
+func (l *log) finish() error {
+	if l.lines == nil {
+		return l.err
+	}
+	late := time.After(writeGrace)
+	select {
+	case l.lines <- l.text:
+	case <-late:
+		return fmt.Errorf("%s took nothing for %v", l.name, writeGrace)
+	}
+	close(l.lines)
+	select {
+	case err := <-l.wrote:
+		return errors.Join(l.err, err)
+	case <-late:
+		return fmt.Errorf("%s was not written within %v", l.name, writeGrace)
+	}
 }

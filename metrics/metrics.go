@@ -132,6 +132,7 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	rec.watch(cmd)
 	err := cmd.Wait()
 	r.End = time.Now()
+	signals.rest()
 	if cmd.ProcessState != nil {
 		r.take(cmd.ProcessState)
 	}
@@ -159,7 +160,7 @@ func catch() *caught {
 	return c
 }
 
-// pass passes what is caught on, until drop.
+// pass passes what is caught on, until rest.
 func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	to, apart := cmd.Process.Pid, cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid
 	if apart {
@@ -168,6 +169,11 @@ func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	for {
 		select {
 		case s := <-c.signals:
+			select {
+			case <-c.ended:
+				return
+			default:
+			}
 			if deaf || !apart && (s == syscall.SIGINT || s == syscall.SIGQUIT) && inForeground() {
 				continue
 			}
@@ -178,10 +184,15 @@ func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	}
 }
 
-func (c *caught) drop() {
-	signal.Stop(c.signals)
+// rest ends passing on: the program was waited for, and its number may be another's. Who sends a
+// signal now means this process, which only ends its record. It has a second for that, as schedulers
+// send theirs to the program and to it; then signals do what they usually do.
+func (c *caught) rest() {
 	close(c.ended)
+	time.AfterFunc(time.Second, c.drop)
 }
+
+func (c *caught) drop() { signal.Stop(c.signals) }
 
 // inForeground says whether the terminal sends what is typed to this process's group, and so
 // to the program in it.

@@ -209,7 +209,9 @@ func (rec *recorder) look() {
 		s.Peak = rec.most.rss
 	}
 	rec.last = s
-	rec.out.add(s)
+	if !rec.out.behind() {
+		rec.out.add(s)
+	}
 	if rec.out.due(time.Since(rec.start)) || rec.nearLimit(&s) {
 		if rec.begun {
 			rec.write()

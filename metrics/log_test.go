@@ -1,0 +1,91 @@
+package metrics
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stoppedTerminal is a file that takes nothing, and says no: a terminal whose output was stopped.
+func stoppedTerminal(t *testing.T) string {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Skip(err)
+	}
+	file := fmt.Sprintf("/dev/pts/%d", n)
+	slave, err := os.OpenFile(file, os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	if err := unix.IoctlSetInt(int(slave.Fd()), unix.TCXONC, 0); err != nil { // TCOOFF
+		t.Skip(err)
+	}
+	return file
+}
+
+// TestMeasureWhereNothingIsTaken: a run ends when its program does, though its record is on a file
+// system that hangs.
+func TestMeasureWhereNothingIsTaken(t *testing.T) {
+	file := stoppedTerminal(t)
+	over := make(chan Run)
+	go func() {
+		run, _ := Measure(exec.Command("true"), Options{File: file})
+		over <- run
+	}()
+	select {
+	case run := <-over:
+		if !run.OK() || run.Unkept == nil || !strings.Contains(run.Unkept.Error(), file) || run.Footer == nil {
+			t.Errorf("%+v; want a program that ended well, and what was not kept", run)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the run waits for its record")
+	}
+}
+
+// TestMeasurePassesNothingOnAfterwards: a signal that comes when the program was waited for is not for
+// what has its number now.
+func TestMeasurePassesNothingOnAfterwards(t *testing.T) {
+	own := make(chan os.Signal, 1)
+	signal.Notify(own, syscall.SIGUSR1)
+	defer signal.Stop(own)
+	dir := t.TempDir()
+	cmd := exec.Command("sh", "-c", `(trap 'echo >got' USR1; trap 'echo >end; exit' USR2; echo >ready; while :; do sleep 0.05; done) & while ! [ -s ready ]; do sleep 0.05; done`)
+	cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true}
+	problem := func() string {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGUSR1)
+		<-own
+		time.Sleep(50 * time.Millisecond) // for who would pass it on
+		return ""
+	}
+	if _, err := Measure(cmd, Options{File: filepath.Join(dir, "run.jsonl"), Problem: problem}); err != nil {
+		t.Fatal(err)
+	}
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGUSR2)
+	for range 1000 {
+		if _, err := os.Stat(filepath.Join(dir, "end")); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "got")); err == nil {
+		t.Error("the signal went to what the program left behind")
+	}
+}
