@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Results are what a program wrote about how well it did, by name: loss, val.accuracy.
@@ -161,13 +163,13 @@ func isEvents(name string) bool { return strings.Contains(name, "tfevents") }
 
 // file reads one file into r, with prefix before each name.
 func (r Results) file(root *os.Root, name, prefix string, written func(time.Time) bool) error {
-	f, err := root.Open(name)
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would wait
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() { // a pipe would wait
+	if err == nil && !fi.Mode().IsRegular() {
 		err = errors.New("it is no regular file")
 	}
 	if err != nil || written != nil && !written(fi.ModTime()) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -249,6 +250,28 @@ func TestResultsStayInside(t *testing.T) {
 		if r, _ := ReadResults(root, at, nil); len(r) > 0 {
 			t.Errorf("%s led out of the directory: %v", at, r)
 		}
+	}
+}
+
+// TestResultsThatArePipes: nobody waits for one who writes them.
+func TestResultsThatArePipes(t *testing.T) {
+	root, dir := place(t, map[string]string{"1/metrics.jsonl": `{"loss":1}` + "\n"})
+	if err := syscall.Mkfifo(filepath.Join(dir, "1", "metrics.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	over := make(chan error)
+	go func() {
+		r, err := ReadResults(root, "1", nil)
+		checkResults(t, r, map[string]Scalar{"loss": once(1)})
+		over <- err
+	}()
+	select {
+	case err := <-over:
+		if err == nil || !strings.Contains(err.Error(), "metrics.json: it is no regular file") {
+			t.Errorf("%v; want that it is no regular file", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("who reads waits for one who writes")
 	}
 }
 
