@@ -89,3 +89,54 @@ func TestMeasurePassesNothingOnAfterwards(t *testing.T) {
 		t.Error("the signal went to what the program left behind")
 	}
 }
+
+// TestMeasureManyIntoOneFile: of several that were given the same file one has its record there,
+// whole, and the others hear of it.
+func TestMeasureManyIntoOneFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.jsonl")
+	const ranks = 4
+	var recs [ranks]recorder
+	for i := range recs {
+		l := &recs[i].out
+		l.open(file)
+		l.add(Header{Kind: kindHeader, Version: Version, Job: &JobOf{Task: i}})
+		l.flush()
+	}
+	told := 0
+	for i := range recs {
+		recs[i].out.add(Footer{Kind: kindFooter, Exit: i})
+		if err := recs[i].out.close(); err != nil {
+			told++
+			if !strings.Contains(err.Error(), "each needs a file of its own") {
+				t.Error(err)
+			}
+		}
+	}
+	r, err := ReadRecord(file, true)
+	if err != nil || r.Footer == nil || r.Footer.Exit != r.Header.Job.Task || told != ranks-1 {
+		t.Errorf("%+v, %v; %d of %d were told", r, err, told, ranks)
+	}
+}
+
+// TestLogWritesOver: what permissions a record had, and where it lies, stay.
+func TestLogWritesOver(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "run.jsonl"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("run.jsonl", link); err != nil {
+		t.Fatal(err)
+	}
+	var l log
+	l.open(link)
+	l.add(Header{Kind: kindHeader, Hpcc: "new"})
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	st, err := os.Lstat(file)
+	r, rerr := ReadRecord(link, false)
+	if err != nil || rerr != nil || st.Mode() != 0o600 || r.Header.Hpcc != "new" {
+		t.Errorf("%v, %v, %+v, %v", st, err, r, rerr)
+	}
+}

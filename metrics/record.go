@@ -294,6 +294,9 @@ func (r *Record) take(line []byte) error {
 		}
 		r.Samples = append(r.Samples, s)
 	case kindFooter:
+		if r.Footer != nil { // two wrote here
+			return errors.New("a second footer")
+		}
 		r.Footer = &Footer{}
 		return json.Unmarshal(line, r.Footer)
 	default:

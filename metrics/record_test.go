@@ -39,6 +39,7 @@ func TestReadRecord(t *testing.T) {
 		{"no header", sample, 0, 0, 0, false, ":1: no header"},
 		{"a line that is none", head + "oh\n" + foot, 0, 0, 0, false, ":2: invalid character"},
 		{"two headers", head + head, 0, 0, 0, false, ":2: a second header"},
+		{"two footers", head + foot + sample + foot, 0, 0, 0, false, ":4: a second footer"},
 		{"a wrong type", head + `{"kind":"footer","exit":"x"}` + "\n", 0, 0, 0, false, ":2: json: cannot unmarshal string"},
 		{"a line without end", head + strings.Repeat("x", maxLine+1), 0, 0, 0, false, ":2: a line of more than"},
 	} {

@@ -38,7 +38,9 @@ func (f *measureFlag) Set(arg string) error {
 	case "false":
 		f.file = ""
 	case "true":
-		f.file = fmt.Sprintf("hpcc-%s-%d.jsonl", time.Now().Format("060102-150405"), os.Getpid())
+		host, _ := os.Hostname() // several may write to one directory
+		host, _, _ = strings.Cut(host, ".")
+		f.file = fmt.Sprintf("hpcc-%s-%s-%d.jsonl", time.Now().Format("060102-150405"), filepath.Base(host), os.Getpid())
 	}
 	return nil
 }
@@ -46,7 +48,7 @@ func (f *measureFlag) Set(arg string) error {
 func (f *measureFlag) String() string { return f.file }
 
 func measureFlagOfRun() cli.Flag {
-	return &cli.GenericFlag{Name: "measure", Value: &measureFlag{}, Usage: "keep a record of what the program uses in `FILE` (default: hpcc-DATE-PID.jsonl here); one process of hpcc stays as its parent"}
+	return &cli.GenericFlag{Name: "measure", Value: &measureFlag{}, Usage: "keep a record of what the program uses in `FILE` (default: hpcc-DATE-HOST-PID.jsonl here); one process of hpcc stays as its parent"}
 }
 
 // measured runs the program as a child: the same command line without --measure. How
