@@ -12,12 +12,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
-	"slices"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A Run is one measured execution.
@@ -28,7 +24,7 @@ type Run struct {
 	End     time.Time `json:"end"`
 	// Exit is the program's status; -1 when a signal ended it.
 	Exit int `json:"exit"`
-	// Signal is the name of the signal that ended the program, such as SIGKILL; "" for none.
+	// Signal is the name of the signal that ended the program, such as SIGKILL or SIGRTMIN+1; "" for none.
 	Signal string `json:"signal,omitempty"`
 	Usage  Usage  `json:"usage"`
 
@@ -93,16 +89,8 @@ func (r *Run) Status() int {
 	if r.Signal == "" {
 		return r.Exit
 	}
-	return 128 + int(unix.SignalNum(r.Signal))
+	return 128 + int(signalNumber(r.Signal))
 }
-
-// Passed are the signals that [Measure] passes on.
-func Passed() []os.Signal { return slices.Clone(passed) }
-
-// passed are the signals that a measured program gets when the one who measures
-// gets them: those that schedulers send and that people type. What is typed
-// reaches by itself a program that is in the terminal's process group.
-var passed = []os.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU}
 
 // Measure runs a prepared command to its end and measures it. Signals that
 // arrive meanwhile are passed on, to all of its process group where it has one of its own. An
@@ -146,71 +134,11 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	return r, err
 }
 
-// caught are the signals that came for a program, also those that came before it began.
-type caught struct {
-	signals chan os.Signal
-	ended   chan struct{}
-}
-
-// catch begins to catch. Signals that this process was started to ignore, as under
-// nohup, stay ignored: to ask for one would end that for the program, too.
-func catch() *caught {
-	c := &caught{make(chan os.Signal, 16), make(chan struct{})}
-	signal.Notify(c.signals, append(slices.DeleteFunc(Passed(), signal.Ignored), syscall.SIGCONT)...) // none would mean all
-	return c
-}
-
-// pass passes what is caught on, until rest.
-func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
-	to, apart := cmd.Process.Pid, cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid
-	if apart {
-		to = -to
-	}
-	for {
-		select {
-		case s := <-c.signals:
-			select {
-			case <-c.ended:
-				return
-			default:
-			}
-			if deaf || !apart && (s == syscall.SIGINT || s == syscall.SIGQUIT) && inForeground() {
-				continue
-			}
-			_ = syscall.Kill(to, s.(syscall.Signal))
-		case <-c.ended:
-			return
-		}
-	}
-}
-
-// rest ends passing on: the program was waited for, and its number may be another's. Who sends a
-// signal now means this process, which only ends its record. It has a second for that, as schedulers
-// send theirs to the program and to it; then signals do what they usually do.
-func (c *caught) rest() {
-	close(c.ended)
-	time.AfterFunc(time.Second, c.drop)
-}
-
-func (c *caught) drop() { signal.Stop(c.signals) }
-
-// inForeground says whether the terminal sends what is typed to this process's group, and so
-// to the program in it.
-func inForeground() bool {
-	fd, err := unix.Open("/dev/tty", unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
-	if err != nil {
-		return false
-	}
-	defer unix.Close(fd)
-	group, err := unix.IoctlGetInt(fd, unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
-}
-
 // take reads what the kernel counted.
 func (r *Run) take(s *os.ProcessState) {
 	r.Exit = s.ExitCode()
 	if w, ok := s.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		r.Signal = unix.SignalName(w.Signal())
+		r.Signal = signalName(w.Signal())
 	}
 	if u, ok := s.SysUsage().(*syscall.Rusage); ok {
 		r.Usage = usageOf(u)

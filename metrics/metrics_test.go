@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,8 @@ func TestMeasure(t *testing.T) {
 		{"success", "exit 0", 0, 0, ""},
 		{"its own status", "exit 7", 7, 7, ""},
 		{"a signal", "kill -KILL $$", -1, 137, "SIGKILL"},
+		{"a real-time signal", "kill -35 $$", -1, 163, "SIGRTMIN+1"},
+		{"the first of them", "kill -34 $$", -1, 162, "SIGRTMIN"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -48,18 +51,33 @@ func TestMeasureCountsProcessorTime(t *testing.T) {
 }
 
 func TestMeasurePassesSignalsOn(t *testing.T) {
-	cmd := exec.Command("sh", "-c", "trap 'exit 3' USR1; echo; while :; do sleep 0.05; done")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGWINCH, 40} {
+		cmd := exec.Command("sh", "-c", fmt.Sprintf("trap 'exit 3' %d; echo; n=0; while [ $n -lt 200 ]; do n=$((n+1)); sleep 0.05; done", sig))
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Measure(cmd, Options{Begun: func(Run) {
+			out.Read(make([]byte, 1)) // the trap is set
+			syscall.Kill(os.Getpid(), sig)
+			time.Sleep(10 * time.Millisecond)
+		}})
+		if err != nil || r.Exit != 3 {
+			t.Errorf("%v: Measure = %+v, %v; want exit 3 from the trap", sig, r, err)
+		}
 	}
-	r, err := Measure(cmd, Options{Begun: func(Run) {
-		out.Read(make([]byte, 1)) // the trap is set
-		syscall.Kill(os.Getpid(), syscall.SIGUSR1)
-		time.Sleep(10 * time.Millisecond)
-	}})
-	if err != nil || r.Exit != 3 {
-		t.Errorf("Measure = %+v, %v; want exit 3 from the trap", r, err)
+}
+
+func TestSignalNames(t *testing.T) {
+	for n := syscall.Signal(1); n <= lastRealTime; n++ {
+		if got := signalNumber(signalName(n)); got != n {
+			t.Errorf("%d is %s is %d", n, signalName(n), got)
+		}
+	}
+	for _, name := range []string{"", "SIGNO", "SIGRTMINx", "SIGRTMIN+31", "SIGRTMIN-34", "SIGRTMIN+99999999999999999999"} {
+		if got := signalNumber(name); got != 0 {
+			t.Errorf("%q is %d", name, got)
+		}
 	}
 }
 

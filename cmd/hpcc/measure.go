@@ -85,7 +85,7 @@ func measured(c *cli.Context, file string) error {
 		say("measured: %s", cleaned(file))
 	}
 	if run.Signal != "" {
-		runtime.EndBy(unix.SignalNum(run.Signal))
+		runtime.EndBy(syscall.Signal(run.Status() - 128))
 	}
 	return exitStatus(run.Status())
 }
