@@ -207,7 +207,10 @@ func (f *podFooter) endedWith(status int) bool {
 	if f.Signal == "" {
 		return f.Exit == status
 	}
-	return 128+int(unix.SignalNum(f.Signal)) == status
+	if n := unix.SignalNum(f.Signal); n != 0 {
+		return 128+int(n) == status
+	}
+	return status > 128+32 // a real-time one
 }
 
 // outlived takes the end of a run from what the cluster says of it.

@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -87,10 +89,11 @@ func FuzzSystemFiles(f *testing.F) {
 	f.Add("some avg10=0.00 avg60=0.00 avg300=0.00 total=123\nfull total=4\n")
 	f.Add("0-3,8")
 	f.Fuzz(func(t *testing.T, text string) {
-		in, out := interfaces([]byte(text))
+		n := network{space: "a", was: map[string][2]int64{"eth0": {}}, upper: map[string]bool{"eth0": false}, in: 1, out: 1}
+		n.take([]byte(text), "a")
 		read, written := deviceSums([]byte(text), "rbytes=", "wbytes=")
-		if in < 0 || out < 0 || read < 0 || written < 0 || someTotal([]byte(text)) < 0 {
-			t.Errorf("%q: %d, %d, %d, %d", text, in, out, read, written)
+		if n.in < 1 || n.out < 1 || read < 0 || written < 0 || someTotal([]byte(text)) < 0 {
+			t.Errorf("%q: %d, %d, %d, %d", text, n.in, n.out, read, written)
 		}
 	})
 }
@@ -103,11 +106,35 @@ func TestInterfaces(t *testing.T) {
 eth0:1:  10 1 0 0 0 0 0 0  5 1 0 0 0 0 0 0
   ib0:99999999999999999999 1 0 0 0 0 0 0 x 1
 `
-	if in, out := interfaces([]byte(text)); in != 1<<62 || out != 55 {
-		t.Errorf("interfaces = %d, %d", in, out)
+	want := map[string][2]int64{"eth0": {100, 50}, "eth0:1": {10, 5}, "ib0": {1<<63 - 1, 0}}
+	if got := interfaces([]byte(text)); !maps.Equal(got, want) {
+		t.Errorf("interfaces = %v; want %v", got, want)
 	}
-	if grown(5, 3) != 2 || grown(2, 3) != 2 {
-		t.Error("a count that began again did not begin again")
+}
+
+// TestNetwork: what grew is counted, and nothing twice.
+func TestNetwork(t *testing.T) {
+	n := network{class: t.TempDir(), upper: map[string]bool{}}
+	for _, dir := range []string{"bond0/lower_eth0", "bond0/lower_eth1", "eth0/device", "eth1/device"} {
+		if err := os.MkdirAll(filepath.Join(n.class, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name, space, text string
+		in, out           int64
+	}{
+		{"the start", "net:[1]", "eth0: 5000 0 0 0 0 0 0 0 700\neth1: 50 0 0 0 0 0 0 0 7\nbond0: 5050 0 0 0 0 0 0 0 707\nveth1: 30 0 0 0 0 0 0 0 40", 0, 0},
+		{"a bond's slaves", "net:[1]", "eth0: 5100 0 0 0 0 0 0 0 703\neth1: 60 0 0 0 0 0 0 0 7\nbond0: 5160 0 0 0 0 0 0 0 710\nveth1: 31 0 0 0 0 0 0 0 40", 111, 3},
+		{"one that goes", "net:[1]", "eth0: 5101 0 0 0 0 0 0 0 703\neth1: 60 0 0 0 0 0 0 0 7\nbond0: 5161 0 0 0 0 0 0 0 710", 112, 3},
+		{"one that comes", "net:[1]", "eth0: 5101 0 0 0 0 0 0 0 703\neth1: 60 0 0 0 0 0 0 0 7\ntun0: 900 0 0 0 0 0 0 0 900", 112, 3},
+		{"one that began again", "net:[1]", "eth0: 4 0 0 0 0 0 0 0 5\neth1: 60 0 0 0 0 0 0 0 8\ntun0: 901 0 0 0 0 0 0 0 900", 113, 4},
+		{"another namespace", "net:[2]", "eth0: 70000 0 0 0 0 0 0 0 80000", 113, 4},
+		{"and on", "net:[2]", "eth0: 70001 0 0 0 0 0 0 0 80002", 114, 6},
+	} {
+		if n.take([]byte(c.text), c.space); n.in != c.in || n.out != c.out {
+			t.Errorf("%s: %d in, %d out; want %d, %d", c.name, n.in, n.out, c.in, c.out)
+		}
 	}
 }
 

@@ -2,7 +2,10 @@ package metrics
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 // stalls reads how long tasks waited for processors, memory and storage since the run began: of
@@ -63,17 +66,23 @@ func someTotal(b []byte) int64 {
 	return number(total)
 }
 
-// A network counts what went over the interfaces that the program sees, but for
-// the loopback one.
+// A network counts what went over the interfaces that the program sees, but for the loopback one
+// and those that stand on others, as bridges, bonds and VLANs do: what goes over them goes over these.
 type network struct {
-	in, out int64    // since the run began
-	was     [2]int64 // what the interfaces had counted
+	in, out int64 // since the run began
+	class   string
+	space   string              // the namespace
+	was     map[string][2]int64 // what its interfaces had counted, in and out
+	upper   map[string]bool     // those that stand on others
 	read    reader
 }
 
 func (n *network) begin() {
-	b, _ := n.read.read("/proc/thread-self/net/dev")
-	n.was[0], n.was[1] = interfaces(b)
+	n.class, n.upper = "/sys/class/net", map[string]bool{}
+	if b, err := n.read.read("/proc/thread-self/net/dev"); err == nil {
+		space, _ := os.Readlink("/proc/thread-self/ns/net")
+		n.take(b, space)
+	}
 }
 
 // look counts on. A program that ended shows no interfaces, nor one that hides: then there is nothing new.
@@ -82,34 +91,54 @@ func (n *network) look(pid int) {
 	if err != nil || len(b) == 0 {
 		return
 	}
-	in, out := interfaces(b)
-	n.in, n.out = n.in+grown(in, n.was[0]), n.out+grown(out, n.was[1])
-	n.was = [2]int64{in, out}
-}
-
-// grown is by how much a count grew; a smaller one began again, in another namespace.
-func grown(now, was int64) int64 {
-	if now < was {
-		return now
+	space, err := os.Readlink(procFile(pid, "ns/net"))
+	if err != nil { // of another user's process it may not be known
+		space = n.space
 	}
-	return now - was
+	n.take(b, space)
 }
 
-// interfaces adds what the lines "NAME: BYTES … BYTES …" of /proc/net/dev count:
-// the first and the ninth number.
-func interfaces(b []byte) (in, out int64) {
+// take adds what grew. Interfaces that come, or that another namespace has, counted before for
+// somebody else; those that go take nothing back.
+func (n *network) take(b []byte, space string) {
+	now := interfaces(b)
+	if space != n.space {
+		n.space, n.was = space, nil
+	}
+	for name, count := range now {
+		if was, known := n.was[name]; known && !n.onOthers(name) {
+			n.in, n.out = sum(n.in, max(0, count[0]-was[0])), sum(n.out, max(0, count[1]-was[1]))
+		}
+	}
+	n.was = now
+}
+
+// onOthers says whether an interface stands on others, as sysfs has it since Linux 3.14.
+func (n *network) onOthers(name string) bool {
+	upper, known := n.upper[name]
+	if !known {
+		files, _ := os.ReadDir(filepath.Join(n.class, name))
+		upper = slices.ContainsFunc(files, func(f os.DirEntry) bool { return strings.HasPrefix(f.Name(), "lower_") })
+		n.upper[name] = upper
+	}
+	return upper
+}
+
+// interfaces reads the lines "NAME: BYTES … BYTES …" of /proc/net/dev: the first and the
+// ninth number.
+func interfaces(b []byte) map[string][2]int64 {
+	counts := map[string][2]int64{}
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte("\n"))
 		i := bytes.LastIndexByte(line, ':') // an alias has one in its name
-		if i < 0 || string(bytes.TrimSpace(line[:i])) == "lo" {
+		if i < 0 {
 			continue
 		}
-		f := bytes.Fields(line[i+1:])
-		if len(f) < 9 {
-			continue
+		name, f := string(bytes.TrimSpace(line[:i])), bytes.Fields(line[i+1:])
+		if name != "lo" && len(f) >= 9 {
+			counts[name] = [2]int64{number(f[0]), number(f[8])}
 		}
-		in, out = sum(in, number(f[0])), sum(out, number(f[8]))
 	}
-	return in, out
+	return counts
 }
