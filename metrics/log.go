@@ -170,11 +170,13 @@ func (l *log) flush() {
 const writeGrace = 5 * time.Second
 
 // close says why not everything is in the file.
-func (l *log) close() error {
-	if err := l.finish(); err != nil {
-		return fmt.Errorf("writing the record of a measured run: %w", err)
+func (l *log) close() error { return unwritten(l.finish()) }
+
+func unwritten(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("writing the record of a measured run: %w", err)
 }
 
 func (l *log) finish() error {

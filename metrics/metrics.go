@@ -40,8 +40,6 @@ type Options struct {
 	// File gets the record of the run; "" for none. A record that is there is written over, and nothing else. That
 	// it cannot be written does not keep the program from running: see [Run].
 	File string
-	// Sample makes the Footer also where there is no File.
-	Sample bool
 	// Header is what the caller knows: Hpcc, Image, Digest, Config, Job, Asked, and the Command
 	// where that is not the one of the process. The rest is filled in.
 	Header Header
@@ -50,7 +48,8 @@ type Options struct {
 	Kin []string
 	// Deaf says that signals are not passed on: who sends one here sends it to the program, too.
 	Deaf bool
-	// Begun, when not nil, is called with the run as it is known at the start.
+	// Begun, when not nil, is called with the run as it is known at the start: Unkept says then why there
+	// will be no record.
 	Begun func(Run)
 	// Told, when not nil, is called with the header and the footer as it would be if the
 	// run ended now: when it has begun, whenever samples are written, and at the end, with the footer
@@ -61,7 +60,7 @@ type Options struct {
 	Problem func() string
 }
 
-func (o *Options) records() bool { return o.File != "" || o.Sample || o.Told != nil }
+func (o *Options) records() bool { return o.File != "" || o.Told != nil }
 
 // Usage is what a program used, with all children that it waited for.
 type Usage struct {
@@ -115,6 +114,7 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	}
 	go signals.pass(cmd, o.Deaf)
 	if o.Begun != nil {
+		r.Unkept = rec.unkept()
 		o.Begun(r)
 	}
 	rec.watch(cmd)

@@ -82,7 +82,7 @@ func parseStat(b []byte) (s stat, ok bool) {
 			*fields[n] = number(word)
 		}
 	}
-	return s, s.start > 0 || s.parent >= 0
+	return s, true
 }
 
 // number reads a number without a sign at the head of a text; 0 where there is none, the

@@ -86,6 +86,14 @@ func startedUs(pid int) bool {
 	return false
 }
 
+// unkept says why there will be nothing in the file.
+func (rec *recorder) unkept() error {
+	if rec == nil {
+		return nil
+	}
+	return unwritten(rec.out.err)
+}
+
 // watch looks at the program until it has ended.
 func (rec *recorder) watch(cmd *exec.Cmd) {
 	if rec == nil {

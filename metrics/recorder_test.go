@@ -126,9 +126,10 @@ func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, why := range map[string]string{fifo: "is a pipe", other: "is no measured run"} {
-		run, err := Measure(exec.Command("true"), Options{File: file})
-		if err != nil || !run.OK() || run.Unkept == nil || !strings.Contains(run.Unkept.Error(), why) {
-			t.Errorf("%s: %+v, %v", file, run, err)
+		var early error
+		run, err := Measure(exec.Command("true"), Options{File: file, Begun: func(r Run) { early = r.Unkept }})
+		if err != nil || !run.OK() || run.Unkept == nil || early == nil || !strings.Contains(early.Error(), why) {
+			t.Errorf("%s: %+v, %v; at the start %v", file, run, err, early)
 		}
 	}
 	if b, _ := os.ReadFile(other); string(b) != "print()\n" {
@@ -145,14 +146,14 @@ func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 	}
 }
 
-// TestMeasureTells: whoever asks hears of the run when it begins, and of its end.
+// TestMeasureTells: whoever asks hears of the run when it begins, and of its end, and not of each sample.
 func TestMeasureTells(t *testing.T) {
 	var headers, ends []int
 	told := func(h *Header, f *Footer) {
 		headers, ends = append(headers, h.Machine.CPUs), append(ends, f.Exit)
 	}
-	run, err := Measure(exec.Command("sh", "-c", "sleep 0.1; exit 3"), Options{Told: told})
-	if err != nil || len(ends) < 2 || headers[0] < 1 || ends[0] != 0 || ends[len(ends)-1] != 3 || run.Footer == nil {
+	run, err := Measure(exec.Command("sh", "-c", "sleep 0.7; exit 3"), Options{Told: told})
+	if err != nil || len(ends) < 2 || len(ends) > 8 || headers[0] < 1 || ends[0] != 0 || ends[len(ends)-1] != 3 || run.Footer == nil {
 		t.Errorf("told of %v, %v; %v", headers, ends, err)
 	}
 }

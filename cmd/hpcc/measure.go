@@ -75,12 +75,21 @@ func measured(c *cli.Context, file string) error {
 	// Who kills hpcc means the program. The kernel takes the thread that started it for its parent.
 	goruntime.LockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	run, err := metrics.Measure(cmd, metrics.Options{File: file, Header: h})
+	told := false
+	begun := func(r metrics.Run) {
+		if told = r.Unkept != nil; told {
+			say("warning: %v", r.Unkept)
+			say("hint: give --measure another file; the program runs without a record")
+		}
+	}
+	run, err := metrics.Measure(cmd, metrics.Options{File: file, Header: h, Begun: begun})
 	if err != nil {
 		return fmt.Errorf("running a measured program: %w", err)
 	}
 	if run.Unkept != nil {
-		say("warning: %v", run.Unkept)
+		if !told {
+			say("warning: %v", run.Unkept)
+		}
 	} else if term.IsTerminal(int(os.Stderr.Fd())) {
 		say("measured: %s", cleaned(file))
 	}

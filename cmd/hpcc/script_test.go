@@ -180,6 +180,17 @@ var facilities = map[string]func() error{
 	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
 	"strace":   func() error { _, err := exec.LookPath("strace"); return err },
 	"time":     func() error { _, err := os.Stat("/usr/bin/time"); return err }, // Debian's package time
+	"perf": func() error {
+		out, err := exec.Command("perf", "stat", "-x,", "-e", "task-clock", "true").CombinedOutput()
+		if err == nil && !strings.Contains(string(out), "task-clock") || strings.Contains(string(out), "<not") {
+			err = errors.New("it counts nothing")
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	},
+	"cgroups1": func() error { _, err := os.Stat("/sys/fs/cgroup/memory/memory.limit_in_bytes"); return err },
 	"git":      func() error { _, err := exec.LookPath("git"); return err },
 	"zstd":     func() error { _, err := exec.LookPath("zstd"); return err },
 	"skopeo":   func() error { _, err := exec.LookPath("skopeo"); return err },
