@@ -205,13 +205,13 @@ func (g *gpus) sorted() []gpuState {
 	return out
 }
 
-// uses are how the GPUs were used over the run.
-func (g *gpus) uses() (out []GPUUse) {
+// uses are how the GPUs were used over the run, with what they are where the header does not say.
+func (g *gpus) uses(told *Machine) (out []GPUUse) {
 	for _, s := range g.sorted() {
 		g.mu.Lock()
 		u := *g.sums[s.Index]
 		g.mu.Unlock()
-		use := GPUUse{Index: s.Index, Memory: u.memory, Energy: math.Round(u.energy*10) / 10}
+		use := GPUUse{Index: s.Index, Unknown: u.seconds == 0, Memory: u.memory, Energy: math.Round(u.energy*10) / 10}
 		below := 0.0
 		for percent, seconds := range u.busy {
 			if seconds == 0 {
@@ -224,6 +224,9 @@ func (g *gpus) uses() (out []GPUUse) {
 			below += seconds
 		}
 		use.Mean = math.Round(use.Mean*100) / 100
+		if !told.hasGPU(s.Index) {
+			use.GPU = &s.GPU
+		}
 		out = append(out, use)
 	}
 	return out

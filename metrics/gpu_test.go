@@ -73,8 +73,8 @@ func TestGPUUse(t *testing.T) {
 	for i, busy := range []float64{0, 100, 100, 0, 40} {
 		g.take([]gpuState{{GPU: GPU{Index: 2}, now: GPUSample{Index: 2, Utilisation: busy, Memory: int64(10 * i), Power: 50}}}, at.Add(time.Duration(i)*time.Second))
 	}
-	u := g.uses()
-	if len(u) != 1 || u[0].Index != 2 || u[0].Mean < 59 || u[0].Mean > 61 || u[0].P95 != 100 || u[0].Memory != 40 || u[0].Energy != 200.1 && u[0].Energy != 200 {
+	u := g.uses(&Machine{GPUs: []GPU{{Index: 2}}})
+	if len(u) != 1 || u[0].Index != 2 || u[0].Mean < 59 || u[0].Mean > 61 || u[0].P95 != 100 || u[0].Memory != 40 || u[0].Unknown || u[0].GPU != nil || u[0].Energy != 200.1 && u[0].Energy != 200 {
 		t.Errorf("%+v; want 60 %% of the time, 40 bytes, 200 J", u)
 	}
 	for i := range 2 * maxGPUs {
@@ -131,6 +131,19 @@ func TestMeasureGPUs(t *testing.T) {
 	}
 }
 
+// TestMeasureGPUsThatAreToldLate: of a tool that answers when the header is written the footer has what it
+// told, and so has who reads the record.
+func TestMeasureGPUsThatAreToldLate(t *testing.T) {
+	tool(t, "nvidia-smi", "sleep 2.5; echo '0, GPU-a, NVIDIA H200, 143771, 570.1, [N/A], 1024, 120.50'; exec sleep 100")
+	r, run := measured(t, "sleep 3.5")
+	if len(run.Footer.GPUs) != 1 || !run.Footer.GPUs[0].Unknown || !r.Footer.GPUs[0].Unknown {
+		t.Fatalf("%+v; want one GPU whose utilisation is unknown", run.Footer.GPUs)
+	}
+	if g := r.Header.Machine.GPUs; len(g) != 1 || g[0] != (GPU{0, "NVIDIA H200", 143771 << 20, "570.1"}) {
+		t.Errorf("the record says %+v", g)
+	}
+}
+
 func FuzzGPUTools(f *testing.F) {
 	f.Add("0, GPU-a, NVIDIA H200, 143771, 570.1, 35, 1024, 120.50")
 	f.Add(rocm)
@@ -141,7 +154,7 @@ func FuzzGPUTools(f *testing.F) {
 		}
 		g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}}
 		g.take(states, time.Now())
-		for _, u := range g.uses() {
+		for _, u := range g.uses(&Machine{}) {
 			if !(u.Mean >= 0 && u.Mean <= 100 && u.P95 <= 100 && u.Memory >= 0 && u.Energy >= 0) {
 				t.Errorf("%q: %+v", text, u)
 			}
@@ -170,7 +183,7 @@ func TestGPUsWhileAToolBegins(t *testing.T) {
 		if g.is(1) {
 			answers <- -1
 		}
-		answers <- g.uses()[0].Index
+		answers <- g.uses(&Machine{})[0].Index
 	}()
 	select {
 	case got := <-answers:

@@ -32,8 +32,7 @@ func (r *Record) GPUTime() GPUTime {
 		return g
 	}
 	for _, one := range r.Footer.GPUs {
-		// A footer has zeros of a part of a GPU, whose memory says that it was used.
-		rest, busy, known := r.Footer.Wall-before, one.Mean, one.Mean > 0 || one.P95 > 0 || one.Memory < 1<<30
+		rest, busy, known := r.Footer.Wall-before, one.Mean, !one.Unknown
 		if before > 0 { // as it was when it was seen last
 			busy, known = r.lastSeen(one.Index)
 		}

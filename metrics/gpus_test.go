@@ -20,7 +20,7 @@ func TestGPUTime(t *testing.T) {
 		{"to the end as it was seen last", Record{Samples: []Sample{sample(10, 100)}, Footer: &Footer{Wall: 30, GPUs: []GPUUse{{Index: 0, Mean: 100}}}}, GPUTime{Measured: 30, Busy: 30}},
 		{"a footer alone", Record{Footer: &Footer{Wall: 60, GPUs: []GPUUse{{Index: 0, Mean: 1}, {Index: 1, Mean: 80}}}}, GPUTime{Measured: 120, Busy: 48.6, Idle: 60}},
 		{"a part of a GPU tells nothing", Record{Samples: []Sample{{At: 10, GPUs: []GPUSample{{Unknown: true}}}}, Footer: &Footer{Wall: 30, GPUs: []GPUUse{{}}}}, GPUTime{}},
-		{"or its footer", Record{Footer: &Footer{Wall: 30, GPUs: []GPUUse{{Memory: 8 << 30}, {}}}}, GPUTime{Measured: 30, Idle: 30}},
+		{"or its footer", Record{Footer: &Footer{Wall: 30, GPUs: []GPUUse{{Unknown: true}, {Memory: 8 << 30}}}}, GPUTime{Measured: 30, Idle: 30}},
 		{"what no GPU can be", Record{Samples: []Sample{sample(10, -5), sample(5, 100), sample(20, 900)}}, GPUTime{Measured: 20, Busy: 10, Idle: 10}},
 	}
 	for _, test := range tests {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -188,11 +189,15 @@ type Footer struct {
 
 // GPUUse is how a GPU was used over the whole run.
 type GPUUse struct {
-	Index  int     `json:"index"`
-	Mean   float64 `json:"utilisation_mean"` // percent, over time
-	P95    float64 `json:"utilisation_p95"`
-	Memory int64   `json:"memory_peak_bytes"`
-	Energy float64 `json:"energy_j,omitempty"`
+	Index   int     `json:"index"`
+	Mean    float64 `json:"utilisation_mean"` // percent, over time
+	P95     float64 `json:"utilisation_p95"`
+	Unknown bool    `json:"utilisation_unknown,omitempty"` // as of parts of a GPU (MIG)
+	Memory  int64   `json:"memory_peak_bytes"`
+	Energy  float64 `json:"energy_j,omitempty"`
+	// GPU is what it is, where its tool told of that after the header was written. [ReadRecord] adds it
+	// to the header's.
+	GPU *GPU `json:"gpu,omitempty"`
 }
 
 // maxLine bounds a line of a record, in bytes, and maxLines the lines.
@@ -248,7 +253,25 @@ func readRecord(in io.Reader, samples bool) (*Record, error) {
 	if r.Header.Kind == "" {
 		return nil, errors.New(":1: no header: this is no measured run")
 	}
+	r.addGPUs()
 	return r, nil
+}
+
+// addGPUs adds those that only the footer knows to the header's.
+func (r *Record) addGPUs() {
+	if r.Footer == nil {
+		return
+	}
+	m := &r.Header.Machine
+	for _, u := range r.Footer.GPUs {
+		if u.GPU != nil && len(m.GPUs) < maxGPUs && !m.hasGPU(u.Index) {
+			m.GPUs = append(m.GPUs, *u.GPU)
+		}
+	}
+}
+
+func (m *Machine) hasGPU(index int) bool {
+	return slices.ContainsFunc(m.GPUs, func(g GPU) bool { return g.Index == index })
 }
 
 // readLine reads a line; whole says that it had an end.

@@ -273,7 +273,7 @@ func (rec *recorder) end(r *Run, err error) {
 // footer is what is known of a run at its end, or of one that goes on.
 func (rec *recorder) footer(r *Run) *Footer {
 	f := &Footer{Kind: kindFooter, End: r.End, Wall: r.Wall().Seconds(), Exit: r.Exit, Signal: r.Signal, Usage: r.Usage,
-		GPUs: rec.gpus.uses(), Cost: ownTime() - rec.spent}
+		GPUs: rec.gpus.uses(&rec.header.Machine), Cost: ownTime() - rec.spent}
 	if rec.samples > 0 {
 		rec.sumUp(f, r)
 	}
