@@ -69,7 +69,7 @@ func (s *System) idleGPUs() (idle, all int) {
 			continue
 		}
 		for _, g := range t.Footer.GPUs {
-			used[g.Index] = used[g.Index] || g.Mean >= 1 || !told(&g)
+			used[g.Index] = used[g.Index] || g.Mean >= 1 || g.Unknown
 		}
 	}
 	for _, busy := range used {

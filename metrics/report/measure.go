@@ -135,7 +135,7 @@ func gpuMean(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 	}
 	sum, known := 0.0, 0
 	for _, g := range f.GPUs {
-		if !told(&g) {
+		if g.Unknown {
 			continue
 		}
 		sum += g.Mean / 100
@@ -146,10 +146,6 @@ func gpuMean(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 
 // heldMemory is from how many bytes of a GPU on somebody computes with it.
 const heldMemory = 1 << 30
-
-// told says whether a GPU's utilisation is known: of parts of one (MIG) the record has
-// zeros, which cannot be where so much of its memory was taken.
-func told(g *metrics.GPUUse) bool { return g.P95 > 0 || g.Mean > 0 || g.Memory < heldMemory }
 
 func gpuMemory(_ *metrics.Header, f *metrics.Footer) (v float64, ok bool) {
 	if f == nil {

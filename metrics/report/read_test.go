@@ -212,9 +212,25 @@ func TestAdvice(t *testing.T) {
 	if got := strings.Join(r.Systems[0].Advice, "\n"); got != want {
 		t.Errorf("advice:\n%s\nwant\n%s", got, want)
 	}
-	s := &System{Tasks: []*Task{{Footer: &metrics.Footer{GPUs: []metrics.GPUUse{{Index: 0, Mean: 80}, {Index: 1}}}}}, Figures: map[string]Spread{"gpu_efficiency": {N: 1, Median: .4}}}
-	if got := advise(s); len(got) != 1 || got[0] != "1 of 2 GPUs did nothing: --gpus 1 would do" {
+	s := &System{Tasks: []*Task{{Footer: &metrics.Footer{GPUs: []metrics.GPUUse{{Index: 0, Mean: 80}, {Index: 1, Memory: 2 << 30}, {Index: 2, Unknown: true}}}}}, Figures: map[string]Spread{"gpu_efficiency": {N: 1, Median: .4}}}
+	if got := advise(s); len(got) != 1 || got[0] != "1 of 3 GPUs did nothing: --gpus 2 would do" {
 		t.Errorf("advice on an idle GPU: %q", got)
+	}
+}
+
+// TestGPUMean: a GPU that held memory and did nothing is idle, one that nobody could tell of is not.
+func TestGPUMean(t *testing.T) {
+	idle, unknown := metrics.GPUUse{Memory: 2 << 30}, metrics.GPUUse{Unknown: true}
+	for _, c := range []struct {
+		gpus  []metrics.GPUUse
+		mean  float64
+		known bool
+	}{
+		{[]metrics.GPUUse{{Mean: 50}, idle}, .25, true}, {[]metrics.GPUUse{{Mean: 50}, unknown}, .5, true}, {[]metrics.GPUUse{unknown}, 0, false},
+	} {
+		if mean, known := gpuMean(nil, &metrics.Footer{GPUs: c.gpus}); mean != c.mean || known != c.known {
+			t.Errorf("gpuMean of %+v = %g, %v; want %g, %v", c.gpus, mean, known, c.mean, c.known)
+		}
 	}
 }
 
