@@ -64,18 +64,19 @@ type (
 		Hpcc string `json:"hpcc"`
 	}
 	podMachine struct {
-		Host         string `json:"host"`
-		Architecture string `json:"architecture"`
-		CPU          string `json:"cpu"`
-		CPUs         int    `json:"cpus"`
-		Memory       int64  `json:"memory_bytes"`
-		Kernel       string `json:"kernel"`
-		GPUs         []struct {
-			Index  int    `json:"index"`
-			Name   string `json:"name"`
-			Memory int64  `json:"memory_bytes"`
-			Driver string `json:"driver"`
-		} `json:"gpus"`
+		Host         string   `json:"host"`
+		Architecture string   `json:"architecture"`
+		CPU          string   `json:"cpu"`
+		CPUs         int      `json:"cpus"`
+		Memory       int64    `json:"memory_bytes"`
+		Kernel       string   `json:"kernel"`
+		GPUs         []podGPU `json:"gpus"`
+	}
+	podGPU struct {
+		Index  int    `json:"index"`
+		Name   string `json:"name"`
+		Memory int64  `json:"memory_bytes"`
+		Driver string `json:"driver"`
 	}
 	podFooter struct {
 		End     time.Time `json:"end"`
@@ -117,11 +118,13 @@ type (
 			Machine bool    `json:"machine"`
 		} `json:"pressure"`
 		GPUs []struct {
-			Index  int     `json:"index"`
-			Mean   float64 `json:"utilisation_mean"`
-			P95    float64 `json:"utilisation_p95"`
-			Memory int64   `json:"memory_peak_bytes"`
-			Energy float64 `json:"energy_j"`
+			Index   int     `json:"index"`
+			Mean    float64 `json:"utilisation_mean"`
+			P95     float64 `json:"utilisation_p95"`
+			Unknown bool    `json:"utilisation_unknown"`
+			GPU     *podGPU `json:"gpu"`
+			Memory  int64   `json:"memory_peak_bytes"`
+			Energy  float64 `json:"energy_j"`
 		} `json:"gpus"`
 		Samples int     `json:"samples"`
 		Cost    float64 `json:"measuring_s"`

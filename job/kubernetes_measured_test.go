@@ -156,3 +156,21 @@ func FuzzPodRecord(f *testing.F) {
 		}
 	})
 }
+
+// TestEndedWith: a container's status is that of its record's program, also of signals that have no
+// name of their own.
+func TestEndedWith(t *testing.T) {
+	for _, c := range []struct {
+		exit   int
+		signal string
+		status int
+		want   bool
+	}{
+		{3, "", 3, true}, {3, "", 4, false}, {-1, "SIGKILL", 137, true}, {-1, "SIGKILL", 143, false}, {-1, "SIGRTMIN+1", 163, true}, {-1, "SIGRTMIN+1", 137, false},
+	} {
+		f := podFooter{Exit: c.exit, Signal: c.signal}
+		if got := f.endedWith(c.status); got != c.want {
+			t.Errorf("exit %d, signal %q: endedWith(%d) = %v", c.exit, c.signal, c.status, got)
+		}
+	}
+}

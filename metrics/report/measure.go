@@ -144,9 +144,6 @@ func gpuMean(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return sum / float64(max(known, 1)), known > 0
 }
 
-// heldMemory is from how many bytes of a GPU on somebody computes with it.
-const heldMemory = 1 << 30
-
 func gpuMemory(_ *metrics.Header, f *metrics.Footer) (v float64, ok bool) {
 	if f == nil {
 		return 0, false
