@@ -304,13 +304,17 @@ func (r *taskRunner) results(t *job.Task) (string, error) {
 }
 
 // endGroup waits until nothing of a command's process group is left, and kills
-// what does not end.
+// what does not end. The command has been waited for; orphans of its group may be children of
+// this process, see [metrics.Measure], and are there until they are waited for, too.
 func endGroup(cmd *exec.Cmd) {
 	if cmd.Process == nil {
 		return
 	}
 	group := -cmd.Process.Pid
 	for end := time.Now().Add(job.Grace); time.Now().Before(end); time.Sleep(job.Grace / 300) {
+		for pid := 1; pid > 0; {
+			pid, _ = syscall.Wait4(group, nil, syscall.WNOHANG, nil)
+		}
 		if syscall.Kill(group, 0) != nil {
 			return
 		}
