@@ -23,6 +23,7 @@ type controller struct {
 // cgroups are those that this process, and so the program, is in.
 type cgroups struct {
 	cpu, quota, memory, io controller // quota's cgroup is the one that has the least of all above
+	processors             float64    // that the quotas leave: +Inf where there is none
 	path                   string     // of the memory's, or the processor's
 	read                   reader
 	base                   CgroupUse // as it stood when the run began
@@ -101,17 +102,35 @@ func parseCgroup(b []byte) map[string]string {
 	return out
 }
 
+// holds says whether a cgroup is below what m shows.
+func (m *cgroupMount) holds(path string) bool {
+	rest, below := strings.CutPrefix(path, m.root)
+	return m.root == "/" || below && (rest == "" || rest[0] == '/')
+}
+
 // locate finds a cgroup in a hierarchy: below root is what m shows of it.
 func (m *cgroupMount) locate(root, path string) controller {
-	if strings.HasPrefix(path, "/..") { // outside of the cgroup namespace
+	if strings.HasPrefix(path, "/..") || strings.HasPrefix(m.root, "/..") { // outside of the cgroup namespace
 		return controller{}
 	}
-	rel := strings.TrimPrefix(path, m.root)
-	if m.root != "/" && (rel == path || rel != "" && rel[0] != '/') { // a part of the hierarchy that shows the cgroup as its root
-		rel = ""
+	rel := path
+	if m.root != "/" {
+		rel = "" // a part of the hierarchy that shows the cgroup as its root
+		if m.holds(path) {
+			rel = strings.TrimPrefix(path, m.root)
+		}
 	}
 	top := filepath.Join(root, m.at)
 	return controller{dir: filepath.Join(top, filepath.Clean("/"+rel)), top: top, version: m.version}
+}
+
+// has says whether m has a controller in the cgroup that k is there.
+func (m *cgroupMount) has(name string, k controller) bool {
+	if m.version == 1 {
+		return contains(m.controllers, name) && exists(k.dir)
+	}
+	b, err := readSmall(filepath.Join(k.dir, "cgroup.controllers"))
+	return k.dir != "" && err == nil && contains(strings.Fields(string(b)), name)
 }
 
 // findCgroups looks below root, "/" but in tests.
@@ -120,28 +139,25 @@ func findCgroups(root string) *cgroups {
 	own, _ := readSmall(filepath.Join(root, "/proc/self/cgroup"))
 	info, _ := readSmall(filepath.Join(root, "/proc/self/mountinfo"))
 	paths, mounts := parseCgroup(own), parseMounts(info)
-	find := func(v1, v2 string) (controller, string) {
-		for _, m := range mounts {
-			path, in := paths[v1]
-			if m.version != 1 || !in || !contains(m.controllers, v1) {
-				continue
-			}
-			if k := m.locate(root, path); exists(k.dir) {
-				return k, path
-			}
-		}
-		for _, m := range mounts {
-			path, in := paths[""]
-			if m.version != 2 || !in {
-				continue
-			}
-			k := m.locate(root, path)
-			b, err := readSmall(filepath.Join(k.dir, "cgroup.controllers"))
-			if k.dir != "" && err == nil && contains(strings.Fields(string(b)), v2) {
-				return k, path
+	in := func(version int, hierarchy, name string) (controller, string) {
+		path, is := paths[hierarchy]
+		for _, below := range []bool{true, false} { // what shows the cgroup under its own name comes first
+			for _, m := range mounts {
+				if !is || m.version != version || m.holds(path) != below {
+					continue
+				}
+				if k := m.locate(root, path); m.has(name, k) {
+					return k, path
+				}
 			}
 		}
 		return controller{}, ""
+	}
+	find := func(v1, v2 string) (controller, string) {
+		if k, path := in(1, v1, v1); k.dir != "" {
+			return k, path
+		}
+		return in(2, "", v2)
 	}
 	var path string
 	c.cpu, c.path = find("cpuacct", "cpu")
@@ -150,6 +166,7 @@ func findCgroups(root string) *cgroups {
 	if c.memory, path = find("memory", "memory"); path != "" {
 		c.path = path
 	}
+	c.quota.dir, c.processors = c.leastQuota()
 	return c
 }
 
@@ -207,13 +224,7 @@ func (c *cgroups) limits(m Machine) Limits {
 	case 2:
 		l.Cgroup = "v2"
 	}
-	least := math.Inf(1)
-	c.quota.up(func(dir string) {
-		if q := c.quotaOf(dir); q > 0 && q < least {
-			least, c.quota.dir = q, dir
-		}
-	})
-	l.CPUs = min(l.CPUs, least)
+	l.CPUs = min(l.CPUs, c.processors)
 	l.Memory = m.Memory
 	c.memory.up(func(dir string) {
 		name := "memory.max"
@@ -228,6 +239,17 @@ func (c *cgroups) limits(m Machine) Limits {
 		l.Memory = 0
 	}
 	return l
+}
+
+// leastQuota finds the cgroup that leaves the fewest processors: it is the one that throttles.
+func (c *cgroups) leastQuota() (at string, least float64) {
+	at, least = c.quota.dir, math.Inf(1)
+	c.quota.up(func(dir string) {
+		if q := c.quotaOf(dir); q > 0 && q < least {
+			at, least = dir, q
+		}
+	})
+	return at, least
 }
 
 // quotaOf is how many processors a cgroup may use; 0 where nothing says so.
@@ -253,8 +275,9 @@ func parseQuota(b []byte) float64 {
 	return float64(number(quota)) / float64(number(period))
 }
 
-// shared says whether others than this process, those who started it, and ours are in the cgroups.
-func (c *cgroups) shared(ours func(pid int) bool) bool {
+// shared says whether others than this process, self, those who started it, and ours are in the
+// cgroups; also where it is not there itself, and so they are others'.
+func (c *cgroups) shared(self int, ours func(pid int) bool) bool {
 	for _, k := range []controller{c.memory, c.cpu} {
 		if k.dir == "" {
 			continue
@@ -266,10 +289,16 @@ func (c *cgroups) shared(ours func(pid int) bool) bool {
 		if err != nil {
 			return true
 		}
+		inside := false
 		for w := range bytes.FieldsSeq(b) {
-			if !ours(int(number(w))) { // 0: of another pid namespace
+			pid := int(number(w)) // 0: of another pid namespace
+			if !ours(pid) {
 				return true
 			}
+			inside = inside || pid == self
+		}
+		if !inside {
+			return true
 		}
 	}
 	return c.memory.dir == "" && c.cpu.dir == ""

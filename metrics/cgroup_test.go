@@ -92,7 +92,7 @@ var hosts = map[string]map[string]string{
 func TestCgroups(t *testing.T) {
 	for name, files := range hosts {
 		c := findCgroups(hostOf(t, files))
-		use := c.absolute()
+		use := c.absolute() // as a recorder: before it asks for the limits
 		if use == nil {
 			t.Errorf("%s: nothing was found: %+v", name, c)
 			continue
@@ -105,7 +105,6 @@ func TestCgroups(t *testing.T) {
 		if l.CPUs > 1.5 || l.Memory != 1<<30 || l.Cgroup != version || l.CgroupPath == "" {
 			t.Errorf("%s: limits %+v; want at most 1.5 processors, 1 GiB, %s", name, l, version)
 		}
-		use = c.absolute() // the quota's cgroup is known now
 		want := CgroupUse{CPU: 2, Memory: 4096, Cache: 600, Peak: 8192, Throttled: 2.5, Throttles: 4, OOMKills: 1}
 		if version == "v2" {
 			want.Read, want.Written = 111, 57
@@ -113,16 +112,19 @@ func TestCgroups(t *testing.T) {
 		if *use != want {
 			t.Errorf("%s: %+v; want %+v", name, *use, want)
 		}
-		c.base = *use
+		c.begin()
 		if again := c.use(); *again != (CgroupUse{Memory: 4096, Cache: 600}) {
 			t.Errorf("%s: since now %+v", name, *again)
 		}
 		mine := func(pid int) bool { return pid == 1 || pid == 2 }
-		if got := c.shared(mine); got != (name == "container") { // where a process of another pid namespace is, too
+		if got := c.shared(1, mine); got != (name == "container") { // where a process of another pid namespace is, too
 			t.Errorf("%s: shared %v", name, got)
 		}
-		if !c.shared(func(pid int) bool { return pid == 9 }) {
+		if !c.shared(1, func(pid int) bool { return pid == 9 }) {
 			t.Errorf("%s: not shared with others", name)
+		}
+		if !c.shared(2, func(int) bool { return true }) && name != "v2" {
+			t.Errorf("%s: its own where it is not in it", name)
 		}
 	}
 }
@@ -134,13 +136,16 @@ func TestNoCgroups(t *testing.T) {
 		"root of v2": {"proc/self/cgroup": "0::/\n", "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n",
 			"sys/fs/cgroup/cgroup.controllers": "cpu memory io\n", "sys/fs/cgroup/cpu.stat": "usage_usec 7\n"},
 		"outside of the namespace": {"proc/self/cgroup": "0::/../../etc\n", "proc/self/mountinfo": "30 23 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw\n"},
-		"noise":                    {"proc/self/cgroup": "::::\n\n0\nx:y\n4:memory:relative\n", "proc/self/mountinfo": "- - -\n30 23 - cgroup2\n\x00\n"},
+		"a namespace whose hierarchy is the host's": {"proc/self/cgroup": "4:memory:/\n0::/\n", "proc/self/mountinfo": "30 23 0:26 /../.. /sys/fs/cgroup ro - cgroup2 cgroup rw\n31 30 0:27 /.. /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+			"sys/fs/cgroup/cgroup.controllers": "cpu memory io\n", "sys/fs/cgroup/cgroup.events": "populated 1\n", "sys/fs/cgroup/cpu.stat": "usage_usec 7\n", "sys/fs/cgroup/cgroup.procs": "1\n",
+			"sys/fs/cgroup/memory.max": "5\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "5\n"},
+		"noise": {"proc/self/cgroup": "::::\n\n0\nx:y\n4:memory:relative\n", "proc/self/mountinfo": "- - -\n30 23 - cgroup2\n\x00\n"},
 	} {
 		c := findCgroups(hostOf(t, files))
 		if u := c.absolute(); u != nil {
 			t.Errorf("%s: %+v", name, *u)
 		}
-		if l := c.limits(Machine{CPUs: 64, Memory: 1 << 40}); l.Memory != 0 || l.CPUs < 1 || !c.shared(func(int) bool { return true }) {
+		if l := c.limits(Machine{CPUs: 64, Memory: 1 << 40}); l.Memory != 0 || l.CPUs < 1 || !c.shared(1, func(int) bool { return true }) {
 			t.Errorf("%s: %+v", name, l)
 		}
 	}
@@ -176,11 +181,35 @@ func TestLocate(t *testing.T) {
 		{"/", "/job/7", "/r/cg/job/7"}, {"/", "/", "/r/cg"},
 		{"/pod/c", "/pod/c", "/r/cg"}, {"/pod/c", "/pod/c/d", "/r/cg/d"},
 		{"/pod/c", "/pod/cd", "/r/cg"}, {"/pod/c", "/elsewhere", "/r/cg"}, // shown as the root, whatever its name
-		{"/", "/../x", ""}, {"/", "/a/../../x", "/r/cg/x"},
+		{"/", "/../x", ""}, {"/", "/a/../../x", "/r/cg/x"}, {"/..", "/", ""}, {"/../..", "/job", ""},
 	} {
 		m := cgroupMount{root: c.root, at: "/cg", version: 2}
 		if got := m.locate("/r", c.path); got.dir != c.want {
 			t.Errorf("%q of a hierarchy mounted from %q is at %q; want %q", c.path, c.root, got.dir, c.want)
 		}
+	}
+}
+
+// TestCgroupMounts: of the mounts of a hierarchy that one counts that shows the cgroup under its own name, in
+// whatever order they are.
+func TestCgroupMounts(t *testing.T) {
+	mounts := []string{"31 30 0:27 /pod/other /other ro - cgroup cgroup rw,memory\n", "32 30 0:27 /pod /pods ro - cgroup cgroup rw,memory\n"}
+	for _, info := range []string{mounts[0] + mounts[1], mounts[1] + mounts[0]} {
+		c := findCgroups(hostOf(t, map[string]string{"proc/self/cgroup": "4:memory:/pod/c\n", "proc/self/mountinfo": info,
+			"other/memory.usage_in_bytes": "1\n", "pods/c/memory.usage_in_bytes": "2\n"}))
+		if u := c.absolute(); u == nil || u.Memory != 2 {
+			t.Errorf("%q: %+v", info, u)
+		}
+	}
+}
+
+// TestThrottledBefore: what a cgroup above was throttled before the run is none of the run's, in
+// the order in which a recorder asks.
+func TestThrottledBefore(t *testing.T) {
+	c := findCgroups(hostOf(t, hosts["v2"]))
+	c.begin()
+	c.limits(Machine{CPUs: 64, Memory: 1 << 40})
+	if u := c.use(); u.Throttled != 0 || u.Throttles != 0 {
+		t.Errorf("%+v since now", u)
 	}
 }

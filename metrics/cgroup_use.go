@@ -5,6 +5,13 @@ import (
 	"path/filepath"
 )
 
+// begin has counting begin now.
+func (c *cgroups) begin() {
+	if u := c.absolute(); u != nil {
+		c.base = *u
+	}
+}
+
 // use is what the cgroups counted since the run began; nil where none can be read. Those of
 // the whole machine are left out.
 func (c *cgroups) use() *CgroupUse {

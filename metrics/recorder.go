@@ -52,10 +52,8 @@ func newRecorder(cmd *exec.Cmd, r *Run, o Options) *recorder {
 		h.Command = r.Command
 	}
 	rec.header = h
-	rec.shared = rec.cgroups.shared(startedUs)
-	if u := rec.cgroups.absolute(); u != nil {
-		rec.cgroups.base = *u
-	}
+	rec.shared = rec.cgroups.shared(os.Getpid(), startedUs)
+	rec.cgroups.begin()
 	rec.stalls.begin(rec.cgroups)
 	rec.network.begin()
 	env := cmd.Env
