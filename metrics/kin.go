@@ -9,18 +9,30 @@ import (
 // kin are processes that are the run's without being descendants of its program: a
 // launcher had a daemon start them. What they used is lost when they end, but for what the last look found.
 type kin struct {
-	variables []string        // each of which is in their environments; none: there are no kin
-	strangers map[int]int64   // processes that are none, by when they started
-	known     map[int]counted // what each one used, when last seen
-	lost      counted         // what those used that are gone
+	variables []string             // each of which is in their environments; none: there are no kin
+	strangers map[int]int64        // processes that are none, by when they started
+	known     map[process]relative // kin, and what is below them, when last seen
+	lost      counted              // what those used that are gone
 	read      reader
+}
+
+// A process is told by when it started, in ticks since the machine's: pids are used again.
+type process struct {
+	pid   int
+	start int64
+}
+
+// A relative is one of the kin, or a descendant of one.
+type relative struct {
+	used   counted // with the children that it waited for
+	parent process
 }
 
 // maxEnvironment bounds how much of an environment is read, in bytes.
 const maxEnvironment = 128 << 10
 
-// find returns those that run and that are not in the tree by themselves.
-func (k *kin) find() (out []int) {
+// find returns those that run, but for those whose parent is one of them: these are below it.
+func (k *kin) find() []int {
 	if len(k.variables) == 0 {
 		return nil
 	}
@@ -30,6 +42,7 @@ func (k *kin) find() (out []int) {
 	}
 	names, _ := dir.Readdirnames(-1)
 	dir.Close()
+	parents := map[int]int{}
 	strangers := make(map[int]int64, len(names))
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
@@ -45,9 +58,19 @@ func (k *kin) find() (out []int) {
 			strangers[pid] = s.start
 			continue
 		}
-		out = append(out, pid)
+		parents[pid] = s.parent
 	}
 	k.strangers = strangers
+	return tops(parents)
+}
+
+// tops are the processes whose parents are not among them.
+func tops(parents map[int]int) (out []int) {
+	for pid, parent := range parents {
+		if _, below := parents[parent]; !below {
+			out = append(out, pid)
+		}
+	}
 	return out
 }
 
@@ -66,13 +89,42 @@ func (k *kin) has(pid int) bool {
 	return true
 }
 
-// counts takes in what those used that were found, and keeps what was used by those that are gone.
-func (k *kin) counts(now map[int]counted) counted {
-	for pid, c := range k.known {
-		if _, lives := now[pid]; !lives {
-			k.lost.add(c)
+// counts takes in those that a look found, and is what the others used: those that it
+// missed, and those that are gone, unless one that lives waited for them and so has it.
+func (k *kin) counts(now map[process]relative) counted {
+	missed := counted{}
+	for p, r := range k.known {
+		if _, found := now[p]; !found && k.lives(p) {
+			now[p] = r
+			missed.add(r.used)
+		}
+	}
+	for p, r := range k.known {
+		if _, found := now[p]; !found && !k.below(r.parent, now) {
+			k.lost.add(r.used)
 		}
 	}
 	k.known = now
-	return k.lost
+	missed.add(k.lost)
+	return missed
+}
+
+// below says whether a process, or one that it was below, is among those that live.
+func (k *kin) below(p process, living map[process]relative) bool {
+	for range len(k.known) + 1 {
+		if _, ok := living[p]; ok {
+			return true
+		}
+		p = k.known[p].parent
+	}
+	return false
+}
+
+func (k *kin) lives(p process) bool {
+	b, err := k.read.read(procFile(p.pid, "stat"))
+	if err != nil {
+		return false
+	}
+	s, ok := parseStat(b)
+	return ok && s.start == p.start && !s.zombie
 }

@@ -34,6 +34,11 @@ func (c *counted) add(d counted) {
 	c.user, c.system, c.in, c.out = c.user+d.user, c.system+d.system, c.in+d.in, c.out+d.out
 }
 
+// less is what was counted since.
+func (c *counted) less(d counted) counted {
+	return counted{c.user - d.user, c.system - d.system, c.in - d.in, c.out - d.out}
+}
+
 // A census is how a tree stood at one moment.
 type census struct {
 	counted
@@ -60,13 +65,17 @@ func (t *tree) look(pss bool) census {
 		all := t.parents()
 		children = func(pid int, _ int64) []int { return all[pid] }
 	}
-	walk := func(roots []int) {
+	walk := func(roots []int, found map[process]relative) {
 		for next := roots; len(next) > 0; next = next[1:] {
 			if _, twice := seen[next[0]]; twice { // it moved while we looked
 				continue
 			}
+			before := c.counted
 			if s, ok := t.visit(next[0], &c, pss); ok {
 				seen[next[0]] = s.start
+				if found != nil {
+					found[process{next[0], s.start}] = relative{c.less(before), process{s.parent, seen[s.parent]}}
+				}
 				next = append(next, children(next[0], s.threads)...)
 			}
 		}
@@ -77,16 +86,9 @@ func (t *tree) look(pss bool) census {
 			roots = append(roots, pid)
 		}
 	}
-	walk(roots)
-	relatives := map[int]counted{}
-	for _, pid := range t.kin.find() {
-		if t.exclude(pid) {
-			continue
-		}
-		before := c.counted
-		walk([]int{pid})
-		relatives[pid] = counted{c.user - before.user, c.system - before.system, c.in - before.in, c.out - before.out}
-	}
+	walk(roots, nil)
+	relatives := map[process]relative{}
+	walk(t.kin.find(), relatives)
 	c.add(t.kin.counts(relatives))
 	t.seen = seen
 	c.add(t.gone)
@@ -104,7 +106,7 @@ func (t *tree) visit(pid int, c *census, pss bool) (s stat, ok bool) {
 	}
 	s, ok = parseStat(b)
 	orphan := s.parent == os.Getpid() && pid != t.program
-	if !ok || orphan && !t.ours(pid, &s) {
+	if !ok || orphan && (t.exclude(pid) || !t.ours(pid, &s)) {
 		return s, false
 	}
 	if s.zombie && orphan {
