@@ -29,47 +29,6 @@ type gpus struct {
 	heard  chan struct{} // closed when the first answer came, or there will be none
 	once   sync.Once
 	stop   func() (cost float64) // ends the tool; nil: there is none
-	pid    int                   // of the tool
-
-	beginning chan struct{} // closed when the tool that is being started has begun; nil: none is
-}
-
-// begin starts the tool. That may hang, as where a file system does: nothing is locked meanwhile.
-func (g *gpus) begin(cmd *exec.Cmd) error {
-	begun := make(chan struct{})
-	defer close(begun)
-	g.mu.Lock()
-	g.beginning = begun
-	g.mu.Unlock()
-	err := cmd.Start()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.beginning = nil; err == nil {
-		g.pid = cmd.Process.Pid
-	}
-	return err
-}
-
-// beginGrace is how long a tool usually takes at most until its number is known.
-const beginGrace = 100 * time.Millisecond
-
-// is says whether a child of this process is the tool.
-func (g *gpus) is(pid int) bool {
-	g.mu.Lock()
-	begun := g.beginning
-	g.mu.Unlock()
-	if begun != nil {
-		select {
-		case <-begun:
-		case <-time.After(beginGrace): // until it is a program of its own it is this one
-			exe, err := os.Readlink(procFile(pid, "exe"))
-			own, _ := os.Readlink("/proc/self/exe")
-			return err == nil && exe == own
-		}
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return pid == g.pid
 }
 
 // A gpuSum gathers how a GPU was used.

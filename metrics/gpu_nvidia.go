@@ -82,7 +82,7 @@ func (n *nvidia) start(every time.Duration) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is typed is not for it
 	out, err := cmd.StdoutPipe()
 	if err == nil {
-		err = n.gpus.begin(cmd)
+		err = children.start(cmd)
 	}
 	if err != nil {
 		return err

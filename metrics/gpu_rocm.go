@@ -65,7 +65,7 @@ func (g *gpus) askROCm(ctx context.Context, path string) ([]gpuState, float64) {
 	cmd.WaitDelay = time.Second
 	out := &bounded{most: maxROCm}
 	cmd.Stdout = out
-	err := g.begin(cmd)
+	err := children.start(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}

@@ -49,11 +49,7 @@ func (k *kin) find() []int {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		b, err := k.read.read(procFile(pid, "stat"))
-		if err != nil {
-			continue
-		}
-		s, ok := parseStat(b)
+		s, ok := k.read.stat(pid)
 		if was, is := k.strangers[pid]; !ok || is && was == s.start || startedUs(pid) || !k.has(pid) {
 			strangers[pid] = s.start
 			continue
@@ -64,10 +60,11 @@ func (k *kin) find() []int {
 	return tops(parents)
 }
 
-// tops are the processes whose parents are not among them.
+// tops are the processes whose parents are not among them, but for children of this process, which
+// are in a tree, or in that of another run.
 func tops(parents map[int]int) (out []int) {
 	for pid, parent := range parents {
-		if _, below := parents[parent]; !below {
+		if _, below := parents[parent]; !below && parent != os.Getpid() {
 			out = append(out, pid)
 		}
 	}
@@ -121,10 +118,6 @@ func (k *kin) below(p process, living map[process]relative) bool {
 }
 
 func (k *kin) lives(p process) bool {
-	b, err := k.read.read(procFile(p.pid, "stat"))
-	if err != nil {
-		return false
-	}
-	s, ok := parseStat(b)
+	s, ok := k.read.stat(p.pid)
 	return ok && s.start == p.start && !s.zombie
 }

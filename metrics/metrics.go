@@ -96,7 +96,8 @@ func (r *Run) Status() int {
 // error means that the program did not run; how it ended is no error.
 //
 // Where a record is made, this process becomes the parent of what the program
-// leaves behind (PR_SET_CHILD_SUBREAPER), waits for those when they end and for no other child.
+// leaves behind (PR_SET_CHILD_SUBREAPER), and waits for those when they end. Whatever else it starts
+// meanwhile it starts by [Start], or in its own process group while programs have others.
 func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	r := Run{Command: cmd.Args, Start: time.Now()}
 	r.Host, _ = os.Hostname()
@@ -106,7 +107,7 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	}
 	signals := catch()
 	defer signals.drop()
-	if err := cmd.Start(); err != nil {
+	if err := children.start(cmd); err != nil {
 		err = fmt.Errorf("starting %s: %w", cmd.Args[0], err)
 		r.End, r.Exit = time.Now(), -1
 		rec.end(&r, err)

@@ -60,6 +60,15 @@ type stat struct {
 	threads, start, resides int64 // start is in ticks since the machine's, resides in pages
 }
 
+// stat reads that of a process; not ok where it is gone.
+func (r *reader) stat(pid int) (s stat, ok bool) {
+	b, err := r.read(procFile(pid, "stat"))
+	if err != nil {
+		return s, false
+	}
+	return parseStat(b)
+}
+
 // parseStat reads the fields behind the name, which may hold blanks and brackets.
 func parseStat(b []byte) (s stat, ok bool) {
 	i := bytes.LastIndexByte(b, ')')

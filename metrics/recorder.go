@@ -60,6 +60,7 @@ func newRecorder(cmd *exec.Cmd, r *Run, o Options) *recorder {
 	if env == nil {
 		env = os.Environ()
 	}
+	children.adopt()
 	rec.gpus = watchGPUs(env)
 	rec.out.open(o.File)
 	b, _ := rec.network.read.read("/proc/self/status")
@@ -101,7 +102,7 @@ func (rec *recorder) watch(cmd *exec.Cmd) {
 	if cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
 		group = pid
 	}
-	rec.tree = newTree(pid, group, rec.gpus.is, rec.options.Kin)
+	rec.tree = newTree(pid, group, rec.options.Kin)
 	ended := make(chan struct{})
 	go func() { // and leaves it for cmd.Wait to take
 		_, _ = retry(func() (int, error) { return 0, unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) })
@@ -250,7 +251,7 @@ func (rec *recorder) end(r *Run, err error) {
 	if rec.over = true; rec.tree == nil {
 		rec.describe()
 	} else {
-		r.Usage.add(rec.tree.usage)
+		r.Usage.add(children.leave(rec.tree))
 	}
 	rec.writeHeader()
 	f := rec.footer(r)

@@ -49,16 +49,27 @@ func TestMeasureCountsOrphans(t *testing.T) {
 	}
 }
 
-// TestMeasureLeavesOtherChildren: a child of this process that is not the program's is neither counted nor reaped.
+// TestMeasureLeavesOtherChildren: children of this process that are not the program's are neither counted
+// nor reaped: those from before, and those that it starts itself.
 func TestMeasureLeavesOtherChildren(t *testing.T) {
-	other := exec.Command("sh", "-c", burn+"; exit 7")
-	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
+	children = newFamily() // as in a process that has not measured yet
+	var others []*exec.Cmd
+	for i, start := range []func(*exec.Cmd) error{(*exec.Cmd).Start, Start, (*exec.Cmd).Start} {
+		other := exec.Command("sh", "-c", burn+"; exit 7")
+		other.SysProcAttr = &syscall.SysProcAttr{Setpgid: i < 2}
+		if i == 1 {
+			children.adopt()
+		}
+		if err := start(other); err != nil {
+			t.Fatal(err)
+		}
+		others = append(others, other)
 	}
 	r, _ := measured(t, "exec sleep 0.8")
-	if err := other.Wait(); err == nil || other.ProcessState.ExitCode() != 7 {
-		t.Errorf("the other child: %v", err)
+	for i, other := range others {
+		if err := other.Wait(); err == nil || other.ProcessState.ExitCode() != 7 {
+			t.Errorf("other child %d: %v", i, err)
+		}
 	}
 	if r.Footer.Processes != 1 || r.Samples[len(r.Samples)-1].CPU > 0.05 {
 		t.Errorf("%+v, %+v; want one process that did nothing", r.Footer, r.Samples[len(r.Samples)-1])
@@ -69,14 +80,15 @@ func TestMeasureLeavesOtherChildren(t *testing.T) {
 func TestMeasureWithoutListsOfChildren(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "sleep 100 & sleep 100 & wait")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := children.start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		cmd.Wait()
 	}()
-	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, func(int) bool { return false }, nil)
+	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, nil)
+	defer children.leave(tree)
 	var a, b census
 	for range 100 {
 		tree.slow = false

@@ -3,18 +3,13 @@ package metrics
 import (
 	"os"
 	"strconv"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // A tree is the program with all that it started: its descendants, and the
-// orphans among them, which become children of this process.
+// orphans among them, which become children of this process: see [family], whose lock it is under.
 type tree struct {
 	program int
-	group   int // the program's process group, where it has one of its own; else 0
-	session int // of this process
-	exclude func(pid int) bool
+	group   int           // the program's process group, where it has one of its own; else 0
 	seen    map[int]int64 // processes by when they started: pids are used again
 	gone    counted       // what orphans used that ended
 	usage   Usage         // the same, as the kernel sums it up
@@ -46,24 +41,23 @@ type census struct {
 	rss, pss, swap     int64 // bytes; the latter two where they were asked for
 }
 
-// newTree makes this process the one that orphans come to.
-func newTree(program, group int, exclude func(int) bool, relatives []string) *tree {
-	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // since Linux 3.4
-	t := &tree{program: program, group: group, exclude: exclude, seen: map[int]int64{}, kin: kin{variables: relatives}}
-	t.session, _ = unix.Getsid(0)
-	_, err := t.read.read("/proc/thread-self/children") // CONFIG_PROC_CHILDREN
-	t.slow = err != nil
+// newTree is that of a program that runs.
+func newTree(program, group int, relatives []string) *tree {
+	t := &tree{program: program, group: group, seen: map[int]int64{}, kin: kin{variables: relatives}, slow: children.slow}
+	children.join(t)
 	return t
 }
 
 // look counts the tree, and reaps the orphans that ended.
 func (t *tree) look(pss bool) census {
+	children.mu.Lock()
+	defer children.mu.Unlock()
 	var c census
 	seen := make(map[int]int64, len(t.seen))
-	children := t.children
+	below := t.read.children
 	if t.slow {
-		all := t.parents()
-		children = func(pid int, _ int64) []int { return all[pid] }
+		all := t.read.parents()
+		below = func(pid int, _ int64) []int { return all[pid] }
 	}
 	walk := func(roots []int, found map[process]relative) {
 		for next := roots; len(next) > 0; next = next[1:] {
@@ -76,17 +70,11 @@ func (t *tree) look(pss bool) census {
 				if found != nil {
 					found[process{next[0], s.start}] = relative{c.less(before), process{s.parent, seen[s.parent]}}
 				}
-				next = append(next, children(next[0], s.threads)...)
+				next = append(next, below(next[0], s.threads)...)
 			}
 		}
 	}
-	roots := []int{t.program}
-	for _, pid := range children(os.Getpid(), 2) {
-		if pid != t.program && !t.exclude(pid) {
-			roots = append(roots, pid)
-		}
-	}
-	walk(roots, nil)
+	walk(append(children.of(t), t.program), nil)
 	relatives := map[process]relative{}
 	walk(t.kin.find(), relatives)
 	c.add(t.kin.counts(relatives))
@@ -98,36 +86,18 @@ func (t *tree) look(pss bool) census {
 	return c
 }
 
-// visit counts a process; not ok where it is gone or is none of the run's.
+// visit counts a process; not ok where it is gone.
 func (t *tree) visit(pid int, c *census, pss bool) (s stat, ok bool) {
-	b, err := t.read.read(procFile(pid, "stat"))
-	if err != nil {
-		return s, false
+	if s, ok = t.read.stat(pid); ok {
+		t.count(c, pid, &s, pss)
 	}
-	s, ok = parseStat(b)
-	orphan := s.parent == os.Getpid() && pid != t.program
-	if !ok || orphan && (t.exclude(pid) || !t.ours(pid, &s)) {
-		return s, false
-	}
-	if s.zombie && orphan {
-		t.reap(pid)
-		return s, false
-	}
-	t.count(c, pid, &s, pss)
-	return s, true
-}
-
-// ours says whether a child of this process, other than the program, was the program's: it was
-// seen below it, or is of its group or of a session of its own. Else it may be another
-// program of this process's, which has its own way to wait for it.
-func (t *tree) ours(pid int, s *stat) bool {
-	return t.group == 0 || t.seen[pid] == s.start && s.start != 0 || s.group == t.group || s.session != t.session
+	return s, ok
 }
 
 // count adds one process.
 func (t *tree) count(c *census, pid int, s *stat, pss bool) {
 	c.add(counted{user: s.user + s.childUser, system: s.system + s.childSystem})
-	c.in, c.out = add(c.in, c.out, t.storage(pid))
+	c.in, c.out = add(c.in, c.out, t.read.storage(pid))
 	if s.zombie {
 		return
 	}
@@ -148,30 +118,17 @@ func add(in, out int64, more [2]int64) (int64, int64) { return in + more[0], out
 
 // storage is what a process, with the children that it waited for, read and
 // wrote; zeros where that may not be known.
-func (t *tree) storage(pid int) [2]int64 {
-	b, err := t.read.read(procFile(pid, "io"))
+func (r *reader) storage(pid int) [2]int64 {
+	b, err := r.read(procFile(pid, "io"))
 	if err != nil {
 		return [2]int64{}
 	}
 	return [2]int64{field(b, "read_bytes"), field(b, "write_bytes")}
 }
 
-// reap takes in what an orphan used and lets it go.
-func (t *tree) reap(pid int) {
-	io := t.storage(pid)
-	var u syscall.Rusage
-	n, err := retry(func() (int, error) { return syscall.Wait4(pid, nil, syscall.WNOHANG, &u) })
-	if err != nil || n != pid {
-		return
-	}
-	ticks := func(t syscall.Timeval) int64 { return (t.Nano() + 5e6) / 1e7 }
-	t.gone.add(counted{ticks(u.Utime), ticks(u.Stime), io[0], io[1]})
-	t.usage.add(usageOf(&u))
-}
-
 // children lists those of a process, which each of its threads has of its own. A process that ends
 // meanwhile may hide others: the next look finds them.
-func (t *tree) children(pid int, threads int64) []int {
+func (r *reader) children(pid int, threads int64) []int {
 	tasks := []string{strconv.Itoa(pid)}
 	if threads > 1 {
 		dir, err := os.Open(procFile(pid, "task"))
@@ -183,7 +140,7 @@ func (t *tree) children(pid int, threads int64) []int {
 	}
 	var out []int
 	for _, task := range tasks {
-		if b, err := t.read.read(procFile(pid, "task/"+task+"/children")); err == nil {
+		if b, err := r.read(procFile(pid, "task/"+task+"/children")); err == nil {
 			out = append(out, pids(b)...)
 		}
 	}
@@ -194,7 +151,7 @@ func (t *tree) children(pid int, threads int64) []int {
 const maxThreads = 4096
 
 // parents finds all children by their parents.
-func (t *tree) parents() map[int][]int {
+func (r *reader) parents() map[int][]int {
 	out := map[int][]int{}
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -207,11 +164,7 @@ func (t *tree) parents() map[int][]int {
 		if err != nil {
 			continue
 		}
-		b, err := t.read.read(procFile(pid, "stat"))
-		if err != nil {
-			continue
-		}
-		if s, ok := parseStat(b); ok {
+		if s, ok := r.stat(pid); ok {
 			out[s.parent] = append(out[s.parent], pid)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/metrics"
 )
 
 // A companion is a program that runs beside one task of a job; no words: there is none.
@@ -89,7 +90,7 @@ func (r *taskRunner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
 	cmd.Stdout, cmd.Stderr = out, out
 	// Should hpcc be killed, it does not outlive it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := metrics.Start(cmd); err != nil {
 		return nil, err
 	}
 	if err := b.Write(r.dir); err != nil {
