@@ -22,15 +22,12 @@ func zombies(f *family) (n int) {
 	return n
 }
 
-// fork runs a program of the shell's twice removed, in a process group of its own, as "set -m" has it.
-func fork(words string) string { return "(set -m; (" + words + ") & ) ; " }
-
-// TestMeasureReapsBetweenLooks: orphans that end long before the next look do not pile up.
+// TestMeasureReapsBetweenLooks: orphans that end long before the next look do not pile up, and are counted.
 func TestMeasureReapsBetweenLooks(t *testing.T) {
 	children = newFamily()
 	children.adopt()
 	dir := t.TempDir()
-	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 50 ]; do i=$((i+1)); "+fork("true")+"done; : >"+dir+"/forked; exec sleep 100")
+	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 50 ]; do i=$((i+1)); (timeout 5 true &); done; : >"+dir+"/forked; exec sleep 100")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := children.start(cmd); err != nil {
 		t.Fatal(err)
@@ -52,26 +49,17 @@ func TestMeasureReapsBetweenLooks(t *testing.T) {
 	}
 }
 
-// TestMeasureCountsUnseenOrphans: an orphan of another process group that no look saw below the program is the run's.
-func TestMeasureCountsUnseenOrphans(t *testing.T) {
-	done := filepath.Join(t.TempDir(), "done")
-	r, _ := measured(t, fork(burn+"; "+burn+"; : >"+done)+"while ! [ -e "+done+" ]; do sleep 0.05; done; sleep 0.3")
-	if f := r.Footer; f.Usage.User+f.Usage.System < 0.05 {
-		t.Errorf("%+v; want the processor time of the orphan", f.Usage)
-	}
-}
-
 // TestMeasureCountsOrphansOnce: where several runs go on, an orphan in a session of its own is counted at most once, and reaped.
 func TestMeasureCountsOrphansOnce(t *testing.T) {
 	children = newFamily()
 	dir := t.TempDir()
 	done := filepath.Join(dir, "done")
-	leave := "setsid sh -c '" + burn + "; " + burn + "; : >" + done + "' & sleep 0.3; exit 0"
+	leave := "setsid sh -c '" + burn + "; " + burn + "; sleep 0.5; : >" + done + "' & sleep 0.3; exit 0"
 	scripts := []string{"(" + leave + "); while ! [ -e " + done + " ]; do sleep 0.05; done; sleep 0.5"}
 	for range 3 {
 		scripts = append(scripts, "exec sleep 2")
 	}
-	used := make(chan float64, len(scripts))
+	runs := make(chan Run, len(scripts))
 	for i, script := range scripts {
 		go func() {
 			cmd := exec.Command("sh", "-c", script)
@@ -80,19 +68,46 @@ func TestMeasureCountsOrphansOnce(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			used <- run.Usage.User + run.Usage.System
+			runs <- run
 		}()
 	}
 	some := 0
 	for range scripts {
-		if <-used > 0.05 {
+		if r := <-runs; r.Footer.Processes > 1 || r.Usage.User+r.Usage.System > 0.05 {
 			some++
 		}
 	}
 	if some != 1 {
-		t.Errorf("%d runs have the processor time of the orphan; want that which left it", some)
+		t.Errorf("%d runs have the orphan; want that which left it", some)
 	}
 	if n := zombies(children); n > 0 {
 		t.Errorf("%d zombies are left", n)
+	}
+}
+
+// TestWhoseOrphans: an orphan that no look saw, of whatever group, is that of the only run; of several, it is that
+// of the one that had it or whose group it is in, or of none.
+func TestWhoseOrphans(t *testing.T) {
+	one := &tree{group: 1, seen: map[int]int64{7: 70}}
+	two := &tree{group: 2}
+	for _, c := range []struct {
+		name  string
+		trees []*tree
+		p     process
+		group int
+		want  *tree
+	}{
+		{"the only run", []*tree{one}, process{8, 80}, 9, one},
+		{"another group", []*tree{one, two}, process{8, 80}, 9, nil},
+		{"its group", []*tree{one, two}, process{8, 80}, 2, two},
+		{"seen", []*tree{two, one}, process{7, 70}, 9, one},
+		{"its pid was seen", []*tree{two, one}, process{7, 71}, 9, nil},
+		{"no run", nil, process{8, 80}, 1, nil},
+	} {
+		f := newFamily()
+		f.trees = c.trees
+		if got := f.whose(c.p, &stat{group: c.group}); got != c.want {
+			t.Errorf("%s: it is that of %+v; want %+v", c.name, got, c.want)
+		}
 	}
 }
