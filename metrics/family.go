@@ -19,7 +19,8 @@ type family struct {
 	adopts  bool
 	own     map[process]bool  // started here, or from before an exec
 	orphans map[process]*tree // whose they are; nil: of no run that goes on
-	trees   []*tree           // of the runs that go on
+	runs    int               // that go on, or are about to
+	trees   []*tree           // of those whose programs run
 	stop    chan struct{}     // ends reaping
 	read    reader
 	slow    bool // there are no lists of children
@@ -63,11 +64,12 @@ func (f *family) forget() {
 	maps.DeleteFunc(f.orphans, func(p process, _ *tree) bool { return gone(p) })
 }
 
-// adopt makes this process the one that orphans come to. What is there before a run is not the run's.
+// adopt makes this process the one that orphans come to, for one more run. What is there
+// before a run is not the run's.
 func (f *family) adopt() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.adopts {
+	if f.runs++; f.adopts {
 		f.sweep()
 		return
 	}
@@ -97,10 +99,13 @@ func (f *family) join(t *tree) {
 	}
 }
 
-// leave ends that, and is what the tree's orphans used that ended.
+// leave ends a run, and is what its orphans used that ended. t is nil where its program did not run.
 func (f *family) leave(t *tree) Usage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.runs--; t == nil {
+		return Usage{}
+	}
 	for i := range f.trees {
 		if f.trees[i] == t {
 			f.trees = append(f.trees[:i:i], f.trees[i+1:]...)
@@ -179,7 +184,7 @@ func (f *family) whose(p process, s *stat) *tree {
 			return t
 		}
 	}
-	if len(f.trees) == 1 {
+	if f.runs == 1 && len(f.trees) == 1 {
 		return f.trees[0]
 	}
 	return nil

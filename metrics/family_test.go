@@ -93,19 +93,21 @@ func TestWhoseOrphans(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		trees []*tree
+		runs  int
 		p     process
 		group int
 		want  *tree
 	}{
-		{"the only run", []*tree{one}, process{8, 80}, 9, one},
-		{"another group", []*tree{one, two}, process{8, 80}, 9, nil},
-		{"its group", []*tree{one, two}, process{8, 80}, 2, two},
-		{"seen", []*tree{two, one}, process{7, 70}, 9, one},
-		{"its pid was seen", []*tree{two, one}, process{7, 71}, 9, nil},
-		{"no run", nil, process{8, 80}, 1, nil},
+		{"the only run", []*tree{one}, 1, process{8, 80}, 9, one},
+		{"another is about to begin", []*tree{one}, 2, process{8, 80}, 9, nil},
+		{"another group", []*tree{one, two}, 2, process{8, 80}, 9, nil},
+		{"its group", []*tree{one, two}, 2, process{8, 80}, 2, two},
+		{"seen", []*tree{two, one}, 2, process{7, 70}, 9, one},
+		{"its pid was seen", []*tree{two, one}, 2, process{7, 71}, 9, nil},
+		{"no run", nil, 0, process{8, 80}, 1, nil},
 	} {
 		f := newFamily()
-		f.trees = c.trees
+		f.trees, f.runs = c.trees, c.runs
 		if got := f.whose(c.p, &stat{group: c.group}); got != c.want {
 			t.Errorf("%s: it is that of %+v; want %+v", c.name, got, c.want)
 		}

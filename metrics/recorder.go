@@ -250,9 +250,8 @@ func (rec *recorder) end(r *Run, err error) {
 	tool := rec.gpus.end()
 	if rec.over = true; rec.tree == nil {
 		rec.describe()
-	} else {
-		r.Usage.add(children.leave(rec.tree))
 	}
+	r.Usage.add(children.leave(rec.tree))
 	rec.writeHeader()
 	f := rec.footer(r)
 	if rec.options.Problem != nil {

@@ -59,6 +59,7 @@ func TestMeasureLeavesOtherChildren(t *testing.T) {
 		other.SysProcAttr = &syscall.SysProcAttr{Setpgid: i < 2}
 		if i == 1 {
 			children.adopt()
+			defer children.leave(nil)
 		}
 		if err := start(other); err != nil {
 			t.Fatal(err)
@@ -80,6 +81,7 @@ func TestMeasureLeavesOtherChildren(t *testing.T) {
 func TestMeasureWithoutListsOfChildren(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "sleep 100 & sleep 100 & wait")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	children.adopt()
 	if err := children.start(cmd); err != nil {
 		t.Fatal(err)
 	}
