@@ -15,15 +15,16 @@ import (
 // A family are the children of this process: those that it started itself, for which whoever started
 // them waits, and the orphans that came to it from the programs that are measured.
 type family struct {
-	mu      sync.Mutex // also of the trees: an orphan may be that of any
-	adopts  bool
-	own     map[process]bool  // started here, or from before an exec
-	orphans map[process]*tree // whose they are; nil: of no run that goes on
-	runs    int               // that go on, or are about to
-	trees   []*tree           // of those whose programs run
-	stop    chan struct{}     // ends reaping
-	read    reader
-	slow    bool // there are no lists of children
+	mu       sync.Mutex // also of the trees: an orphan may be that of any
+	adopts   bool
+	own      map[process]bool  // started here, or from before an exec
+	orphans  map[process]*tree // whose they are; nil: of no run that goes on
+	starting int               // children of which nothing is known yet
+	runs     int               // that go on, or are about to
+	trees    []*tree           // of those whose programs run
+	stop     chan struct{}     // ends reaping
+	read     reader
+	slow     bool // there are no lists of children
 }
 
 // children are all that there are: the kernel knows only one parent.
@@ -35,12 +36,16 @@ func newFamily() *family { return &family{own: map[process]bool{}, orphans: map[
 // left for its caller to wait for.
 func Start(cmd *exec.Cmd) error { return children.start(cmd) }
 
-// start starts a child of this process's own. Who asks in the meantime whose children are whose waits.
+// start starts a child of this process's own. That may hang, as where a file system does: nothing is
+// locked meanwhile, and no child that nothing is known of is taken for an orphan.
 func (f *family) start(cmd *exec.Cmd) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	f.starting++
+	f.mu.Unlock()
 	err := cmd.Start()
-	if err == nil {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.starting--; err == nil {
 		f.forget()
 		f.keep(cmd.Process.Pid)
 	}
@@ -167,7 +172,9 @@ func (f *family) sweep() {
 		}
 		t, known := f.orphans[p]
 		if !known {
-			t = f.whose(p, &s)
+			if t = f.whose(p, &s); t == nil && f.starting > 0 {
+				continue
+			}
 			f.orphans[p] = t
 		}
 		if s.zombie {
@@ -184,7 +191,7 @@ func (f *family) whose(p process, s *stat) *tree {
 			return t
 		}
 	}
-	if f.runs == 1 && len(f.trees) == 1 {
+	if f.runs == 1 && len(f.trees) == 1 && f.starting == 0 {
 		return f.trees[0]
 	}
 	return nil

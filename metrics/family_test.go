@@ -113,3 +113,25 @@ func TestWhoseOrphans(t *testing.T) {
 		}
 	}
 }
+
+// TestStartHangs: while a child is being started, what may be that child is left alone.
+func TestStartHangs(t *testing.T) {
+	children = newFamily()
+	children.adopt()
+	defer children.leave(nil)
+	cmd := exec.Command("sh", "-c", "exit 7")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	children.starting++ // it has begun, and Start has not returned
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < 500 && zombies(children) == 0; n++ {
+		time.Sleep(10 * time.Millisecond)
+	}
+	children.trees = []*tree{{group: 1}}
+	children.sweep()
+	children.trees, children.starting = nil, 0
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != 7 {
+		t.Errorf("the child: %v", err)
+	}
+}
