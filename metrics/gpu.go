@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"math"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"

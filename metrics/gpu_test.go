@@ -2,10 +2,8 @@ package metrics
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -165,36 +163,4 @@ func FuzzGPUTools(f *testing.F) {
 			}
 		}
 	})
-}
-
-// TestGPUsWhileAToolBegins: where starting a tool hangs, nobody waits for it.
-func TestGPUsWhileAToolBegins(t *testing.T) {
-	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}}
-	g.take([]gpuState{{GPU: GPU{Index: 3}}}, time.Now())
-	syscall.ForkLock.RLock() // no process starts
-	begun, answers := make(chan error), make(chan int)
-	go func() { begun <- g.begin(exec.Command("true")) }()
-	go func() {
-		for beginning := false; !beginning; time.Sleep(time.Millisecond) {
-			g.mu.Lock()
-			beginning = g.beginning != nil
-			g.mu.Unlock()
-		}
-		if g.is(1) {
-			answers <- -1
-		}
-		answers <- g.uses(&Machine{})[0].Index
-	}()
-	select {
-	case got := <-answers:
-		if got != 3 {
-			t.Errorf("GPU %d; want 3, and that process 1 is no tool", got)
-		}
-	case <-time.After(time.Minute):
-		t.Error("who asks waits for the tool")
-	}
-	syscall.ForkLock.RUnlock()
-	if err := <-begun; err != nil || g.pid == 0 || !g.is(g.pid) {
-		t.Errorf("%v: the tool is process %d", err, g.pid)
-	}
 }
