@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A Task is the record of one task: the file task.<k>.json in the job's
@@ -193,16 +196,10 @@ func TaskOf(name string) (index, attempt int, ok bool) {
 // readRecord reads a record of a job's directory, if it is there and can be read.
 func readRecord(dir, name string, t *Task) bool { return readJSON(filepath.Join(dir, name), t) == nil }
 
-// readJSON reads one of our files, within bounds.
+// readJSON reads one of our files, within bounds. Jobs' directories are handed on: what
+// stands there under a record's name may be a pipe or a device, which has no end.
 func readJSON(file string, v any) error {
-	fi, err := os.Stat(file)
-	if err == nil && fi.Size() > maxRecord {
-		err = fmt.Errorf("has %d bytes; the most is %d", fi.Size(), maxRecord)
-	}
-	var b []byte
-	if err == nil {
-		b, err = os.ReadFile(file)
-	}
+	b, err := readRegular(file)
 	if err == nil {
 		err = json.Unmarshal(b, v)
 	}
@@ -210,6 +207,27 @@ func readJSON(file string, v any) error {
 		return fmt.Errorf("reading %q: %w", file, err)
 	}
 	return nil
+}
+
+// readRegular reads a regular file of at most maxRecord bytes.
+func readRegular(file string) ([]byte, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
+	if err == nil && len(b) > maxRecord {
+		err = fmt.Errorf("has more than %d bytes", maxRecord)
+	}
+	return b, err
 }
 
 // Fill puts the task's index and its parameters into the words of its job.

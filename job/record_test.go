@@ -6,8 +6,32 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
+
+// TestOddRecords: a record's name may stand for a pipe, a device or a file without an end.
+func TestOddRecords(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "task.1.json"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/zero", filepath.Join(dir, "task.2.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, maxRecord+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	last, _, bad, err := Attempts(dir, false)
+	if err != nil || len(last) != 0 || len(bad) != 3 {
+		t.Fatalf("%v, %v, %v; want three that cannot be read", last, bad, err)
+	}
+	for k, want := range []string{"not a regular file", "not a regular file", "has more than 1048576 bytes"} {
+		if !strings.Contains(bad[k].Error(), want) {
+			t.Errorf("%v; want %q", bad[k], want)
+		}
+	}
+}
 
 // TestAttempts: of each task the last record and those before it; one that is broken is told of,
 // and what is no record is left alone.

@@ -18,8 +18,8 @@ import (
 
 // Bounds of what a directory of runs may hold.
 const (
-	maxRunDepth = 8
-	maxRunFiles = 200_000
+	maxRunDepth   = 8
+	maxRunRecords = 400_000 // with directories; a measured task has two
 )
 
 // recordEnd is how files of measured runs end.
@@ -98,28 +98,41 @@ func runsOfJob(c *cli.Context, id string) (src report.Source, err error) {
 }
 
 // runsBelow finds the measured runs, and the records of tasks, in a directory and
-// those below it. It follows no links.
+// those below it. It follows no links but that which the directory itself may be.
 func runsBelow(root string, attempts bool) (src report.Source, err error) {
 	abs, err := filepath.Abs(root)
 	if err != nil {
 		return src, err
 	}
 	src.Name = filepath.Base(abs)
-	files := map[string][]string{} // by directory
-	var dirs []string
+	dirs, files, err := recordsBelow(root, maxRunRecords)
+	if err != nil {
+		return src, err
+	}
+	for _, dir := range dirs {
+		runsIn(&src, dir, files[filepath.Clean(dir)], attempts)
+	}
+	return src, nil
+}
+
+// recordsBelow lists directories, and the files of measured runs in each. One that cannot
+// be read is listed: who reads its records finds that out.
+func recordsBelow(root string, most int) (dirs []string, files map[string][]string, err error) {
+	if !strings.HasSuffix(root, "/") {
+		root += "/" // of a link what it names
+	}
+	files = map[string][]string{}
 	n := 0
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		switch n++; {
-		case err != nil:
-			src.Warnings = append(src.Warnings, err.Error())
-			if e != nil && e.IsDir() {
-				return fs.SkipDir
+		if err != nil {
+			if e == nil {
+				return err
 			}
-			return nil
-		case n > maxRunFiles:
-			return fmt.Errorf("looking for measured runs: %s has more than %d files", root, maxRunFiles)
+			return fs.SkipDir
+		}
+		switch name, known := strings.CutSuffix(e.Name(), ".json"); {
 		case e.IsDir():
-			if rel, _ := filepath.Rel(root, path); strings.Count(rel, string(filepath.Separator)) >= maxRunDepth {
+			if rel, _ := filepath.Rel(root, path); strings.Count(rel, "/") >= maxRunDepth {
 				return fs.SkipDir
 			}
 			if _, attempt, ok := job.TaskOf(e.Name()); ok && attempt < 0 && path != root { // its results
@@ -128,25 +141,28 @@ func runsBelow(root string, attempts bool) (src report.Source, err error) {
 			dirs = append(dirs, path)
 		case e.Type().IsRegular() && strings.HasSuffix(path, recordEnd):
 			files[filepath.Dir(path)] = append(files[filepath.Dir(path)], path)
+		case !known || !isTask(name):
+			return nil
+		}
+		if n++; n > most {
+			return (&message{err: fmt.Errorf("looking for measured runs: %s has more than %d records and directories", root, most)}).hint("name directories below it, each as a system, or one job")
 		}
 		return nil
 	})
-	if err != nil {
-		return src, err
-	}
-	for _, dir := range dirs {
-		if err := runsIn(&src, dir, files[filepath.Clean(dir)], attempts); err != nil {
-			return src, err
-		}
-	}
-	return src, nil
+	return dirs, files, err
+}
+
+// isTask says whether a file is of a task, by its name without the ending.
+func isTask(name string) bool {
+	_, _, ok := job.TaskOf(name)
+	return ok
 }
 
 // runsIn joins the measured runs of one directory with its records of tasks.
-func runsIn(src *report.Source, dir string, files []string, attempts bool) error {
+func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 	last, earlier, bad, err := job.Attempts(dir, attempts)
 	if err != nil {
-		return err
+		bad = append(bad, err)
 	}
 	for _, err := range bad {
 		src.Warnings = append(src.Warnings, err.Error())
@@ -174,7 +190,6 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) error
 			src.Runs = append(src.Runs, report.Run{File: f})
 		}
 	}
-	return nil
 }
 
 // runOf is the run of a task's record, with its measured run where there is one; that
