@@ -158,26 +158,33 @@ func readPrices(file string) (*report.Prices, error) {
 }
 
 // requestAdvice is what records of jobs advise, of a system whose runs have all ended.
-// What runs that were killed for want of something used of it says nothing.
+// What runs that were killed for want of something used of it says nothing, nor does what
+// one process used of several.
 func requestAdvice(s *report.System) []string {
 	if s.Endings[report.Open]+s.Missing > 0 {
 		return nil
 	}
 	u := &job.Use{}
+	var wall, cpu, longest float64
+	largest, first := false, false // memory of the largest process alone, processor time of the first
 	for _, t := range s.Tasks {
 		asked := &t.Header.Asked
 		u.CPUs = max(u.CPUs, asked.CPUs)
 		u.Memory = max(u.Memory, asked.Memory)
-		u.Time = max(u.Time, time.Duration(asked.Time*float64(time.Second)))
-		wall := time.Duration(min(t.Figures["wall_s"], maxAdvised) * float64(time.Second))
-		u.Wall, u.Longest = u.Wall+wall, max(u.Longest, wall)
-		u.CPUTime += time.Duration(min(t.Figures["cpu_s"], maxAdvised) * float64(time.Second))
+		u.Time = max(u.Time, duration(asked.Time))
+		wall, longest = wall+t.Figures["wall_s"], max(longest, t.Figures["wall_s"])
+		cpu += t.Figures["cpu_s"]
 		u.PeakMemory = max(u.PeakMemory, int64(t.Figures["memory_peak_bytes"]))
+		alone := t.Footer.MemoryFrom == "" || t.Footer.MemoryFrom == "process"
+		largest = largest || alone && (asked.CPUs > 1 || t.Ranks > 1)
+		first = first || !t.Measured && t.Ranks > 1
 	}
-	if s.Figures["throttled"].Median >= report.MuchThrottled { // it would have used more
+	fits := min(1, mostSeconds/max(wall, cpu, 1)) // of both, so that as many processors are busy
+	u.Wall, u.CPUTime, u.Longest = duration(wall*fits), duration(cpu*fits), duration(longest)
+	if first || s.Figures["throttled"].Median >= report.MuchThrottled { // it would have used more
 		u.CPUs = 0
 	}
-	if s.Endings[report.NoMemory] > 0 {
+	if largest || s.Endings[report.NoMemory] > 0 {
 		u.Memory = 0
 	}
 	if s.Endings[report.TimeLimit] > 0 {
@@ -186,6 +193,9 @@ func requestAdvice(s *report.System) []string {
 	return u.Advise()
 }
 
-// maxAdvised bounds the seconds of a run that are believed, so that sums of many
-// stay durations.
-const maxAdvised = 1e6
+// mostSeconds is what a duration holds.
+const mostSeconds = 9e9
+
+func duration(v float64) time.Duration {
+	return time.Duration(max(0, min(v, mostSeconds)) * float64(time.Second))
+}

@@ -196,6 +196,9 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 // is then taken.
 func runOf(measured map[string]string, name string, sub *job.Submission, t *job.Task) report.Run {
 	run := report.Run{File: measured[name], Known: known(sub, t)}
+	if sub != nil {
+		run.Ranks = max(sub.Job.Tasks, sub.Job.TasksPerNode*max(sub.Job.Nodes, 1))
+	}
 	delete(measured, name)
 	return run
 }

@@ -117,7 +117,8 @@ func readTask(run *Run) (*Task, error) {
 			return nil, err
 		}
 	}
-	t := &Task{File: run.File, Header: rec.Header, Footer: rec.Footer, Ending: ending(&rec.Header, rec.Footer)}
+	t := &Task{File: run.File, Header: rec.Header, Footer: rec.Footer, Ending: ending(&rec.Header, rec.Footer),
+		Ranks: run.Ranks, Measured: rec.Footer != nil && rec.Footer != run.Known.Footer}
 	t.Figures = figures(&rec.Header, rec.Footer)
 	return t, err
 }

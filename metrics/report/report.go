@@ -31,6 +31,7 @@ type Run struct {
 	File string // of the measured run; "" where there is none
 	// Known is what the job's record says. What the file says goes before it.
 	Known metrics.Record
+	Ranks int // processes that the task asked for, over all its nodes; 0: one
 }
 
 // Options say how to compare.

@@ -18,6 +18,9 @@ type Task struct {
 	Figures map[string]float64 `json:"figures"` // by the name of the measure; what is not known is not there
 	Header  metrics.Header     `json:"header"`
 	Footer  *metrics.Footer    `json:"footer,omitempty"`
+
+	Ranks    int  `json:"-"` // that it asked for; 0: one
+	Measured bool `json:"-"` // the footer is of the file: not of the job's record, which knows one process and its children
 }
 
 // An Ending is how a run ended.

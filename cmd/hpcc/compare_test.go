@@ -1,0 +1,74 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hpcc/metrics"
+	"hpcc/metrics/report"
+)
+
+// TestRequestAdvice: of large jobs as of small ones, and none where the records are of one process of several.
+func TestRequestAdvice(t *testing.T) {
+	const hour, gib = 3600.0, 1 << 30
+	for _, test := range []struct {
+		name      string
+		asked     metrics.Asked
+		wall, cpu float64
+		from      string
+		ranks     int
+		known     bool // by the job's record alone
+		want      string
+	}{
+		{"64 processors for long", metrics.Asked{CPUs: 64}, 10 * hour, 10 * hour * 64 * .98, "cgroup", 0, false, ""},
+		{"few of them busy", metrics.Asked{CPUs: 64}, 1e6 * hour, 1e6 * hour * 8, "cgroup", 0, false, "8.0 of 64 processors were busy: ask for 8"},
+		{"30 days of 60", metrics.Asked{Time: 60 * 24 * hour}, 30 * 24 * hour, hour, "cgroup", 0, false, ""},
+		{"a duration is not long enough", metrics.Asked{CPUs: 4, Time: 1e17}, 1e16, 4e16, "cgroup", 0, false, ""},
+		{"memory of all", metrics.Asked{CPUs: 8, Memory: 64 * gib}, hour, 8 * hour, "cgroup", 0, false, "6G of 64G of memory were used: --mem 9G would do"},
+		{"of the largest process", metrics.Asked{CPUs: 8, Memory: 64 * gib}, hour, 8 * hour, "process", 0, true, ""},
+		{"of the only one", metrics.Asked{CPUs: 1, Memory: 64 * gib}, hour, hour, "process", 0, true, "6G of 64G of memory were used: --mem 9G would do"},
+		{"of one rank of eight", metrics.Asked{CPUs: 1, Memory: 64 * gib}, hour, hour, "process", 8, true, ""},
+		{"what srun used", metrics.Asked{CPUs: 8}, hour, 2, "process", 8, true, ""},
+		{"ranks that were measured", metrics.Asked{CPUs: 8}, hour, hour, "cgroup", 8, false, "1.0 of 8 processors were busy: ask for 1"},
+	} {
+		f := &metrics.Footer{Wall: test.wall, Usage: metrics.Usage{User: test.cpu}, Memory: 6 * gib, MemoryFrom: test.from}
+		x := &report.Task{Ending: report.Done, Header: metrics.Header{Asked: test.asked}, Footer: f, Ranks: test.ranks, Measured: !test.known,
+			Figures: map[string]float64{"wall_s": test.wall, "cpu_s": test.cpu, "memory_peak_bytes": 6 * gib}}
+		if got := strings.Join(requestAdvice(&report.System{Tasks: []*report.Task{x}}), "\n"); got != test.want {
+			t.Errorf("%s: %q; want %q", test.name, got, test.want)
+		}
+	}
+}
+
+// TestRecordsBelow: only records count for the bound, a link is followed where it is the root, and a directory that
+// cannot be read is a warning.
+func TestRecordsBelow(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run1")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"task.1.json", "task.1.jsonl", "task.2.jsonl", "task.1.out", "job.json", "x", "y"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	latest := filepath.Join(filepath.Dir(dir), "latest")
+	if err := os.Symlink("run1", latest); err != nil {
+		t.Fatal(err)
+	}
+	if _, files, err := recordsBelow(latest, 4); err != nil || len(files[latest]) != 2 {
+		t.Errorf("%v, %v; want two measured runs, and of four records no complaint", files, err)
+	}
+	if _, _, err := recordsBelow(dir, 3); err == nil || err.(*message).advice == "" {
+		t.Errorf("%v; want a refusal that says what to do", err)
+	}
+	if src, err := runsBelow(latest, false); err != nil || src.Name != "latest" || len(src.Runs) != 2 || len(src.Warnings) == 0 {
+		t.Errorf("%+v, %v", src, err)
+	}
+	src := report.Source{}
+	if runsIn(&src, filepath.Join(dir, "x"), nil, false); len(src.Warnings) == 0 || !strings.Contains(src.Warnings[0], "reading the job's records") {
+		t.Errorf("%q; want a warning of what is no directory", src.Warnings)
+	}
+}
