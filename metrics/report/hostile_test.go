@@ -153,6 +153,7 @@ func FuzzReport(f *testing.F) {
 		f.Add(string(h) + "\n" + `{"kind":"sample","t":1,"cpu_s":2,"rss_bytes":5,"gpus":[{"utilisation":50}]}` + "\n" + `{"kind":"sample","t":2,"cpu_s":3,"rss_bytes":9}` + "\n" + string(foot) + "\n")
 	}
 	f.Add(`{"kind":"header"}` + "\n" + `{"kind":"footer","wall_s":1e300,"usage":{"user_s":-1}}`)
+	f.Add(`{"kind":"header","machine":{"host":"worker-1"}}` + "\n" + `{"kind":"footer","wall_s":9,"gpus":[{"energy_j":1.7e308},{"energy_j":1.7e308}]}`)
 	other := power.make(f, 2, nil)
 	f.Fuzz(func(t *testing.T, text string) {
 		file := filepath.Join(dir, "run.jsonl")

@@ -48,9 +48,12 @@ func (p *Prices) Check() (key []string, err error) {
 		if _, err := path.Match(name, ""); err != nil {
 			return at("hour", errors.New("is no pattern of hosts: a [ has no end"))
 		}
-		for field, v := range map[string]float64{"hour": n.Hour, "idle_watts": n.IdleWatts, "max_watts": n.MaxWatts, "cpus": float64(n.CPUs), "gpus": float64(n.GPUs)} {
-			if !amount(v) {
-				return at(field, fmt.Errorf("%s: %g cannot be", field, v))
+		for _, x := range []struct {
+			field string
+			v     float64
+		}{{"hour", n.Hour}, {"cpus", float64(n.CPUs)}, {"gpus", float64(n.GPUs)}, {"idle_watts", n.IdleWatts}, {"max_watts", n.MaxWatts}} {
+			if !amount(x.v) {
+				return at(x.field, fmt.Errorf("%s: %g cannot be", x.field, x.v))
 			}
 		}
 		if n.MaxWatts < n.IdleWatts {
@@ -91,18 +94,18 @@ func (p *Prices) add(system string, t *Task) {
 	if !ok {
 		return
 	}
-	share := n.share(t)
+	share, _ := n.share(t)
 	j := gpuEnergy(t.Footer)
 	j += n.IdleWatts * share * w
 	if cpus := n.cpus(t); cpus > 0 {
 		j += (n.MaxWatts - n.IdleWatts) * min(t.Figures[cpuName]/cpus, w)
 	}
 	kwh := j / joules * max(p.PUE, 1)
-	if kwh > 0 {
+	if kwh > 0 && kwh < most {
 		t.Figures[energyName] = kwh
 	}
-	if n.Hour > 0 || p.KWh > 0 && kwh > 0 {
-		t.Figures[costName] = n.Hour*share*w/3600 + p.KWh*kwh
+	if cost := n.Hour*share*w/3600 + p.KWh*kwh; cost < most && (n.Hour > 0 || p.KWh > 0 && kwh > 0) {
+		t.Figures[costName] = cost
 	}
 }
 
@@ -114,42 +117,49 @@ func (n *Node) cpus(t *Task) float64 {
 }
 
 // share is the part of a node that a run pays for: of its processors or its GPUs,
-// whichever is more.
-func (n *Node) share(t *Task) float64 {
-	cpus := n.cpus(t)
-	if n.Exclusive || cpus <= 0 {
-		return 1
+// whichever is more; all of it where neither is known.
+func (n *Node) share(t *Task) (part float64, known bool) {
+	if n.Exclusive {
+		return 1, true
 	}
 	asked := float64(t.Header.Asked.CPUs)
 	if asked <= 0 {
 		asked = t.Header.Limits.CPUs
 	}
-	if asked <= 0 {
-		return 1
+	if cpus := n.cpus(t); cpus > 0 {
+		part = asked / cpus
 	}
-	part := asked / cpus
 	if n.GPUs > 0 {
 		part = max(part, float64(t.Header.Asked.GPUs)/float64(n.GPUs))
 	}
-	return min(part, 1)
+	if part <= 0 {
+		return 1, false
+	}
+	return min(part, 1), true
 }
 
 // notes tell which systems have no price.
 func (p *Prices) notes(systems []*System) (notes []string) {
 	for _, s := range systems {
-		none, whole, hosts := 0, 0, map[string]bool{}
+		none, whole, unasked, hosts := 0, 0, 0, map[string]bool{}
 		for _, t := range s.Tasks {
 			n, ok := p.find(s.Name, t.Header.Machine.Host)
+			_, known := n.share(t)
 			switch {
 			case !ok:
 				none++
 				hosts[plain(t.Header.Machine.Host)] = true
-			case !n.Exclusive && n.cpus(t) <= 0:
+			case !known && n.cpus(t) <= 0:
 				whole++
+			case !known:
+				unasked++
 			}
 		}
 		if whole > 0 {
 			notes = append(notes, fmt.Sprintf("%s: neither the prices nor the records say how many processors a node has, so %s for a whole one: cpus = N says it", s.Name, counted(whole, "run pays", "runs pay")))
+		}
+		if unasked > 0 {
+			notes = append(notes, fmt.Sprintf("%s: neither the job nor its record says how many processors a run had, so %s for a whole node: --cpus of the job, or --measure, says it", s.Name, counted(unasked, "run pays", "runs pay")))
 		}
 		if none > 0 {
 			notes = append(notes, fmt.Sprintf("%s: the prices name neither the system nor %s, so %d of %s cost nothing here", s.Name, few(slices.Sorted(maps.Keys(hosts))), none, counted(len(s.Tasks), "run", "runs")))

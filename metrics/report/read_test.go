@@ -153,6 +153,7 @@ func TestPrices(t *testing.T) {
 		{"x", "gpu2", 16, 0, 2 + .5*1.15, 2 * (.5 + .075)},  // a quarter: 25 W idle, and 200 W × 16/64
 		{"x", "gpu2", 4, 2, 4 + .5*1.125, 2 * (.5 + .0625)}, // half of the GPUs is more than a sixteenth
 		{"x", "gpu17", 4, 0, 4 + .5*1, 1},                   // the longer pattern
+		{"x", "gpu2", 0, 1, 2 + .5*1.05, 2 * (.5 + .025)},   // of its processors nothing is known: a quarter of the GPUs
 		{"x", "other", 4, 0, -1, -1},
 	} {
 		x := task(test.host, test.cpus, test.gpus)
@@ -185,6 +186,18 @@ func TestPrices(t *testing.T) {
 	r, err := Read([]Source{{Name: "x", Runs: []Run{{Known: metrics.Record{Header: metrics.Header{Machine: metrics.Machine{Host: "gpu2"}}, Footer: &metrics.Footer{Wall: 3600}}}}}}, Options{Prices: p})
 	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 run pays for a whole one") || r.Systems[0].Figures[costName].Sum != 8+.5*.2 {
 		t.Errorf("%v %q %+v; want a note of what a node of unknown size costs", err, r.Notes, r.Systems[0].Figures)
+	}
+	unasked := metrics.Record{Header: metrics.Header{Machine: metrics.Machine{Host: "gpu17", CPUs: 16}}, Footer: &metrics.Footer{Wall: 3600}}
+	r, err = Read([]Source{{Name: "x", Runs: []Run{{Known: unasked}}}}, Options{Prices: p})
+	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "1 run pays for a whole node: --cpus") || r.Systems[0].Figures[costName].Sum != 16 {
+		t.Errorf("%v %q %+v; want a note of what a run pays that asked for nothing", err, r.Notes, r.Systems[0].Figures)
+	}
+	huge := metrics.Record{Header: unasked.Header, Footer: &metrics.Footer{Wall: 3600, GPUs: []metrics.GPUUse{{Energy: 1.7e308}, {Energy: 1.7e308}}}}
+	if r, err = Read([]Source{{Name: "x", Runs: []Run{{Known: huge}}}}, Options{Prices: p}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.JSON(); err != nil {
+		t.Errorf("energy that cannot be: %v", err)
 	}
 	r, err = Read([]Source{{Name: "a", Runs: power.make(t, 2, nil)}}, Options{Prices: p})
 	if err != nil || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "2 of 2 runs cost nothing") {
