@@ -156,8 +156,9 @@ func tellChanges(c *cli.Context, list []*job.Status, before map[string]string) e
 	return nil
 }
 
+// warn tells warnings, which name files of others: without what would move the cursor.
 func warn(warnings []string) {
 	for _, w := range warnings {
-		say("warning: %s", w)
+		say("warning: %s", cleaned(strings.NewReplacer("\n", " ", "\r", " ").Replace(w)))
 	}
 }

@@ -8,25 +8,38 @@ import (
 	"hpcc/metrics"
 )
 
-// images looks whether all runs are of one image: the one of the first run that
-// tells.
+// maxImages bounds the distinct images that runs are compared with.
+const maxImages = 64
+
+// A ran is an image that a run told, and the run's system.
+type ran struct {
+	h      *metrics.Header
+	system string
+}
+
+// images looks whether all runs are of one image: each is held against all that were
+// seen before it, for one may tell its digest alone and the next its configuration.
 func (r *Report) images(allowed bool) error {
-	var first *metrics.Header
-	var system string
+	var seen []ran
 	for _, s := range r.Systems {
 		none := 0
 		for _, t := range s.Tasks {
 			h := &t.Header
-			if first == nil && h.Digest+h.Config != "" {
-				first, system = h, s.Name
-			}
-			switch same, known := sameImage(first, h); {
-			case !known:
+			if h.Digest+h.Config == "" {
 				none++
-			case !same && !allowed:
-				return &DigestError{[2]string{system, s.Name}, digests(first, h)}
-			case !same:
+				continue
+			}
+			other, fresh, unknown := against(seen, h)
+			switch {
+			case other != nil && !allowed:
+				return &DigestError{[2]string{other.system, s.Name}, digests(other.h, h)}
+			case other != nil:
 				r.Different = true
+			case unknown:
+				none++
+			}
+			if fresh && len(seen) < maxImages {
+				seen = append(seen, ran{h, s.Name})
 			}
 		}
 		if none > 0 && len(r.Systems) > 1 {
@@ -37,6 +50,26 @@ func (r *Report) images(allowed bool) error {
 		r.Notes = append([]string{"the systems ran DIFFERENT IMAGES: what differs may be the program"}, r.Notes...)
 	}
 	return nil
+}
+
+// against is the first of the images seen that a run's certainly is not, where it is none
+// of them; whether the run tells something new; and whether it can be compared with none.
+func against(seen []ran, h *metrics.Header) (other *ran, fresh, unknown bool) {
+	one := false
+	fresh, unknown = true, len(seen) > 0
+	for i := range seen {
+		same, known := sameImage(seen[i].h, h)
+		if known && !same && other == nil {
+			other = &seen[i]
+		}
+		one = one || same
+		unknown = unknown && !known
+		fresh = fresh && (seen[i].h.Digest != h.Digest || seen[i].h.Config != h.Config)
+	}
+	if one {
+		other = nil
+	}
+	return other, fresh, unknown
 }
 
 // sameImage compares by what both tell. One image may have several manifests, as for two

@@ -176,7 +176,7 @@ func TestPrices(t *testing.T) {
 		want string
 	}{
 		{Prices{Node: one}, ""}, {Prices{}, "prices nothing"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]Node{"[": {}}}, "no pattern"},
-		{Prices{Node: map[string]Node{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]Node{"a": {Hour: math.Inf(1)}}}, "cannot be"},
+		{Prices{Node: map[string]Node{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {MaxWatts: -1, GPUs: -1, CPUs: -1, Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]Node{"a": {Hour: math.Inf(1)}}}, "cannot be"},
 	} {
 		key, err := test.p.Check()
 		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || len(key) == 0) {

@@ -78,6 +78,29 @@ func TestDigests(t *testing.T) {
 	}
 }
 
+// TestImages: each run is held against all before it.
+func TestImages(t *testing.T) {
+	for _, test := range []struct {
+		runs    [][2]string // digest and configuration
+		refused bool
+		notes   int
+	}{
+		{[][2]string{{"d", "c"}, {"e", "c"}, {"", "c"}}, false, 0},
+		{[][2]string{{"d", ""}, {"", "c"}, {"", "x"}}, true, 1},
+		{[][2]string{{"d", ""}, {"", "c"}, {"", "c"}}, false, 1},
+		{[][2]string{{"", ""}, {"d", "c"}}, false, 1},
+		{[][2]string{{"d", "c"}, {"d", "x"}, {"", "x"}}, false, 0}, // for two architectures
+	} {
+		r := &Report{}
+		for k, x := range test.runs {
+			r.Systems = append(r.Systems, &System{Name: string(rune('a' + k)), Tasks: []*Task{{Header: metrics.Header{Digest: x[0], Config: x[1]}}}})
+		}
+		if err := r.images(false); (err != nil) != test.refused || len(r.Notes) != test.notes {
+			t.Errorf("%q: %v, %q; want refused %v and %d notes", test.runs, err, r.Notes, test.refused, test.notes)
+		}
+	}
+}
+
 // TestSameImage: by the digest, or by the configuration where manifests differ or one has none.
 func TestSameImage(t *testing.T) {
 	for _, test := range []struct {
