@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // A Comparison is one system against the first.
@@ -24,7 +25,7 @@ const (
 	Shorter Verdict = "shorter"
 	Same    Verdict = "same"          // as good as
 	Within  Verdict = "within spread" // the difference may be chance
-	Few     Verdict = "few runs"      // how far they spread is not known
+	Few     Verdict = "few runs"      // too few to tell it from chance
 	Unknown Verdict = "unknown"       // one has none that ended
 )
 
@@ -36,8 +37,11 @@ type match struct {
 	report *Report
 	base   *System
 	other  *System
-	pairs  [][2]*Task
+	pairs  [][2]group
 }
+
+// A group is runs of one system that did the same.
+type group []*Task
 
 func compare(r *Report, base, other *System) Comparison {
 	m := &match{report: r, base: base, other: other, pairs: pair(base, other)}
@@ -54,26 +58,13 @@ func compare(r *Report, base, other *System) Comparison {
 
 // pair finds runs that went well and did the same on both systems. Fewer than two
 // pairs say no more than the runs alone.
-func pair(a, b *System) (pairs [][2]*Task) {
-	byKey := map[string]*Task{}
-	for _, t := range a.Tasks {
-		if k := t.key(); k != "" && t.Ending == Done {
-			byKey[k] = t // of several attempts the last
+func pair(a, b *System) (pairs [][2]group) {
+	_, mates := groups(a)
+	keys, own := groups(b)
+	for _, k := range keys {
+		if mate := mates[k]; mate != nil {
+			pairs = append(pairs, [2]group{mate, own[k]})
 		}
-	}
-	at := map[string]int{}
-	for _, t := range b.Tasks {
-		k := t.key()
-		mate := byKey[k]
-		if k == "" || mate == nil || t.Ending != Done {
-			continue
-		}
-		if i, again := at[k]; again {
-			pairs[i][1] = t
-			continue
-		}
-		at[k] = len(pairs)
-		pairs = append(pairs, [2]*Task{mate, t})
 	}
 	if len(pairs) < 2 {
 		return nil
@@ -81,20 +72,70 @@ func pair(a, b *System) (pairs [][2]*Task) {
 	return pairs
 }
 
+// groups are the runs that went well, by their key, and the keys in order. Of several
+// attempts of one task the last counts; the same task of another job is a repeat.
+func groups(s *System) (keys []string, byKey map[string]group) {
+	type task struct {
+		job   string
+		index int
+	}
+	last := map[task]int{}
+	of := func(t *Task) task { return task{t.Header.Job.ID, t.Header.Job.Task} }
+	counts := func(t *Task) bool { return t.key() != "" && t.Ending == Done }
+	for _, t := range s.Tasks {
+		if counts(t) {
+			last[of(t)] = max(last[of(t)], t.attempt())
+		}
+	}
+	byKey = map[string]group{}
+	for _, t := range s.Tasks {
+		if !counts(t) || t.Header.Job.ID != "" && t.attempt() < last[of(t)] {
+			continue
+		}
+		k := t.key()
+		if byKey[k] == nil {
+			keys = append(keys, k)
+		}
+		byKey[k] = append(byKey[k], t)
+	}
+	return keys, byKey
+}
+
+// median is that of a figure; 0 where no run has it.
+func (g group) median(name string) float64 {
+	var values []float64
+	for _, t := range g {
+		if v, ok := t.Figures[name]; ok {
+			values = append(values, v)
+		}
+	}
+	return spreadOf(values).Median
+}
+
+// ratios are those of a figure of the pairs' medians, in order.
+func (m *match) ratios(name string) (list []float64) {
+	for _, p := range m.pairs {
+		if r, ok := ratioOf(p[0].median(name), p[1].median(name)); ok {
+			list = append(list, r)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
 // ratio is how a figure of the other system is to that of the base. Without pairs
 // only the median is set.
 func (m *match) ratio(name string) (Spread, bool) {
-	var ratios []float64
-	for _, p := range m.pairs {
-		if r, ok := ratioOf(p[0].Figures[name], p[1].Figures[name]); ok {
-			ratios = append(ratios, r)
-		}
-	}
-	if len(ratios) > 1 {
+	if ratios := m.ratios(name); len(ratios) > 1 {
 		return spreadOf(ratios), true
 	}
-	r, ok := ratioOf(m.base.Figures[name].Median, m.other.Figures[name].Median)
+	r, ok := m.together(name)
 	return Spread{Median: r}, ok
+}
+
+// together is the ratio of the medians of all runs, whatever they did.
+func (m *match) together(name string) (float64, bool) {
+	return ratioOf(m.base.Figures[name].Median, m.other.Figures[name].Median)
 }
 
 func ratioOf(base, other float64) (float64, bool) {
@@ -105,18 +146,16 @@ func ratioOf(base, other float64) (float64, bool) {
 func (m *match) verdict() Verdict {
 	a, b := m.base.Figures[wallName], m.other.Figures[wallName]
 	r, ok := m.ratio(wallName)
+	ratios := m.ratios(wallName)
+	low, high, enough := sure(ratios)
 	switch {
 	case !ok:
 		return Unknown
 	case math.Abs(math.Log(r.Median)) < math.Log(sameRatio):
 		return Same
-	case r.N >= enoughForSpread:
-		if low, high := r.middle(); low <= 1 && high >= 1 {
-			return Within
-		}
-	case min(a.N, b.N) < enoughForSpread:
+	case len(ratios) > 1 && !enough, len(ratios) < 2 && min(a.N, b.N) < enoughToTell:
 		return Few
-	case !a.apart(b):
+	case len(ratios) > 1 && low <= 1 && high >= 1, len(ratios) < 2 && !a.apart(b):
 		return Within
 	}
 	if r.Median > 1 {
@@ -135,14 +174,36 @@ func (m *match) explain(v Verdict) []string {
 	case Same:
 		text = append(text, "as good as the same")
 	case Within:
-		text = append(text, "the difference is within the spread of the runs: more of them may tell whether there is one")
+		text = append(text, "the difference may be chance: more runs may tell whether there is one")
 	case Few:
-		text = append(text, fmt.Sprintf("there are only %d and %s: how far they spread is not known, and chance may be all of it", m.base.Figures[wallName].N, counted(m.other.Figures[wallName].N, "run", "runs")))
+		text = append(text, fmt.Sprintf("there are only %s: too few to tell the difference from chance", m.howMany()))
+	}
+	if paired, all := m.sides(); paired*all < 0 && math.Abs(paired-all) >= math.Log(telling) {
+		text = append(text, fmt.Sprintf("all runs taken together say the opposite, × %s: one system has runs that the other has not, or more of some", times(math.Exp(all))))
 	}
 	if v != Within && (v != Same || m.apart()) {
 		text = append(text, m.causes()...)
 	}
 	return append(text, m.around()...)
+}
+
+// howMany is what the verdict rests on.
+func (m *match) howMany() string {
+	if n := len(m.ratios(wallName)); n > 1 {
+		return counted(n, "pair of runs", "pairs of runs")
+	}
+	return fmt.Sprintf("%d and %s", m.base.Figures[wallName].N, counted(m.other.Figures[wallName].N, "run", "runs"))
+}
+
+// sides are the logarithms of the wall clock's ratio by pairs, and of all runs together:
+// below zero the other is faster.
+func (m *match) sides() (paired, all float64) {
+	p, _ := m.ratio(wallName)
+	a, ok := m.together(wallName)
+	if !ok {
+		return 0, 0
+	}
+	return math.Log(p.Median), math.Log(a)
 }
 
 // wallClock tells both wall clocks and where their ratio comes from.

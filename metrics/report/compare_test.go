@@ -2,6 +2,8 @@ package report
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -32,11 +34,11 @@ func TestCauses(t *testing.T) {
 		{"other architecture", func(p *place) { p.seconds *= 1.6; p.arch = "amd64" }, Longer, []string{"other took 1.60 × the processor time: probably its architecture, amd64 for ppc64le"}},
 		{"faster cores", func(p *place) { p.seconds /= 1.5; p.cpu = "POWER10" }, Shorter, []string{"base took 1.50 × the processor time: probably slower cores, POWER9 (raw), altivec supported for POWER10"}},
 		{"nothing that is known", func(p *place) { p.seconds *= 1.5 }, Longer, []string{"nothing that is known of the hosts differs"}},
-		{"throttled", func(p *place) { p.busy, p.throttled = 0.5, 0.9 }, Longer, []string{"other kept 50% of its processors busy, base 95%: it waited", "probably throttling by its quota of processors: 31% of the time, 0% on base"}},
+		{"throttled", func(p *place) { p.busy, p.throttled = 0.5, 0.9 }, Longer, []string{"other kept 50% of its processors busy, base 95%", "probably throttling by its quota of processors: 31% of when it could run, 0% on base"}},
 		{"storage", func(p *place) { p.busy, p.io = 0.5, 0.4 }, Longer, []string{"probably waiting for storage: 40% of the time, 0% on base"}},
 		{"fewer processors", func(p *place) { p.granted = 2 }, Longer, []string{"other was granted 2 processors instead of 4"}},
 		{"more work on more processors", func(p *place) { p.seconds *= 1.5; p.granted = 6 }, Same, []string{"as good as the same", "nothing that is known of the hosts differs", "base was granted 4 processors instead of 6"}},
-		{"who knows what", func(p *place) { p.busy = 0.5 }, Longer, []string{"for what the record does not tell: probably the network, locks"}},
+		{"who knows what", func(p *place) { p.busy = 0.5 }, Longer, []string{"why the record does not tell: probably the network, locks"}},
 	}
 	all := []string{"architecture", "slower cores", "nothing that is known", "throttling", "waiting for storage", "was granted", "does not tell"}
 	for _, test := range tests {
@@ -57,6 +59,65 @@ func TestCauses(t *testing.T) {
 				t.Errorf("%s: says %q, which is not so:\n%s", test.name, s, text)
 			}
 		}
+	}
+}
+
+// TestClaims: nothing is said that the records do not tell.
+func TestClaims(t *testing.T) {
+	plain := power
+	plain.busy, plain.gpus = 0.95, 0
+	type change = func(k int, h *metrics.Header, f *metrics.Footer)
+	as := func(int, *metrics.Header, *metrics.Footer) {}
+	gpu := func(mean float64) change {
+		return func(_ int, _ *metrics.Header, f *metrics.Footer) { f.GPUs = []metrics.GPUUse{{Mean: mean}} }
+	}
+	threads := func(n int) change {
+		return func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Threads = n }
+	}
+	for _, test := range []struct {
+		name         string
+		spoil        func(p *place)
+		base         change
+		other        change
+		says, unsaid string
+	}{
+		{"slower with more", func(p *place) { p.granted, p.busy = 8, 0.25 }, as, as, "other kept 25% of its processors busy, base 95%", "was granted"},
+		{"faster with fewer", func(p *place) { p.granted = 2 }, as, as, "other was granted 2 processors instead of 4", "base was granted"},
+		{"pressure of one", func(p *place) { p.busy, p.io = 0.5, 0.4 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Pressure = nil }, as, "perhaps waiting for storage: 40% of the time, not known on base", "probably"},
+		{"pressure of all on the machine", func(p *place) { p.busy, p.io = 0.5, 0.4 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Pressure.Machine = true }, as, "perhaps waiting for storage: 40% of the time, 0% on base", "probably"},
+		{"pressure of both", func(p *place) { p.busy, p.io = 0.5, 0.4 }, as, as, "probably waiting for storage", "perhaps"},
+		{"one thread", func(p *place) { p.busy = 0.25 }, threads(8), threads(1), "it had 1 thread, 8 on base: it started fewer", "does not tell"},
+		{"threads enough", func(p *place) { p.busy = 0.25 }, threads(8), threads(6), "does not tell", "it started"},
+		{"a GPU that idled", func(p *place) { p.seconds *= 1.6 }, gpu(0), as, "nothing that is known of the hosts differs", "has GPUs"},
+		{"a GPU that did not", func(p *place) { p.seconds *= 1.6 }, gpu(50), as, "base has GPUs, which probably do a part of it", "nothing that is known"},
+		{"the kernel's part of one", func(p *place) { p.seconds *= 1.6 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Usage = metrics.Usage{} }, as, "other took", "went to the kernel"},
+	} {
+		slow := plain
+		test.spoil(&slow)
+		r, err := Read([]Source{{Name: "base", Runs: plain.make(t, 6, test.base)}, {Name: "other", Runs: slow.make(t, 6, test.other)}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(r.Comparisons[0].Text, "\n")
+		if !strings.Contains(text, test.says) || strings.Contains(text, test.unsaid) || strings.Contains(text, "it waited\n") {
+			t.Errorf("%s: want %q and not %q:\n%s", test.name, test.says, test.unsaid, text)
+		}
+	}
+}
+
+// TestMixedCauses: medians of parts that do not come to that of the whole are told as such.
+func TestMixedCauses(t *testing.T) {
+	a, b := drawn(7, true, func(int) float64 { return 100 }), drawn(7, true, func(k int) float64 { return []float64{400, 400, 400, 400, 100, 100, 100}[k] })
+	for k, x := range b.Tasks {
+		a.Tasks[k].Figures[cpuName], a.Tasks[k].Figures[cpusName] = 100, 1
+		x.Figures[cpuName] = []float64{400, 400, 100, 100, 100, 100, 100}[k]
+		x.Figures[cpusName] = x.Figures[cpuName] / x.Figures[wallName]
+	}
+	a.count()
+	b.count()
+	m := &match{report: &Report{Systems: []*System{a, b}}, base: a, other: b, pairs: pair(a, b)}
+	if text := m.causes(); len(text) != 1 || !strings.HasPrefix(text[0], "the pairs differ in why: in their middle processor time is × 1.00 and processors busy × 1.00, which do not come to × 4.00") {
+		t.Errorf("%q", text)
 	}
 }
 
@@ -98,7 +159,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestPairs: parameters go before indices, failed runs have no pair, and of attempts the last counts.
+// TestPairs: parameters go before indices, failed runs have no pair, of attempts the last counts, and repeats
+// are one run in their middle.
 func TestPairs(t *testing.T) {
 	task := func(k int, e Ending, lr string) *Task {
 		j := &metrics.JobOf{Task: k}
@@ -107,17 +169,85 @@ func TestPairs(t *testing.T) {
 		}
 		return &Task{Ending: e, Header: metrics.Header{Job: j}}
 	}
+	of := func(job string, attempt int, wall float64) *Task {
+		x := task(4, Done, "")
+		x.Header.Job.ID, x.Header.Job.Attempt, x.Figures = job, attempt, map[string]float64{wallName: wall}
+		return x
+	}
 	a := &System{Tasks: []*Task{task(1, Done, "0.1"), task(2, Done, "0.2"), task(3, Failed, "0.3"), task(4, Done, "")}}
-	b := &System{Tasks: []*Task{task(1, Done, "0.2"), task(2, Done, "0.1"), task(3, Done, "0.3"), task(4, Done, ""), task(4, Done, ""), {Ending: Done}}}
+	b := &System{Tasks: []*Task{task(1, Done, "0.2"), task(2, Done, "0.1"), task(3, Done, "0.3"), of("j", 0, 90), of("k", 0, 3), of("j", 1, 1), of("", 0, 2), {Ending: Done}}}
 	var got []string
 	for _, p := range pair(a, b) {
-		got = append(got, fmt.Sprintf("%d-%d", p[0].index(), p[1].index()))
+		got = append(got, fmt.Sprintf("%d-%d", p[0][0].index(), p[1][0].index()))
 	}
 	if want := "2-1 1-2 4-4"; strings.Join(got, " ") != want {
 		t.Errorf("pairs %s; want %s", got, want)
 	}
-	if p := pair(a, b); p[2][1] != b.Tasks[4] {
-		t.Error("of two attempts the first was taken")
+	if g := pair(a, b)[2][1]; len(g) != 3 || g.median(wallName) != 2 {
+		t.Errorf("%d repeats with a median of %g; want 3 without the first attempt, and 2", len(g), g.median(wallName))
+	}
+}
+
+// drawn is a system whose runs took the seconds that draw gives, one for each of n tasks,
+// or as files of no job.
+func drawn(n int, paired bool, draw func(k int) float64) *System {
+	s := &System{Endings: map[Ending]int{Done: n}}
+	for k := range n {
+		x := &Task{Ending: Done, Figures: map[string]float64{wallName: draw(k)}}
+		if paired {
+			x.Header.Job = &metrics.JobOf{Task: k + 1}
+		}
+		s.Tasks = append(s.Tasks, x)
+	}
+	s.count()
+	return s
+}
+
+// TestChance: where there is no difference one is seldom found, however few the runs; a
+// small one that is there is found where they are many.
+func TestChance(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(8, 2026))
+	for _, test := range []struct {
+		n           int
+		paired      bool
+		factor      float64
+		least, most float64 // the part of experiments in which a difference is found
+	}{
+		{4, true, 1, 0, 0}, {5, true, 1, 0, 0}, {5, false, 1, 0, 0},
+		{6, true, 1, 0, 0.05}, {12, true, 1, 0, 0.07}, {30, true, 1, 0, 0.07}, {300, true, 1, 0, 0.07},
+		{6, false, 1, 0, 0.1}, {12, false, 1, 0, 0.07}, {100, false, 1, 0, 0.07},
+		{200, false, 1.2, 0.95, 1}, {150, true, 1.2, 0.9, 1}, {400, true, 1.1, 0.9, 1},
+	} {
+		const experiments = 300
+		found := 0
+		for range experiments {
+			draw := func(factor float64) func(int) float64 {
+				return func(int) float64 { return 100 * factor * math.Exp(0.3*rnd.NormFloat64()) }
+			}
+			a, b := drawn(test.n, test.paired, draw(1)), drawn(test.n, test.paired, draw(test.factor))
+			m := &match{base: a, other: b, pairs: pair(a, b)}
+			if v := m.verdict(); v == Longer || v == Shorter {
+				found++
+			}
+		}
+		if part := float64(found) / experiments; part < test.least || part > test.most {
+			t.Errorf("%d runs, paired %v, × %g: a difference in %.3f of the experiments; want %g to %g", test.n, test.paired, test.factor, part, test.least, test.most)
+		}
+	}
+}
+
+// TestSides: pairs that say one thing and all runs that say another are told of.
+func TestSides(t *testing.T) {
+	a := drawn(8, true, func(k int) float64 { return float64(k + 1) })
+	b := drawn(8, true, func(k int) float64 { return float64(k+1) * 1.5 })
+	for range 20 {
+		b.Tasks = append(b.Tasks, &Task{Ending: Done, Figures: map[string]float64{wallName: 1}, Header: metrics.Header{Job: &metrics.JobOf{Task: 99}}})
+	}
+	b.count()
+	a.Name, b.Name = "a", "b"
+	c := compare(&Report{Systems: []*System{a, b}}, a, b)
+	if text := strings.Join(c.Text, "\n"); c.Verdict != Longer || c.Ratios[wallName] != 1.5 || !strings.Contains(text, "all runs taken together say the opposite, × 0.22") {
+		t.Errorf("%s\n%s", c.Verdict, text)
 	}
 }
 
@@ -151,7 +281,7 @@ func TestUnknownProcessors(t *testing.T) {
 		f.Pressure = nil
 	})
 	text := strings.Join(r.Comparisons[0].Text, "\n")
-	if strings.Contains(text, "NaN") || !strings.Contains(text, "other kept fewer processors busy, of how many is not known: it waited") {
+	if strings.Contains(text, "NaN") || !strings.Contains(text, "other kept fewer processors busy, of how many is not known") || strings.Contains(text, "waited") {
 		t.Error(text)
 	}
 }

@@ -1,6 +1,9 @@
 package report
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // A Spread is how a figure lies over repeated runs: a median and quartiles
 // between the least and the most.
@@ -14,10 +17,11 @@ type Spread struct {
 	Sum    float64 `json:"sum"`
 }
 
-// How many runs it takes until quartiles say something, and until a spread does.
+// How many runs it takes until quartiles say something, and until a difference can be
+// told from chance.
 const (
 	enoughForQuartiles = 4
-	enoughForSpread    = 3
+	enoughToTell       = 6
 )
 
 // spreadOf sorts its values.
@@ -53,9 +57,39 @@ func (s Spread) middle() (low, high float64) {
 	return s.Q1, s.Q3
 }
 
-// apart says whether the middles of two spreads do not touch.
+// manyValues is from how many on a binomial distribution is as good as a normal one.
+const manyValues = 200
+
+// sure is where the median that the sorted values are drawn from lies, with a confidence of
+// at least 95 %: between two of them, by the sign test, whatever they are distributed like. Of
+// fewer than six values none are so far apart.
+func sure(sorted []float64) (low, high float64, ok bool) {
+	n := len(sorted)
+	if n < enoughToTell {
+		return 0, 0, false
+	}
+	// The k-th from either end, the farthest in for which P(X < k) is 2.5 % at most: X ~ Binomial(n, 1/2).
+	k := int((float64(n) - 1.96*math.Sqrt(float64(n))) / 2)
+	if n < manyValues {
+		k = 0
+		for p, sum := math.Exp2(-float64(n)), 0.0; sum+p <= 0.025; k++ {
+			sum += p
+			p *= float64(n-k) / float64(k+1)
+		}
+	}
+	return sorted[k-1], sorted[n-k], true
+}
+
+// apart says whether two medians differ with a confidence of about 95 %: notches of box
+// plots do not touch (McGill, Tukey and Larsen), of logarithms, for times are skewed.
 func (s Spread) apart(o Spread) bool {
-	low, high := s.middle()
-	olow, ohigh := o.middle()
+	low, high := s.notch()
+	olow, ohigh := o.notch()
 	return high < olow || ohigh < low
+}
+
+func (s Spread) notch() (low, high float64) {
+	middle := math.Log(s.Median)
+	wide := 1.57 * (math.Log(s.Q3) - math.Log(s.Q1)) / math.Sqrt(float64(s.N))
+	return middle - wide, middle + wide
 }

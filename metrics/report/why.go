@@ -24,6 +24,13 @@ func (m *match) causes() (text []string) {
 	if !known || !also {
 		return []string{"why is not known: one of them has no processor time"}
 	}
+	if wall, _ := m.ratio(wallName); math.Abs(math.Log(work.Median/busy.Median/wall.Median)) > math.Log(telling) {
+		what := "the runs"
+		if len(m.pairs) > 0 {
+			what = "the pairs"
+		}
+		return []string{fmt.Sprintf("%s differ in why: in their middle processor time is × %s and processors busy × %s, which do not come to × %s", what, times(work.Median), times(busy.Median), times(wall.Median))}
+	}
 	text = append(text, fmt.Sprintf("of that: processor time × %s (%s, %s), processors busy × %s (%s, %s)",
 		times(work.Median), m.say(cpuName, m.other), m.say(cpuName, m.base),
 		times(busy.Median), m.say(cpusName, m.other), m.say(cpusName, m.base)))
@@ -72,7 +79,7 @@ func (m *match) moreWork(slow, fast *System, factor float64) (text []string) {
 	head := fmt.Sprintf("%s took %s × the processor time", slow.Name, times(factor))
 	a, b, arch := m.report.property("architecture", slow, fast)
 	c, d, cpu := m.report.property("CPU", slow, fast)
-	if _, gpus := fast.Figures["gpu_efficiency"]; gpus {
+	if g := fast.Figures["gpu_efficiency"]; g.Median >= idleGPU {
 		if _, also := slow.Figures["gpu_efficiency"]; !also {
 			because("%s: %s has GPUs, which probably do a part of it, and no GPU was seen on %s", head, fast.Name, slow.Name)
 		}
@@ -83,7 +90,7 @@ func (m *match) moreWork(slow, fast *System, factor float64) (text []string) {
 	case cpu:
 		because("%s: probably slower cores, %s for %s", head, c, d)
 	}
-	if more := slow.Figures["system_share"].Median - fast.Figures["system_share"].Median; more >= tellingPart {
+	if s, f := slow.Figures["system_share"], fast.Figures["system_share"]; s.N > 0 && f.N > 0 && s.Median-f.Median >= tellingPart {
 		because("%s of its processor time went to the kernel, %s on %s: system calls, page faults and file systems probably cost more there",
 			m.say("system_share", slow), m.say("system_share", fast), fast.Name)
 	}
@@ -100,7 +107,7 @@ func (m *match) moreWork(slow, fast *System, factor float64) (text []string) {
 // of them may have runs that the other has not.
 func (m *match) otherCommands() bool {
 	for _, p := range m.pairs {
-		if !slices.Equal(p[0].Header.Command, p[1].Header.Command) {
+		if !slices.Equal(p[0][0].Header.Command, p[1][0].Header.Command) {
 			return true
 		}
 	}
@@ -111,27 +118,24 @@ func (m *match) otherCommands() bool {
 // moreWaiting explains why one system kept fewer processors busy.
 func (m *match) moreWaiting(slow, fast *System) (text []string) {
 	because := func(format string, a ...any) { text = append(text, fmt.Sprintf(format, a...)) }
-	a, b, differ := m.report.property("processors granted", slow, fast)
+	of := func(t *Task) float64 { return granted(&t.Header) }
 	busy := slow.Figures[busyName].Median / fast.Figures[busyName].Median
-	if differ {
-		because("%s was granted %s processors instead of %s", slow.Name, a, b)
+	if a, b := slow.median(of), fast.median(of); a > 0 && a < b {
+		because("%s was granted %s processors instead of %s", slow.Name, digits(a), digits(b))
 		if !(busy <= 1/telling) { // it used what it had as well, or that is not known
 			return text
 		}
 	}
 	if _, known := slow.Figures[busyName]; known {
-		because("%s kept %s of its processors busy, %s %s: it waited", slow.Name, m.say(busyName, slow), fast.Name, m.say(busyName, fast))
+		because("%s kept %s of its processors busy, %s %s", slow.Name, m.say(busyName, slow), fast.Name, m.say(busyName, fast))
 	} else {
-		because("%s kept fewer processors busy, of how many is not known: it waited", slow.Name)
+		because("%s kept fewer processors busy, of how many is not known", slow.Name)
 	}
 	before := len(text)
-	for _, w := range waits {
-		s, known := slow.Figures[w.name]
-		f := fast.Figures[w.name]
-		if known && s.Median-f.Median >= tellingPart {
-			because("probably %s: %s of the time, %s on %s", w.what, m.say(w.name, slow), m.say(w.name, fast), fast.Name)
-		}
+	if a, b := slow.median(threads), fast.median(threads); a > 0 && a < b && a < fast.Figures[cpusName].Median {
+		because("it had %s, %s on %s: it started fewer", counted(int(a), "thread", "threads"), digits(b), fast.Name)
 	}
+	text = append(text, m.waiting(slow, fast)...)
 	if s, f := slow.Figures["gpu_efficiency"], fast.Figures["gpu_efficiency"]; s.N > 0 && f.N > 0 && math.Abs(s.Median-f.Median) >= tellingPart {
 		what := "waiting for its GPU"
 		if s.Median < f.Median {
@@ -148,6 +152,44 @@ func (m *match) moreWaiting(slow, fast *System) (text []string) {
 	return text
 }
 
+// threads is how many a run had at once, where that was seen.
+func threads(t *Task) float64 {
+	if t.Footer == nil {
+		return 0
+	}
+	return float64(t.Footer.Threads)
+}
+
+// median is that of what the runs that went well tell, or of all where none did; 0 where none tells.
+func (s *System) median(of func(*Task) float64) float64 {
+	var values []float64
+	for _, t := range s.Tasks {
+		if v := of(t); v > 0 && (t.Ending == Done || s.Endings[Done] == 0) {
+			values = append(values, v)
+		}
+	}
+	return spreadOf(values).Median
+}
+
+// waiting tells what the slower one waited for more. Where the faster does not tell, or
+// the pressure is not of the same, it is a guess.
+func (m *match) waiting(slow, fast *System) (text []string) {
+	_, _, otherPressure := m.report.property("pressure of", slow, fast)
+	for _, w := range waits {
+		s, known := slow.Figures[w.name]
+		f, also := fast.Figures[w.name]
+		if !known || s.Median-f.Median < tellingPart {
+			continue
+		}
+		sure := "probably"
+		if !also || otherPressure && w.name != "throttled" {
+			sure = "perhaps"
+		}
+		text = append(text, fmt.Sprintf("%s %s: %s of %s, %s on %s", sure, w.what, m.say(w.name, slow), w.of, m.say(w.name, fast), fast.Name))
+	}
+	return text
+}
+
 // unknown says what is left where no wait stands out.
 func (m *match) unknown(slow *System) string {
 	longest := ""
@@ -158,13 +200,13 @@ func (m *match) unknown(slow *System) string {
 	}
 	for _, w := range waits {
 		if w.name == longest {
-			return fmt.Sprintf("for what does not stand out; both had %s: %s of the time, %s", w.what, m.say(w.name, m.other), m.say(w.name, m.base))
+			return fmt.Sprintf("why does not stand out; both had %s: %s of %s, %s", w.what, m.say(w.name, m.other), w.of, m.say(w.name, m.base))
 		}
 	}
 	if _, known := slow.Figures["pressure_io"]; !known {
-		return "for what is not known: its host tells no pressure, and nothing else stands out"
+		return "why is not known: its host tells no pressure, and nothing else stands out"
 	}
-	return "for what the record does not tell: probably the network, locks, or processes that wait for each other"
+	return "why the record does not tell: probably the network, locks, or processes that wait for each other"
 }
 
 // muchWaiting is the part of the time that is worth a word where both waited as long.
@@ -174,11 +216,11 @@ const muchWaiting = 0.25
 const muchRead = 64 << 20
 
 // waits are what a run may have waited for.
-var waits = []struct{ name, what string }{
-	{"throttled", "throttling by its quota of processors"},
-	{"pressure_io", "waiting for storage"},
-	{"pressure_memory", "want of memory"},
-	{"pressure_cpu", "processors that others wanted too"},
+var waits = []struct{ name, what, of string }{
+	{"throttled", "throttling by its quota of processors", "when it could run"},
+	{"pressure_io", "waiting for storage", "the time"},
+	{"pressure_memory", "want of memory", "the time"},
+	{"pressure_cpu", "processors that others wanted too", "the time"},
 }
 
 // around tells what is not of the run itself: waiting before it, and its cost.
