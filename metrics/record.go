@@ -25,8 +25,10 @@ type Record struct {
 	Header  Header
 	Samples []Sample
 	Footer  *Footer           // nil: there is none (yet)
-	Other   []json.RawMessage // lines of kinds that this version does not know
+	Other   []json.RawMessage // lines of kinds that this version does not know, where samples are wanted
 	Torn    bool              // the last line was cut off
+
+	others int // bytes of Other
 }
 
 // The kinds of lines.
@@ -204,6 +206,7 @@ type GPUUse struct {
 const (
 	maxLine  = 1 << 20
 	maxLines = 1 << 20
+	maxOther = 64 << 20 // of lines that are not known, together
 )
 
 // sampleHead begins each sample that hpcc writes: most of a record, which a report of many does not need.
@@ -242,7 +245,7 @@ func readRecord(in io.Reader, samples bool) (*Record, error) {
 		if len(bytes.TrimSpace(line)) == 0 || !samples && whole && n > 1 && bytes.HasPrefix(line, sampleHead) {
 			continue
 		}
-		if err := r.take(line); err != nil {
+		if err := r.take(line, samples); err != nil {
 			if !whole { // cut off in its middle
 				r.Torn = true
 				break
@@ -292,8 +295,8 @@ func readLine(in *bufio.Reader) (line []byte, whole bool, err error) {
 	}
 }
 
-// take takes one line in.
-func (r *Record) take(line []byte) error {
+// take takes one line in; samples, and what it does not know, where they are wanted.
+func (r *Record) take(line []byte, samples bool) error {
 	var of struct {
 		Kind    string `json:"kind"`
 		Version int    `json:"version"`
@@ -304,25 +307,29 @@ func (r *Record) take(line []byte) error {
 	if r.Header.Kind == "" && of.Kind != kindHeader {
 		return errors.New("no header: this is no measured run")
 	}
-	switch of.Kind {
-	case kindHeader:
+	switch {
+	case of.Kind == kindHeader:
 		if r.Header.Kind != "" {
 			return errors.New("a second header")
 		}
 		return json.Unmarshal(line, &r.Header)
-	case kindSample:
-		var s Sample
-		if err := json.Unmarshal(line, &s); err != nil {
-			return err
-		}
-		r.Samples = append(r.Samples, s)
-	case kindFooter:
+	case of.Kind == kindFooter:
 		if r.Footer != nil { // two wrote here
 			return errors.New("a second footer")
 		}
 		r.Footer = &Footer{}
 		return json.Unmarshal(line, r.Footer)
+	case !samples:
+	case of.Kind == kindSample:
+		var s Sample
+		if err := json.Unmarshal(line, &s); err != nil {
+			return err
+		}
+		r.Samples = append(r.Samples, s)
 	default:
+		if r.others += len(line); r.others > maxOther {
+			return fmt.Errorf("more than %d bytes of lines that are not known", maxOther)
+		}
 		r.Other = append(r.Other, bytes.Clone(line))
 	}
 	return nil

@@ -80,6 +80,24 @@ func TestUnknownMembers(t *testing.T) {
 	}
 }
 
+// TestUnwanted: what is not wanted is not kept, and what is not known only up to a bound.
+func TestUnwanted(t *testing.T) {
+	head, foot := `{"kind":"header","version":1}`+"\n", `{"kind":"footer","exit":3}`+"\n"
+	lines := strings.Repeat(`{ "t":1,"kind":"sample"}`+"\n"+`{"kind":"later"}`+"\n", 5)
+	r, err := readRecord(strings.NewReader(head+lines+foot), false)
+	if err != nil || len(r.Samples)+len(r.Other) > 0 || r.Footer == nil || r.Footer.Exit != 3 {
+		t.Errorf("%+v, %v; want a header and a footer alone", r, err)
+	}
+	long := `{"kind":"later","x":"` + strings.Repeat("x", maxLine-100) + `"}` + "\n"
+	much := strings.Repeat(long, maxOther/len(long)+1)
+	if r, err = readRecord(strings.NewReader(head+much+foot), true); err == nil || !strings.Contains(err.Error(), "of lines that are not known") {
+		t.Errorf("%v; want a bound", err)
+	}
+	if r, err = readRecord(strings.NewReader(head+much+foot), false); err != nil || r.Footer == nil {
+		t.Errorf("%v; want what is wanted of it", err)
+	}
+}
+
 func FuzzReadRecord(f *testing.F) {
 	f.Add(head + `{"kind":"sample","t":1}` + "\n" + `{"kind":"footer"`)
 	f.Add("")
