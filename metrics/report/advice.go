@@ -21,10 +21,11 @@ func advise(s *System) (list []string) {
 	if x, ok := s.Figures["throttled"]; ok && x.Median >= MuchThrottled {
 		list = append(list, fmt.Sprintf("throttled %s of the time in which it could run: ask for more processors, or start fewer threads", sayPercent(x.Median)))
 	}
-	if g, ok := s.Figures["gpu_efficiency"]; ok && g.Median < idleGPU {
+	used, asked := s.usedGPUs()
+	if g, ok := s.Figures["gpu_efficiency"]; asked > 0 && ok && g.Median < idleGPU {
 		list = append(list, fmt.Sprintf("its GPUs were busy %s of the time: without --gpus, or with fewer, others could use them", sayPercent(g.Median)))
-	} else if n, all := s.idleGPUs(); n > 0 {
-		list = append(list, fmt.Sprintf("%d of %d GPUs did nothing: --gpus %d would do", n, all, all-n))
+	} else if used > 0 && used < asked {
+		list = append(list, fmt.Sprintf("no run used more than %d of %d GPUs: --gpus %d would do", used, asked, used))
 	}
 	return list
 }
@@ -61,24 +62,26 @@ func (s *System) timeAsked() string {
 	return " of " + saySeconds(longest)
 }
 
-// idleGPUs counts the GPUs that no run used, and all.
-func (s *System) idleGPUs() (idle, all int) {
-	used := map[int]bool{}
+// usedGPUs is the most GPUs that a run used, and the most that one asked for. used is 0 where
+// that is not known of one.
+func (s *System) usedGPUs() (used, asked int) {
+	known := true
 	for _, t := range s.Tasks {
+		asked = max(asked, t.Header.Asked.GPUs)
 		if t.Footer == nil {
 			continue
 		}
+		known = known && (len(t.Footer.GPUs) > 0 || t.Header.Asked.GPUs <= 0)
+		n := 0
 		for _, g := range t.Footer.GPUs {
-			used[g.Index] = used[g.Index] || g.Mean >= 1 || g.Unknown
+			if g.Mean >= 1 || g.Unknown {
+				n++
+			}
 		}
+		used = max(used, n)
 	}
-	for _, busy := range used {
-		if !busy {
-			idle++
-		}
+	if !known {
+		used = 0
 	}
-	if idle == len(used) {
-		return 0, len(used)
-	}
-	return idle, len(used)
+	return used, asked
 }

@@ -225,9 +225,38 @@ func TestAdvice(t *testing.T) {
 	if got := strings.Join(r.Systems[0].Advice, "\n"); got != want {
 		t.Errorf("advice:\n%s\nwant\n%s", got, want)
 	}
-	s := &System{Tasks: []*Task{{Footer: &metrics.Footer{GPUs: []metrics.GPUUse{{Index: 0, Mean: 80}, {Index: 1, Memory: 2 << 30}, {Index: 2, Unknown: true}}}}}, Figures: map[string]Spread{"gpu_efficiency": {N: 1, Median: .4}}}
-	if got := advise(s); len(got) != 1 || got[0] != "1 of 3 GPUs did nothing: --gpus 2 would do" {
-		t.Errorf("advice on an idle GPU: %q", got)
+}
+
+// TestIdleGPUs: of each run, whatever the indices of its GPUs, and only where GPUs were asked for.
+func TestIdleGPUs(t *testing.T) {
+	busy, idle := metrics.GPUUse{Mean: 80, P95: 90}, metrics.GPUUse{}
+	at := func(i int, g metrics.GPUUse) metrics.GPUUse { g.Index = i; return g }
+	for _, test := range []struct {
+		name  string
+		asked int
+		runs  [][]metrics.GPUUse
+		want  string
+	}{
+		{"one of two", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}}, "no run used more than 1 of 2 GPUs: --gpus 1 would do"},
+		{"another one each time", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, {at(0, idle), at(1, busy)}}, "no run used more than 1 of 2 GPUs: --gpus 1 would do"},
+		{"four runs of one", 1, [][]metrics.GPUUse{{at(0, busy)}, {at(1, busy)}, {at(2, busy)}, {at(3, idle)}}, ""},
+		{"both once", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, {at(0, busy), at(1, busy)}}, ""},
+		{"not asked for", 0, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}}, ""},
+		{"not asked for, and idle", 0, [][]metrics.GPUUse{{at(0, idle)}}, ""},
+		{"idle", 1, [][]metrics.GPUUse{{at(0, idle)}}, "its GPUs were busy 0% of the time: without --gpus, or with fewer, others could use them"},
+		{"one that nobody could tell of", 3, [][]metrics.GPUUse{{at(0, busy), {Index: 1, Memory: 2 << 30}, {Index: 2, Unknown: true}}}, "no run used more than 2 of 3 GPUs: --gpus 2 would do"},
+		{"one that does not tell", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, nil}, ""},
+	} {
+		s := &System{Endings: map[Ending]int{Done: len(test.runs)}}
+		for _, g := range test.runs {
+			x := &Task{Ending: Done, Header: metrics.Header{Asked: metrics.Asked{GPUs: test.asked}}, Footer: &metrics.Footer{GPUs: g}}
+			x.Figures = figures(&x.Header, x.Footer)
+			s.Tasks = append(s.Tasks, x)
+		}
+		s.count()
+		if got := strings.Join(advise(s), "\n"); got != test.want {
+			t.Errorf("%s: %q; want %q", test.name, got, test.want)
+		}
 	}
 }
 
