@@ -119,6 +119,18 @@ func HandedIn(home string) (name string, to Target, at time.Time) {
 	return name, s.Target, at
 }
 
+// HandedInFor is when a task was handed in, the last time before it began: a job may be
+// handed in again for some of its tasks.
+func (s *Submission) HandedInFor(t *Task) time.Time {
+	at := s.Submitted
+	for _, r := range s.Reruns {
+		if (r.Array.IsZero() || r.Array.has(t.Index)) && !r.Submitted.After(t.Start) {
+			at = r.Submitted
+		}
+	}
+	return at
+}
+
 // NativeIDs are the variables in which schedulers tell a task who it is, of those that are set.
 func NativeIDs(getenv func(string) string) (ids map[string]string, from Target) {
 	ids = map[string]string{}

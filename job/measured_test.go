@@ -33,6 +33,17 @@ func TestAsked(t *testing.T) {
 	}
 }
 
+// TestHandedInFor: of a task the last time that it was handed in and then began.
+func TestHandedInFor(t *testing.T) {
+	at := func(minute int) time.Time { return time.Date(2026, 11, 21, 9, minute, 0, 0, time.UTC) }
+	s := &Submission{Submitted: at(0), Reruns: []Rerun{{Submitted: at(10), Array: array(t, "2-3")}, {Submitted: at(20), Array: array(t, "3")}}}
+	for _, c := range []struct{ index, start, want int }{{1, 30, 0}, {2, 5, 0}, {2, 30, 10}, {3, 15, 10}, {3, 20, 20}} {
+		if got := s.HandedInFor(&Task{Index: c.index, Start: at(c.start)}); !got.Equal(at(c.want)) {
+			t.Errorf("task %d of %v: handed in at %v; want minute %d", c.index, at(c.start), got, c.want)
+		}
+	}
+}
+
 func TestNativeIDs(t *testing.T) {
 	for _, c := range []struct{ env, want map[string]string }{
 		{map[string]string{"JOB_ID": "anybody's"}, map[string]string{}},

@@ -137,15 +137,10 @@ func (s *Sites) parse(file, text string) error {
 		Default string                    `toml:"default"`
 		Site    map[string]toml.Primitive `toml:"site"`
 	}
-	at := func(line int, err error) error {
-		if line == 0 {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		return fmt.Errorf("%s:%d: %w", file, line, err)
-	}
+	f := &TableFile{file, text}
 	md, err := toml.Decode(text, &top)
 	if err != nil {
-		return at(tomlError(err))
+		return f.wrong(err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(top.Site)) {
 		t := s.list[name]
@@ -155,14 +150,14 @@ func (s *Sites) parse(file, text string) error {
 		}
 		t.File = file
 		if err := md.PrimitiveDecode(top.Site[name], t); err != nil {
-			return at(tomlError(err))
+			return f.wrong(err)
 		}
 		if key, err := t.check(); err != nil {
-			return at(tomlLine(text, toml.Key{"site", name, key}), fmt.Errorf("site %s: %s: %w", name, key, err))
+			return f.At([]string{"site", name, key}, fmt.Errorf("site %s: %s: %w", name, key, err))
 		}
 	}
 	for _, key := range md.Undecoded() {
-		return at(tomlLine(text, key), unknownKey(key))
+		return f.At(key, unknownKey(key))
 	}
 	if top.Default != "" {
 		s.Default = top.Default
@@ -174,7 +169,7 @@ func (s *Sites) parse(file, text string) error {
 func unknownKey(key toml.Key) error {
 	known, word := []string{"default", "site"}, key[0]
 	if len(key) > 2 && key[0] == "site" {
-		known, word = siteKeys(reflect.TypeFor[Site]()), key[2]
+		known, word = tomlKeys(reflect.TypeFor[Site]()), key[2]
 	} else if len(key) == 2 && key[0] == "site" { // which holds sites alone
 		word = key[1]
 		return fmt.Errorf("key %q: not a table; write [site.%s]", key, word)
@@ -183,19 +178,6 @@ func unknownKey(key toml.Key) error {
 		return fmt.Errorf("unknown key %q; is %q meant?", word, near)
 	}
 	return fmt.Errorf("unknown key %q; known are %s", word, strings.Join(known, ", "))
-}
-
-// siteKeys are the names of a struct's fields in files.
-func siteKeys(t reflect.Type) (names []string) {
-	for f := range t.Fields() {
-		switch name := f.Tag.Get("toml"); {
-		case f.Anonymous:
-			names = append(names, siteKeys(f.Type)...)
-		case name != "-":
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // nearest is the known word that is reached from a word by the fewest changes of

@@ -36,8 +36,7 @@ func ReadTables(file string, into any) (*TableFile, error) {
 	f := &TableFile{file, string(b)}
 	md, err := toml.Decode(f.text, into)
 	if err != nil {
-		line, err := tomlError(err)
-		return nil, f.at(line, err)
+		return nil, f.wrong(err)
 	}
 	if unknown := md.Undecoded(); len(unknown) > 0 {
 		key := unknown[0]
@@ -54,6 +53,9 @@ func ReadTables(file string, into any) (*TableFile, error) {
 // At is an error with the file's name and the line of a key, where it is found.
 func (f *TableFile) At(key []string, err error) error { return f.at(tomlLine(f.text, key), err) }
 
+// wrong is an error of the library with the file's name and the line.
+func (f *TableFile) wrong(err error) error { return f.at(tomlError(err)) }
+
 func (f *TableFile) at(line int, err error) error {
 	if line == 0 {
 		return fmt.Errorf("%s: %w", f.name, err)
@@ -68,7 +70,14 @@ func tomlKeys(t reflect.Type) (names []string) {
 		return tomlKeys(t.Elem())
 	case reflect.Struct:
 		for f := range t.Fields() {
-			names = append(append(names, f.Tag.Get("toml")), tomlKeys(f.Type)...)
+			name := f.Tag.Get("toml")
+			if name == "-" {
+				continue
+			}
+			if !f.Anonymous {
+				names = append(names, name)
+			}
+			names = append(names, tomlKeys(f.Type)...)
 		}
 	}
 	return names

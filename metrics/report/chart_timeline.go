@@ -21,8 +21,8 @@ type bar struct {
 // firstStart is when the first run of the system began.
 func (s *System) firstStart() (first time.Time) {
 	for _, t := range s.Tasks {
-		if first.IsZero() || t.Header.Start.Before(first) {
-			first = t.Header.Start
+		if start := t.Header.Start; !start.IsZero() && (first.IsZero() || start.Before(first)) {
+			first = start
 		}
 	}
 	return first

@@ -40,6 +40,15 @@ func TestCauses(t *testing.T) {
 		{"more work on more processors", func(p *place) { p.seconds *= 1.5; p.granted = 6 }, Same, []string{"as good as the same", "nothing that is known of the hosts differs", "base was granted 4 processors instead of 6"}},
 		{"who knows what", func(p *place) { p.busy = 0.5 }, Longer, []string{"why the record does not tell: probably the network, locks"}},
 	}
+	for _, test := range tests[5:7] { // the same the other way round: the base is the slow one
+		slow := plain
+		test.change(&slow)
+		c := compared(t, slow, plain, 6, nil).Comparisons[0]
+		want := strings.NewReplacer("other", "base", "base", "other").Replace(strings.Join(test.says, "\n"))
+		if text := strings.Join(c.Text, "\n"); c.Verdict != Shorter || !strings.Contains(text, want) {
+			t.Errorf("%s, the other way round: %s; want %q:\n%s", test.name, c.Verdict, want, text)
+		}
+	}
 	all := []string{"architecture", "slower cores", "nothing that is known", "throttling", "waiting for storage", "was granted", "does not tell"}
 	for _, test := range tests {
 		other := plain

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,9 +101,9 @@ func stamp(t time.Time) string {
 }
 
 // harmless keeps spreadsheets from taking a text of others for a formula; a number
-// is no formula.
+// is no formula. It is not cut: who reads the table wants all of it.
 func harmless(s string) string {
-	s = plain(s)
+	s = shown(s, math.MaxInt)
 	if s == "" || !strings.ContainsRune("=+-@", rune(s[0])) {
 		return s
 	}

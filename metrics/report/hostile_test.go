@@ -33,10 +33,15 @@ func hostileReport(t testing.TB) *Report {
 			f.Problem = hostile
 		}
 	}
-	p := &Prices{Currency: hostile, Node: map[string]Node{hostile: {Hour: 1}}}
+	p := &Prices{Currency: hostile, Node: map[string]Node{plain(hostile): {Hour: 1}, plain("b" + hostile): {Hour: 1}}}
 	r, err := Read([]Source{{Name: hostile, Runs: bad.make(t, 5, spoil), Warnings: []string{hostile}}, {Name: "b" + hostile, Runs: bad.make(t, 5, spoil)}}, Options{Prices: p})
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, s := range r.Systems {
+		if s.Figures[costName].Sum == 0 {
+			t.Fatalf("no run of %q has a price", s.Name)
+		}
 	}
 	r.Systems[0].Advice = []string{hostile}
 	r.Sections = []Section{{Title: hostile, Text: []string{hostile}, Table: &Table{Caption: hostile, Head: []string{hostile}, Rows: [][]string{{hostile}}}}}
@@ -117,7 +122,7 @@ func TestHostileText(t *testing.T) {
 			}
 		}
 	}
-	for in, want := range map[string]string{"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "-3": "-3", "+1e5": "+1e5", "lr": "lr", "": ""} {
+	for in, want := range map[string]string{"=1+1": "'=1+1", "@x": "'@x", "-x": "'-x", "-3": "-3", strings.Repeat("é", 5000): strings.Repeat("é", 5000), "a\x1bb": "a\ufffdb", "+1e5": "+1e5", "lr": "lr", "": ""} {
 		if got := harmless(in); got != want {
 			t.Errorf("harmless(%q) = %q; want %q", in, got, want)
 		}

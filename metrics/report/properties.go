@@ -10,8 +10,11 @@ import (
 // A Property is something that the hosts, or what was asked of them, may differ in.
 type Property struct {
 	Name    string     `json:"name"`
-	Values  [][]string `json:"values"` // of each system, all that its runs have; none where it is not known
+	Values  [][]string `json:"values"` // of each system, those that its runs have, the first 64 of them; none where it is not known
+	Counts  []int      `json:"counts"` // of each system, how many there are
 	Differs bool       `json:"differs"`
+
+	all [][]string // that Values are the first of
 }
 
 // hostProperties are what a run's header may tell. "" is what it does not.
@@ -99,7 +102,7 @@ func amount(n int64) string {
 	return sayBytes(float64(n))
 }
 
-// maxValues bounds the values of a property that are kept for each system.
+// maxValues bounds the values of a property that are told of each system; all are compared.
 const maxValues = 64
 
 // properties are those that any run tells.
@@ -110,17 +113,18 @@ func properties(systems []*System) (list []Property) {
 			values := []string{}
 			seen := map[string]bool{}
 			for _, t := range s.Tasks {
-				if v := plain(p.of(t)); v != "" && !seen[v] && len(values) < maxValues {
+				if v := plain(p.of(t)); v != "" && !seen[v] {
 					seen[v] = true
 					values = append(values, v)
 				}
 			}
 			slices.Sort(values)
 			told = told || len(values) > 0
-			x.Values = append(x.Values, values)
+			x.all, x.Counts = append(x.all, values), append(x.Counts, len(values))
+			x.Values = append(x.Values, values[:min(len(values), maxValues)])
 		}
-		for _, v := range x.Values {
-			x.Differs = x.Differs || !slices.Equal(v, x.Values[0])
+		for _, v := range x.all {
+			x.Differs = x.Differs || !slices.Equal(v, x.all[0])
 		}
 		if told {
 			list = append(list, x)
@@ -134,8 +138,8 @@ func (r *Report) property(name string, a, b *System) (x, y string, differs bool)
 	i, j := slices.Index(r.Systems, a), slices.Index(r.Systems, b)
 	for _, p := range r.Properties {
 		if p.Name == name {
-			differs = len(p.Values[i]) > 0 && len(p.Values[j]) > 0 && !slices.Equal(p.Values[i], p.Values[j])
-			return few(p.Values[i]), few(p.Values[j]), differs
+			differs = len(p.all[i]) > 0 && len(p.all[j]) > 0 && !slices.Equal(p.all[i], p.all[j])
+			return few(p.all[i]), few(p.all[j]), differs
 		}
 	}
 	return "", "", false

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -215,23 +216,26 @@ func (s *System) total(name string) (sum float64, ok bool) {
 	return sum, ok
 }
 
-// choose reads the samples of the run whose wall clock is nearest to the
-// median, for the charts. Where it has none there are no charts.
+// maxChosen is in how many files samples are looked for.
+const maxChosen = 16
+
+// choose reads the samples of the run whose wall clock is nearest to the median of those
+// that have some, for the charts. Where none has there are no charts.
 func (s *System) choose() {
 	median := s.Figures[wallName].Median
-	var best *Task
 	off := func(t *Task) float64 { return max(t.Figures[wallName]-median, median-t.Figures[wallName]) }
+	var list []*Task
 	for _, t := range s.Tasks {
-		measured := t.File != "" && (t.Ending == Done || s.Endings[Done] == 0)
-		if measured && (best == nil || off(t) < off(best)) {
-			best = t
+		if t.File != "" && (t.Ending == Done || s.Endings[Done] == 0) {
+			list = append(list, t)
 		}
 	}
-	if best == nil {
-		return
-	}
-	if rec, err := metrics.ReadRecord(best.File, true); err == nil && len(rec.Samples) > 0 {
-		fill(rec, &metrics.Record{Header: best.Header, Footer: best.Footer})
-		s.chosen = rec
+	slices.SortStableFunc(list, func(a, b *Task) int { return cmp.Compare(off(a), off(b)) })
+	for _, t := range list[:min(len(list), maxChosen)] {
+		if rec, err := metrics.ReadRecord(t.File, true); err == nil && len(rec.Samples) > 0 {
+			fill(rec, &metrics.Record{Header: t.Header, Footer: t.Footer})
+			s.chosen = rec
+			return
+		}
 	}
 }

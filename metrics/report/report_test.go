@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -75,6 +76,48 @@ func TestDigests(t *testing.T) {
 	r, err := Read(sources, Options{Different: true})
 	if err != nil || !r.Different || !strings.Contains(r.Notes[0], "DIFFERENT IMAGES") {
 		t.Errorf("%+v, %v; want a note on top", r, err)
+	}
+}
+
+// TestManyHosts: all values are counted and compared, though not all are told.
+func TestManyHosts(t *testing.T) {
+	hosts := func(n int) *System {
+		s := &System{}
+		for k := range n {
+			s.Tasks = append(s.Tasks, &Task{Header: metrics.Header{Machine: metrics.Machine{Host: fmt.Sprintf("n%03d", k)}}})
+		}
+		return s
+	}
+	r := &Report{Systems: []*System{hosts(500), hosts(501)}}
+	r.Properties = properties(r.Systems)
+	p := r.Properties[0]
+	a, _, differs := r.property("host", r.Systems[0], r.Systems[1])
+	if p.Name != "host" || !p.Differs || !differs || len(p.Values[0]) != maxValues || p.Counts[1] != 501 || a != "n000, n001 and 498 more" {
+		t.Errorf("%v %v %d values of %v, %q", p.Differs, differs, len(p.Values[0]), p.Counts, a)
+	}
+}
+
+// TestNearest: the charts are of a run that has samples; a run without a start is not the first.
+func TestNearest(t *testing.T) {
+	runs := power.make(t, 5, func(k int, h *metrics.Header, f *metrics.Footer) { f.Wall = float64(100 * k) })
+	for _, k := range []int{2, 3} { // the median, and one beside it
+		b, err := os.ReadFile(runs[k].File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.SplitAfter(string(b), "\n")
+		spoil(t, runs[k], lines[0]+lines[len(lines)-2])
+	}
+	r, err := Read([]Source{{Name: "a", Runs: append(runs, Run{Known: metrics.Record{Header: metrics.Header{Job: &metrics.JobOf{Task: 9}}, Footer: &metrics.Footer{Wall: 300}}})}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.Systems[0]
+	if s.chosen == nil || s.chosen.Header.Job.Task != 2 {
+		t.Errorf("%+v; want the samples of task 2", s.chosen)
+	}
+	if first := s.firstStart(); first.Year() != 2026 {
+		t.Errorf("the first start is %v", first)
 	}
 }
 

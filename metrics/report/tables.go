@@ -15,7 +15,7 @@ func (r *Report) systemsTable() *Table {
 		hosts := ""
 		for _, p := range r.Properties {
 			if p.Name == "host" {
-				hosts = few(p.Values[i])
+				hosts = few(p.all[i])
 			}
 		}
 		t.Rows = append(t.Rows, []string{s.Name, s.runs(), hosts, s.image()})
@@ -149,7 +149,7 @@ func (r *Report) propertiesTable(all bool) *Table {
 			name += " (differs)"
 		}
 		row := []string{name}
-		for _, v := range p.Values {
+		for _, v := range p.all {
 			if len(v) == 0 {
 				v = []string{"-"}
 			}
