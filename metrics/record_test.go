@@ -90,7 +90,7 @@ func TestUnwanted(t *testing.T) {
 	}
 	long := `{"kind":"later","x":"` + strings.Repeat("x", maxLine-100) + `"}` + "\n"
 	much := strings.Repeat(long, maxOther/len(long)+1)
-	if r, err = readRecord(strings.NewReader(head+much+foot), true); err == nil || !strings.Contains(err.Error(), "of lines that are not known") {
+	if _, err = readRecord(strings.NewReader(head+much+foot), true); err == nil || !strings.Contains(err.Error(), "of lines that are not known") {
 		t.Errorf("%v; want a bound", err)
 	}
 	if r, err = readRecord(strings.NewReader(head+much+foot), false); err != nil || r.Footer == nil {
