@@ -80,6 +80,9 @@ func TestClaims(t *testing.T) {
 	gpu := func(mean float64) change {
 		return func(_ int, _ *metrics.Header, f *metrics.Footer) { f.GPUs = []metrics.GPUUse{{Mean: mean}} }
 	}
+	inKernel := func(_ int, _ *metrics.Header, f *metrics.Footer) {
+		f.Usage.User, f.Usage.System = f.Usage.User/2, f.Usage.System+f.Usage.User/2
+	}
 	threads := func(n int) change {
 		return func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Threads = n }
 	}
@@ -99,7 +102,8 @@ func TestClaims(t *testing.T) {
 		{"threads enough", func(p *place) { p.busy = 0.25 }, threads(8), threads(6), "does not tell", "it started"},
 		{"a GPU that idled", func(p *place) { p.seconds *= 1.6 }, gpu(0), as, "nothing that is known of the hosts differs", "has GPUs"},
 		{"a GPU that did not", func(p *place) { p.seconds *= 1.6 }, gpu(50), as, "base has GPUs, which probably do a part of it", "nothing that is known"},
-		{"the kernel's part of one", func(p *place) { p.seconds *= 1.6 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Usage = metrics.Usage{} }, as, "other took", "went to the kernel"},
+		{"the kernel's part of one", func(p *place) { p.seconds *= 1.6 }, func(_ int, _ *metrics.Header, f *metrics.Footer) { f.Usage = metrics.Usage{} }, inKernel, "other took", "went to the kernel"},
+		{"the kernel's part of both", func(p *place) { p.seconds *= 1.6 }, as, inKernel, "of its processor time went to the kernel", "nothing that is known"},
 	} {
 		slow := plain
 		test.spoil(&slow)

@@ -107,7 +107,7 @@ func systemTime(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
 	if f == nil {
 		return 0, false
 	}
-	return f.Usage.System, true
+	return f.Usage.System, f.Usage.User+f.Usage.System > 0
 }
 
 // granted is how many processors the run could use and had asked for: where
