@@ -49,7 +49,7 @@ func (k kubernetes) open(ctx context.Context) (*kubeAPI, error) {
 	if err := a.proxy.Start(); err != nil {
 		os.RemoveAll(dir)
 		if errors.Is(err, exec.ErrNotFound) {
-			err = fmt.Errorf("%s is not on this machine", w[0])
+			err = &kubeError{0, kubeMissing(w[0])}
 		}
 		return nil, err
 	}
@@ -62,7 +62,10 @@ func (k kubernetes) open(ctx context.Context) (*kubeAPI, error) {
 		select {
 		case err := <-ended:
 			os.RemoveAll(dir)
-			return nil, fmt.Errorf("starting %s: %w", strings.Join(w[:len(w)-1], " "), kubeWordsError([]byte(said.String()), err))
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, fmt.Errorf("starting %s: %w", strings.Join(w[:len(w)-1], " "), &kubeError{0, kubeWordsError([]byte(said.String()), err)})
 		case <-ctx.Done():
 			a.close()
 			return nil, ctx.Err()
@@ -110,9 +113,9 @@ func (a *kubeAPI) stream(ctx context.Context, path string) (io.ReadCloser, error
 	return nil, &kubeError{res.StatusCode, kubeWordsError(b, errors.New(res.Status))}
 }
 
-// A kubeError is what the server refused.
+// A kubeError is what the server refused, or its command before it.
 type kubeError struct {
-	code int
+	code int // of HTTP; 0: the command's
 	error
 }
 

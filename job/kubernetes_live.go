@@ -56,9 +56,14 @@ func (k kubernetes) kube(ctx context.Context, words ...string) ([]byte, error) {
 	w := kubeWords(ctx, k.target, words...)
 	out, err := call(ctx, "/", w[0], w[1:]...)
 	if errors.Is(err, exec.ErrNotFound) {
-		return nil, fmt.Errorf("%s is not on this machine; it comes with the cluster's client tools, or as one file from its web page", w[0])
+		return nil, kubeMissing(w[0])
 	}
 	return out, err
+}
+
+// kubeMissing says that there is no kubectl, and where it comes from.
+func kubeMissing(command string) error {
+	return fmt.Errorf("%s is not on this machine; it comes with the cluster's client tools, or as one file from its web page", command)
 }
 
 // PinKube finds out which context and namespace kubectl uses now, where the cluster

@@ -3,7 +3,9 @@ package job
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -283,24 +285,11 @@ func digestIn(ref string) string {
 // hear asks the cluster, of tasks that have ended and of which there is no whole record, how long
 // their images took to come, and, where not the pods have been asked how they stand, for what their programs left.
 func (s *Submission) hear(ctx context.Context, home string, known map[string]standing) error {
-	list, err := Tasks(home)
-	if err != nil {
+	want, err := s.unheard(home, known)
+	if len(want) == 0 || err != nil {
 		return err
 	}
-	want := map[string][]*attempt{}
-	for _, id := range s.natives() {
-		for i := range known[id].tasks {
-			a := &known[id].tasks[i]
-			whole := slices.ContainsFunc(list, func(t Task) bool { return t.Native == a.Native && t.Start.Equal(a.Start) && t.Ended() })
-			if a.Ended() && a.Native != "" && !whole {
-				want[a.Native] = append(want[a.Native], a)
-			}
-		}
-	}
-	if len(want) == 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(s.Within(ctx), glance)
+	ctx, cancel := context.WithTimeout(s.Within(ctx), patience)
 	defer cancel()
 	api, err := kubernetes{s.Target}.open(ctx)
 	if err == nil {
@@ -314,6 +303,46 @@ func (s *Submission) hear(ctx context.Context, home string, known map[string]sta
 	}
 	api.pulls(ctx, want)
 	return nil
+}
+
+// unheard are, by their pods, the attempts that have ended, and of which a record is to be made.
+func (s *Submission) unheard(home string, known map[string]standing) (map[string][]*attempt, error) {
+	last, earlier, _, err := Attempts(home, true)
+	if err != nil {
+		return nil, err
+	}
+	type run struct {
+		pod   string
+		begun int64
+	}
+	whole := map[run]bool{}
+	for _, t := range slices.Concat(last, earlier) {
+		if t.Ended() {
+			whole[run{t.Native, t.Start.UnixNano()}] = true
+		}
+	}
+	want := map[string][]*attempt{}
+	for _, id := range s.natives() {
+		kept := map[run]bool{}
+		for _, a := range s.ofNodes(known[id]) {
+			kept[run{a.Native, a.Start.UnixNano()}] = true
+		}
+		for i := range known[id].tasks {
+			a := &known[id].tasks[i]
+			if r := (run{a.Native, a.Start.UnixNano()}); a.Ended() && a.Native != "" && kept[r] && !whole[r] {
+				want[a.Native] = append(want[a.Native], a)
+			}
+		}
+	}
+	return want, nil
+}
+
+// lasting says of an error of hear that another look would not bring more: something was refused, or the
+// server is not to be reached from here, unlike one that is slow or busy.
+func lasting(err error) bool {
+	refused := new(kubeError)
+	return errors.As(err, &refused) &&
+		!slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, refused.code)
 }
 
 // lastWords reads what the programs of the steps of a workflow left.

@@ -277,6 +277,7 @@ type Status struct {
 	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
 
 	unkept error // why not all could be kept that the target tells of its tasks
+	later  bool  // nothing of it was, for another look may bring what was measured
 }
 
 // State is the job in one word.
@@ -376,11 +377,15 @@ func (s *Status) unread(t Task) bool {
 // collecting is how long logs are fetched at one look: those of nodes that are gone do not end.
 const collecting = 2 * time.Minute
 
-// renew makes the records of a target that keeps them, brings what the tasks wrote, and counts again.
+// renew makes the records of a target that keeps them, brings what the tasks wrote, and counts again. Where
+// the figures of those that have ended did not come this time, it leaves all for later.
 func (s *Status) renew(ctx context.Context, home string, known map[string]standing) error {
 	var unheard error
 	if s.Job.measured() {
-		unheard = s.hear(ctx, home, known)
+		if unheard = s.hear(ctx, home, known); unheard != nil && !lasting(unheard) {
+			s.later = true
+			return unheard
+		}
 	}
 	err := s.learn(home, known)
 	if s.Job.Workflow != nil && err == nil && !s.Over && s.standing(known).gone() {
@@ -428,6 +433,10 @@ func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stoppe
 
 // settle puts the scheduler's word in the place of what the records leave open.
 func (s *Status) settle(n standing) {
+	if s.later { // the records say less than the scheduler
+		s.Waiting = s.open() - s.Running
+		return
+	}
 	if n.alive {
 		if s.Job.Workflow != nil && s.Running+n.waiting > 0 {
 			s.Total += n.waiting - 1
