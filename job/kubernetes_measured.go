@@ -170,7 +170,7 @@ func (s *Submission) keepMeasured(home string, a *attempt, t *Task) error {
 	header, h, footer, f := podRecord(a.words)
 	if header == nil {
 		header = recordLine{}
-		h = podHeader{Start: t.Start, Machine: podMachine{Host: t.Host}, Command: s.Job.Args}
+		h = podHeader{Start: t.Start, Machine: podMachine{Host: t.Host}, Command: s.Job.ofTask(t).Args}
 		header.set("version", 1)
 		header.set("start", h.Start)
 		header.set("command", h.Command)
@@ -254,18 +254,19 @@ func (s *Submission) describe(header recordLine, h *podHeader, a *attempt, t *Ta
 		Submitted time.Time         `json:"submitted"`
 		Pulled    float64           `json:"pull_s,omitempty"`
 	}{s.ID, s.Job.Name, s.Target, t.Index, t.Attempt, map[string]string{"pod": t.Native}, t.Params, submitted, a.pulled.Seconds()})
-	asked := s.Job.Asked()
+	j := s.Job.ofTask(t)
+	asked := j.Asked()
 	header.set("asked", struct {
 		CPUs   int     `json:"cpus,omitempty"`
 		Memory int64   `json:"memory_bytes,omitempty"`
 		GPUs   int     `json:"gpus,omitempty"`
 		Time   float64 `json:"time_s,omitempty"`
 	}{asked.CPUs, asked.Memory, asked.GPUs, asked.Time.Seconds()})
-	m := &s.Job.Pod.Measurer
-	header.set("image", s.Job.Image)
+	m := &j.Pod.Measurer
+	header.set("image", j.Image)
 	delete(header, "digest")
 	delete(header, "config")
-	for _, d := range []string{m.Digest, digestIn(s.Job.Pod.Image), digestIn(a.image)} {
+	for _, d := range []string{m.Digest, digestIn(j.Pod.Image), digestIn(a.image)} {
 		if d != "" {
 			header.set("digest", d)
 			break

@@ -3,6 +3,7 @@ package job
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,6 +115,40 @@ func TestMeasuredSteps(t *testing.T) {
 		}
 		if got := (&workflowNode{Message: message, Phase: "Failed"}).problem(3); got != want {
 			t.Errorf("problem of %.40q: %q; want %q", message, got, want)
+		}
+	}
+}
+
+// TestMeasuredWorkflow: of a workflow of several jobs each step is measured, as what it asked for itself.
+func TestMeasuredWorkflow(t *testing.T) {
+	of := func(name, image string, cpus int) *Job {
+		return with(func(j *Job) {
+			j.Name, j.Measure, j.Image, j.CPUs, j.Args = name, true, image, cpus, []string{"run-" + name}
+			j.Pod.Measurer = Measurer{Words: []string{"/m", "--"}, Digest: "sha256:" + image}
+		})
+	}
+	j, err := NewSteps("study", []*Job{of("Train", "a", 4), of("test", "b", 1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _, err := Render(j, Argo); err != nil || !strings.Contains(text, "run-Train") {
+		t.Fatalf("%v: %s", err, text)
+	}
+	home := t.TempDir()
+	s := &Submission{ID: "study-1", Native: "study-1", Cluster: Cluster{Target: Argo}, Job: j}
+	begun := time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC)
+	tasks := []attempt{{Task: Task{Native: "a", Step: "train", Start: begun, End: begun.Add(time.Minute)}, template: "train", last: true},
+		{Task: Task{Native: "b", Step: "test", Start: begun, End: begun.Add(time.Minute)}, template: "test", last: true}}
+	if !j.measured() {
+		t.Fatal("the workflow is not measured")
+	}
+	if err := s.learn(home, map[string]standing{"study-1": {tasks: tasks}}); err != nil {
+		t.Fatal(err)
+	}
+	for k, want := range []string{`"asked":{"cpus":4},"command":["run-Train"],"digest":"sha256:a","image":"a"`, `"asked":{"cpus":1},"command":["run-test"],"digest":"sha256:b","image":"b"`} {
+		text, err := os.ReadFile(filepath.Join(home, fmt.Sprintf("task.%d.jsonl", k+1)))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("task %d: %v: %s; want %s", k+1, err, text, want)
 		}
 	}
 }

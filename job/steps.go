@@ -44,7 +44,7 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 	}
 	first := list[0]
 	j := &Job{Name: name, Dir: first.Dir, Program: first.Program, Store: first.Store, Image: first.Image, Steps: list, Queue: first.Queue, Pod: Pod{UID: first.Pod.UID, PullSecret: first.Pod.PullSecret, ServiceAccount: first.Pod.ServiceAccount}}
-	j.Hold = first.Hold
+	j.Hold, j.Measure = first.Hold, first.Measure
 	byName, total, size := map[string]*Job{}, 0, 0
 	for _, s := range list {
 		if byName[label(s.Name)] != nil {
@@ -53,6 +53,9 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 		byName[label(s.Name)] = s
 		if s.Hold != first.Hold || s.Queue != first.Queue {
 			return nil, fmt.Errorf("steps %s and %s: a workflow is held, or in a queue, as a whole: give all of its jobs the same --queue and hold", first.Name, s.Name)
+		}
+		if s.Measure != first.Measure {
+			return nil, fmt.Errorf("steps %s and %s: a workflow is measured as a whole, or not", first.Name, s.Name)
 		}
 		total += s.Count()
 		if s.Script != nil {
@@ -110,6 +113,14 @@ func (j *Job) step(name string) *Job {
 		return nil
 	}
 	return j.Steps[i]
+}
+
+// ofTask is the job whose program a task runs: a step, or the job itself.
+func (j *Job) ofTask(t *Task) *Job {
+	if s := j.step(t.Step); s != nil {
+		return s
+	}
+	return j
 }
 
 // circle are steps that wait for each other, "" where there are none.
