@@ -62,6 +62,7 @@ type topState struct {
 	Running int        `json:"running"`
 	Waiting int        `json:"waiting"`
 	Silent  int        `json:"silent,omitempty"` // that run and have no record yet
+	Unseen  int        `json:"unseen,omitempty"` // that run and were not looked at yet, being many
 	Sum     topTask    `json:"sum"`
 	Tasks   []topTask  `json:"tasks"`
 	Words   []string   `json:"words,omitempty"` // what could not be read, and why
@@ -87,12 +88,12 @@ func top(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	once := c.Bool("once") || c.Bool("json") || !term.IsTerminal(int(os.Stdout.Fd()))
 	look := func() (*topState, error) { return topThere(c, f.site, f.id) }
 	if f.site == nil {
-		here := &topper{sub: f.Submission, dir: s.Jobs(), tasks: map[int]*watchedTask{}}
+		here := &topper{sub: f.Submission, dir: s.Jobs(), all: once, tasks: map[int]*watchedTask{}}
 		look = func() (*topState, error) { return here.look(c.Context) }
 	}
-	once := c.Bool("once") || c.Bool("json") || !term.IsTerminal(int(os.Stdout.Fd()))
 	for drawn := 0; ; {
 		now, err := look()
 		if err != nil {
@@ -139,6 +140,7 @@ func topThere(c *cli.Context, site *job.Site, id string) (*topState, error) {
 type topper struct {
 	sub   *job.Submission
 	dir   string // of all jobs
+	all   bool   // to look at every task each time, however many they are
 	asked time.Time
 	tasks map[int]*watchedTask
 }
@@ -165,8 +167,12 @@ const (
 	topAskPods = 4 * time.Second
 )
 
-// look looks once.
+// look looks once. The job may have been cancelled or handed in again since the last time.
 func (p *topper) look(ctx context.Context) (*topState, error) {
+	var err error
+	if p.sub, err = job.ReadJob(filepath.Join(p.dir, p.sub.ID)); err != nil {
+		return nil, err
+	}
 	each := topAsk
 	if p.sub.Target.Pods() {
 		each = topAskPods
@@ -183,6 +189,9 @@ func (p *topper) look(ctx context.Context) (*topState, error) {
 	st.Waiting = max(0, open-st.Running)
 	now := &topState{Type: "top", ID: st.ID, Site: st.Site, Target: st.Target, State: st.State(), Tasks: []topTask{},
 		Total: st.Total, Done: st.Done, Failed: len(st.Failed), Running: st.Running, Waiting: st.Waiting}
+	if ask && st.Running == 0 { // whoever ran the tasks without an end is gone
+		st.Tasks = nil
+	}
 	p.keep(st.Tasks)
 	p.read(ctx)
 	return now, p.fill(now)
@@ -209,7 +218,7 @@ func (p *topper) keep(list []job.Task) {
 }
 
 // read looks at the records of all; of pods, in each of which a program has to be
-// started for that, at some that were not looked at for the longest time.
+// started for that, at some that were not looked at for the longest time, unless all are wanted.
 func (p *topper) read(ctx context.Context) {
 	var list []*watchedTask
 	for _, k := range p.tasks {
@@ -220,7 +229,9 @@ func (p *topper) read(ctx context.Context) {
 	if p.sub.Target.Pods() {
 		g.SetLimit(topPodsAtOnce)
 		slices.SortFunc(list, func(a, b *watchedTask) int { return a.seen.Compare(b.seen) })
-		list = list[:min(len(list), topPods)]
+		if !p.all {
+			list = list[:min(len(list), topPods)]
+		}
 	}
 	for _, k := range list {
 		g.Go(func() error {
@@ -253,6 +264,8 @@ func (p *topper) fill(now *topState) error {
 	for _, i := range slices.Sorted(maps.Keys(p.tasks)) {
 		k := p.tasks[i]
 		switch {
+		case k.seen.IsZero():
+			now.Unseen++
 		case errors.Is(k.err, fs.ErrNotExist), k.err == nil && len(k.tail.Samples) == 0:
 			now.Silent++
 		case k.err != nil:

@@ -22,6 +22,9 @@ func topText(now *topState, rows int) string {
 	if now.Silent > 0 {
 		fmt.Fprintf(&b, "%s no record yet\n", counted(now.Silent, "task that runs has", "tasks that run have"))
 	}
+	if now.Unseen > 0 {
+		fmt.Fprintf(&b, "%s not looked at yet\n", counted(now.Unseen, "task that runs was", "tasks that run were"))
+	}
 	if len(now.Tasks) == 0 {
 		return b.String()
 	}
