@@ -350,11 +350,8 @@ func lasting(err error) bool {
 func (a *kubeAPI) lastWords(ctx context.Context, id string, want map[string][]*attempt) error {
 	pods, err := kubeList[kubePod](ctx, a, "/api/v1/"+a.place("pods"), "labelSelector="+url.QueryEscape(labelJob+"="+id))
 	for i := range pods {
-		c := pods[i].main()
 		for _, t := range want[pods[i].Metadata.Name] {
-			if t.image = c.ImageID; c.State.Terminated != nil {
-				t.words = c.State.Terminated.Message
-			}
+			t.left(&pods[i])
 		}
 	}
 	return err

@@ -113,11 +113,17 @@ func (s *standing) learn(pods []kubePod, final func(index int) bool) {
 			s.running++
 		}
 		last := newest[t.Index] == i && (!t.Ended() || t.OK() || final(t.Index))
-		a := attempt{Task: *t, last: last, image: p.main().ImageID}
-		if e := p.main().State.Terminated; e != nil {
-			a.words = e.Message
-		}
+		a := attempt{Task: *t, last: last}
+		a.left(p)
 		s.tasks = append(s.tasks, a)
+	}
+}
+
+// left notes what the pod of the attempt says of its image, and what its program left.
+func (a *attempt) left(p *kubePod) {
+	c := p.main()
+	if a.image = c.ImageID; c.State.Terminated != nil {
+		a.words = c.State.Terminated.Message
 	}
 }
 

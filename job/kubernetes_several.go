@@ -143,6 +143,9 @@ func (k kubernetes) rayJob(j *Job, name string) (string, []string, error) {
 	if !j.Ray {
 		return "", nil, fmt.Errorf("--kuberay is for jobs of --ray")
 	}
+	if j.measured() {
+		return "", nil, fmt.Errorf("--measure: KubeRay starts the program itself and takes its pods away with it, so that what was measured would be lost: leave --kuberay out, and hpcc makes the Ray")
+	}
 	one := *j
 	one.Nodes, one.Args, one.Script, one.Measure = 0, nil, nil, false
 	pod := one.podSpec(k.target, completionIndex)
@@ -234,6 +237,9 @@ func (o *operatedJob) standing(pods []kubePod) standing {
 	}
 	t.Index = 0
 	s.tasks = []attempt{{Task: *t, last: true}}
+	if i >= 0 {
+		s.tasks[0].left(&pods[i])
+	}
 	return s
 }
 
