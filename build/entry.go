@@ -108,7 +108,7 @@ func (st *stage) addEntry(ctx context.Context) (cached bool, err error) {
 		}
 		return nil
 	})
-	if err == nil && !slices.Equal(cfg.Entrypoint[:min(len(cfg.Entrypoint), len(entryArgs))], entryArgs) {
+	if begins := entryArgs[:2]; err == nil && !slices.Equal(cfg.Entrypoint[:min(len(cfg.Entrypoint), len(begins))], begins) { // flags may follow
 		cfg.Entrypoint = append(slices.Clone(entryArgs), cfg.Entrypoint...)
 	}
 	return cached, err

@@ -275,15 +275,20 @@ func podMeasurer(c *cli.Context, j *job.Job, cfg *v1.ConfigFile) error {
 	case len(has) < len(program) || !slices.Equal(has[:len(program)], program):
 		return (&message{err: fmt.Errorf("--measure: image %s lacks the program that measures in pods", j.Image)}).hint("hpcc build --entry -t %s … puts it there", j.Image)
 	}
-	if len(has) > len(program) {
-		has = has[len(program):]
-		if has[0] == "--" {
-			has = has[1:]
+	j.Pod.Measurer.Words = slices.Concat(program, []string{"--measure", "--"}, behindFlags(has[min(len(has), len(program)):]))
+	return nil
+}
+
+// behindFlags are the words of "hpcc entry" behind its own flags: an image may measure already.
+func behindFlags(words []string) []string {
+	for i, w := range words {
+		switch {
+		case w == "--":
+			return words[i+1:]
+		case !strings.HasPrefix(w, "-"):
+			return words[i:]
 		}
-	} else {
-		has = nil
 	}
-	j.Pod.Measurer.Words = slices.Concat(program, []string{"--measure", "--"}, has)
 	return nil
 }
 
