@@ -34,25 +34,42 @@ func unmeasured(message string) string {
 	return message
 }
 
-// recordLine is a line of a record.
+// recordLine is a line of a record, of which what is not known here goes on as it came.
 type recordLine map[string]json.RawMessage
 
 // text is the line, its kind first as in other records.
 func (l recordLine) text(kind string) []byte {
-	delete(l, "kind")
+	l.remove("kind")
 	b, _ := json.Marshal(l) // of what was read or made as JSON
-	return append(append([]byte(`{"kind":"`+kind+`",`), b[1:]...), '\n')
+	head := `{"kind":"` + kind + `"`
+	if len(l) > 0 {
+		head += ","
+	}
+	return append(append([]byte(head), b[1:]...), '\n')
 }
 
+// set gives a member a value, in the place of all that readers take for it.
 func (l recordLine) set(name string, value any) {
+	l.remove(name)
 	if b, err := json.Marshal(value); err == nil {
 		l[name] = b
 	}
 }
 
-// What of the lines has to be of its kind; see package metrics, which says what it means.
+// remove takes a member away in whatever letters: readers of JSON in Go do not tell them apart.
+func (l recordLine) remove(name string) {
+	for k := range l {
+		if strings.EqualFold(k, name) {
+			delete(l, k)
+		}
+	}
+}
+
+// What of the lines has to be of its kind, so that the record can be read; see package metrics, which
+// says what it means. That nothing is missing is held by TestPodRecordReads of cmd/hpcc.
 type (
 	podHeader struct {
+		Version int        `json:"version"`
 		Start   time.Time  `json:"start"`
 		Command []string   `json:"command"`
 		Machine podMachine `json:"machine"`
@@ -264,8 +281,8 @@ func (s *Submission) describe(header recordLine, h *podHeader, a *attempt, t *Ta
 	}{asked.CPUs, asked.Memory, asked.GPUs, asked.Time.Seconds()})
 	m := &j.Pod.Measurer
 	header.set("image", j.Image)
-	delete(header, "digest")
-	delete(header, "config")
+	header.remove("digest")
+	header.remove("config")
 	for _, d := range []string{m.Digest, digestIn(j.Pod.Image), digestIn(a.image)} {
 		if d != "" {
 			header.set("digest", d)

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/metrics"
+)
+
+// wrongMembers are objects of which one member, at whatever depth, has a value of another type than in t.
+func wrongMembers(t reflect.Type) (out []map[string]any) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" {
+			continue
+		}
+		at, list := f.Type, false
+		if list = at.Kind() == reflect.Slice; list || at.Kind() == reflect.Pointer {
+			at = at.Elem()
+		}
+		if at.Kind() == reflect.Struct && at != reflect.TypeFor[time.Time]() {
+			for _, in := range wrongMembers(at) {
+				var value any = in
+				if list {
+					value = []any{in}
+				}
+				out = append(out, map[string]any{name: value})
+			}
+		}
+		var wrong any = "wrong"
+		if f.Type.Kind() == reflect.String {
+			wrong = 7
+		}
+		out = append(out, map[string]any{name: wrong})
+	}
+	return out
+}
+
+// TestPodRecordReads: package job, which knows nothing of package metrics, keeps of what programs leave in
+// their pods just what that reads.
+func TestPodRecordReads(t *testing.T) {
+	line := func(kind string, members map[string]any) string {
+		b, _ := json.Marshal(members)
+		return strings.TrimSuffix(`{"kind":"`+kind+`",`+string(b[1:]), "\n") + "\n"
+	}
+	good := func() map[string]any { return map[string]any{"version": 1, "start": "2026-11-22T04:00:00Z"} }
+	head := line("header", good())
+	messages := []string{
+		head + `{"kind":"footer"}` + "\n",
+		head + `{"kind":"footer","Kind":"sample","EXIT":3}` + "\n",
+		line("header", map[string]any{"Digest": 7, "CONFIG": 7, "Job": 7, "ASKED": 7, "Image": 7, "Start": 7}),
+		line("header", map[string]any{"Digest": "7", "Machine": map[string]any{"HOST": 7}}),
+	}
+	for _, m := range wrongMembers(reflect.TypeFor[metrics.Header]()) {
+		for k, v := range good() {
+			if m[k] == nil {
+				m[k] = v
+			}
+		}
+		messages = append(messages, line("header", m))
+	}
+	for _, m := range wrongMembers(reflect.TypeFor[metrics.Footer]()) {
+		messages = append(messages, head+line("footer", m))
+	}
+	home := podsThatLeft(t, messages)
+	for k, m := range messages {
+		r, err := metrics.ReadRecord(filepath.Join(home, fmt.Sprintf("task.%d.jsonl", k+1)), true)
+		if err != nil || r.Footer == nil || r.Torn || r.Header.Machine.Host != "n7" || r.Header.Job == nil || r.Header.Job.Task != k+1 {
+			t.Errorf("of %q: %v", m, err)
+		}
+	}
+}
+
+// podsThatLeft is the directory of a job, each of whose pods left a message, after a look at them.
+func podsThatLeft(t *testing.T, messages []string) (home string) {
+	t.Helper()
+	jobs, bin := t.TempDir(), t.TempDir()
+	var pods []map[string]any
+	for k, m := range messages {
+		ended := map[string]any{"exitCode": 0, "reason": "Completed", "message": m, "startedAt": "2026-11-22T04:00:00Z", "finishedAt": "2026-11-22T04:00:20Z"}
+		pods = append(pods, map[string]any{
+			"metadata": map[string]any{"name": fmt.Sprintf("x-%d", k), "labels": map[string]string{"hpcc/job": "x-1"}, "annotations": map[string]string{"batch.kubernetes.io/job-completion-index": fmt.Sprint(k)}},
+			"spec":     map[string]any{"nodeName": "n7"},
+			"status":   map[string]any{"containerStatuses": []any{map[string]any{"name": "main", "state": map[string]any{"terminated": ended}}}},
+		})
+	}
+	socket := filepath.Join(bin, "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/pods"):
+			_ = json.NewEncoder(w).Encode(map[string]any{"items": pods})
+		case strings.HasSuffix(r.URL.Path, "/jobs"):
+			fmt.Fprint(w, `{"items":[]}`)
+		default:
+			http.NotFound(w, r)
+		}
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	kubectl := "#!/bin/sh\nfor w; do case $w in --unix-socket=*) ln -s " + socket + " ${w#*=};; esac; done\nexec sleep 60\n"
+	if err := os.WriteFile(filepath.Join(bin, "kubectl"), []byte(kubectl), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	s := runningJob(t, job.Kubernetes, len(messages))
+	s.Native, s.Job.Output = "x-1", os.DevNull
+	writeJob(t, jobs, s, 0)
+	if _, _, err := job.Statuses(t.Context(), jobs, nil); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(jobs, s.ID)
+}
