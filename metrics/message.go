@@ -5,9 +5,10 @@ import (
 	"strings"
 )
 
-// MaxMessage is the size of the message that a container can leave for the kubelet
-// when it ends, in bytes (core/v1, terminationMessagePath).
-const MaxMessage = 4096
+// MaxMessage is the size of the message that a container leaves for the kubelet, in bytes. Of one 4096
+// are kept, but of all containers of a pod, those that go before them included, 12 KiB in equal parts
+// (core/v1, terminationMessagePath): this is whole in pods of up to six.
+const MaxMessage = 12 << 10 / 6
 
 // Message is what matters most of a record, in at most most bytes: the line of the
 // header and that of the footer, as [ReadRecord] reads them. Where they are longer, what matters
@@ -37,13 +38,11 @@ func Message(h Header, f Footer, most int) []byte {
 var leastFirst = []func(*Header, *Footer){
 	func(h *Header, f *Footer) { h.Unknown, f.Unknown = nil, nil },
 	func(h *Header, _ *Footer) { h.Command = shortWords(h.Command, 400) },
-	func(h *Header, _ *Footer) {
-		if h.Job != nil {
-			h.Job = &JobOf{ID: cut(h.Job.ID, 128), Target: cut(h.Job.Target, 32), Task: h.Job.Task, Attempt: h.Job.Attempt, Submitted: h.Job.Submitted, Pulled: h.Job.Pulled}
-		}
-	},
+	func(h *Header, _ *Footer) { h.Job = nil },
 	func(h *Header, f *Footer) {
-		h.Limits.CgroupPath, h.Image, f.Problem = "", cut(h.Image, 256), cut(f.Problem, 512)
+		m := &h.Machine
+		m.Host, m.CPU, m.Kernel = cut(m.Host, 64), cut(m.CPU, 64), cut(m.Kernel, 64)
+		h.Limits.CgroupPath, h.Image, f.Problem = "", cut(h.Image, 128), cut(f.Problem, 256)
 	},
 	func(h *Header, _ *Footer) { h.Command = shortWords(h.Command, 80) },
 	func(h *Header, _ *Footer) {
@@ -64,12 +63,25 @@ var leastFirst = []func(*Header, *Footer){
 // bare is the least that says what ran where, and how it ended.
 func bare(h *Header, f *Footer) (Header, Footer) {
 	m := &h.Machine
-	least := Header{Kind: h.Kind, Version: h.Version, Start: h.Start, Command: shortWords(h.Command, 40), Digest: cut(h.Digest, 71), Asked: h.Asked,
-		Machine: Machine{Host: cut(m.Host, 64), Architecture: cut(m.Architecture, 16), CPUs: m.CPUs, Memory: m.Memory, Kernel: cut(m.Kernel, 32)},
-		Limits:  Limits{CPUs: h.Limits.CPUs, Memory: h.Limits.Memory, Cgroup: cut(h.Limits.Cgroup, 2), Shared: h.Limits.Shared}}
+	least := Header{Kind: h.Kind, Version: h.Version, Start: h.Start, Digest: plain(h.Digest, 71), Asked: h.Asked,
+		Machine: Machine{Host: plain(m.Host, 64), Architecture: plain(m.Architecture, 16), CPUs: m.CPUs, Memory: m.Memory, Kernel: plain(m.Kernel, 32)},
+		Limits:  Limits{CPUs: h.Limits.CPUs, Memory: h.Limits.Memory, Cgroup: plain(h.Limits.Cgroup, 2), Shared: h.Limits.Shared}}
+	for _, w := range shortWords(h.Command, 40) {
+		least.Command = append(least.Command, plain(w, 40))
+	}
 	foot := *f
-	foot.Signal, foot.Problem, foot.MemoryFrom = cut(f.Signal, 16), cut(f.Problem, 128), cut(f.MemoryFrom, 16)
+	foot.Signal, foot.Problem, foot.MemoryFrom = plain(f.Signal, 16), plain(f.Problem, 128), plain(f.MemoryFrom, 16)
 	return least, foot
+}
+
+// plain is a text of at most so many bytes, of characters that JSON writes with one.
+func plain(s string, most int) string {
+	return cut(strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' || strings.ContainsRune(`"\<>&`, r) {
+			return '?'
+		}
+		return r
+	}, s), most)
 }
 
 // cut is a text of at most so many bytes, whole characters only.

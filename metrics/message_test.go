@@ -28,6 +28,9 @@ func wholeRecord(name string, gpus, words int) (Header, Footer) {
 }
 
 func TestMessage(t *testing.T) {
+	if six := 6 * MaxMessage; six > 12<<10 {
+		t.Errorf("in six containers %d bytes, of which the kubelet keeps 12 KiB", six)
+	}
 	for _, c := range []struct {
 		what, name  string
 		gpus, words int
