@@ -13,7 +13,7 @@ RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 # their own: go build leaves a file whose build ID is current as it is, also a welded one.
 define link
 CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags urfave_cli_no_docs -trimpath -ldflags '$(LDFLAGS)' -o $(1).all ./cmd/hpcc && \
-CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags start -trimpath -ldflags '-s -w -E hpcc_start -T 0x20001000' -o $(1).run ./cmd/start && \
+CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags start -trimpath -ldflags '-s -w -E hpcc_start -T 0x20001000 -X main.version=$(VERSION)' -o $(1).run ./cmd/start && \
 $(GO) run ./cmd/weld $(1).all $(1).run $(1) && rm $(1).all $(1).run
 endef
 

@@ -58,21 +58,29 @@ func (t *Tail) look(f io.ReaderAt, size int64) error {
 		}
 		t.read = n
 	}
-	from := max(t.read, size-TailBytes)
-	text := make([]byte, size-from)
-	if n, err := f.ReadAt(text, from); err != nil && !errors.Is(err, io.EOF) {
+	text, end, err := lastLines(f, t.read, size)
+	if err != nil || len(text) == 0 {
 		return err
-	} else if text = text[:n]; from > t.read { // in the middle of a line, most likely
-		_, rest, _ := bytes.Cut(text, []byte{'\n'})
-		from += int64(len(text) - len(rest))
-		text = rest
 	}
-	text = text[:bytes.LastIndexByte(text, '\n')+1]
-	if len(text) == 0 {
-		return nil
-	}
-	t.read = from + int64(len(text))
+	t.read = end
 	return t.take(text)
+}
+
+// lastLines are the last whole lines of a file of this size, from a place on, within [TailBytes]; and
+// where they end.
+func lastLines(f io.ReaderAt, from, size int64) (text []byte, end int64, err error) {
+	begin := max(from, size-TailBytes)
+	text = make([]byte, max(0, size-begin))
+	n, err := f.ReadAt(text, begin)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, 0, err
+	}
+	text = text[:bytes.LastIndexByte(text[:n], '\n')+1]
+	end = begin + int64(len(text))
+	if begin > from { // in the middle of a line, most likely
+		_, text, _ = bytes.Cut(text, []byte{'\n'})
+	}
+	return text, end, nil
 }
 
 // begin reads the header, and returns its length; 0 where it is not whole yet.
@@ -171,15 +179,10 @@ func WriteTail(out io.Writer, file string) error {
 	if err != nil || !whole {
 		return err
 	}
-	from := max(int64(len(head)), st.Size()-TailBytes)
-	text := make([]byte, max(0, st.Size()-from))
-	n, err := f.ReadAt(text, from)
-	if err != nil && !errors.Is(err, io.EOF) {
+	text, _, err := lastLines(f, int64(len(head)), st.Size())
+	if err != nil {
 		return err
 	}
-	if text = text[:n]; from > int64(len(head)) {
-		_, text, _ = bytes.Cut(text, []byte{'\n'})
-	}
-	_, err = out.Write(append(head, text[:bytes.LastIndexByte(text, '\n')+1]...))
+	_, err = out.Write(append(head, text...))
 	return err
 }

@@ -48,10 +48,12 @@ type fileFlag struct{ usual, file string }
 func (f *fileFlag) IsBoolFlag() bool { return true }
 
 func (f *fileFlag) Set(s string) error {
-	if f.file = s; s == "true" {
+	switch f.file = s; s {
+	case "true":
 		f.file = f.usual
-	}
-	if f.file == "" {
+	case "false":
+		f.file = ""
+	case "":
 		return errors.New("a file has a name")
 	}
 	return nil

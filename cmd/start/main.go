@@ -24,6 +24,9 @@ import (
 	"hpcc/runtime"
 )
 
+// version is set by the linker, as that of cmd/hpcc.
+var version = "0.1.0-dev"
+
 // ociName is the name under which "run" is that of "hpcc oci" (cmd/hpcc).
 const ociName = "hpcc-oci"
 
@@ -67,10 +70,11 @@ func enter(args []string) {
 	measured, tail := "", ""
 	for ; len(args) > 0 && strings.HasPrefix(args[0], "-") && args[0] != "--"; args = args[1:] {
 		name, file, given := strings.Cut(args[0], "=")
-		if !given {
+		if !given || file == "true" {
 			file = metrics.PodFile
 		}
 		switch {
+		case (name == "--measure" || name == "--tail") && file == "false":
 		case name == "--measure" && file != "":
 			measured = file
 		case name == "--tail" && file != "":
@@ -107,7 +111,7 @@ func measure(n *runtime.Newcomer, args []string, file string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	run, err := metrics.MeasurePod(child, metrics.Options{File: file})
+	run, err := metrics.MeasurePod(child, metrics.Options{File: file, Header: metrics.Header{Hpcc: version}})
 	if run.Unkept != nil {
 		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", printable(run.Unkept.Error()))
 	}
