@@ -145,8 +145,9 @@ func guess(names []string) (best string, highest bool) {
 		words := strings.FieldsFunc(strings.ToLower(n), func(r rune) bool { return strings.ContainsRune("_-./ :", r) })
 		rank, high := -1, false
 		for _, w := range words {
-			if i := slices.Index(lowBest, w); i >= 0 {
-				rank = i
+			if i := slices.Index(lowBest, w); i >= 0 { // dice_loss and loss_dice are losses
+				rank, high = i, false
+				break
 			} else if i := slices.Index(highBest, w); i >= 0 {
 				rank, high = len(lowBest)+i, true
 			}

@@ -95,6 +95,12 @@ func TestGuess(t *testing.T) {
 		{"time", "time", false},
 		{"lossless glossy", "", false},
 		{"Loss/test Loss/train", "Loss/test", false},
+		{"val_dice_loss", "val_dice_loss", false},
+		{"iou_loss", "iou_loss", false},
+		{"loss_iou", "loss_iou", false},
+		{"reward_loss", "reward_loss", false},
+		{"score_error", "score_error", false},
+		{"f1_score", "f1_score", true},
 		{"", "", false},
 	}
 	for _, test := range tests {
