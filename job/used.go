@@ -21,12 +21,13 @@ type Use struct {
 	GPUs       int           `json:"gpus,omitempty"` // the same
 	Nodes      int           `json:"nodes"`          // of a task
 	CPUTime    time.Duration `json:"cpu_time_ns"`
-	Wall       time.Duration `json:"wall_ns"` // of all tasks together
+	CPUUnknown bool          `json:"cpu_unknown,omitempty"` // nobody counted it of all tasks: of one that runs there is no record
+	Wall       time.Duration `json:"wall_ns"`               // of all tasks together, but for those that are lost
 	Longest    time.Duration `json:"longest_ns"`
 	Time       time.Duration `json:"time_ns,omitempty"` // that was asked for
 	Memory     int64         `json:"memory_bytes,omitempty"`
 	PeakMemory int64         `json:"peak_memory_bytes"` // of the largest task, or of its largest process where no scheduler counts
-	Ended      time.Time     `json:"ended,omitzero"`    // the last of its tasks; zero while one runs
+	Ended      time.Time     `json:"ended,omitzero"`    // the last of its tasks, of a lost one its start; zero while one runs
 	Advice     []string      `json:"advice,omitempty"`
 }
 
@@ -76,13 +77,17 @@ func (s *Status) use(counted map[string]usage, now time.Time) *Use {
 	u := &Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: len(s.Tasks), CPUs: s.Job.slots(), Nodes: int(s.Job.nodes()), GPUs: s.Job.GPUs * int(s.Job.nodes()), Time: s.Job.Time, Memory: s.Job.memory()}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		wall := now.Sub(t.Start)
-		if t.Ended() {
-			wall = t.End.Sub(t.Start)
-			u.Ended = later(u.Ended, t.End)
+		end := t.End
+		switch {
+		case !t.Ended() && s.Running > 0:
+			end = now
+		case !t.Ended(): // it is lost: nobody knows how long it ran
+			end = t.Start
 		}
-		wall = max(wall, 0)
+		u.Ended = later(u.Ended, end)
+		wall := max(end.Sub(t.Start), 0)
 		u.Wall, u.Longest = u.Wall+wall, max(u.Longest, wall)
+		u.CPUUnknown = u.CPUUnknown || wall > 0 && len(t.Usage) == 0
 		cpu, peak := t.used()
 		u.CPUTime, u.PeakMemory = u.CPUTime+cpu, max(u.PeakMemory, peak)
 	}
@@ -91,6 +96,7 @@ func (s *Status) use(counted map[string]usage, now time.Time) *Use {
 		sum.cpu, sum.peak = sum.cpu+counted[id].cpu, max(sum.peak, counted[id].peak)
 	}
 	u.CPUTime, u.PeakMemory = max(u.CPUTime, sum.cpu), max(u.PeakMemory, sum.peak)
+	u.CPUUnknown = u.CPUUnknown && sum.cpu == 0
 	if s.Running+s.Waiting == 0 {
 		u.Advice = u.Advise()
 	} else {
@@ -133,7 +139,7 @@ const leastWall = time.Minute
 // Advise says in plain words what would have done, where that is much less.
 func (u *Use) Advise() []string {
 	var out []string
-	if busy := u.busy(); u.CPUs > 1 && u.Wall >= leastWall && busy < fewCPUs*float64(u.CPUs) {
+	if busy := u.busy(); !u.CPUUnknown && u.CPUs > 1 && u.Wall >= leastWall && busy < fewCPUs*float64(u.CPUs) {
 		out = append(out, fmt.Sprintf("%.1f of %d processors were busy: ask for %d", busy, u.CPUs, max(1, int(math.Ceil(busy)))))
 	}
 	if u.Memory > 0 && u.PeakMemory > 0 && u.PeakMemory < u.Memory/littleRest {

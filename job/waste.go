@@ -3,7 +3,7 @@ package job
 // A Waste is what a job kept from others and did not use, in hours.
 type Waste struct {
 	AskedCPU     float64 `json:"cpu_hours"`        // processors times hours
-	WastedCPU    float64 `json:"cpu_hours_wasted"` // of them
+	WastedCPU    float64 `json:"cpu_hours_wasted"` // of them; 0 where the job's processor time is unknown
 	AskedMemory  float64 `json:"gib_hours"`        // GiB times hours; 0: the job named no amount
 	WastedMemory float64 `json:"gib_hours_wasted"` // at least: as if the peak had lasted
 	MemoryKnown  bool    `json:"memory_known"`     // there is an amount and a peak
@@ -14,7 +14,9 @@ type Waste struct {
 func (u *Use) Waste() Waste {
 	hours := u.Wall.Hours()
 	w := Waste{AskedCPU: float64(u.CPUs) * hours, AskedGPU: float64(u.GPUs) * hours}
-	w.WastedCPU = max(w.AskedCPU-u.CPUTime.Hours(), 0)
+	if !u.CPUUnknown {
+		w.WastedCPU = max(w.AskedCPU-u.CPUTime.Hours(), 0)
+	}
 	if u.Memory > 0 {
 		const gib = 1 << 30
 		nodes := float64(max(u.Nodes, 1))

@@ -50,14 +50,17 @@ func mine(c *cli.Context) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "JOB\tTARGET\tSTATE\tTASKS\tCPUS\tBUSY\tMEMORY\tPEAK\tTIME\tLONGEST")
 	for _, u := range list {
-		memory, limit := "", ""
+		busy, memory, limit := fmt.Sprintf("%.0f%%", 100*u.Busy()), "", ""
+		if u.CPUUnknown {
+			busy = "unknown"
+		}
 		if u.Memory > 0 {
 			memory = gigabytes(u.Memory)
 		}
 		if u.Time > 0 {
 			limit = u.Time.String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%.0f%%\t%s\t%s\t%s\t%s\n", u.ID, u.Target, u.State, u.Tasks, u.CPUs, 100*u.Busy(), memory, gigabytes(u.PeakMemory), limit, u.Longest.Round(time.Second))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Target, u.State, u.Tasks, u.CPUs, busy, memory, gigabytes(u.PeakMemory), limit, u.Longest.Round(time.Second))
 	}
 	if err := w.Flush(); err != nil {
 		return err

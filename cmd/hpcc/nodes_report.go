@@ -425,6 +425,10 @@ func (r *capacityReport) wasteSection() report.Section {
 	s := report.Section{Title: "What your jobs had and did not use", Text: []string{"worst first; of memory at least so much, as if the most that was used had been used all the time"}}
 	s.Table = &report.Table{Head: []string{"job", "target", "state", "tasks", "CPU-hours", "unused", "GiB-hours", "unused"}, Caption: more(len(r.Jobs))}
 	for _, j := range r.Jobs[:min(len(r.Jobs), maxJobRows)] {
+		idle := hours(j.WastedCPU)
+		if j.CPUUnknown {
+			idle = "unknown"
+		}
 		asked, wasted := "", ""
 		if j.AskedMemory > 0 {
 			asked, wasted = hours(j.AskedMemory), "unknown"
@@ -432,7 +436,7 @@ func (r *capacityReport) wasteSection() report.Section {
 		if j.MemoryKnown {
 			wasted = hours(j.WastedMemory)
 		}
-		s.Table.Rows = append(s.Table.Rows, []string{j.ID, cmp.Or(j.Site, string(j.Target)), j.State, strconv.Itoa(j.Tasks), hours(j.AskedCPU), hours(j.WastedCPU), asked, wasted})
+		s.Table.Rows = append(s.Table.Rows, []string{j.ID, cmp.Or(j.Site, string(j.Target)), j.State, strconv.Itoa(j.Tasks), hours(j.AskedCPU), idle, asked, wasted})
 	}
 	return s
 }
