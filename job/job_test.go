@@ -487,6 +487,33 @@ func TestStatusOfAnUnknownTarget(t *testing.T) {
 	}
 }
 
+// TestStatusesTorn: a record that cannot be read takes its own job out of a list, and no other.
+func TestStatusesTorn(t *testing.T) {
+	dir := t.TempDir()
+	var homes []string
+	for range 2 {
+		s := &Submission{Cluster: Cluster{Target: Local}, Native: processID(os.Getpid()), Submitted: time.Now(), Job: plain()}
+		home, err := s.directory(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.write(home); err != nil {
+			t.Fatal(err)
+		}
+		homes = append(homes, home)
+	}
+	if err := os.WriteFile(filepath.Join(homes[0], "task.0.json"), []byte(`{"index":0,"sta`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list, warnings, err := Statuses(t.Context(), dir, nil)
+	if err != nil || len(list) != 1 || list[0].ID != filepath.Base(homes[1]) || len(warnings) != 1 || !strings.Contains(warnings[0], "task.0.json") {
+		t.Errorf("%d jobs, %q, %v; want one, and a warning", len(list), warnings, err)
+	}
+	if _, _, err := Statuses(t.Context(), dir, []string{filepath.Base(homes[0])}); err == nil {
+		t.Error("a job that is named and cannot be read is no error")
+	}
+}
+
 // Jobs that begin in one second have different ids.
 func TestDirectory(t *testing.T) {
 	dir, seen := t.TempDir(), map[string]bool{}

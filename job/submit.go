@@ -300,6 +300,7 @@ func (s *Status) State() string {
 // Statuses reads the jobs below dir, newest first; ids, when given, chooses some
 // by our id, its beginning, or the native id. Schedulers are asked only for jobs
 // whose records are not complete; that one of them does not answer is a warning.
+// So are the records of a job that cannot be read, where none was named: it is left out.
 func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
 	subs, err := submissions(dir)
 	if err != nil {
@@ -313,7 +314,10 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 	open := map[string][]*Status{} // by cluster
 	for _, s := range match(subs, ids) {
 		st := &Status{Submission: s, Total: s.Job.Count()}
-		if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
+		if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil && len(ids) == 0 {
+			warnings = append(warnings, fmt.Sprintf("job %s is left out: %v", s.ID, err))
+			continue
+		} else if err != nil {
 			return nil, nil, err
 		}
 		if st.count() > 0 || slices.ContainsFunc(st.Failed, st.returns) || slices.ContainsFunc(st.Tasks, st.unread) {
@@ -321,7 +325,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		}
 		list = append(list, st)
 	}
-	return list, settleAll(ctx, dir, open), nil
+	return list, append(warnings, settleAll(ctx, dir, open)...), nil
 }
 
 // settleAll asks the clusters, all at the same time, and returns what kept some

@@ -358,7 +358,7 @@ func (c *capacityRow) bars() string {
 			b.WriteByte('.')
 			continue
 		}
-		k := min(int(8*l/c.of), 7)
+		k := int(min(8*l/c.of, 7)) // a wild level is no whole number
 		b.WriteString(string([]rune(marks)[k]))
 	}
 	return b.String()
