@@ -41,7 +41,7 @@ func wantsSweep(c *cli.Context) bool {
 func addSweeps(c *cli.Context, r *report.Report) error {
 	sweeps, err := findSweeps(c, r)
 	for _, s := range sweeps {
-		r.Sections = append(r.Sections, s.Section())
+		r.Sections = append(r.Sections, s.Section(c.String("html") != ""))
 	}
 	return err
 }
@@ -283,7 +283,7 @@ func writeSweeps(c *cli.Context, r *report.Report, form string) error {
 	}
 	var list report.Sections
 	for _, s := range sweeps {
-		list = append(list, s.Section())
+		list = append(list, s.Section(c.String("html") != ""))
 	}
 	page := func(f *os.File) error { return list.HTML(f, "Results of "+sweeps[0].Name) }
 	if file := c.String("html"); file != "" && file != "-" {

@@ -241,8 +241,8 @@ func (s *Sweep) order() string {
 // briefRows is how many tasks a terminal is shown.
 const briefRows = 20
 
-// Section is the sweep as a part of a report, with a picture.
-func (s *Sweep) Section() Section {
+// Section is the sweep as a part of a report; on a page with a picture.
+func (s *Sweep) Section(page bool) Section {
 	sec := Section{Title: "Parameters and results of " + s.Name, Text: []string{s.order()}, Table: s.table(0), Brief: s.table(briefRows)}
 	with := 0
 	for i := range s.Tasks {
@@ -253,8 +253,10 @@ func (s *Sweep) Section() Section {
 	if with < len(s.Tasks) {
 		sec.Text = append(sec.Text, fmt.Sprintf("%d of %d tasks left results", with, len(s.Tasks)))
 	}
-	if c, ok := s.chart(); ok {
-		sec.Charts = []Chart{c}
+	if page {
+		if c, ok := s.chart(); ok {
+			sec.Charts = []Chart{c}
+		}
 	}
 	return sec
 }
@@ -262,27 +264,34 @@ func (s *Sweep) Section() Section {
 // CSV writes a row for each task with all of its results; a series has its least and its most, too.
 func (s *Sweep) CSV(out io.Writer) error {
 	w := csv.NewWriter(out)
-	head := slices.Concat([]string{"job", "task", "ending"}, s.Params)
+	head := []string{"job", "task", "ending"}
+	for _, p := range s.Params {
+		head = append(head, harmless(p))
+	}
 	names, series := s.names(), map[string]bool{}
 	for i := range s.Tasks {
 		for n, r := range s.Tasks[i].Results {
 			series[n] = series[n] || r.N > 1
 		}
 	}
+	var results []string
 	for _, n := range names {
-		head = append(head, n)
+		results = append(results, n)
 		if series[n] {
-			head = append(head, n+".min", n+".max")
+			results = append(results, n+".min", n+".max")
 		}
+	}
+	for _, n := range results {
+		head = append(head, harmless(n))
 	}
 	errs := []error{w.Write(head)}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
-		row := []string{s.Name, strconv.Itoa(t.Index), string(t.Ending)}
+		row := []string{harmless(s.Name), strconv.Itoa(t.Index), string(t.Ending)}
 		for _, p := range s.Params {
-			row = append(row, t.Params[p])
+			row = append(row, harmless(t.Params[p]))
 		}
-		for _, n := range head[len(row):] {
+		for _, n := range results {
 			cell := ""
 			if x, ok := t.result(n); ok {
 				cell = strconv.FormatFloat(x, 'g', -1, 64)

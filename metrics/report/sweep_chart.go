@@ -12,13 +12,14 @@ import (
 const (
 	maxSteps = 12   // values of a parameter that each have a place of their own
 	maxCells = 40   // rows and columns of a heat map
-	maxLines = 2000 // tasks that parallel coordinates show: the best
+	maxLines = 2000 // tasks that a picture shows one by one: the best
 )
 
 // A scale is where the values of a parameter, or of a result, lie: from 0 to 1.
 type scale struct {
 	name    string
 	steps   []string // each has its place, in order; nil: numbers between low and high
+	place   map[string]int
 	low     float64
 	high    float64
 	inPower bool // by their logarithms
@@ -41,7 +42,8 @@ func (s *Sweep) parameterScale(name string) scale {
 		}
 	}
 	if len(numbers) < len(c.steps) {
-		slices.SortStableFunc(c.steps, func(a, b string) int { return cmp.Compare(a, b) })
+		slices.Sort(c.steps)
+		c.settle()
 		return c
 	}
 	slices.SortStableFunc(c.steps, func(a, b string) int {
@@ -53,7 +55,16 @@ func (s *Sweep) parameterScale(name string) scale {
 		c.steps = nil
 		c.between(numbers)
 	}
+	c.settle()
 	return c
+}
+
+// settle notes the places of the steps.
+func (c *scale) settle() {
+	c.place = make(map[string]int, len(c.steps))
+	for i, v := range c.steps {
+		c.place[v] = i
+	}
 }
 
 // resultScale is that of the numbers that the tasks that ended well have.
@@ -78,16 +89,21 @@ func (c *scale) between(list []float64) {
 	c.low, c.high = slices.Min(list), slices.Max(list)
 	c.inPower = c.low > 0 && c.high/c.low >= 500
 	if c.low == c.high {
-		c.low, c.high = c.low-1, c.high+1
+		wider := max(math.Abs(c.low)/10, 1) // of a large number 1 is nothing
+		c.low, c.high = max(c.low-wider, -math.MaxFloat64), min(c.high+wider, math.MaxFloat64)
 	}
 }
 
 // at is where a number lies.
 func (c *scale) at(x float64) float64 {
 	if c.inPower {
-		return math.Log(x/c.low) / math.Log(c.high/c.low)
+		return (math.Log(x) - math.Log(c.low)) / (math.Log(c.high) - math.Log(c.low))
 	}
-	return x/2/(c.high/2-c.low/2) - c.low/2/(c.high/2-c.low/2) // halves: no sum overflows
+	p := x/2/(c.high/2-c.low/2) - c.low/2/(c.high/2-c.low/2) // halves: no sum overflows
+	if math.IsNaN(p) || math.IsInf(p, 0) {                   // between numbers next to zero there is no room
+		return 0.5
+	}
+	return p
 }
 
 // of is where a value of a parameter lies.
@@ -99,7 +115,7 @@ func (c *scale) of(v string) float64 {
 	if len(c.steps) == 1 {
 		return 0.5
 	}
-	return float64(slices.Index(c.steps, v)) / float64(len(c.steps)-1)
+	return float64(c.place[v]) / float64(len(c.steps)-1)
 }
 
 // ticks are what stands beside the scale, by place.
@@ -113,9 +129,9 @@ func (c *scale) ticks() (at []float64, text []string) {
 	}
 	for i := range 5 {
 		p := float64(i) / 4
-		x := c.low + (c.high-c.low)*p
+		x := c.low*(1-p) + c.high*p
 		if c.inPower {
-			x = c.low * math.Pow(c.high/c.low, p)
+			x = math.Exp(math.Log(c.low)*(1-p) + math.Log(c.high)*p)
 		}
 		at, text = append(at, p), append(text, strconv.FormatFloat(x, 'g', 4, 64))
 	}
@@ -151,6 +167,14 @@ func (s *Sweep) chart() (Chart, bool) {
 	return s.parallel(params, result), true
 }
 
+// A mean is that of n numbers, none of which is added to another: no sum overflows.
+type mean struct{ n, x float64 }
+
+func (m mean) with(x float64) mean {
+	n := m.n + 1
+	return mean{n, m.x*(m.n/n) + x/n}
+}
+
 // curve shows the result over one parameter: a mark for each task, a line through the means.
 func (s *Sweep) curve(param, result scale) Chart {
 	const left, top, width, height = 64.0, 14.0, 540.0, 240.0
@@ -169,23 +193,42 @@ func (s *Sweep) curve(param, result scale) Chart {
 		d.text("middle", x, top+height+15, text[i])
 	}
 	d.text("middle", left+width/2, top+height+32, param.name)
-	sums, counts := map[string]float64{}, map[string]float64{}
+	means := map[string]mean{}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		if x, ok := s.shown(t); ok {
 			v := t.Params[param.name]
-			sums[v], counts[v] = sums[v]+x, counts[v]+1
-			d.mark(0, place(v, x))
+			means[v] = means[v].with(x)
+			if i < maxLines {
+				d.mark(0, place(v, x))
+			}
 		}
 	}
 	var line []point
-	for v := range counts {
-		line = append(line, place(v, sums[v]/counts[v]))
+	for v, m := range means {
+		line = append(line, place(v, m.x))
 	}
 	slices.SortFunc(line, func(a, b point) int { return cmp.Compare(a.x, b.x) })
-	d.curve("curve c0", line)
-	return Chart{Title: s.Best + " over " + param.name, About: "A mark for each task that ended well, and a line through the means.",
+	d.curve("curve c0", thinned(line))
+	about := "A mark for each task that ended well, and a line through the means."
+	if len(s.Tasks) > maxLines {
+		about = fmt.Sprintf("A mark for each of the best %d tasks, and a line through the means of all that ended well.", maxLines)
+	}
+	return Chart{Title: s.Best + " over " + param.name, About: about,
 		Width: left + width + 30, Height: top + height + 40, Body: d.done()}
+}
+
+// thinned leaves out of a line what nobody sees.
+func thinned(line []point) []point {
+	each := (len(line) + maxLines - 1) / maxLines
+	if each < 2 {
+		return line
+	}
+	var some []point
+	for i := 0; i < len(line); i += each {
+		some = append(some, line[i])
+	}
+	return some
 }
 
 // heat shows two parameters as rows and columns: the better the mean of a cell's tasks, the fuller it is.
@@ -193,13 +236,13 @@ func (s *Sweep) heat(across, down scale) Chart {
 	cell := point{max(min(560/float64(len(across.steps)), 90), 14), max(min(400/float64(len(down.steps)), 34), 14)}
 	const left, top = 90.0, 34.0
 	type key struct{ x, y string }
-	sums, counts, tried := map[key]float64{}, map[key]float64{}, map[key]bool{}
+	means, tried := map[key]mean{}, map[key]bool{}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		k := key{t.Params[across.name], t.Params[down.name]}
 		tried[k] = true
 		if x, ok := s.shown(t); ok {
-			sums[k], counts[k] = sums[k]+x, counts[k]+1
+			means[k] = means[k].with(x)
 		}
 	}
 	d := &drawing{}
@@ -217,8 +260,8 @@ func (s *Sweep) heat(across, down scale) Chart {
 		for i, v := range across.steps {
 			k, x := key{v, w}, left+cell.x*float64(i)
 			switch {
-			case counts[k] > 0:
-				mean := sums[k] / counts[k]
+			case means[k].n > 0:
+				mean := means[k].x
 				d.shade(x, y, cell, max(s.good(ranks, mean), 0))
 				if cell.x >= 44 {
 					d.text("middle", x+cell.x/2, y+cell.y/2+4, strconv.FormatFloat(mean, 'g', 4, 64))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -196,7 +197,10 @@ func TestHostileSweep(t *testing.T) {
 	if err := s.Rank(evil); err != nil {
 		t.Fatal(err)
 	}
-	sec := s.Section()
+	if sec := s.Section(false); len(sec.Charts) > 0 {
+		t.Error("a terminal is drawn a picture")
+	}
+	sec := s.Section(true)
 	for _, c := range sec.Charts {
 		wellFormed(t, string(c.Body))
 		if strings.Contains(string(c.Body), "NaN,") || strings.Contains(string(c.Body), "Inf,") {
@@ -209,6 +213,60 @@ func TestHostileSweep(t *testing.T) {
 	}
 	if len(sec.Charts) == 0 || strings.Contains(page.String(), "<script") {
 		t.Errorf("%d pictures, and on the page stands a script: %v", len(sec.Charts), strings.Contains(page.String(), "<script"))
+	}
+}
+
+// TestHostileScale holds that large, tiny and equal results have places, in curves and heat maps.
+func TestHostileScale(t *testing.T) {
+	noNumber := regexp.MustCompile(`="[^"]*(NaN|Inf)`)
+	for _, results := range [][]float64{{1e17, 1e17}, {1e308, 1e308}, {math.MaxFloat64, -math.MaxFloat64}, {0, 5e-324}, {1e308, 1e-308}} {
+		for _, names := range []string{"x", "x y", "x y z"} {
+			s := swept(map[string][]string{"x": {"a", "b"}, "y": {"a", "a", "b"}, "z": {"a", "b"}}, strings.Fields(names), func(map[string]string) float64 { return 0 })
+			s.Tasks = append(s.Tasks, s.Tasks...)
+			for i := range s.Tasks {
+				s.Tasks[i].Results = metrics.Results{"loss": result(results[i/2%2])}
+			}
+			if err := s.Rank("loss"); err != nil {
+				t.Fatal(err)
+			}
+			c, ok := s.chart()
+			if bad := noNumber.FindString(string(c.Body)); !ok || bad != "" {
+				t.Errorf("%g over %s: a place is %s", results, names, bad)
+			}
+			if strings.Contains(string(c.Body), "Inf<") {
+				t.Errorf("%g over %s: a tick is infinite", results, names)
+			}
+		}
+	}
+}
+
+// TestLargeSweep: a picture of many tasks is not larger than people see.
+func TestLargeSweep(t *testing.T) {
+	s := &Sweep{Params: []string{"x"}}
+	for i := range 3 * maxLines {
+		s.Tasks = append(s.Tasks, SweepTask{Index: i, Params: map[string]string{"x": fmt.Sprintf("v%d", i)}, Ending: Done, Results: metrics.Results{"loss": result(float64(i))}})
+	}
+	if err := s.Rank("loss"); err != nil {
+		t.Fatal(err)
+	}
+	c, ok := s.chart()
+	if n := strings.Count(string(c.Body), "<circle"); !ok || n != maxLines {
+		t.Errorf("%d marks; want %d", n, maxLines)
+	}
+	if len(c.Body) > 400*maxLines {
+		t.Errorf("the picture has %d bytes", len(c.Body))
+	}
+}
+
+// TestSweepCSV: what a program calls its results is no formula.
+func TestSweepCSV(t *testing.T) {
+	s := &Sweep{Name: "=a()", Params: []string{"+p"}, Tasks: []SweepTask{{Index: 1, Ending: Done, Params: map[string]string{"+p": "@x"}, Results: metrics.Results{"=b()": result(-1)}}}}
+	var out bytes.Buffer
+	if err := s.CSV(&out); err != nil {
+		t.Fatal(err)
+	}
+	if want := "job,task,ending,'+p,'=b()\n'=a(),1,done,'@x,-1\n"; out.String() != want {
+		t.Errorf("CSV is\n%swant\n%s", &out, want)
 	}
 }
 
