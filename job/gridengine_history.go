@@ -31,9 +31,14 @@ func (gridEngine) history(ctx context.Context, from time.Time) (*history, error)
 		return nil, &noHistory{"Grid Engine's accounting cannot be read here: " + err.Error()}
 	}
 	h := &history{by: name}
-	if h.stays, err = gridEngineStays(f, fi.Size(), from); err != nil {
+	whole := false
+	if h.stays, whole, err = gridEngineStays(f, fi.Size(), from); err != nil {
 		return nil, fmt.Errorf("reading Grid Engine's accounting %s: %w", name, err)
 	}
+	if !whole {
+		h.notes = append(h.notes, "the accounting has more jobs than hpcc reads, and the figures of the first days are too low; ask for less with --since")
+	}
+	h.notes = append(h.notes, "of jobs that still run the memory is not told")
 	return h, nil
 }
 
@@ -41,15 +46,17 @@ func (gridEngine) history(ctx context.Context, from time.Time) (*history, error)
 const tailPiece = 1 << 20
 
 // gridEngineStays reads the accounting from its end, where the latest jobs are, until a
-// whole piece of it is of jobs that ended before from.
-func gridEngineStays(r io.ReaderAt, size int64, from time.Time) ([]Stay, error) {
-	var stays []Stay
+// whole piece of it is of jobs that ended before from. It is not whole when there may be more.
+func gridEngineStays(r io.ReaderAt, size int64, from time.Time) (stays []Stay, whole bool, err error) {
 	var rest []byte // the beginning of what was read, whose line begins before
-	for end, read := size, int64(0); end > 0 && read < maxListing; {
+	for end, read := size, int64(0); end > 0; {
+		if read >= maxListing || len(stays) >= maxStays {
+			return stays, false, nil
+		}
 		n := min(tailPiece, end)
 		piece := make([]byte, n, n+int64(len(rest)))
 		if _, err := r.ReadAt(piece, end-n); err != nil && err != io.EOF {
-			return nil, err
+			return nil, false, err
 		}
 		end, read = end-n, read+n
 		piece = append(piece, rest...)
@@ -57,21 +64,24 @@ func gridEngineStays(r io.ReaderAt, size int64, from time.Time) ([]Stay, error) 
 		if cut := bytes.IndexByte(piece, '\n'); end > 0 && cut >= 0 {
 			rest, piece = piece[:cut+1], piece[cut+1:]
 		} else if end > 0 { // no line is as long
-			return stays, nil
+			return stays, false, nil
 		}
-		some := false
+		some, old := false, false
 		for line := range bytes.Lines(piece) {
 			s, ok := gridEngineStay(string(line))
-			if ok && s.End.After(from) && len(stays) < maxStays {
+			switch {
+			case ok && s.End.After(from):
 				stays = append(stays, s)
 				some = true
+			case ok:
+				old = true
 			}
 		}
-		if !some && len(piece) > 0 {
+		if old && !some { // a piece of jobs that never ran says nothing of those before
 			break
 		}
 	}
-	return stays, nil
+	return stays, true, nil
 }
 
 // The fields of a line of the accounting.

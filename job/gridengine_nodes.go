@@ -102,7 +102,7 @@ func (h *gridEngineMachine) node(queue string) Node {
 // has left, -1 where it does not count.
 func (n *Node) gridEngineQueues(h *gridEngineMachine, queue string, left int) {
 	var closed []string
-	taken := 0
+	taken, shut, idle := 0, 0, 0 // slots; the latter two of queues that are closed
 	for _, q := range h.Queues {
 		n.Queues = append(n.Queues, q.Name)
 		slots, used, state := 0, 0, ""
@@ -122,9 +122,14 @@ func (n *Node) gridEngineQueues(h *gridEngineMachine, queue string, left int) {
 		}
 		if why := gridEngineClosed(state); why != "" {
 			closed = append(closed, q.Name+" "+why)
+			shut, idle = min(shut+slots, 1<<30), min(idle+max(slots-used, 0), 1<<30)
 			continue
 		}
 		n.CPUs, n.FreeCPUs = min(n.CPUs+slots, 1<<30), min(n.FreeCPUs+max(slots-used, 0), 1<<30)
+	}
+	off := n.CPUs == 0 && len(closed) > 0
+	if off { // the host is there all the same, and its load goes down again
+		n.CPUs, n.FreeCPUs = shut, idle
 	}
 	if left >= 0 && n.CPUs > left+taken {
 		n.CPUs = left + taken
@@ -135,7 +140,7 @@ func (n *Node) gridEngineQueues(h *gridEngineMachine, queue string, left int) {
 	switch {
 	case len(h.Queues) == 0:
 		n.State, n.Reason = Off, "it has no queue"
-	case n.CPUs == 0 && len(closed) > 0:
+	case off:
 		n.State, n.Reason = Off, strings.Join(closed, ", ")
 	case n.CPUs == 0 && (queue == "" || slices.Contains(n.Queues, queue)):
 		n.State, n.Reason = Off, "its queues have no slots"

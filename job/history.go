@@ -19,9 +19,10 @@ type Stay struct {
 
 // A history is what a scheduler tells of who had what of it.
 type history struct {
-	stays []Stay
-	by    string   // whose word it is
-	notes []string // what could not be learned
+	stays  []Stay
+	by     string   // whose word it is
+	untold []string // of what it tells nothing: memory, GPUs
+	notes  []string // what could not be learned
 }
 
 // maxStays bounds a history.

@@ -68,7 +68,7 @@ func TestGridEngineStays(t *testing.T) {
 		accountingLine(2, noon.Add(time.Hour), "3", "-u alice", "1.n2") + // a part of it
 		accountingLine(3, time.Unix(0, 0), "0", "", "NONE") + // it never began
 		"half a li"
-	list, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon)
+	list, _, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +86,27 @@ func TestGridEngineTail(t *testing.T) {
 		text.WriteString(accountingLine(i, begin.Add(time.Duration(i)*time.Hour), "0", "-u alice", "NONE"))
 	}
 	r := &countingReader{Reader: bytes.NewReader(text.Bytes())}
-	list, err := gridEngineStays(r, int64(text.Len()), begin.Add((jobs-5000)*time.Hour))
+	list, _, err := gridEngineStays(r, int64(text.Len()), begin.Add((jobs-5000)*time.Hour))
 	if err != nil || len(list) != 5000 {
 		t.Errorf("%d jobs, %v; want the 5000 that ended since", len(list), err)
 	}
 	if r.read > int64(text.Len())*3/4 {
 		t.Errorf("read %d of %d bytes", r.read, text.Len())
+	}
+}
+
+// TestGridEngineGap reads on behind a long run of lines that do not count.
+func TestGridEngineGap(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	first := accountingLine(1, noon, "0", "", "NONE")
+	text := first + strings.Repeat(accountingLine(2, time.Unix(0, 0), "0", "", "NONE"), 3*tailPiece/len(first))
+	list, whole, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon)
+	if err != nil || len(list) != 1 || !whole {
+		t.Errorf("%d jobs, whole: %v, %v; want the one before all those that never ran", len(list), whole, err)
+	}
+	text = first + strings.Repeat("x", 3*tailPiece)
+	if _, whole, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon); err != nil || whole {
+		t.Errorf("an accounting with a line that is too long is whole: %v, %v", whole, err)
 	}
 }
 
@@ -278,7 +293,7 @@ func FuzzHistories(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		all := slurmStays(text)
 		all = append(all, lsfStays(text, time.Now())...)
-		ge, err := gridEngineStays(strings.NewReader(text), int64(len(text)), time.Time{})
+		ge, _, err := gridEngineStays(strings.NewReader(text), int64(len(text)), time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ func (lsf) history(ctx context.Context, from time.Time) (*history, error) {
 	if len(out) > maxListing {
 		return nil, errors.New("reading LSF's accounting: it has more jobs than hpcc reads; ask for less with --since")
 	}
-	return &history{stays: lsfStays(string(out), time.Now()), by: "bacct", notes: []string{"bacct tells of slots alone, not of memory and GPUs"}}, nil
+	return &history{stays: lsfStays(string(out), time.Now()), by: "bacct", untold: []string{"memory", "GPUs"}, notes: []string{"bacct tells of slots alone, not of memory and GPUs"}}, nil
 }
 
 // lsfStays reads "bacct -l": a paragraph for each job, whose lines are folded at 80 columns, the

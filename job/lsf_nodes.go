@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -25,7 +26,7 @@ func (lsf) nodes(ctx context.Context, _ string) (*cluster, error) {
 		{"the free memory of hosts", []string{"lsload", "-w"}, lsfLoad},
 		{"the queues of hosts", []string{"bqueues", "-l"}, lsfQueues},
 		{"the GPUs of hosts", []string{"bhosts", "-gpu", "-w"}, lsfGPUs},
-		{"when jobs end", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o", "jobid exec_host time_left delimiter='|'"}, lsfHolds},
+		{"when jobs end", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o", "jobid exec_host time_left run_time delimiter='|'"}, lsfHolds},
 	} {
 		out, err := call(ctx, "/", l.args[0], l.args[1:]...)
 		if err != nil {
@@ -181,7 +182,7 @@ func lsfGPUs(at map[string]*Node, list string) {
 	}
 }
 
-// lsfHolds reads "bjobs -o 'jobid exec_host time_left'": 17|4*n1:2*n2|1:30 L.
+// lsfHolds reads "bjobs -o 'jobid exec_host time_left run_time'": 17|4*n1:2*n2|1:30 L|125 second(s).
 func lsfHolds(at map[string]*Node, list string) {
 	now := time.Now()
 	for line := range strings.Lines(list) {
@@ -194,6 +195,12 @@ func lsfHolds(at map[string]*Node, list string) {
 		if hours, minutes, ok := strings.Cut(left, ":"); ok {
 			if d := time.Duration(amount(hours))*time.Hour + time.Duration(amount(minutes))*time.Minute; d >= 0 && d < maxTime {
 				h.to = now.Add(d)
+			}
+		}
+		if len(f) > 3 {
+			seconds, _, _ := strings.Cut(f[3], " ")
+			if n, err := strconv.ParseInt(seconds, 10, 64); err == nil && n >= 0 && n < int64(maxTime/time.Second) {
+				h.from = now.Add(-time.Duration(n) * time.Second)
 			}
 		}
 		slots := map[string]int{}

@@ -167,7 +167,7 @@ func TestGridEngineClosed(t *testing.T) {
 		{"", "/", "a shared cpus 6/8 memory 0M/0M gpus 0/0 q0,q1"},
 		{"2.000000", "/", "a shared cpus 2/4 memory 0M/0M gpus 0/0 q0,q1"},
 		{"", "d/", "a shared cpus 3/4 memory 0M/0M gpus 0/0 q0,q1"},
-		{"", "au/E", "a off cpus 0/0 memory 0M/0M gpus 0/0 q0,q1"},
+		{"", "au/E", "a off cpus 6/8 memory 0M/0M gpus 0/0 q0,q1"},
 	} {
 		nodes, err := gridEngineHosts(strings.NewReader(host(c.left, c.states)), "")
 		if err != nil {
@@ -247,7 +247,7 @@ func TestLSFDocumented(t *testing.T) {
 	at := nodeIndex(nodes)
 	lsfStatic(at, "HOST_NAME type model cpuf ncpus maxmem maxswp server RESOURCES\na X86_64 Intel 60.0 16 64G 4G Yes (mg)\n")
 	lsfGPUs(at, "HOST_NAME             ID       MODEL     MUSED      MRSV  NJOBS    RUN   SUSP    RSV\na                      0  TeslaK80...      0M      0M      1      1      0      0\n                       1  TeslaK80...      0M      0M      0      0      0      0\nc                      0   TeslaV100      0M      0M      0      0      0      0\n")
-	lsfHolds(at, "17|2*a:3*c|1:30 L\n18|c|-\n")
+	lsfHolds(at, "17|2*a:3*c|1:30 L|125 second(s)\n18|c|-\n")
 	for i := range nodes {
 		nodes[i].settle(time.Now())
 	}
@@ -255,6 +255,10 @@ func TestLSFDocumented(t *testing.T) {
 		"a shared cpus 14/16 memory 0M/65536M gpus 1/2 TeslaK80",
 		"b off cpus 8/8 memory 0M/0M gpus 0/0",
 		"c shared cpus 4/8 memory 0M/0M gpus 1/1 TeslaV100")
+	run := (&cluster{nodes: nodes}).running(time.Now())
+	if len(run) != 1 || run[0].CPUs != 5 || time.Since(run[0].Start).Round(10*time.Second) != 2*time.Minute+10*time.Second {
+		t.Errorf("what runs is %+v", run)
+	}
 	if d := time.Until(at["a"].BusyUntil); d < 89*time.Minute || d > 90*time.Minute || !at["c"].NoLimit {
 		t.Errorf("a is busy for %v more, c has jobs without limit: %v", d, at["c"].NoLimit)
 	}

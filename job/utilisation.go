@@ -35,9 +35,10 @@ type Utilisation struct {
 	Accounted Amounts       `json:"accounted"` // of that: what the jobs have that the levels are made of
 	Jobs      int           `json:"jobs"`
 	Users     int           `json:"users"`
-	By        string        `json:"by"`            // who tells of the jobs
-	Own       bool          `json:"own,omitempty"` // they are this user's alone, handed in by hpcc
-	Why       string        `json:"why,omitempty"` // there is no history of others' jobs
+	By        string        `json:"by"`               // who tells of the jobs
+	Untold    []string      `json:"untold,omitempty"` // of what that tells nothing, and no figure counts: "memory", "GPUs"
+	Own       bool          `json:"own,omitempty"`    // they are this user's alone, handed in by hpcc
+	Why       string        `json:"why,omitempty"`    // there is no history of others' jobs
 	Holes     []Hole        `json:"holes,omitempty"`
 	Notes     []string      `json:"notes,omitempty"`
 }
@@ -72,7 +73,7 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*Util
 	case to.Target != Slurm && to.Target != PBS: // whose accounting has what runs
 		h.stays = append(h.stays, c.running(now)...)
 	}
-	u.By, u.Notes = h.by, append(u.Notes, h.notes...)
+	u.By, u.Untold, u.Notes = h.by, h.untold, append(u.Notes, h.notes...)
 	u.capacity(c.nodes)
 	u.fill(h.stays)
 	u.Holes = holes(c, now)

@@ -320,7 +320,7 @@ func (r *clusterReport) rows() []capacityRow {
 		for _, l := range r.Levels {
 			c.levels = append(c.levels, of(l.Amounts))
 		}
-		c.told = c.peak > 0 || r.Jobs == 0 || name == "GPUs" && c.now == 0
+		c.told = !slices.Contains(r.Untold, name) && (c.peak > 0 || r.Jobs == 0 || name == "GPUs" && c.now == 0)
 		return c
 	}
 	return []capacityRow{
