@@ -79,7 +79,7 @@ func call(ctx context.Context, dir, name string, args ...string) ([]byte, error)
 func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(environ(ctx), "LC_ALL=C")
+	cmd.Env = append(environ(ctx), "LC_ALL=C", "SLURM_TIME_FORMAT=standard")
 	cmd.WaitDelay = answerTime // children of it may keep its output open
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,7 +136,7 @@ func eventFiles(root *os.Root, dir string) (files []string, err error) {
 	seen := 0
 	err = fs.WalkDir(root.FS(), dir, func(p string, d fs.DirEntry, err error) error {
 		if seen++; seen > maxEntries {
-			return fs.SkipAll
+			return fmt.Errorf("%s has more than %d files and directories: event files behind them are not read", dir, maxEntries)
 		}
 		switch {
 		case err != nil && p == dir:
@@ -225,41 +226,42 @@ func (r Results) ReadJSON(in io.Reader) error {
 }
 
 func (r Results) object(b []byte) error {
-	d := json.NewDecoder(bytes.NewReader(pythonNumbers(b)))
-	d.UseNumber()
-	var all map[string]any
-	if err := d.Decode(&all); err != nil {
+	var all map[string]json.RawMessage
+	if err := json.NewDecoder(bytes.NewReader(pythonNumbers(b))).Decode(&all); err != nil {
 		return fmt.Errorf("it is no JSON object: %w", err)
 	}
 	r.flatten("", all, 0)
 	return nil
 }
 
-// flatten takes the numbers of an object.
-func (r Results) flatten(before string, all map[string]any, depth int) {
+// flatten takes the numbers of an object. What is passed over is not decoded: a list may be large.
+func (r Results) flatten(before string, all map[string]json.RawMessage, depth int) {
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		v, name := all[k], before+k
 		if len(name) > maxTag {
 			continue
 		}
-		switch v := v.(type) {
-		case json.Number:
-			if x, err := v.Float64(); err == nil || math.IsInf(x, 0) {
+		switch v[0] {
+		case '[', 'n':
+		case '{':
+			var below map[string]json.RawMessage
+			if depth < maxNesting && json.Unmarshal(v, &below) == nil {
+				r.flatten(name+".", below, depth+1)
+			}
+		case '"':
+			var text string
+			if len(v) < 20 && json.Unmarshal(v, &text) == nil {
+				if x, ok := notFinite[text]; ok {
+					r.put(name, x)
+				}
+			}
+		case 't':
+			r.put(name, 1)
+		case 'f':
+			r.put(name, 0)
+		default:
+			if x, err := strconv.ParseFloat(string(v), 64); err == nil || math.IsInf(x, 0) {
 				r.put(name, x)
-			}
-		case bool:
-			x := 0.0
-			if v {
-				x = 1
-			}
-			r.put(name, x)
-		case string:
-			if x, ok := notFinite[v]; ok {
-				r.put(name, x)
-			}
-		case map[string]any:
-			if depth < maxNesting {
-				r.flatten(name+".", v, depth+1)
 			}
 		}
 	}

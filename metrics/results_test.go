@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -141,6 +142,40 @@ func TestReadJSON(t *testing.T) {
 			}
 			checkResults(t, r, test.want)
 		})
+	}
+}
+
+// TestReadJSONLists: a list that is passed over is not decoded, which would cost fifty times its size.
+func TestReadJSONLists(t *testing.T) {
+	text := `{"list": [` + strings.Repeat("0,", 1<<21) + `0], "loss": 1}`
+	r := Results{}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := r.ReadJSON(strings.NewReader(text))
+	runtime.ReadMemStats(&after)
+	if err != nil || r["loss"] == nil {
+		t.Errorf("%d results, %v", len(r), err)
+	}
+	if used := after.TotalAlloc - before.TotalAlloc; used > 20*uint64(len(text)) {
+		t.Errorf("reading %d bytes took %d", len(text), used)
+	}
+}
+
+// TestManyEntries: event files that are not looked at are told of.
+func TestManyEntries(t *testing.T) {
+	dir := t.TempDir()
+	for i := range maxEntries + 1 {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("a%05d", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	if _, err := ReadResults(root, ".", nil); err == nil || !strings.Contains(err.Error(), "more than 2000") {
+		t.Errorf("of %d files: %v", maxEntries+1, err)
 	}
 }
 

@@ -55,19 +55,29 @@ func (e *NoResultError) Error() string {
 // Rank puts the best task first: the one whose result best names is lowest, or highest of one that
 // begins with "+". Of a series the last value counts; its name with .min or .max behind chooses those.
 // With "" the result is guessed. Behind come tasks without it, or with none that is a number, then those that go
-// on, and last those that failed.
+// on, and last those that failed. A result that no task has is a [NoResultError], among the columns, too.
 func (s *Sweep) Rank(best string) error {
 	s.Best, s.Highest, s.Guessed = strings.TrimPrefix(best, "+"), strings.HasPrefix(best, "+"), best == ""
 	names := s.names()
+	for _, c := range s.Columns {
+		if !s.has(c) {
+			return &NoResultError{c, names}
+		}
+	}
 	if best == "" {
 		s.Best, s.Highest = guess(names)
-	} else if !slices.ContainsFunc(s.Tasks, func(t SweepTask) bool { _, ok := t.result(s.Best); return ok }) {
+	} else if !s.has(s.Best) {
 		return &NoResultError{s.Best, names}
 	}
 	slices.SortStableFunc(s.Tasks, func(a, b SweepTask) int {
 		return cmp.Or(cmp.Compare(s.group(&a), s.group(&b)), s.compare(&a, &b), cmp.Compare(a.Index, b.Index))
 	})
 	return nil
+}
+
+// has says whether a task has a result of such a name.
+func (s *Sweep) has(name string) bool {
+	return slices.ContainsFunc(s.Tasks, func(t SweepTask) bool { _, ok := t.result(name); return ok })
 }
 
 // names are those of all results, in order.

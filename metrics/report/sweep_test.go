@@ -78,6 +78,9 @@ func TestRank(t *testing.T) {
 		}
 	}
 	none := (*NoResultError)(nil)
+	if err := (&Sweep{Tasks: tasks(), Columns: []string{"loss.min", "los"}}).Rank(""); !errors.As(err, &none) || none.Name != "los" {
+		t.Errorf("a column that nobody has: %v", err)
+	}
 	if err := (&Sweep{Tasks: tasks()}).Rank("acc"); !errors.As(err, &none) || err.Error() != `no task has a result "acc"; there are loss` {
 		t.Errorf("a result that nobody has: %v", err)
 	}
