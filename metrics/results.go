@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -77,7 +78,8 @@ func (r Results) put(name string, x float64) {
 // Bounds of what is read of a task.
 const (
 	maxResultsJSON = 16 << 20 // bytes of metrics.json
-	maxJSONTail    = 64 << 10 // bytes of metrics.jsonl, from its end
+	maxJSONTail    = 16 << 20 // bytes of metrics.jsonl, from its end
+	maxJSONLine    = 1 << 20  // bytes of one of its lines
 	maxDepth       = 4        // of directories with event files
 	maxEntries     = 2000     // files and directories that are looked at
 	maxNesting     = 20       // of objects in metrics.json
@@ -303,25 +305,28 @@ func pythonNumbers(b []byte) []byte {
 }
 
 // readJSONLines reads the end of a file of JSON objects, a line each: what a name had last. Lines that are
-// no objects are passed over; the first of what is read and the last may be torn.
+// no objects or too long are passed over; the first of what is read and the last may be torn.
 func (r Results) readJSONLines(f io.ReaderAt, size int64) error {
 	from := max(size-maxJSONTail, 0)
-	b := make([]byte, size-from)
-	n, err := f.ReadAt(b, from)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	b = b[:n]
-	if from > 0 {
-		_, b, _ = bytes.Cut(b, []byte("\n"))
-	}
-	found := false
-	for line := range bytes.Lines(b) {
-		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] == '{' {
-			found = r.object(line) == nil || found
+	in := bufio.NewReaderSize(io.NewSectionReader(f, from, size-from), int(min(size-from+1, maxJSONLine)))
+	some, found, whole := false, false, from == 0
+	for {
+		line, err := in.ReadSlice('\n')
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, io.EOF) {
+			return err
+		}
+		full := errors.Is(err, bufio.ErrBufferFull)
+		text := bytes.TrimSpace(line)
+		some = some || len(text) > 0
+		if whole && !full && len(text) > 0 && text[0] == '{' {
+			found = r.object(text) == nil || found
+		}
+		whole = !full // else the rest of the line follows
+		if errors.Is(err, io.EOF) {
+			break
 		}
 	}
-	if !found && len(bytes.TrimSpace(b)) > 0 {
+	if some && !found {
 		return errors.New("none of its last lines is a JSON object")
 	}
 	return nil

@@ -101,7 +101,7 @@ func sweepOf(c *cli.Context, system *report.System) (*report.Sweep, error) {
 	}
 	for _, k := range slices.Sorted(maps.Keys(latest)) {
 		t := latest[k]
-		one := report.SweepTask{Index: k, Params: t.Header.Job.Params, Ending: t.Ending, Start: t.Header.Start}
+		one := report.SweepTask{Index: k, Attempt: t.Header.Job.Attempt, Params: t.Header.Job.Params, Ending: t.Ending, Start: t.Header.Start}
 		if t.Footer != nil {
 			one.End = t.Footer.End
 		}
@@ -161,6 +161,7 @@ var usualPlaces = []string{"results/{task}", "out/{task}", "output/{task}", "out
 type resultsPlace struct {
 	root    *os.Root
 	pattern string // filled in for each task
+	own     bool   // it is HPCC_TASK_DIR
 	shared  bool   // other jobs may leave theirs there, too
 }
 
@@ -171,6 +172,7 @@ func findPlace(pattern string, sub *job.Submission, dir string, tasks []report.S
 		return openPlace(sub.Job.Dir, pattern)
 	}
 	own, err := openPlace(dir, "task.{task}")
+	own.own = true
 	if err != nil || own.any(sub, tasks) {
 		return own, err
 	}
@@ -216,12 +218,13 @@ func (p resultsPlace) of(sub *job.Submission, t *report.SweepTask) string {
 // slack is how far the clocks of nodes and of file servers may be apart.
 const slack = 10 * time.Second
 
-// read reads the results of one task. In a place that jobs share those count that were written while it ran.
+// read reads the results of one task. In a place that jobs share those count that were written while it
+// ran; of a task that was tried again, not those of attempts before.
 func (p resultsPlace) read(sub *job.Submission, t *report.SweepTask) (metrics.Results, error) {
 	var written func(time.Time) bool
-	if p.shared {
+	if p.shared || p.own && t.Attempt > 0 {
 		written = func(at time.Time) bool {
-			return at.After(t.Start.Add(-slack)) && (t.End.IsZero() || at.Before(t.End.Add(slack)))
+			return at.After(t.Start.Add(-slack)) && (p.own || t.End.IsZero() || at.Before(t.End.Add(slack)))
 		}
 	}
 	return metrics.ReadResults(p.root, p.of(sub, t), written)

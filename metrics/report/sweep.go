@@ -32,6 +32,7 @@ type Sweep struct {
 // A SweepTask is one task: its parameters and its results.
 type SweepTask struct {
 	Index   int
+	Attempt int // which, from 0
 	Params  map[string]string
 	Ending  Ending
 	Start   time.Time

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/metrics/report"
+)
+
+// TestResultsOfAttempts: what an attempt before the last left is no result of the task.
+func TestResultsOfAttempts(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "task.1", "metrics.json")
+	if err := os.Mkdir(filepath.Dir(file), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(`{"loss": 1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	if err := os.Chtimes(file, now, now.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	p, err := openPlace(dir, "task.{task}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.root.Close()
+	p.own = true
+	for attempt, want := range []int{1, 0} {
+		r, err := p.read(&job.Submission{Job: &job.Job{}}, &report.SweepTask{Index: 1, Attempt: attempt, Start: now})
+		if err != nil || len(r) != want {
+			t.Errorf("attempt %d has %d results, %v; want %d", attempt, len(r), err, want)
+		}
+	}
+}
