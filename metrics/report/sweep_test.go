@@ -222,6 +222,10 @@ func TestHostileSweep(t *testing.T) {
 // TestHostileScale holds that large, tiny and equal results have places, in curves and heat maps.
 func TestHostileScale(t *testing.T) {
 	noNumber := regexp.MustCompile(`="[^"]*(NaN|Inf)`)
+	var equal scale
+	if equal.between([]float64{1e17, 1e17}); !(equal.low < 1e17 && 1e17 < equal.high) {
+		t.Errorf("two of 1e17 lie between %g and %g", equal.low, equal.high)
+	}
 	for _, results := range [][]float64{{1e17, 1e17}, {1e308, 1e308}, {math.MaxFloat64, -math.MaxFloat64}, {0, 5e-324}, {1e308, 1e-308}} {
 		for _, names := range []string{"x", "x y", "x y z"} {
 			s := swept(map[string][]string{"x": {"a", "b"}, "y": {"a", "a", "b"}, "z": {"a", "b"}}, strings.Fields(names), func(map[string]string) float64 { return 0 })
