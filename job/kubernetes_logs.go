@@ -9,7 +9,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -38,8 +40,10 @@ func (s *Submission) Follow(ctx context.Context, t *Task, follow bool, w io.Writ
 		return true, fmt.Errorf("reading the log of task %d, of pod %s: %w", t.Index, t.Native, err)
 	}
 	defer log.Close()
-	_, err = io.Copy(w, log)
-	return true, err
+	if err := copyLog(w, log); err != nil {
+		return true, fmt.Errorf("reading the log of task %d, of pod %s: %w", t.Index, t.Native, err)
+	}
+	return true, nil
 }
 
 // collect brings the logs of tasks that have ended into the files that the job names, as on targets whose
@@ -95,7 +99,11 @@ func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t 
 		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
 	}
 	for _, pod := range pods {
-		err := copyLog(ctx, api, pod, f)
+		log, err := api.log(ctx, pod, false)
+		if err == nil {
+			err = copyLog(f, log)
+			log.Close()
+		}
 		if gone := new(kubeError); errors.As(err, &gone) && gone.code == http.StatusNotFound {
 			if pod != t.Native {
 				continue
@@ -146,12 +154,29 @@ func (s *Submission) podsOf(ctx context.Context, api logSource, home string, t *
 	return append(names, t.Native), nil
 }
 
-func copyLog(ctx context.Context, api logSource, pod string, w io.Writer) error {
-	log, err := api.log(ctx, pod, false)
-	if err != nil {
-		return err
+// lostLog is what a node says in the place of a log, and as a success, when the container or its file has
+// been taken away and the pod not yet: it has begun its answer before it looks (GetKubeletContainerLogs of
+// Kubernetes 1.34, ReadLogs of k8s.io/cri-client 0.34).
+var lostLog = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^(unable to retrieve container logs for [a-z0-9.-]+://[0-9a-f]+|` +
+		`failed to (try resolving symlinks in path|open log file) "/var/log/pods/[^"\n]+": [^\n]+)\n?$`)
+})
+
+// copyLog writes a log; one that the node has no more is an error like that of a pod that is gone.
+func copyLog(w io.Writer, log io.Reader) error {
+	begin := make([]byte, 4<<10)
+	n, err := io.ReadAtLeast(log, begin, 1)
+	if errors.Is(err, io.EOF) {
+		return nil
 	}
-	defer log.Close()
-	_, err = io.Copy(w, log)
+	if err == nil && lostLog().Match(begin[:n]) {
+		err = &kubeError{http.StatusNotFound, errors.New("its node has taken the log away")}
+	}
+	if err == nil {
+		_, err = w.Write(begin[:n])
+	}
+	if err == nil {
+		_, err = io.Copy(w, log)
+	}
 	return err
 }

@@ -1,0 +1,57 @@
+package job
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestLostLog: what a node says of a log that it has no more is no log, and does not take the place of what
+// was kept while the program ran.
+func TestLostLog(t *testing.T) {
+	pods := `"/var/log/pods/lab_x_b9e3/main/0.log"`
+	for _, c := range []struct {
+		said, before string // "": nothing kept
+		want         string
+		gone         bool
+	}{
+		{"begun\n", "", "begun\n", false},
+		{"", "", "", false},
+		{"unable to retrieve container logs for containerd://45646575e93c", "begun\n", "begun\n", false},
+		{"unable to retrieve container logs for cri-o://45646575e93c\n", "begun\n", "begun\n", false},
+		{"failed to try resolving symlinks in path " + pods + ": lstat " + pods + ": no such file or directory", "", "", true},
+		{"failed to open log file " + pods + ": open " + pods + ": no such file or directory", "begun\n", "begun\n", false},
+		{"unable to retrieve container logs for containerd://45646575e93c\nsays my program", "old", "unable to retrieve container logs for containerd://45646575e93c\nsays my program", false},
+		{"unable to retrieve container logs for the night\n", "old", "unable to retrieve container logs for the night\n", false},
+		{strings.Repeat("long ", 4096), "old", strings.Repeat("long ", 4096), false},
+	} {
+		t.Run("", func(t *testing.T) {
+			podsProxy(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.said) })
+			dir := t.TempDir()
+			s := &Submission{ID: "x", Native: "x", Cluster: Cluster{Target: Kubernetes}, Job: &Job{Name: "x", Dir: dir, Output: "x.out"}}
+			if c.before != "" {
+				if err := os.WriteFile(filepath.Join(dir, "x.out"), []byte(c.before), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			end := time.Now().UTC().Truncate(time.Second)
+			if err := (&Task{Native: "x-0", Start: end, End: end}).Write(dir); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.collect(t.Context(), dir, false); err != nil {
+				t.Fatal(err)
+			}
+			list, err := Tasks(dir)
+			if err != nil || len(list) != 1 || list[0].Gone != c.gone || (list[0].Output == "") != c.gone {
+				t.Fatalf("tasks %+v, %v; want gone %t", list, err, c.gone)
+			}
+			if got, _ := os.ReadFile(filepath.Join(dir, "x.out")); string(got) != c.want {
+				t.Errorf("kept %.80q, want %.80q", got, c.want)
+			}
+		})
+	}
+}
