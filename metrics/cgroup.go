@@ -225,20 +225,24 @@ func (c *cgroups) limits(m Machine) Limits {
 		l.Cgroup = "v2"
 	}
 	l.CPUs = min(l.CPUs, c.processors)
-	l.Memory = m.Memory
-	c.memory.up(func(dir string) {
-		name := "memory.max"
-		if c.memory.version == 1 {
-			name = "memory.limit_in_bytes"
-		}
-		if n, ok := c.value(dir, name); ok && n > 0 {
-			l.Memory = min(l.Memory, n)
-		}
-	})
-	if l.Memory == m.Memory {
-		l.Memory = 0
+	if _, least := c.leastMemory(); least < m.Memory {
+		l.Memory = least
 	}
 	return l
+}
+
+// leastMemory finds the cgroup that leaves the fewest bytes, and how many; 0 where none says so.
+func (c *cgroups) leastMemory() (at string, least int64) {
+	name := "memory.max"
+	if c.memory.version == 1 {
+		name = "memory.limit_in_bytes"
+	}
+	c.memory.up(func(dir string) {
+		if n, ok := c.value(dir, name); ok && n > 0 && (least == 0 || n < least) {
+			at, least = dir, n
+		}
+	})
+	return at, least
 }
 
 // leastQuota finds the cgroup that leaves the fewest processors: it is the one that throttles.

@@ -26,6 +26,7 @@ type recorder struct {
 	spent    float64 // processor time of this process before the run
 	shared   bool    // others are in the cgroups
 	limit    int64   // of memory, in bytes; 0: none
+	brink    brink
 	inherit  int64   // bytes: the kernel begins to count the program's largest resident set with this process's
 	looking  float64 // processor time that samples took
 	samples  int
@@ -109,6 +110,8 @@ func (rec *recorder) watch(cmd *exec.Cmd) {
 		close(ended)
 	}()
 	rec.describe()
+	rec.brink.watch(rec.cgroups)
+	defer rec.brink.end()
 	header := time.NewTimer(headerWait)
 	defer header.Stop()
 	heard := rec.gpus.heard
@@ -125,6 +128,10 @@ func (rec *recorder) watch(cmd *exec.Cmd) {
 		case <-header.C:
 			rec.writeHeader()
 		case <-next.C:
+			if rec.brink.near() {
+				next.Reset(heldPause)
+				continue
+			}
 			before := ownTime()
 			rec.look()
 			rec.looking += ownTime() - before
