@@ -17,22 +17,43 @@ import (
 
 // bin is the directory of the real program, linked as "make build" does: two
 // programs in one file. full is that of the one that holds everything, alone.
-var bin, full string
+// load is a program of known use (testdata/measure).
+var bin, full, load string
 
+// TestMain makes hpcc, and the front that starts runs, as "make build" does; into HPCC_TEST_BUILT, where they stay and
+// are not made again, for tests on machines that would take long to (testdata/vm).
 func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "hpcc-test-")
-	if err != nil {
+	dir := os.Getenv("HPCC_TEST_BUILT")
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "hpcc-test-"); err != nil {
+			panic(err)
+		}
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
 		panic(err)
 	}
-	bin, full = filepath.Join(dir, "bin"), filepath.Join(dir, "full")
+	bin, full, load = filepath.Join(dir, "bin"), filepath.Join(dir, "full"), filepath.Join(dir, "load")
+	if _, err := os.Stat(filepath.Join(bin, "hpcc")); err != nil {
+		buildAll(dir)
+	}
+	code := m.Run()
+	if os.Getenv("HPCC_TEST_BUILT") == "" {
+		os.RemoveAll(dir)
+	}
+	os.Exit(code)
+}
+
+func buildAll(dir string) {
 	both, alone, lean := filepath.Join(bin, "hpcc"), filepath.Join(full, "hpcc"), filepath.Join(dir, "start")
-	if err := os.Mkdir(bin, 0o755); err != nil {
+	if err := os.MkdirAll(bin, 0o755); err != nil {
 		panic(err)
 	}
 	for _, args := range [][]string{
 		{"build", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", alone, "."},
 		{"build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_start -T 0x20001000", "-o", lean, "../start"},
 		{"run", "../weld", alone, lean, both},
+		{"build", "-o", load, "../../testdata/measure/load.go"},
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -41,9 +62,6 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	code := m.Run()
-	os.RemoveAll(dir)
-	os.Exit(code)
 }
 
 // facilities are what scripts may ask for by condition, with how to tell
@@ -190,11 +208,17 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
-	"cgroups1": func() error { _, err := os.Stat("/sys/fs/cgroup/memory/memory.limit_in_bytes"); return err },
-	"git":      func() error { _, err := exec.LookPath("git"); return err },
-	"zstd":     func() error { _, err := exec.LookPath("zstd"); return err },
-	"skopeo":   func() error { _, err := exec.LookPath("skopeo"); return err },
-	"umoci":    func() error { _, err := exec.LookPath("umoci"); return err },
+	"cgroups": func() error {
+		found, err := filepath.Glob("/sys/fs/cgroup/*/memory.limit_in_bytes")
+		if two, _ := filepath.Glob("/sys/fs/cgroup/cgroup.controllers"); err == nil && len(found)+len(two) == 0 {
+			err = errors.New("no cgroups of version 1 or 2 below /sys/fs/cgroup")
+		}
+		return err
+	},
+	"git":    func() error { _, err := exec.LookPath("git"); return err },
+	"zstd":   func() error { _, err := exec.LookPath("zstd"); return err },
+	"skopeo": func() error { _, err := exec.LookPath("skopeo"); return err },
+	"umoci":  func() error { _, err := exec.LookPath("umoci"); return err },
 }
 
 // needs skips a test for want of a facility; in CI it fails.

@@ -1,0 +1,79 @@
+#!/bin/bash
+# testdata/vm/run.sh COMMAND... - runs a command on a kernel of Debian's own, in a virtual machine whose files are
+# those of this machine and whose changes to them are forgotten: cgroups of version 2 alone, as new systems have
+# them, and nothing but the loopback network. Run as root; the status is the command's. Needs qemu-system-x86, kmod,
+# cpio and busybox-static. It emulates the processor; HPCC_VM_ACCEL=kvm is faster where that works.
+set -euo pipefail
+cache=${HPCC_VM:-/var/cache/hpcc-test/vm}
+[ $# -gt 0 ] || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
+[ "$(id -u)" = 0 ] || { echo "$0: needs root, whose files the machine gets" >&2; exit 1; }
+
+kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+version=${kernel#linux-image-}
+if [ ! -d "$cache/$version" ]; then
+  rm -rf "$cache"
+  mkdir -p "$cache/new"
+  (cd "$cache" && apt-get -qq -o APT::Sandbox::User=root download "$kernel" && dpkg -x "$kernel"_*.deb new && rm -f "$kernel"_*.deb)
+  depmod -b "$cache/new" "$version"
+  mv "$cache/new" "$cache/$version"
+fi
+root=$cache/$version
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$work/init/bin" "$work/init/modules"
+cp "$(command -v busybox)" "$work/init/bin/busybox"
+modprobe -d "$root" -S "$version" -a --show-depends virtio_pci 9pnet_virtio 9p overlay loop fuse veth bridge nf_tables |
+  awk '$1 == "insmod" && !seen[$2]++ { print $2 }' >"$work/modules"
+while read -r ko; do cp "$ko" "$work/init/modules"; echo "${ko##*/}"; done <"$work/modules" >"$work/init/order"
+{
+  printf 'cd %q\n' "$PWD"
+  export -p
+  printf 'exec'
+  printf ' %q' "$@"
+  echo
+} >"$work/init/command"
+cat >"$work/init/init" <<'I'
+#!/bin/busybox sh
+set -e
+PATH=/bin; /bin/busybox --install -s /bin
+mkdir -p /proc /dev /host /rw /new
+mount -t proc proc /proc
+mount -t devtmpfs dev /dev
+while read -r ko; do insmod "/modules/$ko"; done </order
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000,cache=loose,ro host /host
+mount -t tmpfs -o size=80% rw /rw
+mkdir /rw/upper /rw/work
+mount -t overlay -o lowerdir=/host,upperdir=/rw/upper,workdir=/rw/work root /new
+mount -t proc proc /new/proc
+mount -t sysfs sys /new/sys
+mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
+mount -t devtmpfs dev /new/dev
+mkdir -p /new/dev/pts /new/dev/shm
+mount -t devpts -o ptmxmode=666 pts /new/dev/pts
+for t in dev/shm run; do mount -t tmpfs -o mode=1777 tmp /new/$t; done
+chmod 666 /new/dev/fuse
+echo "+cpu +cpuset +io +memory +pids" >/new/sys/fs/cgroup/cgroup.subtree_control
+hostname vm
+ip link set lo up
+ip addr add 127.0.0.1/8 dev lo 2>/dev/null || true
+mv /command /last /new/run
+stty raw </dev/ttyS0
+exec switch_root /new /bin/bash /run/last # a process in a chroot may not make user namespaces
+I
+cat >"$work/init/last" <<'I'
+setsid bash /run/command </dev/null >/dev/ttyS0 2>&1
+echo "status $?" >/dev/ttyS1
+sync
+echo o >/proc/sysrq-trigger
+sleep 60
+I
+chmod 755 "$work/init/init"
+(cd "$work/init" && find . | cpio -o -H newc --quiet) >"$work/initrd"
+timeout "${HPCC_VM_TIMEOUT:-900}" qemu-system-x86_64 -M q35 -accel "${HPCC_VM_ACCEL:-tcg}" -cpu max -smp 2 -m "${HPCC_VM_MEMORY:-6G}" -nodefaults -no-user-config -display none -no-reboot \
+  -kernel "$root/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS1 quiet loglevel=1 panic=-1 cgroup_no_v1=all" \
+  -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
+  -serial stdio -serial "file:$work/said" </dev/null
+status=$(sed -n 's/^status \([0-9]*\).*/\1/p' "$work/said")
+[ -n "$status" ] || { cat "$work/said" >&2; echo "$0: the machine ended before its command did" >&2; exit 1; }
+exit "$status"
