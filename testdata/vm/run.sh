@@ -23,9 +23,10 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/init/bin" "$work/init/modules"
 cp "$(command -v busybox)" "$work/init/bin/busybox"
-modprobe -d "$root" -S "$version" -a --show-depends virtio_pci 9pnet_virtio 9p overlay loop fuse veth bridge nf_tables |
+modprobe -d "$root" -S "$version" -a --show-depends virtio_pci 9pnet_virtio 9p overlay |
   awk '$1 == "insmod" && !seen[$2]++ { print $2 }' >"$work/modules"
 while read -r ko; do cp "$ko" "$work/init/modules"; echo "${ko##*/}"; done <"$work/modules" >"$work/init/order"
+echo "$root/lib/modules/$version" >"$work/init/modules/of" # the kernel asks for the others itself
 {
   printf 'cd %q\n' "$PWD"
   export -p
@@ -52,11 +53,12 @@ mount -t devtmpfs dev /new/dev
 mkdir -p /new/dev/pts /new/dev/shm
 mount -t devpts -o ptmxmode=666 pts /new/dev/pts
 for t in dev/shm run; do mount -t tmpfs -o mode=1777 tmp /new/$t; done
-chmod 666 /new/dev/fuse
 echo "+cpu +cpuset +io +memory +pids" >/new/sys/fs/cgroup/cgroup.subtree_control
 hostname vm
 ip link set lo up
 ip addr add 127.0.0.1/8 dev lo 2>/dev/null || true
+mkdir -p /new/lib/modules
+ln -s "$(cat /modules/of)" /new/lib/modules/
 mv /command /last /new/run
 stty raw </dev/ttyS0
 exec switch_root /new /bin/bash /run/last # a process in a chroot may not make user namespaces
