@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Version is the version of the records that this package writes. It reads all
@@ -215,9 +217,9 @@ var sampleHead = []byte(`{"kind":"sample",`)
 // ReadRecord reads a record, with its samples where they are wanted. A last line that was cut
 // off is left out: who wrote it was killed. Anything else that is no line of a record is an error with its line.
 func ReadRecord(file string, samples bool) (*Record, error) {
-	f, err := os.Open(file)
+	f, _, err := openRecord(file)
 	if err != nil {
-		return nil, fmt.Errorf("reading a measured run: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	r, err := readRecord(f, samples)
@@ -225,6 +227,24 @@ func ReadRecord(file string, samples bool) (*Record, error) {
 		return nil, fmt.Errorf("reading a measured run: %s%w", file, err)
 	}
 	return r, nil
+}
+
+// openRecord opens a record to read. What lies in its place may be a stranger's: nobody is waited for to write
+// a pipe.
+func openRecord(file string) (*os.File, os.FileInfo, error) {
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading a measured run: %w", err)
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("reading a measured run: %s: %w", file, err)
+	}
+	return f, fi, nil
 }
 
 // readRecord begins its errors with the line's number.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"syscall"
 )
 
@@ -31,20 +30,16 @@ const (
 // Look brings the tail up to date with the file. A record that was begun anew is read
 // anew. That the file is not there is an error; that it is empty is none.
 func (t *Tail) Look(file string) error {
-	f, err := os.Open(file)
+	f, st, err := openRecord(file)
 	if err != nil {
-		return fmt.Errorf("reading a measured run: %w", err)
+		return err
 	}
 	defer f.Close()
-	st, err := f.Stat()
-	if err == nil {
-		inode := st.Sys().(*syscall.Stat_t).Ino
-		if inode != t.file || st.Size() < t.read {
-			*t = Tail{file: inode}
-		}
-		err = t.look(f, st.Size())
+	inode := st.Sys().(*syscall.Stat_t).Ino
+	if inode != t.file || st.Size() < t.read {
+		*t = Tail{file: inode}
 	}
-	if err != nil {
+	if err := t.look(f, st.Size()); err != nil {
 		return fmt.Errorf("reading a measured run: %s: %w", file, err)
 	}
 	return nil
@@ -166,15 +161,11 @@ func ReadTail(in io.Reader) (*Tail, error) {
 // WriteTail writes of a record the header and the last whole lines, within
 // [TailBytes]: a short record for those who see it from afar.
 func WriteTail(out io.Writer, file string) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return fmt.Errorf("reading a measured run: %w", err)
-	}
-	defer f.Close()
-	st, err := f.Stat()
+	f, st, err := openRecord(file)
 	if err != nil {
 		return err
 	}
+	defer f.Close()
 	head, whole, err := readLine(bufio.NewReader(f))
 	if err != nil || !whole {
 		return err

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -134,4 +136,23 @@ func FuzzTail(f *testing.F) {
 			t.Fatalf("a record, of which the tail is none: %v", err)
 		}
 	})
+}
+
+// TestNoRegularFile: a pipe in the place of a record is refused, and not waited for.
+func TestNoRegularFile(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "task.2.jsonl")
+	if err := syscall.Mkfifo(pipe, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for name, read := range map[string]func(file string) error{
+		"Look":       (&Tail{}).Look,
+		"WriteTail":  func(file string) error { return WriteTail(io.Discard, file) },
+		"ReadRecord": func(file string) error { _, err := ReadRecord(file, true); return err },
+	} {
+		for _, file := range []string{pipe, "/dev/null", filepath.Dir(pipe)} {
+			if err := read(file); err == nil || !strings.Contains(err.Error(), file+": it is no regular file") {
+				t.Errorf("%s of %s: %v", name, file, err)
+			}
+		}
+	}
 }
