@@ -2,8 +2,11 @@ package metrics
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -163,4 +166,26 @@ func FuzzGPUTools(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestProblemIsAskedAtTheEnd: why hpcc ended a program is asked when it has ended, and not when its tools
+// have, which may be after a time limit that the program kept.
+func TestProblemIsAskedAtTheEnd(t *testing.T) {
+	pid := filepath.Join(t.TempDir(), "pid")
+	tool(t, "nvidia-smi", "echo $$ >"+pid+"; while :; do echo '0, GPU-a, NVIDIA H200, 143771, 570.1, 7, 1024, 120.50'; sleep 0.1; done")
+	measured := false
+	problem := func() string {
+		b, _ := os.ReadFile(pid)
+		n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+		measured = n > 0 && syscall.Kill(n, 0) == nil
+		return "its time was over"
+	}
+	run, err := Measure(exec.Command("sh", "-c", "until [ -s "+pid+" ]; do sleep 0.05; done"), Options{File: filepath.Join(t.TempDir(), "r.jsonl"), Problem: problem})
+	if err != nil || !measured || run.Footer.Problem != "its time was over" {
+		t.Errorf("the tool went on when it was asked: %v; %+v, %v", measured, run.Footer, err)
+	}
+	run, err = Measure(exec.Command("/no/such"), Options{File: filepath.Join(t.TempDir(), "r.jsonl"), Problem: problem})
+	if err == nil || run.Footer.Problem != "its time was over" {
+		t.Errorf("of a program that did not start: %+v, %v", run.Footer, err)
+	}
 }

@@ -55,12 +55,19 @@ type Options struct {
 	// run ended now: when it has begun, whenever samples are written, and at the end, with the footer
 	// itself. Neither may be changed.
 	Told func(*Header, *Footer)
-	// Problem, when not nil, is asked once the program has ended why hpcc ended it;
-	// "" when it did not. It is for the Footer.
+	// Problem, when not nil, is asked as soon as the program has ended, or did not start, why hpcc
+	// ended it; "" when it did not. It is for the Footer.
 	Problem func() string
 }
 
 func (o *Options) records() bool { return o.File != "" || o.Told != nil }
+
+func (o *Options) problem() string {
+	if o.Problem == nil {
+		return ""
+	}
+	return o.Problem()
+}
 
 // Usage is what a program used, with all children that it waited for.
 type Usage struct {
@@ -110,7 +117,7 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	if err := children.start(cmd); err != nil {
 		err = fmt.Errorf("starting %s: %w", cmd.Args[0], err)
 		r.End, r.Exit = time.Now(), -1
-		rec.end(&r, err)
+		rec.end(&r, o.problem(), err)
 		return r, err
 	}
 	go signals.pass(cmd, o.Deaf)
@@ -128,10 +135,11 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		err = nil
 	}
+	problem := o.problem()
 	if err != nil {
 		err = fmt.Errorf("waiting for %s: %w", cmd.Args[0], err)
 	}
-	rec.end(&r, err)
+	rec.end(&r, problem, err)
 	return r, err
 }
 

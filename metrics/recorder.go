@@ -249,8 +249,8 @@ func (p *peaks) take(s *Sample) {
 // round keeps a millionth.
 func round(seconds float64) float64 { return math.Round(seconds*1e6) / 1e6 }
 
-// end ends the record, of a program that ended or did not run: err says why.
-func (rec *recorder) end(r *Run, err error) {
+// end ends the record, of a program that ended, or was ended for a problem, or did not run: err says why.
+func (rec *recorder) end(r *Run, problem string, err error) {
 	if rec == nil {
 		return
 	}
@@ -261,10 +261,7 @@ func (rec *recorder) end(r *Run, err error) {
 	r.Usage.add(children.leave(rec.tree))
 	rec.writeHeader()
 	f := rec.footer(r)
-	if rec.options.Problem != nil {
-		f.Problem = rec.options.Problem()
-	}
-	if f.Problem == "" && err != nil {
+	if f.Problem = problem; problem == "" && err != nil {
 		f.Problem = err.Error()
 	}
 	f.Cost = round(f.Cost + tool)

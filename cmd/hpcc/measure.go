@@ -192,7 +192,7 @@ func configDigest(file string) string {
 }
 
 // measureTask says how an attempt of a task is measured.
-func (r *taskRunner) measureTask(t *job.Task, words []string, problem func() string) metrics.Options {
+func (r *taskRunner) measureTask(t *job.Task, words []string) metrics.Options {
 	if !r.measure {
 		return metrics.Options{}
 	}
@@ -208,7 +208,7 @@ func (r *taskRunner) measureTask(t *job.Task, words []string, problem func() str
 	if to == "" {
 		h.Job.Name, h.Job.Target = r.name, string(from)
 	}
-	o := metrics.Options{File: filepath.Join(r.dir, t.Measured()), Header: h, Problem: problem}
+	o := metrics.Options{File: filepath.Join(r.dir, t.Measured()), Header: h}
 	if node := os.Getenv("SLURMD_NODENAME"); filepath.Base(words[0]) == "srun" && ids["SLURM_JOB_ID"] != "" && node != "" {
 		o.Kin = []string{"SLURM_JOB_ID=" + ids["SLURM_JOB_ID"], "SLURMD_NODENAME=" + node}
 	}

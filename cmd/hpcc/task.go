@@ -268,24 +268,25 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 				context.AfterFunc(ended, func() { warn.Stop() })
 			}
 		}
-		late := func() string {
-			if errors.Is(limited.Err(), context.DeadlineExceeded) {
-				return "ended after its time limit of " + r.limit.String()
-			}
-			return ""
-		}
-		o := r.measureTask(t, words, late)
+		late := "" // as it was when the program ended: its record may take longer
+		o := r.measureTask(t, words)
 		o.Begun = begun
+		o.Problem = func() string {
+			if errors.Is(limited.Err(), context.DeadlineExceeded) {
+				late = "ended after its time limit of " + r.limit.String()
+			}
+			return late
+		}
 		run, err = metrics.Measure(cmd, o)
 		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
 		if run.Unkept != nil {
 			say("warning: task %d: %v", t.Index, run.Unkept)
 		}
-		if why := late(); why != "" {
+		if late != "" {
 			if !r.interactive {
 				endGroup(cmd)
 			}
-			err, t.End, t.Problem = nil, time.Now(), why
+			err, t.End, t.Problem = nil, time.Now(), late
 		}
 		if t.Usage, _ = json.Marshal(run.Usage); err == nil {
 			return run.Status()
