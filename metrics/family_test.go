@@ -64,7 +64,7 @@ func TestMeasureCountsOrphansOnce(t *testing.T) {
 		go func() {
 			cmd := exec.Command("sh", "-c", script)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			run, err := Measure(cmd, Options{File: filepath.Join(dir, strconv.Itoa(i))})
+			run, err := Measure(t.Context(), cmd, Options{File: filepath.Join(dir, strconv.Itoa(i))})
 			if err != nil {
 				t.Error(err)
 			}

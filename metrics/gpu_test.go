@@ -180,11 +180,11 @@ func TestProblemIsAskedAtTheEnd(t *testing.T) {
 		measured = n > 0 && syscall.Kill(n, 0) == nil
 		return "its time was over"
 	}
-	run, err := Measure(exec.Command("sh", "-c", "until [ -s "+pid+" ]; do sleep 0.05; done"), Options{File: filepath.Join(t.TempDir(), "r.jsonl"), Problem: problem})
+	run, err := Measure(t.Context(), exec.Command("sh", "-c", "until [ -s "+pid+" ]; do sleep 0.05; done"), Options{File: filepath.Join(t.TempDir(), "r.jsonl"), Problem: problem})
 	if err != nil || !measured || run.Footer.Problem != "its time was over" {
 		t.Errorf("the tool went on when it was asked: %v; %+v, %v", measured, run.Footer, err)
 	}
-	run, err = Measure(exec.Command("/no/such"), Options{File: filepath.Join(t.TempDir(), "r.jsonl"), Problem: problem})
+	run, err = Measure(t.Context(), exec.Command("/no/such"), Options{File: filepath.Join(t.TempDir(), "r.jsonl"), Problem: problem})
 	if err == nil || run.Footer.Problem != "its time was over" {
 		t.Errorf("of a program that did not start: %+v, %v", run.Footer, err)
 	}

@@ -28,7 +28,7 @@ func TestMeasureCountsKin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	cmd := exec.Command("sleep", "1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if _, err := Measure(cmd, Options{File: file, Kin: []string{"JOB=17", "NODE=n1"}}); err != nil {
+	if _, err := Measure(t.Context(), cmd, Options{File: file, Kin: []string{"JOB=17", "NODE=n1"}}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := ReadRecord(file, true)

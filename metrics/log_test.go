@@ -47,7 +47,7 @@ func TestMeasureWhereNothingIsTaken(t *testing.T) {
 	file := stoppedTerminal(t)
 	over := make(chan Run)
 	go func() {
-		run, _ := Measure(exec.Command("true"), Options{File: file})
+		run, _ := Measure(t.Context(), exec.Command("true"), Options{File: file})
 		over <- run
 	}()
 	select {
@@ -75,7 +75,7 @@ func TestMeasurePassesNothingOnAfterwards(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // for who would pass it on
 		return ""
 	}
-	if _, err := Measure(cmd, Options{File: filepath.Join(dir, "run.jsonl"), Problem: problem}); err != nil {
+	if _, err := Measure(t.Context(), cmd, Options{File: filepath.Join(dir, "run.jsonl"), Problem: problem}); err != nil {
 		t.Fatal(err)
 	}
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGUSR2)

@@ -8,6 +8,7 @@
 package metrics
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -100,21 +101,25 @@ func (r *Run) Status() int {
 
 // Measure runs a prepared command to its end and measures it. Signals that
 // arrive meanwhile are passed on, to all of its process group where it has one of its own. An
-// error means that the program did not run; how it ended is no error.
+// error means that the program did not run, also because ctx was done before; how it ended is no error.
 //
 // Where a record is made, this process becomes the parent of what the program
 // leaves behind (PR_SET_CHILD_SUBREAPER), and waits for those when they end. Whatever else it starts
 // meanwhile it starts by [Start], or in its own process group while programs have others.
-func Measure(cmd *exec.Cmd, o Options) (Run, error) {
+func Measure(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
+	signals := catch()
+	defer signals.drop()
 	r := Run{Command: cmd.Args, Start: time.Now()}
 	r.Host, _ = os.Hostname()
 	var rec *recorder
 	if o.records() {
 		rec = newRecorder(cmd, &r, o)
 	}
-	signals := catch()
-	defer signals.drop()
-	if err := children.start(cmd); err != nil {
+	err := context.Cause(ctx)
+	if err == nil {
+		err = children.start(cmd)
+	}
+	if err != nil {
 		err = fmt.Errorf("starting %s: %w", cmd.Args[0], err)
 		r.End, r.Exit = time.Now(), -1
 		rec.end(&r, o.problem(), err)
@@ -126,7 +131,7 @@ func Measure(cmd *exec.Cmd, o Options) (Run, error) {
 		o.Begun(r)
 	}
 	rec.watch(cmd)
-	err := cmd.Wait()
+	err = cmd.Wait()
 	r.End = time.Now()
 	signals.rest()
 	if cmd.ProcessState != nil {

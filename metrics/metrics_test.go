@@ -26,7 +26,7 @@ func TestMeasure(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			r, err := Measure(exec.Command("sh", "-c", test.script), Options{})
+			r, err := Measure(t.Context(), exec.Command("sh", "-c", test.script), Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +41,7 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestMeasureCountsProcessorTime(t *testing.T) {
-	r, err := Measure(exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"), Options{})
+	r, err := Measure(t.Context(), exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestMeasurePassesSignalsOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := Measure(cmd, Options{Begun: func(Run) {
+		r, err := Measure(t.Context(), cmd, Options{Begun: func(Run) {
 			out.Read(make([]byte, 1)) // the trap is set
 			syscall.Kill(os.Getpid(), sig)
 			time.Sleep(10 * time.Millisecond)
@@ -82,7 +82,7 @@ func TestSignalNames(t *testing.T) {
 }
 
 func TestMeasureSaysWhatDoesNotStart(t *testing.T) {
-	if _, err := Measure(exec.Command("/nonexistent/program"), Options{}); err == nil {
+	if _, err := Measure(t.Context(), exec.Command("/nonexistent/program"), Options{}); err == nil {
 		t.Error("a program that is not there was run")
 	}
 }
@@ -101,7 +101,7 @@ func TestMeasureKeepsARecord(t *testing.T) {
 		{"not there", []string{"/nonexistent/program"}, -1, "", "starting /nonexistent/program"},
 	} {
 		file := filepath.Join(t.TempDir(), "run.jsonl")
-		run, _ := Measure(exec.Command(test.words[0], test.words[1:]...), Options{File: file, Header: Header{Image: "base", Asked: Asked{CPUs: 3}}})
+		run, _ := Measure(t.Context(), exec.Command(test.words[0], test.words[1:]...), Options{File: file, Header: Header{Image: "base", Asked: Asked{CPUs: 3}}})
 		r, err := ReadRecord(file, true)
 		if err != nil {
 			t.Fatal(err)
@@ -117,7 +117,7 @@ func TestMeasureKeepsARecord(t *testing.T) {
 			t.Errorf("%s: run.Footer %+v, unkept %v", test.name, run.Footer, run.Unkept)
 		}
 	}
-	r, err := Measure(exec.Command("true"), Options{File: "/nonexistent/dir/run.jsonl"})
+	r, err := Measure(t.Context(), exec.Command("true"), Options{File: "/nonexistent/dir/run.jsonl"})
 	if err != nil || !r.OK() || r.Footer == nil || r.Unkept == nil {
 		t.Errorf("without a place for its record: %+v, %v", r, err)
 	}

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -21,11 +22,11 @@ const terminationLog = "/dev/termination-log"
 // of the record so far also goes to the kubelet's termination message, where there is one. So
 // something is known of a run when all of its container was killed at once, and when the pod's files
 // are gone.
-func MeasurePod(cmd *exec.Cmd, o Options) (Run, error) {
+func MeasurePod(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	words := &lastWords{file: terminationLog}
 	o.Deaf = underArgo()
 	o.Told = func(h *Header, f *Footer) { words.say(Message(*h, *f, MaxMessage)) }
-	return Measure(cmd, o)
+	return Measure(ctx, cmd, o)
 }
 
 // underArgo says whether the container's first process is Argo's, which starts the program: a

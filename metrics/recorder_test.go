@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +18,7 @@ func measured(t *testing.T, script string) (*Record, Run) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	cmd := exec.Command("sh", "-c", script)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	run, err := Measure(cmd, Options{File: file})
+	run, err := Measure(t.Context(), cmd, Options{File: file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,10 +112,25 @@ func TestMeasureWithoutListsOfChildren(t *testing.T) {
 func TestMeasureEndsTheRecord(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	begun := func(Run) { syscall.Kill(os.Getpid(), syscall.SIGTERM) }
-	run, err := Measure(exec.Command("sleep", "100"), Options{File: file, Begun: begun, Problem: func() string { return "told to" }})
+	run, err := Measure(t.Context(), exec.Command("sleep", "100"), Options{File: file, Begun: begun, Problem: func() string { return "told to" }})
 	r, rerr := ReadRecord(file, true)
 	if err != nil || rerr != nil || run.Signal != "SIGTERM" || r.Footer == nil || r.Footer.Signal != "SIGTERM" || r.Footer.Problem != "told to" {
 		t.Errorf("%+v, %v; %+v, %v", run, err, r, rerr)
+	}
+}
+
+// TestMeasureToldBefore: who was told to end before the program began does not begin it.
+func TestMeasureToldBefore(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("terminated signal received"))
+	file, ran := filepath.Join(t.TempDir(), "run.jsonl"), filepath.Join(t.TempDir(), "ran")
+	_, err := Measure(ctx, exec.Command("touch", ran), Options{File: file})
+	r, rerr := ReadRecord(file, true)
+	if want := "starting touch: terminated signal received"; err == nil || err.Error() != want || rerr != nil || r.Footer == nil || r.Footer.Problem != want {
+		t.Errorf("%v; %+v, %v; want %q", err, r, rerr, want)
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the program ran")
 	}
 }
 
@@ -122,7 +139,7 @@ func TestMeasureOnAFullDisk(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full")
 	}
-	run, err := Measure(exec.Command("true"), Options{File: "/dev/full"})
+	run, err := Measure(t.Context(), exec.Command("true"), Options{File: "/dev/full"})
 	if err != nil || !run.OK() || run.Unkept == nil || !strings.Contains(run.Unkept.Error(), "no space left") || run.Footer == nil {
 		t.Errorf("%+v, %v", run, err)
 	}
@@ -141,7 +158,7 @@ func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 	}
 	for file, why := range map[string]string{fifo: "is a pipe", other: "is no measured run"} {
 		var early error
-		run, err := Measure(exec.Command("true"), Options{File: file, Begun: func(r Run) { early = r.Unkept }})
+		run, err := Measure(t.Context(), exec.Command("true"), Options{File: file, Begun: func(r Run) { early = r.Unkept }})
 		if err != nil || !run.OK() || run.Unkept == nil || early == nil || !strings.Contains(early.Error(), why) {
 			t.Errorf("%s: %+v, %v; at the start %v", file, run, err, early)
 		}
@@ -151,7 +168,7 @@ func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 	}
 	record := filepath.Join(dir, "run.jsonl")
 	for range 2 {
-		if run, err := Measure(exec.Command("true"), Options{File: record}); err != nil || run.Unkept != nil {
+		if run, err := Measure(t.Context(), exec.Command("true"), Options{File: record}); err != nil || run.Unkept != nil {
 			t.Errorf("%v, %v", run.Unkept, err)
 		}
 	}
@@ -166,7 +183,7 @@ func TestMeasureTells(t *testing.T) {
 	told := func(h *Header, f *Footer) {
 		headers, ends = append(headers, h.Machine.CPUs), append(ends, f.Exit)
 	}
-	run, err := Measure(exec.Command("sh", "-c", "sleep 0.7; exit 3"), Options{Told: told})
+	run, err := Measure(t.Context(), exec.Command("sh", "-c", "sleep 0.7; exit 3"), Options{Told: told})
 	if err != nil || len(ends) < 2 || len(ends) > 8 || headers[0] < 1 || ends[0] != 0 || ends[len(ends)-1] != 3 || run.Footer == nil {
 		t.Errorf("told of %v, %v; %v", headers, ends, err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -37,7 +38,7 @@ Exit status: the program's own (128+N for signal N); 125 hpcc failed, 126 not ex
 			if file := c.Generic("tail").(*fileFlag).file; file != "" {
 				return metrics.WriteTail(os.Stdout, file)
 			}
-			return atStatus(runtime.ExitFailed, enterImage(c.Args().Slice(), c.Generic("measure").(*fileFlag).file))
+			return atStatus(runtime.ExitFailed, enterImage(c.Context, c.Args().Slice(), c.Generic("measure").(*fileFlag).file))
 		},
 	}
 }
@@ -62,7 +63,7 @@ func (f *fileFlag) Set(s string) error {
 func (f *fileFlag) String() string { return "" }
 
 // enterImage becomes the program of an image, or its parent where it is to be measured.
-func enterImage(args []string, measured string) error {
+func enterImage(ctx context.Context, args []string, measured string) error {
 	if len(args) == 0 {
 		return usagef("entry needs a program: the image has no CMD, and nothing was given").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
 	}
@@ -80,7 +81,7 @@ func enterImage(args []string, measured string) error {
 	if err != nil {
 		return err
 	}
-	run, err := metrics.MeasurePod(child, metrics.Options{File: measured, Header: metrics.Header{Hpcc: version}})
+	run, err := metrics.MeasurePod(ctx, child, metrics.Options{File: measured, Header: metrics.Header{Hpcc: version}})
 	if run.Unkept != nil {
 		say("warning: %v", run.Unkept)
 	}

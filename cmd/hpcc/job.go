@@ -164,7 +164,7 @@ func submit(c *cli.Context, env *envChanges) error {
 		return err
 	}
 	if j.Interactive {
-		return interactive(s.Jobs(), j, to.Cluster)
+		return interactive(c.Context, s.Jobs(), j, to.Cluster)
 	}
 	sub, notes, err := job.Submit(c.Context, s.Jobs(), j, to.Cluster, c.Bool("wait"))
 	if err != nil {
@@ -303,7 +303,7 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 // interactive runs the very script that "hpcc script --interactive" prints, with
 // hpcc's terminal, and ends with the program's status. A job that never began, because the
 // scheduler refused it, leaves nothing behind.
-func interactive(dir string, j *job.Job, to job.Cluster) error {
+func interactive(ctx context.Context, dir string, j *job.Job, to job.Cluster) error {
 	sub, script, notes, err := job.Interact(dir, j, to)
 	if err != nil {
 		return onReadOnly(err, dir, recordsNeed)
@@ -312,7 +312,7 @@ func interactive(dir string, j *job.Job, to job.Cluster) error {
 	cmd := exec.Command("bash", script, sub.ID)
 	cmd.Env = to.Environ()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	run, err := metrics.Measure(cmd, metrics.Options{})
+	run, err := metrics.Measure(ctx, cmd, metrics.Options{})
 	home := filepath.Dir(script)
 	tasks, terr := job.Tasks(home)
 	if err == nil {

@@ -82,7 +82,7 @@ func measured(c *cli.Context, file string) error {
 			say("hint: give --measure another file; the program runs without a record")
 		}
 	}
-	run, err := metrics.Measure(cmd, metrics.Options{File: file, Header: h, Begun: begun})
+	run, err := metrics.Measure(c.Context, cmd, metrics.Options{File: file, Header: h, Begun: begun})
 	if err != nil {
 		return fmt.Errorf("running a measured program: %w", err)
 	}

@@ -197,7 +197,7 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 			return r.fail(t, err)
 		}
 		t.Params = r.params.Row(k)
-		status := r.attempt(limited, t, env)
+		status := r.attempt(ctx, limited, t, env)
 		if n >= r.retry.Times || !r.retry.Again(t) || ctx.Err() != nil || limited.Err() != nil {
 			r.keep(t)
 			return status
@@ -226,9 +226,9 @@ const (
 	longestPause = time.Minute
 )
 
-// attempt runs the program once and returns its status; its end is in t. That a
-// record cannot be written is said and does not fail the task.
-func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string) int {
+// attempt runs the program once, unless ctx is done before it begins, until limited is done, and returns its
+// status; its end is in t. That a record cannot be written is said and does not fail the task.
+func (r *taskRunner) attempt(ctx, limited context.Context, t *job.Task, env []string) int {
 	words := t.Fill(r.words)
 	cmd := exec.CommandContext(limited, words[0], words[1:]...)
 	if r.interactive { // at a terminal only one process group reads and is interrupted
@@ -277,7 +277,7 @@ func (r *taskRunner) attempt(limited context.Context, t *job.Task, env []string)
 			}
 			return late
 		}
-		run, err = metrics.Measure(cmd, o)
+		run, err = metrics.Measure(ctx, cmd, o)
 		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
 		if run.Unkept != nil {
 			say("warning: task %d: %v", t.Index, run.Unkept)

@@ -12,6 +12,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path"
@@ -111,7 +112,7 @@ func measure(n *runtime.Newcomer, args []string, file string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	run, err := metrics.MeasurePod(child, metrics.Options{File: file, Header: metrics.Header{Hpcc: version}})
+	run, err := metrics.MeasurePod(context.Background(), child, metrics.Options{File: file, Header: metrics.Header{Hpcc: version}})
 	if run.Unkept != nil {
 		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", printable(run.Unkept.Error()))
 	}
