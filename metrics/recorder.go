@@ -226,10 +226,12 @@ func (rec *recorder) look() {
 	if !rec.out.behind() {
 		rec.out.add(s)
 	}
-	if rec.out.due(time.Since(rec.start)) || rec.nearLimit(&s) {
-		if rec.begun {
-			rec.write()
-		}
+	near := rec.nearLimit(&s)
+	if near {
+		rec.writeHeader() // though the tools of GPUs have not answered
+	}
+	if rec.begun && (near || rec.out.due(time.Since(rec.start))) {
+		rec.write()
 	}
 }
 

@@ -226,3 +226,34 @@ func TestPeak(t *testing.T) {
 		}
 	}
 }
+
+// TestMeasureNearTheLimit: what is known is written at once where the kernel may soon end everything in the
+// cgroup, and does not wait for what the header still lacks.
+func TestMeasureNearTheLimit(t *testing.T) {
+	top := t.TempDir()
+	own := filepath.Join(top, "own")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"cgroup.events": "populated 1", "memory.max": "1000000", "memory.current": "950000", "memory.stat": "file 100000\nshmem 90000"} {
+		if err := os.WriteFile(filepath.Join(own, name), []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		limit   int64
+		written bool
+	}{{1_000_000, true}, {2_000_000, false}, {0, false}} {
+		rec := &recorder{start: time.Now(), limit: c.limit, cgroups: &cgroups{memory: controller{dir: own, top: top, version: 2}}, tree: newTree(os.Getpid(), 0, nil), gpus: &gpus{}}
+		rec.header.Kind = kindHeader
+		file := filepath.Join(t.TempDir(), "run.jsonl")
+		rec.out.open(file)
+		rec.look()
+		if rec.begun != c.written || (len(rec.out.text) == 0) != c.written {
+			t.Errorf("limit %d: header written %t, %d bytes wait; want it written: %t", c.limit, rec.begun, len(rec.out.text), c.written)
+		}
+		if err := rec.out.close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -104,13 +103,9 @@ func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 	}
 }
 
-// rest ends passing on: the program was waited for, and its number may be another's. Who sends a
-// signal now means this process, which only ends its record. It has a second for that, as schedulers
-// send theirs to the program and to it; then signals do what they usually do.
-func (c *caught) rest() {
-	close(c.ended)
-	time.AfterFunc(time.Second, c.drop)
-}
+// rest ends passing on: the program was waited for, and its number may be another's. What comes until drop is for
+// nobody: schedulers send their signals to the program and to this process, which only ends its record.
+func (c *caught) rest() { close(c.ended) }
 
 func (c *caught) drop() { signal.Stop(c.signals) }
 
