@@ -11,12 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relayed are the signals that end or steer programs, but for those that this
-// process was started to ignore: to ask for one would end that for its child, too.
+// relayed are the signals that end or steer programs, those of schedulers and real-time ones among them, but for
+// those that this process was started to ignore: to ask for one would end that for its child, too.
 func relayed() []os.Signal {
-	return slices.DeleteFunc([]os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
-		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGALRM}, signal.Ignored)
+	list := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
+		syscall.SIGWINCH, syscall.SIGALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGIO, syscall.SIGPWR}
+	for n := firstRealTime; n <= lastRealTime; n++ {
+		list = append(list, syscall.Signal(n))
+	}
+	return slices.DeleteFunc(list, signal.Ignored)
 }
+
+// The real-time signals that the C libraries leave to programs: signal(7). The first two are glibc's own,
+// and musl has a third.
+const (
+	firstRealTime = 35
+	lastRealTime  = 64
+)
 
 // relaySignals passes what is sent to this process on to p until stop is called.
 func relaySignals(p *os.Process) (stop func()) {

@@ -53,7 +53,7 @@ mount -t devtmpfs dev /new/dev
 mkdir -p /new/dev/pts /new/dev/shm
 mount -t devpts -o ptmxmode=666 pts /new/dev/pts
 for t in dev/shm run; do mount -t tmpfs -o mode=1777 tmp /new/$t; done
-echo "+cpu +cpuset +io +memory +pids" >/new/sys/fs/cgroup/cgroup.subtree_control
+for c in $(cat /new/sys/fs/cgroup/cgroup.controllers); do echo "+$c" >/new/sys/fs/cgroup/cgroup.subtree_control; done
 hostname vm
 ip link set lo up
 ip addr add 127.0.0.1/8 dev lo 2>/dev/null || true
