@@ -159,5 +159,5 @@ func askNamespaces(err error, kind string) string {
 	case errors.Is(err, syscall.EINVAL):
 		return "a kernel with CONFIG_USER_NS=y"
 	}
-	return "does a container or a security policy forbid unshare(CLONE_NEWUSER)? Its seccomp profile must allow clone, unshare and mount"
+	return "does a container or a security policy forbid unshare(CLONE_NEWUSER)? Its seccomp profile must allow clone, unshare and mount; a process in a chroot may not do it at all"
 }
