@@ -8,9 +8,11 @@ cache=${HPCC_VM:-/var/cache/hpcc-test/vm}
 [ $# -gt 0 ] || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "$0: needs root, whose files the machine gets" >&2; exit 1; }
 
-kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
-version=${kernel#linux-image-}
-if [ ! -d "$cache/$version" ]; then
+version=$(cd "$cache" 2>/dev/null && ls -d [0-9]* 2>/dev/null | head -n 1) || true
+if [ -z "$version" ]; then
+  kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+  [ -n "$kernel" ] || { echo "$0: apt knows no linux-image-amd64: apt-get update" >&2; exit 1; }
+  version=${kernel#linux-image-}
   rm -rf "$cache"
   mkdir -p "$cache/new"
   (cd "$cache" && apt-get -qq -o APT::Sandbox::User=root download "$kernel" && dpkg -x "$kernel"_*.deb new && rm -f "$kernel"_*.deb)
