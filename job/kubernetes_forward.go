@@ -9,6 +9,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -16,8 +17,111 @@ import (
 // podTunnel leads to a port of a pod by "kubectl port-forward", which listens on a port of this
 // machine's loopback interface that the kernel chooses.
 func (s *Submission) podTunnel(ctx context.Context, t *Task, port int) (*Tunnel, error) {
-	w := kubeWords(s.Within(ctx), s.Target, "port-forward", "--address=127.0.0.1", "pod/"+t.Native, ":"+strconv.Itoa(port))
-	cmd := command(s.Within(ctx), "/", w[0], w[1:]...)
+	ctx, cancel := context.WithCancel(s.Within(ctx))
+	w := &podWay{ctx: ctx, pod: t.Native, port: port,
+		words: kubeWords(ctx, s.Target, "port-forward", "--address=127.0.0.1", "pod/"+t.Native, ":"+strconv.Itoa(port))}
+	var err error
+	if w.now, err = startPodForward(ctx, w.words); err != nil {
+		cancel()
+		return nil, fmt.Errorf("reaching pod %s, where task %d runs: %w", t.Native, t.Index, err)
+	}
+	ended := make(chan struct{})
+	go func() { w.keep(); close(ended) }()
+	end := func() {
+		cancel()
+		<-ended
+	}
+	return &Tunnel{Way: kubeCommand(s.Target), room: make(chan struct{}, maxConnections), carry: w.carry, ended: ended, end: end, said: w.said}, nil
+}
+
+// A podWay is kubectl's way to a port of a pod. kubectl ends it with the first connection that nobody takes
+// there, as while the program has yet to listen: it is begun again, as long as the pod runs.
+type podWay struct {
+	ctx   context.Context
+	words []string
+	pod   string
+	port  int
+
+	lock sync.Mutex
+	now  *podForward
+	err  error // why it could not be begun again
+}
+
+// keep returns when the way has ended for good.
+func (w *podWay) keep() {
+	for {
+		f, err := w.live()
+		if err != nil {
+			return
+		}
+		<-f.gone
+	}
+}
+
+// live is the command that goes on; one that has ended is begun again.
+func (w *podWay) live() (*podForward, error) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	select {
+	case <-w.now.gone:
+	default:
+		return w.now, nil
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	select { // no more often than once in a while
+	case <-w.ctx.Done():
+	case <-time.After(poll - time.Since(w.now.begun)):
+	}
+	f, err := startPodForward(w.ctx, w.words)
+	if w.err = err; err != nil {
+		return nil, err
+	}
+	w.now = f
+	return f, nil
+}
+
+func (w *podWay) said() string {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	if w.err != nil {
+		return w.err.Error()
+	}
+	return w.now.said()
+}
+
+// carry carries a connection; one that kubectl could not bring to the port is reset.
+func (w *podWay) carry(conn duplex) error {
+	f, err := w.live()
+	if err != nil {
+		reset(conn)
+		return err
+	}
+	return carryLocal(conn, f.port, func() error {
+		select {
+		case <-f.gone:
+		case <-time.After(poll): // the program itself has nothing to say
+			return nil
+		}
+		if said := f.said(); !strings.Contains(said, "connection refused") {
+			return errors.New(oneLine(said))
+		}
+		return fmt.Errorf("nothing listens on port %d of pod %s", w.port, w.pod)
+	})
+}
+
+// A podForward is one run of "kubectl port-forward".
+type podForward struct {
+	port  int // of this machine
+	begun time.Time
+	gone  <-chan struct{}
+	said  func() string
+}
+
+// startPodForward returns when the command listens.
+func startPodForward(ctx context.Context, words []string) (*podForward, error) {
+	cmd := command(ctx, "/", words[0], words[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	said := &tail{}
 	cmd.Stderr = said
@@ -28,7 +132,6 @@ func (s *Submission) podTunnel(ctx context.Context, t *Task, port int) (*Tunnel,
 	if err != nil {
 		return nil, err
 	}
-	end := func() { _ = cmd.Process.Kill() }
 	heard, gone := make(chan int, 1), make(chan struct{})
 	go func() {
 		r := bufio.NewReader(out)
@@ -43,21 +146,21 @@ func (s *Submission) podTunnel(ctx context.Context, t *Task, port int) (*Tunnel,
 	}()
 	select {
 	case local := <-heard:
-		carry := func(conn duplex) error { return carryLocal(conn, local) }
-		return &Tunnel{Way: kubeCommand(s.Target), room: make(chan struct{}, maxConnections), carry: carry, ended: gone, end: end, said: said.String}, nil
+		return &podForward{local, time.Now(), gone, said.String}, nil
 	case <-gone:
-		err = kubeWordsError([]byte(said.String()), errors.New("it ended without a word"))
+		return nil, kubeWordsError([]byte(said.String()), errors.New("it ended without a word"))
 	case <-time.After(relayPatience):
 		err = fmt.Errorf("no answer in %s", relayPatience)
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	end()
-	return nil, fmt.Errorf("reaching pod %s, where task %d runs: %w", t.Native, t.Index, err)
+	_ = cmd.Process.Kill()
+	return nil, err
 }
 
-// carryLocal carries a connection to a port of this machine, both ways, until both have ended.
-func carryLocal(conn duplex, port int) error {
+// carryLocal carries a connection to a port of this machine, both ways, until both have ended. Where not a
+// byte has come from there, why says whether that is an error.
+func carryLocal(conn duplex, port int, why func() error) error {
 	to, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
 		reset(conn)
@@ -70,7 +173,14 @@ func carryLocal(conn duplex, port int) error {
 		_, _ = io.Copy(to, conn)
 		_ = to.(duplex).CloseWrite()
 	}()
-	_, err = io.Copy(conn, to)
+	n, err := io.Copy(conn, to)
+	if n == 0 {
+		if w := why(); w != nil {
+			reset(conn)
+			<-over
+			return w
+		}
+	}
 	_ = conn.CloseWrite()
 	<-over
 	return err
