@@ -104,20 +104,19 @@ func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t 
 			err = copyLog(f, log)
 			log.Close()
 		}
-		if gone := new(kubeError); errors.As(err, &gone) && gone.code == http.StatusNotFound {
+		if noLog(err, t) {
 			if pod != t.Native {
 				continue
 			}
-			if _, err := os.Stat(file); err == nil {
-				t.Output = file
-			} else {
-				t.Gone = true
-			}
-			return t.Write(home)
+			_, err := os.Stat(file)
+			return t.noteLog(home, file, err == nil)
 		}
 		if err != nil {
 			return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
 		}
+	}
+	if s.keptMore(f, file) {
+		return t.noteLog(home, file, true)
 	}
 	if err := f.Chmod(0o644); err != nil {
 		return err
@@ -125,8 +124,33 @@ func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t 
 	if err := os.Rename(f.Name(), file); err != nil {
 		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
 	}
-	t.Output = file
+	return t.noteLog(home, file, true)
+}
+
+// noteLog notes in the record where the log is, or that there is none.
+func (t *Task) noteLog(home, file string, there bool) error {
+	if t.Gone = !there; there {
+		t.Output = file
+	}
 	return t.Write(home)
+}
+
+// keptMore says whether a log that came is less than what was kept of it before the job was cancelled: of a pod whose
+// log it cannot get an Argo server says nothing, as if the program had been silent.
+func (s *Submission) keptMore(came *os.File, file string) bool {
+	now, err := came.Stat()
+	if err != nil || now.Size() > 0 || s.Target != Argo || s.Cancelled.IsZero() {
+		return false
+	}
+	before, err := os.Stat(file)
+	return err == nil && before.Size() > 0
+}
+
+// noLog says of an error that there is no log and will be none: that of a pod that went away, or, of a task that
+// has ended, of a container that never began, as when the time limit was over before.
+func noLog(err error, t *Task) bool {
+	refused := new(kubeError)
+	return errors.As(err, &refused) && (refused.code == http.StatusNotFound || refused.code == http.StatusBadRequest && t.Ended())
 }
 
 // podsOf are the pods whose words make a task's output: those of the attempts before, then the last; or

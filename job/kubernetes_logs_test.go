@@ -3,6 +3,7 @@ package job
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,5 +54,70 @@ func TestLostLog(t *testing.T) {
 				t.Errorf("kept %.80q, want %.80q", got, c.want)
 			}
 		})
+	}
+}
+
+// TestNoLogOfWhatNeverBegan: that there is none is noted once, and is no warning for a week.
+func TestNoLogOfWhatNeverBegan(t *testing.T) {
+	asked := podsProxy(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"kind":"Status","message":"container \"main\" in pod \"x-0\" is waiting to start: ContainerCreating"}`)
+	})
+	dir := t.TempDir()
+	s := &Submission{ID: "x", Native: "x", Cluster: Cluster{Target: Kubernetes}, Job: &Job{Name: "x", Dir: dir, Output: "x.out"}}
+	runs := &Task{Native: "x-0", Start: time.Now().UTC()}
+	if err := runs.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.collect(t.Context(), dir, true); err == nil || !strings.Contains(err.Error(), "waiting to start") {
+		t.Errorf("of a task that runs: %v", err)
+	}
+	runs.End, runs.Problem = runs.Start, "ended after its time limit"
+	if err := runs.Write(dir); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.collect(t.Context(), dir, false); err != nil {
+			t.Error(err)
+		}
+	}
+	list, err := Tasks(dir)
+	if err != nil || len(list) != 1 || !list[0].Gone || *asked != 2 {
+		t.Errorf("%+v, %v, after %d questions", list, err, *asked)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "x.out")); err == nil {
+		t.Error("an empty log was kept")
+	}
+}
+
+// TestLogOfASilentServer: an Argo server has no word for a pod that is gone. What was kept when the job
+// was cancelled stays.
+func TestLogOfASilentServer(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	for _, cancelled := range []bool{true, false} {
+		dir := t.TempDir()
+		s := &Submission{ID: "x", Native: "x", Cluster: Cluster{Target: Argo, Env: map[string]string{ArgoServer: server.URL}}, Job: &Job{Name: "x", Dir: dir, Output: "x.out"}}
+		want := ""
+		if cancelled {
+			s.Cancelled, want = time.Now(), "begun\n"
+		}
+		if err := os.WriteFile(filepath.Join(dir, "x.out"), []byte("begun\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		end := time.Now().UTC()
+		if err := (&Task{Native: "x-0", Start: end, End: end}).Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.collect(t.Context(), dir, false); err != nil {
+			t.Fatal(err)
+		}
+		list, err := Tasks(dir)
+		if err != nil || len(list) != 1 || list[0].Output != filepath.Join(dir, "x.out") {
+			t.Fatalf("tasks %+v, %v", list, err)
+		}
+		if got, _ := os.ReadFile(list[0].Output); string(got) != want {
+			t.Errorf("cancelled %t: kept %q, want %q", cancelled, got, want)
+		}
 	}
 }
