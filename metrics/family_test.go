@@ -33,7 +33,7 @@ func TestMeasureReapsBetweenLooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, nil) // at which nobody looks
-	for n := 0; n < 500; n++ {
+	for range 3000 {
 		time.Sleep(20 * time.Millisecond)
 		if _, err := os.Stat(filepath.Join(dir, "forked")); err == nil && zombies(children) == 0 {
 			break
@@ -53,20 +53,30 @@ func TestMeasureReapsBetweenLooks(t *testing.T) {
 func TestMeasureCountsOrphansOnce(t *testing.T) {
 	children = newFamily()
 	dir := t.TempDir()
-	done := filepath.Join(dir, "done")
-	leave := "setsid sh -c '" + burn + "; " + burn + "; sleep 0.5; : >" + done + "' & sleep 0.3; exit 0"
-	scripts := []string{"(" + leave + "); while ! [ -e " + done + " ]; do sleep 0.05; done; sleep 0.5"}
+	const leave = "setsid sh -c 'echo $$ >pid; " + burn + "; " + burn + "; while ! [ -e left ]; do sleep 0.05; done; : >done' & " +
+		`while ! grep -q '"processes":[3-9]' 0; do sleep 0.05; done; exit 0` // a look has seen it
+	scripts := []string{"(" + leave + "); : >left; while ! [ -e done ]; do sleep 0.05; done; while kill -0 $(cat pid); do sleep 0.05; done"}
 	for range 3 {
-		scripts = append(scripts, "exec sleep 2")
+		scripts = append(scripts, "exec sleep 1000")
 	}
-	runs := make(chan Run, len(scripts))
+	runs, others := make(chan Run, len(scripts)), make(chan int, len(scripts))
 	for i, script := range scripts {
 		go func() {
 			cmd := exec.Command("sh", "-c", script)
-			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-			run, err := Measure(t.Context(), cmd, Options{File: filepath.Join(dir, strconv.Itoa(i))})
+			cmd.Dir, cmd.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true}
+			begun := func(Run) {
+				if i > 0 {
+					others <- cmd.Process.Pid
+				}
+			}
+			run, err := Measure(t.Context(), cmd, Options{File: filepath.Join(dir, strconv.Itoa(i)), Begun: begun})
 			if err != nil {
 				t.Error(err)
+			}
+			if i == 0 {
+				for range scripts[1:] {
+					_ = syscall.Kill(<-others, syscall.SIGKILL)
+				}
 			}
 			runs <- run
 		}()
@@ -125,7 +135,7 @@ func TestStartHangs(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for n := 0; n < 500 && zombies(children) == 0; n++ {
+	for n := 0; n < 6000 && zombies(children) == 0; n++ {
 		time.Sleep(10 * time.Millisecond)
 	}
 	children.trees = []*tree{{group: 1}}

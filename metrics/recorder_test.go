@@ -43,7 +43,7 @@ const burn = "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done"
 // in a session, is the run's, and is not left as a zombie.
 func TestMeasureCountsOrphans(t *testing.T) {
 	for name, way := range map[string]string{"group": "sh -c", "session": "setsid sh -c"} {
-		r, _ := measured(t, "cd "+t.TempDir()+"; (("+way+" '"+burn+"; echo done' >done &) &) ; while ! [ -s done ]; do sleep 0.05; done; sleep 0.2; rm done")
+		r, _ := measured(t, "cd "+t.TempDir()+"; (("+way+" 'echo $$ >pid; "+burn+"; echo done' >done &) &) ; while ! [ -s done ]; do sleep 0.05; done; while kill -0 $(cat pid); do sleep 0.05; done; rm done pid")
 		f := r.Footer
 		if f.Usage.User+f.Usage.System < 0.02 || f.Processes < 2 {
 			t.Errorf("%s: %+v; want the processor time of the orphan, and it among the processes", name, f)
@@ -94,7 +94,7 @@ func TestMeasureWithoutListsOfChildren(t *testing.T) {
 	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, nil)
 	defer children.leave(tree)
 	var a, b census
-	for range 100 {
+	for range 3000 {
 		tree.slow = false
 		a = tree.look(false)
 		tree.slow = true
@@ -180,10 +180,14 @@ func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 // TestMeasureTells: whoever asks hears of the run when it begins, and of its end, and not of each sample.
 func TestMeasureTells(t *testing.T) {
 	var headers, ends []int
+	heard := filepath.Join(t.TempDir(), "heard")
 	told := func(h *Header, f *Footer) {
 		headers, ends = append(headers, h.Machine.CPUs), append(ends, f.Exit)
+		if err := os.WriteFile(heard, nil, 0o644); err != nil {
+			t.Error(err)
+		}
 	}
-	run, err := Measure(t.Context(), exec.Command("sh", "-c", "sleep 0.7; exit 3"), Options{Told: told})
+	run, err := Measure(t.Context(), exec.Command("sh", "-c", "while ! [ -e "+heard+" ]; do sleep 0.1; done; sleep 0.5; exit 3"), Options{Told: told})
 	if err != nil || len(ends) < 2 || len(ends) > 8 || headers[0] < 1 || ends[0] != 0 || ends[len(ends)-1] != 3 || run.Footer == nil {
 		t.Errorf("told of %v, %v; %v", headers, ends, err)
 	}

@@ -28,6 +28,7 @@ func measure(t *testing.T, before []string, words ...string) *metrics.Record {
 	file := filepath.Join(dir, "run.jsonl")
 	args := append(append(before, filepath.Join(bin, "hpcc"), "run", "--measure="+file, "--no-config", "/", "--"), words...)
 	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), "LOAD_RECORD="+file) // see testdata/measure
 	out, err := cmd.CombinedOutput()
 	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)

@@ -4,12 +4,16 @@
 //	load memory MIB            fills memory and gives it back
 //	load processes N MIB       starts N processes that each fill memory and count, at once
 //	load short N               starts N processes that count a moment, one after the other
-//	load interrupts SECONDS    counts how often it is interrupted; status 7
+//	load interrupts SECONDS    counts how often it is interrupted, until so long after the first time; status 7
 //	load io DIR MIB            writes a file to storage, and reads it from there
+//
+// Memory is held until samples of it are in the record of the run, $LOAD_RECORD; where that names none, for a
+// moment.
 package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -42,16 +46,14 @@ func main() {
 		all.Wait()
 	case "memory":
 		fill(int(number(2)))
-	case "processes":
-		var all sync.WaitGroup
-		for range int(number(2)) {
-			all.Add(1)
-			go func() {
-				check(exec.Command("/proc/self/exe", "memory", os.Args[3]).Run())
-				all.Done()
-			}()
+		if os.Getenv("LOAD_RECORD") == "-" { // its parent knows
+			fmt.Println("full")
+			_, _ = os.Stdin.Read(make([]byte, 1))
+		} else {
+			hold(os.Getenv("LOAD_RECORD"))
 		}
-		all.Wait()
+	case "processes":
+		processes(int(number(2)), os.Args[3])
 	case "short":
 		for range int(number(2)) {
 			check(exec.Command("/proc/self/exe", "cpu", "0.005", "1").Run())
@@ -59,7 +61,7 @@ func main() {
 	case "interrupts":
 		interrupts(time.Duration(number(2) * float64(time.Second)))
 	case "io":
-		io(os.Args[2], int(number(3)))
+		storage(os.Args[2], int(number(3)))
 	}
 }
 
@@ -67,10 +69,13 @@ func interrupts(most time.Duration) {
 	c := make(chan os.Signal, 10)
 	signal.Notify(c, os.Interrupt)
 	fmt.Println("ready")
-	end := time.After(most)
+	end := time.After(time.Minute)
 	for n := 0; ; n++ {
 		select {
 		case <-c:
+			if n == 0 {
+				end = time.After(most)
+			}
 		case <-end:
 			fmt.Println("interrupts in all:", n)
 			os.Exit(7)
@@ -100,18 +105,64 @@ func spin(most time.Duration) {
 	}
 }
 
-// fill touches so many pages and holds them for a moment.
+// processes starts so many that fill memory, and ends them when that was seen of all.
+func processes(n int, mib string) {
+	var full, all sync.WaitGroup
+	var ends []io.Closer
+	for range n {
+		cmd := exec.Command("/proc/self/exe", "memory", mib)
+		cmd.Env = append(os.Environ(), "LOAD_RECORD=-")
+		in, err := cmd.StdinPipe()
+		check(err)
+		out, err := cmd.StdoutPipe()
+		check(err)
+		check(cmd.Start())
+		ends = append(ends, in)
+		full.Add(1)
+		all.Go(func() {
+			_, _ = out.Read(make([]byte, 8))
+			full.Done()
+			check(cmd.Wait())
+		})
+	}
+	full.Wait()
+	hold(os.Getenv("LOAD_RECORD"))
+	for _, in := range ends {
+		in.Close()
+	}
+	all.Wait()
+}
+
+// hold waits until a record has grown twice: what was added the second time is of a look that came later.
+func hold(record string) {
+	time.Sleep(2 * time.Second)
+	if record == "" {
+		return
+	}
+	size := func() int64 {
+		fi, err := os.Stat(record)
+		check(err)
+		return fi.Size()
+	}
+	for range 2 {
+		before := size()
+		for i := 0; i < 600 && size() == before; i++ {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+}
+
+// fill touches so many pages.
 func fill(mib int) {
 	b, err := syscall.Mmap(-1, 0, mib<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	check(err)
 	for i := 0; i < len(b); i += 4096 {
 		b[i] = 1
 	}
-	time.Sleep(2 * time.Second)
 }
 
-// io writes past the kernel's cache where the file system lets it, else waits until all is written.
-func io(dir string, mib int) {
+// storage writes past the kernel's cache where the file system lets it, else waits until all is written.
+func storage(dir string, mib int) {
 	name := filepath.Join(dir, "load.data")
 	defer os.Remove(name)
 	block, err := syscall.Mmap(-1, 0, 1<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
