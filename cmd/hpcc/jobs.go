@@ -369,16 +369,20 @@ func copyLog(t *job.Task, from int64, end *int64) error {
 	return err
 }
 
-// looks is how often a task that is followed is looked at.
-const looks = 300 * time.Millisecond
+// looks is how often a task that is followed is looked at; once in so many looks the scheduler is asked
+// whether somebody runs it.
+const (
+	looks    = 300 * time.Millisecond
+	looksAsk = 30
+)
 
 // follow prints a task's output as it grows, until the task has ended.
 func (l *taskLogs) follow(ctx context.Context, k int) error {
-	at, told := int64(0), false
+	at, told, lost := int64(0), false, 0
 	if l.sub.Target.Pods() {
 		return l.followPod(ctx, k)
 	}
-	for {
+	for n := 1; ; n++ {
 		tasks, err := job.Tasks(filepath.Join(l.dir, l.sub.ID))
 		if err != nil {
 			return err
@@ -394,10 +398,16 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 				return err
 			}
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(looks):
+		if lost == 2 {
+			return fmt.Errorf("task %d of job %s has no end, and nobody runs it any more", k, l.sub.ID)
+		}
+		if n%looksAsk == 0 { // its last words may come late, over a file system that many share
+			if st, err := l.sub.Look(ctx, l.dir, true); err == nil && st.Running+st.Waiting == 0 {
+				lost++
+			}
+		}
+		if err := pause(ctx, looks); err != nil {
+			return err
 		}
 	}
 }
