@@ -4,13 +4,15 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // kin are processes that are the run's without being descendants of its program: a
 // launcher had a daemon start them. What they used is lost when they end, but for what the last look found.
 type kin struct {
 	variables []string             // each of which is in their environments; none: there are no kin
-	strangers map[int]int64        // processes that are none, by when they started
+	strangers map[int]int64        // processes that are none, and will not be, by when they started
 	known     map[process]relative // kin, and what is below them, when last seen
 	lost      counted              // what those used that are gone
 	read      reader
@@ -28,6 +30,17 @@ type relative struct {
 	parent process
 }
 
+// youth is how long a process may still become one of the kin, in ticks: a daemon forks it, prepares it, and then
+// executes the program with its environment.
+const youth = int64(60 / tick)
+
+// ticksNow is the time of which processes have that of their start.
+func ticksNow() int64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // 0: all are young
+	return t.Nano() / int64(tick*1e9)
+}
+
 // maxEnvironment bounds how much of an environment is read, in bytes.
 const maxEnvironment = 128 << 10
 
@@ -43,18 +56,23 @@ func (k *kin) find() []int {
 	names, _ := dir.Readdirnames(-1)
 	dir.Close()
 	parents := map[int]int{}
-	strangers := make(map[int]int64, len(names))
+	strangers, grown := make(map[int]int64, len(names)), ticksNow()-youth
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
 		s, ok := k.read.stat(pid)
-		if was, is := k.strangers[pid]; !ok || is && was == s.start || startedUs(pid) || !k.has(pid) {
-			strangers[pid] = s.start
-			continue
+		was, is := k.strangers[pid]
+		switch known := is && was == s.start; {
+		case !ok:
+		case known || startedUs(pid) || !k.has(pid):
+			if known || s.start < grown {
+				strangers[pid] = s.start
+			}
+		default:
+			parents[pid] = s.parent
 		}
-		parents[pid] = s.parent
 	}
 	k.strangers = strangers
 	return tops(parents)

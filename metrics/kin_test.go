@@ -6,12 +6,14 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestMeasureCountsKin: processes that a daemon started for the run are found by their environment, and
 // others are not.
 func TestMeasureCountsKin(t *testing.T) {
-	const script = "sleep 0.3; " + burn + "; " + burn + "; sleep 1"
+	dir := t.TempDir()
+	script := burn + "; " + burn + "; : >" + dir + "/done.$$; sleep 1000"
 	start := func(env string) {
 		daemon := exec.Command("sh", "-c", env+` NODE=n1 sh -c "$1" & wait`, "sh", script)
 		daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -25,8 +27,22 @@ func TestMeasureCountsKin(t *testing.T) {
 	}
 	start("JOB=171")
 	start("XJOB=17")
-	file := filepath.Join(t.TempDir(), "run.jsonl")
-	cmd := exec.Command("sleep", "1")
+	file, fifo := filepath.Join(dir, "run.jsonl"), filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "read x <"+fifo)
+	go func() { // once all have worked, and a look that came later is in the record, the program ends
+		for done := 0; done < 4; time.Sleep(20 * time.Millisecond) {
+			found, _ := filepath.Glob(filepath.Join(dir, "done.*"))
+			done = len(found)
+		}
+		for range 2 {
+			for before := sizeOf(file); sizeOf(file) == before; time.Sleep(20 * time.Millisecond) {
+			}
+		}
+		_ = os.WriteFile(fifo, []byte("\n"), 0)
+	}()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if _, err := Measure(t.Context(), cmd, Options{File: file, Kin: []string{"JOB=17", "NODE=n1"}}); err != nil {
 		t.Fatal(err)
@@ -37,6 +53,49 @@ func TestMeasureCountsKin(t *testing.T) {
 	}
 	if f := r.Footer; f.Processes < 3 || f.Processes > 5 || f.Usage.User+f.Usage.System <= 0 {
 		t.Errorf("%+v; want the program, its two kin, and their sleeps", f)
+	}
+}
+
+func sizeOf(file string) int64 {
+	fi, err := os.Stat(file)
+	if err != nil {
+		return 0
+	}
+	return fi.Size()
+}
+
+// TestKinToBe: a process that a daemon has forked has the daemon's environment until it executes the program.
+func TestKinToBe(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "read x; JOB=17 exec sleep 1000")
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	k := kin{variables: []string{"JOB=17"}}
+	looks := func() bool {
+		k.find()
+		_, stranger := k.strangers[cmd.Process.Pid]
+		return !stranger && k.has(cmd.Process.Pid)
+	}
+	if looks() {
+		t.Fatal("it is one of the kin before")
+	}
+	if s, ok := k.read.stat(1); ok && s.start < ticksNow()-youth && k.strangers[1] != s.start {
+		t.Error("old strangers are looked at again and again")
+	}
+	_, _ = in.Write([]byte("\n"))
+	for range 3000 {
+		if k.has(cmd.Process.Pid) {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	if !looks() {
+		t.Error("it is none of the kin afterwards")
 	}
 }
 
