@@ -157,23 +157,24 @@ func readPrices(file string) (*report.Prices, error) {
 	return p, nil
 }
 
-// requestAdvice is what records of jobs advise, of a system whose runs have all ended.
-// What runs that were killed for want of something used of it says nothing, nor does what
-// one process used of several.
+// requestAdvice is what records of jobs advise, of a system whose runs have all ended and asked
+// for the same. What runs that were killed for want of something used of it says nothing, nor does
+// what one process used of several.
 func requestAdvice(s *report.System) []string {
 	if s.Endings[report.Open]+s.Missing > 0 {
 		return nil
 	}
-	u := &job.Use{}
+	asked := s.Tasks[0].Header.Asked
+	u := &job.Use{CPUs: asked.CPUs, Memory: asked.Memory, Time: duration(asked.Time)}
 	var wall, cpu, longest float64
 	largest, first := false, false // memory of the largest process alone, processor time of the first
 	for _, t := range s.Tasks {
-		asked := &t.Header.Asked
-		u.CPUs = max(u.CPUs, asked.CPUs)
-		u.Memory = max(u.Memory, asked.Memory)
-		u.Time = max(u.Time, duration(asked.Time))
+		if t.Header.Asked != asked {
+			return nil // what one used of much says nothing of one that asked for little
+		}
 		wall, longest = wall+t.Figures["wall_s"], max(longest, t.Figures["wall_s"])
-		cpu += t.Figures["cpu_s"]
+		c, told := t.Figures["cpu_s"]
+		cpu, u.CPUUnknown = cpu+c, u.CPUUnknown || !told && t.Figures["wall_s"] > 0
 		u.PeakMemory = max(u.PeakMemory, int64(t.Figures["memory_peak_bytes"]))
 		alone := t.Footer.MemoryFrom == "" || t.Footer.MemoryFrom == "process"
 		largest = largest || alone && (asked.CPUs > 1 || t.Ranks > 1)

@@ -42,6 +42,29 @@ func TestRequestAdvice(t *testing.T) {
 	}
 }
 
+// TestNoRequestAdvice: of processor time that is not known of one run, and of runs that asked for different things.
+func TestNoRequestAdvice(t *testing.T) {
+	const hour = 3600.0
+	run := func(cpus int, figures map[string]float64) *report.Task {
+		return &report.Task{Ending: report.Done, Header: metrics.Header{Asked: metrics.Asked{CPUs: cpus}}, Footer: &metrics.Footer{}, Figures: figures}
+	}
+	used := func(wall, cpu float64) map[string]float64 { return map[string]float64{"wall_s": wall, "cpu_s": cpu} }
+	for _, test := range []struct {
+		name  string
+		tasks []*report.Task
+		want  string
+	}{
+		{"the same, little of it used", []*report.Task{run(8, used(hour, hour)), run(8, used(hour, hour))}, "1.0 of 8 processors were busy: ask for 1"},
+		{"unknown of one", []*report.Task{run(8, used(hour, hour)), run(8, map[string]float64{"wall_s": hour})}, ""},
+		{"one that took no time", []*report.Task{run(8, used(hour, hour)), run(8, map[string]float64{"wall_s": 0})}, "1.0 of 8 processors were busy: ask for 1"},
+		{"a long one of 1, and one of 16, both busy", []*report.Task{run(1, used(15*hour, 15*hour)), run(16, used(hour, 16*hour))}, ""},
+	} {
+		if got := strings.Join(requestAdvice(&report.System{Tasks: test.tasks}), "\n"); got != test.want {
+			t.Errorf("%s: %q; want %q", test.name, got, test.want)
+		}
+	}
+}
+
 // TestRecordsBelow: only records count for the bound, a link is followed where it is the root, and a directory that
 // cannot be read is a warning.
 func TestRecordsBelow(t *testing.T) {
