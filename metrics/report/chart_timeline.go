@@ -88,6 +88,7 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 	const width, left, right = 520, 34, 20
 	d := &drawing{}
 	f := frame{left: left, top: 6, width: width - left - right, x: ticks(longest, inSeconds), xUnit: inSeconds}
+	var table *Table // of bars the table of runs is one
 	bad := 0
 	for _, b := range bars {
 		if b.bad {
@@ -115,7 +116,7 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 	} else {
 		f.height = 120
 		running := atOnce(bars)
-		top := 0.0
+		top := 1.0
 		for _, p := range running {
 			top = max(top, p.y)
 		}
@@ -127,26 +128,27 @@ func timeline(s *System, i int, bars []bar, longest float64) Chart {
 		}
 		d.curve("curve "+colour(i), points)
 		about = "How many runs there were at a time. " + about
+		table = (&series{points: running}).table("runs at a time", inNumber)
 	}
-	return Chart{Title: "When the runs of " + s.Name + " ran", About: about, Width: width, Height: int(f.top+f.height) + 20, Body: d.done()}
+	return Chart{Title: "When the runs of " + s.Name + " ran", About: about, Width: width, Height: int(f.top+f.height) + 20, Body: d.done(), Table: table}
 }
 
-// atOnce counts the runs at steps of the time.
+// atOnce is how many runs there were, on average over each step of the time.
 func atOnce(bars []bar) []point {
-	last := 0.0
+	last := 1e-3 // seconds: of runs that took no time, too
 	for _, b := range bars {
 		last = max(last, b.to)
 	}
-	counts := make([]float64, maxPoints+1)
-	for _, b := range bars {
-		from, to := int(b.from/last*maxPoints), int(b.to/last*maxPoints)
-		for k := max(from, 0); k <= min(to, maxPoints); k++ {
-			counts[k]++
-		}
+	step := last / maxPoints
+	points := make([]point, maxPoints)
+	for k := range points {
+		points[k].x = step * (float64(k) + 0.5)
 	}
-	points := make([]point, len(counts))
-	for k, n := range counts {
-		points[k] = point{last * float64(k) / maxPoints, n}
+	for _, b := range bars {
+		for k := int(b.from / step); k < maxPoints && step*float64(k) < b.to; k++ {
+			begin := step * float64(k)
+			points[k].y += max(min(b.to, begin+step)-max(b.from, begin), 0) / step
+		}
 	}
 	return points
 }

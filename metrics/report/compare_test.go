@@ -359,3 +359,25 @@ func TestUnits(t *testing.T) {
 		}
 	}
 }
+
+// TestAtOnce: of many short runs as many count as there were at a time, also where they took no time.
+func TestAtOnce(t *testing.T) {
+	var bars []bar
+	for k := range 10000 { // of a second each, four at a time
+		bars = append(bars, bar{from: float64(k / 4), to: float64(k/4 + 1)})
+	}
+	for _, p := range atOnce(bars) {
+		if math.Abs(p.y-4) > 1e-6 {
+			t.Fatalf("%g runs after %g s; want 4", p.y, p.x)
+		}
+	}
+	for _, p := range atOnce(append(bars[:0:0], bar{}, bar{})) {
+		if p.y != 0 {
+			t.Fatalf("%g runs that took no time", p.y)
+		}
+	}
+	c := timeline(&System{}, 0, bars, 2500)
+	if c.Table == nil || len(c.Table.Rows) != 12 || !strings.HasPrefix(c.Table.Rows[5][1], "4") || strings.Contains(string(c.Body), "NaN") {
+		t.Errorf("the picture has the table %+v", c.Table)
+	}
+}
