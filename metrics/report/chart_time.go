@@ -8,6 +8,7 @@ import (
 
 // A series is a figure over the time of one run, with the lines that it should not cross.
 type series struct {
+	what   string  // behind the figure's name, where that does not say it all
 	points []point // seconds and value
 	limits []limit
 }
@@ -76,6 +77,7 @@ func (a *series) chart(title string, u unit, s *System, i int, longest, top floa
 	if u == inPercent {
 		f.y = []float64{0, 0.25, 0.5, 0.75, 1}
 	}
+	title += a.what
 	d := &drawing{}
 	f.draw(d)
 	about, far := "", ""
@@ -164,19 +166,28 @@ func cpuSeries(r *metrics.Record) (a series) {
 	return a
 }
 
-// memorySeries is of the same source as the peak, where samples have it.
+// memorySeries is of the same source as the peak, where samples have it. Proportional sets only some
+// have; between those the resident sets count in the proportion that was last seen.
 func memorySeries(r *metrics.Record) (a series) {
-	at := -1.0
+	at, part, peak := -1.0, 1.0, most
+	if r.Footer != nil && r.Footer.MemoryFrom == "pss" {
+		a.what, peak = ", proportional (PSS)", float64(r.Footer.Memory)
+	}
 	for i := range r.Samples {
 		s := &r.Samples[i]
 		if !sane(s, at) {
 			continue
 		}
-		v := s.RSS
+		v := float64(s.RSS)
 		if s.Cgroup != nil && s.Cgroup.Memory > 0 && !r.Header.Limits.Shared && (r.Footer == nil || r.Footer.MemoryFrom == "cgroup") {
-			v = s.Cgroup.Memory - s.Cgroup.Cache
+			v = float64(s.Cgroup.Memory - s.Cgroup.Cache)
+		} else if a.what != "" {
+			if s.PSS > 0 && s.RSS > 0 {
+				part = float64(s.PSS) / v
+			}
+			v = min(v*part, peak)
 		}
-		a.points = append(a.points, point{s.At, max(float64(v), 0)})
+		a.points = append(a.points, point{s.At, max(v, 0)})
 		at = s.At
 	}
 	if n := r.Header.Asked.Memory; n > 0 {

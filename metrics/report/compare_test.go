@@ -381,3 +381,18 @@ func TestAtOnce(t *testing.T) {
 		t.Errorf("the picture has the table %+v", c.Table)
 	}
 }
+
+// TestMemorySeries: the curve is of what the peak is of, and never above it.
+func TestMemorySeries(t *testing.T) {
+	r := &metrics.Record{Footer: &metrics.Footer{Memory: 225, MemoryFrom: "pss"}, Samples: []metrics.Sample{
+		{At: 1, RSS: 400, PSS: 100}, {At: 2, RSS: 600}, {At: 3, RSS: 824, PSS: 206}, {At: 4, RSS: 1000}, {At: 5, RSS: 400, PSS: 200}, {At: 6, RSS: 300}}}
+	for _, test := range []struct{ from, what, want string }{
+		{"pss", ", proportional (PSS)", "[{1 100} {2 150} {3 206} {4 225} {5 200} {6 150}]"},
+		{"rss", "", "[{1 400} {2 600} {3 824} {4 1000} {5 400} {6 300}]"},
+	} {
+		r.Footer.MemoryFrom = test.from
+		if a := memorySeries(r); a.what != test.what || fmt.Sprint(a.points) != test.want {
+			t.Errorf("by %s: %q %v; want %q %s", test.from, a.what, a.points, test.what, test.want)
+		}
+	}
+}
