@@ -207,16 +207,16 @@ func gpuSeries(r *metrics.Record) (a series) {
 		if !sane(s, at) {
 			continue
 		}
-		sum, known := 0.0, 0.0
+		var parts []float64
 		for _, g := range s.GPUs {
 			if !g.Unknown {
-				sum, known = sum+min(max(g.Utilisation, 0), 100)/100, known+1
+				parts = append(parts, min(max(g.Utilisation, 0), 100)/100)
 			}
 		}
-		if known == 0 {
+		if len(parts) == 0 {
 			continue
 		}
-		a.points = append(a.points, point{s.At, sum / known})
+		a.points = append(a.points, point{s.At, busiest(parts, r.Header.Asked.GPUs)})
 		at = s.At
 	}
 	return a

@@ -1,6 +1,10 @@
 package report
 
-import "hpcc/metrics"
+import (
+	"slices"
+
+	"hpcc/metrics"
+)
 
 // A measure is a figure that a run may have.
 type measure struct {
@@ -129,19 +133,30 @@ func grantedTime(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	return w * granted(h), ok
 }
 
-func gpuMean(_ *metrics.Header, f *metrics.Footer) (float64, bool) {
+func gpuMean(h *metrics.Header, f *metrics.Footer) (float64, bool) {
 	if f == nil {
 		return 0, false
 	}
-	sum, known := 0.0, 0
+	var parts []float64
 	for _, g := range f.GPUs {
-		if g.Unknown {
-			continue
+		if !g.Unknown {
+			parts = append(parts, g.Mean/100)
 		}
-		sum += g.Mean / 100
-		known++
 	}
-	return sum / float64(max(known, 1)), known > 0
+	return busiest(parts, h.Asked.GPUs), len(parts) > 0
+}
+
+// busiest is the mean of as many as were asked for: a node that confines nobody shows a run all of its GPUs.
+func busiest(parts []float64, asked int) float64 {
+	slices.Sort(parts)
+	if asked > 0 {
+		parts = parts[max(len(parts)-asked, 0):]
+	}
+	sum := 0.0
+	for _, p := range parts {
+		sum += p
+	}
+	return sum / float64(max(len(parts), 1))
 }
 
 func gpuMemory(_ *metrics.Header, f *metrics.Footer) (v float64, ok bool) {

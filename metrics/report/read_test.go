@@ -245,6 +245,7 @@ func TestIdleGPUs(t *testing.T) {
 		{"not asked for, and idle", 0, [][]metrics.GPUUse{{at(0, idle)}}, ""},
 		{"idle", 1, [][]metrics.GPUUse{{at(0, idle)}}, "its GPUs were busy 0% of the time: without --gpus, or with fewer, others could use them"},
 		{"one that nobody could tell of", 3, [][]metrics.GPUUse{{at(0, busy), {Index: 1, Memory: 2 << 30}, {Index: 2, Unknown: true}}}, "no run used more than 2 of 3 GPUs: --gpus 2 would do"},
+		{"one busy of all that the node has", 1, [][]metrics.GPUUse{{at(0, idle), at(1, busy), at(2, idle), at(3, idle), at(4, idle), at(5, idle), at(6, idle), at(7, idle), at(8, idle)}}, ""},
 		{"one that does not tell", 2, [][]metrics.GPUUse{{at(0, busy), at(1, idle)}, nil}, ""},
 	} {
 		s := &System{Endings: map[Ending]int{Done: len(test.runs)}}
@@ -264,15 +265,23 @@ func TestIdleGPUs(t *testing.T) {
 func TestGPUMean(t *testing.T) {
 	idle, unknown := metrics.GPUUse{Memory: 2 << 30}, metrics.GPUUse{Unknown: true}
 	for _, c := range []struct {
+		asked int
 		gpus  []metrics.GPUUse
 		mean  float64
 		known bool
 	}{
-		{[]metrics.GPUUse{{Mean: 50}, idle}, .25, true}, {[]metrics.GPUUse{{Mean: 50}, unknown}, .5, true}, {[]metrics.GPUUse{unknown}, 0, false},
+		{0, []metrics.GPUUse{{Mean: 50}, idle}, .25, true}, {2, []metrics.GPUUse{{Mean: 50}, idle}, .25, true}, {4, []metrics.GPUUse{{Mean: 50}, idle}, .25, true},
+		{0, []metrics.GPUUse{{Mean: 50}, unknown}, .5, true}, {1, []metrics.GPUUse{unknown}, 0, false},
+		{1, []metrics.GPUUse{idle, {Mean: 75}, idle, idle}, .75, true}, {2, []metrics.GPUUse{idle, {Mean: 75}, idle, idle}, .375, true}, // as a node shows all of its own
 	} {
-		if mean, known := gpuMean(nil, &metrics.Footer{GPUs: c.gpus}); mean != c.mean || known != c.known {
-			t.Errorf("gpuMean of %+v = %g, %v; want %g, %v", c.gpus, mean, known, c.mean, c.known)
+		h := &metrics.Header{Asked: metrics.Asked{GPUs: c.asked}}
+		if mean, known := gpuMean(h, &metrics.Footer{GPUs: c.gpus}); mean != c.mean || known != c.known {
+			t.Errorf("gpuMean of %+v, of which %d were asked for = %g, %v; want %g, %v", c.gpus, c.asked, mean, known, c.mean, c.known)
 		}
+	}
+	all := &metrics.Record{Header: metrics.Header{Asked: metrics.Asked{GPUs: 1}}, Samples: []metrics.Sample{{At: 1, GPUs: []metrics.GPUSample{{}, {Utilisation: 75}}}}}
+	if a := gpuSeries(all); a.points[0].y != .75 {
+		t.Errorf("the curve is at %g; want that of the GPU that was asked for", a.points[0].y)
 	}
 }
 
