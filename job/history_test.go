@@ -253,6 +253,34 @@ func TestHoles(t *testing.T) {
 	}
 }
 
+// TestHoleWithoutMemory: none of it is no room, but where the scheduler did not tell.
+func TestHoleWithoutMemory(t *testing.T) {
+	of := func(nodes []Node) string {
+		c := &cluster{nodes: nodes}
+		for i := range nodes {
+			nodes[i].settle(time.Now())
+		}
+		var names []string
+		for _, h := range holes(c, time.Now()) {
+			names = append(names, h.Nodes...)
+		}
+		return strings.Join(names, " ")
+	}
+	if got := of([]Node{{Name: "full", CPUs: 4, FreeCPUs: 2, Memory: 1 << 30, FreeMemory: step - 1}, {Name: "some", CPUs: 4, FreeCPUs: 2, Memory: 1 << 30, FreeMemory: step}, {Name: "unknown", CPUs: 4, FreeCPUs: 2}}); got != "some unknown" {
+		t.Errorf("room on %s; want some and unknown", got)
+	}
+	nodes := lsfHosts("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\na ok - 4 2 2 0 0 0\nb ok - 4 2 2 0 0 0\n")
+	at := nodeIndex(nodes)
+	lsfStatic(at, "HOST_NAME type model cpuf ncpus maxmem maxswp server RESOURCES\na X86_64 Intel 60.0 16 64G 4G Yes (mg)\nb X86_64 Intel 60.0 16 64G 4G Yes (mg)\n")
+	if got := of(nodes); got != "a b" {
+		t.Errorf("of LSF whose lsload does not answer there is room on %q; want a and b", got)
+	}
+	lsfLoad(at, "HOST_NAME status r15s mem\na ok 0.1 0M\nb ok 0.1 8G\n")
+	if got := of(nodes); got != "b" {
+		t.Errorf("of LSF there is room on %q; want b", got)
+	}
+}
+
 func TestWaste(t *testing.T) {
 	u := &Use{CPUs: 4, GPUs: 2, Nodes: 2, Wall: 3 * time.Hour, CPUTime: 2 * time.Hour, Memory: 8 << 30, PeakMemory: 2 << 30}
 	if w, want := u.Waste(), (Waste{AskedCPU: 12, WastedCPU: 10, AskedMemory: 48, WastedMemory: 36, MemoryKnown: true, AskedGPU: 6}); w != want {

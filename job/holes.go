@@ -32,6 +32,9 @@ func holes(c *cluster, now time.Time) []Hole {
 			continue // a job has at least a minute
 		}
 		memory := n.FreeMemory / step * step
+		if memory == 0 && n.Memory > 0 && !n.untold {
+			continue // a job has some
+		}
 		key := fmt.Sprint(n.FreeCPUs, memory, n.FreeGPUs, n.GPUType, n.Queues, n.FreeUntil.Unix(), n.For)
 		k, ok := at[key]
 		if !ok {

@@ -102,7 +102,7 @@ func lsfStatic(at map[string]*Node, list string) {
 		if n == nil {
 			return
 		}
-		n.Memory = bytesOf(get("maxmem"), 1)
+		n.Memory, n.untold = bytesOf(get("maxmem"), 1), true
 		if n.CPUs < 0 {
 			n.CPUs = amount(get("ncpus"))
 			if n.FreeCPUs += n.CPUs; n.State == Full {
@@ -116,7 +116,7 @@ func lsfStatic(at map[string]*Node, list string) {
 func lsfLoad(at map[string]*Node, list string) {
 	columns(list, func(get func(string) string) {
 		if n := at[get("HOST_NAME")]; n != nil {
-			n.FreeMemory = bytesOf(get("mem"), 1)
+			n.FreeMemory, n.untold = bytesOf(get("mem"), 1), false
 		}
 	})
 }

@@ -32,6 +32,7 @@ type Node struct {
 
 	holds    []hold
 	reserved bool // it is off for a reservation's time alone
+	untold   bool // how much of its memory is free
 }
 
 // The states of nodes.
