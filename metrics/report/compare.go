@@ -26,6 +26,7 @@ const (
 	Same    Verdict = "same"          // as good as
 	Within  Verdict = "within spread" // the difference may be chance
 	Few     Verdict = "few runs"      // too few to tell it from chance
+	Unlike  Verdict = "unlike runs"   // those of one did not do what those of the other did
 	Unknown Verdict = "unknown"       // one has none that ended
 )
 
@@ -38,13 +39,20 @@ type match struct {
 	base   *System
 	other  *System
 	pairs  [][2]group
+	unlike bool // they have no runs that did the same, though these could be told
 }
 
 // A group is runs of one system that did the same.
 type group []*Task
 
+func newMatch(r *Report, base, other *System) *match {
+	m := &match{report: r, base: base, other: other}
+	m.pairs, m.unlike = pair(base, other)
+	return m
+}
+
 func compare(r *Report, base, other *System) Comparison {
-	m := &match{report: r, base: base, other: other, pairs: pair(base, other)}
+	m := newMatch(r, base, other)
 	c := Comparison{Base: base.Name, Other: other.Name, Pairs: len(m.pairs), Ratios: map[string]float64{}}
 	for _, x := range measures {
 		if ratio, ok := m.ratio(x.name); ok {
@@ -57,9 +65,9 @@ func compare(r *Report, base, other *System) Comparison {
 }
 
 // pair finds runs that went well and did the same on both systems. Fewer than two
-// pairs say no more than the runs alone.
-func pair(a, b *System) (pairs [][2]group) {
-	_, mates := groups(a)
+// pairs say no more than the runs alone, and where there are others they are unlike.
+func pair(a, b *System) (pairs [][2]group, unlike bool) {
+	all, mates := groups(a)
 	keys, own := groups(b)
 	for _, k := range keys {
 		if mate := mates[k]; mate != nil {
@@ -67,9 +75,9 @@ func pair(a, b *System) (pairs [][2]group) {
 		}
 	}
 	if len(pairs) < 2 {
-		return nil
+		return nil, len(all) > 0 && len(keys) > 0 && len(all)+len(keys) > 2*len(pairs)
 	}
-	return pairs
+	return pairs, false
 }
 
 // groups are the runs that went well, by their key, and the keys in order. Of several
@@ -151,6 +159,8 @@ func (m *match) verdict() Verdict {
 	switch {
 	case !ok:
 		return Unknown
+	case m.unlike:
+		return Unlike
 	case math.Abs(math.Log(r.Median)) < math.Log(sameRatio):
 		return Same
 	case len(ratios) > 1 && !enough, len(ratios) < 2 && min(a.N, b.N) < enoughToTell:
@@ -175,13 +185,15 @@ func (m *match) explain(v Verdict) []string {
 		text = append(text, "as good as the same")
 	case Within:
 		text = append(text, "the difference may be chance: more runs may tell whether there is one")
+	case Unlike:
+		text = append(text, "the runs of one that went well did not do what those of the other did (they have fewer than two sets of parameters, or indices, in common): why is not looked for")
 	case Few:
 		text = append(text, fmt.Sprintf("there are only %s: too few to tell the difference from chance", m.howMany()))
 	}
 	if paired, all := m.sides(); paired*all < 0 && math.Abs(paired-all) >= math.Log(telling) {
 		text = append(text, fmt.Sprintf("all runs taken together say the opposite, × %s: one system has runs that the other has not, or more of some", times(math.Exp(all))))
 	}
-	if v != Within && (v != Same || m.apart()) {
+	if v != Within && v != Unlike && (v != Same || m.apart()) {
 		text = append(text, m.causes()...)
 	}
 	return append(text, m.around()...)

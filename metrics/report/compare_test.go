@@ -128,7 +128,7 @@ func TestMixedCauses(t *testing.T) {
 	}
 	a.count()
 	b.count()
-	m := &match{report: &Report{Systems: []*System{a, b}}, base: a, other: b, pairs: pair(a, b)}
+	m := newMatch(&Report{Systems: []*System{a, b}}, a, b)
 	if text := m.causes(); len(text) != 1 || !strings.HasPrefix(text[0], "the pairs differ in why: in their middle processor time is × 1.00 and processors busy × 1.00, which do not come to × 4.00") {
 		t.Errorf("%q", text)
 	}
@@ -190,13 +190,14 @@ func TestPairs(t *testing.T) {
 	a := &System{Tasks: []*Task{task(1, Done, "0.1"), task(2, Done, "0.2"), task(3, Failed, "0.3"), task(4, Done, "")}}
 	b := &System{Tasks: []*Task{task(1, Done, "0.2"), task(2, Done, "0.1"), task(3, Done, "0.3"), of("j", 0, 90), of("k", 0, 3), of("j", 1, 1), of("", 0, 2), {Ending: Done}}}
 	var got []string
-	for _, p := range pair(a, b) {
+	pairs, _ := pair(a, b)
+	for _, p := range pairs {
 		got = append(got, fmt.Sprintf("%d-%d", p[0][0].index(), p[1][0].index()))
 	}
 	if want := "2-1 1-2 4-4"; strings.Join(got, " ") != want {
 		t.Errorf("pairs %s; want %s", got, want)
 	}
-	if g := pair(a, b)[2][1]; len(g) != 3 || g.median(wallName) != 2 {
+	if g := pairs[2][1]; len(g) != 3 || g.median(wallName) != 2 {
 		t.Errorf("%d repeats with a median of %g; want 3 without the first attempt, and 2", len(g), g.median(wallName))
 	}
 }
@@ -238,13 +239,46 @@ func TestChance(t *testing.T) {
 				return func(int) float64 { return 100 * factor * math.Exp(0.3*rnd.NormFloat64()) }
 			}
 			a, b := drawn(test.n, test.paired, draw(1)), drawn(test.n, test.paired, draw(test.factor))
-			m := &match{base: a, other: b, pairs: pair(a, b)}
-			if v := m.verdict(); v == Longer || v == Shorter {
+			if v := newMatch(nil, a, b).verdict(); v == Longer || v == Shorter {
 				found++
 			}
 		}
 		if part := float64(found) / experiments; part < test.least || part > test.most {
 			t.Errorf("%d runs, paired %v, × %g: a difference in %.3f of the experiments; want %g to %g", test.n, test.paired, test.factor, part, test.least, test.most)
+		}
+	}
+}
+
+// TestUnlike: where the runs of one did not do what those of the other did nothing is blamed for it.
+func TestUnlike(t *testing.T) {
+	slow := power
+	slow.seconds, slow.cpu = slow.seconds*2, "POWER8"
+	for _, test := range []struct {
+		name    string
+		seed    func(k int) string // of the others' runs
+		verdict Verdict
+	}{
+		{"the same", func(k int) string { return fmt.Sprint(k) }, Longer},
+		{"none", func(k int) string { return fmt.Sprint(-k) }, Unlike},
+		{"one", func(k int) string { return fmt.Sprint(7 - k*6) }, Unlike},
+	} {
+		r, err := Read([]Source{{Name: "a", Runs: power.make(t, 7, nil)}, {Name: "b", Runs: slow.make(t, 7, func(k int, h *metrics.Header, f *metrics.Footer) { h.Job.Params["seed"] = test.seed(k) })}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := r.Comparisons[0]
+		text := strings.Join(c.Text, "\n")
+		if unlike := c.Verdict == Unlike; c.Verdict != test.verdict || strings.Contains(text, "probably slower cores") == unlike || strings.Contains(text, "did not do what") != unlike {
+			t.Errorf("%s in common: %s\n%s", test.name, c.Verdict, text)
+		}
+	}
+	for _, n := range []int{1, 3} { // of one thing that both did, runs are repeats
+		a, b := drawn(n, false, func(int) float64 { return 1 }), drawn(n, false, func(int) float64 { return 2 })
+		for _, x := range append(a.Tasks, b.Tasks...) {
+			x.Header.Job = &metrics.JobOf{Task: 4, ID: fmt.Sprintf("%p", x)}
+		}
+		if pairs, unlike := pair(a, b); pairs != nil || unlike {
+			t.Errorf("%d runs of one thing: %v, unlike %v", n, pairs, unlike)
 		}
 	}
 }
