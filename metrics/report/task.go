@@ -41,25 +41,33 @@ const (
 var endings = []Ending{Done, Failed, NoMemory, TimeLimit, Signalled, NotRun, Open}
 
 // nearLimit is the part of a limit that was as good as reached, when what ended the
-// run did not leave its name.
-const nearLimit = 0.97
+// run did not leave its name; overLimit that from which on nobody can have held it.
+const (
+	nearLimit = 0.97
+	overLimit = 1.1
+)
 
 // ending tells how a run ended. Slurm and kernels kill without a word: a run that was killed
-// at its limit was killed for it.
+// at its limit was killed for it. What is told goes before that.
 func ending(h *metrics.Header, f *metrics.Footer) Ending {
 	if f == nil {
 		return Open
 	}
 	killed := f.Signal == "SIGKILL" || f.Exit == 137
 	told := killed || f.Signal == "SIGTERM" || f.Exit == 143
-	memory := min(limitOr(h.Limits.Memory), limitOr(h.Asked.Memory))
+	memory := limitOr(h.Limits.Memory)
+	if asked := limitOr(h.Asked.Memory); float64(f.Memory) <= overLimit*asked {
+		memory = min(memory, asked)
+	}
 	switch {
 	case f.Exit == 0 && f.Signal == "" && f.Problem == "":
 		return Done
-	case f.Cgroup != nil && f.Cgroup.OOMKills > 0 && !h.Limits.Shared, strings.Contains(f.Problem, "more than its memory"), killed && float64(f.Memory) > nearLimit*memory:
+	case f.Cgroup != nil && f.Cgroup.OOMKills > 0 && !h.Limits.Shared, strings.Contains(f.Problem, "more than its memory"):
 		return NoMemory
 	case strings.Contains(f.Problem, "time limit"), told && h.Asked.Time > 0 && f.Wall >= h.Asked.Time*nearLimit:
 		return TimeLimit
+	case killed && float64(f.Memory) > nearLimit*memory:
+		return NoMemory
 	case f.Signal != "":
 		return Signalled
 	case f.Problem != "":
