@@ -189,7 +189,7 @@ func (r Results) file(root *os.Root, name, prefix string, written func(time.Time
 	}
 	for k, s := range own {
 		if _, ok := r[prefix+k]; ok || len(r) < maxTags {
-			if old := r[prefix+k]; old != nil && isEvents(name) { // another part of the same run
+			if old := r[prefix+k]; old != nil { // of the same run, before
 				s.Min, s.Max, s.N = least(old.Min, s.Min), most(old.Max, s.Max), old.N+s.N
 			}
 			r[prefix+k] = s
