@@ -8,38 +8,41 @@ import (
 	"hpcc/metrics"
 )
 
-// maxImages bounds the distinct images that runs are compared with.
-const maxImages = 64
+// maxImages bounds the distinct images that are held against each other.
+const maxImages = 1024
 
-// A ran is an image that a run told, and the run's system.
+// ran is an image that a run told, and the system of the first such run.
 type ran struct {
 	h      *metrics.Header
 	system string
+	class  int // of images that are the same, also by others between them
 }
 
-// images looks whether all runs are of one image: each is held against all that were
-// seen before it, for one may tell its digest alone and the next its configuration.
+// images looks whether all runs are of one image: one may tell its digest alone, the next its
+// configuration, and a third that both are the same. Two of other classes may not be known to differ.
 func (r *Report) images(allowed bool) error {
-	var seen []ran
+	seen, at := imagesOf(r.Systems)
+	sure := map[int]bool{0: true} // classes of which it is known whether they are the first
+	for i, b := range seen {
+		for _, a := range seen[:i] {
+			same, known := sameImage(a.h, b.h)
+			if same || !known || a.class == b.class {
+				continue
+			}
+			if !allowed {
+				return &DigestError{[2]string{a.system, b.system}, digests(a.h, b.h)}
+			}
+			r.Different = true
+			if a.class == 0 || b.class == 0 {
+				sure[a.class], sure[b.class] = true, true
+			}
+		}
+	}
 	for _, s := range r.Systems {
 		none := 0
 		for _, t := range s.Tasks {
-			h := &t.Header
-			if h.Digest+h.Config == "" {
+			if i, ok := at[imageKey(&t.Header)]; !ok || !sure[seen[i].class] {
 				none++
-				continue
-			}
-			other, fresh, unknown := against(seen, h)
-			switch {
-			case other != nil && !allowed:
-				return &DigestError{[2]string{other.system, s.Name}, digests(other.h, h)}
-			case other != nil:
-				r.Different = true
-			case unknown:
-				none++
-			}
-			if fresh && len(seen) < maxImages {
-				seen = append(seen, ran{h, s.Name})
 			}
 		}
 		if none > 0 && len(r.Systems) > 1 {
@@ -52,24 +55,36 @@ func (r *Report) images(allowed bool) error {
 	return nil
 }
 
-// against is the first of the images seen that a run's certainly is not, where it is none
-// of them; whether the run tells something new; and whether it can be compared with none.
-func against(seen []ran, h *metrics.Header) (other *ran, fresh, unknown bool) {
-	one := false
-	fresh, unknown = true, len(seen) > 0
-	for i := range seen {
-		same, known := sameImage(seen[i].h, h)
-		if known && !same && other == nil {
-			other = &seen[i]
+func imageKey(h *metrics.Header) [2]string { return [2]string{h.Digest, h.Config} }
+
+// imagesOf are the distinct images that runs tell, with their classes, and where each is in the list.
+func imagesOf(systems []*System) (seen []ran, at map[[2]string]int) {
+	at = map[[2]string]int{}
+	for _, s := range systems {
+		for _, t := range s.Tasks {
+			h := &t.Header
+			if _, ok := at[imageKey(h)]; ok || h.Digest+h.Config == "" || len(seen) == maxImages {
+				continue
+			}
+			at[imageKey(h)] = len(seen)
+			seen = append(seen, ran{h, s.Name, len(seen)})
+			for _, x := range seen {
+				if same, _ := sameImage(x.h, h); same {
+					join(seen, x.class, seen[len(seen)-1].class)
+				}
+			}
 		}
-		one = one || same
-		unknown = unknown && !known
-		fresh = fresh && (seen[i].h.Digest != h.Digest || seen[i].h.Config != h.Config)
 	}
-	if one {
-		other = nil
+	return seen, at
+}
+
+// join makes one class of two.
+func join(seen []ran, a, b int) {
+	for i := range seen {
+		if seen[i].class == max(a, b) {
+			seen[i].class = min(a, b)
+		}
 	}
-	return other, fresh, unknown
 }
 
 // sameImage compares by what both tell. One image may have several manifests, as for two

@@ -121,25 +121,30 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestImages: each run is held against all before it.
+// TestImages: each image is held against all others, in whatever order they come.
 func TestImages(t *testing.T) {
 	for _, test := range []struct {
-		runs    [][2]string // digest and configuration
+		runs    [3][2]string // digest and configuration
 		refused bool
-		notes   int
+		notes   int // in this order
 	}{
-		{[][2]string{{"d", "c"}, {"e", "c"}, {"", "c"}}, false, 0},
-		{[][2]string{{"d", ""}, {"", "c"}, {"", "x"}}, true, 1},
-		{[][2]string{{"d", ""}, {"", "c"}, {"", "c"}}, false, 1},
-		{[][2]string{{"", ""}, {"d", "c"}}, false, 1},
-		{[][2]string{{"d", "c"}, {"d", "x"}, {"", "x"}}, false, 0}, // for two architectures
+		{[3][2]string{{"d", "c"}, {"e", "c"}, {"", "c"}}, false, 0},
+		{[3][2]string{{"d", ""}, {"", "c"}, {"", "x"}}, true, 0},
+		{[3][2]string{{"d", ""}, {"", "c"}, {"d", "x"}}, true, 0},
+		{[3][2]string{{"d", ""}, {"", "c"}, {"d", "c"}}, false, 0}, // one and the other are a third
+		{[3][2]string{{"d", ""}, {"", "c"}, {"d", ""}}, false, 1},
+		{[3][2]string{{"", ""}, {"d", "c"}, {"d", "c"}}, false, 1},
+		{[3][2]string{{"d", "c"}, {"d", "x"}, {"", "x"}}, false, 0}, // for two architectures
 	} {
-		r := &Report{}
-		for k, x := range test.runs {
-			r.Systems = append(r.Systems, &System{Name: string(rune('a' + k)), Tasks: []*Task{{Header: metrics.Header{Digest: x[0], Config: x[1]}}}})
-		}
-		if err := r.images(false); (err != nil) != test.refused || len(r.Notes) != test.notes {
-			t.Errorf("%q: %v, %q; want refused %v and %d notes", test.runs, err, r.Notes, test.refused, test.notes)
+		for i, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+			r := &Report{}
+			for _, k := range order {
+				h := metrics.Header{Digest: test.runs[k][0], Config: test.runs[k][1]}
+				r.Systems = append(r.Systems, &System{Name: string(rune('a' + k)), Tasks: []*Task{{Header: h}}})
+			}
+			if err := r.images(false); (err != nil) != test.refused || i == 0 && !test.refused && len(r.Notes) != test.notes {
+				t.Errorf("%q in order %d: %v, %q; want refused %v and %d notes", test.runs, order, err, r.Notes, test.refused, test.notes)
+			}
 		}
 	}
 }
