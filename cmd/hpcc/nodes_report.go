@@ -212,12 +212,15 @@ func (r *capacityReport) jobs(ctx context.Context, dir string, to job.Target) (w
 	return warnings, nil
 }
 
-// gpusOf adds up what the records of a job's tasks say of their GPUs. A record that cannot be
-// read says nothing.
+// gpusOf adds up what the records of a job's tasks say of their GPUs, of the last attempts, which are what the
+// job held them for. A record that cannot be read says nothing.
 func gpusOf(dir string) gpuWaste {
 	files, _ := filepath.Glob(filepath.Join(dir, "task.*.jsonl"))
 	var sum metrics.GPUTime
 	for _, f := range files {
+		if _, attempt, ok := job.TaskOf(strings.TrimSuffix(filepath.Base(f), recordEnd)); !ok || attempt >= 0 {
+			continue
+		}
 		rec, err := metrics.ReadRecord(f, true)
 		if err != nil {
 			continue

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"hpcc/job"
@@ -21,5 +23,19 @@ func TestUntold(t *testing.T) {
 		if told := row.part(0) != "not told"; row.name == "GPUs" && told {
 			t.Errorf("a mean of %s is told", row.name)
 		}
+	}
+}
+
+// TestGPUsOfAttempts: what an attempt before the last had of a GPU is not in what the job held.
+func TestGPUsOfAttempts(t *testing.T) {
+	dir := t.TempDir()
+	text := `{"kind":"header","command":["x"]}` + "\n" + `{"kind":"sample","t":3600,"gpus":[{"index":0,"utilisation":0}]}` + "\n"
+	for _, name := range []string{"task.0.jsonl", "task.0.0.jsonl", "task.0.1.jsonl", "task.1.jsonl", "task.x.jsonl"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if w := gpusOf(dir); w != (gpuWaste{Measured: 2, Idle: 2}) {
+		t.Errorf("%+v; want 2 hours, both idle", w)
 	}
 }
