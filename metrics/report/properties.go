@@ -14,7 +14,7 @@ type Property struct {
 	Counts  []int      `json:"counts"` // of each system, how many there are
 	Differs bool       `json:"differs"`
 
-	all [][]string // that Values are the first of
+	all [][]string // that Values are the first of, as they were told: long ones may differ in their end
 }
 
 // hostProperties are what a run's header may tell. "" is what it does not.
@@ -113,7 +113,7 @@ func properties(systems []*System) (list []Property) {
 			values := []string{}
 			seen := map[string]bool{}
 			for _, t := range s.Tasks {
-				if v := plain(p.of(t)); v != "" && !seen[v] {
+				if v := p.of(t); v != "" && !seen[v] {
 					seen[v] = true
 					values = append(values, v)
 				}
@@ -121,7 +121,7 @@ func properties(systems []*System) (list []Property) {
 			slices.Sort(values)
 			told = told || len(values) > 0
 			x.all, x.Counts = append(x.all, values), append(x.Counts, len(values))
-			x.Values = append(x.Values, values[:min(len(values), maxValues)])
+			x.Values = append(x.Values, plains(values[:min(len(values), maxValues)]))
 		}
 		for _, v := range x.all {
 			x.Differs = x.Differs || !slices.Equal(v, x.all[0])
@@ -145,11 +145,19 @@ func (r *Report) property(name string, a, b *System) (x, y string, differs bool)
 	return "", "", false
 }
 
-// few lists a few of many.
+// few lists a few of many texts of others.
 func few(list []string) string {
 	const most = 3
 	if len(list) <= most {
-		return strings.Join(list, ", ")
+		return strings.Join(plains(list), ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(list[:most-1], ", "), len(list)-most+1)
+	return fmt.Sprintf("%s and %d more", strings.Join(plains(list[:most-1]), ", "), len(list)-most+1)
+}
+
+func plains(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = plain(s)
+	}
+	return out
 }

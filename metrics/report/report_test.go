@@ -97,6 +97,19 @@ func TestManyHosts(t *testing.T) {
 	}
 }
 
+// TestLongValues: values that differ where they are no longer shown differ.
+func TestLongValues(t *testing.T) {
+	run := func(command string) *System {
+		return &System{Tasks: []*Task{{Header: metrics.Header{Command: []string{strings.Repeat("x", 2*longText), command}}}}}
+	}
+	for end, want := range map[string]bool{"--lr=1": false, "--lr=2": true} {
+		p := properties([]*System{run("--lr=1"), run(end)})
+		if v := p[0].Values[1][0]; p[0].Name != "command" || p[0].Differs != want || v != plain(v) || few(p[0].all[1]) != v {
+			t.Errorf("%s: %+v; want that it differs: %v", end, p[0], want)
+		}
+	}
+}
+
 // TestNearest: the charts are of a run that has samples; a run without a start is not the first.
 func TestNearest(t *testing.T) {
 	runs := power.make(t, 5, func(k int, h *metrics.Header, f *metrics.Footer) { f.Wall = float64(100 * k) })
