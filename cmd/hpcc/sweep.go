@@ -59,6 +59,9 @@ func findSweeps(c *cli.Context, r *report.Report) (list []*report.Sweep, err err
 		if err := s.Rank(c.String("best")); err != nil {
 			return nil, onResult(c, err)
 		}
+		if c.IsSet("results") && !left(s.Tasks) {
+			say("hint: %s", nowhere(c.String("results")))
+		}
 		list = append(list, s)
 	}
 	if len(list) == 0 && wantsSweep(c) {
@@ -75,9 +78,30 @@ func onResult(c *cli.Context, err error) error {
 	}
 	m := &message{err: err}
 	if c.IsSet("results") {
-		return m.hint("--results %s leads to no file of results; {task} and the names of parameters stand for their values, and the place is below the job's directory", c.String("results"))
+		return m.hint("%s", nowhere(c.String("results")))
 	}
 	return m.hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR; --results PLACE names another directory")
+}
+
+// nowhere says what to do about a place without results.
+func nowhere(place string) string {
+	return fmt.Sprintf("--results %s leads to no file of results; {task} and the names of parameters stand for their values, and the place is below the job's directory", place)
+}
+
+// checkPlace refuses a place of results that can be none.
+func checkPlace(place string, params []string) error {
+	if slices.Contains(strings.Split(place, "/"), "..") {
+		return usagef("--results %q: .. leads out of the job's directory", place).hint("write the whole path of another one, without .., as in /path/to/{task}")
+	}
+	var names, pairs []string
+	for _, n := range append([]string{"task", "name", "job"}, params...) {
+		names, pairs = append(names, "{"+n+"}"), append(pairs, "{"+n+"}", "")
+	}
+	_, rest, _ := strings.Cut(strings.NewReplacer(pairs...).Replace(place), "{")
+	if name, _, ok := strings.Cut(rest, "}"); ok {
+		return usagef("--results %q: nothing is known that {%s} stands for", place, name).hint("there are %s", strings.Join(names, ", "))
+	}
+	return nil
 }
 
 // sweepOf makes a sweep of a system that is a job of this store; nil of one that has neither parameters
@@ -111,12 +135,20 @@ func sweepOf(c *cli.Context, system *report.System) (*report.Sweep, error) {
 	if len(s.Params) == 0 && !wantsSweep(c) {
 		return nil, nil
 	}
+	if err := checkPlace(c.String("results"), s.Params); err != nil {
+		return nil, err
+	}
 	warnings, err := readResults(c.String("results"), sub, dir, s.Tasks)
 	warn(warnings)
-	if len(s.Params) == 0 && !slices.ContainsFunc(s.Tasks, func(t report.SweepTask) bool { return t.Results != nil }) {
+	if len(s.Params) == 0 && !left(s.Tasks) {
 		return nil, err
 	}
 	return s, err
+}
+
+// left says whether a task left results.
+func left(tasks []report.SweepTask) bool {
+	return slices.ContainsFunc(tasks, func(t report.SweepTask) bool { return t.Results != nil })
 }
 
 // sweepJob finds a job by its whole id; nil when the store does not have it.
@@ -169,28 +201,29 @@ type resultsPlace struct {
 // HPCC_TASK_DIR; else in a usual place.
 func findPlace(pattern string, sub *job.Submission, dir string, tasks []report.SweepTask) (p resultsPlace, err error) {
 	if pattern != "" {
-		return openPlace(sub.Job.Dir, pattern)
+		if p, err = openPlace(sub.Job.Dir, pattern); err != nil {
+			err = (&message{err: err}).hint("--results names a place below the job's directory, %s, or a whole path", sub.Job.Dir)
+		}
+		return p, err
 	}
 	own, err := openPlace(dir, "task.{task}")
 	own.own = true
 	if err != nil || own.any(sub, tasks) {
 		return own, err
 	}
-	if _, err := os.Stat(sub.Job.Dir); err == nil && len(tasks) > 1 {
-		for _, pattern := range usualPlaces {
-			p, err := openPlace(sub.Job.Dir, pattern)
-			if err != nil {
-				return p, err
-			}
-			p.shared = true
-			if p.any(sub, tasks) {
-				own.root.Close()
-				say("note: the results are those in %s below %s", pattern, sub.Job.Dir)
-				return p, nil
-			}
-			p.root.Close()
+	shared, err := openPlace(sub.Job.Dir, "") // which somebody else's may be, who does not show it
+	if err != nil || len(tasks) < 2 {
+		return own, nil
+	}
+	shared.shared = true
+	for _, shared.pattern = range usualPlaces {
+		if shared.any(sub, tasks) {
+			own.root.Close()
+			say("note: the results are those in %s below %s", shared.pattern, sub.Job.Dir)
+			return shared, nil
 		}
 	}
+	shared.root.Close()
 	return own, nil
 }
 

@@ -37,3 +37,22 @@ func TestResultsOfAttempts(t *testing.T) {
 		}
 	}
 }
+
+// TestHiddenPlace: a job's directory that cannot be opened, as somebody else's may be, has no results, and that is no
+// error where nobody named it.
+func TestHiddenPlace(t *testing.T) {
+	hidden := filepath.Join(t.TempDir(), "hidden")
+	if err := os.WriteFile(hidden, nil, 0o600); err != nil { // of one without rights root would open it
+		t.Fatal(err)
+	}
+	sub := &job.Submission{Job: &job.Job{Dir: hidden}}
+	tasks := []report.SweepTask{{Index: 1}, {Index: 2}}
+	p, err := findPlace("", sub, t.TempDir(), tasks)
+	if err != nil || !p.own {
+		t.Fatalf("%+v, %v; want the task's own directory", p, err)
+	}
+	p.root.Close()
+	if _, err := findPlace("out/{task}", sub, t.TempDir(), tasks); err == nil {
+		t.Error("a place that was named and cannot be opened is no error")
+	}
+}
