@@ -65,10 +65,10 @@ func (c *Capacity) Chart() Chart {
 			table.Rows[i] = append(table.Rows[i], fmt.Sprintf("%.1f%%", 100*p))
 		}
 		table.Head = append(table.Head, l.Name)
-		d.curve("curve "+colour(k), line)
-		at := left + 110*float64(k)
-		d.line("curve "+colour(k), at, top+height+32, at+20, top+height+32)
-		d.text("start", at+26, top+height+36, l.Name)
+		d.curve("curve apart "+colour(k), line)
+		at := left + 120*float64(k)
+		d.line("curve apart "+colour(k), at, top+height+32, at+30, top+height+32)
+		d.text("start", at+36, top+height+36, l.Name)
 	}
 	return Chart{Title: "Given out by " + c.Name, About: "A line for each thing that the nodes have: the part of it that jobs had, on average over each step.",
 		Width: left + width + 12, Height: top + height + 42, Body: d.done(), Table: table}

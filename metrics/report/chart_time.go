@@ -61,7 +61,9 @@ func (r *Report) timeCharts() (figures [][]Chart) {
 				charts = append(charts, all[i].chart(x.title, x.unit, s, i, longest, top))
 			}
 		}
-		figures = append(figures, charts)
+		if len(charts) > 0 {
+			figures = append(figures, charts)
+		}
 	}
 	return figures
 }

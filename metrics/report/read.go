@@ -220,7 +220,7 @@ func (s *System) total(name string) (sum float64, ok bool) {
 const maxChosen = 16
 
 // choose reads the samples of the run whose wall clock is nearest to the median of those
-// that have some, for the charts. Where none has there are no charts.
+// that have two, as a curve does, for the charts. Where none has there are no charts.
 func (s *System) choose() {
 	median := s.Figures[wallName].Median
 	off := func(t *Task) float64 { return max(t.Figures[wallName]-median, median-t.Figures[wallName]) }
@@ -232,7 +232,7 @@ func (s *System) choose() {
 	}
 	slices.SortStableFunc(list, func(a, b *Task) int { return cmp.Compare(off(a), off(b)) })
 	for _, t := range list[:min(len(list), maxChosen)] {
-		if rec, err := metrics.ReadRecord(t.File, true); err == nil && len(rec.Samples) > 0 {
+		if rec, err := metrics.ReadRecord(t.File, true); err == nil && len(rec.Samples) > 1 {
 			fill(rec, &metrics.Record{Header: t.Header, Footer: t.Footer})
 			s.chosen = rec
 			return

@@ -134,6 +134,58 @@ func TestNearest(t *testing.T) {
 	}
 }
 
+// TestOneSample: a curve needs two, and without curves there is no heading over them.
+func TestOneSample(t *testing.T) {
+	cut := func(run Run, samples int) {
+		b, err := os.ReadFile(run.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.SplitAfter(string(b), "\n")
+		spoil(t, run, strings.Join(lines[:1+samples], "")+lines[len(lines)-2])
+	}
+	runs := power.make(t, 3, func(k int, h *metrics.Header, f *metrics.Footer) { f.Wall = float64(100 * k) })
+	for _, test := range []struct{ samples, chosen int }{{2, 2}, {1, 1}} { // of the run in the middle
+		cut(runs[1], test.samples)
+		r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Systems[0].chosen.Header.Job.Task; got != test.chosen {
+			t.Errorf("of %d samples in the middle: the curves are of task %d; want %d", test.samples, got, test.chosen)
+		}
+	}
+	for _, run := range runs {
+		cut(run, 1)
+	}
+	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if figures := r.timeCharts(); len(figures) > 0 || strings.Contains(rendered(t, r.HTML), "Over time") {
+		t.Errorf("pictures of one sample: %+v", figures)
+	}
+	for i := range r.Systems {
+		r.Systems[i].chosen = &metrics.Record{Samples: []metrics.Sample{{At: 1, CPU: 1}, {At: 1, CPU: 2}}} // of one moment
+	}
+	if figures := r.timeCharts(); len(figures) > 0 {
+		t.Errorf("pictures of one moment: %+v", figures)
+	}
+}
+
+// TestDays: axes of days have ticks at whole ones.
+func TestDays(t *testing.T) {
+	for most, want := range map[float64]string{5: "[0 2 4 6]", 9.2: "[0 5 10]", 30: "[0 10 20 30]", 100: "[0 50 100]", 365: "[0 100 200 300 400]"} {
+		var days []float64
+		for _, s := range ticks(most*86400, inSeconds) {
+			days = append(days, s/86400)
+		}
+		if fmt.Sprint(days) != want {
+			t.Errorf("an axis of %g days has ticks at %v; want %s", most, days, want)
+		}
+	}
+}
+
 // TestImages: each image is held against all others, in whatever order they come.
 func TestImages(t *testing.T) {
 	for _, test := range []struct {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// colours is how many systems have a colour, a dash and a mark of their own; the
-// page's style has their classes, c0 and so on.
+// colours is how many systems have a colour of their own, and lines of one picture, of
+// class apart, a dash; the page's style has their classes, c0 and so on.
 const colours = 6
 
 // colour is the class of the i-th system.
@@ -90,7 +90,7 @@ func roundStep(least float64, u unit) float64 {
 		return math.Pow(2, math.Ceil(math.Log2(least)))
 	}
 	if u == inSeconds {
-		for _, s := range []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400} {
+		for _, s := range []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000, 1728000, 4320000, 8640000} {
 			if least >= 0.5 && s >= least {
 				return s
 			}

@@ -286,6 +286,10 @@ func TestCapacityChart(t *testing.T) {
 	if n := strings.Count(string(chart.Body), "<polyline"); n != 2 {
 		t.Errorf("%d lines; want 2", n)
 	}
+	// a line and its legend are told from others without their colour
+	if n := strings.Count(string(chart.Body), `class="curve apart c1"`); n != 2 || !strings.Contains(page, ".apart.c1 { stroke-dasharray:") {
+		t.Errorf("%d dashed lines; want that of the second and its legend", n)
+	}
 	if got := fmt.Sprint(chart.Table.Rows[1][1:]); got != "[100.0% 700.0%]" {
 		t.Errorf("the table's second row is %s", got)
 	}
