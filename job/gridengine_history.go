@@ -31,32 +31,47 @@ func (gridEngine) history(ctx context.Context, from time.Time) (*history, error)
 		return nil, &noHistory{"Grid Engine's accounting cannot be read here: " + err.Error()}
 	}
 	h := &history{by: name}
-	whole := false
-	if h.stays, whole, err = gridEngineStays(f, fi.Size(), from); err != nil {
+	whole, older := false, false
+	if h.stays, whole, older, err = gridEngineStays(f, fi.Size(), from); err != nil {
 		return nil, fmt.Errorf("reading Grid Engine's accounting %s: %w", name, err)
 	}
-	if !whole {
+	switch {
+	case !whole:
 		h.notes = append(h.notes, "the accounting has more jobs than hpcc reads, and the figures of the first days are too low; ask for less with --since")
+	case !older:
+		h.begin()
 	}
 	h.notes = append(h.notes, "of jobs that still run the memory is not told")
 	return h, nil
+}
+
+// begin says since when the accounting knows of jobs: it was begun anew, as sites do that keep the old ones elsewhere.
+func (h *history) begin() {
+	if len(h.stays) == 0 {
+		h.notes = append(h.notes, "the accounting has no job: whether some have ended is not known")
+		return
+	}
+	first := slices.MinFunc(h.stays, func(a, b Stay) int { return a.End.Compare(b.End) })
+	h.notes = append(h.notes, fmt.Sprintf("the accounting begins on %s: of jobs that ended before nothing is known", first.End.Local().Format("2006-01-02 15:04")))
+	h.begins = slices.MinFunc(h.stays, func(a, b Stay) int { return a.Start.Compare(b.Start) }).Start
 }
 
 // tailPiece is how much of the accounting is read at once, in bytes: some thousand jobs.
 const tailPiece = 1 << 20
 
 // gridEngineStays reads the accounting from its end, where the latest jobs are, until a
-// whole piece of it is of jobs that ended before from. It is not whole when there may be more.
-func gridEngineStays(r io.ReaderAt, size int64, from time.Time) (stays []Stay, whole bool, err error) {
+// whole piece of it is of jobs that ended before from. It is not whole when there may be more, and
+// older says that it has some that ended before.
+func gridEngineStays(r io.ReaderAt, size int64, from time.Time) (stays []Stay, whole, older bool, err error) {
 	var rest []byte // the beginning of what was read, whose line begins before
 	for end, read := size, int64(0); end > 0; {
 		if read >= maxListing || len(stays) >= maxStays {
-			return stays, false, nil
+			return stays, false, older, nil
 		}
 		n := min(tailPiece, end)
 		piece := make([]byte, n, n+int64(len(rest)))
 		if _, err := r.ReadAt(piece, end-n); err != nil && err != io.EOF {
-			return nil, false, err
+			return nil, false, false, err
 		}
 		end, read = end-n, read+n
 		piece = append(piece, rest...)
@@ -64,7 +79,7 @@ func gridEngineStays(r io.ReaderAt, size int64, from time.Time) (stays []Stay, w
 		if cut := bytes.IndexByte(piece, '\n'); end > 0 && cut >= 0 {
 			rest, piece = piece[:cut+1], piece[cut+1:]
 		} else if end > 0 { // no line is as long
-			return stays, false, nil
+			return stays, false, older, nil
 		}
 		some, old := false, false
 		for line := range bytes.Lines(piece) {
@@ -77,11 +92,12 @@ func gridEngineStays(r io.ReaderAt, size int64, from time.Time) (stays []Stay, w
 				old = true
 			}
 		}
+		older = older || old
 		if old && !some { // a piece of jobs that never ran says nothing of those before
 			break
 		}
 	}
-	return stays, true, nil
+	return stays, true, older, nil
 }
 
 // The fields of a line of the accounting.

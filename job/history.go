@@ -20,9 +20,10 @@ type Stay struct {
 // A history is what a scheduler tells of who had what of it.
 type history struct {
 	stays  []Stay
-	by     string   // whose word it is
-	untold []string // of what it tells nothing: memory, GPUs
-	notes  []string // what could not be learned
+	by     string    // whose word it is
+	untold []string  // of what it tells nothing: memory, GPUs
+	notes  []string  // what could not be learned
+	begins time.Time // before that it knows nothing; zero: it goes back far enough
 }
 
 // maxStays bounds a history.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -68,7 +70,7 @@ func TestGridEngineStays(t *testing.T) {
 		accountingLine(2, noon.Add(time.Hour), "3", "-u alice", "1.n2") + // a part of it
 		accountingLine(3, time.Unix(0, 0), "0", "", "NONE") + // it never began
 		"half a li"
-	list, _, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon)
+	list, _, _, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +88,7 @@ func TestGridEngineTail(t *testing.T) {
 		text.WriteString(accountingLine(i, begin.Add(time.Duration(i)*time.Hour), "0", "-u alice", "NONE"))
 	}
 	r := &countingReader{Reader: bytes.NewReader(text.Bytes())}
-	list, _, err := gridEngineStays(r, int64(text.Len()), begin.Add((jobs-5000)*time.Hour))
+	list, _, _, err := gridEngineStays(r, int64(text.Len()), begin.Add((jobs-5000)*time.Hour))
 	if err != nil || len(list) != 5000 {
 		t.Errorf("%d jobs, %v; want the 5000 that ended since", len(list), err)
 	}
@@ -100,13 +102,46 @@ func TestGridEngineGap(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	first := accountingLine(1, noon, "0", "", "NONE")
 	text := first + strings.Repeat(accountingLine(2, time.Unix(0, 0), "0", "", "NONE"), 3*tailPiece/len(first))
-	list, whole, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon)
+	list, whole, _, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon)
 	if err != nil || len(list) != 1 || !whole {
 		t.Errorf("%d jobs, whole: %v, %v; want the one before all those that never ran", len(list), whole, err)
 	}
 	text = first + strings.Repeat("x", 3*tailPiece)
-	if _, whole, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon); err != nil || whole {
+	if _, whole, _, err := gridEngineStays(strings.NewReader(text), int64(len(text)), noon); err != nil || whole {
 		t.Errorf("an accounting with a line that is too long is whole: %v, %v", whole, err)
+	}
+}
+
+// TestGridEngineBegins: an accounting that was begun anew tells nothing of the time before it, which is not idle.
+func TestGridEngineBegins(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("SGE_ROOT", root)
+	t.Setenv("SGE_CELL", "c")
+	if err := os.MkdirAll(filepath.Join(root, "c", "common"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Truncate(time.Second)
+	old, late, later := accountingLine(1, now.AddDate(0, 0, -30), "0", "", "NONE"), accountingLine(2, now.Add(-2*time.Hour), "0", "", "NONE"), accountingLine(3, now.Add(-time.Hour), "0", "", "NONE")
+	for _, test := range []struct {
+		text   string
+		begins time.Time
+		note   string
+	}{
+		{old + late, time.Time{}, ""},
+		{late + later, now.Add(-2 * time.Hour), "begins on " + now.Add(-110*time.Minute).Format("2006-01-02 15:04")},
+		{"# Version: 8.1.9\n", time.Time{}, "has no job"},
+	} {
+		if err := os.WriteFile(filepath.Join(root, "c", "common", "accounting"), []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h, err := gridEngine{}.history(t.Context(), now.AddDate(0, 0, -7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := strings.Join(h.notes, "\n")
+		if !h.begins.Equal(test.begins) || !strings.Contains(notes, test.note) || test.note == "" && strings.Contains(notes, "begins") {
+			t.Errorf("%q begins %v and says %q; want %v and %q", test.text, h.begins, notes, test.begins, test.note)
+		}
 	}
 }
 
@@ -321,7 +356,7 @@ func FuzzHistories(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		all := slurmStays(text)
 		all = append(all, lsfStays(text, time.Now())...)
-		ge, _, err := gridEngineStays(strings.NewReader(text), int64(len(text)), time.Time{})
+		ge, _, _, err := gridEngineStays(strings.NewReader(text), int64(len(text)), time.Time{})
 		if err != nil {
 			t.Fatal(err)
 		}

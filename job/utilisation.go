@@ -43,7 +43,7 @@ type Utilisation struct {
 	Notes     []string      `json:"notes,omitempty"`
 }
 
-// Utilise measures a cluster since from. Where it keeps no history the levels are of the jobs
+// Utilise measures a cluster since from, or since its accounting begins. Where it keeps no history the levels are of the jobs
 // below dir, which hpcc handed in.
 func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*Utilisation, error) {
 	now := time.Now()
@@ -72,6 +72,9 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*Util
 		return nil, err
 	case to.Target != Slurm && to.Target != PBS: // whose accounting has what runs
 		h.stays = append(h.stays, c.running(now)...)
+	}
+	if h.begins.After(from) && h.begins.Before(now) {
+		u.From, u.Step = h.begins, stepOf(now.Sub(h.begins))
 	}
 	u.By, u.Untold, u.Notes = h.by, h.untold, append(u.Notes, h.notes...)
 	u.capacity(c.nodes)
