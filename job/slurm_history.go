@@ -8,9 +8,10 @@ import (
 )
 
 // history asks the accounting for the jobs of all users; a site may keep those of
-// others to itself (PrivateData), and then it tells of this user's alone.
+// others to itself (PrivateData), and then it tells of this user's alone. A job that was
+// requeued or preempted has a record (-D) for each time that it ran.
 func (slurm) history(ctx context.Context, from time.Time) (*history, error) {
-	out, err := call(ctx, "/", "sacct", "-a", "-X", "-n", "-P", "-S", from.Local().Format("2006-01-02T15:04:05"), "-E", "now", "-o", "JobID,User,Start,End,State,AllocTRES")
+	out, err := call(ctx, "/", "sacct", "-a", "-D", "-X", "-n", "-P", "-S", from.Local().Format("2006-01-02T15:04:05"), "-E", "now", "-o", "JobID,User,Start,End,State,AllocTRES")
 	if err != nil {
 		return nil, &noHistory{"Slurm's accounting does not tell: " + slurmWords(out, err).Error()}
 	}
