@@ -12,7 +12,7 @@ import (
 // launcher had a daemon start them. What they used is lost when they end, but for what the last look found.
 type kin struct {
 	variables []string             // each of which is in their environments; none: there are no kin
-	strangers map[int]int64        // processes that are none, and will not be, by when they started
+	strangers map[int]stranger     // processes that are none, and will not be before they execute another program
 	known     map[process]relative // kin, and what is below them, when last seen
 	lost      counted              // what those used that are gone
 	read      reader
@@ -30,8 +30,14 @@ type relative struct {
 	parent process
 }
 
+// A stranger is told by when it started, and by the name of its program.
+type stranger struct {
+	start int64
+	name  [16]byte
+}
+
 // youth is how long a process may still become one of the kin, in ticks: a daemon forks it, prepares it, and then
-// executes the program with its environment.
+// executes the program with its environment. Later ones are told by the program's name, which most change.
 const youth = int64(60 / tick)
 
 // ticksNow is the time of which processes have that of their start.
@@ -56,19 +62,19 @@ func (k *kin) find() []int {
 	names, _ := dir.Readdirnames(-1)
 	dir.Close()
 	parents := map[int]int{}
-	strangers, grown := make(map[int]int64, len(names)), ticksNow()-youth
+	strangers, grown := make(map[int]stranger, len(names)), ticksNow()-youth
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
 		s, ok := k.read.stat(pid)
-		was, is := k.strangers[pid]
-		switch known := is && was == s.start; {
+		now := stranger{s.start, s.name}
+		switch known := k.strangers[pid] == now; {
 		case !ok:
-		case known || startedUs(pid) || !k.has(pid):
+		case known || !k.has(pid) || startedUs(pid):
 			if known || s.start < grown {
-				strangers[pid] = s.start
+				strangers[pid] = now
 			}
 		default:
 			parents[pid] = s.parent

@@ -56,6 +56,31 @@ func TestMeasureCountsKin(t *testing.T) {
 	}
 }
 
+// TestKinLate: a process that was found to be a stranger is asked again when it has executed another program.
+func TestKinLate(t *testing.T) {
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = []string{"JOB=17"}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	pid := cmd.Process.Pid
+	k := kin{variables: []string{"JOB=17"}}
+	for n := 0; n < 500 && !k.has(pid); n++ { // its environment comes last
+		time.Sleep(10 * time.Millisecond)
+	}
+	s, ok := k.read.stat(pid)
+	for name, want := range map[string]bool{"sleep": true, "slurmstepd": false} {
+		was := stranger{start: s.start}
+		copy(was.name[:], name)
+		k.strangers = map[int]stranger{pid: was}
+		k.find()
+		if _, still := k.strangers[pid]; !ok || still != want {
+			t.Errorf("what was %s is a stranger: %v; want %v", name, still, want)
+		}
+	}
+}
+
 func sizeOf(file string) int64 {
 	fi, err := os.Stat(file)
 	if err != nil {
@@ -84,7 +109,7 @@ func TestKinToBe(t *testing.T) {
 	if looks() {
 		t.Fatal("it is one of the kin before")
 	}
-	if s, ok := k.read.stat(1); ok && s.start < ticksNow()-youth && k.strangers[1] != s.start {
+	if s, ok := k.read.stat(1); ok && s.start < ticksNow()-youth && k.strangers[1].start != s.start {
 		t.Error("old strangers are looked at again and again")
 	}
 	_, _ = in.Write([]byte("\n"))

@@ -53,6 +53,7 @@ const tick = 0.01
 
 // A stat is what /proc/PID/stat says of a process.
 type stat struct {
+	name                    [16]byte // TASK_COMM_LEN: of the program, the head of it
 	zombie                  bool
 	parent, group, session  int
 	user, system            int64 // ticks
@@ -69,12 +70,13 @@ func (r *reader) stat(pid int) (s stat, ok bool) {
 	return parseStat(b)
 }
 
-// parseStat reads the fields behind the name, which may hold blanks and brackets.
+// parseStat reads the name, which may hold blanks and brackets, and the fields behind it.
 func parseStat(b []byte) (s stat, ok bool) {
 	i := bytes.LastIndexByte(b, ')')
-	if i < 0 || i+3 >= len(b) {
+	if i < 0 || i+3 >= len(b) || bytes.IndexByte(b[:i], '(') < 0 {
 		return s, false
 	}
+	copy(s.name[:], b[bytes.IndexByte(b, '(')+1:i])
 	b = b[i+2:]
 	s.zombie = b[0] == 'Z' || b[0] == 'X'
 	fields := [...]*int64{11: &s.user, 12: &s.system, 13: &s.childUser, 14: &s.childSystem, 17: &s.threads, 19: &s.start, 21: &s.resides}

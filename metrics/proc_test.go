@@ -12,8 +12,10 @@ const statTail = " S 17 18 19 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 3 0 12345 99
 
 func TestParseStat(t *testing.T) {
 	want := stat{parent: 17, group: 18, session: 19, user: 50, system: 60, childUser: 70, childSystem: 80, threads: 3, start: 12345, resides: 2048}
-	for _, name := range []string{"sh", "", "a) R 1 (", "((((", "a\nb", ") Z 1 2 3 4", " "} {
-		if got, ok := parseStat([]byte("42 (" + name + ")" + statTail)); !ok || got != want {
+	for _, name := range []string{"sh", "", "a) R 1 (", "((((", "a\nb", ") Z 1 2 3 4", " ", "kworker/u16:3-events_unbound"} {
+		named := want
+		copy(named.name[:], name)
+		if got, ok := parseStat([]byte("42 (" + name + ")" + statTail)); !ok || got != named {
 			t.Errorf("a process named %q: %+v, %v", name, got, ok)
 		}
 	}
