@@ -16,8 +16,9 @@ import (
 // A gpuState is what a tool said of a GPU.
 type gpuState struct {
 	GPU
-	id  string // its own, for good
-	now GPUSample
+	id   string // its own, for good
+	now  GPUSample
+	seen time.Time // when that was
 }
 
 // gpus are those that the program may use.
@@ -25,6 +26,8 @@ type gpus struct {
 	mu     sync.Mutex
 	latest map[int]gpuState
 	sums   map[int]*gpuSum
+	every  time.Duration // between two answers
+	silent bool          // there will be no more
 	heard  chan struct{} // closed when the first answer came, or there will be none
 	once   sync.Once
 	stop   func() (cost float64) // ends the tool; nil: there is none
@@ -117,16 +120,17 @@ func (g *gpus) take(states []gpuState, at time.Time) (again bool) {
 			sum = &gpuSum{last: at}
 			g.sums[s.Index] = sum
 		}
+		s.seen = at
 		g.latest[s.Index] = s
-		sum.add(s.now, at)
+		sum.add(s.now, at, g.holds())
 	}
 	return again
 }
 
-// add counts what a GPU did between two answers as what the second one says: tools
+// add counts what a GPU did between two answers, for as long as one holds, as what the second one says: tools
 // tell of the time before they are asked.
-func (u *gpuSum) add(s GPUSample, at time.Time) {
-	seconds := min(max(1e-3, at.Sub(u.last).Seconds()), 3600) // of the first answer nearly none
+func (u *gpuSum) add(s GPUSample, at time.Time, holds time.Duration) {
+	seconds := min(max(1e-3, at.Sub(u.last).Seconds()), holds.Seconds()) // of the first answer nearly none
 	u.last = at
 	if !s.Unknown {
 		u.busy[int(s.Utilisation+0.5)] += seconds
@@ -144,12 +148,34 @@ func (g *gpus) list() (out []GPU) {
 	return out
 }
 
-// samples are the latest answers.
-func (g *gpus) samples() (out []GPUSample) {
+// samples are the latest answers that still hold at a moment.
+func (g *gpus) samples(at time.Time) (out []GPUSample) {
+	g.mu.Lock()
+	holds, silent := g.holds(), g.silent
+	g.mu.Unlock()
 	for _, s := range g.sorted() {
-		out = append(out, s.now)
+		if !silent && at.Sub(s.seen) <= holds {
+			out = append(out, s.now)
+		}
 	}
 	return out
+}
+
+// holds is how long an answer says how a GPU stands, where no other one comes: a tool may hang.
+func (g *gpus) holds() time.Duration { return 3*g.every + 5*time.Second }
+
+// pace says how long it is from one answer to the next.
+func (g *gpus) pace(every time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.every = every
+}
+
+// hush says that no more answers come.
+func (g *gpus) hush() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.silent = true
 }
 
 func (g *gpus) sorted() []gpuState {

@@ -47,6 +47,7 @@ func (g *gpus) followNvidia(path string, allowed func(gpuState) bool) {
 	}
 	go func() {
 		n.follow(over)
+		g.hush()
 		g.answered()
 		close(done)
 	}()
@@ -87,6 +88,7 @@ func (n *nvidia) start(every time.Duration) error {
 	if err != nil {
 		return err
 	}
+	n.gpus.pace(every)
 	silent := make(chan struct{})
 	n.cmd, n.began, n.silent = cmd, time.Now(), silent
 	go func() {

@@ -19,6 +19,7 @@ const (
 	rocmEvery   = 2 * time.Second
 	rocmLongest = 10 * time.Second
 	maxROCm     = 1 << 20
+	maxFailed   = 3 // in a row, after which it is not asked any more
 )
 
 // pollROCm asks again and again; so seldom that it takes no more of a processor than nvidia-smi may.
@@ -33,7 +34,9 @@ func (g *gpus) pollROCm(path string, allowed func(gpuState) bool) {
 	}
 	go func() {
 		defer close(done)
-		for {
+		defer g.hush()
+		for failed := 0; ; {
+			began := time.Now()
 			states, cost := g.askROCm(ctx, path)
 			spent += cost
 			var mine []gpuState
@@ -42,15 +45,20 @@ func (g *gpus) pollROCm(path string, allowed func(gpuState) bool) {
 					mine = append(mine, s)
 				}
 			}
+			wait := max(rocmEvery, time.Duration(cost/nvidiaShare*float64(time.Second)))
+			if failed++; len(states) > 0 {
+				failed = 0
+				g.pace(wait + time.Since(began))
+			}
 			g.take(mine, time.Now())
 			g.answered()
-			if len(states) == 0 {
+			if failed == maxFailed {
 				return
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(max(rocmEvery, time.Duration(cost/nvidiaShare*float64(time.Second)))):
+			case <-time.After(wait):
 			}
 		}
 	}()

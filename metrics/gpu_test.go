@@ -86,6 +86,28 @@ func TestGPUUse(t *testing.T) {
 	}
 }
 
+// TestGPUAnswersHold: what a tool said is no sample for long, where it says no more.
+func TestGPUAnswersHold(t *testing.T) {
+	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}}
+	at := time.Now()
+	after := func(d time.Duration) int { return len(g.samples(at.Add(d))) }
+	g.pace(time.Second)
+	g.take([]gpuState{{now: GPUSample{Utilisation: 100, Power: 700}}}, at)
+	if after(8*time.Second) != 1 || after(9*time.Second) != 0 {
+		t.Error("an answer of a tool that answers every second holds for 8 s")
+	}
+	if g.pace(time.Minute); after(3*time.Minute) != 1 {
+		t.Error("one of a tool that answers every minute holds for three")
+	}
+	g.take([]gpuState{{now: GPUSample{Utilisation: 100, Power: 700}}}, at.Add(10*time.Hour))
+	if u := g.uses(&Machine{}); u[0].Energy > 700*185+1 {
+		t.Errorf("%g J; want those of the time that is known", u[0].Energy)
+	}
+	if g.hush(); after(10*time.Hour) != 0 || len(g.list()) != 1 {
+		t.Error("of a tool that has ended no answer holds, and what the GPU is stays known")
+	}
+}
+
 // tool puts a stand-in for a maker's tool at the head of PATH.
 func tool(t *testing.T, name, script string) {
 	t.Helper()
@@ -143,6 +165,27 @@ func TestMeasureGPUsThatAreToldLate(t *testing.T) {
 	if g := r.Header.Machine.GPUs; len(g) != 1 || g[0] != (GPU{0, "NVIDIA H200", 143771 << 20, "570.1"}) {
 		t.Errorf("the record says %+v", g)
 	}
+}
+
+// TestMeasureWithoutGPUsTool: of a tool that ends while the run goes on there are no more samples; one call that fails
+// ends no asking.
+func TestMeasureWithoutGPUsTool(t *testing.T) {
+	t.Run("nvidia", func(t *testing.T) {
+		ended := filepath.Join(t.TempDir(), "ended")
+		tool(t, "nvidia-smi", "for i in 1 2 3; do echo '0, GPU-a, NVIDIA H200, 143771, 570.1, 100, 1024, 700'; sleep 0.1; done; : >"+ended)
+		r, run := measured(t, "for i in $(seq 100); do [ ! -e "+ended+" ] || break; sleep 0.1; done; sleep 0.5")
+		if len(run.Footer.GPUs) != 1 || r.Samples[len(r.Samples)-1].GPUs != nil {
+			t.Errorf("used %+v, the last sample %+v", run.Footer.GPUs, r.Samples[len(r.Samples)-1])
+		}
+	})
+	t.Run("rocm", func(t *testing.T) {
+		t.Setenv("PATH", "/usr/bin:/bin")
+		calls := filepath.Join(t.TempDir(), "calls")
+		tool(t, "rocm-smi", "echo call >>"+calls+"\nif [ $(wc -l <"+calls+") = 1 ]; then exit 1; fi\ncat <<'END'\n"+rocm+"\nEND\n")
+		if r, run := measured(t, "for i in $(seq 100); do [ $(wc -l <"+calls+") -lt 2 ] || break; sleep 0.2; done; sleep 0.5"); len(run.Footer.GPUs) != 2 || len(r.Header.Machine.GPUs) != 2 {
+			t.Errorf("used %+v", run.Footer.GPUs)
+		}
+	})
 }
 
 func FuzzGPUTools(f *testing.F) {

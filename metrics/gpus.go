@@ -11,52 +11,49 @@ type GPUTime struct {
 // percent for a program that does nothing but ask.
 const IdleGPU = 5
 
-// GPUTime sums up the samples: each tells of the time since the one before. Of a record without
-// samples the means of the footer count. Where nothing was measured it is zero: what is not known is not idle.
+// GPUTime sums up the samples: each tells of the time since the one before, the first one of that since the start, and the
+// last one of what is left. Of a record without samples the means of the footer count. Where nothing was measured it is
+// zero: what is not known is not idle.
 func (r *Record) GPUTime() GPUTime {
 	var g GPUTime
+	var last *Sample
 	before := 0.0
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		if s.At <= before || len(s.GPUs) == 0 {
+		if s.At <= before || last == nil && len(s.GPUs) == 0 { // the tool has not answered yet
 			continue
 		}
-		for _, one := range s.GPUs {
-			if !one.Unknown {
-				g.add(s.At-before, one.Utilisation)
-			}
-		}
-		before = s.At
+		g.take(s.GPUs, s.At-before)
+		last, before = s, s.At
 	}
 	if r.Footer == nil {
 		return g
 	}
+	rest := r.Footer.Wall - before
+	if last != nil {
+		g.take(last.GPUs, rest)
+		return g
+	}
 	for _, one := range r.Footer.GPUs {
-		rest, busy, known := r.Footer.Wall-before, one.Mean, !one.Unknown
-		if before > 0 { // as it was when it was seen last
-			busy, known = r.lastSeen(one.Index)
-		}
-		if rest > 0 && known {
-			g.add(rest, busy)
+		if !one.Unknown {
+			g.add(rest, one.Mean)
 		}
 	}
 	return g
 }
 
-// lastSeen is the utilisation of a GPU in the last sample that has it; a part of a GPU has none.
-func (r *Record) lastSeen(index int) (percent float64, known bool) {
-	for i := len(r.Samples) - 1; i >= 0; i-- {
-		for _, one := range r.Samples[i].GPUs {
-			if one.Index == index {
-				return one.Utilisation, !one.Unknown
-			}
+// take counts the GPUs that a sample has; of those that its tool said nothing of nothing is known.
+func (g *GPUTime) take(list []GPUSample, seconds float64) {
+	for _, one := range list {
+		if !one.Unknown {
+			g.add(seconds, one.Utilisation)
 		}
 	}
-	return 0, false
 }
 
 // add counts a GPU that was so busy for some seconds.
 func (g *GPUTime) add(seconds, percent float64) {
+	seconds = max(seconds, 0)
 	percent = min(max(percent, 0), 100)
 	g.Measured += seconds
 	g.Busy += seconds * percent / 100
