@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
@@ -18,6 +19,7 @@ type family struct {
 	mu       sync.Mutex // also of the trees: an orphan may be that of any
 	adopts   bool
 	own      map[process]bool  // started here, or from before an exec
+	beside   map[int]bool      // process groups of what is no part of any run
 	orphans  map[process]*tree // whose they are; nil: of no run that goes on
 	starting int               // children of which nothing is known yet
 	runs     int               // that go on, or are about to
@@ -30,15 +32,17 @@ type family struct {
 // children are all that there are: the kernel knows only one parent.
 var children = newFamily()
 
-func newFamily() *family { return &family{own: map[process]bool{}, orphans: map[process]*tree{}} }
+func newFamily() *family {
+	return &family{own: map[process]bool{}, beside: map[int]bool{}, orphans: map[process]*tree{}}
+}
 
-// Start starts a command that is no part of any run, while [Measure] may be measuring: it is not counted, and
-// left for its caller to wait for.
-func Start(cmd *exec.Cmd) error { return children.start(cmd) }
+// Start starts a command that is no part of any run, while [Measure] may be measuring: it is not counted, nor is what
+// it leaves behind in a process group of its own, and it is left for its caller to wait for.
+func Start(cmd *exec.Cmd) error { return children.start(cmd, true) }
 
 // start starts a child of this process's own. That may hang, as where a file system does: nothing is
-// locked meanwhile, and no child that nothing is known of is taken for an orphan.
-func (f *family) start(cmd *exec.Cmd) error {
+// locked meanwhile, and no child that nothing is known of is taken for an orphan. beside says that it is no part of any run.
+func (f *family) start(cmd *exec.Cmd, beside bool) error {
 	f.mu.Lock()
 	f.starting++
 	f.mu.Unlock()
@@ -46,8 +50,12 @@ func (f *family) start(cmd *exec.Cmd) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.starting--; err == nil {
+		pid := cmd.Process.Pid
 		f.forget()
-		f.keep(cmd.Process.Pid)
+		f.keep(pid)
+		if delete(f.beside, pid); beside && cmd.SysProcAttr != nil && cmd.SysProcAttr.Setpgid {
+			f.beside[pid] = true
+		}
 	}
 	return err
 }
@@ -67,6 +75,7 @@ func (f *family) forget() {
 	}
 	maps.DeleteFunc(f.own, func(p process, _ bool) bool { return gone(p) })
 	maps.DeleteFunc(f.orphans, func(p process, _ *tree) bool { return gone(p) })
+	maps.DeleteFunc(f.beside, func(group int, _ bool) bool { return errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) })
 }
 
 // adopt makes this process the one that orphans come to, for one more run. What is there
@@ -184,8 +193,11 @@ func (f *family) sweep() {
 }
 
 // whose says to which run an orphan belongs that was not one before: it was seen below the program or is of
-// its group, or there is only this run; nil where it may be that of any.
+// its group, or there is only this run; nil where it may be that of any, or is of none.
 func (f *family) whose(p process, s *stat) *tree {
+	if f.beside[s.group] {
+		return nil
+	}
 	for _, t := range f.trees {
 		if start, seen := t.seen[p.pid]; seen && start == p.start || t.group != 0 && s.group == t.group {
 			return t

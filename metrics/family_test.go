@@ -29,7 +29,7 @@ func TestMeasureReapsBetweenLooks(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 50 ]; do i=$((i+1)); (timeout 5 true &); done; : >"+dir+"/forked; exec sleep 100")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := children.start(cmd); err != nil {
+	if err := children.start(cmd, false); err != nil {
 		t.Fatal(err)
 	}
 	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, nil) // at which nobody looks
@@ -114,10 +114,11 @@ func TestWhoseOrphans(t *testing.T) {
 		{"its group", []*tree{one, two}, 2, process{8, 80}, 2, two},
 		{"seen", []*tree{two, one}, 2, process{7, 70}, 9, one},
 		{"its pid was seen", []*tree{two, one}, 2, process{7, 71}, 9, nil},
+		{"of what is no part of the only run", []*tree{one}, 1, process{8, 80}, 3, nil},
 		{"no run", nil, 0, process{8, 80}, 1, nil},
 	} {
 		f := newFamily()
-		f.trees, f.runs = c.trees, c.runs
+		f.trees, f.runs, f.beside = c.trees, c.runs, map[int]bool{3: true}
 		if got := f.whose(c.p, &stat{group: c.group}); got != c.want {
 			t.Errorf("%s: it is that of %+v; want %+v", c.name, got, c.want)
 		}

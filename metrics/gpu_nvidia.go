@@ -83,7 +83,7 @@ func (n *nvidia) start(every time.Duration) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is typed is not for it
 	out, err := cmd.StdoutPipe()
 	if err == nil {
-		err = children.start(cmd)
+		err = Start(cmd)
 	}
 	if err != nil {
 		return err

@@ -70,10 +70,11 @@ func (g *gpus) askROCm(ctx context.Context, path string) ([]gpuState, float64) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, rocmWords...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
 	out := &bounded{most: maxROCm}
 	cmd.Stdout = out
-	err := children.start(cmd)
+	err := Start(cmd)
 	if err == nil {
 		err = cmd.Wait()
 	}

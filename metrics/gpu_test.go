@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -186,6 +187,49 @@ func TestMeasureWithoutGPUsTool(t *testing.T) {
 			t.Errorf("used %+v", run.Footer.GPUs)
 		}
 	})
+}
+
+// TestROCmThatHangs: what its tool started ends with it, and is not counted as the run's meanwhile.
+func TestROCmThatHangs(t *testing.T) {
+	children = newFamily()
+	children.adopt()
+	file := filepath.Join(t.TempDir(), "pid")
+	tool(t, "rocm-smi", "sleep 300 & echo $! >"+file+".new; mv "+file+".new "+file+"; wait")
+	program := exec.Command("sleep", "300")
+	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := children.start(program, false); err != nil {
+		t.Fatal(err)
+	}
+	tree := newTree(program.Process.Pid, program.Process.Pid, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	asked := make(chan bool)
+	go func() {
+		path, _ := exec.LookPath("rocm-smi")
+		(&gpus{}).askROCm(ctx, path)
+		close(asked)
+	}()
+	for n := 0; n < 500; n++ {
+		if _, err := os.Stat(file); err == nil {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	<-asked
+	pid, err := strconv.Atoi(strings.TrimSpace(string(must(t, file))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := tree.look(false)
+	for n := 0; n < 500 && syscall.Kill(pid, 0) == nil; n++ {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if left.processes != 1 || syscall.Kill(pid, 0) == nil || tree.usage.MaxRSS != 0 {
+		t.Errorf("%d processes, %v, %+v; want the program alone", left.processes, syscall.Kill(pid, 0), tree.usage)
+	}
+	_ = syscall.Kill(-program.Process.Pid, syscall.SIGKILL)
+	_ = program.Wait()
+	children.leave(tree)
 }
 
 func FuzzGPUTools(f *testing.F) {

@@ -117,7 +117,7 @@ func Measure(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	}
 	err := context.Cause(ctx)
 	if err == nil {
-		err = children.start(cmd)
+		err = children.start(cmd, false)
 	}
 	if err != nil {
 		err = fmt.Errorf("starting %s: %w", cmd.Args[0], err)

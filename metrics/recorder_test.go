@@ -84,7 +84,7 @@ func TestMeasureWithoutListsOfChildren(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "sleep 100 & sleep 100 & wait")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	children.adopt()
-	if err := children.start(cmd); err != nil {
+	if err := children.start(cmd, false); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
