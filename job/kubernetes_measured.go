@@ -209,7 +209,7 @@ func (s *Submission) keepMeasured(home string, a *attempt, t *Task) error {
 		footer.set("exit", f.Exit)
 		footer.set("signal", f.Signal)
 	}
-	if known && !ended {
+	if known && !ended && f.Problem == "" { // of a program that did not begin it says why
 		footer.set("problem", "what measured it ended with it: the figures are of its last look")
 	}
 	if t.Problem != "" {

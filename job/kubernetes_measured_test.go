@@ -47,6 +47,7 @@ func TestMeasuredPods(t *testing.T) {
 		{"a signal", 143, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":-1,"signal":"SIGTERM"`, 1), `-1 "SIGTERM" 10 ""`, true},
 		{"killed with what measured it", 137, "OOMKilled", podHead + podFoot, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, true},
 		{"killed by somebody", 137, "Error", podHead + podFoot, `-1 "SIGKILL" 20 "what measured it ended with it: the figures are of its last look"`, true},
+		{"not to be executed", 126, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":-1,"problem":"starting /main: exec format error"`, 1), `126 "" 20 "starting /main: exec format error"`, true},
 		{"the header alone", 137, "OOMKilled", podHead, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, false},
 		{"a footer cut off", 0, "Completed", podHead + podFoot[:90], `0 "" 20 ""`, false},
 		{"a header cut off", 0, "Completed", podHead[:90], `0 "" 20 ""`, false},
