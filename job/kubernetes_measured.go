@@ -254,12 +254,6 @@ func (s *Submission) describe(header recordLine, h *podHeader, a *attempt, t *Ta
 		machine.set("host", t.Host)
 		header.set("machine", machine)
 	}
-	submitted := s.Submitted
-	for _, r := range s.Reruns {
-		if !r.Submitted.After(t.Start) {
-			submitted = r.Submitted
-		}
-	}
 	header.set("job", struct {
 		ID        string            `json:"id"`
 		Name      string            `json:"name"`
@@ -270,7 +264,7 @@ func (s *Submission) describe(header recordLine, h *podHeader, a *attempt, t *Ta
 		Params    map[string]string `json:"params,omitempty"`
 		Submitted time.Time         `json:"submitted"`
 		Pulled    float64           `json:"pull_s,omitempty"`
-	}{s.ID, s.Job.Name, s.Target, t.Index, t.Attempt, map[string]string{"pod": t.Native}, t.Params, submitted, a.pulled.Seconds()})
+	}{s.ID, s.Job.Name, s.Target, t.Index, t.Attempt, map[string]string{"pod": t.Native}, t.Params, s.HandedInFor(t), a.pulled.Seconds()})
 	j := s.Job.ofTask(t)
 	asked := j.Asked()
 	header.set("asked", struct {

@@ -103,20 +103,17 @@ func (j *Job) measureWords() []string {
 	return w
 }
 
-// HandedIn says what was written down of a job when it was handed in: to which target, and
-// when, the last time. Zero values are of one whose script somebody else handed in.
-func HandedIn(home string) (name string, to Target, at time.Time) {
+// HandedIn says what was written down of the job of a task that begins when it was handed in: to which target,
+// and when, see [Submission.HandedInFor]. Zero values are of one whose script somebody else handed in.
+func HandedIn(home string, t *Task) (name string, to Target, at time.Time) {
 	var s Submission
 	if readJSON(filepath.Join(home, "job.json"), &s) != nil {
 		return "", "", at
 	}
-	if at = s.Submitted; len(s.Reruns) > 0 {
-		at = s.Reruns[len(s.Reruns)-1].Submitted
-	}
 	if s.Job != nil {
 		name = s.Job.Name
 	}
-	return name, s.Target, at
+	return name, s.Target, s.HandedInFor(t)
 }
 
 // HandedInFor is when a task was handed in, the last time before it began: a job may be

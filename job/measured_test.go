@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -41,6 +42,19 @@ func TestHandedInFor(t *testing.T) {
 		if got := s.HandedInFor(&Task{Index: c.index, Start: at(c.start)}); !got.Equal(at(c.want)) {
 			t.Errorf("task %d of %v: handed in at %v; want minute %d", c.index, at(c.start), got, c.want)
 		}
+	}
+	home := t.TempDir()
+	s.Target, s.Job = Slurm, &Job{Name: "train"}
+	if err := s.write(home); err != nil {
+		t.Fatal(err)
+	}
+	if name, to, got := HandedIn(home, &Task{Index: 2, Start: at(30)}); name != "train" || to != Slurm || !got.Equal(at(10)) {
+		t.Errorf("what was written down: %q, %q, %v", name, to, got)
+	}
+	header := recordLine{}
+	s.describe(header, &podHeader{}, &attempt{}, &Task{Index: 1, Start: at(30)})
+	if got := string(header["job"]); !strings.Contains(got, `"submitted":"2026-11-21T09:00:00Z"`) {
+		t.Errorf("a pod that was not run again has %s", got)
 	}
 }
 

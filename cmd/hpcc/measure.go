@@ -203,7 +203,7 @@ func (r *taskRunner) measureTask(t *job.Task, words []string) metrics.Options {
 	}
 	h.Job = &metrics.JobOf{ID: r.id, Task: t.Index, Attempt: t.Attempt, Params: t.Params}
 	ids, from := job.NativeIDs(os.Getenv)
-	name, to, at := job.HandedIn(r.dir)
+	name, to, at := job.HandedIn(r.dir, t)
 	h.Job.Name, h.Job.Target, h.Job.Native, h.Job.Submitted = name, string(to), ids, at
 	if to == "" {
 		h.Job.Name, h.Job.Target = r.name, string(from)
