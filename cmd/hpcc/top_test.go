@@ -54,6 +54,14 @@ func TestTopRow(t *testing.T) {
 	if r := own.row(time.Unix(1003, 0)); r.Memory != 5 || r.Peak != 7 {
 		t.Errorf("of a cgroup with others: %+v", r)
 	}
+	own = samples(metrics.Sample{At: 3, RSS: 5, Peak: 9, Cgroup: &metrics.CgroupUse{CPU: 1}})
+	if r := own.row(time.Unix(1003, 0)); r.Memory != 5 || r.Peak != 9 {
+		t.Errorf("of a cgroup without memory: %+v", r)
+	}
+	own = samples(metrics.Sample{At: 3, RSS: 5, Peak: 9, Cgroup: &metrics.CgroupUse{Memory: 8}})
+	if r := own.row(time.Unix(1003, 0)); r.Memory != 8 || r.Peak != 9 {
+		t.Errorf("of a cgroup without a peak: %+v", r)
+	}
 	wild := samples(metrics.Sample{At: 0, CPU: -math.MaxFloat64, Read: math.MinInt64}, metrics.Sample{At: 1e-300, CPU: math.MaxFloat64, Read: math.MaxInt64, RSS: -1, Pressure: &metrics.Pressure{CPU: 1e308, IO: -1}})
 	r := wild.row(time.Time{})
 	if _, err := json.Marshal(r); err != nil {
@@ -61,5 +69,26 @@ func TestTopRow(t *testing.T) {
 	}
 	if what, part := r.waits(); what != "cpu" || part != 1 {
 		t.Errorf("it waits for %s, %g", what, part)
+	}
+}
+
+// TestTopGPUs: what is not known of parts of GPUs is not idle.
+func TestTopGPUs(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		gpus []metrics.GPUSample
+		want string
+	}{
+		{"known", []metrics.GPUSample{{Utilisation: 50, Memory: 1e9}, {Memory: 1e9}}, "GPU 25% of 2, 2.0 GB"},
+		{"one of two", []metrics.GPUSample{{Utilisation: 50, Memory: 1e9}, {Unknown: true, Memory: 1e9}}, "GPU 50% of 2, 2.0 GB"},
+		{"parts", []metrics.GPUSample{{Unknown: true, Memory: 1e9}, {Unknown: true, Memory: 1e9}}, "GPU – of 2, 2.0 GB"},
+	} {
+		now := &topState{Tasks: []topTask{{GPUs: c.gpus}}}
+		now.Sum.add(&now.Tasks[0])
+		text := topText(now, 9)
+		row := strings.NewReplacer("GPU ", "", " of 2, ", " ").Replace(c.want)
+		if !strings.Contains(text, c.want+"\n") || !strings.Contains(strings.Join(strings.Fields(text), " "), " 0 "+row) {
+			t.Errorf("%s: %q; want %q and %q", c.name, text, c.want, row)
+		}
 	}
 }

@@ -66,9 +66,9 @@ func (k *watchedTask) row(now time.Time) topTask {
 		}
 	}
 	peak := last.Peak
-	if g := last.Cgroup; g != nil && !h.Limits.Shared {
+	if g := last.Cgroup; g != nil && !h.Limits.Shared && g.Memory > 0 { // there may be no controller of memory
 		t.Memory = g.Memory - g.Cache
-		if g.Peak >= 8*g.Cache { // else it is mostly the contents of files
+		if g.Peak > 0 && g.Peak >= 8*g.Cache { // else it is mostly the contents of files
 			peak = g.Peak
 		}
 	}
@@ -91,12 +91,20 @@ func (s *topTask) add(t *topTask) {
 	s.Age = max(s.Age, t.Age)
 }
 
-// gpu is the mean utilisation of a task's GPUs, in percent, and their memory.
+// gpu is the mean utilisation of a task's GPUs, in percent, and their memory. Of parts of GPUs (MIG) the utilisation is not known:
+// negative where no other is.
 func (t *topTask) gpu() (busy float64, memory int64) {
+	known := 0
 	for _, g := range t.GPUs {
-		busy, memory = busy+g.Utilisation/float64(len(t.GPUs)), memory+g.Memory
+		if memory += g.Memory; !g.Unknown {
+			busy += g.Utilisation
+			known++
+		}
 	}
-	return busy, memory
+	if known == 0 {
+		return -1, memory
+	}
+	return busy / float64(known), memory
 }
 
 // waits is for what a task waits most, and for which part of the time.

@@ -55,7 +55,7 @@ func topSum(now *topState) string {
 	text := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s  read %s/s  write %s/s", s.CPUs, number(s.Granted), percent(s.CPUs, s.Granted), size(s.Memory), only(s.Limit > 0, " of "+size(s.Limit)), size(int64(s.Read)), size(int64(s.Written)))
 	if n := len(s.GPUs); n > 0 {
 		busy, memory := s.gpu()
-		text += fmt.Sprintf("  GPU %.0f%% of %d, %s", busy, n, size(memory))
+		text += fmt.Sprintf("  GPU %s of %d, %s", percent(busy, 100), n, size(memory))
 	}
 	return text + "\n"
 }
@@ -68,7 +68,7 @@ func topRow(w *tabwriter.Writer, t *topTask, gpus bool) {
 	gpu := only(gpus, "\t\t")
 	if len(t.GPUs) > 0 {
 		busy, memory := t.gpu()
-		gpu = fmt.Sprintf("%.0f%%\t%s\t", busy, size(memory))
+		gpu = fmt.Sprintf("%s\t%s\t", percent(busy, 100), size(memory))
 	}
 	waits := ""
 	if what, part := t.waits(); part >= 0.005 {
@@ -84,8 +84,9 @@ func topRow(w *tabwriter.Writer, t *topTask, gpus bool) {
 // number writes an amount of processors: whole where it is.
 func number(n float64) string { return fmt.Sprintf("%.4g", n) }
 
+// percent writes a part of something; where it is negative, or there is nothing, it is not known.
 func percent(part, of float64) string {
-	if of <= 0 {
+	if of <= 0 || part < 0 {
 		return "–"
 	}
 	return fmt.Sprintf("%.0f%%", 100*part/of)
