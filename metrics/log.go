@@ -20,6 +20,7 @@ type log struct {
 	name   string
 	text   []byte // what the writer does not have yet
 	err    error  // why nothing is written
+	left   int    // samples that were not kept
 	handed time.Time
 	lines  chan []byte // to the writer; nil: there is none
 	wrote  chan error  // how it went, once lines is closed
@@ -56,17 +57,40 @@ func create(file string) (*os.File, error) {
 		if err := replaceable(file, fi); err != nil {
 			return nil, err
 		}
-		if mode = fi.Mode().Perm(); os.Remove(file) == nil {
-			flags |= os.O_CREATE | os.O_EXCL
-		} else { // its directory is not ours, or it is mounted alone
-			flags |= os.O_TRUNC
+		if os.Remove(file) != nil { // its directory is not ours, or it is mounted alone
+			return empty(file)
 		}
+		flags, mode = flags|os.O_CREATE|os.O_EXCL, fi.Mode().Perm()
 	}
 	return os.OpenFile(file, flags, mode)
 }
 
-// replaceable says why a file that is there is not written over.
+// empty opens a record and empties it, unless another run is at it: the lock goes with whoever has it. Where a file
+// system has no locks, nobody can tell.
+func empty(file string) (*os.File, error) {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return nil, err
+	}
+	_, err = retry(func() (int, error) { return 0, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) })
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		f.Close()
+		return nil, fmt.Errorf("another run writes %s: give each a file of its own", file)
+	}
+	if err := f.Truncate(0); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// replaceable says why a file that is there is not written over. One that is empty may be what the program's output goes to.
 func replaceable(file string, fi fs.FileInfo) error {
+	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+		if own, err := f.Stat(); err == nil && os.SameFile(own, fi) {
+			return fmt.Errorf("%s is the program's own %s", file, filepath.Base(f.Name()))
+		}
+	}
 	if fi.Size() == 0 {
 		return nil
 	}
@@ -150,8 +174,14 @@ func (l *log) due(running time.Duration) bool {
 	return len(l.text) > maxUnwritten || time.Since(l.handed) > min(max(running/2, time.Second), longPause)
 }
 
-// behind says that the writer has not taken lines for long.
-func (l *log) behind() bool { return len(l.text) > maxBehind }
+// sample adds one, unless the writer has not taken lines for long.
+func (l *log) sample(s *Sample) {
+	if len(l.text) > maxBehind {
+		l.left++
+		return
+	}
+	l.add(s)
+}
 
 // flush has the lines written that were added, once those before are.
 func (l *log) flush() {
@@ -170,7 +200,13 @@ func (l *log) flush() {
 const writeGrace = 5 * time.Second
 
 // close says why not everything is in the file.
-func (l *log) close() error { return unwritten(l.finish()) }
+func (l *log) close() error {
+	err := l.finish()
+	if err == nil && l.left > 0 {
+		err = fmt.Errorf("samples that were left out while %s took nothing: %d", l.name, l.left)
+	}
+	return unwritten(err)
+}
 
 func unwritten(err error) error {
 	if err == nil {

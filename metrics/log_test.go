@@ -140,3 +140,69 @@ func TestLogWritesOver(t *testing.T) {
 		t.Errorf("%v, %v, %+v, %v", st, err, r, rerr)
 	}
 }
+
+// TestLogLeavesOutputAlone: what the program reads and writes is no file for a record, though it is empty.
+func TestLogLeavesOutputAlone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "out")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := os.Stderr
+	os.Stderr = f
+	defer func() { os.Stderr = was }()
+	var l log
+	l.open(file)
+	now, err := os.Stat(file)
+	own, _ := f.Stat()
+	if l.err == nil || !strings.Contains(l.err.Error(), "own") || err != nil || !os.SameFile(own, now) {
+		t.Errorf("%v; %v", l.err, err)
+	}
+}
+
+// TestLogThatStays: of two runs whose record cannot be taken away, as in a directory of somebody else's, the second one
+// leaves it alone until the first has ended.
+func TestLogThatStays(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "run.jsonl")
+	if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first, err := empty(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.WriteString("mine"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := empty(file); err == nil || !strings.Contains(err.Error(), "give each a file of its own") {
+		t.Errorf("a second one: %v", err)
+	}
+	if b, _ := os.ReadFile(file); string(b) != "mine" {
+		t.Errorf("it holds %q", b)
+	}
+	first.Close()
+	again, err := empty(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+	if b, _ := os.ReadFile(file); len(b) > 0 {
+		t.Errorf("it holds %q", b)
+	}
+}
+
+// TestLogTellsOfSamples: those that were left out as nobody took lines are told of.
+func TestLogTellsOfSamples(t *testing.T) {
+	l := &log{name: "run.jsonl", lines: make(chan []byte), wrote: make(chan error, 1), text: make([]byte, maxBehind+1)}
+	for range 3 {
+		l.sample(&Sample{})
+	}
+	go func() {
+		for range l.lines {
+		}
+		l.wrote <- nil
+	}()
+	if err := l.close(); err == nil || !strings.Contains(err.Error(), "run.jsonl took nothing: 3") {
+		t.Errorf("%v; want that three were left out", err)
+	}
+}

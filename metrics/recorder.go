@@ -223,9 +223,7 @@ func (rec *recorder) look() {
 		s.Peak = rec.most.rss
 	}
 	rec.last = s
-	if !rec.out.behind() {
-		rec.out.add(s)
-	}
+	rec.out.sample(&s)
 	near := rec.nearLimit(&s)
 	if near {
 		rec.writeHeader() // though the tools of GPUs have not answered
