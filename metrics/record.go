@@ -345,6 +345,7 @@ func (r *Record) take(line []byte, samples bool) error {
 		if err := json.Unmarshal(line, &s); err != nil {
 			return err
 		}
+		s.bound()
 		r.Samples = append(r.Samples, s)
 	default:
 		if r.others += len(line); r.others > maxOther {
@@ -355,10 +356,11 @@ func (r *Record) take(line []byte, samples bool) error {
 	return nil
 }
 
-// UnmarshalJSON keeps the members that it does not know.
+// UnmarshalJSON keeps the members that it does not know, and brings figures within what can be.
 func (h *Header) UnmarshalJSON(b []byte) (err error) {
 	type plain Header
 	if err = json.Unmarshal(b, (*plain)(h)); err == nil {
+		h.bound()
 		h.Unknown, err = unknown(b, reflect.TypeFor[Header]())
 	}
 	return err
@@ -370,10 +372,11 @@ func (h Header) MarshalJSON() ([]byte, error) {
 	return withUnknown(plain(h), h.Unknown)
 }
 
-// UnmarshalJSON keeps the members that it does not know.
+// UnmarshalJSON keeps the members that it does not know, and brings figures within what can be.
 func (f *Footer) UnmarshalJSON(b []byte) (err error) {
 	type plain Footer
 	if err = json.Unmarshal(b, (*plain)(f)); err == nil {
+		f.bound()
 		f.Unknown, err = unknown(b, reflect.TypeFor[Footer]())
 	}
 	return err

@@ -98,9 +98,62 @@ func TestUnwanted(t *testing.T) {
 	}
 }
 
+// wild is a record whose every number is as large as JSON's may be.
+var wild = strings.NewReplacer("F", "1.7e308", "I", "9223372036854775807").Replace(`{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","job":{"pull_s":F},"asked":{"cpus":I,"memory_bytes":I,"gpus":I,"time_s":F},` +
+	`"machine":{"cpus":I,"memory_bytes":I,"gpus":[{"memory_bytes":I}]},"limits":{"cpus":F,"memory_bytes":I}}
+{"kind":"sample","t":-F,"cpu_s":-F,"rss_bytes":-I}
+{"kind":"sample","t":F,"cpu_s":F,"system_s":F,"rss_bytes":I,"rss_peak_bytes":I,"pss_bytes":I,"swap_bytes":I,"processes":I,"threads":I,"read_bytes":I,"written_bytes":I,"net_in_bytes":I,"net_out_bytes":I,` +
+	`"cgroup":{"cpu_s":F,"memory_bytes":I,"cache_bytes":I,"memory_peak_bytes":I,"read_bytes":I,"written_bytes":I,"throttled_s":F,"throttles":I,"oom_kills":I},"pressure":{"cpu_s":F,"memory_s":F,"io_s":F},` +
+	`"gpus":[{"utilisation":F,"memory_bytes":I,"power_w":F}]}
+{"kind":"footer","wall_s":F,"exit":-1,"usage":{"user_s":F,"system_s":F,"max_rss_bytes":I,"read_blocks":I,"written_blocks":I,"involuntary_switches":I},"memory_peak_bytes":I,"read_bytes":I,"written_bytes":I,` +
+	`"net_in_bytes":I,"net_out_bytes":I,"processes":I,"threads":I,"cgroup":{"cpu_s":F},"pressure":{"io_s":F},"gpus":[{"utilisation_mean":F,"utilisation_p95":F,"memory_peak_bytes":I,"energy_j":F}],"samples":I,"measuring_s":F}
+`)
+
+// TestWildNumbers: no figure of a record is larger than what can be, or below 0, whoever reads it.
+func TestWildNumbers(t *testing.T) {
+	file := written(t, wild)
+	r, err := ReadRecord(file, true)
+	tail := &Tail{}
+	if terr := tail.Look(file); err != nil || terr != nil || len(r.Samples) != 2 || len(tail.Samples) != 2 || tail.Footer == nil {
+		t.Fatalf("%+v, %v; %+v, %v", r, err, tail, terr)
+	}
+	if r.Footer.Exit != -1 {
+		t.Errorf("it exited with %d", r.Footer.Exit)
+	}
+	r.Footer.Exit, tail.Footer.Exit = 0, 0
+	for _, v := range []any{r.Header, r.Samples, r.Footer, tail.Header, tail.Samples, tail.Footer} {
+		checkBounds(t, reflect.ValueOf(v))
+	}
+}
+
+// checkBounds holds all numbers of a value.
+func checkBounds(t *testing.T, v reflect.Value) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			checkBounds(t, v.Elem())
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			checkBounds(t, v.Index(i))
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() && f.Type != reflect.TypeFor[time.Time]() {
+				if x := v.Field(i); x.CanInt() && (x.Int() < 0 || x.Int() > mostCounted) || x.CanFloat() && (x.Float() < 0 || x.Float() > mostWork) {
+					t.Errorf("%v.%s is %v", v.Type(), f.Name, x)
+				}
+				checkBounds(t, v.Field(i))
+			}
+		}
+	}
+}
+
 func FuzzReadRecord(f *testing.F) {
 	f.Add(head + `{"kind":"sample","t":1}` + "\n" + `{"kind":"footer"`)
 	f.Add("")
+	f.Add(wild)
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := readRecord(strings.NewReader(text), true)
 		if err != nil {

@@ -117,6 +117,7 @@ func (t *Tail) take(text []byte) error {
 			if err := json.Unmarshal(line, &s); err != nil {
 				return err
 			}
+			s.bound()
 			list = append([]Sample{s}, list...)
 		case kindFooter:
 			f := &Footer{}

@@ -72,6 +72,26 @@ func TestTopRow(t *testing.T) {
 	}
 }
 
+// TestTopWild: tasks whose records say anything are shown with the others.
+func TestTopWild(t *testing.T) {
+	const text = `{"kind":"header","version":1,"limits":{"cpus":1.7e308,"memory_bytes":9223372036854775807}}
+{"kind":"sample","t":1.6e308,"cpu_s":-1.7e308,"pressure":{"cpu_s":-1.7e308},"gpus":[{"utilisation":1.7e308}]}
+{"kind":"sample","t":1.7e308,"cpu_s":1.7e308,"pressure":{"cpu_s":1.7e308},"rss_bytes":9223372036854775807,"gpus":[{"utilisation":1.7e308},{"utilisation":1.7e308}]}
+`
+	now := &topState{}
+	for k := range 3 {
+		tail, err := metrics.ReadTail(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		now.Tasks = append(now.Tasks, (&watchedTask{task: job.Task{Index: k}, tail: *tail}).row(time.Now()))
+		now.Sum.add(&now.Tasks[k])
+	}
+	if b, err := json.Marshal(now); err != nil || now.Sum.Memory < 0 {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
 // TestTopGPUs: what is not known of parts of GPUs is not idle.
 func TestTopGPUs(t *testing.T) {
 	for _, c := range []struct {

@@ -47,7 +47,7 @@ func (k *watchedTask) row(now time.Time) topTask {
 	}
 	t.Age = max(0, now.Sub(h.Start).Seconds()-last.At)
 	if took := last.At - before.At; took > 0 {
-		rate := func(a, b float64) float64 { return min(max(0, b-a)/took, math.MaxInt64) } // a record may say anything
+		rate := func(a, b float64) float64 { return min(max(0, b-a)/took, math.MaxInt64) } // samples may be next to each other
 		t.CPUs = rate(before.CPU, last.CPU)
 		t.Read, t.Written = rate(float64(before.Read), float64(last.Read)), rate(float64(before.Written), float64(last.Written))
 		t.NetIn, t.NetOut = rate(float64(before.NetIn), float64(last.NetIn)), rate(float64(before.NetOut), float64(last.NetOut))
