@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -127,10 +128,10 @@ func (m *cgroupMount) locate(root, path string) controller {
 // has says whether m has a controller in the cgroup that k is there.
 func (m *cgroupMount) has(name string, k controller) bool {
 	if m.version == 1 {
-		return contains(m.controllers, name) && exists(k.dir)
+		return slices.Contains(m.controllers, name) && exists(k.dir)
 	}
 	b, err := readSmall(filepath.Join(k.dir, "cgroup.controllers"))
-	return k.dir != "" && err == nil && contains(strings.Fields(string(b)), name)
+	return k.dir != "" && err == nil && slices.Contains(strings.Fields(string(b)), name)
 }
 
 // findCgroups looks below root, "/" but in tests.
@@ -168,15 +169,6 @@ func findCgroups(root string) *cgroups {
 	}
 	c.quota.dir, c.processors = c.leastQuota()
 	return c
-}
-
-func contains(list []string, word string) bool {
-	for _, w := range list {
-		if w == word {
-			return true
-		}
-	}
-	return false
 }
 
 func exists(file string) bool {

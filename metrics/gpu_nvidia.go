@@ -148,10 +148,6 @@ func parseNvidia(line string) (s gpuState, ok bool) {
 // processorTime is what a process took until now, in seconds.
 func processorTime(pid int) float64 {
 	var r reader
-	b, err := r.read(procFile(pid, "stat"))
-	if err != nil {
-		return 0
-	}
-	s, _ := parseStat(b)
+	s, _ := r.stat(pid)
 	return float64(s.user+s.system) * tick
 }

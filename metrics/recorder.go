@@ -76,11 +76,7 @@ func startedUs(pid int) bool {
 		if at == pid {
 			return true
 		}
-		b, err := r.read(procFile(at, "stat"))
-		if err != nil {
-			break
-		}
-		s, _ := parseStat(b)
+		s, _ := r.stat(at)
 		at = s.parent
 	}
 	return false

@@ -96,8 +96,8 @@ func (t *tree) visit(pid int, c *census, pss bool) (s stat, ok bool) {
 
 // count adds one process.
 func (t *tree) count(c *census, pid int, s *stat, pss bool) {
-	c.add(counted{user: s.user + s.childUser, system: s.system + s.childSystem})
-	c.in, c.out = add(c.in, c.out, t.read.storage(pid))
+	io := t.read.storage(pid)
+	c.add(counted{s.user + s.childUser, s.system + s.childSystem, io[0], io[1]})
 	if s.zombie {
 		return
 	}
@@ -113,8 +113,6 @@ func (t *tree) count(c *census, pid int, s *stat, pss bool) {
 		c.swap += field(b, "Swap") << 10
 	}
 }
-
-func add(in, out int64, more [2]int64) (int64, int64) { return in + more[0], out + more[1] }
 
 // storage is what a process, with the children that it waited for, read and
 // wrote; zeros where that may not be known.
