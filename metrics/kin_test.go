@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -22,11 +23,12 @@ func TestMeasureCountsKin(t *testing.T) {
 		}
 		t.Cleanup(func() { syscall.Kill(-daemon.Process.Pid, syscall.SIGKILL); daemon.Wait() })
 	}
+	job := "JOB=" + strconv.Itoa(os.Getpid()) // the same test may run elsewhere on the machine
 	for range 2 {
-		start("JOB=17")
+		start(job)
 	}
-	start("JOB=171")
-	start("XJOB=17")
+	start(job + "1")
+	start("X" + job)
 	file, fifo := filepath.Join(dir, "run.jsonl"), filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
@@ -44,7 +46,7 @@ func TestMeasureCountsKin(t *testing.T) {
 		_ = os.WriteFile(fifo, []byte("\n"), 0)
 	}()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if _, err := Measure(t.Context(), cmd, Options{File: file, Kin: []string{"JOB=17", "NODE=n1"}}); err != nil {
+	if _, err := Measure(t.Context(), cmd, Options{File: file, Kin: []string{job, "NODE=n1"}}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := ReadRecord(file, true)
