@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"strings"
 )
 
 // Sections are a report that compares nothing: each format writes them as it does
@@ -29,7 +28,7 @@ func (list Sections) Text(out io.Writer) error {
 
 func (list Sections) text(w io.Writer) {
 	for _, s := range list {
-		fmt.Fprintf(w, "\n%s\n", strings.ToUpper(plain(s.Title)))
+		fmt.Fprintf(w, "\n%s:\n", plain(s.Title)) // names of systems and jobs stay as they are
 		for _, p := range s.Text {
 			fmt.Fprintln(w, sentence(p))
 		}

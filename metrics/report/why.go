@@ -121,7 +121,11 @@ func (m *match) moreWaiting(slow, fast *System) (text []string) {
 	of := func(t *Task) float64 { return granted(&t.Header) }
 	busy := slow.Figures[busyName].Median / fast.Figures[busyName].Median
 	if a, b := slow.median(of), fast.median(of); a > 0 && a < b {
-		because("%s was granted %s processors instead of %s", slow.Name, digits(a), digits(b))
+		noun := "processors"
+		if a == 1 {
+			noun = "processor"
+		}
+		because("%s was granted %s %s instead of %s", slow.Name, digits(a), noun, digits(b))
 		if !(busy <= 1/telling) { // it used what it had as well, or that is not known
 			return text
 		}
