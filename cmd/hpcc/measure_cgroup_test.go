@@ -1,12 +1,17 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+
+	"hpcc/metrics"
 )
 
 // A testCgroup is one that a test made, of the version that the machine has.
@@ -129,12 +134,7 @@ func TestMeasureAgreesWithCgroup(t *testing.T) {
 	g := newTestCgroup(t)
 	g.limitMemory(1 << 30)
 	g.limitCPU(50000)
-	dir := t.TempDir()
-	for _, d := range []string{filepath.Dir(dir), dir} {
-		if err := os.Chmod(d, 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := openDir(t)
 	script := fmt.Sprintf(`cd %s; mkdir before after; cp %[2]s before; "$@"; status=$?; cp %[2]s after; exit $status`, dir, strings.Join(g.files(), " "))
 	r := measure(t, g.enter(), "sh", "-c", script, "sh", load, "cpu", "0.5", "2")
 	if l := r.Header.Limits; l.CPUs != 0.5 || l.Memory != 1<<30 || l.Cgroup != g.version() || l.Shared || !strings.HasSuffix(l.CgroupPath, g.name) {
@@ -173,5 +173,29 @@ func TestMeasureOutOfMemory(t *testing.T) {
 	f := measure(t, g.enter(), load, "memory", "300").Footer
 	if f.Exit != -1 || f.Signal != "SIGKILL" || f.Cgroup == nil || f.Cgroup.OOMKills != 1 || f.MemoryFrom != "cgroup" || !near(float64(f.Memory), 128<<20, 0.01, 0) {
 		t.Errorf("%+v, %+v; want a kill by the kernel at 128 MiB", f, f.Cgroup)
+	}
+}
+
+// TestMeasureKilledWhole: where the kernel ends all that is in the cgroup at once, as Kubernetes asks it to of version 2,
+// the record has no end, and what was known until then.
+func TestMeasureKilledWhole(t *testing.T) {
+	needs(t, "userns")
+	g := newTestCgroup(t)
+	if !g.two {
+		t.Skip("cgroups of version 1 end one process")
+	}
+	g.limitMemory(128 << 20)
+	g.limit("memory", "", "memory.oom.group", "1")
+	dir := openDir(t)
+	file := filepath.Join(dir, "run.jsonl")
+	words := append(g.enter(), filepath.Join(bin, "hpcc"), "entry", "--measure="+file, "--",
+		"sh", "-c", `until grep -q '"kind":"sample"' "$1"; do sleep 0.1; done; exec "$0" memory 300`, load, file)
+	out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+	if exit := new(exec.ExitError); !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("%v, %s; want an end by SIGKILL", err, out)
+	}
+	r, err := metrics.ReadRecord(file, true)
+	if err != nil || r.Footer != nil || len(r.Samples) == 0 || r.Header.Limits.Memory != 128<<20 {
+		t.Errorf("%+v, %v; want a header, samples, and no end", r, err)
 	}
 }

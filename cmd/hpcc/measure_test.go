@@ -19,12 +19,7 @@ import (
 // are words in front of hpcc's.
 func measure(t *testing.T, before []string, words ...string) *metrics.Record {
 	t.Helper()
-	dir := t.TempDir()
-	for _, d := range []string{filepath.Dir(dir), dir} { // who measures may be another user than the test's
-		if err := os.Chmod(d, 0o777); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := openDir(t)
 	file := filepath.Join(dir, "run.jsonl")
 	args := append(append(before, filepath.Join(bin, "hpcc"), "run", "--measure="+file, "--no-config", "/", "--"), words...)
 	cmd := exec.Command(args[0], args[1:]...)
@@ -39,6 +34,18 @@ func measure(t *testing.T, before []string, words ...string) *metrics.Record {
 	}
 	t.Logf("%v: %s", words, footer(r))
 	return r
+}
+
+// openDir is a directory where everybody may write: who measures may be another user than the test's.
+func openDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }
 
 func footer(r *metrics.Record) string {
