@@ -36,6 +36,7 @@ Exit status: 0; 1 when the images differ and --different is not given, or nothin
 			&cli.BoolFlag{Name: "markdown", Usage: "print Markdown"},
 			&cli.StringFlag{Name: "html", Usage: "write a page with charts to `FILE`; - prints it"},
 			&cli.StringFlag{Name: "price", Usage: "count costs and energy by the prices of `FILE`"},
+			&cli.StringFlag{Name: "power", Usage: "count energy by what nodes draw by `FILE`, which has the form of that of --price"},
 			&cli.BoolFlag{Name: "different", Usage: "compare runs of different images, and say so"},
 			&cli.BoolFlag{Name: "attempts", Usage: "count earlier attempts of tasks too, not only the last"},
 			onFlag(), storeFlag(),
@@ -55,7 +56,7 @@ func compareRuns(c *cli.Context) error {
 		return err
 	}
 	o := report.Options{Different: c.Bool("different")}
-	if o.Prices, err = readPrices(c.String("price")); err != nil {
+	if o.Prices, err = pricesOf(c); err != nil {
 		return err
 	}
 	sources, err := reportSources(c, words)
@@ -141,13 +142,30 @@ func onReport(err error) error {
 	return err
 }
 
-// readPrices reads a file of prices; nil without one.
-func readPrices(file string) (*report.Prices, error) {
+// pricesOf are those of --price, or those of --power; of both the draws are those of --power. Without either nil.
+func pricesOf(c *cli.Context) (*report.Prices, error) {
+	p, err := readPrices(c, "price")
+	if err != nil {
+		return nil, err
+	}
+	power, err := readPrices(c, "power")
+	if p == nil || err != nil {
+		return power, err
+	}
+	if power != nil {
+		p.Draw(power)
+	}
+	return p, nil
+}
+
+// readPrices reads the file of a flag; nil without one.
+func readPrices(c *cli.Context, flag string) (*report.Prices, error) {
+	file := c.String(flag)
 	if file == "" {
 		return nil, nil
 	}
 	bad := func(err error) error {
-		return (&message{err: fmt.Errorf("--price: %w", err), status: exitUsage}).hint("docs/report.md, \"Costs\", has an example")
+		return (&message{err: fmt.Errorf("--%s: %w", flag, err), status: exitUsage}).hint("docs/report.md, \"Costs\", has an example")
 	}
 	p := &report.Prices{}
 	f, err := job.ReadTables(file, p)

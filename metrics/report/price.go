@@ -14,7 +14,12 @@ type Prices struct {
 	KWh      float64         `toml:"kwh"`      // price of one; 0: the hour's price has it
 	PUE      float64         `toml:"pue"`      // what the site draws for each watt of its nodes; 0: 1
 	Node     map[string]Node `toml:"node"`     // by a system's name, or a pattern of hosts
+
+	draws *Prices // whose watts and PUE count; nil: its own
 }
+
+// Draw has the watts of other tables count in the place of p's own, and their PUE where they have one.
+func (p *Prices) Draw(others *Prices) { p.draws = others }
 
 // A Node is what nodes of one kind cost.
 type Node struct {
@@ -90,23 +95,35 @@ func (p *Prices) add(system string, t *Task) {
 	if p == nil || !ran {
 		return
 	}
-	n, ok := p.find(system, t.Header.Machine.Host)
-	if !ok {
-		return
+	host := t.Header.Machine.Host
+	n, priced := p.find(system, host)
+	d, drawn, pue := n, priced, p.PUE
+	if p.draws != nil {
+		if d, drawn = p.draws.find(system, host); p.draws.PUE > 0 {
+			pue = p.draws.PUE
+		}
 	}
-	share, _ := n.share(t)
-	j := gpuEnergy(t.Footer)
-	j += n.IdleWatts * share * w
-	if cpus := n.cpus(t); cpus > 0 {
-		j += (n.MaxWatts - n.IdleWatts) * min(t.Figures[cpuName]/cpus, w)
+	kwh := 0.0
+	if drawn {
+		kwh = d.energy(t, w) / joules * max(pue, 1)
 	}
-	kwh := j / joules * max(p.PUE, 1)
 	if kwh > 0 && kwh < most {
 		t.Figures[energyName] = kwh
 	}
-	if cost := n.Hour*share*w/3600 + p.KWh*kwh; cost < most && (n.Hour > 0 || p.KWh > 0 && kwh > 0) {
+	share, _ := n.share(t)
+	if cost := n.Hour*share*w/3600 + p.KWh*kwh; priced && cost < most && (n.Hour > 0 || p.KWh > 0 && kwh > 0) {
 		t.Figures[costName] = cost
 	}
+}
+
+// energy is what a run of so many seconds drew, in joules, without the PUE.
+func (n *Node) energy(t *Task, wall float64) float64 {
+	share, _ := n.share(t)
+	j := gpuEnergy(t.Footer) + n.IdleWatts*share*wall
+	if cpus := n.cpus(t); cpus > 0 {
+		j += (n.MaxWatts - n.IdleWatts) * min(t.Figures[cpuName]/cpus, wall)
+	}
+	return j
 }
 
 func (n *Node) cpus(t *Task) float64 {
@@ -141,8 +158,13 @@ func (n *Node) share(t *Task) (part float64, known bool) {
 // notes tell which systems have no price.
 func (p *Prices) notes(systems []*System) (notes []string) {
 	for _, s := range systems {
-		none, whole, unasked, hosts := 0, 0, 0, map[string]bool{}
+		none, whole, unasked, undrawn, hosts := 0, 0, 0, 0, map[string]bool{}
 		for _, t := range s.Tasks {
+			if p.draws != nil {
+				if _, ok := p.draws.find(s.Name, t.Header.Machine.Host); !ok {
+					undrawn++
+				}
+			}
 			n, ok := p.find(s.Name, t.Header.Machine.Host)
 			_, known := n.share(t)
 			switch {
@@ -160,6 +182,9 @@ func (p *Prices) notes(systems []*System) (notes []string) {
 		}
 		if unasked > 0 {
 			notes = append(notes, fmt.Sprintf("%s: neither the job nor its record says how many processors a run had, so %s for a whole node: --cpus of the job, or --measure, says it", s.Name, counted(unasked, "run pays", "runs pay")))
+		}
+		if undrawn > 0 {
+			notes = append(notes, fmt.Sprintf("%s: what %s drew is not known: the tables of power name neither the system nor the host", s.Name, counted(undrawn, "run", "runs")))
 		}
 		if none > 0 {
 			notes = append(notes, fmt.Sprintf("%s: the prices name neither the system nor %s, so %d of %s cost nothing here", s.Name, few(slices.Sorted(maps.Keys(hosts))), none, counted(len(s.Tasks), "run", "runs")))

@@ -170,6 +170,18 @@ func TestPrices(t *testing.T) {
 			t.Errorf("%s on %s: %g EUR, %g kWh; want %g, %g", test.system, test.host, cost, kwh, test.cost, test.kwh)
 		}
 	}
+	both := *p
+	both.Draw(&Prices{PUE: 3, Node: map[string]Node{"gpu1*": {IdleWatts: 200, MaxWatts: 200}}})
+	x := task("gpu17", 4, 0)
+	both.add("x", x)
+	if cost, kwh := x.Figures[costName], x.Figures[energyName]; math.Abs(kwh-3*(.5+.0125)) > 1e-9 || math.Abs(cost-4-.5*kwh) > 1e-9 {
+		t.Errorf("of two tables: %g EUR, %g kWh", cost, kwh)
+	}
+	x = task("gpu2", 16, 0)
+	both.add("x", x)
+	if _, drawn := x.Figures[energyName]; drawn || x.Figures[costName] != 2 {
+		t.Errorf("of a host that only prices name: %+v", x.Figures)
+	}
 	one := map[string]Node{"a": {Hour: 1}}
 	for _, test := range []struct {
 		p    Prices
