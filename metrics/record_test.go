@@ -60,6 +60,25 @@ func TestReadRecord(t *testing.T) {
 	}
 }
 
+// TestFirstRecord: testdata/first.jsonl is what the first hpcc that measured (9fc102e) wrote of a run, but for names of the
+// machine.
+func TestFirstRecord(t *testing.T) {
+	r, err := ReadRecord("testdata/first.jsonl", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, f := r.Header, r.Footer
+	if h.Version != 1 || h.Image != "./root" || len(h.Command) != 3 || h.Machine.CPUs != 2 || h.Limits.Cgroup != "v1" || !h.Limits.Shared || h.Start.IsZero() {
+		t.Errorf("header %+v", h)
+	}
+	if len(r.Samples) != 7 || r.Samples[3].At != 0.483 || r.Samples[3].CPU != 0.34 || r.Samples[3].RSS != 18894848 || r.Samples[3].Pressure == nil || !r.Samples[3].Pressure.Machine {
+		t.Errorf("samples %+v", r.Samples)
+	}
+	if f == nil || f.Exit != 3 || f.Wall != 0.755444052 || f.Usage.User != 0.351648 || f.Memory != 11427840 || f.MemoryFrom != "pss" || len(f.Unknown)+len(h.Unknown)+len(r.Other) != 0 {
+		t.Errorf("footer %+v", f)
+	}
+}
+
 // TestUnknownMembers: what a later version says of a run is still there when it is written again.
 func TestUnknownMembers(t *testing.T) {
 	text := strings.Replace(head, `"limits"`, `"later":{"a":[1]},"limits"`, 1)
