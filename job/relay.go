@@ -102,9 +102,11 @@ func answer(ctx context.Context, s net.Conn, port int) {
 		return
 	}
 	defer conn.Close()
-	if _, err := s.Write([]byte{connected}); err == nil {
-		join(conn, s)
+	if _, err := s.Write([]byte{connected}); err != nil { // the other end is gone
+		reset(conn)
+		return
 	}
+	join(conn, s)
 }
 
 // dialLoopback connects to a port of this machine, whichever loopback address

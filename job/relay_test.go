@@ -244,11 +244,18 @@ func TestTunnelBackPressure(t *testing.T) {
 
 // TestTunnelEnds: when the link ends, so do both ends and all connections.
 func TestTunnelEnds(t *testing.T) {
-	heard := make(chan error, 1)
-	tun, addr, _ := tunnelTo(t, serveLoopback(t, func(c *net.TCPConn) { _, err := io.ReadAll(c); heard <- err }))
+	got, heard := make(chan error, 1), make(chan error, 1)
+	tun, addr, _ := tunnelTo(t, serveLoopback(t, func(c *net.TCPConn) {
+		_, err := c.Read(make([]byte, 1))
+		got <- err
+		_, err = io.ReadAll(c)
+		heard <- err
+	}))
 	c := dial(t, addr)
 	_, _ = io.WriteString(c, "x")
-	time.Sleep(50 * time.Millisecond)
+	if err := <-got; err != nil {
+		t.Fatal(err)
+	}
 	tun.Close()
 	<-tun.Ended()
 	if err := <-heard; err == nil {
@@ -256,6 +263,19 @@ func TestTunnelEnds(t *testing.T) {
 	}
 	if _, err := io.ReadAll(c); err == nil {
 		t.Error("the client took the end of the tunnel for the end of what was sent")
+	}
+}
+
+// TestAnswerTooLate: a server that was connected to for nobody, as the link has ended, does not take that for a
+// client that had nothing to say.
+func TestAnswerTooLate(t *testing.T) {
+	heard := make(chan error, 1)
+	port := serveLoopback(t, func(c *net.TCPConn) { _, err := io.ReadAll(c); heard <- err })
+	gone, link := net.Pipe()
+	gone.Close()
+	answer(t.Context(), link, port)
+	if err := <-heard; err == nil {
+		t.Error("the server took it for the end of what was sent")
 	}
 }
 
