@@ -134,8 +134,8 @@ type Sample struct {
 
 // CgroupUse is what a cgroup counted.
 type CgroupUse struct {
-	CPU       float64 `json:"cpu_s"`
-	Memory    int64   `json:"memory_bytes"`
+	CPU       float64 `json:"cpu_s,omitempty"`
+	Memory    int64   `json:"memory_bytes,omitempty"`
 	Cache     int64   `json:"cache_bytes,omitempty"` // of that the contents of files, which the kernel gives up where memory is short
 	Peak      int64   `json:"memory_peak_bytes,omitempty"`
 	Read      int64   `json:"read_bytes,omitempty"`

@@ -6,10 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"hpcc/metrics"
 )
@@ -31,7 +35,7 @@ func newTestCgroup(t *testing.T) *testCgroup {
 	}
 	needs(t, "cgroups")
 	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
-	g := &testCgroup{t: t, name: fmt.Sprintf("hpcc-test-%d", os.Getpid()), two: err == nil, dirs: map[string]string{}}
+	g := &testCgroup{t: t, name: fmt.Sprintf("hpcc-%d-%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", "-")), two: err == nil, dirs: map[string]string{}}
 	for _, controller := range []string{"memory", "cpu", "cpuacct", "blkio"} {
 		g.dirs[controller] = filepath.Join("/sys/fs/cgroup", controller, g.name)
 		if g.two {
@@ -86,21 +90,48 @@ func (g *testCgroup) limitCPU(µs int) {
 	g.limit("cpu", "cpu.cfs_quota_us", "cpu.max", value)
 }
 
-// files are where the kernel counts.
-func (g *testCgroup) files() []string {
+// countStorage sets limits that no storage reaches: of version 1 newer kernels count what a cgroup reads and writes
+// only of devices for which it has one.
+func (g *testCgroup) countStorage(dir string) {
+	g.t.Helper()
 	if g.two {
-		return []string{filepath.Join(g.dirs["cpu"], "cpu.stat"), filepath.Join(g.dirs["memory"], "memory.peak")}
+		return
 	}
-	return []string{filepath.Join(g.dirs["cpu"], "cpu.stat"), filepath.Join(g.dirs["cpuacct"], "cpuacct.usage"), filepath.Join(g.dirs["memory"], "memory.max_usage_in_bytes")}
+	fi, err := os.Stat(dir)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	dev := fi.Sys().(*syscall.Stat_t).Dev
+	for _, file := range []string{"blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"} {
+		limit := fmt.Sprintf("%d:%d %d", unix.Major(dev), unix.Minor(dev), int64(1)<<40)
+		if err := os.WriteFile(filepath.Join(g.dirs["blkio"], file), []byte(limit), 0o644); err != nil && os.Getenv("CI") != "" {
+			g.t.Fatal(err)
+		} else if err != nil {
+			g.t.Skipf("needs files on a disk of its own: %v", err)
+		}
+	}
 }
 
-// A cgroupUse is what the kernel counted: seconds of processors and of throttling, and the peak in bytes.
-type cgroupUse struct{ cpu, throttled, peak float64 }
+// files are where the kernel counts: processors, throttling, memory, storage.
+func (g *testCgroup) files() []string {
+	one := []string{"cpuacct/cpuacct.usage", "cpu/cpu.stat", "memory/memory.max_usage_in_bytes", "blkio/blkio.throttle.io_service_bytes"}
+	two := []string{"cpu/cpu.stat", "cpu/cpu.stat", "memory/memory.peak", "blkio/io.stat"}
+	if g.two {
+		one = two
+	}
+	for i, f := range one {
+		one[i] = filepath.Join(g.dirs[filepath.Dir(f)], filepath.Base(f))
+	}
+	return one
+}
+
+// A cgroupUse is what the kernel counted: seconds of processors and of throttling, bytes of the peak, read and written.
+type cgroupUse struct{ cpu, throttled, peak, read, written float64 }
 
 // used reads the files, or copies of them in a directory.
 func (g *testCgroup) used(dir string) cgroupUse {
 	g.t.Helper()
-	figure := func(file int, key string) float64 {
+	figure := func(file int, pattern string) (sum float64) {
 		name := g.files()[file]
 		if dir != "" {
 			name = filepath.Join(dir, filepath.Base(name))
@@ -109,59 +140,94 @@ func (g *testCgroup) used(dir string) cgroupUse {
 		if err != nil {
 			g.t.Fatal(err)
 		}
-		for line := range strings.Lines(string(b)) {
-			if rest, ok := strings.CutPrefix(line, key); ok {
-				n, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-				if err != nil {
-					g.t.Fatal(err)
-				}
-				return n
-			}
+		found := regexp.MustCompile(`(?m)`+pattern+`([0-9]+)`).FindAllSubmatch(b, -1)
+		if len(found) == 0 && !strings.Contains(name, "io") { // of storage: one line for each device that was used
+			g.t.Fatalf("no %q in %s: %s", pattern, name, b)
 		}
-		g.t.Fatalf("no %q in %s", key, b)
-		return 0
+		for _, m := range found {
+			n, err := strconv.ParseFloat(string(m[1]), 64)
+			if err != nil {
+				g.t.Fatal(err)
+			}
+			sum += n
+		}
+		return sum
 	}
 	if g.two {
-		return cgroupUse{figure(0, "usage_usec ") / 1e6, figure(0, "throttled_usec ") / 1e6, figure(1, "")}
+		return cgroupUse{figure(0, "^usage_usec ") / 1e6, figure(1, "^throttled_usec ") / 1e6, figure(2, "^"), figure(3, "rbytes="), figure(3, "wbytes=")}
 	}
-	return cgroupUse{figure(1, "") / 1e9, figure(0, "throttled_time ") / 1e9, figure(2, "")}
+	return cgroupUse{figure(0, "^") / 1e9, figure(1, "^throttled_time ") / 1e9, figure(2, "^"), figure(3, " Read "), figure(3, " Write ")}
 }
 
-// TestMeasureAgreesWithCgroup: in a cgroup of its own a run has that one's figures and limits: no less than
+// TestMeasureAgreesWithCgroup: in a cgroup of its own a run has that one's figures: no less than
 // it counted while the program ran, no more than it counted since hpcc entered it.
 func TestMeasureAgreesWithCgroup(t *testing.T) {
+	needs(t, "userns")
+	for _, c := range uses(openDir(t)) {
+		t.Run(c.name, func(t *testing.T) {
+			g := newTestCgroup(t)
+			if c.written > 0 {
+				g.countStorage(c.words[2])
+			}
+			r, before, after := g.measureCounted(c.words...)
+			f := r.Footer
+			all := g.used("")
+			t.Logf("the cgroup: %+v, %+v, in all %+v", before, after, all)
+			if f.Cgroup == nil {
+				t.Fatal("nothing of the cgroup")
+			}
+			g.between("processor time", f.Cgroup.CPU, after.cpu-before.cpu, all.cpu, 0.1)
+			g.between("read", float64(f.Cgroup.Read), after.read-before.read, all.read, 1<<20)
+			g.between("written", float64(f.Cgroup.Written), after.written-before.written, all.written, 1<<20)
+			if want := c.written * (1 << 20); c.written > 0 && (f.Cgroup.Read < int64(want) || f.Cgroup.Written < int64(want)) {
+				t.Errorf("%d bytes read, %d written; want %g MiB of each", f.Cgroup.Read, f.Cgroup.Written, c.written)
+			}
+			if !near(float64(f.Cgroup.Peak), all.peak, 0.02, 1<<20) {
+				t.Errorf("the most memory: %d; the cgroup says %.0f", f.Cgroup.Peak, all.peak)
+			}
+			if c.memory > 0 && (f.MemoryFrom != "cgroup" || f.Memory != f.Cgroup.Peak || float64(f.Memory) < c.memory*(1<<20)) {
+				t.Errorf("%d bytes from %s; want those of the cgroup, at least %g MiB", f.Memory, f.MemoryFrom, c.memory)
+			}
+		})
+	}
+}
+
+// TestMeasureThrottled: a run has the limits of its cgroup, and how long those held it up.
+func TestMeasureThrottled(t *testing.T) {
 	needs(t, "userns")
 	g := newTestCgroup(t)
 	g.limitMemory(1 << 30)
 	g.limitCPU(50000)
-	dir := openDir(t)
-	script := fmt.Sprintf(`cd %s; mkdir before after; cp %[2]s before; "$@"; status=$?; cp %[2]s after; exit $status`, dir, strings.Join(g.files(), " "))
-	r := measure(t, g.enter(), "sh", "-c", script, "sh", load, "cpu", "0.5", "2")
-	if l := r.Header.Limits; l.CPUs != 0.5 || l.Memory != 1<<30 || l.Cgroup != g.version() || l.Shared || !strings.HasSuffix(l.CgroupPath, g.name) {
-		t.Errorf("limits %+v; want half a processor, 1 GiB, a cgroup of its own, %s", l, g.version())
-	}
-	u, before, after, all := r.Footer.Cgroup, g.used(filepath.Join(dir, "before")), g.used(filepath.Join(dir, "after")), g.used("")
-	if u == nil {
+	r, before, after := g.measureCounted(load, "cpu", "0.5", "2")
+	if r.Footer.Cgroup == nil {
 		t.Fatal("nothing of the cgroup")
 	}
-	between := func(what string, got, least, most float64) {
-		if got < 0.95*least-0.1 || got > 1.05*most+0.1 {
-			t.Errorf("%s: %.3f s; the cgroup says %.3f while the program ran, %.3f in all", what, got, least, most)
-		}
-	}
-	between("processor time", u.CPU, after.cpu-before.cpu, all.cpu)
-	between("throttled", u.Throttled, after.throttled-before.throttled, all.throttled)
+	g.between("throttled", r.Footer.Cgroup.Throttled, after.throttled-before.throttled, g.used("").throttled, 0.1)
 	if after.cpu-before.cpu < 1 || after.throttled-before.throttled < 0.3 {
 		t.Errorf("the cgroup counted %+v, then %+v; the program should have been throttled", before, after)
+	}
+	if l := r.Header.Limits; l.CPUs != 0.5 || l.Memory != 1<<30 || l.Cgroup != g.version() || l.Shared || !strings.HasSuffix(l.CgroupPath, g.name) {
+		t.Errorf("limits %+v; want half a processor, 1 GiB, a cgroup of its own, %s", l, g.version())
 	}
 	if p := r.Footer.Pressure; g.two && (p == nil || p.Machine || p.CPU < 0.1) {
 		t.Errorf("pressure %+v; want that of the cgroup, which waited for processors", p)
 	}
-	g.limitCPU(0)
-	r = measure(t, g.enter(), load, "memory", "300")
-	peak := g.used("").peak
-	if f := r.Footer; f.MemoryFrom != "cgroup" || !near(float64(f.Memory), peak, 0.02, 0) || f.Memory < 300<<20 {
-		t.Errorf("%d bytes from %s; the cgroup says %.0f", f.Memory, f.MemoryFrom, peak)
+}
+
+// measureCounted measures words in the cgroup, and reads that one's files just before and after they run.
+func (g *testCgroup) measureCounted(words ...string) (r *metrics.Record, before, after cgroupUse) {
+	g.t.Helper()
+	dir := openDir(g.t)
+	script := fmt.Sprintf(`cd %s; mkdir before after; cp %[2]s before; "$@"; status=$?; cp %[2]s after; exit $status`, dir, strings.Join(slices.Compact(g.files()), " "))
+	r = measure(g.t, g.enter(), append([]string{"sh", "-c", script, "sh"}, words...)...)
+	return r, g.used(filepath.Join(dir, "before")), g.used(filepath.Join(dir, "after"))
+}
+
+// between compares a figure with the least and the most that it can be, to a twentieth and an amount.
+func (g *testCgroup) between(what string, got, least, most, amount float64) {
+	g.t.Helper()
+	if got < 0.95*least-amount || got > 1.05*most+amount {
+		g.t.Errorf("%s: %.3f; the cgroup says %.3f while the program ran, %.3f in all", what, got, least, most)
 	}
 }
 

@@ -1,11 +1,12 @@
 #!/bin/bash
 # testdata/vm/run.sh COMMAND... - runs a command on a kernel of Debian's own, in a virtual machine whose files are
 # those of this machine and whose changes to them are forgotten: cgroups of version 2 alone, as new systems have
-# them, and nothing but the loopback network. Run as root; the status is the command's. Needs qemu-system-x86, kmod,
-# cpio and busybox-static. It emulates the processor; HPCC_VM_ACCEL=kvm is faster where that works.
+# them, nothing but the loopback network, and a disk of its own for temporary files. Run as root; the status is the
+# command's. Needs qemu-system-x86, kmod, cpio, e2fsprogs and busybox-static. It emulates the processor;
+# HPCC_VM_ACCEL=kvm is faster where that works.
 set -euo pipefail
 cache=${HPCC_VM:-/var/cache/hpcc-test/vm}
-[ $# -gt 0 ] || { sed -n '2,5s/^# //p' "$0" >&2; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "$0: needs root, whose files the machine gets" >&2; exit 1; }
 
 version=$(cd "$cache" 2>/dev/null && ls -d [0-9]* 2>/dev/null | head -n 1) || true
@@ -25,13 +26,14 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/init/bin" "$work/init/modules"
 cp "$(command -v busybox)" "$work/init/bin/busybox"
-modprobe -d "$root" -S "$version" -a --show-depends virtio_pci 9pnet_virtio 9p overlay |
+modprobe -d "$root" -S "$version" -a --show-depends virtio_pci 9pnet_virtio 9p overlay virtio_blk ext4 |
   awk '$1 == "insmod" && !seen[$2]++ { print $2 }' >"$work/modules"
 while read -r ko; do cp "$ko" "$work/init/modules"; echo "${ko##*/}"; done <"$work/modules" >"$work/init/order"
 echo "$root/lib/modules/$version" >"$work/init/modules/of" # the kernel asks for the others itself
 {
   printf 'cd %q\n' "$PWD"
   export -p
+  echo 'export TMPDIR=/mnt'
   printf 'exec'
   printf ' %q' "$@"
   echo
@@ -54,6 +56,8 @@ mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
 mount -t devtmpfs dev /new/dev
 mkdir -p /new/dev/pts /new/dev/shm
 mount -t devpts -o ptmxmode=666 pts /new/dev/pts
+mount -t ext4 /dev/vda /new/mnt
+chmod 1777 /new/mnt
 for t in dev/shm run; do mount -t tmpfs -o mode=1777 tmp /new/$t; done
 for c in $(cat /new/sys/fs/cgroup/cgroup.controllers); do echo "+$c" >/new/sys/fs/cgroup/cgroup.subtree_control; done
 hostname vm
@@ -74,10 +78,22 @@ sleep 60
 I
 chmod 755 "$work/init/init"
 (cd "$work/init" && find . | cpio -o -H newc --quiet) >"$work/initrd"
-timeout "${HPCC_VM_TIMEOUT:-900}" qemu-system-x86_64 -M q35 -accel "${HPCC_VM_ACCEL:-tcg}" -cpu max -smp 2 -m "${HPCC_VM_MEMORY:-6G}" -nodefaults -no-user-config -display none -no-reboot \
-  -kernel "$root/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS1 quiet loglevel=1 panic=-1 cgroup_no_v1=all" \
-  -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
-  -serial stdio -serial "file:$work/said" </dev/null
+start() {
+  truncate -s 1G "$work/disk"
+  mkfs.ext4 -q -F "$work/disk"
+  timeout "${HPCC_VM_TIMEOUT:-900}" qemu-system-x86_64 -M q35 -accel "${HPCC_VM_ACCEL:-tcg}" -cpu max -smp 1 -m "${HPCC_VM_MEMORY:-6G}" -nodefaults -no-user-config -display none -no-reboot \
+    -kernel "$root/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS1 quiet loglevel=1 panic=-1 softlockup_panic=1 watchdog_thresh=30 cgroup_no_v1=all" \
+    -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
+    -drive "file=$work/disk,format=raw,if=virtio,cache=unsafe" \
+    -serial stdio -serial "file:$work/said" </dev/null
+}
+start
+# Emulated, a kernel's processors have once been seen to wait for each other for ever: there is one now, and what
+# has locked up begins anew.
+if grep -q 'soft lockup' "$work/said"; then
+  cat "$work/said" >&2
+  start
+fi
 status=$(sed -n 's/^status \([0-9]*\).*/\1/p' "$work/said")
 [ -n "$status" ] || { cat "$work/said" >&2; echo "$0: the machine ended before its command did" >&2; exit 1; }
 exit "$status"

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"hpcc/metrics"
+)
+
+// TestMeasureAgreesWithSlurm: what is measured of a job is what Slurm's own accounting says of it.
+func TestMeasureAgreesWithSlurm(t *testing.T) {
+	needs(t, "userns", "slurm")
+	store := filepath.Join(t.TempDir(), "store")
+	dir := t.TempDir()
+	for i, c := range uses(dir) {
+		t.Run(c.name, func(t *testing.T) {
+			// Slurm looks once a second: what the program used stays with the shell that waited for it until then
+			name := fmt.Sprintf("use%d", i)
+			hpccOut(t, store, append([]string{"submit", "--to", "slurm", "--wait", "--measure", "--name", name, "--mem", "600M", "--native", "--acctg-freq=1",
+				"/", "--", "sh", "-c", `export LOAD_RECORD=$HPCC_JOB_DIR/task.0.jsonl; "$@" && sleep 4`, "sh"}, c.words...)...)
+			records, err := filepath.Glob(filepath.Join(store, "jobs", name+"-*", "task.0.jsonl"))
+			if err != nil || len(records) != 1 {
+				t.Fatalf("%q, %v; want one record", records, err)
+			}
+			r, err := metrics.ReadRecord(records[0], true)
+			if err != nil || r.Footer == nil || r.Footer.Exit != 0 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			f, want, most := r.Footer, accounted(t, r.Header.Job.Native["SLURM_JOB_ID"]), int64(0)
+			for _, s := range r.Samples {
+				most = max(most, s.RSS) // Slurm too adds the resident sets of processes
+			}
+			t.Logf("%s; accounting %+v", footer(r), want)
+			if cpu := f.Usage.User + f.Usage.System; !near(cpu, want.cpu, 0.05, 0.3) {
+				t.Errorf("%.3f s of processor time; sacct says %.3f", cpu, want.cpu)
+			}
+			if c.memory > 0 && !near(float64(most), want.memory, 0.1, 48<<20) {
+				t.Errorf("%d bytes of memory; sacct says %.0f", most, want.memory)
+			}
+			// Slurm counts what programs read and write, wherever it is
+			if c.written > 0 && onStorage(dir) && (!near(float64(f.Read), want.read, 0.02, 1<<20) || !near(float64(f.Written), want.written, 0.02, 1<<20)) {
+				t.Errorf("%d bytes read, %d written; sacct says %.0f, %.0f", f.Read, f.Written, want.read, want.written)
+			}
+		})
+	}
+}
+
+// accounted is what Slurm's accounting says of a job of one step: seconds of processors, and what was the most memory
+// of a step in bytes. It comes some time after the end.
+func accounted(t *testing.T, job string) (use struct{ cpu, memory, read, written float64 }) {
+	t.Helper()
+	var out []byte
+	for range 120 {
+		var err error
+		out, err = exec.Command("sacct", "-D", "-j", job, "-n", "-P", "-o", "JobIDRaw,State,TotalCPU,MaxRSS,MaxDiskRead,MaxDiskWrite").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		m := regexp.MustCompile(`(?m)^[0-9]+\.batch\|COMPLETED\|(?:([0-9]+):)?([0-9]+):([0-9.]+)\|([0-9.]+)K\|([0-9.]+)M\|([0-9.]+)M$`).FindSubmatch(out)
+		if m == nil {
+			time.Sleep(500 * time.Millisecond)
+			continue
+		}
+		var n [7]float64
+		for i, text := range m {
+			n[i], _ = strconv.ParseFloat(string(text), 64)
+		}
+		use.cpu = n[1]*3600 + n[2]*60 + n[3]
+		use.memory, use.read, use.written = n[4]*(1<<10), n[5]*(1<<20), n[6]*(1<<20)
+		return use
+	}
+	t.Fatalf("the accounting knows no end of job %s: %s", job, out)
+	return use
+}
