@@ -50,8 +50,8 @@ func TestMeasureAgreesWithSlurm(t *testing.T) {
 	}
 }
 
-// accounted is what Slurm's accounting says of a job of one step: seconds of processors, and what was the most memory
-// of a step in bytes. It comes some time after the end.
+// accounted is what Slurm's accounting says of the batch script of a job: seconds of processors; the most memory, what was
+// read and what was written, in bytes. It comes some time after the end.
 func accounted(t *testing.T, job string) (use struct{ cpu, memory, read, written float64 }) {
 	t.Helper()
 	var out []byte
