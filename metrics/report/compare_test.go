@@ -20,6 +20,29 @@ func compared(t *testing.T, a, b place, n int, change func(k int, h *metrics.Hea
 	return r
 }
 
+// TestMemoryToldByOthers: two peaks of other sources are not held against each other without a word.
+func TestMemoryToldByOthers(t *testing.T) {
+	by := func(sources ...string) func(int, *metrics.Header, *metrics.Footer) {
+		return func(k int, _ *metrics.Header, f *metrics.Footer) { f.MemoryFrom = sources[k%len(sources)] }
+	}
+	for _, test := range []struct {
+		base, other []string
+		want        string
+	}{
+		{[]string{"pss", "process"}, []string{"cgroup", "pss"}, "memory was not told by the same: by cgroup, pss; on base by process, pss ("},
+		{[]string{"pss"}, []string{"pss"}, ""},
+	} {
+		r, err := Read([]Source{{Name: "base", Runs: power.make(t, 6, by(test.base...))}, {Name: "other", Runs: power.make(t, 6, by(test.other...))}}, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(r.Comparisons[0].Text, "\n")
+		if !strings.Contains(text, test.want) || test.want == "" && strings.Contains(text, "told by") {
+			t.Errorf("%v against %v: %s; want %q", test.other, test.base, text, test.want)
+		}
+	}
+}
+
 // TestCauses: each cause is named where it is there, and no other.
 func TestCauses(t *testing.T) {
 	plain := power

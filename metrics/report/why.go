@@ -237,7 +237,7 @@ func (m *match) around() (text []string) {
 		}
 	}
 	if a, b, differ := m.report.property("memory counted by", m.other, m.base); differ {
-		text = append(text, fmt.Sprintf("memory is not counted alike: by %s, by %s on %s (process: of the largest one alone)", a, b, m.base.Name))
+		text = append(text, fmt.Sprintf("memory was not told by the same: by %s; on %s by %s (process: the largest one alone)", a, m.base.Name, b))
 	}
 	if r, ok := m.ratio(costName); ok {
 		text = append(text, fmt.Sprintf("a run costs %s, %s on %s: × %s", m.say(costName, m.other), m.say(costName, m.base), m.base.Name, times(r.Median)))
