@@ -71,7 +71,7 @@ func tomlKeys(t reflect.Type) (names []string) {
 	case reflect.Struct:
 		for f := range t.Fields() {
 			name := f.Tag.Get("toml")
-			if name == "-" || !f.IsExported() && !f.Anonymous {
+			if name == "-" {
 				continue
 			}
 			if !f.Anonymous {

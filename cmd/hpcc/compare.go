@@ -152,9 +152,7 @@ func pricesOf(c *cli.Context) (*report.Prices, error) {
 	if p == nil || err != nil {
 		return power, err
 	}
-	if power != nil {
-		p.Draw(power)
-	}
+	p.Draws = power
 	return p, nil
 }
 

@@ -15,11 +15,9 @@ type Prices struct {
 	PUE      float64         `toml:"pue"`      // what the site draws for each watt of its nodes; 0: 1
 	Node     map[string]Node `toml:"node"`     // by a system's name, or a pattern of hosts
 
-	draws *Prices // whose watts and PUE count; nil: its own
+	// Draws are the tables whose watts count in the place of these, and their PUE where they have one; nil: none.
+	Draws *Prices `toml:"-"`
 }
-
-// Draw has the watts of other tables count in the place of p's own, and their PUE where they have one.
-func (p *Prices) Draw(others *Prices) { p.draws = others }
 
 // A Node is what nodes of one kind cost.
 type Node struct {
@@ -98,9 +96,9 @@ func (p *Prices) add(system string, t *Task) {
 	host := t.Header.Machine.Host
 	n, priced := p.find(system, host)
 	d, drawn, pue := n, priced, p.PUE
-	if p.draws != nil {
-		if d, drawn = p.draws.find(system, host); p.draws.PUE > 0 {
-			pue = p.draws.PUE
+	if p.Draws != nil {
+		if d, drawn = p.Draws.find(system, host); p.Draws.PUE > 0 {
+			pue = p.Draws.PUE
 		}
 	}
 	kwh := 0.0
@@ -160,8 +158,8 @@ func (p *Prices) notes(systems []*System) (notes []string) {
 	for _, s := range systems {
 		none, whole, unasked, undrawn, hosts := 0, 0, 0, 0, map[string]bool{}
 		for _, t := range s.Tasks {
-			if p.draws != nil {
-				if _, ok := p.draws.find(s.Name, t.Header.Machine.Host); !ok {
+			if p.Draws != nil {
+				if _, ok := p.Draws.find(s.Name, t.Header.Machine.Host); !ok {
 					undrawn++
 				}
 			}

@@ -171,7 +171,7 @@ func TestPrices(t *testing.T) {
 		}
 	}
 	both := *p
-	both.Draw(&Prices{PUE: 3, Node: map[string]Node{"gpu1*": {IdleWatts: 200, MaxWatts: 200}}})
+	both.Draws = &Prices{PUE: 3, Node: map[string]Node{"gpu1*": {IdleWatts: 200, MaxWatts: 200}}}
 	x := task("gpu17", 4, 0)
 	both.add("x", x)
 	if cost, kwh := x.Figures[costName], x.Figures[energyName]; math.Abs(kwh-3*(.5+.0125)) > 1e-9 || math.Abs(cost-4-.5*kwh) > 1e-9 {
