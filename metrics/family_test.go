@@ -10,15 +10,23 @@ import (
 	"time"
 )
 
-// zombies counts the children of this process that ended and that nobody waited for.
-func zombies(f *family) (n int) {
+// brood counts the children of this process: those that live, and those that ended and that nobody waited for.
+func brood(f *family) (living, zombies int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, pid := range f.list() {
-		if s, ok := f.read.stat(pid); ok && s.zombie {
-			n++
+		switch s, ok := f.read.stat(pid); {
+		case ok && s.zombie:
+			zombies++
+		case ok:
+			living++
 		}
 	}
+	return living, zombies
+}
+
+func zombies(f *family) int {
+	_, n := brood(f)
 	return n
 }
 
@@ -26,6 +34,7 @@ func zombies(f *family) (n int) {
 func TestMeasureReapsBetweenLooks(t *testing.T) {
 	children = newFamily()
 	children.adopt()
+	before, _ := brood(children)
 	dir := t.TempDir()
 	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 50 ]; do i=$((i+1)); (timeout 5 true &); done; : >"+dir+"/forked; exec sleep 100")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -35,7 +44,8 @@ func TestMeasureReapsBetweenLooks(t *testing.T) {
 	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, nil) // at which nobody looks
 	for range 3000 {
 		time.Sleep(20 * time.Millisecond)
-		if _, err := os.Stat(filepath.Join(dir, "forked")); err == nil && zombies(children) == 0 {
+		_, err := os.Stat(filepath.Join(dir, "forked"))
+		if living, zombies := brood(children); err == nil && living == before+1 && zombies == 0 { // all have ended but the program
 			break
 		}
 	}

@@ -234,6 +234,14 @@ func (g *gpus) end() float64 {
 	}
 }
 
+// toolTime is what processor time a tool took, in seconds; 0 where it never ran, or somebody else waited for it.
+func toolTime(tool *exec.Cmd) float64 {
+	if tool.ProcessState == nil {
+		return 0
+	}
+	return (tool.ProcessState.UserTime() + tool.ProcessState.SystemTime()).Seconds()
+}
+
 // percent, mebibytes and watts read what tools print, within what can be; not ok for "[N/A]" and the like.
 func percent(s string) (float64, bool) { return quantity(s, 100) }
 

@@ -106,7 +106,7 @@ func (n *nvidia) finish() {
 	_ = syscall.Kill(-n.cmd.Process.Pid, syscall.SIGKILL)
 	<-n.silent
 	_ = n.cmd.Wait()
-	n.spent += (n.cmd.ProcessState.UserTime() + n.cmd.ProcessState.SystemTime()).Seconds()
+	n.spent += toolTime(n.cmd)
 	n.cmd = nil
 }
 

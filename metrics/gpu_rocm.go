@@ -78,14 +78,10 @@ func (g *gpus) askROCm(ctx context.Context, path string) ([]gpuState, float64) {
 	if err == nil {
 		err = cmd.Wait()
 	}
-	cost := 0.0
-	if cmd.ProcessState != nil {
-		cost = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-	}
 	if err != nil {
-		return nil, cost
+		return nil, toolTime(cmd)
 	}
-	return parseROCm(out.Bytes()), cost
+	return parseROCm(out.Bytes()), toolTime(cmd)
 }
 
 // A bounded buffer takes so much and throws the rest away.

@@ -248,6 +248,7 @@ func TestMeasureNearTheLimit(t *testing.T) {
 		limit   int64
 		written bool
 	}{{1_000_000, true}, {2_000_000, false}, {0, false}} {
+		children.adopt()
 		rec := &recorder{start: time.Now(), limit: c.limit, cgroups: &cgroups{memory: controller{dir: own, top: top, version: 2}}, tree: newTree(os.Getpid(), 0, nil), gpus: &gpus{}}
 		rec.header.Kind = kindHeader
 		file := filepath.Join(t.TempDir(), "run.jsonl")
@@ -259,5 +260,6 @@ func TestMeasureNearTheLimit(t *testing.T) {
 		if err := rec.out.close(); err != nil {
 			t.Error(err)
 		}
+		children.leave(rec.tree)
 	}
 }
