@@ -239,22 +239,24 @@ func (c *Containers) Kill(id string, sig unix.Signal, all bool) error {
 	if r.status(filepath.Join(c.Root, id)) == specs.StateStopped {
 		return fmt.Errorf("container not running: %q", id)
 	}
-	pids := []int{r.Pid}
+	var mounts *os.File
 	if all {
-		pids = append(pids, within(mountNamespace(r.Pid), r.Pid)...)
+		mounts = r.mounts()
 	}
-	return r.signal(sig, pids)
+	defer mounts.Close() // of nil an error
+	_, err = r.signal(sig, mounts)
+	return err
 }
 
-// signal sends sig to pids, of which the first is the container's.
-func (r *record) signal(sig unix.Signal, pids []int) error {
-	for i, pid := range pids {
+// signal sends sig to the container's process and to those others that see its
+// mounts, and says how many of these there are.
+func (r *record) signal(sig unix.Signal, mounts *os.File) (others int, err error) {
+	pids := within(mounts, r.Pid)
+	for _, pid := range append([]int{r.Pid}, pids...) {
 		fd, err := unix.PidfdOpen(pid, 0)
 		if err == nil {
 			// Only now is it sure that the pid cannot become another's.
-			if born, berr := processBorn(pid); i == 0 && (berr != nil || born != r.Born) {
-				err = unix.ESRCH
-			} else {
+			if r.has(pid, mounts) {
 				err = unix.PidfdSendSignal(fd, sig, nil, 0)
 			}
 			unix.Close(fd)
@@ -262,39 +264,53 @@ func (r *record) signal(sig unix.Signal, pids []int) error {
 			err = unix.Kill(pid, sig)
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("sending signal %d to process %d of container %q: %w", sig, pid, r.ID, err)
+			return 0, fmt.Errorf("sending signal %d to process %d of container %q: %w", sig, pid, r.ID, err)
 		}
 	}
-	return nil
+	return len(pids), nil
 }
 
-// mountNamespace names the mount namespace of a process, which each container
-// has to itself; "" when it has ended or is still in this process's own.
-func mountNamespace(pid int) string {
-	own, err := os.Readlink("/proc/self/ns/mnt")
+// has says whether a process is the container's own, or sees its mounts.
+func (r *record) has(pid int, mounts *os.File) bool {
+	if pid != r.Pid {
+		return inMounts(pid, mounts)
+	}
+	born, err := processBorn(pid)
+	return err == nil && born == r.Born
+}
+
+// mounts opens the mount namespace, which each container has to itself; nil when its process has ended or
+// is still in this process's own. The number of one that is open does not become another's.
+func (r *record) mounts() *os.File {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", r.Pid))
 	if err != nil {
-		return ""
-	}
-	ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-	if err != nil || ns == own {
-		return ""
-	}
-	return ns
-}
-
-// within are the processes in a mount namespace, except one.
-func within(ns string, except int) []int {
-	if ns == "" {
 		return nil
 	}
-	var pids []int
+	if !r.has(r.Pid, nil) || inMounts(os.Getpid(), f) {
+		f.Close()
+		return nil
+	}
+	return f
+}
+
+// inMounts says whether a process is in a mount namespace.
+func inMounts(pid int, mounts *os.File) bool {
+	its, err := os.Stat(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+	if err != nil {
+		return false
+	}
+	that, err := mounts.Stat()
+	return err == nil && os.SameFile(its, that)
+}
+
+// within are the processes in a mount namespace, except one; none in nil.
+func within(mounts *os.File, except int) (pids []int) {
+	if mounts == nil {
+		return nil
+	}
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
-		p, err := strconv.Atoi(e.Name())
-		if err != nil || p == except {
-			continue
-		}
-		if l, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", p)); err == nil && l == ns {
+		if p, err := strconv.Atoi(e.Name()); err == nil && p != except && inMounts(p, mounts) {
 			pids = append(pids, p)
 		}
 	}
@@ -334,13 +350,12 @@ func (c *Containers) Delete(id string, force bool) error {
 // end kills the container's processes and waits until all are gone: one that is
 // killed may have made another just before.
 func (r *record) end(dir string) error {
-	ns := mountNamespace(r.Pid)
+	mounts := r.mounts()
+	defer mounts.Close() // of nil an error
 	for range 1000 {
-		others := within(ns, r.Pid)
-		if len(others) == 0 && r.status(dir) == specs.StateStopped {
-			return nil
-		}
-		if err := r.signal(unix.SIGKILL, append([]int{r.Pid}, others...)); err != nil {
+		stopped := r.status(dir) == specs.StateStopped
+		others, err := r.signal(unix.SIGKILL, mounts)
+		if err != nil || stopped && others == 0 {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -100,8 +100,7 @@ func (c *Containers) create(id string, o CreateOptions, deathsig syscall.Signal)
 	}
 	defer func() {
 		if err != nil {
-			_ = proc.Kill() // it may have ended
-			_, _ = proc.Wait()
+			err = abandon(proc, err)
 		}
 	}()
 	r := &record{State: q.State, Created: time.Now(), Hooks: p.spec.Hooks, Run: deathsig != 0}
@@ -304,10 +303,25 @@ func (r *record) keep(dir, pidFile string) error {
 }
 
 func say(f *os.File, word string) error {
-	if _, err := f.Write([]byte(word)); err != nil {
+	_, err := f.Write([]byte(word))
+	if errors.Is(err, unix.EPIPE) {
+		return errEnded
+	}
+	if err != nil {
 		return fmt.Errorf("talking to the container's process: %w", err)
 	}
 	return nil
+}
+
+var errEnded = errors.New("the container's process ended before it was ready")
+
+// abandon ends a process that did not get ready, and says how it ended where it said nothing itself.
+func abandon(proc *os.Process, err error) error {
+	_ = proc.Kill() // it may have ended
+	if state, werr := proc.Wait(); werr == nil && errors.Is(err, errEnded) {
+		return fmt.Errorf("%w: %s", err, state)
+	}
+	return err
 }
 
 // hear waits for a word; any other is an error that the other side had.
@@ -315,7 +329,7 @@ func hear(f *os.File, word string) error {
 	b := make([]byte, 64<<10)
 	n, err := f.Read(b)
 	if n == 0 && (err == nil || errors.Is(err, io.EOF)) {
-		return errors.New("the container's process ended before it was ready")
+		return errEnded
 	}
 	if err != nil {
 		return fmt.Errorf("talking to the container's process: %w", err)

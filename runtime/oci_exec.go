@@ -89,9 +89,7 @@ func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
 		err = say(sync, saidWait)
 	}
 	if err != nil {
-		_ = proc.Kill() // it may have ended
-		_, _ = proc.Wait()
-		return err
+		return abandon(proc, err)
 	}
 	if o.Detach {
 		return nil

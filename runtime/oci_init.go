@@ -29,11 +29,12 @@ func ociInit() error {
 	if err != nil {
 		return &Error{ExitFailed, err}
 	}
-	if err = q.become(); err == nil || q.Sync < 0 {
+	sync := os.NewFile(uintptr(q.Sync), "creator") // it lives until the error is told: what nobody holds is closed
+	if err = q.become(sync); err == nil || q.Sync < 0 {
 		return err
 	}
 	// Whoever waits at the socket tells the error.
-	if _, werr := unix.Write(q.Sync, []byte(err.Error())); werr == nil {
+	if _, werr := sync.Write([]byte(err.Error())); werr == nil {
 		os.Exit(ExitFailed)
 	}
 	return err
@@ -70,12 +71,11 @@ func readRequest() (*initRequest, error) {
 }
 
 // become puts the container together, waits at the gate and executes the program.
-func (q *initRequest) become() error {
+func (q *initRequest) become(sync *os.File) error {
 	fail := func(err error) error { return &Error{ExitFailed, err} }
 	if err := q.closeOthers(); err != nil {
 		return fail(err)
 	}
-	sync := os.NewFile(uintptr(q.Sync), "creator")
 	if q.Join >= 0 {
 		if err := q.visit(); err != nil {
 			return fail(err)

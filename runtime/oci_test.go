@@ -285,6 +285,9 @@ func TestCreateRefuses(t *testing.T) {
 			one := 1
 			s.Hooks = &specs.Hooks{CreateContainer: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", "exec sleep 100"}, Timeout: &one}}}
 		}, "running createContainer hook"},
+		{"one that is killed", func(s *specs.Spec) {
+			s.Hooks = &specs.Hooks{CreateRuntime: []specs.Hook{{Path: "/bin/sh", Args: []string{"sh", "-c", `read s; s=${s#*'"pid":'}; kill -9 ${s%%,*}; sleep 0.1`}}}}
+		}, ": killed"},
 	}
 	for _, test := range tests {
 		var s specs.Spec
@@ -353,6 +356,22 @@ func TestRaces(t *testing.T) {
 	b.await("r", specs.StateStopped)
 	if made.Load() != 1 || started.Load() != 1 || read(b.out) != "ran\n" {
 		t.Errorf("%d made, %d started, written: %q; want one of each", made.Load(), started.Load(), read(b.out))
+	}
+}
+
+// The kernel gives the number of a mount namespace that has ended to the next one: what ends one container
+// leaves alone those that begin meanwhile.
+func TestDeleteSparesOthers(t *testing.T) {
+	b := newTestbed(t)
+	for i := range 50 {
+		victim, other := fmt.Sprint("victim", i), fmt.Sprint("other", i)
+		b.ok("create", b.create(victim, "true"))
+		deleted := make(chan error)
+		go func() { deleted <- b.Delete(victim, true) }()
+		time.Sleep(time.Duration(i%10) * time.Millisecond)
+		b.ok("create while another is deleted", b.create(other, "true"))
+		b.ok("delete", <-deleted)
+		b.ok("start", b.Start(other))
 	}
 }
 
