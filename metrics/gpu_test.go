@@ -140,7 +140,7 @@ func TestMeasureGPUs(t *testing.T) {
 			if c.env != "" {
 				t.Setenv("CUDA_VISIBLE_DEVICES", c.env)
 			}
-			r, run := measured(t, "sleep 0.7")
+			r, run := measured(t, "until [ -s run.jsonl ]; do sleep 0.1; done; sleep 0.3") // the header waits for the tool
 			got := ""
 			for _, g := range r.Header.Machine.GPUs {
 				got += itoa(g.Index)
@@ -155,11 +155,12 @@ func TestMeasureGPUs(t *testing.T) {
 	}
 }
 
-// TestMeasureGPUsThatAreToldLate: of a tool that answers when the header is written the footer has what it
+// TestMeasureGPUsThatAreToldLate: of a tool that answers when the header has been written the footer has what it
 // told, and so has who reads the record.
 func TestMeasureGPUsThatAreToldLate(t *testing.T) {
-	tool(t, "nvidia-smi", "sleep 2.5; echo '0, GPU-a, NVIDIA H200, 143771, 570.1, [N/A], 1024, 120.50'; exec sleep 100")
-	r, run := measured(t, "sleep 3.5")
+	begun, told := filepath.Join(t.TempDir(), "begun"), filepath.Join(t.TempDir(), "told")
+	tool(t, "nvidia-smi", "until [ -e "+begun+" ]; do sleep 0.1; done; echo '0, GPU-a, NVIDIA H200, 143771, 570.1, [N/A], 1024, 120.50'; : >"+told+"; exec sleep 100")
+	r, run := measured(t, "until [ -s run.jsonl ]; do sleep 0.1; done; : >"+begun+"; until [ -e "+told+" ]; do sleep 0.1; done; sleep 1")
 	if len(run.Footer.GPUs) != 1 || !run.Footer.GPUs[0].Unknown || !r.Footer.GPUs[0].Unknown {
 		t.Fatalf("%+v; want one GPU whose utilisation is unknown", run.Footer.GPUs)
 	}
@@ -174,7 +175,7 @@ func TestMeasureWithoutGPUsTool(t *testing.T) {
 	t.Run("nvidia", func(t *testing.T) {
 		ended := filepath.Join(t.TempDir(), "ended")
 		tool(t, "nvidia-smi", "for i in 1 2 3; do echo '0, GPU-a, NVIDIA H200, 143771, 570.1, 100, 1024, 700'; sleep 0.1; done; : >"+ended)
-		r, run := measured(t, "for i in $(seq 100); do [ ! -e "+ended+" ] || break; sleep 0.1; done; sleep 0.5")
+		r, run := measured(t, "for i in $(seq 100); do [ ! -e "+ended+" ] || break; sleep 0.1; done; sleep 1")
 		if len(run.Footer.GPUs) != 1 || r.Samples[len(r.Samples)-1].GPUs != nil {
 			t.Errorf("used %+v, the last sample %+v", run.Footer.GPUs, r.Samples[len(r.Samples)-1])
 		}

@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// measured runs a script of the shell, in a process group of its own, and reads its record.
+// measured runs a script of the shell, in a process group of its own, and reads its record, which is run.jsonl to the script.
 func measured(t *testing.T, script string) (*Record, Run) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "run.jsonl")
 	cmd := exec.Command("sh", "-c", script)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Dir, cmd.SysProcAttr = filepath.Dir(file), &syscall.SysProcAttr{Setpgid: true}
 	run, err := Measure(t.Context(), cmd, Options{File: file})
 	if err != nil {
 		t.Fatal(err)
