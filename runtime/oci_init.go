@@ -92,7 +92,7 @@ func (q *initRequest) become(sync *os.File) error {
 		return err
 	}
 	if q.Sync >= 0 {
-		if err := errors.Join(say(sync, saidReady), hear(sync, saidWait)); err != nil {
+		if err := ask(sync, saidReady, saidWait); err != nil {
 			return fail(err)
 		}
 		sync.Close()
@@ -115,13 +115,25 @@ func (q *initRequest) become(sync *os.File) error {
 	return execError(exe, s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
 }
 
+// ask tells the creator how far this process is, and waits until it may go on.
+func ask(creator *os.File, said, answer string) error {
+	err := say(creator, said)
+	if err == nil {
+		err = hear(creator, answer)
+	}
+	if errors.Is(err, errEnded) {
+		return errors.New("what was creating the container ended before it was ready")
+	}
+	return err
+}
+
 // setUp makes the container's namespaces and root.
 func (q *initRequest) setUp(sync *os.File) error {
 	if err := q.enter(); err != nil {
 		return err
 	}
 	if q.Sync >= 0 {
-		if err := errors.Join(say(sync, saidSpaces), hear(sync, saidMount)); err != nil {
+		if err := ask(sync, saidSpaces, saidMount); err != nil {
 			return err
 		}
 	}

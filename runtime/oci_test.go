@@ -359,6 +359,25 @@ func TestRaces(t *testing.T) {
 	}
 }
 
+// A process that waits for a creator that has ended says so, once.
+func TestAskNobody(t *testing.T) {
+	for _, said := range []bool{false, true} { // whether the creator ends after it was told
+		ours, theirs, err := new(initRequest).connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said {
+			go func() { _ = hear(ours, saidReady); ours.Close() }()
+		} else {
+			ours.Close()
+		}
+		if err := ask(theirs, saidReady, saidWait); err == nil || err.Error() != "what was creating the container ended before it was ready" {
+			t.Errorf("%v", err)
+		}
+		theirs.Close()
+	}
+}
+
 // The kernel gives the number of a mount namespace that has ended to the next one: what ends one container
 // leaves alone those that begin meanwhile.
 func TestDeleteSparesOthers(t *testing.T) {
