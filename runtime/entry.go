@@ -28,8 +28,9 @@ import (
 var entered int64
 
 const (
-	later  = -1 // namespaces are left to main (carry.go)
-	mapped = -2 // this process is in namespaces of its own and has its ids (cmd/start/bare)
+	later   = -1 // namespaces are left to main (carry.go)
+	mapped  = -2 // this process is in namespaces of its own and has its ids (cmd/start/bare)
+	staging = -4 // the directory for copies of images is checked before there are namespaces (stage.go)
 )
 
 // Compiled code wants a goroutine, to see whether its stack suffices: one of
@@ -69,6 +70,8 @@ func begin(sp unsafe.Pointer, lean uintptr) (other uintptr) {
 		}
 	case !starts(argv[0], markEnter) && asksForLater(argv[2:]):
 		entered = later
+	case !starts(argv[0], markEnter) && !starts(argv[0], markStage) && asksForStage(argv[2:], unsafe.Add(sp, (len(argv)+2)*int(unsafe.Sizeof(sp)))):
+		entered = staging
 	default:
 		syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
 		unshare()
@@ -86,6 +89,25 @@ func asksForLater(words []*byte) bool {
 		}
 		if is(w, "-j") || starts(w, "--join") || starts(w, "--measure") || starts(w, "-measure") {
 			return true
+		}
+	}
+	return false
+}
+
+// asksForStage reports whether an argument before "--", or HPCC_STAGE in the
+// environment at env, looks as if the run needs the node's directory for copies.
+func asksForStage(words []*byte, env unsafe.Pointer) bool {
+	for _, w := range words {
+		if is(w, "--") {
+			break
+		}
+		if starts(w, "--stage") || starts(w, "-stage") || ends(w, ".sqfs") || ends(w, ".squashfs") || ends(w, ".sfs") {
+			return true
+		}
+	}
+	for ; *(**byte)(env) != nil; env = unsafe.Add(env, unsafe.Sizeof(env)) {
+		if v := *(**byte)(env); starts(v, "HPCC_STAGE=") {
+			return !is(v, "HPCC_STAGE=") && !is(v, "HPCC_STAGE=0")
 		}
 	}
 	return false
@@ -115,6 +137,16 @@ func starts(p *byte, head string) bool {
 // is says whether the string at p, which ends with a zero byte, is word.
 func is(p *byte, word string) bool {
 	return starts(p, word) && *(*byte)(unsafe.Add(unsafe.Pointer(p), len(word))) == 0
+}
+
+// ends reports whether the string at p, which ends with a zero byte, ends with tail.
+func ends(p *byte, tail string) bool {
+	for ; *p != 0; p = (*byte)(unsafe.Add(unsafe.Pointer(p), 1)) {
+		if is(p, tail) {
+			return true
+		}
+	}
+	return false
 }
 
 // early says whether the entry point was asked for namespaces, and with which

@@ -14,27 +14,39 @@ func TestBegin(t *testing.T) {
 		lean    uintptr
 		other   uintptr
 		entered int64
+		env     string
 	}{
-		{"hpcc", lean, 0, 0},
-		{"hpcc pull x", lean, 0, 0},
-		{"hpcc runs x", lean, 0, 0},
-		{"hpcc buildx", lean, 0, 0},
-		{"hpcc ru", lean, 0, 0},
-		{"hpcc run x", lean, lean, 0},
-		{"hpcc entry -- x", lean, lean, 0},
-		{"hpcc entry -- x -j", 0, 0, 0},
-		{Full + " entry x", lean, 0, 0},
-		{"hpcc entryx", lean, 0, 0},
-		{"hpcc+ent1234 run x", lean, lean, 0},
-		{Full + " run -j x", lean, 0, later},
-		{ociInitName + " run --join", lean, 0, later},
-		{"hpcc run --join-tag=a x -- y", 0, 0, later},
-		{"hpcc run x -j", 0, 0, later},
-		{"hpcc run --measure=f x", 0, 0, later},
-		{"hpcc run x --joi --join", 0, 0, later},
+		{"hpcc", lean, 0, 0, ""},
+		{"hpcc pull x", lean, 0, 0, ""},
+		{"hpcc runs x", lean, 0, 0, ""},
+		{"hpcc buildx", lean, 0, 0, ""},
+		{"hpcc ru", lean, 0, 0, ""},
+		{"hpcc run x", lean, lean, 0, ""},
+		{"hpcc entry -- x", lean, lean, 0, ""},
+		{"hpcc entry -- x -j", 0, 0, 0, ""},
+		{Full + " entry x", lean, 0, 0, ""},
+		{"hpcc entryx", lean, 0, 0, ""},
+		{"hpcc+ent1234 run x", lean, lean, 0, ""},
+		{Full + " run -j x", lean, 0, later, ""},
+		{ociInitName + " run --join", lean, 0, later, ""},
+		{"hpcc run --join-tag=a x -- y", 0, 0, later, ""},
+		{"hpcc run x -j", 0, 0, later, ""},
+		{"hpcc run --measure=f x", 0, 0, later, ""},
+		{"hpcc run x --joi --join", 0, 0, later, ""},
+		{Full + " run --stage x", lean, 0, staging, ""},
+		{"hpcc run -stage x -- y", 0, 0, staging, ""},
+		{"hpcc run --join --stage x", 0, 0, later, ""},
+		{"hpcc run x.sqfs", 0, 0, staging, ""},
+		{"hpcc run x.squashfs", 0, 0, staging, ""},
+		{"hpcc run ./x.sfs -- y", 0, 0, staging, ""},
+		{"hpcc run x", 0, 0, staging, "HPCC_STAGE=/scratch"},
+		{"hpcc pull x.sqfs", 0, 0, 0, "HPCC_STAGE=1"},
 	} {
 		words := strings.Fields(c.line)
-		stack := make([]*byte, len(words)+2)
+		stack := make([]*byte, len(words)+4) // argc, argv, a zero, a variable, a zero
+		if c.env != "" {
+			stack[len(words)+2] = unsafe.StringData(c.env + "\x00")
+		}
 		*(*uintptr)(unsafe.Pointer(&stack[0])) = uintptr(len(words))
 		for i, w := range words {
 			stack[i+1] = unsafe.StringData(w + "\x00")
@@ -52,6 +64,28 @@ func TestBegin(t *testing.T) {
 		}
 		if got := asksForLater(words); got != want {
 			t.Errorf("asksForLater(%q) = %v", line, got)
+		}
+	}
+}
+
+func TestAsksForStage(t *testing.T) {
+	for _, c := range []struct {
+		line, env string
+		want      bool
+	}{
+		{"x", "", false}, {"x", "HPCC_STAGE=", false}, {"x", "HPCC_STAGE=0", false}, {"x", "HPCC_STAGE=1", true}, {"x", "HPCC_STAGES=1", false},
+		{"x --", "HPCC_STAGE=01", true}, {"x -- --stage", "", false}, {"x -- y.sqfs", "", false}, {"x.sqfs2", "", false}, {"sqfs", "", false}, {".sfs", "", true},
+	} {
+		var words []*byte
+		for _, w := range strings.Fields(c.line) {
+			words = append(words, unsafe.StringData(w+"\x00"))
+		}
+		env := []*byte{nil, nil}
+		if c.env != "" {
+			env[0] = unsafe.StringData(c.env + "\x00")
+		}
+		if got := asksForStage(words, unsafe.Pointer(&env[0])); got != c.want {
+			t.Errorf("asksForStage(%q, %q) = %v", c.line, c.env, got)
 		}
 	}
 }

@@ -62,6 +62,9 @@ func Init() (child bool, err error) {
 	if child, err := helper(os.Args); child {
 		return true, err
 	}
+	if entered == staging {
+		return true, failed(passStage())
+	}
 	if os.Args[0] != initName {
 		c, err := pickUp()
 		if err != nil {

@@ -15,13 +15,15 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/store/owndir"
 )
 
 // Tasks of one node that shall read each other's memory (process_vm_readv(2),
 // "cross-memory attach" of MPI libraries) need a user namespace in common.
 //
-// They find each other by a file on the node, locked while one of them makes or
-// enters the namespaces: a line for what they run, then one for each that came.
+// They find each other by a file in the user's own directory on the node (joinDir),
+// locked while one of them makes or enters the namespaces: a line for what they run, then one for each that came.
 // Whoever comes enters the namespaces of any that lives; when none does it makes
 // new ones. So nobody waits for one who never comes, the kernel gives up the
 // lock of one who died, and no process stays behind. When as many came as were
@@ -67,7 +69,11 @@ func join(s *specs.Spec) error {
 	if count == 1 {
 		return carry(s, markEnter, noFD, noFD, noFD)
 	}
-	g, err := openGroup(joinDir(), s.Annotations[Join])
+	dir, err := joinDir()
+	if err != nil {
+		return fmt.Errorf("joining the tasks of %q: %w", s.Annotations[Join], err)
+	}
+	g, err := openGroup(dir, s.Annotations[Join])
 	if err != nil {
 		return err
 	}
@@ -159,15 +165,23 @@ func (m *member) open() (user, mnt int, lives bool) {
 	return user, mnt, true
 }
 
-// joinDir is a directory in the node's memory, the same for all its tasks.
-func joinDir() string {
-	if unix.Access("/dev/shm", unix.W_OK) == nil {
-		return "/dev/shm"
+// joinDir returns the user's directory for groups, in the node's memory if
+// possible. It is the same for all the user's tasks on the node, and no other
+// user can get at what is in it.
+func joinDir() (dir string, err error) {
+	for _, shared := range []string{"/dev/shm", "/tmp"} {
+		var place string
+		if place, err = owndir.Place(shared); err != nil {
+			continue
+		}
+		if dir, err = owndir.Open(place, "hpcc-join-"+strconv.Itoa(os.Getuid()), true); err == nil {
+			return dir, nil
+		}
 	}
-	return "/tmp"
+	return "", err
 }
 
-// groupFile is where the tasks of a user with that tag meet.
+// groupFile returns the file by which the tasks with a tag find each other.
 func groupFile(dir, tag string) string {
 	safe := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
@@ -180,7 +194,7 @@ func groupFile(dir, tag string) string {
 		h.Write([]byte(tag))
 		safe = fmt.Sprintf("%s-%x", safe[:min(len(safe), 60)], h.Sum64())
 	}
-	return filepath.Join(dir, fmt.Sprintf("hpcc-join-%d-%s", os.Getuid(), safe))
+	return filepath.Join(dir, "tag-"+safe) // also for the tags "." and ".."
 }
 
 // openGroup opens and locks the file of a tag.
@@ -190,14 +204,14 @@ func openGroup(dir, tag string) (*group, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		if g.fd <= 0 {
 			var err error
-			if g.fd, err = unix.Open(g.file, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600); err != nil {
-				return nil, fmt.Errorf("joining the tasks of %q: opening %q: %w; choose another --join-tag", tag, g.file, err)
+			if g.fd, err = unix.Open(g.file, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600); err != nil {
+				return nil, fmt.Errorf("joining the tasks of %q: opening %q: %w; remove it, or choose another --join-tag", tag, g.file, err)
 			}
 		}
 		err := unix.Flock(g.fd, unix.LOCK_EX|unix.LOCK_NB)
 		var st unix.Stat_t
-		if serr := unix.Fstat(g.fd, &st); serr != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Getuid() {
-			return nil, fmt.Errorf("joining the tasks of %q: %q is not a file of yours; choose another --join-tag", tag, g.file)
+		if serr := unix.Fstat(g.fd, &st); serr != nil {
+			return nil, fmt.Errorf("joining the tasks of %q: looking at %q: %w", tag, g.file, serr)
 		}
 		if err == nil && st.Nlink > 0 {
 			return g, nil
@@ -281,16 +295,14 @@ func (g *group) enter() error {
 	return g.add(inode(user), inode(mnt))
 }
 
-// sweep removes the files of the user's groups that no living process is in.
-func sweep(but string) {
-	dir, name := filepath.Split(but)
-	prefix := name[:len("hpcc-join-")] + strconv.Itoa(os.Getuid()) + "-"
-	files, _ := filepath.Glob(dir + prefix + "*")
+// sweep removes the files of groups that no living process is in, except one.
+func sweep(except string) {
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(except), "tag-*"))
 	for _, f := range files {
-		if f == but {
+		if f == except {
 			continue
 		}
-		fd, err := unix.Open(f, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(f, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue
 		}

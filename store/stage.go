@@ -1,10 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,67 +12,47 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/store/owndir"
 )
 
 // A Stage holds copies of images on storage of this node alone, shared by all
 // processes of the user on it. It is a store of its own, in which nothing has a
 // name: what was not used for long goes.
-type Stage struct{ s *Store }
-
-// stagePlace is the directory in which a stage is: $HPCC_STAGE when that is a
-// path, else what the job has on the node, else the node's /tmp. Memory
-// (/dev/shm) counts against the job, so it is only for those who name it.
-func stagePlace() string {
-	for _, name := range []string{"HPCC_STAGE", "SLURM_TMPDIR", "TMPDIR"} {
-		if d := os.Getenv(name); filepath.IsAbs(d) {
-			return filepath.Clean(d)
-		}
-	}
-	return "/tmp"
+type Stage struct {
+	s      *Store
+	shared bool // s is the user's store of images too
 }
 
-// OpenStage opens the user's stage on this node, the directory hpcc-UID in
-// $HPCC_STAGE, $SLURM_TMPDIR, $TMPDIR or /tmp, and makes it when make says so;
-// else a stage that is not there is fs.ErrNotExist. In a directory where others
-// can write, theirs could stand in its place: it must be a directory, the
-// user's own and closed to others.
-func OpenStage(make bool) (*Stage, error) {
-	place := stagePlace()
-	dir := filepath.Join(place, "hpcc-"+strconv.Itoa(os.Geteuid()))
+// OpenStage opens the user's stage, the directory hpcc-UID in place, and makes it
+// if create is set; else a stage that is not there is [fs.ErrNotExist]. [owndir.Place]
+// has accepted place: nobody else can exchange it, and "" has OpenStage look for it
+// ([owndir.NodeLocal]). If another user holds the name, the stage has a longer one.
+func OpenStage(place string, create bool) (*Stage, error) {
 	fail := func(err error) (*Stage, error) {
-		return nil, fmt.Errorf("opening the node's copies of images in %q: %w; set HPCC_STAGE to a directory of this node that only you can write to", place, err)
+		return nil, fmt.Errorf("opening the node's copies of images in %q: %w", cmp.Or(place, owndir.NodeLocal()), err)
 	}
-	above, err := os.Stat(place)
-	if err != nil {
-		return fail(err)
-	}
-	if above.Mode().Perm()&0o002 != 0 && above.Mode()&fs.ModeSticky == 0 {
-		return fail(errors.New("everybody may rename what is in it (no sticky bit)"))
-	}
-	if make {
-		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	safe := place
+	var err error
+	if place == "" {
+		if safe, err = owndir.Place(owndir.NodeLocal()); err != nil {
 			return fail(err)
 		}
 	}
-	fi, err := os.Lstat(dir)
+	dir, err := owndir.Open(safe, "hpcc-"+strconv.Itoa(os.Geteuid()), create)
 	if err != nil {
 		return fail(err)
-	}
-	uid := int(fi.Sys().(*syscall.Stat_t).Uid)
-	switch {
-	case !fi.IsDir():
-		return fail(fmt.Errorf("%s is no directory", dir))
-	case uid != os.Geteuid():
-		return fail(fmt.Errorf("%s belongs to user %d", dir, uid))
-	case fi.Mode().Perm()&0o077 != 0:
-		return fail(fmt.Errorf("%s is open to others (mode %o)", dir, fi.Mode().Perm()))
 	}
 	s, err := Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &Stage{s}, nil
+	return &Stage{s: s}, nil
 }
+
+// InStore returns a stage that keeps its copies in s, for a node where no other
+// directory serves. It does not collect garbage.
+func InStore(s *Store) *Stage { return &Stage{s: s, shared: true} }
 
 // Dir is the stage's directory.
 func (g *Stage) Dir() string { return g.s.dir }
@@ -93,8 +73,10 @@ func (g *Stage) Copy(ctx context.Context, key string, need int64, fill func(dir 
 	if used(final) {
 		return final, nil
 	}
-	if _, err := g.s.GC(ctx, GCOptions{}); err != nil {
-		return "", err
+	if !g.shared {
+		if _, err := g.s.GC(ctx, GCOptions{}); err != nil {
+			return "", err
+		}
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(g.s.dir, &st); err == nil && int64(st.Bavail)*st.Bsize < need {

@@ -18,7 +18,7 @@ func TestStageHelper(t *testing.T) {
 	if log == "" {
 		t.Skip("it is for the tests below")
 	}
-	s, err := OpenStage(true)
+	s, err := OpenStage("", true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,7 @@ func TestStageKilled(t *testing.T) {
 
 func TestStageRoomAndAge(t *testing.T) {
 	t.Setenv("HPCC_STAGE", t.TempDir())
-	s, err := OpenStage(true)
+	s, err := OpenStage("", true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hpcc/store/owndir"
 	"hpcc/store/ready"
 )
 
@@ -63,8 +64,8 @@ func (e *NoTreeError) Error() string { return fmt.Sprintf("image %q has not been
 func Default() (string, error) { return ready.Default() }
 
 // Open opens the store at dir ("" is [Default]) and makes it when there is
-// none. A directory that holds something else, or a store of a newer hpcc, is
-// refused. A store that cannot be written can still be read.
+// none. A directory that holds something else, a store of a newer hpcc, or one
+// that is [Exposed] is refused. A store that cannot be written can still be read.
 func Open(dir string) (*Store, error) {
 	s, there, err := find(dir)
 	if err != nil || there {
@@ -92,6 +93,9 @@ func find(dir string) (s *Store, there bool, err error) {
 		return nil, false, fmt.Errorf("opening store: %w", err)
 	}
 	s = &Store{dir: dir}
+	if err := Exposed(dir); err != nil {
+		return nil, false, fmt.Errorf("opening store %q: %w", dir, err)
+	}
 	v, err := os.ReadFile(s.path("version"))
 	switch {
 	case err == nil && string(v) == formatVersion:
@@ -113,6 +117,31 @@ func find(dir string) (s *Store, there bool, err error) {
 		}
 	}
 	return s, false, nil
+}
+
+// Exposed returns why users other than its owner could change the store at dir,
+// and what to do about it; nil if they cannot. Programs that are run from such a
+// store could be anybody's. Directories above it that a group or a third user
+// can change are not an error: many sites keep projects in such directories.
+func Exposed(dir string) error {
+	physical, exposed, err := owndir.Walk(dir)
+	for _, e := range exposed {
+		if e.World() && e.Path != physical {
+			return fmt.Errorf("%w; set HPCC_STORE to a directory that only you can write to", e)
+		}
+	}
+	if err != nil {
+		return nil // there is no store yet, or opening it says why not
+	}
+	fi, err := os.Stat(physical)
+	if err != nil || fi.Mode().Perm()&ready.Shared == 0 {
+		return nil
+	}
+	who := "its group"
+	if fi.Mode().Perm()&0o002 != 0 {
+		who = "everybody"
+	}
+	return fmt.Errorf("%s can write to it (mode %o) and change what is run from it; run \"chmod go-w %s\"", who, fi.Mode().Perm(), dir)
 }
 
 // create lays out an empty store. Its version is written last.

@@ -57,7 +57,7 @@ func otherRuntimeFlag() cli.Flag {
 
 // handOver runs the spec by another runtime.
 func handOver(name string, s *specs.Spec) error {
-	dir, err := stateDir("")
+	dir, err := stateDir("", true)
 	if err == nil {
 		err = runtime.HandOver(name, filepath.Join(dir, "bundles"), s)
 	}

@@ -13,13 +13,15 @@ import (
 
 // floors are the rooms and which of our rooms each may import.
 var floors = map[string][]string{
-	"cmd/hpcc": {"build", "unpack", "conda", "store", "runtime", "envfile", "job", "metrics", "metrics/report"},
+	"cmd/hpcc": {"build", "unpack", "conda", "store", "store/owndir", "runtime", "envfile", "job", "metrics", "metrics/report"},
 	// Two more programs of one file: see their package comments.
 	"cmd/start": {"cmd/start/bare", "runtime", "envfile", "metrics", "store/ready"}, "cmd/start/bare": {"store/ready"}, "cmd/weld": {},
-	"build":  {"unpack", "conda", "store", "runtime"},
-	"unpack": {"store"},
-	"conda":  {"store"},
-	"store":  {"store/ready"}, "store/ready": {}, "runtime": {}, "envfile": {}, "job": {}, "metrics": {}, "metrics/report": {"metrics"},
+	// Both store and runtime have directories in /tmp and /dev/shm.
+	"store/owndir": {},
+	"build":        {"unpack", "conda", "store", "runtime"},
+	"unpack":       {"store"},
+	"conda":        {"store"},
+	"store":        {"store/ready", "store/owndir"}, "store/ready": {}, "runtime": {"store/owndir"}, "envfile": {}, "job": {}, "metrics": {}, "metrics/report": {"metrics"},
 }
 
 // The limits of a function and of a file, in lines.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
+	"hpcc/store/owndir"
 )
 
 // ociName is the name of a link to hpcc under which it is an OCI runtime:
@@ -125,7 +127,11 @@ func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*cli.C
 			if len(a) > max || max > 0 && len(a) == 0 {
 				return ociLog(c, usagef("oci %s takes %s", name, cmp.Or(words, "no words")).hint(`"hpcc oci %s --help" lists its flags`, name))
 			}
-			root, err := stateDir(c.String("root"))
+			makes := name == "create" || name == "run"
+			root, err := stateDir(c.String("root"), makes)
+			if errors.Is(err, fs.ErrNotExist) && !makes {
+				return ociLog(c, noState(c, name, a))
+			}
 			if err != nil {
 				return ociLog(c, err)
 			}
@@ -143,38 +149,69 @@ func createOptions(c *cli.Context) runtime.CreateOptions {
 	return runtime.CreateOptions{Bundle: c.String("bundle"), PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds")}
 }
 
-// stateDir is where states are kept: what is asked for, else a directory that
-// goes with the user's session, else one below /tmp. It must be the user's own:
-// who could write to it could have us signal other processes.
-func stateDir(asked string) (string, error) {
+// noState is a command on a state directory that does not exist, which only
+// create and run make.
+func noState(c *cli.Context, name string, a []string) error {
+	switch {
+	case name == "list":
+		return printJSON([]struct{}{})
+	case name == "features":
+		return printJSON(runtime.Features())
+	case name == "delete" && c.Bool("force"):
+		return nil
+	}
+	return fmt.Errorf("%w: %q", runtime.ErrNotExist, a[0])
+}
+
+// stateDir returns the directory that keeps the containers' states: the one asked
+// for, else one that goes with the user's session, else one in the directory for
+// temporary files. It must be the user's own, and nobody else may be able to exchange it:
+// the records in it name processes to signal and programs to execute as hooks.
+// If it does not exist and create is not set, the error is [fs.ErrNotExist].
+func stateDir(asked string, create bool) (string, error) {
 	d := asked
 	if x := os.Getenv("XDG_RUNTIME_DIR"); d == "" && filepath.IsAbs(x) {
 		d = filepath.Join(x, "hpcc")
 	}
+	refused := func(err error) error {
+		return (&message{err: fmt.Errorf("opening the state directory: %w", err)}).hint("set XDG_RUNTIME_DIR to a directory of your own, or give --root DIR")
+	}
 	if d == "" {
-		d = filepath.Join(os.TempDir(), "hpcc-"+strconv.Itoa(os.Getuid()))
+		place, err := owndir.Place(os.TempDir())
+		if err == nil {
+			d, err = owndir.Open(place, "hpcc-oci-"+strconv.Itoa(os.Geteuid()), create)
+		}
+		if err != nil {
+			return "", refused(err)
+		}
+		return d, nil
 	}
-	d, err := filepath.Abs(d)
-	if err != nil {
-		return "", fmt.Errorf("finding the state directory: %w", err)
-	}
-	if err := os.MkdirAll(d, 0o700); err != nil {
-		return "", fmt.Errorf("making the state directory: %w", err)
-	}
-	st, err := os.Lstat(d)
-	if err != nil {
-		return "", fmt.Errorf("opening the state directory: %w", err)
-	}
-	s, ok := st.Sys().(*syscall.Stat_t)
-	if ok && st.IsDir() && os.Geteuid() == 0 && s.Uid != 0 {
-		if err := becomeOwner(s); err != nil {
+	if st, err := os.Lstat(d); err == nil && st.IsDir() && os.Geteuid() == 0 && st.Sys().(*syscall.Stat_t).Uid != 0 {
+		if err := becomeOwner(st.Sys().(*syscall.Stat_t)); err != nil {
 			return "", err
 		}
 	}
-	if !ok || !st.IsDir() || st.Mode().Perm()&0o022 != 0 || int(s.Uid) != os.Geteuid() {
-		return "", (&message{err: fmt.Errorf("others than this user can write to state directory %q", d)}).hint("set XDG_RUNTIME_DIR or give --root DIR")
+	physical, exposed, err := owndir.Walk(d)
+	if errors.Is(err, fs.ErrNotExist) && create && len(exposed) == 0 {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return "", fmt.Errorf("making the state directory: %w", err)
+		}
+		physical, exposed, err = owndir.Walk(d)
 	}
-	return d, nil
+	if len(exposed) > 0 {
+		return "", refused(exposed[0])
+	}
+	if err != nil {
+		return "", refused(err)
+	}
+	st, err := os.Lstat(physical)
+	if err != nil {
+		return "", refused(err)
+	}
+	if st.Mode().Perm()&0o022 != 0 || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		return "", refused(fmt.Errorf("others than this user can write to %q", d))
+	}
+	return physical, nil
 }
 
 // becomeOwner gives root's rights up for those of a directory's owner: Slurm

@@ -7,12 +7,14 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 
 	"hpcc/job"
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/store/owndir"
 )
 
 // siteChecks are those of what lies around the machine: file systems,
@@ -40,6 +42,11 @@ func storeFeature(dir string) runtime.Feature {
 	if err != nil {
 		return runtime.Feature{State: runtime.No, Why: err.Error(), Do: "set HPCC_STORE to a directory that you can write to"}
 	}
+	if err := store.Exposed(dir); err != nil {
+		why, do, _ := strings.Cut(err.Error(), "; ")
+		return runtime.Feature{State: runtime.No, Why: fmt.Sprintf("%s: refused: %s", dir, why), Do: do}
+	}
+	_, exposed, _ := owndir.Walk(dir)
 	f := runtime.Feature{State: runtime.OK, Why: dir + ": " + placeText(p)}
 	const elsewhere = "set HPCC_STORE to a directory on another file system"
 	is := func(s runtime.State, do string, format string, a ...any) runtime.Feature {
@@ -61,6 +68,8 @@ func storeFeature(dir string) runtime.Feature {
 		return is(runtime.Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and keep no owners, set-id bits and capabilities", p.XAttr)
 	case p.Total > 0 && p.Free < littleSpace || p.Inodes > 0 && p.FreeInodes < littleInodes || p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+littleSpace:
 		return is(runtime.Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
+	case len(exposed) > 0:
+		return is(runtime.Limited, "set HPCC_STORE to a directory that only you can change, unless you trust them", "%v", exposed[0])
 	}
 	if p.Type == "nfs" || p.Type == "lustre" {
 		f.Why += "; root-squash does no harm: everything is written as you"
@@ -103,9 +112,13 @@ func placeText(p store.Place) string {
 
 // localFeature looks for storage of this node alone.
 func localFeature() runtime.Feature {
-	var why []string
+	var why, exposed []string
+	stage := os.Getenv("HPCC_STAGE")
+	if !filepath.IsAbs(stage) { // 1, for --stage with every run
+		stage = ""
+	}
 	for _, d := range []struct{ name, dir string }{
-		{"TMPDIR", os.Getenv("TMPDIR")}, {"XDG_RUNTIME_DIR", os.Getenv("XDG_RUNTIME_DIR")}, {"", "/tmp"}, {"", "/dev/shm"},
+		{"HPCC_STAGE", stage}, {"TMPDIR", os.Getenv("TMPDIR")}, {"XDG_RUNTIME_DIR", os.Getenv("XDG_RUNTIME_DIR")}, {"", "/tmp"}, {"", "/dev/shm"},
 	} {
 		if d.dir == "" || d.name == "TMPDIR" && d.dir == "/tmp" {
 			continue
@@ -118,11 +131,19 @@ func localFeature() runtime.Feature {
 		if d.name != "" {
 			name = d.name + "=" + d.dir
 		}
+		if _, err := owndir.Place(d.dir); err != nil {
+			exposed = append(exposed, fmt.Sprintf("%s is not used: %v", name, err))
+			continue
+		}
 		why = append(why, name+" ("+placeText(p)+")")
 	}
 	if len(why) == 0 {
-		return runtime.Feature{State: runtime.No, Why: "no writable directory of this node alone that allows programs (TMPDIR, XDG_RUNTIME_DIR, /tmp, /dev/shm)",
+		none := "no writable directory of this node alone that allows programs (TMPDIR, XDG_RUNTIME_DIR, /tmp, /dev/shm)"
+		return runtime.Feature{State: runtime.No, Why: strings.Join(append(exposed, none), "; "),
 			Do: "set TMPDIR to the node's own disk", Ask: "is there a local disk on the nodes, mounted without noexec?"}
+	}
+	if len(exposed) > 0 {
+		return runtime.Feature{State: runtime.Limited, Why: strings.Join(append(exposed, why...), "; "), Do: "set HPCC_STAGE to a directory of this node that only you can change"}
 	}
 	return runtime.Feature{State: runtime.OK, Why: strings.Join(why, "; ")}
 }

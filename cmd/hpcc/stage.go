@@ -53,9 +53,9 @@ func runRoot(c *cli.Context, image string) (string, error) {
 	if c.Bool("write") {
 		return "", usagef("--write would change what others run from").hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", image)
 	}
-	s, err := store.OpenStage(true)
+	s, err := openStage(true)
 	if err != nil {
-		return "", err
+		return unstagedRoot(c, image, file, err)
 	}
 	if file {
 		return squashRoot(c.Context, s, image, stage)
@@ -66,6 +66,36 @@ func runRoot(c *cli.Context, image string) (string, error) {
 		return imageDir(c, image)
 	}
 	return dir, err
+}
+
+// openStage opens the node's directory for copies, where nobody but root and the
+// user can exchange anything.
+func openStage(create bool) (*store.Stage, error) {
+	place, err := runtime.StagePlace()
+	if err != nil {
+		return nil, err
+	}
+	return store.OpenStage(place, create)
+}
+
+// unstagedRoot is runRoot on a node that has no directory for copies that the
+// user can trust. The run begins from the original. A file that cannot be mounted
+// is unpacked into the user's store.
+func unstagedRoot(c *cli.Context, image string, file bool, why error) (string, error) {
+	say("warning: copying nothing to this node: %v", why)
+	say("hint: set HPCC_STAGE to a directory of this node that only you can write to")
+	fi, err := os.Stat(image)
+	if archive := err == nil && fi.Mode().IsRegular() && isPath(image); !file && !archive {
+		return imageDir(c, image)
+	}
+	own, err := openStore(c)
+	if err != nil {
+		return "", err
+	}
+	if file {
+		return squashRoot(c.Context, store.InStore(own), image, false)
+	}
+	return stagedCopy(c, store.InStore(own), image)
 }
 
 // noRoom says whether a copy failed for want of space.
@@ -266,7 +296,7 @@ func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, 
 
 // gcStage removes old copies from this node, if there are any.
 func gcStage(c *cli.Context, o store.GCOptions) (store.GCReport, error) {
-	s, err := store.OpenStage(false)
+	s, err := openStage(false)
 	if errors.Is(err, fs.ErrNotExist) {
 		return store.GCReport{}, nil
 	}

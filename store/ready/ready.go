@@ -1,5 +1,5 @@
 // Package ready finds the tree of an image that is there to be run, with two
-// small reads and a stat. It knows as much of the layout of a store as that
+// small reads and two stats. It knows as much of the layout of a store as that
 // takes, and imports nothing that a start would wait for; package store knows
 // the rest. What it is not sure of it does not answer. Functions of names and
 // contents alone serve cmd/start/bare too, and so allocate nothing.
@@ -18,6 +18,10 @@ import (
 
 // Version is the content of a store's file "version".
 const Version = "1\n"
+
+// Shared are the permission bits that no store's directory has: whoever can
+// write to it can change what its users run. Package store refuses such a store.
+const Shared = 0o022
 
 // Default is where the store is unless the user says otherwise: $HPCC_STORE,
 // else hpcc below $XDG_DATA_HOME, else ~/.local/share/hpcc.
@@ -44,6 +48,10 @@ func Tree(dir, name string) (tree string, ok bool) {
 	}
 	dir, err := place(dir)
 	if err != nil {
+		return "", false
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil || st.Mode&Shared != 0 {
 		return "", false
 	}
 	if v, err := readFile(filepath.Join(dir, "version")); err != nil || string(v) != Version {

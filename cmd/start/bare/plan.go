@@ -51,6 +51,9 @@ func (r *run) findRoot() bool {
 	if !ready.Short(image) || !clean(dir) {
 		return false
 	}
+	if mode, e := modeOf(unix.AT_FDCWD, r.join(dir), 0); e == 0 && mode&ready.Shared != 0 {
+		return false // package store refuses it, with the cure
+	}
 	version, e := r.readFile(r.join(dir, "/version"))
 	if e == unix.ENOENT {
 		if _, e := modeOf(unix.AT_FDCWD, r.join(dir), 0); e == unix.ENOENT {

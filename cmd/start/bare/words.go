@@ -137,6 +137,10 @@ func (r *run) usual() bool {
 	if r.image == "\x00" || r.image[0] == '-' {
 		return false
 	}
+	// The directory for copies is checked before there are namespaces: entry.go of package runtime.
+	if image := r.image.text(); hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") {
+		return false
+	}
 	for _, unusual := range [...]string{"HPCC_STAGE", "HPCC_NO_CONFIG", "HPCC_FOREIGN"} {
 		if r.vars.value(unusual) != "" {
 			return false

@@ -1,0 +1,255 @@
+// Package owndir finds and makes the user's own directories in places that
+// other users of a node share, such as /tmp, /dev/shm and a job's scratch
+// directory.
+//
+// A directory that was checked and is then used by its path is safe only if
+// nobody can put another one at that path in between. Whoever may rename an
+// entry of any directory on the path can. [Place] therefore walks the path from
+// the root by descriptors and refuses it if such a directory belongs to a third
+// user, or if its group or everybody can write to it and it has no sticky bit.
+// A path that passes stays the same directory for everybody but root and the
+// user. So it can be used by name: by this process, after it has executed itself
+// again, and by the programs that it starts.
+package owndir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// An ExposedError reports a directory or symbolic link on a path that users
+// other than root and the caller can exchange, or whose entries they can.
+type ExposedError struct {
+	Path  string
+	Owner int         // the third user who owns it; -1 if root or the caller does
+	Mode  fs.FileMode // the permission bits of a directory that others can write to; 0 of any other
+}
+
+// World reports whether every user of the node can exchange the entries.
+func (e *ExposedError) World() bool { return e.Mode&0o002 != 0 }
+
+func (e *ExposedError) Error() string {
+	switch {
+	case e.Owner >= 0:
+		return fmt.Sprintf("%q belongs to user %d, who can exchange what is in it", e.Path, e.Owner)
+	case e.World():
+		return fmt.Sprintf("every user can exchange what is in %q (mode %o, no sticky bit)", e.Path, e.Mode)
+	}
+	return fmt.Sprintf("its group can exchange what is in %q (mode %o, no sticky bit)", e.Path, e.Mode)
+}
+
+// maxLinks is how many symbolic links a walk follows, as many as the kernel does.
+const maxLinks = 40
+
+// A walker holds an open descriptor for each directory on the path so far.
+type walker struct {
+	fds     []int    // the root directory first
+	names   []string // of fds[1:]
+	exposed []*ExposedError
+}
+
+// Walk follows path component by component, and returns the physical path and
+// every exposed directory and link on the way. If a component does not exist,
+// the error is [fs.ErrNotExist] and exposed holds what was found before it.
+func Walk(path string) (physical string, exposed []*ExposedError, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return "", nil, fmt.Errorf("finding %q: %w", path, err)
+	}
+	w := &walker{}
+	defer w.close(0)
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, &fs.PathError{Op: "opening", Path: "/", Err: err}
+	}
+	if err := w.enter(root, ""); err != nil {
+		return "", nil, err
+	}
+	links, todo := 0, strings.Split(path, "/")
+	for len(todo) > 0 {
+		name := todo[0]
+		todo = todo[1:]
+		if name == "" || name == "." {
+			continue
+		}
+		if name == ".." {
+			w.close(max(1, len(w.fds)-1))
+			continue
+		}
+		target, err := w.down(name)
+		if target != "" {
+			links++
+			todo = append(strings.Split(target, "/"), todo...)
+		}
+		if links > maxLinks {
+			err = unix.ELOOP
+		}
+		if err != nil {
+			return "", w.exposed, &fs.PathError{Op: "opening", Path: w.path(name), Err: err}
+		}
+		if filepath.IsAbs(target) {
+			w.close(1)
+		}
+	}
+	return w.path(""), w.exposed, nil
+}
+
+// down enters the directory name, or returns the target of the symbolic link name.
+//
+// The entry cannot change between the two calls unless this walk has already
+// found the directory exposed, so opening by name is safe. The "/." has the
+// kernel mount file systems that automount keeps for it.
+func (w *walker) down(name string) (target string, err error) {
+	dir := w.fds[len(w.fds)-1]
+	var st unix.Stat_t
+	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return "", err
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		if !trusted(st.Uid) {
+			w.exposed = append(w.exposed, &ExposedError{Path: w.path(name), Owner: int(st.Uid)})
+		}
+		b := make([]byte, unix.PathMax)
+		n, err := unix.Readlinkat(dir, name, b)
+		return string(b[:max(n, 0)]), err
+	}
+	fd, err := unix.Openat(dir, name+"/.", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	return "", w.enter(fd, name)
+}
+
+// enter makes the opened directory fd the current one and judges it.
+func (w *walker) enter(fd int, name string) error {
+	if len(w.fds) > 0 {
+		w.names = append(w.names, name)
+	}
+	w.fds = append(w.fds, fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if !trusted(st.Uid) {
+		w.exposed = append(w.exposed, &ExposedError{Path: w.path(""), Owner: int(st.Uid)})
+	} else if st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0 {
+		w.exposed = append(w.exposed, &ExposedError{Path: w.path(""), Owner: -1, Mode: fs.FileMode(st.Mode & 0o777)})
+	}
+	return nil
+}
+
+// path returns the physical path of the current directory, or of an entry of it.
+func (w *walker) path(entry string) string {
+	return filepath.Join("/", filepath.Join(w.names...), entry)
+}
+
+// close leaves all directories but the first keep.
+func (w *walker) close(keep int) {
+	for _, fd := range w.fds[keep:] {
+		unix.Close(fd)
+	}
+	w.fds, w.names = w.fds[:keep], w.names[:max(0, keep-1)]
+}
+
+// trusted reports whether the owner of a directory is root or this user. In a
+// user namespace the owners that it does not map all look the same, so root
+// cannot be told from a third user; they count as root.
+func trusted(uid uint32) bool {
+	if uid == 0 || int(uid) == os.Geteuid() {
+		return true
+	}
+	overflow, err := os.ReadFile("/proc/sys/kernel/overflowuid")
+	if err != nil || fmt.Sprintf("%d\n", uid) != string(overflow) {
+		return false
+	}
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && !slices.Equal(strings.Fields(string(ids)), []string{"0", "0", "4294967295"})
+}
+
+// Place returns the physical path of a directory that nobody but root and this
+// user can exchange for another one. Others may be able to make entries in it
+// (sticky bit); [Open] deals with those. The error is an [ExposedError], or
+// says why the directory cannot be opened.
+func Place(dir string) (string, error) {
+	physical, exposed, err := Walk(dir)
+	if len(exposed) > 0 {
+		return "", exposed[0]
+	}
+	return physical, err
+}
+
+// NodeLocal returns the directory of this node in which copies of images are
+// kept: $HPCC_STAGE if that is a path, else the job's own ($SLURM_TMPDIR,
+// $TMPDIR), else /tmp. Memory (/dev/shm) counts against the job, so only
+// $HPCC_STAGE can choose it. [Place] has to check the result.
+func NodeLocal() string {
+	for _, name := range []string{"HPCC_STAGE", "SLURM_TMPDIR", "TMPDIR"} {
+		if d := os.Getenv(name); filepath.IsAbs(d) {
+			return filepath.Clean(d)
+		}
+	}
+	return "/tmp"
+}
+
+// Open returns the path of this user's directory name in a directory that
+// [Place] returned. It belongs to the user and is closed to all others. If
+// there is none, Open makes it if create is set, else the error is [fs.ErrNotExist].
+//
+// Another user can take the name first. Then the directory is called name.RANDOM,
+// which nobody can predict, and later calls find it by its owner.
+func Open(place, name string, create bool) (string, error) {
+	dir := filepath.Join(place, name)
+	if own(dir) {
+		return dir, nil
+	}
+	other, unlisted := renamed(dir)
+	if other != "" {
+		return other, nil
+	}
+	if !create {
+		return "", &fs.PathError{Op: "opening", Path: dir, Err: fs.ErrNotExist}
+	}
+	err := os.Mkdir(dir, 0o700)
+	if err == nil || own(dir) { // maybe another process of this user was faster
+		return dir, nil
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	if unlisted != nil { // later calls would not find the other name
+		return "", fmt.Errorf("%q is not a directory of yours that is closed to others, and no other can be found: %w", dir, unlisted)
+	}
+	if _, err := os.MkdirTemp(place, name+"."); err != nil {
+		return "", err
+	}
+	// Several processes of this user may have made one just now. All later calls
+	// find the same; one that nobody uses does no harm.
+	return renamed(dir)
+}
+
+// own reports whether dir is a directory of this user that is closed to others.
+func own(dir string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == os.Geteuid() && st.Mode&0o077 == 0
+}
+
+// renamed returns the first directory that Open made when the name of dir was
+// taken, "" if there is none.
+func renamed(dir string) (string, error) {
+	entries, err := os.ReadDir(filepath.Dir(dir)) // sorted by name
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if other := filepath.Join(filepath.Dir(dir), e.Name()); strings.HasPrefix(e.Name(), filepath.Base(dir)+".") && own(other) {
+			return other, nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,164 @@
+package owndir
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// plain returns a new directory whose path passes. t.TempDir makes some that the
+// group can write to if the umask allows it.
+func plain(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "owndir-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func mkdir(t *testing.T, dir string, mode fs.FileMode) string {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, mode); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestPlace(t *testing.T) {
+	dir := plain(t)
+	for _, link := range [][2]string{{"own", "absolute"}, {"own", "relative"}, {"loop", "loop"}, {"group/inner", "through"}} {
+		target := link[0]
+		if link[1] == "absolute" {
+			target = filepath.Join(dir, target)
+		}
+		if err := os.Symlink(target, filepath.Join(dir, link[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mkdir(t, filepath.Join(dir, "own/deep"), 0o711)
+	mkdir(t, filepath.Join(dir, "sticky/inner"), 0o755)
+	mkdir(t, filepath.Join(dir, "sticky"), 0o777|fs.ModeSticky)
+	mkdir(t, filepath.Join(dir, "group/inner"), 0o700)
+	mkdir(t, filepath.Join(dir, "group"), 0o770|fs.ModeSetgid)
+	mkdir(t, filepath.Join(dir, "world/inner"), 0o700)
+	mkdir(t, filepath.Join(dir, "world"), 0o777)
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ path, want, refused string }{
+		{".", ".", ""}, {"own", "own", ""}, {"own/deep", "own/deep", ""}, {"own/deep/../deep/", "own/deep", ""},
+		{"absolute/deep", "own/deep", ""}, {"relative", "own", ""}, {"sticky", "sticky", ""}, {"sticky/inner", "sticky/inner", ""},
+		{"group", "", "its group can exchange"}, {"group/inner", "", "its group can exchange"}, {"through", "", "its group can exchange"},
+		{"world", "", "every user can exchange"}, {"world/inner", "", "every user can exchange"}, {"world/missing", "", "every user can exchange"},
+		{"missing", "", "no such file"}, {"file", "", "not a directory"}, {"own/file/x", "", "no such file"}, {"loop", "", "too many levels"},
+	} {
+		got, err := Place(filepath.Join(dir, c.path))
+		switch {
+		case c.refused != "":
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("Place(%s) = %q, %v; want an error with %q", c.path, got, err, c.refused)
+			}
+		case err != nil || got != filepath.Join(dir, c.want):
+			t.Errorf("Place(%s) = %q, %v; want %q", c.path, got, err, c.want)
+		}
+	}
+	var exposed *ExposedError
+	if _, err := Place(filepath.Join(dir, "world")); !errors.As(err, &exposed) || !exposed.World() || exposed.Path != filepath.Join(dir, "world") {
+		t.Errorf("Place of a directory that everybody can write to: %v", err)
+	}
+}
+
+// A third user's directories and links are refused; only root can make them.
+func TestPlaceOfThirdUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to give files away; .ci/run runs it so")
+	}
+	dir := plain(t)
+	const third = 4242
+	mkdir(t, filepath.Join(dir, "theirs/inner"), 0o755)
+	mkdir(t, filepath.Join(dir, "sticky"), 0o777|fs.ModeSticky)
+	mkdir(t, filepath.Join(dir, "own"), 0o755)
+	if err := os.Symlink("own", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"theirs", "sticky", "link"} {
+		if err := os.Lchown(filepath.Join(dir, name), third, third); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"theirs", "theirs/inner", "sticky", "link"} {
+		var exposed *ExposedError
+		if _, err := Place(filepath.Join(dir, name)); !errors.As(err, &exposed) || exposed.Owner != third {
+			t.Errorf("Place(%s): %v; want that user %d owns it", name, err, third)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	place := plain(t)
+	if _, err := Open(place, "x", false); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Open of nothing: %v", err)
+	}
+	first, err := Open(place, "x", true)
+	if err != nil || first != filepath.Join(place, "x") {
+		t.Fatalf("Open = %q, %v", first, err)
+	}
+	if again, err := Open(place, "x", false); err != nil || again != first {
+		t.Errorf("Open again = %q, %v", again, err)
+	}
+	// What another user can put in the way.
+	for name, take := range map[string]func(string) error{
+		"dir":  func(p string) error { return os.Chmod(mkdir(t, p, 0o755), 0o755) },
+		"file": func(p string) error { return os.WriteFile(p, nil, 0o600) },
+		"link": func(p string) error { return os.Symlink(first, p) },
+	} {
+		if err := take(filepath.Join(place, name)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(place, name, false); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("Open of a %s that is in the way: %v", name, err)
+		}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				if dir, err := Open(place, name, true); err != nil || !own(dir) {
+					t.Errorf("Open with a %s in the way = %q, %v", name, dir, err)
+				}
+			})
+		}
+		wg.Wait()
+		again, err := Open(place, name, false)
+		if err != nil || !strings.HasPrefix(again, filepath.Join(place, name)+".") {
+			t.Errorf("Open with a %s in the way = %q, %v", name, again, err)
+		}
+		if fi, err := os.Stat(again); err != nil || fi.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", again, fi.Mode(), err)
+		}
+		// Once the name is free again, the directory that was made stays the one.
+		if err := os.RemoveAll(filepath.Join(place, name)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Open(place, name, true); err != nil || got != again {
+			t.Errorf("Open with the name free again = %q, %v; want %q", got, err, again)
+		}
+	}
+	if err := os.Chmod(place, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Open(place, "new", true); err == nil && os.Geteuid() != 0 {
+		t.Errorf("Open in a directory that cannot be written = %q", got)
+	}
+	_ = os.Chmod(place, 0o700)
+}
