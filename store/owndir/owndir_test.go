@@ -80,32 +80,6 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// A third user's directories and links are refused; only root can make them.
-func TestPlaceOfThirdUser(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to give files away; .ci/run runs it so")
-	}
-	dir := plain(t)
-	const third = 4242
-	mkdir(t, filepath.Join(dir, "theirs/inner"), 0o755)
-	mkdir(t, filepath.Join(dir, "sticky"), 0o777|fs.ModeSticky)
-	mkdir(t, filepath.Join(dir, "own"), 0o755)
-	if err := os.Symlink("own", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"theirs", "sticky", "link"} {
-		if err := os.Lchown(filepath.Join(dir, name), third, third); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"theirs", "theirs/inner", "sticky", "link"} {
-		var exposed *ExposedError
-		if _, err := Place(filepath.Join(dir, name)); !errors.As(err, &exposed) || exposed.Owner != third {
-			t.Errorf("Place(%s): %v; want that user %d owns it", name, err, third)
-		}
-	}
-}
-
 func TestOpen(t *testing.T) {
 	place := plain(t)
 	if _, err := Open(place, "x", false); !errors.Is(err, fs.ErrNotExist) {
