@@ -1,0 +1,136 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Tasks find each other although the attacker holds the name of their directory,
+// and meet where no other user can make entries.
+func TestNeighbourJoinNames(t *testing.T) {
+	s := newStreet(t)
+	precious := s.preciousFile(t)
+	s.attack(t, `mkdir -m 777 "$1/like" && echo '[]' >"$1/like/tag-t"`, s.attacker.ownDirIn(t, s.dir))
+	name := "/dev/shm/hpcc-join-" + strconv.Itoa(int(s.victim.uid))
+	// Root gives all of them a /dev/shm of their own, so that nothing is left from other runs.
+	const script = `mount -t tmpfs -o mode=1777 none /dev/shm
+		as() { u=$1; shift; setpriv --reuid=$u --regid=$u --clear-groups env -i HOME=/nonexistent HPCC_STORE="$PWD/store" PATH="$BIN:/usr/bin:/bin" "$@"; }
+		as $ATTACKER sh -ec "$TAKE" sh "$NAME" "$LIKE" "$PRECIOUS"
+		for i in 1 2; do as $VICTIM timeout 60 hpcc run --join-ct 3 --join-tag t house -- sh -c 'cat /which; readlink /proc/self/ns/user; sleep 1' & done; wait
+		find /dev/shm -maxdepth 1 -user $VICTIM ! \( -type d -perm 700 \) -exec echo exposed {} \;`
+	for _, k := range taken {
+		t.Run(k.name, func(t *testing.T) {
+			before := s.listing(t, filepath.Dir(precious))
+			cmd := exec.Command("unshare", "-m", "sh", "-ec", script)
+			cmd.Dir = s.dir
+			cmd.Env = append(os.Environ(), "BIN="+bin, "TAKE="+k.script, "NAME="+name, "LIKE="+s.path("theirs", "like"), "PRECIOUS="+precious,
+				fmt.Sprintf("VICTIM=%d", s.victim.uid), fmt.Sprintf("ATTACKER=%d", s.attacker.uid))
+			out, err := cmd.CombinedOutput()
+			lines := strings.Fields(string(out))
+			if err != nil || len(lines) != 4 || strings.Count(string(out), "genuine") != 2 || strings.Count(string(out), lines[len(lines)-1]) != 2 {
+				t.Errorf("two tasks do not share a user namespace: %v\n%s", err, out)
+			}
+			if after := s.listing(t, filepath.Dir(precious)); after != before {
+				t.Errorf("the victim's files were %s and are %s", before, after)
+			}
+		})
+	}
+}
+
+// ownDirIn makes the directory "theirs" of the account in dir.
+func (a account) ownDirIn(t *testing.T, dir string) string {
+	t.Helper()
+	own := filepath.Join(dir, "theirs")
+	if err := os.Mkdir(own, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(own, int(a.uid), int(a.gid)); err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+// A state directory of containers is the user's own, or there is none: what the
+// attacker put at its name is not read, keeps no container from running, and is
+// not made by commands that only read.
+func TestNeighbourContainers(t *testing.T) {
+	s := newStreet(t)
+	precious := s.preciousFile(t)
+	// A container with a hook that would be executed when it is deleted.
+	s.attack(t, `mkdir -m 777 "$1/like" "$1/like/theirs" && cat >"$1/like/theirs/state.json" <<-E
+		{"ociVersion":"1.0.2","id":"theirs","status":"stopped","pid":99999999,"bundle":"/","processStartTime":1,"hooks":{"poststop":[{"path":"/bin/touch","args":["touch","$2/hooked"]}]}}
+		E`, s.attacker.ownDirIn(t, s.dir), filepath.Dir(precious))
+	s.asRoot(t, `mkdir work && chown "$1" work`, s.owner(s.victim))
+	if out := s.hpcc(t, nil, "unpack", "--bundle", "house", "work/bundle"); out.status != 0 {
+		t.Fatal(out.stderr)
+	}
+	s.asRoot(t, `sed -i 's#"/bin/sh"#"/bin/cat", "/which"#' work/bundle/config.json`)
+	name := "hpcc-oci-" + strconv.Itoa(int(s.victim.uid))
+	for i, k := range append(taken, struct{ name, script string }{"nothing", ":"}) {
+		t.Run(k.name, func(t *testing.T) {
+			place := s.path("tmp" + strconv.Itoa(i))
+			s.asRoot(t, `mkdir -m 1777 "$1"`, place)
+			s.attack(t, k.script, filepath.Join(place, name), s.path("theirs", "like"), precious)
+			env, before := []string{"TMPDIR=" + place}, s.listing(t, filepath.Dir(precious))
+			entries, err := os.ReadDir(place)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out := s.hpcc(t, env, "oci", "list"); out.status != 0 || out.stdout != "[]\n" {
+				t.Errorf("list: status %d, %s%s", out.status, out.stdout, out.stderr)
+			}
+			for _, args := range [][]string{{"state", "theirs"}, {"start", "theirs"}, {"kill", "theirs"}, {"delete", "theirs"}} {
+				if out := s.hpcc(t, env, append([]string{"oci"}, args...)...); out.status == 0 || !strings.Contains(out.stderr, "container does not exist") {
+					t.Errorf("%s: status %d, %s%s", args[0], out.status, out.stdout, out.stderr)
+				}
+			}
+			if out := s.hpcc(t, env, "oci", "delete", "--force", "theirs"); out.status != 0 {
+				t.Errorf("delete --force: status %d, %s", out.status, out.stderr)
+			}
+			if now, err := os.ReadDir(place); err != nil || len(now) != len(entries) {
+				t.Errorf("commands that only read made a directory: %v, %v", now, err)
+			}
+			if out := s.hpcc(t, env, "oci", "run", "--bundle", "work/bundle", "mine"); out.status != 0 || out.stdout != "genuine\n" {
+				t.Errorf("run: status %d, %s%s", out.status, out.stdout, out.stderr)
+			}
+			if out := s.hpcc(t, env, "oci", "state", "mine"); out.status != 0 || !strings.Contains(out.stdout, `"id": "mine"`) {
+				t.Errorf("state: status %d, %s%s", out.status, out.stdout, out.stderr)
+			}
+			if after := s.listing(t, filepath.Dir(precious)); after != before {
+				t.Errorf("the victim's files were %s and are %s", before, after)
+			}
+		})
+	}
+}
+
+// Root, who asks for users' containers in Slurm, makes no directory, and neither
+// does a user whose --root others can exchange get anything done there.
+func TestNeighbourContainersRoot(t *testing.T) {
+	s := newStreet(t)
+	s.asRoot(t, `mkdir -m 1777 tmp`)
+	for _, verb := range [][]string{{"state", "x"}, {"kill", "x"}, {"delete", "--force", "x"}, {"list"}} {
+		cmd := exec.Command(filepath.Join(bin, "hpcc"), append([]string{"oci", "--root", s.path("tmp", "of-user")}, verb...)...)
+		out, err := cmd.CombinedOutput()
+		if quiet := verb[0] == "list" || verb[0] == "delete"; (err == nil) != quiet {
+			t.Errorf("%s: %v: %s", verb[0], err, out)
+		}
+	}
+	if entries, err := os.ReadDir(s.path("tmp")); err != nil || len(entries) > 0 {
+		t.Errorf("root made %v, %v", entries, err)
+	}
+	s.asRoot(t, `mkdir -m 770 group; chown "$1" group; mkdir -m 700 group/own; chown "$1" group/own`, s.owner(s.victim))
+	for _, verb := range []string{"list", "run"} {
+		args := []string{"oci", "--root", s.path("group", "own"), verb}
+		if verb == "run" {
+			args = append(args, "x")
+		}
+		if out := s.hpcc(t, nil, args...); out.status == 0 || !strings.Contains(out.stderr, "its group can exchange what is in") {
+			t.Errorf("%s in a directory whose parent the group can write to: status %d, %s", verb, out.status, out.stderr)
+		}
+	}
+}
