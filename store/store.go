@@ -134,7 +134,14 @@ func Exposed(dir string) error {
 		return nil // there is no store yet, or opening it says why not
 	}
 	fi, err := os.Stat(physical)
-	if err != nil || fi.Mode().Perm()&ready.Shared == 0 {
+	if err != nil {
+		return nil
+	}
+	if fi.Mode().Perm()&ready.Shared == 0 {
+		above, err := os.Stat(filepath.Dir(physical))
+		if foreign := int(fi.Sys().(*syscall.Stat_t).Uid) != os.Geteuid(); foreign && err == nil && above.Mode().Perm()&0o002 != 0 {
+			return fmt.Errorf("another user made it in %q, where everybody can; set HPCC_STORE to a directory that only you can write to", filepath.Dir(physical))
+		}
 		return nil
 	}
 	who := "its group"

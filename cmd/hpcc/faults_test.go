@@ -300,7 +300,7 @@ cannot run base -- true; grep -q -e '--stage unpacks it' $OUT/said || echo "FAUL
 	})
 	t.Run("not there", func(t *testing.T) {
 		inNamespaces(t, `
-mkdir ro; mount -t tmpfs -o ro t ro
+mkdir ro; mount -t tmpfs -o ro,mode=755 t ro
 for s in $PWD/ro/store $PWD/none/store; do
 	export HPCC_STORE=$s
 	[ "$(hpcc images)" = "$(printf 'NAME  DIGEST  PLATFORM  SIZE')" ] || echo FAULT images

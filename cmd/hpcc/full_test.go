@@ -42,7 +42,7 @@ room=-$step failed=0
 while :; do
 	room=$((room+step))
 	[ $room -le $most ] || { fault "it never succeeds"; exit; }
-	mount -t tmpfs -o size=200m t $S
+	mount -t tmpfs -o size=200m,mode=755 t $S
 	cp -a $P/. $S
 	if [ $limit = size ]; then
 		mount -t tmpfs -o remount,size=$(($(df -k --output=used $S | tail -n 1)+room))k t $S

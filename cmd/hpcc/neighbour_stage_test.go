@@ -231,6 +231,26 @@ func TestNeighbourStageNames(t *testing.T) {
 	}
 }
 
+// A SquashFS file runs although the job's directory for temporary files is the
+// attacker's: nothing is put there.
+func TestNeighbourStageFile(t *testing.T) {
+	s := newStreet(t)
+	name := s.stages(t)
+	s.asRoot(t, `mkdir theirs; cp -a "evil/$1" theirs/; chown "$2" theirs; chmod 1777 theirs; mkdir work; chown "$3" work`, name, s.owner(s.attacker), s.owner(s.victim))
+	if out := s.hpcc(t, nil, "save", "house", "work/house.sqfs"); out.status != 0 {
+		t.Fatal(out.stderr)
+	}
+	before := s.listing(t, s.path("theirs"))
+	for _, args := range [][]string{{"run", "work/house.sqfs", "--", "cat", "/which"}, {"run", "--stage", "--cd", "/", "work/house.sqfs", "--", "cat", "/which"}} {
+		if out := s.hpcc(t, []string{"TMPDIR=" + s.path("theirs")}, args...); out.status != 0 || out.stdout != "genuine\n" || !strings.Contains(out.stderr, "belongs to user") {
+			t.Errorf("hpcc %s: status %d, %s%s", strings.Join(args, " "), out.status, out.stdout, out.stderr)
+		}
+	}
+	if after := s.listing(t, s.path("theirs")); after != before {
+		t.Errorf("the attacker's directory had %s and has %s", before, after)
+	}
+}
+
 // preciousFile makes a file of the victim's in a directory that is closed to others.
 func (s *street) preciousFile(t *testing.T) string {
 	t.Helper()

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
 )
 
 // A store of one user serves others of the group: they run and read, what would
@@ -11,6 +16,12 @@ import (
 func TestNeighbourSharedStore(t *testing.T) {
 	s := newStreet(t)
 	s.asRoot(t, `mkdir scratch && chown "$1" scratch`, s.owner(s.attacker))
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	if out := s.hpcc(t, nil, "push", "house", host+"/house"); out.status != 0 {
+		t.Fatal(out.stderr)
+	}
 	colleague := func(env []string, args ...string) (r result) {
 		t.Helper()
 		cmd := s.attacker.command(s.dir, append([]string{"HPCC_STORE=" + s.path("store")}, env...), []uint32{s.victim.gid}, append([]string{"timeout", "120", "hpcc"}, args...)...)
@@ -33,7 +44,8 @@ func TestNeighbourSharedStore(t *testing.T) {
 		{nil, []string{"inspect", "house"}, 0, "architecture"},
 		{nil, []string{"save", "house", "scratch/house.tar"}, 0, ""},
 		{nil, []string{"load", "house.tar", "mine"}, 1, "set HPCC_STORE to a directory that you can write to"},
-		{nil, []string{"pull", "127.0.0.1:1/x"}, 1, "127.0.0.1:1"},
+		{nil, []string{"pull", host + "/house"}, 1, "set HPCC_STORE to a directory that you can write to"},
+		{[]string{"HPCC_STORE=" + s.path("scratch", "store")}, []string{"pull", host + "/house"}, 0, ""},
 		{nil, []string{"rm", "house"}, 1, "permission denied"},
 		{nil, []string{"gc", "--age", "0"}, 0, ""},
 		{[]string{"HPCC_STORE=" + s.path("scratch", "store")}, []string{"load", "scratch/house.tar", "mine"}, 0, "mine"},
@@ -46,6 +58,17 @@ func TestNeighbourSharedStore(t *testing.T) {
 	for _, args := range [][]string{{"load", "house.tar", "second"}, {"run", "second", "--", "cat", "/which"}, {"run", "house", "--", "cat", "/which"}, {"rm", "second"}, {"gc", "--age", "0"}, {"images"}} {
 		if out := s.hpcc(t, nil, args...); out.status != 0 {
 			t.Errorf("the owner's hpcc %s: status %d, %s", strings.Join(args, " "), out.status, out.stderr)
+		}
+	}
+}
+
+// A store that the attacker made in /tmp, where the victim was to make one, is refused.
+func TestNeighbourStoreInTheWay(t *testing.T) {
+	s := newStreet(t)
+	s.asRoot(t, `mkdir -m 1777 tmp; cp -a store tmp/store; chown -R "$1" tmp/store`, s.owner(s.attacker))
+	for _, args := range [][]string{{"images"}, {"load", "house.tar", "mine"}, {"run", "--stage", "house", "--", "cat", "/which"}} {
+		if out := s.hpcc(t, []string{"HPCC_STORE=" + s.path("tmp", "store")}, args...); out.status == 0 || !strings.Contains(out.stderr, "another user made it in") {
+			t.Errorf("hpcc %s: status %d, %s%s", strings.Join(args, " "), out.status, out.stdout, out.stderr)
 		}
 	}
 }
