@@ -11,6 +11,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ func (s *Store) loadDir(ctx context.Context, dir, as string) ([]string, error) {
 		return nil, errors.New("the directory is no OCI layout (it has no file oci-layout); to run a directory tree, hpcc run DIR")
 	}
 	open := func(n string) (*os.File, error) { return regular(root.OpenFile(n, os.O_RDONLY|unix.O_NONBLOCK, 0)) }
-	return s.loadLayout(ctx, open, defaultName(dir, as), as)
+	return s.loadLayout(ctx, open, defaultName(dir, as), as, s.loadedFrom(dir, as))
 }
 
 // defaultName is the name of an image that has none: the file's, without the
@@ -169,13 +170,25 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string) ([]string, e
 			return nil, s.diskError(err)
 		}
 	}
-	return s.loadLayout(ctx, func(n string) (*os.File, error) { return os.Open(filepath.Join(tmp, n)) }, defaultName(file, as), as)
+	return s.loadLayout(ctx, func(n string) (*os.File, error) { return os.Open(filepath.Join(tmp, n)) }, defaultName(file, as), as, s.loadedFrom(file, as))
 }
 
 func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
-// loadLayout keeps the images of a layout.
-func (s *Store) loadLayout(ctx context.Context, l layout, fallback, as string) ([]string, error) {
+// loadedFrom is the source of images that were loaded from a file or directory.
+func (s *Store) loadedFrom(file, as string) string {
+	abs, err := filepath.Abs(file)
+	switch {
+	case err != nil || strings.HasPrefix(abs, s.path("tmp")+"/"): // standard input, which is kept there
+		abs = "FILE"
+	case strings.ContainsFunc(abs, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("'\"\\$`&|;<>()*?[]{}!#~", r) }):
+		abs = strconv.Quote(abs)
+	}
+	return strings.TrimSpace("load " + abs + " " + as)
+}
+
+// loadLayout keeps the images of a layout; source is as in [ref].
+func (s *Store) loadLayout(ctx context.Context, l layout, fallback, as, source string) ([]string, error) {
 	b, err := readSmall(l("index.json"))
 	if err != nil {
 		return nil, fmt.Errorf("reading index.json: %w", err)
@@ -206,7 +219,7 @@ func (s *Store) loadLayout(ctx context.Context, l layout, fallback, as string) (
 			d.Platform = platform
 		}
 		d.Annotations, d.URLs, d.Data = nil, nil, nil
-		if err := s.putRef(key, &d); err != nil {
+		if err := s.putRef(key, &d, source); err != nil {
 			return nil, err
 		}
 		names = append(names, key)
@@ -333,7 +346,7 @@ func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, erro
 			all = []string{defaultName(file, as)}
 		}
 		for _, n := range all {
-			if _, err := s.Put(ctx, n, img); err != nil {
+			if _, err := s.putFrom(ctx, n, img, s.loadedFrom(file, as)); err != nil {
 				return nil, err
 			}
 			key, _ := Canonical(n)
@@ -361,7 +374,7 @@ func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.Put(ctx, key, img)
+	_, err = s.putFrom(ctx, key, img, s.loadedFrom(file, as))
 	return []string{key}, err
 }
 

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -82,7 +81,7 @@ func (s *Store) Attestation(n string, p *v1.Platform, predicateTypes ...string) 
 // predicate reads a statement of one of the types from an attestation's
 // manifest; nil when it has none.
 func (s *Store) predicate(d v1.Descriptor, predicateTypes []string) (json.RawMessage, error) {
-	b, err := s.readBlob(d.Digest)
+	b, err := s.readAs(d)
 	if err != nil {
 		return nil, err
 	}
@@ -94,16 +93,17 @@ func (s *Store) predicate(d v1.Descriptor, predicateTypes []string) (json.RawMes
 		if l.MediaType != InTotoStatement || !slices.Contains(predicateTypes, l.Annotations[PredicateType]) {
 			continue
 		}
-		if err := checkHash(l.Digest); err != nil {
-			return nil, err
-		}
-		f, err := os.Open(s.blob(l.Digest))
+		r, err := s.openBlob(l.Digest, l.Size)
 		if err != nil {
 			return nil, err
 		}
-		defer f.Close()
+		defer r.Close()
+		text, err := io.ReadAll(io.LimitReader(r, maxStatement))
+		if err != nil {
+			return nil, err
+		}
 		var statement struct{ Predicate json.RawMessage }
-		if err := json.NewDecoder(io.LimitReader(f, maxStatement)).Decode(&statement); err != nil {
+		if err := json.Unmarshal(text, &statement); err != nil {
 			return nil, fmt.Errorf("reading statement %s: %w", l.Digest, err)
 		}
 		return statement.Predicate, nil

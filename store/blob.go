@@ -39,14 +39,14 @@ func checkHash(h v1.Hash) error {
 }
 
 // writeBlob keeps what r gives under its digest. want and size (-1: not known)
-// are checked before the blob gets its name.
+// are checked before the blob gets its name. A blob that exists is read and kept
+// if its bytes are right, else replaced.
 func (s *Store) writeBlob(ctx context.Context, r io.Reader, want v1.Hash, size int64) error {
 	if err := checkHash(want); err != nil {
 		return err
 	}
-	if fi, err := os.Stat(s.blob(want)); err == nil && (size < 0 || fi.Size() == size) {
-		touch(s.blob(want))
-		return nil
+	if have, err := s.intact(ctx, want, size); have || err != nil {
+		return err
 	}
 	f, err := s.tempFile()
 	if err != nil {
@@ -91,14 +91,29 @@ func (s *Store) readBlob(h v1.Hash) ([]byte, error) {
 	if err := checkHash(h); err != nil {
 		return nil, err
 	}
-	b, err := readSmall(openRegular(s.blob(h)))
+	r, err := s.openBlob(h, -1)
 	if err != nil {
-		return nil, fmt.Errorf("reading blob %s: %w", h, err)
+		return nil, err
 	}
-	if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != h.Hex {
-		return nil, fmt.Errorf("reading blob %s: its content was changed; remove the file and fetch the image again", h)
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, maxManifest+1))
+	if err == nil && len(b) > maxManifest {
+		err = fmt.Errorf("it is larger than %d bytes", maxManifest)
 	}
-	return b, nil
+	var bad *DamagedError
+	if err != nil && !errors.As(err, &bad) {
+		err = fmt.Errorf("reading blob %s: %w", h, err)
+	}
+	return b, err
+}
+
+// readAs reads the manifest or index that a descriptor announces.
+func (s *Store) readAs(d v1.Descriptor) ([]byte, error) {
+	b, err := s.readBlob(d.Digest)
+	if err == nil && d.Size != int64(len(b)) {
+		err = fmt.Errorf("manifest %s: it has %d bytes where %d were announced", d.Digest, len(b), d.Size)
+	}
+	return b, err
 }
 
 // touch notes that something was used, at most once an hour. On a store that
@@ -118,39 +133,60 @@ type LayerInfo struct {
 	MediaType types.MediaType `json:"mediaType"`
 }
 
-// Layer returns a kept layer; [NotFoundError] when its blob is gone.
+// HasLayer reports whether the layer's blob exists and has its size. Whether its
+// bytes are right is found out by who reads them.
+func (s *Store) HasLayer(d LayerInfo) bool {
+	if checkHash(d.Digest) != nil {
+		return false
+	}
+	fi, err := os.Stat(s.blob(d.Digest))
+	return err == nil && fi.Size() == d.Size
+}
+
+// Layer returns a kept layer; [DamagedError] when its blob is missing or has
+// another size.
 func (s *Store) Layer(d LayerInfo) (v1.Layer, error) {
 	if err := checkHash(d.Digest); err != nil {
 		return nil, err
 	}
 	fi, err := os.Stat(s.blob(d.Digest))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && fi.Size() != d.Size {
-		if s.foreign {
-			return nil, fmt.Errorf("layer %s is missing, or has not the %d bytes of which its manifest speaks", d.Digest, d.Size)
-		}
-		return nil, &NotFoundError{d.Digest.String()}
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, s.damaged(d.Digest, "is missing", "")
+	case err != nil:
 		return nil, fmt.Errorf("finding layer %s: %w", d.Digest, err)
+	case fi.Size() != d.Size:
+		return nil, s.condemn(d.Digest, d.Size)
 	}
 	if !s.foreign {
 		touch(s.blob(d.Digest))
 	}
-	return &layer{s.blob(d.Digest), d}, nil
+	return &layer{s, d}, nil
 }
 
 // A layer is a v1.Layer whose blob is a file of the store.
 type layer struct {
-	path string
+	s    *Store
 	info LayerInfo
 }
 
-func (l *layer) Digest() (v1.Hash, error)             { return l.info.Digest, nil }
-func (l *layer) DiffID() (v1.Hash, error)             { return l.info.DiffID, nil }
-func (l *layer) Size() (int64, error)                 { return l.info.Size, nil }
-func (l *layer) MediaType() (types.MediaType, error)  { return l.info.MediaType, nil }
-func (l *layer) Compressed() (io.ReadCloser, error)   { return openRegular(l.path) }
-func (l *layer) Uncompressed() (io.ReadCloser, error) { return Uncompressed(l.path) }
+func (l *layer) Digest() (v1.Hash, error)            { return l.info.Digest, nil }
+func (l *layer) DiffID() (v1.Hash, error)            { return l.info.DiffID, nil }
+func (l *layer) Size() (int64, error)                { return l.info.Size, nil }
+func (l *layer) MediaType() (types.MediaType, error) { return l.info.MediaType, nil }
+
+// Compressed opens the blob; see [Store.openBlob] for what its reader checks.
+func (l *layer) Compressed() (io.ReadCloser, error) {
+	return l.s.openBlob(l.info.Digest, l.info.Size)
+}
+
+func (l *layer) Uncompressed() (io.ReadCloser, error) {
+	f, err := l.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	return uncompressed(f)
+}
 
 // Uncompressed opens a file without its compression, gzip or zstd; any other as
 // it is.
@@ -159,6 +195,10 @@ func Uncompressed(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
+	return uncompressed(f)
+}
+
+func uncompressed(f io.ReadCloser) (io.ReadCloser, error) {
 	r, done, err := decoder(f, zstd.IgnoreChecksum(false))
 	if err != nil {
 		f.Close()

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/zstd"
 )
 
@@ -54,11 +55,13 @@ func TestUncompressedChecksum(t *testing.T) {
 // A layout of somebody else's may hold a pipe where a blob should be; a pipe has
 // the size that the manifest says when that is 0.
 func TestLayerIsNoPipe(t *testing.T) {
-	pipe := filepath.Join(t.TempDir(), "blob")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+	s := &Store{dir: t.TempDir(), foreign: true}
+	h := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}
+	pipe := s.blob(h)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(pipe), 0o700), syscall.Mkfifo(pipe, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	l := &layer{path: pipe}
+	l := &layer{s, LayerInfo{Digest: h}}
 	for what, open := range map[string]func() (io.ReadCloser, error){"Compressed": l.Compressed, "Uncompressed": l.Uncompressed} {
 		if _, err := open(); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("%s of a pipe: %v; want a refusal", what, err)

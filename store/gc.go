@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +43,7 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 	if o.Age < 0 {
 		g.before = time.Now().Add(time.Second)
 	}
-	for _, step := range []func(context.Context) error{g.temps, g.mark, g.records, g.pushed, g.trees, g.blobs} {
+	for _, step := range []func(context.Context) error{g.temps, g.damagedFiles, g.mark, g.records, g.pushed, g.trees, g.blobs} {
 		if err := ctx.Err(); err != nil {
 			return g.rep, err
 		}
@@ -49,15 +51,19 @@ func (s *Store) GC(ctx context.Context, o GCOptions) (GCReport, error) {
 			return g.rep, s.placeError(fmt.Errorf("collecting garbage in %s: %w", s.dir, err))
 		}
 	}
+	if len(g.unknown) > 0 {
+		return g.rep, fmt.Errorf("collecting garbage in %s: no blob and no tree was removed, for what these names need cannot be read: %w", s.dir, errors.Join(g.unknown...))
+	}
 	return g.rep, nil
 }
 
 type collector struct {
-	s      *Store
-	o      GCOptions
-	before time.Time
-	live   map[string]bool // hex digests
-	rep    GCReport
+	s       *Store
+	o       GCOptions
+	before  time.Time
+	live    map[string]bool // hex digests
+	unknown []error         // of names of which it is not known what they need
+	rep     GCReport
 }
 
 // old says whether a file was not used since the limit.
@@ -100,21 +106,21 @@ func (g *collector) temps(context.Context) error {
 	return nil
 }
 
-// mark notes every blob that a name reaches.
+// mark notes every blob that a name reaches, and the names of which it cannot
+// tell.
 func (g *collector) mark(context.Context) error {
-	refs, err := g.s.refs()
-	if err != nil {
-		return err
-	}
-	for n, d := range refs {
-		ds, err := g.s.closure(d)
+	refs, problems := g.s.refs()
+	for n, r := range refs {
+		ds, err := g.s.closure(r.Descriptor)
 		if err != nil {
-			// Not known what it needs: keep the manifest, and remove no blob at all.
-			return fmt.Errorf("image %q: %w; remove it with \"hpcc rm\" or fetch it again", n, err)
+			problems[n] = fmt.Errorf("image %q: %w", n, err)
 		}
 		for _, x := range ds {
 			g.live[x.Digest.Hex] = true
 		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(problems)) {
+		g.unknown = append(g.unknown, problems[n])
 	}
 	return nil
 }
@@ -176,11 +182,11 @@ func (g *collector) pushed(context.Context) error {
 	if err != nil {
 		return ignoreGone(err)
 	}
-	refs, err := g.s.refs()
-	if err != nil {
-		return err
-	}
+	refs, problems := g.s.refs()
 	named := map[string]bool{}
+	for n := range problems { // the note says where such an image can be had again
+		named[filepath.Base(g.s.pushedFile(n))] = true
+	}
 	for n, d := range refs {
 		named[filepath.Base(g.s.pushedFile(n))], named[d.Digest.Hex] = true, true
 	}
@@ -204,6 +210,9 @@ func (g *collector) pushed(context.Context) error {
 // trees removes unpacked images that no name reaches and no program of this
 // node runs in.
 func (g *collector) trees(context.Context) error {
+	if len(g.unknown) > 0 {
+		return nil
+	}
 	entries, err := os.ReadDir(g.s.path("trees"))
 	if err != nil {
 		return err
@@ -246,6 +255,9 @@ func (g *collector) trees(context.Context) error {
 
 // blobs removes blobs that neither a name nor a record reaches.
 func (g *collector) blobs(context.Context) error {
+	if len(g.unknown) > 0 {
+		return nil
+	}
 	entries, err := os.ReadDir(g.s.path("blobs/sha256"))
 	if err != nil {
 		return err

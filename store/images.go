@@ -10,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -20,6 +22,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/store/seal"
 )
 
 // An Entry is one line of a listing of images.
@@ -29,11 +33,26 @@ type Entry struct {
 	Platforms []string
 	Size      int64 // of the layers as they are kept, in bytes
 	Created   time.Time
+	Problem   error // why not all of it could be read; nil if it could
 }
 
-// Put keeps an image under a name. Blobs go first, the name last; blobs that
-// are there are not written again.
+// A ref is what a name stands for, as the file of the name keeps it.
+type ref struct {
+	v1.Descriptor
+	Source string `json:"source,omitempty"` // the arguments of hpcc that make the image again, or sourceBuild
+}
+
+// sourceBuild is the source of an image that was built.
+const sourceBuild = "build"
+
+// Put keeps an image that was built under a name. Blobs go first, the name last;
+// blobs that are there are not written again.
 func (s *Store) Put(ctx context.Context, name string, img v1.Image) (v1.Hash, error) {
+	return s.putFrom(ctx, name, img, sourceBuild)
+}
+
+// putFrom is Put for an image from any source.
+func (s *Store) putFrom(ctx context.Context, name string, img v1.Image, source string) (v1.Hash, error) {
 	key, err := Canonical(name)
 	if err != nil {
 		return v1.Hash{}, err
@@ -42,7 +61,7 @@ func (s *Store) Put(ctx context.Context, name string, img v1.Image) (v1.Hash, er
 	if err != nil {
 		return v1.Hash{}, fmt.Errorf("keeping image %q: %w", name, err)
 	}
-	return d.Digest, s.putRef(key, d)
+	return d.Digest, s.putRef(key, d, source)
 }
 
 // putImage writes an image's blobs. watch, which may be nil, wraps what is read.
@@ -98,9 +117,11 @@ func (s *Store) putBlob(ctx context.Context, l v1.Layer, watch func(io.Reader) i
 	if err != nil {
 		return err
 	}
-	if fi, err := os.Stat(s.blob(h)); err == nil && fi.Size() == n && checkHash(h) == nil {
-		touch(s.blob(h))
+	if own, ok := l.(*layer); ok && own.s.dir == s.dir && s.HasLayer(own.info) { // nothing to copy: the blob is this store's
 		return nil
+	}
+	if have, err := s.intactLayer(ctx, h, n); have || err != nil {
+		return err
 	}
 	r, err := l.Compressed()
 	if err != nil {
@@ -112,6 +133,14 @@ func (s *Store) putBlob(ctx context.Context, l v1.Layer, watch func(io.Reader) i
 		in = watch(r)
 	}
 	return s.writeBlob(ctx, in, h, n)
+}
+
+// intactLayer is intact for a digest that comes from elsewhere.
+func (s *Store) intactLayer(ctx context.Context, h v1.Hash, size int64) (bool, error) {
+	if err := checkHash(h); err != nil {
+		return false, err
+	}
+	return s.intact(ctx, h, size)
 }
 
 // putManifest keeps a manifest or index and describes it.
@@ -137,7 +166,7 @@ func (s *Store) PutIndex(ctx context.Context, name string, idx v1.ImageIndex) (v
 	if err != nil {
 		return v1.Hash{}, fmt.Errorf("keeping image %q: %w", name, err)
 	}
-	return d.Digest, s.putRef(key, d)
+	return d.Digest, s.putRef(key, d, sourceBuild)
 }
 
 func (s *Store) putIndex(ctx context.Context, idx v1.ImageIndex, depth int) (*v1.Descriptor, error) {
@@ -179,87 +208,115 @@ func (s *Store) putIndex(ctx context.Context, idx v1.ImageIndex, depth int) (*v1
 	return s.putManifest(ctx, b, mt)
 }
 
-// putRef makes a name stand for a descriptor.
-func (s *Store) putRef(key string, d *v1.Descriptor) error {
-	b, err := json.Marshal(d)
+// putRef makes a name stand for a descriptor. source is as in [ref].
+func (s *Store) putRef(key string, d *v1.Descriptor, source string) error {
+	b, err := seal.JSON(ref{*d, source})
 	if err != nil {
 		return err
 	}
 	if old, err := s.ref(key); err == nil && old.Digest != d.Digest {
 		s.retire(old)
 	}
-	return s.writeFile(filepath.Join("refs", escape(key)), append(b, '\n'))
+	return s.writeFile(filepath.Join("refs", escape(key)), b)
 }
 
 // ref reads what a name stands for: a name, NAME@DIGEST, or a digest or its head.
 func (s *Store) ref(n string) (v1.Descriptor, error) {
-	var d v1.Descriptor
 	key, err := Canonical(n)
 	if err == nil {
-		var b []byte
-		if b, err = os.ReadFile(s.path("refs", escape(key))); err == nil {
-			if err = json.Unmarshal(b, &d); err == nil {
-				err = checkHash(d.Digest)
-			}
-			if err != nil {
-				return d, fmt.Errorf("reading the name %q in the store: %w", n, err)
-			}
-			return d, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return d, fmt.Errorf("reading the name %q in the store: %w", n, err)
+		r, err := s.readRef(key)
+		if err == nil || !errors.Is(err, fs.ErrNotExist) {
+			return r.Descriptor, err
 		}
 	}
 	_, hexpart, ok := strings.Cut(n, "@sha256:")
 	if !ok {
 		hexpart = strings.TrimPrefix(n, "sha256:")
 		if !hexDigest().MatchString(n) {
-			if err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return d, err
+			if err != nil {
+				return v1.Descriptor{}, err
 			}
-			return d, &NotFoundError{n}
+			return v1.Descriptor{}, &NotFoundError{n}
 		}
 	}
 	return s.byDigest(n, hexpart)
 }
 
+// readRef reads the file of a name. fs.ErrNotExist when there is none;
+// [DamagedRefError] when it is not what hpcc wrote.
+func (s *Store) readRef(key string) (r ref, err error) {
+	b, err := os.ReadFile(s.path("refs", escape(key)))
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return r, err
+		}
+		return r, fmt.Errorf("reading the name %q in the store: %w", key, err)
+	}
+	if err = seal.CheckJSON(b); err == nil || errors.Is(err, seal.ErrNoSum) {
+		err = json.Unmarshal(b, &r)
+	}
+	if err == nil {
+		err = checkHash(r.Digest)
+	}
+	if err == nil && !r.MediaType.IsIndex() && !r.MediaType.IsImage() {
+		err = fmt.Errorf("its media type is %q", r.MediaType)
+	}
+	if err != nil {
+		return ref{}, &DamagedRefError{Name: key, Cure: s.cure(key, ref{}), Err: err}
+	}
+	return r, nil
+}
+
+// A DamagedRefError reports a name whose file in refs/ cannot be understood.
+type DamagedRefError struct {
+	Name string
+	Cure string // the command that makes the name again
+	Err  error
+}
+
+func (e *DamagedRefError) Error() string {
+	return fmt.Sprintf("reading the name %q in the store: %v", e.Name, e.Err)
+}
+
+func (e *DamagedRefError) Unwrap() error { return e.Err }
+
 // byDigest finds a manifest by the head of its digest among the names.
 func (s *Store) byDigest(n, head string) (v1.Descriptor, error) {
-	refs, err := s.refs()
-	if err != nil {
-		return v1.Descriptor{}, err
-	}
-	for _, d := range refs {
-		if head != "" && strings.HasPrefix(d.Digest.Hex, head) {
-			return d, nil
+	refs, problems := s.refs()
+	for _, r := range refs {
+		if head != "" && strings.HasPrefix(r.Digest.Hex, head) {
+			return r.Descriptor, nil
 		}
+	}
+	if len(problems) > 0 { // one of these may be the image
+		return v1.Descriptor{}, errors.Join(slices.Collect(maps.Values(problems))...)
 	}
 	return v1.Descriptor{}, &NotFoundError{n}
 }
 
-// refs reads all names.
-func (s *Store) refs() (map[string]v1.Descriptor, error) {
+// refs reads all names. problems are the errors of names that cannot be read, by
+// name; "" is the directory itself.
+func (s *Store) refs() (refs map[string]ref, problems map[string]error) {
+	refs, problems = map[string]ref{}, map[string]error{}
 	entries, err := os.ReadDir(s.path("refs"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // see OpenToRead
-		return nil, fmt.Errorf("listing the store: %w", err)
+		problems[""] = fmt.Errorf("listing the store: %w", err)
 	}
-	out := map[string]v1.Descriptor{}
 	for _, e := range entries {
 		n, ok := unescape(e.Name())
 		if !ok {
 			continue
 		}
-		d, err := s.ref(n)
-		var gone *NotFoundError
-		if errors.As(err, &gone) {
-			continue // removed meanwhile
+		r, err := s.readRef(n)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed meanwhile
+		case err != nil:
+			problems[n] = err
+		default:
+			refs[n] = r
 		}
-		if err != nil {
-			return nil, err
-		}
-		out[n] = d
 	}
-	return out, nil
+	return refs, problems
 }
 
 // Get returns an image by name, NAME@DIGEST or digest; of several platforms
@@ -279,7 +336,7 @@ func (s *Store) Get(n string, p *v1.Platform) (v1.Image, error) {
 
 // open returns the image with this manifest.
 func (s *Store) open(n string, d v1.Descriptor) (v1.Image, error) {
-	b, err := s.readBlob(d.Digest)
+	b, err := s.readAs(d)
 	if err != nil {
 		return nil, fmt.Errorf("image %q: %w", n, err)
 	}
@@ -306,7 +363,7 @@ func (s *Store) part(n string, d v1.Descriptor, p *v1.Platform, depth int) (*v1.
 	if depth > maxDepth {
 		return nil, d, fmt.Errorf("image %q: indexes are nested deeper than %d", n, maxDepth)
 	}
-	b, err := s.readBlob(d.Digest)
+	b, err := s.readAs(d)
 	if err != nil {
 		return nil, d, fmt.Errorf("image %q: %w", n, err)
 	}
@@ -381,53 +438,73 @@ func (s *Store) TreeOf(n string) (string, error) {
 	return dir, nil
 }
 
-// Images lists the images by name.
+// Images lists the images by name, those that cannot be read with their problem.
 func (s *Store) Images() ([]Entry, error) {
-	refs, err := s.refs()
-	if err != nil {
+	refs, problems := s.refs()
+	if err := problems[""]; err != nil {
 		return nil, err
 	}
 	var out []Entry
-	for n, d := range refs {
-		e := Entry{Name: n, Digest: d.Digest}
-		s.describe(&e, n, d, 0)
+	for n, r := range refs {
+		e := Entry{Name: n, Digest: r.Digest}
+		s.describe(&e, n, r.Descriptor, 0)
 		out = append(out, e)
+	}
+	for n, err := range problems {
+		out = append(out, Entry{Name: n, Problem: err})
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out, nil
 }
 
-// describe adds what the image's parts say; parts that are missing say nothing.
+// describe adds what the image's parts say, and notes the first that cannot be
+// read.
 func (s *Store) describe(e *Entry, n string, d v1.Descriptor, depth int) {
-	b, err := s.readBlob(d.Digest)
+	fail := func(err error) {
+		if e.Problem == nil {
+			e.Problem = err
+		}
+	}
+	b, err := s.readAs(d)
 	if err != nil || depth > maxDepth {
+		fail(err)
 		return
 	}
 	if d.MediaType.IsIndex() {
-		if idx, err := v1.ParseIndexManifest(bytes.NewReader(b)); err == nil {
-			for _, m := range idx.Manifests {
-				if !isAttestation(m) {
-					s.describe(e, n, m, depth+1)
-				}
+		idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
+		if err != nil {
+			fail(fmt.Errorf("reading index %s: %w", d.Digest, err))
+			return
+		}
+		for _, m := range idx.Manifests {
+			if !isAttestation(m) {
+				s.describe(e, n, m, depth+1)
 			}
 		}
 		return
 	}
 	img, err := s.open(n, d)
 	if err != nil {
+		fail(err)
 		return
 	}
-	if m, err := img.Manifest(); err == nil {
-		for _, l := range m.Layers {
-			e.Size += l.Size
-		}
+	m, err := img.Manifest()
+	if err != nil {
+		fail(fmt.Errorf("reading manifest %s: %w", d.Digest, err))
+		return
 	}
-	if c, err := img.ConfigFile(); err == nil {
-		if p := c.Platform(); p != nil {
-			e.Platforms = append(e.Platforms, p.String())
-		}
-		e.Created = c.Created.Time
+	for _, l := range m.Layers {
+		e.Size += l.Size
 	}
+	c, err := img.ConfigFile()
+	if err != nil {
+		fail(err)
+		return
+	}
+	if p := c.Platform(); p != nil {
+		e.Platforms = append(e.Platforms, p.String())
+	}
+	e.Created = c.Created.Time
 }
 
 // Remove forgets a name. What it stood for goes with the next GC.

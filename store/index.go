@@ -16,7 +16,7 @@ type index struct {
 }
 
 func (s *Store) index(d v1.Descriptor) (v1.ImageIndex, error) {
-	b, err := s.readBlob(d.Digest)
+	b, err := s.readAs(d)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/store/seal"
 )
 
 // A pushedTo is the record of the last push of a name: which image it was and
@@ -94,6 +96,9 @@ func (s *Store) readPushed(file string) (p pushedTo, err error) {
 		return p, nil
 	}
 	if err == nil {
+		err = seal.CheckJSON(b)
+	}
+	if err == nil || errors.Is(err, seal.ErrNoSum) {
 		err = json.Unmarshal(b, &p)
 	}
 	if err == nil {
@@ -110,14 +115,14 @@ func (s *Store) readPushed(file string) (p pushedTo, err error) {
 
 // notePushed keeps the record of a push.
 func (s *Store) notePushed(n string, p pushedTo) error {
-	b, err := json.Marshal(p)
+	b, err := seal.JSON(p)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(s.path("pushed"), 0o755); err != nil {
 		return s.placeError(err)
 	}
-	return s.writeFile(filepath.Join("pushed", filepath.Base(s.pushedFile(n))), append(b, '\n'))
+	return s.writeFile(filepath.Join("pushed", filepath.Base(s.pushedFile(n))), b)
 }
 
 // byDigestIn names what lies in a registry for good, as clusters understand it.

@@ -56,7 +56,7 @@ func (s *Store) Pull(ctx context.Context, ref string, o Remote) (v1.Image, error
 	if err != nil {
 		return nil, fmt.Errorf("pulling %s: %w", ref, c.explain(err))
 	}
-	if err := s.putRef(key, d); err != nil {
+	if err := s.putRef(key, d, o.source(ref, key)); err != nil {
 		return nil, err
 	}
 	found, err := s.choose(key, *d, o.Platform, 0)
@@ -64,6 +64,21 @@ func (s *Store) Pull(ctx context.Context, ref string, o Remote) (v1.Image, error
 		return nil, err
 	}
 	return s.open(key, found)
+}
+
+// source is the command that pulls ref as the name key.
+func (o Remote) source(ref, key string) string {
+	text := "pull "
+	if o.Platform != nil {
+		text += "--platform " + o.Platform.String() + " "
+	}
+	if o.PlainHTTP {
+		text += "--plain-http "
+	}
+	if own, err := Canonical(ref); err == nil && own == key {
+		return text + ref
+	}
+	return text + ref + " " + key
 }
 
 // pull fetches what the reference stands for: an image, with what is attested of it.
@@ -207,10 +222,9 @@ func (s *Store) Send(ctx context.Context, img v1.Image, ref string, o Remote) er
 // fetchBlob downloads one blob, and goes on where a broken transfer stopped
 // when the registry answers ranges.
 func (s *Store) fetchBlob(ctx context.Context, c *http.Client, repo name.Repository, d v1.Descriptor, t *transferred) error {
-	if fi, err := os.Stat(s.blob(d.Digest)); err == nil && fi.Size() == d.Size && checkHash(d.Digest) == nil {
-		touch(s.blob(d.Digest))
+	if have, err := s.intactLayer(ctx, d.Digest, d.Size); have || err != nil {
 		t.add(d.Size)
-		return nil
+		return err
 	}
 	src := &resuming{ctx: ctx, client: c, size: d.Size, t: t,
 		url: fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr(), d.Digest)}
@@ -473,6 +487,9 @@ func Login(host, user, password string) error {
 		return fmt.Errorf("keeping credentials: %w", err)
 	}
 	_, err = tmp.Write(append(out, '\n'))
+	if err == nil {
+		err = tmp.Sync()
+	}
 	if cerr := tmp.Close(); err == nil {
 		err = cerr
 	}

@@ -5,11 +5,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -82,7 +84,7 @@ func (s *Store) closureBut(listed map[v1.Hash]bool, d v1.Descriptor, depth int) 
 	if depth > maxDepth {
 		return nil, fmt.Errorf("indexes are nested deeper than %d", maxDepth)
 	}
-	b, err := s.readBlob(d.Digest)
+	b, err := s.readAs(d)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +127,7 @@ func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir st
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		err := NewFile(filepath.Join(dir, blobName(b.Digest)), func(f *os.File) error { return s.copyBlob(f, b.Digest) })
+		err := NewFile(filepath.Join(dir, blobName(b.Digest)), func(f *os.File) error { return s.copyBlob(ctx, f, b) })
 		if err != nil {
 			return err
 		}
@@ -145,13 +147,15 @@ func (s *Store) saveDir(ctx context.Context, key string, d v1.Descriptor, dir st
 	return nil
 }
 
-func (s *Store) copyBlob(w io.Writer, h v1.Hash) error {
-	f, err := os.Open(s.blob(h))
+// copyBlob writes a blob to w; [DamagedError] before its last bytes when it is
+// not what its digest says.
+func (s *Store) copyBlob(ctx context.Context, w io.Writer, d v1.Descriptor) error {
+	r, err := s.openBlob(d.Digest, d.Size)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	_, err = io.Copy(w, f)
+	defer r.Close()
+	_, err = io.Copy(w, readerWith(ctx, r))
 	return err
 }
 
@@ -218,7 +222,7 @@ func (s *Store) writeTar(ctx context.Context, key string, d v1.Descriptor, w io.
 		if err := head(blobName(b.Digest), b.Size); err != nil {
 			return err
 		}
-		if err := s.copyBlob(tw, b.Digest); err != nil {
+		if err := s.copyBlob(ctx, tw, b); err != nil {
 			return err
 		}
 	}
@@ -229,8 +233,9 @@ func (s *Store) writeTar(ctx context.Context, key string, d v1.Descriptor, w io.
 }
 
 // NewFile writes a file of the user's, outside the store, which appears whole and
-// replaces what has its name. What is half written goes, also when the process
-// was killed: see [Beside].
+// replaces what has its name. Its data is on disk before it has its name, and the
+// name is on disk when NewFile returns: what a user saved survives a power cut.
+// What is half written goes, also when the process was killed: see [Beside].
 func NewFile(file string, write func(f *os.File) error) error {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -246,13 +251,34 @@ func NewFile(file string, write func(f *os.File) error) error {
 		return err
 	}
 	err = write(f)
+	if err == nil {
+		err = f.Sync()
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
 	if err == nil {
 		err = os.Rename(f.Name(), file)
 	}
+	if err == nil {
+		err = SyncDir(filepath.Dir(file))
+	}
 	return err
+}
+
+// SyncDir waits until the names in a directory are on disk. File systems that
+// cannot synchronise a directory (EINVAL: some network file systems) are left
+// to their own rules.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil // a directory that may be written and not read
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, syscall.EINVAL) && !errors.Is(err, syscall.ENOTSUP) {
+		return fmt.Errorf("synchronising directory %s: %w", dir, err)
+	}
+	return nil
 }
 
 // CopyFile copies the bytes of a file to a name that does not exist, for the

@@ -14,6 +14,7 @@
 //	cache/<kind>/<key>    small records, such as build steps
 //	pushed/<escaped name> in which registry the image of the name lies
 //	jobs/<id>/            records of submitted jobs
+//	damaged/              what was found damaged, until GC removes it
 //	tmp/                  work in progress
 package store
 
@@ -34,6 +35,7 @@ import (
 
 	"hpcc/store/owndir"
 	"hpcc/store/ready"
+	"hpcc/store/seal"
 )
 
 // formatVersion is the layout described above.
@@ -111,7 +113,7 @@ func find(dir string) (s *Store, there bool, err error) {
 	}
 	for _, e := range entries {
 		switch e.Name() {
-		case "README", "version", "blobs", "refs", "trees", "cache", "pushed", "jobs", "tmp":
+		case "README", "version", "blobs", "refs", "trees", "cache", "pushed", "jobs", "tmp", damagedDir:
 		default:
 			return nil, false, fmt.Errorf("opening store %q: it holds %q, which is not hpcc's; name an empty or new directory", s.dir, e.Name())
 		}
@@ -402,14 +404,25 @@ func RemoveAll(path string) error {
 	return os.RemoveAll(path)
 }
 
-// Cached reads a record of the cache; fs.ErrNotExist when there is none.
+// Cached reads a record of the cache; fs.ErrNotExist when there is none. A record
+// that is not what was written is removed and is an error: its user makes
+// another one. So is one without a checksum, as older versions wrote them.
 func (s *Store) Cached(kind, key string) ([]byte, error) {
 	p := s.path("cache", kind, key)
 	b, err := os.ReadFile(p)
-	if err == nil {
-		touch(p)
+	if err != nil {
+		return nil, err
 	}
-	return b, err
+	b, err = seal.CheckText(b)
+	switch {
+	case errors.Is(err, seal.ErrNoSum) && ignoreGone(os.Remove(p)) == nil:
+		return nil, fmt.Errorf("%s: %w", p, fs.ErrNotExist)
+	case err != nil:
+		s.moveAway(p, kind+"-"+key)
+		return nil, err
+	}
+	touch(p)
+	return b, nil
 }
 
 // Cache keeps a record. Digests in it ("sha256:…") keep their blobs from GC.
@@ -417,7 +430,7 @@ func (s *Store) Cache(kind, key string, data []byte) error {
 	if err := os.MkdirAll(s.path("cache", kind), 0o755); err != nil {
 		return s.diskError(err)
 	}
-	return s.writeFile(filepath.Join("cache", kind, key), data)
+	return s.writeFile(filepath.Join("cache", kind, key), seal.Text(data))
 }
 
 // parseTemp reads the owner out of a name below tmp/.

@@ -17,8 +17,8 @@ import (
 )
 
 // Layers are applied in order, and read, decompressed and digested ahead of that:
-// each in goroutines of its own, several layers at once. Both digests count, the
-// blob's, which the manifest says, and the tar's, which the configuration says.
+// each in goroutines of its own, several layers at once. Both digests count: that of
+// the blob, which store.OpenLayer compares, and that of the tar.
 const (
 	blockSize   = 256 << 10 // store's decoder works in place in blocks of this size
 	blocksAhead = 8         // of one layer; more leave the processor's cache, and cost a tenth of the time
@@ -141,8 +141,7 @@ func (s *stream) piece(r io.Reader, buf []byte) ([]byte, error) {
 // content is the tar of one layer, as it comes from its decoder.
 type content struct {
 	stream
-	blob  string // sha256 of the blob, in hexadecimal digits, when all was read
-	tar   string // and of the tar
+	tar   string // sha256 of the tar, in hexadecimal digits, when all was read
 	close func()
 }
 
@@ -185,11 +184,11 @@ func begin(ctx context.Context, l v1.Layer, pool blockPool, closed func()) *cont
 
 // decode sends the blocks of a layer; io.EOF when that were all.
 func (c *content) decode(ctx context.Context, l v1.Layer) error {
-	f, err := l.Compressed()
+	f, err := store.OpenLayer(l)
 	if err != nil {
 		return err
 	}
-	blob, sum := newStream(c.pool), sha256.New()
+	blob := newStream(c.pool)
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer close(blob.blocks)
@@ -199,7 +198,6 @@ func (c *content) decode(ctx context.Context, l v1.Layer) error {
 			n := 0
 			n, b.err = f.Read(b.buf[:])
 			b.data = b.buf[:n]
-			sum.Write(b.data)
 			if err = b.err; blob.send(ctx, b) != nil {
 				return
 			}
@@ -218,7 +216,6 @@ func (c *content) decode(ctx context.Context, l v1.Layer) error {
 	if _, err := io.Copy(io.Discard, &blob); err != nil { // what the decoder did not want
 		return err
 	}
-	c.blob = hex.EncodeToString(sum.Sum(nil))
 	return io.EOF
 }
 
@@ -265,9 +262,9 @@ func (c *content) sendEach(ctx context.Context, r io.Reader, toSum chan<- *block
 	}
 }
 
-// check reads what follows the archive's end, which counts for the digests, and
-// compares them.
-func (c *content) check(blob, tar v1.Hash) error {
+// check reads what follows the archive's end, which counts for the digest, and
+// compares the digest with that of the tar.
+func (c *content) check(tar v1.Hash) error {
 	for c.rest = nil; c.err == nil; c.rest = nil {
 		if _, err := c.Read(nil); err != nil {
 			break
@@ -275,9 +272,6 @@ func (c *content) check(blob, tar v1.Hash) error {
 	}
 	if c.err != nil && !errors.Is(c.err, io.EOF) {
 		return c.err
-	}
-	if c.blob != blob.Hex {
-		return fmt.Errorf("it was changed and has digest sha256:%s; remove blobs/sha256/%s and fetch the image again", c.blob, blob.Hex)
 	}
 	if c.tar != tar.Hex {
 		return fmt.Errorf("its content has digest sha256:%s, its image says %s", c.tar, tar)

@@ -240,6 +240,7 @@ func eachLayer(ctx context.Context, ls []v1.Layer, doing string, read func(i int
 			err = c.checkAs(l)
 		}
 		if c.close(); err != nil {
+			err = blame(ctx, l, err)
 			id, derr := l.Digest()
 			if derr != nil {
 				return derr
@@ -276,17 +277,26 @@ func (t *tree) layersAndParts(ctx context.Context, ls []v1.Layer, parts *Parts, 
 	return plain(len(ls))
 }
 
-// checkAs compares a layer's content, all of which was read, with what the image says of it.
-func (c *content) checkAs(l v1.Layer) error {
-	blob, err := l.Digest()
-	if err != nil {
+// blame returns the cause of an error in a layer's content: a damaged blob, if
+// it is one, else the error itself.
+func blame(ctx context.Context, l v1.Layer, err error) error {
+	var damaged *store.DamagedError
+	if errors.As(err, &damaged) || ctx.Err() != nil {
 		return err
 	}
+	if verr := store.VerifyLayer(ctx, l); errors.As(verr, &damaged) {
+		return verr
+	}
+	return err
+}
+
+// checkAs compares a layer's content, all of which was read, with what the image says of it.
+func (c *content) checkAs(l v1.Layer) error {
 	plain, err := l.DiffID()
 	if err != nil {
 		return err
 	}
-	return c.check(blob, plain)
+	return c.check(plain)
 }
 
 // entries applies the members of one layer's archive.

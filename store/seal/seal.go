@@ -1,0 +1,79 @@
+// Package seal adds a checksum to small records, so that a reader notices a
+// record that the disk changed. The checksum is CRC-32C: it finds every error of
+// up to 32 consecutive bits, and it is no protection against a person.
+//
+// A JSON object carries it as its last field, which decoders that do not know
+// the field ignore:
+//
+//	{"name":"sci","crc32c":"0a1b2c3d"}
+//
+// Other records carry it as a last line: crc32c 0a1b2c3d.
+package seal
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+const (
+	fieldHead = `,"crc32c":"`
+	fieldTail = "\"}\n"
+	lineHead  = "\ncrc32c "
+	lineTail  = "\n"
+	digits    = 8 // of the checksum, hexadecimal
+)
+
+// ErrDamaged reports that a record is not what was written.
+var ErrDamaged = errors.New("the file is damaged (its checksum is wrong)")
+
+// ErrNoSum reports that a record has no checksum: it was cut off, or written
+// by a version of hpcc that knew none.
+var ErrNoSum = errors.New("the file has no checksum")
+
+func sum(b []byte) string {
+	return fmt.Sprintf("%0*x", digits, crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// JSON encodes a struct or map that has at least one field, with its checksum
+// and a newline.
+func JSON(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	b, ok := bytes.CutSuffix(b, []byte("}"))
+	if !ok || len(b) < 2 {
+		return nil, fmt.Errorf("sealing %T: it does not encode to an object with fields", v)
+	}
+	return append(append(append(b, fieldHead...), sum(b)...), fieldTail...), nil
+}
+
+// CheckJSON compares a record with its checksum: [ErrDamaged], or [ErrNoSum],
+// which callers that read records of older versions may ignore.
+func CheckJSON(b []byte) error {
+	_, err := check(b, fieldHead, fieldTail)
+	return err
+}
+
+// Text appends the checksum to any data.
+func Text(data []byte) []byte {
+	out := make([]byte, 0, len(data)+len(lineHead)+digits+len(lineTail))
+	return append(append(append(append(out, data...), lineHead...), sum(data)...), lineTail...)
+}
+
+// CheckText returns the data that [Text] was given: [ErrDamaged], or [ErrNoSum].
+func CheckText(b []byte) ([]byte, error) { return check(b, lineHead, lineTail) }
+
+func check(b []byte, head, tail string) ([]byte, error) {
+	n := len(b) - len(head) - digits - len(tail)
+	if n < 0 || string(b[n:n+len(head)]) != head || string(b[len(b)-len(tail):]) != tail {
+		return nil, ErrNoSum
+	}
+	if sum(b[:n]) != string(b[n+len(head):len(b)-len(tail)]) {
+		return nil, ErrDamaged
+	}
+	return b[:n], nil
+}
