@@ -326,8 +326,18 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fe
 	}
 	img, err := b.stored(name, p)
 	if err == nil {
+		_, err = img.Layers()
+	}
+	if err == nil {
 		b.Inputs.image(name, p, img)
 		return img, nil
+	}
+	var damaged *store.DamagedError
+	if errors.As(err, &damaged) {
+		if img, err = b.pullAgain(ctx, name, p, fetched, err); err == nil {
+			b.Inputs.image(name, p, img)
+		}
+		return img, err
 	}
 	var missing *store.NotFoundError
 	if !errors.As(err, &missing) {
@@ -338,5 +348,20 @@ func (b *builder) baseImage(ctx context.Context, name string, p *v1.Platform, fe
 		return nil, fmt.Errorf("base image %q is not in the store and cannot be pulled: %w", name, err)
 	}
 	b.Inputs.image(name, p, img)
+	return img, nil
+}
+
+// pullAgain replaces a damaged image from the registry that it was pulled from.
+func (b *builder) pullAgain(ctx context.Context, name string, p *v1.Platform, fetched func(done, total int64), damage error) (v1.Image, error) {
+	ref, o, ok := b.store.PulledFrom(name)
+	if !ok {
+		return nil, fmt.Errorf("base image %q: %w", name, damage)
+	}
+	b.report(Event{Warning: fmt.Sprintf("base image %q: %v; it is pulled again", name, damage)})
+	o.Platform, o.Progress = p, fetched
+	img, err := b.store.Pull(ctx, ref, o)
+	if err != nil {
+		return nil, fmt.Errorf("base image %q: %w (pulling it again failed: %w)", name, damage, err)
+	}
 	return img, nil
 }

@@ -155,10 +155,8 @@ func (st *stage) cached(key string) (result, bool) {
 		st.b.badRecord(key, err)
 		return result{}, false
 	}
-	if res.Layer != nil {
-		if _, err := st.b.store.Layer(*res.Layer); err != nil {
-			return result{}, false
-		}
+	if res.Layer != nil && !st.b.store.HasLayer(*res.Layer) {
+		return result{}, false
 	}
 	return res, true
 }

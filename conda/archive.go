@@ -49,28 +49,28 @@ func (r *record) key() string {
 	return digest + "-" + r.fn
 }
 
-// cached finds a package in dir. Without a size from an index, which would show
-// a file that was cut off, it is read through.
+// cached finds a package in dir and compares its bytes with what the index or the
+// list says of it. A damaged one is removed, so that it is fetched again.
 func (r *record) cached(dir string) (string, bool) {
-	if r.key() == "" {
+	p, fi, ok := r.kept(dir)
+	if !ok {
 		return "", false
 	}
-	p := filepath.Join(dir, r.key())
-	fi, err := os.Stat(p)
-	if err != nil || !fi.Mode().IsRegular() || r.Size != 0 && fi.Size() != r.Size {
+	f, err := os.Open(p)
+	if err != nil {
+		return "", false
+	}
+	defer f.Close()
+	s, m, sums := r.sums()
+	n, err := io.Copy(sums, f)
+	if err == nil {
+		err = r.verify(n, s, m)
+	}
+	if err != nil {
+		_ = os.Remove(p)
 		return "", false
 	}
 	if r.Size == 0 || r.SHA256 == "" {
-		f, err := os.Open(p)
-		if err != nil {
-			return "", false
-		}
-		defer f.Close()
-		s, m, sums := r.sums()
-		n, err := io.Copy(sums, f)
-		if err != nil || r.verify(n, s, m) != nil {
-			return "", false
-		}
 		r.learn(n, s)
 	}
 	if time.Since(fi.ModTime()) > time.Hour { // used: the store's GC goes by age
@@ -78,6 +78,18 @@ func (r *record) cached(dir string) (string, bool) {
 		_ = os.Chtimes(p, now, now)
 	}
 	return p, true
+}
+
+// kept finds the file of a package in dir, of the right size as far as that is
+// known. Its bytes are not read.
+func (r *record) kept(dir string) (string, os.FileInfo, bool) {
+	if r.key() == "" {
+		return "", nil, false
+	}
+	p := filepath.Join(dir, r.key())
+	fi, err := os.Stat(p)
+	ok := err == nil && fi.Mode().IsRegular() && (r.Size == 0 || fi.Size() == r.Size)
+	return p, fi, ok
 }
 
 // downloadFrom brings a package into dir from one place.

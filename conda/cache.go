@@ -25,6 +25,7 @@ type keptIndex struct {
 	Modified string `json:"modified,omitempty"`
 	MaxAge   int    `json:"max_age,omitempty"` // seconds after the file's time in which nobody asks
 	Size     int64  `json:"size"`              // of what follows the line
+	SHA256   string `json:"sha256"`            // of what follows the line
 	fresh    bool
 }
 
@@ -130,23 +131,48 @@ type keptFile struct {
 	io.Closer
 }
 
-// openKept opens an index in the cache; nil is none, or one that is not whole.
+// openKept opens an index in the cache; nil when there is none, or when it is
+// not what was written.
 func openKept(file string) (io.ReadCloser, keptIndex) {
-	var k keptIndex
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, k
+		return nil, keptIndex{}
 	}
-	r := bufio.NewReaderSize(f, 64<<10)
-	line, err := r.ReadSlice('\n')
+	k, head, err := checkKept(f)
 	fi, serr := f.Stat()
-	if err != nil || serr != nil || json.Unmarshal(line, &k) != nil || fi.Size() != int64(len(line))+k.Size {
+	if err == nil && serr == nil {
+		_, err = f.Seek(head, io.SeekStart)
+	}
+	if err != nil || serr != nil {
 		f.Close()
 		return nil, keptIndex{}
 	}
 	age := time.Since(fi.ModTime())
 	k.fresh = age >= 0 && age < min(time.Duration(k.MaxAge)*time.Second, longestAge)
-	return keptFile{r, f}, k
+	return keptFile{bufio.NewReaderSize(f, 64<<10), f}, k
+}
+
+// checkKept reads an index of the cache and compares it with the digest in its
+// first line, of which it returns the length.
+func checkKept(r io.Reader) (k keptIndex, head int64, err error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	line, err := in.ReadSlice('\n')
+	if err != nil {
+		return k, 0, fmt.Errorf("reading its first line: %w", err)
+	}
+	if err := json.Unmarshal(line, &k); err != nil {
+		return k, 0, fmt.Errorf("reading its first line: %w", err)
+	}
+	head = int64(len(line))
+	sum := sha256.New()
+	n, err := io.Copy(sum, in)
+	if err != nil {
+		return k, 0, err
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); n != k.Size || got != k.SHA256 {
+		return k, 0, fmt.Errorf("its sha256 is %s, it should be %s", got, k.SHA256)
+	}
+	return k, head, nil
 }
 
 // keepIndex puts a server's answer into the cache.
@@ -161,7 +187,7 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 	defer os.Remove(body.Name())
 	defer body.Close()
 	// The line has its full length before the size is known.
-	k := keptIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), MaxAge: maxAge(resp.Header), Size: maxPacked}
+	k := keptIndex{ETag: resp.Header.Get("ETag"), Modified: resp.Header.Get("Last-Modified"), MaxAge: maxAge(resp.Header), Size: maxPacked, SHA256: strings.Repeat("0", 2*sha256.Size)}
 	if len(k.ETag)+len(k.Modified) > 1024 {
 		k.ETag, k.Modified = "", ""
 	}
@@ -172,12 +198,14 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 	if _, err := fmt.Fprintf(body, "%s\n", room); err != nil {
 		return err
 	}
-	if k.Size, err = io.Copy(body, io.LimitReader(&ctxReader{ctx, resp.Body}, maxPacked+1)); err != nil {
+	sum := sha256.New()
+	if k.Size, err = io.Copy(io.MultiWriter(body, sum), io.LimitReader(&ctxReader{ctx, resp.Body}, maxPacked+1)); err != nil {
 		return err
 	}
 	if k.Size > maxPacked {
 		return fmt.Errorf("more than %d bytes came", maxPacked)
 	}
+	k.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	head, err := json.Marshal(k)
 	if err != nil {
 		return err

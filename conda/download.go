@@ -24,7 +24,7 @@ type Download struct {
 func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, chosen []Wheel, notes []string, err error) {
 	dir := packageCache(s)
 	for _, r := range p.pkgs {
-		_, here := r.cached(dir)
+		_, _, here := r.kept(dir)
 		list = append(list, Download{r.Name, r.Version, r.Build, bare(r.url), r.Size, here})
 	}
 	e := p.export
@@ -48,7 +48,7 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	}
 	for i, x := range wheels.picks {
 		r := x.record()
-		_, here := r.cached(dir)
+		_, _, here := r.kept(dir)
 		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", bare(r.url), r.Size, here})
 	}
 	return list, wheels.Wheels, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil

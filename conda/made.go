@@ -30,7 +30,7 @@ type madeLayer struct {
 // findMade finds what was made under a key, and the layer, which is whole.
 func findMade(s *store.Store, key string) (made madeLayer, l v1.Layer, ok bool) {
 	b, err := s.Cached("installed", key)
-	if err != nil || json.Unmarshal(b, &made) != nil {
+	if err != nil || json.Unmarshal(b, &made) != nil || !s.HasLayer(made.Layer) {
 		return made, nil, false
 	}
 	l, err = s.Layer(made.Layer)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,6 +80,35 @@ func (o Remote) source(ref, key string) string {
 		return text + ref
 	}
 	return text + ref + " " + key
+}
+
+// PulledFrom returns the reference and the options with which the image of a name
+// was pulled; false if it came from elsewhere.
+func (s *Store) PulledFrom(n string) (from string, o Remote, ok bool) {
+	key, err := Canonical(n)
+	if err != nil {
+		return "", o, false
+	}
+	r, err := s.readRef(key)
+	f := strings.Fields(r.Source)
+	if err != nil || len(f) < 2 || f[0] != "pull" {
+		return "", o, false
+	}
+	o.Name = key
+	for f = f[1:]; len(f) > 0; f = f[1:] {
+		switch {
+		case f[0] == "--plain-http":
+			o.PlainHTTP = true
+		case f[0] == "--platform" && len(f) > 1:
+			f = f[1:]
+			if o.Platform, err = v1.ParsePlatform(f[0]); err != nil {
+				return "", o, false
+			}
+		default:
+			return f[0], o, true
+		}
+	}
+	return "", o, false
 }
 
 // pull fetches what the reference stands for: an image, with what is attested of it.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	goruntime "runtime"
 	"slices"
@@ -134,36 +136,82 @@ func buildImage(c *cli.Context, wanted *attestations, to *deployment) error {
 	if c.Bool("print-dockerfile") {
 		return printDockerfile(c, s, t, o, ps)
 	}
-	made := built{parts: unpack.NewParts(s)}
+	var again bytes.Buffer // what was read of a Dockerfile on standard input
+	if o.Context != "-" {
+		o.Stdin = io.TeeReader(os.Stdin, &again)
+	}
+	j := buildJob{c: c, s: s, t: t, o: o, platforms: ps, entries: entries, wanted: wanted, outputs: outputs, to: to, cacheTo: cacheTo}
+	err = j.run()
+	// A damaged layer was moved away: the step that made it is not in the cache any
+	// more. A build reads a finite number of layers.
+	for n := 0; n < maxHealed && healable(err) && o.Context != "-"; n++ {
+		say("warning: %v", err)
+		say("building again: the step that made it is repeated")
+		j.o.Stdin = bytes.NewReader(again.Bytes())
+		err = j.run()
+	}
+	if err != nil {
+		return t.failed(onDisk(err, s.Dir()))
+	}
+	return nil
+}
+
+// maxHealed bounds how often one build is repeated for damaged layers.
+const maxHealed = 20
+
+// healable reports whether repeating a build replaces what it found damaged.
+func healable(err error) bool {
+	var damaged *store.DamagedError
+	return errors.As(err, &damaged) && damaged.Moved != ""
+}
+
+// A buildJob is a build with all that the command line asks for, ready to run.
+type buildJob struct {
+	c         *cli.Context
+	s         *store.Store
+	t         *steps
+	o         build.Options
+	platforms []*v1.Platform
+	entries   [][]byte
+	wanted    *attestations
+	outputs   []output
+	to        *deployment
+	cacheTo   string
+}
+
+// run builds for each platform, keeps the result and sends it where it shall go.
+func (j buildJob) run() error {
+	c, o := j.c, j.o
+	if o.CacheTo != nil {
+		o.CacheTo = &build.Cache{Min: o.CacheTo.Min}
+	}
+	made := built{parts: unpack.NewParts(j.s)}
 	defer made.parts.Close()
 	var locks []conda.Locked
-	for i, p := range ps {
-		o.Platform, o.Inputs, o.Entry = p, &build.Inputs{}, entries[i]
+	for i, p := range j.platforms {
+		o.Platform, o.Inputs, o.Entry = p, &build.Inputs{}, j.entries[i]
 		parts := made.parts
-		if len(ps) > 1 && p.Architecture != goruntime.GOARCH {
+		if len(j.platforms) > 1 && p.Architecture != goruntime.GOARCH {
 			parts = nil // see keepBuilt
 		}
-		img, lock, err := buildOne(c, s, t, o, parts)
+		img, lock, err := buildOne(c, j.s, j.t, o, parts)
 		if err != nil {
-			return t.failed(onDisk(err, s.Dir()))
+			return err
 		}
 		made.imgs, made.inputs, locks = append(made.imgs, img), append(made.inputs, o.Inputs), append(locks, lock)
 	}
 	if c.Bool("dry-run") {
 		return nil
 	}
-	t.built()
-	err = keepBuilt(c, s, made, wanted, outputs, to)
+	j.t.built()
+	err := keepBuilt(c, j.s, made, j.wanted, j.outputs, j.to)
 	if err == nil && c.String("lock") != "" {
-		err = writeLock(c, t, locks)
+		err = writeLock(c, j.t, locks)
 	}
-	if err == nil && cache != nil {
-		err = cache.Push(c.Context, s, cacheTo, store.Remote{PlainHTTP: c.Bool("plain-http")})
+	if err == nil && o.CacheTo != nil {
+		err = o.CacheTo.Push(c.Context, j.s, j.cacheTo, store.Remote{PlainHTTP: c.Bool("plain-http")})
 	}
-	if err != nil {
-		return t.failed(onDisk(err, s.Dir()))
-	}
-	return nil
+	return err
 }
 
 // checkWords refuses what would fail only when the image is built: names that

@@ -128,6 +128,8 @@ func adviceFor(err error) (advice string, status int) {
 	var re *runtime.Error
 	var missing *store.NotFoundError
 	var local *store.NotPushedError
+	var damaged *store.DamagedError
+	var name *store.DamagedRefError
 	if errors.As(err, &re) {
 		status = re.Status
 	}
@@ -141,6 +143,10 @@ func adviceFor(err error) (advice string, status int) {
 	case advice != "":
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists them; %q fetches it from a registry", "hpcc images", "hpcc pull "+missing.Name)
+	case errors.As(err, &damaged):
+		advice = cureFor(damaged)
+	case errors.As(err, &name):
+		advice = name.Cure + " makes it again"
 	case errors.As(err, &local):
 		advice = fmt.Sprintf("%q, or %q, sends it", "hpcc deploy -r NAME "+local.Name, "hpcc push "+local.Name+" REF")
 	case errors.As(err, &ns):
@@ -149,4 +155,15 @@ func adviceFor(err error) (advice string, status int) {
 		status = exitInterrupted
 	}
 	return advice, status
+}
+
+// cureFor says how a damaged blob is replaced.
+func cureFor(e *store.DamagedError) string {
+	switch {
+	case len(e.Cures) == 0:
+		return "repeat what made it: the same hpcc build, load or pull; a layout or archive has to be copied again"
+	case len(e.Cures) == 1:
+		return e.Cures[0] + " replaces it; hpcc gc --verify checks everything else"
+	}
+	return "each of these replaces it: " + strings.Join(e.Cures, "; ") + "; hpcc gc --verify checks everything else"
 }

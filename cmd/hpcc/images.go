@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -194,6 +195,12 @@ func imagesCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
+			list = slices.DeleteFunc(list, func(e store.Entry) bool {
+				if e.Problem != nil {
+					say("warning: image %s: %s", e.Name, cleaned(oneProblem(e.Problem)))
+				}
+				return e.Digest.Hex == "" // its name cannot be read
+			})
 			if c.Bool("json") {
 				enc := json.NewEncoder(os.Stdout)
 				for _, e := range list {
@@ -212,6 +219,15 @@ func imagesCommand() *cli.Command {
 			return w.Flush()
 		},
 	}
+}
+
+// oneProblem is an error on one line, with what to do about it.
+func oneProblem(err error) string {
+	advice, _ := adviceFor(err)
+	if advice != "" {
+		advice = "; " + advice
+	}
+	return strings.ReplaceAll(err.Error(), "\n", "; ") + advice
 }
 
 func inspectCommand() *cli.Command {
