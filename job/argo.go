@@ -131,7 +131,7 @@ func (a argo) submit(ctx context.Context, s *Submission, script string) error {
 	if text, err = yamlOf(wf); err != nil {
 		return err
 	}
-	if err := replace(script, []byte(text)); err != nil {
+	if err := s.writeScript(script, text); err != nil {
 		return fmt.Errorf("writing the manifest of job %q: %w", s.Job.Name, err)
 	}
 	api, err := openArgo(ctx)

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"os"
@@ -487,10 +488,8 @@ func TestStatusOfAnUnknownTarget(t *testing.T) {
 	}
 }
 
-// TestStatusesTorn: a record that cannot be read takes its own job out of a list, and no other.
-func TestStatusesTorn(t *testing.T) {
-	dir := t.TempDir()
-	var homes []string
+// twoJobs makes two jobs that this process stands for, and returns their directories.
+func twoJobs(t *testing.T, dir string) (homes []string) {
 	for range 2 {
 		s := &Submission{Cluster: Cluster{Target: Local}, Native: processID(os.Getpid()), Submitted: time.Now(), Job: plain()}
 		home, err := s.directory(dir)
@@ -502,15 +501,56 @@ func TestStatusesTorn(t *testing.T) {
 		}
 		homes = append(homes, home)
 	}
+	return homes
+}
+
+// A record that cannot be read hides neither its job nor another one.
+func TestStatusesTornRecord(t *testing.T) {
+	dir := t.TempDir()
+	homes := twoJobs(t, dir)
 	if err := os.WriteFile(filepath.Join(homes[0], "task.0.json"), []byte(`{"index":0,"sta`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	list, warnings, err := Statuses(t.Context(), dir, nil)
-	if err != nil || len(list) != 1 || list[0].ID != filepath.Base(homes[1]) || len(warnings) != 1 || !strings.Contains(warnings[0], "task.0.json") {
-		t.Errorf("%d jobs, %q, %v; want one, and a warning", len(list), warnings, err)
+	for _, ids := range [][]string{nil, {filepath.Base(homes[0])}} {
+		list, warnings, err := Statuses(t.Context(), dir, ids)
+		if err != nil || len(list) != 2-len(ids) || len(warnings) != 1 || !strings.Contains(warnings[0], "task.0.json") {
+			t.Errorf("%q: %d jobs, %q, %v; want all, and a warning", ids, len(list), warnings, err)
+		}
 	}
-	if _, _, err := Statuses(t.Context(), dir, []string{filepath.Base(homes[0])}); err == nil {
-		t.Error("a job that is named and cannot be read is no error")
+}
+
+// A job.json that cannot be read hides no other job. Who names its job is told why.
+func TestStatusesTornJob(t *testing.T) {
+	for what, damage := range map[string]func(b []byte) []byte{
+		"one bit":   func(b []byte) []byte { b[bytes.Index(b, []byte("submitted"))+14] ^= 1; return b },
+		"cut to 0":  func([]byte) []byte { return nil },
+		"all zeros": func(b []byte) []byte { return make([]byte, len(b)) },
+	} {
+		dir := t.TempDir()
+		homes := twoJobs(t, dir)
+		file := filepath.Join(homes[0], "job.json")
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, damage(b), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		id := filepath.Base(homes[0])
+		list, warnings, err := Statuses(t.Context(), dir, nil)
+		if err != nil || len(list) != 1 || list[0].ID != filepath.Base(homes[1]) || len(warnings) != 1 || !strings.Contains(warnings[0], "job.json") {
+			t.Errorf("%s: %d jobs, %q, %v; want the other one, and a warning", what, len(list), warnings, err)
+		}
+		var unreadable *UnreadableJobError
+		if _, _, err := Statuses(t.Context(), dir, []string{id}); !errors.As(err, &unreadable) {
+			t.Errorf("%s: Statuses of it: %v", what, err)
+		}
+		if _, err := Find(dir, id); !errors.As(err, &unreadable) {
+			t.Errorf("%s: Find: %v", what, err)
+		}
+		if _, err := Find(dir, filepath.Base(homes[1])); err != nil {
+			t.Errorf("%s: Find of the other: %v", what, err)
+		}
 	}
 }
 

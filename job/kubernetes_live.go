@@ -152,7 +152,7 @@ func (k kubernetes) submit(ctx context.Context, s *Submission, script string) er
 	if err != nil {
 		return err
 	}
-	if err := replace(script, []byte(text)); err != nil {
+	if err := s.writeScript(script, text); err != nil {
 		return fmt.Errorf("writing the manifest of job %q: %w", s.Job.Name, err)
 	}
 	if err := k.namedThere(ctx, s.Job); err != nil {

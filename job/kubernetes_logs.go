@@ -118,7 +118,7 @@ func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t 
 	if s.keptMore(f, file) {
 		return t.noteLog(home, file, true)
 	}
-	if err := f.Chmod(0o644); err != nil {
+	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), file); err != nil {

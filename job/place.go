@@ -60,7 +60,7 @@ func nativeTask(getenv func(string) string) string {
 // below dir, else by what the scheduler accounts. An error names the first that has not. It is for
 // schedulers that start a job when those before it have ended, however they did.
 func Succeeded(ctx context.Context, dir string, ids []string) error {
-	subs, err := submissions(dir)
+	subs, _, err := submissions(dir) // an unreadable one is asked of the scheduler
 	if err != nil {
 		return err
 	}

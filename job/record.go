@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/store/seal"
 )
 
 // A Task is the record of one task: the file task.<k>.json in the job's
@@ -76,12 +78,16 @@ func (t *Task) Last(dir string) error {
 }
 
 func (t *Task) writeAs(dir, name string) error {
-	b, err := json.Marshal(t)
+	b, err := seal.JSON(t)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)
 	}
 	if err == nil {
-		err = replace(filepath.Join(dir, name), append(b, '\n'))
+		write := replace
+		if t.Ended() && t.End.Sub(t.Start) >= syncedTask {
+			write = replaceSynced
+		}
+		err = write(filepath.Join(dir, name), b)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the record of task %d: %w", t.Index, err)
@@ -94,8 +100,19 @@ func (t *Task) earlierName(attempt int) string {
 	return fmt.Sprintf("task.%d.%d.json", t.Index, attempt)
 }
 
+// syncedTask is how long a task ran whose record is on disk before it has its
+// name. Synchronising costs milliseconds, which jobs of many short tasks would
+// feel, and little is lost with such a task.
+const syncedTask = time.Second
+
 // replace writes a file under another name and renames it into place.
-func replace(file string, data []byte) error {
+func replace(file string, data []byte) error { return replaceWith(file, data, false) }
+
+// replaceSynced is replace for what cannot be made again: after a power cut the
+// name has either the old content or the new one.
+func replaceSynced(file string, data []byte) error { return replaceWith(file, data, true) }
+
+func replaceWith(file string, data []byte, synced bool) error {
 	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
 	if err != nil {
 		return err
@@ -103,6 +120,9 @@ func replace(file string, data []byte) error {
 	_, err = f.Write(data)
 	if err == nil {
 		err = f.Chmod(0o644)
+	}
+	if err == nil && synced {
+		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
@@ -136,17 +156,37 @@ func KeepFile(dir, name string, data []byte) (string, error) {
 	return file, nil
 }
 
-// Tasks reads the records of a job's directory, by index. A record that cannot
-// be read is an error that names its file.
+// Tasks reads the records of a job's directory, by index. Besides the records
+// that can be read it returns a [RecordsError] if some cannot.
 func Tasks(dir string) ([]Task, error) {
 	last, _, bad, err := Attempts(dir, false)
 	if err == nil && len(bad) > 0 {
-		err = bad[0]
+		err = &RecordsError{bad}
 	}
-	if err != nil {
-		return nil, err
+	return last, err
+}
+
+// A RecordsError reports records of tasks that cannot be read. Their tasks count
+// as if they had no record: they are open, or lost once the scheduler does not
+// know them.
+type RecordsError struct{ Errs []error }
+
+func (e *RecordsError) Error() string {
+	text := e.Errs[0].Error()
+	if n := len(e.Errs) - 1; n > 0 {
+		text += fmt.Sprintf(" (and %d more records)", n)
 	}
-	return last, nil
+	return text + "; hpcc rerun runs such a task again"
+}
+
+// readable returns the error of [Tasks] unless it is of single records, and a
+// line about these.
+func readable(err error) (warning string, other error) {
+	var bad *RecordsError
+	if errors.As(err, &bad) {
+		return bad.Error(), nil
+	}
+	return "", err
 }
 
 // Attempts reads the records of a job's directory, by index and attempt: of each task
@@ -200,6 +240,11 @@ func readRecord(dir, name string, t *Task) bool { return readJSON(filepath.Join(
 // stands there under a record's name may be a pipe or a device, which has no end.
 func readJSON(file string, v any) error {
 	b, err := readRegular(file)
+	if err == nil {
+		if err = seal.CheckJSON(b); errors.Is(err, seal.ErrNoSum) { // of an older version, or another program
+			err = nil
+		}
+	}
 	if err == nil {
 		err = json.Unmarshal(b, v)
 	}

@@ -25,9 +25,10 @@ func Missing(dir string, ids []string) (missing []string, err error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	subs, err := submissions(dir)
+	subs, bad, err := submissions(dir)
 	for _, id := range ids {
-		if len(match(subs, []string{id})) == 0 {
+		var unreadable *UnreadableJobError
+		if len(match(subs, []string{id})) == 0 && !errors.As(noJob(id, bad), &unreadable) {
 			missing = append(missing, id)
 		}
 	}
@@ -37,7 +38,7 @@ func Missing(dir string, ids []string) (missing []string, err error) {
 // Find is the job below dir that an id of ours, its beginning, or the target's
 // id names. One that names several is refused.
 func Find(dir, id string) (*Submission, error) {
-	subs, err := submissions(dir)
+	subs, bad, err := submissions(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +50,7 @@ func Find(dir, id string) (*Submission, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, &NoJobError{id}
+		return nil, noJob(id, bad)
 	case 1:
 		return found[0], nil
 	}
@@ -64,7 +65,8 @@ func Find(dir, id string) (*Submission, error) {
 func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
 	st := &Status{Submission: s, Total: s.Job.Count()}
 	var err error
-	if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
+	st.Tasks, err = Tasks(filepath.Join(dir, s.ID))
+	if _, err := readable(err); err != nil {
 		return nil, err
 	}
 	if st.count() == 0 && !slices.ContainsFunc(st.Failed, st.returns) {
@@ -187,18 +189,19 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 		return nil, nil, err
 	}
 	file := filepath.Join(home, "script."+strconv.Itoa(len(s.Reruns)+1))
-	if err := replace(file, []byte(script)); err != nil {
+	if err := s.writeScript(file, script); err != nil {
 		return nil, nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
 	}
 	var back []func()
 	for _, k := range tasks {
 		back = append(back, (&Task{Index: k}).retire(home))
 	}
-	again := &Submission{ID: s.ID, Cluster: s.Cluster, Job: &part}
+	again := &Submission{ID: s.ID, Cluster: s.Cluster, Job: &part, Scripts: s.Scripts}
 	if err := schedulers[s.Target].submit(s.Within(ctx), again, file); err != nil {
 		for _, undo := range back {
 			undo()
 		}
+		delete(s.Scripts, filepath.Base(file))
 		return nil, nil, errors.Join(err, os.Remove(file))
 	}
 	s.Reruns = append(s.Reruns, Rerun{again.Native, time.Now().UTC().Truncate(time.Second), part.Array})

@@ -84,7 +84,8 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, tell fu
 func (s *Submission) Look(ctx context.Context, dir string, ask bool) (*Status, error) {
 	st := &Status{Submission: s, Total: s.Job.Count()}
 	var err error
-	if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil {
+	st.Tasks, err = Tasks(filepath.Join(dir, s.ID))
+	if _, err := readable(err); err != nil {
 		return nil, err
 	}
 	if st.count() > 0 && ask {

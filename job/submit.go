@@ -2,6 +2,8 @@ package job
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"hpcc/store/seal"
 )
 
 // A Submission is a job that was handed in: the file job.json in its directory.
@@ -26,9 +30,24 @@ type Submission struct {
 	Job       *Job      `json:"job"`
 	Cancelled time.Time `json:"cancelled,omitzero"` // when it was told to end
 	Reruns    []Rerun   `json:"reruns,omitempty"`
-	Over      bool      `json:"over,omitempty"` // of a workflow whose steps somebody else wrote: none will be added
+	Scripts   Sums      `json:"scripts,omitempty"` // of the files that were handed in
+	Over      bool      `json:"over,omitempty"`    // of a workflow whose steps somebody else wrote: none will be added
 
 	ended <-chan struct{} // of a job that is a child of this process
+}
+
+// Sums are the SHA-256 digests, in hexadecimal, of files of a job's directory by
+// name.
+type Sums map[string]string
+
+// writeScript writes a script or manifest of the job, and notes its digest.
+func (s *Submission) writeScript(file, text string) error {
+	if s.Scripts == nil {
+		s.Scripts = Sums{}
+	}
+	sum := sha256.Sum256([]byte(text))
+	s.Scripts[filepath.Base(file)] = hex.EncodeToString(sum[:])
+	return replaceSynced(file, []byte(text))
 }
 
 // A Rerun is that some tasks of a job were handed in again.
@@ -94,7 +113,7 @@ func Interact(dir string, j *Job, to Cluster) (s *Submission, script string, not
 		return nil, "", nil, fmt.Errorf("making a directory for job %q: %w", j.Name, err)
 	}
 	script = filepath.Join(home, "script")
-	if err := replace(script, []byte(text)); err != nil {
+	if err := s.writeScript(script, text); err != nil {
 		return nil, "", nil, fmt.Errorf("writing the script of job %q: %w", j.Name, err)
 	}
 	return s, script, notes, s.write(home)
@@ -125,7 +144,7 @@ func (s *Submission) directory(dir string) (string, error) {
 // writes down what the target answered.
 func (s *Submission) send(ctx context.Context, home, script string, wait bool) error {
 	file := filepath.Join(home, "script")
-	if err := replace(file, []byte(script)); err != nil {
+	if err := s.writeScript(file, script); err != nil {
 		return fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
 	}
 	if err := s.write(home); err != nil {
@@ -143,7 +162,10 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 func (s *Submission) write(home string) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {
-		err = replace(filepath.Join(home, "job.json"), append(b, '\n'))
+		b, err = seal.Object(b)
+	}
+	if err == nil {
+		err = replaceSynced(filepath.Join(home, "job.json"), b)
 	}
 	if err != nil {
 		return fmt.Errorf("recording job %q: %w", s.Job.Name, err)
@@ -176,7 +198,8 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 	for n := 1; ; n++ {
 		st := &Status{Submission: s, Total: s.Job.Count()}
 		var err error
-		if st.Tasks, err = Tasks(home); err != nil {
+		st.Tasks, err = Tasks(home)
+		if _, err := readable(err); err != nil {
 			return err
 		}
 		returns := false
@@ -300,25 +323,35 @@ func (s *Status) State() string {
 // Statuses reads the jobs below dir, newest first; ids, when given, chooses some
 // by our id, its beginning, or the native id. Schedulers are asked only for jobs
 // whose records are not complete; that one of them does not answer is a warning.
-// So are the records of a job that cannot be read, where none was named: it is left out.
+// So is a job that cannot be read, where none was named: it is left out.
 func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
-	subs, err := submissions(dir)
+	subs, bad, err := submissions(dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, id := range ids {
 		if len(match(subs, []string{id})) == 0 {
-			return nil, nil, &NoJobError{id}
+			return nil, nil, noJob(id, bad)
+		}
+	}
+	if len(ids) == 0 {
+		for _, b := range bad {
+			warnings = append(warnings, b.Error())
 		}
 	}
 	open := map[string][]*Status{} // by cluster
 	for _, s := range match(subs, ids) {
 		st := &Status{Submission: s, Total: s.Job.Count()}
-		if st.Tasks, err = Tasks(filepath.Join(dir, s.ID)); err != nil && len(ids) == 0 {
+		st.Tasks, err = Tasks(filepath.Join(dir, s.ID))
+		warning, err := readable(err)
+		if err != nil && len(ids) == 0 {
 			warnings = append(warnings, fmt.Sprintf("job %s is left out: %v", s.ID, err))
 			continue
 		} else if err != nil {
 			return nil, nil, err
+		}
+		if warning != "" {
+			warnings = append(warnings, fmt.Sprintf("job %s: %s", s.ID, warning))
 		}
 		if st.count() > 0 || slices.ContainsFunc(st.Failed, st.returns) || slices.ContainsFunc(st.Tasks, st.unread) {
 			open[s.key()] = append(open[s.key()], st)
@@ -402,7 +435,7 @@ func (s *Status) renew(ctx context.Context, home string, known map[string]standi
 		err = s.collect(ctx, home, false)
 	}
 	tasks, rerr := Tasks(home)
-	if rerr == nil {
+	if _, rerr = readable(rerr); rerr == nil {
 		s.Tasks, s.Done, s.Failed, s.Running, s.Stopped = tasks, 0, nil, 0, 0
 		s.count()
 	}
@@ -479,24 +512,49 @@ func (t *Task) taken() bool {
 	return t.Ended() && (t.Signal == "SIGTERM" || t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGTERM) || t.Exit == 128+int(syscall.SIGKILL))
 }
 
-// submissions reads all of them, newest first. A directory without job.json
-// belongs to a script that was handed in by hand.
-func submissions(dir string) ([]*Submission, error) {
+// An UnreadableJobError reports a job whose job.json cannot be read.
+type UnreadableJobError struct {
+	ID   string
+	Home string // its directory
+	Err  error
+}
+
+func (e *UnreadableJobError) Error() string {
+	return fmt.Sprintf("job %s: %v; its script and the records of its tasks are in %s: restore job.json, or remove the directory", e.ID, e.Err, e.Home)
+}
+
+func (e *UnreadableJobError) Unwrap() error { return e.Err }
+
+// noJob is the error for an id that no readable job has.
+func noJob(id string, bad []*UnreadableJobError) error {
+	for _, b := range bad {
+		if strings.HasPrefix(b.ID, id) {
+			return b
+		}
+	}
+	return &NoJobError{id}
+}
+
+// submissions reads all of them, newest first, and lists those that cannot be
+// read. A directory without job.json belongs to a script that was handed in by
+// hand.
+func submissions(dir string) (out []*Submission, bad []*UnreadableJobError, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the jobs: %w", err)
+		return nil, nil, fmt.Errorf("reading the jobs: %w", err)
 	}
-	var out []*Submission
 	for _, e := range entries {
-		s, err := ReadJob(filepath.Join(dir, e.Name()))
+		home := filepath.Join(dir, e.Name())
+		s, err := ReadJob(home)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil && s.ID != e.Name() {
-			err = fmt.Errorf("reading %q: it is no job of that name", filepath.Join(dir, e.Name(), "job.json"))
+			err = fmt.Errorf("reading %q: it is no job of that name", filepath.Join(home, "job.json"))
 		}
 		if err != nil {
-			return nil, err
+			bad = append(bad, &UnreadableJobError{e.Name(), home, err})
+			continue
 		}
 		out = append(out, s)
 	}
@@ -506,7 +564,7 @@ func submissions(dir string) ([]*Submission, error) {
 		}
 		return out[i].ID > out[j].ID
 	})
-	return out, nil
+	return out, bad, nil
 }
 
 // ReadJob reads the job whose directory home is, or a copy of it. An error that is

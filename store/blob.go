@@ -152,7 +152,7 @@ func (s *Store) Layer(d LayerInfo) (v1.Layer, error) {
 	fi, err := os.Stat(s.blob(d.Digest))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, s.damaged(d.Digest, "is missing", "")
+		return nil, s.damaged(d.Digest, missing, "")
 	case err != nil:
 		return nil, fmt.Errorf("finding layer %s: %w", d.Digest, err)
 	case fi.Size() != d.Size:

@@ -47,6 +47,9 @@ func (e *DamagedError) Error() string {
 	return text
 }
 
+// missing is the reason for a blob that does not exist.
+const missing = "is missing"
+
 // errUnsteady reports bytes that were wrong at first and right when they were
 // read again.
 var errUnsteady = errors.New("its bytes were wrong at first and right when they were read again: another process replaced it, or the memory or disk of this machine is unreliable; run the command again")
@@ -94,7 +97,7 @@ func (s *Store) openBlob(h v1.Hash, size int64) (io.ReadCloser, error) {
 	bad := func() error { return s.condemn(h, size) }
 	f, err := openRegular(s.blob(h))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, s.damaged(h, "is missing", "")
+		return nil, s.damaged(h, missing, "")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening blob %s: %w", h, err)
@@ -144,7 +147,7 @@ func VerifyLayer(ctx context.Context, l v1.Layer) error {
 func (s *Store) wrong(ctx context.Context, h v1.Hash, size int64) (string, error) {
 	f, err := openRegular(s.blob(h))
 	if errors.Is(err, fs.ErrNotExist) {
-		return "is missing", nil
+		return missing, nil
 	}
 	if err != nil {
 		return "", fmt.Errorf("opening blob %s: %w", h, err)

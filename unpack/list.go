@@ -3,6 +3,7 @@ package unpack
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -22,8 +23,9 @@ import (
 type Files struct {
 	layers []v1.Layer
 	root   *File
-	layer  int // that is being read
-	count  int // of entries so far
+	sums   bool // Files get the digests of their contents
+	layer  int  // that is being read
+	count  int  // of entries so far
 }
 
 // maxListed bounds the entries of an image's layers, and the directories that their
@@ -44,6 +46,7 @@ type File struct {
 	touched int             // the last layer that put something below
 	from    int             // the layer that has the content, and which of its entries it is
 	entry   int
+	sum     [sha256.Size]byte // of the content, where [Files] has sums
 }
 
 // A name is one of a directory, and the layer that made it.
@@ -54,12 +57,15 @@ type name struct {
 
 // List reads the layers of an image. Nothing is written, and no content is kept. Blobs
 // are checked as when they are unpacked.
-func List(ctx context.Context, img v1.Image) (*Files, error) {
+func List(ctx context.Context, img v1.Image) (*Files, error) { return list(ctx, img, false) }
+
+// list is List; with sums, files get the digests of their contents.
+func list(ctx context.Context, img v1.Image, sums bool) (*Files, error) {
 	ls, err := img.Layers()
 	if err != nil {
 		return nil, err
 	}
-	f := &Files{layers: ls, root: newDir()}
+	f := &Files{layers: ls, root: newDir(), sums: sums}
 	t := &tree{} // what counts sparse files; it has no directory
 	err = eachLayer(ctx, ls, "reading", func(i int, c *content) error {
 		f.layer, t.sparse = i+1, 0
@@ -84,13 +90,22 @@ func (f *Files) read(ctx context.Context, t *tree, c *content) error {
 		if err := t.checkSparse(h); err != nil {
 			return err
 		}
+		digest := sha256.New()
 		var head [2]byte
 		if h.Typeflag == tar.TypeReg && h.Size > 1 {
 			if _, err := io.ReadFull(tr, head[:]); err != nil {
 				return err
 			}
+			digest.Write(head[:])
 		}
-		return f.apply(h, n, string(head[:]) == "#!")
+		var sum [sha256.Size]byte
+		if f.sums {
+			if _, err := io.Copy(digest, tr); err != nil {
+				return err
+			}
+			digest.Sum(sum[:0])
+		}
+		return f.apply(h, n, string(head[:]) == "#!", sum)
 	})
 }
 
@@ -103,7 +118,7 @@ func (f *Files) another() error {
 }
 
 // apply applies entry number n of a layer, as tree.entry does.
-func (f *Files) apply(h *tar.Header, n int, script bool) error {
+func (f *Files) apply(h *tar.Header, n int, script bool, sum [sha256.Size]byte) error {
 	p, err := cleanName(h.Name)
 	if err != nil || p == configDir || strings.HasPrefix(p, configDir+"/") {
 		return err
@@ -113,7 +128,7 @@ func (f *Files) apply(h *tar.Header, n int, script bool) error {
 		return nil
 	}
 	file := &File{Kind: h.FileInfo().Mode().Type(), Perm: uint32(h.Mode) & 0o7777, UID: h.Uid, GID: h.Gid, Size: h.Size,
-		Caps: h.PAXRecords[capsRecord] != "", Script: script, from: f.layer, entry: n}
+		Caps: h.PAXRecords[capsRecord] != "", Script: script, from: f.layer, entry: n, sum: sum}
 	if p == "." {
 		if h.Typeflag == tar.TypeDir {
 			f.root.Perm, f.root.UID, f.root.GID = file.Perm, file.UID, file.GID

@@ -16,12 +16,18 @@ var floors = map[string][]string{
 	"cmd/hpcc": {"build", "unpack", "conda", "store", "store/owndir", "runtime", "envfile", "job", "metrics", "metrics/report"},
 	// Two more programs of one file: see their package comments.
 	"cmd/start": {"cmd/start/bare", "runtime", "envfile", "metrics", "store/ready"}, "cmd/start/bare": {"store/ready"}, "cmd/weld": {},
-	// Both store and runtime have directories in /tmp and /dev/shm.
-	"store/owndir": {},
-	"build":        {"unpack", "conda", "store", "runtime"},
-	"unpack":       {"store"},
-	"conda":        {"store"},
-	"store":        {"store/ready", "store/owndir"}, "store/ready": {}, "runtime": {"store/owndir"}, "envfile": {}, "job": {}, "metrics": {}, "metrics/report": {"metrics"},
+	"build":          {"unpack", "conda", "store", "runtime"},
+	"unpack":         {"store"},
+	"conda":          {"store"},
+	"store":          {"store/ready", "store/owndir", "store/seal"},
+	"store/ready":    {},
+	"store/owndir":   {}, // both store and runtime have directories in /tmp and /dev/shm
+	"store/seal":     {}, // both store and job keep files that must survive a power cut
+	"runtime":        {"store/owndir"},
+	"envfile":        {},
+	"job":            {"store/seal"},
+	"metrics":        {},
+	"metrics/report": {"metrics"},
 }
 
 // The limits of a function and of a file, in lines.

@@ -314,7 +314,7 @@ func interactive(ctx context.Context, dir string, j *job.Job, to job.Cluster) er
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	run, err := metrics.Measure(ctx, cmd, metrics.Options{})
 	home := filepath.Dir(script)
-	tasks, terr := job.Tasks(home)
+	tasks, terr := readTasks(home)
 	if err == nil {
 		err = terr
 	}

@@ -42,7 +42,7 @@ func eachJob(c *cli.Context, flags []string, do func(s *job.Submission, dir stri
 		err := error(nil)
 		if f.site != nil {
 			err = passOn(c, f.site, slices.Concat([]string{c.Command.Name}, flags, []string{f.id})...)
-		} else {
+		} else if _, err = readTasks(filepath.Join(s.Jobs(), f.ID)); err == nil {
 			err = do(f.Submission, s.Jobs())
 		}
 		if errors.As(err, &ended) { // hpcc there has said why; the others have their turn
@@ -56,6 +56,17 @@ func eachJob(c *cli.Context, flags []string, do func(s *job.Submission, dir stri
 		return ended
 	}
 	return nil
+}
+
+// readTasks reads the records of a job, and warns of those that cannot be read.
+func readTasks(home string) ([]job.Task, error) {
+	tasks, err := job.Tasks(home)
+	var bad *job.RecordsError
+	if errors.As(err, &bad) {
+		warn([]string{bad.Error()})
+		err = nil
+	}
+	return tasks, err
 }
 
 // found is a job of this machine, or the id of one of a site.
@@ -262,7 +273,7 @@ func logsCommand() *cli.Command {
 
 // step wants the tasks of a workflow's step.
 func (l *taskLogs) step(name string) error {
-	tasks, err := job.Tasks(filepath.Join(l.dir, l.sub.ID))
+	tasks, err := readTasks(filepath.Join(l.dir, l.sub.ID))
 	if err != nil {
 		return err
 	}
@@ -304,7 +315,7 @@ func (l *taskLogs) show(ctx context.Context) error {
 		}
 		warn(warnings)
 	}
-	tasks, err := job.Tasks(filepath.Join(l.dir, l.sub.ID))
+	tasks, err := readTasks(filepath.Join(l.dir, l.sub.ID))
 	if err != nil {
 		return err
 	}
@@ -384,8 +395,12 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 	}
 	for n := 1; ; n++ {
 		tasks, err := job.Tasks(filepath.Join(l.dir, l.sub.ID))
-		if err != nil {
+		var bad *job.RecordsError
+		if err != nil && !errors.As(err, &bad) {
 			return err
+		}
+		if bad != nil && n == 1 {
+			warn([]string{bad.Error()})
 		}
 		i := slices.IndexFunc(tasks, func(t job.Task) bool { return t.Index == k })
 		if i < 0 {

@@ -44,11 +44,21 @@ func JSON(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, ok := bytes.CutSuffix(b, []byte("}"))
-	if !ok || len(b) < 2 {
-		return nil, fmt.Errorf("sealing %T: it does not encode to an object with fields", v)
+	out, err := Object(b)
+	if err != nil {
+		return nil, fmt.Errorf("sealing %T: %w", v, err)
 	}
-	return append(append(append(b, fieldHead...), sum(b)...), fieldTail...), nil
+	return out, nil
+}
+
+// Object adds the checksum to a JSON object that has at least one field.
+func Object(b []byte) ([]byte, error) {
+	head, ok := bytes.CutSuffix(bytes.TrimSpace(b), []byte("}"))
+	if head = bytes.TrimSpace(head); !ok || len(head) < 2 {
+		return nil, errors.New("it is not an object with fields")
+	}
+	out := make([]byte, 0, len(head)+len(fieldHead)+digits+len(fieldTail))
+	return append(append(append(append(out, head...), fieldHead...), sum(head)...), fieldTail...), nil
 }
 
 // CheckJSON compares a record with its checksum: [ErrDamaged], or [ErrNoSum],

@@ -1,0 +1,159 @@
+package unpack
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"sync"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/errgroup"
+)
+
+// maxProblems bounds how many differences [CheckTree] describes.
+const maxProblems = 20
+
+// A TreeError reports a tree that differs from its image.
+type TreeError struct {
+	Dir      string
+	Problems []string // the first ones, each with its path
+	Count    int      // of all
+}
+
+func (e *TreeError) Error() string {
+	text := fmt.Sprintf("tree %s differs from its image: %s", e.Dir, e.Problems[0])
+	if e.Count > 1 {
+		text += fmt.Sprintf(" (and %d more)", e.Count-1)
+	}
+	return text
+}
+
+// CheckTree reads the layers of an image and compares them with the tree in
+// dir: the names, kinds, sizes and bytes of all files, the targets of links and
+// the image's configuration. It compares neither modes, times nor extended
+// attributes, and passes over devices and FIFOs. [TreeError] if they differ.
+func CheckTree(ctx context.Context, img v1.Image, dir string) error {
+	config, err := img.RawConfigFile()
+	if err != nil {
+		return err
+	}
+	f, err := list(ctx, img, true)
+	if err != nil {
+		return err
+	}
+	c := &treeCheck{dir: dir}
+	if have, err := os.ReadFile(filepath.Join(dir, ConfigFile)); err != nil || !bytes.Equal(have, config) {
+		c.differs(ConfigFile, "is not the image's configuration")
+	}
+	c.compare(".", f.root)
+	var g errgroup.Group
+	g.SetLimit(goruntime.GOMAXPROCS(0))
+	for _, x := range c.contents {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error { return c.content(ctx, x) })
+	}
+	if err := errors.Join(g.Wait(), ctx.Err()); err != nil {
+		return err
+	}
+	if c.count == 0 {
+		return nil
+	}
+	slices.Sort(c.problems)
+	return &TreeError{dir, c.problems, c.count}
+}
+
+// A treeCheck collects what differs.
+type treeCheck struct {
+	dir      string
+	contents []contentCheck // regular files to read
+
+	mu       sync.Mutex
+	problems []string
+	count    int
+}
+
+type contentCheck struct {
+	path string
+	file *File
+}
+
+func (c *treeCheck) differs(path, how string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count++; len(c.problems) < maxProblems {
+		c.problems = append(c.problems, path+" "+how)
+	}
+}
+
+// compare compares a directory, and those below it, with what the image has.
+func (c *treeCheck) compare(path string, want *File) {
+	entries, err := os.ReadDir(filepath.Join(c.dir, path))
+	if err != nil {
+		c.differs(path, "cannot be read: "+err.Error())
+		return
+	}
+	have := map[string]fs.DirEntry{}
+	for _, e := range entries {
+		have[e.Name()] = e
+	}
+	for name, e := range have {
+		if path == "." && name == configDir || e.Type()&(fs.ModeDevice|fs.ModeNamedPipe) != 0 {
+			continue
+		}
+		if want.names[name].file == nil {
+			c.differs(filepath.Join(path, name), "is not in the image")
+		}
+	}
+	for name, n := range want.names {
+		p := filepath.Join(path, name)
+		if n.file.Kind&(fs.ModeDevice|fs.ModeNamedPipe) != 0 {
+			continue
+		}
+		e := have[name]
+		switch {
+		case e == nil:
+			c.differs(p, "is missing")
+		case e.Type() != n.file.Kind:
+			c.differs(p, "is of another kind")
+		case e.IsDir():
+			c.compare(p, n.file)
+		case n.file.Kind == fs.ModeSymlink:
+			if to, err := os.Readlink(filepath.Join(c.dir, p)); err != nil || to != n.file.Link {
+				c.differs(p, "points elsewhere")
+			}
+		default:
+			c.contents = append(c.contents, contentCheck{p, n.file})
+		}
+	}
+}
+
+// content compares the bytes of a regular file.
+func (c *treeCheck) content(ctx context.Context, x contentCheck) error {
+	f, err := os.Open(filepath.Join(c.dir, x.path))
+	if err != nil {
+		c.differs(x.path, "cannot be read: "+err.Error())
+		return nil
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, f)
+	switch {
+	case err != nil:
+		c.differs(x.path, "cannot be read: "+err.Error())
+	case n != x.file.Size:
+		c.differs(x.path, fmt.Sprintf("has %d bytes where the image has %d", n, x.file.Size))
+	case !bytes.Equal(h.Sum(nil), x.file.sum[:]):
+		c.differs(x.path, "has other content")
+	}
+	return ctx.Err()
+}
