@@ -249,10 +249,19 @@ func readJSON(file string, v any) error {
 		err = json.Unmarshal(b, v)
 	}
 	if err != nil {
-		return fmt.Errorf("reading %q: %w", file, err)
+		return &RecordError{file, err}
 	}
 	return nil
 }
+
+// A RecordError reports a file of a job that cannot be read.
+type RecordError struct {
+	File string
+	Err  error
+}
+
+func (e *RecordError) Error() string { return fmt.Sprintf("reading %q: %v", e.File, e.Err) }
+func (e *RecordError) Unwrap() error { return e.Err }
 
 // readRegular reads a regular file of at most maxRecord bytes.
 func readRegular(file string) ([]byte, error) {

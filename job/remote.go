@@ -13,6 +13,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"hpcc/store/seal"
 )
 
 // sitesDir is where, below the jobs, stands what sites said last: a file
@@ -94,30 +96,45 @@ func (t *Site) keepStatuses(dir string, lines []byte) {
 	if _, err := os.Stat(dir); err != nil || os.MkdirAll(filepath.Join(dir, sitesDir), 0o755) != nil {
 		return
 	}
-	_ = replace(t.lastFile(dir), lines)
+	_ = replace(t.lastFile(dir), seal.Text(lines))
 }
 
 func (t *Site) lastFile(dir string) string { return filepath.Join(dir, sitesDir, t.Name+".json") }
 
 // lastStatuses are what the site said last, and when.
 func (t *Site) lastStatuses(dir string) ([]*Status, time.Time) {
-	f, err := os.Open(t.lastFile(dir))
+	lines, at, err := t.readLast(dir)
 	if err != nil {
 		return nil, time.Time{}
 	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, time.Time{}
-	}
-	list, err := t.readStatuses(io.LimitReader(f, maxListing))
+	list, err := t.readStatuses(bytes.NewReader(lines))
 	if err != nil {
 		return nil, time.Time{}
 	}
 	for _, st := range list {
-		st.AsOf = fi.ModTime()
+		st.AsOf = at
 	}
-	return list, fi.ModTime()
+	return list, at
+}
+
+// readLast reads what the site said last, and when. What cannot be read is
+// asked for again.
+func (t *Site) readLast(dir string) ([]byte, time.Time, error) {
+	f, err := os.Open(t.lastFile(dir))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, maxListing+1024))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	lines, err := seal.CheckText(b)
+	return lines, fi.ModTime(), err
 }
 
 // Sent keeps that a job was handed in at the site, as its hpcc tells of it.
@@ -126,12 +143,12 @@ func (t *Site) Sent(dir string, s *Submission) error {
 	if err != nil {
 		return err
 	}
-	before, err := os.ReadFile(t.lastFile(dir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	before, _, err := t.readLast(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, seal.ErrDamaged) && !errors.Is(err, seal.ErrNoSum) {
 		return fmt.Errorf("keeping job %s of site %s: %w", s.ID, t.Name, err)
 	}
 	if err = os.MkdirAll(filepath.Join(dir, sitesDir), 0o755); err == nil {
-		err = replace(t.lastFile(dir), append(append(line, '\n'), before...))
+		err = replaceSynced(t.lastFile(dir), seal.Text(append(append(line, '\n'), before...)))
 	}
 	if err != nil {
 		return fmt.Errorf("keeping job %s of site %s: %w", s.ID, t.Name, err)

@@ -51,6 +51,11 @@ func (s *Store) Put(ctx context.Context, name string, img v1.Image) (v1.Hash, er
 	return s.putFrom(ctx, name, img, sourceBuild)
 }
 
+// PutLoaded is [Store.Put] for an image that was read from a file.
+func (s *Store) PutLoaded(ctx context.Context, name string, img v1.Image, file string) (v1.Hash, error) {
+	return s.putFrom(ctx, name, img, s.loadedFrom(file, name))
+}
+
 // putFrom is Put for an image from any source.
 func (s *Store) putFrom(ctx context.Context, name string, img v1.Image, source string) (v1.Hash, error) {
 	key, err := Canonical(name)

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -297,6 +298,9 @@ func (v *verifier) records(ctx context.Context) error {
 			v.n.Records++
 			if err == nil {
 				_, err = seal.CheckText(b)
+			}
+			if errors.Is(err, seal.ErrNoSum) && json.Valid(b) {
+				continue // of an older version: its next reader removes it
 			}
 			if err != nil {
 				v.found = append(v.found, Finding{Path: rel, Reason: "is damaged: " + err.Error(), Moved: v.discard(rel), Cure: "nothing to do: the next build makes it again"})

@@ -334,14 +334,28 @@ func gcCommand() *cli.Command {
 	return &cli.Command{
 		Name: "gc", Usage: "remove what no image needs",
 		Description: `Removes blobs, trees and cached steps that no image names and that nobody used for the
-given time, and what processes that were killed have left; also this node's copies (run --stage). It is safe beside other hpcc processes.`,
+given time, and what processes that were killed have left; also this node's copies (run --stage). It is safe beside other hpcc processes.
+
+With --verify it removes nothing: it reads every file of the store, compares it with its digest or checksum, and
+lists what is damaged with the command that replaces it. Damaged blobs, trees and cache entries are moved to the
+store's directory damaged/ (not with --dry-run), so that the next command that needs them makes them again.
+
+   hpcc gc --verify
+   hpcc gc --verify --dry-run`,
 		Flags: []cli.Flag{
 			&cli.DurationFlag{Name: "age", Value: 7 * 24 * time.Hour, Usage: "keep what was used within this `TIME`; 0 keeps nothing"},
-			&cli.BoolFlag{Name: "dry-run", Usage: "say what would go, remove nothing"}, storeFlag(),
+			&cli.BoolFlag{Name: "dry-run", Usage: "say what would go, remove nothing"},
+			&cli.BoolFlag{Name: "verify", Usage: "check every file of the store and remove nothing"}, storeFlag(),
 		},
 		Action: func(c *cli.Context) error {
 			if _, err := args(c, 0, 0, "no arguments"); err != nil {
 				return err
+			}
+			if c.Bool("verify") {
+				if c.IsSet("age") {
+					return usagef("--age and --verify cannot be used together").hint("run hpcc gc --verify, then hpcc gc --age %v", c.Duration("age"))
+				}
+				return verifyStore(c)
 			}
 			s, err := openStore(c)
 			if err != nil {

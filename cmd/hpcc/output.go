@@ -180,9 +180,9 @@ func (o output) write(c *cli.Context, s *store.Store, img v1.Image) error {
 // tar writes the image's files as one archive, owners included: what the tree
 // differs from an empty one.
 func (o output) tar(c *cli.Context, s *store.Store, img v1.Image) error {
-	tree, _, err := unpack.Tree(c.Context, s, img, unpack.Options{})
+	tree, err := checkedTree(c.Context, s, img)
 	if err != nil {
-		return err
+		return fmt.Errorf("writing %q: %w", o.dest, err)
 	}
 	empty, err := s.TempDir()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -396,7 +397,11 @@ func sendImage(c *cli.Context, s *store.Store, j *job.Job, to *destination) erro
 	}
 	sent := s.SaveTo(c.Context, j.Image, &countedWriter{w: pipe, tell: func(n int64) { b.bytes(n, 0) }})
 	pipe.Close()
-	if err := cmd.Wait(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+	err = cmd.Wait()
+	if sent != nil && !errors.Is(sent, syscall.EPIPE) { // the other end failed because of it
+		return sent
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		return there(err, to.site)
 	}
 	if sent == nil {

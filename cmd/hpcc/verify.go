@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"hpcc/conda"
+	"hpcc/job"
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+// verifyStore checks everything in the store, prints what is damaged with what
+// replaces it, and fails if anything is.
+func verifyStore(c *cli.Context) error {
+	s, err := findStore(c)
+	if err != nil {
+		return err
+	}
+	v := &verification{c: c, s: s, dryRun: c.Bool("dry-run"), begun: time.Now()}
+	for _, step := range []func() error{v.blobs, v.packages, v.trees, v.jobs} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return v.report()
+}
+
+// A verification collects what is damaged.
+type verification struct {
+	c      *cli.Context
+	s      *store.Store
+	dryRun bool
+	begun  time.Time
+
+	found               []store.Finding
+	n                   store.Verified
+	archives, records   int
+	compared, unchecked int   // trees
+	packed, plain       int64 // bytes of packages, and of the layers of trees
+}
+
+// bar shows progress on a terminal, and nothing in the log of a job.
+func (v *verification) bar(what string) func(done, total int64) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return nil
+	}
+	return progress(what).bytes
+}
+
+func (v *verification) blobs() (err error) {
+	v.found, v.n, err = v.s.Verify(v.c.Context, store.VerifyOptions{DryRun: v.dryRun, Progress: v.bar("reading blobs")})
+	v.endBar()
+	return err
+}
+
+// endBar clears the line of the progress.
+func (v *verification) endBar() {
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
+}
+
+func (v *verification) packages() error {
+	show := v.bar("reading packages")
+	var done int64
+	damaged, files, bytes, err := conda.VerifyCache(v.c.Context, v.s, func(n int64) {
+		if done += n; show != nil {
+			show(done, 0)
+		}
+	})
+	v.endBar()
+	v.archives, v.packed = files, bytes
+	for path, reason := range damaged {
+		v.add(store.Finding{Path: path, Reason: "is damaged: " + reason.Error(), Cure: "nothing to do: it is fetched again when it is needed"}, true)
+	}
+	return err
+}
+
+// add notes what is damaged, and moves it away where another command makes it again.
+func (v *verification) add(f store.Finding, discard bool) {
+	if discard && !v.dryRun {
+		f.Moved = v.s.Discard(f.Path)
+	}
+	v.found = append(v.found, f)
+}
+
+// trees compares each unpacked image with its layers. Those whose layers are not
+// all in the store cannot be compared.
+func (v *verification) trees() error {
+	list, err := v.s.Trees()
+	if err != nil {
+		return err
+	}
+	damagedBlob := map[string]bool{}
+	for _, f := range v.found {
+		damagedBlob[filepath.Base(f.Path)] = true
+	}
+	show := v.bar("comparing trees with their layers")
+	defer v.endBar()
+	for _, hex := range list {
+		if err := v.tree(hex, damagedBlob); err != nil {
+			return err
+		}
+		if show != nil {
+			show(v.plain, 0)
+		}
+	}
+	return nil
+}
+
+func (v *verification) tree(hex string, damagedBlob map[string]bool) error {
+	h := v1.Hash{Algorithm: "sha256", Hex: hex}
+	img, err := v.s.ByManifest(h)
+	var m *v1.Manifest
+	if err == nil {
+		m, err = img.Manifest()
+	}
+	if err != nil || damagedBlob[m.Config.Digest.Hex] || slices.ContainsFunc(m.Layers, func(l v1.Descriptor) bool { return damagedBlob[l.Digest.Hex] }) {
+		v.unchecked++
+		return nil
+	}
+	rel := filepath.Join("trees", hex)
+	err = unpack.CheckTree(v.c.Context, img, filepath.Join(v.s.Dir(), rel))
+	var differs *unpack.TreeError
+	switch {
+	case errors.As(err, &differs):
+		reason := "differs from its layers: " + differs.Problems[0]
+		if differs.Count > 1 {
+			reason += fmt.Sprintf(" (and %d more)", differs.Count-1)
+		}
+		v.add(store.Finding{Path: rel, Reason: reason, Images: v.s.NamesOf(h), Cure: "nothing to do: the next run unpacks it again; programs that run in it now have read the damaged files"}, true)
+	case err != nil:
+		return fmt.Errorf("comparing tree %s with its layers: %w", hex, err)
+	}
+	v.compared++
+	for _, l := range m.Layers {
+		v.plain += l.Size
+	}
+	return nil
+}
+
+func (v *verification) jobs() error {
+	damaged, files, err := job.Verify(v.c.Context, v.s.Jobs())
+	v.records = files
+	for _, d := range damaged {
+		v.add(store.Finding{Path: filepath.Join("jobs", d.Path), Reason: d.Reason, Cure: d.Cure}, false)
+	}
+	return err
+}
+
+// report prints what is damaged, then what was read.
+func (v *verification) report() error {
+	for _, f := range v.found {
+		fmt.Printf("%s %s\n", cleaned(f.Path), cleaned(strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Reason)))
+		if len(f.Images) > 0 {
+			fmt.Printf("  used by:  %s\n", cleaned(strings.Join(f.Images, ", ")))
+		}
+		if f.Moved != "" {
+			fmt.Printf("  moved to: %s\n", cleaned(f.Moved))
+		}
+		if f.Cure != "" {
+			fmt.Printf("  cure:     %s\n", cleaned(f.Cure))
+		}
+	}
+	fmt.Printf("read %d blobs (%s), %d names, %d records, %d packages and indexes (%s), %d trees, %d files of jobs in %.1f s: %d damaged\n",
+		v.n.Blobs, size(v.n.Bytes), v.n.Names, v.n.Records, v.archives, size(v.packed), v.compared, v.records, time.Since(v.begun).Seconds(), len(v.found))
+	if v.unchecked > 0 {
+		fmt.Printf("%d trees were not compared: not all of their layers are in the store, whole\n", v.unchecked)
+	}
+	switch n := len(v.found); {
+	case n == 0:
+		return nil
+	case v.dryRun:
+		return fmt.Errorf("the store has %d damaged files; nothing was moved (--dry-run)", n)
+	default:
+		return fmt.Errorf("the store has %d damaged files; what replaces each stands above", n)
+	}
+}

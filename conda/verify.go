@@ -1,0 +1,91 @@
+package conda
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"hpcc/store"
+)
+
+// VerifyCache reads the packages and indexes that the store keeps, some at the
+// same time, and compares them with the digests in their names or first lines.
+// It returns the damaged ones by their paths relative to the store, and how many
+// files and bytes it read. progress, which may be nil, is told the bytes of each
+// file; calls do not overlap.
+func VerifyCache(ctx context.Context, s *store.Store, progress func(n int64)) (damaged map[string]error, files int, bytes int64, err error) {
+	dir := packageCache(s)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, 0, fmt.Errorf("verifying the packages: %w", err)
+	}
+	damaged = map[string]error{}
+	var mu sync.Mutex
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(goruntime.GOMAXPROCS(0))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || !e.Type().IsRegular() { // being written
+			continue
+		}
+		g.Go(func() error {
+			n, err := verifyKept(gctx, filepath.Join(dir, e.Name()))
+			if gctx.Err() != nil || errors.Is(err, fs.ErrNotExist) {
+				return gctx.Err()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			files, bytes = files+1, bytes+n
+			if progress != nil {
+				progress(n)
+			}
+			if err != nil {
+				damaged[filepath.Join("cache", "conda", e.Name())] = err
+			}
+			return nil
+		})
+	}
+	return damaged, files, bytes, g.Wait()
+}
+
+// verifyKept checks one file of the cache and returns its size.
+func verifyKept(ctx context.Context, file string) (int64, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	in := &ctxReader{ctx, f}
+	name := filepath.Base(file)
+	if strings.HasPrefix(name, "index-") {
+		k, head, err := checkKept(in)
+		return head + k.Size, err
+	}
+	want, _, _ := strings.Cut(strings.TrimPrefix(name, "shard-"), "-")
+	var sum hash.Hash
+	switch len(want) {
+	case 2 * sha256.Size:
+		sum = sha256.New()
+	case 2 * md5.Size:
+		sum = md5.New()
+	default:
+		return 0, errors.New("its name has no digest")
+	}
+	n, err := io.Copy(sum, in)
+	if got := hex.EncodeToString(sum.Sum(nil)); err == nil && got != want {
+		err = fmt.Errorf("its digest is %s", got)
+	}
+	return n, err
+}
