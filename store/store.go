@@ -103,7 +103,7 @@ func find(dir string) (s *Store, there bool, err error) {
 	case err == nil && string(v) == formatVersion:
 		return s, true, nil
 	case err == nil:
-		return nil, false, fmt.Errorf("opening store %q: its format is %q, this hpcc knows %q; use the hpcc that made it", dir, strings.TrimSpace(string(v)), strings.TrimSpace(formatVersion))
+		return nil, false, fmt.Errorf("opening store %q: its format is %q, this hpcc knows %q; use the hpcc that made it, or if %s was damaged: echo %s > %s", dir, strings.TrimSpace(string(v)), strings.TrimSpace(formatVersion), s.path("version"), strings.TrimSpace(formatVersion), s.path("version"))
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, false, s.placeError(fmt.Errorf("opening store %q: %w", dir, err))
 	}

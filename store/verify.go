@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -182,17 +183,22 @@ func (v *verifier) names(ctx context.Context) error {
 		}
 		v.found = append(v.found, f)
 	}
-	reported := map[string]bool{}
-	for n, r := range refs {
+	at := map[string]int{} // of v.found, by path
+	for _, n := range slices.Sorted(maps.Keys(refs)) {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		v.follow(r.Descriptor, 0, func(path, reason string) {
-			if reported[n+path] {
-				return
+		v.follow(refs[n].Descriptor, 0, func(path, reason string) {
+			i, ok := at[path]
+			if !ok {
+				i = len(v.found)
+				at[path] = i
+				v.found = append(v.found, Finding{Path: path, Reason: reason})
 			}
-			reported[n+path] = true
-			v.found = append(v.found, Finding{Path: path, Reason: reason, Images: []string{n}, Cure: v.s.cure(n, r)})
+			if f := &v.found[i]; !slices.Contains(f.Images, n) {
+				f.Images = append(f.Images, n)
+				f.Cure = strings.TrimPrefix(f.Cure+"; "+v.s.cure(n, refs[n]), "; ")
+			}
 		})
 	}
 	slices.SortStableFunc(v.found, func(a, b Finding) int { return strings.Compare(a.Path, b.Path) })
@@ -341,8 +347,7 @@ func (s *Store) Trees() ([]string, error) {
 	return out, nil
 }
 
-// ByManifest returns the image with this manifest, whose layers all exist;
-// [DamagedError] otherwise.
+// ByManifest returns the image with this manifest.
 func (s *Store) ByManifest(h v1.Hash) (v1.Image, error) {
 	b, err := s.readBlob(h)
 	if err != nil {
@@ -352,9 +357,7 @@ func (s *Store) ByManifest(h v1.Hash) (v1.Image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading manifest %s: %w", h, err)
 	}
-	img := &image{s, b, m.MediaType}
-	_, err = img.Layers()
-	return img, err
+	return &image{s, b, m.MediaType}, nil
 }
 
 // NamesOf returns the names that lead to a manifest or blob, sorted.

@@ -120,12 +120,19 @@ func (v *verification) trees() error {
 
 func (v *verification) tree(hex string, damagedBlob map[string]bool) error {
 	h := v1.Hash{Algorithm: "sha256", Hex: hex}
+	present := func(d v1.Descriptor) bool {
+		return !damagedBlob[d.Digest.Hex] && v.s.HasLayer(store.LayerInfo{Digest: d.Digest, Size: d.Size})
+	}
+	if damagedBlob[hex] {
+		v.unchecked++
+		return nil
+	}
 	img, err := v.s.ByManifest(h)
 	var m *v1.Manifest
 	if err == nil {
 		m, err = img.Manifest()
 	}
-	if err != nil || damagedBlob[m.Config.Digest.Hex] || slices.ContainsFunc(m.Layers, func(l v1.Descriptor) bool { return damagedBlob[l.Digest.Hex] }) {
+	if err != nil || !present(m.Config) || !all(m.Layers, present) {
 		v.unchecked++
 		return nil
 	}
@@ -185,4 +192,9 @@ func (v *verification) report() error {
 	default:
 		return fmt.Errorf("the store has %d damaged files; what replaces each stands above", n)
 	}
+}
+
+// all reports whether f holds for every element.
+func all[T any](list []T, f func(T) bool) bool {
+	return !slices.ContainsFunc(list, func(x T) bool { return !f(x) })
 }
