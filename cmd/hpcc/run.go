@@ -119,6 +119,9 @@ func run(c *cli.Context, env *envChanges) error {
 		return err
 	}
 	img, err := runtime.ReadImage(root, unpack.ConfigFile)
+	if err != nil && !isPath(c.Args().First()) {
+		return (&message{err: err}).hint("hpcc gc --verify moves a damaged tree away; the next run unpacks the image again")
+	}
 	if err != nil {
 		return err
 	}
