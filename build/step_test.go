@@ -136,7 +136,7 @@ func TestBrokenCache(t *testing.T) {
 					t.Fatal(err)
 				}
 				if c.with != "-" {
-					if err := os.WriteFile(p, []byte(c.with), 0o644); err != nil {
+					if err := s.Cache("build", filepath.Base(p), []byte(c.with)); err != nil {
 						t.Fatal(err)
 					}
 				}
