@@ -137,8 +137,6 @@ type builder struct {
 	stamp     time.Time // times of what a build makes
 	begun     time.Time
 	work      string // private directory of this build, in the store's tmp
-	noting    sync.Once
-	noNotes   bool // see notes
 	total     int
 	// platformAsked is the platform that the caller named; nil: this machine's will do.
 	platformAsked *v1.Platform

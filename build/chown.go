@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
+	"golang.org/x/sys/unix"
 
 	"hpcc/unpack"
 )
@@ -91,7 +92,7 @@ func account(dir, file, name string) ([2]int, error) {
 	if err != nil {
 		return n, err
 	}
-	f, err := os.Open(p)
+	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
 	if err != nil {
 		return n, fmt.Errorf("the image has no %s to look %q up in; give a number", file, name)
 	}

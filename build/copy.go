@@ -31,6 +31,7 @@ type copyJob struct {
 	chown    string                       // --chown as written
 	owner    *ownership                   // what it comes to in this image
 	keep     bool                         // sources are of an image: their owners stay
+	notes    *unpack.Notes                // of that image's tree, with keep
 	modeText string                       // --chmod as written
 	link     bool                         // --link: a layer that does not look at what is below
 	reader   rawReader                    // of the sources
@@ -85,6 +86,9 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 		}
 		defer done()
 		src := &contextDir{dir: from, of: strconv.Quote(c.From)}
+		if job.notes, err = unpack.OpenNotes(from); err != nil {
+			return err
+		}
 		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
 			return err
 		}
@@ -262,7 +266,7 @@ func (st *stage) otherTree(ctx context.Context, from string) (string, func() (st
 		return "", nil, err
 	}
 	return d.String(), func() (string, func(), error) {
-		dir, _, err := unpack.Tree(ctx, st.b.store, img, unpack.Options{})
+		dir, _, err := unpack.NotedTree(ctx, st.b.store, img)
 		return dir, func() {}, err
 	}, nil
 }
@@ -436,7 +440,7 @@ func (j *copyJob) header(b *builder, it item, to string) *tar.Header {
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: b.stamp}
 	if j.keep {
 		if fi, err := os.Lstat(it.path); err == nil {
-			unpack.Describe(h, it.path, fi)
+			j.notes.Describe(h, it.path, fi)
 		}
 	}
 	if j.chmod != nil {

@@ -196,6 +196,10 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 	if err != nil || kind != fs.ModeDir || isSystem("/"+at) {
 		return err
 	}
+	notes, err := unpack.OpenNotes(tree)
+	if err != nil {
+		return err
+	}
 	seen := 0
 	return filepath.WalkDir(filepath.Join(tree, at), func(full string, e fs.DirEntry, err error) error {
 		if err != nil {
@@ -216,7 +220,7 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 		if err != nil {
 			return err
 		}
-		unpack.Describe(h, full, fi)
+		notes.Describe(h, full, fi)
 		shared := h.Mode | h.Mode&0o700>>3
 		readable := h.Mode&0o004 != 0 || h.Gid == 0 && h.Mode&0o040 != 0
 		if h.Gid == 0 && shared == h.Mode || !fi.IsDir() && readable {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
 
 	"hpcc/conda"
 	"hpcc/store"
@@ -59,7 +60,7 @@ func findText(root *os.Root, text *regexp.Regexp, files ...string) string {
 	for _, pattern := range files {
 		found, _ := fs.Glob(root.FS(), pattern)
 		for _, p := range found {
-			f, err := root.Open(p)
+			f, err := root.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
 			if err != nil {
 				continue
 			}

@@ -202,7 +202,7 @@ func (st *stage) openBind(ctx context.Context, s *mountSet, m *instructions.Moun
 		}
 		private := filepath.Join(dir, "rw")
 		if fi.IsDir() {
-			err = copyTree(src, private)
+			_, err = copyTree(src, private)
 		} else {
 			err = copyFile(src, private, fi.Mode().Perm(), fi.ModTime())
 		}
@@ -339,7 +339,7 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 			if err := os.Remove(dir); err != nil {
 				return err
 			}
-			if err := copyTree(src, dir); err != nil {
+			if _, err := copyTree(src, dir); err != nil {
 				return err
 			}
 		}
@@ -379,7 +379,8 @@ func (st *stage) exclusive(ctx context.Context, s *mountSet, dir string, how ins
 				return "", err
 			}
 			own = filepath.Join(own, "cache")
-			return own, copyTree(dir, own)
+			_, err = copyTree(dir, own)
+			return own, err
 		}
 		select {
 		case <-ctx.Done():

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
-	"hpcc/unpack"
 )
 
 // A runError is a program of RUN that failed, with the last of what it printed.
@@ -150,7 +149,7 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 	if err != nil {
 		return err
 	}
-	cmd, err := runtime.Command(ctx, spec, &runtime.Notes{Owner: unpack.NoteOwner, Mode: unpack.NoteMode, SetAttr: unpack.NoteAttr, RemoveAttr: unpack.ForgetAttr})
+	cmd, err := runtime.Command(ctx, spec, st.notes())
 	if err != nil {
 		return err
 	}
@@ -174,6 +173,17 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 		return &runError{fmt.Errorf("the command ended with %s%s", ee, full(st.b.work)), log.bytes()}
 	}
 	return err
+}
+
+// notes are who hears what a program asks of files. Of notes in memory the kernel
+// knows nothing, so programs are shown them.
+func (st *stage) notes() *runtime.Notes {
+	n := st.tree.notes
+	heard := &runtime.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
+	if n.InMemory() {
+		heard.GetAttr, heard.ListAttr = n.GetAttr, n.ListAttr
+	}
+	return heard
 }
 
 // full says that no space is left where steps work: programs often do not.

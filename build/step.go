@@ -17,7 +17,7 @@ import (
 )
 
 // keyVersion changes when the same instruction would give another layer.
-const keyVersion = "hpcc step 5"
+const keyVersion = "hpcc step 6"
 
 // digestOf is the key of a step: a digest of its words, each with its length,
 // so that no two lists of words share one.
@@ -64,7 +64,11 @@ func (st *stage) write(ctx context.Context, text, key string, fill func(dir stri
 // fill stores the layer that puts files on top of the tree in dir.
 func (st *stage) fill(ctx context.Context, dir string, fill func(dir string, w *unpack.LayerWriter) error) (result, error) {
 	return st.keep(ctx, func(out io.Writer) (int, error) {
-		w := unpack.NewLayerWriter(out, dir, st.b.stamp)
+		notes, err := unpack.OpenNotes(dir)
+		if err != nil {
+			return 0, err
+		}
+		w := unpack.NewLayerWriter(out, dir, notes, st.b.stamp)
 		if err := fill(dir, w); err != nil {
 			return 0, err
 		}

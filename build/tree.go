@@ -2,9 +2,9 @@ package build
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,8 +25,8 @@ import (
 // until then.
 //
 // Changes are overlayfs upper directories where the kernel lets the user have
-// them (5.11; not on every file system); else each step works on a copy, and
-// the copies are compared.
+// them (5.11) and the file system has extended attributes; else each step works
+// on a copy, and the copies are compared.
 type tree struct {
 	mu      sync.Mutex // of a finished stage's tree, which other stages read
 	b       *builder
@@ -36,7 +36,8 @@ type tree struct {
 	copies  bool
 	merged  string // the view in use, "" when there is none
 	upper   string
-	by      *unpack.User // whose program changes the view; nil: it is filled with copies
+	notes   *unpack.Notes // of the view
+	by      *unpack.User  // whose program changes the view; nil: it is filled with copies
 }
 
 // fork returns a tree that begins where t stands.
@@ -84,12 +85,14 @@ func (t *tree) view(ctx context.Context) (string, error) {
 			return "", err
 		}
 		for _, l := range t.pending {
-			if _, err := unpack.Apply(ctx, l, dir); err != nil {
+			if _, err := unpack.Apply(ctx, l, dir, t.notes); err != nil {
 				t.discard()
 				return "", fmt.Errorf("restoring a cached step: %w", err)
 			}
 		}
-		t.keep()
+		if err := t.keep(); err != nil {
+			return "", err
+		}
 		t.pending = nil
 	}
 	return t.open()
@@ -100,7 +103,7 @@ func (t *tree) base(ctx context.Context) (string, error) {
 	if ls, err := t.image.Layers(); err == nil && len(ls) == 0 {
 		return os.MkdirTemp(t.b.work, "scratch-")
 	}
-	dir, _, err := unpack.Tree(ctx, t.b.store, t.image, unpack.Options{})
+	dir, _, err := unpack.NotedTree(ctx, t.b.store, t.image)
 	return dir, err
 }
 
@@ -111,10 +114,14 @@ func (t *tree) open() (string, error) {
 		return "", err
 	}
 	t.merged, t.upper, t.by = filepath.Join(dir, "merged"), filepath.Join(dir, "upper"), nil
-	t.copies = t.copies || !t.b.notes()
+	// Without attributes an overlay can be mounted, but a program that removes a
+	// directory of a lower layer gets EIO, and notes of the lower layer are not
+	// copied with its files.
+	t.copies = t.copies || !unpack.SupportsAttributes(t.b.work) || unpack.HasNotesFile(t.layers[0])
 	if !t.copies {
 		err := t.overlay(dir)
 		if err == nil {
+			t.notes = &unpack.Notes{}
 			return t.merged, nil
 		}
 		if len(t.layers) > 1 {
@@ -123,24 +130,10 @@ func (t *tree) open() (string, error) {
 		t.copies = true
 	}
 	t.merged, t.upper = filepath.Join(dir, "copy"), ""
-	if err := copyTree(t.layers[0], t.merged); err != nil {
+	if t.notes, err = copyTree(t.layers[0], t.merged); err != nil {
 		return "", fmt.Errorf("copying the tree for a step: %w", err)
 	}
 	return t.merged, nil
-}
-
-// notes says whether files of the work directory can have attributes. Without
-// them an overlay can be mounted, but a program that removes a directory of a
-// lower layer gets EIO; and whose the files are that RUN makes is forgotten
-// (unpack.SetOwner), of which the user is told.
-func (b *builder) notes() bool {
-	b.noting.Do(func() {
-		err := unix.Setxattr(b.work, "user.hpcc.trial", []byte("1"), 0)
-		if b.noNotes = errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM); b.noNotes {
-			b.report(Event{Warning: fmt.Sprintf("the file system of %s has no extended attributes: files that RUN makes or changes will belong to root, whatever it says; set HPCC_STORE to a local disk", b.store.Dir())})
-		}
-	})
-	return !b.noNotes
 }
 
 // overlay mounts the layers with a new upper directory.
@@ -184,7 +177,7 @@ func (t *tree) overlay(dir string) error {
 // commit writes what changed since view as a layer (an uncompressed tar),
 // makes it part of the tree, and returns how many entries it has.
 func (t *tree) commit(w io.Writer) (int, error) {
-	o := unpack.DiffOptions{Newest: t.b.begun.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}, By: t.by}
+	o := unpack.DiffOptions{Newest: t.b.begun.Add(-time.Second), Stamp: t.b.stamp, Skip: []string{".hpcc"}, By: t.by, Notes: t.notes}
 	var n int
 	var err error
 	if t.copies {
@@ -196,19 +189,23 @@ func (t *tree) commit(w io.Writer) (int, error) {
 		t.discard()
 		return 0, fmt.Errorf("finding what the step changed: %w", err)
 	}
-	t.keep()
-	return n, nil
+	return n, t.keep()
 }
 
 // keep ends the view and makes its changes part of the tree.
-func (t *tree) keep() {
+func (t *tree) keep() error {
+	if err := t.notes.Save(t.merged); err != nil {
+		t.discard()
+		return err
+	}
 	if t.copies {
 		t.layers = []string{t.merged}
 	} else {
 		_ = unix.Unmount(t.merged, unix.MNT_DETACH)
 		t.layers = append(t.layers, t.upper)
 	}
-	t.merged, t.upper = "", ""
+	t.merged, t.upper, t.notes = "", "", nil
+	return nil
 }
 
 // discard ends the view and forgets its changes.
@@ -218,7 +215,7 @@ func (t *tree) discard() {
 	}
 	_ = unix.Unmount(t.merged, unix.MNT_DETACH)
 	_ = store.RemoveAll(filepath.Dir(t.merged))
-	t.merged, t.upper = "", ""
+	t.merged, t.upper, t.notes = "", "", nil
 }
 
 func (t *tree) close() {
@@ -230,50 +227,78 @@ func (t *tree) close() {
 // modeBits are those of a mode that chmod(2) sets.
 const modeBits = os.ModePerm | os.ModeSetuid | os.ModeSetgid | os.ModeSticky
 
-// copyTree copies a directory tree with modes, times and links. Names of one
-// file become files of their own, as in an overlay when one of them is changed:
-// the same step gives the same layer either way.
-func copyTree(from, to string) error {
+// copyTree copies a directory tree with modes, times, links and FIFOs, and
+// returns the notes of the copy, which the caller may save. Names of one file
+// become files of their own, as in an overlay when one of them is changed: the
+// same step gives the same layer either way.
+func copyTree(from, to string) (*unpack.Notes, error) {
+	theirs, err := unpack.OpenNotes(from)
+	if err != nil {
+		return nil, err
+	}
 	type stamp struct {
-		path string
-		mode os.FileMode
-		time time.Time
+		from, to string
+		mode     os.FileMode
+		time     time.Time
 	}
 	var dirs []stamp
-	err := filepath.Walk(from, func(p string, fi os.FileInfo, err error) error {
+	var notes *unpack.Notes
+	err = filepath.Walk(from, func(p string, fi os.FileInfo, err error) error {
 		if err != nil {
 			return err
 		}
-		rel, _ := filepath.Rel(from, p)
+		rel, err := filepath.Rel(from, p)
+		if err != nil || rel == unpack.NotesFile {
+			return err
+		}
 		dst := filepath.Join(to, rel)
-		switch {
-		case fi.IsDir():
-			dirs = append(dirs, stamp{dst, fi.Mode() & modeBits, fi.ModTime()})
-			return os.Mkdir(dst, 0o700)
-		case fi.Mode()&os.ModeSymlink != 0:
+		if fi.IsDir() {
+			dirs = append(dirs, stamp{p, dst, fi.Mode() & modeBits, fi.ModTime()})
+			err := os.Mkdir(dst, 0o700)
+			if notes == nil {
+				notes = unpack.NewNotes(dst)
+			}
+			return err
+		}
+		switch fi.Mode().Type() {
+		case 0:
+			if err := copyFile(p, dst, fi.Mode()&modeBits, fi.ModTime()); err != nil {
+				return err
+			}
+			return theirs.CopyTo(p, notes, dst)
+		case fs.ModeSymlink:
 			target, err := os.Readlink(p)
 			if err != nil {
 				return err
 			}
 			return os.Symlink(target, dst)
-		case !fi.Mode().IsRegular():
-			return nil
+		case fs.ModeNamedPipe:
+			return copyFIFO(dst, fi)
 		}
-		if err := copyFile(p, dst, fi.Mode()&modeBits, fi.ModTime()); err != nil {
-			return err
-		}
-		return unpack.CopyOwner(p, dst)
+		return nil // sockets live as long as their program
 	})
-	for i := len(dirs) - 1; i >= 0 && err == nil; i-- {
-		if rel, rerr := filepath.Rel(to, dirs[i].path); rerr == nil {
-			err = unpack.CopyOwner(filepath.Join(from, rel), dirs[i].path)
+	for _, d := range slices.Backward(dirs) {
+		if err == nil {
+			err = theirs.CopyTo(d.from, notes, d.to)
 		}
-		if err != nil {
-			break
+		if err == nil {
+			err = os.Chmod(d.to, d.mode)
 		}
-		if err = os.Chmod(dirs[i].path, dirs[i].mode); err == nil {
-			err = os.Chtimes(dirs[i].path, dirs[i].time, dirs[i].time)
+		if err == nil {
+			err = os.Chtimes(d.to, d.time, d.time)
 		}
+	}
+	return notes, err
+}
+
+// copyFIFO makes a FIFO that looks like another one.
+func copyFIFO(to string, fi os.FileInfo) error {
+	err := unix.Mkfifo(to, 0o600)
+	if err == nil {
+		err = os.Chmod(to, fi.Mode()&modeBits)
+	}
+	if err == nil {
+		err = os.Chtimes(to, fi.ModTime(), fi.ModTime())
 	}
 	return err
 }

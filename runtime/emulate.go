@@ -177,7 +177,7 @@ func findQemu(name string) (string, error) {
 // start of every run, of readers for debuggers.
 func isStatic(file string) bool {
 	const header, segment, interpreter = 64, 56, 3
-	f, err := os.Open(file)
+	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
 	if err != nil {
 		return false
 	}

@@ -172,6 +172,9 @@ func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error
 		told := *s
 		told.Annotations = maps.Clone(s.Annotations)
 		told.Annotations[FakeRoot] = listen
+		if notes.GetAttr != nil {
+			told.Annotations[FakeRoot] = listenAttrs
+		}
 		s = &told
 	}
 	f, err := specFile(s)
@@ -187,7 +190,11 @@ func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error
 		if err != nil {
 			return nil, fmt.Errorf("preparing to note what the program asks for: %w", err)
 		}
-		if err := unix.SetNonblock(fds[0], true); err != nil {
+		err = unix.SetNonblock(fds[0], true)
+		if err == nil {
+			err = unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_PASSCRED, 1)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("preparing to note what the program asks for: %w", err)
 		}
 		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(fds[1]), "notes"))
@@ -223,8 +230,12 @@ func memoryFile(name string, v any) (*os.File, error) {
 	return f, nil
 }
 
-// listen is the value of FakeRoot for a child whose parent takes notes.
-const listen = "listen"
+// Values of FakeRoot for a child whose parent takes notes; listenAttrs, one that
+// also knows what extended attributes files have.
+const (
+	listen      = "listen"
+	listenAttrs = "listen-attributes"
+)
 
 // setupCaps are the rights in its namespaces that a child needs to put a root
 // together: mounts, the loopback interface, and what an overlay does to files.
@@ -249,6 +260,8 @@ func procAttr(s *specs.Spec) *syscall.SysProcAttr {
 			a.Cloneflags |= syscall.CLONE_NEWNET
 		case specs.PIDNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWPID
+		case specs.IPCNamespace:
+			a.Cloneflags |= syscall.CLONE_NEWIPC
 		case specs.UTSNamespace:
 			a.Cloneflags |= syscall.CLONE_NEWUTS
 		}
@@ -327,11 +340,15 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	if err != nil {
 		return err
 	}
-	if err := giveUp(s); err != nil {
+	traced, err := giveUp(s)
+	if err != nil {
 		return failed(err)
 	}
 	if u := s.Process.User.Umask; u != nil {
 		unix.Umask(int(*u))
+	}
+	if traced {
+		exec = trace
 	}
 	err = exec(exe, s.Process.Args, s.Process.Env)
 	if errors.Is(err, unix.ENOEXEC) && foreign != nil {
@@ -347,26 +364,27 @@ func Launch(args, env []string, cwd string) error {
 	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, syscall.Exec)
 }
 
-// giveUp gives up the namespace's rights and the ways to new ones.
-func giveUp(s *specs.Spec) error {
+// giveUp gives up the namespace's rights and the ways to new ones. traced says
+// that the program has to be started by [trace].
+func giveUp(s *specs.Spec) (traced bool, err error) {
 	// A new namespace has no ambient rights, and the entry point of "hpcc run" saw
 	// to the rest while there was one thread. To lock one now would start another.
 	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && (entered == 1 || entered == mapped) && s.Annotations[FakeRoot] == "" {
-		return nil
+		return false, nil
 	}
 	goruntime.LockOSThread() // the next three are of a thread; exec keeps them
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
-		return fmt.Errorf("giving up the namespace's rights: %w", err)
+		return false, fmt.Errorf("giving up the namespace's rights: %w", err)
 	}
 	if s.Process.NoNewPrivileges {
 		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-			return fmt.Errorf("giving up new privileges: %w", err)
+			return false, fmt.Errorf("giving up new privileges: %w", err)
 		}
 	}
 	if f := s.Annotations[FakeRoot]; f != "" {
-		return fakeOwnership(f == listen)
+		return fakeOwnershipOf(f != "1", f == listenAttrs)
 	}
-	return nil
+	return false, nil
 }
 
 // lookPath finds the program as execvp(3) does, with the run's own PATH.

@@ -10,9 +10,10 @@ import (
 // calls for each of the small files that a start reads and writes. These
 // functions open, read or write, and close.
 
-// readSmall reads a whole file.
+// readSmall reads a whole file. A FIFO, which images may have under any name,
+// is empty.
 func readSmall(name string) ([]byte, error) {
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}

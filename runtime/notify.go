@@ -47,21 +47,37 @@ const listenerFD = 4
 func sendListener(fd int) error {
 	defer unix.Close(fd)
 	defer unix.Close(listenerFD)
-	return unix.Sendmsg(listenerFD, []byte{0}, unix.UnixRights(fd), nil, 0)
+	return unix.Sendmsg(listenerFD, []byte{byListener}, unix.UnixRights(fd), nil, 0)
 }
 
-// answerCalls receives a filter's descriptor from the socket and answers its
-// calls until the last program under it has ended.
+// What a child sends first over the socket: with the filter's descriptor, or alone.
+const (
+	byListener = 'l' // seccomp_unotify(2) hands over the calls
+	byTracer   = 't' // the child traces the program, and sends its calls
+	byNobody   = 'n'
+)
+
+// answerCalls answers the calls of a program until it has ended.
 func answerCalls(socket *os.File, notes *Notes) {
 	defer socket.Close()
-	listener := receiveListener(socket)
-	if listener < 0 {
+	m, ok := receive(socket, 1)
+	switch {
+	case !ok:
+		return // the child ended before the program began
+	case m.data[0] == byTracer:
+		answerTracer(socket, notes)
+		return
+	case m.data[0] != byListener || m.fd < 0:
+		if notes.Lost != nil {
+			notes.Lost()
+		}
 		return
 	}
+	listener := m.fd
 	defer unix.Close(listener)
 	for {
 		p := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
-		if _, err := unix.Poll(p, -1); err != nil && !errors.Is(err, unix.EINTR) || p[0].Revents&unix.POLLIN == 0 && p[0].Revents != 0 {
+		if _, err := unix.Poll(p, -1); (err != nil && !errors.Is(err, unix.EINTR)) || (p[0].Revents&unix.POLLIN == 0 && p[0].Revents != 0) {
 			return
 		}
 		if p[0].Revents&unix.POLLIN != 0 {
@@ -70,28 +86,42 @@ func answerCalls(socket *os.File, notes *Notes) {
 	}
 }
 
-// receiveListener waits for the filter's descriptor; -1 when the child ended
-// without one.
-func receiveListener(socket *os.File) int {
-	listener := -1
+// A childMessage is what a child sent.
+type childMessage struct {
+	data []byte
+	fd   int    // a descriptor that came with it; -1 for none
+	pid  uint32 // the process that it is about, as this one knows it
+}
+
+// receive waits for a message of size bytes; false when the child ended.
+func receive(socket *os.File, size int) (childMessage, bool) {
+	m := childMessage{data: make([]byte, size), fd: -1}
 	raw, err := socket.SyscallConn()
 	if err != nil {
-		return -1
+		return m, false
 	}
-	oob := make([]byte, unix.CmsgSpace(4))
+	oob := make([]byte, unix.CmsgSpace(4)+unix.CmsgSpace(unix.SizeofUcred))
+	got := 0
 	_ = raw.Read(func(s uintptr) bool {
-		_, n, _, _, err := unix.Recvmsg(int(s), make([]byte, 1), oob, unix.MSG_CMSG_CLOEXEC)
+		n, k, _, _, err := unix.Recvmsg(int(s), m.data, oob, unix.MSG_CMSG_CLOEXEC)
 		if errors.Is(err, unix.EAGAIN) {
 			return false
 		}
-		if msgs, perr := unix.ParseSocketControlMessage(oob[:max(n, 0)]); err == nil && perr == nil && len(msgs) == 1 {
-			if fds, err := unix.ParseUnixRights(&msgs[0]); err == nil && len(fds) == 1 {
-				listener = fds[0]
+		if got = n; err != nil {
+			got = 0
+		}
+		msgs, _ := unix.ParseSocketControlMessage(oob[:max(k, 0)])
+		for _, c := range msgs {
+			if fds, err := unix.ParseUnixRights(&c); err == nil && len(fds) == 1 {
+				m.fd = fds[0]
+			}
+			if cred, err := unix.ParseUnixCredentials(&c); err == nil {
+				m.pid = uint32(cred.Pid)
 			}
 		}
 		return true
 	})
-	return listener
+	return m, got == size
 }
 
 // answerOne takes one call and carries it out.
@@ -101,9 +131,11 @@ func answerOne(listener int, notes *Notes) {
 		return // the program was killed meanwhile
 	}
 	a := answer{id: n.id}
+	c := request{n.pid, n.nr, n.args}
 	var errno unix.Errno
-	if err := n.carryOut(listener, notes); errors.As(err, &errno) {
-		a.errno = -int32(errno)
+	value, err := c.carryOut(func() bool { return n.waits(listener) }, notes)
+	if a.val = int64(value); errors.As(err, &errno) {
+		a.val, a.errno = 0, -int32(errno)
 	}
 	unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
 }
@@ -117,7 +149,7 @@ func (n *notification) waits(listener int) bool {
 }
 
 // read reads the program's memory.
-func (n *notification) read(at uint64, b []byte) (int, error) {
+func (n *request) read(at uint64, b []byte) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
@@ -127,7 +159,7 @@ func (n *notification) read(at uint64, b []byte) (int, error) {
 }
 
 // text reads a string of the program.
-func (n *notification) text(at uint64) (string, error) {
+func (n *request) text(at uint64) (string, error) {
 	b := make([]byte, unix.PathMax)
 	for got := 0; got < len(b); { // page by page: the next one may not be there
 		want := min(len(b)-got, 4096-int((at+uint64(got))%4096))
@@ -145,7 +177,7 @@ func (n *notification) text(at uint64) (string, error) {
 
 // open opens (O_PATH) the file that the program names, as the program would:
 // below its root, from its directory. dir is its descriptor or AT_FDCWD.
-func (n *notification) open(dir int, file string, follow bool) (int, error) {
+func (n *request) open(dir int, file string, follow bool) (int, error) {
 	proc := fmt.Sprintf("/proc/%d/", n.pid)
 	from := proc + "cwd"
 	if dir != unix.AT_FDCWD {
@@ -179,5 +211,63 @@ func (n *notification) open(dir int, file string, follow bool) (int, error) {
 	if !follow {
 		how.Flags |= unix.O_NOFOLLOW
 	}
-	return unix.Openat2(root, file, &how)
+	fd, err := unix.Openat2(root, file, &how)
+	if errors.Is(err, unix.ENOSYS) { // before Linux 5.6
+		return openInRoot(root, file, follow)
+	}
+	return fd, err
+}
+
+// openInRoot opens (O_PATH) a file below an open directory as openat2(2) does
+// with RESOLVE_IN_ROOT: name by name, so that no link leads out.
+func openInRoot(root int, file string, follow bool) (int, error) {
+	open := []int{} // the directories below the root, down to the present one
+	defer func() { closeAll(open) }()
+	top := func() int {
+		if len(open) == 0 {
+			return root
+		}
+		return open[len(open)-1]
+	}
+	todo, links := split(file), 0
+	for len(todo) > 0 {
+		name := todo[0]
+		todo = todo[1:]
+		if name == ".." {
+			if len(open) > 0 {
+				unix.Close(top())
+				open = open[:len(open)-1]
+			}
+			continue
+		}
+		fd, err := unix.Openat(top(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, err
+		}
+		open = append(open, fd)
+		target, isLink, err := readlink(fd)
+		if err != nil {
+			return -1, err
+		}
+		if !isLink || (len(todo) == 0 && !follow) {
+			continue
+		}
+		if links++; links > maxLinks {
+			return -1, unix.ELOOP
+		}
+		unix.Close(fd)
+		open = open[:len(open)-1]
+		if path.IsAbs(target) {
+			closeAll(open)
+			open = open[:0]
+		}
+		todo = append(split(target), todo...)
+	}
+	return dup(top())
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
 }

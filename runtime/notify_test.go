@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
@@ -62,6 +63,7 @@ func (l *ledger) run(t *testing.T, root, script string) string {
 		t.Fatal(err)
 	}
 	s.Linux = newNamespaces(0, 0)
+	s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace})
 	s.Annotations = map[string]string{FakeRoot: "1"}
 	cmd, err := Command(context.Background(), s, l.notes())
 	if err != nil {
@@ -89,7 +91,9 @@ func TestNotes(t *testing.T) {
 	}{
 		{"a file", "touch /f; chown 5:6 /f", []string{"owner file 5 6"}, ""},
 		{"a directory", "mkdir /d; chown 5:6 /d", []string{"owner dir 5 6"}, ""},
-		{"a FIFO", "mkfifo /p; chown 5:6 /p", []string{"owner fifo 5 6"}, ""},
+		{"a FIFO", "mkfifo /p; chown 5:6 /p", []string{"owner link p 5 6"}, ""},
+		{"a FIFO through a link", "rm -f /p; mkfifo /p; ln -sf p /lp; chown 5:6 /lp", []string{"owner link p 5 6"}, ""},
+		{"a FIFO's mode", "rm -f /p; mkfifo /p; chmod 640 /p; stat -c %a /p", []string{"mode fifo"}, "640\n"},
 		{"through a link", "touch /f; ln -sf f /l; chown 5:6 /l", []string{"owner file 5 6"}, ""},
 		{"a link itself", "ln -sf nowhere /m; chown -h 5:6 /m", []string{"owner link m 5 6"}, ""},
 		{"a relative name", "mkdir -p /d/e; cd /d/e; touch g; chown 5:6 g ../../d/e/./g", []string{"owner file 5 6", "owner file 5 6"}, ""},

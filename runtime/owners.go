@@ -12,16 +12,16 @@ import (
 
 // A program that is to think itself root changes what of a file only root may:
 // its owner, its capabilities. The filter hands these calls to hpcc
-// (seccomp_unotify(2), Linux 5.0), which has them noted, so that the layer says
-// what the program asked for, and lets them succeed. Where that cannot be had
-// they succeed and are forgotten.
+// (seccomp_unotify(2), Linux 5.0; before that ptrace(2), see trace.go), which has
+// them noted, so that the layer says what the program asked for, and lets them
+// succeed. Where neither is allowed they succeed and are forgotten.
 
 // Notes is told what programs under a fake root ask for. Each function gets the
-// path of a file, to be followed to its end; of a symbolic link it gets the
-// directory and the link's name in it, else link is "". It returns what the
-// program gets: a unix.Errno, or nil for success.
+// path of a file, to be followed to its end. It returns what the program gets: a
+// unix.Errno, or nil for success.
 type Notes struct {
-	// Owner is told of chown(2) and its kin; -1 keeps a half.
+	// Owner is told of chown(2) and its kin; -1 keeps a half. Of a symbolic link or
+	// a FIFO it gets the directory and the name in it; else link is "".
 	Owner func(file, link string, uid, gid int) error
 	// Mode is told of a mode that chmod(2) and its kin are about to set.
 	Mode func(file string)
@@ -29,6 +29,13 @@ type Notes struct {
 	// links, which can have none that matter here.
 	SetAttr    func(file, name string, value []byte) error
 	RemoveAttr func(file, name string) error
+	// GetAttr and ListAttr, unless nil, answer for the kernel what extended
+	// attributes files have, but for links, which have none.
+	GetAttr  func(file, name string) ([]byte, error)
+	ListAttr func(file string) []string
+	// Lost is told, before the program begins, that this host lets nobody hear
+	// what it asks for. It may be nil.
+	Lost func()
 }
 
 // An action is what a call does to a file.
@@ -39,6 +46,8 @@ const (
 	changeMode
 	setAttr
 	removeAttr
+	getAttr
+	listAttr
 )
 
 // A fileCall is a system call that changes what of a file only root may: where
@@ -68,34 +77,58 @@ var fileCalls = append([]fileCall{
 	{unix.SYS_REMOVEXATTR, removeAttr, none, 0, 1, none, false},
 	{unix.SYS_LREMOVEXATTR, removeAttr, none, 0, 1, none, true},
 	{unix.SYS_FREMOVEXATTR, removeAttr, 0, none, 1, none, false},
+	{unix.SYS_GETXATTR, getAttr, none, 0, 1, none, false},
+	{unix.SYS_LGETXATTR, getAttr, none, 0, 1, none, true},
+	{unix.SYS_FGETXATTR, getAttr, 0, none, 1, none, false},
+	{unix.SYS_LISTXATTR, listAttr, none, 0, 1, none, false},
+	{unix.SYS_LLISTXATTR, listAttr, none, 0, 1, none, true},
+	{unix.SYS_FLISTXATTR, listAttr, 0, none, 1, none, false},
 }, olderCalls...)
 
-// carryOut does what a call asks for, as far as it can be done.
-func (n *notification) carryOut(listener int, notes *Notes) error {
+// A request is a system call that a program waits for.
+type request struct {
+	pid  uint32 // of the thread, as this process knows it
+	nr   int32
+	args [6]uint64
+}
+
+// carryOut does what a call asks for, as far as it can be done. waits reports
+// whether the program still waits for the answer. The value is what the call
+// returns when the error is nil.
+func (n *request) carryOut(waits func() bool, notes *Notes) (value int, err error) {
 	for _, c := range fileCalls {
 		if c.nr == uint32(n.nr) {
 			t, err := n.target(c)
 			if err != nil {
-				return err
+				return 0, err
 			}
-			defer unix.Close(t.fd)
-			if !n.waits(listener) {
-				return nil
+			defer t.close()
+			if !waits() {
+				return 0, nil
 			}
 			return n.act(c, t, notes)
 		}
 	}
-	return unix.ENOSYS
+	return 0, unix.ENOSYS
 }
 
 // A target is the file of a call.
 type target struct {
-	fd   int    // the file (O_PATH), or the directory of a link
-	link string // the name of a link in it
+	fd   int    // the file (O_PATH)
+	kind uint32 // of the file, S_IFMT
+	dir  int    // the directory of a link or FIFO (O_PATH); -1 for others
+	name string // its name there
+}
+
+func (t target) close() {
+	unix.Close(t.fd)
+	if t.dir >= 0 {
+		unix.Close(t.dir)
+	}
 }
 
 // target opens the file that the call names.
-func (n *notification) target(c fileCall) (target, error) {
+func (n *request) target(c fileCall) (target, error) {
 	dir, file, follow := unix.AT_FDCWD, "", !c.link
 	if c.dir != none {
 		dir = int(int32(n.args[c.dir]))
@@ -119,18 +152,42 @@ func (n *notification) target(c fileCall) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
+	t := target{fd: fd, dir: -1}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
-		return target{fd: fd}, err
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.close()
+		return target{}, err
 	}
-	defer unix.Close(fd)
-	if file == "" { // the descriptor is of a link
-		if file, err = os.Readlink(fdPath(fd)); err != nil {
+	t.kind = st.Mode & unix.S_IFMT
+	if (t.kind != unix.S_IFLNK && t.kind != unix.S_IFIFO) || c.does != changeOwner {
+		return t, nil
+	}
+	if file == "" || follow { // the name may be another one's
+		if file, err = n.nameOf(fd); err != nil {
+			t.close()
 			return target{}, err
 		}
 	}
-	parent, err := n.open(dir, path.Dir(file), true)
-	return target{parent, path.Base(file)}, err
+	t.name = path.Base(file)
+	if t.dir, err = n.open(dir, path.Dir(file), true); err != nil {
+		t.dir = -1
+		t.close()
+		return target{}, err
+	}
+	return t, nil
+}
+
+// nameOf returns the path of an open file as the program sees it.
+func (n *request) nameOf(fd int) (string, error) {
+	file, err := os.Readlink(fdPath(fd))
+	if err != nil {
+		return "", err
+	}
+	top, err := os.Readlink(fmt.Sprintf("/proc/%d/root", n.pid))
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimPrefix(file, strings.TrimSuffix(top, "/")), nil
 }
 
 // descriptor turns a name below a descriptor of the program's own into the
@@ -149,7 +206,7 @@ func descriptor(dir int, file string) (int, string) {
 }
 
 // act does what the call asks of its file.
-func (n *notification) act(c fileCall, t target, notes *Notes) error {
+func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 	file, rest := fdPath(t.fd), n.args[c.rest:]
 	switch c.does {
 	case changeOwner:
@@ -161,30 +218,70 @@ func (n *notification) act(c fileCall, t target, notes *Notes) error {
 		if keepGID {
 			gid = -1
 		}
-		return notes.Owner(file, t.link, uid, gid)
+		if t.dir >= 0 {
+			file = fdPath(t.dir)
+		}
+		return 0, notes.Owner(file, t.name, uid, gid)
 	case changeMode:
-		if t.link != "" {
-			return unix.EOPNOTSUPP // links have no mode of their own, chmod(2)
+		if t.kind == unix.S_IFLNK {
+			return 0, unix.EOPNOTSUPP // links have no mode of their own, chmod(2)
 		}
 		notes.Mode(file)
-		return unix.Fchmodat(unix.AT_FDCWD, file, uint32(rest[0])&0o7777, 0)
+		return 0, unix.Fchmodat(unix.AT_FDCWD, file, uint32(rest[0])&0o7777, 0)
+	case listAttr:
+		var names []byte
+		if t.kind != unix.S_IFLNK {
+			for _, name := range notes.ListAttr(file) {
+				names = append(append(names, name...), 0)
+			}
+		}
+		return n.give(names, rest[0], rest[1])
 	}
 	name, err := n.text(rest[0])
-	if err != nil || t.link != "" {
-		return err
+	if err != nil {
+		return 0, err
 	}
-	if c.does == removeAttr {
-		return notes.RemoveAttr(file, name)
+	switch {
+	case c.does == getAttr && t.kind == unix.S_IFLNK:
+		return 0, unix.ENODATA
+	case c.does == getAttr:
+		value, err := notes.GetAttr(file, name)
+		if err != nil {
+			return 0, err
+		}
+		return n.give(value, rest[1], rest[2])
+	case t.kind == unix.S_IFLNK:
+		return 0, nil
+	case c.does == removeAttr:
+		return 0, notes.RemoveAttr(file, name)
 	}
 	size := rest[2]
 	if size > maxAttr {
-		return unix.E2BIG
+		return 0, unix.E2BIG
 	}
 	value := make([]byte, size)
 	if k, err := n.read(rest[1], value); err != nil || k < len(value) {
-		return unix.EFAULT
+		return 0, unix.EFAULT
 	}
-	return notes.SetAttr(file, name, value)
+	return 0, notes.SetAttr(file, name, value)
+}
+
+// give writes a value into the program's buffer, as getxattr(2) does: a buffer of
+// no size asks for the length alone.
+func (n *request) give(value []byte, at, size uint64) (int, error) {
+	if size > 0 && uint64(len(value)) > size {
+		return 0, unix.ERANGE
+	}
+	if size == 0 || len(value) == 0 {
+		return len(value), nil
+	}
+	v := unix.Iovec{Base: &value[0]}
+	v.SetLen(len(value))
+	k, err := unix.ProcessVMWritev(int(n.pid), []unix.Iovec{v}, []unix.RemoteIovec{{Base: uintptr(at), Len: len(value)}}, 0)
+	if err != nil || k < len(value) {
+		return 0, unix.EFAULT
+	}
+	return len(value), nil
 }
 
 // maxAttr is the largest value that an extended attribute has, xattr(7).
@@ -194,7 +291,7 @@ const maxAttr = 64 << 10
 // by its command line. GNU's passes -1 for it; busybox's passes what it was
 // shown before, which is root. (A busybox shell that runs its chown without
 // executing it has another command line: there root is taken as asked for.)
-func (n *notification) halves() (keepUID, keepGID bool) {
+func (n *request) halves() (keepUID, keepGID bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.pid))
 	if err != nil {
 		return false, false

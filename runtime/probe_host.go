@@ -56,8 +56,10 @@ func seccompFeature(ctx context.Context) Feature {
 	switch {
 	case err == nil:
 		return Feature{State: OK, Why: "filter and notification of what RUN asks of files"}
+	case in == "tracing":
+		return Feature{State: OK, Why: fmt.Sprintf("filter, but no notification (%v): RUN is traced (ptrace), which makes it slower", err)}
 	case in == "listening":
-		return Feature{State: Limited, Why: fmt.Sprintf("filter, but no notification (%v): owners that RUN gives are lost", err), Ask: "Linux 5.0 or newer with CONFIG_SECCOMP_FILTER=y; no outer container that listens itself"}
+		return Feature{State: Limited, Why: fmt.Sprintf("filter, but neither notification (%v) nor ptrace: owners that RUN gives are lost", err), Ask: "Linux 5.0 or newer with CONFIG_SECCOMP_FILTER=y; no outer container that listens itself or forbids ptrace"}
 	case in == "":
 		return Feature{State: No, Why: fmt.Sprintf("not tried: it needs user namespaces (%v)", err)}
 	}

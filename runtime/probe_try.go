@@ -108,15 +108,19 @@ func tryOverlay(dir string) (in string, err error) {
 	return "", nil
 }
 
-// trySeccomp installs the filter of builds, with and without a listener.
+// trySeccomp installs the filter of builds, with and without a listener. Where it
+// fails in "tracing", a program can be traced in place of listening to it.
 func trySeccomp() (in string, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return "giving up privileges", err
 	}
-	if err := install(program(false)); err != nil {
+	if err := install(program(forgetCalls, false)); err != nil {
 		return "installing a filter", err
 	}
-	if _, err := installListener(program(false)); err != nil {
+	if _, err := installListener(program(forgetCalls, false)); err != nil {
+		if canTrace() {
+			return "tracing", err
+		}
 		return "listening", err
 	}
 	return "", nil

@@ -26,6 +26,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(ExitFailed)
 	}
+	if os.Getenv(oldVar) != "" {
+		fmt.Fprintln(os.Stderr, execAsOld())
+		os.Exit(1)
+	}
 	if os.Getenv(attrVar) != "" {
 		setAttributes()
 		return

@@ -24,17 +24,9 @@ const (
 	offArg  = 16 // args[0]; 8 bytes each, low word first on little-endian machines
 )
 
-// fakeOwnership installs the filter on the calling thread. With listen, what is
-// asked of files is told to the parent, where the kernel can do that.
-func fakeOwnership(listen bool) error {
-	if listen {
-		fd, err := installListener(program(true))
-		if err == nil {
-			return sendListener(fd)
-		}
-		unix.Close(listenerFD)
-	}
-	if err := install(program(false)); err != nil {
+// fakeOwnership installs a filter on the calling thread.
+func fakeOwnership(filter []unix.SockFilter) error {
+	if err := install(filter); err != nil {
 		return fmt.Errorf("installing the filter that fakes ownership: %w", err)
 	}
 	return nil
@@ -55,10 +47,18 @@ func installListener(p []unix.SockFilter) (fd int, err error) {
 	return int(r), nil
 }
 
+// What a filter does with calls that ask something of files.
+const (
+	forgetCalls = unix.SECCOMP_RET_ERRNO      // they succeed, and are forgotten
+	notifyCalls = unix.SECCOMP_RET_USER_NOTIF // the parent answers them
+	traceCalls  = unix.SECCOMP_RET_TRACE      // a tracer does
+)
+
 // program writes the filter: a list of comparisons, each of which falls
-// through to the next, with both answers at the end. With listen, the parent
-// answers what is asked of files.
-func program(listen bool) []unix.SockFilter {
+// through to the next, with both answers at the end. verdict is what it does with
+// calls that ask something of files; those that read extended attributes are let
+// through without attrs.
+func program(verdict uint32, attrs bool) []unix.SockFilter {
 	const (
 		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
@@ -74,13 +74,9 @@ func program(listen bool) []unix.SockFilter {
 		{Code: load, K: offNr},
 	}
 	for _, c := range fileCalls {
-		verdict := uint32(unix.SECCOMP_RET_USER_NOTIF)
-		switch {
-		case listen:
-		case c.does == changeMode || c.does == removeAttr:
-			continue // the kernel can do what was not noted
-		default:
-			verdict = fake
+		reads := c.does == getAttr || c.does == listAttr
+		if (reads && !attrs) || (verdict == forgetCalls && (c.does == changeMode || c.does == removeAttr)) {
+			continue // the kernel can do what is not noted
 		}
 		p = append(p, unix.SockFilter{Code: equal, K: c.nr, Jf: 1}, unix.SockFilter{Code: ret, K: verdict})
 	}

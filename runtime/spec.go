@@ -241,7 +241,7 @@ func isHome(p string) bool {
 
 // vacant says whether nothing of the image is hidden by a mount at p.
 func vacant(p string) bool {
-	f, err := os.Open(p)
+	f, err := os.OpenFile(p, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
 	}

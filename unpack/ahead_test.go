@@ -116,7 +116,7 @@ func TestDamagedLayers(t *testing.T) {
 			t.Fatal(err)
 		}
 		to := t.TempDir()
-		if _, err := Apply(context.Background(), l, to); err != nil {
+		if _, err := Apply(context.Background(), l, to, &Notes{}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(filepath.Join(to, "f")); err != nil || !bytes.Equal(got, data) {
@@ -134,7 +134,7 @@ func TestDamagedLayers(t *testing.T) {
 		if err := os.WriteFile(blob, packed, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err = Apply(context.Background(), l, t.TempDir())
+		_, err = Apply(context.Background(), l, t.TempDir(), &Notes{})
 		if err == nil || !strings.Contains(err.Error(), info.Digest.String()) {
 			t.Errorf("%s: a changed byte gives %v; want a refusal that names the layer", mt, err)
 		}

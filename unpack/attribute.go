@@ -17,30 +17,30 @@ import (
 // all; elsewhere it was made with the help of sudo, and is root's.
 
 // attribute notes the owner of a file that a program made, when it is not root.
-func (d *differ) attribute(up string, fi, lower fs.FileInfo, lowerPath string) {
-	link := fi.Mode()&fs.ModeSymlink != 0
-	if !fi.Mode().IsRegular() && !fi.IsDir() && !link || noteOf(up, link).owned {
+func (d *differ) attribute(up string, fi, lower fs.FileInfo, from lowerFile) {
+	carried := fi.Mode().IsRegular() || fi.IsDir() || notedByDir(fi.Mode())
+	if !carried || d.o.Notes.of(up, fi.Mode()).owned {
 		return
 	}
 	switch {
 	case lower == nil:
-		if by := d.o.By; by.UID != 0 && by.mayWrite(filepath.Dir(up)) {
-			_ = SetOwner(up, by.UID, by.GID)
+		if by := d.o.By; by.UID != 0 && by.mayWrite(d.o.Notes, filepath.Dir(up)) {
+			_ = d.o.Notes.setOwner(up, by.UID, by.GID)
 		}
 	case fi.Mode().IsRegular() && lower.Mode().IsRegular():
-		if n := noteOf(lowerPath, false); n.owned {
-			_ = SetOwner(up, n.uid, n.gid)
+		if n := from.notes.of(from.path, lower.Mode()); n.owned {
+			_ = d.o.Notes.setOwner(up, n.uid, n.gid)
 		}
 	}
 }
 
 // mayWrite says whether the image lets the user make files in a directory.
-func (u *User) mayWrite(dir string) bool {
+func (u *User) mayWrite(notes *Notes, dir string) bool {
 	fi, err := os.Stat(dir)
 	if err != nil {
 		return false
 	}
-	n, mode := noteOf(dir, false), fi.Mode().Perm()
+	n, mode := notes.of(dir, fs.ModeDir), fi.Mode().Perm()
 	switch {
 	case n.uid == u.UID:
 		return mode&0o200 != 0

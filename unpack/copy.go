@@ -21,17 +21,21 @@ func CopyTree(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	t, err := openTree(to)
+	notes, err := OpenNotes(from)
+	if err != nil {
+		return err
+	}
+	t, err := openTree(to, NewNotes(to))
 	if err != nil {
 		return err
 	}
 	defer t.close()
 	top := &tar.Header{Typeflag: tar.TypeDir, Name: ".", ModTime: fi.ModTime()}
-	Describe(top, from, fi)
+	notes.Describe(top, from, fi)
 	if err := t.entry(top, nil); err != nil {
 		return err
 	}
-	err = treeArchive(from, func(r io.Reader) error { return t.entries(ctx, tar.NewReader(r)) })
+	err = treeArchive(from, notes, func(r io.Reader) error { return t.entries(ctx, tar.NewReader(r)) })
 	if err == nil {
 		err = t.finish()
 	}
@@ -39,22 +43,26 @@ func CopyTree(ctx context.Context, from, to string) error {
 		return fmt.Errorf("copying %s: %w", from, err)
 	}
 	config, err := os.ReadFile(filepath.Join(from, ConfigFile))
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return nil
+	switch {
+	case err == nil:
+		err = putConfig(to, config)
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
+		err = nil
 	}
 	if err != nil {
 		return err
 	}
-	return putConfig(to, config)
+	return t.notes.Save(to)
 }
 
-// treeArchive lets read have all of a tree as a tar archive.
-func treeArchive(tree string, read func(io.Reader) error) error {
+// treeArchive lets read have all of a tree as a tar archive, but for the file of
+// its notes: they are in the headers.
+func treeArchive(tree string, notes *Notes, read func(io.Reader) error) error {
 	pr, pw := io.Pipe()
 	ended := make(chan bool)
 	go func() {
 		defer close(ended)
-		_, err := diff(pw, nil, tree, true, DiffOptions{})
+		_, err := diff(pw, nil, tree, true, DiffOptions{Notes: notes, Skip: []string{NotesFile}})
 		pw.CloseWithError(err)
 	}()
 	err := read(pr)

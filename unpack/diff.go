@@ -25,6 +25,7 @@ type DiffOptions struct {
 	Stamp  time.Time
 	Skip   []string // paths that are never recorded, with all below them
 	By     *User    // the changes are a program's of this user; nil: they are copies
+	Notes  *Notes   // of the tree that changed; nil: it is at rest, and they are opened
 }
 
 // A User is whom a program runs as in the image.
@@ -41,9 +42,7 @@ type User struct{ UID, GID int }
 // below it is recorded. Entries are sorted, as [Describe] has them, with times in
 // whole seconds. [Compare] records the same, byte for byte.
 func Upper(w io.Writer, lowers []string, upper string, o DiffOptions) (int, error) {
-	live := slices.Clone(lowers)
-	slices.Reverse(live)
-	return diff(w, live, upper, false, o)
+	return diff(w, lowers, upper, false, o)
 }
 
 // Compare writes what differs in the tree upper from the tree lower, as [Upper].
@@ -51,7 +50,27 @@ func Compare(w io.Writer, lower, upper string, o DiffOptions) (int, error) {
 	return diff(w, []string{lower}, upper, true, o)
 }
 
-func diff(w io.Writer, live []string, upper string, whole bool, o DiffOptions) (int, error) {
+// A lowerFile is a file or directory of a lower layer, with the notes of its tree.
+type lowerFile struct {
+	path  string
+	notes *Notes
+}
+
+func diff(w io.Writer, lowers []string, upper string, whole bool, o DiffOptions) (int, error) {
+	if o.Notes == nil {
+		var err error
+		if o.Notes, err = OpenNotes(upper); err != nil {
+			return 0, err
+		}
+	}
+	var live []lowerFile
+	for _, dir := range slices.Backward(lowers) {
+		notes, err := OpenNotes(dir)
+		if err != nil {
+			return 0, err
+		}
+		live = append(live, lowerFile{dir, notes})
+	}
 	d := &differ{tw: tar.NewWriter(w), o: o, links: map[inode]string{}}
 	if err := d.dir(".", upper, live, whole); err != nil {
 		return d.n, err
@@ -73,7 +92,7 @@ type inode struct{ dev, ino uint64 }
 // dir compares one directory. live are the directories of the lower layers
 // that show through at this place, highest first; whole says that up is the
 // complete directory and what it lacks was removed.
-func (d *differ) dir(rel, up string, live []string, whole bool) error {
+func (d *differ) dir(rel, up string, live []lowerFile, whole bool) error {
 	entries, err := os.ReadDir(up)
 	if err != nil {
 		return fmt.Errorf("reading %q: %w", rel, err)
@@ -108,11 +127,11 @@ func (d *differ) dir(rel, up string, live []string, whole bool) error {
 }
 
 // lowerNames lists what shows through of the lower layers.
-func lowerNames(live []string) ([]string, error) {
+func lowerNames(live []lowerFile) ([]string, error) {
 	var out []string
 	seen := map[string]bool{}
 	for _, l := range live {
-		entries, err := os.ReadDir(l)
+		entries, err := os.ReadDir(l.path)
 		if err != nil {
 			return nil, err
 		}
@@ -130,7 +149,7 @@ func lowerNames(live []string) ([]string, error) {
 }
 
 // name compares one name.
-func (d *differ) name(p, up string, live []string, whole bool) error {
+func (d *differ) name(p, up string, live []lowerFile, whole bool) error {
 	fi, err := os.Lstat(up)
 	gone := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !gone {
@@ -152,7 +171,7 @@ func (d *differ) name(p, up string, live []string, whole bool) error {
 	}
 	if !fi.IsDir() {
 		if lower != nil && !lower.IsDir() {
-			same, err := sameFile(up, fi, lowerPath(live, path.Base(p)), lower)
+			same, err := d.sameFile(up, fi, lowerPath(live, path.Base(p)), lower)
 			if err != nil || same {
 				return err
 			}
@@ -163,8 +182,8 @@ func (d *differ) name(p, up string, live []string, whole bool) error {
 }
 
 // subdir compares a directory with what is below it.
-func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.FileInfo, below []string, whole bool) error {
-	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() || !noteOf(up, false).shows(noteOf(below[0], false)) {
+func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.FileInfo, below []lowerFile, whole bool) error {
+	if lower == nil || !lower.IsDir() || lower.Mode() != fi.Mode() || !d.o.Notes.of(up, fi.Mode()).shows(below[0].notes.of(below[0].path, lower.Mode())) {
 		if err := d.write(h, ""); err != nil {
 			return err
 		}
@@ -183,9 +202,9 @@ func (d *differ) subdir(p, up string, fi fs.FileInfo, h *tar.Header, lower fs.Fi
 
 // lookup finds a name in the lower layers: what shows through, and, for a
 // directory, the directories that show through in it.
-func lookup(live []string, name string) (top fs.FileInfo, below []string) {
+func lookup(live []lowerFile, name string) (top fs.FileInfo, below []lowerFile) {
 	for _, l := range live {
-		p := filepath.Join(l, name)
+		p := filepath.Join(l.path, name)
 		fi, err := os.Lstat(p)
 		if err != nil {
 			continue
@@ -202,7 +221,7 @@ func lookup(live []string, name string) (top fs.FileInfo, below []string) {
 		if top == nil {
 			top = fi
 		}
-		below = append(below, p)
+		below = append(below, lowerFile{p, l.notes})
 		if isOpaque(p) {
 			break
 		}
@@ -211,13 +230,14 @@ func lookup(live []string, name string) (top fs.FileInfo, below []string) {
 }
 
 // lowerPath is where the file that lookup found lies.
-func lowerPath(live []string, name string) string {
+func lowerPath(live []lowerFile, name string) lowerFile {
 	for _, l := range live {
-		if _, err := os.Lstat(filepath.Join(l, name)); err == nil {
-			return filepath.Join(l, name)
+		p := filepath.Join(l.path, name)
+		if _, err := os.Lstat(p); err == nil {
+			return lowerFile{p, l.notes}
 		}
 	}
-	return ""
+	return lowerFile{}
 }
 
 // isWhiteout says whether a file is overlayfs's mark of a removed name.
@@ -239,7 +259,7 @@ func isOpaque(p string) bool {
 // header describes a file; nil for kinds that layers do not carry from here.
 func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 	h := &tar.Header{Name: p, ModTime: fi.ModTime().Truncate(time.Second)}
-	Describe(h, full, fi)
+	d.o.Notes.Describe(h, full, fi)
 	if !d.o.Newest.IsZero() && fi.ModTime().After(d.o.Newest) {
 		h.ModTime = d.o.Stamp
 		if fi.Mode().IsRegular() { // what comes after sees the same, whether the layer was made or found
@@ -264,16 +284,13 @@ func (d *differ) header(p, full string, fi fs.FileInfo) (*tar.Header, error) {
 		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, t, 0o777
 	case fi.Mode().IsRegular():
 		h.Typeflag, h.Size = tar.TypeReg, fi.Size()
-		if st.Nlink > 1 {
-			id := inode{st.Dev, st.Ino}
-			if first, ok := d.links[id]; ok {
-				h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
-			}
-		}
 	case fi.Mode()&fs.ModeNamedPipe != 0:
 		h.Typeflag = tar.TypeFifo
 	default:
 		return nil, nil // sockets live as long as their program
+	}
+	if first, ok := d.links[inode{uint64(st.Dev), st.Ino}]; ok && st.Nlink > 1 && !fi.IsDir() {
+		h.Typeflag, h.Linkname, h.Size = tar.TypeLink, first, 0
 	}
 	return h, nil
 }
@@ -295,12 +312,15 @@ func (d *differ) emit(h *tar.Header, full string) error {
 	if err := d.tw.WriteHeader(h); err != nil {
 		return fmt.Errorf("recording %q: %w", h.Name, err)
 	}
-	if h.Typeflag != tar.TypeReg || full == "" {
+	if (h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeFifo) || full == "" {
 		return nil
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(full, &st); err == nil && st.Nlink > 1 {
-		d.links[inode{st.Dev, st.Ino}] = h.Name
+		d.links[inode{uint64(st.Dev), st.Ino}] = h.Name
+	}
+	if h.Typeflag == tar.TypeFifo {
+		return nil
 	}
 	f, err := openRepaired(full)
 	if err != nil {
@@ -331,17 +351,16 @@ func openRepaired(p string) (*os.File, error) {
 }
 
 // sameFile compares two files that are no directories.
-func sameFile(a string, fa fs.FileInfo, b string, fb fs.FileInfo) (bool, error) {
-	link := fa.Mode()&fs.ModeSymlink != 0
-	if fa.Mode() != fb.Mode() || !noteOf(a, link).shows(noteOf(b, link)) {
+func (d *differ) sameFile(a string, fa fs.FileInfo, b lowerFile, fb fs.FileInfo) (bool, error) {
+	if fa.Mode() != fb.Mode() || !d.o.Notes.of(a, fa.Mode()).shows(b.notes.of(b.path, fb.Mode())) {
 		return false, nil
 	}
-	if link {
+	if fa.Mode()&fs.ModeSymlink != 0 {
 		ta, err := os.Readlink(a)
 		if err != nil {
 			return false, err
 		}
-		tb, err := os.Readlink(b)
+		tb, err := os.Readlink(b.path)
 		return ta == tb, err
 	}
 	if !fa.Mode().IsRegular() {
@@ -350,7 +369,7 @@ func sameFile(a string, fa fs.FileInfo, b string, fb fs.FileInfo) (bool, error) 
 	if fa.Size() != fb.Size() || !fa.ModTime().Equal(fb.ModTime()) {
 		return false, nil
 	}
-	return sameBytes(a, b)
+	return sameBytes(a, b.path)
 }
 
 func sameBytes(a, b string) (bool, error) {

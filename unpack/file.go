@@ -30,8 +30,8 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 	if err == nil && h.Mode&0o6000 != 0 {
 		t.rep.SetID++
 	}
-	if err == nil && !plain(h) {
-		keepNotes(fd, h, true)
+	if err == nil && (!plain(h) || t.notes.InMemory()) {
+		t.notes.keep(fd, h, true)
 	}
 	if err == nil && (mode&t.umask != 0 || !parent.exact(fd, mode)) {
 		err = unix.Fchmod(fd, mode)

@@ -271,7 +271,7 @@ func TestAhead(t *testing.T) {
 		"it will not open":  {breaking{good, -1, gone}, good},
 	} {
 		ctx, cancel := context.WithCancel(context.Background())
-		tr, err := openTree(t.TempDir())
+		tr, err := openTree(t.TempDir(), &Notes{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -283,7 +283,7 @@ func TestAhead(t *testing.T) {
 		tr.close()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	tr, err := openTree(t.TempDir())
+	tr, err := openTree(t.TempDir(), &Notes{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func change(root, line string) error {
 	case "own":
 		uid, uerr := strconv.Atoi(f[1])
 		gid, gerr := strconv.Atoi(f[2])
-		return errors.Join(uerr, gerr, SetOwner(at(3), uid, gid))
+		return errors.Join(uerr, gerr, new(Notes).setOwner(at(3), uid, gid))
 	case "time":
 		s, err := strconv.ParseInt(f[1], 10, 64)
 		if err != nil {
@@ -303,7 +303,7 @@ func checkStep(t *testing.T, lowers []string, upper, before, merged, after strin
 	if out, err := exec.Command("cp", "-a", before, applied).CombinedOutput(); err != nil {
 		t.Fatalf("copying the tree: %v: %s", err, out)
 	}
-	if _, err := Apply(context.Background(), static.NewLayer(layer, types.OCIUncompressedLayer), applied); err != nil {
+	if _, err := Apply(context.Background(), static.NewLayer(layer, types.OCIUncompressedLayer), applied, &Notes{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := modes(t, applied), modes(t, after); got != want {
@@ -366,7 +366,7 @@ func modes(t *testing.T, dir string) string {
 		if m.IsRegular() {
 			m |= 0o400
 		}
-		n := noteOf(p, m&fs.ModeSymlink != 0)
+		n := new(Notes).of(p, m)
 		fmt.Fprintln(&out, m, n.uid, n.gid, strings.TrimPrefix(p, dir))
 		return nil
 	})

@@ -16,16 +16,19 @@ import (
 
 // On disk all files are the user's own, and nobody but the user may profit from
 // a set-user-id bit. What the image says beyond that is noted in extended
-// attributes; a file system that has none forgets it.
+// attributes, see [Notes].
 const (
 	notePrefix = "user.hpcc."
 	ownerAttr  = notePrefix + "owner"      // "UID:GID"; without it 0:0
 	modeAttr   = notePrefix + "mode"       // octal, when it is not the file's own; see granted
 	capsAttr   = notePrefix + "capability" // the value of security.capability, capabilities(7)
-	// Links have no such attributes (xattr(7)); their directory notes the owners of
-	// those that are not root's, "UID:GID NAME" with NUL bytes between.
+	// Links and FIFOs have no such attributes (xattr(7)). Their directory notes the
+	// owners of those that are not root's, "UID:GID NAME" with NUL bytes between.
 	linksAttr = notePrefix + "links"
 )
+
+// noteAttrs are the attributes that notes consist of.
+var noteAttrs = []string{ownerAttr, modeAttr, capsAttr, linksAttr}
 
 // capsRecord is the record of capsAttr in a layer's headers, as GNU tar and
 // BuildKit write it.
@@ -38,46 +41,52 @@ const maxNote = 64 << 10
 type note struct {
 	owned    bool // an owner is noted
 	uid, gid int
-	mode     uint32 // all bits; 0 when it is the file's own
+	hasMode  bool // a mode is noted: the file's own is another
+	mode     uint32
 	caps     string
 }
 
-// noteOf reads what is noted of a file. Of a link it reads its directory.
-func noteOf(file string, link bool) note {
-	var n note
-	if link {
-		n.uid, n.gid, n.owned = linkOwner(filepath.Dir(file), filepath.Base(file))
-		return n
+// notedByDir reports whether the owner of such a file is noted in its directory.
+func notedByDir(kind fs.FileMode) bool { return kind&(fs.ModeSymlink|fs.ModeNamedPipe) != 0 }
+
+// of reads the note of a file that Lstat says is of this kind.
+func (n *Notes) of(file string, kind fs.FileMode) note {
+	var m note
+	if notedByDir(kind) {
+		m.uid, m.gid, m.owned = n.linkOwner(filepath.Dir(file), filepath.Base(file))
+		return m
 	}
-	if size, err := unix.Llistxattr(file, nil); err != nil || size == 0 {
-		return n
+	if n.table == nil {
+		if size, err := unix.Llistxattr(file, nil); err != nil || size == 0 {
+			return m
+		}
 	}
-	n.uid, n.gid, n.owned = parseOwner(getAttr(file, ownerAttr))
-	if m, err := strconv.ParseUint(getAttr(file, modeAttr), 8, 32); err == nil {
-		n.mode = uint32(m) & 0o7777
+	m.uid, m.gid, m.owned = parseOwner(n.get(file, ownerAttr))
+	if mode, err := strconv.ParseUint(n.get(file, modeAttr), 8, 32); err == nil {
+		m.hasMode, m.mode = true, uint32(mode)&0o7777
 	}
-	n.caps = getAttr(file, capsAttr)
-	return n
+	m.caps = n.get(file, capsAttr)
+	return m
 }
 
-// Describe puts into a header what the image says of a file of a tree: owner,
-// mode, capabilities. fi is what Lstat says of it.
-func Describe(h *tar.Header, file string, fi fs.FileInfo) {
-	n := noteOf(file, fi.Mode()&fs.ModeSymlink != 0)
-	h.Uid, h.Gid = n.uid, n.gid
+// Describe puts into a header what the image says of a file of the tree: owner,
+// mode, capabilities. fi is what Lstat returns for it.
+func (n *Notes) Describe(h *tar.Header, file string, fi fs.FileInfo) {
+	m := n.of(file, fi.Mode())
+	h.Uid, h.Gid = m.uid, m.gid
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
 		return
 	}
 	h.Mode = int64(st.Mode & 0o7777)
-	if n.mode != 0 && granted(n.mode, fi.IsDir()) == st.Mode&0o7777 {
-		h.Mode = int64(n.mode) // nobody has changed it since
+	if m.hasMode && granted(m.mode, fi.IsDir()) == st.Mode&0o7777 {
+		h.Mode = int64(m.mode) // nobody has changed it since
 	}
-	if n.caps != "" && fi.Mode().IsRegular() {
+	if m.caps != "" && fi.Mode().IsRegular() {
 		if h.PAXRecords == nil {
 			h.PAXRecords = map[string]string{}
 		}
-		h.PAXRecords[capsRecord] = n.caps
+		h.PAXRecords[capsRecord] = m.caps
 	}
 }
 
@@ -85,19 +94,6 @@ func Describe(h *tar.Header, file string, fi fs.FileInfo) {
 func (n note) shows(m note) bool {
 	n.owned, m.owned = false, false
 	return n == m
-}
-
-func getAttr(file, attr string) string {
-	b := make([]byte, 64)
-	n, err := unix.Getxattr(file, attr, b)
-	if errors.Is(err, unix.ERANGE) {
-		b = make([]byte, maxNote)
-		n, err = unix.Getxattr(file, attr, b)
-	}
-	if err != nil {
-		return ""
-	}
-	return string(b[:n])
 }
 
 func parseOwner(text string) (uid, gid int, ok bool) {
@@ -110,23 +106,23 @@ func parseOwner(text string) (uid, gid int, ok bool) {
 	return uid, gid, true
 }
 
-// linkOwner is the owner noted of a link in a directory.
-func linkOwner(dir, name string) (uid, gid int, ok bool) {
-	for _, l := range strings.Split(getAttr(dir, linksAttr), "\x00") {
-		if o, n, _ := strings.Cut(l, " "); n == name {
+// linkOwner returns the owner noted of a link or FIFO in a directory.
+func (n *Notes) linkOwner(dir, name string) (uid, gid int, ok bool) {
+	for _, l := range strings.Split(n.get(dir, linksAttr), "\x00") {
+		if o, link, _ := strings.Cut(l, " "); link == name {
 			return parseOwner(o)
 		}
 	}
 	return 0, 0, false
 }
 
-// setLinkOwner notes the owner of a link. A directory has room for some
-// thousand bytes, as its file system allows; links beyond are root's.
-func setLinkOwner(dir, name string, uid, gid int) error {
-	old := getAttr(dir, linksAttr)
+// setLinkOwner notes the owner of a link or FIFO. An attribute has room for some
+// thousand bytes, depending on the file system; links beyond are root's.
+func (n *Notes) setLinkOwner(dir, name string, uid, gid int) error {
+	old := n.get(dir, linksAttr)
 	var out []string
 	for _, l := range strings.Split(old, "\x00") {
-		if _, n, _ := strings.Cut(l, " "); l != "" && n != name {
+		if _, link, _ := strings.Cut(l, " "); l != "" && link != name {
 			out = append(out, l)
 		}
 	}
@@ -134,17 +130,17 @@ func setLinkOwner(dir, name string, uid, gid int) error {
 		out = append(out, fmt.Sprintf("%d:%d %s", uid, gid, name))
 	}
 	if text := strings.Join(out, "\x00"); text != "" {
-		return unix.Setxattr(dir, linksAttr, []byte(text), 0)
+		return n.set(dir, linksAttr, text)
 	} else if old != "" {
-		return unix.Removexattr(dir, linksAttr)
+		return n.remove(dir, linksAttr)
 	}
 	return nil
 }
 
 // chownLink notes the owner of a link and sets its times to what they are: so
 // an overlay copies it to its upper directory, where [Upper] looks for changes.
-func chownLink(dir, name string, uid, gid int) error {
-	if err := setLinkOwner(dir, name, uid, gid); err != nil {
+func (n *Notes) chownLink(dir, name string, uid, gid int) error {
+	if err := n.setLinkOwner(dir, name, uid, gid); err != nil {
 		return err
 	}
 	var st unix.Stat_t
@@ -155,20 +151,20 @@ func chownLink(dir, name string, uid, gid int) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, link, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// SetOwner notes the owner that a file has in the image; it follows no link. A
-// file system without extended attributes is no error.
-func SetOwner(file string, uid, gid int) error {
+// setOwner notes the owner that a file has in the image; it follows no link. A
+// file system without room for it is no error.
+func (n *Notes) setOwner(file string, uid, gid int) error {
 	fi, err := os.Lstat(file)
 	if err != nil {
 		return err
 	}
 	switch {
-	case fi.Mode()&os.ModeSymlink != 0:
-		err = chownLink(filepath.Dir(file), filepath.Base(file), uid, gid)
+	case notedByDir(fi.Mode()):
+		err = n.chownLink(filepath.Dir(file), filepath.Base(file), uid, gid)
 	case uid == 0 && gid == 0:
-		err = unix.Lremovexattr(file, ownerAttr)
+		err = n.remove(file, ownerAttr)
 	default:
-		err = unix.Lsetxattr(file, ownerAttr, fmt.Appendf(nil, "%d:%d", uid, gid), 0)
+		err = n.set(file, ownerAttr, fmt.Sprintf("%d:%d", uid, gid))
 	}
 	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSPC) {
 		return nil
@@ -176,33 +172,35 @@ func SetOwner(file string, uid, gid int) error {
 	return err
 }
 
-// CopyOwner notes of a copy what is noted of the original: owner, mode,
-// capabilities.
-func CopyOwner(from, to string) error {
+// CopyTo gives the copy of a file, which another tree has, the notes of the
+// original.
+func (n *Notes) CopyTo(from string, other *Notes, to string) error {
 	fi, err := os.Lstat(from)
 	if err != nil {
 		return err
 	}
-	if fi.Mode()&os.ModeSymlink != 0 {
-		if n := noteOf(from, true); n.owned {
-			return SetOwner(to, n.uid, n.gid)
+	if notedByDir(fi.Mode()) {
+		if m := n.of(from, fi.Mode()); m.owned {
+			return other.setOwner(to, m.uid, m.gid)
 		}
 		return nil
 	}
-	return copyNotes(from, to)
+	return n.copyTo(from, other, to)
 }
 
-// copyNotes copies what is noted of a file; links in the paths are followed.
-func copyNotes(from, to string) error {
-	if size, err := unix.Listxattr(from, nil); err != nil || size == 0 {
-		return nil
+// copyTo copies the notes of a file or directory; links in the paths are followed.
+func (n *Notes) copyTo(from string, other *Notes, to string) error {
+	if n.table == nil {
+		if size, err := unix.Listxattr(from, nil); err != nil || size == 0 {
+			return nil
+		}
 	}
-	for _, attr := range []string{ownerAttr, modeAttr, capsAttr, linksAttr} {
-		v := getAttr(from, attr)
+	for _, attr := range noteAttrs {
+		v := n.get(from, attr)
 		if v == "" {
 			continue
 		}
-		if err := unix.Setxattr(to, attr, []byte(v), 0); err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENOSPC) {
+		if err := other.set(to, attr, v); err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.ENOSPC) {
 			return err
 		}
 	}
@@ -218,16 +216,19 @@ func granted(m uint32, dir bool) uint32 {
 	return m&0o777 | 0o400
 }
 
-// keepNotes notes what an entry says of the open file or directory. The
-// latter's descriptor is a mere path (O_PATH), which only procfs can turn into more.
-func keepNotes(fd int, h *tar.Header, fresh bool) {
+// keep notes what an entry says of the open file or directory. The latter's
+// descriptor is a mere path (O_PATH), which only procfs can turn into more.
+func (n *Notes) keep(fd int, h *tar.Header, fresh bool) {
 	p := procPath(fd)
 	keep := func(attr, value string) {
 		if value != "" {
-			_ = unix.Setxattr(p, attr, []byte(value), 0)
+			_ = n.set(p, attr, value)
 		} else if !fresh {
-			_ = unix.Removexattr(p, attr)
+			_ = n.remove(p, attr)
 		}
+	}
+	if fresh {
+		n.forget(fd)
 	}
 	owner, mode := "", ""
 	if h.Uid != 0 || h.Gid != 0 {

@@ -3,6 +3,7 @@ package unpack
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -37,18 +38,31 @@ func listLayer(t *testing.T, archive []byte) string {
 	}
 }
 
-// apply unpacks headers of files without content into a new directory, twice
-// over when again: onto what the first time left.
-func apply(t *testing.T, again bool, hs ...*tar.Header) string {
+// kinds are the ways to keep notes.
+var kinds = map[string]bool{"attributes": false, "memory": true}
+
+// emptyNotes are notes of a kind for a new tree in dir.
+func emptyNotes(t *testing.T, dir string, memory bool) *Notes {
 	t.Helper()
-	dir := t.TempDir()
+	if memory {
+		return &Notes{table: map[inode]*noteEntry{}}
+	}
 	if err := unix.Setxattr(dir, notePrefix+"test", []byte("x"), 0); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("CI must have user extended attributes: %v", err)
 		}
 		t.Skipf("needs user extended attributes: %v", err)
 	}
-	tr, err := openTree(dir)
+	return &Notes{}
+}
+
+// apply unpacks headers of files without content into a new directory, twice
+// over when again: onto what the first time left.
+func apply(t *testing.T, memory, again bool, hs ...*tar.Header) (dir string, notes *Notes) {
+	t.Helper()
+	dir = t.TempDir()
+	notes = emptyNotes(t, dir, memory)
+	tr, err := openTree(dir, notes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +76,21 @@ func apply(t *testing.T, again bool, hs ...*tar.Header) string {
 			}
 		}
 	}
-	return dir
+	if err := notes.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir, notes
+}
+
+// compare returns the layer of what differs in upper, as listLayer.
+func compare(t *testing.T, lower, upper string, o DiffOptions) string {
+	t.Helper()
+	o.Skip = []string{configDir}
+	var b bytes.Buffer
+	if _, err := Compare(&b, lower, upper, o); err != nil {
+		t.Fatal(err)
+	}
+	return listLayer(t, b.Bytes())
 }
 
 func entries() []*tar.Header {
@@ -70,119 +98,149 @@ func entries() []*tar.Header {
 		{Typeflag: tar.TypeDir, Name: "d", Mode: 0o2775, Gid: 8},
 		{Typeflag: tar.TypeReg, Name: "d/caps", Mode: 0o755, PAXRecords: map[string]string{capsRecord: capability}},
 		{Typeflag: tar.TypeSymlink, Name: "d/l", Linkname: "x", Uid: 3, Gid: 4, Mode: 0o777},
+		{Typeflag: tar.TypeReg, Name: "d/none", Mode: 0},
+		{Typeflag: tar.TypeLink, Name: "d/none2", Linkname: "d/none", Mode: 0},
+		{Typeflag: tar.TypeFifo, Name: "d/pipe", Mode: 0o622, Uid: 5, Gid: 6},
+		{Typeflag: tar.TypeFifo, Name: "d/pipe0", Mode: 0},
 		{Typeflag: tar.TypeReg, Name: "d/plain", Mode: 0o644},
 		{Typeflag: tar.TypeReg, Name: "d/secret", Mode: 0o240, Gid: 42},
 		{Typeflag: tar.TypeReg, Name: "d/su", Mode: 0o4755},
+		{Typeflag: tar.TypeReg, Name: "d/write", Mode: 0o200},
 		{Typeflag: tar.TypeDir, Name: "locked", Mode: 0o555},
+		{Typeflag: tar.TypeDir, Name: "locked/none", Mode: 0},
+		{Typeflag: tar.TypeDir, Name: "locked/search", Mode: 0o111},
 	}
 }
 
 const asPacked = `d/ 2775 0:8
 d/caps 755 0:0 cap_net_raw
 d/l 777 3:4
+d/none 0 0:0
+d/none2 0 0:0
+d/pipe 622 5:6
+d/pipe0 0 0:0
 d/plain 644 0:0
 d/secret 240 0:42
 d/su 4755 0:0
+d/write 200 0:0
 locked/ 555 0:0
+locked/none/ 0 0:0
+locked/search/ 111 0:0
 `
 
 // What an image says of files and a user's disk cannot is not on the disk, and
-// in the layer that is made of them.
+// in the layer that is made of them: also when the tree was moved.
 func TestNotesSurvive(t *testing.T) {
-	for _, again := range []bool{false, true} {
-		dir := apply(t, again, entries()...)
-		for name, want := range map[string]os.FileMode{"d/su": 0o755, "d": 0o775 | os.ModeDir, "d/secret": 0o640, "locked": 0o755 | os.ModeDir} {
-			if fi, err := os.Lstat(filepath.Join(dir, name)); err != nil || fi.Mode() != want {
-				t.Errorf("%s has mode %v on disk, %v; want %v", name, fi.Mode(), err, want)
+	for kind, memory := range kinds {
+		for _, again := range []bool{false, true} {
+			dir, notes := apply(t, memory, again, entries()...)
+			for name, want := range map[string]os.FileMode{"d/su": 0o755, "d": 0o775 | os.ModeDir, "d/secret": 0o640, "d/none": 0o400, "d/pipe": 0o622 | os.ModeNamedPipe,
+				"locked": 0o755 | os.ModeDir, "locked/none": 0o700 | os.ModeDir} {
+				if fi, err := os.Lstat(filepath.Join(dir, name)); err != nil || fi.Mode() != want {
+					t.Errorf("%s: %s has mode %v on disk, %v; want %v", kind, name, fi.Mode(), err, want)
+				}
 			}
-		}
-		var b bytes.Buffer
-		if _, err := Compare(&b, t.TempDir(), dir, DiffOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if got := listLayer(t, b.Bytes()); got != asPacked {
-			t.Errorf("unpacked twice %v, the layer has\n%swant\n%s", again, got, asPacked)
+			if got := compare(t, t.TempDir(), dir, DiffOptions{Notes: notes}); got != asPacked {
+				t.Errorf("%s, unpacked twice %v: the layer has\n%swant\n%s", kind, again, got, asPacked)
+			}
+			moved := dir + ".moved"
+			if err := os.Rename(dir, moved); err != nil {
+				t.Fatal(err)
+			}
+			if got := compare(t, t.TempDir(), moved, DiffOptions{}); got != asPacked {
+				t.Errorf("%s: the layer of the moved tree has\n%swant\n%s", kind, got, asPacked)
+			}
 		}
 	}
 }
 
 // Entries that replace others leave nothing of what was noted.
 func TestNotesAreReplaced(t *testing.T) {
-	hs := entries()
-	for _, h := range entries() {
-		h.Uid, h.Gid, h.PAXRecords = 0, 0, nil
-		h.Mode = 0o755
-		hs = append(hs, h)
-	}
-	dir := apply(t, false, hs...)
-	var b bytes.Buffer
-	if _, err := Compare(&b, t.TempDir(), dir, DiffOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range strings.Split(strings.TrimSpace(listLayer(t, b.Bytes())), "\n") {
-		if !strings.HasSuffix(l, " 755 0:0") && l != "d/l 777 0:0" {
-			t.Errorf("the layer has %q", l)
+	for kind, memory := range kinds {
+		hs := entries()
+		for _, h := range entries() {
+			h.Uid, h.Gid, h.PAXRecords = 0, 0, nil
+			h.Mode = 0o755
+			hs = append(hs, h)
+		}
+		dir, notes := apply(t, memory, false, hs...)
+		for _, l := range strings.Split(strings.TrimSpace(compare(t, t.TempDir(), dir, DiffOptions{Notes: notes})), "\n") {
+			if !strings.HasSuffix(l, " 755 0:0") && l != "d/l 777 0:0" {
+				t.Errorf("%s: the layer has %q", kind, l)
+			}
 		}
 	}
 }
 
 // What programs ask of files comes to what the kernel would have made of it.
 func TestAsk(t *testing.T) {
-	owner := func(uid, gid int) func(string) error {
-		return func(p string) error { return NoteOwner(p, "", uid, gid) }
+	type asked func(n *Notes, file string) error
+	owner := func(uid, gid int) asked {
+		return func(n *Notes, p string) error { return n.Owner(p, "", uid, gid) }
 	}
-	chmod := func(m uint32) func(string) error {
-		return func(p string) error { NoteMode(p); return unix.Chmod(p, m) }
+	chmod := func(m uint32) asked {
+		return func(n *Notes, p string) error { n.Mode(p); return unix.Chmod(p, m) }
 	}
-	link := func(uid, gid int) func(string) error {
-		return func(p string) error { return NoteOwner(filepath.Dir(p), filepath.Base(p), uid, gid) }
+	link := func(uid, gid int) asked {
+		return func(n *Notes, p string) error { return n.Owner(filepath.Dir(p), filepath.Base(p), uid, gid) }
 	}
-	set := func(name, value string) func(string) error {
-		return func(p string) error { return NoteAttr(p, name, []byte(value)) }
+	set := func(name, value string) asked {
+		return func(n *Notes, p string) error { return n.SetAttr(p, name, []byte(value)) }
+	}
+	rename := func(to string) asked {
+		return func(n *Notes, p string) error { return os.Rename(p, filepath.Join(filepath.Dir(p), to)) }
+	}
+	anew := func(n *Notes, p string) error { // its inode may be the old one's
+		return errors.Join(os.Remove(p), os.WriteFile(p, nil, 0o600))
 	}
 	for _, c := range []struct {
 		name, file string
-		do         []func(string) error
+		do         []asked
 		want       string // a line of the layer; "" for none
 	}{
-		{"an owner", "d/plain", []func(string) error{owner(5, 6)}, "d/plain 644 5:6"},
-		{"half an owner", "d/secret", []func(string) error{owner(5, -1)}, "d/secret 240 5:42"},
-		{"the other half", "d", []func(string) error{owner(-1, 9)}, "d/ 2775 0:9"},
-		{"the same owner", "d/secret", []func(string) error{owner(0, 42)}, ""},
-		{"root", "d/secret", []func(string) error{owner(0, 0)}, "d/secret 240 0:0"},
-		{"an owner takes set-id bits", "d/su", []func(string) error{owner(0, 9)}, "d/su 755 0:9"},
-		{"also the same owner", "d/su", []func(string) error{owner(0, 0)}, "d/su 755 0:0"},
-		{"also those of this step", "d/plain", []func(string) error{chmod(0o6755), owner(7, 7)}, "d/plain 755 7:7"},
-		{"but for a group that may not execute it", "d/plain", []func(string) error{chmod(0o2644), owner(-1, -1)}, "d/plain 2644 0:0"},
-		{"an owner takes capabilities", "d/caps", []func(string) error{owner(1, 1)}, "d/caps 755 1:1"},
-		{"directories keep theirs", "d", []func(string) error{owner(1, 1)}, "d/ 2775 1:1"},
-		{"set-id bits off", "d/su", []func(string) error{chmod(0o755)}, "d/su 755 0:0"},
-		{"set-id bits on", "d/plain", []func(string) error{chmod(0o4711)}, "d/plain 4711 0:0"},
-		{"the owner's rights off", "d/plain", []func(string) error{chmod(0o044)}, "d/plain 44 0:0"},
-		{"a link's owner", "d/l", []func(string) error{link(8, -1)}, "d/l 777 8:4"},
-		{"a link to root", "d/l", []func(string) error{link(0, 0)}, "d/l 777 0:0"},
-		{"capabilities", "d/plain", []func(string) error{set("security.capability", capability)}, "d/plain 644 0:0 cap_net_raw"},
-		{"capabilities off", "d/caps", []func(string) error{func(p string) error { return ForgetAttr(p, "security.capability") }}, "d/caps 755 0:0"},
-		{"a copy with its attributes", "d/plain", []func(string) error{set(ownerAttr, "6:7")}, "d/plain 644 6:7"},
-		{"what no image has", "d/plain", []func(string) error{set("user.mine", "x"), set("security.selinux", "x")}, ""},
-		{"a mode by a list", "d/su", []func(string) error{set("system.posix_acl_access", acl(0x01, 7, 0x04, 5, 0x20, 0))}, "d/su 750 0:0"},
-		{"a mode by a list with a mask", "d/plain", []func(string) error{set("system.posix_acl_access", acl(0x01, 6, 0x02, 7, 0x04, 0, 0x10, 4, 0x20, 1))}, "d/plain 641 0:0"},
-		{"no list", "d/plain", []func(string) error{set("system.posix_acl_access", "\x02\x00\x00\x00\x01")}, ""},
+		{"an owner", "d/plain", []asked{owner(5, 6)}, "d/plain 644 5:6"},
+		{"half an owner", "d/secret", []asked{owner(5, -1)}, "d/secret 240 5:42"},
+		{"the other half", "d", []asked{owner(-1, 9)}, "d/ 2775 0:9"},
+		{"the same owner", "d/secret", []asked{owner(0, 42)}, ""},
+		{"root", "d/secret", []asked{owner(0, 0)}, "d/secret 240 0:0"},
+		{"an owner takes set-id bits", "d/su", []asked{owner(0, 9)}, "d/su 755 0:9"},
+		{"also the same owner", "d/su", []asked{owner(0, 0)}, "d/su 755 0:0"},
+		{"also those of this step", "d/plain", []asked{chmod(0o6755), owner(7, 7)}, "d/plain 755 7:7"},
+		{"but for a group that may not execute it", "d/plain", []asked{chmod(0o2644), owner(-1, -1)}, "d/plain 2644 0:0"},
+		{"an owner takes capabilities", "d/caps", []asked{owner(1, 1)}, "d/caps 755 1:1"},
+		{"directories keep theirs", "d", []asked{owner(1, 1)}, "d/ 2775 1:1"},
+		{"set-id bits off", "d/su", []asked{chmod(0o755)}, "d/su 755 0:0"},
+		{"set-id bits on", "d/plain", []asked{chmod(0o4711)}, "d/plain 4711 0:0"},
+		{"the owner's rights off", "d/plain", []asked{chmod(0o044)}, "d/plain 44 0:0"},
+		{"a link's owner", "d/l", []asked{link(8, -1)}, "d/l 777 8:4"},
+		{"a link to root", "d/l", []asked{link(0, 0)}, "d/l 777 0:0"},
+		{"capabilities", "d/plain", []asked{set("security.capability", capability)}, "d/plain 644 0:0 cap_net_raw"},
+		{"capabilities off", "d/caps", []asked{func(n *Notes, p string) error { return n.RemoveAttr(p, "security.capability") }}, "d/caps 755 0:0"},
+		{"a copy with its attributes", "d/plain", []asked{set(ownerAttr, "6:7")}, "d/plain 644 6:7"},
+		{"what no image has", "d/plain", []asked{set("user.mine", "x"), set("security.selinux", "x")}, ""},
+		{"a mode by a list", "d/su", []asked{set("system.posix_acl_access", acl(0x01, 7, 0x04, 5, 0x20, 0))}, "d/su 750 0:0"},
+		{"a mode by a list with a mask", "d/plain", []asked{set("system.posix_acl_access", acl(0x01, 6, 0x02, 7, 0x04, 0, 0x10, 4, 0x20, 1))}, "d/plain 641 0:0"},
+		{"another name", "d/caps", []asked{rename("caps2")}, "d/.wh.caps 644 0:0\nd/caps2 755 0:0 cap_net_raw"},
+		{"a new file of that name", "d/su", []asked{anew}, "d/su 600 0:0"},
+		{"a FIFO's owner", "d/pipe", []asked{link(8, -1)}, "d/pipe 622 8:6"},
+		{"a mode of none stays", "d/none", []asked{owner(7, 7)}, "d/none 0 7:7\nd/none2 0 7:7"},
+		{"and can be changed", "d/none", []asked{chmod(0o400)}, "d/none 400 0:0\nd/none2 400 0:0"},
+		{"no list", "d/plain", []asked{set("system.posix_acl_access", "\x02\x00\x00\x00\x01")}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			lower, upper := apply(t, false, entries()...), apply(t, false, entries()...)
-			for _, do := range c.do {
-				if err := do(filepath.Join(upper, c.file)); err != nil {
-					t.Fatal(err)
+			for kind, memory := range kinds {
+				lower, _ := apply(t, memory, false, entries()...)
+				upper, notes := apply(t, memory, false, entries()...)
+				for _, do := range c.do {
+					if err := do(notes, filepath.Join(upper, c.file)); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			var b bytes.Buffer
-			if _, err := Compare(&b, lower, upper, DiffOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			got := strings.TrimPrefix(listLayer(t, b.Bytes()), "d/ 2775 0:8\n") // the directory of what changed
-			if strings.TrimSpace(got) != c.want {
-				t.Errorf("the layer has %q; want %q", got, c.want)
+				got := compare(t, lower, upper, DiffOptions{Notes: notes})
+				got = strings.TrimPrefix(got, "d/ 2775 0:8\n") // the directory of what changed
+				if strings.TrimSpace(got) != c.want {
+					t.Errorf("%s: the layer has %q; want %q", kind, got, c.want)
+				}
 			}
 		})
 	}
@@ -218,7 +276,8 @@ func TestAttribute(t *testing.T) {
 		{"another user's", &User{7, 7}, "0:0 0:0 0:0 0:0 7:7 0:42"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			lower, upper := apply(t, false, base...), apply(t, false, base...)
+			lower, _ := apply(t, false, false, base...)
+			upper, _ := apply(t, false, false, base...)
 			at := func(p string) string { return filepath.Join(upper, p) }
 			for _, p := range []string{"home/new", "root/new", "team/new", "tmp/new", "root/shadow+"} {
 				if err := os.WriteFile(at(p), []byte("new"), 0o644); err != nil {
@@ -264,17 +323,17 @@ func TestAttribute(t *testing.T) {
 
 // A directory keeps the owners of as many links as fit, and fails for none.
 func TestManyLinks(t *testing.T) {
-	dir := apply(t, false)
+	dir, notes := apply(t, false, false)
 	for i := range 2000 {
 		p := filepath.Join(dir, fmt.Sprintf("link-with-a-name-%04d", i))
 		if err := os.Symlink("x", p); err != nil {
 			t.Fatal(err)
 		}
-		if err := SetOwner(p, 5, 6); err != nil {
+		if err := notes.setOwner(p, 5, 6); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if uid, gid, ok := linkOwner(dir, "link-with-a-name-0000"); uid != 5 || gid != 6 || !ok {
+	if uid, gid, ok := notes.linkOwner(dir, "link-with-a-name-0000"); uid != 5 || gid != 6 || !ok {
 		t.Errorf("the first link has %d:%d, %v; want 5:6", uid, gid, ok)
 	}
 }

@@ -68,7 +68,7 @@ func (p *Parts) newTree() (*tree, error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // without a set-group-id bit, see Fill
 		return nil, err
 	}
-	t, err := openTree(dir)
+	t, err := openTree(dir, NewNotes(dir))
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +301,7 @@ func (t *tree) mergeDir(from int, name string) (bool, error) {
 		return false, err
 	}
 	h := tar.Header{Typeflag: tar.TypeDir, Mode: int64(own.Mode & 0o7777)}
-	keepNotes(d.fd, &h, false)
+	t.notes.keep(d.fd, &h, false)
 	return true, unix.Fchmodat(parent.fd, path.Base(name), own.Mode&0o7777, 0)
 }
 
@@ -326,7 +326,7 @@ func (t *tree) move(from int, name string, link bool) error {
 		t.forgetLinked() // it may have been a link
 	}
 	if err == nil && link && t.linkOwners {
-		_ = setLinkOwner(procPath(parent.fd), base, 0, 0)
+		_ = t.notes.setLinkOwner(procPath(parent.fd), base, 0, 0)
 	}
 	return err
 }

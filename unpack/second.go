@@ -33,7 +33,7 @@ const maxCopied = 32 << 30
 func (t *tree) copyName(fromDir int, from string, toDir int, to string) error {
 	in, err := unix.Openat(fromDir, from, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ELOOP) {
-		return copyLink(fromDir, from, toDir, to)
+		return t.copyLink(fromDir, from, toDir, to)
 	}
 	if err != nil {
 		return err
@@ -44,8 +44,11 @@ func (t *tree) copyName(fromDir int, from string, toDir int, to string) error {
 	if err := unix.Fstat(in, &st); err != nil {
 		return err
 	}
+	if st.Mode&unix.S_IFMT == unix.S_IFIFO {
+		return t.copyFIFO(fromDir, from, toDir, to, &st)
+	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return errors.New("it is a hard link to what is no file")
+		return errors.New("hard link target is not a regular file")
 	}
 	if st.Size > maxCopied-t.copied {
 		return fmt.Errorf("it is a hard link to a file of %d bytes, which the file system cannot have; copies in their place may have %d in all", st.Size, int64(maxCopied))
@@ -57,7 +60,7 @@ func (t *tree) copyName(fromDir int, from string, toDir int, to string) error {
 	}
 	n, err := t.copyData(out, f)
 	if err == nil {
-		err = copyNotes(procPath(in), procPath(out))
+		err = t.notes.copyTo(procPath(in), t.notes, procPath(out))
 	}
 	if err == nil {
 		err = unix.Fchmod(out, st.Mode&0o7777)
@@ -73,7 +76,7 @@ func (t *tree) copyName(fromDir int, from string, toDir int, to string) error {
 }
 
 // copyLink is copyName of a symbolic link, whose owner its directory notes.
-func copyLink(fromDir int, from string, toDir int, to string) error {
+func (t *tree) copyLink(fromDir int, from string, toDir int, to string) error {
 	b := make([]byte, maxPath)
 	n, err := unix.Readlinkat(fromDir, from, b)
 	if err != nil {
@@ -82,12 +85,29 @@ func copyLink(fromDir int, from string, toDir int, to string) error {
 	if err := unix.Symlinkat(string(b[:n]), toDir, to); err != nil {
 		return err
 	}
-	if uid, gid, ok := linkOwner(procPath(fromDir), from); ok {
-		_ = setLinkOwner(procPath(toDir), to, uid, gid)
-	}
 	var st unix.Stat_t
 	if err := unix.Fstatat(fromDir, from, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
+	}
+	return t.likeLink(fromDir, from, toDir, to, &st)
+}
+
+// copyFIFO is copyName of a FIFO.
+func (t *tree) copyFIFO(fromDir int, from string, toDir int, to string, st *unix.Stat_t) error {
+	err := unix.Mknodat(toDir, to, unix.S_IFIFO|0o600, 0)
+	if err == nil {
+		err = unix.Fchmodat(toDir, to, st.Mode&0o7777, 0)
+	}
+	if err != nil {
+		return err
+	}
+	return t.likeLink(fromDir, from, toDir, to, st)
+}
+
+// likeLink gives a link or FIFO the owner and the time of another one.
+func (t *tree) likeLink(fromDir int, from string, toDir int, to string, st *unix.Stat_t) error {
+	if uid, gid, ok := t.notes.linkOwner(procPath(fromDir), from); ok {
+		_ = t.notes.setLinkOwner(procPath(toDir), to, uid, gid)
 	}
 	return unix.UtimesNanoAt(toDir, to, []unix.Timespec{st.Mtim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }

@@ -13,7 +13,7 @@ import (
 // bytes. What is no file is not opened for long, and nothing is written over.
 func TestCopyName(t *testing.T) {
 	dir := t.TempDir()
-	tr, err := openTree(dir)
+	tr, err := openTree(dir, &Notes{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestCopyName(t *testing.T) {
 			t.Errorf("copyName(%s, %s): %v; want %q", from, to, err, want)
 		}
 	}
-	try("pipe", "x", "no file")
+	try("pipe", "x", "")
 	try("file", "pipe", "file exists")
 	tr.copied = maxCopied - 19
 	try("file", "one", "")

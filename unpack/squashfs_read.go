@@ -33,7 +33,7 @@ func SquashFS(ctx context.Context, file, dir string) (Report, error) {
 // FillSquashFS unpacks a SquashFS file into an empty directory. When it fails,
 // what is in dir is undefined.
 func FillSquashFS(ctx context.Context, file, dir string) (Report, error) {
-	t, err := openTree(dir)
+	t, err := openTree(dir, NewNotes(dir))
 	if err != nil {
 		return Report{}, err
 	}
@@ -43,10 +43,13 @@ func FillSquashFS(ctx context.Context, file, dir string) (Report, error) {
 	if err == nil {
 		err = t.finish()
 	}
-	if err != nil || config == nil {
-		return t.rep, err
+	if err == nil && config != nil {
+		err = putConfig(dir, config)
 	}
-	return t.rep, putConfig(dir, config)
+	if err == nil {
+		err = t.notes.Save(dir)
+	}
+	return t.rep, err
 }
 
 // SquashFSLayer writes a SquashFS file as a layer, an uncompressed tar, and

@@ -145,7 +145,7 @@ func TestSquashFSHoldsATree(t *testing.T) {
 		t.Errorf("configuration is %q", config)
 	}
 	var want map[string]string
-	if err := treeArchive(tree, func(r io.Reader) error { want = linesOf(t, r); return nil }); err != nil {
+	if err := treeArchive(tree, &Notes{}, func(r io.Reader) error { want = linesOf(t, r); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "the layer", linesOf(t, &layer), want)
@@ -159,7 +159,7 @@ func TestSquashFSHoldsATree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range []string{dir, copied} {
-		if err := treeArchive(d, func(r io.Reader) error { same(t, d, linesOf(t, r), want); return nil }); err != nil {
+		if err := treeArchive(d, &Notes{}, func(r io.Reader) error { same(t, d, linesOf(t, r), want); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if c, err := os.ReadFile(filepath.Join(d, ConfigFile)); err != nil || string(c) != `{"os":"linux"}` {

@@ -33,16 +33,20 @@ func WriteSquashFS(ctx context.Context, tree string, f io.WriteSeeker) error {
 	if err != nil {
 		return fmt.Errorf("writing SquashFS: %w", err)
 	}
+	notes, err := OpenNotes(tree)
+	if err != nil {
+		return fmt.Errorf("writing SquashFS: %w", err)
+	}
 	w, err := newSquasher(f) // endData ends it
 	if err != nil {
 		return fmt.Errorf("writing SquashFS: %w", err)
 	}
 	top := &tar.Header{Typeflag: tar.TypeDir, Name: ".", ModTime: fi.ModTime()}
-	Describe(top, tree, fi)
+	notes.Describe(top, tree, fi)
 	w.root = &sqNode{h: top, inode: 1}
 	w.nodes["."] = w.root
 
-	err = treeArchive(tree, func(r io.Reader) error {
+	err = treeArchive(tree, notes, func(r io.Reader) error {
 		tr := tar.NewReader(r)
 		return eachEntry(ctx, tr, func(h *tar.Header) error { return w.add(h, tr) })
 	})

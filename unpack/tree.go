@@ -38,6 +38,7 @@ type tree struct {
 	made     map[string]bool       // what the present layer made
 	above    map[string]bool       // the directories above that; nil until madeBelow is asked
 	rep      Report
+	notes    *Notes
 	buf      []byte // for the bytes of files
 	umask    uint32
 	sparse   int64 // bytes of the present layer's sparse files
@@ -55,13 +56,14 @@ type dirTime struct {
 	removals int
 }
 
-func openTree(dir string) (*tree, error) {
+// openTree opens a tree to apply layers to, whose notes are these.
+func openTree(dir string, notes *Notes) (*tree, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
 	return &tree{
-		file: f, root: directory{fd: int(f.Fd())}, dirs: map[string]*directory{}, open: openLimit(),
+		file: f, notes: notes, root: directory{fd: int(f.Fd())}, dirs: map[string]*directory{}, open: openLimit(),
 		time: map[string]dirTime{}, removed: map[string]int{}, buf: make([]byte, 256<<10), umask: readUmask(), linkOwners: true,
 	}, nil
 }
@@ -101,6 +103,7 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 	if name == "." {
 		if h.Typeflag == tar.TypeDir {
 			t.time["."] = dirTime{time: h.ModTime}
+			t.notes.keep(t.root.fd, h, false)
 			return unix.Fchmod(t.root.fd, granted(uint32(h.Mode), true))
 		}
 		return nil
@@ -121,8 +124,7 @@ func (t *tree) entry(h *tar.Header, r io.Reader) error {
 		t.rep.Devices++
 		return t.remove(name)
 	case tar.TypeFifo:
-		t.rep.FIFOs++
-		return t.remove(name)
+		return t.putFIFO(name, h)
 	}
 	return fmt.Errorf("its type %q is not known", h.Typeflag)
 }
@@ -157,12 +159,12 @@ func (t *tree) putDir(name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	if !fresh || !plain(h) {
+	if !fresh || !plain(h) || t.notes.InMemory() {
 		d, err := t.dir(name)
 		if err != nil {
 			return err
 		}
-		keepNotes(d.fd, h, fresh)
+		t.notes.keep(d.fd, h, fresh)
 	}
 	t.mark(name)
 	t.time[name] = dirTime{h.ModTime, t.removals}
@@ -204,13 +206,35 @@ func (t *tree) putLink(name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
+	t.rep.Links++
+	return t.describeLink(parent, name, h)
+}
+
+// describeLink notes the owner of a new link or FIFO and sets its time.
+func (t *tree) describeLink(parent *directory, name string, h *tar.Header) error {
 	if t.linkOwners = t.linkOwners || h.Uid|h.Gid != 0; t.linkOwners {
-		_ = setLinkOwner(procPath(parent.fd), path.Base(name), h.Uid, h.Gid)
+		_ = t.notes.setLinkOwner(procPath(parent.fd), path.Base(name), h.Uid, h.Gid)
 	}
 	t.mark(name)
-	t.rep.Links++
 	ts := timespec(h.ModTime)
 	return unix.UtimesNanoAt(parent.fd, path.Base(name), []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// putFIFO makes a FIFO. Its mode is as the image has it: nobody needs to open one
+// to record or remove it.
+func (t *tree) putFIFO(name string, h *tar.Header) error {
+	parent, err := t.inDir(name, func(d *directory, base string) error { return unix.Mknodat(d.fd, base, unix.S_IFIFO|0o600, 0) })
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSYS) {
+		t.rep.FIFOs++ // the file system has none
+		return t.remove(name)
+	}
+	if err == nil {
+		err = unix.Fchmodat(parent.fd, path.Base(name), uint32(h.Mode)&0o7777, 0)
+	}
+	if err != nil {
+		return err
+	}
+	return t.describeLink(parent, name, h)
 }
 
 func (t *tree) putHardLink(name string, h *tar.Header) error {

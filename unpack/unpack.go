@@ -2,11 +2,11 @@
 // into a layer, as an ordinary user. It alone knows whiteouts, ownership and
 // hostile archives.
 //
-// A tree holds directories, regular files, links and hard links. All belong to
-// the user; device nodes and FIFOs are left out and counted, set-id bits are
+// A tree holds directories, regular files, FIFOs, links and hard links. All
+// belong to the user; device nodes are left out and counted, set-id bits are
 // dropped, and directories and files that would lock their owner out are
-// opened to him. Times are kept. The image's configuration lies beside, in
-// [ConfigFile].
+// opened to him. [Notes] keep what the image says instead. Times are kept. The
+// image's configuration lies beside, in [ConfigFile].
 //
 // No archive can touch a path outside its tree: every name is resolved below
 // an opened directory, links included, and a file is never written through an
@@ -45,7 +45,8 @@ type Options struct {
 type Report struct {
 	Files, Dirs, Links int
 	Bytes              int64
-	Devices, FIFOs     int // left out
+	Devices            int // left out
+	FIFOs              int // left out: the file system has none
 	SetID              int // files whose set-user-id or set-group-id bit was dropped
 	Copies             int // hard links that the file system could not have: files of their own
 }
@@ -114,6 +115,28 @@ func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string,
 	return dir, rep, nil
 }
 
+// NotedTree is [Tree] for a caller that reads owners. Where the tree was made on
+// a node that keeps notes as attributes, and this node has no attributes there,
+// it adds a notes file.
+func NotedTree(ctx context.Context, s *store.Store, img v1.Image) (string, Report, error) {
+	dir, rep, err := Tree(ctx, s, img, Options{})
+	if err != nil || HasNotes(dir) {
+		return dir, rep, err
+	}
+	tmp, err := s.TempDir()
+	if err != nil {
+		return "", rep, err
+	}
+	defer store.RemoveAll(tmp)
+	if _, err = Fill(ctx, img, tmp, Options{}); err == nil {
+		err = os.Rename(filepath.Join(tmp, NotesFile), filepath.Join(dir, NotesFile))
+	}
+	if err != nil {
+		return "", rep, fmt.Errorf("noting the owners in %s: %w", dir, err)
+	}
+	return dir, rep, nil
+}
+
 // Fill unpacks an image into an empty directory that is the caller's own until
 // it is done. When it fails, what is in dir is undefined.
 func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, error) {
@@ -137,7 +160,7 @@ func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 		}
 		total += sizes[i]
 	}
-	t, err := openTree(dir)
+	t, err := openTree(dir, NewNotes(dir))
 	if err != nil {
 		return rep, err
 	}
@@ -154,7 +177,10 @@ func Fill(ctx context.Context, img v1.Image, dir string, o Options) (Report, err
 	if err := t.finish(); err != nil {
 		return rep, err
 	}
-	return t.rep, putConfig(dir, raw)
+	if err := putConfig(dir, raw); err != nil {
+		return t.rep, err
+	}
+	return t.rep, t.notes.Save(dir)
 }
 
 // putConfig writes a tree's configuration.
@@ -165,10 +191,10 @@ func putConfig(dir string, config []byte) error {
 	return os.WriteFile(filepath.Join(dir, ConfigFile), config, 0o644)
 }
 
-// Apply puts one more layer onto the tree in dir. When it fails, the tree's
-// state is undefined.
-func Apply(ctx context.Context, l v1.Layer, dir string) (Report, error) {
-	t, err := openTree(dir)
+// Apply puts one more layer onto the tree in dir, and what it says of files into
+// the notes, which the caller saves. When it fails, the tree's state is undefined.
+func Apply(ctx context.Context, l v1.Layer, dir string, notes *Notes) (Report, error) {
+	t, err := openTree(dir, notes)
 	if err != nil {
 		return Report{}, err
 	}
@@ -179,10 +205,10 @@ func Apply(ctx context.Context, l v1.Layer, dir string) (Report, error) {
 	return t.rep, t.finish()
 }
 
-// Archive unpacks a tar archive into dir, as [Apply] does a layer. When it
-// fails, what is in dir is undefined.
+// Archive unpacks a tar archive into dir, as [Apply] does a layer; owners that
+// need notes in memory are forgotten. When it fails, what is in dir is undefined.
 func Archive(ctx context.Context, r io.Reader, dir string) error {
-	t, err := openTree(dir)
+	t, err := openTree(dir, NewNotes(dir))
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ type LayerWriter struct {
 
 	tw    *tar.Writer
 	tree  string
+	notes *Notes
 	root  string // what paths begin at and links do not lead out of; "." but for archives
 	stamp time.Time
 	made  map[string]made
@@ -49,10 +50,10 @@ type made struct {
 	new  bool // a directory that the tree does not have, nor anything in it
 }
 
-// NewLayerWriter begins a layer for the tree in that directory. Directories
-// that change because something is put into them get the time stamp.
-func NewLayerWriter(w io.Writer, tree string, stamp time.Time) *LayerWriter {
-	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, root: ".", stamp: stamp, made: map[string]made{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
+// NewLayerWriter begins a layer for the tree in that directory, with its notes.
+// Directories that change because something is put into them get the time stamp.
+func NewLayerWriter(w io.Writer, tree string, notes *Notes, stamp time.Time) *LayerWriter {
+	return &LayerWriter{DirMode: 0o755, tw: tar.NewWriter(w), tree: tree, notes: notes, root: ".", stamp: stamp, made: map[string]made{}, dirs: map[string]string{}, buf: make([]byte, 64<<10)}
 }
 
 // Close ends the layer and returns how many entries it has.
@@ -162,7 +163,7 @@ func (w *LayerWriter) above(p string) error {
 	case err == nil && !fi.IsDir():
 		return fmt.Errorf("/%s is a file in the image, not a directory", p)
 	case err == nil:
-		Describe(h, full, fi)
+		w.notes.Describe(h, full, fi)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}

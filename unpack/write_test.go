@@ -35,10 +35,10 @@ func entryOf(t *testing.T, line string) (*tar.Header, string) {
 func TestLayerWriter(t *testing.T) {
 	base := t.TempDir()
 	if _, err := Apply(context.Background(), layerOf(t, "d usr", "d700 usr/lib", "l lib usr/lib", "l abs /usr/lib", "l up ../../../usr",
-		"l loop loop", "l nowhere gone/away", "f file old", "d dir", "f dir/in x"), base); err != nil {
+		"l loop loop", "l nowhere gone/away", "f file old", "d dir", "f dir/in x"), base, &Notes{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := SetOwner(base+"/usr/lib", 3, 4); err != nil {
+	if err := new(Notes).setOwner(base+"/usr/lib", 3, 4); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -71,7 +71,7 @@ func TestLayerWriter(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out bytes.Buffer
-			w := NewLayerWriter(&out, base, then)
+			w := NewLayerWriter(&out, base, &Notes{}, then)
 			var failed error
 			for _, line := range c.put {
 				h, text := entryOf(t, line)
@@ -103,7 +103,7 @@ func TestLayerWriter(t *testing.T) {
 
 // A file that shrinks while it is read is an error, not a broken layer.
 func TestLayerWriterShortFile(t *testing.T) {
-	w := NewLayerWriter(&bytes.Buffer{}, t.TempDir(), then)
+	w := NewLayerWriter(&bytes.Buffer{}, t.TempDir(), &Notes{}, then)
 	err := w.Put(&tar.Header{Typeflag: tar.TypeReg, Name: "f", Size: 10}, strings.NewReader("four"))
 	if err == nil || !strings.Contains(err.Error(), "it has 4 bytes where 10 were expected") {
 		t.Errorf("error %v", err)
@@ -114,7 +114,7 @@ func TestLayerWriterShortFile(t *testing.T) {
 // times, links and devices; hard links mean members of the same archive.
 func TestLayerWriterArchive(t *testing.T) {
 	base := t.TempDir()
-	if _, err := Apply(context.Background(), layerOf(t, "d opt", "l etc /opt"), base); err != nil {
+	if _, err := Apply(context.Background(), layerOf(t, "d opt", "l etc /opt"), base, &Notes{}); err != nil {
 		t.Fatal(err)
 	}
 	write := func(lines ...string) (string, error) {
@@ -123,7 +123,7 @@ func TestLayerWriterArchive(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		w := NewLayerWriter(&out, base, then)
+		w := NewLayerWriter(&out, base, &Notes{}, then)
 		err = w.Archive(context.Background(), "/etc/new", tar.NewReader(r))
 		if _, cerr := w.Close(); cerr != nil {
 			t.Fatal(cerr)
@@ -164,11 +164,11 @@ func FuzzLayerWriterArchive(f *testing.F) {
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		archive = summed(archive)
 		base := t.TempDir()
-		if _, err := Apply(context.Background(), layerOf(t, "d usr", "l lib usr", "f file x"), base); err != nil {
+		if _, err := Apply(context.Background(), layerOf(t, "d usr", "l lib usr", "f file x"), base, &Notes{}); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
-		w := NewLayerWriter(&out, base, then)
+		w := NewLayerWriter(&out, base, &Notes{}, then)
 		if err := w.Archive(context.Background(), "lib/new", tar.NewReader(bytes.NewReader(archive))); err != nil {
 			return
 		}
@@ -180,7 +180,7 @@ func FuzzLayerWriterArchive(f *testing.F) {
 				t.Fatalf("name %q", h.Name)
 			}
 		}
-		if _, err := Apply(context.Background(), static.NewLayer(out.Bytes(), types.OCIUncompressedLayer), base); err != nil {
+		if _, err := Apply(context.Background(), static.NewLayer(out.Bytes(), types.OCIUncompressedLayer), base, &Notes{}); err != nil {
 			t.Fatalf("its layer cannot be applied: %v", err)
 		}
 	})

@@ -122,7 +122,7 @@ func tellReport(rep unpack.Report) {
 		say("left out %d device nodes, which a user cannot make; /dev is the host's", rep.Devices)
 	}
 	if rep.FIFOs > 0 {
-		say("left out %d FIFOs", rep.FIFOs)
+		say("left out %d FIFOs, which the file system does not have", rep.FIFOs)
 	}
 	if rep.Copies > 0 {
 		say("copied %d files in place of hard links, which the file system does not have", rep.Copies)

@@ -311,7 +311,7 @@ func gcStage(c *cli.Context, o store.GCOptions) (store.GCReport, error) {
 // moved away and made again.
 func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, error) {
 	for again := false; ; again = true {
-		tree, rep, err := unpack.Tree(ctx, s, img, unpack.Options{})
+		tree, rep, err := unpack.NotedTree(ctx, s, img)
 		if err != nil {
 			return "", err
 		}

@@ -1,0 +1,87 @@
+package runtime
+
+import (
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// oldVar makes this program execute itself without that variable, as if on a
+// kernel without seccomp notification and openat2(2).
+const oldVar = "HPCC_TEST_OLD"
+
+func execAsOld() error {
+	os.Unsetenv(oldVar)
+	goruntime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	const (
+		load  = unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+		ret   = unix.BPF_RET | unix.BPF_K
+	)
+	err := install([]unix.SockFilter{
+		{Code: load, K: offNr},
+		{Code: equal, K: unix.SYS_OPENAT2, Jf: 1},
+		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: equal, K: unix.SYS_SECCOMP, Jf: 3},
+		{Code: load, K: offArg + 8}, // the flags
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, Jf: 1},
+		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)},
+		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
+	})
+	if err != nil {
+		return err
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+}
+
+// Where programs have to be traced, the notes are the same as by notification.
+func TestNotesByTracing(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe", "-test.run=^(TestNotes|TestNotesOfAttributes|TestTracing)$", "-test.v")
+	cmd.Env = append(os.Environ(), oldVar+"=1", tracedVar+"=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if strings.Contains(string(out), "--- SKIP: ") {
+		t.Skipf("skipped without notification:\n%s", out)
+	}
+	if n := strings.Count(string(out), "--- PASS: TestTracing"); n == 0 {
+		t.Errorf("no test of tracing ran:\n%s", out)
+	}
+}
+
+// tracedVar says that programs have to be traced.
+const tracedVar = "HPCC_TEST_TRACED"
+
+// What programs do with processes and signals comes out as without a tracer.
+func TestTracing(t *testing.T) {
+	if os.Getenv(tracedVar) == "" {
+		return // TestNotesByTracing runs it
+	}
+	root := busyroot(t)
+	for _, c := range []struct{ name, script, out string }{
+		{"traced", "grep TracerPid /proc/self/status | grep -vc '\t0$'", "1\n"},
+		{"a status", "sh -c 'exit 7'; echo $?", "7\n"},
+		{"a signal", "sh -c 'kill -9 $$'; echo $?", "Killed\n137\n"},
+		{"a handler", "trap 'echo caught' USR1; kill -USR1 $$; echo after", "caught\nafter\n"},
+		{"many children", "for i in 1 2 3 4 5 6 7 8 9; do (touch /c$i; chown $i:$i /c$i) & done; wait; echo done", "done\n"},
+		{"a group stop", "sleep 0.2 & p=$!; kill -STOP $p; sleep 0.1; grep -c '^State:.*[tT] ' /proc/$p/status; kill -CONT $p; wait $p; echo $?", "1\n0\n"},
+		{"an orphan", "(sh -c 'sleep 0.1; touch /orphan; chown 5:6 /orphan' &); sleep 0.5; ls /orphan", "/orphan\n"},
+		{"a pipe that breaks", "yes | head -n 1", "y\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var l ledger
+			if got := l.run(t, root, c.script); got != c.out {
+				t.Errorf("%q prints %q; want %q", c.script, got, c.out)
+			}
+		})
+	}
+}
