@@ -19,8 +19,12 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 		return err
 	}
 	fd, mode := -1, granted(uint32(h.Mode), false)
+	first := mode
+	if !plain(h) {
+		first |= 0o200 // only who may write to a file may set its attributes
+	}
 	parent, err := t.inDir(name, func(d *directory, base string) (err error) {
-		fd, err = unix.Openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+		fd, err = unix.Openat(d.fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, first)
 		return err
 	})
 	if err != nil {
@@ -33,7 +37,7 @@ func (t *tree) putFile(name string, h *tar.Header, r io.Reader) error {
 	if err == nil && (!plain(h) || t.notes.InMemory()) {
 		t.notes.keep(fd, h, true)
 	}
-	if err == nil && (mode&t.umask != 0 || !parent.exact(fd, mode)) {
+	if err == nil && (first != mode || mode&t.umask != 0 || !parent.exact(fd, mode)) {
 		err = unix.Fchmod(fd, mode)
 	}
 	if err == nil {

@@ -103,6 +103,7 @@ func entries() []*tar.Header {
 		{Typeflag: tar.TypeFifo, Name: "d/pipe", Mode: 0o622, Uid: 5, Gid: 6},
 		{Typeflag: tar.TypeFifo, Name: "d/pipe0", Mode: 0},
 		{Typeflag: tar.TypeReg, Name: "d/plain", Mode: 0o644},
+		{Typeflag: tar.TypeReg, Name: "d/read", Mode: 0o440, Uid: 1, Gid: 42},
 		{Typeflag: tar.TypeReg, Name: "d/secret", Mode: 0o240, Gid: 42},
 		{Typeflag: tar.TypeReg, Name: "d/su", Mode: 0o4755},
 		{Typeflag: tar.TypeReg, Name: "d/write", Mode: 0o200},
@@ -120,6 +121,7 @@ d/none2 0 0:0
 d/pipe 622 5:6
 d/pipe0 0 0:0
 d/plain 644 0:0
+d/read 440 1:42
 d/secret 240 0:42
 d/su 4755 0:0
 d/write 200 0:0
@@ -223,8 +225,8 @@ func TestAsk(t *testing.T) {
 		{"another name", "d/caps", []asked{rename("caps2")}, "d/.wh.caps 644 0:0\nd/caps2 755 0:0 cap_net_raw"},
 		{"a new file of that name", "d/su", []asked{anew}, "d/su 600 0:0"},
 		{"a FIFO's owner", "d/pipe", []asked{link(8, -1)}, "d/pipe 622 8:6"},
-		{"a mode of none stays", "d/none", []asked{owner(7, 7)}, "d/none 0 7:7\nd/none2 0 7:7"},
-		{"and can be changed", "d/none", []asked{chmod(0o400)}, "d/none 400 0:0\nd/none2 400 0:0"},
+		{"a mode of none stays", "locked/none", []asked{owner(7, 7)}, "locked/ 555 0:0\nlocked/none/ 0 7:7"},
+		{"and can be changed", "locked/none", []asked{chmod(0o700)}, "locked/ 555 0:0\nlocked/none/ 700 0:0"},
 		{"no list", "d/plain", []asked{set("system.posix_acl_access", "\x02\x00\x00\x00\x01")}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

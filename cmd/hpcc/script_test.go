@@ -54,6 +54,7 @@ func buildAll(dir string) {
 		{"build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_start -T 0x20001000", "-o", lean, "../start"},
 		{"run", "../weld", alone, lean, both},
 		{"build", "-o", load, "../../testdata/measure/load.go"},
+		{"build", "-o", filepath.Join(dir, "lacks"), "../../testdata/lacks"},
 	} {
 		cmd := exec.Command("go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -274,6 +275,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("TESTDATA", testdata)
+			e.Setenv("LACKS", filepath.Join(filepath.Dir(bin), "lacks")) // testdata/lacks
 			e.Setenv("HPCC_SITE", filepath.Join(e.WorkDir, "site.toml")) // not the machine's
 			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
 		},
