@@ -180,6 +180,12 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 func (st *stage) notes() *runtime.Notes {
 	n := st.tree.notes
 	heard := &runtime.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
+	heard.Lost = func() {
+		if !st.unheard.Swap(true) {
+			st.b.report(Event{Warning: "this host allows neither seccomp notification (Linux 5.0) nor ptrace: of a RUN, the " + ownersLost +
+				"; the image's history says so, and the step is not cached. Build on another host, or ask for ptrace"})
+		}
+	}
 	if n.InMemory() {
 		heard.GetAttr, heard.ListAttr = n.GetAttr, n.ListAttr
 	}
@@ -202,6 +208,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 		return specs.Mount{Type: "bind", Source: src, Destination: dst, Options: []string{"rbind"}}
 	}
 	m := []specs.Mount{{Type: "proc", Source: "proc", Destination: "/proc", Options: []string{"nosuid", "nodev", "noexec"}}, bind("/sys", "/sys"), bind("/dev", "/dev")}
+	m = append(m, ownMemory()...)
 	for _, f := range []string{"/etc/hosts", "/etc/resolv.conf"} {
 		if _, err := os.Stat(f); err == nil {
 			m = append(m, bind(f, f))
@@ -243,7 +250,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 		vars = setEnv(vars, k, v)
 	}
 	// In hpcc's own, a program of a stranger's Dockerfile would find the caller's files at /proc/PID/root.
-	spaces := []specs.LinuxNamespace{{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}}
+	spaces := []specs.LinuxNamespace{{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}}
 	if prog.isolated {
 		spaces = append(spaces, specs.LinuxNamespace{Type: specs.NetworkNamespace})
 	}
@@ -256,6 +263,22 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 		Annotations: map[string]string{runtime.FakeRoot: "1", runtime.NoPasswd: "1", runtime.HostProc: "1", runtime.Architecture: st.platform.Architecture},
 		Linux:       &specs.Linux{Namespaces: spaces},
 	}, nil
+}
+
+// ownMemory are the mounts over the host's shared memory and message queues: what
+// programs of RUN leave there is gone when the step ends. A host whose /dev lacks
+// one of the directories has nothing to hide there.
+func ownMemory() []specs.Mount {
+	var m []specs.Mount
+	for _, own := range []specs.Mount{
+		{Type: "tmpfs", Source: "shm", Destination: "/dev/shm", Options: []string{"nosuid", "nodev", "noexec", "mode=1777"}},
+		{Type: "mqueue", Source: "mqueue", Destination: "/dev/mqueue", Options: []string{"nosuid", "nodev", "noexec"}},
+	} {
+		if fi, err := os.Lstat(own.Destination); err == nil && fi.IsDir() {
+			m = append(m, own)
+		}
+	}
+	return m
 }
 
 // buildUmask is that of programs in RUN, as in BuildKit, and of git: the caller's

@@ -37,6 +37,7 @@ type stage struct {
 	steps     []madeStep        // what changed the file system so far, with the stages below
 	saved     time.Duration     // what the cached step under way took once
 	fetched   atomic.Bool       // something was downloaded
+	unheard   atomic.Bool       // the owners that the step under way gives are lost
 }
 
 // start begins with an image.
@@ -111,6 +112,14 @@ func (st *stage) layerType() types.MediaType {
 func (st *stage) record(text string, layer v1.Layer) {
 	h := v1.History{Created: v1.Time{Time: st.b.stamp}, CreatedBy: text + " # buildkit", Comment: "hpcc", EmptyLayer: layer == nil}
 	st.added = append(st.added, mutate.Addendum{Layer: layer, History: h})
+}
+
+// ownersLost is said of a step of which nobody could hear what its programs asked for.
+const ownersLost = "owners, set-id bits after chown and capabilities that it gave were not recorded"
+
+// mark notes in the image's history that the last step lost owners.
+func (st *stage) mark() {
+	st.added[len(st.added)-1].History.Comment = "hpcc: " + ownersLost
 }
 
 // do carries out one instruction. loc is its place, that of FROM for triggers.

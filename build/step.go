@@ -37,7 +37,8 @@ type result struct {
 	Same    string           `json:"same,omitempty"`
 	Seconds float64          `json:"seconds,omitempty"` // what the step took; older records do not say
 
-	inTree bool // the stage's tree shows the change already
+	inTree  bool // the stage's tree shows the change already
+	unheard bool // owners were lost: another host would make another layer
 }
 
 // change carries out an instruction that changes the file system. key stands
@@ -93,7 +94,9 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 			}
 			res.Seconds = time.Since(begun).Round(time.Millisecond).Seconds()
 		}
-		if err := st.learn(key, res); err != nil {
+		if res.unheard {
+			st.key = digestOf(key, "unheard")
+		} else if err := st.learn(key, res); err != nil {
 			return false, err
 		}
 	} else {
@@ -101,6 +104,9 @@ func (st *stage) step(ctx context.Context, text, key string, make func() (result
 	}
 	if ok {
 		st.saved = time.Duration(min(max(0, res.Seconds), 1e9) * float64(time.Second)) // a record may be anybody's
+	}
+	if res.unheard {
+		defer st.mark()
 	}
 	if res.Layer == nil {
 		st.record(text, nil)
@@ -176,12 +182,13 @@ func (st *stage) capture(ctx context.Context, work func(dir string) error) (resu
 	if err != nil {
 		return result{}, err
 	}
+	st.unheard.Store(false)
 	if err := work(dir); err != nil {
 		st.tree.discard()
 		return result{}, err
 	}
 	res, err := st.keep(ctx, st.tree.commit)
-	res.inTree = true
+	res.inTree, res.unheard = true, st.unheard.Load()
 	return res, err
 }
 
