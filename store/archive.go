@@ -38,17 +38,33 @@ type layout func(name string) (*os.File, error)
 // Load keeps the images of a file: an OCI layout as a directory or tar, a docker
 // archive, or a tar of a root file system; tars may be packed with gzip or
 // zstd. It returns their names: name, if it is given and there is one image, else
-// what the file says, else the file's own.
+// what the file says, else the file's own. LAYOUT:TAG keeps one image of an OCI
+// layout.
 func (s *Store) Load(ctx context.Context, file, as string) ([]string, error) {
+	file, tag := SplitTag(file)
+	if tag == "" {
+		return s.load(ctx, file, as, nil)
+	}
+	return s.load(ctx, file, as, &selection{tag: tag})
+}
+
+// LoadOne is Load of one image, which LAYOUT:TAG and the platform select.
+func (s *Store) LoadOne(ctx context.Context, file, as string, p *v1.Platform) ([]string, error) {
+	file, tag := SplitTag(file)
+	return s.load(ctx, file, as, &selection{tag, p})
+}
+
+// load keeps the images of a file; of an OCI layout the selected one, all if nil.
+func (s *Store) load(ctx context.Context, file, as string, want *selection) ([]string, error) {
 	fi, err := os.Stat(file)
 	if err != nil {
 		return nil, fmt.Errorf("loading: %w", err)
 	}
 	var names []string
 	if fi.IsDir() {
-		names, err = s.loadDir(ctx, file, as)
+		names, err = s.loadDir(ctx, file, as, want)
 	} else {
-		names, err = s.loadFile(ctx, file, as)
+		names, err = s.loadFile(ctx, file, as, want)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("loading %s: %w", file, err)
@@ -56,7 +72,7 @@ func (s *Store) Load(ctx context.Context, file, as string) ([]string, error) {
 	return names, nil
 }
 
-func (s *Store) loadDir(ctx context.Context, dir, as string) ([]string, error) {
+func (s *Store) loadDir(ctx context.Context, dir, as string, want *selection) ([]string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -66,7 +82,7 @@ func (s *Store) loadDir(ctx context.Context, dir, as string) ([]string, error) {
 		return nil, errors.New("the directory is no OCI layout (it has no file oci-layout); to run a directory tree, hpcc run DIR")
 	}
 	open := func(n string) (*os.File, error) { return regular(root.OpenFile(n, os.O_RDONLY|unix.O_NONBLOCK, 0)) }
-	return s.loadLayout(ctx, open, defaultName(dir, as), as, s.loadedFrom(dir, as))
+	return s.loadLayout(ctx, open, dir, as, want)
 }
 
 // defaultName is the name of an image that has none: the file's, without the
@@ -83,7 +99,7 @@ func defaultName(file, as string) string {
 }
 
 // loadFile finds out what kind of tar a file is, from its first entries.
-func (s *Store) loadFile(ctx context.Context, file, as string) ([]string, error) {
+func (s *Store) loadFile(ctx context.Context, file, as string, want *selection) ([]string, error) {
 	r, err := Uncompressed(file)
 	if err != nil {
 		return nil, err
@@ -100,13 +116,19 @@ func (s *Store) loadFile(ctx context.Context, file, as string) ([]string, error)
 		}
 		switch path.Clean(h.Name) {
 		case "oci-layout":
-			return s.loadLayoutTar(ctx, file, as)
+			return s.loadLayoutTar(ctx, file, as, want)
 		case "manifest.json":
+			if want != nil && want.tag != "" {
+				return nil, fmt.Errorf("it is a docker archive; only OCI layouts have tags, such as %q", want.tag)
+			}
 			return s.loadDocker(ctx, file, as)
 		}
 		if inRoot(h) {
 			break // a root file system; no need to read it all
 		}
+	}
+	if want != nil && want.tag != "" {
+		return nil, fmt.Errorf("only OCI layouts have tags, such as %q", want.tag)
 	}
 	return s.loadRoot(ctx, file, as)
 }
@@ -128,7 +150,7 @@ func inRoot(h *tar.Header) bool {
 
 // loadLayoutTar extracts the files of a layout that matter, and only those,
 // to a private directory.
-func (s *Store) loadLayoutTar(ctx context.Context, file, as string) ([]string, error) {
+func (s *Store) loadLayoutTar(ctx context.Context, file, as string, want *selection) ([]string, error) {
 	tmp, err := s.TempDir()
 	if err != nil {
 		return nil, err
@@ -170,14 +192,17 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string) ([]string, e
 			return nil, s.diskError(err)
 		}
 	}
-	return s.loadLayout(ctx, func(n string) (*os.File, error) { return os.Open(filepath.Join(tmp, n)) }, defaultName(file, as), as, s.loadedFrom(file, as))
+	return s.loadLayout(ctx, func(n string) (*os.File, error) { return os.Open(filepath.Join(tmp, n)) }, file, as, want)
 }
 
 func blobName(h v1.Hash) string { return "blobs/" + h.Algorithm + "/" + h.Hex }
 
 // loadedFrom is the source of images that were loaded from a file or directory.
-func (s *Store) loadedFrom(file, as string) string {
+func (s *Store) loadedFrom(file, as string, want *selection) string {
 	abs, err := filepath.Abs(file)
+	if want != nil && want.tag != "" {
+		abs += ":" + want.tag
+	}
 	switch {
 	case err != nil || strings.HasPrefix(abs, s.path("tmp")+"/"): // standard input, which is kept there
 		abs = "FILE"
@@ -187,8 +212,9 @@ func (s *Store) loadedFrom(file, as string) string {
 	return strings.TrimSpace("load " + abs + " " + as)
 }
 
-// loadLayout keeps the images of a layout; source is as in [ref].
-func (s *Store) loadLayout(ctx context.Context, l layout, fallback, as, source string) ([]string, error) {
+// loadLayout keeps the images of the layout in file, or the selected one.
+func (s *Store) loadLayout(ctx context.Context, l layout, file, as string, want *selection) ([]string, error) {
+	fallback, source := defaultName(file, as), s.loadedFrom(file, as, want)
 	b, err := readSmall(l("index.json"))
 	if err != nil {
 		return nil, fmt.Errorf("reading index.json: %w", err)
@@ -201,8 +227,15 @@ func (s *Store) loadLayout(ctx context.Context, l layout, fallback, as, source s
 	if len(idx.Manifests) == 0 {
 		return nil, errors.New("index.json lists no image")
 	}
+	if want != nil {
+		one, err := want.one(file, l, idx.Manifests)
+		if err != nil {
+			return nil, err
+		}
+		idx.Manifests = []v1.Descriptor{one}
+	}
 	if as != "" && len(idx.Manifests) > 1 {
-		return nil, fmt.Errorf("it holds %d images: one name is not enough; load them by their own names", len(idx.Manifests))
+		return nil, fmt.Errorf("it holds %d images: one name is not enough; load them by their own names, or one as %s:TAG", len(idx.Manifests), file)
 	}
 	var names []string
 	for _, d := range idx.Manifests {
@@ -346,7 +379,7 @@ func (s *Store) loadDocker(ctx context.Context, file, as string) ([]string, erro
 			all = []string{defaultName(file, as)}
 		}
 		for _, n := range all {
-			if _, err := s.putFrom(ctx, n, img, s.loadedFrom(file, as)); err != nil {
+			if _, err := s.putFrom(ctx, n, img, s.loadedFrom(file, as, nil)); err != nil {
 				return nil, err
 			}
 			key, _ := Canonical(n)
@@ -374,7 +407,7 @@ func (s *Store) loadRoot(ctx context.Context, file, as string) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.putFrom(ctx, key, img, s.loadedFrom(file, as))
+	_, err = s.putFrom(ctx, key, img, s.loadedFrom(file, as, nil))
 	return []string{key}, err
 }
 

@@ -34,7 +34,7 @@ func FuzzManifests(f *testing.F) {
 		top := t.TempDir()
 		dir := filepath.Join(top, "layout")
 		writeLayout(t, dir, index, manifest, config, layer)
-		if img, err := Layout(dir, nil); err == nil {
+		if img, err := Layout(dir, "", nil); err == nil {
 			layers, _ := img.Layers()
 			for _, l := range layers {
 				if r, err := l.Uncompressed(); err == nil {

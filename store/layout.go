@@ -8,19 +8,148 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
+	"strconv"
+	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 )
 
-// Layout opens the one image of an OCI layout directory (image-spec,
-// "image-layout") where it lies, and of its platforms the one that [Store.Get]
-// would choose. Nothing is copied, and nothing in the directory changes. The
-// manifest and the configuration are checked against their digests; those of the
-// layers' blobs their reader has to check, as [hpcc/unpack] does.
-// fs.ErrNotExist when the directory is no layout.
-func Layout(dir string, p *v1.Platform) (v1.Image, error) {
+// SplitTag takes LAYOUT:TAG apart: the file or directory is the shortest part
+// before a colon that exists. The tag is "" for a path that exists as it is, and
+// for one that does not exist at all.
+func SplitTag(arg string) (file, tag string) {
+	if _, err := os.Lstat(arg); err == nil {
+		return arg, ""
+	}
+	for i := range arg {
+		if arg[i] != ':' || i == 0 {
+			continue
+		}
+		if _, err := os.Stat(arg[:i]); err == nil {
+			return arg[:i], arg[i+1:]
+		}
+	}
+	return arg, ""
+}
+
+// A selection says which image of a layout is wanted.
+type selection struct {
+	tag      string       // "" is any
+	platform *v1.Platform // nil: this machine's, where there is a choice
+}
+
+// A ChoiceError says that a layout holds several images of which one has to be named.
+type ChoiceError struct {
+	Layout string
+	Images []string // the tags that there are, with their platforms
+	Tag    string   // the one that was asked for and is missing or ambiguous; "" for none
+}
+
+func (e *ChoiceError) Error() string {
+	what := fmt.Sprintf("it holds %d images", len(e.Images))
+	if e.Tag != "" {
+		what = fmt.Sprintf("it has no single image %q", e.Tag)
+	}
+	return fmt.Sprintf("%s: %s; name one as %s:TAG, or choose with --platform", what, strings.Join(e.Images, ", "), e.Layout)
+}
+
+// one selects an image of the layout in file, opened as l, from what its
+// index.json lists.
+func (w selection) one(file string, l layout, list []v1.Descriptor) (v1.Descriptor, error) {
+	found := list
+	if w.tag != "" {
+		found = slices.DeleteFunc(slices.Clone(list), func(d v1.Descriptor) bool { return !hasTag(d, w.tag) })
+	}
+	if len(found) > 1 {
+		want := w.platform
+		if want == nil {
+			want = &v1.Platform{OS: "linux", Architecture: goruntime.GOARCH}
+		}
+		if there := slices.DeleteFunc(slices.Clone(found), func(d v1.Descriptor) bool { return !l.satisfies(d, *want, 0) }); len(there) > 0 || w.platform != nil {
+			found = there
+		}
+	}
+	if len(found) == 1 {
+		return found[0], nil
+	}
+	e := &ChoiceError{Layout: file, Tag: w.tag}
+	for _, d := range list {
+		e.Images = append(e.Images, describeImage(d))
+	}
+	return v1.Descriptor{}, e
+}
+
+// hasTag reports whether a layout names an image so: by its whole reference or by
+// the reference's tag alone.
+func hasTag(d v1.Descriptor, tag string) bool {
+	for _, name := range []string{d.Annotations[refAnnotation], d.Annotations[containerdAnnotation]} {
+		base := name[strings.LastIndexByte(name, '/')+1:]
+		if _, t, _ := strings.Cut(base, ":"); name == tag || t == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// describeImage is a listed image for messages: its tag or digest, and its platform.
+func describeImage(d v1.Descriptor) string {
+	name := d.Annotations[refAnnotation]
+	if name == "" {
+		name = d.Annotations[containerdAnnotation]
+	}
+	if name == "" {
+		name = d.Digest.String()
+	}
+	name = strconv.Quote(name)
+	if d.Platform != nil {
+		name += " (" + d.Platform.String() + ")"
+	}
+	return name
+}
+
+// satisfies reports whether an image of the layout is for a platform. What it
+// reads is not verified: it only serves to choose.
+func (l layout) satisfies(d v1.Descriptor, p v1.Platform, depth int) bool {
+	if d.Platform != nil {
+		return d.Platform.Satisfies(p)
+	}
+	if depth > maxDepth || checkHash(d.Digest) != nil {
+		return false
+	}
+	b, err := readSmall(l(blobName(d.Digest)))
+	if err != nil {
+		return false
+	}
+	if d.MediaType.IsIndex() {
+		idx, err := v1.ParseIndexManifest(bytes.NewReader(b))
+		return err == nil && slices.ContainsFunc(idx.Manifests, func(m v1.Descriptor) bool { return l.satisfies(m, p, depth+1) })
+	}
+	m, err := v1.ParseManifest(bytes.NewReader(b))
+	if err != nil || checkHash(m.Config.Digest) != nil {
+		return false
+	}
+	b, err = readSmall(l(blobName(m.Config.Digest)))
+	if err != nil {
+		return false
+	}
+	c, err := v1.ParseConfigFile(bytes.NewReader(b))
+	if err != nil || c.Platform() == nil {
+		return false
+	}
+	return c.Platform().Satisfies(p)
+}
+
+// Layout opens an image of an OCI layout directory (image-spec, "image-layout")
+// where it lies: the one that tag, unless "", and the platform select. Of an
+// index it takes the platform that [Store.Get] would choose. Nothing is copied,
+// and nothing in the directory changes. The manifest and the configuration are
+// checked against their digests; those of the layers' blobs their reader has to
+// check, as [hpcc/unpack] does. The error is fs.ErrNotExist when the directory is
+// not a layout, and a [ChoiceError] when it holds several such images.
+func Layout(dir, tag string, p *v1.Platform) (v1.Image, error) {
 	fail := func(err error) (v1.Image, error) { return nil, fmt.Errorf("reading OCI layout %s: %w", dir, err) }
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -29,7 +158,8 @@ func Layout(dir string, p *v1.Platform) (v1.Image, error) {
 	if _, err := os.Stat(filepath.Join(abs, "oci-layout")); err != nil {
 		return fail(err)
 	}
-	b, err := readSmall(openRegular(filepath.Join(abs, "index.json")))
+	open := layout(func(name string) (*os.File, error) { return openRegular(filepath.Join(abs, name)) })
+	b, err := readSmall(open("index.json"))
 	if err != nil {
 		return fail(err)
 	}
@@ -38,17 +168,18 @@ func Layout(dir string, p *v1.Platform) (v1.Image, error) {
 		return fail(fmt.Errorf("index.json: %w", err))
 	}
 	idx.Manifests = slices.DeleteFunc(idx.Manifests, isAttestation)
-	switch n := len(idx.Manifests); {
-	case n == 0:
+	if len(idx.Manifests) == 0 {
 		return fail(errors.New("index.json lists no image"))
-	case n > 1:
-		return fail(fmt.Errorf("it holds %d images; load it, and name one of them", n))
 	}
-	s := &Store{dir: abs, foreign: true}
-	if err := s.announced(idx.Manifests[0]); err != nil {
+	one, err := selection{tag, p}.one(dir, open, idx.Manifests)
+	if err != nil {
 		return fail(err)
 	}
-	d, err := s.choose(dir, idx.Manifests[0], p, 0)
+	s := &Store{dir: abs, foreign: true}
+	if err := s.announced(one); err != nil {
+		return fail(err)
+	}
+	d, err := s.choose(dir, one, p, 0)
 	if err == nil {
 		err = s.announced(d)
 	}

@@ -75,7 +75,7 @@ func TestLayoutInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := fingerprint(t, dir)
-	img, err := Layout(dir, nil)
+	img, err := Layout(dir, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func TestLayoutRefused(t *testing.T) {
 				}
 				c.do(t, dir, m)
 			}
-			img, err := Layout(dir, nil)
+			img, err := Layout(dir, "", nil)
 			if err == nil {
 				_, err = img.Layers()
 			}

@@ -384,9 +384,11 @@ func loadCommand() *cli.Command {
 	return &cli.Command{
 		Name: "load", Usage: "take images from a file or directory", ArgsUsage: "FILE [NAME]",
 		Description: `FILE is an OCI layout (a directory or a tar), a docker archive, a tar of a root file
-system (plain, gzip or zstd), or a SquashFS file; - is standard input.
+system (plain, gzip or zstd), or a SquashFS file; - is standard input. LAYOUT:TAG takes one image
+of an OCI layout.
 
-   hpcc load rootfs.tar.gz debian:12`,
+   hpcc load rootfs.tar.gz debian:12
+   hpcc load ./layout:v2 sci`,
 		Flags: []cli.Flag{storeFlag()},
 		Action: func(c *cli.Context) error {
 			a, err := args(c, 1, 2, "FILE [NAME]")
@@ -488,6 +490,7 @@ func unpackCommand() *cli.Command {
 can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacked.
 
    hpcc unpack --platform linux/ppc64le sci ./sci-ppc64le
+   hpcc unpack ./layout:v2 ./v2
    hpcc unpack --bundle sci ./bundle && crun run --bundle ./bundle sci`,
 		Flags: append([]cli.Flag{platformFlag(), storeFlag()}, bundleFlags()...),
 		Action: func(c *cli.Context) error {
@@ -533,7 +536,8 @@ func sourceImage(c *cli.Context, src string) (v1.Image, error) {
 		if err == nil {
 			return img, nil
 		}
-		if _, serr := os.Stat(src); serr != nil {
+		file, _ := store.SplitTag(src)
+		if _, serr := os.Stat(file); serr != nil {
 			return nil, err
 		}
 	}
@@ -541,8 +545,9 @@ func sourceImage(c *cli.Context, src string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fi, err := os.Stat(src); err == nil && fi.IsDir() {
-		if img, err := store.Layout(src, p); !errors.Is(err, fs.ErrNotExist) {
+	file, tag := store.SplitTag(src)
+	if fi, err := os.Stat(file); err == nil && fi.IsDir() {
+		if img, err := store.Layout(file, tag, p); !errors.Is(err, fs.ErrNotExist) {
 			return img, err
 		}
 	}
@@ -553,7 +558,12 @@ func sourceImage(c *cli.Context, src string) (v1.Image, error) {
 	// Under a name of its own, and not for long: the user asked for a tree, and
 	// may have an image of the file's name. The blobs go with the next gc.
 	own := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
-	if _, err := loadAny(c.Context, s, src, own); err != nil {
+	if unpack.IsSquashFS(src) {
+		_, err = loadSquashFS(c.Context, s, src, own)
+	} else {
+		_, err = s.LoadOne(c.Context, src, own, p)
+	}
+	if err != nil {
 		return nil, err
 	}
 	img, err := s.Get(own, p)

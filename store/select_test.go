@@ -1,0 +1,141 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	oci "github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+)
+
+// manyImages writes a layout whose images have these tags and platforms, and
+// returns it with their digests. The platform of "TAG@ARCH" is in the
+// configuration alone, that of "TAG=ARCH" in the index as well.
+func manyImages(t *testing.T, names ...string) (dir string, digests map[string]string) {
+	t.Helper()
+	dir, digests = filepath.Join(t.TempDir(), "layout"), map[string]string{}
+	p, err := oci.Write(dir, empty.Index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		img, err := random.Image(500, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tag, arch, listed := strings.Cut(n, "=")
+		if !listed {
+			tag, arch, _ = strings.Cut(n, "@")
+		}
+		if img, err = mutate.ConfigFile(img, &v1.ConfigFile{OS: "linux", Architecture: arch, RootFS: rootFS(t, img)}); err != nil {
+			t.Fatal(err)
+		}
+		o := []oci.Option{oci.WithAnnotations(map[string]string{refAnnotation: tag})}
+		if listed {
+			o = append(o, oci.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
+		}
+		if err := p.AppendImage(img, o...); err != nil {
+			t.Fatal(err)
+		}
+		d, err := img.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		digests[n] = d.String()
+	}
+	return dir, digests
+}
+
+func rootFS(t *testing.T, img v1.Image) v1.RootFS {
+	t.Helper()
+	c, err := img.ConfigFile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.RootFS
+}
+
+// LAYOUT:TAG and --platform select one image of several; without a choice the
+// message lists them.
+func TestSelect(t *testing.T) {
+	dir, digests := manyImages(t, "a@amd64", "a@arm64", "b=ppc64le", "docker.io/x/y:c=arm64", "docker.io/x/y:d=s390x")
+	for _, c := range []struct{ tag, platform, want string }{
+		{"a", "linux/amd64", "a@amd64"},
+		{"a", "linux/arm64", "a@arm64"},
+		{"b", "", "b=ppc64le"},
+		{"c", "", "docker.io/x/y:c=arm64"},
+		{"docker.io/x/y:c", "", "docker.io/x/y:c=arm64"},
+		{"", "linux/ppc64le", "b=ppc64le"},
+		{"", "linux/s390x", "docker.io/x/y:d=s390x"},
+		{"", "linux/arm64", ""}, // two
+		{"", "linux/riscv64", ""},
+		{"nothing", "", ""},
+		{"a", "linux/s390x", ""},
+	} {
+		var p *v1.Platform
+		if c.platform != "" {
+			var err error
+			if p, err = v1.ParsePlatform(c.platform); err != nil {
+				t.Fatal(err)
+			}
+		}
+		name := c.tag + " " + c.platform
+		img, err := Layout(dir, c.tag, p)
+		if c.want == "" {
+			var choice *ChoiceError
+			if !errors.As(err, &choice) || !strings.Contains(err.Error(), `"a", "a", "b" (linux/ppc64le), "docker.io/x/y:c" (linux/arm64)`) {
+				t.Errorf("%s: %v; want a list of the images", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if d, err := img.Digest(); err != nil || d.String() != digests[c.want] {
+			t.Errorf("%s: %s, %v; want %s", name, d, err, digests[c.want])
+		}
+		s, err := Open(filepath.Join(t.TempDir(), "store"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.LoadOne(context.Background(), dir+":"+c.tag, "x", p); c.tag != "" && err != nil {
+			t.Errorf("%s: loading it: %v", name, err)
+		} else if c.tag != "" {
+			if img, err = s.Get("x", p); err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if d, _ := img.Digest(); d.String() != digests[c.want] {
+				t.Errorf("%s: %s was loaded; want %s", name, d, digests[c.want])
+			}
+		}
+	}
+}
+
+func TestSplitTag(t *testing.T) {
+	dir := t.TempDir()
+	for _, n := range []string{"plain", "with:colon"} {
+		if err := os.Mkdir(filepath.Join(dir, n), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for arg, want := range map[string][2]string{
+		"plain":            {"plain", ""},
+		"plain:v1":         {"plain", "v1"},
+		"plain:x.org/y:v1": {"plain", "x.org/y:v1"},
+		"with:colon":       {"with:colon", ""},
+		"with:colon:v1":    {"with:colon", "v1"},
+		"absent:v1":        {"absent:v1", ""},
+	} {
+		file, tag := SplitTag(filepath.Join(dir, arg))
+		if file != filepath.Join(dir, want[0]) || tag != want[1] {
+			t.Errorf("SplitTag(%q) = %q, %q; want %q, %q", arg, file, tag, want[0], want[1])
+		}
+	}
+}
