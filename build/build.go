@@ -35,6 +35,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/store"
+	"hpcc/store/wait"
 )
 
 // Options say what to build. The zero value builds ./Dockerfile in the current
@@ -325,7 +326,7 @@ func (b *builder) read() ([]byte, error) {
 			}
 			b.file = filepath.Join(b.Context, "Dockerfile")
 		}
-		f, err := os.Open(b.file)
+		f, err := wait.Open(b.file)
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("opening the Dockerfile: %w; name it with -f", err)
 		}

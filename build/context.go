@@ -19,6 +19,8 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/moby/patternmatcher"
 	"github.com/moby/patternmatcher/ignorefile"
+
+	"hpcc/store/wait"
 )
 
 // maxIgnoreFile bounds what is read of a .dockerignore.
@@ -57,7 +59,7 @@ func openContext(dir, dockerfile string, hidden ...string) (*contextDir, error) 
 		names = []string{dockerfile + ".dockerignore", names[0]}
 	}
 	for _, name := range names {
-		f, err := os.Open(name)
+		f, err := wait.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

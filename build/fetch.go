@@ -16,10 +16,10 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"time"
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 
+	"hpcc/store/wait"
 	"hpcc/unpack"
 )
 
@@ -48,7 +48,7 @@ func (b *builder) download(ctx context.Context, word, checksum string, fetched f
 		return sourceSet{}, "", err
 	}
 	file := filepath.Join(dir, "file")
-	sum, err := fetchFile(ctx, word, file, fetched)
+	sum, err := fetchFile(ctx, word, file, checksum != "", fetched)
 	if err != nil {
 		return sourceSet{}, "", fmt.Errorf("adding %q: %w", u.Redacted(), err)
 	}
@@ -62,41 +62,28 @@ func (b *builder) download(ctx context.Context, word, checksum string, fetched f
 	return sourceSet{name: name, items: []item{{path: file, mode: 0o600}}}, sum, nil
 }
 
-// fetchFile gets an address into a file, with a few tries, and sums it up.
-func fetchFile(ctx context.Context, from, to string, fetched func(done, total int64)) (sum string, err error) {
-	for n := range 4 {
-		if n > 0 {
-			select {
-			case <-ctx.Done():
-				return "", ctx.Err()
-			case <-time.After(time.Duration(300<<n) * time.Millisecond):
-			}
-		}
-		var again bool
-		if sum, again, err = tryFetch(ctx, from, to, fetched); !again {
-			break
-		}
-	}
-	return sum, err
-}
-
-func tryFetch(ctx context.Context, from, to string, fetched func(done, total int64)) (sum string, again bool, err error) {
+// fetchFile gets an address into a file and returns its checksum. pinned says that
+// the caller compares it.
+func fetchFile(ctx context.Context, from, to string, pinned bool, fetched func(done, total int64)) (sum string, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	req.Header.Set("User-Agent", "hpcc")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := wait.Get(nil, req, pinned)
 	if err != nil {
-		return "", ctx.Err() == nil, errors.Unwrap(err)
+		if ue := (*url.Error)(nil); errors.As(err, &ue) {
+			err = ue.Err // the caller names the address without its password
+		}
+		return "", err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return "", resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, fmt.Errorf("the server answers %s", resp.Status)
+		return "", fmt.Errorf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	f, err := os.Create(to)
 	if err != nil {
-		return "", false, err
+		return "", err
 	}
 	h := sha256.New()
 	n, err := io.Copy(io.MultiWriter(f, h, &counter{total: resp.ContentLength, tell: fetched}), io.LimitReader(resp.Body, maxDownload+1))
@@ -104,9 +91,9 @@ func tryFetch(ctx context.Context, from, to string, fetched func(done, total int
 		err = cerr
 	}
 	if n > maxDownload {
-		return "", false, fmt.Errorf("it has more than %d bytes", int64(maxDownload))
+		return "", fmt.Errorf("it has more than %d bytes", int64(maxDownload))
 	}
-	return "sha256:" + hex.EncodeToString(h.Sum(nil)), err != nil, err
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), err
 }
 
 // clone gets a repository, REPOSITORY[#REF[:DIRECTORY]], with the git
@@ -129,15 +116,18 @@ func (b *builder) clone(ctx context.Context, word string, keepGit bool) (dir, co
 	if dir, err = os.MkdirTemp(b.work, "git-"); err != nil {
 		return fail(err)
 	}
-	var out []byte
-	for _, args := range [][]string{{"init", "-q"}, {"fetch", "-q", "--depth", "1", "--", repository, ref}, {"checkout", "-q", "FETCH_HEAD"}, {"rev-parse", "HEAD"}} {
-		out, err = git(ctx, dir, args...)
-		if err != nil && args[0] == "fetch" { // not every server gives a part of the history
-			out, err = git(ctx, dir, "fetch", "-q", "--", repository, ref)
-		}
-		if err != nil {
-			return fail(err)
-		}
+	if _, err := git(ctx, dir, "init", "-q"); err != nil {
+		return fail(err)
+	}
+	if err := gitFetch(ctx, dir, repository, ref); err != nil {
+		return fail(err)
+	}
+	if _, err := git(ctx, dir, "checkout", "-q", "FETCH_HEAD"); err != nil {
+		return fail(err)
+	}
+	out, err := git(ctx, dir, "rev-parse", "HEAD")
+	if err != nil {
+		return fail(err)
 	}
 	if !keepGit {
 		if err := os.RemoveAll(filepath.Join(dir, ".git")); err != nil {
@@ -217,17 +207,4 @@ func (b *builder) fetchContext(ctx context.Context) error {
 	}
 	defer r.Close()
 	return unpack.Archive(ctx, r, dir)
-}
-
-// git runs git without questions; its error is what git said.
-func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
-	shell := fmt.Sprintf(`umask %03o; exec git "$@"`, buildUmask)
-	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", shell, "git"}, args...)...)
-	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GIT_TERMINAL_PROMPT=0")
-	out, err := cmd.Output()
-	var ee *exec.ExitError
-	if errors.As(err, &ee) && len(ee.Stderr) > 0 {
-		err = errors.New(oneLine(string(ee.Stderr)))
-	}
-	return out, err
 }

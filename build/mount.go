@@ -17,6 +17,8 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/store/wait"
 )
 
 // A Secret is what RUN --mount=type=secret shows: the content of a file or of a
@@ -254,6 +256,9 @@ func (st *stage) contextMount(c *contextDir, source string) (string, error) {
 	return dst, nil
 }
 
+// maxSecret bounds the file of a secret, in bytes.
+const maxSecret = 64 << 20
+
 // openSecret shows a secret from a file system in memory: it is on no disk.
 func (st *stage) openSecret(s *mountSet, m *instructions.Mount) error {
 	id := secretID(m)
@@ -267,7 +272,7 @@ func (st *stage) openSecret(s *mountSet, m *instructions.Mount) error {
 	text := []byte(os.Getenv(secret.Env))
 	if secret.File != "" {
 		var err error
-		if text, err = os.ReadFile(secret.File); err != nil {
+		if text, err = wait.ReadFile(secret.File, maxSecret); err != nil {
 			return fmt.Errorf("reading secret %q: %w", id, err)
 		}
 	}

@@ -98,7 +98,7 @@ func (r *record) downloadFrom(ctx context.Context, u, dir, tmp string, add func(
 		add(r.Size)
 		return p, nil
 	}
-	src, err := fetch(ctx, u)
+	src, err := fetch(ctx, u, r.SHA256 != "")
 	if err != nil {
 		return "", fmt.Errorf("fetching %s: %w", r.fn, err)
 	}

@@ -59,7 +59,7 @@ var errUnchanged = errors.New("not modified")
 // place whole.
 func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	if c.cache == "" || strings.HasPrefix(u, "file:") {
-		return fetch(ctx, u)
+		return fetch(ctx, u, false)
 	}
 	file := c.file(u)
 	old, have := openKept(file)
@@ -73,7 +73,7 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	if old != nil && (asked || have.fresh) {
 		return old, nil
 	}
-	resp, err := get(ctx, u, have.conditions())
+	resp, err := get(ctx, u, have.conditions(), false)
 	if errors.Is(err, errUnchanged) && old != nil {
 		now := time.Now() // used: the store's GC goes by age
 		_ = os.Chtimes(file, now, now)
@@ -219,12 +219,13 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 	return os.Rename(body.Name(), file)
 }
 
-// fetch opens a URL; a missing file is fs.ErrNotExist.
-func fetch(ctx context.Context, u string) (io.ReadCloser, error) {
+// fetch opens a URL; a missing file is fs.ErrNotExist. pinned says that the caller
+// compares a digest.
+func fetch(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
 	if strings.HasPrefix(u, "file:") {
 		return openFile(u)
 	}
-	resp, err := get(ctx, u, nil)
+	resp, err := get(ctx, u, nil, pinned)
 	if err != nil {
 		return nil, err
 	}

@@ -16,12 +16,12 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"hpcc/store/wait"
 )
 
 // defaultAlias is where a channel that is only a name is looked for.
@@ -62,12 +62,6 @@ func openChannel(s string) (channel, error) {
 	return channel{url: defaultAlias + s}, nil
 }
 
-// tries is how often a request is made when a server is busy or breaks off.
-const tries = 5
-
-// maxWait bounds what a busy server may ask us to wait.
-const maxWait = 30 * time.Second
-
 // fileURL is the URL of a file or directory of this machine.
 func fileURL(abs string) string { return (&url.URL{Scheme: "file", Path: abs}).String() }
 
@@ -83,89 +77,50 @@ func openFile(u string) (*os.File, error) {
 	return os.Open(p.Path)
 }
 
-// get asks a server for a URL, again when it is busy, with the login that the URL
-// has, or netrc for its host where nobody on the way hears it. A missing file is fs.ErrNotExist, one that conditions
-// in the header let stay is errUnchanged.
-func get(ctx context.Context, u string, header http.Header) (*http.Response, error) {
+// get asks a server for a URL, with the login that the URL has, or netrc's for its
+// host where nobody on the way hears it. pinned says that the caller compares a
+// digest. A missing file is fs.ErrNotExist; one that conditions in the header
+// leave as it is, errUnchanged.
+func get(ctx context.Context, u string, header http.Header, pinned bool) (*http.Response, error) {
 	logins, err := readNetrc()
 	if err != nil {
 		return nil, err
 	}
-	return patiently(ctx, func() (*http.Response, time.Duration, error) {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
-		if err != nil {
-			return nil, never, fmt.Errorf("%s: %w", hide(u), plain(err))
-		}
-		if header != nil {
-			req.Header = header.Clone()
-		}
-		req.Header.Set("User-Agent", "hpcc")
-		if login := logins[req.URL.Hostname()]; login != nil && req.URL.User == nil && unheard(req.URL) {
-			password, _ := login.Password()
-			req.SetBasicAuth(login.Username(), password)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return nil, 0, fmt.Errorf("%s: %w", hide(u), plain(err))
-		}
-		switch c := resp.StatusCode; {
-		case c == http.StatusOK:
-			return resp, 0, nil
-		case c == http.StatusNotModified:
-			resp.Body.Close()
-			return nil, never, errUnchanged
-		case c == http.StatusNotFound || c == http.StatusForbidden:
-			err := refusal(u, resp)
-			return nil, never, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
-		case c == http.StatusUnauthorized:
-			return nil, never, fmt.Errorf("%w; a login for the host can stand in ~/.netrc or in the channel's URL", refusal(u, resp))
-		}
-		return nil, whether(resp), refusal(u, resp)
-	})
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
+	}
+	if header != nil {
+		req.Header = header.Clone()
+	}
+	req.Header.Set("User-Agent", "hpcc")
+	if login := logins[req.URL.Hostname()]; login != nil && req.URL.User == nil && unheard(req.URL) {
+		password, _ := login.Password()
+		req.SetBasicAuth(login.Username(), password)
+	}
+	resp, err := wait.Get(nil, req, pinned)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
+	}
+	switch c := resp.StatusCode; {
+	case c == http.StatusOK:
+		return resp, nil
+	case c == http.StatusNotModified:
+		resp.Body.Close()
+		return nil, errUnchanged
+	case c == http.StatusNotFound || c == http.StatusForbidden:
+		err := refusal(u, resp)
+		return nil, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+	case c == http.StatusUnauthorized:
+		return nil, fmt.Errorf("%w; a login for the host can stand in ~/.netrc or in the channel's URL", refusal(u, resp))
+	}
+	return nil, refusal(u, resp)
 }
 
 // refusal is the error of an answer that is not what was asked for, which it closes.
 func refusal(u string, resp *http.Response) error {
 	resp.Body.Close()
-	return fmt.Errorf("%s: the server answers %s", hide(u), resp.Status)
-}
-
-// never is the wait of a request that another try does not help.
-const never = -1
-
-// whether says how long to wait until a server that refused may be asked again.
-func whether(resp *http.Response) time.Duration {
-	if c := resp.StatusCode; c != http.StatusTooManyRequests && c < 500 {
-		return never
-	}
-	return retryAfter(resp.Header.Get("Retry-After"))
-}
-
-// patiently makes a request again, a few times, when the server is busy or
-// breaks off. wait is how long the server asks to be left alone, or never.
-func patiently[T any](ctx context.Context, try func() (answer T, wait time.Duration, err error)) (T, error) {
-	for n := 1; ; n++ {
-		answer, wait, err := try()
-		if err == nil || wait == never || n == tries || ctx.Err() != nil {
-			return answer, err
-		}
-		select {
-		case <-ctx.Done():
-			return answer, ctx.Err()
-		case <-time.After(max(wait, time.Duration(200<<n)*time.Millisecond)):
-		}
-	}
-}
-
-// retryAfter reads how long a server asks to wait: seconds or a date.
-func retryAfter(s string) time.Duration {
-	if sec, err := strconv.Atoi(s); err == nil {
-		return min(time.Duration(max(sec, 0))*time.Second, maxWait)
-	}
-	if t, err := http.ParseTime(s); err == nil {
-		return min(max(time.Until(t), 0), maxWait)
-	}
-	return 0
+	return fmt.Errorf("%s: the server answers %d %s", hide(u), resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
 // plain takes the URL, which may hold credentials, out of an error.

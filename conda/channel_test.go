@@ -369,7 +369,7 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 	if err != nil {
 		return nil, err
 	}
-	plan, err := Resolve(t.Context(), e, o)
+	plan, err := Resolve(quick(t), e, o)
 	if err != nil {
 		return nil, err
 	}
@@ -379,7 +379,7 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 // carryOut installs a plan.
 func carryOut(t testing.TB, s *store.Store, plan *Plan, o Options) (*result, error) {
 	t.Helper()
-	layers, env, err := plan.Layers(t.Context(), s, o)
+	layers, env, err := plan.Layers(quick(t), s, o)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,6 +14,8 @@ import (
 	"sync"
 
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/store/wait"
 )
 
 // A Condarc is what conda's configuration says of channels (docs.conda.io,
@@ -54,7 +55,7 @@ func condarcFiles(getenv func(string) string) []string {
 func ReadCondarc(getenv func(string) string) (*Condarc, error) {
 	rc := &Condarc{custom: map[string]string{}, multi: map[string][]string{}, mirrored: map[string][]string{}}
 	for _, name := range condarcFiles(getenv) {
-		f, err := os.Open(name)
+		f, err := wait.Open(name)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

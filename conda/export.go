@@ -19,7 +19,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -27,6 +26,8 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/store/wait"
 )
 
 // An Export is an environment as a tool wrote it down. What a format cannot
@@ -118,7 +119,7 @@ type ReadOptions struct {
 
 // ReadFile reads the export in a file, as Read does.
 func ReadFile(name string, o ReadOptions) (*Export, error) {
-	f, err := os.Open(name)
+	f, err := wait.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("opening the export: %w", err)
 	}

@@ -261,7 +261,7 @@ func TestRetryAfter(t *testing.T) {
 		}
 		return true
 	})
-	r, err := fetch(t.Context(), web.URL+"/x")
+	r, err := fetch(t.Context(), web.URL+"/x", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +276,7 @@ func TestFetchEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	begun := time.Now()
-	if _, err := fetch(ctx, web.URL+"/x"); err == nil || time.Since(begun) > 2*time.Second {
+	if _, err := fetch(ctx, web.URL+"/x", false); err == nil || time.Since(begun) > 2*time.Second {
 		t.Errorf("fetch = %v after %v; want an end with the context", err, time.Since(begun))
 	}
 }
@@ -312,7 +312,7 @@ func TestCredentials(t *testing.T) {
 	all += fmt.Sprint(err)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = fetch(gone, channel+"/x")
+	_, err = fetch(gone, channel+"/x", false)
 	all += fmt.Sprint(err)
 	if !strings.Contains(all, web.URL+"/linux-64/small-1.0-0.conda") {
 		t.Error("the record does not have the URL")

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"hpcc/store/wait"
 )
 
 // mirrors are the places of one channel, in the order in which they are asked.
@@ -53,15 +55,22 @@ func (o Options) mirrorsBeside(u string) *mirrors {
 	return nil
 }
 
+// attemptsOfMirror is how often a place is asked while there are others to ask.
+const attemptsOfMirror = 2
+
 // try does something at one place after another until it works. One that does
 // not answer is asked last from then on; one that has not the file is only
 // behind the others. Where none has it, the error is fs.ErrNotExist.
-func (m *mirrors) try(ctx context.Context, do func(place string) error) error {
+func (m *mirrors) try(ctx context.Context, do func(ctx context.Context, place string) error) error {
 	first := int(m.at.Load())
 	var absent, failed error
 	for i := range m.places {
 		n := (first + i) % len(m.places)
-		err := do(m.places[n])
+		asked := ctx
+		if i < len(m.places)-1 {
+			asked = wait.Attempts(ctx, attemptsOfMirror)
+		}
+		err := do(asked, m.places[n])
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return err
@@ -87,7 +96,7 @@ func (c channel) index(ctx context.Context, subdir string, wanted map[string]boo
 	if c.mirrors == nil {
 		return c.indexHere(ctx, subdir, wanted)
 	}
-	err = c.mirrors.try(ctx, func(place string) (err error) {
+	err = c.mirrors.try(ctx, func(ctx context.Context, place string) (err error) {
 		here := c
 		here.url = place
 		if rs, err = here.indexHere(ctx, subdir, wanted); err != nil {
@@ -111,7 +120,7 @@ func (r *record) download(ctx context.Context, dir, tmp string, add func(n int64
 	if r.mirrors == nil {
 		return r.downloadFrom(ctx, r.url, dir, tmp, add)
 	}
-	err = r.mirrors.try(ctx, func(place string) (err error) {
+	err = r.mirrors.try(ctx, func(ctx context.Context, place string) (err error) {
 		var done int64
 		file, err = r.downloadFrom(ctx, place+strings.TrimPrefix(r.url, r.mirrors.places[0]), dir, tmp, func(n int64) { done += n; add(n) })
 		if err != nil {

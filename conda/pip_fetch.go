@@ -63,7 +63,7 @@ func (f *pipFetcher) archive(ctx context.Context, p *pipPick, add func(n int64))
 			return "", nil, err
 		}
 		defer store.RemoveAll(tmp)
-		src, err := f.web.get(ctx, p.file.url, anything)
+		src, err := f.web.get(ctx, p.file.url, anything, r.SHA256 != "")
 		if err != nil {
 			return "", nil, fmt.Errorf("fetching %s: %w", p.file.name, err)
 		}
@@ -181,7 +181,7 @@ func (e *badMetadata) Error() string { return e.file + " cannot be used: " + e.e
 func (e *badMetadata) Unwrap() error { return e.err }
 
 func (f *pipFetcher) besides(ctx context.Context, file *pipFile) ([]byte, error) {
-	a, err := f.web.get(ctx, file.url+".metadata", anything)
+	a, err := f.web.get(ctx, file.url+".metadata", anything, false)
 	if err != nil {
 		return nil, err
 	}

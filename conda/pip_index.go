@@ -206,7 +206,7 @@ func (x *pipIndex) findLinks(ctx context.Context, place string) ([]pipFile, erro
 
 // page reads one page, in HTML or JSON.
 func (x *pipIndex) page(ctx context.Context, address string) ([]pipFile, error) {
-	a, err := x.web.get(ctx, address, indexKinds)
+	a, err := x.web.get(ctx, address, indexKinds, false)
 	if err != nil {
 		return nil, err
 	}

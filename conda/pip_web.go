@@ -13,7 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+
+	"hpcc/store/wait"
 )
 
 // pipWeb asks indexes for pages and archives. Logins are those of the index
@@ -27,6 +28,7 @@ type pipWeb struct {
 
 func newPipWeb(x *PipIndexes) (*pipWeb, error) {
 	w := &pipWeb{logins: map[string]*url.Userinfo{}, plain: x.PlainHTTP}
+	w.client.Transport = wait.Transport{}
 	w.client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
 		if len(via) >= 10 {
 			return errors.New("more than 10 redirections")
@@ -70,9 +72,9 @@ type pipAnswer struct {
 	kind string   // the content type
 }
 
-// get asks for an address. What is not there is fs.ErrNotExist. Busy servers are
-// asked again, when they say.
-func (w *pipWeb) get(ctx context.Context, address, accept string) (*pipAnswer, error) {
+// get asks for an address. What is not there is fs.ErrNotExist. pinned says that
+// the caller compares a digest.
+func (w *pipWeb) get(ctx context.Context, address, accept string, pinned bool) (*pipAnswer, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("reading the address: %w", plain(err))
@@ -87,14 +89,9 @@ func (w *pipWeb) get(ctx context.Context, address, accept string) (*pipAnswer, e
 	if err := w.allowed(u); err != nil {
 		return nil, err
 	}
-	return patiently(ctx, func() (*pipAnswer, time.Duration, error) { return w.ask(ctx, u, accept) })
-}
-
-// ask makes one request.
-func (w *pipWeb) ask(ctx context.Context, u *url.URL, accept string) (*pipAnswer, time.Duration, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return nil, never, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+		return nil, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
 	}
 	req.URL.User = nil
 	if login := w.login(u); login != nil {
@@ -106,24 +103,20 @@ func (w *pipWeb) ask(ctx context.Context, u *url.URL, accept string) (*pipAnswer
 	if accept == anything {
 		req.Header.Set("Accept-Encoding", "identity") // an archive as it is
 	}
-	resp, err := w.client.Do(req)
+	resp, err := wait.Get(&w.client, req, pinned)
 	if err != nil {
-		wait := time.Duration(0)
-		if resp != nil { // a redirection that is refused
-			wait = never
-		}
-		return nil, wait, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
+		return nil, fmt.Errorf("%s: %w", hide(u.String()), plain(err))
 	}
 	switch c := resp.StatusCode; {
 	case c == http.StatusOK:
-		return &pipAnswer{resp.Body, resp.Request.URL, resp.Header.Get("Content-Type")}, 0, nil
+		return &pipAnswer{resp.Body, resp.Request.URL, resp.Header.Get("Content-Type")}, nil
 	case c == http.StatusNotFound || c == http.StatusGone:
 		err := refusal(u.String(), resp)
-		return nil, never, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+		return nil, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
 	case c == http.StatusUnauthorized || c == http.StatusForbidden:
-		return nil, never, fmt.Errorf("%w; a login for the host can stand in ~/.netrc", refusal(u.String(), resp))
+		return nil, fmt.Errorf("%w; a login for the host can stand in ~/.netrc", refusal(u.String(), resp))
 	}
-	return nil, whether(resp), refusal(u.String(), resp)
+	return nil, refusal(u.String(), resp)
 }
 
 // login finds the login for an address: its own, its index's, or netrc's where
@@ -158,7 +151,7 @@ func readNetrc() (map[string]*url.Userinfo, error) {
 		}
 		name = filepath.Join(home, ".netrc")
 	}
-	f, err := os.Open(name)
+	f, err := wait.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -187,11 +187,11 @@ func pipInstalled(t testing.TB, text string, target pipTarget, o pipOptions) (*p
 		o.File = "pip.txt"
 	}
 	s := newStore(t)
-	plan, err := resolvePip(t.Context(), s, pipRows(t, text), target, o)
+	plan, err := resolvePip(quick(t), s, pipRows(t, text), target, o)
 	if err != nil {
 		return nil, err
 	}
-	layers, notes, err := plan.layers(t.Context(), s, o)
+	layers, notes, err := plan.layers(quick(t), s, o)
 	if err != nil {
 		return nil, err
 	}

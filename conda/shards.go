@@ -129,7 +129,7 @@ func (c channel) shard(ctx context.Context, from string, digest []byte) ([]byte,
 		}
 	}
 	u := strings.TrimRight(from, "/") + "/" + name + ".msgpack.zst"
-	packed, err := readBounded(fetch(ctx, u))
+	packed, err := readBounded(fetch(ctx, u, true))
 	if err != nil {
 		return nil, err
 	}

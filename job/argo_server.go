@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"hpcc/store/wait"
 )
 
 // The variables that say where an Argo server is: those of its own command, and two for
@@ -38,6 +40,8 @@ const (
 	maxLogLine    = 1 << 20
 	maxToken      = 64 << 10
 	maxRefusal    = 4 << 10
+
+	maxCertificates = 16 << 20
 )
 
 // An argoServer is an Argo server, spoken to by its REST interface.
@@ -87,14 +91,14 @@ func openArgoServer(ctx context.Context) (*argoServer, error) {
 		}
 	}
 	s.http = &http.Client{
-		Transport: &http.Transport{
+		Transport: wait.Transport{Base: &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 			TLSClientConfig:     tlsConfig,
 			TLSHandshakeTimeout: 10 * time.Second,
 			ForceAttemptHTTP2:   true,
 			IdleConnTimeout:     10 * time.Second, // each look has a transport of its own
-		},
+		}},
 		// The token is for this host, and a login page is no answer.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -135,7 +139,7 @@ func argoLogin(ctx context.Context) (string, error) {
 	token, from := os.Getenv(argoToken), "$"+argoToken
 	if file := getenv(ctx, ArgoTokenFile); file != "" {
 		from = file
-		f, err := os.Open(file)
+		f, err := wait.Open(file)
 		if err != nil {
 			return "", fmt.Errorf("reading the token for the Argo server: %w", err)
 		}
@@ -164,7 +168,7 @@ func argoLogin(ctx context.Context) (string, error) {
 
 // certificates are this machine's and those of a file.
 func certificates(file string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(file)
+	pem, err := wait.ReadFile(file, maxCertificates)
 	if err != nil {
 		return nil, fmt.Errorf("reading certificates: %w", err)
 	}
@@ -341,6 +345,9 @@ func (s *argoServer) log(ctx context.Context, name, pod string, follow bool, out
 	q := url.Values{"logOptions.container": {mainContainer}, "podName": {pod}}
 	if follow {
 		q.Set("logOptions.follow", "true")
+	}
+	if follow {
+		ctx = wait.Forever(ctx)
 	}
 	resp, err := s.send(ctx, http.MethodGet, []string{"workflows", kubeNamespace(ctx), name, "log"}, q, nil)
 	if err != nil {

@@ -15,6 +15,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	"hpcc/store/wait"
 )
 
 // argoAt is a server of Argo at an address, as a cluster with these variables has it.
@@ -91,7 +94,7 @@ func TestArgoServerAnswers(t *testing.T) {
 		{"page", "is no Argo server: it says 200 OK, text/html", say(200, "<html>")},
 		{"page of an error", "is no Argo server: it says 502 Bad Gateway", say(502, "<html>")},
 		{"page of nothing", "is no Argo server: it says 404 Not Found", say(404, "<html>")},
-		{"cut off", "reading the answer of", func(w http.ResponseWriter, r *http.Request) {
+		{"cut off", "unexpected EOF (gave up after 5 attempts)", func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "100")
 			_, _ = io.WriteString(w, `{"meta`)
 		}},
@@ -103,7 +106,7 @@ func TestArgoServerAnswers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = s.get(t.Context(), "a")
+			_, err = s.get(wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond}), "a")
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "sesame") || strings.Contains(err.Error(), "secret=1") {
 				t.Errorf("get: %v; want %q", err, tt.want)
 			}

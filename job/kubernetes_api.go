@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"hpcc/store/wait"
 )
 
 // A kubeAPI reads from the server through "kubectl proxy" on a socket that nobody else may open: all logins that
@@ -40,12 +42,12 @@ func (k kubernetes) open(ctx context.Context) (*kubeAPI, error) {
 	said := &tail{}
 	a.proxy.Stderr = said
 	a.proxy.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	a.client = &http.Client{Transport: &http.Transport{
+	a.client = &http.Client{Transport: wait.Transport{Base: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
 		MaxIdleConnsPerHost: logsAtOnce,
-	}}
+	}}}
 	if err := a.proxy.Start(); err != nil {
 		os.RemoveAll(dir)
 		if errors.Is(err, exec.ErrNotFound) {
@@ -53,6 +55,7 @@ func (k kubernetes) open(ctx context.Context) (*kubeAPI, error) {
 		}
 		return nil, err
 	}
+	late := time.After(patience)
 	ended := make(chan error, 1)
 	go func() { ended <- a.proxy.Wait() }()
 	for {
@@ -69,6 +72,9 @@ func (k kubernetes) open(ctx context.Context) (*kubeAPI, error) {
 		case <-ctx.Done():
 			a.close()
 			return nil, ctx.Err()
+		case <-late:
+			a.close()
+			return nil, fmt.Errorf("starting %s: it does not listen after %v", strings.Join(w[:len(w)-1], " "), patience)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

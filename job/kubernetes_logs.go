@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/store/wait"
 )
 
 // logsAtOnce is how many logs are fetched at the same time.
@@ -21,6 +23,9 @@ const logsAtOnce = 8
 
 // log opens what a pod's program wrote; with follow it goes on until that ends.
 func (a *kubeAPI) log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
+	if follow {
+		ctx = wait.Forever(ctx)
+	}
 	return a.stream(ctx, fmt.Sprintf("/api/v1/%s/%s/log?container=%s&follow=%t", a.place("pods"), url.PathEscape(pod), mainContainer, follow))
 }
 

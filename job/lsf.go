@@ -143,9 +143,7 @@ func (lsf) submit(ctx context.Context, s *Submission, script string) error {
 		return err
 	}
 	defer f.Close()
-	cmd := command(ctx, s.Job.Dir, "bsub")
-	cmd.Stdin, cmd.Env = f, append(cmd.Env, "HPCC_SUBMISSION="+s.ID)
-	out, err := run(cmd)
+	out, err := feed(ctx, s.Job.Dir, f, []string{"HPCC_SUBMISSION=" + s.ID}, "bsub")
 	if err != nil {
 		return fmt.Errorf("handing job %q to LSF: %w", s.Job.Name, words(out, err))
 	}

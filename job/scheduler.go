@@ -4,11 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"os/exec"
 	"slices"
 	"strings"
 	"time"
+
+	"hpcc/store/wait"
 )
 
 // A scheduler takes the jobs of one target. Each target's file has its own.
@@ -71,9 +75,38 @@ func Detect(ctx context.Context) Target {
 	return Local
 }
 
+// commandTime bounds a command of a scheduler where the caller has no bound of its
+// own: three minutes by default. Slurm's give up by themselves after
+// MessageTimeout, which sites set to 60 s and more.
+func commandTime(ctx context.Context) time.Duration { return 3 * wait.Limits(ctx).Header }
+
+// A SilentError is a command of a scheduler that did not end in time.
+type SilentError struct {
+	Command string
+	After   time.Duration
+}
+
+func (e *SilentError) Error() string {
+	return fmt.Sprintf("%s did not answer within %v and was ended; see by hand what it waits for. What it was asked to do may have been done", e.Command, e.After)
+}
+
 // call runs a command of a scheduler; see [run].
 func call(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
-	return run(command(ctx, dir, name, args...))
+	return feed(ctx, dir, nil, nil, name, args...)
+}
+
+// feed runs a command of a scheduler with standard input and more variables.
+func feed(ctx context.Context, dir string, in io.Reader, env []string, name string, args ...string) ([]byte, error) {
+	silent := &SilentError{name, commandTime(ctx)}
+	ctx, cancel := context.WithTimeoutCause(ctx, silent.After, silent)
+	defer cancel()
+	cmd := command(ctx, dir, name, args...)
+	cmd.Stdin, cmd.Env = in, append(cmd.Env, env...)
+	out, err := run(cmd)
+	if err != nil && context.Cause(ctx) == error(silent) {
+		return nil, silent
+	}
+	return out, err
 }
 
 func command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {

@@ -165,7 +165,13 @@ const slurmNoNodes = "Requested node configuration is not available"
 
 // slurmTest is what "sbatch --test-only" says of a script.
 func slurmTest(ctx context.Context, j *Job, script, id string) (string, error) {
+	silent := &SilentError{"sbatch --test-only", commandTime(ctx)}
+	ctx, cancel := context.WithTimeoutCause(ctx, silent.After, silent)
+	defer cancel()
 	out, err := command(ctx, j.Dir, "sbatch", "--test-only", script, id).CombinedOutput()
+	if err != nil && context.Cause(ctx) == error(silent) {
+		return "", silent
+	}
 	switch {
 	case err == nil:
 		return string(out), nil

@@ -60,14 +60,18 @@ func (t *Site) shell(ctx context.Context, terminal bool, script string, words ..
 	for i, w := range remote[1:] {
 		remote[i+1] = quoteAlways(w)
 	}
-	args := []string{"-o", "BatchMode=yes"}
-	if terminal {
-		args = nil
+	args := []string{"-o", fmt.Sprintf("ConnectTimeout=%d", siteConnects)}
+	if !terminal {
+		args = append(args, "-o", "BatchMode=yes")
 	}
 	cmd := exec.CommandContext(ctx, "ssh", append(args, "--", t.SSH, strings.Join(remote, " "))...)
 	cmd.WaitDelay = time.Second // a connection that stays for others keeps the streams open
 	return cmd
 }
+
+// siteConnects is how long ssh may take to reach a site, in seconds: there may be
+// a host to go through on the way.
+const siteConnects = 30
 
 // quoteAlways quotes a word also where [quote] sees no need: csh and fish have other signs.
 func quoteAlways(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

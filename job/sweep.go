@@ -9,13 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+
+	"hpcc/store/wait"
 )
 
 // Params give each task of an array its own values for {name} in the words of
@@ -195,7 +196,7 @@ func readParams(file, sum string) (Params, error) {
 	if p.File, err = filepath.Abs(file); err != nil {
 		return fail(err)
 	}
-	f, err := os.Open(p.File)
+	f, err := wait.Open(p.File)
 	if err != nil {
 		return fail(err)
 	}

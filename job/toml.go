@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -12,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/BurntSushi/toml"
+
+	"hpcc/store/wait"
 )
 
 // A TableFile is a file of TOML that was read whole: what is wrong with it is
@@ -21,7 +22,7 @@ type TableFile struct{ name, text string }
 // ReadTables reads a file of TOML into a struct. A key that the struct does not have, or a
 // value of another type, is an error with file and line.
 func ReadTables(file string, into any) (*TableFile, error) {
-	in, err := os.Open(file)
+	in, err := wait.Open(file)
 	if err != nil {
 		return nil, err
 	}

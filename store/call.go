@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -15,12 +16,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"hpcc/store/wait"
 )
 
 // A Secret is a password or a token. Printing shows nothing of it, in any form.
@@ -78,7 +80,7 @@ func (o Remote) call(ref string) (*call, error) {
 }
 
 func (c *call) options(ctx context.Context) []remote.Option {
-	who := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	who := remote.WithAuthFromKeychain(keychain{})
 	if !c.Credentials.empty() {
 		who = remote.WithAuth(c.Credentials)
 	}
@@ -88,9 +90,9 @@ func (c *call) options(ctx context.Context) []remote.Option {
 		remote.WithTransport(c),
 		remote.WithUserAgent("hpcc"),
 		remote.WithJobs(4),
-		remote.WithRetryBackoff(remote.Backoff{Duration: 300 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: tries}),
-		remote.WithRetryStatusCodes(http.StatusRequestTimeout, http.StatusTooManyRequests, http.StatusInternalServerError,
-			http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout),
+		// Package wait repeats requests; the library's own loop knows neither Retry-After nor the context.
+		remote.WithRetryPredicate(func(error) bool { return false }),
+		remote.WithRetryStatusCodes(),
 	}
 }
 
@@ -99,8 +101,8 @@ func (c *call) client(ctx context.Context, scope string) (*http.Client, error) {
 	var who authn.Authenticator = c.Credentials
 	if c.Credentials.empty() {
 		var err error
-		if who, err = authn.Resolve(ctx, authn.DefaultKeychain, c.ref.Context()); err != nil {
-			who = authn.Anonymous
+		if who, err = authn.Resolve(ctx, keychain{}, c.ref.Context()); err != nil {
+			return nil, err
 		}
 	}
 	rt, err := transport.NewWithContext(ctx, c.ref.Context().Registry, who, c, []string{c.ref.Scope(scope)})
@@ -173,9 +175,15 @@ func (c *call) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		own := *req
 		own.Body = &sentBody{req.Body, &c.sent}
+		if again := req.GetBody; again != nil {
+			own.GetBody = func() (io.ReadCloser, error) {
+				body, err := again()
+				return &sentBody{body, &c.sent}, err
+			}
+		}
 		req = &own
 	}
-	return remote.DefaultTransport.RoundTrip(req)
+	return wait.Transport{}.RoundTrip(req)
 }
 
 // A refusedError is a request that is not made.
@@ -244,7 +252,7 @@ const maxSaid = 2000
 
 // said is what may be told of a text that a registry had a part in.
 func (c *call) said(text string) string {
-	if text = c.hide(text); len(text) > maxSaid {
+	if text = strings.TrimSpace(c.hide(text)); len(text) > maxSaid {
 		text = strings.ToValidUTF8(text[:maxSaid], "") + "…"
 	}
 	return text
@@ -265,6 +273,7 @@ func (c *call) explain(err error) error {
 	var te *transport.Error
 	var ne net.Error
 	var refused *refusedError
+	var stall *wait.StallError
 	host := c.ref.Context().RegistryStr()
 	switch {
 	case errors.As(err, &te) && (te.StatusCode == http.StatusUnauthorized || te.StatusCode == http.StatusForbidden):
@@ -275,6 +284,8 @@ func (c *call) explain(err error) error {
 	case errors.As(err, &te) && te.StatusCode == http.StatusNotFound:
 		text = host + " has no such image or repository: " + text
 	case errors.As(err, &refused):
+	case errors.As(err, &stall):
+		text += "; is " + host + " the right host? HPCC_HTTP_TIMEOUT=5m waits longer for a slow one"
 	case errors.As(err, &ne):
 		text += "; is " + host + " the right host, and reachable from here?"
 	}

@@ -18,6 +18,8 @@ import (
 	"syscall"
 
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/store/wait"
 )
 
 // StaysLocal is the name of the registry that is none: what goes there stays in
@@ -112,7 +114,7 @@ func ReadRegistries(file string) (*Registries, error) {
 
 // readAtMost reads a small file.
 func readAtMost(file string, most int64) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := wait.Open(file)
 	if err != nil {
 		return nil, err
 	}

@@ -3,10 +3,11 @@ package store
 import (
 	"context"
 	"fmt"
-	"net/http"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+
+	"hpcc/store/wait"
 )
 
 // Ping asks whether a registry answers; to want credentials is an answer.
@@ -15,7 +16,7 @@ func Ping(ctx context.Context, host string) error {
 	if err != nil {
 		return fmt.Errorf("reading registry %q: %w", host, err)
 	}
-	if _, err := transport.Ping(ctx, r, http.DefaultTransport); err != nil {
+	if _, err := transport.Ping(ctx, r, wait.Transport{}); err != nil {
 		return fmt.Errorf("asking %s: %w", host, err)
 	}
 	return nil

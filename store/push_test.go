@@ -7,19 +7,22 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/store/wait"
 )
 
 // TestPushTells: all is told when Push returns, and nothing after it.
 func TestPushTells(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
-	s, ctx := open(t), context.Background()
+	s, ctx := open(t), wait.With(context.Background(), wait.Patience{Backoff: time.Millisecond})
 	img, err := random.Image(1<<20, 3)
 	if err != nil {
 		t.Fatal(err)

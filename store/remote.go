@@ -14,13 +14,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/store/wait"
 )
 
 // Remote says how to speak with a registry. The zero value is the usual case:
@@ -34,9 +35,6 @@ type Remote struct {
 
 	Credentials *Credentials // nil: docker's
 }
-
-// tries is how often a transfer is begun again, with growing pauses between.
-const tries = 5
 
 // Pull fetches an image of one platform and keeps it as o.Name, else as ref
 // itself. Layers come in parallel; a broken transfer goes on where it stopped.
@@ -243,7 +241,7 @@ func (s *Store) Send(ctx context.Context, img v1.Image, ref string, o Remote) er
 	if err != nil {
 		return err
 	}
-	if err := remote.Write(c.ref, img, c.options(ctx)...); err != nil {
+	if err := c.push(ctx, img); err != nil {
 		return fmt.Errorf("sending %s: %w", ref, c.explain(err))
 	}
 	return nil
@@ -256,112 +254,21 @@ func (s *Store) fetchBlob(ctx context.Context, c *http.Client, repo name.Reposit
 		t.add(d.Size)
 		return err
 	}
-	src := &resuming{ctx: ctx, client: c, size: d.Size, t: t,
-		url: fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr(), d.Digest)}
-	defer src.close()
-	return s.writeBlob(ctx, src, d.Digest, d.Size)
-}
-
-// resuming reads a URL to its end over as many requests as it takes.
-type resuming struct {
-	ctx    context.Context
-	client *http.Client
-	url    string
-	size   int64
-	off    int64
-	body   io.ReadCloser
-	failed int
-	t      *transferred
-}
-
-func (r *resuming) Read(p []byte) (int, error) {
-	for {
-		if r.off >= r.size {
-			return 0, io.EOF
-		}
-		if r.body == nil {
-			if err := r.request(); err != nil {
-				if err := r.pause(err); err != nil {
-					return 0, err
-				}
-				continue
-			}
-		}
-		n, err := r.body.Read(p)
-		r.off += int64(n)
-		r.t.add(int64(n))
-		if n > 0 {
-			r.failed = 0
-			return n, nil
-		}
-		if err == nil {
-			continue
-		}
-		r.close()
-		if r.off >= r.size {
-			return 0, io.EOF
-		}
-		if err := r.pause(err); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// A statusError is an answer that no repetition makes better.
-type statusError struct{ status string }
-
-func (e *statusError) Error() string { return "the registry answers " + e.status }
-
-// request asks for the rest.
-func (r *resuming) request() error {
-	req, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.url, nil)
+	at := fmt.Sprintf("%s://%s/v2/%s/blobs/%s", repo.Scheme(), repo.RegistryStr(), repo.RepositoryStr(), d.Digest)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
 	if err != nil {
 		return err
 	}
-	if r.off > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-%d", r.off, r.size-1))
-	}
-	resp, err := r.client.Do(req)
+	req.Header.Set("Accept-Encoding", "identity") // a blob as it is
+	resp, err := wait.Get(c, req, true)
 	if err != nil {
 		return err
 	}
-	switch {
-	case resp.StatusCode == http.StatusPartialContent && r.off > 0:
-	case resp.StatusCode == http.StatusOK:
-		if _, err := io.CopyN(io.Discard, resp.Body, r.off); err != nil {
-			resp.Body.Close()
-			return err
-		}
-	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500:
-		resp.Body.Close()
-		return errors.New("the registry answers " + resp.Status)
-	default:
-		resp.Body.Close()
-		return &statusError{resp.Status}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return transport.CheckError(resp, http.StatusOK)
 	}
-	r.body = resp.Body
-	return nil
-}
-
-// pause waits before the next try, or gives up with err.
-func (r *resuming) pause(err error) error {
-	var final *statusError
-	if r.failed++; r.failed >= tries || errors.As(err, &final) {
-		return fmt.Errorf("downloading (%d of %d bytes came): %w", r.off, r.size, err)
-	}
-	select {
-	case <-r.ctx.Done():
-		return r.ctx.Err()
-	case <-time.After(time.Duration(100<<r.failed) * time.Millisecond):
-		return nil
-	}
-}
-
-func (r *resuming) close() {
-	if r.body != nil {
-		r.body.Close()
-		r.body = nil
-	}
+	return s.writeBlob(ctx, io.TeeReader(io.LimitReader(resp.Body, d.Size), t), d.Digest, d.Size)
 }
 
 // transferred adds up bytes of parallel transfers.
@@ -370,6 +277,12 @@ type transferred struct {
 	done  int64
 	total int64
 	tell  func(done, total int64)
+}
+
+// Write counts bytes that came.
+func (t *transferred) Write(p []byte) (int, error) {
+	t.add(int64(len(p)))
+	return len(p), nil
 }
 
 func (t *transferred) add(n int64) {
@@ -413,7 +326,7 @@ func (s *Store) Push(ctx context.Context, n, ref string, o Remote) (*Pushed, err
 		p.Size, err = s.sizeOf(d)
 	}
 	if err == nil {
-		err = push(c.ref, what, o.Progress, c.options(ctx))
+		err = c.push(ctx, what)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("pushing %s to %s: %w", n, ref, c.explain(err))
@@ -445,25 +358,6 @@ func (b *sentBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.n.Add(int64(n))
 	return n, err
-}
-
-// push sends an image or index. When it returns, tell is called no more.
-func push(to name.Reference, what remote.Taggable, tell func(done, total int64), opts []remote.Option) error {
-	if tell == nil {
-		return remote.Push(to, what, opts...)
-	}
-	updates, told := make(chan v1.Update, 16), make(chan bool)
-	go func() {
-		defer close(told)
-		for u := range updates {
-			if u.Error == nil {
-				tell(u.Complete, u.Total)
-			}
-		}
-	}()
-	err := remote.Push(to, what, append(opts, remote.WithProgress(updates))...) // it closes updates
-	<-told
-	return err
 }
 
 // Login keeps a user's credentials for a registry in docker's configuration

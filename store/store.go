@@ -36,6 +36,7 @@ import (
 	"hpcc/store/owndir"
 	"hpcc/store/ready"
 	"hpcc/store/seal"
+	"hpcc/store/wait"
 )
 
 // formatVersion is the layout described above.
@@ -443,11 +444,20 @@ func parseTemp(name string) (host string, pid int, start string, ok bool) {
 	return f[0], pid, f[2], err == nil
 }
 
+// How long Alone waits for another process: until the user hears of it, and at
+// all. A process that is stopped, or whose node a network file system has lost,
+// holds its lock for ever.
+const (
+	aloneNotice = 10 * time.Second
+	aloneTime   = time.Hour
+)
+
 // Alone waits until no other process, nor another part of this one, is between
 // Alone and the release of the same key; so that work is not done twice. It is
-// no lock to rely on: where the file system has none, it does not wait. What
-// is locked is a byte of the file "version" (fcntl(2), "Open file description
-// locks"), and the kernel releases it when the process dies.
+// no lock to rely on: where the file system has none, it does not wait, and
+// after an hour it waits no longer. What is locked is a byte of the file
+// "version" (fcntl(2), "Open file description locks"), and the kernel releases
+// it when the process dies.
 func (s *Store) Alone(ctx context.Context, kind, key string) (release func()) {
 	f, err := os.OpenFile(s.path("version"), os.O_RDWR, 0)
 	if err != nil {
@@ -456,6 +466,9 @@ func (s *Store) Alone(ctx context.Context, kind, key string) (release func()) {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s/%s", kind, key)
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: int64(h.Sum64() >> 2), Len: 1}
+	late, notice := time.NewTimer(aloneTime), time.NewTimer(aloneNotice)
+	defer late.Stop()
+	defer notice.Stop()
 	for {
 		err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lock)
 		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EACCES) {
@@ -463,6 +476,10 @@ func (s *Store) Alone(ctx context.Context, kind, key string) (release func()) {
 		}
 		select {
 		case <-ctx.Done():
+			return func() { f.Close() }
+		case <-notice.C:
+			wait.Notice(ctx, "another process does the same work in store %s; waiting for its result for up to %v", s.dir, aloneTime)
+		case <-late.C:
 			return func() { f.Close() }
 		case <-time.After(20 * time.Millisecond):
 		}

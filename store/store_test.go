@@ -24,6 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"hpcc/store/wait"
 )
 
 // The test binary started again is a writer that is killed at any moment.
@@ -251,7 +253,7 @@ func TestPullResumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := open(t)
-	got, err := to.Pull(context.Background(), host+"/x:1", Remote{Name: "b"})
+	got, err := to.Pull(wait.With(context.Background(), wait.Patience{Backoff: time.Millisecond}), host+"/x:1", Remote{Name: "b"})
 	if err != nil {
 		t.Fatal(err)
 	}

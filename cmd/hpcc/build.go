@@ -17,6 +17,7 @@ import (
 	"hpcc/conda"
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/store/wait"
 	"hpcc/unpack"
 )
 
@@ -368,7 +369,7 @@ func buildOptions(c *cli.Context, a []string) (build.Options, error) {
 		CacheFrom: sources,
 		Contexts:  contexts, Labels: labels, Compression: c.String("compression"),
 		Secrets: secrets, SSH: agents,
-		Dockerfile: c.String("file"), Stdin: os.Stdin, Args: vars, Target: c.String("target"),
+		Dockerfile: c.String("file"), Stdin: wait.Stdin(), Args: vars, Target: c.String("target"),
 		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"),
 	}
 	if len(a) > 0 {

@@ -122,6 +122,9 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 // adviceFor maps an error to what to do next and to the exit status: the only
 // place that knows either.
 func adviceFor(err error) (advice string, status int) {
+	if errors.Is(err, context.Canceled) { // the user knows why
+		return "", exitInterrupted
+	}
 	status = exitFailure
 	var m *message
 	var ns *runtime.NamespaceError
@@ -151,8 +154,6 @@ func adviceFor(err error) (advice string, status int) {
 		advice = fmt.Sprintf("%q, or %q, sends it", "hpcc deploy -r NAME "+local.Name, "hpcc push "+local.Name+" REF")
 	case errors.As(err, &ns):
 		advice = ns.Cure() + `; "hpcc doctor" shows what was tried`
-	case errors.Is(err, context.Canceled):
-		status = exitInterrupted
 	}
 	return advice, status
 }

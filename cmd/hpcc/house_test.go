@@ -13,21 +13,25 @@ import (
 
 // floors are the rooms and which of our rooms each may import.
 var floors = map[string][]string{
-	"cmd/hpcc": {"build", "unpack", "conda", "store", "store/owndir", "runtime", "envfile", "job", "metrics", "metrics/report"},
+	"cmd/hpcc": {"build", "unpack", "conda", "store", "store/owndir", "store/wait", "store/wait/hostile", "runtime", "envfile", "job", "metrics", "metrics/report"},
 	// Two more programs of one file: see their package comments.
-	"cmd/start": {"cmd/start/bare", "runtime", "envfile", "metrics", "store/ready"}, "cmd/start/bare": {"store/ready"}, "cmd/weld": {},
-	"build":          {"unpack", "conda", "store", "runtime"},
-	"unpack":         {"store"},
-	"conda":          {"store"},
-	"store":          {"store/ready", "store/owndir", "store/seal"},
-	"store/ready":    {},
-	"store/owndir":   {}, // both store and runtime have directories in /tmp and /dev/shm
-	"store/seal":     {}, // both store and job keep files that must survive a power cut
-	"runtime":        {"store/owndir"},
-	"envfile":        {},
-	"job":            {"store/seal"},
-	"metrics":        {},
-	"metrics/report": {"metrics"},
+	"cmd/start":          {"cmd/start/bare", "runtime", "envfile", "metrics", "store/ready"},
+	"cmd/start/bare":     {"store/ready"},
+	"cmd/weld":           {},
+	"build":              {"unpack", "conda", "store", "store/wait", "store/wait/hostile", "runtime"},
+	"unpack":             {"store"},
+	"conda":              {"store", "store/wait", "store/wait/hostile"},
+	"store":              {"store/ready", "store/owndir", "store/seal", "store/wait", "store/wait/hostile"},
+	"store/ready":        {},
+	"store/owndir":       {},                     // both store and runtime have directories in /tmp and /dev/shm
+	"store/seal":         {},                     // both store and job seal the records that they keep
+	"store/wait":         {"store/wait/hostile"}, // shared by all that wait for others
+	"store/wait/hostile": {},
+	"runtime":            {"store/owndir"},
+	"envfile":            {},
+	"job":                {"store/seal", "store/wait", "store/wait/hostile"},
+	"metrics":            {},
+	"metrics/report":     {"metrics"},
 }
 
 // The limits of a function and of a file, in lines.

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"hpcc/store"
+	"hpcc/store/wait"
 	"hpcc/unpack"
 )
 
@@ -437,7 +438,7 @@ func spooled(s *store.Store, arg string) (file string, done func(), err error) {
 	file = filepath.Join(dir, "image")
 	f, err := os.Create(file)
 	if err == nil {
-		_, err = io.Copy(f, os.Stdin)
+		_, err = io.Copy(f, wait.Stdin())
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
@@ -621,7 +622,7 @@ configuration file, ~/.docker/config.json, which hpcc, docker, podman and skopeo
 			if err != nil {
 				return err
 			}
-			password, err := readPassword()
+			password, err := readPassword(c.Context)
 			if err != nil {
 				return err
 			}
@@ -631,14 +632,24 @@ configuration file, ~/.docker/config.json, which hpcc, docker, podman and skopeo
 }
 
 // readPassword asks on a terminal, else takes the first line of standard input.
-func readPassword() (string, error) {
+func readPassword(ctx context.Context) (string, error) {
 	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
+		// The terminal's read does not end with the signals that main handles.
+		state, err := term.GetState(fd)
+		if err != nil {
+			return "", err
+		}
+		defer context.AfterFunc(ctx, func() {
+			_ = term.Restore(fd, state)
+			fmt.Fprintln(os.Stderr)
+			os.Exit(exitInterrupted)
+		})()
 		fmt.Fprint(os.Stderr, "Password: ")
 		b, err := term.ReadPassword(fd)
 		fmt.Fprintln(os.Stderr)
 		return string(b), err
 	}
-	line, err := bufio.NewReader(io.LimitReader(os.Stdin, 64<<10)).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(wait.Stdin(), 64<<10)).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("reading the password: %w", err)
 	}

@@ -31,7 +31,7 @@ func main() {
 		ending = ending[:1]
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending...)
-	err := app().RunContext(ctx, joinBareSetEnv(ociWords(os.Args)))
+	err := app().RunContext(patient(ctx), joinBareSetEnv(ociWords(os.Args)))
 	stop()
 	os.Exit(tellError(err))
 }

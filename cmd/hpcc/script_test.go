@@ -248,6 +248,7 @@ func busybox() (string, error) {
 }
 
 func TestScripts(t *testing.T) {
+	misbehaving := servers{}
 	testscript.Run(t, testscript.Params{
 		Dir: "../../testdata/script",
 		Setup: func(e *testscript.Env) error {
@@ -282,6 +283,7 @@ func TestScripts(t *testing.T) {
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"busyroot": busyroot, "capture": capture, "serve": serve, "pty": pty, "later": later, "rayroot": rayroot, "echoes": echoes, "exchange": exchange, "freeports": freePortsCommand, "cured": cured,
+			"hostile": misbehaving.serve, "fault": misbehaving.fault, "interrupt": interrupt,
 		},
 	})
 }

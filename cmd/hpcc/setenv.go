@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
+	"hpcc/store/wait"
 )
 
 // envChanges collects --set-env, --set-env0 and --unset-env in the order of
@@ -55,12 +54,12 @@ func (e *envChanges) setFile(nul bool) func(string) error {
 		if e.later && strings.Contains(arg, "{task}") {
 			return nil
 		}
-		f, err := os.Open(arg)
+		f, err := wait.Open(arg)
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		cs, err := envfile.Read(io.Reader(f), arg, envfile.Options{NUL: nul})
+		cs, err := envfile.Read(f, arg, envfile.Options{NUL: nul})
 		e.list = append(e.list, cs...)
 		return err
 	}

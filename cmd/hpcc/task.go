@@ -22,6 +22,7 @@ import (
 	"hpcc/job"
 	"hpcc/metrics"
 	"hpcc/store"
+	"hpcc/store/wait"
 )
 
 // taskCommand is what job scripts call. It runs the words after "--", measures
@@ -102,7 +103,7 @@ func runTask(c *cli.Context) error {
 		return usagef("--signal: %w", err)
 	}
 	if c.Bool("stdin") {
-		if r.stdin, err = io.ReadAll(io.LimitReader(os.Stdin, maxStdin)); err != nil {
+		if r.stdin, err = io.ReadAll(io.LimitReader(wait.Stdin(), maxStdin)); err != nil {
 			return fmt.Errorf("reading the script of the task: %w", err)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/store"
+	"hpcc/store/wait"
 )
 
 // How hpcc of one machine speaks to that of another, over ssh: "hpcc here" says
@@ -229,7 +230,7 @@ func takeOver(c *cli.Context) (*job.Job, *destination, error) {
 	if c.String("job") != "-" || c.NArg() > 0 {
 		return nil, nil, usagef("--job - takes a job from standard input, and nothing else")
 	}
-	d := json.NewDecoder(io.LimitReader(os.Stdin, maxHandover))
+	d := json.NewDecoder(io.LimitReader(wait.Stdin(), maxHandover))
 	d.DisallowUnknownFields()
 	var h handover
 	err := d.Decode(&h)

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/store/wait"
 )
 
 // fromFlags are those of a job that somebody already wrote for a scheduler.
@@ -92,7 +93,7 @@ func source(c *cli.Context, name string, to *destination) (job.Source, error) {
 	switch _, serr := os.Stat(name); {
 	case name == "-":
 		s.Name = "stdin"
-		s.Text, err = io.ReadAll(io.LimitReader(os.Stdin, maxStdin))
+		s.Text, err = io.ReadAll(io.LimitReader(wait.Stdin(), maxStdin))
 	case serr != nil && job.IsSubmitCommand(name):
 		s.Name, s.Command = "job", name
 	default:
@@ -105,7 +106,7 @@ func source(c *cli.Context, name string, to *destination) (job.Source, error) {
 }
 
 func readBounded(file string) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := wait.Open(file)
 	if err != nil {
 		return nil, err
 	}

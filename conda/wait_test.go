@@ -1,0 +1,137 @@
+package conda
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hpcc/store/wait"
+	"hpcc/store/wait/hostile"
+)
+
+// quick is a context whose transfers do not pause for long between attempts.
+func quick(t testing.TB) context.Context {
+	return wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
+}
+
+// TestServerFaults has every kind of transfer meet the faults of servers: for
+// good, which has to end with a reason, and until the server recovers.
+func TestServerFaults(t *testing.T) {
+	noise := make([]byte, 80<<10) // that does not pack to less
+	_, _ = rand.NewChaCha8([32]byte{}).Read(noise)
+	p := testPkg{name: "large", files: []testFile{{path: "share/large", text: string(noise)}}}
+	plain := newChannel(t, &p)
+	zipped := newChannel(t, &p)
+	index := filepath.Join(zipped, "linux-64/repodata.json")
+	b, err := os.ReadFile(index)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, index+".zst", zst(b))
+	sharded := newChannel(t, &p)
+	shard(t, sharded, map[string]any{"base_url": "", "shards_base_url": "shards/", "created_at": "now"})
+	pip := serveIndex(t, true, simple("x", "1"))
+	for _, c := range []struct {
+		name, dir, suffix string
+	}{
+		{"index", plain, "linux-64/repodata.json"},
+		{"packed index", zipped, "linux-64/repodata.json.zst"},
+		{"sharded index", sharded, "linux-64/" + shardsName},
+		{"shard", sharded, ".msgpack.zst"},
+		{"package", plain, ".conda"},
+		{"pip index", "", "/simple/x/"},
+		{"wheel", "", ".whl"},
+	} {
+		for _, fault := range hostile.Faults() {
+			t.Run(c.name+" "+string(fault), func(t *testing.T) {
+				t.Parallel()
+				files := http.FileServer(http.Dir(c.dir))
+				if c.dir == "" {
+					files = pip.Config.Handler
+				}
+				server := hostile.Serve(files, false)
+				defer server.Close()
+				var mu sync.Mutex
+				told := ""
+				ctx := wait.With(t.Context(), wait.Patience{Header: 300 * time.Millisecond, Idle: 300 * time.Millisecond,
+					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); told += line + "\n" }})
+				do := func() error {
+					s := newStore(t)
+					if c.dir == "" {
+						plan, err := resolvePip(ctx, s, pipRows(t, "x"), pyTarget(nil), pipOptions{Indexes: PipIndexes{URL: server.URL + "/simple/"}})
+						if err == nil {
+							web, werr := newPipWeb(&PipIndexes{URL: server.URL + "/simple/"})
+							if werr != nil {
+								return werr
+							}
+							f, ferr := newPipFetcher(s, web)
+							if ferr != nil {
+								return ferr
+							}
+							_, _, err = f.archive(ctx, plan.picks[0], func(int64) {})
+						}
+						return err
+					}
+					o := Options{Channels: []string{server.URL}, Subdir: "linux-64"}
+					plan, err := Resolve(ctx, read(t, export(&p)), o)
+					if err == nil {
+						_, _, err = plan.Layers(ctx, s, o)
+					}
+					return err
+				}
+				match := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, c.suffix) }
+				server.Set(fault, -1, match)
+				begun := time.Now()
+				err := do()
+				if err == nil || strings.Contains(err.Error(), "context") || time.Since(begun) > 30*time.Second {
+					t.Errorf("no recovery: %v after %v", err, time.Since(begun))
+				}
+				if met := server.Set(fault, 2, match); met < 3 {
+					t.Errorf("no recovery: the server was asked %d times; want at least 3 (%v)", met, err)
+				}
+				if err := do(); err != nil {
+					t.Errorf("after recovery: %v", err)
+				}
+				if met := server.Set("", 0, nil); met != 2 {
+					t.Errorf("the server failed %d times; want 2", met)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				want := ", attempt 2 of 3"
+				if fault == hostile.Busy {
+					want = strings.TrimPrefix(server.URL, "http://") + " asks to wait 1s (429), attempt 2 of 3"
+				}
+				if !strings.Contains(told, want) {
+					t.Errorf("the user was told %q; want %q", told, want)
+				}
+			})
+		}
+	}
+}
+
+// TestMirrorInTime: a place that does not answer is left for the next after two attempts.
+func TestMirrorInTime(t *testing.T) {
+	p := small
+	dir := newChannel(t, &p)
+	bad, good := hostile.Serve(http.FileServer(http.Dir(dir)), false), serve(t, dir, nil)
+	defer bad.Close()
+	bad.Set(hostile.Silent, -1, func(*http.Request) bool { return true })
+	ctx := wait.With(t.Context(), wait.Patience{Header: 200 * time.Millisecond, Backoff: time.Millisecond})
+	o := Options{Channels: []string{bad.URL}, Subdir: "linux-64", Mirrors: [][]string{{bad.URL, good.URL}}}
+	plan, err := Resolve(ctx, read(t, export(&p)), o)
+	if err == nil {
+		_, _, err = plan.Layers(ctx, newStore(t), o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if met := bad.Set("", 0, nil); met == 0 || met > 8 { // two attempts for each of four files at most
+		t.Errorf("the silent place was asked %d times", met)
+	}
+}

@@ -1,0 +1,129 @@
+package store
+
+import (
+	"context"
+	"io"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"golang.org/x/sync/errgroup"
+
+	"hpcc/store/wait"
+)
+
+// push sends an image or an index. An upload that breaks off begins again; the
+// library's own retries would neither end with ctx nor honour Retry-After.
+func (c *call) push(ctx context.Context, what remote.Taggable) error {
+	pusher, err := remote.NewPusher(c.options(ctx)...)
+	if err != nil {
+		return err
+	}
+	blobs, err := blobsOf(what)
+	if err != nil {
+		return err
+	}
+	t := &transferred{tell: c.Progress}
+	for _, b := range blobs {
+		size, err := b.Size()
+		if err != nil {
+			return err
+		}
+		t.total += size
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(4)
+	for _, b := range blobs {
+		g.Go(func() error { return c.upload(gctx, pusher, b, t) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return pusher.Push(ctx, c.ref, what) // knows which blobs it has sent
+}
+
+// upload sends one blob unless the registry has it.
+func (c *call) upload(ctx context.Context, pusher *remote.Pusher, b v1.Layer, t *transferred) error {
+	size, err := b.Size()
+	if err != nil {
+		return err
+	}
+	return wait.Retry(ctx, c.ref.Context().RegistryStr(), func(ctx context.Context) error {
+		counted := &countedLayer{Layer: b, t: t}
+		if err := pusher.Upload(ctx, c.ref.Context(), counted); err != nil {
+			t.add(-counted.sent)
+			return err
+		}
+		t.add(size - counted.sent)
+		return nil
+	})
+}
+
+// blobsOf returns the layers and configurations of an image, or of all images of
+// an index, each once.
+func blobsOf(what any) ([]v1.Layer, error) {
+	var out []v1.Layer
+	seen := map[v1.Hash]bool{}
+	var walk func(what any) error
+	walk = func(what any) error {
+		switch w := what.(type) {
+		case v1.Image:
+			layers, err := w.Layers()
+			if err != nil {
+				return err
+			}
+			config, err := partial.ConfigLayer(w)
+			if err != nil {
+				return err
+			}
+			for _, l := range append(layers, config) {
+				if err := walk(l); err != nil {
+					return err
+				}
+			}
+		case v1.ImageIndex:
+			children, err := partial.Manifests(w)
+			if err != nil {
+				return err
+			}
+			for _, child := range children {
+				if err := walk(child); err != nil {
+					return err
+				}
+			}
+		case v1.Layer:
+			h, err := w.Digest()
+			if err != nil {
+				return err
+			}
+			if !seen[h] {
+				seen[h] = true
+				out = append(out, w)
+			}
+		}
+		return nil
+	}
+	return out, walk(what)
+}
+
+// A countedLayer reports what is read of it to be sent.
+type countedLayer struct {
+	v1.Layer
+	t    *transferred
+	sent int64
+}
+
+// Compressed implements [v1.Layer].
+func (l *countedLayer) Compressed() (io.ReadCloser, error) {
+	r, err := l.Layer.Compressed()
+	if err != nil {
+		return nil, err
+	}
+	return readCloser{io.TeeReader(r, l), r}, nil
+}
+
+// Write counts bytes that were read to be sent.
+func (l *countedLayer) Write(p []byte) (int, error) {
+	l.sent += int64(len(p))
+	return l.t.Write(p)
+}

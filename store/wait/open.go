@@ -1,0 +1,112 @@
+package wait
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// look is how often a wait for a file looks for signals, in milliseconds.
+const look = 50
+
+// A File is an open file whose reads SIGINT and SIGTERM interrupt.
+type File struct{ file *os.File }
+
+// Open opens a file for reading. It waits for the writer of a FIFO, and its
+// reads for data, until one of the signals SIGINT and SIGTERM arrives; then the
+// error is [context.Canceled]. open(2) and read(2) themselves would wait on,
+// because a program that handles these signals is not ended by them.
+func Open(name string) (*File, error) {
+	var fd int
+	err := error(unix.EINTR)
+	for errors.Is(err, unix.EINTR) {
+		fd, err = unix.Open(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT == unix.S_IFIFO {
+		err = readable(fd) // before the first writer a read would report the end of the file
+	}
+	if err == nil {
+		err = unix.SetNonblock(fd, false)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return &File{os.NewFile(uintptr(fd), name)}, nil
+}
+
+// ReadFile reads a file of at most most bytes, as [Open] does.
+func ReadFile(name string, most int64) ([]byte, error) {
+	f, err := Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("the file is too large")}
+	}
+	return b, err
+}
+
+// Stdin is standard input, whose reads SIGINT and SIGTERM interrupt.
+func Stdin() *File { return &File{os.Stdin} }
+
+// Read implements [io.Reader].
+func (f *File) Read(p []byte) (int, error) {
+	if err := readable(int(f.file.Fd())); err != nil {
+		return 0, &fs.PathError{Op: "read", Path: f.file.Name(), Err: err}
+	}
+	return f.file.Read(p)
+}
+
+// Stat describes the file.
+func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
+
+// Close implements [io.Closer].
+func (f *File) Close() error { return f.file.Close() }
+
+// readable waits until a file has data or has ended. A FIFO that no writer has
+// opened yet has neither.
+func readable(fd int) error {
+	if ready(fd, 0) {
+		return nil
+	}
+	ending := []os.Signal{syscall.SIGTERM, os.Interrupt}
+	if signal.Ignored(os.Interrupt) { // as in the background of a script
+		ending = ending[:1]
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ending...)
+	defer stop()
+	for !ready(fd, look) {
+		if ctx.Err() != nil {
+			return interrupted{}
+		}
+	}
+	return nil
+}
+
+// ready says whether a read would not wait; so it says where poll(2) fails, and
+// the read has the error.
+func ready(fd, limit int) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, limit)
+	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+}
+
+// interrupted is the error of a wait that a signal ended.
+type interrupted struct{}
+
+func (interrupted) Error() string { return "interrupted" }
+
+// Is makes it one of [context.Canceled].
+func (interrupted) Is(target error) bool { return target == context.Canceled }

@@ -1,0 +1,375 @@
+// Package wait bounds what hpcc waits for. It holds the one set of time limits
+// and the one retry loop for everything that goes over HTTP, and it opens files
+// that may be FIFOs so that a signal can end the wait.
+//
+// The limits travel in the context ([With]), so that every transfer below a
+// command obeys them and reports its pauses to the same place.
+package wait
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Patience says how long to wait for a server, and how often to ask again.
+// Fields that are zero have the values of [Default]. There is no limit on the
+// total time of a transfer: a slow one goes on as long as bytes come.
+type Patience struct {
+	Connect time.Duration // to look up a name and connect
+	TLS     time.Duration // for the TLS handshake
+	Header  time.Duration // until an answer begins
+	Commit  time.Duration // until an answer begins when the request stored something
+	Idle    time.Duration // in which a transfer must move at least 1 KiB
+
+	Attempts int           // how often a request is sent at most
+	Backoff  time.Duration // pause before the second attempt; each further pause doubles
+	MaxWait  time.Duration // the longest Retry-After that is honoured
+
+	// Notice receives a line for the user before each pause; nil drops it.
+	// Calls do not overlap.
+	Notice func(line string)
+}
+
+// Default returns the limits that hpcc uses unless told otherwise.
+func Default() Patience {
+	return Patience{
+		Connect: 30 * time.Second, TLS: 15 * time.Second, Header: time.Minute, Commit: 2 * time.Minute, Idle: time.Minute,
+		Attempts: 5, Backoff: time.Second, MaxWait: 2 * time.Minute,
+	}
+}
+
+// Within returns the default limits scaled to a server that may be silent for d.
+func Within(d time.Duration) Patience {
+	p := Default()
+	p.Connect, p.TLS = min(p.Connect, d), min(p.TLS, d)
+	p.Header, p.Idle, p.Commit = d, d, 2*d
+	return p
+}
+
+// leastBytes is what a transfer has to move within Patience.Idle, so that a
+// server that sends single bytes cannot hold it for ever.
+const leastBytes = 1 << 10
+
+// progress is how many bytes make a resumed transfer count as one that works:
+// its attempts are counted anew.
+const progress = 64 << 10
+
+// A client applies one Patience. All its requests share connections.
+type client struct {
+	Patience
+	base *http.Transport
+
+	mu    sync.Mutex
+	told  map[string]time.Time // notices, and when they were last given
+	known map[string]bool      // hosts that answered before
+}
+
+func newClient(p Patience) *client {
+	d := Default()
+	c := &client{Patience: Patience{
+		Connect: either(p.Connect, d.Connect), TLS: either(p.TLS, d.TLS), Header: either(p.Header, d.Header),
+		Commit: either(p.Commit, d.Commit), Idle: either(p.Idle, d.Idle), Attempts: p.Attempts,
+		Backoff: either(p.Backoff, d.Backoff), MaxWait: either(p.MaxWait, d.MaxWait), Notice: p.Notice,
+	}, told: map[string]time.Time{}, known: map[string]bool{}}
+	if c.Attempts == 0 {
+		c.Attempts = d.Attempts
+	}
+	c.base = &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: c.Connect, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   c.TLS,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          100,
+		MaxIdleConnsPerHost:   50,
+		IdleConnTimeout:       90 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		// A connection that carries several streams dies unnoticed otherwise.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second},
+	}
+	return c
+}
+
+func either(d, otherwise time.Duration) time.Duration {
+	if d > 0 {
+		return d
+	}
+	return otherwise
+}
+
+// The keys of what the package keeps in contexts.
+type (
+	clientKey   struct{}
+	onceKey     struct{}
+	foreverKey  struct{}
+	attemptsKey struct{}
+)
+
+// With returns a context whose transfers have the patience p.
+func With(ctx context.Context, p Patience) context.Context {
+	return context.WithValue(ctx, clientKey{}, newClient(p))
+}
+
+// usual serves contexts without a patience of their own.
+var usual = sync.OnceValue(func() *client { return newClient(Patience{}) })
+
+func from(ctx context.Context) *client {
+	if c, ok := ctx.Value(clientKey{}).(*client); ok {
+		return c
+	}
+	return usual()
+}
+
+// Limits returns the patience of a context.
+func Limits(ctx context.Context) Patience { return from(ctx).Patience }
+
+// Forever returns a context in which an answer, once it has begun, may pause for
+// as long as it likes, as a log that is followed does.
+func Forever(ctx context.Context) context.Context { return context.WithValue(ctx, foreverKey{}, true) }
+
+// Once returns a context in which each request is sent a single time.
+func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
+
+// Attempts returns a context in which a transfer has at most n attempts, for
+// those that can come from somewhere else.
+func Attempts(ctx context.Context, n int) context.Context {
+	return context.WithValue(ctx, attemptsKey{}, n)
+}
+
+func isOnce(ctx context.Context) bool    { return ctx.Value(onceKey{}) != nil }
+func isForever(ctx context.Context) bool { return ctx.Value(foreverKey{}) != nil }
+
+// repeated is how long the same notice is not given again: parallel transfers
+// from one server wait for the same reason.
+const repeated = 5 * time.Second
+
+// Notice tells the user why a command waits.
+func Notice(ctx context.Context, format string, a ...any) {
+	from(ctx).notice(fmt.Sprintf(format, a...))
+}
+
+func (c *client) notice(line string) {
+	if c.Notice == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if last, ok := c.told[line]; ok && time.Since(last) < repeated {
+		return
+	}
+	c.told[line] = time.Now()
+	c.Notice(line)
+}
+
+// know notes that a host has answered.
+func (c *client) know(host string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.known[host] = true
+}
+
+func (c *client) isKnown(host string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known[host]
+}
+
+// A StallError is a server that stopped answering in the middle of something.
+type StallError struct{ Text string }
+
+func (e *StallError) Error() string { return e.Text }
+
+// Timeout and Temporary make a StallError a [net.Error].
+func (e *StallError) Timeout() bool   { return true }
+func (e *StallError) Temporary() bool { return true }
+
+// A StatusError is a server that cannot answer now.
+type StatusError struct {
+	Code       int           // of HTTP: 408, 429 or 5xx
+	RetryAfter time.Duration // how long it asks to be left alone; 0: it does not say
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("the server answers %d %s", e.Code, http.StatusText(e.Code))
+}
+
+// busy says whether a status may be another one a little later.
+func busy(code int) bool {
+	switch code {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return true
+	case http.StatusNotImplemented, http.StatusHTTPVersionNotSupported:
+		return false
+	}
+	return code >= 500
+}
+
+// statusError is the error of a busy answer, which it closes.
+func statusError(resp *http.Response) *StatusError {
+	resp.Body.Close()
+	return &StatusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+}
+
+// retryAfter reads how long a server asks to be left alone: seconds or a date
+// (RFC 9110, section 10.2.3). 0 is a value that says nothing.
+func retryAfter(s string, now time.Time) time.Duration {
+	s = strings.TrimSpace(s)
+	if sec, err := strconv.ParseInt(s, 10, 64); err == nil {
+		const most = 100 * 365 * 24 * 3600 // what follows would overflow
+		return time.Duration(min(max(sec, 0), most)) * time.Second
+	}
+	if t, err := http.ParseTime(s); err == nil {
+		return max(t.Sub(now), 0)
+	}
+	return 0
+}
+
+// temporary says whether another attempt may succeed where this one failed.
+func temporary(err error) bool {
+	var stall *StallError
+	var status *StatusError
+	var broken interface{ again() bool }
+	var dns *net.DNSError
+	var timeout net.Error
+	switch {
+	case errors.As(err, &stall), errors.As(err, &status):
+		return true
+	case errors.As(err, &broken):
+		return broken.again()
+	case errors.As(err, &dns):
+		return !dns.IsNotFound && (dns.IsTimeout || dns.IsTemporary)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.ECONNABORTED), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ETIMEDOUT):
+		return true
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return true
+	}
+	// Of these net/http exports no types.
+	text := err.Error()
+	return strings.Contains(text, "http2: ") || strings.Contains(text, "stream error: ") || strings.Contains(text, "server closed idle connection")
+}
+
+// reason is why an attempt failed, in words that no server has chosen.
+func reason(err error) string {
+	var stall *StallError
+	var status *StatusError
+	var timeout net.Error
+	var broken interface{ again() bool }
+	switch {
+	case errors.As(err, &stall):
+		return stall.Error()
+	case errors.As(err, &status):
+		return status.Error()
+	case errors.As(err, &broken):
+		return err.Error()
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return "the connection timed out"
+	}
+	return "the connection broke"
+}
+
+// A Broken error is a failure, of a program for example, that another attempt may mend.
+type Broken struct{ Err error }
+
+func (e *Broken) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failure.
+func (e *Broken) Unwrap() error { return e.Err }
+func (e *Broken) again() bool   { return true }
+
+// tries counts the attempts of one transfer.
+type tries struct {
+	c    *client
+	host string // whom notices name
+	n    int    // attempts that failed
+}
+
+// most is how many attempts a transfer has.
+func (t *tries) most(ctx context.Context) int {
+	if n, ok := ctx.Value(attemptsKey{}).(int); ok {
+		return min(n, t.c.Attempts)
+	}
+	return t.c.Attempts
+}
+
+// pause waits before the next attempt, or returns the error with which the
+// transfer ends: err itself, or the context's.
+func (t *tries) pause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	t.n++
+	most := t.most(ctx)
+	switch {
+	case !temporary(err) && !(errors.Is(err, syscall.ECONNREFUSED) && t.c.isKnown(t.host)):
+		return err // a host that never answered may not exist; one that did may be starting again
+	case most == 1:
+		return err
+	case t.n >= most:
+		return fmt.Errorf("%w (gave up after %d attempts)", err, t.n)
+	}
+	d := jitter(t.c.Backoff << min(t.n-1, 10))
+	var status *StatusError
+	asked := errors.As(err, &status) && status.RetryAfter > 0
+	if asked && status.RetryAfter > t.c.MaxWait {
+		t.c.notice(fmt.Sprintf("%s asks to wait %v (%d); hpcc waits %v at most: try again later", t.host, round(status.RetryAfter), status.Code, t.c.MaxWait))
+		return fmt.Errorf("%w and asks to wait %v, longer than hpcc waits (%v): try again later", err, round(status.RetryAfter), t.c.MaxWait)
+	}
+	if asked {
+		d = max(d, status.RetryAfter)
+	}
+	if end, ok := ctx.Deadline(); ok && time.Until(end) < d {
+		return err
+	}
+	if asked {
+		t.c.notice(fmt.Sprintf("%s asks to wait %v (%d), attempt %d of %d", t.host, round(status.RetryAfter), status.Code, t.n+1, most))
+	} else {
+		t.c.notice(fmt.Sprintf("%s: %s, attempt %d of %d", t.host, reason(err), t.n+1, most))
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+func round(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d
+	}
+	return d.Round(time.Second)
+}
+
+// jitter spreads a pause by a quarter to both sides, so that the tasks of an
+// array do not come back together.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.75 + rand.Float64()/2))
+}
+
+// Retry calls do until it succeeds, fails for good, or has had its attempts.
+// host is whom notices name. Requests that do sends with its context are sent
+// once each: their failures count here.
+func Retry(ctx context.Context, host string, do func(ctx context.Context) error) error {
+	t := tries{c: from(ctx), host: host}
+	for {
+		err := do(Once(ctx))
+		if err == nil {
+			return nil
+		}
+		if err := t.pause(ctx, err); err != nil {
+			return err
+		}
+	}
+}

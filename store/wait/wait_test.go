@@ -1,0 +1,424 @@
+package wait
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"hpcc/store/wait/hostile"
+)
+
+// short is a patience for tests.
+func short() Patience {
+	return Patience{Header: 200 * time.Millisecond, Commit: 200 * time.Millisecond, Idle: 200 * time.Millisecond,
+		Attempts: 3, Backoff: time.Millisecond}
+}
+
+// content is what servers of these tests have: not to be compressed, and larger
+// than what counts as progress.
+func content(n int) []byte {
+	b := make([]byte, n)
+	r := rand.NewChaCha8([32]byte{1})
+	_, _ = r.Read(b)
+	return b
+}
+
+// files serves content by http.ServeContent; version is its ETag.
+func files(b []byte, version func() string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if v := version(); v != "" {
+			w.Header().Set("ETag", v)
+		}
+		http.ServeContent(w, r, "f", time.Time{}, bytes.NewReader(b))
+	})
+}
+
+func all(*http.Request) bool { return true }
+
+// trusting returns a context with patience p that trusts the server.
+func trusting(t *testing.T, s *hostile.Server, p Patience) context.Context {
+	t.Helper()
+	ctx := With(t.Context(), p)
+	if s.TLS != nil {
+		from(ctx).base.TLSClientConfig = &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs}
+	}
+	t.Cleanup(from(ctx).base.CloseIdleConnections)
+	return ctx
+}
+
+// fetched gets a URL and reads it.
+func fetched(ctx context.Context, u string, whole bool) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		return nil, err
+	}
+	var resp *http.Response
+	if whole {
+		resp, err = (&http.Client{Transport: Transport{}}).Do(req)
+	} else {
+		resp, err = Get(nil, req, false)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return b, err
+}
+
+// TestFaults has every fault, over TLS and plain, of a large transfer and of a
+// small answer: once for good, and once until the server recovers.
+func TestFaults(t *testing.T) {
+	want := map[hostile.Fault]string{
+		hostile.Silent: "no answer within 200ms", hostile.Stall: "the transfer stalled for 200ms", hostile.Trickle: "the transfer stalled for 200ms",
+		hostile.Drop: "EOF", hostile.Reset: "EOF", hostile.Busy: "429", hostile.Down: "503",
+	}
+	for _, secure := range []bool{false, true} {
+		for _, whole := range []bool{false, true} {
+			for _, fault := range hostile.Faults() {
+				t.Run(fmt.Sprintf("%s tls=%v small=%v", fault, secure, whole), func(t *testing.T) {
+					t.Parallel()
+					size := 100 << 10 // half of it is not yet progress
+					b := content(size)
+					s := hostile.Serve(files(b, func() string { return `"1"` }), secure)
+					t.Cleanup(s.Close)
+					var mu sync.Mutex
+					var told []string
+					p := short()
+					p.Notice = func(line string) { mu.Lock(); defer mu.Unlock(); told = append(told, line) }
+					ctx := trusting(t, s, p)
+
+					s.Set(fault, -1, all)
+					begun := time.Now()
+					_, err := fetched(ctx, s.URL, whole)
+					text := want[fault]
+					if secure && (fault == hostile.Drop || fault == hostile.Reset) {
+						text = "" // HTTP/2 has other words
+					}
+					if err == nil || !strings.Contains(err.Error(), text) || time.Since(begun) > 20*time.Second {
+						t.Errorf("%v after %v; want %q", err, time.Since(begun), text)
+					}
+					if met := s.Set(fault, 2, all); met != 3 {
+						t.Errorf("the server was asked %d times; want 3", met)
+					}
+					got, err := fetched(ctx, s.URL, whole)
+					if err != nil || !bytes.Equal(got, b) {
+						t.Errorf("when the server had recovered: %d of %d bytes, %v", len(got), size, err)
+					}
+					if met := s.Set("", 0, nil); met != 2 {
+						t.Errorf("the server failed %d times; want 2", met)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					host := strings.TrimPrefix(strings.TrimPrefix(s.URL, "http://"), "https://")
+					line := ", attempt 2 of 3"
+					if fault == hostile.Busy {
+						line = host + " asks to wait 1s (429), attempt 2 of 3"
+					}
+					if all := strings.Join(told, "\n"); !strings.Contains(all, line) || !strings.Contains(all, host) {
+						t.Errorf("the user was told %q; want %q", all, line)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestConnect: a server that accepts connections and says nothing to TLS, and
+// one that does not accept, end within the limits for connecting.
+func TestConnect(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	p := short()
+	p.TLS, p.Connect = 100*time.Millisecond, 100*time.Millisecond
+	_, err = fetched(With(t.Context(), p), "https://"+l.Addr().String(), false)
+	if err == nil || !strings.Contains(err.Error(), "TLS handshake timeout (gave up after 3 attempts)") {
+		t.Errorf("silent TLS: %v", err)
+	}
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.Close()
+	if _, err = fetched(With(t.Context(), p), "http://"+gone.Addr().String(), false); !errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "attempts") {
+		t.Errorf("nobody listens: %v; want a refusal at the first attempt", err)
+	}
+}
+
+// TestSlow: a transfer that lives may take many times the limits.
+func TestSlow(t *testing.T) {
+	s := hostile.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for range 20 {
+			_, _ = w.Write(make([]byte, 2*leastBytes))
+			w.(http.Flusher).Flush()
+			time.Sleep(50 * time.Millisecond)
+		}
+	}), false)
+	defer s.Close()
+	p := short()
+	p.Attempts = 1
+	begun := time.Now()
+	b, err := fetched(With(t.Context(), p), s.URL, false)
+	if err != nil || len(b) != 40*leastBytes || time.Since(begun) < 4*p.Idle {
+		t.Errorf("%d bytes in %v: %v", len(b), time.Since(begun), err)
+	}
+}
+
+// TestReaderRests: the time in which the reader does something else is not the server's.
+func TestReaderRests(t *testing.T) {
+	b := content(8 << 20)
+	s := hostile.Serve(files(b, func() string { return "" }), false)
+	defer s.Close()
+	p := short()
+	p.Attempts = 1
+	req, _ := http.NewRequestWithContext(With(t.Context(), p), http.MethodGet, s.URL, nil)
+	resp, err := Get(nil, req, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.ReadFull(resp.Body, make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * p.Idle)
+	if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != int64(len(b)-10) {
+		t.Errorf("%d bytes after a pause of the reader: %v", n, err)
+	}
+}
+
+// TestResume: what is asked for again, and what is never joined.
+func TestResume(t *testing.T) {
+	b := content(300 << 10)
+	other := content(300 << 10)
+	other[7] ^= 1
+	for _, c := range []struct {
+		name   string
+		etag   bool
+		pinned bool
+		swap   bool // the content changes after the first answer
+		want   string
+		ranges int
+	}{
+		{"by ETag", true, false, false, "", 1},
+		{"pinned", false, true, false, "", 1},
+		{"from the start", false, false, false, "", 0},
+		{"changed, by ETag", true, false, true, "the content changed on the server", 1},
+		{"changed, from the start", false, false, true, "the content changed on the server", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n, ranges := 0, 0
+			s := hostile.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				now, etag := b, `"1"`
+				if n++; n > 1 && c.swap {
+					now, etag = other, `"2"`
+				}
+				if r.Header.Get("Range") != "" {
+					ranges++
+				}
+				if !c.etag {
+					etag = ""
+				}
+				files(now, func() string { return etag }).ServeHTTP(w, r)
+			}), false)
+			defer s.Close()
+			s.Set(hostile.Drop, 1, all)
+			req, _ := http.NewRequestWithContext(With(t.Context(), short()), http.MethodGet, s.URL, nil)
+			resp, err := Get(nil, req, c.pinned)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			got, err := io.ReadAll(resp.Body)
+			if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) || err == nil && sha256.Sum256(got) != sha256.Sum256(b) {
+				t.Errorf("%d bytes, %v; want %q", len(got), err, c.want)
+			}
+			if ranges != c.ranges {
+				t.Errorf("%d requests for a range; want %d", ranges, c.ranges)
+			}
+		})
+	}
+}
+
+// TestNoProgress: a server that sends a little and breaks, again and again, is given up.
+func TestNoProgress(t *testing.T) {
+	b, n := content(300<<10), 0
+	s := hostile.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n++
+		var off int
+		_, _ = fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &off)
+		w.Header().Set("ETag", `"1"`)
+		w.Header().Set("Content-Length", fmt.Sprint(len(b)-off))
+		if off > 0 {
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", off, len(b)-1, len(b)))
+			w.WriteHeader(http.StatusPartialContent)
+		}
+		_, _ = w.Write(b[off : off+10])
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}), false)
+	defer s.Close()
+	if _, err := fetched(With(t.Context(), short()), s.URL, false); err == nil || !strings.Contains(err.Error(), "30 of 307200 bytes came") || n != 3 {
+		t.Errorf("after %d requests: %v", n, err)
+	}
+}
+
+// TestRetryAfter: seconds and dates, and waits that are too long to honour.
+func TestRetryAfter(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for in, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, " 7 ": 7 * time.Second, "-1": 0, "x": 0, "1.5": 0,
+		"99999999999999": 100 * 365 * 24 * time.Hour, "Fri, 02 Jan 2026 03:05:05 GMT": time.Minute, "Fri, 02 Jan 2026 03:03:05 GMT": 0,
+	} {
+		if got := retryAfter(in, now); got != want {
+			t.Errorf("retryAfter(%q) = %v; want %v", in, got, want)
+		}
+	}
+	for _, value := range []string{"3600", time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)} {
+		n := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n++
+			w.Header().Set("Retry-After", value)
+			w.WriteHeader(http.StatusTooManyRequests)
+		}))
+		defer s.Close()
+		if _, err := fetched(With(t.Context(), short()), s.URL, false); err == nil || !strings.Contains(err.Error(), "longer than hpcc waits (2m0s): try again later") || n != 1 {
+			t.Errorf("Retry-After %s, asked %d times: %v", value, n, err)
+		}
+	}
+}
+
+// TestCancel: the end of a context ends every wait at once.
+func TestCancel(t *testing.T) {
+	for _, fault := range []hostile.Fault{hostile.Silent, hostile.Stall, hostile.Busy, hostile.Trickle} {
+		s := hostile.Serve(files(content(300<<10), func() string { return "" }), false)
+		defer s.Close()
+		s.Set(fault, -1, all)
+		ctx, cancel := context.WithCancel(With(t.Context(), Patience{Backoff: time.Hour}))
+		time.AfterFunc(100*time.Millisecond, cancel)
+		begun := time.Now()
+		if _, err := fetched(ctx, s.URL, false); !errors.Is(err, context.Canceled) || time.Since(begun) > 10*time.Second {
+			t.Errorf("%s: %v after %v", fault, err, time.Since(begun))
+		}
+	}
+}
+
+// TestUpload: a server that takes no more of a request's body, and what is
+// repeated of requests that change something.
+func TestUpload(t *testing.T) {
+	for _, c := range []struct {
+		method string
+		fault  hostile.Fault
+		body   int
+		want   string
+		met    int
+	}{
+		{http.MethodPut, hostile.Silent, 64 << 20, "the server took no data for 200ms", 3},
+		{http.MethodPatch, hostile.Silent, 64 << 20, "the server took no data for 200ms", 1},
+		{http.MethodPut, hostile.Silent, 100, "no answer within 200ms", 3},
+		{http.MethodPost, hostile.Silent, 100, "no answer within 200ms", 1},
+		{http.MethodPost, hostile.Silent, 0, "no answer within 200ms", 3},
+		{http.MethodPost, hostile.Busy, 100, "status 429", 3},
+		{http.MethodPatch, hostile.Busy, 100, "status 429", 1},
+	} {
+		s := hostile.Serve(http.NotFoundHandler(), false)
+		defer s.Close()
+		s.Set(c.fault, -1, all)
+		req, _ := http.NewRequestWithContext(With(t.Context(), short()), c.method, s.URL, bytes.NewReader(make([]byte, c.body)))
+		resp, err := (&http.Client{Transport: Transport{}}).Do(req)
+		if err == nil {
+			resp.Body.Close()
+			err = fmt.Errorf("status %d", resp.StatusCode)
+		}
+		if met := s.Set("", 0, nil); met != c.met || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %d bytes, %s: %v after %d requests; want %q after %d", c.method, c.body, c.fault, err, met, c.want, c.met)
+		}
+	}
+}
+
+// TestOpen runs itself as a process, because it is about signals: a FIFO without
+// a writer, and one whose writer is silent, end with SIGINT and SIGTERM.
+func TestOpen(t *testing.T) {
+	if name := os.Getenv("HPCC_TEST_OPEN"); name != "" {
+		b, err := ReadFile(name, 1<<20)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			if errors.Is(err, context.Canceled) {
+				os.Exit(130)
+			}
+			os.Exit(1)
+		}
+		os.Stdout.Write(b)
+		os.Exit(0)
+	}
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "plain"), []byte("plain"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name   string
+		shell  string // $0 is this program, which reads $HPCC_TEST_OPEN
+		signal os.Signal
+		want   string
+		status int
+	}{
+		{"plain", `HPCC_TEST_OPEN=plain exec "$0" -test.run=TestOpen$`, nil, "plain", 0},
+		{"nobody writes, SIGINT", `HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, os.Interrupt, "", 130},
+		{"nobody writes, SIGTERM", `HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, syscall.SIGTERM, "", 130},
+		{"silent writer", `exec 3<>fifo; HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$ 3>fifo`, os.Interrupt, "", 130},
+		{"late writer", `(sleep 0.3; echo late >fifo) & HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, nil, "late\n", 0},
+		{"substitution", `HPCC_TEST_OPEN=/dev/fd/3 exec "$0" -test.run=TestOpen$ 3< <(sleep 0.3; echo inner)`, nil, "inner\n", 0},
+		{"empty substitution", `HPCC_TEST_OPEN=/dev/fd/3 exec "$0" -test.run=TestOpen$ 3< <(true)`, nil, "", 0},
+		{"standard input", `echo in | HPCC_TEST_OPEN=/dev/stdin exec "$0" -test.run=TestOpen$`, nil, "in\n", 0},
+		{"no input", `HPCC_TEST_OPEN=/dev/null exec "$0" -test.run=TestOpen$`, nil, "", 0},
+		{"nothing there", `HPCC_TEST_OPEN=nothere exec "$0" -test.run=TestOpen$`, nil, "", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cmd := exec.Command("bash", "-c", c.shell, os.Args[0])
+			if filepath.IsAbs(os.Args[0]) == false {
+				cmd.Args[len(cmd.Args)-1], _ = filepath.Abs(os.Args[0])
+			}
+			cmd.Dir = dir
+			var out bytes.Buffer
+			cmd.Stdout = &out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if c.signal != nil {
+				time.Sleep(500 * time.Millisecond) // the program has to begin to wait
+				_ = cmd.Process.Signal(c.signal)
+			}
+			killed := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+			defer killed.Stop()
+			_ = cmd.Wait()
+			if got := cmd.ProcessState.ExitCode(); got != c.status || c.status == 0 && out.String() != c.want {
+				t.Errorf("status %d, %q; want %d, %q", got, out.String(), c.status, c.want)
+			}
+		})
+	}
+}
