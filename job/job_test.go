@@ -509,10 +509,10 @@ func twoJobs(t *testing.T, dir string) (homes []string) {
 func TestStatusesTornRecord(t *testing.T) {
 	dir := t.TempDir()
 	homes := twoJobs(t, dir)
-	if err := os.WriteFile(filepath.Join(homes[0], "task.0.json"), []byte(`{"index":0,"sta`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(homes[1], "task.0.json"), []byte(`{"index":0,"sta`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, ids := range [][]string{nil, {filepath.Base(homes[0])}} {
+	for _, ids := range [][]string{nil, {filepath.Base(homes[1])}} {
 		list, warnings, err := Statuses(t.Context(), dir, ids)
 		if err != nil || len(list) != 2-len(ids) || len(warnings) != 1 || !strings.Contains(warnings[0], "task.0.json") {
 			t.Errorf("%q: %d jobs, %q, %v; want all, and a warning", ids, len(list), warnings, err)

@@ -42,6 +42,9 @@ func Find(dir, id string) (*Submission, error) {
 	if err != nil {
 		return nil, err
 	}
+	if names(bad, id) {
+		return nil, noJob(id, bad)
+	}
 	found := match(subs, []string{id})
 	for _, s := range found {
 		if s.ID == id {

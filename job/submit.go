@@ -330,7 +330,7 @@ func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, wa
 		return nil, nil, err
 	}
 	for _, id := range ids {
-		if len(match(subs, []string{id})) == 0 {
+		if len(match(subs, []string{id})) == 0 || names(bad, id) {
 			return nil, nil, noJob(id, bad)
 		}
 	}
@@ -524,6 +524,12 @@ func (e *UnreadableJobError) Error() string {
 }
 
 func (e *UnreadableJobError) Unwrap() error { return e.Err }
+
+// names reports whether an unreadable job has the very id: another job whose id
+// begins with it is not meant.
+func names(bad []*UnreadableJobError, id string) bool {
+	return slices.ContainsFunc(bad, func(b *UnreadableJobError) bool { return b.ID == id })
+}
 
 // noJob is the error for an id that no readable job has.
 func noJob(id string, bad []*UnreadableJobError) error {
