@@ -49,8 +49,12 @@ func (b *builder) globals(args map[string]string) (map[string]string, error) {
 			switch {
 			case given:
 			case a.Value != nil:
-				var err error
-				if v, _, err = lex.ProcessWord(*a.Value, shell.EnvsFromSlice(pairs(vars))); err != nil {
+				list := pairs(vars)
+				err := checkVariables(list)
+				if err == nil {
+					v, err = expandValue(lex, *a.Value, list)
+				}
+				if err != nil {
 					return nil, b.at(c.Location(), source(&c), err)
 				}
 			default:
@@ -68,8 +72,13 @@ func (b *builder) expandMeta(word string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, _, err := shell.NewLex(b.escape).ProcessWord(word, shell.EnvsFromSlice(pairs(vars)))
-	return out, err
+	return expandValue(shell.NewLex(b.escape), word, pairs(vars))
+}
+
+// expandValue fills in the variables of a word, which are NAME=VALUE.
+func expandValue(lex *shell.Lex, word string, vars []string) (string, error) {
+	out, err := expandWord(lex, word, shell.EnvsFromSlice(vars))
+	return out.Result, err
 }
 
 // pairs lists a map as sorted NAME=VALUE.
@@ -99,14 +108,18 @@ func (st *stage) vars() []string {
 // for declare, which knows whether its default counts.
 func (st *stage) expand(c instructions.Command) error {
 	lex := shell.NewLex(st.b.escape)
-	env := shell.EnvsFromSlice(st.vars())
+	vars := st.vars()
+	if err := checkVariables(vars); err != nil {
+		return err
+	}
+	env := shell.EnvsFromSlice(vars)
 	if _, isArg := c.(*instructions.ArgCommand); isArg {
 		return nil
 	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansion); ok {
 		if err := e.Expand(func(w string) (string, error) {
-			out, _, err := lex.ProcessWord(w, env)
-			return out, err
+			out, err := expandWord(lex, w, env)
+			return out.Result, err
 		}); err != nil {
 			return err
 		}
@@ -115,15 +128,15 @@ func (st *stage) expand(c instructions.Command) error {
 		raw := shell.NewLex('\\') // a here-document: quotes are text, "\$" is a dollar sign
 		raw.SkipProcessQuotes = true
 		return e.ExpandRaw(func(w string) (string, error) {
-			out, _, err := raw.ProcessWord(w, env)
-			return out, err
+			out, err := expandWord(raw, w, env)
+			return out.Result, err
 		})
 	}
 	// EXPOSE takes several words from one variable.
 	if e, ok := c.(*instructions.ExposeCommand); ok {
 		var ports []string
 		for _, p := range e.Ports {
-			ws, err := lex.ProcessWords(p, env)
+			ws, err := expandWords(lex, p, env)
 			if err != nil {
 				return err
 			}
@@ -145,7 +158,7 @@ func (st *stage) declare(c *instructions.ArgCommand) error {
 		v, have := st.b.Args[a.Key]
 		if !have && a.Value != nil {
 			have = true
-			if v, _, err = lex.ProcessWord(*a.Value, shell.EnvsFromSlice(st.vars())); err != nil {
+			if v, err = expandValue(lex, *a.Value, st.vars()); err != nil {
 				return err
 			}
 		}
@@ -156,7 +169,7 @@ func (st *stage) declare(c *instructions.ArgCommand) error {
 			st.buildArgs[a.Key] = v
 		}
 	}
-	return nil
+	return checkVariables(st.vars())
 }
 
 // parseTrigger reads an instruction that a base image left with ONBUILD.

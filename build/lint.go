@@ -226,7 +226,7 @@ func (b *builder) checkFroms() {
 				}
 			}
 		}
-		base, _ := lex.ProcessWordWithMatches(st.BaseName, shell.EnvsFromSlice(pairs(vars)))
+		base, _ := expandWord(lex, st.BaseName, shell.EnvsFromSlice(pairs(vars)))
 		undeclared(base)
 		if defaults != nil {
 			b.checkDefault(st, lex, defaults)
@@ -234,7 +234,7 @@ func (b *builder) checkFroms() {
 		if st.Platform == "" {
 			continue
 		}
-		p, _ := lex.ProcessWordWithMatches(st.Platform, shell.EnvsFromSlice(pairs(vars)))
+		p, _ := expandWord(lex, st.Platform, shell.EnvsFromSlice(pairs(vars)))
 		undeclared(p)
 		_, target := p.Matched["TARGETPLATFORM"]
 		switch {
@@ -260,7 +260,7 @@ func namesPlatform(stage, platform string) bool {
 // checkDefault finds a base that is none without --build-arg. One without
 // variables is not the defaults' fault.
 func (b *builder) checkDefault(st instructions.Stage, lex *shell.Lex, defaults map[string]string) {
-	m, err := lex.ProcessWordWithMatches(st.BaseName, shell.EnvsFromSlice(pairs(defaults)))
+	m, err := expandWord(lex, st.BaseName, shell.EnvsFromSlice(pairs(defaults)))
 	if err != nil || !strings.Contains(st.BaseName, "$") {
 		return
 	}

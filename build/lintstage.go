@@ -159,8 +159,8 @@ func (w *stageCheck) variables(lex *shell.Lex, word string, c instructions.Comma
 	if !strings.Contains(word, "$") {
 		return
 	}
-	_, unset, _ := lex.ProcessWord(word, w.scope)
-	for _, v := range slices.Sorted(maps.Keys(unset)) {
+	found, _ := expandWord(lex, word, w.scope)
+	for _, v := range slices.Sorted(maps.Keys(found.Unmatched)) {
 		switch {
 		case w.declared[v] || strings.HasPrefix(v, "BUILDKIT_SBOM_SCAN_"):
 		case w.base() == nil:
@@ -178,8 +178,8 @@ func undefined(rules *linter.Linter, at []parser.Range, v string, known []string
 
 // fill fills the variables of a word in; a word that cannot be stays.
 func (w *stageCheck) fill(word string) string {
-	if out, _, err := w.lex.ProcessWord(word, w.scope); err == nil {
-		return out
+	if out, err := expandWord(w.lex, word, w.scope); err == nil {
+		return out.Result
 	}
 	return word
 }
@@ -297,7 +297,7 @@ func (w *stageCheck) jsonArgs(c instructions.Command, byShell bool) {
 
 func (w *stageCheck) expose(c *instructions.ExposeCommand) {
 	for _, word := range c.Ports {
-		ports, err := w.lex.ProcessWords(word, w.scope)
+		ports, err := expandWords(w.lex, word, w.scope)
 		if err != nil {
 			return
 		}

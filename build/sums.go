@@ -95,7 +95,7 @@ func (s *sums) of(items []item) ([]sum, error) {
 	var g errgroup.Group
 	var next, kept atomic.Int64
 	slab := make([]byte, keptSize(items, missing))
-	for range min(len(missing), goruntime.GOMAXPROCS(0)) {
+	for range min(len(missing), store.AtOnce(goruntime.GOMAXPROCS(0), 2)) {
 		g.Go(func() error {
 			buf := make([]byte, 128<<10)
 			var r rawReader

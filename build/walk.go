@@ -16,6 +16,8 @@ import (
 	"github.com/moby/patternmatcher"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"hpcc/store"
 )
 
 // walk lists what is to be copied for one name.
@@ -57,7 +59,7 @@ func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sou
 		return set, err
 	}
 	w := &walker{context: c, base: base, skip: skip, top: full}
-	w.group.SetLimit(walkers)
+	w.group.SetLimit(store.AtOnce(walkers, 3))
 	list := dirList{found: []foundFile{{item: top, below: &dirList{}}}}
 	err = w.list(full, list.found[0].below)
 	if werr := w.group.Wait(); err == nil {
@@ -177,7 +179,7 @@ func (w *walker) list(dir string, into *dirList) error {
 // look finds out about the files of the open directory d.
 func (w *walker) look(d *os.File, names []string, into []foundFile) error {
 	var g errgroup.Group
-	g.SetLimit(walkers)
+	g.SetLimit(store.AtOnce(walkers, 3))
 	fd := int(d.Fd())
 	for from := 0; from < len(names); from += walkPart {
 		to := min(len(names), from+walkPart)

@@ -71,7 +71,7 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	groups := spread(in.packages, o.PackageLayers, func(p *pkg) *record { return p.rec })
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(goruntime.GOMAXPROCS(0))
+	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
 	for i, members := range groups {
 		g.Go(func() error {
 			var err error
@@ -164,7 +164,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(6)
+	g.SetLimit(store.AtOnce(6, 4))
 	for _, r := range in.plan.pkgs {
 		p := &pkg{in: in, rec: r, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = append(in.packages, p)
@@ -179,7 +179,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 // read reads what the packages say of themselves.
 func (in *installer) read(ctx context.Context) error {
 	g, _ := errgroup.WithContext(ctx)
-	g.SetLimit(goruntime.GOMAXPROCS(0))
+	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
 	for _, p := range in.packages {
 		g.Go(func() error {
 			f := infoFiles{}

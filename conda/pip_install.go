@@ -54,7 +54,7 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 	groups := spread(in, o.PackageLayers, func(x *pipInstall) *record { return x.rec })
 	layers = make([]v1.Layer, len(groups))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(goruntime.GOMAXPROCS(0))
+	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
 	for i, members := range groups {
 		g.Go(func() (err error) {
 			layers[i], err = p.install(gctx, s, members, o)
@@ -93,7 +93,7 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(6)
+	g.SetLimit(store.AtOnce(6, 4))
 	for i, x := range p.picks {
 		g.Go(func() error {
 			file, rec, err := p.fetch.archive(gctx, x, add)

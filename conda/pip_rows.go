@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/store"
 )
 
 // refuse notes a row that cannot be installed, why, and the Dockerfile line that
@@ -241,7 +243,7 @@ func (r *pipResolver) lookup(wants []pipWant) error {
 	}
 	found := make([][]pipFile, len(names))
 	g, ctx := errgroup.WithContext(r.ctx)
-	g.SetLimit(6)
+	g.SetLimit(store.AtOnce(6, 4))
 	for i, n := range names {
 		g.Go(func() (err error) {
 			found[i], err = r.index.files(ctx, n)

@@ -109,10 +109,39 @@ func readSources(file, kind, subdir string) (*sources, error) {
 	return s, err
 }
 
+// maxNested bounds how deep tables, arrays and dotted keys of a pyproject.toml
+// are nested. The time that the decoder takes is quadratic in that.
+const maxNested = 500
+
+// tooDeep reports whether TOML is nested deeper than maxNested. Brackets and
+// dots in strings count too.
+func tooDeep(text []byte) bool {
+	depth, dots := 0, 0
+	for _, c := range text {
+		switch c {
+		case '{', '[':
+			depth, dots = depth+1, 0
+		case '}', ']':
+			depth, dots = max(depth-1, 0), 0
+		case '.':
+			dots++
+		case '=', ',', '\n':
+			dots = 0
+		}
+		if depth > maxNested || dots > maxNested {
+			return true
+		}
+	}
+	return false
+}
+
 // parseBuildSystem reads the build-system of pyproject.toml; nil is no file.
 func parseBuildSystem(project []byte) (buildSystem, error) {
 	var f struct {
 		Build *buildSystem `toml:"build-system"`
+	}
+	if tooDeep(project) {
+		return buildSystem{}, fmt.Errorf("reading pyproject.toml: keys or values are nested deeper than %d levels", maxNested)
 	}
 	if err := toml.Unmarshal(project, &f); err != nil {
 		var pe toml.ParseError

@@ -17,6 +17,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"hpcc/store"
 )
 
 // Options say where packages come from and where they go.
@@ -360,7 +362,7 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 	found := make([][]*record, len(opened)*len(subs))
 	absent := make([]bool, len(found))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(4)
+	g.SetLimit(store.AtOnce(4, 4))
 	for i := range found {
 		g.Go(func() (err error) {
 			found[i], err = opened[i/len(subs)].index(gctx, subs[i%len(subs)], wanted)

@@ -75,7 +75,7 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 	slices.Sort(names)
 	found := make([][]*record, len(names))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(shardsAtATime)
+	g.SetLimit(store.AtOnce(shardsAtATime, 4))
 	for i, name := range names {
 		g.Go(func() error {
 			text, err := c.shard(gctx, from, ix.Shards[name])

@@ -24,11 +24,19 @@ import (
 // MaxSize is the largest file that is read, in bytes.
 const MaxSize = 16 << 20
 
+// Bounds of what expansion comes to, in bytes. The kernel takes 128 KiB a
+// variable where pages have 4 KiB, and 2 MiB where they have 64 KiB.
+const (
+	maxValue = 2 << 20
+	maxEnv   = 16 << 20
+)
+
 // A Change is one step from one environment to the next: a variable to set, or
 // a pattern of names to remove.
 type Change struct {
 	name, value string
-	unset       bool // name is a pattern
+	unset       bool   // name is a pattern
+	at          string // FILE:LINE, "" for one of the command line
 }
 
 // Options say how a file is written. The zero value is lines.
@@ -74,6 +82,7 @@ func Read(r io.Reader, file string, o Options) ([]Change, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", file, n, err)
 		}
+		c.at = fmt.Sprintf("%s:%d", file, n)
 		out = append(out, c)
 	}
 	return out, nil
@@ -121,9 +130,14 @@ func shorten(s string) string {
 
 // Apply makes the changes in order and returns the new environment; env is not
 // changed. Values are expanded with the environment as it is at that point,
-// unless expand is false.
-func Apply(env []string, changes []Change, expand bool) []string {
+// unless expand is false. A value of more than 2 MiB, or an environment of more
+// than 16 MiB, is an error that names the line: A=$B:$B doubles.
+func Apply(env []string, changes []Change, expand bool) ([]string, error) {
 	out := append([]string(nil), env...)
+	size := 0
+	for _, kv := range out {
+		size += len(kv)
+	}
 	for _, c := range changes {
 		if c.unset {
 			kept := out[:0]
@@ -138,11 +152,25 @@ func Apply(env []string, changes []Change, expand bool) []string {
 		}
 		value := c.value
 		if expand {
-			value = expandItems(value, out)
+			var ok bool
+			if value, ok = expandItems(value, out); !ok {
+				return nil, c.tooLarge("a value", maxValue)
+			}
+		}
+		if size += len(c.name) + len(value); size > maxEnv { // those that are replaced count too
+			return nil, c.tooLarge("the environment", maxEnv)
 		}
 		out = set(out, c.name, value)
 	}
-	return out
+	return out, nil
+}
+
+func (c *Change) tooLarge(what string, most int) error {
+	err := fmt.Errorf("variable %q: %s may come to %d bytes at most", shorten(c.name), what, most)
+	if c.at != "" {
+		err = fmt.Errorf("%s: %w", c.at, err)
+	}
+	return err
 }
 
 // set replaces a variable where it stands, or adds it.
@@ -166,15 +194,14 @@ func lookup(env []string, name string) string {
 }
 
 // expandItems replaces the items of a colon-separated list that begin with "$".
-// Results are not expanded again.
-func expandItems(value string, env []string) string {
+// Results are not expanded again. It is not ok when they come to more than maxValue.
+func expandItems(value string, env []string) (expanded string, ok bool) {
 	if !strings.Contains(value, "$") {
-		return value
+		return value, true
 	}
 	var out strings.Builder
 	first := true // nothing stands before the next item's colon
-	items := strings.Split(value, ":")
-	for i, item := range items {
+	for _, item := range strings.Split(value, ":") {
 		text := item
 		if len(item) > 1 && item[0] == '$' {
 			if text = expandItem(item, env); text == "" {
@@ -182,23 +209,16 @@ func expandItems(value string, env []string) string {
 				continue
 			}
 		}
-		if !first || i > 0 && keepsColon(items[:i], env) {
+		if !first {
 			out.WriteByte(':')
 		}
 		out.WriteString(text)
 		first = false
-	}
-	return out.String()
-}
-
-// keepsColon says whether one of the items before has a place in the list.
-func keepsColon(before []string, env []string) bool {
-	for _, item := range before {
-		if len(item) < 2 || item[0] != '$' || expandItem(item, env) != "" {
-			return true
+		if out.Len() > maxValue {
+			return "", false
 		}
 	}
-	return false
+	return out.String(), true
 }
 
 // expandItem expands "$NAME", "${NAME}rest" and "$NAME/rest".

@@ -1,6 +1,7 @@
 package envfile
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -22,7 +23,7 @@ func TestExpansion(t *testing.T) {
 			t.Errorf("Read(%q): %v", c.line, err)
 			continue
 		}
-		got := Apply(env, cs, true)
+		got := apply(t, env, cs, true)
 		if g := lookup(got, "A"); g != c.want {
 			t.Errorf("%q gives %q; want %q", c.line, g, c.want)
 		}
@@ -34,7 +35,7 @@ func TestNamesAreVerbatim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Apply(nil, cs, true)
+	got := apply(t, nil, cs, true)
 	want := []string{" A=1", "export B=2", "C\t=3"}
 	if strings.Join(got, "|") != strings.Join(want, "|") {
 		t.Errorf("got %q; want %q", got, want)
@@ -46,10 +47,10 @@ func TestOrderAndComments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(Apply([]string{"x=0"}, cs, true), "|"); got != "x=0|a=3|b=1:2" {
+	if got := strings.Join(apply(t, []string{"x=0"}, cs, true), "|"); got != "x=0|a=3|b=1:2" {
 		t.Errorf("got %q", got)
 	}
-	if got := lookup(Apply(nil, cs, false), "b"); got != "$a:2" {
+	if got := lookup(apply(t, nil, cs, false), "b"); got != "$a:2" {
 		t.Errorf("without expansion b = %q; want %q", got, "$a:2")
 	}
 }
@@ -59,7 +60,7 @@ func TestNULRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(Apply(nil, cs, true), "|"); got != "A=1\n2|B=x" {
+	if got := strings.Join(apply(t, nil, cs, true), "|"); got != "A=1\n2|B=x" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -90,7 +91,7 @@ func TestUnset(t *testing.T) {
 			t.Fatal(err)
 		}
 		var names []string
-		for _, kv := range Apply(env, []Change{u}, true) {
+		for _, kv := range apply(t, env, []Change{u}, true) {
 			n, _, _ := strings.Cut(kv, "=")
 			names = append(names, n)
 		}
@@ -120,7 +121,7 @@ func FuzzRead(f *testing.F) {
 			}
 			return
 		}
-		for _, kv := range Apply([]string{"A=1"}, cs, true) {
+		for _, kv := range apply(t, []string{"A=1"}, cs, true) {
 			if strings.IndexByte(kv, '=') < 1 || strings.ContainsRune(kv, 0) {
 				t.Errorf("%q is no variable", kv)
 			}
@@ -137,4 +138,46 @@ func FuzzMatch(f *testing.F) {
 		}
 		match(pattern, name)
 	})
+}
+
+func apply(t *testing.T, env []string, cs []Change, expand bool) []string {
+	t.Helper()
+	out, err := Apply(env, cs, expand)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Values that double with each line are refused, with the line.
+func TestDoubling(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("A0=aaaaaaaaaa\n")
+	for i := range 40 {
+		fmt.Fprintf(&b, "A%d=$A%d:$A%d\n", i+1, i, i)
+	}
+	many := "A=" + strings.Repeat("a", 1<<20) + "\n" + strings.Repeat("B=$A\n", 100)
+	for text, want := range map[string]string{
+		b.String(): `doubling.env:19: variable "A18": a value may come to 2097152 bytes at most`,
+		many:       `doubling.env:16: variable "B": the environment may come to 16777216 bytes at most`,
+	} {
+		cs, err := Read(strings.NewReader(text), "doubling.env", Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Apply(nil, cs, true); err == nil || err.Error() != want {
+			t.Errorf("%v; want %s", err, want)
+		}
+		if _, err := Apply(nil, cs, false); err != nil {
+			t.Error(err)
+		}
+	}
+	// A long list is read in one pass.
+	cs, err := Read(strings.NewReader("L="+strings.Repeat("$NONE:", 1<<20)+"end"), "long.env", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := apply(t, nil, cs, true); got[0] != "L=end" {
+		t.Errorf("%.60q", got[0])
+	}
 }

@@ -53,7 +53,7 @@ func Passed() []os.Signal { return slices.Clone(passed) }
 // reaches by itself a program that is in the terminal's process group. SIGTSTP is not among them: it
 // stops who gets it.
 var passed = withRealTime(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGXCPU,
-	syscall.SIGXFSZ, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPWR)
+	syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGPROF, syscall.SIGWINCH, syscall.SIGIO, syscall.SIGPWR)
 
 func withRealTime(list ...os.Signal) []os.Signal {
 	for n := firstRealTime + 1; n <= lastRealTime; n++ { // the first is musl's

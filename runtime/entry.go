@@ -191,7 +191,10 @@ func mapEarly(carried *specs.Spec) {
 	}
 	// Some hosts (AppArmor's restriction of unprivileged user namespaces)
 	// let the namespace be made, but give it no rights.
-	if writeIDMaps(fmt.Sprintf("%d %d 1", in[0], uid), fmt.Sprintf("%d %d 1", in[1], gid)) != nil {
+	switch err := writeIDMaps(fmt.Sprintf("%d %d 1", in[0], uid), fmt.Sprintf("%d %d 1", in[1], gid)); {
+	case errors.Is(err, syscall.EMFILE):
+		entered = 1 + int64(syscall.EMFILE)
+	case err != nil:
 		entered = 1 + int64(syscall.EPERM)
 	}
 }

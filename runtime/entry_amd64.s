@@ -25,6 +25,10 @@ start:
 TEXT hpcc_thread(SB),NOSPLIT|NOFRAME,$0
 	LEAQ	·goroutine(SB), AX
 	MOVQ	AX, ·thread(SB)
+	LEAQ	8(SP), AX		// above the return address
+	MOVQ	AX, ·kernelStack(SB)
+	MOVQ	·onRuntimeWrite(SB), AX
+	MOVQ	AX, runtime·overrideWrite(SB)
 	LEAQ	·thread+8(SB), SI
 	MOVQ	$0x1002, DI		// ARCH_SET_FS
 	MOVQ	$158, AX		// arch_prctl

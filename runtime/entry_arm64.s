@@ -19,4 +19,8 @@ start:
 // hpcc_thread lets compiled Go code run: its goroutine is in a register.
 TEXT hpcc_thread(SB),NOSPLIT|NOFRAME,$0
 	MOVD	$·goroutine(SB), g
+	MOVD	RSP, R0
+	MOVD	R0, ·kernelStack(SB)
+	MOVD	·onRuntimeWrite(SB), R0
+	MOVD	R0, runtime·overrideWrite(SB)
 	RET

@@ -23,4 +23,7 @@ start:
 TEXT hpcc_thread(SB),NOSPLIT|NOFRAME,$0
 	XOR	R0, R0
 	MOVD	$·goroutine(SB), g
+	MOVD	R1, ·kernelStack(SB)
+	MOVD	·onRuntimeWrite(SB), R3
+	MOVD	R3, runtime·overrideWrite(SB)
 	RET

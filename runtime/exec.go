@@ -39,6 +39,9 @@ func (e *Error) Unwrap() error { return e.Err }
 type NamespaceError struct{ Err error }
 
 func (e *NamespaceError) Error() string {
+	if errors.Is(e.Err, unix.EMFILE) {
+		return fmt.Sprintf("setting up a user namespace: %v", e.Err)
+	}
 	return fmt.Sprintf("this host does not let users create user namespaces (%v)", e.Err)
 }
 func (e *NamespaceError) Unwrap() error { return e.Err }

@@ -85,6 +85,9 @@ func enterRoot(s *specs.Spec) error {
 		if err := r.mount(m, from); err != nil {
 			return fmt.Errorf("mounting %q at %q: %w", m.Source, m.Destination, err)
 		}
+		if from >= 0 {
+			unix.Close(from) // ulimit -n may be small
+		}
 	}
 	for _, fd := range r.ranches {
 		if err := remountRO(fd); err != nil {

@@ -76,7 +76,7 @@ func (s *Store) putImage(ctx context.Context, img v1.Image, watch func(io.Reader
 		return nil, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(4)
+	g.SetLimit(AtOnce(4, 4))
 	for _, l := range ls {
 		g.Go(func() error { return s.putBlob(gctx, l, watch) })
 	}

@@ -195,7 +195,7 @@ func (s *Store) fetchBlobs(ctx context.Context, c *call, ds []v1.Descriptor, t *
 		return err
 	}
 	var g errgroup.Group // without a context: what comes whole is there for the next try
-	g.SetLimit(4)
+	g.SetLimit(AtOnce(4, 4))
 	for _, d := range ds {
 		g.Go(func() error { return s.fetchBlob(ctx, client, c.ref.Context(), d, t) })
 	}

@@ -148,7 +148,7 @@ type content struct {
 // aheadOf begins to decompress the layers and hands them out in order, each to
 // be closed. No more than maxLayers are begun and not closed.
 func aheadOf(ctx context.Context, layers []v1.Layer) <-chan *content {
-	limit := min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1))
+	limit := store.AtOnce(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
 	out := make(chan *content, limit) // so that there is always room
 	pool := make(blockPool, limit*blocksAhead)
 	open := make(chan struct{}, limit)

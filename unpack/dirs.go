@@ -10,6 +10,8 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
+
+	"hpcc/store"
 )
 
 // A directory of the tree is open (O_PATH) as long as entries are put into it.
@@ -34,20 +36,12 @@ func (d *directory) exact(fd int, mode uint32) bool {
 	return true
 }
 
-// Directories that stay open between entries: a quarter of what the process may
-// open, for other trees may be unpacked beside this one.
-const (
-	minOpen = 32
-	maxOpen = 4096
-)
+// maxOpen is how many directories stay open between entries.
+const maxOpen = 4096
 
-func openLimit() int {
-	var l unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil {
-		return minOpen
-	}
-	return int(max(minOpen, min(maxOpen, l.Cur/4)))
-}
+// openLimit is a quarter of what the process may open, at most maxOpen: other
+// trees may be unpacked at the same time.
+func openLimit() int { return store.AtOnce(maxOpen, 4) }
 
 // forgetDirs closes the remembered directories: their names may lead elsewhere now.
 func (t *tree) forgetDirs() {
@@ -56,6 +50,19 @@ func (t *tree) forgetDirs() {
 	}
 	clear(t.dirs)
 	t.linked = 0
+}
+
+// forgetOthers does so with all but keep and the directory in use.
+func (t *tree) forgetOthers(keep *directory) {
+	t.linked = 0
+	for p, d := range t.dirs {
+		if d != keep && d != t.inUse {
+			d.close()
+			delete(t.dirs, p)
+		} else if d.linked {
+			t.linked++
+		}
+	}
 }
 
 // close makes sure that nobody takes another file for the directory.
@@ -100,6 +107,9 @@ func (t *tree) dir(p string) (*directory, error) {
 	parent, err := t.dir(path.Dir(p))
 	if err != nil {
 		return nil, err
+	}
+	if len(t.dirs) > 2*t.open { // a path of more directories than may be open
+		t.forgetOthers(parent)
 	}
 	// The usual case: a directory in a directory.
 	d, err := t.openIn(parent, p)

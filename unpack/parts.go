@@ -73,7 +73,7 @@ func (p *Parts) newTree() (*tree, error) {
 		return nil, err
 	}
 	t.linkOwners = false
-	t.open = max(8, t.open/goruntime.GOMAXPROCS(0)) // as many may be written together
+	t.open = max(2, t.open/goruntime.GOMAXPROCS(0)) // as many may be written together
 	return t, nil
 }
 

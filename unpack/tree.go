@@ -30,6 +30,7 @@ type tree struct {
 	file     *os.File // the root
 	root     directory
 	dirs     map[string]*directory // opened directories by path below the root
+	inUse    *directory            // the one that an entry is being made in, or nil
 	linked   int                   // how many of them may lead through links
 	open     int                   // how many may be open
 	time     map[string]dirTime    // of directories; set last, for every file made changes them
@@ -282,6 +283,8 @@ func (t *tree) inDir(name string, make func(d *directory, base string) error) (*
 	if err != nil {
 		return nil, err
 	}
+	t.inUse = parent
+	defer func() { t.inUse = nil }()
 	if err = make(parent, path.Base(name)); !errors.Is(err, unix.EEXIST) {
 		return parent, err
 	}
@@ -292,6 +295,7 @@ func (t *tree) inDir(name string, make func(d *directory, base string) error) (*
 	if parent, err = t.dir(path.Dir(name)); err != nil {
 		return nil, err
 	}
+	t.inUse = parent
 	return parent, make(parent, path.Base(name))
 }
 

@@ -264,7 +264,7 @@ func stepLines(out io.Writer, st *job.Status) {
 		if t.Attempt > 0 {
 			again = fmt.Sprintf("  (attempt %d)", t.Attempt+1)
 		}
-		fmt.Fprintf(out, "step %d%s: %s%s%s\n", t.Index, stepOf(&t), cleaned(goes(&t)), took, again)
+		rowf(out, "step %d%s: %s%s%s\n", t.Index, stepOf(&t), goes(&t), took, again)
 	}
 }
 

@@ -1,9 +1,14 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"reflect"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"hpcc/runtime"
 )
 
 // What others print reaches the terminal as text only, cut to its width: a
@@ -42,6 +47,32 @@ func cleaned(line string) string {
 		line = line[n:]
 	}
 	return b.String()
+}
+
+// rowf formats a row of a table, or another line of a result. Strings among the
+// arguments come from records, servers and schedulers: what could steer the
+// terminal, end the line or begin another column is escaped.
+func rowf(w io.Writer, format string, args ...any) (int, error) {
+	for i, a := range args {
+		switch v := a.(type) {
+		case columns:
+		case error, fmt.Stringer:
+			args[i] = cell(fmt.Sprint(v))
+		default:
+			if text := reflect.ValueOf(a); text.Kind() == reflect.String {
+				args[i] = cell(text.String())
+			}
+		}
+	}
+	return fmt.Fprintf(w, format, args...)
+}
+
+// columns are cells of a row that end with tabs, and need no more cleaning.
+type columns string
+
+// cell is text on one line and in one column.
+func cell(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(runtime.Printable(text))
 }
 
 // sequence is the length of the escape sequence that s begins with (ECMA-48): a

@@ -95,12 +95,12 @@ func printFindings(w io.Writer, found []build.Finding, asJSON bool) (errs int, e
 // findingText is one for people: what and why, and below it what cures it.
 func findingText(f build.Finding) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, cleaned(f.Subject), cleaned(f.Reason))
+	rowf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, f.Subject, f.Reason)
 	for i, line := range f.Cure {
 		if i == 0 && f.Replaces != "" {
 			line += "    (instead of " + f.Replaces + ")"
 		}
-		fmt.Fprintf(&b, "    %s\n", cleaned(line))
+		rowf(&b, "    %s\n", line)
 	}
 	return b.String()
 }

@@ -64,7 +64,7 @@ func condaDiff(c *cli.Context) error {
 			return err
 		}
 		for _, n := range sides[i].Notes {
-			fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", n)
+			say("note: %s", n)
 		}
 	}
 	return printChanges(os.Stdout, conda.Diff(sides[0], sides[1]), c.Bool("json"))
@@ -110,7 +110,7 @@ func printChanges(out io.Writer, changes []conda.Change, asJSON bool) error {
 	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "CHANGE\tPACKAGE\tBEFORE\tAFTER\tBY")
 	for _, ch := range changes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", ch.Kind, ch.Name, dash(ch.Old), dash(ch.New), ch.Manager)
+		rowf(w, "%s\t%s\t%s\t%s\t%s\n", ch.Kind, ch.Name, dash(ch.Old), dash(ch.New), ch.Manager)
 	}
 	return w.Flush()
 }

@@ -76,12 +76,12 @@ func doctor(c *cli.Context) error {
 
 // writeFeature writes a feature for people.
 func writeFeature(w io.Writer, f runtime.Feature) error {
-	text := fmt.Sprintf("%-8s %-20s %s\n", f.State, f.Name, cleaned(f.Why))
+	text := fmt.Sprintf("%-8s %-20s %s\n", f.State, f.Name, cell(f.Why))
 	if f.Do != "" && f.State != runtime.OK {
-		text += fmt.Sprintf("%29s you: %s\n", "", f.Do)
+		text += fmt.Sprintf("%29s you: %s\n", "", cell(f.Do))
 	}
 	if f.Ask != "" && f.State != runtime.OK {
-		text += fmt.Sprintf("%29s ask: %s\n", "", f.Ask)
+		text += fmt.Sprintf("%29s ask: %s\n", "", cell(f.Ask))
 	}
 	_, err := io.WriteString(w, text)
 	return err

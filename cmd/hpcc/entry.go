@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 
 	"github.com/urfave/cli/v2"
@@ -72,7 +71,7 @@ func enterImage(ctx context.Context, args []string, measured string) error {
 		return err
 	}
 	if n.Note != "" {
-		fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", cleaned(n.Note))
+		say("note: %s", n.Note)
 	}
 	if measured == "" {
 		return n.Become(args)

@@ -209,7 +209,7 @@ func (t *steps) moves(list []conda.Move) {
 		for _, m := range list {
 			if m.Fate == fate && fate != conda.Exact {
 				t.object("move", nil, "platform", strings.TrimSpace(t.platform), "name", m.Name, "from", m.From, "to", m.To, "fate", m.Fate, "why", m.Why)
-				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", m.Fate, m.Name, dash(m.From), dash(m.To), m.Why)
+				rowf(w, "%s\t%s\t%s\t%s\t%s\n", m.Fate, m.Name, dash(m.From), dash(m.To), m.Why)
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 			here, cached, from = here+d.Size, cached+1, "(cached)"
 		}
 		if !asJSON {
-			fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\t%s\n", column, d.Name, dash(d.Version), dash(d.Build), bytes, from)
+			rowf(w, "%s%s\t%s\t%s\t%s\t%s\n", columns(column), d.Name, dash(d.Version), dash(d.Build), bytes, from)
 			continue
 		}
 		if err := enc.Encode(struct {

@@ -101,14 +101,10 @@ func tellError(err error) int {
 	if errors.As(err, &status) {
 		return int(status)
 	}
-	lines := strings.Split(err.Error(), "\n")
-	for i, l := range lines {
-		lines[i] = cleaned(l) // names of files and words of servers stand in it
-	}
-	text := fmt.Sprintf("hpcc: error: %s\n", strings.Join(lines, "\n"))
+	text := fmt.Sprintf("hpcc: error: %s\n", runtime.Printable(err.Error()))
 	advice, code := adviceFor(err)
 	if advice != "" {
-		text += fmt.Sprintf("hpcc: hint: %s\n", advice)
+		text += fmt.Sprintf("hpcc: hint: %s\n", runtime.Printable(advice))
 	}
 	fmt.Fprint(os.Stderr, text) // in one piece: many tasks may write to one file
 	return code
@@ -142,7 +138,9 @@ func adviceFor(err error) (advice string, status int) {
 			status = m.status
 		}
 	}
-	switch {
+	switch limit := runtime.LimitAdvice(err); {
+	case limit != "": // the cause of what else is advised
+		advice = limit
 	case advice != "":
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists them; %q fetches it from a registry", "hpcc images", "hpcc pull "+missing.Name)

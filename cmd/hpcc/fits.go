@@ -100,12 +100,14 @@ func tellFit(c *cli.Context, f *job.Fit, now time.Time) error {
 			return err
 		}
 	} else {
-		fmt.Println(fitLine(f, now))
+		if _, err := rowf(os.Stdout, "%s\n", fitLine(f, now)); err != nil {
+			return err
+		}
 		if f.Why != "" && f.When == job.Later {
-			fmt.Println("why: " + f.Why)
+			rowf(os.Stdout, "why: %s\n", f.Why)
 		}
 		if len(f.Instead) > 0 {
-			fmt.Println("now with: " + strings.Join(f.Instead, ", or "))
+			rowf(os.Stdout, "now with: %s\n", strings.Join(f.Instead, ", or "))
 		}
 		say("so says %s", f.By)
 	}

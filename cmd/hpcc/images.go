@@ -101,7 +101,7 @@ func second(a []string) string {
 func printDigest(img v1.Image) error {
 	d, err := img.Digest()
 	if err == nil {
-		fmt.Println(d)
+		_, err = fmt.Println(d)
 	}
 	return err
 }
@@ -154,8 +154,8 @@ func pushCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Println(p.Digest)
-			return nil
+			_, err = fmt.Println(p.Digest)
+			return err
 		},
 	}
 }
@@ -215,7 +215,7 @@ func imagesCommand() *cli.Command {
 			w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 			fmt.Fprintln(w, "NAME\tDIGEST\tPLATFORM\tSIZE")
 			for _, e := range list {
-				fmt.Fprintf(w, "%s\t%.12s\t%s\t%s\n", e.Name, e.Digest.Hex, strings.Join(e.Platforms, ","), size(e.Size))
+				rowf(w, "%s\t%.12s\t%s\t%s\n", e.Name, e.Digest.Hex, strings.Join(e.Platforms, ","), size(e.Size))
 			}
 			return w.Flush()
 		},
@@ -375,8 +375,8 @@ store's directory damaged/ (not with --dry-run), so that the next command that n
 				return err
 			}
 			rep.Trees, rep.Temps = rep.Trees+staged.Trees, rep.Temps+staged.Temps
-			fmt.Printf("%s freed: %d blobs, %d trees, %d cache entries, %d leftovers\n", size(rep.Bytes), rep.Blobs, rep.Trees, rep.Records, rep.Temps)
-			return nil
+			_, err = fmt.Printf("%s freed: %d blobs, %d trees, %d cache entries, %d leftovers\n", size(rep.Bytes), rep.Blobs, rep.Trees, rep.Records, rep.Temps)
+			return err
 		},
 	}
 }
@@ -417,7 +417,9 @@ of an OCI layout.
 				if err := unpackTree(c.Context, s, img, nil); err != nil {
 					return err
 				}
-				fmt.Println(n)
+				if _, err := fmt.Println(n); err != nil {
+					return err
+				}
 			}
 			return nil
 		},

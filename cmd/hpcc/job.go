@@ -619,7 +619,7 @@ func statusTable(out io.Writer, list []*job.Status, detail bool) error {
 		if !st.AsOf.IsZero() {
 			why = strings.TrimSpace("as of " + st.AsOf.Local().Format(time.DateTime) + " " + why)
 		}
-		fmt.Fprintf(w, "%s\t%s%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", st.ID, site(st), st.Target, st.State(), st.Total, st.Done, len(st.Failed), st.Running, st.Waiting, cleaned(why))
+		rowf(w, "%s\t%s%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", st.ID, columns(site(st)), st.Target, st.State(), st.Total, st.Done, len(st.Failed), st.Running, st.Waiting, why)
 	}
 	if err := w.Flush(); err != nil || !detail {
 		return err
@@ -631,7 +631,7 @@ func statusTable(out io.Writer, list []*job.Status, detail bool) error {
 		}
 		for _, t := range st.Tasks {
 			if slices.Contains(st.Failed, t.Index) {
-				fmt.Fprintf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
+				rowf(out, "task %d%s on %s: %s  %s\n", t.Index, params(t.Params), t.Host, t.Ending(), t.Output)
 			}
 		}
 	}

@@ -332,7 +332,7 @@ func (l *taskLogs) show(ctx context.Context) error {
 	}
 	for _, t := range list {
 		if len(list) > 1 {
-			fmt.Printf("==> task %d%s: %s  %s\n", t.Index, stepOf(&t), goes(&t), t.Output)
+			rowf(os.Stdout, "==> task %d%s: %s  %s\n", t.Index, stepOf(&t), goes(&t), t.Output)
 		}
 		kept, err := l.sub.Follow(ctx, &t, false, os.Stdout)
 		if !kept {

@@ -26,14 +26,32 @@ func main() {
 	if child, err := runtime.Init(); child {
 		os.Exit(tellError(err))
 	}
+	watchCPU()
 	ending := []os.Signal{syscall.SIGTERM, os.Interrupt}
 	if signal.Ignored(os.Interrupt) { // as in the background of a script: a run's program shall find it so
 		ending = ending[:1]
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), ending...)
-	err := app().RunContext(patient(ctx), joinBareSetEnv(ociWords(os.Args)))
+	a, help := app(), &helpWriter{}
+	a.Writer = help
+	err := a.RunContext(patient(ctx), joinBareSetEnv(ociWords(os.Args)))
 	stop()
+	if err == nil {
+		err = help.err
+	}
 	os.Exit(tellError(err))
+}
+
+// A helpWriter writes help and version to standard output and keeps the first
+// error, which the library of the command line drops.
+type helpWriter struct{ err error }
+
+func (w *helpWriter) Write(p []byte) (int, error) {
+	n, err := os.Stdout.Write(p)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
 }
 
 // app is the whole command line: one table that feeds parsing, help and docs/cli.md.

@@ -91,7 +91,7 @@ func measured(c *cli.Context, file string) error {
 			say("warning: %v", run.Unkept)
 		}
 	} else if term.IsTerminal(int(os.Stderr.Fd())) {
-		say("measured: %s", cleaned(file))
+		say("measured: %s", file)
 	}
 	if run.Signal != "" {
 		runtime.EndBy(syscall.Signal(run.Status() - 128))

@@ -60,14 +60,16 @@ func mine(c *cli.Context) error {
 		if u.Time > 0 {
 			limit = u.Time.String()
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Target, u.State, u.Tasks, u.CPUs, busy, memory, gigabytes(u.PeakMemory), limit, u.Longest.Round(time.Second))
+		rowf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Target, u.State, u.Tasks, u.CPUs, busy, memory, gigabytes(u.PeakMemory), limit, u.Longest.Round(time.Second))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, u := range list {
 		for _, a := range u.Advice {
-			fmt.Printf("%s: %s\n", u.ID, a)
+			if _, err := rowf(os.Stdout, "%s: %s\n", u.ID, a); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

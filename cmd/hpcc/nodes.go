@@ -115,13 +115,13 @@ func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
 		if n.GPUs > 0 {
 			gpus = strings.TrimSpace(fmt.Sprintf("%d/%d %s", n.FreeGPUs, n.GPUs, n.GPUType))
 		}
-		fmt.Fprintf(w, "%s%s\t%s\t%d/%d\t%s/%s\t%s\t%s\t%s\n", site(cmp.Or(n.Site, string(n.Target))), n.Name, n.State, n.FreeCPUs, n.CPUs, gigabytes(n.FreeMemory), gigabytes(n.Memory), gpus, strings.Join(n.Queues, ","), until(&n.Node, now))
+		rowf(w, "%s%s\t%s\t%d/%d\t%s/%s\t%s\t%s\t%s\n", columns(site(cell(cmp.Or(n.Site, string(n.Target))))), n.Name, n.State, n.FreeCPUs, n.CPUs, gigabytes(n.FreeMemory), gigabytes(n.Memory), gpus, strings.Join(n.Queues, ","), until(&n.Node, now))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, r := range reasons {
-		if _, err := fmt.Fprintf(out, "%s no jobs: %s: %s\n", counted(len(off[r]), "node takes", "nodes take"), names(off[r]), oneLine(r)); err != nil {
+		if _, err := rowf(out, "%s no jobs: %s: %s\n", counted(len(off[r]), "node takes", "nodes take"), names(off[r]), oneLine(r)); err != nil {
 			return err
 		}
 	}

@@ -245,7 +245,10 @@ func podConfig(c *cli.Context, env *envChanges, j *job.Job, to *destination, cfg
 	if cfg == nil && to.Target == job.Argo && j.Image != "" {
 		say("note: Argo starts programs itself, and image %s is not in the store: if it has an ENTRYPOINT, write that before the program", j.Image)
 	}
-	after := envfile.Apply(slices.Clone(has), env.list, !env.noExpand)
+	after, err := envfile.Apply(slices.Clone(has), env.list, !env.noExpand)
+	if err != nil {
+		return err
+	}
 	for _, e := range after {
 		if !slices.Contains(has, e) {
 			j.Pod.Env = append(j.Pod.Env, e)

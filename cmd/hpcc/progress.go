@@ -6,10 +6,14 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"hpcc/runtime"
 )
 
-// say writes a line for people.
-func say(format string, a ...any) { fmt.Fprintf(os.Stderr, "hpcc: "+format+"\n", a...) }
+// say writes a message for people. Foreign text in it is made harmless.
+func say(format string, a ...any) {
+	fmt.Fprintf(os.Stderr, "hpcc: %s\n", runtime.Printable(fmt.Sprintf(format, a...)))
+}
 
 // size writes a number of bytes for people, in powers of 1000.
 func size(n int64) string {

@@ -139,7 +139,11 @@ func run(c *cli.Context, env *envChanges) error {
 	if err := addDevices(w, spec); err != nil {
 		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
 	}
-	spec.Process.Env = append(envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), w.env(env), !w.yes("env-no-expand")), "HPCC_RUNNING=1")
+	vars, err := envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), w.env(env), !w.yes("env-no-expand"))
+	if err != nil {
+		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
+	}
+	spec.Process.Env = append(vars, "HPCC_RUNNING=1")
 	runtime.SearchDevices(spec)
 	if other := c.String("runtime"); other != "" {
 		return handOver(other, spec)

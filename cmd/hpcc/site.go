@@ -23,6 +23,7 @@ func siteChecks(dir string) []runtime.Check {
 	return []runtime.Check{
 		{Name: "store", Look: func(context.Context) runtime.Feature { return storeFeature(dir) }},
 		{Name: "node-local storage", Look: func(context.Context) runtime.Feature { return localFeature() }},
+		{Name: "limits", Look: func(context.Context) runtime.Feature { return limitsFeature() }},
 		{Name: "schedulers", Look: schedulersFeature},
 		{Name: "sites", Look: sitesFeature},
 		{Name: "proxies", Look: func(context.Context) runtime.Feature { return proxiesFeature() }},

@@ -128,7 +128,7 @@ func listSites(c *cli.Context, sites *job.Sites) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "SITE\tSCHEDULER\tBY\tSTATE\tFILE")
 	for _, st := range states {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", st.Name, st.Scheduler, st.by(), st.text(), st.File)
+		rowf(w, "%s\t%s\t%s\t%s\t%s\n", st.Name, st.Scheduler, st.by(), st.text(), st.File)
 	}
 	return w.Flush()
 }

@@ -295,7 +295,7 @@ func readResults(pattern string, sub *job.Submission, dir string, tasks []report
 	defer p.root.Close()
 	failed := make([]error, len(tasks))
 	var g errgroup.Group
-	g.SetLimit(readers)
+	g.SetLimit(store.AtOnce(readers, 2))
 	for i := range tasks {
 		g.Go(func() error {
 			tasks[i].Results, failed[i] = p.read(sub, &tasks[i])

@@ -20,6 +20,7 @@ import (
 	"hpcc/build"
 	"hpcc/job"
 	"hpcc/metrics"
+	"hpcc/store"
 )
 
 func topCommand() *cli.Command {
@@ -225,7 +226,7 @@ func (p *topper) read(ctx context.Context) {
 		list = append(list, k)
 	}
 	var g errgroup.Group
-	g.SetLimit(topAtOnce)
+	g.SetLimit(store.AtOnce(topAtOnce, 4))
 	if p.sub.Target.Pods() {
 		g.SetLimit(topPodsAtOnce)
 		slices.SortFunc(list, func(a, b *watchedTask) int { return a.seen.Compare(b.seen) })

@@ -14,11 +14,11 @@ const topStale = time.Minute
 // terminal has.
 func topText(now *topState, rows int) string {
 	var b strings.Builder
-	name := cleaned(now.ID)
+	name := now.ID
 	if now.Site != "" {
 		name += " at " + now.Site
 	}
-	fmt.Fprintf(&b, "%s  %s  %s: %d of %d done, %d failed, %d running, %d waiting\n", name, cleaned(string(now.Target)), cleaned(now.State), now.Done, now.Total, now.Failed, now.Running, now.Waiting)
+	rowf(&b, "%s  %s  %s: %d of %d done, %d failed, %d running, %d waiting\n", name, now.Target, now.State, now.Done, now.Total, now.Failed, now.Running, now.Waiting)
 	if now.Silent > 0 {
 		fmt.Fprintf(&b, "%s no record yet\n", counted(now.Silent, "task that runs has", "tasks that run have"))
 	}
@@ -63,7 +63,7 @@ func topSum(now *topState) string {
 func topRow(w *tabwriter.Writer, t *topTask, gpus bool) {
 	task := fmt.Sprint(t.Task)
 	if t.Step != "" {
-		task += " " + cleaned(t.Step)
+		task += " " + t.Step
 	}
 	gpu := only(gpus, "\t\t")
 	if len(t.GPUs) > 0 {
@@ -77,8 +77,8 @@ func topRow(w *tabwriter.Writer, t *topTask, gpus bool) {
 	if d := time.Duration(t.Age * float64(time.Second)); d > topStale {
 		waits += "  as of " + elapsed(d) + " ago"
 	}
-	fmt.Fprintf(w, "%s\t%s\t%s\t%.2f/%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s%s\t%s\n", task, cleaned(t.Host), elapsed(time.Since(t.Start)), t.CPUs, number(t.Granted),
-		size(t.Memory), size(t.Peak), only(t.Limit > 0, size(t.Limit)), size(int64(t.Read)), size(int64(t.Written)), t.Threads, gpu, only(t.Stalled >= 0.005, fmt.Sprintf("%.2f", t.Stalled)), waits)
+	rowf(w, "%s\t%s\t%s\t%.2f/%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s%s\t%s\n", task, t.Host, elapsed(time.Since(t.Start)), t.CPUs, number(t.Granted),
+		size(t.Memory), size(t.Peak), only(t.Limit > 0, size(t.Limit)), size(int64(t.Read)), size(int64(t.Written)), t.Threads, columns(gpu), only(t.Stalled >= 0.005, fmt.Sprintf("%.2f", t.Stalled)), waits)
 }
 
 // number writes an amount of processors: whole where it is.

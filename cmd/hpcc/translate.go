@@ -162,7 +162,7 @@ func tellFates(w io.Writer, tr *job.Translation, form string) error {
 			if r.Line > 0 {
 				line = fmt.Sprint(r.Line)
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", line, oneLine(r.Text), r.Fate, oneLine(r.How))
+			rowf(t, "%s\t%s\t%s\t%s\n", line, oneLine(r.Text), r.Fate, oneLine(r.How))
 		}
 		return t.Flush()
 	default:
@@ -173,12 +173,7 @@ func tellFates(w io.Writer, tr *job.Translation, form string) error {
 
 // oneLine makes text of a script fit for a row of a table.
 func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, s)
+	s = cell(s)
 	if r := []rune(s); len(r) > 100 {
 		s = string(r[:99]) + "…"
 	}

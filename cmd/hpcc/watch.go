@@ -149,16 +149,16 @@ func tellChanges(c *cli.Context, list []*job.Status, before map[string]string) e
 		if st.Site != "" {
 			name += " at " + st.Site
 		}
-		if _, err := fmt.Printf("%s %s %s\n", time.Now().Format(time.TimeOnly), name, now); err != nil {
+		if _, err := rowf(os.Stdout, "%s %s %s\n", time.Now().Format(time.TimeOnly), name, now); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// warn tells warnings, which name files of others: without what would move the cursor.
+// warn prints warnings, each on one line.
 func warn(warnings []string) {
 	for _, w := range warnings {
-		say("warning: %s", cleaned(strings.NewReplacer("\n", " ", "\r", " ").Replace(w)))
+		say("warning: %s", strings.NewReplacer("\n", " ", "\r", " ").Replace(w))
 	}
 }

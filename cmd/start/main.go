@@ -18,7 +18,6 @@ import (
 	"path"
 	"strings"
 	"syscall"
-	"unicode"
 
 	"hpcc/cmd/start/bare"
 	"hpcc/metrics"
@@ -36,9 +35,13 @@ func main() {
 		tell(image, runtime.Launch(args, env, cwd), nil)
 	}
 	if _, err := runtime.Init(); err != nil {
-		fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", printable(err.Error()))
+		fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", runtime.Printable(err.Error()))
+		hinted := limitHint(err)
 		if e, ok := err.(*runtime.Error); ok {
 			os.Exit(e.Status)
+		}
+		if hinted {
+			os.Exit(runtime.ExitFailed)
 		}
 		fmt.Fprintln(os.Stderr, `hpcc: hint: "hpcc doctor" shows why, and what to ask the administrator for`)
 		os.Exit(runtime.ExitFailed)
@@ -98,7 +101,7 @@ func enter(args []string) {
 		end(0, err)
 	}
 	if n.Note != "" {
-		fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", printable(n.Note))
+		fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", runtime.Printable(n.Note))
 	}
 	if measured != "" {
 		end(measure(n, args, measured))
@@ -114,7 +117,7 @@ func measure(n *runtime.Newcomer, args []string, file string) (int, error) {
 	}
 	run, err := metrics.MeasurePod(context.Background(), child, metrics.Options{File: file, Header: metrics.Header{Hpcc: version}})
 	if run.Unkept != nil {
-		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", printable(run.Unkept.Error()))
+		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", runtime.Printable(run.Unkept.Error()))
 	}
 	if err != nil && child.Process == nil {
 		err = n.NotBegun(child, err)
@@ -127,7 +130,8 @@ func end(status int, err error) {
 	if err == nil {
 		os.Exit(status)
 	}
-	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", printable(err.Error()))
+	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", runtime.Printable(err.Error()))
+	limitHint(err)
 	if e, ok := err.(*runtime.Error); ok {
 		os.Exit(e.Status)
 	}
@@ -141,19 +145,22 @@ func tell(image string, err error, defaults []runtime.DefaultLine) {
 	if !ok {
 		return
 	}
-	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", printable(fmt.Sprintf("running %s: %v", image, e)))
+	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", runtime.Printable(fmt.Sprintf("running %s: %v", image, e)))
+	if limitHint(e) {
+		os.Exit(e.Status)
+	}
 	if l := runtime.Blame(defaults, e); l != nil {
-		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", printable(l.Hint()))
+		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", runtime.Printable(l.Hint()))
 	}
 	os.Exit(e.Status)
 }
 
-// printable takes out what could steer the terminal: names of files may.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
+// limitHint prints what to do about an error that a resource limit caused. It
+// reports whether it was one.
+func limitHint(err error) bool {
+	advice := runtime.LimitAdvice(err)
+	if advice != "" {
+		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", advice)
+	}
+	return advice != ""
 }

@@ -230,7 +230,10 @@ func (w *words) spec() (*specs.Spec, bool) {
 		return nil, false
 	}
 	env := slices.DeleteFunc(s.Process.Env, func(v string) bool { return strings.HasPrefix(v, "HPCC_RUNNING=") })
-	s.Process.Env = append(envfile.Apply(env, changes, !w.noExpand), "HPCC_RUNNING=1")
+	if env, err = envfile.Apply(env, changes, !w.noExpand); err != nil {
+		return nil, false
+	}
+	s.Process.Env = append(env, "HPCC_RUNNING=1")
 	return s, true
 }
 

@@ -85,7 +85,8 @@ func begin(sp unsafe.Pointer) int {
 		for ; r.stacked > 0; r.stacked-- {
 			unmount(base)
 		}
-		return mapped // what was opened stays so until the next execution
+		r.closeMounts()
+		return mapped // what else was opened stays so until the next execution
 	}
 	r.within = true
 	r.execute()

@@ -52,6 +52,9 @@ func (r *run) mountAccounts() bool {
 	if r.passwd == "" && r.group == "" {
 		return true
 	}
+	if limitsFiles() {
+		return false
+	}
 	if !mountAt("tmpfs\x00", base, "tmpfs\x00", unix.MS_NOSUID|unix.MS_NODEV, "size=4m,mode=755\x00") {
 		return false
 	}

@@ -1,0 +1,52 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+)
+
+// An rlimit is a resource limit that programs meet, and how users name it.
+type rlimit struct {
+	errno    error
+	resource int
+	what     string
+	flag     string // of ulimit
+	unit     uint64 // bytes of ulimit's unit; 1 for a number
+	unitName string // with a leading space, "" for a number
+	cure     string // value to give to ulimit
+}
+
+var rlimits = []rlimit{
+	{unix.EMFILE, unix.RLIMIT_NOFILE, "open files", "-n", 1, "", "1024"},
+	{unix.EFBIG, unix.RLIMIT_FSIZE, "the size of a file", "-f", 1024, " KiB", "unlimited"},
+	{unix.EAGAIN, unix.RLIMIT_NPROC, "the user's processes and threads", "-u", 1, "", "4096"},
+	{unix.ENOMEM, unix.RLIMIT_AS, "address space", "-v", 1024, " KiB", "unlimited"},
+	{unix.E2BIG, unix.RLIMIT_STACK, "the stack, of which arguments and environment may fill a quarter,", "-s", 1024, " KiB", "8192"},
+}
+
+// LimitAdvice returns what a user can do about an error that a resource limit
+// of this process caused, as one sentence without a period. It returns "" for
+// other errors.
+func LimitAdvice(err error) string {
+	if errors.Is(err, unix.ENFILE) {
+		return "all programs of this machine together have too many files open: try again later, or tell the administrator"
+	}
+	var pe *fs.PathError
+	for _, l := range rlimits {
+		if !errors.Is(err, l.errno) {
+			continue
+		}
+		if l.errno == unix.EAGAIN && (!errors.As(err, &pe) || pe.Op != "fork/exec") {
+			continue // a descriptor that is not ready, not a process
+		}
+		var r unix.Rlimit
+		if unix.Getrlimit(l.resource, &r) != nil || r.Cur == unix.RLIM_INFINITY {
+			continue
+		}
+		return fmt.Sprintf("the limit of %s is %d%s; raise it with %q", l.what, r.Cur/l.unit, l.unitName, "ulimit "+l.flag+" "+l.cure)
+	}
+	return ""
+}

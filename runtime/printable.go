@@ -1,0 +1,60 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Printable returns text as hpcc's own messages may show it: names of files,
+// answers of servers and records of other users stand in them. Control
+// characters, bytes that are not UTF-8 and characters that change the direction
+// of text become escapes as in Go source (\x1b, \u202e). Lines after the first
+// begin with a space, so that none of them looks like a message of hpcc.
+func Printable(text string) string {
+	text = strings.TrimRight(text, "\r\n")
+	if isPlain(text) {
+		return text
+	}
+	text = strings.ReplaceAll(text, "\r\n", "\n")
+	var b strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			b.WriteByte('\n')
+			if line != "" && line[0] != ' ' && line[0] != '\t' {
+				b.WriteString("  ")
+			}
+		}
+		for len(line) > 0 {
+			r, n := utf8.DecodeRuneInString(line)
+			switch {
+			case r == utf8.RuneError && n == 1, r < ' ' && r != '\t', r == 0x7f:
+				fmt.Fprintf(&b, `\x%02x`, line[0])
+			case unicode.IsControl(r) && r != '\t', turnsText(r):
+				fmt.Fprintf(&b, `\u%04x`, r)
+			default:
+				b.WriteString(line[:n])
+			}
+			line = line[n:]
+		}
+	}
+	return b.String()
+}
+
+// turnsText reports whether r changes the direction of text or ends a line for
+// some programs (Unicode Standard Annex 9, Bidi_Control).
+func turnsText(r rune) bool {
+	return (r >= 0x202a && r <= 0x202e) || (r >= 0x2066 && r <= 0x2069) ||
+		r == 0x200e || r == 0x200f || r == 0x061c || r == 0x2028 || r == 0x2029
+}
+
+// isPlain reports whether text has only printable ASCII characters.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
