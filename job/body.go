@@ -239,8 +239,7 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 		return line, ""
 	}
 	at := rest[0].start
-	prefix := append(append([]string{t.Job.Program, "run"}, t.Job.Run...), t.Job.Image, "--")
-	return line[:at] + quoteAll(prefix) + " " + line[at:], ""
+	return line[:at] + quoteAll(t.Job.runPrefix()) + " " + line[at:], ""
 }
 
 // joins says whether what stands behind a command's words is more than

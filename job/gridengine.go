@@ -222,7 +222,7 @@ func (gridEngine) verify(ctx context.Context, j *Job, script string) error {
 	}
 	check := script + ".check"
 	defer os.Remove(check)
-	if err := os.WriteFile(check, memFree().ReplaceAll(b, nil), 0o644); err != nil {
+	if err := os.WriteFile(check, memFree().ReplaceAll(b, nil), 0o600); err != nil {
 		return fmt.Errorf("writing the script of job %q: %w", j.Name, err)
 	}
 	if out, err := call(ctx, j.Dir, "qsub", "-w", "v", check); err != nil {

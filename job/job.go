@@ -2,7 +2,8 @@
 // own words.
 //
 // A [Job] becomes a script by [Render], a pure function: the script that
-// "hpcc script" prints is the one that [Submit] hands in, byte for byte. On the
+// "hpcc script" prints is the one that [Submit] hands in, byte for byte, except
+// that the latter names files where the values of variables stand. On the
 // node the script calls "hpcc task", which runs the program and writes a record
 // of it, jobs/<id>/task.<k>.json, by rename; so [Statuses] knows what happened
 // also when the scheduler has forgotten, and asks the scheduler, in one call for
@@ -61,7 +62,9 @@ type Job struct {
 	Error        string        `json:"error,omitempty"`     // the same for standard error; "" is Output
 	Mail         string        `json:"mail,omitempty"`      // address to write to when the job ends or fails
 	Dir          string        `json:"dir"`                 // absolute: where the job starts on the host
-	Env          []string      `json:"env,omitempty"`       // NAME=VALUE
+	Env          []string      `json:"env,omitempty"`       // NAME=VALUE; empty once EnvFile holds them
+	EnvFile      string        `json:"env_file,omitempty"`  // absolute: the file from which the script takes them, see HideValues
+	Filled       []string      `json:"filled,omitempty"`    // {task} and {NAME} that files of values hold, see HideValues
 	Native       []string      `json:"native,omitempty"`    // options in the target's own words, unchanged
 	Interactive  bool          `json:"interactive,omitempty"`
 	Ray          bool          `json:"ray,omitempty"`     // a Ray of one node for each of Nodes, where the program is the driver
@@ -137,6 +140,12 @@ func (j *Job) inImage() []string {
 		w = append(w, "--mpi=pmix")
 	}
 	return append(append(w, j.Run...), j.Image, "--")
+}
+
+// runPrefix returns the arguments before those of a program that a script
+// starts in the image.
+func (j *Job) runPrefix() []string {
+	return slices.Concat([]string{j.Program, "run"}, j.Run, []string{j.Image, "--"})
 }
 
 var (
@@ -223,6 +232,7 @@ func (j *Job) checkText() error {
 	if j.Script != nil {
 		given = append(slices.Clone(j.Run), j.Script.Args...)
 	}
+	given = append(given, j.Filled...)
 	for _, s := range append(append([]string{j.Image}, j.Env...), given...) {
 		if strings.ContainsRune(s, 0) {
 			return fmt.Errorf("%q: holds a NUL byte", s)

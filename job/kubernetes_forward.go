@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -98,7 +97,7 @@ func (w *podWay) carry(conn duplex) error {
 		reset(conn)
 		return err
 	}
-	return carryLocal(conn, f.port, func() error {
+	return carryLocal(w.ctx, conn, f.port, func() error {
 		select {
 		case <-f.gone:
 		case <-time.After(poll): // the program itself has nothing to say
@@ -160,8 +159,8 @@ func startPodForward(ctx context.Context, words []string) (*podForward, error) {
 
 // carryLocal carries a connection to a port of this machine, both ways, until both have ended. Where not a
 // byte has come from there, why says whether that is an error.
-func carryLocal(conn duplex, port int, why func() error) error {
-	to, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(port))
+func carryLocal(ctx context.Context, conn duplex, port int, why func() error) error {
+	to, err := dialLoopback(ctx, port)
 	if err != nil {
 		reset(conn)
 		return err
@@ -171,7 +170,7 @@ func carryLocal(conn duplex, port int, why func() error) error {
 	go func() {
 		defer close(over)
 		_, _ = io.Copy(to, conn)
-		_ = to.(duplex).CloseWrite()
+		_ = to.CloseWrite()
 	}()
 	n, err := io.Copy(conn, to)
 	if n == 0 {

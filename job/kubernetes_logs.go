@@ -93,7 +93,7 @@ func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t 
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(s.Job.Dir, file)
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), ".hpcc-log-")
+	f, err := createTemp(file, 0o666&permOf(file))
 	if err != nil {
 		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
 	}
@@ -123,7 +123,7 @@ func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t 
 	if s.keptMore(f, file) {
 		return t.noteLog(home, file, true)
 	}
-	if err := errors.Join(f.Chmod(0o644), f.Sync()); err != nil {
+	if err := f.Sync(); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), file); err != nil {

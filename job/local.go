@@ -72,7 +72,7 @@ func parallel(j *Job) int {
 
 // submit begins the script as a process group of its own that outlives hpcc.
 func (local) submit(_ context.Context, s *Submission, script string) error {
-	log, err := os.OpenFile(filepath.Join(filepath.Dir(script), "log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	log, err := Create(filepath.Join(filepath.Dir(script), "log"), os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return err
 	}

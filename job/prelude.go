@@ -50,7 +50,7 @@ func (s *Script) render(j *Job, to Target) string {
 	}
 	words := append(slices.Clone(s.Shell), "/dev/fd/3")
 	if j.Image != "" && !s.Host && !to.Pods() {
-		words = append(append(append([]string{j.Program, "run"}, j.Run...), j.Image, "--"), words...)
+		words = append(j.runPrefix(), words...)
 	}
 	t.line(`exec %s "$@" </dev/null`, quoteAll(words))
 	return t.String()

@@ -80,7 +80,7 @@ func (t *Task) Last(dir string) error {
 func (t *Task) writeAs(dir, name string) error {
 	b, err := seal.JSON(t)
 	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
+		err = MakeDir(dir)
 	}
 	if err == nil {
 		write := replace
@@ -104,37 +104,6 @@ func (t *Task) earlierName(attempt int) string {
 // name. Synchronising costs milliseconds, which jobs of many short tasks would
 // feel, and little is lost with such a task.
 const syncedTask = time.Second
-
-// replace writes a file under another name and renames it into place.
-func replace(file string, data []byte) error { return replaceWith(file, data, false) }
-
-// replaceSynced is replace for what cannot be made again: after a power cut the
-// name has either the old content or the new one.
-func replaceSynced(file string, data []byte) error { return replaceWith(file, data, true) }
-
-func replaceWith(file string, data []byte, synced bool) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil && synced {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
-}
 
 // filesDir is where, below the jobs, files stand that came with jobs of other machines.
 const filesDir = ".files"

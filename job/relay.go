@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strconv"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -95,6 +95,9 @@ func answer(ctx context.Context, s net.Conn, port int) {
 	conn, err := dialLoopback(ctx, port)
 	if err != nil {
 		why := err.Error()
+		if foreign := new(ForeignSocketError); errors.As(err, &foreign) {
+			why += ", so nothing is sent to it; have your program listen on another port"
+		}
 		if errors.Is(err, syscall.ECONNREFUSED) {
 			why = fmt.Sprintf("nothing listens on port %d of %s", port, Host())
 		}
@@ -110,16 +113,15 @@ func answer(ctx context.Context, s net.Conn, port int) {
 }
 
 // dialLoopback connects to a port of this machine, whichever loopback address
-// its server has taken.
+// its server has taken. A server of another user is refused.
 func dialLoopback(ctx context.Context, port int) (*net.TCPConn, error) {
-	d := net.Dialer{Timeout: dialPatience}
 	var first error
-	for _, host := range []string{"127.0.0.1", "::1"} {
-		c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	for _, host := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		c, err := dialOwn(ctx, netip.AddrPortFrom(host, uint16(port)))
 		if err == nil {
-			return c.(*net.TCPConn), nil
+			return c, nil
 		}
-		if first == nil {
+		if foreign := new(ForeignSocketError); first == nil || errors.As(err, &foreign) {
 			first = err
 		}
 	}

@@ -93,7 +93,7 @@ func (t *Site) readStatuses(r io.Reader) (list []*Status, err error) {
 // keepStatuses keeps what the site said, where jobs are kept at all: it is only
 // for the time when the site does not answer.
 func (t *Site) keepStatuses(dir string, lines []byte) {
-	if _, err := os.Stat(dir); err != nil || os.MkdirAll(filepath.Join(dir, sitesDir), 0o755) != nil {
+	if _, err := os.Stat(dir); err != nil || os.MkdirAll(filepath.Join(dir, sitesDir), 0o700) != nil {
 		return
 	}
 	_ = replace(t.lastFile(dir), seal.Text(lines))
@@ -147,7 +147,7 @@ func (t *Site) Sent(dir string, s *Submission) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, seal.ErrDamaged) && !errors.Is(err, seal.ErrNoSum) {
 		return fmt.Errorf("keeping job %s of site %s: %w", s.ID, t.Name, err)
 	}
-	if err = os.MkdirAll(filepath.Join(dir, sitesDir), 0o755); err == nil {
+	if err = os.MkdirAll(filepath.Join(dir, sitesDir), 0o700); err == nil {
 		err = replaceSynced(t.lastFile(dir), seal.Text(append(append(line, '\n'), before...)))
 	}
 	if err != nil {

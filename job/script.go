@@ -42,9 +42,9 @@ func (t *text) line(format string, a ...any) { fmt.Fprintf(t, format+"\n", a...)
 // would run in /tmp).
 func (t *text) common(j *Job) {
 	t.line("export HPCC_STORE=%s", quote(j.Store))
-	for _, e := range j.Env {
-		k, v, _ := strings.Cut(e, "=")
-		t.line("export %s=%s", k, quote(v))
+	t.WriteString(exports(j.Env))
+	if j.EnvFile != "" {
+		t.line(". %s || exit 97 # the variables of --env, in a file that only you can read", quote(j.EnvFile))
 	}
 	if len(j.Modules) > 0 { // shells of jobs do not always know the command
 		t.line(`type module >/dev/null 2>&1 || for f in /etc/profile.d/{modules,lmod,z00_lmod,z01_lmod}.sh; do [ ! -r "$f" ] || . "$f"; done`)

@@ -73,20 +73,13 @@ func (s *Submission) natives() []string {
 // returns when the job has ended, else at once. A job that is refused leaves
 // nothing behind.
 func Submit(ctx context.Context, dir string, j *Job, to Cluster, wait bool) (*Submission, []string, error) {
-	script, notes, err := Render(j, to.Target)
-	if err != nil {
-		return nil, nil, err
-	}
 	if j.Interactive {
 		return nil, nil, errors.New("an interactive job is run at a terminal, and not handed in")
 	}
-	if err := j.prepare(); err != nil {
-		return nil, nil, err
-	}
 	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
-	home, err := s.directory(dir)
+	home, script, notes, err := s.create(dir)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a directory for job %q: %w", j.Name, err)
+		return nil, nil, err
 	}
 	if err := s.send(ctx, home, script, wait); err != nil {
 		if s.Native == "" {
@@ -100,35 +93,65 @@ func Submit(ctx context.Context, dir string, j *Job, to Cluster, wait bool) (*Su
 // Interact makes the directory of an interactive job, which this process is going to run: by
 // bash, with the script's file and the job's id. While the process lives the job does.
 func Interact(dir string, j *Job, to Cluster) (s *Submission, script string, notes []string, err error) {
-	text, notes, err := Render(j, to.Target)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	if err := j.prepare(); err != nil {
-		return nil, "", nil, err
-	}
 	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, Native: processID(os.Getpid())}
-	home, err := s.directory(dir)
+	home, script, notes, err := s.create(dir)
 	if err != nil {
-		return nil, "", nil, fmt.Errorf("making a directory for job %q: %w", j.Name, err)
-	}
-	script = filepath.Join(home, "script")
-	if err := s.writeScript(script, text); err != nil {
-		return nil, "", nil, fmt.Errorf("writing the script of job %q: %w", j.Name, err)
+		return nil, "", nil, err
 	}
 	return s, script, notes, s.write(home)
 }
 
+// Keep makes the directory of an interactive job that another process is going
+// to run, and writes its script there. The job has no record before it begins.
+func Keep(dir string, j *Job, to Cluster) (s *Submission, script string, notes []string, err error) {
+	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
+	_, script, notes, err = s.create(dir)
+	return s, script, notes, err
+}
+
+// create makes the job's directory and writes the script there. The values of
+// variables go to files of their own; s.Job then names these files. A job that
+// is refused leaves nothing behind.
+func (s *Submission) create(dir string) (home, script string, notes []string, err error) {
+	if _, notes, err = Render(s.Job, s.Target); err != nil {
+		return "", "", nil, err
+	}
+	if err := s.Job.prepare(); err != nil {
+		return "", "", nil, err
+	}
+	if home, err = s.directory(dir); err != nil {
+		return "", "", nil, fmt.Errorf("making a directory for job %q: %w", s.Job.Name, err)
+	}
+	text := ""
+	if s.Job, err = s.Job.HideValues(home, s.Target); err == nil {
+		text, _, err = Render(s.Job, s.Target)
+	}
+	script = filepath.Join(home, "script")
+	if err == nil {
+		err = s.writeScript(script, text)
+	}
+	if err != nil {
+		os.RemoveAll(home)
+		return "", "", nil, fmt.Errorf("writing the script of the job: %w", err)
+	}
+	return home, script, notes, nil
+}
+
 // directory makes the job's directory and with it the id: name, day, time, and
-// a number when two jobs of a name begin in one second.
+// a number when two jobs of a name begin in one second. Only the owner can open
+// the directory of a job that carries values of variables.
 func (s *Submission) directory(dir string) (string, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := MakeDir(dir); err != nil {
 		return "", err
+	}
+	mode := 0o777 & permOf(filepath.Join(dir, "job"))
+	if s.Job.CarriesValues() {
+		mode = 0o700
 	}
 	id := s.Job.Name + "-" + s.Submitted.Local().Format("060102-150405")
 	for n := 2; ; n++ {
 		home := filepath.Join(dir, id)
-		err := os.Mkdir(home, 0o755)
+		err := os.Mkdir(home, mode)
 		if err == nil {
 			s.ID = id
 			return home, nil
@@ -140,17 +163,13 @@ func (s *Submission) directory(dir string) (string, error) {
 	}
 }
 
-// send writes the script and the submission down, hands the script in, and
-// writes down what the target answered.
+// send writes the submission down, hands the script in, and writes down what
+// the target answered.
 func (s *Submission) send(ctx context.Context, home, script string, wait bool) error {
-	file := filepath.Join(home, "script")
-	if err := s.writeScript(file, script); err != nil {
-		return fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
-	}
 	if err := s.write(home); err != nil {
 		return err
 	}
-	if err := schedulers[s.Target].submit(s.Within(ctx), s, file); err != nil {
+	if err := schedulers[s.Target].submit(s.Within(ctx), s, script); err != nil {
 		return err
 	}
 	if err := s.write(home); err != nil || !wait {
@@ -272,7 +291,7 @@ func (j *Job) prepare() error {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(j.Dir, d)
 		}
-		if err := os.MkdirAll(d, 0o755); err != nil {
+		if err := os.MkdirAll(d, 0o777); err != nil {
 			return fmt.Errorf("making the directory of output file %q: %w", p, err)
 		}
 	}

@@ -46,7 +46,7 @@ func create(file string) (*os.File, error) {
 	if at, err := filepath.EvalSymlinks(file); err == nil {
 		file = at
 	}
-	flags, mode := os.O_WRONLY|os.O_APPEND|unix.O_NOCTTY, fs.FileMode(0o644)
+	flags, mode := os.O_WRONLY|os.O_APPEND|unix.O_NOCTTY, newMode(file)
 	fi, err := os.Stat(file)
 	switch {
 	case err != nil: // opening tells
@@ -63,6 +63,16 @@ func create(file string) (*os.File, error) {
 		flags, mode = flags|os.O_CREATE|os.O_EXCL, fi.Mode().Perm()
 	}
 	return os.OpenFile(file, flags, mode)
+}
+
+// newMode returns the mode of a new record, before the umask: it is never open
+// to more users than its directory.
+func newMode(file string) fs.FileMode {
+	fi, err := os.Stat(filepath.Dir(file))
+	if err != nil {
+		return 0o600
+	}
+	return 0o666 & fi.Mode().Perm()
 }
 
 // empty opens a record and empties it, unless another run is at it: the lock goes with whoever has it. Where a file

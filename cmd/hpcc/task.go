@@ -231,6 +231,11 @@ const (
 // status; its end is in t. That a record cannot be written is said and does not fail the task.
 func (r *taskRunner) attempt(ctx, limited context.Context, t *job.Task, env []string) int {
 	words := t.Fill(r.words)
+	removeValues, err := t.FillValues(r.dir)
+	if err != nil {
+		return problem(t, err)
+	}
+	defer removeValues()
 	cmd := exec.CommandContext(limited, words[0], words[1:]...)
 	if r.interactive { // at a terminal only one process group reads and is interrupted
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -299,7 +304,7 @@ func (r *taskRunner) attempt(ctx, limited context.Context, t *job.Task, env []st
 // results makes the directory where the task may leave its results; "" where that cannot be.
 func (r *taskRunner) results(t *job.Task) (string, error) {
 	dir := t.Dir(r.dir)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := job.MakeDir(dir); err != nil {
 		return "", fmt.Errorf("making a directory for the results of task %d: %w", t.Index, err)
 	}
 	return dir, nil

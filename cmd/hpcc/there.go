@@ -345,7 +345,7 @@ func onTerminal() bool {
 
 // interactiveThere runs the script of an interactive job there, with this terminal.
 func interactiveThere(c *cli.Context, j *job.Job, to *destination) error {
-	script, err := askThere(c, j, to, "script", "--job", "-")
+	script, err := askThere(c, j, to, "script", "--job", "-", "--keep")
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,292 @@
+package job
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Other users of a cluster can read the command lines of all processes and,
+// with most schedulers, the script of every job. So the values of --env and of
+// --set-env NAME=VALUE are in neither: they stand in files of the job's
+// directory that only the owner can read, and the script names these files.
+const (
+	envFileName    = "env"     // commands of the shell: export NAME=VALUE
+	setEnvFileName = "set-env" // prefix; records of --set-env0, which end with a NUL byte
+)
+
+// CarriesValues reports whether the job holds values of variables.
+func (j *Job) CarriesValues() bool {
+	return len(j.Env) > 0 || len(j.Pod.Env) > 0 || j.Workflow != nil ||
+		slices.ContainsFunc(j.Run, func(w string) bool { return literal(w) != "" }) ||
+		slices.ContainsFunc(j.Steps, (*Job).CarriesValues)
+}
+
+// literal returns the NAME=VALUE of an argument --set-env=NAME=VALUE, and "" for
+// any other argument.
+func literal(arg string) string {
+	for _, flag := range []string{"--set-env=", "--set-env0="} {
+		if v, ok := strings.CutPrefix(arg, flag); ok && strings.Contains(v, "=") {
+			return v
+		}
+	}
+	return ""
+}
+
+// HideValues writes the values of variables into files in dir that only the
+// owner can read, and returns a copy of the job that names these files instead.
+// A job for pods is returned as it is: the manifest has to hold the values.
+func (j *Job) HideValues(dir string, t Target) (*Job, error) {
+	c := *j
+	if t.Pods() {
+		return &c, nil
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if len(j.Env) > 0 {
+		c.EnvFile, c.Env = filepath.Join(dir, envFileName), nil
+		if err := writePrivate(c.EnvFile, exports(j.Env)); err != nil {
+			return nil, err
+		}
+	}
+	if c.Run, c.Filled, err = j.hideSetEnv(dir); err != nil {
+		return nil, err
+	}
+	if j.Script != nil && j.Image != "" { // launchers in the script start their program by "hpcc run"
+		s := *j.Script
+		s.Body = strings.ReplaceAll(s.Body, quoteAll(j.runPrefix()), quoteAll(c.runPrefix()))
+		c.Script = &s
+	}
+	return &c, nil
+}
+
+// hideSetEnv moves each --set-env=NAME=VALUE into a file. Neighbours share a
+// file: the order of all --set-env and --unset-env matters. A value in which
+// {task} or a parameter stands has a template, the file whose name ends with
+// {task}; see [Task.FillValues]. filled holds the parameters of the templates.
+func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
+	values, name := "", ""
+	flush := func() error {
+		if values == "" {
+			return nil
+		}
+		file := filepath.Join(dir, name)
+		args = append(args, "--set-env0="+file)
+		text := values
+		values = ""
+		return writePrivate(file, text)
+	}
+	for n, arg := range j.Run {
+		v := literal(arg)
+		if v == "" {
+			if err := flush(); err != nil {
+				return nil, nil, err
+			}
+			args = append(args, arg)
+			continue
+		}
+		next := fmt.Sprintf("%s.%d", setEnvFileName, n)
+		used := j.placeholders(v)
+		if len(used) > 0 {
+			next += "." + placeholder
+		}
+		if values != "" && (len(used) > 0 || strings.HasSuffix(name, placeholder)) {
+			if err := flush(); err != nil {
+				return nil, nil, err
+			}
+		}
+		if values == "" {
+			name = next
+		}
+		filled = append(filled, used...)
+		values += v + "\n\x00" // --set-env0 takes one line break off the end
+	}
+	return args, filled, flush()
+}
+
+// placeholders returns the {task} and {NAME} in a value that "hpcc task" fills.
+func (j *Job) placeholders(v string) (used []string) {
+	for _, n := range append([]string{strings.Trim(placeholder, "{}")}, j.Params.names...) {
+		if p := "{" + n + "}"; strings.Contains(v, p) && !j.Array.IsZero() {
+			used = append(used, p)
+		}
+	}
+	return used
+}
+
+// exports writes variables as commands of the shell.
+func exports(env []string) string {
+	var b strings.Builder
+	for _, e := range env {
+		k, v, _ := strings.Cut(e, "=")
+		fmt.Fprintf(&b, "export %s=%s\n", k, quote(v))
+	}
+	return b.String()
+}
+
+// ValueFiles returns the files of dir that [Job.HideValues] wrote for the job.
+func (j *Job) ValueFiles() []string {
+	var files []string
+	if j.EnvFile != "" {
+		files = append(files, j.EnvFile)
+	}
+	for _, arg := range j.Run {
+		if f, ok := strings.CutPrefix(arg, "--set-env0="); ok && strings.HasPrefix(filepath.Base(f), setEnvFileName+".") {
+			files = append(files, f)
+		}
+	}
+	return files
+}
+
+// FillValues makes the task's own copies of the files of values in the job's
+// directory whose names end with {task}, and returns a function that removes
+// them.
+func (t *Task) FillValues(dir string) (remove func(), err error) {
+	var made []string
+	remove = func() {
+		for _, f := range made {
+			os.Remove(f)
+		}
+	}
+	templates, err := filepath.Glob(filepath.Join(globLiteral(dir), setEnvFileName+".*."+placeholder))
+	if err != nil {
+		return remove, err
+	}
+	for _, file := range templates {
+		b, err := readRegular(file)
+		if err == nil {
+			own := t.Fill([]string{file, string(b)})
+			made = append(made, own[0])
+			err = writePrivate(own[0], own[1])
+		}
+		if err != nil {
+			remove()
+			return func() {}, fmt.Errorf("filling in the variables of task %d: %w", t.Index, err)
+		}
+	}
+	return remove, nil
+}
+
+// globLiteral quotes the characters of a path that filepath.Glob would match with.
+func globLiteral(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+// hiddenValue stands in output for a value that only the job may read.
+const hiddenValue = "(hidden)"
+
+// Redacted returns a copy of the job without the values of variables, for
+// output that people pass on.
+func (j *Job) Redacted() *Job {
+	c := *j
+	redact := func(list []string) []string {
+		out := slices.Clone(list)
+		for i, e := range out {
+			k, _, _ := strings.Cut(e, "=")
+			out[i] = k + "=" + hiddenValue
+		}
+		return out
+	}
+	c.Env, c.Pod.Env = redact(j.Env), redact(j.Pod.Env)
+	c.Run = slices.Clone(j.Run)
+	for i, arg := range c.Run {
+		if v := literal(arg); v != "" {
+			flag, _, _ := strings.Cut(arg, "=")
+			c.Run[i] = flag + "=" + redact([]string{v})[0]
+		}
+	}
+	c.Steps = slices.Clone(j.Steps)
+	for i, s := range c.Steps {
+		c.Steps[i] = s.Redacted()
+	}
+	return &c
+}
+
+// Redacted returns a copy of the submission without the values of variables.
+func (s *Submission) Redacted() *Submission {
+	c := *s
+	c.Job = s.Job.Redacted()
+	return &c
+}
+
+// writePrivate writes a file that only its owner can read.
+func writePrivate(file, text string) error { return replaceWith(file, []byte(text), 0o600, true) }
+
+// permOf returns the permissions of the directory that holds file, and 0700 when
+// it cannot tell.
+func permOf(file string) fs.FileMode {
+	fi, err := os.Stat(filepath.Dir(file))
+	if err != nil {
+		return 0o700
+	}
+	return fi.Mode().Perm()
+}
+
+// Create opens a file of a job's directory. A new file has the mode that the
+// umask leaves, and is never open to more users than its directory.
+func Create(file string, flags int) (*os.File, error) {
+	return os.OpenFile(file, flags|os.O_CREATE, 0o666&permOf(file))
+}
+
+// MakeDir makes a directory, with its parents, by the rule of [Create].
+func MakeDir(dir string) error {
+	if fi, err := os.Stat(dir); err == nil && fi.IsDir() {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o777&permOf(dir)); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// createTemp creates a file next to file under a name that nobody can guess.
+func createTemp(file string, mode fs.FileMode) (*os.File, error) {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	name := filepath.Join(filepath.Dir(file), ".new-"+hex.EncodeToString(b[:]))
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+}
+
+// replace writes a file, in full or not at all, with the mode that [Create] gives.
+func replace(file string, data []byte) error {
+	return replaceWith(file, data, 0o666&permOf(file), false)
+}
+
+// replaceSynced is replace for a file that cannot be made again: after a power
+// cut the name has either the old content or the new one.
+func replaceSynced(file string, data []byte) error {
+	return replaceWith(file, data, 0o666&permOf(file), true)
+}
+
+// replaceWith writes a file under another name and renames it into place.
+func replaceWith(file string, data []byte, mode fs.FileMode, synced bool) error {
+	f, err := createTemp(file, mode)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil && synced {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
