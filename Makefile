@@ -49,10 +49,12 @@ docs:
 install: build
 	install -D bin/hpcc $(DESTDIR)$${PREFIX:-$$HOME/.local}/bin/hpcc
 
-release:
-	$(call link,dist/hpcc-linux-amd64,amd64)
-	$(call link,dist/hpcc-linux-arm64,arm64)
-	$(call link,dist/hpcc-linux-ppc64le,ppc64le)
+release: dist/hpcc-linux-amd64 dist/hpcc-linux-arm64 dist/hpcc-linux-ppc64le
+
+dist/hpcc-linux-%: FORCE
+	$(call link,$@,$*)
+
+FORCE:
 
 clean:
 	rm -rf bin dist

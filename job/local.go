@@ -38,7 +38,7 @@ func (local) render(j *Job) (string, []string, error) {
 	}
 	slices.Sort(notes)
 	t := &text{}
-	t.line("#!/bin/bash")
+	t.line("#!/bin/%s", localShell(j))
 	if j.Interactive {
 		t.interactive(j)
 	} else {
@@ -61,6 +61,16 @@ func (local) render(j *Job) (string, []string, error) {
 	return t.String(), notes, nil
 }
 
+// localShell returns the shell that runs the script of a job on this machine. Only
+// a job script of a scheduler and the command module need bash: small
+// machines have only sh.
+func localShell(j *Job) string {
+	if j.Script != nil || len(j.Modules) > 0 {
+		return "bash"
+	}
+	return "sh"
+}
+
 // parallel is how many tasks run at once on this machine.
 func parallel(j *Job) int {
 	n := max(1, goruntime.NumCPU()/max(1, j.CPUs))
@@ -77,7 +87,7 @@ func (local) submit(_ context.Context, s *Submission, script string) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command("bash", script, s.ID)
+	cmd := exec.Command(localShell(s.Job), script, s.ID)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Job.Dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -86,6 +86,9 @@ func HandOver(name, dir string, s *specs.Spec) error {
 		return err
 	}
 	words := []string{name, "run", "--bundle", bundle, id}
+	if rootIsLowest() {
+		words = slices.Insert(words, 2, "--no-pivot") // of runc and of crun
+	}
 	if filepath.Base(exe) == "crun" {
 		words = slices.Insert(words, 1, "--cgroup-manager=disabled") // runc does as much by itself
 		hideHybrid()

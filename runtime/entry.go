@@ -53,6 +53,10 @@ func begin(sp unsafe.Pointer, lean uintptr) (other uintptr) {
 	if len(argv) < 2 {
 		return 0
 	}
+	if is(argv[0], pidInitName) {
+		second(false)
+		return 0
+	}
 	if is(argv[1], "build") {
 		unshare()
 	}
@@ -62,7 +66,7 @@ func begin(sp unsafe.Pointer, lean uintptr) (other uintptr) {
 	case lean != 0 && !starts(argv[0], Full):
 		return lean
 	case entry:
-		second()
+		second(true)
 	case starts(argv[0], markJoin):
 		carried := unsafe.Slice(argv[0], len(markJoin)+2)
 		if setns(carried[len(markJoin)], unix.CLONE_NEWUSER) {

@@ -111,6 +111,7 @@ func Exec(s *specs.Spec) error {
 	if err != nil {
 		return &NamespaceError{err}
 	}
+	s = noteLowestRoot(s)
 	if done, err := otherwise(s, asked); done {
 		return failed(err)
 	}
@@ -171,6 +172,7 @@ func private() error {
 // [exec.CommandContext]; the child dies with this process. Under a fake root,
 // notes are told what the program asks for and its user may not have; nil: nobody is.
 func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error) {
+	s = noteLowestRoot(s)
 	if notes != nil {
 		told := *s
 		told.Annotations = maps.Clone(s.Annotations)
@@ -242,7 +244,7 @@ const (
 
 // setupCaps are the rights in its namespaces that a child needs to put a root
 // together: mounts, the loopback interface, and what an overlay does to files.
-var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD}
+var setupCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_CHROOT, unix.CAP_NET_ADMIN, unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_MKNOD}
 
 // procAttr asks for the spec's namespaces and id maps.
 func procAttr(s *specs.Spec) *syscall.SysProcAttr {
@@ -370,6 +372,11 @@ func Launch(args, env []string, cwd string) error {
 // giveUp gives up the namespace's rights and the ways to new ones. traced says
 // that the program has to be started by [trace].
 func giveUp(s *specs.Spec) (traced bool, err error) {
+	if s.Annotations[LowestRoot] != "" {
+		if err := keepCovered(); err != nil {
+			return false, err
+		}
+	}
 	// A new namespace has no ambient rights, and the entry point of "hpcc run" saw
 	// to the rest while there was one thread. To lock one now would start another.
 	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && (entered == 1 || entered == mapped) && s.Annotations[FakeRoot] == "" {

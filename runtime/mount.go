@@ -27,6 +27,7 @@ type rootfs struct {
 	planned  []mountPoint
 	scratch  int  // a tmpfs without a name, or -1
 	hostProc bool // see HostProc
+	lowest   bool // see LowestRoot
 	shown    []shown
 }
 
@@ -68,7 +69,7 @@ func enterRoot(s *specs.Spec) error {
 	if err != nil {
 		return fmt.Errorf("mounting image directory %q: %w", s.Root.Path, err)
 	}
-	r := &rootfs{write: !s.Root.Readonly || fake != "", scratch: files.scratch, hostProc: s.Annotations[HostProc] != ""}
+	r := &rootfs{write: !s.Root.Readonly || fake != "", scratch: files.scratch, hostProc: s.Annotations[HostProc] != "", lowest: s.Annotations[LowestRoot] != ""}
 	if r.fd, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("opening the new root: %w", err)
 	}
@@ -292,6 +293,9 @@ func remount(fd int, flags uintptr) error {
 func (r *rootfs) pivot() error {
 	if err := unix.Fchdir(r.fd); err != nil {
 		return fmt.Errorf("entering the new root: %w", err)
+	}
+	if r.lowest {
+		return r.moveOver()
 	}
 	// Old root and new root may share the mount point ".": pivot_root(2), notes.
 	if err := unix.PivotRoot(".", "."); err != nil {

@@ -41,8 +41,9 @@ type initRequest struct {
 	Gate    int     // FIFO on which the process waits for start
 	Console int
 	// Keep is how many descriptors after the standard ones stay open; -1: all.
-	Keep int
-	Join int // pidfd of the container that an exec enters
+	Keep   int
+	Join   int  // pidfd of the container that an exec enters
+	Lowest bool // see LowestRoot
 }
 
 // Create makes a container whose program waits for [Containers.Start].
@@ -131,7 +132,7 @@ func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, e
 		}
 	}
 	return &initRequest{
-		Spec: s, Sync: -1, Gate: -1, Console: -1, Join: -1, Keep: o.PreserveFDs,
+		Spec: s, Sync: -1, Gate: -1, Console: -1, Join: -1, Keep: o.PreserveFDs, Lowest: rootIsLowest(),
 		State: specs.State{Version: specs.Version, ID: id, Status: specs.StateCreating, Bundle: bundle, Annotations: s.Annotations},
 	}, p, nil
 }

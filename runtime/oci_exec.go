@@ -42,7 +42,7 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 	if err != nil {
 		return err
 	}
-	q := &initRequest{Spec: &specs.Spec{Process: process}, Gate: -1, Console: -1, Keep: o.PreserveFDs}
+	q := &initRequest{Spec: &specs.Spec{Process: process}, Gate: -1, Console: -1, Keep: o.PreserveFDs, Lowest: rootIsLowest()}
 	if process.Terminal && o.ConsoleSocket != "" {
 		console, err := dialConsole(o.ConsoleSocket)
 		if err != nil {

@@ -109,6 +109,9 @@ func (q *initRequest) become(sync *os.File) error {
 			return fail(err)
 		}
 	}
+	if q.Lowest {
+		leaveOut(s.Process.Capabilities, uncovering)
+	}
 	if err := takeRights(s.Process); err != nil {
 		return fail(err)
 	}
@@ -215,6 +218,7 @@ func (q *initRequest) build() error {
 	if err != nil {
 		return err
 	}
+	r.lowest = q.Lowest
 	if q.Console >= 0 {
 		if err := r.console(q.Console, s.Process.ConsoleSize); err != nil {
 			return err

@@ -102,6 +102,18 @@ func takeRights(p *specs.Process) error {
 	return nil
 }
 
+// leaveOut removes capabilities from all sets of c.
+func leaveOut(c *specs.LinuxCapabilities, caps []uintptr) {
+	if c == nil {
+		return
+	}
+	for _, set := range []*[]string{&c.Bounding, &c.Effective, &c.Inheritable, &c.Permitted, &c.Ambient} {
+		*set = slices.DeleteFunc(*set, func(name string) bool {
+			return slices.Contains(caps, uintptr(slices.Index(capabilityNames, name)))
+		})
+	}
+}
+
 // takeIDs becomes the user, where that is not so already.
 func takeIDs(u specs.User) error {
 	if len(u.AdditionalGids) > 0 {

@@ -3,6 +3,7 @@ package runtime
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -90,7 +91,8 @@ func isSize(s string) bool {
 	return err == nil && n > 0 && len(s)-len(digits) <= 1 && !(strings.HasSuffix(s, "%") && n > 100)
 }
 
-// forgetful mounts the directory img at base with changes kept on a tmpfs.
+// forgetful mounts the directory img at base with changes kept on a tmpfs, or
+// copies it to one.
 func forgetful(img int, size string) error {
 	if err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size="+size); err != nil {
 		return fmt.Errorf("mounting a tmpfs for changes: %w", err)
@@ -104,12 +106,23 @@ func forgetful(img int, size string) error {
 	if err := unix.Fstat(img, &st); err == nil {
 		_ = os.Chmod(base+"/upper", os.FileMode(st.Mode&0o777)) // the root's mode is its upper directory's
 	}
+	// An overlay whose directories can have no attributes (tmpfs before Linux 6.6)
+	// can neither remove a directory of the image nor rename one.
+	attributes := unix.Setxattr(base+"/upper", "user.hpcc.trial", []byte("1"), 0)
+	if attributes != nil {
+		why := fmt.Errorf("its changes can have no attributes: %w", attributes)
+		if copied, err := copyForgetful(img, why, smallCopy); copied || err != nil {
+			return err
+		}
+	}
 	data := "lowerdir=" + fdPath(img) + ",upperdir=" + base + "/upper,workdir=" + base + "/work"
-	// userxattr: without it a user's overlay can neither remove a directory and
-	// make it again nor rename one (Linux 5.11, tmpfs 6.6).
 	err := unix.Mount("overlay", base, "overlay", 0, data+",userxattr")
 	if err != nil {
-		return fmt.Errorf("mounting an overlay for changes: %w; Linux 5.11 or newer lets users do that, on most file systems; else unpack the image to a directory of your own and run that with --write", err)
+		_, err = copyForgetful(img, err, math.MaxInt64)
+		return err
+	}
+	if attributes != nil {
+		fmt.Fprintf(os.Stderr, "hpcc: -W: directories of the image cannot be removed or renamed: the tmpfs for changes has no attributes (Linux 6.6 has them), and the image is larger than %d MB, so it was not copied\n", smallCopy>>20)
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 
 // A pid namespace needs processes that a run has not otherwise: one stays
 // outside, because a process cannot move into a new one, and the first inside
-// is an init. It starts the program, passes signals on, reaps orphans, and when
-// it ends the kernel ends whatever is left.
+// is an init (first.go). It passes signals on, reaps orphans, and when it ends
+// the kernel ends whatever is left. The program is its only child, process 2.
 
 // pidInitName is argv[0] of the init.
 const pidInitName = "hpcc-pid-init"
@@ -28,14 +28,14 @@ func superviseInit(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	cmd.Args[0] = pidInitName
+	cmd.Args = []string{pidInitName, "init"} // begin looks at no program without arguments
 	cmd.SysProcAttr.AmbientCaps = setupCaps
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return waitAndExit(cmd)
 }
 
 // asInit starts the program as a child of this process, the first of its pid
-// namespace, and ends as it ends. It returns only when it cannot be started.
+// namespace, in a binary without the early entry point. It ends as the program ends. It returns only when it cannot be started.
 func asInit(exe string, args, env []string) error {
 	c := make(chan os.Signal, 16)
 	signal.Notify(c, append(relayed(), syscall.SIGCONT, syscall.SIGCHLD)...)

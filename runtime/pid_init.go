@@ -2,7 +2,12 @@
 
 package runtime
 
-// pidInit is what the init does.
+import (
+	"os"
+	"syscall"
+)
+
+// pidInit becomes the program in the second process of a pid namespace.
 func pidInit() error {
 	s, err := readSpec()
 	if err != nil {
@@ -12,5 +17,8 @@ func pidInit() error {
 	if err != nil {
 		return failed(err)
 	}
-	return launch(s, foreign, asInit)
+	if os.Getpid() == 1 { // linked without the entry point of entry.go
+		return launch(s, foreign, asInit)
+	}
+	return launch(s, foreign, syscall.Exec)
 }

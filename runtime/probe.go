@@ -42,8 +42,12 @@ type Check struct {
 }
 
 // checkTime is how long a check may take: a dead mount or a server that does
-// not answer must not keep the others.
-const checkTime = 3 * time.Second
+// not answer must not hold up the others for ever. A busy or an emulated machine
+// needs several seconds, so a check that took slowTime is reported as slow.
+const (
+	checkTime = 30 * time.Second
+	slowTime  = 3 * time.Second
+)
 
 // Probe carries out checks, all at the same time, and returns what they found in
 // their order. One that has no answer in time is a feature that is not there.
@@ -56,10 +60,14 @@ func Probe(ctx context.Context, checks []Check) []Feature {
 			defer wg.Done()
 			ctx, cancel := context.WithTimeout(ctx, checkTime)
 			defer cancel()
+			begun := time.Now()
 			found := make(chan Feature, 1)
 			go func() { found <- c.Look(ctx) }()
 			select {
 			case out[i] = <-found:
+				if took := time.Since(begun); took > slowTime {
+					out[i].Why += fmt.Sprintf(" (slow: the answer took %.0f s)", took.Seconds())
+				}
 			case <-ctx.Done(): // its thread may hang in the kernel, where nothing ends it
 				out[i] = Feature{State: No, Why: fmt.Sprintf("no answer within %v: a server or a file system that it needs may be dead", checkTime)}
 			}
@@ -78,6 +86,7 @@ func Checks(dir string) []Check {
 		{"mount namespaces", true, func(ctx context.Context) Feature {
 			return namespace(ctx, syscall.CLONE_NEWNS, "mnt", "no image can run")
 		}},
+		{"root file system", false, rootFeature},
 		{"pid namespaces", false, func(ctx context.Context) Feature {
 			return namespace(ctx, syscall.CLONE_NEWPID, "pid", "programs share the host's process ids")
 		}},

@@ -18,6 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// rootFeature reports how runs replace the root directory.
+func rootFeature(context.Context) Feature {
+	if rootIsLowest() {
+		return Feature{State: OK, Why: "an initramfs, as on diskless nodes, which pivot_root(2) cannot replace: runs move the image over it; programs that are root inside cannot mount"}
+	}
+	return Feature{State: OK, Why: "pivot_root(2) replaces it"}
+}
+
 // overlay tries an overlay with its changes in dir.
 func overlay(ctx context.Context, dir string) Feature {
 	const without = "builds copy the tree for each step instead"
@@ -43,6 +51,9 @@ func overlay(ctx context.Context, dir string) Feature {
 		f.Why, f.Ask = "the kernel has no overlay; "+without, "modprobe overlay"
 	case in == "mounting" && errors.Is(err, syscall.EPERM):
 		f.Why, f.Ask = "users may not mount overlays ("+err.Error()+"); "+without, "Linux 5.11 or newer (this is "+kernelFile("/proc/sys/kernel/osrelease")+")"
+	case in == setsAttribute && errors.Is(err, syscall.ENOTSUP):
+		f.Why = "the file system of " + dir + " has no user extended attributes, in which an overlay keeps what was removed (tmpfs has them since Linux 6.6, NFS since 4.2); " + without
+		f.Do = "a store on a local disk builds faster: HPCC_STORE=/tmp/$USER-hpcc"
 	default:
 		f.Why = fmt.Sprintf("the file system of %s does not serve (%s: %v); %s", dir, in, err, without)
 		f.Do = "a store on a local disk builds faster: HPCC_STORE=/tmp/$USER-hpcc"

@@ -76,6 +76,12 @@ func runTrial(args []string) {
 	fmt.Fprintf(os.Stdout, "%d %s", int(errno), in)
 }
 
+// setsAttribute is the step of tryOverlay that fails on a file system without user
+// extended attributes. An overlay can be mounted on it, but a directory that was
+// removed cannot be made again: that would have to hide the lower one's files by
+// such an attribute.
+const setsAttribute = "setting a user attribute"
+
 // tryOverlay mounts an overlay as builds do and makes the changes that need
 // attributes and whiteouts: some file systems refuse only those.
 func tryOverlay(dir string) (in string, err error) {
@@ -87,6 +93,9 @@ func tryOverlay(dir string) (in string, err error) {
 	}
 	if err := os.WriteFile(at("lower/f"), nil, 0o644); err != nil {
 		return "writing", err
+	}
+	if err := unix.Setxattr(at("upper"), "user.hpcc.trial", []byte("1"), 0); err != nil {
+		return setsAttribute, err
 	}
 	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", at("lower"), at("upper"), at("work"))
 	if err := os.Chdir(dir); err == nil { // short and free of commas and colons

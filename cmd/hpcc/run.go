@@ -59,7 +59,7 @@ func runFlags(env *envChanges) []cli.Flag {
 		&cli.BoolFlag{Name: "no-passwd", Usage: "keep the image's /etc/passwd and /etc/group as they are"},
 		&cli.StringFlag{Name: "network", Usage: "`host` (the default), or none: a loopback interface only"},
 		&cli.StringFlag{Name: "hostname", Usage: "be on host `NAME`"},
-		&cli.BoolFlag{Name: "pid", Usage: "see own processes only; all end with the program (one process of hpcc stays outside, one is the init)"},
+		&cli.BoolFlag{Name: "pid", Usage: "see own processes only: 1 is an init of hpcc, 2 the program, with which all end"},
 		&cli.BoolFlag{Name: "join", Aliases: []string{"j"}, Usage: "share namespaces with the job's other tasks on this node, which MPI needs to read their memory"},
 		&cli.IntFlag{Name: "join-ct", Usage: "--join `N` tasks (default: as the launcher says)"},
 		&cli.StringFlag{Name: "join-tag", Usage: "--join the tasks that say `TAG` (default: those of the launcher)"},

@@ -3,31 +3,21 @@
 # those of this machine and whose changes to them are forgotten: cgroups of version 2 alone, as new systems have
 # them, nothing but the loopback network, and a disk of its own for temporary files. Run as root; the status is the
 # command's. Needs qemu-system-x86, kmod, cpio, e2fsprogs and busybox-static. It emulates the processor;
-# HPCC_VM_ACCEL=kvm is faster where that works.
+# HPCC_VM_ACCEL=kvm is faster where that works. HPCC_VM_SUITE names the release of Debian whose kernel runs (bookworm).
 set -euo pipefail
-cache=${HPCC_VM:-/var/cache/hpcc-test/vm}
+# shellcheck source=kernel.sh
+. "$(dirname "$0")/kernel.sh"
 [ $# -gt 0 ] || { sed -n '2,6s/^# //p' "$0" >&2; exit 2; }
 [ "$(id -u)" = 0 ] || { echo "$0: needs root, whose files the machine gets" >&2; exit 1; }
 
-version=$(cd "$cache" 2>/dev/null && ls -d [0-9]* 2>/dev/null | head -n 1) || true
-if [ -z "$version" ]; then
-  kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
-  [ -n "$kernel" ] || { echo "$0: apt knows no linux-image-amd64: apt-get update" >&2; exit 1; }
-  version=${kernel#linux-image-}
-  rm -rf "$cache"
-  mkdir -p "$cache/new"
-  (cd "$cache" && apt-get -qq -o APT::Sandbox::User=root download "$kernel" && dpkg -x "$kernel"_*.deb new && rm -f "$kernel"_*.deb)
-  depmod -b "$cache/new" "$version"
-  mv "$cache/new" "$cache/$version"
-fi
-root=$cache/$version
+kernel amd64 "${HPCC_VM_SUITE:-bookworm}"
+root=$kernel_root version=$kernel_version
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/init/bin" "$work/init/modules"
 cp "$(command -v busybox)" "$work/init/bin/busybox"
-modprobe -d "$root" -S "$version" -a --show-depends virtio_pci 9pnet_virtio 9p overlay virtio_blk ext4 |
-  awk '$1 == "insmod" && !seen[$2]++ { print $2 }' >"$work/modules"
+modules virtio_pci 9pnet_virtio 9p overlay virtio_blk ext4 >"$work/modules"
 while read -r ko; do cp "$ko" "$work/init/modules"; echo "${ko##*/}"; done <"$work/modules" >"$work/init/order"
 echo "$root/lib/modules/$version" >"$work/init/modules/of" # the kernel asks for the others itself
 {
