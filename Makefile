@@ -1,20 +1,20 @@
 # hpcc: make build | test | test-kube | check | demo | bench | docs | install | release | clean
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-# -E: the binary begins at runtime's own entry point (runtime/entry.go).
-LDFLAGS = -s -w -E hpcc_entry -X main.version=$(VERSION)
+# -E: the binary begins at an entry point of its own (cmd/start/bare).
+LDFLAGS = -s -w -E hpcc_start -X main.version=$(VERSION)
 # The race detector needs a C compiler; a newcomer's machine may have none.
 RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
 .PHONY: build test test-kube check demo bench docs install release clean
 
-# One file of two programs (cmd/weld): what "hpcc run" needs, and everything.
-# $(1) is the file, $(2) the machine's GOARCH, "" for this one's. The parts have names of
-# their own: go build leaves a file whose build ID is current as it is, also a welded one.
+# hpcc, with the program for images (cmd/start) embedded in place of cmd/hpcc/entry.bin.
+# $(1) is the file, $(2) the machine's GOARCH, "" for this one's.
 define link
-CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags urfave_cli_no_docs -trimpath -ldflags '$(LDFLAGS)' -o $(1).all ./cmd/hpcc && \
-CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags start -trimpath -ldflags '-s -w -E hpcc_start -T 0x20001000 -X main.version=$(VERSION)' -o $(1).run ./cmd/start && \
-$(GO) run ./cmd/weld $(1).all $(1).run $(1) && rm $(1).all $(1).run
+mkdir -p $(dir $(1)) && CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags start -trimpath -ldflags '-s -w -E hpcc_entry -X main.version=$(VERSION)' -o $(1).entry ./cmd/start && \
+printf '{"Replace": {"%s": "%s"}}' "$(CURDIR)/cmd/hpcc/entry.bin" "$(CURDIR)/$(1).entry" >$(1).overlay && \
+CGO_ENABLED=0 GOOS=linux GOARCH=$(2) $(GO) build -tags urfave_cli_no_docs,entry -overlay $(1).overlay -trimpath -ldflags '$(LDFLAGS)' -o $(1) ./cmd/hpcc && \
+rm $(1).entry $(1).overlay
 endef
 
 build:
@@ -43,7 +43,7 @@ bench: build
 # docs/cli.md comes from the table of the command line, a part of docs/dockerfile.md
 # from that of Dockerfiles; tests compare them.
 docs:
-	$(GO) test ./cmd/hpcc -run 'TestDocs|TestStartFlags|TestBigGANPage' -update
+	$(GO) test ./cmd/hpcc -run 'TestDocs|TestBigGANPage' -update
 	$(GO) test ./build -run TestTableDocs -update
 
 install: build

@@ -240,7 +240,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 			env = setEnv(env, p, v)
 		}
 	}
-	base, err := runtime.Spec(dir, runtime.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true})
+	base, err := runtime.Spec(dir, runtime.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true, CleanEnv: true})
 	if err != nil {
 		return nil, err
 	}

@@ -201,7 +201,7 @@ func expandItems(value string, env []string) (expanded string, ok bool) {
 	}
 	var out strings.Builder
 	first := true // nothing stands before the next item's colon
-	for _, item := range strings.Split(value, ":") {
+	for item := range strings.SplitSeq(value, ":") {
 		text := item
 		if len(item) > 1 && item[0] == '$' {
 			if text = expandItem(item, env); text == "" {

@@ -66,7 +66,7 @@ func WriteBundle(dir string, s *specs.Spec) error {
 func HandOver(name, dir string, s *specs.Spec) error {
 	exe, err := lookPath(name, os.Getenv("PATH"))
 	if err != nil {
-		return &Error{ExitNotFound, fmt.Errorf("handing over to runtime %q: it is not on PATH", name)}
+		return &Error{ExitFailed, fmt.Errorf("handing over to runtime %q: it is not on PATH", name)}
 	}
 	born, err := processBorn(os.Getpid())
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -100,7 +99,7 @@ func (c *carried) resume() error {
 		}
 	}
 	c.drop()
-	return launch(c.spec, foreign, syscall.Exec)
+	return launch(c.spec, foreign, execute)
 }
 
 // otherwise runs s where that takes more than this process as it is: the
@@ -146,5 +145,5 @@ func carry(s *specs.Spec, mark string, user, mnt, lock int) error {
 		name = append(name, byte(fd))
 	}
 	args := append([]string{string(name)}, os.Args[1:]...)
-	return fmt.Errorf("executing hpcc again: %w", syscall.Exec("/proc/self/exe", args, os.Environ()))
+	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", args, os.Environ()))
 }

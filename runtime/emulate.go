@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	goruntime "runtime"
 	"strings"
-	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -100,7 +99,7 @@ func again(rung string, uid, gid int) error {
 			env = append(env, e)
 		}
 	}
-	return fmt.Errorf("executing hpcc again: %w", syscall.Exec("/proc/self/exe", os.Args, env))
+	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", os.Args, env))
 }
 
 // rule is a line for the register file (admin-guide/binfmt-misc.rst): magic and

@@ -45,28 +45,23 @@ var (
 
 // begin is called by hpcc_entry, before the Go runtime begins: nothing in it may
 // allocate (a test of cmd/start/bare reads the machine code). At sp lies what
-// the kernel gives a program: argc, argv and so on. lean is the entry point of the other
-// program in the file (cmd/weld), 0 where there is none; begin returns it for
-// what is its business.
-func begin(sp unsafe.Pointer, lean uintptr) (other uintptr) {
+// the kernel gives a program: argc, argv and so on.
+func begin(sp unsafe.Pointer) {
+	NoteStreams()
 	argv := unsafe.Slice((**byte)(unsafe.Add(sp, unsafe.Sizeof(sp))), *(*uintptr)(sp))
 	if len(argv) < 2 {
-		return 0
+		return
 	}
 	if is(argv[0], pidInitName) {
 		second(false)
-		return 0
+		return
 	}
-	if is(argv[1], "build") {
-		unshare()
-	}
-	run, entry := is(argv[1], "run"), is(argv[1], "entry")
 	switch {
-	case !run && !entry:
-	case lean != 0 && !starts(argv[0], Full):
-		return lean
-	case entry:
+	case is(argv[1], "build"):
+		unshare()
+	case is(argv[1], "entry"):
 		second(true)
+	case !is(argv[1], "run"):
 	case starts(argv[0], markJoin):
 		carried := unsafe.Slice(argv[0], len(markJoin)+2)
 		if setns(carried[len(markJoin)], unix.CLONE_NEWUSER) {
@@ -80,7 +75,33 @@ func begin(sp unsafe.Pointer, lean uintptr) (other uintptr) {
 		syscall.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
 		unshare()
 	}
-	return 0
+}
+
+// closedStreams has a bit for each standard stream that was closed when this
+// process was executed. The Go runtime opens /dev/null in their place.
+var closedStreams uint8
+
+// NoteStreams notes which standard streams are closed, so that they are closed
+// for the program of a run, too. It must be called before the Go runtime begins
+// and before anything is opened. It does not allocate.
+func NoteStreams() {
+	closedStreams = 0
+	for fd := range uintptr(3) {
+		if _, _, errno := syscall.RawSyscall(unix.SYS_FCNTL, fd, unix.F_GETFD, 0); errno == unix.EBADF {
+			closedStreams |= 1 << fd
+		}
+	}
+}
+
+// execute replaces this process by another program, which finds the standard
+// streams closed that this one found closed. It returns only on failure.
+func execute(file string, args, env []string) error {
+	for fd := range 3 {
+		if closedStreams&(1<<fd) != 0 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return syscall.Exec(file, args, env)
 }
 
 // asksForLater says whether one of the words before "--" looks like --join or --measure: who has
@@ -167,10 +188,6 @@ func early() (asked bool, err error) {
 	}
 	return true, nil
 }
-
-// Full, as argv[0], makes the entry point of a file that holds two programs
-// (cmd/weld) not leave "hpcc run" to the lean one.
-const Full = "hpcc-full"
 
 // mapEarly writes the one-line id maps of the user namespace that the entry
 // point made (user_namespaces(7), "Defining user and group ID mappings"): a

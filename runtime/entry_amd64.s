@@ -2,22 +2,14 @@
 
 // hpcc_entry is the ELF entry point of the linked binary. At this moment the
 // process is as the kernel made it: 0(SP) holds argc, then come argv and the
-// rest. What is to be done is written in Go (entry.go); it may send the process
-// to another entry point than Go's.
+// rest. What is to be done is written in Go (entry.go).
 TEXT hpcc_entry(SB),NOSPLIT|NOFRAME,$0
 	CALL	hpcc_thread(SB)
 	MOVQ	SP, AX
-	MOVQ	·lean+16(SB), DX
-	SUBQ	$32, SP
+	SUBQ	$16, SP
 	MOVQ	AX, 0(SP)
-	MOVQ	DX, 8(SP)
 	CALL	·begin(SB)
-	MOVQ	16(SP), AX
-	ADDQ	$32, SP
-	TESTQ	AX, AX
-	JEQ	start
-	JMP	AX
-start:
+	ADDQ	$16, SP
 	JMP	_rt0_amd64_linux(SB)
 
 // hpcc_thread lets compiled Go code run on this thread: that looks for its

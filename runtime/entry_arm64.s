@@ -4,16 +4,10 @@
 TEXT hpcc_entry(SB),NOSPLIT|NOFRAME,$0
 	CALL	hpcc_thread(SB)
 	MOVD	RSP, R0
-	MOVD	·lean+16(SB), R1
 	SUB	$32, RSP
 	MOVD	R0, 8(RSP)
-	MOVD	R1, 16(RSP)
 	CALL	·begin(SB)
-	MOVD	24(RSP), R0
 	ADD	$32, RSP
-	CBZ	R0, start
-	B	(R0)
-start:
 	JMP	_rt0_arm64_linux(SB)
 
 // hpcc_thread lets compiled Go code run: its goroutine is in a register.

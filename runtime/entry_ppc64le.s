@@ -4,18 +4,10 @@
 TEXT hpcc_entry(SB),NOSPLIT|NOFRAME,$0
 	CALL	hpcc_thread(SB)
 	MOVD	R1, R3
-	MOVD	·lean+16(SB), R4
 	ADD	$-64, R1
 	MOVD	R3, 32(R1)
-	MOVD	R4, 40(R1)
 	CALL	·begin(SB)
-	MOVD	48(R1), R3
 	ADD	$64, R1
-	CMP	R3, $0
-	BEQ	start
-	MOVD	R3, CTR
-	BR	(CTR)
-start:
 	BR	_rt0_ppc64le_linux(SB)
 
 // hpcc_thread lets compiled Go code run: its goroutine is in a register, and R0

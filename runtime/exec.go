@@ -319,7 +319,7 @@ func become(s *specs.Spec) error {
 	if err != nil {
 		return failed(err)
 	}
-	return launch(s, foreign, syscall.Exec)
+	return launch(s, foreign, execute)
 }
 
 // settle makes what s describes the surroundings of this process. foreign says
@@ -366,7 +366,7 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 // which were settled before Go began (cmd/start/bare). It returns only on
 // failure, with an [Error].
 func Launch(args, env []string, cwd string) error {
-	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, syscall.Exec)
+	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, execute)
 }
 
 // giveUp gives up the namespace's rights and the ways to new ones. traced says

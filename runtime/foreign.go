@@ -90,7 +90,7 @@ func (n *Newcomer) NotBegun(child *exec.Cmd, err error) error {
 func (n *Newcomer) find(name string) (string, error) {
 	path := envValue(n.Env, "PATH")
 	if path == "" {
-		path = standardPath
+		path = StandardPath
 	}
 	return lookPath(name, path)
 }

@@ -36,9 +36,9 @@ var nvidiaFiles = strings.Fields(`/run/nvidia-persistenced/socket /run/nvidia-fa
 var nvidiaNodes = strings.Fields(`nvidiactl nvidia[0-9]* nvidia-uvm nvidia-uvm-tools nvidia-modeset nvidia-nvswitch*
 	nvidia-nvlink nvidia-caps/* nvidia-caps-imex-channels/* gdrdrv dxg`)
 
-// errNoGPU says that a host has none.
-var errNoGPU = errors.New("this machine shows no GPU: there is no /dev/nvidiactl, /dev/kfd or Intel /dev/dri/renderD*; " +
-	`ask for a node that has one ("hpcc submit --gpus 1"), or have the administrator load its driver`)
+// NoGPU is the message for a host without GPUs.
+const NoGPU = "this machine shows no GPU: there is no /dev/nvidiactl, /dev/kfd or Intel /dev/dri/renderD*; " +
+	`ask for a node that has one ("hpcc submit --gpus 1"), or have the administrator load its driver`
 
 // addGPUs gives the run the GPUs of this host, whoever made them.
 func (d Devices) addGPUs(h *hardware) error {
@@ -51,7 +51,7 @@ func (d Devices) addGPUs(h *hardware) error {
 		h.addROCm()
 	}
 	if !nvidia && !amd && !intelGPU() {
-		return errNoGPU
+		return errors.New(NoGPU)
 	}
 	h.addNodes(d.DevRoot, []string{"dri/card[0-9]*", "dri/renderD[0-9]*"})
 	return nil

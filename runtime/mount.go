@@ -81,6 +81,9 @@ func enterRoot(s *specs.Spec) error {
 	all := append(s.Mounts[:len(s.Mounts):len(s.Mounts)], files.mounts...)
 	src = append(src, files.fds...)
 	r.planned = mountPoints(all, src)
+	if err := r.coverRoot(); err != nil {
+		return fmt.Errorf("making room for mount points in /: %w", err)
+	}
 	for i, m := range all {
 		from := src[i]
 		if err := r.mount(m, from); err != nil {
@@ -508,7 +511,45 @@ func (r *rootfs) ranch(cur int, done []string, name string, dir bool) (int, erro
 			return r.covering(done)
 		}
 	}
-	data := fmt.Sprintf("size=4m,mode=%o", st.Mode&0o777|0o700)
+	return r.cover(cur, st.Mode, done, entries, nil)
+}
+
+// coverRoot covers the root with a tmpfs, if that lacks the first name of a mount
+// point. It does so before anything is mounted: later, every mount would have to
+// be shown again.
+func (r *rootfs) coverRoot() error {
+	missing := false
+	var tops []string
+	for _, p := range r.planned {
+		name, _, below := strings.Cut(strings.TrimPrefix(p.path, "/"), "/")
+		var st unix.Stat_t
+		missing = missing || unix.Fstatat(r.fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == unix.ENOENT
+		if !below {
+			tops = append(tops, name)
+		}
+	}
+	if !missing || r.write {
+		return nil
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(r.fd, &st); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(fdPath(r.fd))
+	if err != nil {
+		return err
+	}
+	top, err := r.cover(r.fd, st.Mode, nil, entries, tops)
+	if err == nil {
+		unix.Close(top)
+	}
+	return err
+}
+
+// cover covers directory cur, of this mode and path, with a tmpfs that shows its
+// entries; those of hidden are empty, because something is mounted there next.
+func (r *rootfs) cover(cur int, mode uint32, done []string, entries []os.DirEntry, hidden []string) (int, error) {
+	data := fmt.Sprintf("size=4m,mode=%o", mode&0o777|0o700)
 	if err := unix.Mount("tmpfs", fdPath(cur), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return -1, err
 	}
@@ -523,7 +564,7 @@ func (r *rootfs) ranch(cur int, done []string, name string, dir bool) (int, erro
 		}
 		r.ranches = append(r.ranches, fd)
 	}
-	return top, populate(entries, cur, top)
+	return top, populate(entries, hidden, cur, top)
 }
 
 // covering opens the directory with the path done as it is now that something
@@ -544,8 +585,9 @@ func (r *rootfs) covering(done []string) (int, error) {
 	return top, err
 }
 
-// populate shows the entries of the directory from in the directory to.
-func populate(entries []os.DirEntry, from, to int) error {
+// populate shows the entries of the directory from in the directory to; of the
+// hidden ones, which are not links, only the name.
+func populate(entries []os.DirEntry, hidden []string, from, to int) error {
 	for _, e := range entries {
 		n := e.Name()
 		var err error
@@ -554,7 +596,7 @@ func populate(entries []os.DirEntry, from, to int) error {
 			if t, err = os.Readlink(fdPath(from) + "/" + n); err == nil {
 				err = unix.Symlinkat(t, to, n)
 			}
-		} else if err = create(to, n, e.IsDir()); err == nil {
+		} else if err = create(to, n, e.IsDir()); err == nil && !slices.Contains(hidden, n) {
 			err = unix.Mount(fdPath(from)+"/"+n, fdPath(to)+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
 		}
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"sync"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -52,10 +53,10 @@ const (
 var ErrNotExist = errors.New("container does not exist")
 
 // ids are those that runc and crun take as well.
-var ids = regexp.MustCompile(`^[A-Za-z0-9_+.-]{1,255}$`)
+var ids = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_+.-]{1,255}$`) })
 
 func (c *Containers) dir(id string) (string, error) {
-	if !ids.MatchString(id) || id == "." || id == ".." {
+	if !ids().MatchString(id) || id == "." || id == ".." {
 		return "", fmt.Errorf("container id %q: 1 to 255 letters, digits and _ + . - make one", id)
 	}
 	return filepath.Join(c.Root, id), nil
@@ -323,7 +324,7 @@ func (c *Containers) Delete(id string, force bool) error {
 	r, err := c.record(id)
 	dir := filepath.Join(c.Root, id)
 	if err != nil {
-		if force && ids.MatchString(id) && id != "." && id != ".." {
+		if force && ids().MatchString(id) && id != "." && id != ".." {
 			return os.RemoveAll(dir)
 		}
 		return err

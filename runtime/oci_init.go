@@ -18,9 +18,9 @@ import (
 
 // ociInitName is argv[0] of the process that becomes a container's program.
 // Its argv[1] is "run" when the early entry point is to make the namespaces,
-// argv[2] the descriptor of its request. It begins as [Full] does, so that this
-// "run" is not taken for that of the lean program.
-const ociInitName = Full + "-oci"
+// argv[2] the descriptor of its request. It begins with "hpcc-", so that this
+// "run" is not taken for "hpcc run".
+const ociInitName = "hpcc-oci-init"
 
 // ociInit is that process. It returns only on failure.
 func ociInit() error {

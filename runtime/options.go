@@ -166,9 +166,13 @@ func parseBind(arg string) (specs.Mount, error) {
 // bindOf shows a source that exists, at dst or, when that is the source's own
 // name, at its absolute path.
 func bindOf(source, dst string) (specs.Mount, error) {
-	src, err := filepath.Abs(source)
-	if err != nil {
-		return specs.Mount{}, err
+	src := filepath.Clean(source)
+	if !filepath.IsAbs(src) { // by the physical path: $PWD may be stale
+		dir, err := unix.Getwd()
+		if err != nil {
+			return specs.Mount{}, fmt.Errorf("finding the current directory: %w", err)
+		}
+		src = filepath.Join(dir, src)
 	}
 	physical, err := filepath.EvalSymlinks(src)
 	if err == nil {

@@ -112,15 +112,20 @@ func TestEnvironment(t *testing.T) {
 	}{
 		{"host and image", ImageConfig{Env: []string{"A=image", "PATH=/opt/bin:/bin", "EMPTY=", "odd"}}, "/home/u",
 			[]string{"A=image", "EMPTY=", "HOME=/home/u", "HPCC_RUNNING=1", "LANG=de", "PATH=/opt/bin:/bin"}},
-		{"no home: the image's user", ImageConfig{User: "app:staff"}, "", []string{"A=host", "HOME=/srv/app", "HPCC_RUNNING=1", "LANG=de", "PATH=" + standardPath}},
-		{"no home: by number", ImageConfig{User: "10"}, "", []string{"A=host", "HOME=/srv/app", "HPCC_RUNNING=1", "LANG=de", "PATH=" + standardPath}},
-		{"no home: nobody known", ImageConfig{User: "ghost"}, "", []string{"A=host", "HOME=/", "HPCC_RUNNING=1", "LANG=de", "PATH=" + standardPath}},
+		{"no home: the image's user", ImageConfig{User: "app:staff"}, "", []string{"A=host", "HOME=/srv/app", "HPCC_RUNNING=1", "LANG=de", "PATH=/host/bin:/bin"}},
+		{"no home: by number", ImageConfig{User: "10"}, "", []string{"A=host", "HOME=/srv/app", "HPCC_RUNNING=1", "LANG=de", "PATH=/host/bin:/bin"}},
+		{"no home: nobody known", ImageConfig{User: "ghost"}, "", []string{"A=host", "HOME=/", "HPCC_RUNNING=1", "LANG=de", "PATH=/host/bin:/bin"}},
 	}
 	for _, test := range tests {
 		got := environment(host, test.c, root, test.home, m)
 		slices.Sort(got)
 		if !slices.Equal(got, test.want) {
 			t.Errorf("%s: environment = %q; want %q", test.name, got, test.want)
+		}
+	}
+	for caller, want := range map[string]string{"": StandardPath, "PATH=": StandardPath, "PATH=/x:/bin:/y": "/x:/bin:/y", "PATH=/x:/binary": "/x:/binary:/bin"} {
+		if got := envValue(environment([]string{caller}, ImageConfig{}, root, "/h", m), "PATH"); got != want {
+			t.Errorf("of the caller's %q the program has PATH %q; want %q", caller, got, want)
 		}
 	}
 	if got := environment([]string{"TMPDIR=/tmp/x"}, ImageConfig{}, root, "/h", m); !slices.Contains(got, "TMPDIR=/tmp/x") {

@@ -60,8 +60,8 @@ type Options struct {
 // what they ask for.
 const FakeRoot = "hpcc.fakeroot"
 
-// standardPath is what a program gets when neither image nor caller says.
-const standardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// StandardPath is the PATH of a program when neither the image nor the caller sets one.
+const StandardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // Spec states the run of a program in the directory tree root, which an image
 // with configuration c was unpacked to. The environment is the caller's with
@@ -121,18 +121,16 @@ func newNamespaces(uid, gid int) *specs.Linux {
 	}
 }
 
-// callerDir returns the current directory by its physical path: a logical one
-// may pass through links that do not exist inside. It is "/" where the program
-// cannot start: the directory was removed, or its path is closed to the user.
+// callerDir returns the physical path of the current directory. $PWD is not
+// consulted: it may pass through links that do not exist inside, and launchers
+// leave it stale. The result is "/" where the program cannot start: the directory
+// was removed, or the user may not search it.
 func callerDir() string {
-	d, err := os.Getwd()
-	if err != nil {
+	d, err := unix.Getwd()
+	if err != nil || unix.Access(d, unix.X_OK) != nil {
 		return "/"
 	}
-	if p, err := filepath.EvalSymlinks(d); err == nil && unix.Access(p, unix.X_OK) == nil {
-		return p
-	}
-	return "/"
+	return d
 }
 
 // userHome returns the caller's home directory, "" when there is none.
@@ -271,7 +269,8 @@ func workingDir(m []specs.Mount, cwd, image, dir string) string {
 var hostOnly = []string{"LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"}
 
 // environment is the caller's, with the image's on top, HOME and TMPDIR such
-// that they exist inside, and HPCC_RUNNING as the mark.
+// that they exist inside, and HPCC_RUNNING as the mark. The caller's PATH stays
+// where the image sets none.
 func environment(host []string, c ImageConfig, root, home string, m []specs.Mount) []string {
 	var env []string
 	set := func(kv string) {
@@ -294,7 +293,7 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 		}
 		env = append(env, kv)
 	}
-	set("PATH=" + standardPath)
+	set("PATH=" + callerPath(host))
 	if home == "" {
 		home = imageHome(root, c.User)
 	}
@@ -306,6 +305,19 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 	}
 	set("HPCC_RUNNING=1")
 	return env
+}
+
+// callerPath is the caller's PATH, in which /bin is searched last unless it is
+// listed, as ch-run has it; [StandardPath] where the caller has none.
+func callerPath(host []string) string {
+	p := envValue(host, "PATH")
+	switch {
+	case p == "":
+		return StandardPath
+	case contains(strings.Split(p, ":"), "/bin"):
+		return p
+	}
+	return p + ":/bin"
 }
 
 // only returns the variables with these names.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 
 	"hpcc/store/owndir"
 )
@@ -18,7 +17,7 @@ import (
 
 // markStage is the head of that argv[0]. The path of the directory follows, or
 // an exclamation mark and the reason why there is none.
-const markStage = Full + "-stage:"
+const markStage = "hpcc+stg:"
 
 // passStage checks the directory and executes hpcc again. It returns only on failure.
 func passStage() error {
@@ -27,7 +26,7 @@ func passStage() error {
 		place = "!" + err.Error()
 	}
 	args := append([]string{markStage + place}, os.Args[1:]...)
-	return fmt.Errorf("executing hpcc again: %w", syscall.Exec("/proc/self/exe", args, os.Environ()))
+	return fmt.Errorf("executing hpcc again: %w", execute("/proc/self/exe", args, os.Environ()))
 }
 
 // StagePlace returns the physical path of the directory for copies of images on

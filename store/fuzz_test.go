@@ -118,10 +118,11 @@ func FuzzRef(f *testing.F) {
 		if err := os.WriteFile(s.path("refs", "x"), []byte(ref), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		got, ok := ready.Tree(s.dir, "x")
+		hex, ok := ready.Manifest(ref)
+		got := s.path("trees", hex)
 		want, err := s.TreeOf("x")
-		if ok && err == nil && got != want || ok && !strings.HasSuffix(ref, "}\n") || ok && filepath.Dir(got) != s.path("trees") {
-			t.Errorf("ready.Tree = %q; the store says %q, %v", got, want, err)
+		if (ok && err == nil && got != want) || (ok && !strings.HasSuffix(ref, "}\n")) || (ok && filepath.Dir(got) != s.path("trees")) {
+			t.Errorf("ready.Manifest = %q; the store says %q, %v", got, want, err)
 		}
 		if err == nil && filepath.Dir(want) != s.path("trees") {
 			t.Errorf("the tree is %q", want)

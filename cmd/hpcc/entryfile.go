@@ -43,11 +43,14 @@ const maxEntryFile = 100 << 20
 // entryFile is the program that becomes an entry point on an architecture: that of
 // $HPCC_ENTRY_ARCH; else this one, or the release for the architecture beside it.
 func entryFile(arch string) ([]byte, error) {
+	variable := "HPCC_ENTRY_" + strings.ToUpper(arch)
+	if arch == goruntime.GOARCH && os.Getenv(variable) == "" && embeddedEntry != "" {
+		return entryPart([]byte(embeddedEntry), arch)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding hpcc's own file: %w", err)
 	}
-	variable := "HPCC_ENTRY_" + strings.ToUpper(arch)
 	beside := filepath.Join(filepath.Dir(self), "hpcc-linux-"+arch)
 	name := cmp.Or(os.Getenv(variable), beside)
 	if arch == goruntime.GOARCH && os.Getenv(variable) == "" {
@@ -76,8 +79,8 @@ func entryFile(arch string) ([]byte, error) {
 // machines are architectures of images in the words of ELF files.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64}
 
-// entryPart is what an image needs of a file of hpcc: the small program in it (cmd/weld),
-// without what no program needs to run; a file with one program as it is.
+// entryPart returns what an image needs of a file of hpcc: the small program that is
+// embedded in it (cmd/start), without sections; or all of a file that has none.
 func entryPart(file []byte, arch string) ([]byte, error) {
 	f, err := elf.NewFile(bytes.NewReader(file))
 	if err != nil {
@@ -91,19 +94,25 @@ func entryPart(file []byte, arch string) ([]byte, error) {
 			return nil, errors.New("it is no static program: an image may lack what it needs")
 		}
 	}
-	for _, p := range f.Progs {
-		// Another program is mapped from its first byte on.
-		if p.Type == elf.PT_LOAD && p.Off > 0 && p.Off < uint64(len(file)) && bytes.HasPrefix(file[p.Off:], []byte(elf.ELFMAG)) {
-			return loaded(file[p.Off:])
+	// The embedded program begins with the same identification, type and machine.
+	head := file[:min(sameHeader, len(file))]
+	for at := 1; ; at++ {
+		next := bytes.Index(file[at:], head)
+		if next < 0 {
+			return file, nil
+		}
+		at += next
+		if part, err := loaded(file[at:]); err == nil {
+			return part, nil
 		}
 	}
-	return file, nil
 }
 
 // Places in the header of an ELF file for 64 bits (elf(5)): of the section headers.
 const (
 	sectionsAt      = 40
 	sectionsCountAt = 60 // and behind it which of them has the names
+	sameHeader      = 20 // e_ident, e_type and e_machine
 	elfHeader       = 64
 )
 

@@ -13,11 +13,10 @@ import (
 
 // floors are the rooms and which of our rooms each may import.
 var floors = map[string][]string{
-	"cmd/hpcc": {"build", "unpack", "conda", "store", "store/owndir", "store/wait", "store/wait/hostile", "runtime", "envfile", "job", "metrics", "metrics/report"},
-	// Two more programs of one file: see their package comments.
-	"cmd/start":          {"cmd/start/bare", "runtime", "envfile", "metrics", "store/ready"},
-	"cmd/start/bare":     {"store/ready"},
-	"cmd/weld":           {},
+	"cmd/hpcc": {"cmd/start/bare", "build", "unpack", "conda", "store", "store/owndir", "store/wait", "store/wait/hostile", "runtime", "envfile", "job", "metrics", "metrics/report"},
+	// The program for images, and the start of "hpcc run": see their package comments.
+	"cmd/start":          {"runtime", "metrics"},
+	"cmd/start/bare":     {"runtime", "envfile", "store/ready"},
 	"build":              {"unpack", "conda", "store", "store/wait", "store/wait/hostile", "runtime"},
 	"unpack":             {"store"},
 	"conda":              {"store", "store/wait", "store/wait/hostile"},

@@ -10,12 +10,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/cmd/start/bare"
 	"hpcc/runtime"
 )
 
@@ -23,6 +25,9 @@ import (
 var version = "0.1.0-dev"
 
 func main() {
+	if f := bare.Failed(); f != nil {
+		os.Exit(tellError(blame(f.Defaults, fmt.Errorf("running %s: %w", f.Image, runtime.Launch(f.Args, f.Env, f.Dir)))))
+	}
 	if child, err := runtime.Init(); child {
 		os.Exit(tellError(err))
 	}
@@ -77,6 +82,11 @@ func app() *cli.App {
 	}
 	for _, c := range a.Commands {
 		c.OnUsageError = usageError
+		if c.Name == "run" || c.Name == "entry" {
+			c.OnUsageError = func(c *cli.Context, err error, sub bool) error {
+				return atStatus(runtime.ExitFailed, usageError(c, err, sub))
+			}
+		}
 		c.HideHelpCommand = true
 	}
 	return a

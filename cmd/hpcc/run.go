@@ -69,13 +69,17 @@ func runFlags(env *envChanges) []cli.Flag {
 	)
 }
 
-// atStatus gives an error of run that has no status of its own the one for
-// "hpcc failed", so that it cannot be taken for the program's.
+// atStatus gives an error of a command that runs a program the status for "hpcc
+// failed", so that it cannot be taken for the program's. An error keeps a status that
+// says more than that hpcc failed or was used wrongly.
 func atStatus(status int, err error) error {
 	var m *message
 	var re *runtime.Error
 	var st exitStatus
-	if err == nil || errors.As(err, &re) || errors.As(err, &st) || errors.As(err, &m) && m.status != 0 {
+	if err == nil || errors.As(err, &re) || errors.As(err, &st) {
+		return err
+	}
+	if errors.As(err, &m) && m.status != 0 && m.status != exitUsage {
 		return err
 	}
 	if m != nil {
@@ -143,7 +147,7 @@ func run(c *cli.Context, env *envChanges) error {
 	if err != nil {
 		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
 	}
-	spec.Process.Env = append(vars, "HPCC_RUNNING=1")
+	spec.Process.Env = append(without(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
 	runtime.SearchDevices(spec)
 	if other := c.String("runtime"); other != "" {
 		return handOver(other, spec)

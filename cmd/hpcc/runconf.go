@@ -14,7 +14,7 @@ import (
 
 // commandLineOnly are flags that defaults may not have: they would change images
 // unasked, or come too late.
-var commandLineOnly = []string{"write", "join", "join-ct", "join-tag", "join-pid", "no-config", "entrypoint"}
+var commandLineOnly = []string{"write", "join", "join-ct", "join-tag", "join-pid", "no-config", "entrypoint", "stage"}
 
 // defaults are the flags of all files.
 type defaults struct {

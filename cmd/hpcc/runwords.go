@@ -84,7 +84,12 @@ func (w *runWords) blame(err error) error {
 	if w.defaults == nil {
 		return err
 	}
-	l := runtime.Blame(w.defaults.lines, err)
+	return blame(w.defaults.lines, err)
+}
+
+// blame adds to an error the line of the defaults that it may come from.
+func blame(lines []runtime.DefaultLine, err error) error {
+	l := runtime.Blame(lines, err)
 	if l == nil {
 		return err
 	}

@@ -15,13 +15,13 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// bin is the directory of the real program, linked as "make build" does: two
-// programs in one file. full is that of the one that holds everything, alone.
-// load is a program of known use (testdata/measure).
+// bin is the directory of hpcc as "make build" makes it. full has one whose runs all
+// begin with the Go runtime, and which has no program for images. load is a program
+// of known use (testdata/measure).
 var bin, full, load string
 
-// TestMain makes hpcc, and the front that starts runs, as "make build" does; into HPCC_TEST_BUILT, where they stay and
-// are not made again, for tests on machines that would take long to (testdata/vm).
+// TestMain builds hpcc as "make build" does. With HPCC_TEST_BUILT it does so in that
+// directory, and only once, for tests on machines that take long (testdata/vm).
 func TestMain(m *testing.M) {
 	dir := os.Getenv("HPCC_TEST_BUILT")
 	if dir == "" {
@@ -45,14 +45,22 @@ func TestMain(m *testing.M) {
 }
 
 func buildAll(dir string) {
-	both, alone, lean := filepath.Join(bin, "hpcc"), filepath.Join(full, "hpcc"), filepath.Join(dir, "start")
-	if err := os.MkdirAll(bin, 0o755); err != nil {
+	here, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	small, overlay := filepath.Join(dir, "entry"), filepath.Join(dir, "overlay.json")
+	embedded := fmt.Sprintf(`{"Replace": {%q: %q}}`, filepath.Join(here, "entry.bin"), small)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		panic(err)
+	}
+	if err := os.WriteFile(overlay, []byte(embedded), 0o644); err != nil {
 		panic(err)
 	}
 	for _, args := range [][]string{
-		{"build", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", alone, "."},
-		{"build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_start -T 0x20001000", "-o", lean, "../start"},
-		{"run", "../weld", alone, lean, both},
+		{"build", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", filepath.Join(full, "hpcc"), "."},
+		{"build", "-tags", "start", "-trimpath", "-ldflags", "-E hpcc_entry", "-o", small, "../start"},
+		{"build", "-tags", "entry", "-overlay", overlay, "-trimpath", "-ldflags", "-E hpcc_start", "-o", filepath.Join(bin, "hpcc"), "."},
 		{"build", "-o", load, "../../testdata/measure/load.go"},
 		{"build", "-o", filepath.Join(dir, "lacks"), "../../testdata/lacks"},
 	} {
@@ -89,6 +97,7 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
+	"ch-run":       func() error { _, err := exec.LookPath("ch-run"); return err },
 	"own-registry": func() error { _, err := exec.LookPath("docker-registry"); return err },
 	"debian": func() error {
 		_, err := os.Stat(os.Getenv("HPCC_TEST_DEBIAN"))

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// The lean program in the file and the full one say and do the same, word by word.
+// A start before the Go runtime begins (cmd/start/bare) prints and does what the full
+// program does, whatever the flags; and the flags of jobs are served by it.
 func TestStartIsTheSame(t *testing.T) {
 	needs(t, "busybox", "userns")
 	busy, err := busybox()
@@ -28,10 +29,11 @@ func TestStartIsTheSame(t *testing.T) {
 	if out, err := sh.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	run := func(program string, args ...string) (int, string) {
+	run := func(program string, args ...string) (status int, output string, began bool) {
 		cmd := exec.Command(filepath.Join(program, "hpcc"), args...)
 		cmd.Dir = dir
-		cmd.Env = []string{"HOME=" + filepath.Join(dir, "job"), "HPCC_STORE=" + filepath.Join(dir, "store"), "PATH=" + os.Getenv("PATH"), "USER=me", "HPCC_RUNNING=0", "LD_PRELOAD=x"}
+		// inittrace: the Go runtime reports each package that it initialises.
+		cmd.Env = []string{"GODEBUG=inittrace=1", "HOME=" + filepath.Join(dir, "job"), "HPCC_STORE=" + filepath.Join(dir, "store"), "PATH=" + os.Getenv("PATH"), "USER=me", "HPCC_RUNNING=0", "LD_PRELOAD=x"}
 		cmd.Stdin = strings.NewReader("E=from a pipe\n")
 		var out, words bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &words
@@ -40,50 +42,63 @@ func TestStartIsTheSame(t *testing.T) {
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
 		}
-		return cmd.ProcessState.ExitCode(), out.String() + "---\n" + words.String()
+		errors, began := withoutTrace(words.String())
+		return cmd.ProcessState.ExitCode(), out.String() + "---\n" + errors, began
 	}
-	if status, out := run(bin, "load", "image.tar", "bb"); status != 0 {
+	if status, out, _ := run(bin, "load", "image.tar", "bb"); status != 0 {
 		t.Fatal(out)
 	}
 	// Of a name with more than its shortest spelling, and of one for no platform.
-	if status, out := run(bin, "load", "image.tar", "lab/bb:1.0"); status != 0 {
+	if status, out, _ := run(bin, "load", "image.tar", "lab/bb:1.0"); status != 0 {
 		t.Fatal(out)
 	}
-	compare := func(line, defaults string) {
+	compare := func(line, defaults string, fast bool) {
 		t.Helper()
 		args := []string{"run"}
 		for _, word := range strings.Fields(line) {
 			args = append(args, strings.NewReplacer(`\x20`, " ", `\x1b`, "\x1b").Replace(word))
 		}
-		status, out := run(bin, args...)
-		if want, text := run(full, args...); status != want || out != text {
+		status, out, began := run(bin, args...)
+		if want, text, _ := run(full, args...); status != want || out != text {
 			t.Errorf("hpcc run %s, with defaults %q: status %d and\n%s; the full program: %d and\n%s", line, defaults, status, out, want, text)
+		}
+		t.Logf("hpcc run %s, with defaults %q: began with the Go runtime: %v", line, defaults, began)
+		if fast && began {
+			t.Errorf("hpcc run %s, with defaults %q: began with the Go runtime, and should not", line, defaults)
 		}
 	}
 	for _, line := range []string{
+		"bb -- env", "bb env", "bb:latest -- env", "lab/bb:1.0 -- env", "./root -- env", "./root/ -- env", "root -- env", "-- bb -- env",
+		"bb -- sh -c exit\x207", "bb -- sh -c kill\x20-9\x20$$", "bb -- id", "bb -- cat /etc/passwd /etc/group /etc/e40", "bb -- ls -lan /etc", "bb -- env -j", "bb env --join", "bb env --measure",
+		"--cd /etc bb -- pwd", "--cd=job bb pwd", "-cd job bb pwd", "-c /etc bb pwd", "--cd= bb pwd", "--cd /etc/../bin bb pwd",
+		"--set-env a.env bb -- env", "--set-env=a.env --unset-env B bb -- env", "--set-env A=1 --set-env B=$A --env-no-expand bb -- env", "--set-env bb -- env", "--set-env0 zero.env bb -- env", "--unset-env H?ME* bb -- env", "--set-env A=1 bb env",
+		"-b files:/mnt/x bb -- cat /mnt/x/f", "--bind files:/etc/x:ro bb -- ls /etc", "-b files/f:/etc/e1 -b files/f:/etc/new bb -- cat /etc/e1 /etc/new", "-b files:/mnt/x -b files:/mnt/y bb -- ls /mnt", "-b files:/a/b/c bb ls /a/b",
+		"-t bb -- ls /tmp", "--private-tmp --no-home bb -- env", "--home bb -- env", "-W bb -- sh -c ls>/x", "-W=1 bb -- env", "--store store bb -- env", "--clean-env bb -- env", "--no-passwd bb -- ls /etc", "--no-config bb -- env",
+		"--entrypoint env bb", "--entrypoint env bb -- -i", "--entrypoint= bb -- env",
+		"--set-env a.env --cd job bb -- sh -c env;pwd", "--set-env a.env -b files:/mnt --set-env=B=$A -c /mnt -W bb sh -c env;ls;touch\x20/x",
+	} {
+		compare(line, "", true)
+	}
+	for _, line := range []string{
 		"", "--help", "-h", "--bogus", "--cd", "--bogus=1 bb -- env", "bb", "nothere -- env", "./nothere -- env", "Nothere -- env", "bb --",
-		"bb -- env", "bb env", "bb:latest -- env", "lab/bb:1.0 -- env", "./root -- env", "root -- env", "-- bb -- env", "bb -- -- env",
+		"bb -- -- env",
 		"bb -- nosuch", "bb -- /nosuch", "bb -- text", "bb -- lost", "bb -- /etc", "bb -- ./x", "bb -- n\x1b[31mo", "bb -- größe",
-		"bb -- sh -c exit\x207", "bb -- sh -c kill\x20-9\x20$$",
-		"--cd /etc bb -- pwd", "--cd=job bb pwd", "-cd job bb pwd", "--cd nowhere bb pwd", "--cd= bb pwd",
-		"--set-env a.env bb -- env", "--set-env=a.env --unset-env B bb -- env", "--set-env A=1 --set-env B=$A --env-no-expand bb -- env",
-		"--set-env bb -- env", "--set-env0 zero.env bb -- env", "--set-env nofile bb -- env", "--set-env bad.env bb -- env", "--set-env= bb -- env",
+		"--cd nowhere bb pwd",
+		"--set-env nofile bb -- env", "--set-env bad.env bb -- env", "--set-env= bb -- env",
 		"--set-env /dev/stdin bb -- env", "--set-env =x bb -- env", "--unset-env [ bb -- env", "--unset-env * bb -- env",
-		"-b files:/mnt/x bb -- cat /mnt/x/f", "--bind files:/etc/x:ro bb -- ls /etc", "-b files/f:/etc/e1 -b files/f:/etc/new bb -- cat /etc/e1 /etc/new",
-		"-b files:/mnt/x --bind files:/mnt/y bb -- ls /mnt", "-b files:/mnt/x -b files:/mnt/y bb -- ls /mnt", "-b nosuch bb -- env", "-b a,b:/mnt bb -- env", "-b files:rel bb -- env",
+		"-b files:/mnt/x --bind files:/mnt/y bb -- ls /mnt", "-b nosuch bb -- env", "-b a,b:/mnt bb -- env", "-b files:rel bb -- env",
 		"-w bb -- env", "-w ./root -- sh -c cat\x20/etc/e1", "--write=true ./root -- env", "--write=maybe bb -- env",
-		"-t bb -- ls /tmp", "--private-tmp --no-home bb -- env", "--home bb -- env", "--home --no-home bb -- env", "-tw ./root -- env",
-		"--store store bb -- env", "--store=nostore bb -- env", "--store= bb -- env", "--store root bb -- env", "--env-no-expand=false bb -- env", "--- bb", "- bb", "-= bb",
-		"bb -- id", "bb -- cat /etc/passwd /etc/group /etc/e40", "bb -- ls -lan /etc",
-		"--set-env --set-env=A=$PATH bb -- env", "--set-env --cd /etc bb -- pwd", "-c /etc bb pwd", "-c /etc --cd /bin bb pwd", "--clean-env bb -- env",
-		"--mount type=bind,source=files,target=/mnt/x bb -- ls /mnt/x", "-W bb -- sh -c ls>/x", "-W=1 bb -- env", "-u 0 bb -- id", "--uid=5 --gid 6 bb -- id", "--uid 0x10 bb -- id", "--uid 010 bb -- id", "--gid -1 bb -- id", "--uid 4294967295 bb -- id", "--seccomp bb -- id", "--seccomp --gid 7 bb -- id",
-		"--no-passwd bb -- ls /etc", "--network none bb -- cat /proc/net/route", "--network mine bb -- env", "--network= bb -- env", "--hostname h bb -- cat /proc/sys/kernel/hostname", "--hostname a/b bb -- env", "--hostname= bb -- env",
+		"--home --no-home bb -- env", "-tw ./root -- env",
+		"--store=nostore bb -- env", "--store= bb -- env", "--store root bb -- env", "--env-no-expand=false bb -- env", "--- bb", "- bb", "-= bb",
+		"--set-env --set-env=A=$PATH bb -- env", "--set-env --cd /etc bb -- pwd", "-c /etc --cd /bin bb pwd",
+		"--mount type=bind,source=files,target=/mnt/x bb -- ls /mnt/x", "-u 0 bb -- id", "--uid=5 --gid 6 bb -- id", "--uid 0x10 bb -- id", "--uid 010 bb -- id", "--gid -1 bb -- id", "--uid 4294967295 bb -- id", "--seccomp bb -- id", "--seccomp --gid 7 bb -- id",
+		"--network none bb -- cat /proc/net/route", "--network mine bb -- env", "--network= bb -- env", "--hostname h bb -- cat /proc/sys/kernel/hostname", "--hostname a/b bb -- env", "--hostname= bb -- env",
 		"--pid bb -- cat /proc/1/comm", "--pid bb -- sh -c exit\x207", "--pid --join-ct 1 bb -- env",
-		"--entrypoint env bb", "--entrypoint env bb -- -i", "--entrypoint= bb -- env", "--entrypoint= bb", "--join-ct 1 bb -- id", "-j --join-pid 1 bb -- id", "bb -- env -j", "bb env --join", "--no-config bb -- env",
-		"--measure=/dev/null bb -- sh -c exit\x207", "-measure=/dev/null --set-env A=1 --set-env bb -- env", "--measure= bb -- env", "--measure=/dev/null nothere -- env", "--measure=/dev/null", "bb env --measure", "--measure=false bb -- env",
+		"--entrypoint= bb", "--join-ct 1 bb -- id", "-j --join-pid 1 bb -- id",
+		"--measure=/dev/null bb -- sh -c exit\x207", "-measure=/dev/null --set-env A=1 --set-env bb -- env", "--measure= bb -- env", "--measure=/dev/null nothere -- env", "--measure=/dev/null", "--measure=false bb -- env",
 		"-b files/f:/bin bb -- env", "--runtime crun --pid bb -- env",
 	} {
-		compare(line, "")
+		compare(line, "", false)
 	}
 	// Files of defaults below the command line.
 	conf := filepath.Join(dir, "job", ".config", "hpcc", "run.conf")
@@ -98,7 +113,7 @@ func TestStartIsTheSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, line := range []string{"bb -- env", "--home bb -- env", "--no-home --cd / -b files:/mnt/l bb -- ls /mnt", "--set-env A=line --bind files:/mnt/d bb -- sh -c pwd;env;ls\x20/mnt", "--no-config bb -- env", "--cd= bb -- pwd", "-w ./root -- grep -c ^overlay\x20/\x20 /proc/mounts", "-W=2m bb -- touch /t", "bb -- nosuch", "--home --no-home bb env", "--network host --gid 3 --hostname line bb -- id"} {
-			compare(line, defaults)
+			compare(line, defaults, false)
 		}
 	}
 }

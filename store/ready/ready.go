@@ -1,19 +1,14 @@
-// Package ready finds the tree of an image that is there to be run, with two
-// small reads and two stats. It knows as much of the layout of a store as that
-// takes, and imports nothing that a start would wait for; package store knows
-// the rest. What it is not sure of it does not answer. Functions of names and
-// contents alone serve cmd/start/bare too, and so allocate nothing.
+// Package ready knows as much of the layout of a store as the start of a run takes:
+// which files name the tree of an image. Package store knows the rest. What package
+// ready is not sure of it does not answer. All but [Default] serve cmd/start/bare,
+// and so allocate nothing.
 package ready
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Version is the content of a store's file "version".
@@ -39,71 +34,10 @@ func Default() (string, error) {
 	return filepath.Join(home, ".local/share/hpcc"), nil
 }
 
-// Tree returns the directory that the image was unpacked to, as
-// store.Store.TreeOf does, when name is that of an image for one platform in
-// its shortest spelling. Otherwise ok is false: ask package store.
-func Tree(dir, name string) (tree string, ok bool) {
-	if !Short(name) {
-		return "", false
-	}
-	dir, err := place(dir)
-	if err != nil {
-		return "", false
-	}
-	var st unix.Stat_t
-	if err := unix.Stat(dir, &st); err != nil || st.Mode&Shared != 0 {
-		return "", false
-	}
-	if v, err := readFile(filepath.Join(dir, "version")); err != nil || string(v) != Version {
-		return "", false
-	}
-	b, err := readFile(filepath.Join(dir, "refs", strings.ReplaceAll(name, ":", "%3A")))
-	if err != nil {
-		return "", false
-	}
-	hex, ok := Manifest(string(b))
-	if !ok {
-		return "", false
-	}
-	tree = filepath.Join(dir, "trees", hex)
-	_, err = os.Stat(tree)
-	return tree, err == nil
-}
-
-// Absent says that surely no image has this name, as [Tree] takes them: a
-// directory of that name may be meant.
-func Absent(dir, name string) bool {
-	if !Short(name) || DigestLike(name) {
-		return false
-	}
-	dir, err := place(dir)
-	if err != nil {
-		return false
-	}
-	v, err := readFile(filepath.Join(dir, "version"))
-	if errors.Is(err, fs.ErrNotExist) {
-		_, err = os.Lstat(dir)
-		return errors.Is(err, fs.ErrNotExist) // no store has no image
-	}
-	if err != nil || string(v) != Version {
-		return false
-	}
-	_, err = os.Lstat(filepath.Join(dir, "refs", strings.ReplaceAll(name, ":", "%3A")))
-	return errors.Is(err, fs.ErrNotExist)
-}
-
 // DigestLike says whether a name may be the head of a digest, which names
 // images too.
 func DigestLike(name string) bool {
 	return len(name) >= 12 && of(name, "0123456789abcdef")
-}
-
-// place is the store's directory, the default one for "".
-func place(dir string) (string, error) {
-	if dir == "" {
-		return Default()
-	}
-	return filepath.Abs(dir)
 }
 
 // Manifest returns the digest, in hexadecimal, of the manifest that a file of
@@ -118,39 +52,37 @@ func Manifest(ref string) (string, bool) {
 	return hex, ok
 }
 
-// maxFile bounds what is read of a file, in bytes. Those that are read are a
-// hundredth of it.
-const maxFile = 64 << 10
-
-// readFile reads a small file. os.ReadFile would ask the kernel to poll it first.
-func readFile(name string) ([]byte, error) {
-	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
+// Canonical returns the spelling under which the store keeps an image, as
+// store.Canonical does; ok is false where it is not sure of that, or the name is
+// wrong or holds a digest.
+func Canonical(name string) (canonical string, ok bool) {
+	host, rest, below := strings.Cut(name, "/")
+	if below {
+		h, port, hasPort := strings.Cut(host, ":")
+		if !plain(h) || h == "library" || strings.HasSuffix(h, "docker.io") || (hasPort && (port == "" || !of(port, "0123456789"))) {
+			return "", false
+		}
+	} else {
+		rest = name
 	}
-	defer unix.Close(fd)
-	b := make([]byte, 0, 1024)
-	for len(b) < maxFile {
-		if len(b) == cap(b) {
-			b = append(b, make([]byte, len(b))...)[:len(b)]
+	for {
+		part, more, found := strings.Cut(rest, "/")
+		if !found {
+			break
 		}
-		n, err := unix.Read(fd, b[len(b):cap(b)])
-		if err == unix.EINTR {
-			continue
+		if !plain(part) {
+			return "", false
 		}
-		if n <= 0 || err != nil {
-			return b, err
-		}
-		b = b[:len(b)+n]
+		rest = more
 	}
-	return nil, unix.EFBIG
-}
-
-// Short says whether name is NAME or NAME:TAG, with no registry and no digest,
-// and surely the spelling under which the store keeps it.
-func Short(name string) bool {
-	name, tag, tagged := strings.Cut(name, ":")
-	return plain(name) && (!tagged || plain(tag) && tag != "latest")
+	last, tag, tagged := strings.Cut(rest, ":")
+	if !plain(last) || (tagged && (tag == "" || !of(tag, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"))) || len(name) > 100 {
+		return "", false
+	}
+	if tagged && tag == "latest" {
+		name = name[:len(name)-len(":latest")]
+	}
+	return name, true
 }
 
 // of says whether s has these characters alone.
@@ -163,8 +95,8 @@ func of(s, characters string) bool {
 	return true
 }
 
-// plain says whether s is of lower-case letters, digits, and dashes and
-// underscores between them, and short.
+// plain says whether s is of lower-case letters, digits, and dots, dashes and
+// underscores between them.
 func plain(s string) bool {
 	for i := range len(s) {
 		c := s[i]
@@ -172,5 +104,5 @@ func plain(s string) bool {
 			return false
 		}
 	}
-	return s != "" && len(s) <= 100
+	return s != ""
 }

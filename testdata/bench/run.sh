@@ -7,7 +7,8 @@
 #   BENCH_SCALE=3     size of the image that is unpacked: 1 is 10,000 files, 350 MB; 3 is a GB
 #   BENCH_DIR=DIR     where to work; the kind of file system matters, so it is named in the table
 #   BENCH_RUNS=5      how often unpacking is measured
-#   BENCH_PARTS=…     startup unpacking building copying environments
+#   BENCH_PARTS=…     startup situations unpacking building copying environments
+#   BENCH_STARTS=300  how often each start of the situations is measured
 set -euo pipefail
 hpcc=$(realpath "$1"); out=$(realpath -m "$2")
 base=${BENCH_BASE:-${HPCC_TEST_DEBIAN:-}}; scale=${BENCH_SCALE:-3}
@@ -50,6 +51,7 @@ printf '[user]\n\tname = bench\n\temail = bench@localhost\n' >"$HOME/.gitconfig"
 
 rows=$work/rows; : >"$rows"
 missing=$work/missing; : >"$missing"
+situated=$work/situations; : >"$situated"
 skip() { say "left out: $*"; grep -qxF "* $*" "$missing" || echo "* $*" >>"$missing"; }
 # has NAME COMMAND...: NAME is there and the command, which it will be measured with, works.
 has() {
@@ -140,6 +142,53 @@ startup() {
   if has podman "podman load -q -i $work/base.tar && podman tag \$(podman images -q | head -n 1) localhost/base && podman run --rm --network=host localhost/base /bin/true"; then
     inTurn "start /bin/true, slow peers" 20 10 "hpcc run" "" "$hpcc run $work/tree -- /bin/true" "podman run --rm" "" "podman run --rm --network=host localhost/base /bin/true"
   fi
+}
+
+# situations measures a start in each situation that jobs are in, against ch-run doing the same.
+# What ch-run does not do (the home, the current directory) it is spared.
+situations() {
+  has ch-run "ch-run --version" || return 0
+  say situations
+  local tree=$work/situated
+  "$hpcc" unpack base "$tree"
+  rmdir "$tree/opt" # every host has one: it stands for /scratch, which images lack
+  mkdir -p "$tree/mnt/0" "$work/at/dir" "$work/at/data"
+  printf 'OMP_NUM_THREADS=4\nPATH=/opt/env/bin:$PATH\nDATA=$HOME/data\n' >"$work/at/config.env"
+  python3 - "$hpcc" "$(command -v ch-run)" "$tree" "$work/at" >"$work/cases.json" <<'P'
+import json, os, sys
+hpcc, peer, tree, at = sys.argv[1:]
+cases = []
+def case(name, directory=os.environ["HOME"], flags=(), theirs=None, image=tree, env=(), status=0):
+    cases.append({"Name": name, "Dir": directory, "Env": list(env), "Status": status, "Hpcc": [hpcc, "run", *flags, image, "--", "/bin/true"],
+        "Peer": [peer, *(flags if theirs is None else theirs), tree, "--", "/bin/true"]})
+data, file = at + "/data", at + "/config.env"
+case("in the home directory")
+case("in `/tmp`", "/tmp")
+case("in `/`", "/")
+case("by name", image="base")
+case("by directory, relative", os.path.dirname(tree), image="./" + os.path.basename(tree))
+case("in `/opt`, which the image lacks, as `/scratch/$USER`", "/opt")
+case("`$PWD` of elsewhere", env=["PWD=/etc"])
+case("`$PWD` that is not there", env=["PWD=/nowhere"])
+case("`--cd /etc`", flags=["--cd", "/etc"])
+case("`-b DIR:/mnt/0`, which the image has", flags=["-b", data + ":/mnt/0"])
+case("`-b DIR:/mnt/x/y`, which it lacks", flags=["-b", data + ":/mnt/x/y"], theirs=["-b", data + ":/mnt/0"])
+case("`-b /opt`", flags=["-b", "/opt"], theirs=["-b", "/opt:/mnt/0"])
+case("`-b DIR:/mnt/0:ro`", flags=["-b", data + ":/mnt/0:ro"], theirs=["-b", data + ":/mnt/0"])
+case("`--set-env FILE`", flags=["--set-env", file], theirs=["--set-env=" + file])
+case("`--set-env=NAME=VALUE`", flags=["--set-env=A=1"])
+case("`--unset-env 'A*'`", flags=["--unset-env", "A*"], theirs=["--unset-env=A*"])
+case("`-t`", flags=["-t"])
+case("`-W`, against ch-run without", flags=["-W"], theirs=[])
+case("`--set-env config.env --cd DIR`, by name", at, ["--set-env", "config.env", "--cd", at + "/dir"], ["--set-env=config.env", "--cd=/etc"], "base")
+case("the same with `-b` and `-t`, in `/opt`", "/opt", ["--set-env", file, "--cd", "/etc", "-b", data + ":/mnt/0", "-t"], ["--set-env=" + file, "--cd=/etc", "-b", data + ":/mnt/0", "-t"])
+if not any(os.path.exists(p) for p in ("/etc/cdi", "/var/run/cdi", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/dri")):
+    case("`--gpu` without a GPU: refused", flags=["--gpu"], theirs=[], status=125)
+case("what the full program serves: `--hostname`", flags=["--hostname", "h"], theirs=[])
+json.dump(cases, sys.stdout)
+P
+  go build -o "$work/start" "$here/start/main.go"
+  "$work/start" "${BENCH_STARTS:-300}" "$work/cases.json" >"$situated"
 }
 
 # untar PROGRAM LAYOUT DIR prints a script that gives each layer to tar. That knows no
@@ -341,7 +390,7 @@ pushing() {
 
 "$hpcc" load "$base" base >/dev/null
 "$hpcc" save base "$work/base.tar" >/dev/null
-for part in ${BENCH_PARTS:-startup unpacking building copying environments}; do "$part"; done
+for part in ${BENCH_PARTS:-startup situations unpacking building copying environments}; do "$part"; done
 versions() { # of those programs that are there
   local p
   printf '%s, %s' "$("$hpcc" --version)" "$(go version | cut -d' ' -f1,3)"
@@ -363,6 +412,19 @@ $(date -u +%Y-%m-%d), $(awk -F': ' '/model name|^cpu\t/ {print $2; exit}' /proc/
 T
   cat "$rows"
   echo
+  if [ -s "$situated" ]; then
+    cat <<T
+## Situations
+
+\`hpcc run\` and \`ch-run\` starting /bin/true, ${BENCH_STARTS:-300} times each, all in one run in a random order. Medians in milliseconds,
+hpcc first; the ratio is ours to theirs: below 1, hpcc is faster.
+
+| situation | wall clock | ratio | processor time | ratio |
+| --- | --- | --- | --- | --- |
+T
+    cat "$situated"
+    echo
+  fi
   if [ -s "$missing" ]; then printf 'Left out in this run:\n\n'; cat "$missing"; echo; fi
   echo "Versions: $(versions)."
 } >"$out.new"

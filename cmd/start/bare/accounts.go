@@ -5,6 +5,9 @@ import "golang.org/x/sys/unix"
 // planAccounts writes the passwd and group files that the program should see,
 // as accounts of package runtime does.
 func (r *run) planAccounts() bool {
+	if r.yes(noPasswd) {
+		return true
+	}
 	root, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if e != 0 {
 		return false
@@ -16,42 +19,70 @@ func (r *run) planAccounts() bool {
 		return false
 	}
 	u, g := r.decimal(r.uid), r.decimal(r.gid)
-	home := r.home.text()
-	if find(passwd, u) == "" {
+	home := r.vars.value("HOME")
+	if find(passwd, u, 2) == "" {
 		name, gecos := "user", ""
-		if user := r.vars.value("USER"); user != "" {
-			name = user
+		if r.user != "" {
+			name = r.user
 		}
-		if host, e := r.readFile("/etc/passwd\x00"); e != 0 {
+		if host, e := r.readFile("/etc/passwd\x00", maxPasswd); e != 0 {
 			return false
-		} else if line := find(host, u); fields(line) > 4 {
+		} else if line := find(host, u, 2); fields(line) > 4 {
 			name = nth(line, 0)
 			gecos, _ = cut(nth(line, 4), ',')
 		}
 		if passwd == "" {
 			passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
 		}
-		if !fit(name) || !fit(gecos) || !fit(home) || find(passwd, u) != "" {
+		if !fit(name) || !fit(gecos) || !fit(home) || find(passwd, u, 2) != "" {
 			return false
 		}
 		r.passwd = r.withLine(passwd, name, ":x:", u, ":", g, ":", gecos, ":", home, ":/bin/sh")
 	}
-	if find(group, g) == "" {
+	if find(group, g, 2) == "" {
 		name := "group"
-		if host, e := r.readFile("/etc/group\x00"); e != 0 {
+		if host, e := r.readFile("/etc/group\x00", maxPasswd); e != 0 {
 			return false
-		} else if line := find(host, g); line != "" {
+		} else if line := find(host, g, 2); line != "" {
 			name = nth(line, 0)
 		}
 		if group == "" {
 			group = "root:x:0:\nnogroup:x:65534:\n"
 		}
-		if !fit(name) || find(group, g) != "" {
+		if !fit(name) || find(group, g, 2) != "" {
 			return false
 		}
 		r.group = r.withLine(group, name, ":x:", g, ":")
 	}
 	return true
+}
+
+// imageHome is the home directory of the image's USER, as imageHome of package
+// runtime finds it.
+func (r *run) imageHome() (string, bool) {
+	root, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if e != 0 {
+		return "", false
+	}
+	passwd, ok := r.readInside(root, "etc/passwd\x00")
+	closeFD(root)
+	user, _ := cut(r.conf.user, ':')
+	if user == "" {
+		user = "root"
+	}
+	field := 2
+	for i := range len(user) {
+		if user[i] < '0' || user[i] > '9' {
+			field = 0
+		}
+	}
+	if line := find(passwd, user, field); fields(line) > 5 && hasPrefix(nth(line, 5), "/") {
+		return nth(line, 5), ok
+	}
+	if (user == "root" || user == "0") && kind(unix.AT_FDCWD, r.join(r.root.text(), "/root"), 0) == unix.S_IFDIR {
+		return "/root", ok
+	}
+	return "/", ok
 }
 
 // fit says whether s can be a field of a passwd line as it is.
@@ -92,20 +123,20 @@ func (r *run) readInside(root int, name zstring) (string, bool) {
 		closeFD(fd)
 		return "", false
 	}
-	s, e := r.readAll(fd)
+	s, e := r.readAll(fd, maxFile)
 	closeFD(fd)
 	return s, e == 0
 }
 
-// find returns the first line of a passwd or group file with this id.
-func find(file, id string) string {
+// find returns the first line of a passwd or group file with this value in field n.
+func find(file, value string, n int) string {
 	for file != "" {
 		var line string
 		line, file = cut(file, '\n')
 		for line != "" && line[len(line)-1] == '\r' {
 			line = line[:len(line)-1]
 		}
-		if fields(line) > 2 && nth(line, 2) == id {
+		if fields(line) > n && nth(line, n) == value {
 			return line
 		}
 	}

@@ -1,54 +1,67 @@
-// Package bare makes the usual run, "hpcc run IMAGE [--] CMD" with no flags,
-// before the Go runtime begins: that takes as long as all the rest of a start,
-// for threads, a heap and signal handlers that the program soon loses.
+// Package bare makes a run of hpcc, "hpcc run [FLAG...] IMAGE [--] CMD", before
+// the Go runtime begins: that takes as long as all the rest of a start, for
+// threads, a heap and signal handlers that the program soon loses.
 //
-// hpcc_start, the entry point of cmd/start, calls begin on the process's one
-// thread. It has a stack and static memory, and no heap, goroutines or panics:
-// nothing here may allocate (a test reads the machine code), and everything is
-// bounded. What a run means is decided in package runtime, in Spec and Exec. Here
-// stands what they come to in the usual case. From anything else, mistakes among
-// it, this package keeps away: it takes back what it did, and the Go program
-// begins as if nothing had been. A test compares the two.
+// hpcc_start, the entry point of hpcc, calls begin on the process's one thread.
+// It has a stack and static memory, but no heap, goroutines or panics: nothing
+// here may allocate (a test reads the machine code), and everything is bounded.
+// Package runtime decides what a run means, in Spec and Exec; this package
+// repeats it for the flags and situations that jobs use. It declines everything
+// else, mistakes included: it takes back what it did, and the Go program begins
+// as if nothing had happened. A test of cmd/hpcc compares the two.
 package bare
 
 import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
 )
 
-// What begin tells the entry point, which leaves it to package runtime as
-// its "entered": 1 + errno where the kernel refused namespaces, or one of these.
+// Results of begin. The entry point leaves them to package runtime as its
+// "entered"; another value is 1 + errno where the kernel refused namespaces.
 const (
 	declined = 0  // nothing was done
 	mapped   = -2 // this process is in its namespaces and has its ids
 	settled  = -3 // and in its root; the program could not be executed
 )
 
-// Bounds of what is kept in static memory; who needs more waits for Go.
+// Bounds of what is kept in static memory. A run that needs more is declined.
 const (
 	maxWords  = 4096
-	maxMounts = 16
-	maxMemory = 1 << 20
+	maxMounts = 32
+	maxMemory = 2 << 20
 )
 
 // A run is all that is known of the one that this process is to be.
 type run struct {
-	image zstring // IMAGE as it was written
-	home  zstring // $HOME
-	cwd   zstring // the current directory by its physical path
-	start zstring // where the program starts
-	root  zstring // the image's directory
-	words [maxWords]zstring
+	words [maxWords]zstring // argv
 	argc  int
+	first int // index in words of the program's first argument
 	vars  variables
-	conf  config
-	args  [maxWords + 1]*byte
-	nargs int
-	env   [maxVariables + 1]*byte
+
+	file, line settings // of the files of defaults, and of the command line
+	defaults   [maxFlags]defaultLine
+	ndefaults  int
+	lineWords  [maxFlags]zstring
+	nlineWords int
+
+	image    zstring // IMAGE as it was written
+	user     string  // $USER
+	userHome string  // the user's home directory; "" if unknown
+	home     string  // the same, "" if it is not shown
+	cwd      zstring // the current directory by its physical path
+	start    zstring // where the program starts
+	root     zstring // the image's directory
+	conf     config
+	args     [maxWords + 1]*byte
+	nargs    int
+	env      [maxVariables + 1]*byte
 
 	uid, gid      uintptr
 	passwd, group string // generated; "": the image's will do
+	fake          string // how much memory changes of the root may take; "": it is read-only
 
 	mounts  [maxMounts]mount
 	nmounts int
@@ -71,17 +84,21 @@ var static run
 
 var _ = begin // start_*.s call it
 
-// begin makes the run for which the kernel put words and variables at sp. It
-// returns only when there is something left to do for Go.
+// begin makes the run for which the kernel put argv and the environment at sp.
+// It returns only when there is something left to do for Go.
 func begin(sp unsafe.Pointer) int {
 	r := &static
-	if !r.read(sp) || !r.usual() {
+	if !r.read(sp) || !r.isRun() {
+		return declined
+	}
+	runtime.NoteStreams()
+	if !r.plan() {
 		return declined
 	}
 	if state := r.namespaces(); state != 1 {
 		return state
 	}
-	if !r.plan() || !r.enter() {
+	if !r.enter() {
 		for ; r.stacked > 0; r.stacked-- {
 			unmount(base)
 		}
@@ -93,20 +110,36 @@ func begin(sp unsafe.Pointer) int {
 	return settled
 }
 
-// Failed says whether this process has become a run whose program could not be
-// executed, and which: cwd is where it was to start.
-func Failed() (image string, args, env []string, cwd string, failed bool) {
+// A Failure is a run whose program could not be executed.
+type Failure struct {
+	Image     string
+	Args, Env []string
+	Dir       string // where the program was to start
+	Defaults  []runtime.DefaultLine
+}
+
+// Failed returns the run that this process has become, if its program could not
+// be executed; otherwise nil.
+func Failed() *Failure {
 	r := &static
 	if !r.within {
-		return "", nil, nil, "", false
+		return nil
 	}
+	f := &Failure{Image: r.image.text(), Dir: r.start.text()}
 	for _, p := range r.args[:r.nargs] {
-		args = append(args, pointed(p).text())
+		f.Args = append(f.Args, pointed(p).text())
 	}
 	for i := range r.vars.n {
-		env = append(env, r.vars.list[i].text())
+		f.Env = append(f.Env, r.vars.list[i].text())
 	}
-	return r.image.text(), args, env, r.start.text(), true
+	for _, d := range r.defaults[:r.ndefaults] {
+		l := runtime.DefaultLine{File: d.file.text(), Number: d.number}
+		for _, w := range r.lineWords[d.first:d.end] {
+			l.Words = append(l.Words, w.text())
+		}
+		f.Defaults = append(f.Defaults, l)
+	}
+	return f
 }
 
 // namespaces makes a user namespace with the caller's ids, and a mount namespace.

@@ -3,7 +3,7 @@ package bare
 // A config is what a run needs of an image's configuration (ImageConfig of
 // package runtime).
 type config struct {
-	architecture, dir        string
+	architecture, dir, user  string
 	env, entrypoint, command list
 }
 
@@ -17,8 +17,10 @@ type list struct {
 
 // A reader reads JSON. What it is not sure to read as encoding/json does is
 // wrong to it: names that differ from the known ones in case, names that come
-// twice, and, in strings that are needed, all but plain characters.
+// twice, and, in strings that are needed, control characters and escaped
+// characters beyond ASCII.
 type reader struct {
+	run   *run // has the memory
 	rest  string
 	wrong bool
 }
@@ -27,8 +29,8 @@ type reader struct {
 const maxDepth = 32
 
 // read reads a configuration.
-func (c *config) read(file string) bool {
-	r := reader{rest: file}
+func (c *config) read(memory *run, file string) bool {
+	r := reader{run: memory, rest: file}
 	var seen [2]bool
 	r.want('{')
 	for more := !r.have('}'); more; more = r.more('}') {
@@ -58,7 +60,7 @@ func (c *config) readConfig(r *reader) {
 		}
 		switch n {
 		case 0:
-			r.word() // it matters where HOME is unknown, which is not usual
+			c.user = r.word()
 		case 1:
 			c.dir = r.word()
 		case 2:
@@ -114,6 +116,9 @@ func (r *reader) once(seen *bool) *reader {
 // name takes a member's name, and says which of the known ones it is; -1: none.
 func (r *reader) name(known ...string) int {
 	s := r.plainString()
+	for i := range len(s) {
+		r.wrong = r.wrong || s[i] > '~' // encoding/json folds some of these to ASCII
+	}
 	r.want(':')
 	for i, k := range known {
 		if s == k {
@@ -157,10 +162,57 @@ func (r *reader) word() string {
 
 func (r *reader) plainString() string {
 	s := r.str()
-	if !plain(s) || contains(s, '\\') {
+	if !plain(s) {
 		r.wrong = true
 	}
-	return s
+	if !contains(s, '\\') || r.wrong {
+		return s
+	}
+	begin := r.run.used
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == '\\' {
+			n := escape(s[i:])
+			c = escaped(s[i+1 : i+n])
+			r.wrong = r.wrong || c == 0
+			i += n - 1
+		}
+		if b := r.run.take(1); b != nil {
+			b[0] = c
+		}
+	}
+	return r.run.since(begin).text()
+}
+
+// escaped returns the character of ASCII that an escape without its backslash
+// stands for, 0 if it stands for another one.
+func escaped(s string) byte {
+	switch s[0] {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	case 'u':
+		var c byte
+		for i := 1; i < len(s); i++ {
+			digit := s[i] - '0'
+			if digit > 9 {
+				digit = (s[i] | 0x20) - 'a' + 10
+			}
+			if c > 7 { // two digits are enough for ASCII
+				return 0
+			}
+			c = c<<4 | digit
+		}
+		return c
+	}
+	return s[0]
 }
 
 // list takes a list of strings that are needed.

@@ -20,7 +20,7 @@ type image struct {
 func same(t *testing.T, file string) (ok bool) {
 	t.Helper()
 	var c config
-	if !c.read(file) {
+	if !c.read(new(run), file) {
 		return false
 	}
 	var want image
@@ -28,7 +28,7 @@ func same(t *testing.T, file string) (ok bool) {
 		t.Errorf("read %q; encoding/json: %v", file, err)
 		return true
 	}
-	if c.architecture != want.Architecture || c.dir != want.Config.WorkingDir || !slices.Equal(c.env.of[:c.env.n], want.Config.Env) ||
+	if c.architecture != want.Architecture || c.dir != want.Config.WorkingDir || c.user != want.Config.User || !slices.Equal(c.env.of[:c.env.n], want.Config.Env) ||
 		!slices.Equal(c.entrypoint.of[:c.entrypoint.n], want.Config.Entrypoint) || !slices.Equal(c.command.of[:c.command.n], want.Config.Cmd) {
 		t.Errorf("read %q: %q %q %q %q %q; encoding/json: %q", file, c.architecture, c.dir, c.env.of[:c.env.n], c.entrypoint.of[:c.entrypoint.n], c.command.of[:c.command.n], want)
 	}
@@ -45,8 +45,9 @@ var configs = []struct {
 	{`{"architecture":"amd64","config":{"User":"me","Env":["PATH=/bin","A="],"Entrypoint":["/e"],"Cmd":["a","b c"],"WorkingDir":"/w","Labels":{"x":"\u00e9\"\\"}},"os":"linux"}`, true},
 	{`{"config":{"Env":null,"Cmd":[],"Entrypoint":null,"WorkingDir":null},"history":[{"created_by":"RUN a \u0026\u0026 b","empty_layer":true},{"n":-12,"m":0}],"rootfs":{"diff_ids":["größe"]}}`, true},
 	{`{"config":null}`, true},
-	{`{"config":{"Env":["A=ä"]}}`, false},
-	{`{"config":{"Env":["A=\u0026"]}}`, false},
+	{`{"config":{"Env":["A=ä","B=\u0026\u003E\u007e\"\\\/\n\t"],"User":"0:0"}}`, true},
+	{`{"config":{"Env":["A=\u00e9"]}}`, false}, {`{"config":{"Env":["A=\u0000"]}}`, false}, {`{"config":{"Env":["A=\ud83d\ude00"]}}`, false}, {`{"config":{"Env":["A=\u1041"]}}`, false},
+	{"{\"config\":{\"Env\":[\"A=\xff\"]}}", false}, {"{\"config\":{\"WorKingDir\":\"/\"}}", false}, {`{"\u0063onfig":{"Cmd":["a"]}}`, true},
 	{`{"config":{"env":["A=1"]}}`, false},
 	{`{"Architecture":"arm64"}`, false},
 	{`{"architecture":"amd64","architecture":"arm64"}`, false},

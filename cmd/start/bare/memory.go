@@ -2,6 +2,7 @@ package bare
 
 import (
 	"syscall"
+	"unicode/utf8"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -56,23 +57,74 @@ func (r *run) join(parts ...string) zstring {
 	return zstring(unsafe.String(&b[0], len(b)))
 }
 
-// maxFile bounds a file that is read.
-const maxFile = 64 << 10
+// put adds s to what was taken last: several calls, and since, build a string.
+func (r *run) put(s string) { copy(r.take(len(s)), s) }
 
-// readFile reads a small file.
-func (r *run) readFile(name zstring) (string, syscall.Errno) {
-	fd, e := openAt(unix.AT_FDCWD, name, unix.O_RDONLY, 0)
+// since returns what was put from begin on.
+func (r *run) since(begin int) zstring {
+	b := r.take(1)
+	if b == nil {
+		return none
+	}
+	b[0] = 0
+	return zstring(text(r.memory[begin:r.used]))
+}
+
+// absolute returns a path as filepath.Abs does, by the physical path of the
+// current directory.
+func (r *run) absolute(path string) zstring {
+	if hasPrefix(path, "/") {
+		return r.tidy(path)
+	}
+	return r.tidy(r.join(r.cwd.text(), "/", path).text())
+}
+
+// tidy returns an absolute path as filepath.Clean does.
+func (r *run) tidy(path string) zstring {
+	begin := r.used
+	for path != "" {
+		var part string
+		switch part, path = cut(path, '/'); part {
+		case "", ".":
+		case "..":
+			for r.used > begin {
+				r.used--
+				if r.memory[r.used] == '/' {
+					break
+				}
+			}
+		default:
+			r.put("/")
+			r.put(part)
+		}
+	}
+	if r.used == begin {
+		r.put("/")
+	}
+	return r.since(begin)
+}
+
+// Bounds of a file that is read, in bytes. The host's own list of users is larger
+// than others on some sites.
+const (
+	maxFile   = 64 << 10
+	maxPasswd = 512 << 10
+)
+
+// readFile reads a file of at most limit bytes.
+func (r *run) readFile(name zstring, limit int) (string, syscall.Errno) {
+	fd, e := openAt(unix.AT_FDCWD, name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if e != 0 {
 		return "", e
 	}
-	s, e := r.readAll(fd)
+	s, e := r.readAll(fd, limit)
 	closeFD(fd)
 	return s, e
 }
 
-// readAll reads what fd has left into the static memory.
-func (r *run) readAll(fd int) (string, syscall.Errno) {
-	b, ok := read(fd, r.memory[r.used:min(r.used+maxFile, len(r.memory))])
+// readAll reads what fd has left into the static memory, at most limit bytes.
+func (r *run) readAll(fd, limit int) (string, syscall.Errno) {
+	b, ok := read(fd, r.memory[r.used:min(r.used+limit, len(r.memory))])
 	if !ok {
 		return "", unix.EFBIG
 	}
@@ -124,30 +176,15 @@ func hasPrefix(s, head string) bool { return len(s) >= len(head) && s[:len(head)
 
 func hasSuffix(s, tail string) bool { return len(s) >= len(tail) && s[len(s)-len(tail):] == tail }
 
-// plain says whether s has only printable ASCII characters: of others package
-// runtime may make something else.
+// plain reports whether s has only printable characters of ASCII and others of
+// UTF-8: of the rest package runtime may make something else.
 func plain(s string) bool {
 	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
+		if s[i] < ' ' || s[i] == 0x7f {
 			return false
 		}
 	}
-	return true
-}
-
-// clean says whether p is absolute and as filepath.Clean leaves it.
-func clean(p string) bool {
-	if p == "" || p[0] != '/' {
-		return false
-	}
-	for rest := p[1:]; rest != ""; {
-		var part string
-		part, rest = cut(rest, '/')
-		if part == "" || part == "." || part == ".." {
-			return false
-		}
-	}
-	return p == "/" || p[len(p)-1] != '/'
+	return utf8.ValidString(s)
 }
 
 // inside says whether path is dir or below it; both are clean.

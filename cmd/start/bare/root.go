@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
 )
 
 // base is where the new root is put together (package runtime, mount.go).
@@ -13,21 +15,20 @@ const base zstring = "/usr\x00"
 // fewEntries is how many bind mounts cost as much as an overlay (ranch.go there).
 const fewEntries = 16
 
-// exitFailed is ExitFailed of package runtime.
-const exitFailed = 125
-
 // enter makes the image, with the mounts that were planned, the root of this
 // process, as enterRoot of package runtime does.
 func (r *run) enter() bool {
 	image, e := openAt(unix.AT_FDCWD, r.root, unix.O_PATH|unix.O_DIRECTORY, 0)
-	if e != 0 || !mountAt(none, "/\x00", none, unix.MS_REC|unix.MS_SLAVE, none) || !r.mountAccounts() {
+	if e != 0 || !r.openSources() || !mountAt(none, "/\x00", none, unix.MS_REC|unix.MS_SLAVE, none) || !r.mountAccounts() {
 		return false
 	}
-	if !mountAt(r.fdPath(image), base, none, unix.MS_BIND|unix.MS_REC, none) {
+	if !r.mountImage(image) {
 		return false
 	}
-	r.stacked++
-	if r.top, e = openAt(unix.AT_FDCWD, base, unix.O_PATH|unix.O_DIRECTORY, 0); e != 0 || !r.readOnly(r.top) {
+	if r.top, e = openAt(unix.AT_FDCWD, base, unix.O_PATH|unix.O_DIRECTORY, 0); e != 0 {
+		return false
+	}
+	if r.fake == "" && (!r.readOnly(r.top) || !r.coverRoot()) {
 		return false
 	}
 	for i := range r.nmounts {
@@ -46,6 +47,48 @@ func (r *run) enter() bool {
 	return r.pivot()
 }
 
+// openSources opens what the mounts show, before anything is covered.
+func (r *run) openSources() bool {
+	for i := range r.nmounts {
+		m := &r.mounts[i]
+		if m.tmpfs {
+			continue
+		}
+		var e syscall.Errno
+		if m.from, e = openAt(unix.AT_FDCWD, m.source, unix.O_PATH, 0); e != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// mountImage mounts the image's directory on base; for --write-fake, below an
+// overlay that keeps changes in memory (forgetful of package runtime).
+func (r *run) mountImage(image int) bool {
+	r.fake = r.value(writeFake)
+	if r.fake == "" {
+		ok := mountAt(r.fdPath(image), base, none, unix.MS_BIND|unix.MS_REC, none)
+		r.stacked++
+		return ok
+	}
+	if !mountAt("tmpfs\x00", base, "tmpfs\x00", unix.MS_NOSUID|unix.MS_NODEV, r.join("mode=755,size=", r.fake)) {
+		return false
+	}
+	r.stacked++
+	mode, e := modeOf(image, none, unix.AT_EMPTY_PATH)
+	if e != 0 || !r.create(atCWD, "/usr/upper\x00", true) || !r.create(atCWD, "/usr/work\x00", true) {
+		return false
+	}
+	upper := zstring("/usr/upper\x00")
+	call(unix.SYS_FCHMODAT, uintptr(atCWD), upper.at(), uintptr(mode&0o777), 0, 0)
+	data := r.join("lowerdir=", r.fdPath(image).text(), ",upperdir=/usr/upper,workdir=/usr/work,userxattr")
+	if !mountAt("overlay\x00", base, "overlay\x00", 0, data) {
+		return false
+	}
+	r.stacked++
+	return true
+}
+
 // mountAccounts puts the generated files on a tmpfs that the image covers next.
 func (r *run) mountAccounts() bool {
 	r.scratch = -1
@@ -62,17 +105,17 @@ func (r *run) mountAccounts() bool {
 	fd, e := openAt(unix.AT_FDCWD, base, unix.O_PATH|unix.O_DIRECTORY, 0)
 	r.scratch = fd
 	return e == 0 &&
-		(r.passwd == "" || r.made("/usr/passwd\x00", "/etc/passwd\x00", r.passwd)) &&
-		(r.group == "" || r.made("/usr/group\x00", "/etc/group\x00", r.group))
+		(r.passwd == "" || r.generate("/usr/passwd\x00", "/etc/passwd\x00", r.passwd)) &&
+		(r.group == "" || r.generate("/usr/group\x00", "/etc/group\x00", r.group))
 }
 
-// made writes a file and plans to show it.
-func (r *run) made(file, at zstring, data string) bool {
+// generate writes a file and adds the mount that shows it.
+func (r *run) generate(file, at zstring, data string) bool {
 	if !write(file, data, unix.O_CREAT) || r.nmounts == len(r.mounts) {
 		return false
 	}
 	fd, e := openAt(unix.AT_FDCWD, file, unix.O_PATH, 0)
-	r.mounts[r.nmounts] = mount{at, fd}
+	r.mounts[r.nmounts] = mount{at: at, from: fd}
 	r.nmounts++
 	return e == 0
 }
@@ -87,10 +130,27 @@ func (r *run) mount(i int) bool {
 	if e != 0 {
 		return false
 	}
-	// The kernel, too, mounts no file on a directory.
-	ok := mountAt(r.fdPath(m.from), r.fdPath(at), none, unix.MS_BIND|unix.MS_REC, none)
+	var ok bool
+	if m.tmpfs {
+		ok = mountAt("tmpfs\x00", r.fdPath(at), "tmpfs\x00", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777\x00")
+	} else { // the kernel, too, mounts no file on a directory
+		ok = mountAt(r.fdPath(m.from), r.fdPath(at), none, unix.MS_BIND|unix.MS_REC, none)
+	}
+	closeFD(at)
+	if !ok || !m.readOnly {
+		return ok
+	}
+	if at, e = r.place(m.at); e != 0 { // what covers it now
+		return false
+	}
+	ok = r.readOnly(at)
 	closeFD(at)
 	return ok
+}
+
+// isDir reports whether the mount is at a directory.
+func (m *mount) isDir() bool {
+	return m.tmpfs || kind(m.from, none, unix.AT_EMPTY_PATH) == unix.S_IFDIR
 }
 
 // place opens a path inside that leads through no links.
@@ -98,45 +158,95 @@ func (r *run) place(path zstring) (int, syscall.Errno) {
 	return openBelow(r.top, path, unix.O_PATH, unix.RESOLVE_NO_SYMLINKS)
 }
 
-// makeRoom adds the mount point of mount i, which the image lacks, to its directory.
+// makeRoom adds the names that the mount point of mount i lacks.
 func (r *run) makeRoom(i int) bool {
-	dir, name := parent(r.mounts[i].at)
-	if dir == "" {
-		return false
-	}
-	at := r.join(dir)
-	for j := range i { // what the host shows is not ours to cover
-		if inside(dir, r.mounts[j].at.text()) {
+	path := r.mounts[i].at.text()
+	for end := 1; end <= len(path); end++ {
+		if end < len(path) && path[end] != '/' {
+			continue
+		}
+		dir, name := parent(r.join(path[:end]))
+		if dir == "" {
+			dir = "/"
+		}
+		at, e := r.place(r.join(path[:end]))
+		if e == 0 {
+			closeFD(at)
+			continue
+		}
+		if e != unix.ENOENT || !r.addName(i, dir, r.join(name), end < len(path) || r.mounts[i].isDir()) {
 			return false
 		}
 	}
-	cur, e := r.place(at)
+	return true
+}
+
+// addName adds a name to the directory dir inside, for the mount point of mount i.
+func (r *run) addName(i int, dir string, name zstring, isDir bool) bool {
+	if r.ofHost(dir, i) { // what the host shows is not ours to cover
+		return false
+	}
+	cur, e := r.place(r.join(dir))
 	if e != 0 {
 		return false
 	}
-	if r.create(cur, r.join(name), r.mounts[i].dir()) { // it was covered before
+	if r.create(cur, name, isDir) { // in a cover, a tmpfs, or a root that may be changed
+		closeFD(cur)
 		return true
 	}
-	mode, e := modeOf(cur, none, unix.AT_EMPTY_PATH)
-	list, e2 := openAt(cur, ".\x00", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if e != 0 || e2 != 0 || mode&unix.S_IFMT != unix.S_IFDIR {
+	if r.fake != "" {
 		return false
 	}
-	l := r.listing(list)
-	closeFD(list)
-	n := 0
-	for count := l; n <= fewEntries; n++ {
-		if _, more := count.next(); !more {
-			break
+	mode, e := modeOf(cur, none, unix.AT_EMPTY_PATH)
+	l, ok := r.list(cur)
+	if e != 0 || !ok || mode&unix.S_IFMT != unix.S_IFDIR {
+		return false
+	}
+	many := l
+	for range fewEntries {
+		many.next()
+	}
+	if _, more := many.next(); more && dir != "/" && r.scratch >= 0 {
+		if !r.holdsMounts(dir) && r.overlay(cur, dir, name, isDir, mode) {
+			return true
+		}
+		if l, ok = r.list(cur); !ok {
+			return false
 		}
 	}
-	switch {
-	case n <= fewEntries && l.ok:
-		return r.cover(cur, at, mode, l) && r.create(r.covers[r.ncovers-1], r.join(name), r.mounts[i].dir())
-	case n > fewEntries && r.scratch >= 0 && !r.holdsMounts(dir):
-		return r.overlay(cur, dir, mode)
+	return r.cover(cur, r.join(dir), mode, l, false) && r.create(r.covers[r.ncovers-1], name, isDir)
+}
+
+// ofHost reports whether what lies at a path inside is the host's own, once the
+// first n mounts are made.
+func (r *run) ofHost(path string, n int) bool {
+	for n--; n >= 0; n-- {
+		if m := &r.mounts[n]; inside(path, m.at.text()) {
+			return !m.tmpfs
+		}
 	}
 	return false
+}
+
+// coverRoot covers the root with a tmpfs, if that lacks the first name of a mount
+// point. It does so before anything is mounted: later, every mount would have to
+// be shown again.
+func (r *run) coverRoot() bool {
+	missing := false
+	for i := range r.nmounts {
+		name, _ := cut(r.mounts[i].at.text()[1:], '/')
+		_, e := modeOf(r.top, r.join(name), unix.AT_SYMLINK_NOFOLLOW)
+		missing = missing || e == unix.ENOENT
+	}
+	if !missing {
+		return true
+	}
+	mode, e := modeOf(r.top, none, unix.AT_EMPTY_PATH)
+	l, ok := r.list(r.top)
+	if e != 0 || !ok || !r.cover(r.top, "/\x00", mode, l, true) {
+		return false
+	}
+	return true
 }
 
 // parent splits a clean path; dir is "" for names in the root.
@@ -162,9 +272,10 @@ func (r *run) create(at int, name zstring, dir bool) bool {
 	return e == 0
 }
 
-// overlay shows the directory cur with all mount points in it that it lacks.
-func (r *run) overlay(cur int, dir string, mode uint32) bool {
-	layer := r.join("layer", r.decimal(uintptr(cur)))
+// overlay shows the directory cur with a name, and all mount points in it, that it
+// lacks.
+func (r *run) overlay(cur int, dir string, name zstring, isDir bool, mode uint32) bool {
+	layer := r.join("layer", r.decimal(uintptr(r.used))) // unique: memory is never given back
 	mode = mode&0o777 | 0o700
 	if !r.create(r.scratch, layer, true) {
 		return false
@@ -174,14 +285,17 @@ func (r *run) overlay(cur int, dir string, mode uint32) bool {
 	if _, e2 := call(unix.SYS_FCHMODAT, uintptr(r.scratch), layer.at(), uintptr(mode), 0, 0); e != 0 || e2 != 0 {
 		return false
 	}
+	if !r.create(at, name, isDir) {
+		return false
+	}
 	for i := range r.nmounts {
 		d, name := parent(r.mounts[i].at)
 		if d != dir {
 			continue
 		}
 		file := r.join(name)
-		if _, e := modeOf(cur, file, unix.AT_SYMLINK_NOFOLLOW); e == unix.ENOENT && !r.create(at, file, r.mounts[i].dir()) {
-			return false
+		if _, e := modeOf(cur, file, unix.AT_SYMLINK_NOFOLLOW); e == unix.ENOENT {
+			r.create(at, file, r.mounts[i].isDir())
 		}
 	}
 	data := r.join("lowerdir=", r.fdPath(at).text(), ":", r.fdPath(cur).text(), ",userxattr")
@@ -215,13 +329,21 @@ func (r *run) holdsMounts(dir string) bool {
 }
 
 // cover covers the directory cur, at a path inside, with a tmpfs that shows the
-// same few names.
-func (r *run) cover(cur int, path zstring, mode uint32, l listing) bool {
+// same names. In the root, names at which something is mounted next stay empty.
+func (r *run) cover(cur int, path zstring, mode uint32, l listing, root bool) bool {
 	data := r.join("size=4m,mode=", r.digits(uintptr(mode&0o777|0o700), 8))
 	if r.ncovers == len(r.covers) || !mountAt("tmpfs\x00", r.fdPath(cur), "tmpfs\x00", unix.MS_NOSUID|unix.MS_NODEV, data) {
 		return false
 	}
-	top, e := r.place(path)
+	var top int
+	var e syscall.Errno
+	if root {
+		r.stacked++
+		top, e = openAt(unix.AT_FDCWD, base, unix.O_PATH|unix.O_DIRECTORY, 0)
+		r.top = top
+	} else {
+		top, e = r.place(path)
+	}
 	if e != 0 {
 		return false
 	}
@@ -233,20 +355,33 @@ func (r *run) cover(cur int, path zstring, mode uint32, l listing) bool {
 		if !more {
 			return true
 		}
-		file := zstring(r.join(d.name))
+		file := r.join(d.name)
+		if d.kind == unix.DT_UNKNOWN { // some file systems do not tell
+			d.kind = byte(kind(cur, file, unix.AT_SYMLINK_NOFOLLOW) >> 12) // IFTODT of dirent.h
+		}
 		ok := false
 		switch d.kind {
 		case unix.DT_LNK:
 			ok = r.copyLink(cur, top, file)
 		case unix.DT_UNKNOWN:
 		default:
-			ok = r.create(top, file, d.kind == unix.DT_DIR) &&
-				mountAt(r.join(from, "/", d.name), r.join(to, "/", d.name), none, unix.MS_BIND|unix.MS_REC, none)
+			ok = r.create(top, file, d.kind == unix.DT_DIR) && ((root && r.isMountPoint(file)) ||
+				mountAt(r.join(from, "/", d.name), r.join(to, "/", d.name), none, unix.MS_BIND|unix.MS_REC, none))
 		}
 		if !ok {
 			return false
 		}
 	}
+}
+
+// isMountPoint reports whether something is to be mounted at a name in the root.
+func (r *run) isMountPoint(name zstring) bool {
+	for i := range r.nmounts {
+		if r.mounts[i].at.text()[1:] == name.text() {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *run) copyLink(from, to int, name zstring) bool {
@@ -289,9 +424,9 @@ func (r *run) pivot() bool {
 		return false
 	}
 	if !unmount(here) { // it cannot be undone, and the host's tree must not stay
-		const words = "hpcc: error: leaving the old root: the kernel refuses\n"
-		call(unix.SYS_WRITE, 2, uintptr(unsafe.Pointer(unsafe.StringData(words))), uintptr(len(words)), 0, 0)
-		call(unix.SYS_EXIT_GROUP, exitFailed, 0, 0, 0, 0)
+		const message = "hpcc: error: leaving the old root: the kernel refuses\n"
+		call(unix.SYS_WRITE, 2, uintptr(unsafe.Pointer(unsafe.StringData(message))), uintptr(len(message)), 0, 0)
+		call(unix.SYS_EXIT_GROUP, runtime.ExitFailed, 0, 0, 0, 0)
 	}
 	return true
 }
@@ -305,6 +440,17 @@ type listing struct {
 type entry struct {
 	name string
 	kind byte
+}
+
+// list lists the directory cur, opened as a path.
+func (r *run) list(cur int) (l listing, ok bool) {
+	fd, e := openAt(cur, ".\x00", unix.O_RDONLY|unix.O_DIRECTORY, 0)
+	if e != 0 {
+		return l, false
+	}
+	l = r.listing(fd)
+	closeFD(fd)
+	return l, l.ok
 }
 
 // listing reads the directory fd, as far as the buffer holds it.

@@ -1,0 +1,140 @@
+package bare
+
+import "golang.org/x/sys/unix"
+
+// A change is a step from one environment to the next: one --set-env, --set-env0
+// or --unset-env (package envfile).
+type change struct {
+	flag    int
+	literal bool // text is NAME=VALUE, or a pattern; otherwise the content of a file
+	text    string
+}
+
+// readEnvFile reads a regular file. Others, such as pipes, could not be read again
+// when the run is declined, so they are not even opened.
+func (r *run) readEnvFile(name string) (string, bool) {
+	file := r.join(name)
+	if kind(unix.AT_FDCWD, file, 0) != unix.S_IFREG {
+		return "", false
+	}
+	s, e := r.readFile(file, maxFile)
+	return s, e == 0
+}
+
+// changeEnv makes the changes of one source. It returns false where a file or an
+// assignment has a mistake.
+func (r *run) changeEnv(s *settings, expand bool) bool {
+	for i := range s.nchanges {
+		c := &s.changes[i]
+		switch {
+		case c.flag == unsetEnv:
+			r.vars.keep(c.text, false)
+		case c.literal:
+			if !r.assign(c.text, expand) {
+				return false
+			}
+		case !r.assignAll(c.text, c.flag == setEnv0, expand):
+			return false
+		}
+	}
+	return true
+}
+
+// assignAll makes the assignments of a file, of lines or of records that end with
+// a zero byte.
+func (r *run) assignAll(file string, nul, expand bool) bool {
+	end, extra := byte('\n'), byte('\r')
+	if nul {
+		end, extra = 0, '\n'
+	}
+	for file != "" {
+		var line string
+		line, file = cut(file, end)
+		if n := len(line); n > 0 && line[n-1] == extra {
+			line = line[:n-1]
+		}
+		if line == "" || (!nul && line[0] == '#') {
+			continue
+		}
+		if !r.assign(line, expand) {
+			return false
+		}
+	}
+	return true
+}
+
+// assign sets NAME=VALUE.
+func (r *run) assign(assignment string, expand bool) bool {
+	name, value := cut(assignment, '=')
+	if name == "" || len(name) == len(assignment) || contains(assignment, 0) {
+		return false
+	}
+	if n := len(value); n >= 2 && value[0] == '\'' && value[n-1] == '\'' {
+		value = value[1 : n-1]
+	}
+	begin := r.used
+	r.put(name)
+	r.put("=")
+	if expand && contains(value, '$') {
+		r.putItems(value)
+	} else {
+		r.put(value)
+	}
+	return r.vars.set(r.since(begin)) && !r.full
+}
+
+// putItems puts a list separated by colons, in which items that begin with "$" are
+// expanded. An item that expands to nothing goes with one colon.
+func (r *run) putItems(list string) {
+	for some := false; ; {
+		item, rest := cut(list, ':')
+		last := len(item) == len(list)
+		head, tail := item, ""
+		if len(item) > 1 && item[0] == '$' {
+			head, tail = r.expand(item[1:])
+		}
+		if head != "" || len(item) < 2 || item[0] != '$' {
+			if some {
+				r.put(":")
+			}
+			r.put(head)
+			r.put(tail)
+			some = true
+		}
+		if last {
+			return
+		}
+		list = rest
+	}
+}
+
+// expand returns the value of the variable NAME, "{NAME}tail" or "NAME/tail", and
+// the tail; "" where the variable is unset or empty.
+func (r *run) expand(item string) (value, tail string) {
+	if v := r.vars.value(item); v != "" {
+		return v, ""
+	}
+	name := ""
+	if item[0] == '{' {
+		name, tail = cut(item[1:], '}')
+		if len(name) == len(item)-1 {
+			return "", ""
+		}
+	} else {
+		name, _ = cut(item, '/')
+		if len(name) == len(item) {
+			return "", ""
+		}
+		tail = item[len(name):]
+	}
+	if name == "" || nameLength(name) != len(name) {
+		return "", ""
+	}
+	return r.vars.value(name), tail
+}
+
+// simplePattern reports whether matches knows a pattern: others of fnmatch(3) have
+// brackets, parentheses or backslashes.
+func simplePattern(s string) bool {
+	return !contains(s, '[') && !contains(s, '(') && !contains(s, '\\') && len(s) <= 4096
+}

@@ -1,0 +1,394 @@
+package bare
+
+import "golang.org/x/sys/unix"
+
+// Bounds of the flags of one source. A run with more is declined.
+const (
+	maxFlags = 64
+	maxBinds = 16
+)
+
+// The flags that are understood, as indices of flags.
+const (
+	setEnv = iota
+	setEnv0
+	unsetEnv
+	envNoExpand
+	gpu
+	cleanEnv
+	cd
+	bind
+	writeFake
+	privateTmp
+	home
+	noHome
+	entrypoint
+	noPasswd
+	noConfig
+	store
+	nflags
+)
+
+// A flag has two spellings, and takes an argument always, never, or optionally.
+type flag struct {
+	long, short string
+	argument    byte
+}
+
+const (
+	never = iota
+	always
+	optional
+)
+
+var flags = [nflags]flag{
+	setEnv: {"set-env", "", always}, setEnv0: {"set-env0", "", always}, unsetEnv: {"unset-env", "", always},
+	envNoExpand: {"env-no-expand", "", never}, gpu: {"gpu", "", never}, cleanEnv: {"clean-env", "", never},
+	cd: {"cd", "c", always}, bind: {"bind", "b", always}, writeFake: {"write-fake", "W", optional},
+	privateTmp: {"private-tmp", "t", never}, home: {"home", "", never}, noHome: {"no-home", "", never},
+	entrypoint: {"entrypoint", "", always}, noPasswd: {"no-passwd", "", never}, noConfig: {"no-config", "", never},
+	store: {"store", "", always},
+}
+
+// defaultFake is DefaultFake of package runtime.
+const defaultFake = "12%"
+
+// settings are the flags of one source: the command line or the files of defaults.
+type settings struct {
+	isFile   bool
+	used     [nflags]byte // 1: by its long name, 2: by its letter
+	value    [nflags]string
+	binds    [maxBinds]string
+	nbinds   int
+	changes  [maxFlags]change
+	nchanges int
+}
+
+// has reports whether a flag was given.
+func (s *settings) has(flag int) bool { return s.used[flag] != 0 }
+
+// isRun reports whether argv is that of "hpcc run" and all its flags are
+// understood, and notes them.
+func (r *run) isRun() bool {
+	if r.argc < 3 || r.words[1] != "run\x00" {
+		return false
+	}
+	// Under its other names, hpcc is called by itself (package runtime) and as "hpcc oci".
+	name := r.words[0].text()
+	if hasPrefix(name, "hpcc-") || hasPrefix(name, "hpcc+") || hasSuffix(name, "hpcc-oci") {
+		return false
+	}
+	for _, unusual := range [...]string{"HPCC_STAGE", "HPCC_NO_CONFIG", "HPCC_FOREIGN"} {
+		if r.vars.value(unusual) != "" {
+			return false
+		}
+	}
+	rest, ok := r.parse(&r.line, r.words[2:r.argc])
+	if !ok || len(rest) == 0 || rest[0] == "\x00" || (r.line.has(home) && r.line.has(noHome)) {
+		return false
+	}
+	r.image, rest = rest[0], rest[1:]
+	// The directory for copies is checked before there are namespaces: entry.go of package runtime.
+	if image := r.image.text(); hasSuffix(image, ".sqfs") || hasSuffix(image, ".squashfs") || hasSuffix(image, ".sfs") {
+		return false
+	}
+	if len(rest) > 0 && rest[0] == "--\x00" {
+		rest = rest[1:]
+	}
+	r.first = r.argc - len(rest)
+	return true
+}
+
+// parse notes the flags at the head of words and returns the rest.
+func (r *run) parse(s *settings, words []zstring) (rest []zstring, ok bool) {
+	for len(words) > 0 && len(words[0]) > len("-\x00") && words[0][0] == '-' {
+		word := words[0].text()
+		words = words[1:]
+		if word == "--" {
+			return words, !s.isFile
+		}
+		spelling, value := cut(word[1:], '=')
+		joined := len(spelling) < len(word)-1
+		if hasPrefix(spelling, "-") {
+			spelling = spelling[1:]
+		}
+		i, letter := lookUp(spelling)
+		if i < 0 || s.used[i] == 3-letter { // two spellings of one flag are a mistake
+			return nil, false
+		}
+		s.used[i] = letter
+		switch flags[i].argument {
+		case never:
+			if joined {
+				return nil, false
+			}
+		case optional:
+			if !joined {
+				value = defaultFake
+			}
+		case always:
+			if joined {
+				break
+			}
+			// joinBareSetEnv of cmd/hpcc: before "IMAGE --", --set-env has no argument.
+			if (i == setEnv || i == setEnv0) && len(words) > 1 && words[1] == "--\x00" && !s.isFile {
+				continue
+			}
+			if len(words) == 0 || hasPrefix(words[0].text(), "-") {
+				return nil, false
+			}
+			value, words = words[0].text(), words[1:]
+		}
+		if !r.set(s, i, value) {
+			return nil, false
+		}
+	}
+	return words, true
+}
+
+// lookUp returns the index of a flag, and 1 for its long name or 2 for its letter;
+// the index is -1 if the flag is not understood.
+func lookUp(spelling string) (i int, letter byte) {
+	for i := range flags {
+		switch {
+		case spelling == flags[i].long:
+			return i, 1
+		case spelling == flags[i].short && spelling != "":
+			return i, 2
+		}
+	}
+	return -1, 0
+}
+
+// set notes one flag. It returns false where the flag or its value is not understood.
+func (r *run) set(s *settings, flag int, value string) bool {
+	s.value[flag] = value
+	switch flag {
+	case setEnv, setEnv0, unsetEnv:
+		if value == "" || s.nchanges == len(s.changes) {
+			return false
+		}
+		c := change{flag: flag, text: value, literal: true}
+		if flag == unsetEnv {
+			if !simplePattern(value) {
+				return false
+			}
+		} else if !contains(value, '=') {
+			c.literal = false
+			var ok bool
+			if c.text, ok = r.readEnvFile(value); !ok {
+				return false
+			}
+		}
+		s.changes[s.nchanges] = c
+		s.nchanges++
+	case bind:
+		if s.nbinds == len(s.binds) {
+			return false
+		}
+		s.binds[s.nbinds] = value
+		s.nbinds++
+	case writeFake:
+		return isSize(value)
+	case entrypoint, noConfig:
+		return !s.isFile
+	case store:
+		return !s.isFile && value != ""
+	}
+	return true
+}
+
+// isSize reports whether s is a size as package runtime takes it, and short.
+func isSize(s string) bool {
+	n, digits := 0, 0
+	for digits < len(s) && s[digits] >= '0' && s[digits] <= '9' {
+		n = 10*n + int(s[digits]-'0')
+		digits++
+	}
+	unit := s[digits:]
+	return digits < 10 && n > 0 && (unit == "" || (unit == "%" && n <= 100) || (len(unit) == 1 && contains("kmgKMG", unit[0])))
+}
+
+// given returns the source that a flag is taken from: the command line, unless
+// only a file of defaults has it.
+func (r *run) given(flag int) *settings {
+	if r.line.has(flag) {
+		return &r.line
+	}
+	return &r.file
+}
+
+// yes reports whether a flag without an argument was given.
+func (r *run) yes(flag int) bool { return r.given(flag).has(flag) }
+
+// value returns a flag's argument, "" without one.
+func (r *run) value(flag int) string { return r.given(flag).value[flag] }
+
+// readDefaults reads the flags of the files of defaults (Defaults of package runtime).
+func (r *run) readDefaults() bool {
+	r.file.isFile = true
+	if r.line.has(noConfig) {
+		return true
+	}
+	if !r.readDefaultsOf("/etc/hpcc/run.conf\x00", false) {
+		return false
+	}
+	dir := r.vars.value("XDG_CONFIG_HOME")
+	if home := r.vars.value("HOME"); !hasPrefix(dir, "/") {
+		if !hasPrefix(home, "/") {
+			return true
+		}
+		dir = r.join(home, "/.config").text()
+	}
+	return r.readDefaultsOf(r.join(dir, "/hpcc/run.conf"), true)
+}
+
+// readDefaultsOf reads one file. The user's own may be closed to the user: homes
+// of others are met under sudo.
+func (r *run) readDefaultsOf(name zstring, own bool) bool {
+	mode, e := modeOf(unix.AT_FDCWD, name, 0)
+	if e == unix.ENOENT || e == unix.ENOTDIR || (e == unix.EACCES && own) {
+		return true
+	}
+	if e != 0 || mode&unix.S_IFMT != unix.S_IFREG {
+		return false
+	}
+	file, e := r.readFile(name, maxFile)
+	if e != 0 {
+		return false
+	}
+	for number := 1; file != ""; number++ {
+		var line string
+		line, file = cut(file, '\n')
+		for line != "" && line[len(line)-1] == '\r' {
+			line = line[:len(line)-1]
+		}
+		first := r.nlineWords
+		if !r.split(line) {
+			return false
+		}
+		words := r.lineWords[first:r.nlineWords]
+		if len(words) == 0 {
+			continue
+		}
+		if rest, ok := r.parse(&r.file, words); !ok || len(rest) > 0 {
+			return false
+		}
+		r.defaults[r.ndefaults] = defaultLine{name, number, first, r.nlineWords} // a line has a word, so there is room
+		r.ndefaults++
+	}
+	return true
+}
+
+// A defaultLine is a line of a file of defaults, with its words' indices in lineWords.
+type defaultLine struct {
+	file       zstring
+	number     int
+	first, end int
+}
+
+// split splits a line as splitWords of package runtime does, and adds the words to
+// lineWords. It returns false where that finds a mistake.
+func (r *run) split(line string) (ok bool) {
+	begin, within := r.used, false
+	for line != "" {
+		c := line[0]
+		line = line[1:]
+		switch {
+		case c == ' ' || c == '\t' || (c == '#' && !within):
+			if within && !r.addWord(begin) {
+				return false
+			}
+			begin, within = r.used, false
+			if c == '#' {
+				line = ""
+			}
+			continue
+		case c == '\'':
+			quoted, after := cut(line, '\'')
+			if len(quoted) == len(line) {
+				return false
+			}
+			r.put(quoted)
+			line = after
+		case c == '"':
+			if line, ok = r.quoted(line); !ok {
+				return false
+			}
+		case c == '~' && (r.used == begin || r.memory[r.used-1] == '=') && (line == "" || line[0] == '/' || line[0] == ':'):
+			if !r.putVariable("HOME") {
+				return false
+			}
+		default:
+			if line, ok = r.char(c, line); !ok {
+				return false
+			}
+		}
+		within = true
+	}
+	return (!within || r.addWord(begin)) && !r.full
+}
+
+// addWord adds what was put from begin on to lineWords.
+func (r *run) addWord(begin int) bool {
+	if r.nlineWords == len(r.lineWords) {
+		return false
+	}
+	r.lineWords[r.nlineWords] = r.since(begin)
+	r.nlineWords++
+	return true
+}
+
+// quoted puts the text up to the closing quote and returns what follows that.
+func (r *run) quoted(line string) (rest string, ok bool) {
+	for line != "" {
+		c := line[0]
+		line = line[1:]
+		if c == '"' {
+			return line, true
+		}
+		if c == '\\' && line != "" && !contains(`"\$`, line[0]) {
+			r.put(`\`)
+			continue
+		}
+		if line, ok = r.char(c, line); !ok {
+			break
+		}
+	}
+	return "", false
+}
+
+// char puts the character c, or what it stands for with some of the rest.
+func (r *run) char(c byte, rest string) (after string, ok bool) {
+	switch {
+	case c == '\\' && rest != "":
+		r.put(rest[:1])
+		return rest[1:], true
+	case c == '$' && hasPrefix(rest, "{"):
+		name, after := cut(rest[1:], '}')
+		ok := name != "" && len(name) < len(rest)-1 && nameLength(name) == len(name)
+		return after, ok && r.putVariable(name)
+	case c == '$' && nameLength(rest) > 0:
+		n := nameLength(rest)
+		return rest[n:], r.putVariable(rest[:n])
+	}
+	if b := r.take(1); b != nil {
+		b[0] = c
+	}
+	return rest, true
+}
+
+// putVariable puts a variable's value; false if it is not set.
+func (r *run) putVariable(name string) bool {
+	r.put(r.vars.value(name))
+	return r.vars.find(name) >= 0
+}
+
+// nameLength is how many bytes at the head of s are the name of a shell variable.
+func nameLength(s string) int {
+	n := 0
+	for n < len(s) && (s[n] == '_' || (s[n]|0x20 >= 'a' && s[n]|0x20 <= 'z') || (n > 0 && s[n] >= '0' && s[n] <= '9')) {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,158 @@
+package bare
+
+import (
+	"unsafe"
+)
+
+// maxVariables bounds the environment.
+const maxVariables = 2048
+
+// variables are an environment: the first of each name, as package os has it.
+type variables struct {
+	list [maxVariables]zstring
+	n    int
+}
+
+// find returns the index of a variable that has a value, -1 without one.
+func (v *variables) find(name string) int {
+	for i := range v.n {
+		if s := v.list[i].text(); len(s) > len(name) && s[len(name)] == '=' && s[:len(name)] == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// value returns that of a variable, "" without one.
+func (v *variables) value(name string) string {
+	i := v.find(name)
+	if i < 0 {
+		return ""
+	}
+	return v.list[i].text()[len(name)+1:]
+}
+
+// set replaces a variable where it stands, or adds it; false if there are too many.
+func (v *variables) set(variable zstring) bool {
+	name, _ := cut(variable.text(), '=')
+	if i := v.find(name); i >= 0 {
+		v.list[i] = variable
+		return true
+	}
+	return v.add(variable)
+}
+
+func (v *variables) add(variable zstring) bool {
+	if v.n == len(v.list)-1 {
+		return false
+	}
+	v.list[v.n] = variable
+	v.n++
+	return true
+}
+
+// remove removes a variable.
+func (v *variables) remove(name string) { v.keep(name, false) }
+
+// keep removes the variables whose names match a pattern, in which "*" stands for
+// any characters and "?" for one; or all others, if matching is set.
+func (v *variables) keep(pattern string, matching bool) {
+	n := 0
+	for i := range v.n {
+		if name, _ := cut(v.list[i].text(), '='); matches(pattern, name) == matching {
+			v.list[n] = v.list[i]
+			n++
+		}
+	}
+	v.n = n
+}
+
+// matches reports whether s matches a pattern of literal characters, "*" and "?".
+func matches(pattern, s string) bool {
+	star, again := -1, 0 // the last "*", and where it was last tried to end
+	i, j := 0, 0
+	for j < len(s) {
+		switch {
+		case i < len(pattern) && pattern[i] == '*':
+			star, again = i, j
+			i++
+		case i < len(pattern) && (pattern[i] == '?' || pattern[i] == s[j]):
+			i++
+			j++
+		case star >= 0:
+			again++
+			i, j = star+1, again
+		default:
+			return false
+		}
+	}
+	for i < len(pattern) && pattern[i] == '*' {
+		i++
+	}
+	return i == len(pattern)
+}
+
+// read takes argv, variables and ids from where the kernel put them (System V
+// ABI, "Initial Process Stack"); not ok when they are too many, or when the file
+// is setuid, which package runtime refuses.
+func (r *run) read(sp unsafe.Pointer) bool {
+	next := func() uintptr {
+		v := *(*uintptr)(sp)
+		sp = unsafe.Add(sp, unsafe.Sizeof(v))
+		return v
+	}
+	n := int(next())
+	if n > maxWords {
+		return false
+	}
+	for ; r.argc < n; r.argc++ {
+		r.words[r.argc] = pointed(*(**byte)(sp))
+		next()
+	}
+	next()
+	for *(**byte)(sp) != nil {
+		if !r.variable(pointed(*(**byte)(sp))) {
+			return false
+		}
+		next()
+	}
+	next()
+	const uid, euid, gid, egid = 11, 12, 13, 14 // getauxval(3)
+	var ids [egid + 1]uintptr
+	for {
+		key := next()
+		if key == 0 {
+			break
+		}
+		if value := next(); key < uintptr(len(ids)) {
+			ids[key] = value
+		}
+	}
+	r.uid, r.gid = ids[euid], ids[egid]
+	return ids[uid] == r.uid && ids[gid] == r.gid
+}
+
+// variable notes one of the environment, unless one of that name came before.
+func (r *run) variable(v zstring) bool {
+	name, _ := cut(v.text(), '=')
+	if v == "\x00" {
+		return true
+	}
+	if len(name) < len(v.text()) {
+		hash := uint32(2166136261)
+		for i := range len(name) {
+			hash = (hash ^ uint32(name[i])) * 16777619
+		}
+		for ; ; hash++ {
+			slot := &r.table[hash%uint32(len(r.table))]
+			if *slot == 0 {
+				*slot = uint16(r.vars.n + 1)
+				break
+			}
+			if had, _ := cut(r.vars.list[*slot-1].text(), '='); had == name {
+				return true
+			}
+		}
+	}
+	return r.vars.add(v)
+}
