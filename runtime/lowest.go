@@ -121,8 +121,12 @@ var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n",
 var uncovering = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}
 
 // keepCovered takes the uncovering capabilities from what this thread executes.
-// Programs that are not root inside lose all capabilities on exec anyway.
-func keepCovered() error {
+func keepCovered() error { return dropFromPrograms(uncovering...) }
+
+// dropFromPrograms takes capabilities, with numbers below 32, from what this
+// thread executes; the thread itself keeps them. Programs that are not root
+// inside lose all capabilities on exec anyway.
+func dropFromPrograms(capabilities ...uintptr) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}
@@ -132,11 +136,11 @@ func keepCovered() error {
 	if err := unix.Capget(&h, &d[0]); err != nil {
 		return fmt.Errorf("reading capabilities: %w", err)
 	}
-	for _, c := range uncovering {
+	for _, c := range capabilities {
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
 			return fmt.Errorf("dropping capability %d: %w", c, err)
 		}
-		d[0].Inheritable &^= 1 << c // both are below 32
+		d[0].Inheritable &^= 1 << c
 	}
 	if err := unix.Capset(&h, &d[0]); err != nil {
 		return fmt.Errorf("dropping inheritable capabilities: %w", err)

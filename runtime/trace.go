@@ -65,8 +65,17 @@ func trace(exe string, args, env []string) error {
 	if err := unix.Sendmsg(listenerFD, []byte{byTracer}, nil, nil, 0); err != nil {
 		return err
 	}
+	// The program is root of the namespace that this process is in, too. It must not
+	// trace its tracer, whose socket leads to the build: that takes CAP_SYS_PTRACE
+	// where the tracer is not dumpable.
+	if err := dropFromPrograms(unix.CAP_SYS_PTRACE); err != nil {
+		return err
+	}
 	pid, err := syscall.ForkExec(exe, args, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Ptrace: true}})
 	if err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
 	t := &tracer{socket: listenerFD, main: pid}
