@@ -4,9 +4,8 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 hpcc=$1 base=$2
-mkdir -p /run/rpcbind /run/bin /mnt/export/u /mnt/nfs /mnt/home
+mkdir -p /run/rpcbind /run/bin /mnt/export
 install -m 755 "$hpcc" /run/bin/hpcc
-chown 1000:1000 /mnt/export/u /mnt/home
 mount -t nfsd nfsd /proc/fs/nfsd 2>/dev/null || { modprobe nfsd && mount -t nfsd nfsd /proc/fs/nfsd; }
 mount -t rpc_pipefs rpc_pipefs /run/rpc_pipefs 2>/dev/null || true
 rpcbind -w
@@ -16,9 +15,10 @@ rpc.mountd --port 20048
 for version in 3 4.2; do
   path=/mnt/export
   [ $version = 3 ] || path=/ # fsid=0 is the root of NFS 4
-  mount -t nfs -o "vers=$version,nolock,proto=tcp" 127.0.0.1:$path /mnt/nfs
+  mkdir -p "/mnt/nfs$version"
+  install -d -o 1000 -g 1000 "/mnt/export/$version" "/mnt/home$version"
+  mount -t nfs -o "vers=$version,nolock,proto=tcp" "127.0.0.1:$path" "/mnt/nfs$version"
   echo "== store on NFS $version"
-  setpriv --reuid=1000 --regid=1000 --clear-groups env -i HOME=/mnt/home USER=u LOGNAME=u PATH=/run/bin:/usr/bin:/bin OWNERS="${OWNERS:-}" TMPDIR=/tmp \
-    busybox sh -c "cd /mnt/nfs/u && exec busybox sh '$here/core.sh' '$base'"
-  umount /mnt/nfs
+  setpriv --reuid=1000 --regid=1000 --clear-groups env -i HOME="/mnt/home$version" USER=u LOGNAME=u PATH=/run/bin:/usr/bin:/bin OWNERS="${OWNERS:-}" TMPDIR=/tmp \
+    busybox sh -c "cd '/mnt/nfs$version/$version' && exec busybox sh '$here/core.sh' '$base'"
 done
