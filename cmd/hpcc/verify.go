@@ -179,17 +179,19 @@ func (v *verification) report() error {
 			fmt.Printf("  cure:     %s\n", cleaned(f.Cure))
 		}
 	}
-	fmt.Printf("read %d blobs (%s), %d names, %d records, %d packages and indexes (%s), %d trees, %d files of jobs in %.1f s: %d damaged\n",
-		v.n.Blobs, size(v.n.Bytes), v.n.Names, v.n.Records, v.archives, size(v.packed), v.compared, v.records, time.Since(v.begun).Seconds(), len(v.found))
+	fmt.Printf("read %s (%s), %s, %s, %s (%s), %s, %s in %.1f s: %d damaged\n",
+		counted(v.n.Blobs, "blob", "blobs"), size(v.n.Bytes), counted(v.n.Names, "name", "names"), counted(v.n.Records, "record", "records"),
+		counted(v.archives, "package or index", "packages and indexes"), size(v.packed), counted(v.compared, "tree", "trees"),
+		counted(v.records, "job file", "job files"), time.Since(v.begun).Seconds(), len(v.found))
 	if v.unchecked > 0 {
-		fmt.Printf("%d trees were not compared: not all of their layers are in the store, whole\n", v.unchecked)
+		fmt.Printf("not compared: %s, of which the store lacks an undamaged layer\n", counted(v.unchecked, "tree", "trees"))
 	}
 	switch n := len(v.found); {
 	case n == 0:
 		return nil
 	case v.dryRun:
-		return fmt.Errorf("the store has %d damaged files; nothing was moved (--dry-run)", n)
+		return fmt.Errorf("the store has %s; nothing was moved (--dry-run)", counted(n, "damaged file", "damaged files"))
 	default:
-		return fmt.Errorf("the store has %d damaged files; what replaces each stands above", n)
+		return fmt.Errorf("the store has %s; the list above names the cure of each", counted(n, "damaged file", "damaged files"))
 	}
 }
