@@ -139,7 +139,7 @@ func buildImage(c *cli.Context, wanted *attestations, to *deployment) error {
 	}
 	var again bytes.Buffer // what was read of a Dockerfile on standard input
 	if o.Context != "-" {
-		o.Stdin = io.TeeReader(os.Stdin, &again)
+		o.Stdin = io.TeeReader(wait.Stdin(), &again)
 	}
 	j := buildJob{c: c, s: s, t: t, o: o, platforms: ps, entries: entries, wanted: wanted, outputs: outputs, to: to, cacheTo: cacheTo}
 	err = j.run()
