@@ -156,7 +156,7 @@ func CredsPlaces() []string {
 // under "registries", a map from names to entries, or one entry. What is not
 // known is refused, with its line. No error shows a value.
 func ReadRegistries(file string) (*Registries, error) {
-	f, err := os.Open(file)
+	f, err := wait.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("reading registries: %w", err)
 	}
@@ -164,7 +164,7 @@ func ReadRegistries(file string) (*Registries, error) {
 	return readRegistries(f, file)
 }
 
-func readRegistries(f *os.File, file string) (*Registries, error) {
+func readRegistries(f io.Reader, file string) (*Registries, error) {
 	text, err := readBounded(f, file, maxCreds)
 	if err != nil {
 		return nil, fmt.Errorf("reading registries: %w", err)

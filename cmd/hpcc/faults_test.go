@@ -253,8 +253,8 @@ hpcc run made -- ls /e
 hpcc gc
 [ -z "$(ls ram/store/tmp)" ] || echo FAULT left: $(ls ram/store/tmp)
 `)
-	if n := strings.Count(out, "has no extended attributes"); n != 1 || !strings.Contains(out, "store has no extended") || !strings.Contains(out, "set HPCC_STORE to a local disk") {
-		t.Errorf("it says so %d times; want once, with the place: %s", n, out)
+	if strings.Contains(out, "warning") {
+		t.Errorf("nothing is lost where notes stand in a file, and yet: %s", out)
 	}
 	if !strings.Contains(out, "\nnew\ntwo\nx\n") {
 		t.Errorf("the image is not as it should be: %s", out)

@@ -263,6 +263,6 @@ func (a *arena) mine(p string) bool {
 }
 
 var (
-	inStore = regexp.MustCompile(`^(README|version|blobs(/sha256)?|refs|trees|cache|jobs|tmp|(refs|blobs/sha256|trees)/[^/]+|tmp/[^/]+(/(version|new|old|blobs|index\.json|oci-layout)(/[^/]+)*)?)$`)
+	inStore = regexp.MustCompile(`^(README|version|blobs(/sha256)?|refs|trees|cache|jobs|tmp|damaged|(refs|blobs/sha256|trees|damaged)/[^/]+|tmp/[^/]+(/(version|new|old|blobs|index\.json|oci-layout)(/[^/]+)*)?)$`)
 	inOut   = regexp.MustCompile(`^(tree|\.tree\.hpcc\.[^/]+(/root(/[^/]+)*)?)$`)
 )
