@@ -73,7 +73,7 @@ func TestTracing(t *testing.T) {
 		{"a signal", "sh -c 'kill -9 $$'; echo $?", "Killed\n137\n"},
 		{"a handler", "trap 'echo caught' USR1; kill -USR1 $$; echo after", "caught\nafter\n"},
 		{"many children", "for i in 1 2 3 4 5 6 7 8 9; do (touch /c$i; chown $i:$i /c$i) & done; wait; echo done", "done\n"},
-		{"a group stop", `(while :; do echo >>/log; sleep 0.01; done) & p=$!; kill -STOP $p; sleep 0.2; a=$(wc -l </log); sleep 0.3; b=$(wc -l </log)
+		{"a group stop", `(while :; do echo >>/log; sleep 0.01; done) & p=$!; until test -s /log; do sleep 0.01; done; kill -STOP $p; sleep 0.2; a=$(wc -l </log); sleep 0.3; b=$(wc -l </log)
 			kill -CONT $p; sleep 0.3; c=$(wc -l </log); kill $p; test $a = $b && echo stopped; test $c -gt $b && echo goes on`, "stopped\ngoes on\n"},
 		{"an orphan", "(sh -c 'sleep 0.1; touch /orphan; chown 5:6 /orphan' &); sleep 0.5; ls /orphan", "/orphan\n"},
 		{"a pipe that breaks", "yes | head -n 1", "y\n"},
