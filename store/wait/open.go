@@ -100,7 +100,7 @@ func readable(fd int) error {
 // the read has the error.
 func ready(fd, limit int) bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, limit)
-	return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
 }
 
 // interrupted is the error of a wait that a signal ended.

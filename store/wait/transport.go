@@ -116,7 +116,7 @@ func (c *client) attempt(base *http.Transport, req *http.Request) (*http.Respons
 	ctx, cancel := context.WithCancelCause(req.Context())
 	w := &watch{cancel: cancel}
 	limit := c.Header
-	if req.Body != nil && req.Body != http.NoBody || req.Method == http.MethodPut {
+	if (req.Body != nil && req.Body != http.NoBody) || req.Method == http.MethodPut {
 		limit = c.Commit
 	}
 	header := &StallError{Text: fmt.Sprintf("no answer within %v", limit)}
