@@ -12,6 +12,7 @@ mkdir "$work/bin"
 cp "$dir/bin/hpcc" "$dist/linux418" "$work/bin"
 cp "$dist/escape-amd64" "$work/bin/escape"
 "$vm/base.sh" "$(command -v busybox)" "$work/base.tar"
+chmod 755 "$work" # NFS is used by another user
 chown -R "$user" "$work"
 here() { # here COMMAND...: runs core.sh with a command before it
   (cd "$work" && setpriv --reuid="$user" --regid="$user" --clear-groups --inh-caps=-all \
