@@ -152,7 +152,7 @@ func buildImage(c *cli.Context, wanted *attestations, to *deployment) error {
 		err = j.run()
 	}
 	if err != nil {
-		return t.failed(onDisk(err, s.Dir()))
+		return t.failed(withSignal(c.Context, onDisk(err, s.Dir())))
 	}
 	return nil
 }

@@ -154,21 +154,21 @@ func printDockerfile(c *cli.Context, s *store.Store, t *steps, o build.Options, 
 		t.forPlatform(p, len(ps))
 		env, err := build.PlanConda(c.Context, s, condaOptions(c, t, o))
 		if err != nil {
-			return t.failed(onDisk(err, s.Dir()))
+			return t.failed(withSignal(c.Context, onDisk(err, s.Dir())))
 		}
 		t.environment(env)
 		planned, locks = append(planned, env), append(locks, env.Lock)
 	}
 	text, notes, err := build.CondaDockerfile(planned)
 	if err != nil {
-		return t.failed(err)
+		return t.failed(withSignal(c.Context, err))
 	}
 	for _, n := range notes {
 		t.note(n)
 	}
 	if c.String("lock") != "" {
 		if err := writeLock(c, t, locks); err != nil {
-			return t.failed(err)
+			return t.failed(withSignal(c.Context, err))
 		}
 	}
 	_, err = os.Stdout.Write(text)

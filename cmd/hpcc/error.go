@@ -16,13 +16,14 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/store/wait"
 )
 
 // Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
 const (
-	exitFailure     = 1
-	exitUsage       = 2
-	exitInterrupted = 130 // as shells have it: 128 + SIGINT
+	exitFailure = 1
+	exitUsage   = 2
+	exitSignal  = 128 // plus the number of the signal that ended hpcc, as in shells
 )
 
 // A message is an error with what the user should do next.
@@ -47,13 +48,16 @@ func usagef(format string, args ...any) *message {
 
 // usageError is called by the parser of flags.
 func usageError(c *cli.Context, err error, _ bool) error {
+	if err := interruptedFlag(c); err != nil {
+		return err
+	}
 	name := "hpcc"
 	if c != nil && c.Command != nil && c.Command.Name != "" && c.Command.Name != "hpcc" {
 		name += " " + c.Command.Name
 	}
 	if m := notRead().FindStringSubmatch(err.Error()); m != nil { // in the words of package flag
 		if isDuration(c, m[2]) {
-			return usagef("--%s %s: no time: write 90s, 30m or 168h", m[2], m[1]).hint("%q shows the flags", name+" --help")
+			return usagef("--%s %s: not a duration (for example 90s, 30m, 168h)", m[2], m[1]).hint("%q shows the flags", name+" --help")
 		}
 		return usagef("--%s %s: not a whole number", m[2], m[1]).hint("%q shows the flags", name+" --help")
 	}
@@ -110,6 +114,23 @@ func tellError(err error) int {
 	return code
 }
 
+// A stopped is the error of a command that a signal ended.
+type stopped struct {
+	err   error // for people
+	cause error // a [context.Canceled]; it may name the signal
+}
+
+func (s *stopped) Error() string   { return s.err.Error() }
+func (s *stopped) Unwrap() []error { return []error{s.err, s.cause} }
+
+// withSignal adds to the error of a cancelled command the signal that cancelled it.
+func withSignal(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return &stopped{err, context.Cause(ctx)}
+}
+
 // exitStatus ends hpcc with a program's status, without a word of its own.
 type exitStatus int
 
@@ -118,8 +139,12 @@ func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)
 // adviceFor maps an error to what to do next and to the exit status: the only
 // place that knows either.
 func adviceFor(err error) (advice string, status int) {
-	if errors.Is(err, context.Canceled) { // the user knows why
-		return "", exitInterrupted
+	var signal wait.Interrupted
+	switch { // the user knows why
+	case errors.As(err, &signal):
+		return "", exitSignal + int(signal.Signal)
+	case errors.Is(err, context.Canceled):
+		return "", exitSignal + int(syscall.SIGINT)
 	}
 	status = exitFailure
 	var m *message

@@ -644,7 +644,7 @@ func readPassword(ctx context.Context) (string, error) {
 		defer context.AfterFunc(ctx, func() {
 			_ = term.Restore(fd, state)
 			fmt.Fprintln(os.Stderr)
-			os.Exit(exitInterrupted)
+			os.Exit(tellError(context.Cause(ctx)))
 		})()
 		fmt.Fprint(os.Stderr, "Password: ")
 		b, err := term.ReadPassword(fd)

@@ -12,13 +12,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"hpcc/cmd/start/bare"
 	"hpcc/runtime"
+	"hpcc/store/wait"
 )
 
 // version is set by the linker from the newest tag.
@@ -32,14 +31,11 @@ func main() {
 		os.Exit(tellError(err))
 	}
 	watchCPU()
-	ending := []os.Signal{syscall.SIGTERM, os.Interrupt}
-	if signal.Ignored(os.Interrupt) { // as in the background of a script: a run's program shall find it so
-		ending = ending[:1]
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), ending...)
+	ctx, stop := wait.UntilSignal(context.Background())
 	a, help := app(), &helpWriter{}
 	a.Writer = help
 	err := a.RunContext(patient(ctx), joinBareSetEnv(ociWords(os.Args)))
+	err = withSignal(ctx, err)
 	stop()
 	if err == nil {
 		err = help.err

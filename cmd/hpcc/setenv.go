@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -76,6 +77,7 @@ type envFlag struct {
 	e     *envChanges
 	name  string
 	parse func(string) error
+	err   error // of parse
 }
 
 func (f *envFlag) Set(arg string) error {
@@ -86,10 +88,29 @@ func (f *envFlag) Set(arg string) error {
 		}
 		f.e.words = append(f.e.words, "--"+f.name+"="+word)
 	}
-	return f.parse(arg)
+	f.err = f.parse(arg)
+	return f.err
 }
 
 func (f *envFlag) String() string { return "" }
+
+// interruptedFlag returns the error of an environment flag of a command if a
+// signal ended the wait for its file: the parser of flags keeps only the text.
+func interruptedFlag(c *cli.Context) error {
+	if c == nil || c.Command == nil {
+		return nil
+	}
+	for _, f := range c.Command.Flags {
+		g, ok := f.(*cli.GenericFlag)
+		if !ok {
+			continue
+		}
+		if e, ok := g.Value.(*envFlag); ok && errors.Is(e.err, context.Canceled) {
+			return fmt.Errorf("--%s: %w", e.name, e.err)
+		}
+	}
+	return nil
+}
 
 // bareSetEnv is what a --set-env without an argument becomes.
 const bareSetEnv = "\x00"

@@ -268,7 +268,7 @@ func (t *steps) built() {
 func (t *steps) failed(err error) error {
 	t.end()
 	if errors.Is(err, context.Canceled) {
-		err = &message{err: errors.New("the build was broken off; the steps that ended are in the cache"), status: exitInterrupted}
+		err = &stopped{errors.New("the build was interrupted; the steps that ended are in the cache"), err}
 	}
 	var le *build.LineError
 	located := errors.As(err, &le)

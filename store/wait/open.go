@@ -82,15 +82,11 @@ func readable(fd int) error {
 	if ready(fd, 0) {
 		return nil
 	}
-	ending := []os.Signal{syscall.SIGTERM, os.Interrupt}
-	if signal.Ignored(os.Interrupt) { // as in the background of a script
-		ending = ending[:1]
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), ending...)
+	ctx, stop := UntilSignal(context.Background())
 	defer stop()
 	for !ready(fd, look) {
 		if ctx.Err() != nil {
-			return interrupted{}
+			return context.Cause(ctx)
 		}
 	}
 	return nil
@@ -103,10 +99,35 @@ func ready(fd, limit int) bool {
 	return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
 }
 
-// interrupted is the error of a wait that a signal ended.
-type interrupted struct{}
+// An Interrupted is the error of a wait that a signal ended. It is a [context.Canceled].
+type Interrupted struct{ Signal syscall.Signal }
 
-func (interrupted) Error() string { return "interrupted" }
+func (Interrupted) Error() string { return "interrupted" }
 
-// Is makes it one of [context.Canceled].
-func (interrupted) Is(target error) bool { return target == context.Canceled }
+// Is reports whether target is [context.Canceled].
+func (Interrupted) Is(target error) bool { return target == context.Canceled }
+
+// UntilSignal returns a context that SIGINT or SIGTERM cancels, with the cause
+// [Interrupted]. An ignored SIGINT, as in the background of a script, stays
+// ignored. stop gives the signals back to their usual effect.
+func UntilSignal(parent context.Context) (ctx context.Context, stop func()) {
+	ending := []os.Signal{syscall.SIGTERM, os.Interrupt}
+	if signal.Ignored(os.Interrupt) {
+		ending = ending[:1]
+	}
+	ctx, cancel := context.WithCancelCause(parent)
+	arrived := make(chan os.Signal, 1)
+	signal.Notify(arrived, ending...)
+	go func() {
+		select {
+		case sig := <-arrived:
+			number, _ := sig.(syscall.Signal)
+			cancel(Interrupted{number})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(arrived)
+		cancel(context.Canceled)
+	}
+}

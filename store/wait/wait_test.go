@@ -364,8 +364,9 @@ func TestOpen(t *testing.T) {
 		b, err := ReadFile(name, 1<<20)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
-			if errors.Is(err, context.Canceled) {
-				os.Exit(130)
+			var ended Interrupted
+			if errors.As(err, &ended) && errors.Is(err, context.Canceled) {
+				os.Exit(128 + int(ended.Signal))
 			}
 			os.Exit(1)
 		}
@@ -389,7 +390,7 @@ func TestOpen(t *testing.T) {
 	}{
 		{"plain", `HPCC_TEST_OPEN=plain exec "$0" -test.run=TestOpen$`, nil, "plain", 0},
 		{"nobody writes, SIGINT", `HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, os.Interrupt, "", 130},
-		{"nobody writes, SIGTERM", `HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, syscall.SIGTERM, "", 130},
+		{"nobody writes, SIGTERM", `HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, syscall.SIGTERM, "", 143},
 		{"silent writer", `exec 3<>fifo; HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$ 3>fifo`, os.Interrupt, "", 130},
 		{"late writer", `(sleep 0.3; echo late >fifo) & HPCC_TEST_OPEN=fifo exec "$0" -test.run=TestOpen$`, nil, "late\n", 0},
 		{"substitution", `HPCC_TEST_OPEN=/dev/fd/3 exec "$0" -test.run=TestOpen$ 3< <(sleep 0.3; echo inner)`, nil, "inner\n", 0},
@@ -400,7 +401,7 @@ func TestOpen(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := exec.Command("bash", "-c", c.shell, os.Args[0])
-			if filepath.IsAbs(os.Args[0]) == false {
+			if !filepath.IsAbs(os.Args[0]) {
 				cmd.Args[len(cmd.Args)-1], _ = filepath.Abs(os.Args[0])
 			}
 			cmd.Dir = dir
@@ -416,7 +417,7 @@ func TestOpen(t *testing.T) {
 			killed := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
 			defer killed.Stop()
 			_ = cmd.Wait()
-			if got := cmd.ProcessState.ExitCode(); got != c.status || c.status == 0 && out.String() != c.want {
+			if got := cmd.ProcessState.ExitCode(); got != c.status || (c.status == 0 && out.String() != c.want) {
 				t.Errorf("status %d, %q; want %d, %q", got, out.String(), c.status, c.want)
 			}
 		})
