@@ -158,7 +158,7 @@ func openRegular(root *os.Root, p string) (*os.File, error) {
 	}
 	defer handle.Close()
 	if fi, err := handle.Stat(); err != nil || !fi.Mode().IsRegular() {
-		return nil, errors.Join(err, errors.New("it is no regular file"))
+		return nil, errors.Join(err, errors.New("not a regular file"))
 	}
 	return pathrs.Reopen(handle, unix.O_RDONLY|unix.O_CLOEXEC)
 }

@@ -575,7 +575,7 @@ func submissions(dir string) (out []*Submission, bad []*UnreadableJobError, err 
 			continue
 		}
 		if err == nil && s.ID != e.Name() {
-			err = fmt.Errorf("reading %q: it is no job of that name", filepath.Join(home, "job.json"))
+			err = fmt.Errorf("reading %q: not a job of that name", filepath.Join(home, "job.json"))
 		}
 		if err != nil {
 			bad = append(bad, &UnreadableJobError{e.Name(), home, err})

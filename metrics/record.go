@@ -238,7 +238,7 @@ func openRecord(file string) (*os.File, os.FileInfo, error) {
 	}
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
+		err = errors.New("not a regular file")
 	}
 	if err != nil {
 		f.Close()

@@ -173,7 +173,7 @@ func (r Results) file(root *os.Root, name, prefix string, written func(time.Time
 	defer f.Close()
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = errors.New("it is no regular file")
+		err = errors.New("not a regular file")
 	}
 	if err != nil || written != nil && !written(fi.ModTime()) {
 		return err

@@ -308,8 +308,8 @@ func TestResultsThatArePipes(t *testing.T) {
 	}()
 	select {
 	case err := <-over:
-		if err == nil || !strings.Contains(err.Error(), "metrics.json: it is no regular file") {
-			t.Errorf("%v; want that it is no regular file", err)
+		if err == nil || !strings.Contains(err.Error(), "metrics.json: not a regular file") {
+			t.Errorf("%v; want \"not a regular file\"", err)
 		}
 	case <-time.After(time.Minute):
 		t.Fatal("who reads waits for one who writes")

@@ -150,7 +150,7 @@ func TestNoRegularFile(t *testing.T) {
 		"ReadRecord": func(file string) error { _, err := ReadRecord(file, true); return err },
 	} {
 		for _, file := range []string{pipe, "/dev/null", filepath.Dir(pipe)} {
-			if err := read(file); err == nil || !strings.Contains(err.Error(), file+": it is no regular file") {
+			if err := read(file); err == nil || !strings.Contains(err.Error(), file+": not a regular file") {
 				t.Errorf("%s of %s: %v", name, file, err)
 			}
 		}

@@ -317,7 +317,7 @@ func (d *File) At(base string) *File { return d.names[base].file }
 // Read returns the content of a regular file, at most its first max bytes.
 func (f *Files) Read(ctx context.Context, file *File, max int64) ([]byte, error) {
 	if file.Kind != 0 || file.from == 0 {
-		return nil, errors.New("it is no regular file")
+		return nil, errors.New("not a regular file")
 	}
 	r, err := f.layers[file.from-1].Uncompressed()
 	if err != nil {
