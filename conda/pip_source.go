@@ -17,6 +17,8 @@ import (
 
 	"github.com/BurntSushi/toml"
 	"github.com/ulikunitz/xz"
+
+	"hpcc/store/bounded"
 )
 
 // sourceKinds are the archives that sources come in: sdists are the first (PEP 625);
@@ -109,41 +111,12 @@ func readSources(file, kind, subdir string) (*sources, error) {
 	return s, err
 }
 
-// maxNested bounds how deep tables, arrays and dotted keys of a pyproject.toml
-// are nested. The time that the decoder takes is quadratic in that.
-const maxNested = 500
-
-// tooDeep reports whether TOML is nested deeper than maxNested. Brackets and
-// dots in strings count too.
-func tooDeep(text []byte) bool {
-	depth, dots := 0, 0
-	for _, c := range text {
-		switch c {
-		case '{', '[':
-			depth, dots = depth+1, 0
-		case '}', ']':
-			depth, dots = max(depth-1, 0), 0
-		case '.':
-			dots++
-		case '=', ',', '\n':
-			dots = 0
-		}
-		if depth > maxNested || dots > maxNested {
-			return true
-		}
-	}
-	return false
-}
-
 // parseBuildSystem reads the build-system of pyproject.toml; nil is no file.
 func parseBuildSystem(project []byte) (buildSystem, error) {
 	var f struct {
 		Build *buildSystem `toml:"build-system"`
 	}
-	if tooDeep(project) {
-		return buildSystem{}, fmt.Errorf("reading pyproject.toml: keys or values are nested deeper than %d levels", maxNested)
-	}
-	if err := toml.Unmarshal(project, &f); err != nil {
+	if _, err := bounded.TOML(string(project), &f); err != nil {
 		var pe toml.ParseError
 		if errors.As(err, &pe) {
 			err = fmt.Errorf("line %d: %s", pe.Position.Line, pe.Message)
@@ -158,7 +131,7 @@ func parseBuildSystem(project []byte) (buildSystem, error) {
 		b.Backend, b.Path = legacyBackend, nil
 	}
 	module, object, named := strings.Cut(b.Backend, ":")
-	if !dottedText().MatchString(module) || named && !dottedText().MatchString(object) {
+	if !dottedText().MatchString(module) || (named && !dottedText().MatchString(object)) {
 		return b, fmt.Errorf("reading pyproject.toml: the build-backend %q is no object of python", short(b.Backend))
 	}
 	for i, p := range b.Path {

@@ -3,10 +3,11 @@ package job
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
+
+	"hpcc/store/wait"
 )
 
 // Spread refuses to go on where a job was given another number of nodes than it
@@ -99,14 +100,7 @@ func hostLines(name string, getenv func(string) string) ([][]string, error) {
 	if file == "" {
 		return nil, fmt.Errorf("%s is not set: this is no job of several nodes", name)
 	}
-	fi, err := os.Stat(file)
-	if err == nil && fi.Size() > maxHostFile {
-		err = fmt.Errorf("%s: has %d bytes; the most is %d", file, fi.Size(), maxHostFile)
-	}
-	if err != nil {
-		return nil, err
-	}
-	b, err := os.ReadFile(file)
+	b, err := wait.ReadFile(file, maxHostFile)
 	if err != nil {
 		return nil, err
 	}

@@ -89,11 +89,12 @@ func TestReadTables(t *testing.T) {
 		Size int `toml:"size"`
 	}
 	for text, want := range map[string]string{
-		"name = 'x'\n[row.a]\nsize = 3\n":            "",
-		"name = 'x'\n[row.a]\nsise = 3\n":            `:3: unknown key "sise"; is "size" meant?`,
-		"name = 'x'\n[row.a]\nsize = 'x'\n":          ":3: ",
-		"name = 'x'\n[row.a\n":                       ":3: ",
-		"a = 1\n" + strings.Repeat("#", maxSiteFile): "has more than",
+		"name = 'x'\n[row.a]\nsize = 3\n":              "",
+		"name = 'x'\n[row.a]\nsise = 3\n":              `:3: unknown key "sise"; is "size" meant?`,
+		"name = 'x'\n[row.a]\nsize = 'x'\n":            ":3: ",
+		"name = 'x'\n[row.a\n":                         ":3: ",
+		"a = 1\n" + strings.Repeat("#", maxSiteFile):   "has more than",
+		"name = 'x'\nb = " + strings.Repeat("[", 1000): ":2: keys or values are nested deeper",
 	} {
 		file := filepath.Join(t.TempDir(), "a.toml")
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

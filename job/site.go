@@ -14,6 +14,9 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
+
+	"hpcc/store/bounded"
+	"hpcc/store/wait"
 )
 
 // A Site is a place where jobs run, as the files of sites describe it: a
@@ -118,14 +121,7 @@ func (s *Sites) Find(name string) (*Site, error) {
 
 // read adds a file to what those before it said.
 func (s *Sites) read(file string) error {
-	fi, err := os.Stat(file)
-	if err != nil {
-		return err
-	}
-	if fi.Mode().IsRegular() && fi.Size() > maxSiteFile {
-		return fmt.Errorf("%s: has %d bytes; the most is %d", file, fi.Size(), maxSiteFile)
-	}
-	b, err := os.ReadFile(file)
+	b, err := wait.ReadFile(file, maxSiteFile)
 	if err != nil {
 		return err
 	}
@@ -138,7 +134,7 @@ func (s *Sites) parse(file, text string) error {
 		Site    map[string]toml.Primitive `toml:"site"`
 	}
 	f := &TableFile{file, text}
-	md, err := toml.Decode(text, &top)
+	md, err := bounded.TOML(text, &top)
 	if err != nil {
 		return f.wrong(err)
 	}

@@ -3,7 +3,6 @@ package job
 import (
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"regexp"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"hpcc/store/bounded"
 	"hpcc/store/wait"
 )
 
@@ -22,20 +22,12 @@ type TableFile struct{ name, text string }
 // ReadTables reads a file of TOML into a struct. A key that the struct does not have, or a
 // value of another type, is an error with file and line.
 func ReadTables(file string, into any) (*TableFile, error) {
-	in, err := wait.Open(file)
+	b, err := wait.ReadFile(file, maxSiteFile)
 	if err != nil {
 		return nil, err
-	}
-	defer in.Close()
-	b, err := io.ReadAll(io.LimitReader(in, maxSiteFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > maxSiteFile {
-		return nil, fmt.Errorf("%s: has more than %d bytes", file, maxSiteFile)
 	}
 	f := &TableFile{file, string(b)}
-	md, err := toml.Decode(f.text, into)
+	md, err := bounded.TOML(f.text, into)
 	if err != nil {
 		return nil, f.wrong(err)
 	}

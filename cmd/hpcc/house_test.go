@@ -19,16 +19,17 @@ var floors = map[string][]string{
 	"cmd/start/bare":     {"runtime", "envfile", "store/ready"},
 	"build":              {"unpack", "conda", "store", "store/wait", "store/wait/hostile", "runtime"},
 	"unpack":             {"store"},
-	"conda":              {"store", "store/wait", "store/wait/hostile"},
+	"conda":              {"store", "store/bounded", "store/wait", "store/wait/hostile"},
 	"store":              {"store/ready", "store/owndir", "store/seal", "store/wait", "store/wait/hostile"},
 	"store/ready":        {},
 	"store/owndir":       {},                     // both store and runtime have directories in /tmp and /dev/shm
 	"store/seal":         {},                     // both store and job seal the records that they keep
+	"store/bounded":      {},                     // both job and conda decode TOML
 	"store/wait":         {"store/wait/hostile"}, // shared by all that wait for others
 	"store/wait/hostile": {},
 	"runtime":            {"store/owndir"},
 	"envfile":            {},
-	"job":                {"store/seal", "store/wait", "store/wait/hostile"},
+	"job":                {"store/bounded", "store/seal", "store/wait", "store/wait/hostile"},
 	"metrics":            {},
 	"metrics/report":     {"metrics"},
 }
