@@ -2,12 +2,15 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	goruntime "runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,9 +23,14 @@ import (
 // of known use (testdata/measure).
 var bin, full, load string
 
+// atOnce is how many scripts run at once at least: many wait for a cluster most of the time.
+const atOnce = 4
+
 // TestMain builds hpcc as "make build" does. With HPCC_TEST_BUILT it does so in that
 // directory, and only once, for tests on machines that take long (testdata/vm).
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, goruntime.GOMAXPROCS(0)))) // -parallel overrides it
+	flag.Parse()
 	dir := os.Getenv("HPCC_TEST_BUILT")
 	if dir == "" {
 		var err error
