@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"hpcc/store/wait"
 )
 
 // podsProxy answers in the place of "kubectl proxy": a stand-in for kubectl says where it is asked to
@@ -37,6 +39,7 @@ func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {
 
 // TestHeardLater: an answer that does not come leaves the record for the next look; a refusal does not.
 func TestHeardLater(t *testing.T) {
+	ctx := wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
 	code, message := http.StatusServiceUnavailable, ""
 	asked := podsProxy(t, func(w http.ResponseWriter, r *http.Request) {
 		if w.WriteHeader(code); code == http.StatusOK {
@@ -70,7 +73,7 @@ func TestHeardLater(t *testing.T) {
 				{Task: Task{Native: "x-main-0", Start: begun, End: begun.Add(time.Minute), Exit: 1}},
 				{Task: Task{Native: "x-main-1", Start: begun.Add(time.Hour), End: begun.Add(2 * time.Hour)}, last: true},
 			}}}
-			st.unkept = st.renew(t.Context(), filepath.Join(dir, "x"), known)
+			st.unkept = st.renew(ctx, filepath.Join(dir, "x"), known)
 			st.settle(s.standing(known))
 		}
 		if err := os.Mkdir(filepath.Join(dir, "x"), 0o755); err != nil {

@@ -164,8 +164,11 @@ func adviceFor(err error) (advice string, status int) {
 		}
 	}
 	switch limit := runtime.LimitAdvice(err); {
-	case limit != "": // the cause of what else is advised
+	case limit != "": // the cause of what else is advised, and not the command line's fault
 		advice = limit
+		if status == exitUsage {
+			status = exitFailure
+		}
 	case advice != "":
 	case errors.As(err, &missing):
 		advice = fmt.Sprintf("%q lists them; %q fetches it from a registry", "hpcc images", "hpcc pull "+missing.Name)

@@ -13,6 +13,7 @@ set -euo pipefail
 base=${SLURM_BASE:-/var/tmp/hpcc-slurm-test}
 port=${SLURM_PORT:-17817} # slurmctld; slurmdbd is one above, the nodes a hundred
 nodes=${SLURM_NODES:-4}
+patience=${SLURM_MESSAGE_TIMEOUT:-10} # seconds in which a daemon answers a command
 user=$(id -un)
 export LC_ALL=C DEBIAN_FRONTEND=noninteractive
 die() { echo "slurm/up.sh: $*" >&2; exit 1; }
@@ -88,6 +89,7 @@ PreemptMode=REQUEUE
 MinJobAge=3600
 KillWait=3
 ReturnToService=2
+MessageTimeout=$patience
 DefMemPerCPU=256
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
