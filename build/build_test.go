@@ -279,7 +279,7 @@ func TestSourceDate(t *testing.T) {
 		bad  bool
 	}{{"", 315532800, false}, {"0", 0, false}, {"1700000000", 1700000000, false}, {"today", 0, true}, {"12abc", 0, true}} {
 		got, err := sourceDate(c.in)
-		if (err != nil) != c.bad || err == nil && got.Unix() != c.want {
+		if (err != nil) != c.bad || (err == nil && got.Unix() != c.want) {
 			t.Errorf("SOURCE_DATE_EPOCH=%q gives %v, %v; want %d", c.in, got, err, c.want)
 		}
 	}

@@ -164,7 +164,7 @@ func (h *healthcheck) String() string {
 
 // oneWord shows a value as it is, or quoted where it would not be one line.
 func oneWord(s string) string {
-	if q := fmt.Sprintf("%q", s); q != `"`+s+`"` && !strings.Contains(s, `"`) && !strings.Contains(s, `\`) || s != strings.TrimSpace(s) {
+	if q := fmt.Sprintf("%q", s); (q != `"`+s+`"` && !strings.Contains(s, `"`) && !strings.Contains(s, `\`)) || s != strings.TrimSpace(s) {
 		return q
 	}
 	return s
@@ -239,7 +239,7 @@ func applyNodes(tree map[string]node, tr *tar.Reader) error {
 	var names []string
 	removed := func(p string, self bool) {
 		for q := range tree {
-			if q == p && self || strings.HasPrefix(q, p+"/") {
+			if (q == p && self) || strings.HasPrefix(q, p+"/") {
 				delete(tree, q)
 			}
 		}

@@ -147,7 +147,7 @@ func TestFetchedEvents(t *testing.T) {
 				last, n = e, n+1
 			}
 		}
-		if last.Step != 2 || last.Size != c.size || n == 0 || n > 20 || c.size > 0 && last.Fetched != size {
+		if last.Step != 2 || last.Size != c.size || n == 0 || n > 20 || (c.size > 0 && last.Fetched != size) {
 			t.Errorf("ADD %s tells %d times of bytes, at last %d of %d of step %d", c.path, n, last.Fetched, last.Size, last.Step)
 		}
 	}
@@ -190,7 +190,7 @@ func TestPulledBase(t *testing.T) {
 				t.Errorf("FROM is told as cached: %v; want %v", e.Cached, cached)
 			}
 		}
-		if cached && fetched > 0 || !cached && (fetched < 400_000 || fetched != size) {
+		if (cached && fetched > 0) || (!cached && (fetched < 400_000 || fetched != size)) {
 			t.Errorf("cached %v: %d of %d bytes are told", cached, fetched, size)
 		}
 		// Which variables the base sets is known only when it is there.

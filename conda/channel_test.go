@@ -431,7 +431,7 @@ func readTar(t testing.TB, r io.Reader) map[string]tarEntry {
 		if _, twice := out[name]; twice {
 			t.Fatalf("the layer has the entry %q twice", h.Name)
 		}
-		if d := path.Dir(name); d != "." && out[d].Header == nil || d != "." && out[d].Typeflag != tar.TypeDir {
+		if d := path.Dir(name); (d != "." && out[d].Header == nil) || (d != "." && out[d].Typeflag != tar.TypeDir) {
 			t.Fatalf("the layer has the entry %q, and no directory %q before it", h.Name, d)
 		}
 		if h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" {

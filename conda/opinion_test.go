@@ -364,7 +364,7 @@ func ownWord(t *testing.T, r *result, dist string, paths []pathEntry) (n int) {
 		n++
 		switch now := sha([]byte(f.data)); {
 		case e.Type == "softlink": // size and digest are of what it leads to
-			if to := recorded[filepath.Join(filepath.Dir(dst), f.Linkname)]; f.Typeflag != tar.TypeSymlink || to.Type == "hardlink" && to.SHA256 != e.SHA256 {
+			if to := recorded[filepath.Join(filepath.Dir(dst), f.Linkname)]; f.Typeflag != tar.TypeSymlink || (to.Type == "hardlink" && to.SHA256 != e.SHA256) {
 				t.Errorf("%s of %s is %q -> %q", dst, dist, f.Typeflag, f.Linkname)
 			}
 		case now != x.SHA256InPrefix:

@@ -60,7 +60,7 @@ func TestPipOpinion(t *testing.T) {
 	dir := wheelDir(t, wheels...)
 	rows := "Demo-Pkg\nhelper\nold==2!1.0rc1"
 	real, err := filepath.Glob("/usr/share/python-wheels/*.whl")
-	if err != nil || len(real) == 0 && os.Getenv("CI") != "" {
+	if err != nil || (len(real) == 0 && os.Getenv("CI") != "") {
 		t.Fatalf("real wheels (Debian: python3-pip-whl, python3-setuptools-whl, python3-wheel-whl): %d, %v", len(real), err)
 	}
 	for _, w := range real {

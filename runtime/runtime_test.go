@@ -145,7 +145,7 @@ func TestAccounts(t *testing.T) {
 		os.WriteFile(filepath.Join(root, "etc/passwd"), []byte(test.passwd), 0o644)
 		t.Setenv("USER", "NAME")
 		passwd, _ := accounts(root, 4242, 4343, "/home/a:b")
-		if !strings.HasPrefix(string(passwd), test.want) || test.want == "" && passwd != nil {
+		if !strings.HasPrefix(string(passwd), test.want) || (test.want == "" && passwd != nil) {
 			t.Errorf("%s: passwd %q; want it to begin %q", test.name, passwd, test.want)
 		}
 		if test.want != "" && !strings.Contains(string(passwd), ":/home/a_b:") {
@@ -177,7 +177,7 @@ func TestSpecArgs(t *testing.T) {
 	}
 	for _, test := range tests {
 		s, err := Spec(root, ImageConfig{Entrypoint: test.entrypoint, Cmd: test.cmd}, Options{Args: test.args})
-		if (err != nil) != test.refused || err == nil && !slices.Equal(s.Process.Args, test.want) {
+		if (err != nil) != test.refused || (err == nil && !slices.Equal(s.Process.Args, test.want)) {
 			t.Errorf("%s: Spec = %v, %v; want %q", test.name, s, err, test.want)
 		}
 	}

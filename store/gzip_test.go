@@ -71,7 +71,7 @@ func TestGunzipEncoders(t *testing.T) {
 			data := sample(r, kind, size)
 			for name, open := range packers {
 				for level := flate.HuffmanOnly; level <= flate.BestCompression; level++ {
-					if size > 100_000 && level%3 != 0 || name == "ours" && level > flate.HuffmanOnly { // which has one
+					if (size > 100_000 && level%3 != 0) || (name == "ours" && level > flate.HuffmanOnly) { // which has one
 						continue
 					}
 					var packed bytes.Buffer
@@ -172,7 +172,7 @@ func sameAsStd(t *testing.T, packed []byte) {
 	want, wantErr := stdGunzip(packed)
 	for _, size := range []int{1 << 20, 4000} {
 		got, err := gunzipAll(bytes.NewReader(packed), size)
-		if (err == nil) != (wantErr == nil) || err == nil && !bytes.Equal(got, want) {
+		if (err == nil) != (wantErr == nil) || (err == nil && !bytes.Equal(got, want)) {
 			t.Fatalf("%d bytes, %v; compress/gzip gives %d bytes, %v\n%x", len(got), err, len(want), wantErr, packed)
 		}
 	}

@@ -59,7 +59,7 @@ func (m model) apply(lines []string) {
 // remove takes a path and all below it away, or only what is below.
 func (m model) remove(p string, itself bool) {
 	for q := range m {
-		if q == p && itself || p == "." || strings.HasPrefix(q, p+"/") {
+		if (q == p && itself) || p == "." || strings.HasPrefix(q, p+"/") {
 			delete(m, q)
 		}
 	}

@@ -282,7 +282,7 @@ func (d *damagedStore) verified(t *testing.T, kind, file string, damage func([]b
 	}
 	for _, args := range [][]string{{"gc", "--verify", "--dry-run"}, {"gc", "--verify"}} {
 		out, status := d.hpcc(t, store, args...)
-		if status != 1 || !strings.Contains(out, named) || kind != "version" && !strings.Contains(out, ": 1 damaged") && !strings.Contains(out, ": 2 damaged") {
+		if status != 1 || !strings.Contains(out, named) || (kind != "version" && !strings.Contains(out, ": 1 damaged") && !strings.Contains(out, ": 2 damaged")) {
 			t.Errorf("hpcc %s: status %d: %s; want %s", strings.Join(args, " "), status, out, named)
 		}
 	}

@@ -133,7 +133,7 @@ func TestQuota(t *testing.T) {
 					}
 					if status != 0 {
 						failed++
-						if status != 1 && status != 125 || !strings.Contains(out, "disk quota exceeded") || !strings.Contains(out, store) || !strings.Contains(out, "free space") {
+						if (status != 1 && status != 125) || !strings.Contains(out, "disk quota exceeded") || !strings.Contains(out, store) || !strings.Contains(out, "free space") {
 							t.Errorf("call %d: status %d: %s", n, status, out)
 						}
 					}

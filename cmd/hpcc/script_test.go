@@ -218,7 +218,7 @@ var facilities = map[string]func() error{
 	"time":     func() error { _, err := os.Stat("/usr/bin/time"); return err }, // Debian's package time
 	"perf": func() error {
 		out, err := exec.Command("perf", "stat", "-x,", "-e", "task-clock", "true").CombinedOutput()
-		if err == nil && !strings.Contains(string(out), "task-clock") || strings.Contains(string(out), "<not") {
+		if (err == nil && !strings.Contains(string(out), "task-clock")) || strings.Contains(string(out), "<not") {
 			err = errors.New("it counts nothing")
 		}
 		if err != nil {

@@ -43,7 +43,7 @@ func needsNothing(t *testing.T, arch string) {
 		}
 		f := strings.Fields(line)
 		for i, word := range f {
-			if to, ok := strings.CutSuffix(f[len(f)-1], "(SB)"); word == "CALL" || word == "JMP" && ok && to != in {
+			if to, ok := strings.CutSuffix(f[len(f)-1], "(SB)"); word == "CALL" || (word == "JMP" && ok && to != in) {
 				if !ok {
 					to = "what " + f[i+1] + " holds"
 				}
