@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -23,6 +22,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"hpcc/testdata/testenv"
 )
 
 // defaultPath is the PATH that BuildKit gives an image without one.
@@ -379,19 +380,14 @@ const group = "root:x:0:\ndaemon:x:1:\nwheel:x:10:root\nstaff:x:50:app\napp:x:10
 func busybox(t testing.TB) v1.Image {
 	t.Helper()
 	img, err := busyboxImage()
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	testenv.Need(t, "a static busybox", err)
 	return img
 }
 
 var busyboxImage = sync.OnceValues(func() (v1.Image, error) {
-	file, err := exec.LookPath("busybox")
+	file, err := testenv.Busybox()
 	if err != nil {
-		return nil, fmt.Errorf("needs busybox: install Debian's busybox-static: %w", err)
+		return nil, err
 	}
 	program, err := os.ReadFile(file)
 	if err != nil {

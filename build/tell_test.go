@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // events builds a Dockerfile's text and returns all that it tells.
@@ -44,13 +44,8 @@ func events(t *testing.T, s *store.Store, text string, o Options) []Event {
 // busyboxContext is a directory with a static busybox.
 func busyboxContext(t *testing.T) string {
 	t.Helper()
-	p, err := exec.LookPath("busybox")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("CI must have a static busybox")
-		}
-		t.Skip("needs a static busybox")
-	}
+	p, err := testenv.Busybox()
+	testenv.Need(t, "a static busybox", err)
 	b, err := os.ReadFile(p)
 	if err != nil {
 		t.Fatal(err)

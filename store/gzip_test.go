@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+
+	"hpcc/testdata/testenv"
 )
 
 // sample is n bytes of one of several kinds.
@@ -65,6 +67,7 @@ var packers = map[string]func(io.Writer, int) (io.WriteCloser, error){
 }
 
 func TestGunzipEncoders(t *testing.T) {
+	testenv.Slow(t)
 	r := rand.New(rand.NewSource(1))
 	for _, kind := range sampleKinds {
 		for _, size := range []int{0, 1, 100, 70_000, 600_000} {
@@ -382,6 +385,7 @@ func TestGunzipSourceError(t *testing.T) {
 
 // A bomb of a thousandth of its size costs no memory but the decoder's own.
 func TestGunzipBomb(t *testing.T) {
+	testenv.Slow(t)
 	var packed bytes.Buffer
 	z := stdgzip.NewWriter(&packed)
 	zeros := make([]byte, 1<<20)

@@ -21,6 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"hpcc/testdata/testenv"
 )
 
 // damages are what a disk does to a file.
@@ -42,7 +44,7 @@ type damagedStore struct {
 // newDamagedStore fills a store with everything that it can hold.
 func newDamagedStore(t *testing.T) *damagedStore {
 	t.Helper()
-	busy, err := busybox()
+	busy, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // allowed are the functions of Go's own that need neither heap nor goroutine.
@@ -17,6 +19,7 @@ var allowed = regexp.MustCompile(`^(runtime\.(memmove|memequal|cmpstring|memclrN
 // What runs before the Go runtime calls nothing that needs it: the machine code
 // of everything that begin reaches says so.
 func TestNothingNeedsTheRuntime(t *testing.T) {
+	testenv.Slow(t)
 	for _, arch := range []string{"amd64", "arm64", "ppc64le"} {
 		t.Run(arch, func(t *testing.T) { needsNothing(t, arch) })
 	}
