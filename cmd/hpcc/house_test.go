@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // floors are the rooms and which of our rooms each may import.
@@ -77,6 +79,26 @@ var schedulers = map[string]*regexp.Regexp{
 
 // strangers is in how many files outside of its package each scheduler is named.
 var strangers = map[string]int{"slurm": 53, "lsf": 26, "gridengine": 33, "pbs": 31}
+
+// module is the path in go.mod.
+var module = func() string {
+	b, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		panic(err)
+	}
+	first, _, _ := strings.Cut(string(b), "\n")
+	return strings.TrimPrefix(first, "module ")
+}()
+
+// TestModulePath renames the module in a copy: hpcc builds, and the guard holds it to
+// the same rules.
+func TestModulePath(t *testing.T) {
+	testenv.Slow(t)
+	dir := t.TempDir()
+	shell(t, "../..", `tar cf - --exclude=./.git --exclude=./bin --exclude=./dist . | tar xf - -C "$0"`, dir)
+	shell(t, dir, `make -s module-path NEW=example.org/lab.hpc/hpcc && ! grep -rl --include=*.go '"`+module+`/runtime"' . &&
+		make -s build && bin/hpcc --version && go vet ./testdata/modulepath && cd cmd/hpcc && go test -run 'TestHouse|TestStartImports' .`)
+}
 
 func TestHouse(t *testing.T) {
 	root := "../.."
@@ -148,7 +170,7 @@ func TestStartImports(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dep := range strings.Fields(string(out)) {
-		for _, slow := range []string{"regexp", "net", "net/http", "text/template", "flag", "crypto/tls", "github.com/urfave/cli/v2", "github.com/opencontainers/go-digest", "google.golang.org/protobuf", "hpcc/store", "hpcc/unpack"} {
+		for _, slow := range []string{"regexp", "net", "net/http", "text/template", "flag", "crypto/tls", "github.com/urfave/cli/v2", "github.com/opencontainers/go-digest", "google.golang.org/protobuf", module + "/store", module + "/unpack"} {
 			if dep == slow {
 				t.Errorf("cmd/start imports %s; see \"Start\" in docs/design.md", dep)
 			}
@@ -168,10 +190,10 @@ func checkFile(t *testing.T, room string, allowed []string, file string, got *ta
 	}
 	for _, i := range f.Imports {
 		path := strings.Trim(i.Path.Value, `"`)
-		if path == "hpcc/testdata/testenv" && strings.HasSuffix(file, "_test.go") {
+		if path == module+"/testdata/testenv" && strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		if dep, ours := strings.CutPrefix(path, "hpcc/"); ours && !strings.Contains(" "+strings.Join(allowed, " ")+" ", " "+dep+" ") {
+		if dep, ours := strings.CutPrefix(path, module+"/"); ours && !strings.Contains(" "+strings.Join(allowed, " ")+" ", " "+dep+" ") {
 			t.Errorf("%s: room %s may not import %s", file, room, dep)
 		}
 		if path == "github.com/urfave/cli/v2" && room != "cmd/hpcc" {

@@ -32,7 +32,12 @@ func needsNothing(t *testing.T, arch string) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	code, err := exec.Command("go", "tool", "objdump", "-s", `^(hpcc/|unicode/utf8\.|syscall\.|internal/)`, program).Output()
+	out, err := exec.Command("go", "list", "-m").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	module := strings.TrimSpace(string(out))
+	code, err := exec.Command("go", "tool", "objdump", "-s", `^(`+regexp.QuoteMeta(module)+`/|unicode/utf8\.|syscall\.|internal/)`, program).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +60,7 @@ func needsNothing(t *testing.T, arch string) {
 		}
 	}
 	// What hpcc_start calls, and what hpcc_entry.
-	todo := []string{"hpcc/cmd/start/bare.begin", "hpcc/runtime.begin"}
+	todo := []string{module + "/cmd/start/bare.begin", module + "/runtime.begin"}
 	from := map[string]string{}
 	for _, begin := range todo {
 		if len(calls[begin]) == 0 {
