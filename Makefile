@@ -1,4 +1,4 @@
-# hpcc: make build | test | test-kube | check | demo | bench | docs | install | release | clean
+# hpcc: make build | test | test-all | test-kube | check | demo | bench | docs | install | release | module-path | clean
 GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # -E: the binary begins at an entry point of its own (cmd/start/bare).
@@ -6,7 +6,7 @@ LDFLAGS = -s -w -E hpcc_start -X main.version=$(VERSION)
 # The race detector needs a C compiler; a newcomer's machine may have none.
 RACE    := $(shell command -v gcc >/dev/null 2>&1 && echo -race)
 
-.PHONY: build test test-kube check demo bench docs install release clean
+.PHONY: build test test-all test-kube check demo bench docs install release module-path clean
 
 # hpcc, with the program for images (cmd/start) embedded in place of cmd/hpcc/entry.bin.
 # $(1) is the file, $(2) the machine's GOARCH, "" for this one's.
@@ -20,7 +20,12 @@ endef
 build:
 	$(call link,bin/hpcc,)
 
+# What a change needs before each commit: minutes. docs/development.md lists what it covers.
 test:
+	$(GO) test -short -count=1 -timeout 20m $(RACE) ./...
+
+# With the whole-system tests that take long.
+test-all:
 	$(GO) test -count=1 -timeout 40m $(RACE) ./...
 
 # With a Kubernetes of one node, which needs root; the tests are yours: see the script.
@@ -53,6 +58,10 @@ release: dist/hpcc-linux-amd64 dist/hpcc-linux-arm64 dist/hpcc-linux-ppc64le
 
 dist/hpcc-linux-%: FORCE
 	$(call link,$@,$*)
+
+# Renames the module, here and now: make module-path NEW=example.org/lab/hpcc
+module-path:
+	$(GO) run ./testdata/modulepath "$(NEW)"
 
 FORCE:
 

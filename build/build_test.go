@@ -21,6 +21,7 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // TestMain: a program of RUN is this test binary first.
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(runtime.ExitFailed)
 	}
-	os.Exit(m.Run())
+	testenv.Run(m)
 }
 
 // insideMark tells the test binary that it is root of its own namespaces.
@@ -62,12 +63,7 @@ func runInside(t *testing.T, namespaces uintptr, flags ...string) string {
 	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("CI must have user namespaces: %v", err)
-		}
-		t.Skipf("needs user namespaces: %v", err)
-	}
+	testenv.Need(t, "user namespaces", cmd.Start())
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("inside: %v\n%s", err, &out)
 	}
@@ -279,7 +275,7 @@ func TestSourceDate(t *testing.T) {
 		bad  bool
 	}{{"", 315532800, false}, {"0", 0, false}, {"1700000000", 1700000000, false}, {"today", 0, true}, {"12abc", 0, true}} {
 		got, err := sourceDate(c.in)
-		if (err != nil) != c.bad || err == nil && got.Unix() != c.want {
+		if (err != nil) != c.bad || (err == nil && got.Unix() != c.want) {
 			t.Errorf("SOURCE_DATE_EPOCH=%q gives %v, %v; want %d", c.in, got, err, c.want)
 		}
 	}

@@ -45,7 +45,7 @@ func (b *builder) export(target int) {
 		c.steps = map[string]result{}
 	}
 	for i, m := range b.made {
-		if m.stage == nil || i != target && c.Min {
+		if m.stage == nil || (i != target && c.Min) {
 			continue
 		}
 		for _, s := range m.stage.steps {

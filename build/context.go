@@ -332,7 +332,7 @@ func (c *contextDir) matches(dir, pattern string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok && (!gone || e.IsDir() && c.ignore.Exclusions()) {
+		if ok && (!gone || (e.IsDir() && c.ignore.Exclusions())) {
 			out = append(out, rel)
 		}
 	}

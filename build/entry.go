@@ -124,7 +124,7 @@ func entryDigest(program []byte) string {
 // group 0, whose the directories are made (shareDir).
 func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 	name, group, _ := strings.Cut(user, ":")
-	if n, err := accountNumber(name); name == "" || err == nil && n == 0 {
+	if n, err := accountNumber(name); name == "" || (err == nil && n == 0) {
 		return foreignUser, nil
 	}
 	if _, err := strconv.Atoi(name); err == nil && numeric(user) {
@@ -209,7 +209,7 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 			return fmt.Errorf("it has more than %d entries; name another WORKDIR, or write RUN chmod -R g=u %s and build without --entry", maxShared, dir)
 		}
 		fi, err := e.Info()
-		if err != nil || !fi.IsDir() && !fi.Mode().IsRegular() {
+		if err != nil || (!fi.IsDir() && !fi.Mode().IsRegular()) {
 			return err
 		}
 		rel, err := filepath.Rel(tree, full)
@@ -222,8 +222,8 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 		}
 		notes.Describe(h, full, fi)
 		shared := h.Mode | h.Mode&0o700>>3
-		readable := h.Mode&0o004 != 0 || h.Gid == 0 && h.Mode&0o040 != 0
-		if h.Gid == 0 && shared == h.Mode || !fi.IsDir() && readable {
+		readable := h.Mode&0o004 != 0 || (h.Gid == 0 && h.Mode&0o040 != 0)
+		if (h.Gid == 0 && shared == h.Mode) || (!fi.IsDir() && readable) {
 			return nil
 		}
 		h.Name, h.Gid, h.Mode, h.Uname, h.Gname = rel, 0, shared, "", ""

@@ -232,7 +232,7 @@ func TestLintErrors(t *testing.T) {
 			if got := strings.Join(found, ","); got != c.want {
 				t.Errorf("Check(%q) = %q; want %q", c.text, got, c.want)
 			}
-			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			if (err == nil) != (c.err == "") || (err != nil && !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("Check(%q): %v; want %q", c.text, err, c.err)
 			}
 		})

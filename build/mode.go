@@ -46,7 +46,7 @@ func isOctal(s string) bool {
 // parseClause reads who, operator and permissions; x says whether X is x.
 func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 	i := strings.IndexAny(c, "+-=")
-	if i < 0 || strings.Trim(c[:i], "ugoa") != "" || strings.Trim(c[i+1:], "rwxXst") != "" && strings.Trim(c[i+1:], "ugo") != "" {
+	if i < 0 || strings.Trim(c[:i], "ugoa") != "" || (strings.Trim(c[i+1:], "rwxXst") != "" && strings.Trim(c[i+1:], "ugo") != "") {
 		return nil, fmt.Errorf("clause %q", c)
 	}
 	who, op, perms := c[:i], c[i], c[i+1:]
@@ -64,7 +64,7 @@ func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 					set |= 4 << shift[w]
 				case p == 'w':
 					set |= 2 << shift[w]
-				case p == 'x' || p == 'X' && x:
+				case p == 'x' || (p == 'X' && x):
 					set |= 1 << shift[w]
 				case p == 's' && w == 'u':
 					set |= 0o4000

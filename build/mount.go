@@ -417,7 +417,7 @@ func ParseSecret(arg string) (id string, s Secret, err error) {
 	if kind == "env" && s.Env == "" { // as buildx has it: src names the variable then
 		s.File, s.Env = "", s.File
 	}
-	if id == "" || strings.Contains(id, "/") || s.File != "" && s.Env != "" {
+	if id == "" || strings.Contains(id, "/") || (s.File != "" && s.Env != "") {
 		return "", s, fmt.Errorf("secret %q: needs id=NAME and either src=FILE or env=VARIABLE", arg)
 	}
 	if s.File == "" && s.Env == "" {

@@ -177,7 +177,7 @@ func shellWord(p string) string {
 func (x *examiner) user() {
 	name, group, _ := strings.Cut(x.cfg.User, ":")
 	number, err := strconv.Atoi(name)
-	root := name == "" || name == "root" || err == nil && number == 0
+	root := name == "" || name == "root" || (err == nil && number == 0)
 	switch {
 	case x.openshift && root:
 		x.add(Finding{Level: "warning", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image was made to run as root; OpenShift runs it as a uid of its own choice, in group 0", Cure: []string{"USER " + foreignUser}})
@@ -279,7 +279,7 @@ func (x *examiner) home() {
 			home = f[5]
 		}
 	}
-	if x.entry && (x.writable("/tmp") || x.writable("/var/tmp")) || path.Clean(home) != "/" && x.writable(home) {
+	if (x.entry && (x.writable("/tmp") || x.writable("/var/tmp"))) || (path.Clean(home) != "/" && x.writable(home)) {
 		return
 	}
 	f := Finding{Level: "warning", Rule: "home", Subject: home, Reason: "HOME is / for a user that the image does not know: what keeps caches or settings there fails",
@@ -312,7 +312,7 @@ func (x *examiner) variables() {
 				x.searched(name, d)
 			}
 			continue
-		case !path.IsAbs(value) || x.entry && slices.Contains(runtime.Places(), name):
+		case !path.IsAbs(value) || (x.entry && slices.Contains(runtime.Places(), name)):
 			continue
 		}
 		if !slices.Contains(writtenVariables, name) && !slices.ContainsFunc(writtenTo, func(end string) bool { return strings.HasSuffix(name, end) }) {
@@ -320,7 +320,7 @@ func (x *examiner) variables() {
 		}
 		d := path.Clean(value)
 		exists, dir := x.there(d)
-		if exists && !dir || x.writable(d) {
+		if (exists && !dir) || x.writable(d) {
 			continue
 		}
 		f := Finding{Level: "error", Rule: "variable", Subject: name + "=" + value, Reason: "programs write to this directory, and the pod's user may not", Cure: x.share(d)}
@@ -337,7 +337,7 @@ func (x *examiner) searched(variable, dir string) {
 		return
 	}
 	real, f, shut, err := x.reach(dir)
-	if err != nil || f.Kind != fs.ModeDir || shut == "" && x.may(f, mayExecute) {
+	if err != nil || f.Kind != fs.ModeDir || (shut == "" && x.may(f, mayExecute)) {
 		return
 	}
 	level := "error"
@@ -368,7 +368,7 @@ func (x *examiner) unreadable(dir string) {
 		for _, base := range d.Names() {
 			f, full := d.At(base), path.Join(p, base)
 			shut := f.Kind == fs.ModeDir && !x.may(f, mayRead|mayExecute)
-			if shut || f.Kind == 0 && !x.may(f, mayRead) {
+			if shut || (f.Kind == 0 && !x.may(f, mayRead)) {
 				if n++; n == 1 {
 					first = full
 				}
@@ -439,7 +439,7 @@ func (x *examiner) names() {
 		return
 	}
 	_, passwd, err := x.files.Resolve("/etc/passwd", nil)
-	if x.entry && (err == nil && x.may(passwd, mayWrite) || x.hasLibrary("libnss_wrapper.so")) {
+	if x.entry && ((err == nil && x.may(passwd, mayWrite)) || x.hasLibrary("libnss_wrapper.so")) {
 		return
 	}
 	var have []string

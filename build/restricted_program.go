@@ -230,7 +230,7 @@ func (x *examiner) argument(w string) {
 	p := x.inWorkdir(w)
 	real, f, shut, err := x.reach(p)
 	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist) || f == nil || f.Kind != 0:
+	case (err != nil && !errors.Is(err, fs.ErrNotExist)) || f == nil || f.Kind != 0:
 	case shut != "":
 		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", shut), Cure: x.open(shut, path.Dir(real))})
 	case !x.may(f, mayRead):

@@ -80,7 +80,7 @@ func (s *scriptExaminer) survey(n syntax.Node) bool {
 		s.conditional(n, n.Word)
 	case *syntax.CallExpr:
 		words := literals(n)
-		if len(words) > 1 && words[0] == "set" && (strings.HasPrefix(words[1], "-") && strings.Contains(words[1], "e") || slices.Contains(words, "errexit")) {
+		if len(words) > 1 && words[0] == "set" && ((strings.HasPrefix(words[1], "-") && strings.Contains(words[1], "e")) || slices.Contains(words, "errexit")) {
 			s.strict = true
 		}
 	}
@@ -176,7 +176,7 @@ func (s *scriptExaminer) command(st *syntax.Stmt, c *syntax.CallExpr) {
 	}
 	name := path.Base(words[at])
 	kind := onlyRoot[name]
-	if first := s.source(c.Args[at]); strings.Contains(first, "$@") || (became || kind == "become") && strings.Contains(s.source(c), "$@") {
+	if first := s.source(c.Args[at]); strings.Contains(first, "$@") || ((became || kind == "become") && strings.Contains(s.source(c), "$@")) {
 		s.passesOn = true
 	}
 	if words[at] == "" {

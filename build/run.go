@@ -195,7 +195,7 @@ func (st *stage) notes() *runtime.Notes {
 // full says that no space is left where steps work: programs often do not.
 func full(dir string) string {
 	var s unix.Statfs_t
-	if unix.Statfs(dir, &s) != nil || s.Bavail*uint64(s.Bsize) >= 1<<20 && (s.Ffree >= 64 || s.Files == 0) {
+	if unix.Statfs(dir, &s) != nil || (s.Bavail*uint64(s.Bsize) >= 1<<20 && (s.Ffree >= 64 || s.Files == 0)) {
 		return ""
 	}
 	return fmt.Sprintf("; no space left on device: free space on the file system of %s, run \"hpcc gc\", or set HPCC_STORE", dir)
@@ -325,7 +325,7 @@ func rememberStubs(dir string, ms []specs.Mount) (undo func(), err error) {
 		slices.SortFunc(stubs, func(a, b string) int { return len(b) - len(a) })
 		for _, p := range stubs {
 			fi, err := os.Lstat(p)
-			if err != nil || fi.Mode().IsRegular() && fi.Size() > 0 {
+			if err != nil || (fi.Mode().IsRegular() && fi.Size() > 0) {
 				continue
 			}
 			_ = os.Remove(p) // a directory with something in it stays

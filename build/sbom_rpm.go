@@ -107,7 +107,7 @@ func parseHeader(b []byte) (h rpmHeader, err error) {
 				h.number[tag] = binary.BigEndian.Uint32(field)
 			}
 		case 6, 9: // STRING, I18NSTRING
-			if tag < rpmName || tag > rpmSource && tag != rpmModularity {
+			if tag < rpmName || (tag > rpmSource && tag != rpmModularity) {
 				continue
 			}
 			if end := bytes.IndexByte(field, 0); end >= 0 && end < maxField {

@@ -139,7 +139,7 @@ func (s software) spdx() spdxPackage {
 // id names the package in the document: letters, digits, "." and "-".
 func (s software) id() string {
 	plain := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' {
+		if (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || r == '.' {
 			return r
 		}
 		return '-'

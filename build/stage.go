@@ -239,7 +239,7 @@ func isSignal(word string) bool {
 	for _, head := range []string{"RTMIN", "RTMAX"} {
 		if rest, ok := strings.CutPrefix(name, head); ok {
 			n, err := strconv.Atoi(rest)
-			return rest == "" || err == nil && (head == "RTMIN") == (n > 0) && n > -15 && n < 16
+			return rest == "" || (err == nil && (head == "RTMIN") == (n > 0) && n > -15 && n < 16)
 		}
 	}
 	return unix.SignalNum("SIG"+name) != 0

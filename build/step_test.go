@@ -3,7 +3,6 @@ package build
 import (
 	"archive/tar"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestDigestOf(t *testing.T) {
@@ -169,7 +170,7 @@ func TestOverlayAndCopies(t *testing.T) {
 		"COPY --link d /linked/\nCOPY --chown=5 --chmod=750 d /x/new/\nCOPY --parents d/s /x/\n" +
 		"FROM scratch\nCOPY --from=one / /\nADD a.tar /x/\n"
 	dir := files(t, "d/s/b", "2", "d/c", "3", "d/a/", "", "a.tar", string(archiveOf(t, "d1777 tmp", "d sub", "f sub/f text", "l link sub/f")))
-	if busy, err := exec.LookPath("busybox"); err == nil {
+	if busy, err := testenv.Busybox(); err == nil {
 		b, err := os.ReadFile(busy)
 		if err != nil {
 			t.Fatal(err)
@@ -177,12 +178,10 @@ func TestOverlayAndCopies(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "busybox"), b, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if out, _ := exec.Command("ldd", busy).CombinedOutput(); !strings.Contains(string(out), "=>") {
-			text += `COPY busybox /bin/
+		text += `COPY busybox /bin/
 RUN ["/bin/busybox", "sh", "-c", "cd /x && busybox rm -r s c && busybox mkdir s && echo new >s/n && busybox ln s/n hard && busybox ln s/n second && busybox ln -s hard other && busybox ln -s s/n soft && busybox chmod 600 a/b && busybox chmod 4755 run && busybox chown 7:7 a && busybox mv sub moved"]
 RUN ["/bin/busybox", "sh", "-c", "busybox rm -r /x/s; echo again >/x/s; echo linked >>/x/hard; echo linked >>/x/other"]
 `
-		}
 	}
 	img, _ := must(t, open(t), text, Options{Context: dir})
 	t.Logf("\n%s", content(t, img))

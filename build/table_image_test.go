@@ -11,7 +11,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strings"
@@ -23,6 +22,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"hpcc/testdata/testenv"
 )
 
 // defaultPath is the PATH that BuildKit gives an image without one.
@@ -164,7 +165,7 @@ func (h *healthcheck) String() string {
 
 // oneWord shows a value as it is, or quoted where it would not be one line.
 func oneWord(s string) string {
-	if q := fmt.Sprintf("%q", s); q != `"`+s+`"` && !strings.Contains(s, `"`) && !strings.Contains(s, `\`) || s != strings.TrimSpace(s) {
+	if q := fmt.Sprintf("%q", s); (q != `"`+s+`"` && !strings.Contains(s, `"`) && !strings.Contains(s, `\`)) || s != strings.TrimSpace(s) {
 		return q
 	}
 	return s
@@ -239,7 +240,7 @@ func applyNodes(tree map[string]node, tr *tar.Reader) error {
 	var names []string
 	removed := func(p string, self bool) {
 		for q := range tree {
-			if q == p && self || strings.HasPrefix(q, p+"/") {
+			if (q == p && self) || strings.HasPrefix(q, p+"/") {
 				delete(tree, q)
 			}
 		}
@@ -379,19 +380,14 @@ const group = "root:x:0:\ndaemon:x:1:\nwheel:x:10:root\nstaff:x:50:app\napp:x:10
 func busybox(t testing.TB) v1.Image {
 	t.Helper()
 	img, err := busyboxImage()
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
+	testenv.Need(t, "a static busybox", err)
 	return img
 }
 
 var busyboxImage = sync.OnceValues(func() (v1.Image, error) {
-	file, err := exec.LookPath("busybox")
+	file, err := testenv.Busybox()
 	if err != nil {
-		return nil, fmt.Errorf("needs busybox: install Debian's busybox-static: %w", err)
+		return nil, err
 	}
 	program, err := os.ReadFile(file)
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // events builds a Dockerfile's text and returns all that it tells.
@@ -44,13 +44,8 @@ func events(t *testing.T, s *store.Store, text string, o Options) []Event {
 // busyboxContext is a directory with a static busybox.
 func busyboxContext(t *testing.T) string {
 	t.Helper()
-	p, err := exec.LookPath("busybox")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("CI must have a static busybox")
-		}
-		t.Skip("needs a static busybox")
-	}
+	p, err := testenv.Busybox()
+	testenv.Need(t, "a static busybox", err)
 	b, err := os.ReadFile(p)
 	if err != nil {
 		t.Fatal(err)
@@ -147,7 +142,7 @@ func TestFetchedEvents(t *testing.T) {
 				last, n = e, n+1
 			}
 		}
-		if last.Step != 2 || last.Size != c.size || n == 0 || n > 20 || c.size > 0 && last.Fetched != size {
+		if last.Step != 2 || last.Size != c.size || n == 0 || n > 20 || (c.size > 0 && last.Fetched != size) {
 			t.Errorf("ADD %s tells %d times of bytes, at last %d of %d of step %d", c.path, n, last.Fetched, last.Size, last.Step)
 		}
 	}
@@ -190,7 +185,7 @@ func TestPulledBase(t *testing.T) {
 				t.Errorf("FROM is told as cached: %v; want %v", e.Cached, cached)
 			}
 		}
-		if cached && fetched > 0 || !cached && (fetched < 400_000 || fetched != size) {
+		if (cached && fetched > 0) || (!cached && (fetched < 400_000 || fetched != size)) {
 			t.Errorf("cached %v: %d of %d bytes are told", cached, fetched, size)
 		}
 		// Which variables the base sets is known only when it is there.

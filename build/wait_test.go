@@ -16,6 +16,7 @@ import (
 
 	"hpcc/store/wait"
 	"hpcc/store/wait/hostile"
+	"hpcc/testdata/testenv"
 )
 
 // notices collects what users are told.
@@ -80,12 +81,7 @@ func TestFetchFaults(t *testing.T) {
 // gitRepository makes a repository and serves it as files.
 func gitRepository(t *testing.T) *hostile.Server {
 	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("CI must have git: %v", err)
-		}
-		t.Skipf("needs git: %v", err)
-	}
+	testenv.NeedProgram(t, "git")
 	dir := t.TempDir()
 	cmd := exec.Command("sh", "-ec", `git init -q -b main work; echo in git >work/f; git -C work add .; git -C work commit -qm first
 git clone -q --bare work repo.git; git -C repo.git update-server-info`)

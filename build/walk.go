@@ -36,7 +36,7 @@ func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sou
 	if ierr != nil {
 		return set, ierr
 	}
-	if errors.Is(err, fs.ErrNotExist) || err == nil && gone && !top.mode.IsDir() {
+	if errors.Is(err, fs.ErrNotExist) || (err == nil && gone && !top.mode.IsDir()) {
 		why := "no such file"
 		if gone && err == nil {
 			why = "left out by .dockerignore"
@@ -205,7 +205,7 @@ func (w *walker) visit(fd int, dir, name string, f *foundFile) error {
 	f.path = strings.TrimSuffix(dir, "/") + "/" + name
 	f.rel = strings.TrimPrefix(f.path[len(w.top):], "/")
 	var err error
-	if f.gone, err = w.leftOut(f.rel); err != nil || f.gone && !w.exceptions() {
+	if f.gone, err = w.leftOut(f.rel); err != nil || (f.gone && !w.exceptions()) {
 		return err
 	}
 	if err := f.look(fd, name); err != nil {
@@ -231,5 +231,5 @@ func (w *walker) leftOut(rel string) (bool, error) {
 
 // exceptions says whether what is left out may have below it what is not.
 func (w *walker) exceptions() bool {
-	return w.context.ignore != nil && w.context.ignore.Exclusions() || w.skip != nil && w.skip.Exclusions()
+	return (w.context.ignore != nil && w.context.ignore.Exclusions()) || (w.skip != nil && w.skip.Exclusions())
 }

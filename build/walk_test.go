@@ -66,7 +66,7 @@ func walkedDir(t *testing.T, c *contextDir) []string {
 			return err
 		}
 		rel := strings.TrimPrefix(strings.TrimPrefix(p, c.dir), "/")
-		if gone, err := c.ignored(rel); err != nil || gone && rel != "" {
+		if gone, err := c.ignored(rel); err != nil || (gone && rel != "") {
 			return err
 		}
 		fi, err := d.Info()

@@ -105,7 +105,7 @@ func (a *activation) stmt(s *syntax.Stmt) (bool, error) {
 		return false, beyond(s, "starts a process")
 	}
 	for _, r := range s.Redirs {
-		if w := r.Word.Lit(); s.Cmd == nil || r.Hdoc != nil || w != "/dev/null" && w != "1" && w != "2" {
+		if w := r.Word.Lit(); s.Cmd == nil || r.Hdoc != nil || (w != "/dev/null" && w != "1" && w != "2") {
 			return false, beyond(s, "opens a file")
 		}
 	}
@@ -165,7 +165,7 @@ func (a *activation) call(c *syntax.CallExpr) (bool, error) {
 		return true, errReturn
 	case "set": // options of the shell
 		for _, w := range args[1:] {
-			if !strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "+") || w == "--" {
+			if (!strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "+")) || w == "--" {
 				return false, beyond(c, "sets the arguments")
 			}
 		}
@@ -466,7 +466,7 @@ func (a *activation) simple(w *syntax.Word) (err error) {
 			if _, set := a.vars[n.Param.Value]; !set && (atRun[n.Param.Value] || !variableText().MatchString(n.Param.Value)) {
 				err = beyond(w, "reads $%s, which only a run knows", n.Param.Value)
 			}
-			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || n.Exp != nil && n.Exp.Op == syntax.OtherParamOps {
+			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || (n.Exp != nil && n.Exp.Op == syntax.OtherParamOps) {
 				err = beyond(w, "has an expansion that is not known")
 			}
 		case *syntax.Lit:

@@ -244,7 +244,7 @@ func TestSysrootLinks(t *testing.T) {
 	}
 	for name, want := range map[string]string{"out": "", "self": "", "dir": "", "header": "", "abs": "/etc/hosts", "other": "../share/zoneinfo/UTC"} {
 		e, ok := r.files["usr/lib/"+name]
-		if ok != (want != "") || ok && e.Linkname != want {
+		if ok != (want != "") || (ok && e.Linkname != want) {
 			t.Errorf("%s leads to %+v; want %q", name, e.Header, want)
 		}
 	}
@@ -258,7 +258,7 @@ func TestChooseSysroot(t *testing.T) {
 		rec("3.0", "c", "x", 1), rec("2.17.1", "d", "x", 1), rec("2.40", "second", "y", 1), {Name: "sysroot_linux-aarch64", Version: "2.41", origin: "x"}}
 	for _, c := range []struct{ version, want string }{{"", "plain"}, {"2.12", "a"}, {"2.9", "b"}, {"2.40", ""}, {"9999", ""}} {
 		r, err := chooseSysroot(all, c.version, "linux-64")
-		if err == nil && r.Build != c.want || err != nil && c.want != "" {
+		if (err == nil && r.Build != c.want) || (err != nil && c.want != "") {
 			t.Errorf("chooseSysroot(%q) = %+v, %v; want %q", c.version, r, err, c.want)
 		}
 	}

@@ -256,7 +256,7 @@ func (s *solver) add(c *clause) *clause {
 // lasts says that a is worth watching rather than b.
 func (s *solver) lasts(a, b literal) bool {
 	x, y := s.truth(a), s.truth(b)
-	return x > y || x == y && x < 0 && s.level[a.id()] > s.level[b.id()]
+	return x > y || (x == y && x < 0 && s.level[a.id()] > s.level[b.id()])
 }
 
 // visit looks at the clauses that watch a literal that became false.

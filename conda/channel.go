@@ -45,7 +45,7 @@ func openChannel(s string) (channel, error) {
 		return channel{}, errors.New(`channel "defaults": its terms of service need your consent; name a channel by its URL`)
 	case strings.Contains(s, "://"):
 		u, err := url.Parse(s)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "file" {
+		if err != nil || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "file") {
 			return channel{}, fmt.Errorf("channel %q: not an http, https or file URL", hide(s))
 		}
 		return channel{url: strings.TrimRight(s, "/")}, nil
@@ -71,7 +71,7 @@ func openFile(u string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Host != "" && p.Host != "localhost" || !path.IsAbs(p.Path) {
+	if (p.Host != "" && p.Host != "localhost") || !path.IsAbs(p.Path) {
 		return nil, fmt.Errorf("%s: not of the form file:///directory", u)
 	}
 	return os.Open(p.Path)
@@ -391,5 +391,5 @@ func hexText(s string, n int) string {
 // isDigest tells whether s is empty or n hex digits.
 func isDigest(s string, n int) bool {
 	_, err := hex.DecodeString(s)
-	return s == "" || len(s) == n && err == nil
+	return s == "" || (len(s) == n && err == nil)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // This file writes packages and channels, as conda-build would, and as it never
@@ -265,12 +266,7 @@ func (p *testPkg) bytes(t testing.TB) []byte {
 // bz2 packs with the program bzip2: Go can only unpack.
 func bz2(t testing.TB, b []byte) []byte {
 	t.Helper()
-	if _, err := exec.LookPath("bzip2"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("bzip2 is not installed, and CI is set")
-		}
-		t.Skip("bzip2 is not installed")
-	}
+	testenv.NeedProgram(t, "bzip2")
 	cmd := exec.Command("bzip2", "-c")
 	cmd.Stdin = bytes.NewReader(b)
 	out, err := cmd.Output()
@@ -431,7 +427,7 @@ func readTar(t testing.TB, r io.Reader) map[string]tarEntry {
 		if _, twice := out[name]; twice {
 			t.Fatalf("the layer has the entry %q twice", h.Name)
 		}
-		if d := path.Dir(name); d != "." && out[d].Header == nil || d != "." && out[d].Typeflag != tar.TypeDir {
+		if d := path.Dir(name); (d != "." && out[d].Header == nil) || (d != "." && out[d].Typeflag != tar.TypeDir) {
 			t.Fatalf("the layer has the entry %q, and no directory %q before it", h.Name, d)
 		}
 		if h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" {

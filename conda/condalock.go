@@ -116,7 +116,7 @@ func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	}
 	x.Line = p.Line
 	x.MD5, x.SHA256 = lockHash(p, "md5"), lockHash(p, "sha256")
-	if x.MD5 != "" && !isDigest(x.MD5, 32) || x.SHA256 != "" && !isDigest(x.SHA256, 64) {
+	if (x.MD5 != "" && !isDigest(x.MD5, 32)) || (x.SHA256 != "" && !isDigest(x.SHA256, 64)) {
 		l.r.wrong(p.Line, "%s: its md5 or sha256 is none", x.Name)
 		return x, false
 	}

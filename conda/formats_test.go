@@ -238,13 +238,13 @@ func checkRead(t *testing.T, in, file string) {
 	}
 	names := map[string]bool{}
 	for _, x := range e.Entries {
-		if x.check() != nil || isPip(x.Build) || names[x.Name] || e.Explicit != (x.URL != "") || x.MD5 != "" && !isDigest(x.MD5, 32) || x.SHA256 != "" && !isDigest(x.SHA256, 64) || x.Size < 0 {
+		if x.check() != nil || isPip(x.Build) || names[x.Name] || e.Explicit != (x.URL != "") || (x.MD5 != "" && !isDigest(x.MD5, 32)) || (x.SHA256 != "" && !isDigest(x.SHA256, 64)) || x.Size < 0 {
 			t.Fatalf("Read(%q) has entry %+v", in, x)
 		}
 		names[x.Name] = true
 	}
 	for _, p := range e.Pip {
-		if p.Name == "" && p.URL == "" || p.Name != "" && !pipNameText().MatchString(p.Name) {
+		if (p.Name == "" && p.URL == "") || (p.Name != "" && !pipNameText().MatchString(p.Name)) {
 			t.Fatalf("Read(%q) has requirement %+v", in, p)
 		}
 	}

@@ -42,7 +42,7 @@ func FuzzPaths(f *testing.F) {
 			if e == nil || e.Path != src || !filepath.IsLocal(src) || src == "." || !filepath.IsLocal(pk.target(src)) {
 				t.Fatalf("path %q: %+v", src, e)
 			}
-			if e.Placeholder != "" && (strings.ContainsRune(e.Placeholder, 0) || e.Mode != "text" && e.Mode != "binary") {
+			if e.Placeholder != "" && (strings.ContainsRune(e.Placeholder, 0) || (e.Mode != "text" && e.Mode != "binary")) {
 				t.Fatalf("path %q: %+v", src, e)
 			}
 		}
@@ -184,7 +184,7 @@ func FuzzInstall(f *testing.F) {
 			if strings.HasPrefix(name, "opt/conda/conda-meta/") && name != "opt/conda/conda-meta/p-1.0-0.json" {
 				t.Fatalf("%q is planted", name)
 			}
-			if target := got[e.Linkname]; e.Typeflag == tar.TypeLink && (target.Header == nil || target.Typeflag != tar.TypeReg && target.Typeflag != tar.TypeLink) {
+			if target := got[e.Linkname]; e.Typeflag == tar.TypeLink && (target.Header == nil || (target.Typeflag != tar.TypeReg && target.Typeflag != tar.TypeLink)) {
 				t.Fatalf("%q is a hard link to %q", name, e.Linkname)
 			}
 		}
@@ -213,7 +213,7 @@ func slowScan(in []byte, wanted map[string]bool) (map[string][]string, error) {
 		if err := d.Decode(&raw); err != nil {
 			return nil, err
 		}
-		if key != "packages" && key != "packages.conda" || string(raw) == "null" {
+		if (key != "packages" && key != "packages.conda") || string(raw) == "null" {
 			continue
 		}
 		list := json.NewDecoder(bytes.NewReader(raw))
@@ -270,7 +270,7 @@ func FuzzScan(f *testing.F) {
 			return err
 		}
 		err := s.object(func(key []byte) error {
-			if name, err := unquote(key); err != nil || name != "packages" && name != "packages.conda" {
+			if name, err := unquote(key); err != nil || (name != "packages" && name != "packages.conda") {
 				return errors.Join(err, s.skip())
 			}
 			if c, err := s.next(); err != nil || c != '{' {

@@ -371,7 +371,7 @@ func TestChannelLogin(t *testing.T) {
 		if err == nil {
 			_, _, err = p.Layers(t.Context(), newStore(t), o)
 		}
-		if text := fmt.Sprint(err); c.want == "" && err != nil || !strings.Contains(text, c.want) || strings.Contains(text, "wr0ng") || strings.Contains(text, "s3cret") {
+		if text := fmt.Sprint(err); (c.want == "" && err != nil) || !strings.Contains(text, c.want) || strings.Contains(text, "wr0ng") || strings.Contains(text, "s3cret") {
 			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)
 		}
 	}

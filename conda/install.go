@@ -273,7 +273,7 @@ func (p *pkg) putLink(w *layerWriter, e *pathEntry, x *installed, out, h *tar.He
 	if to == nil || to.Type != "hardlink" {
 		return nil, fmt.Errorf("hard link to %q, which is no file installed before", short(h.Linkname))
 	}
-	if te.Placeholder != e.Placeholder || e.Placeholder != "" && te.Mode != e.Mode {
+	if te.Placeholder != e.Placeholder || (e.Placeholder != "" && te.Mode != e.Mode) {
 		return nil, fmt.Errorf("hard link to %q, which has another placeholder", short(h.Linkname))
 	}
 	if err := checkSum(e, to.SHA256); err != nil {
@@ -316,7 +316,7 @@ const (
 
 // wanted says whether the installer itself needs a file's content.
 func wanted(dst string) bool {
-	return strings.HasPrefix(dst, varsDir) && strings.HasSuffix(dst, ".json") || strings.HasPrefix(dst, scriptsDir) && strings.HasSuffix(dst, ".sh")
+	return (strings.HasPrefix(dst, varsDir) && strings.HasSuffix(dst, ".json")) || (strings.HasPrefix(dst, scriptsDir) && strings.HasSuffix(dst, ".sh"))
 }
 
 // checkSum holds a file to the digest that its package lists.

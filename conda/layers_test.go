@@ -172,7 +172,7 @@ func TestSpread(t *testing.T) {
 			}) bool {
 				return p.Size >= s.size
 			})
-			if class >= 0 && of != class || i < maxOwn && p.Size < ownSize+8*22 {
+			if (class >= 0 && of != class) || (i < maxOwn && p.Size < ownSize+8*22) {
 				t.Errorf("layer %d: %s of %d bytes is of another class", i, p.Name, p.Size)
 			}
 			seen[p.Name], last, class = true, p.Name, of
@@ -252,7 +252,7 @@ func TestExplicit(t *testing.T) {
 		if n := 3 - strings.Count(c.in, "#"); n > 0 {
 			note = fmt.Sprintf("env.txt: %d of 3 packages are taken as they come, without a digest in the export", n)
 		}
-		if notes := r.notes(); note == "" && strings.Contains(notes, "digest") || !strings.Contains(notes, note) {
+		if notes := r.notes(); (note == "" && strings.Contains(notes, "digest")) || !strings.Contains(notes, note) {
 			t.Errorf("%s: Notes = %q; want %q", c.name, notes, note)
 		}
 	}

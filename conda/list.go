@@ -64,7 +64,7 @@ var specLine = sync.OnceValue(func() *regexp.Regexp {
 })
 
 func isSpec(s string) bool {
-	if strings.Contains(s, "/") && !strings.Contains(s, "::") || strings.Contains(s, "://") && !strings.Contains(s, "::") {
+	if (strings.Contains(s, "/") && !strings.Contains(s, "::")) || (strings.Contains(s, "://") && !strings.Contains(s, "::")) {
 		return false
 	}
 	return len(s) <= 1024 && specLine().MatchString(s) && !strings.ContainsAny(s, "\x00\t\r\n")
@@ -181,7 +181,7 @@ func (r *reader) listJSON(root *yaml.Node) {
 func most(count map[string]int) string {
 	best := ""
 	for s, n := range count {
-		if n > count[best] || n == count[best] && s < best {
+		if n > count[best] || (n == count[best] && s < best) {
 			best = s
 		}
 	}

@@ -150,7 +150,7 @@ func isLive(name string) bool {
 	}
 	ok, _ := path.Match("lib/python[23]*/site-packages/*.dist-info/*", name)
 	egg, _ := path.Match("lib/python[23]*/site-packages/*.egg-info/PKG-INFO", name)
-	return egg || ok && slices.Contains([]string{"METADATA", "direct_url.json", "REQUESTED"}, path.Base(name))
+	return egg || (ok && slices.Contains([]string{"METADATA", "direct_url.json", "REQUESTED"}, path.Base(name)))
 }
 
 func (l *live) open(fsys fs.FS, name string) error {
@@ -225,7 +225,7 @@ func (l *live) record(file string, b []byte) error {
 	if err := x.check(); err != nil {
 		return err
 	}
-	if x.MD5 != "" && !isDigest(x.MD5, 32) || x.SHA256 != "" && !isDigest(x.SHA256, 64) {
+	if (x.MD5 != "" && !isDigest(x.MD5, 32)) || (x.SHA256 != "" && !isDigest(x.SHA256, 64)) {
 		return fmt.Errorf("the record's md5 or sha256 is none")
 	}
 	if x.Channel == "<unknown>" {

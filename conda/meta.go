@@ -174,7 +174,7 @@ func parsePrefix(line string) (placeholder, mode, file string, err error) {
 			file = ""
 		}
 	}
-	if first == "" || mode != "text" && mode != "binary" || file == "" || strings.ContainsRune(first, 0) {
+	if first == "" || (mode != "text" && mode != "binary") || file == "" || strings.ContainsRune(first, 0) {
 		return "", "", "", errors.New("not PLACEHOLDER text|binary PATH")
 	}
 	return first, mode, file, nil

@@ -24,7 +24,7 @@ type mirrors struct {
 func (o Options) mirrorsOf(u string) *mirrors {
 	for _, group := range o.Mirrors {
 		below, ok := strings.CutPrefix(u, group[0]) // a label of it
-		if len(group) < 2 || !ok || below != "" && !strings.HasPrefix(below, "/") {
+		if len(group) < 2 || !ok || (below != "" && !strings.HasPrefix(below, "/")) {
 			continue
 		}
 		m := &mirrors{}
@@ -42,7 +42,7 @@ func (o Options) mirrorsBeside(u string) *mirrors {
 	for _, group := range o.Mirrors {
 		for i, place := range group {
 			below, ok := strings.CutPrefix(u, place)
-			if len(group) < 2 || !ok || below != "" && !strings.HasPrefix(below, "/") {
+			if len(group) < 2 || !ok || (below != "" && !strings.HasPrefix(below, "/")) {
 				continue
 			}
 			m := &mirrors{places: []string{u}}

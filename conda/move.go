@@ -50,7 +50,7 @@ func substituteOf(name string) *substitute {
 		for _, n := range s.names {
 			head, isHead := strings.CutSuffix(n, "*")
 			tail, isTail := strings.CutPrefix(n, "*")
-			if n == name || isHead && strings.HasPrefix(name, head) || isTail && strings.HasSuffix(name, tail) {
+			if n == name || (isHead && strings.HasPrefix(name, head)) || (isTail && strings.HasSuffix(name, tail)) {
 				return &substitutes[i]
 			}
 		}

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // A judgement is what testdata/install/judge.py, which installs packages by conda's
@@ -30,12 +32,8 @@ type judgement struct {
 // skipped, and fails in CI.
 func judge(t testing.TB, packages ...string) *judgement {
 	t.Helper()
-	if out, err := exec.Command("/usr/bin/python3", "-c", "import conda_package_streaming.extract").CombinedOutput(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("python3 with conda_package_streaming (Debian: python3-conda-package-streaming): %v: %s", err, out)
-		}
-		t.Skip("no python3 with conda_package_streaming (Debian: python3-conda-package-streaming)")
-	}
+	err := exec.Command("/usr/bin/python3", "-c", "import conda_package_streaming.extract").Run()
+	testenv.Need(t, "python3 with conda_package_streaming (Debian: python3-conda-package-streaming)", err)
 	args := append([]string{"testdata/install/judge.py", "/opt/conda", filepath.Join(t.TempDir(), "prefix")}, packages...)
 	j := &judgement{}
 	if err := json.Unmarshal(runPython(t, "", args...), j); err != nil {
@@ -198,14 +196,10 @@ func packageFiles(dir string, r *result) (files []string) {
 // The environment of real programs that testdata/channel makes, for both machines,
 // the second from the first one's export.
 func TestOpinionChannel(t *testing.T) {
+	testenv.Slow(t)
 	dir := os.Getenv("HPCC_TEST_CHANNEL")
 	text, err := os.ReadFile(filepath.Join(dir, "requirements.txt"))
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("HPCC_TEST_CHANNEL: %v", err)
-		}
-		t.Skip("needs a conda channel: go run ./testdata/channel makes one")
-	}
+	testenv.Need(t, "a conda channel in HPCC_TEST_CHANNEL (go run ./testdata/channel makes one)", err)
 	for _, subdir := range []string{"linux-64", "linux-ppc64le"} {
 		t.Run(subdir, func(t *testing.T) {
 			r, err := install(t, newStore(t), string(text), Options{Channels: []string{dir}, Subdir: subdir, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }})
@@ -364,7 +358,7 @@ func ownWord(t *testing.T, r *result, dist string, paths []pathEntry) (n int) {
 		n++
 		switch now := sha([]byte(f.data)); {
 		case e.Type == "softlink": // size and digest are of what it leads to
-			if to := recorded[filepath.Join(filepath.Dir(dst), f.Linkname)]; f.Typeflag != tar.TypeSymlink || to.Type == "hardlink" && to.SHA256 != e.SHA256 {
+			if to := recorded[filepath.Join(filepath.Dir(dst), f.Linkname)]; f.Typeflag != tar.TypeSymlink || (to.Type == "hardlink" && to.SHA256 != e.SHA256) {
 				t.Errorf("%s of %s is %q -> %q", dst, dist, f.Typeflag, f.Linkname)
 			}
 		case now != x.SHA256InPrefix:

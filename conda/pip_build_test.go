@@ -514,7 +514,7 @@ func FuzzSources(f *testing.F) {
 		w := &layerWriter{tw: tar.NewWriter(io.Discard), prefix: "p", dirs: map[string]bool{}}
 		_ = s.put(w, "source")
 		for d := range w.dirs {
-			if d != "p" && !strings.HasPrefix(d, "p/source") || strings.Contains(d, "..") && !filepath.IsLocal(d) {
+			if (d != "p" && !strings.HasPrefix(d, "p/source")) || (strings.Contains(d, "..") && !filepath.IsLocal(d)) {
 				t.Errorf("directory %q", d)
 			}
 		}

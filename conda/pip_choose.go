@@ -56,7 +56,7 @@ func (r *pipResolver) candidates(name string, wants []pipWant) ([]*pipPick, erro
 	var finals, pres []*pipPick
 	for i := range r.files[name] {
 		f := &r.files[name][i]
-		if !fulfils(f.version, wants) || r.fault(f, wants) != "" || f.yanked && !exact {
+		if !fulfils(f.version, wants) || r.fault(f, wants) != "" || (f.yanked && !exact) {
 			continue
 		}
 		p := (&pipPick{name: name, version: f.version, file: f, rank: f.rank}).demand(wants)

@@ -50,7 +50,7 @@ func (x *PipIndexes) indexes() []string {
 // before puts what the user names before what a file in dir does. As with pip,
 // a directory of the file may be meant from where the file is.
 func (x PipIndexes) before(file PipIndexes, dir string) PipIndexes {
-	x.NoIndex = x.NoIndex || file.NoIndex && x.URL == ""
+	x.NoIndex = x.NoIndex || (file.NoIndex && x.URL == "")
 	x.URL = cmp.Or(x.URL, file.URL)
 	x.Extra = slices.Concat(x.Extra, file.Extra)
 	x.FindLinks = slices.Clone(x.FindLinks)

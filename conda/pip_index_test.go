@@ -218,7 +218,7 @@ func TestPipLogin(t *testing.T) {
 		write(t, file, []byte(c.netrc))
 		o := pipOptions{Indexes: PipIndexes{URL: "http://" + c.login + u.Host + "/simple/"}}
 		r, err := pipInstalled(t, "x", pyTarget(nil), o)
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)
 		}
 		if err != nil && strings.Contains(err.Error(), "wr0ng") {
@@ -309,7 +309,7 @@ func TestPipServers(t *testing.T) {
 			return c.answer(w, r, nth) || inner(w, r, nth)
 		}
 		_, err := pipInstalled(t, "x", pyTarget(nil), s.from())
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v; want %q", c.name, err, c.want)
 		}
 	}

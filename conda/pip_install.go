@@ -220,7 +220,7 @@ func (p *pipPlan) missing(in []*pipInstall) (notes []string) {
 		}
 		extras[a.name] = append(extras[a.name], a.extra)
 		for _, d := range x.meta.requires {
-			if !d.cond.holds(env, a.extra) || a.extra != "" && d.cond.holds(env, "") {
+			if !d.cond.holds(env, a.extra) || (a.extra != "" && d.cond.holds(env, "")) {
 				continue
 			}
 			name := pipName(d.Name)

@@ -56,7 +56,7 @@ func (p *markerParser) skip() string {
 // word takes a keyword that stands alone.
 func (p *markerParser) word(w string) bool {
 	rest, ok := strings.CutPrefix(p.skip(), w)
-	if !ok || rest != "" && isWord(rest[0]) {
+	if !ok || (rest != "" && isWord(rest[0])) {
 		return false
 	}
 	p.rest = rest
@@ -64,7 +64,7 @@ func (p *markerParser) word(w string) bool {
 }
 
 func isWord(c byte) bool {
-	return c == '_' || c == '.' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+	return c == '_' || c == '.' || ('0' <= c && c <= '9') || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z')
 }
 
 func (p *markerParser) or(depth int) (*marker, error) {
@@ -239,7 +239,7 @@ func (m *marker) holds(env map[string]string, extra string) bool {
 		return o.text
 	}
 	l, r := value(m.left), value(m.right)
-	if m.left.variable && m.left.text == "extra" || m.right.variable && m.right.text == "extra" {
+	if (m.left.variable && m.left.text == "extra") || (m.right.variable && m.right.text == "extra") {
 		l, r = pipName(l), pipName(r)
 	}
 	return compareMarker(l, m.op, r)

@@ -256,7 +256,7 @@ func (r *pipResolver) follow(s *pipState, p *pipPick, w pipWant) (blame *pipBlam
 	}
 	for _, d := range p.meta.requires {
 		i := slices.IndexFunc(news, func(x string) bool { return d.cond.holds(r.env, x) })
-		if i < 0 || news[i] != "" && d.cond.holds(r.env, "") {
+		if i < 0 || (news[i] != "" && d.cond.holds(r.env, "")) {
 			continue // not wanted, or wanted before
 		}
 		n := pipWant{dependencyRow: d, name: pipName(d.Name), who: p.String(), from: []string{p.name}}

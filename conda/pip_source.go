@@ -150,7 +150,7 @@ func (s *sources) static() bool {
 		return false
 	}
 	major, minor, err := twoNumbers(s.meta.format)
-	if err != nil || major < 2 || major == 2 && minor < 2 {
+	if err != nil || major < 2 || (major == 2 && minor < 2) {
 		return false
 	}
 	return !slices.ContainsFunc(s.meta.dynamic, func(f string) bool {

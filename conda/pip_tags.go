@@ -26,7 +26,7 @@ var buildTagText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 func parseWheelName(file string) (*wheelName, error) {
 	stem, ok := strings.CutSuffix(file, ".whl")
 	f := strings.Split(stem, "-")
-	if !ok || len(f) != 5 && len(f) != 6 {
+	if !ok || (len(f) != 5 && len(f) != 6) {
 		return nil, errors.New("its name is not NAME-VERSION[-BUILD]-PYTHON-ABI-PLATFORM.whl")
 	}
 	w := &wheelName{file: file, dist: f[0]}

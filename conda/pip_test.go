@@ -60,7 +60,7 @@ func TestExportWithPip(t *testing.T) {
 				t.Errorf("%s: %s is not installed", c.name, w.Name)
 			}
 		}
-		if strings.Join(got, ", ") != c.want || c.note != "" && !strings.Contains(strings.Join(env.Notes, "\n"), c.note) {
+		if strings.Join(got, ", ") != c.want || (c.note != "" && !strings.Contains(strings.Join(env.Notes, "\n"), c.note)) {
 			t.Errorf("%s: %v with the notes %q; want %s and %q", c.name, got, env.Notes, c.want, c.note)
 		}
 	}

@@ -275,7 +275,7 @@ func (c pipSpec) match(v pipVersion) bool {
 	if c.op == "<" { // <3.1 is not 3.1rc1
 		return v.compare(c.v) < 0 && (c.v.isPre() || !v.isPre() || !same)
 	}
-	if same && (v.local != nil || v.post != "" && c.v.post == "") {
+	if same && (v.local != nil || (v.post != "" && c.v.post == "")) {
 		return false // >1.7 is neither 1.7.post1 nor 1.7+local
 	}
 	return v.compare(c.v) > 0
@@ -298,7 +298,7 @@ func (s pipSpecs) pre() bool {
 
 // exact says whether one version is named.
 func (s pipSpecs) exact() bool {
-	return slices.ContainsFunc(s, func(c pipSpec) bool { return c.op == "===" || c.op == "==" && !c.wild })
+	return slices.ContainsFunc(s, func(c pipSpec) bool { return c.op == "===" || (c.op == "==" && !c.wild) })
 }
 
 func (s pipSpecs) String() string {

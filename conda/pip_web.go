@@ -59,7 +59,7 @@ func (w *pipWeb) allowed(u *url.URL) error {
 // unheard says whether nobody on the way hears what is said to a server.
 func unheard(u *url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
-	return u.Scheme == "https" || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	return u.Scheme == "https" || u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
 // anything is what archives are asked for as.

@@ -624,7 +624,7 @@ func FuzzWheel(f *testing.F) {
 		}
 		out := readTar(t, &layer)
 		for name := range out {
-			if strings.HasPrefix(name, "opt/conda/conda-meta") || name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/") {
+			if strings.HasPrefix(name, "opt/conda/conda-meta") || (name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/")) {
 				t.Fatalf("%q was installed", name)
 			}
 		}

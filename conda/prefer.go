@@ -153,7 +153,7 @@ func (l *pool) highest(s *spec) (best heights, rec *record) {
 	for _, c := range l.family(s.name).candidates {
 		h := heights{true, len(c.rec.TrackFeatures), c.version}
 		o := h.compare(best)
-		if (o < 0 || o == 0 && c.rec.BuildNumber > rec.BuildNumber) && s.matches(c.rec, c.version) {
+		if (o < 0 || (o == 0 && c.rec.BuildNumber > rec.BuildNumber)) && s.matches(c.rec, c.version) {
 			best, rec = h, c.rec
 		}
 	}

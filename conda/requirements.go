@@ -35,7 +35,7 @@ func isRequirements(lines []string, file string) bool {
 		}
 	}
 	name := path.Base(file)
-	return sure || maybe && strings.HasPrefix(name, "requirements") || strings.HasPrefix(name, "requirements") && !strings.HasSuffix(name, ".yml")
+	return sure || (maybe && strings.HasPrefix(name, "requirements")) || (strings.HasPrefix(name, "requirements") && !strings.HasSuffix(name, ".yml"))
 }
 
 // requirements reads requirements.txt: what "pip freeze" and pip-compile write,

@@ -424,7 +424,7 @@ func (r *record) from(channel string) bool {
 	for _, sub := range []string{r.Subdir, "noarch"} {
 		channel = strings.TrimSuffix(channel, "/"+sub)
 	}
-	return channel == "" || r.origin == strings.TrimRight(channel, "/") || !strings.Contains(channel, "://") && strings.HasSuffix(r.origin, "/"+channel)
+	return channel == "" || r.origin == strings.TrimRight(channel, "/") || (!strings.Contains(channel, "://") && strings.HasSuffix(r.origin, "/"+channel))
 }
 
 // pythonTag is how a build string says for which python it is: py311, py3.11, cp311.

@@ -170,7 +170,7 @@ func TestShardsHostile(t *testing.T) {
 			}
 			keep := t.TempDir()
 			_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Channels: []string{serve(t, dir, nil).URL}, Subdir: "linux-64", Cache: keep})
-			if got := fmt.Sprint(err); c.want == "" && err != nil || !strings.Contains(got, c.want) {
+			if got := fmt.Sprint(err); (c.want == "" && err != nil) || !strings.Contains(got, c.want) {
 				t.Errorf("Resolve: %v; want %q", err, c.want)
 			}
 			for _, f := range keptFiles(t, keep) {

@@ -41,7 +41,7 @@ func chooseSysroot(all []*record, version, subdir string) (*record, error) {
 	var there []string
 	origin := ""
 	for _, r := range all {
-		if r.Name != sysrootName(subdir) || !glibcVersion().MatchString(r.Version) || origin != "" && r.origin != origin {
+		if r.Name != sysrootName(subdir) || !glibcVersion().MatchString(r.Version) || (origin != "" && r.origin != origin) {
 			continue
 		}
 		origin, there = r.origin, append(there, r.Version)
@@ -52,7 +52,7 @@ func chooseSysroot(all []*record, version, subdir string) (*record, error) {
 		if best != nil {
 			order = cmp.Or(natural(r.Version, best.Version), cmp.Compare(len(best.TrackFeatures), len(r.TrackFeatures)))
 		}
-		if order > 0 || order == 0 && better(r, best) {
+		if order > 0 || (order == 0 && better(r, best)) {
 			best = r
 		}
 	}
@@ -74,7 +74,7 @@ func (p *pkg) layOut(subdir string) error {
 	for _, src := range p.meta.order {
 		dst := sysrootPlace(src)
 		other := from[dst]
-		if dst == "" || other != "" && (link(src) || !link(other)) {
+		if dst == "" || (other != "" && (link(src) || !link(other))) {
 			continue
 		}
 		delete(p.places, other)
@@ -103,7 +103,7 @@ func sysrootPlace(src string) string {
 	case "lib", "lib64":
 		top = "lib"
 		if dir, rest, _ := strings.Cut(below, "/"); slices.Contains([]string{".a", ".o", ".la"}, path.Ext(below)) ||
-			slices.Contains([]string{"systemd", ".build-id", "debug", "tmpfiles.d", "rpm"}, dir) || dir == "locale" && !strings.HasPrefix(rest, "C.") {
+			slices.Contains([]string{"systemd", ".build-id", "debug", "tmpfiles.d", "rpm"}, dir) || (dir == "locale" && !strings.HasPrefix(rest, "C.")) {
 			return ""
 		}
 	default:

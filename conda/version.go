@@ -71,7 +71,7 @@ func parseVersion(s string) (version, error) {
 }
 
 func notOfVersion(r rune) bool {
-	return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || strings.ContainsRune("*.+!_", r))
+	return !((r >= '0' && r <= '9') || (r >= 'a' && r <= 'z') || strings.ContainsRune("*.+!_", r))
 }
 
 // components takes a version without epoch and local part to pieces. A "_" at

@@ -40,7 +40,7 @@ func (m *matcher) try(i, j, a, b int) bool {
 	}
 	switch c {
 	case '*':
-		return m.seq(i+1, j, a, b) || a < b && m.seq(i, j, a+1, b)
+		return m.seq(i+1, j, a, b) || (a < b && m.seq(i, j, a+1, b))
 	case '?':
 		return a < b && m.seq(i+1, j, a+1, b)
 	case '[':
@@ -93,7 +93,7 @@ func (m *matcher) any(i, end, a, b int) bool {
 			depth++
 		case k < end && m.p[k] == ')':
 			depth--
-		case k == end || m.p[k] == '|' && depth == 0:
+		case k == end || (m.p[k] == '|' && depth == 0):
 			if m.seq(start, k, a, b) {
 				return true
 			}
@@ -140,7 +140,7 @@ func (m *matcher) class(i, j int) (end int, ok func(byte) bool) {
 		in := false
 		for n := 0; n < len(set); n++ {
 			if n+2 < len(set) && set[n+1] == '-' {
-				in = in || set[n] <= c && c <= set[n+2]
+				in = in || (set[n] <= c && c <= set[n+2])
 				n += 2
 				continue
 			}

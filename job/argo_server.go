@@ -118,7 +118,7 @@ func argoURL(where string, secure bool) (*url.URL, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("address of the Argo server: %q is no URL", shorten(where))
-	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
+	case (u.Scheme != "https" && u.Scheme != "http") || u.Host == "":
 		return nil, fmt.Errorf("address of the Argo server: %q is no URL of http or https", shorten(u.Redacted()))
 	case u.User != nil:
 		return nil, fmt.Errorf("address of the Argo server: %s holds a name or a password, which would be written down; give a token by $%s or --token-file", u.Redacted(), argoToken)
@@ -131,7 +131,7 @@ func argoURL(where string, secure bool) (*url.URL, error) {
 
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
 // argoLogin is what Authorization says; "" without a token.

@@ -64,10 +64,10 @@ func TestOpenArgoServer(t *testing.T) {
 			} else {
 				got = s.base.String() + " " + s.token
 			}
-			if err == nil && got != tt.want || !strings.Contains(got, tt.want) {
+			if (err == nil && got != tt.want) || !strings.Contains(got, tt.want) {
 				t.Errorf("openArgoServer: %s; want %s", got, tt.want)
 			}
-			if strings.Contains(got, "secret") || err != nil && strings.Contains(got, "abc") {
+			if strings.Contains(got, "secret") || (err != nil && strings.Contains(got, "abc")) {
 				t.Errorf("openArgoServer tells a secret: %s", got)
 			}
 		})
@@ -161,7 +161,7 @@ func TestArgoServerUnreached(t *testing.T) {
 				t.Fatal(err)
 			}
 			wf, err := s.get(t.Context(), "a")
-			if tt.want == "" && (err != nil || wf.Metadata.Name != "a") || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			if (tt.want == "" && (err != nil || wf.Metadata.Name != "a")) || (tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want))) {
 				t.Errorf("get: %v; want %q", err, tt.want)
 			}
 		})

@@ -224,7 +224,7 @@ func TestDebug(t *testing.T) {
 	} {
 		j := with(func(j *Job) { j.Args = strings.Fields(in) })
 		err := j.Debug()
-		if got := strings.Join(j.Args, " "); want != "" && (err != nil || got != want || j.PortOf("debug") != 5678) || want == "" && err == nil {
+		if got := strings.Join(j.Args, " "); (want != "" && (err != nil || got != want || j.PortOf("debug") != 5678)) || (want == "" && err == nil) {
 			t.Errorf("Debug(%s) = %s, %v; want %s", in, got, err, want)
 		}
 	}

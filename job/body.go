@@ -96,7 +96,7 @@ func logicalLines(body string) []logicalLine {
 		number++
 		bare := strings.TrimSuffix(l, "\n")
 		if until != "" {
-			if bare == until || tabs && strings.TrimLeft(bare, "\t") == until {
+			if bare == until || (tabs && strings.TrimLeft(bare, "\t") == until) {
 				until = ""
 			}
 			out = append(out, logicalLine{number, l, false})

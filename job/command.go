@@ -106,7 +106,7 @@ func (c *submitCommand) fits(d *dialect) bool {
 			break // the script
 		}
 		o, name, value, glued := d.split(w)
-		if o == nil || d == pbsDialect && len(w) > 2 && gridEngineDialect.index[w] != nil { // -pe is no -p of value e
+		if o == nil || (d == pbsDialect && len(w) > 2 && gridEngineDialect.index[w] != nil) { // -pe is no -p of value e
 			return false
 		}
 		n := 1
@@ -186,7 +186,7 @@ func (r *reader) program(c *submitCommand, words []string) {
 		return
 	}
 	r.wrap = strings.Join(words, " ") // as schedulers do
-	if exact || len(words) > 1 && c.name == "bsub" {
+	if exact || (len(words) > 1 && c.name == "bsub") {
 		r.wrap = quoteAll(words)
 	}
 	if r.job.Name == "" {

@@ -273,7 +273,7 @@ func (x *need) wanted(n *Node) bool {
 
 // room is how many units a node with so much free has room for.
 func (x *need) room(n *Node, h hold) int {
-	if h.memory < x.memory || h.gpus < x.gpus || h.cpus < x.cpus || x.exclusive && h.cpus < n.CPUs {
+	if h.memory < x.memory || h.gpus < x.gpus || h.cpus < x.cpus || (x.exclusive && h.cpus < n.CPUs) {
 		return 0
 	}
 	if x.nodes {

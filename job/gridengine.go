@@ -27,7 +27,7 @@ func (gridEngine) here(ctx context.Context) bool {
 		return false
 	}
 	out, err := call(ctx, "/", "qconf", "-sql")
-	return err == nil && len(bytes.TrimSpace(out)) > 0 || bytes.Contains(out, []byte("commlib error")) // its master is down
+	return (err == nil && len(bytes.TrimSpace(out)) > 0) || bytes.Contains(out, []byte("commlib error")) // its master is down
 }
 
 // parallel are the parallel environments for slots of one host and of many:

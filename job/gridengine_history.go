@@ -115,7 +115,7 @@ const (
 // gridEngineStay reads a line; of a parallel job that of its master counts, which has all slots.
 func gridEngineStay(line string) (Stay, bool) {
 	f := strings.Split(strings.TrimSpace(line), ":")
-	if strings.HasPrefix(line, "#") || len(f) <= geSlave || f[geSlave] != "NONE" && f[geSlave] != "" {
+	if strings.HasPrefix(line, "#") || len(f) <= geSlave || (f[geSlave] != "NONE" && f[geSlave] != "") {
 		return Stay{}, false
 	}
 	s := Stay{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]), CPUs: max(amount(f[geSlots]), 1)}

@@ -69,7 +69,7 @@ func TestGridEngineAccount(t *testing.T) {
 		"failed       37  : qmaster enforced h_rt, h_cpu, or h_vmem limit\nexit_status  137\n":                "failed 37 : qmaster enforced h_rt",
 		"": "says nothing",
 	} {
-		if err := gridEngineAccount("1", account); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := gridEngineAccount("1", account); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("an account: %v; want %q", err, want)
 		}
 	}

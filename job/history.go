@@ -87,7 +87,7 @@ func ownStays(ctx context.Context, dir string, to Cluster, from time.Time) ([]St
 		open := st.Running > 0
 		for i := range st.Tasks {
 			t := &st.Tasks[i]
-			if !t.Ended() && !open || t.Ended() && t.End.Before(from) {
+			if (!t.Ended() && !open) || (t.Ended() && t.End.Before(from)) {
 				continue
 			}
 			list = append(list, Stay{fmt.Sprintf("%s.%d", st.ID, t.Index), "", t.Start, t.End, st.Job.slots(), st.Job.memory() * st.Job.nodes(), st.Job.GPUs * int(st.Job.nodes())})

@@ -139,7 +139,7 @@ func TestGridEngineBegins(t *testing.T) {
 			t.Fatal(err)
 		}
 		notes := strings.Join(h.notes, "\n")
-		if !h.begins.Equal(test.begins) || !strings.Contains(notes, test.note) || test.note == "" && strings.Contains(notes, "begins") {
+		if !h.begins.Equal(test.begins) || !strings.Contains(notes, test.note) || (test.note == "" && strings.Contains(notes, "begins")) {
 			t.Errorf("%q begins %v and says %q; want %v and %q", test.text, h.begins, notes, test.begins, test.note)
 		}
 	}

@@ -28,7 +28,7 @@ func holes(c *cluster, now time.Time) []Hole {
 	at := map[string]int{}
 	for i := range c.nodes {
 		n := &c.nodes[i]
-		if n.State == Off || n.FreeCPUs == 0 || !n.FreeUntil.IsZero() && n.FreeUntil.Sub(now) < time.Minute+margin {
+		if n.State == Off || n.FreeCPUs == 0 || (!n.FreeUntil.IsZero() && n.FreeUntil.Sub(now) < time.Minute+margin) {
 			continue // a job has at least a minute
 		}
 		memory := n.FreeMemory / step * step

@@ -28,7 +28,7 @@ func (t *Task) Inside() (*Process, error) {
 	for _, contained := range []bool{true, false} {
 		for _, pid := range own {
 			ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
-			if err != nil || (ns != host) != contained || !contained && pid != t.PID {
+			if err != nil || (ns != host) != contained || (!contained && pid != t.PID) {
 				continue
 			}
 			p := &Process{PID: pid, Contained: contained, Env: environOf(pid)}

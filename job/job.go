@@ -263,7 +263,7 @@ func (j *Job) checkText() error {
 // quote writes a word for the shell, as plainly as can be.
 func quote(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("%+,-./:=@_^", r))
+		return !((r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("%+,-./:=@_^", r))
 	}) < 0 && s[0] != '~' {
 		return s
 	}

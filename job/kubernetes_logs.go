@@ -155,7 +155,7 @@ func (s *Submission) keptMore(came *os.File, file string) bool {
 // has ended, of a container that never began, as when the time limit was over before.
 func noLog(err error, t *Task) bool {
 	refused := new(kubeError)
-	return errors.As(err, &refused) && (refused.code == http.StatusNotFound || refused.code == http.StatusBadRequest && t.Ended())
+	return errors.As(err, &refused) && (refused.code == http.StatusNotFound || (refused.code == http.StatusBadRequest && t.Ended()))
 }
 
 // podsOf are the pods whose words make a task's output: those of the attempts before, then the last; or

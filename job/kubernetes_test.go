@@ -250,7 +250,7 @@ func TestPodWords(t *testing.T) {
 		{ends("Error", "", "DeadlineExceeded", ""), "--time gives it more"},
 		{ends("Error", "", "Evicted", "Pod ephemeral local storage usage exceeds"), "--scratch SIZE"},
 	} {
-		if !strings.Contains(c.got, c.want) || c.want == "" && c.got != "" {
+		if !strings.Contains(c.got, c.want) || (c.want == "" && c.got != "") {
 			t.Errorf("%q; want %q in it", c.got, c.want)
 		}
 	}
@@ -280,7 +280,7 @@ func TestLabel(t *testing.T) {
 		strings.Repeat("very", 20) + "-261122-003548": "veryveryveryveryveryveryveryv-261122-003548",
 	} {
 		got := label(in)
-		if got != want && !(len(in) > 45 && strings.HasSuffix(got, "-261122-003548")) || len(got) > 45 || !dnsLabel().MatchString(got) {
+		if (got != want && !(len(in) > 45 && strings.HasSuffix(got, "-261122-003548"))) || len(got) > 45 || !dnsLabel().MatchString(got) {
 			t.Errorf("label(%q) = %q; want %q", in, got, want)
 		}
 	}

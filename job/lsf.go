@@ -41,7 +41,7 @@ func (lsf) options(j *Job) []string {
 	if slots := j.slots(); slots > 1 {
 		add("-n %d", slots)
 		switch {
-		case j.Nodes > 1 || j.TasksPerNode > 0 && j.Nodes == 0:
+		case j.Nodes > 1 || (j.TasksPerNode > 0 && j.Nodes == 0):
 			add(`-R "span[ptile=%d]"`, j.perNode()*max(j.CPUs, 1))
 		case j.Nodes == 1 || !j.several(): // the processors of one process are on one host
 			add(`-R "span[hosts=1]"`)

@@ -40,7 +40,7 @@ func lsfStays(list string, now time.Time) []Stay {
 		at, what, ok := lsfEvent(line, now)
 		switch {
 		case !ok || s.ID == "":
-		case strings.HasPrefix(what, "Dispatched") || strings.HasPrefix(what, "Started") || strings.HasPrefix(what, "[") && strings.Contains(what, "started on"):
+		case strings.HasPrefix(what, "Dispatched") || strings.HasPrefix(what, "Started") || (strings.HasPrefix(what, "[") && strings.Contains(what, "started on")):
 			if s.Start.IsZero() {
 				s.Start, s.CPUs = at, lsfSlots(what)
 			}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"sigs.k8s.io/yaml"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestManifests has a real API server judge every manifest of the golden files, and the
@@ -19,12 +21,8 @@ import (
 // testdata/kube/up.sh starts one.
 func TestManifests(t *testing.T) {
 	cluster := os.Getenv("HPCC_TEST_KUBE")
-	if cluster == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatal("CI must have an API server: HPCC_TEST_KUBE names none")
-		}
-		t.Skip("needs an API server: testdata/kube/up.sh api starts one")
-	}
+	_, err := os.Stat(cluster)
+	testenv.Need(t, "an API server in HPCC_TEST_KUBE (testdata/kube/up.sh api starts one)", err)
 	for target, namespace := range map[string]string{"kubernetes": "restricted", "openshift": "ocp", "argo": "restricted"} {
 		t.Run(target, func(t *testing.T) {
 			dir := t.TempDir()
@@ -50,12 +48,8 @@ func TestManifests(t *testing.T) {
 // TestWorkflows has the real "argo lint" judge what the golden files have for Argo.
 func TestWorkflows(t *testing.T) {
 	argo := os.Getenv("HPCC_TEST_ARGO")
-	if argo == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatal("CI must have Argo's command line: HPCC_TEST_ARGO names none")
-		}
-		t.Skip("needs Argo's command line: testdata/kube/build.sh argo makes it, testdata/kube/up.sh names it")
-	}
+	_, err := os.Stat(argo)
+	testenv.Need(t, "Argo's command line in HPCC_TEST_ARGO (testdata/kube/build.sh argo builds it)", err)
 	dir := t.TempDir()
 	golden := goldenManifests(t, "argo")
 	if len(golden) == 0 {

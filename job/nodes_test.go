@@ -281,7 +281,7 @@ func TestHostlist(t *testing.T) {
 		"n[1": "!", "n[3-1]": "!", "n[a]": "!", "n[1-99999999]": "!", "a b": "!", "r[1-2000]n[1-2000]": "!", "n[]": "!",
 	} {
 		got, err := hostlist(in, maxHosts)
-		if text := strings.Join(got, " "); err == nil && text != want || err != nil && want != "!" {
+		if text := strings.Join(got, " "); (err == nil && text != want) || (err != nil && want != "!") {
 			t.Errorf("hostlist(%q) = %q, %v; want %q", in, text, err, want)
 		}
 	}
@@ -319,7 +319,7 @@ func FuzzNodes(f *testing.F) {
 		for i := range c.nodes {
 			n := &c.nodes[i]
 			n.settle(now)
-			if n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
+			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
 				t.Fatalf("more is free than there is: %+v", n)
 			}
 		}

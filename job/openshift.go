@@ -216,7 +216,7 @@ func (b *Build) objects(j *Job, stream, tag string) ([]any, error) {
 	if b.Git != "" {
 		uri, ref, _ := strings.Cut(b.Git, "#")
 		u, err := url.Parse(uri)
-		if err != nil || u.User != nil && u.Scheme != "ssh" {
+		if err != nil || (u.User != nil && u.Scheme != "ssh") {
 			return nil, fmt.Errorf("repository %q: no address that can stand in a manifest: give https://HOST/PATH without a password, and a secret of the project for it", shorten(uri[strings.LastIndexByte(uri, '@')+1:]))
 		}
 		c.Spec.Source = buildSource{Type: "Git", Git: &gitSource{uri, ref}, ContextDir: b.ContextDir}

@@ -114,7 +114,7 @@ func gridEngineAccount(id, account string) error {
 	seen := false
 	for line := range strings.Lines(account) {
 		f := strings.Fields(line)
-		if len(f) < 2 || f[0] != "failed" && f[0] != "exit_status" {
+		if len(f) < 2 || (f[0] != "failed" && f[0] != "exit_status") {
 			continue
 		}
 		if seen = true; f[1] != "0" {

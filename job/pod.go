@@ -179,7 +179,7 @@ func label(name string) string {
 	const most = 45
 	s := strings.Map(func(c rune) rune {
 		switch {
-		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
+		case (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'):
 			return c
 		case c >= 'A' && c <= 'Z':
 			return c + 'a' - 'A'
@@ -190,7 +190,7 @@ func label(name string) string {
 		const tail = len("-060102-150405-2-r10")
 		s = strings.TrimRight(s[:most-tail], "-") + s[len(s)-tail:]
 	}
-	if s == "" || s[0] >= '0' && s[0] <= '9' {
+	if s == "" || (s[0] >= '0' && s[0] <= '9') {
 		s = "j" + s
 	}
 	return s

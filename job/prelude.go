@@ -181,7 +181,7 @@ func (s *Script) needed(j *Job, to Target) []variable {
 		named := namedIn(s.Body, v.name) > 0
 		switch {
 		case v.array && j.Array.IsZero(), !v.always && !named:
-		case s.From == to && (v.hosts || !strings.Contains(v.value, "HPCC_TASK_ID") && !strings.Contains(v.name, "TASK")): // its own are right
+		case s.From == to && (v.hosts || (!strings.Contains(v.value, "HPCC_TASK_ID") && !strings.Contains(v.name, "TASK"))): // its own are right
 		default:
 			out = append(out, v)
 		}
@@ -205,7 +205,7 @@ func namedIn(text, name string) int {
 }
 
 func wordByte(c byte) bool {
-	return c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+	return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 }
 
 // prelude is bash that sets what the script's scheduler would have set, from

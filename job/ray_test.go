@@ -63,7 +63,7 @@ func TestSpread(t *testing.T) {
 	for _, test := range tests {
 		os.WriteFile(file, []byte(test.hosts), 0o644)
 		err := Spread(test.nodes, getenv)
-		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+		if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("Spread(%d) of %q = %v; want %q", test.nodes, test.hosts, err, test.want)
 		}
 	}

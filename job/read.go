@@ -71,7 +71,7 @@ func (d *dialect) marks(line string) bool {
 	if !ok || rest == "" {
 		return false
 	}
-	return strings.HasPrefix(strings.TrimLeft(rest, " \t"), "-") || d.prefix != "#$" && (rest[0] == ' ' || rest[0] == '\t')
+	return strings.HasPrefix(strings.TrimLeft(rest, " \t"), "-") || (d.prefix != "#$" && (rest[0] == ' ' || rest[0] == '\t'))
 }
 
 // A found is a directive line: what stands behind the prefix. late is the line
@@ -273,7 +273,7 @@ func (r *reader) crlf(text string) {
 // body keeps the script, or makes one of a command.
 func (r *reader) body(lines []string) {
 	s := r.job.Script
-	if r.wrap != "" || len(lines) == 1 && lines[0] == "" {
+	if r.wrap != "" || (len(lines) == 1 && lines[0] == "") {
 		s.Body = r.wrap + "\n"
 	} else {
 		s.Body = strings.ReplaceAll(strings.Join(lines, "\n"), "\r\n", "\n")
@@ -319,7 +319,7 @@ func (r *reader) name() {
 // cleanName makes a job's name of words: letters, digits and ._-.
 func cleanName(s string) string {
 	s = strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("._-", c) {
+		if (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strings.ContainsRune("._-", c) {
 			return c
 		}
 		return '-'
@@ -327,7 +327,7 @@ func cleanName(s string) string {
 	if s = strings.Trim(s, "-"); s == "" {
 		return "job"
 	}
-	if c := s[0]; !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_') {
+	if c := s[0]; !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_') {
 		s = "j" + s
 	}
 	return s[:min(len(s), 64)]

@@ -169,7 +169,7 @@ func Attempts(dir string, before bool) (last, earlier []Task, bad []error, err e
 	for _, e := range entries {
 		name, isTask := strings.CutSuffix(e.Name(), ".json")
 		_, attempt, ok := TaskOf(name)
-		if !isTask || !ok || attempt >= 0 && !before {
+		if !isTask || !ok || (attempt >= 0 && !before) {
 			continue
 		}
 		to := &last

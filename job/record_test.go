@@ -77,7 +77,7 @@ func TestReadJob(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadJob(dir); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if _, err := ReadJob(dir); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
 	}
@@ -105,7 +105,7 @@ func TestReadTables(t *testing.T) {
 			Row  map[string]row `toml:"row"`
 		}
 		f, err := ReadTables(file, &into)
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v; want %q", text[:min(len(text), 40)], err, want)
 		}
 		if err == nil {

@@ -244,7 +244,7 @@ func awaitGreeting(r *bufio.Reader) (said string, err error) {
 // oneLine makes foreign text a line that is safe to print.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || !unicode.IsPrint(r) && !unicode.IsSpace(r) {
+		if r == unicode.ReplacementChar || (!unicode.IsPrint(r) && !unicode.IsSpace(r)) {
 			return -1
 		}
 		return r

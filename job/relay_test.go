@@ -302,7 +302,7 @@ func TestStartLink(t *testing.T) {
 			tun.Close()
 			fallthrough
 		default:
-			if got := fmt.Sprint(err); tt.want == "" && err != nil || tt.want != "" && !strings.Contains(got, tt.want) || strings.Contains(got, "\033") {
+			if got := fmt.Sprint(err); (tt.want == "" && err != nil) || (tt.want != "" && !strings.Contains(got, tt.want)) || strings.Contains(got, "\033") {
 				t.Errorf("%s: %v; want %q", tt.script, err, tt.want)
 			}
 		}

@@ -124,7 +124,7 @@ func (s *Status) running(index int) (*Task, error) {
 // waits says what a task that has not begun waits for.
 func (s *Status) waits(index int) string {
 	what := "job " + s.ID
-	if index > 0 || index == 0 && !s.Job.Array.IsZero() {
+	if index > 0 || (index == 0 && !s.Job.Array.IsZero()) {
 		what = fmt.Sprintf("task %d of job %s", index, s.ID)
 	}
 	if s.Reason != "" {

@@ -139,7 +139,7 @@ func shape(t *Translation) {
 		t.tell(n+", a label of the DNS", fName)
 	}
 	t.order()
-	if t.To == GridEngine && (j.Nodes > 1 || j.TasksPerNode > 1 && j.Nodes != 1) {
+	if t.To == GridEngine && (j.Nodes > 1 || (j.TasksPerNode > 1 && j.Nodes != 1)) {
 		n, nodes := j.processes(), max(j.Nodes, 1)
 		t.tell(fmt.Sprintf("%d processes: the parallel environment says how they spread over nodes", n), fNodes, fTasks, fTasksPerNode)
 		j.Tasks, j.Nodes, j.TasksPerNode = n, 0, 0

@@ -70,7 +70,7 @@ func oneWord(line string, i int, shell bool) (shellWord, error) {
 			text.WriteByte(line[i])
 		case quote == 0 && (c == '\'' || c == '"'):
 			quote = c
-		case quote == 0 && (c == ' ' || c == '\t' || c == '\n' || c == '\r' || shell && strings.IndexByte("|&;<>()", c) >= 0):
+		case quote == 0 && (c == ' ' || c == '\t' || c == '\n' || c == '\r' || (shell && strings.IndexByte("|&;<>()", c) >= 0)):
 			w.text, w.end = text.String(), i
 			return w, nil
 		default:

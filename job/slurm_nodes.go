@@ -67,7 +67,7 @@ func slurmFields(line string, want func(key, value string)) {
 // slurmKey says whether a word is one that scontrol begins a field with.
 func slurmKey(s string) bool {
 	for i, r := range s {
-		if !(r >= 'A' && r <= 'Z' || i > 0 && (r >= 'a' && r <= 'z' || r == '/' || r == ':' || r == '_')) {
+		if !((r >= 'A' && r <= 'Z') || (i > 0 && ((r >= 'a' && r <= 'z') || r == '/' || r == ':' || r == '_'))) {
 			return false
 		}
 	}
@@ -269,7 +269,7 @@ func (c *cluster) slurmReservations(at map[string]*Node, list string) {
 				nodes = v
 			}
 		})
-		if h.by == "" || h.from.IsZero() || !h.to.IsZero() && h.to.Before(time.Now()) {
+		if h.by == "" || h.from.IsZero() || (!h.to.IsZero() && h.to.Before(time.Now())) {
 			continue
 		}
 		c.put(at, nodes, h)

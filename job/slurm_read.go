@@ -489,7 +489,7 @@ func slurmDefaults(r *reader) {
 // environmentDefault says of schedulers that hand the whole environment over
 // what those do that do not.
 func (r *reader) environmentDefault(all bool) {
-	if !all || r.t.To != GridEngine && r.t.To != PBS {
+	if !all || (r.t.To != GridEngine && r.t.To != PBS) {
 		return
 	}
 	r.add(0, "(environment)").become(Changed, fmt.Sprintf("%s hands all variables over, the target none: name what the script needs with --env NAME=VALUE", r.dialect.name))

@@ -25,7 +25,7 @@ func ParseArtifact(s string) (Artifact, error) {
 		step, rest = "", name
 	}
 	switch {
-	case !ok || steps && !nameText().MatchString(step):
+	case !ok || (steps && !nameText().MatchString(step)):
 		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", shorten(s))
 	case !dnsLabel().MatchString(rest):
 		return Artifact{}, fmt.Errorf("%q is no name of an artifact: small letters, digits and -", shorten(rest))

@@ -270,7 +270,7 @@ func (t *Translation) Fit() error {
 	}
 	for _, f := range slices.Sorted(maps.Keys(verdicts[t.To])) {
 		v := verdicts[t.To][f]
-		if v.when != nil && !v.when(t.Job) || t.To.Pods() && slices.Contains(t.overruled, f) { // who says it for pods knows what it is there
+		if (v.when != nil && !v.when(t.Job)) || (t.To.Pods() && slices.Contains(t.overruled, f)) { // who says it for pods knows what it is there
 			continue
 		}
 		said := false

@@ -31,7 +31,7 @@ func fuzzDialect(f *testing.F, d *dialect) {
 					t.Fatalf("Fit: %v", err)
 				}
 				for _, r := range tr.Rows {
-					if severity[r.Fate] == 0 && r.Fate != Kept || r.Fate == Refused && r.How == "" {
+					if (severity[r.Fate] == 0 && r.Fate != Kept) || (r.Fate == Refused && r.How == "") {
 						t.Errorf("row %+v has no fate or no reason", r)
 					}
 				}

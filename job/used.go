@@ -87,7 +87,7 @@ func (s *Status) use(counted map[string]usage, now time.Time) *Use {
 		u.Ended = later(u.Ended, end)
 		wall := max(end.Sub(t.Start), 0)
 		u.Wall, u.Longest = u.Wall+wall, max(u.Longest, wall)
-		u.CPUUnknown = u.CPUUnknown || wall > 0 && len(t.Usage) == 0
+		u.CPUUnknown = u.CPUUnknown || (wall > 0 && len(t.Usage) == 0)
 		cpu, peak := t.used()
 		u.CPUTime, u.PeakMemory = u.CPUTime+cpu, max(u.PeakMemory, peak)
 	}

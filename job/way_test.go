@@ -98,7 +98,7 @@ func TestRunning(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.refused) {
 				t.Errorf("%s: %v; want %q", tt.what, err, tt.refused)
 			}
-		case err != nil || (got == nil) != (tt.want < 0) || got != nil && got.Index != tt.want:
+		case err != nil || (got == nil) != (tt.want < 0) || (got != nil && got.Index != tt.want):
 			t.Errorf("%s: %+v, %v; want %d", tt.what, got, err, tt.want)
 		}
 	}
@@ -138,7 +138,7 @@ func TestFindTask(t *testing.T) {
 		{"", "", 0},
 	} {
 		s, k, err := FindTask(dir, tt.name)
-		if (err != nil) != (tt.id == "") || err == nil && (s.ID != tt.id || k != tt.index) {
+		if (err != nil) != (tt.id == "") || (err == nil && (s.ID != tt.id || k != tt.index)) {
 			t.Errorf("FindTask(%q) = %v %d %v; want %s %d", tt.name, s, k, err, tt.id, tt.index)
 		}
 	}

@@ -55,7 +55,7 @@ func (it *item) lost(stored any) (lost []string) {
 // paths is the item's own path, nothing where it is there or empty.
 func (it *item) paths(there bool) []string {
 	empty := it.scalar == nil || it.scalar == "" || it.scalar == false || it.scalar == 0
-	if there || empty && len(it.list)+len(it.fields) == 0 {
+	if there || (empty && len(it.list)+len(it.fields) == 0) {
 		return nil
 	}
 	return []string{it.path}

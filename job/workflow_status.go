@@ -124,7 +124,7 @@ func (w *workflow) standing() standing {
 		if !t.Ended() {
 			s.running++
 		}
-		failed = failed || t.Ended() && !t.OK()
+		failed = failed || (t.Ended() && !t.OK())
 		phase, again := retries[n.ID]
 		last := newest[t.Step] == n.ID && (!t.Ended() || t.OK() || !again || phaseEnded(phase) || !s.alive)
 		s.tasks = append(s.tasks, attempt{Task: *t, last: last, template: n.template(), words: n.Message})

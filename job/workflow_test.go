@@ -38,7 +38,7 @@ func TestPackedNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := wf.unpack()
-		if want == "" && (err != nil || len(wf.pods()) != 1) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if (want == "" && (err != nil || len(wf.pods()) != 1)) || (want != "" && (err == nil || !strings.Contains(err.Error(), want))) {
 			t.Errorf("%s: %v, %+v; want %q", status, err, wf.Status.Nodes, want)
 		}
 	}
@@ -102,7 +102,7 @@ func TestWorkflowParameters(t *testing.T) {
 			if err == nil {
 				err = w.Parameters(given)
 			}
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+			if (tt.want == "" && err != nil) || (tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want))) {
 				t.Errorf("Parameters(%s): %v; want %q", tt.given, err, tt.want)
 			}
 			if tt.name == "some" {

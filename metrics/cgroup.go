@@ -106,7 +106,7 @@ func parseCgroup(b []byte) map[string]string {
 // holds says whether a cgroup is below what m shows.
 func (m *cgroupMount) holds(path string) bool {
 	rest, below := strings.CutPrefix(path, m.root)
-	return m.root == "/" || below && (rest == "" || rest[0] == '/')
+	return m.root == "/" || (below && (rest == "" || rest[0] == '/'))
 }
 
 // locate finds a cgroup in a hierarchy: below root is what m shows of it.

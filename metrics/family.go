@@ -176,7 +176,7 @@ func (f *family) sweep() {
 		p := process{pid, s.start}
 		// Programs that are measured in groups of their own leave nothing in this process's: what
 		// is there was started by other parts of it.
-		if !ok || f.own[p] || apart && s.group == unix.Getpgrp() {
+		if !ok || f.own[p] || (apart && s.group == unix.Getpgrp()) {
 			continue
 		}
 		t, known := f.orphans[p]
@@ -199,7 +199,7 @@ func (f *family) whose(p process, s *stat) *tree {
 		return nil
 	}
 	for _, t := range f.trees {
-		if start, seen := t.seen[p.pid]; seen && start == p.start || t.group != 0 && s.group == t.group {
+		if start, seen := t.seen[p.pid]; (seen && start == p.start) || (t.group != 0 && s.group == t.group) {
 			return t
 		}
 	}

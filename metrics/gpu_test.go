@@ -76,7 +76,7 @@ func TestGPUUse(t *testing.T) {
 		g.take([]gpuState{{GPU: GPU{Index: 2}, now: GPUSample{Index: 2, Utilisation: busy, Memory: int64(10 * i), Power: 50}}}, at.Add(time.Duration(i)*time.Second))
 	}
 	u := g.uses(&Machine{GPUs: []GPU{{Index: 2}}})
-	if len(u) != 1 || u[0].Index != 2 || u[0].Mean < 59 || u[0].Mean > 61 || u[0].P95 != 100 || u[0].Memory != 40 || u[0].Unknown || u[0].GPU != nil || u[0].Energy != 200.1 && u[0].Energy != 200 {
+	if len(u) != 1 || u[0].Index != 2 || u[0].Mean < 59 || u[0].Mean > 61 || u[0].P95 != 100 || u[0].Memory != 40 || u[0].Unknown || u[0].GPU != nil || (u[0].Energy != 200.1 && u[0].Energy != 200) {
 		t.Errorf("%+v; want 60 %% of the time, 40 bytes, 200 J", u)
 	}
 	for i := range 2 * maxGPUs {
@@ -148,7 +148,7 @@ func TestMeasureGPUs(t *testing.T) {
 			if uses := r.Footer.GPUs; got != c.gpus || len(uses) != len(c.gpus) || run.Unkept != nil {
 				t.Fatalf("GPUs %q, used %+v; want %q", got, uses, c.gpus)
 			}
-			if c.gpus != "" && (r.Footer.GPUs[0].Memory == 0 && c.gpus != "01" || r.Samples[len(r.Samples)-1].GPUs == nil) {
+			if c.gpus != "" && ((r.Footer.GPUs[0].Memory == 0 && c.gpus != "01") || r.Samples[len(r.Samples)-1].GPUs == nil) {
 				t.Errorf("used %+v, the last sample %+v", r.Footer.GPUs, r.Samples[len(r.Samples)-1])
 			}
 		})

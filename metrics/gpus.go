@@ -20,7 +20,7 @@ func (r *Record) GPUTime() GPUTime {
 	before := 0.0
 	for i := range r.Samples {
 		s := &r.Samples[i]
-		if s.At <= before || last == nil && len(s.GPUs) == 0 { // the tool has not answered yet
+		if s.At <= before || (last == nil && len(s.GPUs) == 0) { // the tool has not answered yet
 			continue
 		}
 		g.take(s.GPUs, s.At-before)

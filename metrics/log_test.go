@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // stoppedTerminal is a file that takes nothing, and says no: a terminal whose output was stopped.
@@ -19,11 +21,7 @@ func stoppedTerminal(t *testing.T) string {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
-		if err != nil && os.Getenv("CI") != "" {
-			t.Fatalf("CI must have a terminal: %v", err)
-		} else if err != nil {
-			t.Skipf("needs a terminal: %v", err)
-		}
+		testenv.Need(t, "a pseudo-terminal", err)
 	}
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	must(err)

@@ -54,7 +54,7 @@ func TestMessage(t *testing.T) {
 		if r.Footer.Wall != 100.25 || r.Footer.Usage != f.Usage || r.Footer.Memory != f.Memory || !reflect.DeepEqual(r.Footer.Cgroup, f.Cgroup) || r.Header.Machine.CPUs != 64 || r.Header.Limits.Memory != 1<<30 || r.Header.Digest != h.Digest {
 			t.Errorf("%s: what matters is not there: %s", c.what, text)
 		}
-		for part, gone := range map[string]bool{"command": len(r.Header.Command) != c.words || c.words > 0 && r.Header.Command[0] != c.name, "params": r.Header.Job == nil || r.Header.Job.Params == nil, "gpus": len(r.Footer.GPUs) < c.gpus} {
+		for part, gone := range map[string]bool{"command": len(r.Header.Command) != c.words || (c.words > 0 && r.Header.Command[0] != c.name), "params": r.Header.Job == nil || r.Header.Job.Params == nil, "gpus": len(r.Footer.GPUs) < c.gpus} {
 			if gone != strings.Contains(c.gone, part) {
 				t.Errorf("%s: %s gone: %v", c.what, part, gone)
 			}

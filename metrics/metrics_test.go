@@ -110,7 +110,7 @@ func TestMeasureKeepsARecord(t *testing.T) {
 			t.Errorf("%s: header %+v", test.name, h)
 		}
 		f := r.Footer
-		if f == nil || f.Exit != test.exit || f.Signal != test.signal || !strings.HasPrefix(f.Problem, test.problem) || f.Problem != "" && test.problem == "" || f.End.Before(r.Header.Start) {
+		if f == nil || f.Exit != test.exit || f.Signal != test.signal || !strings.HasPrefix(f.Problem, test.problem) || (f.Problem != "" && test.problem == "") || f.End.Before(r.Header.Start) {
 			t.Errorf("%s: footer %+v", test.name, f)
 		}
 		if run.Footer == nil || run.Unkept != nil || run.Footer.Exit != test.exit {

@@ -262,7 +262,7 @@ func readRecord(in io.Reader, samples bool) (*Record, error) {
 		if n > maxLines {
 			return nil, fmt.Errorf(":%d: more than %d lines", n, maxLines)
 		}
-		if len(bytes.TrimSpace(line)) == 0 || !samples && whole && n > 1 && bytes.HasPrefix(line, sampleHead) {
+		if len(bytes.TrimSpace(line)) == 0 || (!samples && whole && n > 1 && bytes.HasPrefix(line, sampleHead)) {
 			continue
 		}
 		if err := r.take(line, samples); err != nil {

@@ -51,7 +51,7 @@ func TestReadRecord(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%s: %v", c.name, err)
-		case len(r.Samples) != c.samples || len(r.Other) != c.others || r.Torn != c.torn || (r.Footer == nil) != (c.exit == -2) || r.Footer != nil && r.Footer.Exit != c.exit:
+		case len(r.Samples) != c.samples || len(r.Other) != c.others || r.Torn != c.torn || (r.Footer == nil) != (c.exit == -2) || (r.Footer != nil && r.Footer.Exit != c.exit):
 			t.Errorf("%s: %d samples, %d others, footer %v, torn %v", c.name, len(r.Samples), len(r.Other), r.Footer, r.Torn)
 		}
 	}
@@ -160,7 +160,7 @@ func checkBounds(t *testing.T, v reflect.Value) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if f := v.Type().Field(i); f.IsExported() && f.Type != reflect.TypeFor[time.Time]() {
-				if x := v.Field(i); x.CanInt() && (x.Int() < 0 || x.Int() > mostCounted) || x.CanFloat() && (x.Float() < 0 || x.Float() > mostWork) {
+				if x := v.Field(i); (x.CanInt() && (x.Int() < 0 || x.Int() > mostCounted)) || (x.CanFloat() && (x.Float() < 0 || x.Float() > mostWork)) {
 					t.Errorf("%v.%s is %v", v.Type(), f.Name, x)
 				}
 				checkBounds(t, v.Field(i))

@@ -175,7 +175,7 @@ func (r Results) file(root *os.Root, name, prefix string, written func(time.Time
 	if err == nil && !fi.Mode().IsRegular() {
 		err = errors.New("not a regular file")
 	}
-	if err != nil || written != nil && !written(fi.ModTime()) {
+	if err != nil || (written != nil && !written(fi.ModTime())) {
 		return err
 	}
 	own := Results{}

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-func same(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
+func same(a, b float64) bool { return a == b || (math.IsNaN(a) && math.IsNaN(b)) }
 
 func checkResults(t *testing.T, got Results, want map[string]Scalar) {
 	t.Helper()
@@ -137,7 +137,7 @@ func TestReadJSON(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			r := Results{}
 			err := r.ReadJSON(strings.NewReader(test.in))
-			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+			if (test.err == "" && err != nil) || (test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err))) {
 				t.Errorf("error %v; want %q", err, test.err)
 			}
 			checkResults(t, r, test.want)
@@ -253,7 +253,7 @@ func TestReadResults(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.at, func(t *testing.T) {
 			r, err := ReadResults(root, test.at, nil)
-			if test.err == "" && err != nil || test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err)) {
+			if (test.err == "" && err != nil) || (test.err != "" && (err == nil || !strings.Contains(err.Error(), test.err))) {
 				t.Errorf("error %v; want %q", err, test.err)
 			}
 			checkResults(t, r, test.want)

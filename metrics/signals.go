@@ -39,7 +39,7 @@ func signalNumber(name string) syscall.Signal {
 		return unix.SignalNum(name)
 	}
 	n, err := strconv.Atoi(after)
-	if n += firstRealTime; err != nil && after != "" || n < 1 || n > lastRealTime {
+	if n += firstRealTime; (err != nil && after != "") || n < 1 || n > lastRealTime {
 		return 0
 	}
 	return syscall.Signal(n)
@@ -93,7 +93,7 @@ func (c *caught) pass(cmd *exec.Cmd, deaf bool) {
 				return
 			default:
 			}
-			if deaf || !apart && slices.Contains(typed, s) && inForeground() {
+			if deaf || (!apart && slices.Contains(typed, s) && inForeground()) {
 				continue
 			}
 			_ = syscall.Kill(to, s.(syscall.Signal))

@@ -78,7 +78,7 @@ func TestTailGrows(t *testing.T) {
 			t.Errorf("after %.20q: %q; want %q", c.add, got, c.want)
 		}
 		var fresh Tail
-		if err := fresh.Look(file); err != nil || c.want != "" && fresh.Header.Start.IsZero() {
+		if err := fresh.Look(file); err != nil || (c.want != "" && fresh.Header.Start.IsZero()) {
 			t.Errorf("looked at for the first time after %.20q: %v", c.add, err)
 		}
 		var b bytes.Buffer

@@ -40,7 +40,7 @@ func deferred() bool { return entered == later }
 // pickUp reads a run that was carried here; nil when this is none.
 func pickUp() (*carried, error) {
 	a := os.Args[0]
-	if len(a) != len(markEnter)+4 || !strings.HasPrefix(a, markEnter) && !strings.HasPrefix(a, markJoin) {
+	if len(a) != len(markEnter)+4 || (!strings.HasPrefix(a, markEnter) && !strings.HasPrefix(a, markJoin)) {
 		return nil, nil
 	}
 	c := &carried{joined: strings.HasPrefix(a, markJoin), spec: new(specs.Spec)}
@@ -110,7 +110,7 @@ func otherwise(s *specs.Spec, asked bool) (done bool, err error) {
 	switch {
 	case wantsJoin(s):
 		return true, join(s)
-	case deferred() || asked && (os.Geteuid() != uid || os.Getegid() != gid):
+	case deferred() || (asked && (os.Geteuid() != uid || os.Getegid() != gid)):
 		return true, carry(s, markEnter, noFD, noFD, noFD)
 	case asked && hasNamespace(s, specs.PIDNamespace):
 		return true, superviseInit(s)

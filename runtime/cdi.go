@@ -72,12 +72,12 @@ func checkEdits(e *cdi.ContainerEdits) error {
 		}
 	}
 	for _, n := range e.DeviceNodes {
-		if n == nil || !isPlace(n.Path) || n.HostPath != "" && !isPlace(n.HostPath) {
+		if n == nil || !isPlace(n.Path) || (n.HostPath != "" && !isPlace(n.HostPath)) {
 			return fmt.Errorf("device node %+v needs absolute paths", n)
 		}
 	}
 	for _, m := range e.Mounts {
-		if m == nil || !isPlace(m.ContainerPath) || isBind(m) && !isPlace(m.HostPath) {
+		if m == nil || !isPlace(m.ContainerPath) || (isBind(m) && !isPlace(m.HostPath)) {
 			return fmt.Errorf("mount %+v needs an absolute containerPath and, for a bind, hostPath", m)
 		}
 	}
@@ -387,7 +387,7 @@ func (h *hardware) readHooks(edits []*cdi.ContainerEdits) (*cdiHooks, error) {
 // verb after their own name.
 func hookAction(k *cdi.Hook) string {
 	tool := filepath.Base(k.Path)
-	if tool != "nvidia-ctk" && tool != "nvidia-cdi-hook" || len(k.Args) < 2 {
+	if (tool != "nvidia-ctk" && tool != "nvidia-cdi-hook") || len(k.Args) < 2 {
 		return ""
 	}
 	if k.Args[1] == "hook" && len(k.Args) > 2 {

@@ -73,7 +73,7 @@ const maxDefaults = 64 << 10
 // none: homes of others are met under sudo.
 func readDefaults(file string) ([]DefaultLine, error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err == unix.ENOENT || err == unix.ENOTDIR || err == unix.EACCES && file != adminDefaults {
+	if err == unix.ENOENT || err == unix.ENOTDIR || (err == unix.EACCES && file != adminDefaults) {
 		return nil, nil
 	}
 	if err != nil {
@@ -217,7 +217,7 @@ func (s *splitter) variable(name string) error {
 
 // nameLen is how many bytes of s are a variable's name.
 func nameLen(s string) int {
-	isName := func(c rune) bool { return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+	isName := func(c rune) bool { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') }
 	n := strings.IndexFunc(s, func(c rune) bool { return !isName(c) && (c < '0' || c > '9') })
 	if n < 0 {
 		n = len(s)

@@ -26,7 +26,7 @@ func TestSplitWords(t *testing.T) {
 		if err != nil {
 			got = "!" + err.Error()
 		}
-		if want, refused := strings.CutPrefix(c.want, "!"); refused && (err == nil || !strings.Contains(err.Error(), want)) || !refused && got != c.want {
+		if want, refused := strings.CutPrefix(c.want, "!"); (refused && (err == nil || !strings.Contains(err.Error(), want))) || (!refused && got != c.want) {
 			t.Errorf("splitWords(%q) = %q; want %q", c.in, got, c.want)
 		}
 	}

@@ -45,7 +45,7 @@ const Handlers = "/proc/sys/fs/binfmt_misc"
 // of this machine all the same. When it is not, the error says why.
 func emulate(s *specs.Spec) error {
 	arch := s.Annotations[Architecture]
-	if arch == "" || arch == goruntime.GOARCH || arch == "386" && goruntime.GOARCH == "amd64" {
+	if arch == "" || arch == goruntime.GOARCH || (arch == "386" && goruntime.GOARCH == "amd64") {
 		return nil
 	}
 	fail := func(why string) error {

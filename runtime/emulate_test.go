@@ -155,7 +155,7 @@ func TestIsStatic(t *testing.T) {
 func TestEmulateRefuses(t *testing.T) {
 	for arch, want := range map[string]string{"": "", goruntime.GOARCH: "", "vax": "no emulator is known for it"} {
 		err := CanRun(arch)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "the image is for "+arch)) {
+		if (want == "" && err != nil) || (want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "the image is for "+arch))) {
 			t.Errorf("CanRun(%q): %v; want %q", arch, err, want)
 		}
 	}
@@ -174,7 +174,7 @@ func TestLadder(t *testing.T) {
 		{"", "run", 0, 0, false},
 	} {
 		t.Setenv(ladderVar, c.value)
-		if uid, gid, ok := ladder(c.rung); ok != c.ok || ok && (uid != c.uid || gid != c.gid) {
+		if uid, gid, ok := ladder(c.rung); ok != c.ok || (ok && (uid != c.uid || gid != c.gid)) {
 			t.Errorf("ladder(%q) with %q = %d, %d, %v; want %d, %d, %v", c.rung, c.value, uid, gid, ok, c.uid, c.gid, c.ok)
 		}
 	}

@@ -15,6 +15,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // alone runs the present test in a process of its own, with what attr asks
@@ -30,20 +32,12 @@ func alone(t *testing.T, attr *syscall.SysProcAttr) bool {
 	cmd.SysProcAttr = attr
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("CI must have user namespaces: %v", err)
-		}
-		t.Skipf("needs user namespaces: %v", err)
-	}
+	testenv.Need(t, "user namespaces", cmd.Start())
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("in a process of its own: %v\n%s", err, &out)
 	}
 	if strings.Contains(out.String(), "--- SKIP: ") {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("CI must have what this needs:\n%s", &out)
-		}
-		t.Skipf("skipped in a process of its own:\n%s", &out)
+		testenv.Need(t, "what the test needs in a process of its own", errors.New(out.String()))
 	}
 	return false
 }

@@ -115,7 +115,7 @@ func (n *Newcomer) settleHome(line []string) {
 		homes = append(homes, line[5])
 	}
 	for _, h := range homes {
-		if filepath.IsAbs(h) && filepath.Clean(h) != "/" && (writable(h) || os.MkdirAll(h, 0o770) == nil && writable(h)) {
+		if filepath.IsAbs(h) && filepath.Clean(h) != "/" && (writable(h) || (os.MkdirAll(h, 0o770) == nil && writable(h))) {
 			n.set("HOME", h)
 			return
 		}
@@ -273,12 +273,12 @@ func (n *Newcomer) settlePlaces() {
 	if writable(home) && filepath.Clean(home) != "/" {
 		for _, p := range places {
 			had := envValue(n.Env, p.name)
-			if had == "" && n.own && p.always || had != "" && !usable(had) {
+			if (had == "" && n.own && p.always) || (had != "" && !usable(had)) {
 				n.set(p.name, filepath.Join(home, p.below))
 			}
 		}
 	}
-	if tmp := envValue(n.Env, "TMPDIR"); tmp != "" && !writable(tmp) || tmp == "" && !writable("/tmp") {
+	if tmp := envValue(n.Env, "TMPDIR"); (tmp != "" && !writable(tmp)) || (tmp == "" && !writable("/tmp")) {
 		if dirs := n.scratch(); len(dirs) > 0 {
 			n.set("TMPDIR", dirs[0])
 		}
@@ -329,7 +329,7 @@ func (n *Newcomer) privateDir(name string) (string, error) {
 	err := fs.ErrNotExist
 	for _, in := range n.scratch() {
 		dir := filepath.Join(in, name+"-"+strconv.Itoa(n.uid))
-		if err = os.Mkdir(dir, 0o700); err == nil || errors.Is(err, fs.ErrExist) && n.private(dir) {
+		if err = os.Mkdir(dir, 0o700); err == nil || (errors.Is(err, fs.ErrExist) && n.private(dir)) {
 			return dir, nil
 		}
 		if dir, err = os.MkdirTemp(in, name+"-"); err == nil {
@@ -379,8 +379,8 @@ func isName(word string) bool {
 		return false
 	}
 	for i, r := range word {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '_'
-		if !letter && (i == 0 || (r < '0' || r > '9') && r != '-' && r != '.') {
+		letter := (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || r == '_'
+		if !letter && (i == 0 || ((r < '0' || r > '9') && r != '-' && r != '.')) {
 			return false
 		}
 	}

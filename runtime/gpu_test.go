@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"hpcc/testdata/testenv"
 )
 
 // ldCache writes a loader's cache as ldconfig does; old puts a table of the old
@@ -96,12 +98,7 @@ func FuzzParseLDCache(f *testing.F) {
 func compile(t *testing.T, out, source string, args ...string) {
 	t.Helper()
 	gcc, err := exec.LookPath("gcc")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("CI must have gcc")
-		}
-		t.Skip("needs gcc")
-	}
+	testenv.Need(t, "gcc", err)
 	c := filepath.Join(t.TempDir(), "x.c")
 	os.MkdirAll(filepath.Dir(out), 0o755)
 	if err := os.WriteFile(c, []byte(source), 0o644); err != nil {

@@ -184,7 +184,7 @@ func joinDir() (dir string, err error) {
 // groupFile returns the file by which the tasks with a tag find each other.
 func groupFile(dir, tag string) string {
 	safe := strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
+		if (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("._-", r) {
 			return r
 		}
 		return '_'

@@ -150,7 +150,7 @@ func (v glibcVersion) max(w glibcVersion) glibcVersion {
 	return v
 }
 
-func (v glibcVersion) less(w glibcVersion) bool { return v[0] < w[0] || v[0] == w[0] && v[1] < w[1] }
+func (v glibcVersion) less(w glibcVersion) bool { return v[0] < w[0] || (v[0] == w[0] && v[1] < w[1]) }
 
 // parseGlibc reads the name of a symbol version; those of other libraries are zero.
 func parseGlibc(s string) (v glibcVersion) {

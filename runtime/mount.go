@@ -432,7 +432,7 @@ func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error)
 	// What the user may not write to is covered, as the image is; so is /dev,
 	// where devices are added. A cover would keep the program out of what it
 	// may write to, and would miss what comes later in /proc and /sys.
-	if host && (inside(at, "/proc") || inside(at, "/sys") || !inside(at, "/dev") && unix.Access(fdPath(cur), unix.W_OK) == nil) {
+	if host && (inside(at, "/proc") || inside(at, "/sys") || (!inside(at, "/dev") && unix.Access(fdPath(cur), unix.W_OK) == nil)) {
 		return -1, fmt.Errorf("the host's %s, which is shown there, has no %q and a mount shall not make it; make it on the host first", at, name)
 	}
 	if !host {
@@ -459,7 +459,7 @@ func (r *rootfs) add(cur int, done []string, name string, dir bool) (int, error)
 // ofHost says whether what lies at path, inside, is the host's own.
 func (r *rootfs) ofHost(path string) bool {
 	for _, s := range slices.Backward(r.shown) {
-		if s.path == path || s.below && inside(path, s.path) {
+		if s.path == path || (s.below && inside(path, s.path)) {
 			return s.host
 		}
 	}

@@ -356,7 +356,7 @@ func (r *record) end(dir string) error {
 	for range 1000 {
 		stopped := r.status(dir) == specs.StateStopped
 		others, err := r.signal(unix.SIGKILL, mounts)
-		if err != nil || stopped && others == 0 {
+		if err != nil || (stopped && others == 0) {
 			return err
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -205,7 +205,7 @@ func newPlan(s *specs.Spec) (*plan, error) {
 		}
 	}
 	p.user()
-	if s.Hostname != "" && p.flags&unix.CLONE_NEWUTS == 0 || s.Domainname != "" && p.flags&unix.CLONE_NEWUTS == 0 {
+	if (s.Hostname != "" && p.flags&unix.CLONE_NEWUTS == 0) || (s.Domainname != "" && p.flags&unix.CLONE_NEWUTS == 0) {
 		return nil, errors.New("a host name is asked for without a uts namespace of the container's own; add one to linux.namespaces or leave hostname out")
 	}
 	p.leaveOut()

@@ -329,7 +329,7 @@ func abandon(proc *os.Process, err error) error {
 func hear(f *os.File, word string) error {
 	b := make([]byte, 64<<10)
 	n, err := f.Read(b)
-	if n == 0 && (err == nil || errors.Is(err, io.EOF)) || errors.Is(err, unix.ECONNRESET) { // it had not read all
+	if (n == 0 && (err == nil || errors.Is(err, io.EOF))) || errors.Is(err, unix.ECONNRESET) { // it had not read all
 		return errEnded
 	}
 	if err != nil {

@@ -69,7 +69,7 @@ func FuzzParseConfig(f *testing.F) {
 			t.Fatalf("taken, but incomplete: %+v", s)
 		}
 		for _, m := range s.Mounts {
-			if m.Destination == "/" || filepath.Clean(m.Destination) != m.Destination || !filepath.IsAbs(m.Destination) || m.Type == "" || m.Type == "bind" && m.Source == "" {
+			if m.Destination == "/" || filepath.Clean(m.Destination) != m.Destination || !filepath.IsAbs(m.Destination) || m.Type == "" || (m.Type == "bind" && m.Source == "") {
 				t.Fatalf("taken, but no mount: %+v", m)
 			}
 		}
@@ -78,7 +78,7 @@ func FuzzParseConfig(f *testing.F) {
 			return
 		}
 		l := p.spec.Linux
-		if p.flags&unix.CLONE_NEWNS == 0 || p.flags&unix.CLONE_NEWUSER != 0 && (len(l.UIDMappings) == 0 || len(l.GIDMappings) == 0) {
+		if p.flags&unix.CLONE_NEWNS == 0 || (p.flags&unix.CLONE_NEWUSER != 0 && (len(l.UIDMappings) == 0 || len(l.GIDMappings) == 0)) {
 			t.Fatalf("a plan without its namespaces: %+v", p)
 		}
 	})

@@ -35,7 +35,7 @@ func TestPeers(t *testing.T) {
 			env[k] = v
 		}
 		tag, count, err := Peers(func(name string) string { return env[name] })
-		if (err != nil) != c.refused || err == nil && (count != c.count || !strings.HasPrefix(tag, c.tag)) {
+		if (err != nil) != c.refused || (err == nil && (count != c.count || !strings.HasPrefix(tag, c.tag))) {
 			t.Errorf("%s: Peers = %q, %d, %v; want %q…, %d", c.name, tag, count, err, c.tag, c.count)
 		}
 	}

@@ -55,7 +55,7 @@ func asInit(exe string, args, env []string) error {
 		for {
 			var ws syscall.WaitStatus
 			got, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
-			if got <= 0 || err != nil && err != syscall.EINTR {
+			if got <= 0 || (err != nil && err != syscall.EINTR) {
 				break
 			}
 			if got != pid {

@@ -33,7 +33,7 @@ func TestProbeHangs(t *testing.T) {
 func TestChecks(t *testing.T) {
 	dir := t.TempDir()
 	for _, f := range Probe(context.Background(), Checks(dir+"/not/there")) {
-		if f.Name == "" || f.Why == "" || f.State != OK && f.State != Limited && f.State != No || f.State == OK && f.Ask != "" {
+		if f.Name == "" || f.Why == "" || (f.State != OK && f.State != Limited && f.State != No) || (f.State == OK && f.Ask != "") {
 			t.Errorf("Probe says %+v", f)
 		}
 	}

@@ -30,7 +30,7 @@ func mountPoints(ms []specs.Mount, fds []int) []mountPoint {
 	out := make([]mountPoint, len(ms))
 	for i, m := range ms {
 		var st unix.Stat_t
-		dir := fds[i] < 0 || unix.Fstat(fds[i], &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR
+		dir := fds[i] < 0 || (unix.Fstat(fds[i], &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR)
 		out[i] = mountPoint{path.Clean(m.Destination), dir}
 	}
 	return out

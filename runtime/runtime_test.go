@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 		setAttributes()
 		return
 	}
-	os.Exit(m.Run())
+	testenv.Run(m)
 }
 
 func TestParseBind(t *testing.T) {
@@ -145,7 +146,7 @@ func TestAccounts(t *testing.T) {
 		os.WriteFile(filepath.Join(root, "etc/passwd"), []byte(test.passwd), 0o644)
 		t.Setenv("USER", "NAME")
 		passwd, _ := accounts(root, 4242, 4343, "/home/a:b")
-		if !strings.HasPrefix(string(passwd), test.want) || test.want == "" && passwd != nil {
+		if !strings.HasPrefix(string(passwd), test.want) || (test.want == "" && passwd != nil) {
 			t.Errorf("%s: passwd %q; want it to begin %q", test.name, passwd, test.want)
 		}
 		if test.want != "" && !strings.Contains(string(passwd), ":/home/a_b:") {
@@ -177,7 +178,7 @@ func TestSpecArgs(t *testing.T) {
 	}
 	for _, test := range tests {
 		s, err := Spec(root, ImageConfig{Entrypoint: test.entrypoint, Cmd: test.cmd}, Options{Args: test.args})
-		if (err != nil) != test.refused || err == nil && !slices.Equal(s.Process.Args, test.want) {
+		if (err != nil) != test.refused || (err == nil && !slices.Equal(s.Process.Args, test.want)) {
 			t.Errorf("%s: Spec = %v, %v; want %q", test.name, s, err, test.want)
 		}
 	}
@@ -189,21 +190,13 @@ func TestSpecArgs(t *testing.T) {
 // busyroot is a root directory with a static busybox.
 func busyroot(t *testing.T) string {
 	t.Helper()
-	missing := func(why string) {
-		if os.Getenv("CI") != "" {
-			t.Fatal("CI must have it: " + why)
-		}
-		t.Skip(why)
-	}
 	for _, c := range Checks(t.TempDir())[:2] { // however long they take
 		if f := c.Look(context.Background()); f.State == No {
-			missing(c.Name + ": " + f.Why)
+			testenv.Need(t, c.Name, errors.New(f.Why))
 		}
 	}
-	busy, err := exec.LookPath("busybox")
-	if err != nil {
-		missing("needs busybox-static")
-	}
+	busy, err := testenv.Busybox()
+	testenv.Need(t, "a static busybox", err)
 	root := t.TempDir()
 	os.MkdirAll(filepath.Join(root, "bin"), 0o755)
 	b, err := os.ReadFile(busy)

@@ -234,7 +234,7 @@ func isHome(p string) bool {
 		return false
 	}
 	physical, err := filepath.EvalSymlinks(h)
-	return inside(p, h) || err == nil && inside(p, physical)
+	return inside(p, h) || (err == nil && inside(p, physical))
 }
 
 // vacant says whether nothing of the image is hidden by a mount at p.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // oldVar makes this program execute itself without that variable, as if on a
@@ -44,6 +46,7 @@ func execAsOld() error {
 
 // Where programs have to be traced, the notes are the same as by notification.
 func TestNotesByTracing(t *testing.T) {
+	testenv.Slow(t)
 	cmd := exec.Command("/proc/self/exe", "-test.run=^(TestNotes|TestNotesOfAttributes|TestTracing)$", "-test.v")
 	cmd.Env = append(os.Environ(), oldVar+"=1", tracedVar+"=1")
 	out, err := cmd.CombinedOutput()

@@ -174,7 +174,7 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string, want *select
 		}
 		n := path.Clean(h.Name)
 		hexname, isBlob := strings.CutPrefix(n, "blobs/sha256/")
-		if isBlob && checkHash(v1.Hash{Algorithm: "sha256", Hex: hexname}) != nil || !isBlob && n != "index.json" && n != "oci-layout" || h.Typeflag != tar.TypeReg {
+		if (isBlob && checkHash(v1.Hash{Algorithm: "sha256", Hex: hexname}) != nil) || (!isBlob && n != "index.json" && n != "oci-layout") || h.Typeflag != tar.TypeReg {
 			continue
 		}
 		if h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != "" || h.PAXRecords["GNU.sparse.realsize"] != "" {

@@ -38,7 +38,7 @@ func (e *NoAttestationError) Error() string {
 // isAttestation says whether a part of an index is about another part of it
 // and no image to run.
 func isAttestation(d v1.Descriptor) bool {
-	return d.Annotations[ReferenceType] != "" || d.Platform != nil && d.Platform.OS == "unknown"
+	return d.Annotations[ReferenceType] != "" || (d.Platform != nil && d.Platform.OS == "unknown")
 }
 
 // attestationsOf are the manifests of an index that speak of one image.

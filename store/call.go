@@ -46,7 +46,7 @@ type Credentials struct {
 	From     string // where they come from, for messages: entry "jfrog" of /home/u/creds.yaml
 }
 
-func (c *Credentials) empty() bool { return c == nil || c.Password == "" && c.Token == "" }
+func (c *Credentials) empty() bool { return c == nil || (c.Password == "" && c.Token == "") }
 
 // Authorization is what the registry client asks for.
 func (c *Credentials) Authorization() (*authn.AuthConfig, error) {

@@ -589,7 +589,7 @@ func (r *Registry) check(at credsValue) error {
 		}
 	}
 	switch {
-	case r.Name == StaysLocal && (at.text != "" && at.text != StaysLocal || secrets > 0):
+	case r.Name == StaysLocal && ((at.text != "" && at.text != StaysLocal) || secrets > 0):
 		return &credsError{r.line, fmt.Sprintf("registry %q is this store alone: it has neither url nor password", StaysLocal)}
 	case r.Name == StaysLocal:
 		return nil
@@ -624,7 +624,7 @@ func (r *Registry) parseURL(text string) error {
 	}
 	r.Host, r.Path = u.Host, strings.Trim(u.Path, "/")
 	r.plainHTTP = scheme == "http"
-	r.tls = scheme == "https" || scheme == "" && !isLoopback(u.Hostname())
+	r.tls = scheme == "https" || (scheme == "" && !isLoopback(u.Hostname()))
 	ref := r.Host + "/"
 	if r.Path != "" {
 		ref += r.Path + "/"

@@ -198,7 +198,7 @@ func wordLengths(keys []uint64, longest int) []int {
 	leaf, root := 0, 0
 	for i := range n - 1 {
 		take := func() uint64 {
-			if leaf >= n || root < i && tree[root] < tree[leaf] {
+			if leaf >= n || (root < i && tree[root] < tree[leaf]) {
 				w := tree[root]
 				tree[root] = uint64(i)
 				root++

@@ -88,7 +88,7 @@ func TestMakeCode(t *testing.T) {
 				used++
 				entropy += float64(count[i]) * math.Log2(sum/float64(count[i]))
 			}
-			if w.len() == 0 && count[i] > 0 || w.len() > maxWord {
+			if (w.len() == 0 && count[i] > 0) || w.len() > maxWord {
 				t.Fatalf("symbol %d, %d times: a word of %d bits", i, count[i], w.len())
 			}
 			if w.len() > 0 {

@@ -36,7 +36,7 @@ func rootArchitecture(l v1.Layer) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if h.Typeflag != tar.TypeReg || h.Size < 64 || !strings.Contains(h.Name, "bin/") && !strings.Contains(h.Name, "lib") {
+		if h.Typeflag != tar.TypeReg || h.Size < 64 || (!strings.Contains(h.Name, "bin/") && !strings.Contains(h.Name, "lib")) {
 			continue
 		}
 		head := make([]byte, 64)

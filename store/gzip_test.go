@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/gzip"
+
+	"hpcc/testdata/testenv"
 )
 
 // sample is n bytes of one of several kinds.
@@ -65,13 +67,14 @@ var packers = map[string]func(io.Writer, int) (io.WriteCloser, error){
 }
 
 func TestGunzipEncoders(t *testing.T) {
+	testenv.Slow(t)
 	r := rand.New(rand.NewSource(1))
 	for _, kind := range sampleKinds {
 		for _, size := range []int{0, 1, 100, 70_000, 600_000} {
 			data := sample(r, kind, size)
 			for name, open := range packers {
 				for level := flate.HuffmanOnly; level <= flate.BestCompression; level++ {
-					if size > 100_000 && level%3 != 0 || name == "ours" && level > flate.HuffmanOnly { // which has one
+					if (size > 100_000 && level%3 != 0) || (name == "ours" && level > flate.HuffmanOnly) { // which has one
 						continue
 					}
 					var packed bytes.Buffer
@@ -172,7 +175,7 @@ func sameAsStd(t *testing.T, packed []byte) {
 	want, wantErr := stdGunzip(packed)
 	for _, size := range []int{1 << 20, 4000} {
 		got, err := gunzipAll(bytes.NewReader(packed), size)
-		if (err == nil) != (wantErr == nil) || err == nil && !bytes.Equal(got, want) {
+		if (err == nil) != (wantErr == nil) || (err == nil && !bytes.Equal(got, want)) {
 			t.Fatalf("%d bytes, %v; compress/gzip gives %d bytes, %v\n%x", len(got), err, len(want), wantErr, packed)
 		}
 	}
@@ -382,6 +385,7 @@ func TestGunzipSourceError(t *testing.T) {
 
 // A bomb of a thousandth of its size costs no memory but the decoder's own.
 func TestGunzipBomb(t *testing.T) {
+	testenv.Slow(t)
 	var packed bytes.Buffer
 	z := stdgzip.NewWriter(&packed)
 	zeros := make([]byte, 1<<20)

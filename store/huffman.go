@@ -103,7 +103,7 @@ func buildTable(table []entry, tableBits uint32, lengths []uint8, symbol func(sy
 		space = space<<1 + count[n]
 	}
 	if space != 1<<maxCode {
-		if used > 1 || used == 1 && count[1] == 0 {
+		if used > 1 || (used == 1 && count[1] == 0) {
 			return false
 		}
 		for i := range table[:1<<tableBits] {

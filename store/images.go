@@ -397,7 +397,7 @@ func pick(n string, idx *v1.IndexManifest, p *v1.Platform) (v1.Descriptor, error
 	var images []v1.Descriptor
 	var have []string
 	for _, m := range idx.Manifests {
-		if !m.MediaType.IsImage() && !m.MediaType.IsIndex() || isAttestation(m) {
+		if (!m.MediaType.IsImage() && !m.MediaType.IsIndex()) || isAttestation(m) {
 			continue
 		}
 		images = append(images, m)
@@ -416,7 +416,7 @@ func pick(n string, idx *v1.IndexManifest, p *v1.Platform) (v1.Descriptor, error
 			return m, nil
 		}
 	}
-	if p == nil && len(images) == 1 || len(images) == 1 && images[0].Platform == nil {
+	if (p == nil && len(images) == 1) || (len(images) == 1 && images[0].Platform == nil) {
 		return images[0], nil
 	}
 	return v1.Descriptor{}, &PlatformError{n, want, have}

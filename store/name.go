@@ -71,7 +71,7 @@ func parseRef(n string, opts ...name.Option) (name.Reference, error) {
 // component says whether c is a path component of a repository name
 // (distribution-spec, "Pulling manifests": letters or digits at both ends).
 func component(c string) bool {
-	alnum := func(b byte) bool { return b >= 'a' && b <= 'z' || b >= '0' && b <= '9' }
+	alnum := func(b byte) bool { return (b >= 'a' && b <= 'z') || (b >= '0' && b <= '9') }
 	return c != "" && alnum(c[0]) && alnum(c[len(c)-1])
 }
 

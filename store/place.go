@@ -52,7 +52,7 @@ func LookAt(dir string) (Place, error) {
 		if err == nil && fi.IsDir() {
 			break
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) || dir == "/" {
+		if (err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR)) || dir == "/" {
 			return Place{Dir: dir}, fmt.Errorf("looking at %s: %w", dir, err)
 		}
 		dir = filepath.Dir(dir)

@@ -27,7 +27,7 @@ func (s *Store) Save(ctx context.Context, n, file string) error {
 	if err != nil {
 		return err
 	}
-	if fi, serr := os.Stat(file); strings.HasSuffix(file, "/") || serr == nil && fi.IsDir() {
+	if fi, serr := os.Stat(file); strings.HasSuffix(file, "/") || (serr == nil && fi.IsDir()) {
 		err = s.saveDir(ctx, key, d, file)
 	} else {
 		err = NewFile(file, func(f *os.File) error { return s.writeTar(ctx, key, d, f) })

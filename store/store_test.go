@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"hpcc/store/wait"
+	"hpcc/testdata/testenv"
 )
 
 // The test binary started again is a writer that is killed at any moment.
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv("HPCC_TEST_WRITER"); dir != "" {
 		write(dir)
 	}
-	os.Exit(m.Run())
+	testenv.Run(m)
 }
 
 func write(dir string) {

@@ -89,7 +89,7 @@ func TestRegistryFaults(t *testing.T) {
 					}
 				}
 				match := func(r *http.Request) bool {
-					return r.Method == c.method && (strings.Contains(r.URL.Path, c.path) && c.path != "/v2/" || r.URL.Path == c.path)
+					return r.Method == c.method && ((strings.Contains(r.URL.Path, c.path) && c.path != "/v2/") || r.URL.Path == c.path)
 				}
 				server.Set(fault, -1, match)
 				begun := time.Now()

@@ -107,7 +107,7 @@ func (c *treeCheck) compare(path string, want *File) {
 		have[e.Name()] = e
 	}
 	for name, e := range have {
-		if path == "." && name == configDir || e.Type()&(fs.ModeDevice|fs.ModeNamedPipe) != 0 {
+		if (path == "." && name == configDir) || e.Type()&(fs.ModeDevice|fs.ModeNamedPipe) != 0 {
 			continue
 		}
 		if want.names[name].file == nil {

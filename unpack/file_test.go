@@ -59,7 +59,7 @@ func TestHoles(t *testing.T) {
 			if err := syscall.Stat(filepath.Join(dir, "f"), &st); err != nil {
 				t.Fatal(err)
 			}
-			if room := st.Blocks * 512; c.sparse && room >= st.Size || !c.sparse && room+4095 < st.Size {
+			if room := st.Blocks * 512; (c.sparse && room >= st.Size) || (!c.sparse && room+4095 < st.Size) {
 				t.Errorf("it takes %d bytes of the disk for %d", room, st.Size)
 			}
 		})
@@ -276,7 +276,7 @@ func TestAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = tr.layers(ctx, layers, func(int) {})
-		if err == nil || !errors.Is(err, gone) && !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "unpacking layer sha256:") {
+		if err == nil || (!errors.Is(err, gone) && !errors.Is(err, io.ErrUnexpectedEOF)) || !strings.Contains(err.Error(), "unpacking layer sha256:") {
 			t.Errorf("%s: %v", name, err)
 		}
 		cancel()

@@ -252,7 +252,7 @@ func (f *Files) whiteout(dir, base string) {
 func (f *Files) hideLower(d *File) {
 	for base, n := range d.names {
 		switch {
-		case n.layer == f.layer || n.file.Kind == fs.ModeDir && n.file.touched == f.layer:
+		case n.layer == f.layer || (n.file.Kind == fs.ModeDir && n.file.touched == f.layer):
 			f.hideLower(n.file)
 		default:
 			delete(d.names, base)

@@ -21,6 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // insideMark tells the test binary that it is root of its own namespaces.
@@ -35,7 +37,7 @@ func inside(t *testing.T) bool {
 			t.Fatal(err)
 		}
 		if err := mountOverlay([]string{filepath.Join(d, "l")}, filepath.Join(d, "u"), filepath.Join(d, "w"), filepath.Join(d, "m")); err != nil {
-			lacking(t, "overlays in user namespaces (Linux 5.11)", err)
+			testenv.Need(t, "overlays in user namespaces (Linux 5.11)", err)
 		}
 		if err := unix.Unmount(filepath.Join(d, "m"), 0); err != nil {
 			t.Fatal(err)
@@ -51,9 +53,7 @@ func inside(t *testing.T) bool {
 	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Start(); err != nil {
-		lacking(t, "a user namespace", err)
-	}
+	testenv.Need(t, "user namespaces", cmd.Start())
 	if err := cmd.Wait(); err != nil {
 		t.Fatalf("in its namespaces: %v\n%s", err, &out)
 	}
@@ -62,15 +62,6 @@ func inside(t *testing.T) bool {
 		t.Skip("it was skipped inside, see above")
 	}
 	return false
-}
-
-// lacking ends a test that needs what the machine does not have.
-func lacking(t *testing.T, what string, err error) {
-	t.Helper()
-	if os.Getenv("CI") != "" {
-		t.Fatalf("CI must have %s: %v", what, err)
-	}
-	t.Skipf("needs %s: %v", what, err)
 }
 
 // mountOverlay shows lowers (lowest first) with changes going to upper.

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // capability is a value of security.capability: cap_net_raw=ep.
@@ -47,12 +49,7 @@ func emptyNotes(t *testing.T, dir string, memory bool) *Notes {
 	if memory {
 		return &Notes{table: map[inode]*noteEntry{}}
 	}
-	if err := unix.Setxattr(dir, notePrefix+"test", []byte("x"), 0); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("CI must have user extended attributes: %v", err)
-		}
-		t.Skipf("needs user extended attributes: %v", err)
-	}
+	testenv.Need(t, "user extended attributes", unix.Setxattr(dir, notePrefix+"test", []byte("x"), 0))
 	return &Notes{}
 }
 

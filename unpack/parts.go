@@ -211,7 +211,7 @@ func (t *tree) standsAlone(h *tar.Header) error {
 		return errors.New("its directory is not described")
 	case t.made[name]:
 		return errors.New("it is there already")
-	case h.Uid|h.Gid != 0 || h.Typeflag != tar.TypeSymlink && !plain(h):
+	case h.Uid|h.Gid != 0 || (h.Typeflag != tar.TypeSymlink && !plain(h)):
 		return errors.New("it needs a note")
 	}
 	if h.Typeflag == tar.TypeLink {

@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/testdata/testenv"
 )
 
 // A model says what a tree is after some layers, by the image specification's
@@ -59,7 +61,7 @@ func (m model) apply(lines []string) {
 // remove takes a path and all below it away, or only what is below.
 func (m model) remove(p string, itself bool) {
 	for q := range m {
-		if q == p && itself || p == "." || strings.HasPrefix(q, p+"/") {
+		if (q == p && itself) || p == "." || strings.HasPrefix(q, p+"/") {
 			delete(m, q)
 		}
 	}
@@ -190,7 +192,7 @@ func needUmoci(t *testing.T) string {
 	t.Helper()
 	umoci, err := exec.LookPath("umoci")
 	if err != nil {
-		lacking(t, "umoci", err)
+		testenv.Need(t, "umoci", err)
 	}
 	return umoci
 }

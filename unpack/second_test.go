@@ -27,7 +27,7 @@ func TestCopyName(t *testing.T) {
 	try := func(from, to, want string) {
 		t.Helper()
 		err := tr.copyName(tr.root.fd, from, tr.root.fd, to)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		if (want == "" && err != nil) || (want != "" && (err == nil || !strings.Contains(err.Error(), want))) {
 			t.Errorf("copyName(%s, %s): %v; want %q", from, to, err, want)
 		}
 	}

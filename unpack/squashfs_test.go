@@ -278,11 +278,11 @@ func TestSquashFSHostile(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err := SquashFS(context.Background(), file, filepath.Join(top, "in", "..", "tree"))
-			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			if (c.want == "" && err != nil) || (c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want))) {
 				t.Fatalf("error is %v, want %q", err, c.want)
 			}
 			left, err := os.ReadDir(top)
-			if err != nil || c.want != "" && len(left) != 1 {
+			if err != nil || (c.want != "" && len(left) != 1) {
 				t.Errorf("left behind: %v %v", left, err)
 			}
 		})

@@ -148,7 +148,7 @@ func (w *LayerWriter) dir(p string) (string, error) {
 func (w *LayerWriter) above(p string) error {
 	m, ok := w.made[p]
 	switch {
-	case p == "." || ok && m.kind == fs.ModeDir:
+	case p == "." || (ok && m.kind == fs.ModeDir):
 		return nil
 	case ok:
 		return fmt.Errorf("/%s is a file in the image, not a directory", p)

@@ -218,11 +218,9 @@ func (j buildJob) run() error {
 // checkWords refuses what would fail only when the image is built: names that
 // are none, and files in directories that are not there.
 func checkWords(c *cli.Context, outputs []output) error {
-	for _, flag := range []string{"tag", "push"} {
-		if v := c.String(flag); v != "" {
-			if _, err := store.Canonical(v); err != nil {
-				return usagef("--%s: %w", flag, err)
-			}
+	if v := c.String("tag"); v != "" {
+		if _, err := store.Canonical(v); err != nil {
+			return usagef("--tag: %w", err)
 		}
 	}
 	if _, err := pairs(c, "annotation"); err != nil {

@@ -39,7 +39,7 @@ func cacheTarget(arg string) (ref string, c *build.Cache, err error) {
 	}
 	ref, words := cacheWords(arg)
 	for k, v := range words {
-		if k != "mode" || v != "min" && v != "max" {
+		if k != "mode" || (v != "min" && v != "max") {
 			return "", nil, usagef("--cache-to %q: %s=%s is not known", arg, k, v).hint("write --cache-to REF or REF,mode=min")
 		}
 	}

@@ -32,7 +32,7 @@ func cleaned(line string) string {
 	for len(line) > 0 {
 		r, n := utf8.DecodeRuneInString(line)
 		switch {
-		case r == 0x1b || r >= 0x80 && r < 0xa0:
+		case r == 0x1b || (r >= 0x80 && r < 0xa0):
 			n = sequence(line)
 		case r == '\t':
 			spaces := 8 - column%8

@@ -193,11 +193,11 @@ func requestAdvice(s *report.System) []string {
 		}
 		wall, longest = wall+t.Figures["wall_s"], max(longest, t.Figures["wall_s"])
 		c, told := t.Figures["cpu_s"]
-		cpu, u.CPUUnknown = cpu+c, u.CPUUnknown || !told && t.Figures["wall_s"] > 0
+		cpu, u.CPUUnknown = cpu+c, u.CPUUnknown || (!told && t.Figures["wall_s"] > 0)
 		u.PeakMemory = max(u.PeakMemory, int64(t.Figures["memory_peak_bytes"]))
 		alone := t.Footer.MemoryFrom == "" || t.Footer.MemoryFrom == "process"
-		largest = largest || alone && (asked.CPUs > 1 || t.Ranks > 1)
-		first = first || !t.Measured && t.Ranks > 1
+		largest = largest || (alone && (asked.CPUs > 1 || t.Ranks > 1))
+		first = first || (!t.Measured && t.Ranks > 1)
 	}
 	fits := min(1, mostSeconds/max(wall, cpu, 1)) // of both, so that as many processors are busy
 	u.Wall, u.CPUTime, u.Longest = duration(wall*fits), duration(cpu*fits), duration(longest)

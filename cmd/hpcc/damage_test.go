@@ -21,6 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"hpcc/testdata/testenv"
 )
 
 // damages are what a disk does to a file.
@@ -42,7 +44,7 @@ type damagedStore struct {
 // newDamagedStore fills a store with everything that it can hold.
 func newDamagedStore(t *testing.T) *damagedStore {
 	t.Helper()
-	busy, err := busybox()
+	busy, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +284,7 @@ func (d *damagedStore) verified(t *testing.T, kind, file string, damage func([]b
 	}
 	for _, args := range [][]string{{"gc", "--verify", "--dry-run"}, {"gc", "--verify"}} {
 		out, status := d.hpcc(t, store, args...)
-		if status != 1 || !strings.Contains(out, named) || kind != "version" && !strings.Contains(out, ": 1 damaged") && !strings.Contains(out, ": 2 damaged") {
+		if status != 1 || !strings.Contains(out, named) || (kind != "version" && !strings.Contains(out, ": 1 damaged") && !strings.Contains(out, ": 2 damaged")) {
 			t.Errorf("hpcc %s: status %d: %s; want %s", strings.Join(args, " "), status, out, named)
 		}
 	}

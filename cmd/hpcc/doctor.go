@@ -60,7 +60,7 @@ func doctor(c *cli.Context) error {
 	}
 	dead := false
 	for _, f := range features {
-		dead = dead || f.Vital && f.State == runtime.No
+		dead = dead || (f.Vital && f.State == runtime.No)
 		if err := write(w, f); err != nil {
 			return err
 		}

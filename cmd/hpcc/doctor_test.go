@@ -33,7 +33,7 @@ func examined(t *testing.T, script string, env ...string) (features map[string]r
 	cmd.Stdout, cmd.Stderr = &out, &words
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) || words.Len() > 0 {
+	if (err != nil && !errors.As(err, &exit)) || words.Len() > 0 {
 		t.Fatalf("doctor: %v: %s", err, &words)
 	}
 	features = map[string]runtime.Feature{}
@@ -45,7 +45,7 @@ func examined(t *testing.T, script string, env ...string) (features map[string]r
 		if err := dec.Decode(&f); err != nil {
 			t.Fatal(err)
 		}
-		if f.Type != "feature" || f.Name == "" || f.Why == "" || f.State != runtime.OK && f.State != runtime.Limited && f.State != runtime.No {
+		if f.Type != "feature" || f.Name == "" || f.Why == "" || (f.State != runtime.OK && f.State != runtime.Limited && f.State != runtime.No) {
 			t.Errorf("doctor says %+v", f)
 		}
 		features[f.Name] = f.Feature

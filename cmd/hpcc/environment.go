@@ -92,7 +92,7 @@ func checkConda(c *cli.Context) error {
 
 // onlyImages are the flags in use that say what becomes of an image.
 func onlyImages(c *cli.Context) (out []string) {
-	for _, name := range []string{"output", "push", "provenance", "sbom", "iidfile", "metadata-file", "annotation", "label", "cache-to", "target", "entry"} {
+	for _, name := range []string{"output", "provenance", "sbom", "iidfile", "metadata-file", "annotation", "label", "cache-to", "target", "entry"} {
 		if c.IsSet(name) {
 			out = append(out, name)
 		}

@@ -80,7 +80,7 @@ func isDuration(c *cli.Context, flag string) bool {
 // onDisk says, of an error that a full disk made, which one that is: a file
 // system is known by a directory on it.
 func onDisk(err error, dir string) error {
-	if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) || strings.Contains(err.Error(), "free space") {
+	if (!errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT)) || strings.Contains(err.Error(), "free space") {
 		return err
 	}
 	return (&message{err: err}).hint("free space on the file system of %s, or name a place on another; \"hpcc doctor\" shows what is left of the store's", dir)
@@ -90,7 +90,7 @@ func onDisk(err error, dir string) error {
 // that the user cannot write to.
 func onReadOnly(err error, dir, advice string) error {
 	var pe *fs.PathError
-	if !errors.As(err, &pe) || !strings.HasPrefix(pe.Path, dir+"/") || !errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission) {
+	if !errors.As(err, &pe) || !strings.HasPrefix(pe.Path, dir+"/") || (!errors.Is(err, syscall.EROFS) && !errors.Is(err, fs.ErrPermission)) {
 		return err
 	}
 	return (&message{err: err}).hint("%s", advice)

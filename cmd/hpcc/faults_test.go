@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // faults are what a file system of some kind answers: system calls, as strace
@@ -96,6 +98,7 @@ func copyOf(t *testing.T, from, to string) {
 // when a file is synced or closed: the error says so, nothing half-made has a
 // name, and when there is room again the same command works.
 func TestQuota(t *testing.T) {
+	testenv.Slow(t)
 	needs(t, "busybox", "userns", "strace")
 	top := t.TempDir()
 	t.Cleanup(func() { exec.Command("chmod", "-R", "u+rwX", top).Run() })
@@ -133,7 +136,7 @@ func TestQuota(t *testing.T) {
 					}
 					if status != 0 {
 						failed++
-						if status != 1 && status != 125 || !strings.Contains(out, "disk quota exceeded") || !strings.Contains(out, store) || !strings.Contains(out, "free space") {
+						if (status != 1 && status != 125) || !strings.Contains(out, "disk quota exceeded") || !strings.Contains(out, store) || !strings.Contains(out, "free space") {
 							t.Errorf("call %d: status %d: %s", n, status, out)
 						}
 					}

@@ -27,7 +27,7 @@ func fits(c *cli.Context) error {
 	case site.SSH != "":
 		return usagef("--fits asks a scheduler of this machine, and site %s is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
-	if fi, err := os.Stat(name); err == nil && !fi.IsDir() || job.IsSubmitCommand(name) {
+	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || job.IsSubmitCommand(name) {
 		to := clusterHere(c, site)
 		j, err := scriptToFit(c, name, to.Target)
 		if err != nil {

@@ -18,6 +18,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"hpcc/testdata/testenv"
 )
 
 // fill runs a command on file systems with a little more room each time, until
@@ -74,6 +76,7 @@ done
 // Whatever write of a command finds the disk full, or no more files to be had:
 // the error says so, nothing half-made has a name, and with room it works.
 func TestFullDisk(t *testing.T) {
+	testenv.Slow(t)
 	needs(t, "busybox", "userns")
 	top := t.TempDir()
 	t.Cleanup(func() { exec.Command("chmod", "-R", "u+rwX", top).Run() })
@@ -117,7 +120,7 @@ func TestFullDisk(t *testing.T) {
 // fillPlaces makes what the commands work on, and the reference of an image.
 func fillPlaces(t *testing.T, top string) (ref string) {
 	t.Helper()
-	busy, err := busybox()
+	busy, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -511,7 +511,7 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 
 // unpackSource unpacks an image by name, or what is in a file or layout.
 func unpackSource(c *cli.Context, src, dir string) error {
-	if namesSquashFS(src) || isPath(src) && unpack.IsSquashFS(src) {
+	if namesSquashFS(src) || (isPath(src) && unpack.IsSquashFS(src)) {
 		if c.String("platform") != "" {
 			return usagef("--platform is for images; a SquashFS file holds one platform").hint("leave it out")
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestInteractive sits at a terminal: on each target the program has its size
@@ -20,7 +22,7 @@ import (
 // its status is that of hpcc and of the record.
 func TestInteractive(t *testing.T) {
 	needs(t, "busybox", "userns")
-	bb, err := busybox()
+	bb, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

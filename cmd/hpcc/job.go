@@ -373,7 +373,7 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
 			return nil, to, usagef("--%s says how a script is read, and there is no --from", name)
 		}
 	}
-	if !from && (c.NArg() < 2 || c.NArg() == 2 && c.Args().Get(1) == "--") {
+	if !from && (c.NArg() < 2 || (c.NArg() == 2 && c.Args().Get(1) == "--")) {
 		return nil, to, usagef("%s needs an image and a program", c.Command.Name).hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", c.Command.Name)
 	}
 	a := c.Args().Tail()
@@ -491,7 +491,7 @@ func jobPlaces(c *cli.Context, j *job.Job, to *destination) error {
 		return err
 	}
 	j.Image = c.Args().First()
-	if fi, serr := os.Stat(j.Image); namesSquashFS(j.Image) || isPath(j.Image) && serr == nil && fi.IsDir() {
+	if fi, serr := os.Stat(j.Image); namesSquashFS(j.Image) || (isPath(j.Image) && serr == nil && fi.IsDir()) {
 		j.Image, err = filepath.Abs(j.Image)
 	}
 	return err
@@ -585,7 +585,7 @@ func jobName(args []string) string {
 		name = strings.TrimSuffix(filepath.Base(args[1]), filepath.Ext(args[1]))
 	}
 	name = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r) {
+		if (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("._-", r) {
 			return r
 		}
 		return '-'

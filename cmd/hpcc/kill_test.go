@@ -20,11 +20,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestKilledAtAnyMoment kills a pull, a build and an unpack at random moments.
 // After each the same command works, and in the end gc leaves no debris.
 func TestKilledAtAnyMoment(t *testing.T) {
+	testenv.Slow(t)
 	needs(t, "busybox", "userns")
 	k := newKiller(t)
 	k.must("load", k.root, "bb")
@@ -123,7 +126,7 @@ func newKiller(t *testing.T) *killer {
 		t.Fatal(err)
 	}
 
-	busy, err := busybox()
+	busy, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 // limitsDir is a directory with a store that has the images box and many, a
@@ -22,7 +24,7 @@ func limitsDir(t *testing.T) string {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("needs bash: other shells cannot set all limits")
 	}
-	box, err := busybox()
+	box, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

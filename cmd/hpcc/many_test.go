@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"hpcc/testdata/testenv"
 )
 
 // crowd is how many start at the same moment: HPCC_TEST_CROWD, else a hundred.
@@ -53,7 +55,7 @@ func meet(n int, command func(i int) *exec.Cmd) (failed []string) {
 func many(t *testing.T) (store, root string) {
 	t.Helper()
 	needs(t, "busybox", "userns")
-	busy, err := busybox()
+	busy, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

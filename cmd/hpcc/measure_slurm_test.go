@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // TestMeasureAgreesWithSlurm: what is measured of a job is what Slurm's own accounting says of it.
 func TestMeasureAgreesWithSlurm(t *testing.T) {
+	testenv.Slow(t)
 	needs(t, "userns", "slurm")
 	store := filepath.Join(t.TempDir(), "store")
 	dir := t.TempDir()

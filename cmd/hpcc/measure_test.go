@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // measure runs words as "hpcc run --measure", in the host's own root, and reads the record. before
@@ -121,6 +122,7 @@ func uses(dir string) []use {
 // TestMeasureAgrees: what is measured of programs of known use is what /usr/bin/time
 // says of the very same execution. The tolerances stand in docs/measure.md.
 func TestMeasureAgrees(t *testing.T) {
+	testenv.Slow(t)
 	needs(t, "userns", "time")
 	dir := t.TempDir()
 	for _, c := range uses(dir) {
@@ -165,6 +167,7 @@ func onStorage(dir string) bool {
 // one begins after a thread does and ends before it: a twentieth less for programs that end at once, with or without hpcc. What
 // perf itself uses, which a busy machine makes much, is the run's, and in neither: the shell around it tells.
 func TestMeasureAgreesWithPerf(t *testing.T) {
+	testenv.Slow(t)
 	needs(t, "userns", "perf")
 	dir := t.TempDir()
 	const script = `LC_ALL=C "$@"; status=$?; times >"$0.times"; exit $status` // bash: in milliseconds

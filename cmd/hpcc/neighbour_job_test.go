@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // listen returns a listener whose socket belongs to the account, and the number of
@@ -250,7 +252,7 @@ func TestNeighbourValues(t *testing.T) {
 
 func spyOnJob(t *testing.T, victim, attacker account, target, spy string) {
 	dir := victim.ownDir(t)
-	box, err := busybox()
+	box, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // A street is a directory in which a victim has a store with the image "house",
@@ -25,7 +27,7 @@ type street struct {
 func newStreet(t *testing.T) *street {
 	t.Helper()
 	victim, attacker := neighbours(t)
-	busy, err := busybox()
+	busy, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

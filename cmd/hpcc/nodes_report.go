@@ -200,7 +200,7 @@ func (r *capacityReport) jobs(ctx context.Context, dir string, to job.Target) (w
 		return nil, err
 	}
 	for _, u := range uses {
-		if !u.Ended.IsZero() && u.Ended.Before(r.From) || to != "" && u.Target != to {
+		if (!u.Ended.IsZero() && u.Ended.Before(r.From)) || (to != "" && u.Target != to) {
 			continue
 		}
 		w := &jobWaste{Type: "waste", Use: u, Waste: u.Waste()}
@@ -323,7 +323,7 @@ func (r *clusterReport) rows() []capacityRow {
 		for _, l := range r.Levels {
 			c.levels = append(c.levels, of(l.Amounts))
 		}
-		c.told = !slices.Contains(r.Untold, name) && (c.peak > 0 || r.Jobs == 0 || name == "GPUs" && c.now == 0)
+		c.told = !slices.Contains(r.Untold, name) && (c.peak > 0 || r.Jobs == 0 || (name == "GPUs" && c.now == 0))
 		return c
 	}
 	return []capacityRow{

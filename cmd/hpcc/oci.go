@@ -124,7 +124,7 @@ func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*cli.C
 		Name: name, Usage: usage, ArgsUsage: words, Flags: flags, OnUsageError: usageError, HideHelpCommand: true,
 		Action: func(c *cli.Context) error {
 			a := c.Args().Slice()
-			if len(a) > max || max > 0 && len(a) == 0 {
+			if len(a) > max || (max > 0 && len(a) == 0) {
 				return ociLog(c, usagef("oci %s takes %s", name, cmp.Or(words, "no words")).hint(`"hpcc oci %s --help" lists its flags`, name))
 			}
 			makes := name == "create" || name == "run"

@@ -21,7 +21,6 @@ import (
 // outputFlags say what becomes of an image that was built.
 func outputFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "push", Usage: "send the image to `REF` when it is built"},
 		&cli.StringSliceFlag{Name: "output", Aliases: []string{"o"}, Usage: "write the image to `type=oci|docker|tar|dir,dest=FILE` as well (repeatable)"},
 		&cli.StringSliceFlag{Name: "annotation", Usage: "annotate the manifest `NAME=VALUE` (repeatable)"},
 		&cli.StringFlag{Name: "iidfile", Usage: "write the image's digest to `FILE`"},
@@ -100,11 +99,6 @@ func keepBuilt(c *cli.Context, s *store.Store, b built, wanted *attestations, ou
 	}
 	if err := tellBuilt(c, mine, digest); err != nil {
 		return err
-	}
-	if ref := c.String("push"); ref != "" {
-		if _, err := push(c, s, c.String("tag"), ref, store.Remote{PlainHTTP: c.Bool("plain-http")}); err != nil {
-			return err
-		}
 	}
 	if to != nil {
 		return to.send(c, s)

@@ -5,13 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // smallTree makes the tree of a small image, and what TestRunRefusals needs beside it.
 func smallTree(t *testing.T) (dir, tree string) {
 	t.Helper()
 	needs(t, "busybox", "userns")
-	busy, err := busybox()
+	busy, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

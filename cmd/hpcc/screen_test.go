@@ -36,7 +36,7 @@ func (s *screen) Write(p []byte) (int, error) {
 			in = in[len(m[0]):]
 			continue
 		}
-		if !utf8.FullRuneInString(in) || strings.HasPrefix(in, "\x1b") && len(in) < 8 { // the next write has the rest
+		if !utf8.FullRuneInString(in) || (strings.HasPrefix(in, "\x1b") && len(in) < 8) { // the next write has the rest
 			s.rest = in
 			break
 		}
@@ -90,7 +90,7 @@ func (s *screen) put(r rune) {
 		s.line()
 	case r == '\r':
 		s.x = 0
-	case r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0:
+	case r < ' ' || r == 0x7f || (r >= 0x80 && r < 0xa0):
 		s.wrong("control character %q reaches the terminal", r)
 	default:
 		if s.x+cells(r) > s.columns {

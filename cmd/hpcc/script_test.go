@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	goruntime "runtime"
 	"strconv"
@@ -16,6 +17,9 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"hpcc/runtime"
+	"hpcc/testdata/testenv"
 )
 
 // bin is the directory of hpcc as "make build" makes it. full has one whose runs all
@@ -26,17 +30,25 @@ var bin, full, load string
 // atOnce is how many scripts run at once at least: many wait for a cluster most of the time.
 const atOnce = 4
 
-// TestMain builds hpcc as "make build" does. With HPCC_TEST_BUILT it does so in that
-// directory, and only once, for tests on machines that take long (testdata/vm).
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", strconv.Itoa(max(atOnce, goruntime.GOMAXPROCS(0)))) // -parallel overrides it
 	flag.Parse()
+	testenv.Run(withPrograms{m})
+}
+
+// withPrograms builds hpcc as "make build" does, and then runs the tests. With
+// HPCC_TEST_BUILT it builds in that directory, and only once, for tests on machines
+// that take long (testdata/vm).
+type withPrograms struct{ *testing.M }
+
+func (w withPrograms) Run() int {
 	dir := os.Getenv("HPCC_TEST_BUILT")
 	if dir == "" {
 		var err error
 		if dir, err = os.MkdirTemp("", "hpcc-test-"); err != nil {
 			panic(err)
 		}
+		defer os.RemoveAll(dir)
 		if err := os.Chmod(dir, 0o755); err != nil { // some tests run programs as another user
 			panic(err)
 		}
@@ -45,11 +57,7 @@ func TestMain(m *testing.M) {
 	if _, err := os.Stat(filepath.Join(bin, "hpcc")); err != nil {
 		buildAll(dir)
 	}
-	code := m.Run()
-	if os.Getenv("HPCC_TEST_BUILT") == "" {
-		os.RemoveAll(dir)
-	}
-	os.Exit(code)
+	return w.M.Run()
 }
 
 func buildAll(dir string) {
@@ -85,12 +93,13 @@ func buildAll(dir string) {
 // whether the machine has it. A script that lacks one is skipped with the
 // reason; in CI it fails.
 var facilities = map[string]func() error{
-	"busybox": func() error { _, err := busybox(); return err },
+	"busybox": func() error { _, err := testenv.Busybox(); return err },
 	"home": func() error { // the user's own, where most users have it
-		if h := os.Getenv("HOME"); filepath.Dir(h) != "/home" {
-			return fmt.Errorf("the home directory %s is not directly below /home", h)
+		me, err := user.Current()
+		if err == nil && filepath.Dir(me.HomeDir) != "/home" {
+			err = fmt.Errorf("the home directory %s is not directly below /home", me.HomeDir)
 		}
-		return nil
+		return err
 	},
 	"userns": func() error {
 		out, err := exec.Command(filepath.Join(bin, "hpcc"), "doctor").CombinedOutput()
@@ -204,21 +213,13 @@ var facilities = map[string]func() error{
 		}
 		return nil
 	},
-	"fuse": func() error { // a host that lets its users mount by FUSE
-		f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-		if err != nil {
-			return err
-		}
-		f.Close()
-		_, err = exec.LookPath("squashfuse")
-		return err
-	},
+	"fuse":     runtime.CanMountSquashFS,
 	"squashfs": func() error { _, err := exec.LookPath("mksquashfs"); return err },
 	"strace":   func() error { _, err := exec.LookPath("strace"); return err },
 	"time":     func() error { _, err := os.Stat("/usr/bin/time"); return err }, // Debian's package time
 	"perf": func() error {
 		out, err := exec.Command("perf", "stat", "-x,", "-e", "task-clock", "true").CombinedOutput()
-		if err == nil && !strings.Contains(string(out), "task-clock") || strings.Contains(string(out), "<not") {
+		if (err == nil && !strings.Contains(string(out), "task-clock")) || strings.Contains(string(out), "<not") {
 			err = errors.New("it counts nothing")
 		}
 		if err != nil {
@@ -243,25 +244,8 @@ var facilities = map[string]func() error{
 func needs(t *testing.T, names ...string) {
 	t.Helper()
 	for _, n := range names {
-		if err := facilities[n](); err != nil {
-			if os.Getenv("CI") != "" {
-				t.Fatalf("CI must have %s: %v", n, err)
-			}
-			t.Skipf("needs %s: %v", n, err)
-		}
+		testenv.Need(t, n, facilities[n]())
 	}
-}
-
-// busybox finds a static busybox, the userland of most scripts.
-func busybox() (string, error) {
-	p, err := exec.LookPath("busybox")
-	if err != nil {
-		return "", fmt.Errorf("no busybox: install Debian's busybox-static")
-	}
-	if out, _ := exec.Command("ldd", p).CombinedOutput(); strings.Contains(string(out), "=>") {
-		return "", fmt.Errorf("%s is not static: install Debian's busybox-static", p)
-	}
-	return p, nil
 }
 
 func TestScripts(t *testing.T) {
@@ -321,7 +305,7 @@ func condition(name string) (bool, error) {
 
 // busyroot DIR: a root directory with busybox under its usual names.
 func busyroot(ts *testscript.TestScript, _ bool, args []string) {
-	bb, err := busybox()
+	bb, err := testenv.Busybox()
 	ts.Check(err)
 	dir := filepath.Join(ts.MkAbs(args[0]), "bin")
 	ts.Check(os.MkdirAll(dir, 0o755))

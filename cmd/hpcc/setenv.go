@@ -126,7 +126,7 @@ func joinBareSetEnv(args []string) []string {
 	}
 	out := slices.Clone(args)
 	for i := end - 1; i > 0; i-- {
-		if (out[i] == "--set-env" || out[i] == "--set-env0") && (i+2 == end || len(out[i+1]) > 1 && out[i+1][0] == '-') {
+		if (out[i] == "--set-env" || out[i] == "--set-env0") && (i+2 == end || (len(out[i+1]) > 1 && out[i+1][0] == '-')) {
 			out[i] = fmt.Sprintf("%s=%s", out[i], bareSetEnv)
 		}
 	}

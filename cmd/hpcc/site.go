@@ -67,7 +67,7 @@ func storeFeature(dir string) runtime.Feature {
 		return is(runtime.Limited, elsewhere, "no hard links (%v): of images that have some each is a file of its own", p.HardLink)
 	case p.XAttr != nil:
 		return is(runtime.Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and keep no owners, set-id bits and capabilities", p.XAttr)
-	case p.Total > 0 && p.Free < littleSpace || p.Inodes > 0 && p.FreeInodes < littleInodes || p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+littleSpace:
+	case (p.Total > 0 && p.Free < littleSpace) || (p.Inodes > 0 && p.FreeInodes < littleInodes) || (p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+littleSpace):
 		return is(runtime.Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
 	case len(exposed) > 0:
 		return is(runtime.Limited, "set HPCC_STORE to a directory that only you can change, unless you trust them", "%v", exposed[0])
@@ -81,7 +81,7 @@ func storeFeature(dir string) runtime.Feature {
 // crowded says whether no image finds room. A file system that counts nothing,
 // such as one in memory without a limit, says 0 of 0.
 func crowded(p store.Place) bool {
-	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || !p.ReadOnly && (p.Total > 0 && p.Free < noSpace || p.Inodes > 0 && p.FreeInodes < noInodes)
+	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || (!p.ReadOnly && ((p.Total > 0 && p.Free < noSpace) || (p.Inodes > 0 && p.FreeInodes < noInodes)))
 }
 
 // placeText says what a file system is and what is left of it.
@@ -121,7 +121,7 @@ func localFeature() runtime.Feature {
 	for _, d := range []struct{ name, dir string }{
 		{"HPCC_STAGE", stage}, {"TMPDIR", os.Getenv("TMPDIR")}, {"XDG_RUNTIME_DIR", os.Getenv("XDG_RUNTIME_DIR")}, {"", "/tmp"}, {"", "/dev/shm"},
 	} {
-		if d.dir == "" || d.name == "TMPDIR" && d.dir == "/tmp" {
+		if d.dir == "" || (d.name == "TMPDIR" && d.dir == "/tmp") {
 			continue
 		}
 		p, err := store.LookAt(d.dir)

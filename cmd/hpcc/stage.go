@@ -29,7 +29,7 @@ func stageFlag() cli.Flag {
 // wantsStage says whether the image is to be copied to this node.
 func wantsStage(c *cli.Context) bool {
 	env := os.Getenv("HPCC_STAGE")
-	return c.Bool("stage") || env != "" && env != "0"
+	return c.Bool("stage") || (env != "" && env != "0")
 }
 
 // namesSquashFS says whether IMAGE is the name of a SquashFS file. It is asked

@@ -8,13 +8,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // A start before the Go runtime begins (cmd/start/bare) prints and does what the full
 // program does, whatever the flags; and the flags of jobs are served by it.
 func TestStartIsTheSame(t *testing.T) {
 	needs(t, "busybox", "userns")
-	busy, err := busybox()
+	busy, err := testenv.Busybox()
 	if err != nil {
 		t.Fatal(err)
 	}

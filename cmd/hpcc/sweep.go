@@ -111,7 +111,7 @@ func sweepOf(c *cli.Context, system *report.System) (*report.Sweep, error) {
 	latest := map[int]*report.Task{}
 	id := ""
 	for _, t := range system.Tasks {
-		if t.Header.Job == nil || id != "" && t.Header.Job.ID != id {
+		if t.Header.Job == nil || (id != "" && t.Header.Job.ID != id) {
 			return nil, nil
 		}
 		id = t.Header.Job.ID
@@ -255,7 +255,7 @@ const slack = 10 * time.Second
 // ran; of a task that was tried again, not those of attempts before.
 func (p resultsPlace) read(sub *job.Submission, t *report.SweepTask) (metrics.Results, error) {
 	var written func(time.Time) bool
-	if p.shared || p.own && t.Attempt > 0 {
+	if p.shared || (p.own && t.Attempt > 0) {
 		written = func(at time.Time) bool {
 			return at.After(t.Start.Add(-slack)) && (p.own || t.End.IsZero() || at.Before(t.End.Add(slack)))
 		}
@@ -273,7 +273,7 @@ func (p resultsPlace) any(sub *job.Submission, tasks []report.SweepTask) bool {
 		if tasks[i].Ending != report.Done && n > 0 {
 			continue
 		}
-		if r, err := p.read(sub, &tasks[i]); r != nil || err != nil && !p.shared {
+		if r, err := p.read(sub, &tasks[i]); r != nil || (err != nil && !p.shared) {
 			return true
 		}
 		if n++; n == tried {

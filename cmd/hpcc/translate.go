@@ -65,7 +65,7 @@ func fitted(c *cli.Context, tr *job.Translation, flags *job.Job, to *destination
 	if err := tellFates(os.Stderr, tr, c.String("report")); err != nil {
 		return nil, err
 	}
-	strict := c.Bool("strict") || c.Command.Name == "submit" && !c.IsSet("strict")
+	strict := c.Bool("strict") || (c.Command.Name == "submit" && !c.IsSet("strict"))
 	if n := tr.Lost(); n > 0 && strict {
 		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused", name, to.Target, counted(n, "directive is", "directives are"))}).
 			hint("change them in the script, say them with flags, or take the job without them with --strict=false")

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // A usual is a situation in which a run starts.
@@ -145,7 +148,11 @@ var usuals = []usual{
 // same command line; and the situations of jobs are served by it.
 func TestUsualIsTheSame(t *testing.T) {
 	needs(t, "busybox", "userns")
-	busy, err := busybox()
+	busy, err := testenv.Busybox()
+	if err != nil {
+		t.Fatal(err)
+	}
+	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +170,7 @@ func TestUsualIsTheSame(t *testing.T) {
 				t.Fatal(err)
 			}
 			here := func(s string) string {
-				return strings.NewReplacer("D/", dir+"/", "HOST", filepath.Base(os.Getenv("HOME"))).Replace(s)
+				return strings.NewReplacer("D/", dir+"/", "HOST", filepath.Base(me.HomeDir)).Replace(s)
 			}
 			shell(t, dir, `cp -a "$0/." .`, all)
 			shell(t, dir, `config() { mkdir -p root/.hpcc && echo "{\"config\":{$1}}" >root/.hpcc/image.json; }; `+u.make)

@@ -97,7 +97,7 @@ func groups(s *System) (keys []string, byKey map[string]group) {
 	}
 	byKey = map[string]group{}
 	for _, t := range s.Tasks {
-		if !counts(t) || t.Header.Job.ID != "" && t.attempt() < last[of(t)] {
+		if !counts(t) || (t.Header.Job.ID != "" && t.attempt() < last[of(t)]) {
 			continue
 		}
 		k := t.key()

@@ -37,7 +37,7 @@ func TestMemoryToldByOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := strings.Join(r.Comparisons[0].Text, "\n")
-		if !strings.Contains(text, test.want) || test.want == "" && strings.Contains(text, "told by") {
+		if !strings.Contains(text, test.want) || (test.want == "" && strings.Contains(text, "told by")) {
 			t.Errorf("%v against %v: %s; want %q", test.other, test.base, text, test.want)
 		}
 	}
@@ -180,7 +180,7 @@ func TestSpread(t *testing.T) {
 		}
 		c := r.Comparisons[0]
 		text := strings.Join(c.Text, "\n")
-		if c.Verdict != test.want || (c.Pairs == 9) != test.paired || strings.Contains(text, "probably") && !test.paired {
+		if c.Verdict != test.want || (c.Pairs == 9) != test.paired || (strings.Contains(text, "probably") && !test.paired) {
 			t.Errorf("paired %v: %s, %d pairs; want %s\n%s", test.paired, c.Verdict, c.Pairs, test.want, text)
 		}
 	}

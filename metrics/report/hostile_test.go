@@ -101,7 +101,7 @@ func TestHostileText(t *testing.T) {
 	page := rendered(t, r.HTML)
 	checkPage(t, page)
 	for name, text := range map[string]string{"text": rendered(t, r.Text), "markdown": rendered(t, r.Markdown), "HTML": page} {
-		if i := strings.IndexFunc(text, func(c rune) bool { return c != '\n' && c < ' ' || c == 0x202e || c >= 0x7f && c < 0xa0 }); i >= 0 {
+		if i := strings.IndexFunc(text, func(c rune) bool { return (c != '\n' && c < ' ') || c == 0x202e || (c >= 0x7f && c < 0xa0) }); i >= 0 {
 			t.Errorf("%s has a control character: %q", name, text[max(0, i-20):i+20])
 		}
 	}

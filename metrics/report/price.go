@@ -109,7 +109,7 @@ func (p *Prices) add(system string, t *Task) {
 		t.Figures[energyName] = kwh
 	}
 	share, _ := n.share(t)
-	if cost := n.Hour*share*w/3600 + p.KWh*kwh; priced && cost < most && (n.Hour > 0 || p.KWh > 0 && kwh > 0) {
+	if cost := n.Hour*share*w/3600 + p.KWh*kwh; priced && cost < most && (n.Hour > 0 || (p.KWh > 0 && kwh > 0)) {
 		t.Figures[costName] = cost
 	}
 }

@@ -42,7 +42,7 @@ var hostProperties = []struct {
 	{"limit of memory", func(t *Task) string { return amount(t.Header.Limits.Memory) }},
 	{"memory asked for", func(t *Task) string { return amount(t.Header.Asked.Memory) }},
 	{"memory counted by", func(t *Task) string {
-		if t.Footer == nil || t.Footer.Memory <= 0 && t.Footer.Usage.MaxRSS <= 0 {
+		if t.Footer == nil || (t.Footer.Memory <= 0 && t.Footer.Usage.MaxRSS <= 0) {
 			return ""
 		}
 		if t.Footer.MemoryFrom == "" {

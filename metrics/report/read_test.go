@@ -191,7 +191,7 @@ func TestPrices(t *testing.T) {
 		{Prices{Node: map[string]Node{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {MaxWatts: -1, GPUs: -1, CPUs: -1, Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]Node{"a": {Hour: math.Inf(1)}}}, "cannot be"},
 	} {
 		key, err := test.p.Check()
-		if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || len(key) == 0) {
+		if (err == nil) != (test.want == "") || (err != nil && (!strings.Contains(err.Error(), test.want) || len(key) == 0)) {
 			t.Errorf("%+v: %q %v; want %q", test.p, key, err, test.want)
 		}
 	}

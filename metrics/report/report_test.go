@@ -207,7 +207,7 @@ func TestImages(t *testing.T) {
 				h := metrics.Header{Digest: test.runs[k][0], Config: test.runs[k][1]}
 				r.Systems = append(r.Systems, &System{Name: string(rune('a' + k)), Tasks: []*Task{{Header: h}}})
 			}
-			if err := r.images(false); (err != nil) != test.refused || i == 0 && !test.refused && len(r.Notes) != test.notes {
+			if err := r.images(false); (err != nil) != test.refused || (i == 0 && !test.refused && len(r.Notes) != test.notes) {
 				t.Errorf("%q in order %d: %v, %q; want refused %v and %d notes", test.runs, order, err, r.Notes, test.refused, test.notes)
 			}
 		}

@@ -61,10 +61,10 @@ func (r *Report) figuresTable(detail bool) *Table {
 		row, known := []string{m.title}, false
 		for _, s := range r.Systems {
 			f, ok := s.Figures[m.name]
-			known = known || ok && (f.Max > 0 || m.name == "throttled")
+			known = known || (ok && (f.Max > 0 || m.name == "throttled"))
 			row = append(row, cell(m, f, r.Currency))
 		}
-		if !known || m.detail && !detail {
+		if !known || (m.detail && !detail) {
 			continue
 		}
 		if ratio {

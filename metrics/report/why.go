@@ -186,7 +186,7 @@ func (m *match) waiting(slow, fast *System) (text []string) {
 			continue
 		}
 		sure := "probably"
-		if !also || otherPressure && w.name != "throttled" {
+		if !also || (otherPressure && w.name != "throttled") {
 			sure = "perhaps"
 		}
 		text = append(text, fmt.Sprintf("%s %s: %s of %s, %s on %s", sure, w.what, m.say(w.name, slow), w.of, m.say(w.name, fast), fast.Name))

@@ -100,7 +100,7 @@ func of(s, characters string) bool {
 func plain(s string) bool {
 	for i := range len(s) {
 		c := s[i]
-		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || (c == '-' || c == '_' || c == '.') && i > 0 && i < len(s)-1) {
+		if !((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || ((c == '-' || c == '_' || c == '.') && i > 0 && i < len(s)-1)) {
 			return false
 		}
 	}

@@ -251,7 +251,7 @@ func TestResume(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			got, err := io.ReadAll(resp.Body)
-			if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) || err == nil && sha256.Sum256(got) != sha256.Sum256(b) {
+			if (c.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), c.want)) || (err == nil && sha256.Sum256(got) != sha256.Sum256(b)) {
 				t.Errorf("%d bytes, %v; want %q", len(got), err, c.want)
 			}
 			if ranges != c.ranges {

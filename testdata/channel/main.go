@@ -152,7 +152,7 @@ func tools() error {
 // replaceable refuses a directory that is no channel, for it would be removed.
 func replaceable(dir string) error {
 	names, err := os.ReadDir(dir)
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0 {
+	if errors.Is(err, os.ErrNotExist) || (err == nil && len(names) == 0) {
 		return nil
 	}
 	if err != nil {

@@ -75,7 +75,7 @@ func sysrootPath(m *machine, p string) string {
 	if top == "lib" {
 		top = "lib64"
 	}
-	if usr || merged(m) && (top == "lib64" || top == "bin" || top == "sbin") {
+	if usr || (merged(m) && (top == "lib64" || top == "bin" || top == "sbin")) {
 		top = "usr/" + top
 	}
 	return path.Join(top, below)

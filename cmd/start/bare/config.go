@@ -323,7 +323,7 @@ func (r *reader) literal() {
 	for n < len(r.rest) && r.rest[n] >= '0' && r.rest[n] <= '9' {
 		n++
 	}
-	if n == first || r.rest[first] == '0' && n > first+1 {
+	if n == first || (r.rest[first] == '0' && n > first+1) {
 		r.wrong = true
 		return
 	}

@@ -1,0 +1,165 @@
+// Package testenv makes the tests of hpcc independent of who starts them and how:
+// of the caller's umask, environment, home directory and ignored signals, and of
+// the optional programs of the machine.
+package testenv
+
+import (
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// preparedMark is set in the environment of tests that Run has prepared, and of
+// the copies of the test binary that they start.
+const preparedMark = "HPCC_TEST_PREPARED"
+
+// kept are the variables of the caller that tests see, besides those with a
+// prefix in keptPrefixes. All others are removed.
+var kept = []string{
+	"PATH", "USER", "LOGNAME", "CI",
+	"TMPDIR", "CC", "CXX",
+	"http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", // the go command
+	"SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", // the clusters of testdata
+	"npm_config_registry",
+}
+
+var keptPrefixes = []string{"HPCC_TEST_", "HPCC_BENCH_", "GO", "CGO_"}
+
+// Tests is a *testing.M, or what wraps one to do more before and after.
+type Tests interface{ Run() int }
+
+// Run prepares the process, runs the tests of a package and exits with their
+// status. TestMain calls it.
+//
+// Run sets the umask to 022, gives the tests a temporary HOME and only the
+// variables of the caller that they need, and lets the programs that they start
+// receive the signals that the caller ignores (nohup ignores SIGHUP). A copy of the
+// test binary that a test starts keeps what that test gave it.
+func Run(m Tests) {
+	if os.Getenv(preparedMark) != "" {
+		os.Exit(m.Run())
+	}
+	home, err := os.MkdirTemp("", "hpcc-test-home-")
+	if err == nil {
+		err = prepare(home)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "preparing the tests:", err)
+		os.Exit(1)
+	}
+	status := m.Run()
+	_ = os.RemoveAll(home)
+	os.Exit(status)
+}
+
+func prepare(home string) error {
+	syscall.Umask(0o022)
+	receiveIgnoredSignals()
+	settings, err := goSettings()
+	if err != nil {
+		return err
+	}
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); !keeps(name) {
+			os.Unsetenv(name)
+		}
+	}
+	settings["HOME"] = home
+	settings["LC_ALL"] = "C.UTF-8"
+	settings[preparedMark] = "1"
+	for name, value := range settings {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func keeps(name string) bool {
+	return slices.Contains(kept, name) ||
+		slices.ContainsFunc(keptPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}
+
+// receiveIgnoredSignals handles the signals that the caller ignores, by doing
+// nothing. A program that this process starts inherits an ignored signal as
+// ignored, and a handled one as not ignored.
+func receiveIgnoredSignals() {
+	for s := syscall.Signal(1); s < 65; s++ {
+		if signal.Ignored(s) {
+			signal.Notify(make(chan os.Signal, 1), s)
+		}
+	}
+}
+
+// goSettings returns the settings of the go command that depend on HOME. The map
+// is empty where there is no go command.
+func goSettings() (map[string]string, error) {
+	settings := map[string]string{}
+	if _, err := exec.LookPath("go"); err != nil {
+		return settings, nil
+	}
+	out, err := exec.Command("go", "env", "-json", "GOCACHE", "GOENV", "GOMODCACHE", "GOPATH").Output()
+	if err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	if err := json.Unmarshal(out, &settings); err != nil {
+		return nil, fmt.Errorf("go env: %w", err)
+	}
+	return settings, nil
+}
+
+// Need skips the test if err is not nil, because the machine lacks what. With CI
+// in the environment the test fails instead: CI has everything.
+func Need(t testing.TB, what string, err error) {
+	t.Helper()
+	switch {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatalf("CI must have %s: %v", what, err)
+	default:
+		t.Skipf("needs %s: %v", what, err)
+	}
+}
+
+// NeedProgram skips the test, or fails it in CI, if a program is not on PATH.
+func NeedProgram(t testing.TB, name string) {
+	t.Helper()
+	_, err := exec.LookPath(name)
+	Need(t, name, err)
+}
+
+// Busybox returns the path of a statically linked busybox, the userland of most
+// test images.
+func Busybox() (string, error) {
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		return "", fmt.Errorf("%w (Debian: busybox-static)", err)
+	}
+	f, err := elf.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", path, err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return "", fmt.Errorf("%s is dynamically linked (Debian: busybox-static)", path)
+		}
+	}
+	return path, nil
+}
+
+// Slow skips a test that takes long, if "go test -short" asks for that, as "make
+// test" does. "make test-all" runs it.
+func Slow(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes long: make test-all runs it")
+	}
+}
