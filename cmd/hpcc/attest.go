@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"os"
 	"slices"
 	"strings"
 
@@ -132,32 +129,4 @@ func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Im
 		out = append(out, inputs.Provenance(*a.provenance))
 	}
 	return out, nil
-}
-
-// printAttestation writes what is attested of an image as JSON.
-func printAttestation(c *cli.Context, name string) error {
-	s, err := findStore(c)
-	if err != nil {
-		return err
-	}
-	p, err := platform(c)
-	if err != nil {
-		return err
-	}
-	flag, types := "--sbom", []string{build.PredicateSPDX}
-	if c.Bool("provenance") {
-		flag, types = "--provenance", []string{build.PredicateProvenance, build.PredicateProvenanceV0}
-	}
-	predicate, err := s.Attestation(name, p, types...)
-	var none *store.NoAttestationError
-	if errors.As(err, &none) {
-		return (&message{err: err}).hint("\"hpcc build %s\" attaches one", flag)
-	}
-	if err != nil {
-		return err
-	}
-	enc := json.NewEncoder(os.Stdout)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(predicate)
 }

@@ -77,7 +77,7 @@ func buildImage(c *cli.Context, wanted *attestations, to *deployment) error {
 			return usagef("%q stands alone", w).hint("write --provenance=%s", w)
 		}
 	}
-	a, err := args(c, 0, 1, "[CONTEXT]")
+	a, err := parseArguments(c, 0, 1, "[CONTEXT]")
 	if err != nil {
 		return err
 	}

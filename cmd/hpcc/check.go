@@ -34,14 +34,18 @@ Exit status: 0 it runs, also with warnings; 1 there are reasons why not.`,
 }
 
 func checkImage(c *cli.Context) error {
-	a, err := args(c, 1, 1, "--openshift|--restricted IMAGE")
+	a, err := parseArguments(c, 1, 1, "--openshift|--restricted IMAGE")
 	if err != nil {
 		return err
 	}
 	if c.Bool("openshift") == c.Bool("restricted") {
 		return usagef("check needs to know where the image is to run").hint("write --openshift or --restricted, one of them")
 	}
-	img, err := getImage(c, a[0])
+	p, err := parsePlatformFlag(c)
+	if err != nil {
+		return err
+	}
+	img, err := namedImage(c.String("store"), a[0], p)
 	if err != nil {
 		return err
 	}

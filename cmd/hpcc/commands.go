@@ -1,6 +1,8 @@
 package main
 
 import (
+	"hpcc/store"
+
 	"github.com/urfave/cli/v2"
 )
 
@@ -18,22 +20,9 @@ func commands() []*cli.Command {
 	}
 }
 
-// storeFlag lets every command that uses images name the store.
-func storeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "store", EnvVars: []string{"HPCC_STORE"}, Usage: "keep images in `DIR` (default ~/.local/share/hpcc)"}
-}
+// openStore opens the store that the command line names.
+func openStore(c *cli.Context) (*store.Store, error) { return store.Open(c.String("store")) }
 
-// args refuses a wrong number of arguments, and flags that stand after them:
-// the parser would take those for arguments.
-func args(c *cli.Context, min, max int, usage string) ([]string, error) {
-	a := c.Args().Slice()
-	for _, x := range a {
-		if len(x) > 1 && x[0] == '-' {
-			return nil, usagef("flag %q stands after an argument", x).hint("flags come first: hpcc %s %s", c.Command.Name, usage)
-		}
-	}
-	if len(a) < min || len(a) > max {
-		return nil, usagef("%s takes %s", c.Command.Name, usage).hint(`"hpcc %s --help" shows examples`, c.Command.Name)
-	}
-	return a, nil
-}
+// findStore opens it for a command that creates nothing there: the store may be
+// read-only, and a question must not leave a directory.
+func findStore(c *cli.Context) (*store.Store, error) { return store.OpenToRead(c.String("store")) }

@@ -47,7 +47,7 @@ Exit status: 0; 1 when the images differ and --different is not given, or nothin
 
 func compareRuns(c *cli.Context) error {
 	signal.Reset(os.Interrupt, syscall.SIGTERM) // they end it: reading may wait for file servers
-	words, err := args(c, 1, maxSystems, "[NAME=]RUN...")
+	words, err := parseArguments(c, 1, maxSystems, "[NAME=]RUN...")
 	if err != nil {
 		return err
 	}

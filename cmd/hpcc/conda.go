@@ -44,11 +44,11 @@ func condaDiffCommand() *cli.Command {
 }
 
 func condaDiff(c *cli.Context) error {
-	a, err := args(c, 2, 2, "A B")
+	a, err := parseArguments(c, 2, 2, "A B")
 	if err != nil {
 		return err
 	}
-	p, err := platform(c)
+	p, err := parsePlatformFlag(c)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,11 @@ func readEnvironment(c *cli.Context, name string, o conda.ReadOptions) (*conda.E
 		return nil, fmt.Errorf("reading the environment: %w", err)
 	}
 	var img v1.Image
-	if img, err = getImage(c, name); err != nil {
+	p, err := parsePlatformFlag(c)
+	if err != nil {
+		return nil, err
+	}
+	if img, err = namedImage(c.String("store"), name, p); err != nil {
 		return nil, fmt.Errorf("%q is no file, no directory and no image here: %w", name, err)
 	}
 	return conda.ReadImage(img, name, "", o)

@@ -67,7 +67,7 @@ func deploy(c *cli.Context, wanted *attestations) error {
 			return usagef("--%s is for a build, and the image that it makes needs a name", n).hint("add -t NAME, or leave --%s out to send an image of the store", n)
 		}
 	}
-	a, err := args(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
+	a, err := parseArguments(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (d *deployment) send(c *cli.Context, s *store.Store) error {
 		out.Reference, out.Digest = store.ByDigest(d.image, digest), digest.String()
 		say("%s stays in this store: nothing was sent", d.image)
 	} else {
-		p, err := push(c, s, d.image, d.ref, d.remote)
+		p, err := push(c.Context, s, d.image, d.ref, d.remote)
 		if err != nil {
 			return (&message{err: err}).hint("the image is in the store: \"hpcc deploy -r %s %s\" sends it again", d.registry.Name, d.image)
 		}

@@ -37,7 +37,7 @@ Exit status: 1 when no image can run here at all.`,
 }
 
 func doctor(c *cli.Context) error {
-	if _, err := args(c, 0, 0, "no arguments"); err != nil {
+	if _, err := parseArguments(c, 0, 0, "no arguments"); err != nil {
 		return err
 	}
 	dir := c.String("store")

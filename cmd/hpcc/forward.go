@@ -59,7 +59,7 @@ func relayCommand() *cli.Command {
 	return &cli.Command{
 		Name: "relay", Hidden: true, Usage: "carry connections between standard streams and a port of this machine (hpcc forward starts this)", ArgsUsage: "PORT",
 		Action: func(c *cli.Context) error {
-			a, err := args(c, 1, 1, "PORT")
+			a, err := parseArguments(c, 1, 1, "PORT")
 			if err != nil {
 				return err
 			}
@@ -137,7 +137,7 @@ func readPort(word string) (int, error) {
 }
 
 func forward(c *cli.Context) error {
-	a, err := args(c, 2, 2, forwardArgs)
+	a, err := parseArguments(c, 2, 2, forwardArgs)
 	if err != nil {
 		return err
 	}

@@ -8,10 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"hpcc/testdata/testenv"
+
+	"github.com/urfave/cli/v2"
 )
 
 // floors are the rooms and which of our rooms each may import.
@@ -48,17 +51,17 @@ const (
 
 // A tally counts what the limits are for.
 type tally struct {
-	Files     int // of the package
+	Files     int // of the package, without those of verbs
 	Exports   int // of the package
 	Functions int // that are longer than maxFunction
 	Mixed     int // conditions that mix && and || without parentheses
-	Contexts  int // functions that take a *cli.Context
+	Contexts  int // functions that take a *cli.Context, besides parsers
 }
 
 // ceilings are the numbers above the limits, by room. A number at or below its limit is 0 here.
 var ceilings = map[string]tally{
 	"build":          {Files: 50, Exports: 26},
-	"cmd/hpcc":       {Files: 62, Functions: 2, Contexts: 202},
+	"cmd/hpcc":       {Files: 46, Functions: 2, Contexts: 174},
 	"conda":          {Files: 61, Exports: 45},
 	"job":            {Files: 94, Exports: 159},
 	"metrics":        {Exports: 35},
@@ -204,7 +207,9 @@ func checkFile(t *testing.T, room string, allowed []string, file string, got *ta
 	if strings.HasSuffix(file, "_test.go") {
 		return
 	}
-	got.Files++
+	if !isVerb(room, file) {
+		got.Files++
+	}
 	got.Contexts += contextTakers(f)
 	for _, d := range f.Decls {
 		got.Exports += len(exported(d))
@@ -214,6 +219,13 @@ func checkFile(t *testing.T, room string, allowed []string, file string, got *ta
 			got.Functions++
 		}
 	}
+}
+
+// isVerb reports whether a file holds a verb of the command line and has its name.
+// cmd/hpcc has one for each, so these do not count as its files.
+func isVerb(room, file string) bool {
+	name := strings.TrimSuffix(filepath.Base(file), ".go")
+	return room == "cmd/hpcc" && slices.ContainsFunc(commands(), func(c *cli.Command) bool { return c.Name == name })
 }
 
 // exported returns the names that a declaration adds to the top level of its package.
@@ -268,23 +280,32 @@ func mixedConditions(f *ast.File) (n int) {
 	return n
 }
 
-// contextTakers counts the functions that take a *cli.Context.
+// contextTakers counts the functions that take a *cli.Context, without those that
+// parse the command line: their names begin with "parse".
 func contextTakers(f *ast.File) (n int) {
 	ast.Inspect(f, func(node ast.Node) bool {
-		fn, ok := node.(*ast.FuncType)
-		if !ok {
-			return true
-		}
-		for _, p := range fn.Params.List {
-			star, ok := p.Type.(*ast.StarExpr)
-			if !ok {
-				continue
+		switch fn := node.(type) {
+		case *ast.FuncDecl:
+			if takesContext(fn.Type) && !strings.HasPrefix(fn.Name.Name, "parse") {
+				n++
 			}
-			if sel, ok := star.X.(*ast.SelectorExpr); ok && sel.Sel.Name == "Context" {
+		case *ast.FuncLit:
+			if takesContext(fn.Type) {
 				n++
 			}
 		}
 		return true
 	})
 	return n
+}
+
+func takesContext(fn *ast.FuncType) bool {
+	return slices.ContainsFunc(fn.Params.List, func(p *ast.Field) bool {
+		star, ok := p.Type.(*ast.StarExpr)
+		if !ok {
+			return false
+		}
+		sel, ok := star.X.(*ast.SelectorExpr)
+		return ok && sel.Sel.Name == "Context"
+	})
 }

@@ -184,7 +184,8 @@ func submit(c *cli.Context, env *envChanges) error {
 	}
 	// Made here once, rather than on every node at the same time.
 	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() {
-		if _, err := imageDir(c, j.Image); err != nil {
+		at := rootArgs{image: j.Image, store: c.String("store"), write: c.Bool("write")}
+		if _, err := at.imageDir(c.Context); err != nil {
 			return err
 		}
 	}
@@ -614,7 +615,7 @@ Jobs of sites that ssh reaches come with them; of one that does not answer, as t
 			onFlag(), storeFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			ids, err := args(c, 0, 1000, "[JOB...]")
+			ids, err := parseArguments(c, 0, 1000, "[JOB...]")
 			if err != nil {
 				return err
 			}

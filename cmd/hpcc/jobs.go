@@ -21,7 +21,7 @@ import (
 // eachJob finds the jobs that the arguments name, all before one is touched. Those
 // of sites that ssh reaches are left to hpcc there, with these flags.
 func eachJob(c *cli.Context, flags []string, do func(s *job.Submission, dir string) error) error {
-	ids, err := args(c, 1, 1000, "JOB...")
+	ids, err := parseArguments(c, 1, 1000, "JOB...")
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func logsCommand() *cli.Command {
 			onFlag(), storeFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			a, err := args(c, 1, 1000, "JOB [TASK...]")
+			a, err := parseArguments(c, 1, 1000, "JOB [TASK...]")
 			if err != nil {
 				return err
 			}

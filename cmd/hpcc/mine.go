@@ -14,7 +14,7 @@ import (
 
 // mine is "hpcc nodes --mine": what jobs asked for, and what they used of it.
 func mine(c *cli.Context) error {
-	ids, err := args(c, 0, 1000, "[JOB...]")
+	ids, err := parseArguments(c, 0, 1000, "[JOB...]")
 	if err != nil {
 		return err
 	}

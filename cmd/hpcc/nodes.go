@@ -51,7 +51,7 @@ that they did not use, and what would start now.
 			if c.Bool("mine") && !c.Bool("report") {
 				return mine(c)
 			}
-			if _, err := args(c, 0, 0, "no arguments but with --mine"); err != nil {
+			if _, err := parseArguments(c, 0, 0, "no arguments but with --mine"); err != nil {
 				return err
 			}
 			switch {

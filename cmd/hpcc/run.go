@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/envfile"
@@ -118,7 +119,8 @@ func run(c *cli.Context, env *envChanges) error {
 			}
 		}
 	}
-	root, err := runRoot(c, c.Args().First())
+	at := rootArgs{image: c.Args().First(), store: c.String("store"), write: c.Bool("write"), stage: parseStage(c)}
+	root, err := at.directory(c.Context)
 	if err != nil {
 		return err
 	}
@@ -174,4 +176,22 @@ func without(env []string, name string) []string {
 func isPath(image string) bool {
 	return filepath.IsAbs(image) || image == "." || image == ".." ||
 		strings.HasPrefix(image, "./") || strings.HasPrefix(image, "../")
+}
+
+func otherRuntimeFlag() cli.Flag {
+	return &cli.StringFlag{Name: "runtime", Usage: "hand over to the OCI runtime `NAME` (crun, runc) instead"}
+}
+
+// handOver runs the spec by another runtime.
+func handOver(name string, s *specs.Spec) error {
+	dir, err := stateDir("", true)
+	if err == nil {
+		err = runtime.HandOver(name, filepath.Join(dir, "bundles"), s)
+	}
+	var re *runtime.Error
+	var m *message
+	if errors.As(err, &m) || errors.As(err, &re) {
+		return err
+	}
+	return fmt.Errorf("running with --runtime %s: %w", name, err)
 }

@@ -34,7 +34,7 @@ ssh reaches, for "hpcc submit --on NAME".
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each site"},
 		},
 		Action: func(c *cli.Context) error {
-			if _, err := args(c, 0, 0, "no arguments"); err != nil {
+			if _, err := parseArguments(c, 0, 0, "no arguments"); err != nil {
 				return err
 			}
 			sites, err := readSites()

@@ -6,13 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 
-	"github.com/google/go-containerregistry/pkg/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/urfave/cli/v2"
 
@@ -26,10 +25,18 @@ func stageFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "stage", Usage: "copy the image to storage of this node first, once for all programs on it ($HPCC_STAGE names the directory, or is 1)"}
 }
 
-// wantsStage says whether the image is to be copied to this node.
-func wantsStage(c *cli.Context) bool {
+// parseStage reports whether the image is to be copied to this node.
+func parseStage(c *cli.Context) bool {
 	env := os.Getenv("HPCC_STAGE")
 	return c.Bool("stage") || (env != "" && env != "0")
+}
+
+// rootArgs name the image of a run, and how the run uses it.
+type rootArgs struct {
+	image string // a name, a directory or a SquashFS file
+	store string
+	write bool // the program may change the directory
+	stage bool // copy the image to this node
 }
 
 // namesSquashFS says whether IMAGE is the name of a SquashFS file. It is asked
@@ -43,29 +50,67 @@ func namesSquashFS(image string) bool {
 	return false
 }
 
-// runRoot is the directory that a run has as its root: that of a name or path,
-// of its copy on this node, or of a mounted file.
-func runRoot(c *cli.Context, image string) (string, error) {
-	file, stage := namesSquashFS(image), wantsStage(c)
-	if !file && !stage {
-		return imageDir(c, image)
+// directory returns the root directory of the run: of a name or path, of its copy
+// on this node, or of a mounted file.
+func (r *rootArgs) directory(ctx context.Context) (string, error) {
+	file := namesSquashFS(r.image)
+	if !file && !r.stage {
+		return r.imageDir(ctx)
 	}
-	if c.Bool("write") {
-		return "", usagef("--write would change what others run from").hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", image)
+	if r.write {
+		return "", usagef("--write would change what others run from").hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", r.image)
 	}
 	s, err := openStage(true)
 	if err != nil {
-		return unstagedRoot(c, image, file, err)
+		return r.unstaged(ctx, file, err)
 	}
 	if file {
-		return squashRoot(c.Context, s, image, stage)
+		return squashRoot(ctx, s, r.image, r.stage)
 	}
-	dir, err := stagedCopy(c, s, image)
+	dir, err := r.stagedCopy(ctx, s)
 	if noRoom(err) {
 		say("%v; running from the original", err)
-		return imageDir(c, image)
+		return r.imageDir(ctx)
 	}
 	return dir, err
+}
+
+// imageDir returns the directory of the image: a path, or the tree of a name, which
+// is unpacked if it does not exist yet.
+func (r *rootArgs) imageDir(ctx context.Context) (string, error) {
+	image := r.image
+	if isPath(image) {
+		return image, nil
+	}
+	s, err := store.OpenToRead(r.store)
+	if err != nil {
+		return "", err
+	}
+	dir, err := s.TreeOf(image)
+	var missing *store.NotFoundError
+	var flat *store.NoTreeError
+	switch {
+	case err == nil:
+		if r.write {
+			return "", usagef("--write would change %q for everybody who uses it", image).hint("hpcc unpack %s DIR; hpcc run --write ./DIR ...", image)
+		}
+		return dir, nil
+	case errors.As(err, &missing):
+		if fi, serr := os.Stat(image); serr == nil && fi.IsDir() {
+			return image, nil
+		}
+		return "", err
+	case errors.As(err, &flat):
+		img, err := s.Get(image, nil)
+		if err != nil {
+			return "", err
+		}
+		if err := unpackTree(ctx, s, img, nil); err != nil {
+			return "", onReadOnly(err, s.Dir(), "--stage unpacks it to storage of this node instead")
+		}
+		return s.TreeOf(image)
+	}
+	return "", err
 }
 
 // openStage opens the node's directory for copies, where nobody but root and the
@@ -78,24 +123,24 @@ func openStage(create bool) (*store.Stage, error) {
 	return store.OpenStage(place, create)
 }
 
-// unstagedRoot is runRoot on a node that has no directory for copies that the
-// user can trust. The run begins from the original. A file that cannot be mounted
+// unstaged is directory on a node that has no directory for copies that the user
+// can trust. The run begins from the original. A file that cannot be mounted
 // is unpacked into the user's store.
-func unstagedRoot(c *cli.Context, image string, file bool, why error) (string, error) {
+func (r *rootArgs) unstaged(ctx context.Context, file bool, why error) (string, error) {
 	say("warning: copying nothing to this node: %v", why)
 	say("hint: set HPCC_STAGE to a directory of this node that only you can write to")
-	fi, err := os.Stat(image)
-	if archive := err == nil && fi.Mode().IsRegular() && isPath(image); !file && !archive {
-		return imageDir(c, image)
+	fi, err := os.Stat(r.image)
+	if archive := err == nil && fi.Mode().IsRegular() && isPath(r.image); !file && !archive {
+		return r.imageDir(ctx)
 	}
-	own, err := openStore(c)
+	own, err := store.Open(r.store)
 	if err != nil {
 		return "", err
 	}
 	if file {
-		return squashRoot(c.Context, store.InStore(own), image, false)
+		return squashRoot(ctx, store.InStore(own), r.image, false)
 	}
-	return stagedCopy(c, store.InStore(own), image)
+	return r.stagedCopy(ctx, store.InStore(own))
 }
 
 // noRoom says whether a copy failed for want of space.
@@ -164,32 +209,33 @@ func tellCopy(s *store.Stage, image string) {
 	say("copying %s to %s, once for this node", image, s.Dir())
 }
 
-// stagedCopy is the tree of IMAGE on this node. A name is unpacked from its
+// stagedCopy returns the copy of the image's tree on this node. A name is unpacked from its
 // layers, a few large files; a directory is copied; an archive is unpacked.
-func stagedCopy(c *cli.Context, s *store.Stage, image string) (string, error) {
+func (r *rootArgs) stagedCopy(ctx context.Context, s *store.Stage) (string, error) {
+	image := r.image
 	fi, serr := os.Stat(image)
 	if serr == nil && fi.IsDir() && isPath(image) {
-		return stagedTree(c.Context, s, image)
+		return stagedTree(ctx, s, image)
 	}
 	if serr == nil && fi.Mode().IsRegular() && isPath(image) {
 		key, err := store.FileKey(image)
 		if err != nil {
 			return "", err
 		}
-		return s.Copy(c.Context, key, fi.Size(), func(dir string) error {
+		return s.Copy(ctx, key, fi.Size(), func(dir string) error {
 			tellCopy(s, image)
-			img, err := sourceImage(c, image)
+			img, err := sourceImage(ctx, r.store, image, nil)
 			if err != nil {
 				return err
 			}
-			_, err = unpack.Fill(c.Context, img, dir, unpack.Options{})
+			_, err = unpack.Fill(ctx, img, dir, unpack.Options{})
 			return err
 		})
 	}
-	img, err := getImage(c, image)
+	img, err := namedImage(r.store, image, nil)
 	var missing *store.NotFoundError
 	if errors.As(err, &missing) && serr == nil && fi.IsDir() {
-		return stagedTree(c.Context, s, image)
+		return stagedTree(ctx, s, image)
 	}
 	if err != nil {
 		return "", err
@@ -206,9 +252,9 @@ func stagedCopy(c *cli.Context, s *store.Stage, image string) (string, error) {
 	for _, l := range m.Layers {
 		packed += l.Size
 	}
-	return s.Copy(c.Context, d.Hex, packed, func(dir string) error {
+	return s.Copy(ctx, d.Hex, packed, func(dir string) error {
 		tellCopy(s, image)
-		_, err := unpack.Fill(c.Context, img, dir, unpack.Options{})
+		_, err := unpack.Fill(ctx, img, dir, unpack.Options{})
 		return err
 	})
 }
@@ -224,26 +270,6 @@ func stagedTree(ctx context.Context, s *store.Stage, dir string) (string, error)
 		tellCopy(s, dir)
 		return unpack.CopyTree(ctx, dir, to)
 	})
-}
-
-// saveSquashFS writes an image to a SquashFS file, which appears whole.
-func saveSquashFS(c *cli.Context, name, file string) error {
-	img, err := getImage(c, name)
-	if err != nil {
-		return err
-	}
-	s, err := openStore(c)
-	if err != nil {
-		return err
-	}
-	tree, err := checkedTree(c.Context, s, img)
-	if err != nil {
-		return fmt.Errorf("saving %s to %s: %w", name, file, err)
-	}
-	if err := store.NewFile(file, func(f *os.File) error { return unpack.WriteSquashFS(c.Context, tree, f) }); err != nil {
-		return fmt.Errorf("saving %q to %s: %w", name, file, err)
-	}
-	return nil
 }
 
 // loadSquashFS keeps the image in a SquashFS file: one layer, and the
@@ -284,28 +310,6 @@ func withConfig(img v1.Image, config []byte) (v1.Image, error) {
 	return mutate.ConfigFile(img, want)
 }
 
-// loadAny keeps the images of a file of any kind.
-func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
-	if !unpack.IsSquashFS(file) {
-		return s.Load(ctx, file, name)
-	}
-	name, err := loadSquashFS(ctx, s, file, name)
-	return []string{name}, err
-}
-
-// gcStage removes old copies from this node, if there are any.
-func gcStage(c *cli.Context, o store.GCOptions) (store.GCReport, error) {
-	s, err := openStage(false)
-	if errors.Is(err, fs.ErrNotExist) {
-		return store.GCReport{}, nil
-	}
-	if err != nil {
-		say("%v", err)
-		return store.GCReport{}, nil
-	}
-	return s.GC(c.Context, o)
-}
-
 // checkedTree is the tree of an image, compared with its layers, for what leaves
 // the store: a tree is trusted to run from, not to be copied. One that differs is
 // moved away and made again.
@@ -317,7 +321,7 @@ func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, err
 		}
 		err = unpack.CheckTree(ctx, img, tree)
 		if err == nil {
-			tellReport(rep)
+			reportLeftOut(rep)
 			return tree, nil
 		}
 		var differs *unpack.TreeError

@@ -70,7 +70,7 @@ type topState struct {
 }
 
 func top(c *cli.Context) error {
-	a, err := args(c, 1, 1, "JOB")
+	a, err := parseArguments(c, 1, 1, "JOB")
 	if err != nil {
 		return err
 	}

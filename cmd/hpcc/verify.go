@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
 	"hpcc/conda"
@@ -21,14 +21,14 @@ import (
 
 // verifyStore checks everything in the store, prints what is damaged with what
 // replaces it, and fails if anything is.
-func verifyStore(c *cli.Context) error {
-	s, err := findStore(c)
+func verifyStore(ctx context.Context, dir string, dryRun bool) error {
+	s, err := store.OpenToRead(dir)
 	if err != nil {
 		return err
 	}
-	v := &verification{c: c, s: s, dryRun: c.Bool("dry-run"), begun: time.Now()}
-	for _, step := range []func() error{v.blobs, v.packages, v.trees, v.jobs} {
-		if err := step(); err != nil {
+	v := &verification{s: s, dryRun: dryRun, begun: time.Now()}
+	for _, step := range []func(context.Context) error{v.blobs, v.packages, v.trees, v.jobs} {
+		if err := step(ctx); err != nil {
 			return err
 		}
 	}
@@ -37,7 +37,6 @@ func verifyStore(c *cli.Context) error {
 
 // A verification collects what is damaged.
 type verification struct {
-	c      *cli.Context
 	s      *store.Store
 	dryRun bool
 	begun  time.Time
@@ -57,8 +56,8 @@ func (v *verification) bar(what string) func(done, total int64) {
 	return progress(what).bytes
 }
 
-func (v *verification) blobs() (err error) {
-	v.found, v.n, err = v.s.Verify(v.c.Context, store.VerifyOptions{DryRun: v.dryRun, Progress: v.bar("reading blobs")})
+func (v *verification) blobs(ctx context.Context) (err error) {
+	v.found, v.n, err = v.s.Verify(ctx, store.VerifyOptions{DryRun: v.dryRun, Progress: v.bar("reading blobs")})
 	v.endBar()
 	return err
 }
@@ -70,10 +69,10 @@ func (v *verification) endBar() {
 	}
 }
 
-func (v *verification) packages() error {
+func (v *verification) packages(ctx context.Context) error {
 	show := v.bar("reading packages")
 	var done int64
-	damaged, files, bytes, err := conda.VerifyCache(v.c.Context, v.s, func(n int64) {
+	damaged, files, bytes, err := conda.VerifyCache(ctx, v.s, func(n int64) {
 		if done += n; show != nil {
 			show(done, 0)
 		}
@@ -96,7 +95,7 @@ func (v *verification) add(f store.Finding, discard bool) {
 
 // trees compares each unpacked image with its layers. Those whose layers are not
 // all in the store cannot be compared.
-func (v *verification) trees() error {
+func (v *verification) trees(ctx context.Context) error {
 	list, err := v.s.Trees()
 	if err != nil {
 		return err
@@ -108,7 +107,7 @@ func (v *verification) trees() error {
 	show := v.bar("comparing trees with their layers")
 	defer v.endBar()
 	for _, hex := range list {
-		if err := v.tree(hex, damagedBlob); err != nil {
+		if err := v.tree(ctx, hex, damagedBlob); err != nil {
 			return err
 		}
 		if show != nil {
@@ -118,7 +117,7 @@ func (v *verification) trees() error {
 	return nil
 }
 
-func (v *verification) tree(hex string, damagedBlob map[string]bool) error {
+func (v *verification) tree(ctx context.Context, hex string, damagedBlob map[string]bool) error {
 	h := v1.Hash{Algorithm: "sha256", Hex: hex}
 	present := func(d v1.Descriptor) bool {
 		return !damagedBlob[d.Digest.Hex] && v.s.HasLayer(store.LayerInfo{Digest: d.Digest, Size: d.Size})
@@ -137,7 +136,7 @@ func (v *verification) tree(hex string, damagedBlob map[string]bool) error {
 		return nil
 	}
 	rel := filepath.Join("trees", hex)
-	err = unpack.CheckTree(v.c.Context, img, filepath.Join(v.s.Dir(), rel))
+	err = unpack.CheckTree(ctx, img, filepath.Join(v.s.Dir(), rel))
 	var differs *unpack.TreeError
 	switch {
 	case errors.As(err, &differs):
@@ -156,8 +155,8 @@ func (v *verification) tree(hex string, damagedBlob map[string]bool) error {
 	return nil
 }
 
-func (v *verification) jobs() error {
-	damaged, files, err := job.Verify(v.c.Context, v.s.Jobs())
+func (v *verification) jobs(ctx context.Context) error {
+	damaged, files, err := job.Verify(ctx, v.s.Jobs())
 	v.records = files
 	for _, d := range damaged {
 		v.add(store.Finding{Path: filepath.Join("jobs", d.Path), Reason: d.Reason, Cure: d.Cure}, false)

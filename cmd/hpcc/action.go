@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/urfave/cli/v2"
+)
+
+// A verb is a parsed command line that is ready to be carried out.
+type verb interface {
+	run(ctx context.Context) error
+}
+
+// action parses a command line into a verb and carries it out. Nothing below a
+// parser sees flags.
+func action[V verb](parse func(*cli.Context) (V, error)) cli.ActionFunc {
+	return func(c *cli.Context) error {
+		v, err := parse(c)
+		if err != nil {
+			return err
+		}
+		return v.run(c.Context)
+	}
+}
+
+// storeFlag lets every command that uses images name the store.
+func storeFlag() cli.Flag {
+	return &cli.StringFlag{Name: "store", EnvVars: []string{"HPCC_STORE"}, Usage: "keep images in `DIR` (default ~/.local/share/hpcc)"}
+}
+
+// platformFlag chooses one platform of an image.
+func platformFlag() cli.Flag {
+	return &cli.StringFlag{Name: "platform", Usage: "take `OS/ARCH`, such as linux/ppc64le (default: this machine's)"}
+}
+
+// parsePlatformFlag returns nil without the flag.
+func parsePlatformFlag(c *cli.Context) (*v1.Platform, error) {
+	if c.String("platform") == "" {
+		return nil, nil
+	}
+	return parsePlatform(c.String("platform"))
+}
+
+func parsePlatform(s string) (*v1.Platform, error) {
+	p, err := v1.ParsePlatform(s)
+	if err != nil || p.OS == "" || p.Architecture == "" {
+		return nil, usagef("--platform %q is not OS/ARCH", s).hint("write linux/amd64, linux/arm64 or linux/ppc64le")
+	}
+	return p, nil
+}
+
+func plainHTTPFlag() cli.Flag {
+	return &cli.BoolFlag{Name: "plain-http", Usage: "the registry speaks http without TLS (loopback always may)"}
+}
+
+// parseArguments returns the arguments of a command. It refuses a wrong number of
+// them, and flags that stand after them: the parser would take those for arguments.
+func parseArguments(c *cli.Context, min, max int, usage string) ([]string, error) {
+	a := c.Args().Slice()
+	for _, x := range a {
+		if len(x) > 1 && x[0] == '-' {
+			return nil, usagef("flag %q stands after an argument", x).hint("flags come first: hpcc %s %s", c.Command.Name, usage)
+		}
+	}
+	if len(a) < min || len(a) > max {
+		return nil, usagef("%s takes %s", c.Command.Name, usage).hint(`"hpcc %s --help" shows examples`, c.Command.Name)
+	}
+	return a, nil
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/urfave/cli/v2"
+
+	"hpcc/build"
+	"hpcc/store"
+)
+
+func inspectCommand() *cli.Command {
+	return &cli.Command{
+		Name: "inspect", Usage: "show an image's configuration as JSON", ArgsUsage: "NAME",
+		Description: `Shows the digest, the layers and the configuration, or what is attested of the image.
+
+   hpcc inspect --sbom sci | jq -r '.packages[] | .name + " " + .versionInfo'`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "provenance", Usage: "show how the image was built, as it was attested (SLSA)"},
+			&cli.BoolFlag{Name: "sbom", Usage: "show the packages in the image, as they were attested (SPDX)"},
+			platformFlag(), storeFlag(),
+		},
+		Action: action(parseInspect),
+	}
+}
+
+type inspectArgs struct {
+	name             string
+	provenance, sbom bool // at most one of them
+	platform         *v1.Platform
+	store            string
+}
+
+func parseInspect(c *cli.Context) (*inspectArgs, error) {
+	names, err := parseArguments(c, 1, 1, "NAME")
+	if err != nil {
+		return nil, err
+	}
+	a := &inspectArgs{name: names[0], provenance: c.Bool("provenance"), sbom: c.Bool("sbom"), store: c.String("store")}
+	if a.provenance && a.sbom {
+		return nil, usagef("--provenance and --sbom together: each is a document of its own").hint("ask for one, then for the other")
+	}
+	a.platform, err = parsePlatformFlag(c)
+	return a, err
+}
+
+func (a *inspectArgs) run(context.Context) error {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(os.Stdout)
+	enc.SetIndent("", "  ")
+	if a.provenance || a.sbom {
+		predicate, err := a.attestation(s)
+		if err != nil {
+			return err
+		}
+		enc.SetEscapeHTML(false)
+		return enc.Encode(predicate)
+	}
+	about, err := a.image(s)
+	if err != nil {
+		return err
+	}
+	return enc.Encode(about)
+}
+
+// image returns the fields that inspect prints of an image.
+func (a *inspectArgs) image(s *store.Store) (map[string]any, error) {
+	img, err := s.Get(a.name, a.platform)
+	if err != nil {
+		return nil, err
+	}
+	d, err := img.Digest()
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	m, err := img.Manifest()
+	if err != nil {
+		return nil, err
+	}
+	about := map[string]any{"digest": d.String(), "layers": m.Layers, "image": cfg, "pushed": nil}
+	ref, err := s.Pushed(a.name)
+	var local *store.NotPushedError
+	switch {
+	case errors.As(err, &local):
+	case err != nil:
+		return nil, err
+	default:
+		about["pushed"] = ref
+	}
+	return about, nil
+}
+
+// attestation returns the provenance or the SBOM that is attached to the image.
+func (a *inspectArgs) attestation(s *store.Store) (any, error) {
+	flag, types := "--sbom", []string{build.PredicateSPDX}
+	if a.provenance {
+		flag, types = "--provenance", []string{build.PredicateProvenance, build.PredicateProvenanceV0}
+	}
+	predicate, err := s.Attestation(a.name, a.platform, types...)
+	var none *store.NoAttestationError
+	if errors.As(err, &none) {
+		return nil, (&message{err: err}).hint("\"hpcc build %s\" attaches one", flag)
+	}
+	return predicate, err
+}

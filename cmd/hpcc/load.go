@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/store"
+	"hpcc/store/wait"
+	"hpcc/unpack"
+)
+
+func loadCommand() *cli.Command {
+	return &cli.Command{
+		Name: "load", Usage: "take images from a file or directory", ArgsUsage: "FILE [NAME]",
+		Description: `FILE is an OCI layout (a directory or a tar), a docker archive, a tar of a root file
+system (plain, gzip or zstd), or a SquashFS file; - is standard input. LAYOUT:TAG takes one image
+of an OCI layout.
+
+   hpcc load rootfs.tar.gz debian:12
+   hpcc load ./layout:v2 sci`,
+		Flags:  []cli.Flag{storeFlag()},
+		Action: action(parseLoad),
+	}
+}
+
+type loadArgs struct {
+	file  string // "-" is standard input
+	name  string // "" takes the name from the file
+	store string
+}
+
+func parseLoad(c *cli.Context) (*loadArgs, error) {
+	words, err := parseArguments(c, 1, 2, "FILE [NAME]")
+	if err != nil {
+		return nil, err
+	}
+	a := &loadArgs{file: words[0], store: c.String("store")}
+	if len(words) == 2 {
+		a.name = words[1]
+	}
+	return a, nil
+}
+
+func (a *loadArgs) run(ctx context.Context) error {
+	s, err := store.Open(a.store)
+	if err != nil {
+		return err
+	}
+	file, done, err := spooled(s, a.file)
+	if err != nil {
+		return err
+	}
+	defer done()
+	names, err := loadAny(ctx, s, file, a.name)
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		img, err := s.Get(n, nil)
+		if err != nil {
+			return err
+		}
+		if err := unpackTree(ctx, s, img, nil); err != nil {
+			return err
+		}
+		if _, err := fmt.Println(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spooled is the file of an argument; standard input is kept in the store's own
+// directory until done is called, since archives are read more than once.
+func spooled(s *store.Store, arg string) (file string, done func(), err error) {
+	if arg != "-" {
+		return arg, func() {}, nil
+	}
+	dir, err := s.TempDir()
+	if err != nil {
+		return "", nil, err
+	}
+	done = func() { store.RemoveAll(dir) }
+	file = filepath.Join(dir, "image")
+	f, err := os.Create(file)
+	if err == nil {
+		_, err = io.Copy(f, wait.Stdin())
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		done()
+		return "", nil, onDisk(fmt.Errorf("reading standard input: %w", err), s.Dir())
+	}
+	return file, done, nil
+}
+
+// loadAny loads the images of a file of any kind and returns their names.
+func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
+	if !unpack.IsSquashFS(file) {
+		return s.Load(ctx, file, name)
+	}
+	name, err := loadSquashFS(ctx, s, file, name)
+	return []string{name}, err
+}

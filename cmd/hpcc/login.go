@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"hpcc/store"
+	"hpcc/store/wait"
+)
+
+func loginCommand() *cli.Command {
+	return &cli.Command{
+		Name: "login", Usage: "keep credentials for a registry", ArgsUsage: "HOST",
+		Description: `Reads a password from standard input (or the terminal, unseen) and keeps it in docker's
+configuration file, ~/.docker/config.json, which hpcc, docker, podman and skopeo read.`,
+		Flags:  []cli.Flag{&cli.StringFlag{Name: "username", Aliases: []string{"u"}, Required: true, Usage: "log in as `NAME`"}},
+		Action: action(parseLogin),
+	}
+}
+
+type loginArgs struct{ host, username string }
+
+func parseLogin(c *cli.Context) (*loginArgs, error) {
+	hosts, err := parseArguments(c, 1, 1, "HOST")
+	if err != nil {
+		return nil, err
+	}
+	return &loginArgs{host: hosts[0], username: c.String("username")}, nil
+}
+
+func (a *loginArgs) run(ctx context.Context) error {
+	password, err := readPassword(ctx)
+	if err != nil {
+		return err
+	}
+	return store.Login(a.host, a.username, password)
+}
+
+// readPassword asks on a terminal, else takes the first line of standard input.
+func readPassword(ctx context.Context) (string, error) {
+	if fd := int(os.Stdin.Fd()); term.IsTerminal(fd) {
+		// The terminal's read does not end with the signals that main handles.
+		state, err := term.GetState(fd)
+		if err != nil {
+			return "", err
+		}
+		defer context.AfterFunc(ctx, func() {
+			_ = term.Restore(fd, state)
+			fmt.Fprintln(os.Stderr)
+			os.Exit(tellError(context.Cause(ctx)))
+		})()
+		fmt.Fprint(os.Stderr, "Password: ")
+		b, err := term.ReadPassword(fd)
+		fmt.Fprintln(os.Stderr)
+		return string(b), err
+	}
+	line, err := bufio.NewReader(io.LimitReader(wait.Stdin(), 64<<10)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("reading the password: %w", err)
+	}
+	return strings.TrimRight(line, "\r\n"), nil
+}

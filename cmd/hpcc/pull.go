@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/urfave/cli/v2"
+
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+func pullCommand() *cli.Command {
+	return &cli.Command{
+		Name: "pull", Usage: "fetch an image from a registry and unpack it", ArgsUsage: "REF [NAME]",
+		Description: `Fetches REF and keeps it as NAME (default: REF itself), unpacked and ready to run.
+
+   hpcc pull debian:12
+   hpcc pull --platform linux/ppc64le registry.example.org/lab/sci:1 sci`,
+		Flags:  []cli.Flag{platformFlag(), plainHTTPFlag(), storeFlag()},
+		Action: action(parsePull),
+	}
+}
+
+type pullArgs struct {
+	ref   string
+	from  store.Remote
+	store string
+}
+
+func parsePull(c *cli.Context) (*pullArgs, error) {
+	a, err := parseArguments(c, 1, 2, "REF [NAME]")
+	if err != nil {
+		return nil, err
+	}
+	p, err := parsePlatformFlag(c)
+	if err != nil {
+		return nil, err
+	}
+	from := store.Remote{Platform: p, PlainHTTP: c.Bool("plain-http")}
+	if len(a) == 2 {
+		from.Name = a[1]
+	}
+	return &pullArgs{ref: a[0], from: from, store: c.String("store")}, nil
+}
+
+func (a *pullArgs) run(ctx context.Context) error {
+	s, err := store.Open(a.store)
+	if err != nil {
+		return err
+	}
+	bar := progress("pulling " + a.ref)
+	a.from.Progress = bar.bytes
+	img, err := s.Pull(ctx, a.ref, a.from)
+	bar.end()
+	if err != nil {
+		return err
+	}
+	if err := unpackTree(ctx, s, img, nil); err != nil {
+		return err
+	}
+	d, err := img.Digest()
+	if err == nil {
+		_, err = fmt.Println(d)
+	}
+	return err
+}
+
+// unpackTree unpacks the image's shared tree, so that the first run finds it, and
+// reports the parts of the image that an ordinary user cannot have.
+func unpackTree(ctx context.Context, s *store.Store, img v1.Image, parts *unpack.Parts) error {
+	bar := progress("unpacking")
+	_, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Progress: bar.bytes, Parts: parts})
+	bar.end()
+	if err == nil {
+		reportLeftOut(rep)
+	}
+	return err
+}
+
+// reportLeftOut reports the files of an image that the tree lacks.
+func reportLeftOut(rep unpack.Report) {
+	if rep.Devices > 0 {
+		say("left out %d device nodes, which a user cannot make; /dev is the host's", rep.Devices)
+	}
+	if rep.FIFOs > 0 {
+		say("left out %d FIFOs, which the file system does not have", rep.FIFOs)
+	}
+	if rep.Copies > 0 {
+		say("copied %d files in place of hard links, which the file system does not have", rep.Copies)
+	}
+}

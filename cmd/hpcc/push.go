@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/store"
+)
+
+func pushCommand() *cli.Command {
+	return &cli.Command{
+		Name: "push", Usage: "send an image to a registry", ArgsUsage: "NAME [REF]",
+		Description: `Sends NAME to REF (default: NAME itself). Credentials are those of "hpcc login" or docker.
+
+   hpcc push sci registry.example.org/lab/sci:1`,
+		Flags:  []cli.Flag{plainHTTPFlag(), storeFlag()},
+		Action: action(parsePush),
+	}
+}
+
+type pushArgs struct {
+	name, ref string
+	to        store.Remote
+	store     string
+}
+
+func parsePush(c *cli.Context) (*pushArgs, error) {
+	a, err := parseArguments(c, 1, 2, "NAME [REF]")
+	if err != nil {
+		return nil, err
+	}
+	// Without REF the name is the reference.
+	return &pushArgs{name: a[0], ref: a[len(a)-1], to: store.Remote{PlainHTTP: c.Bool("plain-http")}, store: c.String("store")}, nil
+}
+
+func (a *pushArgs) run(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	p, err := push(ctx, s, a.name, a.ref, a.to)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Println(p.Digest)
+	return err
+}
+
+// push sends an image and reports how much of it was transferred.
+func push(ctx context.Context, s *store.Store, name, ref string, to store.Remote) (*store.Pushed, error) {
+	bar := progress("pushing " + name)
+	to.Progress = bar.bytes
+	p, err := s.Push(ctx, name, ref, to)
+	bar.end()
+	if err != nil {
+		return nil, err
+	}
+	if p.NotNoted != nil {
+		say("warning: the store cannot note where %s lies now, so that \"hpcc submit --to kubernetes\" has to be told: %v", name, p.NotNoted)
+	}
+	if had := p.Size - p.Sent; had > 0 {
+		say("sent %s of %s; the registry had the rest", size(p.Sent), size(p.Size))
+	} else {
+		say("sent %s", size(p.Sent))
+	}
+	return p, nil
+}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/store"
+)
+
+func rmCommand() *cli.Command {
+	return &cli.Command{
+		Name: "rm", Usage: "remove images by name", ArgsUsage: "NAME...",
+		Description: `Removes names. What nothing names any more is removed by "hpcc gc".`,
+		Flags:       []cli.Flag{storeFlag()},
+		Action:      action(parseRm),
+	}
+}
+
+type rmArgs struct {
+	names []string
+	store string
+}
+
+func parseRm(c *cli.Context) (*rmArgs, error) {
+	names, err := parseArguments(c, 1, 1000, "NAME...")
+	return &rmArgs{names: names, store: c.String("store")}, err
+}
+
+func (a *rmArgs) run(context.Context) error {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	var all []error
+	for _, n := range a.names {
+		all = append(all, s.Remove(n))
+	}
+	return errors.Join(all...)
+}

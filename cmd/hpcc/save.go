@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+func saveCommand() *cli.Command {
+	return &cli.Command{
+		Name: "save", Usage: "write an image to a file or directory", ArgsUsage: "NAME FILE",
+		Description: `Writes an OCI layout: a directory when FILE ends in "/" or is one, else a tar.
+FILE - is standard output, a tar. One that ends in .docker.tar becomes a docker archive; one that ends in .sqfs one file
+system that "hpcc run FILE" mounts or unpacks (SquashFS, docs/squashfs.md).`,
+		Flags:  []cli.Flag{platformFlag(), storeFlag()},
+		Action: action(parseSave),
+	}
+}
+
+type saveArgs struct {
+	name, file string
+	platform   *v1.Platform // of a SquashFS file
+	store      string
+}
+
+func parseSave(c *cli.Context) (*saveArgs, error) {
+	words, err := parseArguments(c, 2, 2, "NAME FILE")
+	if err != nil {
+		return nil, err
+	}
+	a := &saveArgs{name: words[0], file: words[1], store: c.String("store")}
+	switch {
+	case a.isSquashFS():
+		a.platform, err = parsePlatformFlag(c)
+	case c.String("platform") != "":
+		err = usagef("--platform is for FILE.sqfs; other files hold all platforms of an image").hint("leave it out")
+	case a.file == "-" && term.IsTerminal(int(os.Stdout.Fd())):
+		err = usagef("- is standard output, and that is a terminal").hint("hpcc save %s FILE.tar, or | ssh HOST hpcc load -", a.name)
+	}
+	return a, err
+}
+
+func (a *saveArgs) isSquashFS() bool { return filepath.Ext(a.file) == ".sqfs" }
+
+func (a *saveArgs) run(ctx context.Context) error {
+	if a.isSquashFS() {
+		return a.squashFS(ctx)
+	}
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	switch {
+	case a.file == "-":
+		return s.SaveTo(ctx, a.name, os.Stdout)
+	case strings.HasSuffix(a.file, ".docker.tar"):
+		err = s.SaveDocker(a.name, a.file)
+	default:
+		err = s.Save(ctx, a.name, a.file)
+	}
+	return onDisk(err, a.file)
+}
+
+// squashFS writes the image to a SquashFS file, which appears complete or not at all.
+func (a *saveArgs) squashFS(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	img, err := s.Get(a.name, a.platform)
+	if err != nil {
+		return err
+	}
+	if s, err = store.Open(a.store); err != nil { // the tree is unpacked in the store
+		return err
+	}
+	tree, err := checkedTree(ctx, s, img)
+	if err != nil {
+		return fmt.Errorf("saving %s to %s: %w", a.name, a.file, err)
+	}
+	if err := store.NewFile(a.file, func(f *os.File) error { return unpack.WriteSquashFS(ctx, tree, f) }); err != nil {
+		return fmt.Errorf("saving %q to %s: %w", a.name, a.file, err)
+	}
+	return nil
+}

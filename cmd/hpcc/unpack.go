@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/urfave/cli/v2"
+
+	"hpcc/runtime"
+	"hpcc/store"
+	"hpcc/unpack"
+)
+
+func unpackCommand() *cli.Command {
+	return &cli.Command{
+		Name: "unpack", Usage: "flatten an image into a directory tree", ArgsUsage: "SOURCE DIR",
+		Description: `SOURCE is an image's name, or a file or directory as "hpcc load" takes it. DIR is made and
+can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacked.
+
+   hpcc unpack --platform linux/ppc64le sci ./sci-ppc64le
+   hpcc unpack ./layout:v2 ./v2
+   hpcc unpack --bundle sci ./bundle && crun run --bundle ./bundle sci`,
+		Flags: []cli.Flag{
+			platformFlag(), storeFlag(),
+			&cli.BoolFlag{Name: "bundle", Usage: "write an OCI bundle: DIR/config.json and DIR/rootfs"},
+			&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "with --bundle: show `SRC[:DST[:ro]]` of the host inside (repeatable)"},
+			&cli.StringFlag{Name: "cd", Usage: "with --bundle: start in `DIR` inside"},
+			&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "with --bundle: let the program change the bundle's rootfs"},
+		},
+		Action: action(parseUnpack),
+	}
+}
+
+type unpackArgs struct {
+	source, dir string
+	platform    *v1.Platform
+	store       string
+	bundle      bool
+	options     runtime.Options // of the bundle
+}
+
+func parseUnpack(c *cli.Context) (*unpackArgs, error) {
+	words, err := parseArguments(c, 2, 2, "SOURCE DIR")
+	if err != nil {
+		return nil, err
+	}
+	p, err := parsePlatformFlag(c)
+	if err != nil {
+		return nil, err
+	}
+	return &unpackArgs{source: words[0], dir: words[1], platform: p, store: c.String("store"), bundle: c.Bool("bundle"),
+		options: runtime.Options{Binds: c.StringSlice("bind"), Dir: c.String("cd"), Write: c.Bool("write")}}, nil
+}
+
+func (a *unpackArgs) run(ctx context.Context) error {
+	if a.bundle {
+		return onDisk(a.writeBundle(ctx), a.dir)
+	}
+	return onDisk(a.unpackTo(ctx, a.dir), a.dir)
+}
+
+// unpackTo unpacks an image by name, or the one in a file or layout.
+func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
+	if namesSquashFS(a.source) || (isPath(a.source) && unpack.IsSquashFS(a.source)) {
+		if a.platform != nil {
+			return usagef("--platform is for images; a SquashFS file holds one platform").hint("leave it out")
+		}
+		rep, err := unpack.SquashFS(ctx, a.source, dir)
+		reportLeftOut(rep)
+		return err
+	}
+	img, err := sourceImage(ctx, a.store, a.source, a.platform)
+	if err != nil {
+		return err
+	}
+	bar := progress("unpacking " + a.source)
+	rep, err := unpack.Image(ctx, img, dir, unpack.Options{Progress: bar.bytes})
+	bar.end()
+	reportLeftOut(rep)
+	return err
+}
+
+// writeBundle writes a bundle. Its configuration comes last: a directory
+// without one is not a bundle yet.
+func (a *unpackArgs) writeBundle(ctx context.Context) error {
+	if _, err := os.Lstat(filepath.Join(a.dir, runtime.ConfigName)); err == nil {
+		return (&message{err: fmt.Errorf("writing bundle %q: there is one already", a.dir)}).hint("name another directory, or remove that one")
+	}
+	_, missing := os.Lstat(a.dir)
+	if err := os.MkdirAll(a.dir, 0o755); err != nil {
+		return fmt.Errorf("making the bundle's directory: %w", err)
+	}
+	root := filepath.Join(a.dir, runtime.BundleRoot)
+	if err := a.unpackTo(ctx, root); err != nil {
+		if missing != nil {
+			os.Remove(a.dir)
+		}
+		return err
+	}
+	config, err := runtime.ReadImage(root, unpack.ConfigFile)
+	if err != nil {
+		return err
+	}
+	spec, err := runtime.Bundle(root, config.Config, a.options)
+	if err != nil {
+		return fmt.Errorf("writing bundle %q: %w", a.dir, err)
+	}
+	return runtime.WriteBundle(a.dir, spec)
+}
+
+// namedImage returns the image of a name in a store; a nil platform is this machine's.
+func namedImage(storeDir, name string, p *v1.Platform) (v1.Image, error) {
+	s, err := store.OpenToRead(storeDir)
+	if err != nil {
+		return nil, err
+	}
+	return s.Get(name, p)
+}
+
+// sourceImage is an image by name, in an OCI layout, where it stays, or from
+// another file, whose blobs are taken into the store. The name of a file need not
+// be one that an image could have.
+func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.Image, error) {
+	if !isPath(src) {
+		img, err := namedImage(storeDir, src, p)
+		if err == nil {
+			return img, nil
+		}
+		file, _ := store.SplitTag(src)
+		if _, serr := os.Stat(file); serr != nil {
+			return nil, err
+		}
+	}
+	file, tag := store.SplitTag(src)
+	if fi, err := os.Stat(file); err == nil && fi.IsDir() {
+		if img, err := store.Layout(file, tag, p); !errors.Is(err, fs.ErrNotExist) {
+			return img, err
+		}
+	}
+	s, err := store.Open(storeDir)
+	if err != nil {
+		return nil, err
+	}
+	// Under a name of its own, and not for long: the user asked for a tree, and
+	// may have an image of the file's name. The blobs go with the next gc.
+	own := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
+	if unpack.IsSquashFS(src) {
+		_, err = loadSquashFS(ctx, s, src, own)
+	} else {
+		_, err = s.LoadOne(ctx, src, own, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	img, err := s.Get(own, p)
+	if rerr := s.Remove(own); err == nil {
+		err = rerr
+	}
+	return img, err
+}
