@@ -19,9 +19,9 @@ import (
 )
 
 // A Finding is a reason why an image would not run where the cluster takes its
-// rights, or, as a warning, why something in it might not.
+// rights, or, as a warning, why something in it might not. A note says what was not checked.
 type Finding struct {
-	Level   string `json:"level"` // "error" or "warning"
+	Level   string `json:"level"` // "error", "warning" or "note"
 	Rule    string `json:"rule"`  // what kind of reason, in a word
 	Subject string `json:"subject"`
 	Reason  string `json:"reason"`
@@ -83,7 +83,6 @@ type examiner struct {
 	entry         bool
 	ran           map[string]bool // programs that start, by path
 	called        []string        // their names
-	passesOn      bool            // the script that was read last runs its arguments
 	found         []Finding
 	err           error // of reading
 }

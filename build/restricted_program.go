@@ -33,7 +33,6 @@ func isEntry(words []string) (rest []string, ok bool) {
 // programs follows a command line to the programs that it comes to.
 func (x *examiner) programs(words []string) {
 	for len(words) > 0 {
-		x.passesOn = false
 		real, f := x.program(words[0])
 		if f == nil {
 			return
@@ -46,10 +45,6 @@ func (x *examiner) programs(words []string) {
 		if isShell(path.Base(real)) || isShell(base) {
 			x.shell(words[1:])
 			return
-		}
-		if x.passesOn {
-			words = words[1:]
-			continue
 		}
 		options, wraps := wrappers[base]
 		if !wraps {
@@ -84,30 +79,35 @@ func isShell(name string) bool {
 	return slices.Contains([]string{"sh", "bash", "dash", "ash", "ksh", "zsh"}, name)
 }
 
-// shell follows the words of a shell: -c TEXT, or a script.
-func (x *examiner) shell(words []string) {
-	text, options := false, ""
-	for len(words) > 0 && strings.HasPrefix(words[0], "-") && len(words[0]) > 1 {
-		w := words[0]
-		words = words[1:]
-		if w == "--" {
+// shell checks the arguments of a shell: the files among them, not the commands.
+func (x *examiner) shell(args []string) {
+	isText := false
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") && len(args[0]) > 1 {
+		option := args[0]
+		args = args[1:]
+		if option == "--" {
 			break
 		}
-		if !strings.HasPrefix(w, "--") {
-			text, options = text || strings.Contains(w, "c"), options+w
-		}
+		isText = isText || (!strings.HasPrefix(option, "--") && strings.Contains(option, "c"))
 	}
-	if len(words) == 0 {
+	switch {
+	case len(args) == 0:
+	case isText:
+		x.unreadScript("the command line")
+	default:
+		x.unreadScript(x.inWorkdir(args[0]))
+		x.arguments(args)
+	}
+}
+
+// unreadScript notes that the image starts with a shell script, which is not read.
+// One note for each image is enough.
+func (x *examiner) unreadScript(name string) {
+	if slices.ContainsFunc(x.found, func(f Finding) bool { return f.Rule == "script" }) {
 		return
 	}
-	if text {
-		x.script("the command line", "", words[0], strings.Contains(options, "e"))
-		return
-	}
-	x.argument(words[0])
-	p := x.inWorkdir(words[0])
-	x.script(p, p, x.text(p), strings.Contains(options, "e"))
-	x.arguments(words[1:])
+	x.add(Finding{Level: "note", Rule: "script", Subject: name,
+		Reason: "scripts are not read: chown, gosu, apt-get and writing to root's files fail in them, and programs that they start are not checked"})
 }
 
 // inWorkdir is a path as the program's first directory has it.
@@ -165,18 +165,17 @@ func (x *examiner) program(name string) (real string, f *unpack.File) {
 	if !f.Script {
 		return real, f
 	}
-	content := x.text(real)
 	if !x.may(f, mayRead) {
 		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: "it is a script, and the pod's user may not read it", Cure: []string{"RUN chmod a+rx " + shellWord(real)}})
 	}
-	words := interpreterOf(content)
-	if len(words) > 1 && path.Base(words[0]) == "env" {
-		words = behind(words[1:], "", false)
+	interpreter := interpreterOf(x.text(real))
+	if len(interpreter) > 1 && path.Base(interpreter[0]) == "env" {
+		interpreter = behind(interpreter[1:], "", false)
 	}
-	if len(words) > 0 {
-		x.program(words[0])
-		if isShell(path.Base(words[0])) {
-			x.script(p, real, content, slices.ContainsFunc(words[1:], func(w string) bool { return strings.HasPrefix(w, "-") && strings.Contains(w, "e") }))
+	if len(interpreter) > 0 {
+		x.program(interpreter[0])
+		if isShell(path.Base(interpreter[0])) {
+			x.unreadScript(p)
 		}
 	}
 	return real, f

@@ -15,9 +15,9 @@ import (
 func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name: "check", Usage: "tell whether an image runs where the cluster takes its rights", ArgsUsage: "IMAGE",
-		Description: `Reads an image's configuration and the owners and modes of its files, follows the programs and scripts
+		Description: `Reads an image's configuration and the owners and modes of its files, follows the programs
 that it starts with, and names each reason why it would not run, with the lines of the Dockerfile that cure it.
-Nothing is unpacked or run, and no network is used.
+Nothing is unpacked or run, and no network is used. Shell scripts are not read; a note names the first.
 
    hpcc check --openshift train     as any uid, in group 0 (OpenShift's restricted-v2)
    hpcc check --restricted train    as the image's own numeric user (Kubernetes' Pod Security "restricted")
@@ -64,11 +64,11 @@ func checkImage(c *cli.Context) error {
 	return (&message{err: fmt.Errorf("%s: %s why it does not run %s", a[0], reasons, where)}).hint("put the lines at the end of the Dockerfile, for root: before the last USER, or after USER 0 and before USER 1001")
 }
 
-// printFindings prints them, errors first, and says how many of these there are.
+// printFindings prints the findings, errors first, and returns the number of errors.
 func printFindings(w io.Writer, found []build.Finding, asJSON bool) (errs int, err error) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	for _, level := range []string{"error", "warning"} {
+	for _, level := range []string{"error", "warning", "note"} {
 		for _, f := range found {
 			if f.Level != level {
 				continue
