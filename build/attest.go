@@ -2,14 +2,17 @@ package build
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"hpcc/build/sbom"
 	"hpcc/store"
 )
 
@@ -25,6 +28,21 @@ const (
 type Statement struct {
 	Type      string // one of the Predicate constants
 	Predicate any    // what encoding/json makes the document from
+}
+
+// SBOM returns the statement that lists the packages of an image in dir, the tree
+// that it was unpacked to. Notes are records of packages that could not be read.
+func SBOM(ctx context.Context, dir string, img v1.Image) (st Statement, notes []string, err error) {
+	created, err := sourceDate(os.Getenv(epochArg))
+	if err != nil {
+		return st, nil, err
+	}
+	d, err := img.Digest()
+	if err != nil {
+		return st, nil, err
+	}
+	doc, notes, err := sbom.Scan(ctx, dir, d, created)
+	return Statement{PredicateSPDX, doc}, notes, err
 }
 
 // attestation is the manifest that holds what is attested of the image with

@@ -19,6 +19,7 @@ import (
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 
+	"hpcc/build/sbom"
 	"hpcc/store/wait"
 	"hpcc/unpack"
 )
@@ -58,7 +59,7 @@ func (b *builder) download(ctx context.Context, word, checksum string, fetched f
 	if name == "/" || name == "." {
 		name = ""
 	}
-	b.Inputs.add(withoutUser(word), "sha256", strings.TrimPrefix(sum, "sha256:"))
+	b.Inputs.add(sbom.PublicURL(word), "sha256", strings.TrimPrefix(sum, "sha256:"))
 	return sourceSet{name: name, items: []item{{path: file, mode: 0o600}}}, sum, nil
 }
 
@@ -100,7 +101,7 @@ func fetchFile(ctx context.Context, from, to string, pinned bool, fetched func(d
 // that is on PATH. The commit stands for its content.
 func (b *builder) clone(ctx context.Context, word string, keepGit bool) (dir, commit string, err error) {
 	fail := func(err error) (string, string, error) {
-		return "", "", fmt.Errorf("fetching repository %q: %w", withoutUser(word), err)
+		return "", "", fmt.Errorf("fetching repository %q: %w", sbom.PublicURL(word), err)
 	}
 	if _, err := exec.LookPath("git"); err != nil {
 		return fail(errors.New("git is not on PATH"))

@@ -16,11 +16,14 @@ import (
 
 // floors are the rooms and which of our rooms each may import.
 var floors = map[string][]string{
-	"cmd/hpcc": {"cmd/start/bare", "build", "unpack", "conda", "store", "store/owndir", "store/wait", "store/wait/hostile", "runtime", "envfile", "job", "metrics", "metrics/report"},
+	"cmd/hpcc": {"cmd/start/bare", "build", "unpack", "conda", "store", "store/owndir", "store/wait", "store/wait/hostile", "runtime", "runtime/check", "envfile", "job", "metrics", "metrics/report"},
 	// The program for images, and the start of "hpcc run": see their package comments.
 	"cmd/start":          {"runtime", "metrics"},
 	"cmd/start/bare":     {"runtime", "envfile", "store/ready"},
-	"build":              {"unpack", "conda", "store", "store/wait", "store/wait/hostile", "runtime"},
+	"build":              {"build/expand", "build/lint", "build/sbom", "unpack", "conda", "store", "store/wait", "store/wait/hostile", "runtime", "runtime/check"},
+	"build/expand":       {},
+	"build/lint":         {"build/expand"},
+	"build/sbom":         {"store"},
 	"unpack":             {"store"},
 	"conda":              {"store", "store/bounded", "store/wait", "store/wait/hostile"},
 	"store":              {"store/ready", "store/owndir", "store/seal", "store/wait", "store/wait/hostile"},
@@ -31,6 +34,7 @@ var floors = map[string][]string{
 	"store/wait":         {"store/wait/hostile"}, // shared by all that wait for others
 	"store/wait/hostile": {},
 	"runtime":            {"store/owndir"},
+	"runtime/check":      {"runtime", "unpack"}, // it reads layers: as high as build
 	"envfile":            {},
 	"job":                {"store/bounded", "store/seal", "store/wait", "store/wait/hostile"},
 	"metrics":            {},

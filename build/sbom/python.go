@@ -1,4 +1,4 @@
-package build
+package sbom
 
 import (
 	"encoding/json"
@@ -21,7 +21,7 @@ func (in *inventory) python(p string, f *os.File) error {
 		name, version := c["name"], c["version"]
 		s := software{
 			kind: "pypi", name: name, version: version, license: c["license-expression"], home: c["home-page"], record: p,
-			purl: purl("pypi", "", strings.ReplaceAll(strings.ToLower(name), "_", "-"), version),
+			purl: PURL("pypi", "", strings.ReplaceAll(strings.ToLower(name), "_", "-"), version),
 		}
 		if s.license == "" && c["license"] != "UNKNOWN" {
 			s.license = c["license"]

@@ -1,4 +1,4 @@
-package build
+package sbom
 
 import (
 	"encoding/binary"

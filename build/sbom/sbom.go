@@ -1,4 +1,12 @@
-package build
+// Package sbom lists the packages in an image's tree as an SPDX document.
+//
+//	tree ─► records of dpkg, rpm, apk, conda, pip ─► Document
+//
+// It needs no package manager and runs nothing of the image. A tree is hostile
+// input: no link leads out of it, and what is read of a record is bounded. The same
+// image has the same document. It lists packages that a package manager recorded;
+// files that were copied by hand are not in it.
+package sbom
 
 import (
 	"bufio"
@@ -11,38 +19,31 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 )
 
-// SBOM lists the packages that the package managers of an image have recorded
-// in dir, the tree it was unpacked to: those of conda, pip, dpkg, rpm and apk,
-// wherever they stand. The list depends on the image alone. Notes are records
-// that could not be read; the document has them, too.
-func SBOM(ctx context.Context, dir string, img v1.Image) (st Statement, notes []string, err error) {
-	created, err := sourceDate(os.Getenv(epochArg))
-	if err != nil {
-		return st, nil, err
-	}
-	d, err := img.Digest()
-	if err != nil {
-		return st, nil, err
-	}
+// Scan returns the packages that package managers have recorded in dir, the tree
+// that the image was unpacked to. It finds the records of conda, pip, dpkg, rpm and apk
+// anywhere in the tree. The document depends on the image's digest, its files and created
+// alone. Notes are the records that could not be read; the document contains them, too.
+func Scan(ctx context.Context, dir string, image v1.Hash, created time.Time) (doc *Document, notes []string, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return st, nil, fmt.Errorf("listing the packages of the image: %w", err)
+		return nil, nil, fmt.Errorf("listing the packages of the image: %w", err)
 	}
 	defer root.Close()
 	in := &inventory{root: root, os: readOS(root)}
 	if err := in.walk(ctx); err != nil {
-		return st, nil, fmt.Errorf("listing the packages of the image: %w", err)
+		return nil, nil, fmt.Errorf("listing the packages of the image: %w", err)
 	}
 	slices.SortStableFunc(in.list, func(a, b software) int {
 		return strings.Compare(a.purl+"\x00"+a.record, b.purl+"\x00"+b.record)
 	})
-	return Statement{PredicateSPDX, spdx(d, created, in.list, in.notes)}, in.notes, nil
+	return spdx(image, created, in.list, in.notes), in.notes, nil
 }
 
 // Bounds on what an image may make us read.

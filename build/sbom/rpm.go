@@ -1,4 +1,4 @@
-package build
+package sbom
 
 import (
 	"bytes"
@@ -131,7 +131,7 @@ func (in *inventory) rpmPackage(p string, h rpmHeader) {
 	}
 	in.add(software{
 		kind: "rpm", name: name, version: full, license: h.text[rpmLicense], originator: h.text[rpmPackager], vendor: strings.TrimSpace(h.text[rpmVendor]), home: h.text[rpmURL], record: p,
-		purl: purl("rpm", in.os.vendor(""), name, version, "arch", h.text[rpmArch], "epoch", epoch, "distro", in.os.distro(),
+		purl: PURL("rpm", in.os.vendor(""), name, version, "arch", h.text[rpmArch], "epoch", epoch, "distro", in.os.distro(),
 			"upstream", h.text[rpmSource], "rpmmod", h.text[rpmModularity]),
 	})
 }

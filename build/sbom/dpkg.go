@@ -1,4 +1,4 @@
-package build
+package sbom
 
 import (
 	"bufio"
@@ -59,7 +59,7 @@ func (in *inventory) dpkg(p string, f *os.File) error {
 		}
 		in.add(software{
 			kind: "deb", name: name, version: version, supplier: c["maintainer"], home: c["homepage"], record: p,
-			purl: purl("deb", in.os.vendor("debian"), strings.ToLower(name), version,
+			purl: PURL("deb", in.os.vendor("debian"), strings.ToLower(name), version,
 				"arch", c["architecture"], "distro", in.os.distro(), "upstream", upstream(source, sourceVersion)),
 		})
 	})

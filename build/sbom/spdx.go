@@ -1,4 +1,4 @@
-package build
+package sbom
 
 import (
 	"crypto/sha256"
@@ -29,8 +29,8 @@ type software struct {
 	record     string            // path of the record in the image
 }
 
-// The document and its parts (SPDX 2.3, JSON).
-type spdxDocument struct {
+// A Document is an inventory of packages in the form of SPDX 2.3, to be written as JSON.
+type Document struct {
 	SPDXID            string             `json:"SPDXID"`
 	Version           string             `json:"spdxVersion"`
 	DataLicense       string             `json:"dataLicense"`
@@ -87,9 +87,9 @@ const noAssertion = "NOASSERTION"
 
 // spdx writes the document of an image's packages. Only the image and the
 // time make one document differ from another of the same packages.
-func spdx(image v1.Hash, created time.Time, list []software, notes []string) spdxDocument {
+func spdx(image v1.Hash, created time.Time, list []software, notes []string) *Document {
 	const document, root = "SPDXRef-DOCUMENT", "SPDXRef-Image"
-	doc := spdxDocument{
+	doc := &Document{
 		SPDXID: document, Version: "SPDX-2.3", DataLicense: "CC0-1.0", Name: image.String(),
 		// The form for those without a web site of their own (SPDX 2.3, 6.5).
 		DocumentNamespace: "https://spdx.org/spdxdocs/image-" + image.Algorithm + "-" + image.Hex,
@@ -173,11 +173,17 @@ func agent(s string) string {
 func webAddress(s string) string {
 	for _, scheme := range []string{"https://", "http://", "git+https://", "git+http://", "git+ssh://"} {
 		if strings.HasPrefix(s, scheme) && !strings.ContainsAny(s, " \t\r\n<>\"") && len(s) < 4096 {
-			return withoutUser(s)
+			return PublicURL(s)
 		}
 	}
 	return ""
 }
 
-// short is a text of the image on one line of bounded length.
-func short(s string) string { return oneLine(strings.ToValidUTF8(s, "�")) }
+// short returns a text of the image on one line of at most 100 characters.
+func short(s string) string {
+	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "�")), " ")
+	if r := []rune(s); len(r) > 100 {
+		s = string(r[:99]) + "…"
+	}
+	return s
+}

@@ -1,4 +1,4 @@
-package build
+package sbom
 
 import (
 	"bufio"
@@ -40,7 +40,7 @@ func (in *inventory) apkPackage(p string, c map[byte]string) software {
 	}
 	return software{
 		kind: "apk", name: name, version: version, license: c['L'], supplier: c['m'], home: c['U'], record: p,
-		purl: purl("apk", in.os.vendor("alpine"), strings.ToLower(name), version,
+		purl: PURL("apk", in.os.vendor("alpine"), strings.ToLower(name), version,
 			"arch", c['A'], "distro", in.os.distro(), "upstream", upstream(origin, "")),
 	}
 }

@@ -1,4 +1,4 @@
-package build
+package sbom
 
 import (
 	"encoding/json"
@@ -28,7 +28,7 @@ func (in *inventory) conda(p string, f *os.File) error {
 	in.add(software{
 		kind: "conda", name: r.Name, version: r.Version, license: license, download: r.URL, record: p,
 		sums: digests("SHA256", r.SHA256, "MD5", r.MD5),
-		purl: purl("conda", "", strings.ToLower(r.Name), r.Version,
+		purl: PURL("conda", "", strings.ToLower(r.Name), r.Version,
 			"build", r.Build, "channel", channelName(r.Channel, r.Subdir), "subdir", r.Subdir, "type", kind),
 	})
 	return nil

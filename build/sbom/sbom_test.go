@@ -1,4 +1,4 @@
-package build
+package sbom
 
 import (
 	"bytes"
@@ -20,13 +20,13 @@ func TestPURL(t *testing.T) {
 	amd64 := &v1.Platform{OS: "linux", Architecture: "amd64"}
 	digest := "sha256:" + strings.Repeat("a", 64)
 	for _, c := range []struct{ got, want string }{
-		{purl("deb", "debian", "libstdc++6", "12.2.0-14+deb12u1", "distro", "debian-12", "arch", "amd64"), "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?arch=amd64&distro=debian-12"},
-		{purl("deb", "debian", "a", "1:2~rc1", "arch", ""), "pkg:deb/debian/a@1:2~rc1"},
-		{purl("conda", "", "absl-py", "0.4.1", "build", "py36h06a4308_0", "channel", "main", "subdir", "linux-64", "type", "tar.bz2"), "pkg:conda/absl-py@0.4.1?build=py36h06a4308_0&channel=main&subdir=linux-64&type=tar.bz2"},
-		{imagePURL("debian:12", amd64), "pkg:docker/debian@12?platform=linux%2Famd64"},
-		{imagePURL("docker.io/library/debian", nil), "pkg:docker/debian@latest"},
-		{imagePURL("localhost:5000/lab/sci:1", amd64), "pkg:docker/localhost:5000/lab/sci@1?platform=linux%2Famd64"},
-		{imagePURL("debian@"+digest, amd64), "pkg:docker/debian?digest=sha256:" + digest[7:] + "&platform=linux%2Famd64"},
+		{PURL("deb", "debian", "libstdc++6", "12.2.0-14+deb12u1", "distro", "debian-12", "arch", "amd64"), "pkg:deb/debian/libstdc%2B%2B6@12.2.0-14%2Bdeb12u1?arch=amd64&distro=debian-12"},
+		{PURL("deb", "debian", "a", "1:2~rc1", "arch", ""), "pkg:deb/debian/a@1:2~rc1"},
+		{PURL("conda", "", "absl-py", "0.4.1", "build", "py36h06a4308_0", "channel", "main", "subdir", "linux-64", "type", "tar.bz2"), "pkg:conda/absl-py@0.4.1?build=py36h06a4308_0&channel=main&subdir=linux-64&type=tar.bz2"},
+		{ImagePURL("debian:12", amd64), "pkg:docker/debian@12?platform=linux%2Famd64"},
+		{ImagePURL("docker.io/library/debian", nil), "pkg:docker/debian@latest"},
+		{ImagePURL("localhost:5000/lab/sci:1", amd64), "pkg:docker/localhost:5000/lab/sci@1?platform=linux%2Famd64"},
+		{ImagePURL("debian@"+digest, amd64), "pkg:docker/debian?digest=sha256:" + digest[7:] + "&platform=linux%2Famd64"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %s; want %s", c.got, c.want)
@@ -230,7 +230,7 @@ func TestSPDXDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var doc spdxDocument
+	var doc Document
 	if err := json.Unmarshal(b, &doc); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
-package build
+package sbom
 
 import (
+	"net/url"
 	"slices"
 	"strings"
 
@@ -9,10 +10,10 @@ import (
 	"hpcc/store"
 )
 
-// purl writes a package URL (the purl specification): the kind, an optional
-// namespace of parts with slashes, a name, an optional version, and qualifiers
-// as KEY, VALUE, ...; those without a value are left out.
-func purl(kind, namespace, name, version string, qualifiers ...string) string {
+// PURL returns a package URL (the purl specification): the kind, an optional
+// namespace whose parts are separated by slashes, a name, an optional version, and
+// qualifiers as KEY, VALUE, ... Qualifiers without a value are left out.
+func PURL(kind, namespace, name, version string, qualifiers ...string) string {
 	var b strings.Builder
 	b.WriteString("pkg:" + kind + "/")
 	for part := range strings.SplitSeq(namespace, "/") {
@@ -53,8 +54,9 @@ func purlEscape(s string) string {
 	return b.String()
 }
 
-// imagePURL is the package URL of an image's reference, as BuildKit writes it.
-func imagePURL(ref string, p *v1.Platform) string {
+// ImagePURL returns the package URL of an image's reference, in BuildKit's form.
+// A nil platform is left out.
+func ImagePURL(ref string, p *v1.Platform) string {
 	if c, err := store.Canonical(ref); err == nil {
 		ref = c
 	}
@@ -74,5 +76,16 @@ func imagePURL(ref string, p *v1.Platform) string {
 	if slash >= 0 {
 		namespace = repo[:slash]
 	}
-	return purl("docker", namespace, repo[slash+1:], tag, "digest", digest, "platform", platform)
+	return PURL("docker", namespace, repo[slash+1:], tag, "digest", digest, "platform", platform)
+}
+
+// PublicURL returns a URL without its user and password. An address that is not a
+// URL, such as HOST:PATH of ssh, has no password and is returned as it is.
+func PublicURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.User == nil {
+		return address
+	}
+	u.User = nil
+	return u.String()
 }
