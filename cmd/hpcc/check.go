@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/build"
+	"hpcc/runtime/check"
 )
 
 func checkCommand() *cli.Command {
@@ -45,7 +45,7 @@ func checkImage(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := build.Restricted(c.Context, img, c.Bool("openshift"))
+	found, err := check.Image(c.Context, img, c.Bool("openshift"))
 	if err != nil {
 		return fmt.Errorf("checking %s: %w", a[0], err)
 	}
@@ -65,7 +65,7 @@ func checkImage(c *cli.Context) error {
 }
 
 // printFindings prints the findings, errors first, and returns the number of errors.
-func printFindings(w io.Writer, found []build.Finding, asJSON bool) (errs int, err error) {
+func printFindings(w io.Writer, found []check.Finding, asJSON bool) (errs int, err error) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	for _, level := range []string{"error", "warning", "note"} {
@@ -79,7 +79,7 @@ func printFindings(w io.Writer, found []build.Finding, asJSON bool) (errs int, e
 			if asJSON {
 				err = enc.Encode(struct {
 					Type string `json:"type"`
-					build.Finding
+					check.Finding
 				}{"finding", f})
 			} else {
 				_, err = io.WriteString(w, findingText(f))
@@ -93,7 +93,7 @@ func printFindings(w io.Writer, found []build.Finding, asJSON bool) (errs int, e
 }
 
 // findingText is one for people: what and why, and below it what cures it.
-func findingText(f build.Finding) string {
+func findingText(f check.Finding) string {
 	var b strings.Builder
 	rowf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, f.Subject, f.Reason)
 	for i, line := range f.Cure {

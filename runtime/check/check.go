@@ -1,4 +1,12 @@
-package build
+// Package check finds out whether an image runs where a cluster takes its programs'
+// rights: under OpenShift's restricted-v2 or Kubernetes' Pod Security "restricted".
+//
+//	image ─► configuration, owners and modes of its files ─► findings, each with its cure
+//
+// It reads layers and runs nothing. It names every reason that follows from the user,
+// the ports, and the owners and modes of files. It does not read scripts or programs:
+// what they do with their rights is not known.
+package check
 
 import (
 	"cmp"
@@ -18,6 +26,11 @@ import (
 	"hpcc/unpack"
 )
 
+// AnyUser is a USER that passes as another one than root in every cluster. It is a
+// number, because Kubernetes accepts no name as proof. The number belongs to nobody, and
+// the group is that of OpenShift's users.
+const AnyUser = "1001:0"
+
 // A Finding is a reason why an image would not run where the cluster takes its
 // rights, or, as a warning, why something in it might not. A note says what was not checked.
 type Finding struct {
@@ -31,12 +44,13 @@ type Finding struct {
 	Replaces string   `json:"replaces,omitempty"`
 }
 
-// Restricted looks an image over for what would keep it from running without root: its
-// configuration, and the final owners and modes of its files, of which the programs that it starts
-// with are followed. Kubernetes' Pod Security Standard "restricted" wants a numeric user that is not
-// root, whom the image names; OpenShift's restricted-v2 gives it any uid, in group 0. Both take
-// all capabilities and the way to get new ones.
-func Restricted(ctx context.Context, img v1.Image, openshift bool) ([]Finding, error) {
+// Image returns the reasons why an image would not run without root: its configuration,
+// and the final owners and modes of its files, which it checks for the programs that the
+// image starts with. Kubernetes' Pod Security Standard "restricted" requires a numeric
+// user other than root, which the image names. With openshift the rules are those of
+// OpenShift's restricted-v2, which assigns any uid, in group 0. Both take all
+// capabilities and the way to get new ones.
+func Image(ctx context.Context, img v1.Image, openshift bool) ([]Finding, error) {
 	cfg, err := img.ConfigFile()
 	if err != nil {
 		return nil, fmt.Errorf("reading the image's configuration: %w", err)
@@ -179,13 +193,13 @@ func (x *examiner) user() {
 	root := name == "" || name == "root" || (err == nil && number == 0)
 	switch {
 	case x.openshift && root:
-		x.add(Finding{Level: "warning", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image was made to run as root; OpenShift runs it as a uid of its own choice, in group 0", Cure: []string{"USER " + foreignUser}})
+		x.add(Finding{Level: "warning", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image was made to run as root; OpenShift runs it as a uid of its own choice, in group 0", Cure: []string{"USER " + AnyUser}})
 	case x.openshift:
 	case root:
-		x.add(Finding{Level: "error", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image runs as root, which pods with runAsNonRoot may not", Cure: []string{"USER " + foreignUser}})
+		x.add(Finding{Level: "error", Rule: "user", Subject: cmp.Or(name, "root"), Reason: "the image runs as root, which pods with runAsNonRoot may not", Cure: []string{"USER " + AnyUser}})
 	case err != nil:
 		f := accountLine(x.passwd, 0, name)
-		cure := foreignUser
+		cure := AnyUser
 		if len(f) > 3 {
 			x.uid, cure = atoi(f[2]), f[2]
 			x.gid = atoi(f[3])
@@ -252,7 +266,7 @@ func (x *examiner) directories() {
 	const not = "the pod's user may not write to it"
 	if d := path.Clean("/" + x.cfg.WorkingDir); d != "/" && !x.writable(d) {
 		f := Finding{Level: "error", Rule: "workdir", Subject: d, Reason: "the program starts in it, and " + not, Cure: x.share(d)}
-		if isSystem(d) {
+		if IsSystemDir(d) {
 			f.Cure = append(x.share("/app"), "WORKDIR /app")
 		}
 		x.add(f)
@@ -284,7 +298,7 @@ func (x *examiner) home() {
 	f := Finding{Level: "warning", Rule: "home", Subject: home, Reason: "HOME is / for a user that the image does not know: what keeps caches or settings there fails",
 		Cure: append(x.share("/home/user"), "ENV HOME=/home/user")}
 	switch {
-	case set && !isSystem(path.Clean(home)):
+	case set && !IsSystemDir(path.Clean(home)):
 		f.Level, f.Reason, f.Cure = "error", "the image sets HOME to it, and the pod's user may not write to it", x.share(path.Clean(home))
 	case set:
 		f.Level, f.Reason = "error", "the image sets HOME to it, and the pod's user may not write to it"
@@ -358,7 +372,7 @@ func (x *examiner) open(shut, tree string) []string {
 // unreadable judges what lies below a directory of the program's own.
 func (x *examiner) unreadable(dir string) {
 	real, d, err := x.files.Resolve(dir, nil)
-	if err != nil || d.Kind != fs.ModeDir || isSystem(real) {
+	if err != nil || d.Kind != fs.ModeDir || IsSystemDir(real) {
 		return
 	}
 	n, first := 0, ""
@@ -486,4 +500,27 @@ func (x *examiner) commandLine() []string {
 func interpreterOf(script string) []string {
 	head, _, _ := strings.Cut(script, "\n")
 	return strings.Fields(strings.TrimPrefix(head, "#!"))
+}
+
+// envValue returns the value of a variable in a list of NAME=VALUE.
+func envValue(env []string, name string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// systemDirs are directories that are not a program's own, also when it starts in one.
+var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
+	"/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/log", "/var/tmp"}
+
+// systemBelow are those of which also nothing below is.
+var systemBelow = []string{"/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/sys/", "/usr/bin/", "/usr/lib/", "/usr/lib64/", "/usr/sbin/"}
+
+// IsSystemDir reports whether a directory, a clean path, is the system's and not a
+// program's own.
+func IsSystemDir(dir string) bool {
+	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemBelow, func(head string) bool { return strings.HasPrefix(dir, head) })
 }

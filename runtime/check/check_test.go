@@ -1,4 +1,4 @@
-package build
+package check
 
 import (
 	"archive/tar"
@@ -63,10 +63,10 @@ var userland = []string{
 	"644 0:0 etc/passwd root:x:0:0::/root:/bin/sh\nme:x:1000:100::/home/me:/bin/sh\n", "755 0:0 home/", "755 1000:100 home/me/", "775 0:0 home/open/",
 }
 
-// judged is what Restricted says, a line each: level rule subject.
+// judged is what Image finds, a line each: level rule subject.
 func judged(t testing.TB, openshift bool, img v1.Image) string {
 	t.Helper()
-	found, err := Restricted(context.Background(), img, openshift)
+	found, err := Image(context.Background(), img, openshift)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func judged(t testing.TB, openshift bool, img v1.Image) string {
 	return strings.Join(out, "\n")
 }
 
-func TestRestricted(t *testing.T) {
+func TestImage(t *testing.T) {
 	home := []string{"HOME=/home/open", "PATH=/bin"}
 	for _, c := range []struct {
 		name        string
@@ -139,7 +139,7 @@ func TestRestricted(t *testing.T) {
 }
 
 // Scripts are not read; one note says so.
-func TestRestrictedScript(t *testing.T) {
+func TestScript(t *testing.T) {
 	for _, c := range []struct {
 		entrypoint, cmd []string
 		want            string
@@ -160,14 +160,14 @@ func TestRestrictedScript(t *testing.T) {
 	}
 }
 
-// FuzzRestricted checks images with any script and command line.
-func FuzzRestricted(f *testing.F) {
+// FuzzImage checks images with any script and command line.
+func FuzzImage(f *testing.F) {
 	f.Add("set -e\nchown -R a /d\nexec gosu a \"$@\"\n", "sh", "-c x")
 	f.Add("if [ $(id -u) != 7 ]; then exit; fi >/etc/x", "tini --", "/e")
 	f.Add("su - x -c \"a\nb\"\nsudo", "/bin/sh", "e")
 	f.Fuzz(func(t *testing.T, script, entry, cmd string) {
 		img := imageLike(t, v1.Config{User: "1001", Entrypoint: strings.Split(entry, " "), Cmd: []string{cmd}}, slices.Concat(userland, []string{"755 0:0 e #!/bin/sh\n" + script})...)
-		found, err := Restricted(context.Background(), img, true)
+		found, err := Image(context.Background(), img, true)
 		if err != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package build
+package check
 
 import (
 	"cmp"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/runtime"
 	"hpcc/unpack"
 )
 
@@ -123,7 +124,7 @@ func (x *examiner) inWorkdir(p string) string {
 func (x *examiner) lookPath(name string) (file string, f *unpack.File, shut string) {
 	dirs := []string{""}
 	if !strings.Contains(name, "/") {
-		dirs = strings.Split(cmp.Or(envValue(x.cfg.Env, "PATH"), defaultSearch), ":")
+		dirs = strings.Split(cmp.Or(envValue(x.cfg.Env, "PATH"), runtime.StandardPath), ":")
 	}
 	for _, d := range dirs {
 		p := x.inWorkdir(path.Join(d, name))
@@ -209,7 +210,7 @@ func prefixOf(real string) string {
 
 // prefix judges the rest of what a program was installed with.
 func (x *examiner) prefix(real string) {
-	if d := prefixOf(real); !isSystem(d) && d != "/usr/local" {
+	if d := prefixOf(real); !IsSystemDir(d) && d != "/usr/local" {
 		x.unreadable(d)
 	}
 }
