@@ -34,6 +34,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/build/lint"
 	"hpcc/store"
 	"hpcc/store/wait"
 )
@@ -123,7 +124,7 @@ type builder struct {
 	environment string
 	file        string // the Dockerfile's name in messages
 	source      []byte // its text
-	lint        *lint
+	lint        *lint.Linter
 	escape      rune
 	stages      []instructions.Stage
 	metaArgs    []instructions.ArgCommand
@@ -239,7 +240,7 @@ func (b *builder) prepare(ctx context.Context) (target int, err error) {
 		return 0, err
 	}
 	defer func() {
-		if lerr := b.tellFound(); err == nil {
+		if lerr := b.reportWarnings(); err == nil {
 			err = lerr
 		}
 	}()
@@ -305,8 +306,8 @@ func (b *builder) parse() error {
 		return b.located(err)
 	}
 	b.escape = res.EscapeToken
-	b.checkLines(res.Warnings)
-	if b.stages, b.metaArgs, err = instructions.Parse(res.AST, b.lint.rules); err != nil {
+	b.lint.Lines(res.Warnings)
+	if b.stages, b.metaArgs, err = instructions.Parse(res.AST, b.lint.Rules()); err != nil {
 		return b.located(err)
 	}
 	if len(b.stages) == 0 {

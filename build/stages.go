@@ -191,7 +191,7 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 			}
 		}
 	}
-	if err := b.judge(st); err != nil {
+	if err := b.checkBase(st); err != nil {
 		st.tree.close()
 		return nil, err
 	}

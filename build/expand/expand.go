@@ -1,4 +1,8 @@
-package build
+// Package expand fills in the variables of words of a Dockerfile, within bounds.
+//
+// BuildKit's shell lexer does the expansion. A Dockerfile of a few lines can ask it
+// for more memory than a machine has; this package refuses such words beforehand.
+package expand
 
 import (
 	"fmt"
@@ -24,9 +28,9 @@ var replacements = []int{maxExpanded, 16 << 10, 1 << 10, 256}
 // replaces finds ${NAME/old/new} and ${NAME//old/new}.
 var replaces = regexp.MustCompile(`\$\{\w+/`)
 
-// expandWord fills in the variables of a word. It refuses one whose variables
-// come to more than maxExpanded bytes.
-func expandWord(lex *shell.Lex, word string, env shell.EnvGetter) (shell.ProcessWordResult, error) {
+// Word fills in the variables of a word. It refuses a word whose variables come to
+// more than 1 MiB.
+func Word(lex *shell.Lex, word string, env shell.EnvGetter) (shell.ProcessWordResult, error) {
 	var out shell.ProcessWordResult
 	err := bounded(word, env, func(env shell.EnvGetter) (err error) {
 		out, err = lex.ProcessWordWithMatches(word, env)
@@ -38,8 +42,9 @@ func expandWord(lex *shell.Lex, word string, env shell.EnvGetter) (shell.Process
 	return out, err
 }
 
-// expandWords does so with a word that may come to several.
-func expandWords(lex *shell.Lex, word string, env shell.EnvGetter) (words []string, err error) {
+// Words fills in the variables of a word and splits the result into words, within the
+// bounds of Word.
+func Words(lex *shell.Lex, word string, env shell.EnvGetter) (words []string, err error) {
 	err = bounded(word, env, func(env shell.EnvGetter) error {
 		words, err = lex.ProcessWords(word, env)
 		return err
@@ -104,8 +109,9 @@ func nesting(word string) (depth, longest int) {
 	return depth, longest
 }
 
-// checkVariables refuses more variables than a stage may have.
-func checkVariables(vars []string) error {
+// CheckSize refuses variables, as NAME=VALUE, that come to more bytes than a stage may
+// have: 16 MiB.
+func CheckSize(vars []string) error {
 	n := 0
 	for _, kv := range vars {
 		n += len(kv)

@@ -1,4 +1,4 @@
-package build
+package lint
 
 import (
 	"maps"
@@ -13,6 +13,8 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 	"github.com/moby/buildkit/util/suggest"
+
+	"hpcc/build/expand"
 )
 
 // The checks of instructions: a walk over each stage that knows what a build
@@ -65,62 +67,19 @@ func (s *scope) Keys() []string {
 	return slices.Compact(keys)
 }
 
-// scopeOf is the scope at the beginning of stage i.
-func (b *builder) scopeOf(i int) *scope {
-	if j, ok := b.parent(i); ok && b.lint.scopes[j] != nil {
-		return b.lint.scopes[j].clone()
+// scopeOf returns the scope at the beginning of a stage.
+func (c *checking) scopeOf(stage int) *scope {
+	if parent, ok := c.file.Parent(stage); ok && c.scopes[parent] != nil {
+		return c.scopes[parent].clone()
 	}
-	base, _ := b.expandMeta(b.stages[i].BaseName)
-	_, given := b.Contexts[base]
-	s := &scope{vars: map[string]string{}, declared: map[string]bool{}, base: func() *v1.Config { return &v1.Config{} }}
-	if base != "scratch" || given {
-		s.image = base
-		s.base = sync.OnceValue(func() *v1.Config { return b.knownConfig(i, base) })
-	}
-	return s
-}
-
-// knownConfig is the configuration of an image in the store, with the variables
-// that its triggers set; nil when it is not there.
-func (b *builder) knownConfig(i int, image string) *v1.Config {
-	if c, ok := b.Contexts[image]; ok {
-		image = strings.TrimPrefix(c, imageContext)
-	}
-	p, err := b.platformOf(b.stages[i])
-	if err != nil {
-		return nil
-	}
-	img, err := b.stored(image, p)
-	if err != nil {
-		return nil
-	}
-	file, err := img.ConfigFile()
-	if err != nil {
-		return nil
-	}
-	c := file.Config.DeepCopy()
-	for _, t := range c.OnBuild {
-		cmds, _ := parseTrigger(t)
-		for _, cmd := range cmds {
-			switch cmd := cmd.(type) {
-			case *instructions.EnvCommand:
-				for _, kv := range cmd.Env {
-					c.Env = append(c.Env, kv.Key+"="+kv.Value)
-				}
-			case *instructions.ArgCommand:
-				for _, a := range cmd.Args {
-					c.Env = append(c.Env, a.Key+"="+a.ValueString())
-				}
-			}
-		}
-	}
-	return c
+	base := c.file.Base(stage)
+	return &scope{vars: map[string]string{}, declared: map[string]bool{}, image: base.Image, base: sync.OnceValue(base.Config)}
 }
 
 // A stageCheck is a walk over the instructions of one stage.
 type stageCheck struct {
 	*scope
-	b     *builder
+	*checking
 	index int
 	rules *linter.Linter // for the instruction under way
 	lex   *shell.Lex
@@ -128,14 +87,14 @@ type stageCheck struct {
 }
 
 // checkStage walks over a stage.
-func (b *builder) checkStage(i int) {
-	w := &stageCheck{scope: b.scopeOf(i), b: b, index: i, lex: shell.NewLex(b.escape), once: map[string][]parser.Range{}}
-	for _, c := range b.stages[i].Commands {
-		w.rules = b.lint.rules.WithMergedConfigFromComments(c.Comments())
-		w.words(c)
-		w.command(c)
+func (c *checking) checkStage(i int) {
+	w := &stageCheck{scope: c.scopeOf(i), checking: c, index: i, lex: shell.NewLex(c.file.Escape), once: map[string][]parser.Range{}}
+	for _, cmd := range c.file.Stages[i].Commands {
+		w.rules = c.rules.WithMergedConfigFromComments(cmd.Comments())
+		w.words(cmd)
+		w.command(cmd)
 	}
-	b.lint.scopes[i] = w.scope
+	c.scopes[i] = w.scope
 }
 
 // words checks the variables in all words of an instruction that are filled in,
@@ -159,12 +118,12 @@ func (w *stageCheck) variables(lex *shell.Lex, word string, c instructions.Comma
 	if !strings.Contains(word, "$") {
 		return
 	}
-	found, _ := expandWord(lex, word, w.scope)
+	found, _ := expand.Word(lex, word, w.scope)
 	for _, v := range slices.Sorted(maps.Keys(found.Unmatched)) {
 		switch {
 		case w.declared[v] || strings.HasPrefix(v, "BUILDKIT_SBOM_SCAN_"):
 		case w.base() == nil:
-			w.b.lint.suspects[w.index] = append(w.b.lint.suspects[w.index], suspect{v, c.Location(), w.rules})
+			w.suspects[w.index] = append(w.suspects[w.index], suspect{v, c.Location(), w.rules})
 		default:
 			undefined(w.rules, c.Location(), v, w.Keys())
 		}
@@ -178,7 +137,7 @@ func undefined(rules *linter.Linter, at []parser.Range, v string, known []string
 
 // fill fills the variables of a word in; a word that cannot be stays.
 func (w *stageCheck) fill(word string) string {
-	if out, err := expandWord(w.lex, word, w.scope); err == nil {
+	if out, err := expand.Word(w.lex, word, w.scope); err == nil {
 		return out.Result
 	}
 	return word
@@ -232,16 +191,14 @@ func (w *stageCheck) command(c instructions.Command) {
 func (w *stageCheck) arg(c *instructions.ArgCommand) {
 	for _, a := range c.Args {
 		w.secret("ARG", a.Key, c.Location())
-		v, set := w.b.Args[a.Key]
+		v, set := w.file.Args[a.Key]
 		switch {
 		case set:
 		case a.Value != nil:
 			w.variables(w.lex, *a.Value, c)
 			v, set = w.fill(*a.Value), true
 		default:
-			if globals, err := w.b.globals(w.b.Args); err == nil {
-				v, set = globals[a.Key]
-			}
+			v, set = w.file.Globals[a.Key]
 		}
 		if set {
 			w.vars[a.Key] = v
@@ -297,7 +254,7 @@ func (w *stageCheck) jsonArgs(c instructions.Command, byShell bool) {
 
 func (w *stageCheck) expose(c *instructions.ExposeCommand) {
 	for _, word := range c.Ports {
-		ports, err := expandWords(w.lex, word, w.scope)
+		ports, err := expand.Words(w.lex, word, w.scope)
 		if err != nil {
 			return
 		}
@@ -316,13 +273,13 @@ func (w *stageCheck) expose(c *instructions.ExposeCommand) {
 // ignored finds sources that .dockerignore leaves out. With exceptions in it
 // nothing can be said: some file below may be one.
 func (w *stageCheck) ignored(instruction string, sources []string, at []parser.Range) {
-	ignore := w.b.context.ignore
+	ignore := w.file.Ignore
 	if ignore == nil || ignore.Exclusions() {
 		return
 	}
 	for _, word := range sources {
 		src := path.Clean(w.fill(word))
-		if isRemote(src) || isRemote(word) {
+		if w.file.IsRemote(src) || w.file.IsRemote(word) {
 			continue
 		}
 		if src == "." || src == "/" {

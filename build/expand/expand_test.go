@@ -1,4 +1,4 @@
-package build
+package expand
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-func TestExpandWordBounds(t *testing.T) {
+func TestWordBounds(t *testing.T) {
 	big := strings.Repeat("a", 700<<10)
 	vars := []string{"BIG=" + big, "V=1.2.3", "E=", "LONG=" + strings.Repeat("a", 9000)}
 	nested := func(n int) string { return strings.Repeat("${E:-", n) + "x" + strings.Repeat("}", n) }
@@ -28,7 +28,7 @@ func TestExpandWordBounds(t *testing.T) {
 		{"many products", strings.Repeat("${V//1/", 5) + strings.Repeat("}", 5), "", "nested deeper than 3"},
 	} {
 		begun := time.Now()
-		out, err := expandWord(shell.NewLex('\\'), c.word, shell.EnvsFromSlice(vars))
+		out, err := Word(shell.NewLex('\\'), c.word, shell.EnvsFromSlice(vars))
 		if (err == nil) != (c.err == "") || (err != nil && !strings.Contains(err.Error(), c.err)) || out.Result != c.want {
 			t.Errorf("%s: %d bytes, %v", c.name, len(out.Result), err)
 		}
@@ -38,7 +38,7 @@ func TestExpandWordBounds(t *testing.T) {
 	}
 }
 
-func FuzzExpandWord(f *testing.F) {
+func FuzzWord(f *testing.F) {
 	for _, w := range []string{"$A", "${A:-b}", "${A//a/$B}", `"$A"'$B'\$`, "${A#a}${B%b}", "${A:?no}", "${A/b/${B/c/$A}}"} {
 		f.Add(w)
 	}
@@ -47,7 +47,7 @@ func FuzzExpandWord(f *testing.F) {
 		if len(word) > 4096 {
 			return
 		}
-		out, err := expandWord(shell.NewLex('\\'), word, shell.EnvsFromSlice(vars))
+		out, err := Word(shell.NewLex('\\'), word, shell.EnvsFromSlice(vars))
 		if err == nil && len(out.Result) > 128<<20 {
 			t.Errorf("%q comes to %d bytes", word, len(out.Result))
 		}
