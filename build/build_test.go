@@ -22,13 +22,15 @@ import (
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/testdata/testenv"
+
+	"hpcc/runtime/process"
 )
 
 // TestMain: a program of RUN is this test binary first.
 func TestMain(m *testing.M) {
 	if child, err := runtime.Init(); child {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(runtime.ExitFailed)
+		os.Exit(process.ExitFailed)
 	}
 	testenv.Run(m)
 }

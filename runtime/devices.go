@@ -12,6 +12,8 @@ import (
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"hpcc/runtime/rootfs"
 )
 
 // Devices say which hardware of the host a run is given, together with the
@@ -137,7 +139,7 @@ func (h *hardware) inImage(p string) bool {
 // visible says whether the last mount over path shows the host's own.
 func visible(ms []specs.Mount, path string) bool {
 	for _, m := range slices.Backward(ms) {
-		if inside(path, m.Destination) {
+		if rootfs.Inside(path, m.Destination) {
 			return m.Type == "bind" && m.Source == m.Destination
 		}
 	}

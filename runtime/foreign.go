@@ -13,6 +13,10 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
+
+	"hpcc/runtime/process"
 )
 
 // A Newcomer is a process under ids that its image knows nothing of, as
@@ -33,7 +37,7 @@ type Newcomer struct {
 // The name comes from the first way that there is: the line that /etc/passwd has
 // already (CRI-O adds one); a line added to it, where it may be written;
 // libnss_wrapper, where the image has it; else the variables USER and
-// LOGNAME alone. It fails, with an [Error], when a name or a home could be
+// LOGNAME alone. It fails, with an [process.Error], when a name or a home could be
 // more than one field of a line: such would be a way to become somebody else.
 func Welcome() (*Newcomer, error) {
 	n := &Newcomer{Env: os.Environ(), uid: os.Getuid(), gid: os.Getgid()}
@@ -44,7 +48,7 @@ func Welcome() (*Newcomer, error) {
 		n.setDefault("USER", line[0])
 		n.setDefault("LOGNAME", line[0])
 	} else if err := n.register(passwd); err != nil {
-		return nil, &Error{ExitFailed, fmt.Errorf("entering as user %d: %w", n.uid, err)}
+		return nil, &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("entering as user %d: %w", n.uid, err)}
 	}
 	n.settlePlaces()
 	if n.gid == 0 && n.uid != 0 {
@@ -55,7 +59,7 @@ func Welcome() (*Newcomer, error) {
 }
 
 // Become turns this process into a program of the image; the first process of a
-// namespace stays to tend it (second). It returns only on failure, with an [Error].
+// namespace stays to tend it (second). It returns only on failure, with an [process.Error].
 func (n *Newcomer) Become(args []string) error {
 	exe, err := n.find(args[0])
 	if err != nil {
@@ -65,11 +69,11 @@ func (n *Newcomer) Become(args []string) error {
 	if os.Getpid() == 1 { // linked without the entry point of entry.go
 		exec = asInit
 	}
-	return execError(exe, args[0], exec(exe, args, n.Env))
+	return process.ExecError(exe, args[0], exec(exe, args, n.Env))
 }
 
 // Child is a program of the image as a command, for who stays its parent. The error is
-// an [Error].
+// an [process.Error].
 func (n *Newcomer) Child(args []string) (*exec.Cmd, error) {
 	exe, err := n.find(args[0])
 	if err != nil {
@@ -78,12 +82,12 @@ func (n *Newcomer) Child(args []string) (*exec.Cmd, error) {
 	return &exec.Cmd{Path: exe, Args: args, Env: n.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil
 }
 
-// NotBegun explains, as an [Error], why the kernel did not start a child.
+// NotBegun explains, as an [process.Error], why the kernel did not start a child.
 func (n *Newcomer) NotBegun(child *exec.Cmd, err error) error {
 	if e := syscall.Errno(0); errors.As(err, &e) {
 		err = e
 	}
-	return execError(child.Path, child.Args[0], err)
+	return process.ExecError(child.Path, child.Args[0], err)
 }
 
 // find finds a program of the image.
@@ -92,7 +96,7 @@ func (n *Newcomer) find(name string) (string, error) {
 	if path == "" {
 		path = StandardPath
 	}
-	return lookPath(name, path)
+	return process.LookPath(name, path)
 }
 
 // passwdFile is where names are looked up: in a file of libnss_wrapper, if that is
@@ -202,7 +206,7 @@ func (n *Newcomer) wrap(passwd, group []byte, line string, groups []string) {
 		group = appendLine(group, g)
 	}
 	for name, data := range map[string][]byte{"passwd": appendLine(passwd, line), "group": group} {
-		if writeSmall(filepath.Join(dir, name), data, unix.O_CREAT|unix.O_TRUNC) != nil {
+		if smallfile.Write(filepath.Join(dir, name), data, unix.O_CREAT|unix.O_TRUNC) != nil {
 			return
 		}
 	}
@@ -392,7 +396,7 @@ func appendTo(name string, content []byte, line string) error {
 	if len(content) > 0 && content[len(content)-1] != '\n' {
 		line = "\n" + line
 	}
-	return writeSmall(name, []byte(line+"\n"), unix.O_APPEND)
+	return smallfile.Write(name, []byte(line+"\n"), unix.O_APPEND)
 }
 
 // writable says whether a directory is there and files can be made in it.

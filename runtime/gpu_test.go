@@ -124,7 +124,7 @@ int main(int n, char **v) {
 // glibcRoot is a root directory with a shell, glibc and the probe.
 func glibcRoot(t *testing.T) string {
 	t.Helper()
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	prog := filepath.Join(root, "bin/probe")
 	compile(t, prog, probe, "-ldl")
 	f, err := elf.Open(prog)

@@ -10,6 +10,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/descriptor"
 )
 
 // A notification is struct seccomp_notif, <linux/seccomp.h>.
@@ -67,13 +69,13 @@ func answerCalls(socket *os.File, notes *Notes) {
 	case m.data[0] == byTracer:
 		answerTracer(socket, notes)
 		return
-	case m.data[0] != byListener || m.fd < 0:
+	case m.data[0] != byListener || m.FD < 0:
 		if notes.Lost != nil {
 			notes.Lost()
 		}
 		return
 	}
-	listener := m.fd
+	listener := m.FD
 	defer unix.Close(listener)
 	for {
 		p := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
@@ -89,13 +91,13 @@ func answerCalls(socket *os.File, notes *Notes) {
 // A childMessage is what a child sent.
 type childMessage struct {
 	data []byte
-	fd   int    // a descriptor that came with it; -1 for none
+	FD   int    // a descriptor that came with it; -1 for none
 	pid  uint32 // the process that it is about, as this one knows it
 }
 
 // receive waits for a message of size bytes; false when the child ended.
 func receive(socket *os.File, size int) (childMessage, bool) {
-	m := childMessage{data: make([]byte, size), fd: -1}
+	m := childMessage{data: make([]byte, size), FD: -1}
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return m, false
@@ -113,7 +115,7 @@ func receive(socket *os.File, size int) (childMessage, bool) {
 		msgs, _ := unix.ParseSocketControlMessage(oob[:max(k, 0)])
 		for _, c := range msgs {
 			if fds, err := unix.ParseUnixRights(&c); err == nil && len(fds) == 1 {
-				m.fd = fds[0]
+				m.FD = fds[0]
 			}
 			if cred, err := unix.ParseUnixCredentials(&c); err == nil {
 				m.pid = uint32(cred.Pid)
@@ -229,7 +231,7 @@ func openInRoot(root int, file string, follow bool) (int, error) {
 		}
 		return open[len(open)-1]
 	}
-	todo, links := split(file), 0
+	todo, links := descriptor.Split(file), 0
 	for len(todo) > 0 {
 		name := todo[0]
 		todo = todo[1:]
@@ -245,14 +247,14 @@ func openInRoot(root int, file string, follow bool) (int, error) {
 			return -1, err
 		}
 		open = append(open, fd)
-		target, isLink, err := readlink(fd)
+		target, isLink, err := descriptor.ReadLink(fd)
 		if err != nil {
 			return -1, err
 		}
 		if !isLink || (len(todo) == 0 && !follow) {
 			continue
 		}
-		if links++; links > maxLinks {
+		if links++; links > descriptor.MaxLinks {
 			return -1, unix.ELOOP
 		}
 		unix.Close(fd)
@@ -261,9 +263,9 @@ func openInRoot(root int, file string, follow bool) (int, error) {
 			closeAll(open)
 			open = open[:0]
 		}
-		todo = append(split(target), todo...)
+		todo = append(descriptor.Split(target), todo...)
 	}
-	return dup(top())
+	return descriptor.Dup(top())
 }
 
 func closeAll(fds []int) {

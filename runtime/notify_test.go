@@ -13,6 +13,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // A ledger keeps what a program under a fake root asks for, in words.
@@ -78,7 +80,7 @@ func (l *ledger) run(t *testing.T, root, script string) string {
 // What programs ask of files is told, of the file that they mean, and they get
 // the answer that the notes give.
 func TestNotes(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	for _, n := range []string{"chmod", "chgrp", "mkdir", "rm", "chroot", "cp"} {
 		if err := os.Symlink("busybox", filepath.Join(root, "bin", n)); err != nil {
 			t.Fatal(err)

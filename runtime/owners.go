@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"hpcc/runtime/descriptor"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -114,14 +116,14 @@ func (n *request) carryOut(waits func() bool, notes *Notes) (value int, err erro
 
 // A target is the file of a call.
 type target struct {
-	fd   int    // the file (O_PATH)
+	FD   int    // the file (O_PATH)
 	kind uint32 // of the file, S_IFMT
 	dir  int    // the directory of a link or FIFO (O_PATH); -1 for others
 	name string // its name there
 }
 
 func (t target) close() {
-	unix.Close(t.fd)
+	unix.Close(t.FD)
 	if t.dir >= 0 {
 		unix.Close(t.dir)
 	}
@@ -147,12 +149,12 @@ func (n *request) target(c fileCall) (target, error) {
 			return target{}, unix.ENOENT
 		}
 	}
-	dir, file = descriptor(dir, file)
+	dir, file = belowDescriptor(dir, file)
 	fd, err := n.open(dir, file, follow)
 	if err != nil {
 		return target{}, err
 	}
-	t := target{fd: fd, dir: -1}
+	t := target{FD: fd, dir: -1}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		t.close()
@@ -179,7 +181,7 @@ func (n *request) target(c fileCall) (target, error) {
 
 // nameOf returns the path of an open file as the program sees it.
 func (n *request) nameOf(fd int) (string, error) {
-	file, err := os.Readlink(fdPath(fd))
+	file, err := os.Readlink(descriptor.Path(fd))
 	if err != nil {
 		return "", err
 	}
@@ -190,10 +192,10 @@ func (n *request) nameOf(fd int) (string, error) {
 	return strings.TrimPrefix(file, strings.TrimSuffix(top, "/")), nil
 }
 
-// descriptor turns a name below a descriptor of the program's own into the
+// belowDescriptor turns a name below a descriptor of the program's own into the
 // descriptor and what is below it. The C library says so what fchmodat(2) has no
 // flag for, and proc's links cannot be followed for another process.
-func descriptor(dir int, file string) (int, string) {
+func belowDescriptor(dir int, file string) (int, string) {
 	for _, p := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
 		if rest, ok := strings.CutPrefix(file, p); ok {
 			number, below, _ := strings.Cut(rest, "/")
@@ -207,7 +209,7 @@ func descriptor(dir int, file string) (int, string) {
 
 // act does what the call asks of its file.
 func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
-	file, rest := fdPath(t.fd), n.args[c.rest:]
+	file, rest := descriptor.Path(t.FD), n.args[c.rest:]
 	switch c.does {
 	case changeOwner:
 		uid, gid := int(int32(rest[0])), int(int32(rest[1]))
@@ -219,7 +221,7 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 			gid = -1
 		}
 		if t.dir >= 0 {
-			file = fdPath(t.dir)
+			file = descriptor.Path(t.dir)
 		}
 		return 0, notes.Owner(file, t.name, uid, gid)
 	case changeMode:

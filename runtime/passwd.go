@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
 )
 
 // maxPasswd bounds what is read of an image's /etc/passwd or /etc/group.
@@ -41,7 +43,7 @@ func readInside(root, name string) []byte {
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxPasswd {
 		return nil
 	}
-	b, err := readAll(fd, name)
+	b, err := smallfile.ReadAll(fd, name)
 	if err != nil {
 		return nil
 	}
@@ -150,7 +152,7 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 // hostFile reads the host's passwd or group file; nil when it cannot. Names
 // that only a directory service knows are not looked for: that takes C's library.
 func hostFile(name string) []byte {
-	b, _ := readSmall("/etc/" + name)
+	b, _ := smallfile.Read("/etc/" + name)
 	return b
 }
 

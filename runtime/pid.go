@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"hpcc/runtime/process"
 )
 
 // A pid namespace needs processes that a run has not otherwise: one stays
@@ -38,7 +40,7 @@ func superviseInit(s *specs.Spec) error {
 // namespace, in a binary without the early entry point. It ends as the program ends. It returns only when it cannot be started.
 func asInit(exe string, args, env []string) error {
 	c := make(chan os.Signal, 16)
-	signal.Notify(c, append(relayed(), syscall.SIGCONT, syscall.SIGCHLD)...)
+	signal.Notify(c, append(process.Relayed(), syscall.SIGCONT, syscall.SIGCHLD)...)
 	pid, err := syscall.ForkExec(exe, args, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}})
 	if err != nil {
 		signal.Stop(c)

@@ -16,11 +16,13 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/rootfs"
 )
 
 // rootFeature reports how runs replace the root directory.
 func rootFeature(context.Context) Feature {
-	if rootIsLowest() {
+	if rootfs.IsLowest() {
 		return Feature{State: OK, Why: "an initramfs, as on diskless nodes, which pivot_root(2) cannot replace: runs move the image over it; programs that are root inside cannot mount"}
 	}
 	return Feature{State: OK, Why: "pivot_root(2) replaces it"}

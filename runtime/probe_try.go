@@ -56,6 +56,16 @@ func trial(ctx context.Context, flag uintptr, what, dir string) (in string, err 
 	return "", nil
 }
 
+// Trial does the work of a child that [Probe] started to try something in namespaces of its
+// own. It returns false in any other process. It is for [Init].
+func Trial(args []string) (child bool, err error) {
+	if args[0] != trialName {
+		return false, nil
+	}
+	runTrial(args)
+	return true, nil
+}
+
 // runTrial is the child: it prints an error number (0: it worked) and the step.
 func runTrial(args []string) {
 	in, err := "", error(nil)

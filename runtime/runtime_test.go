@@ -13,19 +13,21 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"hpcc/testdata/testenv"
+
+	"hpcc/runtime/process"
 )
 
 func TestMain(m *testing.M) {
-	if child, err := Init(); child {
+	if child, err := Init(Trial); child {
 		if err == nil {
 			os.Exit(0)
 		}
 		fmt.Fprintln(os.Stderr, err)
-		var e *Error
+		var e *process.Error
 		if errors.As(err, &e) {
 			os.Exit(e.Status)
 		}
-		os.Exit(ExitFailed)
+		os.Exit(process.ExitFailed)
 	}
 	if os.Getenv(oldVar) != "" {
 		fmt.Fprintln(os.Stderr, execAsOld())
@@ -187,31 +189,6 @@ func TestSpecArgs(t *testing.T) {
 	}
 }
 
-// busyroot is a root directory with a static busybox.
-func busyroot(t *testing.T) string {
-	t.Helper()
-	for _, c := range Checks(t.TempDir())[:2] { // however long they take
-		if f := c.Look(context.Background()); f.State == No {
-			testenv.Need(t, c.Name, errors.New(f.Why))
-		}
-	}
-	busy, err := testenv.Busybox()
-	testenv.Need(t, "a static busybox", err)
-	root := t.TempDir()
-	os.MkdirAll(filepath.Join(root, "bin"), 0o755)
-	b, err := os.ReadFile(busy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "bin/busybox"), b, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range []string{"sh", "cat", "id", "chown", "mknod", "stat", "ls", "touch", "mkfifo", "ln"} {
-		os.Symlink("busybox", filepath.Join(root, "bin", n))
-	}
-	return root
-}
-
 // output runs a shell script in the root by Command.
 func output(t *testing.T, s *specs.Spec, script string) (string, error) {
 	t.Helper()
@@ -225,7 +202,7 @@ func output(t *testing.T, s *specs.Spec, script string) (string, error) {
 }
 
 func TestCommand(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	t.Chdir(t.TempDir())
 	os.WriteFile("here", nil, 0o644)
 	spec := func(o Options) *specs.Spec {
@@ -272,14 +249,14 @@ func TestCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != ExitNotFound {
-		t.Errorf("a program that is not there: %q, %v; want status %d", out, err, ExitNotFound)
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != process.ExitNotFound {
+		t.Errorf("a program that is not there: %q, %v; want status %d", out, err, process.ExitNotFound)
 	}
 }
 
 // The filter makes calls succeed that one id cannot make, and does nothing else.
 func TestFakeRoot(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Write: true})
 	if err != nil {
 		t.Fatal(err)

@@ -25,6 +25,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/rootfs"
 )
 
 // Options say how a program is run. The zero value is the usual case of
@@ -211,16 +213,11 @@ func bind(src, dst string) specs.Mount {
 // shows the host's directory of the same name.
 func under(m []specs.Mount, path string) bool {
 	for _, x := range m {
-		if x.Type == "bind" && x.Source == x.Destination && inside(path, x.Destination) {
+		if x.Type == "bind" && x.Source == x.Destination && rootfs.Inside(path, x.Destination) {
 			return true
 		}
 	}
 	return false
-}
-
-// inside says whether path is dir or below it; both are clean.
-func inside(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 func isDir(p string) bool {
@@ -234,7 +231,7 @@ func isHome(p string) bool {
 		return false
 	}
 	physical, err := filepath.EvalSymlinks(h)
-	return inside(p, h) || (err == nil && inside(p, physical))
+	return rootfs.Inside(p, h) || (err == nil && rootfs.Inside(p, physical))
 }
 
 // vacant says whether nothing of the image is hidden by a mount at p.
@@ -346,4 +343,14 @@ func visibleIDs(s *specs.Spec) (uid, gid int) {
 		return unix.Getuid(), unix.Getgid()
 	}
 	return int(s.Linux.UIDMappings[0].ContainerID), int(s.Linux.GIDMappings[0].ContainerID)
+}
+
+// envValue returns the value of a variable in a list of NAME=VALUE.
+func envValue(env []string, name string) string {
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v
+		}
+	}
+	return ""
 }

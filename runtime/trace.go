@@ -8,6 +8,10 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/rootfs"
+
+	"hpcc/runtime/process"
 )
 
 // Where the kernel has no seccomp notification (before Linux 5.0), a child of
@@ -68,7 +72,7 @@ func trace(exe string, args, env []string) error {
 	// The program is root of the namespace that this process is in, too. It must not
 	// trace its tracer, whose socket leads to the build: that takes CAP_SYS_PTRACE
 	// where the tracer is not dumpable.
-	if err := dropFromPrograms(unix.CAP_SYS_PTRACE); err != nil {
+	if err := rootfs.DropCapabilities(unix.CAP_SYS_PTRACE); err != nil {
 		return err
 	}
 	pid, err := syscall.ForkExec(exe, args, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Ptrace: true}})
@@ -113,7 +117,7 @@ func (t *tracer) run() int {
 		pid, err := wait4(-1, &ws)
 		switch {
 		case err != nil:
-			return ExitFailed
+			return process.ExitFailed
 		case ws.Exited() && pid == t.main:
 			return ws.ExitStatus()
 		case ws.Signaled() && pid == t.main:

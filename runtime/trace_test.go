@@ -69,7 +69,7 @@ func TestTracing(t *testing.T) {
 	if os.Getenv(tracedVar) == "" {
 		return // TestNotesByTracing runs it
 	}
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	for _, c := range []struct{ name, script, out string }{
 		{"traced", "grep TracerPid /proc/self/status | grep -vc '\t0$'", "1\n"},
 		{"a status", "sh -c 'exit 7'; echo $?", "7\n"},

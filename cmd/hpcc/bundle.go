@@ -11,6 +11,8 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/unpack"
+
+	"hpcc/runtime/process"
 )
 
 // bundleFlags are those of unpack that make an OCI bundle of the tree.
@@ -61,7 +63,7 @@ func handOver(name string, s *specs.Spec) error {
 	if err == nil {
 		err = runtime.HandOver(name, filepath.Join(dir, "bundles"), s)
 	}
-	var re *runtime.Error
+	var re *process.Error
 	var m *message
 	if errors.As(err, &m) || errors.As(err, &re) {
 		return err

@@ -9,6 +9,8 @@ import (
 
 	"hpcc/metrics"
 	"hpcc/runtime"
+
+	"hpcc/runtime/process"
 )
 
 func entryCommand() *cli.Command {
@@ -35,9 +37,9 @@ Exit status: the program's own (128+N for signal N); 125 hpcc failed, 126 not ex
 		},
 		Action: func(c *cli.Context) error {
 			if file := c.Generic("tail").(*fileFlag).file; file != "" {
-				return atStatus(runtime.ExitFailed, metrics.WriteTail(os.Stdout, file))
+				return atStatus(process.ExitFailed, metrics.WriteTail(os.Stdout, file))
 			}
-			return atStatus(runtime.ExitFailed, enterImage(c.Context, c.Args().Slice(), c.Generic("measure").(*fileFlag).file))
+			return atStatus(process.ExitFailed, enterImage(c.Context, c.Args().Slice(), c.Generic("measure").(*fileFlag).file))
 		},
 	}
 }

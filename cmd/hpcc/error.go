@@ -17,6 +17,8 @@ import (
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/store/wait"
+
+	"hpcc/runtime/process"
 )
 
 // Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
@@ -149,7 +151,7 @@ func adviceFor(err error) (advice string, status int) {
 	status = exitFailure
 	var m *message
 	var ns *runtime.NamespaceError
-	var re *runtime.Error
+	var re *process.Error
 	var missing *store.NotFoundError
 	var local *store.NotPushedError
 	var damaged *store.DamagedError

@@ -16,11 +16,11 @@ import (
 
 // floors are the rooms and which of our rooms each may import.
 var floors = map[string][]string{
-	"cmd/hpcc": {"cmd/start/bare", "build", "unpack", "conda", "store", "store/owndir", "store/wait", "store/wait/hostile", "runtime", "runtime/check", "envfile", "job", "metrics", "metrics/report"},
+	"cmd/hpcc": {"cmd/start/bare", "build", "unpack", "conda", "store", "store/owndir", "store/wait", "store/wait/hostile", "runtime", "runtime/check", "runtime/oci", "runtime/process", "envfile", "job", "metrics", "metrics/report"},
 	// The program for images, and the start of "hpcc run": see their package comments.
-	"cmd/start":          {"runtime", "metrics"},
+	"cmd/start":          {"runtime", "runtime/process", "metrics"},
 	"cmd/start/bare":     {"runtime", "envfile", "store/ready"},
-	"build":              {"build/expand", "build/lint", "build/sbom", "unpack", "conda", "store", "store/wait", "store/wait/hostile", "runtime", "runtime/check"},
+	"build":              {"build/expand", "build/lint", "build/sbom", "unpack", "conda", "store", "store/wait", "store/wait/hostile", "runtime", "runtime/check", "runtime/process"},
 	"build/expand":       {},
 	"build/lint":         {"build/expand"},
 	"build/sbom":         {"store"},
@@ -33,8 +33,13 @@ var floors = map[string][]string{
 	"store/bounded":      {},                     // both job and conda decode TOML
 	"store/wait":         {"store/wait/hostile"}, // shared by all that wait for others
 	"store/wait/hostile": {},
-	"runtime":            {"store/owndir"},
+	"runtime":            {"runtime/descriptor", "runtime/process", "runtime/rootfs", "runtime/smallfile", "store/owndir"},
 	"runtime/check":      {"runtime", "unpack"}, // it reads layers: as high as build
+	"runtime/descriptor": {},
+	"runtime/oci":        {"runtime", "runtime/descriptor", "runtime/process", "runtime/rootfs", "runtime/smallfile"},
+	"runtime/process":    {},
+	"runtime/rootfs":     {"runtime/descriptor", "runtime/smallfile"},
+	"runtime/smallfile":  {},
 	"envfile":            {},
 	"job":                {"store/bounded", "store/seal", "store/wait", "store/wait/hostile"},
 	"metrics":            {},
@@ -61,7 +66,7 @@ type tally struct {
 
 // ceilings are the numbers above the limits, by room. A number at or below its limit is 0 here.
 var ceilings = map[string]tally{
-	"build":          {Files: 50, Exports: 26},
+	"build":          {Files: 33, Exports: 24},
 	"cmd/hpcc":       {Files: 62, Functions: 2, Contexts: 202},
 	"conda":          {Files: 61, Exports: 45},
 	"job":            {Files: 94, Exports: 159},

@@ -18,6 +18,10 @@ import (
 	"hpcc/cmd/start/bare"
 	"hpcc/runtime"
 	"hpcc/store/wait"
+
+	"hpcc/runtime/process"
+
+	"hpcc/runtime/oci"
 )
 
 // version is set by the linker from the newest tag.
@@ -27,7 +31,7 @@ func main() {
 	if f := bare.Failed(); f != nil {
 		os.Exit(tellError(blame(f.Defaults, fmt.Errorf("running %s: %w", f.Image, runtime.Launch(f.Args, f.Env, f.Dir)))))
 	}
-	if child, err := runtime.Init(); child {
+	if child, err := runtime.Init(oci.Child, runtime.Trial); child {
 		os.Exit(tellError(err))
 	}
 	watchCPU()
@@ -80,7 +84,7 @@ func app() *cli.App {
 		c.OnUsageError = usageError
 		if c.Name == "run" || c.Name == "entry" {
 			c.OnUsageError = func(c *cli.Context, err error, sub bool) error {
-				return atStatus(runtime.ExitFailed, usageError(c, err, sub))
+				return atStatus(process.ExitFailed, usageError(c, err, sub))
 			}
 		}
 		c.HideHelpCommand = true

@@ -21,9 +21,10 @@ import (
 
 	"hpcc/job"
 	"hpcc/metrics"
-	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/unpack"
+
+	"hpcc/runtime/process"
 )
 
 // measureFlag is --measure and --measure=FILE.
@@ -94,7 +95,7 @@ func measured(c *cli.Context, file string) error {
 		say("measured: %s", file)
 	}
 	if run.Signal != "" {
-		runtime.EndBy(syscall.Signal(run.Status() - 128))
+		process.EndBy(syscall.Signal(run.Status() - 128))
 	}
 	return exitStatus(run.Status())
 }

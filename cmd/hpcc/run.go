@@ -11,6 +11,8 @@ import (
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/unpack"
+
+	"hpcc/runtime/process"
 )
 
 func runCommand() *cli.Command {
@@ -35,7 +37,7 @@ Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host
 
 Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
 		Flags:  append(runFlags(&env), otherRuntimeFlag(), measureFlagOfRun(), storeFlag()),
-		Action: func(c *cli.Context) error { return atStatus(runtime.ExitFailed, run(c, &env)) },
+		Action: func(c *cli.Context) error { return atStatus(process.ExitFailed, run(c, &env)) },
 	}
 }
 
@@ -74,7 +76,7 @@ func runFlags(env *envChanges) []cli.Flag {
 // says more than that hpcc failed or was used wrongly.
 func atStatus(status int, err error) error {
 	var m *message
-	var re *runtime.Error
+	var re *process.Error
 	var st exitStatus
 	if err == nil || errors.As(err, &re) || errors.As(err, &st) {
 		return err

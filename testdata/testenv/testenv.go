@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -153,6 +154,37 @@ func Busybox() (string, error) {
 		}
 	}
 	return path, nil
+}
+
+// BusyboxRoot returns a root directory with a static busybox and links to it. It skips
+// the test, or fails it in CI, if there is no busybox or the host lets users create no
+// user and mount namespaces.
+func BusyboxRoot(t testing.TB) string {
+	t.Helper()
+	id := os.Getuid()
+	trial := exec.Command("true")
+	trial.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: id, HostID: id, Size: 1}}}
+	Need(t, "user and mount namespaces", trial.Run())
+	busybox, err := Busybox()
+	Need(t, "a static busybox", err)
+	b, err := os.ReadFile(busybox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(t.TempDir(), "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "busybox"), b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"sh", "cat", "id", "chown", "mknod", "stat", "ls", "touch", "mkfifo", "ln"} {
+		if err := os.Symlink("busybox", filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Dir(bin)
 }
 
 // Slow skips a test that takes long, if "go test -short" asks for that, as "make

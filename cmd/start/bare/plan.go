@@ -8,6 +8,8 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/store/ready"
+
+	"hpcc/runtime/process"
 )
 
 // A mount shows a file or directory of the host at a path inside, or is a private
@@ -425,6 +427,6 @@ func (r *run) planGPU() bool {
 		return false
 	}
 	call(unix.SYS_WRITE, 2, message.at(), uintptr(len(message)-1), 0, 0)
-	call(unix.SYS_EXIT_GROUP, runtime.ExitFailed, 0, 0, 0, 0)
+	call(unix.SYS_EXIT_GROUP, process.ExitFailed, 0, 0, 0, 0)
 	return false
 }

@@ -1,4 +1,4 @@
-package runtime
+package rootfs
 
 import (
 	"fmt"
@@ -6,8 +6,9 @@ import (
 	goruntime "runtime"
 	"strings"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
 )
 
 // On many diskless nodes "/" is the initramfs itself, the lowest mount of the
@@ -27,31 +28,14 @@ import (
 //     bounding set too.
 //   - A second /proc or /sys, without the masks of a container: the host's are covered.
 
-// LowestRoot, set as an annotation of a Spec, says that the host's root is the
-// lowest mount. Exec and Command set it, while they still see the host's root.
-const LowestRoot = "hpcc.lowestroot"
-
-// noteLowestRoot returns s with the annotation LowestRoot where it applies.
-func noteLowestRoot(s *specs.Spec) *specs.Spec {
-	if s.Annotations[LowestRoot] != "" || !rootIsLowest() {
-		return s
-	}
-	noted := *s
-	noted.Annotations = map[string]string{LowestRoot: "1"}
-	for k, v := range s.Annotations {
-		noted.Annotations[k] = v
-	}
-	return &noted
-}
-
-// rootIsLowest reports whether the root directory of this process is the lowest
+// IsLowest reports whether the root directory of this process is the lowest
 // mount of its namespace. Only a ramfs or a tmpfs can be.
-func rootIsLowest() bool {
+func IsLowest() bool {
 	var st unix.Statfs_t
 	if unix.Statfs("/", &st) != nil || (st.Type != unix.RAMFS_MAGIC && st.Type != unix.TMPFS_MAGIC) {
 		return false
 	}
-	info, err := readSmall("/proc/self/mountinfo")
+	info, err := smallfile.Read("/proc/self/mountinfo")
 	return err == nil && lowestRoot(string(info))
 }
 
@@ -68,7 +52,7 @@ func lowestRoot(info string) bool {
 }
 
 // moveOver covers the lowest root with r and makes r the root directory.
-func (r *rootfs) moveOver() error {
+func (r *Root) moveOver() error {
 	if err := coverKernelFiles(); err != nil {
 		return fmt.Errorf("covering the host's kernel files: %w", err)
 	}
@@ -85,7 +69,7 @@ func (r *rootfs) moveOver() error {
 // The kernel refuses a new one to namespaces in which none is fully visible
 // (mount_too_revealing). Descriptors below /proc/self/fd cannot be named any more.
 func coverKernelFiles() error {
-	info, err := readSmall("/proc/self/mountinfo")
+	info, err := smallfile.Read("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
@@ -106,7 +90,7 @@ func kernelMounts(info string) (dirs []string) {
 		if !ok || len(f) < 5 || (kind != "proc" && kind != "sysfs") {
 			continue
 		}
-		if p := unescapeMount.Replace(f[4]); !inside(p, base) {
+		if p := unescapeMount.Replace(f[4]); !Inside(p, Base) {
 			dirs = append(dirs, p)
 		}
 	}
@@ -116,17 +100,17 @@ func kernelMounts(info string) (dirs []string) {
 // unescapeMount decodes the characters that mountinfo writes as octal (proc(5)).
 var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// uncovering are the capabilities with which a program that is root inside could
+// Uncovering are the capabilities with which a program that is root inside could
 // reach a lowest root again.
-var uncovering = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}
+var Uncovering = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}
 
-// keepCovered takes the uncovering capabilities from what this thread executes.
-func keepCovered() error { return dropFromPrograms(uncovering...) }
+// KeepCovered takes the uncovering capabilities from what this thread executes.
+func KeepCovered() error { return DropCapabilities(Uncovering...) }
 
-// dropFromPrograms takes capabilities, with numbers below 32, from what this
+// DropCapabilities takes capabilities, with numbers below 32, from what this
 // thread executes; the thread itself keeps them. Programs that are not root
 // inside lose all capabilities on exec anyway.
-func dropFromPrograms(capabilities ...uintptr) error {
+func DropCapabilities(capabilities ...uintptr) error {
 	if os.Geteuid() != 0 {
 		return nil
 	}

@@ -1,6 +1,4 @@
-//go:build !start
-
-package runtime
+package oci
 
 import (
 	"encoding/json"
@@ -15,6 +13,12 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
+
+	"hpcc/runtime/rootfs"
+
+	"hpcc/runtime/process"
 )
 
 // ExecOptions are those of exec.
@@ -42,7 +46,7 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 	if err != nil {
 		return err
 	}
-	q := &initRequest{Spec: &specs.Spec{Process: process}, Gate: -1, Console: -1, Keep: o.PreserveFDs, Lowest: rootIsLowest()}
+	q := &initRequest{Spec: &specs.Spec{Process: process}, Gate: -1, Console: -1, Keep: o.PreserveFDs, Lowest: rootfs.IsLowest()}
 	if process.Terminal && o.ConsoleSocket != "" {
 		console, err := dialConsole(o.ConsoleSocket)
 		if err != nil {
@@ -83,7 +87,7 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
 	err := hear(sync, saidReady)
 	if err == nil && o.PidFile != "" {
-		err = putWhole(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
+		err = smallfile.Replace(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
 	}
 	if err == nil {
 		err = say(sync, saidWait)
@@ -94,13 +98,13 @@ func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
 	if o.Detach {
 		return nil
 	}
-	stop := relaySignals(proc)
+	stop := process.RelaySignals(proc)
 	state, err := proc.Wait()
 	stop()
 	if err != nil {
 		return err
 	}
-	endAs(state)
+	process.EndAs(state)
 	return nil
 }
 
@@ -161,6 +165,6 @@ func (q *initRequest) visit() error {
 		return fmt.Errorf("entering the container: %w", err)
 	}
 	defer unix.Close(root)
-	r := &ociRoot{rootfs: rootfs{fd: root}, spec: q.Spec}
+	r := &newRoot{Root: rootfs.Root{FD: root}, spec: q.Spec}
 	return r.console(q.Console, q.Spec.Process.ConsoleSize)
 }

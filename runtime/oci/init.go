@@ -1,6 +1,4 @@
-//go:build !start
-
-package runtime
+package oci
 
 import (
 	"encoding/json"
@@ -10,24 +8,41 @@ import (
 	"os"
 	goruntime "runtime"
 	"strconv"
+	"strings"
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/rootfs"
+
+	"hpcc/runtime/process"
+
+	"hpcc/runtime"
 )
 
-// ociInitName is argv[0] of the process that becomes a container's program.
+// initName is argv[0] of the process that becomes a container's program.
 // Its argv[1] is "run" when the early entry point is to make the namespaces,
 // argv[2] the descriptor of its request. It begins with "hpcc-", so that this
 // "run" is not taken for "hpcc run".
-const ociInitName = "hpcc-oci-init"
+const initName = "hpcc-oci-init"
 
-// ociInit is that process. It returns only on failure.
-func ociInit() error {
+// Child becomes the program of a container in the process that [Containers.Create],
+// Run or Exec started for it. It returns false at once in any other process, and true
+// only with the error that kept the program from running. It is for [runtime.Init].
+func Child(args []string) (child bool, err error) {
+	if args[0] != initName {
+		return false, nil
+	}
+	return true, become()
+}
+
+// become is that process. It returns only on failure.
+func become() error {
 	goruntime.LockOSThread() // namespaces and rights are of a thread; exec keeps them
 	q, err := readRequest()
 	if err != nil {
-		return &Error{ExitFailed, err}
+		return &process.Error{Status: process.ExitFailed, Err: err}
 	}
 	sync := os.NewFile(uintptr(q.Sync), "creator") // it lives until the error is told: what nobody holds is closed
 	if err = q.become(sync); err == nil || q.Sync < 0 {
@@ -35,7 +50,7 @@ func ociInit() error {
 	}
 	// Whoever waits at the socket tells the error.
 	if _, werr := sync.Write([]byte(err.Error())); werr == nil {
-		os.Exit(ExitFailed)
+		os.Exit(process.ExitFailed)
 	}
 	return err
 }
@@ -72,7 +87,7 @@ func readRequest() (*initRequest, error) {
 
 // become puts the container together, waits at the gate and executes the program.
 func (q *initRequest) become(sync *os.File) error {
-	fail := func(err error) error { return &Error{ExitFailed, err} }
+	fail := func(err error) error { return &process.Error{Status: process.ExitFailed, Err: err} }
 	if err := q.closeOthers(); err != nil {
 		return fail(err)
 	}
@@ -87,7 +102,7 @@ func (q *initRequest) become(sync *os.File) error {
 	if err := enterDir(s.Process.Cwd); err != nil {
 		return fail(err)
 	}
-	exe, err := ociLookPath(s.Process.Args[0], envValue(s.Process.Env, "PATH"))
+	exe, err := lookPath(s.Process.Args[0], searchPath(s.Process.Env))
 	if err != nil {
 		return err
 	}
@@ -110,12 +125,12 @@ func (q *initRequest) become(sync *os.File) error {
 		}
 	}
 	if q.Lowest {
-		leaveOut(s.Process.Capabilities, uncovering)
+		leaveOut(s.Process.Capabilities, rootfs.Uncovering)
 	}
 	if err := takeRights(s.Process); err != nil {
 		return fail(err)
 	}
-	return execError(exe, s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
+	return process.ExecError(exe, s.Process.Args[0], syscall.Exec(exe, s.Process.Args, s.Process.Env))
 }
 
 // ask tells the creator how far this process is, and waits until it may go on.
@@ -164,7 +179,7 @@ func (q *initRequest) closeOthers() error {
 func (q *initRequest) enter() error {
 	s := q.Spec
 	if q.Entered {
-		if err := q.mapIDs(); err != nil {
+		if err := runtime.MapIDs(oneID(s.Linux.UIDMappings), oneID(s.Linux.GIDMappings)); err != nil { // see mapEarly
 			return err
 		}
 	}
@@ -183,25 +198,10 @@ func (q *initRequest) enter() error {
 			return fmt.Errorf("setting domain name %q: %w", s.Domainname, err)
 		}
 	}
-	if err := loopback(s); err != nil {
+	if err := runtime.Loopback(s); err != nil {
 		return err
 	}
 	return setSysctl(s.Linux.Sysctl)
-}
-
-// mapIDs writes the maps of the user namespace that the entry point made.
-func (q *initRequest) mapIDs() error {
-	asked, err := early()
-	if !asked {
-		return errors.New(`this hpcc was linked without its entry point; "make build" links it`)
-	}
-	if err != nil {
-		return &NamespaceError{err}
-	}
-	if err := writeIDMaps(oneID(q.Spec.Linux.UIDMappings), oneID(q.Spec.Linux.GIDMappings)); err != nil {
-		return &NamespaceError{err} // see mapEarly
-	}
-	return nil
 }
 
 func oneID(m []specs.LinuxIDMapping) string {
@@ -218,7 +218,7 @@ func (q *initRequest) build() error {
 	if err != nil {
 		return err
 	}
-	r.lowest = q.Lowest
+	r.Lowest = q.Lowest
 	if q.Console >= 0 {
 		if err := r.console(q.Console, s.Process.ConsoleSize); err != nil {
 			return err
@@ -233,7 +233,7 @@ func (q *initRequest) build() error {
 	if err := r.seal(); err != nil {
 		return err
 	}
-	return r.pivot()
+	return r.Pivot()
 }
 
 // enterDir changes to the working directory, which is made where it can be.
@@ -250,21 +250,21 @@ func enterDir(cwd string) error {
 	return nil
 }
 
-// ociLookPath is lookPath in words by which engines tell statuses 126 and 127.
-func ociLookPath(name, path string) (string, error) {
-	exe, err := lookPath(name, path)
+// lookPath is lookPath in words by which engines tell statuses 126 and 127.
+func lookPath(name, path string) (string, error) {
+	exe, err := process.LookPath(name, path)
 	if err == nil {
 		if unix.Access(exe, unix.F_OK) != nil {
-			return "", &Error{ExitNotFound, fmt.Errorf("exec: %q: no such file or directory in the container", name)}
+			return "", &process.Error{Status: process.ExitNotFound, Err: fmt.Errorf("exec: %q: no such file or directory in the container", name)}
 		}
-		if isDir(exe) || unix.Access(exe, unix.X_OK) != nil {
-			return "", &Error{ExitNotExecutable, fmt.Errorf("exec: %q: permission denied", name)}
+		if st, serr := os.Stat(exe); (serr == nil && st.IsDir()) || unix.Access(exe, unix.X_OK) != nil {
+			return "", &process.Error{Status: process.ExitNotExecutable, Err: fmt.Errorf("exec: %q: permission denied", name)}
 		}
 		return exe, nil
 	}
-	var e *Error
-	if errors.As(err, &e) && e.Status == ExitNotFound {
-		return "", &Error{ExitNotFound, fmt.Errorf("exec: %q: executable file not found in $PATH (%s)", name, path)}
+	var e *process.Error
+	if errors.As(err, &e) && e.Status == process.ExitNotFound {
+		return "", &process.Error{Status: process.ExitNotFound, Err: fmt.Errorf("exec: %q: executable file not found in $PATH (%s)", name, path)}
 	}
 	return "", err
 }
@@ -281,4 +281,14 @@ func (q *initRequest) wait() error {
 			return fmt.Errorf("waiting for start: %w", err)
 		}
 	}
+}
+
+// searchPath returns the PATH of an environment.
+func searchPath(env []string) string {
+	for _, kv := range env {
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			return path
+		}
+	}
+	return ""
 }

@@ -1,6 +1,4 @@
-//go:build !start
-
-package runtime
+package oci
 
 import (
 	"errors"
@@ -12,18 +10,22 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/descriptor"
+
+	"hpcc/runtime/rootfs"
 )
 
-// An ociRoot is the root of a container while it is put together.
-type ociRoot struct {
-	rootfs
+// A newRoot is the root of a container while it is put together.
+type newRoot struct {
+	rootfs.Root
 	spec *specs.Spec
 }
 
 // assemble mounts what the spec says below base. The mount namespace must be
 // this process's own.
-func assemble(s *specs.Spec) (*ociRoot, error) {
-	src, err := openSources(s.Mounts)
+func assemble(s *specs.Spec) (*newRoot, error) {
+	src, err := rootfs.OpenSources(s.Mounts)
 	if err != nil {
 		return nil, err
 	}
@@ -34,19 +36,19 @@ func assemble(s *specs.Spec) (*ociRoot, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return nil, fmt.Errorf("detaching from the host's mounts: %w", err)
 	}
-	if err := cloneSources(s.Mounts, src); err != nil {
+	if err := rootfs.CloneSources(s.Mounts, src); err != nil {
 		return nil, err
 	}
-	if err := unix.Mount(fdPath(img), base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	if err := unix.Mount(descriptor.Path(img), rootfs.Base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return nil, fmt.Errorf("mounting root %q: %w", s.Root.Path, err)
 	}
 	unix.Close(img)
-	r := &ociRoot{rootfs: rootfs{write: !s.Root.Readonly}, spec: s}
-	if r.fd, err = unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+	r := &newRoot{Root: rootfs.Root{Write: !s.Root.Readonly}, spec: s}
+	if r.FD, err = unix.Open(rootfs.Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return nil, fmt.Errorf("opening the new root: %w", err)
 	}
 	if s.Root.Readonly {
-		if err := remountRO(r.fd); err != nil {
+		if err := rootfs.RemountReadOnly(r.FD); err != nil {
 			return nil, fmt.Errorf("making the root read-only: %w", err)
 		}
 	}
@@ -59,7 +61,7 @@ func assemble(s *specs.Spec) (*ociRoot, error) {
 }
 
 // seal hides and protects what the spec says, once everything is mounted.
-func (r *ociRoot) seal() error {
+func (r *newRoot) seal() error {
 	for _, p := range r.spec.Linux.MaskedPaths {
 		if err := r.mask(p); err != nil {
 			return fmt.Errorf("hiding %q: %w", p, err)
@@ -70,12 +72,7 @@ func (r *ociRoot) seal() error {
 			return fmt.Errorf("making %q read-only: %w", p, err)
 		}
 	}
-	for _, fd := range r.ranches {
-		if err := remountRO(fd); err != nil {
-			return fmt.Errorf("making a directory of mount points read-only: %w", err)
-		}
-	}
-	return nil
+	return r.Root.Seal()
 }
 
 // mountFlags are the options of mount(8) that are flags of mount(2). Those
@@ -99,8 +96,8 @@ var propagations = map[string]uintptr{
 // engineOptions are for engines and labels, or are the default; no kernel knows them.
 var engineOptions = []string{"bind", "rbind", "defaults", "z", "Z", "U", "tmpcopyup", "notmpcopyup", "nocopy", "copy", "rro", "rrw", "rnosuid", "rnodev", "rnoexec"}
 
-// ociOptions splits the options of a mount.
-func ociOptions(opts []string) (flags, propagation uintptr, data []string) {
+// mountOptions splits the options of a mount.
+func mountOptions(opts []string) (flags, propagation uintptr, data []string) {
 	for _, o := range opts {
 		switch {
 		case mountFlags[o] != 0:
@@ -117,8 +114,8 @@ func ociOptions(opts []string) (flags, propagation uintptr, data []string) {
 }
 
 // ociMount makes one mount. from is the opened source of a bind.
-func (r *ociRoot) ociMount(m specs.Mount, from int) error {
-	flags, propagation, data := ociOptions(m.Options)
+func (r *newRoot) ociMount(m specs.Mount, from int) error {
+	flags, propagation, data := mountOptions(m.Options)
 	wantDir := true
 	if from >= 0 {
 		defer unix.Close(from)
@@ -128,7 +125,7 @@ func (r *ociRoot) ociMount(m specs.Mount, from int) error {
 		}
 		wantDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
 	}
-	to, _, err := r.place(m.Destination, wantDir)
+	to, _, err := r.Place(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}
@@ -138,7 +135,7 @@ func (r *ociRoot) ociMount(m specs.Mount, from int) error {
 		if slices.Contains(m.Options, "rbind") {
 			rec = unix.MS_REC
 		}
-		err = bindSource(m, from, to, rec)
+		err = rootfs.BindSource(m, from, to, rec)
 	} else {
 		err = mountType(m, to, flags, data)
 	}
@@ -150,18 +147,18 @@ func (r *ociRoot) ociMount(m specs.Mount, from int) error {
 		return err
 	}
 	// fd "to" is what was covered; look again for what covers it.
-	top, _, err := r.place(m.Destination, wantDir)
+	top, _, err := r.Place(m.Destination, wantDir)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(top)
 	if flags != 0 {
-		if err := remount(top, flags); err != nil {
+		if err := rootfs.Remount(top, flags); err != nil {
 			return err
 		}
 	}
 	if propagation != 0 {
-		return unix.Mount("", fdPath(top), "", propagation, "")
+		return unix.Mount("", descriptor.Path(top), "", propagation, "")
 	}
 	return nil
 }
@@ -175,11 +172,11 @@ var hostPlace = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "/
 func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
 	err := errors.ErrUnsupported
 	if m.Type != "cgroup" && m.Type != "cgroup2" {
-		err = unix.Mount(m.Source, fdPath(to), m.Type, flags, strings.Join(data, ","))
+		err = unix.Mount(m.Source, descriptor.Path(to), m.Type, flags, strings.Join(data, ","))
 	}
 	if errors.Is(err, unix.EINVAL) && slices.ContainsFunc(data, isOwner) {
 		// An id that the namespace does not have, such as gid=5 of devpts.
-		err = unix.Mount(m.Source, fdPath(to), m.Type, flags, strings.Join(slices.DeleteFunc(data, isOwner), ","))
+		err = unix.Mount(m.Source, descriptor.Path(to), m.Type, flags, strings.Join(slices.DeleteFunc(data, isOwner), ","))
 	}
 	host := hostPlace[m.Type]
 	if err == nil || host == "" {
@@ -190,7 +187,7 @@ func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
 		return nil // the host has none either
 	}
 	defer unix.Close(fd)
-	if berr := bindFD(fd, to, unix.MS_REC); berr != nil {
+	if berr := rootfs.Bind(fd, to, unix.MS_REC); berr != nil {
 		return fmt.Errorf("%w; showing the host's: %w", err, berr)
 	}
 	return nil
@@ -203,7 +200,7 @@ var defaultDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/rando
 
 // devices fills a /dev of the container's own. A user may not make devices;
 // those of the host are shown in their places.
-func (r *ociRoot) devices() error {
+func (r *newRoot) devices() error {
 	own := false
 	for _, m := range r.spec.Mounts {
 		if m.Destination == "/dev" {
@@ -227,7 +224,7 @@ func (r *ociRoot) devices() error {
 	if !own {
 		return nil
 	}
-	dev, err := r.lookup("/dev")
+	dev, err := r.Lookup("/dev")
 	if err != nil {
 		return err
 	}
@@ -241,7 +238,7 @@ func (r *ociRoot) devices() error {
 }
 
 // showDevice shows the host's device. What else is there under its name is none.
-func (r *ociRoot) showDevice(p string) error {
+func (r *newRoot) showDevice(p string) error {
 	from, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("this host has none: %w", err)
@@ -254,25 +251,16 @@ func (r *ociRoot) showDevice(p string) error {
 	if k := st.Mode & unix.S_IFMT; k != unix.S_IFCHR && k != unix.S_IFBLK {
 		return errors.New("on this host it is no device, and a user may not make one")
 	}
-	to, _, err := r.place(p, false)
+	to, _, err := r.Place(p, false)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(to)
-	return bindFD(from, to, 0)
+	return rootfs.Bind(from, to, 0)
 }
 
-// lookup opens a path of the new root in which no component is a link.
-func (r *ociRoot) lookup(p string) (int, error) {
-	root, err := dup(r.fd)
-	if err != nil {
-		return -1, err
-	}
-	return r.reopen(root, split(filepath.Clean("/"+p)))
-}
-
-func (r *ociRoot) has(p string) bool {
-	fd, err := r.lookup(p)
+func (r *newRoot) has(p string) bool {
+	fd, err := r.Lookup(p)
 	if err == nil {
 		unix.Close(fd)
 	}
@@ -280,8 +268,8 @@ func (r *ociRoot) has(p string) bool {
 }
 
 // mask makes a path unreadable; one that is not there needs it not.
-func (r *ociRoot) mask(p string) error {
-	fd, err := r.lookup(p)
+func (r *newRoot) mask(p string) error {
+	fd, err := r.Lookup(p)
 	if err != nil {
 		return absent(err)
 	}
@@ -294,30 +282,30 @@ func (r *ociRoot) mask(p string) error {
 	case unix.S_IFLNK:
 		return nil
 	case unix.S_IFDIR:
-		return unix.Mount("tmpfs", fdPath(fd), "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "size=0k")
+		return unix.Mount("tmpfs", descriptor.Path(fd), "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "size=0k")
 	}
-	return unix.Mount("/dev/null", fdPath(fd), "", unix.MS_BIND, "")
+	return unix.Mount("/dev/null", descriptor.Path(fd), "", unix.MS_BIND, "")
 }
 
 // protect makes what lies at a path read-only.
-func (r *ociRoot) protect(p string) error {
-	fd, err := r.lookup(p)
+func (r *newRoot) protect(p string) error {
+	fd, err := r.Lookup(p)
 	if err != nil {
 		return absent(err)
 	}
 	defer unix.Close(fd)
-	if _, link, err := readlink(fd); err != nil || link {
+	if _, link, err := descriptor.ReadLink(fd); err != nil || link {
 		return err
 	}
-	if err := bindFD(fd, fd, unix.MS_REC); err != nil {
+	if err := rootfs.Bind(fd, fd, unix.MS_REC); err != nil {
 		return err
 	}
-	top, err := r.lookup(p)
+	top, err := r.Lookup(p)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(top)
-	return remountRO(top)
+	return rootfs.RemountReadOnly(top)
 }
 
 // absent drops errors that say that a path is not there.

@@ -1,6 +1,4 @@
-//go:build !start
-
-package runtime
+package oci
 
 import (
 	"fmt"
@@ -9,6 +7,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/descriptor"
 )
 
 // A console is a pseudo-terminal of the container's; its other end belongs to
@@ -32,12 +32,12 @@ func dialConsole(path string) (*os.File, error) {
 // console opens a pseudo-terminal, sends the one end over the socket and makes
 // the other the controlling terminal and the standard streams. It belongs to
 // the container's devpts, or to the host's where the container has none.
-func (r *ociRoot) console(socket int, size *specs.Box) error {
+func (r *newRoot) console(socket int, size *specs.Box) error {
 	fail := func(err error) error { return fmt.Errorf("opening a console: %w", err) }
 	path := "/dev/ptmx"
-	if fd, err := r.lookup("/dev/pts/ptmx"); err == nil {
+	if fd, err := r.Lookup("/dev/pts/ptmx"); err == nil {
 		defer unix.Close(fd)
-		path = fdPath(fd)
+		path = descriptor.Path(fd)
 	}
 	master, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -85,17 +85,17 @@ func peer(master int) (int, error) {
 }
 
 // showConsole shows the terminal as /dev/console in a /dev of the container's own.
-func (r *ociRoot) showConsole(slave int) error {
+func (r *newRoot) showConsole(slave int) error {
 	for _, m := range r.spec.Mounts {
 		if m.Destination != "/dev" || m.Type != "tmpfs" {
 			continue
 		}
-		to, _, err := r.place("/dev/console", false)
+		to, _, err := r.Place("/dev/console", false)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(to)
-		return unix.Mount(fdPath(slave), fdPath(to), "", unix.MS_BIND, "")
+		return unix.Mount(descriptor.Path(slave), descriptor.Path(to), "", unix.MS_BIND, "")
 	}
 	return nil
 }

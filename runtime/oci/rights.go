@@ -1,6 +1,4 @@
-//go:build !start
-
-package runtime
+package oci
 
 import (
 	"errors"

@@ -1,6 +1,12 @@
-//go:build !start
-
-package runtime
+// Package oci runs OCI bundles for engines such as Podman and Slurm: the operations of
+// the OCI runtime specification (runtime.md), as runc has them, for an ordinary user.
+//
+//	create ─► process in its namespaces, waits at a FIFO ─► start ─► program ─► delete
+//
+// Nothing of hpcc stays resident: a container is its process and a directory with its
+// record. A program has the rights of the user who started it. Control groups, seccomp
+// filters and labels of a configuration are not applied; each is reported.
+package oci
 
 import (
 	"encoding/json"
@@ -15,6 +21,10 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
+
+	"hpcc/runtime/process"
 )
 
 // Containers are those of one state directory, as engines such as Podman and
@@ -112,21 +122,7 @@ func (r *record) write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("writing the container's record: %w", err)
 	}
-	return putWhole(filepath.Join(dir, recordName), b)
-}
-
-// putWhole makes a file appear whole.
-func putWhole(name string, b []byte) error {
-	tmp := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+strconv.Itoa(os.Getpid()))
-	err := os.WriteFile(tmp, b, 0o644)
-	if err == nil {
-		err = os.Rename(tmp, name)
-	}
-	if err != nil {
-		os.Remove(tmp)
-		return fmt.Errorf("writing %q: %w", name, err)
-	}
-	return nil
+	return smallfile.Replace(filepath.Join(dir, recordName), b)
 }
 
 func (c *Containers) record(id string) (*record, error) {
@@ -153,7 +149,7 @@ func (c *Containers) record(id string) (*record, error) {
 
 // status is what the container is doing now.
 func (r *record) status(dir string) specs.ContainerState {
-	if born, err := processBorn(r.Pid); err != nil || born != r.Born {
+	if born, err := process.Born(r.Pid); err != nil || born != r.Born {
 		return specs.StateStopped
 	}
 	if _, err := os.Lstat(filepath.Join(dir, gateName)); err == nil {
@@ -276,7 +272,7 @@ func (r *record) has(pid int, mounts *os.File) bool {
 	if pid != r.Pid {
 		return inMounts(pid, mounts)
 	}
-	born, err := processBorn(pid)
+	born, err := process.Born(pid)
 	return err == nil && born == r.Born
 }
 

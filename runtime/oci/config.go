@@ -1,6 +1,4 @@
-//go:build !start
-
-package runtime
+package oci
 
 import (
 	"bytes"
@@ -15,10 +13,9 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-)
 
-// ConfigName is the file of a bundle that says what to run and how.
-const ConfigName = "config.json"
+	"hpcc/runtime"
+)
 
 // maxConfig bounds a bundle's configuration, in bytes. Those of engines have
 // some ten thousand, most of it system call names.
@@ -31,7 +28,7 @@ func readBundle(dir string) (*specs.Spec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the bundle: %w", err)
 	}
-	f, err := os.Open(filepath.Join(dir, ConfigName))
+	f, err := os.Open(filepath.Join(dir, runtime.ConfigName))
 	if err != nil {
 		return nil, fmt.Errorf("opening bundle %q: %w", dir, err)
 	}

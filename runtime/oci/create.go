@@ -1,6 +1,4 @@
-//go:build !start
-
-package runtime
+package oci
 
 import (
 	"bytes"
@@ -20,6 +18,14 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
+
+	"hpcc/runtime/rootfs"
+
+	"hpcc/runtime/process"
+
+	"hpcc/runtime"
 )
 
 // CreateOptions are those of create and run.
@@ -124,7 +130,7 @@ func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, e
 	}
 	p, err := newPlan(s)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading %q: %w", filepath.Join(bundle, ConfigName), err)
+		return nil, nil, fmt.Errorf("reading %q: %w", filepath.Join(bundle, runtime.ConfigName), err)
 	}
 	for _, n := range p.notes {
 		if c.Note != nil {
@@ -132,7 +138,7 @@ func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, e
 		}
 	}
 	return &initRequest{
-		Spec: s, Sync: -1, Gate: -1, Console: -1, Join: -1, Keep: o.PreserveFDs, Lowest: rootIsLowest(),
+		Spec: s, Sync: -1, Gate: -1, Console: -1, Join: -1, Keep: o.PreserveFDs, Lowest: rootfs.IsLowest(),
 		State: specs.State{Version: specs.Version, ID: id, Status: specs.StateCreating, Bundle: bundle, Annotations: s.Annotations},
 	}, p, nil
 }
@@ -200,13 +206,13 @@ func (q *initRequest) spawn(spec *os.File, a *syscall.SysProcAttr) (*os.Process,
 	if err := inherit(fds, true); err != nil {
 		return nil, err
 	}
-	proc, err := os.StartProcess("/proc/self/exe", []string{ociInitName, "init", strconv.Itoa(int(spec.Fd()))},
+	proc, err := os.StartProcess("/proc/self/exe", []string{initName, "init", strconv.Itoa(int(spec.Fd()))},
 		&os.ProcAttr{Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: a})
 	if ierr := inherit(fds, false); err == nil {
 		err = ierr
 	}
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
-		return nil, &NamespaceError{err}
+		return nil, &runtime.NamespaceError{Err: err}
 	}
 	return proc, err
 }
@@ -228,7 +234,7 @@ func idMap(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
 
 // file is the request in memory.
 func (q *initRequest) file() (*os.File, error) {
-	f, err := memoryFile("hpcc-container", q)
+	f, err := process.MemoryFile("hpcc-container", q)
 	if err != nil {
 		return nil, fmt.Errorf("keeping the container's specification: %w", err)
 	}
@@ -267,7 +273,7 @@ func (c *Containers) attend(sync *os.File, r *record, dir string, o CreateOption
 		return err
 	}
 	var err error
-	if r.Born, err = processBorn(r.Pid); err != nil {
+	if r.Born, err = process.Born(r.Pid); err != nil {
 		return fmt.Errorf("looking at the container's process: %w", err)
 	}
 	if h := r.Hooks; h != nil {
@@ -300,7 +306,7 @@ func (r *record) keep(dir, pidFile string) error {
 	if pidFile == "" {
 		return nil
 	}
-	return putWhole(pidFile, []byte(strconv.Itoa(r.Pid)))
+	return smallfile.Replace(pidFile, []byte(strconv.Itoa(r.Pid)))
 }
 
 func say(f *os.File, word string) error {
@@ -394,7 +400,7 @@ func (c *Containers) Run(id string, o CreateOptions) error {
 	}
 	r := &record{State: q.State, Created: time.Now(), Run: true}
 	r.Pid = os.Getpid()
-	if r.Born, err = processBorn(r.Pid); err == nil {
+	if r.Born, err = process.Born(r.Pid); err == nil {
 		err = r.keep(dir, o.PidFile)
 	}
 	if err == nil {
@@ -423,7 +429,7 @@ func (q *initRequest) turnInto(p *plan) error {
 	if err := inherit([]int{int(f.Fd())}, true); err != nil {
 		return err
 	}
-	return fmt.Errorf("executing hpcc again: %w", syscall.Exec("/proc/self/exe", []string{ociInitName, mode, strconv.Itoa(int(f.Fd()))}, os.Environ()))
+	return fmt.Errorf("executing hpcc again: %w", syscall.Exec("/proc/self/exe", []string{initName, mode, strconv.Itoa(int(f.Fd()))}, os.Environ()))
 }
 
 // supervise runs a container as a child and ends as it ends.
@@ -432,7 +438,7 @@ func (c *Containers) supervise(id string, o CreateOptions) error {
 	if err != nil {
 		return err
 	}
-	stop := relaySignals(proc)
+	stop := process.RelaySignals(proc)
 	if err := c.Start(id); err != nil {
 		return errors.Join(err, c.Delete(id, true))
 	}
@@ -444,6 +450,6 @@ func (c *Containers) supervise(id string, o CreateOptions) error {
 	if err != nil {
 		return err
 	}
-	endAs(state)
+	process.EndAs(state)
 	return nil
 }

@@ -1,4 +1,4 @@
-package runtime
+package rootfs
 
 import (
 	"fmt"
@@ -8,6 +8,10 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
+
+	"hpcc/runtime/descriptor"
 )
 
 // A directory to which names must be added may have many entries: Debian's
@@ -39,18 +43,18 @@ func mountPoints(ms []specs.Mount, fds []int) []mountPoint {
 // overlay covers directory cur, of this mode and path, with an overlay of it and
 // of a directory that holds one more name, and all that the spec mounts there
 // and cur has not. It has no place for changes: it is read-only.
-func (r *rootfs) overlay(cur int, mode uint32, done []string, more mountPoint) error {
+func (r *Root) overlay(cur int, mode uint32, done []string, more mountPoint) error {
 	layer := "etc" + strconv.Itoa(cur) // descriptors stay open: the name is free
-	if err := unix.Mkdirat(r.scratch, layer, 0o755); err != nil {
+	if err := unix.Mkdirat(r.Scratch, layer, 0o755); err != nil {
 		return err
 	}
-	at, err := unix.Openat(r.scratch, layer, unix.O_PATH|unix.O_CLOEXEC, 0)
+	at, err := unix.Openat(r.Scratch, layer, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(at)
 	// The first layer's mode is what the overlay shows; mkdir would have masked it.
-	if err := unix.Fchmodat(r.scratch, layer, mode&0o777|0o700, 0); err != nil {
+	if err := unix.Fchmodat(r.Scratch, layer, mode&0o777|0o700, 0); err != nil {
 		return err
 	}
 	if err := create(at, more.path, more.dir); err != nil {
@@ -63,15 +67,15 @@ func (r *rootfs) overlay(cur int, mode uint32, done []string, more mountPoint) e
 			_ = create(at, name, p.dir) // what this misses is added one by one
 		}
 	}
-	data := fmt.Sprintf("lowerdir=%s:%s,userxattr", fdPath(at), fdPath(cur))
-	return unix.Mount("overlay", fdPath(cur), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
+	data := fmt.Sprintf("lowerdir=%s:%s,userxattr", descriptor.Path(at), descriptor.Path(cur))
+	return unix.Mount("overlay", descriptor.Path(cur), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
 }
 
 // holdsMounts says whether something is mounted below the directory fd, which
 // an overlay would not show. When it cannot tell, it says so too.
 func holdsMounts(fd int) bool {
 	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlink(fdPath(fd), buf)
+	n, err := unix.Readlink(descriptor.Path(fd), buf)
 	if err != nil || n == len(buf) {
 		return true
 	}
@@ -80,6 +84,6 @@ func holdsMounts(fd int) bool {
 	if strings.ContainsAny(dir, " \t\n\\") {
 		return true
 	}
-	info, err := readSmall("/proc/self/mountinfo")
+	info, err := smallfile.Read("/proc/self/mountinfo")
 	return err != nil || strings.Contains(string(info), " "+dir+"/")
 }

@@ -1,4 +1,4 @@
-package runtime
+package process
 
 import (
 	"os"
@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relayed are the signals that end or steer programs, those of schedulers and real-time ones among them, but for
+// Relayed are the signals that end or steer programs, those of schedulers and real-time ones among them, but for
 // those that this process was started to ignore: to ask for one would end that for its child, too.
-func relayed() []os.Signal {
+func Relayed() []os.Signal {
 	list := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGWINCH, syscall.SIGALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGIO, syscall.SIGPWR}
 	for n := firstRealTime; n <= lastRealTime; n++ {
@@ -29,10 +29,10 @@ const (
 	lastRealTime  = 64
 )
 
-// relaySignals passes what is sent to this process on to p until stop is called.
-func relaySignals(p *os.Process) (stop func()) {
+// RelaySignals passes what is sent to this process on to p until stop is called.
+func RelaySignals(p *os.Process) (stop func()) {
 	c := make(chan os.Signal, 16)
-	signal.Notify(c, append(relayed(), syscall.SIGCONT)...) // none would mean all
+	signal.Notify(c, append(Relayed(), syscall.SIGCONT)...) // none would mean all
 	done := make(chan struct{})
 	go func() {
 		for {
@@ -69,7 +69,7 @@ func EndBy(s syscall.Signal) {
 	signal.Reset(s)
 	// Go has handlers of its own for all signals, and some print.
 	var usual [4]uintptr
-	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&usual)), 0, sigsetSize, 0, 0)
+	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&usual)), 0, 8, 0, 0) // the size of the kernel's sets of signals
 	_ = syscall.Kill(syscall.Getpid(), s)
 	time.Sleep(time.Second)
 }

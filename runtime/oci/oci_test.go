@@ -1,4 +1,4 @@
-package runtime
+package oci
 
 import (
 	"encoding/json"
@@ -13,6 +13,10 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
+
+	"hpcc/runtime"
 )
 
 // minimal is the smallest configuration that is taken.
@@ -118,7 +122,7 @@ func TestPlan(t *testing.T) {
 }
 
 func TestOCIOptions(t *testing.T) {
-	flags, propagation, data := ociOptions([]string{"rbind", "ro", "nosuid", "noexec", "exec", "rslave", "mode=755", "size=64k", "z", "tmpcopyup"})
+	flags, propagation, data := mountOptions([]string{"rbind", "ro", "nosuid", "noexec", "exec", "rslave", "mode=755", "size=64k", "z", "tmpcopyup"})
 	if flags != unix.MS_RDONLY|unix.MS_NOSUID || propagation != unix.MS_SLAVE|unix.MS_REC || strings.Join(data, ",") != "mode=755,size=64k" {
 		t.Errorf("flags %#x, propagation %#x, data %q", flags, propagation, data)
 	}
@@ -133,14 +137,14 @@ type testbed struct {
 }
 
 func newTestbed(t *testing.T) *testbed {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	dir := t.TempDir()
 	b := &testbed{T: t, Containers: Containers{Root: filepath.Join(dir, "state")}, bundle: dir, out: filepath.Join(dir, "shared", "out")}
 	if err := os.Mkdir(filepath.Dir(b.out), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if b.spec, err = Bundle(root, ImageConfig{}, Options{Binds: []string{filepath.Dir(b.out) + ":/shared"}}); err != nil {
+	if b.spec, err = runtime.Bundle(root, runtime.ImageConfig{}, runtime.Options{Binds: []string{filepath.Dir(b.out) + ":/shared"}}); err != nil {
 		t.Fatal(err)
 	}
 	b.spec.Root.Path = root
@@ -151,7 +155,7 @@ func newTestbed(t *testing.T) *testbed {
 func (b *testbed) create(id, script string) error {
 	b.Helper()
 	b.spec.Process.Args = []string{"/bin/busybox", "sh", "-c", script}
-	if err := WriteBundle(b.bundle, b.spec); err != nil {
+	if err := runtime.WriteBundle(b.bundle, b.spec); err != nil {
 		b.Fatal(err)
 	}
 	err := b.Create(id, CreateOptions{Bundle: b.bundle, PidFile: filepath.Join(b.bundle, "pid")})
@@ -298,7 +302,7 @@ func TestCreateRefuses(t *testing.T) {
 		b.ok("copying the configuration", err)
 		s.Process.Args = []string{"/bin/busybox", "true"}
 		test.change(&s)
-		b.ok("writing the bundle", WriteBundle(b.bundle, &s))
+		b.ok("writing the bundle", runtime.WriteBundle(b.bundle, &s))
 		b.refused(test.name, b.Create("x", CreateOptions{Bundle: b.bundle}), test.want)
 		if _, err := b.State("x"); err == nil {
 			t.Errorf("%s: a container is left", test.name)
