@@ -18,6 +18,8 @@ import (
 	"hpcc/runtime/rootfs"
 
 	"hpcc/runtime/process"
+
+	"hpcc/runtime/fakeroot"
 )
 
 // A NamespaceError says that this host does not let the user create the
@@ -162,7 +164,7 @@ func private() error {
 // Its standard streams, cancellation and end are the caller's, as with
 // [exec.CommandContext]; the child dies with this process. Under a fake root,
 // notes are told what the program asks for and its user may not have; nil: nobody is.
-func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error) {
+func Command(ctx context.Context, s *specs.Spec, notes *fakeroot.Notes) (*exec.Cmd, error) {
 	s = noteLowestRoot(s)
 	if notes != nil {
 		told := *s
@@ -194,7 +196,7 @@ func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error
 			return nil, fmt.Errorf("preparing to note what the program asks for: %w", err)
 		}
 		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(fds[1]), "notes"))
-		go answerCalls(os.NewFile(uintptr(fds[0]), "notes"), notes)
+		go fakeroot.AnswerCalls(os.NewFile(uintptr(fds[0]), "notes"), notes)
 	}
 	return cmd, nil
 }
@@ -317,7 +319,7 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 		unix.Umask(int(*u))
 	}
 	if traced {
-		exec = trace
+		exec = fakeroot.Trace
 	}
 	err = exec(exe, s.Process.Args, s.Process.Env)
 	if errors.Is(err, unix.ENOEXEC) && foreign != nil {
@@ -334,7 +336,7 @@ func Launch(args, env []string, cwd string) error {
 }
 
 // giveUp gives up the namespace's rights and the ways to new ones. traced says
-// that the program has to be started by [trace].
+// that the program has to be started by [fakeroot.Trace].
 func giveUp(s *specs.Spec) (traced bool, err error) {
 	if s.Annotations[LowestRoot] != "" {
 		if err := rootfs.KeepCovered(); err != nil {
@@ -356,7 +358,7 @@ func giveUp(s *specs.Spec) (traced bool, err error) {
 		}
 	}
 	if f := s.Annotations[FakeRoot]; f != "" {
-		return fakeOwnershipOf(f != "1", f == listenAttrs)
+		return fakeroot.Install(f != "1", f == listenAttrs)
 	}
 	return false, nil
 }

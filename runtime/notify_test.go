@@ -15,6 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/testdata/testenv"
+
+	"hpcc/runtime/fakeroot"
 )
 
 // A ledger keeps what a program under a fake root asks for, in words.
@@ -46,8 +48,8 @@ func (l *ledger) told() []string {
 	return l.lines
 }
 
-func (l *ledger) notes() *Notes {
-	return &Notes{
+func (l *ledger) notes() *fakeroot.Notes {
+	return &fakeroot.Notes{
 		Owner: func(file, link string, uid, gid int) error { return l.add("owner", file, link, uid, gid) },
 		Mode:  func(file string) { l.add("mode", file, "") },
 		SetAttr: func(file, name string, value []byte) error {
@@ -200,29 +202,6 @@ func setAttributes() {
 	} {
 		if want := map[bool]error{true: unix.ENOENT, false: unix.EBADF}[what == "no name"]; got != want {
 			fmt.Println(what, got)
-		}
-	}
-}
-
-func TestHalves(t *testing.T) {
-	for _, c := range []struct {
-		args     string
-		uid, gid bool
-	}{
-		{"chown 5 f", false, true},
-		{"/bin/chown -R web f", false, true},
-		{"busybox chown :staff f", true, false},
-		{"chown web:staff f", false, false},
-		{"chown -h 0:0 f", false, false},
-		{"chown web: f", false, false}, // its login group
-		{"chgrp -R staff f", true, false},
-		{"busybox", false, false},
-		{"", false, false},
-		{"chown", false, false},
-		{"tar xf chown", false, false},
-	} {
-		if uid, gid := halves(strings.Split(c.args, " ")); uid != c.uid || gid != c.gid {
-			t.Errorf("halves(%q) = %v, %v; want %v, %v", c.args, uid, gid, c.uid, c.gid)
 		}
 	}
 }

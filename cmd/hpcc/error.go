@@ -19,6 +19,8 @@ import (
 	"hpcc/store/wait"
 
 	"hpcc/runtime/process"
+
+	"hpcc/runtime/probe"
 )
 
 // Exit statuses; "run" adds the program's own and the runtime's 125 to 127.
@@ -181,7 +183,7 @@ func adviceFor(err error) (advice string, status int) {
 	case errors.As(err, &local):
 		advice = fmt.Sprintf("%q, or %q, sends it", "hpcc deploy -r NAME "+local.Name, "hpcc push "+local.Name+" REF")
 	case errors.As(err, &ns):
-		advice = ns.Cure() + `; "hpcc doctor" shows what was tried`
+		advice = probe.Cure(ns) + `; "hpcc doctor" shows what was tried`
 	}
 	return advice, status
 }

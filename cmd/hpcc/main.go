@@ -22,6 +22,8 @@ import (
 	"hpcc/runtime/process"
 
 	"hpcc/runtime/oci"
+
+	"hpcc/runtime/probe"
 )
 
 // version is set by the linker from the newest tag.
@@ -31,7 +33,7 @@ func main() {
 	if f := bare.Failed(); f != nil {
 		os.Exit(tellError(blame(f.Defaults, fmt.Errorf("running %s: %w", f.Image, runtime.Launch(f.Args, f.Env, f.Dir)))))
 	}
-	if child, err := runtime.Init(oci.Child, runtime.Trial); child {
+	if child, err := runtime.Init(oci.Child, probe.Child); child {
 		os.Exit(tellError(err))
 	}
 	watchCPU()

@@ -4,8 +4,10 @@
 package testenv
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -185,6 +187,29 @@ func BusyboxRoot(t testing.TB) string {
 		}
 	}
 	return filepath.Dir(bin)
+}
+
+// Alone runs the present test again in a process of its own, with the attributes attr. It
+// returns true in that process, which runs the test, and false in the first one.
+func Alone(t *testing.T, attr *syscall.SysProcAttr) bool {
+	t.Helper()
+	const mark = "HPCC_TEST_AGAIN"
+	if os.Getenv(mark) != "" {
+		return true
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd.SysProcAttr = attr
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	Need(t, "user namespaces", cmd.Start())
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("in a process of its own: %v\n%s", err, &out)
+	}
+	if strings.Contains(out.String(), "--- SKIP: ") {
+		Need(t, "what the test needs in a process of its own", errors.New(out.String()))
+	}
+	return false
 }
 
 // Slow skips a test that takes long, if "go test -short" asks for that, as "make

@@ -1,6 +1,4 @@
-//go:build !start
-
-package runtime
+package probe
 
 import (
 	"context"
@@ -12,8 +10,11 @@ import (
 	"strings"
 	"syscall"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/fakeroot"
+
+	"hpcc/runtime"
 )
 
 // What a host allows is found out by doing it, in a child that is root of its
@@ -34,8 +35,8 @@ func try(ctx context.Context, flag uintptr) error {
 func trial(ctx context.Context, flag uintptr, what, dir string) (in string, err error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Args = []string{trialName, what, dir}
-	cmd.SysProcAttr = procAttr(&specs.Spec{Linux: newNamespaces(0, 0)})
-	cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | flag
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | flag, Pdeathsig: syscall.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}}
 	cmd.Env = []string{}
 	out, err := cmd.Output()
 	if err != nil {
@@ -56,9 +57,9 @@ func trial(ctx context.Context, flag uintptr, what, dir string) (in string, err 
 	return "", nil
 }
 
-// Trial does the work of a child that [Probe] started to try something in namespaces of its
-// own. It returns false in any other process. It is for [Init].
-func Trial(args []string) (child bool, err error) {
+// Child does the work of a child that [Run] started to try something in namespaces of its
+// own. It returns false in any other process. It is for [runtime.Init].
+func Child(args []string) (child bool, err error) {
 	if args[0] != trialName {
 		return false, nil
 	}
@@ -74,9 +75,9 @@ func runTrial(args []string) {
 		case "overlay":
 			in, err = tryOverlay(args[2])
 		case "seccomp":
-			in, err = trySeccomp()
+			in, err = fakeroot.Try()
 		case "binfmt":
-			in, err = "mounting", unix.Mount("binfmt_misc", Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+			in, err = "mounting", unix.Mount("binfmt_misc", runtime.Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 		}
 	}
 	var errno syscall.Errno
@@ -123,24 +124,6 @@ func tryOverlay(dir string) (in string, err error) {
 	}
 	if err := os.Mkdir(at("merged/d"), 0o755); err != nil {
 		return "making a directory again", err
-	}
-	return "", nil
-}
-
-// trySeccomp installs the filter of builds, with and without a listener. Where it
-// fails in "tracing", a program can be traced in place of listening to it.
-func trySeccomp() (in string, err error) {
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		return "giving up privileges", err
-	}
-	if err := install(program(forgetCalls, false)); err != nil {
-		return "installing a filter", err
-	}
-	if _, err := installListener(program(forgetCalls, false)); err != nil {
-		if canTrace() {
-			return "tracing", err
-		}
-		return "listening", err
 	}
 	return "", nil
 }

@@ -1,8 +1,8 @@
-package runtime
+package fakeroot
 
 import "golang.org/x/sys/unix"
 
-const auditArch = unix.AUDIT_ARCH_X86_64
+const auditArch = unix.AUDIT_ARCH_PPC64LE
 
 // olderCalls name no directory.
 var olderCalls = []fileCall{

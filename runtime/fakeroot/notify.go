@@ -1,4 +1,4 @@
-package runtime
+package fakeroot
 
 import (
 	"bytes"
@@ -59,8 +59,8 @@ const (
 	byNobody   = 'n'
 )
 
-// answerCalls answers the calls of a program until it has ended.
-func answerCalls(socket *os.File, notes *Notes) {
+// AnswerCalls answers the calls of a program until it has ended.
+func AnswerCalls(socket *os.File, notes *Notes) {
 	defer socket.Close()
 	m, ok := receive(socket, 1)
 	switch {

@@ -1,6 +1,4 @@
-//go:build !start
-
-package runtime
+package probe
 
 import (
 	"context"
@@ -9,8 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	goruntime "runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/rootfs"
+
+	"hpcc/runtime"
 )
 
 // rootFeature reports how runs replace the root directory.
@@ -31,7 +29,10 @@ func rootFeature(context.Context) Feature {
 // overlay tries an overlay with its changes in dir.
 func overlay(ctx context.Context, dir string) Feature {
 	const without = "builds copy the tree for each step instead"
-	for !isDir(dir) && dir != "/" {
+	for dir != "/" {
+		if st, err := os.Stat(dir); err == nil && st.IsDir() {
+			break
+		}
 		dir = filepath.Dir(dir)
 	}
 	tmp, err := os.MkdirTemp(dir, ".hpcc-doctor-")
@@ -90,8 +91,8 @@ func fuse(context.Context) Feature {
 		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse: %v; %s", err, without), Ask: "chmod 666 /dev/fuse"}
 	}
 	unix.Close(fd)
-	if len(servers()) == 0 {
-		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse is there, %v; %s", errNoServer, without), Ask: "install the package squashfuse"}
+	if err := runtime.CanMountSquashFS(); err != nil {
+		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse is there, %v; %s", errors.Unwrap(err), without), Ask: "install the package squashfuse"}
 	}
 	return Feature{State: OK, Why: "/dev/fuse and squashfuse"}
 }
@@ -103,19 +104,7 @@ func subordinate(context.Context) Feature {
 
 // foreign finds the architectures whose programs run here.
 func foreign(ctx context.Context) Feature {
-	var here, mine []string
-	for arch, m := range machines {
-		if arch == goruntime.GOARCH {
-			continue
-		}
-		if registered(m) {
-			here = append(here, arch)
-		} else if _, err := findQemu(m.qemu); err == nil {
-			mine = append(mine, arch)
-		}
-	}
-	slices.Sort(here)
-	slices.Sort(mine)
+	here, mine := runtime.Emulators()
 	in, err := trial(ctx, syscall.CLONE_NEWNS, "binfmt", "")
 	able := err == nil
 	var why []string

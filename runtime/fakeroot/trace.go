@@ -1,4 +1,4 @@
-package runtime
+package fakeroot
 
 import (
 	"encoding/binary"
@@ -61,16 +61,16 @@ type tracer struct {
 	begun  bool
 }
 
-// trace starts the program as a child of this thread, which has the filter, and
+// Trace starts the program as a child of this thread, which has the filter, and
 // ends this process as the program ends. It returns only when the program cannot
 // be started.
-func trace(exe string, args, env []string) error {
+func Trace(exe string, args, env []string) error {
 	unix.CloseOnExec(listenerFD)
 	if err := unix.Sendmsg(listenerFD, []byte{byTracer}, nil, nil, 0); err != nil {
 		return err
 	}
 	// The program is root of the namespace that this process is in, too. It must not
-	// trace its tracer, whose socket leads to the build: that takes CAP_SYS_PTRACE
+	// Trace its tracer, whose socket leads to the build: that takes CAP_SYS_PTRACE
 	// where the tracer is not dumpable.
 	if err := rootfs.DropCapabilities(unix.CAP_SYS_PTRACE); err != nil {
 		return err
@@ -201,11 +201,11 @@ func answerTracer(socket *os.File, notes *Notes) {
 	}
 }
 
-// fakeOwnershipOf installs the filter that fakes ownership on the calling thread,
+// Install installs the filter that fakes ownership on the calling thread,
 // which is locked. With hear, the parent hears what is asked of files, by the
 // best way that this host allows. traced says that the program has to be started
 // by [trace].
-func fakeOwnershipOf(hear, attrs bool) (traced bool, err error) {
+func Install(hear, attrs bool) (traced bool, err error) {
 	if !hear {
 		return false, fakeOwnership(program(forgetCalls, false))
 	}

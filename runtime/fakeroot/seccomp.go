@@ -1,4 +1,4 @@
-package runtime
+package fakeroot
 
 import (
 	"fmt"
@@ -26,13 +26,13 @@ const (
 
 // fakeOwnership installs a filter on the calling thread.
 func fakeOwnership(filter []unix.SockFilter) error {
-	if err := install(filter); err != nil {
+	if err := load(filter); err != nil {
 		return fmt.Errorf("installing the filter that fakes ownership: %w", err)
 	}
 	return nil
 }
 
-func install(p []unix.SockFilter) error {
+func load(p []unix.SockFilter) error {
 	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
 	return unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 }
@@ -100,3 +100,22 @@ func program(verdict uint32, attrs bool) []unix.SockFilter {
 // mknod is a call that makes files of all kinds; mode is the index of the
 // argument that holds the kind.
 type mknod struct{ nr, mode uint32 }
+
+// Try installs the filter on this thread, without and with a listener, to find out what the
+// host allows. It returns the step that failed: "tracing" if a program can only be traced
+// instead of listening to it, "listening" if it can be neither.
+func Try() (in string, err error) {
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return "giving up privileges", err
+	}
+	if err := load(program(forgetCalls, false)); err != nil {
+		return "installing a filter", err
+	}
+	if _, err := installListener(program(forgetCalls, false)); err != nil {
+		if canTrace() {
+			return "tracing", err
+		}
+		return "listening", err
+	}
+	return "", nil
+}

@@ -1,46 +1,17 @@
-package runtime
+package fakeroot
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
-	"strings"
-	"syscall"
 	"testing"
 	"unsafe"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"hpcc/testdata/testenv"
 )
-
-// alone runs the present test in a process of its own, with what attr asks
-// for, and says whether this is that process.
-func alone(t *testing.T, attr *syscall.SysProcAttr) bool {
-	t.Helper()
-	const mark = "HPCC_TEST_AGAIN"
-	if os.Getenv(mark) != "" {
-		return true
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), mark+"=1")
-	cmd.SysProcAttr = attr
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	testenv.Need(t, "user namespaces", cmd.Start())
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("in a process of its own: %v\n%s", err, &out)
-	}
-	if strings.Contains(out.String(), "--- SKIP: ") {
-		testenv.Need(t, "what the test needs in a process of its own", errors.New(out.String()))
-	}
-	return false
-}
 
 // call makes a system call on this thread alone.
 func call(nr uint32, args ...uintptr) (uintptr, error) {
@@ -55,7 +26,7 @@ func call(nr uint32, args ...uintptr) (uintptr, error) {
 
 // Each call of the filter succeeds and does nothing, whatever its arguments.
 func TestFilter(t *testing.T) {
-	if !alone(t, nil) {
+	if !testenv.Alone(t, nil) {
 		return
 	}
 	goruntime.LockOSThread() // for good: the filter stays on this thread
@@ -117,43 +88,5 @@ func TestFilter(t *testing.T) {
 	}
 	if r, err := call(unix.SYS_GETPID); int(r) != os.Getpid() || err != nil {
 		t.Errorf("getpid gives %d, %v; want %d", r, err, os.Getpid())
-	}
-}
-
-// A host that allows a user no user namespaces is told of, with the cure.
-func TestProbe(t *testing.T) {
-	if !alone(t, &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
-	}) {
-		return
-	}
-	for _, c := range []struct {
-		max   string
-		state State
-	}{{"1000", OK}, {"100", Limited}, {"0", No}} {
-		// The limit of this namespace, which its root may set (namespaces(7)).
-		if err := os.WriteFile("/proc/sys/user/max_user_namespaces", []byte(c.max), 0); err != nil {
-			t.Skip(err)
-		}
-		fs := Probe(context.Background(), Checks(t.TempDir()))
-		f := fs[0]
-		if f.Name != "user namespaces" || f.State != c.state || !f.Vital || f.Why == "" || strings.Contains(f.Ask, "user.max_user_namespaces") != (c.state != OK) {
-			t.Errorf("with max_user_namespaces=%s: Probe says %+v; want %s, why, and the limit to ask for", c.max, f, c.state)
-		}
-		if c.state != No {
-			continue
-		}
-		for _, f := range fs[1:] {
-			if strings.Contains(f.Name, "namespaces") && (f.State != No || f.Ask != "") {
-				t.Errorf("without user namespaces: %+v; want no, and nothing more to ask for", f)
-			}
-		}
-	}
-	err := supervise(&specs.Spec{Root: &specs.Root{Path: "/"}, Process: &specs.Process{Args: []string{"true"}, Cwd: "/"}, Linux: newNamespaces(0, 0)})
-	var ne *NamespaceError
-	if !errors.As(err, &ne) || !strings.Contains(ne.Cure(), "user.max_user_namespaces") {
-		t.Errorf("a run: %v; want a NamespaceError with the cure", err)
 	}
 }

@@ -1,6 +1,11 @@
-//go:build !start
-
-package runtime
+// Package probe finds out what a host allows that runs and builds use, for hpcc doctor.
+//
+//	Checks ─► Run (all at the same time) ─► Features: state, reason, what to do or to ask for
+//
+// It tries things instead of reading settings, which show only the obstacles that one
+// knows: a child of hpcc does it in namespaces of its own ([Child]). It changes nothing on
+// the host. Compute nodes may allow something else than the login node.
+package probe
 
 import (
 	"context"
@@ -12,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"hpcc/runtime"
 )
 
 // A Feature is something that runs or builds use and a host may not allow.
@@ -49,9 +56,9 @@ const (
 	slowTime  = 3 * time.Second
 )
 
-// Probe carries out checks, all at the same time, and returns what they found in
+// Run carries out checks, all at the same time, and returns what they found in
 // their order. One that has no answer in time is a feature that is not there.
-func Probe(ctx context.Context, checks []Check) []Feature {
+func Run(ctx context.Context, checks []Check) []Feature {
 	out := make([]Feature, len(checks))
 	var wg sync.WaitGroup
 	for i, c := range checks {
@@ -104,9 +111,9 @@ func Checks(dir string) []Check {
 	}
 }
 
-// Cure says what an administrator must change so that a run refused with e works.
-func (e *NamespaceError) Cure() string {
-	return "ask the administrator: " + askNamespaces(e.Err, "user")
+// Cure returns what an administrator must change so that a run refused with err works.
+func Cure(err *runtime.NamespaceError) string {
+	return "ask the administrator: " + askNamespaces(err.Err, "user")
 }
 
 // userNamespaces tries the namespaces that each run makes.

@@ -1,4 +1,13 @@
-package runtime
+// Package fakeroot lets a program believe that it is root: calls that change owners,
+// identity or devices succeed, and what they ask of files is reported.
+//
+//	program ─► seccomp filter ─► notification, or ptrace before Linux 5.0 ─► Notes
+//
+// The child installs the filter ([Install]); its parent answers ([AnswerCalls]). Where the
+// host allows neither notification nor tracing, calls succeed and are forgotten. Programs of
+// another word size or architecture are not filtered. A fake root is no protection: the
+// program has its user's rights.
+package fakeroot
 
 import (
 	"fmt"
@@ -12,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A program that is to think itself root changes what of a file only root may:
+// A program that believes to be root changes what of a file only root may change:
 // its owner, its capabilities. The filter hands these calls to hpcc
 // (seccomp_unotify(2), Linux 5.0; before that ptrace(2), see trace.go), which has
 // them noted, so that the layer says what the program asked for, and lets them
