@@ -20,10 +20,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"hpcc/runtime"
+	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/testdata/testenv"
-
-	"hpcc/runtime/process"
 )
 
 // TestMain: a program of RUN is this test binary first.

@@ -21,7 +21,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
-
 	"hpcc/runtime/fakeroot"
 )
 

@@ -13,11 +13,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
-
-	"hpcc/runtime/rootfs"
-
 	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
+	"hpcc/runtime/smallfile"
 )
 
 // ConfigName is the file of a bundle that says what to run and how.

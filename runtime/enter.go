@@ -8,11 +8,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
-
 	"hpcc/runtime/descriptor"
-
 	"hpcc/runtime/rootfs"
+	"hpcc/runtime/smallfile"
 )
 
 // LowestRoot, set as an annotation of a Spec, says that the host's root is the

@@ -15,11 +15,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/rootfs"
-
-	"hpcc/runtime/process"
-
 	"hpcc/runtime/fakeroot"
+	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
 )
 
 // A NamespaceError says that this host does not let the user create the

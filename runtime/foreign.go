@@ -14,9 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
-
 	"hpcc/runtime/process"
+	"hpcc/runtime/smallfile"
 )
 
 // A Newcomer is a process under ids that its image knows nothing of, as

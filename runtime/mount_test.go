@@ -12,7 +12,6 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"hpcc/runtime/process"
-
 	"hpcc/testdata/testenv"
 )
 

@@ -14,9 +14,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/testdata/testenv"
-
 	"hpcc/runtime/fakeroot"
+	"hpcc/testdata/testenv"
 )
 
 // A ledger keeps what a program under a fake root asks for, in words.

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/descriptor"
-
 	"hpcc/runtime/rootfs"
 )
 

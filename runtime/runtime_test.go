@@ -12,9 +12,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"hpcc/testdata/testenv"
-
 	"hpcc/runtime/process"
+	"hpcc/testdata/testenv"
 )
 
 func TestMain(m *testing.M) {

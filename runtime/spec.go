@@ -354,3 +354,8 @@ func envValue(env []string, name string) string {
 	}
 	return ""
 }
+
+func exists(p string) bool {
+	_, err := os.Stat(p)
+	return err == nil
+}

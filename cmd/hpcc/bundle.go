@@ -10,9 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime"
-	"hpcc/unpack"
-
 	"hpcc/runtime/process"
+	"hpcc/unpack"
 )
 
 // bundleFlags are those of unpack that make an OCI bundle of the tree.

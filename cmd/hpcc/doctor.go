@@ -10,9 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/store"
-
 	"hpcc/runtime/probe"
+	"hpcc/store"
 )
 
 func doctorCommand() *cli.Command {

@@ -9,7 +9,6 @@ import (
 
 	"hpcc/metrics"
 	"hpcc/runtime"
-
 	"hpcc/runtime/process"
 )
 

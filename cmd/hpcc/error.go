@@ -15,12 +15,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime"
+	"hpcc/runtime/probe"
+	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/store/wait"
-
-	"hpcc/runtime/process"
-
-	"hpcc/runtime/probe"
 )
 
 // Exit statuses; "run" adds the program's own and the runtime's 125 to 127.

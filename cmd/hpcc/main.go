@@ -17,13 +17,10 @@ import (
 
 	"hpcc/cmd/start/bare"
 	"hpcc/runtime"
-	"hpcc/store/wait"
-
-	"hpcc/runtime/process"
-
 	"hpcc/runtime/oci"
-
 	"hpcc/runtime/probe"
+	"hpcc/runtime/process"
+	"hpcc/store/wait"
 )
 
 // version is set by the linker from the newest tag.

@@ -21,10 +21,9 @@ import (
 
 	"hpcc/job"
 	"hpcc/metrics"
+	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/unpack"
-
-	"hpcc/runtime/process"
 )
 
 // measureFlag is --measure and --measure=FILE.

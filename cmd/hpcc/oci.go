@@ -16,11 +16,9 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"hpcc/store/owndir"
-
-	"hpcc/runtime/process"
-
 	"hpcc/runtime/oci"
+	"hpcc/runtime/process"
+	"hpcc/store/owndir"
 )
 
 // ociName is the name of a link to hpcc under which it is an OCI runtime:

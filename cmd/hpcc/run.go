@@ -10,9 +10,9 @@ import (
 
 	"hpcc/envfile"
 	"hpcc/runtime"
-	"hpcc/unpack"
-
+	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
+	"hpcc/unpack"
 )
 
 func runCommand() *cli.Command {
@@ -150,7 +150,7 @@ func run(c *cli.Context, env *envChanges) error {
 		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
 	}
 	spec.Process.Env = append(without(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
-	runtime.SearchDevices(spec)
+	devices.Search(spec)
 	if other := c.String("runtime"); other != "" {
 		return handOver(other, spec)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"hpcc/envfile"
 	"hpcc/runtime"
-
 	"hpcc/runtime/process"
 )
 

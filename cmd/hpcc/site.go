@@ -12,10 +12,9 @@ import (
 	"syscall"
 
 	"hpcc/job"
+	"hpcc/runtime/probe"
 	"hpcc/store"
 	"hpcc/store/owndir"
-
-	"hpcc/runtime/probe"
 )
 
 // siteChecks are those of what lies around the machine: file systems,

@@ -17,7 +17,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
-
 	"hpcc/runtime/probe"
 )
 

@@ -14,7 +14,6 @@ import (
 
 	"hpcc/metrics"
 	"hpcc/runtime"
-
 	"hpcc/runtime/process"
 )
 

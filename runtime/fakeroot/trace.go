@@ -9,9 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/rootfs"
-
 	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
 )
 
 // Where the kernel has no seccomp notification (before Linux 5.0), a child of

@@ -22,9 +22,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
-
 	"hpcc/runtime/process"
+	"hpcc/runtime/smallfile"
 )
 
 // Containers are those of one state directory, as engines such as Podman and

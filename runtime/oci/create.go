@@ -19,13 +19,10 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
-
-	"hpcc/runtime/rootfs"
-
-	"hpcc/runtime/process"
-
 	"hpcc/runtime"
+	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
+	"hpcc/runtime/smallfile"
 )
 
 // CreateOptions are those of create and run.

@@ -14,11 +14,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
-
-	"hpcc/runtime/rootfs"
-
 	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
+	"hpcc/runtime/smallfile"
 )
 
 // ExecOptions are those of exec.

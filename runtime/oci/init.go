@@ -14,11 +14,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/rootfs"
-
-	"hpcc/runtime/process"
-
 	"hpcc/runtime"
+	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
 )
 
 // initName is argv[0] of the process that becomes a container's program.

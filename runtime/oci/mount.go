@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/descriptor"
-
 	"hpcc/runtime/rootfs"
 )
 

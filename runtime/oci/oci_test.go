@@ -14,9 +14,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/testdata/testenv"
-
 	"hpcc/runtime"
+	"hpcc/testdata/testenv"
 )
 
 // minimal is the smallest configuration that is taken.

@@ -13,9 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/rootfs"
-
 	"hpcc/runtime"
+	"hpcc/runtime/rootfs"
 )
 
 // rootFeature reports how runs replace the root directory.

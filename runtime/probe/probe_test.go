@@ -11,9 +11,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"hpcc/testdata/testenv"
-
 	"hpcc/runtime"
+	"hpcc/testdata/testenv"
 )
 
 // A check that hangs, as a system call on a dead mount does, is told of, and

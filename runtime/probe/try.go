@@ -12,9 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/fakeroot"
-
 	"hpcc/runtime"
+	"hpcc/runtime/fakeroot"
 )
 
 // What a host allows is found out by doing it, in a child that is root of its

@@ -9,9 +9,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
-
 	"hpcc/runtime/descriptor"
+	"hpcc/runtime/smallfile"
 )
 
 // A directory to which names must be added may have many entries: Debian's

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
-	"hpcc/store/ready"
-
+	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
+	"hpcc/store/ready"
 )
 
 // A mount shows a file or directory of the host at a path inside, or is a private
@@ -422,7 +422,7 @@ func (r *run) planGPU() bool {
 	if r.ndefaults > 0 || !plain(r.image.text()) {
 		return false
 	}
-	message := r.join("hpcc: error: running ", r.image.text(), ": ", runtime.NoGPU, "\n")
+	message := r.join("hpcc: error: running ", r.image.text(), ": ", devices.NoGPU, "\n")
 	if r.full {
 		return false
 	}

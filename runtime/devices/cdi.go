@@ -1,4 +1,4 @@
-package runtime
+package devices
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"sigs.k8s.io/yaml"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 )
@@ -30,7 +31,7 @@ const (
 // are refused, for they may be edits that a device does not work without.
 func parseCDI(b []byte) (*cdi.Spec, error) {
 	var s cdi.Spec
-	if err := unmarshalYAML(b, &s); err != nil {
+	if err := yaml.UnmarshalStrict(b, &s); err != nil {
 		return nil, err
 	}
 	vendor, class := parser.ParseQualifier(s.Kind)
@@ -197,7 +198,7 @@ func (r *cdiRegistry) find(name string) ([]*cdiDevice, error) {
 }
 
 // addNamed gives the run the devices that were asked for by name.
-func (d Devices) addNamed(h *hardware) error {
+func (d Request) addNamed(h *hardware) error {
 	r := readCDI(d.SpecDirs)
 	var found []*cdiDevice
 	for _, n := range d.Names {

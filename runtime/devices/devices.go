@@ -1,4 +1,12 @@
-package runtime
+// Package devices gives a run hardware of the host: GPUs, devices of CDI specs, and the
+// networks and launchers of MPI.
+//
+//	Request.Add ─► device nodes, the host's libraries for the image ─► mounts of the run
+//
+// It reads only the host's files, and the image's to see which libraries fit; it runs no
+// driver program. Libraries that need a newer glibc than the image has are left out, with a
+// note.
+package devices
 
 import (
 	"errors"
@@ -13,12 +21,13 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"hpcc/runtime"
 	"hpcc/runtime/rootfs"
 )
 
-// Devices say which hardware of the host a run is given, together with the
+// A Request states which hardware of the host a run gets, together with the
 // host's libraries that speak to its drivers. The zero value is none.
-type Devices struct {
+type Request struct {
 	GPU   bool     // the GPUs of this host, whoever made them
 	Names []string // devices of CDI specs: vendor.com/class=name
 	MPI   string   // a profile: "pmix" or "host"; "" is none
@@ -39,9 +48,9 @@ const privateDir = "/run/hpcc"
 //
 // What a device needs and is visible inside already, as all of /dev is by
 // default, is left as it is. Libraries come under their SONAMEs, only those of
-// the image's architecture, in a directory of their own: [SearchDevices] has
+// the image's architecture, in a directory of their own: [Search] has
 // them found.
-func (d Devices) Add(s *specs.Spec) (notes []string, err error) {
+func (d Request) Add(s *specs.Spec) (notes []string, err error) {
 	if !d.GPU && len(d.Names) == 0 && d.MPI == "" {
 		return nil, nil
 	}
@@ -76,7 +85,7 @@ type hardware struct {
 }
 
 func newHardware(s *specs.Spec) *hardware {
-	h := &hardware{spec: s, arch: s.Annotations[Architecture], libs: map[string]string{}, programs: map[string]string{}}
+	h := &hardware{spec: s, arch: s.Annotations[runtime.Architecture], libs: map[string]string{}, programs: map[string]string{}}
 	if h.arch == "" {
 		h.arch = goruntime.GOARCH
 	}
@@ -166,10 +175,10 @@ func (h *hardware) finish() {
 	}
 }
 
-// SearchDevices puts the libraries that [Devices.Add] gave the run at the head
+// Search puts the libraries that [Request.Add] gave the run at the head
 // of its LD_LIBRARY_PATH, and the programs at the end of its PATH. It comes after
 // the user's own changes of the environment, which may set both variables.
-func SearchDevices(s *specs.Spec) {
+func Search(s *specs.Spec) {
 	h := &hardware{spec: s}
 	for _, v := range []struct {
 		name, dir string
@@ -309,7 +318,27 @@ func (f *hostFiles) program(name string) string {
 	return ""
 }
 
+// bind shows a file or directory of the host at dst.
+func bind(src, dst string) specs.Mount {
+	return specs.Mount{Destination: dst, Type: "bind", Source: src, Options: []string{"rbind"}}
+}
+
 func exists(p string) bool {
 	_, err := os.Stat(p)
 	return err == nil
+}
+
+func isDir(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.IsDir()
+}
+
+// envValue returns the value of a variable in a list of NAME=VALUE.
+func envValue(env []string, name string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
 }

@@ -1,4 +1,4 @@
-package runtime
+package devices
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/runtime"
 )
 
 // yamlSpec is a spec as nvidia-ctk writes it; %[1]s is a driver's root.
@@ -72,27 +74,27 @@ func TestCDI(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		d      Devices
+		d      Request
 		choice string
 		want   string // nodes of /dev
 	}{
-		{"one", Devices{Names: []string{"nvidia.com/gpu=1"}}, "", "nvidia1 nvidiactl "},
-		{"all", Devices{Names: []string{"nvidia.com/gpu=all"}}, "", "nvidia0 nvidia1 nvidiactl "},
-		{"--gpu", Devices{GPU: true}, "", "nvidia0 nvidia1 nvidiactl "},
-		{"--gpu, with a choice", Devices{GPU: true}, "0", "nvidia0 nvidiactl "},
+		{"one", Request{Names: []string{"nvidia.com/gpu=1"}}, "", "nvidia1 nvidiactl "},
+		{"all", Request{Names: []string{"nvidia.com/gpu=all"}}, "", "nvidia0 nvidia1 nvidiactl "},
+		{"--gpu", Request{GPU: true}, "", "nvidia0 nvidia1 nvidiactl "},
+		{"--gpu, with a choice", Request{GPU: true}, "0", "nvidia0 nvidiactl "},
 	} {
 		t.Setenv("NVIDIA_VISIBLE_DEVICES", c.choice)
 		if c.choice == "" {
 			os.Unsetenv("NVIDIA_VISIBLE_DEVICES")
 		}
-		s := driverSpec(t, root, ImageConfig{})
+		s := driverSpec(t, root, runtime.ImageConfig{})
 		c.d.SpecDirs, c.d.DevRoot = []string{dir}, t.TempDir()
 		notes, err := c.d.Add(s)
 		if err != nil || len(notes) > 0 {
 			t.Fatalf("%s: %q, %v", c.name, notes, err)
 		}
-		SearchDevices(s)
-		out, err := output(t, s, `probe libcuda.so.1 libcuda.so libnvidia-ml.so.1 /usr/lib/nv/gbm/nvidia-drm_gbm.so; nvidia-smi; cat /run/nvidia-persistenced/socket; echo; cd /dev; for f in nvidia[0-9] nvidiactl; do test -f $f && echo -n "$f "; done; echo; echo $NVIDIA_VISIBLE_DEVICES; ls /usr/bin`)
+		Search(s)
+		out, err := printed(t, s, `probe libcuda.so.1 libcuda.so libnvidia-ml.so.1 /usr/lib/nv/gbm/nvidia-drm_gbm.so; nvidia-smi; cat /run/nvidia-persistenced/socket; echo; cd /dev; for f in nvidia[0-9] nvidiactl; do test -f $f && echo -n "$f "; done; echo; echo $NVIDIA_VISIBLE_DEVICES; ls /usr/bin`)
 		for _, want := range []string{"libcuda.so.1: cuInit 42\nlibcuda.so: cuInit 42\nlibnvidia-ml.so.1: loaded\n/usr/lib/nv/gbm/nvidia-drm_gbm.so: loaded\n", "the fake smi\n", "socket\n", "\n" + c.want + "\n"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: the program saw %v\n%s\nwant %q in it", c.name, err, out, want)
@@ -176,10 +178,10 @@ func TestCDIDevices(t *testing.T) {
 		{"nvidia0", "", "", "", "write vendor.com/class=name"},
 		{"/dev/dri", "", "", "", "write vendor.com/class=name"},
 	} {
-		s := driverSpec(t, t.TempDir(), ImageConfig{})
+		s := driverSpec(t, t.TempDir(), runtime.ImageConfig{})
 		s.Process.Env = nil
 		had := len(s.Mounts)
-		notes, err := Devices{Names: strings.Fields(c.names), SpecDirs: []string{low, high, "/no/such/dir"}}.Add(s)
+		notes, err := Request{Names: strings.Fields(c.names), SpecDirs: []string{low, high, "/no/such/dir"}}.Add(s)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%s: %v; want %q", c.names, err, c.err)
@@ -201,8 +203,8 @@ func TestStaleCDI(t *testing.T) {
 	noChoice(t)
 	driver, dir := fakeDriver(t), t.TempDir()
 	writeFile(t, filepath.Join(dir, "nvidia.yaml"), fmt.Sprintf(yamlSpec, "/no/such/driver"))
-	s := driverSpec(t, t.TempDir(), ImageConfig{})
-	notes, err := Devices{GPU: true, SpecDirs: []string{dir}, DriverRoot: driver, DevRoot: driver}.Add(s)
+	s := driverSpec(t, t.TempDir(), runtime.ImageConfig{})
+	notes, err := Request{GPU: true, SpecDirs: []string{dir}, DriverRoot: driver, DevRoot: driver}.Add(s)
 	if err != nil || len(notes) == 0 || !strings.Contains(notes[0], "is not used") || !slices.Contains(listing(s, "/run/hpcc/lib"), "libcuda.so.1") {
 		t.Errorf("%q, %v, %q", notes, err, listing(s, "/run/hpcc/lib"))
 	}

@@ -1,4 +1,4 @@
-package runtime
+package devices
 
 import (
 	"errors"
@@ -41,7 +41,7 @@ const NoGPU = "this machine shows no GPU: there is no /dev/nvidiactl, /dev/kfd o
 	`ask for a node that has one ("hpcc submit --gpus 1"), or have the administrator load its driver`
 
 // addGPUs gives the run the GPUs of this host, whoever made them.
-func (d Devices) addGPUs(h *hardware) error {
+func (d Request) addGPUs(h *hardware) error {
 	nvidia, err := d.addNvidia(h)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (h *hardware) addNodes(root string, patterns []string) bool {
 
 // addNvidia gives the run NVIDIA's GPUs: as a CDI spec of the host has it, else
 // by looking for the driver. It says whether there are any.
-func (d Devices) addNvidia(h *hardware) (bool, error) {
+func (d Request) addNvidia(h *hardware) (bool, error) {
 	const kind = "nvidia.com/gpu"
 	done := false
 	if r := readCDI(d.SpecDirs); r.has(kind) {

@@ -1,6 +1,7 @@
-package runtime
+package devices
 
 import (
+	"context"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"hpcc/runtime"
 	"hpcc/testdata/testenv"
 )
 
@@ -205,10 +207,10 @@ func fakeDriver(t *testing.T) string {
 }
 
 // driverSpec is a run in root without a GPU yet.
-func driverSpec(t *testing.T, root string, c ImageConfig) *specs.Spec {
+func driverSpec(t *testing.T, root string, c runtime.ImageConfig) *specs.Spec {
 	t.Helper()
 	t.Chdir("/")
-	s, err := Spec(root, c, Options{Args: []string{"x"}, NoHome: true})
+	s, err := runtime.Spec(root, c, runtime.Options{Args: []string{"x"}, NoHome: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +239,7 @@ func listing(s *specs.Spec, dir string) []string {
 
 // With the zero value nothing is looked at, not even the run.
 func TestNoDevices(t *testing.T) {
-	if notes, err := (Devices{}).Add(nil); notes != nil || err != nil {
+	if notes, err := (Request{}).Add(nil); notes != nil || err != nil {
 		t.Errorf("%q, %v", notes, err)
 	}
 }
@@ -250,8 +252,8 @@ func TestDriver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := driverSpec(t, root, ImageConfig{Env: []string{"LD_LIBRARY_PATH=/image/lib", "NVIDIA_VISIBLE_DEVICES=all"}})
-	d := Devices{GPU: true, SpecDirs: []string{t.TempDir()}, DriverRoot: driver, DevRoot: driver}
+	s := driverSpec(t, root, runtime.ImageConfig{Env: []string{"LD_LIBRARY_PATH=/image/lib", "NVIDIA_VISIBLE_DEVICES=all"}})
+	d := Request{GPU: true, SpecDirs: []string{t.TempDir()}, DriverRoot: driver, DevRoot: driver}
 	if os.Geteuid() == 0 {
 		t.Skip("run this as an ordinary user: root would make the nodes in this machine's own /dev")
 	}
@@ -259,8 +261,8 @@ func TestDriver(t *testing.T) {
 	if err != nil || len(notes) > 0 {
 		t.Fatalf("%q, %v", notes, err)
 	}
-	SearchDevices(s)
-	out, err := output(t, s, "probe libcuda.so.1 libcuda.so libnvidia-ml.so.1 libvulkan.so.1; ls /run/hpcc/lib; nvidia-smi; cat /dev/nvidia0 /dev/nvidia-caps/nvidia-cap1 /run/nvidia-persistenced/socket; echo; echo $LD_LIBRARY_PATH; echo x >/dev/null && ls /dev/null")
+	Search(s)
+	out, err := printed(t, s, "probe libcuda.so.1 libcuda.so libnvidia-ml.so.1 libvulkan.so.1; ls /run/hpcc/lib; nvidia-smi; cat /dev/nvidia0 /dev/nvidia-caps/nvidia-cap1 /run/nvidia-persistenced/socket; echo; echo $LD_LIBRARY_PATH; echo x >/dev/null && ls /dev/null")
 	for _, want := range []string{"libcuda.so.1: cuInit 42\n", "libcuda.so: cuInit 42\n", "libnvidia-ml.so.1: loaded\n", "libvulkan.so.1: libvulkan.so.1: cannot open",
 		"libcuda.so\nlibcuda.so.1\nlibnvidia-glcore.so.550.54.14\nlibnvidia-ml.so.1\n", "the fake smi\n", "node nvidia0node nvidia-caps/nvidia-cap1socket\n", "/run/hpcc/lib:/image/lib\n/dev/null\n"} {
 		if !strings.Contains(out, want) {
@@ -292,9 +294,9 @@ func TestDriverRefusals(t *testing.T) {
 		{"another machine's image", empty, "s390x", driver, driver, "no libraries for s390x"},
 		{"an old image", old, "", driver, driver, "of the host needs glibc 2."},
 	} {
-		s := driverSpec(t, c.root, ImageConfig{})
-		s.Annotations = map[string]string{Architecture: c.arch}
-		_, err := Devices{GPU: true, SpecDirs: []string{empty}, DriverRoot: c.driver, DevRoot: c.dev}.Add(s)
+		s := driverSpec(t, c.root, runtime.ImageConfig{})
+		s.Annotations = map[string]string{runtime.Architecture: c.arch}
+		_, err := Request{GPU: true, SpecDirs: []string{empty}, DriverRoot: c.driver, DevRoot: c.dev}.Add(s)
 		if c.want == "this machine shows no GPU" && intelGPU() {
 			continue
 		}
@@ -303,8 +305,8 @@ func TestDriverRefusals(t *testing.T) {
 		}
 	}
 	// An image of musl is run, with a word.
-	s := driverSpec(t, empty, ImageConfig{})
-	notes, err := Devices{GPU: true, SpecDirs: []string{empty}, DriverRoot: driver, DevRoot: driver}.Add(s)
+	s := driverSpec(t, empty, runtime.ImageConfig{})
+	notes, err := Request{GPU: true, SpecDirs: []string{empty}, DriverRoot: driver, DevRoot: driver}.Add(s)
 	if err != nil || len(notes) != 1 || !strings.Contains(notes[0], "no glibc") {
 		t.Errorf("an image without glibc: %q, %v", notes, err)
 	}
@@ -315,8 +317,8 @@ func TestDriverRefusals(t *testing.T) {
 	}
 	os.Remove(filepath.Join(driver, "usr/lib64/libcuda.so.1"))
 	os.Symlink("libcuda.so.550.54.14", filepath.Join(driver, "usr/lib64/libcuda.so.1"))
-	s = driverSpec(t, empty, ImageConfig{})
-	notes, err = Devices{GPU: true, SpecDirs: []string{empty}, DriverRoot: driver, DevRoot: driver}.Add(s)
+	s = driverSpec(t, empty, runtime.ImageConfig{})
+	notes, err = Request{GPU: true, SpecDirs: []string{empty}, DriverRoot: driver, DevRoot: driver}.Add(s)
 	if err != nil || !strings.Contains(strings.Join(notes, "\n"), "ld.so.cache") || !slices.Contains(listing(s, "/run/hpcc/lib"), "libcuda.so.1") {
 		t.Errorf("with a broken cache: %q, %v, %q", notes, err, listing(s, "/run/hpcc/lib"))
 	}
@@ -363,15 +365,27 @@ func TestVisible(t *testing.T) {
 
 // The libraries of the host are found whatever the user sets, and nothing is
 // changed where there are none.
-func TestSearchDevices(t *testing.T) {
+func TestSearch(t *testing.T) {
 	s := &specs.Spec{Process: &specs.Process{Env: []string{"PATH=/bin", "LD_LIBRARY_PATH=/mine"}}}
-	SearchDevices(s)
+	Search(s)
 	if got := strings.Join(s.Process.Env, " "); got != "PATH=/bin LD_LIBRARY_PATH=/mine" {
 		t.Errorf("without devices: %s", got)
 	}
 	s.Mounts = []specs.Mount{bind("/x/libcuda.so.1", "/run/hpcc/lib/libcuda.so.1"), bind("/x/nvidia-smi", "/run/hpcc/bin/nvidia-smi")}
-	SearchDevices(s)
+	Search(s)
 	if got := strings.Join(s.Process.Env, " "); got != "PATH=/bin:/run/hpcc/bin LD_LIBRARY_PATH=/run/hpcc/lib:/mine" {
 		t.Errorf("with devices: %s", got)
 	}
+}
+
+// printed runs a shell script in the root of s and returns its output.
+func printed(t *testing.T, s *specs.Spec, script string) (string, error) {
+	t.Helper()
+	s.Process.Args = []string{"sh", "-c", script}
+	cmd, err := runtime.Command(context.Background(), s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }

@@ -1,4 +1,4 @@
-package runtime
+package devices
 
 import (
 	"bytes"
@@ -116,7 +116,7 @@ func readShared(file, arch string) (sharedObject, error) {
 		return sharedObject{}, err
 	}
 	defer f.Close()
-	if f.Class != elf.ELFCLASS64 || f.Machine != elf.Machine(machines[arch].elf) || f.Type != elf.ET_DYN {
+	if f.Class != elf.ELFCLASS64 || f.Machine != elfMachines[arch] || f.Type != elf.ET_DYN {
 		return sharedObject{}, fmt.Errorf("%s is no shared library for %s", file, arch)
 	}
 	so := sharedObject{soname: filepath.Base(file)}
@@ -170,6 +170,9 @@ func parseGlibc(s string) (v glibcVersion) {
 	return glibcVersion{major, minor}
 }
 
+// elfMachines are the architectures in ELF headers.
+var elfMachines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64, "ppc64le": elf.EM_PPC64, "riscv64": elf.EM_RISCV, "s390x": elf.EM_S390}
+
 // triplets are Debian's names of library directories.
 var triplets = map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "ppc64le": "powerpc64le-linux-gnu", "riscv64": "riscv64-linux-gnu", "s390x": "s390x-linux-gnu"}
 
@@ -187,7 +190,7 @@ func imageGlibc(root, arch string) (v glibcVersion, ok bool) {
 			continue
 		}
 		lib, err := elf.NewFile(f)
-		if err == nil && lib.Machine == elf.Machine(machines[arch].elf) {
+		if err == nil && lib.Machine == elfMachines[arch] {
 			versions, _ := lib.DynamicVersions()
 			for _, d := range versions {
 				v = v.max(parseGlibc(d.Name))
