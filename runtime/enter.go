@@ -8,6 +8,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime/accounts"
 	"hpcc/runtime/descriptor"
 	"hpcc/runtime/rootfs"
 	"hpcc/runtime/smallfile"
@@ -106,7 +107,7 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 		return x, nil
 	}
 	uid, gid := visibleIDs(s)
-	passwd, group := accounts(s.Root.Path, uid, gid, envValue(s.Process.Env, "HOME"))
+	passwd, group := accounts.Files(s.Root.Path, uid, gid, envValue(s.Process.Env, "HOME"))
 	if passwd == nil && group == nil {
 		return x, nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"hpcc/runtime/accounts"
 	"hpcc/runtime/process"
 	"hpcc/testdata/testenv"
 )
@@ -97,7 +98,7 @@ func TestEntry(t *testing.T) {
 		{2, "11", "last:x:11:1::/l"},
 		{2, "1", ""}, {0, "m", ""}, {0, "broken", "broken"}, {2, "", ""}, {9, "", ""},
 	} {
-		if got := strings.Join(entry([]byte(passwd), c.n, c.value), ":"); got != c.want {
+		if got := strings.Join(accounts.Entry([]byte(passwd), c.n, c.value), ":"); got != c.want {
 			t.Errorf("entry(passwd, %d, %q) = %q; want %q", c.n, c.value, got, c.want)
 		}
 	}
@@ -235,7 +236,7 @@ func TestGroups(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "etc/group"), []byte(c.group), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, group := accounts(root, 4242, 4343, "/")
+		_, group := accounts.Files(root, 4242, 4343, "/")
 		if want := strings.Replace(c.want, "NAME", "group", 1); string(group) != want {
 			t.Errorf("%s: group %q; want %q", c.name, group, want)
 		}

@@ -12,6 +12,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"hpcc/runtime/accounts"
 	"hpcc/runtime/process"
 	"hpcc/testdata/testenv"
 )
@@ -146,7 +147,7 @@ func TestAccounts(t *testing.T) {
 		os.MkdirAll(filepath.Join(root, "etc"), 0o755)
 		os.WriteFile(filepath.Join(root, "etc/passwd"), []byte(test.passwd), 0o644)
 		t.Setenv("USER", "NAME")
-		passwd, _ := accounts(root, 4242, 4343, "/home/a:b")
+		passwd, _ := accounts.Files(root, 4242, 4343, "/home/a:b")
 		if !strings.HasPrefix(string(passwd), test.want) || (test.want == "" && passwd != nil) {
 			t.Errorf("%s: passwd %q; want it to begin %q", test.name, passwd, test.want)
 		}
@@ -158,7 +159,7 @@ func TestAccounts(t *testing.T) {
 	root := t.TempDir()
 	os.MkdirAll(filepath.Join(root, "etc"), 0o755)
 	os.Symlink("/etc/passwd", filepath.Join(root, "etc/passwd"))
-	if b := readInside(root, "etc/passwd"); b != nil {
+	if b := accounts.ReadInside(root, "etc/passwd"); b != nil {
 		t.Errorf("the host's passwd was read through a link: %q", b)
 	}
 }

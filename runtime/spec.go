@@ -26,6 +26,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime/accounts"
 	"hpcc/runtime/rootfs"
 )
 
@@ -139,7 +140,7 @@ func callerDir() string {
 func userHome() string {
 	h := os.Getenv("HOME")
 	if h == "" {
-		if f := entry(hostFile("passwd"), 2, strconv.Itoa(unix.Geteuid())); len(f) > 5 {
+		if f := accounts.Entry(accounts.HostFile("passwd"), 2, strconv.Itoa(unix.Geteuid())); len(f) > 5 {
 			h = f[5]
 		}
 	}
@@ -292,7 +293,7 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 	}
 	set("PATH=" + callerPath(host))
 	if home == "" {
-		home = imageHome(root, c.User)
+		home = accounts.ImageHome(root, c.User)
 	}
 	set("HOME=" + home)
 	for _, kv := range c.Env {

@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/metrics"
-	"hpcc/runtime"
+	"hpcc/runtime/foreign"
 	"hpcc/runtime/process"
 )
 
@@ -67,7 +67,7 @@ func enterImage(ctx context.Context, args []string, measured string) error {
 	if len(args) == 0 {
 		return usagef("entry needs a program: the image has no CMD, and nothing was given").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
 	}
-	n, err := runtime.Welcome()
+	n, err := foreign.NewUser()
 	if err != nil {
 		return err
 	}

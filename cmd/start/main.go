@@ -14,6 +14,7 @@ import (
 
 	"hpcc/metrics"
 	"hpcc/runtime"
+	"hpcc/runtime/foreign"
 	"hpcc/runtime/process"
 )
 
@@ -59,7 +60,7 @@ func enter(args []string) {
 	if tail != "" || len(args) == 0 {
 		return
 	}
-	n, err := runtime.Welcome()
+	n, err := foreign.NewUser()
 	if err != nil {
 		end(0, err)
 	}
@@ -73,7 +74,7 @@ func enter(args []string) {
 }
 
 // measure is the parent of a program that is measured; it returns the program's status.
-func measure(n *runtime.Newcomer, args []string, file string) (int, error) {
+func measure(n *foreign.User, args []string, file string) (int, error) {
 	child, err := n.Child(args)
 	if err != nil {
 		return 0, err

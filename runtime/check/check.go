@@ -22,7 +22,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/runtime"
+	"hpcc/runtime/foreign"
 	"hpcc/unpack"
 )
 
@@ -325,7 +325,7 @@ func (x *examiner) variables() {
 				x.searched(name, d)
 			}
 			continue
-		case !path.IsAbs(value) || (x.entry && slices.Contains(runtime.Places(), name)):
+		case !path.IsAbs(value) || (x.entry && slices.Contains(foreign.Variables(), name)):
 			continue
 		}
 		if !slices.Contains(writtenVariables, name) && !slices.ContainsFunc(writtenTo, func(end string) bool { return strings.HasSuffix(name, end) }) {

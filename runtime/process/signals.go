@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Relayed are the signals that end or steer programs, those of schedulers and real-time ones among them, but for
+// relayed are the signals that end or steer programs, those of schedulers and real-time ones among them, but for
 // those that this process was started to ignore: to ask for one would end that for its child, too.
-func Relayed() []os.Signal {
+func relayed() []os.Signal {
 	list := []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 		syscall.SIGWINCH, syscall.SIGALRM, syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGIO, syscall.SIGPWR}
 	for n := firstRealTime; n <= lastRealTime; n++ {
@@ -32,7 +32,7 @@ const (
 // RelaySignals passes what is sent to this process on to p until stop is called.
 func RelaySignals(p *os.Process) (stop func()) {
 	c := make(chan os.Signal, 16)
-	signal.Notify(c, append(Relayed(), syscall.SIGCONT)...) // none would mean all
+	signal.Notify(c, append(relayed(), syscall.SIGCONT)...) // none would mean all
 	done := make(chan struct{})
 	go func() {
 		for {
@@ -72,4 +72,40 @@ func EndBy(s syscall.Signal) {
 	syscall.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(s), uintptr(unsafe.Pointer(&usual)), 0, 8, 0, 0) // the size of the kernel's sets of signals
 	_ = syscall.Kill(syscall.Getpid(), s)
 	time.Sleep(time.Second)
+}
+
+// AsInit starts the program as a child of this process, the first of its pid
+// namespace, in a binary without the early entry point. It ends as the program ends. It returns only when it cannot be started.
+func AsInit(exe string, args, env []string) error {
+	c := make(chan os.Signal, 16)
+	signal.Notify(c, append(relayed(), syscall.SIGCONT, syscall.SIGCHLD)...)
+	pid, err := syscall.ForkExec(exe, args, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}})
+	if err != nil {
+		signal.Stop(c)
+		return err
+	}
+	// What the terminal sends reaches the program by itself; what comes here
+	// was passed on by the process outside.
+	_ = syscall.Setpgid(0, 0)
+	for s := range c {
+		if s != syscall.SIGCHLD {
+			_ = syscall.Kill(pid, s.(syscall.Signal)) // it may be gone; the next wait tells
+			continue
+		}
+		for {
+			var ws syscall.WaitStatus
+			got, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
+			if got <= 0 || (err != nil && err != syscall.EINTR) {
+				break
+			}
+			if got != pid {
+				continue
+			}
+			if ws.Signaled() {
+				os.Exit(128 + int(ws.Signal()))
+			}
+			os.Exit(ws.ExitStatus())
+		}
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package runtime
+package foreign
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"hpcc/runtime/accounts"
 )
 
 func TestNewName(t *testing.T) {
@@ -48,14 +50,14 @@ func FuzzRegister(f *testing.F) {
 			return
 		}
 		u := strconv.Itoa(uid)
-		if entry(passwd, 2, u) != nil {
+		if accounts.Entry(passwd, 2, u) != nil {
 			return
 		}
 		name, err := newName(passwd, uid, user)
 		if err != nil || strings.ContainsFunc(home, breaksLine) {
 			return
 		}
-		if entry(passwd, 0, name) != nil {
+		if accounts.Entry(passwd, 0, name) != nil {
 			t.Fatalf("%q is somebody's", name)
 		}
 		p := filepath.Join(t.TempDir(), "passwd")
@@ -69,10 +71,10 @@ func FuzzRegister(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(after, appendLine(passwd, passwdLine(name, uid, 0, home))) {
+		if !bytes.Equal(after, accounts.AppendLine(passwd, passwdLine(name, uid, 0, home))) {
 			t.Fatalf("%q became %q", passwd, after)
 		}
-		got := entry(after, 2, u)
+		got := accounts.Entry(after, 2, u)
 		if len(got) != 7 || got[0] != name || got[3] != "0" || got[5] != home {
 			t.Fatalf("the line is %q; want %q at home in %q", got, name, home)
 		}

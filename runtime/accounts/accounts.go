@@ -1,4 +1,8 @@
-package runtime
+// Package accounts reads and completes the passwd and group files of images.
+//
+// An image's files are hostile input: no link leads out of the image, and what is read is
+// bounded. Names that only a directory service knows are not found.
+package accounts
 
 import (
 	"bytes"
@@ -17,15 +21,15 @@ import (
 // maxPasswd bounds what is read of an image's /etc/passwd or /etc/group.
 const maxPasswd = 1 << 20
 
-// What stands in for the files of an image without.
+// DefaultPasswd and DefaultGroup replace the files of an image that has none.
 const (
-	passwdRoot = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
-	groupRoot  = "root:x:0:\nnogroup:x:65534:\n"
+	DefaultPasswd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+	DefaultGroup  = "root:x:0:\nnogroup:x:65534:\n"
 )
 
-// readInside reads a small regular file of the tree root without leaving it
-// through links.
-func readInside(root, name string) []byte {
+// ReadInside reads a small regular file of the tree root without leaving it
+// through links. It returns nil if there is none.
+func ReadInside(root, name string) []byte {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil
@@ -74,8 +78,9 @@ func readBelow(root, name string) []byte {
 	return b
 }
 
-// entry finds the line of a passwd or group file whose field n equals value.
-func entry(file []byte, n int, value string) []string {
+// Entry returns the fields of the line of a passwd or group file whose field n equals
+// value, or nil.
+func Entry(file []byte, n int, value string) []string {
 	for line := range bytes.Lines(file) {
 		if !bytes.Contains(line, []byte(value)) {
 			continue
@@ -88,9 +93,9 @@ func entry(file []byte, n int, value string) []string {
 	return nil
 }
 
-// imageHome is the home directory of the image's USER (name or uid, with or
+// ImageHome returns the home directory of an image's USER (name or uid, with or
 // without group; none means root), as its passwd file has it, else /root or /.
-func imageHome(root, usr string) string {
+func ImageHome(root, usr string) string {
 	usr, _, _ = strings.Cut(usr, ":")
 	if usr == "" {
 		usr = "root"
@@ -99,24 +104,24 @@ func imageHome(root, usr string) string {
 	if _, err := strconv.Atoi(usr); err == nil {
 		field = 2
 	}
-	if f := entry(readInside(root, "etc/passwd"), field, usr); len(f) > 5 && filepath.IsAbs(f[5]) {
+	if f := Entry(ReadInside(root, "etc/passwd"), field, usr); len(f) > 5 && filepath.IsAbs(f[5]) {
 		return f[5]
 	}
-	if (usr == "root" || usr == "0") && isDir(filepath.Join(root, "root")) {
+	if (usr == "root" || usr == "0") && hasDir(filepath.Join(root, "root")) {
 		return "/root"
 	}
 	return "/"
 }
 
-// accounts returns the passwd and group files that a program with these ids
+// Files returns the passwd and group files that a program with these ids
 // should see: the image's own, with a line for the user and one for the group
 // where they have none. A nil result means that the image's file will do.
-func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
+func Files(root string, uid, gid int, home string) (passwd, group []byte) {
 	u, g := strconv.Itoa(uid), strconv.Itoa(gid)
-	p, gr := readInside(root, "etc/passwd"), readInside(root, "etc/group")
-	if entry(p, 2, u) == nil {
+	p, gr := ReadInside(root, "etc/passwd"), ReadInside(root, "etc/group")
+	if Entry(p, 2, u) == nil {
 		name, gecos := "user", ""
-		if h := entry(hostFile("passwd"), 2, u); len(h) > 4 {
+		if h := Entry(HostFile("passwd"), 2, u); len(h) > 4 {
 			name = h[0]
 			gecos, _, _ = strings.Cut(h[4], ",")
 		} else if n := os.Getenv("USER"); n != "" {
@@ -124,24 +129,24 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 		}
 		name, gecos = field(name), field(gecos)
 		if len(p) == 0 {
-			p = []byte(passwdRoot)
+			p = []byte(DefaultPasswd)
 		}
-		if entry(p, 2, u) == nil {
-			passwd = appendLine(p, strings.Join([]string{name, "x", u, g, gecos, field(home), "/bin/sh"}, ":"))
+		if Entry(p, 2, u) == nil {
+			passwd = AppendLine(p, strings.Join([]string{name, "x", u, g, gecos, field(home), "/bin/sh"}, ":"))
 		} else {
 			passwd = p
 		}
 	}
-	if entry(gr, 2, g) == nil {
+	if Entry(gr, 2, g) == nil {
 		name := "group"
-		if h := entry(hostFile("group"), 2, g); h != nil {
+		if h := Entry(HostFile("group"), 2, g); h != nil {
 			name = h[0]
 		}
 		if len(gr) == 0 {
-			gr = []byte(groupRoot)
+			gr = []byte(DefaultGroup)
 		}
-		if entry(gr, 2, g) == nil {
-			group = appendLine(gr, field(name)+":x:"+g+":")
+		if Entry(gr, 2, g) == nil {
+			group = AppendLine(gr, field(name)+":x:"+g+":")
 		} else {
 			group = gr
 		}
@@ -149,9 +154,9 @@ func accounts(root string, uid, gid int, home string) (passwd, group []byte) {
 	return passwd, group
 }
 
-// hostFile reads the host's passwd or group file; nil when it cannot. Names
+// HostFile reads the host's passwd or group file; nil when it cannot. Names
 // that only a directory service knows are not looked for: that takes C's library.
-func hostFile(name string) []byte {
+func HostFile(name string) []byte {
 	b, _ := smallfile.Read("/etc/" + name)
 	return b
 }
@@ -166,10 +171,16 @@ func field(s string) string {
 	}, s)
 }
 
-func appendLine(file []byte, line string) []byte {
+// AppendLine returns a file with one more line.
+func AppendLine(file []byte, line string) []byte {
 	out := append([]byte{}, file...)
 	if len(out) > 0 && out[len(out)-1] != '\n' {
 		out = append(out, '\n')
 	}
 	return append(append(out, line...), '\n')
+}
+
+func hasDir(p string) bool {
+	st, err := os.Stat(p)
+	return err == nil && st.IsDir()
 }

@@ -1,4 +1,11 @@
-package runtime
+// Package foreign prepares the program of a container for a user whom its image does not
+// know, such as OpenShift's and Kubernetes' users: hpcc entry.
+//
+//	NewUser: a name, a home, directories for caches ─► Become or Child
+//
+// What the image or the pod says is kept where it works. A name is known to getpwuid(3) only
+// if /etc/passwd can be written to or the image has libnss_wrapper.
+package foreign
 
 import (
 	"errors"
@@ -14,14 +21,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hpcc/runtime"
+	"hpcc/runtime/accounts"
 	"hpcc/runtime/process"
 	"hpcc/runtime/smallfile"
 )
 
-// A Newcomer is a process under ids that its image knows nothing of, as
-// OpenShift and Kubernetes start them: no passwd line, a HOME that is "/", files
-// that are root's. [Welcome] makes of it somebody whom usual programs get along with.
-type Newcomer struct {
+// A User is the user of a process under IDs that its image does not know, as OpenShift
+// and Kubernetes start them: no passwd line, a HOME that is "/", files that are root's.
+type User struct {
 	Env  []string // for the program
 	Note string   // what could not be had, in a line; "" is nothing
 
@@ -29,7 +37,7 @@ type Newcomer struct {
 	own      bool // HOME is a directory that was made just now
 }
 
-// Welcome gives this process what programs expect of a user: a name that
+// NewUser gives this process what programs expect of a user: a name that
 // getpwuid(3) finds, a home, and places for caches that it may write to. What
 // the image or the pod says is kept where it works.
 //
@@ -38,10 +46,10 @@ type Newcomer struct {
 // libnss_wrapper, where the image has it; else the variables USER and
 // LOGNAME alone. It fails, with an [process.Error], when a name or a home could be
 // more than one field of a line: such would be a way to become somebody else.
-func Welcome() (*Newcomer, error) {
-	n := &Newcomer{Env: os.Environ(), uid: os.Getuid(), gid: os.Getgid()}
-	passwd := readInside("/", n.passwdFile())
-	line := entry(passwd, 2, strconv.Itoa(n.uid))
+func NewUser() (*User, error) {
+	n := &User{Env: os.Environ(), uid: os.Getuid(), gid: os.Getgid()}
+	passwd := accounts.ReadInside("/", n.passwdFile())
+	line := accounts.Entry(passwd, 2, strconv.Itoa(n.uid))
 	n.settleHome(line)
 	if line != nil {
 		n.setDefault("USER", line[0])
@@ -59,21 +67,21 @@ func Welcome() (*Newcomer, error) {
 
 // Become turns this process into a program of the image; the first process of a
 // namespace stays to tend it (second). It returns only on failure, with an [process.Error].
-func (n *Newcomer) Become(args []string) error {
+func (n *User) Become(args []string) error {
 	exe, err := n.find(args[0])
 	if err != nil {
 		return err
 	}
 	exec := syscall.Exec
 	if os.Getpid() == 1 { // linked without the entry point of entry.go
-		exec = asInit
+		exec = process.AsInit
 	}
 	return process.ExecError(exe, args[0], exec(exe, args, n.Env))
 }
 
 // Child is a program of the image as a command, for who stays its parent. The error is
 // an [process.Error].
-func (n *Newcomer) Child(args []string) (*exec.Cmd, error) {
+func (n *User) Child(args []string) (*exec.Cmd, error) {
 	exe, err := n.find(args[0])
 	if err != nil {
 		return nil, err
@@ -82,7 +90,7 @@ func (n *Newcomer) Child(args []string) (*exec.Cmd, error) {
 }
 
 // NotBegun explains, as an [process.Error], why the kernel did not start a child.
-func (n *Newcomer) NotBegun(child *exec.Cmd, err error) error {
+func (n *User) NotBegun(child *exec.Cmd, err error) error {
 	if e := syscall.Errno(0); errors.As(err, &e) {
 		err = e
 	}
@@ -90,18 +98,18 @@ func (n *Newcomer) NotBegun(child *exec.Cmd, err error) error {
 }
 
 // find finds a program of the image.
-func (n *Newcomer) find(name string) (string, error) {
-	path := envValue(n.Env, "PATH")
+func (n *User) find(name string) (string, error) {
+	path := variable(n.Env, "PATH")
 	if path == "" {
-		path = StandardPath
+		path = runtime.StandardPath
 	}
 	return process.LookPath(name, path)
 }
 
 // passwdFile is where names are looked up: in a file of libnss_wrapper, if that is
 // at work.
-func (n *Newcomer) passwdFile() string {
-	if f := envValue(n.Env, "NSS_WRAPPER_PASSWD"); f != "" && strings.Contains(envValue(n.Env, "LD_PRELOAD"), "nss_wrapper") {
+func (n *User) passwdFile() string {
+	if f := variable(n.Env, "NSS_WRAPPER_PASSWD"); f != "" && strings.Contains(variable(n.Env, "LD_PRELOAD"), "nss_wrapper") {
 		return f
 	}
 	return etcPasswd
@@ -112,8 +120,8 @@ const etcPasswd = "etc/passwd"
 
 // settleHome keeps HOME where that can be written to; else takes the home of the passwd
 // line, else makes a directory.
-func (n *Newcomer) settleHome(line []string) {
-	homes := []string{envValue(n.Env, "HOME")}
+func (n *User) settleHome(line []string) {
+	homes := []string{variable(n.Env, "HOME")}
 	if len(line) > 5 {
 		homes = append(homes, line[5])
 	}
@@ -126,7 +134,7 @@ func (n *Newcomer) settleHome(line []string) {
 	h, err := n.privateDir("hpcc-home")
 	if err != nil {
 		n.setDefault("HOME", "/")
-		n.Note = fmt.Sprintf("no directory for HOME (%s) or caches can be written to; mount one at /tmp", envValue(n.Env, "HOME"))
+		n.Note = fmt.Sprintf("no directory for HOME (%s) or caches can be written to; mount one at /tmp", variable(n.Env, "HOME"))
 		return
 	}
 	n.own = true
@@ -135,9 +143,9 @@ func (n *Newcomer) settleHome(line []string) {
 
 // register finds a name for a uid without one, and makes it known in the best way that
 // there is. passwd is the file as it stands.
-func (n *Newcomer) register(passwd []byte) error {
-	home := envValue(n.Env, "HOME")
-	name, err := newName(passwd, n.uid, envValue(n.Env, "USER"), envValue(n.Env, "LOGNAME"))
+func (n *User) register(passwd []byte) error {
+	home := variable(n.Env, "HOME")
+	name, err := newName(passwd, n.uid, variable(n.Env, "USER"), variable(n.Env, "LOGNAME"))
 	if err != nil {
 		return err
 	}
@@ -146,7 +154,7 @@ func (n *Newcomer) register(passwd []byte) error {
 	}
 	n.set("USER", name)
 	n.set("LOGNAME", name)
-	group := readInside("/", "etc/group")
+	group := accounts.ReadInside("/", "etc/group")
 	line := passwdLine(name, n.uid, n.gid, home)
 	groups := n.groupLines(group)
 	if n.passwdFile() == etcPasswd && appendTo("/"+etcPasswd, passwd, line) == nil {
@@ -154,7 +162,7 @@ func (n *Newcomer) register(passwd []byte) error {
 			if appendTo("/etc/group", group, g) != nil {
 				break
 			}
-			group = appendLine(group, g)
+			group = accounts.AppendLine(group, g)
 		}
 		return nil
 	}
@@ -168,7 +176,7 @@ func passwdLine(name string, uid, gid int, home string) string {
 }
 
 // groupLines are lines for those of this process's groups that have none.
-func (n *Newcomer) groupLines(group []byte) []string {
+func (n *User) groupLines(group []byte) []string {
 	ids, err := os.Getgroups()
 	if err != nil {
 		ids = nil
@@ -177,7 +185,7 @@ func (n *Newcomer) groupLines(group []byte) []string {
 	for _, gid := range append([]int{n.gid}, ids...) {
 		g := strconv.Itoa(gid)
 		line := "group" + g + ":x:" + g + ":"
-		if entry(group, 2, g) == nil && entry(group, 0, "group"+g) == nil && !slices.Contains(out, line) {
+		if accounts.Entry(group, 2, g) == nil && accounts.Entry(group, 0, "group"+g) == nil && !slices.Contains(out, line) {
 			out = append(out, line)
 		}
 	}
@@ -186,8 +194,8 @@ func (n *Newcomer) groupLines(group []byte) []string {
 
 // wrap lets libnss_wrapper, where the image has it, show programs files of names that
 // have the lines. Where there is none, or no place for the files, nothing changes.
-func (n *Newcomer) wrap(passwd, group []byte, line string, groups []string) {
-	library := nssWrapper(envValue(n.Env, "LD_PRELOAD"))
+func (n *User) wrap(passwd, group []byte, line string, groups []string) {
+	library := nssWrapper(variable(n.Env, "LD_PRELOAD"))
 	if library == "" {
 		return
 	}
@@ -196,22 +204,22 @@ func (n *Newcomer) wrap(passwd, group []byte, line string, groups []string) {
 		return
 	}
 	if len(passwd) == 0 {
-		passwd = []byte(passwdRoot)
+		passwd = []byte(accounts.DefaultPasswd)
 	}
 	if len(group) == 0 {
-		group = []byte(groupRoot)
+		group = []byte(accounts.DefaultGroup)
 	}
 	for _, g := range groups {
-		group = appendLine(group, g)
+		group = accounts.AppendLine(group, g)
 	}
-	for name, data := range map[string][]byte{"passwd": appendLine(passwd, line), "group": group} {
+	for name, data := range map[string][]byte{"passwd": accounts.AppendLine(passwd, line), "group": group} {
 		if smallfile.Write(filepath.Join(dir, name), data, unix.O_CREAT|unix.O_TRUNC) != nil {
 			return
 		}
 	}
 	n.set("NSS_WRAPPER_PASSWD", filepath.Join(dir, "passwd"))
 	n.set("NSS_WRAPPER_GROUP", filepath.Join(dir, "group"))
-	if old := envValue(n.Env, "LD_PRELOAD"); !strings.Contains(old, library) {
+	if old := variable(n.Env, "LD_PRELOAD"); !strings.Contains(old, library) {
 		if old != "" {
 			old = ":" + old
 		}
@@ -260,8 +268,8 @@ var places = []struct {
 	{"JUPYTER_RUNTIME_DIR", ".local/share/jupyter/runtime", false},
 }
 
-// Places are the variables that [Welcome] points into the home when they lead nowhere.
-func Places() []string {
+// Variables are the variables that [NewUser] points into the home when they lead nowhere.
+func Variables() []string {
 	names := []string{"TMPDIR"}
 	for _, p := range places {
 		names = append(names, p.name)
@@ -271,17 +279,17 @@ func Places() []string {
 
 // settlePlaces points variables that lead nowhere into the home. One that leads
 // to a directory with something in it stays: that was put there to be read.
-func (n *Newcomer) settlePlaces() {
-	home := envValue(n.Env, "HOME")
+func (n *User) settlePlaces() {
+	home := variable(n.Env, "HOME")
 	if writable(home) && filepath.Clean(home) != "/" {
 		for _, p := range places {
-			had := envValue(n.Env, p.name)
+			had := variable(n.Env, p.name)
 			if (had == "" && n.own && p.always) || (had != "" && !usable(had)) {
 				n.set(p.name, filepath.Join(home, p.below))
 			}
 		}
 	}
-	if tmp := envValue(n.Env, "TMPDIR"); (tmp != "" && !writable(tmp)) || (tmp == "" && !writable("/tmp")) {
+	if tmp := variable(n.Env, "TMPDIR"); (tmp != "" && !writable(tmp)) || (tmp == "" && !writable("/tmp")) {
 		if dirs := n.scratch(); len(dirs) > 0 {
 			n.set("TMPDIR", dirs[0])
 		}
@@ -315,8 +323,8 @@ func usable(dir string) bool {
 }
 
 // scratch are the directories that anything may be put into, the best first.
-func (n *Newcomer) scratch() []string {
-	dirs := []string{envValue(n.Env, "TMPDIR"), "/tmp", "/var/tmp"}
+func (n *User) scratch() []string {
+	dirs := []string{variable(n.Env, "TMPDIR"), "/tmp", "/var/tmp"}
 	if cwd, err := os.Getwd(); err == nil {
 		dirs = append(dirs, cwd)
 	}
@@ -328,7 +336,7 @@ func (n *Newcomer) scratch() []string {
 
 // privateDir makes a directory that is this user's alone, in a scratch directory. A
 // container that begins again finds the one that it had.
-func (n *Newcomer) privateDir(name string) (string, error) {
+func (n *User) privateDir(name string) (string, error) {
 	err := fs.ErrNotExist
 	for _, in := range n.scratch() {
 		dir := filepath.Join(in, name+"-"+strconv.Itoa(n.uid))
@@ -343,7 +351,7 @@ func (n *Newcomer) privateDir(name string) (string, error) {
 }
 
 // private says whether a directory is this user's, and nobody else may write to it.
-func (n *Newcomer) private(dir string) bool {
+func (n *User) private(dir string) bool {
 	var st unix.Stat_t
 	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == n.uid && st.Mode&0o022 == 0
 }
@@ -362,12 +370,12 @@ func newName(passwd []byte, uid int, wishes ...string) (string, error) {
 		names = []string{"root", "root0"}
 	}
 	for _, name := range names {
-		if isName(name) && entry(passwd, 0, name) == nil {
+		if isName(name) && accounts.Entry(passwd, 0, name) == nil {
 			return name, nil
 		}
 	}
 	for i := 2; ; i++ {
-		if name := fmt.Sprintf("user%s-%d", u, i); entry(passwd, 0, name) == nil {
+		if name := fmt.Sprintf("user%s-%d", u, i); accounts.Entry(passwd, 0, name) == nil {
 			return name, nil
 		}
 	}
@@ -405,14 +413,24 @@ func writable(dir string) bool {
 }
 
 // set gives a variable a value, once.
-func (n *Newcomer) set(name, value string) {
+func (n *User) set(name, value string) {
 	n.Env = slices.DeleteFunc(n.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
 	n.Env = append(n.Env, name+"="+value)
 }
 
 // setDefault gives a variable a value unless it has one.
-func (n *Newcomer) setDefault(name, value string) {
-	if envValue(n.Env, name) == "" {
+func (n *User) setDefault(name, value string) {
+	if variable(n.Env, name) == "" {
 		n.set(name, value)
 	}
+}
+
+// variable returns the value of a variable in a list of NAME=VALUE.
+func variable(env []string, name string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
 }
