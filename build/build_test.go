@@ -310,9 +310,9 @@ func FuzzDockerfile(f *testing.F) {
 			for _, c := range b.stages[i].Commands {
 				if err == nil {
 					if err = st.expand(c); err == nil && !changesFiles(c) {
-						err = st.configure(c, source(c))
+						err = st.configure(c, written(c))
 					}
-					err = b.at(c.Location(), source(c), err)
+					err = b.at(c.Location(), written(c), err)
 				}
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
 	"hpcc/build/lint"
+	"hpcc/build/source"
 	"hpcc/store"
 )
 
@@ -26,7 +27,7 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 	if err != nil {
 		return 0, nil, err
 	}
-	if b.Context == "-" || isGit(b.Context) { // a context is to be put somewhere
+	if b.Context == "-" || source.IsGit(b.Context) { // a context is to be put somewhere
 		if b.work, err = s.TempDir(); err != nil {
 			return 0, nil, err
 		}
@@ -81,7 +82,7 @@ func (b *builder) reportWarnings() error {
 
 // check checks the parsed Dockerfile.
 func (b *builder) check() {
-	f := &lint.File{Stages: b.stages, Needed: b.needs, Escape: b.escape, Args: b.Args, Parent: b.parent, Base: b.lintBase, Ignore: b.context.ignore, IsRemote: isRemote}
+	f := &lint.File{Stages: b.stages, Needed: b.needs, Escape: b.escape, Args: b.Args, Parent: b.parent, Base: b.lintBase, Ignore: b.context.Ignore, IsRemote: source.IsRemote}
 	f.Globals, _ = b.globals(b.Args)
 	f.Defaults, _ = b.globals(nil)
 	for _, c := range b.metaArgs {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
+	"hpcc/build/source"
 	"hpcc/store"
 )
 
@@ -258,7 +259,7 @@ func TestLintLeavesInstructions(t *testing.T) {
 			err = errors.Join(b.startLint(), b.parse())
 		}
 		if err == nil {
-			b.context, err = openContext(b.Context, "")
+			b.context, err = source.Open(b.Context, "")
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -269,7 +270,7 @@ func TestLintLeavesInstructions(t *testing.T) {
 	a, b := fresh(), fresh()
 	b.check()
 	for i, c := range a.stages[0].Commands {
-		if got, want := source(b.stages[0].Commands[i]), source(c); got != want {
+		if got, want := written(b.stages[0].Commands[i]), written(c); got != want {
 			t.Errorf("%q became %q", want, got)
 		}
 	}

@@ -57,7 +57,7 @@ func (b *builder) globals(args map[string]string) (map[string]string, error) {
 					v, err = expandValue(lex, *a.Value, list)
 				}
 				if err != nil {
-					return nil, b.at(c.Location(), source(&c), err)
+					return nil, b.at(c.Location(), written(&c), err)
 				}
 			default:
 				continue // declared without a value: as it is

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
 	"hpcc/build/sbom"
+	"hpcc/build/source"
 	"hpcc/conda"
 )
 
@@ -107,7 +108,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	for k, v := range o.Labels {
 		args["label:"+k] = v
 	}
-	if isGit(context) {
+	if source.IsGit(context) {
 		args["context"] = sbom.PublicURL(context)
 	} else {
 		in.request.Locals, in.partly = []local{{"context"}, {"dockerfile"}}, true

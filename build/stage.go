@@ -123,7 +123,7 @@ func (st *stage) mark() {
 
 // do carries out one instruction. loc is its place, that of FROM for triggers.
 func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Range) error {
-	text := source(c)
+	text := written(c)
 	st.number++
 	if err := st.await(ctx, c); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package build
+package source
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/store"
 	"hpcc/store/wait"
 	"hpcc/store/wait/hostile"
 	"hpcc/testdata/testenv"
@@ -56,7 +57,7 @@ func TestFetchFaults(t *testing.T) {
 			ctx := wait.With(t.Context(), wait.Patience{Header: 300 * time.Millisecond, Idle: 300 * time.Millisecond, Attempts: 3, Backoff: time.Millisecond, Notice: told.add})
 			fetch := func() (string, error) {
 				to := filepath.Join(t.TempDir(), "to")
-				_, err := fetchFile(ctx, server.URL+"/f", to, false, func(int64, int64) {})
+				_, err := Fetch(ctx, server.URL+"/f", to, false, func(int64, int64) {})
 				b, _ := os.ReadFile(to)
 				return string(b), err
 			}
@@ -166,4 +167,45 @@ func TestGitMessages(t *testing.T) {
 	if got := w.message(); got != "fatal: early EOF fatal: fetch-pack: invalid index-pack output" {
 		t.Errorf("message() = %q", got)
 	}
+}
+
+func TestIsRemote(t *testing.T) {
+	for word, want := range map[string][2]bool{"a": {}, "./a.git": {}, "https://h/x": {true, false}, "http://h/x.tar.gz": {true, false}, "https://h/x.git": {true, true},
+		"https://h/x.git#main:dir": {true, true}, "git@h:x": {true, true}, "git://h/x": {true, true}, "ssh://h/x": {true, true}, "ftp://h/x": {}} {
+		if IsRemote(word) != want[0] || IsGit(word) != want[1] {
+			t.Errorf("isRemote(%q), isGit = %v, %v; want %v", word, IsRemote(word), IsGit(word), want)
+		}
+	}
+}
+
+// newStore makes an empty store.
+func newStore(t testing.TB) *store.Store {
+	t.Helper()
+	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// directory writes a directory of files: name, text, name, text. A name that ends
+// in a slash is a directory.
+func directory(t testing.TB, nameText ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := 0; i < len(nameText); i += 2 {
+		p := filepath.Join(dir, nameText[i])
+		err := os.MkdirAll(filepath.Dir(p), 0o755)
+		switch {
+		case err != nil:
+		case strings.HasSuffix(nameText[i], "/"):
+			err = os.MkdirAll(p, 0o755)
+		default:
+			err = os.WriteFile(p, []byte(nameText[i+1]), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
 }

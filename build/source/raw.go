@@ -1,4 +1,4 @@
-package build
+package source
 
 import (
 	"io"
@@ -8,20 +8,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A rawReader opens the files of a source one after the other, without what
+// A Reader opens the files of a source one after the other, without what
 // os.File adds to the system calls, which is as much again for a small file.
 // Neighbours are opened from their directory, so that the path above is looked
 // up once. The zero value is ready; it is for one goroutine.
-type rawReader struct {
+type Reader struct {
 	dir string
 	fd  int // of dir; 0: none is open
 }
 
-// open opens a file to be read; the last component is not followed.
-func (r *rawReader) open(file string) (rawFile, error) {
+// Open opens a file to be read; the last component is not followed.
+func (r *Reader) Open(file string) (openFile, error) {
 	dir, name := path.Split(file)
 	if dir != r.dir || r.fd == 0 {
-		r.close()
+		r.Close()
 		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return 0, &fs.PathError{Op: "open", Path: dir, Err: err}
@@ -35,23 +35,23 @@ func (r *rawReader) open(file string) (rawFile, error) {
 		case err != nil:
 			return 0, &fs.PathError{Op: "open", Path: file, Err: err}
 		default:
-			return rawFile(fd), nil
+			return openFile(fd), nil
 		}
 	}
 }
 
-// close ends the use of the reader; files that it opened stay open.
-func (r *rawReader) close() {
+// Close ends the use of the reader; files that it opened stay open.
+func (r *Reader) Close() {
 	if r.fd != 0 {
 		_ = unix.Close(r.fd)
 		r.fd = 0
 	}
 }
 
-// A rawFile is an open file.
-type rawFile int
+// An openFile is an open file.
+type openFile int
 
-func (f rawFile) Read(p []byte) (int, error) {
+func (f openFile) Read(p []byte) (int, error) {
 	for {
 		n, err := unix.Read(int(f), p)
 		switch {
@@ -66,10 +66,10 @@ func (f rawFile) Read(p []byte) (int, error) {
 	}
 }
 
-func (f rawFile) size() (int64, error) {
+func (f openFile) Size() (int64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(f), &st)
 	return st.Size, err
 }
 
-func (f rawFile) close() { _ = unix.Close(int(f)) }
+func (f openFile) Close() { _ = unix.Close(int(f)) }

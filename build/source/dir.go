@@ -1,4 +1,13 @@
-package build
+// Package source provides what COPY and ADD read: directories, repositories, addresses
+// and archives.
+//
+//	Open ─► Dir.Find ─► Sets of Items, with a digest over names, modes and bytes
+//	Fetch, Clone, Archive
+//
+// No path leads out of a directory: links are resolved as if it were the root.
+// .dockerignore counts everywhere. Digests of files are kept in the store, so the next
+// build reads only files that changed.
+package source
 
 import (
 	"crypto/sha256"
@@ -26,21 +35,21 @@ import (
 // maxIgnoreFile bounds what is read of a .dockerignore.
 const maxIgnoreFile = 1 << 20
 
-// A contextDir is a directory that COPY and ADD read: the build context, or
+// A Dir is a directory that COPY and ADD read: the build context, or
 // the tree of another stage or image. No path leads out of it: links are
 // resolved as if it were the root.
-type contextDir struct {
-	dir    string
-	ignore *patternmatcher.PatternMatcher // nil: nothing is ignored
+type Dir struct {
+	Dir    string
+	Ignore *patternmatcher.PatternMatcher // nil: nothing is ignored
 	hidden []string                       // files that are ignored whatever the list says, slash-separated
-	of     string                         // what it is, for messages
+	Of     string                         // what it is, for messages
 	sums   *sums                          // digests of its files; nil: it is of this build alone
 }
 
-// openContext opens the build context with its list of ignored files:
+// Open opens a build context with its list of ignored files:
 // <Dockerfile>.dockerignore, else .dockerignore. Other contexts have no Dockerfile.
 // Hidden files are ignored as well.
-func openContext(dir, dockerfile string, hidden ...string) (*contextDir, error) {
+func Open(dir, dockerfile string, hidden ...string) (*Dir, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("finding the build context: %w", err)
@@ -48,10 +57,10 @@ func openContext(dir, dockerfile string, hidden ...string) (*contextDir, error) 
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
 		return nil, fmt.Errorf("opening the build context: %w", err)
 	}
-	if err := isContext(abs); err != nil {
+	if err := CheckDir(abs); err != nil {
 		return nil, err
 	}
-	c := &contextDir{dir: abs, of: "the build context"}
+	c := &Dir{Dir: abs, Of: "the build context"}
 	c.hide(hidden)
 	var patterns []string
 	names := []string{filepath.Join(abs, ".dockerignore")}
@@ -68,7 +77,7 @@ func openContext(dir, dockerfile string, hidden ...string) (*contextDir, error) 
 		}
 		defer f.Close()
 		if patterns, err = readIgnore(f); err == nil {
-			c.ignore, err = patternmatcher.New(patterns)
+			c.Ignore, err = patternmatcher.New(patterns)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", name, err)
@@ -79,7 +88,7 @@ func openContext(dir, dockerfile string, hidden ...string) (*contextDir, error) 
 		for _, h := range c.hidden {
 			patterns = append(patterns, patternSigns().ReplaceAllString(h, `\$0`))
 		}
-		c.ignore, err = patternmatcher.New(patterns)
+		c.Ignore, err = patternmatcher.New(patterns)
 	}
 	return c, err
 }
@@ -88,7 +97,7 @@ func openContext(dir, dockerfile string, hidden ...string) (*contextDir, error) 
 var patternSigns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[*?\[\]\\!^]`) })
 
 // hide notes which of the files are in the context.
-func (c *contextDir) hide(files []string) {
+func (c *Dir) hide(files []string) {
 	for _, f := range files {
 		real, err := filepath.EvalSymlinks(f)
 		if err == nil {
@@ -102,7 +111,7 @@ func (c *contextDir) hide(files []string) {
 			if err != nil {
 				continue
 			}
-			if rel, err := filepath.Rel(c.dir, abs); err == nil && filepath.IsLocal(rel) {
+			if rel, err := filepath.Rel(c.Dir, abs); err == nil && filepath.IsLocal(rel) {
 				c.hidden = append(c.hidden, filepath.ToSlash(rel))
 			}
 		}
@@ -121,8 +130,8 @@ func readIgnore(r io.Reader) ([]string, error) {
 	return patterns, nil
 }
 
-// isContext refuses what is no directory.
-func isContext(dir string) error {
+// CheckDir returns an error if a build context is not a directory.
+func CheckDir(dir string) error {
 	fi, err := os.Stat(dir)
 	if err != nil {
 		return fmt.Errorf("opening the build context: %w", err)
@@ -134,79 +143,40 @@ func isContext(dir string) error {
 }
 
 // ignored says whether the context leaves out the file rel (slash-separated).
-func (c *contextDir) ignored(rel string) (bool, error) {
-	if c.ignore == nil || rel == "." {
+func (c *Dir) ignored(rel string) (bool, error) {
+	if c.Ignore == nil || rel == "." {
 		return false, nil
 	}
-	return c.ignore.MatchesOrParentMatches(rel)
+	return c.Ignore.MatchesOrParentMatches(rel)
 }
 
-// contextAt is the context of that name, "" being the build's own, opened once.
-func (b *builder) contextAt(name, dir string) (*contextDir, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if c, ok := b.opened[name]; ok {
-		return c, nil
-	}
-	dockerfile := ""
-	if name == "" {
-		dockerfile = b.file
-	}
-	c, err := openContext(dir, dockerfile, b.Hidden...)
-	if err != nil {
-		return nil, err
-	}
-	if name != "" {
-		c.of = "context " + strconv.Quote(name)
-	}
-	if !strings.HasPrefix(c.dir, b.work+"/") {
-		c.sums = newSums(b.store, c.dir)
-		go c.sums.once.Do(c.sums.load) // ready when the files have been listed
-	}
-	b.opened[name] = c
-	return c, nil
-}
-
-// contextOf is the context that a from names: "" is the build's own. It is nil
-// where the name is that of a stage or an image.
-func (b *builder) contextOf(from string) (*contextDir, error) {
-	if from == "" {
-		return b.context, nil
-	}
-	dir, given := b.Contexts[from]
-	if !given || strings.HasPrefix(dir, imageContext) {
-		return nil, nil
-	}
-	return b.contextAt(from, dir)
-}
-
-// An item is one file, link or directory to copy.
-type item struct {
-	path string // of the host
-	rel  string // below the copied directory; "" for the source itself
-	mode fs.FileMode
-	link string
+// An Item is one file, link or directory to copy.
+type Item struct {
+	Path string // of the host
+	Rel  string // below the copied directory; "" for the source itself
+	Mode fs.FileMode
+	Link string
 	stat fileStat
-	data []byte // the bytes of a small file that was read already; nil: they are in the file
+	Data []byte // the bytes of a small file that was read already; nil: they are in the file
 }
 
-func (it item) time() time.Time { return time.Unix(0, it.stat.mtime) }
+func (it Item) Time() time.Time { return time.Unix(0, it.stat.mtime) }
 
-// A sourceSet is what one word of COPY names.
-type sourceSet struct {
-	name  string // base name, which a file gets below a directory
-	dir   bool   // a directory: its contents are copied, not itself
-	items []item // sorted by path component; parents before children
-	// keep is the path that --parents keeps between the destination and the
+// A Set is what one word of COPY names.
+type Set struct {
+	Name  string // base name, which a file gets below a directory
+	Dir   bool   // a directory: its contents are copied, not itself
+	Items []Item // sorted by path component; parents before children
+	// Keep is the path that --parents keeps between the destination and the
 	// source: of a file its directory, of a directory its own.
-	keep   string
-	remote bool  // fetched: not unpacked like a local archive
+	Keep   string
+	Remote bool  // fetched: not unpacked like a local archive
 	sums   *sums // of the context it is in
 }
 
-// find lists what the words of COPY name. Patterns are those of Go's
+// Find returns what the sources of COPY name. Patterns are those of Go's
 // path/filepath.Match, component by component.
-func (c *contextDir) find(words []string, exclude []string, parents bool) ([]sourceSet, error) {
+func (c *Dir) Find(words []string, exclude []string, parents bool) ([]Set, error) {
 	var skip *patternmatcher.PatternMatcher
 	if len(exclude) > 0 {
 		var err error
@@ -214,19 +184,19 @@ func (c *contextDir) find(words []string, exclude []string, parents bool) ([]sou
 			return nil, fmt.Errorf("reading --exclude: %w", err)
 		}
 	}
-	var out []sourceSet
+	var out []Set
 	for _, w := range words {
 		names, err := c.glob(w, parents)
 		if err != nil {
 			return nil, err
 		}
 		for _, n := range names {
-			s, err := c.walk(n, skip)
+			s, err := c.Walk(n, skip)
 			if err != nil {
 				return nil, err
 			}
-			if skip != nil && !s.dir { // of a directory visit has left out what is excluded
-				if gone, err := skip.MatchesOrParentMatches(s.name); err != nil || gone {
+			if skip != nil && !s.Dir { // of a directory visit has left out what is excluded
+				if gone, err := skip.MatchesOrParentMatches(s.Name); err != nil || gone {
 					if err != nil {
 						return nil, err
 					}
@@ -244,7 +214,7 @@ func (c *contextDir) find(words []string, exclude []string, parents bool) ([]sou
 
 // keepParents notes how much of its path a source keeps: all of it, or what
 // comes after "/./" in the word.
-func (s *sourceSet) keepParents(name, word string) {
+func (s *Set) keepParents(name, word string) {
 	keep := name
 	if before, _, ok := strings.Cut(filepath.ToSlash(word), "/./"); ok {
 		if clean := path.Clean("/" + before)[1:]; clean != "" {
@@ -252,17 +222,17 @@ func (s *sourceSet) keepParents(name, word string) {
 			keep = path.Join(parts[min(len(parts), strings.Count(clean, "/")+1):]...)
 		}
 	}
-	if s.keep = keep; !s.dir {
-		s.keep = path.Dir(keep)
+	if s.Keep = keep; !s.Dir {
+		s.Keep = path.Dir(keep)
 	}
 }
 
 // glob resolves one word to names relative to the directory. A pattern may match
 // none, as in BuildKit; "**" is any directories below only with --parents.
-func (c *contextDir) glob(word string, parents bool) ([]string, error) {
+func (c *Dir) glob(word string, parents bool) ([]string, error) {
 	clean := path.Clean("/" + filepath.ToSlash(word))[1:]
 	if rel := path.Clean("./" + filepath.ToSlash(word)); rel == ".." || strings.HasPrefix(rel, "../") {
-		return nil, fmt.Errorf("%q leads out of %s; files outside it cannot be copied", word, c.of)
+		return nil, fmt.Errorf("%q leads out of %s; files outside it cannot be copied", word, c.Of)
 	}
 	if !strings.ContainsAny(clean, "*?[") {
 		if clean == "" {
@@ -296,9 +266,9 @@ func (c *contextDir) glob(word string, parents bool) ([]string, error) {
 }
 
 // below lists a directory and all directories in it.
-func (c *contextDir) below(dir string) []string {
+func (c *Dir) below(dir string) []string {
 	out := []string{dir}
-	full, err := securejoin.SecureJoin(c.dir, dir)
+	full, err := securejoin.SecureJoin(c.Dir, dir)
 	if err != nil {
 		return nil
 	}
@@ -312,8 +282,8 @@ func (c *contextDir) below(dir string) []string {
 }
 
 // matches lists the names in dir that match one component of a pattern.
-func (c *contextDir) matches(dir, pattern string) ([]string, error) {
-	full, err := securejoin.SecureJoin(c.dir, dir)
+func (c *Dir) matches(dir, pattern string) ([]string, error) {
+	full, err := securejoin.SecureJoin(c.Dir, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -332,29 +302,29 @@ func (c *contextDir) matches(dir, pattern string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok && (!gone || (e.IsDir() && c.ignore.Exclusions())) {
+		if ok && (!gone || (e.IsDir() && c.Ignore.Exclusions())) {
 			out = append(out, rel)
 		}
 	}
 	return out, nil
 }
 
-// digest sums up names, kinds, modes and bytes of a set. Times do not count: a
+// Digest returns a digest of the names, kinds, modes and bytes of a set. Times do not count: a
 // fresh clone has others and the same content.
-func (s *sourceSet) digest() (string, error) {
-	contents, err := s.sums.of(s.items)
+func (s *Set) Digest() (string, error) {
+	contents, err := s.sums.of(s.Items)
 	if err != nil {
 		return "", err
 	}
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %v %q\n", s.name, s.dir, s.keep)
+	fmt.Fprintf(h, "%q %v %q\n", s.Name, s.Dir, s.Keep)
 	var line []byte
-	for i, it := range s.items {
-		line = strconv.AppendQuote(line[:0], it.rel)
-		line = strconv.AppendUint(append(line, ' '), uint64(it.mode.Type()), 8)
-		line = strconv.AppendUint(append(line, ' '), uint64(it.mode&(fs.ModePerm|fs.ModeSticky)), 8)
-		line = strconv.AppendQuote(append(line, ' '), it.link)
-		if it.mode.IsRegular() {
+	for i, it := range s.Items {
+		line = strconv.AppendQuote(line[:0], it.Rel)
+		line = strconv.AppendUint(append(line, ' '), uint64(it.Mode.Type()), 8)
+		line = strconv.AppendUint(append(line, ' '), uint64(it.Mode&(fs.ModePerm|fs.ModeSticky)), 8)
+		line = strconv.AppendQuote(append(line, ' '), it.Link)
+		if it.Mode.IsRegular() {
 			line = append(line, contents[i][:]...)
 		}
 		h.Write(append(line, '\n'))

@@ -1,4 +1,4 @@
-package build
+package source
 
 import (
 	"errors"
@@ -39,17 +39,17 @@ func TestWalk(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, ".dockerignore"), []byte(ignore), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		c, err := openContext(dir, "")
+		c, err := Open(dir, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		set, err := c.walk(".", nil)
+		set, err := c.Walk(".", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, it := range set.items {
-			got = append(got, fmt.Sprint(it.rel, " ", it.mode, " ", it.stat.size, " ", it.link))
+		for _, it := range set.Items {
+			got = append(got, fmt.Sprint(it.Rel, " ", it.Mode, " ", it.stat.size, " ", it.Link))
 		}
 		if want := walkedDir(t, c); !slices.Equal(got, want) {
 			t.Errorf("ignoring %q: %d files, want %d\n%.600q\n%.600q", ignore, len(got), len(want), got, want)
@@ -58,14 +58,14 @@ func TestWalk(t *testing.T) {
 }
 
 // walkedDir lists the context with the standard library's walk.
-func walkedDir(t *testing.T, c *contextDir) []string {
+func walkedDir(t *testing.T, c *Dir) []string {
 	t.Helper()
 	var out []string
-	err := filepath.WalkDir(c.dir, func(p string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(c.Dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.Type()&fs.ModeNamedPipe != 0 {
 			return err
 		}
-		rel := strings.TrimPrefix(strings.TrimPrefix(p, c.dir), "/")
+		rel := strings.TrimPrefix(strings.TrimPrefix(p, c.Dir), "/")
 		if gone, err := c.ignored(rel); err != nil || (gone && rel != "") {
 			return err
 		}

@@ -1,4 +1,4 @@
-package build
+package source
 
 import (
 	"bufio"
@@ -58,34 +58,40 @@ type sumRecord struct {
 type sums struct {
 	store *store.Store
 	dir   string // of the context
+	key   string
 	once  sync.Once
 	mu    sync.Mutex
 	known map[string]sumRecord // by the file's path below dir
 	fresh bool                 // known has what the store does not
 }
 
-func newSums(s *store.Store, dir string) *sums { return &sums{store: s, dir: dir} }
+// Remember has the digests of the directory's files kept in the store's cache "context"
+// under key, so that the next build reads only what changed.
+func (c *Dir) Remember(s *store.Store, key string) {
+	c.sums = &sums{store: s, dir: c.Dir, key: key}
+	go c.sums.once.Do(c.sums.load) // ready when the files have been listed
+}
 
-// key names the context's record in the cache "context".
-func (s *sums) key() string { return digestOf("context", s.dir) }
+// Save keeps in the store what was learned of the directory's files.
+func (c *Dir) Save() error { return c.sums.save() }
 
 // Small files that are read stay in memory: what is not known is most often
 // copied next, and opening a file takes longer than reading it.
 const (
-	smallFile = 64 << 10
+	SmallFile = 64 << 10
 	keptBytes = 64 << 20 // of one source
 )
 
 // of returns the digest of each item's bytes; of items that are no regular
 // files it is zero. Items get the bytes of small files that were read.
-func (s *sums) of(items []item) ([]sum, error) {
+func (s *sums) of(items []Item) ([]sum, error) {
 	out := make([]sum, len(items))
 	var missing []int
 	for i, it := range items {
-		if !it.mode.IsRegular() {
+		if !it.Mode.IsRegular() {
 			continue
 		}
-		if r, ok := s.lookup(it.path); ok && r.stat == it.stat {
+		if r, ok := s.lookup(it.Path); ok && r.stat == it.stat {
 			out[i] = r.sum
 			continue
 		}
@@ -98,27 +104,27 @@ func (s *sums) of(items []item) ([]sum, error) {
 	for range min(len(missing), store.AtOnce(goruntime.GOMAXPROCS(0), 2)) {
 		g.Go(func() error {
 			buf := make([]byte, 128<<10)
-			var r rawReader
-			defer r.close()
+			var r Reader
+			defer r.Close()
 			for {
 				n := int(next.Add(1)) - 1
 				if n >= len(missing) {
 					return nil
 				}
 				it := &items[missing[n]]
-				size, err := readSum(&r, it.path, &out[missing[n]], buf)
+				size, err := readSum(&r, it.Path, &out[missing[n]], buf)
 				if err != nil {
-					return fmt.Errorf("reading %q: %w", it.path, err)
+					return fmt.Errorf("reading %q: %w", it.Path, err)
 				}
 				if it.stat.settled(now) {
-					s.learn(it.path, sumRecord{it.stat, out[missing[n]]})
+					s.learn(it.Path, sumRecord{it.stat, out[missing[n]]})
 				}
-				if size > smallFile {
+				if size > SmallFile {
 					continue
 				}
 				if end := kept.Add(size); end <= int64(len(slab)) {
-					it.data = slab[end-size : end : end]
-					copy(it.data, buf)
+					it.Data = slab[end-size : end : end]
+					copy(it.Data, buf)
 				}
 			}
 		})
@@ -127,10 +133,10 @@ func (s *sums) of(items []item) ([]sum, error) {
 }
 
 // keptSize is how many bytes of small files are kept of those that are missing.
-func keptSize(items []item, missing []int) int64 {
+func keptSize(items []Item, missing []int) int64 {
 	var n int64
 	for _, i := range missing {
-		if size := items[i].stat.size; size <= smallFile {
+		if size := items[i].stat.size; size <= SmallFile {
 			n += size
 		}
 	}
@@ -139,18 +145,18 @@ func keptSize(items []item, missing []int) int64 {
 
 // readSum digests a file's bytes and returns how many there are. If they are
 // not more than buf holds they are in buf then.
-func readSum(r *rawReader, file string, out *sum, buf []byte) (size int64, err error) {
-	f, err := r.open(file)
+func readSum(r *Reader, file string, out *sum, buf []byte) (size int64, err error) {
+	f, err := r.Open(file)
 	if err != nil {
 		return 0, err
 	}
-	defer f.close()
+	defer f.Close()
 	h := sha256.New()
 	for {
 		n, err := io.ReadFull(f, buf)
 		h.Write(buf[:n])
 		size += int64(n)
-		if atEnd(err) {
+		if AtEnd(err) {
 			h.Sum(out[:0])
 			return size, nil
 		}
@@ -160,8 +166,8 @@ func readSum(r *rawReader, file string, out *sum, buf []byte) (size int64, err e
 	}
 }
 
-// atEnd says whether an error of io.ReadFull means that the file has ended.
-func atEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }
+// AtEnd reports whether an error of io.ReadFull means that the file has ended.
+func AtEnd(err error) bool { return err == io.EOF || err == io.ErrUnexpectedEOF }
 
 func (s *sums) lookup(file string) (sumRecord, bool) {
 	if s == nil {
@@ -195,7 +201,7 @@ const maxSums = 1 << 20
 
 // load reads what the store knows. What cannot be read is not known.
 func (s *sums) load() {
-	data, err := s.store.Cached("context", s.key())
+	data, err := s.store.Cached("context", s.key)
 	if err == nil {
 		s.known = parseSums(data)
 	}
@@ -229,7 +235,7 @@ func parseSums(data []byte) map[string]sumRecord {
 	return known
 }
 
-// save keeps what was learned. Files that are gone are forgotten when there
+// Save keeps what was learned. Files that are gone are forgotten when there
 // are too many.
 func (s *sums) save() error {
 	if s == nil || !s.fresh {
@@ -253,5 +259,5 @@ func (s *sums) save() error {
 		_, _ = w.Write(append(b, r.sum[:]...))
 	}
 	_ = w.Flush()
-	return s.store.Cache("context", s.key(), buf.Bytes())
+	return s.store.Cache("context", s.key, buf.Bytes())
 }

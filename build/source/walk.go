@@ -1,4 +1,4 @@
-package build
+package source
 
 import (
 	"errors"
@@ -20,63 +20,63 @@ import (
 	"hpcc/store"
 )
 
-// walk lists what is to be copied for one name.
-func (c *contextDir) walk(name string, skip *patternmatcher.PatternMatcher) (sourceSet, error) {
-	set := sourceSet{name: path.Base(name), sums: c.sums}
-	full, err := securejoin.SecureJoin(c.dir, name)
+// Walk returns what is to be copied for one name.
+func (c *Dir) Walk(name string, skip *patternmatcher.PatternMatcher) (Set, error) {
+	set := Set{Name: path.Base(name), sums: c.sums}
+	full, err := securejoin.SecureJoin(c.Dir, name)
 	if err != nil {
-		return set, fmt.Errorf("finding %q in %s: %w", name, c.of, err)
+		return set, fmt.Errorf("finding %q in %s: %w", name, c.Of, err)
 	}
-	if rel, err := filepath.Rel(c.dir, full); err == nil && slices.Contains(c.hidden, filepath.ToSlash(rel)) { // by a link, too
-		return set, fmt.Errorf("copying %q from %s: it holds secrets that are for no image", name, c.of)
+	if rel, err := filepath.Rel(c.Dir, full); err == nil && slices.Contains(c.hidden, filepath.ToSlash(rel)) { // by a link, too
+		return set, fmt.Errorf("copying %q from %s: it holds secrets that are for no image", name, c.Of)
 	}
-	top := item{path: full}
+	top := Item{Path: full}
 	err = top.look(unix.AT_FDCWD, full)
 	gone, ierr := c.ignored(name)
 	if ierr != nil {
 		return set, ierr
 	}
-	if errors.Is(err, fs.ErrNotExist) || (err == nil && gone && !top.mode.IsDir()) {
+	if errors.Is(err, fs.ErrNotExist) || (err == nil && gone && !top.Mode.IsDir()) {
 		why := "no such file"
 		if gone && err == nil {
 			why = "left out by .dockerignore"
 		}
-		return set, fmt.Errorf("copying %q from %s: %s", name, c.of, why)
+		return set, fmt.Errorf("copying %q from %s: %s", name, c.Of, why)
 	}
 	if err != nil {
-		return set, fmt.Errorf("copying %q from %s: %w", name, c.of, err)
+		return set, fmt.Errorf("copying %q from %s: %w", name, c.Of, err)
 	}
-	if !top.mode.IsDir() {
-		if !top.mode.IsRegular() {
-			return set, fmt.Errorf("copying %q from %s: neither a file nor a directory", name, c.of)
+	if !top.Mode.IsDir() {
+		if !top.Mode.IsRegular() {
+			return set, fmt.Errorf("copying %q from %s: neither a file nor a directory", name, c.Of)
 		}
-		set.items = []item{top}
+		set.Items = []Item{top}
 		return set, nil
 	}
-	set.dir = true
-	base, err := filepath.Rel(c.dir, full)
+	set.Dir = true
+	base, err := filepath.Rel(c.Dir, full)
 	if err != nil {
 		return set, err
 	}
 	w := &walker{context: c, base: base, skip: skip, top: full}
 	w.group.SetLimit(store.AtOnce(walkers, 3))
-	list := dirList{found: []foundFile{{item: top, below: &dirList{}}}}
+	list := dirList{found: []foundFile{{Item: top, below: &dirList{}}}}
 	err = w.list(full, list.found[0].below)
 	if werr := w.group.Wait(); err == nil {
 		err = werr
 	}
 	if err != nil {
-		return set, fmt.Errorf("reading %q of %s: %w", name, c.of, err)
+		return set, fmt.Errorf("reading %q of %s: %w", name, c.Of, err)
 	}
-	set.items = list.appendTo(make([]item, 0, w.count.Load()+1))
-	if gone && len(set.items) < 2 { // no exception of .dockerignore lies below
-		return set, fmt.Errorf("copying %q from %s: left out by .dockerignore", name, c.of)
+	set.Items = list.appendTo(make([]Item, 0, w.count.Load()+1))
+	if gone && len(set.Items) < 2 { // no exception of .dockerignore lies below
+		return set, fmt.Errorf("copying %q from %s: left out by .dockerignore", name, c.Of)
 	}
 	return set, nil
 }
 
 // look finds out about the item, a name in an open directory.
-func (it *item) look(dir int, name string) error {
+func (it *Item) look(dir int, name string) error {
 	var st unix.Stat_t
 	for {
 		err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
@@ -84,21 +84,21 @@ func (it *item) look(dir int, name string) error {
 			break
 		}
 		if err != unix.EINTR {
-			return &fs.PathError{Op: "lstat", Path: it.path, Err: err}
+			return &fs.PathError{Op: "lstat", Path: it.Path, Err: err}
 		}
 	}
-	it.mode, it.stat = fromBits(st.Mode), statOf(&st)
+	it.Mode, it.stat = FromBits(st.Mode), statOf(&st)
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFREG:
 	case unix.S_IFDIR:
-		it.mode |= fs.ModeDir
+		it.Mode |= fs.ModeDir
 	case unix.S_IFLNK:
-		it.mode |= fs.ModeSymlink
+		it.Mode |= fs.ModeSymlink
 		var err error
-		it.link, err = os.Readlink(it.path)
+		it.Link, err = os.Readlink(it.Path)
 		return err
 	default: // sockets and the like are no content
-		it.mode |= fs.ModeIrregular
+		it.Mode |= fs.ModeIrregular
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (it *item) look(dir int, name string) error {
 // of one, at the same time: on the file systems of clusters each question is a
 // message to a server.
 type walker struct {
-	context *contextDir
+	context *Dir
 	base    string // the directory's path in the context
 	skip    *patternmatcher.PatternMatcher
 	top     string // the directory's path on the host
@@ -125,17 +125,17 @@ const (
 type dirList struct{ found []foundFile }
 
 type foundFile struct {
-	item
+	Item
 	gone  bool     // left out; what is below may be an exception
 	below *dirList // of a directory
 }
 
 // appendTo adds what was found to items, directories before what is in them.
-func (l *dirList) appendTo(items []item) []item {
+func (l *dirList) appendTo(items []Item) []Item {
 	for i := range l.found {
 		f := &l.found[i]
 		if !f.gone {
-			items = append(items, f.item)
+			items = append(items, f.Item)
 		}
 		if f.below != nil {
 			items = f.below.appendTo(items)
@@ -163,12 +163,12 @@ func (w *walker) list(dir string, into *dirList) error {
 	}
 	for i := range into.found {
 		f := &into.found[i]
-		if !f.mode.IsDir() {
+		if !f.Mode.IsDir() {
 			continue
 		}
 		f.below = &dirList{}
-		if !w.group.TryGo(func() error { return w.list(f.path, f.below) }) {
-			if err := w.list(f.path, f.below); err != nil {
+		if !w.group.TryGo(func() error { return w.list(f.Path, f.below) }) {
+			if err := w.list(f.Path, f.below); err != nil {
 				return err
 			}
 		}
@@ -202,22 +202,22 @@ func (w *walker) look(d *os.File, names []string, into []foundFile) error {
 // visit finds out about one file of the open directory dir. What is left out
 // and hides no exception is not looked at.
 func (w *walker) visit(fd int, dir, name string, f *foundFile) error {
-	f.path = strings.TrimSuffix(dir, "/") + "/" + name
-	f.rel = strings.TrimPrefix(f.path[len(w.top):], "/")
+	f.Path = strings.TrimSuffix(dir, "/") + "/" + name
+	f.Rel = strings.TrimPrefix(f.Path[len(w.top):], "/")
 	var err error
-	if f.gone, err = w.leftOut(f.rel); err != nil || (f.gone && !w.exceptions()) {
+	if f.gone, err = w.leftOut(f.Rel); err != nil || (f.gone && !w.exceptions()) {
 		return err
 	}
 	if err := f.look(fd, name); err != nil {
 		return err
 	}
-	f.gone = f.gone || f.mode&fs.ModeIrregular != 0
+	f.gone = f.gone || f.Mode&fs.ModeIrregular != 0
 	return nil
 }
 
 // leftOut says whether .dockerignore or --exclude leaves the file out.
 func (w *walker) leftOut(rel string) (bool, error) {
-	if w.context.ignore == nil && w.skip == nil {
+	if w.context.Ignore == nil && w.skip == nil {
 		return false, nil
 	}
 	w.mu.Lock()
@@ -231,5 +231,22 @@ func (w *walker) leftOut(rel string) (bool, error) {
 
 // exceptions says whether what is left out may have below it what is not.
 func (w *walker) exceptions() bool {
-	return (w.context.ignore != nil && w.context.ignore.Exclusions()) || (w.skip != nil && w.skip.Exclusions())
+	return (w.context.Ignore != nil && w.context.Ignore.Exclusions()) || (w.skip != nil && w.skip.Exclusions())
 }
+
+// FromBits returns a mode of chmod(2) as Go has it.
+func FromBits(b uint32) fs.FileMode {
+	m := fs.FileMode(b & 0o777)
+	for _, f := range modeFlags {
+		if b&f.bit != 0 {
+			m |= f.mode
+		}
+	}
+	return m
+}
+
+// modeFlags are the bits of a mode above the permissions.
+var modeFlags = [...]struct {
+	mode fs.FileMode
+	bit  uint32
+}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}

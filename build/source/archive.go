@@ -1,4 +1,4 @@
-package build
+package source
 
 import (
 	"archive/tar"
@@ -16,11 +16,11 @@ import (
 	"hpcc/store"
 )
 
-// archive opens a file when it is a tar archive, plain or packed with gzip,
+// Archive opens a file when it is a tar archive, plain or packed with gzip,
 // zstd, xz or bzip2: by content, as ADD decides, not by name. An error says that
 // ADD would unpack the file and cannot: it is damaged, or packed in a way that
 // is not known here.
-func archive(file string) (io.ReadCloser, bool, error) {
+func Archive(file string) (io.ReadCloser, bool, error) {
 	r, err := unpacked(file)
 	if err != nil {
 		return nil, false, err

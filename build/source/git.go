@@ -1,4 +1,4 @@
-package build
+package source
 
 import (
 	"bytes"
@@ -49,15 +49,18 @@ func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
 	case errors.Is(err, exec.ErrWaitDelay):
 		err = nil
 	case errors.As(err, &ee) && len(ee.Stderr) > 0:
-		err = errors.New(oneLine(string(ee.Stderr)))
+		err = errors.New(shorten(string(ee.Stderr), 100))
 	}
 	return out, err
 }
 
+// gitUmask is the umask of git: the same repository has the same modes.
+const gitUmask = 0o022
+
 // gitCommand is git, which ends with ctx together with its children for each
 // protocol. On a terminal it stays in the foreground, where ssh may ask.
 func gitCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
-	shell := fmt.Sprintf(`umask %03o; exec git "$@"`, buildUmask)
+	shell := fmt.Sprintf(`umask %03o; exec git "$@"`, gitUmask)
 	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", shell, "git"}, args...)...)
 	cmd.Dir = dir
 	if !term.IsTerminal(int(os.Stdin.Fd())) {
@@ -168,9 +171,14 @@ func (w *gitWords) message() string {
 	if len(reasons) == 0 {
 		reasons = rest
 	}
-	text := []rune(strings.Join(strings.Fields(strings.Join(reasons, " ")), " "))
-	if len(text) > maxGitMessage {
-		text = append(text[:maxGitMessage-1], '…')
+	return shorten(strings.Join(reasons, " "), maxGitMessage)
+}
+
+// shorten returns a text on one line of at most most runes.
+func shorten(text string, most int) string {
+	r := []rune(strings.Join(strings.Fields(text), " "))
+	if len(r) > most {
+		r = append(r[:most-1], '…')
 	}
-	return string(text)
+	return string(r)
 }

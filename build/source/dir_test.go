@@ -1,4 +1,4 @@
-package build
+package source
 
 import (
 	"errors"
@@ -12,26 +12,26 @@ import (
 // found lists what "COPY words… /" would copy from a directory.
 func found(t *testing.T, dir string, words ...string) (string, error) {
 	t.Helper()
-	c, err := openContext(dir, filepath.Join(dir, "Dockerfile"))
+	c, err := Open(dir, filepath.Join(dir, "Dockerfile"))
 	if err != nil {
 		return "", err
 	}
-	sets, err := c.find(words, nil, false)
+	sets, err := c.Find(words, nil, false)
 	if err != nil {
 		return "", err
 	}
 	var out []string
 	for _, s := range sets {
-		if !s.dir {
-			out = append(out, s.name)
+		if !s.Dir {
+			out = append(out, s.Name)
 		}
-		for _, it := range s.items {
+		for _, it := range s.Items {
 			switch {
-			case it.rel == "":
-			case it.mode.IsDir():
-				out = append(out, it.rel+"/")
+			case it.Rel == "":
+			case it.Mode.IsDir():
+				out = append(out, it.Rel+"/")
 			default:
-				out = append(out, it.rel)
+				out = append(out, it.Rel)
 			}
 		}
 	}
@@ -58,8 +58,8 @@ func TestIgnoreUnread(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := openContext(dir, ""); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), list) {
-				t.Errorf("openContext: %v; want an error with %q and the file's name", err, c.want)
+			if _, err := Open(dir, ""); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), list) {
+				t.Errorf("Open: %v; want an error with %q and the file's name", err, c.want)
 			}
 		})
 	}
@@ -76,7 +76,7 @@ func TestGlobOnce(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(deep, "f"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	names, err := (&contextDir{dir: dir}).glob("**/**/**/**/**/**/f", true)
+	names, err := (&Dir{Dir: dir}).glob("**/**/**/**/**/**/f", true)
 	if want := strings.Repeat("d/", 40) + "f"; err != nil || len(names) != 1 || names[0] != want {
 		t.Errorf("glob = %d names, %v; want %q alone", len(names), err, want)
 	}
@@ -105,7 +105,7 @@ func TestIgnored(t *testing.T) {
 		{"climbing", "d/../a.log", "a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := files(t, "a.log", "", "a.txt", "", "d/b.log", "", "d/b.txt", "", "d/e/c.log", "", "d/e/c.txt", "")
+			dir := directory(t, "a.log", "", "a.txt", "", "d/b.log", "", "d/b.txt", "", "d/e/c.log", "", "d/e/c.txt", "")
 			for _, name := range []string{".dockerignore", "Dockerfile.dockerignore"} {
 				// The second is of this Dockerfile alone and goes before the other.
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(c.ignore+"\n.dockerignore\n*.dockerignore\n"), 0o644); err != nil {
@@ -120,13 +120,13 @@ func TestIgnored(t *testing.T) {
 			}
 		})
 	}
-	if _, err := found(t, files(t, ".dockerignore", "[\n", "a", ""), "a"); err == nil || !strings.Contains(err.Error(), ".dockerignore") {
+	if _, err := found(t, directory(t, ".dockerignore", "[\n", "a", ""), "a"); err == nil || !strings.Contains(err.Error(), ".dockerignore") {
 		t.Errorf("a bad pattern: %v; want an error that names the file", err)
 	}
 }
 
 func TestFind(t *testing.T) {
-	dir := files(t, ".dockerignore", "hidden*\nd/secret\n", "a.txt", "", "b.txt", "", "d/c.txt", "", "d/secret/x", "", "e/c.txt", "", "e/f/g.txt", "", "hidden.txt", "", "hiddendir/x", "", "with[x", "", "empty/", "")
+	dir := directory(t, ".dockerignore", "hidden*\nd/secret\n", "a.txt", "", "b.txt", "", "d/c.txt", "", "d/secret/x", "", "e/c.txt", "", "e/f/g.txt", "", "hidden.txt", "", "hiddendir/x", "", "with[x", "", "empty/", "")
 	for link, to := range map[string]string{"in": "d/c.txt", "dirlink": "e", "abs": "/a.txt", "out": "../../etc/passwd", "outdir": "/etc", "loop": "loop", "e/back": "../a.txt"} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
@@ -183,21 +183,21 @@ func TestSourceDigest(t *testing.T) {
 	tree := []string{"d/a", "text", "d/b/c", "x\n1\n", "d/b/e", "", "d/empty/", ""}
 	sum := func(dir string) string {
 		t.Helper()
-		c, err := openContext(dir, filepath.Join(dir, "Dockerfile"))
+		c, err := Open(dir, filepath.Join(dir, "Dockerfile"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		sets, err := c.find([]string{"d"}, nil, false)
+		sets, err := c.Find([]string{"d"}, nil, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := sets[0].digest()
+		s, err := sets[0].Digest()
 		if err != nil {
 			t.Fatal(err)
 		}
 		return s
 	}
-	first := sum(files(t, tree...))
+	first := sum(directory(t, tree...))
 	for _, c := range []struct {
 		name   string
 		change func(p func(string) string) error
@@ -229,7 +229,7 @@ func TestSourceDigest(t *testing.T) {
 			return os.WriteFile(p("b/c"), []byte("x\n1\n\n4\n\"b/e\" ---------- 644 \"\"\n"), 0o644)
 		}, false},
 	} {
-		dir := files(t, tree...)
+		dir := directory(t, tree...)
 		if err := c.change(func(n string) string { return filepath.Join(dir, "d", n) }); err != nil {
 			t.Fatal(err)
 		}
@@ -237,8 +237,8 @@ func TestSourceDigest(t *testing.T) {
 			t.Errorf("%s: digests are equal: %v; want %v", c.name, got == first, c.same)
 		}
 	}
-	dir := files(t, tree...)
-	one := files(t, tree...)
+	dir := directory(t, tree...)
+	one := directory(t, tree...)
 	os.Symlink("a", filepath.Join(dir, "d/l"))
 	os.Symlink("b", filepath.Join(one, "d/l"))
 	if sum(dir) == sum(one) {
@@ -249,7 +249,7 @@ func TestSourceDigest(t *testing.T) {
 // TestHiddenFiles: files that hold secrets are in no context, whatever
 // .dockerignore says and by whatever name the context is opened.
 func TestHiddenFiles(t *testing.T) {
-	dir := files(t, "creds.yaml", "", "d/p[w]*", "", "a", "", ".dockerignore", "!creds.yaml\n!d\n")
+	dir := directory(t, "creds.yaml", "", "d/p[w]*", "", "a", "", ".dockerignore", "!creds.yaml\n!d\n")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
@@ -262,7 +262,7 @@ func TestHiddenFiles(t *testing.T) {
 		{filepath.Join(dir, "creds.yaml"), filepath.Join(dir, "d/p[w]*"), outside},
 		{filepath.Join(link, "creds.yaml"), filepath.Join(link, "d", "p[w]*"), filepath.Join(dir, "nothere")},
 	} {
-		c, err := openContext(dir, "", hidden...)
+		c, err := Open(dir, "", hidden...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +272,7 @@ func TestHiddenFiles(t *testing.T) {
 			}
 		}
 		for _, word := range []string{"creds.yaml", "./creds.yaml", "alias"} {
-			if _, err := c.find([]string{word}, nil, false); err == nil || !strings.Contains(err.Error(), "it holds secrets that are for no image") {
+			if _, err := c.Find([]string{word}, nil, false); err == nil || !strings.Contains(err.Error(), "it holds secrets that are for no image") {
 				t.Errorf("COPY %s: %v", word, err)
 			}
 		}

@@ -1,4 +1,4 @@
-package build
+package source
 
 import (
 	"bytes"
@@ -14,21 +14,21 @@ import (
 // how many of them the store knew.
 func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) {
 	t.Helper()
-	c, err := openContext(dir, "")
+	c, err := Open(dir, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.sums = newSums(s, c.dir)
-	set, err := c.walk(".", nil)
+	c.Remember(s, "key")
+	set, err := c.Walk(".", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, it := range set.items {
-		if r, ok := c.sums.lookup(it.path); ok && r.stat == it.stat {
+	for _, it := range set.Items {
+		if r, ok := c.sums.lookup(it.Path); ok && r.stat == it.stat {
 			known++
 		}
 	}
-	if digest, err = set.digest(); err != nil {
+	if digest, err = set.Digest(); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.sums.save(); err != nil {
@@ -40,8 +40,8 @@ func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) 
 // Files are read again when they were changed, and only then: also when size
 // and modification time are what they were.
 func TestSums(t *testing.T) {
-	s := open(t)
-	dir := files(t, "a", "one", "sub/b", "two", "sub/c", "three")
+	s := newStore(t)
+	dir := directory(t, "a", "one", "sub/b", "two", "sub/c", "three")
 	settle := func() { time.Sleep(150 * time.Millisecond) }
 	settle()
 	first, known := sumOf(t, s, dir)
@@ -75,7 +75,7 @@ func TestSums(t *testing.T) {
 	if again, known := sumOf(t, s, dir); again != changed || known != 3 {
 		t.Errorf("digest %s, %d files known; want %s and 3", again, known, changed)
 	}
-	elsewhere := files(t, "a", "eno", "sub/b", "two", "sub/c", "three")
+	elsewhere := directory(t, "a", "eno", "sub/b", "two", "sub/c", "three")
 	if d, _ := sumOf(t, s, elsewhere); d != changed {
 		t.Error("the same files elsewhere have another digest")
 	}
