@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
+	"hpcc/build/attest"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -112,8 +113,8 @@ func (a *attestations) read(c *cli.Context) error {
 }
 
 // statements are what is attested of an image that was built from inputs.
-func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Image, inputs *build.Inputs, parts *unpack.Parts) ([]build.Statement, error) {
-	var out []build.Statement
+func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Image, inputs *build.Inputs, parts *unpack.Parts) ([]attest.Statement, error) {
+	var out []attest.Statement
 	if a.sbom {
 		dir, _, err := unpack.Tree(ctx, s, img, unpack.Options{Parts: parts})
 		if err != nil {
@@ -144,9 +145,9 @@ func printAttestation(c *cli.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	flag, types := "--sbom", []string{build.PredicateSPDX}
+	flag, types := "--sbom", []string{attest.SPDX}
 	if c.Bool("provenance") {
-		flag, types = "--provenance", []string{build.PredicateProvenance, build.PredicateProvenanceV0}
+		flag, types = "--provenance", []string{attest.Provenance, attest.ProvenanceV0}
 	}
 	predicate, err := s.Attestation(name, p, types...)
 	var none *store.NoAttestationError

@@ -1,55 +1,41 @@
-package build
+// Package attest puts images under an index together with what is attested of them:
+// in-toto statements in the form that BuildKit stores them in registries.
+//
+// Statements contain neither a time nor the image's name, so two builds of the same image
+// have the same index. They are not signed.
+package attest
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"hpcc/build/sbom"
 	"hpcc/store"
 )
 
-// Types of what is attested of an image. The older provenance is what images
-// of BuildKit before 0.31 carry.
+// Types of statements. Images of BuildKit before 0.31 carry ProvenanceV0.
 const (
-	PredicateProvenance   = "https://slsa.dev/provenance/v1"
-	PredicateProvenanceV0 = "https://slsa.dev/provenance/v0.2"
-	PredicateSPDX         = "https://spdx.dev/Document"
+	Provenance   = "https://slsa.dev/provenance/v1"
+	ProvenanceV0 = "https://slsa.dev/provenance/v0.2"
+	SPDX         = "https://spdx.dev/Document"
 )
 
-// A Statement is something attested of an image.
+// A Statement is one thing that is attested of an image.
 type Statement struct {
-	Type      string // one of the Predicate constants
-	Predicate any    // what encoding/json makes the document from
-}
-
-// SBOM returns the statement that lists the packages of an image in dir, the tree
-// that it was unpacked to. Notes are records of packages that could not be read.
-func SBOM(ctx context.Context, dir string, img v1.Image) (st Statement, notes []string, err error) {
-	created, err := sourceDate(os.Getenv(epochArg))
-	if err != nil {
-		return st, nil, err
-	}
-	d, err := img.Digest()
-	if err != nil {
-		return st, nil, err
-	}
-	doc, notes, err := sbom.Scan(ctx, dir, d, created)
-	return Statement{PredicateSPDX, doc}, notes, err
+	Type      string // Provenance, ProvenanceV0 or SPDX
+	Predicate any    // the document, to be encoded as JSON
 }
 
 // attestation is the manifest that holds what is attested of the image with
 // this digest, for an index to list beside it (BuildKit, "Image attestation
 // storage"). Its configuration names no platform, so that nobody runs it.
 func attestation(image v1.Hash, about []Statement) (v1.Image, error) {
-	img := emptyImage()
+	img := noLayers()
 	var add []mutate.Addendum
 	cfg := &v1.ConfigFile{OS: "unknown", Architecture: "unknown", RootFS: v1.RootFS{Type: "layers"}}
 	for _, st := range about {

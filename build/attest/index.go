@@ -1,4 +1,4 @@
-package build
+package attest
 
 import (
 	"fmt"
@@ -9,13 +9,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// emptyImage is an image of OCI's types without layers.
-func emptyImage() v1.Image {
-	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-}
-
-// Index puts images of one name for several platforms under one index, and
-// what is attested of each; about is nil when nothing is.
+// Index puts images of one name for several platforms under one index, together with the
+// statements about each. about is nil if there are none.
 func Index(imgs []v1.Image, about [][]Statement) (v1.ImageIndex, error) {
 	idx := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, img := range imgs {
@@ -36,4 +31,9 @@ func Index(imgs []v1.Image, about [][]Statement) (v1.ImageIndex, error) {
 		}
 	}
 	return idx, nil
+}
+
+// noLayers returns an image of OCI's types without layers.
+func noLayers() v1.Image {
+	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }
