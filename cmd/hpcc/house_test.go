@@ -16,14 +16,16 @@ import (
 
 // floors are the rooms and which of our rooms each may import.
 var floors = map[string][]string{
-	"cmd/hpcc": {"build", "cmd/start/bare", "conda", "envfile", "job", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "store", "store/owndir", "store/wait", "store/wait/hostile", "unpack"},
+	"cmd/hpcc": {"build", "build/attest", "cmd/start/bare", "conda", "envfile", "job", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "store", "store/owndir", "store/wait", "store/wait/hostile", "unpack"},
 	// The program for images, and the start of "hpcc run": see their package comments.
 	"cmd/start":          {"metrics", "runtime", "runtime/foreign", "runtime/process"},
 	"cmd/start/bare":     {"envfile", "runtime", "runtime/devices", "runtime/process", "store/ready"},
-	"build":              {"build/expand", "build/lint", "build/sbom", "conda", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/wait", "store/wait/hostile", "unpack"},
+	"build":              {"build/attest", "build/expand", "build/lint", "build/sbom", "build/source", "conda", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/wait", "unpack"},
+	"build/attest":       {"store"},
 	"build/expand":       {},
 	"build/lint":         {"build/expand"},
 	"build/sbom":         {"store"},
+	"build/source":       {"build/sbom", "store", "store/wait", "store/wait/hostile"},
 	"unpack":             {"store"},
 	"conda":              {"store", "store/bounded", "store/wait", "store/wait/hostile"},
 	"store":              {"store/ready", "store/owndir", "store/seal", "store/wait", "store/wait/hostile"},
@@ -71,7 +73,7 @@ type tally struct {
 
 // ceilings are the numbers above the limits, by room. A number at or below its limit is 0 here.
 var ceilings = map[string]tally{
-	"build":          {Files: 33, Exports: 24},
+	"build":          {Exports: 19},
 	"cmd/hpcc":       {Files: 62, Functions: 2, Contexts: 202},
 	"conda":          {Files: 61, Exports: 45},
 	"job":            {Files: 94, Exports: 159},
