@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"hpcc/build/source"
 )
 
 // archiveOf makes a tar from lines "d NAME", "f NAME TEXT", "l NAME TARGET",
@@ -148,7 +150,7 @@ func TestArchiveWindow(t *testing.T) {
 	if err := os.WriteFile(file, wide, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if r, ok, err := archive(file); ok || !errors.Is(err, zstd.ErrWindowSizeExceeded) {
+	if r, ok, err := source.Archive(file); ok || !errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		t.Errorf("archive = %v, %v, %v; want an error", r, ok, err)
 	}
 }

@@ -34,6 +34,8 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/build/lint"
+	"hpcc/build/source"
 	"hpcc/store"
 	"hpcc/store/wait"
 )
@@ -123,7 +125,7 @@ type builder struct {
 	environment string
 	file        string // the Dockerfile's name in messages
 	source      []byte // its text
-	lint        *lint
+	lint        *lint.Linter
 	escape      rune
 	stages      []instructions.Stage
 	metaArgs    []instructions.ArgCommand
@@ -132,8 +134,8 @@ type builder struct {
 	needs       map[int]bool
 	// allStages: a check looks at stages that no target needs.
 	allStages bool
-	context   *contextDir
-	opened    map[string]*contextDir // this and the named ones, by name
+	context   *source.Dir
+	opened    map[string]*source.Dir // this and the named ones, by name
 	imports   imports
 	stamp     time.Time // times of what a build makes
 	begun     time.Time
@@ -175,7 +177,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	}
 	defer func() {
 		for _, c := range b.opened {
-			if err := c.sums.save(); err != nil {
+			if err := c.Save(); err != nil {
 				b.report(Event{Warning: fmt.Sprintf("remembering the context's files: %v", err)})
 			}
 		}
@@ -199,7 +201,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 
 // begin starts a build: its options filled in.
 func begin(s *store.Store, o Options) (*builder, error) {
-	b := &builder{Options: o, store: s, made: map[int]*making{}, opened: map[string]*contextDir{}, begun: time.Now(), platformAsked: o.Platform}
+	b := &builder{Options: o, store: s, made: map[int]*making{}, opened: map[string]*source.Dir{}, begun: time.Now(), platformAsked: o.Platform}
 	if b.Context == "" {
 		b.Context = "."
 	}
@@ -239,7 +241,7 @@ func (b *builder) prepare(ctx context.Context) (target int, err error) {
 		return 0, err
 	}
 	defer func() {
-		if lerr := b.tellFound(); err == nil {
+		if lerr := b.reportWarnings(); err == nil {
 			err = lerr
 		}
 	}()
@@ -305,8 +307,8 @@ func (b *builder) parse() error {
 		return b.located(err)
 	}
 	b.escape = res.EscapeToken
-	b.checkLines(res.Warnings)
-	if b.stages, b.metaArgs, err = instructions.Parse(res.AST, b.lint.rules); err != nil {
+	b.lint.Lines(res.Warnings)
+	if b.stages, b.metaArgs, err = instructions.Parse(res.AST, b.lint.Rules()); err != nil {
 		return b.located(err)
 	}
 	if len(b.stages) == 0 {
@@ -321,7 +323,7 @@ func (b *builder) read() ([]byte, error) {
 	b.file = "Dockerfile (standard input)"
 	if b.Options.Dockerfile != "-" {
 		if b.file = b.Options.Dockerfile; b.file == "" {
-			if err := isContext(b.Context); err != nil {
+			if err := source.CheckDir(b.Context); err != nil {
 				return nil, err
 			}
 			b.file = filepath.Join(b.Context, "Dockerfile")

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
 	"hpcc/runtime"
+	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/testdata/testenv"
 )
@@ -28,7 +29,7 @@ import (
 func TestMain(m *testing.M) {
 	if child, err := runtime.Init(); child {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(runtime.ExitFailed)
+		os.Exit(process.ExitFailed)
 	}
 	testenv.Run(m)
 }
@@ -309,9 +310,9 @@ func FuzzDockerfile(f *testing.F) {
 			for _, c := range b.stages[i].Commands {
 				if err == nil {
 					if err = st.expand(c); err == nil && !changesFiles(c) {
-						err = st.configure(c, source(c))
+						err = st.configure(c, written(c))
 					}
-					err = b.at(c.Location(), source(c), err)
+					err = b.at(c.Location(), written(c), err)
 				}
 			}
 		}

@@ -10,7 +10,9 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/store"
 )
@@ -187,4 +189,9 @@ func checkImport(steps map[string]result, m *v1.Manifest) error {
 		}
 	}
 	return nil
+}
+
+// emptyImage returns an image of OCI's types without layers.
+func emptyImage() v1.Image {
+	return mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"hpcc/conda"
+	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -341,7 +342,7 @@ func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v
 		return nil, fmt.Errorf("assembling the image: %w", err)
 	}
 	cfg = cfg.DeepCopy()
-	cfg.Config.Env = setEnv(cfg.Config.Env, "PATH", env.Path+":"+cmp.Or(envValue(cfg.Config.Env, "PATH"), defaultSearch))
+	cfg.Config.Env = setEnv(cfg.Config.Env, "PATH", env.Path+":"+cmp.Or(envValue(cfg.Config.Env, "PATH"), runtime.StandardPath))
 	for _, kv := range env.Env {
 		k, v, _ := strings.Cut(kv, "=")
 		cfg.Config.Env = setEnv(cfg.Config.Env, k, v)

@@ -94,7 +94,7 @@ func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x cond
 	}
 	st.tree.by = userOf(dir, "")
 	env := slices.Clone(st.config.Config.Env)
-	env = setEnv(env, "PATH", x.Path+":"+cmp.Or(envValue(env, "PATH"), defaultSearch))
+	env = setEnv(env, "PATH", x.Path+":"+cmp.Or(envValue(env, "PATH"), runtime.StandardPath))
 	for _, kv := range append([]string{fmt.Sprintf("%s=%d", epochArg, st.b.stamp.Unix())}, x.Env...) {
 		k, v, _ := strings.Cut(kv, "=")
 		env = setEnv(env, k, v)

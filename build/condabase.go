@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"hpcc/conda"
+	"hpcc/runtime"
 	"hpcc/store"
 )
 
@@ -71,7 +72,7 @@ func (b *channelBase) image(ctx context.Context, s *store.Store) (v1.Image, erro
 	p := b.options.Platform
 	img, err := mutate.ConfigFile(emptyImage(), &v1.ConfigFile{
 		OS: p.OS, Architecture: p.Architecture, Variant: p.Variant, Created: v1.Time{Time: when}, RootFS: v1.RootFS{Type: "layers"},
-		Config: v1.Config{Env: append([]string{"PATH=" + defaultSearch}, env.Env...), Cmd: []string{"bash"}},
+		Config: v1.Config{Env: append([]string{"PATH=" + runtime.StandardPath}, env.Env...), Cmd: []string{"bash"}},
 	})
 	if err == nil {
 		img, err = mutate.Append(img, add...)

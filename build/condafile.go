@@ -13,6 +13,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda"
+	"hpcc/runtime"
 )
 
 // installerImage has micromamba for the machines of installerArchs (the tags of
@@ -126,7 +127,7 @@ func (f *condaFile) environment(prefix string) error {
 	maps.Copy(all, f.variables)
 	text := "ENV PATH=" + prefix + "/bin:$PATH"
 	if f.options.From == "scratch" {
-		text = "ENV PATH=" + prefix + "/bin:" + defaultSearch
+		text = "ENV PATH=" + prefix + "/bin:" + runtime.StandardPath
 	}
 	if path, ok := all["PATH"]; ok {
 		text = "ENV PATH=" + literal(path)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
+	"hpcc/build/source"
 	"hpcc/unpack"
 )
 
@@ -25,7 +26,7 @@ type copyJob struct {
 	dest     string     // absolute, inside the image
 	isDir    bool       // dest must be a directory: it was written with a slash
 	chmod    modeChange // nil: modes stay
-	sources  []sourceSet
+	sources  []source.Set
 	inline   []instructions.SourceContent // here-documents
 	extract  bool                         // ADD: archives are unpacked
 	chown    string                       // --chown as written
@@ -34,7 +35,7 @@ type copyJob struct {
 	notes    *unpack.Notes                // of that image's tree, with keep
 	modeText string                       // --chmod as written
 	link     bool                         // --link: a layer that does not look at what is below
-	reader   rawReader                    // of the sources
+	reader   source.Reader                // of the sources
 	buf      []byte                       // for the bytes of a file
 }
 
@@ -45,7 +46,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		return false, err
 	}
 	for _, w := range c.SourcePaths {
-		if isRemote(w) {
+		if source.IsRemote(w) {
 			return false, fmt.Errorf("%q is an address; ADD fetches it", w)
 		}
 	}
@@ -62,7 +63,7 @@ func (st *stage) copy(ctx context.Context, c *instructions.CopyCommand) (bool, e
 		job.keep = true
 		return st.copyFrom(ctx, c, job, text)
 	}
-	if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
+	if job.sources, err = src.Find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
 		return false, err
 	}
 	return st.place(ctx, text, fmt.Sprint("COPY ", c.Parents), job)
@@ -85,11 +86,11 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 			return err
 		}
 		defer done()
-		src := &contextDir{dir: from, of: strconv.Quote(c.From)}
+		src := &source.Dir{Dir: from, Of: strconv.Quote(c.From)}
 		if job.notes, err = unpack.OpenNotes(from); err != nil {
 			return err
 		}
-		if job.sources, err = src.find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
+		if job.sources, err = src.Find(c.SourcePaths, c.ExcludePatterns, c.Parents); err != nil {
 			return err
 		}
 		return use()
@@ -117,7 +118,7 @@ func (st *stage) copyFrom(ctx context.Context, c *instructions.CopyCommand, job 
 func (j *copyJob) words(b *builder) ([]string, error) {
 	var words []string
 	for i := range j.sources {
-		d, err := j.sources[i].digest()
+		d, err := j.sources[i].Digest()
 		if err != nil {
 			return nil, fmt.Errorf("reading what is to be copied: %w", err)
 		}
@@ -126,7 +127,7 @@ func (j *copyJob) words(b *builder) ([]string, error) {
 			continue
 		}
 		h := sha256.New()
-		for _, it := range j.sources[i].items {
+		for _, it := range j.sources[i].Items {
 			e := j.header(b, it, "")
 			fmt.Fprintf(h, "%o %d %d %d %q\n", e.Mode, e.Uid, e.Gid, e.ModTime.Unix(), e.PAXRecords)
 		}
@@ -150,23 +151,23 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 	kind := fmt.Sprintf("ADD %v", job.extract)
 	for _, w := range c.SourcePaths {
 		switch {
-		case !isRemote(w):
+		case !source.IsRemote(w):
 			local = append(local, w)
 			continue
 		case len(c.SourcePaths) > 1 && c.Checksum != "":
 			return false, errors.New("--checksum is for one address alone")
 		}
-		var set sourceSet
+		var set source.Set
 		var is string
-		if isGit(w) {
+		if source.IsGit(w) {
 			set, is, err = st.b.repository(ctx, w, c.KeepGitDir != nil && *c.KeepGitDir)
-		} else if set, is, err = st.b.download(ctx, w, c.Checksum, st.fetching()); err == nil && set.name == "" && job.isDir {
+		} else if set, is, err = st.b.download(ctx, w, c.Checksum, st.fetching()); err == nil && set.Name == "" && job.isDir {
 			err = fmt.Errorf("adding %q: the address gives the file no name; write the destination with one", w)
 		}
 		if err != nil {
 			return false, err
 		}
-		set.remote = c.Unpack == nil || !*c.Unpack // only local archives are unpacked unasked
+		set.Remote = c.Unpack == nil || !*c.Unpack // only local archives are unpacked unasked
 		kind += " " + is
 		job.sources = append(job.sources, set)
 	}
@@ -174,7 +175,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 		return false, errors.New("--checksum is for an address, not for files of the build context")
 	}
 	if len(local) > 0 {
-		found, err := st.b.context.find(local, c.ExcludePatterns, false)
+		found, err := st.b.context.Find(local, c.ExcludePatterns, false)
 		if err != nil {
 			return false, err
 		}
@@ -186,7 +187,7 @@ func (st *stage) add(ctx context.Context, c *instructions.AddCommand) (bool, err
 
 // copyJob reads destination and mode.
 func (st *stage) copyJob(sd instructions.SourcesAndDest, chmod string) (*copyJob, error) {
-	j := &copyJob{dest: st.absolute(sd.DestPath), inline: sd.SourceContents, buf: make([]byte, smallFile)}
+	j := &copyJob{dest: st.absolute(sd.DestPath), inline: sd.SourceContents, buf: make([]byte, source.SmallFile)}
 	j.isDir = strings.HasSuffix(sd.DestPath, "/") || sd.DestPath == "." || strings.HasSuffix(sd.DestPath, "/.")
 	if chmod != "" {
 		var err error
@@ -283,7 +284,7 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.La
 	if isOctal(j.modeText) { // of directories on the way too, as in BuildKit
 		w.DirMode = int64(toBits(j.chmod(0, true)))
 	}
-	defer j.reader.close()
+	defer j.reader.Close()
 	for _, s := range j.sources {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -297,7 +298,7 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.La
 		if err != nil {
 			return err
 		}
-		it := item{mode: 0o644}
+		it := source.Item{Mode: 0o644}
 		h := j.header(b, it, to)
 		h.Size = int64(len(f.Data))
 		if err := w.Put(h, strings.NewReader(f.Data)); err != nil {
@@ -308,17 +309,17 @@ func (j *copyJob) into(ctx context.Context, b *builder, dir string, w *unpack.La
 }
 
 // putSet puts one source.
-func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter, s sourceSet) error {
-	if !s.dir {
-		src := s.items[0]
-		if j.extract && !s.remote {
-			r, ok, err := archive(src.path)
+func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter, s source.Set) error {
+	if !s.Dir {
+		src := s.Items[0]
+		if j.extract && !s.Remote {
+			r, ok, err := source.Archive(src.Path)
 			if err == nil && ok {
 				err = w.Archive(ctx, j.dest, tar.NewReader(r))
 				r.Close()
 			}
 			if err != nil {
-				return fmt.Errorf("unpacking %q: %w", s.name, err)
+				return fmt.Errorf("unpacking %q: %w", s.Name, err)
 			}
 			if ok {
 				return nil
@@ -327,7 +328,7 @@ func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter,
 		if err := j.keepDirs(b, w, s); err != nil {
 			return err
 		}
-		to, err := j.fileTarget(w, path.Join(s.keep, s.name))
+		to, err := j.fileTarget(w, path.Join(s.Keep, s.Name))
 		if err != nil {
 			return err
 		}
@@ -336,18 +337,18 @@ func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter,
 	if err := j.keepDirs(b, w, s); err != nil {
 		return err
 	}
-	top := path.Join(j.dest, s.keep)
+	top := path.Join(j.dest, s.Keep)
 	if err := w.Dir(top); err != nil {
 		return err
 	}
-	for i, it := range s.items {
+	for i, it := range s.Items {
 		if i%256 == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if it.rel == "" {
+		if it.Rel == "" {
 			continue
 		}
-		if err := j.putItem(b, w, it, path.Join(top, it.rel)); err != nil {
+		if err := j.putItem(b, w, it, path.Join(top, it.Rel)); err != nil {
 			return err
 		}
 	}
@@ -356,19 +357,19 @@ func (j *copyJob) putSet(ctx context.Context, b *builder, w *unpack.LayerWriter,
 
 // keepDirs puts the directories that --parents keeps, with the modes and owners
 // that they have at the source.
-func (j *copyJob) keepDirs(b *builder, w *unpack.LayerWriter, s sourceSet) error {
-	if s.keep == "" || s.keep == "." {
+func (j *copyJob) keepDirs(b *builder, w *unpack.LayerWriter, s source.Set) error {
+	if s.Keep == "" || s.Keep == "." {
 		return nil
 	}
-	from := s.items[0].path
-	if !s.dir {
+	from := s.Items[0].Path
+	if !s.Dir {
 		from = path.Dir(from)
 	}
-	for n := strings.Count(s.keep, "/"); n > 0; n-- {
+	for n := strings.Count(s.Keep, "/"); n > 0; n-- {
 		from = path.Dir(from)
 	}
 	at := ""
-	for _, name := range strings.Split(s.keep, "/") {
+	for _, name := range strings.Split(s.Keep, "/") {
 		if at != "" {
 			from = path.Join(from, name)
 		}
@@ -377,7 +378,7 @@ func (j *copyJob) keepDirs(b *builder, w *unpack.LayerWriter, s sourceSet) error
 		if err != nil || !fi.IsDir() {
 			continue // a link stands in the way; the directory is made as any other
 		}
-		if err := j.putItem(b, w, item{path: from, mode: fi.Mode()}, path.Join(j.dest, at)); err != nil {
+		if err := j.putItem(b, w, source.Item{Path: from, Mode: fi.Mode()}, path.Join(j.dest, at)); err != nil {
 			return err
 		}
 	}
@@ -403,30 +404,30 @@ func (j *copyJob) fileTarget(w *unpack.LayerWriter, name string) (string, error)
 }
 
 // putItem puts one file, link or directory at the path to.
-func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string) error {
+func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it source.Item, to string) error {
 	h := j.header(b, it, to)
 	switch {
-	case !it.mode.IsRegular():
+	case !it.Mode.IsRegular():
 		return w.Put(h, nil)
-	case it.data != nil:
-		h.Size = int64(len(it.data))
-		return w.Put(h, bytes.NewReader(it.data))
+	case it.Data != nil:
+		h.Size = int64(len(it.Data))
+		return w.Put(h, bytes.NewReader(it.Data))
 	}
-	f, err := j.reader.open(it.path)
+	f, err := j.reader.Open(it.Path)
 	if err != nil {
 		return err
 	}
-	defer f.close()
+	defer f.Close()
 	n, err := io.ReadFull(f, j.buf)
-	if atEnd(err) {
+	if source.AtEnd(err) {
 		h.Size = int64(n)
 		return w.Put(h, bytes.NewReader(j.buf[:n]))
 	}
 	if err == nil {
-		h.Size, err = f.size()
+		h.Size, err = f.Size()
 	}
 	if err != nil {
-		return fmt.Errorf("reading %q: %w", it.path, err)
+		return fmt.Errorf("reading %q: %w", it.Path, err)
 	}
 	return w.Put(h, io.MultiReader(bytes.NewReader(j.buf), f))
 }
@@ -435,28 +436,28 @@ func (j *copyJob) putItem(b *builder, w *unpack.LayerWriter, it item, to string)
 // their times, as what was compiled there tells by them what is current; those
 // of a context have times that differ from clone to clone and get the build's,
 // as do links and directories, whose times no layer needs to set.
-func (j *copyJob) header(b *builder, it item, to string) *tar.Header {
-	mode := it.mode & (fs.ModePerm | fs.ModeSticky)
+func (j *copyJob) header(b *builder, it source.Item, to string) *tar.Header {
+	mode := it.Mode & (fs.ModePerm | fs.ModeSticky)
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: to, Mode: int64(toBits(mode)), ModTime: b.stamp}
 	if j.keep {
-		if fi, err := os.Lstat(it.path); err == nil {
-			j.notes.Describe(h, it.path, fi)
+		if fi, err := os.Lstat(it.Path); err == nil {
+			j.notes.Describe(h, it.Path, fi)
 		}
 	}
 	if j.chmod != nil {
-		h.Mode = int64(toBits(j.chmod(fromBits(uint32(h.Mode)), it.mode.IsDir())))
+		h.Mode = int64(toBits(j.chmod(source.FromBits(uint32(h.Mode)), it.Mode.IsDir())))
 	}
 	switch {
-	case it.mode.IsDir():
+	case it.Mode.IsDir():
 		h.Typeflag = tar.TypeDir
-	case it.mode&fs.ModeSymlink != 0:
-		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, it.link, 0o777
+	case it.Mode&fs.ModeSymlink != 0:
+		h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, it.Link, 0o777
 	}
 	if j.owner != nil {
 		h.Uid, h.Gid = j.owner.uid, j.owner.gid
 	}
-	if j.keep && it.mode.IsRegular() {
-		h.ModTime = it.time().Truncate(time.Second)
+	if j.keep && it.Mode.IsRegular() {
+		h.ModTime = it.Time().Truncate(time.Second)
 	}
 	return h
 }

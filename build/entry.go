@@ -20,6 +20,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/runtime/check"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -29,10 +30,6 @@ const EntryFile = "/usr/local/bin/hpcc-entry"
 
 // entryArgs come before what was the image's ENTRYPOINT.
 var entryArgs = []string{EntryFile, "entry", "--"}
-
-// foreignUser stands for root in an image that is to run without root: a number,
-// for Kubernetes takes no name as proof, of nobody, in the group that OpenShift's users have.
-const foreignUser = "1001:0"
 
 // WithEntry is an image with the program of [Options.Entry] as entry point, as
 // [Dockerfile] makes it. Of the other options it takes those that are not about a Dockerfile.
@@ -125,7 +122,7 @@ func entryDigest(program []byte) string {
 func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 	name, group, _ := strings.Cut(user, ":")
 	if n, err := accountNumber(name); name == "" || (err == nil && n == 0) {
-		return foreignUser, nil
+		return check.AnyUser, nil
 	}
 	if _, err := strconv.Atoi(name); err == nil && numeric(user) {
 		if group == "" {
@@ -147,7 +144,7 @@ func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 		return "", fmt.Errorf("USER %s: %w", user, err)
 	}
 	if o.uid == 0 {
-		return foreignUser, nil
+		return check.AnyUser, nil
 	}
 	if group == "" {
 		o.gid = 0
@@ -156,25 +153,13 @@ func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 	return number, st.b.store.Cache("build", key, []byte(number))
 }
 
-// systemDirs are directories that are not a program's own, also when it starts in one.
-var systemDirs = []string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root", "/run", "/sbin",
-	"/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/local/bin", "/usr/local/lib", "/usr/sbin", "/usr/share", "/var", "/var/lib", "/var/log", "/var/tmp"}
-
-// systemBelow are those of which also nothing below is.
-var systemBelow = []string{"/bin/", "/boot/", "/dev/", "/etc/", "/lib/", "/lib64/", "/proc/", "/sbin/", "/sys/", "/usr/bin/", "/usr/lib/", "/usr/lib64/", "/usr/sbin/"}
-
-// isSystem says whether a directory is not a program's own.
-func isSystem(dir string) bool {
-	return slices.Contains(systemDirs, dir) || slices.ContainsFunc(systemBelow, func(head string) bool { return strings.HasPrefix(dir, head) })
-}
-
 // entryDirs are the directories that an image's program is to write to: where it
 // starts, its home, its volumes.
 func entryDirs(cfg *v1.Config) []string {
 	found := append(slices.Sorted(maps.Keys(cfg.Volumes)), cfg.WorkingDir, envValue(cfg.Env, "HOME"))
 	var out []string
 	for _, d := range found {
-		if d = path.Clean(d); path.IsAbs(d) && !isSystem(d) && !slices.Contains(out, d) {
+		if d = path.Clean(d); path.IsAbs(d) && !check.IsSystemDir(d) && !slices.Contains(out, d) {
 			out = append(out, d)
 		}
 	}
@@ -193,7 +178,7 @@ func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) err
 	if errors.Is(err, fs.ErrNotExist) {
 		return w.Put(&tar.Header{Typeflag: tar.TypeDir, Name: at, Mode: 0o775, Uid: uid, ModTime: b.stamp}, nil)
 	}
-	if err != nil || kind != fs.ModeDir || isSystem("/"+at) {
+	if err != nil || kind != fs.ModeDir || check.IsSystemDir("/"+at) {
 		return err
 	}
 	notes, err := unpack.OpenNotes(tree)

@@ -8,6 +8,8 @@ import (
 	"sort"
 	"strings"
 
+	"hpcc/build/expand"
+
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
@@ -50,12 +52,12 @@ func (b *builder) globals(args map[string]string) (map[string]string, error) {
 			case given:
 			case a.Value != nil:
 				list := pairs(vars)
-				err := checkVariables(list)
+				err := expand.CheckSize(list)
 				if err == nil {
 					v, err = expandValue(lex, *a.Value, list)
 				}
 				if err != nil {
-					return nil, b.at(c.Location(), source(&c), err)
+					return nil, b.at(c.Location(), written(&c), err)
 				}
 			default:
 				continue // declared without a value: as it is
@@ -77,7 +79,7 @@ func (b *builder) expandMeta(word string) (string, error) {
 
 // expandValue fills in the variables of a word, which are NAME=VALUE.
 func expandValue(lex *shell.Lex, word string, vars []string) (string, error) {
-	out, err := expandWord(lex, word, shell.EnvsFromSlice(vars))
+	out, err := expand.Word(lex, word, shell.EnvsFromSlice(vars))
 	return out.Result, err
 }
 
@@ -109,7 +111,7 @@ func (st *stage) vars() []string {
 func (st *stage) expand(c instructions.Command) error {
 	lex := shell.NewLex(st.b.escape)
 	vars := st.vars()
-	if err := checkVariables(vars); err != nil {
+	if err := expand.CheckSize(vars); err != nil {
 		return err
 	}
 	env := shell.EnvsFromSlice(vars)
@@ -118,7 +120,7 @@ func (st *stage) expand(c instructions.Command) error {
 	}
 	if e, ok := c.(instructions.SupportsSingleWordExpansion); ok {
 		if err := e.Expand(func(w string) (string, error) {
-			out, err := expandWord(lex, w, env)
+			out, err := expand.Word(lex, w, env)
 			return out.Result, err
 		}); err != nil {
 			return err
@@ -128,7 +130,7 @@ func (st *stage) expand(c instructions.Command) error {
 		raw := shell.NewLex('\\') // a here-document: quotes are text, "\$" is a dollar sign
 		raw.SkipProcessQuotes = true
 		return e.ExpandRaw(func(w string) (string, error) {
-			out, err := expandWord(raw, w, env)
+			out, err := expand.Word(raw, w, env)
 			return out.Result, err
 		})
 	}
@@ -136,7 +138,7 @@ func (st *stage) expand(c instructions.Command) error {
 	if e, ok := c.(*instructions.ExposeCommand); ok {
 		var ports []string
 		for _, p := range e.Ports {
-			ws, err := expandWords(lex, p, env)
+			ws, err := expand.Words(lex, p, env)
 			if err != nil {
 				return err
 			}
@@ -169,7 +171,7 @@ func (st *stage) declare(c *instructions.ArgCommand) error {
 			st.buildArgs[a.Key] = v
 		}
 	}
-	return checkVariables(st.vars())
+	return expand.CheckSize(st.vars())
 }
 
 // parseTrigger reads an instruction that a base image left with ONBUILD.

@@ -3,7 +3,6 @@ package build
 import (
 	"cmp"
 	"maps"
-	"net/url"
 	"path"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,8 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
+	"hpcc/build/sbom"
+	"hpcc/build/source"
 	"hpcc/conda"
 )
 
@@ -107,8 +108,8 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 	for k, v := range o.Labels {
 		args["label:"+k] = v
 	}
-	if isGit(context) {
-		args["context"] = withoutUser(context)
+	if source.IsGit(context) {
+		args["context"] = sbom.PublicURL(context)
 	} else {
 		in.request.Locals, in.partly = []local{{"context"}, {"dockerfile"}}, true
 	}
@@ -125,7 +126,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 // image notes an image that a build took files from.
 func (in *Inputs) image(ref string, p *v1.Platform, img v1.Image) {
 	if d, err := img.Digest(); err == nil {
-		in.add(imagePURL(ref, p), d.Algorithm, d.Hex)
+		in.add(sbom.ImagePURL(ref, p), d.Algorithm, d.Hex)
 	}
 }
 
@@ -135,11 +136,11 @@ func (in *Inputs) repository(word, commit string, isContext bool) {
 	if len(commit) == 64 {
 		algorithm = "sha256"
 	}
-	in.add(withoutUser(word), algorithm, commit)
+	in.add(sbom.PublicURL(word), algorithm, commit)
 	if in != nil && isContext {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.source.URI, in.source.Digest = withoutUser(word), map[string]string{algorithm: commit}
+		in.source.URI, in.source.Digest = sbom.PublicURL(word), map[string]string{algorithm: commit}
 	}
 }
 
@@ -220,7 +221,7 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []con
 	for _, p := range pkgs {
 		uri := p.URL
 		if uri == "" {
-			uri = purl("conda", "", p.Name, p.Version, "build", p.Build, "subdir", p.Subdir)
+			uri = sbom.PURL("conda", "", p.Name, p.Version, "build", p.Build, "subdir", p.Subdir)
 		}
 		if p.SHA256 != "" {
 			in.add(uri, "sha256", p.SHA256)
@@ -230,19 +231,8 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []con
 	}
 	for _, w := range wheels {
 		for _, b := range w.BuiltWith {
-			in.add(cmp.Or(b.URL, purl("pypi", "", b.Name, b.Version)), "sha256", b.SHA256)
+			in.add(cmp.Or(b.URL, sbom.PURL("pypi", "", b.Name, b.Version)), "sha256", b.SHA256)
 		}
-		in.add(cmp.Or(w.URL, purl("pypi", "", w.Name, w.Version)), "sha256", w.SHA256)
+		in.add(cmp.Or(w.URL, sbom.PURL("pypi", "", w.Name, w.Version)), "sha256", w.SHA256)
 	}
-}
-
-// withoutUser is an address without the name and password in it; what is no
-// URL (HOST:PATH of ssh) has no password.
-func withoutUser(word string) string {
-	u, err := url.Parse(word)
-	if err != nil || u.User == nil {
-		return word
-	}
-	u.User = nil
-	return u.String()
 }

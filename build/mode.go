@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+
+	"hpcc/build/source"
 )
 
 // A modeChange gives files their mode: that of --chmod, octal or symbolic.
@@ -17,7 +19,7 @@ func parseMode(s string) (modeChange, error) {
 		if n > 0o7777 {
 			return nil, bad
 		}
-		m := fromBits(uint32(n))
+		m := source.FromBits(uint32(n))
 		return func(fs.FileMode, bool) fs.FileMode { return m }, nil
 	}
 	var clauses []func(m uint32, x bool) uint32
@@ -33,7 +35,7 @@ func parseMode(s string) (modeChange, error) {
 		for _, f := range clauses {
 			m = f(m, dir || m&0o111 != 0)
 		}
-		return fromBits(m)
+		return source.FromBits(m)
 	}, nil
 }
 
@@ -87,28 +89,17 @@ func parseClause(c string) (func(m uint32, x bool) uint32, error) {
 	}, nil
 }
 
-// toBits and fromBits go between Go's modes and those of chmod(2).
+// toBits returns a mode as chmod(2) has it.
 func toBits(m fs.FileMode) uint32 {
 	b := uint32(m.Perm())
-	for _, f := range modeFlags {
-		if m&f.mode != 0 {
-			b |= f.bit
-		}
+	if m&fs.ModeSetuid != 0 {
+		b |= 0o4000
+	}
+	if m&fs.ModeSetgid != 0 {
+		b |= 0o2000
+	}
+	if m&fs.ModeSticky != 0 {
+		b |= 0o1000
 	}
 	return b
 }
-
-func fromBits(b uint32) fs.FileMode {
-	m := fs.FileMode(b & 0o777)
-	for _, f := range modeFlags {
-		if b&f.bit != 0 {
-			m |= f.mode
-		}
-	}
-	return m
-}
-
-var modeFlags = [...]struct {
-	mode fs.FileMode
-	bit  uint32
-}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}

@@ -127,12 +127,3 @@ func TestParseOwner(t *testing.T) {
 		t.Errorf("parseOwner without a passwd file: %v", err)
 	}
 }
-
-func TestIsRemote(t *testing.T) {
-	for word, want := range map[string][2]bool{"a": {}, "./a.git": {}, "https://h/x": {true, false}, "http://h/x.tar.gz": {true, false}, "https://h/x.git": {true, true},
-		"https://h/x.git#main:dir": {true, true}, "git@h:x": {true, true}, "git://h/x": {true, true}, "ssh://h/x": {true, true}, "ftp://h/x": {}} {
-		if isRemote(word) != want[0] || isGit(word) != want[1] {
-			t.Errorf("isRemote(%q), isGit = %v, %v; want %v", word, isRemote(word), isGit(word), want)
-		}
-	}
-}

@@ -18,6 +18,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/build/source"
 	"hpcc/store/wait"
 )
 
@@ -73,11 +74,11 @@ func (st *stage) mountKey(ctx context.Context, m *instructions.Mount) (string, e
 		key, _, err := st.otherTree(ctx, m.From)
 		return key, err
 	}
-	set, err := c.walk(contextPath(m.Source), nil)
+	set, err := c.Walk(contextPath(m.Source), nil)
 	if err != nil {
 		return "", err
 	}
-	return set.digest()
+	return set.Digest()
 }
 
 // contextPath is a mount's source as COPY would name it.
@@ -222,14 +223,14 @@ func (st *stage) scratch() (string, error) { return os.MkdirTemp(st.b.work, "mou
 
 // contextMount is a part of a context, without what .dockerignore leaves out:
 // that needs a copy.
-func (st *stage) contextMount(c *contextDir, source string) (string, error) {
+func (st *stage) contextMount(c *source.Dir, source string) (string, error) {
 	rel := contextPath(source)
-	src, err := securejoin.SecureJoin(c.dir, rel)
-	if err != nil || c.ignore == nil {
+	src, err := securejoin.SecureJoin(c.Dir, rel)
+	if err != nil || c.Ignore == nil {
 		return src, err
 	}
-	set, err := c.walk(rel, nil)
-	if err != nil || !set.dir {
+	set, err := c.Walk(rel, nil)
+	if err != nil || !set.Dir {
 		return src, err
 	}
 	own, err := st.scratch()
@@ -237,16 +238,16 @@ func (st *stage) contextMount(c *contextDir, source string) (string, error) {
 		return "", err
 	}
 	dst := filepath.Join(own, "context")
-	for _, it := range set.items {
-		to := filepath.Join(dst, it.rel)
+	for _, it := range set.Items {
+		to := filepath.Join(dst, it.Rel)
 		switch {
-		case it.mode.IsDir():
+		case it.Mode.IsDir():
 			err = os.MkdirAll(to, 0o755)
-		case it.mode&fs.ModeSymlink != 0:
-			err = os.Symlink(it.link, to)
+		case it.Mode&fs.ModeSymlink != 0:
+			err = os.Symlink(it.Link, to)
 		default:
 			if err = os.MkdirAll(filepath.Dir(to), 0o755); err == nil {
-				err = copyFile(it.path, to, it.mode.Perm(), st.b.stamp)
+				err = copyFile(it.Path, to, it.Mode.Perm(), st.b.stamp)
 			}
 		}
 		if err != nil {
@@ -332,7 +333,7 @@ func (st *stage) openCache(ctx context.Context, s *mountSet, m *instructions.Mou
 	}
 	mode := fs.FileMode(0o755)
 	if m.Mode != nil {
-		mode = fromBits(uint32(*m.Mode & 0o7777))
+		mode = source.FromBits(uint32(*m.Mode & 0o7777))
 	}
 	rel := filepath.Join("cache", "mount", digestOf(id, st.platform.String()))
 	dir, err := st.b.store.Once(ctx, rel, func(dir string) error {

@@ -1,12 +1,18 @@
 package build
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
+
+	"hpcc/build/attest"
+	"hpcc/build/sbom"
 )
 
 // Types of builds: what the parameters of a provenance mean. Dockerfiles are
@@ -110,7 +116,7 @@ type sourceInfo struct {
 
 // Provenance states how an image was built from these inputs. Builds of the
 // same inputs on machines of one architecture give the same statement.
-func (in *Inputs) Provenance(o ProvenanceOptions) Statement {
+func (in *Inputs) Provenance(o ProvenanceOptions) attest.Statement {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	var p provenance
@@ -134,7 +140,7 @@ func (in *Inputs) Provenance(o ProvenanceOptions) Statement {
 	} else {
 		m.Completeness.Request = !withhold(&def.ExternalParameters.Request)
 	}
-	return Statement{PredicateProvenance, p}
+	return attest.Statement{Type: attest.Provenance, Predicate: p}
 }
 
 // withhold takes out what people pass to a build and may not want to publish.
@@ -173,4 +179,19 @@ func lines(at []parser.Range) []sourceRange {
 		out = append(out, sourceRange{line{r.Start.Line}, line{r.End.Line}})
 	}
 	return out
+}
+
+// SBOM returns the statement that lists the packages of an image in dir, the tree
+// that it was unpacked to. Notes are records of packages that could not be read.
+func SBOM(ctx context.Context, dir string, img v1.Image) (st attest.Statement, notes []string, err error) {
+	created, err := sourceDate(os.Getenv(epochArg))
+	if err != nil {
+		return st, nil, err
+	}
+	d, err := img.Digest()
+	if err != nil {
+		return st, nil, err
+	}
+	doc, notes, err := sbom.Scan(ctx, dir, d, created)
+	return attest.Statement{Type: attest.SPDX, Predicate: doc}, notes, err
 }

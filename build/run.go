@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
+	"hpcc/runtime/fakeroot"
 )
 
 // A runError is a program of RUN that failed, with the last of what it printed.
@@ -177,9 +178,9 @@ func (st *stage) execute(ctx context.Context, dir string, p *program) error {
 
 // notes are who hears what a program asks of files. Of notes in memory the kernel
 // knows nothing, so programs are shown them.
-func (st *stage) notes() *runtime.Notes {
+func (st *stage) notes() *fakeroot.Notes {
 	n := st.tree.notes
-	heard := &runtime.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
+	heard := &fakeroot.Notes{Owner: n.Owner, Mode: n.Mode, SetAttr: n.SetAttr, RemoveAttr: n.RemoveAttr}
 	heard.Lost = func() {
 		if !st.unheard.Swap(true) {
 			st.b.report(Event{Warning: "this host allows neither seccomp notification (Linux 5.0) nor ptrace: of a RUN, the " + ownersLost +

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hpcc/runtime"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -44,7 +46,7 @@ type stage struct {
 func (st *stage) start(img v1.Image, cfg *v1.ConfigFile) {
 	st.base, st.config = img, cfg
 	if !slices.ContainsFunc(cfg.Config.Env, func(kv string) bool { return strings.HasPrefix(kv, "PATH=") }) {
-		cfg.Config.Env = append(cfg.Config.Env, "PATH="+defaultSearch)
+		cfg.Config.Env = append(cfg.Config.Env, "PATH="+runtime.StandardPath)
 	}
 	if st.b.Compression == "zstd" {
 		st.key = digestOf(st.key, "zstd")
@@ -60,9 +62,6 @@ func (st *stage) continueFrom(p *stage) {
 	maps.Copy(st.buildArgs, p.buildArgs)
 	st.tree = p.tree.fork()
 }
-
-// defaultSearch is the PATH of an image whose base sets none.
-const defaultSearch = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // image assembles the stage's image.
 func (st *stage) image() (v1.Image, error) {
@@ -124,7 +123,7 @@ func (st *stage) mark() {
 
 // do carries out one instruction. loc is its place, that of FROM for triggers.
 func (st *stage) do(ctx context.Context, c instructions.Command, loc []parser.Range) error {
-	text := source(c)
+	text := written(c)
 	st.number++
 	if err := st.await(ctx, c); err != nil {
 		return err

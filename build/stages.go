@@ -101,7 +101,7 @@ func (b *builder) neededFrom(from string, i int, c instructions.Command, visit f
 		return nil
 	}
 	if strings.Contains(from, "$") {
-		return b.at(c.Location(), source(c), fmt.Errorf("--from=%s: no variables are filled in here; give a stage of its own that name: FROM %s AS NAME", from, from))
+		return b.at(c.Location(), written(c), fmt.Errorf("--from=%s: no variables are filled in here; give a stage of its own that name: FROM %s AS NAME", from, from))
 	}
 	if j, ok := b.stageNamed(from, i); ok {
 		return visit(j)
@@ -109,9 +109,9 @@ func (b *builder) neededFrom(from string, i int, c instructions.Command, visit f
 	k, ok := b.stageNamed(from, len(b.stages))
 	switch {
 	case ok && k == i:
-		return b.at(c.Location(), source(c), fmt.Errorf("--from=%s is this very stage", from))
+		return b.at(c.Location(), written(c), fmt.Errorf("--from=%s is this very stage", from))
 	case ok || isNumber(from):
-		return b.at(c.Location(), source(c), fmt.Errorf("--from=%s: no stage of that name or number comes before this one", from))
+		return b.at(c.Location(), written(c), fmt.Errorf("--from=%s: no stage of that name or number comes before this one", from))
 	}
 	return nil // an image
 }
@@ -130,8 +130,8 @@ func fromsOf(c instructions.Command) []string {
 	return slices.DeleteFunc(out, func(s string) bool { return s == "" })
 }
 
-// source is an instruction as it was written.
-func source(c instructions.Command) string {
+// written returns an instruction as it was written.
+func written(c instructions.Command) string {
 	if s, ok := c.(fmt.Stringer); ok {
 		return s.String()
 	}
@@ -191,7 +191,7 @@ func (b *builder) buildStage(ctx context.Context, i int) (*stage, error) {
 			}
 		}
 	}
-	if err := b.judge(st); err != nil {
+	if err := b.checkBase(st); err != nil {
 		st.tree.close()
 		return nil, err
 	}

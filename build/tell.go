@@ -65,16 +65,3 @@ func seldom(tell func(done, total int64)) func(done, total int64) {
 		}
 	}
 }
-
-// A counter tells how many bytes were written to it, of a total: -1 is not
-// known.
-type counter struct {
-	done, total int64
-	tell        func(done, total int64)
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	c.done += int64(len(p))
-	c.tell(c.done, max(0, c.total))
-	return len(p), nil
-}

@@ -12,7 +12,14 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
+	"hpcc/runtime/smallfile"
 )
+
+// ConfigName is the file of a bundle that says what to run and how.
+const ConfigName = "config.json"
 
 // BundleRoot is the directory of a bundle that holds the image's files.
 const BundleRoot = "rootfs"
@@ -56,7 +63,7 @@ func WriteBundle(dir string, s *specs.Spec) error {
 	if err != nil {
 		return fmt.Errorf("writing the bundle's configuration: %w", err)
 	}
-	return putWhole(filepath.Join(dir, ConfigName), append(b, '\n'))
+	return smallfile.Replace(filepath.Join(dir, ConfigName), append(b, '\n'))
 }
 
 // HandOver replaces this process by another OCI runtime, found on PATH, which
@@ -64,11 +71,11 @@ func WriteBundle(dir string, s *specs.Spec) error {
 // removed by the next HandOver after the program has ended: the runtime needs
 // it when we are gone.
 func HandOver(name, dir string, s *specs.Spec) error {
-	exe, err := lookPath(name, os.Getenv("PATH"))
+	exe, err := process.LookPath(name, os.Getenv("PATH"))
 	if err != nil {
-		return &Error{ExitFailed, fmt.Errorf("handing over to runtime %q: it is not on PATH", name)}
+		return &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("handing over to runtime %q: it is not on PATH", name)}
 	}
-	born, err := processBorn(os.Getpid())
+	born, err := process.Born(os.Getpid())
 	if err != nil {
 		return fmt.Errorf("handing over to runtime %q: %w", name, err)
 	}
@@ -86,7 +93,7 @@ func HandOver(name, dir string, s *specs.Spec) error {
 		return err
 	}
 	words := []string{name, "run", "--bundle", bundle, id}
-	if rootIsLowest() {
+	if rootfs.IsLowest() {
 		words = slices.Insert(words, 2, "--no-pivot") // of runc and of crun
 	}
 	if filepath.Base(exe) == "crun" {
@@ -124,7 +131,7 @@ func dropEnded(dir string) {
 		if n, _ := fmt.Sscanf(filepath.Base(b), "hpcc-%d-%d", &pid, &born); n != 2 {
 			continue
 		}
-		if now, err := processBorn(pid); err != nil || now != born {
+		if now, err := process.Born(pid); err != nil || now != born {
 			os.RemoveAll(b)
 		}
 	}

@@ -51,7 +51,7 @@ func pickUp() (*carried, error) {
 	c.fds = append(c.fds, fd(2))
 	if lock := fd(3); lock != noFD {
 		c.fds = append(c.fds, lock)
-		c.lock = &group{fd: lock}
+		c.lock = &group{FD: lock}
 	}
 	// A foreign program's ladder may execute this again: the offset stays.
 	var st unix.Stat_t

@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/process"
 )
 
 // The Go runtime ends a process that it cannot continue: it prints a reason and
@@ -192,7 +194,7 @@ func crashExit() {
 	if kernelStack != nil && *(*uintptr)(kernelStack) > 1 {
 		command := *(**byte)(unsafe.Add(kernelStack, 2*unsafe.Sizeof(kernelStack)))
 		if is(command, "run") || is(command, "entry") {
-			status = ExitFailed
+			status = process.ExitFailed
 		}
 	}
 	for {

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -146,6 +147,25 @@ func registered(m machine) bool {
 		}
 	}
 	return false
+}
+
+// Emulators returns the architectures, sorted, whose programs this machine can run
+// besides its own: those with a handler that is registered with the host, and those for
+// which a static qemu is on PATH.
+func Emulators() (registeredHere, byQemu []string) {
+	for arch, m := range machines {
+		if arch == goruntime.GOARCH {
+			continue
+		}
+		if registered(m) {
+			registeredHere = append(registeredHere, arch)
+		} else if _, err := findQemu(m.qemu); err == nil {
+			byQemu = append(byQemu, arch)
+		}
+	}
+	slices.Sort(registeredHere)
+	slices.Sort(byQemu)
+	return registeredHere, byQemu
 }
 
 // findQemu finds a static emulator: one that needs libraries would look for

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // header is the begin of an ELF file: of a machine, little- or big-endian, of a kind
@@ -76,7 +78,7 @@ func TestRule(t *testing.T) {
 
 // An emulator is taken when it needs nothing of the image.
 func TestFindQemu(t *testing.T) {
-	busybox := filepath.Join(busyroot(t), "bin/busybox") // static
+	busybox := filepath.Join(testenv.BusyboxRoot(t), "bin/busybox") // static
 	dynamic := header(machines["amd64"], 2)
 	put := func(dir, name string, data []byte) {
 		t.Helper()

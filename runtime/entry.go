@@ -9,6 +9,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
 )
 
 // A process may create a user namespace only while it has a single thread
@@ -224,9 +226,26 @@ func mapEarly(carried *specs.Spec) {
 // user without rights must give up for that.
 func writeIDMaps(uids, gids string) error {
 	for _, f := range [][2]string{{"setgroups", "deny"}, {"uid_map", uids}, {"gid_map", gids}} {
-		if err := writeSmall("/proc/self/"+f[0], []byte(f[1]), 0); err != nil {
+		if err := smallfile.Write("/proc/self/"+f[0], []byte(f[1]), 0); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// MapIDs writes the ID maps of the user namespace that the entry point made for this
+// process, each a line of user_namespaces(7). It fails with a [NamespaceError] if the
+// host refused the namespace or the maps, or if this binary has no entry point.
+func MapIDs(uids, gids string) error {
+	asked, err := early()
+	if !asked {
+		return errors.New(`this hpcc was linked without its entry point; "make build" links it`)
+	}
+	if err == nil {
+		err = writeIDMaps(uids, gids)
+	}
+	if err != nil {
+		return &NamespaceError{err}
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestBegin(t *testing.T) {
 		{"hpcc entry -- x -j", 0, ""},
 		{"hpcc entryx", 0, ""},
 		{"hpcc run -j x", later, ""},
-		{ociInitName + " run --join", later, ""},
+		{"hpcc-oci-init run --join", later, ""},
 		{"hpcc run --join-tag=a x -- y", later, ""},
 		{"hpcc run x -j", later, ""},
 		{"hpcc run --measure=f x", later, ""},

@@ -10,29 +10,15 @@ import (
 	"os"
 	"os/exec"
 	goruntime "runtime"
-	"strings"
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/fakeroot"
+	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
 )
-
-// Exit statuses of a run that ended before the program began, as env(1),
-// nohup(1) and docker-run(1) have them.
-const (
-	ExitFailed        = 125 // hpcc could not set up the run
-	ExitNotExecutable = 126 // the program is there and cannot be executed
-	ExitNotFound      = 127 // there is no such program inside
-)
-
-// An Error is a run that ended before the program began.
-type Error struct {
-	Status int // one of the Exit constants
-	Err    error
-}
-
-func (e *Error) Error() string { return e.Err.Error() }
-func (e *Error) Unwrap() error { return e.Err }
 
 // A NamespaceError says that this host does not let the user create the
 // namespaces that a run needs.
@@ -54,16 +40,21 @@ const specFD = 3
 
 // Init must be the first thing main does. In a child started by [Command] it
 // becomes the program and returns only on failure, with true and the error; a
-// run that was carried over an execution of hpcc goes on likewise, a child of
-// [Probe] does its trial and returns true; an hpcc that is installed setuid is
-// refused with true and the error; in any other process it returns false at once.
-func Init() (child bool, err error) {
+// run that was carried over an execution of hpcc goes on likewise. An hpcc that is
+// installed setuid is refused with true and the error. In any other process Init
+// returns false at once.
+//
+// Each of helpers does the work of other children of hpcc: it gets the arguments of this
+// process and returns false if the process is not such a child.
+func Init(helpers ...func(args []string) (child bool, err error)) (child bool, err error) {
 	auxv, _ := unix.Auxv()
 	if _, _, err := hostIDs(auxv); err != nil {
-		return true, &Error{ExitFailed, err}
+		return true, &process.Error{Status: process.ExitFailed, Err: err}
 	}
-	if child, err := helper(os.Args); child {
-		return true, err
+	for _, helper := range append(helpers, pidHelper) {
+		if child, err := helper(os.Args); child {
+			return true, err
+		}
 	}
 	if entered == staging {
 		return true, failed(passStage())
@@ -92,11 +83,11 @@ func readSpec() (*specs.Spec, error) {
 	b, err := io.ReadAll(f)
 	f.Close()
 	if err != nil {
-		return nil, &Error{ExitFailed, fmt.Errorf("reading the run's specification: %w", err)}
+		return nil, &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("reading the run's specification: %w", err)}
 	}
 	var s specs.Spec
 	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, &Error{ExitFailed, fmt.Errorf("reading the run's specification: %w", err)}
+		return nil, &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("reading the run's specification: %w", err)}
 	}
 	return &s, nil
 }
@@ -104,7 +95,7 @@ func readSpec() (*specs.Spec, error) {
 // Exec runs the spec's program. When it can (see entry.go) this process turns
 // into the program and Exec does not return. In a binary without the early
 // entry point the program is a child instead: Exec passes signals on, waits,
-// and ends this process as the program ended. An error is an [Error] or a
+// and ends this process as the program ended. An error is an [process.Error] or a
 // [NamespaceError].
 func Exec(s *specs.Spec) error {
 	asked, err := early()
@@ -124,12 +115,12 @@ func Exec(s *specs.Spec) error {
 // failed gives an error the status of a run that could not be set up, unless it
 // has one.
 func failed(err error) error {
-	var e *Error
+	var e *process.Error
 	var n *NamespaceError
 	if err == nil || errors.As(err, &n) || errors.As(err, &e) {
 		return err
 	}
-	return &Error{ExitFailed, err}
+	return &process.Error{Status: process.ExitFailed, Err: err}
 }
 
 // EnterFakeRoot makes this process root of its own user and mount namespace,
@@ -171,7 +162,7 @@ func private() error {
 // Its standard streams, cancellation and end are the caller's, as with
 // [exec.CommandContext]; the child dies with this process. Under a fake root,
 // notes are told what the program asks for and its user may not have; nil: nobody is.
-func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error) {
+func Command(ctx context.Context, s *specs.Spec, notes *fakeroot.Notes) (*exec.Cmd, error) {
 	s = noteLowestRoot(s)
 	if notes != nil {
 		told := *s
@@ -203,34 +194,16 @@ func Command(ctx context.Context, s *specs.Spec, notes *Notes) (*exec.Cmd, error
 			return nil, fmt.Errorf("preparing to note what the program asks for: %w", err)
 		}
 		cmd.ExtraFiles = append(cmd.ExtraFiles, os.NewFile(uintptr(fds[1]), "notes"))
-		go answerCalls(os.NewFile(uintptr(fds[0]), "notes"), notes)
+		go fakeroot.AnswerCalls(os.NewFile(uintptr(fds[0]), "notes"), notes)
 	}
 	return cmd, nil
 }
 
 // specFile holds s in memory, for a process to come.
 func specFile(s *specs.Spec) (*os.File, error) {
-	f, err := memoryFile("hpcc-spec", s)
+	f, err := process.MemoryFile("hpcc-spec", s)
 	if err != nil {
 		return nil, fmt.Errorf("keeping the run's specification: %w", err)
-	}
-	return f, nil
-}
-
-// memoryFile holds v, as JSON, in a file that is nowhere but in memory.
-func memoryFile(name string, v any) (*os.File, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
-	f := os.NewFile(uintptr(fd), name)
-	if _, err := f.WriteAt(b, 0); err != nil {
-		f.Close()
-		return nil, err
 	}
 	return f, nil
 }
@@ -294,23 +267,14 @@ func waitAndExit(cmd *exec.Cmd) error {
 		}
 		return err
 	}
-	stop := relaySignals(cmd.Process)
+	stop := process.RelaySignals(cmd.Process)
 	err := cmd.Wait()
 	stop()
 	if cmd.ProcessState == nil {
 		return err
 	}
-	endAs(cmd.ProcessState)
+	process.EndAs(cmd.ProcessState)
 	return nil
-}
-
-// endAs ends this process as another one ended.
-func endAs(state *os.ProcessState) {
-	ws := state.Sys().(syscall.WaitStatus)
-	if ws.Signaled() {
-		os.Exit(128 + int(ws.Signal()))
-	}
-	os.Exit(ws.ExitStatus())
 }
 
 // become replaces this process, already in its namespaces, by the program.
@@ -341,7 +305,7 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	if err := unix.Chdir(s.Process.Cwd); err != nil {
 		return failed(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
 	}
-	exe, err := lookPath(s.Process.Args[0], envValue(s.Process.Env, "PATH"))
+	exe, err := process.LookPath(s.Process.Args[0], envValue(s.Process.Env, "PATH"))
 	if err != nil {
 		return err
 	}
@@ -353,27 +317,27 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 		unix.Umask(int(*u))
 	}
 	if traced {
-		exec = trace
+		exec = fakeroot.Trace
 	}
 	err = exec(exe, s.Process.Args, s.Process.Env)
 	if errors.Is(err, unix.ENOEXEC) && foreign != nil {
-		return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", s.Process.Args[0], foreign)}
+		return &process.Error{Status: process.ExitNotExecutable, Err: fmt.Errorf("running %q: %w", s.Process.Args[0], foreign)}
 	}
-	return execError(exe, s.Process.Args[0], err)
+	return process.ExecError(exe, s.Process.Args[0], err)
 }
 
 // Launch executes a program in the directory cwd of this process's surroundings,
 // which were settled before Go began (cmd/start/bare). It returns only on
-// failure, with an [Error].
+// failure, with an [process.Error].
 func Launch(args, env []string, cwd string) error {
 	return launch(&specs.Spec{Process: &specs.Process{Args: args, Env: env, Cwd: cwd, NoNewPrivileges: true}}, nil, execute)
 }
 
 // giveUp gives up the namespace's rights and the ways to new ones. traced says
-// that the program has to be started by [trace].
+// that the program has to be started by [fakeroot.Trace].
 func giveUp(s *specs.Spec) (traced bool, err error) {
 	if s.Annotations[LowestRoot] != "" {
-		if err := keepCovered(); err != nil {
+		if err := rootfs.KeepCovered(); err != nil {
 			return false, err
 		}
 	}
@@ -392,59 +356,7 @@ func giveUp(s *specs.Spec) (traced bool, err error) {
 		}
 	}
 	if f := s.Annotations[FakeRoot]; f != "" {
-		return fakeOwnershipOf(f != "1", f == listenAttrs)
+		return fakeroot.Install(f != "1", f == listenAttrs)
 	}
 	return false, nil
-}
-
-// lookPath finds the program as execvp(3) does, with the run's own PATH.
-func lookPath(name, path string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, nil
-	}
-	var denied error
-	for _, dir := range strings.Split(path, ":") {
-		if dir == "" {
-			dir = "."
-		}
-		p := dir + "/" + name
-		st, err := os.Stat(p)
-		if err != nil || st.IsDir() {
-			continue
-		}
-		if unix.Access(p, unix.X_OK) == nil {
-			return p, nil
-		}
-		denied = fmt.Errorf("running %q: %s: %w", name, p, noExec(p, unix.EACCES))
-	}
-	if denied != nil {
-		return "", &Error{ExitNotExecutable, denied}
-	}
-	if strings.HasPrefix(name, "-") {
-		return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image; hpcc's own options stand before the image's name", name)}
-	}
-	return "", &Error{ExitNotFound, fmt.Errorf("running %q: no such program in the image's PATH (%s)", name, path)}
-}
-
-// execError explains why the kernel would not execute name.
-func execError(exe, name string, err error) error {
-	if errors.Is(err, unix.ENOENT) {
-		if _, serr := os.Stat(name); serr == nil || !strings.Contains(name, "/") {
-			return &Error{ExitNotFound, fmt.Errorf("running %q: its interpreter or dynamic loader is not in the image", name)}
-		}
-		return &Error{ExitNotFound, fmt.Errorf("running %q: no such file in the image", name)}
-	}
-	if errors.Is(err, unix.ENOEXEC) {
-		return &Error{ExitNotExecutable, fmt.Errorf("running %q: not a program that this machine (%s) can execute", name, goruntime.GOARCH)}
-	}
-	return &Error{ExitNotExecutable, fmt.Errorf("running %q: %w", name, noExec(exe, err))}
-}
-
-// noExec explains err where the reason is not the program's own mode.
-func noExec(exe string, err error) error {
-	var st unix.Statfs_t
-	if errors.Is(err, unix.EACCES) && unix.Statfs(exe, &st) == nil && st.Flags&unix.ST_NOEXEC != 0 {
-		return errors.New("its file system is mounted noexec; keep the image on another one")
-	}
-	return err
 }

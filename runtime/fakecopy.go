@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rootfs"
 )
 
 // Where users may mount no overlay (before Linux 5.11), -W gives the program a copy
@@ -26,9 +29,9 @@ const smallCopy = 256 << 20
 // to become the program. copied is false for a larger image.
 func copyForgetful(img int, why error, most int64) (copied bool, err error) {
 	begun := time.Now()
-	from := fdPath(img) + "/." // the descriptor's name alone is a link
+	from := descriptor.Path(img) + "/." // the descriptor's name alone is a link
 	var st unix.Statfs_t
-	if err := unix.Statfs(base, &st); err != nil {
+	if err := unix.Statfs(rootfs.Base, &st); err != nil {
 		return false, fmt.Errorf("reading the size of the tmpfs for changes: %w", err)
 	}
 	room := int64(st.Bavail) * int64(st.Bsize)
@@ -45,11 +48,11 @@ func copyForgetful(img int, why error, most int64) (copied bool, err error) {
 			why, need/mega+1, room/mega)
 	}
 	for _, d := range []string{"/upper", "/work"} {
-		if err := os.RemoveAll(base + d); err != nil {
+		if err := os.RemoveAll(rootfs.Base + d); err != nil {
 			return false, fmt.Errorf("clearing the tmpfs for a copy of the image: %w", err)
 		}
 	}
-	if err := copyMemory(from, base); err != nil {
+	if err := copyMemory(from, rootfs.Base); err != nil {
 		return false, fmt.Errorf("copying the image to memory: %w", err)
 	}
 	fmt.Fprintf(os.Stderr, "hpcc: -W: copied the image to memory (%d MB, %.1f s), because an overlay does not serve: %v\n", need/mega+1, time.Since(begun).Seconds(), why)

@@ -2,4 +2,4 @@
 
 package runtime
 
-func helper([]string) (child bool, err error) { return false, nil }
+func pidHelper([]string) (child bool, err error) { return false, nil }

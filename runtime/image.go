@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
 )
 
 // An Image is what a run needs of an image's configuration, as JSON
@@ -33,7 +35,7 @@ type ImageConfig struct {
 func ReadImage(root, file string) (Image, error) {
 	var img Image
 	file = filepath.Join(root, file)
-	b, err := readSmall(file)
+	b, err := smallfile.Read(file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return img, nil
 	}

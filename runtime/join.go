@@ -99,13 +99,13 @@ func join(s *specs.Spec) error {
 		if count > 0 && len(members)+1 >= count {
 			_ = os.Remove(g.file)
 		}
-		return carry(s, markJoin, user, mnt, g.fd)
+		return carry(s, markJoin, user, mnt, g.FD)
 	}
 	sweep(g.file)
 	if err := g.begin(what); err != nil {
 		return err
 	}
-	return carry(s, markEnter, noFD, noFD, g.fd)
+	return carry(s, markEnter, noFD, noFD, g.FD)
 }
 
 // openNamespaces opens the namespaces of a process that tasks share.
@@ -131,7 +131,7 @@ func inode(fd int) uint64 {
 
 // A group is the locked file by which the tasks of a node find each other.
 type group struct {
-	fd   int
+	FD   int
 	file string
 }
 
@@ -202,23 +202,23 @@ func openGroup(dir, tag string) (*group, error) {
 	g := &group{file: groupFile(dir, tag)}
 	until := time.Now().Add(joinPatience)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		if g.fd <= 0 {
+		if g.FD <= 0 {
 			var err error
-			if g.fd, err = unix.Open(g.file, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600); err != nil {
+			if g.FD, err = unix.Open(g.file, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600); err != nil {
 				return nil, fmt.Errorf("joining the tasks of %q: opening %q: %w; remove it, or choose another --join-tag", tag, g.file, err)
 			}
 		}
-		err := unix.Flock(g.fd, unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(g.FD, unix.LOCK_EX|unix.LOCK_NB)
 		var st unix.Stat_t
-		if serr := unix.Fstat(g.fd, &st); serr != nil {
+		if serr := unix.Fstat(g.FD, &st); serr != nil {
 			return nil, fmt.Errorf("joining the tasks of %q: looking at %q: %w", tag, g.file, serr)
 		}
 		if err == nil && st.Nlink > 0 {
 			return g, nil
 		}
 		if st.Nlink == 0 { // the group was complete meanwhile: this is another's
-			unix.Close(g.fd)
-			g.fd = 0
+			unix.Close(g.FD)
+			g.FD = 0
 			continue
 		}
 		if err != unix.EWOULDBLOCK && err != unix.EINTR {
@@ -237,11 +237,11 @@ const maxGroup = 4 << 20
 // read returns what the group runs and who came.
 func (g *group) read() (what []byte, members []member, err error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(g.fd, &st); err != nil || st.Size > maxGroup {
+	if err := unix.Fstat(g.FD, &st); err != nil || st.Size > maxGroup {
 		return nil, nil, fmt.Errorf("reading %q: too large (%d bytes); remove it", g.file, st.Size)
 	}
 	b := make([]byte, st.Size)
-	n, err := unix.Pread(g.fd, b, 0)
+	n, err := unix.Pread(g.FD, b, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading %q: %w", g.file, err)
 	}
@@ -257,9 +257,9 @@ func (g *group) read() (what []byte, members []member, err error) {
 
 // begin makes the group one of this process alone, which is in no namespaces yet.
 func (g *group) begin(what []byte) error {
-	err := unix.Ftruncate(g.fd, 0)
+	err := unix.Ftruncate(g.FD, 0)
 	if err == nil {
-		_, err = unix.Pwrite(g.fd, append(bytes.Clone(what), '\n'), 0)
+		_, err = unix.Pwrite(g.FD, append(bytes.Clone(what), '\n'), 0)
 	}
 	if err != nil {
 		return fmt.Errorf("writing %q: %w", g.file, err)
@@ -269,9 +269,9 @@ func (g *group) begin(what []byte) error {
 
 // add notes this process as a member, in these namespaces.
 func (g *group) add(user, mnt uint64) error {
-	end, err := unix.Seek(g.fd, 0, 2)
+	end, err := unix.Seek(g.FD, 0, 2)
 	if err == nil {
-		_, err = unix.Pwrite(g.fd, fmt.Appendf(nil, "%d %d %d\n", os.Getpid(), user, mnt), end)
+		_, err = unix.Pwrite(g.FD, fmt.Appendf(nil, "%d %d %d\n", os.Getpid(), user, mnt), end)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the file of joined tasks: %w", err)
@@ -306,7 +306,7 @@ func sweep(except string) {
 		if err != nil {
 			continue
 		}
-		g := &group{fd: fd, file: f}
+		g := &group{FD: fd, file: f}
 		if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil && !g.alive() {
 			_ = os.Remove(f)
 		}

@@ -10,6 +10,10 @@ import (
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"hpcc/runtime/accounts"
+	"hpcc/runtime/process"
+	"hpcc/testdata/testenv"
 )
 
 // Default mounts come first, in this order; the user's own come last and may
@@ -94,7 +98,7 @@ func TestEntry(t *testing.T) {
 		{2, "11", "last:x:11:1::/l"},
 		{2, "1", ""}, {0, "m", ""}, {0, "broken", "broken"}, {2, "", ""}, {9, "", ""},
 	} {
-		if got := strings.Join(entry([]byte(passwd), c.n, c.value), ":"); got != c.want {
+		if got := strings.Join(accounts.Entry([]byte(passwd), c.n, c.value), ":"); got != c.want {
 			t.Errorf("entry(passwd, %d, %q) = %q; want %q", c.n, c.value, got, c.want)
 		}
 	}
@@ -102,7 +106,7 @@ func TestEntry(t *testing.T) {
 
 // Mount points are found inside the root, wherever its links seem to lead.
 func TestMountPoints(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("shown"), 0o644); err != nil {
 		t.Fatal(err)
@@ -158,7 +162,7 @@ func TestMountPoints(t *testing.T) {
 // A directory that was rebuilt to hold a mount point is as read-only as the
 // image, and a program gets no new rights.
 func TestReadOnlyPlaces(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	dir := t.TempDir()
 	t.Chdir("/")
 	for _, c := range []struct{ script, want string }{
@@ -180,9 +184,10 @@ func TestReadOnlyPlaces(t *testing.T) {
 // A directory of many entries gets new names by an overlay, which must neither
 // lose what was mounted in the directory before nor change what it looks like.
 func TestManyEntries(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	big := filepath.Join(root, "big")
-	for i := range 3 * fewEntries {
+	const many = 48 // more than rootfs shows by bind mounts
+	for i := range many {
 		if err := os.MkdirAll(filepath.Join(big, fmt.Sprint("d", i)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -213,8 +218,8 @@ func TestManyEntries(t *testing.T) {
 			t.Errorf("-b %s: %q gives %q, %v; want %q", c.binds, c.script, out, err, c.want)
 		}
 	}
-	if entries, err := os.ReadDir(big); err != nil || len(entries) != 3*fewEntries {
-		t.Errorf("the image's directory has %d entries now (%v); want %d", len(entries), err, 3*fewEntries)
+	if entries, err := os.ReadDir(big); err != nil || len(entries) != many {
+		t.Errorf("the image's directory has %d entries now (%v); want %d", len(entries), err, many)
 	}
 }
 
@@ -231,7 +236,7 @@ func TestGroups(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(root, "etc/group"), []byte(c.group), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, group := accounts(root, 4242, 4343, "/")
+		_, group := accounts.Files(root, 4242, 4343, "/")
 		if want := strings.Replace(c.want, "NAME", "group", 1); string(group) != want {
 			t.Errorf("%s: group %q; want %q", c.name, group, want)
 		}
@@ -240,7 +245,7 @@ func TestGroups(t *testing.T) {
 
 // What a run that did not begin ends with.
 func TestStatuses(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	t.Chdir("/")
 	for name, text := range map[string]string{"plain": "#!/bin/sh\n", "script": "#!/bin/sh\nexit 9\n", "orphan": "#!/bin/nosuch\n", "garbage": "\x7fELF garbage"} {
 		if err := os.WriteFile(filepath.Join(root, "bin", name), []byte(text), 0o755); err != nil {
@@ -260,19 +265,19 @@ func TestStatuses(t *testing.T) {
 		{"/bin/script", "/", "/bin", 9, ""},
 		{"./script", "/bin", "/", 9, ""},
 		{"script", "/bin", "/nosuch::/x", 9, ""}, // an empty element is the current directory
-		{"nosuch", "/", "/bin", ExitNotFound, `no such program in the image's PATH (/bin)`},
-		{"--cd", "/", "/bin", ExitNotFound, "options stand before the image's name"},
-		{"/nosuch", "/", "/bin", ExitNotFound, "no such file"},
-		{"orphan", "/", "/bin", ExitNotFound, "interpreter"},
-		{"/bin/orphan", "/", "/bin", ExitNotFound, "interpreter"},
-		{"plain", "/", "/bin", ExitNotExecutable, "permission denied"},
-		{"/bin/plain", "/", "/bin", ExitNotExecutable, "permission denied"},
-		{"plain", "/", "/bin:/nosuch", ExitNotExecutable, "permission denied"},
-		{"bin", "/", "/", ExitNotFound, "no such program"},
-		{"/bin", "/", "/bin", ExitNotExecutable, "permission denied"},
-		{"garbage", "/", "/bin", ExitNotExecutable, "not a program that this machine"},
-		{"script", "/nosuch", "/bin", ExitFailed, `working directory "/nosuch"`},
-		{"script", "/bin/script", "/bin", ExitFailed, "working directory"},
+		{"nosuch", "/", "/bin", process.ExitNotFound, `no such program in the image's PATH (/bin)`},
+		{"--cd", "/", "/bin", process.ExitNotFound, "options stand before the image's name"},
+		{"/nosuch", "/", "/bin", process.ExitNotFound, "no such file"},
+		{"orphan", "/", "/bin", process.ExitNotFound, "interpreter"},
+		{"/bin/orphan", "/", "/bin", process.ExitNotFound, "interpreter"},
+		{"plain", "/", "/bin", process.ExitNotExecutable, "permission denied"},
+		{"/bin/plain", "/", "/bin", process.ExitNotExecutable, "permission denied"},
+		{"plain", "/", "/bin:/nosuch", process.ExitNotExecutable, "permission denied"},
+		{"bin", "/", "/", process.ExitNotFound, "no such program"},
+		{"/bin", "/", "/bin", process.ExitNotExecutable, "permission denied"},
+		{"garbage", "/", "/bin", process.ExitNotExecutable, "not a program that this machine"},
+		{"script", "/nosuch", "/bin", process.ExitFailed, `working directory "/nosuch"`},
+		{"script", "/bin/script", "/bin", process.ExitFailed, "working directory"},
 	} {
 		s, err := Spec(root, ImageConfig{Env: []string{"PATH=" + c.path}}, Options{Args: []string{c.prog}, NoHome: true})
 		if err != nil {
@@ -306,8 +311,8 @@ func TestStatuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != ExitFailed || !strings.Contains(string(out), c.want) {
-			t.Errorf("ends with %d and %q; want %d and %q", cmd.ProcessState.ExitCode(), out, ExitFailed, c.want)
+		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != process.ExitFailed || !strings.Contains(string(out), c.want) {
+			t.Errorf("ends with %d and %q; want %d and %q", cmd.ProcessState.ExitCode(), out, process.ExitFailed, c.want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func ownNamespaces(s *specs.Spec) error {
 			return fmt.Errorf("setting the host name %q: %w", s.Hostname, err)
 		}
 	}
-	return loopback(s)
+	return Loopback(s)
 }
 
 // hasNamespace says whether s asks for a new namespace of this kind.
@@ -41,9 +41,9 @@ func hasNamespace(s *specs.Spec, t specs.LinuxNamespaceType) bool {
 	return s.Linux != nil && slices.ContainsFunc(s.Linux.Namespaces, func(n specs.LinuxNamespace) bool { return n.Type == t && n.Path == "" })
 }
 
-// loopback brings up the one interface of a new network namespace, which the
+// Loopback brings up the one interface of a new network namespace, which the
 // kernel leaves down (netdevice(7)), so that programs can talk to themselves.
-func loopback(s *specs.Spec) error {
+func Loopback(s *specs.Spec) error {
 	if !hasNamespace(s, specs.NetworkNamespace) {
 		return nil
 	}

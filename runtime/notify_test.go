@@ -13,6 +13,9 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/fakeroot"
+	"hpcc/testdata/testenv"
 )
 
 // A ledger keeps what a program under a fake root asks for, in words.
@@ -44,8 +47,8 @@ func (l *ledger) told() []string {
 	return l.lines
 }
 
-func (l *ledger) notes() *Notes {
-	return &Notes{
+func (l *ledger) notes() *fakeroot.Notes {
+	return &fakeroot.Notes{
 		Owner: func(file, link string, uid, gid int) error { return l.add("owner", file, link, uid, gid) },
 		Mode:  func(file string) { l.add("mode", file, "") },
 		SetAttr: func(file, name string, value []byte) error {
@@ -78,7 +81,7 @@ func (l *ledger) run(t *testing.T, root, script string) string {
 // What programs ask of files is told, of the file that they mean, and they get
 // the answer that the notes give.
 func TestNotes(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	for _, n := range []string{"chmod", "chgrp", "mkdir", "rm", "chroot", "cp"} {
 		if err := os.Symlink("busybox", filepath.Join(root, "bin", n)); err != nil {
 			t.Fatal(err)
@@ -198,29 +201,6 @@ func setAttributes() {
 	} {
 		if want := map[bool]error{true: unix.ENOENT, false: unix.EBADF}[what == "no name"]; got != want {
 			fmt.Println(what, got)
-		}
-	}
-}
-
-func TestHalves(t *testing.T) {
-	for _, c := range []struct {
-		args     string
-		uid, gid bool
-	}{
-		{"chown 5 f", false, true},
-		{"/bin/chown -R web f", false, true},
-		{"busybox chown :staff f", true, false},
-		{"chown web:staff f", false, false},
-		{"chown -h 0:0 f", false, false},
-		{"chown web: f", false, false}, // its login group
-		{"chgrp -R staff f", true, false},
-		{"busybox", false, false},
-		{"", false, false},
-		{"chown", false, false},
-		{"tar xf chown", false, false},
-	} {
-		if uid, gid := halves(strings.Split(c.args, " ")); uid != c.uid || gid != c.gid {
-			t.Errorf("halves(%q) = %v, %v; want %v, %v", c.args, uid, gid, c.uid, c.gid)
 		}
 	}
 }

@@ -11,6 +11,9 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rootfs"
 )
 
 // NoPasswd, set as an annotation of a Spec, leaves the image's own passwd and
@@ -94,29 +97,29 @@ func isSize(s string) bool {
 // forgetful mounts the directory img at base with changes kept on a tmpfs, or
 // copies it to one.
 func forgetful(img int, size string) error {
-	if err := unix.Mount("tmpfs", base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size="+size); err != nil {
+	if err := unix.Mount("tmpfs", rootfs.Base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size="+size); err != nil {
 		return fmt.Errorf("mounting a tmpfs for changes: %w", err)
 	}
 	for _, d := range []string{"/upper", "/work"} {
-		if err := os.Mkdir(base+d, 0o755); err != nil {
+		if err := os.Mkdir(rootfs.Base+d, 0o755); err != nil {
 			return fmt.Errorf("making room for changes: %w", err)
 		}
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(img, &st); err == nil {
-		_ = os.Chmod(base+"/upper", os.FileMode(st.Mode&0o777)) // the root's mode is its upper directory's
+		_ = os.Chmod(rootfs.Base+"/upper", os.FileMode(st.Mode&0o777)) // the root's mode is its upper directory's
 	}
 	// An overlay whose directories can have no attributes (tmpfs before Linux 6.6)
 	// can neither remove a directory of the image nor rename one.
-	attributes := unix.Setxattr(base+"/upper", "user.hpcc.trial", []byte("1"), 0)
+	attributes := unix.Setxattr(rootfs.Base+"/upper", "user.hpcc.trial", []byte("1"), 0)
 	if attributes != nil {
 		why := fmt.Errorf("its changes can have no attributes: %w", attributes)
 		if copied, err := copyForgetful(img, why, smallCopy); copied || err != nil {
 			return err
 		}
 	}
-	data := "lowerdir=" + fdPath(img) + ",upperdir=" + base + "/upper,workdir=" + base + "/work"
-	err := unix.Mount("overlay", base, "overlay", 0, data+",userxattr")
+	data := "lowerdir=" + descriptor.Path(img) + ",upperdir=" + rootfs.Base + "/upper,workdir=" + rootfs.Base + "/work"
+	err := unix.Mount("overlay", rootfs.Base, "overlay", 0, data+",userxattr")
 	if err != nil {
 		_, err = copyForgetful(img, err, math.MaxInt64)
 		return err

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"hpcc/runtime/process"
 )
 
 // Peers says which tasks of this node belong together and how many they are, as
@@ -76,26 +78,8 @@ func slurmTasks(list, node string) (int, error) {
 // parent names the process that started this one, and no later one with its number.
 func parent() string {
 	pid := os.Getppid()
-	if born, err := processBorn(pid); err == nil {
+	if born, err := process.Born(pid); err == nil {
 		return fmt.Sprintf("%d-%d", pid, born)
 	}
 	return strconv.Itoa(pid)
-}
-
-// processBorn is when a living process began: field 22 of /proc/PID/stat,
-// proc_pid_stat(5).
-func processBorn(pid int) (uint64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The name, field 2, is in parentheses and may hold blanks and more of them.
-	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(f) < 20 {
-		return 0, fmt.Errorf("/proc/%d/stat is cut short", pid)
-	}
-	if f[0] == "Z" || f[0] == "X" {
-		return 0, os.ErrProcessDone
-	}
-	return strconv.ParseUint(f[19], 10, 64)
 }

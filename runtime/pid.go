@@ -3,9 +3,7 @@ package runtime
 import (
 	"context"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -32,40 +30,4 @@ func superviseInit(s *specs.Spec) error {
 	cmd.SysProcAttr.AmbientCaps = setupCaps
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	return waitAndExit(cmd)
-}
-
-// asInit starts the program as a child of this process, the first of its pid
-// namespace, in a binary without the early entry point. It ends as the program ends. It returns only when it cannot be started.
-func asInit(exe string, args, env []string) error {
-	c := make(chan os.Signal, 16)
-	signal.Notify(c, append(relayed(), syscall.SIGCONT, syscall.SIGCHLD)...)
-	pid, err := syscall.ForkExec(exe, args, &syscall.ProcAttr{Env: env, Files: []uintptr{0, 1, 2}})
-	if err != nil {
-		signal.Stop(c)
-		return err
-	}
-	// What the terminal sends reaches the program by itself; what comes here
-	// was passed on by the process outside.
-	_ = syscall.Setpgid(0, 0)
-	for s := range c {
-		if s != syscall.SIGCHLD {
-			_ = syscall.Kill(pid, s.(syscall.Signal)) // it may be gone; the next wait tells
-			continue
-		}
-		for {
-			var ws syscall.WaitStatus
-			got, err := syscall.Wait4(-1, &ws, syscall.WNOHANG, nil)
-			if got <= 0 || (err != nil && err != syscall.EINTR) {
-				break
-			}
-			if got != pid {
-				continue
-			}
-			if ws.Signaled() {
-				os.Exit(128 + int(ws.Signal()))
-			}
-			os.Exit(ws.ExitStatus())
-		}
-	}
-	return nil
 }

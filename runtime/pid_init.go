@@ -5,6 +5,8 @@ package runtime
 import (
 	"os"
 	"syscall"
+
+	"hpcc/runtime/process"
 )
 
 // pidInit becomes the program in the second process of a pid namespace.
@@ -18,7 +20,7 @@ func pidInit() error {
 		return failed(err)
 	}
 	if os.Getpid() == 1 { // linked without the entry point of entry.go
-		return launch(s, foreign, asInit)
+		return launch(s, foreign, process.AsInit)
 	}
 	return launch(s, foreign, syscall.Exec)
 }

@@ -12,6 +12,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"hpcc/runtime/accounts"
+	"hpcc/runtime/process"
 	"hpcc/testdata/testenv"
 )
 
@@ -21,11 +23,11 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		}
 		fmt.Fprintln(os.Stderr, err)
-		var e *Error
+		var e *process.Error
 		if errors.As(err, &e) {
 			os.Exit(e.Status)
 		}
-		os.Exit(ExitFailed)
+		os.Exit(process.ExitFailed)
 	}
 	if os.Getenv(oldVar) != "" {
 		fmt.Fprintln(os.Stderr, execAsOld())
@@ -145,7 +147,7 @@ func TestAccounts(t *testing.T) {
 		os.MkdirAll(filepath.Join(root, "etc"), 0o755)
 		os.WriteFile(filepath.Join(root, "etc/passwd"), []byte(test.passwd), 0o644)
 		t.Setenv("USER", "NAME")
-		passwd, _ := accounts(root, 4242, 4343, "/home/a:b")
+		passwd, _ := accounts.Files(root, 4242, 4343, "/home/a:b")
 		if !strings.HasPrefix(string(passwd), test.want) || (test.want == "" && passwd != nil) {
 			t.Errorf("%s: passwd %q; want it to begin %q", test.name, passwd, test.want)
 		}
@@ -157,7 +159,7 @@ func TestAccounts(t *testing.T) {
 	root := t.TempDir()
 	os.MkdirAll(filepath.Join(root, "etc"), 0o755)
 	os.Symlink("/etc/passwd", filepath.Join(root, "etc/passwd"))
-	if b := readInside(root, "etc/passwd"); b != nil {
+	if b := accounts.ReadInside(root, "etc/passwd"); b != nil {
 		t.Errorf("the host's passwd was read through a link: %q", b)
 	}
 }
@@ -187,31 +189,6 @@ func TestSpecArgs(t *testing.T) {
 	}
 }
 
-// busyroot is a root directory with a static busybox.
-func busyroot(t *testing.T) string {
-	t.Helper()
-	for _, c := range Checks(t.TempDir())[:2] { // however long they take
-		if f := c.Look(context.Background()); f.State == No {
-			testenv.Need(t, c.Name, errors.New(f.Why))
-		}
-	}
-	busy, err := testenv.Busybox()
-	testenv.Need(t, "a static busybox", err)
-	root := t.TempDir()
-	os.MkdirAll(filepath.Join(root, "bin"), 0o755)
-	b, err := os.ReadFile(busy)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(root, "bin/busybox"), b, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, n := range []string{"sh", "cat", "id", "chown", "mknod", "stat", "ls", "touch", "mkfifo", "ln"} {
-		os.Symlink("busybox", filepath.Join(root, "bin", n))
-	}
-	return root
-}
-
 // output runs a shell script in the root by Command.
 func output(t *testing.T, s *specs.Spec, script string) (string, error) {
 	t.Helper()
@@ -225,7 +202,7 @@ func output(t *testing.T, s *specs.Spec, script string) (string, error) {
 }
 
 func TestCommand(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	t.Chdir(t.TempDir())
 	os.WriteFile("here", nil, 0o644)
 	spec := func(o Options) *specs.Spec {
@@ -272,14 +249,14 @@ func TestCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != ExitNotFound {
-		t.Errorf("a program that is not there: %q, %v; want status %d", out, err, ExitNotFound)
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != process.ExitNotFound {
+		t.Errorf("a program that is not there: %q, %v; want status %d", out, err, process.ExitNotFound)
 	}
 }
 
 // The filter makes calls succeed that one id cannot make, and does nothing else.
 func TestFakeRoot(t *testing.T) {
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Write: true})
 	if err != nil {
 		t.Fatal(err)
@@ -302,15 +279,6 @@ func TestFakeRoot(t *testing.T) {
 		s.Annotations = nil
 		if out, _ := output(t, s, test.script); strings.Contains(out, "ok\n") || !strings.Contains(out, test.without) {
 			t.Errorf("%s: without the filter %q; the test tells nothing", test.name, out)
-		}
-	}
-}
-
-func TestNamespaceErrorHasACure(t *testing.T) {
-	for _, err := range []error{os.ErrPermission, errors.New("no space left on device")} {
-		e := &NamespaceError{err}
-		if e.Cure() == "" || !strings.Contains(e.Error(), "user namespaces") {
-			t.Errorf("%v has the cure %q", e, e.Cure())
 		}
 	}
 }

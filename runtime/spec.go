@@ -25,6 +25,9 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/accounts"
+	"hpcc/runtime/rootfs"
 )
 
 // Options say how a program is run. The zero value is the usual case of
@@ -137,7 +140,7 @@ func callerDir() string {
 func userHome() string {
 	h := os.Getenv("HOME")
 	if h == "" {
-		if f := entry(hostFile("passwd"), 2, strconv.Itoa(unix.Geteuid())); len(f) > 5 {
+		if f := accounts.Entry(accounts.HostFile("passwd"), 2, strconv.Itoa(unix.Geteuid())); len(f) > 5 {
 			h = f[5]
 		}
 	}
@@ -211,16 +214,11 @@ func bind(src, dst string) specs.Mount {
 // shows the host's directory of the same name.
 func under(m []specs.Mount, path string) bool {
 	for _, x := range m {
-		if x.Type == "bind" && x.Source == x.Destination && inside(path, x.Destination) {
+		if x.Type == "bind" && x.Source == x.Destination && rootfs.Inside(path, x.Destination) {
 			return true
 		}
 	}
 	return false
-}
-
-// inside says whether path is dir or below it; both are clean.
-func inside(path, dir string) bool {
-	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
 func isDir(p string) bool {
@@ -234,7 +232,7 @@ func isHome(p string) bool {
 		return false
 	}
 	physical, err := filepath.EvalSymlinks(h)
-	return inside(p, h) || (err == nil && inside(p, physical))
+	return rootfs.Inside(p, h) || (err == nil && rootfs.Inside(p, physical))
 }
 
 // vacant says whether nothing of the image is hidden by a mount at p.
@@ -295,7 +293,7 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 	}
 	set("PATH=" + callerPath(host))
 	if home == "" {
-		home = imageHome(root, c.User)
+		home = accounts.ImageHome(root, c.User)
 	}
 	set("HOME=" + home)
 	for _, kv := range c.Env {
@@ -346,4 +344,19 @@ func visibleIDs(s *specs.Spec) (uid, gid int) {
 		return unix.Getuid(), unix.Getgid()
 	}
 	return int(s.Linux.UIDMappings[0].ContainerID), int(s.Linux.GIDMappings[0].ContainerID)
+}
+
+// envValue returns the value of a variable in a list of NAME=VALUE.
+func envValue(env []string, name string) string {
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+func exists(p string) bool {
+	_, err := os.Stat(p)
+	return err == nil
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -28,16 +29,18 @@ func execAsOld() error {
 		equal = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 		ret   = unix.BPF_RET | unix.BPF_K
 	)
-	err := install([]unix.SockFilter{
-		{Code: load, K: offNr},
+	filter := []unix.SockFilter{
+		{Code: load, K: 0}, // the number
 		{Code: equal, K: unix.SYS_OPENAT2, Jf: 1},
 		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
 		{Code: equal, K: unix.SYS_SECCOMP, Jf: 3},
-		{Code: load, K: offArg + 8}, // the flags
+		{Code: load, K: 16 + 8}, // the flags
 		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, Jf: 1},
 		{Code: ret, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EINVAL)},
 		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
-	})
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0)
 	if err != nil {
 		return err
 	}
@@ -69,7 +72,7 @@ func TestTracing(t *testing.T) {
 	if os.Getenv(tracedVar) == "" {
 		return // TestNotesByTracing runs it
 	}
-	root := busyroot(t)
+	root := testenv.BusyboxRoot(t)
 	for _, c := range []struct{ name, script, out string }{
 		{"traced", "grep TracerPid /proc/self/status | grep -vc '\t0$'", "1\n"},
 		{"a status", "sh -c 'exit 7'; echo $?", "7\n"},

@@ -219,20 +219,6 @@ func Archive(ctx context.Context, r io.Reader, dir string) error {
 	return t.finish()
 }
 
-// Config reads the configuration that a tree keeps.
-func Config(dir string) (*v1.ConfigFile, error) {
-	f, err := os.Open(filepath.Join(dir, ConfigFile))
-	if err != nil {
-		return nil, fmt.Errorf("reading the image's configuration: %w", err)
-	}
-	defer f.Close()
-	c, err := v1.ParseConfigFile(f)
-	if err != nil {
-		return nil, fmt.Errorf("reading the image's configuration %s: %w", f.Name(), err)
-	}
-	return c, nil
-}
-
 // maxEntries bounds the entries of one layer.
 const maxEntries = 20_000_000
 

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
+	"hpcc/build/attest"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -109,8 +110,8 @@ func (a *attestations) read(c *cli.Context) error {
 }
 
 // statements are what is attested of an image that was built from inputs.
-func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Image, inputs *build.Inputs, parts *unpack.Parts) ([]build.Statement, error) {
-	var out []build.Statement
+func (a *attestations) statements(ctx context.Context, s *store.Store, img v1.Image, inputs *build.Inputs, parts *unpack.Parts) ([]attest.Statement, error) {
+	var out []attest.Statement
 	if a.sbom {
 		dir, _, err := unpack.Tree(ctx, s, img, unpack.Options{Parts: parts})
 		if err != nil {

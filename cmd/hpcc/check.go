@@ -9,15 +9,15 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/build"
+	"hpcc/runtime/check"
 )
 
 func checkCommand() *cli.Command {
 	return &cli.Command{
 		Name: "check", Usage: "tell whether an image runs where the cluster takes its rights", ArgsUsage: "IMAGE",
-		Description: `Reads an image's configuration and the owners and modes of its files, follows the programs and scripts
+		Description: `Reads an image's configuration and the owners and modes of its files, follows the programs
 that it starts with, and names each reason why it would not run, with the lines of the Dockerfile that cure it.
-Nothing is unpacked or run, and no network is used.
+Nothing is unpacked or run, and no network is used. Shell scripts are not read; a note names the first.
 
    hpcc check --openshift train     as any uid, in group 0 (OpenShift's restricted-v2)
    hpcc check --restricted train    as the image's own numeric user (Kubernetes' Pod Security "restricted")
@@ -49,7 +49,7 @@ func checkImage(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := build.Restricted(c.Context, img, c.Bool("openshift"))
+	found, err := check.Image(c.Context, img, c.Bool("openshift"))
 	if err != nil {
 		return fmt.Errorf("checking %s: %w", a[0], err)
 	}
@@ -68,11 +68,11 @@ func checkImage(c *cli.Context) error {
 	return (&message{err: fmt.Errorf("%s: %s why it does not run %s", a[0], reasons, where)}).hint("put the lines at the end of the Dockerfile, for root: before the last USER, or after USER 0 and before USER 1001")
 }
 
-// printFindings prints them, errors first, and says how many of these there are.
-func printFindings(w io.Writer, found []build.Finding, asJSON bool) (errs int, err error) {
+// printFindings prints the findings, errors first, and returns the number of errors.
+func printFindings(w io.Writer, found []check.Finding, asJSON bool) (errs int, err error) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	for _, level := range []string{"error", "warning"} {
+	for _, level := range []string{"error", "warning", "note"} {
 		for _, f := range found {
 			if f.Level != level {
 				continue
@@ -83,7 +83,7 @@ func printFindings(w io.Writer, found []build.Finding, asJSON bool) (errs int, e
 			if asJSON {
 				err = enc.Encode(struct {
 					Type string `json:"type"`
-					build.Finding
+					check.Finding
 				}{"finding", f})
 			} else {
 				_, err = io.WriteString(w, findingText(f))
@@ -97,7 +97,7 @@ func printFindings(w io.Writer, found []build.Finding, asJSON bool) (errs int, e
 }
 
 // findingText is one for people: what and why, and below it what cures it.
-func findingText(f build.Finding) string {
+func findingText(f check.Finding) string {
 	var b strings.Builder
 	rowf(&b, "%s: %s %s: %s\n", f.Level, f.Rule, f.Subject, f.Reason)
 	for i, line := range f.Cure {

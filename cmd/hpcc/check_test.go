@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"hpcc/build"
+	"hpcc/runtime/check"
 )
 
 // cured DOCKERFILE FINDINGS OUT: write a Dockerfile with the lines that "hpcc check --json" said,
@@ -28,7 +28,7 @@ func cured(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	lines = append(lines, "USER 0")
 	for text := range strings.Lines(ts.ReadFile(args[1])) {
-		var f build.Finding
+		var f check.Finding
 		ts.Check(json.Unmarshal([]byte(text), &f))
 		if i := slices.Index(lines, f.Replaces); f.Replaces != "" {
 			if i < 0 {

@@ -7,7 +7,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 
-	"hpcc/runtime"
+	"hpcc/runtime/devices"
 )
 
 // deviceFlags name the hardware that a run is given.
@@ -21,7 +21,7 @@ func deviceFlags() []cli.Flag {
 
 // addDevices gives the run the hardware of the flags.
 func addDevices(w *runWords, spec *specs.Spec) error {
-	notes, err := runtime.Devices{
+	notes, err := devices.Request{
 		GPU: w.yes("gpu"), Names: w.list("device"), MPI: w.text("mpi"),
 		SpecDirs:   filepath.SplitList(os.Getenv("HPCC_CDI_DIRS")),
 		DriverRoot: os.Getenv("NVIDIA_DRIVER_ROOT"), DevRoot: os.Getenv("NVIDIA_DEV_ROOT"),

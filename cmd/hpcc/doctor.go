@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/runtime"
+	"hpcc/runtime/probe"
 	"hpcc/store"
 )
 
@@ -48,11 +48,11 @@ func doctor(c *cli.Context) error {
 		}
 	}
 	// Work is done in tmp, or where the store would be made.
-	checks := append(runtime.Checks(dir+"/tmp"), siteChecks(dir)...)
+	checks := append(probe.Checks(dir+"/tmp"), siteChecks(dir)...)
 	for _, host := range c.StringSlice("registry") {
-		checks = append(checks, runtime.Check{Name: "registry " + host, Look: func(ctx context.Context) runtime.Feature { return registryFeature(ctx, host) }})
+		checks = append(checks, probe.Check{Name: "registry " + host, Look: func(ctx context.Context) probe.Feature { return registryFeature(ctx, host) }})
 	}
-	features := runtime.Probe(c.Context, checks)
+	features := probe.Run(c.Context, checks)
 	w := bufio.NewWriter(os.Stdout)
 	write := writeFeature
 	if c.Bool("json") {
@@ -60,7 +60,7 @@ func doctor(c *cli.Context) error {
 	}
 	dead := false
 	for _, f := range features {
-		dead = dead || (f.Vital && f.State == runtime.No)
+		dead = dead || (f.Vital && f.State == probe.No)
 		if err := write(w, f); err != nil {
 			return err
 		}
@@ -75,12 +75,12 @@ func doctor(c *cli.Context) error {
 }
 
 // writeFeature writes a feature for people.
-func writeFeature(w io.Writer, f runtime.Feature) error {
+func writeFeature(w io.Writer, f probe.Feature) error {
 	text := fmt.Sprintf("%-8s %-20s %s\n", f.State, f.Name, cell(f.Why))
-	if f.Do != "" && f.State != runtime.OK {
+	if f.Do != "" && f.State != probe.OK {
 		text += fmt.Sprintf("%29s you: %s\n", "", cell(f.Do))
 	}
-	if f.Ask != "" && f.State != runtime.OK {
+	if f.Ask != "" && f.State != probe.OK {
 		text += fmt.Sprintf("%29s ask: %s\n", "", cell(f.Ask))
 	}
 	_, err := io.WriteString(w, text)
@@ -88,9 +88,9 @@ func writeFeature(w io.Writer, f runtime.Feature) error {
 }
 
 // writeFeatureJSON writes a feature for scripts: all names, always.
-func writeFeatureJSON(w io.Writer, f runtime.Feature) error {
+func writeFeatureJSON(w io.Writer, f probe.Feature) error {
 	return json.NewEncoder(w).Encode(struct {
 		Type string `json:"type"`
-		runtime.Feature
+		probe.Feature
 	}{"feature", f})
 }

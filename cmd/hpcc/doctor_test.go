@@ -14,12 +14,12 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/registry"
 
-	"hpcc/runtime"
+	"hpcc/runtime/probe"
 )
 
 // examined runs the real doctor in namespaces of its own, after a script has
 // made them such as the test wants. $S is an empty directory, the store's.
-func examined(t *testing.T, script string, env ...string) (features map[string]runtime.Feature, status int) {
+func examined(t *testing.T, script string, env ...string) (features map[string]probe.Feature, status int) {
 	t.Helper()
 	needs(t, "userns")
 	store := filepath.Join(t.TempDir(), "store")
@@ -36,16 +36,16 @@ func examined(t *testing.T, script string, env ...string) (features map[string]r
 	if (err != nil && !errors.As(err, &exit)) || words.Len() > 0 {
 		t.Fatalf("doctor: %v: %s", err, &words)
 	}
-	features = map[string]runtime.Feature{}
+	features = map[string]probe.Feature{}
 	for dec := json.NewDecoder(&out); dec.More(); {
 		var f struct {
 			Type string
-			runtime.Feature
+			probe.Feature
 		}
 		if err := dec.Decode(&f); err != nil {
 			t.Fatal(err)
 		}
-		if f.Type != "feature" || f.Name == "" || f.Why == "" || (f.State != runtime.OK && f.State != runtime.Limited && f.State != runtime.No) {
+		if f.Type != "feature" || f.Name == "" || f.Why == "" || (f.State != probe.OK && f.State != probe.Limited && f.State != probe.No) {
 			t.Errorf("doctor says %+v", f)
 		}
 		features[f.Name] = f.Feature
@@ -64,29 +64,29 @@ func TestDoctor(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
 		feature      string
-		state        runtime.State
+		state        probe.State
 		why, help    string // parts of what it says, and of do or ask
 		status       int
 	}{
-		{"nothing lacks", "", "overlay", runtime.OK, "store's file system", "", 0},
-		{"no user namespaces", strings.Replace(off, "%", "user", 1), "user namespaces", runtime.No, "no space", "sysctl -w user.max_user_namespaces=15000", 1},
-		{"no user namespaces for overlay", strings.Replace(off, "%", "user", 1), "overlay", runtime.Limited, "needs user namespaces", "", 1},
-		{"no mount namespaces", strings.Replace(off, "%", "mnt", 1), "mount namespaces", runtime.No, "no image can run", "user.max_mnt_namespaces=15000", 1},
-		{"no pid namespaces", strings.Replace(off, "%", "pid", 1), "pid namespaces", runtime.No, "process ids", "user.max_pid_namespaces=15000", 0},
-		{"no network namespaces", strings.Replace(off, "%", "net", 1), "network namespaces", runtime.No, "--network=none", "user.max_net_namespaces=15000", 0},
-		{"a file system that is no upper directory", "mkdir $S/l $S/u $S/w; mount -t overlay o -o lowerdir=$S/l,upperdir=$S/u,workdir=$S/w,userxattr $S", "overlay", runtime.Limited, "does not serve", "HPCC_STORE=/tmp", 0},
-		{"no overlay in the kernel", refuse("mount", "ENODEV"), "overlay", runtime.Limited, "the kernel has no overlay", "modprobe overlay", 0},
-		{"no overlay for users", refuse("mount", "EPERM"), "overlay", runtime.Limited, "users may not mount overlays", "Linux 5.11", 0},
-		{"full disk", "mount -t tmpfs -o size=64k,mode=755 t $S; cat /dev/zero >$S/fill 2>&- || true", "store", runtime.No, "full", "hpcc gc", 0},
-		{"no more files for overlay", "mount -t tmpfs -o nr_inodes=6,mode=755 t $S; touch $S/a $S/b", "overlay", runtime.Limited, "full", "free space", 0},
-		{"little space", "mount -t tmpfs -o size=100m,mode=755 t $S", "store", runtime.Limited, "nearly full", "hpcc gc", 0},
-		{"no more files", "mount -t tmpfs -o nr_inodes=3,mode=755 t $S; touch $S/a $S/b", "store", runtime.No, "full", "hpcc gc", 0},
-		{"few files", "mount -t tmpfs -o nr_inodes=3000,mode=755 t $S", "store", runtime.Limited, "nearly full", "", 0},
-		{"read-only", "mount -t tmpfs -o ro,mode=755 t $S", "store", runtime.No, "not writable (read-only file system)", "HPCC_STORE", 0},
-		{"noexec", "mount -t tmpfs -o noexec,size=4g,mode=755 t $S", "store", runtime.No, "noexec", "HPCC_STORE", 0},
-		{"no attributes", "mount -t ramfs t $S", "store", runtime.Limited, "no user attributes", "HPCC_STORE", 0},
-		{"no hard links", refuse("linkat", "EPERM"), "store", runtime.Limited, "no hard links (operation not permitted)", "HPCC_STORE", 0},
-		{"no local storage", "mount --rbind /tmp /tmp; mount -o remount,bind,ro /tmp; mount -t tmpfs -o noexec t /dev/shm; unset TMPDIR XDG_RUNTIME_DIR", "node-local storage", runtime.No, "no writable directory", "TMPDIR", 0},
+		{"nothing lacks", "", "overlay", probe.OK, "store's file system", "", 0},
+		{"no user namespaces", strings.Replace(off, "%", "user", 1), "user namespaces", probe.No, "no space", "sysctl -w user.max_user_namespaces=15000", 1},
+		{"no user namespaces for overlay", strings.Replace(off, "%", "user", 1), "overlay", probe.Limited, "needs user namespaces", "", 1},
+		{"no mount namespaces", strings.Replace(off, "%", "mnt", 1), "mount namespaces", probe.No, "no image can run", "user.max_mnt_namespaces=15000", 1},
+		{"no pid namespaces", strings.Replace(off, "%", "pid", 1), "pid namespaces", probe.No, "process ids", "user.max_pid_namespaces=15000", 0},
+		{"no network namespaces", strings.Replace(off, "%", "net", 1), "network namespaces", probe.No, "--network=none", "user.max_net_namespaces=15000", 0},
+		{"a file system that is no upper directory", "mkdir $S/l $S/u $S/w; mount -t overlay o -o lowerdir=$S/l,upperdir=$S/u,workdir=$S/w,userxattr $S", "overlay", probe.Limited, "does not serve", "HPCC_STORE=/tmp", 0},
+		{"no overlay in the kernel", refuse("mount", "ENODEV"), "overlay", probe.Limited, "the kernel has no overlay", "modprobe overlay", 0},
+		{"no overlay for users", refuse("mount", "EPERM"), "overlay", probe.Limited, "users may not mount overlays", "Linux 5.11", 0},
+		{"full disk", "mount -t tmpfs -o size=64k,mode=755 t $S; cat /dev/zero >$S/fill 2>&- || true", "store", probe.No, "full", "hpcc gc", 0},
+		{"no more files for overlay", "mount -t tmpfs -o nr_inodes=6,mode=755 t $S; touch $S/a $S/b", "overlay", probe.Limited, "full", "free space", 0},
+		{"little space", "mount -t tmpfs -o size=100m,mode=755 t $S", "store", probe.Limited, "nearly full", "hpcc gc", 0},
+		{"no more files", "mount -t tmpfs -o nr_inodes=3,mode=755 t $S; touch $S/a $S/b", "store", probe.No, "full", "hpcc gc", 0},
+		{"few files", "mount -t tmpfs -o nr_inodes=3000,mode=755 t $S", "store", probe.Limited, "nearly full", "", 0},
+		{"read-only", "mount -t tmpfs -o ro,mode=755 t $S", "store", probe.No, "not writable (read-only file system)", "HPCC_STORE", 0},
+		{"noexec", "mount -t tmpfs -o noexec,size=4g,mode=755 t $S", "store", probe.No, "noexec", "HPCC_STORE", 0},
+		{"no attributes", "mount -t ramfs t $S", "store", probe.Limited, "no user attributes", "HPCC_STORE", 0},
+		{"no hard links", refuse("linkat", "EPERM"), "store", probe.Limited, "no hard links (operation not permitted)", "HPCC_STORE", 0},
+		{"no local storage", "mount --rbind /tmp /tmp; mount -o remount,bind,ro /tmp; mount -t tmpfs -o noexec t /dev/shm; unset TMPDIR XDG_RUNTIME_DIR", "node-local storage", probe.No, "no writable directory", "TMPDIR", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			features, status := examined(t, c.script)

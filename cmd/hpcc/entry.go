@@ -8,7 +8,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/metrics"
-	"hpcc/runtime"
+	"hpcc/runtime/foreign"
+	"hpcc/runtime/process"
 )
 
 func entryCommand() *cli.Command {
@@ -35,9 +36,9 @@ Exit status: the program's own (128+N for signal N); 125 hpcc failed, 126 not ex
 		},
 		Action: func(c *cli.Context) error {
 			if file := c.Generic("tail").(*fileFlag).file; file != "" {
-				return atStatus(runtime.ExitFailed, metrics.WriteTail(os.Stdout, file))
+				return atStatus(process.ExitFailed, metrics.WriteTail(os.Stdout, file))
 			}
-			return atStatus(runtime.ExitFailed, enterImage(c.Context, c.Args().Slice(), c.Generic("measure").(*fileFlag).file))
+			return atStatus(process.ExitFailed, enterImage(c.Context, c.Args().Slice(), c.Generic("measure").(*fileFlag).file))
 		},
 	}
 }
@@ -66,7 +67,7 @@ func enterImage(ctx context.Context, args []string, measured string) error {
 	if len(args) == 0 {
 		return usagef("entry needs a program: the image has no CMD, and nothing was given").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
 	}
-	n, err := runtime.Welcome()
+	n, err := foreign.NewUser()
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime"
+	"hpcc/runtime/probe"
+	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/store/wait"
 )
@@ -149,7 +151,7 @@ func adviceFor(err error) (advice string, status int) {
 	status = exitFailure
 	var m *message
 	var ns *runtime.NamespaceError
-	var re *runtime.Error
+	var re *process.Error
 	var missing *store.NotFoundError
 	var local *store.NotPushedError
 	var damaged *store.DamagedError
@@ -179,7 +181,7 @@ func adviceFor(err error) (advice string, status int) {
 	case errors.As(err, &local):
 		advice = fmt.Sprintf("%q, or %q, sends it", "hpcc deploy -r NAME "+local.Name, "hpcc push "+local.Name+" REF")
 	case errors.As(err, &ns):
-		advice = ns.Cure() + `; "hpcc doctor" shows what was tried`
+		advice = probe.Cure(ns) + `; "hpcc doctor" shows what was tried`
 	}
 	return advice, status
 }

@@ -9,7 +9,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
-	"hpcc/build"
+	"hpcc/build/attest"
 	"hpcc/store"
 )
 
@@ -103,9 +103,9 @@ func (a *inspectArgs) image(s *store.Store) (map[string]any, error) {
 
 // attestation returns the provenance or the SBOM that is attached to the image.
 func (a *inspectArgs) attestation(s *store.Store) (any, error) {
-	flag, types := "--sbom", []string{build.PredicateSPDX}
+	flag, types := "--sbom", []string{attest.SPDX}
 	if a.provenance {
-		flag, types = "--provenance", []string{build.PredicateProvenance, build.PredicateProvenanceV0}
+		flag, types = "--provenance", []string{attest.Provenance, attest.ProvenanceV0}
 	}
 	predicate, err := s.Attestation(a.name, a.platform, types...)
 	var none *store.NoAttestationError

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime"
+	"hpcc/runtime/probe"
 )
 
 // watchCPU ends hpcc with a message shortly before it has used the CPU time that
@@ -40,8 +40,8 @@ func watchCPU() {
 }
 
 // limitsFeature reports resource limits that are too small for some commands.
-func limitsFeature() runtime.Feature {
-	f := runtime.Feature{State: runtime.OK, Why: "none that hpcc meets"}
+func limitsFeature() probe.Feature {
+	f := probe.Feature{State: probe.OK, Why: "none that hpcc meets"}
 	small := ""
 	for _, l := range []struct {
 		resource    int
@@ -66,7 +66,7 @@ func limitsFeature() runtime.Feature {
 		f.Do += "ulimit " + l.cure
 	}
 	if small != "" {
-		f.State, f.Why = runtime.Limited, small
+		f.State, f.Why = probe.Limited, small
 	}
 	return f
 }

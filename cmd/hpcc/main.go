@@ -17,6 +17,9 @@ import (
 
 	"hpcc/cmd/start/bare"
 	"hpcc/runtime"
+	"hpcc/runtime/oci"
+	"hpcc/runtime/probe"
+	"hpcc/runtime/process"
 	"hpcc/store/wait"
 )
 
@@ -27,7 +30,7 @@ func main() {
 	if f := bare.Failed(); f != nil {
 		os.Exit(tellError(blame(f.Defaults, fmt.Errorf("running %s: %w", f.Image, runtime.Launch(f.Args, f.Env, f.Dir)))))
 	}
-	if child, err := runtime.Init(); child {
+	if child, err := runtime.Init(oci.Child, probe.Child); child {
 		os.Exit(tellError(err))
 	}
 	watchCPU()
@@ -80,7 +83,7 @@ func app() *cli.App {
 		c.OnUsageError = usageError
 		if c.Name == "run" || c.Name == "entry" {
 			c.OnUsageError = func(c *cli.Context, err error, sub bool) error {
-				return atStatus(runtime.ExitFailed, usageError(c, err, sub))
+				return atStatus(process.ExitFailed, usageError(c, err, sub))
 			}
 		}
 		c.HideHelpCommand = true

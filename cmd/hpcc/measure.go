@@ -21,7 +21,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/metrics"
-	"hpcc/runtime"
+	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -94,7 +94,7 @@ func measured(c *cli.Context, file string) error {
 		say("measured: %s", file)
 	}
 	if run.Signal != "" {
-		runtime.EndBy(syscall.Signal(run.Status() - 128))
+		process.EndBy(syscall.Signal(run.Status() - 128))
 	}
 	return exitStatus(run.Status())
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime"
+	"hpcc/runtime/oci"
+	"hpcc/runtime/process"
 	"hpcc/store/owndir"
 )
 
@@ -66,21 +67,21 @@ func ociCommands() []*cli.Command {
 	all := &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "signal every process of the container"}
 	force := &cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first if it runs"}
 	return []*cli.Command{
-		ociSub("state", "print a container's state as JSON", "ID", 1, nil, func(c *cli.Context, k *runtime.Containers, a []string) error {
+		ociSub("state", "print a container's state as JSON", "ID", 1, nil, func(c *cli.Context, k *oci.Containers, a []string) error {
 			s, err := k.State(a[0])
 			if err != nil {
 				return err
 			}
 			return printJSON(s)
 		}),
-		ociSub("create", "make a container that waits for start", "ID", 1, bundle, func(c *cli.Context, k *runtime.Containers, a []string) error {
+		ociSub("create", "make a container that waits for start", "ID", 1, bundle, func(c *cli.Context, k *oci.Containers, a []string) error {
 			return k.Create(a[0], createOptions(c))
 		}),
-		ociSub("start", "let the program of a created container begin", "ID", 1, nil, func(c *cli.Context, k *runtime.Containers, a []string) error {
+		ociSub("start", "let the program of a created container begin", "ID", 1, nil, func(c *cli.Context, k *oci.Containers, a []string) error {
 			return k.Start(a[0])
 		}),
-		ociSub("run", "make a container and become its program", "ID", 1, bundle, func(c *cli.Context, k *runtime.Containers, a []string) error {
-			return atStatus(runtime.ExitFailed, k.Run(a[0], createOptions(c)))
+		ociSub("run", "make a container and become its program", "ID", 1, bundle, func(c *cli.Context, k *oci.Containers, a []string) error {
+			return atStatus(process.ExitFailed, k.Run(a[0], createOptions(c)))
 		}),
 		ociSub("exec", "run one more program in a container, as podman exec does", "ID", 1, []cli.Flag{
 			&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Required: true, Usage: "run what the `FILE` says, a process of the specification"},
@@ -89,37 +90,37 @@ func ociCommands() []*cli.Command {
 			&cli.IntFlag{Name: "preserve-fds", Usage: "leave `N` more descriptors open"},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return when the program has begun"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "accepted: the file says it"},
-		}, func(c *cli.Context, k *runtime.Containers, a []string) error {
-			return k.Exec(a[0], runtime.ExecOptions{Process: c.String("process"), PidFile: c.String("pid-file"),
+		}, func(c *cli.Context, k *oci.Containers, a []string) error {
+			return k.Exec(a[0], oci.ExecOptions{Process: c.String("process"), PidFile: c.String("pid-file"),
 				ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds"), Detach: c.Bool("detach")})
 		}),
-		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all}, func(c *cli.Context, k *runtime.Containers, a []string) error {
+		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all}, func(c *cli.Context, k *oci.Containers, a []string) error {
 			sig, err := signalOf(append(a, "TERM")[1])
 			if err != nil {
 				return err
 			}
 			return k.Kill(a[0], sig, c.Bool("all"))
 		}),
-		ociSub("delete", "forget a container that has ended", "ID", 1, []cli.Flag{force}, func(c *cli.Context, k *runtime.Containers, a []string) error {
+		ociSub("delete", "forget a container that has ended", "ID", 1, []cli.Flag{force}, func(c *cli.Context, k *oci.Containers, a []string) error {
 			return k.Delete(a[0], c.Bool("force"))
 		}),
 		ociSub("list", "print the states of all containers as JSON", "", 0, []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "json", Usage: "accepted: always `json`"},
-		}, func(c *cli.Context, k *runtime.Containers, a []string) error {
+		}, func(c *cli.Context, k *oci.Containers, a []string) error {
 			list, err := k.List()
 			if err != nil {
 				return err
 			}
 			return printJSON(list)
 		}),
-		ociSub("features", "print what of the runtime specification is done", "", 0, nil, func(c *cli.Context, k *runtime.Containers, a []string) error {
-			return printJSON(runtime.Features())
+		ociSub("features", "print what of the runtime specification is done", "", 0, nil, func(c *cli.Context, k *oci.Containers, a []string) error {
+			return printJSON(oci.Features())
 		}),
 	}
 }
 
 // ociSub is one command; of its words, the last may be missing if max allows.
-func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*cli.Context, *runtime.Containers, []string) error) *cli.Command {
+func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*cli.Context, *oci.Containers, []string) error) *cli.Command {
 	return &cli.Command{
 		Name: name, Usage: usage, ArgsUsage: words, Flags: flags, OnUsageError: usageError, HideHelpCommand: true,
 		Action: func(c *cli.Context) error {
@@ -135,7 +136,7 @@ func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*cli.C
 			if err != nil {
 				return ociLog(c, err)
 			}
-			k := &runtime.Containers{Root: root, Note: func(s string) {
+			k := &oci.Containers{Root: root, Note: func(s string) {
 				if err := writeLog(c, "warning", s); err != nil {
 					say("warning: %v", err)
 				}
@@ -145,8 +146,8 @@ func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*cli.C
 	}
 }
 
-func createOptions(c *cli.Context) runtime.CreateOptions {
-	return runtime.CreateOptions{Bundle: c.String("bundle"), PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds")}
+func createOptions(c *cli.Context) oci.CreateOptions {
+	return oci.CreateOptions{Bundle: c.String("bundle"), PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds")}
 }
 
 // noState is a command on a state directory that does not exist, which only
@@ -156,11 +157,11 @@ func noState(c *cli.Context, name string, a []string) error {
 	case name == "list":
 		return printJSON([]struct{}{})
 	case name == "features":
-		return printJSON(runtime.Features())
+		return printJSON(oci.Features())
 	case name == "delete" && c.Bool("force"):
 		return nil
 	}
-	return fmt.Errorf("%w: %q", runtime.ErrNotExist, a[0])
+	return fmt.Errorf("%w: %q", oci.ErrNotExist, a[0])
 }
 
 // stateDir returns the directory that keeps the containers' states: the one asked

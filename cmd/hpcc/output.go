@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
+	"hpcc/build/attest"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -113,7 +114,7 @@ func (b built) put(c *cli.Context, s *store.Store, wanted *attestations) (v1.Has
 	if len(b.imgs) == 1 && !wanted.any() {
 		return s.Put(c.Context, c.String("tag"), b.imgs[0])
 	}
-	var about [][]build.Statement
+	var about [][]attest.Statement
 	for i, img := range b.imgs {
 		if !wanted.any() {
 			break
@@ -124,7 +125,7 @@ func (b built) put(c *cli.Context, s *store.Store, wanted *attestations) (v1.Has
 		}
 		about = append(about, st)
 	}
-	idx, err := build.Index(b.imgs, about)
+	idx, err := attest.Index(b.imgs, about)
 	if err != nil {
 		return v1.Hash{}, err
 	}

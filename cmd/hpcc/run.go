@@ -11,6 +11,8 @@ import (
 
 	"hpcc/envfile"
 	"hpcc/runtime"
+	"hpcc/runtime/devices"
+	"hpcc/runtime/process"
 	"hpcc/unpack"
 )
 
@@ -36,7 +38,7 @@ Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host
 
 Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
 		Flags:  append(runFlags(&env), otherRuntimeFlag(), measureFlagOfRun(), storeFlag()),
-		Action: func(c *cli.Context) error { return atStatus(runtime.ExitFailed, run(c, &env)) },
+		Action: func(c *cli.Context) error { return atStatus(process.ExitFailed, run(c, &env)) },
 	}
 }
 
@@ -75,7 +77,7 @@ func runFlags(env *envChanges) []cli.Flag {
 // says more than that hpcc failed or was used wrongly.
 func atStatus(status int, err error) error {
 	var m *message
-	var re *runtime.Error
+	var re *process.Error
 	var st exitStatus
 	if err == nil || errors.As(err, &re) || errors.As(err, &st) {
 		return err
@@ -150,7 +152,7 @@ func run(c *cli.Context, env *envChanges) error {
 		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
 	}
 	spec.Process.Env = append(without(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
-	runtime.SearchDevices(spec)
+	devices.Search(spec)
 	if other := c.String("runtime"); other != "" {
 		return handOver(other, spec)
 	}
@@ -188,7 +190,7 @@ func handOver(name string, s *specs.Spec) error {
 	if err == nil {
 		err = runtime.HandOver(name, filepath.Join(dir, "bundles"), s)
 	}
-	var re *runtime.Error
+	var re *process.Error
 	var m *message
 	if errors.As(err, &m) || errors.As(err, &re) {
 		return err

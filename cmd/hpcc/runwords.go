@@ -11,6 +11,7 @@ import (
 
 	"hpcc/envfile"
 	"hpcc/runtime"
+	"hpcc/runtime/process"
 )
 
 // runWords are the flags of one run: those of the command line, and below them
@@ -93,8 +94,8 @@ func blame(lines []runtime.DefaultLine, err error) error {
 	if l == nil {
 		return err
 	}
-	m := &message{err: err, status: runtime.ExitFailed}
-	if re := new(runtime.Error); errors.As(err, &re) {
+	m := &message{err: err, status: process.ExitFailed}
+	if re := new(process.Error); errors.As(err, &re) {
 		m.status = re.Status
 	}
 	return m.hint("%s", l.Hint())

@@ -12,22 +12,22 @@ import (
 	"syscall"
 
 	"hpcc/job"
-	"hpcc/runtime"
+	"hpcc/runtime/probe"
 	"hpcc/store"
 	"hpcc/store/owndir"
 )
 
 // siteChecks are those of what lies around the machine: file systems,
 // schedulers, the network's entrances.
-func siteChecks(dir string) []runtime.Check {
-	return []runtime.Check{
-		{Name: "store", Look: func(context.Context) runtime.Feature { return storeFeature(dir) }},
-		{Name: "node-local storage", Look: func(context.Context) runtime.Feature { return localFeature() }},
-		{Name: "limits", Look: func(context.Context) runtime.Feature { return limitsFeature() }},
+func siteChecks(dir string) []probe.Check {
+	return []probe.Check{
+		{Name: "store", Look: func(context.Context) probe.Feature { return storeFeature(dir) }},
+		{Name: "node-local storage", Look: func(context.Context) probe.Feature { return localFeature() }},
+		{Name: "limits", Look: func(context.Context) probe.Feature { return limitsFeature() }},
 		{Name: "schedulers", Look: schedulersFeature},
 		{Name: "sites", Look: sitesFeature},
-		{Name: "proxies", Look: func(context.Context) runtime.Feature { return proxiesFeature() }},
-		{Name: "git and ssh", Look: func(context.Context) runtime.Feature { return gitFeature() }},
+		{Name: "proxies", Look: func(context.Context) probe.Feature { return proxiesFeature() }},
+		{Name: "git and ssh", Look: func(context.Context) probe.Feature { return gitFeature() }},
 	}
 }
 
@@ -38,39 +38,39 @@ const (
 )
 
 // storeFeature judges the file system where images are kept.
-func storeFeature(dir string) runtime.Feature {
+func storeFeature(dir string) probe.Feature {
 	p, err := store.LookAt(dir + "/tmp")
 	if err != nil {
-		return runtime.Feature{State: runtime.No, Why: err.Error(), Do: "set HPCC_STORE to a directory that you can write to"}
+		return probe.Feature{State: probe.No, Why: err.Error(), Do: "set HPCC_STORE to a directory that you can write to"}
 	}
 	if err := store.Exposed(dir); err != nil {
 		why, do, _ := strings.Cut(err.Error(), "; ")
-		return runtime.Feature{State: runtime.No, Why: fmt.Sprintf("%s: refused: %s", dir, why), Do: do}
+		return probe.Feature{State: probe.No, Why: fmt.Sprintf("%s: refused: %s", dir, why), Do: do}
 	}
 	_, exposed, _ := owndir.Walk(dir)
-	f := runtime.Feature{State: runtime.OK, Why: dir + ": " + placeText(p)}
+	f := probe.Feature{State: probe.OK, Why: dir + ": " + placeText(p)}
 	const elsewhere = "set HPCC_STORE to a directory on another file system"
-	is := func(s runtime.State, do string, format string, a ...any) runtime.Feature {
+	is := func(s probe.State, do string, format string, a ...any) probe.Feature {
 		f.State, f.Do, f.Why = s, do, fmt.Sprintf(format, a...)+"; "+f.Why
 		return f
 	}
 	switch {
 	case crowded(p):
-		return is(runtime.No, "free space there, run \"hpcc gc\", or "+elsewhere, "full: what is there runs, nothing can be pulled or built")
+		return is(probe.No, "free space there, run \"hpcc gc\", or "+elsewhere, "full: what is there runs, nothing can be pulled or built")
 	case p.Write != nil:
-		return is(runtime.No, elsewhere, "not writable (%v): what is there runs, nothing can be pulled or built", p.Write)
+		return is(probe.No, elsewhere, "not writable (%v): what is there runs, nothing can be pulled or built", p.Write)
 	case p.NoExec:
-		return is(runtime.No, elsewhere, "mounted noexec: no program of an image can be executed")
+		return is(probe.No, elsewhere, "mounted noexec: no program of an image can be executed")
 	case p.Owner != os.Geteuid():
-		return is(runtime.Limited, "use hpcc as an ordinary user", "files that you make belong to uid %d: the server squashes your id", p.Owner)
+		return is(probe.Limited, "use hpcc as an ordinary user", "files that you make belong to uid %d: the server squashes your id", p.Owner)
 	case p.HardLink != nil:
-		return is(runtime.Limited, elsewhere, "no hard links (%v): of images that have some each is a file of its own", p.HardLink)
+		return is(probe.Limited, elsewhere, "no hard links (%v): of images that have some each is a file of its own", p.HardLink)
 	case p.XAttr != nil:
-		return is(runtime.Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and keep no owners, set-id bits and capabilities", p.XAttr)
+		return is(probe.Limited, elsewhere, "no user attributes (%v): builds copy the tree for each step, and keep no owners, set-id bits and capabilities", p.XAttr)
 	case (p.Total > 0 && p.Free < littleSpace) || (p.Inodes > 0 && p.FreeInodes < littleInodes) || (p.QuotaLimit > 0 && p.QuotaLimit < p.QuotaUsed+littleSpace):
-		return is(runtime.Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
+		return is(probe.Limited, "run \"hpcc gc\" or "+elsewhere, "nearly full")
 	case len(exposed) > 0:
-		return is(runtime.Limited, "set HPCC_STORE to a directory that only you can change, unless you trust them", "%v", exposed[0])
+		return is(probe.Limited, "set HPCC_STORE to a directory that only you can change, unless you trust them", "%v", exposed[0])
 	}
 	if p.Type == "nfs" || p.Type == "lustre" {
 		f.Why += "; root-squash does no harm: everything is written as you"
@@ -112,7 +112,7 @@ func placeText(p store.Place) string {
 }
 
 // localFeature looks for storage of this node alone.
-func localFeature() runtime.Feature {
+func localFeature() probe.Feature {
 	var why, exposed []string
 	stage := os.Getenv("HPCC_STAGE")
 	if !filepath.IsAbs(stage) { // 1, for --stage with every run
@@ -140,37 +140,37 @@ func localFeature() runtime.Feature {
 	}
 	if len(why) == 0 {
 		none := "no writable directory of this node alone that allows programs (TMPDIR, XDG_RUNTIME_DIR, /tmp, /dev/shm)"
-		return runtime.Feature{State: runtime.No, Why: strings.Join(append(exposed, none), "; "),
+		return probe.Feature{State: probe.No, Why: strings.Join(append(exposed, none), "; "),
 			Do: "set TMPDIR to the node's own disk", Ask: "is there a local disk on the nodes, mounted without noexec?"}
 	}
 	if len(exposed) > 0 {
-		return runtime.Feature{State: runtime.Limited, Why: strings.Join(append(exposed, why...), "; "), Do: "set HPCC_STAGE to a directory of this node that only you can change"}
+		return probe.Feature{State: probe.Limited, Why: strings.Join(append(exposed, why...), "; "), Do: "set HPCC_STAGE to a directory of this node that only you can change"}
 	}
-	return runtime.Feature{State: runtime.OK, Why: strings.Join(why, "; ")}
+	return probe.Feature{State: probe.OK, Why: strings.Join(why, "; ")}
 }
 
 // schedulersFeature says which schedulers are here and which of them answer.
-func schedulersFeature(ctx context.Context) runtime.Feature {
+func schedulersFeature(ctx context.Context) probe.Feature {
 	var why []string
-	f := runtime.Feature{State: runtime.OK}
+	f := probe.Feature{State: probe.OK}
 	for _, s := range job.Schedulers(ctx) {
 		text := s.Name
 		if s.Version != "" {
 			text += " (" + s.Version + ")"
 		}
 		if s.Err != nil {
-			f.State, text = runtime.Limited, fmt.Sprintf("%s does not answer: %v", text, s.Err)
+			f.State, text = probe.Limited, fmt.Sprintf("%s does not answer: %v", text, s.Err)
 		}
 		why = append(why, text)
 	}
 	if f.Why = strings.Join(why, "; "); f.Why == "" {
-		return runtime.Feature{State: runtime.No, Why: "none on PATH; jobs run here (--target local)"}
+		return probe.Feature{State: probe.No, Why: "none on PATH; jobs run here (--target local)"}
 	}
 	return f
 }
 
 // proxiesFeature says which way downloads go. Passwords in addresses are not shown.
-func proxiesFeature() runtime.Feature {
+func proxiesFeature() probe.Feature {
 	var why []string
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"} {
 		v := os.Getenv(name)
@@ -180,18 +180,18 @@ func proxiesFeature() runtime.Feature {
 		if u, err := url.Parse(v); err == nil && u.User != nil {
 			v = u.Redacted()
 		} else if strings.Contains(v, "@") {
-			return runtime.Feature{State: runtime.Limited, Why: name + " is not an address", Do: "write " + name + "=http://HOST:PORT"}
+			return probe.Feature{State: probe.Limited, Why: name + " is not an address", Do: "write " + name + "=http://HOST:PORT"}
 		}
 		why = append(why, name+"="+v)
 	}
 	if len(why) == 0 {
-		return runtime.Feature{State: runtime.OK, Why: "none set: downloads go straight out"}
+		return probe.Feature{State: probe.OK, Why: "none set: downloads go straight out"}
 	}
-	return runtime.Feature{State: runtime.OK, Why: strings.Join(why, " ")}
+	return probe.Feature{State: probe.OK, Why: strings.Join(why, " ")}
 }
 
 // gitFeature looks for what contexts from repositories and RUN --mount=type=ssh use.
-func gitFeature() runtime.Feature {
+func gitFeature() probe.Feature {
 	var missing []string
 	for _, n := range []string{"git", "ssh"} {
 		if _, err := exec.LookPath(n); err != nil {
@@ -207,15 +207,15 @@ func gitFeature() runtime.Feature {
 		}
 	}
 	if len(missing) > 0 {
-		return runtime.Feature{State: runtime.Limited, Why: "not on PATH: " + strings.Join(missing, ", ") + "; builds cannot fetch repositories", Do: "load a module that has them"}
+		return probe.Feature{State: probe.Limited, Why: "not on PATH: " + strings.Join(missing, ", ") + "; builds cannot fetch repositories", Do: "load a module that has them"}
 	}
-	return runtime.Feature{State: runtime.OK, Why: "git and ssh are on PATH; " + agent}
+	return probe.Feature{State: probe.OK, Why: "git and ssh are on PATH; " + agent}
 }
 
 // registryFeature asks whether a registry answers.
-func registryFeature(ctx context.Context, host string) runtime.Feature {
+func registryFeature(ctx context.Context, host string) probe.Feature {
 	if err := store.Ping(ctx, host); err != nil {
-		return runtime.Feature{State: runtime.No, Why: err.Error(), Do: "pull on a machine that reaches it, then hpcc save and hpcc load; or set HTTPS_PROXY", Ask: "may this node open connections to " + host + "?"}
+		return probe.Feature{State: probe.No, Why: err.Error(), Do: "pull on a machine that reaches it, then hpcc save and hpcc load; or set HTTPS_PROXY", Ask: "may this node open connections to " + host + "?"}
 	}
-	return runtime.Feature{State: runtime.OK, Why: "it answers"}
+	return probe.Feature{State: probe.OK, Why: "it answers"}
 }

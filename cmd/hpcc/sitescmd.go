@@ -17,7 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
-	"hpcc/runtime"
+	"hpcc/runtime/probe"
 )
 
 func sitesCommand() *cli.Command {
@@ -157,18 +157,18 @@ func (st siteState) text() string {
 }
 
 // sitesFeature is what "hpcc doctor" says of sites.
-func sitesFeature(ctx context.Context) runtime.Feature {
+func sitesFeature(ctx context.Context) probe.Feature {
 	sites, err := job.ReadSites(job.SiteFiles())
 	if err != nil {
-		return runtime.Feature{State: runtime.No, Why: err.Error(), Do: "correct the file; docs/jobs.md, \"Sites\", has an example"}
+		return probe.Feature{State: probe.No, Why: err.Error(), Do: "correct the file; docs/jobs.md, \"Sites\", has an example"}
 	}
 	if len(sites.Files) == 0 {
-		return runtime.Feature{State: runtime.OK, Why: "none: jobs go to the scheduler of this machine"}
+		return probe.Feature{State: probe.OK, Why: "none: jobs go to the scheduler of this machine"}
 	}
-	f := runtime.Feature{State: runtime.OK, Why: strings.Join(sites.Files, ", ")}
+	f := probe.Feature{State: probe.OK, Why: strings.Join(sites.Files, ", ")}
 	for _, st := range siteStates(ctx, sites, doctorTime) {
 		if st.Problem != "" {
-			f.State, f.Do = runtime.Limited, "hpcc sites"
+			f.State, f.Do = probe.Limited, "hpcc sites"
 		}
 		f.Why += fmt.Sprintf("; %s (%s) %s", st.Name, strings.TrimPrefix(st.Scheduler+", "+st.by(), ", "), st.text())
 	}

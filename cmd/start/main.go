@@ -14,6 +14,8 @@ import (
 
 	"hpcc/metrics"
 	"hpcc/runtime"
+	"hpcc/runtime/foreign"
+	"hpcc/runtime/process"
 )
 
 // version is set by the linker, as that of cmd/hpcc.
@@ -27,7 +29,7 @@ func main() {
 		enter(os.Args[2:])
 	}
 	fmt.Fprintln(os.Stderr, "hpcc: error: this program is a part of hpcc; alone it knows: entry [--measure[=FILE]] [--] CMD [ARG...]")
-	os.Exit(runtime.ExitFailed)
+	os.Exit(process.ExitFailed)
 }
 
 // enter is "hpcc entry". It returns if the arguments name no program, or have a
@@ -58,7 +60,7 @@ func enter(args []string) {
 	if tail != "" || len(args) == 0 {
 		return
 	}
-	n, err := runtime.Welcome()
+	n, err := foreign.NewUser()
 	if err != nil {
 		end(0, err)
 	}
@@ -72,7 +74,7 @@ func enter(args []string) {
 }
 
 // measure is the parent of a program that is measured; it returns the program's status.
-func measure(n *runtime.Newcomer, args []string, file string) (int, error) {
+func measure(n *foreign.User, args []string, file string) (int, error) {
 	child, err := n.Child(args)
 	if err != nil {
 		return 0, err
@@ -96,8 +98,8 @@ func end(status int, err error) {
 	if advice := runtime.LimitAdvice(err); advice != "" {
 		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", advice)
 	}
-	if e, ok := err.(*runtime.Error); ok {
+	if e, ok := err.(*process.Error); ok {
 		os.Exit(e.Status)
 	}
-	os.Exit(runtime.ExitFailed)
+	os.Exit(process.ExitFailed)
 }

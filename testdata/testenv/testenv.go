@@ -4,12 +4,15 @@
 package testenv
 
 import (
+	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -153,6 +156,60 @@ func Busybox() (string, error) {
 		}
 	}
 	return path, nil
+}
+
+// BusyboxRoot returns a root directory with a static busybox and links to it. It skips
+// the test, or fails it in CI, if there is no busybox or the host lets users create no
+// user and mount namespaces.
+func BusyboxRoot(t testing.TB) string {
+	t.Helper()
+	id := os.Getuid()
+	trial := exec.Command("true")
+	trial.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: id, HostID: id, Size: 1}}}
+	Need(t, "user and mount namespaces", trial.Run())
+	busybox, err := Busybox()
+	Need(t, "a static busybox", err)
+	b, err := os.ReadFile(busybox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin := filepath.Join(t.TempDir(), "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "busybox"), b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"sh", "cat", "id", "chown", "mknod", "stat", "ls", "touch", "mkfifo", "ln"} {
+		if err := os.Symlink("busybox", filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return filepath.Dir(bin)
+}
+
+// Alone runs the present test again in a process of its own, with the attributes attr. It
+// returns true in that process, which runs the test, and false in the first one.
+func Alone(t *testing.T, attr *syscall.SysProcAttr) bool {
+	t.Helper()
+	const mark = "HPCC_TEST_AGAIN"
+	if os.Getenv(mark) != "" {
+		return true
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd.SysProcAttr = attr
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	Need(t, "user namespaces", cmd.Start())
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("in a process of its own: %v\n%s", err, &out)
+	}
+	if strings.Contains(out.String(), "--- SKIP: ") {
+		Need(t, "what the test needs in a process of its own", errors.New(out.String()))
+	}
+	return false
 }
 
 // Slow skips a test that takes long, if "go test -short" asks for that, as "make

@@ -7,6 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
+	"hpcc/runtime/devices"
+	"hpcc/runtime/process"
 	"hpcc/store/ready"
 )
 
@@ -420,11 +422,11 @@ func (r *run) planGPU() bool {
 	if r.ndefaults > 0 || !plain(r.image.text()) {
 		return false
 	}
-	message := r.join("hpcc: error: running ", r.image.text(), ": ", runtime.NoGPU, "\n")
+	message := r.join("hpcc: error: running ", r.image.text(), ": ", devices.NoGPU, "\n")
 	if r.full {
 		return false
 	}
 	call(unix.SYS_WRITE, 2, message.at(), uintptr(len(message)-1), 0, 0)
-	call(unix.SYS_EXIT_GROUP, runtime.ExitFailed, 0, 0, 0, 0)
+	call(unix.SYS_EXIT_GROUP, process.ExitFailed, 0, 0, 0, 0)
 	return false
 }

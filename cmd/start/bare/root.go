@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime"
+	"hpcc/runtime/process"
 )
 
 // base is where the new root is put together (package runtime, mount.go).
@@ -426,7 +426,7 @@ func (r *run) pivot() bool {
 	if !unmount(here) { // it cannot be undone, and the host's tree must not stay
 		const message = "hpcc: error: leaving the old root: the kernel refuses\n"
 		call(unix.SYS_WRITE, 2, uintptr(unsafe.Pointer(unsafe.StringData(message))), uintptr(len(message)), 0, 0)
-		call(unix.SYS_EXIT_GROUP, runtime.ExitFailed, 0, 0, 0, 0)
+		call(unix.SYS_EXIT_GROUP, process.ExitFailed, 0, 0, 0, 0)
 	}
 	return true
 }

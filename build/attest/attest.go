@@ -1,0 +1,85 @@
+// Package attest puts images under an index together with what is attested of them:
+// in-toto statements in the form that BuildKit stores them in registries.
+//
+// Statements contain neither a time nor the image's name, so two builds of the same image
+// have the same index. They are not signed.
+package attest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/store"
+)
+
+// Types of statements. Images of BuildKit before 0.31 carry ProvenanceV0.
+const (
+	Provenance   = "https://slsa.dev/provenance/v1"
+	ProvenanceV0 = "https://slsa.dev/provenance/v0.2"
+	SPDX         = "https://spdx.dev/Document"
+)
+
+// A Statement is one thing that is attested of an image.
+type Statement struct {
+	Type      string // Provenance, ProvenanceV0 or SPDX
+	Predicate any    // the document, to be encoded as JSON
+}
+
+// attestation is the manifest that holds what is attested of the image with
+// this digest, for an index to list beside it (BuildKit, "Image attestation
+// storage"). Its configuration names no platform, so that nobody runs it.
+func attestation(image v1.Hash, about []Statement) (v1.Image, error) {
+	img := noLayers()
+	var add []mutate.Addendum
+	cfg := &v1.ConfigFile{OS: "unknown", Architecture: "unknown", RootFS: v1.RootFS{Type: "layers"}}
+	for _, st := range about {
+		// The subject has no name: the same image has the same attestation
+		// whatever it is called.
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false) // package URLs have "&"
+		if err := enc.Encode(map[string]any{
+			"_type":         "https://in-toto.io/Statement/v1",
+			"subject":       []any{map[string]any{"name": "_", "digest": map[string]string{image.Algorithm: image.Hex}}},
+			"predicateType": st.Type,
+			"predicate":     st.Predicate,
+		}); err != nil {
+			return nil, err
+		}
+		l := static.NewLayer(b.Bytes(), store.InTotoStatement)
+		id, err := l.DiffID()
+		if err != nil {
+			return nil, err
+		}
+		cfg.RootFS.DiffIDs = append(cfg.RootFS.DiffIDs, id)
+		add = append(add, mutate.Addendum{Layer: l, MediaType: store.InTotoStatement, Annotations: map[string]string{store.PredicateType: st.Type}})
+	}
+	img, err := mutate.Append(img, add...)
+	if err != nil {
+		return nil, err
+	}
+	return mutate.ConfigFile(img, cfg)
+}
+
+// attach lists in an index, after its images, what is attested of one of them.
+func attach(idx v1.ImageIndex, image v1.Image, about []Statement) (v1.ImageIndex, error) {
+	d, err := image.Digest()
+	if err != nil {
+		return nil, err
+	}
+	att, err := attestation(d, about)
+	if err != nil {
+		return nil, fmt.Errorf("writing the attestations of %s: %w", d, err)
+	}
+	return mutate.AppendManifests(idx, mutate.IndexAddendum{Add: att, Descriptor: v1.Descriptor{
+		MediaType:   types.OCIManifestSchema1,
+		Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
+		Annotations: map[string]string{store.ReferenceType: store.AttestationManifest, store.ReferenceDigest: d.String()},
+	}}), nil
+}

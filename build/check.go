@@ -1,0 +1,149 @@
+package build
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/moby/buildkit/frontend/dockerfile/instructions"
+	"github.com/moby/buildkit/frontend/dockerfile/parser"
+
+	"hpcc/build/lint"
+	"hpcc/build/source"
+	"hpcc/store"
+)
+
+// checkArg is the build argument that takes the place of "# check=".
+const checkArg = "BUILDKIT_DOCKERFILE_CHECK"
+
+// Check checks a Dockerfile without building it, all stages unless o names one, and
+// reports each warning to o.Progress. It returns the number of warnings. Unknown are the
+// base images that are not in the store: which variables they set is not known, and
+// uses of such variables were not checked.
+func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknown []string, err error) {
+	b, err := begin(s, o)
+	if err != nil {
+		return 0, nil, err
+	}
+	if b.Context == "-" || source.IsGit(b.Context) { // a context is to be put somewhere
+		if b.work, err = s.TempDir(); err != nil {
+			return 0, nil, err
+		}
+		defer store.RemoveAll(b.work)
+	}
+	progress := b.Progress
+	b.Progress = func(e Event) {
+		warnings++
+		if progress != nil {
+			progress(e)
+		}
+	}
+	b.allStages = o.Target == ""
+	_, err = b.prepare(ctx)
+	if b.lint == nil { // nothing was read
+		return 0, nil, err
+	}
+	return warnings, b.lint.Unknown(), err
+}
+
+// startLint creates the linter with the options of the build argument, or of the file's
+// directive.
+func (b *builder) startLint() error {
+	options, given := b.Args[checkArg]
+	where := "--build-arg " + checkArg + "="
+	if !given {
+		where = "# check="
+		options, _, _, _ = parser.ParseDirective("check", b.source)
+	}
+	var err error
+	if b.lint, err = lint.New(options); err != nil {
+		return fmt.Errorf("%s: reading %s%q: %w; write skip=RULE,…;error=true;experimental=RULE,…", b.file, where, options, err)
+	}
+	return nil
+}
+
+// reportWarnings reports what the linter found since the last call. It returns an error
+// if the Dockerfile asks for that.
+func (b *builder) reportWarnings() error {
+	found := b.lint.Take()
+	var rules []string
+	for _, w := range found {
+		b.report(Event{Warning: fmt.Sprintf("%s:%d: %s: %s", b.file, w.Line, w.Rule, w.Text), Line: w.Line, Rule: w.Rule, URL: w.URL})
+		rules = append(rules, w.Rule)
+	}
+	if len(found) == 0 || !b.lint.Fatal() {
+		return nil
+	}
+	slices.Sort(rules)
+	return b.lineError(parser.Range{Start: parser.Position{Line: found[0].Line}}, "", fmt.Errorf("the checks find %s, and check=error=true makes warnings errors", strings.Join(slices.Compact(rules), ", ")))
+}
+
+// check checks the parsed Dockerfile.
+func (b *builder) check() {
+	f := &lint.File{Stages: b.stages, Needed: b.needs, Escape: b.escape, Args: b.Args, Parent: b.parent, Base: b.lintBase, Ignore: b.context.Ignore, IsRemote: source.IsRemote}
+	f.Globals, _ = b.globals(b.Args)
+	f.Defaults, _ = b.globals(nil)
+	for _, c := range b.metaArgs {
+		for _, a := range c.Args {
+			f.Meta = append(f.Meta, a.Key)
+		}
+	}
+	b.lint.Check(f)
+}
+
+// checkBase checks a stage whose base is known now.
+func (b *builder) checkBase(st *stage) error {
+	if !b.lint.Suspicious(st.index) {
+		return nil
+	}
+	b.lint.CheckBase(st.index, st.vars())
+	return b.reportWarnings()
+}
+
+// lintBase returns what the linter knows of the image below a stage.
+func (b *builder) lintBase(stage int) lint.Base {
+	image, _ := b.expandMeta(b.stages[stage].BaseName)
+	if _, given := b.Contexts[image]; image == "scratch" && !given {
+		return lint.Base{Config: func() *v1.Config { return &v1.Config{} }}
+	}
+	return lint.Base{Image: image, Config: func() *v1.Config { return b.knownConfig(stage, image) }}
+}
+
+// knownConfig returns the configuration of an image in the store, with the variables
+// that its triggers set, or nil if the image is not in the store.
+func (b *builder) knownConfig(i int, image string) *v1.Config {
+	if c, ok := b.Contexts[image]; ok {
+		image = strings.TrimPrefix(c, imageContext)
+	}
+	p, err := b.platformOf(b.stages[i])
+	if err != nil {
+		return nil
+	}
+	img, err := b.stored(image, p)
+	if err != nil {
+		return nil
+	}
+	file, err := img.ConfigFile()
+	if err != nil {
+		return nil
+	}
+	c := file.Config.DeepCopy()
+	for _, t := range c.OnBuild {
+		cmds, _ := parseTrigger(t)
+		for _, cmd := range cmds {
+			switch cmd := cmd.(type) {
+			case *instructions.EnvCommand:
+				for _, kv := range cmd.Env {
+					c.Env = append(c.Env, kv.Key+"="+kv.Value)
+				}
+			case *instructions.ArgCommand:
+				for _, a := range cmd.Args {
+					c.Env = append(c.Env, a.Key+"="+a.ValueString())
+				}
+			}
+		}
+	}
+	return c
+}

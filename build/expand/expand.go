@@ -1,0 +1,123 @@
+// Package expand fills in the variables of words of a Dockerfile, within bounds.
+//
+// BuildKit's shell lexer does the expansion. A Dockerfile of a few lines can ask it
+// for more memory than a machine has; this package refuses such words beforehand.
+package expand
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/moby/buildkit/frontend/dockerfile/shell"
+)
+
+// Bounds of the variables of a Dockerfile. ARG A2=$A1$A1 doubles a value with
+// each line.
+const (
+	maxExpanded  = 1 << 20  // bytes of variables that one word takes in
+	maxVariables = 16 << 20 // bytes of all variables of a stage
+	maxNesting   = 32       // of ${A:-${B:-…}}
+)
+
+// replacements are bounds of words that replace text in variables
+// (${A//old/new}), by how deep such expressions are nested: each level
+// multiplies what the one below it comes to. They keep the result of one word
+// below 128 MiB.
+var replacements = []int{maxExpanded, 16 << 10, 1 << 10, 256}
+
+// replaces finds ${NAME/old/new} and ${NAME//old/new}.
+var replaces = regexp.MustCompile(`\$\{\w+/`)
+
+// Word fills in the variables of a word. It refuses a word whose variables come to
+// more than 1 MiB.
+func Word(lex *shell.Lex, word string, env shell.EnvGetter) (shell.ProcessWordResult, error) {
+	var out shell.ProcessWordResult
+	err := bounded(word, env, func(env shell.EnvGetter) (err error) {
+		out, err = lex.ProcessWordWithMatches(word, env)
+		return err
+	})
+	if err != nil {
+		out.Result = ""
+	}
+	return out, err
+}
+
+// Words fills in the variables of a word and splits the result into words, within the
+// bounds of Word.
+func Words(lex *shell.Lex, word string, env shell.EnvGetter) (words []string, err error) {
+	err = bounded(word, env, func(env shell.EnvGetter) error {
+		words, err = lex.ProcessWords(word, env)
+		return err
+	})
+	return words, err
+}
+
+// bounded calls expand with variables that end when they have been too many.
+func bounded(word string, env shell.EnvGetter, expand func(shell.EnvGetter) error) error {
+	depth, longest := nesting(word)
+	if depth > maxNesting {
+		return fmt.Errorf("variables are nested deeper than %d levels", maxNesting)
+	}
+	e := &boundedEnv{EnvGetter: env, left: maxExpanded}
+	if replaces.MatchString(word) {
+		if depth >= len(replacements) {
+			return fmt.Errorf("replacements in variables are nested deeper than %d levels", len(replacements)-1)
+		}
+		e.left = replacements[depth] - longest
+	}
+	limit := e.left
+	if err := expand(e); err != nil {
+		return err
+	}
+	if e.left < 0 {
+		return fmt.Errorf("its variables come to more than %d bytes", max(limit, 0))
+	}
+	return nil
+}
+
+// A boundedEnv hands out values of so many bytes, then none.
+type boundedEnv struct {
+	shell.EnvGetter
+	left int
+}
+
+func (e *boundedEnv) Get(name string) (string, bool) {
+	v, ok := e.EnvGetter.Get(name)
+	if e.left -= len(v); e.left < 0 {
+		return "", ok
+	}
+	return v, ok
+}
+
+// nesting returns how deep ${…} are nested in a word, and how many bytes the
+// longest of them has.
+func nesting(word string) (depth, longest int) {
+	var open []int
+	for i := 0; i < len(word); i++ {
+		switch {
+		case word[i] == '$' && i+1 < len(word) && word[i+1] == '{':
+			open = append(open, i)
+			depth = max(depth, len(open))
+		case word[i] == '}' && len(open) > 0:
+			longest = max(longest, i-open[len(open)-1])
+			open = open[:len(open)-1]
+		}
+	}
+	if len(open) > 0 {
+		longest = max(longest, len(word)-open[0])
+	}
+	return depth, longest
+}
+
+// CheckSize refuses variables, as NAME=VALUE, that come to more bytes than a stage may
+// have: 16 MiB.
+func CheckSize(vars []string) error {
+	n := 0
+	for _, kv := range vars {
+		n += len(kv)
+	}
+	if n > maxVariables {
+		return fmt.Errorf("the variables of the stage come to %d bytes; at most %d are supported", n, maxVariables)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package sbom
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// The layout of rpm's ndb (rpm, lib/backend/ndb/rpmpkg.c), little-endian. The
+// file begins with pages of slots, 16 bytes each, the first two of which are
+// the file's head. A slot in use says where a package's header is, in blocks of
+// 16 bytes; there it has a head of its own.
+const (
+	ndbPage, ndbSlot       = 4096, 16
+	ndbMagic               = 'R' | 'p'<<8 | 'm'<<16 | 'P'<<24
+	ndbSlotMagic           = 'S' | 'l'<<8 | 'o'<<16 | 't'<<24
+	ndbBlobMagic           = 'B' | 'l'<<8 | 'b'<<16 | 'S'<<24
+	ndbHeadSize, ndbBlobAt = 32, 16
+)
+
+// ndbBlobs calls each with the header of every package of an ndb database. A
+// hostile file makes us read no more bytes than it has.
+func ndbBlobs(r io.ReaderAt, size int64, each func([]byte) error) error {
+	head := make([]byte, ndbHeadSize)
+	if _, err := r.ReadAt(head, 0); err != nil || binary.LittleEndian.Uint32(head) != ndbMagic {
+		return errors.New("it is no ndb database of rpm")
+	}
+	budget := size
+	slots := int64(binary.LittleEndian.Uint32(head[12:])) * ndbPage
+	if slots > size {
+		return errors.New("the ndb database is cut short")
+	}
+	slot := make([]byte, ndbSlot)
+	for at := int64(ndbHeadSize); at+ndbSlot <= slots; at += ndbSlot {
+		if _, err := r.ReadAt(slot, at); err != nil {
+			return err
+		}
+		offset := int64(binary.LittleEndian.Uint32(slot[8:])) * 16
+		if binary.LittleEndian.Uint32(slot) != ndbSlotMagic || offset == 0 {
+			continue // free
+		}
+		blob := make([]byte, ndbBlobAt)
+		if _, err := r.ReadAt(blob, offset); err != nil || binary.LittleEndian.Uint32(blob) != ndbBlobMagic || string(blob[4:8]) != string(slot[4:8]) {
+			return fmt.Errorf("the ndb database is damaged: no package at %d", offset)
+		}
+		n := int64(binary.LittleEndian.Uint32(blob[12:]))
+		if budget -= n; budget < 0 || n > maxHeader {
+			return fmt.Errorf("the ndb database is damaged: a header of %d bytes", n)
+		}
+		b := make([]byte, n)
+		if _, err := r.ReadAt(b, offset+ndbBlobAt); err != nil {
+			return err
+		}
+		if err := each(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}

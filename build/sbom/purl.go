@@ -1,0 +1,91 @@
+package sbom
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/store"
+)
+
+// PURL returns a package URL (the purl specification): the kind, an optional
+// namespace whose parts are separated by slashes, a name, an optional version, and
+// qualifiers as KEY, VALUE, ... Qualifiers without a value are left out.
+func PURL(kind, namespace, name, version string, qualifiers ...string) string {
+	var b strings.Builder
+	b.WriteString("pkg:" + kind + "/")
+	for part := range strings.SplitSeq(namespace, "/") {
+		if part != "" {
+			b.WriteString(purlEscape(part) + "/")
+		}
+	}
+	b.WriteString(purlEscape(name))
+	if version != "" {
+		b.WriteString("@" + purlEscape(version))
+	}
+	var list []string
+	for i := 0; i+1 < len(qualifiers); i += 2 {
+		if qualifiers[i+1] != "" {
+			list = append(list, qualifiers[i]+"="+purlEscape(qualifiers[i+1]))
+		}
+	}
+	slices.Sort(list)
+	if len(list) > 0 {
+		b.WriteString("?" + strings.Join(list, "&"))
+	}
+	return b.String()
+}
+
+// purlEscape percent-encodes all but the characters that the specification
+// wants as they are.
+func purlEscape(s string) string {
+	const hexDigits = "0123456789ABCDEF"
+	var b strings.Builder
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte(".-_~:", c) >= 0:
+			b.WriteByte(c)
+		default:
+			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&15]})
+		}
+	}
+	return b.String()
+}
+
+// ImagePURL returns the package URL of an image's reference, in BuildKit's form.
+// A nil platform is left out.
+func ImagePURL(ref string, p *v1.Platform) string {
+	if c, err := store.Canonical(ref); err == nil {
+		ref = c
+	}
+	repo, digest, _ := strings.Cut(ref, "@")
+	tag := ""
+	slash := strings.LastIndex(repo, "/")
+	if i := strings.LastIndex(repo, ":"); i > slash {
+		repo, tag = repo[:i], repo[i+1:]
+	} else if digest == "" {
+		tag = "latest"
+	}
+	platform := ""
+	if p != nil {
+		platform = p.String()
+	}
+	namespace := ""
+	if slash >= 0 {
+		namespace = repo[:slash]
+	}
+	return PURL("docker", namespace, repo[slash+1:], tag, "digest", digest, "platform", platform)
+}
+
+// PublicURL returns a URL without its user and password. An address that is not a
+// URL, such as HOST:PATH of ssh, has no password and is returned as it is.
+func PublicURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.User == nil {
+		return address
+	}
+	u.User = nil
+	return u.String()
+}

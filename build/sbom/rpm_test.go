@@ -1,0 +1,236 @@
+package sbom
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// The databases in testdata/rpm hold packages that rpmbuild made; Berkeley DB's
+// db_load and SQLite wrote them, the latter with a write-ahead log that removes
+// one package and adds two. The lists beside them are "rpm -qa". Those that are
+// called small are seeds of fuzzing.
+
+// unzipped reads a file of testdata/rpm.
+func unzipped(t testing.TB, name string) []byte {
+	t.Helper()
+	f, err := os.Open(filepath.Join("testdata/rpm", name+".gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// listed are the packages of a tree that holds these files, as rpm -qa has them.
+func listed(t *testing.T, files map[string][]byte) ([]string, *inventory) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, b := range files {
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	in := &inventory{root: root, os: readOS(root)}
+	if err := in.walk(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, s := range in.list {
+		out = append(out, s.name+" "+s.version)
+	}
+	slices.Sort(out)
+	return out, in
+}
+
+func wantList(t *testing.T, name string) []string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata/rpm", name+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(b)), "\n")
+}
+
+func TestRPMDatabases(t *testing.T) {
+	const dir = "usr/lib/sysimage/rpm/"
+	for _, c := range []struct {
+		name, want string
+		files      map[string][]byte
+	}{
+		{"sqlite with a log", "rpmdb.sqlite", map[string][]byte{"rpmdb.sqlite": unzipped(t, "rpmdb.sqlite"), "rpmdb.sqlite-wal": unzipped(t, "rpmdb.sqlite-wal")}},
+		{"Berkeley DB", "Packages", map[string][]byte{"Packages": unzipped(t, "Packages")}},
+		{"ndb", "Packages", map[string][]byte{"Packages.db": ndbFile(headers(t))}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files := map[string][]byte{}
+			for n, b := range c.files {
+				files[dir+n] = b
+			}
+			got, in := listed(t, files)
+			if want := wantList(t, c.want); !slices.Equal(got, want) {
+				t.Errorf("packages = %q; want %q", got, want)
+			}
+			if len(in.notes) > 0 {
+				t.Errorf("notes: %q", in.notes)
+			}
+		})
+	}
+}
+
+// headers are those in the Berkeley DB, the longest first.
+func headers(t testing.TB) (out [][]byte) {
+	t.Helper()
+	db := unzipped(t, "Packages")
+	if err := bdbBlobs(bytes.NewReader(db), int64(len(db)), func(b []byte) error {
+		out = append(out, b)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(out, func(a, b []byte) int { return len(b) - len(a) })
+	return out
+}
+
+// ndbFile writes an ndb database of headers, with a free slot.
+func ndbFile(blobs [][]byte) []byte {
+	le := binary.LittleEndian
+	out := make([]byte, ndbPage)
+	copy(out, "RpmP")
+	le.PutUint32(out[12:], 1)
+	for i, b := range blobs {
+		slot := out[ndbHeadSize+ndbSlot*(i+1):]
+		copy(slot, "Slot")
+		le.PutUint32(slot[4:], uint32(i+1))
+		le.PutUint32(slot[8:], uint32(len(out)/16))
+		var head [ndbBlobAt]byte
+		copy(head[:], "BlbS")
+		le.PutUint32(head[4:], uint32(i+1))
+		le.PutUint32(head[12:], uint32(len(b)))
+		out = append(append(out, head[:]...), b...)
+		out = append(out, make([]byte, 32-len(out)%16)...)
+	}
+	copy(out[ndbHeadSize:], "Slot")
+	return out
+}
+
+// A log whose last transaction was not completed counts up to the one before.
+func TestSQLiteLogCutShort(t *testing.T) {
+	db, wal := unzipped(t, "rpmdb.sqlite"), unzipped(t, "rpmdb.sqlite-wal")
+	for cut := len(wal) - 1; cut > 0; cut -= 97 {
+		n := 0
+		if err := rpmSQLite(bytes.NewReader(db), int64(len(db)), bytes.NewReader(wal[:cut]), int64(cut), func([]byte) error {
+			n++
+			return nil
+		}); err != nil {
+			t.Fatalf("log of %d bytes: %v", cut, err)
+		}
+		if n != 20 && n != 19 { // as it was, or with the one package removed
+			t.Fatalf("log of %d bytes: %d packages", cut, n)
+		}
+	}
+}
+
+func TestRPMPackage(t *testing.T) {
+	_, in := listed(t, map[string][]byte{
+		"var/lib/rpm/Packages": unzipped(t, "Packages"),
+		"etc/os-release":       []byte("ID=\"rocky\"\nVERSION_ID='9.3'\n"),
+	})
+	for _, s := range in.list {
+		p := s.spdx()
+		switch s.name {
+		case "tiny":
+			if want := "pkg:rpm/rocky/tiny@1.2.3-4.el9?arch=noarch&distro=rocky-9.3&epoch=2&upstream=tiny-1.2.3-4.el9.src.rpm"; s.purl != want {
+				t.Errorf("purl = %s; want %s", s.purl, want)
+			}
+			if p.LicenseDeclared != "MIT AND (BSD-3-Clause OR GPL-2.0-or-later)" || p.Supplier != "Organization: Example Project" || p.Homepage != "https://example.org/tiny" {
+				t.Errorf("tiny = %+v", p)
+			}
+		case "tiny-libs":
+			if p.LicenseDeclared != noAssertion || p.LicenseComments != "declared as Weird License" {
+				t.Errorf("tiny-libs = %+v", p)
+			}
+		}
+	}
+}
+
+// A database that is no database is a note, and the rest of the image is read.
+func TestRPMDamaged(t *testing.T) {
+	files := map[string][]byte{"var/lib/dpkg/status": []byte("Package: a\nStatus: install ok installed\nVersion: 1\n")}
+	for i, name := range []string{"rpmdb.sqlite", "Packages", "Packages.db"} {
+		files["var/lib/rpm/"+name] = fmt.Appendf(nil, "nonsense %d", i)
+	}
+	got, in := listed(t, files)
+	if !slices.Equal(got, []string{"a 1"}) || len(in.notes) != 3 {
+		t.Errorf("packages %q, notes %q", got, in.notes)
+	}
+}
+
+func FuzzRPMSQLite(f *testing.F) {
+	f.Add(unzipped(f, "small.sqlite"), unzipped(f, "small.sqlite-wal"))
+	f.Fuzz(func(t *testing.T, db, wal []byte) {
+		total := 0
+		_ = rpmSQLite(bytes.NewReader(db), int64(len(db)), bytes.NewReader(wal), int64(len(wal)), func(b []byte) error {
+			total += len(b)
+			_, _ = parseHeader(b)
+			return nil
+		})
+		if total > len(db)+len(wal) {
+			t.Errorf("%d bytes of rows from %d", total, len(db)+len(wal))
+		}
+	})
+}
+
+func FuzzRPMNdb(f *testing.F) {
+	f.Add(ndbFile(headers(f)[20:]))
+	f.Fuzz(func(t *testing.T, db []byte) {
+		total := 0
+		_ = ndbBlobs(bytes.NewReader(db), int64(len(db)), func(b []byte) error {
+			total += len(b)
+			_, _ = parseHeader(b)
+			return nil
+		})
+		if total > len(db) {
+			t.Errorf("%d bytes of headers from %d", total, len(db))
+		}
+	})
+}
+
+func FuzzRPMBerkeley(f *testing.F) {
+	f.Add(unzipped(f, "small.bdb"))
+	f.Fuzz(func(t *testing.T, db []byte) {
+		total := 0
+		_ = bdbBlobs(bytes.NewReader(db), int64(len(db)), func(b []byte) error {
+			total += len(b)
+			_, _ = parseHeader(b)
+			return nil
+		})
+		if total > 2*len(db) { // values in pages, and those elsewhere
+			t.Errorf("%d bytes of values from %d", total, len(db))
+		}
+	})
+}

@@ -1,0 +1,250 @@
+// Package sbom lists the packages in an image's tree as an SPDX document.
+//
+//	tree ─► records of dpkg, rpm, apk, conda, pip ─► Document
+//
+// It needs no package manager and runs nothing of the image. A tree is hostile
+// input: no link leads out of it, and what is read of a record is bounded. The same
+// image has the same document. It lists packages that a package manager recorded;
+// files that were copied by hand are not in it.
+package sbom
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cyphar/filepath-securejoin/pathrs-lite"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sys/unix"
+)
+
+// Scan returns the packages that package managers have recorded in dir, the tree
+// that the image was unpacked to. It finds the records of conda, pip, dpkg, rpm and apk
+// anywhere in the tree. The document depends on the image's digest, its files and created
+// alone. Notes are the records that could not be read; the document contains them, too.
+func Scan(ctx context.Context, dir string, image v1.Hash, created time.Time) (doc *Document, notes []string, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the packages of the image: %w", err)
+	}
+	defer root.Close()
+	in := &inventory{root: root, os: readOS(root)}
+	if err := in.walk(ctx); err != nil {
+		return nil, nil, fmt.Errorf("listing the packages of the image: %w", err)
+	}
+	slices.SortStableFunc(in.list, func(a, b software) int {
+		return strings.Compare(a.purl+"\x00"+a.record, b.purl+"\x00"+b.record)
+	})
+	return spdx(image, created, in.list, in.notes), in.notes, nil
+}
+
+// Bounds on what an image may make us read.
+const (
+	maxRecord   = 64 << 20 // bytes of one record of packages, databases of rpm aside
+	maxSoftware = 500_000  // packages
+	maxNotes    = 20
+)
+
+// An inventory is the packages of a tree, as they are found. Everything is
+// opened inside the root: links lead nowhere else.
+type inventory struct {
+	root  *os.Root
+	os    osRelease
+	list  []software
+	notes []string
+}
+
+// walk looks through the whole tree: environments of conda and Python stand
+// anywhere. Links to directories are not followed; what they lead to is found
+// where it is.
+func (in *inventory) walk(ctx context.Context) error {
+	return fs.WalkDir(in.root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			in.note(p, err)
+			return nil
+		}
+		if d.IsDir() {
+			if in.skip(p) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		read := reader(p)
+		if read == nil || d.Type()&^fs.ModeSymlink != 0 {
+			return nil
+		}
+		if len(in.list) > maxSoftware {
+			return fmt.Errorf("more than %d packages", maxSoftware)
+		}
+		if err := in.read(p, read); err != nil {
+			in.note(p, err)
+		}
+		return nil
+	})
+}
+
+// skip says which directories hold nothing that is installed: the kernel's,
+// ours, and conda's cache of unpacked packages.
+func (in *inventory) skip(p string) bool {
+	switch p {
+	case "proc", "sys", "dev", ".hpcc":
+		return true
+	}
+	if path.Base(p) != "pkgs" {
+		return false
+	}
+	_, err := in.root.Stat(path.Join(path.Dir(p), "conda-meta"))
+	return err == nil
+}
+
+// A recordReader reads one record of packages.
+type recordReader func(in *inventory, p string, f *os.File) error
+
+// reader is who reads the file with this path; nil for most files.
+func reader(p string) recordReader {
+	dir, base := path.Dir(p), path.Base(p)
+	switch {
+	case base == "METADATA" && strings.HasSuffix(dir, ".dist-info"),
+		base == "PKG-INFO" && strings.HasSuffix(dir, ".egg-info"), strings.HasSuffix(base, ".egg-info"):
+		return (*inventory).python
+	case path.Base(dir) == "conda-meta" && strings.HasSuffix(base, ".json"):
+		return (*inventory).conda
+	case p == "var/lib/dpkg/status", dir == "var/lib/dpkg/status.d" && !strings.HasSuffix(base, ".md5sums"):
+		return (*inventory).dpkg
+	case p == "lib/apk/db/installed", p == "usr/lib/apk/db/installed":
+		return (*inventory).apk
+	}
+	switch dir {
+	case "var/lib/rpm", "usr/lib/sysimage/rpm", "usr/share/rpm":
+		switch base {
+		case "rpmdb.sqlite", "Packages.db", "Packages":
+			return (*inventory).rpm
+		}
+	}
+	return nil
+}
+
+func (in *inventory) read(p string, read recordReader) error {
+	f, err := openRegular(in.root, p)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return read(in, p, f)
+}
+
+// openRegular opens a file of the tree that is no device and nothing to wait
+// for. A link leads to where it would in the image, an absolute one too, which
+// [os.Root] refuses.
+func openRegular(root *os.Root, p string) (*os.File, error) {
+	top, err := root.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close()
+	handle, err := pathrs.OpenatInRoot(top, p)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	if fi, err := handle.Stat(); err != nil || !fi.Mode().IsRegular() {
+		return nil, errors.Join(err, errors.New("not a regular file"))
+	}
+	return pathrs.Reopen(handle, unix.O_RDONLY|unix.O_CLOEXEC)
+}
+
+// add takes a package whose name and version are fit to be shown.
+func (in *inventory) add(s software) {
+	if s.name == "" || len(s.name)+len(s.version) > 1024 || strings.ContainsFunc(s.name+s.version, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		in.note(s.record, fmt.Errorf("a package without a proper name or version: %q %q", short(s.name), short(s.version)))
+		return
+	}
+	in.list = append(in.list, s)
+}
+
+// note keeps what could not be read.
+func (in *inventory) note(p string, err error) {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		err = pe.Err
+	}
+	switch n := len(in.notes); {
+	case n < maxNotes:
+		in.notes = append(in.notes, fmt.Sprintf("reading /%s: %v", short(p), short(err.Error())))
+	case n == maxNotes:
+		in.notes = append(in.notes, "and more")
+	}
+}
+
+// osRelease is what the image says of its system (os-release(5)).
+type osRelease struct{ id, version, codename string }
+
+func readOS(root *os.Root) (o osRelease) {
+	for _, p := range []string{"etc/os-release", "usr/lib/os-release"} {
+		f, err := openRegular(root, p)
+		if err != nil {
+			continue
+		}
+		defer f.Close()
+		return parseOS(io.LimitReader(f, 1<<20))
+	}
+	return o
+}
+
+func parseOS(r io.Reader) (o osRelease) {
+	for sc := bufio.NewScanner(r); sc.Scan(); {
+		k, v, _ := strings.Cut(strings.TrimSpace(sc.Text()), "=")
+		v = short(strings.Trim(v, `"'`))
+		switch k {
+		case "ID":
+			o.id = strings.ToLower(v)
+		case "VERSION_ID":
+			o.version = v
+		case "VERSION_CODENAME":
+			o.codename = v
+		}
+	}
+	return o
+}
+
+// distro is the qualifier of package URLs that scanners look systems up by.
+func (o osRelease) distro() string {
+	switch {
+	case o.id == "":
+		return ""
+	case o.version != "":
+		return o.id + "-" + o.version
+	case o.codename != "":
+		return o.id + "-" + o.codename
+	}
+	return o.id
+}
+
+// vendor is the namespace of package URLs, with what to say when the image has
+// no os-release.
+func (o osRelease) vendor(unknown string) string {
+	if o.id == "" {
+		return unknown
+	}
+	return o.id
+}
+
+// upstream names the source of a package for scanners, whose advisories are
+// often by source.
+func upstream(source, version string) string {
+	if source != "" && version != "" {
+		return source + "@" + version
+	}
+	return source
+}

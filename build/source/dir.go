@@ -1,0 +1,333 @@
+// Package source provides what COPY and ADD read: directories, repositories, addresses
+// and archives.
+//
+//	Open ─► Dir.Find ─► Sets of Items, with a digest over names, modes and bytes
+//	Fetch, Clone, Archive
+//
+// No path leads out of a directory: links are resolved as if it were the root.
+// .dockerignore counts everywhere. Digests of files are kept in the store, so the next
+// build reads only files that changed.
+package source
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+
+	"hpcc/store/wait"
+)
+
+// maxIgnoreFile bounds what is read of a .dockerignore.
+const maxIgnoreFile = 1 << 20
+
+// A Dir is a directory that COPY and ADD read: the build context, or
+// the tree of another stage or image. No path leads out of it: links are
+// resolved as if it were the root.
+type Dir struct {
+	Dir    string
+	Ignore *patternmatcher.PatternMatcher // nil: nothing is ignored
+	hidden []string                       // files that are ignored whatever the list says, slash-separated
+	Of     string                         // what it is, for messages
+	sums   *sums                          // digests of its files; nil: it is of this build alone
+}
+
+// Open opens a build context with its list of ignored files:
+// <Dockerfile>.dockerignore, else .dockerignore. Other contexts have no Dockerfile.
+// Hidden files are ignored as well.
+func Open(dir, dockerfile string, hidden ...string) (*Dir, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("finding the build context: %w", err)
+	}
+	if abs, err = filepath.EvalSymlinks(abs); err != nil {
+		return nil, fmt.Errorf("opening the build context: %w", err)
+	}
+	if err := CheckDir(abs); err != nil {
+		return nil, err
+	}
+	c := &Dir{Dir: abs, Of: "the build context"}
+	c.hide(hidden)
+	var patterns []string
+	names := []string{filepath.Join(abs, ".dockerignore")}
+	if dockerfile != "" {
+		names = []string{dockerfile + ".dockerignore", names[0]}
+	}
+	for _, name := range names {
+		f, err := wait.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil { // it may keep secrets out of the image
+			return nil, fmt.Errorf("reading the list of ignored files: %w", err)
+		}
+		defer f.Close()
+		if patterns, err = readIgnore(f); err == nil {
+			c.Ignore, err = patternmatcher.New(patterns)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", name, err)
+		}
+		break
+	}
+	if len(c.hidden) > 0 {
+		for _, h := range c.hidden {
+			patterns = append(patterns, patternSigns().ReplaceAllString(h, `\$0`))
+		}
+		c.Ignore, err = patternmatcher.New(patterns)
+	}
+	return c, err
+}
+
+// patternSigns are the signs that mean something in a list of ignored files.
+var patternSigns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[*?\[\]\\!^]`) })
+
+// hide notes which of the files are in the context.
+func (c *Dir) hide(files []string) {
+	for _, f := range files {
+		real, err := filepath.EvalSymlinks(f)
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err != nil {
+			continue
+		}
+		for _, file := range []string{f, real} {
+			abs, err := filepath.Abs(file)
+			if err != nil {
+				continue
+			}
+			if rel, err := filepath.Rel(c.Dir, abs); err == nil && filepath.IsLocal(rel) {
+				c.hidden = append(c.hidden, filepath.ToSlash(rel))
+			}
+		}
+	}
+}
+
+func readIgnore(r io.Reader) ([]string, error) {
+	limited := &io.LimitedReader{R: r, N: maxIgnoreFile + 1}
+	patterns, err := ignorefile.ReadAll(limited)
+	if err == nil && limited.N == 0 {
+		err = fmt.Errorf("larger than %d bytes", maxIgnoreFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return patterns, nil
+}
+
+// CheckDir returns an error if a build context is not a directory.
+func CheckDir(dir string) error {
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("opening the build context: %w", err)
+	}
+	if !fi.IsDir() {
+		return fmt.Errorf("opening the build context %q: not a directory; name the Dockerfile with -f", dir)
+	}
+	return nil
+}
+
+// ignored says whether the context leaves out the file rel (slash-separated).
+func (c *Dir) ignored(rel string) (bool, error) {
+	if c.Ignore == nil || rel == "." {
+		return false, nil
+	}
+	return c.Ignore.MatchesOrParentMatches(rel)
+}
+
+// An Item is one file, link or directory to copy.
+type Item struct {
+	Path string // of the host
+	Rel  string // below the copied directory; "" for the source itself
+	Mode fs.FileMode
+	Link string
+	stat fileStat
+	Data []byte // the bytes of a small file that was read already; nil: they are in the file
+}
+
+func (it Item) Time() time.Time { return time.Unix(0, it.stat.mtime) }
+
+// A Set is what one word of COPY names.
+type Set struct {
+	Name  string // base name, which a file gets below a directory
+	Dir   bool   // a directory: its contents are copied, not itself
+	Items []Item // sorted by path component; parents before children
+	// Keep is the path that --parents keeps between the destination and the
+	// source: of a file its directory, of a directory its own.
+	Keep   string
+	Remote bool  // fetched: not unpacked like a local archive
+	sums   *sums // of the context it is in
+}
+
+// Find returns what the sources of COPY name. Patterns are those of Go's
+// path/filepath.Match, component by component.
+func (c *Dir) Find(words []string, exclude []string, parents bool) ([]Set, error) {
+	var skip *patternmatcher.PatternMatcher
+	if len(exclude) > 0 {
+		var err error
+		if skip, err = patternmatcher.New(exclude); err != nil {
+			return nil, fmt.Errorf("reading --exclude: %w", err)
+		}
+	}
+	var out []Set
+	for _, w := range words {
+		names, err := c.glob(w, parents)
+		if err != nil {
+			return nil, err
+		}
+		for _, n := range names {
+			s, err := c.Walk(n, skip)
+			if err != nil {
+				return nil, err
+			}
+			if skip != nil && !s.Dir { // of a directory visit has left out what is excluded
+				if gone, err := skip.MatchesOrParentMatches(s.Name); err != nil || gone {
+					if err != nil {
+						return nil, err
+					}
+					continue
+				}
+			}
+			if parents {
+				s.keepParents(n, w)
+			}
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// keepParents notes how much of its path a source keeps: all of it, or what
+// comes after "/./" in the word.
+func (s *Set) keepParents(name, word string) {
+	keep := name
+	if before, _, ok := strings.Cut(filepath.ToSlash(word), "/./"); ok {
+		if clean := path.Clean("/" + before)[1:]; clean != "" {
+			parts := strings.Split(name, "/")
+			keep = path.Join(parts[min(len(parts), strings.Count(clean, "/")+1):]...)
+		}
+	}
+	if s.Keep = keep; !s.Dir {
+		s.Keep = path.Dir(keep)
+	}
+}
+
+// glob resolves one word to names relative to the directory. A pattern may match
+// none, as in BuildKit; "**" is any directories below only with --parents.
+func (c *Dir) glob(word string, parents bool) ([]string, error) {
+	clean := path.Clean("/" + filepath.ToSlash(word))[1:]
+	if rel := path.Clean("./" + filepath.ToSlash(word)); rel == ".." || strings.HasPrefix(rel, "../") {
+		return nil, fmt.Errorf("%q leads out of %s; files outside it cannot be copied", word, c.Of)
+	}
+	if !strings.ContainsAny(clean, "*?[") {
+		if clean == "" {
+			clean = "."
+		}
+		return []string{clean}, nil
+	}
+	names := []string{"."}
+	for _, part := range strings.Split(clean, "/") {
+		var next []string
+		seen := map[string]bool{}
+		for _, dir := range names {
+			if part == "**" && parents { // any directory below, and this one
+				for _, d := range c.below(dir) {
+					if !seen[d] { // "**/**" comes to the same as "**"
+						seen[d] = true
+						next = append(next, d)
+					}
+				}
+				continue
+			}
+			m, err := c.matches(dir, part)
+			if err != nil {
+				return nil, fmt.Errorf("reading pattern %q: %w", word, err)
+			}
+			next = append(next, m...)
+		}
+		names = next
+	}
+	return names, nil
+}
+
+// below lists a directory and all directories in it.
+func (c *Dir) below(dir string) []string {
+	out := []string{dir}
+	full, err := securejoin.SecureJoin(c.Dir, dir)
+	if err != nil {
+		return nil
+	}
+	entries, _ := os.ReadDir(full)
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, c.below(path.Join(dir, e.Name()))...)
+		}
+	}
+	return out
+}
+
+// matches lists the names in dir that match one component of a pattern.
+func (c *Dir) matches(dir, pattern string) ([]string, error) {
+	full, err := securejoin.SecureJoin(c.Dir, dir)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(full)
+	if err != nil {
+		return nil, nil // a file in the place of a directory matches nothing
+	}
+	var out []string
+	for _, e := range entries {
+		ok, err := filepath.Match(pattern, e.Name())
+		if err != nil {
+			return nil, err
+		}
+		rel := path.Join(dir, e.Name())
+		gone, err := c.ignored(rel)
+		if err != nil {
+			return nil, err
+		}
+		if ok && (!gone || (e.IsDir() && c.Ignore.Exclusions())) {
+			out = append(out, rel)
+		}
+	}
+	return out, nil
+}
+
+// Digest returns a digest of the names, kinds, modes and bytes of a set. Times do not count: a
+// fresh clone has others and the same content.
+func (s *Set) Digest() (string, error) {
+	contents, err := s.sums.of(s.Items)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %v %q\n", s.Name, s.Dir, s.Keep)
+	var line []byte
+	for i, it := range s.Items {
+		line = strconv.AppendQuote(line[:0], it.Rel)
+		line = strconv.AppendUint(append(line, ' '), uint64(it.Mode.Type()), 8)
+		line = strconv.AppendUint(append(line, ' '), uint64(it.Mode&(fs.ModePerm|fs.ModeSticky)), 8)
+		line = strconv.AppendQuote(append(line, ' '), it.Link)
+		if it.Mode.IsRegular() {
+			line = append(line, contents[i][:]...)
+		}
+		h.Write(append(line, '\n'))
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

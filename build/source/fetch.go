@@ -1,0 +1,136 @@
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+
+	"hpcc/build/sbom"
+	"hpcc/store/wait"
+)
+
+// maxDownload bounds what ADD fetches, in bytes.
+const maxDownload = 64 << 30
+
+// IsRemote reports whether a source of ADD is fetched from a server.
+func IsRemote(word string) bool {
+	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://") || IsGit(word)
+}
+
+var gitText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(git://|ssh://|git@[^/]+:|https?://.*\.git(#|$))`) })
+
+// IsGit reports whether a source of ADD, or a context, is a git repository.
+func IsGit(word string) bool { return gitText().MatchString(word) }
+
+// Fetch downloads an address to a file and returns its checksum, "sha256:HEX". Pinned says
+// that the caller compares the checksum. fetched gets the number of bytes, and their
+// total or 0.
+func Fetch(ctx context.Context, from, to string, pinned bool, fetched func(done, total int64)) (sum string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("User-Agent", "hpcc")
+	resp, err := wait.Get(nil, req, pinned)
+	if err != nil {
+		if ue := (*url.Error)(nil); errors.As(err, &ue) {
+			err = ue.Err // the caller names the address without its password
+		}
+		return "", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("the server answers %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+	}
+	f, err := os.Create(to)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	n, err := io.Copy(io.MultiWriter(f, h, &counter{total: resp.ContentLength, report: fetched}), io.LimitReader(resp.Body, maxDownload+1))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if n > maxDownload {
+		return "", fmt.Errorf("it has more than %d bytes", int64(maxDownload))
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), err
+}
+
+// Clone fetches a repository, REPOSITORY[#REF[:DIRECTORY]], with the git that is on
+// PATH, to a new directory in work. It returns the directory that the address names, the
+// commit, and the part of the repository. keepGit keeps .git.
+func Clone(ctx context.Context, work, word string, keepGit bool) (dir, commit, sub string, err error) {
+	fail := func(err error) (string, string, string, error) {
+		return "", "", "", fmt.Errorf("fetching repository %q: %w", sbom.PublicURL(word), err)
+	}
+	if _, err := exec.LookPath("git"); err != nil {
+		return fail(errors.New("git is not on PATH"))
+	}
+	repository, fragment, _ := strings.Cut(word, "#")
+	ref, sub, _ := strings.Cut(fragment, ":")
+	if ref == "" {
+		ref = "HEAD"
+	}
+	if strings.HasPrefix(ref, "-") || strings.HasPrefix(repository, "-") {
+		return fail(errors.New("its name begins with a hyphen"))
+	}
+	if dir, err = os.MkdirTemp(work, "git-"); err != nil {
+		return fail(err)
+	}
+	if _, err := git(ctx, dir, "init", "-q"); err != nil {
+		return fail(err)
+	}
+	if err := gitFetch(ctx, dir, repository, ref); err != nil {
+		return fail(err)
+	}
+	if _, err := git(ctx, dir, "checkout", "-q", "FETCH_HEAD"); err != nil {
+		return fail(err)
+	}
+	out, err := git(ctx, dir, "rev-parse", "HEAD")
+	if err != nil {
+		return fail(err)
+	}
+	if !keepGit {
+		if err := os.RemoveAll(filepath.Join(dir, ".git")); err != nil {
+			return fail(err)
+		}
+	}
+	top, err := securejoin.SecureJoin(dir, sub)
+	if err == nil {
+		var fi os.FileInfo
+		if fi, err = os.Stat(top); err == nil && !fi.IsDir() {
+			err = fmt.Errorf("%q in it is no directory", sub)
+		}
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return top, strings.TrimSpace(string(out)), sub, nil
+}
+
+// A counter reports how many bytes were written to it, of a total: -1 is not
+// known.
+type counter struct {
+	done, total int64
+	report      func(done, total int64)
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.done += int64(len(p))
+	c.report(c.done, max(0, c.total))
+	return len(p), nil
+}

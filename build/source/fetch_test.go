@@ -1,0 +1,211 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hpcc/store"
+	"hpcc/store/wait"
+	"hpcc/store/wait/hostile"
+	"hpcc/testdata/testenv"
+)
+
+// notices collects what users are told.
+type notices struct {
+	mu   sync.Mutex
+	text string
+}
+
+func (n *notices) add(line string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.text += line + "\n"
+}
+
+func (n *notices) String() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.text
+}
+
+// TestFetchFaults has ADD of an address meet the faults of servers, for good and
+// until the server recovers.
+func TestFetchFaults(t *testing.T) {
+	dir := t.TempDir()
+	content := make([]byte, 80<<10)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
+	if err := os.WriteFile(filepath.Join(dir, "f"), content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	any := func(*http.Request) bool { return true }
+	for _, fault := range hostile.Faults() {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			server := hostile.Serve(http.FileServer(http.Dir(dir)), false)
+			defer server.Close()
+			told := &notices{}
+			ctx := wait.With(t.Context(), wait.Patience{Header: 300 * time.Millisecond, Idle: 300 * time.Millisecond, Attempts: 3, Backoff: time.Millisecond, Notice: told.add})
+			fetch := func() (string, error) {
+				to := filepath.Join(t.TempDir(), "to")
+				_, err := Fetch(ctx, server.URL+"/f", to, false, func(int64, int64) {})
+				b, _ := os.ReadFile(to)
+				return string(b), err
+			}
+			server.Set(fault, -1, any)
+			begun := time.Now()
+			if _, err := fetch(); err == nil || strings.Contains(err.Error(), "context") || time.Since(begun) > 30*time.Second {
+				t.Errorf("no recovery: %v after %v", err, time.Since(begun))
+			}
+			if met := server.Set(fault, 2, any); met != 3 {
+				t.Errorf("no recovery: the server was asked %d times; want 3", met)
+			}
+			if got, err := fetch(); err != nil || got != string(content) {
+				t.Errorf("after recovery: %d bytes, %v", len(got), err)
+			}
+			if !strings.Contains(told.String(), "attempt 2 of 3") {
+				t.Errorf("the user was told %q", told)
+			}
+		})
+	}
+}
+
+// gitRepository makes a repository and serves it as files.
+func gitRepository(t *testing.T) *hostile.Server {
+	t.Helper()
+	testenv.NeedProgram(t, "git")
+	dir := t.TempDir()
+	cmd := exec.Command("sh", "-ec", `git init -q -b main work; echo in git >work/f; git -C work add .; git -C work commit -qm first
+git clone -q --bare work repo.git; git -C repo.git update-server-info`)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "HOME="+dir, "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return hostile.Serve(http.FileServer(http.Dir(dir)), false)
+}
+
+// TestGitFaults has a repository meet the faults of servers.
+func TestGitFaults(t *testing.T) {
+	for _, fault := range hostile.Faults() {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			server := gitRepository(t)
+			defer server.Close()
+			told := &notices{}
+			ctx := wait.With(t.Context(), wait.Patience{Idle: time.Second, Attempts: 2, Backoff: time.Millisecond, Notice: told.add})
+			clone := func() error {
+				dir := t.TempDir()
+				if _, err := git(ctx, dir, "init", "-q"); err != nil {
+					return err
+				}
+				if err := gitFetch(ctx, dir, server.URL+"/repo.git", "main"); err != nil {
+					return err
+				}
+				_, err := git(ctx, dir, "checkout", "-q", "FETCH_HEAD")
+				return err
+			}
+			first := func(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/info/refs") }
+			server.Set(fault, -1, first)
+			begun := time.Now()
+			err := clone()
+			if err == nil || strings.Contains(err.Error(), "context") || strings.Contains(err.Error(), "signal") || time.Since(begun) > time.Minute {
+				t.Errorf("no recovery: %v after %v", err, time.Since(begun))
+			}
+			if !strings.Contains(told.String(), "attempt 2 of 2") {
+				t.Errorf("%v; the user was told %q", err, told)
+			}
+			server.Set(fault, 1, first)
+			if err := clone(); err != nil {
+				t.Errorf("after recovery: %v", err)
+			}
+		})
+	}
+}
+
+// TestGitSilent: protocols for which git has no time limit end too, and with the context.
+func TestGitSilent(t *testing.T) {
+	gitRepository(t).Close() // for git itself
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() // it accepts by the kernel, and nobody answers
+	repository := "git://" + l.Addr().String() + "/x.git"
+	dir := t.TempDir()
+	ctx := wait.With(t.Context(), wait.Patience{Idle: 300 * time.Millisecond, Attempts: 2, Backoff: time.Millisecond})
+	if _, err := git(ctx, dir, "init", "-q"); err != nil {
+		t.Fatal(err)
+	}
+	if err := gitFetch(ctx, dir, repository, "main"); err == nil || !strings.Contains(err.Error(), "git reported no progress for 600ms (gave up after 2 attempts)") {
+		t.Errorf("silent: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(300*time.Millisecond, cancel)
+	begun := time.Now()
+	if err := gitFetch(ended, dir, repository, "main"); !errors.Is(err, context.Canceled) || time.Since(begun) > 20*time.Second {
+		t.Errorf("cancelled: %v after %v", err, time.Since(begun))
+	}
+}
+
+// TestGitMessages: progress is not part of what went wrong.
+func TestGitMessages(t *testing.T) {
+	w := &gitWords{heard: func() {}}
+	for _, s := range []string{"remote: Counting objects:  50% (1/2)\rremote: Counting objects: 100% (2/2)\rremote: Counting objects: 100% (2/2), done.\n",
+		"Receiving objects:  50% (1/2)\rfatal: early EOF\n", "fatal: fetch-pack: invalid index-pack output\n"} {
+		_, _ = w.Write([]byte(s))
+	}
+	if got := w.message(); got != "fatal: early EOF fatal: fetch-pack: invalid index-pack output" {
+		t.Errorf("message() = %q", got)
+	}
+}
+
+func TestIsRemote(t *testing.T) {
+	for word, want := range map[string][2]bool{"a": {}, "./a.git": {}, "https://h/x": {true, false}, "http://h/x.tar.gz": {true, false}, "https://h/x.git": {true, true},
+		"https://h/x.git#main:dir": {true, true}, "git@h:x": {true, true}, "git://h/x": {true, true}, "ssh://h/x": {true, true}, "ftp://h/x": {}} {
+		if IsRemote(word) != want[0] || IsGit(word) != want[1] {
+			t.Errorf("isRemote(%q), isGit = %v, %v; want %v", word, IsRemote(word), IsGit(word), want)
+		}
+	}
+}
+
+// newStore makes an empty store.
+func newStore(t testing.TB) *store.Store {
+	t.Helper()
+	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// directory writes a directory of files: name, text, name, text. A name that ends
+// in a slash is a directory.
+func directory(t testing.TB, nameText ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := 0; i < len(nameText); i += 2 {
+		p := filepath.Join(dir, nameText[i])
+		err := os.MkdirAll(filepath.Dir(p), 0o755)
+		switch {
+		case err != nil:
+		case strings.HasSuffix(nameText[i], "/"):
+			err = os.MkdirAll(p, 0o755)
+		default:
+			err = os.WriteFile(p, []byte(nameText[i+1]), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}

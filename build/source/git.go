@@ -1,0 +1,184 @@
+package source
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"hpcc/store/wait"
+)
+
+// gitFetch fetches a reference of a repository, again where the transfer breaks.
+func gitFetch(ctx context.Context, dir, repository, ref string) error {
+	return wait.Retry(ctx, gitHost(repository), func(ctx context.Context) error {
+		err := gitTransfer(ctx, dir, "--depth", "1", "--", repository, ref)
+		var broken *wait.Broken
+		if err != nil && ctx.Err() == nil && !errors.As(err, &broken) { // not every server gives a part of the history
+			err = gitTransfer(ctx, dir, "--", repository, ref)
+		}
+		return err
+	})
+}
+
+// gitHost names a repository's server in notices.
+func gitHost(repository string) string {
+	if u, err := url.Parse(repository); err == nil && u.Host != "" {
+		return u.Host
+	}
+	host, _, _ := strings.Cut(repository, ":") // git@HOST:PATH
+	return host[strings.LastIndexByte(host, '@')+1:]
+}
+
+// git runs git without questions; its error is git's message.
+func git(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	cmd := gitCommand(ctx, dir, args...)
+	out, err := cmd.Output()
+	var ee *exec.ExitError
+	switch {
+	case errors.Is(err, exec.ErrWaitDelay):
+		err = nil
+	case errors.As(err, &ee) && len(ee.Stderr) > 0:
+		err = errors.New(shorten(string(ee.Stderr), 100))
+	}
+	return out, err
+}
+
+// gitUmask is the umask of git: the same repository has the same modes.
+const gitUmask = 0o022
+
+// gitCommand is git, which ends with ctx together with its children for each
+// protocol. On a terminal it stays in the foreground, where ssh may ask.
+func gitCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	shell := fmt.Sprintf(`umask %03o; exec git "$@"`, gitUmask)
+	cmd := exec.CommandContext(ctx, "/bin/sh", append([]string{"-c", shell, "git"}, args...)...)
+	cmd.Dir = dir
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	}
+	cmd.WaitDelay = time.Second // something else may hold the pipes
+	idle := wait.Limits(ctx).Idle
+	cmd.Env = append(os.Environ(), "GIT_TERMINAL_PROMPT=0", "LC_ALL=C",
+		"GIT_HTTP_LOW_SPEED_LIMIT=17", fmt.Sprintf("GIT_HTTP_LOW_SPEED_TIME=%d", max(1, int(idle/time.Second)))) // 1 KiB in a minute
+	return cmd
+}
+
+// gitSSH is the variable that gives ssh its limits, unless the user has chosen
+// how git calls it. Without a terminal, ssh must not ask.
+func gitSSH(ctx context.Context, dir string) []string {
+	if os.Getenv("GIT_SSH_COMMAND") != "" || os.Getenv("GIT_SSH") != "" {
+		return nil
+	}
+	if out, err := git(ctx, dir, "config", "--get", "core.sshCommand"); err == nil && len(bytes.TrimSpace(out)) > 0 {
+		return nil
+	}
+	p := wait.Limits(ctx)
+	command := fmt.Sprintf("GIT_SSH_COMMAND=ssh -o ConnectTimeout=%d -o ServerAliveInterval=%d", max(1, int(p.Connect/time.Second)), max(1, int(p.Idle/time.Second)/3))
+	if !term.IsTerminal(int(os.Stdin.Fd())) {
+		command += " -o BatchMode=yes"
+	}
+	return []string{command}
+}
+
+// gitSilence is how many times the idle limit git may report no progress: the
+// server prepares a pack without a word.
+const gitSilence = 2
+
+// gitTransfer is git fetch, ended when it reports no progress for long: not every
+// protocol of git has a time limit. Failures of the network are [wait.Broken].
+func gitTransfer(ctx context.Context, dir string, args ...string) error {
+	limit := gitSilence * wait.Limits(ctx).Idle
+	silent := &wait.StallError{Text: fmt.Sprintf("git reported no progress for %v", limit)}
+	own, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(limit, func() { cancel(silent) })
+	defer timer.Stop()
+	said := &gitWords{heard: func() { timer.Reset(limit) }}
+	cmd := gitCommand(own, dir, append([]string{"fetch", "--progress"}, args...)...)
+	cmd.Env = append(cmd.Env, gitSSH(own, dir)...)
+	cmd.Stderr = said
+	err := cmd.Run()
+	switch {
+	case err == nil || errors.Is(err, exec.ErrWaitDelay):
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case context.Cause(own) == error(silent):
+		return silent
+	}
+	if text := said.message(); text != "" {
+		err = errors.New(text)
+	}
+	if transient().MatchString(err.Error()) {
+		return &wait.Broken{Err: err}
+	}
+	return err
+}
+
+// transient matches what git says of a network or server that may be better soon.
+var transient = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)returned error: (408|429|5\d\d)|HTTP (408|429|5\d\d)|operation too slow|timed? ?out|connection reset|early EOF|unexpected disconnect|hung up|transfer closed|broken pipe|RPC failed|empty reply|kex_exchange_identification`)
+})
+
+// maxGitWords bounds what is kept of git's messages, in bytes.
+const maxGitWords = 64 << 10
+
+// gitWords collects git's messages, without its progress.
+type gitWords struct {
+	heard func()
+	text  bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (w *gitWords) Write(p []byte) (int, error) {
+	w.heard()
+	if w.text.Len() > maxGitWords {
+		w.text.Next(w.text.Len() / 2) // the reason stands last
+	}
+	w.text.Write(p)
+	return len(p), nil
+}
+
+// maxGitMessage bounds what of git's message is shown, in runes.
+const maxGitMessage = 300
+
+// message returns the reason, or all that is not progress: progress ends lines
+// with a carriage return, and the last of each kind with "done.".
+func (w *gitWords) message() string {
+	var reasons, rest []string
+	for l := range strings.Lines(w.text.String()) {
+		l = strings.TrimRight(l, "\r\n ")
+		l = l[strings.LastIndexByte(l, '\r')+1:]
+		switch {
+		case l == "" || strings.HasSuffix(l, "done.") || strings.HasSuffix(l, "%"):
+		case strings.HasPrefix(l, "fatal:"), strings.HasPrefix(l, "error:"):
+			reasons = append(reasons, l)
+		default:
+			rest = append(rest, l)
+		}
+	}
+	if len(reasons) == 0 {
+		reasons = rest
+	}
+	return shorten(strings.Join(reasons, " "), maxGitMessage)
+}
+
+// shorten returns a text on one line of at most most runes.
+func shorten(text string, most int) string {
+	r := []rune(strings.Join(strings.Fields(text), " "))
+	if len(r) > most {
+		r = append(r[:most-1], '…')
+	}
+	return string(r)
+}

@@ -1,0 +1,252 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+	"github.com/moby/patternmatcher"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"hpcc/store"
+)
+
+// Walk returns what is to be copied for one name.
+func (c *Dir) Walk(name string, skip *patternmatcher.PatternMatcher) (Set, error) {
+	set := Set{Name: path.Base(name), sums: c.sums}
+	full, err := securejoin.SecureJoin(c.Dir, name)
+	if err != nil {
+		return set, fmt.Errorf("finding %q in %s: %w", name, c.Of, err)
+	}
+	if rel, err := filepath.Rel(c.Dir, full); err == nil && slices.Contains(c.hidden, filepath.ToSlash(rel)) { // by a link, too
+		return set, fmt.Errorf("copying %q from %s: it holds secrets that are for no image", name, c.Of)
+	}
+	top := Item{Path: full}
+	err = top.look(unix.AT_FDCWD, full)
+	gone, ierr := c.ignored(name)
+	if ierr != nil {
+		return set, ierr
+	}
+	if errors.Is(err, fs.ErrNotExist) || (err == nil && gone && !top.Mode.IsDir()) {
+		why := "no such file"
+		if gone && err == nil {
+			why = "left out by .dockerignore"
+		}
+		return set, fmt.Errorf("copying %q from %s: %s", name, c.Of, why)
+	}
+	if err != nil {
+		return set, fmt.Errorf("copying %q from %s: %w", name, c.Of, err)
+	}
+	if !top.Mode.IsDir() {
+		if !top.Mode.IsRegular() {
+			return set, fmt.Errorf("copying %q from %s: neither a file nor a directory", name, c.Of)
+		}
+		set.Items = []Item{top}
+		return set, nil
+	}
+	set.Dir = true
+	base, err := filepath.Rel(c.Dir, full)
+	if err != nil {
+		return set, err
+	}
+	w := &walker{context: c, base: base, skip: skip, top: full}
+	w.group.SetLimit(store.AtOnce(walkers, 3))
+	list := dirList{found: []foundFile{{Item: top, below: &dirList{}}}}
+	err = w.list(full, list.found[0].below)
+	if werr := w.group.Wait(); err == nil {
+		err = werr
+	}
+	if err != nil {
+		return set, fmt.Errorf("reading %q of %s: %w", name, c.Of, err)
+	}
+	set.Items = list.appendTo(make([]Item, 0, w.count.Load()+1))
+	if gone && len(set.Items) < 2 { // no exception of .dockerignore lies below
+		return set, fmt.Errorf("copying %q from %s: left out by .dockerignore", name, c.Of)
+	}
+	return set, nil
+}
+
+// look finds out about the item, a name in an open directory.
+func (it *Item) look(dir int, name string) error {
+	var st unix.Stat_t
+	for {
+		err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+		if err == nil {
+			break
+		}
+		if err != unix.EINTR {
+			return &fs.PathError{Op: "lstat", Path: it.Path, Err: err}
+		}
+	}
+	it.Mode, it.stat = FromBits(st.Mode), statOf(&st)
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+	case unix.S_IFDIR:
+		it.Mode |= fs.ModeDir
+	case unix.S_IFLNK:
+		it.Mode |= fs.ModeSymlink
+		var err error
+		it.Link, err = os.Readlink(it.Path)
+		return err
+	default: // sockets and the like are no content
+		it.Mode |= fs.ModeIrregular
+	}
+	return nil
+}
+
+// A walker lists what lies below a directory, several directories, and files
+// of one, at the same time: on the file systems of clusters each question is a
+// message to a server.
+type walker struct {
+	context *Dir
+	base    string // the directory's path in the context
+	skip    *patternmatcher.PatternMatcher
+	top     string // the directory's path on the host
+	group   errgroup.Group
+	count   atomic.Int64 // of names
+	mu      sync.Mutex   // patterns compile themselves when they are first used
+}
+
+const (
+	walkers  = 8   // directories at a time, and parts of one
+	walkPart = 512 // names that one of them looks at
+)
+
+// A dirList is what is in a directory, by name.
+type dirList struct{ found []foundFile }
+
+type foundFile struct {
+	Item
+	gone  bool     // left out; what is below may be an exception
+	below *dirList // of a directory
+}
+
+// appendTo adds what was found to items, directories before what is in them.
+func (l *dirList) appendTo(items []Item) []Item {
+	for i := range l.found {
+		f := &l.found[i]
+		if !f.gone {
+			items = append(items, f.Item)
+		}
+		if f.below != nil {
+			items = f.below.appendTo(items)
+		}
+	}
+	return items
+}
+
+// list fills the listing of the directory dir and those below it.
+func (w *walker) list(dir string, into *dirList) error {
+	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
+	}
+	names, err := d.Readdirnames(-1)
+	if err == nil {
+		slices.Sort(names)
+		into.found = make([]foundFile, len(names))
+		w.count.Add(int64(len(names)))
+		err = w.look(d, names, into.found)
+	}
+	d.Close()
+	if err != nil {
+		return err
+	}
+	for i := range into.found {
+		f := &into.found[i]
+		if !f.Mode.IsDir() {
+			continue
+		}
+		f.below = &dirList{}
+		if !w.group.TryGo(func() error { return w.list(f.Path, f.below) }) {
+			if err := w.list(f.Path, f.below); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// look finds out about the files of the open directory d.
+func (w *walker) look(d *os.File, names []string, into []foundFile) error {
+	var g errgroup.Group
+	g.SetLimit(store.AtOnce(walkers, 3))
+	fd := int(d.Fd())
+	for from := 0; from < len(names); from += walkPart {
+		to := min(len(names), from+walkPart)
+		part := func() error {
+			for i := from; i < to; i++ {
+				if err := w.visit(fd, d.Name(), names[i], &into[i]); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		if len(names) <= walkPart {
+			return part()
+		}
+		g.Go(part)
+	}
+	return g.Wait()
+}
+
+// visit finds out about one file of the open directory dir. What is left out
+// and hides no exception is not looked at.
+func (w *walker) visit(fd int, dir, name string, f *foundFile) error {
+	f.Path = strings.TrimSuffix(dir, "/") + "/" + name
+	f.Rel = strings.TrimPrefix(f.Path[len(w.top):], "/")
+	var err error
+	if f.gone, err = w.leftOut(f.Rel); err != nil || (f.gone && !w.exceptions()) {
+		return err
+	}
+	if err := f.look(fd, name); err != nil {
+		return err
+	}
+	f.gone = f.gone || f.Mode&fs.ModeIrregular != 0
+	return nil
+}
+
+// leftOut says whether .dockerignore or --exclude leaves the file out.
+func (w *walker) leftOut(rel string) (bool, error) {
+	if w.context.Ignore == nil && w.skip == nil {
+		return false, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	gone, err := w.context.ignored(path.Join(w.base, rel))
+	if err == nil && !gone && w.skip != nil {
+		gone, err = w.skip.MatchesOrParentMatches(rel)
+	}
+	return gone, err
+}
+
+// exceptions says whether what is left out may have below it what is not.
+func (w *walker) exceptions() bool {
+	return (w.context.Ignore != nil && w.context.Ignore.Exclusions()) || (w.skip != nil && w.skip.Exclusions())
+}
+
+// FromBits returns a mode of chmod(2) as Go has it.
+func FromBits(b uint32) fs.FileMode {
+	m := fs.FileMode(b & 0o777)
+	for _, f := range modeFlags {
+		if b&f.bit != 0 {
+			m |= f.mode
+		}
+	}
+	return m
+}
+
+// modeFlags are the bits of a mode above the permissions.
+var modeFlags = [...]struct {
+	mode fs.FileMode
+	bit  uint32
+}{{fs.ModeSetuid, 0o4000}, {fs.ModeSetgid, 0o2000}, {fs.ModeSticky, 0o1000}}

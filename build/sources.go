@@ -1,0 +1,158 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"hpcc/build/sbom"
+	"hpcc/build/source"
+	"hpcc/unpack"
+)
+
+// maxStdin is the number of bytes that are read of a context on standard input.
+const maxStdin = 64 << 30
+
+// contextAt is the context of that name, "" being the build's own, opened once.
+func (b *builder) contextAt(name, dir string) (*source.Dir, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c, ok := b.opened[name]; ok {
+		return c, nil
+	}
+	dockerfile := ""
+	if name == "" {
+		dockerfile = b.file
+	}
+	c, err := source.Open(dir, dockerfile, b.Hidden...)
+	if err != nil {
+		return nil, err
+	}
+	if name != "" {
+		c.Of = "context " + strconv.Quote(name)
+	}
+	if !strings.HasPrefix(c.Dir, b.work+"/") {
+		c.Remember(b.store, digestOf("context", c.Dir))
+	}
+	b.opened[name] = c
+	return c, nil
+}
+
+// contextOf is the context that a from names: "" is the build's own. It is nil
+// where the name is that of a stage or an image.
+func (b *builder) contextOf(from string) (*source.Dir, error) {
+	if from == "" {
+		return b.context, nil
+	}
+	dir, given := b.Contexts[from]
+	if !given || strings.HasPrefix(dir, imageContext) {
+		return nil, nil
+	}
+	return b.contextAt(from, dir)
+}
+
+// download fetches a file of ADD and holds it to its checksum, "" for none. Its
+// name is the last part of the address. Docker gives it mode 600. Bytes are told.
+func (b *builder) download(ctx context.Context, word, checksum string, fetched func(done, total int64)) (source.Set, string, error) {
+	u, err := url.Parse(word)
+	if err != nil || u.Host == "" {
+		return source.Set{}, "", fmt.Errorf("adding %q: not an address", word)
+	}
+	name := path.Base(u.Path)
+	dir, err := os.MkdirTemp(b.work, "add-")
+	if err != nil {
+		return source.Set{}, "", err
+	}
+	file := filepath.Join(dir, "file")
+	sum, err := source.Fetch(ctx, word, file, checksum != "", fetched)
+	if err != nil {
+		return source.Set{}, "", fmt.Errorf("adding %q: %w", u.Redacted(), err)
+	}
+	if checksum != "" && sum != checksum {
+		return source.Set{}, "", fmt.Errorf("adding %q: its checksum is %s, --checksum says %s", u.Redacted(), sum, checksum)
+	}
+	if name == "/" || name == "." {
+		name = ""
+	}
+	b.Inputs.add(sbom.PublicURL(word), "sha256", strings.TrimPrefix(sum, "sha256:"))
+	return source.Set{Name: name, Items: []source.Item{{Path: file, Mode: 0o600}}}, sum, nil
+}
+
+// clone fetches a repository, REPOSITORY[#REF[:DIRECTORY]]. The commit stands for its
+// content.
+func (b *builder) clone(ctx context.Context, word string, keepGit bool) (dir, commit string, err error) {
+	dir, commit, sub, err := source.Clone(ctx, b.work, word, keepGit)
+	if err != nil {
+		return "", "", err
+	}
+	b.Inputs.repository(word, commit, word == b.Context)
+	return dir, commit + ":" + sub, nil
+}
+
+// repository is a clone as a source of ADD.
+func (b *builder) repository(ctx context.Context, word string, keepGit bool) (source.Set, string, error) {
+	top, commit, err := b.clone(ctx, word, keepGit)
+	if err != nil {
+		return source.Set{}, "", err
+	}
+	set, err := (&source.Dir{Dir: top, Of: "the repository"}).Walk(".", nil)
+	return set, commit, err
+}
+
+// fetchContext makes a directory of a context that is none: a repository, or
+// what is on standard input, a tar archive or, as docker build has it, a
+// Dockerfile alone.
+func (b *builder) fetchContext(ctx context.Context) error {
+	switch {
+	case source.IsGit(b.Context):
+		dir, _, err := b.clone(ctx, b.Context, false)
+		b.Context = dir
+		return err
+	case b.Context != "-":
+		return nil
+	case b.Options.Dockerfile == "-":
+		return errors.New("the Dockerfile and the context cannot both come from standard input")
+	}
+	dir := filepath.Join(b.work, "context")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	file := filepath.Join(b.work, "stdin")
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, io.LimitReader(b.Stdin, maxStdin))
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil && n == 0 {
+		err = errors.New("it is empty; give a tar archive or a Dockerfile")
+	}
+	if err != nil {
+		return fmt.Errorf("reading the context from standard input: %w", err)
+	}
+	r, ok, err := source.Archive(file)
+	if err != nil {
+		return fmt.Errorf("reading the context from standard input: %w", err)
+	}
+	b.Context = dir
+	if !ok {
+		if n > maxDockerfile {
+			return errors.New("standard input is neither a tar archive nor a Dockerfile")
+		}
+		return os.Rename(file, filepath.Join(dir, "Dockerfile"))
+	}
+	if b.Options.Dockerfile != "" && !filepath.IsAbs(b.Options.Dockerfile) {
+		b.Options.Dockerfile = filepath.Join(dir, b.Options.Dockerfile)
+	}
+	defer r.Close()
+	return unpack.Archive(ctx, r, dir)
+}

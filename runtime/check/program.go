@@ -1,0 +1,239 @@
+package check
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"hpcc/runtime"
+	"hpcc/unpack"
+)
+
+// wrappers are programs whose arguments are another command line, and which of their options have
+// a word of their own.
+var wrappers = map[string]string{
+	"tini": "-p -v -e", "tini-static": "", "dumb-init": "-r --rewrite", "catatonit": "", "env": "-u -C", "nice": "-n", "timeout": "-s -k", "nohup": "", "stdbuf": "-i -o -e",
+	"time": "", "catchsegv": "", "setsid": "",
+}
+
+// isEntry says whether words begin with "hpcc entry", and what it is to be.
+func isEntry(words []string) (rest []string, ok bool) {
+	if len(words) < 2 || words[1] != "entry" || !strings.HasPrefix(path.Base(words[0]), "hpcc") {
+		return nil, false
+	}
+	if rest = words[2:]; len(rest) > 0 && rest[0] == "--" {
+		rest = rest[1:]
+	}
+	return rest, true
+}
+
+// programs follows a command line to the programs that it comes to.
+func (x *examiner) programs(words []string) {
+	for len(words) > 0 {
+		real, f := x.program(words[0])
+		if f == nil {
+			return
+		}
+		if rest, ok := isEntry(words); ok {
+			x.entry, words = true, rest
+			continue
+		}
+		base := path.Base(words[0])
+		if isShell(path.Base(real)) || isShell(base) {
+			x.shell(words[1:])
+			return
+		}
+		options, wraps := wrappers[base]
+		if !wraps {
+			break
+		}
+		words = behind(words[1:], options, base == "timeout")
+	}
+	if len(words) > 1 {
+		x.arguments(words[1:])
+	}
+}
+
+// behind are the words of a wrapped command: behind options, and variables of env.
+func behind(words []string, withValue string, skip bool) []string {
+	for len(words) > 0 && (strings.HasPrefix(words[0], "-") || strings.Contains(words[0], "=")) {
+		had := words[0]
+		words = words[1:]
+		if had == "--" {
+			break
+		}
+		if slices.Contains(strings.Fields(withValue), had) && len(words) > 0 {
+			words = words[1:]
+		}
+	}
+	if skip && len(words) > 0 {
+		words = words[1:]
+	}
+	return words
+}
+
+func isShell(name string) bool {
+	return slices.Contains([]string{"sh", "bash", "dash", "ash", "ksh", "zsh"}, name)
+}
+
+// shell checks the arguments of a shell: the files among them, not the commands.
+func (x *examiner) shell(args []string) {
+	isText := false
+	for len(args) > 0 && strings.HasPrefix(args[0], "-") && len(args[0]) > 1 {
+		option := args[0]
+		args = args[1:]
+		if option == "--" {
+			break
+		}
+		isText = isText || (!strings.HasPrefix(option, "--") && strings.Contains(option, "c"))
+	}
+	switch {
+	case len(args) == 0:
+	case isText:
+		x.unreadScript("the command line")
+	default:
+		x.unreadScript(x.inWorkdir(args[0]))
+		x.arguments(args)
+	}
+}
+
+// unreadScript notes that the image starts with a shell script, which is not read.
+// One note for each image is enough.
+func (x *examiner) unreadScript(name string) {
+	if slices.ContainsFunc(x.found, func(f Finding) bool { return f.Rule == "script" }) {
+		return
+	}
+	x.add(Finding{Level: "note", Rule: "script", Subject: name,
+		Reason: "scripts are not read: chown, gosu, apt-get and writing to root's files fail in them, and programs that they start are not checked"})
+}
+
+// inWorkdir is a path as the program's first directory has it.
+func (x *examiner) inWorkdir(p string) string {
+	if path.IsAbs(p) {
+		return path.Clean(p)
+	}
+	return path.Join("/", x.cfg.WorkingDir, p)
+}
+
+// lookPath finds a program as execvp(3) does: the first that may be executed, else the first that
+// is there. shut is a directory on the way that may not be entered.
+func (x *examiner) lookPath(name string) (file string, f *unpack.File, shut string) {
+	dirs := []string{""}
+	if !strings.Contains(name, "/") {
+		dirs = strings.Split(cmp.Or(envValue(x.cfg.Env, "PATH"), runtime.StandardPath), ":")
+	}
+	for _, d := range dirs {
+		p := x.inWorkdir(path.Join(d, name))
+		_, at, no, err := x.reach(p)
+		if err != nil || at.Kind == fs.ModeDir {
+			continue
+		}
+		if no == "" && x.may(at, mayExecute) {
+			return p, at, ""
+		}
+		if file == "" {
+			file, f, shut = p, at, no
+		}
+	}
+	return file, f, shut
+}
+
+// program judges a program that starts, and all that it needs to; nil where it is not there.
+func (x *examiner) program(name string) (real string, f *unpack.File) {
+	p, f, shut := x.lookPath(name)
+	if f == nil {
+		x.add(Finding{Level: "error", Rule: "program", Subject: name, Reason: "the image starts with it and does not have it"})
+		return "", nil
+	}
+	x.called = append(x.called, path.Base(name))
+	if x.ran[p] {
+		return p, f
+	}
+	if x.ran == nil {
+		x.ran = map[string]bool{}
+	}
+	x.ran[p] = true
+	real, _, err := x.files.Resolve(p, nil)
+	if err != nil {
+		return p, f
+	}
+	x.access(p, real, f, shut)
+	x.prefix(real)
+	if !f.Script {
+		return real, f
+	}
+	if !x.may(f, mayRead) {
+		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: "it is a script, and the pod's user may not read it", Cure: []string{"RUN chmod a+rx " + shellWord(real)}})
+	}
+	interpreter := interpreterOf(x.text(real))
+	if len(interpreter) > 1 && path.Base(interpreter[0]) == "env" {
+		interpreter = behind(interpreter[1:], "", false)
+	}
+	if len(interpreter) > 0 {
+		x.program(interpreter[0])
+		if isShell(path.Base(interpreter[0])) {
+			x.unreadScript(p)
+		}
+	}
+	return real, f
+}
+
+// access judges whether a program can be executed.
+func (x *examiner) access(p, real string, f *unpack.File, shut string) {
+	switch {
+	case shut != "":
+		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", shut), Cure: x.open(shut, prefixOf(real))})
+	case !x.may(f, mayExecute):
+		x.add(Finding{Level: "error", Rule: "program", Subject: p, Reason: fmt.Sprintf("the pod's user may not execute it (mode %04o of user %d, group %d)", f.Perm, f.UID, f.GID), Cure: []string{"RUN chmod a+rx " + shellWord(real)}})
+	}
+	if f.Caps {
+		x.add(Finding{Level: "error", Rule: "capability", Subject: p, Reason: "it has file capabilities, which the pod may not have: it is not executed at all",
+			Cure: []string{fmt.Sprintf("RUN cp %[1]s %[1]s.plain && mv %[1]s.plain %[1]s", shellWord(real))}})
+	}
+	if f.Perm&0o4000 != 0 && f.UID == 0 {
+		x.add(Finding{Level: "warning", Rule: "setuid", Subject: p, Reason: "its set-user-id bit has no effect in the pod"})
+	}
+}
+
+// prefixOf is the directory that a program was installed in, with its libraries.
+func prefixOf(real string) string {
+	dir := path.Dir(real)
+	if b := path.Base(dir); b == "bin" || b == "sbin" {
+		dir = path.Dir(dir)
+	}
+	return dir
+}
+
+// prefix judges the rest of what a program was installed with.
+func (x *examiner) prefix(real string) {
+	if d := prefixOf(real); !IsSystemDir(d) && d != "/usr/local" {
+		x.unreadable(d)
+	}
+}
+
+// arguments judges files among the words of a command.
+func (x *examiner) arguments(words []string) {
+	for _, w := range words {
+		x.argument(w)
+	}
+}
+
+// argument judges one that is a file: the program is to read it.
+func (x *examiner) argument(w string) {
+	if w == "" || strings.HasPrefix(w, "-") || strings.ContainsAny(w, " \n$*") {
+		return
+	}
+	p := x.inWorkdir(w)
+	real, f, shut, err := x.reach(p)
+	switch {
+	case (err != nil && !errors.Is(err, fs.ErrNotExist)) || f == nil || f.Kind != 0:
+	case shut != "":
+		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: fmt.Sprintf("the pod's user may not enter %s", shut), Cure: x.open(shut, path.Dir(real))})
+	case !x.may(f, mayRead):
+		x.add(Finding{Level: "error", Rule: "unreadable", Subject: p, Reason: "the pod's user may not read it", Cure: []string{"RUN chmod a+r " + shellWord(real)}})
+	}
+}

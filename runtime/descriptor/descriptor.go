@@ -1,0 +1,48 @@
+// Package descriptor names and follows files by their open descriptors, so that no other
+// process can exchange them meanwhile.
+package descriptor
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Path returns a path by which the kernel finds what a descriptor stands for.
+func Path(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
+
+// MaxLinks is the number of symbolic links that one resolution follows, as in the kernel.
+const MaxLinks = 40
+
+// Split returns the components of a path, without empty ones and ".".
+func Split(p string) []string {
+	var out []string
+	for _, c := range strings.Split(p, "/") {
+		if c != "" && c != "." {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Dup duplicates a descriptor; exec closes the duplicate.
+func Dup(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
+
+// ReadLink returns the target of the symbolic link that fd (O_PATH|O_NOFOLLOW) stands for,
+// and whether it is a link.
+func ReadLink(fd int) (target string, isLink bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return "", false, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return "", false, nil
+	}
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(fd, "", buf)
+	if err != nil {
+		return "", false, err
+	}
+	return string(buf[:n]), true, nil
+}

@@ -1,0 +1,446 @@
+package devices
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"sigs.k8s.io/yaml"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	cdi "tags.cncf.io/container-device-interface/specs-go"
+)
+
+// Files of the Container Device Interface say what a run needs for a device:
+// https://github.com/cncf-tags/container-device-interface/blob/main/SPEC.md.
+// Its library would cost 0.6 ms at each start, used or not; its types and the
+// grammar of its names cost nothing.
+
+// standardSpecDirs are where specs lie; what is in a later one wins.
+var standardSpecDirs = []string{"/etc/cdi", "/var/run/cdi"}
+
+// maxSpec and maxSpecs bound what is read of specs: real ones have some ten KiB.
+const (
+	maxSpec  = 4 << 20
+	maxSpecs = 1000
+)
+
+// parseCDI reads one spec; JSON is read as the YAML that it is. Unknown fields
+// are refused, for they may be edits that a device does not work without.
+func parseCDI(b []byte) (*cdi.Spec, error) {
+	var s cdi.Spec
+	if err := yaml.UnmarshalStrict(b, &s); err != nil {
+		return nil, err
+	}
+	vendor, class := parser.ParseQualifier(s.Kind)
+	if err := errors.Join(parser.ValidateVendorName(vendor), parser.ValidateClassName(class)); err != nil {
+		return nil, fmt.Errorf("kind %q: %w", s.Kind, err)
+	}
+	if len(s.Devices) == 0 {
+		return nil, errors.New("it names no devices")
+	}
+	if err := checkEdits(&s.ContainerEdits); err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		if err := parser.ValidateDeviceName(d.Name); err != nil {
+			return nil, err
+		}
+		if seen[d.Name] {
+			return nil, fmt.Errorf("device %q stands there twice", d.Name)
+		}
+		seen[d.Name] = true
+		if err := checkEdits(&d.ContainerEdits); err != nil {
+			return nil, fmt.Errorf("device %q: %w", d.Name, err)
+		}
+	}
+	// Last, for it follows the pointers of the edits.
+	if err := cdi.ValidateVersion(&s); err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// checkEdits refuses edits that say nothing sensible.
+func checkEdits(e *cdi.ContainerEdits) error {
+	for _, v := range e.Env {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" || strings.Contains(v, "\x00") {
+			return fmt.Errorf("env %q is not NAME=VALUE", v)
+		}
+	}
+	for _, n := range e.DeviceNodes {
+		if n == nil || !isPlace(n.Path) || (n.HostPath != "" && !isPlace(n.HostPath)) {
+			return fmt.Errorf("device node %+v needs absolute paths", n)
+		}
+	}
+	for _, m := range e.Mounts {
+		if m == nil || !isPlace(m.ContainerPath) || (isBind(m) && !isPlace(m.HostPath)) {
+			return fmt.Errorf("mount %+v needs an absolute containerPath and, for a bind, hostPath", m)
+		}
+	}
+	for _, h := range e.Hooks {
+		if h == nil || h.HookName == "" || !filepath.IsAbs(h.Path) {
+			return fmt.Errorf("hook %+v needs a name and an absolute path", h)
+		}
+	}
+	if slices.Contains(e.NetDevices, nil) {
+		return errors.New("a network device is null")
+	}
+	return nil
+}
+
+// isPlace says whether p can be mounted at: absolute, not climbing, not the root.
+func isPlace(p string) bool {
+	return filepath.IsAbs(p) && filepath.Clean(p) != "/" && !strings.Contains(p+"/", "/../") && !strings.Contains(p, "\x00") && len(p) < maxPath
+}
+
+// A cdiDevice is a device of a spec, with the spec that its kind's edits are in.
+type cdiDevice struct {
+	name string
+	spec *cdi.Spec
+	dev  *cdi.Device
+	file string
+	also string // another file of the same directory that has the device too
+}
+
+// cdiRegistry is what all specs together say.
+type cdiRegistry struct {
+	dirs     []string
+	devices  map[string]*cdiDevice // by qualified name
+	order    []string
+	problems []string // files that could not be used
+}
+
+// readCDI reads the specs in dirs; a directory that is not there has none. A
+// file with mistakes is a problem only of who asks for its devices.
+func readCDI(dirs []string) *cdiRegistry {
+	if len(dirs) == 0 {
+		dirs = standardSpecDirs
+	}
+	r := &cdiRegistry{dirs: dirs, devices: map[string]*cdiDevice{}}
+	for _, dir := range dirs {
+		names, err := readNames(dir)
+		if err != nil {
+			continue
+		}
+		names = slices.DeleteFunc(names, func(n string) bool { return filepath.Ext(n) != ".json" && filepath.Ext(n) != ".yaml" })
+		if len(names) > maxSpecs {
+			r.problems = append(r.problems, fmt.Sprintf("%s has %d specs; only %d are read", dir, len(names), maxSpecs))
+			names = names[:maxSpecs]
+		}
+		for _, n := range names {
+			r.read(filepath.Join(dir, n))
+		}
+	}
+	return r
+}
+
+func (r *cdiRegistry) read(file string) {
+	b, err := readBounded(file, maxSpec)
+	var s *cdi.Spec
+	if err == nil {
+		s, err = parseCDI(b)
+	}
+	if err != nil {
+		r.problems = append(r.problems, fmt.Sprintf("%s: %v", file, err))
+		return
+	}
+	for i := range s.Devices {
+		d := &cdiDevice{name: s.Kind + "=" + s.Devices[i].Name, spec: s, dev: &s.Devices[i], file: file}
+		switch old := r.devices[d.name]; {
+		case old == nil:
+			r.order = append(r.order, d.name)
+		case filepath.Dir(old.file) == filepath.Dir(file):
+			d.also = old.file
+		}
+		r.devices[d.name] = d
+	}
+}
+
+// find returns the devices that a name of a command line stands for; "all" is
+// the device of that name, or every device of the kind where none has it.
+func (r *cdiRegistry) find(name string) ([]*cdiDevice, error) {
+	vendor, class, dev, err := parser.ParseQualifiedName(name)
+	if err != nil {
+		return nil, fmt.Errorf("reading device %q: %w; write vendor.com/class=name", name, err)
+	}
+	kind := vendor + "/" + class
+	var found []*cdiDevice
+	if d := r.devices[name]; d != nil {
+		found = append(found, d)
+	} else if dev == "all" {
+		for _, n := range r.order {
+			if r.devices[n].spec.Kind == kind {
+				found = append(found, r.devices[n])
+			}
+		}
+	}
+	for _, d := range found {
+		if d.also != "" {
+			return nil, fmt.Errorf("device %s stands in %s and in %s: remove one of them", d.name, d.also, d.file)
+		}
+	}
+	if len(found) > 0 {
+		return found, nil
+	}
+	why := "there are none"
+	if len(r.order) > 0 {
+		why = "there are " + strings.Join(r.order, ", ")
+	}
+	for _, p := range r.problems {
+		why += "\n" + p
+	}
+	return nil, fmt.Errorf("no device %s in the CDI specs of %s: %s", name, strings.Join(r.dirs, " and "), why)
+}
+
+// addNamed gives the run the devices that were asked for by name.
+func (d Request) addNamed(h *hardware) error {
+	r := readCDI(d.SpecDirs)
+	var found []*cdiDevice
+	for _, n := range d.Names {
+		ds, err := r.find(n)
+		if err != nil {
+			return err
+		}
+		found = append(found, ds...)
+	}
+	return h.addCDI(found)
+}
+
+// cdiEdits are the edits of some devices: those of a spec come once, before
+// its devices' own.
+func cdiEdits(devices []*cdiDevice) []*cdi.ContainerEdits {
+	var edits []*cdi.ContainerEdits
+	add := func(e *cdi.ContainerEdits) {
+		if !slices.Contains(edits, e) {
+			edits = append(edits, e)
+		}
+	}
+	for _, d := range devices {
+		add(&d.spec.ContainerEdits)
+		add(&d.dev.ContainerEdits)
+	}
+	return edits
+}
+
+// missingCDI is the first file of the host that the edits name and that is not there.
+func missingCDI(edits []*cdi.ContainerEdits) string {
+	for _, e := range edits {
+		for _, n := range e.DeviceNodes {
+			if p := hostNode(n); !exists(p) {
+				return p
+			}
+		}
+		for _, m := range e.Mounts {
+			if isBind(m) && !exists(m.HostPath) {
+				return m.HostPath
+			}
+		}
+	}
+	return ""
+}
+
+func hostNode(n *cdi.DeviceNode) string {
+	if n.HostPath != "" {
+		return n.HostPath
+	}
+	return n.Path
+}
+
+// isBind says whether a mount shows something of the host: the OCI runtime
+// specification knows binds by their options, their type is a dummy.
+func isBind(m *cdi.Mount) bool {
+	return m.Type == "" || m.Type == "none" || m.Type == "bind" || slices.Contains(m.Options, "bind") || slices.Contains(m.Options, "rbind")
+}
+
+// addCDI gives the run what some devices need.
+func (h *hardware) addCDI(devices []*cdiDevice) error {
+	edits := cdiEdits(devices)
+	if p := missingCDI(edits); p != "" {
+		return fmt.Errorf("%q, which %s names, is not there: the driver has changed since, or this is another machine; have the spec generated anew (nvidia-ctk cdi generate)", p, devices[0].file)
+	}
+	hooks, err := h.readHooks(edits)
+	if err != nil {
+		return fmt.Errorf("adding %s of %s: %w", devices[0].name, devices[0].file, err)
+	}
+	for _, e := range edits {
+		if err := h.addEdits(e, hooks); err != nil {
+			return fmt.Errorf("adding %s of %s: %w", devices[0].name, devices[0].file, err)
+		}
+	}
+	h.addLinks(hooks)
+	return nil
+}
+
+// addEdits carries out edits, but for their hooks.
+func (h *hardware) addEdits(e *cdi.ContainerEdits, hooks *cdiHooks) error {
+	if len(e.NetDevices) > 0 {
+		return fmt.Errorf("it moves the network device %q, which only root may", e.NetDevices[0].HostInterfaceName)
+	}
+	for _, v := range e.Env {
+		name, value, _ := strings.Cut(v, "=")
+		h.setEnv(name, value)
+	}
+	// A node of the host is shown as it is: its numbers, owner and mode are the
+	// host's, for an ordinary user can neither make nor change one.
+	for _, n := range e.DeviceNodes {
+		h.show(hostNode(n), filepath.Clean(n.Path))
+	}
+	for _, m := range e.Mounts {
+		if err := h.addMount(m, hooks); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(e.AdditionalGIDs, func(g uint32) bool { return g != 0 }) {
+		h.note("the additional groups %v of a CDI spec are not given: a user has only the groups that the host gave", e.AdditionalGIDs)
+	}
+	if e.IntelRdt != nil {
+		h.note("the cache and memory bandwidth settings (intelRdt) of a CDI spec are left to the administrator")
+	}
+	return nil
+}
+
+// propagation are mount options that mean nothing here: nothing that is mounted
+// inside reaches the host, or any other run.
+var propagation = []string{"private", "rprivate", "shared", "rshared", "slave", "rslave", "unbindable", "runbindable", "rw"}
+
+// programDirs are directories of programs, in whose place stands the private one.
+var programDirs = []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"}
+
+// addMount makes a mount of a spec. Libraries that a hook would tell the loader
+// of, and programs that the image lacks, go to the private directory: to add a
+// name to a directory of a read-only image, every other name of it would have to be
+// mounted, too.
+func (h *hardware) addMount(m *cdi.Mount, hooks *cdiHooks) error {
+	if !isBind(m) {
+		if m.Type != "tmpfs" {
+			return fmt.Errorf("it mounts a %s at %s; hpcc mounts files of the host and tmpfs", m.Type, m.ContainerPath)
+		}
+		options := slices.DeleteFunc(slices.Clone(m.Options), func(o string) bool { return slices.Contains(propagation, o) })
+		h.mounts = append(h.mounts, specs.Mount{Destination: filepath.Clean(m.ContainerPath), Type: "tmpfs", Source: "tmpfs", Options: options})
+		return nil
+	}
+	dst := filepath.Clean(m.ContainerPath)
+	dir, name := filepath.Split(dst)
+	dir = filepath.Clean(dir)
+	if slices.Contains(hooks.folders, dir) && strings.HasPrefix(name, "lib") && strings.Contains(name, ".so") {
+		_, err := h.addLibrary(name, m.HostPath)
+		if errors.Is(err, errNewerGlibc) {
+			h.note("left out: %v", err)
+		}
+		return nil // what is for another architecture has no use here
+	}
+	if slices.Contains(programDirs, dir) && !isDir(m.HostPath) && !h.inImage(dst) {
+		h.programs[name] = m.HostPath
+		return nil
+	}
+	var options []string
+	if slices.Contains(m.Options, "ro") {
+		options = []string{"ro"}
+	}
+	h.show(m.HostPath, dst, options...)
+	return nil
+}
+
+// cdiHooks is what hooks would do, for an OCI runtime that runs them as root.
+type cdiHooks struct {
+	folders []string    // directories that the loader is told of
+	links   [][2]string // target, link
+}
+
+// readHooks reads what the hooks of edits do. Those that tell the loader of
+// directories and make links are done in another way; those that keep root from
+// making device nodes or change modes have nothing to do here. Others are refused.
+func (h *hardware) readHooks(edits []*cdi.ContainerEdits) (*cdiHooks, error) {
+	x := &cdiHooks{}
+	for _, e := range edits {
+		for _, k := range e.Hooks {
+			what := hookAction(k)
+			switch what {
+			case "update-ldcache":
+				for _, f := range hookValues(k.Args, "folder") {
+					x.folders = append(x.folders, filepath.Clean(f))
+				}
+			case "create-symlinks":
+				for _, l := range hookValues(k.Args, "link") {
+					target, link, ok := strings.Cut(l, "::")
+					if !ok || target == "" || !isPlace(link) {
+						return nil, fmt.Errorf("hook create-symlinks: %q is not TARGET::LINK", l)
+					}
+					x.links = append(x.links, [2]string{target, filepath.Clean(link)})
+				}
+			case "chmod", "disable-device-node-modification":
+			case "enable-cuda-compat":
+				h.note("the image's CUDA compatibility libraries, if it has any, are not put before the driver's")
+			default:
+				return nil, fmt.Errorf("it wants the hook %s %s, which hpcc does not run: hooks are made for runtimes that are root", k.Path, strings.Join(k.Args, " "))
+			}
+		}
+	}
+	return x, nil
+}
+
+// hookAction is what a hook does, "" when that is unknown: NVIDIA's have their
+// verb after their own name.
+func hookAction(k *cdi.Hook) string {
+	tool := filepath.Base(k.Path)
+	if (tool != "nvidia-ctk" && tool != "nvidia-cdi-hook") || len(k.Args) < 2 {
+		return ""
+	}
+	if k.Args[1] == "hook" && len(k.Args) > 2 {
+		return k.Args[2]
+	}
+	return k.Args[1]
+}
+
+// hookValues are the values of an option: --name VALUE, --name=VALUE.
+func hookValues(args []string, name string) []string {
+	var out []string
+	for i, a := range args {
+		a = strings.TrimLeft(a, "-")
+		if v, ok := strings.CutPrefix(a, name+"="); ok {
+			out = append(out, v)
+		} else if a == name && i+1 < len(args) {
+			out = append(out, args[i+1])
+		}
+	}
+	return out
+}
+
+// addLinks shows libraries under the further names that links would give them.
+// A link may lead to another one, so it goes on while something is found.
+func (h *hardware) addLinks(hooks *cdiHooks) {
+	todo := slices.Clone(hooks.links)
+	for again := true; again; {
+		again = false
+		todo = slices.DeleteFunc(todo, func(l [2]string) bool {
+			file, ok := h.libs[filepath.Base(l[0])]
+			if !ok {
+				return false
+			}
+			again = true
+			if dir, name := filepath.Split(l[1]); slices.Contains(hooks.folders, filepath.Clean(dir)) {
+				if _, ok := h.libs[name]; !ok {
+					h.libs[name] = file
+				}
+				return true
+			}
+			h.show(file, l[1])
+			return true
+		})
+	}
+}
+
+// has says whether there is a device of the kind.
+func (r *cdiRegistry) has(kind string) bool {
+	for _, d := range r.devices {
+		if d.spec.Kind == kind {
+			return true
+		}
+	}
+	return false
+}

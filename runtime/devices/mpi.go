@@ -1,0 +1,202 @@
+package devices
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// A launcher of the host (srun, mpirun) starts "hpcc run" once for each rank.
+// Pids, network and shared memory are the host's, and descriptors are inherited, so
+// that an MPI in the image that speaks the launcher's PMI needs only to see the
+// launcher's files: profile "pmix". Profile "host" puts the host's MPI library
+// in the place of the image's, which must have the same ABI.
+
+// fabricNodes are of the networks that MPI libraries drive themselves:
+// InfiniBand, Slingshot, Omni-Path, Aries, and memory shared between processes.
+var fabricNodes = strings.Fields("infiniband/* cxi[0-9]* hfi[0-9]* hfi1_[0-9]* kgni[0-9]* xpmem knem hugepages gdrdrv")
+
+// launcherFiles are the places that launchers name in the environment.
+var launcherFiles = strings.Fields("PMIX_SERVER_TMPDIR PMIX_SYSTEM_TMPDIR PRTE_SESSION_DIR OMPI_MCA_orte_tmpdir_base PMI_SPOOL_DIR")
+
+// launcherDirs are the places that they do not: Slurm's PMIx plugin has its
+// sockets in slurmd's spool directory, Cray's PALS its own below /var/run.
+var launcherDirs = strings.Fields("/var/spool/slurmd /var/spool/slurm /var/run/palsd /run/munge")
+
+// addMPI gives the run a profile.
+func (h *hardware) addMPI(profile string) error {
+	switch profile {
+	case "":
+		return nil
+	case "pmix", "host":
+	default:
+		return fmt.Errorf("there is no MPI profile %q; there are pmix (the image's own MPI, started by the host's launcher) and host (the host's MPI library in its place)", profile)
+	}
+	h.addNodes("", fabricNodes)
+	for _, name := range launcherFiles {
+		if p := os.Getenv(name); isPlace(p) && exists(p) {
+			h.show(filepath.Clean(p), filepath.Clean(p))
+		}
+	}
+	for _, p := range launcherDirs {
+		if exists(p) {
+			h.show(p, p)
+		}
+	}
+	if profile == "host" {
+		return h.addHostMPI()
+	}
+	return nil
+}
+
+// libcParts belong to the C library and come from the image: two of them in one
+// process do not work.
+var libcParts = strings.Fields("libc libm libpthread libdl librt libutil libresolv libnsl libanl ld-linux-x86-64 ld-linux-aarch64 ld64")
+
+// maxClosure bounds how many libraries one needs: real ones need about fifty.
+const maxClosure = 500
+
+// addHostMPI gives the run the MPI library that the host's own programs would
+// load, with all that it needs but the C library.
+func (h *hardware) addHostMPI() error {
+	f, err := openHost("")
+	if err != nil {
+		h.note("%v", err)
+	}
+	byName, mpi := f.loaded(h.arch, "libmpi.so.")
+	if mpi == "" {
+		return errors.New("the host has no libmpi.so in LD_LIBRARY_PATH, the loader's cache or the usual directories; load its module first (module load openmpi), or use --mpi pmix with an MPI in the image")
+	}
+	file := byName[mpi]
+	if err := h.addClosure(mpi, byName); err != nil {
+		return fmt.Errorf("adding the host's MPI (%s): %w; build the MPI into the image and use --mpi pmix", file, err)
+	}
+	for _, dir := range h.addPlugins(file) {
+		h.addNeedsOf(dir, byName)
+	}
+	return nil
+}
+
+// loaded maps the names of libraries to the files that the loader would take:
+// of the caller's LD_LIBRARY_PATH, its cache, the usual directories. first is the
+// first name in that order that is prefix and a single number.
+func (f *hostFiles) loaded(arch, prefix string) (byName map[string]string, first string) {
+	byName = map[string]string{}
+	take := func(name, file string) {
+		if _, ok := byName[name]; !ok {
+			byName[name] = file
+		}
+		if v, ok := strings.CutPrefix(name, prefix); ok && first == "" && v != "" && strings.Trim(v, "0123456789") == "" {
+			first = name
+		}
+	}
+	scan := func(dirs []string) {
+		for _, dir := range dirs {
+			names, _ := readNames(f.path(dir)) // most are not there
+			for _, n := range names {
+				take(n, f.path(filepath.Join(dir, n)))
+			}
+		}
+	}
+	scan(f.callerDirs())
+	for _, n := range slices.Sorted(maps.Keys(f.cache)) {
+		take(n, f.path(f.cache[n][0]))
+	}
+	scan(usualDirs(arch))
+	return byName, first
+}
+
+// addClosure adds a library and all that it needs.
+func (h *hardware) addClosure(name string, byName map[string]string) error {
+	todo := []string{name}
+	seen := map[string]bool{name: true}
+	own := byName[name]
+	if real, err := filepath.EvalSymlinks(own); err == nil {
+		own = real
+	}
+	own = filepath.Dir(own)
+	for len(todo) > 0 {
+		n := todo[0]
+		todo = todo[1:]
+		file, ok := byName[n]
+		if !ok {
+			file = filepath.Join(own, n) // found by the library's own RPATH
+		}
+		if !exists(file) {
+			return fmt.Errorf("it needs %s, which was not found", n)
+		}
+		so, err := h.addLibrary(n, file)
+		if err != nil {
+			return err
+		}
+		for _, d := range so.needed {
+			stem, _, _ := strings.Cut(d, ".so")
+			if seen[d] || slices.Contains(libcParts, stem) {
+				continue
+			}
+			seen[d] = true
+			todo = append(todo, d)
+		}
+		if len(seen) > maxClosure {
+			return fmt.Errorf("it needs more than %d libraries", maxClosure)
+		}
+	}
+	return nil
+}
+
+// addPlugins shows what Open MPI and PMIx load by path, components and texts, and
+// returns the directories that have the components. An MPI that lies in a prefix
+// of its own is shown whole.
+func (h *hardware) addPlugins(lib string) []string {
+	real, err := filepath.EvalSymlinks(lib)
+	if err != nil {
+		real = lib
+	}
+	dir := filepath.Dir(real)
+	if prefix := filepath.Dir(dir); prefix != "/" && prefix != "/usr" && prefix != "/usr/lib" && prefix != "/usr/local" {
+		h.show(prefix, prefix, "ro")
+		return []string{dir}
+	}
+	var shown []string
+	for _, p := range []string{dir + "/openmpi", dir + "/pmix2", "/usr/share/openmpi", "/usr/share/pmix2", "/etc/openmpi"} {
+		if isDir(p) && !h.inImage(p) {
+			h.show(p, p, "ro")
+			shown = append(shown, p)
+		}
+	}
+	return shown
+}
+
+// maxComponents bounds how many files of a prefix are looked at: Open MPI has
+// about two hundred components.
+const maxComponents = 5000
+
+// addNeedsOf adds what the components in a directory need. One whose needs are
+// not on the host does not load there either.
+func (h *hardware) addNeedsOf(dir string, byName map[string]string) {
+	left := maxComponents
+	_ = filepath.WalkDir(dir, func(p string, e fs.DirEntry, err error) error {
+		if left--; err != nil || left < 0 {
+			return filepath.SkipAll
+		}
+		if !e.Type().IsRegular() || filepath.Ext(p) != ".so" {
+			return nil
+		}
+		so, err := readShared(p, h.arch)
+		if err != nil {
+			return nil
+		}
+		for _, n := range so.needed {
+			stem, _, _ := strings.Cut(n, ".so")
+			if h.libs[n] == "" && byName[n] != "" && !slices.Contains(libcParts, stem) {
+				_ = h.addClosure(n, byName)
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,74 @@
+package devices
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"hpcc/runtime"
+)
+
+// The launcher's own files are shown where they are not visible anyway.
+func TestMPILauncher(t *testing.T) {
+	noChoice(t)
+	far, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PMIX_SERVER_TMPDIR", far)
+	t.Setenv("PMIX_SYSTEM_TMPDIR", "/dev/shm")
+	for _, private := range []bool{false, true} {
+		t.Chdir("/")
+		s, err := runtime.Spec(t.TempDir(), runtime.ImageConfig{}, runtime.Options{Args: []string{"x"}, NoHome: true, PrivateTmp: private})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hidden := !visible(s.Mounts, far)
+		had := len(s.Mounts)
+		notes, err := Request{MPI: "pmix"}.Add(s)
+		shown := slices.ContainsFunc(s.Mounts[had:], func(m specs.Mount) bool { return m.Source == far && m.Destination == far })
+		if err != nil || len(notes) > 0 || shown != hidden || slices.Contains(listing(s, "/dev"), "shm") {
+			t.Errorf("private tmp %v: %q, %v, shown %v", private, notes, err, shown)
+		}
+	}
+	s := driverSpec(t, t.TempDir(), runtime.ImageConfig{})
+	if _, err := (Request{MPI: "mpich"}).Add(s); err == nil || !strings.Contains(err.Error(), `no MPI profile "mpich"`) {
+		t.Errorf("an unknown profile: %v", err)
+	}
+}
+
+// The host's MPI comes with what it needs, and without a second C library.
+func TestHostMPI(t *testing.T) {
+	noChoice(t)
+	prefix := t.TempDir()
+	lib := filepath.Join(prefix, "lib")
+	compile(t, filepath.Join(lib, "libfabricx.so.1"), "int fi(void) { return 7; }", "-shared", "-fPIC", "-Wl,-soname,libfabricx.so.1")
+	compile(t, filepath.Join(lib, "libmpi.so.12.3"), "int fi(void); int cuInit(unsigned f) { return fi(); }", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.12", filepath.Join(lib, "libfabricx.so.1"))
+	os.Symlink("libmpi.so.12.3", filepath.Join(lib, "libmpi.so.12"))
+	// A component of it, which it would load by path, needs something more.
+	compile(t, filepath.Join(lib, "libpmixx.so.2"), "int px;", "-shared", "-fPIC", "-Wl,-soname,libpmixx.so.2")
+	compile(t, filepath.Join(lib, "openmpi/mca_x.so"), "extern int px; int *x(void) { return &px; }", "-shared", "-fPIC", filepath.Join(lib, "libpmixx.so.2"))
+	root := glibcRoot(t)
+	// The image has an MPI of the same ABI, which gives way.
+	compile(t, filepath.Join(root, "lib64/libmpi.so.12"), "int cuInit(unsigned f) { return 1; }", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.12")
+	t.Setenv("LD_LIBRARY_PATH", lib)
+	s := driverSpec(t, root, runtime.ImageConfig{})
+	notes, err := Request{MPI: "host"}.Add(s)
+	if err != nil || len(notes) > 0 {
+		t.Fatalf("%q, %v", notes, err)
+	}
+	Search(s)
+	if out, err := printed(t, s, "probe libmpi.so.12 "+lib+"/openmpi/mca_x.so; ls /run/hpcc/lib"); !strings.HasPrefix(out, "libmpi.so.12: cuInit 7\n"+lib+"/openmpi/mca_x.so: loaded\nlibfabricx.so.1\nlibmpi.so.12\nlibpmixx.so.2\n") {
+		t.Errorf("the program saw %q, %v", out, err)
+	}
+	if err := os.Remove(filepath.Join(lib, "libfabricx.so.1")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (Request{MPI: "host"}).Add(driverSpec(t, root, runtime.ImageConfig{})); err == nil || !strings.Contains(err.Error(), "needs libfabricx.so.1, which was not found") {
+		t.Errorf("a library that is not there: %v", err)
+	}
+}

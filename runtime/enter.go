@@ -1,0 +1,214 @@
+package runtime
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/accounts"
+	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rootfs"
+	"hpcc/runtime/smallfile"
+)
+
+// LowestRoot, set as an annotation of a Spec, says that the host's root is the
+// lowest mount. Exec and Command set it, while they still see the host's root.
+const LowestRoot = "hpcc.lowestroot"
+
+// noteLowestRoot returns s with the annotation LowestRoot where it applies.
+func noteLowestRoot(s *specs.Spec) *specs.Spec {
+	if s.Annotations[LowestRoot] != "" || !rootfs.IsLowest() {
+		return s
+	}
+	noted := *s
+	noted.Annotations = map[string]string{LowestRoot: "1"}
+	for k, v := range s.Annotations {
+		noted.Annotations[k] = v
+	}
+	return &noted
+}
+
+// enterRoot makes the spec's root, with all its mounts, the root of this
+// process's mount namespace. The namespace must be this process's own.
+func enterRoot(s *specs.Spec) error {
+	src, err := rootfs.OpenSources(s.Mounts)
+	if err != nil {
+		return err
+	}
+	img, err := unix.Open(s.Root.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("opening image directory %q: %w", s.Root.Path, err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("detaching from the host's mounts: %w", err)
+	}
+	if err := rootfs.CloneSources(s.Mounts, src); err != nil {
+		return err
+	}
+	files, err := accountMounts(s)
+	if err != nil {
+		return err
+	}
+	fake := s.Annotations[WriteFake]
+	if fake != "" {
+		err = forgetful(img, fake)
+	} else {
+		err = unix.Mount(descriptor.Path(img), rootfs.Base, "", unix.MS_BIND|unix.MS_REC, "")
+	}
+	if err != nil {
+		return fmt.Errorf("mounting image directory %q: %w", s.Root.Path, err)
+	}
+	r := &rootfs.Root{Write: !s.Root.Readonly || fake != "", Scratch: files.scratch, Lowest: s.Annotations[LowestRoot] != ""}
+	if r.FD, err = unix.Open(rootfs.Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("opening the new root: %w", err)
+	}
+	if !r.Write {
+		if err := rootfs.RemountReadOnly(r.FD); err != nil {
+			return fmt.Errorf("making the image read-only: %w", err)
+		}
+	}
+	all := append(s.Mounts[:len(s.Mounts):len(s.Mounts)], files.mounts...)
+	src = append(src, files.fds...)
+	if err := r.Plan(all, src); err != nil {
+		return fmt.Errorf("making room for mount points in /: %w", err)
+	}
+	hostProc := s.Annotations[HostProc] != ""
+	for i, m := range all {
+		from := src[i]
+		if err := mountInside(r, m, from, hostProc); err != nil {
+			return fmt.Errorf("mounting %q at %q: %w", m.Source, m.Destination, err)
+		}
+		if from >= 0 {
+			unix.Close(from) // ulimit -n may be small
+		}
+	}
+	if err := r.Seal(); err != nil {
+		return err
+	}
+	return r.Pivot()
+}
+
+// extraFiles are generated files and the mounts that show them. They lie in a
+// tmpfs, scratch, which has no name; -1 when there is none.
+type extraFiles struct {
+	mounts  []specs.Mount
+	fds     []int
+	scratch int
+}
+
+// accountMounts puts generated passwd and group files, where they are needed,
+// on a tmpfs below the new root: it is covered next, so no name of them remains.
+func accountMounts(s *specs.Spec) (extraFiles, error) {
+	x := extraFiles{scratch: -1}
+	if s.Annotations[NoPasswd] != "" {
+		return x, nil
+	}
+	uid, gid := visibleIDs(s)
+	passwd, group := accounts.Files(s.Root.Path, uid, gid, envValue(s.Process.Env, "HOME"))
+	if passwd == nil && group == nil {
+		return x, nil
+	}
+	if err := unix.Mount("tmpfs", rootfs.Base, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4m,mode=755"); err != nil {
+		return x, fmt.Errorf("mounting a tmpfs for the passwd entry: %w", err)
+	}
+	var err error
+	if x.scratch, err = unix.Open(rootfs.Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return x, fmt.Errorf("opening a tmpfs for the passwd entry: %w", err)
+	}
+	for _, f := range []struct {
+		name string
+		data []byte
+	}{{"passwd", passwd}, {"group", group}} {
+		if f.data == nil {
+			continue
+		}
+		p := rootfs.Base + "/" + f.name
+		if err := smallfile.Write(p, f.data, unix.O_CREAT); err != nil {
+			return x, fmt.Errorf("writing the user's %s entry: %w", f.name, err)
+		}
+		fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return x, fmt.Errorf("opening the user's %s entry: %w", f.name, err)
+		}
+		x.mounts = append(x.mounts, specs.Mount{Destination: "/etc/" + f.name, Type: "bind", Source: f.name})
+		x.fds = append(x.fds, fd)
+	}
+	return x, nil
+}
+
+// mountInside makes one mount of the spec inside r. from is the opened source of a
+// bind. With hostProc the host's /proc replaces one that the kernel refuses.
+func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
+	wantDir := true
+	if from >= 0 {
+		var st unix.Stat_t
+		if err := unix.Fstat(from, &st); err != nil {
+			return err
+		}
+		wantDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
+	}
+	to, where, err := r.Place(m.Destination, wantDir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	r.NoteMount(where, m.Type == "bind")
+	flags, data, ro := mountOptions(m.Options)
+	if m.Type != "bind" {
+		if ro {
+			flags |= unix.MS_RDONLY
+		}
+		err := unix.Mount(m.Source, descriptor.Path(to), m.Type, flags, data)
+		if errors.Is(err, unix.EPERM) && m.Type == "proc" && hostProc {
+			return showHostProc(to)
+		}
+		if err != nil && m.Type == "proc" {
+			return fmt.Errorf("mounting a /proc of its own: %w; the host's /proc is partly covered, as in a container: run without --pid", err)
+		}
+		return err
+	}
+	if err := rootfs.BindSource(m, from, to, unix.MS_REC); err != nil || !ro {
+		return err
+	}
+	// fd "to" is what was covered; look again for what covers it.
+	top, _, err := r.Place(m.Destination, wantDir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	return rootfs.RemountReadOnly(top)
+}
+
+// showHostProc shows the host's /proc at to.
+func showHostProc(to int) error {
+	from, err := unix.Open("/proc", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(from)
+	return rootfs.Bind(from, to, unix.MS_REC)
+}
+
+// mountOptions splits OCI mount options into flags and file system data.
+func mountOptions(opts []string) (flags uintptr, data string, ro bool) {
+	var d []string
+	for _, o := range opts {
+		switch o {
+		case "rbind", "bind", "rw":
+		case "ro":
+			ro = true
+		case "nosuid":
+			flags |= unix.MS_NOSUID
+		case "nodev":
+			flags |= unix.MS_NODEV
+		case "noexec":
+			flags |= unix.MS_NOEXEC
+		default:
+			d = append(d, o)
+		}
+	}
+	return flags, strings.Join(d, ","), ro
+}

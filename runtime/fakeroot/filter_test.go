@@ -1,0 +1,92 @@
+package fakeroot
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
+)
+
+// call makes a system call on this thread alone.
+func call(nr uint32, args ...uintptr) (uintptr, error) {
+	var a [6]uintptr
+	copy(a[:], args)
+	r, _, e := unix.RawSyscall6(uintptr(nr), a[0], a[1], a[2], a[3], a[4], a[5])
+	if e != 0 {
+		return r, e
+	}
+	return r, nil
+}
+
+// Each call of the filter succeeds and does nothing, whatever its arguments.
+func TestFilter(t *testing.T) {
+	if !testenv.Alone(t, nil) {
+		return
+	}
+	goruntime.LockOSThread() // for good: the filter stays on this thread
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	ids := func() (id [6]uint32) {
+		unix.RawSyscall(unix.SYS_GETRESUID, uintptr(unsafe.Pointer(&id[0])), uintptr(unsafe.Pointer(&id[1])), uintptr(unsafe.Pointer(&id[2])))
+		unix.RawSyscall(unix.SYS_GETRESGID, uintptr(unsafe.Pointer(&id[3])), uintptr(unsafe.Pointer(&id[4])), uintptr(unsafe.Pointer(&id[5])))
+		return id
+	}
+	before := ids()
+	if _, err := call(unix.SYS_FCHOWN, ^uintptr(0)); !errors.Is(err, unix.EBADF) {
+		t.Fatalf("fchown of nothing, before the filter: %v; want EBADF", err)
+	}
+	if err := fakeOwnership(program(forgetCalls, false)); err != nil {
+		t.Fatal(err)
+	}
+	const strange = 0x7ffffff0
+	nrs := append([]uint32{unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID,
+		unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_CAPSET, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR}, faked...)
+	for _, c := range fileCalls {
+		if c.does == changeOwner {
+			nrs = append(nrs, c.nr)
+		}
+	}
+	for _, nr := range nrs {
+		if r, err := call(nr, strange, strange, strange, strange, strange); r != 0 || err != nil {
+			t.Errorf("call %d gives %d, %v; want 0", nr, r, err)
+		}
+	}
+	if after := ids(); after != before {
+		t.Errorf("the ids are %v now; want %v", after, before)
+	}
+	dir := t.TempDir()
+	for _, m := range mknods {
+		for _, k := range []struct {
+			kind uintptr
+			made bool
+		}{{unix.S_IFCHR, false}, {unix.S_IFBLK, false}, {unix.S_IFIFO, true}, {unix.S_IFREG, true}, {0, true}, {unix.S_IFSOCK, true}} {
+			p := filepath.Join(dir, "node")
+			name, err := unix.BytePtrFromString(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			args := []uintptr{^uintptr(99), uintptr(unsafe.Pointer(name)), k.kind | 0o644, 1<<8 | 3}
+			if _, err := call(m.nr, args[2-m.mode:]...); err != nil {
+				t.Errorf("call %d of kind %o: %v", m.nr, k.kind, err)
+			}
+			if _, err := os.Lstat(p); (err == nil) != k.made {
+				t.Errorf("call %d of kind %o made a file: %v; want %v", m.nr, k.kind, err == nil, k.made)
+			}
+			os.Remove(p)
+		}
+	}
+	// All else goes to the kernel.
+	if _, err := call(unix.SYS_FCHMOD, ^uintptr(0)); !errors.Is(err, unix.EBADF) {
+		t.Errorf("fchmod of nothing: %v; want EBADF", err)
+	}
+	if r, err := call(unix.SYS_GETPID); int(r) != os.Getpid() || err != nil {
+		t.Errorf("getpid gives %d, %v; want %d", r, err, os.Getpid())
+	}
+}

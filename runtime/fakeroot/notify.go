@@ -1,0 +1,275 @@
+package fakeroot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/descriptor"
+)
+
+// A notification is struct seccomp_notif, <linux/seccomp.h>.
+type notification struct {
+	id    uint64
+	pid   uint32
+	flags uint32
+	nr    int32
+	arch  uint32
+	ip    uint64
+	args  [6]uint64
+}
+
+// An answer is struct seccomp_notif_resp.
+type answer struct {
+	id    uint64
+	val   int64
+	errno int32
+	flags uint32
+}
+
+// Requests of seccomp_unotify(2): _IOWR('!', 0, …), _IOWR('!', 1, …) and
+// _IOW('!', 2, …).
+const (
+	notifRecv    = 0xc0502100
+	notifSend    = 0xc0182101
+	notifIDValid = 0x40082102
+)
+
+// listenerFD is where the child of Command finds the socket to send the
+// filter's descriptor over.
+const listenerFD = 4
+
+// sendListener gives the filter's descriptor to the parent.
+func sendListener(fd int) error {
+	defer unix.Close(fd)
+	defer unix.Close(listenerFD)
+	return unix.Sendmsg(listenerFD, []byte{byListener}, unix.UnixRights(fd), nil, 0)
+}
+
+// What a child sends first over the socket: with the filter's descriptor, or alone.
+const (
+	byListener = 'l' // seccomp_unotify(2) hands over the calls
+	byTracer   = 't' // the child traces the program, and sends its calls
+	byNobody   = 'n'
+)
+
+// AnswerCalls answers the calls of a program until it has ended.
+func AnswerCalls(socket *os.File, notes *Notes) {
+	defer socket.Close()
+	m, ok := receive(socket, 1)
+	switch {
+	case !ok:
+		return // the child ended before the program began
+	case m.data[0] == byTracer:
+		answerTracer(socket, notes)
+		return
+	case m.data[0] != byListener || m.FD < 0:
+		if notes.Lost != nil {
+			notes.Lost()
+		}
+		return
+	}
+	listener := m.FD
+	defer unix.Close(listener)
+	for {
+		p := []unix.PollFd{{Fd: int32(listener), Events: unix.POLLIN}}
+		if _, err := unix.Poll(p, -1); (err != nil && !errors.Is(err, unix.EINTR)) || (p[0].Revents&unix.POLLIN == 0 && p[0].Revents != 0) {
+			return
+		}
+		if p[0].Revents&unix.POLLIN != 0 {
+			answerOne(listener, notes)
+		}
+	}
+}
+
+// A childMessage is what a child sent.
+type childMessage struct {
+	data []byte
+	FD   int    // a descriptor that came with it; -1 for none
+	pid  uint32 // the process that it is about, as this one knows it
+}
+
+// receive waits for a message of size bytes; false when the child ended.
+func receive(socket *os.File, size int) (childMessage, bool) {
+	m := childMessage{data: make([]byte, size), FD: -1}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return m, false
+	}
+	oob := make([]byte, unix.CmsgSpace(4)+unix.CmsgSpace(unix.SizeofUcred))
+	got := 0
+	_ = raw.Read(func(s uintptr) bool {
+		n, k, _, _, err := unix.Recvmsg(int(s), m.data, oob, unix.MSG_CMSG_CLOEXEC)
+		if errors.Is(err, unix.EAGAIN) {
+			return false
+		}
+		if got = n; err != nil {
+			got = 0
+		}
+		msgs, _ := unix.ParseSocketControlMessage(oob[:max(k, 0)])
+		for _, c := range msgs {
+			if fds, err := unix.ParseUnixRights(&c); err == nil && len(fds) == 1 {
+				m.FD = fds[0]
+			}
+			if cred, err := unix.ParseUnixCredentials(&c); err == nil {
+				m.pid = uint32(cred.Pid)
+			}
+		}
+		return true
+	})
+	return m, got == size
+}
+
+// answerOne takes one call and carries it out.
+func answerOne(listener int, notes *Notes) {
+	n := notification{}
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifRecv, uintptr(unsafe.Pointer(&n))); errno != 0 {
+		return // the program was killed meanwhile
+	}
+	a := answer{id: n.id}
+	c := request{n.pid, n.nr, n.args}
+	var errno unix.Errno
+	value, err := c.carryOut(func() bool { return n.waits(listener) }, notes)
+	if a.val = int64(value); errors.As(err, &errno) {
+		a.val, a.errno = 0, -int32(errno)
+	}
+	unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifSend, uintptr(unsafe.Pointer(&a)))
+}
+
+// waits says whether the program still waits for its answer. Once a file of
+// /proc/PID is open, that tells whether it is the program's: a number may have
+// gone to another process meanwhile.
+func (n *notification) waits(listener int) bool {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(listener), notifIDValid, uintptr(unsafe.Pointer(&n.id)))
+	return errno == 0
+}
+
+// read reads the program's memory.
+func (n *request) read(at uint64, b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	v := unix.Iovec{Base: &b[0]}
+	v.SetLen(len(b))
+	return unix.ProcessVMReadv(int(n.pid), []unix.Iovec{v}, []unix.RemoteIovec{{Base: uintptr(at), Len: len(b)}}, 0)
+}
+
+// text reads a string of the program.
+func (n *request) text(at uint64) (string, error) {
+	b := make([]byte, unix.PathMax)
+	for got := 0; got < len(b); { // page by page: the next one may not be there
+		want := min(len(b)-got, 4096-int((at+uint64(got))%4096))
+		k, err := n.read(at+uint64(got), b[got:got+want])
+		if err != nil {
+			return "", unix.EFAULT
+		}
+		if i := bytes.IndexByte(b[got:got+k], 0); i >= 0 {
+			return string(b[:got+i]), nil
+		}
+		got += k
+	}
+	return "", unix.ENAMETOOLONG
+}
+
+// open opens (O_PATH) the file that the program names, as the program would:
+// below its root, from its directory. dir is its descriptor or AT_FDCWD.
+func (n *request) open(dir int, file string, follow bool) (int, error) {
+	proc := fmt.Sprintf("/proc/%d/", n.pid)
+	from := proc + "cwd"
+	if dir != unix.AT_FDCWD {
+		from = fmt.Sprintf("%sfd/%d", proc, dir)
+	}
+	if file == "" {
+		fd, err := unix.Open(from, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if errors.Is(err, unix.ENOENT) {
+			err = unix.EBADF
+		}
+		return fd, err
+	}
+	if !path.IsAbs(file) {
+		at, err := os.Readlink(from)
+		if err != nil || !strings.HasPrefix(at, "/") {
+			return -1, unix.EBADF
+		}
+		// Both are told as seen from the top; below it may be a chroot(2).
+		top, err := os.Readlink(proc + "root")
+		if err != nil {
+			return -1, err
+		}
+		file = strings.TrimPrefix(at, strings.TrimSuffix(top, "/")) + "/" + file
+	}
+	root, err := unix.Open(proc+"root", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(root)
+	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	if !follow {
+		how.Flags |= unix.O_NOFOLLOW
+	}
+	fd, err := unix.Openat2(root, file, &how)
+	if errors.Is(err, unix.ENOSYS) { // before Linux 5.6
+		return openInRoot(root, file, follow)
+	}
+	return fd, err
+}
+
+// openInRoot opens (O_PATH) a file below an open directory as openat2(2) does
+// with RESOLVE_IN_ROOT: name by name, so that no link leads out.
+func openInRoot(root int, file string, follow bool) (int, error) {
+	open := []int{} // the directories below the root, down to the present one
+	defer func() { closeAll(open) }()
+	top := func() int {
+		if len(open) == 0 {
+			return root
+		}
+		return open[len(open)-1]
+	}
+	todo, links := descriptor.Split(file), 0
+	for len(todo) > 0 {
+		name := todo[0]
+		todo = todo[1:]
+		if name == ".." {
+			if len(open) > 0 {
+				unix.Close(top())
+				open = open[:len(open)-1]
+			}
+			continue
+		}
+		fd, err := unix.Openat(top(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return -1, err
+		}
+		open = append(open, fd)
+		target, isLink, err := descriptor.ReadLink(fd)
+		if err != nil {
+			return -1, err
+		}
+		if !isLink || (len(todo) == 0 && !follow) {
+			continue
+		}
+		if links++; links > descriptor.MaxLinks {
+			return -1, unix.ELOOP
+		}
+		unix.Close(fd)
+		open = open[:len(open)-1]
+		if path.IsAbs(target) {
+			closeAll(open)
+			open = open[:0]
+		}
+		todo = append(descriptor.Split(target), todo...)
+	}
+	return descriptor.Dup(top())
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+}

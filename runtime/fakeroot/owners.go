@@ -1,0 +1,335 @@
+// Package fakeroot lets a program believe that it is root: calls that change owners,
+// identity or devices succeed, and what they ask of files is reported.
+//
+//	program ─► seccomp filter ─► notification, or ptrace before Linux 5.0 ─► Notes
+//
+// The child installs the filter ([Install]); its parent answers ([AnswerCalls]). Where the
+// host allows neither notification nor tracing, calls succeed and are forgotten. Programs of
+// another word size or architecture are not filtered. A fake root is no protection: the
+// program has its user's rights.
+package fakeroot
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"hpcc/runtime/descriptor"
+
+	"golang.org/x/sys/unix"
+)
+
+// A program that believes to be root changes what of a file only root may change:
+// its owner, its capabilities. The filter hands these calls to hpcc
+// (seccomp_unotify(2), Linux 5.0; before that ptrace(2), see trace.go), which has
+// them noted, so that the layer says what the program asked for, and lets them
+// succeed. Where neither is allowed they succeed and are forgotten.
+
+// Notes is told what programs under a fake root ask for. Each function gets the
+// path of a file, to be followed to its end. It returns what the program gets: a
+// unix.Errno, or nil for success.
+type Notes struct {
+	// Owner is told of chown(2) and its kin; -1 keeps a half. Of a symbolic link or
+	// a FIFO it gets the directory and the name in it; else link is "".
+	Owner func(file, link string, uid, gid int) error
+	// Mode is told of a mode that chmod(2) and its kin are about to set.
+	Mode func(file string)
+	// SetAttr and RemoveAttr are told of extended attributes, but for those of
+	// links, which can have none that matter here.
+	SetAttr    func(file, name string, value []byte) error
+	RemoveAttr func(file, name string) error
+	// GetAttr and ListAttr, unless nil, answer for the kernel what extended
+	// attributes files have, but for links, which have none.
+	GetAttr  func(file, name string) ([]byte, error)
+	ListAttr func(file string) []string
+	// Lost is told, before the program begins, that this host lets nobody hear
+	// what it asks for. It may be nil.
+	Lost func()
+}
+
+// An action is what a call does to a file.
+type action int
+
+const (
+	changeOwner action = iota
+	changeMode
+	setAttr
+	removeAttr
+	getAttr
+	listAttr
+)
+
+// A fileCall is a system call that changes what of a file only root may: where
+// among its arguments the file stands, and from where on the rest. none says
+// that it has no such argument.
+type fileCall struct {
+	nr              uint32
+	does            action
+	dir, file, rest int
+	flags           int
+	link            bool // it follows no link
+}
+
+const none = -1
+
+// fileCalls are those of every architecture that we build for; olderCalls are
+// those that only some have.
+var fileCalls = append([]fileCall{
+	{unix.SYS_FCHOWN, changeOwner, 0, none, 1, none, false},
+	{unix.SYS_FCHOWNAT, changeOwner, 0, 1, 2, 4, false},
+	{unix.SYS_FCHMOD, changeMode, 0, none, 1, none, false},
+	{unix.SYS_FCHMODAT, changeMode, 0, 1, 2, none, false},
+	{unix.SYS_FCHMODAT2, changeMode, 0, 1, 2, 3, false},
+	{unix.SYS_SETXATTR, setAttr, none, 0, 1, none, false},
+	{unix.SYS_LSETXATTR, setAttr, none, 0, 1, none, true},
+	{unix.SYS_FSETXATTR, setAttr, 0, none, 1, none, false},
+	{unix.SYS_REMOVEXATTR, removeAttr, none, 0, 1, none, false},
+	{unix.SYS_LREMOVEXATTR, removeAttr, none, 0, 1, none, true},
+	{unix.SYS_FREMOVEXATTR, removeAttr, 0, none, 1, none, false},
+	{unix.SYS_GETXATTR, getAttr, none, 0, 1, none, false},
+	{unix.SYS_LGETXATTR, getAttr, none, 0, 1, none, true},
+	{unix.SYS_FGETXATTR, getAttr, 0, none, 1, none, false},
+	{unix.SYS_LISTXATTR, listAttr, none, 0, 1, none, false},
+	{unix.SYS_LLISTXATTR, listAttr, none, 0, 1, none, true},
+	{unix.SYS_FLISTXATTR, listAttr, 0, none, 1, none, false},
+}, olderCalls...)
+
+// A request is a system call that a program waits for.
+type request struct {
+	pid  uint32 // of the thread, as this process knows it
+	nr   int32
+	args [6]uint64
+}
+
+// carryOut does what a call asks for, as far as it can be done. waits reports
+// whether the program still waits for the answer. The value is what the call
+// returns when the error is nil.
+func (n *request) carryOut(waits func() bool, notes *Notes) (value int, err error) {
+	for _, c := range fileCalls {
+		if c.nr == uint32(n.nr) {
+			t, err := n.target(c)
+			if err != nil {
+				return 0, err
+			}
+			defer t.close()
+			if !waits() {
+				return 0, nil
+			}
+			return n.act(c, t, notes)
+		}
+	}
+	return 0, unix.ENOSYS
+}
+
+// A target is the file of a call.
+type target struct {
+	FD   int    // the file (O_PATH)
+	kind uint32 // of the file, S_IFMT
+	dir  int    // the directory of a link or FIFO (O_PATH); -1 for others
+	name string // its name there
+}
+
+func (t target) close() {
+	unix.Close(t.FD)
+	if t.dir >= 0 {
+		unix.Close(t.dir)
+	}
+}
+
+// target opens the file that the call names.
+func (n *request) target(c fileCall) (target, error) {
+	dir, file, follow := unix.AT_FDCWD, "", !c.link
+	if c.dir != none {
+		dir = int(int32(n.args[c.dir]))
+	}
+	var flags uint64
+	if c.flags != none {
+		flags = n.args[c.flags]
+		follow = flags&unix.AT_SYMLINK_NOFOLLOW == 0
+	}
+	if c.file != none {
+		var err error
+		if file, err = n.text(n.args[c.file]); err != nil {
+			return target{}, err
+		}
+		if file == "" && flags&unix.AT_EMPTY_PATH == 0 {
+			return target{}, unix.ENOENT
+		}
+	}
+	dir, file = belowDescriptor(dir, file)
+	fd, err := n.open(dir, file, follow)
+	if err != nil {
+		return target{}, err
+	}
+	t := target{FD: fd, dir: -1}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		t.close()
+		return target{}, err
+	}
+	t.kind = st.Mode & unix.S_IFMT
+	if (t.kind != unix.S_IFLNK && t.kind != unix.S_IFIFO) || c.does != changeOwner {
+		return t, nil
+	}
+	if file == "" || follow { // the name may be another one's
+		if file, err = n.nameOf(fd); err != nil {
+			t.close()
+			return target{}, err
+		}
+	}
+	t.name = path.Base(file)
+	if t.dir, err = n.open(dir, path.Dir(file), true); err != nil {
+		t.dir = -1
+		t.close()
+		return target{}, err
+	}
+	return t, nil
+}
+
+// nameOf returns the path of an open file as the program sees it.
+func (n *request) nameOf(fd int) (string, error) {
+	file, err := os.Readlink(descriptor.Path(fd))
+	if err != nil {
+		return "", err
+	}
+	top, err := os.Readlink(fmt.Sprintf("/proc/%d/root", n.pid))
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimPrefix(file, strings.TrimSuffix(top, "/")), nil
+}
+
+// belowDescriptor turns a name below a descriptor of the program's own into the
+// descriptor and what is below it. The C library says so what fchmodat(2) has no
+// flag for, and proc's links cannot be followed for another process.
+func belowDescriptor(dir int, file string) (int, string) {
+	for _, p := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
+		if rest, ok := strings.CutPrefix(file, p); ok {
+			number, below, _ := strings.Cut(rest, "/")
+			if fd, err := strconv.ParseUint(number, 10, 31); err == nil {
+				return int(fd), strings.TrimLeft(below, "/")
+			}
+		}
+	}
+	return dir, file
+}
+
+// act does what the call asks of its file.
+func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
+	file, rest := descriptor.Path(t.FD), n.args[c.rest:]
+	switch c.does {
+	case changeOwner:
+		uid, gid := int(int32(rest[0])), int(int32(rest[1]))
+		keepUID, keepGID := n.halves()
+		if keepUID {
+			uid = -1
+		}
+		if keepGID {
+			gid = -1
+		}
+		if t.dir >= 0 {
+			file = descriptor.Path(t.dir)
+		}
+		return 0, notes.Owner(file, t.name, uid, gid)
+	case changeMode:
+		if t.kind == unix.S_IFLNK {
+			return 0, unix.EOPNOTSUPP // links have no mode of their own, chmod(2)
+		}
+		notes.Mode(file)
+		return 0, unix.Fchmodat(unix.AT_FDCWD, file, uint32(rest[0])&0o7777, 0)
+	case listAttr:
+		var names []byte
+		if t.kind != unix.S_IFLNK {
+			for _, name := range notes.ListAttr(file) {
+				names = append(append(names, name...), 0)
+			}
+		}
+		return n.give(names, rest[0], rest[1])
+	}
+	name, err := n.text(rest[0])
+	if err != nil {
+		return 0, err
+	}
+	switch {
+	case c.does == getAttr && t.kind == unix.S_IFLNK:
+		return 0, unix.ENODATA
+	case c.does == getAttr:
+		value, err := notes.GetAttr(file, name)
+		if err != nil {
+			return 0, err
+		}
+		return n.give(value, rest[1], rest[2])
+	case t.kind == unix.S_IFLNK:
+		return 0, nil
+	case c.does == removeAttr:
+		return 0, notes.RemoveAttr(file, name)
+	}
+	size := rest[2]
+	if size > maxAttr {
+		return 0, unix.E2BIG
+	}
+	value := make([]byte, size)
+	if k, err := n.read(rest[1], value); err != nil || k < len(value) {
+		return 0, unix.EFAULT
+	}
+	return 0, notes.SetAttr(file, name, value)
+}
+
+// give writes a value into the program's buffer, as getxattr(2) does: a buffer of
+// no size asks for the length alone.
+func (n *request) give(value []byte, at, size uint64) (int, error) {
+	if size > 0 && uint64(len(value)) > size {
+		return 0, unix.ERANGE
+	}
+	if size == 0 || len(value) == 0 {
+		return len(value), nil
+	}
+	v := unix.Iovec{Base: &value[0]}
+	v.SetLen(len(value))
+	k, err := unix.ProcessVMWritev(int(n.pid), []unix.Iovec{v}, []unix.RemoteIovec{{Base: uintptr(at), Len: len(value)}}, 0)
+	if err != nil || k < len(value) {
+		return 0, unix.EFAULT
+	}
+	return len(value), nil
+}
+
+// maxAttr is the largest value that an extended attribute has, xattr(7).
+const maxAttr = 64 << 10
+
+// halves says which half of an owner a chown program does not mean to change,
+// by its command line. GNU's passes -1 for it; busybox's passes what it was
+// shown before, which is root. (A busybox shell that runs its chown without
+// executing it has another command line: there root is taken as asked for.)
+func (n *request) halves() (keepUID, keepGID bool) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", n.pid))
+	if err != nil {
+		return false, false
+	}
+	return halves(strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"))
+}
+
+func halves(args []string) (keepUID, keepGID bool) {
+	if path.Base(args[0]) == "busybox" {
+		args = args[1:]
+	}
+	if len(args) == 0 {
+		return false, false
+	}
+	name := path.Base(args[0])
+	if name == "chgrp" {
+		return true, false
+	}
+	if name != "chown" {
+		return false, false
+	}
+	for _, a := range args[1:] {
+		if strings.HasPrefix(a, "-") {
+			continue
+		}
+		user, _, grouped := strings.Cut(a, ":")
+		return user == "", !grouped
+	}
+	return false, false
+}

@@ -1,0 +1,19 @@
+package fakeroot
+
+import "golang.org/x/sys/unix"
+
+const auditArch = unix.AUDIT_ARCH_X86_64
+
+// olderCalls name no directory.
+var olderCalls = []fileCall{
+	{unix.SYS_CHOWN, changeOwner, none, 0, 1, none, false},
+	{unix.SYS_LCHOWN, changeOwner, none, 0, 1, none, true},
+	{unix.SYS_CHMOD, changeMode, none, 0, 1, none, false},
+}
+
+var faked = []uint32{
+	unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID,
+	unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_CAPSET,
+}
+
+var mknods = []mknod{{unix.SYS_MKNOD, 1}, {unix.SYS_MKNODAT, 2}}

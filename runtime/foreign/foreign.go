@@ -1,0 +1,436 @@
+// Package foreign prepares the program of a container for a user whom its image does not
+// know, such as OpenShift's and Kubernetes' users: hpcc entry.
+//
+//	NewUser: a name, a home, directories for caches ─► Become or Child
+//
+// What the image or the pod says is kept where it works. A name is known to getpwuid(3) only
+// if /etc/passwd can be written to or the image has libnss_wrapper.
+package foreign
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
+	"hpcc/runtime/accounts"
+	"hpcc/runtime/process"
+	"hpcc/runtime/smallfile"
+)
+
+// A User is the user of a process under IDs that its image does not know, as OpenShift
+// and Kubernetes start them: no passwd line, a HOME that is "/", files that are root's.
+type User struct {
+	Env  []string // for the program
+	Note string   // what could not be had, in a line; "" is nothing
+
+	uid, gid int
+	own      bool // HOME is a directory that was made just now
+}
+
+// NewUser gives this process what programs expect of a user: a name that
+// getpwuid(3) finds, a home, and places for caches that it may write to. What
+// the image or the pod says is kept where it works.
+//
+// The name comes from the first way that there is: the line that /etc/passwd has
+// already (CRI-O adds one); a line added to it, where it may be written;
+// libnss_wrapper, where the image has it; else the variables USER and
+// LOGNAME alone. It fails, with an [process.Error], when a name or a home could be
+// more than one field of a line: such would be a way to become somebody else.
+func NewUser() (*User, error) {
+	n := &User{Env: os.Environ(), uid: os.Getuid(), gid: os.Getgid()}
+	passwd := accounts.ReadInside("/", n.passwdFile())
+	line := accounts.Entry(passwd, 2, strconv.Itoa(n.uid))
+	n.settleHome(line)
+	if line != nil {
+		n.setDefault("USER", line[0])
+		n.setDefault("LOGNAME", line[0])
+	} else if err := n.register(passwd); err != nil {
+		return nil, &process.Error{Status: process.ExitFailed, Err: fmt.Errorf("entering as user %d: %w", n.uid, err)}
+	}
+	n.settlePlaces()
+	if n.gid == 0 && n.uid != 0 {
+		// The next uid is another one, and has the group in common with this.
+		unix.Umask(0o002)
+	}
+	return n, nil
+}
+
+// Become turns this process into a program of the image; the first process of a
+// namespace stays to tend it (second). It returns only on failure, with an [process.Error].
+func (n *User) Become(args []string) error {
+	exe, err := n.find(args[0])
+	if err != nil {
+		return err
+	}
+	exec := syscall.Exec
+	if os.Getpid() == 1 { // linked without the entry point of entry.go
+		exec = process.AsInit
+	}
+	return process.ExecError(exe, args[0], exec(exe, args, n.Env))
+}
+
+// Child is a program of the image as a command, for who stays its parent. The error is
+// an [process.Error].
+func (n *User) Child(args []string) (*exec.Cmd, error) {
+	exe, err := n.find(args[0])
+	if err != nil {
+		return nil, err
+	}
+	return &exec.Cmd{Path: exe, Args: args, Env: n.Env, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}, nil
+}
+
+// NotBegun explains, as an [process.Error], why the kernel did not start a child.
+func (n *User) NotBegun(child *exec.Cmd, err error) error {
+	if e := syscall.Errno(0); errors.As(err, &e) {
+		err = e
+	}
+	return process.ExecError(child.Path, child.Args[0], err)
+}
+
+// find finds a program of the image.
+func (n *User) find(name string) (string, error) {
+	path := variable(n.Env, "PATH")
+	if path == "" {
+		path = runtime.StandardPath
+	}
+	return process.LookPath(name, path)
+}
+
+// passwdFile is where names are looked up: in a file of libnss_wrapper, if that is
+// at work.
+func (n *User) passwdFile() string {
+	if f := variable(n.Env, "NSS_WRAPPER_PASSWD"); f != "" && strings.Contains(variable(n.Env, "LD_PRELOAD"), "nss_wrapper") {
+		return f
+	}
+	return etcPasswd
+}
+
+// etcPasswd is where names are looked up usually, below the root.
+const etcPasswd = "etc/passwd"
+
+// settleHome keeps HOME where that can be written to; else takes the home of the passwd
+// line, else makes a directory.
+func (n *User) settleHome(line []string) {
+	homes := []string{variable(n.Env, "HOME")}
+	if len(line) > 5 {
+		homes = append(homes, line[5])
+	}
+	for _, h := range homes {
+		if filepath.IsAbs(h) && filepath.Clean(h) != "/" && (writable(h) || (os.MkdirAll(h, 0o770) == nil && writable(h))) {
+			n.set("HOME", h)
+			return
+		}
+	}
+	h, err := n.privateDir("hpcc-home")
+	if err != nil {
+		n.setDefault("HOME", "/")
+		n.Note = fmt.Sprintf("no directory for HOME (%s) or caches can be written to; mount one at /tmp", variable(n.Env, "HOME"))
+		return
+	}
+	n.own = true
+	n.set("HOME", h)
+}
+
+// register finds a name for a uid without one, and makes it known in the best way that
+// there is. passwd is the file as it stands.
+func (n *User) register(passwd []byte) error {
+	home := variable(n.Env, "HOME")
+	name, err := newName(passwd, n.uid, variable(n.Env, "USER"), variable(n.Env, "LOGNAME"))
+	if err != nil {
+		return err
+	}
+	if strings.ContainsFunc(home, breaksLine) {
+		return fmt.Errorf("HOME %q holds a colon or what ends a line, and cannot stand in /etc/passwd", home)
+	}
+	n.set("USER", name)
+	n.set("LOGNAME", name)
+	group := accounts.ReadInside("/", "etc/group")
+	line := passwdLine(name, n.uid, n.gid, home)
+	groups := n.groupLines(group)
+	if n.passwdFile() == etcPasswd && appendTo("/"+etcPasswd, passwd, line) == nil {
+		for _, g := range groups {
+			if appendTo("/etc/group", group, g) != nil {
+				break
+			}
+			group = accounts.AppendLine(group, g)
+		}
+		return nil
+	}
+	n.wrap(passwd, group, line, groups)
+	return nil
+}
+
+// passwdLine is a line of passwd(5).
+func passwdLine(name string, uid, gid int, home string) string {
+	return fmt.Sprintf("%s:x:%d:%d:%s:%s:/bin/sh", name, uid, gid, name, home)
+}
+
+// groupLines are lines for those of this process's groups that have none.
+func (n *User) groupLines(group []byte) []string {
+	ids, err := os.Getgroups()
+	if err != nil {
+		ids = nil
+	}
+	var out []string
+	for _, gid := range append([]int{n.gid}, ids...) {
+		g := strconv.Itoa(gid)
+		line := "group" + g + ":x:" + g + ":"
+		if accounts.Entry(group, 2, g) == nil && accounts.Entry(group, 0, "group"+g) == nil && !slices.Contains(out, line) {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// wrap lets libnss_wrapper, where the image has it, show programs files of names that
+// have the lines. Where there is none, or no place for the files, nothing changes.
+func (n *User) wrap(passwd, group []byte, line string, groups []string) {
+	library := nssWrapper(variable(n.Env, "LD_PRELOAD"))
+	if library == "" {
+		return
+	}
+	dir, err := n.privateDir("hpcc-names")
+	if err != nil {
+		return
+	}
+	if len(passwd) == 0 {
+		passwd = []byte(accounts.DefaultPasswd)
+	}
+	if len(group) == 0 {
+		group = []byte(accounts.DefaultGroup)
+	}
+	for _, g := range groups {
+		group = accounts.AppendLine(group, g)
+	}
+	for name, data := range map[string][]byte{"passwd": accounts.AppendLine(passwd, line), "group": group} {
+		if smallfile.Write(filepath.Join(dir, name), data, unix.O_CREAT|unix.O_TRUNC) != nil {
+			return
+		}
+	}
+	n.set("NSS_WRAPPER_PASSWD", filepath.Join(dir, "passwd"))
+	n.set("NSS_WRAPPER_GROUP", filepath.Join(dir, "group"))
+	if old := variable(n.Env, "LD_PRELOAD"); !strings.Contains(old, library) {
+		if old != "" {
+			old = ":" + old
+		}
+		n.set("LD_PRELOAD", library+old)
+	}
+}
+
+// nssWrapper finds the library of https://cwrap.org/nss_wrapper.html; "" where there is
+// none. preload is what is loaded before all others already.
+func nssWrapper(preload string) string {
+	for _, f := range strings.FieldsFunc(preload, func(r rune) bool { return r == ':' || r == ' ' }) {
+		if strings.Contains(f, "nss_wrapper") {
+			return f
+		}
+	}
+	for _, pattern := range []string{"/usr/lib/*-linux-gnu*/", "/lib/*-linux-gnu*/", "/usr/lib64/", "/usr/lib/", "/lib64/", "/lib/", "/usr/local/lib/", "/opt/conda/lib/"} {
+		found, _ := filepath.Glob(pattern + "libnss_wrapper.so") // no bad pattern
+		if len(found) > 0 {
+			return found[0]
+		}
+	}
+	return ""
+}
+
+// places are variables for directories that programs write to, with where these are
+// below a home. Those that are always set are what programs look at before they
+// think of HOME, or what they ask the user's name for.
+var places = []struct {
+	name, below string
+	always      bool
+}{
+	{"XDG_CACHE_HOME", ".cache", true},
+	{"XDG_CONFIG_HOME", ".config", false},
+	{"XDG_DATA_HOME", ".local/share", false},
+	{"XDG_STATE_HOME", ".local/state", false},
+	{"MPLCONFIGDIR", ".cache/matplotlib", true},
+	{"TORCHINDUCTOR_CACHE_DIR", ".cache/torchinductor", true},
+	{"TRITON_CACHE_DIR", ".cache/triton", false},
+	{"TORCH_HOME", ".cache/torch", false},
+	{"HF_HOME", ".cache/huggingface", false},
+	{"NUMBA_CACHE_DIR", ".cache/numba", false},
+	{"PIP_CACHE_DIR", ".cache/pip", false},
+	{"CUDA_CACHE_PATH", ".nv/ComputeCache", false},
+	{"JUPYTER_CONFIG_DIR", ".jupyter", false},
+	{"JUPYTER_DATA_DIR", ".local/share/jupyter", false},
+	{"JUPYTER_RUNTIME_DIR", ".local/share/jupyter/runtime", false},
+}
+
+// Variables are the variables that [NewUser] points into the home when they lead nowhere.
+func Variables() []string {
+	names := []string{"TMPDIR"}
+	for _, p := range places {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// settlePlaces points variables that lead nowhere into the home. One that leads
+// to a directory with something in it stays: that was put there to be read.
+func (n *User) settlePlaces() {
+	home := variable(n.Env, "HOME")
+	if writable(home) && filepath.Clean(home) != "/" {
+		for _, p := range places {
+			had := variable(n.Env, p.name)
+			if (had == "" && n.own && p.always) || (had != "" && !usable(had)) {
+				n.set(p.name, filepath.Join(home, p.below))
+			}
+		}
+	}
+	if tmp := variable(n.Env, "TMPDIR"); (tmp != "" && !writable(tmp)) || (tmp == "" && !writable("/tmp")) {
+		if dirs := n.scratch(); len(dirs) > 0 {
+			n.set("TMPDIR", dirs[0])
+		}
+	}
+}
+
+// usable says whether a directory can be written to, or made, or has something to be read.
+func usable(dir string) bool {
+	for p := filepath.Clean(dir); ; p = filepath.Dir(p) {
+		st, err := os.Stat(p)
+		if errors.Is(err, fs.ErrNotExist) && p != "/" {
+			continue
+		}
+		if err != nil || !st.IsDir() {
+			return false
+		}
+		if writable(p) {
+			return true
+		}
+		if p != filepath.Clean(dir) {
+			return false
+		}
+		f, err := os.Open(p)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		names, _ := f.Readdirnames(1)
+		return len(names) > 0
+	}
+}
+
+// scratch are the directories that anything may be put into, the best first.
+func (n *User) scratch() []string {
+	dirs := []string{variable(n.Env, "TMPDIR"), "/tmp", "/var/tmp"}
+	if cwd, err := os.Getwd(); err == nil {
+		dirs = append(dirs, cwd)
+	}
+	dirs = append(dirs, "/dev/shm") // small, and of the container's memory
+	return slices.DeleteFunc(dirs, func(d string) bool {
+		return !filepath.IsAbs(d) || filepath.Clean(d) == "/" || strings.ContainsFunc(d, breaksLine) || !writable(d)
+	})
+}
+
+// privateDir makes a directory that is this user's alone, in a scratch directory. A
+// container that begins again finds the one that it had.
+func (n *User) privateDir(name string) (string, error) {
+	err := fs.ErrNotExist
+	for _, in := range n.scratch() {
+		dir := filepath.Join(in, name+"-"+strconv.Itoa(n.uid))
+		if err = os.Mkdir(dir, 0o700); err == nil || (errors.Is(err, fs.ErrExist) && n.private(dir)) {
+			return dir, nil
+		}
+		if dir, err = os.MkdirTemp(in, name+"-"); err == nil {
+			return dir, nil
+		}
+	}
+	return "", err
+}
+
+// private says whether a directory is this user's, and nobody else may write to it.
+func (n *User) private(dir string) bool {
+	var st unix.Stat_t
+	return unix.Lstat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR && int(st.Uid) == n.uid && st.Mode&0o022 == 0
+}
+
+// newName is a name for a uid that passwd has no line for: the first of those wished for
+// that could be one and is nobody's, else one of ours.
+func newName(passwd []byte, uid int, wishes ...string) (string, error) {
+	for _, w := range wishes {
+		if strings.ContainsFunc(w, breaksLine) {
+			return "", fmt.Errorf("the user name %q holds a colon or what ends a line, and cannot stand in /etc/passwd", w)
+		}
+	}
+	u := strconv.Itoa(uid)
+	names := append(wishes, "user", "user"+u)
+	if uid == 0 {
+		names = []string{"root", "root0"}
+	}
+	for _, name := range names {
+		if isName(name) && accounts.Entry(passwd, 0, name) == nil {
+			return name, nil
+		}
+	}
+	for i := 2; ; i++ {
+		if name := fmt.Sprintf("user%s-%d", u, i); accounts.Entry(passwd, 0, name) == nil {
+			return name, nil
+		}
+	}
+}
+
+// breaksLine says whether a character cannot stand in a field of passwd(5).
+func breaksLine(r rune) bool { return r == ':' || r < ' ' || r == 0x7f }
+
+// isName says whether a word can be a user's name (useradd(8)).
+func isName(word string) bool {
+	if word == "" || len(word) > 32 {
+		return false
+	}
+	for i, r := range word {
+		letter := (r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || r == '_'
+		if !letter && (i == 0 || ((r < '0' || r > '9') && r != '-' && r != '.')) {
+			return false
+		}
+	}
+	return true
+}
+
+// appendTo adds a line to a file that has the content; only to one that is there.
+func appendTo(name string, content []byte, line string) error {
+	if len(content) > 0 && content[len(content)-1] != '\n' {
+		line = "\n" + line
+	}
+	return smallfile.Write(name, []byte(line+"\n"), unix.O_APPEND)
+}
+
+// writable says whether a directory is there and files can be made in it.
+func writable(dir string) bool {
+	st, err := os.Stat(dir)
+	return err == nil && st.IsDir() && unix.Access(dir, unix.W_OK|unix.X_OK) == nil
+}
+
+// set gives a variable a value, once.
+func (n *User) set(name, value string) {
+	n.Env = slices.DeleteFunc(n.Env, func(v string) bool { return strings.HasPrefix(v, name+"=") })
+	n.Env = append(n.Env, name+"="+value)
+}
+
+// setDefault gives a variable a value unless it has one.
+func (n *User) setDefault(name, value string) {
+	if variable(n.Env, name) == "" {
+		n.set(name, value)
+	}
+}
+
+// variable returns the value of a variable in a list of NAME=VALUE.
+func variable(env []string, name string) string {
+	for _, kv := range env {
+		if v, ok := strings.CutPrefix(kv, name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}

@@ -1,0 +1,101 @@
+package oci
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/descriptor"
+)
+
+// A console is a pseudo-terminal of the container's; its other end belongs to
+// the engine, which receives it over a socket (runc's terminals.md).
+
+// dialConsole connects to the engine's socket, before the container's root
+// hides its path.
+func dialConsole(path string) (*os.File, error) {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to console socket %q: %w", path, err)
+	}
+	defer c.Close()
+	f, err := c.(*net.UnixConn).File()
+	if err != nil {
+		return nil, fmt.Errorf("connecting to console socket %q: %w", path, err)
+	}
+	return f, nil
+}
+
+// console opens a pseudo-terminal, sends the one end over the socket and makes
+// the other the controlling terminal and the standard streams. It belongs to
+// the container's devpts, or to the host's where the container has none.
+func (r *newRoot) console(socket int, size *specs.Box) error {
+	fail := func(err error) error { return fmt.Errorf("opening a console: %w", err) }
+	path := "/dev/ptmx"
+	if fd, err := r.Lookup("/dev/pts/ptmx"); err == nil {
+		defer unix.Close(fd)
+		path = descriptor.Path(fd)
+	}
+	master, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fail(err)
+	}
+	defer unix.Close(master)
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		return fail(err)
+	}
+	slave, err := peer(master)
+	if err != nil {
+		return fail(err)
+	}
+	if size != nil {
+		if err := unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(size.Height), Col: uint16(size.Width)}); err != nil {
+			return fail(err)
+		}
+	}
+	if err := unix.Sendmsg(socket, []byte("/dev/ptmx"), unix.UnixRights(master), nil, 0); err != nil {
+		return fmt.Errorf("sending the console to the engine: %w", err)
+	}
+	unix.Close(socket)
+	if err := r.showConsole(slave); err != nil {
+		return fmt.Errorf("showing the console as /dev/console: %w", err)
+	}
+	_, _ = unix.Setsid() // a leader of its session stays one
+	if err := unix.IoctlSetInt(slave, unix.TIOCSCTTY, 0); err != nil {
+		return fail(err)
+	}
+	for fd := range 3 {
+		if err := unix.Dup3(slave, fd, 0); err != nil {
+			return fail(err)
+		}
+	}
+	return unix.Close(slave)
+}
+
+// peer opens the other end by its descriptor: its name need not be visible here.
+func peer(master int) (int, error) {
+	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(master), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(fd), nil
+}
+
+// showConsole shows the terminal as /dev/console in a /dev of the container's own.
+func (r *newRoot) showConsole(slave int) error {
+	for _, m := range r.spec.Mounts {
+		if m.Destination != "/dev" || m.Type != "tmpfs" {
+			continue
+		}
+		to, _, err := r.Place("/dev/console", false)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(to)
+		return unix.Mount(descriptor.Path(slave), descriptor.Path(to), "", unix.MS_BIND, "")
+	}
+	return nil
+}

@@ -1,0 +1,452 @@
+package oci
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
+	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
+	"hpcc/runtime/smallfile"
+)
+
+// CreateOptions are those of create and run.
+type CreateOptions struct {
+	Bundle        string // directory of the bundle
+	PidFile       string // file that gets the pid of the container's process
+	ConsoleSocket string // where the console goes when the configuration asks for a terminal
+	PreserveFDs   int    // descriptors after the standard ones that the program gets
+}
+
+// An initRequest is what the process that becomes the program is told. The
+// numbers are descriptors, -1 where there is none.
+type initRequest struct {
+	Spec    *specs.Spec
+	State   specs.State
+	Unshare uintptr // namespaces that are yet to be made
+	Entered bool    // the early entry point makes user and mount namespace
+	Sync    int     // socket to the creator
+	Gate    int     // FIFO on which the process waits for start
+	Console int
+	// Keep is how many descriptors after the standard ones stay open; -1: all.
+	Keep   int
+	Join   int  // pidfd of the container that an exec enters
+	Lowest bool // see LowestRoot
+}
+
+// Create makes a container whose program waits for [Containers.Start].
+func (c *Containers) Create(id string, o CreateOptions) error {
+	_, err := c.create(id, o, 0)
+	return err
+}
+
+// create starts the container's process and returns it when all is ready.
+// deathsig is what the process gets when this one ends.
+func (c *Containers) create(id string, o CreateOptions, deathsig syscall.Signal) (proc *os.Process, err error) {
+	q, p, err := c.prepare(id, o)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := c.claim(id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(dir)
+		}
+	}()
+	console, err := o.console(p.spec)
+	if err != nil {
+		return nil, err
+	}
+	if console != nil {
+		defer console.Close()
+		q.Console = int(console.Fd())
+	}
+	gate := filepath.Join(dir, gateName)
+	if err := unix.Mkfifo(gate, 0o600); err != nil {
+		return nil, fmt.Errorf("making the container's gate: %w", err)
+	}
+	if q.Gate, err = unix.Open(gate, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("opening the container's gate: %w", err)
+	}
+	defer unix.Close(q.Gate)
+	ours, theirs, err := q.connect()
+	if err != nil {
+		return nil, err
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	goruntime.LockOSThread() // joined namespaces and the death signal are of a thread
+	if err := joinNamespaces(p.joins); err != nil {
+		return nil, err
+	}
+	proc, err = q.start(p, deathsig)
+	theirs.Close() // so that the end of the process is heard
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = abandon(proc, err)
+		}
+	}()
+	r := &record{State: q.State, Created: time.Now(), Hooks: p.spec.Hooks, Run: deathsig != 0}
+	r.Pid = proc.Pid
+	return proc, c.attend(ours, r, dir, o)
+}
+
+// prepare reads the bundle and decides how it is run.
+func (c *Containers) prepare(id string, o CreateOptions) (*initRequest, *plan, error) {
+	if _, err := c.dir(id); err != nil {
+		return nil, nil, err
+	}
+	bundle, err := filepath.Abs(o.Bundle)
+	if err != nil {
+		return nil, nil, fmt.Errorf("finding the bundle: %w", err)
+	}
+	s, err := readBundle(bundle)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := newPlan(s)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading %q: %w", filepath.Join(bundle, runtime.ConfigName), err)
+	}
+	for _, n := range p.notes {
+		if c.Note != nil {
+			c.Note(n)
+		}
+	}
+	return &initRequest{
+		Spec: s, Sync: -1, Gate: -1, Console: -1, Join: -1, Keep: o.PreserveFDs, Lowest: rootfs.IsLowest(),
+		State: specs.State{Version: specs.Version, ID: id, Status: specs.StateCreating, Bundle: bundle, Annotations: s.Annotations},
+	}, p, nil
+}
+
+// console connects to the engine where the configuration asks for a terminal.
+func (o *CreateOptions) console(s *specs.Spec) (*os.File, error) {
+	switch {
+	case s.Process.Terminal && o.ConsoleSocket == "":
+		return nil, errors.New("process.terminal asks for a terminal and nobody receives it: give --console-socket, or set process.terminal to false to keep the one that is there")
+	case !s.Process.Terminal && o.ConsoleSocket != "":
+		return nil, errors.New("a console socket is given and process.terminal asks for no terminal: leave --console-socket out")
+	case !s.Process.Terminal:
+		return nil, nil
+	}
+	return dialConsole(o.ConsoleSocket)
+}
+
+// joinNamespaces moves this thread, and what is started by it, into
+// namespaces that are there.
+func joinNamespaces(list []specs.LinuxNamespace) error {
+	for _, n := range list {
+		fd, err := unix.Open(n.Path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err == nil {
+			err = unix.Setns(fd, int(namespaceFlags[n.Type]))
+			unix.Close(fd)
+		}
+		if err != nil {
+			return fmt.Errorf("joining %s namespace %q: %w; a user may join only those below a user namespace of his own", n.Type, n.Path, err)
+		}
+	}
+	return nil
+}
+
+// connect makes the socket over which the process talks to its creator.
+func (q *initRequest) connect() (ours, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("preparing to talk to the container's process: %w", err)
+	}
+	q.Sync = fds[1]
+	return os.NewFile(uintptr(fds[0]), "container"), os.NewFile(uintptr(fds[1]), "creator"), nil
+}
+
+// start starts this program again as the container's first process, in its namespaces.
+func (q *initRequest) start(p *plan, deathsig syscall.Signal) (*os.Process, error) {
+	spec, err := q.file()
+	if err != nil {
+		return nil, err
+	}
+	defer spec.Close()
+	a := &syscall.SysProcAttr{Cloneflags: p.flags, Pdeathsig: deathsig, Setsid: true}
+	if p.flags&unix.CLONE_NEWUSER != 0 {
+		a.UidMappings, a.GidMappings = idMap(p.spec.Linux.UIDMappings), idMap(p.spec.Linux.GIDMappings)
+		a.GidMappingsEnableSetgroups = capable() && setgroupsAllowed()
+		if p.spec.Process.User.UID != 0 {
+			a.AmbientCaps = setupRights // see procAttr
+		}
+	}
+	return q.spawn(spec, a)
+}
+
+// spawn starts this program again with the request, which spec holds.
+func (q *initRequest) spawn(spec *os.File, a *syscall.SysProcAttr) (*os.Process, error) {
+	fds := []int{int(spec.Fd()), q.Sync, q.Gate, q.Console, q.Join}
+	if err := inherit(fds, true); err != nil {
+		return nil, err
+	}
+	proc, err := os.StartProcess("/proc/self/exe", []string{initName, "init", strconv.Itoa(int(spec.Fd()))},
+		&os.ProcAttr{Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: a})
+	if ierr := inherit(fds, false); err == nil {
+		err = ierr
+	}
+	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINVAL) {
+		return nil, &runtime.NamespaceError{Err: err}
+	}
+	return proc, err
+}
+
+// setgroupsAllowed says whether a namespace below this one may let programs
+// change their groups, user_namespaces(7).
+func setgroupsAllowed() bool {
+	b, err := os.ReadFile("/proc/self/setgroups")
+	return err == nil && strings.TrimSpace(string(b)) == "allow"
+}
+
+func idMap(m []specs.LinuxIDMapping) []syscall.SysProcIDMap {
+	out := make([]syscall.SysProcIDMap, len(m))
+	for i, x := range m {
+		out[i] = syscall.SysProcIDMap{ContainerID: int(x.ContainerID), HostID: int(x.HostID), Size: int(x.Size)}
+	}
+	return out
+}
+
+// file is the request in memory.
+func (q *initRequest) file() (*os.File, error) {
+	f, err := process.MemoryFile("hpcc-container", q)
+	if err != nil {
+		return nil, fmt.Errorf("keeping the container's specification: %w", err)
+	}
+	return f, nil
+}
+
+// inherit says whether descriptors stay open over exec, under their own numbers.
+func inherit(fds []int, yes bool) error {
+	flag := unix.FD_CLOEXEC
+	if yes {
+		flag = 0
+	}
+	for _, fd := range fds {
+		if fd < 0 {
+			continue
+		}
+		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, flag); err != nil {
+			return fmt.Errorf("handing descriptor %d over: %w", fd, err)
+		}
+	}
+	return nil
+}
+
+// Words between the creator and the container's process, one a packet. The
+// process may say anything else: the error that ended it.
+const (
+	saidSpaces = "namespaces" // process: they are made
+	saidMount  = "mount"      // creator: hooks have run, go on
+	saidReady  = "ready"      // process: only start is missing
+	saidWait   = "wait"       // creator: the record is written
+)
+
+// attend talks to the container's process until it waits at its gate.
+func (c *Containers) attend(sync *os.File, r *record, dir string, o CreateOptions) error {
+	if err := hear(sync, saidSpaces); err != nil {
+		return err
+	}
+	var err error
+	if r.Born, err = process.Born(r.Pid); err != nil {
+		return fmt.Errorf("looking at the container's process: %w", err)
+	}
+	if h := r.Hooks; h != nil {
+		//lint:ignore SA1019 engines still write prestart hooks
+		if err := runHooks("prestart", h.Prestart, &r.State); err != nil {
+			return err
+		}
+		if err := runHooks("createRuntime", h.CreateRuntime, &r.State); err != nil {
+			return err
+		}
+	}
+	if err := say(sync, saidMount); err != nil {
+		return err
+	}
+	if err := hear(sync, saidReady); err != nil {
+		return err
+	}
+	if err := r.keep(dir, o.PidFile); err != nil {
+		return err
+	}
+	return say(sync, saidWait)
+}
+
+// keep writes the record, and the pid where the engine wants it.
+func (r *record) keep(dir, pidFile string) error {
+	r.Status = specs.StateCreated
+	if err := r.write(dir); err != nil {
+		return err
+	}
+	if pidFile == "" {
+		return nil
+	}
+	return smallfile.Replace(pidFile, []byte(strconv.Itoa(r.Pid)))
+}
+
+func say(f *os.File, word string) error {
+	_, err := f.Write([]byte(word))
+	if errors.Is(err, unix.EPIPE) {
+		return errEnded
+	}
+	if err != nil {
+		return fmt.Errorf("talking to the container's process: %w", err)
+	}
+	return nil
+}
+
+var errEnded = errors.New("the container's process ended before it was ready")
+
+// abandon ends a process that did not get ready, and says how it ended where it said nothing itself.
+func abandon(proc *os.Process, err error) error {
+	_ = proc.Kill() // it may have ended
+	if state, werr := proc.Wait(); werr == nil && errors.Is(err, errEnded) {
+		return fmt.Errorf("%w: %s", err, state)
+	}
+	return err
+}
+
+// hear waits for a word; any other is an error that the other side had.
+func hear(f *os.File, word string) error {
+	b := make([]byte, 64<<10)
+	n, err := f.Read(b)
+	if (n == 0 && (err == nil || errors.Is(err, io.EOF))) || errors.Is(err, unix.ECONNRESET) { // it had not read all
+		return errEnded
+	}
+	if err != nil {
+		return fmt.Errorf("talking to the container's process: %w", err)
+	}
+	if s := string(b[:n]); s != word {
+		return errors.New(s)
+	}
+	return nil
+}
+
+// runHooks runs hooks one after the other, with the container's state on their
+// standard input.
+func runHooks(kind string, hooks []specs.Hook, state *specs.State) error {
+	if len(hooks) == 0 {
+		return nil
+	}
+	in, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	for _, h := range hooks {
+		ctx, cancel := context.Background(), context.CancelFunc(func() {})
+		if h.Timeout != nil {
+			ctx, cancel = context.WithTimeout(ctx, time.Duration(*h.Timeout)*time.Second)
+		}
+		cmd := exec.CommandContext(ctx, h.Path)
+		if len(h.Args) > 0 {
+			cmd.Args = h.Args
+		}
+		cmd.Env = append([]string{}, h.Env...) // no environment but its own
+		cmd.Stdin = bytes.NewReader(in)
+		cmd.WaitDelay = time.Second
+		out, err := cmd.CombinedOutput()
+		cancel()
+		if err != nil {
+			return fmt.Errorf("running %s hook %q: %w: %s", kind, h.Path, err, bytes.TrimSpace(out))
+		}
+	}
+	return nil
+}
+
+// Run makes and starts a container and ends as its program ends. Where the
+// configuration allows, with neither a pid namespace nor hooks, this process
+// turns into the program and Run does not return; else it waits for the
+// program, passes signals on and removes the record.
+func (c *Containers) Run(id string, o CreateOptions) error {
+	q, p, err := c.prepare(id, o)
+	if err != nil {
+		return err
+	}
+	waits := p.flags&unix.CLONE_NEWPID != 0 || p.spec.Hooks != nil || o.ConsoleSocket != ""
+	for _, n := range p.joins {
+		waits = waits || n.Type == specs.PIDNamespace
+	}
+	if waits {
+		return c.supervise(id, o)
+	}
+	dir, err := c.claim(id)
+	if err != nil {
+		return err
+	}
+	r := &record{State: q.State, Created: time.Now(), Run: true}
+	r.Pid = os.Getpid()
+	if r.Born, err = process.Born(r.Pid); err == nil {
+		err = r.keep(dir, o.PidFile)
+	}
+	if err == nil {
+		err = q.turnInto(p)
+	}
+	os.RemoveAll(dir)
+	return err
+}
+
+// turnInto makes this process the container's. It returns only on failure.
+func (q *initRequest) turnInto(p *plan) error {
+	goruntime.LockOSThread()
+	if err := joinNamespaces(p.joins); err != nil {
+		return err
+	}
+	mode := "init"
+	q.Unshare, q.Keep = p.flags, -1
+	if p.flags&unix.CLONE_NEWUSER != 0 {
+		mode, q.Entered = "run", true // see entry.go
+		q.Unshare &^= unix.CLONE_NEWUSER | unix.CLONE_NEWNS
+	}
+	f, err := q.file()
+	if err != nil {
+		return err
+	}
+	if err := inherit([]int{int(f.Fd())}, true); err != nil {
+		return err
+	}
+	return fmt.Errorf("executing hpcc again: %w", syscall.Exec("/proc/self/exe", []string{initName, mode, strconv.Itoa(int(f.Fd()))}, os.Environ()))
+}
+
+// supervise runs a container as a child and ends as it ends.
+func (c *Containers) supervise(id string, o CreateOptions) error {
+	proc, err := c.create(id, o, syscall.SIGKILL)
+	if err != nil {
+		return err
+	}
+	stop := process.RelaySignals(proc)
+	if err := c.Start(id); err != nil {
+		return errors.Join(err, c.Delete(id, true))
+	}
+	state, err := proc.Wait()
+	stop()
+	if derr := c.Delete(id, true); err == nil {
+		err = derr
+	}
+	if err != nil {
+		return err
+	}
+	process.EndAs(state)
+	return nil
+}

@@ -1,0 +1,168 @@
+package oci
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"syscall"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/process"
+	"hpcc/runtime/rootfs"
+	"hpcc/runtime/smallfile"
+)
+
+// ExecOptions are those of exec.
+type ExecOptions struct {
+	Process       string // file with a specs.Process
+	PidFile       string
+	ConsoleSocket string
+	PreserveFDs   int
+	Detach        bool // return when the program has begun
+}
+
+// Exec runs one more program in a running container, as "podman exec" wants it.
+// It works where the container lies in this process's own user namespace, as
+// Podman's do: a program of several threads, which Go's are, may not enter
+// another.
+func (c *Containers) Exec(id string, o ExecOptions) error {
+	r, err := c.record(id)
+	if err != nil {
+		return err
+	}
+	if s := r.status(filepath.Join(c.Root, id)); s == specs.StateStopped {
+		return fmt.Errorf("container not running: %q", id)
+	}
+	process, err := readProcess(o.Process)
+	if err != nil {
+		return err
+	}
+	q := &initRequest{Spec: &specs.Spec{Process: process}, Gate: -1, Console: -1, Keep: o.PreserveFDs, Lowest: rootfs.IsLowest()}
+	if process.Terminal && o.ConsoleSocket != "" {
+		console, err := dialConsole(o.ConsoleSocket)
+		if err != nil {
+			return err
+		}
+		defer console.Close()
+		q.Console = int(console.Fd())
+	}
+	if q.Join, err = unix.PidfdOpen(r.Pid, 0); err != nil {
+		return fmt.Errorf("opening the process of container %q: %w", id, err)
+	}
+	defer unix.Close(q.Join)
+	ours, theirs, err := q.connect()
+	if err != nil {
+		return err
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	spec, err := q.file()
+	if err != nil {
+		return err
+	}
+	defer spec.Close()
+	goruntime.LockOSThread() // namespaces are of a thread, and what it starts is in them
+	if err := joinContainer(q.Join, r.Pid); err != nil {
+		return fmt.Errorf("entering container %q: %w", id, err)
+	}
+	proc, err := q.spawn(spec, &syscall.SysProcAttr{Setsid: process.Terminal})
+	theirs.Close() // so that the end of the process is heard
+	if err != nil {
+		return err
+	}
+	return o.attend(ours, proc)
+}
+
+// attend waits until the program has begun, and unless it is to be left alone
+// until it ends.
+func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
+	err := hear(sync, saidReady)
+	if err == nil && o.PidFile != "" {
+		err = smallfile.Replace(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
+	}
+	if err == nil {
+		err = say(sync, saidWait)
+	}
+	if err != nil {
+		return abandon(proc, err)
+	}
+	if o.Detach {
+		return nil
+	}
+	stop := process.RelaySignals(proc)
+	state, err := proc.Wait()
+	stop()
+	if err != nil {
+		return err
+	}
+	process.EndAs(state)
+	return nil
+}
+
+// readProcess reads the file that says what to run.
+func readProcess(name string) (*specs.Process, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("opening the process to run: %w", err)
+	}
+	defer f.Close()
+	p := &specs.Process{}
+	if err := json.NewDecoder(io.LimitReader(f, maxConfig)).Decode(p); err != nil {
+		return nil, fmt.Errorf("reading %q: it describes no process: %w", name, err)
+	}
+	if len(p.Args) == 0 || p.Args[0] == "" || !filepath.IsAbs(p.Cwd) {
+		return nil, fmt.Errorf("reading %q: a process needs args and an absolute cwd", name)
+	}
+	return p, nil
+}
+
+// joinContainer moves this thread into the container's namespaces, except that
+// of mounts, for which the started program is found first.
+func joinContainer(pidfd, pid int) error {
+	flags := uintptr(0)
+	for name, flag := range map[string]uintptr{"pid": unix.CLONE_NEWPID, "net": unix.CLONE_NEWNET, "ipc": unix.CLONE_NEWIPC,
+		"uts": unix.CLONE_NEWUTS, "cgroup": unix.CLONE_NEWCGROUP, "user": unix.CLONE_NEWUSER} {
+		mine, err := os.Readlink("/proc/self/ns/" + name)
+		theirs, terr := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, name))
+		if err := errors.Join(err, terr); err != nil {
+			return fmt.Errorf("looking at its namespaces: %w", err)
+		}
+		if mine != theirs {
+			flags |= flag
+		}
+	}
+	if flags&unix.CLONE_NEWUSER != 0 {
+		return errors.New("it has a user namespace of its own, which hpcc does not enter; nsenter(1) does")
+	}
+	if flags == 0 {
+		return nil
+	}
+	return unix.Setns(pidfd, int(flags))
+}
+
+// visit enters the container's mounts and opens a console there.
+func (q *initRequest) visit() error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("entering the container: %w", err)
+	}
+	if err := unix.Setns(q.Join, unix.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("entering the container's mounts: %w", err)
+	}
+	if q.Console < 0 {
+		return nil
+	}
+	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("entering the container: %w", err)
+	}
+	defer unix.Close(root)
+	r := &newRoot{Root: rootfs.Root{FD: root}, spec: q.Spec}
+	return r.console(q.Console, q.Spec.Process.ConsoleSize)
+}

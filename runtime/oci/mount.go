@@ -1,0 +1,330 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rootfs"
+)
+
+// A newRoot is the root of a container while it is put together.
+type newRoot struct {
+	rootfs.Root
+	spec *specs.Spec
+}
+
+// assemble mounts what the spec says below base. The mount namespace must be
+// this process's own.
+func assemble(s *specs.Spec) (*newRoot, error) {
+	src, err := rootfs.OpenSources(s.Mounts)
+	if err != nil {
+		return nil, err
+	}
+	img, err := unix.Open(s.Root.Path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening root %q: %w", s.Root.Path, err)
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return nil, fmt.Errorf("detaching from the host's mounts: %w", err)
+	}
+	if err := rootfs.CloneSources(s.Mounts, src); err != nil {
+		return nil, err
+	}
+	if err := unix.Mount(descriptor.Path(img), rootfs.Base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return nil, fmt.Errorf("mounting root %q: %w", s.Root.Path, err)
+	}
+	unix.Close(img)
+	r := &newRoot{Root: rootfs.Root{Write: !s.Root.Readonly}, spec: s}
+	if r.FD, err = unix.Open(rootfs.Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
+		return nil, fmt.Errorf("opening the new root: %w", err)
+	}
+	if s.Root.Readonly {
+		if err := rootfs.RemountReadOnly(r.FD); err != nil {
+			return nil, fmt.Errorf("making the root read-only: %w", err)
+		}
+	}
+	for i, m := range s.Mounts {
+		if err := r.ociMount(m, src[i]); err != nil {
+			return nil, fmt.Errorf("mounting %q (%s) at %q: %w", m.Source, m.Type, m.Destination, err)
+		}
+	}
+	return r, r.devices()
+}
+
+// seal hides and protects what the spec says, once everything is mounted.
+func (r *newRoot) seal() error {
+	for _, p := range r.spec.Linux.MaskedPaths {
+		if err := r.mask(p); err != nil {
+			return fmt.Errorf("hiding %q: %w", p, err)
+		}
+	}
+	for _, p := range r.spec.Linux.ReadonlyPaths {
+		if err := r.protect(p); err != nil {
+			return fmt.Errorf("making %q read-only: %w", p, err)
+		}
+	}
+	return r.Root.Seal()
+}
+
+// mountFlags are the options of mount(8) that are flags of mount(2). Those
+// that begin with "no" and have a counterpart are taken back by it.
+var mountFlags = map[string]uintptr{
+	"ro": unix.MS_RDONLY, "nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "sync": unix.MS_SYNCHRONOUS,
+	"dirsync": unix.MS_DIRSYNC, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
+	"strictatime": unix.MS_STRICTATIME, "mand": unix.MS_MANDLOCK,
+}
+
+var clearedFlags = map[string]uintptr{
+	"rw": unix.MS_RDONLY, "suid": unix.MS_NOSUID, "dev": unix.MS_NODEV, "exec": unix.MS_NOEXEC, "async": unix.MS_SYNCHRONOUS,
+	"atime": unix.MS_NOATIME, "diratime": unix.MS_NODIRATIME, "norelatime": unix.MS_RELATIME, "nostrictatime": unix.MS_STRICTATIME, "nomand": unix.MS_MANDLOCK,
+}
+
+var propagations = map[string]uintptr{
+	"private": unix.MS_PRIVATE, "rprivate": unix.MS_PRIVATE | unix.MS_REC, "slave": unix.MS_SLAVE, "rslave": unix.MS_SLAVE | unix.MS_REC,
+	"shared": unix.MS_SHARED, "rshared": unix.MS_SHARED | unix.MS_REC, "unbindable": unix.MS_UNBINDABLE, "runbindable": unix.MS_UNBINDABLE | unix.MS_REC,
+}
+
+// engineOptions are for engines and labels, or are the default; no kernel knows them.
+var engineOptions = []string{"bind", "rbind", "defaults", "z", "Z", "U", "tmpcopyup", "notmpcopyup", "nocopy", "copy", "rro", "rrw", "rnosuid", "rnodev", "rnoexec"}
+
+// mountOptions splits the options of a mount.
+func mountOptions(opts []string) (flags, propagation uintptr, data []string) {
+	for _, o := range opts {
+		switch {
+		case mountFlags[o] != 0:
+			flags |= mountFlags[o]
+		case clearedFlags[o] != 0:
+			flags &^= clearedFlags[o]
+		case propagations[o] != 0:
+			propagation = propagations[o]
+		case !slices.Contains(engineOptions, o):
+			data = append(data, o)
+		}
+	}
+	return flags, propagation, data
+}
+
+// ociMount makes one mount. from is the opened source of a bind.
+func (r *newRoot) ociMount(m specs.Mount, from int) error {
+	flags, propagation, data := mountOptions(m.Options)
+	wantDir := true
+	if from >= 0 {
+		defer unix.Close(from)
+		var st unix.Stat_t
+		if err := unix.Fstat(from, &st); err != nil {
+			return err
+		}
+		wantDir = st.Mode&unix.S_IFMT == unix.S_IFDIR
+	}
+	to, _, err := r.Place(m.Destination, wantDir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	if m.Type == "bind" {
+		rec := uintptr(0)
+		if slices.Contains(m.Options, "rbind") {
+			rec = unix.MS_REC
+		}
+		err = rootfs.BindSource(m, from, to, rec)
+	} else {
+		err = mountType(m, to, flags, data)
+	}
+	// What was replaced by the host's has not got the flags yet.
+	if m.Type != "bind" && hostPlace[m.Type] == "" {
+		flags = 0
+	}
+	if err != nil || flags|propagation == 0 {
+		return err
+	}
+	// fd "to" is what was covered; look again for what covers it.
+	top, _, err := r.Place(m.Destination, wantDir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	if flags != 0 {
+		if err := rootfs.Remount(top, flags); err != nil {
+			return err
+		}
+	}
+	if propagation != 0 {
+		return unix.Mount("", descriptor.Path(top), "", propagation, "")
+	}
+	return nil
+}
+
+// hostPlace is what of the host a kernel file system is replaced by where a
+// user may not mount one of his own: /proc without a pid namespace, /sys
+// without a network namespace, control groups.
+var hostPlace = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "cgroup2": "/sys/fs/cgroup", "mqueue": "/dev/mqueue"}
+
+// mountType mounts a file system that is no bind. cgroup is what the host has of it.
+func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
+	err := errors.ErrUnsupported
+	if m.Type != "cgroup" && m.Type != "cgroup2" {
+		err = unix.Mount(m.Source, descriptor.Path(to), m.Type, flags, strings.Join(data, ","))
+	}
+	if errors.Is(err, unix.EINVAL) && slices.ContainsFunc(data, isOwner) {
+		// An id that the namespace does not have, such as gid=5 of devpts.
+		err = unix.Mount(m.Source, descriptor.Path(to), m.Type, flags, strings.Join(slices.DeleteFunc(data, isOwner), ","))
+	}
+	host := hostPlace[m.Type]
+	if err == nil || host == "" {
+		return err
+	}
+	fd, oerr := unix.Open(host, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if oerr != nil {
+		return nil // the host has none either
+	}
+	defer unix.Close(fd)
+	if berr := rootfs.Bind(fd, to, unix.MS_REC); berr != nil {
+		return fmt.Errorf("%w; showing the host's: %w", err, berr)
+	}
+	return nil
+}
+
+func isOwner(o string) bool { return strings.HasPrefix(o, "gid=") || strings.HasPrefix(o, "uid=") }
+
+// defaultDevices are in every container, config-linux.md "Default Devices".
+var defaultDevices = []string{"/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"}
+
+// devices fills a /dev of the container's own. A user may not make devices;
+// those of the host are shown in their places.
+func (r *newRoot) devices() error {
+	own := false
+	for _, m := range r.spec.Mounts {
+		if m.Destination == "/dev" {
+			own = m.Type == "tmpfs"
+		}
+	}
+	paths := slices.Clone(defaultDevices)
+	if !own {
+		paths = nil
+	}
+	for _, d := range r.spec.Linux.Devices {
+		if p := filepath.Clean("/" + d.Path); !slices.Contains(paths, p) && (own || !r.has(p)) {
+			paths = append(paths, p)
+		}
+	}
+	for _, p := range paths {
+		if err := r.showDevice(p); err != nil {
+			return fmt.Errorf("showing device %q: %w", p, err)
+		}
+	}
+	if !own {
+		return nil
+	}
+	dev, err := r.Lookup("/dev")
+	if err != nil {
+		return err
+	}
+	defer unix.Close(dev)
+	for name, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "ptmx": "pts/ptmx"} {
+		if err := unix.Symlinkat(target, dev, name); err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("making /dev/%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// showDevice shows the host's device. What else is there under its name is none.
+func (r *newRoot) showDevice(p string) error {
+	from, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("this host has none: %w", err)
+	}
+	defer unix.Close(from)
+	var st unix.Stat_t
+	if err := unix.Fstat(from, &st); err != nil {
+		return err
+	}
+	if k := st.Mode & unix.S_IFMT; k != unix.S_IFCHR && k != unix.S_IFBLK {
+		return errors.New("on this host it is no device, and a user may not make one")
+	}
+	to, _, err := r.Place(p, false)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(to)
+	return rootfs.Bind(from, to, 0)
+}
+
+func (r *newRoot) has(p string) bool {
+	fd, err := r.Lookup(p)
+	if err == nil {
+		unix.Close(fd)
+	}
+	return err == nil
+}
+
+// mask makes a path unreadable; one that is not there needs it not.
+func (r *newRoot) mask(p string) error {
+	fd, err := r.Lookup(p)
+	if err != nil {
+		return absent(err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		return nil
+	case unix.S_IFDIR:
+		return unix.Mount("tmpfs", descriptor.Path(fd), "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "size=0k")
+	}
+	return unix.Mount("/dev/null", descriptor.Path(fd), "", unix.MS_BIND, "")
+}
+
+// protect makes what lies at a path read-only.
+func (r *newRoot) protect(p string) error {
+	fd, err := r.Lookup(p)
+	if err != nil {
+		return absent(err)
+	}
+	defer unix.Close(fd)
+	if _, link, err := descriptor.ReadLink(fd); err != nil || link {
+		return err
+	}
+	if err := rootfs.Bind(fd, fd, unix.MS_REC); err != nil {
+		return err
+	}
+	top, err := r.Lookup(p)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	return rootfs.RemountReadOnly(top)
+}
+
+// absent drops errors that say that a path is not there.
+func absent(err error) error {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EACCES) {
+		return nil
+	}
+	return err
+}
+
+// setSysctl sets kernel parameters, of which namespaces have some of their own.
+func setSysctl(params map[string]string) error {
+	for name, value := range params {
+		p := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+		if !strings.HasPrefix(p, "/proc/sys/") {
+			return fmt.Errorf("linux.sysctl: %q is no parameter", name)
+		}
+		if err := os.WriteFile(p, []byte(value), 0); err != nil {
+			return fmt.Errorf("setting kernel parameter %s: %w; a user may set only those of namespaces of the container's own", name, err)
+		}
+	}
+	return nil
+}

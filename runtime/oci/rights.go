@@ -1,0 +1,175 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// capabilityNames in the order of their numbers, <linux/capability.h>.
+var capabilityNames = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_DAC_READ_SEARCH", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_SETGID", "CAP_SETUID",
+	"CAP_SETPCAP", "CAP_LINUX_IMMUTABLE", "CAP_NET_BIND_SERVICE", "CAP_NET_BROADCAST", "CAP_NET_ADMIN", "CAP_NET_RAW", "CAP_IPC_LOCK",
+	"CAP_IPC_OWNER", "CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_CHROOT", "CAP_SYS_PTRACE", "CAP_SYS_PACCT", "CAP_SYS_ADMIN",
+	"CAP_SYS_BOOT", "CAP_SYS_NICE", "CAP_SYS_RESOURCE", "CAP_SYS_TIME", "CAP_SYS_TTY_CONFIG", "CAP_MKNOD", "CAP_LEASE", "CAP_AUDIT_WRITE",
+	"CAP_AUDIT_CONTROL", "CAP_SETFCAP", "CAP_MAC_OVERRIDE", "CAP_MAC_ADMIN", "CAP_SYSLOG", "CAP_WAKE_ALARM", "CAP_BLOCK_SUSPEND",
+	"CAP_AUDIT_READ", "CAP_PERFMON", "CAP_BPF", "CAP_CHECKPOINT_RESTORE",
+}
+
+// setupRights are what an init whose id is not 0 in a new user namespace keeps
+// over exec to put the container together.
+var setupRights = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_CHROOT, unix.CAP_DAC_OVERRIDE}
+
+// capability is the set of the named capabilities as capset(2) has it; names
+// that this kernel or hpcc does not know are left out, as the specification allows.
+func capability(names []string) (set uint64) {
+	for _, n := range names {
+		if i := slices.Index(capabilityNames, n); i >= 0 {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// capable says whether this process may mount and make namespaces as it is.
+func capable() bool {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	return unix.Capget(&h, &d[0]) == nil && d[0].Effective&(1<<unix.CAP_SYS_ADMIN) != 0
+}
+
+// takeRights gives this thread the ids, capabilities and limits of the process;
+// exec keeps them. Rights are those over the user namespace and no more.
+func takeRights(p *specs.Process) error {
+	for _, l := range p.Rlimits {
+		if err := setLimit(l); err != nil {
+			return err
+		}
+	}
+	if p.OOMScoreAdj != nil {
+		// Lowering it is an administrator's; not having it harms nobody.
+		_ = os.WriteFile("/proc/self/oom_score_adj", fmt.Appendf(nil, "%d", *p.OOMScoreAdj), 0)
+	}
+	c := p.Capabilities
+	if c == nil {
+		c = &specs.LinuxCapabilities{}
+	}
+	bounding := capability(c.Bounding)
+	for i := range capabilityNames {
+		if bounding&(1<<i) == 0 {
+			if err := unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(i), 0, 0, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+				return fmt.Errorf("dropping %s: %w", capabilityNames[i], err)
+			}
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("keeping capabilities: %w", err)
+	}
+	if err := takeIDs(p.User); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("giving up the namespace's rights: %w", err)
+	}
+	e, pm, in := capability(c.Effective), capability(c.Permitted), capability(c.Inheritable)
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	d := [2]unix.CapUserData{
+		{Effective: uint32(e), Permitted: uint32(pm), Inheritable: uint32(in)},
+		{Effective: uint32(e >> 32), Permitted: uint32(pm >> 32), Inheritable: uint32(in >> 32)},
+	}
+	if err := unix.Capset(&h, &d[0]); err != nil {
+		return fmt.Errorf("taking the capabilities of process.capabilities: %w", err)
+	}
+	for i, n := range capabilityNames {
+		if capability(c.Ambient)&(1<<i) != 0 {
+			if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, uintptr(i), 0, 0); err != nil {
+				return fmt.Errorf("taking ambient %s: %w", n, err)
+			}
+		}
+	}
+	if p.NoNewPrivileges {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			return fmt.Errorf("giving up new privileges: %w", err)
+		}
+	}
+	return nil
+}
+
+// leaveOut removes capabilities from all sets of c.
+func leaveOut(c *specs.LinuxCapabilities, caps []uintptr) {
+	if c == nil {
+		return
+	}
+	for _, set := range []*[]string{&c.Bounding, &c.Effective, &c.Inheritable, &c.Permitted, &c.Ambient} {
+		*set = slices.DeleteFunc(*set, func(name string) bool {
+			return slices.Contains(caps, uintptr(slices.Index(capabilityNames, name)))
+		})
+	}
+}
+
+// takeIDs becomes the user, where that is not so already.
+func takeIDs(u specs.User) error {
+	if len(u.AdditionalGids) > 0 {
+		groups := make([]int, len(u.AdditionalGids))
+		for i, g := range u.AdditionalGids {
+			groups[i] = int(g)
+		}
+		// Refused where setgroups is denied, as for every user without
+		// subordinate ids: the caller's groups remain.
+		if err := syscall.Setgroups(groups); err != nil && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("taking the groups %v: %w", groups, err)
+		}
+	}
+	if os.Getgid() != int(u.GID) || os.Getegid() != int(u.GID) {
+		if err := syscall.Setresgid(int(u.GID), int(u.GID), int(u.GID)); err != nil {
+			return fmt.Errorf("taking group %d: %w", u.GID, err)
+		}
+	}
+	if os.Getuid() != int(u.UID) || os.Geteuid() != int(u.UID) {
+		if err := syscall.Setresuid(int(u.UID), int(u.UID), int(u.UID)); err != nil {
+			return fmt.Errorf("taking user %d: %w", u.UID, err)
+		}
+	}
+	if u.Umask != nil {
+		unix.Umask(int(*u.Umask))
+	}
+	return nil
+}
+
+// limitNumbers are the limits of getrlimit(2), which are the same on all
+// machines that hpcc is built for.
+var limitNumbers = map[string]int{
+	"RLIMIT_CPU": 0, "RLIMIT_FSIZE": 1, "RLIMIT_DATA": 2, "RLIMIT_STACK": 3, "RLIMIT_CORE": 4, "RLIMIT_RSS": 5, "RLIMIT_NPROC": 6, "RLIMIT_NOFILE": 7,
+	"RLIMIT_MEMLOCK": 8, "RLIMIT_AS": 9, "RLIMIT_LOCKS": 10, "RLIMIT_SIGPENDING": 11, "RLIMIT_MSGQUEUE": 12, "RLIMIT_NICE": 13, "RLIMIT_RTPRIO": 14, "RLIMIT_RTTIME": 15,
+}
+
+// setLimit sets a limit, or as much of it as the user may have.
+func setLimit(l specs.POSIXRlimit) error {
+	nr, ok := limitNumbers[l.Type]
+	if !ok {
+		return fmt.Errorf("process.rlimits: there is no limit %q", l.Type)
+	}
+	if l.Soft > l.Hard {
+		return fmt.Errorf("process.rlimits: %s: the soft limit %d is above the hard limit %d", l.Type, l.Soft, l.Hard)
+	}
+	want := syscall.Rlimit{Cur: l.Soft, Max: l.Hard}
+	// The standard library's call, so that it does not put back the limit of
+	// descriptors on exec.
+	err := syscall.Setrlimit(nr, &want)
+	if errors.Is(err, unix.EPERM) {
+		var have syscall.Rlimit
+		if err = syscall.Getrlimit(nr, &have); err == nil {
+			want = syscall.Rlimit{Cur: min(want.Cur, have.Max), Max: min(want.Max, have.Max)}
+			err = syscall.Setrlimit(nr, &want)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("setting %s: %w", l.Type, err)
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
+	"hpcc/runtime/rootfs"
+)
+
+// rootFeature reports how runs replace the root directory.
+func rootFeature(context.Context) Feature {
+	if rootfs.IsLowest() {
+		return Feature{State: OK, Why: "an initramfs, as on diskless nodes, which pivot_root(2) cannot replace: runs move the image over it; programs that are root inside cannot mount"}
+	}
+	return Feature{State: OK, Why: "pivot_root(2) replaces it"}
+}
+
+// overlay tries an overlay with its changes in dir.
+func overlay(ctx context.Context, dir string) Feature {
+	const without = "builds copy the tree for each step instead"
+	for dir != "/" {
+		if st, err := os.Stat(dir); err == nil && st.IsDir() {
+			break
+		}
+		dir = filepath.Dir(dir)
+	}
+	tmp, err := os.MkdirTemp(dir, ".hpcc-doctor-")
+	if err != nil {
+		return Feature{State: Limited, Why: fmt.Sprintf("not tried: %v", err)}
+	}
+	defer os.RemoveAll(tmp)
+	in, err := trial(ctx, syscall.CLONE_NEWNS, "overlay", tmp)
+	_ = os.Chmod(filepath.Join(tmp, "work", "work"), 0o700) // the kernel makes it with mode 0
+	f := Feature{State: Limited}
+	switch {
+	case err == nil:
+		return Feature{State: OK, Why: "in a user namespace, on the store's file system"}
+	case in == "":
+		f.Why = fmt.Sprintf("it needs user namespaces (%v)", err)
+	case errors.Is(err, syscall.ENOSPC):
+		f.Why, f.Do = "not tried: the file system of "+dir+" is full", "free space there"
+	case in == "mounting" && errors.Is(err, syscall.ENODEV):
+		f.Why, f.Ask = "the kernel has no overlay; "+without, "modprobe overlay"
+	case in == "mounting" && errors.Is(err, syscall.EPERM):
+		f.Why, f.Ask = "users may not mount overlays ("+err.Error()+"); "+without, "Linux 5.11 or newer (this is "+kernelFile("/proc/sys/kernel/osrelease")+")"
+	case in == setsAttribute && errors.Is(err, syscall.ENOTSUP):
+		f.Why = "the file system of " + dir + " has no user extended attributes, in which an overlay keeps what was removed (tmpfs has them since Linux 6.6, NFS since 4.2); " + without
+		f.Do = "a store on a local disk builds faster: HPCC_STORE=/tmp/$USER-hpcc"
+	default:
+		f.Why = fmt.Sprintf("the file system of %s does not serve (%s: %v); %s", dir, in, err, without)
+		f.Do = "a store on a local disk builds faster: HPCC_STORE=/tmp/$USER-hpcc"
+	}
+	return f
+}
+
+// seccompFeature tries the filter that lets package managers work in builds.
+func seccompFeature(ctx context.Context) Feature {
+	in, err := trial(ctx, 0, "seccomp", "")
+	switch {
+	case err == nil:
+		return Feature{State: OK, Why: "filter and notification of what RUN asks of files"}
+	case in == "tracing":
+		return Feature{State: OK, Why: fmt.Sprintf("filter, but no notification (%v): RUN is traced (ptrace), which makes it slower", err)}
+	case in == "listening":
+		return Feature{State: Limited, Why: fmt.Sprintf("filter, but neither notification (%v) nor ptrace: owners that RUN gives are lost", err), Ask: "Linux 5.0 or newer with CONFIG_SECCOMP_FILTER=y; no outer container that listens itself or forbids ptrace"}
+	case in == "":
+		return Feature{State: No, Why: fmt.Sprintf("not tried: it needs user namespaces (%v)", err)}
+	}
+	return Feature{State: No, Why: fmt.Sprintf("%s: %v; RUN of package managers fails", in, err), Ask: "a kernel with CONFIG_SECCOMP_FILTER=y"}
+}
+
+// fuse looks for what SquashFS files are mounted with.
+func fuse(context.Context) Feature {
+	const without = "SquashFS files are unpacked before they run"
+	fd, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return Feature{State: Limited, Why: "there is no /dev/fuse; " + without, Ask: "modprobe fuse"}
+	case err != nil:
+		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse: %v; %s", err, without), Ask: "chmod 666 /dev/fuse"}
+	}
+	unix.Close(fd)
+	if err := runtime.CanMountSquashFS(); err != nil {
+		return Feature{State: Limited, Why: fmt.Sprintf("/dev/fuse is there, %v; %s", errors.Unwrap(err), without), Ask: "install the package squashfuse"}
+	}
+	return Feature{State: OK, Why: "/dev/fuse and squashfuse"}
+}
+
+// subordinate ids are what other tools ask administrators for.
+func subordinate(context.Context) Feature {
+	return Feature{State: OK, Why: "not needed: builds and runs use your own id alone; no /etc/subuid, no setuid helper"}
+}
+
+// foreign finds the architectures whose programs run here.
+func foreign(ctx context.Context) Feature {
+	here, mine := runtime.Emulators()
+	in, err := trial(ctx, syscall.CLONE_NEWNS, "binfmt", "")
+	able := err == nil
+	var why []string
+	if len(here) > 0 {
+		why = append(why, "registered with the host: "+strings.Join(here, ", "))
+	}
+	if able && len(mine) > 0 {
+		why = append(why, "by qemu on PATH: "+strings.Join(mine, ", "))
+	}
+	f := Feature{State: OK, Why: strings.Join(why, "; ")}
+	switch {
+	case f.Why != "":
+	case able:
+		f = Feature{State: Limited, Why: "the kernel lets you run them, and no static qemu is on PATH", Do: "put Debian's qemu-user-static on PATH"}
+	case in == "":
+		f = Feature{State: No, Why: fmt.Sprintf("nothing is registered with binfmt_misc, and to register needs user namespaces (%v)", err)}
+	default:
+		f = Feature{State: No, Why: fmt.Sprintf("the kernel does not let users register emulators (%v), which Linux 6.7 does; such images can be unpacked and moved", err),
+			Ask: "install qemu-user-static and its binfmt_misc handlers (flag F)"}
+	}
+	return f
+}
+
+// found lists the files that patterns match.
+func found(patterns ...string) (out []string) {
+	for _, p := range patterns {
+		m, _ := filepath.Glob(p)
+		out = append(out, m...)
+	}
+	return out
+}
+
+// gpu looks for device nodes that the user may open, and for CDI specs.
+func gpu(context.Context) Feature {
+	nodes := found("/dev/nvidia[0-9]*", "/dev/kfd")
+	if len(nodes) == 0 {
+		if kernelFile("/proc/driver/nvidia/version") != "" {
+			return Feature{State: No, Why: "the NVIDIA driver is loaded, and there are no device nodes", Ask: "nvidia-modprobe -c 0 -u"}
+		}
+		return Feature{State: No, Why: "none on this machine (no /dev/nvidia*, /dev/kfd); compute nodes may have some"}
+	}
+	for _, n := range nodes {
+		if err := unix.Access(n, unix.R_OK|unix.W_OK); err != nil {
+			return Feature{State: No, Why: fmt.Sprintf("%s: %v", n, err), Ask: "may users open " + n + "? (NVIDIA: NVreg_DeviceFileMode=0666; AMD: groups video and render)"}
+		}
+	}
+	why := strings.Join(nodes, " ")
+	for _, w := range strings.Fields(kernelFile("/proc/driver/nvidia/version")) {
+		if w[0] >= '0' && w[0] <= '9' && strings.Contains(w, ".") { // "NVRM version: … Kernel Module  535.129.03  …"
+			why += ", NVIDIA driver " + w
+			break
+		}
+	}
+	if specs := found("/etc/cdi/*.json", "/etc/cdi/*.yaml", "/var/run/cdi/*.json", "/var/run/cdi/*.yaml"); len(specs) > 0 {
+		why += "; CDI: " + strings.Join(specs, " ")
+	} else {
+		why += "; no CDI specs"
+	}
+	return Feature{State: OK, Why: why}
+}
+
+// fabric looks for the devices of fast networks.
+func fabric(context.Context) Feature {
+	nodes := found("/dev/infiniband/uverbs*", "/dev/cxi[0-9]*", "/dev/hfi1_[0-9]*", "/dev/xpmem")
+	if len(nodes) == 0 {
+		return Feature{State: No, Why: "none on this machine (InfiniBand, Slingshot, Omni-Path): MPI uses TCP and shared memory; compute nodes may have one"}
+	}
+	for _, n := range nodes {
+		if err := unix.Access(n, unix.R_OK|unix.W_OK); err != nil {
+			return Feature{State: Limited, Why: fmt.Sprintf("%s: %v", n, err), Ask: "chmod 666 " + n}
+		}
+	}
+	return Feature{State: OK, Why: strings.Join(nodes, " ") + ", visible in images as all of /dev"}
+}
+
+// mpi looks for launchers and for the ways in which Slurm starts ranks.
+func mpi(ctx context.Context) Feature {
+	var have []string
+	for _, n := range []string{"mpirun", "mpiexec", "prterun"} {
+		if p, err := exec.LookPath(n); err == nil {
+			have = append(have, p)
+		}
+	}
+	if _, err := exec.LookPath("srun"); err == nil {
+		have = append(have, "srun ("+pmiTypes(ctx)+")")
+	}
+	if len(have) == 0 {
+		return Feature{State: No, Why: "no mpirun, mpiexec or srun on PATH", Do: "load your site's MPI module, if programs need MPI"}
+	}
+	return Feature{State: OK, Why: strings.Join(have, ", ")}
+}
+
+// pmiTypes is what "srun --mpi=list" says. It writes to standard error, and a
+// cluster that does not answer is no reason not to know the command.
+func pmiTypes(ctx context.Context) string {
+	cmd := exec.CommandContext(ctx, "srun", "--mpi=list")
+	cmd.WaitDelay = time.Second // children of it may keep its output open
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "it does not say which PMI it has"
+	}
+	var types []string
+	for _, l := range strings.Split(string(out), "\n") {
+		l = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(l), "specific pmix plugin versions available:"))
+		if l != "" && !strings.HasSuffix(l, "are...") && !strings.HasSuffix(l, ":") {
+			types = append(types, l)
+		}
+	}
+	return "PMI: " + strings.Join(types, " ")
+}

@@ -1,0 +1,128 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime"
+	"hpcc/runtime/fakeroot"
+)
+
+// What a host allows is found out by doing it, in a child that is root of its
+// own namespaces: settings tell only of the obstacles that one knows.
+
+// trialName is argv[0] of such a child. argv[1] says what to try, argv[2] where.
+const trialName = "hpcc-trial"
+
+// try starts a child in a user namespace with one more kind of namespace. That
+// it could be started is the answer.
+func try(ctx context.Context, flag uintptr) error {
+	_, err := trial(ctx, flag, "nothing", "")
+	return err
+}
+
+// trial has a child try something as root of its own user namespace. The error
+// is a syscall.Errno where the kernel refused; in says in which step of the trial.
+func trial(ctx context.Context, flag uintptr, what, dir string) (in string, err error) {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = []string{trialName, what, dir}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | flag, Pdeathsig: syscall.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}}
+	cmd.Env = []string{}
+	out, err := cmd.Output()
+	if err != nil {
+		var errno syscall.Errno
+		if errors.As(err, &errno) {
+			return "", errno // without the words about fork and exec
+		}
+		return "", err
+	}
+	var errno int
+	if _, err := fmt.Sscanf(string(out), "%d", &errno); err != nil {
+		return "", fmt.Errorf("trying %s: %q is no answer", what, out)
+	}
+	_, in, _ = strings.Cut(string(out), " ")
+	if errno != 0 {
+		return in, syscall.Errno(errno)
+	}
+	return "", nil
+}
+
+// Child does the work of a child that [Run] started to try something in namespaces of its
+// own. It returns false in any other process. It is for [runtime.Init].
+func Child(args []string) (child bool, err error) {
+	if args[0] != trialName {
+		return false, nil
+	}
+	runTrial(args)
+	return true, nil
+}
+
+// runTrial is the child: it prints an error number (0: it worked) and the step.
+func runTrial(args []string) {
+	in, err := "", error(nil)
+	if len(args) == 3 {
+		switch args[1] {
+		case "overlay":
+			in, err = tryOverlay(args[2])
+		case "seccomp":
+			in, err = fakeroot.Try()
+		case "binfmt":
+			in, err = "mounting", unix.Mount("binfmt_misc", runtime.Handlers, "binfmt_misc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
+		}
+	}
+	var errno syscall.Errno
+	if err != nil && !errors.As(err, &errno) {
+		errno, in = syscall.EIO, in+": "+err.Error()
+	}
+	fmt.Fprintf(os.Stdout, "%d %s", int(errno), in)
+}
+
+// setsAttribute is the step of tryOverlay that fails on a file system without user
+// extended attributes. An overlay can be mounted on it, but a directory that was
+// removed cannot be made again: that would have to hide the lower one's files by
+// such an attribute.
+const setsAttribute = "setting a user attribute"
+
+// tryOverlay mounts an overlay as builds do and makes the changes that need
+// attributes and whiteouts: some file systems refuse only those.
+func tryOverlay(dir string) (in string, err error) {
+	at := func(p string) string { return filepath.Join(dir, p) }
+	for _, d := range []string{"lower", "lower/d", "upper", "work", "merged"} {
+		if err := os.Mkdir(at(d), 0o755); err != nil {
+			return "making directories", err
+		}
+	}
+	if err := os.WriteFile(at("lower/f"), nil, 0o644); err != nil {
+		return "writing", err
+	}
+	if err := unix.Setxattr(at("upper"), "user.hpcc.trial", []byte("1"), 0); err != nil {
+		return setsAttribute, err
+	}
+	data := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s,userxattr", at("lower"), at("upper"), at("work"))
+	if err := os.Chdir(dir); err == nil { // short and free of commas and colons
+		data = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
+	}
+	if err := unix.Mount("overlay", at("merged"), "overlay", 0, data); err != nil {
+		return "mounting", err
+	}
+	defer unix.Unmount(at("merged"), unix.MNT_DETACH)
+	if err := os.Remove(at("merged/f")); err != nil {
+		return "removing a file", err
+	}
+	if err := os.Remove(at("merged/d")); err != nil {
+		return "removing a directory", err
+	}
+	if err := os.Mkdir(at("merged/d"), 0o755); err != nil {
+		return "making a directory again", err
+	}
+	return "", nil
+}

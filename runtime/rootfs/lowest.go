@@ -1,0 +1,133 @@
+package rootfs
+
+import (
+	"fmt"
+	"os"
+	goruntime "runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"hpcc/runtime/smallfile"
+)
+
+// On many diskless nodes "/" is the initramfs itself, the lowest mount of the
+// namespace. pivot_root(2) cannot replace that one (EINVAL). A run moves its
+// root over it instead, as switch_root(8) does, and the initramfs stays below.
+//
+// The kernel leaves these ways back to it, and this is why none is open:
+//
+//   - "..", chroot(2) and setns(2) to the same mount namespace: they end at the
+//     topmost mount of "/", which is the run's root.
+//   - A new user and mount namespace: its mounts are locked, so the topmost one
+//     cannot be unmounted or moved (mount_namespaces(7)).
+//   - umount2("/", MNT_DETACH) in the run's own namespaces needs CAP_SYS_ADMIN. Only
+//     programs that are root inside have it, so it leaves their bounding set.
+//   - /proc/PID/root of an hpcc that is outside of the root, and ptrace(2) of it,
+//     need as many capabilities as that one has, or CAP_SYS_PTRACE, which leaves the
+//     bounding set too.
+//   - A second /proc or /sys, without the masks of a container: the host's are covered.
+
+// IsLowest reports whether the root directory of this process is the lowest
+// mount of its namespace. Only a ramfs or a tmpfs can be.
+func IsLowest() bool {
+	var st unix.Statfs_t
+	if unix.Statfs("/", &st) != nil || (st.Type != unix.RAMFS_MAGIC && st.Type != unix.TMPFS_MAGIC) {
+		return false
+	}
+	info, err := smallfile.Read("/proc/self/mountinfo")
+	return err == nil && lowestRoot(string(info))
+}
+
+// lowestRoot reports whether a mountinfo file (proc(5)) lists a root that is its
+// own parent.
+func lowestRoot(info string) bool {
+	for line := range strings.Lines(info) {
+		f := strings.Fields(line)
+		if len(f) > 4 && f[0] == f[1] && f[4] == "/" {
+			return true
+		}
+	}
+	return false
+}
+
+// moveOver covers the lowest root with r and makes r the root directory.
+func (r *Root) moveOver() error {
+	if err := coverKernelFiles(); err != nil {
+		return fmt.Errorf("covering the host's kernel files: %w", err)
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("moving the new root over the initramfs: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("changing the root: %w", err)
+	}
+	return unix.Chdir("/")
+}
+
+// coverKernelFiles covers each /proc and /sys of the host with an empty directory.
+// The kernel refuses a new one to namespaces in which none is fully visible
+// (mount_too_revealing). Descriptors below /proc/self/fd cannot be named any more.
+func coverKernelFiles() error {
+	info, err := smallfile.Read("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	for _, p := range kernelMounts(string(info)) {
+		if err := unix.Mount("tmpfs", p, "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "size=4k"); err != nil {
+			return fmt.Errorf("mounting an empty directory at %q: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// kernelMounts returns where a mountinfo file lists proc and sysfs outside of base.
+func kernelMounts(info string) (dirs []string) {
+	for line := range strings.Lines(info) {
+		mount, fs, ok := strings.Cut(line, " - ")
+		f := strings.Fields(mount)
+		kind, _, _ := strings.Cut(fs, " ")
+		if !ok || len(f) < 5 || (kind != "proc" && kind != "sysfs") {
+			continue
+		}
+		if p := unescapeMount.Replace(f[4]); !Inside(p, Base) {
+			dirs = append(dirs, p)
+		}
+	}
+	return dirs
+}
+
+// unescapeMount decodes the characters that mountinfo writes as octal (proc(5)).
+var unescapeMount = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// Uncovering are the capabilities with which a program that is root inside could
+// reach a lowest root again.
+var Uncovering = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE}
+
+// KeepCovered takes the uncovering capabilities from what this thread executes.
+func KeepCovered() error { return DropCapabilities(Uncovering...) }
+
+// DropCapabilities takes capabilities, with numbers below 32, from what this
+// thread executes; the thread itself keeps them. Programs that are not root
+// inside lose all capabilities on exec anyway.
+func DropCapabilities(capabilities ...uintptr) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	goruntime.LockOSThread()
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var d [2]unix.CapUserData
+	if err := unix.Capget(&h, &d[0]); err != nil {
+		return fmt.Errorf("reading capabilities: %w", err)
+	}
+	for _, c := range capabilities {
+		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil {
+			return fmt.Errorf("dropping capability %d: %w", c, err)
+		}
+		d[0].Inheritable &^= 1 << c
+	}
+	if err := unix.Capset(&h, &d[0]); err != nil {
+		return fmt.Errorf("dropping inheritable capabilities: %w", err)
+	}
+	return nil
+}
