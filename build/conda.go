@@ -63,10 +63,6 @@ type Environment struct {
 	Downloads []conda.Download // of one that is only planned: what has to be fetched
 	Moves     []conda.Move     // what became of packages that could not be taken as the export has them
 	Notes     []string         // what else differs from the export or was not carried out
-
-	work   *condaWork // of one that is only planned, with what follows
-	plan   *conda.Plan
-	wheels []conda.Wheel
 }
 
 // Conda makes an image of a conda export: a base image, the environment's
@@ -121,7 +117,7 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	if err != nil {
 		return nil, err
 	}
-	list, wheels, notes, err := plan.Downloads(ctx, s, w.options)
+	list, notes, err := plan.Downloads(ctx, s, w.options)
 	if err != nil {
 		return nil, err
 	}
@@ -129,8 +125,8 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	if err != nil {
 		return nil, err
 	}
-	return &Environment{Lock: w.below.keep(plan.Lock(wheels)), Downloads: slices.Concat(below, list), Moves: plan.Moves,
-		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes), work: w, plan: plan, wheels: wheels}, nil
+	return &Environment{Downloads: slices.Concat(below, list), Moves: plan.Moves,
+		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes)}, nil
 }
 
 // A condaWork is a build of an export under way.

@@ -21,7 +21,7 @@ type Download struct {
 // Downloads lists what Layers would fetch, and chooses wheels as it does, but
 // for one thing: what the packages of conda bring for pip is told by their
 // names and dependencies, not by their files. Notes are what is to be told of it.
-func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, chosen []Wheel, notes []string, err error) {
+func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
 	dir := packageCache(s)
 	for _, r := range p.pkgs {
 		_, _, here := r.kept(dir)
@@ -29,14 +29,14 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	}
 	e := p.export
 	if len(e.Pip) == 0 {
-		return list, nil, nil, nil
+		return list, nil, nil
 	}
 	t, err := p.pipTarget()
 	if err == nil {
 		err = t.link(o)
 	}
 	if err != nil {
-		return nil, nil, nil, &LineError{e.File, e.Pip[0].Line, err}
+		return nil, nil, &LineError{e.File, e.Pip[0].Line, err}
 	}
 	po := e.pipOptions(o)
 	if po.Build != nil {
@@ -44,14 +44,14 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	}
 	wheels, err := resolvePip(ctx, s, e.Pip, *t, po)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
 	for i, x := range wheels.picks {
 		r := x.record()
 		_, _, here := r.kept(dir)
 		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", bare(r.url), r.Size, here})
 	}
-	return list, wheels.Wheels, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil
+	return list, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil
 }
 
 // pipTarget is what wheels are chosen for, as far as is known before any package is here.

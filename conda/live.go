@@ -1,7 +1,6 @@
 package conda
 
 import (
-	"archive/tar"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -12,9 +11,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
 // Bounds of what is read of an environment that is installed.
@@ -57,48 +53,6 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 		if err := l.open(fsys, name); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", path.Join(dir, name), err)
 		}
-	}
-	return l.export()
-}
-
-// ReadImage reads the environment at prefix inside an image ("" is where its
-// CONDA_PREFIX points, else [DefaultPrefix]), as [ReadPrefix] does. name is the image's in messages.
-func ReadImage(img v1.Image, name, prefix string, o ReadOptions) (*Export, error) {
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		return nil, fmt.Errorf("reading image %s: %w", name, err)
-	}
-	if prefix == "" {
-		prefix = DefaultPrefix
-		for _, kv := range cfg.Config.Env {
-			if v, ok := strings.CutPrefix(kv, "CONDA_PREFIX="); ok && path.IsAbs(v) {
-				prefix = v
-			}
-		}
-	}
-	l := newLive(name, o)
-	rc := mutate.Extract(img)
-	defer rc.Close()
-	found := false
-	for tr := tar.NewReader(rc); ; {
-		h, err := tr.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading image %s: %w", name, err)
-		}
-		rel, ok := strings.CutPrefix(path.Clean("/"+h.Name), path.Clean(prefix)+"/")
-		if !ok || h.Typeflag != tar.TypeReg || !isLive(rel) {
-			continue
-		}
-		found = true
-		if err := l.take(rel, tr); err != nil {
-			return nil, fmt.Errorf("reading image %s: %s: %w", name, h.Name, err)
-		}
-	}
-	if !found {
-		return nil, fmt.Errorf("reading image %s: it has no conda environment at %s", name, prefix)
 	}
 	return l.export()
 }

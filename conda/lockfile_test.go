@@ -84,7 +84,7 @@ func TestDownloads(t *testing.T) {
 	}
 	s := newStore(t)
 	state := func() (out string) {
-		list, _, notes, err := plan.Downloads(t.Context(), s, o)
+		list, notes, err := plan.Downloads(t.Context(), s, o)
 		if err != nil || len(notes) == 0 {
 			t.Fatal(notes, err)
 		}

@@ -57,9 +57,9 @@ type tally struct {
 
 // ceilings are the numbers above the limits, by room. A number at or below its limit is 0 here.
 var ceilings = map[string]tally{
-	"build":          {Files: 50, Exports: 26},
-	"cmd/hpcc":       {Files: 62, Functions: 2, Contexts: 202},
-	"conda":          {Files: 61, Exports: 45},
+	"build":          {Files: 49, Exports: 25},
+	"cmd/hpcc":       {Files: 61, Functions: 2, Contexts: 197},
+	"conda":          {Files: 59, Exports: 41},
 	"job":            {Files: 94, Exports: 159},
 	"metrics":        {Exports: 35},
 	"metrics/report": {Files: 26, Exports: 40},
