@@ -1,4 +1,4 @@
-package store
+package gzip
 
 import (
 	"encoding/binary"

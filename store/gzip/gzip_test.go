@@ -1,4 +1,4 @@
-package store
+package gzip
 
 import (
 	"bytes"
@@ -63,7 +63,7 @@ var sampleKinds = []string{"zeros", "random", "text", "skewed", "near", "far"}
 var packers = map[string]func(io.Writer, int) (io.WriteCloser, error){
 	"compress/flate": func(w io.Writer, level int) (io.WriteCloser, error) { return stdgzip.NewWriterLevel(w, level) },
 	"klauspost":      func(w io.Writer, level int) (io.WriteCloser, error) { return gzip.NewWriterLevel(w, level) },
-	"ours":           func(w io.Writer, _ int) (io.WriteCloser, error) { return newGzipWriter(w) },
+	"ours":           func(w io.Writer, _ int) (io.WriteCloser, error) { return NewWriter(w) },
 }
 
 func TestGunzipEncoders(t *testing.T) {
@@ -144,7 +144,7 @@ func checkGunzip(t *testing.T, what string, packed, want []byte) {
 
 // gunzipAll reads all with reads of one size.
 func gunzipAll(r io.Reader, size int) ([]byte, error) {
-	z, err := newGunzip(r)
+	z, err := NewReader(r)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func sameAsStd(t *testing.T, packed []byte) {
 // a raw stream.
 func member(flags byte, announced string, raw, data []byte) []byte {
 	b := append([]byte{0x1f, 0x8b, 8, flags, 0, 0, 0, 0, 0, 255}, announced...)
-	if flags&gzipHeaderCRC != 0 {
+	if flags&flagHeaderCRC != 0 {
 		b = binary.LittleEndian.AppendUint16(b, uint16(crc32.ChecksumIEEE(b)))
 	}
 	b = append(b, raw...)
@@ -309,16 +309,16 @@ func TestGunzipContainer(t *testing.T) {
 		packed []byte
 		ok     bool
 	}{
-		"a name":                 {member(gzipName, "layer.tar\x00", raw, data), true},
-		"all parts":              {member(gzipExtra|gzipName|gzipComment|gzipHeaderCRC|1, "\x04\x00abcdn\x00c\xe9\x00", raw, data), true},
+		"a name":                 {member(flagName, "layer.tar\x00", raw, data), true},
+		"all parts":              {member(flagExtra|flagName|flagComment|flagHeaderCRC|1, "\x04\x00abcdn\x00c\xe9\x00", raw, data), true},
 		"a wrong header CRC":     {append([]byte{0x1f, 0x8b, 8, 2, 0, 0, 0, 0, 0, 255, 1, 2}, one[10:]...), false},
-		"a name of 511 bytes":    {member(gzipName, strings.Repeat("x", 511)+"\x00", raw, data), true},
-		"a name of 512 bytes":    {member(gzipName, strings.Repeat("x", 512)+"\x00", raw, data), false},
-		"a name without its end": {member(gzipName, "xx", nil, nil)[:12], false},
-		"extra without its end":  {member(gzipExtra, "\xff\xffxx", raw, data), false},
+		"a name of 511 bytes":    {member(flagName, strings.Repeat("x", 511)+"\x00", raw, data), true},
+		"a name of 512 bytes":    {member(flagName, strings.Repeat("x", 512)+"\x00", raw, data), false},
+		"a name without its end": {member(flagName, "xx", nil, nil)[:12], false},
+		"extra without its end":  {member(flagExtra, "\xff\xffxx", raw, data), false},
 		"reserved flags":         {member(0xe0, "", raw, data), true},
 		"another method":         {append([]byte{0x1f, 0x8b, 7}, one[3:]...), false},
-		"two members":            {append(bytes.Clone(one), member(gzipName, "b\x00", []byte{75, 4, 0}, []byte("a"))...), true},
+		"two members":            {append(bytes.Clone(one), member(flagName, "b\x00", []byte{75, 4, 0}, []byte("a"))...), true},
 		"a match across members": {append(member(0, "", []byte{75, 4, 0}, []byte("a")), member(0, "", bitStream(t, "1/1 1/2 b0000001 b00000 b0000000"), []byte("aaa"))...), false},
 		"trailing zeros":         {append(bytes.Clone(one), 0, 0, 0), false},
 		"trailing words":         {append(bytes.Clone(one), "garbage garbage"...), false},
@@ -373,7 +373,7 @@ func TestGunzipSourceError(t *testing.T) {
 			t.Fatalf("a source that breaks after %d bytes gives %v", n, err)
 		}
 	}
-	g, err := newGunzip(bytes.NewReader(packed.Bytes()[:packed.Len()-1]))
+	g, err := NewReader(bytes.NewReader(packed.Bytes()[:packed.Len()-1]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,7 +397,7 @@ func TestGunzipBomb(t *testing.T) {
 	z.Close()
 	buf := make([]byte, 512<<10)
 	if n := testing.AllocsPerRun(1, func() {
-		g, err := newGunzip(bytes.NewReader(packed.Bytes()))
+		g, err := NewReader(bytes.NewReader(packed.Bytes()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -430,7 +430,7 @@ func FuzzGunzip(f *testing.F) {
 			f.Add(packed.Bytes())
 		}
 	}
-	f.Add(member(gzipExtra|gzipName|gzipComment|gzipHeaderCRC, "\x04\x00abcdn\x00c\x00", []byte{3, 0}, nil))
+	f.Add(member(flagExtra|flagName|flagComment|flagHeaderCRC, "\x04\x00abcdn\x00c\x00", []byte{3, 0}, nil))
 	f.Fuzz(func(t *testing.T, packed []byte) {
 		if len(packed) < 1<<16 {
 			sameAsStd(t, packed)
@@ -484,7 +484,7 @@ func BenchmarkGunzip(b *testing.B) {
 		name string
 		open func(io.Reader) (io.Reader, error)
 	}{
-		{"hpcc", func(r io.Reader) (io.Reader, error) { return newGunzip(r) }},
+		{"hpcc", func(r io.Reader) (io.Reader, error) { return NewReader(r) }},
 		{"klauspost", func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }},
 		{"standard", func(r io.Reader) (io.Reader, error) { return stdgzip.NewReader(r) }},
 	} {
@@ -507,6 +507,31 @@ func BenchmarkGunzip(b *testing.B) {
 				b.SetBytes(n)
 			}
 		})
+	}
+}
+
+// BenchmarkWriter compresses what the file that HPCC_BENCH_GZIP names holds.
+func BenchmarkWriter(b *testing.B) {
+	packed, err := os.ReadFile(os.Getenv("HPCC_BENCH_GZIP"))
+	if err != nil {
+		b.Skip("HPCC_BENCH_GZIP names no file")
+	}
+	data, err := gunzipAll(bytes.NewReader(packed), 1<<20)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		w, err := NewWriter(io.Discard)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := w.Write(data); err != nil {
+			b.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -24,8 +24,8 @@ func TestPackers(t *testing.T) {
 		block int
 		read  []string
 	}{
-		{types.OCILayer, gzipBlock, []string{"gzip", "-dc"}},
-		{types.OCILayerZStd, zstdBlock, []string{"zstd", "-dc"}},
+		{types.OCILayer, 1 << 20, []string{"gzip", "-dc"}},
+		{types.OCILayerZStd, zstdFormat.Size, []string{"zstd", "-dc"}},
 	} {
 		t.Run(p.read[0], func(t *testing.T) {
 			testenv.NeedProgram(t, p.read[0])
@@ -87,7 +87,7 @@ func TestPackersFail(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, werr := io.CopyN(z, rand.New(rand.NewSource(2)), 8*zstdBlock)
+			_, werr := io.CopyN(z, rand.New(rand.NewSource(2)), int64(8*zstdFormat.Size))
 			if cerr := z.Close(); !errors.Is(werr, full) || !errors.Is(cerr, full) {
 				t.Errorf("%s with room for %d bytes: writing says %v, closing %v", mt, room, werr, cerr)
 			}
