@@ -15,13 +15,14 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
 	"hpcc/store"
 	"hpcc/store/wait"
 	"hpcc/unpack"
+	"hpcc/unpack/squashfs"
 )
 
 // openStore opens the store that the command line names.
@@ -511,7 +512,7 @@ can be used by "hpcc run DIR", ch-run or chroot. Any architecture can be unpacke
 
 // unpackSource unpacks an image by name, or what is in a file or layout.
 func unpackSource(c *cli.Context, src, dir string) error {
-	if namesSquashFS(src) || (isPath(src) && unpack.IsSquashFS(src)) {
+	if namesSquashFS(src) || (isPath(src) && squashfs.Is(src)) {
 		if c.String("platform") != "" {
 			return usagef("--platform is for images; a SquashFS file holds one platform").hint("leave it out")
 		}
@@ -561,7 +562,7 @@ func sourceImage(c *cli.Context, src string) (v1.Image, error) {
 	// Under a name of its own, and not for long: the user asked for a tree, and
 	// may have an image of the file's name. The blobs go with the next gc.
 	own := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
-	if unpack.IsSquashFS(src) {
+	if squashfs.Is(src) {
 		_, err = loadSquashFS(c.Context, s, src, own)
 	} else {
 		_, err = s.LoadOne(c.Context, src, own, p)

@@ -12,13 +12,14 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/google/go-containerregistry/pkg/v1"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/unpack"
+	"hpcc/unpack/squashfs"
 )
 
 // stageFlag asks for a copy of the image on this node.
@@ -286,7 +287,7 @@ func withConfig(img v1.Image, config []byte) (v1.Image, error) {
 
 // loadAny keeps the images of a file of any kind.
 func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
-	if !unpack.IsSquashFS(file) {
+	if !squashfs.Is(file) {
 		return s.Load(ctx, file, name)
 	}
 	name, err := loadSquashFS(ctx, s, file, name)

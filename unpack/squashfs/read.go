@@ -1,4 +1,4 @@
-package unpack
+package squashfs
 
 import (
 	"archive/tar"
@@ -15,72 +15,9 @@ import (
 	"time"
 )
 
-// SquashFS unpacks a SquashFS file to dir, which must not exist or be empty, as
-// [Image] does an image. When it fails, dir is as it was.
-func SquashFS(ctx context.Context, file, dir string) (Report, error) {
-	var rep Report
-	err := toNewDir(dir, func(root string) error {
-		var err error
-		rep, err = FillSquashFS(ctx, file, root)
-		return err
-	})
-	if err != nil {
-		return Report{}, fmt.Errorf("unpacking %s to %q: %w", file, dir, err)
-	}
-	return rep, nil
-}
-
-// FillSquashFS unpacks a SquashFS file into an empty directory. When it fails,
-// what is in dir is undefined.
-func FillSquashFS(ctx context.Context, file, dir string) (Report, error) {
-	t, err := openTree(dir, NewNotes(dir))
-	if err != nil {
-		return Report{}, err
-	}
-	defer t.close()
-	t.made = map[string]bool{}
-	config, err := eachInSquashFS(ctx, file, t.entry)
-	if err == nil {
-		err = t.finish()
-	}
-	if err == nil && config != nil {
-		err = putConfig(dir, config)
-	}
-	if err == nil {
-		err = t.notes.Save(dir)
-	}
-	return t.rep, err
-}
-
-// SquashFSLayer writes a SquashFS file as a layer, an uncompressed tar, and
-// returns the configuration in it, nil when there is none.
-func SquashFSLayer(ctx context.Context, file string, w io.Writer) (config []byte, err error) {
-	tw := tar.NewWriter(w)
-	config, err = eachInSquashFS(ctx, file, func(h *tar.Header, r io.Reader) error {
-		if h.Name == configDir || strings.HasPrefix(h.Name, configDir+"/") {
-			return nil
-		}
-		if h.Typeflag == tar.TypeDir {
-			h.Name += "/"
-		}
-		if err := tw.WriteHeader(h); err != nil || h.Typeflag != tar.TypeReg {
-			return err
-		}
-		_, err := io.Copy(tw, r)
-		return err
-	})
-	if err == nil {
-		err = tw.Close()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", file, err)
-	}
-	return config, nil
-}
-
-// IsSquashFS says whether a file begins as a SquashFS does. A pipe is none: who
-// opens one waits for its other end.
-func IsSquashFS(file string) bool {
+// Is reports whether a regular file begins as a SquashFS does. Pipes are not opened:
+// that would wait for their other end.
+func Is(file string) bool {
 	if fi, err := os.Stat(file); err != nil || !fi.Mode().IsRegular() {
 		return false
 	}
@@ -91,58 +28,58 @@ func IsSquashFS(file string) bool {
 	defer f.Close()
 	b := make([]byte, 4)
 	_, err = io.ReadFull(f, b)
-	return err == nil && binary.LittleEndian.Uint32(b) == sqMagic
+	return err == nil && binary.LittleEndian.Uint32(b) == magic
 }
 
-// maxConfig is the longest configuration that is read, in bytes.
-const maxConfig = 4 << 20
-
-// eachInSquashFS calls do for each file: directories before what is in them.
-func eachInSquashFS(ctx context.Context, file string, do func(*tar.Header, io.Reader) error) (config []byte, err error) {
+// Walk calls do for each file of the file system in a file: a directory comes before
+// what is in it. Headers are those of a tar archive, with extended attributes as PAX
+// records; their names are clean and relative, and the root is ".". The content of a
+// regular file is read from the reader, which is nil for all others. Sockets are left out.
+func Walk(ctx context.Context, file string, do func(*tar.Header, io.Reader) error) error {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	s, err := openSquashFS(f, fi.Size())
+	s, err := newReader(f, fi.Size())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.un.close()
-	s.ctx, s.links, s.dirs = ctx, map[uint32]string{}, map[uint64]bool{s.super.Root: true}
-	s.do = func(h *tar.Header, r io.Reader) error {
-		if h.Name == ConfigFile && h.Typeflag == tar.TypeReg {
-			if h.Size > maxConfig {
-				return fmt.Errorf("the configuration has %d bytes; the most that is read is %d", h.Size, maxConfig)
-			}
-			config, err = io.ReadAll(r)
-			return err
-		}
-		return do(h, r)
-	}
+	s.ctx, s.do, s.links, s.dirs = ctx, do, map[uint32]string{}, map[uint64]bool{s.super.Root: true}
 	n, err := s.inode(s.super.Root)
 	if err != nil {
-		return nil, fmt.Errorf("its root: %w", err)
+		return fmt.Errorf("its root: %w", err)
 	}
-	if n.kind != sqDir {
-		return nil, errors.New("its root is no directory")
+	if n.kind != kindDir {
+		return errors.New("its root is not a directory")
 	}
-	err = s.walk(n, ".", 0)
-	return config, err
+	return s.walk(n, ".", 0)
 }
 
-// A squashReader reads one file system. Nothing in it is believed: what is read
+// Bounds of what is read.
+const (
+	maxPath    = 4096       // bytes of a name with its directories, and of a link's target
+	maxNesting = 4096       // directories in each other
+	maxEntries = 20_000_000 // names
+	maxValue   = 64 << 10   // bytes of an extended attribute
+)
+
+// xattrRecord is the prefix of PAX records that hold extended attributes.
+const xattrRecord = "SCHILY.xattr."
+
+// A reader reads one file system. Nothing in it is believed: what is read
 // is bounded by the file's length, whatever numbers stand in it.
-type squashReader struct {
+type reader struct {
 	f     io.ReaderAt
 	size  int64
-	super sqSuper
-	un    *unsquasher
-	meta  map[uint64]sqMetaBlock // metadata blocks by their place
+	super superBlock
+	un    *decompressor
+	meta  map[uint64]metaBlock // metadata blocks by their place
 
 	ids   []uint32
 	ctx   context.Context
@@ -156,7 +93,7 @@ type squashReader struct {
 	tailBytes []byte
 }
 
-type sqMetaBlock struct {
+type metaBlock struct {
 	data []byte
 	next uint64
 }
@@ -165,16 +102,16 @@ type sqMetaBlock struct {
 // what people keep at most a hundredfold.
 func maxUnpacked(n int64) int64 { return 1<<30 + 1000*n }
 
-func openSquashFS(f io.ReaderAt, size int64) (*squashReader, error) {
-	s := &squashReader{f: f, size: size, meta: map[uint64]sqMetaBlock{}}
-	if err := binary.Read(io.NewSectionReader(f, 0, sqSuperSize), binary.LittleEndian, &s.super); err != nil || s.super.Magic != sqMagic {
+func newReader(f io.ReaderAt, size int64) (*reader, error) {
+	s := &reader{f: f, size: size, meta: map[uint64]metaBlock{}}
+	if err := binary.Read(io.NewSectionReader(f, 0, superSize), binary.LittleEndian, &s.super); err != nil || s.super.Magic != magic {
 		return nil, errors.New("it is no SquashFS")
 	}
 	p := &s.super
 	switch {
 	case p.Major != 4 || p.Minor != 0:
 		return nil, fmt.Errorf("its format is SquashFS %d.%d; hpcc knows 4.0", p.Major, p.Minor)
-	case p.BlockSize < 4096 || p.BlockSize > sqBlockMax || bits.OnesCount32(p.BlockSize) != 1:
+	case p.BlockSize < 4096 || p.BlockSize > maxBlock || bits.OnesCount32(p.BlockSize) != 1:
 		return nil, fmt.Errorf("its blocks have %d bytes", p.BlockSize)
 	case p.Bytes > uint64(size):
 		return nil, fmt.Errorf("it is truncated: it should have %d bytes and has %d", p.Bytes, size)
@@ -182,7 +119,7 @@ func openSquashFS(f io.ReaderAt, size int64) (*squashReader, error) {
 		return nil, errors.New("its tables are not where they should be")
 	}
 	var err error
-	if s.un, err = newUnsquasher(p.Compression); err != nil {
+	if s.un, err = newDecompressor(p.Compression); err != nil {
 		return nil, err
 	}
 	for i := range int(p.IDs) {
@@ -197,7 +134,7 @@ func openSquashFS(f io.ReaderAt, size int64) (*squashReader, error) {
 }
 
 // read reads n bytes of the file.
-func (s *squashReader) read(at uint64, n int) ([]byte, error) {
+func (s *reader) read(at uint64, n int) ([]byte, error) {
 	if at > uint64(s.size) || uint64(n) > uint64(s.size)-at {
 		return nil, fmt.Errorf("%d bytes at %d lie beyond its end", n, at)
 	}
@@ -210,48 +147,48 @@ func (s *squashReader) read(at uint64, n int) ([]byte, error) {
 const maxMetaBlocks = 512
 
 // metaBlock reads the metadata block at a place of the file.
-func (s *squashReader) metaBlock(at uint64) (sqMetaBlock, error) {
+func (s *reader) metaBlock(at uint64) (metaBlock, error) {
 	if m, ok := s.meta[at]; ok {
 		return m, nil
 	}
 	head, err := s.read(at, 2)
 	if err != nil {
-		return sqMetaBlock{}, err
+		return metaBlock{}, err
 	}
 	h := binary.LittleEndian.Uint16(head)
-	n := int(h &^ sqMetaPlain)
-	if n == 0 || n > sqMetaSize {
-		return sqMetaBlock{}, fmt.Errorf("a metadata block of %d bytes", n)
+	n := int(h &^ metaPlain)
+	if n == 0 || n > metaSize {
+		return metaBlock{}, fmt.Errorf("a metadata block of %d bytes", n)
 	}
 	data, err := s.read(at+2, n)
-	if err == nil && h&sqMetaPlain == 0 {
-		data, err = s.un.block(data, sqMetaSize)
+	if err == nil && h&metaPlain == 0 {
+		data, err = s.un.block(data, metaSize)
 	}
 	if err != nil {
-		return sqMetaBlock{}, fmt.Errorf("the metadata block at %d: %w", at, err)
+		return metaBlock{}, fmt.Errorf("the metadata block at %d: %w", at, err)
 	}
 	if len(s.meta) >= maxMetaBlocks {
 		clear(s.meta)
 	}
-	m := sqMetaBlock{data, at + 2 + uint64(n)}
+	m := metaBlock{data, at + 2 + uint64(n)}
 	s.meta[at] = m
 	return m, nil
 }
 
-// sqCursor reads on through metadata blocks.
-type sqCursor struct {
-	s      *squashReader
+// cursor reads on through metadata blocks.
+type cursor struct {
+	s      *reader
 	at     uint64
 	offset int
 }
 
 // metaAt is the metadata that a reference into a table leads to.
-func (s *squashReader) metaAt(table, ref uint64) *sqCursor {
-	return &sqCursor{s, table + ref>>16, int(ref & 0xffff)}
+func (s *reader) metaAt(table, ref uint64) *cursor {
+	return &cursor{s, table + ref>>16, int(ref & 0xffff)}
 }
 
 // take returns the next n bytes.
-func (c *sqCursor) take(n int) ([]byte, error) {
+func (c *cursor) take(n int) ([]byte, error) {
 	out := make([]byte, 0, n)
 	for len(out) < n {
 		m, err := c.s.metaBlock(c.at)
@@ -277,7 +214,7 @@ func (c *sqCursor) take(n int) ([]byte, error) {
 }
 
 // numbers takes numbers of these widths in bytes.
-func (c *sqCursor) numbers(widths ...int) ([]uint64, error) {
+func (c *cursor) numbers(widths ...int) ([]uint64, error) {
 	total := 0
 	for _, w := range widths {
 		total += w
@@ -297,18 +234,18 @@ func (c *sqCursor) numbers(widths ...int) ([]uint64, error) {
 }
 
 // entry is one of a list of entries of a fixed width: see squasher.list.
-func (s *squashReader) entry(places uint64, i, width int) ([]byte, error) {
-	per := sqMetaSize / width
+func (s *reader) entry(places uint64, i, width int) ([]byte, error) {
+	per := metaSize / width
 	b, err := s.read(places+uint64(i/per)*8, 8)
 	if err != nil {
 		return nil, err
 	}
-	c := &sqCursor{s, binary.LittleEndian.Uint64(b), i % per * width}
+	c := &cursor{s, binary.LittleEndian.Uint64(b), i % per * width}
 	return c.take(width)
 }
 
-// sqInode is an inode as it was read.
-type sqInode struct {
+// inode is an inode as it was read.
+type inode struct {
 	kind     int
 	h        tar.Header // without a name
 	number   uint32
@@ -318,57 +255,57 @@ type sqInode struct {
 	fragment uint32
 	offset   uint32
 	attr     uint32
-	sizes    *sqCursor // of blocks
+	sizes    *cursor // of blocks
 }
 
 // inode reads what a reference leads to.
-func (s *squashReader) inode(ref uint64) (*sqInode, error) {
+func (s *reader) inode(ref uint64) (*inode, error) {
 	c := s.metaAt(s.super.InodeTable, ref)
 	v, err := c.numbers(2, 2, 2, 2, 4, 4)
 	if err != nil {
 		return nil, err
 	}
 	kind := int(v[0])
-	if kind < 1 || kind > sqSocket+sqLong {
+	if kind < 1 || kind > kindSocket+kindLong {
 		return nil, fmt.Errorf("an inode of kind %d", kind)
 	}
 	if v[2] >= uint64(len(s.ids)) || v[3] >= uint64(len(s.ids)) {
 		return nil, errors.New("its owner is not in the table")
 	}
-	n := &sqInode{kind: kind, number: uint32(v[5]), fragment: sqNone, attr: sqNone}
+	n := &inode{kind: kind, number: uint32(v[5]), fragment: none, attr: none}
 	n.h.Mode, n.h.ModTime = int64(v[1]&0o7777), time.Unix(int64(v[4]), 0)
 	n.h.Uid, n.h.Gid = int(s.ids[v[2]]), int(s.ids[v[3]])
-	long := kind > sqLong
+	long := kind > kindLong
 	if long {
-		n.kind -= sqLong
+		n.kind -= kindLong
 	}
 	return n, n.body(c, long)
 }
 
 // body reads what is of the inode's kind.
-func (n *sqInode) body(c *sqCursor, long bool) error {
+func (n *inode) body(c *cursor, long bool) error {
 	var v []uint64
 	var err error
 	switch {
-	case n.kind == sqDir && long:
+	case n.kind == kindDir && long:
 		if v, err = c.numbers(4, 4, 4, 4, 2, 2, 4); err == nil {
 			n.size, n.start, n.attr = v[1], v[2]<<16|v[5], uint32(v[6])
 		}
-	case n.kind == sqDir:
+	case n.kind == kindDir:
 		if v, err = c.numbers(4, 4, 2, 2, 4); err == nil {
 			n.size, n.start = v[2], v[0]<<16|v[3]
 		}
-	case n.kind == sqFile && long:
+	case n.kind == kindFile && long:
 		if v, err = c.numbers(8, 8, 8, 4, 4, 4, 4); err == nil {
 			n.start, n.size, n.links, n.fragment, n.offset, n.attr = v[0], v[1], v[3], uint32(v[4]), uint32(v[5]), uint32(v[6])
 		}
 		n.sizes = c
-	case n.kind == sqFile:
+	case n.kind == kindFile:
 		if v, err = c.numbers(4, 4, 4, 4); err == nil {
 			n.start, n.size, n.fragment, n.offset = v[0], v[3], uint32(v[1]), uint32(v[2])
 		}
 		n.sizes = c
-	case n.kind == sqSymlink:
+	case n.kind == kindSymlink:
 		if v, err = c.numbers(4, 4); err != nil {
 			return err
 		}
@@ -383,7 +320,7 @@ func (n *sqInode) body(c *sqCursor, long bool) error {
 }
 
 // walk calls do for a directory and all below it.
-func (s *squashReader) walk(dir *sqInode, name string, depth int) error {
+func (s *reader) walk(dir *inode, name string, depth int) error {
 	if depth > maxNesting || len(name) > maxPath {
 		return fmt.Errorf("%.200q: directories lie too deep in each other", name)
 	}
@@ -426,19 +363,16 @@ func (s *squashReader) walk(dir *sqInode, name string, depth int) error {
 }
 
 // child calls do for one name of a directory.
-func (s *squashReader) child(dir, base string, ref uint64, depth int) error {
+func (s *reader) child(dir, base string, ref uint64, depth int) error {
 	name := path.Join(dir, base)
 	if base == "." || base == ".." || strings.ContainsAny(base, "/\x00") {
 		return fmt.Errorf("%.200q: no name for a file: %.200q", dir, base)
-	}
-	if strings.HasPrefix(base, whPrefix) {
-		return fmt.Errorf("%.200q: images cannot hold a file whose name begins with %s, which marks what was removed (image-spec, \"Whiteouts\")", name, whPrefix)
 	}
 	n, err := s.inode(ref)
 	if err != nil {
 		return fmt.Errorf("%.200q: %w", name, err)
 	}
-	if n.kind == sqDir {
+	if n.kind == kindDir {
 		if s.dirs[ref] {
 			return fmt.Errorf("%.200q: the directory is in two places", name)
 		}
@@ -448,7 +382,7 @@ func (s *squashReader) child(dir, base string, ref uint64, depth int) error {
 	n.h.Name = name
 	var r io.Reader
 	switch n.kind {
-	case sqFile:
+	case kindFile:
 		n.h.Typeflag, n.h.Size = tar.TypeReg, int64(n.size)
 		if first, ok := s.links[n.number]; ok && n.links > 1 {
 			n.h.Typeflag, n.h.Size, n.h.Linkname = tar.TypeLink, 0, first
@@ -462,14 +396,14 @@ func (s *squashReader) child(dir, base string, ref uint64, depth int) error {
 			return fmt.Errorf("%.200q: the files have more than %d bytes, too many for what is packed", name, limit)
 		}
 		s.bytes += int64(n.size)
-		r = &sqContent{s: s, n: n, left: int64(n.size), at: n.start}
-	case sqSymlink:
+		r = &content{s: s, n: n, left: int64(n.size), at: n.start}
+	case kindSymlink:
 		n.h.Typeflag = tar.TypeSymlink
-	case sqBlockDev:
+	case kindBlockDev:
 		n.h.Typeflag = tar.TypeBlock
-	case sqCharDev:
+	case kindCharDev:
 		n.h.Typeflag = tar.TypeChar
-	case sqFIFO:
+	case kindFIFO:
 		n.h.Typeflag = tar.TypeFifo
 	default:
 		return nil // sockets live as long as their program
@@ -478,14 +412,14 @@ func (s *squashReader) child(dir, base string, ref uint64, depth int) error {
 }
 
 // emit calls do.
-func (s *squashReader) emit(n *sqInode, r io.Reader) error {
+func (s *reader) emit(n *inode, r io.Reader) error {
 	if s.count++; s.count > maxEntries || s.count > int(s.super.Inodes)+len(s.links)+maxLinked {
 		return fmt.Errorf("it has more files than the %d that it says", s.super.Inodes)
 	}
 	if s.count%256 == 0 && s.ctx.Err() != nil {
 		return s.ctx.Err()
 	}
-	if n.attr != sqNone && n.h.Typeflag != tar.TypeLink {
+	if n.attr != none && n.h.Typeflag != tar.TypeLink {
 		if err := s.attributes(n); err != nil {
 			return fmt.Errorf("%.200q: reading its attributes: %w", n.h.Name, err)
 		}
@@ -503,8 +437,8 @@ const maxLinked = 1_000_000
 const maxAttrs = 256
 
 // attributes reads a file's extended attributes into its header.
-func (s *squashReader) attributes(n *sqInode) error {
-	if s.super.AttrTable == sqNoTable {
+func (s *reader) attributes(n *inode) error {
+	if s.super.AttrTable == noTable {
 		return nil
 	}
 	b, err := s.read(s.super.AttrTable, 16)
@@ -527,7 +461,7 @@ func (s *squashReader) attributes(n *sqInode) error {
 		if err != nil {
 			return err
 		}
-		if k == "" || strings.HasPrefix(k, notePrefix) {
+		if k == "" {
 			continue
 		}
 		if n.h.PAXRecords == nil {
@@ -538,11 +472,11 @@ func (s *squashReader) attributes(n *sqInode) error {
 	return nil
 }
 
-// sqElsewhere marks an attribute whose value is a reference to the value.
-const sqElsewhere = 0x100
+// elsewhere marks an attribute whose value is a reference to the value.
+const elsewhere = 0x100
 
 // attribute reads one attribute. Its name is "" when it is of a kind not known.
-func (s *squashReader) attribute(c *sqCursor, pairs uint64) (name, value string, err error) {
+func (s *reader) attribute(c *cursor, pairs uint64) (name, value string, err error) {
 	v, err := c.numbers(2, 2)
 	if err != nil {
 		return "", "", err
@@ -555,35 +489,35 @@ func (s *squashReader) attribute(c *sqCursor, pairs uint64) (name, value string,
 	if err != nil {
 		return "", "", err
 	}
-	if size[0] > maxNote {
+	if size[0] > maxValue {
 		return "", "", fmt.Errorf("a value of %d bytes", size[0])
 	}
 	val, err := c.take(int(size[0]))
-	if err == nil && v[0]&sqElsewhere != 0 {
+	if err == nil && v[0]&elsewhere != 0 {
 		if len(val) != 8 {
 			return "", "", errors.New("a reference to a value that is none")
 		}
 		far := s.metaAt(pairs, binary.LittleEndian.Uint64(val))
-		if size, err = far.numbers(4); err == nil && size[0] <= maxNote {
+		if size, err = far.numbers(4); err == nil && size[0] <= maxValue {
 			val, err = far.take(int(size[0]))
 		}
 	}
-	if space := v[0] &^ sqElsewhere; err == nil && space < uint64(len(sqAttrSpaces)) && !bytes.ContainsAny(b, "\x00=") {
-		name = sqAttrSpaces[space] + string(b)
+	if space := v[0] &^ elsewhere; err == nil && space < uint64(len(attrSpaces)) && !bytes.ContainsAny(b, "\x00=") {
+		name = attrSpaces[space] + string(b)
 	}
 	return name, string(val), err
 }
 
-// sqContent reads the bytes of a file.
-type sqContent struct {
-	s    *squashReader
-	n    *sqInode
+// content reads the bytes of a file.
+type content struct {
+	s    *reader
+	n    *inode
 	at   uint64
 	left int64  // not read from the file system yet
 	buf  []byte // what of a block was not taken yet
 }
 
-func (r *sqContent) Read(p []byte) (int, error) {
+func (r *content) Read(p []byte) (int, error) {
 	if len(r.buf) == 0 {
 		if r.left == 0 {
 			return 0, io.EOF
@@ -607,9 +541,9 @@ func (r *sqContent) Read(p []byte) (int, error) {
 }
 
 // next is the next block, of n bytes.
-func (r *sqContent) next(n int) ([]byte, error) {
+func (r *content) next(n int) ([]byte, error) {
 	s := r.s
-	if n < int(s.super.BlockSize) && r.n.fragment != sqNone {
+	if n < int(s.super.BlockSize) && r.n.fragment != none {
 		b, err := s.fragmentBlock(r.n.fragment)
 		if err != nil {
 			return nil, err
@@ -633,25 +567,25 @@ func (r *sqContent) next(n int) ([]byte, error) {
 	if len(b) != n {
 		return nil, fmt.Errorf("a block has %d bytes where %d were expected", len(b), n)
 	}
-	r.at += v[0] &^ sqPlain
+	r.at += v[0] &^ plain
 	return b, nil
 }
 
 // dataBlock reads a block of the size that the file system gives it.
-func (s *squashReader) dataBlock(at uint64, size uint32) ([]byte, error) {
-	n := size &^ sqPlain
+func (s *reader) dataBlock(at uint64, size uint32) ([]byte, error) {
+	n := size &^ plain
 	if n > s.super.BlockSize {
 		return nil, fmt.Errorf("a block of %d bytes", n)
 	}
 	b, err := s.read(at, int(n))
-	if err != nil || size&sqPlain != 0 {
+	if err != nil || size&plain != 0 {
 		return b, err
 	}
 	return s.un.block(b, int(s.super.BlockSize))
 }
 
 // fragmentBlock reads a block that holds the ends of files.
-func (s *squashReader) fragmentBlock(i uint32) ([]byte, error) {
+func (s *reader) fragmentBlock(i uint32) ([]byte, error) {
 	if i >= s.super.Fragments {
 		return nil, errors.New("its fragment is not in the table")
 	}

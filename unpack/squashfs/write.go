@@ -1,15 +1,14 @@
-package unpack
+package squashfs
 
 import (
 	"archive/tar"
-	"context"
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"path"
 	goruntime "runtime"
 	"slices"
@@ -20,54 +19,12 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// WriteSquashFS writes the tree in a directory as a SquashFS to f, with the
-// owners, modes and capabilities that the image has and the tree notes. The
-// same image gives the same bytes: names are sorted, blocks are packed each for
-// itself, and what has no time in the image (the configuration, directories that
-// no layer describes) gets the newest time of a file. f must be empty.
-//
-// mksquashfs is not used where it is there: it would need the owners to be on
-// disk or a list of them, and its bytes depend on its version.
-func WriteSquashFS(ctx context.Context, tree string, f io.WriteSeeker) error {
-	fi, err := os.Lstat(tree)
-	if err != nil {
-		return fmt.Errorf("writing SquashFS: %w", err)
-	}
-	notes, err := OpenNotes(tree)
-	if err != nil {
-		return fmt.Errorf("writing SquashFS: %w", err)
-	}
-	w, err := newSquasher(f) // endData ends it
-	if err != nil {
-		return fmt.Errorf("writing SquashFS: %w", err)
-	}
-	top := &tar.Header{Typeflag: tar.TypeDir, Name: ".", ModTime: fi.ModTime()}
-	notes.Describe(top, tree, fi)
-	w.root = &sqNode{h: top, inode: 1}
-	w.nodes["."] = w.root
-
-	err = treeArchive(tree, notes, func(r io.Reader) error {
-		tr := tar.NewReader(r)
-		return eachEntry(ctx, tr, func(h *tar.Header) error { return w.add(h, tr) })
-	})
-	if derr := w.endData(); err == nil {
-		err = derr
-	}
-	if err == nil {
-		err = w.tables()
-	}
-	if err != nil {
-		return fmt.Errorf("writing SquashFS: %w", err)
-	}
-	return nil
-}
-
-// sqNode is a file to be written.
-type sqNode struct {
+// node is a file to be written.
+type node struct {
 	h        *tar.Header
 	inode    uint32
 	links    uint32 // names of it, or directories in it
-	kids     map[string]*sqNode
+	kids     map[string]*node
 	start    uint64
 	sizes    []uint32
 	sparse   uint64
@@ -77,64 +34,79 @@ type sqNode struct {
 	written  bool
 }
 
-// A squasher writes one file system.
-type squasher struct {
+// A Writer writes one file system. Files are added in the order of an archive, and Close
+// must be called.
+type Writer struct {
 	f      io.WriteSeeker
 	at     uint64 // where f is
 	err    error  // of writing blocks
-	root   *sqNode
-	nodes  map[string]*sqNode
+	root   *node
+	nodes  map[string]*node
 	count  uint32 // inodes
 	newest time.Time
 
 	enc     *zstd.Encoder
-	pending chan *sqJob // blocks in the order of the file
+	pending chan *job // blocks in the order of the file
 	ended   chan bool
 
-	tail      []byte                       // the fragment block that is being filled
-	short     map[[sha256.Size]byte]sqTail // short files by content
-	fragments []*sqFragment
+	tail      []byte                         // the fragment block that is being filled
+	short     map[[sha256.Size]byte]position // short files by content
+	fragments []*fragment
 
 	ids   []uint32
 	idOf  map[uint32]uint16
-	attrs sqAttrs
+	attrs attrTable
 }
 
-// sqTail is where a short file is.
-type sqTail struct{ fragment, offset uint32 }
+// position is where a short file is.
+type position struct{ fragment, offset uint32 }
 
-// sqJob is a block on its way to the file.
-type sqJob struct {
+// job is a block on its way to the file.
+type job struct {
 	raw, out []byte
 	packed   chan bool
 	wrote    func(at uint64, size uint32)
 }
 
-func newSquasher(f io.WriteSeeker) (*squasher, error) {
-	// One goroutine a block; the window need not be longer than one.
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(sqBlock),
+// NewWriter returns a Writer to f, which must be empty. root is the root directory. The
+// same files give the same bytes: names are sorted, blocks are compressed one by one.
+func NewWriter(f io.WriteSeeker, root *tar.Header) (*Writer, error) {
+	// One goroutine for a block; the window need not be longer than a block.
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithWindowSize(blockSize),
 		zstd.WithEncoderCRC(false), zstd.WithEncoderConcurrency(goruntime.GOMAXPROCS(0)))
 	if err != nil {
 		return nil, err
 	}
-	if _, err := f.Seek(sqSuperSize, io.SeekStart); err != nil {
+	if _, err := f.Seek(superSize, io.SeekStart); err != nil {
 		return nil, err
 	}
-	w := &squasher{f: f, at: sqSuperSize, nodes: map[string]*sqNode{}, count: 1, enc: enc, pending: make(chan *sqJob, 4*goruntime.GOMAXPROCS(0)),
-		ended: make(chan bool), short: map[[sha256.Size]byte]sqTail{}, idOf: map[uint32]uint16{}}
+	w := &Writer{f: f, at: superSize, nodes: map[string]*node{}, count: 1, enc: enc, pending: make(chan *job, 4*goruntime.GOMAXPROCS(0)),
+		ended: make(chan bool), short: map[[sha256.Size]byte]position{}, idOf: map[uint32]uint16{}}
+	w.root = &node{h: root, inode: 1}
+	w.nodes["."] = w.root
 	go w.writeBlocks()
 	return w, nil
 }
 
-// add takes one member of the tree's archive.
-func (w *squasher) add(h *tar.Header, content io.Reader) error {
+// Close writes the tables that follow the content of the files. It does not close f.
+func (w *Writer) Close() error {
+	if err := w.endData(); err != nil {
+		return err
+	}
+	return w.tables()
+}
+
+// Add adds a file: its directory first, and a hard link after the file that it links to. h
+// is kept. A file other than a directory whose ModTime is the zero Time gets the newest
+// time of the others, and no file gets a later one.
+func (w *Writer) Add(h *tar.Header, content io.Reader) error {
 	name := path.Clean(h.Name)
 	parent := w.nodes[path.Dir(name)]
 	if parent == nil {
 		return errors.New("its directory does not come before it")
 	}
 	if parent.kids == nil {
-		parent.kids = map[string]*sqNode{}
+		parent.kids = map[string]*node{}
 	}
 	if h.Typeflag == tar.TypeLink {
 		n := w.nodes[path.Clean(h.Linkname)]
@@ -146,14 +118,14 @@ func (w *squasher) add(h *tar.Header, content io.Reader) error {
 		return nil
 	}
 	w.count++
-	n := &sqNode{h: h, inode: w.count, fragment: sqNone, links: 1}
+	n := &node{h: h, inode: w.count, fragment: none, links: 1}
 	w.nodes[name], parent.kids[path.Base(name)] = n, n
-	switch ours := name == configDir || strings.HasPrefix(name, configDir+"/"); {
+	switch {
 	case h.Typeflag == tar.TypeDir:
 		n.links = 0
 		parent.links++
-	case ours:
-		h.ModTime = time.Unix(math.MaxUint32, 0) // made with the tree: see stamp
+	case h.ModTime.IsZero():
+		h.ModTime = time.Unix(math.MaxUint32, 0) // stamp makes it the newest
 	case h.ModTime.After(w.newest):
 		w.newest = h.ModTime
 	}
@@ -164,9 +136,9 @@ func (w *squasher) add(h *tar.Header, content io.Reader) error {
 }
 
 // content sends a file's bytes on their way: a short one into a fragment, else blocks.
-func (w *squasher) content(n *sqNode, r io.Reader) error {
+func (w *Writer) content(n *node, r io.Reader) error {
 	size := n.h.Size
-	if size > 0 && size < sqBlock {
+	if size > 0 && size < blockSize {
 		b := make([]byte, size)
 		if _, err := io.ReadFull(r, b); err != nil {
 			return err
@@ -174,9 +146,9 @@ func (w *squasher) content(n *sqNode, r io.Reader) error {
 		w.putShort(n, b)
 		return nil
 	}
-	n.sizes = make([]uint32, (size+sqBlock-1)/sqBlock)
+	n.sizes = make([]uint32, (size+blockSize-1)/blockSize)
 	for i := range n.sizes {
-		b := make([]byte, min(sqBlock, size-int64(i)*sqBlock))
+		b := make([]byte, min(blockSize, size-int64(i)*blockSize))
 		if _, err := io.ReadFull(r, b); err != nil {
 			return err
 		}
@@ -195,14 +167,14 @@ func (w *squasher) content(n *sqNode, r io.Reader) error {
 }
 
 // putShort puts a short file into the present fragment, or finds it in an earlier one.
-func (w *squasher) putShort(n *sqNode, b []byte) {
+func (w *Writer) putShort(n *node, b []byte) {
 	sum := sha256.Sum256(b)
 	t, have := w.short[sum]
 	if !have {
-		if len(w.tail)+len(b) > sqBlock {
+		if len(w.tail)+len(b) > blockSize {
 			w.endFragment()
 		}
-		t = sqTail{uint32(len(w.fragments)), uint32(len(w.tail))}
+		t = position{uint32(len(w.fragments)), uint32(len(w.tail))}
 		w.tail = append(w.tail, b...)
 		w.short[sum] = t
 	}
@@ -210,19 +182,19 @@ func (w *squasher) putShort(n *sqNode, b []byte) {
 }
 
 // endFragment sends the present fragment on its way.
-func (w *squasher) endFragment() {
+func (w *Writer) endFragment() {
 	if len(w.tail) == 0 {
 		return
 	}
-	f := &sqFragment{}
+	f := &fragment{}
 	w.fragments = append(w.fragments, f)
 	w.submit(w.tail, func(at uint64, size uint32) { f.Start, f.Size = at, size })
 	w.tail = nil
 }
 
 // submit packs a block in the background; it is written after those before it.
-func (w *squasher) submit(raw []byte, wrote func(uint64, uint32)) {
-	j := &sqJob{raw: raw, packed: make(chan bool), wrote: wrote}
+func (w *Writer) submit(raw []byte, wrote func(uint64, uint32)) {
+	j := &job{raw: raw, packed: make(chan bool), wrote: wrote}
 	w.pending <- j // bounds how many are under way
 	go func() {
 		j.out = w.enc.EncodeAll(raw, make([]byte, 0, len(raw)))
@@ -231,13 +203,13 @@ func (w *squasher) submit(raw []byte, wrote func(uint64, uint32)) {
 }
 
 // writeBlocks writes blocks in their order.
-func (w *squasher) writeBlocks() {
+func (w *Writer) writeBlocks() {
 	defer close(w.ended)
 	for j := range w.pending {
 		<-j.packed
 		out, size := j.out, uint32(len(j.out))
 		if len(out) >= len(j.raw) {
-			out, size = j.raw, uint32(len(j.raw))|sqPlain
+			out, size = j.raw, uint32(len(j.raw))|plain
 		}
 		if w.err != nil {
 			continue
@@ -249,7 +221,7 @@ func (w *squasher) writeBlocks() {
 }
 
 // endData waits until all blocks are written.
-func (w *squasher) endData() error {
+func (w *Writer) endData() error {
 	w.endFragment()
 	close(w.pending)
 	<-w.ended
@@ -257,36 +229,36 @@ func (w *squasher) endData() error {
 }
 
 // tables writes what follows the blocks, and the super block.
-func (w *squasher) tables() error {
-	inodes, dirs := &sqMeta{enc: w.enc}, &sqMeta{enc: w.enc}
+func (w *Writer) tables() error {
+	inodes, dirs := &metaWriter{enc: w.enc}, &metaWriter{enc: w.enc}
 	root, err := w.dir(w.root, w.count+1, inodes, dirs)
 	if err != nil {
 		return err
 	}
-	s := sqSuper{Magic: sqMagic, Inodes: w.count, Time: w.stamp(w.newest), BlockSize: sqBlock, Fragments: uint32(len(w.fragments)),
-		Compression: sqZstd, BlockLog: 17, Flags: sqFlags, Major: 4, Root: root, ExportTable: sqNoTable, AttrTable: sqNoTable}
+	s := superBlock{Magic: magic, Inodes: w.count, Time: w.stamp(w.newest), BlockSize: blockSize, Fragments: uint32(len(w.fragments)),
+		Compression: compZstd, BlockLog: 17, Flags: flags, Major: 4, Root: root, ExportTable: noTable, AttrTable: noTable}
 	s.InodeTable = w.at
 	w.write(inodes.end())
 	s.DirTable = w.at
 	w.write(dirs.end())
 	var fragments, ids []byte
 	for _, f := range w.fragments {
-		fragments = sqPack(fragments, f.Start, f.Size, f.Unused)
+		fragments = pack(fragments, f.Start, f.Size, f.Unused)
 	}
 	s.FragmentTable = w.list(fragments, nil)
 	for _, id := range w.ids {
-		ids = sqPack(ids, id)
+		ids = pack(ids, id)
 	}
 	s.IDTable, s.IDs = w.list(ids, nil), uint16(len(w.ids))
 	if len(w.attrs.sets) > 0 {
 		at := w.at
-		pairs := &sqMeta{enc: w.enc}
+		pairs := &metaWriter{enc: w.enc}
 		var sets []byte
 		for _, set := range w.attrs.sets {
-			sets = sqPack(sets, pairs.put(set.data), set.count, uint32(len(set.data)))
+			sets = pack(sets, pairs.put(set.data), set.count, uint32(len(set.data)))
 		}
 		w.write(pairs.end())
-		s.AttrTable = w.list(sets, sqPack(nil, at, uint32(len(w.attrs.sets)), uint32(0)))
+		s.AttrTable = w.list(sets, pack(nil, at, uint32(len(w.attrs.sets)), uint32(0)))
 	}
 	s.Bytes = w.at
 	w.write(make([]byte, -w.at%4096)) // loop devices want whole pages
@@ -299,7 +271,7 @@ func (w *squasher) tables() error {
 	return binary.Write(w.f, binary.LittleEndian, &s)
 }
 
-func (w *squasher) write(b []byte) {
+func (w *Writer) write(b []byte) {
 	if w.err == nil {
 		_, w.err = w.f.Write(b)
 	}
@@ -308,13 +280,13 @@ func (w *squasher) write(b []byte) {
 
 // list writes a table in metadata blocks and then, after head, where each of
 // them is. It returns where head begins.
-func (w *squasher) list(data, head []byte) uint64 {
-	m := &sqMeta{enc: w.enc}
+func (w *Writer) list(data, head []byte) uint64 {
+	m := &metaWriter{enc: w.enc}
 	places := head
 	begin := w.at
-	for ; len(data) > 0; data = data[min(len(data), sqMetaSize):] {
-		places = sqPack(places, begin+uint64(len(m.out)))
-		m.put(data[:min(len(data), sqMetaSize)])
+	for ; len(data) > 0; data = data[min(len(data), metaSize):] {
+		places = pack(places, begin+uint64(len(m.out)))
+		m.put(data[:min(len(data), metaSize)])
 	}
 	w.write(m.end())
 	at := w.at
@@ -323,7 +295,7 @@ func (w *squasher) list(data, head []byte) uint64 {
 }
 
 // dir writes what is in a directory, then the directory. It returns the reference.
-func (w *squasher) dir(n *sqNode, parent uint32, inodes, dirs *sqMeta) (uint64, error) {
+func (w *Writer) dir(n *node, parent uint32, inodes, dirs *metaWriter) (uint64, error) {
 	names := make([]string, 0, len(n.kids))
 	for k := range n.kids {
 		names = append(names, k)
@@ -346,20 +318,20 @@ func (w *squasher) dir(n *sqNode, parent uint32, inodes, dirs *sqMeta) (uint64, 
 	}
 	listing := n.listing(names)
 	at := dirs.put(listing)
-	head, attr, err := w.head(n, sqDir, len(listing)+3 > math.MaxUint16)
+	head, attr, err := w.head(n, kindDir, len(listing)+3 > math.MaxUint16)
 	if err != nil {
 		return 0, err
 	}
 	size, links := len(listing)+3, n.links+2 // "." and ".." count, as three bytes
 	if head.long {
-		return inodes.put(sqPack(head.b, links, uint32(size), uint32(at>>16), parent, uint16(0), uint16(at), attr)), nil
+		return inodes.put(pack(head.b, links, uint32(size), uint32(at>>16), parent, uint16(0), uint16(at), attr)), nil
 	}
-	return inodes.put(sqPack(head.b, uint32(at>>16), links, uint16(size), uint16(at), parent)), nil
+	return inodes.put(pack(head.b, uint32(at>>16), links, uint16(size), uint16(at), parent)), nil
 }
 
 // listing is a directory's table: runs of entries whose inodes are in one
 // metadata block and have near numbers.
-func (n *sqNode) listing(names []string) []byte {
+func (n *node) listing(names []string) []byte {
 	var out []byte
 	for len(names) > 0 {
 		first := n.kids[names[0]]
@@ -371,88 +343,87 @@ func (n *sqNode) listing(names []string) []byte {
 			if kid.ref>>16 != first.ref>>16 || count == 256 || near != int64(int16(near)) {
 				break
 			}
-			run = sqPack(run, uint16(kid.ref), int16(near), kid.kind(), uint16(len(k)-1), k)
+			run = pack(run, uint16(kid.ref), int16(near), kid.kind(), uint16(len(k)-1), k)
 			count++
 		}
-		out = append(sqPack(out, uint32(count-1), uint32(first.ref>>16), first.inode), run...)
+		out = append(pack(out, uint32(count-1), uint32(first.ref>>16), first.inode), run...)
 		names = names[count:]
 	}
 	return out
 }
 
-// kind is the inode's, without sqLong.
-func (n *sqNode) kind() uint16 {
+// kind is the inode's, without kindLong.
+func (n *node) kind() uint16 {
 	switch n.h.Typeflag {
 	case tar.TypeDir:
-		return sqDir
+		return kindDir
 	case tar.TypeSymlink:
-		return sqSymlink
+		return kindSymlink
 	case tar.TypeFifo:
-		return sqFIFO
+		return kindFIFO
 	}
-	return sqFile
+	return kindFile
 }
 
 // file writes the inode of what is no directory.
-func (w *squasher) file(n *sqNode, inodes *sqMeta) (uint64, error) {
+func (w *Writer) file(n *node, inodes *metaWriter) (uint64, error) {
 	kind := n.kind()
-	long := kind == sqFile && (n.links > 1 || n.sparse > 0 || n.start > math.MaxUint32 || n.h.Size > math.MaxUint32)
+	long := kind == kindFile && (n.links > 1 || n.sparse > 0 || n.start > math.MaxUint32 || n.h.Size > math.MaxUint32)
 	head, attr, err := w.head(n, kind, long)
 	if err != nil {
 		return 0, err
 	}
 	b := head.b
 	switch {
-	case kind == sqSymlink:
-		b = sqPack(b, n.links, uint32(len(n.h.Linkname)), n.h.Linkname)
+	case kind == kindSymlink:
+		b = pack(b, n.links, uint32(len(n.h.Linkname)), n.h.Linkname)
 		if head.long {
-			b = sqPack(b, attr)
+			b = pack(b, attr)
 		}
-	case kind == sqFIFO:
-		b = sqPack(b, n.links)
+	case kind == kindFIFO:
+		b = pack(b, n.links)
 		if head.long {
-			b = sqPack(b, attr)
+			b = pack(b, attr)
 		}
 	case head.long:
-		b = sqPack(b, n.start, uint64(n.h.Size), n.sparse, n.links, n.fragment, n.offset, attr)
+		b = pack(b, n.start, uint64(n.h.Size), n.sparse, n.links, n.fragment, n.offset, attr)
 	default:
-		b = sqPack(b, uint32(n.start), n.fragment, n.offset, uint32(n.h.Size))
+		b = pack(b, uint32(n.start), n.fragment, n.offset, uint32(n.h.Size))
 	}
 	for _, s := range n.sizes {
-		b = sqPack(b, s)
+		b = pack(b, s)
 	}
 	return inodes.put(b), nil
 }
 
-type sqHead struct {
+type inodeHead struct {
 	b    []byte
 	long bool
 }
 
 // head is the begin of every inode. It is of the long kind when that is asked
 // for, or when there are attributes.
-func (w *squasher) head(n *sqNode, kind uint16, long bool) (sqHead, uint32, error) {
+func (w *Writer) head(n *node, kind uint16, long bool) (inodeHead, uint32, error) {
 	attr := w.attrs.add(n.h)
-	if attr != sqNone {
+	if attr != none {
 		long = true
 	}
 	uid, err := w.id(n.h.Uid)
 	if err != nil {
-		return sqHead{}, 0, err
+		return inodeHead{}, 0, err
 	}
 	gid, err := w.id(n.h.Gid)
 	if err != nil {
-		return sqHead{}, 0, err
+		return inodeHead{}, 0, err
 	}
 	if long {
-		kind += sqLong
+		kind += kindLong
 	}
-	return sqHead{sqPack(nil, kind, uint16(n.h.Mode&0o7777), uid, gid, w.stamp(n.h.ModTime), n.inode), long}, attr, nil
+	return inodeHead{pack(nil, kind, uint16(n.h.Mode&0o7777), uid, gid, w.stamp(n.h.ModTime), n.inode), long}, attr, nil
 }
 
-// stamp is a time on disk. What is later than any file of the image was made
-// when the image was unpacked.
-func (w *squasher) stamp(t time.Time) uint32 {
+// stamp is a time on disk, not later than the newest file.
+func (w *Writer) stamp(t time.Time) uint32 {
 	if t.After(w.newest) {
 		t = w.newest
 	}
@@ -460,7 +431,7 @@ func (w *squasher) stamp(t time.Time) uint32 {
 }
 
 // id is the index of a user or group.
-func (w *squasher) id(id int) (uint16, error) {
+func (w *Writer) id(id int) (uint16, error) {
 	if i, ok := w.idOf[uint32(id)]; ok {
 		return i, nil
 	}
@@ -472,34 +443,34 @@ func (w *squasher) id(id int) (uint16, error) {
 	return uint16(len(w.ids) - 1), nil
 }
 
-// sqMeta collects metadata blocks.
-type sqMeta struct {
+// metaWriter collects metadata blocks.
+type metaWriter struct {
 	enc *zstd.Encoder
 	out []byte // whole blocks
 	buf []byte // the present one, unpacked
 }
 
 // put appends data and returns the reference to it.
-func (m *sqMeta) put(data []byte) uint64 {
+func (m *metaWriter) put(data []byte) uint64 {
 	ref := uint64(len(m.out))<<16 | uint64(len(m.buf))
 	m.buf = append(m.buf, data...)
-	for len(m.buf) >= sqMetaSize {
-		m.block(m.buf[:sqMetaSize])
-		m.buf = m.buf[sqMetaSize:]
+	for len(m.buf) >= metaSize {
+		m.block(m.buf[:metaSize])
+		m.buf = m.buf[metaSize:]
 	}
 	return ref
 }
 
-func (m *sqMeta) block(raw []byte) {
+func (m *metaWriter) block(raw []byte) {
 	out, head := m.enc.EncodeAll(raw, nil), uint16(0)
 	if len(out) >= len(raw) {
-		out, head = raw, sqMetaPlain
+		out, head = raw, metaPlain
 	}
-	m.out = append(sqPack(m.out, head|uint16(len(out))), out...)
+	m.out = append(pack(m.out, head|uint16(len(out))), out...)
 }
 
 // end returns all blocks.
-func (m *sqMeta) end() []byte {
+func (m *metaWriter) end() []byte {
 	if len(m.buf) > 0 {
 		m.block(m.buf)
 		m.buf = nil
@@ -507,22 +478,22 @@ func (m *sqMeta) end() []byte {
 	return m.out
 }
 
-// sqAttrs are sets of extended attributes, each kept once.
-type sqAttrs struct {
-	sets []sqAttrSet
+// attrTable are sets of extended attributes, each kept once.
+type attrTable struct {
+	sets []attrSet
 	seen map[string]uint32
 }
 
-type sqAttrSet struct {
+type attrSet struct {
 	data  []byte
 	count uint32
 }
 
-// sqAttrSpaces are the prefixes of attributes' names, by their number on disk.
-var sqAttrSpaces = [...]string{"user.", "trusted.", "security."}
+// attrSpaces are the prefixes of attributes' names, by their number on disk.
+var attrSpaces = [...]string{"user.", "trusted.", "security."}
 
-// add returns the number of a file's set of attributes, sqNone when it has none.
-func (a *sqAttrs) add(h *tar.Header) uint32 {
+// add returns the number of a file's set of attributes, none when it has none.
+func (a *attrTable) add(h *tar.Header) uint32 {
 	var names []string
 	for k := range h.PAXRecords {
 		if strings.HasPrefix(k, xattrRecord) {
@@ -530,18 +501,18 @@ func (a *sqAttrs) add(h *tar.Header) uint32 {
 		}
 	}
 	slices.Sort(names)
-	var set sqAttrSet
+	var set attrSet
 	for _, k := range names {
-		for i, space := range sqAttrSpaces {
+		for i, space := range attrSpaces {
 			if name, ok := strings.CutPrefix(k, xattrRecord+space); ok {
 				v := h.PAXRecords[k]
-				set.data = sqPack(set.data, uint16(i), uint16(len(name)), name, uint32(len(v)), v)
+				set.data = pack(set.data, uint16(i), uint16(len(name)), name, uint32(len(v)), v)
 				set.count++
 			}
 		}
 	}
 	if set.count == 0 {
-		return sqNone
+		return none
 	}
 	if i, ok := a.seen[string(set.data)]; ok {
 		return i
@@ -553,3 +524,6 @@ func (a *sqAttrs) add(h *tar.Header) uint32 {
 	a.sets = append(a.sets, set)
 	return uint32(len(a.sets) - 1)
 }
+
+// isZero reports whether b, which is not empty, is all zeros.
+func isZero(b []byte) bool { return b[0] == 0 && bytes.Equal(b[1:], b[:len(b)-1]) }
