@@ -6,20 +6,13 @@ import (
 	"bufio"
 	"compress/bzip2"
 	"context"
-	"crypto/md5"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
-	"path"
-	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
 )
@@ -36,62 +29,6 @@ const (
 	maxWindow   = 256 << 20 // of zstd; "--ultra -22" has 128 MiB
 )
 
-// key is the name of a package in the cache: its digest and its file name. ""
-// is a package that nothing identifies.
-func (r *record) key() string {
-	digest := r.SHA256
-	if digest == "" {
-		digest = r.MD5
-	}
-	if digest == "" {
-		return ""
-	}
-	return digest + "-" + r.fn
-}
-
-// cached finds a package in dir and compares its bytes with what the index or the
-// list says of it. A damaged one is removed, so that it is fetched again.
-func (r *record) cached(dir string) (string, bool) {
-	p, fi, ok := r.kept(dir)
-	if !ok {
-		return "", false
-	}
-	f, err := os.Open(p)
-	if err != nil {
-		return "", false
-	}
-	defer f.Close()
-	s, m, sums := r.sums()
-	n, err := io.Copy(sums, f)
-	if err == nil {
-		err = r.verify(n, s, m)
-	}
-	if err != nil {
-		_ = os.Remove(p)
-		return "", false
-	}
-	if r.Size == 0 || r.SHA256 == "" {
-		r.learn(n, s)
-	}
-	if time.Since(fi.ModTime()) > time.Hour { // used: the store's GC goes by age
-		now := time.Now()
-		_ = os.Chtimes(p, now, now)
-	}
-	return p, true
-}
-
-// kept finds the file of a package in dir, of the right size as far as that is
-// known. Its bytes are not read.
-func (r *record) kept(dir string) (string, os.FileInfo, bool) {
-	if r.key() == "" {
-		return "", nil, false
-	}
-	p := filepath.Join(dir, r.key())
-	fi, err := os.Stat(p)
-	ok := err == nil && fi.Mode().IsRegular() && (r.Size == 0 || fi.Size() == r.Size)
-	return p, fi, ok
-}
-
 // downloadFrom brings a package into dir from one place.
 func (r *record) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n int64)) (string, error) {
 	if p, ok := r.cached(dir); ok {
@@ -100,7 +37,7 @@ func (r *record) downloadFrom(ctx context.Context, u, dir, tmp string, add func(
 	}
 	src, err := fetch(ctx, u, r.SHA256 != "")
 	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", r.fn, err)
+		return "", fmt.Errorf("fetching %s: %w", r.FileName, err)
 	}
 	defer src.Close()
 	file, err := r.keep(ctx, src, dir, tmp, add)
@@ -108,96 +45,6 @@ func (r *record) downloadFrom(ctx context.Context, u, dir, tmp string, add func(
 		return "", fmt.Errorf("fetching %s: %w", hide(u), plain(err))
 	}
 	return file, nil
-}
-
-// keep writes what comes from src into dir, verified, and returns its path.
-func (r *record) keep(ctx context.Context, src io.Reader, dir, tmp string, add func(n int64)) (string, error) {
-	f, err := os.CreateTemp(tmp, "package-")
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(f.Name())
-	limit := int64(maxPackage)
-	if r.Size > 0 {
-		limit = r.Size
-	}
-	s, m, sums := r.sums()
-	n, err := io.Copy(io.MultiWriter(f, sums, counting(add)), io.LimitReader(&ctxReader{ctx, src}, limit+1))
-	if err == nil && n > limit {
-		err = fmt.Errorf("more than %d bytes came", limit)
-	}
-	if err == nil {
-		err = r.verify(n, s, m)
-	}
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return "", err
-	}
-	key := r.key()
-	r.learn(n, s)
-	if key == "" {
-		key = r.key()
-	}
-	final := filepath.Join(dir, key)
-	return final, os.Rename(f.Name(), final)
-}
-
-// sums are the digests that verify compares, and what writes to them: the md5 only of a
-// package of which one is known.
-func (r *record) sums() (s, m hash.Hash, both io.Writer) {
-	if s = sha256.New(); r.MD5 == "" {
-		return s, nil, s
-	}
-	m = md5.New()
-	return s, m, io.MultiWriter(s, m)
-}
-
-// verify compares what came with what the export or the index says.
-func (r *record) verify(n int64, s, m hash.Hash) error {
-	if r.Size != 0 && n != r.Size {
-		return fmt.Errorf("%d bytes came, the index says %d", n, r.Size)
-	}
-	if got := hex.EncodeToString(s.Sum(nil)); r.SHA256 != "" && got != r.SHA256 {
-		return fmt.Errorf("its sha256 is %s, it should be %s", got, r.SHA256)
-	}
-	if r.MD5 == "" {
-		return nil
-	}
-	if got := hex.EncodeToString(m.Sum(nil)); got != r.MD5 {
-		return fmt.Errorf("its md5 is %s, it should be %s", got, r.MD5)
-	}
-	return nil
-}
-
-// learn notes the size and sha256 of a package that came from a list without
-// them. It notes no md5: what an image records of a package must not depend on
-// where the package was found.
-func (r *record) learn(n int64, s hash.Hash) {
-	r.Size, r.SHA256 = n, hex.EncodeToString(s.Sum(nil))
-}
-
-type counting func(n int64)
-
-func (c counting) Write(p []byte) (int, error) { c(int64(len(p))); return len(p), nil }
-
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c *ctxReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }
 
 // walk calls info for each file below info/ and then, in the archive's order,
@@ -335,58 +182,4 @@ func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) erro
 		return fmt.Errorf("%s: %w", short(f.Name), err)
 	}
 	return nil
-}
-
-// walkTar reads one archive within bounds, with names cleaned and checked.
-func walkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
-	limited := &io.LimitedReader{R: r, N: limit}
-	tooLarge := fmt.Errorf("it unpacks to more than %d bytes", limit)
-	tr := tar.NewReader(limited)
-	sizes := int64(0) // holes of sparse files are not in the archive
-	for n := 0; ; n++ {
-		h, err := tr.Next()
-		if limited.N <= 0 {
-			return tooLarge
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if n >= maxFiles {
-			return fmt.Errorf("it holds more than %d files", maxFiles)
-		}
-		if h.Size > limit-sizes {
-			return tooLarge
-		}
-		sizes += h.Size
-		clean, err := cleanPath(h.Name)
-		if err != nil {
-			return fmt.Errorf("entry %q: %w", short(h.Name), err)
-		}
-		if clean == "." {
-			continue
-		}
-		h.Name = clean
-		if err := fn(h, tr); err != nil {
-			if limited.N <= 0 {
-				return tooLarge
-			}
-			return fmt.Errorf("entry %q: %w", short(clean), err)
-		}
-	}
-}
-
-// cleanPath refuses paths that lead out of the prefix, or that a terminal
-// would not show as they are.
-func cleanPath(p string) (string, error) {
-	if p == "" || len(p) > 4096 || strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		return "", errors.New("its name is empty, too long or holds control characters")
-	}
-	c := path.Clean(p)
-	if path.IsAbs(p) || c == ".." || strings.HasPrefix(c, "../") {
-		return "", errors.New("path leaves the prefix")
-	}
-	return c, nil
 }

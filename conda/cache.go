@@ -51,9 +51,6 @@ func maxAge(h http.Header) int {
 // maxPacked bounds an index on its way.
 const maxPacked = 1 << 30
 
-// errUnchanged is a server's word that what the asker has is good.
-var errUnchanged = errors.New("not modified")
-
 // open opens an index. Servers are asked whether the one in the cache is still
 // good, unless they said how long it is; several processes and users can share the cache, in which files are renamed into
 // place whole.
@@ -217,17 +214,4 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 		return err
 	}
 	return os.Rename(body.Name(), file)
-}
-
-// fetch opens a URL; a missing file is fs.ErrNotExist. pinned says that the caller
-// compares a digest.
-func fetch(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
-	if strings.HasPrefix(u, "file:") {
-		return openFile(u)
-	}
-	resp, err := get(ctx, u, nil, pinned)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
 }

@@ -25,7 +25,7 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	dir := packageCache(s)
 	for _, r := range p.pkgs {
 		_, _, here := r.kept(dir)
-		list = append(list, Download{r.Name, r.Version, r.Build, bare(r.url), r.Size, here})
+		list = append(list, Download{r.Name, r.Version, r.Build, bare(r.URL), r.Size, here})
 	}
 	e := p.export
 	if len(e.Pip) == 0 {
@@ -49,7 +49,7 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	for i, x := range wheels.picks {
 		r := x.record()
 		_, _, here := r.kept(dir)
-		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", bare(r.url), r.Size, here})
+		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", bare(r.URL), r.Size, here})
 	}
 	return list, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil
 }

@@ -314,16 +314,3 @@ func versionsText(name string, cs []*candidate) string {
 	}
 	return fmt.Sprintf("%s %s to %s", name, low, high)
 }
-
-// joined lists texts with a word before the last, and counts what is too much.
-func joined(texts []string, last string, most int) string {
-	texts = slices.Clone(texts)
-	if n := len(texts) - most; n > 0 {
-		texts = append(texts[:most], fmt.Sprintf("%d more", n))
-	}
-	if len(texts) < 2 {
-		return strings.Join(texts, "")
-	}
-	end := len(texts) - 1
-	return strings.Join(texts[:end], ", ") + " " + last + " " + texts[end]
-}

@@ -3,7 +3,6 @@ package conda
 import (
 	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
@@ -69,36 +68,3 @@ func parseURL(line string) (Entry, error) {
 	}
 	return e, nil
 }
-
-// expandURL reads a URL in which variables may stand.
-func expandURL(s string) (*url.URL, error) {
-	s, err := expand(s)
-	if err != nil {
-		return nil, err
-	}
-	return url.Parse(s)
-}
-
-// expand puts variables of the environment in: that is how a file names a
-// credential without holding it. One that is not set is an error, which names
-// the variable and never a value.
-func expand(s string) (string, error) {
-	var missing []string
-	s = variable().ReplaceAllStringFunc(s, func(m string) string {
-		name := strings.Trim(m, "${}")
-		v, ok := os.LookupEnv(name)
-		if !ok {
-			missing = append(missing, name)
-		}
-		return v
-	})
-	if len(missing) > 0 {
-		return "", fmt.Errorf("variable %s is not set; export it, as the file names it instead of a credential", strings.Join(missing, ", "))
-	}
-	return s, nil
-}
-
-// variable is $NAME or ${NAME}.
-var variable = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})`)
-})

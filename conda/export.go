@@ -236,41 +236,6 @@ func (e *Export) wishes() []Spec {
 	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
 }
 
-// faults are lines of an export that cannot be used.
-type faults struct {
-	line  int // the first of them
-	texts []string
-	lines []int
-}
-
-func (f *faults) add(line int, text string) {
-	if len(f.texts) == 0 {
-		f.line = line
-	}
-	f.texts, f.lines = append(f.texts, text), append(f.lines, line)
-}
-
-// mostFaults is how many a person reads.
-const mostFaults = 20
-
-// join lists the faults, each after the first with its line.
-func (f *faults) join(sep string) string {
-	g := faults{texts: slices.Clone(f.texts)}
-	for i, line := range f.lines {
-		if i > 0 && line != f.line && line > 0 {
-			g.texts[i] = fmt.Sprintf("line %d: %s", line, g.texts[i])
-		}
-	}
-	return g.list(sep)
-}
-
-func (f *faults) list(sep string) string {
-	if n := len(f.texts) - mostFaults; n > 0 {
-		return strings.Join(f.texts[:mostFaults], sep) + fmt.Sprintf("%sand %d lines more", sep, n)
-	}
-	return strings.Join(f.texts, sep)
-}
-
 // readLines reads an export's lines, without the mark that some editors put
 // before the first.
 func readLines(r io.Reader) ([]string, error) {
@@ -296,13 +261,6 @@ func readLines(r io.Reader) ([]string, error) {
 
 // isPip tells the fake builds of packages that pip installed.
 func isPip(build string) bool { return build == "pypi_0" || build == "dev_0" || build == "<pip>" }
-
-func short(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
-	}
-	return s
-}
 
 // splitFile takes a package's file name apart: from the right, at "-", twice.
 func splitFile(fn string) (name, version, build string, ok bool) {

@@ -380,7 +380,7 @@ func TestIndex(t *testing.T) {
 				t.Errorf("%s: scan = %+v, %v", c.name, got, err)
 				continue
 			}
-			if want := strings.Replace(c.url, "CH", "https://c.example/ch", 1); got[0].url != want || got[0].SHA256 != shaA || got[0].Subdir != "linux-64" {
+			if want := strings.Replace(c.url, "CH", "https://c.example/ch", 1); got[0].URL != want || got[0].SHA256 != shaA || got[0].Subdir != "linux-64" {
 				t.Errorf("%s: scan = %+v; want %s", c.name, got[0], want)
 			}
 		}

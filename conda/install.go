@@ -19,61 +19,6 @@ import (
 // maxReplaced bounds a file that has a placeholder: it is held in memory.
 const maxReplaced = 1 << 30
 
-// A layerWriter writes files below the prefix as a layer's tar. Owners are 0:0;
-// directories that no package describes get mode 0755.
-type layerWriter struct {
-	tw     *tar.Writer
-	prefix string // without the slash at its head
-	dirs   map[string]bool
-	buf    []byte // for the bytes of files
-}
-
-// stamp is the time of what no package has a time for: the first day that zip
-// archives can hold.
-var stamp = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// parents writes the directories above p, once each.
-func (w *layerWriter) parents(p string) error {
-	d := path.Dir(p)
-	if d == "." || w.dirs[d] {
-		return nil
-	}
-	if err := w.parents(d); err != nil {
-		return err
-	}
-	w.dirs[d] = true
-	return w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: 0o755, ModTime: stamp})
-}
-
-// header writes an entry below the prefix.
-func (w *layerWriter) header(h *tar.Header) error {
-	h.Name = path.Join(w.prefix, h.Name)
-	if h.Typeflag == tar.TypeDir {
-		if w.dirs[h.Name] {
-			return nil
-		}
-		w.dirs[h.Name] = true
-		h.Name += "/"
-	}
-	if err := w.parents(strings.TrimSuffix(h.Name, "/")); err != nil {
-		return err
-	}
-	return w.tw.WriteHeader(h)
-}
-
-// file writes a file that hpcc makes; sec is its time, 0 for none of its own.
-func (w *layerWriter) file(name string, mode int64, data []byte, sec int64) error {
-	t := stamp
-	if sec > 0 {
-		t = time.Unix(sec, 0)
-	}
-	if err := w.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data)), ModTime: t}); err != nil {
-		return err
-	}
-	_, err := w.tw.Write(data)
-	return err
-}
-
 // target is where a file of the package goes, below the prefix: files of noarch
 // python packages go to the python that is installed, those of a sysroot to the
 // system's places; "" is one that is left out.
@@ -425,7 +370,7 @@ func (p *pkg) record(w *layerWriter, done []*installed) error {
 	rec := map[string]any{
 		"name": r.Name, "version": r.Version, "build": r.Build, "build_number": m.BuildNumber,
 		"depends": nonNil(m.Depends), "constrains": nonNil(m.Constrains), "subdir": m.Subdir, "timestamp": m.Timestamp, "license": m.License,
-		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.fn, "url": public(r.url), "channel": r.channel(),
+		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.FileName, "url": public(r.URL), "channel": r.channel(),
 		"files": files, "paths_data": map[string]any{"paths": done, "paths_version": 1},
 		"link": map[string]any{"source": "", "type": 1}, "requested_spec": "", "extracted_package_dir": "", "package_tarball_full_path": "",
 	}

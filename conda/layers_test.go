@@ -137,13 +137,13 @@ func TestPackageLayers(t *testing.T) {
 // sized are packages of these sizes as they are fetched.
 func sized(sizes ...int64) (out []*record) {
 	for i, n := range sizes {
-		out = append(out, &record{Name: fmt.Sprintf("p%04d", i), Size: n})
+		out = append(out, &record{Name: fmt.Sprintf("p%04d", i), archiveFile: archiveFile{Size: n}})
 	}
 	return out
 }
 
 func spreadRecords(list []*record) [][]*record {
-	return spread(list, false, func(r *record) *record { return r })
+	return spread(list, false, (*record).inLayers)
 }
 
 func TestSpread(t *testing.T) {

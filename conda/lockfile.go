@@ -82,7 +82,7 @@ const baseCategory = "hpcc-base"
 // Keep notes the plan of an image that is made of packages too, on which the environment stands.
 func (l *Locked) Keep(base *Plan) {
 	for _, r := range base.pkgs {
-		l.add(r.locked(), r.url, baseCategory)
+		l.add(r.locked(), r.URL, baseCategory)
 	}
 }
 
@@ -110,7 +110,7 @@ func (r *record) locked() lockedPackage {
 func (p *Plan) Lock(wheels []Wheel) Locked {
 	l := Locked{subdir: p.Subdir, variables: p.export.Variables, built: map[string][]string{}}
 	for _, r := range p.pkgs {
-		l.add(r.locked(), r.url, "main")
+		l.add(r.locked(), r.URL, "main")
 		if c := bare(r.origin); !slices.Contains(l.channels, c) {
 			l.channels = append(l.channels, c)
 		}

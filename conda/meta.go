@@ -192,17 +192,6 @@ func field(line string) (first, rest string) {
 	return line, ""
 }
 
-// lines are those of a file that are not empty.
-func lines(b []byte) []string {
-	var out []string
-	for l := range strings.SplitSeq(string(b), "\n") {
-		if l = strings.TrimSpace(l); l != "" {
-			out = append(out, l)
-		}
-	}
-	return out
-}
-
 // readLink reads info/link.json: the entry points of noarch python packages.
 func (m *meta) readLink(b []byte) error {
 	if len(b) == 0 {

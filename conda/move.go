@@ -100,6 +100,7 @@ func (m *move) solve(ctx context.Context) ([]*record, []Move, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	pkgs = inOrder(pkgs)
 	return pkgs, m.table(pkgs), nil
 }
 

@@ -188,7 +188,7 @@ func TestOpinion(t *testing.T) {
 // packageFiles are the files of a channel that a plan installed.
 func packageFiles(dir string, r *result) (files []string) {
 	for _, p := range r.plan.pkgs {
-		files = append(files, filepath.Join(dir, p.Subdir, p.fn))
+		files = append(files, filepath.Join(dir, p.Subdir, p.FileName))
 	}
 	return files
 }

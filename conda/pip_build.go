@@ -286,7 +286,7 @@ func (b *pipBuilder) keep(ctx context.Context, name string, r io.Reader) (*built
 		return nil, err
 	}
 	defer store.RemoveAll(tmp)
-	if w.file, err = (&record{fn: name, url: name}).keep(ctx, r, b.fetch.dir, tmp, func(int64) {}); err != nil {
+	if w.file, err = (&archiveFile{FileName: name, URL: name}).keep(ctx, r, b.fetch.dir, tmp, func(int64) {}); err != nil {
 		return nil, err
 	}
 	a, files, err := openArchive(w.file, w.name)

@@ -48,13 +48,13 @@ func (p *pipPick) sha256() string {
 	return ""
 }
 
-// record is the wheel as one of the packages to fetch.
-func (p *pipPick) record() *record {
-	return &record{Name: p.name, fn: p.file.name, url: p.file.url, SHA256: p.sha256(), Size: p.file.size}
+// record is the wheel as one of the archives to fetch.
+func (p *pipPick) record() *archiveFile {
+	return &archiveFile{FileName: p.file.name, URL: p.file.url, SHA256: p.sha256(), Size: p.file.size}
 }
 
 // archive brings a wheel or sources into the cache, verified.
-func (f *pipFetcher) archive(ctx context.Context, p *pipPick, add func(n int64)) (string, *record, error) {
+func (f *pipFetcher) archive(ctx context.Context, p *pipPick, add func(n int64)) (string, *archiveFile, error) {
 	r := p.record()
 	name, ok := r.cached(f.dir)
 	if !ok {
@@ -69,7 +69,7 @@ func (f *pipFetcher) archive(ctx context.Context, p *pipPick, add func(n int64))
 		}
 		defer src.Close()
 		if name, err = r.keep(ctx, src, f.dir, tmp, add); err != nil {
-			return "", nil, fmt.Errorf("fetching %s: %w", hide(r.url), plain(err))
+			return "", nil, fmt.Errorf("fetching %s: %w", hide(r.URL), plain(err))
 		}
 	} else {
 		add(r.Size)

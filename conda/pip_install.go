@@ -26,8 +26,8 @@ type pipInstall struct {
 	*wheel
 	file  string // in the cache, where its name begins with its digest
 	pick  *pipPick
-	rec   *record // its name, size and what it needs
-	built bool    // from sources, just now: the times in the wheel are of no worth
+	rec   *archiveFile
+	built bool // from sources, just now: the times in the wheel are of no worth
 	lost  map[string]bool
 }
 
@@ -51,7 +51,7 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 		return nil, nil, err
 	}
 	notes = append(notes, p.missing(in)...)
-	groups := spread(in, o.PackageLayers, func(x *pipInstall) *record { return x.rec })
+	groups := spread(in, o.PackageLayers, func(x *pipInstall) layerPackage { return layerPackage{Name: x.pick.name, Size: x.rec.Size} })
 	layers = make([]v1.Layer, len(groups))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
@@ -110,9 +110,6 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 			}
 			p.Wheels[i].SHA256 = rec.SHA256
 			in[i] = &pipInstall{wheel: w, file: file, pick: x, rec: rec, built: built[x] != nil, lost: map[string]bool{}}
-			for _, d := range w.meta.requires {
-				rec.Depends = append(rec.Depends, pipName(d.Name))
-			}
 			return nil
 		})
 	}
@@ -121,17 +118,13 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 
 // sortInstalls orders wheels so that each comes after what it needs.
 func sortInstalls(in []*pipInstall) []*pipInstall {
-	byRec := map[*record]*pipInstall{}
-	var recs []*record
-	for _, x := range in {
-		byRec[x.rec] = x
-		recs = append(recs, x.rec)
-	}
-	out := make([]*pipInstall, 0, len(in))
-	for _, r := range order(recs) {
-		out = append(out, byRec[r])
-	}
-	return out
+	return order(in, func(x *pipInstall) layerPackage {
+		p := layerPackage{Name: x.pick.name}
+		for _, d := range x.meta.requires {
+			p.Needs = append(p.Needs, pipName(d.Name))
+		}
+		return p
+	})
 }
 
 // paths are all that the installation writes, below the prefix.

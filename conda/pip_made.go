@@ -42,7 +42,7 @@ func (p *pipPlan) install(ctx context.Context, s *store.Store, members []*pipIns
 		return nil, err
 	}
 	if !o.NoCache {
-		if _, l, ok := findMade(s, key); ok {
+		if l, _, ok := findMade(s, key); ok {
 			return l, nil
 		}
 	}
@@ -57,8 +57,5 @@ func (p *pipPlan) install(ctx context.Context, s *store.Store, members []*pipIns
 	if err != nil {
 		return nil, err
 	}
-	if err := keepMade(s, key, madeLayer{Layer: info}); err != nil {
-		return nil, err
-	}
-	return s.Layer(info)
+	return keepMade(s, key, info, nil)
 }

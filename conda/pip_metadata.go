@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
-	"io"
 	"strings"
 )
 
@@ -138,13 +137,4 @@ func fields(b []byte, take func(key, value string) error) error {
 		return sc.Err()
 	}
 	return flush()
-}
-
-// readSmall reads a file that is to be small.
-func readSmall(r io.Reader, most int64) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, most+1))
-	if err == nil && int64(len(b)) > most {
-		err = fmt.Errorf("it is larger than %d bytes", most)
-	}
-	return b, err
 }

@@ -73,11 +73,6 @@ func digitsOf(s string) string {
 	return s
 }
 
-// compareNumbers compares digits without zeros at their head, of any length.
-func compareNumbers(a, b string) int {
-	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
-}
-
 // String is the version's normal form.
 func (v pipVersion) String() string {
 	if v.release == nil {

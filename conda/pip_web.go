@@ -1,18 +1,13 @@
 package conda
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"hpcc/store/wait"
 )
@@ -54,12 +49,6 @@ func (w *pipWeb) allowed(u *url.URL) error {
 		return fmt.Errorf("%s has no TLS, so that anyone on the way could change what comes; name the https address, or allow plain HTTP", hide(u.String()))
 	}
 	return nil
-}
-
-// unheard says whether nobody on the way hears what is said to a server.
-func unheard(u *url.URL) bool {
-	ip := net.ParseIP(u.Hostname())
-	return u.Scheme == "https" || u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
 // anything is what archives are asked for as.
@@ -135,76 +124,4 @@ func (w *pipWeb) login(u *url.URL) *url.Userinfo {
 		return l
 	}
 	return w.netrc[""]
-}
-
-// maxNetrc bounds the file of logins, in bytes.
-const maxNetrc = 1 << 20
-
-// readNetrc reads the file that NETRC names, else ~/.netrc. Without one there
-// are no logins.
-func readNetrc() (map[string]*url.Userinfo, error) {
-	name := os.Getenv("NETRC")
-	if name == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return nil, nil
-		}
-		name = filepath.Join(home, ".netrc")
-	}
-	f, err := wait.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the logins: %w", err)
-	}
-	defer f.Close()
-	return parseNetrc(f), nil
-}
-
-// parseNetrc reads "machine HOST login USER password WORD" and "default"; what
-// it does not know it passes over, as other readers do.
-func parseNetrc(r io.Reader) map[string]*url.Userinfo {
-	out := map[string]*url.Userinfo{}
-	host, user, password, open := "", "", "", false
-	done := func() {
-		if _, twice := out[host]; open && !twice && (user != "" || password != "") {
-			out[host] = url.UserPassword(user, password)
-		}
-		host, user, password = "", "", ""
-	}
-	key, macro := "", false
-	sc := bufio.NewScanner(io.LimitReader(r, maxNetrc))
-	for sc.Scan() {
-		line := strings.TrimSpace(sc.Text())
-		if macro = macro && line != ""; macro || strings.HasPrefix(line, "#") {
-			continue
-		}
-		for _, word := range strings.Fields(line) {
-			switch {
-			case key == "machine":
-				host, open = word, true
-			case key == "login":
-				user = word
-			case key == "password":
-				password = strings.Trim(word, `"`)
-			case key == "account":
-			case word == "machine" || word == "default":
-				done()
-				open = word == "default"
-			}
-			if key != "" {
-				key = ""
-				continue
-			}
-			switch word {
-			case "machine", "login", "password", "account":
-				key = word
-			case "macdef":
-				macro = true
-			}
-		}
-	}
-	done()
-	return out
 }

@@ -136,14 +136,3 @@ func (r *reader) pipOption(line int, text string) {
 		r.wrong(line, "%q is no option of requirements files that hpcc knows; take the line out", short(name))
 	}
 }
-
-// hideText takes credentials out of a line that holds a URL.
-func hideText(s string) string {
-	f := strings.Fields(s)
-	for i, w := range f {
-		if strings.Contains(w, "://") {
-			f[i] = hide(w)
-		}
-	}
-	return strings.Join(f, " ")
-}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 
@@ -88,7 +87,7 @@ type Package struct {
 func (p *Plan) Packages() []Package {
 	var out []Package
 	for _, r := range p.pkgs {
-		out = append(out, Package{r.Name, r.Version, r.Build, r.Subdir, public(r.url), r.SHA256, r.MD5})
+		out = append(out, Package{r.Name, r.Version, r.Build, r.Subdir, public(r.URL), r.SHA256, r.MD5})
 	}
 	return out
 }
@@ -161,7 +160,7 @@ func checkPrefix(prefix string) error {
 
 // finish orders the packages and finds python.
 func (p *Plan) finish() {
-	p.pkgs = order(p.pkgs)
+	p.pkgs = inOrder(p.pkgs)
 	for _, r := range p.pkgs {
 		if r.Name == "python" {
 			if p.python = minor(r.Version); p.python != "" {
@@ -191,8 +190,9 @@ func (p *Plan) explicit(e *Export, o Options) error {
 		default:
 			sub = "" // a directory of packages; each says what it is for
 		}
-		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, Subdir: sub, url: u.String(), fn: fn}
-		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.url, "/"+path.Base(u.EscapedPath())), "/"+sub)
+		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, Subdir: sub,
+			archiveFile: archiveFile{MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, URL: u.String(), FileName: fn}}
+		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.URL, "/"+path.Base(u.EscapedPath())), "/"+sub)
 		if r.MD5 != "" || r.SHA256 != "" { // else nothing says that another place has the same
 			m, known := elsewhere[r.origin]
 			if !known {
@@ -219,11 +219,6 @@ func (p *Plan) unproven(e *Export, where string) {
 		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, some(names)))
 	}
 }
-
-// platformText is the name of a channel's directory for a platform.
-var platformText = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:linux|osx|win|freebsd|zos|emscripten|wasi)-[a-z0-9]+$`)
-})
 
 // absolute reads the URL or path of an explicit entry. Paths may begin with "~"
 // and hold variables, as conda has it.
@@ -461,56 +456,8 @@ func better(r, best *record) bool {
 	case r.Build != best.Build:
 		return r.Build > best.Build
 	}
-	return strings.HasSuffix(r.fn, ".conda") && !strings.HasSuffix(best.fn, ".conda")
+	return strings.HasSuffix(r.FileName, ".conda") && !strings.HasSuffix(best.FileName, ".conda")
 }
-
-// some lists a few of many, sorted, without repeats.
-func some(list []string) string { return near(list, "") }
-
-// near lists the few of many that are next to want, in their order.
-func near(list []string, want string) string {
-	const most = 5
-	list = slices.Clone(list)
-	slices.SortFunc(list, natural)
-	list = slices.Compact(list)
-	if len(list) <= most {
-		return strings.Join(list, ", ")
-	}
-	at, _ := slices.BinarySearchFunc(list, want, natural)
-	from := min(max(at-most/2, 0), len(list)-most)
-	out := slices.Clone(list[from : from+most])
-	if from > 0 {
-		out[0] = "…, " + out[0]
-	}
-	if from+most < len(list) {
-		out[most-1] += ", …"
-	}
-	return strings.Join(out, ", ")
-}
-
-// natural compares texts with the numbers in them as numbers: 1.9 is before 1.10.
-func natural(a, b string) int {
-	for x, y := a, b; ; {
-		i, j := digits(x), digits(y)
-		switch {
-		case x == "" || y == "":
-			return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
-		case i > 0 && j > 0:
-			m, n := strings.TrimLeft(x[:i], "0"), strings.TrimLeft(y[:j], "0")
-			if c := compareNumbers(m, n); c != 0 {
-				return c
-			}
-			x, y = x[i:], y[j:]
-		case x[0] != y[0]:
-			return cmp.Compare(x[0], y[0])
-		default:
-			x, y = x[1:], y[1:]
-		}
-	}
-}
-
-// digits counts the digits at the head.
-func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
 
 // closure notes dependencies that the export does not list.
 func (p *Plan) closure() {
@@ -543,36 +490,16 @@ func dependency(spec string) string {
 	return n
 }
 
-// order sorts packages so that each comes after what it needs; where that says
-// nothing, and in circles, by name.
-func order(pkgs []*record) []*record {
-	sort.Slice(pkgs, func(i, j int) bool { return pkgs[i].Name < pkgs[j].Name })
-	byName := map[string]*record{}
-	for _, r := range pkgs {
-		byName[r.Name] = r
-	}
-	var out []*record
-	state := map[*record]int{}
-	var visit func(r *record)
-	visit = func(r *record) {
-		if state[r] != 0 {
-			return
-		}
-		state[r] = 1
-		names := make([]string, 0, len(r.Depends))
+// inLayers is what the layers of an environment depend on, without the order.
+func (r *record) inLayers() layerPackage { return layerPackage{Name: r.Name, Size: r.Size} }
+
+// inOrder sorts packages so that each comes after those it needs.
+func inOrder(pkgs []*record) []*record {
+	return order(pkgs, func(r *record) layerPackage {
+		p := r.inLayers()
 		for _, d := range r.Depends {
-			names = append(names, dependency(d))
+			p.Needs = append(p.Needs, dependency(d))
 		}
-		sort.Strings(names)
-		for _, n := range names {
-			if d := byName[n]; d != nil {
-				visit(d)
-			}
-		}
-		out = append(out, r)
-	}
-	for _, r := range pkgs {
-		visit(r)
-	}
-	return out
+		return p
+	})
 }

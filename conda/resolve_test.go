@@ -26,7 +26,7 @@ func read(t testing.TB, text string) *Export {
 func found(p *Plan, name string) string {
 	for _, r := range p.pkgs {
 		if r.Name == name {
-			return filepath.Base(r.origin) + "/" + r.Subdir + "/" + r.fn
+			return filepath.Base(r.origin) + "/" + r.Subdir + "/" + r.FileName
 		}
 	}
 	return ""
@@ -159,11 +159,11 @@ func TestOrder(t *testing.T) {
 		{"virtual and unknown", []*record{rec("a", "__glibc >=2.17", "gone"), rec("__x")}, "__x a"},
 	} {
 		var got []string
-		for _, r := range order(c.in) {
+		for _, r := range inOrder(c.in) {
 			got = append(got, r.Name)
 		}
 		if s := strings.Join(got, " "); s != c.want {
-			t.Errorf("%s: order = %q; want %q", c.name, s, c.want)
+			t.Errorf("%s: inOrder = %q; want %q", c.name, s, c.want)
 		}
 	}
 }
@@ -180,7 +180,7 @@ func TestClosure(t *testing.T) {
 }
 
 func TestBetter(t *testing.T) {
-	worse := record{origin: "x", fn: "a-1-b.tar.bz2", Build: "b", BuildNumber: 1, Timestamp: 10}
+	worse := record{origin: "x", archiveFile: archiveFile{FileName: "a-1-b.tar.bz2"}, Build: "b", BuildNumber: 1, Timestamp: 10}
 	for _, c := range []struct {
 		name   string
 		change func(r *record)
@@ -191,7 +191,7 @@ func TestBetter(t *testing.T) {
 		{"build number", func(r *record) { r.BuildNumber, r.Build, r.Timestamp = 2, "a", 1 }, true},
 		{"time", func(r *record) { r.Build, r.Timestamp = "a", 11 }, true},
 		{"build string", func(r *record) { r.Build = "c" }, true},
-		{"archive", func(r *record) { r.fn, r.Timestamp = "a-1-b.conda", 1 }, true},
+		{"archive", func(r *record) { r.FileName, r.Timestamp = "a-1-b.conda", 1 }, true},
 	} {
 		r := worse
 		c.change(&r)

@@ -199,7 +199,7 @@ func (s *spec) matches(r *record, v version) bool {
 	switch {
 	case s.name != r.Name, s.version != nil && !s.version(v), s.build != nil && !s.build(r.Build),
 		s.channel != "" && !r.from(s.channel), s.subdir != "" && s.subdir != r.Subdir,
-		s.fn != "" && s.fn != r.fn, s.md5 != "" && s.md5 != r.MD5, s.sha256 != "" && s.sha256 != r.SHA256:
+		s.fn != "" && s.fn != r.FileName, s.md5 != "" && s.md5 != r.MD5, s.sha256 != "" && s.sha256 != r.SHA256:
 		return false
 	case s.buildNumber != nil:
 		n, err := parseVersion(strconv.Itoa(r.BuildNumber))

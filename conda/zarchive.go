@@ -1,0 +1,134 @@
+package conda
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+)
+
+// walkTar reads one archive within bounds, with names cleaned and checked.
+func walkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
+	limited := &io.LimitedReader{R: r, N: limit}
+	tooLarge := fmt.Errorf("it unpacks to more than %d bytes", limit)
+	tr := tar.NewReader(limited)
+	sizes := int64(0) // holes of sparse files are not in the archive
+	for n := 0; ; n++ {
+		h, err := tr.Next()
+		if limited.N <= 0 {
+			return tooLarge
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if n >= maxFiles {
+			return fmt.Errorf("it holds more than %d files", maxFiles)
+		}
+		if h.Size > limit-sizes {
+			return tooLarge
+		}
+		sizes += h.Size
+		clean, err := cleanPath(h.Name)
+		if err != nil {
+			return fmt.Errorf("entry %q: %w", short(h.Name), err)
+		}
+		if clean == "." {
+			continue
+		}
+		h.Name = clean
+		if err := fn(h, tr); err != nil {
+			if limited.N <= 0 {
+				return tooLarge
+			}
+			return fmt.Errorf("entry %q: %w", short(clean), err)
+		}
+	}
+}
+
+// cleanPath refuses paths that lead out of the prefix, or that a terminal
+// would not show as they are.
+func cleanPath(p string) (string, error) {
+	if p == "" || len(p) > 4096 || strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return "", errors.New("its name is empty, too long or holds control characters")
+	}
+	c := path.Clean(p)
+	if path.IsAbs(p) || c == ".." || strings.HasPrefix(c, "../") {
+		return "", errors.New("path leaves the prefix")
+	}
+	return c, nil
+}
+
+// lines are those of a file that are not empty.
+func lines(b []byte) []string {
+	var out []string
+	for l := range strings.SplitSeq(string(b), "\n") {
+		if l = strings.TrimSpace(l); l != "" {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// readSmall reads a file that is to be small.
+func readSmall(r io.Reader, most int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("it is larger than %d bytes", most)
+	}
+	return b, err
+}
+
+// A zipFile is a zip archive that is open.
+type zipFile struct {
+	*zip.Reader
+	*os.File
+}
+
+// openZip opens a zip archive whose directory has at most most bytes: archive/zip
+// holds all of it in memory, several times its size, and a file may be nothing else.
+func openZip(file string, most int64) (*zipFile, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	d := &directoryReader{f: f, left: most + 1<<17} // to find it takes 64 kB and some
+	z, err := zip.NewReader(d, fi.Size())
+	if err != nil {
+		f.Close()
+		if d.left < 0 {
+			err = fmt.Errorf("its directory has more than %d bytes", most)
+		}
+		return nil, err
+	}
+	d.opened = true
+	return &zipFile{z, f}, nil
+}
+
+// A directoryReader reads a file, and until it is opened only so much of it.
+type directoryReader struct {
+	f      *os.File
+	left   int64
+	opened bool
+}
+
+func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
+	if d.opened {
+		return d.f.ReadAt(p, off)
+	}
+	if d.left -= int64(len(p)); d.left < 0 {
+		return 0, zip.ErrFormat
+	}
+	return d.f.ReadAt(p, off)
+}
