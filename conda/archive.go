@@ -15,34 +15,37 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // Bounds of a package.
 const (
-	maxPackage  = 32 << 30 // bytes as it is fetched
-	maxUnpacked = 64 << 30 // bytes of all files of one package
-	slack       = 1 << 30  // bytes of an archive besides the files that the package lists
-	maxRatio    = 1000     // times its size as it is fetched, besides slack
-	maxInfo     = 64 << 20 // bytes of one file below info/
-	maxMembers  = 1 << 16  // bytes of the directory of a .conda file, which has three members
-	maxFiles    = 2_000_000
+	maxPackage  = 32 << 30  // bytes as it is fetched
+	maxUnpacked = 64 << 30  // bytes of all files of one package
+	slack       = 1 << 30   // bytes of an archive besides the files that the package lists
+	maxRatio    = 1000      // times its size as it is fetched, besides slack
+	maxInfo     = 64 << 20  // bytes of one file below info/
+	maxMembers  = 1 << 16   // bytes of the directory of a .conda file, which has three members
 	maxWindow   = 256 << 20 // of zstd; "--ultra -22" has 128 MiB
 )
 
 // downloadFrom brings a package into dir from one place.
 func (r *record) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n int64)) (string, error) {
-	if p, ok := r.cached(dir); ok {
+	if p, ok := r.Cached(dir); ok {
 		add(r.Size)
 		return p, nil
 	}
-	src, err := fetch(ctx, u, r.SHA256 != "")
+	src, err := fetch.Open(ctx, u, r.SHA256 != "")
 	if err != nil {
 		return "", fmt.Errorf("fetching %s: %w", r.FileName, err)
 	}
 	defer src.Close()
-	file, err := r.keep(ctx, src, dir, tmp, add)
+	file, err := r.Keep(ctx, src, dir, tmp, add)
 	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", hide(u), plain(err))
+		return "", fmt.Errorf("fetching %s: %w", fetch.Hide(u), fetch.Plain(err))
 	}
 	return file, nil
 }
@@ -61,7 +64,7 @@ func walk(file string, limit int64, info func(name string, r io.Reader) error, m
 			return err
 		}
 		defer f.Close()
-		return walkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), limit, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, member) })
+		return archive.WalkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), limit, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, member) })
 	}
 	if info != nil {
 		if err := pass(info, nil); err != nil {
@@ -90,7 +93,7 @@ func onInfo(h *tar.Header, r io.Reader, info func(string, io.Reader) error, memb
 }
 
 func walkConda(file string, limit int64, info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
-	z, err := openZip(file, maxMembers)
+	z, err := archive.OpenZip(file, maxMembers)
 	if err != nil {
 		return fmt.Errorf("opening the package: %w", err)
 	}
@@ -126,11 +129,11 @@ func condaParts(files []*zip.File) ([3]*zip.File, error) {
 		}
 		switch {
 		case i < 0:
-			return parts, fmt.Errorf("the package holds %q, which is no part of one", short(f.Name))
+			return parts, fmt.Errorf("the package holds %q, which is no part of one", brief.Text(f.Name))
 		case parts[i] != nil:
-			return parts, fmt.Errorf("the package holds %q, of which it has another already", short(f.Name))
+			return parts, fmt.Errorf("the package holds %q, of which it has another already", brief.Text(f.Name))
 		case f.Method != zip.Store:
-			return parts, fmt.Errorf("%q is compressed a second time, which packages never are", short(f.Name))
+			return parts, fmt.Errorf("%q is compressed a second time, which packages never are", brief.Text(f.Name))
 		}
 		parts[i] = f
 	}
@@ -167,7 +170,7 @@ var decoders = sync.Pool{New: func() any {
 func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	r, err := f.Open()
 	if err != nil {
-		return fmt.Errorf("%s: %w", short(f.Name), err)
+		return fmt.Errorf("%s: %w", brief.Text(f.Name), err)
 	}
 	defer r.Close()
 	d := decoders.Get().(*zstd.Decoder)
@@ -176,10 +179,10 @@ func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) erro
 		decoders.Put(d)
 	}()
 	if err := d.Reset(r); err != nil {
-		return fmt.Errorf("%s: %w", short(f.Name), err)
+		return fmt.Errorf("%s: %w", brief.Text(f.Name), err)
 	}
-	if err := walkTar(d, limit, fn); err != nil {
-		return fmt.Errorf("%s: %w", short(f.Name), err)
+	if err := archive.WalkTar(d, limit, fn); err != nil {
+		return fmt.Errorf("%s: %w", brief.Text(f.Name), err)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"hpcc/conda/brief"
 )
 
 // basePrefix is where the packages of a base stand: where programs and libraries
@@ -28,7 +30,7 @@ func ResolveBase(ctx context.Context, locked *Export, version string, o Options)
 	}
 	switch {
 	case version != "" && !glibcVersion().MatchString(version):
-		return nil, fmt.Errorf("%s:%s: that is no version of glibc; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, short(version))
+		return nil, fmt.Errorf("%s:%s: that is no version of glibc; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, brief.Text(version))
 	case len(o.Channels) == 0:
 		return nil, errors.New(baseWord + ": the export does not say from which channel; name it with --channel")
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/conda/archive"
 	"hpcc/store"
 )
 
@@ -189,7 +190,7 @@ func FuzzSysroot(f *testing.F) {
 	}
 	f.Add("a/sysroot/lib/../../x", "../../../../../../etc/shadow")
 	f.Fuzz(func(t *testing.T, src, link string) {
-		src, err := cleanPath(src)
+		src, err := archive.CleanPath(src)
 		place := sysrootPlace(src)
 		if err != nil || place == "" {
 			return

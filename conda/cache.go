@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/conda/fetch"
 )
 
 // A keptIndex is what a file of the cache begins with: a line of JSON. The file is a
@@ -56,7 +58,7 @@ const maxPacked = 1 << 30
 // place whole.
 func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	if c.cache == "" || strings.HasPrefix(u, "file:") {
-		return fetch(ctx, u, false)
+		return fetch.Open(ctx, u, false)
 	}
 	file := c.file(u)
 	old, have := openKept(file)
@@ -70,8 +72,8 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	if old != nil && (asked || have.fresh) {
 		return old, nil
 	}
-	resp, err := get(ctx, u, have.conditions(), false)
-	if errors.Is(err, errUnchanged) && old != nil {
+	resp, err := fetch.Get(ctx, u, have.conditions(), false)
+	if errors.Is(err, fetch.ErrUnchanged) && old != nil {
 		now := time.Now() // used: the store's GC goes by age
 		_ = os.Chtimes(file, now, now)
 		c.asked.Store(u, true)
@@ -88,7 +90,7 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	}
 	defer resp.Body.Close()
 	if err := keepIndex(ctx, file, resp); err != nil {
-		return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
+		return nil, fmt.Errorf("%s: %w", fetch.Hide(u), fetch.Plain(err))
 	}
 	if old, _ = openKept(file); old == nil {
 		return nil, fmt.Errorf("reading %s: it is not what was written to it", file)
@@ -196,7 +198,7 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 		return err
 	}
 	sum := sha256.New()
-	if k.Size, err = io.Copy(io.MultiWriter(body, sum), io.LimitReader(&ctxReader{ctx, resp.Body}, maxPacked+1)); err != nil {
+	if k.Size, err = io.Copy(io.MultiWriter(body, sum), io.LimitReader(fetch.Reader(ctx, resp.Body), maxPacked+1)); err != nil {
 		return err
 	}
 	if k.Size > maxPacked {

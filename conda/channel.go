@@ -17,6 +17,9 @@ import (
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // defaultAlias is where a channel that is only a name is looked for.
@@ -24,7 +27,7 @@ const defaultAlias = "https://conda.anaconda.org/"
 
 // A channel is a place with a subdirectory of packages for each platform.
 type channel struct {
-	url   string    // without a slash at the end
+	url   string    // fetch.WithoutToken a slash at the end
 	cache string    // the directory that keeps indexes; "" is none
 	asked *sync.Map // indexes that the server was asked for already, by URL
 
@@ -41,7 +44,7 @@ func openChannel(s string) (channel, error) {
 	case strings.Contains(s, "://"):
 		u, err := url.Parse(s)
 		if err != nil || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "file") {
-			return channel{}, fmt.Errorf("channel %q: not an http, https or file URL", hide(s))
+			return channel{}, fmt.Errorf("channel %q: not an http, https or file URL", fetch.Hide(s))
 		}
 		return channel{url: strings.TrimRight(s, "/")}, nil
 	case filepath.IsAbs(s) || strings.HasPrefix(s, "."):
@@ -49,7 +52,7 @@ func openChannel(s string) (channel, error) {
 		if err != nil {
 			return channel{}, fmt.Errorf("channel %q: %w", s, err)
 		}
-		return channel{url: fileURL(abs)}, nil
+		return channel{url: fetch.FileURL(abs)}, nil
 	}
 	if !nameText().MatchString(strings.ReplaceAll(s, "/", "")) {
 		return channel{}, fmt.Errorf("channel %q: not a URL, a directory or a name", s)
@@ -65,7 +68,7 @@ type record struct {
 	BuildNumber int      `json:"build_number"`
 	Depends     []string `json:"depends"`
 	Constrains  []string `json:"constrains,omitempty"`
-	archiveFile
+	fetch.File
 	Subdir        string          `json:"subdir"`
 	Noarch        json.RawMessage `json:"noarch,omitempty"`
 	Timestamp     int64           `json:"timestamp"`
@@ -92,7 +95,7 @@ func noarchKind(raw json.RawMessage) string {
 // channel is where the package is from, as an image records it; conda has the
 // same word for packages that it does not know from where they are.
 func (r *record) channel() string {
-	if s := public(r.origin); s != "" {
+	if s := fetch.Public(r.origin); s != "" {
 		return s
 	}
 	return "<unknown>"
@@ -107,7 +110,7 @@ func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string
 	case serr == nil:
 		return rs, nil
 	case !errors.Is(serr, fs.ErrNotExist):
-		return nil, fmt.Errorf("reading the index of %s: %w", hide(base), serr)
+		return nil, fmt.Errorf("reading the index of %s: %w", fetch.Hide(base), serr)
 	}
 	u := base + "repodata.json.zst"
 	r, err := c.open(ctx, u)
@@ -117,12 +120,12 @@ func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		if !errors.Is(serr, errNoShards) {
-			return nil, fmt.Errorf("reading the index of %s: %v", hide(base), serr) // it is there, in part
+			return nil, fmt.Errorf("reading the index of %s: %v", fetch.Hide(base), serr) // it is there, in part
 		}
 		return nil, err
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the index of %s: %w", hide(base), err)
+		return nil, fmt.Errorf("reading the index of %s: %w", fetch.Hide(base), err)
 	}
 	defer r.Close()
 	in := io.Reader(r)
@@ -182,12 +185,12 @@ func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) 
 		return s.skip()
 	})
 	if err != nil {
-		return nil, fmt.Errorf("reading the index of %s/%s: %w", hide(c.url), subdir, err)
+		return nil, fmt.Errorf("reading the index of %s/%s: %w", fetch.Hide(c.url), subdir, err)
 	}
 	seen := map[string]bool{}
 	for _, x := range out {
 		if seen[x.FileName] {
-			return nil, fmt.Errorf("reading the index of %s/%s: it has two records of %s", hide(c.url), subdir, x.FileName)
+			return nil, fmt.Errorf("reading the index of %s/%s: it has two records of %s", fetch.Hide(c.url), subdir, x.FileName)
 		}
 		seen[x.FileName] = true
 		x.URL, x.Subdir = strings.TrimRight(base, "/")+"/"+x.FileName, subdir
@@ -237,16 +240,16 @@ func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*record
 	if !ok || !wanted[name] || path.Base(fn) != fn || string(raw) == "null" {
 		return nil, nil
 	}
-	r := &record{archiveFile: archiveFile{FileName: fn}, origin: c.url}
+	r := &record{File: fetch.File{FileName: fn}, origin: c.url}
 	if err := json.Unmarshal(raw, r); err != nil {
 		return nil, fmt.Errorf("record of %s: %w", fn, err)
 	}
 	if r.Name != name {
-		return nil, fmt.Errorf("record of %s calls it %q", fn, short(r.Name))
+		return nil, fmt.Errorf("record of %s calls it %q", fn, brief.Text(r.Name))
 	}
 	r.MD5, r.SHA256 = hexText(r.MD5, 16), hexText(r.SHA256, 32)
 	if !isDigest(r.MD5, 32) || !isDigest(r.SHA256, 64) {
-		return nil, fmt.Errorf("record of %s: its md5 %q or sha256 %q is no digest", fn, short(r.MD5), short(r.SHA256))
+		return nil, fmt.Errorf("record of %s: its md5 %q or sha256 %q is no digest", fn, brief.Text(r.MD5), brief.Text(r.SHA256))
 	}
 	return r, nil
 }

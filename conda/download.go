@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -13,7 +14,7 @@ type Download struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Build   string `json:"build,omitempty"` // of packages of conda
-	URL     string `json:"url"`             // without credentials
+	URL     string `json:"url"`             // fetch.WithoutToken credentials
 	Size    int64  `json:"size"`            // bytes; 0 where no index says
 	Here    bool   `json:"cached"`          // in the store already
 }
@@ -24,8 +25,8 @@ type Download struct {
 func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
 	dir := packageCache(s)
 	for _, r := range p.pkgs {
-		_, _, here := r.kept(dir)
-		list = append(list, Download{r.Name, r.Version, r.Build, bare(r.URL), r.Size, here})
+		_, _, here := r.Kept(dir)
+		list = append(list, Download{r.Name, r.Version, r.Build, fetch.Bare(r.URL), r.Size, here})
 	}
 	e := p.export
 	if len(e.Pip) == 0 {
@@ -48,8 +49,8 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	}
 	for i, x := range wheels.picks {
 		r := x.record()
-		_, _, here := r.kept(dir)
-		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", bare(r.URL), r.Size, here})
+		_, _, here := r.Kept(dir)
+		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", fetch.Bare(r.URL), r.Size, here})
 	}
 	return list, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil
 }

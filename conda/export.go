@@ -16,9 +16,11 @@ package conda
 
 import (
 	"bufio"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -27,6 +29,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 	"hpcc/store/wait"
 )
 
@@ -145,12 +149,12 @@ type reader struct {
 	e           *Export
 	target      string // the platform to read for; "" until known
 	environment string
-	bad         faults
+	bad         brief.Faults
 }
 
 // wrong keeps a mistake of the file; all are told together.
 func (r *reader) wrong(line int, format string, a ...any) {
-	r.bad.add(line, fmt.Sprintf(format, a...))
+	r.bad.Add(line, fmt.Sprintf(format, a...))
 }
 
 // note tells what of the file is not used.
@@ -200,13 +204,13 @@ var yamlKey = sync.OnceValue(func() *regexp.Regexp {
 // done tells the mistakes, or gives the export.
 func (r *reader) done(lines int) (*Export, error) {
 	e := r.e
-	if len(r.bad.texts) == 0 {
+	if len(r.bad.Texts) == 0 {
 		r.unique()
 		r.foreign()
 	}
 	switch {
-	case len(r.bad.texts) > 0:
-		return nil, &LineError{e.File, r.bad.line, errors.New(r.bad.join("; "))}
+	case len(r.bad.Texts) > 0:
+		return nil, &LineError{e.File, r.bad.Line, errors.New(r.bad.Join("; "))}
 	case len(e.Entries)+len(e.Specs)+len(e.Pip) == 0:
 		return nil, &LineError{e.File, max(lines, 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
 	}
@@ -288,4 +292,30 @@ func Subdir(p v1.Platform) (string, error) {
 		return s, nil
 	}
 	return "", fmt.Errorf("conda has no packages for platform %s", p.String())
+}
+
+// isDigest tells whether s is empty or n hex digits.
+func isDigest(s string, n int) bool {
+	_, err := hex.DecodeString(s)
+	return s == "" || (len(s) == n && err == nil)
+}
+
+// expandURL reads a URL in which variables may stand.
+func expandURL(s string) (*url.URL, error) {
+	s, err := fetch.Expand(s)
+	if err != nil {
+		return nil, err
+	}
+	return url.Parse(s)
+}
+
+// hideText takes credentials out of a line that holds a URL.
+func hideText(s string) string {
+	f := strings.Fields(s)
+	for i, w := range f {
+		if strings.Contains(w, "://") {
+			f[i] = fetch.Hide(w)
+		}
+	}
+	return strings.Join(f, " ")
 }

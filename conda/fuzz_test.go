@@ -11,6 +11,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"hpcc/conda/fetch"
 )
 
 // FuzzPaths reads what packages say of their files.
@@ -158,7 +160,7 @@ func FuzzInstall(f *testing.F) {
 		file := filepath.Join(t.TempDir(), "p-1.0-0.conda")
 		write(t, file, q.bytes(t))
 		in := &installer{plan: &Plan{Prefix: "/opt/conda", python: "3.11", site: "lib/python3.11/site-packages"}, env: &Environment{}}
-		pk := &pkg{in: in, rec: &record{Name: "p", Version: "1.0", Build: "0", archiveFile: archiveFile{FileName: "p-1.0-0.conda"}}, file: file, lost: map[string]bool{}, lostPoints: map[string]bool{}}
+		pk := &pkg{in: in, rec: &record{Name: "p", Version: "1.0", Build: "0", File: fetch.File{FileName: "p-1.0-0.conda"}}, file: file, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = []*pkg{pk}
 		info := infoFiles{}
 		if err := walk(file, 1<<20, info.take, nil); err != nil {

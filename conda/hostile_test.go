@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/conda/archive"
 )
 
 // evil is a package with one file, changed.
@@ -285,7 +287,7 @@ func TestZipDirectory(t *testing.T) {
 	s := newStore(t)
 	_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 	refused(t, s, "directory", err, "its directory has more than 65536 bytes")
-	if z, err := openZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
+	if z, err := archive.OpenZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
 		t.Errorf("openZip with more room: %v", err)
 	} else {
 		z.Close()

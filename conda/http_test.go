@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"hpcc/conda/fetch"
 )
 
 // A site is a web server with a channel's files. answer, where it is set, may
@@ -252,35 +253,6 @@ func TestCacheModes(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
-	begun := time.Now()
-	web := serve(t, t.TempDir(), func(w http.ResponseWriter, _ *http.Request, nth int) bool {
-		if nth == 1 {
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-		return true
-	})
-	r, err := fetch(t.Context(), web.URL+"/x", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close()
-	if d := time.Since(begun); d < time.Second {
-		t.Errorf("asked again after %v; the server said 1 s", d)
-	}
-}
-
-func TestFetchEnds(t *testing.T) {
-	web := serve(t, t.TempDir(), func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(500); return true })
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	begun := time.Now()
-	if _, err := fetch(ctx, web.URL+"/x", false); err == nil || time.Since(begun) > 2*time.Second {
-		t.Errorf("fetch = %v after %v; want an end with the context", err, time.Since(begun))
-	}
-}
-
 // Credentials reach the server and nothing else.
 func TestCredentials(t *testing.T) {
 	p := small
@@ -312,7 +284,7 @@ func TestCredentials(t *testing.T) {
 	all += fmt.Sprint(err)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = fetch(gone, channel+"/x", false)
+	_, err = fetch.Open(gone, channel+"/x", false)
 	all += fmt.Sprint(err)
 	if !strings.Contains(all, web.URL+"/linux-64/small-1.0-0.conda") {
 		t.Error("the record does not have the URL")
@@ -320,27 +292,6 @@ func TestCredentials(t *testing.T) {
 	for _, secret := range []string{"s3cret", "tok-en"} {
 		if i := strings.Index(all, secret); i >= 0 {
 			t.Errorf("%q is told: …%s…", secret, all[max(0, i-100):min(len(all), i+100)])
-		}
-	}
-}
-
-func TestHide(t *testing.T) {
-	for _, c := range []struct{ in, want, public string }{
-		{"https://c.example/x/linux-64", "https://c.example/x/linux-64", "https://c.example/x/linux-64"},
-		{"https://u:p@c.example/x", "https://c.example/x", "https://c.example/x"},
-		{"https://c.example/t/TOK/x/a-1-0.conda", "https://c.example/t/xxxxx/x/a-1-0.conda", "https://c.example/x/a-1-0.conda"},
-		{"https://c.example/get/t/TOK/x/a-1-0.conda", "https://c.example/get/t/xxxxx/x/a-1-0.conda", "https://c.example/get/x/a-1-0.conda"},
-		{"https://c.example/t/TOK", "https://c.example/t/xxxxx", "https://c.example"},
-		{"https://c.example/t/linux-64/a-1-0.conda", "https://c.example/t/linux-64/a-1-0.conda", "https://c.example/t/linux-64/a-1-0.conda"},
-		{"https://c.example/x?sig=1", "https://c.example/x", "https://c.example/x"},
-		{"file:///t/here/a", "file:///t/here/a", ""},
-		{"https://u:p@c:bad/x", "(a URL that cannot be read)", ""},
-	} {
-		if got := hide(c.in); got != c.want {
-			t.Errorf("hide(%q) = %q; want %q", c.in, got, c.want)
-		}
-		if got := public(c.in); got != c.public {
-			t.Errorf("public(%q) = %q; want %q", c.in, got, c.public)
 		}
 	}
 }
@@ -373,16 +324,6 @@ func TestChannelLogin(t *testing.T) {
 		}
 		if text := fmt.Sprint(err); (c.want == "" && err != nil) || !strings.Contains(text, c.want) || strings.Contains(text, "wr0ng") || strings.Contains(text, "s3cret") {
 			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)
-		}
-	}
-}
-
-// A login of netrc goes to no server that is spoken to in the clear.
-func TestUnheard(t *testing.T) {
-	for u, want := range map[string]bool{"https://c.example/x": true, "http://c.example/x": false, "http://127.0.0.1:8/x": true, "http://[::1]/": true, "http://localhost/": true, "http://localhost.example/": false} {
-		p, err := url.Parse(u)
-		if err != nil || unheard(p) != want {
-			t.Errorf("unheard(%s) = %v, %v", u, unheard(p), err)
 		}
 	}
 }

@@ -14,6 +14,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // maxReplaced bounds a file that has a placeholder: it is held in memory.
@@ -82,7 +86,7 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 			continue
 		}
 		if p.meta.paths[src].Type != "directory" {
-			return fmt.Errorf("path %q is listed and not in the package", short(src))
+			return fmt.Errorf("path %q is listed and not in the package", brief.Text(src))
 		}
 		x := &installed{Path: p.target(src), Type: "directory"}
 		if p.lost[x.Path] {
@@ -98,7 +102,7 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 		return err
 	}
 	if len(p.outward) > 0 {
-		p.tell("%d links of %s lead out of the environment: %s", len(p.outward), p.rec.Name, some(p.outward))
+		p.tell("%d links of %s lead out of the environment: %s", len(p.outward), p.rec.Name, brief.List(p.outward))
 	}
 	return p.record(w, append(order, points...))
 }
@@ -153,7 +157,7 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 			}
 		}
 		if p.in.plan.sysroot == nil && leaves(dst, h.Linkname, p.in.plan.Prefix) {
-			p.outward = append(p.outward, dst+" to "+short(h.Linkname))
+			p.outward = append(p.outward, dst+" to "+brief.Text(h.Linkname))
 		}
 		p.learned.Links = append(p.learned.Links, x.Path)
 		return x, w.header(out)
@@ -202,9 +206,9 @@ func leaves(dst, target, prefix string) bool {
 
 // putLink writes a hard link to a file of the same package.
 func (p *pkg) putLink(w *layerWriter, e *pathEntry, x *installed, out, h *tar.Header) (*installed, error) {
-	target, err := cleanPath(h.Linkname)
+	target, err := archive.CleanPath(h.Linkname)
 	if err != nil {
-		return nil, fmt.Errorf("hard link to %q: %w", short(h.Linkname), err)
+		return nil, fmt.Errorf("hard link to %q: %w", brief.Text(h.Linkname), err)
 	}
 	if s, ok := p.spares[target]; ok { // another package's file stands there
 		own := *s.h
@@ -216,10 +220,10 @@ func (p *pkg) putLink(w *layerWriter, e *pathEntry, x *installed, out, h *tar.He
 	}
 	to, te := p.done[target], p.meta.paths[target]
 	if to == nil || to.Type != "hardlink" {
-		return nil, fmt.Errorf("hard link to %q, which is no file installed before", short(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q, which is no file installed before", brief.Text(h.Linkname))
 	}
 	if te.Placeholder != e.Placeholder || (e.Placeholder != "" && te.Mode != e.Mode) {
-		return nil, fmt.Errorf("hard link to %q, which has another placeholder", short(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q, which has another placeholder", brief.Text(h.Linkname))
 	}
 	if err := checkSum(e, to.SHA256); err != nil {
 		return nil, err
@@ -370,7 +374,7 @@ func (p *pkg) record(w *layerWriter, done []*installed) error {
 	rec := map[string]any{
 		"name": r.Name, "version": r.Version, "build": r.Build, "build_number": m.BuildNumber,
 		"depends": nonNil(m.Depends), "constrains": nonNil(m.Constrains), "subdir": m.Subdir, "timestamp": m.Timestamp, "license": m.License,
-		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.FileName, "url": public(r.URL), "channel": r.channel(),
+		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.FileName, "url": fetch.Public(r.URL), "channel": r.channel(),
 		"files": files, "paths_data": map[string]any{"paths": done, "paths_version": 1},
 		"link": map[string]any{"source": "", "type": 1}, "requested_spec": "", "extracted_package_dir": "", "package_tarball_full_path": "",
 	}

@@ -18,6 +18,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/conda/brief"
 	"hpcc/store"
 )
 
@@ -136,7 +137,7 @@ type pkg struct {
 	spared  int64 // bytes
 }
 
-// fetch downloads all packages, a few at a time.
+// fetch.Open downloads all packages, a few at a time.
 func (in *installer) fetch(ctx context.Context, o Options) error {
 	dir := packageCache(in.store)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -254,13 +255,13 @@ func (in *installer) settle() error {
 		}
 		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
 			if solid[d] {
-				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.FileName, short(dst), short(d), owner[d].rec.FileName)
+				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.FileName, brief.Text(dst), brief.Text(d), owner[d].rec.FileName)
 			}
 			in.kinds[d] = directory
 		}
 	}
 	for k, list := range clashes {
-		in.tell("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], some(list))
+		in.tell("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], brief.List(list))
 	}
 	return nil
 }
@@ -280,10 +281,10 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 			continue
 		}
 		if dst == "conda-meta" || strings.HasPrefix(dst, "conda-meta/") {
-			return fmt.Errorf("path %q is where the record of the environment is kept", short(dst))
+			return fmt.Errorf("path %q is where the record of the environment is kept", brief.Text(dst))
 		}
 		if other, twice := mine[dst]; twice {
-			return fmt.Errorf("its paths %q and %q both go to %q", short(other), short(src), short(dst))
+			return fmt.Errorf("its paths %q and %q both go to %q", brief.Text(other), brief.Text(src), brief.Text(dst))
 		}
 		mine[dst] = src
 		claim(p, dst, p.meta.paths[src].Type == "directory")
@@ -338,7 +339,7 @@ func (in *installer) finishEnv() {
 		}
 		for k, v := range m {
 			if !isVariable(k, v) {
-				in.tell("%s: %q is no variable: left out", n, short(k))
+				in.tell("%s: %q is no variable: left out", n, brief.Text(k))
 				continue
 			}
 			if k == "PATH" {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/conda/fetch"
 )
 
 // layerDigests are the digests of layers as one string.
@@ -137,7 +139,7 @@ func TestPackageLayers(t *testing.T) {
 // sized are packages of these sizes as they are fetched.
 func sized(sizes ...int64) (out []*record) {
 	for i, n := range sizes {
-		out = append(out, &record{Name: fmt.Sprintf("p%04d", i), archiveFile: archiveFile{Size: n}})
+		out = append(out, &record{Name: fmt.Sprintf("p%04d", i), File: fetch.File{Size: n}})
 	}
 	return out
 }

@@ -11,6 +11,10 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // Bounds of what is read of an environment that is installed.
@@ -128,7 +132,7 @@ func (l *live) take(name string, r io.Reader) error {
 	if l.records++; l.records > 4*maxInstalled {
 		return fmt.Errorf("more than %d packages", maxInstalled)
 	}
-	b, err := readSmall(r, limit)
+	b, err := archive.ReadAll(r, limit)
 	if err != nil {
 		return err
 	}
@@ -168,7 +172,7 @@ func (l *live) record(file string, b []byte) error {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return err
 	}
-	x := Entry{Name: strings.ToLower(m.Name), Version: m.Version, Build: m.Build, Channel: without(m.Channel, ""), MD5: m.MD5, SHA256: m.SHA256, Size: max(m.Size, 0)}
+	x := Entry{Name: strings.ToLower(m.Name), Version: m.Version, Build: m.Build, Channel: fetch.WithoutToken(m.Channel, ""), MD5: m.MD5, SHA256: m.SHA256, Size: max(m.Size, 0)}
 	if x.Build == "" {
 		return fmt.Errorf("the record has no build")
 	}
@@ -190,7 +194,7 @@ func (l *live) record(file string, b []byte) error {
 	} else {
 		l.explicit = false
 	}
-	if platformText().MatchString(m.Subdir) {
+	if fetch.IsPlatform(m.Subdir) {
 		l.count[m.Subdir]++
 	}
 	for _, f := range m.Files {
@@ -220,7 +224,7 @@ func (l *live) state(b []byte) error {
 	}
 	for k, v := range m.Vars {
 		if !isVariable(k, v) || v == "***unset***" {
-			l.r.note(0, "variable %q is not carried over", short(k))
+			l.r.note(0, "variable %q is not carried over", brief.Text(k))
 			delete(m.Vars, k)
 		}
 	}
@@ -284,7 +288,7 @@ func (l *live) pip(dir string, d *dist) {
 			p.URL = u.VCS.VCS + "+" + u.URL + "@" + u.VCS.Commit
 		case u.Dir != nil:
 			p.Editable = u.Dir.Editable
-			l.r.note(0, "%s was installed from %s, a directory of that machine", d.name, hide(u.URL))
+			l.r.note(0, "%s was installed from %s, a directory of that machine", d.name, fetch.Hide(u.URL))
 		case u.Archive != nil:
 			if h := cmp.Or(u.Archive.Hashes["sha256"], strings.TrimPrefix(u.Archive.Hash, "sha256=")); h != "" && isDigest(h, 64) {
 				p.Hashes = []string{"sha256:" + strings.ToLower(h)}

@@ -13,6 +13,9 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // A Locked is what an installation of a plan put into an image, exactly.
@@ -88,7 +91,7 @@ func (l *Locked) Keep(base *Plan) {
 
 // add notes a package that is at an address.
 func (l *Locked) add(x lockedPackage, address, category string) {
-	x.Platform, x.Category, x.URL = l.subdir, category, bare(address)
+	x.Platform, x.Category, x.URL = l.subdir, category, fetch.Bare(address)
 	if u, err := url.Parse(address); err != nil || u.String() != x.URL {
 		l.Hidden = append(l.Hidden, x.Name)
 	}
@@ -111,7 +114,7 @@ func (p *Plan) Lock(wheels []Wheel) Locked {
 	l := Locked{subdir: p.Subdir, variables: p.export.Variables, built: map[string][]string{}}
 	for _, r := range p.pkgs {
 		l.add(r.locked(), r.URL, "main")
-		if c := bare(r.origin); !slices.Contains(l.channels, c) {
+		if c := fetch.Bare(r.origin); !slices.Contains(l.channels, c) {
 			l.channels = append(l.channels, c)
 		}
 	}
@@ -119,10 +122,10 @@ func (p *Plan) Lock(wheels []Wheel) Locked {
 		x := lockedPackage{Name: w.Name, Version: w.Version, Manager: "pip", Dependencies: map[string]string{}, Hash: lockedHash{SHA256: w.SHA256}}
 		l.add(x, w.address, "main")
 		for _, b := range w.BuiltWith {
-			if u, err := url.Parse(b.address); err != nil || u.String() != bare(b.address) {
+			if u, err := url.Parse(b.address); err != nil || u.String() != fetch.Bare(b.address) {
 				l.Hidden = append(l.Hidden, b.Name)
 			}
-			l.built[w.Name] = append(l.built[w.Name], fmt.Sprintf("%s @ %s#sha256=%s", b.Name, bare(b.address), b.SHA256))
+			l.built[w.Name] = append(l.built[w.Name], fmt.Sprintf("%s @ %s#sha256=%s", b.Name, fetch.Bare(b.address), b.SHA256))
 		}
 		if w.asked {
 			l.asked = append(l.asked, w.Name)
@@ -138,7 +141,7 @@ func (p *Plan) Lock(wheels []Wheel) Locked {
 // rank is the place of a channel among those that the user named.
 func (p *Plan) rank(channel string) int {
 	for i, name := range p.channels {
-		if c, err := openChannel(name); err == nil && bare(c.url) == channel {
+		if c, err := openChannel(name); err == nil && fetch.Bare(c.url) == channel {
 			return i
 		}
 	}
@@ -210,7 +213,7 @@ func (l *lock) custom(n *yaml.Node) {
 		}
 		for k, v := range m {
 			if !isVariable(k, v) {
-				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or its value no text", short(k))
+				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or its value no text", brief.Text(k))
 				return
 			}
 		}

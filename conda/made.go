@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/conda/fetch"
 )
 
 // A build with one package changed costs that package: layers are kept with what their
@@ -45,7 +47,7 @@ func (in *installer) key(members []*pkg) (string, error) {
 	}{Format: madeFormat, Subdir: in.plan.Subdir, Sysroot: in.plan.sysroot != nil, Prefix: in.plan.Prefix, Python: in.plan.python, Site: in.plan.site}
 	for _, p := range members {
 		r := p.rec
-		k.Packages = append(k.Packages, part{r.Name, r.Version, r.Build, r.channel(), public(r.URL), r.FileName, r.MD5, r.SHA256, r.Size,
+		k.Packages = append(k.Packages, part{r.Name, r.Version, r.Build, r.channel(), fetch.Public(r.URL), r.FileName, r.MD5, r.SHA256, r.Size,
 			slices.Sorted(maps.Keys(p.lost)), slices.Sorted(maps.Keys(p.lostPoints)), p.places})
 	}
 	return keyOf(k)

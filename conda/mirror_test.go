@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"hpcc/conda/fetch"
 )
 
 func TestMirrors(t *testing.T) {
@@ -33,9 +35,9 @@ func TestMirrors(t *testing.T) {
 	for _, c := range []struct {
 		name, first string
 	}{{"all well", good}, {"not there", nowhere}, {"behind the others", lagging}, {"other bytes", lying}} {
-		first := fileURL(c.first)
+		first := fetch.FileURL(c.first)
 		s := newStore(t)
-		r, err := install(t, s, text, Options{Channels: []string{first}, Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, fileURL(good)}}})
+		r, err := install(t, s, text, Options{Channels: []string{first}, Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, fetch.FileURL(good)}}})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -52,7 +54,7 @@ func TestMirrors(t *testing.T) {
 		}
 	}
 
-	o := Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, fileURL(good)}}}
+	o := Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, fetch.FileURL(good)}}}
 	r, err := install(t, newStore(t), text, o)
 	if err != nil {
 		t.Fatal(err)
@@ -64,12 +66,12 @@ func TestMirrors(t *testing.T) {
 		t.Errorf("the lock has %q %q", l.channels, l.packages[0].URL)
 	}
 
-	_, err = install(t, newStore(t), text, Options{Channels: []string{fileURL(nowhere)}, Mirrors: [][]string{{fileURL(nowhere), fileURL(nowhere) + "2"}}})
+	_, err = install(t, newStore(t), text, Options{Channels: []string{fetch.FileURL(nowhere)}, Mirrors: [][]string{{fetch.FileURL(nowhere), fetch.FileURL(nowhere) + "2"}}})
 	refused(t, nil, "none has it", err, "has no index for linux-64")
 	_, err = install(t, newStore(t), text, Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, broken.URL + "/other"}}})
 	refused(t, nil, "none answers", err, "/other/")
 	s := newStore(t)
-	_, err = install(t, s, text, Options{Channels: []string{fileURL(lying)}, Mirrors: [][]string{{fileURL(lying), fileURL(lagging)}}})
+	_, err = install(t, s, text, Options{Channels: []string{fetch.FileURL(lying)}, Mirrors: [][]string{{fetch.FileURL(lying), fetch.FileURL(lagging)}}})
 	refused(t, s, "no mirror has the bytes", err, "100 bytes came, the index says")
 }
 
@@ -100,10 +102,10 @@ func TestMirrorsOfLists(t *testing.T) {
 	} {
 		var group []string
 		for _, m := range c.mirrors {
-			group = append(group, fileURL(m))
+			group = append(group, fetch.FileURL(m))
 		}
 		s := newStore(t)
-		r, err := install(t, s, "@EXPLICIT\n"+fileURL(c.place)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
+		r, err := install(t, s, "@EXPLICIT\n"+fetch.FileURL(c.place)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
 		if c.err != "" {
 			refused(t, s, c.name, err, c.err)
 			continue
@@ -112,7 +114,7 @@ func TestMirrorsOfLists(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if l := r.plan.Lock(nil); l.packages[0].URL != fileURL(c.place)+file {
+		if l := r.plan.Lock(nil); l.packages[0].URL != fetch.FileURL(c.place)+file {
 			t.Errorf("%s: the lock has %s", c.name, l.packages[0].URL)
 		}
 	}

@@ -13,6 +13,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -82,7 +84,7 @@ type pipPlan struct {
 type Wheel struct {
 	Name, Version string // the name is normal (PEP 503)
 	File          string // the wheel's name
-	URL           string // without credentials; "" for a file of this machine
+	URL           string // fetch.WithoutToken credentials; "" for a file of this machine
 	SHA256        string // hexadecimal; "" where nothing is known of it before Layers has fetched it
 
 	BuiltWith []Wheel // what it was built with, where it came as sources; nil where it did not
@@ -94,7 +96,7 @@ type Wheel struct {
 // A pipRefusal is a row that cannot be installed as it is.
 type pipRefusal struct {
 	Line int    // 0 when the row has none
-	Row  string // without credentials
+	Row  string // fetch.WithoutToken credentials
 	Why  string
 	Run  string // the Dockerfile line that does it instead; "" where none would
 }
@@ -106,7 +108,7 @@ type pipError struct {
 }
 
 func (e *pipError) Error() string {
-	var f faults
+	var f brief.Faults
 	for _, r := range e.Refused {
 		text := r.Row + ": " + r.Why
 		if r.Line > 0 {
@@ -115,9 +117,9 @@ func (e *pipError) Error() string {
 		if r.Run != "" {
 			text += " (instead: " + r.Run + ")"
 		}
-		f.add(r.Line, text)
+		f.Add(r.Line, text)
 	}
-	return fmt.Sprintf("%s: %d pip packages cannot be installed: %s", e.File, len(e.Refused), f.list("; "))
+	return fmt.Sprintf("%s: %d pip packages cannot be installed: %s", e.File, len(e.Refused), f.List("; "))
 }
 
 // resolvePip chooses a wheel for every row, and, where the list is not closed,
@@ -180,22 +182,22 @@ func (p *pipPlan) take(picked map[string]*pipPick) {
 	}
 	slices.SortFunc(p.picks, func(a, b *pipPick) int { return strings.Compare(a.name, b.name) })
 	for _, x := range p.picks {
-		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, public(x.file.url), x.sha256(), nil, x.address(), x.requested, x.direct})
+		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, fetch.Public(x.file.url), x.sha256(), nil, x.address(), x.requested, x.direct})
 		if x.file.wheel == nil {
 			sources = append(sources, x.name)
 		}
 	}
 	if len(sources) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages are built from their sources: %s", len(sources), some(sources)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages are built from their sources: %s", len(sources), brief.List(sources)))
 	}
 	if len(present) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), some(present)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), brief.List(present)))
 	}
 	if len(bare) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: what the extras need is not looked for where conda has the package; name it in rows of its own", some(bare)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: what the extras need is not looked for where conda has the package; name it in rows of its own", brief.List(bare)))
 	}
 	if len(loose) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d pip packages are taken as they come, without a sha256 of the index or the list: %s", len(loose), len(p.picks), some(loose)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d pip packages are taken as they come, without a sha256 of the index or the list: %s", len(loose), len(p.picks), brief.List(loose)))
 	}
 }
 

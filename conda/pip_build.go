@@ -16,6 +16,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -165,7 +168,7 @@ func (b *pipBuilder) environment(ctx context.Context, p *pipPick, requires []str
 	for _, text := range requires {
 		r, err := parsePipRequirement(text)
 		if err != nil {
-			return nil, fmt.Errorf("its build requirement %q: %w", short(text), err)
+			return nil, fmt.Errorf("its build requirement %q: %w", brief.Text(text), err)
 		}
 		if r.URL != "" && !locked {
 			return nil, fmt.Errorf("its build requirement %s is no version of an index", r)
@@ -199,7 +202,7 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 	}
 	text := "build a wheel of " + p.file.name
 	if len(more) > 0 {
-		text += " with " + some(more)
+		text += " with " + brief.List(more)
 	}
 	order, err := json.Marshal(buildOrder{s.build.Backend, s.build.Path, p.file.subdir, s.build.Requires, asked})
 	if err != nil {
@@ -251,13 +254,13 @@ func (b *pipBuilder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []s
 	defer r.Close()
 	var w *builtWheel
 	var more []string
-	err = walkTar(r, maxSources, func(h *tar.Header, r io.Reader) error {
+	err = archive.WalkTar(r, maxSources, func(h *tar.Header, r io.Reader) error {
 		name, below := strings.CutPrefix(h.Name, strings.TrimPrefix(buildRoot, "/")+"/out/")
 		switch {
 		case !below || h.Typeflag != tar.TypeReg:
 			return nil
 		case name == "requires.json":
-			data, err := readSmall(r, maxPyproject)
+			data, err := archive.ReadAll(r, maxPyproject)
 			if err == nil {
 				err = json.Unmarshal(data, &more)
 			}
@@ -279,14 +282,14 @@ func (b *pipBuilder) keep(ctx context.Context, name string, r io.Reader) (*built
 		return nil, err
 	}
 	if (&pipResolver{ranks: b.ranks()}).rank(w.name) == 0 {
-		return nil, fmt.Errorf("the wheel is for %s, the environment is %s", some(w.name.tags), b.target.describe())
+		return nil, fmt.Errorf("the wheel is for %s, the environment is %s", brief.List(w.name.tags), b.target.describe())
 	}
 	tmp, err := b.fetch.store.TempDir()
 	if err != nil {
 		return nil, err
 	}
 	defer store.RemoveAll(tmp)
-	if w.file, err = (&archiveFile{FileName: name, URL: name}).keep(ctx, r, b.fetch.dir, tmp, func(int64) {}); err != nil {
+	if w.file, err = (&fetch.File{FileName: name, URL: name}).Keep(ctx, r, b.fetch.dir, tmp, func(int64) {}); err != nil {
 		return nil, err
 	}
 	a, files, err := openArchive(w.file, w.name)

@@ -17,6 +17,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -239,7 +240,7 @@ func TestBuildLocked(t *testing.T) {
 	dir := sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools, simple("setuptools", "67"))
 	sum := sha256.Sum256(setuptools.bytes(t))
 	for digest, want := range map[string]string{fmt.Sprintf("%x", sum): "", strings.Repeat("0", 64): "its sha256 is"} {
-		row := PipRequirement{Name: "a", URL: fileURL(filepath.Join(dir, "a-1.tar.gz")), Locked: true, BuildWith: []string{"setuptools @ " + fileURL(filepath.Join(dir, setuptools.file())) + "#sha256=" + digest}}
+		row := PipRequirement{Name: "a", URL: fetch.FileURL(filepath.Join(dir, "a-1.tar.gz")), Locked: true, BuildWith: []string{"setuptools @ " + fetch.FileURL(filepath.Join(dir, setuptools.file())) + "#sha256=" + digest}}
 		b := &testBuild{more: []string{"wheel"}}
 		o := b.options(t, dir)
 		plan, err := resolvePip(t.Context(), b.store, []PipRequirement{row}, pyTarget(nil), o)

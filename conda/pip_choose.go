@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"hpcc/conda/brief"
 )
 
 // sourceRank is that of sources: they come after all wheels of a version.
@@ -92,7 +94,7 @@ func (r *pipResolver) fault(f *pipFile, wants []pipWant) string {
 	}
 	for _, w := range wants {
 		if len(w.Hashes) > 0 && !agree(f.hashes, w.Hashes) {
-			return "another digest than " + some(w.Hashes)
+			return "another digest than " + brief.List(w.Hashes)
 		}
 	}
 	return ""
@@ -143,20 +145,20 @@ func (r *pipResolver) reason(name string, wants []pipWant) (why, run string) {
 		case fault == "sources":
 			sources = f.version.String()
 		case fault == "" && f.yanked:
-			yanked = f.version.String() + ": " + short(f.reason)
+			yanked = f.version.String() + ": " + brief.Text(f.reason)
 		default:
 			faults = append(faults, fault)
 		}
 	}
 	switch {
 	case len(faults) > 0:
-		why = fmt.Sprintf("no wheel fits: the environment is %s, there are %s", r.target.describe(), some(faults))
+		why = fmt.Sprintf("no wheel fits: the environment is %s, there are %s", r.target.describe(), brief.List(faults))
 	case sources != "":
 		why = "there are only sources, which have to be built" + r.because()
 	case yanked != "":
 		why = "what fits was taken back by its authors (" + yanked + "); write == to have it all the same"
 	default:
-		return "there are the versions " + near(versions, wants[0].spec.near()) + localHint(wants, files), ""
+		return "there are the versions " + brief.Near(versions, wants[0].spec.near()) + localHint(wants, files), ""
 	}
 	if sources != "" {
 		run = r.target.run(name + "==" + sources)
@@ -172,7 +174,7 @@ func (r *pipResolver) because() string {
 	return "; they are not: " + r.options.NoBuild
 }
 
-// near is a version of the specifier, to list others around it.
+// brief.Near is a version of the specifier, to list others around it.
 func (s pipSpecs) near() string {
 	for _, c := range s {
 		if c.v.release != nil {

@@ -14,6 +14,9 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -21,13 +24,13 @@ import (
 type pipFetcher struct {
 	store *store.Store
 	dir   string
-	web   *pipWeb
+	web   *fetch.Web
 	metas map[string]*distMeta // by the file's address
 
 	builder *pipBuilder // nil: there are no sources
 }
 
-func newPipFetcher(s *store.Store, web *pipWeb) (*pipFetcher, error) {
+func newPipFetcher(s *store.Store, web *fetch.Web) (*pipFetcher, error) {
 	f := &pipFetcher{store: s, dir: packageCache(s), web: web, metas: map[string]*distMeta{}}
 	return f, os.MkdirAll(f.dir, 0o755)
 }
@@ -49,33 +52,33 @@ func (p *pipPick) sha256() string {
 }
 
 // record is the wheel as one of the archives to fetch.
-func (p *pipPick) record() *archiveFile {
-	return &archiveFile{FileName: p.file.name, URL: p.file.url, SHA256: p.sha256(), Size: p.file.size}
+func (p *pipPick) record() *fetch.File {
+	return &fetch.File{FileName: p.file.name, URL: p.file.url, SHA256: p.sha256(), Size: p.file.size}
 }
 
 // archive brings a wheel or sources into the cache, verified.
-func (f *pipFetcher) archive(ctx context.Context, p *pipPick, add func(n int64)) (string, *archiveFile, error) {
+func (f *pipFetcher) archive(ctx context.Context, p *pipPick, add func(n int64)) (string, *fetch.File, error) {
 	r := p.record()
-	name, ok := r.cached(f.dir)
+	name, ok := r.Cached(f.dir)
 	if !ok {
 		tmp, err := f.store.TempDir()
 		if err != nil {
 			return "", nil, err
 		}
 		defer store.RemoveAll(tmp)
-		src, err := f.web.get(ctx, p.file.url, anything, r.SHA256 != "")
+		src, err := f.web.Get(ctx, p.file.url, "", r.SHA256 != "")
 		if err != nil {
 			return "", nil, fmt.Errorf("fetching %s: %w", p.file.name, err)
 		}
 		defer src.Close()
-		if name, err = r.keep(ctx, src, f.dir, tmp, add); err != nil {
-			return "", nil, fmt.Errorf("fetching %s: %w", hide(r.URL), plain(err))
+		if name, err = r.Keep(ctx, src, f.dir, tmp, add); err != nil {
+			return "", nil, fmt.Errorf("fetching %s: %w", fetch.Hide(r.URL), fetch.Plain(err))
 		}
 	} else {
 		add(r.Size)
 	}
 	if err := checkHashes(name, p, "sha256:"+r.SHA256); err != nil {
-		return "", nil, fmt.Errorf("fetching %s: %w", hide(p.file.url), err)
+		return "", nil, fmt.Errorf("fetching %s: %w", fetch.Hide(p.file.url), err)
 	}
 	return name, r, nil
 }
@@ -114,7 +117,7 @@ func checkHashes(name string, p *pipPick, known string) error {
 		}
 	}
 	if len(p.hashes) > 0 && !slices.ContainsFunc(p.hashes, is) {
-		return fmt.Errorf("its digest is none of the list's: %s", some(p.hashes))
+		return fmt.Errorf("its digest is none of the list's: %s", brief.List(p.hashes))
 	}
 	return nil
 }
@@ -181,12 +184,12 @@ func (e *badMetadata) Error() string { return e.file + " cannot be used: " + e.e
 func (e *badMetadata) Unwrap() error { return e.err }
 
 func (f *pipFetcher) besides(ctx context.Context, file *pipFile) ([]byte, error) {
-	a, err := f.web.get(ctx, file.url+".metadata", anything, false)
+	a, err := f.web.Get(ctx, file.url+".metadata", "", false)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
-	b, err := readSmall(a, maxMetadata)
+	b, err := archive.ReadAll(a, maxMetadata)
 	if err != nil {
 		return nil, err
 	}

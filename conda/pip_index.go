@@ -18,6 +18,9 @@ import (
 	"strings"
 
 	"golang.org/x/net/html"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // DefaultPipIndex is where packages are looked for when no index is named.
@@ -97,7 +100,7 @@ const (
 // A pipIndex looks packages up in all the places.
 type pipIndex struct {
 	PipIndexes
-	web   *pipWeb
+	web   *fetch.Web
 	links []pipFile // what FindLinks have
 }
 
@@ -107,16 +110,16 @@ func openPipIndex(ctx context.Context, x PipIndexes) (*pipIndex, error) {
 	for _, list := range [][]string{x.Extra, x.FindLinks} {
 		for i := range list {
 			var err error
-			if list[i], err = expand(list[i]); err != nil {
+			if list[i], err = fetch.Expand(list[i]); err != nil {
 				return nil, err
 			}
 		}
 	}
 	var err error
-	if x.URL, err = expand(x.URL); err != nil {
+	if x.URL, err = fetch.Expand(x.URL); err != nil {
 		return nil, err
 	}
-	web, err := newPipWeb(&x)
+	web, err := fetch.NewWeb(x.all(), x.PlainHTTP)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +187,7 @@ func (x *pipIndex) findLinks(ctx context.Context, place string) ([]pipFile, erro
 		return nil, err
 	}
 	if !fi.IsDir() {
-		return x.page(ctx, fileURL(dir))
+		return x.page(ctx, fetch.FileURL(dir))
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -195,7 +198,7 @@ func (x *pipIndex) findLinks(ctx context.Context, place string) ([]pipFile, erro
 		if e.IsDir() {
 			continue
 		}
-		f := pipFile{name: e.Name(), url: fileURL(filepath.Join(dir, e.Name()))}
+		f := pipFile{name: e.Name(), url: fetch.FileURL(filepath.Join(dir, e.Name()))}
 		if fi, err := os.Stat(filepath.Join(dir, e.Name())); err == nil {
 			f.size = fi.Size()
 		}
@@ -206,27 +209,27 @@ func (x *pipIndex) findLinks(ctx context.Context, place string) ([]pipFile, erro
 
 // page reads one page, in HTML or JSON.
 func (x *pipIndex) page(ctx context.Context, address string) ([]pipFile, error) {
-	a, err := x.web.get(ctx, address, indexKinds, false)
+	a, err := x.web.Get(ctx, address, indexKinds, false)
 	if err != nil {
 		return nil, err
 	}
 	defer a.Close()
 	limited := &io.LimitedReader{R: a, N: maxPage + 1}
-	kind, _, _ := mime.ParseMediaType(a.kind)
+	kind, _, _ := mime.ParseMediaType(a.Kind)
 	var list []pipFile
 	switch {
 	case kind == "application/vnd.pypi.simple.v1+json":
-		list, err = parseIndexJSON(limited, a.url)
-	case kind == "application/vnd.pypi.simple.v1+html" || kind == "text/html" || a.url.Scheme == "file":
-		list, err = parseIndexHTML(limited, a.url)
+		list, err = parseIndexJSON(limited, a.URL)
+	case kind == "application/vnd.pypi.simple.v1+html" || kind == "text/html" || a.URL.Scheme == "file":
+		list, err = parseIndexHTML(limited, a.URL)
 	default:
-		err = fmt.Errorf("its type %q is none of a package index", short(a.kind))
+		err = fmt.Errorf("its type %q is none of a package index", brief.Text(a.Kind))
 	}
 	if limited.N <= 0 {
 		err = fmt.Errorf("the page has more than %d bytes", maxPage)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", hide(address), err)
+		return nil, fmt.Errorf("reading %s: %w", fetch.Hide(address), err)
 	}
 	return list, nil
 }
@@ -235,14 +238,14 @@ func (x *pipIndex) page(ctx context.Context, address string) ([]pipFile, error) 
 func (f *pipFile) at(base *url.URL, ref string) error {
 	u, err := base.Parse(strings.TrimSpace(ref))
 	if err != nil {
-		return fmt.Errorf("link %q: %w", short(ref), plain(err))
+		return fmt.Errorf("link %q: %w", brief.Text(ref), fetch.Plain(err))
 	}
 	if u.Scheme == "file" && base.Scheme != "file" {
-		return fmt.Errorf("link %q points to this machine's files", short(ref))
+		return fmt.Errorf("link %q points to this machine's files", brief.Text(ref))
 	}
 	h, err := fragmentHash(u.Fragment)
 	if err != nil {
-		return fmt.Errorf("link %q: %w", short(ref), err)
+		return fmt.Errorf("link %q: %w", brief.Text(ref), err)
 	}
 	if h != "" {
 		f.hashes = append(f.hashes, h)
@@ -277,7 +280,7 @@ func parseIndexHTML(r io.Reader, base *url.URL) ([]pipFile, error) {
 			case t.Data == "base" && attr["href"] != nil:
 				u, err := base.Parse(*attr["href"])
 				if err != nil {
-					return nil, fmt.Errorf("the page's base: %w", plain(err))
+					return nil, fmt.Errorf("the page's base: %w", fetch.Plain(err))
 				}
 				if u.Scheme == "file" && base.Scheme != "file" {
 					return nil, errors.New("the page's base points to this machine's files")
@@ -322,7 +325,7 @@ func (f *pipFile) attributes(attr map[string]*string) {
 // knownAPI refuses an index of a newer kind.
 func knownAPI(version string) error {
 	if major, _, _ := strings.Cut(version, "."); major != "1" {
-		return fmt.Errorf("the index has version %q; 1.x is known", short(version))
+		return fmt.Errorf("the index has version %q; 1.x is known", brief.Text(version))
 	}
 	return nil
 }
@@ -362,7 +365,7 @@ func parseIndexJSON(r io.Reader, base *url.URL) ([]pipFile, error) {
 		for _, alg := range slices.Sorted(maps.Keys(x.Hashes)) {
 			h, err := fragmentHash(alg + "=" + x.Hashes[alg])
 			if err != nil {
-				return nil, fmt.Errorf("file %q: %w", short(x.Name), err)
+				return nil, fmt.Errorf("file %q: %w", brief.Text(x.Name), err)
 			}
 			if h != "" && !slices.Contains(f.hashes, h) {
 				f.hashes = append(f.hashes, h)

@@ -18,6 +18,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -26,7 +29,7 @@ type pipInstall struct {
 	*wheel
 	file  string // in the cache, where its name begins with its digest
 	pick  *pipPick
-	rec   *archiveFile
+	rec   *fetch.File
 	built bool // from sources, just now: the times in the wheel are of no worth
 	lost  map[string]bool
 }
@@ -158,7 +161,7 @@ func (p *pipPlan) settle(in []*pipInstall) (notes []string, err error) {
 			owner[dst] = x
 			if below, ok := p.target.Paths[dst]; ok {
 				if below.Dir {
-					return nil, fmt.Errorf("installing %s: its path %q is a directory in conda's %s", x.name.file, short(dst), below.Package)
+					return nil, fmt.Errorf("installing %s: its path %q is a directory in conda's %s", x.name.file, brief.Text(dst), below.Package)
 				}
 				k := [2]string{"conda's " + below.Package, x.name.dist}
 				clashes[k] = append(clashes[k], dst)
@@ -170,14 +173,14 @@ func (p *pipPlan) settle(in []*pipInstall) (notes []string, err error) {
 			below, ok := p.target.Paths[d]
 			switch {
 			case owner[d] != nil:
-				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].name.file, short(dst), short(d), owner[d].name.file)
+				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].name.file, brief.Text(dst), brief.Text(d), owner[d].name.file)
 			case ok && !below.Dir:
-				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in conda's %s", owner[dst].name.file, short(dst), short(d), below.Package)
+				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in conda's %s", owner[dst].name.file, brief.Text(dst), brief.Text(d), below.Package)
 			}
 		}
 	}
 	for k, list := range clashes {
-		notes = append(notes, fmt.Sprintf("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], some(list)))
+		notes = append(notes, fmt.Sprintf("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], brief.List(list)))
 	}
 	slices.Sort(notes)
 	return notes, nil
@@ -247,7 +250,7 @@ func (x *pipInstall) install(ctx context.Context, w *layerWriter, t *pipTarget) 
 			return err
 		}
 		if err := x.put(w, e, t, row); err != nil {
-			return fmt.Errorf("entry %q: %w", short(e.zip.Name), err)
+			return fmt.Errorf("entry %q: %w", brief.Text(e.zip.Name), err)
 		}
 	}
 	small := func(dst string, mode int64, data []byte) error {
@@ -341,7 +344,7 @@ const maxScript = 256 << 20
 // putScript writes a program of the wheel, with the environment's python in its
 // first line. Programs that are binaries are scripts too, in wheels.
 func (x *pipInstall) putScript(w *layerWriter, e *wheelEntry, t *pipTarget, h tar.Header, from io.Reader, check func() error, row func(dst, sum string, size int64)) error {
-	data, err := readSmall(from, min(e.size, maxScript))
+	data, err := archive.ReadAll(from, min(e.size, maxScript))
 	if err == nil && int64(len(data)) != e.size {
 		err = fmt.Errorf("it has %d bytes, not %d", len(data), e.size)
 	}
@@ -372,7 +375,7 @@ func (x *pipInstall) putScript(w *layerWriter, e *wheelEntry, t *pipTarget, h ta
 // by URL. Of a file of this machine there is none: it would name the machine's
 // directories.
 func (x *pipInstall) origin() []byte {
-	u := public(x.pick.file.url)
+	u := fetch.Public(x.pick.file.url)
 	if !x.pick.direct || u == "" {
 		return nil
 	}

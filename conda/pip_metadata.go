@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+
+	"hpcc/conda/brief"
 )
 
 // A distMeta is what a distribution's METADATA says (core metadata).
@@ -67,9 +69,9 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 	switch major, _, _ := strings.Cut(m.format, "."); {
 	case err != nil:
 	case major != "1" && major != "2":
-		err = fmt.Errorf("Metadata-Version is %q; 1 and 2 are known", short(m.format))
+		err = fmt.Errorf("Metadata-Version is %q; 1 and 2 are known", brief.Text(m.format))
 	case !pipNameText().MatchString(m.name) || m.version.release == nil:
-		err = fmt.Errorf("it has the name %q and the version %q", short(m.name), m.version)
+		err = fmt.Errorf("it has the name %q and the version %q", brief.Text(m.name), m.version)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading METADATA: %w", err)
@@ -80,7 +82,7 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 func parseDependency(row string) (dependencyRow, error) {
 	r, err := parseRow(row)
 	if err == nil && r.Name == "" {
-		err = fmt.Errorf("%q names no package", short(row))
+		err = fmt.Errorf("%q names no package", brief.Text(row))
 	}
 	if err != nil {
 		return dependencyRow{}, err
@@ -100,12 +102,15 @@ func (r PipRequirement) dependency() (d dependencyRow, err error) {
 	return d, err
 }
 
+// maxField bounds a line of metadata, in bytes.
+const maxField = 64 << 20
+
 // fields reads "Key: value" lines; a line that begins with a blank goes with the
 // one before. A line that is no field begins the text, as for readers of mail.
 // Keys come in lower case.
 func fields(b []byte, take func(key, value string) error) error {
 	sc := bufio.NewScanner(bytes.NewReader(b))
-	sc.Buffer(make([]byte, 0, 4096), maxInfo)
+	sc.Buffer(make([]byte, 0, 4096), maxField)
 	key, value := "", strings.Builder{}
 	flush := func() error {
 		if key == "" {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/conda/brief"
 	"hpcc/testdata/testenv"
 )
 
@@ -195,7 +196,7 @@ func compareTrees(t *testing.T, ours, theirs map[string]treeFile) {
 		case filepath.Base(p) == "RECORD":
 			compareRecords(t, p, a.data, b.data)
 		case !strings.HasPrefix(p, "bin/") || !sameProgram(a.data, b.data):
-			t.Errorf("%s is %q, pip's %q", p, short(a.data), short(b.data))
+			t.Errorf("%s is %q, pip's %q", p, brief.Text(a.data), brief.Text(b.data))
 		}
 	}
 }

@@ -10,6 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // A PipRequirement is a package that pip installed or is to: a row of a
@@ -54,9 +57,9 @@ func shown(u string) string {
 	}
 	p, err := url.Parse(u)
 	if err != nil || !strings.HasSuffix(p.Scheme, "ssh") || p.User == nil {
-		return hide(u)
+		return fetch.Hide(u)
 	}
-	return strings.Replace(hide(u), "://", "://"+url.User(p.User.Username()).String()+"@", 1)
+	return strings.Replace(fetch.Hide(u), "://", "://"+url.User(p.User.Username()).String()+"@", 1)
 }
 
 var (
@@ -91,11 +94,11 @@ func parsePipRequirement(row string) (PipRequirement, error) {
 	for _, o := range options {
 		h, ok := strings.CutPrefix(o, "--hash=")
 		if !ok {
-			return r, fmt.Errorf("%s is no option of one package that hpcc knows; take it out", short(o))
+			return r, fmt.Errorf("%s is no option of one package that hpcc knows; take it out", brief.Text(o))
 		}
 		alg, sum, _ := strings.Cut(h, ":")
 		if n := hashSizes[alg]; n < 32 || len(sum) != 2*n || !isDigest(sum, 2*n) {
-			return r, fmt.Errorf("%q: not sha256, sha384 or sha512, a colon and hex digits", short(o))
+			return r, fmt.Errorf("%q: not sha256, sha384 or sha512, a colon and hex digits", brief.Text(o))
 		}
 		r.Hashes = append(r.Hashes, alg+":"+strings.ToLower(sum))
 	}
@@ -210,7 +213,7 @@ func parseExtras(list string) (out []string, err error) {
 			continue
 		}
 		if !pipNameText().MatchString(x) {
-			return nil, fmt.Errorf("%q is no name of an extra", short(x))
+			return nil, fmt.Errorf("%q is no name of an extra", brief.Text(x))
 		}
 		out = append(out, pipName(x))
 	}
@@ -269,7 +272,7 @@ func fragmentHash(frag string) (string, error) {
 			continue
 		}
 		if _, err := hex.DecodeString(sum); err != nil || len(sum) != 2*n {
-			return "", fmt.Errorf("%q is no %s", short(sum), alg)
+			return "", fmt.Errorf("%q is no %s", brief.Text(sum), alg)
 		}
 		return alg + ":" + strings.ToLower(sum), nil
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"hpcc/conda/brief"
 )
 
 func TestParsePipRequirement(t *testing.T) {
@@ -56,7 +58,7 @@ func TestParsePipRequirement(t *testing.T) {
 		"flask " + strings.Repeat("x", 1<<17): "more than",
 	} {
 		if got, err := parsePipRequirement(row); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %+v, %v; want %q", short(row), got, err, want)
+			t.Errorf("%q: %+v, %v; want %q", brief.Text(row), got, err, want)
 		}
 	}
 	if r, err := parsePipRequirement("x@https://user:pw@e.org/x.whl?token=pw"); err != nil || strings.Contains(r.String(), "pw") {
@@ -80,7 +82,7 @@ func TestParseWheelName(t *testing.T) {
 	}
 	for _, file := range []string{"", "a.whl", "a-1-py3-none-any.zip", "a-x-py3-none-any.whl", "a-1-b-py3-none-any.whl", "-1-py3-none-any.whl", "a/b-1-py3-none-any.whl", "a-1-1-2-py3-none-any.whl", "a-1-" + strings.Repeat("a.", 100) + "-" + strings.Repeat("b.", 100) + "-any.whl"} {
 		if _, err := parseWheelName(file); err == nil {
-			t.Errorf("%q is read; want an error", short(file))
+			t.Errorf("%q is read; want an error", brief.Text(file))
 		}
 	}
 }

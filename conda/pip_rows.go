@@ -12,6 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -54,7 +57,7 @@ func (r *pipResolver) rows(rows []PipRequirement) []pipWant {
 		out = append(out, w)
 	}
 	if len(other) > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("%d pip rows are for other platforms or pythons than %s and %s: %s", len(other), r.target.Subdir, r.target.Python, some(other)))
+		r.notes = append(r.notes, fmt.Sprintf("%d pip rows are for other platforms or pythons than %s and %s: %s", len(other), r.target.Subdir, r.target.Python, brief.List(other)))
 	}
 	return out
 }
@@ -120,8 +123,8 @@ func locatedFile(u *url.URL) (*pipFile, error) {
 	}
 	for part := range strings.SplitSeq(u.Fragment, "&") {
 		if dir, ok := strings.CutPrefix(part, "subdirectory="); ok {
-			if f.subdir, err = cleanPath(dir); err != nil {
-				return nil, fmt.Errorf("subdirectory %q: %w", short(dir), err)
+			if f.subdir, err = archive.CleanPath(dir); err != nil {
+				return nil, fmt.Errorf("subdirectory %q: %w", brief.Text(dir), err)
 			}
 		}
 	}
@@ -165,7 +168,7 @@ func (r *pipResolver) direction(w *pipWant, f *pipFile) bool {
 	case dist != "" && pipName(dist) != w.name:
 		r.refuse(row, "", "the wheel is of %s", dist)
 	case p.rank == 0:
-		r.refuse(row, "", "the wheel is for %s, the environment is %s", some(f.wheel.tags), r.target.describe())
+		r.refuse(row, "", "the wheel is for %s, the environment is %s", brief.List(f.wheel.tags), r.target.describe())
 	case have != nil:
 		r.refuse(row, "", "conda's package %s has it already, as %s; take one of the two out", have.by, have.version)
 	case len(r.direct[w.name]) > 0 && r.direct[w.name][0].file.url != f.url:
@@ -201,7 +204,7 @@ func (r *pipResolver) describe() error {
 
 // location makes a URL of a row's URL or path.
 func (r *pipResolver) location(s string) (*url.URL, error) {
-	s, err := expand(s)
+	s, err := fetch.Expand(s)
 	if err != nil {
 		return nil, err
 	}
@@ -211,7 +214,7 @@ func (r *pipResolver) location(s string) (*url.URL, error) {
 	if strings.Contains(s, "://") {
 		u, err := url.Parse(s)
 		if err != nil {
-			return nil, fmt.Errorf("reading the URL: %w", plain(err))
+			return nil, fmt.Errorf("reading the URL: %w", fetch.Plain(err))
 		}
 		if u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "file" {
 			return nil, fmt.Errorf("%q is no https, http or file URL", u.Scheme)

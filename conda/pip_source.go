@@ -18,6 +18,8 @@ import (
 	"github.com/BurntSushi/toml"
 	"github.com/ulikunitz/xz"
 
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
 	"hpcc/store/bounded"
 )
 
@@ -87,9 +89,9 @@ func readSources(file, kind, subdir string) (*sources, error) {
 		switch rest, below := strings.CutPrefix(h.Name, path.Join(s.top, subdir)+"/"); {
 		case !below || h.Typeflag != tar.TypeReg:
 		case rest == "PKG-INFO":
-			info, err = readSmall(r, maxMetadata)
+			info, err = archive.ReadAll(r, maxMetadata)
 		case rest == "pyproject.toml":
-			project, err = readSmall(r, maxPyproject)
+			project, err = archive.ReadAll(r, maxPyproject)
 		case rest == "setup.py" || rest == "setup.cfg":
 			setup = true
 		}
@@ -132,12 +134,12 @@ func parseBuildSystem(project []byte) (buildSystem, error) {
 	}
 	module, object, named := strings.Cut(b.Backend, ":")
 	if !dottedText().MatchString(module) || (named && !dottedText().MatchString(object)) {
-		return b, fmt.Errorf("reading pyproject.toml: the build-backend %q is no object of python", short(b.Backend))
+		return b, fmt.Errorf("reading pyproject.toml: the build-backend %q is no object of python", brief.Text(b.Backend))
 	}
 	for i, p := range b.Path {
 		var err error
-		if b.Path[i], err = cleanPath(p); err != nil {
-			return b, fmt.Errorf("reading pyproject.toml: backend-path %q: %w", short(p), err)
+		if b.Path[i], err = archive.CleanPath(p); err != nil {
+			return b, fmt.Errorf("reading pyproject.toml: backend-path %q: %w", brief.Text(p), err)
 		}
 	}
 	return b, nil
@@ -175,7 +177,7 @@ func (s *sources) walk(fn func(h *tar.Header, r io.Reader) error) error {
 			s.top = top
 		}
 		if top != s.top {
-			return fmt.Errorf("it does not lie in %q as the entries before do", short(s.top))
+			return fmt.Errorf("it does not lie in %q as the entries before do", brief.Text(s.top))
 		}
 		return fn(h, r)
 	}
@@ -194,7 +196,7 @@ func (s *sources) walk(fn func(h *tar.Header, r io.Reader) error) error {
 	if err != nil {
 		return fmt.Errorf("opening the archive: %w", err)
 	}
-	return walkTar(plain, maxSources, each)
+	return archive.WalkTar(plain, maxSources, each)
 }
 
 // walkZip calls fn for each file of a zip archive, as for entries of a tar.
@@ -207,12 +209,12 @@ func walkZip(f *os.File, fn func(h *tar.Header, r io.Reader) error) error {
 	if err != nil {
 		return fmt.Errorf("opening the archive: %w", err)
 	}
-	if len(z.File) > maxFiles {
-		return fmt.Errorf("it holds more than %d files", maxFiles)
+	if len(z.File) > archive.MaxFiles {
+		return fmt.Errorf("it holds more than %d files", archive.MaxFiles)
 	}
 	total := int64(0)
 	for _, e := range z.File {
-		clean, err := cleanPath(e.Name)
+		clean, err := archive.CleanPath(e.Name)
 		if err == nil && strings.ContainsRune(e.Name, '\\') {
 			err = errors.New("its name has a backslash")
 		}
@@ -224,7 +226,7 @@ func walkZip(f *os.File, fn func(h *tar.Header, r io.Reader) error) error {
 			err = zipEntry(e, clean, size, fn)
 		}
 		if err != nil {
-			return fmt.Errorf("entry %q: %w", short(e.Name), err)
+			return fmt.Errorf("entry %q: %w", brief.Text(e.Name), err)
 		}
 	}
 	return nil
@@ -252,7 +254,7 @@ func zipEntry(e *zip.File, name string, size int64, fn func(h *tar.Header, r io.
 	}
 	defer r.Close()
 	if h.Typeflag == tar.TypeSymlink {
-		to, err := readSmall(r, 4096)
+		to, err := archive.ReadAll(r, 4096)
 		if err != nil {
 			return err
 		}
@@ -282,13 +284,13 @@ func (s *sources) put(w *layerWriter, dir string) error {
 			out.Linkname = h.Linkname
 			return w.header(out)
 		case tar.TypeLink:
-			to, err := cleanPath(h.Linkname)
+			to, err := archive.CleanPath(h.Linkname)
 			if err != nil {
-				return fmt.Errorf("hard link to %q: %w", short(h.Linkname), err)
+				return fmt.Errorf("hard link to %q: %w", brief.Text(h.Linkname), err)
 			}
 			below, ok := strings.CutPrefix(to, s.top+"/")
 			if !ok || !files[below] {
-				return fmt.Errorf("hard link to %q, which is no file before it", short(h.Linkname))
+				return fmt.Errorf("hard link to %q, which is no file before it", brief.Text(h.Linkname))
 			}
 			out.Linkname = path.Join(w.prefix, dir, below)
 			return w.header(out)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"hpcc/conda/brief"
 )
 
 // A pipVersion is a version as PEP 440 has it. Numbers are kept as digits
@@ -39,7 +41,7 @@ var preLetter = map[string]string{"alpha": "a", "a": "a", "beta": "b", "b": "b",
 func parsePipVersion(s string) (pipVersion, error) {
 	m := versionParts().FindStringSubmatch(strings.ToLower(strings.TrimSpace(s)))
 	if m == nil || len(s) > maxPipVersion {
-		return pipVersion{}, fmt.Errorf("%q is no version (PEP 440)", short(s))
+		return pipVersion{}, fmt.Errorf("%q is no version (PEP 440)", brief.Text(s))
 	}
 	v := pipVersion{epoch: digitsOf(m[1]), pre: preLetter[m[3]]}
 	for n := range strings.SplitSeq(m[2], ".") {
@@ -56,7 +58,7 @@ func parsePipVersion(s string) (pipVersion, error) {
 	}
 	if m[10] != "" {
 		for _, p := range strings.FieldsFunc(m[10], func(r rune) bool { return strings.ContainsRune("-_.", r) }) {
-			if digits(p) == len(p) {
+			if brief.Digits(p) == len(p) {
 				p = digitsOf(p)
 			}
 			v.local = append(v.local, p)
@@ -103,7 +105,7 @@ func (v pipVersion) base() string {
 	return s
 }
 
-// public is the version without its local part.
+// fetch.Public is the version without its local part.
 func (v pipVersion) public() pipVersion {
 	v.local = nil
 	return v
@@ -134,19 +136,19 @@ func (v pipVersion) sameBase(o pipVersion, n int) bool {
 // alphas, betas, candidates, the release itself, post-releases; each local
 // version after the one without.
 func (v pipVersion) compare(o pipVersion) int {
-	if c := compareNumbers(v.epoch, o.epoch); c != 0 {
+	if c := brief.CompareNumbers(v.epoch, o.epoch); c != 0 {
 		return c
 	}
 	for i := range max(len(v.release), len(o.release)) {
-		if c := compareNumbers(v.part(i), o.part(i)); c != 0 {
+		if c := brief.CompareNumbers(v.part(i), o.part(i)); c != 0 {
 			return c
 		}
 	}
 	return cmp.Or(
 		cmp.Compare(v.preRank(), o.preRank()),
-		compareNumbers(v.preN, o.preN),
-		compareNumbers(v.post, o.post), // none, "", is before 0
-		-cmp.Compare(noDev(v), noDev(o)), compareNumbers(v.dev, o.dev),
+		brief.CompareNumbers(v.preN, o.preN),
+		brief.CompareNumbers(v.post, o.post), // none, "", is before 0
+		-cmp.Compare(noDev(v), noDev(o)), brief.CompareNumbers(v.dev, o.dev),
 		slices.CompareFunc(v.local, o.local, compareLocal),
 	)
 }
@@ -170,10 +172,10 @@ func noDev(v pipVersion) int {
 
 // compareLocal compares parts of local versions: numbers are after words.
 func compareLocal(a, b string) int {
-	x, y := digits(a) == len(a), digits(b) == len(b)
+	x, y := brief.Digits(a) == len(a), brief.Digits(b) == len(b)
 	switch {
 	case x && y:
-		return compareNumbers(a, b)
+		return brief.CompareNumbers(a, b)
 	case x != y && x:
 		return 1
 	case x != y:
@@ -221,7 +223,7 @@ func parsePipSpec(clause string) (c pipSpec, err error) {
 		return c, err
 	case "==", "!=", "~=", "<=", ">=", "<", ">":
 	default:
-		return c, fmt.Errorf("%q does not begin with one of == != ~= <= >= < > ===", short(clause))
+		return c, fmt.Errorf("%q does not begin with one of == != ~= <= >= < > ===", brief.Text(clause))
 	}
 	text, wild := strings.CutSuffix(c.text, ".*")
 	if c.v, err = parsePipVersion(text); err != nil {
@@ -230,11 +232,11 @@ func parsePipSpec(clause string) (c pipSpec, err error) {
 	plain := c.v.pre == "" && c.v.post == "" && c.v.dev == "" && c.v.local == nil
 	switch c.wild = wild && (c.op == "==" || c.op == "!="); {
 	case wild && (!plain || c.op == "~="):
-		return c, fmt.Errorf("%q: .* can only stand behind a release, in == and !=", short(clause))
+		return c, fmt.Errorf("%q: .* can only stand behind a release, in == and !=", brief.Text(clause))
 	case c.op == "~=" && len(c.v.release) < 2:
-		return c, fmt.Errorf("%q: ~= needs two numbers, such as ~=1.4", short(clause))
+		return c, fmt.Errorf("%q: ~= needs two numbers, such as ~=1.4", brief.Text(clause))
 	case c.v.local != nil && c.op != "==" && c.op != "!=":
-		return c, fmt.Errorf("%q: a local version (+…) can only stand in == and !=", short(clause))
+		return c, fmt.Errorf("%q: a local version (+…) can only stand in == and !=", brief.Text(clause))
 	}
 	return c, nil
 }

@@ -7,6 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
 )
 
 var (
@@ -30,7 +33,7 @@ func parsePoints(b []byte) (console, gui []point, err error) {
 		return nil, nil, errors.New("reading entry_points.txt: it is no text")
 	}
 	section, at := "", map[string]int{}
-	for _, line := range lines(b) {
+	for _, line := range archive.Lines(b) {
 		switch {
 		case line[0] == '#' || line[0] == ';':
 			continue
@@ -74,9 +77,9 @@ func parsePoint(line string) (p point, err error) {
 	p = point{strings.TrimSpace(name), strings.TrimSpace(module), strings.TrimSpace(function)}
 	switch {
 	case !ok || !colon:
-		err = fmt.Errorf("%q: not of the form command = module:function", short(line))
+		err = fmt.Errorf("%q: not of the form command = module:function", brief.Text(line))
 	case !commandText().MatchString(p.name) || !dottedText().MatchString(p.module) || !dottedText().MatchString(p.function):
-		err = fmt.Errorf("%q: its command, module or function is no plain name", short(line))
+		err = fmt.Errorf("%q: its command, module or function is no plain name", brief.Text(line))
 	}
 	return p, err
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/conda/brief"
 )
 
 // postLinkDriver runs the scripts of packages one after the other, as conda does
@@ -93,9 +95,9 @@ func postLinkError(err error) error {
 		log := bytes.TrimRight(failed.Log, "\n")
 		if what, ok := strings.CutPrefix(string(log[bytes.LastIndexByte(log, '\n')+1:]), postLinkFailed); ok {
 			if offline().Match(log) {
-				return &StepError{fmt.Errorf("%s: it wants to download something, and has no network; --no-run leaves such scripts out, and RUN in a Dockerfile can do it", short(what)), failed.Log}
+				return &StepError{fmt.Errorf("%s: it wants to download something, and has no network; --no-run leaves such scripts out, and RUN in a Dockerfile can do it", brief.Text(what)), failed.Log}
 			}
-			return &StepError{fmt.Errorf("%s; --no-run leaves such scripts out", short(what)), failed.Log}
+			return &StepError{fmt.Errorf("%s; --no-run leaves such scripts out", brief.Text(what)), failed.Log}
 		}
 	}
 	return fmt.Errorf("running the post-link scripts: %w", err)

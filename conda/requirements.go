@@ -3,6 +3,8 @@ package conda
 import (
 	"path"
 	"strings"
+
+	"hpcc/conda/brief"
 )
 
 // isRequirements tells a requirements.txt of pip from a list for conda, whose
@@ -71,7 +73,7 @@ func (r *reader) addRequirement(line int, text string) {
 	default:
 		p, err := parsePipRequirement(text)
 		if err != nil {
-			r.wrong(line, "%q: %v", short(hideText(text)), err)
+			r.wrong(line, "%q: %v", brief.Text(hideText(text)), err)
 			return
 		}
 		p.Line = line
@@ -89,7 +91,7 @@ func (r *reader) keepRequirement(p PipRequirement) {
 		}
 		switch m.decide(markerValues(r.target)) {
 		case no:
-			r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, short(p.Marker))
+			r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, brief.Text(p.Marker))
 			return
 		case yes:
 			p.Marker = ""
@@ -127,12 +129,12 @@ func (r *reader) pipOption(line int, text string) {
 	case "--no-index":
 		r.e.PipIndexes.NoIndex = true
 	case "-r", "--requirement", "-c", "--constraint":
-		r.wrong(line, "%s %s names another file, which hpcc does not follow; put its lines in the place of this one", name, short(arg))
+		r.wrong(line, "%s %s names another file, which hpcc does not follow; put its lines in the place of this one", name, brief.Text(arg))
 	case "--trusted-host":
 		r.wrong(line, "--trusted-host is refused: packages are not fetched without TLS being checked; take the line out")
 	case "--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature":
 		r.note(line, "%s is not used", name)
 	default:
-		r.wrong(line, "%q is no option of requirements files that hpcc knows; take the line out", short(name))
+		r.wrong(line, "%q is no option of requirements files that hpcc knows; take the line out", brief.Text(name))
 	}
 }

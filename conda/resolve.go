@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -79,7 +81,7 @@ func (p *Plan) Names() []string {
 // A Package is one package of a plan.
 type Package struct {
 	Name, Version, Build, Subdir string
-	URL                          string // without credentials; "" for a directory of this machine
+	URL                          string // fetch.WithoutToken credentials; "" for a directory of this machine
 	SHA256, MD5                  string // hexadecimal; "" where the channel or export has none
 }
 
@@ -87,7 +89,7 @@ type Package struct {
 func (p *Plan) Packages() []Package {
 	var out []Package
 	for _, r := range p.pkgs {
-		out = append(out, Package{r.Name, r.Version, r.Build, r.Subdir, public(r.URL), r.SHA256, r.MD5})
+		out = append(out, Package{r.Name, r.Version, r.Build, r.Subdir, fetch.Public(r.URL), r.SHA256, r.MD5})
 	}
 	return out
 }
@@ -102,7 +104,7 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	case alone && len(o.Channels) == 0:
 		return nil, &LineError{e.File, e.Pip[0].Line, errors.New("its packages need a python, which a channel of conda has; name one with --channel")}
 	case o.Python != "" && !versionText().MatchString(o.Python):
-		return nil, fmt.Errorf("python %q: no version; write 3.11", short(o.Python))
+		return nil, fmt.Errorf("python %q: no version; write 3.11", brief.Text(o.Python))
 	case alone:
 		e = e.withPython(o.Python)
 	case o.Python != "":
@@ -179,19 +181,19 @@ func (p *Plan) explicit(e *Export, o Options) error {
 	for _, x := range e.Entries {
 		u, err := absolute(x.URL)
 		if err != nil {
-			return &LineError{e.File, x.Line, fmt.Errorf("reading the URL: %w", plain(err))}
+			return &LineError{e.File, x.Line, fmt.Errorf("reading the URL: %w", fetch.Plain(err))}
 		}
 		fn := path.Base(u.Path)
 		sub := path.Base(path.Dir(u.Path))
 		switch {
 		case sub == "noarch" || sub == p.Subdir:
-		case platformText().MatchString(sub):
+		case fetch.IsPlatform(sub):
 			return &LineError{e.File, x.Line, fmt.Errorf("%s is for %s, the image for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
 		default:
 			sub = "" // a directory of packages; each says what it is for
 		}
 		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, Subdir: sub,
-			archiveFile: archiveFile{MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, URL: u.String(), FileName: fn}}
+			File: fetch.File{MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, URL: u.String(), FileName: fn}}
 		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.URL, "/"+path.Base(u.EscapedPath())), "/"+sub)
 		if r.MD5 != "" || r.SHA256 != "" { // else nothing says that another place has the same
 			m, known := elsewhere[r.origin]
@@ -216,7 +218,7 @@ func (p *Plan) unproven(e *Export, where string) {
 		}
 	}
 	if len(names) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, some(names)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, brief.List(names)))
 	}
 }
 
@@ -265,12 +267,12 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	for _, r := range all {
 		byName[r.Name] = append(byName[r.Name], r)
 	}
-	var absent faults
+	var absent brief.Faults
 	exact, gone := true, false
 	for _, x := range e.Entries {
 		r, note := choose(x, byName[x.Name], python, e.Subdir != p.Subdir)
 		if r == nil {
-			absent.add(x.Line, fmt.Sprintf("%s (%s)", x, note))
+			absent.Add(x.Line, fmt.Sprintf("%s (%s)", x, note))
 			gone = gone || len(byName[x.Name]) == 0
 			continue
 		}
@@ -278,12 +280,12 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 		p.pkgs = append(p.pkgs, r)
 	}
 	switch {
-	case exact && len(absent.texts) == 0:
+	case exact && len(absent.Texts) == 0:
 		p.unproven(e, "the channel's index")
 		p.closure()
 		return nil
 	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
-		return &LineError{e.File, absent.line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.texts), len(e.Entries), p.Subdir, absent.join("; "))}
+		return &LineError{e.File, absent.Line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
 	}
 	return p.move(ctx, e, o, channels)
 }
@@ -372,7 +374,7 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 	}
 	for i, c := range opened {
 		if absent[i*2] && absent[i*2+1] {
-			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): is the address right?", hide(c.url), subdir)
+			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): is the address right?", fetch.Hide(c.url), subdir)
 		}
 	}
 	return slices.Concat(found...), nil
@@ -406,9 +408,9 @@ func choose(x Entry, rs []*record, python string, relax bool) (best *record, not
 	case best != nil:
 		return best, ""
 	case len(builds) > 0:
-		return nil, "there are the builds " + some(builds)
+		return nil, "there are the builds " + brief.List(builds)
 	case len(versions) > 0:
-		return nil, "there are the versions " + near(versions, x.Version)
+		return nil, "there are the versions " + brief.Near(versions, x.Version)
 	}
 	return nil, "no package of that name"
 }

@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 func read(t testing.TB, text string) *Export {
@@ -180,7 +183,7 @@ func TestClosure(t *testing.T) {
 }
 
 func TestBetter(t *testing.T) {
-	worse := record{origin: "x", archiveFile: archiveFile{FileName: "a-1-b.tar.bz2"}, Build: "b", BuildNumber: 1, Timestamp: 10}
+	worse := record{origin: "x", File: fetch.File{FileName: "a-1-b.tar.bz2"}, Build: "b", BuildNumber: 1, Timestamp: 10}
 	for _, c := range []struct {
 		name   string
 		change func(r *record)
@@ -228,7 +231,7 @@ func TestNear(t *testing.T) {
 		{all, "1.9", "0.9, 1.2, 1.9, 1.9.1, 1.9rc1, …"}, {[]string{"b", "a", "b"}, "", "a, b"}, {nil, "1", ""},
 	} {
 		before := slices.Clone(c.list)
-		if got := near(c.list, c.want); got != c.text || !slices.Equal(before, c.list) {
+		if got := brief.Near(c.list, c.want); got != c.text || !slices.Equal(before, c.list) {
 			t.Errorf("near(%q) = %q; want %q", c.want, got, c.text)
 		}
 	}
@@ -237,7 +240,7 @@ func TestNear(t *testing.T) {
 func TestNatural(t *testing.T) {
 	for i, list := 0, strings.Fields("0 1 1.0 1.00 1.2 1.10 1.a 2 a a1 a02 a2 a10"); i < len(list); i++ {
 		for j := range list {
-			if got, want := natural(list[i], list[j]), cmp.Compare(i, j); got != want {
+			if got, want := brief.Compare(list[i], list[j]), cmp.Compare(i, j); got != want {
 				t.Errorf("natural(%q, %q) = %d; want %d", list[i], list[j], got, want)
 			}
 		}

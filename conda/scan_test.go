@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/conda/fetch"
 )
 
 // bigIndex writes an index of n records, as large as conda-forge's of 2023 with
@@ -59,7 +61,7 @@ func BenchmarkIndex(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := channel{url: fileURL(filepath.Dir(filepath.Dir(file)))}
+	c := channel{url: fetch.FileURL(filepath.Dir(filepath.Dir(file)))}
 	run := func(b *testing.B) {
 		b.SetBytes(fi.Size())
 		b.ReportAllocs()

@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"hpcc/conda/fetch"
 )
 
 func TestSpec(t *testing.T) {
 	rec := func(s string) *record {
 		f := strings.Fields(s + " 0")
-		return &record{Name: f[0], Version: f[1], Build: f[2], BuildNumber: 3, Subdir: "linux-64", origin: "https://conda.anaconda.org/conda-forge", archiveFile: archiveFile{FileName: f[0] + "-" + f[1] + "-" + f[2] + ".conda", MD5: "abcd"},
+		return &record{Name: f[0], Version: f[1], Build: f[2], BuildNumber: 3, Subdir: "linux-64", origin: "https://conda.anaconda.org/conda-forge", File: fetch.File{FileName: f[0] + "-" + f[1] + "-" + f[2] + ".conda", MD5: "abcd"},
 			TrackFeatures: features{"nomkl", "slow"}}
 	}
 	for _, c := range []struct{ spec, yes, no string }{

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -67,7 +68,7 @@ func verifyKept(ctx context.Context, file string) (int64, error) {
 		return 0, err
 	}
 	defer f.Close()
-	in := &ctxReader{ctx, f}
+	in := fetch.Reader(ctx, f)
 	name := filepath.Base(file)
 	if strings.HasPrefix(name, "index-") {
 		k, head, err := checkKept(in)

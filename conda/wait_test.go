@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/conda/fetch"
 	"hpcc/store/wait"
 	"hpcc/store/wait/hostile"
 )
@@ -66,7 +67,7 @@ func TestServerFaults(t *testing.T) {
 					if c.dir == "" {
 						plan, err := resolvePip(ctx, s, pipRows(t, "x"), pyTarget(nil), pipOptions{Indexes: PipIndexes{URL: server.URL + "/simple/"}})
 						if err == nil {
-							web, werr := newPipWeb(&PipIndexes{URL: server.URL + "/simple/"})
+							web, werr := fetch.NewWeb([]string{server.URL + "/simple/"}, false)
 							if werr != nil {
 								return werr
 							}

@@ -18,7 +18,7 @@ import (
 // directories that no package describes get mode 0755.
 type layerWriter struct {
 	tw     *tar.Writer
-	prefix string // without the slash at its head
+	prefix string // fetch.WithoutToken the slash at its head
 	dirs   map[string]bool
 	buf    []byte // for the bytes of files
 }

@@ -1,4 +1,4 @@
-package conda
+package archive
 
 import (
 	"archive/tar"
@@ -9,10 +9,15 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"hpcc/conda/brief"
 )
 
-// walkTar reads one archive within bounds, with names cleaned and checked.
-func walkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
+// MaxFiles bounds the entries of an archive.
+const MaxFiles = 2_000_000
+
+// WalkTar reads one archive within bounds, with names cleaned and checked.
+func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	limited := &io.LimitedReader{R: r, N: limit}
 	tooLarge := fmt.Errorf("it unpacks to more than %d bytes", limit)
 	tr := tar.NewReader(limited)
@@ -28,16 +33,16 @@ func walkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 		if err != nil {
 			return err
 		}
-		if n >= maxFiles {
-			return fmt.Errorf("it holds more than %d files", maxFiles)
+		if n >= MaxFiles {
+			return fmt.Errorf("it holds more than %d files", MaxFiles)
 		}
 		if h.Size > limit-sizes {
 			return tooLarge
 		}
 		sizes += h.Size
-		clean, err := cleanPath(h.Name)
+		clean, err := CleanPath(h.Name)
 		if err != nil {
-			return fmt.Errorf("entry %q: %w", short(h.Name), err)
+			return fmt.Errorf("entry %q: %w", brief.Text(h.Name), err)
 		}
 		if clean == "." {
 			continue
@@ -47,14 +52,14 @@ func walkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 			if limited.N <= 0 {
 				return tooLarge
 			}
-			return fmt.Errorf("entry %q: %w", short(clean), err)
+			return fmt.Errorf("entry %q: %w", brief.Text(clean), err)
 		}
 	}
 }
 
-// cleanPath refuses paths that lead out of the prefix, or that a terminal
+// CleanPath refuses paths that lead out of the prefix, or that a terminal
 // would not show as they are.
-func cleanPath(p string) (string, error) {
+func CleanPath(p string) (string, error) {
 	if p == "" || len(p) > 4096 || strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return "", errors.New("its name is empty, too long or holds control characters")
 	}
@@ -65,8 +70,8 @@ func cleanPath(p string) (string, error) {
 	return c, nil
 }
 
-// lines are those of a file that are not empty.
-func lines(b []byte) []string {
+// Lines are those of a file that are not empty.
+func Lines(b []byte) []string {
 	var out []string
 	for l := range strings.SplitSeq(string(b), "\n") {
 		if l = strings.TrimSpace(l); l != "" {
@@ -76,8 +81,8 @@ func lines(b []byte) []string {
 	return out
 }
 
-// readSmall reads a file that is to be small.
-func readSmall(r io.Reader, most int64) ([]byte, error) {
+// ReadAll reads a file that is to be small.
+func ReadAll(r io.Reader, most int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err == nil && int64(len(b)) > most {
 		err = fmt.Errorf("it is larger than %d bytes", most)
@@ -85,15 +90,15 @@ func readSmall(r io.Reader, most int64) ([]byte, error) {
 	return b, err
 }
 
-// A zipFile is a zip archive that is open.
-type zipFile struct {
+// A Zip is a zip archive that is open.
+type Zip struct {
 	*zip.Reader
 	*os.File
 }
 
-// openZip opens a zip archive whose directory has at most most bytes: archive/zip
+// OpenZip opens a zip archive whose directory has at most most bytes: archive/zip
 // holds all of it in memory, several times its size, and a file may be nothing else.
-func openZip(file string, most int64) (*zipFile, error) {
+func OpenZip(file string, most int64) (*Zip, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -113,7 +118,7 @@ func openZip(file string, most int64) (*zipFile, error) {
 		return nil, err
 	}
 	d.opened = true
-	return &zipFile{z, f}, nil
+	return &Zip{z, f}, nil
 }
 
 // A directoryReader reads a file, and until it is opened only so much of it.

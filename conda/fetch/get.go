@@ -1,4 +1,4 @@
-package conda
+package fetch
 
 import (
 	"bufio"
@@ -17,46 +17,49 @@ import (
 	"hpcc/store/wait"
 )
 
-type ctxReader struct {
+// Reader returns a reader of r that fails once ctx has ended.
+func Reader(ctx context.Context, r io.Reader) io.Reader { return &contextReader{ctx, r} }
+
+type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
-func (c *ctxReader) Read(p []byte) (int, error) {
+func (c *contextReader) Read(p []byte) (int, error) {
 	if err := c.ctx.Err(); err != nil {
 		return 0, err
 	}
 	return c.r.Read(p)
 }
 
-// errUnchanged is a server's word that what the asker has is good.
-var errUnchanged = errors.New("not modified")
+// ErrUnchanged is a server's word that what the asker has is good.
+var ErrUnchanged = errors.New("not modified")
 
-// fetch opens a URL; a missing file is fs.ErrNotExist. pinned says that the caller
+// Open opens a URL; a missing file is fs.ErrNotExist. pinned says that the caller
 // compares a digest.
-func fetch(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
+func Open(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
 	if strings.HasPrefix(u, "file:") {
 		return openFile(u)
 	}
-	resp, err := get(ctx, u, nil, pinned)
+	resp, err := Get(ctx, u, nil, pinned)
 	if err != nil {
 		return nil, err
 	}
 	return resp.Body, nil
 }
 
-// get asks a server for a URL, with the login that the URL has, or netrc's for its
+// Get asks a server for a URL, with the login that the URL has, or netrc's for its
 // host where nobody on the way hears it. pinned says that the caller compares a
 // digest. A missing file is fs.ErrNotExist; one that conditions in the header
-// leave as it is, errUnchanged.
-func get(ctx context.Context, u string, header http.Header, pinned bool) (*http.Response, error) {
+// leave as it is, ErrUnchanged.
+func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.Response, error) {
 	logins, err := readNetrc()
 	if err != nil {
 		return nil, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
+		return nil, fmt.Errorf("%s: %w", Hide(u), Plain(err))
 	}
 	if header != nil {
 		req.Header = header.Clone()
@@ -68,14 +71,14 @@ func get(ctx context.Context, u string, header http.Header, pinned bool) (*http.
 	}
 	resp, err := wait.Get(nil, req, pinned)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
+		return nil, fmt.Errorf("%s: %w", Hide(u), Plain(err))
 	}
 	switch c := resp.StatusCode; {
 	case c == http.StatusOK:
 		return resp, nil
 	case c == http.StatusNotModified:
 		resp.Body.Close()
-		return nil, errUnchanged
+		return nil, ErrUnchanged
 	case c == http.StatusNotFound || c == http.StatusForbidden:
 		err := refusal(u, resp)
 		return nil, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
@@ -88,7 +91,7 @@ func get(ctx context.Context, u string, header http.Header, pinned bool) (*http.
 // refusal is the error of an answer that is not what was asked for, which it closes.
 func refusal(u string, resp *http.Response) error {
 	resp.Body.Close()
-	return fmt.Errorf("%s: the server answers %d %s", hide(u), resp.StatusCode, http.StatusText(resp.StatusCode))
+	return fmt.Errorf("%s: the server answers %d %s", Hide(u), resp.StatusCode, http.StatusText(resp.StatusCode))
 }
 
 // unheard says whether nobody on the way hears what is said to a server.

@@ -1,7 +1,6 @@
-package conda
+package fetch
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,8 +11,8 @@ import (
 	"sync"
 )
 
-// fileURL is the URL of a file or directory of this machine.
-func fileURL(abs string) string { return (&url.URL{Scheme: "file", Path: abs}).String() }
+// FileURL is the URL of a file or directory of this machine.
+func FileURL(abs string) string { return (&url.URL{Scheme: "file", Path: abs}).String() }
 
 // openFile opens a file URL.
 func openFile(u string) (*os.File, error) {
@@ -27,8 +26,8 @@ func openFile(u string) (*os.File, error) {
 	return os.Open(p.Path)
 }
 
-// plain takes the URL, which may hold credentials, out of an error.
-func plain(err error) error {
+// Plain takes the URL, which may hold credentials, out of an error.
+func Plain(err error) error {
 	var ue *url.Error
 	if errors.As(err, &ue) {
 		return ue.Err
@@ -39,10 +38,10 @@ func plain(err error) error {
 // tokenText is a credential in the path of a URL, as Anaconda's servers have it.
 var tokenText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`/t/([^/]+)(?:/|$)`) })
 
-// without replaces the tokens in a path.
-func without(p, by string) string {
+// WithoutToken replaces the tokens in a path.
+func WithoutToken(p, by string) string {
 	return tokenText().ReplaceAllStringFunc(p, func(s string) string {
-		if token := tokenText().FindStringSubmatch(s)[1]; token == "noarch" || platformText().MatchString(token) {
+		if token := tokenText().FindStringSubmatch(s)[1]; token == "noarch" || IsPlatform(token) {
 			return s // a channel that is called "t"
 		}
 		if strings.HasSuffix(s, "/") {
@@ -52,60 +51,45 @@ func without(p, by string) string {
 	})
 }
 
-// hide takes credentials out of a URL for messages.
-func hide(u string) string {
+// Hide takes credentials out of a URL for messages.
+func Hide(u string) string {
 	p, err := url.Parse(u)
 	if err != nil {
 		return "(a URL that cannot be read)"
 	}
 	p.User, p.RawQuery = nil, ""
 	if p.Scheme != "file" {
-		p.Path, p.RawPath = without(p.Path, "/t/xxxxx"), ""
+		p.Path, p.RawPath = WithoutToken(p.Path, "/t/xxxxx"), ""
 	}
 	return p.String()
 }
 
-// public is a URL as an image may record it: without credentials, and without
+// Public is a URL as an image may record it: without credentials, and without
 // directories of this machine (then "").
-func public(u string) string {
-	if u = bare(u); strings.HasPrefix(u, "file:") {
+func Public(u string) string {
+	if u = Bare(u); strings.HasPrefix(u, "file:") {
 		return ""
 	}
 	return u
 }
 
-// bare is a URL without credentials; "" is one that cannot be read.
-func bare(u string) string {
+// Bare is a URL without credentials; "" is one that cannot be read.
+func Bare(u string) string {
 	p, err := url.Parse(u)
 	if err != nil {
 		return ""
 	}
 	p.User, p.RawQuery = nil, ""
 	if p.Scheme != "file" {
-		p.Path, p.RawPath = without(p.Path, ""), ""
+		p.Path, p.RawPath = WithoutToken(p.Path, ""), ""
 	}
 	return p.String()
 }
 
-// isDigest tells whether s is empty or n hex digits.
-func isDigest(s string, n int) bool {
-	_, err := hex.DecodeString(s)
-	return s == "" || (len(s) == n && err == nil)
-}
-
-// expandURL reads a URL in which variables may stand.
-func expandURL(s string) (*url.URL, error) {
-	s, err := expand(s)
-	if err != nil {
-		return nil, err
-	}
-	return url.Parse(s)
-}
-
-// expand puts variables of the environment in: that is how a file names a
+// Expand puts variables of the environment in: that is how a file names a
 // credential without holding it. One that is not set is an error, which names
 // the variable and never a value.
-func expand(s string) (string, error) {
+func Expand(s string) (string, error) {
 	var missing []string
 	s = variable().ReplaceAllStringFunc(s, func(m string) string {
 		name := strings.Trim(m, "${}")
@@ -126,18 +110,10 @@ var variable = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})`)
 })
 
-// hideText takes credentials out of a line that holds a URL.
-func hideText(s string) string {
-	f := strings.Fields(s)
-	for i, w := range f {
-		if strings.Contains(w, "://") {
-			f[i] = hide(w)
-		}
-	}
-	return strings.Join(f, " ")
-}
-
-// platformText is the name of a channel's directory for a platform.
 var platformText = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:linux|osx|win|freebsd|zos|emscripten|wasi)-[a-z0-9]+$`)
 })
+
+// IsPlatform reports whether s names a channel's directory for a platform, such as
+// linux-64.
+func IsPlatform(s string) bool { return platformText().MatchString(s) }

@@ -1,4 +1,4 @@
-package conda
+package fetch
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// An archiveFile is an archive as an index or a list describes it.
-type archiveFile struct {
+// An File is an archive as an index or a list describes it.
+type File struct {
 	MD5      string `json:"md5"`    // hexadecimal; "" is unknown
 	SHA256   string `json:"sha256"` // hexadecimal; "" is unknown
 	Size     int64  `json:"size"`   // bytes; 0 is unknown
@@ -27,7 +27,7 @@ const maxArchive = 32 << 30
 
 // key is the name of a package in the cache: its digest and its file name. ""
 // is a package that nothing identifies.
-func (r *archiveFile) key() string {
+func (r *File) key() string {
 	digest := r.SHA256
 	if digest == "" {
 		digest = r.MD5
@@ -40,8 +40,8 @@ func (r *archiveFile) key() string {
 
 // cached finds a package in dir and compares its bytes with what the index or the
 // list says of it. A damaged one is removed, so that it is fetched again.
-func (r *archiveFile) cached(dir string) (string, bool) {
-	p, fi, ok := r.kept(dir)
+func (r *File) Cached(dir string) (string, bool) {
+	p, fi, ok := r.Kept(dir)
 	if !ok {
 		return "", false
 	}
@@ -71,7 +71,7 @@ func (r *archiveFile) cached(dir string) (string, bool) {
 
 // kept finds the file of a package in dir, of the right size as far as that is
 // known. Its bytes are not read.
-func (r *archiveFile) kept(dir string) (string, os.FileInfo, bool) {
+func (r *File) Kept(dir string) (string, os.FileInfo, bool) {
 	if r.key() == "" {
 		return "", nil, false
 	}
@@ -82,7 +82,7 @@ func (r *archiveFile) kept(dir string) (string, os.FileInfo, bool) {
 }
 
 // keep writes what comes from src into dir, verified, and returns its path.
-func (r *archiveFile) keep(ctx context.Context, src io.Reader, dir, tmp string, add func(n int64)) (string, error) {
+func (r *File) Keep(ctx context.Context, src io.Reader, dir, tmp string, add func(n int64)) (string, error) {
 	f, err := os.CreateTemp(tmp, "package-")
 	if err != nil {
 		return "", err
@@ -93,7 +93,7 @@ func (r *archiveFile) keep(ctx context.Context, src io.Reader, dir, tmp string, 
 		limit = r.Size
 	}
 	s, m, sums := r.sums()
-	n, err := io.Copy(io.MultiWriter(f, sums, counting(add)), io.LimitReader(&ctxReader{ctx, src}, limit+1))
+	n, err := io.Copy(io.MultiWriter(f, sums, counting(add)), io.LimitReader(Reader(ctx, src), limit+1))
 	if err == nil && n > limit {
 		err = fmt.Errorf("more than %d bytes came", limit)
 	}
@@ -123,7 +123,7 @@ func (r *archiveFile) keep(ctx context.Context, src io.Reader, dir, tmp string, 
 
 // sums are the digests that verify compares, and what writes to them: the md5 only of a
 // package of which one is known.
-func (r *archiveFile) sums() (s, m hash.Hash, both io.Writer) {
+func (r *File) sums() (s, m hash.Hash, both io.Writer) {
 	if s = sha256.New(); r.MD5 == "" {
 		return s, nil, s
 	}
@@ -132,7 +132,7 @@ func (r *archiveFile) sums() (s, m hash.Hash, both io.Writer) {
 }
 
 // verify compares what came with what the export or the index says.
-func (r *archiveFile) verify(n int64, s, m hash.Hash) error {
+func (r *File) verify(n int64, s, m hash.Hash) error {
 	if r.Size != 0 && n != r.Size {
 		return fmt.Errorf("%d bytes came, the index says %d", n, r.Size)
 	}
@@ -151,7 +151,7 @@ func (r *archiveFile) verify(n int64, s, m hash.Hash) error {
 // learn notes the size and sha256 of a package that came from a list without
 // them. It notes no md5: what an image records of a package must not depend on
 // where the package was found.
-func (r *archiveFile) learn(n int64, s hash.Hash) {
+func (r *File) learn(n int64, s hash.Hash) {
 	r.Size, r.SHA256 = n, hex.EncodeToString(s.Sum(nil))
 }
 

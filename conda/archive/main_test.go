@@ -1,0 +1,9 @@
+package archive
+
+import (
+	"testing"
+
+	"hpcc/testdata/testenv"
+)
+
+func TestMain(m *testing.M) { testenv.Run(m) }
