@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"hpcc/conda"
+	"hpcc/conda/layer"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -183,7 +184,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 }
 
 // tee has the layers of an environment unpacked while they are written.
-func tee(p *unpack.Parts) conda.TeeFunc {
+func tee(p *unpack.Parts) layer.Tee {
 	if p == nil {
 		return nil
 	}

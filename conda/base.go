@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/layer"
 )
 
 // basePrefix is where the packages of a base stand: where programs and libraries
@@ -116,22 +117,22 @@ type rootEntry struct {
 }
 
 // root writes what is around the packages of a base.
-func (in *installer) root(w *layerWriter) error {
+func (in *installer) root(w *layer.Writer) error {
 	if in.kinds["lib64"] != noFile { // the sysroot's are in lib
 		return errors.New("assembling " + baseWord + ": a package of the channel has files in lib64, where the link to lib has to be; name an image with --from")
 	}
 	for _, e := range append(rootEntries(in.plan.Glibc()), in.rootExtras()...) {
-		h := &tar.Header{Typeflag: tar.TypeDir, Name: e.name, Mode: e.mode, ModTime: stamp}
+		h := &tar.Header{Typeflag: tar.TypeDir, Name: e.name, Mode: e.mode, ModTime: layer.Epoch}
 		switch {
 		case e.link != "":
 			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, e.link, 0o777
 		case !strings.HasSuffix(e.name, "/"):
-			if err := w.file(e.name, e.mode, []byte(e.text), 0); err != nil {
+			if err := w.File(e.name, e.mode, []byte(e.text), 0); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := w.header(h); err != nil {
+		if err := w.Header(h); err != nil {
 			return err
 		}
 	}

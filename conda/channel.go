@@ -27,7 +27,7 @@ const defaultAlias = "https://conda.anaconda.org/"
 
 // A channel is a place with a subdirectory of packages for each platform.
 type channel struct {
-	url   string    // fetch.WithoutToken a slash at the end
+	url   string    // without a slash at the end
 	cache string    // the directory that keeps indexes; "" is none
 	asked *sync.Map // indexes that the server was asked for already, by URL
 

@@ -348,7 +348,7 @@ type result struct {
 	plan   *Plan
 	env    *Environment
 	layers []v1.Layer
-	files  map[string]tarEntry // fetch.WithoutToken the slash at the head
+	files  map[string]tarEntry // without the slash at the head
 }
 
 // install reads, resolves and installs an export. text may hold "CHANNEL" for

@@ -14,7 +14,7 @@ type Download struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Build   string `json:"build,omitempty"` // of packages of conda
-	URL     string `json:"url"`             // fetch.WithoutToken credentials
+	URL     string `json:"url"`             // without credentials
 	Size    int64  `json:"size"`            // bytes; 0 where no index says
 	Here    bool   `json:"cached"`          // in the store already
 }

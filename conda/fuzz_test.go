@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
 )
 
 // FuzzPaths reads what packages say of their files.
@@ -170,15 +171,15 @@ func FuzzInstall(f *testing.F) {
 		if pk.meta, err = info.parse(); err != nil || in.settle() != nil || pk.meta.unpacked(maxPackage) > slack+1<<20 {
 			return
 		}
-		var layer bytes.Buffer
-		w := &layerWriter{tw: tar.NewWriter(&layer), prefix: "opt/conda", dirs: map[string]bool{}}
+		var out bytes.Buffer
+		w := layer.NewWriter(&out, "/opt/conda")
 		if pk.install(t.Context(), w) != nil {
 			return
 		}
-		if err := w.tw.Close(); err != nil {
+		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		got := readTar(t, &layer)
+		got := readTar(t, &out)
 		for name, e := range got {
 			if name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/") {
 				t.Fatalf("%q is not in the prefix", name)

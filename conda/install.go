@@ -18,6 +18,7 @@ import (
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
 )
 
 // maxReplaced bounds a file that has a placeholder: it is held in memory.
@@ -54,7 +55,7 @@ type installed struct {
 }
 
 // install writes the package's files to a layer.
-func (p *pkg) install(ctx context.Context, w *layerWriter) error {
+func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 	p.stale = p.stalePyc()
 	p.done = map[string]*installed{}
 	var order []*installed
@@ -92,7 +93,7 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 		if p.lost[x.Path] {
 			continue
 		}
-		if err := w.header(&tar.Header{Typeflag: tar.TypeDir, Name: x.Path, Mode: 0o755, ModTime: stamp}); err != nil {
+		if err := w.Header(&tar.Header{Typeflag: tar.TypeDir, Name: x.Path, Mode: 0o755, ModTime: layer.Epoch}); err != nil {
 			return err
 		}
 		order = append(order, x)
@@ -131,7 +132,7 @@ func (p *pkg) stalePyc() map[string]bool {
 }
 
 // put writes one file; nil is one that is left out.
-func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*installed, error) {
+func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*installed, error) {
 	dst := p.target(e.Path)
 	x := &installed{Path: dst, Type: e.Type, SHA256: e.SHA256, Size: e.Size}
 	out := &tar.Header{Typeflag: h.Typeflag, Name: dst, Mode: h.Mode & 0o777, ModTime: h.ModTime.Truncate(time.Second)}
@@ -144,7 +145,7 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 	switch h.Typeflag {
 	case tar.TypeDir:
 		x.Type = "directory"
-		return x, w.header(out)
+		return x, w.Header(out)
 	case tar.TypeSymlink:
 		if h.Linkname == "" {
 			return nil, errors.New("it is a link to nothing")
@@ -160,7 +161,7 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 			p.outward = append(p.outward, dst+" to "+brief.Text(h.Linkname))
 		}
 		p.learned.Links = append(p.learned.Links, x.Path)
-		return x, w.header(out)
+		return x, w.Header(out)
 	case tar.TypeLink:
 		return p.putLink(w, e, x, out, h)
 	case tar.TypeReg, tar.TypeGNUSparse:
@@ -179,11 +180,11 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 		return x, p.putReplaced(w, e, x, out, h.Size, r)
 	}
 	out.Size = h.Size
-	if err := w.header(out); err != nil {
+	if err := w.Header(out); err != nil {
 		return nil, err
 	}
 	sum := sha256.New()
-	if _, err := io.CopyBuffer(io.MultiWriter(w.tw, sum), r, w.buf); err != nil {
+	if _, err := w.Copy(r, sum); err != nil {
 		return nil, err
 	}
 	x.SHA256InPrefix = hex.EncodeToString(sum.Sum(nil))
@@ -205,7 +206,7 @@ func leaves(dst, target, prefix string) bool {
 }
 
 // putLink writes a hard link to a file of the same package.
-func (p *pkg) putLink(w *layerWriter, e *pathEntry, x *installed, out, h *tar.Header) (*installed, error) {
+func (p *pkg) putLink(w *layer.Writer, e *pathEntry, x *installed, out, h *tar.Header) (*installed, error) {
 	target, err := archive.CleanPath(h.Linkname)
 	if err != nil {
 		return nil, fmt.Errorf("hard link to %q: %w", brief.Text(h.Linkname), err)
@@ -229,8 +230,8 @@ func (p *pkg) putLink(w *layerWriter, e *pathEntry, x *installed, out, h *tar.He
 		return nil, err
 	}
 	*x = installed{x.Path, "hardlink", to.SHA256, to.SHA256InPrefix, to.Size, to.Mode, to.Placeholder}
-	out.Linkname = path.Join(w.prefix, to.Path)
-	return x, w.header(out)
+	out.Linkname = w.InLayer(to.Path)
+	return x, w.Header(out)
 }
 
 // A spareFile is a file that is left out, since another package has one of its
@@ -277,7 +278,7 @@ func checkSum(e *pathEntry, got string) error {
 }
 
 // putReplaced writes a file with the prefix in the place of the placeholder.
-func (p *pkg) putReplaced(w *layerWriter, e *pathEntry, x *installed, out *tar.Header, size int64, r io.Reader) error {
+func (p *pkg) putReplaced(w *layer.Writer, e *pathEntry, x *installed, out *tar.Header, size int64, r io.Reader) error {
 	if size > maxReplaced {
 		return fmt.Errorf("it has a placeholder and %d bytes; the most is %d", size, maxReplaced)
 	}
@@ -305,10 +306,10 @@ func (p *pkg) putReplaced(w *layerWriter, e *pathEntry, x *installed, out *tar.H
 	sum = sha256.Sum256(data)
 	x.SHA256InPrefix = hex.EncodeToString(sum[:])
 	out.Size = int64(len(data))
-	if err := w.header(out); err != nil {
+	if err := w.Header(out); err != nil {
 		return err
 	}
-	_, err = w.tw.Write(data)
+	_, err = w.Write(data)
 	return err
 }
 
@@ -338,7 +339,7 @@ func (p *pkg) commands() ([]command, error) {
 }
 
 // putCommands writes the entry points' programs.
-func (p *pkg) putCommands(w *layerWriter) ([]*installed, error) {
+func (p *pkg) putCommands(w *layer.Writer) ([]*installed, error) {
 	var out []*installed
 	for _, c := range p.points {
 		dst := "bin/" + c.name
@@ -346,7 +347,7 @@ func (p *pkg) putCommands(w *layerWriter) ([]*installed, error) {
 			continue
 		}
 		sum := sha256.Sum256(c.text)
-		if err := w.file(dst, 0o755, c.text, seconds(p.meta.index.Timestamp)); err != nil {
+		if err := w.File(dst, 0o755, c.text, seconds(p.meta.index.Timestamp)); err != nil {
 			return nil, err
 		}
 		out = append(out, &installed{Path: dst, Type: "unix_python_entry_point", SHA256InPrefix: hex.EncodeToString(sum[:])})
@@ -364,7 +365,7 @@ func seconds(t int64) int64 {
 
 // record writes conda-meta/<name-version-build>.json (CEP 32). Fields that would
 // name paths of this machine are empty.
-func (p *pkg) record(w *layerWriter, done []*installed) error {
+func (p *pkg) record(w *layer.Writer, done []*installed) error {
 	files := make([]string, len(done))
 	for i, x := range done {
 		files[i] = x.Path
@@ -388,7 +389,7 @@ func (p *pkg) record(w *layerWriter, done []*installed) error {
 	if err := enc.Encode(rec); err != nil {
 		return err
 	}
-	return w.file("conda-meta/"+r.Name+"-"+r.Version+"-"+r.Build+".json", 0o644, buf.Bytes(), 0)
+	return w.File("conda-meta/"+r.Name+"-"+r.Version+"-"+r.Build+".json", 0o644, buf.Bytes(), 0)
 }
 
 func nonNil(s []string) []string {

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/conda/layer"
 )
 
 // holder is a placeholder as conda-build makes it.
@@ -41,9 +43,9 @@ func TestInstall(t *testing.T) {
 		data string // or the link's target
 		when time.Time
 	}{
-		{"opt", tar.TypeDir, 0o755, "", stamp},
-		{"opt/conda", tar.TypeDir, 0o755, "", stamp},
-		{"opt/conda/bin", tar.TypeDir, 0o755, "", stamp},
+		{"opt", tar.TypeDir, 0o755, "", layer.Epoch},
+		{"opt/conda", tar.TypeDir, 0o755, "", layer.Epoch},
+		{"opt/conda/bin", tar.TypeDir, 0o755, "", layer.Epoch},
 		{"opt/conda/bin/tool", tar.TypeReg, 0o755, "#!/bin/sh\n", born},
 		{"opt/conda/bin/locked", tar.TypeReg, 0o500, "x", born},
 		{"opt/conda/lib/libx.so.1.2", tar.TypeReg, 0o644, "ELF", born},
@@ -52,7 +54,7 @@ func TestInstall(t *testing.T) {
 		{"opt/conda/lib/up", tar.TypeSymlink, 0o777, "../../../../../etc", born},
 		{"opt/conda/lib/hard", tar.TypeLink, 0o644, "opt/conda/lib/libx.so.1.2", born},
 		{"opt/conda/var/empty", tar.TypeDir, 0o700, "", born},
-		{"opt/conda/var/listed", tar.TypeDir, 0o755, "", stamp},
+		{"opt/conda/var/listed", tar.TypeDir, 0o755, "", layer.Epoch},
 		{"opt/conda/share/ünïcode " + strings.Repeat("long/", 60) + "x", tar.TypeReg, 0o644, "y", born},
 		{"opt/conda/share/empty", tar.TypeReg, 0o644, "", born},
 	} {
@@ -411,7 +413,7 @@ func TestCondaMeta(t *testing.T) {
 	}
 	history := r.files["opt/conda/conda-meta/history"]
 	wantHistory := fmt.Sprintf("==> 1980-01-01 00:00:00 <==\n# cmd: hpcc build --conda\n+%s/linux-64::python-3.11.4-h1_0_cpython\n+%s/noarch::x-1.0-0\n", web.URL, web.URL)
-	if history.data != wantHistory || !history.ModTime.Equal(stamp) {
+	if history.data != wantHistory || !history.ModTime.Equal(layer.Epoch) {
 		t.Errorf("history = %q, %v; want %q", history.data, history.ModTime, wantHistory)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/layer"
 	"hpcc/store"
 )
 
@@ -65,7 +66,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 
 // condaLayers writes the layers of conda's packages, and what their scripts change.
 func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, error) {
-	groups := spread(in.packages, o.PackageLayers, func(p *pkg) layerPackage { return p.rec.inLayers() })
+	groups := layer.Spread(in.packages, o.PackageLayers, func(p *pkg) layer.Package { return p.rec.inLayers() })
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
@@ -81,15 +82,15 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	}
 	in.learn()
 	var err error
-	layers[len(groups)], err = newLayer(ctx, in.store, in.plan.Prefix, o.Tee, func(w *layerWriter) error {
-		return w.file("conda-meta/history", 0o644, in.history(), 0)
+	layers[len(groups)], err = layer.New(ctx, in.store, in.plan.Prefix, o.Tee, func(w *layer.Writer) error {
+		return w.File("conda-meta/history", 0o644, in.history(), 0)
 	})
 	if err != nil {
 		return nil, err
 	}
 	if in.plan.sysroot != nil {
 		in.finishBase()
-		around, err := newLayer(ctx, in.store, "/", o.Tee, in.root)
+		around, err := layer.New(ctx, in.store, "/", o.Tee, in.root)
 		if err != nil {
 			return nil, err
 		}
@@ -137,7 +138,7 @@ type pkg struct {
 	spared  int64 // bytes
 }
 
-// fetch.Open downloads all packages, a few at a time.
+// fetch downloads all packages, a few at a time.
 func (in *installer) fetch(ctx context.Context, o Options) error {
 	dir := packageCache(in.store)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

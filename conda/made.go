@@ -10,6 +10,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
 )
 
 // A build with one package changed costs that package: layers are kept with what their
@@ -50,7 +51,7 @@ func (in *installer) key(members []*pkg) (string, error) {
 		k.Packages = append(k.Packages, part{r.Name, r.Version, r.Build, r.channel(), fetch.Public(r.URL), r.FileName, r.MD5, r.SHA256, r.Size,
 			slices.Sorted(maps.Keys(p.lost)), slices.Sorted(maps.Keys(p.lostPoints)), p.places})
 	}
-	return keyOf(k)
+	return layer.Key(k)
 }
 
 // install writes packages into a layer, or finds the one that was made of them before.
@@ -64,7 +65,7 @@ func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1
 			return l, nil
 		}
 	}
-	info, err := putLayer(ctx, in.store, in.plan.Prefix, o.Tee, func(w *layerWriter) error {
+	info, err := layer.Put(ctx, in.store, in.plan.Prefix, o.Tee, func(w *layer.Writer) error {
 		for _, p := range members {
 			if err := p.install(ctx, w); err != nil {
 				return fmt.Errorf("installing %s: %w", p.rec.FileName, err)
@@ -79,12 +80,12 @@ func (in *installer) install(ctx context.Context, members []*pkg, o Options) (v1
 	for _, p := range members {
 		all = append(all, p.learned)
 	}
-	return keepMade(in.store, key, info, all)
+	return layer.Keep(in.store, key, info, all)
 }
 
 // madeBefore finds a layer in the store, whole, and what was learned with it.
 func (in *installer) madeBefore(key string, members []*pkg) (v1.Layer, bool) {
-	l, raw, ok := findMade(in.store, key)
+	l, raw, ok := layer.Find(in.store, key)
 	var all []learned
 	if !ok || json.Unmarshal(raw, &all) != nil || len(all) != len(members) {
 		return nil, false

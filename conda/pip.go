@@ -15,6 +15,7 @@ import (
 
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
 	"hpcc/store"
 )
 
@@ -67,7 +68,7 @@ type pipOptions struct {
 
 	// As in Options:
 	PackageLayers, NoCache bool
-	Tee                    TeeFunc
+	Tee                    layer.Tee
 }
 
 // A pipPlan is the distributions that rows stand for.
@@ -84,7 +85,7 @@ type pipPlan struct {
 type Wheel struct {
 	Name, Version string // the name is normal (PEP 503)
 	File          string // the wheel's name
-	URL           string // fetch.WithoutToken credentials; "" for a file of this machine
+	URL           string // without credentials; "" for a file of this machine
 	SHA256        string // hexadecimal; "" where nothing is known of it before Layers has fetched it
 
 	BuiltWith []Wheel // what it was built with, where it came as sources; nil where it did not
@@ -96,7 +97,7 @@ type Wheel struct {
 // A pipRefusal is a row that cannot be installed as it is.
 type pipRefusal struct {
 	Line int    // 0 when the row has none
-	Row  string // fetch.WithoutToken credentials
+	Row  string // without credentials
 	Why  string
 	Run  string // the Dockerfile line that does it instead; "" where none would
 }

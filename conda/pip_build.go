@@ -19,6 +19,8 @@ import (
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
+	"hpcc/conda/steps"
 	"hpcc/store"
 )
 
@@ -37,7 +39,7 @@ var buildProgram []byte
 
 // A pipWorkshop is where sources become wheels.
 type pipWorkshop struct {
-	step  StepFunc                                 // nil: nothing is built, only planned
+	step  steps.Func                               // nil: nothing is built, only planned
 	below func() ([]v1.Layer, *Environment, error) // the environment as far as it is made
 	home  string                                   // where that stands
 }
@@ -209,18 +211,18 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 		return nil, err
 	}
 	python := "python" + minor(b.target.Python)
-	tools, err := newLayer(ctx, b.fetch.store, buildRoot, nil, func(w *layerWriter) error {
-		if err := w.file("hpcc_build.py", 0o644, buildProgram, 0); err != nil {
+	tools, err := layer.New(ctx, b.fetch.store, buildRoot, nil, func(w *layer.Writer) error {
+		if err := w.File("hpcc_build.py", 0o644, buildProgram, 0); err != nil {
 			return err
 		}
-		if err := w.file("order.json", 0o644, order, 0); err != nil {
+		if err := w.File("order.json", 0o644, order, 0); err != nil {
 			return err
 		}
-		if err := w.file("env/pyvenv.cfg", 0o644, []byte("home = "+b.home+"/bin\ninclude-system-site-packages = false\nversion = "+b.target.Python+"\n"), 0); err != nil {
+		if err := w.File("env/pyvenv.cfg", 0o644, []byte("home = "+b.home+"/bin\ninclude-system-site-packages = false\nversion = "+b.target.Python+"\n"), 0); err != nil {
 			return err
 		}
 		for _, name := range []string{python, "python", "python3"} {
-			if err := w.header(&tar.Header{Typeflag: tar.TypeSymlink, Name: "env/bin/" + name, Linkname: b.home + "/bin/" + python, Mode: 0o777, ModTime: stamp}); err != nil {
+			if err := w.Header(&tar.Header{Typeflag: tar.TypeSymlink, Name: "env/bin/" + name, Linkname: b.home + "/bin/" + python, Mode: 0o777, ModTime: layer.Epoch}); err != nil {
 				return err
 			}
 		}
@@ -229,14 +231,14 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 	if err != nil {
 		return nil, err
 	}
-	tree, err := newLayer(ctx, b.fetch.store, buildRoot, nil, func(w *layerWriter) error { return s.put(w, "source") })
+	tree, err := layer.New(ctx, b.fetch.store, buildRoot, nil, func(w *layer.Writer) error { return s.put(w, "source") })
 	if err != nil {
 		return nil, fmt.Errorf("reading the sources %s: %w", p.file.name, err)
 	}
-	return b.step(ctx, Step{
+	return b.step(ctx, steps.Step{
 		Text: text, Below: below, With: slices.Concat(env.layers, []v1.Layer{tools, tree}),
-		Args: inActivated(buildEnv+"/bin/"+python, buildRoot+"/hpcc_build.py"),
-		Env:  slices.Concat(e.Env, steady, []string{"HOME=/.hpcc/home", "TMPDIR=/.hpcc/tmp"}),
+		Args: steps.Activated(buildEnv+"/bin/"+python, buildRoot+"/hpcc_build.py"),
+		Env:  slices.Concat(e.Env, steps.Env, []string{"HOME=/.hpcc/home", "TMPDIR=/.hpcc/tmp"}),
 		Path: buildEnv + "/bin:" + e.Path, Dir: "/",
 	})
 }
@@ -343,7 +345,7 @@ var lacks = sync.OnceValue(func() (out []lack) {
 		{`fatal error: (Python\.h): No such file`, "it needs %s, the headers of python, which this python comes without"},
 		{`fatal error: ([\w./+-]{1,80}): No such file`, "it needs the header %s; add the package that has it to the environment"},
 		{`ModuleNotFoundError: No module named '([\w.]{1,80})'`, "it imports %s, which its build requirements do not list"},
-		{offline().String(), "it wants to download something (%s); a build has no network"},
+		{steps.Offline().String(), "it wants to download something (%s); a build has no network"},
 	} {
 		out = append(out, lack{regexp.MustCompile(x[0]), x[1]})
 	}
@@ -352,7 +354,7 @@ var lacks = sync.OnceValue(func() (out []lack) {
 
 // explained adds the cure to a build that failed.
 func explained(err error) error {
-	var failed *StepError
+	var failed *steps.Error
 	if !errors.As(err, &failed) {
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
+	"hpcc/conda/steps"
 	"hpcc/store"
 )
 
@@ -105,7 +107,7 @@ type testBuild struct {
 	err   error
 }
 
-func (b *testBuild) step(ctx context.Context, s Step) (v1.Layer, error) {
+func (b *testBuild) step(ctx context.Context, s steps.Step) (v1.Layer, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -139,7 +141,7 @@ func (b *testBuild) step(ctx context.Context, s Step) (v1.Layer, error) {
 	if name == "" {
 		return nil, nil
 	}
-	return newLayer(ctx, b.store, buildRoot, nil, func(w *layerWriter) error { return w.file("out/"+name, 0o644, []byte(made), 0) })
+	return layer.New(ctx, b.store, buildRoot, nil, func(w *layer.Writer) error { return w.File("out/"+name, 0o644, []byte(made), 0) })
 }
 
 // sourceDir makes a directory of wheels and sources.
@@ -286,15 +288,15 @@ func TestBuildTakes(t *testing.T) {
 	} {
 		b := &testBuild{}
 		o := b.options(t, sourceDir(t, []testSdist{{name: "a", version: "1"}}, setuptools))
-		o.Build.step = func(ctx context.Context, s Step) (v1.Layer, error) {
-			return newLayer(ctx, b.store, buildRoot, nil, func(w *layerWriter) error {
+		o.Build.step = func(ctx context.Context, s steps.Step) (v1.Layer, error) {
+			return layer.New(ctx, b.store, buildRoot, nil, func(w *layer.Writer) error {
 				for _, h := range c.files {
 					h.Name = "out/" + h.Name
 					if h.Typeflag == tar.TypeSymlink {
-						if err := w.header(&h); err != nil {
+						if err := w.Header(&h); err != nil {
 							return err
 						}
-					} else if err := w.file(h.Name, 0o644, []byte(h.Linkname), 0); err != nil {
+					} else if err := w.File(h.Name, 0o644, []byte(h.Linkname), 0); err != nil {
 						return err
 					}
 				}
@@ -341,7 +343,7 @@ func TestBuiltTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, e := range r.files {
-		if !e.ModTime.Equal(stamp) {
+		if !e.ModTime.Equal(layer.Epoch) {
 			t.Errorf("%s has the time %v", name, e.ModTime)
 		}
 	}
@@ -352,7 +354,7 @@ func TestBuiltTimes(t *testing.T) {
 
 // What cannot be built says why, with the cure.
 func TestBuildRefused(t *testing.T) {
-	failed := func(log string) error { return &StepError{errors.New("it ended with 1"), []byte(log)} }
+	failed := func(log string) error { return &steps.Error{Err: errors.New("it ended with 1"), Log: []byte(log)} }
 	for _, c := range []struct {
 		name   string
 		sdist  testSdist
@@ -436,7 +438,7 @@ func TestSourceLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := newLayer(t.Context(), newStore(t), buildRoot, nil, func(w *layerWriter) error { return src.put(w, "source") })
+	l, err := layer.New(t.Context(), newStore(t), buildRoot, nil, func(w *layer.Writer) error { return src.put(w, "source") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -512,11 +514,17 @@ func FuzzSources(f *testing.F) {
 		if err != nil {
 			return
 		}
-		w := &layerWriter{tw: tar.NewWriter(io.Discard), prefix: "p", dirs: map[string]bool{}}
+		var out bytes.Buffer
+		w := layer.NewWriter(&out, "/p")
 		_ = s.put(w, "source")
-		for d := range w.dirs {
-			if (d != "p" && !strings.HasPrefix(d, "p/source")) || (strings.Contains(d, "..") && !filepath.IsLocal(d)) {
-				t.Errorf("directory %q", d)
+		_ = w.Close()
+		for tr := tar.NewReader(&out); ; {
+			h, err := tr.Next()
+			if err != nil {
+				break // the last file may be cut off
+			}
+			if d := strings.TrimSuffix(h.Name, "/"); (d != "p" && !strings.HasPrefix(d, "p/source")) || (strings.Contains(d, "..") && !filepath.IsLocal(d)) {
+				t.Errorf("entry %q", d)
 			}
 		}
 	})

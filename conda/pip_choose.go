@@ -174,7 +174,7 @@ func (r *pipResolver) because() string {
 	return "; they are not: " + r.options.NoBuild
 }
 
-// brief.Near is a version of the specifier, to list others around it.
+// near is a version of the specifier, to list others around it.
 func (s pipSpecs) near() string {
 	for _, c := range s {
 		if c.v.release != nil {

@@ -21,6 +21,7 @@ import (
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
 	"hpcc/store"
 )
 
@@ -54,7 +55,7 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 		return nil, nil, err
 	}
 	notes = append(notes, p.missing(in)...)
-	groups := spread(in, o.PackageLayers, func(x *pipInstall) layerPackage { return layerPackage{Name: x.pick.name, Size: x.rec.Size} })
+	groups := layer.Spread(in, o.PackageLayers, func(x *pipInstall) layer.Package { return layer.Package{Name: x.pick.name, Size: x.rec.Size} })
 	layers = make([]v1.Layer, len(groups))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
@@ -121,8 +122,8 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 
 // sortInstalls orders wheels so that each comes after what it needs.
 func sortInstalls(in []*pipInstall) []*pipInstall {
-	return order(in, func(x *pipInstall) layerPackage {
-		p := layerPackage{Name: x.pick.name}
+	return layer.Order(in, func(x *pipInstall) layer.Package {
+		p := layer.Package{Name: x.pick.name}
 		for _, d := range x.meta.requires {
 			p.Needs = append(p.Needs, pipName(d.Name))
 		}
@@ -236,7 +237,7 @@ func (p *pipPlan) missing(in []*pipInstall) (notes []string) {
 }
 
 // install writes the wheel's files, its programs and its record to a layer.
-func (x *pipInstall) install(ctx context.Context, w *layerWriter, t *pipTarget) error {
+func (x *pipInstall) install(ctx context.Context, w *layer.Writer, t *pipTarget) error {
 	var rows [][3]string
 	row := func(dst, sum string, size int64) {
 		r := [3]string{relative(t.site(), dst), sum, fmt.Sprint(size)}
@@ -259,7 +260,7 @@ func (x *pipInstall) install(ctx context.Context, w *layerWriter, t *pipTarget) 
 		if x.lost[dst] {
 			return nil
 		}
-		return w.file(dst, mode, data, 0)
+		return w.File(dst, mode, data, 0)
 	}
 	for _, p := range x.programs {
 		if err := small("bin/"+p.name, 0o755, p.program(t.interpreter())); err != nil {
@@ -282,11 +283,11 @@ func (x *pipInstall) install(ctx context.Context, w *layerWriter, t *pipTarget) 
 		}
 	}
 	rows = append(rows, [3]string{x.info + "/RECORD", "", ""})
-	return w.file(info+"/RECORD", 0o644, recordText(rows), 0)
+	return w.File(info+"/RECORD", 0o644, recordText(rows), 0)
 }
 
 // put writes one file of the wheel and holds it to its digest.
-func (x *pipInstall) put(w *layerWriter, e *wheelEntry, t *pipTarget, row func(dst, sum string, size int64)) error {
+func (x *pipInstall) put(w *layer.Writer, e *wheelEntry, t *pipTarget, row func(dst, sum string, size int64)) error {
 	r, err := e.zip.Open()
 	if err != nil {
 		return err
@@ -294,7 +295,7 @@ func (x *pipInstall) put(w *layerWriter, e *wheelEntry, t *pipTarget, row func(d
 	defer r.Close()
 	h := tar.Header{Typeflag: tar.TypeReg, Name: e.dst, Mode: 0o644, Size: e.size, ModTime: e.modTime()}
 	if x.built {
-		h.ModTime = stamp
+		h.ModTime = layer.Epoch
 	}
 	if e.exec {
 		h.Mode = 0o755
@@ -319,10 +320,10 @@ func (x *pipInstall) put(w *layerWriter, e *wheelEntry, t *pipTarget, row func(d
 	}
 	to := io.Writer(io.Discard)
 	if !x.lost[e.dst] {
-		if err := w.header(&h); err != nil {
+		if err := w.Header(&h); err != nil {
 			return err
 		}
-		to = w.tw
+		to = w
 	}
 	n, err := io.Copy(to, from)
 	if err == nil && n != e.size {
@@ -343,7 +344,7 @@ const maxScript = 256 << 20
 
 // putScript writes a program of the wheel, with the environment's python in its
 // first line. Programs that are binaries are scripts too, in wheels.
-func (x *pipInstall) putScript(w *layerWriter, e *wheelEntry, t *pipTarget, h tar.Header, from io.Reader, check func() error, row func(dst, sum string, size int64)) error {
+func (x *pipInstall) putScript(w *layer.Writer, e *wheelEntry, t *pipTarget, h tar.Header, from io.Reader, check func() error, row func(dst, sum string, size int64)) error {
 	data, err := archive.ReadAll(from, min(e.size, maxScript))
 	if err == nil && int64(len(data)) != e.size {
 		err = fmt.Errorf("it has %d bytes, not %d", len(data), e.size)
@@ -364,10 +365,10 @@ func (x *pipInstall) putScript(w *layerWriter, e *wheelEntry, t *pipTarget, h ta
 		return nil
 	}
 	h.Size = int64(len(data))
-	if err := w.header(&h); err != nil {
+	if err := w.Header(&h); err != nil {
 		return err
 	}
-	_, err = w.tw.Write(data)
+	_, err = w.Write(data)
 	return err
 }
 

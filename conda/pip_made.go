@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/conda/layer"
 	"hpcc/store"
 )
 
@@ -32,7 +33,7 @@ func (p *pipPlan) key(members []*pipInstall) (string, error) {
 	for _, x := range members {
 		k.Wheels = append(k.Wheels, part{filepath.Base(x.file), x.built, x.pick.requested, string(x.origin()), slices.Sorted(maps.Keys(x.lost))})
 	}
-	return keyOf(k)
+	return layer.Key(k)
 }
 
 // install writes wheels into a layer, or finds the one that was made of them before.
@@ -42,11 +43,11 @@ func (p *pipPlan) install(ctx context.Context, s *store.Store, members []*pipIns
 		return nil, err
 	}
 	if !o.NoCache {
-		if l, _, ok := findMade(s, key); ok {
+		if l, _, ok := layer.Find(s, key); ok {
 			return l, nil
 		}
 	}
-	info, err := putLayer(ctx, s, p.target.Prefix, o.Tee, func(w *layerWriter) error {
+	info, err := layer.Put(ctx, s, p.target.Prefix, o.Tee, func(w *layer.Writer) error {
 		for _, x := range members {
 			if err := x.install(ctx, w, &p.target); err != nil {
 				return fmt.Errorf("installing %s: %w", x.name.file, err)
@@ -57,5 +58,5 @@ func (p *pipPlan) install(ctx context.Context, s *store.Store, members []*pipIns
 	if err != nil {
 		return nil, err
 	}
-	return keepMade(s, key, info, nil)
+	return layer.Keep(s, key, info, nil)
 }

@@ -20,6 +20,7 @@ import (
 
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
+	"hpcc/conda/layer"
 	"hpcc/store/bounded"
 )
 
@@ -235,8 +236,8 @@ func walkZip(f *os.File, fn func(h *tar.Header, r io.Reader) error) error {
 // zipEntry hands one file on. Its size is not to be believed: a reader gets no
 // more than it, and an error where there is more.
 func zipEntry(e *zip.File, name string, size int64, fn func(h *tar.Header, r io.Reader) error) error {
-	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: int64(e.Mode().Perm()), ModTime: stamp}
-	if e.Modified.After(stamp) {
+	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: size, Mode: int64(e.Mode().Perm()), ModTime: layer.Epoch}
+	if e.Modified.After(layer.Epoch) {
 		h.ModTime = e.Modified.UTC()
 	}
 	switch m := e.Mode(); {
@@ -265,7 +266,7 @@ func zipEntry(e *zip.File, name string, size int64, fn func(h *tar.Header, r io.
 }
 
 // put writes the sources as a layer's files below dir, without their top.
-func (s *sources) put(w *layerWriter, dir string) error {
+func (s *sources) put(w *layer.Writer, dir string) error {
 	files := map[string]bool{}
 	return s.walk(func(h *tar.Header, r io.Reader) error {
 		rest, _ := strings.CutPrefix(h.Name, s.top)
@@ -279,10 +280,10 @@ func (s *sources) put(w *layerWriter, dir string) error {
 		switch h.Typeflag {
 		case tar.TypeDir:
 			out.Mode |= 0o700
-			return w.header(out)
+			return w.Header(out)
 		case tar.TypeSymlink:
 			out.Linkname = h.Linkname
-			return w.header(out)
+			return w.Header(out)
 		case tar.TypeLink:
 			to, err := archive.CleanPath(h.Linkname)
 			if err != nil {
@@ -292,14 +293,14 @@ func (s *sources) put(w *layerWriter, dir string) error {
 			if !ok || !files[below] {
 				return fmt.Errorf("hard link to %q, which is no file before it", brief.Text(h.Linkname))
 			}
-			out.Linkname = path.Join(w.prefix, dir, below)
-			return w.header(out)
+			out.Linkname = w.InLayer(path.Join(dir, below))
+			return w.Header(out)
 		case tar.TypeReg, tar.TypeGNUSparse:
 			out.Typeflag, out.Size = tar.TypeReg, h.Size
-			if err := w.header(out); err != nil {
+			if err := w.Header(out); err != nil {
 				return err
 			}
-			n, err := io.Copy(w.tw, r)
+			n, err := w.Copy(r)
 			if err == nil && n != h.Size {
 				err = fmt.Errorf("it has %d bytes, not %d", n, h.Size)
 			}

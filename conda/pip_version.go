@@ -105,7 +105,7 @@ func (v pipVersion) base() string {
 	return s
 }
 
-// fetch.Public is the version without its local part.
+// public is the version without its local part.
 func (v pipVersion) public() pipVersion {
 	v.local = nil
 	return v

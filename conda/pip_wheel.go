@@ -20,6 +20,7 @@ import (
 
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
+	"hpcc/conda/layer"
 )
 
 // A wheel is an archive of one distribution that is being installed (PEP 427).
@@ -400,10 +401,10 @@ func (e *wheelEntry) aim(name string, w *wheel, t *pipTarget) error {
 
 // modTime is the time of the file in the archive; stamp where there is none.
 func (e *wheelEntry) modTime() time.Time {
-	if t := e.zip.Modified; t.After(stamp) && t.Year() < 2108 {
+	if t := e.zip.Modified; t.After(layer.Epoch) && t.Year() < 2108 {
 		return t.Truncate(time.Second).UTC()
 	}
-	return stamp
+	return layer.Epoch
 }
 
 // shebang puts the environment's python into a script's first line.

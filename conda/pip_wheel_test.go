@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/conda/layer"
 )
 
 // A testWheel is a wheel that a test makes.
@@ -614,20 +616,20 @@ func FuzzWheel(f *testing.F) {
 		if _, err := (&pipPlan{target: target}).settle([]*pipInstall{in}); err != nil {
 			return
 		}
-		var layer bytes.Buffer
-		lw := &layerWriter{tw: tar.NewWriter(&layer), prefix: "opt/conda", dirs: map[string]bool{}}
+		var out bytes.Buffer
+		lw := layer.NewWriter(&out, "/opt/conda")
 		if err := in.install(t.Context(), lw, &target); err != nil {
 			return
 		}
-		if err := lw.tw.Close(); err != nil {
+		if err := lw.Close(); err != nil {
 			t.Fatal(err)
 		}
-		out := readTar(t, &layer)
-		for name := range out {
+		got := readTar(t, &out)
+		for name := range got {
 			if strings.HasPrefix(name, "opt/conda/conda-meta") || (name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/")) {
 				t.Fatalf("%q was installed", name)
 			}
 		}
-		checkRecord(t, &pipResult{files: out}, "opt/conda/lib/python3.11/site-packages/x-1.dist-info/RECORD")
+		checkRecord(t, &pipResult{files: got}, "opt/conda/lib/python3.11/site-packages/x-1.dist-info/RECORD")
 	})
 }

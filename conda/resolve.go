@@ -19,6 +19,8 @@ import (
 
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
+	"hpcc/conda/steps"
 	"hpcc/store"
 )
 
@@ -34,7 +36,7 @@ type Options struct {
 	Cuda     string               // version of CUDA that the image's machines have; "" is none
 	Python   string               // X.Y for an export that lists packages of pip alone; "" is the newest that the channels have
 	Indexes  PipIndexes           // where wheels are looked for, before where the export says
-	Step     StepFunc             // carries out what packages have to run; nil: nothing can run
+	Step     steps.Func           // carries out what packages have to run; nil: nothing can run
 	NoStep   string               // why nothing can run, for people
 	Progress func(done, total int64)
 
@@ -43,8 +45,8 @@ type Options struct {
 	// the same python. Else small ones share layers.
 	PackageLayers bool
 
-	NoCache bool    // make layers anew that the store has
-	Tee     TeeFunc // gets the layers that are made; may be nil
+	NoCache bool      // make layers anew that the store has
+	Tee     layer.Tee // gets the layers that are made; may be nil
 }
 
 // virtual is the virtual packages of the image's machine.
@@ -81,7 +83,7 @@ func (p *Plan) Names() []string {
 // A Package is one package of a plan.
 type Package struct {
 	Name, Version, Build, Subdir string
-	URL                          string // fetch.WithoutToken credentials; "" for a directory of this machine
+	URL                          string // without credentials; "" for a directory of this machine
 	SHA256, MD5                  string // hexadecimal; "" where the channel or export has none
 }
 
@@ -493,11 +495,11 @@ func dependency(spec string) string {
 }
 
 // inLayers is what the layers of an environment depend on, without the order.
-func (r *record) inLayers() layerPackage { return layerPackage{Name: r.Name, Size: r.Size} }
+func (r *record) inLayers() layer.Package { return layer.Package{Name: r.Name, Size: r.Size} }
 
 // inOrder sorts packages so that each comes after those it needs.
 func inOrder(pkgs []*record) []*record {
-	return order(pkgs, func(r *record) layerPackage {
+	return layer.Order(pkgs, func(r *record) layer.Package {
 		p := r.inLayers()
 		for _, d := range r.Depends {
 			p.Needs = append(p.Needs, dependency(d))

@@ -29,7 +29,7 @@ type component []run
 // A run is digits or a word.
 type run struct {
 	kind runKind
-	text string // brief.Digits without zeros at the head, so that no number is too large
+	text string // digits without zeros at the head, so that no number is too large
 }
 
 type runKind int8

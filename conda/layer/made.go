@@ -1,4 +1,4 @@
-package conda
+package layer
 
 import (
 	"crypto/sha256"
@@ -11,16 +11,16 @@ import (
 	"hpcc/store"
 )
 
-// A madeLayer is what the installation of some packages gave.
-type madeLayer struct {
+// A made is what the installation of some packages gave.
+type made struct {
 	Layer   store.LayerInfo `json:"layer"`
 	Learned json.RawMessage `json:"learned,omitempty"`
 }
 
-// findMade finds the layer that was kept under a key and is undamaged, and what was
+// Find finds the layer that was kept under a key and is undamaged, and what was
 // learned with it.
-func findMade(s *store.Store, key string) (l v1.Layer, learned json.RawMessage, ok bool) {
-	var made madeLayer
+func Find(s *store.Store, key string) (l v1.Layer, learned json.RawMessage, ok bool) {
+	var made made
 	b, err := s.Cached("installed", key)
 	if err != nil || json.Unmarshal(b, &made) != nil || !s.HasLayer(made.Layer) {
 		return nil, nil, false
@@ -29,10 +29,10 @@ func findMade(s *store.Store, key string) (l v1.Layer, learned json.RawMessage, 
 	return l, made.Learned, err == nil
 }
 
-// keepMade notes a layer under a key, with what was learned while it was written (nil
+// Keep notes a layer under a key, with what was learned while it was written (nil
 // for nothing), and returns it.
-func keepMade(s *store.Store, key string, info store.LayerInfo, learned any) (v1.Layer, error) {
-	made := madeLayer{Layer: info}
+func Keep(s *store.Store, key string, info store.LayerInfo, learned any) (v1.Layer, error) {
+	made := made{Layer: info}
 	var err error
 	if learned != nil {
 		made.Learned, err = json.Marshal(learned)
@@ -50,8 +50,8 @@ func keepMade(s *store.Store, key string, info store.LayerInfo, learned any) (v1
 	return s.Layer(info)
 }
 
-// keyOf is a digest of all that a layer depends on.
-func keyOf(all any) (string, error) {
+// Key is a digest of all that a layer depends on.
+func Key(all any) (string, error) {
 	b, err := json.Marshal(all)
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:]), err

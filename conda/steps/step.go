@@ -1,4 +1,4 @@
-package conda
+package steps
 
 import (
 	"context"
@@ -21,20 +21,20 @@ type Step struct {
 	Dir   string     // the working directory
 }
 
-// A StepFunc carries out a step, as root, without network, and gives what it
+// A Func carries out a step, as root, without network, and gives what it
 // changed as a layer, nil for nothing. The same step gives the same layer; what is
-// below /.hpcc is no change. A program that fails is a [StepError]; where no program
+// below /.hpcc is no change. A program that fails is a [Error]; where no program
 // can run, as in an image without a shell, the error is [ErrCannotRun].
-type StepFunc func(ctx context.Context, s Step) (v1.Layer, error)
+type Func func(ctx context.Context, s Step) (v1.Layer, error)
 
-// A StepError is the program of a step that failed.
-type StepError struct {
+// A Error is the program of a step that failed.
+type Error struct {
 	Err error
 	Log []byte // the last of what it printed
 }
 
-func (e *StepError) Error() string { return e.Err.Error() }
-func (e *StepError) Unwrap() error { return e.Err }
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
 
 // ErrCannotRun is an image in which no step can be carried out.
 const ErrCannotRun = cannotRun("the image has no shell")
@@ -55,16 +55,16 @@ const activateFirst = `if command -v bash >/dev/null 2>&1; then
 fi
 exec "$@"`
 
-// inActivated are the words that start a program so.
-func inActivated(args ...string) []string {
+// Activated are the words that start a program so.
+func Activated(args ...string) []string {
 	return append([]string{"/bin/sh", "-c", activateFirst, "hpcc"}, args...)
 }
 
-// steady are variables of all steps: what differs from one run to the next
+// Env are variables of all steps: what differs from one run to the next
 // would come to be in the image.
-var steady = []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0", "PYTHONNOUSERSITE=1", "PYTHONPATH=", "PYTHONHOME="}
+var Env = []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0", "PYTHONNOUSERSITE=1", "PYTHONPATH=", "PYTHONHOME="}
 
-// offline is what programs print that look for a network.
-var offline = sync.OnceValue(func() *regexp.Regexp {
+// Offline is what programs print that look for a network.
+var Offline = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)(temporary failure in name resolution|network is unreachable|could ?n.t resolve host|could not resolve host|unable to resolve host|bad address)`)
 })

@@ -1,4 +1,4 @@
-package conda
+package layer
 
 import (
 	"cmp"
@@ -41,16 +41,16 @@ func share(name string, size int64) int {
 	return 0 // no size is below 0
 }
 
-// A layerPackage is what the layers of an environment depend on.
-type layerPackage struct {
+// A Package is what the layers of an environment depend on.
+type Package struct {
 	Name  string
 	Size  int64    // bytes of the archive
 	Needs []string // names of packages that come before it
 }
 
-// spread distributes a list over layers, or gives each package a layer of its own. The
+// Spread distributes a list over layers, or gives each package a layer of its own. The
 // order is kept. of needs no Needs.
-func spread[T comparable](list []T, each bool, of func(T) layerPackage) [][]T {
+func Spread[T comparable](list []T, each bool, of func(T) Package) [][]T {
 	if each {
 		return slices.Collect(slices.Chunk(list, 1))
 	}
@@ -78,10 +78,10 @@ func spread[T comparable](list []T, each bool, of func(T) layerPackage) [][]T {
 	return out
 }
 
-// order sorts a list so that each package comes after those it needs; where that
+// Order sorts a list so that each package comes after those it needs; where that
 // decides nothing, and in cycles, by name.
-func order[T any](list []T, of func(T) layerPackage) []T {
-	pkgs := make([]layerPackage, len(list))
+func Order[T any](list []T, of func(T) Package) []T {
+	pkgs := make([]Package, len(list))
 	place := make([]int, len(list)) // in the list, by name
 	for i, x := range list {
 		pkgs[i], place[i] = of(x), i
