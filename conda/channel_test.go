@@ -5,7 +5,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"crypto/md5"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -102,8 +100,6 @@ func mustJSON(v any) []byte {
 	}
 	return b
 }
-
-func sha(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
 
 // index is info/index.json.
 func (p *testPkg) index() map[string]any {
@@ -310,37 +306,12 @@ func channelAt(t testing.TB, dir string, pkgs ...*testPkg) {
 	}
 }
 
-func write(t testing.TB, file string, b []byte) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // newChannel writes a channel and returns its directory.
 func newChannel(t testing.TB, pkgs ...*testPkg) string {
 	t.Helper()
 	dir := t.TempDir()
 	channelAt(t, dir, pkgs...)
 	return dir
-}
-
-func newStore(t testing.TB) *store.Store {
-	t.Helper()
-	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// An entry is a file of the layers.
-type tarEntry struct {
-	*tar.Header
-	data string
 }
 
 // A result is an installed environment.
@@ -380,61 +351,6 @@ func carryOut(t testing.TB, s *store.Store, plan *Plan, o Options) (*result, err
 		return nil, err
 	}
 	return &result{plan, env, layers, readLayers(t, layers)}, nil
-}
-
-// readLayers reads all files of layers; each file is in one.
-func readLayers(t testing.TB, layers []v1.Layer) map[string]tarEntry {
-	t.Helper()
-	out := map[string]tarEntry{}
-	for _, l := range layers {
-		rc, err := l.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, e := range readTar(t, rc) {
-			if before := out[name]; before.Header != nil && (before.Typeflag != tar.TypeDir || e.Typeflag != tar.TypeDir) {
-				t.Errorf("%q is in two layers", name)
-			}
-			out[name] = e
-		}
-		rc.Close()
-	}
-	return out
-}
-
-// readTar reads a layer and holds it to what layers must be: each name once,
-// clean, and after its directory.
-func readTar(t testing.TB, r io.Reader) map[string]tarEntry {
-	t.Helper()
-	out := map[string]tarEntry{}
-	tr := tar.NewReader(r)
-	for {
-		h, err := tr.Next()
-		if err == io.EOF {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := strings.TrimSuffix(h.Name, "/")
-		if name != path.Clean(name) || path.IsAbs(name) || strings.HasPrefix(name, "..") {
-			t.Fatalf("the layer has the entry %q", h.Name)
-		}
-		if _, twice := out[name]; twice {
-			t.Fatalf("the layer has the entry %q twice", h.Name)
-		}
-		if d := path.Dir(name); (d != "." && out[d].Header == nil) || (d != "." && out[d].Typeflag != tar.TypeDir) {
-			t.Fatalf("the layer has the entry %q, and no directory %q before it", h.Name, d)
-		}
-		if h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" {
-			t.Fatalf("the layer's entry %q belongs to %d:%d %q:%q", h.Name, h.Uid, h.Gid, h.Uname, h.Gname)
-		}
-		out[name] = tarEntry{h, string(b)}
-	}
 }
 
 // mustInstall installs packages from a channel of their own.

@@ -146,8 +146,8 @@ func (l *lock) pypi(platform string, p *yaml.Node, location string) {
 	if v := value(p, "version"); v != "" && location == "" {
 		q.Specifier = "==" + v
 	}
-	if !pipNameText().MatchString(q.Name) {
-		if q.Name = nameInURL(location); q.Name == "" {
+	if !q.validName() {
+		if q.Name = q.nameInURL(); q.Name == "" {
 			l.r.wrong(p.Line, "a package of pip without a name")
 			return
 		}
@@ -199,22 +199,13 @@ func (l *lock) choose() {
 		if from != r.target {
 			p.BuildWith = nil
 		}
-		if sourceKind(path.Base(locationPath(p.URL))) != "" {
+		if p.isSource() {
 			continue // sources are for all
 		}
 		if !strings.HasSuffix(p.URL, "-none-any.whl") {
 			p.Specifier, p.URL, p.Hashes = p.exactly(), "", nil
 		}
 	}
-}
-
-// exactly is the specifier of the very version, which the name of a wheel has:
-// another platform has the version in another wheel.
-func (p PipRequirement) exactly() string {
-	if w, err := parseWheelName(path.Base(locationPath(p.URL))); err == nil {
-		return "==" + w.version.String()
-	}
-	return p.Specifier
 }
 
 // nearest is the platform to move from: linux-64, another Linux, or the first.

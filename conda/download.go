@@ -3,9 +3,9 @@ package conda
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
 	"hpcc/store"
 )
 
@@ -23,7 +23,7 @@ type Download struct {
 // for one thing: what the packages of conda bring for pip is told by their
 // names and dependencies, not by their files. Notes are what is to be told of it.
 func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
-	dir := packageCache(s)
+	dir := layer.Archives(s)
 	for _, r := range p.pkgs {
 		_, _, here := r.Kept(dir)
 		list = append(list, Download{r.Name, r.Version, r.Build, fetch.Bare(r.URL), r.Size, here})
@@ -34,7 +34,7 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	}
 	t, err := p.pipTarget()
 	if err == nil {
-		err = t.link(o)
+		err = linkPip(t, o)
 	}
 	if err != nil {
 		return nil, nil, &LineError{e.File, e.Pip[0].Line, err}
@@ -47,27 +47,9 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	if err != nil {
 		return nil, nil, err
 	}
-	for i, x := range wheels.picks {
-		r := x.record()
+	for i, r := range wheels.archives() {
 		_, _, here := r.Kept(dir)
 		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", fetch.Bare(r.URL), r.Size, here})
 	}
 	return list, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil
-}
-
-// pipTarget is what wheels are chosen for, as far as is known before any package is here.
-func (p *Plan) pipTarget() (*pipTarget, error) {
-	t := &pipTarget{Subdir: p.Subdir, Prefix: p.Prefix, SitePackages: p.site}
-	for _, r := range p.pkgs {
-		if err := t.isPython(r); err != nil {
-			return nil, err
-		}
-		if _, err := parsePipVersion(r.Version); err == nil && slices.ContainsFunc(r.Depends, func(d string) bool { return dependency(d) == "python" }) {
-			t.Provided = append(t.Provided, pipProvided{pipName(r.Name), r.Version, r.Name})
-		}
-	}
-	if t.Python == "" {
-		return nil, errNoPython
-	}
-	return t, nil
 }

@@ -283,7 +283,7 @@ func checkRead(t *testing.T, in, file string) {
 		names[x.Name] = true
 	}
 	for _, p := range e.Pip {
-		if (p.Name == "" && p.URL == "") || (p.Name != "" && !pipNameText().MatchString(p.Name)) {
+		if (p.Name == "" && p.URL == "") || (p.Name != "" && !p.validName()) {
 			t.Fatalf("Read(%q) has requirement %+v", in, p)
 		}
 	}

@@ -4,54 +4,14 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"hpcc/conda/fetch"
 )
-
-// A site is a web server with a channel's files. answer, where it is set, may
-// answer instead and then returns true.
-type site struct {
-	*httptest.Server
-	mu     sync.Mutex
-	asked  []string
-	answer func(w http.ResponseWriter, r *http.Request, nth int) bool
-}
-
-func serve(t testing.TB, dir string, answer func(w http.ResponseWriter, r *http.Request, nth int) bool) *site {
-	t.Helper()
-	s := &site{answer: answer}
-	count := map[string]int{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.asked = append(s.asked, r.URL.Path)
-		count[r.URL.Path]++
-		nth := count[r.URL.Path]
-		s.mu.Unlock()
-		if s.answer == nil || !s.answer(w, r, nth) {
-			http.FileServer(http.Dir(dir)).ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *site) count(path string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.asked {
-		if p == path {
-			n++
-		}
-	}
-	return n
-}
 
 var small = testPkg{name: "small", files: []testFile{{path: "share/small", text: "small\n"}}}
 

@@ -19,6 +19,7 @@ import (
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
+	"hpcc/conda/program"
 )
 
 // maxReplaced bounds a file that has a placeholder: it is held in memory.
@@ -328,12 +329,12 @@ func (p *pkg) commands() ([]command, error) {
 	}
 	var out []command
 	for _, spec := range p.meta.entryPoints {
-		e, err := parsePoint(spec)
+		e, err := program.Parse(spec)
 		if err != nil {
 			return nil, fmt.Errorf("entry point %w", err)
 		}
-		out = slices.DeleteFunc(out, func(c command) bool { return c.name == e.name })
-		out = append(out, command{e.name, e.condaProgram(p.in.plan.Prefix + "/bin/python" + p.in.plan.python)})
+		out = slices.DeleteFunc(out, func(c command) bool { return c.name == e.Name })
+		out = append(out, command{e.Name, e.CondaText(p.in.plan.Prefix + "/bin/python" + p.in.plan.python)})
 	}
 	return out, nil
 }

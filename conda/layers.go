@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"sort"
@@ -105,9 +104,6 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	return layers, err
 }
 
-// packageCache is where the store keeps archives that were fetched.
-func packageCache(s *store.Store) string { return filepath.Join(s.Dir(), "cache", "conda") }
-
 // An installer is one installation under way.
 type installer struct {
 	plan     *Plan
@@ -140,7 +136,7 @@ type pkg struct {
 
 // fetch downloads all packages, a few at a time.
 func (in *installer) fetch(ctx context.Context, o Options) error {
-	dir := packageCache(in.store)
+	dir := layer.Archives(in.store)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

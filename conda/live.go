@@ -236,7 +236,7 @@ func (l *live) state(b []byte) error {
 
 // coreMetadata reads Name and Version from the head of METADATA or PKG-INFO.
 func coreMetadata(b []byte) (name, version string) {
-	_ = fields(b, func(key, value string) error { // b has no line that is too long for it
+	_ = archive.Fields(b, func(key, value string) error { // b has no line that is too long for it
 		switch key {
 		case "name":
 			name = cmp.Or(name, value)
@@ -276,7 +276,7 @@ func (l *live) export() (*Export, error) {
 
 // pip takes a package that no record of conda owns.
 func (l *live) pip(dir string, d *dist) {
-	if !pipNameText().MatchString(d.name) || !versionText().MatchString(d.version) {
+	if !(PipRequirement{Name: d.name}).validName() || !versionText().MatchString(d.version) {
 		l.r.note(0, "site-packages/%q says no name and version, and is left out", dir)
 		return
 	}

@@ -1,17 +1,12 @@
 package conda
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
@@ -127,10 +122,7 @@ func (e *pipError) Error() string {
 // for what those need. All rows that cannot be had are told at once, as a
 // [pipError]. The same rows, indexes and target give the same plan.
 func resolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t pipTarget, o pipOptions) (*pipPlan, error) {
-	if t.Prefix == "" {
-		t.Prefix = DefaultPrefix
-	}
-	if err := checkPrefix(t.Prefix); err != nil {
+	if err := layer.CheckPrefix(t.Prefix); err != nil {
 		return nil, err
 	}
 	if o.File == "" {
@@ -213,52 +205,6 @@ func (t *pipTarget) run(what string) string {
 	return fmt.Sprintf("RUN %s -m pip install --no-deps %q", t.interpreter(), what)
 }
 
-var errNoPython = errors.New("pip packages need a python in the environment; add python to the list of conda packages")
-
-// aim fills in what the target has of a conda environment that is being
-// installed: its python, its distributions, its paths.
-func (t *pipTarget) aim(in *installer) error {
-	t.Subdir, t.Prefix, t.SitePackages = in.plan.Subdir, in.plan.Prefix, in.plan.site
-	t.Paths = map[string]pipOwner{}
-	for _, p := range in.packages {
-		if err := t.isPython(p.rec); err != nil {
-			return err
-		}
-		for src, e := range p.meta.paths {
-			dst := p.target(src)
-			if p.lost[dst] {
-				continue
-			}
-			t.Paths[dst] = pipOwner{p.rec.Name, e.Type == "directory"}
-			if name, version, ok := installedDist(dst, in.plan.site); ok {
-				t.Provided = append(t.Provided, pipProvided{name, version, p.rec.Name})
-			}
-		}
-		for _, c := range p.points {
-			if dst := "bin/" + c.name; !p.lostPoints[dst] {
-				t.Paths[dst] = pipOwner{Package: p.rec.Name}
-			}
-		}
-	}
-	slices.SortFunc(t.Provided, func(a, b pipProvided) int { return strings.Compare(a.Name+" "+a.Package, b.Name+" "+b.Package) })
-	if t.Python == "" {
-		return errNoPython
-	}
-	return nil
-}
-
-// isPython takes the environment's python, when a package is it.
-func (t *pipTarget) isPython(r *record) error {
-	if r.Name != "python" {
-		return nil
-	}
-	if strings.Contains(r.Build, "pypy") {
-		return errors.New("pip packages are installed for CPython; the environment's python is PyPy")
-	}
-	t.Python, t.FreeThreaded = r.Version, strings.Contains(r.Build, "_cp3") && strings.HasSuffix(r.Build, "t")
-	return nil
-}
-
 // installedDist is the distribution that a path proves: site-packages/NAME-
 // VERSION.dist-info/METADATA, or an .egg-info of older tools.
 func installedDist(dst, site string) (name, version string, ok bool) {
@@ -291,56 +237,16 @@ func installedDist(dst, site string) (name, version string, ok bool) {
 	return pipName(f[0]), f[1], true
 }
 
-// chooseWheels resolves what of the export is pip's; nil without such packages.
-func (in *installer) chooseWheels(ctx context.Context, o Options) (*pipPlan, error) {
-	e := in.plan.export
-	if len(e.Pip) == 0 {
-		return nil, nil
+// archives are the archives of the Wheels, in their order.
+func (p *pipPlan) archives() (out []*fetch.File) {
+	for _, x := range p.picks {
+		out = append(out, x.record())
 	}
-	t := pipTarget{}
-	if err := t.aim(in); err != nil {
-		return nil, &LineError{e.File, e.Pip[0].Line, err}
-	}
-	if err := t.link(o); err != nil {
-		return nil, err
-	}
-	po := e.pipOptions(o)
-	if po.Build != nil {
-		po.Build.home = in.plan.Prefix
-		po.Build.below = func() ([]v1.Layer, *Environment, error) {
-			below, err := in.ground()
-			return below, in.env, err
-		}
-	}
-	return resolvePip(ctx, in.store, e.Pip, t, po)
+	return out
 }
 
-// pipOptions are those of the file, behind those of the user.
-func (e *Export) pipOptions(o Options) pipOptions {
-	dir := filepath.Dir(e.File)
-	po := pipOptions{File: e.File, Dir: dir, Indexes: o.Indexes.before(e.PipIndexes, dir), Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: o.Tee}
-	if o.Step != nil {
-		po.Build = &pipWorkshop{step: o.Step}
-	}
-	return po
-}
-
-// link decides which C library wheels have to be linked with: the one that
-// python is, which is musl where its own modules say so.
-func (t *pipTarget) link(o Options) error {
-	var l Libc
-	if o.Libc != nil {
-		var err error
-		if l, err = o.Libc(); err != nil {
-			return fmt.Errorf("finding the image's C library: %w", err)
-		}
-	}
-	for p := range t.Paths {
-		if strings.HasPrefix(p, "lib/python"+minor(t.Python)+"/lib-dynload/") && strings.HasSuffix(p, "-linux-musl.so") {
-			t.Musl = cmp.Or(l.Musl, defaultMusl)
-			return nil
-		}
-	}
-	t.Glibc = cmp.Or(os.Getenv("CONDA_OVERRIDE_GLIBC"), l.Glibc, defaultGlibc)
-	return nil
+// isPipVersion reports whether s is a version of a distribution (PEP 440).
+func isPipVersion(s string) bool {
+	_, err := parsePipVersion(s)
+	return err == nil
 }

@@ -39,9 +39,9 @@ var buildProgram []byte
 
 // A pipWorkshop is where sources become wheels.
 type pipWorkshop struct {
-	step  steps.Func                               // nil: nothing is built, only planned
-	below func() ([]v1.Layer, *Environment, error) // the environment as far as it is made
-	home  string                                   // where that stands
+	step  steps.Func                                                       // nil: nothing is built, only planned
+	below func() (layers []v1.Layer, env []string, path string, err error) // the environment as far as it is made, its variables, and what comes before PATH
+	home  string                                                           // where that stands
 }
 
 // A pipBuilder builds wheels from sources, each once.
@@ -198,7 +198,7 @@ type buildOrder struct {
 // run builds in a step; the layer is what that leaves behind. more is what the
 // backend asked for before.
 func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *buildEnvironment, asked bool, more []string) (v1.Layer, error) {
-	below, e, err := b.below()
+	below, env0, search, err := b.below()
 	if err != nil {
 		return nil, err
 	}
@@ -238,8 +238,8 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 	return b.step(ctx, steps.Step{
 		Text: text, Below: below, With: slices.Concat(env.layers, []v1.Layer{tools, tree}),
 		Args: steps.Activated(buildEnv+"/bin/"+python, buildRoot+"/hpcc_build.py"),
-		Env:  slices.Concat(e.Env, steps.Env, []string{"HOME=/.hpcc/home", "TMPDIR=/.hpcc/tmp"}),
-		Path: buildEnv + "/bin:" + e.Path, Dir: "/",
+		Env:  slices.Concat(env0, steps.Env, []string{"HOME=/.hpcc/home", "TMPDIR=/.hpcc/tmp"}),
+		Path: buildEnv + "/bin:" + search, Dir: "/",
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
 	"hpcc/store"
 )
 
@@ -31,7 +32,7 @@ type pipFetcher struct {
 }
 
 func newPipFetcher(s *store.Store, web *fetch.Web) (*pipFetcher, error) {
-	f := &pipFetcher{store: s, dir: packageCache(s), web: web, metas: map[string]*distMeta{}}
+	f := &pipFetcher{store: s, dir: layer.Archives(s), web: web, metas: map[string]*distMeta{}}
 	return f, os.MkdirAll(f.dir, 0o755)
 }
 

@@ -6,84 +6,15 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 )
 
-// A pipSite is an index of wheels on a web server.
-type pipSite struct {
-	*site
-	json   bool
-	wheels map[string][]testWheel // by normal name
-	attrs  map[string]string      // attributes of a file's link, or members of its object
-	hash   func(w testWheel, b []byte) string
-}
-
-// serveIndex serves wheels below /simple/ and /files/, as HTML or JSON.
-func serveIndex(t testing.TB, asJSON bool, wheels ...testWheel) *pipSite {
-	t.Helper()
-	s := &pipSite{json: asJSON, wheels: map[string][]testWheel{}, attrs: map[string]string{}}
-	s.hash = func(_ testWheel, b []byte) string { return "sha256=" + sha(b) }
-	byFile := map[string][]byte{}
-	for _, w := range wheels {
-		byFile[w.file()] = w.bytes(t)
-		byFile[w.file()+".metadata"] = []byte(w.metadata())
-		s.wheels[pipName(w.name)] = append(s.wheels[pipName(w.name)], w)
-	}
-	s.site = serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {
-		if f, ok := strings.CutPrefix(r.URL.Path, "/files/"); ok {
-			b := byFile[f]
-			if b == nil {
-				w.WriteHeader(404)
-			}
-			w.Write(b)
-			return true
-		}
-		name, ok := strings.CutPrefix(r.URL.Path, "/simple/")
-		list := s.wheels[strings.TrimSuffix(name, "/")]
-		if !ok || list == nil {
-			return false
-		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		fmt.Fprint(w, s.page(list, byFile, w))
-		return true
-	})
-	return s
-}
-
-func (s *pipSite) page(list []testWheel, files map[string][]byte, w http.ResponseWriter) string {
-	var rows []string
-	for _, x := range list {
-		f, sum := x.file(), s.hash(x, files[x.file()])
-		if s.json {
-			alg, hex, _ := strings.Cut(sum, "=")
-			rows = append(rows, fmt.Sprintf(`{"filename": %q, "url": "../../files/%s", "hashes": {%q: %q}, "size": %d%s}`, f, f, alg, hex, len(files[f]), s.attrs[f]))
-		} else {
-			rows = append(rows, fmt.Sprintf(`<a %s href="../../files/%s#%s">%s</a><br/>`, s.attrs[f], url.PathEscape(f), sum, f))
-		}
-	}
-	if s.json {
-		w.Header().Set("Content-Type", "application/vnd.pypi.simple.v1+json")
-		return `{"meta": {"api-version": "1.1"}, "name": "x", "files": [` + strings.Join(rows, ",") + "]}"
-	}
-	return `<!DOCTYPE html><html><head><meta name="pypi:repository-version" content="1.0"><title>x</title></head><body><!-- <a href="no">no</a> -->` + strings.Join(rows, "\n")
-}
-
 // from looks for wheels in the index alone, and resolves what they need.
-func (s *pipSite) from() pipOptions { return pipOptions{Indexes: PipIndexes{URL: s.URL + "/simple"}} }
-
-// simple is a wheel with nothing in it.
-func simple(name, version string, requires ...string) testWheel {
-	w := testWheel{name: name, version: version, files: []wheelFile{{name: strings.ReplaceAll(name, "-", "_") + ".py", text: version + "\n"}}}
-	for _, r := range requires {
-		w.meta += "Requires-Dist: " + r + "\n"
-	}
-	return w
-}
-
-func tagged(w testWheel, tag string) testWheel { w.tag = tag; return w }
+func from(s *pipSite) pipOptions { return pipOptions{Indexes: PipIndexes{URL: s.URL + "/simple"}} }
 
 // chosen lists a plan as "name version", and wheels that are not pure with their tag.
 func chosen(p *pipPlan) string {
@@ -116,7 +47,7 @@ func TestPipIndex(t *testing.T) {
 			"some_name>=2.0rc1": "some-name 2.0rc1",
 			"some_name==3.0":    "some-name 3.0",
 		} {
-			r, err := pipInstalled(t, row, pyTarget(nil), s.from())
+			r, err := pipInstalled(t, row, pyTarget(nil), from(s))
 			if err != nil {
 				t.Errorf("%s: %v", row, err)
 			} else if got := chosen(r.plan); got != want {
@@ -133,7 +64,7 @@ func TestPipIndex(t *testing.T) {
 			"none-such":       "there is no package none-such in http://127.0.0.1",
 			"some_name===1.x": "there are the versions",
 		} {
-			_, err := resolvePip(t.Context(), newStore(t), pipRows(t, row), pyTarget(nil), s.from())
+			_, err := resolvePip(t.Context(), newStore(t), pipRows(t, row), pyTarget(nil), from(s))
 			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "line 1: ") {
 				t.Errorf("%s: %v; want %q", row, err, want)
 			}
@@ -165,7 +96,7 @@ func TestPipWrongHash(t *testing.T) {
 		for _, asJSON := range []bool{false, true} {
 			s := serveIndex(t, asJSON, w)
 			s.hash = func(testWheel, []byte) string { return c.hash }
-			_, err := pipInstalled(t, c.row, pyTarget(nil), s.from())
+			_, err := pipInstalled(t, c.row, pyTarget(nil), from(s))
 			switch {
 			case c.want == "" && err != nil:
 				t.Errorf("%s: %v", c.name, err)
@@ -177,12 +108,12 @@ func TestPipWrongHash(t *testing.T) {
 	// The metadata beside a wheel too.
 	s := serveIndex(t, false, w)
 	s.attrs[w.file()] = `data-dist-info-metadata="sha256=` + zero + `"`
-	if _, err := pipInstalled(t, "x", pyTarget(nil), s.from()); err == nil || !strings.Contains(err.Error(), "the index says "+zero) {
+	if _, err := pipInstalled(t, "x", pyTarget(nil), from(s)); err == nil || !strings.Contains(err.Error(), "the index says "+zero) {
 		t.Errorf("wrong digest of metadata: %v", err)
 	}
 	// What a wheel needs has to have a row when rows have digests.
 	s = serveIndex(t, false, simple("a", "1", "x"), w)
-	if _, err := pipInstalled(t, "a==1 --hash=sha256:"+sha(simple("a", "1", "x").bytes(t)), pyTarget(nil), s.from()); err == nil || !strings.Contains(err.Error(), "a 1 needs x, which has no row") {
+	if _, err := pipInstalled(t, "a==1 --hash=sha256:"+sha(simple("a", "1", "x").bytes(t)), pyTarget(nil), from(s)); err == nil || !strings.Contains(err.Error(), "a 1 needs x, which has no row") {
 		t.Errorf("a dependency without a row: %v", err)
 	}
 }
@@ -301,14 +232,14 @@ func TestPipServers(t *testing.T) {
 		s.answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
 			return c.answer(w, r, nth) || inner(w, r, nth)
 		}
-		_, err := pipInstalled(t, "x", pyTarget(nil), s.from())
+		_, err := pipInstalled(t, "x", pyTarget(nil), from(s))
 		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v; want %q", c.name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := resolvePip(ctx, newStore(t), pipRows(t, "x"), pyTarget(nil), serveIndex(t, false, good).from()); err == nil {
+	if _, err := resolvePip(ctx, newStore(t), pipRows(t, "x"), pyTarget(nil), from(serveIndex(t, false, good))); err == nil {
 		t.Error("a plan in spite of a canceled context")
 	}
 }
@@ -317,7 +248,7 @@ func TestPipServers(t *testing.T) {
 func TestPipPlaces(t *testing.T) {
 	main, extra := serveIndex(t, false, simple("x", "1"), simple("y", "1")), serveIndex(t, true, simple("x", "2"), simple("z", "1"))
 	dir := wheelDir(t, simple("x", "1.5"), simple("y", "1"))
-	o := main.from()
+	o := from(main)
 	o.Indexes.Extra = []string{extra.URL + "/simple/"}
 	o.Indexes.FindLinks = []string{dir}
 	r, err := pipInstalled(t, "x\ny\nz", pyTarget(nil), o)
@@ -372,4 +303,25 @@ func FuzzPipIndex(f *testing.F) {
 			x.sort("x")
 		}
 	})
+}
+
+// Where the user names an index, the file's own does not count; wheels beside
+// the file are found from everywhere.
+func TestPipIndexesBefore(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "wheels"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := PipIndexes{URL: "https://f/", Extra: []string{"https://fx/"}, FindLinks: []string{"wheels", "elsewhere", "https://l/"}, NoIndex: true}
+	for _, c := range []struct {
+		user PipIndexes
+		want string
+	}{
+		{PipIndexes{}, fmt.Sprintf("{https://f/ [https://fx/] [%s/wheels elsewhere https://l/] true false}", dir)},
+		{PipIndexes{URL: "https://u/", Extra: []string{"https://ux/"}, FindLinks: []string{"w"}, PlainHTTP: true}, fmt.Sprintf("{https://u/ [https://ux/ https://fx/] [w %s/wheels elsewhere https://l/] false true}", dir)},
+	} {
+		if got := fmt.Sprint(c.user.before(file, dir)); got != c.want {
+			t.Errorf("%+v before the file's: %s; want %s", c.user, got, c.want)
+		}
+	}
 }

@@ -138,7 +138,7 @@ func (x *pipInstall) paths(t *pipTarget) []string {
 		out = append(out, e.dst)
 	}
 	for _, p := range x.programs {
-		out = append(out, "bin/"+p.name)
+		out = append(out, "bin/"+p.Name)
 	}
 	for _, n := range []string{"INSTALLER", "RECORD", "REQUESTED", "direct_url.json"} {
 		out = append(out, path.Join(t.site(), x.info, n))
@@ -263,7 +263,7 @@ func (x *pipInstall) install(ctx context.Context, w *layer.Writer, t *pipTarget)
 		return w.File(dst, mode, data, 0)
 	}
 	for _, p := range x.programs {
-		if err := small("bin/"+p.name, 0o755, p.program(t.interpreter())); err != nil {
+		if err := small("bin/"+p.Name, 0o755, p.Text(t.interpreter())); err != nil {
 			return err
 		}
 	}

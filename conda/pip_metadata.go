@@ -1,11 +1,10 @@
 package conda
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"strings"
 
+	"hpcc/conda/archive"
 	"hpcc/conda/brief"
 )
 
@@ -44,7 +43,7 @@ type dependencyRow struct {
 // parseDistMeta reads METADATA: fields, one a line, until the first empty line.
 func parseDistMeta(b []byte) (*distMeta, error) {
 	m := &distMeta{}
-	err := fields(b, func(key, value string) error {
+	err := archive.Fields(b, func(key, value string) error {
 		var err error
 		switch key {
 		case "metadata-version":
@@ -100,46 +99,4 @@ func (r PipRequirement) dependency() (d dependencyRow, err error) {
 	}
 	d.spec, err = parsePipSpecs(r.Specifier)
 	return d, err
-}
-
-// maxField bounds a line of metadata, in bytes.
-const maxField = 64 << 20
-
-// fields reads "Key: value" lines; a line that begins with a blank goes with the
-// one before. A line that is no field begins the text, as for readers of mail.
-// Keys come in lower case.
-func fields(b []byte, take func(key, value string) error) error {
-	sc := bufio.NewScanner(bytes.NewReader(b))
-	sc.Buffer(make([]byte, 0, 4096), maxField)
-	key, value := "", strings.Builder{}
-	flush := func() error {
-		if key == "" {
-			return nil
-		}
-		return take(strings.ToLower(strings.TrimSpace(key)), strings.TrimSpace(value.String()))
-	}
-	for sc.Scan() {
-		line := strings.TrimSuffix(sc.Text(), "\r")
-		if line == "" {
-			break
-		}
-		if line[0] == ' ' || line[0] == '\t' {
-			value.WriteString(" " + strings.TrimSpace(line))
-			continue
-		}
-		if err := flush(); err != nil {
-			return err
-		}
-		name, rest, ok := strings.Cut(line, ":")
-		if !ok {
-			return nil
-		}
-		key = name
-		value.Reset()
-		value.WriteString(rest)
-	}
-	if sc.Err() != nil {
-		return sc.Err()
-	}
-	return flush()
 }

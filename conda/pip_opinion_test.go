@@ -1,7 +1,6 @@
 package conda
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -16,22 +15,6 @@ import (
 	"hpcc/conda/brief"
 	"hpcc/testdata/testenv"
 )
-
-// runPython runs a python with pip, which has the second opinion. Without one the
-// test is skipped, and fails in CI.
-func runPython(t testing.TB, stdin string, args ...string) []byte {
-	t.Helper()
-	cmd := exec.Command("/usr/bin/python3", args...)
-	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8", "HOME=" + t.TempDir(), "PIP_DISABLE_PIP_VERSION_CHECK=1"}
-	cmd.Stdin = strings.NewReader(stdin)
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("python3 %q: %v: %s", args, err, stderr.String())
-	}
-	return out
-}
 
 func needPip(t testing.TB) {
 	t.Helper()

@@ -278,3 +278,35 @@ func fragmentHash(frag string) (string, error) {
 	}
 	return "", nil
 }
+
+// validName reports whether the requirement has a name that a distribution can have.
+func (r PipRequirement) validName() bool { return pipNameText().MatchString(r.Name) }
+
+// nameInURL is the name of the distribution in the requirement's URL; "" is none.
+func (r PipRequirement) nameInURL() string { return nameInURL(r.URL) }
+
+// isSource reports whether the requirement names an archive of sources.
+func (r PipRequirement) isSource() bool { return sourceKind(path.Base(locationPath(r.URL))) != "" }
+
+// exactly is the specifier of the very version, which the name of a wheel has:
+// another platform has the version in another wheel.
+func (r PipRequirement) exactly() string {
+	if w, err := parseWheelName(path.Base(locationPath(r.URL))); err == nil {
+		return "==" + w.version.String()
+	}
+	return r.Specifier
+}
+
+// decide evaluates the marker for no extra, as far as a platform decides it: known is
+// false where the version of python or something else does.
+func (r PipRequirement) decide(subdir string) (holds, known bool, err error) {
+	if r.Marker == "" {
+		return true, true, nil
+	}
+	m, err := parseMarker(r.Marker)
+	if err != nil {
+		return false, false, err
+	}
+	v := m.decide(markerValues(subdir))
+	return v == yes, v != unknown, nil
+}

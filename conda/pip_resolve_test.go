@@ -100,7 +100,7 @@ func TestPipResolve(t *testing.T) {
 		{"a version whose METADATA cannot be read", "odd", "odd 1", nil},
 	} {
 		target := pyTarget(func(t *pipTarget) { t.Provided = c.provided })
-		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, s.from())
+		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, from(s))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		} else if got := chosen(r); got != c.want {
@@ -122,7 +122,7 @@ func TestPipResolve(t *testing.T) {
 		{"werkzeug==3.0", "line 1: werkzeug==3.0: conda's package werkzeug brings werkzeug 1.0; take one of the two rows out", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
 	} {
 		target := pyTarget(func(t *pipTarget) { t.Provided = c.provided })
-		_, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, s.from())
+		_, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, from(s))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", c.rows, err, c.want)
 		}
@@ -130,13 +130,13 @@ func TestPipResolve(t *testing.T) {
 	// What extras need of a package that conda has is not looked for, and that is told.
 	for _, rows := range []string{"flask[async]", "want-x"} {
 		target := pyTarget(func(t *pipTarget) { t.Provided = []pipProvided{{"flask", "2.0", "flask"}} })
-		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, rows), target, s.from())
+		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, rows), target, from(s))
 		if err != nil || !slices.Contains(r.Notes, "flask[async]: what the extras need is not looked for where conda has the package; name it in rows of its own") {
 			t.Errorf("%s, and conda has flask: %v, %v", rows, r, err)
 		}
 	}
 	// A closed list is taken as it is, and what it lacks is told.
-	o := s.from()
+	o := from(s)
 	o.Closed = true
 	r, err := pipInstalled(t, "flask[async]==2.0\nwerkzeug==1.5\nmarkup; sys_platform=='win32'", pyTarget(nil), o)
 	if err != nil {
@@ -170,7 +170,7 @@ func TestPipHopeless(t *testing.T) {
 		}
 	}
 	target := pyTarget(nil)
-	r, err := newPipResolver(t.Context(), newStore(t), target, s.from())
+	r, err := newPipResolver(t.Context(), newStore(t), target, from(s))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,50 +247,5 @@ ftp://e.org/q-1-py3-none-any.whl
 	}
 	if s := err.Error(); strings.Contains(s, "secret") || !strings.Contains(s, "pip.txt: 14 pip packages cannot be installed: line 2: -e .: it is a directory") {
 		t.Errorf("the message is %s", s)
-	}
-}
-
-// A conda environment says itself what it provides.
-func TestPipOnConda(t *testing.T) {
-	site := "lib/python3.11/site-packages/"
-	python := testPkg{name: "python", version: "3.11.4", files: []testFile{{path: "bin/python3.11", text: "ELF"}}}
-	torch := testPkg{name: "pytorch", version: "2.1", files: []testFile{{path: site + "torch-2.1.0.dist-info/METADATA", text: "Name: torch"}, {path: site + "torch/x.py", text: "x"}, {path: site + "old_one-1.0-py3.11.egg-info", text: "x"}, {path: site + "egg-2.0.egg-info/PKG-INFO", text: "x"}, {path: site + "not/a-1.dist-info/METADATA", text: "x"}}}
-	noarch := testPkg{name: "tool", noarch: "python", entryPoints: []string{"tool = tool:main"}, files: []testFile{{path: "site-packages/tool-3.0.dist-info/METADATA", text: "x"}}}
-	dir := newChannel(t, &python, &torch, &noarch)
-	e, err := Read(strings.NewReader(export(&python, &torch, &noarch)), "env.txt", ReadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	plan, err := Resolve(t.Context(), e, Options{Channels: []string{dir}, Subdir: "linux-64"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := &installer{plan: plan, store: newStore(t), env: &Environment{}}
-	if err := errors.Join(in.fetch(t.Context(), Options{}), in.read(t.Context()), in.settle()); err != nil {
-		t.Fatal(err)
-	}
-	target := pipTarget{Glibc: "2.36"}
-	if err := target.aim(in); err != nil {
-		t.Fatal(err)
-	}
-	want := []pipProvided{{"egg", "2.0", "pytorch"}, {"old-one", "1.0", "pytorch"}, {"tool", "3.0", "tool"}, {"torch", "2.1.0", "pytorch"}}
-	if fmt.Sprint(target.Provided) != fmt.Sprint(want) || target.Python != "3.11.4" || target.Prefix != "/opt/conda" || target.site() != strings.TrimSuffix(site, "/") {
-		t.Errorf("target = %+v; want %v", target, want)
-	}
-	wheels := wheelDir(t, simple("user", "1", "torch>=2", "tool", "egg"), testWheel{name: "clash", version: "1", points: "[console_scripts]\ntool = clash:main\n"})
-	r, err := pipInstalled(t, "user\nclash\ntorch==2.1", target, fromDir(wheels))
-	if err != nil {
-		t.Fatal(err)
-	}
-	notes := []string{"1 pip packages come with conda's: torch", "1 paths are in conda's tool and in clash, and the latter's are taken: bin/tool"}
-	if strings.Join(r.notes, "\n") != strings.Join(notes, "\n") {
-		t.Errorf("notes = %q; want %q", r.notes, notes)
-	}
-	in.packages = in.packages[:0]
-	if err := target.aim(in); err != nil || target.Paths == nil { // the python of before stays
-		t.Errorf("an environment without packages: %v", err)
-	}
-	if err := (&pipTarget{}).aim(in); err == nil || !strings.Contains(err.Error(), "need a python") {
-		t.Errorf("an environment without python: %v", err)
 	}
 }

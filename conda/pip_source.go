@@ -21,6 +21,7 @@ import (
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
 	"hpcc/conda/layer"
+	"hpcc/conda/program"
 	"hpcc/store/bounded"
 )
 
@@ -134,7 +135,7 @@ func parseBuildSystem(project []byte) (buildSystem, error) {
 		b.Backend, b.Path = legacyBackend, nil
 	}
 	module, object, named := strings.Cut(b.Backend, ":")
-	if !dottedText().MatchString(module) || (named && !dottedText().MatchString(object)) {
+	if !program.IsDotted(module) || (named && !program.IsDotted(object)) {
 		return b, fmt.Errorf("reading pyproject.toml: the build-backend %q is no object of python", brief.Text(b.Backend))
 	}
 	for i, p := range b.Path {

@@ -3,8 +3,6 @@ package conda
 import (
 	"crypto/sha256"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -90,27 +88,6 @@ func TestExportWithPipRefused(t *testing.T) {
 	}
 }
 
-// Where the user names an index, the file's own does not count; wheels beside
-// the file are found from everywhere.
-func TestPipIndexesBefore(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "wheels"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	file := PipIndexes{URL: "https://f/", Extra: []string{"https://fx/"}, FindLinks: []string{"wheels", "elsewhere", "https://l/"}, NoIndex: true}
-	for _, c := range []struct {
-		user PipIndexes
-		want string
-	}{
-		{PipIndexes{}, fmt.Sprintf("{https://f/ [https://fx/] [%s/wheels elsewhere https://l/] true false}", dir)},
-		{PipIndexes{URL: "https://u/", Extra: []string{"https://ux/"}, FindLinks: []string{"w"}, PlainHTTP: true}, fmt.Sprintf("{https://u/ [https://ux/ https://fx/] [w %s/wheels elsewhere https://l/] false true}", dir)},
-	} {
-		if got := fmt.Sprint(c.user.before(file, dir)); got != c.want {
-			t.Errorf("%+v before the file's: %s; want %s", c.user, got, c.want)
-		}
-	}
-}
-
 // The C library that counts is python's own.
 func TestPipLink(t *testing.T) {
 	alpine := func() (Libc, error) { return Libc{Musl: "1.1"}, nil }
@@ -130,9 +107,17 @@ func TestPipLink(t *testing.T) {
 		{Options{Libc: debian}, musl, "", "musl 1.2"},
 	} {
 		t.Setenv("CONDA_OVERRIDE_GLIBC", c.override)
-		target := pyTarget(func(t *pipTarget) { t.Glibc, t.Paths = "", c.paths })
-		if err := target.link(c.o); err != nil || !strings.HasSuffix(target.describe(), c.want) {
-			t.Errorf("wheels are chosen %s, %v; want %s", target.describe(), err, c.want)
+		target := pipTarget{Subdir: "linux-64", Python: "3.11.4", Prefix: "/opt/conda", Paths: c.paths}
+		if err := linkPip(&target, c.o); err != nil || linkedWith(target) != c.want {
+			t.Errorf("wheels are chosen %s, %v; want %s", linkedWith(target), err, c.want)
 		}
 	}
+}
+
+// linkedWith names the C library that wheels are chosen for.
+func linkedWith(t pipTarget) string {
+	if t.Musl != "" {
+		return "musl " + t.Musl
+	}
+	return "glibc " + t.Glibc
 }

@@ -21,6 +21,7 @@ import (
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
 	"hpcc/conda/layer"
+	"hpcc/conda/program"
 )
 
 // A wheel is an archive of one distribution that is being installed (PEP 427).
@@ -31,7 +32,7 @@ type wheel struct {
 	info     string // NAME-VERSION.dist-info
 	meta     *distMeta
 	files    []*wheelEntry // sorted by where they go
-	programs []point
+	programs []program.Program
 }
 
 // A wheelEntry is a file of a wheel.
@@ -193,7 +194,7 @@ func (w *wheel) readWheelFile(files map[string]*zip.File) error {
 		return err
 	}
 	version := ""
-	if err := fields(b, func(key, value string) error {
+	if err := archive.Fields(b, func(key, value string) error {
 		if key == "wheel-version" {
 			version = value
 		}
@@ -215,15 +216,15 @@ func (w *wheel) readPoints(files map[string]*zip.File, t *pipTarget) error {
 	if err != nil {
 		return err
 	}
-	console, gui, err := parsePoints(b)
+	console, gui, err := program.ParseAll(b)
 	if err != nil {
 		return err
 	}
 	named := map[string]bool{}
 	for _, p := range gui {
-		named[p.name] = true
+		named[p.Name] = true
 	}
-	w.programs = append(dropPoints(versioned(console, minor(t.Python)), func(name string) bool { return named[name] }), gui...)
+	w.programs = append(program.Drop(program.Versioned(console, minor(t.Python)), func(name string) bool { return named[name] }), gui...)
 	return nil
 }
 
@@ -255,7 +256,7 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *pipTarget) error {
 	}
 	program := map[string]bool{}
 	for _, p := range w.programs {
-		program[p.name] = true
+		program[p.Name] = true
 	}
 	taken := map[string]string{}
 	total := int64(0)

@@ -2,7 +2,9 @@ package conda
 
 import (
 	"path"
+	"regexp"
 	"strings"
+	"sync"
 
 	"hpcc/conda/brief"
 )
@@ -22,7 +24,7 @@ func isRequirements(lines []string, file string) bool {
 			sure = true
 			continue
 		}
-		name := pipNameHead().FindString(l)
+		name := requirementName().FindString(l)
 		rest, _, _ := strings.Cut(strings.TrimSpace(l[len(name):]), " #")
 		if strings.HasPrefix(rest, "[") {
 			_, rest, _ = strings.Cut(rest, "]")
@@ -68,7 +70,7 @@ func (r *reader) addRequirement(line int, text string) {
 	text = strings.TrimSpace(text)
 	switch {
 	case text == "":
-	case strings.HasPrefix(text, "-") && !editable().MatchString(text):
+	case strings.HasPrefix(text, "-") && !isEditable(text):
 		r.pipOption(line, text)
 	default:
 		p, err := parsePipRequirement(text)
@@ -83,19 +85,16 @@ func (r *reader) addRequirement(line int, text string) {
 
 // keepRequirement evaluates the marker, as far as the platform decides it.
 func (r *reader) keepRequirement(p PipRequirement) {
-	if p.Marker != "" {
-		m, err := parseMarker(p.Marker)
-		if err != nil {
-			r.wrong(p.Line, "%s: %v", p, err)
-			return
-		}
-		switch m.decide(markerValues(r.target)) {
-		case no:
-			r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, brief.Text(p.Marker))
-			return
-		case yes:
-			p.Marker = ""
-		}
+	holds, known, err := p.decide(r.target)
+	switch {
+	case err != nil:
+		r.wrong(p.Line, "%s: %v", p, err)
+		return
+	case known && !holds:
+		r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, brief.Text(p.Marker))
+		return
+	case known:
+		p.Marker = ""
 	}
 	r.e.Pip = append(r.e.Pip, p)
 }
@@ -137,4 +136,13 @@ func (r *reader) pipOption(line int, text string) {
 	default:
 		r.wrong(line, "%q is no option of requirements files that hpcc knows; take the line out", brief.Text(name))
 	}
+}
+
+// requirementName is the name at the head of a line (PEP 508).
+var requirementName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`) })
+
+// isEditable reports whether a line names a directory of sources (-e, --editable).
+func isEditable(line string) bool {
+	rest, long := strings.CutPrefix(line, "--editable")
+	return strings.HasPrefix(line, "-e") || (long && strings.IndexAny(rest, " \t\n\f\r=") == 0)
 }

@@ -116,7 +116,7 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	if p.Prefix == "" {
 		p.Prefix = DefaultPrefix
 	}
-	if err := checkPrefix(p.Prefix); err != nil {
+	if err := layer.CheckPrefix(p.Prefix); err != nil {
 		return nil, err
 	}
 	var err error
@@ -147,19 +147,6 @@ func (e *Export) withPython(version string) *Export {
 		with.Specs[0].Text += "=" + version
 	}
 	return &with
-}
-
-// maxPrefix is the longest prefix: packages before 2017 have placeholders of 80 bytes.
-const maxPrefix = 80
-
-func checkPrefix(prefix string) error {
-	if !path.IsAbs(prefix) || path.Clean(prefix) != prefix || prefix == "/" || strings.ContainsAny(prefix, " \t\n\x00:") {
-		return fmt.Errorf("prefix %q: not a clean absolute path without blanks and colons", prefix)
-	}
-	if len(prefix) > maxPrefix {
-		return fmt.Errorf("prefix %q: longer than %d bytes, which is all that some packages have room for", prefix, maxPrefix)
-	}
-	return nil
 }
 
 // finish orders the packages and finds python.

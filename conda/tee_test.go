@@ -1,39 +1,12 @@
 package conda
 
 import (
-	"bytes"
-	"context"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
-
-// A teeLog keeps what layers were told of.
-type teeLog struct {
-	mu    sync.Mutex
-	begun int
-	tars  map[v1.Hash]string
-	none  int // ended as nothing
-}
-
-func (l *teeLog) tee(context.Context) (io.Writer, func(v1.Hash)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.begun++
-	var b bytes.Buffer
-	return &b, func(id v1.Hash) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if id == (v1.Hash{}) {
-			l.none++
-			return
-		}
-		l.tars[id] = b.String()
-	}
-}
 
 // Each layer that is made is told with its tar, once, and those that are found are not.
 func TestTee(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
 	"hpcc/store"
 )
 
@@ -28,7 +29,7 @@ import (
 // files and bytes it read. progress, which may be nil, is told the bytes of each
 // file; calls do not overlap.
 func VerifyCache(ctx context.Context, s *store.Store, progress func(n int64)) (damaged map[string]error, files int, bytes int64, err error) {
-	dir := packageCache(s)
+	dir := layer.Archives(s)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, 0, fmt.Errorf("verifying the packages: %w", err)

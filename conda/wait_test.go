@@ -1,7 +1,6 @@
 package conda
 
 import (
-	"context"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -11,15 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/conda/fetch"
 	"hpcc/store/wait"
 	"hpcc/store/wait/hostile"
 )
-
-// quick is a context whose transfers do not pause for long between attempts.
-func quick(t testing.TB) context.Context {
-	return wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
-}
 
 // TestServerFaults has every kind of transfer meet the faults of servers: for
 // good, which has to end with a reason, and until the server recovers.
@@ -37,7 +30,7 @@ func TestServerFaults(t *testing.T) {
 	write(t, index+".zst", zst(b))
 	sharded := newChannel(t, &p)
 	shard(t, sharded, map[string]any{"base_url": "", "shards_base_url": "shards/", "created_at": "now"})
-	pip := serveIndex(t, true, simple("x", "1"))
+	wheels := serveIndex(t, true, simple("x", "1"))
 	for _, c := range []struct {
 		name, dir, suffix string
 	}{
@@ -54,7 +47,7 @@ func TestServerFaults(t *testing.T) {
 				t.Parallel()
 				files := http.FileServer(http.Dir(c.dir))
 				if c.dir == "" {
-					files = pip.Config.Handler
+					files = wheels.Config.Handler
 				}
 				server := hostile.Serve(files, false)
 				defer server.Close()
@@ -65,17 +58,11 @@ func TestServerFaults(t *testing.T) {
 				do := func() error {
 					s := newStore(t)
 					if c.dir == "" {
-						plan, err := resolvePip(ctx, s, pipRows(t, "x"), pyTarget(nil), pipOptions{Indexes: PipIndexes{URL: server.URL + "/simple/"}})
+						target := pipTarget{Subdir: "linux-64", Python: "3.11.4", Glibc: "2.36", Prefix: "/opt/conda"}
+						o := pipOptions{Indexes: PipIndexes{URL: server.URL + "/simple/"}}
+						plan, err := resolvePip(ctx, s, []PipRequirement{{Name: "x"}}, target, o)
 						if err == nil {
-							web, werr := fetch.NewWeb([]string{server.URL + "/simple/"}, false)
-							if werr != nil {
-								return werr
-							}
-							f, ferr := newPipFetcher(s, web)
-							if ferr != nil {
-								return ferr
-							}
-							_, _, err = f.archive(ctx, plan.picks[0], func(int64) {})
+							_, _, err = plan.layers(ctx, s, o)
 						}
 						return err
 					}

@@ -1,4 +1,4 @@
-package conda
+package program
 
 import (
 	"bytes"
@@ -19,16 +19,16 @@ var (
 	})
 )
 
-// A point is a program that stands for a function: of a wheel's
+// A Program is a program that stands for a function: of a wheel's
 // entry_points.txt, or of a noarch package of conda.
-type point struct{ name, module, function string }
+type Program struct{ Name, module, function string }
 
-// maxPoints bounds the programs of one wheel.
-const maxPoints = 10_000
+// maxPrograms bounds the programs of one wheel.
+const maxPrograms = 10_000
 
-// parsePoints reads the console_scripts and gui_scripts of entry_points.txt; of
+// ParseAll reads the console_scripts and gui_scripts of entry_points.txt; of
 // two with one name the latter is taken.
-func parsePoints(b []byte) (console, gui []point, err error) {
+func ParseAll(b []byte) (console, gui []Program, err error) {
 	if bytes.IndexByte(b, 0) >= 0 {
 		return nil, nil, errors.New("reading entry_points.txt: it is no text")
 	}
@@ -49,69 +49,69 @@ func parsePoints(b []byte) (console, gui []point, err error) {
 		default:
 			continue
 		}
-		p, err := parsePoint(line)
+		p, err := Parse(line)
 		if err != nil {
 			return nil, nil, fmt.Errorf("reading entry_points.txt: %w", err)
 		}
-		key := section + " " + p.name
+		key := section + " " + p.Name
 		if i, twice := at[key]; twice {
 			(*to)[i] = p
 			continue
 		}
 		at[key] = len(*to)
-		if *to = append(*to, p); len(*to) > maxPoints {
-			return nil, nil, fmt.Errorf("reading entry_points.txt: it has more than %d programs", maxPoints)
+		if *to = append(*to, p); len(*to) > maxPrograms {
+			return nil, nil, fmt.Errorf("reading entry_points.txt: it has more than %d programs", maxPrograms)
 		}
 	}
 	return console, gui, nil
 }
 
-// parsePoint reads NAME = MODULE:FUNCTION [EXTRAS]; extras have no meaning since
+// Parse reads NAME = MODULE:FUNCTION [EXTRAS]; extras have no meaning since
 // installers leave them to the user.
-func parsePoint(line string) (p point, err error) {
+func Parse(line string) (p Program, err error) {
 	name, ref, ok := strings.Cut(line, "=")
 	if i := strings.IndexByte(ref, '['); i >= 0 && strings.HasSuffix(strings.TrimSpace(ref), "]") {
 		ref = ref[:i]
 	}
 	module, function, colon := strings.Cut(ref, ":")
-	p = point{strings.TrimSpace(name), strings.TrimSpace(module), strings.TrimSpace(function)}
+	p = Program{strings.TrimSpace(name), strings.TrimSpace(module), strings.TrimSpace(function)}
 	switch {
 	case !ok || !colon:
 		err = fmt.Errorf("%q: not of the form command = module:function", brief.Text(line))
-	case !commandText().MatchString(p.name) || !dottedText().MatchString(p.module) || !dottedText().MatchString(p.function):
+	case !commandText().MatchString(p.Name) || !IsDotted(p.module) || !IsDotted(p.function):
 		err = fmt.Errorf("%q: its command, module or function is no plain name", brief.Text(line))
 	}
 	return p, err
 }
 
-func dropPoints(list []point, drop func(name string) bool) []point {
-	var out []point
+func Drop(list []Program, drop func(name string) bool) []Program {
+	var out []Program
 	for _, p := range list {
-		if !drop(p.name) {
+		if !drop(p.Name) {
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-// versioned gives pip and easy_install the programs of the target's python,
+// Versioned gives pip and easy_install the programs of the target's python,
 // as pip does: their wheels name those of the python that made them.
-func versioned(console []point, python string) []point {
+func Versioned(console []Program, python string) []Program {
 	major, _, _ := strings.Cut(python, ".")
 	for _, kind := range []struct {
 		name  string
 		fresh []string
 	}{{"pip", []string{"pip", "pip" + major, "pip" + python}}, {"easy_install", []string{"easy_install", "easy_install-" + python}}} {
 		for _, p := range console {
-			if p.name != kind.name {
+			if p.Name != kind.name {
 				continue
 			}
-			console = dropPoints(console, func(name string) bool {
+			console = Drop(console, func(name string) bool {
 				rest, ok := strings.CutPrefix(name, kind.name)
 				return ok && strings.Trim(rest, "-.0123456789") == ""
 			})
 			for _, n := range kind.fresh {
-				console = append(console, point{n, p.module, p.function})
+				console = append(console, Program{n, p.module, p.function})
 			}
 			break
 		}
@@ -120,7 +120,7 @@ func versioned(console []point, python string) []point {
 }
 
 // program is the text of an entry point's program, as pip writes it.
-func (p point) program(python string) []byte {
+func (p Program) Text(python string) []byte {
 	return p.fill(`#!%s
 # -*- coding: utf-8 -*-
 import re
@@ -133,7 +133,7 @@ if __name__ == '__main__':
 }
 
 // condaProgram is the same as conda and mamba write it.
-func (p point) condaProgram(python string) []byte {
+func (p Program) CondaText(python string) []byte {
 	return p.fill(`#!%s
 # -*- coding: utf-8 -*-
 import re
@@ -147,7 +147,10 @@ if __name__ == '__main__':
 `, python)
 }
 
-func (p point) fill(text, python string) []byte {
+func (p Program) fill(text, python string) []byte {
 	top, _, _ := strings.Cut(p.function, ".")
 	return fmt.Appendf(nil, text, python, p.module, top, p.function)
 }
+
+// IsDotted reports whether s is a dotted name of Python, such as a.b.
+func IsDotted(s string) bool { return dottedText().MatchString(s) }
