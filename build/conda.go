@@ -20,26 +20,27 @@ import (
 
 	"hpcc/conda"
 	"hpcc/conda/layer"
+	"hpcc/conda/pip"
 	"hpcc/store"
 	"hpcc/unpack"
 )
 
 // CondaOptions say how an environment becomes an image. Only File or Live is needed.
 type CondaOptions struct {
-	File        string           // the export
-	Live        string           // an environment on this machine's disk, instead of File
-	Environment string           // one of those that File has, where it has several; "" is "default"
-	Channels    []string         // where packages come from, in order
-	Flexible    bool             // a later channel may serve where the earlier have nothing that fits
-	Python      string           // X.Y for a list of pip's packages alone; "" is the newest
-	Cuda        string           // version of CUDA on the machines that the image is for; "" is none
-	Indexes     conda.PipIndexes // where wheels are looked for, before where File says
-	From        string           // the image below; "" is DefaultBase, "scratch" is none, "conda" or "conda:2.N" one of the channels' own packages
-	Prefix      string           // "" is conda.DefaultPrefix
-	Platform    *v1.Platform     // nil is this machine's
-	PlainHTTP   bool             // base images come from registries without TLS
-	Entry       []byte           // as in Options
-	NoRun       bool             // no program runs: scripts of packages are told of, sources refused
+	File        string       // the export
+	Live        string       // an environment on this machine's disk, instead of File
+	Environment string       // one of those that File has, where it has several; "" is "default"
+	Channels    []string     // where packages come from, in order
+	Flexible    bool         // a later channel may serve where the earlier have nothing that fits
+	Python      string       // X.Y for a list of pip's packages alone; "" is the newest
+	Cuda        string       // version of CUDA on the machines that the image is for; "" is none
+	Indexes     pip.Indexes  // where wheels are looked for, before where File says
+	From        string       // the image below; "" is DefaultBase, "scratch" is none, "conda" or "conda:2.N" one of the channels' own packages
+	Prefix      string       // "" is conda.DefaultPrefix
+	Platform    *v1.Platform // nil is this machine's
+	PlainHTTP   bool         // base images come from registries without TLS
+	Entry       []byte       // as in Options
+	NoRun       bool         // no program runs: scripts of packages are told of, sources refused
 	Progress    func(Event)
 	Inputs      *Inputs // filled as Options.Inputs is
 

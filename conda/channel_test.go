@@ -23,6 +23,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"hpcc/store"
+	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
 )
 
@@ -127,7 +128,7 @@ func (p *testPkg) infoFiles() map[string]string {
 			continue
 		}
 		files = append(files, f.path)
-		e := map[string]any{"_path": f.path, "path_type": "hardlink", "sha256": sha([]byte(f.text)), "size_in_bytes": len(f.text)}
+		e := map[string]any{"_path": f.path, "path_type": "hardlink", "sha256": condatest.SHA256([]byte(f.text)), "size_in_bytes": len(f.text)}
 		switch {
 		case f.dir:
 			e = map[string]any{"_path": f.path, "path_type": "directory"}
@@ -287,7 +288,7 @@ func channelAt(t testing.TB, dir string, pkgs ...*testPkg) {
 		}
 		rec := p.index()
 		m := md5.Sum(b)
-		rec["sha256"], rec["md5"], rec["size"] = sha(b), hex.EncodeToString(m[:]), len(b)
+		rec["sha256"], rec["md5"], rec["size"] = condatest.SHA256(b), hex.EncodeToString(m[:]), len(b)
 		maps.Copy(rec, p.record)
 		maps.DeleteFunc(rec, func(_ string, v any) bool { return v == nil })
 		list := "packages.conda"
@@ -295,14 +296,14 @@ func channelAt(t testing.TB, dir string, pkgs ...*testPkg) {
 			list = "packages"
 		}
 		index[p.subdir][list][fn] = rec
-		write(t, filepath.Join(dir, p.subdir, fn), b)
+		condatest.Write(t, filepath.Join(dir, p.subdir, fn), b)
 	}
 	for sub, lists := range index {
 		all := map[string]any{"info": map[string]any{"subdir": sub}, "repodata_version": 1, "removed": []string{"gone-1-0.conda"}}
 		for k, v := range lists {
 			all[k] = v
 		}
-		write(t, filepath.Join(dir, sub, "repodata.json"), mustJSON(all))
+		condatest.Write(t, filepath.Join(dir, sub, "repodata.json"), mustJSON(all))
 	}
 }
 
@@ -319,7 +320,7 @@ type result struct {
 	plan   *Plan
 	env    *Environment
 	layers []v1.Layer
-	files  map[string]tarEntry // without the slash at the head
+	files  map[string]condatest.Entry // without the slash at the head
 }
 
 // install reads, resolves and installs an export. text may hold "CHANNEL" for
@@ -336,7 +337,7 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 	if err != nil {
 		return nil, err
 	}
-	plan, err := Resolve(quick(t), e, o)
+	plan, err := Resolve(condatest.Quick(t), e, o)
 	if err != nil {
 		return nil, err
 	}
@@ -346,17 +347,17 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 // carryOut installs a plan.
 func carryOut(t testing.TB, s *store.Store, plan *Plan, o Options) (*result, error) {
 	t.Helper()
-	layers, env, err := plan.Layers(quick(t), s, o)
+	layers, env, err := plan.Layers(condatest.Quick(t), s, o)
 	if err != nil {
 		return nil, err
 	}
-	return &result{plan, env, layers, readLayers(t, layers)}, nil
+	return &result{plan, env, layers, condatest.ReadLayers(t, layers)}, nil
 }
 
 // mustInstall installs packages from a channel of their own.
 func mustInstall(t testing.TB, pkgs ...*testPkg) *result {
 	t.Helper()
-	r, err := install(t, newStore(t), export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
+	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +391,7 @@ func clean(t testing.TB, s *store.Store) {
 		}
 		digest, _, _ := strings.Cut(filepath.Base(b), "-")
 		m := md5.Sum(data)
-		if sha(data) != digest && hex.EncodeToString(m[:]) != digest {
+		if condatest.SHA256(data) != digest && hex.EncodeToString(m[:]) != digest {
 			t.Errorf("%s is not what its name says", b)
 		}
 	}

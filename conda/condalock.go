@@ -10,6 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/pip"
 )
 
 // condaLock reads conda-lock.yml version 1 (CEP 37), and versions 1 to 3 of
@@ -86,12 +87,12 @@ type lock struct {
 	r          *reader
 	platforms  []string // in the order of the file
 	entries    map[string][]Entry
-	pip        map[string][]PipRequirement
+	pip        map[string][]pip.Requirement
 	categories map[string]int
 }
 
 func (r *reader) newLock() *lock {
-	return &lock{r: r, entries: map[string][]Entry{}, pip: map[string][]PipRequirement{}, categories: map[string]int{}}
+	return &lock{r: r, entries: map[string][]Entry{}, pip: map[string][]pip.Requirement{}, categories: map[string]int{}}
 }
 
 // platform notes that the file has packages for one.
@@ -142,12 +143,12 @@ func lockHash(p *yaml.Node, kind string) string {
 
 // pypi takes a package of pip by its URL.
 func (l *lock) pypi(platform string, p *yaml.Node, location string) {
-	q := PipRequirement{Line: p.Line, Name: value(p, "name"), URL: location, Editable: value(p, "editable") == "true", Locked: true}
+	q := pip.Requirement{Line: p.Line, Name: value(p, "name"), URL: location, Editable: value(p, "editable") == "true", Locked: true}
 	if v := value(p, "version"); v != "" && location == "" {
 		q.Specifier = "==" + v
 	}
-	if !q.validName() {
-		if q.Name = q.nameInURL(); q.Name == "" {
+	if !q.ValidName() {
+		if q.Name = q.NameInURL(); q.Name == "" {
 			l.r.wrong(p.Line, "a package of pip without a name")
 			return
 		}
@@ -199,11 +200,11 @@ func (l *lock) choose() {
 		if from != r.target {
 			p.BuildWith = nil
 		}
-		if p.isSource() {
+		if p.IsSource() {
 			continue // sources are for all
 		}
 		if !strings.HasSuffix(p.URL, "-none-any.whl") {
-			p.Specifier, p.URL, p.Hashes = p.exactly(), "", nil
+			p.Specifier, p.URL, p.Hashes = p.Exactly(), "", nil
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
+	"hpcc/conda/pip"
 	"hpcc/store"
 )
 
@@ -41,13 +42,13 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 	}
 	po := e.pipOptions(o)
 	if po.Build != nil {
-		po.Build.step = nil // what sources need is known only if they say it
+		po.Build.Step = nil // what sources need is known only if they say it
 	}
-	wheels, err := resolvePip(ctx, s, e.Pip, *t, po)
+	wheels, err := pip.Resolve(ctx, s, e.Pip, *t, po)
 	if err != nil {
 		return nil, nil, err
 	}
-	for i, r := range wheels.archives() {
+	for i, r := range wheels.Archives() {
 		_, _, here := r.Kept(dir)
 		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", fetch.Bare(r.URL), r.Size, here})
 	}

@@ -31,6 +31,7 @@ import (
 
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
 	"hpcc/store/wait"
 )
 
@@ -44,9 +45,9 @@ type Export struct {
 	Entries    []Entry
 	Specs      []Spec            // packages that it names without saying which exactly
 	Channels   []string          // in order; "nodefaults" and "defaults" stand where the file has them
-	Pip        []PipRequirement  // what pip installed, or is to
+	Pip        []pip.Requirement // what pip installed, or is to
 	PipOpen    bool              // what the packages of Pip need besides is to be looked for, as pip does
-	PipIndexes PipIndexes        // where the file has pip look
+	PipIndexes pip.Indexes       // where the file has pip look
 	Variables  map[string]string // to be set in the environment
 	Base       []Entry           // packages of the image below it, as [ResolveBase] planned them when the export was locked
 	Notes      []string          // what of the file is not used, for people, each with FILE:LINE

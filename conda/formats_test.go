@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/conda/pip"
 )
 
 var update = flag.Bool("update", false, "write the golden results anew")
@@ -141,7 +143,7 @@ func changes(a, b *Export) (out []string) {
 			m["conda "+x.Name] = state{x.Version, x.Build}
 		}
 		for _, p := range e.Pip {
-			m["pip "+pipName(p.Name)] = state{version: cmp.Or(strings.TrimPrefix(p.Specifier, "=="), p.URL)}
+			m["pip "+pip.NormalName(p.Name)] = state{version: cmp.Or(strings.TrimPrefix(p.Specifier, "=="), p.URL)}
 		}
 		return m
 	}
@@ -283,7 +285,7 @@ func checkRead(t *testing.T, in, file string) {
 		names[x.Name] = true
 	}
 	for _, p := range e.Pip {
-		if (p.Name == "" && p.URL == "") || (p.Name != "" && !p.validName()) {
+		if (p.Name == "" && p.URL == "") || (p.Name != "" && !p.ValidName()) {
 			t.Fatalf("Read(%q) has requirement %+v", in, p)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
+	"hpcc/testdata/condatest"
 )
 
 // FuzzPaths reads what packages say of their files.
@@ -120,7 +121,7 @@ func FuzzPackage(f *testing.F) {
 		if bytes.HasPrefix(data, []byte("BZh")) {
 			file = filepath.Join(t.TempDir(), "p.tar.bz2")
 		}
-		write(t, file, data)
+		condatest.Write(t, file, data)
 		in := infoFiles{}
 		n := int64(0)
 		const limit = 1 << 20
@@ -159,7 +160,7 @@ func FuzzInstall(f *testing.F) {
 		q := &testPkg{name: "p", info: map[string]string{"paths.json": paths, "index.json": index}}
 		q.members = func(m []zipMember) []zipMember { m[1].data = zst(archive); return m }
 		file := filepath.Join(t.TempDir(), "p-1.0-0.conda")
-		write(t, file, q.bytes(t))
+		condatest.Write(t, file, q.bytes(t))
 		in := &installer{plan: &Plan{Prefix: "/opt/conda", python: "3.11", site: "lib/python3.11/site-packages"}, env: &Environment{}}
 		pk := &pkg{in: in, rec: &record{Name: "p", Version: "1.0", Build: "0", File: fetch.File{FileName: "p-1.0-0.conda"}}, file: file, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = []*pkg{pk}
@@ -179,7 +180,7 @@ func FuzzInstall(f *testing.F) {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		got := readTar(t, &out)
+		got := condatest.ReadTar(t, &out)
 		for name, e := range got {
 			if name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/") {
 				t.Fatalf("%q is not in the prefix", name)

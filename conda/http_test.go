@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hpcc/conda/fetch"
+	"hpcc/testdata/condatest"
 )
 
 var small = testPkg{name: "small", files: []testFile{{path: "share/small", text: "small\n"}}}
@@ -18,23 +19,23 @@ var small = testPkg{name: "small", files: []testFile{{path: "share/small", text:
 func TestHTTP(t *testing.T) {
 	p := small
 	dir := newChannel(t, &p)
-	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, nth int) bool {
+	web := condatest.Serve(t, dir, func(w http.ResponseWriter, r *http.Request, nth int) bool {
 		if busy := strings.HasSuffix(r.URL.Path, ".conda") && nth == 1; busy {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
 		}
 		return false
 	})
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	r, err := install(t, s, export(&p), Options{Channels: []string{web.URL}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.files["opt/conda/share/small"].data; got != "small\n" {
+	if got := r.files["opt/conda/share/small"].Data; got != "small\n" {
 		t.Errorf("share/small = %q", got)
 	}
 	for path, want := range map[string]int{"/linux-64/repodata.json.zst": 1, "/linux-64/repodata.json": 1, "/noarch/repodata.json": 1, "/linux-64/small-1.0-0.conda": 2} {
-		if got := web.count(path); got != want {
+		if got := web.Count(path); got != want {
 			t.Errorf("%s was asked for %d times; want %d", path, got, want)
 		}
 	}
@@ -42,7 +43,7 @@ func TestHTTP(t *testing.T) {
 	if _, err := install(t, s, export(&p), Options{Channels: []string{web.URL}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := web.count("/linux-64/small-1.0-0.conda"); got != 2 {
+	if got := web.Count("/linux-64/small-1.0-0.conda"); got != 2 {
 		t.Errorf("the package was asked for %d times; want 2", got)
 	}
 }
@@ -55,10 +56,10 @@ func TestHTTPPackedIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, plain+".zst", zst(b))
-	write(t, plain, []byte("not to be read"))
-	for _, channel := range []string{dir, serve(t, dir, nil).URL} {
-		if _, err := install(t, newStore(t), export(&p), Options{Channels: []string{channel}}); err != nil {
+	condatest.Write(t, plain+".zst", zst(b))
+	condatest.Write(t, plain, []byte("not to be read"))
+	for _, channel := range []string{dir, condatest.Serve(t, dir, nil).URL} {
+		if _, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{channel}}); err != nil {
 			t.Errorf("channel %s: %v", channel, err)
 		}
 	}
@@ -98,8 +99,8 @@ func TestHTTPRefuses(t *testing.T) {
 		{"index of HTML", answers("repodata.json", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "expected '{', found '<'"},
 		{"packed index of HTML", answers(".zst", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "magic number mismatch"},
 	} {
-		web := serve(t, dir, c.answer)
-		s := newStore(t)
+		web := condatest.Serve(t, dir, c.answer)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, export(&p), Options{Channels: []string{web.URL}})
 		refused(t, s, c.name, err, c.want)
 		if left := cache(t, s); len(left) > 0 {
@@ -124,7 +125,7 @@ func TestWrongDigests(t *testing.T) {
 	} {
 		p := small
 		p.record = c.record
-		s := newStore(t)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}})
 		refused(t, s, c.name, err, c.want)
 		if left := cache(t, s); len(left) > 0 {
@@ -144,7 +145,7 @@ func TestCache(t *testing.T) {
 	md5of := func(r *result) string { return r.plan.pkgs[0].MD5 }
 	p := small
 	dir := newChannel(t, &p)
-	first, err := install(t, newStore(t), export(&p), Options{Channels: []string{dir}})
+	first, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,15 +167,15 @@ func TestCache(t *testing.T) {
 			{"emptied", func(f string) error { return os.Truncate(f, 0) }},
 			{"removed", os.Remove},
 		} {
-			web := serve(t, dir, nil)
-			s := newStore(t)
+			web := condatest.Serve(t, dir, nil)
+			s := condatest.NewStore(t)
 			var digests []string
 			for n := range 3 {
 				r, err := install(t, s, c.in, Options{Channels: []string{web.URL}})
 				if err != nil {
 					t.Fatalf("%s, %s, %d: %v", c.name, spoil.name, n, err)
 				}
-				digests = append(digests, layerDigests(t, r.layers))
+				digests = append(digests, condatest.LayerDigests(t, r.layers))
 				have := cache(t, s)
 				if n == 1 {
 					if fi, err := os.Stat(have[0]); err != nil || time.Since(fi.ModTime()) > time.Minute {
@@ -190,7 +191,7 @@ func TestCache(t *testing.T) {
 					}
 				}
 			}
-			if got := web.count("/linux-64/small-1.0-0.conda"); got != c.fetches {
+			if got := web.Count("/linux-64/small-1.0-0.conda"); got != c.fetches {
 				t.Errorf("%s, %s: fetched %d times; want %d", c.name, spoil.name, got, c.fetches)
 			}
 			if digests[0] != digests[1] || digests[0] != digests[2] {
@@ -202,7 +203,7 @@ func TestCache(t *testing.T) {
 
 func TestCacheModes(t *testing.T) {
 	p := small
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	if _, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +218,7 @@ func TestCacheModes(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	p := small
 	dir := newChannel(t, &p)
-	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	web := condatest.Serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		if u, pw, _ := r.BasicAuth(); u != "me" || pw != "s3cret" || !strings.HasPrefix(r.URL.Path, "/t/tok-en/") {
 			w.WriteHeader(http.StatusUnauthorized)
 			return true
@@ -226,21 +227,21 @@ func TestCredentials(t *testing.T) {
 		return true
 	})
 	channel := strings.Replace(web.URL, "http://", "http://me:s3cret@", 1) + "/t/tok-en"
-	r, err := install(t, newStore(t), export(&p), Options{Channels: []string{channel}})
+	r, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{channel}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := r.notes()
 	for name, e := range r.files {
-		all += name + e.data
+		all += name + e.Data
 	}
-	_, err = install(t, newStore(t), "small=2.0=0", Options{Channels: []string{channel}})
+	_, err = install(t, condatest.NewStore(t), "small=2.0=0", Options{Channels: []string{channel}})
 	all += fmt.Sprint(err)
-	_, err = install(t, newStore(t), "@EXPLICIT\nCHANNEL/linux-64/none-1-0.conda", Options{Channels: []string{channel}})
+	_, err = install(t, condatest.NewStore(t), "@EXPLICIT\nCHANNEL/linux-64/none-1-0.conda", Options{Channels: []string{channel}})
 	all += fmt.Sprint(err)
-	_, err = install(t, newStore(t), "small=2.0=0", Options{Channels: []string{"http://me:s3cret@bad host/t/tok-en/x"}})
+	_, err = install(t, condatest.NewStore(t), "small=2.0=0", Options{Channels: []string{"http://me:s3cret@bad host/t/tok-en/x"}})
 	all += fmt.Sprint(err)
-	_, err = install(t, newStore(t), "@EXPLICIT\nhttp://me:s3cret@bad host/t/tok-en/noarch/none-1-0.conda", Options{})
+	_, err = install(t, condatest.NewStore(t), "@EXPLICIT\nhttp://me:s3cret@bad host/t/tok-en/noarch/none-1-0.conda", Options{})
 	all += fmt.Sprint(err)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -259,7 +260,7 @@ func TestCredentials(t *testing.T) {
 // A private channel: the login is that of its URL, else of netrc for its host.
 func TestChannelLogin(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "a", version: "1"})
-	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	web := condatest.Serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		user, password, _ := r.BasicAuth()
 		if user == "me" && password == "s3cret" {
 			return false
@@ -276,11 +277,11 @@ func TestChannelLogin(t *testing.T) {
 		{"me:s3cret@", "machine 127.0.0.1 login me password wrong\n", ""},
 		{"me:wr0ng@", "", "401"},
 	} {
-		write(t, file, []byte(c.netrc))
+		condatest.Write(t, file, []byte(c.netrc))
 		o := Options{Channels: []string{strings.Replace(web.URL, "://", "://"+c.login, 1)}, Subdir: "linux-64"}
 		p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), o)
 		if err == nil {
-			_, _, err = p.Layers(t.Context(), newStore(t), o)
+			_, _, err = p.Layers(t.Context(), condatest.NewStore(t), o)
 		}
 		if text := fmt.Sprint(err); (c.want == "" && err != nil) || !strings.Contains(text, c.want) || strings.Contains(text, "wr0ng") || strings.Contains(text, "s3cret") {
 			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)

@@ -19,15 +19,16 @@ import (
 
 	"hpcc/conda/brief"
 	"hpcc/conda/layer"
+	"hpcc/conda/pip"
 	"hpcc/store"
 )
 
 // An Environment is what an installed plan gives an image besides its layers.
 type Environment struct {
-	Path   string   // to put before the image's PATH
-	Env    []string // NAME=VALUE
-	Wheels []Wheel  // packages of pip, by name
-	Notes  []string // what was not carried out, for people
+	Path   string      // to put before the image's PATH
+	Env    []string    // NAME=VALUE
+	Wheels []pip.Wheel // packages of pip, by name
+	Notes  []string    // what was not carried out, for people
 }
 
 // Layers installs the plan into layers: fetches, verifies, and writes the
@@ -53,7 +54,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 		return nil, nil, err
 	}
 	if wheels != nil {
-		above, notes, err := wheels.layers(ctx, in.store, in.plan.export.pipOptions(o))
+		above, notes, err := wheels.Layers(ctx, in.store, in.plan.export.pipOptions(o))
 		if err != nil {
 			return nil, nil, err
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/testdata/condatest"
 )
 
 // many are packages with files, links, placeholders, clobbered paths and entry
@@ -45,13 +47,13 @@ func TestDeterminism(t *testing.T) {
 		var want, wantNotes string
 		for n, dir := range []string{here, there, here, there} {
 			goruntime.GOMAXPROCS([]int{1, 4}[n/2])
-			s := newStore(t)
+			s := condatest.NewStore(t)
 			for range 2 { // cold, and from its cache
 				r, err := install(t, s, in[n%2], Options{Channels: []string{dir}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				digests, notes := layerDigests(t, r.layers), strings.Join(r.env.Notes, "\n")
+				digests, notes := condatest.LayerDigests(t, r.layers), strings.Join(r.env.Notes, "\n")
 				if want == "" {
 					want, wantNotes = digests, notes
 				}
@@ -66,8 +68,8 @@ func TestDeterminism(t *testing.T) {
 // newLayers counts the layers that are not among those before.
 func newLayers(t testing.TB, before, after []v1.Layer) (n int) {
 	t.Helper()
-	old := layerDigests(t, before)
-	for d := range strings.Lines(layerDigests(t, after)) {
+	old := condatest.LayerDigests(t, before)
+	for d := range strings.Lines(condatest.LayerDigests(t, after)) {
 		if !strings.Contains(old, d) {
 			n++
 		}
@@ -80,11 +82,11 @@ func TestLayersStay(t *testing.T) {
 	pkgs := many()
 	extra := &testPkg{name: "extra", files: []testFile{{path: "share/extra", text: "e"}}}
 	dir := newChannel(t, append(slices.Clone(pkgs), extra)...)
-	before, err := install(t, newStore(t), export(pkgs...), Options{Channels: []string{dir}})
+	before, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := install(t, newStore(t), export(append(pkgs, extra)...), Options{Channels: []string{dir}})
+	after, err := install(t, condatest.NewStore(t), export(append(pkgs, extra)...), Options{Channels: []string{dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +105,7 @@ func TestPackageLayers(t *testing.T) {
 	py := python("3.11.4")
 	dir := newChannel(t, append(slices.Clone(pkgs), py)...)
 	o := Options{Channels: []string{dir}, PackageLayers: true}
-	all, err := install(t, newStore(t), export(append(slices.Clone(pkgs), py)...), o)
+	all, err := install(t, condatest.NewStore(t), export(append(slices.Clone(pkgs), py)...), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +113,7 @@ func TestPackageLayers(t *testing.T) {
 		t.Errorf("%d layers of %d packages; want one of each, and the history", len(all.layers), len(pkgs)+1)
 	}
 	for _, some := range [][]*testPkg{{pkgs[0], py}, {py, pkgs[7], pkgs[3], pkgs[12]}} {
-		r, err := install(t, newStore(t), export(some...), o)
+		r, err := install(t, condatest.NewStore(t), export(some...), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,11 +128,11 @@ func TestExplicit(t *testing.T) {
 	app := &testPkg{name: "app", depends: []string{"lib"}, files: []testFile{{path: "share/x", text: "app's"}}}
 	pure := &testPkg{name: "pure", noarch: "generic", subdir: "noarch", files: []testFile{{path: "share/pure", text: "p"}}}
 	dir := newChannel(t, lib, app, pure)
-	web := serve(t, dir, nil)
-	digest := func(p *testPkg) string { return "#sha256:" + sha(p.bytes(t)) }
+	web := condatest.Serve(t, dir, nil)
+	digest := func(p *testPkg) string { return "#sha256:" + condatest.SHA256(p.bytes(t)) }
 	flat := t.TempDir()
 	for _, p := range []*testPkg{lib, app, pure} {
-		write(t, filepath.Join(flat, "my pkgs", p.dist()+".conda"), p.bytes(t))
+		condatest.Write(t, filepath.Join(flat, "my pkgs", p.dist()+".conda"), p.bytes(t))
 	}
 	t.Chdir(flat)
 	t.Setenv("HOME", flat)
@@ -143,7 +145,7 @@ func TestExplicit(t *testing.T) {
 		{"home and variable", "~/my pkgs/app-1.0-0.conda\n$PKGS/lib-1.0-0.conda\n${PKGS}/pure-1.0-0.conda", ""},
 		{"quoted URL", "CHANNEL/app-1.0-0.conda\nCHANNEL/lib-1.0-0.conda\nCHANNEL/pure-1.0-0.conda", "file://" + strings.ReplaceAll(flat, " ", "%20") + "/my%20pkgs"},
 	} {
-		r, err := install(t, newStore(t), "@EXPLICIT\n"+c.in, Options{Channels: []string{c.channel}})
+		r, err := install(t, condatest.NewStore(t), "@EXPLICIT\n"+c.in, Options{Channels: []string{c.channel}})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -152,10 +154,10 @@ func TestExplicit(t *testing.T) {
 		if got := strings.Join(r.plan.Names(), " "); got != "lib-1.0-0 app-1.0-0 pure-1.0-0" {
 			t.Errorf("%s: Names = %q", c.name, got)
 		}
-		if got := r.files["opt/conda/share/x"].data; got != "app's" {
+		if got := r.files["opt/conda/share/x"].Data; got != "app's" {
 			t.Errorf("%s: share/x = %q", c.name, got)
 		}
-		if h := r.files["opt/conda/conda-meta/history"].data; record1(t, r, "pure-1.0-0").Subdir != "noarch" || !strings.Contains(h, "/noarch::pure-1.0-0\n") {
+		if h := r.files["opt/conda/conda-meta/history"].Data; record1(t, r, "pure-1.0-0").Subdir != "noarch" || !strings.Contains(h, "/noarch::pure-1.0-0\n") {
 			t.Errorf("%s: pure is not of noarch: %s", c.name, h)
 		}
 		note := ""
@@ -173,7 +175,7 @@ func TestExplicit(t *testing.T) {
 		{"host", "file://elsewhere/linux-64/app-2.0-0.conda", "not of the form file:///directory"},
 	} {
 		for _, channel := range []string{"file://" + dir, web.URL} {
-			s := newStore(t)
+			s := condatest.NewStore(t)
 			_, err := install(t, s, "@EXPLICIT\n"+c.in, Options{Channels: []string{channel}})
 			refused(t, s, c.name, err, c.want)
 			if left := cache(t, s); len(left) > 0 {
@@ -189,8 +191,8 @@ func TestExplicitPlatform(t *testing.T) {
 	b := p.bytes(t)
 	for _, c := range []struct{ dir, want string }{{"linux-64", "is for linux-ppc64le, the image for linux-64"}, {"pkgs", "is for linux-ppc64le, the image for linux-64"}, {"linux-ppc64le", "is for linux-ppc64le"}} {
 		file := filepath.Join(t.TempDir(), c.dir, "p-1.0-0.conda")
-		write(t, file, b)
-		s := newStore(t)
+		condatest.Write(t, file, b)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 		refused(t, s, c.dir, err, c.want)
 	}
@@ -205,7 +207,7 @@ func TestProgress(t *testing.T) {
 		}
 		last, total = done, all
 	}}
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	for range 2 {
 		last = 0
 		if _, err := install(t, s, export(pkgs...), o); err != nil {
@@ -225,7 +227,7 @@ func TestCancel(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	_, _, err = plan.Layers(ctx, s, Options{Progress: func(done, total int64) { cancel() }})
 	refused(t, s, "cancelled", err, "context canceled")
 }

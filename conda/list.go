@@ -10,6 +10,7 @@ import (
 
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
 )
 
 // list reads "conda list -e", "conda list --export" and lists written by hand
@@ -50,7 +51,7 @@ func (r *reader) listLine(n int, line string) {
 func (r *reader) add(x Entry) {
 	switch {
 	case isPip(x.Build) || x.Channel == "pypi" || x.Channel == "<develop>":
-		r.e.Pip = append(r.e.Pip, PipRequirement{Line: x.Line, Name: x.Name, Specifier: "==" + x.Version})
+		r.e.Pip = append(r.e.Pip, pip.Requirement{Line: x.Line, Name: x.Name, Specifier: "==" + x.Version})
 		if x.Build == "dev_0" || x.Channel == "<develop>" {
 			r.note(x.Line, "%s was installed from a directory (pip install -e), which a list does not name: %s==%s is what pip would find", x.Name, x.Name, x.Version)
 		}

@@ -15,6 +15,7 @@ import (
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
 )
 
 // Bounds of what is read of an environment that is installed.
@@ -276,11 +277,11 @@ func (l *live) export() (*Export, error) {
 
 // pip takes a package that no record of conda owns.
 func (l *live) pip(dir string, d *dist) {
-	if !(PipRequirement{Name: d.name}).validName() || !versionText().MatchString(d.version) {
+	if !(pip.Requirement{Name: d.name}).ValidName() || !versionText().MatchString(d.version) {
 		l.r.note(0, "site-packages/%q says no name and version, and is left out", dir)
 		return
 	}
-	p := PipRequirement{Name: d.name, Specifier: "==" + d.version, Needed: !d.requested}
+	p := pip.Requirement{Name: d.name, Specifier: "==" + d.version, Needed: !d.requested}
 	if u := d.direct; u != nil && u.URL != "" {
 		p.URL = u.URL
 		switch {

@@ -16,6 +16,7 @@ import (
 
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
 )
 
 // A Locked is what an installation of a plan put into an image, exactly.
@@ -110,7 +111,7 @@ func (r *record) locked() lockedPackage {
 }
 
 // Lock is the plan as Layers carried it out, with the wheels that it chose.
-func (p *Plan) Lock(wheels []Wheel) Locked {
+func (p *Plan) Lock(wheels []pip.Wheel) Locked {
 	l := Locked{subdir: p.Subdir, variables: p.export.Variables, built: map[string][]string{}}
 	for _, r := range p.pkgs {
 		l.add(r.locked(), r.URL, "main")
@@ -120,17 +121,17 @@ func (p *Plan) Lock(wheels []Wheel) Locked {
 	}
 	for _, w := range wheels {
 		x := lockedPackage{Name: w.Name, Version: w.Version, Manager: "pip", Dependencies: map[string]string{}, Hash: lockedHash{SHA256: w.SHA256}}
-		l.add(x, w.address, "main")
+		l.add(x, w.Address, "main")
 		for _, b := range w.BuiltWith {
-			if u, err := url.Parse(b.address); err != nil || u.String() != fetch.Bare(b.address) {
+			if u, err := url.Parse(b.Address); err != nil || u.String() != fetch.Bare(b.Address) {
 				l.Hidden = append(l.Hidden, b.Name)
 			}
-			l.built[w.Name] = append(l.built[w.Name], fmt.Sprintf("%s @ %s#sha256=%s", b.Name, fetch.Bare(b.address), b.SHA256))
+			l.built[w.Name] = append(l.built[w.Name], fmt.Sprintf("%s @ %s#sha256=%s", b.Name, fetch.Bare(b.Address), b.SHA256))
 		}
-		if w.asked {
+		if w.Asked {
 			l.asked = append(l.asked, w.Name)
 		}
-		if w.direct {
+		if w.Direct {
 			l.direct = append(l.direct, w.Name)
 		}
 	}
@@ -227,7 +228,7 @@ func (l *lock) custom(n *yaml.Node) {
 		}
 		for platform, list := range l.pip {
 			for i := range list {
-				list[i].BuildWith = built[platform][pipName(list[i].Name)]
+				list[i].BuildWith = built[platform][pip.NormalName(list[i].Name)]
 			}
 		}
 	}
@@ -237,8 +238,8 @@ func (l *lock) custom(n *yaml.Node) {
 	asked, direct := strings.Fields(value(n, customAsked)), strings.Fields(value(n, customDirect))
 	for _, list := range l.pip {
 		for i := range list {
-			list[i].Needed = !slices.Contains(asked, pipName(list[i].Name))
-			list[i].Locked = !slices.Contains(direct, pipName(list[i].Name))
+			list[i].Needed = !slices.Contains(asked, pip.NormalName(list[i].Name))
+			list[i].Locked = !slices.Contains(direct, pip.NormalName(list[i].Name))
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
+	"hpcc/testdata/condatest"
 )
 
 // What is written is read again, without credentials, for each platform.
@@ -17,10 +19,10 @@ func TestWriteLock(t *testing.T) {
 		{Name: "a", Version: "1!1.0", Build: "h_1", Depends: []string{"b >=1", "c", "__glibc"},
 			File: fetch.File{MD5: md5A, SHA256: shaA, URL: "https://me:pw@c.example/t/tok-en/lab/linux-64/a-1!1.0-h_1.conda"}, origin: "https://me:pw@c.example/t/tok-en/lab"},
 	}}
-	amd := plan.Lock([]Wheel{
-		{Name: "needed", Version: "3", SHA256: shaA, address: "https://i.example/needed-3-py3-none-any.whl?sig=pw"},
-		{Name: "here", Version: "1", SHA256: shaA, address: "file:///w/here-1-py3-none-any.whl", asked: true},
-		{Name: "named", Version: "1", SHA256: shaA, address: "https://i.example/named-1-py3-none-any.whl", asked: true, direct: true},
+	amd := plan.Lock([]pip.Wheel{
+		{Name: "needed", Version: "3", SHA256: shaA, Address: "https://i.example/needed-3-py3-none-any.whl?sig=pw"},
+		{Name: "here", Version: "1", SHA256: shaA, Address: "file:///w/here-1-py3-none-any.whl", Asked: true},
+		{Name: "named", Version: "1", SHA256: shaA, Address: "https://i.example/named-1-py3-none-any.whl", Asked: true, Direct: true},
 	})
 	if got := strings.Join(amd.Hidden, " "); got != "a needed" {
 		t.Errorf("addresses with credentials are those of %q; want a and needed", got)
@@ -76,7 +78,7 @@ func TestLockCustom(t *testing.T) {
 func TestDownloads(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", depends: []string{"python"}}
 	channel := newChannel(t, python, &six)
-	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: PipIndexes{NoIndex: true, FindLinks: []string{wheelDir(t, simple("demo", "1", "six"), simple("six", "2"))}}}
+	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1", "six"), condatest.SimpleWheel("six", "2"))}}}
 	e, err := Read(strings.NewReader("dependencies:\n- python\n- six\n- pip:\n  - demo\n"), "e.yml", ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +87,7 @@ func TestDownloads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	state := func() (out string) {
 		list, notes, err := plan.Downloads(t.Context(), s, o)
 		if err != nil || len(notes) == 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/pip"
 )
 
 // A Move says what became of one package of an export that could not be taken
@@ -115,8 +116,8 @@ func (m *move) wish() error {
 		switch {
 		case !m.has[name]:
 			continue
-		case name == "python" && minor(e.Version) != "":
-			text = "python=" + minor(e.Version)
+		case name == "python" && pip.Minor(e.Version) != "":
+			text = "python=" + pip.Minor(e.Version)
 		case !m.roots[e.Name]:
 			p.also = append(p.also, name)
 			continue
@@ -148,7 +149,7 @@ func (m *move) prepare(ctx context.Context) ([]*record, error) {
 	python := ""
 	for _, e := range m.export.Entries {
 		if e.Name == "python" {
-			python = minor(e.Version)
+			python = pip.Minor(e.Version)
 		}
 	}
 	for _, e := range m.export.Entries {

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/pip"
 )
 
 // isRequirements tells a requirements.txt of pip from a list for conda, whose
@@ -73,7 +74,7 @@ func (r *reader) addRequirement(line int, text string) {
 	case strings.HasPrefix(text, "-") && !isEditable(text):
 		r.pipOption(line, text)
 	default:
-		p, err := parsePipRequirement(text)
+		p, err := pip.ParseRequirement(text)
 		if err != nil {
 			r.wrong(line, "%q: %v", brief.Text(hideText(text)), err)
 			return
@@ -84,8 +85,8 @@ func (r *reader) addRequirement(line int, text string) {
 }
 
 // keepRequirement evaluates the marker, as far as the platform decides it.
-func (r *reader) keepRequirement(p PipRequirement) {
-	holds, known, err := p.decide(r.target)
+func (r *reader) keepRequirement(p pip.Requirement) {
+	holds, known, err := p.Decide(r.target)
 	switch {
 	case err != nil:
 		r.wrong(p.Line, "%s: %v", p, err)

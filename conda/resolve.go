@@ -20,6 +20,7 @@ import (
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
+	"hpcc/conda/pip"
 	"hpcc/conda/steps"
 	"hpcc/store"
 )
@@ -35,7 +36,7 @@ type Options struct {
 	Libc     func() (Libc, error) // the image's C library, asked for when something is solved; nil is taken to be glibc 2.28
 	Cuda     string               // version of CUDA that the image's machines have; "" is none
 	Python   string               // X.Y for an export that lists packages of pip alone; "" is the newest that the channels have
-	Indexes  PipIndexes           // where wheels are looked for, before where the export says
+	Indexes  pip.Indexes          // where wheels are looked for, before where the export says
 	Step     steps.Func           // carries out what packages have to run; nil: nothing can run
 	NoStep   string               // why nothing can run, for people
 	Progress func(done, total int64)
@@ -154,7 +155,7 @@ func (p *Plan) finish() {
 	p.pkgs = inOrder(p.pkgs)
 	for _, r := range p.pkgs {
 		if r.Name == "python" {
-			if p.python = minor(r.Version); p.python != "" {
+			if p.python = pip.Minor(r.Version); p.python != "" {
 				p.site = "lib/python" + p.python + "/site-packages"
 			}
 			if s := r.SitePackages; s != "" && filepath.IsLocal(s) {
@@ -241,7 +242,7 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	for _, x := range e.Entries {
 		wanted[x.Name] = true
 		if x.Name == "python" {
-			python = minor(x.Version)
+			python = pip.Minor(x.Version)
 		}
 	}
 	channels, err := o.open()
@@ -420,15 +421,6 @@ var pythonTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile
 func fits(build, python string) bool {
 	m := pythonTag().FindStringSubmatch(build)
 	return m == nil || python == "" || m[1]+"."+m[2] == python
-}
-
-// minor is X.Y of a version of python; "" when it has no Y.
-func minor(version string) string {
-	f := strings.SplitN(version, ".", 3)
-	if len(f) < 2 {
-		return ""
-	}
-	return f[0] + "." + f[1]
 }
 
 // better prefers, among records of one name and version, the first channel, the

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hpcc/conda/fetch"
+	"hpcc/testdata/condatest"
 )
 
 // bigIndex writes an index of n records, as large as conda-forge's of 2023 with
@@ -77,7 +78,7 @@ func BenchmarkIndex(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	write(b, file+".zst", zst(data))
-	write(b, file, []byte(strings.Repeat("x", 10)))
+	condatest.Write(b, file+".zst", zst(data))
+	condatest.Write(b, file, []byte(strings.Repeat("x", 10)))
 	b.Run("zstd", run)
 }

@@ -11,17 +11,19 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/conda/pip"
 )
 
-// pipTarget is what wheels are chosen for, as far as is known before any package is here.
-func (p *Plan) pipTarget() (*pipTarget, error) {
-	t := &pipTarget{Subdir: p.Subdir, Prefix: p.Prefix, SitePackages: p.site}
+// pip.Target is what wheels are chosen for, as far as is known before any package is here.
+func (p *Plan) pipTarget() (*pip.Target, error) {
+	t := &pip.Target{Subdir: p.Subdir, Prefix: p.Prefix, SitePackages: p.site}
 	for _, r := range p.pkgs {
 		if err := setPython(t, r); err != nil {
 			return nil, err
 		}
-		if isPipVersion(r.Version) && slices.ContainsFunc(r.Depends, func(d string) bool { return dependency(d) == "python" }) {
-			t.Provided = append(t.Provided, pipProvided{Name: pipName(r.Name), Version: r.Version, Package: r.Name})
+		if pip.IsVersion(r.Version) && slices.ContainsFunc(r.Depends, func(d string) bool { return dependency(d) == "python" }) {
+			t.Provided = append(t.Provided, pip.Provided{Name: pip.NormalName(r.Name), Version: r.Version, Package: r.Name})
 		}
 	}
 	if t.Python == "" {
@@ -34,9 +36,9 @@ var errNoPython = errors.New("pip packages need a python in the environment; add
 
 // aimPip fills in what the target has of a conda environment that is being
 // installed: its python, its distributions, its paths.
-func aimPip(t *pipTarget, in *installer) error {
+func aimPip(t *pip.Target, in *installer) error {
 	t.Subdir, t.Prefix, t.SitePackages = in.plan.Subdir, in.plan.Prefix, in.plan.site
-	t.Paths = map[string]pipOwner{}
+	t.Paths = map[string]pip.Owner{}
 	for _, p := range in.packages {
 		if err := setPython(t, p.rec); err != nil {
 			return err
@@ -46,18 +48,18 @@ func aimPip(t *pipTarget, in *installer) error {
 			if p.lost[dst] {
 				continue
 			}
-			t.Paths[dst] = pipOwner{Package: p.rec.Name, Dir: e.Type == "directory"}
-			if name, version, ok := installedDist(dst, in.plan.site); ok {
-				t.Provided = append(t.Provided, pipProvided{Name: name, Version: version, Package: p.rec.Name})
+			t.Paths[dst] = pip.Owner{Package: p.rec.Name, Dir: e.Type == "directory"}
+			if name, version, ok := pip.InstalledDist(dst, in.plan.site); ok {
+				t.Provided = append(t.Provided, pip.Provided{Name: name, Version: version, Package: p.rec.Name})
 			}
 		}
 		for _, c := range p.points {
 			if dst := "bin/" + c.name; !p.lostPoints[dst] {
-				t.Paths[dst] = pipOwner{Package: p.rec.Name}
+				t.Paths[dst] = pip.Owner{Package: p.rec.Name}
 			}
 		}
 	}
-	slices.SortFunc(t.Provided, func(a, b pipProvided) int { return strings.Compare(a.Name+" "+a.Package, b.Name+" "+b.Package) })
+	slices.SortFunc(t.Provided, func(a, b pip.Provided) int { return strings.Compare(a.Name+" "+a.Package, b.Name+" "+b.Package) })
 	if t.Python == "" {
 		return errNoPython
 	}
@@ -65,7 +67,7 @@ func aimPip(t *pipTarget, in *installer) error {
 }
 
 // setPython takes the environment's python, when a package is it.
-func setPython(t *pipTarget, r *record) error {
+func setPython(t *pip.Target, r *record) error {
 	if r.Name != "python" {
 		return nil
 	}
@@ -77,12 +79,12 @@ func setPython(t *pipTarget, r *record) error {
 }
 
 // chooseWheels resolves what of the export is pip's; nil without such packages.
-func (in *installer) chooseWheels(ctx context.Context, o Options) (*pipPlan, error) {
+func (in *installer) chooseWheels(ctx context.Context, o Options) (*pip.Plan, error) {
 	e := in.plan.export
 	if len(e.Pip) == 0 {
 		return nil, nil
 	}
-	t := pipTarget{}
+	t := pip.Target{}
 	if err := aimPip(&t, in); err != nil {
 		return nil, &LineError{e.File, e.Pip[0].Line, err}
 	}
@@ -91,28 +93,28 @@ func (in *installer) chooseWheels(ctx context.Context, o Options) (*pipPlan, err
 	}
 	po := e.pipOptions(o)
 	if po.Build != nil {
-		po.Build.home = in.plan.Prefix
-		po.Build.below = func() ([]v1.Layer, []string, string, error) {
+		po.Build.Home = in.plan.Prefix
+		po.Build.Below = func() ([]v1.Layer, []string, string, error) {
 			below, err := in.ground()
 			return below, in.env.Env, in.env.Path, err
 		}
 	}
-	return resolvePip(ctx, in.store, e.Pip, t, po)
+	return pip.Resolve(ctx, in.store, e.Pip, t, po)
 }
 
-// pipOptions are those of the file, behind those of the user.
-func (e *Export) pipOptions(o Options) pipOptions {
+// pip.Options are those of the file, behind those of the user.
+func (e *Export) pipOptions(o Options) pip.Options {
 	dir := filepath.Dir(e.File)
-	po := pipOptions{File: e.File, Dir: dir, Indexes: o.Indexes.before(e.PipIndexes, dir), Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: o.Tee}
+	po := pip.Options{File: e.File, Dir: dir, Indexes: o.Indexes.Before(e.PipIndexes, dir), Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: o.Tee}
 	if o.Step != nil {
-		po.Build = &pipWorkshop{step: o.Step}
+		po.Build = &pip.Workshop{Step: o.Step}
 	}
 	return po
 }
 
 // linkPip decides which C library wheels have to be linked with: the one that
 // python is, which is musl where its own modules say so.
-func linkPip(t *pipTarget, o Options) error {
+func linkPip(t *pip.Target, o Options) error {
 	var l Libc
 	if o.Libc != nil {
 		var err error
@@ -121,7 +123,7 @@ func linkPip(t *pipTarget, o Options) error {
 		}
 	}
 	for p := range t.Paths {
-		if strings.HasPrefix(p, "lib/python"+minor(t.Python)+"/lib-dynload/") && strings.HasSuffix(p, "-linux-musl.so") {
+		if strings.HasPrefix(p, "lib/python"+pip.Minor(t.Python)+"/lib-dynload/") && strings.HasSuffix(p, "-linux-musl.so") {
 			t.Musl = cmp.Or(l.Musl, defaultMusl)
 			return nil
 		}

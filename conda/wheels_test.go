@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"hpcc/conda/pip"
+	"hpcc/testdata/condatest"
 )
 
 // A lock file says what sources were built with; nobody is asked again.
@@ -25,26 +28,26 @@ func TestPipOnConda(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := &installer{plan: plan, store: newStore(t), env: &Environment{}}
+	in := &installer{plan: plan, store: condatest.NewStore(t), env: &Environment{}}
 	if err := errors.Join(in.fetch(t.Context(), Options{}), in.read(t.Context()), in.settle()); err != nil {
 		t.Fatal(err)
 	}
-	target := pipTarget{Glibc: "2.36"}
+	target := pip.Target{Glibc: "2.36"}
 	if err := aimPip(&target, in); err != nil {
 		t.Fatal(err)
 	}
-	want := []pipProvided{{Name: "egg", Version: "2.0", Package: "pytorch"}, {Name: "old-one", Version: "1.0", Package: "pytorch"}, {Name: "tool", Version: "3.0", Package: "tool"}, {Name: "torch", Version: "2.1.0", Package: "pytorch"}}
+	want := []pip.Provided{{Name: "egg", Version: "2.0", Package: "pytorch"}, {Name: "old-one", Version: "1.0", Package: "pytorch"}, {Name: "tool", Version: "3.0", Package: "tool"}, {Name: "torch", Version: "2.1.0", Package: "pytorch"}}
 	if fmt.Sprint(target.Provided) != fmt.Sprint(want) || target.Python != "3.11.4" || target.Prefix != "/opt/conda" || target.SitePackages != strings.TrimSuffix(site, "/") {
 		t.Errorf("target = %+v; want %v", target, want)
 	}
-	wheels := wheelDir(t, simple("user", "1", "torch>=2", "tool", "egg"), testWheel{name: "clash", version: "1", points: "[console_scripts]\ntool = clash:main\n"})
-	rows := []PipRequirement{{Line: 1, Name: "user"}, {Line: 2, Name: "clash"}, {Line: 3, Name: "torch", Specifier: "==2.1"}}
-	o := pipOptions{Indexes: PipIndexes{FindLinks: []string{wheels}, NoIndex: true}, Closed: true}
-	chosen, err := resolvePip(t.Context(), in.store, rows, target, o)
+	wheels := condatest.WheelDir(t, condatest.SimpleWheel("user", "1", "torch>=2", "tool", "egg"), condatest.Wheel{Name: "clash", Version: "1", Points: "[console_scripts]\ntool = clash:main\n"})
+	rows := []pip.Requirement{{Line: 1, Name: "user"}, {Line: 2, Name: "clash"}, {Line: 3, Name: "torch", Specifier: "==2.1"}}
+	o := pip.Options{Indexes: pip.Indexes{FindLinks: []string{wheels}, NoIndex: true}, Closed: true}
+	chosen, err := pip.Resolve(t.Context(), in.store, rows, target, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, told, err := chosen.layers(t.Context(), in.store, o)
+	_, told, err := chosen.Layers(t.Context(), in.store, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,21 +59,21 @@ func TestPipOnConda(t *testing.T) {
 	if err := aimPip(&target, in); err != nil || target.Paths == nil { // the python of before stays
 		t.Errorf("an environment without packages: %v", err)
 	}
-	if err := aimPip(&pipTarget{}, in); err == nil || !strings.Contains(err.Error(), "need a python") {
+	if err := aimPip(&pip.Target{}, in); err == nil || !strings.Contains(err.Error(), "need a python") {
 		t.Errorf("an environment without python: %v", err)
 	}
 }
 
 // A package that was built from sources is locked with the wheels that it was built with.
 func TestLockBuilt(t *testing.T) {
-	with := Wheel{Name: "setuptools", Version: "66", SHA256: shaA, address: "https://i.example/setuptools-66-py3-none-any.whl"}
-	lock := (&Plan{Subdir: "linux-64", export: &Export{}}).Lock([]Wheel{{Name: "a", Version: "1", SHA256: shaA, address: "https://i.example/a-1.tar.gz", BuiltWith: []Wheel{with}}})
+	with := pip.Wheel{Name: "setuptools", Version: "66", SHA256: shaA, Address: "https://i.example/setuptools-66-py3-none-any.whl"}
+	lock := (&Plan{Subdir: "linux-64", export: &Export{}}).Lock([]pip.Wheel{{Name: "a", Version: "1", SHA256: shaA, Address: "https://i.example/a-1.tar.gz", BuiltWith: []pip.Wheel{with}}})
 	var text bytes.Buffer
 	if err := WriteLock(&text, "x", []Locked{lock}); err != nil {
 		t.Fatal(err)
 	}
 	e, err := Read(&text, "conda-lock.yml", ReadOptions{Subdir: "linux-64"})
-	if err != nil || len(e.Pip) != 1 || fmt.Sprint(e.Pip[0].BuildWith) != "[setuptools @ "+with.address+"#sha256="+shaA+"]" || e.Pip[0].URL != "https://i.example/a-1.tar.gz" {
+	if err != nil || len(e.Pip) != 1 || fmt.Sprint(e.Pip[0].BuildWith) != "[setuptools @ "+with.Address+"#sha256="+shaA+"]" || e.Pip[0].URL != "https://i.example/a-1.tar.gz" {
 		t.Errorf("read again it is %+v, %v", e, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/conda"
+	"hpcc/conda/pip"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -97,7 +98,7 @@ func condaOptions(c *cli.Context, t *steps, o build.Options) build.CondaOptions 
 	return build.CondaOptions{
 		File: c.String("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
 		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Cuda: c.String("with-cuda"), Python: c.String("python"),
-		Indexes: conda.PipIndexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: o.PlainHTTP},
+		Indexes: pip.Indexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: o.PlainHTTP},
 		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: o.NoCache,
 		Platform: o.Platform, PlainHTTP: o.PlainHTTP, NoRun: c.Bool("no-run"), Progress: t.event, Inputs: o.Inputs,
 	}

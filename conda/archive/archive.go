@@ -1,3 +1,5 @@
+// Package archive reads archives that are not trusted: names cannot leave a directory,
+// and sizes, numbers of entries and zip directories are bounded.
 package archive
 
 import (

@@ -1,3 +1,5 @@
+// Package brief shortens texts and lists for messages, in the order that people expect:
+// 1.9 is before 1.10.
 package brief
 
 import (

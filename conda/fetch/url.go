@@ -1,3 +1,10 @@
+// Package fetch brings files here for conda and pip: it asks servers, keeps archives in
+// the store's cache, and takes credentials out of addresses.
+//
+//	URL with login or $VARIABLE → Get, Open, Web → File.Keep: digest compared → cache
+//
+// No error, layer or lock file that is made of [Hide], [Bare] or [Public] has a credential.
+// What is kept was compared with its digest, as far as one is known.
 package fetch
 
 import (

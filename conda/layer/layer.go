@@ -1,3 +1,10 @@
+// Package layer writes packages into image layers, and finds the layers that were
+// written before.
+//
+//	packages → Order → Spread: which layer → Put: files below the prefix → Keep
+//
+// The same packages give the same layers on every machine, and a change of one package
+// changes one layer. Files get the owner 0:0 and no time of day.
 package layer
 
 import (

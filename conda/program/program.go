@@ -1,3 +1,5 @@
+// Package program writes the small programs that stand for entry points, functions of
+// Python modules: those of wheels and those of noarch packages of conda.
 package program
 
 import (

@@ -1,3 +1,5 @@
+// Package steps says what has to run in an image while it is built: scripts of conda
+// packages and builds of Python sources. It starts no process: package build does.
 package steps
 
 import (

@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"archive/tar"
@@ -25,11 +25,11 @@ import (
 	"hpcc/store"
 )
 
-// A pipInstall is a wheel being installed.
-type pipInstall struct {
+// A installation is a wheel being installed.
+type installation struct {
 	*wheel
 	file  string // in the cache, where its name begins with its digest
-	pick  *pipPick
+	pick  *pick
 	rec   *fetch.File
 	built bool // from sources, just now: the times in the wheel are of no worth
 	lost  map[string]bool
@@ -38,7 +38,7 @@ type pipInstall struct {
 // layers fetches the wheels, checks them and writes layers to put above those of
 // the conda packages. Notes are what was not kept, for people. The same plan
 // gives the same layers.
-func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (layers []v1.Layer, notes []string, err error) {
+func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) (layers []v1.Layer, notes []string, err error) {
 	in, err := p.open(ctx, o)
 	defer func() {
 		for _, x := range in {
@@ -55,7 +55,7 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 		return nil, nil, err
 	}
 	notes = append(notes, p.missing(in)...)
-	groups := layer.Spread(in, o.PackageLayers, func(x *pipInstall) layer.Package { return layer.Package{Name: x.pick.name, Size: x.rec.Size} })
+	groups := layer.Spread(in, o.PackageLayers, func(x *installation) layer.Package { return layer.Package{Name: x.pick.name, Size: x.rec.Size} })
 	layers = make([]v1.Layer, len(groups))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
@@ -72,7 +72,7 @@ func (p *pipPlan) layers(ctx context.Context, s *store.Store, o pipOptions) (lay
 }
 
 // open fetches and reads all wheels, and builds those that come as sources.
-func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error) {
+func (p *Plan) open(ctx context.Context, o Options) ([]*installation, error) {
 	var total, done int64
 	for _, x := range p.picks {
 		total += x.file.size
@@ -85,8 +85,8 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 			o.Progress(done, max(total, done))
 		}
 	}
-	in := make([]*pipInstall, len(p.picks))
-	built := map[*pipPick]*builtWheel{}
+	in := make([]*installation, len(p.picks))
+	built := map[*pick]*builtWheel{}
 	for i, x := range p.picks {
 		if x.file.wheel == nil {
 			b, err := p.fetch.builder.build(ctx, x)
@@ -113,7 +113,7 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 				return fmt.Errorf("reading %s: %w", name.file, err)
 			}
 			p.Wheels[i].SHA256 = rec.SHA256
-			in[i] = &pipInstall{wheel: w, file: file, pick: x, rec: rec, built: built[x] != nil, lost: map[string]bool{}}
+			in[i] = &installation{wheel: w, file: file, pick: x, rec: rec, built: built[x] != nil, lost: map[string]bool{}}
 			return nil
 		})
 	}
@@ -121,18 +121,18 @@ func (p *pipPlan) open(ctx context.Context, o pipOptions) ([]*pipInstall, error)
 }
 
 // sortInstalls orders wheels so that each comes after what it needs.
-func sortInstalls(in []*pipInstall) []*pipInstall {
-	return layer.Order(in, func(x *pipInstall) layer.Package {
+func sortInstalls(in []*installation) []*installation {
+	return layer.Order(in, func(x *installation) layer.Package {
 		p := layer.Package{Name: x.pick.name}
 		for _, d := range x.meta.requires {
-			p.Needs = append(p.Needs, pipName(d.Name))
+			p.Needs = append(p.Needs, NormalName(d.Name))
 		}
 		return p
 	})
 }
 
 // paths are all that the installation writes, below the prefix.
-func (x *pipInstall) paths(t *pipTarget) []string {
+func (x *installation) paths(t *Target) []string {
 	var out []string
 	for _, e := range x.files {
 		out = append(out, e.dst)
@@ -149,8 +149,8 @@ func (x *pipInstall) paths(t *pipTarget) []string {
 // settle decides who owns each path. A path that several wheels have is the last
 // one's, as with pip; the others leave it out. What would be written through
 // another's file or link is refused.
-func (p *pipPlan) settle(in []*pipInstall) (notes []string, err error) {
-	owner := map[string]*pipInstall{}
+func (p *Plan) settle(in []*installation) (notes []string, err error) {
+	owner := map[string]*installation{}
 	clashes := map[[2]string][]string{}
 	for _, x := range in {
 		for _, dst := range x.paths(&p.target) {
@@ -188,14 +188,14 @@ func (p *pipPlan) settle(in []*pipInstall) (notes []string, err error) {
 }
 
 // missing tells what the wheels need and nothing brings, or not in that version.
-func (p *pipPlan) missing(in []*pipInstall) (notes []string) {
-	have := map[string]pipVersion{}
+func (p *Plan) missing(in []*installation) (notes []string) {
+	have := map[string]pyVersion{}
 	for _, x := range p.target.Provided {
-		if v, err := parsePipVersion(x.Version); err == nil {
-			have[pipName(x.Name)] = v
+		if v, err := parseVersion(x.Version); err == nil {
+			have[NormalName(x.Name)] = v
 		}
 	}
-	byName := map[string]*pipInstall{}
+	byName := map[string]*installation{}
 	for _, x := range in {
 		have[x.pick.name], byName[x.pick.name] = x.pick.version, x
 	}
@@ -220,15 +220,15 @@ func (p *pipPlan) missing(in []*pipInstall) (notes []string) {
 			if !d.cond.holds(env, a.extra) || (a.extra != "" && d.cond.holds(env, "")) {
 				continue
 			}
-			name := pipName(d.Name)
+			name := NormalName(d.Name)
 			for _, e := range d.Extras {
 				queue = append(queue, ask{name, e})
 			}
 			switch v, ok := have[name]; {
 			case !ok:
-				notes = append(notes, fmt.Sprintf("%s needs %s, which nothing brings", x.pick, d.PipRequirement))
+				notes = append(notes, fmt.Sprintf("%s needs %s, which nothing brings", x.pick, d.Requirement))
 			case !d.spec.match(v):
-				notes = append(notes, fmt.Sprintf("%s needs %s, and there is %s", x.pick, d.PipRequirement, v))
+				notes = append(notes, fmt.Sprintf("%s needs %s, and there is %s", x.pick, d.Requirement, v))
 			}
 		}
 	}
@@ -237,7 +237,7 @@ func (p *pipPlan) missing(in []*pipInstall) (notes []string) {
 }
 
 // install writes the wheel's files, its programs and its record to a layer.
-func (x *pipInstall) install(ctx context.Context, w *layer.Writer, t *pipTarget) error {
+func (x *installation) install(ctx context.Context, w *layer.Writer, t *Target) error {
 	var rows [][3]string
 	row := func(dst, sum string, size int64) {
 		r := [3]string{relative(t.site(), dst), sum, fmt.Sprint(size)}
@@ -287,7 +287,7 @@ func (x *pipInstall) install(ctx context.Context, w *layer.Writer, t *pipTarget)
 }
 
 // put writes one file of the wheel and holds it to its digest.
-func (x *pipInstall) put(w *layer.Writer, e *wheelEntry, t *pipTarget, row func(dst, sum string, size int64)) error {
+func (x *installation) put(w *layer.Writer, e *wheelEntry, t *Target, row func(dst, sum string, size int64)) error {
 	r, err := e.zip.Open()
 	if err != nil {
 		return err
@@ -344,7 +344,7 @@ const maxScript = 256 << 20
 
 // putScript writes a program of the wheel, with the environment's python in its
 // first line. Programs that are binaries are scripts too, in wheels.
-func (x *pipInstall) putScript(w *layer.Writer, e *wheelEntry, t *pipTarget, h tar.Header, from io.Reader, check func() error, row func(dst, sum string, size int64)) error {
+func (x *installation) putScript(w *layer.Writer, e *wheelEntry, t *Target, h tar.Header, from io.Reader, check func() error, row func(dst, sum string, size int64)) error {
 	data, err := archive.ReadAll(from, min(e.size, maxScript))
 	if err == nil && int64(len(data)) != e.size {
 		err = fmt.Errorf("it has %d bytes, not %d", len(data), e.size)
@@ -375,7 +375,7 @@ func (x *pipInstall) putScript(w *layer.Writer, e *wheelEntry, t *pipTarget, h t
 // origin is direct_url.json (PEP 610): where a wheel came from that a row names
 // by URL. Of a file of this machine there is none: it would name the machine's
 // directories.
-func (x *pipInstall) origin() []byte {
+func (x *installation) origin() []byte {
 	u := fetch.Public(x.pick.file.url)
 	if !x.pick.direct || u == "" {
 		return nil

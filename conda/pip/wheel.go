@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"archive/zip"
@@ -78,7 +78,7 @@ func (w *wheel) contents() (files map[string]*zip.File, err error) {
 
 // openWheel reads what a wheel says of itself and checks the paths of all its
 // files. Their content is checked when it is written. t says where they go.
-func openWheel(file string, name *wheelName, t *pipTarget) (*wheel, error) {
+func openWheel(file string, name *wheelName, t *Target) (*wheel, error) {
 	w, files, err := openArchive(file, name)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func openWheel(file string, name *wheelName, t *pipTarget) (*wheel, error) {
 }
 
 // read reads the wheel's METADATA, WHEEL, RECORD and entry points.
-func (w *wheel) read(files map[string]*zip.File, t *pipTarget) error {
+func (w *wheel) read(files map[string]*zip.File, t *Target) error {
 	if err := w.readWheelFile(files); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (w *wheel) read(files map[string]*zip.File, t *pipTarget) error {
 	if w.meta, err = parseDistMeta(b); err != nil {
 		return err
 	}
-	if pipName(w.meta.name) != pipName(w.name.dist) || w.meta.version.compare(w.name.version) != 0 {
+	if NormalName(w.meta.name) != NormalName(w.name.dist) || w.meta.version.compare(w.name.version) != 0 {
 		return fmt.Errorf("it holds %s %s", w.meta.name, w.meta.version)
 	}
 	if !w.meta.runsOn(t.Python) {
@@ -162,7 +162,7 @@ func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 		found = dir
 	}
 	dist, _, _ := strings.Cut(strings.TrimSuffix(found, ".dist-info"), "-")
-	if pipName(dist) != pipName(name.dist) {
+	if NormalName(dist) != NormalName(name.dist) {
 		return "", fmt.Errorf("its *.dist-info is %q", brief.Text(found))
 	}
 	return found, nil
@@ -208,7 +208,7 @@ func (w *wheel) readWheelFile(files map[string]*zip.File) error {
 	return nil
 }
 
-func (w *wheel) readPoints(files map[string]*zip.File, t *pipTarget) error {
+func (w *wheel) readPoints(files map[string]*zip.File, t *Target) error {
 	if files[w.info+"/entry_points.txt"] == nil {
 		return nil
 	}
@@ -224,7 +224,7 @@ func (w *wheel) readPoints(files map[string]*zip.File, t *pipTarget) error {
 	for _, p := range gui {
 		named[p.Name] = true
 	}
-	w.programs = append(program.Drop(program.Versioned(console, minor(t.Python)), func(name string) bool { return named[name] }), gui...)
+	w.programs = append(program.Drop(program.Versioned(console, Minor(t.Python)), func(name string) bool { return named[name] }), gui...)
 	return nil
 }
 
@@ -240,7 +240,7 @@ func (w *wheel) ours(name string) bool {
 
 // readRecord holds RECORD against the archive: each file stands there with a
 // digest, none is missing. Then it decides where the files go.
-func (w *wheel) readRecord(files map[string]*zip.File, t *pipTarget) error {
+func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 	b, err := w.small(files, "RECORD", maxRecordFile)
 	if err != nil {
 		return err
@@ -368,7 +368,7 @@ func recordSum(alg string, sum []byte) string {
 }
 
 // aim decides where the file goes.
-func (e *wheelEntry) aim(name string, w *wheel, t *pipTarget) error {
+func (e *wheelEntry) aim(name string, w *wheel, t *Target) error {
 	site := t.site()
 	top, rest, _ := strings.Cut(name, "/")
 	if !strings.HasSuffix(top, ".data") {
@@ -386,7 +386,7 @@ func (e *wheelEntry) aim(name string, w *wheel, t *pipTarget) error {
 	case "purelib", "platlib":
 		e.dst = path.Join(site, rest)
 	case "headers":
-		e.dst = path.Join("include/python"+minor(t.Python), w.meta.name, rest)
+		e.dst = path.Join("include/python"+Minor(t.Python), w.meta.name, rest)
 	case "scripts":
 		e.dst, e.script, e.exec = path.Join("bin", rest), true, true
 	case "data":

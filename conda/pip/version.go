@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"cmp"
@@ -12,9 +12,9 @@ import (
 	"hpcc/conda/brief"
 )
 
-// A pipVersion is a version as PEP 440 has it. Numbers are kept as digits
+// A pyVersion is a version as PEP 440 has it. Numbers are kept as digits
 // without zeros at their head, since dates and commit counts outgrow integers.
-type pipVersion struct {
+type pyVersion struct {
 	epoch   string
 	release []string
 	pre     string // "a", "b" or "rc"; "" for none
@@ -38,12 +38,12 @@ const maxPipVersion = 256
 
 var preLetter = map[string]string{"alpha": "a", "a": "a", "beta": "b", "b": "b", "preview": "rc", "pre": "rc", "c": "rc", "rc": "rc"}
 
-func parsePipVersion(s string) (pipVersion, error) {
+func parseVersion(s string) (pyVersion, error) {
 	m := versionParts().FindStringSubmatch(strings.ToLower(strings.TrimSpace(s)))
 	if m == nil || len(s) > maxPipVersion {
-		return pipVersion{}, fmt.Errorf("%q is no version (PEP 440)", brief.Text(s))
+		return pyVersion{}, fmt.Errorf("%q is no version (PEP 440)", brief.Text(s))
 	}
-	v := pipVersion{epoch: digitsOf(m[1]), pre: preLetter[m[3]]}
+	v := pyVersion{epoch: digitsOf(m[1]), pre: preLetter[m[3]]}
 	for n := range strings.SplitSeq(m[2], ".") {
 		v.release = append(v.release, digitsOf(n))
 	}
@@ -76,7 +76,7 @@ func digitsOf(s string) string {
 }
 
 // String is the version's normal form.
-func (v pipVersion) String() string {
+func (v pyVersion) String() string {
 	if v.release == nil {
 		return "" // no version
 	}
@@ -97,7 +97,7 @@ func (v pipVersion) String() string {
 }
 
 // base is epoch and release alone.
-func (v pipVersion) base() string {
+func (v pyVersion) base() string {
 	s := strings.Join(v.release, ".")
 	if v.epoch != "0" {
 		s = v.epoch + "!" + s
@@ -106,15 +106,15 @@ func (v pipVersion) base() string {
 }
 
 // public is the version without its local part.
-func (v pipVersion) public() pipVersion {
+func (v pyVersion) public() pyVersion {
 	v.local = nil
 	return v
 }
 
-func (v pipVersion) isPre() bool { return v.pre != "" || v.dev != "" }
+func (v pyVersion) isPre() bool { return v.pre != "" || v.dev != "" }
 
 // part is the n-th number of the release, 0 behind its end.
-func (v pipVersion) part(n int) string {
+func (v pyVersion) part(n int) string {
 	if n < len(v.release) {
 		return v.release[n]
 	}
@@ -123,7 +123,7 @@ func (v pipVersion) part(n int) string {
 
 // sameBase says whether epoch and the first n numbers of the release are those
 // of o.
-func (v pipVersion) sameBase(o pipVersion, n int) bool {
+func (v pyVersion) sameBase(o pyVersion, n int) bool {
 	for i := range n {
 		if v.part(i) != o.part(i) {
 			return false
@@ -135,7 +135,7 @@ func (v pipVersion) sameBase(o pipVersion, n int) bool {
 // compare orders versions: epoch, release, then development releases before
 // alphas, betas, candidates, the release itself, post-releases; each local
 // version after the one without.
-func (v pipVersion) compare(o pipVersion) int {
+func (v pyVersion) compare(o pyVersion) int {
 	if c := brief.CompareNumbers(v.epoch, o.epoch); c != 0 {
 		return c
 	}
@@ -153,7 +153,7 @@ func (v pipVersion) compare(o pipVersion) int {
 	)
 }
 
-func (v pipVersion) preRank() string {
+func (v pyVersion) preRank() string {
 	switch {
 	case v.pre != "":
 		return v.pre
@@ -163,7 +163,7 @@ func (v pipVersion) preRank() string {
 	return "z"
 }
 
-func noDev(v pipVersion) int {
+func noDev(v pyVersion) int {
 	if v.dev == "" {
 		return 0
 	}
@@ -184,26 +184,26 @@ func compareLocal(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// A pipSpec is one clause of a version specifier, such as >=1.2.
-type pipSpec struct {
+// A clause is one clause of a version specifier, such as >=1.2.
+type clause struct {
 	op   string
 	text string
-	v    pipVersion
+	v    pyVersion
 	wild bool // ==1.2.*
 }
 
-// pipSpecs are clauses that all have to hold; none holds always.
-type pipSpecs []pipSpec
+// specifier are clauses that all have to hold; none holds always.
+type specifier []clause
 
-// parsePipSpecs reads a version specifier: clauses with commas between.
+// parseSpecifier reads a version specifier: clauses with commas between.
 // Old packages write >=1.2.*, which is read as >=1.2.
-func parsePipSpecs(s string) (pipSpecs, error) {
-	var out pipSpecs
+func parseSpecifier(s string) (specifier, error) {
+	var out specifier
 	for clause := range strings.SplitSeq(s, ",") {
 		if clause = strings.TrimSpace(clause); clause == "" {
 			continue
 		}
-		c, err := parsePipSpec(clause)
+		c, err := parseClause(clause)
 		if err != nil {
 			return nil, err
 		}
@@ -212,7 +212,7 @@ func parsePipSpecs(s string) (pipSpecs, error) {
 	return out, nil
 }
 
-func parsePipSpec(clause string) (c pipSpec, err error) {
+func parseClause(clause string) (c clause, err error) {
 	rest := strings.TrimLeft(clause, "=<>!~")
 	c.op, c.text = clause[:len(clause)-len(rest)], strings.TrimSpace(rest)
 	switch c.op {
@@ -226,7 +226,7 @@ func parsePipSpec(clause string) (c pipSpec, err error) {
 		return c, fmt.Errorf("%q does not begin with one of == != ~= <= >= < > ===", brief.Text(clause))
 	}
 	text, wild := strings.CutSuffix(c.text, ".*")
-	if c.v, err = parsePipVersion(text); err != nil {
+	if c.v, err = parseVersion(text); err != nil {
 		return c, err
 	}
 	plain := c.v.pre == "" && c.v.post == "" && c.v.dev == "" && c.v.local == nil
@@ -243,7 +243,7 @@ func parsePipSpec(clause string) (c pipSpec, err error) {
 
 // match says whether the version fulfils every clause. Whether a pre-release is
 // wanted at all is the caller's to ask.
-func (s pipSpecs) match(v pipVersion) bool {
+func (s specifier) match(v pyVersion) bool {
 	for _, c := range s {
 		if !c.match(v) {
 			return false
@@ -252,7 +252,7 @@ func (s pipSpecs) match(v pipVersion) bool {
 	return true
 }
 
-func (c pipSpec) match(v pipVersion) bool {
+func (c clause) match(v pyVersion) bool {
 	pub := v.public()
 	switch c.op {
 	case "===":
@@ -278,7 +278,7 @@ func (c pipSpec) match(v pipVersion) bool {
 	return v.compare(c.v) > 0
 }
 
-func (c pipSpec) equal(v pipVersion) bool {
+func (c clause) equal(v pyVersion) bool {
 	if c.wild {
 		return v.sameBase(c.v, len(c.v.release))
 	}
@@ -289,19 +289,28 @@ func (c pipSpec) equal(v pipVersion) bool {
 }
 
 // pre says whether a clause names a pre-release, which then is allowed.
-func (s pipSpecs) pre() bool {
-	return slices.ContainsFunc(s, func(c pipSpec) bool { return c.op != "!=" && (c.op == "===" || c.v.isPre()) })
+func (s specifier) pre() bool {
+	return slices.ContainsFunc(s, func(c clause) bool { return c.op != "!=" && (c.op == "===" || c.v.isPre()) })
 }
 
 // exact says whether one version is named.
-func (s pipSpecs) exact() bool {
-	return slices.ContainsFunc(s, func(c pipSpec) bool { return c.op == "===" || (c.op == "==" && !c.wild) })
+func (s specifier) exact() bool {
+	return slices.ContainsFunc(s, func(c clause) bool { return c.op == "===" || (c.op == "==" && !c.wild) })
 }
 
-func (s pipSpecs) String() string {
+func (s specifier) String() string {
 	var out []string
 	for _, c := range s {
 		out = append(out, c.op+c.text)
 	}
 	return strings.Join(out, ",")
+}
+
+// Minor is X.Y of a version of python; "" when it has no Y.
+func Minor(version string) string {
+	f := strings.SplitN(version, ".", 3)
+	if len(f) < 2 {
+		return ""
+	}
+	return f[0] + "." + f[1]
 }

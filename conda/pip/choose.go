@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 const sourceRank = math.MaxInt
 
 // rank is that of the wheel's best tag; 0 when the target can use none.
-func (r *pipResolver) rank(w *wheelName) int {
+func (r *resolver) rank(w *wheelName) int {
 	best := 0
 	for _, tag := range w.tags {
 		if n := r.ranks[tag]; n > 0 && (best == 0 || n < best) {
@@ -26,7 +26,7 @@ func (r *pipResolver) rank(w *wheelName) int {
 
 // take keeps what the indexes have of a distribution, and sees what of it the
 // target can use.
-func (r *pipResolver) take(name string, list []pipFile) {
+func (r *resolver) take(name string, list []indexFile) {
 	for i := range list {
 		f := &list[i]
 		f.fits = pythonFits(f.python, r.target.Python)
@@ -39,12 +39,12 @@ func (r *pipResolver) take(name string, list []pipFile) {
 
 // candidates are what fulfils all wants, the best first: one file of each
 // version.
-func (r *pipResolver) candidates(name string, wants []pipWant) ([]*pipPick, error) {
+func (r *resolver) candidates(name string, wants []demand) ([]*pick, error) {
 	if p := r.provided[name]; p != nil {
-		return slices.DeleteFunc([]*pipPick{p}, func(p *pipPick) bool { return !fulfils(p.version, wants) }), nil
+		return slices.DeleteFunc([]*pick{p}, func(p *pick) bool { return !fulfils(p.version, wants) }), nil
 	}
 	if list := r.direct[name]; list != nil {
-		return slices.DeleteFunc(slices.Clone(list), func(p *pipPick) bool { return !fulfils(p.version, wants) }), nil
+		return slices.DeleteFunc(slices.Clone(list), func(p *pick) bool { return !fulfils(p.version, wants) }), nil
 	}
 	if _, ok := r.files[name]; !ok {
 		list, err := r.index.files(r.ctx, name)
@@ -53,15 +53,15 @@ func (r *pipResolver) candidates(name string, wants []pipWant) ([]*pipPick, erro
 		}
 		r.take(name, list)
 	}
-	exact := slices.ContainsFunc(wants, func(w pipWant) bool { return w.spec.exact() })
-	pre := slices.ContainsFunc(wants, func(w pipWant) bool { return w.spec.pre() })
-	var finals, pres []*pipPick
+	exact := slices.ContainsFunc(wants, func(w demand) bool { return w.spec.exact() })
+	pre := slices.ContainsFunc(wants, func(w demand) bool { return w.spec.pre() })
+	var finals, pres []*pick
 	for i := range r.files[name] {
 		f := &r.files[name][i]
 		if !fulfils(f.version, wants) || r.fault(f, wants) != "" || (f.yanked && !exact) {
 			continue
 		}
-		p := (&pipPick{name: name, version: f.version, file: f, rank: f.rank}).demand(wants)
+		p := (&pick{name: name, version: f.version, file: f, rank: f.rank}).demand(wants)
 		if f.version.isPre() && !pre {
 			pres = append(pres, p)
 		} else {
@@ -71,18 +71,18 @@ func (r *pipResolver) candidates(name string, wants []pipWant) ([]*pipPick, erro
 	if finals == nil {
 		finals = pres // a distribution may have nothing else
 	}
-	slices.SortStableFunc(finals, func(a, b *pipPick) int {
+	slices.SortStableFunc(finals, func(a, b *pick) int {
 		return cmp.Or(b.version.compare(a.version), cmp.Compare(a.rank, b.rank), b.file.wheel.compareBuild(a.file.wheel))
 	})
-	return slices.CompactFunc(finals, func(a, b *pipPick) bool { return a.version.compare(b.version) == 0 }), nil
+	return slices.CompactFunc(finals, func(a, b *pick) bool { return a.version.compare(b.version) == 0 }), nil
 }
 
-func fulfils(v pipVersion, wants []pipWant) bool {
-	return !slices.ContainsFunc(wants, func(w pipWant) bool { return !w.spec.match(v) })
+func fulfils(v pyVersion, wants []demand) bool {
+	return !slices.ContainsFunc(wants, func(w demand) bool { return !w.spec.match(v) })
 }
 
 // fault says why a file that has a wanted version cannot be used; "" when it can.
-func (r *pipResolver) fault(f *pipFile, wants []pipWant) string {
+func (r *resolver) fault(f *indexFile, wants []demand) string {
 	switch {
 	case f.wheel == nil && r.options.Build == nil:
 		return "sources"
@@ -117,7 +117,7 @@ func agree(has, allowed []string) bool {
 
 // reason says why nothing fulfils the wants, and the Dockerfile line that helps
 // where there are sources.
-func (r *pipResolver) reason(name string, wants []pipWant) (why, run string) {
+func (r *resolver) reason(name string, wants []demand) (why, run string) {
 	if p := r.provided[name]; p != nil {
 		return fmt.Sprintf("conda's package %s brings %s %s; take one of the two rows out", p.by, name, p.version), ""
 	}
@@ -167,7 +167,7 @@ func (r *pipResolver) reason(name string, wants []pipWant) (why, run string) {
 }
 
 // because is why sources are not built.
-func (r *pipResolver) because() string {
+func (r *resolver) because() string {
 	if r.options.NoBuild == "" {
 		return ""
 	}
@@ -175,7 +175,7 @@ func (r *pipResolver) because() string {
 }
 
 // near is a version of the specifier, to list others around it.
-func (s pipSpecs) near() string {
+func (s specifier) near() string {
 	for _, c := range s {
 		if c.v.release != nil {
 			return c.v.String()
@@ -185,10 +185,10 @@ func (s pipSpecs) near() string {
 }
 
 // localHint explains versions such as 2.1.2+cu118, which other indexes have.
-func localHint(wants []pipWant, files []pipFile) string {
+func localHint(wants []demand, files []indexFile) string {
 	for _, w := range wants {
 		for _, c := range w.spec {
-			if c.v.local != nil && slices.ContainsFunc(files, func(f pipFile) bool { return f.version.compare(c.v.public()) == 0 }) {
+			if c.v.local != nil && slices.ContainsFunc(files, func(f indexFile) bool { return f.version.compare(c.v.public()) == 0 }) {
 				return fmt.Sprintf("; +%s marks a build of another index, which --extra-index-url names", strings.Join(c.v.local, "."))
 			}
 		}

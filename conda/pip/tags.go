@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 type wheelName struct {
 	file    string
 	dist    string // as it stands
-	version pipVersion
+	version pyVersion
 	build   string   // the build tag, which breaks ties; "" for none
 	tags    []string // python-abi-platform
 }
@@ -32,11 +32,11 @@ func parseWheelName(file string) (*wheelName, error) {
 		return nil, errors.New("its name is not NAME-VERSION[-BUILD]-PYTHON-ABI-PLATFORM.whl")
 	}
 	w := &wheelName{file: file, dist: f[0]}
-	if !pipNameText().MatchString(strings.Trim(w.dist, "_")) || strings.ContainsAny(file, "/\\") {
+	if !nameText().MatchString(strings.Trim(w.dist, "_")) || strings.ContainsAny(file, "/\\") {
 		return nil, fmt.Errorf("its name begins with %q, which is no name of a distribution", brief.Text(w.dist))
 	}
 	var err error
-	if w.version, err = parsePipVersion(strings.ReplaceAll(f[1], "_", "-")); err != nil {
+	if w.version, err = parseVersion(strings.ReplaceAll(f[1], "_", "-")); err != nil {
 		return nil, err
 	}
 	if len(f) == 6 {
@@ -76,7 +76,7 @@ func (w *wheelName) compareBuild(o *wheelName) int {
 var oldManylinux = map[int]string{17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 // platforms lists the platform tags that the target can use, best first.
-func (t *pipTarget) platforms() ([]string, error) {
+func (t *Target) platforms() ([]string, error) {
 	processor, linux := strings.CutPrefix(t.Subdir, "linux-")
 	machine := pythonMachine[processor]
 	if machine == "" || !linux {
@@ -132,7 +132,7 @@ func twoNumbers(version string) (x, y int, err error) {
 // ranks numbers the tags that the target can use; the lowest is the best: its
 // own python and ABI, its stable ABI, those of older pythons, any python; and in
 // each the newest C library first (PEP 425, PEP 600, PEP 656).
-func (t *pipTarget) ranks() (map[string]int, error) {
+func (t *Target) ranks() (map[string]int, error) {
 	major, minor, err := twoNumbers(t.Python)
 	if err != nil || major != 3 {
 		return nil, fmt.Errorf("wheels are chosen for CPython 3; the environment's python is %q", t.Python)
@@ -181,15 +181,15 @@ func (t *pipTarget) ranks() (map[string]int, error) {
 
 // environment gives the variables of markers their values in the target. What
 // only the running kernel knows is empty.
-func (t *pipTarget) environment() map[string]string {
+func (t *Target) environment() map[string]string {
 	v := markerValues(t.Subdir)
-	v["python_version"], v["python_full_version"], v["implementation_version"] = minor(t.Python), t.Python, t.Python
+	v["python_version"], v["python_full_version"], v["implementation_version"] = Minor(t.Python), t.Python, t.Python
 	return v
 }
 
 // describe is the target for people.
-func (t *pipTarget) describe() string {
-	s := "for python " + minor(t.Python) + " and " + t.Subdir
+func (t *Target) describe() string {
+	s := "for python " + Minor(t.Python) + " and " + t.Subdir
 	switch {
 	case t.Glibc != "":
 		s += ", glibc " + t.Glibc

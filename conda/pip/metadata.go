@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"fmt"
@@ -11,7 +11,7 @@ import (
 // A distMeta is what a distribution's METADATA says (core metadata).
 type distMeta struct {
 	name     string
-	version  pipVersion
+	version  pyVersion
 	requires []dependencyRow
 	python   string   // Requires-Python
 	format   string   // Metadata-Version
@@ -19,8 +19,8 @@ type distMeta struct {
 }
 
 // of says whether the metadata are those of a pick.
-func (m *distMeta) of(p *pipPick) bool {
-	return pipName(m.name) == p.name && (p.version.release == nil || m.version.compare(p.version) == 0)
+func (m *distMeta) of(p *pick) bool {
+	return NormalName(m.name) == p.name && (p.version.release == nil || m.version.compare(p.version) == 0)
 }
 
 // runsOn says whether the distribution is for a python. What it says of itself
@@ -28,16 +28,16 @@ func (m *distMeta) of(p *pipPick) bool {
 func (m *distMeta) runsOn(python string) bool { return pythonFits(m.python, python) }
 
 func pythonFits(requires, python string) bool {
-	spec, err := parsePipSpecs(requires)
-	v, verr := parsePipVersion(python)
+	spec, err := parseSpecifier(requires)
+	v, verr := parseVersion(python)
 	return err != nil || verr != nil || spec.match(v)
 }
 
 // A dependencyRow is a line of Requires-Dist.
 type dependencyRow struct {
-	PipRequirement
+	Requirement
 	cond *marker
-	spec pipSpecs
+	spec specifier
 }
 
 // parseDistMeta reads METADATA: fields, one a line, until the first empty line.
@@ -53,7 +53,7 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 		case "name":
 			m.name = value
 		case "version":
-			m.version, err = parsePipVersion(value)
+			m.version, err = parseVersion(value)
 		case "requires-python":
 			m.python = value
 		case "requires-dist":
@@ -69,7 +69,7 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 	case err != nil:
 	case major != "1" && major != "2":
 		err = fmt.Errorf("Metadata-Version is %q; 1 and 2 are known", brief.Text(m.format))
-	case !pipNameText().MatchString(m.name) || m.version.release == nil:
+	case !nameText().MatchString(m.name) || m.version.release == nil:
 		err = fmt.Errorf("it has the name %q and the version %q", brief.Text(m.name), m.version)
 	}
 	if err != nil {
@@ -90,13 +90,13 @@ func parseDependency(row string) (dependencyRow, error) {
 }
 
 // dependency reads a row's condition and specifier.
-func (r PipRequirement) dependency() (d dependencyRow, err error) {
-	d.PipRequirement = r
+func (r Requirement) dependency() (d dependencyRow, err error) {
+	d.Requirement = r
 	if r.Marker != "" {
 		if d.cond, err = parseMarker(r.Marker); err != nil {
 			return d, err
 		}
 	}
-	d.spec, err = parsePipSpecs(r.Specifier)
+	d.spec, err = parseSpecifier(r.Specifier)
 	return d, err
 }

@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"encoding/hex"
@@ -15,9 +15,9 @@ import (
 	"hpcc/conda/fetch"
 )
 
-// A PipRequirement is a package that pip installed or is to: a row of a
+// A Requirement is a package that pip installed or is to: a row of a
 // requirements file, with a version specifier or the URL or path of a wheel.
-type PipRequirement struct {
+type Requirement struct {
 	Line      int      // in the file that it comes from; 0 when it has none
 	Name      string   // "" where only a URL or path stands
 	Extras    []string // normal names (PEP 685)
@@ -31,7 +31,7 @@ type PipRequirement struct {
 	BuildWith []string // of sources: URLs of the wheels to build them with; empty: those that the sources ask for
 }
 
-func (r PipRequirement) String() string {
+func (r Requirement) String() string {
 	s := r.Name
 	if len(r.Extras) > 0 {
 		s += "[" + strings.Join(r.Extras, ",") + "]"
@@ -66,19 +66,19 @@ var (
 	// editable is how a row of a directory or repository of sources begins.
 	editable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:-e\s*|--editable[\s=]\s*)`) })
 	// PEP 508: names of distributions and extras.
-	pipNameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`) })
-	pipNameHead = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`) })
-	pipNameRuns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[-_.]+`) })
+	nameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`) })
+	nameHead = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`) })
+	nameRuns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[-_.]+`) })
 )
 
-// pipName is a distribution's or an extra's normal name (PEP 503, PEP 685).
-func pipName(s string) string { return pipNameRuns().ReplaceAllString(strings.ToLower(s), "-") }
+// NormalName is a distribution's or an extra's normal name (PEP 503, PEP 685).
+func NormalName(s string) string { return nameRuns().ReplaceAllString(strings.ToLower(s), "-") }
 
-// parsePipRequirement reads a row as it stands in a requirements file or below
+// ParseRequirement reads a row as it stands in a requirements file or below
 // "pip:" of an environment.yml: a requirement (PEP 508), a URL or a path, with
 // --hash options and a comment behind. Options that stand alone, such as
 // --index-url, are not rows.
-func parsePipRequirement(row string) (PipRequirement, error) {
+func ParseRequirement(row string) (Requirement, error) {
 	row = strings.TrimSpace(row)
 	if strings.HasPrefix(row, "#") {
 		row = ""
@@ -97,7 +97,7 @@ func parsePipRequirement(row string) (PipRequirement, error) {
 			return r, fmt.Errorf("%s is no option of one package that hpcc knows; take it out", brief.Text(o))
 		}
 		alg, sum, _ := strings.Cut(h, ":")
-		if n := hashSizes[alg]; n < 32 || len(sum) != 2*n || !isDigest(sum, 2*n) {
+		if n := hashSizes[alg]; n < 32 || len(sum) != 2*n || strings.Trim(sum, "0123456789abcdefABCDEF") != "" {
 			return r, fmt.Errorf("%q: not sha256, sha384 or sha512, a colon and hex digits", brief.Text(o))
 		}
 		r.Hashes = append(r.Hashes, alg+":"+strings.ToLower(sum))
@@ -125,9 +125,9 @@ func rowOptions(row string) (string, []string) {
 	return row[:i], options
 }
 
-func parseRow(row string) (r PipRequirement, err error) {
-	if len(row) > maxLine {
-		return r, fmt.Errorf("the row has more than %d bytes", maxLine)
+func parseRow(row string) (r Requirement, err error) {
+	if len(row) > maxRow {
+		return r, fmt.Errorf("the row has more than %d bytes", maxRow)
 	}
 	if at := editable().FindString(row); at != "" {
 		r.Editable = true
@@ -173,8 +173,8 @@ func cutMarker(row string) (string, string) {
 
 // named reads NAME[EXTRAS] SPECIFIER, with or without parentheses, or
 // NAME[EXTRAS] @ URL.
-func (r *PipRequirement) named(row string) (err error) {
-	r.Name = pipNameHead().FindString(row)
+func (r *Requirement) named(row string) (err error) {
+	r.Name = nameHead().FindString(row)
 	if r.Name == "" {
 		return errors.New("it does not begin with the name of a package")
 	}
@@ -202,7 +202,7 @@ func (r *PipRequirement) named(row string) (err error) {
 	if strings.HasPrefix(rest, "=") && !strings.HasPrefix(rest, "==") {
 		return errors.New("pip has == where conda has =")
 	}
-	spec, err := parsePipSpecs(rest)
+	spec, err := parseSpecifier(rest)
 	r.Specifier = spec.String()
 	return err
 }
@@ -212,10 +212,10 @@ func parseExtras(list string) (out []string, err error) {
 		if x = strings.TrimSpace(x); x == "" {
 			continue
 		}
-		if !pipNameText().MatchString(x) {
+		if !nameText().MatchString(x) {
 			return nil, fmt.Errorf("%q is no name of an extra", brief.Text(x))
 		}
-		out = append(out, pipName(x))
+		out = append(out, NormalName(x))
 	}
 	return out, nil
 }
@@ -223,7 +223,7 @@ func parseExtras(list string) (out []string, err error) {
 // isLocation says whether a row is a URL or a path, and not a name.
 func isLocation(row string) bool {
 	head, _, _ := strings.Cut(row, " ")
-	switch name := pipNameHead().FindString(row); {
+	switch name := nameHead().FindString(row); {
 	case strings.HasPrefix(row, ".") || strings.HasPrefix(row, "/") || strings.HasPrefix(row, "~"):
 		return true
 	case strings.Contains(head, "://") || strings.HasPrefix(row, "file:"):
@@ -257,7 +257,7 @@ func nameInURL(s string) string {
 	_, frag, _ := strings.Cut(s, "#")
 	for f := range strings.SplitSeq(frag, "&") {
 		if n, ok := strings.CutPrefix(f, "egg="); ok {
-			return pipNameHead().FindString(n)
+			return nameHead().FindString(n)
 		}
 	}
 	return ""
@@ -280,17 +280,17 @@ func fragmentHash(frag string) (string, error) {
 }
 
 // validName reports whether the requirement has a name that a distribution can have.
-func (r PipRequirement) validName() bool { return pipNameText().MatchString(r.Name) }
+func (r Requirement) ValidName() bool { return nameText().MatchString(r.Name) }
 
 // nameInURL is the name of the distribution in the requirement's URL; "" is none.
-func (r PipRequirement) nameInURL() string { return nameInURL(r.URL) }
+func (r Requirement) NameInURL() string { return nameInURL(r.URL) }
 
 // isSource reports whether the requirement names an archive of sources.
-func (r PipRequirement) isSource() bool { return sourceKind(path.Base(locationPath(r.URL))) != "" }
+func (r Requirement) IsSource() bool { return sourceKind(path.Base(locationPath(r.URL))) != "" }
 
 // exactly is the specifier of the very version, which the name of a wheel has:
 // another platform has the version in another wheel.
-func (r PipRequirement) exactly() string {
+func (r Requirement) Exactly() string {
 	if w, err := parseWheelName(path.Base(locationPath(r.URL))); err == nil {
 		return "==" + w.version.String()
 	}
@@ -299,7 +299,7 @@ func (r PipRequirement) exactly() string {
 
 // decide evaluates the marker for no extra, as far as a platform decides it: known is
 // false where the version of python or something else does.
-func (r PipRequirement) decide(subdir string) (holds, known bool, err error) {
+func (r Requirement) Decide(subdir string) (holds, known bool, err error) {
 	if r.Marker == "" {
 		return true, true, nil
 	}
@@ -310,3 +310,6 @@ func (r PipRequirement) decide(subdir string) (holds, known bool, err error) {
 	v := m.decide(markerValues(subdir))
 	return v == yes, v != unknown, nil
 }
+
+// maxRow bounds a requirement, in bytes.
+const maxRow = 64 << 10

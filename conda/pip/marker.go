@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"errors"
@@ -242,7 +242,7 @@ func (m *marker) holds(env map[string]string, extra string) bool {
 	}
 	l, r := value(m.left), value(m.right)
 	if (m.left.variable && m.left.text == "extra") || (m.right.variable && m.right.text == "extra") {
-		l, r = pipName(l), pipName(r)
+		l, r = NormalName(l), NormalName(r)
 	}
 	return compareMarker(l, m.op, r)
 }
@@ -256,8 +256,8 @@ func compareMarker(l, op, r string) bool {
 	case "not in":
 		return !strings.Contains(r, l)
 	}
-	if spec, err := parsePipSpecs(op + r); err == nil && len(spec) == 1 && op != "===" {
-		v, err := parsePipVersion(l)
+	if spec, err := parseSpecifier(op + r); err == nil && len(spec) == 1 && op != "===" {
+		v, err := parseVersion(l)
 		return err == nil && spec.match(v)
 	}
 	switch c := strings.Compare(l, r); op {

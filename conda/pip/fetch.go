@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"context"
@@ -21,24 +21,24 @@ import (
 	"hpcc/store"
 )
 
-// A pipFetcher brings wheels into the store's cache of packages.
-type pipFetcher struct {
+// A fetcher brings wheels into the store's cache of packages.
+type fetcher struct {
 	store *store.Store
 	dir   string
 	web   *fetch.Web
 	metas map[string]*distMeta // by the file's address
 
-	builder *pipBuilder // nil: there are no sources
+	builder *builder // nil: there are no sources
 }
 
-func newPipFetcher(s *store.Store, web *fetch.Web) (*pipFetcher, error) {
-	f := &pipFetcher{store: s, dir: layer.Archives(s), web: web, metas: map[string]*distMeta{}}
+func newFetcher(s *store.Store, web *fetch.Web) (*fetcher, error) {
+	f := &fetcher{store: s, dir: layer.Archives(s), web: web, metas: map[string]*distMeta{}}
 	return f, os.MkdirAll(f.dir, 0o755)
 }
 
 // sha256 is the digest that the index or the only --hash of a row demands; ""
 // when there is none.
-func (p *pipPick) sha256() string {
+func (p *pick) sha256() string {
 	for _, h := range p.file.hashes {
 		if sum, ok := strings.CutPrefix(h, "sha256:"); ok {
 			return sum
@@ -53,12 +53,12 @@ func (p *pipPick) sha256() string {
 }
 
 // record is the wheel as one of the archives to fetch.
-func (p *pipPick) record() *fetch.File {
+func (p *pick) record() *fetch.File {
 	return &fetch.File{FileName: p.file.name, URL: p.file.url, SHA256: p.sha256(), Size: p.file.size}
 }
 
 // archive brings a wheel or sources into the cache, verified.
-func (f *pipFetcher) archive(ctx context.Context, p *pipPick, add func(n int64)) (string, *fetch.File, error) {
+func (f *fetcher) archive(ctx context.Context, p *pick, add func(n int64)) (string, *fetch.File, error) {
 	r := p.record()
 	name, ok := r.Cached(f.dir)
 	if !ok {
@@ -86,7 +86,7 @@ func (f *pipFetcher) archive(ctx context.Context, p *pipPick, add func(n int64))
 
 // checkHashes holds a file, whose sha256 is known, to the index's digests, which
 // all have to be right, and the list's, of which one has to.
-func checkHashes(name string, p *pipPick, known string) error {
+func checkHashes(name string, p *pick, known string) error {
 	other := func(h string) bool { return h != known }
 	if !slices.ContainsFunc(p.file.hashes, other) && (len(p.hashes) == 0 || slices.Contains(p.hashes, known)) {
 		return nil
@@ -141,7 +141,7 @@ func newHash(alg string) hash.Hash {
 
 // metadata reads what a wheel needs: from the file that the index has beside it
 // (PEP 658), else from the wheel. Sources have to be built for it, unless they say it.
-func (f *pipFetcher) metadata(ctx context.Context, p *pipPick) (*distMeta, error) {
+func (f *fetcher) metadata(ctx context.Context, p *pick) (*distMeta, error) {
 	if m := f.metas[p.address()]; m != nil {
 		return m, nil
 	}
@@ -184,7 +184,7 @@ type badMetadata struct {
 func (e *badMetadata) Error() string { return e.file + " cannot be used: " + e.err.Error() }
 func (e *badMetadata) Unwrap() error { return e.err }
 
-func (f *pipFetcher) besides(ctx context.Context, file *pipFile) ([]byte, error) {
+func (f *fetcher) besides(ctx context.Context, file *indexFile) ([]byte, error) {
 	a, err := f.web.Get(ctx, file.url+".metadata", "", false)
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (f *pipFetcher) besides(ctx context.Context, file *pipFile) ([]byte, error)
 	return b, nil
 }
 
-func (f *pipFetcher) inside(ctx context.Context, p *pipPick) ([]byte, error) {
+func (f *fetcher) inside(ctx context.Context, p *pick) ([]byte, error) {
 	name, _, err := f.archive(ctx, p, func(int64) {})
 	if err != nil {
 		return nil, err

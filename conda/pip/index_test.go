@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"bytes"
@@ -11,13 +11,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/testdata/condatest"
 )
 
 // from looks for wheels in the index alone, and resolves what they need.
-func from(s *pipSite) pipOptions { return pipOptions{Indexes: PipIndexes{URL: s.URL + "/simple"}} }
+func from(s *condatest.Index) Options {
+	return Options{Indexes: Indexes{URL: s.URL + "/simple"}}
+}
 
 // chosen lists a plan as "name version", and wheels that are not pure with their tag.
-func chosen(p *pipPlan) string {
+func chosen(p *Plan) string {
 	var out []string
 	for _, d := range p.Wheels {
 		s := d.Name + " " + d.Version
@@ -29,17 +33,17 @@ func chosen(p *pipPlan) string {
 	return strings.Join(out, ", ")
 }
 
-func TestPipIndex(t *testing.T) {
+func TestIndex(t *testing.T) {
 	for _, asJSON := range []bool{false, true} {
-		s := serveIndex(t, asJSON, simple("Some.Name", "1.0", "dep>=1"), simple("Some.Name", "1.1", "dep>=1"), simple("Some.Name", "2.0rc1"), simple("Some.Name", "3.0"), simple("Some.Name", "4.0"), simple("dep", "1.5"))
+		s := condatest.ServeIndex(t, asJSON, condatest.SimpleWheel("Some.Name", "1.0", "dep>=1"), condatest.SimpleWheel("Some.Name", "1.1", "dep>=1"), condatest.SimpleWheel("Some.Name", "2.0rc1"), condatest.SimpleWheel("Some.Name", "3.0"), condatest.SimpleWheel("Some.Name", "4.0"), condatest.SimpleWheel("dep", "1.5"))
 		if asJSON {
-			s.attrs["Some.Name-3.0-py3-none-any.whl"] = `, "yanked": "broken"`
-			s.attrs["Some.Name-4.0-py3-none-any.whl"] = `, "requires-python": ">=3.12"`
-			s.attrs["Some.Name-1.1-py3-none-any.whl"] = fmt.Sprintf(`, "core-metadata": {"sha256": %q}, "yanked": false`, sha([]byte(simple("Some.Name", "1.1", "dep>=1").metadata())))
+			s.Attrs["Some.Name-3.0-py3-none-any.whl"] = `, "yanked": "broken"`
+			s.Attrs["Some.Name-4.0-py3-none-any.whl"] = `, "requires-python": ">=3.12"`
+			s.Attrs["Some.Name-1.1-py3-none-any.whl"] = fmt.Sprintf(`, "core-metadata": {"sha256": %q}, "yanked": false`, condatest.SHA256([]byte(condatest.SimpleWheel("Some.Name", "1.1", "dep>=1").Metadata())))
 		} else {
-			s.attrs["Some.Name-3.0-py3-none-any.whl"] = `data-yanked="broken"`
-			s.attrs["Some.Name-4.0-py3-none-any.whl"] = `data-requires-python="&gt;=3.12"`
-			s.attrs["Some.Name-1.1-py3-none-any.whl"] = `data-core-metadata="true"`
+			s.Attrs["Some.Name-3.0-py3-none-any.whl"] = `data-yanked="broken"`
+			s.Attrs["Some.Name-4.0-py3-none-any.whl"] = `data-requires-python="&gt;=3.12"`
+			s.Attrs["Some.Name-1.1-py3-none-any.whl"] = `data-core-metadata="true"`
 		}
 		for row, want := range map[string]string{
 			"some_name":         "dep 1.5, some-name 1.1",
@@ -47,14 +51,14 @@ func TestPipIndex(t *testing.T) {
 			"some_name>=2.0rc1": "some-name 2.0rc1",
 			"some_name==3.0":    "some-name 3.0",
 		} {
-			r, err := pipInstalled(t, row, pyTarget(nil), from(s))
+			r, err := installed(t, row, pyTarget(nil), from(s))
 			if err != nil {
 				t.Errorf("%s: %v", row, err)
 			} else if got := chosen(r.plan); got != want {
 				t.Errorf("%s: %s; want %s", row, got, want)
 			}
 		}
-		if got := s.count("/files/Some.Name-1.1-py3-none-any.whl.metadata"); got != 1 {
+		if got := s.Count("/files/Some.Name-1.1-py3-none-any.whl.metadata"); got != 1 {
 			t.Errorf("the metadata was asked for %d times; want 1", got)
 		}
 		for row, want := range map[string]string{
@@ -64,7 +68,7 @@ func TestPipIndex(t *testing.T) {
 			"none-such":       "there is no package none-such in http://127.0.0.1",
 			"some_name===1.x": "there are the versions",
 		} {
-			_, err := resolvePip(t.Context(), newStore(t), pipRows(t, row), pyTarget(nil), from(s))
+			_, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, row), pyTarget(nil), from(s))
 			if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "line 1: ") {
 				t.Errorf("%s: %v; want %q", row, err, want)
 			}
@@ -73,9 +77,9 @@ func TestPipIndex(t *testing.T) {
 }
 
 // A wrong digest, of an index or a list, is refused, whatever its kind.
-func TestPipWrongHash(t *testing.T) {
-	w := simple("x", "1")
-	good := sha(w.bytes(t))
+func TestWrongHash(t *testing.T) {
+	w := condatest.SimpleWheel("x", "1")
+	good := condatest.SHA256(w.Bytes(t))
 	zero := strings.Repeat("0", 64)
 	for _, c := range []struct {
 		name, hash, row, want string
@@ -94,9 +98,9 @@ func TestPipWrongHash(t *testing.T) {
 		{"a row that is open", "sha256=" + good, "x>=1 --hash=sha256:" + good, "needs == and a --hash"},
 	} {
 		for _, asJSON := range []bool{false, true} {
-			s := serveIndex(t, asJSON, w)
-			s.hash = func(testWheel, []byte) string { return c.hash }
-			_, err := pipInstalled(t, c.row, pyTarget(nil), from(s))
+			s := condatest.ServeIndex(t, asJSON, w)
+			s.Hash = func(condatest.Wheel, []byte) string { return c.hash }
+			_, err := installed(t, c.row, pyTarget(nil), from(s))
 			switch {
 			case c.want == "" && err != nil:
 				t.Errorf("%s: %v", c.name, err)
@@ -106,24 +110,24 @@ func TestPipWrongHash(t *testing.T) {
 		}
 	}
 	// The metadata beside a wheel too.
-	s := serveIndex(t, false, w)
-	s.attrs[w.file()] = `data-dist-info-metadata="sha256=` + zero + `"`
-	if _, err := pipInstalled(t, "x", pyTarget(nil), from(s)); err == nil || !strings.Contains(err.Error(), "the index says "+zero) {
+	s := condatest.ServeIndex(t, false, w)
+	s.Attrs[w.File()] = `data-dist-info-metadata="sha256=` + zero + `"`
+	if _, err := installed(t, "x", pyTarget(nil), from(s)); err == nil || !strings.Contains(err.Error(), "the index says "+zero) {
 		t.Errorf("wrong digest of metadata: %v", err)
 	}
 	// What a wheel needs has to have a row when rows have digests.
-	s = serveIndex(t, false, simple("a", "1", "x"), w)
-	if _, err := pipInstalled(t, "a==1 --hash=sha256:"+sha(simple("a", "1", "x").bytes(t)), pyTarget(nil), from(s)); err == nil || !strings.Contains(err.Error(), "a 1 needs x, which has no row") {
+	s = condatest.ServeIndex(t, false, condatest.SimpleWheel("a", "1", "x"), w)
+	if _, err := installed(t, "a==1 --hash=sha256:"+condatest.SHA256(condatest.SimpleWheel("a", "1", "x").Bytes(t)), pyTarget(nil), from(s)); err == nil || !strings.Contains(err.Error(), "a 1 needs x, which has no row") {
 		t.Errorf("a dependency without a row: %v", err)
 	}
 }
 
 // Logins go to their own hosts, and into no message.
-func TestPipLogin(t *testing.T) {
-	s := serveIndex(t, false, simple("x", "1"))
+func TestLogin(t *testing.T) {
+	s := condatest.ServeIndex(t, false, condatest.SimpleWheel("x", "1"))
 	var seen []string
-	inner := s.answer
-	s.answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
+	inner := s.Answer
+	s.Answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
 		user, password, _ := r.BasicAuth()
 		if seen = append(seen, user+":"+password); password != "s3cret" {
 			w.WriteHeader(401)
@@ -146,9 +150,9 @@ func TestPipLogin(t *testing.T) {
 		{"", "machine other login me password s3cret", "401 Unauthorized"},
 		{"", "# machine 127.0.0.1 login me password s3cret", "401 Unauthorized"},
 	} {
-		write(t, file, []byte(c.netrc))
-		o := pipOptions{Indexes: PipIndexes{URL: "http://" + c.login + u.Host + "/simple/"}}
-		r, err := pipInstalled(t, "x", pyTarget(nil), o)
+		condatest.Write(t, file, []byte(c.netrc))
+		o := Options{Indexes: Indexes{URL: "http://" + c.login + u.Host + "/simple/"}}
+		r, err := installed(t, "x", pyTarget(nil), o)
 		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)
 		}
@@ -161,22 +165,22 @@ func TestPipLogin(t *testing.T) {
 	}
 	// Another host is not told.
 	seen = nil
-	other := serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	other := condatest.Serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		if _, _, ok := r.BasicAuth(); ok {
 			t.Error("a login was sent to another host")
 		}
 		http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+r.URL.Path, http.StatusFound)
 		return true
 	})
-	write(t, file, nil)
-	o := pipOptions{Indexes: PipIndexes{URL: strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/simple/", Extra: []string{"http://me:s3cret@" + u.Host + "/simple/"}}}
-	if _, err := pipInstalled(t, "x", pyTarget(nil), o); err == nil || !strings.Contains(err.Error(), "401") {
+	condatest.Write(t, file, nil)
+	o := Options{Indexes: Indexes{URL: strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/simple/", Extra: []string{"http://me:s3cret@" + u.Host + "/simple/"}}}
+	if _, err := installed(t, "x", pyTarget(nil), o); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("a redirection: %v; want 401", err)
 	}
 }
 
-func TestPipServers(t *testing.T) {
-	good := simple("x", "1")
+func TestServers(t *testing.T) {
+	good := condatest.SimpleWheel("x", "1")
 	busy := func(header string) func(http.ResponseWriter, *http.Request, int) bool {
 		return func(w http.ResponseWriter, r *http.Request, nth int) bool {
 			if nth == 1 {
@@ -227,31 +231,31 @@ func TestPipServers(t *testing.T) {
 			w.WriteHeader(302)
 		}), "has no TLS"},
 	} {
-		s := serveIndex(t, false, good)
-		inner := s.answer
-		s.answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
+		s := condatest.ServeIndex(t, false, good)
+		inner := s.Answer
+		s.Answer = func(w http.ResponseWriter, r *http.Request, nth int) bool {
 			return c.answer(w, r, nth) || inner(w, r, nth)
 		}
-		_, err := pipInstalled(t, "x", pyTarget(nil), from(s))
+		_, err := installed(t, "x", pyTarget(nil), from(s))
 		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v; want %q", c.name, err, c.want)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := resolvePip(ctx, newStore(t), pipRows(t, "x"), pyTarget(nil), from(serveIndex(t, false, good))); err == nil {
+	if _, err := Resolve(ctx, condatest.NewStore(t), readRows(t, "x"), pyTarget(nil), from(condatest.ServeIndex(t, false, good))); err == nil {
 		t.Error("a plan in spite of a canceled context")
 	}
 }
 
 // Wheels come from several places; of one version, from the first.
-func TestPipPlaces(t *testing.T) {
-	main, extra := serveIndex(t, false, simple("x", "1"), simple("y", "1")), serveIndex(t, true, simple("x", "2"), simple("z", "1"))
-	dir := wheelDir(t, simple("x", "1.5"), simple("y", "1"))
+func TestPlaces(t *testing.T) {
+	main, extra := condatest.ServeIndex(t, false, condatest.SimpleWheel("x", "1"), condatest.SimpleWheel("y", "1")), condatest.ServeIndex(t, true, condatest.SimpleWheel("x", "2"), condatest.SimpleWheel("z", "1"))
+	dir := condatest.WheelDir(t, condatest.SimpleWheel("x", "1.5"), condatest.SimpleWheel("y", "1"))
 	o := from(main)
 	o.Indexes.Extra = []string{extra.URL + "/simple/"}
 	o.Indexes.FindLinks = []string{dir}
-	r, err := pipInstalled(t, "x\ny\nz", pyTarget(nil), o)
+	r, err := installed(t, "x\ny\nz", pyTarget(nil), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,17 +266,17 @@ func TestPipPlaces(t *testing.T) {
 		t.Errorf("y is from %s; want the directory", got)
 	}
 	// A page of links, without an index.
-	page := serve(t, dir, nil)
-	if r, err = pipInstalled(t, "x", pyTarget(nil), pipOptions{Indexes: PipIndexes{NoIndex: true, FindLinks: []string{page.URL + "/"}}}); err != nil || chosen(r.plan) != "x 1.5" {
+	page := condatest.Serve(t, dir, nil)
+	if r, err = installed(t, "x", pyTarget(nil), Options{Indexes: Indexes{NoIndex: true, FindLinks: []string{page.URL + "/"}}}); err != nil || chosen(r.plan) != "x 1.5" {
 		t.Errorf("a page of links: %v", err)
 	}
-	if _, err = pipInstalled(t, "x", pyTarget(nil), pipOptions{Indexes: PipIndexes{NoIndex: true, FindLinks: []string{filepath.Join(dir, "none")}}}); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err = installed(t, "x", pyTarget(nil), Options{Indexes: Indexes{NoIndex: true, FindLinks: []string{filepath.Join(dir, "none")}}}); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a directory that is not there: %v", err)
 	}
 }
 
-// FuzzPipIndex reads pages.
-func FuzzPipIndex(f *testing.F) {
+// FuzzIndex reads pages.
+func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`<a href="x-1-py3-none-any.whl#sha256=`+strings.Repeat("0", 64)+`" data-yanked data-requires-python="&gt;=3">x</a>`), false)
 	f.Add([]byte(`<base href="//e.org/"><a href='../x-1.tar.gz'>`), false)
 	f.Add([]byte(`{"meta":{"api-version":"1.0"},"files":[{"filename":"x-1-py3-none-any.whl","url":"x","hashes":{"sha256":"00"},"yanked":"r","core-metadata":{"sha256":"00"}}]}`), true)
@@ -307,20 +311,20 @@ func FuzzPipIndex(f *testing.F) {
 
 // Where the user names an index, the file's own does not count; wheels beside
 // the file are found from everywhere.
-func TestPipIndexesBefore(t *testing.T) {
+func TestIndexesBefore(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "wheels"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	file := PipIndexes{URL: "https://f/", Extra: []string{"https://fx/"}, FindLinks: []string{"wheels", "elsewhere", "https://l/"}, NoIndex: true}
+	file := Indexes{URL: "https://f/", Extra: []string{"https://fx/"}, FindLinks: []string{"wheels", "elsewhere", "https://l/"}, NoIndex: true}
 	for _, c := range []struct {
-		user PipIndexes
+		user Indexes
 		want string
 	}{
-		{PipIndexes{}, fmt.Sprintf("{https://f/ [https://fx/] [%s/wheels elsewhere https://l/] true false}", dir)},
-		{PipIndexes{URL: "https://u/", Extra: []string{"https://ux/"}, FindLinks: []string{"w"}, PlainHTTP: true}, fmt.Sprintf("{https://u/ [https://ux/ https://fx/] [w %s/wheels elsewhere https://l/] false true}", dir)},
+		{Indexes{}, fmt.Sprintf("{https://f/ [https://fx/] [%s/wheels elsewhere https://l/] true false}", dir)},
+		{Indexes{URL: "https://u/", Extra: []string{"https://ux/"}, FindLinks: []string{"w"}, PlainHTTP: true}, fmt.Sprintf("{https://u/ [https://ux/ https://fx/] [w %s/wheels elsewhere https://l/] false true}", dir)},
 	} {
-		if got := fmt.Sprint(c.user.before(file, dir)); got != c.want {
+		if got := fmt.Sprint(c.user.Before(file, dir)); got != c.want {
 			t.Errorf("%+v before the file's: %s; want %s", c.user, got, c.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"archive/tar"
@@ -34,23 +34,23 @@ const (
 	buildEnv  = buildRoot + "/env"
 )
 
-//go:embed pip_build.py
+//go:embed build.py
 var buildProgram []byte
 
-// A pipWorkshop is where sources become wheels.
-type pipWorkshop struct {
-	step  steps.Func                                                       // nil: nothing is built, only planned
-	below func() (layers []v1.Layer, env []string, path string, err error) // the environment as far as it is made, its variables, and what comes before PATH
-	home  string                                                           // where that stands
+// A Workshop is where sources become wheels.
+type Workshop struct {
+	Step  steps.Func                                                       // nil: nothing is built, only planned
+	Below func() (layers []v1.Layer, env []string, path string, err error) // the environment as far as it is made, its variables, and what comes before PATH
+	Home  string                                                           // where that stands
 }
 
-// A pipBuilder builds wheels from sources, each once.
-type pipBuilder struct {
-	*pipWorkshop
-	fetch   *pipFetcher
-	index   *pipIndex
-	target  pipTarget
-	options pipOptions
+// A builder builds wheels from sources, each once.
+type builder struct {
+	*Workshop
+	fetch   *fetcher
+	index   *indexSet
+	target  Target
+	options Options
 	built   map[string]*builtWheel // by address
 }
 
@@ -64,7 +64,7 @@ type builtWheel struct {
 
 // metadata is what sources need and are: as they say, if that is to be relied on, else as
 // the wheel says that is built of them.
-func (b *pipBuilder) metadata(ctx context.Context, p *pipPick) (*distMeta, error) {
+func (b *builder) metadata(ctx context.Context, p *pick) (*distMeta, error) {
 	s, err := b.open(ctx, p)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (b *pipBuilder) metadata(ctx context.Context, p *pipPick) (*distMeta, error
 	switch {
 	case s.static():
 		return s.meta, nil
-	case b.step != nil:
+	case b.Step != nil:
 		w, err := b.build(ctx, p)
 		if err != nil {
 			return nil, err
@@ -85,7 +85,7 @@ func (b *pipBuilder) metadata(ctx context.Context, p *pipPick) (*distMeta, error
 }
 
 // open fetches the archive of sources and reads it.
-func (b *pipBuilder) open(ctx context.Context, p *pipPick) (*sources, error) {
+func (b *builder) open(ctx context.Context, p *pick) (*sources, error) {
 	file, _, err := b.fetch.archive(ctx, p, func(int64) {})
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (b *pipBuilder) open(ctx context.Context, p *pipPick) (*sources, error) {
 }
 
 // build makes the wheel.
-func (b *pipBuilder) build(ctx context.Context, p *pipPick) (*builtWheel, error) {
+func (b *builder) build(ctx context.Context, p *pick) (*builtWheel, error) {
 	if w := b.built[p.address()]; w != nil {
 		return w, nil
 	}
@@ -122,7 +122,7 @@ func (b *pipBuilder) build(ctx context.Context, p *pipPick) (*builtWheel, error)
 
 // make builds with what the sources ask for; where the backend then asks for more,
 // once more with that too.
-func (b *pipBuilder) make(ctx context.Context, p *pipPick, s *sources) (*builtWheel, error) {
+func (b *builder) make(ctx context.Context, p *pick, s *sources) (*builtWheel, error) {
 	asked := len(p.with) > 0 // by who wrote the lock file
 	var more []string
 	for {
@@ -158,17 +158,17 @@ type buildEnvironment struct {
 
 // environment makes the virtual environment that the sources ask for, or the one that
 // a lock file says they were built in.
-func (b *pipBuilder) environment(ctx context.Context, p *pipPick, requires []string) (*buildEnvironment, error) {
+func (b *builder) environment(ctx context.Context, p *pick, requires []string) (*buildEnvironment, error) {
 	t := b.target
 	t.Prefix, t.SitePackages, t.Provided, t.Paths = buildEnv, "", nil, nil
-	o := pipOptions{File: "the requirements to build " + p.name, Dir: b.options.Dir, Indexes: b.options.Indexes, Build: b.pipWorkshop, under: append(slices.Clone(b.options.under), p.name), index: b.index}
+	o := Options{File: "the requirements to build " + p.name, Dir: b.options.Dir, Indexes: b.options.Indexes, Build: b.Workshop, under: append(slices.Clone(b.options.under), p.name), index: b.index}
 	locked := len(p.with) > 0
 	if locked {
 		requires, o.Closed = p.with, true
 	}
-	var rows []PipRequirement
+	var rows []Requirement
 	for _, text := range requires {
-		r, err := parsePipRequirement(text)
+		r, err := ParseRequirement(text)
 		if err != nil {
 			return nil, fmt.Errorf("its build requirement %q: %w", brief.Text(text), err)
 		}
@@ -178,11 +178,11 @@ func (b *pipBuilder) environment(ctx context.Context, p *pipPick, requires []str
 		r.Locked = true
 		rows = append(rows, r)
 	}
-	plan, err := resolvePip(ctx, b.fetch.store, rows, t, o)
+	plan, err := Resolve(ctx, b.fetch.store, rows, t, o)
 	if err != nil {
 		return nil, err
 	}
-	layers, _, err := plan.layers(ctx, b.fetch.store, o)
+	layers, _, err := plan.Layers(ctx, b.fetch.store, o)
 	return &buildEnvironment{layers, plan.Wheels}, err
 }
 
@@ -197,8 +197,8 @@ type buildOrder struct {
 
 // run builds in a step; the layer is what that leaves behind. more is what the
 // backend asked for before.
-func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *buildEnvironment, asked bool, more []string) (v1.Layer, error) {
-	below, env0, search, err := b.below()
+func (b *builder) run(ctx context.Context, p *pick, s *sources, env *buildEnvironment, asked bool, more []string) (v1.Layer, error) {
+	below, env0, search, err := b.Below()
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +210,7 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 	if err != nil {
 		return nil, err
 	}
-	python := "python" + minor(b.target.Python)
+	python := "python" + Minor(b.target.Python)
 	tools, err := layer.New(ctx, b.fetch.store, buildRoot, nil, func(w *layer.Writer) error {
 		if err := w.File("hpcc_build.py", 0o644, buildProgram, 0); err != nil {
 			return err
@@ -218,11 +218,11 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 		if err := w.File("order.json", 0o644, order, 0); err != nil {
 			return err
 		}
-		if err := w.File("env/pyvenv.cfg", 0o644, []byte("home = "+b.home+"/bin\ninclude-system-site-packages = false\nversion = "+b.target.Python+"\n"), 0); err != nil {
+		if err := w.File("env/pyvenv.cfg", 0o644, []byte("home = "+b.Home+"/bin\ninclude-system-site-packages = false\nversion = "+b.target.Python+"\n"), 0); err != nil {
 			return err
 		}
 		for _, name := range []string{python, "python", "python3"} {
-			if err := w.Header(&tar.Header{Typeflag: tar.TypeSymlink, Name: "env/bin/" + name, Linkname: b.home + "/bin/" + python, Mode: 0o777, ModTime: layer.Epoch}); err != nil {
+			if err := w.Header(&tar.Header{Typeflag: tar.TypeSymlink, Name: "env/bin/" + name, Linkname: b.Home + "/bin/" + python, Mode: 0o777, ModTime: layer.Epoch}); err != nil {
 				return err
 			}
 		}
@@ -235,7 +235,7 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 	if err != nil {
 		return nil, fmt.Errorf("reading the sources %s: %w", p.file.name, err)
 	}
-	return b.step(ctx, steps.Step{
+	return b.Step(ctx, steps.Step{
 		Text: text, Below: below, With: slices.Concat(env.layers, []v1.Layer{tools, tree}),
 		Args: steps.Activated(buildEnv+"/bin/"+python, buildRoot+"/hpcc_build.py"),
 		Env:  slices.Concat(env0, steps.Env, []string{"HOME=/.hpcc/home", "TMPDIR=/.hpcc/tmp"}),
@@ -245,7 +245,7 @@ func (b *pipBuilder) run(ctx context.Context, p *pipPick, s *sources, env *build
 
 // take finds the wheel in what a step left behind and keeps it in the cache; without
 // one, the requirements that the backend asks for besides.
-func (b *pipBuilder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []string, error) {
+func (b *builder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []string, error) {
 	if layer == nil {
 		return nil, nil, nil
 	}
@@ -277,13 +277,13 @@ func (b *pipBuilder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []s
 }
 
 // keep puts a wheel into the cache and reads its metadata.
-func (b *pipBuilder) keep(ctx context.Context, name string, r io.Reader) (*builtWheel, error) {
+func (b *builder) keep(ctx context.Context, name string, r io.Reader) (*builtWheel, error) {
 	w := &builtWheel{}
 	var err error
 	if w.name, err = parseWheelName(name); err != nil {
 		return nil, err
 	}
-	if (&pipResolver{ranks: b.ranks()}).rank(w.name) == 0 {
+	if (&resolver{ranks: b.ranks()}).rank(w.name) == 0 {
 		return nil, fmt.Errorf("the wheel is for %s, the environment is %s", brief.List(w.name.tags), b.target.describe())
 	}
 	tmp, err := b.fetch.store.TempDir()
@@ -307,7 +307,7 @@ func (b *pipBuilder) keep(ctx context.Context, name string, r io.Reader) (*built
 }
 
 // ranks are those of the environment's tags.
-func (b *pipBuilder) ranks() map[string]int {
+func (b *builder) ranks() map[string]int {
 	ranks, err := b.target.ranks()
 	if err != nil {
 		return nil // the resolver refused it before

@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"errors"
@@ -8,39 +8,41 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/condatest"
 )
 
 // Which file of a version is chosen, for which target.
-func TestPipChoice(t *testing.T) {
-	any := simple("x", "1")
-	many := []testWheel{any,
-		tagged(any, "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"), tagged(any, "cp311-cp311-manylinux_2_28_x86_64"), tagged(any, "cp311-cp311-manylinux_2_38_x86_64"),
-		tagged(any, "cp39-abi3-manylinux_2_17_ppc64le.manylinux2014_ppc64le"), tagged(any, "cp311-cp311-musllinux_1_1_aarch64"), tagged(any, "cp311-cp311-manylinux1_i686"),
-		tagged(any, "cp312-cp312-manylinux_2_17_x86_64"), tagged(any, "cp311-cp311-macosx_11_0_arm64"), tagged(any, "cp311-cp311-win_amd64"), tagged(any, "cp313-cp313t-manylinux_2_17_x86_64"),
-		tagged(any, "py3-none-manylinux2014_s390x"), tagged(any, "cp36-cp36m-manylinux1_x86_64"), tagged(any, "cp312-abi3-manylinux_2_17_riscv64"),
+func TestChoice(t *testing.T) {
+	any := condatest.SimpleWheel("x", "1")
+	many := []condatest.Wheel{any,
+		condatest.Tagged(any, "cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"), condatest.Tagged(any, "cp311-cp311-manylinux_2_28_x86_64"), condatest.Tagged(any, "cp311-cp311-manylinux_2_38_x86_64"),
+		condatest.Tagged(any, "cp39-abi3-manylinux_2_17_ppc64le.manylinux2014_ppc64le"), condatest.Tagged(any, "cp311-cp311-musllinux_1_1_aarch64"), condatest.Tagged(any, "cp311-cp311-manylinux1_i686"),
+		condatest.Tagged(any, "cp312-cp312-manylinux_2_17_x86_64"), condatest.Tagged(any, "cp311-cp311-macosx_11_0_arm64"), condatest.Tagged(any, "cp311-cp311-win_amd64"), condatest.Tagged(any, "cp313-cp313t-manylinux_2_17_x86_64"),
+		condatest.Tagged(any, "py3-none-manylinux2014_s390x"), condatest.Tagged(any, "cp36-cp36m-manylinux1_x86_64"), condatest.Tagged(any, "cp312-abi3-manylinux_2_17_riscv64"),
 	}
-	built := testWheel{name: "x", version: "1", tag: "cp311-cp311-manylinux_2_28_x86_64", build: "3"}
-	on := func(subdir, glibc string) pipTarget {
-		return pyTarget(func(t *pipTarget) { t.Subdir, t.Glibc = subdir, glibc })
+	built := condatest.Wheel{Name: "x", Version: "1", Tag: "cp311-cp311-manylinux_2_28_x86_64", Build: "3"}
+	on := func(subdir, glibc string) Target {
+		return pyTarget(func(t *Target) { t.Subdir, t.Glibc = subdir, glibc })
 	}
-	python := func(version string, free bool) pipTarget {
-		return pyTarget(func(t *pipTarget) { t.Python, t.FreeThreaded = version, free })
+	python := func(version string, free bool) Target {
+		return pyTarget(func(t *Target) { t.Python, t.FreeThreaded = version, free })
 	}
 	for _, c := range []struct {
 		name   string
-		target pipTarget
-		more   []testWheel
+		target Target
+		more   []condatest.Wheel
 		want   string
 	}{
 		{"newest C library that fits", on("linux-64", "2.36"), nil, "x-1-cp311-cp311-manylinux_2_28_x86_64"},
 		{"newer C library", on("linux-64", "2.41"), nil, "x-1-cp311-cp311-manylinux_2_38_x86_64"},
 		{"older C library", on("linux-64", "2.17"), nil, "x-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64"},
 		{"too old a C library", on("linux-64", "2.12"), nil, "x 1"},
-		{"build tag", on("linux-64", "2.36"), []testWheel{built}, "x-1-3-cp311-cp311-manylinux_2_28_x86_64"},
+		{"build tag", on("linux-64", "2.36"), []condatest.Wheel{built}, "x-1-3-cp311-cp311-manylinux_2_28_x86_64"},
 		{"stable ABI on POWER", on("linux-ppc64le", "2.28"), nil, "x-1-cp39-abi3-manylinux_2_17_ppc64le.manylinux2014_ppc64le"},
 		{"stable ABI on POWER of glibc 2.16", on("linux-ppc64le", "2.16"), nil, "x 1"},
 		{"glibc does not take musl's", on("linux-aarch64", "2.36"), nil, "x 1"},
-		{"musl", pyTarget(func(t *pipTarget) { t.Subdir, t.Glibc, t.Musl = "linux-aarch64", "", "1.2" }), nil, "x-1-cp311-cp311-musllinux_1_1_aarch64"},
+		{"musl", pyTarget(func(t *Target) { t.Subdir, t.Glibc, t.Musl = "linux-aarch64", "", "1.2" }), nil, "x-1-cp311-cp311-musllinux_1_1_aarch64"},
 		{"old name of 32 bits", on("linux-32", "2.36"), nil, "x-1-cp311-cp311-manylinux1_i686"},
 		{"python in general", on("linux-s390x", "2.36"), nil, "x-1-py3-none-manylinux2014_s390x"},
 		{"stable ABI of a newer python", on("linux-riscv64", "2.36"), nil, "x 1"},
@@ -49,38 +51,38 @@ func TestPipChoice(t *testing.T) {
 		{"python with the lock", python("3.13.0rc2", false), nil, "x 1"},
 		{"python 3.6", python("3.6.15", false), nil, "x-1-cp36-cp36m-manylinux1_x86_64"},
 	} {
-		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, "x"), c.target, fromDir(wheelDir(t, append(c.more, many...)...)))
+		r, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, "x"), c.target, fromDir(condatest.WheelDir(t, append(c.more, many...)...)))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		} else if got := chosen(r); got != c.want {
 			t.Errorf("%s: %s; want %s", c.name, got, c.want)
 		}
 	}
-	for want, target := range map[string]pipTarget{
+	for want, target := range map[string]Target{
 		`the environment's python is "2.7.18"`: python("2.7.18", false), `python is ""`: python("", false),
-		"wheels for osx-arm64 are not known": on("osx-arm64", "2.36"), `glibc "musl"`: on("linux-64", "musl"), "not a clean absolute path": pyTarget(func(t *pipTarget) { t.Prefix = "rel" }),
+		"wheels for osx-arm64 are not known": on("osx-arm64", "2.36"), `glibc "musl"`: on("linux-64", "musl"), "not a clean absolute path": pyTarget(func(t *Target) { t.Prefix = "rel" }),
 	} {
-		if _, err := resolvePip(t.Context(), newStore(t), nil, target, fromDir(t.TempDir())); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Resolve(t.Context(), condatest.NewStore(t), nil, target, fromDir(t.TempDir())); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v; want %q", target, err, want)
 		}
 	}
 }
 
-func TestPipResolve(t *testing.T) {
-	world := []testWheel{
-		simple("flask", "1.0", "werkzeug<2"), simple("flask", "2.0", "werkzeug>=2", "jinja2", "asgi; extra == 'async'", "colorama; sys_platform == 'win32'", "old; python_version < '3.8'"),
-		simple("werkzeug", "1.5"), simple("werkzeug", "2.3", "markup>=2"), simple("werkzeug", "3.0", "markup>=3"),
-		simple("jinja2", "3.1", "markup"), simple("markup", "2.5"), simple("markup", "3.0rc1"), simple("asgi", "1", "flask[async]"),
-		simple("need-old", "1", "werkzeug<2"), simple("ring-a", "1", "ring-b"), simple("ring-b", "1", "ring-a"),
-		simple("want-x", "1", "flask[async]"), simple("gone", "1", "nowhere"), simple("a", "2", "b>=2"), simple("a", "1", "b"), simple("b", "1"), simple("c", "1", "b<2"),
-		{name: "aged", version: "1"}, {name: "aged", version: "2", meta: "Requires-Python: >=3.12\n"},
-		simple("odd", "1"), {name: "odd", version: "2", meta: "Requires-Dist: b (=>1)\n"}, {name: "odder", version: "1", meta: "Requires-Dist: b (=>1)\n"},
-		simple("direct", "1", "b @ https://e.org/b-1-py3-none-any.whl"), simple("bad", "1", "flask>3"), simple("marker", "1", "b; platform_machine == 'ppc64le'"),
+func TestResolve(t *testing.T) {
+	world := []condatest.Wheel{
+		condatest.SimpleWheel("flask", "1.0", "werkzeug<2"), condatest.SimpleWheel("flask", "2.0", "werkzeug>=2", "jinja2", "asgi; extra == 'async'", "colorama; sys_platform == 'win32'", "old; python_version < '3.8'"),
+		condatest.SimpleWheel("werkzeug", "1.5"), condatest.SimpleWheel("werkzeug", "2.3", "markup>=2"), condatest.SimpleWheel("werkzeug", "3.0", "markup>=3"),
+		condatest.SimpleWheel("jinja2", "3.1", "markup"), condatest.SimpleWheel("markup", "2.5"), condatest.SimpleWheel("markup", "3.0rc1"), condatest.SimpleWheel("asgi", "1", "flask[async]"),
+		condatest.SimpleWheel("need-old", "1", "werkzeug<2"), condatest.SimpleWheel("ring-a", "1", "ring-b"), condatest.SimpleWheel("ring-b", "1", "ring-a"),
+		condatest.SimpleWheel("want-x", "1", "flask[async]"), condatest.SimpleWheel("gone", "1", "nowhere"), condatest.SimpleWheel("a", "2", "b>=2"), condatest.SimpleWheel("a", "1", "b"), condatest.SimpleWheel("b", "1"), condatest.SimpleWheel("c", "1", "b<2"),
+		{Name: "aged", Version: "1"}, {Name: "aged", Version: "2", Meta: "Requires-Python: >=3.12\n"},
+		condatest.SimpleWheel("odd", "1"), {Name: "odd", Version: "2", Meta: "Requires-Dist: b (=>1)\n"}, {Name: "odder", Version: "1", Meta: "Requires-Dist: b (=>1)\n"},
+		condatest.SimpleWheel("direct", "1", "b @ https://e.org/b-1-py3-none-any.whl"), condatest.SimpleWheel("bad", "1", "flask>3"), condatest.SimpleWheel("marker", "1", "b; platform_machine == 'ppc64le'"),
 	}
-	s := serveIndex(t, true, world...)
+	s := condatest.ServeIndex(t, true, world...)
 	for _, c := range []struct {
 		name, rows, want string
-		provided         []pipProvided
+		provided         []Provided
 	}{
 		{"what is needed", "flask==2.0", "flask 2.0, jinja2 3.1, markup 2.5, werkzeug 2.3", nil},
 		{"a pre-release that is wanted", "flask\nmarkup>=3.0rc1", "flask 2.0, jinja2 3.1, markup 3.0rc1, werkzeug 2.3", nil},
@@ -92,15 +94,15 @@ func TestPipResolve(t *testing.T) {
 		{"going back", "a\nc", "a 1, b 1, c 1", nil},
 		{"a ring", "ring-a", "ring-a 1, ring-b 1", nil},
 		{"two rows of one name", "werkzeug>=2\nwerkzeug<3", "markup 2.5, werkzeug 2.3", nil},
-		{"what conda provides", "flask", "flask 2.0, jinja2 3.1", []pipProvided{{"Werkzeug", "2.9", "werkzeug"}, {"markup", "1", "markup"}}},
-		{"what conda provides decides", "flask", "flask 1.0", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
-		{"a row that conda provides", "werkzeug\nflask", "flask 1.0", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"what conda provides", "flask", "flask 2.0, jinja2 3.1", []Provided{{"Werkzeug", "2.9", "werkzeug"}, {"markup", "1", "markup"}}},
+		{"what conda provides decides", "flask", "flask 1.0", []Provided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"a row that conda provides", "werkzeug\nflask", "flask 1.0", []Provided{{"werkzeug", "1.0", "werkzeug"}}},
 		{"another python, in the wheel alone", "aged", "aged 1", nil},
 		{"a condition", "marker", "marker 1", nil},
 		{"a version whose METADATA cannot be read", "odd", "odd 1", nil},
 	} {
-		target := pyTarget(func(t *pipTarget) { t.Provided = c.provided })
-		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, from(s))
+		target := pyTarget(func(t *Target) { t.Provided = c.provided })
+		r, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, c.rows), target, from(s))
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		} else if got := chosen(r); got != c.want {
@@ -109,7 +111,7 @@ func TestPipResolve(t *testing.T) {
 	}
 	for _, c := range []struct {
 		rows, want string
-		provided   []pipProvided
+		provided   []Provided
 	}{
 		{"flask==2.0\nneed-old", "no choice of versions fulfils all that is wanted: flask 2.0 wants werkzeug>=2, need-old 1 wants werkzeug<2: there are the versions 1.5, 2.3, 3.0", nil},
 		{"gone", "gone 1 wants nowhere: there is no package nowhere in ", nil},
@@ -118,19 +120,19 @@ func TestPipResolve(t *testing.T) {
 		{"aged>1", "aged 2 needs python >=3.12", nil},
 		{"odder", "odder-1-py3-none-any.whl cannot be used: reading METADATA: Requires-Dist", nil},
 		{"direct", "direct 1 needs b @ https://e.org/b-1-py3-none-any.whl, which is no version of an index; write it as a row", nil},
-		{"flask==2.0", "conda's package werkzeug brings werkzeug 1.0", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
-		{"werkzeug==3.0", "line 1: werkzeug==3.0: conda's package werkzeug brings werkzeug 1.0; take one of the two rows out", []pipProvided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"flask==2.0", "conda's package werkzeug brings werkzeug 1.0", []Provided{{"werkzeug", "1.0", "werkzeug"}}},
+		{"werkzeug==3.0", "line 1: werkzeug==3.0: conda's package werkzeug brings werkzeug 1.0; take one of the two rows out", []Provided{{"werkzeug", "1.0", "werkzeug"}}},
 	} {
-		target := pyTarget(func(t *pipTarget) { t.Provided = c.provided })
-		_, err := resolvePip(t.Context(), newStore(t), pipRows(t, c.rows), target, from(s))
+		target := pyTarget(func(t *Target) { t.Provided = c.provided })
+		_, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, c.rows), target, from(s))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", c.rows, err, c.want)
 		}
 	}
 	// What extras need of a package that conda has is not looked for, and that is told.
 	for _, rows := range []string{"flask[async]", "want-x"} {
-		target := pyTarget(func(t *pipTarget) { t.Provided = []pipProvided{{"flask", "2.0", "flask"}} })
-		r, err := resolvePip(t.Context(), newStore(t), pipRows(t, rows), target, from(s))
+		target := pyTarget(func(t *Target) { t.Provided = []Provided{{"flask", "2.0", "flask"}} })
+		r, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, rows), target, from(s))
 		if err != nil || !slices.Contains(r.Notes, "flask[async]: what the extras need is not looked for where conda has the package; name it in rows of its own") {
 			t.Errorf("%s, and conda has flask: %v, %v", rows, r, err)
 		}
@@ -138,7 +140,7 @@ func TestPipResolve(t *testing.T) {
 	// A closed list is taken as it is, and what it lacks is told.
 	o := from(s)
 	o.Closed = true
-	r, err := pipInstalled(t, "flask[async]==2.0\nwerkzeug==1.5\nmarkup; sys_platform=='win32'", pyTarget(nil), o)
+	r, err := installed(t, "flask[async]==2.0\nwerkzeug==1.5\nmarkup; sys_platform=='win32'", pyTarget(nil), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,30 +153,30 @@ func TestPipResolve(t *testing.T) {
 
 // An impossible wish among many versions ends, and soon: only what has a part
 // in it is tried again.
-func TestPipHopeless(t *testing.T) {
-	var world []testWheel
+func TestHopeless(t *testing.T) {
+	var world []condatest.Wheel
 	for i := range 30 {
 		for j := range 6 {
-			world = append(world, simple(fmt.Sprintf("lib%02d", i), fmt.Sprint(j)))
+			world = append(world, condatest.SimpleWheel(fmt.Sprintf("lib%02d", i), fmt.Sprint(j)))
 		}
 	}
 	rows := ""
 	for i := range 30 {
 		rows += fmt.Sprintf("lib%02d\n", i)
 	}
-	world = append(world, simple("left", "1", "core<2"), simple("left", "2", "core<2"), simple("right", "1", "core>=2"), simple("core", "1"), simple("core", "2"))
-	s := serveIndex(t, true, world...)
-	for name := range s.wheels { // the page names the metadata, so that no wheel is fetched
-		for _, w := range s.wheels[name] {
-			s.attrs[w.file()] = `, "core-metadata": true`
+	world = append(world, condatest.SimpleWheel("left", "1", "core<2"), condatest.SimpleWheel("left", "2", "core<2"), condatest.SimpleWheel("right", "1", "core>=2"), condatest.SimpleWheel("core", "1"), condatest.SimpleWheel("core", "2"))
+	s := condatest.ServeIndex(t, true, world...)
+	for name := range s.Wheels { // the page names the metadata, so that no wheel is fetched
+		for _, w := range s.Wheels[name] {
+			s.Attrs[w.File()] = `, "core-metadata": true`
 		}
 	}
 	target := pyTarget(nil)
-	r, err := newPipResolver(t.Context(), newStore(t), target, from(s))
+	r, err := newResolver(t.Context(), condatest.NewStore(t), target, from(s))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = r.resolve(r.rows(pipRows(t, "left\n"+rows+"right"))); err == nil || !strings.Contains(err.Error(), "left 2 wants core<2, right 1 wants core>=2") {
+	if _, err = r.resolve(r.rows(readRows(t, "left\n"+rows+"right"))); err == nil || !strings.Contains(err.Error(), "left 2 wants core<2, right 1 wants core>=2") {
 		t.Errorf("%v; want both wishes", err)
 	}
 	if r.tries > 200 {
@@ -183,12 +185,12 @@ func TestPipHopeless(t *testing.T) {
 }
 
 // All rows that cannot be installed are told at once, with their lines and a way.
-func TestPipRefused(t *testing.T) {
-	dir := wheelDir(t, simple("good", "1"), tagged(simple("other", "1"), "cp39-cp39-win_amd64"), simple("torch", "2.1.2"))
+func TestRefused(t *testing.T) {
+	dir := condatest.WheelDir(t, condatest.SimpleWheel("good", "1"), condatest.Tagged(condatest.SimpleWheel("other", "1"), "cp39-cp39-win_amd64"), condatest.SimpleWheel("torch", "2.1.2"))
 	for _, f := range []string{"sources-1.0.tar.gz", "mixed-2.0.zip"} {
-		write(t, filepath.Join(dir, f), []byte("x"))
+		condatest.Write(t, filepath.Join(dir, f), []byte("x"))
 	}
-	write(t, filepath.Join(dir, "mixed-2.0-cp39-cp39-win32.whl"), []byte("x"))
+	condatest.Write(t, filepath.Join(dir, "mixed-2.0-cp39-cp39-win32.whl"), []byte("x"))
 	if err := os.Mkdir(filepath.Join(dir, "tree"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -209,11 +211,11 @@ torch @ ./good-1-py3-none-any.whl
 numpy @ file:///home/conda/feedstock_root/numpy
 ftp://e.org/q-1-py3-none-any.whl
 `
-	target := pyTarget(func(t *pipTarget) { t.Provided = []pipProvided{{"numpy", "1.26", "numpy"}} })
+	target := pyTarget(func(t *Target) { t.Provided = []Provided{{"numpy", "1.26", "numpy"}} })
 	o := fromDir(dir)
 	o.Dir, o.File = dir, "pip.txt"
-	_, err := resolvePip(t.Context(), newStore(t), pipRows(t, rows), target, o)
-	var pe *pipError
+	_, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, rows), target, o)
+	var pe *refusedError
 	if !errors.As(err, &pe) {
 		t.Fatalf("%v; want a pipError", err)
 	}

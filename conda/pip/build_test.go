@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"archive/tar"
@@ -21,6 +21,7 @@ import (
 	"hpcc/conda/layer"
 	"hpcc/conda/steps"
 	"hpcc/store"
+	"hpcc/testdata/condatest"
 )
 
 // A testSdist is an archive of sources that a test makes.
@@ -29,7 +30,7 @@ type testSdist struct {
 	kind          string // "" is .tar.gz
 	info          string // more lines of PKG-INFO, which begins with its version; "" is of 2.1
 	project       string // pyproject.toml
-	makes         *testWheel
+	makes         *condatest.Wheel
 	files         []tar.Header // besides; Linkname is the text of a file
 }
 
@@ -51,7 +52,7 @@ func (s testSdist) bytes(t testing.TB) []byte {
 		list = append(list, tar.Header{Name: top + "pyproject.toml", Linkname: s.project})
 	}
 	if s.makes != nil { // what testBuild finds
-		list = append(list, tar.Header{Name: top + s.makes.file(), Linkname: string(s.makes.bytes(t))})
+		list = append(list, tar.Header{Name: top + s.makes.File(), Linkname: string(s.makes.Bytes(t))})
 	}
 	for _, h := range s.files {
 		h.Name = strings.Replace(h.Name, "TOP/", top, 1)
@@ -113,21 +114,21 @@ func (b *testBuild) step(ctx context.Context, s steps.Step) (v1.Layer, error) {
 	}
 	var order buildOrder
 	made, name, have := "", "", ""
-	for p, e := range readLayers(b.t, s.With) {
+	for p, e := range condatest.ReadLayers(b.t, s.With) {
 		rest, ok := strings.CutPrefix(p, ".hpcc-build/")
 		switch {
 		case !ok:
 			continue
 		case rest == "order.json":
-			if err := json.Unmarshal([]byte(e.data), &order); err != nil {
+			if err := json.Unmarshal([]byte(e.Data), &order); err != nil {
 				b.t.Error(err)
 			}
 		case strings.HasPrefix(rest, "source/") && strings.HasSuffix(rest, ".whl"):
-			name, made = strings.TrimPrefix(rest, "source/"), e.data
+			name, made = strings.TrimPrefix(rest, "source/"), e.Data
 		case strings.HasSuffix(rest, ".dist-info/METADATA"):
 			have += " " + strings.TrimSuffix(strings.TrimPrefix(rest, "env/lib/python3.11/site-packages/"), ".dist-info/METADATA")
-		case rest == "env/pyvenv.cfg" && !strings.HasPrefix(e.data, "home = /opt/conda/bin\n"):
-			b.t.Errorf("pyvenv.cfg = %q", e.data)
+		case rest == "env/pyvenv.cfg" && !strings.HasPrefix(e.Data, "home = /opt/conda/bin\n"):
+			b.t.Errorf("pyvenv.cfg = %q", e.Data)
 		}
 	}
 	b.steps = append(b.steps, s.Text+have)
@@ -145,38 +146,38 @@ func (b *testBuild) step(ctx context.Context, s steps.Step) (v1.Layer, error) {
 }
 
 // sourceDir makes a directory of wheels and sources.
-func sourceDir(t testing.TB, sdists []testSdist, wheels ...testWheel) string {
+func sourceDir(t testing.TB, sdists []testSdist, wheels ...condatest.Wheel) string {
 	t.Helper()
-	dir := wheelDir(t, wheels...)
+	dir := condatest.WheelDir(t, wheels...)
 	for _, s := range sdists {
-		write(t, filepath.Join(dir, s.file()), s.bytes(t))
+		condatest.Write(t, filepath.Join(dir, s.file()), s.bytes(t))
 	}
 	return dir
 }
 
 // built resolves and installs rows, and builds what has no wheel.
-func built(t testing.TB, text, dir string, open bool, b *testBuild) (*pipResult, error) {
+func built(t testing.TB, text, dir string, open bool, b *testBuild) (*result, error) {
 	t.Helper()
 	o := b.options(t, dir)
 	o.Closed = !open
-	return pipInstalled(t, text, pyTarget(nil), o)
+	return installed(t, text, pyTarget(nil), o)
 }
 
 // options build with b what a directory has as sources.
-func (b *testBuild) options(t testing.TB, dir string) pipOptions {
-	b.t, b.store = t, newStore(t)
+func (b *testBuild) options(t testing.TB, dir string) Options {
+	b.t, b.store = t, condatest.NewStore(t)
 	o := fromDir(dir)
 	o.Dir = dir
-	o.Build = &pipWorkshop{step: b.step, home: "/opt/conda", below: func() ([]v1.Layer, []string, string, error) { return nil, nil, "/opt/conda/bin", nil }}
+	o.Build = &Workshop{Step: b.step, Home: "/opt/conda", Below: func() ([]v1.Layer, []string, string, error) { return nil, nil, "/opt/conda/bin", nil }}
 	return o
 }
 
-func wheelOf(name, version string, requires ...string) *testWheel {
-	w := simple(name, version, requires...)
+func wheelOf(name, version string, requires ...string) *condatest.Wheel {
+	w := condatest.SimpleWheel(name, version, requires...)
 	return &w
 }
 
-var setuptools = simple("setuptools", "66")
+var setuptools = condatest.SimpleWheel("setuptools", "66")
 
 func TestBuildSources(t *testing.T) {
 	static := "Metadata-Version: 2.2\nRequires-Dist: helper\n"
@@ -184,23 +185,23 @@ func TestBuildSources(t *testing.T) {
 		name, rows string
 		open       bool
 		sdists     []testSdist
-		wheels     []testWheel
+		wheels     []condatest.Wheel
 		more       []string
 		want       string // what is chosen
 		steps      string
 	}{
-		{"legacy", "a", true, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1", "helper")}}, []testWheel{simple("helper", "3")}, nil,
+		{"legacy", "a", true, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1", "helper")}}, []condatest.Wheel{condatest.SimpleWheel("helper", "3")}, nil,
 			"a 1, helper 3", "build a wheel of a-1.tar.gz setuptools-66"},
-		{"a wheel of the version goes first", "a", true, []testSdist{{name: "a", version: "1"}}, []testWheel{simple("a", "1")}, nil, "a 1", ""},
-		{"a newer version goes first", "a", true, []testSdist{{name: "a", version: "2", kind: ".zip", makes: wheelOf("a", "2")}}, []testWheel{simple("a", "1")}, nil, "a 2", "build a wheel of a-2.zip setuptools-66"},
-		{"what is not taken is not built", "a\nhelper<2", true, []testSdist{{name: "a", version: "2", info: static + "Requires-Dist: helper>=2\n"}}, []testWheel{simple("a", "1", "helper"), simple("helper", "1")}, nil,
+		{"a wheel of the version goes first", "a", true, []testSdist{{name: "a", version: "1"}}, []condatest.Wheel{condatest.SimpleWheel("a", "1")}, nil, "a 1", ""},
+		{"a newer version goes first", "a", true, []testSdist{{name: "a", version: "2", kind: ".zip", makes: wheelOf("a", "2")}}, []condatest.Wheel{condatest.SimpleWheel("a", "1")}, nil, "a 2", "build a wheel of a-2.zip setuptools-66"},
+		{"what is not taken is not built", "a\nhelper<2", true, []testSdist{{name: "a", version: "2", info: static + "Requires-Dist: helper>=2\n"}}, []condatest.Wheel{condatest.SimpleWheel("a", "1", "helper"), condatest.SimpleWheel("helper", "1")}, nil,
 			"a 1, helper 1", ""},
-		{"metadata that a build decides", "a\nhelper<2", true, []testSdist{{name: "a", version: "2", info: static + "Dynamic: Requires-Dist\n", makes: wheelOf("a", "2", "helper>=2")}}, []testWheel{simple("a", "1", "helper"), simple("helper", "1")}, nil,
+		{"metadata that a build decides", "a\nhelper<2", true, []testSdist{{name: "a", version: "2", info: static + "Dynamic: Requires-Dist\n", makes: wheelOf("a", "2", "helper>=2")}}, []condatest.Wheel{condatest.SimpleWheel("a", "1", "helper"), condatest.SimpleWheel("helper", "1")}, nil,
 			"a 1, helper 1", "build a wheel of a-2.tar.gz setuptools-66"},
 		{"a complete list", "a==1", false, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1", "none")}}, nil, nil, "a 1", "build a wheel of a-1.tar.gz setuptools-66"},
 		{"requirements of its own", "a", true, []testSdist{{name: "a", version: "1", project: "[build-system]\nrequires = ['flit']\nbuild-backend='flit.api'", makes: wheelOf("a", "1")}},
-			[]testWheel{simple("flit", "1", "helper"), simple("helper", "1")}, nil, "a 1", "build a wheel of a-1.tar.gz flit-1 helper-1"},
-		{"a backend that asks for more", "a", true, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, []testWheel{simple("wheel", "2")}, []string{"wheel"},
+			[]condatest.Wheel{condatest.SimpleWheel("flit", "1", "helper"), condatest.SimpleWheel("helper", "1")}, nil, "a 1", "build a wheel of a-1.tar.gz flit-1 helper-1"},
+		{"a backend that asks for more", "a", true, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, []condatest.Wheel{condatest.SimpleWheel("wheel", "2")}, []string{"wheel"},
 			"a 1", "build a wheel of a-1.tar.gz setuptools-66; build a wheel of a-1.tar.gz with wheel setuptools-66 wheel-2"},
 		{"what is built with what is built", "a", true, []testSdist{{name: "a", version: "1", project: "[build-system]\nrequires = ['b']\nbuild-backend='b'", makes: wheelOf("a", "1")}, {name: "b", version: "1", makes: wheelOf("b", "1")}}, nil, nil,
 			"a 1", "build a wheel of b-1.tar.gz setuptools-66; build a wheel of a-1.tar.gz b-1"},
@@ -238,17 +239,17 @@ func TestBuildSources(t *testing.T) {
 }
 
 func TestBuildLocked(t *testing.T) {
-	dir := sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools, simple("setuptools", "67"))
-	sum := sha256.Sum256(setuptools.bytes(t))
+	dir := sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools, condatest.SimpleWheel("setuptools", "67"))
+	sum := sha256.Sum256(setuptools.Bytes(t))
 	for digest, want := range map[string]string{fmt.Sprintf("%x", sum): "", strings.Repeat("0", 64): "its sha256 is"} {
-		row := PipRequirement{Name: "a", URL: fetch.FileURL(filepath.Join(dir, "a-1.tar.gz")), Locked: true, BuildWith: []string{"setuptools @ " + fetch.FileURL(filepath.Join(dir, setuptools.file())) + "#sha256=" + digest}}
+		row := Requirement{Name: "a", URL: fetch.FileURL(filepath.Join(dir, "a-1.tar.gz")), Locked: true, BuildWith: []string{"setuptools @ " + fetch.FileURL(filepath.Join(dir, setuptools.File())) + "#sha256=" + digest}}
 		b := &testBuild{more: []string{"wheel"}}
 		o := b.options(t, dir)
-		plan, err := resolvePip(t.Context(), b.store, []PipRequirement{row}, pyTarget(nil), o)
+		plan, err := Resolve(t.Context(), b.store, []Requirement{row}, pyTarget(nil), o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, err = plan.layers(t.Context(), b.store, o)
+		_, _, err = plan.Layers(t.Context(), b.store, o)
 		if want != "" {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("another digest: %v; want %q", err, want)
@@ -258,7 +259,7 @@ func TestBuildLocked(t *testing.T) {
 		if err != nil || strings.Join(b.steps, "; ") != "build a wheel of a-1.tar.gz setuptools-66" {
 			t.Errorf("steps %q, %v; want one, with setuptools 66", b.steps, err)
 		}
-		if got := fmt.Sprint(plan.Wheels[0].BuiltWith[0].address); got != strings.TrimPrefix(strings.TrimSuffix(row.BuildWith[0], "#sha256="+digest), "setuptools @ ") {
+		if got := fmt.Sprint(plan.Wheels[0].BuiltWith[0].Address); got != strings.TrimPrefix(strings.TrimSuffix(row.BuildWith[0], "#sha256="+digest), "setuptools @ ") {
 			t.Errorf("it was built with %s; want %s", got, row.BuildWith[0])
 		}
 	}
@@ -266,7 +267,7 @@ func TestBuildLocked(t *testing.T) {
 
 // What a step leaves behind is as little to be trusted as the sources.
 func TestBuildTakes(t *testing.T) {
-	good := string(simple("a", "1").bytes(t))
+	good := string(condatest.SimpleWheel("a", "1").Bytes(t))
 	for name, c := range map[string]struct {
 		files []tar.Header // Linkname is the text
 		want  string
@@ -281,7 +282,7 @@ func TestBuildTakes(t *testing.T) {
 	} {
 		b := &testBuild{}
 		o := b.options(t, sourceDir(t, []testSdist{{name: "a", version: "1"}}, setuptools))
-		o.Build.step = func(ctx context.Context, s steps.Step) (v1.Layer, error) {
+		o.Build.Step = func(ctx context.Context, s steps.Step) (v1.Layer, error) {
 			return layer.New(ctx, b.store, buildRoot, nil, func(w *layer.Writer) error {
 				for _, h := range c.files {
 					h.Name = "out/" + h.Name
@@ -296,7 +297,7 @@ func TestBuildTakes(t *testing.T) {
 				return nil
 			})
 		}
-		if _, err := pipInstalled(t, "a", pyTarget(nil), o); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := installed(t, "a", pyTarget(nil), o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
@@ -318,12 +319,12 @@ func TestBuildDigest(t *testing.T) {
 		{Name: "TOP/b/setup.py"}, {Name: "TOP/b/PKG-INFO", Linkname: "Metadata-Version: 2.2\nName: b\nVersion: 2\n"},
 	}}}, setuptools)
 	o := (&testBuild{}).options(t, both)
-	plan, err := resolvePip(t.Context(), newStore(t), pipRows(t, "a @ ./r-1.tar.gz#subdirectory=a\nb @ ./r-1.tar.gz#subdirectory=b"), pyTarget(nil), o)
+	plan, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, "a @ ./r-1.tar.gz#subdirectory=a\nb @ ./r-1.tar.gz#subdirectory=b"), pyTarget(nil), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{"a 1", "b 2"} {
-		if w := plan.Wheels[i]; w.Name+" "+w.Version != want || !strings.HasSuffix(w.address, "#subdirectory="+w.Name) {
+		if w := plan.Wheels[i]; w.Name+" "+w.Version != want || !strings.HasSuffix(w.Address, "#subdirectory="+w.Name) {
 			t.Errorf("%+v; want %s", w, want)
 		}
 	}
@@ -353,7 +354,7 @@ func TestBuildRefused(t *testing.T) {
 		sdist  testSdist
 		err    error
 		want   string
-		making *testWheel
+		making *condatest.Wheel
 	}{
 		{"a failure", testSdist{}, failed("oh dear\n"), "building a from its sources a-1.tar.gz: it ended with 1: what it printed says why", nil},
 		{"no compiler", testSdist{}, failed("error: command 'gcc' failed: No such file or directory\n"), "it needs the compiler gcc; add gcc, gxx or gfortran", nil},
@@ -369,8 +370,8 @@ func TestBuildRefused(t *testing.T) {
 		{"nothing", testSdist{}, nil, "its build backend made no wheel", nil},
 		{"another package", testSdist{}, nil, "they make b 1", wheelOf("b", "1")},
 		{"another version", testSdist{}, nil, "they make a 2", wheelOf("a", "2")},
-		{"another machine", testSdist{}, nil, "the wheel is for cp311-cp311-linux_ppc64le, the environment is for", &testWheel{name: "a", version: "1", tag: "cp311-cp311-linux_ppc64le"}},
-		{"a lie in it", testSdist{}, nil, "RECORD lists", &testWheel{name: "a", version: "1", record: func(rows string) string { return rows + "x.py,sha256=x,1\n" }}},
+		{"another machine", testSdist{}, nil, "the wheel is for cp311-cp311-linux_ppc64le, the environment is for", &condatest.Wheel{Name: "a", Version: "1", Tag: "cp311-cp311-linux_ppc64le"}},
+		{"a lie in it", testSdist{}, nil, "RECORD lists", &condatest.Wheel{Name: "a", Version: "1", Record: func(rows string) string { return rows + "x.py,sha256=x,1\n" }}},
 		{"a circle", testSdist{project: "[build-system]\nrequires=['a']"}, nil, "building a needs itself, by way of a;", nil},
 		{"a requirement that is not there", testSdist{project: "[build-system]\nrequires=['nonsuch']"}, nil, "the requirements to build a: 1 pip packages cannot be installed: nonsuch: there is no package nonsuch", nil},
 		{"a requirement by address", testSdist{project: "[build-system]\nrequires=['x @ https://h/x-1-py3-none-any.whl']"}, nil, "its build requirement x @ https://h/x-1-py3-none-any.whl is no version of an index", nil},
@@ -415,7 +416,7 @@ func TestHostileSources(t *testing.T) {
 		}
 	}
 	empty := filepath.Join(t.TempDir(), "a-1.tar.gz")
-	write(t, empty, nil)
+	condatest.Write(t, empty, nil)
 	if _, err := readSources(empty, ".tar.gz", ""); err == nil {
 		t.Error("an empty file is an archive")
 	}
@@ -426,16 +427,16 @@ func TestHostileSources(t *testing.T) {
 func TestSourceLinks(t *testing.T) {
 	s := testSdist{name: "a", version: "1", files: []tar.Header{{Name: "TOP/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: "TOP/h", Typeflag: tar.TypeLink, Linkname: "a-1/setup.py"}, {Name: "TOP/d/", Typeflag: tar.TypeDir}}}
 	file := filepath.Join(t.TempDir(), s.file())
-	write(t, file, s.bytes(t))
+	condatest.Write(t, file, s.bytes(t))
 	src, err := readSources(file, ".tar.gz", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := layer.New(t.Context(), newStore(t), buildRoot, nil, func(w *layer.Writer) error { return src.put(w, "source") })
+	l, err := layer.New(t.Context(), condatest.NewStore(t), buildRoot, nil, func(w *layer.Writer) error { return src.put(w, "source") })
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := readLayers(t, []v1.Layer{l})
+	files := condatest.ReadLayers(t, []v1.Layer{l})
 	for name, want := range map[string]string{"l": "/etc", "h": ".hpcc-build/source/setup.py", "d": "", "PKG-INFO": ""} {
 		if e := files[".hpcc-build/source/"+name]; e.Header == nil || e.Linkname != want {
 			t.Errorf("%s = %+v; want the link %q", name, e.Header, want)
@@ -502,7 +503,7 @@ func FuzzSources(f *testing.F) {
 		if zipped {
 			kind = ".zip"
 		}
-		write(t, file, data)
+		condatest.Write(t, file, data)
 		s, err := readSources(file, kind, "")
 		if err != nil {
 			return

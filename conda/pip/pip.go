@@ -1,4 +1,15 @@
-package conda
+// Package pip installs packages of Python package indexes into image layers, without pip
+// and for any platform.
+//
+//	requirements → Resolve: indexes, wheels, sdists, markers → Plan → Plan.Layers
+//
+// [Resolve] chooses one version of everything that the rows and, if asked, their
+// dependencies need. [Plan.Layers] fetches the wheels, checks every byte against RECORD
+// and the index's digests, and writes layers. Sources are built in the image, without
+// network, by what a [Workshop] runs. The same rows, indexes and target give the same
+// layers. Repositories and directories of sources are refused, with the command that
+// installs them instead.
+package pip
 
 import (
 	"context"
@@ -14,9 +25,9 @@ import (
 	"hpcc/store"
 )
 
-// A pipTarget is what wheels are chosen and installed for. Nothing of it is read
+// A Target is what wheels are chosen and installed for. Nothing of it is read
 // off this machine.
-type pipTarget struct {
+type Target struct {
 	Subdir       string // conda's name of the platform, such as linux-ppc64le
 	Python       string // the version of the environment's CPython, such as 3.11.4
 	FreeThreaded bool   // that python has no global lock
@@ -25,40 +36,40 @@ type pipTarget struct {
 	Prefix       string // where the environment stands in the image
 	SitePackages string // below Prefix; "" is lib/pythonX.Y/site-packages
 
-	Provided []pipProvided       // what is there already
-	Paths    map[string]pipOwner // what the layers below have, by the path below Prefix
+	Provided []Provided       // what is there already
+	Paths    map[string]Owner // what the layers below have, by the path below Prefix
 }
 
-// A pipProvided is a distribution that a conda package brings.
-type pipProvided struct{ Name, Version, Package string }
+// A Provided is a distribution that a conda package brings.
+type Provided struct{ Name, Version, Package string }
 
-// A pipOwner is the conda package that a path is of.
-type pipOwner struct {
+// A Owner is the conda package that a path is of.
+type Owner struct {
 	Package string
 	Dir     bool // a directory, and no link to one
 }
 
-func (t *pipTarget) site() string {
+func (t *Target) site() string {
 	if t.SitePackages != "" {
 		return t.SitePackages
 	}
-	return "lib/python" + minor(t.Python) + "/site-packages"
+	return "lib/python" + Minor(t.Python) + "/site-packages"
 }
 
 // interpreter is the python that programs name.
-func (t *pipTarget) interpreter() string { return t.Prefix + "/bin/python" + minor(t.Python) }
+func (t *Target) interpreter() string { return t.Prefix + "/bin/python" + Minor(t.Python) }
 
-// pipOptions say how rows become distributions.
-type pipOptions struct {
+// Options say how rows become distributions.
+type Options struct {
 	File     string // the name of the list in messages; "" is "the list"
 	Dir      string // where relative paths of rows begin; "" is the working directory
-	Indexes  PipIndexes
-	Closed   bool         // the list is complete: what the wheels need besides is told and not looked for
-	Build    *pipWorkshop // nil: sources are refused
-	NoBuild  string       // why they are, for people; "" where there is no more to say
+	Indexes  Indexes
+	Closed   bool      // the list is complete: what the wheels need besides is told and not looked for
+	Build    *Workshop // nil: sources are refused
+	NoBuild  string    // why they are, for people; "" where there is no more to say
 	Progress func(done, total int64)
 
-	index *pipIndex // Indexes, opened; nil where they are not yet
+	index *indexSet // Indexes, opened; nil where they are not yet
 	under []string  // packages whose builds need this one
 
 	// As in Options:
@@ -66,14 +77,14 @@ type pipOptions struct {
 	Tee                    layer.Tee
 }
 
-// A pipPlan is the distributions that rows stand for.
-type pipPlan struct {
+// A Plan is the distributions that rows stand for.
+type Plan struct {
 	Wheels []Wheel  // sorted by name
 	Notes  []string // what differs from the rows, for people
 
-	target pipTarget
-	picks  []*pipPick
-	fetch  *pipFetcher
+	target Target
+	picks  []*pick
+	fetch  *fetcher
 }
 
 // A Wheel is a package of pip that was chosen.
@@ -85,25 +96,25 @@ type Wheel struct {
 
 	BuiltWith []Wheel // what it was built with, where it came as sources; nil where it did not
 
-	address       string // the URL, of a file of this machine too
-	asked, direct bool   // the export names it, and by its address
+	Address       string // the URL, of a file of this machine too
+	Asked, Direct bool   // the export names it, and by its address
 }
 
-// A pipRefusal is a row that cannot be installed as it is.
-type pipRefusal struct {
+// A refusal is a row that cannot be installed as it is.
+type refusal struct {
 	Line int    // 0 when the row has none
 	Row  string // without credentials
 	Why  string
 	Run  string // the Dockerfile line that does it instead; "" where none would
 }
 
-// A pipError is all the rows that cannot be installed.
-type pipError struct {
+// A refusedError is all the rows that cannot be installed.
+type refusedError struct {
 	File    string
-	Refused []pipRefusal
+	Refused []refusal
 }
 
-func (e *pipError) Error() string {
+func (e *refusedError) Error() string {
 	var f brief.Faults
 	for _, r := range e.Refused {
 		text := r.Row + ": " + r.Why
@@ -118,10 +129,10 @@ func (e *pipError) Error() string {
 	return fmt.Sprintf("%s: %d pip packages cannot be installed: %s", e.File, len(e.Refused), f.List("; "))
 }
 
-// resolvePip chooses a wheel for every row, and, where the list is not closed,
+// Resolve chooses a wheel for every row, and, where the list is not closed,
 // for what those need. All rows that cannot be had are told at once, as a
-// [pipError]. The same rows, indexes and target give the same plan.
-func resolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t pipTarget, o pipOptions) (*pipPlan, error) {
+// [refusedError]. The same rows, indexes and target give the same plan.
+func Resolve(ctx context.Context, s *store.Store, rows []Requirement, t Target, o Options) (*Plan, error) {
 	if err := layer.CheckPrefix(t.Prefix); err != nil {
 		return nil, err
 	}
@@ -131,7 +142,7 @@ func resolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t pi
 	if t.SitePackages != "" && !filepath.IsLocal(t.SitePackages) {
 		return nil, fmt.Errorf("site-packages %q: not a path below the prefix", t.SitePackages)
 	}
-	r, err := newPipResolver(ctx, s, t, o)
+	r, err := newResolver(ctx, s, t, o)
 	if err != nil {
 		return nil, err
 	}
@@ -140,8 +151,8 @@ func resolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t pi
 		return nil, err
 	}
 	if len(r.refused) > 0 {
-		slices.SortStableFunc(r.refused, func(a, b pipRefusal) int { return a.Line - b.Line })
-		return nil, &pipError{o.File, r.refused}
+		slices.SortStableFunc(r.refused, func(a, b refusal) int { return a.Line - b.Line })
+		return nil, &refusedError{o.File, r.refused}
 	}
 	if err := r.describe(); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.File, err)
@@ -150,13 +161,13 @@ func resolvePip(ctx context.Context, s *store.Store, rows []PipRequirement, t pi
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.File, err)
 	}
-	p := &pipPlan{Notes: r.notes, target: t, fetch: r.fetch}
+	p := &Plan{Notes: r.notes, target: t, fetch: r.fetch}
 	p.take(picked)
 	return p, nil
 }
 
 // take makes the plan of what was picked.
-func (p *pipPlan) take(picked map[string]*pipPick) {
+func (p *Plan) take(picked map[string]*pick) {
 	var present, loose, bare, sources []string
 	for _, x := range picked {
 		if x.file == nil {
@@ -173,7 +184,7 @@ func (p *pipPlan) take(picked map[string]*pipPick) {
 			loose = append(loose, x.name)
 		}
 	}
-	slices.SortFunc(p.picks, func(a, b *pipPick) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(p.picks, func(a, b *pick) int { return strings.Compare(a.name, b.name) })
 	for _, x := range p.picks {
 		p.Wheels = append(p.Wheels, Wheel{x.name, x.version.String(), x.file.name, fetch.Public(x.file.url), x.sha256(), nil, x.address(), x.requested, x.direct})
 		if x.file.wheel == nil {
@@ -201,13 +212,13 @@ func strong(h string) bool {
 }
 
 // run is the Dockerfile line that has pip itself install something.
-func (t *pipTarget) run(what string) string {
+func (t *Target) run(what string) string {
 	return fmt.Sprintf("RUN %s -m pip install --no-deps %q", t.interpreter(), what)
 }
 
-// installedDist is the distribution that a path proves: site-packages/NAME-
+// InstalledDist is the distribution that a path proves: site-packages/NAME-
 // VERSION.dist-info/METADATA, or an .egg-info of older tools.
-func installedDist(dst, site string) (name, version string, ok bool) {
+func InstalledDist(dst, site string) (name, version string, ok bool) {
 	rest, ok := strings.CutPrefix(dst, site+"/")
 	if !ok {
 		return "", "", false
@@ -228,25 +239,25 @@ func installedDist(dst, site string) (name, version string, ok bool) {
 		return "", "", false
 	}
 	f := strings.Split(stem, "-")
-	if len(f) < 2 || !pipNameText().MatchString(f[0]) {
+	if len(f) < 2 || !nameText().MatchString(f[0]) {
 		return "", "", false
 	}
-	if _, err := parsePipVersion(f[1]); err != nil {
+	if _, err := parseVersion(f[1]); err != nil {
 		return "", "", false
 	}
-	return pipName(f[0]), f[1], true
+	return NormalName(f[0]), f[1], true
 }
 
 // archives are the archives of the Wheels, in their order.
-func (p *pipPlan) archives() (out []*fetch.File) {
+func (p *Plan) Archives() (out []*fetch.File) {
 	for _, x := range p.picks {
 		out = append(out, x.record())
 	}
 	return out
 }
 
-// isPipVersion reports whether s is a version of a distribution (PEP 440).
-func isPipVersion(s string) bool {
-	_, err := parsePipVersion(s)
+// IsVersion reports whether s is a version of a distribution (PEP 440).
+func IsVersion(s string) bool {
+	_, err := parseVersion(s)
 	return err == nil
 }

@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"fmt"
@@ -8,33 +8,33 @@ import (
 	"hpcc/conda/brief"
 )
 
-func TestParsePipRequirement(t *testing.T) {
+func TestParseRequirement(t *testing.T) {
 	sum := strings.Repeat("ab", 32)
 	for _, c := range []struct {
 		row  string
-		want PipRequirement
+		want Requirement
 	}{
-		{"flask", PipRequirement{Name: "flask"}},
-		{"Flask == 2.0  # the web", PipRequirement{Name: "Flask", Specifier: "==2.0"}},
-		{"flask[async, dot_env] >=2,<3 ; python_version < '4'", PipRequirement{Name: "flask", Extras: []string{"async", "dot-env"}, Specifier: ">=2,<3", Marker: "python_version < '4'"}},
-		{"flask (>=2)", PipRequirement{Name: "flask", Specifier: ">=2"}},
-		{"flask>=2;sys_platform=='linux'", PipRequirement{Name: "flask", Specifier: ">=2", Marker: "sys_platform=='linux'"}},
-		{"torch==2.1.2+cu118 --hash=sha256:" + sum + " --hash sha256:" + strings.ToUpper(sum), PipRequirement{Name: "torch", Specifier: "==2.1.2+cu118", Hashes: []string{"sha256:" + sum, "sha256:" + sum}}},
-		{"x @ https://e.org/x-1-py3-none-any.whl#sha256=" + sum, PipRequirement{Name: "x", URL: "https://e.org/x-1-py3-none-any.whl#sha256=" + sum}},
-		{"x@https://user:pw@e.org/x.whl ; os_name=='nt'", PipRequirement{Name: "x", URL: "https://user:pw@e.org/x.whl", Marker: "os_name=='nt'"}},
-		{"x @ file:///home/conda/feedstock_root/build/work", PipRequirement{Name: "x", URL: "file:///home/conda/feedstock_root/build/work"}},
-		{"https://user:pw@e.org/a/Some_Name-1.0-py3-none-any.whl", PipRequirement{Name: "Some_Name", URL: "https://user:pw@e.org/a/Some_Name-1.0-py3-none-any.whl"}},
-		{"./wheels/x-1-py3-none-any.whl[b]", PipRequirement{Name: "x", Extras: []string{"b"}, URL: "./wheels/x-1-py3-none-any.whl"}},
-		{"x-1-py3-none-any.whl", PipRequirement{Name: "x", URL: "x-1-py3-none-any.whl"}},
-		{"../sources", PipRequirement{URL: "../sources"}},
-		{"sub/dir", PipRequirement{URL: "sub/dir"}},
-		{"git+https://github.com/a/b@main#egg=bee", PipRequirement{Name: "bee", URL: "git+https://github.com/a/b@main#egg=bee"}},
-		{"git+ssh://git@github.com/a/b.git", PipRequirement{URL: "git+ssh://git@github.com/a/b.git"}},
-		{"b @ git+https://github.com/a/b", PipRequirement{Name: "b", URL: "git+https://github.com/a/b"}},
-		{"-e .", PipRequirement{Editable: true, URL: "."}},
-		{"--editable git+https://e.org/x#egg=x", PipRequirement{Editable: true, URL: "git+https://e.org/x#egg=x", Name: "x"}},
+		{"flask", Requirement{Name: "flask"}},
+		{"Flask == 2.0  # the web", Requirement{Name: "Flask", Specifier: "==2.0"}},
+		{"flask[async, dot_env] >=2,<3 ; python_version < '4'", Requirement{Name: "flask", Extras: []string{"async", "dot-env"}, Specifier: ">=2,<3", Marker: "python_version < '4'"}},
+		{"flask (>=2)", Requirement{Name: "flask", Specifier: ">=2"}},
+		{"flask>=2;sys_platform=='linux'", Requirement{Name: "flask", Specifier: ">=2", Marker: "sys_platform=='linux'"}},
+		{"torch==2.1.2+cu118 --hash=sha256:" + sum + " --hash sha256:" + strings.ToUpper(sum), Requirement{Name: "torch", Specifier: "==2.1.2+cu118", Hashes: []string{"sha256:" + sum, "sha256:" + sum}}},
+		{"x @ https://e.org/x-1-py3-none-any.whl#sha256=" + sum, Requirement{Name: "x", URL: "https://e.org/x-1-py3-none-any.whl#sha256=" + sum}},
+		{"x@https://user:pw@e.org/x.whl ; os_name=='nt'", Requirement{Name: "x", URL: "https://user:pw@e.org/x.whl", Marker: "os_name=='nt'"}},
+		{"x @ file:///home/conda/feedstock_root/build/work", Requirement{Name: "x", URL: "file:///home/conda/feedstock_root/build/work"}},
+		{"https://user:pw@e.org/a/Some_Name-1.0-py3-none-any.whl", Requirement{Name: "Some_Name", URL: "https://user:pw@e.org/a/Some_Name-1.0-py3-none-any.whl"}},
+		{"./wheels/x-1-py3-none-any.whl[b]", Requirement{Name: "x", Extras: []string{"b"}, URL: "./wheels/x-1-py3-none-any.whl"}},
+		{"x-1-py3-none-any.whl", Requirement{Name: "x", URL: "x-1-py3-none-any.whl"}},
+		{"../sources", Requirement{URL: "../sources"}},
+		{"sub/dir", Requirement{URL: "sub/dir"}},
+		{"git+https://github.com/a/b@main#egg=bee", Requirement{Name: "bee", URL: "git+https://github.com/a/b@main#egg=bee"}},
+		{"git+ssh://git@github.com/a/b.git", Requirement{URL: "git+ssh://git@github.com/a/b.git"}},
+		{"b @ git+https://github.com/a/b", Requirement{Name: "b", URL: "git+https://github.com/a/b"}},
+		{"-e .", Requirement{Editable: true, URL: "."}},
+		{"--editable git+https://e.org/x#egg=x", Requirement{Editable: true, URL: "git+https://e.org/x#egg=x", Name: "x"}},
 	} {
-		got, err := parsePipRequirement(c.row)
+		got, err := ParseRequirement(c.row)
 		if err != nil || fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", c.want) {
 			t.Errorf("%q: %#v, %v; want %#v", c.row, got, err, c.want)
 		}
@@ -57,11 +57,11 @@ func TestParsePipRequirement(t *testing.T) {
 		"flask --global-option=x":             "is no option of one package",
 		"flask " + strings.Repeat("x", 1<<17): "more than",
 	} {
-		if got, err := parsePipRequirement(row); err == nil || !strings.Contains(err.Error(), want) {
+		if got, err := ParseRequirement(row); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %+v, %v; want %q", brief.Text(row), got, err, want)
 		}
 	}
-	if r, err := parsePipRequirement("x@https://user:pw@e.org/x.whl?token=pw"); err != nil || strings.Contains(r.String(), "pw") {
+	if r, err := ParseRequirement("x@https://user:pw@e.org/x.whl?token=pw"); err != nil || strings.Contains(r.String(), "pw") {
 		t.Errorf("a row tells its password: %s, %v", r, err)
 	}
 }
@@ -87,15 +87,15 @@ func TestParseWheelName(t *testing.T) {
 	}
 }
 
-// FuzzPipRequirement: what is read can be written and read again, and no
+// FuzzRequirement: what is read can be written and read again, and no
 // password comes out.
-func FuzzPipRequirement(f *testing.F) {
+func FuzzRequirement(f *testing.F) {
 	for _, s := range []string{"flask[a,b]>=1,<2;python_version<'3'", "x @ https://u:p@e.org/x-1-py3-none-any.whl#sha256=00", "-e .", "./a b.whl", "x==1 --hash=sha256:" + strings.Repeat("0", 64), "x;(((os_name=='a')))"} {
 		f.Add(s)
 	}
-	env := (&pipTarget{Subdir: "linux-64", Python: "3.11.4"}).environment()
+	env := (&Target{Subdir: "linux-64", Python: "3.11.4"}).environment()
 	f.Fuzz(func(t *testing.T, row string) {
-		r, err := parsePipRequirement(row)
+		r, err := ParseRequirement(row)
 		if err != nil {
 			return
 		}
@@ -107,35 +107,35 @@ func FuzzPipRequirement(f *testing.F) {
 		if r.Marker != "" || r.URL != "" || len(r.Hashes) > 0 {
 			return
 		}
-		again, err := parsePipRequirement(r.String())
+		again, err := ParseRequirement(r.String())
 		if err != nil || again.String() != r.String() {
 			t.Fatalf("%q: %q, then %q, %v", row, r, again, err)
 		}
 	})
 }
 
-// FuzzPipSpecifier: an order is an order, and what == names is matched.
-func FuzzPipSpecifier(f *testing.F) {
+// FuzzSpecifier: an order is an order, and what == names is matched.
+func FuzzSpecifier(f *testing.F) {
 	f.Add("1.0rc1", "1!2.0.post1.dev3+a.1", ">=1,<2")
 	f.Add("v01.0-1", "1", "~=1.0,!=1.*")
 	f.Fuzz(func(t *testing.T, a, b, s string) {
-		if spec, err := parsePipSpecs(s); err == nil {
-			again, err := parsePipSpecs(spec.String())
+		if spec, err := parseSpecifier(s); err == nil {
+			again, err := parseSpecifier(spec.String())
 			if err != nil || again.String() != spec.String() {
 				t.Fatalf("%q: %q, then %q, %v", s, spec, again, err)
 			}
 		}
-		v, err := parsePipVersion(a)
+		v, err := parseVersion(a)
 		if err != nil {
 			return
 		}
-		if again, err := parsePipVersion(v.String()); err != nil || again.compare(v) != 0 || again.String() != v.String() {
+		if again, err := parseVersion(v.String()); err != nil || again.compare(v) != 0 || again.String() != v.String() {
 			t.Fatalf("%q: %s, then %s, %v", a, v, again, err)
 		}
-		if spec, err := parsePipSpecs("==" + v.String()); err != nil || !spec.match(v) {
+		if spec, err := parseSpecifier("==" + v.String()); err != nil || !spec.match(v) {
 			t.Fatalf("%q does not match itself: %v", a, err)
 		}
-		if w, err := parsePipVersion(b); err == nil && v.compare(w) != -w.compare(v) {
+		if w, err := parseVersion(b); err == nil && v.compare(w) != -w.compare(v) {
 			t.Fatalf("%q and %q: %d and %d", a, b, v.compare(w), w.compare(v))
 		}
 	})

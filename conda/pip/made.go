@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"context"
@@ -13,12 +13,12 @@ import (
 	"hpcc/store"
 )
 
-// pipMadeFormat is in the key of each layer of wheels: raise it when an installed wheel
+// layerFormat is in the key of each layer of wheels: raise it when an installed wheel
 // becomes another layer than before.
-const pipMadeFormat = 1
+const layerFormat = 1
 
 // key is all that a layer of wheels depends on.
-func (p *pipPlan) key(members []*pipInstall) (string, error) {
+func (p *Plan) key(members []*installation) (string, error) {
 	type part struct {
 		File             string // with the digest
 		Built, Requested bool
@@ -29,7 +29,7 @@ func (p *pipPlan) key(members []*pipInstall) (string, error) {
 		Format                    int
 		Prefix, Site, Interpreter string
 		Wheels                    []part
-	}{Format: pipMadeFormat, Prefix: p.target.Prefix, Site: p.target.site(), Interpreter: p.target.interpreter()}
+	}{Format: layerFormat, Prefix: p.target.Prefix, Site: p.target.site(), Interpreter: p.target.interpreter()}
 	for _, x := range members {
 		k.Wheels = append(k.Wheels, part{filepath.Base(x.file), x.built, x.pick.requested, string(x.origin()), slices.Sorted(maps.Keys(x.lost))})
 	}
@@ -37,7 +37,7 @@ func (p *pipPlan) key(members []*pipInstall) (string, error) {
 }
 
 // install writes wheels into a layer, or finds the one that was made of them before.
-func (p *pipPlan) install(ctx context.Context, s *store.Store, members []*pipInstall, o pipOptions) (v1.Layer, error) {
+func (p *Plan) install(ctx context.Context, s *store.Store, members []*installation, o Options) (v1.Layer, error) {
 	key, err := p.key(members)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"archive/tar"
@@ -42,14 +42,14 @@ func sourceKind(file string) string {
 
 // sourceName reads the name of an sdist: NAME-VERSION.tar.gz. In old ones NAME may
 // have a "-" in it.
-func sourceName(file string) (dist string, v pipVersion, ok bool) {
+func sourceName(file string) (dist string, v pyVersion, ok bool) {
 	kind := sourceKind(file)
 	stem := strings.TrimSuffix(file, kind)
 	i := strings.LastIndexByte(stem, '-')
-	if kind == "" || i < 0 || !pipNameText().MatchString(stem[:i]) {
+	if kind == "" || i < 0 || !nameText().MatchString(stem[:i]) {
 		return "", v, false
 	}
-	v, err := parsePipVersion(stem[i+1:])
+	v, err := parseVersion(stem[i+1:])
 	return stem[:i], v, err == nil
 }
 

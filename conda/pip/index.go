@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"cmp"
@@ -23,12 +23,12 @@ import (
 	"hpcc/conda/fetch"
 )
 
-// DefaultPipIndex is where packages are looked for when no index is named.
-const DefaultPipIndex = "https://pypi.org/simple/"
+// defaultIndex is where packages are looked for when no index is named.
+const defaultIndex = "https://pypi.org/simple/"
 
-// PipIndexes say where wheels are looked for.
-type PipIndexes struct {
-	URL       string   // "" is DefaultPipIndex
+// Indexes say where wheels are looked for.
+type Indexes struct {
+	URL       string   // "" is defaultIndex
 	Extra     []string // more indexes; the best version of all is taken, as pip does
 	FindLinks []string // directories of wheels, or pages that link to wheels
 	NoIndex   bool     // FindLinks alone
@@ -36,14 +36,14 @@ type PipIndexes struct {
 }
 
 // indexes are the addresses of the indexes, each with a slash at its end.
-func (x *PipIndexes) indexes() []string {
+func (x *Indexes) indexes() []string {
 	if x.NoIndex {
 		return nil
 	}
 	var out []string
 	for _, u := range append([]string{x.URL}, x.Extra...) {
 		if u == "" {
-			u = DefaultPipIndex
+			u = defaultIndex
 		}
 		out = append(out, strings.TrimRight(u, "/")+"/")
 	}
@@ -52,7 +52,7 @@ func (x *PipIndexes) indexes() []string {
 
 // before puts what the user names before what a file in dir does. As with pip,
 // a directory of the file may be meant from where the file is.
-func (x PipIndexes) before(file PipIndexes, dir string) PipIndexes {
+func (x Indexes) Before(file Indexes, dir string) Indexes {
 	x.NoIndex = x.NoIndex || (file.NoIndex && x.URL == "")
 	x.URL = cmp.Or(x.URL, file.URL)
 	x.Extra = slices.Concat(x.Extra, file.Extra)
@@ -68,10 +68,10 @@ func (x PipIndexes) before(file PipIndexes, dir string) PipIndexes {
 	return x
 }
 
-func (x *PipIndexes) all() []string { return append(x.indexes(), x.FindLinks...) }
+func (x *Indexes) all() []string { return append(x.indexes(), x.FindLinks...) }
 
-// A pipFile is a file that an index offers.
-type pipFile struct {
+// A indexFile is a file that an index offers.
+type indexFile struct {
 	name     string // of the file
 	url      string
 	size     int64    // 0 when the index does not say
@@ -82,7 +82,7 @@ type pipFile struct {
 	metadata string     // its METADATA is at url+".metadata": "sha256:…", or "?" for no digest
 	wheel    *wheelName // nil of sources
 	subdir   string     // of an archive of sources: where in it the package is; "" is its top
-	version  pipVersion // no release where only the sources themselves say it
+	version  pyVersion  // no release where only the sources themselves say it
 	// In the target:
 	rank int  // of the wheel's best tag; 0 when it can use none
 	fits bool // its python is one that the file is for
@@ -97,15 +97,15 @@ const (
 	maxPageFiles = 200_000
 )
 
-// A pipIndex looks packages up in all the places.
-type pipIndex struct {
-	PipIndexes
+// A indexSet looks packages up in all the places.
+type indexSet struct {
+	Indexes
 	web   *fetch.Web
-	links []pipFile // what FindLinks have
+	links []indexFile // what FindLinks have
 }
 
-// openPipIndex reads what FindLinks have.
-func openPipIndex(ctx context.Context, x PipIndexes) (*pipIndex, error) {
+// openIndexes reads what FindLinks have.
+func openIndexes(ctx context.Context, x Indexes) (*indexSet, error) {
 	x.Extra, x.FindLinks = slices.Clone(x.Extra), slices.Clone(x.FindLinks)
 	for _, list := range [][]string{x.Extra, x.FindLinks} {
 		for i := range list {
@@ -123,7 +123,7 @@ func openPipIndex(ctx context.Context, x PipIndexes) (*pipIndex, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := &pipIndex{PipIndexes: x, web: web}
+	in := &indexSet{Indexes: x, web: web}
 	for _, place := range x.FindLinks {
 		list, err := in.findLinks(ctx, place)
 		if err != nil {
@@ -136,9 +136,9 @@ func openPipIndex(ctx context.Context, x PipIndexes) (*pipIndex, error) {
 
 // files lists what the places have of a distribution: those of FindLinks first,
 // then the indexes in their order.
-func (x *pipIndex) files(ctx context.Context, name string) ([]pipFile, error) {
-	var out []pipFile
-	take := func(list []pipFile) {
+func (x *indexSet) files(ctx context.Context, name string) ([]indexFile, error) {
+	var out []indexFile
+	take := func(list []indexFile) {
 		for _, f := range list {
 			if f.sort(name) {
 				out = append(out, f)
@@ -160,18 +160,18 @@ func (x *pipIndex) files(ctx context.Context, name string) ([]pipFile, error) {
 }
 
 // sort finds out what the file is; false when it is no file of the distribution.
-func (f *pipFile) sort(name string) bool {
+func (f *indexFile) sort(name string) bool {
 	if w, err := parseWheelName(f.name); err == nil {
 		f.wheel, f.version = w, w.version
-		return pipName(w.dist) == name
+		return NormalName(w.dist) == name
 	}
 	dist, version, ok := sourceName(f.name)
 	f.version = version
-	return ok && pipName(dist) == name
+	return ok && NormalName(dist) == name
 }
 
 // findLinks lists the files of a directory or page.
-func (x *pipIndex) findLinks(ctx context.Context, place string) ([]pipFile, error) {
+func (x *indexSet) findLinks(ctx context.Context, place string) ([]indexFile, error) {
 	dir := place
 	if u, err := url.Parse(place); err == nil && u.Scheme == "file" {
 		dir = u.Path
@@ -193,12 +193,12 @@ func (x *pipIndex) findLinks(ctx context.Context, place string) ([]pipFile, erro
 	if err != nil {
 		return nil, err
 	}
-	var out []pipFile
+	var out []indexFile
 	for _, e := range entries {
 		if e.IsDir() {
 			continue
 		}
-		f := pipFile{name: e.Name(), url: fetch.FileURL(filepath.Join(dir, e.Name()))}
+		f := indexFile{name: e.Name(), url: fetch.FileURL(filepath.Join(dir, e.Name()))}
 		if fi, err := os.Stat(filepath.Join(dir, e.Name())); err == nil {
 			f.size = fi.Size()
 		}
@@ -208,7 +208,7 @@ func (x *pipIndex) findLinks(ctx context.Context, place string) ([]pipFile, erro
 }
 
 // page reads one page, in HTML or JSON.
-func (x *pipIndex) page(ctx context.Context, address string) ([]pipFile, error) {
+func (x *indexSet) page(ctx context.Context, address string) ([]indexFile, error) {
 	a, err := x.web.Get(ctx, address, indexKinds, false)
 	if err != nil {
 		return nil, err
@@ -216,7 +216,7 @@ func (x *pipIndex) page(ctx context.Context, address string) ([]pipFile, error) 
 	defer a.Close()
 	limited := &io.LimitedReader{R: a, N: maxPage + 1}
 	kind, _, _ := mime.ParseMediaType(a.Kind)
-	var list []pipFile
+	var list []indexFile
 	switch {
 	case kind == "application/vnd.pypi.simple.v1+json":
 		list, err = parseIndexJSON(limited, a.URL)
@@ -235,7 +235,7 @@ func (x *pipIndex) page(ctx context.Context, address string) ([]pipFile, error) 
 }
 
 // at completes an address that a page names, and takes its digest.
-func (f *pipFile) at(base *url.URL, ref string) error {
+func (f *indexFile) at(base *url.URL, ref string) error {
 	u, err := base.Parse(strings.TrimSpace(ref))
 	if err != nil {
 		return fmt.Errorf("link %q: %w", brief.Text(ref), fetch.Plain(err))
@@ -259,10 +259,10 @@ func (f *pipFile) at(base *url.URL, ref string) error {
 }
 
 // parseIndexHTML reads the links of a page (PEP 503, 592, 629, 658, 714).
-func parseIndexHTML(r io.Reader, base *url.URL) ([]pipFile, error) {
+func parseIndexHTML(r io.Reader, base *url.URL) ([]indexFile, error) {
 	z := html.NewTokenizer(r)
 	z.SetMaxBuf(1 << 20)
-	var out []pipFile
+	var out []indexFile
 	for {
 		switch kind := z.Next(); kind {
 		case html.ErrorToken:
@@ -291,7 +291,7 @@ func parseIndexHTML(r io.Reader, base *url.URL) ([]pipFile, error) {
 					return nil, err
 				}
 			case t.Data == "a" && attr["href"] != nil:
-				f := pipFile{}
+				f := indexFile{}
 				if err := f.at(base, *attr["href"]); err != nil {
 					return nil, err
 				}
@@ -305,7 +305,7 @@ func parseIndexHTML(r io.Reader, base *url.URL) ([]pipFile, error) {
 }
 
 // attributes takes what a link says besides its address.
-func (f *pipFile) attributes(attr map[string]*string) {
+func (f *indexFile) attributes(attr map[string]*string) {
 	if v := attr["data-requires-python"]; v != nil {
 		f.python = *v
 	}
@@ -331,7 +331,7 @@ func knownAPI(version string) error {
 }
 
 // parseIndexJSON reads a page of PEP 691.
-func parseIndexJSON(r io.Reader, base *url.URL) ([]pipFile, error) {
+func parseIndexJSON(r io.Reader, base *url.URL) ([]indexFile, error) {
 	var p struct {
 		Meta struct {
 			Version string `json:"api-version"`
@@ -356,9 +356,9 @@ func parseIndexJSON(r io.Reader, base *url.URL) ([]pipFile, error) {
 	if len(p.Files) > maxPageFiles {
 		return nil, fmt.Errorf("the page has more than %d files", maxPageFiles)
 	}
-	var out []pipFile
+	var out []indexFile
 	for _, x := range p.Files {
-		f := pipFile{name: x.Name, python: x.Python, size: max(x.Size, 0)}
+		f := indexFile{name: x.Name, python: x.Python, size: max(x.Size, 0)}
 		if err := f.at(base, x.URL); err != nil {
 			return nil, err
 		}

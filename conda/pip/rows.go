@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"fmt"
@@ -20,13 +20,13 @@ import (
 
 // refuse notes a row that cannot be installed, why, and the Dockerfile line that
 // does it instead.
-func (r *pipResolver) refuse(row PipRequirement, run, why string, args ...any) {
-	r.refused = append(r.refused, pipRefusal{row.Line, row.String(), fmt.Sprintf(why, args...), run})
+func (r *resolver) refuse(row Requirement, run, why string, args ...any) {
+	r.refused = append(r.refused, refusal{row.Line, row.String(), fmt.Sprintf(why, args...), run})
 }
 
 // rows reads the rows that the target wants.
-func (r *pipResolver) rows(rows []PipRequirement) []pipWant {
-	var out []pipWant
+func (r *resolver) rows(rows []Requirement) []demand {
+	var out []demand
 	var other []string
 	for _, row := range rows {
 		r.checked = r.checked || len(row.Hashes) > 0
@@ -41,7 +41,7 @@ func (r *pipResolver) rows(rows []PipRequirement) []pipWant {
 			other = append(other, row.String())
 			continue
 		}
-		w := pipWant{dependencyRow: d, name: pipName(row.Name), who: "the list"}
+		w := demand{dependencyRow: d, name: NormalName(row.Name), who: "the list"}
 		if row.Line > 0 {
 			w.who = fmt.Sprintf("line %d", row.Line)
 		}
@@ -64,8 +64,8 @@ func (r *pipResolver) rows(rows []PipRequirement) []pipWant {
 
 // locate finds the wheel or the sources of a row that names a URL or path. False is
 // a row that is refused.
-func (r *pipResolver) locate(w *pipWant) bool {
-	row := w.PipRequirement
+func (r *resolver) locate(w *demand) bool {
+	row := w.Requirement
 	have := r.provided[w.name]
 	scheme, _, _ := strings.Cut(row.URL, ":")
 	_, vcs, _ := strings.Cut(scheme, "+")
@@ -112,8 +112,8 @@ const noDirectory = "it is a directory of sources, which has no digest: make an 
 
 // locatedFile is the file at an address that a row has, with the digest and the
 // directory in the address's fragment.
-func locatedFile(u *url.URL) (*pipFile, error) {
-	f := &pipFile{name: path.Base(strings.TrimSuffix(u.Path, "/"))}
+func locatedFile(u *url.URL) (*indexFile, error) {
+	f := &indexFile{name: path.Base(strings.TrimSuffix(u.Path, "/"))}
 	h, err := fragmentHash(u.Fragment)
 	if err != nil {
 		return nil, err
@@ -142,17 +142,17 @@ func locatedFile(u *url.URL) (*pipFile, error) {
 
 // direction makes the file that a row names the only choice of its name. False is
 // a row that is refused.
-func (r *pipResolver) direction(w *pipWant, f *pipFile) bool {
-	row := w.PipRequirement
-	p := &pipPick{name: w.name, file: f, direct: !row.Locked, rank: sourceRank, with: row.BuildWith}
+func (r *resolver) direction(w *demand, f *indexFile) bool {
+	row := w.Requirement
+	p := &pick{name: w.name, file: f, direct: !row.Locked, rank: sourceRank, with: row.BuildWith}
 	dist := ""
 	if f.wheel != nil {
 		dist, p.rank = f.wheel.dist, r.rank(f.wheel)
-	} else if n, v, ok := sourceName(f.name); ok && f.subdir == "" && (row.Name == "" || pipName(n) == w.name) {
+	} else if n, v, ok := sourceName(f.name); ok && f.subdir == "" && (row.Name == "" || NormalName(n) == w.name) {
 		dist, f.version = n, v
 	}
 	if row.Name == "" {
-		w.name = pipName(dist)
+		w.name = NormalName(dist)
 		p.name = w.name
 	}
 	p.version = f.version
@@ -165,7 +165,7 @@ func (r *pipResolver) direction(w *pipWant, f *pipFile) bool {
 		r.refuse(row, "", "it is neither a wheel nor an archive of sources: their names end with .whl, %s", strings.Join(sourceKinds, ", "))
 	case w.name == "":
 		r.refuse(row, "", "its name does not say of which package it is; write NAME @ %s", shown(row.URL))
-	case dist != "" && pipName(dist) != w.name:
+	case dist != "" && NormalName(dist) != w.name:
 		r.refuse(row, "", "the wheel is of %s", dist)
 	case p.rank == 0:
 		r.refuse(row, "", "the wheel is for %s, the environment is %s", brief.List(f.wheel.tags), r.target.describe())
@@ -179,14 +179,14 @@ func (r *pipResolver) direction(w *pipWant, f *pipFile) bool {
 		for _, twin := range r.direct[w.name] {
 			p.hashes = twin.hashes
 		}
-		r.direct[w.name] = []*pipPick{p.demand([]pipWant{*w})}
+		r.direct[w.name] = []*pick{p.demand([]demand{*w})}
 		return true
 	}
 	return false
 }
 
 // describe finds out what the sources are whose names do not say it.
-func (r *pipResolver) describe() error {
+func (r *resolver) describe() error {
 	for _, name := range slices.Sorted(maps.Keys(r.direct)) {
 		for _, p := range r.direct[name] {
 			if p.version.release != nil {
@@ -203,7 +203,7 @@ func (r *pipResolver) describe() error {
 }
 
 // location makes a URL of a row's URL or path.
-func (r *pipResolver) location(s string) (*url.URL, error) {
+func (r *resolver) location(s string) (*url.URL, error) {
 	s, err := fetch.Expand(s)
 	if err != nil {
 		return nil, err
@@ -237,14 +237,14 @@ func (r *pipResolver) location(s string) (*url.URL, error) {
 
 // lookup asks the indexes for all rows at once, and refuses those that nothing
 // is there for.
-func (r *pipResolver) lookup(wants []pipWant) error {
+func (r *resolver) lookup(wants []demand) error {
 	var names []string
 	for _, w := range wants {
 		if r.provided[w.name] == nil && r.direct[w.name] == nil && !slices.Contains(names, w.name) {
 			names = append(names, w.name)
 		}
 	}
-	found := make([][]pipFile, len(names))
+	found := make([][]indexFile, len(names))
 	g, ctx := errgroup.WithContext(r.ctx)
 	g.SetLimit(store.AtOnce(6, 4))
 	for i, n := range names {
@@ -263,13 +263,13 @@ func (r *pipResolver) lookup(wants []pipWant) error {
 		if d := r.direct[w.name]; len(d) > 0 && d[0].version.release == nil {
 			continue // nobody knows yet
 		}
-		list, err := r.candidates(w.name, []pipWant{w})
+		list, err := r.candidates(w.name, []demand{w})
 		if err != nil {
 			return err
 		}
 		if len(list) == 0 {
-			why, run := r.reason(w.name, []pipWant{w})
-			r.refuse(w.PipRequirement, run, "%s", why)
+			why, run := r.reason(w.name, []demand{w})
+			r.refuse(w.Requirement, run, "%s", why)
 		}
 	}
 	return nil

@@ -1,4 +1,4 @@
-package conda
+package pip
 
 import (
 	"encoding/json"
@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"hpcc/conda/brief"
+	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
 )
 
@@ -22,24 +23,24 @@ func needPip(t testing.TB) {
 	testenv.Need(t, "python3 with pip 22.3 or newer and venv (Debian: python3-pip, python3-venv)", err)
 }
 
-// TestPipOpinion has pip install the same wheels into a virtual environment, and
+// TestOpinion has pip install the same wheels into a virtual environment, and
 // compares the trees file by file. What differs, for reasons, is in the test:
 // headers go to include/pythonX.Y, as outside of virtual environments, below the
 // name that the wheel has for itself, and not as the row spells it; programs
 // are executable even where the wheel forgot; and RECORD does not list a wheel's
 // own wrapper of an entry point, which neither installs.
-func TestPipOpinion(t *testing.T) {
+func TestOpinion(t *testing.T) {
 	needPip(t)
-	wheels := []testWheel{demoWheel,
-		{name: "helper", version: "1.0", build: "2", tag: "cp36-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64", meta: "Requires-Python: >=3.6\n", files: []wheelFile{
-			{name: "helper/__init__.py", text: "h = 1\n"}, {name: "helper/_x.abi3.so", text: "\x7fELF", mode: 0o755}, {name: "nspace/other/two.py", text: "y = 2\n"},
-			{name: "helper-1.0.data/scripts/no-mode", text: "#!python\n"},
+	wheels := []condatest.Wheel{condatest.DemoWheel,
+		{Name: "helper", Version: "1.0", Build: "2", Tag: "cp36-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64", Meta: "Requires-Python: >=3.6\n", Files: []condatest.WheelFile{
+			{Name: "helper/__init__.py", Text: "h = 1\n"}, {Name: "helper/_x.abi3.so", Text: "\x7fELF", Mode: 0o755}, {Name: "nspace/other/two.py", Text: "y = 2\n"},
+			{Name: "helper-1.0.data/scripts/no-mode", Text: "#!python\n"},
 		}},
-		{name: "old", version: "2!1.0rc1", points: "[console_scripts]\nold-tool=old:main\n", files: []wheelFile{
-			{name: "old.py", text: "x"}, {name: "old-2!1.0rc1.data/scripts/old-tool", text: "#!python\nold wrapper\n", mode: 0o755},
+		{Name: "old", Version: "2!1.0rc1", Points: "[console_scripts]\nold-tool=old:main\n", Files: []condatest.WheelFile{
+			{Name: "old.py", Text: "x"}, {Name: "old-2!1.0rc1.data/scripts/old-tool", Text: "#!python\nold wrapper\n", Mode: 0o755},
 		}},
 	}
-	dir := wheelDir(t, wheels...)
+	dir := condatest.WheelDir(t, wheels...)
 	rows := "Demo-Pkg\nhelper\nold==2!1.0rc1"
 	real, err := filepath.Glob("/usr/share/python-wheels/*.whl")
 	if err == nil && len(real) == 0 {
@@ -55,19 +56,19 @@ func TestPipOpinion(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(dir, n.file), b)
+		condatest.Write(t, filepath.Join(dir, n.file), b)
 		rows += "\n" + n.dist
 	}
 	prefix := filepath.Join(t.TempDir(), "v")
-	runPython(t, "", "-m", "venv", "--without-pip", prefix)
-	version := strings.TrimSpace(string(runPython(t, "", "-c", "import platform; print(platform.python_version())")))
+	condatest.Python(t, "", "-m", "venv", "--without-pip", prefix)
+	version := strings.TrimSpace(string(condatest.Python(t, "", "-c", "import platform; print(platform.python_version())")))
 	before := tree(t, prefix)
-	interpreter := prefix + "/bin/python" + minor(version)
+	interpreter := prefix + "/bin/python" + Minor(version)
 	args := append([]string{"-m", "pip", "--python", interpreter, "install", "--no-compile", "--no-deps", "--no-index", "--find-links", dir}, strings.Split(rows, "\n")...)
-	runPython(t, "", args...)
+	condatest.Python(t, "", args...)
 	theirs := tree(t, prefix)
-	target := pipTarget{Subdir: "linux-64", Python: version, Glibc: "2.36", Prefix: prefix}
-	r, err := pipInstalled(t, rows, target, fromDir(dir))
+	target := Target{Subdir: "linux-64", Python: version, Glibc: "2.36", Prefix: prefix}
+	r, err := installed(t, rows, target, fromDir(dir))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +81,7 @@ func TestPipOpinion(t *testing.T) {
 		if h, ok := strings.CutPrefix(rel, "include/"); ok {
 			rel = "include/site/" + h
 		}
-		ours[rel] = treeFile{f.data, fs.FileMode(f.Mode)}
+		ours[rel] = treeFile{f.Data, fs.FileMode(f.Mode)}
 	}
 	for p := range before {
 		delete(theirs, p)
@@ -95,7 +96,7 @@ func TestPipOpinion(t *testing.T) {
 
 // useTree puts what hpcc installed into the place of what pip did, runs a
 // program of it, and has pip list and remove it all again.
-func useTree(t *testing.T, prefix, interpreter string, r *pipResult, before, theirs map[string]treeFile) {
+func useTree(t *testing.T, prefix, interpreter string, r *result, before, theirs map[string]treeFile) {
 	t.Helper()
 	for p := range theirs {
 		if err := os.Remove(filepath.Join(prefix, p)); err != nil {
@@ -109,7 +110,7 @@ func useTree(t *testing.T, prefix, interpreter string, r *pipResult, before, the
 		if err := os.MkdirAll(filepath.Dir("/"+name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile("/"+name, []byte(f.data), fs.FileMode(f.Mode)); err != nil {
+		if err := os.WriteFile("/"+name, []byte(f.Data), fs.FileMode(f.Mode)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,14 +118,14 @@ func useTree(t *testing.T, prefix, interpreter string, r *pipResult, before, the
 		t.Errorf("bin/demo says %q, %v", out, err)
 	}
 	var names []string
-	for l := range strings.Lines(string(runPython(t, "", "-m", "pip", "--python", interpreter, "list", "--format=freeze"))) {
+	for l := range strings.Lines(string(condatest.Python(t, "", "-m", "pip", "--python", interpreter, "list", "--format=freeze"))) {
 		name, _, _ := strings.Cut(strings.TrimSpace(l), "==")
 		names = append(names, name)
 	}
 	if len(names) != len(r.plan.Wheels) {
 		t.Errorf("pip lists %q; want %d", names, len(r.plan.Wheels))
 	}
-	runPython(t, "", append([]string{"-m", "pip", "--python", interpreter, "uninstall", "-y"}, names...)...)
+	condatest.Python(t, "", append([]string{"-m", "pip", "--python", interpreter, "uninstall", "-y"}, names...)...)
 	for p := range tree(t, prefix) {
 		if _, ok := before[p]; !ok && !strings.HasSuffix(p, ".pyc") {
 			t.Errorf("%s is left after pip removed all", p)
@@ -241,7 +242,7 @@ func opinion[T any](t testing.TB, program string, cases any) []T {
 		t.Fatal(err)
 	}
 	var out []T
-	if err := json.Unmarshal(runPython(t, string(in), "-c", "import json, sys\ncases = json.load(sys.stdin)\n"+program), &out); err != nil {
+	if err := json.Unmarshal(condatest.Python(t, string(in), "-c", "import json, sys\ncases = json.load(sys.stdin)\n"+program), &out); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -255,7 +256,7 @@ var someVersions = []string{
 	"", "x", "1.0.x", "1..0", "1.0+", "1.0+a+b", "1!", "!1", "1.0a1a2", "1.0-", "1.0 0", "1,0", "1.0.*", "1.0dev-1", "1.0post", "1.0.post.", "١.0",
 }
 
-func TestPipVersionOpinion(t *testing.T) {
+func TestVersionOpinion(t *testing.T) {
 	needPip(t)
 	type verdict struct {
 		Text string // "" for none
@@ -273,7 +274,7 @@ print(json.dumps([{"Text": str(v) if v else "", "Pre": bool(v and v.is_prereleas
   "Less": [i for i, w in enumerate(vs) if v and w and v < w], "Same": [i for i, w in enumerate(vs) if v and w and v == w]} for v in vs]))
 `, someVersions)
 	for i, s := range someVersions {
-		v, err := parsePipVersion(s)
+		v, err := parseVersion(s)
 		if ok := theirs[i].Text != ""; (err == nil) != ok {
 			t.Errorf("%q: error %v; packaging accepts it: %v", s, err, ok)
 			continue
@@ -283,7 +284,7 @@ print(json.dumps([{"Text": str(v) if v else "", "Pre": bool(v and v.is_prereleas
 		}
 		got := verdict{Text: v.String(), Pre: v.isPre()}
 		for j, o := range someVersions {
-			w, err := parsePipVersion(o)
+			w, err := parseVersion(o)
 			if err != nil {
 				continue
 			}
@@ -300,7 +301,7 @@ print(json.dumps([{"Text": str(v) if v else "", "Pre": bool(v and v.is_prereleas
 	}
 }
 
-func TestPipSpecOpinion(t *testing.T) {
+func TestSpecifierOpinion(t *testing.T) {
 	needPip(t)
 	var specs []string
 	for _, op := range []string{"==", "!=", "<=", ">=", "<", ">", "~=", "==="} {
@@ -328,7 +329,7 @@ print(json.dumps([judge(s) for s in cases["specs"]]))
 `, map[string][]string{"specs": specs, "versions": someVersions})
 	lenient := 0
 	for i, s := range specs {
-		spec, err := parsePipSpecs(s)
+		spec, err := parseSpecifier(s)
 		if err == nil && !theirs[i].OK && strings.HasSuffix(s, ".*") {
 			lenient++ // >=1.* of old packages
 			continue
@@ -342,7 +343,7 @@ print(json.dumps([judge(s) for s in cases["specs"]]))
 		}
 		var got []int
 		for j, o := range someVersions {
-			if v, err := parsePipVersion(o); err == nil && spec.match(v) {
+			if v, err := parseVersion(o); err == nil && spec.match(v) {
 				got = append(got, j)
 			}
 		}
@@ -359,7 +360,7 @@ print(json.dumps([judge(s) for s in cases["specs"]]))
 	}
 }
 
-func TestPipMarkerOpinion(t *testing.T) {
+func TestMarkerOpinion(t *testing.T) {
 	needPip(t)
 	markers := []string{
 		`python_version >= "3.8"`, `python_version<'3.10'`, `python_version == "3.11"`, `python_full_version < "3.11.5"`, `python_version in "3.10 3.11"`, `python_version not in '2.7, 3.9'`,
@@ -380,8 +381,8 @@ def judge(m):
     try: return {"OK": True, "Plain": m.evaluate(dict(env, extra="")), "Extra": m.evaluate(dict(env, extra="all"))}
     except UndefinedEnvironmentName: return {"OK": False}
 print(json.dumps([judge(m) for m in cases["markers"]]))
-`, map[string]any{"markers": markers, "env": (&pipTarget{Subdir: "linux-64", Python: "3.11.4"}).environment()})
-	env := (&pipTarget{Subdir: "linux-64", Python: "3.11.4"}).environment()
+`, map[string]any{"markers": markers, "env": (&Target{Subdir: "linux-64", Python: "3.11.4"}).environment()})
+	env := (&Target{Subdir: "linux-64", Python: "3.11.4"}).environment()
 	for i, s := range markers {
 		m, err := parseMarker(s)
 		got := verdict{OK: err == nil}
@@ -395,7 +396,7 @@ print(json.dumps([judge(m) for m in cases["markers"]]))
 }
 
 // The tags of this machine's python, in their order, but for its C library.
-func TestPipTagsOpinion(t *testing.T) {
+func TestTagsOpinion(t *testing.T) {
 	needPip(t)
 	type system struct {
 		Version, Machine, Glibc string
@@ -406,7 +407,7 @@ import platform
 from pip._internal.utils.compatibility_tags import get_supported
 print(json.dumps([{"Version": platform.python_version(), "Machine": platform.machine(), "Glibc": platform.libc_ver()[1], "Tags": [str(t) for t in get_supported()]}]))
 `, nil)[0]
-	target := pipTarget{Python: theirs.Version, Glibc: theirs.Glibc}
+	target := Target{Python: theirs.Version, Glibc: theirs.Glibc}
 	for processor, m := range pythonMachine {
 		if m == theirs.Machine && processor != "arm64" {
 			target.Subdir = "linux-" + processor
