@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"hpcc/conda"
+	"hpcc/conda/layer"
+	"hpcc/conda/pip"
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/unpack"
@@ -26,20 +28,20 @@ import (
 
 // CondaOptions say how an environment becomes an image. Only File or Live is needed.
 type CondaOptions struct {
-	File        string           // the export
-	Live        string           // an environment on this machine's disk, instead of File
-	Environment string           // one of those that File has, where it has several; "" is "default"
-	Channels    []string         // where packages come from, in order
-	Flexible    bool             // a later channel may serve where the earlier have nothing that fits
-	Python      string           // X.Y for a list of pip's packages alone; "" is the newest
-	Cuda        string           // version of CUDA on the machines that the image is for; "" is none
-	Indexes     conda.PipIndexes // where wheels are looked for, before where File says
-	From        string           // the image below; "" is DefaultBase, "scratch" is none, "conda" or "conda:2.N" one of the channels' own packages
-	Prefix      string           // "" is conda.DefaultPrefix
-	Platform    *v1.Platform     // nil is this machine's
-	PlainHTTP   bool             // base images come from registries without TLS
-	Entry       []byte           // as in Options
-	NoRun       bool             // no program runs: scripts of packages are told of, sources refused
+	File        string       // the export
+	Live        string       // an environment on this machine's disk, instead of File
+	Environment string       // one of those that File has, where it has several; "" is "default"
+	Channels    []string     // where packages come from, in order
+	Flexible    bool         // a later channel may serve where the earlier have nothing that fits
+	Python      string       // X.Y for a list of pip's packages alone; "" is the newest
+	Cuda        string       // version of CUDA on the machines that the image is for; "" is none
+	Indexes     pip.Indexes  // where wheels are looked for, before where File says
+	From        string       // the image below; "" is DefaultBase, "scratch" is none, "conda" or "conda:2.N" one of the channels' own packages
+	Prefix      string       // "" is conda.DefaultPrefix
+	Platform    *v1.Platform // nil is this machine's
+	PlainHTTP   bool         // base images come from registries without TLS
+	Entry       []byte       // as in Options
+	NoRun       bool         // no program runs: scripts of packages are told of, sources refused
 	Progress    func(Event)
 	Inputs      *Inputs // filled as Options.Inputs is
 
@@ -64,10 +66,6 @@ type Environment struct {
 	Downloads []conda.Download // of one that is only planned: what has to be fetched
 	Moves     []conda.Move     // what became of packages that could not be taken as the export has them
 	Notes     []string         // what else differs from the export or was not carried out
-
-	work   *condaWork // of one that is only planned, with what follows
-	plan   *conda.Plan
-	wheels []conda.Wheel
 }
 
 // Conda makes an image of a conda export: a base image, the environment's
@@ -122,7 +120,7 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	if err != nil {
 		return nil, err
 	}
-	list, wheels, notes, err := plan.Downloads(ctx, s, w.options)
+	list, notes, err := plan.Downloads(ctx, s, w.options)
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +128,8 @@ func PlanConda(ctx context.Context, s *store.Store, o CondaOptions) (*Environmen
 	if err != nil {
 		return nil, err
 	}
-	return &Environment{Lock: w.below.keep(plan.Lock(wheels)), Downloads: slices.Concat(below, list), Moves: plan.Moves,
-		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes), work: w, plan: plan, wheels: wheels}, nil
+	return &Environment{Downloads: slices.Concat(below, list), Moves: plan.Moves,
+		Notes: slices.Concat(w.export.Notes, w.below.notes(), plan.Notes, notes)}, nil
 }
 
 // A condaWork is a build of an export under way.
@@ -188,7 +186,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 }
 
 // tee has the layers of an environment unpacked while they are written.
-func tee(p *unpack.Parts) conda.TeeFunc {
+func tee(p *unpack.Parts) layer.Tee {
 	if p == nil {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/conda"
+	"hpcc/conda/steps"
 	"hpcc/runtime"
 	"hpcc/store"
 )
@@ -29,7 +29,7 @@ type condaRunner struct {
 }
 
 // runner prepares for steps; else it says why there can be none.
-func (w *condaWork) runner(s *store.Store) (conda.StepFunc, string, error) {
+func (w *condaWork) runner(s *store.Store) (steps.Func, string, error) {
 	switch err := runtime.CanRun(w.Platform.Architecture); {
 	case w.NoRun:
 		return nil, "--no-run was given", nil
@@ -52,7 +52,7 @@ func (w *condaWork) runner(s *store.Store) (conda.StepFunc, string, error) {
 }
 
 // step carries out one step.
-func (r *condaRunner) step(ctx context.Context, x conda.Step) (v1.Layer, error) {
+func (r *condaRunner) step(ctx context.Context, x steps.Step) (v1.Layer, error) {
 	st, err := r.stage(x)
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func (r *condaRunner) step(ctx context.Context, x conda.Step) (v1.Layer, error) 
 		st.fail(ctx, x.Text, begun)
 		var failed *runError
 		if errors.As(err, &failed) {
-			err = &conda.StepError{Err: err, Log: failed.log}
+			err = &steps.Error{Err: err, Log: failed.log}
 		}
 		return nil, err
 	}
@@ -84,13 +84,13 @@ func (r *condaRunner) step(ctx context.Context, x conda.Step) (v1.Layer, error) 
 }
 
 // execute runs the program of a step in the view dir.
-func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x conda.Step) error {
+func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x steps.Step) error {
 	shell, err := securejoin.SecureJoin(dir, x.Args[0])
 	if err == nil {
 		_, err = os.Stat(shell)
 	}
 	if err != nil {
-		return conda.ErrCannotRun
+		return steps.ErrCannotRun
 	}
 	st.tree.by = userOf(dir, "")
 	env := slices.Clone(st.config.Config.Env)
@@ -103,7 +103,7 @@ func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x cond
 }
 
 // stage is where a step begins. Its key is that of the step.
-func (r *condaRunner) stage(x conda.Step) (*stage, error) {
+func (r *condaRunner) stage(x steps.Step) (*stage, error) {
 	base, err := r.base()
 	if err != nil {
 		return nil, err
@@ -140,7 +140,7 @@ func (r *condaRunner) stage(x conda.Step) (*stage, error) {
 
 // prepare puts the tree together that a step begins with, unless the cache has what
 // came of it. What several steps have below is unpacked once.
-func (r *condaRunner) prepare(ctx context.Context, st *stage, x conda.Step) error {
+func (r *condaRunner) prepare(ctx context.Context, st *stage, x steps.Step) error {
 	if _, ok := st.cached(st.key); ok {
 		return nil
 	}

@@ -92,7 +92,7 @@ func (b *channelBase) downloads(ctx context.Context, s *store.Store) ([]conda.Do
 	if err != nil {
 		return nil, err
 	}
-	list, _, _, err := plan.Downloads(ctx, s, b.conda)
+	list, _, err := plan.Downloads(ctx, s, b.conda)
 	return list, err
 }
 

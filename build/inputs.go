@@ -16,6 +16,7 @@ import (
 	"hpcc/build/sbom"
 	"hpcc/build/source"
 	"hpcc/conda"
+	"hpcc/conda/pip"
 )
 
 // Inputs are what a build was asked for and what it read: the material of its
@@ -200,7 +201,7 @@ func once(list []named, n named) []named {
 
 // environment notes what a build of a conda export was asked for and fetched.
 // Its text is left out, for its URLs may hold credentials and directories.
-func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []conda.Wheel) {
+func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []pip.Wheel) {
 	if in == nil {
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"hpcc/conda"
+	"hpcc/conda/pip"
 )
 
 func provenanceText(t *testing.T, in *Inputs, o ProvenanceOptions) string {
@@ -69,7 +70,7 @@ func TestProvenanceOfEnvironment(t *testing.T) {
 	in.environment(CondaOptions{File: "/home/someone/req.txt", From: "debian:12", Platform: hostPlatform()}, []conda.Package{
 		{Name: "a", Version: "1", Build: "0", Subdir: "noarch", URL: "https://c/noarch/a-1-0.conda", SHA256: "ab", MD5: "cd"},
 		{Name: "b", Version: "2", Build: "h_1", Subdir: "linux-64", MD5: "ef"},
-	}, []conda.Wheel{{Name: "w", Version: "3", File: "w-3-py3-none-any.whl", URL: "https://i/w-3-py3-none-any.whl", SHA256: "01"}, {Name: "mine", Version: "0.1", SHA256: "23"}})
+	}, []pip.Wheel{{Name: "w", Version: "3", File: "w-3-py3-none-any.whl", URL: "https://i/w-3-py3-none-any.whl", SHA256: "01"}, {Name: "mine", Version: "0.1", SHA256: "23"}})
 	got := provenanceText(t, in, ProvenanceOptions{Max: true})
 	for _, w := range []string{`"buildType":"urn:hpcc:build:conda"`, `"filename":"req.txt","from":"debian:12"`, `{"uri":"https://c/noarch/a-1-0.conda","digest":{"sha256":"ab"}}`,
 		`{"uri":"pkg:conda/b@2?build=h_1\u0026subdir=linux-64","digest":{"md5":"ef"}}`,

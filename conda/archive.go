@@ -6,198 +6,48 @@ import (
 	"bufio"
 	"compress/bzip2"
 	"context"
-	"crypto/md5"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"os"
-	"path"
-	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // Bounds of a package.
 const (
-	maxPackage  = 32 << 30 // bytes as it is fetched
-	maxUnpacked = 64 << 30 // bytes of all files of one package
-	slack       = 1 << 30  // bytes of an archive besides the files that the package lists
-	maxRatio    = 1000     // times its size as it is fetched, besides slack
-	maxInfo     = 64 << 20 // bytes of one file below info/
-	maxMembers  = 1 << 16  // bytes of the directory of a .conda file, which has three members
-	maxFiles    = 2_000_000
+	maxPackage  = 32 << 30  // bytes as it is fetched
+	maxUnpacked = 64 << 30  // bytes of all files of one package
+	slack       = 1 << 30   // bytes of an archive besides the files that the package lists
+	maxRatio    = 1000      // times its size as it is fetched, besides slack
+	maxInfo     = 64 << 20  // bytes of one file below info/
+	maxMembers  = 1 << 16   // bytes of the directory of a .conda file, which has three members
 	maxWindow   = 256 << 20 // of zstd; "--ultra -22" has 128 MiB
 )
 
-// key is the name of a package in the cache: its digest and its file name. ""
-// is a package that nothing identifies.
-func (r *record) key() string {
-	digest := r.SHA256
-	if digest == "" {
-		digest = r.MD5
-	}
-	if digest == "" {
-		return ""
-	}
-	return digest + "-" + r.fn
-}
-
-// cached finds a package in dir and compares its bytes with what the index or the
-// list says of it. A damaged one is removed, so that it is fetched again.
-func (r *record) cached(dir string) (string, bool) {
-	p, fi, ok := r.kept(dir)
-	if !ok {
-		return "", false
-	}
-	f, err := os.Open(p)
-	if err != nil {
-		return "", false
-	}
-	defer f.Close()
-	s, m, sums := r.sums()
-	n, err := io.Copy(sums, f)
-	if err == nil {
-		err = r.verify(n, s, m)
-	}
-	if err != nil {
-		_ = os.Remove(p)
-		return "", false
-	}
-	if r.Size == 0 || r.SHA256 == "" {
-		r.learn(n, s)
-	}
-	if time.Since(fi.ModTime()) > time.Hour { // used: the store's GC goes by age
-		now := time.Now()
-		_ = os.Chtimes(p, now, now)
-	}
-	return p, true
-}
-
-// kept finds the file of a package in dir, of the right size as far as that is
-// known. Its bytes are not read.
-func (r *record) kept(dir string) (string, os.FileInfo, bool) {
-	if r.key() == "" {
-		return "", nil, false
-	}
-	p := filepath.Join(dir, r.key())
-	fi, err := os.Stat(p)
-	ok := err == nil && fi.Mode().IsRegular() && (r.Size == 0 || fi.Size() == r.Size)
-	return p, fi, ok
-}
-
 // downloadFrom brings a package into dir from one place.
 func (r *record) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n int64)) (string, error) {
-	if p, ok := r.cached(dir); ok {
+	if p, ok := r.Cached(dir); ok {
 		add(r.Size)
 		return p, nil
 	}
-	src, err := fetch(ctx, u, r.SHA256 != "")
+	src, err := fetch.Open(ctx, u, r.SHA256 != "")
 	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", r.fn, err)
+		return "", fmt.Errorf("fetching %s: %w", r.FileName, err)
 	}
 	defer src.Close()
-	file, err := r.keep(ctx, src, dir, tmp, add)
+	file, err := r.Keep(ctx, src, dir, tmp, add)
 	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", hide(u), plain(err))
+		return "", fmt.Errorf("fetching %s: %w", fetch.Hide(u), fetch.Plain(err))
 	}
 	return file, nil
-}
-
-// keep writes what comes from src into dir, verified, and returns its path.
-func (r *record) keep(ctx context.Context, src io.Reader, dir, tmp string, add func(n int64)) (string, error) {
-	f, err := os.CreateTemp(tmp, "package-")
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(f.Name())
-	limit := int64(maxPackage)
-	if r.Size > 0 {
-		limit = r.Size
-	}
-	s, m, sums := r.sums()
-	n, err := io.Copy(io.MultiWriter(f, sums, counting(add)), io.LimitReader(&ctxReader{ctx, src}, limit+1))
-	if err == nil && n > limit {
-		err = fmt.Errorf("more than %d bytes came", limit)
-	}
-	if err == nil {
-		err = r.verify(n, s, m)
-	}
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return "", err
-	}
-	key := r.key()
-	r.learn(n, s)
-	if key == "" {
-		key = r.key()
-	}
-	final := filepath.Join(dir, key)
-	return final, os.Rename(f.Name(), final)
-}
-
-// sums are the digests that verify compares, and what writes to them: the md5 only of a
-// package of which one is known.
-func (r *record) sums() (s, m hash.Hash, both io.Writer) {
-	if s = sha256.New(); r.MD5 == "" {
-		return s, nil, s
-	}
-	m = md5.New()
-	return s, m, io.MultiWriter(s, m)
-}
-
-// verify compares what came with what the export or the index says.
-func (r *record) verify(n int64, s, m hash.Hash) error {
-	if r.Size != 0 && n != r.Size {
-		return fmt.Errorf("%d bytes came, the index says %d", n, r.Size)
-	}
-	if got := hex.EncodeToString(s.Sum(nil)); r.SHA256 != "" && got != r.SHA256 {
-		return fmt.Errorf("its sha256 is %s, it should be %s", got, r.SHA256)
-	}
-	if r.MD5 == "" {
-		return nil
-	}
-	if got := hex.EncodeToString(m.Sum(nil)); got != r.MD5 {
-		return fmt.Errorf("its md5 is %s, it should be %s", got, r.MD5)
-	}
-	return nil
-}
-
-// learn notes the size and sha256 of a package that came from a list without
-// them. It notes no md5: what an image records of a package must not depend on
-// where the package was found.
-func (r *record) learn(n int64, s hash.Hash) {
-	r.Size, r.SHA256 = n, hex.EncodeToString(s.Sum(nil))
-}
-
-type counting func(n int64)
-
-func (c counting) Write(p []byte) (int, error) { c(int64(len(p))); return len(p), nil }
-
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c *ctxReader) Read(p []byte) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return c.r.Read(p)
 }
 
 // walk calls info for each file below info/ and then, in the archive's order,
@@ -214,7 +64,7 @@ func walk(file string, limit int64, info func(name string, r io.Reader) error, m
 			return err
 		}
 		defer f.Close()
-		return walkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), limit, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, member) })
+		return archive.WalkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), limit, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, member) })
 	}
 	if info != nil {
 		if err := pass(info, nil); err != nil {
@@ -243,7 +93,7 @@ func onInfo(h *tar.Header, r io.Reader, info func(string, io.Reader) error, memb
 }
 
 func walkConda(file string, limit int64, info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
-	z, err := openZip(file, maxMembers)
+	z, err := archive.OpenZip(file, maxMembers)
 	if err != nil {
 		return fmt.Errorf("opening the package: %w", err)
 	}
@@ -279,11 +129,11 @@ func condaParts(files []*zip.File) ([3]*zip.File, error) {
 		}
 		switch {
 		case i < 0:
-			return parts, fmt.Errorf("the package holds %q, which is no part of one", short(f.Name))
+			return parts, fmt.Errorf("the package holds %q, which is no part of one", brief.Text(f.Name))
 		case parts[i] != nil:
-			return parts, fmt.Errorf("the package holds %q, of which it has another already", short(f.Name))
+			return parts, fmt.Errorf("the package holds %q, of which it has another already", brief.Text(f.Name))
 		case f.Method != zip.Store:
-			return parts, fmt.Errorf("%q is compressed a second time, which packages never are", short(f.Name))
+			return parts, fmt.Errorf("%q is compressed a second time, which packages never are", brief.Text(f.Name))
 		}
 		parts[i] = f
 	}
@@ -320,7 +170,7 @@ var decoders = sync.Pool{New: func() any {
 func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	r, err := f.Open()
 	if err != nil {
-		return fmt.Errorf("%s: %w", short(f.Name), err)
+		return fmt.Errorf("%s: %w", brief.Text(f.Name), err)
 	}
 	defer r.Close()
 	d := decoders.Get().(*zstd.Decoder)
@@ -329,64 +179,10 @@ func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) erro
 		decoders.Put(d)
 	}()
 	if err := d.Reset(r); err != nil {
-		return fmt.Errorf("%s: %w", short(f.Name), err)
+		return fmt.Errorf("%s: %w", brief.Text(f.Name), err)
 	}
-	if err := walkTar(d, limit, fn); err != nil {
-		return fmt.Errorf("%s: %w", short(f.Name), err)
+	if err := archive.WalkTar(d, limit, fn); err != nil {
+		return fmt.Errorf("%s: %w", brief.Text(f.Name), err)
 	}
 	return nil
-}
-
-// walkTar reads one archive within bounds, with names cleaned and checked.
-func walkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
-	limited := &io.LimitedReader{R: r, N: limit}
-	tooLarge := fmt.Errorf("it unpacks to more than %d bytes", limit)
-	tr := tar.NewReader(limited)
-	sizes := int64(0) // holes of sparse files are not in the archive
-	for n := 0; ; n++ {
-		h, err := tr.Next()
-		if limited.N <= 0 {
-			return tooLarge
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if n >= maxFiles {
-			return fmt.Errorf("it holds more than %d files", maxFiles)
-		}
-		if h.Size > limit-sizes {
-			return tooLarge
-		}
-		sizes += h.Size
-		clean, err := cleanPath(h.Name)
-		if err != nil {
-			return fmt.Errorf("entry %q: %w", short(h.Name), err)
-		}
-		if clean == "." {
-			continue
-		}
-		h.Name = clean
-		if err := fn(h, tr); err != nil {
-			if limited.N <= 0 {
-				return tooLarge
-			}
-			return fmt.Errorf("entry %q: %w", short(clean), err)
-		}
-	}
-}
-
-// cleanPath refuses paths that lead out of the prefix, or that a terminal
-// would not show as they are.
-func cleanPath(p string) (string, error) {
-	if p == "" || len(p) > 4096 || strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f }) {
-		return "", errors.New("its name is empty, too long or holds control characters")
-	}
-	c := path.Clean(p)
-	if path.IsAbs(p) || c == ".." || strings.HasPrefix(c, "../") {
-		return "", errors.New("path leaves the prefix")
-	}
-	return c, nil
 }

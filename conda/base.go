@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/layer"
 )
 
 // basePrefix is where the packages of a base stand: where programs and libraries
@@ -28,7 +31,7 @@ func ResolveBase(ctx context.Context, locked *Export, version string, o Options)
 	}
 	switch {
 	case version != "" && !glibcVersion().MatchString(version):
-		return nil, fmt.Errorf("%s:%s: that is no version of glibc; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, short(version))
+		return nil, fmt.Errorf("%s:%s: that is no version of glibc; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, brief.Text(version))
 	case len(o.Channels) == 0:
 		return nil, errors.New(baseWord + ": the export does not say from which channel; name it with --channel")
 	}
@@ -114,22 +117,22 @@ type rootEntry struct {
 }
 
 // root writes what is around the packages of a base.
-func (in *installer) root(w *layerWriter) error {
+func (in *installer) root(w *layer.Writer) error {
 	if in.kinds["lib64"] != noFile { // the sysroot's are in lib
 		return errors.New("assembling " + baseWord + ": a package of the channel has files in lib64, where the link to lib has to be; name an image with --from")
 	}
 	for _, e := range append(rootEntries(in.plan.Glibc()), in.rootExtras()...) {
-		h := &tar.Header{Typeflag: tar.TypeDir, Name: e.name, Mode: e.mode, ModTime: stamp}
+		h := &tar.Header{Typeflag: tar.TypeDir, Name: e.name, Mode: e.mode, ModTime: layer.Epoch}
 		switch {
 		case e.link != "":
 			h.Typeflag, h.Linkname, h.Mode = tar.TypeSymlink, e.link, 0o777
 		case !strings.HasSuffix(e.name, "/"):
-			if err := w.file(e.name, e.mode, []byte(e.text), 0); err != nil {
+			if err := w.File(e.name, e.mode, []byte(e.text), 0); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := w.header(h); err != nil {
+		if err := w.Header(h); err != nil {
 			return err
 		}
 	}

@@ -9,7 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/conda/archive"
 	"hpcc/store"
+	"hpcc/testdata/condatest"
 )
 
 // sysrootPkg is a sysroot package with files below <triplet>/sysroot.
@@ -72,7 +74,7 @@ func installBase(t *testing.T, s *store.Store, version string, pkgs ...*testPkg)
 
 func TestBase(t *testing.T) {
 	for version, files := range sysrootLayouts {
-		r, err := installBase(t, newStore(t), "", append(baseChannel(), sysrootPkg(version, files...), hosts())...)
+		r, err := installBase(t, condatest.NewStore(t), "", append(baseChannel(), sysrootPkg(version, files...), hosts())...)
 		if err != nil {
 			t.Fatal(version, err)
 		}
@@ -85,22 +87,22 @@ func TestBase(t *testing.T) {
 			"usr/bin/bash": "SHELL /usr" + strings.Repeat("\x00", len(holder)-len("/usr")+1), "usr/bin/env": "ENV", "usr/lib/libreadline.so.8": "READLINE", "usr/lib/libgcc_s.so.1": "GCC", "usr/share/zoneinfo/UTC": "TZ",
 			"etc/ssl/certs/ca-certificates.crt": "../../../usr/ssl/cacert.pem", "etc/ssl/cert.pem": "../../usr/ssl/cacert.pem", "etc/pki/tls/certs/ca-bundle.crt": "../../../../usr/ssl/cacert.pem", "etc/os-release": "../usr/lib/os-release",
 		} {
-			if e, ok := r.files[name]; !ok || e.data+e.Linkname != want {
-				t.Errorf("%s: %s is %q; want %q", version, name, e.data, want)
+			if e, ok := r.files[name]; !ok || e.Data+e.Linkname != want {
+				t.Errorf("%s: %s is %q; want %q", version, name, e.Data, want)
 			}
 		}
 		loader := r.files["usr/lib/ld-linux-x86-64.so.2"]
 		if loader.Header != nil && loader.Typeflag == tar.TypeSymlink {
 			loader = r.files["usr/lib/"+loader.Linkname]
 		}
-		if loader.data != "LOADER" || loader.Mode != 0o755 {
-			t.Errorf("%s: the loader is %q", version, loader.data)
+		if loader.Data != "LOADER" || loader.Mode != 0o755 {
+			t.Errorf("%s: the loader is %q", version, loader.Data)
 		}
-		if l := r.files["usr/bin/ld.so"]; l.Header != nil && r.files[path.Join("usr/bin", l.Linkname)].data != "LOADER" {
+		if l := r.files["usr/bin/ld.so"]; l.Header != nil && r.files[path.Join("usr/bin", l.Linkname)].Data != "LOADER" {
 			t.Errorf("%s: ld.so leads to %s", version, l.Linkname)
 		}
 		for name, e := range r.files {
-			if slices.Contains([]string{"STATIC", "START", "HEADER", "ARCHIVE", "ID", "DE", "include", "all:", "--sysroot"}, e.data) || strings.Contains(name, "sysroot/") {
+			if slices.Contains([]string{"STATIC", "START", "HEADER", "ARCHIVE", "ID", "DE", "include", "all:", "--sysroot"}, e.Data) || strings.Contains(name, "sysroot/") {
 				t.Errorf("%s: %s is in the image", version, name)
 			}
 		}
@@ -123,11 +125,11 @@ func TestBase(t *testing.T) {
 func TestBaseDigest(t *testing.T) {
 	var before string
 	for range 2 {
-		r, err := installBase(t, newStore(t), "2.39", append(baseChannel(), sysrootPkg("2.39", sysrootLayouts["2.39"]...), sysrootPkg("2.17", sysrootLayouts["2.17"]...))...)
+		r, err := installBase(t, condatest.NewStore(t), "2.39", append(baseChannel(), sysrootPkg("2.39", sysrootLayouts["2.39"]...), sysrootPkg("2.17", sysrootLayouts["2.17"]...))...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := layerDigests(t, r.layers); before != "" && got != before {
+		if got := condatest.LayerDigests(t, r.layers); before != "" && got != before {
 			t.Errorf("layers %s and %s", before, got)
 		} else {
 			before = got
@@ -137,12 +139,12 @@ func TestBaseDigest(t *testing.T) {
 
 // TestBaseWithout is a channel with the least that a base can be made of.
 func TestBaseWithout(t *testing.T) {
-	r, err := installBase(t, newStore(t), "", append(baseChannel()[:2], sysrootPkg("2.39", sysrootLayouts["2.39"]...))...)
+	r, err := installBase(t, condatest.NewStore(t), "", append(baseChannel()[:2], sysrootPkg("2.39", sysrootLayouts["2.39"]...))...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := r.files["usr/bin/env"]; !strings.HasPrefix(e.data, "#!/bin/bash\n") || e.Mode != 0o755 {
-		t.Errorf("env is %q", e.data)
+	if e := r.files["usr/bin/env"]; !strings.HasPrefix(e.Data, "#!/bin/bash\n") || e.Mode != 0o755 {
+		t.Errorf("env is %q", e.Data)
 	}
 	if _, ok := r.files["etc/ssl/cert.pem"]; ok {
 		t.Error("there are certificates")
@@ -161,7 +163,7 @@ func TestEnvScript(t *testing.T) {
 		t.Skip(err)
 	}
 	file := filepath.Join(t.TempDir(), "env")
-	write(t, file, []byte(envScript))
+	condatest.Write(t, file, []byte(envScript))
 	for _, c := range []struct {
 		args []string
 		want string
@@ -189,7 +191,7 @@ func FuzzSysroot(f *testing.F) {
 	}
 	f.Add("a/sysroot/lib/../../x", "../../../../../../etc/shadow")
 	f.Fuzz(func(t *testing.T, src, link string) {
-		src, err := cleanPath(src)
+		src, err := archive.CleanPath(src)
 		place := sysrootPlace(src)
 		if err != nil || place == "" {
 			return
@@ -224,7 +226,7 @@ func TestBaseRefused(t *testing.T) {
 		{"nothing", "", "it holds no libc.so.6", append(baseChannel(), sysrootPkg("2.39"))},
 		{"lib64 of another", "", "has files in lib64", append(wide, libc)},
 	} {
-		s := newStore(t)
+		s := condatest.NewStore(t)
 		_, err := installBase(t, s, c.version, c.pkgs...)
 		refused(t, s, c.name, err, c.want)
 	}
@@ -238,7 +240,7 @@ func TestSysrootLinks(t *testing.T) {
 	files := append(slices.Clone(sysrootLayouts["2.39"]),
 		testFile{path: "usr/lib64/out", link: "../../../../../../etc/shadow"}, testFile{path: "usr/lib64/self", link: "self"}, testFile{path: "usr/lib64/dir", link: "../lib64"},
 		testFile{path: "usr/lib64/abs", link: "/etc/hosts"}, testFile{path: "usr/lib64/header", link: "../include/stdio.h"}, testFile{path: "usr/lib64/other", link: "../../../../share/zoneinfo/UTC"})
-	r, err := installBase(t, newStore(t), "", append(baseChannel(), sysrootPkg("2.39", files...))...)
+	r, err := installBase(t, condatest.NewStore(t), "", append(baseChannel(), sysrootPkg("2.39", files...))...)
 	if err != nil {
 		t.Fatal(err)
 	}

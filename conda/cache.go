@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/conda/fetch"
 )
 
 // A keptIndex is what a file of the cache begins with: a line of JSON. The file is a
@@ -51,15 +53,12 @@ func maxAge(h http.Header) int {
 // maxPacked bounds an index on its way.
 const maxPacked = 1 << 30
 
-// errUnchanged is a server's word that what the asker has is good.
-var errUnchanged = errors.New("not modified")
-
 // open opens an index. Servers are asked whether the one in the cache is still
 // good, unless they said how long it is; several processes and users can share the cache, in which files are renamed into
 // place whole.
 func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	if c.cache == "" || strings.HasPrefix(u, "file:") {
-		return fetch(ctx, u, false)
+		return fetch.Open(ctx, u, false)
 	}
 	file := c.file(u)
 	old, have := openKept(file)
@@ -73,8 +72,8 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	if old != nil && (asked || have.fresh) {
 		return old, nil
 	}
-	resp, err := get(ctx, u, have.conditions(), false)
-	if errors.Is(err, errUnchanged) && old != nil {
+	resp, err := fetch.Get(ctx, u, have.conditions(), false)
+	if errors.Is(err, fetch.ErrUnchanged) && old != nil {
 		now := time.Now() // used: the store's GC goes by age
 		_ = os.Chtimes(file, now, now)
 		c.asked.Store(u, true)
@@ -91,7 +90,7 @@ func (c channel) open(ctx context.Context, u string) (io.ReadCloser, error) {
 	}
 	defer resp.Body.Close()
 	if err := keepIndex(ctx, file, resp); err != nil {
-		return nil, fmt.Errorf("%s: %w", hide(u), plain(err))
+		return nil, fmt.Errorf("%s: %w", fetch.Hide(u), fetch.Plain(err))
 	}
 	if old, _ = openKept(file); old == nil {
 		return nil, fmt.Errorf("reading %s: it is not what was written to it", file)
@@ -199,7 +198,7 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 		return err
 	}
 	sum := sha256.New()
-	if k.Size, err = io.Copy(io.MultiWriter(body, sum), io.LimitReader(&ctxReader{ctx, resp.Body}, maxPacked+1)); err != nil {
+	if k.Size, err = io.Copy(io.MultiWriter(body, sum), io.LimitReader(fetch.Reader(ctx, resp.Body), maxPacked+1)); err != nil {
 		return err
 	}
 	if k.Size > maxPacked {
@@ -217,17 +216,4 @@ func keepIndex(ctx context.Context, file string, resp *http.Response) error {
 		return err
 	}
 	return os.Rename(body.Name(), file)
-}
-
-// fetch opens a URL; a missing file is fs.ErrNotExist. pinned says that the caller
-// compares a digest.
-func fetch(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
-	if strings.HasPrefix(u, "file:") {
-		return openFile(u)
-	}
-	resp, err := get(ctx, u, nil, pinned)
-	if err != nil {
-		return nil, err
-	}
-	return resp.Body, nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"hpcc/testdata/condatest"
 )
 
 // kept lists the indexes in a cache.
@@ -29,7 +31,7 @@ func TestIndexCache(t *testing.T) {
 	var mu sync.Mutex
 	sent := map[string]int{}
 	tag := "one"
-	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	web := condatest.Serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		if !strings.HasSuffix(r.URL.Path, "linux-64/repodata.json") {
 			return false
 		}
@@ -77,7 +79,7 @@ func TestIndexCache(t *testing.T) {
 		check(fmt.Sprint("spoiled ", n), resolve("2"), 3+n, 1)
 	}
 	// What cannot be read is not kept.
-	write(t, filepath.Join(dir, "linux-64/repodata.json"), []byte(`{"packages": {`))
+	condatest.Write(t, filepath.Join(dir, "linux-64/repodata.json"), []byte(`{"packages": {`))
 	tag = "three"
 	if err := resolve("2"); err == nil {
 		t.Error("half an index was taken")
@@ -89,14 +91,14 @@ func TestIndexCache(t *testing.T) {
 // A solve asks for an index once, however many waves of names it takes.
 func TestIndexAskedOnce(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "a", version: "2", depends: []string{"b"}}, &testPkg{name: "b", depends: []string{"c"}}, &testPkg{name: "c", depends: []string{"d"}}, &testPkg{name: "d"})
-	web := serve(t, dir, nil)
+	web := condatest.Serve(t, dir, nil)
 	o := Options{Channels: []string{web.URL}, Subdir: "linux-64", Cache: t.TempDir()}
 	p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), o)
 	if err != nil || len(p.Names()) != 4 {
 		t.Fatalf("Resolve = %v, %v", p, err)
 	}
 	for _, f := range []string{"/linux-64/repodata.json", "/linux-64/repodata.json.zst", "/noarch/repodata.json"} {
-		if n := web.count(f); n > 1 {
+		if n := web.Count(f); n > 1 {
 			t.Errorf("%s was asked for %d times", f, n)
 		}
 	}
@@ -104,7 +106,7 @@ func TestIndexAskedOnce(t *testing.T) {
 
 // Many at once share a cache.
 func TestIndexCacheTogether(t *testing.T) {
-	web := serve(t, newChannel(t, &testPkg{name: "a"}), nil)
+	web := condatest.Serve(t, newChannel(t, &testPkg{name: "a"}), nil)
 	keep := t.TempDir()
 	var wg sync.WaitGroup
 	for range 20 {
@@ -125,7 +127,7 @@ func TestIndexCacheTogether(t *testing.T) {
 // A download of an index that is broken off leaves nothing.
 func TestIndexCacheEnds(t *testing.T) {
 	hold := make(chan struct{})
-	web := serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	web := condatest.Serve(t, t.TempDir(), func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		w.Header().Set("ETag", "x")
 		_, _ = w.Write([]byte("{"))
 		w.(http.Flusher).Flush()

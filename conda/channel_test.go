@@ -5,7 +5,6 @@ import (
 	"archive/zip"
 	"bytes"
 	"crypto/md5"
-	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +23,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"hpcc/store"
+	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
 )
 
@@ -103,8 +102,6 @@ func mustJSON(v any) []byte {
 	return b
 }
 
-func sha(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
-
 // index is info/index.json.
 func (p *testPkg) index() map[string]any {
 	m := map[string]any{"name": p.name, "version": p.version, "build": p.build, "build_number": p.number, "subdir": p.subdir,
@@ -131,7 +128,7 @@ func (p *testPkg) infoFiles() map[string]string {
 			continue
 		}
 		files = append(files, f.path)
-		e := map[string]any{"_path": f.path, "path_type": "hardlink", "sha256": sha([]byte(f.text)), "size_in_bytes": len(f.text)}
+		e := map[string]any{"_path": f.path, "path_type": "hardlink", "sha256": condatest.SHA256([]byte(f.text)), "size_in_bytes": len(f.text)}
 		switch {
 		case f.dir:
 			e = map[string]any{"_path": f.path, "path_type": "directory"}
@@ -291,7 +288,7 @@ func channelAt(t testing.TB, dir string, pkgs ...*testPkg) {
 		}
 		rec := p.index()
 		m := md5.Sum(b)
-		rec["sha256"], rec["md5"], rec["size"] = sha(b), hex.EncodeToString(m[:]), len(b)
+		rec["sha256"], rec["md5"], rec["size"] = condatest.SHA256(b), hex.EncodeToString(m[:]), len(b)
 		maps.Copy(rec, p.record)
 		maps.DeleteFunc(rec, func(_ string, v any) bool { return v == nil })
 		list := "packages.conda"
@@ -299,24 +296,14 @@ func channelAt(t testing.TB, dir string, pkgs ...*testPkg) {
 			list = "packages"
 		}
 		index[p.subdir][list][fn] = rec
-		write(t, filepath.Join(dir, p.subdir, fn), b)
+		condatest.Write(t, filepath.Join(dir, p.subdir, fn), b)
 	}
 	for sub, lists := range index {
 		all := map[string]any{"info": map[string]any{"subdir": sub}, "repodata_version": 1, "removed": []string{"gone-1-0.conda"}}
 		for k, v := range lists {
 			all[k] = v
 		}
-		write(t, filepath.Join(dir, sub, "repodata.json"), mustJSON(all))
-	}
-}
-
-func write(t testing.TB, file string, b []byte) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, b, 0o644); err != nil {
-		t.Fatal(err)
+		condatest.Write(t, filepath.Join(dir, sub, "repodata.json"), mustJSON(all))
 	}
 }
 
@@ -328,27 +315,12 @@ func newChannel(t testing.TB, pkgs ...*testPkg) string {
 	return dir
 }
 
-func newStore(t testing.TB) *store.Store {
-	t.Helper()
-	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// An entry is a file of the layers.
-type tarEntry struct {
-	*tar.Header
-	data string
-}
-
 // A result is an installed environment.
 type result struct {
 	plan   *Plan
 	env    *Environment
 	layers []v1.Layer
-	files  map[string]tarEntry // without the slash at the head
+	files  map[string]condatest.Entry // without the slash at the head
 }
 
 // install reads, resolves and installs an export. text may hold "CHANNEL" for
@@ -365,7 +337,7 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 	if err != nil {
 		return nil, err
 	}
-	plan, err := Resolve(quick(t), e, o)
+	plan, err := Resolve(condatest.Quick(t), e, o)
 	if err != nil {
 		return nil, err
 	}
@@ -375,72 +347,17 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 // carryOut installs a plan.
 func carryOut(t testing.TB, s *store.Store, plan *Plan, o Options) (*result, error) {
 	t.Helper()
-	layers, env, err := plan.Layers(quick(t), s, o)
+	layers, env, err := plan.Layers(condatest.Quick(t), s, o)
 	if err != nil {
 		return nil, err
 	}
-	return &result{plan, env, layers, readLayers(t, layers)}, nil
-}
-
-// readLayers reads all files of layers; each file is in one.
-func readLayers(t testing.TB, layers []v1.Layer) map[string]tarEntry {
-	t.Helper()
-	out := map[string]tarEntry{}
-	for _, l := range layers {
-		rc, err := l.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for name, e := range readTar(t, rc) {
-			if before := out[name]; before.Header != nil && (before.Typeflag != tar.TypeDir || e.Typeflag != tar.TypeDir) {
-				t.Errorf("%q is in two layers", name)
-			}
-			out[name] = e
-		}
-		rc.Close()
-	}
-	return out
-}
-
-// readTar reads a layer and holds it to what layers must be: each name once,
-// clean, and after its directory.
-func readTar(t testing.TB, r io.Reader) map[string]tarEntry {
-	t.Helper()
-	out := map[string]tarEntry{}
-	tr := tar.NewReader(r)
-	for {
-		h, err := tr.Next()
-		if err == io.EOF {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		name := strings.TrimSuffix(h.Name, "/")
-		if name != path.Clean(name) || path.IsAbs(name) || strings.HasPrefix(name, "..") {
-			t.Fatalf("the layer has the entry %q", h.Name)
-		}
-		if _, twice := out[name]; twice {
-			t.Fatalf("the layer has the entry %q twice", h.Name)
-		}
-		if d := path.Dir(name); (d != "." && out[d].Header == nil) || (d != "." && out[d].Typeflag != tar.TypeDir) {
-			t.Fatalf("the layer has the entry %q, and no directory %q before it", h.Name, d)
-		}
-		if h.Uid != 0 || h.Gid != 0 || h.Uname != "" || h.Gname != "" {
-			t.Fatalf("the layer's entry %q belongs to %d:%d %q:%q", h.Name, h.Uid, h.Gid, h.Uname, h.Gname)
-		}
-		out[name] = tarEntry{h, string(b)}
-	}
+	return &result{plan, env, layers, condatest.ReadLayers(t, layers)}, nil
 }
 
 // mustInstall installs packages from a channel of their own.
 func mustInstall(t testing.TB, pkgs ...*testPkg) *result {
 	t.Helper()
-	r, err := install(t, newStore(t), export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
+	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -474,7 +391,7 @@ func clean(t testing.TB, s *store.Store) {
 		}
 		digest, _, _ := strings.Cut(filepath.Base(b), "-")
 		m := md5.Sum(data)
-		if sha(data) != digest && hex.EncodeToString(m[:]) != digest {
+		if condatest.SHA256(data) != digest && hex.EncodeToString(m[:]) != digest {
 			t.Errorf("%s is not what its name says", b)
 		}
 	}

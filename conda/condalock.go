@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/pip"
 )
 
 // condaLock reads conda-lock.yml version 1 (CEP 37), and versions 1 to 3 of
@@ -18,7 +21,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 	v := value(root, "version")
 	r.e.Format = "conda-lock.yml " + v
 	if v != "1" && v != "2" && v != "3" {
-		r.wrong(find(root, "version").Line, "version %q of conda-lock.yml is not known; known are 1, 2 and 3: write it with conda-lock 1 to 3", short(v))
+		r.wrong(find(root, "version").Line, "version %q of conda-lock.yml is not known; known are 1, 2 and 3: write it with conda-lock 1 to 3", brief.Text(v))
 		return
 	}
 	r.settle()
@@ -56,7 +59,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 		case "pip", "pypi":
 			l.pypi(platform, p, value(p, "url"))
 		default:
-			r.wrong(p.Line, "%s: manager %q is neither conda nor pip", short(value(p, "name")), short(manager))
+			r.wrong(p.Line, "%s: manager %q is neither conda nor pip", brief.Text(value(p, "name")), brief.Text(manager))
 		}
 	}
 	l.custom(find(find(root, "metadata"), "custom_metadata"))
@@ -84,12 +87,12 @@ type lock struct {
 	r          *reader
 	platforms  []string // in the order of the file
 	entries    map[string][]Entry
-	pip        map[string][]PipRequirement
+	pip        map[string][]pip.Requirement
 	categories map[string]int
 }
 
 func (r *reader) newLock() *lock {
-	return &lock{r: r, entries: map[string][]Entry{}, pip: map[string][]PipRequirement{}, categories: map[string]int{}}
+	return &lock{r: r, entries: map[string][]Entry{}, pip: map[string][]pip.Requirement{}, categories: map[string]int{}}
 }
 
 // platform notes that the file has packages for one.
@@ -111,7 +114,7 @@ func (l *lock) conda(platform string, p *yaml.Node, location string) {
 func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	x, err := parseURL(location)
 	if err != nil {
-		l.r.wrong(p.Line, "%q: %v", short(hideText(location)), err)
+		l.r.wrong(p.Line, "%q: %v", brief.Text(hideText(location)), err)
 		return x, false
 	}
 	x.Line = p.Line
@@ -123,7 +126,7 @@ func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	x.Size, _ = strconv.ParseInt(value(p, "size"), 10, 64)
 	for _, f := range []struct{ key, have string }{{"name", x.Name}, {"version", x.Version}, {"build", x.Build}} {
 		if v := value(p, f.key); v != "" && !strings.EqualFold(v, f.have) {
-			l.r.wrong(p.Line, "%s %q is not what the URL says (%s)", f.key, short(v), f.have)
+			l.r.wrong(p.Line, "%s %q is not what the URL says (%s)", f.key, brief.Text(v), f.have)
 			return x, false
 		}
 	}
@@ -140,12 +143,12 @@ func lockHash(p *yaml.Node, kind string) string {
 
 // pypi takes a package of pip by its URL.
 func (l *lock) pypi(platform string, p *yaml.Node, location string) {
-	q := PipRequirement{Line: p.Line, Name: value(p, "name"), URL: location, Editable: value(p, "editable") == "true", Locked: true}
+	q := pip.Requirement{Line: p.Line, Name: value(p, "name"), URL: location, Editable: value(p, "editable") == "true", Locked: true}
 	if v := value(p, "version"); v != "" && location == "" {
 		q.Specifier = "==" + v
 	}
-	if !pipNameText().MatchString(q.Name) {
-		if q.Name = nameInURL(location); q.Name == "" {
+	if !q.ValidName() {
+		if q.Name = q.NameInURL(); q.Name == "" {
 			l.r.wrong(p.Line, "a package of pip without a name")
 			return
 		}
@@ -176,9 +179,9 @@ func (l *lock) choose() {
 		if from == "" {
 			return
 		}
-		r.note(0, "it has no packages for %s, only for %s: those of %s are looked up by name and version", r.target, some(l.platforms), from)
+		r.note(0, "it has no packages for %s, only for %s: those of %s are looked up by name and version", r.target, brief.List(l.platforms), from)
 	} else if len(l.platforms) > 1 {
-		r.note(0, "it is for %s; the packages for %s are read", some(l.platforms), from)
+		r.note(0, "it is for %s; the packages for %s are read", brief.List(l.platforms), from)
 	}
 	e.Subdir, e.Explicit = from, from == r.target && len(l.entries[from]) > 0
 	e.Entries, e.Pip = l.entries[from], l.pip[from]
@@ -197,22 +200,13 @@ func (l *lock) choose() {
 		if from != r.target {
 			p.BuildWith = nil
 		}
-		if sourceKind(path.Base(locationPath(p.URL))) != "" {
+		if p.IsSource() {
 			continue // sources are for all
 		}
 		if !strings.HasSuffix(p.URL, "-none-any.whl") {
-			p.Specifier, p.URL, p.Hashes = p.exactly(), "", nil
+			p.Specifier, p.URL, p.Hashes = p.Exactly(), "", nil
 		}
 	}
-}
-
-// exactly is the specifier of the very version, which the name of a wheel has:
-// another platform has the version in another wheel.
-func (p PipRequirement) exactly() string {
-	if w, err := parseWheelName(path.Base(locationPath(p.URL))); err == nil {
-		return "==" + w.version.String()
-	}
-	return p.Specifier
 }
 
 // nearest is the platform to move from: linux-64, another Linux, or the first.

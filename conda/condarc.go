@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"hpcc/conda/fetch"
 	"hpcc/store/wait"
 )
 
@@ -204,7 +205,7 @@ func (rc *Condarc) Mirrors() (out [][]string) {
 func Hidden(channels []string) []string {
 	return mapped(channels, func(c string) string {
 		if strings.Contains(c, "://") {
-			return hide(c)
+			return fetch.Hide(c)
 		}
 		return c
 	})

@@ -3,8 +3,10 @@ package conda
 import (
 	"context"
 	"fmt"
-	"slices"
 
+	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
+	"hpcc/conda/pip"
 	"hpcc/store"
 )
 
@@ -21,52 +23,34 @@ type Download struct {
 // Downloads lists what Layers would fetch, and chooses wheels as it does, but
 // for one thing: what the packages of conda bring for pip is told by their
 // names and dependencies, not by their files. Notes are what is to be told of it.
-func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, chosen []Wheel, notes []string, err error) {
-	dir := packageCache(s)
+func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list []Download, notes []string, err error) {
+	dir := layer.Archives(s)
 	for _, r := range p.pkgs {
-		_, _, here := r.kept(dir)
-		list = append(list, Download{r.Name, r.Version, r.Build, bare(r.url), r.Size, here})
+		_, _, here := r.Kept(dir)
+		list = append(list, Download{r.Name, r.Version, r.Build, fetch.Bare(r.URL), r.Size, here})
 	}
 	e := p.export
 	if len(e.Pip) == 0 {
-		return list, nil, nil, nil
+		return list, nil, nil
 	}
 	t, err := p.pipTarget()
 	if err == nil {
-		err = t.link(o)
+		err = linkPip(t, o)
 	}
 	if err != nil {
-		return nil, nil, nil, &LineError{e.File, e.Pip[0].Line, err}
+		return nil, nil, &LineError{e.File, e.Pip[0].Line, err}
 	}
 	po := e.pipOptions(o)
 	if po.Build != nil {
-		po.Build.step = nil // what sources need is known only if they say it
+		po.Build.Step = nil // what sources need is known only if they say it
 	}
-	wheels, err := resolvePip(ctx, s, e.Pip, *t, po)
+	wheels, err := pip.Resolve(ctx, s, e.Pip, *t, po)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, nil, err
 	}
-	for i, x := range wheels.picks {
-		r := x.record()
-		_, _, here := r.kept(dir)
-		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", bare(r.url), r.Size, here})
+	for i, r := range wheels.Archives() {
+		_, _, here := r.Kept(dir)
+		list = append(list, Download{wheels.Wheels[i].Name, wheels.Wheels[i].Version, "", fetch.Bare(r.URL), r.Size, here})
 	}
-	return list, wheels.Wheels, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil
-}
-
-// pipTarget is what wheels are chosen for, as far as is known before any package is here.
-func (p *Plan) pipTarget() (*pipTarget, error) {
-	t := &pipTarget{Subdir: p.Subdir, Prefix: p.Prefix, SitePackages: p.site}
-	for _, r := range p.pkgs {
-		if err := t.isPython(r); err != nil {
-			return nil, err
-		}
-		if _, err := parsePipVersion(r.Version); err == nil && slices.ContainsFunc(r.Depends, func(d string) bool { return dependency(d) == "python" }) {
-			t.Provided = append(t.Provided, pipProvided{pipName(r.Name), r.Version, r.Name})
-		}
-	}
-	if t.Python == "" {
-		return nil, errNoPython
-	}
-	return t, nil
+	return list, append(wheels.Notes, fmt.Sprintf("%s: which wheels are needed besides is known for sure only when conda's packages are here", e.File)), nil
 }

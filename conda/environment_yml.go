@@ -6,6 +6,9 @@ import (
 	"sync"
 
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // environmentYAML reads environment.yml and environment.json (CEP 24): what
@@ -22,7 +25,7 @@ func (r *reader) environmentYAML(root *yaml.Node) {
 		switch key.Value {
 		case "name":
 		case "prefix":
-			r.note(key.Line, "prefix %q is not used: it is a directory of the machine that wrote the file", short(v.Value))
+			r.note(key.Line, "prefix %q is not used: it is a directory of the machine that wrote the file", brief.Text(v.Value))
 		case "channels":
 			for _, c := range r.texts(v, "channels") {
 				r.e.Channels = append(r.e.Channels, c.Value)
@@ -35,9 +38,9 @@ func (r *reader) environmentYAML(root *yaml.Node) {
 		case "platforms":
 			r.platforms(v)
 		case "category":
-			r.note(key.Line, "category %q is not used", short(v.Value))
+			r.note(key.Line, "category %q is not used", brief.Text(v.Value))
 		default:
-			r.note(key.Line, "%q is no key that hpcc knows, and is not used", short(key.Value))
+			r.note(key.Line, "%q is no key that hpcc knows, and is not used", brief.Text(key.Value))
 		}
 	}
 	if !known {
@@ -94,13 +97,13 @@ func (r *reader) dependencyKey(key, v *yaml.Node) {
 	word, ok := strings.CutPrefix(key.Value, "sel(")
 	word, end := strings.CutSuffix(word, ")")
 	if !ok || !end {
-		r.wrong(key.Line, "%q is no key of dependencies; known are pip and sel(linux), sel(unix), sel(osx), sel(win)", short(key.Value))
+		r.wrong(key.Line, "%q is no key of dependencies; known are pip and sel(linux), sel(unix), sel(osx), sel(win)", brief.Text(key.Value))
 		return
 	}
 	holds, known := selector(word, r.target)
 	switch {
 	case !known:
-		r.wrong(key.Line, "sel(%s) is no platform; known are linux, unix, osx, win", short(word))
+		r.wrong(key.Line, "sel(%s) is no platform; known are linux, unix, osx, win", brief.Text(word))
 	case !holds:
 		r.note(key.Line, "sel(%s) is not for %s and is left out", word, r.target)
 	case v.Kind == yaml.ScalarNode:
@@ -121,7 +124,7 @@ func (r *reader) dependency(line int, text string) {
 		return
 	}
 	if !isSpec(text) {
-		r.wrong(line, "%q: not of the form name, name=version or name=version=build", short(text))
+		r.wrong(line, "%q: not of the form name, name=version or name=version=build", brief.Text(text))
 		return
 	}
 	r.e.Specs = append(r.e.Specs, Spec{Line: line, Text: text})
@@ -136,9 +139,9 @@ func (r *reader) variables(n *yaml.Node) {
 		k, v := n.Content[i], n.Content[i+1]
 		switch {
 		case v.Kind != yaml.ScalarNode:
-			r.wrong(v.Line, "variable %s has no text as its value", short(k.Value))
+			r.wrong(v.Line, "variable %s has no text as its value", brief.Text(k.Value))
 		case !isVariable(k.Value, v.Value):
-			r.wrong(k.Line, "%q is no name of a variable, or its value no text", short(k.Value))
+			r.wrong(k.Line, "%q is no name of a variable, or its value no text", brief.Text(k.Value))
 		default:
 			if r.e.Variables == nil {
 				r.e.Variables = map[string]string{}
@@ -166,7 +169,7 @@ func (r *reader) platforms(n *yaml.Node) {
 		}
 	}
 	if len(list) > 0 {
-		r.note(n.Line, "it is for %s, and read for %s", some(list), r.target)
+		r.note(n.Line, "it is for %s, and read for %s", brief.List(list), r.target)
 	}
 }
 
@@ -182,9 +185,9 @@ func (r *reader) selected(n *yaml.Node) bool {
 	holds, known := selector(c, r.target)
 	switch {
 	case !known:
-		r.note(n.Line, "%q is no selector that hpcc knows; %s is kept", short(n.LineComment), short(n.Value))
+		r.note(n.Line, "%q is no selector that hpcc knows; %s is kept", brief.Text(n.LineComment), brief.Text(n.Value))
 	case !holds:
-		r.note(n.Line, "%s is not for %s (%s) and is left out", short(n.Value), r.target, short(n.LineComment))
+		r.note(n.Line, "%s is not for %s (%s) and is left out", brief.Text(n.Value), r.target, brief.Text(n.LineComment))
 	}
 	return holds || !known
 }
@@ -215,7 +218,7 @@ func isPlatform(word, subdir string) (is, known bool) {
 	if s, ok := selectorWords[word]; ok {
 		word = s
 	}
-	if platformText().MatchString(word) {
+	if fetch.IsPlatform(word) {
 		return word == subdir, true
 	}
 	switch word {

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // An unsolvable is a problem without an answer, in plain words: a headline and
@@ -103,7 +106,7 @@ func (t *telling) tell() error {
 	case len(wants) == 1:
 		e.lines = append(e.lines, fmt.Sprintf("%s cannot be installed for %s:", wants[0], where))
 	default:
-		e.lines = append(e.lines, fmt.Sprintf("%s cannot be installed together for %s:", joined(wants, "and", 5), where))
+		e.lines = append(e.lines, fmt.Sprintf("%s cannot be installed together for %s:", brief.Join(wants, "and", 5), where))
 	}
 	if n := len(rest) - (maxLines - 1); n > 0 {
 		left := fmt.Sprintf("… and %d requirements between these", n+1)
@@ -130,7 +133,7 @@ func (t *telling) contested() (lines []string) {
 			versions = append(versions, c.rec.Version)
 		}
 		if len(versions) > 0 {
-			lines = append(lines, fmt.Sprintf("of %s there are %s", x.to, some(versions)))
+			lines = append(lines, fmt.Sprintf("of %s there are %s", x.to, brief.List(versions)))
 		}
 	}
 	return lines
@@ -251,14 +254,14 @@ func (t *telling) none(m *match) string {
 	if len(p.channels) > 0 {
 		var names []string
 		for _, c := range p.channels {
-			names = append(names, hide(c))
+			names = append(names, fetch.Hide(c))
 		}
-		in = "in " + joined(names, "and", 3)
+		in = "in " + brief.Join(names, "and", 3)
 	}
 	for _, r := range m.to.hidden {
 		if v, err := parseVersion(r.Version); err == nil && s.matches(r, v) {
 			return fmt.Sprintf("%s is excluded by strict channel priority: %s has it, but %s, which comes first, has other packages of that name (the newest is %s)",
-				s.text, hide(r.origin), hide(m.to.firstOrigin()), m.to.newest())
+				s.text, fetch.Hide(r.origin), fetch.Hide(m.to.firstOrigin()), m.to.newest())
 		}
 	}
 	var builds []string
@@ -282,7 +285,7 @@ func (t *telling) none(m *match) string {
 	case len(m.to.candidates) == 0:
 		return fmt.Sprintf("there is no package named %s for %s %s", s.name, p.subdir, in)
 	case len(builds) > 0:
-		return fmt.Sprintf("%s has no such build for %s %s; there are %s", s.text, p.subdir, in, some(builds))
+		return fmt.Sprintf("%s has no such build for %s %s; there are %s", s.text, p.subdir, in, brief.List(builds))
 	}
 	return fmt.Sprintf("%s has no build for %s %s; the newest is %s", s.text, p.subdir, in, m.to.newest())
 }
@@ -313,17 +316,4 @@ func versionsText(name string, cs []*candidate) string {
 		return name + " " + low
 	}
 	return fmt.Sprintf("%s %s to %s", name, low, high)
-}
-
-// joined lists texts with a word before the last, and counts what is too much.
-func joined(texts []string, last string, most int) string {
-	texts = slices.Clone(texts)
-	if n := len(texts) - most; n > 0 {
-		texts = append(texts[:most], fmt.Sprintf("%d more", n))
-	}
-	if len(texts) < 2 {
-		return strings.Join(texts, "")
-	}
-	end := len(texts) - 1
-	return strings.Join(texts[:end], ", ") + " " + last + " " + texts[end]
 }

@@ -3,10 +3,11 @@ package conda
 import (
 	"fmt"
 	"net/url"
-	"os"
 	"regexp"
 	"strings"
 	"sync"
+
+	"hpcc/conda/brief"
 )
 
 // urlLine is the line of an explicit file (CEP 23).
@@ -26,13 +27,13 @@ func (r *reader) explicit(lines []string) {
 		case strings.HasPrefix(line, "# pip "): // conda-lock: for pip, not for conda
 			r.addRequirement(i+1, strings.TrimPrefix(line, "# pip "))
 		case strings.HasPrefix(line, "# no URL for:"):
-			r.wrong(i+1, "%q: conda did not know where this package is from; find its URL, or export with \"conda list -e\"", short(line))
+			r.wrong(i+1, "%q: conda did not know where this package is from; find its URL, or export with \"conda list -e\"", brief.Text(line))
 		case strings.HasPrefix(line, "#"):
 			r.header(line)
 		default:
 			x, err := parseURL(line)
 			if err != nil {
-				r.wrong(i+1, "%q: %v", short(line), err)
+				r.wrong(i+1, "%q: %v", brief.Text(line), err)
 				continue
 			}
 			x.Line = i + 1
@@ -69,36 +70,3 @@ func parseURL(line string) (Entry, error) {
 	}
 	return e, nil
 }
-
-// expandURL reads a URL in which variables may stand.
-func expandURL(s string) (*url.URL, error) {
-	s, err := expand(s)
-	if err != nil {
-		return nil, err
-	}
-	return url.Parse(s)
-}
-
-// expand puts variables of the environment in: that is how a file names a
-// credential without holding it. One that is not set is an error, which names
-// the variable and never a value.
-func expand(s string) (string, error) {
-	var missing []string
-	s = variable().ReplaceAllStringFunc(s, func(m string) string {
-		name := strings.Trim(m, "${}")
-		v, ok := os.LookupEnv(name)
-		if !ok {
-			missing = append(missing, name)
-		}
-		return v
-	})
-	if len(missing) > 0 {
-		return "", fmt.Errorf("variable %s is not set; export it, as the file names it instead of a credential", strings.Join(missing, ", "))
-	}
-	return s, nil
-}
-
-// variable is $NAME or ${NAME}.
-var variable = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\})`)
-})

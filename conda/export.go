@@ -16,9 +16,11 @@ package conda
 
 import (
 	"bufio"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -27,6 +29,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
 	"hpcc/store/wait"
 )
 
@@ -40,9 +45,9 @@ type Export struct {
 	Entries    []Entry
 	Specs      []Spec            // packages that it names without saying which exactly
 	Channels   []string          // in order; "nodefaults" and "defaults" stand where the file has them
-	Pip        []PipRequirement  // what pip installed, or is to
+	Pip        []pip.Requirement // what pip installed, or is to
 	PipOpen    bool              // what the packages of Pip need besides is to be looked for, as pip does
-	PipIndexes PipIndexes        // where the file has pip look
+	PipIndexes pip.Indexes       // where the file has pip look
 	Variables  map[string]string // to be set in the environment
 	Base       []Entry           // packages of the image below it, as [ResolveBase] planned them when the export was locked
 	Notes      []string          // what of the file is not used, for people, each with FILE:LINE
@@ -145,12 +150,12 @@ type reader struct {
 	e           *Export
 	target      string // the platform to read for; "" until known
 	environment string
-	bad         faults
+	bad         brief.Faults
 }
 
 // wrong keeps a mistake of the file; all are told together.
 func (r *reader) wrong(line int, format string, a ...any) {
-	r.bad.add(line, fmt.Sprintf(format, a...))
+	r.bad.Add(line, fmt.Sprintf(format, a...))
 }
 
 // note tells what of the file is not used.
@@ -200,13 +205,13 @@ var yamlKey = sync.OnceValue(func() *regexp.Regexp {
 // done tells the mistakes, or gives the export.
 func (r *reader) done(lines int) (*Export, error) {
 	e := r.e
-	if len(r.bad.texts) == 0 {
+	if len(r.bad.Texts) == 0 {
 		r.unique()
 		r.foreign()
 	}
 	switch {
-	case len(r.bad.texts) > 0:
-		return nil, &LineError{e.File, r.bad.line, errors.New(r.bad.join("; "))}
+	case len(r.bad.Texts) > 0:
+		return nil, &LineError{e.File, r.bad.Line, errors.New(r.bad.Join("; "))}
 	case len(e.Entries)+len(e.Specs)+len(e.Pip) == 0:
 		return nil, &LineError{e.File, max(lines, 1), errors.New("the export lists no package; write it with \"conda list -e\" or \"conda list --explicit\"")}
 	}
@@ -236,41 +241,6 @@ func (e *Export) wishes() []Spec {
 	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
 }
 
-// faults are lines of an export that cannot be used.
-type faults struct {
-	line  int // the first of them
-	texts []string
-	lines []int
-}
-
-func (f *faults) add(line int, text string) {
-	if len(f.texts) == 0 {
-		f.line = line
-	}
-	f.texts, f.lines = append(f.texts, text), append(f.lines, line)
-}
-
-// mostFaults is how many a person reads.
-const mostFaults = 20
-
-// join lists the faults, each after the first with its line.
-func (f *faults) join(sep string) string {
-	g := faults{texts: slices.Clone(f.texts)}
-	for i, line := range f.lines {
-		if i > 0 && line != f.line && line > 0 {
-			g.texts[i] = fmt.Sprintf("line %d: %s", line, g.texts[i])
-		}
-	}
-	return g.list(sep)
-}
-
-func (f *faults) list(sep string) string {
-	if n := len(f.texts) - mostFaults; n > 0 {
-		return strings.Join(f.texts[:mostFaults], sep) + fmt.Sprintf("%sand %d lines more", sep, n)
-	}
-	return strings.Join(f.texts, sep)
-}
-
 // readLines reads an export's lines, without the mark that some editors put
 // before the first.
 func readLines(r io.Reader) ([]string, error) {
@@ -296,13 +266,6 @@ func readLines(r io.Reader) ([]string, error) {
 
 // isPip tells the fake builds of packages that pip installed.
 func isPip(build string) bool { return build == "pypi_0" || build == "dev_0" || build == "<pip>" }
-
-func short(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "…"
-	}
-	return s
-}
 
 // splitFile takes a package's file name apart: from the right, at "-", twice.
 func splitFile(fn string) (name, version, build string, ok bool) {
@@ -330,4 +293,30 @@ func Subdir(p v1.Platform) (string, error) {
 		return s, nil
 	}
 	return "", fmt.Errorf("conda has no packages for platform %s", p.String())
+}
+
+// isDigest tells whether s is empty or n hex digits.
+func isDigest(s string, n int) bool {
+	_, err := hex.DecodeString(s)
+	return s == "" || (len(s) == n && err == nil)
+}
+
+// expandURL reads a URL in which variables may stand.
+func expandURL(s string) (*url.URL, error) {
+	s, err := fetch.Expand(s)
+	if err != nil {
+		return nil, err
+	}
+	return url.Parse(s)
+}
+
+// hideText takes credentials out of a line that holds a URL.
+func hideText(s string) string {
+	f := strings.Fields(s)
+	for i, w := range f {
+		if strings.Contains(w, "://") {
+			f[i] = fetch.Hide(w)
+		}
+	}
+	return strings.Join(f, " ")
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"hpcc/conda/brief"
 )
 
 // Exports of Windows and macOS list packages that those systems alone have; most of
@@ -35,7 +37,7 @@ func (e *Export) foreign(err error) error {
 		}
 		switch {
 		case len(found) > 0:
-			return fmt.Errorf("%w; the export is of %s, and only that has %s: take them out", err, x.system, some(found))
+			return fmt.Errorf("%w; the export is of %s, and only that has %s: take them out", err, x.system, brief.List(found))
 		case strings.HasPrefix(e.Subdir, x.subdir):
 			return fmt.Errorf("%w; the export is of %s, and what only that has must be taken out", err, x.system)
 		}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/condatest"
 )
 
 // Exports of other systems: what these alone have is named, with its line and what to do.
@@ -22,7 +24,7 @@ func TestForeignExport(t *testing.T) {
 		{"macOS", "# platform: osx-arm64\nlib=1.0=0\nappnope=0.1=0\n", 3, "the export is of macOS, and only that has appnope: take them out"},
 		{"Linux", "# platform: linux-64\nlib=1.0=0\nnosuch=0.1=0\n", 3, "nosuch=0.1=0 (no package of that name)"},
 	} {
-		s := newStore(t)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, c.in, Options{Channels: []string{dir}})
 		refused(t, s, c.name, err, c.want)
 		var le *LineError
@@ -34,7 +36,7 @@ func TestForeignExport(t *testing.T) {
 		}
 	}
 	// What Linux has too is no reason to refuse.
-	r, err := install(t, newStore(t), "# platform: win-64\npython=3.11.4=h_win\nlib=1.0=0\n", Options{Channels: []string{dir}})
+	r, err := install(t, condatest.NewStore(t), "# platform: win-64\npython=3.11.4=h_win\nlib=1.0=0\n", Options{Channels: []string{dir}})
 	if err != nil || len(r.plan.pkgs) != 2 {
 		t.Errorf("an export of Windows with packages that Linux has: %v", err)
 	}

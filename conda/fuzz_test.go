@@ -11,6 +11,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
+	"hpcc/testdata/condatest"
 )
 
 // FuzzPaths reads what packages say of their files.
@@ -117,7 +121,7 @@ func FuzzPackage(f *testing.F) {
 		if bytes.HasPrefix(data, []byte("BZh")) {
 			file = filepath.Join(t.TempDir(), "p.tar.bz2")
 		}
-		write(t, file, data)
+		condatest.Write(t, file, data)
 		in := infoFiles{}
 		n := int64(0)
 		const limit = 1 << 20
@@ -156,9 +160,9 @@ func FuzzInstall(f *testing.F) {
 		q := &testPkg{name: "p", info: map[string]string{"paths.json": paths, "index.json": index}}
 		q.members = func(m []zipMember) []zipMember { m[1].data = zst(archive); return m }
 		file := filepath.Join(t.TempDir(), "p-1.0-0.conda")
-		write(t, file, q.bytes(t))
+		condatest.Write(t, file, q.bytes(t))
 		in := &installer{plan: &Plan{Prefix: "/opt/conda", python: "3.11", site: "lib/python3.11/site-packages"}, env: &Environment{}}
-		pk := &pkg{in: in, rec: &record{Name: "p", Version: "1.0", Build: "0", fn: "p-1.0-0.conda"}, file: file, lost: map[string]bool{}, lostPoints: map[string]bool{}}
+		pk := &pkg{in: in, rec: &record{Name: "p", Version: "1.0", Build: "0", File: fetch.File{FileName: "p-1.0-0.conda"}}, file: file, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = []*pkg{pk}
 		info := infoFiles{}
 		if err := walk(file, 1<<20, info.take, nil); err != nil {
@@ -168,15 +172,15 @@ func FuzzInstall(f *testing.F) {
 		if pk.meta, err = info.parse(); err != nil || in.settle() != nil || pk.meta.unpacked(maxPackage) > slack+1<<20 {
 			return
 		}
-		var layer bytes.Buffer
-		w := &layerWriter{tw: tar.NewWriter(&layer), prefix: "opt/conda", dirs: map[string]bool{}}
+		var out bytes.Buffer
+		w := layer.NewWriter(&out, "/opt/conda")
 		if pk.install(t.Context(), w) != nil {
 			return
 		}
-		if err := w.tw.Close(); err != nil {
+		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		got := readTar(t, &layer)
+		got := condatest.ReadTar(t, &out)
 		for name, e := range got {
 			if name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/") {
 				t.Fatalf("%q is not in the prefix", name)

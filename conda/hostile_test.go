@@ -11,6 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/conda/archive"
+	"hpcc/testdata/condatest"
 )
 
 // evil is a package with one file, changed.
@@ -76,7 +79,7 @@ func TestHostile(t *testing.T) {
 		{"hard link to itself", files(testFile{path: "share/x", hard: "share/x"}), "which is no file installed before"},
 		{"hard link to what follows", files(testFile{path: "share/x", hard: "share/y", text: "y"}, testFile{path: "share/y", text: "y"}), "which is no file installed before"},
 		{"hard link to a link", files(testFile{path: "share/l", link: "/etc/passwd"}, testFile{path: "share/x", hard: "share/l"}), "which is no file installed before"},
-		{"hard link with another digest", files(testFile{path: "share/x", text: "x"}, testFile{path: "share/y", text: "y", hard: "share/x"}), "info/paths.json says " + sha([]byte("y"))},
+		{"hard link with another digest", files(testFile{path: "share/x", text: "x"}, testFile{path: "share/y", text: "y", hard: "share/x"}), "info/paths.json says " + condatest.SHA256([]byte("y"))},
 		{"hard link with another placeholder", files(testFile{path: "share/x", text: holder, prefix: holder}, testFile{path: "share/y", text: holder, hard: "share/x"}), "which has another placeholder"},
 		{"below a link", files(testFile{path: "share/l", link: "/etc"}, testFile{path: "share/l/passwd", text: "x"}), `its path "share/l/passwd" lies below "share/l", which is no directory`},
 		{"below a link that is listed as a directory", files(testFile{path: "share/l", link: "/etc", list: map[string]any{"path_type": "directory"}}), `and "directory" in info/paths.json`},
@@ -139,7 +142,7 @@ func TestHostile(t *testing.T) {
 			p.noarch, p.files = "python", []testFile{{path: "site-packages/x", text: "1"}, {path: "lib/python3.11/site-packages/x", text: "2"}}
 		}), "both go to"},
 	} {
-		s := newStore(t)
+		s := condatest.NewStore(t)
 		pkgs := []*testPkg{c.pkg, python("3.11.4")}
 		if c.name == "info twice" {
 			c.want = "stands in the package twice"
@@ -162,7 +165,7 @@ func TestHostileOldFormat(t *testing.T) {
 		{"no index", info("index.json", "-"), "reading info/index.json"},
 	} {
 		c.pkg.format = ".tar.bz2"
-		s := newStore(t)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, export(c.pkg), Options{Channels: []string{newChannel(t, c.pkg)}})
 		refused(t, s, c.name, err, c.want)
 	}
@@ -180,8 +183,8 @@ func TestHostileOldFormat(t *testing.T) {
 			data = data[:len(data)/2]
 		}
 		file := filepath.Join(t.TempDir(), "p-1.0-0.tar.bz2")
-		write(t, file, data)
-		s := newStore(t)
+		condatest.Write(t, file, data)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 		refused(t, s, c.name, err, c.want)
 	}
@@ -193,7 +196,7 @@ func TestBelowLinkOfOther(t *testing.T) {
 	b := &testPkg{name: "b", files: []testFile{{path: "lib64/passwd", text: "x"}}}
 	c := &testPkg{name: "c", files: []testFile{{path: "lib64", text: "file"}}}
 	for _, pkgs := range [][]*testPkg{{a, b}, {b, c}} {
-		s := newStore(t)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
 		refused(t, s, "below a link", err, `its path "lib64/passwd" lies below "lib64", which is no directory in`)
 	}
@@ -216,7 +219,7 @@ func TestBombs(t *testing.T) {
 	zeros := strings.Repeat("\x00", 8<<20)
 	file := func(p *testPkg) string {
 		f := filepath.Join(t.TempDir(), "evil-1.0-0.conda")
-		write(t, f, p.bytes(t))
+		condatest.Write(t, f, p.bytes(t))
 		return f
 	}
 	bomb := file(files(testFile{path: "share/x", text: zeros}))
@@ -281,11 +284,11 @@ func TestZipDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "evil-1.0-0.conda")
-	write(t, file, b.Bytes())
-	s := newStore(t)
+	condatest.Write(t, file, b.Bytes())
+	s := condatest.NewStore(t)
 	_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 	refused(t, s, "directory", err, "its directory has more than 65536 bytes")
-	if z, err := openZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
+	if z, err := archive.OpenZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
 		t.Errorf("openZip with more room: %v", err)
 	} else {
 		z.Close()
@@ -319,7 +322,7 @@ func TestSparseBomb(t *testing.T) {
 	}
 	p := evil(func(p *testPkg) { p.legacy = true })
 	p.members = func(m []zipMember) []zipMember { m[1].data = zst(b); return m }
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	_, err := install(t, s, export(p), Options{Channels: []string{newChannel(t, p)}})
 	refused(t, s, "sparse", err, "it unpacks to more than")
 }
@@ -347,7 +350,7 @@ func TestHostileIndex(t *testing.T) {
 		{"no value", `{"a":}`, "expected a value, found '}'"},
 		{"no comma", `{"a":1 "b":2}`, `expected ',' or '}', found '"'`},
 	} {
-		web := serve(t, t.TempDir(), answers("linux-64/repodata.json", func(w http.ResponseWriter) { io.WriteString(w, c.in) }))
+		web := condatest.Serve(t, t.TempDir(), answers("linux-64/repodata.json", func(w http.ResponseWriter) { io.WriteString(w, c.in) }))
 		plan, err := Resolve(t.Context(), read(t, "a=1.0=0"), Options{Channels: []string{web.URL}, Subdir: "linux-64"})
 		if c.want == "" {
 			if err != nil || len(plan.pkgs) != 1 {
@@ -380,7 +383,7 @@ func TestIndex(t *testing.T) {
 				t.Errorf("%s: scan = %+v, %v", c.name, got, err)
 				continue
 			}
-			if want := strings.Replace(c.url, "CH", "https://c.example/ch", 1); got[0].url != want || got[0].SHA256 != shaA || got[0].Subdir != "linux-64" {
+			if want := strings.Replace(c.url, "CH", "https://c.example/ch", 1); got[0].URL != want || got[0].SHA256 != shaA || got[0].Subdir != "linux-64" {
 				t.Errorf("%s: scan = %+v; want %s", c.name, got[0], want)
 			}
 		}

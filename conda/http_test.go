@@ -4,76 +4,38 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"hpcc/conda/fetch"
+	"hpcc/testdata/condatest"
 )
-
-// A site is a web server with a channel's files. answer, where it is set, may
-// answer instead and then returns true.
-type site struct {
-	*httptest.Server
-	mu     sync.Mutex
-	asked  []string
-	answer func(w http.ResponseWriter, r *http.Request, nth int) bool
-}
-
-func serve(t testing.TB, dir string, answer func(w http.ResponseWriter, r *http.Request, nth int) bool) *site {
-	t.Helper()
-	s := &site{answer: answer}
-	count := map[string]int{}
-	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		s.mu.Lock()
-		s.asked = append(s.asked, r.URL.Path)
-		count[r.URL.Path]++
-		nth := count[r.URL.Path]
-		s.mu.Unlock()
-		if s.answer == nil || !s.answer(w, r, nth) {
-			http.FileServer(http.Dir(dir)).ServeHTTP(w, r)
-		}
-	}))
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *site) count(path string) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.asked {
-		if p == path {
-			n++
-		}
-	}
-	return n
-}
 
 var small = testPkg{name: "small", files: []testFile{{path: "share/small", text: "small\n"}}}
 
 func TestHTTP(t *testing.T) {
 	p := small
 	dir := newChannel(t, &p)
-	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, nth int) bool {
+	web := condatest.Serve(t, dir, func(w http.ResponseWriter, r *http.Request, nth int) bool {
 		if busy := strings.HasSuffix(r.URL.Path, ".conda") && nth == 1; busy {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return true
 		}
 		return false
 	})
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	r, err := install(t, s, export(&p), Options{Channels: []string{web.URL}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.files["opt/conda/share/small"].data; got != "small\n" {
+	if got := r.files["opt/conda/share/small"].Data; got != "small\n" {
 		t.Errorf("share/small = %q", got)
 	}
 	for path, want := range map[string]int{"/linux-64/repodata.json.zst": 1, "/linux-64/repodata.json": 1, "/noarch/repodata.json": 1, "/linux-64/small-1.0-0.conda": 2} {
-		if got := web.count(path); got != want {
+		if got := web.Count(path); got != want {
 			t.Errorf("%s was asked for %d times; want %d", path, got, want)
 		}
 	}
@@ -81,7 +43,7 @@ func TestHTTP(t *testing.T) {
 	if _, err := install(t, s, export(&p), Options{Channels: []string{web.URL}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := web.count("/linux-64/small-1.0-0.conda"); got != 2 {
+	if got := web.Count("/linux-64/small-1.0-0.conda"); got != 2 {
 		t.Errorf("the package was asked for %d times; want 2", got)
 	}
 }
@@ -94,10 +56,10 @@ func TestHTTPPackedIndex(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, plain+".zst", zst(b))
-	write(t, plain, []byte("not to be read"))
-	for _, channel := range []string{dir, serve(t, dir, nil).URL} {
-		if _, err := install(t, newStore(t), export(&p), Options{Channels: []string{channel}}); err != nil {
+	condatest.Write(t, plain+".zst", zst(b))
+	condatest.Write(t, plain, []byte("not to be read"))
+	for _, channel := range []string{dir, condatest.Serve(t, dir, nil).URL} {
+		if _, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{channel}}); err != nil {
 			t.Errorf("channel %s: %v", channel, err)
 		}
 	}
@@ -137,8 +99,8 @@ func TestHTTPRefuses(t *testing.T) {
 		{"index of HTML", answers("repodata.json", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "expected '{', found '<'"},
 		{"packed index of HTML", answers(".zst", func(w http.ResponseWriter) { fmt.Fprint(w, "<html>") }), "magic number mismatch"},
 	} {
-		web := serve(t, dir, c.answer)
-		s := newStore(t)
+		web := condatest.Serve(t, dir, c.answer)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, export(&p), Options{Channels: []string{web.URL}})
 		refused(t, s, c.name, err, c.want)
 		if left := cache(t, s); len(left) > 0 {
@@ -163,7 +125,7 @@ func TestWrongDigests(t *testing.T) {
 	} {
 		p := small
 		p.record = c.record
-		s := newStore(t)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}})
 		refused(t, s, c.name, err, c.want)
 		if left := cache(t, s); len(left) > 0 {
@@ -183,7 +145,7 @@ func TestCache(t *testing.T) {
 	md5of := func(r *result) string { return r.plan.pkgs[0].MD5 }
 	p := small
 	dir := newChannel(t, &p)
-	first, err := install(t, newStore(t), export(&p), Options{Channels: []string{dir}})
+	first, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,15 +167,15 @@ func TestCache(t *testing.T) {
 			{"emptied", func(f string) error { return os.Truncate(f, 0) }},
 			{"removed", os.Remove},
 		} {
-			web := serve(t, dir, nil)
-			s := newStore(t)
+			web := condatest.Serve(t, dir, nil)
+			s := condatest.NewStore(t)
 			var digests []string
 			for n := range 3 {
 				r, err := install(t, s, c.in, Options{Channels: []string{web.URL}})
 				if err != nil {
 					t.Fatalf("%s, %s, %d: %v", c.name, spoil.name, n, err)
 				}
-				digests = append(digests, layerDigests(t, r.layers))
+				digests = append(digests, condatest.LayerDigests(t, r.layers))
 				have := cache(t, s)
 				if n == 1 {
 					if fi, err := os.Stat(have[0]); err != nil || time.Since(fi.ModTime()) > time.Minute {
@@ -229,7 +191,7 @@ func TestCache(t *testing.T) {
 					}
 				}
 			}
-			if got := web.count("/linux-64/small-1.0-0.conda"); got != c.fetches {
+			if got := web.Count("/linux-64/small-1.0-0.conda"); got != c.fetches {
 				t.Errorf("%s, %s: fetched %d times; want %d", c.name, spoil.name, got, c.fetches)
 			}
 			if digests[0] != digests[1] || digests[0] != digests[2] {
@@ -241,7 +203,7 @@ func TestCache(t *testing.T) {
 
 func TestCacheModes(t *testing.T) {
 	p := small
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	if _, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -252,40 +214,11 @@ func TestCacheModes(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
-	begun := time.Now()
-	web := serve(t, t.TempDir(), func(w http.ResponseWriter, _ *http.Request, nth int) bool {
-		if nth == 1 {
-			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-		return true
-	})
-	r, err := fetch(t.Context(), web.URL+"/x", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close()
-	if d := time.Since(begun); d < time.Second {
-		t.Errorf("asked again after %v; the server said 1 s", d)
-	}
-}
-
-func TestFetchEnds(t *testing.T) {
-	web := serve(t, t.TempDir(), func(w http.ResponseWriter, _ *http.Request, _ int) bool { w.WriteHeader(500); return true })
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	begun := time.Now()
-	if _, err := fetch(ctx, web.URL+"/x", false); err == nil || time.Since(begun) > 2*time.Second {
-		t.Errorf("fetch = %v after %v; want an end with the context", err, time.Since(begun))
-	}
-}
-
 // Credentials reach the server and nothing else.
 func TestCredentials(t *testing.T) {
 	p := small
 	dir := newChannel(t, &p)
-	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	web := condatest.Serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		if u, pw, _ := r.BasicAuth(); u != "me" || pw != "s3cret" || !strings.HasPrefix(r.URL.Path, "/t/tok-en/") {
 			w.WriteHeader(http.StatusUnauthorized)
 			return true
@@ -294,25 +227,25 @@ func TestCredentials(t *testing.T) {
 		return true
 	})
 	channel := strings.Replace(web.URL, "http://", "http://me:s3cret@", 1) + "/t/tok-en"
-	r, err := install(t, newStore(t), export(&p), Options{Channels: []string{channel}})
+	r, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{channel}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	all := r.notes()
 	for name, e := range r.files {
-		all += name + e.data
+		all += name + e.Data
 	}
-	_, err = install(t, newStore(t), "small=2.0=0", Options{Channels: []string{channel}})
+	_, err = install(t, condatest.NewStore(t), "small=2.0=0", Options{Channels: []string{channel}})
 	all += fmt.Sprint(err)
-	_, err = install(t, newStore(t), "@EXPLICIT\nCHANNEL/linux-64/none-1-0.conda", Options{Channels: []string{channel}})
+	_, err = install(t, condatest.NewStore(t), "@EXPLICIT\nCHANNEL/linux-64/none-1-0.conda", Options{Channels: []string{channel}})
 	all += fmt.Sprint(err)
-	_, err = install(t, newStore(t), "small=2.0=0", Options{Channels: []string{"http://me:s3cret@bad host/t/tok-en/x"}})
+	_, err = install(t, condatest.NewStore(t), "small=2.0=0", Options{Channels: []string{"http://me:s3cret@bad host/t/tok-en/x"}})
 	all += fmt.Sprint(err)
-	_, err = install(t, newStore(t), "@EXPLICIT\nhttp://me:s3cret@bad host/t/tok-en/noarch/none-1-0.conda", Options{})
+	_, err = install(t, condatest.NewStore(t), "@EXPLICIT\nhttp://me:s3cret@bad host/t/tok-en/noarch/none-1-0.conda", Options{})
 	all += fmt.Sprint(err)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = fetch(gone, channel+"/x", false)
+	_, err = fetch.Open(gone, channel+"/x", false)
 	all += fmt.Sprint(err)
 	if !strings.Contains(all, web.URL+"/linux-64/small-1.0-0.conda") {
 		t.Error("the record does not have the URL")
@@ -324,31 +257,10 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-func TestHide(t *testing.T) {
-	for _, c := range []struct{ in, want, public string }{
-		{"https://c.example/x/linux-64", "https://c.example/x/linux-64", "https://c.example/x/linux-64"},
-		{"https://u:p@c.example/x", "https://c.example/x", "https://c.example/x"},
-		{"https://c.example/t/TOK/x/a-1-0.conda", "https://c.example/t/xxxxx/x/a-1-0.conda", "https://c.example/x/a-1-0.conda"},
-		{"https://c.example/get/t/TOK/x/a-1-0.conda", "https://c.example/get/t/xxxxx/x/a-1-0.conda", "https://c.example/get/x/a-1-0.conda"},
-		{"https://c.example/t/TOK", "https://c.example/t/xxxxx", "https://c.example"},
-		{"https://c.example/t/linux-64/a-1-0.conda", "https://c.example/t/linux-64/a-1-0.conda", "https://c.example/t/linux-64/a-1-0.conda"},
-		{"https://c.example/x?sig=1", "https://c.example/x", "https://c.example/x"},
-		{"file:///t/here/a", "file:///t/here/a", ""},
-		{"https://u:p@c:bad/x", "(a URL that cannot be read)", ""},
-	} {
-		if got := hide(c.in); got != c.want {
-			t.Errorf("hide(%q) = %q; want %q", c.in, got, c.want)
-		}
-		if got := public(c.in); got != c.public {
-			t.Errorf("public(%q) = %q; want %q", c.in, got, c.public)
-		}
-	}
-}
-
 // A private channel: the login is that of its URL, else of netrc for its host.
 func TestChannelLogin(t *testing.T) {
 	dir := newChannel(t, &testPkg{name: "a", version: "1"})
-	web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+	web := condatest.Serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
 		user, password, _ := r.BasicAuth()
 		if user == "me" && password == "s3cret" {
 			return false
@@ -365,24 +277,14 @@ func TestChannelLogin(t *testing.T) {
 		{"me:s3cret@", "machine 127.0.0.1 login me password wrong\n", ""},
 		{"me:wr0ng@", "", "401"},
 	} {
-		write(t, file, []byte(c.netrc))
+		condatest.Write(t, file, []byte(c.netrc))
 		o := Options{Channels: []string{strings.Replace(web.URL, "://", "://"+c.login, 1)}, Subdir: "linux-64"}
 		p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), o)
 		if err == nil {
-			_, _, err = p.Layers(t.Context(), newStore(t), o)
+			_, _, err = p.Layers(t.Context(), condatest.NewStore(t), o)
 		}
 		if text := fmt.Sprint(err); (c.want == "" && err != nil) || !strings.Contains(text, c.want) || strings.Contains(text, "wr0ng") || strings.Contains(text, "s3cret") {
 			t.Errorf("login %q, netrc %q: %v; want %q", c.login, c.netrc, err, c.want)
-		}
-	}
-}
-
-// A login of netrc goes to no server that is spoken to in the clear.
-func TestUnheard(t *testing.T) {
-	for u, want := range map[string]bool{"https://c.example/x": true, "http://c.example/x": false, "http://127.0.0.1:8/x": true, "http://[::1]/": true, "http://localhost/": true, "http://localhost.example/": false} {
-		p, err := url.Parse(u)
-		if err != nil || unheard(p) != want {
-			t.Errorf("unheard(%s) = %v, %v", u, unheard(p), err)
 		}
 	}
 }

@@ -14,65 +14,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
+	"hpcc/conda/program"
 )
 
 // maxReplaced bounds a file that has a placeholder: it is held in memory.
 const maxReplaced = 1 << 30
-
-// A layerWriter writes files below the prefix as a layer's tar. Owners are 0:0;
-// directories that no package describes get mode 0755.
-type layerWriter struct {
-	tw     *tar.Writer
-	prefix string // without the slash at its head
-	dirs   map[string]bool
-	buf    []byte // for the bytes of files
-}
-
-// stamp is the time of what no package has a time for: the first day that zip
-// archives can hold.
-var stamp = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// parents writes the directories above p, once each.
-func (w *layerWriter) parents(p string) error {
-	d := path.Dir(p)
-	if d == "." || w.dirs[d] {
-		return nil
-	}
-	if err := w.parents(d); err != nil {
-		return err
-	}
-	w.dirs[d] = true
-	return w.tw.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: 0o755, ModTime: stamp})
-}
-
-// header writes an entry below the prefix.
-func (w *layerWriter) header(h *tar.Header) error {
-	h.Name = path.Join(w.prefix, h.Name)
-	if h.Typeflag == tar.TypeDir {
-		if w.dirs[h.Name] {
-			return nil
-		}
-		w.dirs[h.Name] = true
-		h.Name += "/"
-	}
-	if err := w.parents(strings.TrimSuffix(h.Name, "/")); err != nil {
-		return err
-	}
-	return w.tw.WriteHeader(h)
-}
-
-// file writes a file that hpcc makes; sec is its time, 0 for none of its own.
-func (w *layerWriter) file(name string, mode int64, data []byte, sec int64) error {
-	t := stamp
-	if sec > 0 {
-		t = time.Unix(sec, 0)
-	}
-	if err := w.header(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(data)), ModTime: t}); err != nil {
-		return err
-	}
-	_, err := w.tw.Write(data)
-	return err
-}
 
 // target is where a file of the package goes, below the prefix: files of noarch
 // python packages go to the python that is installed, those of a sysroot to the
@@ -105,7 +56,7 @@ type installed struct {
 }
 
 // install writes the package's files to a layer.
-func (p *pkg) install(ctx context.Context, w *layerWriter) error {
+func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 	p.stale = p.stalePyc()
 	p.done = map[string]*installed{}
 	var order []*installed
@@ -137,13 +88,13 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 			continue
 		}
 		if p.meta.paths[src].Type != "directory" {
-			return fmt.Errorf("path %q is listed and not in the package", short(src))
+			return fmt.Errorf("path %q is listed and not in the package", brief.Text(src))
 		}
 		x := &installed{Path: p.target(src), Type: "directory"}
 		if p.lost[x.Path] {
 			continue
 		}
-		if err := w.header(&tar.Header{Typeflag: tar.TypeDir, Name: x.Path, Mode: 0o755, ModTime: stamp}); err != nil {
+		if err := w.Header(&tar.Header{Typeflag: tar.TypeDir, Name: x.Path, Mode: 0o755, ModTime: layer.Epoch}); err != nil {
 			return err
 		}
 		order = append(order, x)
@@ -153,7 +104,7 @@ func (p *pkg) install(ctx context.Context, w *layerWriter) error {
 		return err
 	}
 	if len(p.outward) > 0 {
-		p.tell("%d links of %s lead out of the environment: %s", len(p.outward), p.rec.Name, some(p.outward))
+		p.tell("%d links of %s lead out of the environment: %s", len(p.outward), p.rec.Name, brief.List(p.outward))
 	}
 	return p.record(w, append(order, points...))
 }
@@ -182,7 +133,7 @@ func (p *pkg) stalePyc() map[string]bool {
 }
 
 // put writes one file; nil is one that is left out.
-func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*installed, error) {
+func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*installed, error) {
 	dst := p.target(e.Path)
 	x := &installed{Path: dst, Type: e.Type, SHA256: e.SHA256, Size: e.Size}
 	out := &tar.Header{Typeflag: h.Typeflag, Name: dst, Mode: h.Mode & 0o777, ModTime: h.ModTime.Truncate(time.Second)}
@@ -195,7 +146,7 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 	switch h.Typeflag {
 	case tar.TypeDir:
 		x.Type = "directory"
-		return x, w.header(out)
+		return x, w.Header(out)
 	case tar.TypeSymlink:
 		if h.Linkname == "" {
 			return nil, errors.New("it is a link to nothing")
@@ -208,10 +159,10 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 			}
 		}
 		if p.in.plan.sysroot == nil && leaves(dst, h.Linkname, p.in.plan.Prefix) {
-			p.outward = append(p.outward, dst+" to "+short(h.Linkname))
+			p.outward = append(p.outward, dst+" to "+brief.Text(h.Linkname))
 		}
 		p.learned.Links = append(p.learned.Links, x.Path)
-		return x, w.header(out)
+		return x, w.Header(out)
 	case tar.TypeLink:
 		return p.putLink(w, e, x, out, h)
 	case tar.TypeReg, tar.TypeGNUSparse:
@@ -230,11 +181,11 @@ func (p *pkg) put(w *layerWriter, e *pathEntry, h *tar.Header, r io.Reader) (*in
 		return x, p.putReplaced(w, e, x, out, h.Size, r)
 	}
 	out.Size = h.Size
-	if err := w.header(out); err != nil {
+	if err := w.Header(out); err != nil {
 		return nil, err
 	}
 	sum := sha256.New()
-	if _, err := io.CopyBuffer(io.MultiWriter(w.tw, sum), r, w.buf); err != nil {
+	if _, err := w.Copy(r, sum); err != nil {
 		return nil, err
 	}
 	x.SHA256InPrefix = hex.EncodeToString(sum.Sum(nil))
@@ -256,10 +207,10 @@ func leaves(dst, target, prefix string) bool {
 }
 
 // putLink writes a hard link to a file of the same package.
-func (p *pkg) putLink(w *layerWriter, e *pathEntry, x *installed, out, h *tar.Header) (*installed, error) {
-	target, err := cleanPath(h.Linkname)
+func (p *pkg) putLink(w *layer.Writer, e *pathEntry, x *installed, out, h *tar.Header) (*installed, error) {
+	target, err := archive.CleanPath(h.Linkname)
 	if err != nil {
-		return nil, fmt.Errorf("hard link to %q: %w", short(h.Linkname), err)
+		return nil, fmt.Errorf("hard link to %q: %w", brief.Text(h.Linkname), err)
 	}
 	if s, ok := p.spares[target]; ok { // another package's file stands there
 		own := *s.h
@@ -271,17 +222,17 @@ func (p *pkg) putLink(w *layerWriter, e *pathEntry, x *installed, out, h *tar.He
 	}
 	to, te := p.done[target], p.meta.paths[target]
 	if to == nil || to.Type != "hardlink" {
-		return nil, fmt.Errorf("hard link to %q, which is no file installed before", short(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q, which is no file installed before", brief.Text(h.Linkname))
 	}
 	if te.Placeholder != e.Placeholder || (e.Placeholder != "" && te.Mode != e.Mode) {
-		return nil, fmt.Errorf("hard link to %q, which has another placeholder", short(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q, which has another placeholder", brief.Text(h.Linkname))
 	}
 	if err := checkSum(e, to.SHA256); err != nil {
 		return nil, err
 	}
 	*x = installed{x.Path, "hardlink", to.SHA256, to.SHA256InPrefix, to.Size, to.Mode, to.Placeholder}
-	out.Linkname = path.Join(w.prefix, to.Path)
-	return x, w.header(out)
+	out.Linkname = w.InLayer(to.Path)
+	return x, w.Header(out)
 }
 
 // A spareFile is a file that is left out, since another package has one of its
@@ -328,7 +279,7 @@ func checkSum(e *pathEntry, got string) error {
 }
 
 // putReplaced writes a file with the prefix in the place of the placeholder.
-func (p *pkg) putReplaced(w *layerWriter, e *pathEntry, x *installed, out *tar.Header, size int64, r io.Reader) error {
+func (p *pkg) putReplaced(w *layer.Writer, e *pathEntry, x *installed, out *tar.Header, size int64, r io.Reader) error {
 	if size > maxReplaced {
 		return fmt.Errorf("it has a placeholder and %d bytes; the most is %d", size, maxReplaced)
 	}
@@ -356,10 +307,10 @@ func (p *pkg) putReplaced(w *layerWriter, e *pathEntry, x *installed, out *tar.H
 	sum = sha256.Sum256(data)
 	x.SHA256InPrefix = hex.EncodeToString(sum[:])
 	out.Size = int64(len(data))
-	if err := w.header(out); err != nil {
+	if err := w.Header(out); err != nil {
 		return err
 	}
-	_, err = w.tw.Write(data)
+	_, err = w.Write(data)
 	return err
 }
 
@@ -378,18 +329,18 @@ func (p *pkg) commands() ([]command, error) {
 	}
 	var out []command
 	for _, spec := range p.meta.entryPoints {
-		e, err := parsePoint(spec)
+		e, err := program.Parse(spec)
 		if err != nil {
 			return nil, fmt.Errorf("entry point %w", err)
 		}
-		out = slices.DeleteFunc(out, func(c command) bool { return c.name == e.name })
-		out = append(out, command{e.name, e.condaProgram(p.in.plan.Prefix + "/bin/python" + p.in.plan.python)})
+		out = slices.DeleteFunc(out, func(c command) bool { return c.name == e.Name })
+		out = append(out, command{e.Name, e.CondaText(p.in.plan.Prefix + "/bin/python" + p.in.plan.python)})
 	}
 	return out, nil
 }
 
 // putCommands writes the entry points' programs.
-func (p *pkg) putCommands(w *layerWriter) ([]*installed, error) {
+func (p *pkg) putCommands(w *layer.Writer) ([]*installed, error) {
 	var out []*installed
 	for _, c := range p.points {
 		dst := "bin/" + c.name
@@ -397,7 +348,7 @@ func (p *pkg) putCommands(w *layerWriter) ([]*installed, error) {
 			continue
 		}
 		sum := sha256.Sum256(c.text)
-		if err := w.file(dst, 0o755, c.text, seconds(p.meta.index.Timestamp)); err != nil {
+		if err := w.File(dst, 0o755, c.text, seconds(p.meta.index.Timestamp)); err != nil {
 			return nil, err
 		}
 		out = append(out, &installed{Path: dst, Type: "unix_python_entry_point", SHA256InPrefix: hex.EncodeToString(sum[:])})
@@ -415,7 +366,7 @@ func seconds(t int64) int64 {
 
 // record writes conda-meta/<name-version-build>.json (CEP 32). Fields that would
 // name paths of this machine are empty.
-func (p *pkg) record(w *layerWriter, done []*installed) error {
+func (p *pkg) record(w *layer.Writer, done []*installed) error {
 	files := make([]string, len(done))
 	for i, x := range done {
 		files[i] = x.Path
@@ -425,7 +376,7 @@ func (p *pkg) record(w *layerWriter, done []*installed) error {
 	rec := map[string]any{
 		"name": r.Name, "version": r.Version, "build": r.Build, "build_number": m.BuildNumber,
 		"depends": nonNil(m.Depends), "constrains": nonNil(m.Constrains), "subdir": m.Subdir, "timestamp": m.Timestamp, "license": m.License,
-		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.fn, "url": public(r.url), "channel": r.channel(),
+		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.FileName, "url": fetch.Public(r.URL), "channel": r.channel(),
 		"files": files, "paths_data": map[string]any{"paths": done, "paths_version": 1},
 		"link": map[string]any{"source": "", "type": 1}, "requested_spec": "", "extracted_package_dir": "", "package_tarball_full_path": "",
 	}
@@ -439,7 +390,7 @@ func (p *pkg) record(w *layerWriter, done []*installed) error {
 	if err := enc.Encode(rec); err != nil {
 		return err
 	}
-	return w.file("conda-meta/"+r.Name+"-"+r.Version+"-"+r.Build+".json", 0o644, buf.Bytes(), 0)
+	return w.File("conda-meta/"+r.Name+"-"+r.Version+"-"+r.Build+".json", 0o644, buf.Bytes(), 0)
 }
 
 func nonNil(s []string) []string {

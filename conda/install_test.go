@@ -13,6 +13,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/conda/layer"
+	"hpcc/conda/pip"
+	"hpcc/testdata/condatest"
 )
 
 // holder is a placeholder as conda-build makes it.
@@ -41,9 +45,9 @@ func TestInstall(t *testing.T) {
 		data string // or the link's target
 		when time.Time
 	}{
-		{"opt", tar.TypeDir, 0o755, "", stamp},
-		{"opt/conda", tar.TypeDir, 0o755, "", stamp},
-		{"opt/conda/bin", tar.TypeDir, 0o755, "", stamp},
+		{"opt", tar.TypeDir, 0o755, "", layer.Epoch},
+		{"opt/conda", tar.TypeDir, 0o755, "", layer.Epoch},
+		{"opt/conda/bin", tar.TypeDir, 0o755, "", layer.Epoch},
 		{"opt/conda/bin/tool", tar.TypeReg, 0o755, "#!/bin/sh\n", born},
 		{"opt/conda/bin/locked", tar.TypeReg, 0o500, "x", born},
 		{"opt/conda/lib/libx.so.1.2", tar.TypeReg, 0o644, "ELF", born},
@@ -52,7 +56,7 @@ func TestInstall(t *testing.T) {
 		{"opt/conda/lib/up", tar.TypeSymlink, 0o777, "../../../../../etc", born},
 		{"opt/conda/lib/hard", tar.TypeLink, 0o644, "opt/conda/lib/libx.so.1.2", born},
 		{"opt/conda/var/empty", tar.TypeDir, 0o700, "", born},
-		{"opt/conda/var/listed", tar.TypeDir, 0o755, "", stamp},
+		{"opt/conda/var/listed", tar.TypeDir, 0o755, "", layer.Epoch},
 		{"opt/conda/share/ünïcode " + strings.Repeat("long/", 60) + "x", tar.TypeReg, 0o644, "y", born},
 		{"opt/conda/share/empty", tar.TypeReg, 0o644, "", born},
 	} {
@@ -61,8 +65,8 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s is not there", c.path)
 			continue
 		}
-		if e.Typeflag != c.kind || e.Mode != c.mode || e.data+e.Linkname != c.data || !e.ModTime.Equal(c.when) {
-			t.Errorf("%s: type %q mode %o time %v data %q; want %q %o %v %q", c.path, e.Typeflag, e.Mode, e.ModTime, e.data+e.Linkname, c.kind, c.mode, c.when, c.data)
+		if e.Typeflag != c.kind || e.Mode != c.mode || e.Data+e.Linkname != c.data || !e.ModTime.Equal(c.when) {
+			t.Errorf("%s: type %q mode %o time %v data %q; want %q %o %v %q", c.path, e.Typeflag, e.Mode, e.ModTime, e.Data+e.Linkname, c.kind, c.mode, c.when, c.data)
 		}
 	}
 	if _, ok := r.files["opt/conda/share/unlisted"]; ok {
@@ -93,7 +97,7 @@ func TestInstallBothFormats(t *testing.T) {
 
 // python is a package that is python as far as the installer sees.
 func python(version string) *testPkg {
-	f := []testFile{{path: "bin/python" + minor(version), text: "ELF", mode: 0o755}}
+	f := []testFile{{path: "bin/python" + pip.Minor(version), text: "ELF", mode: 0o755}}
 	return &testPkg{name: "python", version: version, build: "h1_0_cpython", depends: []string{"pip"}, files: f}
 }
 
@@ -117,7 +121,7 @@ func TestNoarchPython(t *testing.T) {
 			c.site + "/pip/__init__.py": "1", "bin/old": "#!/opt/conda/bin/python\n", "share/pip": "2", "bin/pip": want,
 			"bin/pip3.x": strings.NewReplacer("from pip._internal.cli.main import main", "from a import B", "sys.exit(main())", "sys.exit(B.c())").Replace(want),
 		} {
-			if got := r.files["opt/conda/"+path].data; got != data {
+			if got := r.files["opt/conda/"+path].Data; got != data {
 				t.Errorf("%s: %s = %q; want %q", c.name, path, got, data)
 			}
 		}
@@ -136,10 +140,10 @@ func TestNoarchPython(t *testing.T) {
 	// A package may say that it is noarch in info/link.json alone.
 	quiet := *pip
 	quiet.noarch = ""
-	if r := mustInstall(t, &quiet, python("3.11.4")); r.files["opt/conda/lib/python3.11/site-packages/pip/__init__.py"].data != "1" {
+	if r := mustInstall(t, &quiet, python("3.11.4")); r.files["opt/conda/lib/python3.11/site-packages/pip/__init__.py"].Data != "1" {
 		t.Error("info/link.json is not heard")
 	}
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	_, err := install(t, s, export(pip), Options{Channels: []string{newChannel(t, pip)}})
 	refused(t, s, "no python", err, "pip-1.0-0.conda: it needs python, which the export does not list")
 }
@@ -147,13 +151,13 @@ func TestNoarchPython(t *testing.T) {
 func TestCommandsOfOneName(t *testing.T) {
 	p := &testPkg{name: "p", noarch: "python", entryPoints: []string{"x = a:f", "x = b:g"}, files: []testFile{{path: "bin/x", text: "the package's own"}}}
 	r := mustInstall(t, p, python("3.11.4"))
-	if got := r.files["opt/conda/bin/x"].data; !strings.Contains(got, "from b import g") {
+	if got := r.files["opt/conda/bin/x"].Data; !strings.Contains(got, "from b import g") {
 		t.Errorf("bin/x = %q; want the latter entry point", got)
 	}
 	// One package's program, another's entry point.
 	q := &testPkg{name: "q", files: []testFile{{path: "bin/x", text: "q's"}}, depends: []string{"p"}}
 	r = mustInstall(t, p, q, python("3.11.4"))
-	if got := r.files["opt/conda/bin/x"].data; got != "q's" {
+	if got := r.files["opt/conda/bin/x"].Data; got != "q's" {
 		t.Errorf("bin/x = %q; want that of the package installed last", got)
 	}
 	if m := record1(t, r, "p-1.0-0"); slices.Contains(m.Files, "bin/x") {
@@ -178,7 +182,7 @@ func TestLegacy(t *testing.T) {
 		"bin/bare": "#!/opt/conda/bin/sh\n", "bin/plain": "/opt/conda", "bin/quoted name": "a /opt/conda b", "lib/untouched": other,
 		"lib/bin.so": "/opt/conda/lib" + strings.Repeat("\x00", len(other)-len("/opt/conda")) + "\x00z",
 	} {
-		if got := r.files["opt/conda/"+path].data; got != want {
+		if got := r.files["opt/conda/"+path].Data; got != want {
 			t.Errorf("%s = %q; want %q", path, got, want)
 		}
 	}
@@ -235,8 +239,8 @@ func TestPrefixes(t *testing.T) {
 	} {
 		p := &testPkg{name: "x", files: []testFile{{path: "f", text: c.in, prefix: holder, binary: c.mode == "binary"}}}
 		e := mustInstall(t, p).files["opt/conda/f"]
-		if e.data != c.want {
-			t.Errorf("%s: %q; want %q", c.name, e.data, c.want)
+		if e.Data != c.want {
+			t.Errorf("%s: %q; want %q", c.name, e.Data, c.want)
 		}
 		if c.mode == "binary" && e.Size != int64(len(c.in)) {
 			t.Errorf("%s: the file has %d bytes; it had %d", c.name, e.Size, len(c.in))
@@ -245,16 +249,16 @@ func TestPrefixes(t *testing.T) {
 	// A prefix of the user's.
 	p := &testPkg{name: "x", files: []testFile{{path: "f", text: holder + "/x\x00", prefix: holder, binary: true}}}
 	dir := newChannel(t, p)
-	r, err := install(t, newStore(t), export(p), Options{Channels: []string{dir}, Prefix: "/env"})
+	r, err := install(t, condatest.NewStore(t), export(p), Options{Channels: []string{dir}, Prefix: "/env"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := r.files["env/f"].data; !strings.HasPrefix(got, "/env/x\x00") || len(got) != len(holder)+3 {
+	if got := r.files["env/f"].Data; !strings.HasPrefix(got, "/env/x\x00") || len(got) != len(holder)+3 {
 		t.Errorf("env/f = %q", got)
 	}
 	// A prefix that does not fit.
 	p = &testPkg{name: "x", files: []testFile{{path: "f", text: "/short\x00", prefix: "/short", binary: true}}}
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	_, err = install(t, s, export(p), Options{Channels: []string{newChannel(t, p)}})
 	refused(t, s, "short placeholder", err, `x-1.0-0.conda: pkg-x-1.0-0.tar.zst: entry "f": the prefix "/opt/conda" is longer than the 6 bytes`)
 }
@@ -300,7 +304,7 @@ func TestClobber(t *testing.T) {
 	// The order is a, c, b.
 	r := mustInstall(t, a, b, c)
 	for path, want := range map[string]string{"both": "b's", "second": "both", "name": "a's", "kind": "b's", "gone": "both"} {
-		if e := r.files["opt/conda/share/"+path]; e.Header == nil || e.data+e.Linkname != want {
+		if e := r.files["opt/conda/share/"+path]; e.Header == nil || e.Data+e.Linkname != want {
 			t.Errorf("share/%s = %+v; want %q", path, e, want)
 		}
 	}
@@ -336,7 +340,7 @@ func TestNotRun(t *testing.T) {
 	if e := r.files["opt/conda/bin/su"]; e.Mode != 0o755 {
 		t.Errorf("bin/su has mode %o", e.Mode)
 	}
-	if r.files["opt/conda/bin/.s-post-link.sh"].data != "rm -rf /" {
+	if r.files["opt/conda/bin/.s-post-link.sh"].Data != "rm -rf /" {
 		t.Error("the script itself is not installed")
 	}
 }
@@ -372,7 +376,7 @@ type condaMeta struct {
 func record1(t testing.TB, r *result, dist string) condaMeta {
 	t.Helper()
 	var m condaMeta
-	if err := json.Unmarshal([]byte(r.files["opt/conda/conda-meta/"+dist+".json"].data), &m); err != nil {
+	if err := json.Unmarshal([]byte(r.files["opt/conda/conda-meta/"+dist+".json"].Data), &m); err != nil {
 		t.Fatalf("conda-meta of %s: %v", dist, err)
 	}
 	return m
@@ -383,8 +387,8 @@ func TestCondaMeta(t *testing.T) {
 		{path: "site-packages/x.py", text: "p=" + holder, prefix: holder}, {path: "bin/l", link: "x"}, {path: "share/d", dir: true}, {path: "share/f", text: "f"}, {path: "share/h", hard: "share/f", text: "f"},
 	}}
 	dir := newChannel(t, p, python("3.11.4"))
-	web := serve(t, dir, nil)
-	r, err := install(t, newStore(t), export(p, python("3.11.4")), Options{Channels: []string{web.URL}})
+	web := condatest.Serve(t, dir, nil)
+	r, err := install(t, condatest.NewStore(t), export(p, python("3.11.4")), Options{Channels: []string{web.URL}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,14 +400,14 @@ func TestCondaMeta(t *testing.T) {
 	m := record1(t, r, "x-1.0-0")
 	site := "lib/python3.11/site-packages/x.py"
 	size := func(n int64) *int64 { return &n }
-	script := sha([]byte(r.files["opt/conda/bin/x"].data))
+	script := condatest.SHA256([]byte(r.files["opt/conda/bin/x"].Data))
 	want := condaMeta{Name: "x", Version: "1.0", Build: "0", BuildNumber: 7, Subdir: "noarch", Noarch: "python", Channel: web.URL, URL: web.URL + "/noarch/x-1.0-0.conda", Fn: "x-1.0-0.conda",
-		MD5: hex.EncodeToString(m5[:]), SHA256: sha(file), Size: int64(len(file)), Timestamp: 1_700_000_000_000, Depends: []string{"python <4,>=3"}, Constrains: []string{}, Files: []string{site, "bin/l", "share/d", "share/f", "share/h", "bin/x"}}
+		MD5: hex.EncodeToString(m5[:]), SHA256: condatest.SHA256(file), Size: int64(len(file)), Timestamp: 1_700_000_000_000, Depends: []string{"python <4,>=3"}, Constrains: []string{}, Files: []string{site, "bin/l", "share/d", "share/f", "share/h", "bin/x"}}
 	want.PathsData.Version = 1
 	want.PathsData.Paths = []installed{
-		{site, "hardlink", sha([]byte("p=" + holder)), sha([]byte("p=/opt/conda")), size(int64(len(holder) + 2)), "text", holder},
-		{"bin/l", "softlink", sha(nil), "", size(0), "", ""}, {"share/d", "directory", "", "", nil, "", ""},
-		{"share/f", "hardlink", sha([]byte("f")), sha([]byte("f")), size(1), "", ""}, {"share/h", "hardlink", sha([]byte("f")), sha([]byte("f")), size(1), "", ""},
+		{site, "hardlink", condatest.SHA256([]byte("p=" + holder)), condatest.SHA256([]byte("p=/opt/conda")), size(int64(len(holder) + 2)), "text", holder},
+		{"bin/l", "softlink", condatest.SHA256(nil), "", size(0), "", ""}, {"share/d", "directory", "", "", nil, "", ""},
+		{"share/f", "hardlink", condatest.SHA256([]byte("f")), condatest.SHA256([]byte("f")), size(1), "", ""}, {"share/h", "hardlink", condatest.SHA256([]byte("f")), condatest.SHA256([]byte("f")), size(1), "", ""},
 		{"bin/x", "unix_python_entry_point", "", script, nil, "", ""},
 	}
 	if !reflect.DeepEqual(m, want) {
@@ -411,8 +415,8 @@ func TestCondaMeta(t *testing.T) {
 	}
 	history := r.files["opt/conda/conda-meta/history"]
 	wantHistory := fmt.Sprintf("==> 1980-01-01 00:00:00 <==\n# cmd: hpcc build --conda\n+%s/linux-64::python-3.11.4-h1_0_cpython\n+%s/noarch::x-1.0-0\n", web.URL, web.URL)
-	if history.data != wantHistory || !history.ModTime.Equal(stamp) {
-		t.Errorf("history = %q, %v; want %q", history.data, history.ModTime, wantHistory)
+	if history.Data != wantHistory || !history.ModTime.Equal(layer.Epoch) {
+		t.Errorf("history = %q, %v; want %q", history.Data, history.ModTime, wantHistory)
 	}
 }
 
@@ -420,7 +424,7 @@ func TestCondaMeta(t *testing.T) {
 func TestNoHostPaths(t *testing.T) {
 	p := &testPkg{name: "x", files: []testFile{{path: "share/x", text: "x"}}}
 	dir := newChannel(t, p)
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	for _, in := range []string{export(p), "@EXPLICIT\n" + dir + "/linux-64/x-1.0-0.conda\n", "@EXPLICIT\nfile://" + dir + "/linux-64/x-1.0-0.conda\n"} {
 		r, err := install(t, s, in, Options{Channels: []string{dir}})
 		if err != nil {
@@ -428,15 +432,15 @@ func TestNoHostPaths(t *testing.T) {
 		}
 		for name, e := range r.files {
 			for _, secret := range []string{dir, s.Dir(), os.TempDir()} {
-				if strings.Contains(e.data, secret) {
-					t.Errorf("%s has %q in it: %s", name, secret, e.data)
+				if strings.Contains(e.Data, secret) {
+					t.Errorf("%s has %q in it: %s", name, secret, e.Data)
 				}
 			}
 		}
 		if m := record1(t, r, "x-1.0-0"); m.Channel != "<unknown>" || m.URL != "" {
 			t.Errorf("channel %q, URL %q", m.Channel, m.URL)
 		}
-		if h := r.files["opt/conda/conda-meta/history"].data; !strings.Contains(h, "\n+<unknown>/linux-64::x-1.0-0\n") {
+		if h := r.files["opt/conda/conda-meta/history"].Data; !strings.Contains(h, "\n+<unknown>/linux-64::x-1.0-0\n") {
 			t.Errorf("history = %q", h)
 		}
 	}

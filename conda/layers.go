@@ -1,17 +1,13 @@
 package conda
 
 import (
-	"archive/tar"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io"
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	goruntime "runtime"
 	"slices"
 	"sort"
@@ -19,18 +15,20 @@ import (
 	"sync"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/conda/brief"
+	"hpcc/conda/layer"
+	"hpcc/conda/pip"
 	"hpcc/store"
 )
 
 // An Environment is what an installed plan gives an image besides its layers.
 type Environment struct {
-	Path   string   // to put before the image's PATH
-	Env    []string // NAME=VALUE
-	Wheels []Wheel  // packages of pip, by name
-	Notes  []string // what was not carried out, for people
+	Path   string      // to put before the image's PATH
+	Env    []string    // NAME=VALUE
+	Wheels []pip.Wheel // packages of pip, by name
+	Notes  []string    // what was not carried out, for people
 }
 
 // Layers installs the plan into layers: fetches, verifies, and writes the
@@ -56,7 +54,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 		return nil, nil, err
 	}
 	if wheels != nil {
-		above, notes, err := wheels.layers(ctx, in.store, in.plan.export.pipOptions(o))
+		above, notes, err := wheels.Layers(ctx, in.store, in.plan.export.pipOptions(o))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -68,7 +66,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 
 // condaLayers writes the layers of conda's packages, and what their scripts change.
 func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, error) {
-	groups := spread(in.packages, o.PackageLayers, func(p *pkg) *record { return p.rec })
+	groups := layer.Spread(in.packages, o.PackageLayers, func(p *pkg) layer.Package { return p.rec.inLayers() })
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
@@ -84,15 +82,15 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	}
 	in.learn()
 	var err error
-	layers[len(groups)], err = newLayer(ctx, in.store, in.plan.Prefix, o.Tee, func(w *layerWriter) error {
-		return w.file("conda-meta/history", 0o644, in.history(), 0)
+	layers[len(groups)], err = layer.New(ctx, in.store, in.plan.Prefix, o.Tee, func(w *layer.Writer) error {
+		return w.File("conda-meta/history", 0o644, in.history(), 0)
 	})
 	if err != nil {
 		return nil, err
 	}
 	if in.plan.sysroot != nil {
 		in.finishBase()
-		around, err := newLayer(ctx, in.store, "/", o.Tee, in.root)
+		around, err := layer.New(ctx, in.store, "/", o.Tee, in.root)
 		if err != nil {
 			return nil, err
 		}
@@ -106,9 +104,6 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	}
 	return layers, err
 }
-
-// packageCache is where the store keeps archives that were fetched.
-func packageCache(s *store.Store) string { return filepath.Join(s.Dir(), "cache", "conda") }
 
 // An installer is one installation under way.
 type installer struct {
@@ -142,7 +137,7 @@ type pkg struct {
 
 // fetch downloads all packages, a few at a time.
 func (in *installer) fetch(ctx context.Context, o Options) error {
-	dir := packageCache(in.store)
+	dir := layer.Archives(in.store)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -185,13 +180,13 @@ func (in *installer) read(ctx context.Context) error {
 			f := infoFiles{}
 			err := walk(p.file, mostUnpacked(p.rec.Size), f.take, nil)
 			if err != nil {
-				return fmt.Errorf("reading %s: %w", p.rec.fn, err)
+				return fmt.Errorf("reading %s: %w", p.rec.FileName, err)
 			}
 			if p.meta, err = f.parse(); err != nil {
-				return fmt.Errorf("reading %s: %w", p.rec.fn, err)
+				return fmt.Errorf("reading %s: %w", p.rec.FileName, err)
 			}
 			if p.meta.index.Name != p.rec.Name || p.meta.index.Version != p.rec.Version || p.meta.index.Build != p.rec.Build {
-				return fmt.Errorf("reading %s: it holds %s-%s-%s", p.rec.fn, p.meta.index.Name, p.meta.index.Version, p.meta.index.Build)
+				return fmt.Errorf("reading %s: it holds %s-%s-%s", p.rec.FileName, p.meta.index.Name, p.meta.index.Version, p.meta.index.Build)
 			}
 			return nil
 		})
@@ -216,7 +211,7 @@ func (in *installer) read(ctx context.Context) error {
 		in.packages = append(in.packages, byRec[r])
 		if r == in.plan.sysroot {
 			if err := byRec[r].layOut(in.plan.Subdir); err != nil {
-				return fmt.Errorf("reading %s: %w", r.fn, err)
+				return fmt.Errorf("reading %s: %w", r.FileName, err)
 			}
 		}
 		m := byRec[r].meta.index.Subdir
@@ -224,7 +219,7 @@ func (in *installer) read(ctx context.Context) error {
 			r.Subdir = m
 		}
 		if r.Subdir != "noarch" && m != "" && m != "noarch" && m != in.plan.Subdir {
-			return fmt.Errorf("%s is for %s, the image for %s", r.fn, m, in.plan.Subdir)
+			return fmt.Errorf("%s is for %s, the image for %s", r.FileName, m, in.plan.Subdir)
 		}
 	}
 	return nil
@@ -247,7 +242,7 @@ func (in *installer) settle() error {
 	}
 	for _, p := range in.packages {
 		if err := p.aim(claim); err != nil {
-			return fmt.Errorf("installing %s: %w", p.rec.fn, err)
+			return fmt.Errorf("installing %s: %w", p.rec.FileName, err)
 		}
 	}
 	in.kinds = map[string]fileKind{}
@@ -258,13 +253,13 @@ func (in *installer) settle() error {
 		}
 		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
 			if solid[d] {
-				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.fn, short(dst), short(d), owner[d].rec.fn)
+				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.FileName, brief.Text(dst), brief.Text(d), owner[d].rec.FileName)
 			}
 			in.kinds[d] = directory
 		}
 	}
 	for k, list := range clashes {
-		in.tell("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], some(list))
+		in.tell("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], brief.List(list))
 	}
 	return nil
 }
@@ -284,10 +279,10 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 			continue
 		}
 		if dst == "conda-meta" || strings.HasPrefix(dst, "conda-meta/") {
-			return fmt.Errorf("path %q is where the record of the environment is kept", short(dst))
+			return fmt.Errorf("path %q is where the record of the environment is kept", brief.Text(dst))
 		}
 		if other, twice := mine[dst]; twice {
-			return fmt.Errorf("its paths %q and %q both go to %q", short(other), short(src), short(dst))
+			return fmt.Errorf("its paths %q and %q both go to %q", brief.Text(other), brief.Text(src), brief.Text(dst))
 		}
 		mine[dst] = src
 		claim(p, dst, p.meta.paths[src].Type == "directory")
@@ -305,108 +300,6 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 // tell notes something for people.
 func (in *installer) tell(format string, args ...any) {
 	in.env.Notes = append(in.env.Notes, fmt.Sprintf(format, args...))
-}
-
-// Packages are spread over layers by their size as it is fetched: large ones change
-// seldom and small ones often, and a change sends what shares its layer. The largest,
-// up to maxOwn, have layers of their own. Others share one of the layers of their
-// class, which one goes by name, so that none moves when another comes or goes.
-// An image of conda's and pip's packages keeps within the 127 layers that
-// Docker's overlay takes.
-const (
-	ownSize   = 8 << 20
-	maxOwn    = 28
-	maxShared = 20
-)
-
-// shares are the classes: a size from which on, and in how many layers. A class of
-// an environment of 400 packages has 5 to 15 MB in each.
-var shares = [...]struct {
-	size   int64
-	layers int
-}{{2 << 20, 8}, {512 << 10, 6}, {128 << 10, 4}, {0, 2}}
-
-// share is the layer of those that are shared that a package goes to.
-func share(name string, size int64) int {
-	h := fnv.New32a()
-	_, _ = io.WriteString(h, name)
-	first := 0
-	for _, s := range shares {
-		if size >= s.size {
-			return first + int(h.Sum32()%uint32(s.layers))
-		}
-		first += s.layers
-	}
-	return 0 // no size is below 0
-}
-
-// spread spreads what has a name and a size over layers, or gives each one of its
-// own. The order is kept.
-func spread[T comparable](list []T, each bool, rec func(T) *record) [][]T {
-	if each {
-		return slices.Collect(slices.Chunk(list, 1))
-	}
-	bySize := slices.Clone(list)
-	sort.SliceStable(bySize, func(i, j int) bool { return rec(bySize[i]).Size > rec(bySize[j]).Size })
-	own := map[T]bool{}
-	for i, p := range bySize {
-		own[p] = i < maxOwn && rec(p).Size >= ownSize
-	}
-	var out [][]T
-	shared := make([][]T, maxShared)
-	for _, p := range list {
-		if own[p] {
-			out = append(out, []T{p})
-			continue
-		}
-		i := share(rec(p).Name, rec(p).Size)
-		shared[i] = append(shared[i], p)
-	}
-	for _, g := range shared {
-		if len(g) > 0 {
-			out = append(out, g)
-		}
-	}
-	return out
-}
-
-// A TeeFunc is called for each layer of an image that is written. The layer's tar goes to
-// w as well, whose errors end the installation; then end is called, with the layer's diff
-// id, or a zero Hash when the layer came to nothing. Several layers are written together.
-type TeeFunc func(ctx context.Context) (w io.Writer, end func(diffID v1.Hash))
-
-// putLayer writes one layer of files below the prefix into the store, and to tee, which
-// may be nil.
-func putLayer(ctx context.Context, s *store.Store, prefix string, tee TeeFunc, fill func(w *layerWriter) error) (info store.LayerInfo, err error) {
-	var also io.Writer
-	if tee != nil {
-		var end func(v1.Hash)
-		also, end = tee(ctx)
-		defer func() { end(info.DiffID) }()
-	}
-	info, err = s.PutLayer(ctx, types.OCILayer, func(to io.Writer) error {
-		if also != nil {
-			to = io.MultiWriter(to, also)
-		}
-		w := &layerWriter{tw: tar.NewWriter(to), prefix: strings.TrimPrefix(prefix, "/"), dirs: map[string]bool{}, buf: make([]byte, 64<<10)}
-		if err := fill(w); err != nil {
-			return err
-		}
-		return w.tw.Close()
-	})
-	if err != nil {
-		info = store.LayerInfo{} // nothing has its name
-	}
-	return info, err
-}
-
-// newLayer is putLayer for who wants the layer itself.
-func newLayer(ctx context.Context, s *store.Store, prefix string, tee TeeFunc, fill func(w *layerWriter) error) (v1.Layer, error) {
-	info, err := putLayer(ctx, s, prefix, tee, fill)
-	if err != nil {
-		return nil, err
-	}
-	return s.Layer(info)
 }
 
 // history is the file that makes a directory a conda environment. It holds no
@@ -444,7 +337,7 @@ func (in *installer) finishEnv() {
 		}
 		for k, v := range m {
 			if !isVariable(k, v) {
-				in.tell("%s: %q is no variable: left out", n, short(k))
+				in.tell("%s: %q is no variable: left out", n, brief.Text(k))
 				continue
 			}
 			if k == "PATH" {

@@ -10,20 +10,9 @@ import (
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-)
 
-// layerDigests are the digests of layers as one string.
-func layerDigests(t testing.TB, layers []v1.Layer) (out string) {
-	t.Helper()
-	for _, l := range layers {
-		d, err := l.Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out += d.Hex + "\n"
-	}
-	return out
-}
+	"hpcc/testdata/condatest"
+)
 
 // many are packages with files, links, placeholders, clobbered paths and entry
 // points, enough to fill all shared layers.
@@ -58,13 +47,13 @@ func TestDeterminism(t *testing.T) {
 		var want, wantNotes string
 		for n, dir := range []string{here, there, here, there} {
 			goruntime.GOMAXPROCS([]int{1, 4}[n/2])
-			s := newStore(t)
+			s := condatest.NewStore(t)
 			for range 2 { // cold, and from its cache
 				r, err := install(t, s, in[n%2], Options{Channels: []string{dir}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				digests, notes := layerDigests(t, r.layers), strings.Join(r.env.Notes, "\n")
+				digests, notes := condatest.LayerDigests(t, r.layers), strings.Join(r.env.Notes, "\n")
 				if want == "" {
 					want, wantNotes = digests, notes
 				}
@@ -79,8 +68,8 @@ func TestDeterminism(t *testing.T) {
 // newLayers counts the layers that are not among those before.
 func newLayers(t testing.TB, before, after []v1.Layer) (n int) {
 	t.Helper()
-	old := layerDigests(t, before)
-	for d := range strings.Lines(layerDigests(t, after)) {
+	old := condatest.LayerDigests(t, before)
+	for d := range strings.Lines(condatest.LayerDigests(t, after)) {
 		if !strings.Contains(old, d) {
 			n++
 		}
@@ -93,11 +82,11 @@ func TestLayersStay(t *testing.T) {
 	pkgs := many()
 	extra := &testPkg{name: "extra", files: []testFile{{path: "share/extra", text: "e"}}}
 	dir := newChannel(t, append(slices.Clone(pkgs), extra)...)
-	before, err := install(t, newStore(t), export(pkgs...), Options{Channels: []string{dir}})
+	before, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	after, err := install(t, newStore(t), export(append(pkgs, extra)...), Options{Channels: []string{dir}})
+	after, err := install(t, condatest.NewStore(t), export(append(pkgs, extra)...), Options{Channels: []string{dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +105,7 @@ func TestPackageLayers(t *testing.T) {
 	py := python("3.11.4")
 	dir := newChannel(t, append(slices.Clone(pkgs), py)...)
 	o := Options{Channels: []string{dir}, PackageLayers: true}
-	all, err := install(t, newStore(t), export(append(slices.Clone(pkgs), py)...), o)
+	all, err := install(t, condatest.NewStore(t), export(append(slices.Clone(pkgs), py)...), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +113,7 @@ func TestPackageLayers(t *testing.T) {
 		t.Errorf("%d layers of %d packages; want one of each, and the history", len(all.layers), len(pkgs)+1)
 	}
 	for _, some := range [][]*testPkg{{pkgs[0], py}, {py, pkgs[7], pkgs[3], pkgs[12]}} {
-		r, err := install(t, newStore(t), export(some...), o)
+		r, err := install(t, condatest.NewStore(t), export(some...), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,93 +123,16 @@ func TestPackageLayers(t *testing.T) {
 	}
 }
 
-// sized are packages of these sizes as they are fetched.
-func sized(sizes ...int64) (out []*record) {
-	for i, n := range sizes {
-		out = append(out, &record{Name: fmt.Sprintf("p%04d", i), Size: n})
-	}
-	return out
-}
-
-func spreadRecords(list []*record) [][]*record {
-	return spread(list, false, func(r *record) *record { return r })
-}
-
-func TestSpread(t *testing.T) {
-	var sizes []int64
-	for i := range 400 {
-		sizes = append(sizes, []int64{1000, ownSize + int64(i), 2 << 20, 2<<20 - 1, 512<<10 - 1, 128 << 10, 128<<10 - 1, 0}[i%8])
-	}
-	list := sized(sizes...)
-	groups := spreadRecords(list)
-	if len(groups) != maxOwn+maxShared {
-		t.Errorf("%d layers; want %d", len(groups), maxOwn+maxShared)
-	}
-	seen := map[string]bool{}
-	for i, g := range groups {
-		if i < maxOwn && len(g) != 1 {
-			t.Errorf("layer %d has %d packages", i, len(g))
-		}
-		class, last := -1, ""
-		for _, p := range g {
-			if seen[p.Name] || p.Name < last {
-				t.Errorf("layer %d: %s is there twice or out of order", i, p.Name)
-			}
-			of := slices.IndexFunc(shares[:], func(s struct {
-				size   int64
-				layers int
-			}) bool {
-				return p.Size >= s.size
-			})
-			if (class >= 0 && of != class) || (i < maxOwn && p.Size < ownSize+8*22) {
-				t.Errorf("layer %d: %s of %d bytes is of another class", i, p.Name, p.Size)
-			}
-			seen[p.Name], last, class = true, p.Name, of
-		}
-	}
-	if len(seen) != len(list) {
-		t.Errorf("%d of %d packages are in layers", len(seen), len(list))
-	}
-	if 2*(maxOwn+maxShared)+1 > 127-20 {
-		t.Error("layers of conda's packages and of pip's leave no room for a base and a Dockerfile")
-	}
-}
-
-// In an environment of 5 GB a small package that changes or comes sends megabytes.
-// The sizes are as those of Anaconda's channel "main", September 2021.
-func TestSmallChangeIsSmall(t *testing.T) {
-	var sizes []int64
-	var total int64
-	for _, c := range []struct{ packages, size int64 }{{20, 250e6}, {9, 6e6}, {15, 3e6}, {20, 1.45e6}, {29, 765e3}, {41, 360e3}, {47, 193e3}, {217, 38e3}} {
-		for range c.packages {
-			sizes = append(sizes, c.size)
-			total += c.size
-		}
-	}
-	if total < 5e9 {
-		t.Fatalf("the environment has %d bytes", total)
-	}
-	for _, g := range spreadRecords(sized(sizes...)) {
-		var sum int64
-		for _, r := range g {
-			sum += r.Size
-		}
-		if len(g) > 1 && sum > 20e6 {
-			t.Errorf("a change of %s, which has %d bytes, sends the %d of %d packages", g[0].Name, g[0].Size, sum, len(g))
-		}
-	}
-}
-
 func TestExplicit(t *testing.T) {
 	lib := &testPkg{name: "lib", files: []testFile{{path: "share/x", text: "lib's"}}}
 	app := &testPkg{name: "app", depends: []string{"lib"}, files: []testFile{{path: "share/x", text: "app's"}}}
 	pure := &testPkg{name: "pure", noarch: "generic", subdir: "noarch", files: []testFile{{path: "share/pure", text: "p"}}}
 	dir := newChannel(t, lib, app, pure)
-	web := serve(t, dir, nil)
-	digest := func(p *testPkg) string { return "#sha256:" + sha(p.bytes(t)) }
+	web := condatest.Serve(t, dir, nil)
+	digest := func(p *testPkg) string { return "#sha256:" + condatest.SHA256(p.bytes(t)) }
 	flat := t.TempDir()
 	for _, p := range []*testPkg{lib, app, pure} {
-		write(t, filepath.Join(flat, "my pkgs", p.dist()+".conda"), p.bytes(t))
+		condatest.Write(t, filepath.Join(flat, "my pkgs", p.dist()+".conda"), p.bytes(t))
 	}
 	t.Chdir(flat)
 	t.Setenv("HOME", flat)
@@ -233,7 +145,7 @@ func TestExplicit(t *testing.T) {
 		{"home and variable", "~/my pkgs/app-1.0-0.conda\n$PKGS/lib-1.0-0.conda\n${PKGS}/pure-1.0-0.conda", ""},
 		{"quoted URL", "CHANNEL/app-1.0-0.conda\nCHANNEL/lib-1.0-0.conda\nCHANNEL/pure-1.0-0.conda", "file://" + strings.ReplaceAll(flat, " ", "%20") + "/my%20pkgs"},
 	} {
-		r, err := install(t, newStore(t), "@EXPLICIT\n"+c.in, Options{Channels: []string{c.channel}})
+		r, err := install(t, condatest.NewStore(t), "@EXPLICIT\n"+c.in, Options{Channels: []string{c.channel}})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -242,10 +154,10 @@ func TestExplicit(t *testing.T) {
 		if got := strings.Join(r.plan.Names(), " "); got != "lib-1.0-0 app-1.0-0 pure-1.0-0" {
 			t.Errorf("%s: Names = %q", c.name, got)
 		}
-		if got := r.files["opt/conda/share/x"].data; got != "app's" {
+		if got := r.files["opt/conda/share/x"].Data; got != "app's" {
 			t.Errorf("%s: share/x = %q", c.name, got)
 		}
-		if h := r.files["opt/conda/conda-meta/history"].data; record1(t, r, "pure-1.0-0").Subdir != "noarch" || !strings.Contains(h, "/noarch::pure-1.0-0\n") {
+		if h := r.files["opt/conda/conda-meta/history"].Data; record1(t, r, "pure-1.0-0").Subdir != "noarch" || !strings.Contains(h, "/noarch::pure-1.0-0\n") {
 			t.Errorf("%s: pure is not of noarch: %s", c.name, h)
 		}
 		note := ""
@@ -263,7 +175,7 @@ func TestExplicit(t *testing.T) {
 		{"host", "file://elsewhere/linux-64/app-2.0-0.conda", "not of the form file:///directory"},
 	} {
 		for _, channel := range []string{"file://" + dir, web.URL} {
-			s := newStore(t)
+			s := condatest.NewStore(t)
 			_, err := install(t, s, "@EXPLICIT\n"+c.in, Options{Channels: []string{channel}})
 			refused(t, s, c.name, err, c.want)
 			if left := cache(t, s); len(left) > 0 {
@@ -279,8 +191,8 @@ func TestExplicitPlatform(t *testing.T) {
 	b := p.bytes(t)
 	for _, c := range []struct{ dir, want string }{{"linux-64", "is for linux-ppc64le, the image for linux-64"}, {"pkgs", "is for linux-ppc64le, the image for linux-64"}, {"linux-ppc64le", "is for linux-ppc64le"}} {
 		file := filepath.Join(t.TempDir(), c.dir, "p-1.0-0.conda")
-		write(t, file, b)
-		s := newStore(t)
+		condatest.Write(t, file, b)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 		refused(t, s, c.dir, err, c.want)
 	}
@@ -295,7 +207,7 @@ func TestProgress(t *testing.T) {
 		}
 		last, total = done, all
 	}}
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	for range 2 {
 		last = 0
 		if _, err := install(t, s, export(pkgs...), o); err != nil {
@@ -315,7 +227,7 @@ func TestCancel(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	_, _, err = plan.Layers(ctx, s, Options{Progress: func(done, total int64) { cancel() }})
 	refused(t, s, "cancelled", err, "context canceled")
 }

@@ -7,6 +7,10 @@ import (
 	"sync"
 
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
 )
 
 // list reads "conda list -e", "conda list --export" and lists written by hand
@@ -39,7 +43,7 @@ func (r *reader) listLine(n int, line string) {
 	case isSpec(line):
 		r.e.Specs = append(r.e.Specs, Spec{Line: n, Text: line})
 	default:
-		r.wrong(n, "%q: %v", short(line), err)
+		r.wrong(n, "%q: %v", brief.Text(line), err)
 	}
 }
 
@@ -47,7 +51,7 @@ func (r *reader) listLine(n int, line string) {
 func (r *reader) add(x Entry) {
 	switch {
 	case isPip(x.Build) || x.Channel == "pypi" || x.Channel == "<develop>":
-		r.e.Pip = append(r.e.Pip, PipRequirement{Line: x.Line, Name: x.Name, Specifier: "==" + x.Version})
+		r.e.Pip = append(r.e.Pip, pip.Requirement{Line: x.Line, Name: x.Name, Specifier: "==" + x.Version})
 		if x.Build == "dev_0" || x.Channel == "<develop>" {
 			r.note(x.Line, "%s was installed from a directory (pip install -e), which a list does not name: %s==%s is what pip would find", x.Name, x.Name, x.Version)
 		}
@@ -101,11 +105,11 @@ func parseLine(line string) (Entry, error) {
 func (e Entry) check() error {
 	switch {
 	case !nameText().MatchString(e.Name):
-		return fmt.Errorf("%q is no package name", short(e.Name))
+		return fmt.Errorf("%q is no package name", brief.Text(e.Name))
 	case !versionText().MatchString(e.Version):
-		return fmt.Errorf("%q is no exact version", short(e.Version))
+		return fmt.Errorf("%q is no exact version", brief.Text(e.Version))
 	case e.Build != "" && !isPip(e.Build) && !buildText().MatchString(e.Build):
-		return fmt.Errorf("%q is no build string", short(e.Build))
+		return fmt.Errorf("%q is no build string", brief.Text(e.Build))
 	}
 	return nil
 }
@@ -135,14 +139,14 @@ func (r *reader) human(lines []string) {
 		case len(f) == 0 || strings.HasPrefix(f[0], "#") || strings.HasPrefix(f[0], "─") || strings.HasPrefix(f[0], "---"):
 		case f[0] == "Name" || strings.HasPrefix(line, "List of packages in environment"):
 		case len(f) < 3 || len(f) > 4:
-			r.wrong(i+1, "%q: not the columns name, version, build, channel", short(line))
+			r.wrong(i+1, "%q: not the columns name, version, build, channel", brief.Text(line))
 		default:
 			x := Entry{Line: i + 1, Name: strings.ToLower(f[0]), Version: f[1], Build: f[2]}
 			if len(f) == 4 {
 				x.Channel = f[3]
 			}
 			if err := x.check(); err != nil {
-				r.wrong(i+1, "%q: %v", short(line), err)
+				r.wrong(i+1, "%q: %v", brief.Text(line), err)
 				continue
 			}
 			r.add(x)
@@ -168,7 +172,7 @@ func (r *reader) listJSON(root *yaml.Node) {
 			r.wrong(n.Line, "%v", err)
 			continue
 		}
-		if p := value(n, "platform"); platformText().MatchString(p) {
+		if p := value(n, "platform"); fetch.IsPlatform(p) {
 			count[p]++
 		}
 		r.add(x)

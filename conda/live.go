@@ -1,7 +1,6 @@
 package conda
 
 import (
-	"archive/tar"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -13,8 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
 )
 
 // Bounds of what is read of an environment that is installed.
@@ -57,48 +58,6 @@ func ReadPrefix(dir string, o ReadOptions) (*Export, error) {
 		if err := l.open(fsys, name); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", path.Join(dir, name), err)
 		}
-	}
-	return l.export()
-}
-
-// ReadImage reads the environment at prefix inside an image ("" is where its
-// CONDA_PREFIX points, else [DefaultPrefix]), as [ReadPrefix] does. name is the image's in messages.
-func ReadImage(img v1.Image, name, prefix string, o ReadOptions) (*Export, error) {
-	cfg, err := img.ConfigFile()
-	if err != nil {
-		return nil, fmt.Errorf("reading image %s: %w", name, err)
-	}
-	if prefix == "" {
-		prefix = DefaultPrefix
-		for _, kv := range cfg.Config.Env {
-			if v, ok := strings.CutPrefix(kv, "CONDA_PREFIX="); ok && path.IsAbs(v) {
-				prefix = v
-			}
-		}
-	}
-	l := newLive(name, o)
-	rc := mutate.Extract(img)
-	defer rc.Close()
-	found := false
-	for tr := tar.NewReader(rc); ; {
-		h, err := tr.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading image %s: %w", name, err)
-		}
-		rel, ok := strings.CutPrefix(path.Clean("/"+h.Name), path.Clean(prefix)+"/")
-		if !ok || h.Typeflag != tar.TypeReg || !isLive(rel) {
-			continue
-		}
-		found = true
-		if err := l.take(rel, tr); err != nil {
-			return nil, fmt.Errorf("reading image %s: %s: %w", name, h.Name, err)
-		}
-	}
-	if !found {
-		return nil, fmt.Errorf("reading image %s: it has no conda environment at %s", name, prefix)
 	}
 	return l.export()
 }
@@ -174,7 +133,7 @@ func (l *live) take(name string, r io.Reader) error {
 	if l.records++; l.records > 4*maxInstalled {
 		return fmt.Errorf("more than %d packages", maxInstalled)
 	}
-	b, err := readSmall(r, limit)
+	b, err := archive.ReadAll(r, limit)
 	if err != nil {
 		return err
 	}
@@ -214,7 +173,7 @@ func (l *live) record(file string, b []byte) error {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return err
 	}
-	x := Entry{Name: strings.ToLower(m.Name), Version: m.Version, Build: m.Build, Channel: without(m.Channel, ""), MD5: m.MD5, SHA256: m.SHA256, Size: max(m.Size, 0)}
+	x := Entry{Name: strings.ToLower(m.Name), Version: m.Version, Build: m.Build, Channel: fetch.WithoutToken(m.Channel, ""), MD5: m.MD5, SHA256: m.SHA256, Size: max(m.Size, 0)}
 	if x.Build == "" {
 		return fmt.Errorf("the record has no build")
 	}
@@ -236,7 +195,7 @@ func (l *live) record(file string, b []byte) error {
 	} else {
 		l.explicit = false
 	}
-	if platformText().MatchString(m.Subdir) {
+	if fetch.IsPlatform(m.Subdir) {
 		l.count[m.Subdir]++
 	}
 	for _, f := range m.Files {
@@ -266,7 +225,7 @@ func (l *live) state(b []byte) error {
 	}
 	for k, v := range m.Vars {
 		if !isVariable(k, v) || v == "***unset***" {
-			l.r.note(0, "variable %q is not carried over", short(k))
+			l.r.note(0, "variable %q is not carried over", brief.Text(k))
 			delete(m.Vars, k)
 		}
 	}
@@ -278,7 +237,7 @@ func (l *live) state(b []byte) error {
 
 // coreMetadata reads Name and Version from the head of METADATA or PKG-INFO.
 func coreMetadata(b []byte) (name, version string) {
-	_ = fields(b, func(key, value string) error { // b has no line that is too long for it
+	_ = archive.Fields(b, func(key, value string) error { // b has no line that is too long for it
 		switch key {
 		case "name":
 			name = cmp.Or(name, value)
@@ -318,11 +277,11 @@ func (l *live) export() (*Export, error) {
 
 // pip takes a package that no record of conda owns.
 func (l *live) pip(dir string, d *dist) {
-	if !pipNameText().MatchString(d.name) || !versionText().MatchString(d.version) {
+	if !(pip.Requirement{Name: d.name}).ValidName() || !versionText().MatchString(d.version) {
 		l.r.note(0, "site-packages/%q says no name and version, and is left out", dir)
 		return
 	}
-	p := PipRequirement{Name: d.name, Specifier: "==" + d.version, Needed: !d.requested}
+	p := pip.Requirement{Name: d.name, Specifier: "==" + d.version, Needed: !d.requested}
 	if u := d.direct; u != nil && u.URL != "" {
 		p.URL = u.URL
 		switch {
@@ -330,7 +289,7 @@ func (l *live) pip(dir string, d *dist) {
 			p.URL = u.VCS.VCS + "+" + u.URL + "@" + u.VCS.Commit
 		case u.Dir != nil:
 			p.Editable = u.Dir.Editable
-			l.r.note(0, "%s was installed from %s, a directory of that machine", d.name, hide(u.URL))
+			l.r.note(0, "%s was installed from %s, a directory of that machine", d.name, fetch.Hide(u.URL))
 		case u.Archive != nil:
 			if h := cmp.Or(u.Archive.Hashes["sha256"], strings.TrimPrefix(u.Archive.Hash, "sha256=")); h != "" && isDigest(h, 64) {
 				p.Hashes = []string{"sha256:" + strings.ToLower(h)}

@@ -1,19 +1,10 @@
 package conda
 
 import (
-	"archive/tar"
-	"bytes"
-	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"strings"
 	"testing"
-
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/empty"
-	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
 // prefixA is an environment as conda, mamba and pip leave it.
@@ -118,62 +109,6 @@ func TestReadPrefixRefuses(t *testing.T) {
 	}
 }
 
-func TestReadImage(t *testing.T) {
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for name, text := range prefixA {
-		if err := w.WriteHeader(&tar.Header{Name: "opt/env/" + name, Size: int64(len(text)), Mode: 0o644}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := mutate.AppendLayers(empty.Image, layer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := ReadImage(img, "sci", "", ReadOptions{}); err == nil || !strings.Contains(err.Error(), "no conda environment at /opt/conda") {
-		t.Errorf("ReadImage without CONDA_PREFIX = %v; want a refusal", err)
-	}
-	img, err = mutate.Config(img, v1.Config{Env: []string{"CONDA_PREFIX=/opt/env"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := ReadImage(img, "env", "", ReadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := describe(e); got != wantPrefixA {
-		t.Errorf("ReadImage = %s\nwant %s", got, wantPrefixA)
-	}
-}
-
-func TestDiff(t *testing.T) {
-	a := &Export{Entries: []Entry{{Name: "a", Version: "1", Build: "0"}, {Name: "b", Version: "1", Build: "0"}, {Name: "c", Version: "1", Build: "0"}, {Name: "same", Version: "1", Build: "0"}},
-		Pip: []PipRequirement{{Name: "Typing_Extensions", Specifier: "==1"}, {Name: "x", Specifier: "==1"}}}
-	b := &Export{Entries: []Entry{{Name: "a", Version: "2", Build: "0"}, {Name: "b", Version: "1", Build: "1"}, {Name: "d", Version: "1", Build: "0"}},
-		Specs: []Spec{{Text: "ch::same=1"}, {Text: "e >=2"}, {Text: "asked", Asked: true}},
-		Pip:   []PipRequirement{{Name: "typing-extensions", URL: "https://h/typing_extensions-1-py3-none-any.whl"}, {Name: "x", Specifier: "==2"}}}
-	want := []Change{
-		{"conda", "a", "version", "1 0", "2 0"}, {"conda", "b", "build", "1 0", "1 1"}, {"conda", "c", "removed", "1 0", ""},
-		{"conda", "d", "added", "", "1 0"}, {"conda", "e", "added", "", ">=2"}, {"pip", "x", "version", "1", "2"},
-	}
-	if got := Diff(a, b); !reflect.DeepEqual(got, want) {
-		t.Errorf("Diff = %+v; want %+v", got, want)
-	}
-	if got := Diff(a, a); len(got) != 0 {
-		t.Errorf("Diff of one with itself = %+v", got)
-	}
-}
-
 // What has no channel is refused with its lines.
 func TestExportRefused(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
@@ -186,28 +121,6 @@ func TestExportRefused(t *testing.T) {
 		}
 		if _, err := Resolve(t.Context(), e, Options{Subdir: "linux-64"}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("Resolve(%q) = %v; want %q", c.in, err, c.want)
-		}
-	}
-}
-
-func TestMarkers(t *testing.T) {
-	for _, c := range []struct {
-		in   string
-		want verdict
-	}{
-		{"sys_platform == 'linux'", yes}, {"'win' in sys_platform", no}, {"'win' not in sys_platform", yes}, {"python_version < '3'", unknown},
-		{"python_version < '3' and os_name == 'nt'", no}, {"python_version < '3' or os_name == 'posix'", yes}, {"os_name == 'nt' or os_name == 'x'", no},
-		{"(platform_machine == 'ppc64le' or extra == 'x') and platform_system != \"Windows\"", yes}, {"extra == 'x'", no}, {"os_name == 'nt' and python_version < '3' or os_name == 'posix'", yes},
-	} {
-		if m, err := parseMarker(c.in); err != nil {
-			t.Errorf("parseMarker(%q): %v", c.in, err)
-		} else if got := m.decide(markerValues("linux-ppc64le")); got != c.want {
-			t.Errorf("%q is %v; want %v", c.in, got, c.want)
-		}
-	}
-	for _, in := range []string{"", "os_name", "os_name ==", "(os_name == 'x'", "os_name == 'x' junk", "os_name == 'x", "os_name not 'x'", strings.Repeat("(", 100)} {
-		if _, err := parseMarker(in); err == nil {
-			t.Errorf("parseMarker(%q) = nil; want an error", in)
 		}
 	}
 }

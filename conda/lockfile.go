@@ -13,6 +13,10 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
 )
 
 // A Locked is what an installation of a plan put into an image, exactly.
@@ -82,13 +86,13 @@ const baseCategory = "hpcc-base"
 // Keep notes the plan of an image that is made of packages too, on which the environment stands.
 func (l *Locked) Keep(base *Plan) {
 	for _, r := range base.pkgs {
-		l.add(r.locked(), r.url, baseCategory)
+		l.add(r.locked(), r.URL, baseCategory)
 	}
 }
 
 // add notes a package that is at an address.
 func (l *Locked) add(x lockedPackage, address, category string) {
-	x.Platform, x.Category, x.URL = l.subdir, category, bare(address)
+	x.Platform, x.Category, x.URL = l.subdir, category, fetch.Bare(address)
 	if u, err := url.Parse(address); err != nil || u.String() != x.URL {
 		l.Hidden = append(l.Hidden, x.Name)
 	}
@@ -107,27 +111,27 @@ func (r *record) locked() lockedPackage {
 }
 
 // Lock is the plan as Layers carried it out, with the wheels that it chose.
-func (p *Plan) Lock(wheels []Wheel) Locked {
+func (p *Plan) Lock(wheels []pip.Wheel) Locked {
 	l := Locked{subdir: p.Subdir, variables: p.export.Variables, built: map[string][]string{}}
 	for _, r := range p.pkgs {
-		l.add(r.locked(), r.url, "main")
-		if c := bare(r.origin); !slices.Contains(l.channels, c) {
+		l.add(r.locked(), r.URL, "main")
+		if c := fetch.Bare(r.origin); !slices.Contains(l.channels, c) {
 			l.channels = append(l.channels, c)
 		}
 	}
 	for _, w := range wheels {
 		x := lockedPackage{Name: w.Name, Version: w.Version, Manager: "pip", Dependencies: map[string]string{}, Hash: lockedHash{SHA256: w.SHA256}}
-		l.add(x, w.address, "main")
+		l.add(x, w.Address, "main")
 		for _, b := range w.BuiltWith {
-			if u, err := url.Parse(b.address); err != nil || u.String() != bare(b.address) {
+			if u, err := url.Parse(b.Address); err != nil || u.String() != fetch.Bare(b.Address) {
 				l.Hidden = append(l.Hidden, b.Name)
 			}
-			l.built[w.Name] = append(l.built[w.Name], fmt.Sprintf("%s @ %s#sha256=%s", b.Name, bare(b.address), b.SHA256))
+			l.built[w.Name] = append(l.built[w.Name], fmt.Sprintf("%s @ %s#sha256=%s", b.Name, fetch.Bare(b.Address), b.SHA256))
 		}
-		if w.asked {
+		if w.Asked {
 			l.asked = append(l.asked, w.Name)
 		}
-		if w.direct {
+		if w.Direct {
 			l.direct = append(l.direct, w.Name)
 		}
 	}
@@ -138,7 +142,7 @@ func (p *Plan) Lock(wheels []Wheel) Locked {
 // rank is the place of a channel among those that the user named.
 func (p *Plan) rank(channel string) int {
 	for i, name := range p.channels {
-		if c, err := openChannel(name); err == nil && bare(c.url) == channel {
+		if c, err := openChannel(name); err == nil && fetch.Bare(c.url) == channel {
 			return i
 		}
 	}
@@ -210,7 +214,7 @@ func (l *lock) custom(n *yaml.Node) {
 		}
 		for k, v := range m {
 			if !isVariable(k, v) {
-				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or its value no text", short(k))
+				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or its value no text", brief.Text(k))
 				return
 			}
 		}
@@ -224,7 +228,7 @@ func (l *lock) custom(n *yaml.Node) {
 		}
 		for platform, list := range l.pip {
 			for i := range list {
-				list[i].BuildWith = built[platform][pipName(list[i].Name)]
+				list[i].BuildWith = built[platform][pip.NormalName(list[i].Name)]
 			}
 		}
 	}
@@ -234,8 +238,8 @@ func (l *lock) custom(n *yaml.Node) {
 	asked, direct := strings.Fields(value(n, customAsked)), strings.Fields(value(n, customDirect))
 	for _, list := range l.pip {
 		for i := range list {
-			list[i].Needed = !slices.Contains(asked, pipName(list[i].Name))
-			list[i].Locked = !slices.Contains(direct, pipName(list[i].Name))
+			list[i].Needed = !slices.Contains(asked, pip.NormalName(list[i].Name))
+			list[i].Locked = !slices.Contains(direct, pip.NormalName(list[i].Name))
 		}
 	}
 }

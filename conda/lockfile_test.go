@@ -5,19 +5,24 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
+	"hpcc/testdata/condatest"
 )
 
 // What is written is read again, without credentials, for each platform.
 func TestWriteLock(t *testing.T) {
 	e := &Export{File: "env.yml", Variables: map[string]string{"A": "b c", "Z": ""}}
 	plan := &Plan{Subdir: "linux-64", export: e, channels: []string{"https://me:pw@c.example/t/tok-en/lab"}, pkgs: []*record{
-		{Name: "b", Version: "2", Build: "0", SHA256: shaA, url: "https://other.example/noarch/b-2-0.conda", origin: "https://other.example"},
-		{Name: "a", Version: "1!1.0", Build: "h_1", MD5: md5A, SHA256: shaA, Depends: []string{"b >=1", "c", "__glibc"}, url: "https://me:pw@c.example/t/tok-en/lab/linux-64/a-1!1.0-h_1.conda", origin: "https://me:pw@c.example/t/tok-en/lab"},
+		{Name: "b", Version: "2", Build: "0", File: fetch.File{SHA256: shaA, URL: "https://other.example/noarch/b-2-0.conda"}, origin: "https://other.example"},
+		{Name: "a", Version: "1!1.0", Build: "h_1", Depends: []string{"b >=1", "c", "__glibc"},
+			File: fetch.File{MD5: md5A, SHA256: shaA, URL: "https://me:pw@c.example/t/tok-en/lab/linux-64/a-1!1.0-h_1.conda"}, origin: "https://me:pw@c.example/t/tok-en/lab"},
 	}}
-	amd := plan.Lock([]Wheel{
-		{Name: "needed", Version: "3", SHA256: shaA, address: "https://i.example/needed-3-py3-none-any.whl?sig=pw"},
-		{Name: "here", Version: "1", SHA256: shaA, address: "file:///w/here-1-py3-none-any.whl", asked: true},
-		{Name: "named", Version: "1", SHA256: shaA, address: "https://i.example/named-1-py3-none-any.whl", asked: true, direct: true},
+	amd := plan.Lock([]pip.Wheel{
+		{Name: "needed", Version: "3", SHA256: shaA, Address: "https://i.example/needed-3-py3-none-any.whl?sig=pw"},
+		{Name: "here", Version: "1", SHA256: shaA, Address: "file:///w/here-1-py3-none-any.whl", Asked: true},
+		{Name: "named", Version: "1", SHA256: shaA, Address: "https://i.example/named-1-py3-none-any.whl", Asked: true, Direct: true},
 	})
 	if got := strings.Join(amd.Hidden, " "); got != "a needed" {
 		t.Errorf("addresses with credentials are those of %q; want a and needed", got)
@@ -73,7 +78,7 @@ func TestLockCustom(t *testing.T) {
 func TestDownloads(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", depends: []string{"python"}}
 	channel := newChannel(t, python, &six)
-	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: PipIndexes{NoIndex: true, FindLinks: []string{wheelDir(t, simple("demo", "1", "six"), simple("six", "2"))}}}
+	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1", "six"), condatest.SimpleWheel("six", "2"))}}}
 	e, err := Read(strings.NewReader("dependencies:\n- python\n- six\n- pip:\n  - demo\n"), "e.yml", ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -82,9 +87,9 @@ func TestDownloads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	state := func() (out string) {
-		list, _, notes, err := plan.Downloads(t.Context(), s, o)
+		list, notes, err := plan.Downloads(t.Context(), s, o)
 		if err != nil || len(notes) == 0 {
 			t.Fatal(notes, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hpcc/store"
+	"hpcc/testdata/condatest"
 )
 
 // madeKeys are the layers that a store remembers.
@@ -37,13 +38,13 @@ func TestMadeBefore(t *testing.T) {
 		}
 		return r
 	}
-	s := newStore(t)
+	s := condatest.NewStore(t)
 	first := must(s, o, pkgs...)
 	if n := len(madeKeys(t, s)); n != len(pkgs) {
 		t.Fatalf("%d layers are remembered; want %d", n, len(pkgs))
 	}
-	second, fresh := must(s, o, changed...), must(newStore(t), o, changed...)
-	if a, b := layerDigests(t, second.layers), layerDigests(t, fresh.layers); a != b || second.notes() != fresh.notes() {
+	second, fresh := must(s, o, changed...), must(condatest.NewStore(t), o, changed...)
+	if a, b := condatest.LayerDigests(t, second.layers), condatest.LayerDigests(t, fresh.layers); a != b || second.notes() != fresh.notes() {
 		t.Errorf("with what was made before the layers are\n%s\nin a new store\n%s\nnotes %q and %q", a, b, second.notes(), fresh.notes())
 	}
 	// pkg5, and the one that took its path share/all before.
@@ -51,11 +52,11 @@ func TestMadeBefore(t *testing.T) {
 		t.Errorf("%d layers are made; want one or two", n)
 	}
 	// A layer that is gone, and a record that cannot be read.
-	for _, spoil := range []string{filepath.Join(s.Dir(), "blobs/sha256", strings.Fields(layerDigests(t, first.layers))[3]), madeKeys(t, s)[0]} {
+	for _, spoil := range []string{filepath.Join(s.Dir(), "blobs/sha256", strings.Fields(condatest.LayerDigests(t, first.layers))[3]), madeKeys(t, s)[0]} {
 		if err := os.WriteFile(spoil, []byte("{"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if again := must(s, o, pkgs...); layerDigests(t, again.layers) != layerDigests(t, first.layers) || !reflect.DeepEqual(again.files, first.files) {
+		if again := must(s, o, pkgs...); condatest.LayerDigests(t, again.layers) != condatest.LayerDigests(t, first.layers) || !reflect.DeepEqual(again.files, first.files) {
 			t.Errorf("after %s was spoiled the layers are others", spoil)
 		}
 	}
@@ -74,10 +75,10 @@ func TestMadeBefore(t *testing.T) {
 		}
 	}
 	again, anew := must(s, o, pkgs...), must(s, Options{Channels: o.Channels, PackageLayers: true, NoCache: true}, pkgs...)
-	if layerDigests(t, again.layers) == layerDigests(t, first.layers) {
+	if condatest.LayerDigests(t, again.layers) == condatest.LayerDigests(t, first.layers) {
 		t.Error("layers are made again that were there")
 	}
-	if layerDigests(t, anew.layers) != layerDigests(t, first.layers) {
+	if condatest.LayerDigests(t, anew.layers) != condatest.LayerDigests(t, first.layers) {
 		t.Error("with NoCache a record is believed")
 	}
 }
@@ -88,7 +89,7 @@ func TestMadeBeforeLearned(t *testing.T) {
 		{path: "bin/.s-post-link.sh", text: "x"}, {path: "bin/su", text: "x", mode: 0o4755}, {path: "etc/conda/env_vars.d/s.json", text: `{"A": "1", "ROOT": "` + holder + `"}`, prefix: holder},
 		{path: "etc/conda/activate.d/s.sh", text: "export B=$A\n"}, {path: "lib64", link: "lib"}, {path: "etc/conda/activate.d/t.sh", text: "[ -d $CONDA_PREFIX/lib64 ] || export X=2"},
 	}}
-	s, o := newStore(t), Options{Channels: []string{newChannel(t, p)}}
+	s, o := condatest.NewStore(t), Options{Channels: []string{newChannel(t, p)}}
 	var first *result
 	for range 2 {
 		r, err := install(t, s, export(p), o)

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
 )
 
 // A pathEntry is a line of info/paths.json (CEP 34), or of its predecessors
@@ -62,7 +65,7 @@ func (f infoFiles) take(name string, r io.Reader) error {
 	if _, twice := f[name]; twice {
 		return fmt.Errorf("info/%s stands in the package twice", name)
 	}
-	b, err := readSmall(r, maxInfo)
+	b, err := archive.ReadAll(r, maxInfo)
 	if err != nil {
 		return fmt.Errorf("reading info/%s: %w", name, err)
 	}
@@ -77,7 +80,7 @@ func (f infoFiles) parse() (*meta, error) {
 		return nil, fmt.Errorf("reading info/index.json: %w", err)
 	}
 	if !nameText().MatchString(m.index.Name) || !versionText().MatchString(m.index.Version) || !buildText().MatchString(m.index.Build) {
-		return nil, fmt.Errorf("info/index.json has the name %q, version %q, build %q", short(m.index.Name), short(m.index.Version), short(m.index.Build))
+		return nil, fmt.Errorf("info/index.json has the name %q, version %q, build %q", brief.Text(m.index.Name), brief.Text(m.index.Version), brief.Text(m.index.Build))
 	}
 	if err := m.readLink(f["link.json"]); err != nil {
 		return nil, err
@@ -114,21 +117,21 @@ func (m *meta) add(e *pathEntry) error {
 	if e == nil {
 		return fmt.Errorf("an entry is null")
 	}
-	clean, err := cleanPath(e.Path)
+	clean, err := archive.CleanPath(e.Path)
 	if err != nil {
-		return fmt.Errorf("path %q: %w", short(e.Path), err)
+		return fmt.Errorf("path %q: %w", brief.Text(e.Path), err)
 	}
 	if clean == "." {
-		return fmt.Errorf("path %q is the prefix itself", short(e.Path))
+		return fmt.Errorf("path %q is the prefix itself", brief.Text(e.Path))
 	}
 	if m.paths[clean] != nil {
-		return fmt.Errorf("path %q stands there twice", short(clean))
+		return fmt.Errorf("path %q stands there twice", brief.Text(clean))
 	}
 	if e.Placeholder != "" && e.Mode != "text" && e.Mode != "binary" {
-		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", short(clean), e.Mode)
+		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", brief.Text(clean), e.Mode)
 	}
 	if strings.ContainsAny(e.Placeholder, "\x00\n") {
-		return fmt.Errorf("path %q: its placeholder %q is no path", short(clean), short(e.Placeholder))
+		return fmt.Errorf("path %q: its placeholder %q is no path", brief.Text(clean), brief.Text(e.Placeholder))
 	}
 	e.Path, e.SHA256 = clean, strings.ToLower(e.SHA256)
 	m.paths[clean] = e
@@ -141,18 +144,18 @@ func (m *meta) readLegacy(f infoFiles) error {
 	if _, ok := f["files"]; !ok {
 		return errors.New("it has neither info/paths.json nor info/files")
 	}
-	for _, l := range lines(f["files"]) {
+	for _, l := range archive.Lines(f["files"]) {
 		if err := m.add(&pathEntry{Path: l}); err != nil {
 			return fmt.Errorf("reading info/files: %w", err)
 		}
 	}
-	for _, l := range lines(f["has_prefix"]) {
+	for _, l := range archive.Lines(f["has_prefix"]) {
 		placeholder, mode, file, err := parsePrefix(l)
 		if err == nil {
-			file, err = cleanPath(file)
+			file, err = archive.CleanPath(file)
 		}
 		if err != nil {
-			return fmt.Errorf("reading info/has_prefix: line %q: %w", short(l), err)
+			return fmt.Errorf("reading info/has_prefix: line %q: %w", brief.Text(l), err)
 		}
 		if e := m.paths[file]; e != nil {
 			e.Placeholder, e.Mode = placeholder, mode
@@ -190,17 +193,6 @@ func field(line string) (first, rest string) {
 		return line[:i], strings.TrimSpace(line[i:])
 	}
 	return line, ""
-}
-
-// lines are those of a file that are not empty.
-func lines(b []byte) []string {
-	var out []string
-	for l := range strings.SplitSeq(string(b), "\n") {
-		if l = strings.TrimSpace(l); l != "" {
-			out = append(out, l)
-		}
-	}
-	return out
 }
 
 // readLink reads info/link.json: the entry points of noarch python packages.

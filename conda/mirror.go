@@ -104,8 +104,8 @@ func (c channel) index(ctx context.Context, subdir string, wanted map[string]boo
 		}
 		for _, r := range rs {
 			r.origin = c.url
-			if rest, ok := strings.CutPrefix(r.url, place+"/"); ok { // an index can name another base
-				r.url, r.mirrors = c.url+"/"+rest, c.mirrors
+			if rest, ok := strings.CutPrefix(r.URL, place+"/"); ok { // an index can name another base
+				r.URL, r.mirrors = c.url+"/"+rest, c.mirrors
 			}
 		}
 		return nil
@@ -118,11 +118,11 @@ func (c channel) index(ctx context.Context, subdir string, wanted map[string]boo
 // its name, is passed over for the channel's next.
 func (r *record) download(ctx context.Context, dir, tmp string, add func(n int64)) (file string, err error) {
 	if r.mirrors == nil {
-		return r.downloadFrom(ctx, r.url, dir, tmp, add)
+		return r.downloadFrom(ctx, r.URL, dir, tmp, add)
 	}
 	err = r.mirrors.try(ctx, func(ctx context.Context, place string) (err error) {
 		var done int64
-		file, err = r.downloadFrom(ctx, place+strings.TrimPrefix(r.url, r.mirrors.places[0]), dir, tmp, func(n int64) { done += n; add(n) })
+		file, err = r.downloadFrom(ctx, place+strings.TrimPrefix(r.URL, r.mirrors.places[0]), dir, tmp, func(n int64) { done += n; add(n) })
 		if err != nil {
 			add(-done)
 		}

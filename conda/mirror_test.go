@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"hpcc/conda/fetch"
+	"hpcc/testdata/condatest"
 )
 
 func TestMirrors(t *testing.T) {
@@ -20,7 +23,7 @@ func TestMirrors(t *testing.T) {
 	if err := os.Remove(filepath.Join(lagging, file)); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(lying, file), []byte(strings.Repeat("x", 100)))
+	condatest.Write(t, filepath.Join(lying, file), []byte(strings.Repeat("x", 100)))
 	var asked atomic.Int32
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -33,16 +36,16 @@ func TestMirrors(t *testing.T) {
 	for _, c := range []struct {
 		name, first string
 	}{{"all well", good}, {"not there", nowhere}, {"behind the others", lagging}, {"other bytes", lying}} {
-		first := fileURL(c.first)
-		s := newStore(t)
-		r, err := install(t, s, text, Options{Channels: []string{first}, Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, fileURL(good)}}})
+		first := fetch.FileURL(c.first)
+		s := condatest.NewStore(t)
+		r, err := install(t, s, text, Options{Channels: []string{first}, Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, fetch.FileURL(good)}}})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
 		clean(t, s)
 		// What is recorded does not say which of them answered.
-		if got := layerDigests(t, r.layers); digests != "" && got != digests {
+		if got := condatest.LayerDigests(t, r.layers); digests != "" && got != digests {
 			t.Errorf("%s: layers %s, without mirrors %s", c.name, got, digests)
 		} else {
 			digests = got
@@ -52,8 +55,8 @@ func TestMirrors(t *testing.T) {
 		}
 	}
 
-	o := Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, fileURL(good)}}}
-	r, err := install(t, newStore(t), text, o)
+	o := Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, fetch.FileURL(good)}}}
+	r, err := install(t, condatest.NewStore(t), text, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,12 +67,12 @@ func TestMirrors(t *testing.T) {
 		t.Errorf("the lock has %q %q", l.channels, l.packages[0].URL)
 	}
 
-	_, err = install(t, newStore(t), text, Options{Channels: []string{fileURL(nowhere)}, Mirrors: [][]string{{fileURL(nowhere), fileURL(nowhere) + "2"}}})
+	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{fetch.FileURL(nowhere)}, Mirrors: [][]string{{fetch.FileURL(nowhere), fetch.FileURL(nowhere) + "2"}}})
 	refused(t, nil, "none has it", err, "has no index for linux-64")
-	_, err = install(t, newStore(t), text, Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, broken.URL + "/other"}}})
+	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, broken.URL + "/other"}}})
 	refused(t, nil, "none answers", err, "/other/")
-	s := newStore(t)
-	_, err = install(t, s, text, Options{Channels: []string{fileURL(lying)}, Mirrors: [][]string{{fileURL(lying), fileURL(lagging)}}})
+	s := condatest.NewStore(t)
+	_, err = install(t, s, text, Options{Channels: []string{fetch.FileURL(lying)}, Mirrors: [][]string{{fetch.FileURL(lying), fetch.FileURL(lagging)}}})
 	refused(t, s, "no mirror has the bytes", err, "100 bytes came, the index says")
 }
 
@@ -83,27 +86,27 @@ func TestMirrorsOfLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, lying+file, []byte(strings.Repeat("x", len(b))))
+	condatest.Write(t, lying+file, []byte(strings.Repeat("x", len(b))))
 	for _, c := range []struct {
 		name, place string
 		digest      string
 		mirrors     []string
 		err         string
 	}{
-		{"the first is not there", nowhere, "#sha256:" + sha(b), []string{nowhere, good}, ""},
-		{"the second is not there", nowhere, "#sha256:" + sha(b), []string{good, nowhere}, ""},
-		{"other bytes", lying, "#sha256:" + sha(b), []string{good, nowhere, lying}, ""},
-		{"a label", nowhere + "/label/x", "#sha256:" + sha(b), []string{filepath.Dir(good), nowhere + "/label"}, "no such file"},
-		{"of another channel", nowhere, "#sha256:" + sha(b), []string{good, nowhere + "2"}, "no such file"},
+		{"the first is not there", nowhere, "#sha256:" + condatest.SHA256(b), []string{nowhere, good}, ""},
+		{"the second is not there", nowhere, "#sha256:" + condatest.SHA256(b), []string{good, nowhere}, ""},
+		{"other bytes", lying, "#sha256:" + condatest.SHA256(b), []string{good, nowhere, lying}, ""},
+		{"a label", nowhere + "/label/x", "#sha256:" + condatest.SHA256(b), []string{filepath.Dir(good), nowhere + "/label"}, "no such file"},
+		{"of another channel", nowhere, "#sha256:" + condatest.SHA256(b), []string{good, nowhere + "2"}, "no such file"},
 		{"without a digest", nowhere, "", []string{nowhere, good}, "no such file"},
-		{"none has the bytes", lying, "#sha256:" + sha(b), []string{lying, nowhere}, "its sha256 is"},
+		{"none has the bytes", lying, "#sha256:" + condatest.SHA256(b), []string{lying, nowhere}, "its sha256 is"},
 	} {
 		var group []string
 		for _, m := range c.mirrors {
-			group = append(group, fileURL(m))
+			group = append(group, fetch.FileURL(m))
 		}
-		s := newStore(t)
-		r, err := install(t, s, "@EXPLICIT\n"+fileURL(c.place)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
+		s := condatest.NewStore(t)
+		r, err := install(t, s, "@EXPLICIT\n"+fetch.FileURL(c.place)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
 		if c.err != "" {
 			refused(t, s, c.name, err, c.err)
 			continue
@@ -112,7 +115,7 @@ func TestMirrorsOfLists(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if l := r.plan.Lock(nil); l.packages[0].URL != fileURL(c.place)+file {
+		if l := r.plan.Lock(nil); l.packages[0].URL != fetch.FileURL(c.place)+file {
 			t.Errorf("%s: the lock has %s", c.name, l.packages[0].URL)
 		}
 	}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/pip"
 )
 
 // A Move says what became of one package of an export that could not be taken
@@ -100,6 +103,7 @@ func (m *move) solve(ctx context.Context) ([]*record, []Move, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	pkgs = inOrder(pkgs)
 	return pkgs, m.table(pkgs), nil
 }
 
@@ -112,8 +116,8 @@ func (m *move) wish() error {
 		switch {
 		case !m.has[name]:
 			continue
-		case name == "python" && minor(e.Version) != "":
-			text = "python=" + minor(e.Version)
+		case name == "python" && pip.Minor(e.Version) != "":
+			text = "python=" + pip.Minor(e.Version)
 		case !m.roots[e.Name]:
 			p.also = append(p.also, name)
 			continue
@@ -145,7 +149,7 @@ func (m *move) prepare(ctx context.Context) ([]*record, error) {
 	python := ""
 	for _, e := range m.export.Entries {
 		if e.Name == "python" {
-			python = minor(e.Version)
+			python = pip.Minor(e.Version)
 		}
 	}
 	for _, e := range m.export.Entries {
@@ -206,16 +210,16 @@ func (m *move) findRoots() map[string]bool {
 
 // refuse lists packages that must be there and that the target does not have.
 func (m *move) refuse() error {
-	var f faults
+	var f brief.Faults
 	for _, e := range m.export.Entries {
 		if m.roots[e.Name] && !m.has[m.alias[e.Name]] {
-			f.add(e.Line, e.String()+" (no package of that name)")
+			f.Add(e.Line, e.String()+" (no package of that name)")
 		}
 	}
-	if len(f.texts) == 0 {
+	if len(f.Texts) == 0 {
 		return nil
 	}
-	return &LineError{m.export.File, f.line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.texts), len(m.export.Entries), m.options.Subdir, f.join("; "))}
+	return &LineError{m.export.File, f.Line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries), m.options.Subdir, f.Join("; "))}
 }
 
 // line is the first line of the export that has part in a contradiction.
@@ -305,5 +309,5 @@ func neededBy(name string, pkgs []*record) string {
 			}
 		}
 	}
-	return "needed by " + joined(who, "and", 3)
+	return "needed by " + brief.Join(who, "and", 3)
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
 )
 
@@ -36,7 +37,7 @@ func judge(t testing.TB, packages ...string) *judgement {
 	testenv.Need(t, "python3 with conda_package_streaming (Debian: python3-conda-package-streaming)", err)
 	args := append([]string{"testdata/install/judge.py", "/opt/conda", filepath.Join(t.TempDir(), "prefix")}, packages...)
 	j := &judgement{}
-	if err := json.Unmarshal(runPython(t, "", args...), j); err != nil {
+	if err := json.Unmarshal(condatest.Python(t, "", args...), j); err != nil {
 		t.Fatal(err)
 	}
 	return j
@@ -103,7 +104,7 @@ func (j *judgement) compare(t *testing.T, r *result, known ...difference) {
 }
 
 // asJudged is a file of a layer as the judge describes files.
-func asJudged(files map[string]tarEntry, name string) [3]string {
+func asJudged(files map[string]condatest.Entry, name string) [3]string {
 	e := files[name]
 	mode := fmt.Sprintf("%o", e.Mode)
 	switch e.Typeflag {
@@ -114,7 +115,7 @@ func asJudged(files map[string]tarEntry, name string) [3]string {
 	case tar.TypeLink:
 		return asJudged(files, e.Linkname)
 	}
-	return [3]string{"file", mode, sha([]byte(e.data))}
+	return [3]string{"file", mode, condatest.SHA256([]byte(e.Data))}
 }
 
 // compareRecords compares conda-meta, path by path.
@@ -167,7 +168,7 @@ func shapesOf() []*testPkg {
 func TestOpinion(t *testing.T) {
 	pkgs := shapesOf()
 	dir := newChannel(t, pkgs...)
-	r, err := install(t, newStore(t), export(pkgs...), Options{Channels: []string{dir}})
+	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{dir}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestOpinion(t *testing.T) {
 // packageFiles are the files of a channel that a plan installed.
 func packageFiles(dir string, r *result) (files []string) {
 	for _, p := range r.plan.pkgs {
-		files = append(files, filepath.Join(dir, p.Subdir, p.fn))
+		files = append(files, filepath.Join(dir, p.Subdir, p.FileName))
 	}
 	return files
 }
@@ -202,7 +203,7 @@ func TestOpinionChannel(t *testing.T) {
 	testenv.Need(t, "a conda channel in HPCC_TEST_CHANNEL (go run ./testdata/channel makes one)", err)
 	for _, subdir := range []string{"linux-64", "linux-ppc64le"} {
 		t.Run(subdir, func(t *testing.T) {
-			r, err := install(t, newStore(t), string(text), Options{Channels: []string{dir}, Subdir: subdir, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }})
+			r, err := install(t, condatest.NewStore(t), string(text), Options{Channels: []string{dir}, Subdir: subdir, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +231,7 @@ func TestOpinionReal(t *testing.T) {
 	}
 	linux, mac := real("zlib-*-h7b6447c_3.conda")[0], real("zlib-*-h1de35cc_3.conda")[0]
 	for subdir, file := range map[string]string{"linux-64": linux, "osx-64": mac} {
-		s := newStore(t)
+		s := condatest.NewStore(t)
 		_, err := install(t, s, explicitOf(t, file), Options{Subdir: subdir})
 		refused(t, s, file, err, "it is a link to nothing")
 	}
@@ -249,7 +250,7 @@ func TestOpinionReal(t *testing.T) {
 		{"osx-64", append(real("mock-*.conda"), withLinks(t, mac, "libz.1.2.11.dylib")), 39, nil},
 		{"osx-64", real("mock-*.tar.bz2"), 32, nil},
 	} {
-		r, err := install(t, newStore(t), explicitOf(t, c.files...), Options{Subdir: c.subdir})
+		r, err := install(t, condatest.NewStore(t), explicitOf(t, c.files...), Options{Subdir: c.subdir})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +329,7 @@ func withLinks(t *testing.T, file, to string) string {
 		t.Fatal(err)
 	}
 	mended := filepath.Join(t.TempDir(), filepath.Base(file))
-	write(t, mended, out.Bytes())
+	condatest.Write(t, mended, out.Bytes())
 	return mended
 }
 
@@ -356,16 +357,16 @@ func ownWord(t *testing.T, r *result, dist string, paths []pathEntry) (n int) {
 			continue
 		}
 		n++
-		switch now := sha([]byte(f.data)); {
+		switch now := condatest.SHA256([]byte(f.Data)); {
 		case e.Type == "softlink": // size and digest are of what it leads to
 			if to := recorded[filepath.Join(filepath.Dir(dst), f.Linkname)]; f.Typeflag != tar.TypeSymlink || (to.Type == "hardlink" && to.SHA256 != e.SHA256) {
 				t.Errorf("%s of %s is %q -> %q", dst, dist, f.Typeflag, f.Linkname)
 			}
 		case now != x.SHA256InPrefix:
 			t.Errorf("%s of %s has sha256 %s; its record says %s", dst, dist, now, x.SHA256InPrefix)
-		case e.Placeholder == "" && (now != e.SHA256 || int64(len(f.data)) != *e.Size):
+		case e.Placeholder == "" && (now != e.SHA256 || int64(len(f.Data)) != *e.Size):
 			t.Errorf("%s of %s has sha256 %s; info/paths.json says %s", dst, dist, now, e.SHA256)
-		case e.Placeholder != "" && (now == e.SHA256 || strings.Contains(f.data, e.Placeholder) || !strings.Contains(f.data, "/opt/conda")):
+		case e.Placeholder != "" && (now == e.SHA256 || strings.Contains(f.Data, e.Placeholder) || !strings.Contains(f.Data, "/opt/conda")):
 			t.Errorf("%s of %s has the placeholder, or not the prefix", dst, dist)
 		}
 	}

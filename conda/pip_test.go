@@ -3,10 +3,11 @@ package conda
 import (
 	"crypto/sha256"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/conda/pip"
+	"hpcc/testdata/condatest"
 )
 
 // pythonPkg is a python that wheels can be chosen for.
@@ -15,7 +16,7 @@ func pythonPkg() *testPkg {
 }
 
 // installPip installs an export with packages of pip into layers.
-func installPip(t *testing.T, text, name string, o Options) (map[string]tarEntry, *Environment, error) {
+func installPip(t *testing.T, text, name string, o Options) (map[string]condatest.Entry, *Environment, error) {
 	t.Helper()
 	e, err := Read(strings.NewReader(text), name, ReadOptions{Subdir: o.Subdir})
 	if err != nil {
@@ -25,22 +26,22 @@ func installPip(t *testing.T, text, name string, o Options) (map[string]tarEntry
 	if err != nil {
 		return nil, nil, err
 	}
-	layers, env, err := p.Layers(t.Context(), newStore(t), o)
+	layers, env, err := p.Layers(t.Context(), condatest.NewStore(t), o)
 	if err != nil {
 		return nil, nil, err
 	}
 	env.Notes = append(p.Notes, env.Notes...)
-	return readLayers(t, layers), env, nil
+	return condatest.ReadLayers(t, layers), env, nil
 }
 
 // Packages of pip stand above those of conda, from every format that names them.
 func TestExportWithPip(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", noarch: "python", files: []testFile{{path: "site-packages/six-1.16.dist-info/METADATA", text: "x"}}}
 	channel := newChannel(t, python, &six)
-	hashed := simple("hashed", "3")
-	wheels := wheelDir(t, simple("demo", "1"), simple("demo", "2", "helper", "six"), simple("helper", "1"), hashed)
-	sum := fmt.Sprintf("sha256:%x", sha256.Sum256(hashed.bytes(t)))
-	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: PipIndexes{NoIndex: true, FindLinks: []string{wheels}}}
+	hashed := condatest.SimpleWheel("hashed", "3")
+	wheels := condatest.WheelDir(t, condatest.SimpleWheel("demo", "1"), condatest.SimpleWheel("demo", "2", "helper", "six"), condatest.SimpleWheel("helper", "1"), hashed)
+	sum := fmt.Sprintf("sha256:%x", sha256.Sum256(hashed.Bytes(t)))
+	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{wheels}}}
 	for _, c := range []struct{ name, text, want, note string }{
 		{"list.txt", export(python, &six) + "\ndemo=1=pypi_0\n", "demo 1", ""},
 		{"list.txt", export(python) + "\ndemo=2=pypi_0\nhelper=1=pypi_0\n", "demo 2, helper 1", "demo 2 needs six, which nothing brings"},
@@ -70,7 +71,7 @@ func TestExportWithPip(t *testing.T) {
 func TestExportWithPipRefused(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16"}
 	channel := newChannel(t, python, &six)
-	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: PipIndexes{NoIndex: true, FindLinks: []string{wheelDir(t, simple("demo", "1"))}}}
+	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1"))}}}
 	for _, c := range []struct{ name, text, python, want string }{
 		{"list.txt", export(&six) + "\ndemo=1=pypi_0\n", "", "list.txt:4: pip packages need a python in the environment"},
 		{"list.txt", export(python) + "\nnone=1=pypi_0\n", "", "list.txt: 1 pip packages cannot be installed: line 4: none==1: there is no package none in "},
@@ -82,31 +83,10 @@ func TestExportWithPipRefused(t *testing.T) {
 		o := o
 		o.Python = c.python
 		if strings.Contains(c.text, "--index-url") {
-			o.Indexes = PipIndexes{}
+			o.Indexes = pip.Indexes{}
 		}
 		if _, _, err := installPip(t, c.text, c.name, o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v; want %q", c.text, err, c.want)
-		}
-	}
-}
-
-// Where the user names an index, the file's own does not count; wheels beside
-// the file are found from everywhere.
-func TestPipIndexesBefore(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "wheels"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	file := PipIndexes{URL: "https://f/", Extra: []string{"https://fx/"}, FindLinks: []string{"wheels", "elsewhere", "https://l/"}, NoIndex: true}
-	for _, c := range []struct {
-		user PipIndexes
-		want string
-	}{
-		{PipIndexes{}, fmt.Sprintf("{https://f/ [https://fx/] [%s/wheels elsewhere https://l/] true false}", dir)},
-		{PipIndexes{URL: "https://u/", Extra: []string{"https://ux/"}, FindLinks: []string{"w"}, PlainHTTP: true}, fmt.Sprintf("{https://u/ [https://ux/ https://fx/] [w %s/wheels elsewhere https://l/] false true}", dir)},
-	} {
-		if got := fmt.Sprint(c.user.before(file, dir)); got != c.want {
-			t.Errorf("%+v before the file's: %s; want %s", c.user, got, c.want)
 		}
 	}
 }
@@ -115,10 +95,10 @@ func TestPipIndexesBefore(t *testing.T) {
 func TestPipLink(t *testing.T) {
 	alpine := func() (Libc, error) { return Libc{Musl: "1.1"}, nil }
 	debian := func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }
-	musl := map[string]pipOwner{"lib/python3.11/lib-dynload/math.cpython-311-x86_64-linux-musl.so": {}}
+	musl := map[string]pip.Owner{"lib/python3.11/lib-dynload/math.cpython-311-x86_64-linux-musl.so": {}}
 	for _, c := range []struct {
 		o        Options
-		paths    map[string]pipOwner
+		paths    map[string]pip.Owner
 		override string
 		want     string
 	}{
@@ -130,9 +110,17 @@ func TestPipLink(t *testing.T) {
 		{Options{Libc: debian}, musl, "", "musl 1.2"},
 	} {
 		t.Setenv("CONDA_OVERRIDE_GLIBC", c.override)
-		target := pyTarget(func(t *pipTarget) { t.Glibc, t.Paths = "", c.paths })
-		if err := target.link(c.o); err != nil || !strings.HasSuffix(target.describe(), c.want) {
-			t.Errorf("wheels are chosen %s, %v; want %s", target.describe(), err, c.want)
+		target := pip.Target{Subdir: "linux-64", Python: "3.11.4", Prefix: "/opt/conda", Paths: c.paths}
+		if err := linkPip(&target, c.o); err != nil || linkedWith(target) != c.want {
+			t.Errorf("wheels are chosen %s, %v; want %s", linkedWith(target), err, c.want)
 		}
 	}
+}
+
+// linkedWith names the C library that wheels are chosen for.
+func linkedWith(t pip.Target) string {
+	if t.Musl != "" {
+		return "musl " + t.Musl
+	}
+	return "glibc " + t.Glibc
 }

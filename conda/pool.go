@@ -112,7 +112,7 @@ func (l *pool) allowed(f *family, rs []*record) []*record {
 		if i, ok := twins[key]; !ok {
 			twins[key] = len(out)
 			out = append(out, r)
-		} else if strings.HasSuffix(r.fn, ".conda") {
+		} else if strings.HasSuffix(r.FileName, ".conda") {
 			out[i] = r
 		}
 	}

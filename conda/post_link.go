@@ -9,6 +9,9 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/steps"
 )
 
 // postLinkDriver runs the scripts of packages one after the other, as conda does
@@ -54,13 +57,13 @@ func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) 
 	}
 	why := o.NoStep
 	if o.Step != nil && len(scripts) > 0 {
-		l, err := o.Step(ctx, Step{
+		l, err := o.Step(ctx, steps.Step{
 			Text: fmt.Sprintf("run post-link scripts of %d packages", len(scripts)), Below: below,
-			Args: inActivated(append([]string{"/bin/sh", "-c", postLinkDriver, "hpcc"}, words...)...),
-			Env:  append(append([]string{"PREFIX=" + in.plan.Prefix, "ROOT_PREFIX=" + in.plan.Prefix}, in.env.Env...), steady...),
+			Args: steps.Activated(append([]string{"/bin/sh", "-c", postLinkDriver, "hpcc"}, words...)...),
+			Env:  append(append([]string{"PREFIX=" + in.plan.Prefix, "ROOT_PREFIX=" + in.plan.Prefix}, in.env.Env...), steps.Env...),
 			Path: in.env.Path, Dir: in.plan.Prefix + "/bin",
 		})
-		if !errors.Is(err, ErrCannotRun) {
+		if !errors.Is(err, steps.ErrCannotRun) {
 			return l, postLinkError(err)
 		}
 		why = err.Error()
@@ -88,14 +91,14 @@ func postLinkError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var failed *StepError
+	var failed *steps.Error
 	if errors.As(err, &failed) {
 		log := bytes.TrimRight(failed.Log, "\n")
 		if what, ok := strings.CutPrefix(string(log[bytes.LastIndexByte(log, '\n')+1:]), postLinkFailed); ok {
-			if offline().Match(log) {
-				return &StepError{fmt.Errorf("%s: it wants to download something, and has no network; --no-run leaves such scripts out, and RUN in a Dockerfile can do it", short(what)), failed.Log}
+			if steps.Offline().Match(log) {
+				return &steps.Error{Err: fmt.Errorf("%s: it wants to download something, and has no network; --no-run leaves such scripts out, and RUN in a Dockerfile can do it", brief.Text(what)), Log: failed.Log}
 			}
-			return &StepError{fmt.Errorf("%s; --no-run leaves such scripts out", short(what)), failed.Log}
+			return &steps.Error{Err: fmt.Errorf("%s; --no-run leaves such scripts out", brief.Text(what)), Log: failed.Log}
 		}
 	}
 	return fmt.Errorf("running the post-link scripts: %w", err)

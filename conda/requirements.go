@@ -2,7 +2,12 @@ package conda
 
 import (
 	"path"
+	"regexp"
 	"strings"
+	"sync"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/pip"
 )
 
 // isRequirements tells a requirements.txt of pip from a list for conda, whose
@@ -20,7 +25,7 @@ func isRequirements(lines []string, file string) bool {
 			sure = true
 			continue
 		}
-		name := pipNameHead().FindString(l)
+		name := requirementName().FindString(l)
 		rest, _, _ := strings.Cut(strings.TrimSpace(l[len(name):]), " #")
 		if strings.HasPrefix(rest, "[") {
 			_, rest, _ = strings.Cut(rest, "]")
@@ -66,12 +71,12 @@ func (r *reader) addRequirement(line int, text string) {
 	text = strings.TrimSpace(text)
 	switch {
 	case text == "":
-	case strings.HasPrefix(text, "-") && !editable().MatchString(text):
+	case strings.HasPrefix(text, "-") && !isEditable(text):
 		r.pipOption(line, text)
 	default:
-		p, err := parsePipRequirement(text)
+		p, err := pip.ParseRequirement(text)
 		if err != nil {
-			r.wrong(line, "%q: %v", short(hideText(text)), err)
+			r.wrong(line, "%q: %v", brief.Text(hideText(text)), err)
 			return
 		}
 		p.Line = line
@@ -80,20 +85,17 @@ func (r *reader) addRequirement(line int, text string) {
 }
 
 // keepRequirement evaluates the marker, as far as the platform decides it.
-func (r *reader) keepRequirement(p PipRequirement) {
-	if p.Marker != "" {
-		m, err := parseMarker(p.Marker)
-		if err != nil {
-			r.wrong(p.Line, "%s: %v", p, err)
-			return
-		}
-		switch m.decide(markerValues(r.target)) {
-		case no:
-			r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, short(p.Marker))
-			return
-		case yes:
-			p.Marker = ""
-		}
+func (r *reader) keepRequirement(p pip.Requirement) {
+	holds, known, err := p.Decide(r.target)
+	switch {
+	case err != nil:
+		r.wrong(p.Line, "%s: %v", p, err)
+		return
+	case known && !holds:
+		r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, brief.Text(p.Marker))
+		return
+	case known:
+		p.Marker = ""
 	}
 	r.e.Pip = append(r.e.Pip, p)
 }
@@ -127,23 +129,21 @@ func (r *reader) pipOption(line int, text string) {
 	case "--no-index":
 		r.e.PipIndexes.NoIndex = true
 	case "-r", "--requirement", "-c", "--constraint":
-		r.wrong(line, "%s %s names another file, which hpcc does not follow; put its lines in the place of this one", name, short(arg))
+		r.wrong(line, "%s %s names another file, which hpcc does not follow; put its lines in the place of this one", name, brief.Text(arg))
 	case "--trusted-host":
 		r.wrong(line, "--trusted-host is refused: packages are not fetched without TLS being checked; take the line out")
 	case "--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature":
 		r.note(line, "%s is not used", name)
 	default:
-		r.wrong(line, "%q is no option of requirements files that hpcc knows; take the line out", short(name))
+		r.wrong(line, "%q is no option of requirements files that hpcc knows; take the line out", brief.Text(name))
 	}
 }
 
-// hideText takes credentials out of a line that holds a URL.
-func hideText(s string) string {
-	f := strings.Fields(s)
-	for i, w := range f {
-		if strings.Contains(w, "://") {
-			f[i] = hide(w)
-		}
-	}
-	return strings.Join(f, " ")
+// requirementName is the name at the head of a line (PEP 508).
+var requirementName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`) })
+
+// isEditable reports whether a line names a directory of sources (-e, --editable).
+func isEditable(line string) bool {
+	rest, long := strings.CutPrefix(line, "--editable")
+	return strings.HasPrefix(line, "-e") || (long && strings.IndexAny(rest, " \t\n\f\r=") == 0)
 }

@@ -12,12 +12,16 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
+	"hpcc/conda/pip"
+	"hpcc/conda/steps"
 	"hpcc/store"
 )
 
@@ -32,8 +36,8 @@ type Options struct {
 	Libc     func() (Libc, error) // the image's C library, asked for when something is solved; nil is taken to be glibc 2.28
 	Cuda     string               // version of CUDA that the image's machines have; "" is none
 	Python   string               // X.Y for an export that lists packages of pip alone; "" is the newest that the channels have
-	Indexes  PipIndexes           // where wheels are looked for, before where the export says
-	Step     StepFunc             // carries out what packages have to run; nil: nothing can run
+	Indexes  pip.Indexes          // where wheels are looked for, before where the export says
+	Step     steps.Func           // carries out what packages have to run; nil: nothing can run
 	NoStep   string               // why nothing can run, for people
 	Progress func(done, total int64)
 
@@ -42,8 +46,8 @@ type Options struct {
 	// the same python. Else small ones share layers.
 	PackageLayers bool
 
-	NoCache bool    // make layers anew that the store has
-	Tee     TeeFunc // gets the layers that are made; may be nil
+	NoCache bool      // make layers anew that the store has
+	Tee     layer.Tee // gets the layers that are made; may be nil
 }
 
 // virtual is the virtual packages of the image's machine.
@@ -88,7 +92,7 @@ type Package struct {
 func (p *Plan) Packages() []Package {
 	var out []Package
 	for _, r := range p.pkgs {
-		out = append(out, Package{r.Name, r.Version, r.Build, r.Subdir, public(r.url), r.SHA256, r.MD5})
+		out = append(out, Package{r.Name, r.Version, r.Build, r.Subdir, fetch.Public(r.URL), r.SHA256, r.MD5})
 	}
 	return out
 }
@@ -103,7 +107,7 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	case alone && len(o.Channels) == 0:
 		return nil, &LineError{e.File, e.Pip[0].Line, errors.New("its packages need a python, which a channel of conda has; name one with --channel")}
 	case o.Python != "" && !versionText().MatchString(o.Python):
-		return nil, fmt.Errorf("python %q: no version; write 3.11", short(o.Python))
+		return nil, fmt.Errorf("python %q: no version; write 3.11", brief.Text(o.Python))
 	case alone:
 		e = e.withPython(o.Python)
 	case o.Python != "":
@@ -113,7 +117,7 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	if p.Prefix == "" {
 		p.Prefix = DefaultPrefix
 	}
-	if err := checkPrefix(p.Prefix); err != nil {
+	if err := layer.CheckPrefix(p.Prefix); err != nil {
 		return nil, err
 	}
 	var err error
@@ -146,25 +150,12 @@ func (e *Export) withPython(version string) *Export {
 	return &with
 }
 
-// maxPrefix is the longest prefix: packages before 2017 have placeholders of 80 bytes.
-const maxPrefix = 80
-
-func checkPrefix(prefix string) error {
-	if !path.IsAbs(prefix) || path.Clean(prefix) != prefix || prefix == "/" || strings.ContainsAny(prefix, " \t\n\x00:") {
-		return fmt.Errorf("prefix %q: not a clean absolute path without blanks and colons", prefix)
-	}
-	if len(prefix) > maxPrefix {
-		return fmt.Errorf("prefix %q: longer than %d bytes, which is all that some packages have room for", prefix, maxPrefix)
-	}
-	return nil
-}
-
 // finish orders the packages and finds python.
 func (p *Plan) finish() {
-	p.pkgs = order(p.pkgs)
+	p.pkgs = inOrder(p.pkgs)
 	for _, r := range p.pkgs {
 		if r.Name == "python" {
-			if p.python = minor(r.Version); p.python != "" {
+			if p.python = pip.Minor(r.Version); p.python != "" {
 				p.site = "lib/python" + p.python + "/site-packages"
 			}
 			if s := r.SitePackages; s != "" && filepath.IsLocal(s) {
@@ -180,19 +171,20 @@ func (p *Plan) explicit(e *Export, o Options) error {
 	for _, x := range e.Entries {
 		u, err := absolute(x.URL)
 		if err != nil {
-			return &LineError{e.File, x.Line, fmt.Errorf("reading the URL: %w", plain(err))}
+			return &LineError{e.File, x.Line, fmt.Errorf("reading the URL: %w", fetch.Plain(err))}
 		}
 		fn := path.Base(u.Path)
 		sub := path.Base(path.Dir(u.Path))
 		switch {
 		case sub == "noarch" || sub == p.Subdir:
-		case platformText().MatchString(sub):
+		case fetch.IsPlatform(sub):
 			return &LineError{e.File, x.Line, fmt.Errorf("%s is for %s, the image for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
 		default:
 			sub = "" // a directory of packages; each says what it is for
 		}
-		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, Subdir: sub, url: u.String(), fn: fn}
-		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.url, "/"+path.Base(u.EscapedPath())), "/"+sub)
+		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, Subdir: sub,
+			File: fetch.File{MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, URL: u.String(), FileName: fn}}
+		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.URL, "/"+path.Base(u.EscapedPath())), "/"+sub)
 		if r.MD5 != "" || r.SHA256 != "" { // else nothing says that another place has the same
 			m, known := elsewhere[r.origin]
 			if !known {
@@ -216,14 +208,9 @@ func (p *Plan) unproven(e *Export, where string) {
 		}
 	}
 	if len(names) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, some(names)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, brief.List(names)))
 	}
 }
-
-// platformText is the name of a channel's directory for a platform.
-var platformText = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^(?:linux|osx|win|freebsd|zos|emscripten|wasi)-[a-z0-9]+$`)
-})
 
 // absolute reads the URL or path of an explicit entry. Paths may begin with "~"
 // and hold variables, as conda has it.
@@ -255,7 +242,7 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	for _, x := range e.Entries {
 		wanted[x.Name] = true
 		if x.Name == "python" {
-			python = minor(x.Version)
+			python = pip.Minor(x.Version)
 		}
 	}
 	channels, err := o.open()
@@ -270,12 +257,12 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	for _, r := range all {
 		byName[r.Name] = append(byName[r.Name], r)
 	}
-	var absent faults
+	var absent brief.Faults
 	exact, gone := true, false
 	for _, x := range e.Entries {
 		r, note := choose(x, byName[x.Name], python, e.Subdir != p.Subdir)
 		if r == nil {
-			absent.add(x.Line, fmt.Sprintf("%s (%s)", x, note))
+			absent.Add(x.Line, fmt.Sprintf("%s (%s)", x, note))
 			gone = gone || len(byName[x.Name]) == 0
 			continue
 		}
@@ -283,12 +270,12 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 		p.pkgs = append(p.pkgs, r)
 	}
 	switch {
-	case exact && len(absent.texts) == 0:
+	case exact && len(absent.Texts) == 0:
 		p.unproven(e, "the channel's index")
 		p.closure()
 		return nil
 	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
-		return &LineError{e.File, absent.line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.texts), len(e.Entries), p.Subdir, absent.join("; "))}
+		return &LineError{e.File, absent.Line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
 	}
 	return p.move(ctx, e, o, channels)
 }
@@ -377,7 +364,7 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 	}
 	for i, c := range opened {
 		if absent[i*2] && absent[i*2+1] {
-			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): is the address right?", hide(c.url), subdir)
+			return nil, fmt.Errorf("channel %s has no index for %s or noarch (repodata.json): is the address right?", fetch.Hide(c.url), subdir)
 		}
 	}
 	return slices.Concat(found...), nil
@@ -411,9 +398,9 @@ func choose(x Entry, rs []*record, python string, relax bool) (best *record, not
 	case best != nil:
 		return best, ""
 	case len(builds) > 0:
-		return nil, "there are the builds " + some(builds)
+		return nil, "there are the builds " + brief.List(builds)
 	case len(versions) > 0:
-		return nil, "there are the versions " + near(versions, x.Version)
+		return nil, "there are the versions " + brief.Near(versions, x.Version)
 	}
 	return nil, "no package of that name"
 }
@@ -436,15 +423,6 @@ func fits(build, python string) bool {
 	return m == nil || python == "" || m[1]+"."+m[2] == python
 }
 
-// minor is X.Y of a version of python; "" when it has no Y.
-func minor(version string) string {
-	f := strings.SplitN(version, ".", 3)
-	if len(f) < 2 {
-		return ""
-	}
-	return f[0] + "." + f[1]
-}
-
 // better prefers, among records of one name and version, the first channel, the
 // higher build number, the later, and then the .conda archive, which is faster
 // to read.
@@ -461,56 +439,8 @@ func better(r, best *record) bool {
 	case r.Build != best.Build:
 		return r.Build > best.Build
 	}
-	return strings.HasSuffix(r.fn, ".conda") && !strings.HasSuffix(best.fn, ".conda")
+	return strings.HasSuffix(r.FileName, ".conda") && !strings.HasSuffix(best.FileName, ".conda")
 }
-
-// some lists a few of many, sorted, without repeats.
-func some(list []string) string { return near(list, "") }
-
-// near lists the few of many that are next to want, in their order.
-func near(list []string, want string) string {
-	const most = 5
-	list = slices.Clone(list)
-	slices.SortFunc(list, natural)
-	list = slices.Compact(list)
-	if len(list) <= most {
-		return strings.Join(list, ", ")
-	}
-	at, _ := slices.BinarySearchFunc(list, want, natural)
-	from := min(max(at-most/2, 0), len(list)-most)
-	out := slices.Clone(list[from : from+most])
-	if from > 0 {
-		out[0] = "…, " + out[0]
-	}
-	if from+most < len(list) {
-		out[most-1] += ", …"
-	}
-	return strings.Join(out, ", ")
-}
-
-// natural compares texts with the numbers in them as numbers: 1.9 is before 1.10.
-func natural(a, b string) int {
-	for x, y := a, b; ; {
-		i, j := digits(x), digits(y)
-		switch {
-		case x == "" || y == "":
-			return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(a, b))
-		case i > 0 && j > 0:
-			m, n := strings.TrimLeft(x[:i], "0"), strings.TrimLeft(y[:j], "0")
-			if c := compareNumbers(m, n); c != 0 {
-				return c
-			}
-			x, y = x[i:], y[j:]
-		case x[0] != y[0]:
-			return cmp.Compare(x[0], y[0])
-		default:
-			x, y = x[1:], y[1:]
-		}
-	}
-}
-
-// digits counts the digits at the head.
-func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
 
 // closure notes dependencies that the export does not list.
 func (p *Plan) closure() {
@@ -543,36 +473,16 @@ func dependency(spec string) string {
 	return n
 }
 
-// order sorts packages so that each comes after what it needs; where that says
-// nothing, and in circles, by name.
-func order(pkgs []*record) []*record {
-	sort.Slice(pkgs, func(i, j int) bool { return pkgs[i].Name < pkgs[j].Name })
-	byName := map[string]*record{}
-	for _, r := range pkgs {
-		byName[r.Name] = r
-	}
-	var out []*record
-	state := map[*record]int{}
-	var visit func(r *record)
-	visit = func(r *record) {
-		if state[r] != 0 {
-			return
-		}
-		state[r] = 1
-		names := make([]string, 0, len(r.Depends))
+// inLayers is what the layers of an environment depend on, without the order.
+func (r *record) inLayers() layer.Package { return layer.Package{Name: r.Name, Size: r.Size} }
+
+// inOrder sorts packages so that each comes after those it needs.
+func inOrder(pkgs []*record) []*record {
+	return layer.Order(pkgs, func(r *record) layer.Package {
+		p := r.inLayers()
 		for _, d := range r.Depends {
-			names = append(names, dependency(d))
+			p.Needs = append(p.Needs, dependency(d))
 		}
-		sort.Strings(names)
-		for _, n := range names {
-			if d := byName[n]; d != nil {
-				visit(d)
-			}
-		}
-		out = append(out, r)
-	}
-	for _, r := range pkgs {
-		visit(r)
-	}
-	return out
+		return p
+	})
 }

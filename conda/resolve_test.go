@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 func read(t testing.TB, text string) *Export {
@@ -26,7 +29,7 @@ func read(t testing.TB, text string) *Export {
 func found(p *Plan, name string) string {
 	for _, r := range p.pkgs {
 		if r.Name == name {
-			return filepath.Base(r.origin) + "/" + r.Subdir + "/" + r.fn
+			return filepath.Base(r.origin) + "/" + r.Subdir + "/" + r.FileName
 		}
 	}
 	return ""
@@ -159,11 +162,11 @@ func TestOrder(t *testing.T) {
 		{"virtual and unknown", []*record{rec("a", "__glibc >=2.17", "gone"), rec("__x")}, "__x a"},
 	} {
 		var got []string
-		for _, r := range order(c.in) {
+		for _, r := range inOrder(c.in) {
 			got = append(got, r.Name)
 		}
 		if s := strings.Join(got, " "); s != c.want {
-			t.Errorf("%s: order = %q; want %q", c.name, s, c.want)
+			t.Errorf("%s: inOrder = %q; want %q", c.name, s, c.want)
 		}
 	}
 }
@@ -180,7 +183,7 @@ func TestClosure(t *testing.T) {
 }
 
 func TestBetter(t *testing.T) {
-	worse := record{origin: "x", fn: "a-1-b.tar.bz2", Build: "b", BuildNumber: 1, Timestamp: 10}
+	worse := record{origin: "x", File: fetch.File{FileName: "a-1-b.tar.bz2"}, Build: "b", BuildNumber: 1, Timestamp: 10}
 	for _, c := range []struct {
 		name   string
 		change func(r *record)
@@ -191,7 +194,7 @@ func TestBetter(t *testing.T) {
 		{"build number", func(r *record) { r.BuildNumber, r.Build, r.Timestamp = 2, "a", 1 }, true},
 		{"time", func(r *record) { r.Build, r.Timestamp = "a", 11 }, true},
 		{"build string", func(r *record) { r.Build = "c" }, true},
-		{"archive", func(r *record) { r.fn, r.Timestamp = "a-1-b.conda", 1 }, true},
+		{"archive", func(r *record) { r.FileName, r.Timestamp = "a-1-b.conda", 1 }, true},
 	} {
 		r := worse
 		c.change(&r)
@@ -228,7 +231,7 @@ func TestNear(t *testing.T) {
 		{all, "1.9", "0.9, 1.2, 1.9, 1.9.1, 1.9rc1, …"}, {[]string{"b", "a", "b"}, "", "a, b"}, {nil, "1", ""},
 	} {
 		before := slices.Clone(c.list)
-		if got := near(c.list, c.want); got != c.text || !slices.Equal(before, c.list) {
+		if got := brief.Near(c.list, c.want); got != c.text || !slices.Equal(before, c.list) {
 			t.Errorf("near(%q) = %q; want %q", c.want, got, c.text)
 		}
 	}
@@ -237,7 +240,7 @@ func TestNear(t *testing.T) {
 func TestNatural(t *testing.T) {
 	for i, list := 0, strings.Fields("0 1 1.0 1.00 1.2 1.10 1.a 2 a a1 a02 a2 a10"); i < len(list); i++ {
 		for j := range list {
-			if got, want := natural(list[i], list[j]), cmp.Compare(i, j); got != want {
+			if got, want := brief.Compare(list[i], list[j]), cmp.Compare(i, j); got != want {
 				t.Errorf("natural(%q, %q) = %d; want %d", list[i], list[j], got, want)
 			}
 		}

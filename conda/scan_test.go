@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/conda/fetch"
+	"hpcc/testdata/condatest"
 )
 
 // bigIndex writes an index of n records, as large as conda-forge's of 2023 with
@@ -59,7 +62,7 @@ func BenchmarkIndex(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := channel{url: fileURL(filepath.Dir(filepath.Dir(file)))}
+	c := channel{url: fetch.FileURL(filepath.Dir(filepath.Dir(file)))}
 	run := func(b *testing.B) {
 		b.SetBytes(fi.Size())
 		b.ReportAllocs()
@@ -75,7 +78,7 @@ func BenchmarkIndex(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	write(b, file+".zst", zst(data))
-	write(b, file, []byte(strings.Repeat("x", 10)))
+	condatest.Write(b, file+".zst", zst(data))
+	condatest.Write(b, file, []byte(strings.Repeat("x", 10)))
 	b.Run("zstd", run)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/conda/fetch"
 	"hpcc/store"
 )
 
@@ -129,12 +130,12 @@ func (c channel) shard(ctx context.Context, from string, digest []byte) ([]byte,
 		}
 	}
 	u := strings.TrimRight(from, "/") + "/" + name + ".msgpack.zst"
-	packed, err := readBounded(fetch(ctx, u, true))
+	packed, err := readBounded(fetch.Open(ctx, u, true))
 	if err != nil {
 		return nil, err
 	}
 	if !hasDigest(packed, digest) {
-		return nil, fmt.Errorf("%s: what came is not what its name says (SHA-256)", hide(u))
+		return nil, fmt.Errorf("%s: what came is not what its name says (SHA-256)", fetch.Hide(u))
 	}
 	if c.cache != "" && !strings.HasPrefix(u, "file:") {
 		if err := keepShard(file, packed); err != nil {

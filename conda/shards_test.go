@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/tinylib/msgp/msgp"
+
+	"hpcc/testdata/condatest"
 )
 
 // shard writes a channel's indexes again, sharded, and removes the others.
@@ -48,9 +50,9 @@ func shard(t testing.TB, dir string, info map[string]any) {
 			z := zst(packed(t, s))
 			sum := sha256.Sum256(z)
 			digests[name] = sum[:]
-			write(t, filepath.Join(at, "shards", hex.EncodeToString(sum[:])+".msgpack.zst"), z)
+			condatest.Write(t, filepath.Join(at, "shards", hex.EncodeToString(sum[:])+".msgpack.zst"), z)
 		}
-		write(t, filepath.Join(at, shardsName), zst(packed(t, map[string]any{"version": 1, "info": info, "shards": digests})))
+		condatest.Write(t, filepath.Join(at, shardsName), zst(packed(t, map[string]any{"version": 1, "info": info, "shards": digests})))
 		if err := os.Remove(filepath.Join(at, "repodata.json")); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +99,7 @@ func TestShards(t *testing.T) {
 	dir := shardedChannel(t)
 	want := []string{"a-1-0", "b-2-0", "n-1.0-0"}
 	for _, cache := range []string{t.TempDir(), ""} {
-		web := serve(t, dir, nil)
+		web := condatest.Serve(t, dir, nil)
 		for n := range 2 {
 			for _, at := range []string{web.URL, dir} {
 				p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0\nb=2=0\nn=1.0=0"), Options{Channels: []string{at}, Subdir: "linux-64", Cache: cache})
@@ -105,17 +107,17 @@ func TestShards(t *testing.T) {
 					t.Fatalf("Resolve = %v, %v; want %v", p, err, want)
 				}
 				for _, r := range p.pkgs {
-					if !strings.Contains(r.url, "/"+r.Subdir+"/"+r.fn) || !isDigest(r.SHA256, 64) || r.SHA256 == "" || r.MD5 == "" {
-						t.Errorf("%s: from %s, sha256 %q, md5 %q", r.fn, r.url, r.SHA256, r.MD5)
+					if !strings.Contains(r.URL, "/"+r.Subdir+"/"+r.FileName) || !isDigest(r.SHA256, 64) || r.SHA256 == "" || r.MD5 == "" {
+						t.Errorf("%s: from %s, sha256 %q, md5 %q", r.FileName, r.URL, r.SHA256, r.MD5)
 					}
 				}
 			}
 			if cache == "" {
 				continue
 			}
-			web.mu.Lock()
-			asked := strings.Join(web.asked, " ")
-			web.mu.Unlock()
+			web.Mu.Lock()
+			asked := strings.Join(web.Asked, " ")
+			web.Mu.Unlock()
 			if got := strings.Count(asked, "/shards/"); got != 3 {
 				t.Errorf("resolving %d times asked for %d shards: %s", n+1, got, asked)
 			}
@@ -126,7 +128,7 @@ func TestShards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err = p.Layers(t.Context(), newStore(t), o); err != nil {
+	if _, _, err = p.Layers(t.Context(), condatest.NewStore(t), o); err != nil {
 		t.Errorf("installing: %v", err)
 	}
 }
@@ -169,7 +171,7 @@ func TestShardsHostile(t *testing.T) {
 				}
 			}
 			keep := t.TempDir()
-			_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Channels: []string{serve(t, dir, nil).URL}, Subdir: "linux-64", Cache: keep})
+			_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Channels: []string{condatest.Serve(t, dir, nil).URL}, Subdir: "linux-64", Cache: keep})
 			if got := fmt.Sprint(err); (c.want == "" && err != nil) || !strings.Contains(got, c.want) {
 				t.Errorf("Resolve: %v; want %q", err, c.want)
 			}
@@ -201,7 +203,7 @@ func TestMaxAge(t *testing.T) {
 		{"", 2}, {"max-age=600", 1}, {"public, Max-Age=600", 1}, {"max-age=600, no-cache", 2}, {"no-store", 2}, {"max-age=-5", 2}, {"max-age=x", 2},
 	} {
 		dir := newChannel(t, &testPkg{name: "a", version: "1"})
-		web := serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		web := condatest.Serve(t, dir, func(w http.ResponseWriter, r *http.Request, _ int) bool {
 			if c.header != "" {
 				w.Header().Set("Cache-Control", c.header)
 			}
@@ -215,7 +217,7 @@ func TestMaxAge(t *testing.T) {
 		}
 		resolve()
 		resolve()
-		if n := web.count("/linux-64/repodata.json"); n != c.asked {
+		if n := web.Count("/linux-64/repodata.json"); n != c.asked {
 			t.Errorf("Cache-Control %q: asked %d times, want %d", c.header, n, c.asked)
 		}
 		if c.asked == 2 {
@@ -228,7 +230,7 @@ func TestMaxAge(t *testing.T) {
 			}
 		}
 		resolve()
-		if n := web.count("/linux-64/repodata.json"); n != c.asked+1 {
+		if n := web.Count("/linux-64/repodata.json"); n != c.asked+1 {
 			t.Errorf("Cache-Control %q: asked %d times an hour later, want %d", c.header, n, c.asked+1)
 		}
 	}

@@ -24,8 +24,7 @@ type problem struct {
 // python is X.Y of the python that its builds are to be for, if they say.
 type kept struct{ version, build, python string }
 
-// solve finds packages that meet a problem, each after those that it needs, or
-// says in an *unsolvable why there are none. fetch reads the records of
+// solve finds packages that meet a problem, or says in an *unsolvable why there are none. fetch reads the records of
 // names, in the order of the channels; it is asked for names in waves.
 func (p *problem) solve(ctx context.Context, fetch fetcher) ([]*record, error) {
 	records, err := p.gather(ctx, fetch)
@@ -46,7 +45,7 @@ func (p *problem) solveWith(ctx context.Context, records []*record) ([]*record, 
 	case core != nil:
 		return nil, pool.explain(ctx, core)
 	}
-	return order(s.chosenRecords()), nil
+	return s.chosenRecords(), nil
 }
 
 // A fetcher reads all records of names.

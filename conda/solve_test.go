@@ -18,7 +18,7 @@ func little(t testing.TB, text string) *record {
 	f := strings.Split(text+";;", ";")
 	head := strings.Fields(f[0] + " 0")
 	r := &record{Name: head[0], Version: head[1], Build: head[2], Subdir: "linux-64", origin: "https://one"}
-	r.fn = r.Name + "-" + r.Version + "-" + r.Build + ".conda"
+	r.FileName = r.Name + "-" + r.Version + "-" + r.Build + ".conda"
 	for i, list := range []*[]string{&r.Depends, &r.Constrains} {
 		for _, s := range strings.Split(f[i+1], "&") {
 			if s = strings.TrimSpace(s); s != "" {
@@ -164,7 +164,7 @@ func TestPreference(t *testing.T) {
 		return r
 	}
 	old := little(t, "a 1 x")
-	old.fn = "a-1-x.tar.bz2"
+	old.FileName = "a-1-x.tar.bz2"
 	for _, c := range []struct {
 		name    string
 		p       problem
@@ -203,7 +203,7 @@ func TestPreference(t *testing.T) {
 		for _, r := range pkgs {
 			text := r.Name + "=" + r.Version + "=" + r.Build
 			if c.name == "the newer archive" {
-				text += " " + filepath.Ext(r.fn)
+				text += " " + filepath.Ext(r.FileName)
 			}
 			got = append(got, text)
 		}

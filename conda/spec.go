@@ -7,6 +7,9 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
 )
 
 // A spec is a MatchSpec (CEP 29): a wish for a package.
@@ -35,7 +38,7 @@ const maxSpec = 4096
 func parseSpec(text string) (*spec, error) {
 	s := &spec{text: strings.Join(strings.Fields(text), " ")}
 	if err := s.parse(text); err != nil {
-		return nil, fmt.Errorf("%q is no MatchSpec: %w", short(s.text), err)
+		return nil, fmt.Errorf("%q is no MatchSpec: %w", brief.Text(s.text), err)
 	}
 	return s, nil
 }
@@ -67,7 +70,7 @@ func (s *spec) parse(text string) error {
 		end = len(text)
 	}
 	if s.name = strings.ToLower(text[:end]); !nameText().MatchString(s.name) {
-		return fmt.Errorf("%q is no package name", short(s.name))
+		return fmt.Errorf("%q is no package name", brief.Text(s.name))
 	}
 	version, build := splitBuild(strings.TrimSpace(text[end:]))
 	if err := s.set("version", version); err != nil {
@@ -87,7 +90,7 @@ func (s *spec) parse(text string) error {
 // setChannel reads "channel" or "channel/subdir".
 func (s *spec) setChannel(ch string) {
 	s.channel = ch
-	if i := strings.LastIndexByte(ch, '/'); i >= 0 && (ch[i+1:] == "noarch" || platformText().MatchString(ch[i+1:])) {
+	if i := strings.LastIndexByte(ch, '/'); i >= 0 && (ch[i+1:] == "noarch" || fetch.IsPlatform(ch[i+1:])) {
 		s.channel, s.subdir = ch[:i], ch[i+1:]
 	}
 }
@@ -141,17 +144,17 @@ func cutKeys(text string) (rest string, keys [][2]string, err error) {
 	for in = strings.TrimSpace(in); in != ""; in = strings.TrimSpace(in) {
 		key, value, ok := strings.Cut(in, "=")
 		if !ok {
-			return "", nil, fmt.Errorf("%q is not of the form key=value", short(in))
+			return "", nil, fmt.Errorf("%q is not of the form key=value", brief.Text(in))
 		}
 		value = strings.TrimSpace(value)
 		if value != "" && (value[0] == '"' || value[0] == '\'') {
 			end := strings.IndexByte(value[1:], value[0])
 			if end < 0 {
-				return "", nil, fmt.Errorf("the value of %s lacks a quote", short(key))
+				return "", nil, fmt.Errorf("the value of %s lacks a quote", brief.Text(key))
 			}
 			value, in = value[1:end+1], strings.TrimSpace(value[end+2:])
 			if in != "" && in[0] != ',' {
-				return "", nil, fmt.Errorf("no comma behind the value of %s", short(key))
+				return "", nil, fmt.Errorf("no comma behind the value of %s", brief.Text(key))
 			}
 			in = strings.TrimPrefix(in, ",")
 		} else {
@@ -189,7 +192,7 @@ func (s *spec) set(key, value string) (err error) {
 	case "license", "license_family", "url", "features", "optional", "target":
 		return fmt.Errorf("hpcc does not select packages by %s", key)
 	default:
-		return fmt.Errorf("there is no key %q", short(key))
+		return fmt.Errorf("there is no key %q", brief.Text(key))
 	}
 	return err
 }
@@ -199,7 +202,7 @@ func (s *spec) matches(r *record, v version) bool {
 	switch {
 	case s.name != r.Name, s.version != nil && !s.version(v), s.build != nil && !s.build(r.Build),
 		s.channel != "" && !r.from(s.channel), s.subdir != "" && s.subdir != r.Subdir,
-		s.fn != "" && s.fn != r.fn, s.md5 != "" && s.md5 != r.MD5, s.sha256 != "" && s.sha256 != r.SHA256:
+		s.fn != "" && s.fn != r.FileName, s.md5 != "" && s.md5 != r.MD5, s.sha256 != "" && s.sha256 != r.SHA256:
 		return false
 	case s.buildNumber != nil:
 		n, err := parseVersion(strconv.Itoa(r.BuildNumber))
@@ -230,11 +233,11 @@ func textMatcher(p string) (func(string) bool, error) {
 
 func regexMatcher(p string) (func(string) bool, error) {
 	if !strings.HasPrefix(p, "^") || !strings.HasSuffix(p, "$") {
-		return nil, fmt.Errorf("regular expression %q does not begin with \"^\" and end with \"$\"", short(p))
+		return nil, fmt.Errorf("regular expression %q does not begin with \"^\" and end with \"$\"", brief.Text(p))
 	}
 	re, err := regexp.Compile("(?i)" + p)
 	if err != nil {
-		return nil, fmt.Errorf("regular expression %q cannot be read", short(p))
+		return nil, fmt.Errorf("regular expression %q cannot be read", brief.Text(p))
 	}
 	return re.MatchString, nil
 }
@@ -273,10 +276,10 @@ func parseConstraint(text string) (constraint, error) {
 	p := constraintParser{rest: strings.ReplaceAll(text, " ", "")}
 	c, err := p.or(0)
 	if err == nil && p.rest != "" {
-		err = fmt.Errorf("%q stands behind the end", short(p.rest))
+		err = fmt.Errorf("%q stands behind the end", brief.Text(p.rest))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("version %q: %w", short(text), err)
+		return nil, fmt.Errorf("version %q: %w", brief.Text(text), err)
 	}
 	return c, nil
 }
@@ -365,7 +368,7 @@ func compareTo(text string) (constraint, error) {
 	line := strings.TrimSuffix(strings.TrimRight(operand, "*"), ".") // of 1.2.* or 1.2*
 	starred := line != operand
 	if starred && op == "~=" {
-		return nil, fmt.Errorf("%q makes no sense: take \"*\" off", short(text))
+		return nil, fmt.Errorf("%q makes no sense: take \"*\" off", brief.Text(text))
 	}
 	w, err := parseVersion(line)
 	if err != nil {

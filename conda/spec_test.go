@@ -4,13 +4,15 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"hpcc/conda/fetch"
 )
 
 func TestSpec(t *testing.T) {
 	rec := func(s string) *record {
 		f := strings.Fields(s + " 0")
-		return &record{Name: f[0], Version: f[1], Build: f[2], BuildNumber: 3, Subdir: "linux-64", origin: "https://conda.anaconda.org/conda-forge", fn: f[0] + "-" + f[1] + "-" + f[2] + ".conda",
-			MD5: "abcd", TrackFeatures: features{"nomkl", "slow"}}
+		return &record{Name: f[0], Version: f[1], Build: f[2], BuildNumber: 3, Subdir: "linux-64", origin: "https://conda.anaconda.org/conda-forge", File: fetch.File{FileName: f[0] + "-" + f[1] + "-" + f[2] + ".conda", MD5: "abcd"},
+			TrackFeatures: features{"nomkl", "slow"}}
 	}
 	for _, c := range []struct{ spec, yes, no string }{
 		{"a", "a 1 | a 2!3 x", "b 1"},

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"hpcc/conda/brief"
 )
 
 // A sysroot package (sysroot_linux-64 and its like, noarch, of conda-forge and of
@@ -50,7 +52,7 @@ func chooseSysroot(all []*record, version, subdir string) (*record, error) {
 		}
 		order := 1
 		if best != nil {
-			order = cmp.Or(natural(r.Version, best.Version), cmp.Compare(len(best.TrackFeatures), len(r.TrackFeatures)))
+			order = cmp.Or(brief.Compare(r.Version, best.Version), cmp.Compare(len(best.TrackFeatures), len(r.TrackFeatures)))
 		}
 		if order > 0 || (order == 0 && better(r, best)) {
 			best = r
@@ -62,7 +64,7 @@ func chooseSysroot(all []*record, version, subdir string) (*record, error) {
 	case len(there) == 0:
 		return nil, fmt.Errorf("the channels have no C library for %s (%s); conda-forge has: add --channel conda-forge, or name an image with --from", subdir, sysrootName(subdir))
 	}
-	return nil, fmt.Errorf("glibc %s is not in the channels for %s; there are %s: name one of them, or leave it out for the newest", version, subdir, some(there))
+	return nil, fmt.Errorf("glibc %s is not in the channels for %s; there are %s: name one of them, or leave it out for the newest", version, subdir, brief.List(there))
 }
 
 // layOut decides where the files of a sysroot go below /usr. Of several for one

@@ -1,51 +1,26 @@
 package conda
 
 import (
-	"bytes"
-	"context"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/testdata/condatest"
 )
-
-// A teeLog keeps what layers were told of.
-type teeLog struct {
-	mu    sync.Mutex
-	begun int
-	tars  map[v1.Hash]string
-	none  int // ended as nothing
-}
-
-func (l *teeLog) tee(context.Context) (io.Writer, func(v1.Hash)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.begun++
-	var b bytes.Buffer
-	return &b, func(id v1.Hash) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if id == (v1.Hash{}) {
-			l.none++
-			return
-		}
-		l.tars[id] = b.String()
-	}
-}
 
 // Each layer that is made is told with its tar, once, and those that are found are not.
 func TestTee(t *testing.T) {
 	pkgs := many()
-	s, log := newStore(t), &teeLog{tars: map[v1.Hash]string{}}
-	o := Options{Channels: []string{newChannel(t, pkgs...)}, Tee: log.tee}
+	s, log := condatest.NewStore(t), &condatest.TeeLog{Tars: map[v1.Hash]string{}}
+	o := Options{Channels: []string{newChannel(t, pkgs...)}, Tee: log.Tee}
 	r, err := install(t, s, export(pkgs...), o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if log.begun != len(r.layers) || len(log.tars) != len(r.layers) || log.none != 0 {
-		t.Errorf("told of %d layers, %d with an end, %d of nothing; there are %d", log.begun, len(log.tars), log.none, len(r.layers))
+	if log.Begun != len(r.layers) || len(log.Tars) != len(r.layers) || log.None != 0 {
+		t.Errorf("told of %d layers, %d with an end, %d of nothing; there are %d", log.Begun, len(log.Tars), log.None, len(r.layers))
 	}
 	for _, l := range r.layers {
 		id, err := l.DiffID()
@@ -58,22 +33,22 @@ func TestTee(t *testing.T) {
 		}
 		b, err := io.ReadAll(f)
 		f.Close()
-		if err != nil || string(b) != log.tars[id] {
-			t.Errorf("layer %s has %d bytes (%v), told were %d", id, len(b), err, len(log.tars[id]))
+		if err != nil || string(b) != log.Tars[id] {
+			t.Errorf("layer %s has %d bytes (%v), told were %d", id, len(b), err, len(log.Tars[id]))
 		}
 	}
-	log.begun = 0
-	if _, err := install(t, s, export(pkgs...), o); err != nil || log.begun != 1 { // the history
-		t.Errorf("of layers that are there %d were told, %v; want one", log.begun, err)
+	log.Begun = 0
+	if _, err := install(t, s, export(pkgs...), o); err != nil || log.Begun != 1 { // the history
+		t.Errorf("of layers that are there %d were told, %v; want one", log.Begun, err)
 	}
 }
 
 // A layer that fails has an end too, and no name.
 func TestTeeFails(t *testing.T) {
 	p := &testPkg{name: "a", files: []testFile{{path: "share/x", text: "x"}, {path: "share/y", text: "y", list: map[string]any{"sha256": strings.Repeat("0", 64)}}}}
-	log := &teeLog{tars: map[v1.Hash]string{}}
-	_, err := install(t, newStore(t), export(p), Options{Channels: []string{newChannel(t, p)}, Tee: log.tee})
-	if err == nil || log.begun != 1 || log.none != 1 || len(log.tars) != 0 {
-		t.Errorf("begun %d, of nothing %d, whole %d, error %v; want one of nothing", log.begun, log.none, len(log.tars), err)
+	log := &condatest.TeeLog{Tars: map[v1.Hash]string{}}
+	_, err := install(t, condatest.NewStore(t), export(p), Options{Channels: []string{newChannel(t, p)}, Tee: log.Tee})
+	if err == nil || log.Begun != 1 || log.None != 1 || len(log.Tars) != 0 {
+		t.Errorf("begun %d, of nothing %d, whole %d, error %v; want one of nothing", log.Begun, log.None, len(log.Tars), err)
 	}
 }

@@ -40,13 +40,13 @@ func main2021(t testing.TB, subdir string) fetcher {
 		unpackTest(t, sub, &index)
 		for _, kind := range []string{"packages", "packages.conda"} {
 			for fn, r := range index[kind] {
-				r.fn, r.Subdir, r.origin = fn, sub, "https://repo.anaconda.com/pkgs/main"
+				r.FileName, r.Subdir, r.origin = fn, sub, "https://repo.anaconda.com/pkgs/main"
 				byName[r.Name] = append(byName[r.Name], r)
 			}
 		}
 	}
 	for _, rs := range byName {
-		slices.SortFunc(rs, func(a, b *record) int { return strings.Compare(a.Subdir+a.fn, b.Subdir+b.fn) })
+		slices.SortFunc(rs, func(a, b *record) int { return strings.Compare(a.Subdir+a.FileName, b.Subdir+b.FileName) })
 	}
 	return func(_ context.Context, names map[string]bool) (out []*record, err error) {
 		for n := range names {

@@ -18,6 +18,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
 	"hpcc/store"
 )
 
@@ -27,7 +29,7 @@ import (
 // files and bytes it read. progress, which may be nil, is told the bytes of each
 // file; calls do not overlap.
 func VerifyCache(ctx context.Context, s *store.Store, progress func(n int64)) (damaged map[string]error, files int, bytes int64, err error) {
-	dir := packageCache(s)
+	dir := layer.Archives(s)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, 0, fmt.Errorf("verifying the packages: %w", err)
@@ -67,7 +69,7 @@ func verifyKept(ctx context.Context, file string) (int64, error) {
 		return 0, err
 	}
 	defer f.Close()
-	in := &ctxReader{ctx, f}
+	in := fetch.Reader(ctx, f)
 	name := filepath.Base(file)
 	if strings.HasPrefix(name, "index-") {
 		k, head, err := checkKept(in)

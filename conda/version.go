@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"hpcc/conda/brief"
 )
 
 // A version is a parsed version number, in conda's order (CEP 33):
@@ -49,7 +51,7 @@ func parseVersion(s string) (version, error) {
 		t = strings.ReplaceAll(t, "-", "_")
 	}
 	if t == "" || len(t) > maxVersion || strings.ContainsFunc(t, notOfVersion) {
-		return v, fmt.Errorf("%q is no version", short(s))
+		return v, fmt.Errorf("%q is no version", brief.Text(s))
 	}
 	epoch, rest, ok := strings.Cut(t, "!")
 	if !ok {
@@ -57,7 +59,7 @@ func parseVersion(s string) (version, error) {
 	}
 	rest, local, hasLocal := strings.Cut(rest, "+")
 	err := errors.New("one \"!\" and one \"+\" at most, digits before the first")
-	if digits(epoch) == len(epoch) && epoch != "" && !strings.ContainsAny(rest, "!") && !strings.ContainsAny(local, "!+") {
+	if brief.Digits(epoch) == len(epoch) && epoch != "" && !strings.ContainsAny(rest, "!") && !strings.ContainsAny(local, "!+") {
 		v.release, err = components(rest)
 		v.release = append([]component{{digitRun(epoch)}}, v.release...)
 		if err == nil && hasLocal {
@@ -65,7 +67,7 @@ func parseVersion(s string) (version, error) {
 		}
 	}
 	if err != nil {
-		return v, fmt.Errorf("%q is no version: %w", short(s), err)
+		return v, fmt.Errorf("%q is no version: %w", brief.Text(s), err)
 	}
 	return v, nil
 }
@@ -94,7 +96,7 @@ func components(s string) ([]component, error) {
 			c = append(c, run{number, ""})
 		}
 		for p != "" {
-			n := digits(p)
+			n := brief.Digits(p)
 			switch {
 			case n > 0:
 				c = append(c, digitRun(p[:n]))
@@ -169,7 +171,7 @@ func (r run) compare(s run) int {
 	if r.kind != s.kind || r.kind == word {
 		return cmp.Or(cmp.Compare(r.kind, s.kind), strings.Compare(r.text, s.text))
 	}
-	return compareNumbers(r.text, s.text)
+	return brief.CompareNumbers(r.text, s.text)
 }
 
 // startsWith tells whether v is w or one of w's line: 1.1.1w and 1.1.1.2 start

@@ -1,7 +1,6 @@
 package conda
 
 import (
-	"context"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -11,14 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/conda/pip"
 	"hpcc/store/wait"
 	"hpcc/store/wait/hostile"
+	"hpcc/testdata/condatest"
 )
-
-// quick is a context whose transfers do not pause for long between attempts.
-func quick(t testing.TB) context.Context {
-	return wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
-}
 
 // TestServerFaults has every kind of transfer meet the faults of servers: for
 // good, which has to end with a reason, and until the server recovers.
@@ -33,10 +29,10 @@ func TestServerFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, index+".zst", zst(b))
+	condatest.Write(t, index+".zst", zst(b))
 	sharded := newChannel(t, &p)
 	shard(t, sharded, map[string]any{"base_url": "", "shards_base_url": "shards/", "created_at": "now"})
-	pip := serveIndex(t, true, simple("x", "1"))
+	wheels := condatest.ServeIndex(t, true, condatest.SimpleWheel("x", "1"))
 	for _, c := range []struct {
 		name, dir, suffix string
 	}{
@@ -53,7 +49,7 @@ func TestServerFaults(t *testing.T) {
 				t.Parallel()
 				files := http.FileServer(http.Dir(c.dir))
 				if c.dir == "" {
-					files = pip.Config.Handler
+					files = wheels.Config.Handler
 				}
 				server := hostile.Serve(files, false)
 				defer server.Close()
@@ -62,19 +58,13 @@ func TestServerFaults(t *testing.T) {
 				ctx := wait.With(t.Context(), wait.Patience{Header: 300 * time.Millisecond, Idle: 300 * time.Millisecond,
 					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); told += line + "\n" }})
 				do := func() error {
-					s := newStore(t)
+					s := condatest.NewStore(t)
 					if c.dir == "" {
-						plan, err := resolvePip(ctx, s, pipRows(t, "x"), pyTarget(nil), pipOptions{Indexes: PipIndexes{URL: server.URL + "/simple/"}})
+						target := pip.Target{Subdir: "linux-64", Python: "3.11.4", Glibc: "2.36", Prefix: "/opt/conda"}
+						o := pip.Options{Indexes: pip.Indexes{URL: server.URL + "/simple/"}}
+						plan, err := pip.Resolve(ctx, s, []pip.Requirement{{Name: "x"}}, target, o)
 						if err == nil {
-							web, werr := newPipWeb(&PipIndexes{URL: server.URL + "/simple/"})
-							if werr != nil {
-								return werr
-							}
-							f, ferr := newPipFetcher(s, web)
-							if ferr != nil {
-								return ferr
-							}
-							_, _, err = f.archive(ctx, plan.picks[0], func(int64) {})
+							_, _, err = plan.Layers(ctx, s, o)
 						}
 						return err
 					}
@@ -119,14 +109,14 @@ func TestServerFaults(t *testing.T) {
 func TestMirrorInTime(t *testing.T) {
 	p := small
 	dir := newChannel(t, &p)
-	bad, good := hostile.Serve(http.FileServer(http.Dir(dir)), false), serve(t, dir, nil)
+	bad, good := hostile.Serve(http.FileServer(http.Dir(dir)), false), condatest.Serve(t, dir, nil)
 	defer bad.Close()
 	bad.Set(hostile.Silent, -1, func(*http.Request) bool { return true })
 	ctx := wait.With(t.Context(), wait.Patience{Header: 200 * time.Millisecond, Backoff: time.Millisecond})
 	o := Options{Channels: []string{bad.URL}, Subdir: "linux-64", Mirrors: [][]string{{bad.URL, good.URL}}}
 	plan, err := Resolve(ctx, read(t, export(&p)), o)
 	if err == nil {
-		_, _, err = plan.Layers(ctx, newStore(t), o)
+		_, _, err = plan.Layers(ctx, condatest.NewStore(t), o)
 	}
 	if err != nil {
 		t.Fatal(err)

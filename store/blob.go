@@ -14,6 +14,8 @@ import (
 	"slices"
 	"time"
 
+	"hpcc/store/gzip"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/types"
@@ -222,7 +224,7 @@ func decoder(r io.Reader, checksums zstd.DOption) (plain io.Reader, done func(),
 	}
 	switch {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
-		z, err := newGunzip(in)
+		z, err := gzip.NewReader(in)
 		return z, func() {}, err
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		// In one goroutine it takes three quarters of the time, for others write

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/store/gzip"
+
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	oci "github.com/google/go-containerregistry/pkg/v1/layout"
@@ -195,7 +197,7 @@ func TestStoreUsesItsDecoder(t *testing.T) {
 		}
 		if rc, ok := r.(readCloser); !ok {
 			t.Errorf("a layer unpacks itself with %T", r)
-		} else if _, ok := rc.Reader.(*gunzip); !ok {
+		} else if _, ok := rc.Reader.(*gzip.Reader); !ok {
 			t.Errorf("a layer unpacks itself with %T", rc.Reader)
 		}
 		if _, err := io.Copy(io.Discard, r); err != nil {

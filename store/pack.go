@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,9 +9,14 @@ import (
 	"hash"
 	"io"
 	"os"
+	"runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/klauspost/compress/zstd"
+
+	"hpcc/store/blocks"
+	"hpcc/store/gzip"
 )
 
 // PutLayer keeps the layer that write writes, an uncompressed tar; mt says how
@@ -63,7 +69,7 @@ func hashOf(h hash.Hash) v1.Hash {
 func packer(w io.Writer, mt types.MediaType) (io.WriteCloser, error) {
 	switch mt {
 	case types.OCILayer, types.DockerLayer:
-		return newGzipWriter(w)
+		return gzip.NewWriter(w)
 	case types.OCILayerZStd:
 		return newZstdWriter(w)
 	case types.OCIUncompressedLayer, types.DockerUncompressedLayer:
@@ -86,3 +92,24 @@ func (c *counter) Write(p []byte) (int, error) {
 	c.n += int64(n)
 	return n, err
 }
+
+// zstdFormat has the size of a frame in bytes: the output depends on it.
+var zstdFormat = blocks.Format{Size: 4 << 20}
+
+// A zstdWriter compresses to independent frames (RFC 8878, section 3.1), which
+// decoders read as one file. An empty layer is one empty frame.
+type zstdWriter struct {
+	*blocks.Writer
+	enc *zstd.Encoder
+}
+
+func newZstdWriter(to io.Writer) (*zstdWriter, error) {
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)), zstd.WithZeroFrames(true))
+	if err != nil {
+		return nil, err
+	}
+	pack := func(b *blocks.Block) { b.Out = enc.EncodeAll(b.In, b.Out[:0]) }
+	return &zstdWriter{zstdFormat.NewWriter(to, pack), enc}, nil
+}
+
+func (z *zstdWriter) Close() error { return cmp.Or(z.Writer.Close(), z.enc.Close()) }

@@ -1,148 +1,151 @@
 package unpack
 
 import (
-	"bytes"
-	"compress/zlib"
-	"encoding/binary"
-	"errors"
+	"archive/tar"
+	"context"
 	"fmt"
 	"io"
+	"os"
+	"path"
+	"strings"
+	"time"
 
-	"github.com/klauspost/compress/zstd"
+	"hpcc/unpack/squashfs"
 )
 
-// SquashFS 4.0 as Linux has it (Documentation/filesystems/squashfs.rst,
-// fs/squashfs/squashfs_fs.h). All numbers are little-endian. A file system is
-//
-//	super block · blocks of files · inodes · directories · fragments · ids · attributes
-//
-// where all but the first two are runs of "metadata blocks": a 16-bit head, then at
-// most 8 KiB that are packed or, by a bit of the head, plain. A reference to
-// metadata is the place of its block below the table's begin, shifted by 16,
-// and the offset in what the block unpacks to.
-
-const (
-	sqMagic     = 0x73717368
-	sqMetaSize  = 8192
-	sqMetaPlain = 1 << 15 // in the head of a metadata block: it is not packed
-	sqPlain     = 1 << 24 // in the size of a block: it is not packed
-	sqNone      = 0xffffffff
-	sqNoTable   = 0xffffffffffffffff
-	sqBlock     = 128 << 10 // what we write, mksquashfs's own
-	sqBlockMax  = 1 << 20
-)
-
-// Kinds of compression. Of lzo, lz4 and xz there is nothing.
-const (
-	sqGzip = 1
-	sqZstd = 6
-)
-
-// Kinds of inodes; those with sqLong added hold wider numbers and attributes.
-const (
-	sqDir, sqFile, sqSymlink, sqBlockDev, sqCharDev, sqFIFO, sqSocket, sqLong = 1, 2, 3, 4, 5, 6, 7, 7
-)
-
-// sqSuper is the super block.
-type sqSuper struct {
-	Magic, Inodes, Time, BlockSize, Fragments uint32
-	Compression, BlockLog, Flags, IDs         uint16
-	Major, Minor                              uint16
-	Root, Bytes                               uint64
-	IDTable, AttrTable, InodeTable            uint64
-	DirTable, FragmentTable, ExportTable      uint64
-}
-
-// sqSuperSize is its length in bytes.
-const sqSuperSize = 96
-
-// sqFlags says what we write: no fragment of files longer than a block,
-// identical short files once.
-const sqFlags = 0x0040
-
-// sqFragment is an entry of the fragment table.
-type sqFragment struct {
-	Start        uint64
-	Size, Unused uint32
-}
-
-// An unsquasher unpacks blocks of one kind.
-type unsquasher struct {
-	zstd *zstd.Decoder
-	zlib io.ReadCloser
-}
-
-func newUnsquasher(kind uint16) (*unsquasher, error) {
-	switch kind {
-	case sqGzip:
-		return &unsquasher{}, nil
-	case sqZstd:
-		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(sqBlockMax), zstd.WithDecoderMaxWindow(8<<20))
-		return &unsquasher{zstd: d}, err
+// SquashFS unpacks a SquashFS file to dir, which must not exist or be empty, as
+// [Image] does an image. When it fails, dir is as it was.
+func SquashFS(ctx context.Context, file, dir string) (Report, error) {
+	var rep Report
+	err := toNewDir(dir, func(root string) error {
+		var err error
+		rep, err = FillSquashFS(ctx, file, root)
+		return err
+	})
+	if err != nil {
+		return Report{}, fmt.Errorf("unpacking %s to %q: %w", file, dir, err)
 	}
-	name, ok := map[uint16]string{2: "lzma", 3: "lzo", 4: "xz", 5: "lz4"}[kind]
-	if !ok {
-		name = fmt.Sprintf("compression %d", kind)
-	}
-	return nil, fmt.Errorf("it is packed with %s, of which hpcc knows nothing; make it again with mksquashfs -comp zstd or -comp gzip", name)
+	return rep, nil
 }
 
-// block unpacks one block, of at most max bytes.
-func (u *unsquasher) block(in []byte, max int) ([]byte, error) {
-	if u.zstd != nil {
-		out, err := u.zstd.DecodeAll(in, make([]byte, 0, max))
-		if err == nil && len(out) > max {
-			err = errTooLong
+// FillSquashFS unpacks a SquashFS file into an empty directory. When it fails,
+// the content of dir is undefined.
+func FillSquashFS(ctx context.Context, file, dir string) (Report, error) {
+	t, err := openTree(dir, NewNotes(dir))
+	if err != nil {
+		return Report{}, err
+	}
+	defer t.close()
+	t.made = map[string]bool{}
+	config, err := eachInSquashFS(ctx, file, t.entry)
+	if err == nil {
+		err = t.finish()
+	}
+	if err == nil && config != nil {
+		err = putConfig(dir, config)
+	}
+	if err == nil {
+		err = t.notes.Save(dir)
+	}
+	return t.rep, err
+}
+
+// SquashFSLayer writes a SquashFS file as a layer, an uncompressed tar. It returns
+// the image's configuration in the file, nil when there is none.
+func SquashFSLayer(ctx context.Context, file string, w io.Writer) (config []byte, err error) {
+	tw := tar.NewWriter(w)
+	config, err = eachInSquashFS(ctx, file, func(h *tar.Header, r io.Reader) error {
+		if isOurs(h.Name) {
+			return nil
 		}
-		return out, err
-	}
-	var err error
-	if u.zlib == nil {
-		u.zlib, err = zlib.NewReader(bytes.NewReader(in))
-	} else {
-		err = u.zlib.(zlib.Resetter).Reset(bytes.NewReader(in), nil)
+		if h.Typeflag == tar.TypeDir {
+			h.Name += "/"
+		}
+		if err := tw.WriteHeader(h); err != nil || h.Typeflag != tar.TypeReg {
+			return err
+		}
+		_, err := io.Copy(tw, r)
+		return err
+	})
+	if err == nil {
+		err = tw.Close()
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
-	out := make([]byte, max+1)
-	n, err := io.ReadFull(u.zlib, out)
-	switch {
-	case err == nil:
-		return nil, errTooLong
-	case errors.Is(err, io.ErrUnexpectedEOF) && n > 0:
-		// Also the end of a truncated stream; a block that is too short is noticed by its user.
-		return out[:n], nil
-	}
-	return nil, err
+	return config, nil
 }
 
-var errTooLong = errors.New("a block unpacks to more than its size")
+// isOurs reports whether a path of a tree is hpcc's own directory or below it.
+func isOurs(name string) bool { return name == configDir || strings.HasPrefix(name, configDir+"/") }
 
-// sqPack appends numbers as they stand on disk.
-func sqPack(b []byte, numbers ...any) []byte {
-	for _, n := range numbers {
-		switch n := n.(type) {
-		case uint16:
-			b = binary.LittleEndian.AppendUint16(b, n)
-		case int16:
-			b = binary.LittleEndian.AppendUint16(b, uint16(n))
-		case uint32:
-			b = binary.LittleEndian.AppendUint32(b, n)
-		case uint64:
-			b = binary.LittleEndian.AppendUint64(b, n)
-		case string:
-			b = append(b, n...)
-		default:
-			panic(fmt.Sprintf("sqPack of %T", n))
+// maxConfig is the longest configuration that is read, in bytes.
+const maxConfig = 4 << 20
+
+// eachInSquashFS calls do for each file but the image's configuration, which it
+// returns. Files that no image can hold are refused.
+func eachInSquashFS(ctx context.Context, file string, do func(*tar.Header, io.Reader) error) (config []byte, err error) {
+	err = squashfs.Walk(ctx, file, func(h *tar.Header, r io.Reader) error {
+		for k := range h.PAXRecords {
+			if strings.HasPrefix(k, xattrRecord+notePrefix) { // notes are made anew
+				delete(h.PAXRecords, k)
+			}
 		}
-	}
-	return b
+		switch {
+		case strings.HasPrefix(path.Base(h.Name), whPrefix):
+			return fmt.Errorf("images cannot hold a file whose name begins with %s, which marks what was removed (image-spec, \"Whiteouts\")", whPrefix)
+		case h.Name != ConfigFile || h.Typeflag != tar.TypeReg:
+			return do(h, r)
+		case h.Size > maxConfig:
+			return fmt.Errorf("the configuration has %d bytes; the most that is read is %d", h.Size, maxConfig)
+		}
+		var err error
+		config, err = io.ReadAll(r)
+		return err
+	})
+	return config, err
 }
 
-// close ends the unpacker.
-func (u *unsquasher) close() {
-	if u.zstd != nil {
-		u.zstd.Close()
+// WriteSquashFS writes the tree in a directory as a SquashFS file to f, with the
+// owners, modes and capabilities that the image has and the tree notes. The
+// same image gives the same bytes: what has no time in the image (the configuration,
+// directories that no layer describes) gets the newest time of a file. f must be empty.
+//
+// mksquashfs is not used: it would need the owners on disk or in a list, and its
+// bytes depend on its version.
+func WriteSquashFS(ctx context.Context, tree string, f io.WriteSeeker) error {
+	if err := writeSquashFS(ctx, tree, f); err != nil {
+		return fmt.Errorf("writing SquashFS: %w", err)
 	}
+	return nil
+}
+
+func writeSquashFS(ctx context.Context, tree string, f io.WriteSeeker) error {
+	fi, err := os.Lstat(tree)
+	if err != nil {
+		return err
+	}
+	notes, err := OpenNotes(tree)
+	if err != nil {
+		return err
+	}
+	top := &tar.Header{Typeflag: tar.TypeDir, Name: ".", ModTime: fi.ModTime()}
+	notes.Describe(top, tree, fi)
+	w, err := squashfs.NewWriter(f, top)
+	if err != nil {
+		return err
+	}
+	err = treeArchive(tree, notes, func(r io.Reader) error {
+		tr := tar.NewReader(r)
+		return eachEntry(ctx, tr, func(h *tar.Header) error {
+			if isOurs(path.Clean(h.Name)) && h.Typeflag != tar.TypeDir {
+				h.ModTime = time.Time{} // it is written with the tree
+			}
+			return w.Add(h, tr)
+		})
+	})
+	if cerr := w.Close(); err == nil {
+		err = cerr
+	}
+	return err
 }

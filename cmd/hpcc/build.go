@@ -87,7 +87,7 @@ func buildImage(c *cli.Context, wanted *attestations, to *deployment) error {
 	if err := checkConda(c); err != nil {
 		return err
 	}
-	if c.String("tag") == "" && !c.Bool("dry-run") && !c.Bool("print-dockerfile") {
+	if c.String("tag") == "" && !c.Bool("dry-run") {
 		return usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(a, " "))
 	}
 	if err := wanted.read(c); err != nil {
@@ -133,9 +133,6 @@ func buildImage(c *cli.Context, wanted *attestations, to *deployment) error {
 		if err := to.prepare(c); err != nil {
 			return err
 		}
-	}
-	if c.Bool("print-dockerfile") {
-		return printDockerfile(c, s, t, o, ps)
 	}
 	var again bytes.Buffer // what was read of a Dockerfile on standard input
 	if o.Context != "-" {

@@ -13,7 +13,7 @@ func commands() []*cli.Command {
 		pullCommand(), pushCommand(), deployCommand(), loginCommand(),
 		imagesCommand(), inspectCommand(), checkCommand(), rmCommand(), gcCommand(),
 		loadCommand(), saveCommand(), unpackCommand(),
-		runCommand(), entryCommand(), ociCommand(), condaCommand(),
+		runCommand(), entryCommand(), ociCommand(),
 		scriptCommand(), submitCommand(), statusCommand(), topCommand(), nodesCommand(), logsCommand(), waitCommand(), cancelCommand(), rerunCommand(), reportCommand(), sitesCommand(), taskCommand(), rayCommand(), hereCommand(),
 		forwardCommand(), attachCommand(), relayCommand(), enterCommand(),
 		doctorCommand(),

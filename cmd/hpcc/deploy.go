@@ -50,7 +50,7 @@ Registries are those of ~/.config/hpcc/creds.yaml, and of ./creds.yaml, which ma
 // deployFlags are those of a build that makes an image for one registry.
 func deployFlags(wanted *attestations) []cli.Flag {
 	return slices.DeleteFunc(buildFlags(wanted), func(f cli.Flag) bool {
-		return slices.Contains([]string{"check", "dry-run", "print-dockerfile", "json"}, f.Names()[0])
+		return slices.Contains([]string{"check", "dry-run", "json"}, f.Names()[0])
 	})
 }
 

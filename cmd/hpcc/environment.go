@@ -17,6 +17,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/conda"
+	"hpcc/conda/pip"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -38,7 +39,6 @@ func condaFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "no-run", Usage: "run nothing: name the post-link scripts of packages, refuse packages of pip that have to be built"},
 		&cli.StringFlag{Name: "lock", Usage: "write what is installed to `FILE`, a conda-lock.yml that --conda takes"},
 		&cli.BoolFlag{Name: "dry-run", Usage: "print what would be fetched for an export, and make no image"},
-		&cli.BoolFlag{Name: "print-dockerfile", Usage: "print a Dockerfile that makes the same of an export with docker or podman, and make no image"},
 		&cli.BoolFlag{Name: "json", Usage: "with --dry-run: one JSON object a line"},
 		&cli.StringFlag{Name: "from", Usage: "put the environment on `IMAGE`; scratch is none, conda (or conda:2.28, for that glibc) is made of the channel's own packages", DefaultText: build.DefaultBase},
 		&cli.StringFlag{Name: "prefix", Usage: "install the environment at `DIR` inside", DefaultText: conda.DefaultPrefix},
@@ -56,7 +56,7 @@ func hasDockerfile(c *cli.Context) bool { return c.String("file") != "" || c.Arg
 // checkConda refuses words that do not go together.
 func checkConda(c *cli.Context) error {
 	if !isConda(c) {
-		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "print-dockerfile", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
+		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) {
 				return usagef("--%s: there is no export", name).hint("name one with --conda FILE")
 			}
@@ -70,12 +70,6 @@ func checkConda(c *cli.Context) error {
 		return usagef("--channel-priority %q: known are strict and flexible", p).hint("leave it out, or write --channel-priority flexible")
 	case c.Bool("dry-run") && c.String("lock") != "":
 		return usagef("--lock and --dry-run: a lock file says what was fetched").hint("leave out one of them")
-	case c.Bool("print-dockerfile") && c.Bool("dry-run"):
-		return usagef("--print-dockerfile and --dry-run: each prints something of its own").hint("leave out one of them")
-	case c.Bool("print-dockerfile") && hasDockerfile(c):
-		return usagef("--print-dockerfile prints the environment alone").hint("leave the Dockerfile and CONTEXT out, and put its lines below what is printed")
-	case c.Bool("print-dockerfile") && len(onlyImages(c)) > 0:
-		return usagef("--print-dockerfile makes no image for --%s", onlyImages(c)[0]).hint("leave out one of them")
 	case c.Bool("no-index") && c.IsSet("index-url"):
 		return usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
 	}
@@ -88,16 +82,6 @@ func checkConda(c *cli.Context) error {
 		return directoryOf(f)
 	}
 	return nil
-}
-
-// onlyImages are the flags in use that say what becomes of an image.
-func onlyImages(c *cli.Context) (out []string) {
-	for _, name := range []string{"output", "provenance", "sbom", "iidfile", "metadata-file", "annotation", "label", "cache-to", "target", "entry"} {
-		if c.IsSet(name) {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 // directoryOf refuses the name of a file in a directory that is not there.
@@ -114,7 +98,7 @@ func condaOptions(c *cli.Context, t *steps, o build.Options) build.CondaOptions 
 	return build.CondaOptions{
 		File: c.String("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
 		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Cuda: c.String("with-cuda"), Python: c.String("python"),
-		Indexes: conda.PipIndexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: o.PlainHTTP},
+		Indexes: pip.Indexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: o.PlainHTTP},
 		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: o.NoCache,
 		Platform: o.Platform, PlainHTTP: o.PlainHTTP, NoRun: c.Bool("no-run"), Progress: t.event, Inputs: o.Inputs,
 	}
@@ -143,36 +127,6 @@ func planConda(c *cli.Context, s *store.Store, t *steps, o build.Options) error 
 	}
 	t.environment(env)
 	return printDownloads(os.Stdout, t, env.Downloads, c.Bool("json"))
-}
-
-// printDockerfile prints one for all platforms of an export.
-func printDockerfile(c *cli.Context, s *store.Store, t *steps, o build.Options, ps []*v1.Platform) error {
-	var planned []*build.Environment
-	var locks []conda.Locked
-	for _, p := range ps {
-		o.Platform = p
-		t.forPlatform(p, len(ps))
-		env, err := build.PlanConda(c.Context, s, condaOptions(c, t, o))
-		if err != nil {
-			return t.failed(withSignal(c.Context, onDisk(err, s.Dir())))
-		}
-		t.environment(env)
-		planned, locks = append(planned, env), append(locks, env.Lock)
-	}
-	text, notes, err := build.CondaDockerfile(planned)
-	if err != nil {
-		return t.failed(withSignal(c.Context, err))
-	}
-	for _, n := range notes {
-		t.note(n)
-	}
-	if c.String("lock") != "" {
-		if err := writeLock(c, t, locks); err != nil {
-			return t.failed(withSignal(c.Context, err))
-		}
-	}
-	_, err = os.Stdout.Write(text)
-	return err
 }
 
 // environment tells what became of the packages of an export.
@@ -285,4 +239,12 @@ func writeLock(c *cli.Context, t *steps, locks []conda.Locked) error {
 		t.note(fmt.Sprintf("%s: the addresses of %d packages had credentials, which are left out: put variables in their place, such as $TOKEN: %s", file, len(hidden), strings.Join(hidden, " ")))
 	}
 	return nil
+}
+
+// dash stands for an empty cell of a table.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
 }

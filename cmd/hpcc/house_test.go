@@ -19,19 +19,28 @@ import (
 
 // floors are the rooms and which of our rooms each may import.
 var floors = map[string][]string{
-	"cmd/hpcc": {"build", "build/attest", "cmd/start/bare", "conda", "envfile", "job", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "store", "store/owndir", "store/wait", "store/wait/hostile", "unpack"},
-	// The program for images, and the start of "hpcc run": see their package comments.
+	"cmd/hpcc":           {"build", "build/attest", "cmd/start/bare", "conda", "conda/pip", "envfile", "job", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "store", "store/owndir", "store/wait", "store/wait/hostile", "unpack", "unpack/squashfs"},
 	"cmd/start":          {"metrics", "runtime", "runtime/foreign", "runtime/process"},
 	"cmd/start/bare":     {"envfile", "runtime", "runtime/devices", "runtime/process", "store/ready"},
-	"build":              {"build/attest", "build/expand", "build/lint", "build/sbom", "build/source", "conda", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/wait", "unpack"},
+	"build":              {"build/attest", "build/expand", "build/lint", "build/sbom", "build/source", "conda", "conda/layer", "conda/pip", "conda/steps", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/wait", "store/wait/hostile", "unpack"},
 	"build/attest":       {"store"},
 	"build/expand":       {},
 	"build/lint":         {"build/expand"},
 	"build/sbom":         {"store"},
 	"build/source":       {"build/sbom", "store", "store/wait", "store/wait/hostile"},
-	"unpack":             {"store"},
-	"conda":              {"store", "store/bounded", "store/wait", "store/wait/hostile"},
-	"store":              {"store/ready", "store/owndir", "store/seal", "store/wait", "store/wait/hostile"},
+	"unpack":             {"store", "unpack/squashfs"},
+	"conda":              {"conda/archive", "conda/brief", "conda/fetch", "conda/layer", "conda/pip", "conda/program", "conda/steps", "store", "store/bounded", "store/wait", "store/wait/hostile", "testdata/condatest"},
+	"store":              {"store/blocks", "store/gzip", "store/owndir", "store/ready", "store/seal", "store/wait", "store/wait/hostile"},
+	"unpack/squashfs":    {},
+	"conda/pip":          {"conda/archive", "conda/brief", "conda/fetch", "conda/layer", "conda/program", "conda/steps", "store", "store/bounded", "store/wait", "store/wait/hostile", "testdata/condatest"},
+	"conda/layer":        {"store"},
+	"conda/fetch":        {"conda/brief", "store/wait", "store/wait/hostile"},
+	"conda/archive":      {"conda/brief"},
+	"conda/program":      {"conda/archive", "conda/brief"},
+	"conda/steps":        {},
+	"conda/brief":        {},
+	"store/gzip":         {"store/blocks"},
+	"store/blocks":       {},
 	"store/ready":        {},
 	"store/owndir":       {},                     // both store and runtime have directories in /tmp and /dev/shm
 	"store/seal":         {},                     // both store and job seal the records that they keep
@@ -76,16 +85,17 @@ type tally struct {
 
 // ceilings are the numbers above the limits, by room. A number at or below its limit is 0 here.
 var ceilings = map[string]tally{
-	"build":          {Exports: 19},
-	"cmd/hpcc":       {Files: 46, Functions: 2, Contexts: 174},
-	"conda":          {Files: 61, Exports: 45},
+	"build":          {Exports: 18},
+	"cmd/hpcc":       {Files: 46, Functions: 2, Contexts: 169},
+	"conda":          {Files: 40, Exports: 32},
 	"job":            {Files: 94, Exports: 159},
 	"metrics":        {Exports: 35},
 	"metrics/report": {Files: 26, Exports: 40},
 	"runtime":        {Exports: 42},
-	"store":          {Files: 31, Exports: 58, Functions: 1},
+	"store":          {Exports: 58},
+	"store/gzip":     {Functions: 1},
 	"store/wait":     {Exports: 21},
-	"unpack":         {Exports: 36},
+	"unpack":         {Exports: 35},
 }
 
 // schedulers are the words that belong into the package of one scheduler, job/NAME.

@@ -12,7 +12,7 @@ import (
 
 	"hpcc/store"
 	"hpcc/store/wait"
-	"hpcc/unpack"
+	"hpcc/unpack/squashfs"
 )
 
 func loadCommand() *cli.Command {
@@ -102,7 +102,7 @@ func spooled(s *store.Store, arg string) (file string, done func(), err error) {
 
 // loadAny loads the images of a file of any kind and returns their names.
 func loadAny(ctx context.Context, s *store.Store, file, name string) ([]string, error) {
-	if !unpack.IsSquashFS(file) {
+	if !squashfs.Is(file) {
 		return s.Load(ctx, file, name)
 	}
 	name, err := loadSquashFS(ctx, s, file, name)

@@ -13,9 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/term"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/term"
 
 	"hpcc/build"
 )

@@ -14,6 +14,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/unpack"
+	"hpcc/unpack/squashfs"
 )
 
 func unpackCommand() *cli.Command {
@@ -66,7 +67,7 @@ func (a *unpackArgs) run(ctx context.Context) error {
 
 // unpackTo unpacks an image by name, or the one in a file or layout.
 func (a *unpackArgs) unpackTo(ctx context.Context, dir string) error {
-	if namesSquashFS(a.source) || (isPath(a.source) && unpack.IsSquashFS(a.source)) {
+	if namesSquashFS(a.source) || (isPath(a.source) && squashfs.Is(a.source)) {
 		if a.platform != nil {
 			return usagef("--platform is for images; a SquashFS file holds one platform").hint("leave it out")
 		}
@@ -149,7 +150,7 @@ func sourceImage(ctx context.Context, storeDir, src string, p *v1.Platform) (v1.
 	// Under a name of its own, and not for long: the user asked for a tree, and
 	// may have an image of the file's name. The blobs go with the next gc.
 	own := fmt.Sprintf("hpcc-unpack-%d", os.Getpid())
-	if unpack.IsSquashFS(src) {
+	if squashfs.Is(src) {
 		_, err = loadSquashFS(ctx, s, src, own)
 	} else {
 		_, err = s.LoadOne(ctx, src, own, p)

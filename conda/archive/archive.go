@@ -1,0 +1,141 @@
+// Package archive reads archives that are not trusted: names cannot leave a directory,
+// and sizes, numbers of entries and zip directories are bounded.
+package archive
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"hpcc/conda/brief"
+)
+
+// MaxFiles bounds the entries of an archive.
+const MaxFiles = 2_000_000
+
+// WalkTar reads one archive within bounds, with names cleaned and checked.
+func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
+	limited := &io.LimitedReader{R: r, N: limit}
+	tooLarge := fmt.Errorf("it unpacks to more than %d bytes", limit)
+	tr := tar.NewReader(limited)
+	sizes := int64(0) // holes of sparse files are not in the archive
+	for n := 0; ; n++ {
+		h, err := tr.Next()
+		if limited.N <= 0 {
+			return tooLarge
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if n >= MaxFiles {
+			return fmt.Errorf("it holds more than %d files", MaxFiles)
+		}
+		if h.Size > limit-sizes {
+			return tooLarge
+		}
+		sizes += h.Size
+		clean, err := CleanPath(h.Name)
+		if err != nil {
+			return fmt.Errorf("entry %q: %w", brief.Text(h.Name), err)
+		}
+		if clean == "." {
+			continue
+		}
+		h.Name = clean
+		if err := fn(h, tr); err != nil {
+			if limited.N <= 0 {
+				return tooLarge
+			}
+			return fmt.Errorf("entry %q: %w", brief.Text(clean), err)
+		}
+	}
+}
+
+// CleanPath refuses paths that lead out of the prefix, or that a terminal
+// would not show as they are.
+func CleanPath(p string) (string, error) {
+	if p == "" || len(p) > 4096 || strings.ContainsFunc(p, func(c rune) bool { return c < ' ' || c == 0x7f }) {
+		return "", errors.New("its name is empty, too long or holds control characters")
+	}
+	c := path.Clean(p)
+	if path.IsAbs(p) || c == ".." || strings.HasPrefix(c, "../") {
+		return "", errors.New("path leaves the prefix")
+	}
+	return c, nil
+}
+
+// Lines are those of a file that are not empty.
+func Lines(b []byte) []string {
+	var out []string
+	for l := range strings.SplitSeq(string(b), "\n") {
+		if l = strings.TrimSpace(l); l != "" {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// ReadAll reads a file that is to be small.
+func ReadAll(r io.Reader, most int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(b)) > most {
+		err = fmt.Errorf("it is larger than %d bytes", most)
+	}
+	return b, err
+}
+
+// A Zip is a zip archive that is open.
+type Zip struct {
+	*zip.Reader
+	*os.File
+}
+
+// OpenZip opens a zip archive whose directory has at most most bytes: archive/zip
+// holds all of it in memory, several times its size, and a file may be nothing else.
+func OpenZip(file string, most int64) (*Zip, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	d := &directoryReader{f: f, left: most + 1<<17} // to find it takes 64 kB and some
+	z, err := zip.NewReader(d, fi.Size())
+	if err != nil {
+		f.Close()
+		if d.left < 0 {
+			err = fmt.Errorf("its directory has more than %d bytes", most)
+		}
+		return nil, err
+	}
+	d.opened = true
+	return &Zip{z, f}, nil
+}
+
+// A directoryReader reads a file, and until it is opened only so much of it.
+type directoryReader struct {
+	f      *os.File
+	left   int64
+	opened bool
+}
+
+func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
+	if d.opened {
+		return d.f.ReadAt(p, off)
+	}
+	if d.left -= int64(len(p)); d.left < 0 {
+		return 0, zip.ErrFormat
+	}
+	return d.f.ReadAt(p, off)
+}

@@ -1,0 +1,173 @@
+package fetch
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"hpcc/store/wait"
+)
+
+// Reader returns a reader of r that fails once ctx has ended.
+func Reader(ctx context.Context, r io.Reader) io.Reader { return &contextReader{ctx, r} }
+
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *contextReader) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return c.r.Read(p)
+}
+
+// ErrUnchanged is a server's word that what the asker has is good.
+var ErrUnchanged = errors.New("not modified")
+
+// Open opens a URL; a missing file is fs.ErrNotExist. pinned says that the caller
+// compares a digest.
+func Open(ctx context.Context, u string, pinned bool) (io.ReadCloser, error) {
+	if strings.HasPrefix(u, "file:") {
+		return openFile(u)
+	}
+	resp, err := Get(ctx, u, nil, pinned)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// Get asks a server for a URL, with the login that the URL has, or netrc's for its
+// host where nobody on the way hears it. pinned says that the caller compares a
+// digest. A missing file is fs.ErrNotExist; one that conditions in the header
+// leave as it is, ErrUnchanged.
+func Get(ctx context.Context, u string, header http.Header, pinned bool) (*http.Response, error) {
+	logins, err := readNetrc()
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Hide(u), Plain(err))
+	}
+	if header != nil {
+		req.Header = header.Clone()
+	}
+	req.Header.Set("User-Agent", "hpcc")
+	if login := logins[req.URL.Hostname()]; login != nil && req.URL.User == nil && unheard(req.URL) {
+		password, _ := login.Password()
+		req.SetBasicAuth(login.Username(), password)
+	}
+	resp, err := wait.Get(nil, req, pinned)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Hide(u), Plain(err))
+	}
+	switch c := resp.StatusCode; {
+	case c == http.StatusOK:
+		return resp, nil
+	case c == http.StatusNotModified:
+		resp.Body.Close()
+		return nil, ErrUnchanged
+	case c == http.StatusNotFound || c == http.StatusForbidden:
+		err := refusal(u, resp)
+		return nil, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+	case c == http.StatusUnauthorized:
+		return nil, fmt.Errorf("%w; a login for the host can stand in ~/.netrc or in the channel's URL", refusal(u, resp))
+	}
+	return nil, refusal(u, resp)
+}
+
+// refusal is the error of an answer that is not what was asked for, which it closes.
+func refusal(u string, resp *http.Response) error {
+	resp.Body.Close()
+	return fmt.Errorf("%s: the server answers %d %s", Hide(u), resp.StatusCode, http.StatusText(resp.StatusCode))
+}
+
+// unheard says whether nobody on the way hears what is said to a server.
+func unheard(u *url.URL) bool {
+	ip := net.ParseIP(u.Hostname())
+	return u.Scheme == "https" || u.Hostname() == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// maxNetrc bounds the file of logins, in bytes.
+const maxNetrc = 1 << 20
+
+// readNetrc reads the file that NETRC names, else ~/.netrc. Without one there
+// are no logins.
+func readNetrc() (map[string]*url.Userinfo, error) {
+	name := os.Getenv("NETRC")
+	if name == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, nil
+		}
+		name = filepath.Join(home, ".netrc")
+	}
+	f, err := wait.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the logins: %w", err)
+	}
+	defer f.Close()
+	return parseNetrc(f), nil
+}
+
+// parseNetrc reads "machine HOST login USER password WORD" and "default"; what
+// it does not know it passes over, as other readers do.
+func parseNetrc(r io.Reader) map[string]*url.Userinfo {
+	out := map[string]*url.Userinfo{}
+	host, user, password, open := "", "", "", false
+	done := func() {
+		if _, twice := out[host]; open && !twice && (user != "" || password != "") {
+			out[host] = url.UserPassword(user, password)
+		}
+		host, user, password = "", "", ""
+	}
+	key, macro := "", false
+	sc := bufio.NewScanner(io.LimitReader(r, maxNetrc))
+	for sc.Scan() {
+		line := strings.TrimSpace(sc.Text())
+		if macro = macro && line != ""; macro || strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, word := range strings.Fields(line) {
+			switch {
+			case key == "machine":
+				host, open = word, true
+			case key == "login":
+				user = word
+			case key == "password":
+				password = strings.Trim(word, `"`)
+			case key == "account":
+			case word == "machine" || word == "default":
+				done()
+				open = word == "default"
+			}
+			if key != "" {
+				key = ""
+				continue
+			}
+			switch word {
+			case "machine", "login", "password", "account":
+				key = word
+			case "macdef":
+				macro = true
+			}
+		}
+	}
+	done()
+	return out
+}

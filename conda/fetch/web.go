@@ -1,0 +1,127 @@
+package fetch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+
+	"hpcc/store/wait"
+)
+
+// A Web asks servers for pages and archives. Logins are those of the addresses
+// that it was made for, and of netrc. They go to their own hosts and into no message.
+type Web struct {
+	client http.Client
+	logins map[string]*url.Userinfo // by host:port
+	netrc  map[string]*url.Userinfo // by host name; "" is any other host
+	plain  bool
+}
+
+// NewWeb returns a Web that sends the logins in the given addresses to their hosts.
+// With plainHTTP servers without TLS are asked too; those of this machine always are.
+func NewWeb(addresses []string, plainHTTP bool) (*Web, error) {
+	w := &Web{logins: map[string]*url.Userinfo{}, plain: plainHTTP}
+	w.client.Transport = wait.Transport{}
+	w.client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
+		if len(via) >= 10 {
+			return errors.New("more than 10 redirections")
+		}
+		return w.allowed(req.URL)
+	}
+	for _, s := range addresses {
+		if u, err := url.Parse(s); err == nil && u.User != nil {
+			w.logins[u.Host] = u.User
+		}
+	}
+	var err error
+	w.netrc, err = readNetrc()
+	return w, err
+}
+
+// allowed refuses what is not HTTPS, but for this machine or where it is asked for.
+func (w *Web) allowed(u *url.URL) error {
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("%s is no address of a web server", Hide(u.String()))
+	case !w.plain && !unheard(u):
+		return fmt.Errorf("%s has no TLS, so that anyone on the way could change what comes; name the https address, or allow plain HTTP", Hide(u.String()))
+	}
+	return nil
+}
+
+// A answer is what came from an address.
+type answer struct {
+	io.ReadCloser
+	URL  *url.URL // after redirections
+	Kind string   // the content type
+}
+
+// Get asks for an address. What is not there is fs.ErrNotExist. pinned says that
+// the caller compares a digest.
+func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*answer, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address: %w", Plain(err))
+	}
+	if u.Scheme == "file" {
+		f, err := openFile(address)
+		if err != nil {
+			return nil, err
+		}
+		return &answer{ReadCloser: f, URL: u}, nil
+	}
+	if err := w.allowed(u); err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Hide(u.String()), Plain(err))
+	}
+	req.URL.User = nil
+	if login := w.login(u); login != nil {
+		password, _ := login.Password()
+		req.SetBasicAuth(login.Username(), password)
+	}
+	req.Header.Set("User-Agent", "hpcc")
+	if accept == "" {
+		accept = "*/*"
+		req.Header.Set("Accept-Encoding", "identity") // an archive as it is
+	}
+	req.Header.Set("Accept", accept)
+	resp, err := wait.Get(&w.client, req, pinned)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", Hide(u.String()), Plain(err))
+	}
+	switch c := resp.StatusCode; {
+	case c == http.StatusOK:
+		return &answer{resp.Body, resp.Request.URL, resp.Header.Get("Content-Type")}, nil
+	case c == http.StatusNotFound || c == http.StatusGone:
+		err := refusal(u.String(), resp)
+		return nil, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+	case c == http.StatusUnauthorized || c == http.StatusForbidden:
+		return nil, fmt.Errorf("%w; a login for the host can stand in ~/.netrc", refusal(u.String(), resp))
+	}
+	return nil, refusal(u.String(), resp)
+}
+
+// login finds the login for an address: its own, its index's, or netrc's where
+// nobody on the way hears it.
+func (w *Web) login(u *url.URL) *url.Userinfo {
+	if u.User != nil {
+		return u.User
+	}
+	if l := w.logins[u.Host]; l != nil {
+		return l
+	}
+	if !unheard(u) {
+		return nil
+	}
+	if l := w.netrc[u.Hostname()]; l != nil {
+		return l
+	}
+	return w.netrc[""]
+}

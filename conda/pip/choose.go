@@ -1,0 +1,197 @@
+package pip
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"hpcc/conda/brief"
+)
+
+// sourceRank is that of sources: they come after all wheels of a version.
+const sourceRank = math.MaxInt
+
+// rank is that of the wheel's best tag; 0 when the target can use none.
+func (r *resolver) rank(w *wheelName) int {
+	best := 0
+	for _, tag := range w.tags {
+		if n := r.ranks[tag]; n > 0 && (best == 0 || n < best) {
+			best = n
+		}
+	}
+	return best
+}
+
+// take keeps what the indexes have of a distribution, and sees what of it the
+// target can use.
+func (r *resolver) take(name string, list []indexFile) {
+	for i := range list {
+		f := &list[i]
+		f.fits = pythonFits(f.python, r.target.Python)
+		if f.rank = sourceRank; f.wheel != nil {
+			f.rank = r.rank(f.wheel)
+		}
+	}
+	r.files[name] = list
+}
+
+// candidates are what fulfils all wants, the best first: one file of each
+// version.
+func (r *resolver) candidates(name string, wants []demand) ([]*pick, error) {
+	if p := r.provided[name]; p != nil {
+		return slices.DeleteFunc([]*pick{p}, func(p *pick) bool { return !fulfils(p.version, wants) }), nil
+	}
+	if list := r.direct[name]; list != nil {
+		return slices.DeleteFunc(slices.Clone(list), func(p *pick) bool { return !fulfils(p.version, wants) }), nil
+	}
+	if _, ok := r.files[name]; !ok {
+		list, err := r.index.files(r.ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		r.take(name, list)
+	}
+	exact := slices.ContainsFunc(wants, func(w demand) bool { return w.spec.exact() })
+	pre := slices.ContainsFunc(wants, func(w demand) bool { return w.spec.pre() })
+	var finals, pres []*pick
+	for i := range r.files[name] {
+		f := &r.files[name][i]
+		if !fulfils(f.version, wants) || r.fault(f, wants) != "" || (f.yanked && !exact) {
+			continue
+		}
+		p := (&pick{name: name, version: f.version, file: f, rank: f.rank}).demand(wants)
+		if f.version.isPre() && !pre {
+			pres = append(pres, p)
+		} else {
+			finals = append(finals, p)
+		}
+	}
+	if finals == nil {
+		finals = pres // a distribution may have nothing else
+	}
+	slices.SortStableFunc(finals, func(a, b *pick) int {
+		return cmp.Or(b.version.compare(a.version), cmp.Compare(a.rank, b.rank), b.file.wheel.compareBuild(a.file.wheel))
+	})
+	return slices.CompactFunc(finals, func(a, b *pick) bool { return a.version.compare(b.version) == 0 }), nil
+}
+
+func fulfils(v pyVersion, wants []demand) bool {
+	return !slices.ContainsFunc(wants, func(w demand) bool { return !w.spec.match(v) })
+}
+
+// fault says why a file that has a wanted version cannot be used; "" when it can.
+func (r *resolver) fault(f *indexFile, wants []demand) string {
+	switch {
+	case f.wheel == nil && r.options.Build == nil:
+		return "sources"
+	case f.rank == 0:
+		return strings.TrimSuffix(strings.TrimPrefix(f.name, strings.Join(strings.SplitN(f.name, "-", 3)[:2], "-")+"-"), ".whl")
+	}
+	if !f.fits {
+		return "needs python " + f.python
+	}
+	for _, w := range wants {
+		if len(w.Hashes) > 0 && !agree(f.hashes, w.Hashes) {
+			return "another digest than " + brief.List(w.Hashes)
+		}
+	}
+	return ""
+}
+
+// agree says whether no digest that both lists have the kind of speaks against
+// the file being one of the allowed.
+func agree(has, allowed []string) bool {
+	kind := func(h string) string { k, _, _ := strings.Cut(h, ":"); return k }
+	same := false
+	for _, h := range has {
+		for _, a := range allowed {
+			if same = same || kind(a) == kind(h); a == h {
+				return true
+			}
+		}
+	}
+	return !same
+}
+
+// reason says why nothing fulfils the wants, and the Dockerfile line that helps
+// where there are sources.
+func (r *resolver) reason(name string, wants []demand) (why, run string) {
+	if p := r.provided[name]; p != nil {
+		return fmt.Sprintf("conda's package %s brings %s %s; take one of the two rows out", p.by, name, p.version), ""
+	}
+	if list := r.direct[name]; list != nil {
+		return fmt.Sprintf("a row names the file %s", list[0].file.name), ""
+	}
+	files := r.files[name]
+	if len(files) == 0 {
+		var places []string
+		for _, x := range r.index.all() {
+			places = append(places, shown(x))
+		}
+		if len(places) == 0 {
+			return fmt.Sprintf("there is no place to look for %s: no index is to be asked; name a directory of wheels with --wheel-dir", name), ""
+		}
+		return fmt.Sprintf("there is no package %s in %s", name, strings.Join(places, ", ")), ""
+	}
+	var versions, faults []string
+	sources, yanked := "", ""
+	for i := range files {
+		f := &files[i]
+		versions = append(versions, f.version.String())
+		switch fault := r.fault(f, wants); {
+		case !fulfils(f.version, wants):
+		case fault == "sources":
+			sources = f.version.String()
+		case fault == "" && f.yanked:
+			yanked = f.version.String() + ": " + brief.Text(f.reason)
+		default:
+			faults = append(faults, fault)
+		}
+	}
+	switch {
+	case len(faults) > 0:
+		why = fmt.Sprintf("no wheel fits: the environment is %s, there are %s", r.target.describe(), brief.List(faults))
+	case sources != "":
+		why = "there are only sources, which have to be built" + r.because()
+	case yanked != "":
+		why = "what fits was taken back by its authors (" + yanked + "); write == to have it all the same"
+	default:
+		return "there are the versions " + brief.Near(versions, wants[0].spec.near()) + localHint(wants, files), ""
+	}
+	if sources != "" {
+		run = r.target.run(name + "==" + sources)
+	}
+	return why, run
+}
+
+// because is why sources are not built.
+func (r *resolver) because() string {
+	if r.options.NoBuild == "" {
+		return ""
+	}
+	return "; they are not: " + r.options.NoBuild
+}
+
+// near is a version of the specifier, to list others around it.
+func (s specifier) near() string {
+	for _, c := range s {
+		if c.v.release != nil {
+			return c.v.String()
+		}
+	}
+	return ""
+}
+
+// localHint explains versions such as 2.1.2+cu118, which other indexes have.
+func localHint(wants []demand, files []indexFile) string {
+	for _, w := range wants {
+		for _, c := range w.spec {
+			if c.v.local != nil && slices.ContainsFunc(files, func(f indexFile) bool { return f.version.compare(c.v.public()) == 0 }) {
+				return fmt.Sprintf("; +%s marks a build of another index, which --extra-index-url names", strings.Join(c.v.local, "."))
+			}
+		}
+	}
+	return ""
+}

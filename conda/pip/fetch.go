@@ -1,0 +1,218 @@
+package pip
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+	"hpcc/conda/layer"
+	"hpcc/store"
+)
+
+// A fetcher brings wheels into the store's cache of packages.
+type fetcher struct {
+	store *store.Store
+	dir   string
+	web   *fetch.Web
+	metas map[string]*distMeta // by the file's address
+
+	builder *builder // nil: there are no sources
+}
+
+func newFetcher(s *store.Store, web *fetch.Web) (*fetcher, error) {
+	f := &fetcher{store: s, dir: layer.Archives(s), web: web, metas: map[string]*distMeta{}}
+	return f, os.MkdirAll(f.dir, 0o755)
+}
+
+// sha256 is the digest that the index or the only --hash of a row demands; ""
+// when there is none.
+func (p *pick) sha256() string {
+	for _, h := range p.file.hashes {
+		if sum, ok := strings.CutPrefix(h, "sha256:"); ok {
+			return sum
+		}
+	}
+	if len(p.hashes) == 1 {
+		if sum, ok := strings.CutPrefix(p.hashes[0], "sha256:"); ok {
+			return sum
+		}
+	}
+	return ""
+}
+
+// record is the wheel as one of the archives to fetch.
+func (p *pick) record() *fetch.File {
+	return &fetch.File{FileName: p.file.name, URL: p.file.url, SHA256: p.sha256(), Size: p.file.size}
+}
+
+// archive brings a wheel or sources into the cache, verified.
+func (f *fetcher) archive(ctx context.Context, p *pick, add func(n int64)) (string, *fetch.File, error) {
+	r := p.record()
+	name, ok := r.Cached(f.dir)
+	if !ok {
+		tmp, err := f.store.TempDir()
+		if err != nil {
+			return "", nil, err
+		}
+		defer store.RemoveAll(tmp)
+		src, err := f.web.Get(ctx, p.file.url, "", r.SHA256 != "")
+		if err != nil {
+			return "", nil, fmt.Errorf("fetching %s: %w", p.file.name, err)
+		}
+		defer src.Close()
+		if name, err = r.Keep(ctx, src, f.dir, tmp, add); err != nil {
+			return "", nil, fmt.Errorf("fetching %s: %w", fetch.Hide(r.URL), fetch.Plain(err))
+		}
+	} else {
+		add(r.Size)
+	}
+	if err := checkHashes(name, p, "sha256:"+r.SHA256); err != nil {
+		return "", nil, fmt.Errorf("fetching %s: %w", fetch.Hide(p.file.url), err)
+	}
+	return name, r, nil
+}
+
+// checkHashes holds a file, whose sha256 is known, to the index's digests, which
+// all have to be right, and the list's, of which one has to.
+func checkHashes(name string, p *pick, known string) error {
+	other := func(h string) bool { return h != known }
+	if !slices.ContainsFunc(p.file.hashes, other) && (len(p.hashes) == 0 || slices.Contains(p.hashes, known)) {
+		return nil
+	}
+	sums := map[string]hash.Hash{}
+	for _, h := range slices.Concat(p.file.hashes, p.hashes) {
+		alg, _, _ := strings.Cut(h, ":")
+		sums[alg] = newHash(alg)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var to []io.Writer
+	for _, h := range sums {
+		to = append(to, h)
+	}
+	if _, err := io.Copy(io.MultiWriter(to...), f); err != nil {
+		return err
+	}
+	is := func(h string) bool {
+		alg, sum, _ := strings.Cut(h, ":")
+		return hex.EncodeToString(sums[alg].Sum(nil)) == sum
+	}
+	for _, h := range p.file.hashes {
+		if !is(h) {
+			return fmt.Errorf("its digest is not %s, which the index names", h)
+		}
+	}
+	if len(p.hashes) > 0 && !slices.ContainsFunc(p.hashes, is) {
+		return fmt.Errorf("its digest is none of the list's: %s", brief.List(p.hashes))
+	}
+	return nil
+}
+
+func newHash(alg string) hash.Hash {
+	switch alg {
+	case "md5":
+		return md5.New()
+	case "sha1":
+		return sha1.New()
+	case "sha224":
+		return sha256.New224()
+	case "sha384":
+		return sha512.New384()
+	case "sha512":
+		return sha512.New()
+	}
+	return sha256.New()
+}
+
+// metadata reads what a wheel needs: from the file that the index has beside it
+// (PEP 658), else from the wheel. Sources have to be built for it, unless they say it.
+func (f *fetcher) metadata(ctx context.Context, p *pick) (*distMeta, error) {
+	if m := f.metas[p.address()]; m != nil {
+		return m, nil
+	}
+	var b []byte
+	var m *distMeta
+	var err error
+	switch {
+	case p.file.wheel == nil:
+		if m, err = f.builder.metadata(ctx, p); err != nil {
+			return nil, err
+		}
+	case p.file.metadata != "":
+		b, err = f.besides(ctx, p.file)
+	default:
+		b, err = f.inside(ctx, p)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading what %s needs: %w", p.file.name, err)
+	}
+	if m == nil {
+		m, err = parseDistMeta(b)
+	}
+	if err == nil && !m.of(p) {
+		err = fmt.Errorf("reading METADATA: it is of %s %s", m.name, m.version)
+	}
+	if err != nil {
+		return nil, &badMetadata{p.file.name, err}
+	}
+	f.metas[p.address()] = m
+	return m, nil
+}
+
+// A badMetadata is a wheel that came as its index has it, and says nothing that
+// can be read of what it needs.
+type badMetadata struct {
+	file string
+	err  error
+}
+
+func (e *badMetadata) Error() string { return e.file + " cannot be used: " + e.err.Error() }
+func (e *badMetadata) Unwrap() error { return e.err }
+
+func (f *fetcher) besides(ctx context.Context, file *indexFile) ([]byte, error) {
+	a, err := f.web.Get(ctx, file.url+".metadata", "", false)
+	if err != nil {
+		return nil, err
+	}
+	defer a.Close()
+	b, err := archive.ReadAll(a, maxMetadata)
+	if err != nil {
+		return nil, err
+	}
+	if alg, sum, ok := strings.Cut(file.metadata, ":"); ok {
+		h := newHash(alg)
+		h.Write(b)
+		if got := hex.EncodeToString(h.Sum(nil)); got != sum {
+			return nil, fmt.Errorf("the %s of its metadata is %s, the index says %s", alg, got, sum)
+		}
+	}
+	return b, nil
+}
+
+func (f *fetcher) inside(ctx context.Context, p *pick) ([]byte, error) {
+	name, _, err := f.archive(ctx, p, func(int64) {})
+	if err != nil {
+		return nil, err
+	}
+	w, files, err := openArchive(name, p.file.wheel)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Close()
+	return w.small(files, "METADATA", maxMetadata)
+}

@@ -1,0 +1,77 @@
+package pip
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/store"
+	"hpcc/testdata/condatest"
+)
+
+// Layers of wheels are taken again where nothing of what they depend on changed, and are
+// what a new store would give.
+func TestMadeBefore(t *testing.T) {
+	other := condatest.Wheel{Name: "other", Version: "1", Files: []condatest.WheelFile{{Name: "other.py", Text: "x = 1\n"}, {Name: "demo/__init__.py", Text: "other's\n"}}}
+	dir := condatest.WheelDir(t, condatest.DemoWheel, other)
+	made := func(s *store.Store, rows string, target Target, change func(o *Options)) (digests string, made int) {
+		t.Helper()
+		log := &condatest.TeeLog{Tars: map[v1.Hash]string{}}
+		o := fromDir(dir)
+		o.PackageLayers, o.Tee = true, log.Tee
+		if change != nil {
+			change(&o)
+		}
+		plan, err := Resolve(t.Context(), s, readRows(t, rows), target, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		layers, _, err := plan.Layers(t.Context(), s, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return condatest.LayerDigests(t, layers), log.Begun
+	}
+	s, both := condatest.NewStore(t), "demo-pkg\nother\n"
+	first, n := made(s, both, pyTarget(nil), nil)
+	if n != 2 {
+		t.Fatalf("%d layers were made; want 2", n)
+	}
+	for _, c := range []struct {
+		name   string
+		rows   string
+		target Target
+		change func(o *Options)
+		made   int
+		same   bool // as the first
+	}{
+		{"again", both, pyTarget(nil), nil, 0, true},
+		{"another order", "other\ndemo-pkg\n", pyTarget(nil), nil, 0, true},
+		{"anew", both, pyTarget(nil), func(o *Options) { o.NoCache = true }, 2, true},
+		{"without the one that took a path", "demo-pkg\n", pyTarget(nil), nil, 1, false},
+		{"another prefix", both, pyTarget(func(t *Target) { t.Prefix = "/srv/env" }), nil, 2, false},
+		{"another python", both, pyTarget(func(t *Target) { t.Python = "3.12.1" }), nil, 2, false},
+		{"another place", both, pyTarget(func(t *Target) { t.SitePackages = "lib/site" }), nil, 2, false},
+		{"by its address", "demo-pkg @ file://" + dir + "/" + condatest.DemoWheel.File() + "\nother\n", pyTarget(nil), nil, 0, true},
+	} {
+		got, n := made(s, c.rows, c.target, c.change)
+		if n != c.made || (got == first) != c.same {
+			t.Errorf("%s: %d layers were made, the same as at first: %v; want %d, %v", c.name, n, got == first, c.made, c.same)
+		}
+		if want, _ := made(condatest.NewStore(t), c.rows, c.target, c.change); got != want {
+			t.Errorf("%s: the layers are\n%s; in a new store\n%s", c.name, got, want)
+		}
+	}
+	// Another wheel of the same name and version.
+	changed := condatest.DemoWheel
+	changed.Files = slices.Clone(condatest.DemoWheel.Files)
+	changed.Files[0].Text = "changed\n"
+	if err := os.WriteFile(dir+"/"+changed.File(), changed.Bytes(t), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got, n := made(s, both, pyTarget(nil), nil); n != 1 || got == first {
+		t.Errorf("of a wheel that was changed %d layers were made, the same as at first: %v", n, got == first)
+	}
+}

@@ -1,0 +1,278 @@
+package pip
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"hpcc/conda/brief"
+)
+
+// A marker is the condition of a requirement (PEP 508): a comparison, or two
+// markers with "and" or "or" between.
+type marker struct {
+	op          string // "and", "or", or a comparison's
+	a, b        *marker
+	left, right operand
+}
+
+// An operand is a variable of the environment, or a text in quotes.
+type operand struct {
+	text     string
+	variable bool
+}
+
+// markerNames are the variables; setuptools' old names go with the new ones.
+var markerNames = map[string]string{
+	"os_name": "", "sys_platform": "", "platform_machine": "", "platform_python_implementation": "", "platform_release": "",
+	"platform_system": "", "platform_version": "", "python_version": "", "python_full_version": "", "implementation_name": "",
+	"implementation_version": "", "extra": "",
+	"os.name": "os_name", "sys.platform": "sys_platform", "platform.version": "platform_version", "platform.machine": "platform_machine",
+	"platform.python_implementation": "platform_python_implementation", "python_implementation": "platform_python_implementation",
+}
+
+// maxMarker bounds how deep parentheses stand in each other.
+const maxMarker = 64
+
+// parseMarker reads a whole marker.
+func parseMarker(s string) (*marker, error) {
+	p := &markerParser{rest: s}
+	m, err := p.or(0)
+	if err == nil && p.skip() != "" {
+		err = fmt.Errorf("%q is more than a condition", brief.Text(p.rest))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("condition %q: %w", brief.Text(strings.TrimSpace(s)), err)
+	}
+	return m, nil
+}
+
+type markerParser struct{ rest string }
+
+// skip passes blanks over and gives what follows.
+func (p *markerParser) skip() string {
+	p.rest = strings.TrimLeft(p.rest, " \t")
+	return p.rest
+}
+
+// word takes a keyword that stands alone.
+func (p *markerParser) word(w string) bool {
+	rest, ok := strings.CutPrefix(p.skip(), w)
+	if !ok || (rest != "" && isWord(rest[0])) {
+		return false
+	}
+	p.rest = rest
+	return true
+}
+
+func isWord(c byte) bool {
+	return c == '_' || c == '.' || ('0' <= c && c <= '9') || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z')
+}
+
+func (p *markerParser) or(depth int) (*marker, error) {
+	m, err := p.and(depth)
+	for err == nil && p.word("or") {
+		n := &marker{op: "or", a: m}
+		n.b, err = p.and(depth)
+		m = n
+	}
+	return m, err
+}
+
+func (p *markerParser) and(depth int) (*marker, error) {
+	m, err := p.one(depth)
+	for err == nil && p.word("and") {
+		n := &marker{op: "and", a: m}
+		n.b, err = p.one(depth)
+		m = n
+	}
+	return m, err
+}
+
+func (p *markerParser) one(depth int) (m *marker, err error) {
+	if rest, ok := strings.CutPrefix(p.skip(), "("); ok {
+		if depth++; depth > maxMarker {
+			return nil, errors.New("too many parentheses in each other")
+		}
+		p.rest = rest
+		if m, err = p.or(depth); err != nil {
+			return nil, err
+		}
+		if rest, ok = strings.CutPrefix(p.skip(), ")"); !ok {
+			return nil, errors.New("a parenthesis is not closed")
+		}
+		p.rest = rest
+		return m, nil
+	}
+	m = &marker{}
+	if m.left, err = p.operand(); err != nil {
+		return nil, err
+	}
+	if m.op, err = p.comparison(); err != nil {
+		return nil, err
+	}
+	if m.right, err = p.operand(); err != nil {
+		return nil, err
+	}
+	if !m.left.variable && !m.right.variable {
+		return nil, errors.New("it compares two texts")
+	}
+	return m, nil
+}
+
+func (p *markerParser) comparison() (string, error) {
+	s := p.skip()
+	for _, op := range []string{"===", "==", "!=", "~=", "<=", ">=", "<", ">"} {
+		if rest, ok := strings.CutPrefix(s, op); ok {
+			p.rest = rest
+			return op, nil
+		}
+	}
+	if p.word("in") {
+		return "in", nil
+	}
+	if p.word("not") && p.word("in") {
+		return "not in", nil
+	}
+	return "", fmt.Errorf("no comparison where %q stands", brief.Text(s))
+}
+
+func (p *markerParser) operand() (operand, error) {
+	s := p.skip()
+	if s == "" {
+		return operand{}, errors.New("it ends in the middle")
+	}
+	if s[0] == '"' || s[0] == '\'' {
+		text, rest, ok := strings.Cut(s[1:], s[:1])
+		if !ok {
+			return operand{}, errors.New("a quote is not closed")
+		}
+		p.rest = rest
+		return operand{text: text}, nil
+	}
+	n := 0
+	for n < len(s) && isWord(s[n]) {
+		n++
+	}
+	name := s[:n]
+	newer, ok := markerNames[name]
+	if !ok {
+		return operand{}, fmt.Errorf("%q is none of its variables", brief.Text(name))
+	}
+	if newer != "" {
+		name = newer
+	}
+	p.rest = s[n:]
+	return operand{text: name, variable: true}, nil
+}
+
+// A verdict is what a marker says where not all of its variables are known.
+type verdict int
+
+const (
+	unknown verdict = iota
+	yes
+	no
+)
+
+// decide evaluates the marker for no extra, as far as the variables that are
+// known decide it.
+func (m *marker) decide(known map[string]string) verdict {
+	if m.op == "and" || m.op == "or" {
+		a, b, enough := m.a.decide(known), m.b.decide(known), no
+		if m.op == "or" {
+			enough = yes
+		}
+		switch {
+		case a == enough || b == enough:
+			return enough
+		case a == unknown || b == unknown:
+			return unknown
+		}
+		return a
+	}
+	for _, o := range []operand{m.left, m.right} {
+		if _, ok := known[o.text]; o.variable && !ok && o.text != "extra" {
+			return unknown
+		}
+	}
+	if m.holds(known, "") {
+		return yes
+	}
+	return no
+}
+
+// pythonMachine is what Python calls the processors of conda's platforms.
+var pythonMachine = map[string]string{"64": "x86_64", "32": "i686", "aarch64": "aarch64", "arm64": "arm64", "ppc64le": "ppc64le", "s390x": "s390x", "riscv64": "riscv64"}
+
+// markerValues are the variables that the platform decides. Those of python
+// depend on which is chosen, and some only the running kernel knows.
+func markerValues(subdir string) map[string]string {
+	system, machine, _ := strings.Cut(subdir, "-")
+	v := map[string]string{"os_name": "posix", "sys_platform": "linux", "platform_system": "Linux", "platform_machine": pythonMachine[machine],
+		"implementation_name": "cpython", "platform_python_implementation": "CPython"}
+	switch system {
+	case "osx":
+		v["sys_platform"], v["platform_system"] = "darwin", "Darwin"
+	case "win":
+		v["os_name"], v["sys_platform"], v["platform_system"] = "nt", "win32", "Windows"
+	}
+	return v
+}
+
+// holds evaluates the marker in an environment, for one extra; "" is none. No
+// marker holds always.
+func (m *marker) holds(env map[string]string, extra string) bool {
+	switch {
+	case m == nil:
+		return true
+	case m.op == "and":
+		return m.a.holds(env, extra) && m.b.holds(env, extra)
+	case m.op == "or":
+		return m.a.holds(env, extra) || m.b.holds(env, extra)
+	}
+	value := func(o operand) string {
+		switch {
+		case o.variable && o.text == "extra":
+			return extra
+		case o.variable:
+			return env[o.text]
+		}
+		return o.text
+	}
+	l, r := value(m.left), value(m.right)
+	if (m.left.variable && m.left.text == "extra") || (m.right.variable && m.right.text == "extra") {
+		l, r = NormalName(l), NormalName(r)
+	}
+	return compareMarker(l, m.op, r)
+}
+
+// compareMarker compares as versions where the right side makes a specifier,
+// else as texts.
+func compareMarker(l, op, r string) bool {
+	switch op {
+	case "in":
+		return strings.Contains(r, l)
+	case "not in":
+		return !strings.Contains(r, l)
+	}
+	if spec, err := parseSpecifier(op + r); err == nil && len(spec) == 1 && op != "===" {
+		v, err := parseVersion(l)
+		return err == nil && spec.match(v)
+	}
+	switch c := strings.Compare(l, r); op {
+	case "==", "===":
+		return c == 0
+	case "!=":
+		return c != 0
+	case "<=":
+		return c <= 0
+	case ">=":
+		return c >= 0
+	case "<":
+		return c < 0
+	case ">":
+		return c > 0
+	}
+	return false // ~= of what is no version
+}

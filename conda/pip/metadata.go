@@ -1,0 +1,102 @@
+package pip
+
+import (
+	"fmt"
+	"strings"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+)
+
+// A distMeta is what a distribution's METADATA says (core metadata).
+type distMeta struct {
+	name     string
+	version  pyVersion
+	requires []dependencyRow
+	python   string   // Requires-Python
+	format   string   // Metadata-Version
+	dynamic  []string // of sources: the fields that only a build decides (PEP 643), in lower case
+}
+
+// of says whether the metadata are those of a pick.
+func (m *distMeta) of(p *pick) bool {
+	return NormalName(m.name) == p.name && (p.version.release == nil || m.version.compare(p.version) == 0)
+}
+
+// runsOn says whether the distribution is for a python. What it says of itself
+// in no known way does not count, as with pip.
+func (m *distMeta) runsOn(python string) bool { return pythonFits(m.python, python) }
+
+func pythonFits(requires, python string) bool {
+	spec, err := parseSpecifier(requires)
+	v, verr := parseVersion(python)
+	return err != nil || verr != nil || spec.match(v)
+}
+
+// A dependencyRow is a line of Requires-Dist.
+type dependencyRow struct {
+	Requirement
+	cond *marker
+	spec specifier
+}
+
+// parseDistMeta reads METADATA: fields, one a line, until the first empty line.
+func parseDistMeta(b []byte) (*distMeta, error) {
+	m := &distMeta{}
+	err := archive.Fields(b, func(key, value string) error {
+		var err error
+		switch key {
+		case "metadata-version":
+			m.format = value
+		case "dynamic":
+			m.dynamic = append(m.dynamic, strings.ToLower(value))
+		case "name":
+			m.name = value
+		case "version":
+			m.version, err = parseVersion(value)
+		case "requires-python":
+			m.python = value
+		case "requires-dist":
+			var d dependencyRow
+			if d, err = parseDependency(value); err != nil {
+				return fmt.Errorf("Requires-Dist: %w", err)
+			}
+			m.requires = append(m.requires, d)
+		}
+		return err
+	})
+	switch major, _, _ := strings.Cut(m.format, "."); {
+	case err != nil:
+	case major != "1" && major != "2":
+		err = fmt.Errorf("Metadata-Version is %q; 1 and 2 are known", brief.Text(m.format))
+	case !nameText().MatchString(m.name) || m.version.release == nil:
+		err = fmt.Errorf("it has the name %q and the version %q", brief.Text(m.name), m.version)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading METADATA: %w", err)
+	}
+	return m, nil
+}
+
+func parseDependency(row string) (dependencyRow, error) {
+	r, err := parseRow(row)
+	if err == nil && r.Name == "" {
+		err = fmt.Errorf("%q names no package", brief.Text(row))
+	}
+	if err != nil {
+		return dependencyRow{}, err
+	}
+	return r.dependency()
+}
+
+// dependency reads a row's condition and specifier.
+func (r Requirement) dependency() (d dependencyRow, err error) {
+	d.Requirement = r
+	if r.Marker != "" {
+		if d.cond, err = parseMarker(r.Marker); err != nil {
+			return d, err
+		}
+	}
+	d.spec, err = parseSpecifier(r.Specifier)
+	return d, err
+}

@@ -1,0 +1,315 @@
+package pip
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/url"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+)
+
+// A Requirement is a package that pip installed or is to: a row of a
+// requirements file, with a version specifier or the URL or path of a wheel.
+type Requirement struct {
+	Line      int      // in the file that it comes from; 0 when it has none
+	Name      string   // "" where only a URL or path stands
+	Extras    []string // normal names (PEP 685)
+	Specifier string   // such as ">=1.2,<2"; "" for any version
+	URL       string   // or path; "" for a package of an index
+	Marker    string   // the condition (PEP 508); "" for always
+	Hashes    []string // "sha256:…", one of which the archive must have; empty for any
+	Editable  bool     // -e: a directory of sources
+	Needed    bool     // nobody asked for it: other packages need it
+	Locked    bool     // nobody asked for the URL: a lock file has it
+	BuildWith []string // of sources: URLs of the wheels to build them with; empty: those that the sources ask for
+}
+
+func (r Requirement) String() string {
+	s := r.Name
+	if len(r.Extras) > 0 {
+		s += "[" + strings.Join(r.Extras, ",") + "]"
+	}
+	switch {
+	case r.Editable:
+		s = "-e " + shown(r.URL)
+	case r.URL != "" && s != "":
+		s += " @ " + shown(r.URL)
+	case r.URL != "":
+		s = shown(r.URL)
+	default:
+		s += r.Specifier
+	}
+	return s
+}
+
+// shown is a URL or path for messages, without credentials. The user of SSH is
+// none: without it the URL would be another.
+func shown(u string) string {
+	if !strings.Contains(u, "://") {
+		return u
+	}
+	p, err := url.Parse(u)
+	if err != nil || !strings.HasSuffix(p.Scheme, "ssh") || p.User == nil {
+		return fetch.Hide(u)
+	}
+	return strings.Replace(fetch.Hide(u), "://", "://"+url.User(p.User.Username()).String()+"@", 1)
+}
+
+var (
+	// editable is how a row of a directory or repository of sources begins.
+	editable = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:-e\s*|--editable[\s=]\s*)`) })
+	// PEP 508: names of distributions and extras.
+	nameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?$`) })
+	nameHead = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?`) })
+	nameRuns = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[-_.]+`) })
+)
+
+// NormalName is a distribution's or an extra's normal name (PEP 503, PEP 685).
+func NormalName(s string) string { return nameRuns().ReplaceAllString(strings.ToLower(s), "-") }
+
+// ParseRequirement reads a row as it stands in a requirements file or below
+// "pip:" of an environment.yml: a requirement (PEP 508), a URL or a path, with
+// --hash options and a comment behind. Options that stand alone, such as
+// --index-url, are not rows.
+func ParseRequirement(row string) (Requirement, error) {
+	row = strings.TrimSpace(row)
+	if strings.HasPrefix(row, "#") {
+		row = ""
+	}
+	for _, mark := range []string{" #", "\t#"} {
+		row, _, _ = strings.Cut(row, mark)
+	}
+	row, options := rowOptions(row)
+	r, err := parseRow(strings.TrimSpace(row))
+	if err != nil {
+		return r, err
+	}
+	for _, o := range options {
+		h, ok := strings.CutPrefix(o, "--hash=")
+		if !ok {
+			return r, fmt.Errorf("%s is no option of one package that hpcc knows; take it out", brief.Text(o))
+		}
+		alg, sum, _ := strings.Cut(h, ":")
+		if n := hashSizes[alg]; n < 32 || len(sum) != 2*n || strings.Trim(sum, "0123456789abcdefABCDEF") != "" {
+			return r, fmt.Errorf("%q: not sha256, sha384 or sha512, a colon and hex digits", brief.Text(o))
+		}
+		r.Hashes = append(r.Hashes, alg+":"+strings.ToLower(sum))
+	}
+	return r, nil
+}
+
+// hashSizes are the digests that indexes name, and their bytes.
+var hashSizes = map[string]int{"md5": 16, "sha1": 20, "sha224": 28, "sha256": 32, "sha384": 48, "sha512": 64}
+
+// rowOptions takes "--option" and "--option value" off a row's end.
+func rowOptions(row string) (string, []string) {
+	var options []string
+	i := strings.Index(row, " --")
+	if i < 0 {
+		return row, nil
+	}
+	for _, f := range strings.Fields(row[i:]) {
+		if n := len(options) - 1; n >= 0 && !strings.HasPrefix(f, "--") && f != "\\" {
+			options[n] += "=" + f
+		} else if f != "\\" {
+			options = append(options, f)
+		}
+	}
+	return row[:i], options
+}
+
+func parseRow(row string) (r Requirement, err error) {
+	if len(row) > maxRow {
+		return r, fmt.Errorf("the row has more than %d bytes", maxRow)
+	}
+	if at := editable().FindString(row); at != "" {
+		r.Editable = true
+		row = strings.TrimSpace(row[len(at):])
+	}
+	switch {
+	case row == "":
+		return r, errors.New("the row is empty")
+	case strings.HasPrefix(row, "-"):
+		return r, errors.New("it is an option and no package")
+	}
+	row, r.Marker = cutMarker(row)
+	if r.Editable || isLocation(row) {
+		r.URL = row
+		base := strings.TrimSuffix(path.Base(locationPath(row)), "/")
+		if i := strings.LastIndexByte(base, '['); i > 0 && strings.HasSuffix(base, "]") { // ./x.whl[extra]
+			at := strings.LastIndexByte(row, '[')
+			if r.Extras, err = parseExtras(row[at+1 : len(row)-1]); err != nil {
+				return r, err
+			}
+			r.URL = row[:at]
+		}
+		r.Name = nameInURL(r.URL)
+	} else if err = r.named(row); err != nil {
+		return r, err
+	}
+	if r.Marker != "" {
+		_, err = parseMarker(r.Marker)
+	}
+	return r, err
+}
+
+// cutMarker takes the condition off a row. In a URL the semicolon needs a blank
+// before it.
+func cutMarker(row string) (string, string) {
+	mark := ";"
+	if isLocation(row) || strings.Contains(row, "@") {
+		mark = " ;"
+	}
+	row, m, _ := strings.Cut(row, mark)
+	return strings.TrimSpace(row), strings.TrimSpace(m)
+}
+
+// named reads NAME[EXTRAS] SPECIFIER, with or without parentheses, or
+// NAME[EXTRAS] @ URL.
+func (r *Requirement) named(row string) (err error) {
+	r.Name = nameHead().FindString(row)
+	if r.Name == "" {
+		return errors.New("it does not begin with the name of a package")
+	}
+	rest := strings.TrimSpace(row[len(r.Name):])
+	if strings.HasPrefix(rest, "[") {
+		list, behind, ok := strings.Cut(rest[1:], "]")
+		if !ok {
+			return errors.New("the extras are not closed")
+		}
+		if r.Extras, err = parseExtras(list); err != nil {
+			return err
+		}
+		rest = strings.TrimSpace(behind)
+	}
+	if u, ok := strings.CutPrefix(rest, "@"); ok {
+		if r.URL = strings.TrimSpace(u); r.URL == "" || strings.ContainsAny(r.URL, " \t") {
+			return errors.New("no URL stands behind @")
+		}
+		return nil
+	}
+	if strings.HasPrefix(rest, "(") && strings.HasSuffix(rest, ")") {
+		rest = rest[1 : len(rest)-1]
+	}
+	rest = strings.TrimSpace(rest)
+	if strings.HasPrefix(rest, "=") && !strings.HasPrefix(rest, "==") {
+		return errors.New("pip has == where conda has =")
+	}
+	spec, err := parseSpecifier(rest)
+	r.Specifier = spec.String()
+	return err
+}
+
+func parseExtras(list string) (out []string, err error) {
+	for x := range strings.SplitSeq(list, ",") {
+		if x = strings.TrimSpace(x); x == "" {
+			continue
+		}
+		if !nameText().MatchString(x) {
+			return nil, fmt.Errorf("%q is no name of an extra", brief.Text(x))
+		}
+		out = append(out, NormalName(x))
+	}
+	return out, nil
+}
+
+// isLocation says whether a row is a URL or a path, and not a name.
+func isLocation(row string) bool {
+	head, _, _ := strings.Cut(row, " ")
+	switch name := nameHead().FindString(row); {
+	case strings.HasPrefix(row, ".") || strings.HasPrefix(row, "/") || strings.HasPrefix(row, "~"):
+		return true
+	case strings.Contains(head, "://") || strings.HasPrefix(row, "file:"):
+		i := strings.IndexAny(head, "@[")
+		return i < 0 || i > strings.Index(head, ":") // name@https://… is a name
+	case strings.HasPrefix(strings.TrimSpace(row[len(name):]), "@"):
+		return false
+	}
+	head, _, _ = strings.Cut(head, "[")
+	return strings.HasSuffix(head, ".whl") || strings.ContainsRune(head, '/')
+}
+
+// locationPath is the path in a URL, decoded, or the path itself.
+func locationPath(s string) string {
+	if strings.Contains(s, "://") || strings.HasPrefix(s, "file:") {
+		if u, err := url.Parse(s); err == nil {
+			return u.Path
+		}
+		return ""
+	}
+	s, _, _ = strings.Cut(s, "#")
+	return filepath.ToSlash(s)
+}
+
+// nameInURL is the package that a URL or path names: that of a wheel's file, or
+// in "#egg=NAME"; "" when it names none.
+func nameInURL(s string) string {
+	if w, err := parseWheelName(path.Base(locationPath(s))); err == nil {
+		return w.dist
+	}
+	_, frag, _ := strings.Cut(s, "#")
+	for f := range strings.SplitSeq(frag, "&") {
+		if n, ok := strings.CutPrefix(f, "egg="); ok {
+			return nameHead().FindString(n)
+		}
+	}
+	return ""
+}
+
+// fragmentHash is the digest in a URL's fragment, "#sha256=…", as "sha256:…".
+func fragmentHash(frag string) (string, error) {
+	for f := range strings.SplitSeq(frag, "&") {
+		alg, sum, ok := strings.Cut(f, "=")
+		n := hashSizes[alg]
+		if !ok || n == 0 {
+			continue
+		}
+		if _, err := hex.DecodeString(sum); err != nil || len(sum) != 2*n {
+			return "", fmt.Errorf("%q is no %s", brief.Text(sum), alg)
+		}
+		return alg + ":" + strings.ToLower(sum), nil
+	}
+	return "", nil
+}
+
+// validName reports whether the requirement has a name that a distribution can have.
+func (r Requirement) ValidName() bool { return nameText().MatchString(r.Name) }
+
+// nameInURL is the name of the distribution in the requirement's URL; "" is none.
+func (r Requirement) NameInURL() string { return nameInURL(r.URL) }
+
+// isSource reports whether the requirement names an archive of sources.
+func (r Requirement) IsSource() bool { return sourceKind(path.Base(locationPath(r.URL))) != "" }
+
+// exactly is the specifier of the very version, which the name of a wheel has:
+// another platform has the version in another wheel.
+func (r Requirement) Exactly() string {
+	if w, err := parseWheelName(path.Base(locationPath(r.URL))); err == nil {
+		return "==" + w.version.String()
+	}
+	return r.Specifier
+}
+
+// decide evaluates the marker for no extra, as far as a platform decides it: known is
+// false where the version of python or something else does.
+func (r Requirement) Decide(subdir string) (holds, known bool, err error) {
+	if r.Marker == "" {
+		return true, true, nil
+	}
+	m, err := parseMarker(r.Marker)
+	if err != nil {
+		return false, false, err
+	}
+	v := m.decide(markerValues(subdir))
+	return v == yes, v != unknown, nil
+}
+
+// maxRow bounds a requirement, in bytes.
+const maxRow = 64 << 10

@@ -1,0 +1,290 @@
+package pip
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"hpcc/store"
+)
+
+// A pick is a version of a distribution that may be chosen.
+type pick struct {
+	name      string // normal
+	version   pyVersion
+	file      *indexFile // nil when conda provides it
+	by        string     // the conda package
+	rank      int        // of the best tag; the lowest is the best
+	meta      *distMeta
+	hashes    []string // one of which it must have; empty for any
+	with      []string // of sources: the wheels to build them with, by their addresses; nil: as they say themselves
+	direct    bool     // a row asks for the very file
+	requested bool     // a row asks for it
+	extras    []string // that are wanted of it
+}
+
+func (p *pick) String() string { return p.name + " " + p.version.String() }
+
+// address is where the file is, for a lock file.
+func (p *pick) address() string {
+	if p.file.subdir != "" {
+		return p.file.url + "#subdirectory=" + (&url.URL{Fragment: p.file.subdir}).EscapedFragment()
+	}
+	return p.file.url
+}
+
+// demand has the pick hold to the digests of the rows: before anything of it is read.
+func (p *pick) demand(wants []demand) *pick {
+	for _, w := range wants {
+		for _, h := range w.Hashes {
+			if !slices.Contains(p.hashes, h) {
+				p.hashes = append(p.hashes, h)
+			}
+		}
+	}
+	return p
+}
+
+// A demand is that somebody wants a distribution.
+type demand struct {
+	dependencyRow
+	name string   // normal
+	who  string   // for people
+	from []string // the picks that it depends on; none for rows
+}
+
+// A resolver chooses distributions.
+type resolver struct {
+	ctx      context.Context
+	target   *Target
+	options  Options
+	ranks    map[string]int
+	env      map[string]string
+	index    *indexSet
+	fetch    *fetcher
+	files    map[string][]indexFile // what the indexes have, by normal name
+	provided map[string]*pick       // by conda
+	direct   map[string][]*pick     // by rows
+	checked  bool                   // hashes are demanded (pip's hash-checking mode)
+	refused  []refusal
+	notes    []string
+	tries    int
+}
+
+func newResolver(ctx context.Context, s *store.Store, t Target, o Options) (*resolver, error) {
+	r := &resolver{ctx: ctx, target: &t, options: o, env: t.environment(), files: map[string][]indexFile{}, provided: map[string]*pick{}, direct: map[string][]*pick{}}
+	var err error
+	if r.ranks, err = t.ranks(); err != nil {
+		return nil, err
+	}
+	for _, x := range t.Provided {
+		v, err := parseVersion(x.Version)
+		if err != nil {
+			return nil, fmt.Errorf("the conda package %s brings %s: %w", x.Package, x.Name, err)
+		}
+		if n := NormalName(x.Name); r.provided[n] == nil {
+			r.provided[n] = &pick{name: n, version: v, by: x.Package}
+		}
+	}
+	if r.index = o.index; r.index == nil {
+		if r.index, err = openIndexes(ctx, o.Indexes); err != nil {
+			return nil, err
+		}
+	}
+	if r.fetch, err = newFetcher(s, r.index.web); err != nil {
+		return nil, err
+	}
+	if o.Build != nil {
+		r.fetch.builder = &builder{Workshop: o.Build, fetch: r.fetch, index: r.index, target: t, options: o, built: map[string]*builtWheel{}}
+	}
+	return r, nil
+}
+
+// maxTries bounds the versions that are tried.
+const maxTries = 20_000
+
+var errTries = errors.New("more than 20000 versions were tried in vain; write == behind the packages whose versions you know")
+
+// resolve chooses one version of everything that is wanted.
+func (r *resolver) resolve(wants []demand) (map[string]*pick, error) {
+	s := state{picked: map[string]*pick{}, wants: map[string][]demand{}, extras: map[string][]string{}}
+	for _, w := range wants {
+		s.wants[w.name] = append(s.wants[w.name], w)
+	}
+	s.queue = wants
+	done, blame, err := r.solve(s)
+	if err != nil {
+		return nil, err
+	}
+	if blame != nil {
+		return nil, fmt.Errorf("no choice of versions fulfils all that is wanted: %s", blame.why)
+	}
+	for _, w := range wants {
+		p := done[w.name]
+		p.demand([]demand{w}).requested = p.requested || !w.Needed
+	}
+	return done, nil
+}
+
+// A state is how far a choice has come.
+type state struct {
+	picked map[string]*pick
+	wants  map[string][]demand // by name, those of the queue too
+	extras map[string][]string
+	queue  []demand
+}
+
+// A blameSet is why a choice cannot be completed: the picks of which one has to
+// change, and the first conflict that showed it, which is about the newest
+// versions and so the one to explain.
+type blameSet struct {
+	picks map[string]bool
+	why   string
+}
+
+// add blames who wants something.
+func (b *blameSet) add(wants ...demand) {
+	for _, w := range wants {
+		for _, f := range w.from {
+			b.picks[f] = true
+		}
+	}
+}
+
+// solve completes a choice, by trying versions in turn, newest first. A blame
+// says that it cannot; picks that have no part in it are not tried again.
+func (r *resolver) solve(s state) (map[string]*pick, *blameSet, error) {
+	for len(s.queue) > 0 {
+		w := s.queue[0]
+		s.queue = s.queue[1:]
+		p := s.picked[w.name]
+		if p == nil {
+			return r.branch(s, w)
+		}
+		if blame, err := r.follow(&s, p, w); err != nil || blame != nil {
+			return nil, blame, err
+		}
+	}
+	for n, p := range s.picked {
+		p.extras = s.extras[n]
+	}
+	return s.picked, nil, nil
+}
+
+// branch tries the versions of what is wanted.
+func (r *resolver) branch(s state, w demand) (map[string]*pick, *blameSet, error) {
+	wants := s.wants[w.name]
+	list, err := r.candidates(w.name, wants)
+	if err != nil {
+		return nil, nil, err
+	}
+	blame := &blameSet{picks: map[string]bool{}}
+	blame.add(wants...)
+	if len(list) == 0 {
+		blame.why = r.conflict(w.name, wants)
+		return nil, blame, nil
+	}
+	for _, p := range list {
+		if r.tries++; r.tries > maxTries {
+			return nil, nil, fmt.Errorf("%w (%s)", errTries, blame.why)
+		}
+		fresh := *p
+		n := state{picked: maps.Clone(s.picked), wants: maps.Clone(s.wants), extras: maps.Clone(s.extras), queue: slices.Clip(s.queue)}
+		n.picked[w.name] = &fresh
+		var done map[string]*pick
+		b, err := r.follow(&n, &fresh, w)
+		if err == nil && b == nil {
+			done, b, err = r.solve(n)
+		}
+		if err != nil || b == nil {
+			return done, nil, err
+		}
+		if !b.picks[w.name] {
+			return nil, b, nil
+		}
+		delete(b.picks, w.name)
+		maps.Copy(blame.picks, b.picks)
+		if blame.why == "" {
+			blame.why = b.why
+		}
+	}
+	return nil, blame, nil
+}
+
+// conflict says who wants what of a distribution, and what there is.
+func (r *resolver) conflict(name string, wants []demand) string {
+	var who []string
+	for _, w := range wants {
+		who = append(who, fmt.Sprintf("%s wants %s%s", w.who, name, w.spec))
+	}
+	why, _ := r.reason(name, wants)
+	return fmt.Sprintf("%s: %s", strings.Join(slices.Compact(who), ", "), why)
+}
+
+// follow adds what a pick needs, with the extras that are wanted of it, to the
+// queue. A blame says that it does not go with what is picked.
+func (r *resolver) follow(s *state, p *pick, w demand) (blame *blameSet, err error) {
+	news := []string{}
+	if _, known := s.extras[p.name]; !known {
+		news = append(news, "") // the distribution itself
+		s.extras[p.name] = []string{}
+	}
+	for _, x := range w.Extras {
+		if !slices.Contains(s.extras[p.name], x) {
+			news = append(news, x)
+			s.extras[p.name] = append(slices.Clip(s.extras[p.name]), x)
+		}
+	}
+	if len(news) == 0 || r.options.Closed || p.file == nil {
+		return nil, nil
+	}
+	if p.meta == nil {
+		p.meta, err = r.fetch.metadata(r.ctx, p)
+		if bad, ok := errors.AsType[*badMetadata](err); ok { // pip passes over such versions too, since 24.1
+			return &blameSet{map[string]bool{p.name: true}, bad.Error()}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if !p.meta.runsOn(r.target.Python) {
+		return &blameSet{map[string]bool{p.name: true}, fmt.Sprintf("%s needs python %s", p, p.meta.python)}, nil
+	}
+	for _, d := range p.meta.requires {
+		i := slices.IndexFunc(news, func(x string) bool { return d.cond.holds(r.env, x) })
+		if i < 0 || (news[i] != "" && d.cond.holds(r.env, "")) {
+			continue // not wanted, or wanted before
+		}
+		n := demand{dependencyRow: d, name: NormalName(d.Name), who: p.String(), from: []string{p.name}}
+		if news[i] != "" {
+			n.from = append(n.from, w.from...)
+		}
+		if blame, err = r.want(s, n); err != nil || blame != nil {
+			return blame, err
+		}
+	}
+	return nil, nil
+}
+
+// want puts a dependency into the queue.
+func (r *resolver) want(s *state, n demand) (*blameSet, error) {
+	known := r.provided[n.name] != nil || r.direct[n.name] != nil
+	switch {
+	case n.URL != "" && !known:
+		return nil, fmt.Errorf("%s needs %s, which is no version of an index; write it as a row of the list", n.who, n.Requirement)
+	case r.checked && !known && len(s.wants[n.name]) == 0:
+		return nil, fmt.Errorf("%s needs %s, which has no row; rows with --hash have to be complete", n.who, n.Requirement)
+	}
+	s.wants[n.name] = append(slices.Clip(s.wants[n.name]), n)
+	if p := s.picked[n.name]; p != nil && !n.spec.match(p.version) {
+		blame := &blameSet{map[string]bool{n.name: true}, r.conflict(n.name, s.wants[n.name])}
+		blame.add(n)
+		return blame, nil
+	}
+	s.queue = append(slices.Clip(s.queue), n)
+	return nil, nil
+}

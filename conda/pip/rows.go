@@ -1,0 +1,276 @@
+package pip
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"hpcc/conda/archive"
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+	"hpcc/store"
+)
+
+// refuse notes a row that cannot be installed, why, and the Dockerfile line that
+// does it instead.
+func (r *resolver) refuse(row Requirement, run, why string, args ...any) {
+	r.refused = append(r.refused, refusal{row.Line, row.String(), fmt.Sprintf(why, args...), run})
+}
+
+// rows reads the rows that the target wants.
+func (r *resolver) rows(rows []Requirement) []demand {
+	var out []demand
+	var other []string
+	for _, row := range rows {
+		r.checked = r.checked || len(row.Hashes) > 0
+	}
+	for _, row := range rows {
+		d, err := row.dependency()
+		if err != nil {
+			r.refuse(row, "", "%v", err)
+			continue
+		}
+		if !d.cond.holds(r.env, "") {
+			other = append(other, row.String())
+			continue
+		}
+		w := demand{dependencyRow: d, name: NormalName(row.Name), who: "the list"}
+		if row.Line > 0 {
+			w.who = fmt.Sprintf("line %d", row.Line)
+		}
+		switch {
+		case row.Editable || row.URL != "":
+			if !r.locate(&w) {
+				continue
+			}
+		case r.checked && (len(row.Hashes) == 0 || !d.spec.exact()) && r.provided[w.name] == nil:
+			r.refuse(row, "", "other rows have a --hash, so that this one needs == and a --hash too")
+			continue
+		}
+		out = append(out, w)
+	}
+	if len(other) > 0 {
+		r.notes = append(r.notes, fmt.Sprintf("%d pip rows are for other platforms or pythons than %s and %s: %s", len(other), r.target.Subdir, r.target.Python, brief.List(other)))
+	}
+	return out
+}
+
+// locate finds the wheel or the sources of a row that names a URL or path. False is
+// a row that is refused.
+func (r *resolver) locate(w *demand) bool {
+	row := w.Requirement
+	have := r.provided[w.name]
+	scheme, _, _ := strings.Cut(row.URL, ":")
+	_, vcs, _ := strings.Cut(scheme, "+")
+	switch {
+	case vcs != "":
+		built := row
+		built.Editable = false
+		r.refuse(row, r.target.run(built.String()), "it is built from the sources of a repository, which hpcc does not fetch; name an archive of the commit, as in NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.tar.gz")
+		return false
+	case row.Editable:
+		r.refuse(row, "", noDirectory, r.target.interpreter())
+		return false
+	}
+	u, err := r.location(row.URL)
+	if err != nil {
+		r.refuse(row, "", "%v", err)
+		return false
+	}
+	if u.Scheme == "file" {
+		fi, err := os.Stat(u.Path)
+		switch {
+		case err != nil && have != nil: // conda-build leaves its own paths behind
+			w.URL = ""
+			return true
+		case err != nil:
+			r.refuse(row, "", "the path is not here; if it is of the machine where conda built the package, write NAME==VERSION instead")
+			return false
+		case fi.IsDir():
+			r.refuse(row, "", noDirectory, r.target.interpreter())
+			return false
+		}
+	}
+	f, err := locatedFile(u)
+	if err != nil {
+		r.refuse(row, "", "%v", err)
+		return false
+	}
+	return r.direction(w, f)
+}
+
+// noDirectory is why directories are refused: two builds of one would differ by
+// whatever lies in it.
+const noDirectory = "it is a directory of sources, which has no digest: make an archive of it with \"python -m build --sdist\" and name that; or in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH"
+
+// locatedFile is the file at an address that a row has, with the digest and the
+// directory in the address's fragment.
+func locatedFile(u *url.URL) (*indexFile, error) {
+	f := &indexFile{name: path.Base(strings.TrimSuffix(u.Path, "/"))}
+	h, err := fragmentHash(u.Fragment)
+	if err != nil {
+		return nil, err
+	}
+	if h != "" {
+		f.hashes = []string{h}
+	}
+	for part := range strings.SplitSeq(u.Fragment, "&") {
+		if dir, ok := strings.CutPrefix(part, "subdirectory="); ok {
+			if f.subdir, err = archive.CleanPath(dir); err != nil {
+				return nil, fmt.Errorf("subdirectory %q: %w", brief.Text(dir), err)
+			}
+		}
+	}
+	if h != "" || f.subdir != "" {
+		u.Fragment, u.RawFragment = "", ""
+	}
+	f.url = u.String()
+	if strings.HasSuffix(f.name, ".whl") {
+		if f.wheel, err = parseWheelName(f.name); err == nil {
+			f.version = f.wheel.version
+		}
+	}
+	return f, err
+}
+
+// direction makes the file that a row names the only choice of its name. False is
+// a row that is refused.
+func (r *resolver) direction(w *demand, f *indexFile) bool {
+	row := w.Requirement
+	p := &pick{name: w.name, file: f, direct: !row.Locked, rank: sourceRank, with: row.BuildWith}
+	dist := ""
+	if f.wheel != nil {
+		dist, p.rank = f.wheel.dist, r.rank(f.wheel)
+	} else if n, v, ok := sourceName(f.name); ok && f.subdir == "" && (row.Name == "" || NormalName(n) == w.name) {
+		dist, f.version = n, v
+	}
+	if row.Name == "" {
+		w.name = NormalName(dist)
+		p.name = w.name
+	}
+	p.version = f.version
+	switch have := r.provided[w.name]; {
+	case f.wheel == nil && r.options.Build == nil && strings.HasPrefix(f.url, "file:"):
+		r.refuse(row, "", "it is an archive of sources, which have to be built%s; in a Dockerfile COPY it and RUN %s -m pip install --no-deps PATH", r.because(), r.target.interpreter())
+	case f.wheel == nil && r.options.Build == nil:
+		r.refuse(row, r.target.run(row.String()), "it is no wheel but sources, which have to be built%s", r.because())
+	case f.wheel == nil && sourceKind(f.name) == "":
+		r.refuse(row, "", "it is neither a wheel nor an archive of sources: their names end with .whl, %s", strings.Join(sourceKinds, ", "))
+	case w.name == "":
+		r.refuse(row, "", "its name does not say of which package it is; write NAME @ %s", shown(row.URL))
+	case dist != "" && NormalName(dist) != w.name:
+		r.refuse(row, "", "the wheel is of %s", dist)
+	case p.rank == 0:
+		r.refuse(row, "", "the wheel is for %s, the environment is %s", brief.List(f.wheel.tags), r.target.describe())
+	case have != nil:
+		r.refuse(row, "", "conda's package %s has it already, as %s; take one of the two out", have.by, have.version)
+	case len(r.direct[w.name]) > 0 && r.direct[w.name][0].file.url != f.url:
+		r.refuse(row, "", "another row names another file of %s", w.name)
+	case r.checked && len(row.Hashes) == 0 && !slices.ContainsFunc(f.hashes, strong):
+		r.refuse(row, "", "other rows have a --hash, so that this one needs a --hash or #sha256=… too")
+	default:
+		for _, twin := range r.direct[w.name] {
+			p.hashes = twin.hashes
+		}
+		r.direct[w.name] = []*pick{p.demand([]demand{*w})}
+		return true
+	}
+	return false
+}
+
+// describe finds out what the sources are whose names do not say it.
+func (r *resolver) describe() error {
+	for _, name := range slices.Sorted(maps.Keys(r.direct)) {
+		for _, p := range r.direct[name] {
+			if p.version.release != nil {
+				continue
+			}
+			m, err := r.fetch.metadata(r.ctx, p)
+			if err != nil {
+				return err
+			}
+			p.version, p.file.version = m.version, m.version
+		}
+	}
+	return nil
+}
+
+// location makes a URL of a row's URL or path.
+func (r *resolver) location(s string) (*url.URL, error) {
+	s, err := fetch.Expand(s)
+	if err != nil {
+		return nil, err
+	}
+	if rest, ok := strings.CutPrefix(s, "file:"); ok && !strings.HasPrefix(rest, "//") {
+		s = rest
+	}
+	if strings.Contains(s, "://") {
+		u, err := url.Parse(s)
+		if err != nil {
+			return nil, fmt.Errorf("reading the URL: %w", fetch.Plain(err))
+		}
+		if u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "file" {
+			return nil, fmt.Errorf("%q is no https, http or file URL", u.Scheme)
+		}
+		return u, nil
+	}
+	s, frag, _ := strings.Cut(s, "#")
+	if rest, ok := strings.CutPrefix(s, "~/"); ok {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, err
+		}
+		s = filepath.Join(home, rest)
+	} else if !filepath.IsAbs(s) {
+		s = filepath.Join(r.options.Dir, s)
+	}
+	abs, err := filepath.Abs(s)
+	return &url.URL{Scheme: "file", Path: abs, Fragment: frag}, err
+}
+
+// lookup asks the indexes for all rows at once, and refuses those that nothing
+// is there for.
+func (r *resolver) lookup(wants []demand) error {
+	var names []string
+	for _, w := range wants {
+		if r.provided[w.name] == nil && r.direct[w.name] == nil && !slices.Contains(names, w.name) {
+			names = append(names, w.name)
+		}
+	}
+	found := make([][]indexFile, len(names))
+	g, ctx := errgroup.WithContext(r.ctx)
+	g.SetLimit(store.AtOnce(6, 4))
+	for i, n := range names {
+		g.Go(func() (err error) {
+			found[i], err = r.index.files(ctx, n)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, n := range names {
+		r.take(n, found[i])
+	}
+	for _, w := range wants {
+		if d := r.direct[w.name]; len(d) > 0 && d[0].version.release == nil {
+			continue // nobody knows yet
+		}
+		list, err := r.candidates(w.name, []demand{w})
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			why, run := r.reason(w.name, []demand{w})
+			r.refuse(w.Requirement, run, "%s", why)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,316 @@
+package pip
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"hpcc/conda/brief"
+)
+
+// A pyVersion is a version as PEP 440 has it. Numbers are kept as digits
+// without zeros at their head, since dates and commit counts outgrow integers.
+type pyVersion struct {
+	epoch   string
+	release []string
+	pre     string // "a", "b" or "rc"; "" for none
+	preN    string
+	post    string // a number; "" for none
+	dev     string // a number; "" for none
+	local   []string
+}
+
+// versionParts is PEP 440's appendix B; letters are in lower case by then.
+var versionParts = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^v?(?:([0-9]+)!)?([0-9]+(?:\.[0-9]+)*)` +
+		`(?:[-_.]?(alpha|a|beta|b|preview|pre|c|rc)[-_.]?([0-9]*))?` +
+		`(?:-([0-9]+)|[-_.]?(post|rev|r)[-_.]?([0-9]*))?` +
+		`(?:[-_.]?(dev)[-_.]?([0-9]*))?` +
+		`(?:\+([a-z0-9]+(?:[-_.][a-z0-9]+)*))?$`)
+})
+
+// maxPipVersion bounds a version, in bytes.
+const maxPipVersion = 256
+
+var preLetter = map[string]string{"alpha": "a", "a": "a", "beta": "b", "b": "b", "preview": "rc", "pre": "rc", "c": "rc", "rc": "rc"}
+
+func parseVersion(s string) (pyVersion, error) {
+	m := versionParts().FindStringSubmatch(strings.ToLower(strings.TrimSpace(s)))
+	if m == nil || len(s) > maxPipVersion {
+		return pyVersion{}, fmt.Errorf("%q is no version (PEP 440)", brief.Text(s))
+	}
+	v := pyVersion{epoch: digitsOf(m[1]), pre: preLetter[m[3]]}
+	for n := range strings.SplitSeq(m[2], ".") {
+		v.release = append(v.release, digitsOf(n))
+	}
+	if v.pre != "" {
+		v.preN = digitsOf(m[4])
+	}
+	if m[5] != "" || m[6] != "" {
+		v.post = digitsOf(m[5] + m[7])
+	}
+	if m[8] != "" {
+		v.dev = digitsOf(m[9])
+	}
+	if m[10] != "" {
+		for _, p := range strings.FieldsFunc(m[10], func(r rune) bool { return strings.ContainsRune("-_.", r) }) {
+			if brief.Digits(p) == len(p) {
+				p = digitsOf(p)
+			}
+			v.local = append(v.local, p)
+		}
+	}
+	return v, nil
+}
+
+// digitsOf takes the zeros off a number's head; nothing is 0.
+func digitsOf(s string) string {
+	if s = strings.TrimLeft(s, "0"); s == "" {
+		return "0"
+	}
+	return s
+}
+
+// String is the version's normal form.
+func (v pyVersion) String() string {
+	if v.release == nil {
+		return "" // no version
+	}
+	s := v.base()
+	if v.pre != "" {
+		s += v.pre + v.preN
+	}
+	if v.post != "" {
+		s += ".post" + v.post
+	}
+	if v.dev != "" {
+		s += ".dev" + v.dev
+	}
+	if v.local != nil {
+		s += "+" + strings.Join(v.local, ".")
+	}
+	return s
+}
+
+// base is epoch and release alone.
+func (v pyVersion) base() string {
+	s := strings.Join(v.release, ".")
+	if v.epoch != "0" {
+		s = v.epoch + "!" + s
+	}
+	return s
+}
+
+// public is the version without its local part.
+func (v pyVersion) public() pyVersion {
+	v.local = nil
+	return v
+}
+
+func (v pyVersion) isPre() bool { return v.pre != "" || v.dev != "" }
+
+// part is the n-th number of the release, 0 behind its end.
+func (v pyVersion) part(n int) string {
+	if n < len(v.release) {
+		return v.release[n]
+	}
+	return "0"
+}
+
+// sameBase says whether epoch and the first n numbers of the release are those
+// of o.
+func (v pyVersion) sameBase(o pyVersion, n int) bool {
+	for i := range n {
+		if v.part(i) != o.part(i) {
+			return false
+		}
+	}
+	return v.epoch == o.epoch
+}
+
+// compare orders versions: epoch, release, then development releases before
+// alphas, betas, candidates, the release itself, post-releases; each local
+// version after the one without.
+func (v pyVersion) compare(o pyVersion) int {
+	if c := brief.CompareNumbers(v.epoch, o.epoch); c != 0 {
+		return c
+	}
+	for i := range max(len(v.release), len(o.release)) {
+		if c := brief.CompareNumbers(v.part(i), o.part(i)); c != 0 {
+			return c
+		}
+	}
+	return cmp.Or(
+		cmp.Compare(v.preRank(), o.preRank()),
+		brief.CompareNumbers(v.preN, o.preN),
+		brief.CompareNumbers(v.post, o.post), // none, "", is before 0
+		-cmp.Compare(noDev(v), noDev(o)), brief.CompareNumbers(v.dev, o.dev),
+		slices.CompareFunc(v.local, o.local, compareLocal),
+	)
+}
+
+func (v pyVersion) preRank() string {
+	switch {
+	case v.pre != "":
+		return v.pre
+	case v.dev != "" && v.post == "":
+		return "" // 1.0.dev1 is before 1.0a1
+	}
+	return "z"
+}
+
+func noDev(v pyVersion) int {
+	if v.dev == "" {
+		return 0
+	}
+	return 1
+}
+
+// compareLocal compares parts of local versions: numbers are after words.
+func compareLocal(a, b string) int {
+	x, y := brief.Digits(a) == len(a), brief.Digits(b) == len(b)
+	switch {
+	case x && y:
+		return brief.CompareNumbers(a, b)
+	case x != y && x:
+		return 1
+	case x != y:
+		return -1
+	}
+	return strings.Compare(a, b)
+}
+
+// A clause is one clause of a version specifier, such as >=1.2.
+type clause struct {
+	op   string
+	text string
+	v    pyVersion
+	wild bool // ==1.2.*
+}
+
+// specifier are clauses that all have to hold; none holds always.
+type specifier []clause
+
+// parseSpecifier reads a version specifier: clauses with commas between.
+// Old packages write >=1.2.*, which is read as >=1.2.
+func parseSpecifier(s string) (specifier, error) {
+	var out specifier
+	for clause := range strings.SplitSeq(s, ",") {
+		if clause = strings.TrimSpace(clause); clause == "" {
+			continue
+		}
+		c, err := parseClause(clause)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func parseClause(clause string) (c clause, err error) {
+	rest := strings.TrimLeft(clause, "=<>!~")
+	c.op, c.text = clause[:len(clause)-len(rest)], strings.TrimSpace(rest)
+	switch c.op {
+	case "===":
+		if c.text == "" {
+			err = errors.New("nothing stands behind ===")
+		}
+		return c, err
+	case "==", "!=", "~=", "<=", ">=", "<", ">":
+	default:
+		return c, fmt.Errorf("%q does not begin with one of == != ~= <= >= < > ===", brief.Text(clause))
+	}
+	text, wild := strings.CutSuffix(c.text, ".*")
+	if c.v, err = parseVersion(text); err != nil {
+		return c, err
+	}
+	plain := c.v.pre == "" && c.v.post == "" && c.v.dev == "" && c.v.local == nil
+	switch c.wild = wild && (c.op == "==" || c.op == "!="); {
+	case wild && (!plain || c.op == "~="):
+		return c, fmt.Errorf("%q: .* can only stand behind a release, in == and !=", brief.Text(clause))
+	case c.op == "~=" && len(c.v.release) < 2:
+		return c, fmt.Errorf("%q: ~= needs two numbers, such as ~=1.4", brief.Text(clause))
+	case c.v.local != nil && c.op != "==" && c.op != "!=":
+		return c, fmt.Errorf("%q: a local version (+…) can only stand in == and !=", brief.Text(clause))
+	}
+	return c, nil
+}
+
+// match says whether the version fulfils every clause. Whether a pre-release is
+// wanted at all is the caller's to ask.
+func (s specifier) match(v pyVersion) bool {
+	for _, c := range s {
+		if !c.match(v) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c clause) match(v pyVersion) bool {
+	pub := v.public()
+	switch c.op {
+	case "===":
+		return strings.EqualFold(c.text, v.String())
+	case "==":
+		return c.equal(v)
+	case "!=":
+		return !c.equal(v)
+	case "~=":
+		return pub.compare(c.v) >= 0 && v.sameBase(c.v, len(c.v.release)-1)
+	case "<=":
+		return pub.compare(c.v) <= 0
+	case ">=":
+		return pub.compare(c.v) >= 0
+	}
+	same := v.sameBase(c.v, max(len(v.release), len(c.v.release)))
+	if c.op == "<" { // <3.1 is not 3.1rc1
+		return v.compare(c.v) < 0 && (c.v.isPre() || !v.isPre() || !same)
+	}
+	if same && (v.local != nil || (v.post != "" && c.v.post == "")) {
+		return false // >1.7 is neither 1.7.post1 nor 1.7+local
+	}
+	return v.compare(c.v) > 0
+}
+
+func (c clause) equal(v pyVersion) bool {
+	if c.wild {
+		return v.sameBase(c.v, len(c.v.release))
+	}
+	if c.v.local == nil {
+		v = v.public()
+	}
+	return v.compare(c.v) == 0
+}
+
+// pre says whether a clause names a pre-release, which then is allowed.
+func (s specifier) pre() bool {
+	return slices.ContainsFunc(s, func(c clause) bool { return c.op != "!=" && (c.op == "===" || c.v.isPre()) })
+}
+
+// exact says whether one version is named.
+func (s specifier) exact() bool {
+	return slices.ContainsFunc(s, func(c clause) bool { return c.op == "===" || (c.op == "==" && !c.wild) })
+}
+
+func (s specifier) String() string {
+	var out []string
+	for _, c := range s {
+		out = append(out, c.op+c.text)
+	}
+	return strings.Join(out, ",")
+}
+
+// Minor is X.Y of a version of python; "" when it has no Y.
+func Minor(version string) string {
+	f := strings.SplitN(version, ".", 3)
+	if len(f) < 2 {
+		return ""
+	}
+	return f[0] + "." + f[1]
+}

@@ -1,0 +1,79 @@
+package conda
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"hpcc/conda/pip"
+	"hpcc/testdata/condatest"
+)
+
+// A lock file says what sources were built with; nobody is asked again.
+
+// A conda environment says itself what it provides.
+func TestPipOnConda(t *testing.T) {
+	site := "lib/python3.11/site-packages/"
+	python := testPkg{name: "python", version: "3.11.4", files: []testFile{{path: "bin/python3.11", text: "ELF"}}}
+	torch := testPkg{name: "pytorch", version: "2.1", files: []testFile{{path: site + "torch-2.1.0.dist-info/METADATA", text: "Name: torch"}, {path: site + "torch/x.py", text: "x"}, {path: site + "old_one-1.0-py3.11.egg-info", text: "x"}, {path: site + "egg-2.0.egg-info/PKG-INFO", text: "x"}, {path: site + "not/a-1.dist-info/METADATA", text: "x"}}}
+	noarch := testPkg{name: "tool", noarch: "python", entryPoints: []string{"tool = tool:main"}, files: []testFile{{path: "site-packages/tool-3.0.dist-info/METADATA", text: "x"}}}
+	dir := newChannel(t, &python, &torch, &noarch)
+	e, err := Read(strings.NewReader(export(&python, &torch, &noarch)), "env.txt", ReadOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Resolve(t.Context(), e, Options{Channels: []string{dir}, Subdir: "linux-64"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &installer{plan: plan, store: condatest.NewStore(t), env: &Environment{}}
+	if err := errors.Join(in.fetch(t.Context(), Options{}), in.read(t.Context()), in.settle()); err != nil {
+		t.Fatal(err)
+	}
+	target := pip.Target{Glibc: "2.36"}
+	if err := aimPip(&target, in); err != nil {
+		t.Fatal(err)
+	}
+	want := []pip.Provided{{Name: "egg", Version: "2.0", Package: "pytorch"}, {Name: "old-one", Version: "1.0", Package: "pytorch"}, {Name: "tool", Version: "3.0", Package: "tool"}, {Name: "torch", Version: "2.1.0", Package: "pytorch"}}
+	if fmt.Sprint(target.Provided) != fmt.Sprint(want) || target.Python != "3.11.4" || target.Prefix != "/opt/conda" || target.SitePackages != strings.TrimSuffix(site, "/") {
+		t.Errorf("target = %+v; want %v", target, want)
+	}
+	wheels := condatest.WheelDir(t, condatest.SimpleWheel("user", "1", "torch>=2", "tool", "egg"), condatest.Wheel{Name: "clash", Version: "1", Points: "[console_scripts]\ntool = clash:main\n"})
+	rows := []pip.Requirement{{Line: 1, Name: "user"}, {Line: 2, Name: "clash"}, {Line: 3, Name: "torch", Specifier: "==2.1"}}
+	o := pip.Options{Indexes: pip.Indexes{FindLinks: []string{wheels}, NoIndex: true}, Closed: true}
+	chosen, err := pip.Resolve(t.Context(), in.store, rows, target, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, told, err := chosen.Layers(t.Context(), in.store, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := []string{"1 pip packages come with conda's: torch", "1 paths are in conda's tool and in clash, and the latter's are taken: bin/tool"}
+	if got := append(chosen.Notes, told...); strings.Join(got, "\n") != strings.Join(notes, "\n") {
+		t.Errorf("notes = %q; want %q", got, notes)
+	}
+	in.packages = in.packages[:0]
+	if err := aimPip(&target, in); err != nil || target.Paths == nil { // the python of before stays
+		t.Errorf("an environment without packages: %v", err)
+	}
+	if err := aimPip(&pip.Target{}, in); err == nil || !strings.Contains(err.Error(), "need a python") {
+		t.Errorf("an environment without python: %v", err)
+	}
+}
+
+// A package that was built from sources is locked with the wheels that it was built with.
+func TestLockBuilt(t *testing.T) {
+	with := pip.Wheel{Name: "setuptools", Version: "66", SHA256: shaA, Address: "https://i.example/setuptools-66-py3-none-any.whl"}
+	lock := (&Plan{Subdir: "linux-64", export: &Export{}}).Lock([]pip.Wheel{{Name: "a", Version: "1", SHA256: shaA, Address: "https://i.example/a-1.tar.gz", BuiltWith: []pip.Wheel{with}}})
+	var text bytes.Buffer
+	if err := WriteLock(&text, "x", []Locked{lock}); err != nil {
+		t.Fatal(err)
+	}
+	e, err := Read(&text, "conda-lock.yml", ReadOptions{Subdir: "linux-64"})
+	if err != nil || len(e.Pip) != 1 || fmt.Sprint(e.Pip[0].BuildWith) != "[setuptools @ "+with.Address+"#sha256="+shaA+"]" || e.Pip[0].URL != "https://i.example/a-1.tar.gz" {
+		t.Errorf("read again it is %+v, %v", e, err)
+	}
+}

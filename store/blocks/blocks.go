@@ -1,0 +1,138 @@
+// Package blocks compresses a stream on all cores: it divides the stream into blocks
+// of one size, compresses several at once, and writes the results in order.
+//
+//	Write → block 1 ─ Pack ─┐
+//	        block 2 ─ Pack ─┼→ in order → w
+//	        block 3 ─ Pack ─┘
+//
+// What is written depends on the stream and the block size. It does not depend on the
+// number of cores or on the sizes of the writes. The format is the caller's: package
+// gzip and the zstd layers of package store use it.
+package blocks
+
+import (
+	"io"
+	"runtime"
+	"sync"
+)
+
+// A Format says how a stream is divided and compressed. One Format serves many writers,
+// which reuse each other's memory: an environment has dozens of layers, and each would
+// ask for megabytes.
+type Format struct {
+	Size int // bytes of a block
+	Keep int // bytes of the preceding block that Pack sees again, for matches that reach back
+
+	free sync.Pool // of *Block
+}
+
+// A Block is a piece of a stream. Pack appends the compressed form of In[From:] to
+// Out[:0]; In[:From] is the end of the preceding block.
+type Block struct {
+	In    []byte
+	From  int
+	Out   []byte
+	State any // what Pack keeps for the next block that has this memory
+
+	packed chan struct{}
+}
+
+// A Writer compresses what is written to it. Close must be called.
+type Writer struct {
+	to     io.Writer
+	format *Format
+	pack   func(*Block)
+	free   chan *Block   // whose memory may be used again
+	now    *Block        // is being filled
+	order  chan *Block   // in the order of the stream
+	ended  chan struct{} // closed when all blocks are written
+	mu     sync.Mutex
+	failed error
+}
+
+// NewWriter returns a Writer that writes to w what pack makes of each block. pack is
+// called by several goroutines at once.
+func (f *Format) NewWriter(w io.Writer, pack func(*Block)) *Writer {
+	n := 2*runtime.GOMAXPROCS(0) + 1
+	z := &Writer{to: w, format: f, pack: pack,
+		free: make(chan *Block, n), order: make(chan *Block, n), ended: make(chan struct{})}
+	for range n {
+		b, ok := f.free.Get().(*Block)
+		if !ok {
+			b = &Block{}
+		}
+		b.In, b.From = b.In[:0], 0
+		z.free <- b
+	}
+	z.now = <-z.free
+	go z.write()
+	return z
+}
+
+// write writes the blocks in their order.
+func (w *Writer) write() {
+	defer close(w.ended)
+	for b := range w.order {
+		<-b.packed
+		if w.err() == nil {
+			if _, err := w.to.Write(b.Out); err != nil {
+				w.mu.Lock()
+				w.failed = err
+				w.mu.Unlock()
+			}
+		}
+		w.free <- b
+	}
+}
+
+func (w *Writer) err() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed
+}
+
+// Write takes p over. Its error is that of an earlier write to the underlying writer.
+func (w *Writer) Write(p []byte) (n int, err error) {
+	size, keep := w.format.Size, w.format.Keep
+	for len(p) > 0 {
+		if err := w.err(); err != nil {
+			return n, err
+		}
+		b := w.now
+		if cap(b.In) < b.From+size { // a small stream has one block
+			b.In = append(make([]byte, 0, keep+size), b.In...)
+		}
+		m := copy(b.In[len(b.In):b.From+size], p)
+		b.In = b.In[:len(b.In)+m]
+		if n, p = n+m, p[m:]; len(b.In) == b.From+size {
+			w.send()
+			w.now = <-w.free
+			w.now.In = append(w.now.In[:0], b.In[len(b.In)-keep:]...)
+			w.now.From = keep
+		}
+	}
+	return n, nil
+}
+
+// send compresses the current block in a goroutine of its own.
+func (w *Writer) send() {
+	b := w.now
+	b.packed = make(chan struct{})
+	w.order <- b
+	go func() {
+		w.pack(b)
+		close(b.packed)
+	}()
+}
+
+// Close writes the last block, which may be empty, and waits for the others. It does
+// not close the underlying writer.
+func (w *Writer) Close() error {
+	w.send()
+	close(w.order)
+	<-w.ended
+	for range cap(w.free) {
+		w.format.free.Put(<-w.free)
+	}
+	return w.err()
+}

@@ -1,0 +1,52 @@
+package blocks
+
+import (
+	"bytes"
+	"errors"
+	"math/rand"
+	"testing"
+)
+
+// TestWriter copies streams block by block: every block sees the end of the one before
+// it, and the output has the order of the input.
+func TestWriter(t *testing.T) {
+	f := Format{Size: 1000, Keep: 70}
+	data := make([]byte, 10_500)
+	rand.New(rand.NewSource(1)).Read(data)
+	for _, size := range []int{0, 1, 999, 1000, 1001, len(data), 3} { // memory is used again
+		var out bytes.Buffer
+		w := f.NewWriter(&out, func(b *Block) {
+			if b.From > 0 && !bytes.Contains(data, b.In) {
+				t.Errorf("a block of %d bytes does not follow the bytes before it", len(b.In)-b.From)
+			}
+			b.Out = append(b.Out[:0], b.In[b.From:]...)
+		})
+		for rest := data[:size]; len(rest) > 0; {
+			n, err := w.Write(rest[:min(len(rest), 333)])
+			if err != nil {
+				t.Fatal(err)
+			}
+			rest = rest[n:]
+		}
+		if err := w.Close(); err != nil || !bytes.Equal(out.Bytes(), data[:size]) {
+			t.Errorf("of %d bytes %d others came, %v", size, out.Len(), err)
+		}
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+func TestWriterFails(t *testing.T) {
+	full := errors.New("no space")
+	f := Format{Size: 10}
+	w := f.NewWriter(failing{full}, func(b *Block) { b.Out = append(b.Out[:0], b.In...) })
+	var err error
+	for n := 0; err == nil && n < 1000; n++ {
+		_, err = w.Write(make([]byte, 100))
+	}
+	if cerr := w.Close(); !errors.Is(err, full) || !errors.Is(cerr, full) {
+		t.Errorf("Write = %v, Close = %v; want %v", err, cerr, full)
+	}
+}

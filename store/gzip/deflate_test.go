@@ -1,0 +1,122 @@
+package gzip
+
+import (
+	"bytes"
+	"compress/flate"
+	"io"
+	"math"
+	"math/rand"
+	"testing"
+)
+
+// inflateAfter reads what was packed behind data that the reader has, with Go's own
+// decoder. A deflater does not mark the last block: that is added.
+func inflateAfter(t *testing.T, before, packed []byte) []byte {
+	t.Helper()
+	end := bitWriter{}
+	end.stored(nil, true)
+	got, err := io.ReadAll(flate.NewReaderDict(io.MultiReader(bytes.NewReader(packed), bytes.NewReader(end.buf)), before))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestDeflate(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	d := &deflater{}
+	for _, kind := range sampleKinds {
+		// Around a part, and around where no match begins any more.
+		for _, size := range []int{1, 2, tail, tail + 1, 20, maxMatch + 2, 5000, partBytes - 1, partBytes, partBytes + 1, 2*partBytes + 77} {
+			for _, from := range []int{0, 1, tail, tail + 1, 300, windowSize} {
+				data := sample(r, kind, from+size)
+				packed := d.block(nil, data, from)
+				if got := inflateAfter(t, data[:from], packed); !bytes.Equal(got, data[from:]) {
+					t.Fatalf("%d bytes of %s behind %d: %d others are read", size, kind, from, len(got))
+				}
+				if most := size + 5*(size>>16+4) + 5; len(packed) > most { // stored (RFC 1951, 3.2.4), part by part, and the end
+					t.Errorf("%d bytes of %s behind %d: %d packed, stored they were %d", size, kind, from, len(packed), most)
+				}
+			}
+		}
+	}
+}
+
+// Packing must be worth it: what repeats itself, at once or in the bytes before,
+// is not written twice.
+func TestDeflateFinds(t *testing.T) {
+	r := rand.New(rand.NewSource(3))
+	d := &deflater{}
+	random := sample(r, "random", 20_000)
+	letters := make([]byte, 100_000)
+	for i := range letters {
+		letters[i] = byte(r.Intn(16))
+	}
+	for what, c := range map[string]struct {
+		data       []byte
+		from, most int
+	}{
+		"zeros":                  {make([]byte, 1<<20), 0, 3000},
+		"the same twice":         {append(bytes.Clone(random), random...), 0, len(random) + 700},
+		"the same before":        {append(bytes.Clone(random), random...), len(random), 700},
+		"sixteen of 256 letters": {letters, 0, 51_000},
+	} {
+		if n := len(d.block(nil, c.data, c.from)); n > c.most {
+			t.Errorf("%s: %d bytes packed, at most %d are needed", what, n, c.most)
+		}
+	}
+}
+
+// Codes are complete, no word is too long, and they are hardly longer than
+// information theory asks for.
+func TestMakeCode(t *testing.T) {
+	r := rand.New(rand.NewSource(2))
+	for range 2000 {
+		count := make([]uint32, 2+r.Intn(maxLit-1))
+		sum, entropy := 0.0, 0.0
+		for i := range count {
+			if r.Intn(3) > 0 {
+				count[i] = uint32(1 + math.Exp(r.Float64()*12)) // down to one in 160,000
+			}
+			sum += float64(count[i])
+		}
+		words := make([]word, len(count))
+		makeCode(words, count, maxWord)
+		space, size, used := 0, 0.0, 0
+		for i, w := range words {
+			if count[i] > 0 {
+				used++
+				entropy += float64(count[i]) * math.Log2(sum/float64(count[i]))
+			}
+			if (w.len() == 0 && count[i] > 0) || w.len() > maxWord {
+				t.Fatalf("symbol %d, %d times: a word of %d bits", i, count[i], w.len())
+			}
+			if w.len() > 0 {
+				space += 1 << (maxWord - w.len())
+			}
+			size += float64(count[i]) * float64(w.len())
+		}
+		if space != 1<<maxWord {
+			t.Fatalf("%v: the code is not complete: %d of %d", count, space, 1<<maxWord)
+		}
+		if used > 1 && size > entropy+sum {
+			t.Fatalf("%v: %.0f bits, where %.0f hold the information", count, size, entropy)
+		}
+	}
+}
+
+func FuzzDeflate(f *testing.F) {
+	r := rand.New(rand.NewSource(1))
+	for i, kind := range sampleKinds {
+		f.Add(sample(r, kind, 3000), uint16(i*100), uint16(1+i))
+	}
+	d := &deflater{}
+	f.Fuzz(func(t *testing.T, data []byte, from, times uint16) {
+		at := int(from) % (len(data) + 1)
+		data = append(data, bytes.Repeat(data[at:], int(times%64))...)
+		packed := d.block(nil, data, at)
+		if got := inflateAfter(t, data[:at], packed); !bytes.Equal(got, data[at:]) {
+			t.Fatalf("%d bytes behind %d: %d others are read", len(data)-at, at, len(got))
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package squashfs
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/zlib"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestWalkHostile gives the reader files whose parts lie.
+func TestWalkHostile(t *testing.T) {
+	small := func(change func(w *Writer)) []byte {
+		f, err := os.Create(filepath.Join(t.TempDir(), "x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		w, err := NewWriter(f, &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []string{"d", "f"} {
+			h := &tar.Header{Typeflag: tar.TypeReg, Name: n, Size: 4, Mode: 0o644}
+			if n == "d" {
+				h = &tar.Header{Typeflag: tar.TypeDir, Name: n, Mode: 0o755}
+			}
+			if err := w.Add(h, strings.NewReader("text")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change(w)
+		if err := w.endData(); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.tables(); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	rename := func(to string) func(*Writer) {
+		return func(w *Writer) { w.root.kids[to] = w.root.kids["f"]; delete(w.root.kids, "f") }
+	}
+	super := func(at int, v uint32) func([]byte) {
+		return func(b []byte) { binary.LittleEndian.PutUint32(b[at:], v) }
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Writer)
+		patch  func([]byte)
+		want   string
+	}{
+		{"fine", nil, nil, ""},
+		{"climbing", rename(".."), nil, "no name for a file"},
+		{"with a slash", rename("../../x"), nil, "no name for a file"},
+		{"NUL", rename("a\x00b"), nil, "no name for a file"},
+		{"in two places", func(w *Writer) { w.root.kids["e"] = w.root.kids["d"] }, nil, "in two places"},
+		{"bomb", func(w *Writer) {
+			n := w.root.kids["f"]
+			n.h.Size, n.fragment, n.sizes = 1<<40, none, make([]uint32, 1)
+		}, nil, "too many for what is packed"},
+		{"shorter than it says", func(w *Writer) { w.root.kids["f"].h.Size = 5 }, nil, "fragment is shorter"},
+		{"no such fragment", func(w *Writer) { w.root.kids["f"].fragment = 9 }, nil, "not in the table"},
+		{"blocks beyond the end", func(w *Writer) {
+			n := w.root.kids["f"]
+			n.h.Size, n.fragment, n.start, n.sizes = blockSize, none, 1<<50, []uint32{4096}
+		}, nil, "beyond its end"},
+		{"block of four gigabytes", func(w *Writer) {
+			n := w.root.kids["f"]
+			n.h.Size, n.fragment, n.sizes = blockSize, none, []uint32{0xfeffffff}
+		}, nil, "a block of"},
+		{"long link", func(w *Writer) {
+			w.root.kids["f"].h.Typeflag, w.root.kids["f"].h.Linkname = tar.TypeSymlink, strings.Repeat("x", 5000)
+		}, nil, "5000 bytes"},
+		{"block size", nil, super(12, 3), "its blocks have 3 bytes"},
+		{"huge blocks", nil, super(12, 1<<31), "its blocks have"},
+		{"lzma", nil, super(20, 17<<16|2), "packed with lzma"},
+		{"version", nil, super(28, 3), "SquashFS 3.0"},
+		{"truncated", nil, super(40, 1<<30), "truncated"},
+		{"root elsewhere", nil, super(32, 0xffff), "its root"},
+		{"no owners", nil, super(26, 0), "SquashFS 0.0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.change == nil {
+				c.change = func(*Writer) {}
+			}
+			b := small(c.change)
+			if c.patch != nil {
+				c.patch(b)
+			}
+			file := filepath.Join(t.TempDir(), "x.sqfs")
+			if err := os.WriteFile(file, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			err := Walk(context.Background(), file, func(_ *tar.Header, r io.Reader) error {
+				if r == nil {
+					return nil
+				}
+				_, err := io.Copy(io.Discard, r)
+				return err
+			})
+			if (c.want == "" && err != nil) || (c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want))) {
+				t.Fatalf("error is %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// A block that is missing, because the file was truncated meanwhile or the
+// block unpacks to nothing, is no end of the file that it belongs to.
+func TestMissingBlock(t *testing.T) {
+	var empty bytes.Buffer
+	if err := zlib.NewWriter(&empty).Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, size := range map[string]uint32{"truncated": blockSize | plain, "empty": uint32(empty.Len())} {
+		s := &reader{f: bytes.NewReader(empty.Bytes()), size: 1 << 20, ctx: context.Background(), un: &decompressor{}}
+		s.super.BlockSize = blockSize
+		s.meta = map[uint64]metaBlock{0: {data: pack(nil, size)}}
+		n := &inode{fragment: none, sizes: s.metaAt(0, 0)}
+		got, err := io.ReadAll(&content{s: s, n: n, left: blockSize})
+		if !errors.Is(err, io.ErrUnexpectedEOF) {
+			t.Errorf("%s: %d bytes, %v; want an unexpected end", name, len(got), err)
+		}
+	}
+}
+
+func FuzzWalk(f *testing.F) {
+	var big []byte
+	for i := range blockSize + 10 {
+		big = append(big, byte(i/1000))
+	}
+	out, err := os.Create(filepath.Join(f.TempDir(), "x"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	defer out.Close()
+	w, err := NewWriter(out, &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755})
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, x := range []struct {
+		kind           byte
+		name, to, data string
+	}{
+		{tar.TypeDir, "d", "", ""}, {tar.TypeReg, "d/short", "", "text"}, {tar.TypeReg, "d/twin", "", "text"}, {tar.TypeReg, "blocks", "", string(big)},
+		{tar.TypeSymlink, "link", "d/short", ""}, {tar.TypeLink, "hard", "blocks", ""},
+	} {
+		h := &tar.Header{Typeflag: x.kind, Name: x.name, Linkname: x.to, Mode: 0o755, Size: int64(len(x.data)), PAXRecords: map[string]string{xattrRecord + "user.a": x.name}}
+		if err := w.Add(h, strings.NewReader(x.data)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		f.Fatal(err)
+	}
+	b, err := os.ReadFile(out.Name())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(bytes.TrimRight(b, "\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1<<20 {
+			return
+		}
+		file := filepath.Join(t.TempDir(), "x")
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var n int64
+		_ = Walk(context.Background(), file, func(h *tar.Header, r io.Reader) error {
+			if strings.Contains("/"+h.Name+"/", "/../") || strings.HasPrefix(h.Name, "/") {
+				t.Errorf("name %q leaves the root", h.Name)
+			}
+			if r == nil {
+				return nil
+			}
+			m, err := io.Copy(io.Discard, io.LimitReader(r, 64<<20))
+			if n += m; n > 128<<20 {
+				return io.ErrShortBuffer
+			}
+			return err
+		})
+	})
+}
