@@ -17,9 +17,7 @@ import (
 func argoJobs(t *testing.T, pods map[string]*Job) map[string]*Job {
 	t.Helper()
 	jobs := maps.Clone(pods)
-	for _, name := range []string{"nodes", "operator", "kuberay", "measured-operator"} {
-		delete(jobs, name)
-	}
+	delete(jobs, "nodes")
 	jobs["steps"] = threeJobs(t)
 	jobs["artifact"] = with(func(j *Job) { j.Artifacts = []Artifact{{"", "model", "/out/model.pt"}} })
 	return jobs

@@ -156,14 +156,11 @@ func podJobs(t *testing.T) map[string]*Job {
 			j.Pod.Secrets = []Secret{{"wandb", ""}, {"keys", "/keys"}}
 			j.Tensorboard = "/data/logs"
 		}),
-		"anyuid":            pod(func(j *Job) { j.Pod.UID, j.Pod.AnyUID, j.Pod.Volumes = 0, true, []Volume{{"data", "/data", false}} }),
-		"queue":             pod(func(j *Job) { j.Queue, j.Requeue = "gpu", "yes" }),
-		"retry":             pod(func(j *Job) { j.Retry = Retry{3, []string{"node-fail"}} }),
-		"several":           pod(func(j *Job) { j.Tasks, j.CPUs, j.MemoryPerCPU = 4, 2, 1<<30 }),
-		"nodes":             pod(func(j *Job) { j.Nodes, j.GPUs = 4, 4 }),
-		"operator":          pod(func(j *Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Pod.Operator = 2, 4, 4, MPIOperator }),
-		"measured-operator": pod(func(j *Job) { measure(j); j.Nodes, j.TasksPerNode, j.Pod.Operator = 2, 4, MPIOperator }),
-		"kuberay":           pod(func(j *Job) { j.Ray, j.Nodes, j.GPUs, j.Time, j.Pod.Operator = true, 3, 1, time.Hour, KubeRay }),
+		"anyuid":  pod(func(j *Job) { j.Pod.UID, j.Pod.AnyUID, j.Pod.Volumes = 0, true, []Volume{{"data", "/data", false}} }),
+		"queue":   pod(func(j *Job) { j.Queue, j.Requeue = "gpu", "yes" }),
+		"retry":   pod(func(j *Job) { j.Retry = Retry{3, []string{"node-fail"}} }),
+		"several": pod(func(j *Job) { j.Tasks, j.CPUs, j.MemoryPerCPU = 4, 2, 1<<30 }),
+		"nodes":   pod(func(j *Job) { j.Nodes, j.GPUs = 4, 4 }),
 	}
 }
 
@@ -214,7 +211,7 @@ func TestPodsRefuse(t *testing.T) {
 		{"hpcc build --entry puts it there", func(j *Job) { j.Measure = true }},
 		{"at most 100000", func(j *Job) { j.Array = array(t, "1-100001") }},
 		{"each task has 2 nodes", func(j *Job) { j.Array, j.Nodes = array(t, "1-2"), 2 }},
-		{"no hosts of MPI", func(j *Job) { j.Nodes, j.TasksPerNode = 2, 2 }},
+		{"one process on each node (--tasks-per-node 1)", func(j *Job) { j.Nodes, j.TasksPerNode = 2, 2 }},
 		{"has no options", func(j *Job) { j.Native = []string{"--x"} }},
 		{"writes no mail", func(j *Job) { j.Mail = "u@example.org" }},
 		{"and no signal before", func(j *Job) { j.Warning = Warning{"USR1", time.Minute, false} }},
@@ -223,7 +220,6 @@ func TestPodsRefuse(t *testing.T) {
 		{"two ports", func(j *Job) { j.Pod.Ports = []Port{{"a", 1}, {"a", 2}} }},
 		{"not of the form KEY=VALUE", func(j *Job) { j.Pod.NodeLabels = []string{"a b"} }},
 		{"none of always", func(j *Job) { j.Pod.Pull = "Sometimes" }},
-		{"is for jobs of --ray", func(j *Job) { j.Nodes, j.Pod.Operator = 2, KubeRay }},
 		{"takes 1048576", func(j *Job) { j.Args = []string{strings.Repeat("x", 1<<20)} }},
 	} {
 		if _, _, err := Render(with(c.change), Kubernetes); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -36,9 +36,6 @@ func (k kubernetes) manifest(j *Job, name string) (string, []string, error) {
 	if err := j.podable(k.target); err != nil {
 		return "", nil, err
 	}
-	if j.Pod.Operator != "" {
-		return k.operated(j, name)
-	}
 	job := k.job(j, name)
 	objects := []any{job}
 	if j.acrossPods() {
@@ -153,8 +150,8 @@ func (j *Job) podable(to Target) error {
 		return fmt.Errorf("%d tasks: a Job of %s has at most %d", j.Count(), name, maxCompletions)
 	case !j.Array.IsZero() && j.acrossPods():
 		return fmt.Errorf("an array of which each task has %d nodes: %s has no such Job; hand the tasks in one by one", j.Nodes, name)
-	case j.Nodes > 1 && j.perNode() > 1 && j.Script == nil && j.Pod.Operator != MPIOperator && !j.Ray:
-		return fmt.Errorf("%d processes on each of %d nodes: pods are no hosts of MPI; --mpi-operator starts them where the cluster has the MPI operator", j.perNode(), j.Nodes)
+	case j.Nodes > 1 && j.perNode() > 1 && j.Script == nil && !j.Ray:
+		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; ask for one node with all processes (--nodes 1), or for one process on each node (--tasks-per-node 1)", j.perNode(), j.Nodes)
 	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
 		return errors.New("tensorboard stands beside the program in a container of its own, which sees the logs on a volume alone: add --volume scratch:DIR or --volume CLAIM:DIR")
 	case j.measured() && len(j.Pod.Measurer.Words) == 0:

@@ -139,8 +139,6 @@ var kubeAdvice = []struct{ said, advice string }{
 	{"cannot locate context", "\"kubectl config get-contexts\" lists them"},
 	{"current-context must exist", "kubectl knows no cluster: log in (oc login, or what your site has), or set KUBECONFIG"},
 	{"connection refused", "is the cluster of this context there? \"kubectl config get-contexts\" lists them"},
-	{"no matches for kind \"MPIJob\"", "the cluster has no MPI operator: leave --mpi-operator out"},
-	{"no matches for kind \"RayJob\"", "the cluster has no KubeRay: leave --kuberay out"},
 	{"already exists", "another job of the namespace has this name: hand it in again, or give it another --name"},
 	{"unknown flag", "this kubectl is too old: 1.25 or later is needed"},
 }
@@ -167,8 +165,7 @@ func (k kubernetes) submit(ctx context.Context, s *Submission, script string) er
 		return fmt.Errorf("handing job %q to %s: %w", s.Job.Name, targetNames[k.target], kubeWordsError(out, err))
 	}
 	s.Native = name
-	if s.Job.acrossPods() || s.Job.Pod.Operator != "" {
-		s.Native = operatorKinds[s.Job.Pod.Operator] + name
+	if s.Job.acrossPods() {
 		k.tie(ctx, name)
 	}
 	return nil
@@ -178,7 +175,7 @@ func (k kubernetes) submit(ctx context.Context, s *Submission, script string) er
 // left with a Service that "hpcc cancel" takes away.
 func (k kubernetes) tie(ctx context.Context, name string) {
 	uid, err := k.kube(ctx, "get", "job", name, "--ignore-not-found", "--output=jsonpath={.metadata.uid}")
-	if err != nil || len(uid) == 0 { // an operator's, which has no Service of ours
+	if err != nil || len(uid) == 0 {
 		return
 	}
 	patch := fmt.Sprintf(`{"metadata":{"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":%q,"uid":%q}]}}`, name, uid)
@@ -199,9 +196,6 @@ func (k kubernetes) takeBack(ctx context.Context, said []byte) {
 
 // madeObject is how kubectl names one that it has made: job.batch/name.
 var madeObject = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z.]+/[a-z0-9.-]+$`) })
-
-// operatorKinds are the resources of operators, as they stand before the names of their jobs.
-var operatorKinds = map[string]string{MPIOperator: "mpijobs.kubeflow.org/", KubeRay: "rayjobs.ray.io/"}
 
 // dryRun has the server look at a manifest, strictly, and make nothing.
 func (k kubernetes) dryRun(ctx context.Context, j *Job, file string) error {
@@ -268,19 +262,10 @@ func (kubernetes) used(context.Context, []string) (map[string]usage, error) { re
 
 // cancel takes the job away, and with it its pods: their records are kept here.
 func (k kubernetes) cancel(ctx context.Context, id string) error {
-	kind, name := kubeKind(id)
-	if out, err := k.kube(ctx, "delete", kind+",services", "--selector="+labelJob+"="+name, "--ignore-not-found", "--wait=false"); err != nil {
+	if out, err := k.kube(ctx, "delete", "jobs.batch,services", "--selector="+labelJob+"="+id, "--ignore-not-found", "--wait=false"); err != nil {
 		return fmt.Errorf("ending job %s: %w", id, kubeWordsError(out, err))
 	}
 	return nil
-}
-
-// kubeKind splits the native id of a job: that of an operator has the name of the resource before its own.
-func kubeKind(id string) (resource, name string) {
-	if resource, name, ok := strings.Cut(id, "/"); ok {
-		return resource, name
-	}
-	return "jobs.batch", id
 }
 
 // beside is nil: a pod has no node on which hpcc could run beside it; see EnterPod.
@@ -358,8 +343,7 @@ func (k kubernetes) ask(ctx context.Context, ids []string) (map[string]standing,
 	defer api.close()
 	selector := "labelSelector=" + url.QueryEscape(labelBy+"=hpcc")
 	if len(ids) == 1 {
-		_, name := kubeKind(ids[0])
-		selector = "labelSelector=" + url.QueryEscape(labelJob+"="+name)
+		selector = "labelSelector=" + url.QueryEscape(labelJob+"="+ids[0])
 	}
 	jobs, err := kubeList[kubeJob](ctx, api, "/apis/batch/v1/"+api.place("jobs"), selector)
 	if err != nil {
@@ -383,17 +367,12 @@ func (k kubernetes) ask(ctx context.Context, ids []string) (map[string]standing,
 		known[id] = s
 	}
 	for _, id := range ids {
-		kind, name := kubeKind(id)
 		if _, ok := known[id]; ok {
 			continue
 		}
-		if path, ok := operatorPaths[kind]; ok {
-			if known[id], err = api.operated(ctx, path+api.place(kind[:strings.IndexByte(kind, '.')])+"/"+name, of[name]); err != nil {
-				return nil, fmt.Errorf("asking %s for its jobs: %w", targetNames[k.target], err)
-			}
-		} else if len(of[name]) > 0 { // the job is gone, and its pods are ending
+		if len(of[id]) > 0 { // the job is gone, and its pods are ending
 			s := standing{waiting: 1}
-			s.learn(of[name], func(int) bool { return true })
+			s.learn(of[id], func(int) bool { return true })
 			if len(s.tasks) > 0 {
 				s.waiting = 0
 			}

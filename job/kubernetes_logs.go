@@ -164,7 +164,7 @@ func (s *Submission) podsOf(ctx context.Context, api logSource, home string, t *
 	var names []string
 	if k, ok := api.(*kubeAPI); ok && s.Job.acrossPods() {
 		ids := s.natives()
-		_, name := kubeKind(ids[len(ids)-1])
+		name := ids[len(ids)-1]
 		list, err := kubeList[kubePod](ctx, k, "/api/v1/"+k.place("pods"), "labelSelector="+url.QueryEscape(labelJob+"="+name))
 		slices.SortStableFunc(list, func(a, b kubePod) int { return a.index() - b.index() })
 		for _, p := range list {

@@ -101,24 +101,6 @@ func TestMeasuredPods(t *testing.T) {
 	}
 }
 
-// TestMeasuredByOperator: the launcher of an MPIJob leaves a record as other pods do; KubeRay's pods leave none.
-func TestMeasuredByOperator(t *testing.T) {
-	p := measuredPod(0, "Completed", podHead+podFoot)
-	p.Metadata.Labels = map[string]string{"training.kubeflow.org/job-role": "launcher"}
-	var o operatedJob
-	o.Status.Conditions = []kubeCondition{{Type: "Succeeded", Status: "True"}}
-	if a := o.standing([]kubePod{p}).tasks[0]; a.words != podHead+podFoot || !strings.Contains(a.image, "bbbb") {
-		t.Errorf("of the launcher: image %q, words %q", a.image, a.words)
-	}
-	j := with(func(j *Job) {
-		j.Image, j.Ray, j.Nodes, j.Measure, j.Args, j.Pod.Operator = "base", true, 2, true, []string{"main"}, KubeRay
-		j.Pod.Measurer.Words = []string{"x"}
-	})
-	if _, _, err := Render(j, Kubernetes); err == nil || !strings.Contains(err.Error(), "leave --kuberay out") {
-		t.Errorf("measured by KubeRay: %v", err)
-	}
-}
-
 // TestMeasuredSteps: Argo says what a failed step left behind its own words.
 func TestMeasuredSteps(t *testing.T) {
 	for message, want := range map[string]string{

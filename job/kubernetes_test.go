@@ -1,7 +1,6 @@
 package job
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,43 +147,6 @@ func TestPodsOfNodesGoOn(t *testing.T) {
 		}
 		if got != test.want {
 			t.Errorf("%s: %q; want %q", test.name, got, test.want)
-		}
-	}
-}
-
-// TestOperated reads what the operators of MPI and Ray say of their jobs, also when the pods are gone.
-func TestOperated(t *testing.T) {
-	head := podOf("", "head", 1, "")
-	head.Metadata.Labels = map[string]string{"ray.io/node-type": "head"}
-	launcher := podOf("", "launcher", 1, "bad")
-	launcher.Metadata.Labels = map[string]string{"training.kubeflow.org/job-role": "launcher"}
-	worker := podOf("", "worker", 1, "bad")
-	for _, test := range []struct {
-		name, status string
-		pods         []kubePod
-		want         string
-	}{
-		{"Ray begins", `{"jobDeploymentStatus":"Initializing"}`, nil, "waits"},
-		{"Ray runs", `{"jobStatus":"RUNNING","jobDeploymentStatus":"Running","startTime":"2026-01-01T00:00:00Z"}`, []kubePod{worker, head}, "head running"},
-		{"Ray is done, and its cluster gone", `{"jobStatus":"SUCCEEDED","jobDeploymentStatus":"Complete","startTime":"2026-01-01T00:00:00Z","endTime":"2026-01-01T00:01:00Z"}`, nil, " status 0"},
-		{"Ray failed, and its cluster stands", `{"jobStatus":"FAILED","message":"Job entrypoint command failed with exit code 1","endTime":"2026-01-01T00:01:00Z"}`, []kubePod{head}, "head the operator says that it failed: Job entrypoint command failed with exit code 1"},
-		{"Ray in a queue", `{"jobDeploymentStatus":"Suspended"}`, nil, "waits suspended"},
-		{"MPI runs", `{"conditions":[{"type":"Created","status":"True"},{"type":"Running","status":"True"}]}`, []kubePod{worker}, "waits"},
-		{"MPI failed", `{"conditions":[{"type":"Running","status":"False"},{"type":"Failed","status":"True","message":"x"}]}`, []kubePod{worker, launcher}, "launcher status 3"},
-		{"MPI is done", `{"conditions":[{"type":"Succeeded","status":"True"}],"completionTime":"2026-01-01T00:01:00Z"}`, nil, " status 0"},
-		{"MPI in a queue", `{"conditions":[{"type":"Suspended","status":"True"}]}`, nil, "waits suspended"},
-	} {
-		o := &operatedJob{}
-		if err := json.Unmarshal([]byte(`{"status":`+test.status+`}`), o); err != nil {
-			t.Fatal(err)
-		}
-		s := o.standing(test.pods)
-		got := strings.TrimSpace("waits " + s.reason)
-		if len(s.tasks) == 1 {
-			got = s.tasks[0].Native + " " + map[bool]string{true: s.tasks[0].Ending(), false: "running"}[s.tasks[0].Ended()]
-		}
-		if got != test.want || (s.waiting == 1) != strings.HasPrefix(got, "waits") {
-			t.Errorf("%s: %q, %+v; want %q", test.name, got, s, test.want)
 		}
 	}
 }

@@ -30,7 +30,6 @@ type Pod struct {
 	Secrets        []Secret `json:"secrets,omitempty"`         //
 	ServiceAccount string   `json:"service_account,omitempty"` // "": the namespace's default, without its token
 	NodeLabels     []string `json:"node_labels,omitempty"`     // KEY=VALUE that nodes must have
-	Operator       string   `json:"operator,omitempty"`        // who starts what runs on several nodes: MPIOperator, KubeRay; "": a Job does
 }
 
 // A Measurer is the program of an image that measures another, and what is known of the image here.
@@ -40,12 +39,6 @@ type Measurer struct {
 	Config       string   `json:"config,omitempty"` // of the image's configuration, for Architecture
 	Architecture string   `json:"architecture,omitempty"`
 }
-
-// Operators that the cluster's administrator may have installed.
-const (
-	MPIOperator = "mpi" // MPIJob (kubeflow.org/v2beta1)
-	KubeRay     = "ray" // RayJob (ray.io/v1)
-)
 
 // A Volume is a persistent volume claim, or an empty directory, in the pod.
 type Volume struct {

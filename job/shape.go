@@ -25,7 +25,7 @@ const (
 func podVerdicts(name string) map[field]verdict {
 	later := verdict{fate: Refused, how: name + " keeps no order among Jobs: --to argo makes one workflow of them"}
 	return map[field]verdict{
-		fNodes:     {fate: Refused, how: "a script begins on one node, and pods are no hosts of MPI; --mpi-operator starts processes in several", when: func(j *Job) bool { return j.Nodes > 1 && j.Pod.Operator == "" }},
+		fNodes:     {fate: Refused, how: "a script begins on one node, and MPI cannot start processes in another pod: ask for one node", when: func(j *Job) bool { return j.Nodes > 1 }},
 		fGPUType:   {fate: Changed, how: "the label " + labelGPU + ", which has the whole name of the model"},
 		fQueue:     {fate: Changed, drop: true, how: "queues are those of Kueue, where a cluster has it: --queue NAME"},
 		fAccount:   {fate: Changed, drop: true, how: "namespaces are charged"},

@@ -34,8 +34,6 @@ func podFlags() []cli.Flag {
 		&cli.StringFlag{Name: "service-account", Usage: "run as service account `NAME`, with its token"},
 		&cli.StringFlag{Name: "pull", Usage: "fetch the image on the node `WHEN`: always, missing, never (default: the cluster's way)"},
 		&cli.StringFlag{Name: "pull-secret", Usage: "fetch the image with the login in secret `NAME`"},
-		&cli.BoolFlag{Name: "mpi-operator", Usage: "start the processes of several nodes as an MPIJob of the MPI operator"},
-		&cli.BoolFlag{Name: "kuberay", Usage: "run --ray as a RayJob of KubeRay"},
 	}
 }
 
@@ -77,14 +75,6 @@ func readPod(c *cli.Context, env *envChanges, j *job.Job, to *destination) error
 	var ok bool
 	if p.Pull, ok = map[string]string{"": "", "always": "Always", "missing": "IfNotPresent", "never": "Never"}[c.String("pull")]; !ok {
 		return usagef("--pull %q: give always, missing or never", c.String("pull"))
-	}
-	switch {
-	case c.Bool("mpi-operator") && c.Bool("kuberay"):
-		return usagef("--mpi-operator and --kuberay contradict each other")
-	case c.Bool("mpi-operator"):
-		p.Operator = job.MPIOperator
-	case c.Bool("kuberay"):
-		p.Operator = job.KubeRay
 	}
 	for _, v := range []struct{ flag, name string }{{"context", job.KubeContext}, {"namespace", job.KubeNamespace}} {
 		if s := c.String(v.flag); s != "" {
