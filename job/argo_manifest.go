@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hpcc/job/message"
 )
 
 // The part of the API of Argo Workflows 3.5 and later that hpcc writes, by the names of
@@ -292,7 +294,7 @@ func (j *Job) argoable() error {
 	}
 	for _, s := range texts {
 		if v := argoValue().FindString(s); v != "" {
-			return fmt.Errorf("%q: Argo would put a value of its own in the place of it; write the braces apart, as { {", shorten(v))
+			return fmt.Errorf("%q: Argo would put a value of its own in the place of it; write the braces apart, as { {", message.Short(v))
 		}
 	}
 	switch {

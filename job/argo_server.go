@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/job/message"
 	"hpcc/store/wait"
 )
 
@@ -117,13 +118,13 @@ func argoURL(where string, secure bool) (*url.URL, error) {
 	u, err := url.Parse(where)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("address of the Argo server: %q is no URL", shorten(where))
+		return nil, fmt.Errorf("address of the Argo server: %q is no URL", message.Short(where))
 	case (u.Scheme != "https" && u.Scheme != "http") || u.Host == "":
-		return nil, fmt.Errorf("address of the Argo server: %q is no URL of http or https", shorten(u.Redacted()))
+		return nil, fmt.Errorf("address of the Argo server: %q is no URL of http or https", message.Short(u.Redacted()))
 	case u.User != nil:
 		return nil, fmt.Errorf("address of the Argo server: %s holds a name or a password, which would be written down; give a token by $%s or --token-file", u.Redacted(), argoToken)
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("address of the Argo server: %q goes on behind the path; write https://HOST[:PORT][/PATH]", shorten(where))
+		return nil, fmt.Errorf("address of the Argo server: %q goes on behind the path; write https://HOST[:PORT][/PATH]", message.Short(where))
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	return u, nil
@@ -271,11 +272,11 @@ func (s *argoServer) stranger(resp *http.Response, body []byte) error {
 		if u, err := url.Parse(to); err == nil {
 			to = cmp.Or(u.Host, s.base.Host) + u.Path // a query may hold secrets
 		}
-		return &argoError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s sends us on to %s, where hpcc does not go with a token: is that a login page, or is the address another?", s.base, shorten(to))}
+		return &argoError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s sends us on to %s, where hpcc does not go with a token: is that a login page, or is the address another?", s.base, message.Short(to))}
 	case bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
 		return &argoError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s speaks TLS: write https://%s", s.base, s.base.Host)}
 	}
-	return &argoError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("what answers at %s is no Argo server: it says %s, %s", s.base, resp.Status, shorten(what))}
+	return &argoError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("what answers at %s is no Argo server: it says %s, %s", s.base, resp.Status, message.Short(what))}
 }
 
 // unreached says why there was no answer.

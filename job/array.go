@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"hpcc/job/message"
 )
 
 // An Array is the set of indices of an array job, in the spelling of Slurm:
@@ -32,7 +34,7 @@ func ParseArray(s string) (Array, error) {
 		return a, nil
 	}
 	fail := func(format string, args ...any) (Array, error) {
-		return Array{}, fmt.Errorf("array %q: "+format, append([]any{shorten(s)}, args...)...)
+		return Array{}, fmt.Errorf("array %q: "+format, append([]any{message.Short(s)}, args...)...)
 	}
 	list, limit, ok := strings.Cut(s, "%")
 	if ok {
@@ -65,13 +67,6 @@ func ParseArray(s string) (Array, error) {
 	return a, nil
 }
 
-func shorten(s string) string {
-	if len(s) > 60 {
-		return s[:60] + "…"
-	}
-	return s
-}
-
 func parseRange(p string) (span, error) {
 	ends, step, hasStep := strings.Cut(p, ":")
 	first, last, hasLast := strings.Cut(ends, "-")
@@ -88,11 +83,11 @@ func parseRange(p string) (span, error) {
 	}
 	if hasStep {
 		if r.step, err = index(step); err != nil || r.step == 0 || !hasLast {
-			return r, fmt.Errorf("the step in %q is no positive number after a range", shorten(p))
+			return r, fmt.Errorf("the step in %q is no positive number after a range", message.Short(p))
 		}
 	}
 	if r.last < r.first {
-		return r, fmt.Errorf("the range %q ends before it begins", shorten(p))
+		return r, fmt.Errorf("the range %q ends before it begins", message.Short(p))
 	}
 	r.last -= (r.last - r.first) % r.step
 	return r, nil
@@ -101,11 +96,11 @@ func parseRange(p string) (span, error) {
 // index reads a decimal number in bounds.
 func index(s string) (int, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, fmt.Errorf("%q is no index", shorten(s))
+		return 0, fmt.Errorf("%q is no index", message.Short(s))
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n > maxIndex {
-		return 0, fmt.Errorf("%q is above %d", shorten(s), maxIndex)
+		return 0, fmt.Errorf("%q is above %d", message.Short(s), maxIndex)
 	}
 	return n, nil
 }

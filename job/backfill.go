@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // margin is what a job that is to end before something else is shorter than the time
@@ -20,7 +22,7 @@ func Backfill(ctx context.Context, j *Job, t Target, least time.Duration) ([]str
 	case j.Time == 0:
 		return nil, errors.New("to fit a job into a hole hpcc has to know how long it would like to run; give --time")
 	case least > j.Time:
-		return nil, fmt.Errorf("the job is to run for %s, and for %s at least", shortTime(j.Time), shortTime(least))
+		return nil, fmt.Errorf("the job is to run for %s, and for %s at least", quantity.FormatTime(j.Time), quantity.FormatTime(least))
 	case t == Local:
 		return []string{"on this machine nobody waits; the job is as it was"}, nil
 	}
@@ -40,14 +42,14 @@ func Backfill(ctx context.Context, j *Job, t Target, least time.Duration) ([]str
 	case f.When == Never:
 		return nil, fmt.Errorf("the job never starts: %s", f.Why)
 	case f.When == Now:
-		said = append(said, "it starts now, with the limit that was asked for: "+shortTime(j.Time))
+		said = append(said, "it starts now, with the limit that was asked for: "+quantity.FormatTime(j.Time))
 	case hole >= max(least, time.Minute):
-		said = append(said, fmt.Sprintf("limit %s in the place of %s: %s", shortTime(hole), shortTime(j.Time), f.Why))
+		said = append(said, fmt.Sprintf("limit %s in the place of %s: %s", quantity.FormatTime(hole), quantity.FormatTime(j.Time), f.Why))
 		j.Time = hole
 	case f.Hole > 0:
-		said = append(said, fmt.Sprintf("what it asks for is free for %s alone, less than %s; the limit stays %s", shortTime(f.Hole), shortTime(least), shortTime(j.Time)))
+		said = append(said, fmt.Sprintf("what it asks for is free for %s alone, less than %s; the limit stays %s", quantity.FormatTime(f.Hole), quantity.FormatTime(least), quantity.FormatTime(j.Time)))
 	default:
-		said = append(said, fmt.Sprintf("no hole has what it asks for: %s; the limit stays %s", f.Why, shortTime(j.Time)))
+		said = append(said, fmt.Sprintf("no hole has what it asks for: %s; the limit stays %s", f.Why, quantity.FormatTime(j.Time)))
 	}
 	return append(said, j.bend(t, least)...), nil
 }
@@ -63,7 +65,7 @@ func (j *Job) bend(t Target, least time.Duration) (said []string) {
 		said = append(said, "this scheduler cuts no limits by itself: what hpcc chose stays")
 	case least >= time.Minute && least < j.Time && j.TimeMin == 0:
 		j.TimeMin = least
-		said = append(said, fmt.Sprintf("the scheduler may cut the limit down to %s to start it earlier", shortTime(least)))
+		said = append(said, fmt.Sprintf("the scheduler may cut the limit down to %s to start it earlier", quantity.FormatTime(least)))
 	}
 	if j.Requeue == "" {
 		j.Requeue = "yes"

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"hpcc/job/shellword"
 )
 
 // What is done to the lines of a translated script: nothing without an image.
@@ -205,21 +207,21 @@ func (t *Translation) line(l logicalLine, host bool) (string, *Row) {
 
 // inImage puts the container before a launcher's program; why says what is in the way.
 func (t *Translation) inImage(line, launcher string) (out, why string) {
-	words, err := shellWords(line, true)
-	if len(words) == 0 || path.Base(words[0].text) != launcher {
+	words, err := shellword.Split(line, true)
+	if len(words) == 0 || path.Base(words[0].Text) != launcher {
 		return "", launcher + " does not stand alone"
 	}
-	if err != nil && (err != errOperator || joins(line[words[len(words)-1].end:])) {
+	if err != nil && (err != shellword.ErrOperator || joins(line[words[len(words)-1].End:])) {
 		return "", launcher + " does not stand alone"
 	}
 	d, rest := launchers[launcher].options, words[1:]
-	for len(rest) > 0 && strings.HasPrefix(rest[0].text, "-") {
-		o, _, _, glued := d.split(rest[0].text)
+	for len(rest) > 0 && strings.HasPrefix(rest[0].Text, "-") {
+		o, _, _, glued := d.split(rest[0].Text)
 		switch {
-		case o == nil && strings.HasPrefix(rest[0].text, "--") && strings.Contains(rest[0].text, "="):
+		case o == nil && strings.HasPrefix(rest[0].Text, "--") && strings.Contains(rest[0].Text, "="):
 			rest = rest[1:]
 		case o == nil:
-			return "", fmt.Sprintf("whether the option %s takes a word hpcc does not know", rest[0].text)
+			return "", fmt.Sprintf("whether the option %s takes a word hpcc does not know", rest[0].Text)
 		default:
 			n := 1
 			if !glued {
@@ -231,15 +233,15 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 	switch {
 	case len(rest) == 0:
 		return "", "it names no program"
-	case slices.ContainsFunc(rest, func(w shellWord) bool { return w.text == ":" }):
+	case slices.ContainsFunc(rest, func(w shellword.Word) bool { return w.Text == ":" }):
 		return "", "it starts several programs"
-	case launcher == "blaunch" && words[1].text != "-z" && words[1].text != "-u":
+	case launcher == "blaunch" && words[1].Text != "-z" && words[1].Text != "-u":
 		return "", "which word is a host hpcc does not know"
-	case path.Base(rest[0].text) == "hpcc":
+	case path.Base(rest[0].Text) == "hpcc":
 		return line, ""
 	}
-	at := rest[0].start
-	return line[:at] + quoteAll(t.Job.runPrefix()) + " " + line[at:], ""
+	at := rest[0].Start
+	return line[:at] + shellword.Join(t.Job.runPrefix()) + " " + line[at:], ""
 }
 
 // joins says whether what stands behind a command's words is more than

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"strings"
+
+	"hpcc/job/shellword"
 )
 
 // A submitCommand is a command line that hands a job in: sbatch, bsub or qsub
@@ -12,8 +14,8 @@ import (
 type submitCommand struct {
 	name  string
 	text  string
-	words []shellWord // behind the name
-	input string      // the script, of "bsub < script" or by name
+	words []shellword.Word // behind the name
+	input string           // the script, of "bsub < script" or by name
 }
 
 // submitNames are the commands and, where the name says it, their schedulers.
@@ -52,18 +54,18 @@ func IsSubmitCommand(text string) bool {
 // that of a script into bsub.
 func parseSubmit(line string) (*submitCommand, error) {
 	c := &submitCommand{text: line}
-	words, err := shellWords(line, true)
-	if errors.Is(err, errOperator) && len(words) > 0 {
-		rest := strings.TrimSpace(line[words[len(words)-1].end:])
+	words, err := shellword.Split(line, true)
+	if errors.Is(err, shellword.ErrOperator) && len(words) > 0 {
+		rest := strings.TrimSpace(line[words[len(words)-1].End:])
 		file, ok := strings.CutPrefix(rest, "<")
 		if !ok || strings.HasPrefix(file, "<") {
 			return nil, fmt.Errorf("it is more than one command; give the submit command alone")
 		}
-		in, ierr := shellWords(file, true)
-		if ierr != nil || len(in) != 1 || in[0].live {
+		in, ierr := shellword.Split(file, true)
+		if ierr != nil || len(in) != 1 || in[0].Live {
 			return nil, fmt.Errorf("behind < there has to be one file")
 		}
-		c.input, err = in[0].text, nil
+		c.input, err = in[0].Text, nil
 	}
 	if err != nil {
 		return nil, err
@@ -71,7 +73,7 @@ func parseSubmit(line string) (*submitCommand, error) {
 	if len(words) == 0 {
 		return nil, errors.New("it is empty")
 	}
-	c.name = path.Base(words[0].text)
+	c.name = path.Base(words[0].Text)
 	if _, ok := submitNames[c.name]; !ok {
 		return nil, fmt.Errorf("%q is none of sbatch, bsub and qsub", c.name)
 	}
@@ -98,7 +100,7 @@ func (c *submitCommand) guess() (Target, error) {
 // apart what the options do not.
 func (c *submitCommand) fits(d *dialect) bool {
 	for words := c.words; len(words) > 0; {
-		w := words[0].text
+		w := words[0].Text
 		if w == "--" {
 			return d == pbsDialect
 		}
@@ -112,7 +114,7 @@ func (c *submitCommand) fits(d *dialect) bool {
 		n := 1
 		if !glued && o.args > 0 && len(words) > 1 {
 			n += min(o.args, len(words)-1)
-			value = words[1].text
+			value = words[1].Text
 		}
 		if words = words[n:]; name == "-l" && !resourceFits(d, value) {
 			return false
@@ -139,16 +141,16 @@ func (c *submitCommand) script(d *dialect) string {
 	}
 	probe := &reader{dialect: d, t: &Translation{To: d.target}, job: &Job{Script: &Script{}}}
 	rest := probe.read(0, c.text, c.words)
-	if len(rest) == 0 || rest[0].text == "--" || rest[0].text == "-" || rest[0].live || probe.wrap != "" || c.binary() {
+	if len(rest) == 0 || rest[0].Text == "--" || rest[0].Text == "-" || rest[0].Live || probe.wrap != "" || c.binary() {
 		return ""
 	}
-	return rest[0].text
+	return rest[0].Text
 }
 
 // binary says whether qsub of Grid Engine is given a program (-b y).
 func (c *submitCommand) binary() bool {
 	for i, w := range c.words[:max(len(c.words)-1, 0)] {
-		if w.text == "-b" && strings.HasPrefix(c.words[i+1].text, "y") {
+		if w.Text == "-b" && strings.HasPrefix(c.words[i+1].Text, "y") {
 			return true
 		}
 	}
@@ -162,7 +164,7 @@ func (r *reader) command(c *submitCommand) {
 	var words []string
 	live := false
 	for _, w := range rest {
-		words, live = append(words, w.text), live || w.live
+		words, live = append(words, w.Text), live || w.Live
 	}
 	switch {
 	case live:
@@ -187,7 +189,7 @@ func (r *reader) program(c *submitCommand, words []string) {
 	}
 	r.wrap = strings.Join(words, " ") // as schedulers do
 	if exact || (len(words) > 1 && c.name == "bsub") {
-		r.wrap = quoteAll(words)
+		r.wrap = shellword.Join(words)
 	}
 	if r.job.Name == "" {
 		r.job.Name = cleanName(path.Base(words[0]))

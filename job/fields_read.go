@@ -13,6 +13,8 @@ import (
 	"sync"
 
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/job/message"
 )
 
 // Bounds of people's manifests. A server refuses an object of more than 1.5 MiB;
@@ -120,7 +122,7 @@ func (r *manifestReader) document(n *yaml.Node) (m Manifest) {
 			}
 		}
 		slices.Sort(known)
-		r.wrong(n, "", "kind %q of apiVersion %q is none that hpcc knows: %s", shorten(m.Kind), shorten(m.APIVersion), strings.Join(known, ", "))
+		r.wrong(n, "", "kind %q of apiVersion %q is none that hpcc knows: %s", message.Short(m.Kind), message.Short(m.APIVersion), strings.Join(known, ", "))
 		return m
 	}
 	m.root = r.value(n, r.schema.roots[m.APIVersion+" "+m.Kind], "", 0)
@@ -274,7 +276,7 @@ func (r *manifestReader) meant(name string) string {
 			return fmt.Sprintf("; %s has one of that name: is it indented too far?", orFile(p.path))
 		}
 	}
-	if near := nearest(shorten(name), known); near != "" {
+	if near := message.Nearest(message.Short(name), known); near != "" {
 		return fmt.Sprintf("; did you mean %s?", near)
 	}
 	for _, k := range known {
@@ -297,7 +299,7 @@ func orFile(path string) string {
 }
 
 func joinPath(path, name string) string {
-	if name = shorten(name); path == "" {
+	if name = message.Short(name); path == "" {
 		return name
 	}
 	if strings.ContainsAny(name, "./ ") {
@@ -319,7 +321,7 @@ func (r *manifestReader) scalar(n *yaml.Node, kind, path string) any {
 		fits = strings.Contains("s x a", kind)
 		if kind == "q" {
 			if fits = quantityText().MatchString(x); !fits {
-				r.wrong(n, path, "%q is no quantity: write 500m, 2, 4Gi or 4G", shorten(x))
+				r.wrong(n, path, "%q is no quantity: write 500m, 2, 4Gi or 4G", message.Short(x))
 				return nil
 			}
 		}
@@ -337,7 +339,7 @@ func (r *manifestReader) scalar(n *yaml.Node, kind, path string) any {
 	if _, isText := v.(string); kind == "s" && !isText {
 		advice = ": put it in quotes"
 	}
-	r.wrong(n, path, "%s is %s, and it takes %s%s", shorten(n.Value), scalarName(v), wanted(kind), advice)
+	r.wrong(n, path, "%s is %s, and it takes %s%s", message.Short(n.Value), scalarName(v), wanted(kind), advice)
 	return nil
 }
 
@@ -357,14 +359,14 @@ func scalarOf(n *yaml.Node) (any, error) {
 	case "!!int", "!!float":
 		var v any
 		if err := n.Decode(&v); err != nil {
-			return nil, fmt.Errorf("%q is no number", shorten(n.Value))
+			return nil, fmt.Errorf("%q is no number", message.Short(n.Value))
 		}
 		if f, ok := v.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {
 			return nil, fmt.Errorf("%s is a number that JSON, in which servers speak, does not have", n.Value)
 		}
 		return v, nil
 	default:
-		return nil, fmt.Errorf("the tag %s means nothing to servers", shorten(tag))
+		return nil, fmt.Errorf("the tag %s means nothing to servers", message.Short(tag))
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // A Fit says where and when a job would start.
@@ -312,7 +314,7 @@ func (n *Node) free(at time.Time, limit time.Duration) hold {
 // fit counts where and when the need could be met.
 func (x *need) fit(c *cluster, queue string, now time.Time) *Fit {
 	if most := c.limits[queue]; most > 0 && x.limit > most {
-		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("jobs of queue %s end after %s at most, and %s are asked for", queue, shortTime(most), shortTime(x.limit))}
+		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("jobs of queue %s end after %s at most, and %s are asked for", queue, quantity.FormatTime(most), quantity.FormatTime(x.limit))}
 	}
 	var nodes []*Node
 	for i := range c.nodes {

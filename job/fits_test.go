@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // TestFits counts on four nodes of four processors and 4G, of which n3 and n4 have two
@@ -78,7 +80,7 @@ func TestFits(t *testing.T) {
 			kind, value, _ := strings.Cut(flag, " ")
 			switch kind {
 			case "--time":
-				j.Time, _ = ParseTime(value)
+				j.Time, _ = quantity.ParseTime(value)
 			case "--nodes":
 				fmt.Sscan(value, &j.Nodes)
 			case "--tasks":
@@ -86,7 +88,7 @@ func TestFits(t *testing.T) {
 			case "--cpus":
 				fmt.Sscan(value, &j.CPUs)
 			case "--mem":
-				j.Memory, _ = ParseMemory(value)
+				j.Memory, _ = quantity.ParseMemory(value)
 			}
 			if again := needs(&j, Slurm, 0).fit(c, "cpu", noon); again.When != Now {
 				t.Errorf("%s: with %s it starts %s, %s", x.name, flag, again.When, again.Why)

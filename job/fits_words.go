@@ -3,21 +3,10 @@ package job
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
-)
 
-// shortTime writes a time limit for people and for --time: 2h, 1h30m, 20m.
-func shortTime(d time.Duration) string {
-	s := d.Truncate(time.Second).String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
+	"hpcc/job/quantity"
+)
 
 // unit names what one unit of the need asks for.
 func (x *need) unit() string {
@@ -26,7 +15,7 @@ func (x *need) unit() string {
 		s = "a processor"
 	}
 	if x.memory > 0 {
-		s += ", " + human(x.memory) + " of memory"
+		s += ", " + quantity.FormatMemory(x.memory) + " of memory"
 	}
 	if x.gpus > 0 {
 		s += fmt.Sprintf(", %d GPUs", x.gpus)
@@ -56,7 +45,7 @@ func (x *need) never(nodes []*Node, all int) string {
 		words func(v int64) string
 	}{
 		{int64(x.cpus), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return fmt.Sprintf("%d processors", v) }},
-		{x.memory, func(n *Node) int64 { return n.Memory }, func(v int64) string { return human(v) + " of memory" }},
+		{x.memory, func(n *Node) int64 { return n.Memory }, func(v int64) string { return quantity.FormatMemory(v) + " of memory" }},
 		{int64(x.gpus), func(n *Node) int64 { return int64(n.GPUs) }, func(v int64) string { return fmt.Sprintf("%d GPUs", v) }},
 	} {
 		have := 0
@@ -97,7 +86,7 @@ func (x *need) never(nodes []*Node, all int) string {
 // lacks is why the need is not met now.
 func (x *need) lacks(nodes []*Node, now time.Time) string {
 	if end, by := x.hole(nodes, now); !end.IsZero() {
-		return fmt.Sprintf("what is free is taken at %s, by %s, and %s are asked for", end.Format(time.TimeOnly), by, shortTime(x.limit))
+		return fmt.Sprintf("what is free is taken at %s, by %s, and %s are asked for", end.Format(time.TimeOnly), by, quantity.FormatTime(x.limit))
 	}
 	have := 0
 	for _, n := range nodes {
@@ -114,7 +103,7 @@ func (x *need) lacks(nodes []*Node, now time.Time) string {
 func (x *need) instead(nodes []*Node, now time.Time) []string {
 	var out []string
 	if d := x.longest(nodes, now); d >= time.Minute && (x.limit == 0 || d < x.limit) {
-		out = append(out, "--time "+shortTime(d))
+		out = append(out, "--time "+quantity.FormatTime(d))
 	}
 	part, most := 0, hold{}
 	for _, n := range nodes {
@@ -163,7 +152,7 @@ func (x *need) hole(nodes []*Node, now time.Time) (end time.Time, by string) {
 	}
 	until := func(n *Node) time.Time {
 		if n.FreeUntil.IsZero() {
-			return now.Add(maxTime)
+			return now.Add(quantity.MaxTime)
 		}
 		return n.FreeUntil
 	}

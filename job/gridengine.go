@@ -15,6 +15,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"hpcc/job/message"
+	"hpcc/job/quantity"
+	"hpcc/job/shellword"
 )
 
 // gridEngine is Grid Engine: Son of Grid Engine 8.1, Univa, Altair. Its options
@@ -118,7 +122,7 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 		add("-l %s=%d", cmp.Or(j.Rules.GPU, "gpu"), n)
 	}
 	if j.Time > 0 { // hpcc ends the task itself before, with a warning
-		add("-l h_rt=%s", hoursMinutesSeconds(j.Time+Grace+Grace/2))
+		add("-l h_rt=%s", quantity.FormatClock(j.Time+Grace+Grace/2))
 	}
 	if j.Queue != "" {
 		add("-q %s", j.Queue)
@@ -151,7 +155,7 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 		// qrsh joins its words to a line for the shell of the queue.
 		// A terminal that is not there would end it by SIGHUP.
 		t.line(`pty=no; [ ! -t 0 ] || pty=yes`)
-		t.line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), quote(j.line(GridEngine)))
+		t.line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(j.line(GridEngine)))
 		return t.String(), notes, nil
 	}
 	t.line("#$ -S /bin/bash")
@@ -207,7 +211,7 @@ func (g gridEngine) submit(ctx context.Context, s *Submission, script string) er
 		id, _, _ = strings.Cut(lines[len(lines)-1], ".")
 	}
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("handing job %q to Grid Engine: qsub answered %q, which has no job id; \"qstat\" shows whether the job is there", s.Job.Name, shorten(string(out)))
+		return fmt.Errorf("handing job %q to Grid Engine: qsub answered %q, which has no job id; \"qstat\" shows whether the job is there", s.Job.Name, message.Short(string(out)))
 	}
 	s.Native = id
 	return nil

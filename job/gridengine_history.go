@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // gridEngineRoot is where Debian's package has its cells, which name no other.
@@ -118,7 +120,7 @@ func gridEngineStay(line string) (Stay, bool) {
 	if strings.HasPrefix(line, "#") || len(f) <= geSlave || (f[geSlave] != "NONE" && f[geSlave] != "") {
 		return Stay{}, false
 	}
-	s := Stay{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]), CPUs: max(amount(f[geSlots]), 1)}
+	s := Stay{ID: f[geNumber], User: f[geOwner], Start: epoch(f[geStart]), End: epoch(f[geEnd]), CPUs: max(quantity.Count(f[geSlots]), 1)}
 	if f[geTask] != "0" {
 		s.ID += "." + f[geTask]
 	}
@@ -142,7 +144,7 @@ func (s *Stay) gridEngineRequests(category string) {
 			case slices.Contains(gridEngineGPUNames, name):
 				s.GPUs = min(min(whole(value), 1<<20)*s.CPUs, 1<<20)
 			case slices.Contains(gridEngineMemoryNames, name):
-				s.Memory = max(s.Memory, int64(min(float64(bytesOf(value, 1))*float64(s.CPUs), 1<<60)))
+				s.Memory = max(s.Memory, int64(min(float64(quantity.Bytes(value, 1))*float64(s.CPUs), 1<<60)))
 			}
 		}
 	}

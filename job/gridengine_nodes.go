@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // gridEngineGPUNames are the names that sites have for GPUs as a resource that is used
@@ -74,9 +76,9 @@ func (h *gridEngineMachine) node(queue string) Node {
 	for _, v := range h.Values {
 		switch v.Name {
 		case "mem_total":
-			n.Memory = bytesOf(v.Text, 1)
+			n.Memory = quantity.Bytes(v.Text, 1)
 		case "mem_used":
-			used = bytesOf(v.Text, 1)
+			used = quantity.Bytes(v.Text, 1)
 		}
 	}
 	n.FreeMemory = max(n.Memory-used, 0)
@@ -84,9 +86,9 @@ func (h *gridEngineMachine) node(queue string) Node {
 	for _, v := range h.More {
 		switch {
 		case v.Name == "mem_total":
-			n.Memory = bytesOf(v.Text, 1)
+			n.Memory = quantity.Bytes(v.Text, 1)
 		case v.Name == "mem_free":
-			n.FreeMemory = bytesOf(v.Text, 1)
+			n.FreeMemory = quantity.Bytes(v.Text, 1)
 		case v.Name == "slots" && v.Kind == "hc":
 			left = whole(v.Text)
 		case slices.Contains(gridEngineGPUNames, v.Name) && v.Kind == "hc":
@@ -109,9 +111,9 @@ func (n *Node) gridEngineQueues(h *gridEngineMachine, queue string, left int) {
 		for _, v := range q.Values {
 			switch v.Name {
 			case "slots":
-				slots = amount(v.Text)
+				slots = quantity.Count(v.Text)
 			case "slots_used", "slots_resv":
-				used += amount(v.Text)
+				used += quantity.Count(v.Text)
 			case "state_string":
 				state = v.Text
 			}
@@ -222,7 +224,7 @@ func (s *gridEngineSlot) hold() *hold {
 	h := &hold{from: slurmWhen(s.Start), by: "job " + s.ID}
 	for _, r := range s.Requests {
 		if r.Name == "h_rt" && !h.from.IsZero() {
-			if limit, err := strconv.ParseFloat(r.Text, 64); err == nil && limit > 0 && limit < maxTime.Seconds() {
+			if limit, err := strconv.ParseFloat(r.Text, 64); err == nil && limit > 0 && limit < quantity.MaxTime.Seconds() {
 				h.to = h.from.Add(time.Duration(limit * float64(time.Second)))
 			}
 		}
@@ -258,9 +260,9 @@ func (x *need) gridEngineNeeds(j *Job) {
 	for _, o := range j.Native {
 		switch f := strings.Fields(o); {
 		case len(f) == 3 && f[0] == "-pe" && threaded().MatchString(f[1]):
-			x.cpus = max(amount(f[2]), 1)
+			x.cpus = max(quantity.Count(f[2]), 1)
 		case len(f) == 3 && f[0] == "-pe":
-			x.units = max(amount(f[2]), 1)
+			x.units = max(quantity.Count(f[2]), 1)
 		case len(f) == 2 && f[0] == "-l":
 			name, value, _ := strings.Cut(f[1], "=")
 			if slices.Contains(gridEngineGPUNames, name) {

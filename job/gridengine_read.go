@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hpcc/job/message"
+	"hpcc/job/quantity"
 )
 
 // gridEngineDialect is what qsub(1) of Grid Engine reads: directives in the
@@ -67,7 +70,7 @@ func yes(v string) (bool, error) {
 	case "n", "no":
 		return false, nil
 	}
-	return false, fmt.Errorf("%q is neither y nor n", shorten(v))
+	return false, fmt.Errorf("%q is neither y nor n", message.Short(v))
 }
 
 // gridEngineArray reads a-b:s. qsub takes 1,4,7 for 1-7:3 in silence, other
@@ -116,7 +119,7 @@ func gridEngineSlots(r *reader, v string) (err error) {
 }
 
 // gridEngineUnits are those of sge_types(1): capitals are powers of 1024.
-var gridEngineUnits = sizeUnit{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "k": 1000, "m": 1e6, "g": 1e9, "t": 1e12}
+var gridEngineUnits = quantity.Units{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "k": 1000, "m": 1e6, "g": 1e9, "t": 1e12}
 
 // gridEngineResources reads -l NAME=VALUE,…; each one that cannot be followed
 // is told.
@@ -149,9 +152,13 @@ func gridEngineResources(r *reader, v string) error {
 }
 
 var gridEngineResource = map[string]func(r *reader, v string) error{
-	"h_rt": func(r *reader, v string) (err error) { r.job.Time, err = seconds(v); r.fills(fTime); return err },
+	"h_rt": func(r *reader, v string) (err error) {
+		r.job.Time, err = quantity.Seconds(v)
+		r.fills(fTime)
+		return err
+	},
 	"s_rt": func(r *reader, v string) error {
-		d, err := seconds(v)
+		d, err := quantity.Seconds(v)
 		r.n.soft = int64(d / time.Second)
 		r.fills(fSignal)
 		return err
@@ -167,12 +174,12 @@ var gridEngineResource = map[string]func(r *reader, v string) error{
 // for memory.
 func gridEngineMemory(limit bool) func(*reader, string) error {
 	return func(r *reader, v string) error {
-		n, err := size(v, gridEngineUnits)
+		n, err := quantity.Size(v, gridEngineUnits)
 		if err != nil {
 			return err
 		}
 		if limit {
-			r.changed("a limit of each slot, of address space, becomes %s of memory for each processor", human(n))
+			r.changed("a limit of each slot, of address space, becomes %s of memory for each processor", quantity.FormatMemory(n))
 		}
 		r.job.MemoryPerCPU = max(r.job.MemoryPerCPU, n)
 		r.fills(fMemory)
@@ -203,7 +210,7 @@ func gridEngineHost(r *reader, v string) error {
 		list := listOf(strings.Trim(not, "()"), "|")
 		for _, h := range list {
 			if !hostName().MatchString(h) {
-				return fmt.Errorf("%q is no host", shorten(h))
+				return fmt.Errorf("%q is no host", message.Short(h))
 			}
 		}
 		r.job.NotHosts = list
@@ -296,7 +303,7 @@ func (r *reader) waitsFor(kind, v string) error {
 	ids := listOf(v, ",")
 	for _, id := range ids {
 		if strings.Trim(id, "0123456789") != "" && r.t.To != GridEngine && r.t.To != Argo {
-			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", shorten(id))
+			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", message.Short(id))
 		}
 	}
 	return r.after(kind, ids)
@@ -322,7 +329,7 @@ func dateTime(r *reader, v string) error {
 		r.job.Begin = v[:2] + ":" + v[2:]
 		return nil
 	}
-	return fmt.Errorf("%q lacks the year; write CCYYMMDDhhmm", shorten(v))
+	return fmt.Errorf("%q lacks the year; write CCYYMMDDhhmm", message.Short(v))
 }
 
 // gridEngineFinish turns slots into processes or processors, and what is asked

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // A Hole is what nodes alike have free now, each of them: room for a job that waits for nothing.
@@ -85,7 +87,7 @@ func (h *Hole) Flags(now time.Time) string {
 		}
 	}
 	if limit = limit.Truncate(time.Minute); limit > 0 {
-		f = append(f, "--time "+shortTime(limit))
+		f = append(f, "--time "+quantity.FormatTime(limit))
 	}
 	return strings.Join(f, " ")
 }

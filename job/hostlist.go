@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"hpcc/job/message"
 )
 
 // What a host list may stand for: of a directive, and of a scheduler's answer.
@@ -31,7 +33,7 @@ func hostlist(s string, most int) ([]string, error) {
 		}
 		names, err := expandHosts(s[:end], most-len(out))
 		if err != nil {
-			return nil, fmt.Errorf("host list %q: %w", shorten(s), err)
+			return nil, fmt.Errorf("host list %q: %w", message.Short(s), err)
 		}
 		out = append(out, names...)
 		s = strings.TrimPrefix(s[end:], ",")
@@ -44,7 +46,7 @@ func expandHosts(word string, most int) ([]string, error) {
 	head, rest, ok := strings.Cut(word, "[")
 	if !ok {
 		if most < 1 || !wordText().MatchString(word) {
-			return nil, fmt.Errorf("%q is no name of a host, or one too many", shorten(word))
+			return nil, fmt.Errorf("%q is no name of a host, or one too many", message.Short(word))
 		}
 		return []string{word}, nil
 	}
@@ -53,7 +55,7 @@ func expandHosts(word string, most int) ([]string, error) {
 		return nil, errors.New("a bracket is not closed")
 	}
 	if !wordText().MatchString(head + "1") {
-		return nil, fmt.Errorf("%q begins no name of a host", shorten(head))
+		return nil, fmt.Errorf("%q begins no name of a host", message.Short(head))
 	}
 	ends := []string{""}
 	if tail != "" {
@@ -71,7 +73,7 @@ func expandHosts(word string, most int) ([]string, error) {
 		a, err1 := strconv.Atoi(first)
 		b, err2 := strconv.Atoi(last)
 		if err1 != nil || err2 != nil || a < 0 || b < a || len(first) > 9 {
-			return nil, fmt.Errorf("%q is no range", shorten(part))
+			return nil, fmt.Errorf("%q is no range", message.Short(part))
 		}
 		if b-a+1 > (most-len(out))/len(ends) {
 			return nil, errors.New("stands for too many hosts")

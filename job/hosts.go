@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"hpcc/job/message"
 	"hpcc/store/wait"
 )
 
@@ -54,7 +55,7 @@ func hostsOf(to Target, getenv func(string) string) ([]string, error) {
 		f := strings.Fields(getenv("LSB_MCPU_HOSTS"))
 		for i := 0; i+1 < len(f); i += 2 {
 			if _, err := strconv.Atoi(f[i+1]); err != nil {
-				return nil, fmt.Errorf("LSB_MCPU_HOSTS is %q, which is no list of hosts and slots", shorten(strings.Join(f, " ")))
+				return nil, fmt.Errorf("LSB_MCPU_HOSTS is %q, which is no list of hosts and slots", message.Short(strings.Join(f, " ")))
 			}
 			list = append(list, f[i])
 		}
@@ -72,7 +73,7 @@ func hostsOf(to Target, getenv func(string) string) ([]string, error) {
 	var hosts []string
 	for _, h := range list {
 		if !wordText().MatchString(h) || strings.HasPrefix(h, "-") {
-			return nil, fmt.Errorf("%q is no name of a host", shorten(h))
+			return nil, fmt.Errorf("%q is no name of a host", message.Short(h))
 		}
 		if !slices.Contains(hosts, h) {
 			hosts = append(hosts, h)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"hpcc/job/tunnel"
 )
 
 // A Process is one of a task's on this node: what one who comes to look has to share.
@@ -37,7 +39,7 @@ func (t *Task) Inside() (*Process, error) {
 			}
 		}
 	}
-	return nil, fmt.Errorf("task %d has no process on this node (%s) that could be joined", t.Index, Host())
+	return nil, fmt.Errorf("task %d has no process on this node (%s) that could be joined", t.Index, tunnel.Host())
 }
 
 // processes are those of the task on this node, its program first: what descends

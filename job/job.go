@@ -259,25 +259,3 @@ func (j *Job) checkText() error {
 	}
 	return nil
 }
-
-// quote writes a word for the shell, as plainly as can be.
-func quote(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !((r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("%+,-./:=@_^", r))
-	}) < 0 && s[0] != '~' {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-}
-
-// QuoteWords writes a command line for the shell.
-func QuoteWords(words []string) string { return quoteAll(words) }
-
-// quoteAll writes a command line for the shell.
-func quoteAll(words []string) string {
-	q := make([]string, len(words))
-	for i, w := range words {
-		q[i] = quote(w)
-	}
-	return strings.Join(q, " ")
-}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/job/shellword"
 )
 
 // kubernetes is Kubernetes 1.29 or later, or OpenShift 4.16 or later: a Job of the API batch/v1, by kubectl or oc.
@@ -157,7 +159,7 @@ func (j *Job) podable(to Target) error {
 	case j.measured() && len(j.Pod.Measurer.Words) == 0:
 		return errors.New("measuring takes hpcc's program in the image: hpcc build --entry puts it there")
 	case len(j.Native) > 0:
-		return fmt.Errorf("options %q: %s has no options; \"hpcc script\" prints the manifest, which can be changed and handed in with kubectl", quoteAll(j.Native), name)
+		return fmt.Errorf("options %q: %s has no options; \"hpcc script\" prints the manifest, which can be changed and handed in with kubectl", shellword.Join(j.Native), name)
 	case j.Mail != "":
 		return fmt.Errorf("%s writes no mail", name)
 	case j.Warning.Signal != "":

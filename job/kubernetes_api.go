@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/job/tunnel"
 	"hpcc/store/wait"
 )
 
@@ -39,7 +40,7 @@ func (k kubernetes) open(ctx context.Context) (*kubeAPI, error) {
 	socket := filepath.Join(dir, "s")
 	w := kubeWords(ctx, k.target, "proxy", "--unix-socket="+socket)
 	a := &kubeAPI{namespace: kubeNamespace(ctx), dir: dir, proxy: command(ctx, "/", w[0], w[1:]...)}
-	said := &tail{}
+	said := &tunnel.Tail{}
 	a.proxy.Stderr = said
 	a.proxy.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	a.client = &http.Client{Transport: wait.Transport{Base: &http.Transport{

@@ -11,11 +11,14 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"hpcc/job/message"
+	"hpcc/job/tunnel"
 )
 
 // podTunnel leads to a port of a pod by "kubectl port-forward", which listens on a port of this
 // machine's loopback interface that the kernel chooses.
-func (s *Submission) podTunnel(ctx context.Context, t *Task, port int) (*Tunnel, error) {
+func (s *Submission) podTunnel(ctx context.Context, t *Task, port int) (*tunnel.Tunnel, error) {
 	ctx, cancel := context.WithCancel(s.Within(ctx))
 	w := &podWay{ctx: ctx, pod: t.Native, port: port,
 		words: kubeWords(ctx, s.Target, "port-forward", "--address=127.0.0.1", "pod/"+t.Native, ":"+strconv.Itoa(port))}
@@ -30,7 +33,7 @@ func (s *Submission) podTunnel(ctx context.Context, t *Task, port int) (*Tunnel,
 		cancel()
 		<-ended
 	}
-	return &Tunnel{Way: kubeCommand(s.Target), room: make(chan struct{}, maxConnections), carry: w.carry, ended: ended, end: end, said: w.said}, nil
+	return tunnel.ByCarrier(kubeCommand(s.Target), w.carry, ended, end, w.said), nil
 }
 
 // A podWay is kubectl's way to a port of a pod. kubectl ends it with the first connection that nobody takes
@@ -91,20 +94,20 @@ func (w *podWay) said() string {
 }
 
 // carry carries a connection; one that kubectl could not bring to the port is reset.
-func (w *podWay) carry(conn duplex) error {
+func (w *podWay) carry(conn tunnel.Conn) error {
 	f, err := w.live()
 	if err != nil {
-		reset(conn)
+		tunnel.Reset(conn)
 		return err
 	}
-	return carryLocal(w.ctx, conn, f.port, func() error {
+	return tunnel.ToPort(w.ctx, conn, f.port, func() error {
 		select {
 		case <-f.gone:
 		case <-time.After(poll): // the program itself has nothing to say
 			return nil
 		}
 		if said := f.said(); !strings.Contains(said, "connection refused") {
-			return errors.New(oneLine(said))
+			return errors.New(message.OneLine(said))
 		}
 		return fmt.Errorf("nothing listens on port %d of pod %s", w.port, w.pod)
 	})
@@ -118,11 +121,14 @@ type podForward struct {
 	said  func() string
 }
 
+// podPatience is how long kubectl may take until it listens.
+const podPatience = 60 * time.Second
+
 // startPodForward returns when the command listens.
 func startPodForward(ctx context.Context, words []string) (*podForward, error) {
 	cmd := command(ctx, "/", words[0], words[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	said := &tail{}
+	said := &tunnel.Tail{}
 	cmd.Stderr = said
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -148,41 +154,13 @@ func startPodForward(ctx context.Context, words []string) (*podForward, error) {
 		return &podForward{local, time.Now(), gone, said.String}, nil
 	case <-gone:
 		return nil, kubeWordsError([]byte(said.String()), errors.New("it ended without a word"))
-	case <-time.After(relayPatience):
-		err = fmt.Errorf("no answer in %s", relayPatience)
+	case <-time.After(podPatience):
+		err = fmt.Errorf("no answer in %s", podPatience)
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
 	_ = cmd.Process.Kill()
 	return nil, err
-}
-
-// carryLocal carries a connection to a port of this machine, both ways, until both have ended. Where not a
-// byte has come from there, why says whether that is an error.
-func carryLocal(ctx context.Context, conn duplex, port int, why func() error) error {
-	to, err := dialLoopback(ctx, port)
-	if err != nil {
-		reset(conn)
-		return err
-	}
-	defer to.Close()
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		_, _ = io.Copy(to, conn)
-		_ = to.CloseWrite()
-	}()
-	n, err := io.Copy(conn, to)
-	if n == 0 {
-		if w := why(); w != nil {
-			reset(conn)
-			<-over
-			return w
-		}
-	}
-	_ = conn.CloseWrite()
-	<-over
-	return err
 }
 
 // PortOf is the number of a port that the job has a name for; 0 where it has none.

@@ -21,8 +21,8 @@ func TestPodTunnelBeginsAgain(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	nobody := serveLoopback(t, func(*net.TCPConn) { touch("lost") })
-	program := serveLoopback(t, echoAll)
+	nobody := servePort(t, func(*net.TCPConn) { touch("lost") })
+	program := servePort(t, func(c *net.TCPConn) { _, _ = io.Copy(c, c) })
 	kubectl := fmt.Sprintf(`#!/bin/sh
 cd %s
 [ ! -e over ] || { echo "error: unable to forward port because pod is not running. Current status=Succeeded" >&2; exit 1; }
@@ -82,10 +82,36 @@ func pipeTCP(t *testing.T) (*net.TCPConn, net.Conn) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	c := dial(t, l.Addr().String())
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
 	there, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c, there
+	return c.(*net.TCPConn), there
+}
+
+// servePort serves connections to a port of the loopback interface, which it returns.
+func servePort(t *testing.T, serve func(*net.TCPConn)) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c.(*net.TCPConn))
+			}()
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
 }

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"hpcc/job/tunnel"
 )
 
 // The variables that say which cluster kubectl speaks to, beside KUBECONFIG, which
@@ -294,7 +296,7 @@ func (s *Submission) InPod(ctx context.Context, t *Task, most int64, words ...st
 	ctx, cancel := context.WithTimeout(s.Within(ctx), glance)
 	defer cancel()
 	w := kubeWords(ctx, s.Target, append([]string{"exec", t.Native, "--container=" + mainContainer, "--"}, words...)...)
-	cmd, said := command(ctx, "/", w[0], w[1:]...), &tail{}
+	cmd, said := command(ctx, "/", w[0], w[1:]...), &tunnel.Tail{}
 	cmd.Stderr = said
 	pipe, err := cmd.StdoutPipe()
 	if err == nil {

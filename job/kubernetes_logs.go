@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/job/atomicfile"
 	"hpcc/store/wait"
 )
 
@@ -93,7 +94,7 @@ func (s *Submission) keepLog(ctx context.Context, api logSource, home string, t 
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(s.Job.Dir, file)
 	}
-	f, err := createTemp(file, 0o666&permOf(file))
+	f, err := atomicfile.Temp(file, 0o666&atomicfile.Perm(file))
 	if err != nil {
 		return fmt.Errorf("keeping the log of task %d: %w", t.Index, err)
 	}

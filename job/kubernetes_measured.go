@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/job/atomicfile"
 )
 
 // The program of a pod that is measured leaves the header and the footer of its record as the
@@ -215,7 +217,7 @@ func (s *Submission) keepMeasured(home string, a *attempt, t *Task) error {
 	if t.Problem != "" {
 		footer.set("problem", t.Problem)
 	}
-	if err := replace(filepath.Join(home, t.Measured()), append(header.text("header"), footer.text("footer")...)); err != nil {
+	if err := atomicfile.Write(filepath.Join(home, t.Measured()), append(header.text("header"), footer.text("footer")...)); err != nil {
 		return fmt.Errorf("keeping what was measured of task %d: %w", t.Index, err)
 	}
 	if known {

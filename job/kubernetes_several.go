@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"hpcc/job/shellword"
 )
 
 // rayPods is shell that makes a Ray of the pods of a job: the first is its head and runs the program, the
@@ -17,7 +19,7 @@ func rayPods(j *Job) string {
 	t.line("ray start --head --port=6379 --disable-usage-stats || exit")
 	t.line("export RAY_ADDRESS=127.0.0.1:6379")
 	t.line(`until [ "$(ray status 2>/dev/null | grep -c ' node_')" -ge "$HPCC_NODES" ]; do sleep 1; done`)
-	t.line("%s", quoteAll(slices.Concat(j.entrypoint(), j.Args)))
+	t.line("%s", shellword.Join(slices.Concat(j.entrypoint(), j.Args)))
 	t.line("s=$?; ray stop; exit $s")
 	return t.String()
 }
@@ -54,6 +56,6 @@ func (k kubernetes) interactive(j *Job) (string, []string, error) {
 	t.line("#!/bin/bash")
 	t.interactive(j)
 	t.line(`name=$(printf %%s "$id" | tail -c 45 | tr A-Z_. a-z--)`)
-	t.line(`exec %s ${HPCC_KUBE_CONTEXT:+--context="$HPCC_KUBE_CONTEXT"} ${HPCC_KUBE_NAMESPACE:+--namespace="$HPCC_KUBE_NAMESPACE"} "${name##-}"`, quoteAll(words))
+	t.line(`exec %s ${HPCC_KUBE_CONTEXT:+--context="$HPCC_KUBE_CONTEXT"} ${HPCC_KUBE_NAMESPACE:+--namespace="$HPCC_KUBE_NAMESPACE"} "${name##-}"`, shellword.Join(words))
 	return t.String(), j.podNotes(k.target), nil
 }

@@ -230,8 +230,8 @@ func TestQuantity(t *testing.T) {
 		}
 	}
 	for in, want := range map[int64]string{1 << 30: "1Gi", 1536 << 20: "1536Mi", 1000: "1000", 2048: "2Ki", 3 << 40: "3Ti"} {
-		if got := quantity(in); got != want {
-			t.Errorf("quantity(%d) = %s; want %s", in, got, want)
+		if got := podQuantity(in); got != want {
+			t.Errorf("podQuantity(%d) = %s; want %s", in, got, want)
 		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"hpcc/job/atomicfile"
 )
 
 // local is this machine. It runs as many tasks at once as have processors: "hpcc
@@ -82,7 +84,7 @@ func parallel(j *Job) int {
 
 // submit begins the script as a process group of its own that outlives hpcc.
 func (local) submit(_ context.Context, s *Submission, script string) error {
-	log, err := Create(filepath.Join(filepath.Dir(script), "log"), os.O_WRONLY|os.O_APPEND)
+	log, err := atomicfile.Create(filepath.Join(filepath.Dir(script), "log"), os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,8 @@ import (
 	goruntime "runtime"
 	"strconv"
 	"strings"
+
+	"hpcc/job/quantity"
 )
 
 // nodes is this machine: its processors less what runs, the memory that programs
@@ -40,9 +42,9 @@ func meminfo(text string) (total, free int64) {
 		}
 		switch f[0] {
 		case "MemTotal:":
-			total = bytesOf(f[1], 1<<10)
+			total = quantity.Bytes(f[1], 1<<10)
 		case "MemAvailable:":
-			free = bytesOf(f[1], 1<<10)
+			free = quantity.Bytes(f[1], 1<<10)
 		}
 	}
 	return total, free
@@ -71,7 +73,7 @@ func nvidiaGPUs(csv string) (all, free int, kind string) {
 			continue
 		}
 		all, kind = all+1, f[0]
-		if used, total := amount(f[1]), amount(f[2]); total > 0 && used*50 < total {
+		if used, total := quantity.Count(f[1]), quantity.Count(f[2]); total > 0 && used*50 < total {
 			free++
 		}
 	}

@@ -9,6 +9,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hpcc/job/message"
+	"hpcc/job/shellword"
 )
 
 // lsf is IBM Spectrum LSF 10.1. Its options are those of bsub(1).
@@ -99,7 +102,7 @@ func (l lsf) render(j *Job) (string, []string, error) {
 		t.line("export HPCC_SUBMISSION=$id")
 		t.line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its words to a line for a shell.
-		t.line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), quote(j.line(LSF)))
+		t.line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), shellword.Quote(j.line(LSF)))
 		return t.String(), nil, nil
 	}
 	end := taskCall{to: LSF, id: `"$job"`, limit: true, files: true}
@@ -149,7 +152,7 @@ func (lsf) submit(ctx context.Context, s *Submission, script string) error {
 	}
 	m := lsfAnswer().FindSubmatch(out)
 	if m == nil {
-		return fmt.Errorf("handing job %q to LSF: bsub answered %q, which has no job id; \"bjobs\" shows whether the job is there", s.Job.Name, shorten(string(out)))
+		return fmt.Errorf("handing job %q to LSF: bsub answered %q, which has no job id; \"bjobs\" shows whether the job is there", s.Job.Name, message.Short(string(out)))
 	}
 	s.Native = string(m[1])
 	return nil

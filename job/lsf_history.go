@@ -5,6 +5,9 @@ import (
 	"errors"
 	"strings"
 	"time"
+
+	"hpcc/job/atomicfile"
+	"hpcc/job/quantity"
 )
 
 // history asks bacct for the jobs of all users that have ended. What runs the nodes tell of.
@@ -55,7 +58,7 @@ func lsfStays(list string, now time.Time) []Stay {
 	for line := range strings.Lines(list) {
 		line = strings.TrimRight(line, "\r\n")
 		if strings.HasPrefix(line, "          ") {
-			if len(whole) < maxRecord {
+			if len(whole) < atomicfile.MaxSize {
 				whole += strings.TrimSpace(line) // folded anywhere, within words too
 			}
 			continue
@@ -104,7 +107,7 @@ func lsfSlots(what string) int {
 		var host string
 		host, what, _ = strings.Cut(rest, ">")
 		if count, _, ok := strings.Cut(host, "*"); ok {
-			n = min(n+amount(count), 1<<20)
+			n = min(n+quantity.Count(count), 1<<20)
 		} else {
 			n = min(n+1, 1<<20)
 		}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // nodes asks for the hosts: their slots, their memory, their GPUs, their queues, and
@@ -69,12 +71,12 @@ func columns(list string, row func(get func(name string) string)) {
 func lsfHosts(list string) []Node {
 	var nodes []Node
 	columns(list, func(get func(string) string) {
-		n := Node{Name: get("HOST_NAME"), CPUs: amount(get("MAX"))}
+		n := Node{Name: get("HOST_NAME"), CPUs: quantity.Count(get("MAX"))}
 		status := get("STATUS")
 		if get("MAX") == "-" {
 			n.CPUs = -1 // as many as the host has processors, see lsfStatic
 		}
-		n.FreeCPUs = -amount(get("NJOBS")) - amount(get("RSV"))
+		n.FreeCPUs = -quantity.Count(get("NJOBS")) - quantity.Count(get("RSV"))
 		switch {
 		case status == "closed_Excl" || status == "closed_Full":
 			n.State = Full
@@ -102,9 +104,9 @@ func lsfStatic(at map[string]*Node, list string) {
 		if n == nil {
 			return
 		}
-		n.Memory, n.untold = bytesOf(get("maxmem"), 1), true
+		n.Memory, n.untold = quantity.Bytes(get("maxmem"), 1), true
 		if n.CPUs < 0 {
-			n.CPUs = amount(get("ncpus"))
+			n.CPUs = quantity.Count(get("ncpus"))
 			if n.FreeCPUs += n.CPUs; n.State == Full {
 				n.FreeCPUs = 0
 			}
@@ -116,7 +118,7 @@ func lsfStatic(at map[string]*Node, list string) {
 func lsfLoad(at map[string]*Node, list string) {
 	columns(list, func(get func(string) string) {
 		if n := at[get("HOST_NAME")]; n != nil {
-			n.FreeMemory, n.untold = bytesOf(get("mem"), 1), false
+			n.FreeMemory, n.untold = quantity.Bytes(get("mem"), 1), false
 		}
 	})
 }
@@ -193,13 +195,13 @@ func lsfHolds(at map[string]*Node, list string) {
 		h := hold{by: "job " + f[0]}
 		left, _, _ := strings.Cut(f[2], " ")
 		if hours, minutes, ok := strings.Cut(left, ":"); ok {
-			if d := time.Duration(amount(hours))*time.Hour + time.Duration(amount(minutes))*time.Minute; d >= 0 && d < maxTime {
+			if d := time.Duration(quantity.Count(hours))*time.Hour + time.Duration(quantity.Count(minutes))*time.Minute; d >= 0 && d < quantity.MaxTime {
 				h.to = now.Add(d)
 			}
 		}
 		if len(f) > 3 {
 			seconds, _, _ := strings.Cut(f[3], " ")
-			if n, err := strconv.ParseInt(seconds, 10, 64); err == nil && n >= 0 && n < int64(maxTime/time.Second) {
+			if n, err := strconv.ParseInt(seconds, 10, 64); err == nil && n >= 0 && n < int64(quantity.MaxTime/time.Second) {
 				h.from = now.Add(-time.Duration(n) * time.Second)
 			}
 		}
@@ -209,7 +211,7 @@ func lsfHolds(at map[string]*Node, list string) {
 			if !ok {
 				count, host = "1", w
 			}
-			slots[host] = min(slots[host]+amount(count), 1<<20)
+			slots[host] = min(slots[host]+quantity.Count(count), 1<<20)
 		}
 		for host, count := range slots {
 			if n := at[host]; n != nil {

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hpcc/job/message"
+	"hpcc/job/quantity"
 )
 
 // lsfDialect is what bsub(1) of LSF 10.1 reads: directives in the whole file,
@@ -27,7 +30,7 @@ var lsfTable = append([]option{
 	{"-nnodes", 1, setNumber(fNodes, func(j *Job) *int { return &j.Nodes })},
 	{"-R", 1, lsfResources},
 	{"-M", 1, func(r *reader, v string) (err error) {
-		r.n.limitPerProcess, err = size(strings.TrimSuffix(v, "!"), lsfUnits("KB"))
+		r.n.limitPerProcess, err = quantity.Size(strings.TrimSuffix(v, "!"), lsfUnits("KB"))
 		r.fills(fMemory)
 		return err
 	}},
@@ -58,7 +61,7 @@ var lsfTable = append([]option{
 		return err
 	}},
 	{"-wt", 1, func(r *reader, v string) (err error) {
-		r.job.Warning.Lead, err = clockTime(v, time.Minute, time.Hour)
+		r.job.Warning.Lead, err = quantity.Clock(v, time.Minute, time.Hour)
 		r.fills(fSignal)
 		return err
 	}},
@@ -83,8 +86,8 @@ var lsfTable = append([]option{
 
 // lsfUnits are the suffixes of sizes; a bare number is of the unit that
 // LSF_UNIT_FOR_LIMITS names, bare where the site has none.
-func lsfUnits(bare string) sizeUnit {
-	u := sizeUnit{"K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "T": 1 << 40, "TB": 1 << 40,
+func lsfUnits(bare string) quantity.Units {
+	u := quantity.Units{"K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "T": 1 << 40, "TB": 1 << 40,
 		"k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30, "t": 1 << 40, "tb": 1 << 40}
 	u[""] = u[bare]
 	return u
@@ -103,7 +106,7 @@ func lsfName(r *reader, v string) (err error) {
 	}
 	m := lsfArray().FindStringSubmatch(v)
 	if m == nil {
-		return fmt.Errorf("%q is no name with indices", shorten(v))
+		return fmt.Errorf("%q is no name with indices", message.Short(v))
 	}
 	list := strings.ReplaceAll(m[2], " ", "")
 	if r.job.Array, err = ParseArray(list + m[3]); err != nil {
@@ -123,9 +126,9 @@ func lsfName(r *reader, v string) (err error) {
 // lsfTime reads [H:]M[/HOST].
 func lsfTime(r *reader, v string) error {
 	limit, host, ok := strings.Cut(v, "/")
-	d, err := clockTime(limit, time.Minute, time.Hour)
+	d, err := quantity.Clock(limit, time.Minute, time.Hour)
 	if err == nil && d == 0 {
-		err = fmt.Errorf("%q is no time", shorten(v))
+		err = fmt.Errorf("%q is no time", message.Short(v))
 	}
 	if err != nil {
 		return err
@@ -370,11 +373,11 @@ func lsfMemory(r *reader) {
 			return nil
 		}
 		if reserved && r.t.To != LSF {
-			row.become(Changed, fmt.Sprintf("a limit of %s for each process; the memory that -R reserves is asked for", human(n.limitPerProcess)))
+			row.become(Changed, fmt.Sprintf("a limit of %s for each process; the memory that -R reserves is asked for", quantity.FormatMemory(n.limitPerProcess)))
 		} else if reserved {
 			return r.native(row.Text)
 		} else {
-			row.become(Changed, fmt.Sprintf("a limit of %s for each process becomes memory that is asked for; a bare number is KB, where LSF_UNIT_FOR_LIMITS says nothing else", human(n.limitPerProcess)))
+			row.become(Changed, fmt.Sprintf("a limit of %s for each process becomes memory that is asked for; a bare number is KB, where LSF_UNIT_FOR_LIMITS says nothing else", quantity.FormatMemory(n.limitPerProcess)))
 		}
 		return nil
 	})

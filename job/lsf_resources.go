@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+
+	"hpcc/job/quantity"
 )
 
 // Resource strings of LSF (bsub -R): sections select[…], rusage[…], span[…],
@@ -94,7 +96,7 @@ func lsfUsage(r *reader, s string) []string {
 
 func lsfReserve(r *reader, v string) error {
 	amount, per, _ := strings.Cut(v, "/")
-	n, err := size(amount, lsfUnits("MB"))
+	n, err := quantity.Size(amount, lsfUnits("MB"))
 	if err != nil {
 		return err
 	}
@@ -107,7 +109,7 @@ func lsfReserve(r *reader, v string) error {
 	case "", "host":
 		r.job.Memory = n
 		if per == "" {
-			r.row.become("", fmt.Sprintf("%s on each host", human(n)))
+			r.row.become("", fmt.Sprintf("%s on each host", quantity.FormatMemory(n)))
 		}
 	default:
 		return fmt.Errorf("per %q", per)

@@ -185,31 +185,6 @@ func compareNames(a, b string) int {
 	return cmp.Or(cmp.Compare(ha, hb), cmp.Compare(ka, kb), cmp.Compare(a, b))
 }
 
-// amount reads a count of a listing: digits; anything else is 0. It is bounded, so
-// that sums of them cannot overflow.
-func amount(s string) int {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 0 || n > 1<<30 {
-		return 0
-	}
-	return n
-}
-
-// bytesOf reads an amount of memory of a listing, in powers of 1024: 24684084kb,
-// 23.541G, 256M. A bare number is of the unit. What cannot be read is 0.
-func bytesOf(s string, unit int64) int64 {
-	s = strings.TrimSuffix(strings.TrimSuffix(strings.ToUpper(s), "B"), "I")
-	if i := strings.IndexAny(s, "KMGTP"); i >= 0 && i == len(s)-1 {
-		unit = 1 << (10 * (1 + strings.IndexByte("KMGTP", s[i])))
-		s = s[:i]
-	}
-	x, err := strconv.ParseFloat(s, 64)
-	if err != nil || !(x >= 0 && x*float64(unit) < 1<<60) {
-		return 0
-	}
-	return int64(x * float64(unit))
-}
-
 // nodeIndex finds nodes by name, to put holds on them.
 func nodeIndex(nodes []Node) map[string]*Node {
 	m := make(map[string]*Node, len(nodes))

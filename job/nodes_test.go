@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 func recorded(t testing.TB, file string) string {
@@ -207,7 +209,7 @@ func TestPBSNodes(t *testing.T) {
 	for _, n := range nodes {
 		j := list.Nodes[n.Name]
 		used, _ := j.Assigned["ncpus"].(float64)
-		if float64(n.CPUs) != j.Available["ncpus"] || float64(n.CPUs-n.FreeCPUs) != used || n.Memory != bytesOf(fmt.Sprint(j.Available["mem"]), 1) {
+		if float64(n.CPUs) != j.Available["ncpus"] || float64(n.CPUs-n.FreeCPUs) != used || n.Memory != quantity.Bytes(fmt.Sprint(j.Available["mem"]), 1) {
 			t.Errorf("%s: text and JSON differ: %+v, %+v", n.Name, n, j)
 		}
 	}

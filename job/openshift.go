@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"hpcc/job/message"
 )
 
 // Around are the objects that OpenShift has around a job: a build that makes the image in the
@@ -39,7 +41,7 @@ func ParseAround(list string) (Around, error) {
 		case "deploymentconfig":
 			a.Deploy, a.DeploymentConfig = true, true
 		default:
-			return a, fmt.Errorf("%q: give build, deploy or deploymentconfig, with commas between them", shorten(w))
+			return a, fmt.Errorf("%q: give build, deploy or deploymentconfig, with commas between them", message.Short(w))
 		}
 	}
 	return a, nil
@@ -198,7 +200,7 @@ func streamTag(image string) (string, error) {
 		tag = "latest"
 	}
 	if !dnsName().MatchString(name) || !labelValue().MatchString(tag) || tag == "" {
-		return "", fmt.Errorf("image %q: in the place of it there has to be the name of an image stream, NAME or NAME:TAG of small letters, digits and -", shorten(image))
+		return "", fmt.Errorf("image %q: in the place of it there has to be the name of an image stream, NAME or NAME:TAG of small letters, digits and -", message.Short(image))
 	}
 	return name + ":" + tag, nil
 }
@@ -217,7 +219,7 @@ func (b *Build) objects(j *Job, stream, tag string) ([]any, error) {
 		uri, ref, _ := strings.Cut(b.Git, "#")
 		u, err := url.Parse(uri)
 		if err != nil || (u.User != nil && u.Scheme != "ssh") {
-			return nil, fmt.Errorf("repository %q: no address that can stand in a manifest: give https://HOST/PATH without a password, and a secret of the project for it", shorten(uri[strings.LastIndexByte(uri, '@')+1:]))
+			return nil, fmt.Errorf("repository %q: no address that can stand in a manifest: give https://HOST/PATH without a password, and a secret of the project for it", message.Short(uri[strings.LastIndexByte(uri, '@')+1:]))
 		}
 		c.Spec.Source = buildSource{Type: "Git", Git: &gitSource{uri, ref}, ContextDir: b.ContextDir}
 		c.Spec.Triggers = []buildTrigger{{"ConfigChange"}}
@@ -225,13 +227,13 @@ func (b *Build) objects(j *Job, stream, tag string) ([]any, error) {
 	for _, a := range b.Args {
 		k, v, ok := strings.Cut(a, "=")
 		if !ok || !envName().MatchString(k) {
-			return nil, fmt.Errorf("build argument %q: not of the form NAME=VALUE", shorten(a))
+			return nil, fmt.Errorf("build argument %q: not of the form NAME=VALUE", message.Short(a))
 		}
 		c.Spec.Strategy.Docker.BuildArgs = append(c.Spec.Strategy.Docker.BuildArgs, envVar{Name: k, Value: v})
 	}
 	if b.Arch != "" {
 		if !slices.Contains([]string{"amd64", "arm64", "ppc64le", "s390x"}, b.Arch) {
-			return nil, fmt.Errorf("architecture %q: nodes of OpenShift are amd64, arm64, ppc64le or s390x", shorten(b.Arch))
+			return nil, fmt.Errorf("architecture %q: nodes of OpenShift are amd64, arm64, ppc64le or s390x", message.Short(b.Arch))
 		}
 		c.Spec.NodeSelector = map[string]string{archLabel: b.Arch}
 	}

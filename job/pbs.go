@@ -10,6 +10,10 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"hpcc/job/message"
+	"hpcc/job/quantity"
+	"hpcc/job/shellword"
 )
 
 // pbs is OpenPBS and PBS Professional, 19 or later. Its options are those of
@@ -56,9 +60,9 @@ func (pbs) options(j *Job) []string {
 	case j.Exclusive:
 		add("-l place=excl")
 	}
-	switch limit := hoursMinutesSeconds(j.Time + Grace + Grace/2); { // hpcc ends the task before
+	switch limit := quantity.FormatClock(j.Time + Grace + Grace/2); { // hpcc ends the task before
 	case j.TimeMin > 0: // PBS chooses
-		add("-l min_walltime=%s,max_walltime=%s", hoursMinutesSeconds(j.TimeMin), limit)
+		add("-l min_walltime=%s,max_walltime=%s", quantity.FormatClock(j.TimeMin), limit)
 	case j.Time > 0:
 		add("-l walltime=%s", limit)
 	}
@@ -73,7 +77,7 @@ func (pbs) options(j *Job) []string {
 
 func (p pbs) render(j *Job) (string, []string, error) {
 	if j.Interactive {
-		return "", nil, fmt.Errorf("an interactive job of PBS is a shell and takes no program; say: qsub -I %s, and there: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), quoteAll(j.words()))
+		return "", nil, fmt.Errorf("an interactive job of PBS is a shell and takes no program; say: qsub -I %s, and there: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), shellword.Join(j.words()))
 	}
 	if j.Tasks > 1 && j.Nodes > 0 && j.Tasks%j.Nodes != 0 {
 		return "", nil, fmt.Errorf("%d tasks on %d nodes: PBS gives each node as many; ask for a multiple", j.Tasks, j.Nodes)
@@ -124,7 +128,7 @@ func (pbs) submit(ctx context.Context, s *Submission, script string) error {
 	}
 	id := strings.TrimSpace(string(out))
 	if number, _, ok := strings.Cut(id, "."); !ok || strings.Trim(strings.TrimSuffix(number, "[]"), "0123456789") != "" {
-		return fmt.Errorf("handing job %q to PBS: qsub answered %q, which is no job id; \"qstat\" shows whether the job is there", s.Job.Name, shorten(id))
+		return fmt.Errorf("handing job %q to PBS: qsub answered %q, which is no job id; \"qstat\" shows whether the job is there", s.Job.Name, message.Short(id))
 	}
 	s.Native = id
 	return nil

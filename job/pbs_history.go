@@ -9,6 +9,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // history asks for the jobs that PBS still keeps, those that have ended, too: a site that has
@@ -51,7 +53,7 @@ func pbsStays(r io.Reader, from time.Time) ([]Stay, error) {
 		user, _, _ := strings.Cut(j.Owner, "@")
 		s := Stay{ID: id, User: user, Start: start, End: ansic(j.Ended)}
 		if s.End.IsZero() && j.State != "R" && j.State != "E" && j.State != "S" { // an older PBS
-			wall, err := clockTime(j.Used.Wall, time.Second, time.Minute, time.Hour)
+			wall, err := quantity.Clock(j.Used.Wall, time.Second, time.Minute, time.Hour)
 			if err != nil {
 				continue
 			}

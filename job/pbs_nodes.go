@@ -9,6 +9,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // nodes asks for the nodes in the text that every PBS writes, and for the jobs
@@ -78,21 +80,21 @@ func (n *Node) pbsAttribute(key, value string) {
 			n.Reason = value
 		}
 	case "resources_available.ncpus":
-		n.CPUs = amount(value)
+		n.CPUs = quantity.Count(value)
 	case "resources_available.mem":
-		n.Memory = bytesOf(value, 1)
+		n.Memory = quantity.Bytes(value, 1)
 	case "resources_available.ngpus":
-		n.GPUs = amount(value)
+		n.GPUs = quantity.Count(value)
 	case "resources_available.gpu_type", "resources_available.gpu_model":
 		n.GPUType = value
 	case "resources_available.Qlist", "queue":
 		n.Queues = strings.Split(value, ",")
 	case "resources_assigned.ncpus":
-		n.FreeCPUs = -amount(value)
+		n.FreeCPUs = -quantity.Count(value)
 	case "resources_assigned.mem":
-		n.FreeMemory = -bytesOf(value, 1)
+		n.FreeMemory = -quantity.Bytes(value, 1)
 	case "resources_assigned.ngpus":
-		n.FreeGPUs = -amount(value)
+		n.FreeGPUs = -quantity.Count(value)
 	}
 }
 
@@ -133,7 +135,7 @@ func pbsHolds(at map[string]*Node, r io.Reader) error {
 		h := hold{by: "job " + id}
 		if start, err := time.ParseInLocation(time.ANSIC, j.Start, time.Local); err == nil {
 			h.from = start
-			if limit, err := ParseTime(j.Asks.Time); err == nil {
+			if limit, err := quantity.ParseTime(j.Asks.Time); err == nil {
 				h.to = start.Add(limit)
 			}
 		}
@@ -157,11 +159,11 @@ func pbsParts(where string) map[string]hold {
 			k, v, _ := strings.Cut(r, "=")
 			switch k {
 			case "ncpus":
-				h.cpus += amount(v)
+				h.cpus += quantity.Count(v)
 			case "ngpus":
-				h.gpus += amount(v)
+				h.gpus += quantity.Count(v)
 			case "mem":
-				h.memory += bytesOf(v, 1)
+				h.memory += quantity.Bytes(v, 1)
 			}
 		}
 		parts[f[0]] = h

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"hpcc/job/message"
+	"hpcc/job/quantity"
 )
 
 // pbsDialect is what qsub(1B) of OpenPBS, PBS Pro and Torque reads: directives
@@ -37,7 +40,7 @@ var pbsTable = append([]option{
 	{"-e", 1, pbsOutput(fError)},
 	{"-j", 1, func(r *reader, v string) error {
 		if v != "oe" && v != "n" && v != "eo" {
-			return fmt.Errorf("%q is none of oe, eo and n", shorten(v))
+			return fmt.Errorf("%q is none of oe, eo and n", message.Short(v))
 		}
 		if r.join = v != "n"; v == "eo" {
 			r.changed("both go into the file of the output")
@@ -77,7 +80,7 @@ func pbsArray(r *reader, v string) (err error) {
 }
 
 // pbsUnits are those of pbs_resources(7B): bytes, and powers of 1024.
-var pbsUnits = sizeUnit{"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
+var pbsUnits = quantity.Units{"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
 	"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "Gb": 1 << 30, "Mb": 1 << 20}
 
 // pbsResources reads -l: select and place, or a list of NAME=VALUE.
@@ -112,30 +115,34 @@ func pbsResources(r *reader, v string) error {
 }
 
 var pbsResource = map[string]func(r *reader, v string) error{
-	"walltime": func(r *reader, v string) (err error) { r.job.Time, err = seconds(v); r.fills(fTime); return err },
-	"nodes":    torqueNodes,
-	"select":   pbsSelect,
-	"place":    pbsPlace,
-	"ncpus":    setNumber(fCPUs, func(j *Job) *int { return &j.CPUs }),
-	"ngpus":    setNumber(fGPUs, func(j *Job) *int { return &j.GPUs }),
-	"gpus":     setNumber(fGPUs, func(j *Job) *int { return &j.GPUs }),
+	"walltime": func(r *reader, v string) (err error) {
+		r.job.Time, err = quantity.Seconds(v)
+		r.fills(fTime)
+		return err
+	},
+	"nodes":  torqueNodes,
+	"select": pbsSelect,
+	"place":  pbsPlace,
+	"ncpus":  setNumber(fCPUs, func(j *Job) *int { return &j.CPUs }),
+	"ngpus":  setNumber(fGPUs, func(j *Job) *int { return &j.GPUs }),
+	"gpus":   setNumber(fGPUs, func(j *Job) *int { return &j.GPUs }),
 	"mem": func(r *reader, v string) (err error) {
-		r.n.perJob, err = size(v, pbsUnits)
+		r.n.perJob, err = quantity.Size(v, pbsUnits)
 		r.fills(fMemory)
 		return err
 	},
 	"vmem": func(r *reader, v string) (err error) {
-		r.n.perJob, err = size(v, pbsUnits)
+		r.n.perJob, err = quantity.Size(v, pbsUnits)
 		r.fills(fMemory)
 		return err
 	},
 	"pmem": func(r *reader, v string) (err error) {
-		r.n.perTask, err = size(v, pbsUnits)
+		r.n.perTask, err = quantity.Size(v, pbsUnits)
 		r.fills(fMemory)
 		return err
 	},
 	"pvmem": func(r *reader, v string) (err error) {
-		r.n.perTask, err = size(v, pbsUnits)
+		r.n.perTask, err = quantity.Size(v, pbsUnits)
 		r.fills(fMemory)
 		return err
 	},
@@ -165,7 +172,7 @@ func pbsSelect(r *reader, v string) (err error) {
 	r.fills(fNodes, fTasks, fTasksPerNode)
 	for _, item := range strings.Split(strings.TrimLeft(chunks[0], "0123456789"), ":") {
 		if err := pbsChunkItem(r, item); err != nil {
-			r.changed("without %s: %v", shorten(item), err)
+			r.changed("without %s: %v", message.Short(item), err)
 		}
 	}
 	return nil
@@ -187,7 +194,7 @@ func pbsChunkItem(r *reader, item string) (err error) {
 		r.job.CPUs, err = r.number(value, "")
 		r.fills(fCPUs)
 	case name == "mem" || name == "vmem":
-		r.job.Memory, err = size(value, pbsUnits)
+		r.job.Memory, err = quantity.Size(value, pbsUnits)
 		r.fills(fMemory)
 	case name == "ngpus":
 		r.job.GPUs, err = r.number(value, "")
@@ -233,7 +240,7 @@ func torqueNodes(r *reader, v string) (err error) {
 			r.job.Features = append(r.job.Features[:len(r.job.Features):len(r.job.Features)], item)
 			r.fills(fFeatures)
 		default:
-			err = fmt.Errorf("%s is not known", shorten(item))
+			err = fmt.Errorf("%s is not known", message.Short(item))
 		}
 		if err != nil {
 			return err
@@ -257,7 +264,7 @@ func pbsPlace(r *reader, v string) error {
 			r.fills(fNodes)
 		case "free", "shared":
 		default:
-			return fmt.Errorf("hpcc does not know the placement %s", shorten(w))
+			return fmt.Errorf("hpcc does not know the placement %s", message.Short(w))
 		}
 	}
 	return nil
@@ -322,7 +329,7 @@ func pbsFinish(r *reader) {
 		j.Memory = n.perJob / int64(max(j.Nodes, 1))
 		r.tell(fMemory, func(row *Row) error {
 			if j.Nodes > 1 {
-				row.become(Changed, fmt.Sprintf("of the whole job: %s on each of %d nodes", human(j.Memory), j.Nodes))
+				row.become(Changed, fmt.Sprintf("of the whole job: %s on each of %d nodes", quantity.FormatMemory(j.Memory), j.Nodes))
 			}
 			return nil
 		})
@@ -330,7 +337,7 @@ func pbsFinish(r *reader) {
 	if n.perTask > 0 && j.Memory == 0 {
 		j.MemoryPerCPU = (n.perTask + int64(max(j.CPUs, 1)) - 1) / int64(max(j.CPUs, 1))
 		r.tell(fMemory, func(row *Row) error {
-			row.become(Changed, fmt.Sprintf("%s for each processor", human(j.MemoryPerCPU)))
+			row.become(Changed, fmt.Sprintf("%s for each processor", quantity.FormatMemory(j.MemoryPerCPU)))
 			return nil
 		})
 	}

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/job/tunnel"
 )
 
 // Begin is the record of a task that begins in this process: where it is, and
@@ -16,22 +18,13 @@ import (
 // a record of this task that is there is of an attempt before, and is put aside.
 func Begin(dir string, index int) *Task {
 	t := &Task{Index: index, Start: time.Now(), Native: nativeTask(os.Getenv)}
-	t.Host = Host()
+	t.Host = tunnel.Host()
 	t.retire(dir)
 	t.Attempt = t.attempts(dir)
 	if n, err := strconv.Atoi(os.Getenv("SLURM_RESTART_COUNT")); err == nil {
 		t.Attempt = max(t.Attempt, n) // one that was killed before it left a record
 	}
 	return t
-}
-
-// Host is the node that this process is on, as its scheduler calls it.
-func Host() string {
-	if n := os.Getenv("SLURMD_NODENAME"); n != "" { // several of them on a host, in tests
-		return n
-	}
-	name, _ := os.Hostname()
-	return name
 }
 
 // nativeTask is the scheduler's id of the task whose environment this is; ""

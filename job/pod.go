@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"hpcc/job/message"
 )
 
 // A Pod is what targets that run the image themselves (Kubernetes, OpenShift,
@@ -78,13 +80,13 @@ func ParseVolume(s string) (Volume, error) {
 	at, ro := strings.CutSuffix(at, ":ro")
 	switch {
 	case !ok:
-		return Volume{}, fmt.Errorf("%q: not of the form CLAIM:PATH", shorten(s))
+		return Volume{}, fmt.Errorf("%q: not of the form CLAIM:PATH", message.Short(s))
 	case strings.HasPrefix(claim, "/"):
-		return Volume{}, fmt.Errorf("%q: pods do not see directories of the host; name a persistent volume claim (\"kubectl get pvc\" lists them)", shorten(s))
+		return Volume{}, fmt.Errorf("%q: pods do not see directories of the host; name a persistent volume claim (\"kubectl get pvc\" lists them)", message.Short(s))
 	case !dnsName().MatchString(claim):
-		return Volume{}, fmt.Errorf("%q is no name of a persistent volume claim: small letters, digits, hyphens and dots make one", shorten(claim))
+		return Volume{}, fmt.Errorf("%q is no name of a persistent volume claim: small letters, digits, hyphens and dots make one", message.Short(claim))
 	case !inPod(at) || path.Clean(at) == "/":
-		return Volume{}, fmt.Errorf("%q: %q is no absolute path in the pod, or is all of it", shorten(s), shorten(at))
+		return Volume{}, fmt.Errorf("%q: %q is no absolute path in the pod, or is all of it", message.Short(s), message.Short(at))
 	}
 	if claim == "scratch" {
 		claim = ""
@@ -103,9 +105,9 @@ func ParsePort(s string) (Port, error) {
 	n, err := strconv.Atoi(number)
 	switch {
 	case err != nil || n < 1 || n > 65535:
-		return Port{}, fmt.Errorf("%q: not of the form NAME=NUMBER with a number from 1 to 65535", shorten(s))
+		return Port{}, fmt.Errorf("%q: not of the form NAME=NUMBER with a number from 1 to 65535", message.Short(s))
 	case !portName().MatchString(name) || strings.Contains(name, "--") || strings.Trim(name, "0123456789-") == "":
-		return Port{}, fmt.Errorf("%q is no name of a port: at most 15 small letters, digits and single hyphens, one of them a letter", shorten(name))
+		return Port{}, fmt.Errorf("%q is no name of a port: at most 15 small letters, digits and single hyphens, one of them a letter", message.Short(name))
 	}
 	return Port{name, n}, nil
 }
@@ -114,10 +116,10 @@ func ParsePort(s string) (Port, error) {
 func ParseSecret(s string) (Secret, error) {
 	name, at, files := strings.Cut(s, ":")
 	if !dnsName().MatchString(name) {
-		return Secret{}, fmt.Errorf("%q is no name of a secret: small letters, digits, hyphens and dots make one", shorten(name))
+		return Secret{}, fmt.Errorf("%q is no name of a secret: small letters, digits, hyphens and dots make one", message.Short(name))
 	}
 	if files && (!inPod(at) || path.Clean(at) == "/") {
-		return Secret{}, fmt.Errorf("%q: %q is no absolute path in the pod", shorten(s), shorten(at))
+		return Secret{}, fmt.Errorf("%q: %q is no absolute path in the pod", message.Short(s), message.Short(at))
 	}
 	return Secret{name, at}, nil
 }
@@ -146,19 +148,19 @@ func (p *Pod) check() error {
 	}
 	for _, l := range p.NodeLabels {
 		if k, v, ok := strings.Cut(l, "="); !ok || !labelKey().MatchString(k) || !labelValue().MatchString(v) {
-			return fmt.Errorf("label %q of nodes: not of the form KEY=VALUE", shorten(l))
+			return fmt.Errorf("label %q of nodes: not of the form KEY=VALUE", message.Short(l))
 		}
 	}
 	for what, s := range map[string]string{"pull secret": p.PullSecret, "service account": p.ServiceAccount} {
 		if s != "" && !dnsName().MatchString(s) {
-			return fmt.Errorf("%s %q: small letters, digits, hyphens and dots make a name", what, shorten(s))
+			return fmt.Errorf("%s %q: small letters, digits, hyphens and dots make a name", what, message.Short(s))
 		}
 	}
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, p.Pull) {
 		return fmt.Errorf("%q is none of always, missing and never", p.Pull)
 	}
 	if p.Dir != "" && !inPod(p.Dir) {
-		return fmt.Errorf("directory %q: not an absolute path in the image", shorten(p.Dir))
+		return fmt.Errorf("directory %q: not an absolute path in the image", message.Short(p.Dir))
 	}
 	if p.UID < 0 || p.UID > 1<<31-1 {
 		return errors.New("a user id is from 1 to 2147483647")

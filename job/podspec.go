@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"hpcc/job/shellword"
 )
 
 // Names within a pod.
@@ -114,15 +116,15 @@ func (j *Job) podResources() resources {
 	}
 	switch {
 	case j.Memory > 0:
-		limits["memory"] = quantity(j.Memory)
+		limits["memory"] = podQuantity(j.Memory)
 	case j.MemoryPerCPU > 0:
-		limits["memory"] = quantity(j.MemoryPerCPU * int64(max(j.CPUs, 1)*n))
+		limits["memory"] = podQuantity(j.MemoryPerCPU * int64(max(j.CPUs, 1)*n))
 	}
 	if j.GPUs > 0 {
 		limits[resourceGPU] = strconv.Itoa(j.GPUs)
 	}
 	if j.Pod.Scratch > 0 {
-		limits["ephemeral-storage"] = quantity(j.Pod.Scratch)
+		limits["ephemeral-storage"] = podQuantity(j.Pod.Scratch)
 	}
 	if len(limits) == 0 {
 		return resources{}
@@ -130,8 +132,8 @@ func (j *Job) podResources() resources {
 	return resources{Requests: limits, Limits: limits}
 }
 
-// quantity writes bytes as Kubernetes does.
-func quantity(n int64) string {
+// podQuantity writes bytes as Kubernetes does.
+func podQuantity(n int64) string {
 	for i, unit := range []string{"Ti", "Gi", "Mi", "Ki"} {
 		if size := int64(1) << (40 - 10*i); n%size == 0 {
 			return strconv.FormatInt(n/size, 10) + unit
@@ -209,7 +211,7 @@ func (j *Job) mount(s *podSpec, c *container) {
 				claims[v.Claim] = name
 				vol.EmptyDir, vol.PersistentVolumeClaim = nil, &claimSource{ClaimName: v.Claim}
 			} else if j.Pod.Scratch > 0 {
-				vol.EmptyDir.SizeLimit = quantity(j.Pod.Scratch)
+				vol.EmptyDir.SizeLimit = podQuantity(j.Pod.Scratch)
 			}
 			s.Volumes = append(s.Volumes, vol)
 		}
@@ -367,7 +369,7 @@ func (t *text) podParams(p *Params, a Array) {
 			for i, n := range p.names {
 				words[i] = row[n]
 			}
-			t.line("%d) row %s ;;", k, quoteAll(words))
+			t.line("%d) row %s ;;", k, shellword.Join(words))
 		}
 		t.line("esac")
 		return
@@ -377,7 +379,7 @@ func (t *text) podParams(p *Params, a Array) {
 	for i, n := range p.names {
 		values := p.rows[i]
 		stride /= len(values)
-		t.line("pick $(((HPCC_TASK_ID - 1) / %d %% %d + 1)) %s; hpcc_%s=$picked", stride, len(values), quoteAll(values), n)
+		t.line("pick $(((HPCC_TASK_ID - 1) / %d %% %d + 1)) %s; hpcc_%s=$picked", stride, len(values), shellword.Join(values), n)
 	}
 }
 
@@ -399,7 +401,7 @@ func (j *Job) liveWords(words []string) string {
 				}
 			}
 			if at > 0 || what == "" {
-				b.WriteString(quote(w[:at]))
+				b.WriteString(shellword.Quote(w[:at]))
 			}
 			if what != "" {
 				fmt.Fprintf(&b, `"$%s"`, names[what])

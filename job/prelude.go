@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"hpcc/job/shellword"
 )
 
 // A Script is a job script that was written for some scheduler.
@@ -33,9 +35,9 @@ func (s *Script) render(j *Job, to Target) string {
 	t := &text{}
 	t.WriteString(s.prelude(j, to))
 	if s.Start != "" && s.Start != j.Dir && !to.Pods() {
-		t.line("cd %s || exit 97 # where %s starts jobs", quote(s.Start), dialectOf(s.From).name)
+		t.line("cd %s || exit 97 # where %s starts jobs", shellword.Quote(s.Start), dialectOf(s.From).name)
 	}
-	end := terminator("HPCC_SCRIPT", s.Body)
+	end := shellword.Delimiter("HPCC_SCRIPT", s.Body)
 	if slices.ContainsFunc(hidden[to], func(prefix string) bool { return strings.Contains("\n"+s.Body, "\n"+prefix) }) {
 		t.line("# The strokes keep %s from reading directives in here.", to)
 		t.line("exec 3< <(sed 's/^|//' <<'%s'", end)
@@ -52,7 +54,7 @@ func (s *Script) render(j *Job, to Target) string {
 	if j.Image != "" && !s.Host && !to.Pods() {
 		words = append(j.runPrefix(), words...)
 	}
-	t.line(`exec %s "$@" </dev/null`, quoteAll(words))
+	t.line(`exec %s "$@" </dev/null`, shellword.Join(words))
 	return t.String()
 }
 

@@ -3,6 +3,8 @@ package job
 import (
 	"errors"
 	"strconv"
+
+	"hpcc/job/shellword"
 )
 
 // A Ray job starts "hpcc ray" in its task. That starts one process for each
@@ -92,7 +94,7 @@ func PerNode(to Target, nodes, cpus int, words []string, getenv func(string) str
 func remote(to Target, host string, words []string) []string {
 	switch to {
 	case GridEngine: // qrsh gives one line to a shell
-		return []string{"qrsh", "-inherit", "-nostdin", host, "exec " + quoteAll(words)}
+		return []string{"qrsh", "-inherit", "-nostdin", host, "exec " + shellword.Join(words)}
 	case LSF:
 		return append([]string{"blaunch", host}, words...)
 	case PBS:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"hpcc/job/shellword"
 )
 
 // A dialect is how one scheduler has the options of a job written.
@@ -153,7 +155,7 @@ func (r *reader) native(text string) error {
 
 // directive reads the options of one line. Words that are no option are refused.
 func (r *reader) directive(f found) {
-	words, err := shellWords(f.text, false)
+	words, err := shellword.Split(f.text, false)
 	switch {
 	case f.late > 0:
 		r.add(f.line, r.dialect.prefix+" "+strings.TrimSpace(f.text)).become(Refused,
@@ -165,24 +167,24 @@ func (r *reader) directive(f found) {
 	}
 	rest := r.read(f.line, f.text, words)
 	for _, w := range rest {
-		r.add(f.line, w.text).become(Refused, "it is no option")
+		r.add(f.line, w.Text).become(Refused, "it is no option")
 	}
 }
 
 // read takes options from the front of words and returns the rest, which begins
 // at the first word that is none.
-func (r *reader) read(line int, text string, words []shellWord) []shellWord {
+func (r *reader) read(line int, text string, words []shellword.Word) []shellword.Word {
 	for len(words) > 0 {
 		w := words[0]
-		if !strings.HasPrefix(w.text, "-") || w.text == "-" || w.text == "--" {
+		if !strings.HasPrefix(w.Text, "-") || w.Text == "-" || w.Text == "--" {
 			return words
 		}
-		o, _, value, glued := r.dialect.split(w.text)
+		o, _, value, glued := r.dialect.split(w.Text)
 		if o == nil {
-			r.add(line, w.text).become(Refused, "hpcc does not know this option of "+r.dialect.name)
+			r.add(line, w.Text).become(Refused, "hpcc does not know this option of "+r.dialect.name)
 			words = words[1:]
-			for len(words) > 0 && !strings.HasPrefix(words[0].text, "-") && line > 0 { // its values, in a directive
-				r.row.Text += " " + words[0].text
+			for len(words) > 0 && !strings.HasPrefix(words[0].Text, "-") && line > 0 { // its values, in a directive
+				r.row.Text += " " + words[0].Text
 				words = words[1:]
 			}
 			continue
@@ -192,11 +194,11 @@ func (r *reader) read(line int, text string, words []shellWord) []shellWord {
 			n += min(o.args, len(words)-1)
 			var values []string
 			for _, v := range words[1:n] {
-				values = append(values, v.text)
+				values = append(values, v.Text)
 			}
 			value = strings.Join(values, " ")
 		}
-		r.add(line, strings.TrimSpace(text[w.start:words[n-1].end]))
+		r.add(line, strings.TrimSpace(text[w.Start:words[n-1].End]))
 		r.option(o, value, words[:n])
 		words = words[n:]
 	}
@@ -204,7 +206,7 @@ func (r *reader) read(line int, text string, words []shellWord) []shellWord {
 }
 
 // option reads one option; what its function refuses is the row's fate.
-func (r *reader) option(o *option, value string, words []shellWord) {
+func (r *reader) option(o *option, value string, words []shellword.Word) {
 	before := *r.job
 	var err error
 	switch {
@@ -217,7 +219,7 @@ func (r *reader) option(o *option, value string, words []shellWord) {
 	default:
 		err = o.set(r, value)
 	}
-	if r.row.Line == 0 && slices.ContainsFunc(words, func(w shellWord) bool { return w.live }) {
+	if r.row.Line == 0 && slices.ContainsFunc(words, func(w shellword.Word) bool { return w.Live }) {
 		err = errors.New("the shell would have put a value in here, which hpcc does not know: write it out")
 	}
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -17,8 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"hpcc/job/atomicfile"
 	"hpcc/store/seal"
 )
 
@@ -55,9 +53,6 @@ func (t *Task) fileName() string { return fmt.Sprintf("task.%d.json", t.Index) }
 // Dir is where, below the job's directory, the task may leave its results: HPCC_TASK_DIR.
 func (t *Task) Dir(dir string) string { return filepath.Join(dir, fmt.Sprintf("task.%d", t.Index)) }
 
-// maxRecord bounds a record's file, in bytes.
-const maxRecord = 1 << 20
-
 // Write puts the record into the job's directory, whole or not at all.
 func (t *Task) Write(dir string) error { return t.writeAs(dir, t.fileName()) }
 
@@ -80,12 +75,12 @@ func (t *Task) Last(dir string) error {
 func (t *Task) writeAs(dir, name string) error {
 	b, err := seal.JSON(t)
 	if err == nil {
-		err = MakeDir(dir)
+		err = atomicfile.MakeDir(dir)
 	}
 	if err == nil {
-		write := replace
+		write := atomicfile.Write
 		if t.Ended() && t.End.Sub(t.Start) >= syncedTask {
-			write = replaceSynced
+			write = atomicfile.WriteSynced
 		}
 		err = write(filepath.Join(dir, name), b)
 	}
@@ -117,7 +112,7 @@ func KeepFile(dir, name string, data []byte) (string, error) {
 		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
 	if err == nil {
-		err = replace(file, data)
+		err = atomicfile.Write(file, data)
 	}
 	if err != nil {
 		return "", fmt.Errorf("keeping file %q of a job: %w", name, err)
@@ -208,7 +203,7 @@ func readRecord(dir, name string, t *Task) bool { return readJSON(filepath.Join(
 // readJSON reads one of our files, within bounds. Jobs' directories are handed on: what
 // stands there under a record's name may be a pipe or a device, which has no end.
 func readJSON(file string, v any) error {
-	b, err := readRegular(file)
+	b, err := atomicfile.Read(file)
 	if err == nil {
 		if err = seal.CheckJSON(b); errors.Is(err, seal.ErrNoSum) { // of an older version, or another program
 			err = nil
@@ -231,27 +226,6 @@ type RecordError struct {
 
 func (e *RecordError) Error() string { return fmt.Sprintf("reading %q: %v", e.File, e.Err) }
 func (e *RecordError) Unwrap() error { return e.Err }
-
-// readRegular reads a regular file of at most maxRecord bytes.
-func readRegular(file string) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
-	if err == nil && len(b) > maxRecord {
-		err = fmt.Errorf("has more than %d bytes", maxRecord)
-	}
-	return b, err
-}
 
 // Fill puts the task's index and its parameters into the words of its job.
 func (t *Task) Fill(words []string) []string {

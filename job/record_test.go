@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"hpcc/job/atomicfile"
 )
 
 // TestOddRecords: a record's name may stand for a pipe, a device or a file without an end.
@@ -19,7 +21,7 @@ func TestOddRecords(t *testing.T) {
 	if err := os.Symlink("/dev/zero", filepath.Join(dir, "task.2.json")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, maxRecord+1), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, atomicfile.MaxSize+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	last, _, bad, err := Attempts(dir, false)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/job/atomicfile"
 	"hpcc/store/seal"
 )
 
@@ -96,7 +97,7 @@ func (t *Site) keepStatuses(dir string, lines []byte) {
 	if _, err := os.Stat(dir); err != nil || os.MkdirAll(filepath.Join(dir, sitesDir), 0o700) != nil {
 		return
 	}
-	_ = replace(t.lastFile(dir), seal.Text(lines))
+	_ = atomicfile.Write(t.lastFile(dir), seal.Text(lines))
 }
 
 func (t *Site) lastFile(dir string) string { return filepath.Join(dir, sitesDir, t.Name+".json") }
@@ -148,7 +149,7 @@ func (t *Site) Sent(dir string, s *Submission) error {
 		return fmt.Errorf("keeping job %s of site %s: %w", s.ID, t.Name, err)
 	}
 	if err = os.MkdirAll(filepath.Join(dir, sitesDir), 0o700); err == nil {
-		err = replaceSynced(t.lastFile(dir), seal.Text(append(append(line, '\n'), before...)))
+		err = atomicfile.WriteSynced(t.lastFile(dir), seal.Text(append(append(line, '\n'), before...)))
 	}
 	if err != nil {
 		return fmt.Errorf("keeping job %s of site %s: %w", s.ID, t.Name, err)

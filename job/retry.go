@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/job/message"
 )
 
 // A Retry is what of a task's endings are tried again, and how often. The zero
@@ -36,7 +38,7 @@ func ParseEndings(list string) ([]string, error) {
 		switch {
 		case kind == "exit" && err == nil && n > 0 && n < 256, kind == "signal" && strings.HasPrefix(value, "SIG"), e == preempted, e == nodeFail:
 		default:
-			return nil, fmt.Errorf("%q: not exit=NUMBER, signal=SIGNAME, %s or %s", shorten(e), preempted, nodeFail)
+			return nil, fmt.Errorf("%q: not exit=NUMBER, signal=SIGNAME, %s or %s", message.Short(e), preempted, nodeFail)
 		}
 	}
 	return out, nil

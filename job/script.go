@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"hpcc/job/shellword"
 )
 
 // Render writes the job as a script of the target. Notes say what the target
@@ -41,16 +43,16 @@ func (t *text) line(format string, a ...any) { fmt.Fprintf(t, format+"\n", a...)
 // and a change of directory that fails rather than running elsewhere (Slurm
 // would run in /tmp).
 func (t *text) common(j *Job) {
-	t.line("export HPCC_STORE=%s", quote(j.Store))
-	t.WriteString(exports(j.Env))
+	t.line("export HPCC_STORE=%s", shellword.Quote(j.Store))
+	t.WriteString(shellword.Exports(j.Env))
 	if j.EnvFile != "" {
-		t.line(". %s || exit 97 # the variables of --env, in a file that only you can read", quote(j.EnvFile))
+		t.line(". %s || exit 97 # the variables of --env, in a file that only you can read", shellword.Quote(j.EnvFile))
 	}
 	if len(j.Modules) > 0 { // shells of jobs do not always know the command
 		t.line(`type module >/dev/null 2>&1 || for f in /etc/profile.d/{modules,lmod,z00_lmod,z01_lmod}.sh; do [ ! -r "$f" ] || . "$f"; done`)
-		t.line("module load %s || exit 97", quoteAll(j.Modules))
+		t.line("module load %s || exit 97", shellword.Join(j.Modules))
 	}
-	t.line("cd %s || exit 97", quote(j.Dir))
+	t.line("cd %s || exit 97", shellword.Quote(j.Dir))
 }
 
 // An interactive job's script runs where it is handed in. id makes its id, its
@@ -63,7 +65,7 @@ func (t *text) interactive(j *Job) {
 // interactiveWords run the job's words at a terminal; id is the word of the
 // shell that is the job's id.
 func (j *Job) interactiveWords(to Target, id string) string {
-	return strings.Join(j.taskWords(taskCall{to: to, id: id, limit: true}), " ") + " -- " + quoteAll(j.words())
+	return strings.Join(j.taskWords(taskCall{to: to, id: id, limit: true}), " ") + " -- " + shellword.Join(j.words())
 }
 
 // line is the job as one line of a shell, for schedulers that join the words of
@@ -72,7 +74,7 @@ func (j *Job) line(to Target) string {
 	t := &text{}
 	t.common(j)
 	t.line("exec %s", j.interactiveWords(to, `"$HPCC_SUBMISSION"`))
-	return "exec /bin/bash -c " + quote(strings.TrimSuffix(t.String(), "\n"))
+	return "exec /bin/bash -c " + shellword.Quote(strings.TrimSuffix(t.String(), "\n"))
 }
 
 // inQuotes quotes a word with blanks in a directive of LSF or Grid Engine.
@@ -104,10 +106,10 @@ func (t *text) task(j *Job, c taskCall, launch ...string) {
 
 // taskWords are those of "hpcc task", quoted.
 func (j *Job) taskWords(c taskCall) []string {
-	w := []string{quote(j.Program), "task", "--job", c.id}
+	w := []string{shellword.Quote(j.Program), "task", "--job", c.id}
 	add := func(words ...string) {
 		for _, x := range words {
-			w = append(w, quote(x))
+			w = append(w, shellword.Quote(x))
 		}
 	}
 	switch {
@@ -187,24 +189,14 @@ func (t *text) command(j *Job, to Target, task []string, launch ...string) {
 		launch = j.rayWords(to)
 	}
 	if j.multi() || j.Ray {
-		t.line(`  %s \`, quoteAll(launch))
+		t.line(`  %s \`, shellword.Join(launch))
 	}
 	if j.Script == nil {
-		t.line("  %s", quoteAll(j.words()))
+		t.line("  %s", shellword.Join(j.words()))
 		return
 	}
-	end := terminator("HPCC_TASK", j.Script.Body)
-	t.line("  %s <<'%s'", quoteAll(j.words()), end)
+	end := shellword.Delimiter("HPCC_TASK", j.Script.Body)
+	t.line("  %s <<'%s'", shellword.Join(j.words()), end)
 	t.WriteString(j.Script.render(j, to))
 	t.line("%s", end)
-}
-
-// terminator is a line that a text does not hold.
-func terminator(word, text string) string {
-	for end, n := word, 2; ; n++ {
-		if !strings.Contains("\n"+text, "\n"+end+"\n") {
-			return end
-		}
-		end = fmt.Sprintf("%s_%d", word, n)
-	}
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/job/message"
 )
 
 func TestToldURL(t *testing.T) {
@@ -115,7 +117,7 @@ func FuzzService(f *testing.F) {
 				continue
 			}
 			v := Service{URL: u.String()}
-			if at := v.At("127.0.0.1:1"); !strings.HasPrefix(at, "http") || oneLine(at) != at || !strings.Contains(at, "://127.0.0.1:1") {
+			if at := v.At("127.0.0.1:1"); !strings.HasPrefix(at, "http") || message.OneLine(at) != at || !strings.Contains(at, "://127.0.0.1:1") {
 				t.Errorf("%q: %q", log, at)
 			}
 		}

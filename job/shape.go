@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"hpcc/job/quantity"
 )
 
 // A verdict is what a target makes of a field that it does not have as the
@@ -151,7 +153,7 @@ func shape(t *Translation) {
 			per, where = 1, "for each process"
 		}
 		n := j.MemoryPerCPU * int64(max(j.CPUs, 1)*per)
-		t.tell(human(n)+" "+where, fMemory)
+		t.tell(quantity.FormatMemory(n)+" "+where, fMemory)
 		j.Memory, j.MemoryPerCPU = n, 0
 	}
 	if t.To == PBS && j.Nodes > 1 && j.Tasks > 0 && j.Tasks != j.Nodes*j.perNode() {

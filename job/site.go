@@ -15,6 +15,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"hpcc/job/message"
 	"hpcc/store/bounded"
 	"hpcc/store/wait"
 )
@@ -170,42 +171,10 @@ func unknownKey(key toml.Key) error {
 		word = key[1]
 		return fmt.Errorf("key %q: not a table; write [site.%s]", key, word)
 	}
-	if near := nearest(word, known); near != "" {
+	if near := message.Nearest(word, known); near != "" {
 		return fmt.Errorf("unknown key %q; is %q meant?", word, near)
 	}
 	return fmt.Errorf("unknown key %q; known are %s", word, strings.Join(known, ", "))
-}
-
-// nearest is the known word that is reached from a word by the fewest changes of
-// a letter; "" when none is near.
-func nearest(word string, known []string) string {
-	best, least := "", len(word)/2+1
-	for _, k := range known {
-		if d := distance(word, k); d < least {
-			best, least = k, d
-		}
-	}
-	return best
-}
-
-// distance is Levenshtein's.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		before := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := before
-			if a[i] != b[j] {
-				change++
-			}
-			before, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // check refuses values that no site can have, and names their key.

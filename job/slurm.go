@@ -7,6 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/job/message"
+	"hpcc/job/quantity"
+	"hpcc/job/shellword"
 )
 
 // slurm is Slurm, 22.05 or later.
@@ -54,7 +58,7 @@ func slurmOptions(j *Job) []string {
 		add("--mem=0")
 	}
 	if j.Time > 0 {
-		add("--time=%s", hoursMinutesSeconds(j.Time))
+		add("--time=%s", quantity.FormatClock(j.Time))
 	}
 	if j.Queue != "" {
 		add("--partition=%s", j.Queue)
@@ -89,7 +93,7 @@ func (slurm) render(j *Job) (string, []string, error) {
 		t.interactive(j)
 		t.line("export SLURM_EXPORT_ENV=ALL")
 		t.common(j)
-		t.line("exec %s %s", strings.Join(append([]string{quoteAll(words)}, j.Native...), " "), j.interactiveWords(Slurm, `"$id"`))
+		t.line("exec %s %s", strings.Join(append([]string{shellword.Join(words)}, j.Native...), " "), j.interactiveWords(Slurm, `"$id"`))
 		return t.String(), nil, nil
 	}
 	options := slurmOptions(j)
@@ -153,7 +157,7 @@ func (slurm) submit(ctx context.Context, s *Submission, script string) error {
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";")
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("handing job %q to Slurm: sbatch answered %q, which is no job id; \"squeue --me\" shows whether the job is there", s.Job.Name, shorten(id))
+		return fmt.Errorf("handing job %q to Slurm: sbatch answered %q, which is no job id; \"squeue --me\" shows whether the job is there", s.Job.Name, message.Short(id))
 	}
 	s.Native = id
 	return nil

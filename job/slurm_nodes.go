@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // slurmListings are what Slurm is asked for a picture of its nodes, in the formats
@@ -86,15 +88,15 @@ func slurmNodes(list string) []Node {
 			case "NodeName":
 				n.Name = v
 			case "CPUTot":
-				n.CPUs = amount(v)
+				n.CPUs = quantity.Count(v)
 			case "CPUEfctv": // without those that are kept for the system
-				n.CPUs = amount(v)
+				n.CPUs = quantity.Count(v)
 			case "CPUAlloc":
-				n.FreeCPUs = -amount(v)
+				n.FreeCPUs = -quantity.Count(v)
 			case "RealMemory":
-				n.Memory = bytesOf(v, 1<<20)
+				n.Memory = quantity.Bytes(v, 1<<20)
 			case "AllocMem":
-				n.FreeMemory = -bytesOf(v, 1<<20)
+				n.FreeMemory = -quantity.Bytes(v, 1<<20)
 			case "Gres":
 				n.GPUs, n.GPUType = slurmGRES(v)
 			case "GresUsed":
@@ -164,7 +166,7 @@ func slurmGRES(gres string) (n int, kind string) {
 		if f[0] != "gpu" || len(f) < 2 {
 			continue
 		}
-		n = min(n+amount(f[len(f)-1]), 1<<20)
+		n = min(n+quantity.Count(f[len(f)-1]), 1<<20)
 		if len(f) > 2 {
 			kinds = append(kinds, f[1])
 		}
@@ -180,13 +182,13 @@ func slurmTRES(s string) (h hold) {
 		k, v, _ := strings.Cut(f, "=")
 		switch {
 		case k == "cpu":
-			h.cpus = amount(v)
+			h.cpus = quantity.Count(v)
 		case k == "mem":
-			h.memory = bytesOf(v, 1<<20)
+			h.memory = quantity.Bytes(v, 1<<20)
 		case k == "gres/gpu":
-			h.gpus = amount(v)
+			h.gpus = quantity.Count(v)
 		case strings.HasPrefix(k, "gres/gpu:"):
-			kinds = min(kinds+amount(v), 1<<20)
+			kinds = min(kinds+quantity.Count(v), 1<<20)
 		}
 	}
 	h.gpus = max(h.gpus, kinds)
@@ -204,7 +206,7 @@ func slurmWhen(s string) time.Time {
 
 // slurmSpan reads a time limit: 1-00:00:00, 00:30:00; 0 for UNLIMITED.
 func slurmSpan(s string) time.Duration {
-	d, err := ParseTime(s)
+	d, err := quantity.ParseTime(s)
 	if err != nil {
 		return 0
 	}
@@ -304,7 +306,7 @@ func (c *cluster) slurmJobs(at map[string]*Node, list string, now time.Time) {
 		}
 		id, start := strings.TrimSpace(f[0]), slurmWhen(f[2])
 		h := slurmTRES(f[6])
-		count := max(amount(f[7]), 1)
+		count := max(quantity.Count(f[7]), 1)
 		h.cpus, h.memory, h.gpus = h.cpus/count, h.memory/int64(count), h.gpus/count
 		h.from, h.to, h.by = start, slurmWhen(f[3]), "job "+id
 		if f[1] != "PENDING" {

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hpcc/job/message"
+	"hpcc/job/quantity"
 )
 
 // slurmDialect is what sbatch(1) of 22.05 and later reads: directives before the
@@ -129,7 +132,7 @@ var (
 // directory is where the job starts; a relative one is below where it is handed in.
 func (r *reader) directory(v string) error {
 	if v == "" || strings.ContainsAny(v, "\n\r\x00\"") {
-		return fmt.Errorf("directory %q: holds a sign that directives cannot", shorten(v))
+		return fmt.Errorf("directory %q: holds a sign that directives cannot", message.Short(v))
 	}
 	if v[0] != '/' {
 		v = strings.TrimSuffix(r.source.Dir, "/") + "/" + v
@@ -147,7 +150,7 @@ func slurmArray(r *reader, v string) (err error) {
 }
 
 // slurmUnits are those of sbatch(1), --mem: mebibytes without a suffix.
-var slurmUnits = sizeUnit{"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40,
+var slurmUnits = quantity.Units{"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40,
 	"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 
 func slurmMemory(r *reader, v string) (err error) {
@@ -157,14 +160,14 @@ func slurmMemory(r *reader, v string) (err error) {
 		return nil
 	}
 	r.job.MemoryPerCPU = 0
-	r.job.Memory, err = size(v, slurmUnits)
+	r.job.Memory, err = quantity.Size(v, slurmUnits)
 	return err
 }
 
 func slurmMemoryPerCPU(r *reader, v string) (err error) {
 	r.fills(fMemory)
 	r.job.Memory = 0
-	r.job.MemoryPerCPU, err = size(v, slurmUnits)
+	r.job.MemoryPerCPU, err = quantity.Size(v, slurmUnits)
 	return err
 }
 
@@ -232,27 +235,27 @@ func slurmTime(r *reader, v string) error {
 		fields := []time.Duration{time.Hour, time.Minute, time.Second}[:min(3, strings.Count(rest, ":")+1)]
 		reversed := slices.Clone(fields)
 		slices.Reverse(reversed)
-		if d, err = clockTime(rest, reversed...); err != nil {
+		if d, err = quantity.Clock(rest, reversed...); err != nil {
 			return err
 		}
 		n, err := strconv.ParseUint(days, 10, 16)
 		if err != nil || n > 3650 {
-			return fmt.Errorf("%q is no time", shorten(v))
+			return fmt.Errorf("%q is no time", message.Short(v))
 		}
 		d += time.Duration(n) * 24 * time.Hour
 	} else {
 		switch strings.Count(v, ":") {
 		case 0:
-			d, err = clockTime(v, time.Minute)
+			d, err = quantity.Clock(v, time.Minute)
 		case 1:
-			d, err = clockTime(v, time.Second, time.Minute)
+			d, err = quantity.Clock(v, time.Second, time.Minute)
 			r.row.become("", "Slurm reads minutes and seconds")
 		default:
-			d, err = clockTime(v, time.Second, time.Minute, time.Hour)
+			d, err = quantity.Clock(v, time.Second, time.Minute, time.Hour)
 		}
 	}
 	if err == nil && d == 0 {
-		err = fmt.Errorf("%q is no time", shorten(v))
+		err = fmt.Errorf("%q is no time", message.Short(v))
 	}
 	r.job.Time = d
 	return err
@@ -290,7 +293,7 @@ func slurmAfter(r *reader, v string) error {
 func (r *reader) after(kind string, ids []string) error {
 	for _, id := range ids {
 		if !wordText().MatchString(id) {
-			return fmt.Errorf("%q is no id of a job", shorten(id))
+			return fmt.Errorf("%q is no id of a job", message.Short(id))
 		}
 	}
 	at := map[string]struct {
@@ -307,7 +310,7 @@ func (r *reader) after(kind string, ids []string) error {
 
 func slurmOpenMode(r *reader, v string) error {
 	if v != "append" && v != "truncate" {
-		return fmt.Errorf("%q is neither append nor truncate", shorten(v))
+		return fmt.Errorf("%q is neither append nor truncate", message.Short(v))
 	}
 	r.job.Append = v == "append"
 	r.fills(fAppend)
@@ -391,7 +394,7 @@ func slurmSignal(r *reader, v string) error {
 	if timed {
 		n, err := strconv.ParseUint(lead, 10, 16)
 		if err != nil {
-			return fmt.Errorf("%q is no number of seconds", shorten(lead))
+			return fmt.Errorf("%q is no number of seconds", message.Short(lead))
 		}
 		r.job.Warning.Lead = time.Duration(n) * time.Second
 	}

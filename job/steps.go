@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"hpcc/job/message"
 )
 
 // An Artifact is a file or directory that a step of a workflow leaves, and that those find at
@@ -26,11 +28,11 @@ func ParseArtifact(s string) (Artifact, error) {
 	}
 	switch {
 	case !ok || (steps && !nameText().MatchString(step)):
-		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", shorten(s))
+		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", message.Short(s))
 	case !dnsLabel().MatchString(rest):
-		return Artifact{}, fmt.Errorf("%q is no name of an artifact: small letters, digits and -", shorten(rest))
+		return Artifact{}, fmt.Errorf("%q is no name of an artifact: small letters, digits and -", message.Short(rest))
 	case !inPod(at) || path.Clean(at) == "/":
-		return Artifact{}, fmt.Errorf("%q: %q is no absolute path in the pod", shorten(s), shorten(at))
+		return Artifact{}, fmt.Errorf("%q: %q is no absolute path in the pod", message.Short(s), message.Short(at))
 	}
 	return Artifact{step, rest, path.Clean(at)}, nil
 }
@@ -76,7 +78,7 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 		}
 		for _, n := range s.waitsFor() {
 			if byName[label(n)] == nil {
-				return nil, fmt.Errorf("step %s waits for %q, which is none of the jobs that are given with it (%s)", s.Name, shorten(n), strings.Join(stepNames(list), ", "))
+				return nil, fmt.Errorf("step %s waits for %q, which is none of the jobs that are given with it (%s)", s.Name, message.Short(n), strings.Join(stepNames(list), ", "))
 			}
 		}
 		s.Artifacts = nil

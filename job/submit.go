@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"hpcc/job/atomicfile"
 	"hpcc/store/seal"
 )
 
@@ -47,7 +48,7 @@ func (s *Submission) writeScript(file, text string) error {
 	}
 	sum := sha256.Sum256([]byte(text))
 	s.Scripts[filepath.Base(file)] = hex.EncodeToString(sum[:])
-	return replaceSynced(file, []byte(text))
+	return atomicfile.WriteSynced(file, []byte(text))
 }
 
 // A Rerun is that some tasks of a job were handed in again.
@@ -141,10 +142,10 @@ func (s *Submission) create(dir string) (home, script string, notes []string, er
 // a number when two jobs of a name begin in one second. Only the owner can open
 // the directory of a job that carries values of variables.
 func (s *Submission) directory(dir string) (string, error) {
-	if err := MakeDir(dir); err != nil {
+	if err := atomicfile.MakeDir(dir); err != nil {
 		return "", err
 	}
-	mode := 0o777 & permOf(filepath.Join(dir, "job"))
+	mode := 0o777 & atomicfile.Perm(filepath.Join(dir, "job"))
 	if s.Job.CarriesValues() {
 		mode = 0o700
 	}
@@ -184,7 +185,7 @@ func (s *Submission) write(home string) error {
 		b, err = seal.Object(b)
 	}
 	if err == nil {
-		err = replaceSynced(filepath.Join(home, "job.json"), b)
+		err = atomicfile.WriteSynced(filepath.Join(home, "job.json"), b)
 	}
 	if err != nil {
 		return fmt.Errorf("recording job %q: %w", s.Job.Name, err)

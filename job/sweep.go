@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/job/message"
 	"hpcc/store/wait"
 )
 
@@ -61,7 +62,7 @@ func ParseParams(sweeps []string, file, sum string) (Params, error) {
 	for _, s := range sweeps {
 		name, values, ok := strings.Cut(s, "=")
 		if !ok || !axisText().MatchString(name) || "{"+name+"}" == placeholder {
-			return p, fmt.Errorf("%q: not of the form NAME=VALUE,VALUE or NAME=1..4", shorten(s))
+			return p, fmt.Errorf("%q: not of the form NAME=VALUE,VALUE or NAME=1..4", message.Short(s))
 		}
 		p.Axes = append(p.Axes, Axis{name, values})
 	}
@@ -225,7 +226,7 @@ func readParams(file, sum string) (Params, error) {
 	}
 	for i, n := range p.names {
 		if err == nil && (!axisText().MatchString(n) || "{"+n+"}" == placeholder || slices.Contains(p.names[:i], n)) {
-			err = fmt.Errorf("%q is no name, or stands there twice: letters, digits and _ make one", shorten(n))
+			err = fmt.Errorf("%q is no name, or stands there twice: letters, digits and _ make one", message.Short(n))
 		}
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"hpcc/job/message"
 	"hpcc/store/bounded"
 	"hpcc/store/wait"
 )
@@ -35,7 +36,7 @@ func ReadTables(file string, into any) (*TableFile, error) {
 		key := unknown[0]
 		word := key[len(key)-1]
 		err := fmt.Errorf("unknown key %q", word)
-		if near := nearest(word, tomlKeys(reflect.TypeOf(into))); near != "" {
+		if near := message.Nearest(word, tomlKeys(reflect.TypeOf(into))); near != "" {
 			err = fmt.Errorf("unknown key %q; is %q meant?", word, near)
 		}
 		return nil, f.At(key, err)

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"hpcc/job/message"
 )
 
 // A Fate is what becomes of a directive in a translation.
@@ -155,7 +157,7 @@ func (s *Source) parts() (script string, command *submitCommand, err error) {
 		}
 	}
 	if command, err = parseSubmit(line); err != nil {
-		return "", nil, fmt.Errorf("reading the command line %q: %w", shorten(line), err)
+		return "", nil, fmt.Errorf("reading the command line %q: %w", message.Short(line), err)
 	}
 	if command.input == "" {
 		command.input = s.named(command)
@@ -168,7 +170,7 @@ func (s *Source) parts() (script string, command *submitCommand, err error) {
 	}
 	text, err := s.Open(command.input)
 	if err != nil {
-		return "", nil, fmt.Errorf("reading the script of %q: %w", shorten(line), err)
+		return "", nil, fmt.Errorf("reading the script of %q: %w", message.Short(line), err)
 	}
 	s.Name = command.input
 	return string(text), command, checkScript(s.Name, text)

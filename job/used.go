@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"hpcc/job/quantity"
 )
 
 // A Use is what a job asked for and what its tasks used of it.
@@ -121,7 +123,7 @@ func (t *Task) used() (time.Duration, int64) {
 		System float64 `json:"system_s"`
 		MaxRSS int64   `json:"max_rss_bytes"`
 	}
-	if json.Unmarshal(t.Usage, &u) != nil || !(u.User >= 0 && u.System >= 0 && u.User+u.System < maxTime.Seconds()) {
+	if json.Unmarshal(t.Usage, &u) != nil || !(u.User >= 0 && u.System >= 0 && u.User+u.System < quantity.MaxTime.Seconds()) {
 		return 0, 0
 	}
 	return time.Duration((u.User + u.System) * float64(time.Second)), u.MaxRSS
@@ -145,11 +147,11 @@ func (u *Use) Advise() []string {
 	if u.Memory > 0 && u.PeakMemory > 0 && u.PeakMemory < u.Memory/littleRest {
 		enough := max((u.PeakMemory*3/2+step-1)/step*step, step)
 		if enough < u.Memory {
-			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %s would do", human(u.PeakMemory), human(u.Memory), roundly(enough)))
+			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %s would do", quantity.FormatMemory(u.PeakMemory), quantity.FormatMemory(u.Memory), roundly(enough)))
 		}
 	}
 	if enough := (2*u.Longest + 10*time.Minute - 1).Truncate(10 * time.Minute); u.Time > 0 && u.Longest < u.Time/littleRest && enough < u.Time {
-		out = append(out, fmt.Sprintf("it ran for %s of %s: --time %s would do, and short jobs start sooner", shortTime(u.Longest.Round(time.Second)), shortTime(u.Time), shortTime(max(enough, 10*time.Minute))))
+		out = append(out, fmt.Sprintf("it ran for %s of %s: --time %s would do, and short jobs start sooner", quantity.FormatTime(u.Longest.Round(time.Second)), quantity.FormatTime(u.Time), quantity.FormatTime(max(enough, 10*time.Minute))))
 	}
 	return out
 }
@@ -202,7 +204,7 @@ func slurmUsed(m map[string]usage, list string) map[string]usage {
 		id, stepName, isStep := strings.Cut(f[0], ".")
 		id, _, _ = strings.Cut(id, "_")
 		u := m[id]
-		u.peak = max(u.peak, bytesOf(f[2], 1<<10))
+		u.peak = max(u.peak, quantity.Bytes(f[2], 1<<10))
 		if cpu := slurmCPU(f[1]); !isStep {
 			u.cpu += cpu
 		} else if stepName == "batch" && u.cpu == 0 { // it runs
@@ -220,11 +222,11 @@ func slurmCPU(s string) time.Duration {
 		days, rest = "0", s
 	}
 	rest, part, _ := strings.Cut(rest, ".")
-	d, err := clockTime(rest, time.Second, time.Minute, time.Hour)
+	d, err := quantity.Clock(rest, time.Second, time.Minute, time.Hour)
 	if err != nil {
 		return 0
 	}
-	return min(time.Duration(amount(days))*24*time.Hour, maxTime) + d + time.Duration(amount((part + "000")[:3]))*time.Millisecond
+	return min(time.Duration(quantity.Count(days))*24*time.Hour, quantity.MaxTime) + d + time.Duration(quantity.Count((part + "000")[:3]))*time.Millisecond
 }
 
 // used is nothing: what jobs that have ended used stands in the records, and
@@ -262,10 +264,10 @@ func pbsUsed(out []byte) map[string]usage {
 			id = number + "[]" + server
 		}
 		u := m[id]
-		if cpu, err := clockTime(j.Used.CPU, time.Second, time.Minute, time.Hour); err == nil {
+		if cpu, err := quantity.Clock(j.Used.CPU, time.Second, time.Minute, time.Hour); err == nil {
 			u.cpu += cpu
 		}
-		u.peak = max(u.peak, bytesOf(j.Used.Memory, 1))
+		u.peak = max(u.peak, quantity.Bytes(j.Used.Memory, 1))
 		m[id] = u
 	}
 	return m
@@ -290,11 +292,11 @@ func lsfUsed(list string) map[string]usage {
 		}
 		u := m[f[0]]
 		var seconds float64
-		if _, err := fmt.Sscanf(f[1], "%g", &seconds); err == nil && seconds > 0 && seconds < maxTime.Seconds() {
+		if _, err := fmt.Sscanf(f[1], "%g", &seconds); err == nil && seconds > 0 && seconds < quantity.MaxTime.Seconds() {
 			u.cpu += time.Duration(seconds * float64(time.Second))
 		}
 		number, unit, _ := strings.Cut(strings.TrimSpace(f[2]), " ")
-		u.peak = max(u.peak, bytesOf(number+unit[:min(len(unit), 1)], 1<<20))
+		u.peak = max(u.peak, quantity.Bytes(number+unit[:min(len(unit), 1)], 1<<20))
 		m[f[0]] = u
 	}
 	return m

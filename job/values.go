@@ -3,10 +3,10 @@ package job
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
-	"time"
+
+	"hpcc/job/message"
 )
 
 // What the values of options have in common.
@@ -20,7 +20,7 @@ func (r *reader) number(s string, separators string) (int, error) {
 	}
 	n, err := strconv.Atoi(first)
 	if err != nil || n < 1 || n > 1<<24 {
-		return 0, fmt.Errorf("%q is no positive number", shorten(s))
+		return 0, fmt.Errorf("%q is no positive number", message.Short(s))
 	}
 	return n, nil
 }
@@ -40,7 +40,7 @@ func setWord(f field, at func(j *Job) *string) func(*reader, string) error {
 	return func(r *reader, v string) error {
 		r.fills(f)
 		if f != fName && !wordText().MatchString(v) {
-			return fmt.Errorf("%q holds characters that directives cannot", shorten(v))
+			return fmt.Errorf("%q holds characters that directives cannot", message.Short(v))
 		}
 		*at(r.job) = v
 		return nil
@@ -67,64 +67,6 @@ func refuse(why string) func(*reader, string) error {
 	return func(*reader, string) error { return errors.New(why) }
 }
 
-// A sizeUnit says how many bytes a suffix stands for; "" is a bare number.
-type sizeUnit map[string]int64
-
-// size reads an amount of memory in a scheduler's units.
-func size(s string, units sizeUnit) (int64, error) {
-	i := strings.LastIndexAny(s, "0123456789.") + 1
-	x, err := strconv.ParseFloat(s[:i], 64)
-	unit, ok := units[s[i:]]
-	if err != nil || !ok || !(x > 0) || x*float64(unit) > math.MaxInt64/4 {
-		return 0, fmt.Errorf("%q is no amount of memory", shorten(s))
-	}
-	return int64(math.Ceil(x * float64(unit))), nil
-}
-
-// human writes an amount of memory for people.
-func human(n int64) string {
-	x, unit := float64(n), ""
-	for _, u := range []string{"K", "M", "G", "T"} {
-		if x >= 1024 {
-			x, unit = x/1024, u
-		}
-	}
-	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(x, 'f', 2, 64), "0"), ".") + unit
-}
-
-// maxTime bounds a time limit: ten years.
-const maxTime = 10 * 365 * 24 * time.Hour
-
-// clockTime reads fields of a time from the right: the last is worth units[0],
-// the one before units[1], and so on.
-func clockTime(s string, units ...time.Duration) (time.Duration, error) {
-	parts := strings.Split(s, ":")
-	if len(parts) > len(units) {
-		return 0, fmt.Errorf("%q is no time", shorten(s))
-	}
-	var d time.Duration
-	for i, p := range parts {
-		n, err := strconv.ParseUint(p, 10, 31)
-		if err != nil || time.Duration(n) > maxTime/units[len(parts)-1-i] {
-			return 0, fmt.Errorf("%q is no time", shorten(s))
-		}
-		d += time.Duration(n) * units[len(parts)-1-i]
-	}
-	if d > maxTime {
-		return 0, fmt.Errorf("%q is no time", shorten(s))
-	}
-	return d, nil
-}
-
-// seconds reads [[H:]M:]S, as Grid Engine and PBS have it.
-func seconds(s string) (time.Duration, error) {
-	d, err := clockTime(s, time.Second, time.Minute, time.Hour)
-	if err == nil && d == 0 {
-		err = fmt.Errorf("%q is no time", s)
-	}
-	return d, err
-}
-
 // listOf splits a list and drops empty items.
 func listOf(s, separators string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(separators, c) })
@@ -141,7 +83,7 @@ func signalName(s string) (string, error) {
 	case "HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "URG", "XCPU":
 		return s, nil
 	}
-	return "", fmt.Errorf("%q is no signal that hpcc knows", shorten(s))
+	return "", fmt.Errorf("%q is no signal that hpcc knows", message.Short(s))
 }
 
 // A pattern is how a scheduler writes what it fills into names of files.
@@ -153,7 +95,7 @@ type pattern struct {
 // file reads the name of a file with a scheduler's letters.
 func (r *reader) file(v string, p pattern) (string, error) {
 	if strings.ContainsAny(v, "\n\r\x00\"{}") {
-		return "", fmt.Errorf("file %q: holds a sign that directives cannot", shorten(v))
+		return "", fmt.Errorf("file %q: holds a sign that directives cannot", message.Short(v))
 	}
 	letters := p.letters[:len(p.letters):len(p.letters)]
 	if user := map[string]string{"%": "%u", "$": "$USER"}[p.sign]; user != "" && r.source.User != "" {
@@ -168,7 +110,7 @@ func (r *reader) environment(list []string) error {
 		name, _, value := strings.Cut(e, "=")
 		switch {
 		case !envName().MatchString(name):
-			return fmt.Errorf("variable %q: not of the form NAME or NAME=VALUE", shorten(e))
+			return fmt.Errorf("variable %q: not of the form NAME or NAME=VALUE", message.Short(e))
 		case value:
 			r.job.Env = append(r.job.Env[:len(r.job.Env):len(r.job.Env)], e)
 			r.fills(fEnv)

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"hpcc/job/shellword"
+	"hpcc/job/tunnel"
 )
 
 // A way gets a command to a task's node, with the caller's standard streams and
@@ -26,7 +29,7 @@ const (
 // terminal they hand the caller's on.
 func (s *Submission) ways(t *Task, via string, terminal bool) ([]way, error) {
 	var list []way
-	if t.Host == Host() {
+	if t.Host == tunnel.Host() {
 		list = append(list, way{wayDirect, func(words []string) []string { return words }})
 		if via == "" {
 			return list, nil
@@ -66,7 +69,7 @@ func sshWords(host string, terminal bool, words []string) []string {
 	if terminal {
 		tty = "-t"
 	}
-	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshPatience), "--", host, "exec " + quoteAll(words)}
+	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshPatience), "--", host, "exec " + shellword.Join(words)}
 }
 
 // EnterCommand are the words of a command that runs words on a task's node by the
@@ -112,7 +115,7 @@ func (gridEngine) beside(t *Task, terminal bool) func([]string) []string {
 		pty = "yes"
 	}
 	return func(words []string) []string {
-		return []string{"qrsh", "-now", "no", "-pty", pty, "-N", "hpcc-beside", "-q", "*@" + t.Host, "exec " + quoteAll(words)}
+		return []string{"qrsh", "-now", "no", "-pty", pty, "-N", "hpcc-beside", "-q", "*@" + t.Host, "exec " + shellword.Join(words)}
 	}
 }
 

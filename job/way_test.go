@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/job/shellword"
 )
 
 // TestWays: what is tried, in which order, and with which words.
@@ -35,7 +37,7 @@ func TestWays(t *testing.T) {
 		ways, err := s.ways(&Task{Index: 3, Native: "17", Host: tt.host}, tt.via, tt.terminal)
 		var got []string
 		for _, w := range ways {
-			got = append(got, w.name+": "+quoteAll(w.command([]string{"hpcc", "relay"})))
+			got = append(got, w.name+": "+shellword.Join(w.command([]string{"hpcc", "relay"})))
 		}
 		text := strings.Join(got, " | ")
 		if err != nil {

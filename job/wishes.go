@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"hpcc/job/message"
+	"hpcc/job/quantity"
 )
 
 // Wishes are what scripts ask for beside what the flags of hpcc say: what at
@@ -47,8 +50,8 @@ func ParseWarning(s string) (Warning, error) {
 		return Warning{}, err
 	}
 	d, err := time.ParseDuration(lead)
-	if err != nil || d <= 0 || d > maxTime {
-		return Warning{}, fmt.Errorf("%q is not how long before the limit; write %s@5m", shorten(lead), sig)
+	if err != nil || d <= 0 || d > quantity.MaxTime {
+		return Warning{}, fmt.Errorf("%q is not how long before the limit; write %s@5m", message.Short(lead), sig)
 	}
 	return Warning{Signal: sig, Lead: d}, nil
 }
@@ -161,7 +164,7 @@ func (o *optionList) add(have bool, format string, a ...any) {
 func slurmWishes(j *Job) []string {
 	var o optionList
 	add := o.add
-	add(j.TimeMin > 0, "--time-min=%s", hoursMinutesSeconds(j.TimeMin))
+	add(j.TimeMin > 0, "--time-min=%s", quantity.FormatClock(j.TimeMin))
 	add(j.requeue() == "yes", "--requeue")
 	add(j.requeue() == "no", "--no-requeue")
 	add(len(j.Features) > 0, "--constraint=%s", strings.Join(j.Features, "&"))

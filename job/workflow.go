@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"hpcc/job/message"
 )
 
 // A Workflow is one of Argo that somebody wrote, or the name of a template that the server
@@ -144,10 +146,10 @@ func (w *Workflow) Parameters(given map[string]string) error {
 			if len(known) > 0 {
 				there = "it has " + strings.Join(known, ", ")
 			}
-			if near := nearest(shorten(name), known); near != "" {
+			if near := message.Nearest(message.Short(name), known); near != "" {
 				there = fmt.Sprintf("did you mean %s? %s", near, strings.ToUpper(there[:1])+there[1:])
 			}
-			return fmt.Errorf("%s has no parameter %q; %s", w.what(), shorten(name), there)
+			return fmt.Errorf("%s has no parameter %q; %s", w.what(), message.Short(name), there)
 		}
 		if err := w.parameters[i].set(value); err != nil {
 			return fmt.Errorf("parameter %s of %s: %w", name, w.what(), err)
@@ -180,17 +182,17 @@ func (w *Workflow) what() string {
 // text is not taken.
 func (p *workflowParameter) set(value string) error {
 	if len(p.enum) > 0 && !slices.Contains(p.enum, value) {
-		return fmt.Errorf("%q is none of %s", shorten(value), strings.Join(p.enum, ", "))
+		return fmt.Errorf("%q is none of %s", message.Short(value), strings.Join(p.enum, ", "))
 	}
 	var err error
 	switch p.value.(type) {
 	case int, int64, uint64, float64:
 		if _, err = strconv.ParseFloat(value, 64); err != nil {
-			err = fmt.Errorf("%q is no number, and %v is one; where any text will do, put quotes around that", shorten(value), p.value)
+			err = fmt.Errorf("%q is no number, and %v is one; where any text will do, put quotes around that", message.Short(value), p.value)
 		}
 	case bool:
 		if value != "true" && value != "false" {
-			err = fmt.Errorf("%q is neither true nor false", shorten(value))
+			err = fmt.Errorf("%q is neither true nor false", message.Short(value))
 		}
 	}
 	if err == nil && p.at != nil {
@@ -208,7 +210,7 @@ func ParseParameters(object string, list []string) (map[string]string, error) {
 		var all map[string]json.RawMessage
 		d := json.NewDecoder(strings.NewReader(object))
 		if err := d.Decode(&all); err != nil || d.More() {
-			return nil, fmt.Errorf("%q is no object of JSON such as {\"batch_size\": 2}", shorten(object))
+			return nil, fmt.Errorf("%q is no object of JSON such as {\"batch_size\": 2}", message.Short(object))
 		}
 		for name, raw := range all {
 			var s string
@@ -216,7 +218,7 @@ func ParseParameters(object string, list []string) (map[string]string, error) {
 				s = string(bytes.TrimSpace(raw))
 			}
 			if bytes.Equal(raw, []byte("null")) {
-				return nil, fmt.Errorf("parameter %s is null, which is no value", shorten(name))
+				return nil, fmt.Errorf("parameter %s is null, which is no value", message.Short(name))
 			}
 			out[name] = s
 		}
@@ -224,7 +226,7 @@ func ParseParameters(object string, list []string) (map[string]string, error) {
 	for _, p := range list {
 		name, value, ok := strings.Cut(p, "=")
 		if _, twice := out[name]; !ok || name == "" || twice {
-			return nil, fmt.Errorf("%q is not NAME=VALUE, or is given twice", shorten(p))
+			return nil, fmt.Errorf("%q is not NAME=VALUE, or is given twice", message.Short(p))
 		}
 		out[name] = value
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"hpcc/job/message"
 )
 
 // What a workflow's names refer to: templates, tasks, parameters. The server looks only
@@ -86,7 +88,7 @@ func (r *nameReader) template(it *item) *item {
 		for k := range r.templates {
 			known = append(known, k)
 		}
-		r.wrong(it, "there is no template %q%s", shorten(name), r.near(name, known))
+		r.wrong(it, "there is no template %q%s", message.Short(name), r.near(name, known))
 	}
 	return t
 }
@@ -94,7 +96,7 @@ func (r *nameReader) template(it *item) *item {
 // near is the known name that may have been meant, or all of them.
 func (r *nameReader) near(name string, known []string) string {
 	slices.Sort(known)
-	if n := nearest(shorten(name), known); n != "" {
+	if n := message.Nearest(message.Short(name), known); n != "" {
 		return fmt.Sprintf("; did you mean %s?", n)
 	}
 	if len(known) == 0 {
@@ -156,13 +158,13 @@ func (r *nameReader) member(m *item, s scope) {
 	}
 	for _, d := range m.items("dependencies") {
 		if s.members[d.text()] == nil {
-			r.wrong(d, "there is no task %q here%s", shorten(d.text()), r.near(d.text(), known))
+			r.wrong(d, "there is no task %q here%s", message.Short(d.text()), r.near(d.text(), known))
 		}
 	}
 	if d := m.at("depends"); d != nil && !strings.Contains(d.text(), "{{") {
 		for _, w := range dependsWord().FindAllStringSubmatch(d.text(), -1) {
 			if s.members[w[1]] == nil {
-				r.wrong(d, "there is no task %q here%s", shorten(w[1]), r.near(w[1], known))
+				r.wrong(d, "there is no task %q here%s", message.Short(w[1]), r.near(w[1], known))
 			}
 		}
 	}
@@ -199,7 +201,7 @@ func (r *nameReader) refers(it *item, ref string, s scope) {
 	}
 	missing := func(what, name string, known []string) {
 		if !slices.Contains(known, name) {
-			r.wrong(it, "{{%s}}: there is no %s %q%s", shorten(ref), what, shorten(name), r.near(name, known))
+			r.wrong(it, "{{%s}}: there is no %s %q%s", message.Short(ref), what, message.Short(name), r.near(name, known))
 		}
 	}
 	if name, ok := strings.CutPrefix(ref, "inputs.parameters."); ok {
@@ -209,7 +211,7 @@ func (r *nameReader) refers(it *item, ref string, s scope) {
 	} else if name, ok := strings.CutPrefix(ref, "workflow.parameters."); ok && name != "json" && !r.anyParam {
 		missing("parameter of the workflow", name, r.parameters)
 	} else if (ref == "item" || strings.HasPrefix(ref, "item.")) && !s.looped {
-		r.wrong(it, "{{%s}}: there is an item only in the arguments of a step with withItems, withParam or withSequence", shorten(ref))
+		r.wrong(it, "{{%s}}: there is an item only in the arguments of a step with withItems, withParam or withSequence", message.Short(ref))
 	} else if group, rest, _ := strings.Cut(ref, "."); (group == "tasks" || group == "steps") && rest != "name" {
 		r.ofMember(it, ref, group, rest, s)
 	}
@@ -218,7 +220,7 @@ func (r *nameReader) refers(it *item, ref string, s scope) {
 // ofMember looks up what {{tasks.NAME.…}} or {{steps.NAME.…}} refers to.
 func (r *nameReader) ofMember(it *item, ref, group, rest string, s scope) {
 	if s.group != group {
-		r.wrong(it, "{{%s}}: only a template with %s sees them; hand the value on by the step's arguments, and take it by {{inputs.parameters.NAME}}", shorten(ref), map[string]string{"tasks": "a dag", "steps": "steps"}[group])
+		r.wrong(it, "{{%s}}: only a template with %s sees them; hand the value on by the step's arguments, and take it by {{inputs.parameters.NAME}}", message.Short(ref), map[string]string{"tasks": "a dag", "steps": "steps"}[group])
 		return
 	}
 	name, what, _ := strings.Cut(rest, ".")
@@ -228,7 +230,7 @@ func (r *nameReader) ofMember(it *item, ref, group, rest string, s scope) {
 		for k := range s.members {
 			known = append(known, k)
 		}
-		r.wrong(it, "{{%s}}: there is no %s %q here%s", shorten(ref), strings.TrimSuffix(group, "s"), shorten(name), r.near(name, known))
+		r.wrong(it, "{{%s}}: there is no %s %q here%s", message.Short(ref), strings.TrimSuffix(group, "s"), message.Short(name), r.near(name, known))
 		return
 	}
 	t := r.templates[m.text("template")]
@@ -245,7 +247,7 @@ func (r *nameReader) ofMember(it *item, ref, group, rest string, s scope) {
 			known = append(known, p.text("name"))
 		}
 		if !slices.Contains(known, output) {
-			r.wrong(it, "{{%s}}: template %s has no output %q%s", shorten(ref), m.text("template"), shorten(output), r.near(output, known))
+			r.wrong(it, "{{%s}}: template %s has no output %q%s", message.Short(ref), m.text("template"), message.Short(output), r.near(output, known))
 		}
 	}
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/quantity"
+	"hpcc/job/shellword"
 	"hpcc/metrics"
 )
 
@@ -131,7 +133,7 @@ func keepScript(c *cli.Context, j *job.Job, to *destination) error {
 	tell(notes)
 	remove := append([]string{script}, sub.Job.ValueFiles()...)
 	_, err = fmt.Printf("bash %s; status=$?\nrm -f -- %s\nrmdir %s 2>/dev/null\nexit $status\n",
-		job.QuoteWords([]string{script, sub.ID}), job.QuoteWords(remove), job.QuoteWords([]string{filepath.Dir(script)}))
+		shellword.Join([]string{script, sub.ID}), shellword.Join(remove), shellword.Join([]string{filepath.Dir(script)}))
 	return err
 }
 
@@ -216,7 +218,7 @@ func backfill(c *cli.Context, j *job.Job, to job.Cluster) error {
 	least := time.Duration(0)
 	if s := c.String("time-min"); s != "" {
 		var err error
-		if least, err = job.ParseTime(s); err != nil {
+		if least, err = quantity.ParseTime(s); err != nil {
 			return usagef("--time-min: %w", err)
 		}
 	}
@@ -394,12 +396,12 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
 		return nil, to, usagef("--array: %w", err).hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
 	}
 	if s := c.String("time"); s != "" {
-		if j.Time, err = job.ParseTime(s); err != nil {
+		if j.Time, err = quantity.ParseTime(s); err != nil {
 			return nil, to, usagef("--time: %w", err)
 		}
 	}
 	if s := c.String("mem"); s != "" {
-		if j.Memory, err = job.ParseMemory(s); err != nil {
+		if j.Memory, err = quantity.ParseMemory(s); err != nil {
 			return nil, to, usagef("--mem: %w", err)
 		}
 	}

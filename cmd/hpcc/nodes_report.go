@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/quantity"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
@@ -65,7 +66,7 @@ func nodesReport(c *cli.Context) error {
 			return usagef("--%s and --report do not go together", name)
 		}
 	}
-	span, err := job.ParseTime(cmp.Or(c.String("since"), "7d"))
+	span, err := quantity.ParseTime(cmp.Or(c.String("since"), "7d"))
 	if err != nil || span <= 0 {
 		return usagef("--since %q: no length of time", c.String("since")).hint("write --since 7d, 36h or 90m")
 	}

@@ -16,6 +16,7 @@ import (
 	"hpcc/build"
 	"hpcc/envfile"
 	"hpcc/job"
+	"hpcc/job/quantity"
 	"hpcc/store"
 )
 
@@ -68,7 +69,7 @@ func readPod(c *cli.Context, env *envChanges, j *job.Job, to *destination) error
 	p.PullSecret, p.ServiceAccount, p.NodeLabels = c.String("pull-secret"), c.String("service-account"), c.StringSlice("node-label")
 	if s := c.String("scratch"); s != "" {
 		var err error
-		if p.Scratch, err = job.ParseMemory(s); err != nil {
+		if p.Scratch, err = quantity.ParseMemory(s); err != nil {
 			return usagef("--scratch: %w", err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/job"
+	"hpcc/job/atomicfile"
 	"hpcc/metrics"
 	"hpcc/store"
 	"hpcc/store/wait"
@@ -304,7 +305,7 @@ func (r *taskRunner) attempt(ctx, limited context.Context, t *job.Task, env []st
 // results makes the directory where the task may leave its results; "" where that cannot be.
 func (r *taskRunner) results(t *job.Task) (string, error) {
 	dir := t.Dir(r.dir)
-	if err := job.MakeDir(dir); err != nil {
+	if err := atomicfile.MakeDir(dir); err != nil {
 		return "", fmt.Errorf("making a directory for the results of task %d: %w", t.Index, err)
 	}
 	return dir, nil

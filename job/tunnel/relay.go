@@ -1,4 +1,4 @@
-package job
+package tunnel
 
 import (
 	"bufio"
@@ -10,14 +10,14 @@ import (
 	"io"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unicode"
 
 	"github.com/hashicorp/yamux"
+
+	"hpcc/job/message"
 )
 
 // A tunnel carries many connections over one link, the standard streams of a
@@ -106,7 +106,7 @@ func answer(ctx context.Context, s net.Conn, port int) {
 	}
 	defer conn.Close()
 	if _, err := s.Write([]byte{connected}); err != nil { // the other end is gone
-		reset(conn)
+		Reset(conn)
 		return
 	}
 	join(conn, s)
@@ -128,17 +128,17 @@ func dialLoopback(ctx context.Context, port int) (*net.TCPConn, error) {
 	return nil, first
 }
 
-// A duplex is a connection of which each direction ends by itself.
-type duplex interface {
+// A Conn is a connection of which each direction ends by itself.
+type Conn interface {
 	net.Conn
 	CloseWrite() error
 }
 
 // join carries a connection over a stream, both ways, until both have ended. One
 // that is broken off on one side is broken off on the other.
-func join(conn duplex, s net.Conn) {
+func join(conn Conn, s net.Conn) {
 	abort := func() {
-		reset(conn)
+		Reset(conn)
 		s.Close()
 	}
 	var said atomic.Bool // all that conn had to say
@@ -165,8 +165,8 @@ func join(conn duplex, s net.Conn) {
 	s.Close()
 }
 
-// reset ends a connection so that its peer does not take what it got for all.
-func reset(conn net.Conn) {
+// Reset ends a connection so that its peer does not take what it got for all.
+func Reset(conn net.Conn) {
 	if l, ok := conn.(*net.TCPConn); ok {
 		_ = l.SetLinger(0)
 	}
@@ -233,23 +233,12 @@ func awaitGreeting(r *bufio.Reader) (said string, err error) {
 			return "", nil
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return oneLine(noise.String()), err
+			return message.OneLine(noise.String()), err
 		}
 		if noise.Len() > maxNoise {
-			return oneLine(noise.String()[:maxReason]), fmt.Errorf("it says other things than hpcc's relay, more than %d bytes", maxNoise)
+			return message.OneLine(noise.String()[:maxReason]), fmt.Errorf("it says other things than hpcc's relay, more than %d bytes", maxNoise)
 		}
 	}
-}
-
-// oneLine makes foreign text a line that is safe to print.
-func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r == unicode.ReplacementChar || (!unicode.IsPrint(r) && !unicode.IsSpace(r)) {
-			return -1
-		}
-		return r
-	}, s)
-	return strings.Join(strings.Fields(s), " ")
 }
 
 // readAnswer reads what the relay says of a new stream: nil when it is connected.
@@ -262,5 +251,5 @@ func readAnswer(r io.Reader) error {
 		return nil
 	}
 	text, _ := io.ReadAll(io.LimitReader(r, maxReason))
-	return fmt.Errorf("no connection there: %s", oneLine(string(text)))
+	return fmt.Errorf("no connection there: %s", message.OneLine(string(text)))
 }

@@ -1,12 +1,22 @@
-package job
+// Package quantity reads and writes amounts of time, memory and processors.
+//
+// What users type is read strictly: ParseTime and ParseMemory refuse spellings that
+// batch systems interpret differently. Options of scripts have the units of their
+// batch system (Size, Clock). Listings of a batch system (Count, Bytes) are read
+// leniently: a value that cannot be read is 0. No reader returns a value that could
+// overflow in a sum.
+package quantity
 
 import (
 	"fmt"
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
+
+	"hpcc/job/message"
 )
 
 var (
@@ -18,7 +28,7 @@ var (
 )
 
 // ParseTime reads a time limit: 90m, 1h30m, 2d, 1:30:00 or 1-12:00:00. "8" and
-// "1:30" are refused: Slurm, LSF and Grid Engine each read them differently.
+// "1:30" are errors: batch systems interpret them differently.
 func ParseTime(s string) (time.Duration, error) {
 	var f []string
 	if m := clock().FindStringSubmatch(s); m != nil {
@@ -29,7 +39,7 @@ func ParseTime(s string) (time.Duration, error) {
 	} else if m := units().FindStringSubmatch(s); m != nil && s != "" {
 		f = m[1:]
 	} else {
-		return 0, fmt.Errorf("time %q: schedulers differ in how they read this; write 90m, 1h30m, 1:30:00 or 1-12:00:00", shorten(s))
+		return 0, fmt.Errorf("time %q: schedulers differ in how they read this; write 90m, 1h30m, 1:30:00 or 1-12:00:00", message.Short(s))
 	}
 	var d time.Duration
 	for i, unit := range []time.Duration{24 * time.Hour, time.Hour, time.Minute, time.Second} {
@@ -48,7 +58,7 @@ func ParseTime(s string) (time.Duration, error) {
 func ParseMemory(s string) (int64, error) {
 	m := sizes().FindStringSubmatch(s)
 	if m == nil {
-		return 0, fmt.Errorf("memory %q: not a number with a unit; write 512M or 4G", shorten(s))
+		return 0, fmt.Errorf("memory %q: not a number with a unit; write 512M or 4G", message.Short(s))
 	}
 	x, err := strconv.ParseFloat(m[1], 64)
 	if err != nil {
@@ -61,9 +71,31 @@ func ParseMemory(s string) (int64, error) {
 	return int64(math.Ceil(x)), nil
 }
 
-// hoursMinutesSeconds writes a time as Slurm, Grid Engine and PBS read it,
-// rounded up: 26:01:30.
-func hoursMinutesSeconds(d time.Duration) string {
+// FormatClock writes a time as H:M:S, rounded up to seconds: 26:01:30.
+func FormatClock(d time.Duration) string {
 	s := int64((d + time.Second - 1) / time.Second)
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+}
+
+// FormatTime writes a time limit as [ParseTime] reads it: 2h, 1h30m, 20m.
+func FormatTime(d time.Duration) string {
+	s := d.Truncate(time.Second).String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
+// FormatMemory writes bytes with a unit of powers of 1024: 1.5G.
+func FormatMemory(n int64) string {
+	x, unit := float64(n), ""
+	for _, u := range []string{"K", "M", "G", "T"} {
+		if x >= 1024 {
+			x, unit = x/1024, u
+		}
+	}
+	return strings.TrimSuffix(strings.TrimRight(strconv.FormatFloat(x, 'f', 2, 64), "0"), ".") + unit
 }

@@ -1,4 +1,4 @@
-package job
+package tunnel
 
 import (
 	"bufio"
@@ -11,12 +11,15 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"hpcc/job/message"
 )
 
 // service is a server on the loopback interface; serve gets each connection.
@@ -42,7 +45,7 @@ func serveLoopback(t *testing.T, serve func(*net.TCPConn)) (port int) {
 // tunnelTo carries what connects to the returned address to a port, through a tunnel.
 func tunnelTo(t *testing.T, port int) (*Tunnel, string, <-chan error) {
 	t.Helper()
-	tun, err := newTunnel(t.Context(), directLink(t.Context(), port))
+	tun, err := New(t.Context(), Direct(t.Context(), port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,11 +295,11 @@ func TestStartLink(t *testing.T) {
 		{"yes", "other things than hpcc's relay"},
 		{`printf '\033[31mred\n' >&2`, "[31mred"},
 	} {
-		link, err := startLink(t.Context(), []string{"sh", "-c", tt.script})
+		link, err := Start(t.Context(), os.Environ(), []string{"sh", "-c", tt.script})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tun, err := newTunnel(t.Context(), link)
+		tun, err := New(t.Context(), link)
 		switch {
 		case err == nil:
 			tun.Close()
@@ -307,16 +310,16 @@ func TestStartLink(t *testing.T) {
 			}
 		}
 	}
-	if _, err := startLink(t.Context(), []string{"/no/such/srun"}); err == nil {
+	if _, err := Start(t.Context(), os.Environ(), []string{"/no/such/srun"}); err == nil {
 		t.Error("a command that is not there was started")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	link, err := startLink(ctx, []string{"sleep", "100"})
+	link, err := Start(ctx, os.Environ(), []string{"sleep", "100"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newTunnel(ctx, link); err == nil {
+	if _, err := New(ctx, link); err == nil {
 		t.Error("one that never greets has greeted")
 	}
 }
@@ -355,7 +358,7 @@ func FuzzGreeting(f *testing.F) {
 		if err == nil && !bytes.Contains(in, []byte(greeting)) {
 			t.Errorf("%q greeted", in)
 		}
-		if oneLine(said) != said {
+		if message.OneLine(said) != said {
 			t.Errorf("%q is not fit to print", said)
 		}
 		_ = readAnswer(bytes.NewReader(in))

@@ -1,4 +1,4 @@
-package job
+package tunnel
 
 import (
 	"bufio"
@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/job/message"
 )
 
 // A node has many users, and its loopback interface belongs to all of them.
@@ -111,7 +113,7 @@ type ForeignSocketError struct {
 func (e *ForeignSocketError) Error() string {
 	who := fmt.Sprintf("uid %d", e.UID)
 	if u, err := user.LookupId(strconv.FormatUint(uint64(e.UID), 10)); err == nil {
-		who = oneLine(u.Username) + " (" + who + ")"
+		who = message.OneLine(u.Username) + " (" + who + ")"
 	}
 	return e.What + " belongs to " + who
 }
@@ -288,4 +290,13 @@ func dialOwn(ctx context.Context, at netip.AddrPort) (*net.TCPConn, error) {
 		}
 	}
 	return nil, fmt.Errorf("port %d of %s changed hands while hpcc looked at it", at.Port(), Host())
+}
+
+// Host is the node that this process is on, as its scheduler calls it.
+func Host() string {
+	if n := os.Getenv("SLURMD_NODENAME"); n != "" { // several of them on a host, in tests
+		return n
+	}
+	name, _ := os.Hostname()
+	return name
 }
