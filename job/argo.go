@@ -51,9 +51,9 @@ func openArgo(ctx context.Context) (workflowAPI, error) {
 func (argo) here(context.Context) bool { return false }
 
 func (a argo) render(j *Job) (string, []string, error) {
-	text, notes, err := a.manifest(j, label(j.Name))
-	if err == nil && j.Workflow == nil && label(j.Name) != j.Name {
-		notes = append(notes, fmt.Sprintf("the name %s is no label of the DNS: %s", j.Name, label(j.Name)))
+	text, notes, err := a.manifest(j, Label(j.Name))
+	if err == nil && j.Workflow == nil && Label(j.Name) != j.Name {
+		notes = append(notes, fmt.Sprintf("the name %s is no label of the DNS: %s", j.Name, Label(j.Name)))
 	}
 	return text, notes, err
 }
@@ -115,12 +115,12 @@ func (w *Workflow) manifest() (string, []string, error) {
 // submit hands the workflow in under the job's id, after the server has looked at all of
 // it and has dropped nothing.
 func (a argo) submit(ctx context.Context, s *Submission, script string) error {
-	name := label(s.ID)
+	name := Label(s.ID)
 	text, _, err := a.manifest(s.Job, name)
 	if err != nil {
 		return err
 	}
-	docs, err := ReadManifests(script, []byte(text)) // also our own: nothing is handed in that Argo does not know
+	docs, err := readManifests(script, []byte(text)) // also our own: nothing is handed in that Argo does not know
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (a argo) estimate(ctx context.Context, j *Job, script string) (*estimate, e
 	if err != nil {
 		return nil, err
 	}
-	docs, err := ReadManifests("the workflow", text)
+	docs, err := readManifests("the workflow", text)
 	if err != nil {
 		return nil, err
 	}

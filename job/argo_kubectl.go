@@ -101,7 +101,7 @@ func workflowOfTemplate(name string, parameters []string) (*item, error) {
 	if err != nil {
 		return nil, err
 	}
-	docs, err := ReadManifests("template "+name, b)
+	docs, err := readManifests("template "+name, b)
 	if err != nil {
 		return nil, err
 	}

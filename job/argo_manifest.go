@@ -149,7 +149,7 @@ func (j *Job) ordered() []workflowTemplate {
 			t.Container.Env = append([]envVar{{Name: placeVar, Value: "{{inputs.parameters." + placeInput + "}}"}}, t.Container.Env...)
 		}
 		for _, a := range j.before(s) {
-			in.Artifacts = append(in.Artifacts, workflowArtifact{Name: a.Name, From: "{{tasks." + label(a.Step) + ".outputs.artifacts." + a.Name + "}}"})
+			in.Artifacts = append(in.Artifacts, workflowArtifact{Name: a.Name, From: "{{tasks." + Label(a.Step) + ".outputs.artifacts." + a.Name + "}}"})
 			if t.Inputs == nil {
 				t.Inputs = &workflowIO{}
 			}
@@ -170,7 +170,7 @@ func (j *Job) ordered() []workflowTemplate {
 
 // free is a name for a template that none of the steps has.
 func free(name string, steps []*Job) string {
-	for slices.ContainsFunc(steps, func(s *Job) bool { return label(s.Name) == name }) {
+	for slices.ContainsFunc(steps, func(s *Job) bool { return Label(s.Name) == name }) {
 		name += "-0"
 	}
 	return name
@@ -206,7 +206,7 @@ func (j *Job) depends() string {
 		{j.AfterFailed, "(%[1]s.Failed || %[1]s.Errored)"},
 	} {
 		for _, n := range d.names {
-			all = append(all, fmt.Sprintf(d.format, label(n)))
+			all = append(all, fmt.Sprintf(d.format, Label(n)))
 		}
 	}
 	return strings.Join(all, " && ")
@@ -218,7 +218,7 @@ func (j *Job) template() workflowTemplate {
 	c := &p.Containers[0]
 	c.startWith(j.entrypoint())
 	t := workflowTemplate{
-		Name: label(j.Name), ActiveDeadlineSeconds: p.ActiveDeadlineSeconds, RetryStrategy: j.retryStrategy(), NodeSelector: p.NodeSelector,
+		Name: Label(j.Name), ActiveDeadlineSeconds: p.ActiveDeadlineSeconds, RetryStrategy: j.retryStrategy(), NodeSelector: p.NodeSelector,
 		Affinity: p.Affinity, Tolerations: p.Tolerations, Volumes: p.Volumes, Container: c,
 	}
 	if t.Affinity != nil && t.Affinity.PodAntiAffinity != nil {

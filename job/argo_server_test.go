@@ -207,7 +207,7 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func TestLostFields(t *testing.T) {
-	list, err := ReadManifests("w.yaml", []byte(threeSteps))
+	list, err := readManifests("w.yaml", []byte(threeSteps))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -76,7 +76,7 @@ func TestNewStepsRefuses(t *testing.T) {
 		{`step b waits for "c", which is none of the jobs that are given with it (a, b)`, []*Job{named("a"), named("b", "c")}, nil},
 		{"the steps wait for each other: b → c → b", []*Job{named("a"), named("b", "c"), named("c", "b", "a")}, nil},
 		{"say which step leaves it: STEP/x:/x, with one of a, b", []*Job{named("a"), named("b")}, []Artifact{{"", "x", "/x"}}},
-		{"the most is 131072", []*Job{named("a"), with(func(j *Job) { j.Name, j.Script = "b", &Script{Body: strings.Repeat("x", maxScript+1)} })}, nil},
+		{"the most is 131072", []*Job{named("a"), with(func(j *Job) { j.Name, j.Script = "b", &Script{Body: strings.Repeat("x", MaxScript+1)} })}, nil},
 		{"steps a and b: a workflow is measured as a whole, or not", []*Job{named("a"), with(func(j *Job) { j.Name, j.Measure = "b", true })}, nil},
 		{"a workflow waits for whole arrays", []*Job{named("a"), with(func(j *Job) { j.Name, j.AfterEach = "b", []string{"a"} })}, nil},
 	} {

@@ -26,30 +26,30 @@ const (
 	maxProblems  = 10 // that are told of a file
 )
 
-// A Manifest is one document of a file that somebody wrote for Argo Workflows or
+// A manifestDocument is one document of a file that somebody wrote for Argo Workflows or
 // Kubernetes, all of whose fields the server knows.
-type Manifest struct {
+type manifestDocument struct {
 	APIVersion, Kind string
 	Name             string // "" where the server is to find one
 
 	root *item
 }
 
-// A ManifestError is what is wrong with people's manifests: each problem with
+// A manifestError is what is wrong with people's manifests: each problem with
 // file, line and path.
-type ManifestError struct{ Problems []string }
+type manifestError struct{ Problems []string }
 
-func (e *ManifestError) Error() string { return strings.Join(e.Problems, "\n") }
+func (e *manifestError) Error() string { return strings.Join(e.Problems, "\n") }
 
-// ReadManifests reads the documents of a YAML or JSON file, strictly: servers drop
+// readManifests reads the documents of a YAML or JSON file, strictly: servers drop
 // fields that they do not know and say nothing. Names of fields count with their
-// case. What is wrong is a [*ManifestError], which tells all of it.
-func ReadManifests(file string, text []byte) ([]Manifest, error) {
+// case. What is wrong is a [*manifestError], which tells all of it.
+func readManifests(file string, text []byte) ([]manifestDocument, error) {
 	if len(text) > maxManifest {
 		return nil, fmt.Errorf("%s has more than %d bytes, which no server takes for one object", file, maxManifest)
 	}
 	r := &manifestReader{file: file}
-	var list []Manifest
+	var list []manifestDocument
 	for d := yaml.NewDecoder(bytes.NewReader(text)); len(r.problems) == 0; {
 		var doc yaml.Node
 		err := d.Decode(&doc)
@@ -69,7 +69,7 @@ func ReadManifests(file string, text []byte) ([]Manifest, error) {
 	}
 	switch {
 	case len(r.problems) > 0:
-		return nil, &ManifestError{r.problems}
+		return nil, &manifestError{r.problems}
 	case len(list) == 0:
 		return nil, fmt.Errorf("%s is empty", file)
 	}
@@ -101,7 +101,7 @@ func (r *manifestReader) wrong(n *yaml.Node, path, format string, a ...any) {
 	r.ended = len(r.problems) == maxProblems
 }
 
-func (r *manifestReader) document(n *yaml.Node) (m Manifest) {
+func (r *manifestReader) document(n *yaml.Node) (m manifestDocument) {
 	if n.Kind != yaml.MappingNode {
 		r.wrong(n, "", "is no manifest, which has apiVersion and kind")
 		return m

@@ -46,7 +46,7 @@ func TestReadManifests(t *testing.T) {
 		{"deep", wfHead + "  templates: [{name: a, dag: {tasks: [{name: b, withItems: " + strings.Repeat("[", 80) + strings.Repeat("]", 80) + "}]}}]\n", "stands more than 64 levels deep"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := ReadManifests("w.yaml", []byte(tt.in))
+			_, err := readManifests("w.yaml", []byte(tt.in))
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("ReadManifests: %v; want %q", err, tt.want)
 			}
@@ -56,8 +56,8 @@ func TestReadManifests(t *testing.T) {
 
 // TestReadManifestsAll has a file of several mistakes told at once, and of endless ones only some.
 func TestReadManifestsAll(t *testing.T) {
-	_, err := ReadManifests("w.yaml", []byte(wfHead+"  a: 1\n  b: 2\n  entrypoint: 5\n"))
-	var all *ManifestError
+	_, err := readManifests("w.yaml", []byte(wfHead+"  a: 1\n  b: 2\n  entrypoint: 5\n"))
+	var all *manifestError
 	if !errors.As(err, &all) || len(all.Problems) != 3 {
 		t.Errorf("ReadManifests: %v; want three problems", err)
 	}
@@ -65,7 +65,7 @@ func TestReadManifestsAll(t *testing.T) {
 	for i := range 1000 {
 		text += fmt.Sprintf("  a%d: 1\n", i)
 	}
-	if _, err = ReadManifests("w.yaml", []byte(text)); !errors.As(err, &all) || len(all.Problems) != maxProblems {
+	if _, err = readManifests("w.yaml", []byte(text)); !errors.As(err, &all) || len(all.Problems) != maxProblems {
 		t.Errorf("ReadManifests: %v; want %d problems", err, maxProblems)
 	}
 }
@@ -96,7 +96,7 @@ var sound = []string{
 // TestReadManifestsSound compares what is read with what servers' own YAML makes of it.
 func TestReadManifestsSound(t *testing.T) {
 	for _, text := range sound {
-		list, err := ReadManifests("w.yaml", []byte(text))
+		list, err := readManifests("w.yaml", []byte(text))
 		if err != nil {
 			t.Errorf("ReadManifests: %v", err)
 			continue
@@ -131,7 +131,7 @@ func FuzzReadManifests(f *testing.F) {
 	}
 	f.Add([]byte(wfHead + "  <<: [{entrypoint: a}, {entrypoint: b}]\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		list, err := ReadManifests("w.yaml", text)
+		list, err := readManifests("w.yaml", text)
 		if err != nil || len(list) != 1 {
 			return
 		}

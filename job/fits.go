@@ -242,7 +242,7 @@ func needs(j *Job, t Target, usual time.Duration) *need {
 		nodes = (max(j.Tasks, j.TasksPerNode) + j.TasksPerNode - 1) / j.TasksPerNode
 	}
 	if nodes > 0 {
-		x.nodes, x.units, x.cpus = true, nodes, x.cpus*j.perNode()
+		x.nodes, x.units, x.cpus = true, nodes, x.cpus*j.ProcessesPerNode()
 	}
 	if j.MemoryPerCPU > 0 {
 		x.memory = j.MemoryPerCPU * int64(x.cpus)

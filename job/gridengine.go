@@ -48,8 +48,8 @@ func (r Rules) memory() []string {
 	return r.Memory
 }
 
-// slots are the processors that the job asks for in all.
-func (j *Job) slots() int {
+// Slots are the processors that the job asks for in all.
+func (j *Job) Slots() int {
 	n := max(j.Tasks, 1)
 	if j.Tasks == 0 {
 		n = max(j.TasksPerNode, 1) * max(j.Nodes, 1)
@@ -88,7 +88,7 @@ func (gridEngine) options(j *Job) (o, notes []string, err error) {
 	}
 	add("-N %s", name)
 	add("-wd %s", inQuotes(j.Dir))
-	slots, nodes := j.slots(), j.spread()
+	slots, nodes := j.Slots(), j.spread()
 	oneHost, many := j.Rules.parallel()
 	if nodes > 1 {
 		notes = append(notes, fmt.Sprintf("Grid Engine has no --nodes: its parallel environment %s has to spread %d slots over %d hosts; where it gives others the task ends and says so; name another of \"qconf -spl\" with --native \"-pe NAME %d\"", many, slots, nodes, slots))
@@ -173,7 +173,7 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 	if end.files { // Grid Engine knows other indices
 		t.line("#$ -o /dev/null")
 	} else {
-		t.line("#$ -o %s", inQuotes(gridEnginePattern(j, j.output())))
+		t.line("#$ -o %s", inQuotes(gridEnginePattern(j, j.OutputPattern())))
 	}
 	if j.Error != "" && !end.files {
 		t.line("#$ -e %s", inQuotes(gridEnginePattern(j, j.Error)))
@@ -191,7 +191,7 @@ func (g gridEngine) render(j *Job) (string, []string, error) {
 
 // gridEnginePattern writes a file pattern with Grid Engine's variables (qsub(1), -o).
 func gridEnginePattern(j *Job, p string) string {
-	return strings.NewReplacer("{name}", "$JOB_NAME", "{job}", "$JOB_ID", placeholder, "$TASK_ID").Replace(p)
+	return strings.NewReplacer("{name}", "$JOB_NAME", "{job}", "$JOB_ID", Placeholder, "$TASK_ID").Replace(p)
 }
 
 // submit hands a script in, when some queue could run it if it were empty: Grid

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"hpcc/job/quantity"
@@ -255,11 +257,11 @@ func (g gridEngine) estimate(ctx context.Context, j *Job, script string) (*estim
 // gridEngineNeeds counts as Grid Engine does: each slot asks for its share of memory,
 // and options of a script for it are kept in its own words.
 func (x *need) gridEngineNeeds(j *Job) {
-	x.memory /= int64(max(j.slots(), 1))
+	x.memory /= int64(max(j.Slots(), 1))
 	gpus := 0
 	for _, o := range j.Native {
 		switch f := strings.Fields(o); {
-		case len(f) == 3 && f[0] == "-pe" && threaded().MatchString(f[1]):
+		case len(f) == 3 && f[0] == "-pe" && Threaded().MatchString(f[1]):
 			x.cpus = max(quantity.Count(f[2]), 1)
 		case len(f) == 3 && f[0] == "-pe":
 			x.units = max(quantity.Count(f[2]), 1)
@@ -272,3 +274,9 @@ func (x *need) gridEngineNeeds(j *Job) {
 	}
 	x.gpus = max(x.gpus, min(gpus*x.cpus, 1<<30))
 }
+
+// Threaded are names of parallel environments whose slots are processors of one
+// process. The site chooses names, so it is a guess, and told.
+var Threaded = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)smp|thread|openmp|shm|shared|multicore|onenode|single|serial|cores?$|local`)
+})

@@ -90,7 +90,7 @@ func ownStays(ctx context.Context, dir string, to Cluster, from time.Time) ([]St
 			if (!t.Ended() && !open) || (t.Ended() && t.End.Before(from)) {
 				continue
 			}
-			list = append(list, Stay{fmt.Sprintf("%s.%d", st.ID, t.Index), "", t.Start, t.End, st.Job.slots(), st.Job.memory() * st.Job.nodes(), st.Job.GPUs * int(st.Job.nodes())})
+			list = append(list, Stay{fmt.Sprintf("%s.%d", st.ID, t.Index), "", t.Start, t.End, st.Job.Slots(), st.Job.memory() * st.Job.nodes(), st.Job.GPUs * int(st.Job.nodes())})
 		}
 	}
 	return list, nil

@@ -72,7 +72,7 @@ func hostsOf(to Target, getenv func(string) string) ([]string, error) {
 	}
 	var hosts []string
 	for _, h := range list {
-		if !wordText().MatchString(h) || strings.HasPrefix(h, "-") {
+		if !WordText().MatchString(h) || strings.HasPrefix(h, "-") {
 			return nil, fmt.Errorf("%q is no name of a host", message.Short(h))
 		}
 		if !slices.Contains(hosts, h) {

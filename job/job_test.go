@@ -90,7 +90,7 @@ func TestRender(t *testing.T) {
 	}
 	ray := with(func(j *Job) { j.Ray, j.Nodes, j.CPUs, j.GPUs, j.Memory = true, 3, 2, 2, 4<<30 })
 	spread := with(func(j *Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Memory = 2, 2, 2, 1<<30 })
-	for _, target := range Targets() {
+	for _, target := range targets() {
 		if target != Argo {
 			golden(t, "ray", ray, target)
 		}

@@ -26,9 +26,9 @@ func (k kubernetes) render(j *Job) (string, []string, error) {
 	if j.Interactive {
 		return k.interactive(j)
 	}
-	text, notes, err := k.manifest(j, label(j.Name))
-	if err == nil && label(j.Name) != j.Name {
-		notes = append(notes, fmt.Sprintf("the name %s is no label of the DNS: %s", j.Name, label(j.Name)))
+	text, notes, err := k.manifest(j, Label(j.Name))
+	if err == nil && Label(j.Name) != j.Name {
+		notes = append(notes, fmt.Sprintf("the name %s is no label of the DNS: %s", j.Name, Label(j.Name)))
 	}
 	return text, notes, err
 }
@@ -142,7 +142,7 @@ func spread(j *Job, p *podSpec, name string) {
 // podable refuses what no pod can do. What a translated script asked for has been
 // taken out before, with a row that says so.
 func (j *Job) podable(to Target) error {
-	name := targetNames[to]
+	name := to.Title()
 	switch {
 	case j.Image == "":
 		return fmt.Errorf("%s runs images, and the job has none: name one behind the flags", name)
@@ -152,8 +152,8 @@ func (j *Job) podable(to Target) error {
 		return fmt.Errorf("%d tasks: a Job of %s has at most %d", j.Count(), name, maxCompletions)
 	case !j.Array.IsZero() && j.acrossPods():
 		return fmt.Errorf("an array of which each task has %d nodes: %s has no such Job; hand the tasks in one by one", j.Nodes, name)
-	case j.Nodes > 1 && j.perNode() > 1 && j.Script == nil && !j.Ray:
-		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; ask for one node with all processes (--nodes 1), or for one process on each node (--tasks-per-node 1)", j.perNode(), j.Nodes)
+	case j.Nodes > 1 && j.ProcessesPerNode() > 1 && j.Script == nil && !j.Ray:
+		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; ask for one node with all processes (--nodes 1), or for one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
 	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
 		return errors.New("tensorboard stands beside the program in a container of its own, which sees the logs on a volume alone: add --volume scratch:DIR or --volume CLAIM:DIR")
 	case j.measured() && len(j.Pod.Measurer.Words) == 0:
@@ -168,9 +168,6 @@ func (j *Job) podable(to Target) error {
 	return nil
 }
 
-// targetNames are the targets of pods for people.
-var targetNames = map[Target]string{Kubernetes: "Kubernetes", OpenShift: "OpenShift", Argo: "Argo"}
-
 // podNotes are what the user should know who comes from another scheduler.
 func (j *Job) podNotes(to Target) []string {
 	var notes []string
@@ -180,12 +177,12 @@ func (j *Job) podNotes(to Target) []string {
 		}
 	}
 	add(j.Error != "", "a pod has one stream: standard error comes with the output")
-	add(j.Account != "", "account %s: %s charges namespaces, not accounts", j.Account, targetNames[to])
+	add(j.Account != "", "account %s: %s charges namespaces, not accounts", j.Account, to.Title())
 	add(len(j.Modules) > 0, "modules %s: they belong into the image", strings.Join(j.Modules, " "))
 	add(j.Exclusive, "exclusive: no pod of another Job comes to the node; services of the cluster stay")
 	add(j.Queue != "" && to != Argo, "queue %s is a LocalQueue of Kueue, which lets the job begin", j.Queue)
 	add(j.Measure && j.Interactive, "nothing is measured: an interactive job's pod is gone when it ends")
-	add(j.TimeMin > 0, "%s cannot shorten a time limit", targetNames[to])
+	add(j.TimeMin > 0, "%s cannot shorten a time limit", to.Title())
 	return notes
 }
 

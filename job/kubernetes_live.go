@@ -147,7 +147,7 @@ var kubeAdvice = []struct{ said, advice string }{
 
 // submit hands the manifest in under the job's id, after the server has looked at all of it.
 func (k kubernetes) submit(ctx context.Context, s *Submission, script string) error {
-	name := label(s.ID + strings.ReplaceAll(filepath.Ext(script), ".", "-r")) // a rerun's script has its number
+	name := Label(s.ID + strings.ReplaceAll(filepath.Ext(script), ".", "-r")) // a rerun's script has its number
 	text, _, err := k.manifest(s.Job, name)
 	if err != nil {
 		return err
@@ -164,7 +164,7 @@ func (k kubernetes) submit(ctx context.Context, s *Submission, script string) er
 	out, err := k.kube(ctx, "create", "--filename="+script, "--output=name")
 	if err != nil {
 		k.takeBack(ctx, out)
-		return fmt.Errorf("handing job %q to %s: %w", s.Job.Name, targetNames[k.target], kubeWordsError(out, err))
+		return fmt.Errorf("handing job %q to %s: %w", s.Job.Name, k.target.Title(), kubeWordsError(out, err))
 	}
 	s.Native = name
 	if s.Job.acrossPods() {
@@ -203,7 +203,7 @@ var madeObject = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 func (k kubernetes) dryRun(ctx context.Context, j *Job, file string) error {
 	out, err := k.kube(ctx, "create", "--dry-run=server", "--validate=strict", "--filename="+file, "--output=name")
 	if err != nil {
-		return fmt.Errorf("asking %s whether it takes job %q: %w", targetNames[k.target], j.Name, kubeRefusal(out, err))
+		return fmt.Errorf("asking %s whether it takes job %q: %w", k.target.Title(), j.Name, kubeRefusal(out, err))
 	}
 	return nil
 }
@@ -349,11 +349,11 @@ func (k kubernetes) ask(ctx context.Context, ids []string) (map[string]standing,
 	}
 	jobs, err := kubeList[kubeJob](ctx, api, "/apis/batch/v1/"+api.place("jobs"), selector)
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its jobs: %w", targetNames[k.target], err)
+		return nil, fmt.Errorf("asking %s for its jobs: %w", k.target.Title(), err)
 	}
 	list, err := kubeList[kubePod](ctx, api, "/api/v1/"+api.place("pods"), selector)
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its pods: %w", targetNames[k.target], err)
+		return nil, fmt.Errorf("asking %s for its pods: %w", k.target.Title(), err)
 	}
 	of := map[string][]kubePod{}
 	for _, p := range list {

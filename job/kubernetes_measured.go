@@ -309,7 +309,7 @@ func (s *Submission) hear(ctx context.Context, home string, known map[string]sta
 	if err == nil {
 		defer api.close()
 		if s.Target == Argo {
-			err = api.lastWords(ctx, label(s.ID), want)
+			err = api.lastWords(ctx, Label(s.ID), want)
 		}
 	}
 	if err != nil {

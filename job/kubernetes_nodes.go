@@ -51,7 +51,7 @@ func (k kubernetes) nodes(ctx context.Context, _ string) (*cluster, error) {
 	defer api.close()
 	list, err := kubeList[kubeNode](ctx, api, "/api/v1/nodes", "")
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its nodes: %w", targetNames[k.target], err)
+		return nil, fmt.Errorf("asking %s for its nodes: %w", k.target.Title(), err)
 	}
 	c := &cluster{}
 	takers, err := kubeList[kubeTaker](ctx, api, "/api/v1/pods", "")
@@ -69,7 +69,7 @@ func (n *kubeNode) node(takers []kubeTaker, known bool) Node {
 	cpus, _ := parseQuantity(n.Status.Allocatable["cpu"])
 	memory, _ := parseQuantity(n.Status.Allocatable["memory"])
 	gpus, _ := parseQuantity(n.Status.Allocatable[resourceGPU])
-	out := Node{Name: n.Metadata.Name, State: Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: n.Metadata.Labels[labelGPU]}
+	out := Node{Name: n.Metadata.Name, State: Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: n.Metadata.Labels[LabelGPU]}
 	used := map[string]float64{}
 	for _, t := range takers {
 		if t.Spec.NodeName != n.Metadata.Name || t.Status.Phase == "Succeeded" || t.Status.Phase == "Failed" {

@@ -166,8 +166,8 @@ func TestTakenBack(t *testing.T) {
 // TestRerunsOfLongNames: the name of a rerun's object is the one that its pods have as a label.
 func TestRerunsOfLongNames(t *testing.T) {
 	for _, name := range []string{"a", "train-resnet50-imagenet-x", "train-resnet50-imagenet-largechunks-of-all"} {
-		if l := label(name + "-261122-003548-r1"); l != label(l) || !strings.HasSuffix(l, "-261122-003548-r1") {
-			t.Errorf("label of %s is %s, whose label is %s", name, l, label(l))
+		if l := Label(name + "-261122-003548-r1"); l != Label(l) || !strings.HasSuffix(l, "-261122-003548-r1") {
+			t.Errorf("label of %s is %s, whose label is %s", name, l, Label(l))
 		}
 	}
 }
@@ -241,7 +241,7 @@ func TestLabel(t *testing.T) {
 		"Train_Big.x": "train-big-x", "-a-": "a", "9lives": "j9lives", "": "j",
 		strings.Repeat("very", 20) + "-261122-003548": "veryveryveryveryveryveryveryv-261122-003548",
 	} {
-		got := label(in)
+		got := Label(in)
 		if (got != want && !(len(in) > 45 && strings.HasSuffix(got, "-261122-003548"))) || len(got) > 45 || !dnsLabel().MatchString(got) {
 			t.Errorf("label(%q) = %q; want %q", in, got, want)
 		}
@@ -268,6 +268,31 @@ func TestParsePods(t *testing.T) {
 	for _, in := range []string{"A", "a:", "a:b", "a:/", ""} {
 		if s, err := ParseSecret(in); err == nil {
 			t.Errorf("ParseSecret(%q) = %+v", in, s)
+		}
+	}
+}
+
+// unexpand is what Kubernetes makes of a word in which it finds none of its variables
+// (k8s.io/kubernetes, third_party/forked/golang/expansion).
+func unexpand(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		b.WriteByte(s[i])
+		if s[i] == '$' && i+1 < len(s) && s[i+1] == '$' {
+			i++
+		}
+	}
+	return b.String()
+}
+
+func TestExpandable(t *testing.T) {
+	for _, s := range []string{"", "$", "$$", "$$$", "$(A)", "$$(A)", "a$", "$a$(", "$($(x))", "100$$ $(date) ${x}"} {
+		e := expandable(s)
+		if got := unexpand(e); got != s {
+			t.Errorf("expandable(%q) = %q, of which Kubernetes makes %q", s, e, got)
+		}
+		if strings.Contains(strings.ReplaceAll(e, "$$", ""), "$(") {
+			t.Errorf("expandable(%q) = %q has a variable", s, e)
 		}
 	}
 }

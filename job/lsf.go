@@ -41,11 +41,11 @@ func (a Array) within(least, most int) bool {
 func (lsf) options(j *Job) []string {
 	o := []string{"-cwd " + inQuotes(j.Dir)}
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
-	if slots := j.slots(); slots > 1 {
+	if slots := j.Slots(); slots > 1 {
 		add("-n %d", slots)
 		switch {
 		case j.Nodes > 1 || (j.TasksPerNode > 0 && j.Nodes == 0):
-			add(`-R "span[ptile=%d]"`, j.perNode()*max(j.CPUs, 1))
+			add(`-R "span[ptile=%d]"`, j.ProcessesPerNode()*max(j.CPUs, 1))
 		case j.Nodes == 1 || !j.several(): // the processors of one process are on one host
 			add(`-R "span[hosts=1]"`)
 		case j.CPUs > 1:
@@ -55,7 +55,7 @@ func (lsf) options(j *Job) []string {
 	if j.Memory > 0 { // many sites want both
 		mb := (j.Memory + 1<<20 - 1) >> 20
 		reserve := mb
-		if n := int64(j.perNode() * max(j.CPUs, 1)); j.Rules.MemoryPer == "slot" { // lsb.params(5), RESOURCE_RESERVE_PER_TASK
+		if n := int64(j.ProcessesPerNode() * max(j.CPUs, 1)); j.Rules.MemoryPer == "slot" { // lsb.params(5), RESOURCE_RESERVE_PER_TASK
 			reserve = (mb + n - 1) / n
 		}
 		add(`-R "rusage[mem=%dMB]"`, reserve)
@@ -84,8 +84,8 @@ func (lsf) options(j *Job) []string {
 	return append(o, lsfWishes(j)...)
 }
 
-// perNode is how many processes a node has.
-func (j *Job) perNode() int {
+// ProcessesPerNode is how many processes a node has.
+func (j *Job) ProcessesPerNode() int {
 	if j.TasksPerNode > 0 {
 		return j.TasksPerNode
 	}

@@ -81,14 +81,23 @@ func judged(t *testing.T, dir string, command ...string) string {
 type goldenManifest struct{ name, text string }
 
 // goldenManifests are the files NAME.TARGET below testdata, and the sections of that name in
-// files of testdata/translate.
+// files of translate/testdata.
 func goldenManifests(t *testing.T, target string) (found []goldenManifest) {
 	t.Helper()
-	err := filepath.WalkDir("testdata", func(path string, _ os.DirEntry, err error) error {
+	for _, dir := range []string{"testdata", "translate/testdata"} {
+		found = append(found, manifestsIn(t, dir, target)...)
+	}
+	return found
+}
+
+// manifestsIn are those below one directory.
+func manifestsIn(t *testing.T, dir, target string) (found []goldenManifest) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		name := strings.ReplaceAll(strings.TrimPrefix(path, "testdata/"), "/", "-")
+		name := strings.ReplaceAll(strings.TrimPrefix(path, dir+"/"), "/", "-")
 		switch filepath.Ext(path) {
 		case "." + target:
 			data, err := os.ReadFile(path)

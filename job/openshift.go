@@ -184,7 +184,7 @@ func RenderAround(j *Job, a Around) (string, []string, error) {
 	if a.Deploy {
 		objects = append(objects, job.deployment(a, tag))
 	} else {
-		objects = append(objects, k.job(&job, label(j.Name)))
+		objects = append(objects, k.job(&job, Label(j.Name)))
 	}
 	text, err := documents(k.comment(j), objects...)
 	return text, notes, err
@@ -207,7 +207,7 @@ func streamTag(image string) (string, error) {
 
 // objects are the image stream and what builds into it.
 func (b *Build) objects(j *Job, stream, tag string) ([]any, error) {
-	labels := map[string]string{labelName: label(stream), labelBy: "hpcc"}
+	labels := map[string]string{labelName: Label(stream), labelBy: "hpcc"}
 	s := &imageStream{object: object{"image.openshift.io/v1", "ImageStream", meta{Name: stream, Labels: labels}}}
 	s.Spec.LookupPolicy.Local = true
 	c := &buildConfig{object: object{"build.openshift.io/v1", "BuildConfig", meta{Name: stream, Labels: labels}}}
@@ -226,7 +226,7 @@ func (b *Build) objects(j *Job, stream, tag string) ([]any, error) {
 	}
 	for _, a := range b.Args {
 		k, v, ok := strings.Cut(a, "=")
-		if !ok || !envName().MatchString(k) {
+		if !ok || !EnvName().MatchString(k) {
 			return nil, fmt.Errorf("build argument %q: not of the form NAME=VALUE", message.Short(a))
 		}
 		c.Spec.Strategy.Docker.BuildArgs = append(c.Spec.Strategy.Docker.BuildArgs, envVar{Name: k, Value: v})
@@ -242,7 +242,7 @@ func (b *Build) objects(j *Job, stream, tag string) ([]any, error) {
 
 // deployment keeps the program running, and begins it anew when the image is built anew.
 func (j *Job) deployment(a Around, tag string) any {
-	name := label(j.Name)
+	name := Label(j.Name)
 	labels := j.labels(name)
 	pod := j.podSpec(OpenShift, completionIndex)
 	pod.RestartPolicy, pod.ActiveDeadlineSeconds = "", 0 // always, as long as it is there

@@ -34,7 +34,7 @@ func (pbs) options(j *Job) []string {
 	if j.Nodes == 0 && j.Tasks > 0 && j.TasksPerNode > 0 {
 		nodes = (j.Tasks + j.TasksPerNode - 1) / j.TasksPerNode
 	}
-	per := max(j.perNode(), 1)
+	per := max(j.ProcessesPerNode(), 1)
 	if j.Nodes == 0 && j.TasksPerNode == 0 && j.Tasks > 1 { // anywhere: a chunk for each
 		nodes, per = j.Tasks, 1
 	}
@@ -121,7 +121,7 @@ func (p pbs) render(j *Job) (string, []string, error) {
 // submit hands a script in. Scripts have no arguments here: the job's id comes
 // by a variable.
 func (pbs) submit(ctx context.Context, s *Submission, script string) error {
-	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + s.ID}, s.Job.named()...), ",") // it overrules the script's own -v
+	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + s.ID}, s.Job.ExportedNames()...), ",") // it overrules the script's own -v
 	out, err := call(ctx, s.Job.Dir, "qsub", "-v", variables, script)
 	if err != nil {
 		return fmt.Errorf("handing job %q to PBS: %w", s.Job.Name, words(out, err))

@@ -168,9 +168,9 @@ func (p *Pod) check() error {
 	return nil
 }
 
-// label makes a label of the DNS of a name: what Kubernetes takes as a Job's, with room for
+// Label makes a label of the DNS of a name: what Kubernetes takes as a Job's, with room for
 // what it appends to the names of pods. Of a long one the end stays, which tells ids apart.
-func label(name string) string {
+func Label(name string) string {
 	const most = 45
 	s := strings.Map(func(c rune) rune {
 		switch {

@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"hpcc/job/shellword"
 )
@@ -20,7 +18,7 @@ const (
 	labelBy       = "app.kubernetes.io/managed-by"
 	labelName     = "app.kubernetes.io/name"
 	labelQueue    = "kueue.x-k8s.io/queue-name"
-	labelGPU      = "nvidia.com/gpu.product" // NVIDIA's GPU feature discovery
+	LabelGPU      = "nvidia.com/gpu.product" // NVIDIA's GPU feature discovery
 	resourceGPU   = "nvidia.com/gpu"         // NVIDIA's device plugin
 )
 
@@ -32,7 +30,7 @@ func (t Target) Pods() bool { return t == Kubernetes || t == OpenShift || t == A
 
 // labels are those of the objects of a job.
 func (j *Job) labels(id string) map[string]string {
-	return map[string]string{labelName: label(j.Name), labelBy: "hpcc", labelJob: label(id)}
+	return map[string]string{labelName: Label(j.Name), labelBy: "hpcc", labelJob: Label(id)}
 }
 
 // labelText are labels as a selector has them.
@@ -108,7 +106,7 @@ func (j *Job) podEnv() []envVar {
 // podResources are limits, and requests of the same size: what the job is given is what it may use.
 func (j *Job) podResources() resources {
 	limits := map[string]string{}
-	n := j.perNode()
+	n := j.ProcessesPerNode()
 	if j.CPUs > 0 {
 		limits["cpu"] = strconv.Itoa(j.CPUs * n)
 	} else if n > 1 {
@@ -168,7 +166,7 @@ func (j *Job) nodeSelector() map[string]string {
 		labels[k] = v
 	}
 	if j.GPUType != "" {
-		labels[labelGPU] = j.GPUType
+		labels[LabelGPU] = j.GPUType
 	}
 	return labels
 }
@@ -233,7 +231,7 @@ func (j *Job) mount(s *podSpec, c *container) {
 		s.Volumes = append(s.Volumes, volume{Name: "tmp", EmptyDir: &emptyDir{}})
 		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: "tmp", MountPath: "/tmp"})
 	}
-	if (j.perNode() > 1 || j.GPUs > 0) && !taken("/dev/shm") { // processes of a node, and loaders of data, share memory; 64 MB is what runtimes give
+	if (j.ProcessesPerNode() > 1 || j.GPUs > 0) && !taken("/dev/shm") { // processes of a node, and loaders of data, share memory; 64 MB is what runtimes give
 		s.Volumes = append(s.Volumes, volume{Name: "shm", EmptyDir: &emptyDir{Medium: "Memory"}})
 		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: "shm", MountPath: "/dev/shm"})
 	}
@@ -386,7 +384,7 @@ func (t *text) podParams(p *Params, a Array) {
 // liveWords are words of a command line for the shell, in which {task} and the parameters
 // are its variables.
 func (j *Job) liveWords(words []string) string {
-	names := map[string]string{placeholder: "HPCC_TASK_ID"}
+	names := map[string]string{Placeholder: "HPCC_TASK_ID"}
 	for _, n := range j.Params.names {
 		names["{"+n+"}"] = "hpcc_" + n
 	}
@@ -432,30 +430,4 @@ func expandAll(words []string) []string {
 		out[i] = expandable(w)
 	}
 	return out
-}
-
-// hostPath is a path that stands on the file systems of clusters, in a line of a script.
-var hostPath = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?:^|[\s"'=:(])(/(?:gpfs|lustre|scratch|home|nfs|beegfs|work|data|projects?|users?|u|p|pscratch)(?:/[A-Za-z0-9._@+-]+)+)`)
-})
-
-// hostPaths warns of paths of the host in a script whose pods do not have them, one row for each.
-func (t *Translation) hostPaths() {
-	if t.Job.Script == nil || !t.To.Pods() {
-		return
-	}
-	seen := map[string]bool{}
-	for i, line := range strings.Split(t.Job.Script.Body, "\n") {
-		if strings.HasPrefix(strings.TrimSpace(line), "#") {
-			continue
-		}
-		for _, m := range hostPath().FindAllStringSubmatch(line, -1) {
-			p := m[1]
-			mounted := slices.ContainsFunc(t.Job.Pod.Volumes, func(v Volume) bool { return p == v.Path || strings.HasPrefix(p, v.Path+"/") })
-			if !mounted && !seen[p] {
-				seen[p] = true
-				t.Rows = append(t.Rows, &Row{Line: i + 1, Text: p, Fate: Changed, How: "pods have nothing of this machine's files: --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
-			}
-		}
-	}
 }

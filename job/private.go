@@ -61,7 +61,7 @@ func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 	}
 	if j.Script != nil && j.Image != "" { // launchers in the script start their program by "hpcc run"
 		s := *j.Script
-		s.Body = strings.ReplaceAll(s.Body, shellword.Join(j.runPrefix()), shellword.Join(c.runPrefix()))
+		s.Body = strings.ReplaceAll(s.Body, shellword.Join(j.RunPrefix()), shellword.Join(c.RunPrefix()))
 		c.Script = &s
 	}
 	return &c, nil
@@ -95,9 +95,9 @@ func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 		next := fmt.Sprintf("%s.%d", setEnvFileName, n)
 		used := j.placeholders(v)
 		if len(used) > 0 {
-			next += "." + placeholder
+			next += "." + Placeholder
 		}
-		if values != "" && (len(used) > 0 || strings.HasSuffix(name, placeholder)) {
+		if values != "" && (len(used) > 0 || strings.HasSuffix(name, Placeholder)) {
 			if err := flush(); err != nil {
 				return nil, nil, err
 			}
@@ -113,7 +113,7 @@ func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 
 // placeholders returns the {task} and {NAME} in a value that "hpcc task" fills.
 func (j *Job) placeholders(v string) (used []string) {
-	for _, n := range append([]string{strings.Trim(placeholder, "{}")}, j.Params.names...) {
+	for _, n := range append([]string{strings.Trim(Placeholder, "{}")}, j.Params.names...) {
 		if p := "{" + n + "}"; strings.Contains(v, p) && !j.Array.IsZero() {
 			used = append(used, p)
 		}
@@ -145,7 +145,7 @@ func (t *Task) FillValues(dir string) (remove func(), err error) {
 			os.Remove(f)
 		}
 	}
-	templates, err := filepath.Glob(filepath.Join(globLiteral(dir), setEnvFileName+".*."+placeholder))
+	templates, err := filepath.Glob(filepath.Join(globLiteral(dir), setEnvFileName+".*."+Placeholder))
 	if err != nil {
 		return remove, err
 	}

@@ -229,7 +229,7 @@ func (e *RecordError) Unwrap() error { return e.Err }
 
 // Fill puts the task's index and its parameters into the words of its job.
 func (t *Task) Fill(words []string) []string {
-	pairs := []string{placeholder, strconv.Itoa(t.Index)}
+	pairs := []string{Placeholder, strconv.Itoa(t.Index)}
 	for _, n := range slices.Sorted(maps.Keys(t.Params)) {
 		pairs = append(pairs, "{"+n+"}", t.Params[n])
 	}
@@ -245,5 +245,5 @@ func (t *Task) Fill(words []string) []string {
 // patterns in itself. An id begins with the job's name; {job} is the rest of it.
 func (t *Task) File(pattern, name, id string) string {
 	id = strings.TrimPrefix(id, name+"-")
-	return strings.NewReplacer("{name}", name, "{job}", id, placeholder, strconv.Itoa(t.Index)).Replace(pattern)
+	return strings.NewReplacer("{name}", name, "{job}", id, Placeholder, strconv.Itoa(t.Index)).Replace(pattern)
 }

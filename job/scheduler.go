@@ -62,12 +62,12 @@ var schedulers = map[Target]scheduler{
 	Kubernetes: kubernetes{Kubernetes}, OpenShift: kubernetes{OpenShift}, Argo: argo{},
 }
 
-// Targets are all that [Render] writes for, by name.
-func Targets() []Target { return slices.Sorted(maps.Keys(schedulers)) }
+// targets are all that [Render] writes for, by name.
+func targets() []Target { return slices.Sorted(maps.Keys(schedulers)) }
 
 // Detect finds the scheduler of this machine; without one, tasks run here.
 func Detect(ctx context.Context) Target {
-	for _, t := range Targets() {
+	for _, t := range targets() {
 		if t != Local && schedulers[t].here(ctx) {
 			return t
 		}

@@ -28,7 +28,7 @@ func Render(j *Job, t Target) (script string, notes []string, err error) {
 // known lists the targets for people.
 func known() string {
 	var names []string
-	for _, t := range Targets() {
+	for _, t := range targets() {
 		names = append(names, string(t))
 	}
 	return strings.Join(names, ", ")
@@ -147,7 +147,7 @@ func (j *Job) taskWords(c taskCall) []string {
 	add(j.measureWords()...)
 	add(j.besideWords()...)
 	if c.files {
-		add("--name="+j.Name, "--output="+j.output())
+		add("--name="+j.Name, "--output="+j.OutputPattern())
 		if j.Error != "" {
 			add("--error=" + j.Error)
 		}
@@ -157,7 +157,7 @@ func (j *Job) taskWords(c taskCall) []string {
 
 // mpirun starts the processes of a task where the scheduler has no launcher of
 // its own; the MPI of the host has to know the scheduler.
-func mpirun(j *Job) []string { return []string{"mpirun", "-np", strconv.Itoa(j.processes())} }
+func mpirun(j *Job) []string { return []string{"mpirun", "-np", strconv.Itoa(j.Processes())} }
 
 // what names what runs, for a comment of one line.
 func (j *Job) what() string {

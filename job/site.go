@@ -179,7 +179,7 @@ func unknownKey(key toml.Key) error {
 
 // check refuses values that no site can have, and names their key.
 func (t *Site) check() (key string, err error) {
-	word := func(s string) bool { return s == "" || wordText().MatchString(s) }
+	word := func(s string) bool { return s == "" || WordText().MatchString(s) }
 	switch {
 	case !nameText().MatchString(t.Name):
 		return "", errors.New("a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long")
@@ -199,7 +199,7 @@ func (t *Site) check() (key string, err error) {
 		return "gpu_per", fmt.Errorf("%q: known are slot, job", t.GPUPer)
 	}
 	for name, v := range t.Env {
-		if !envName().MatchString(name) || strings.ContainsRune(v, 0) {
+		if !EnvName().MatchString(name) || strings.ContainsRune(v, 0) {
 			return "env", fmt.Errorf("%q: no name of a variable", name)
 		}
 	}
@@ -221,7 +221,7 @@ func (t *Site) checkWords() (key string, err error) {
 			if w == "" && len(lists[key]) == 1 && key != "modules" {
 				continue
 			}
-			if !wordText().MatchString(w) {
+			if !WordText().MatchString(w) {
 				return key, fmt.Errorf("%q: holds characters that directives cannot", w)
 			}
 		}

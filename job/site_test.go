@@ -200,7 +200,7 @@ func FuzzSites(f *testing.F) {
 		for _, site := range s.All() { // what was taken can be written into any script
 			j := plain()
 			site.Apply(j)
-			for _, to := range Targets() {
+			for _, to := range targets() {
 				if _, _, err := Render(j, to); err != nil && to != Local && !strings.Contains(err.Error(), "shared out") {
 					t.Errorf("parse(%q): %s: %v", text, to, err)
 				}

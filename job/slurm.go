@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"hpcc/job/hostlist"
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 	"hpcc/job/shellword"
@@ -82,7 +83,7 @@ func slurmPattern(j *Job, p string) string {
 	if j.Array.Count() > 0 {
 		id = "%A"
 	}
-	return strings.NewReplacer("{name}", "%x", "{job}", id, placeholder, "%a").Replace(p)
+	return strings.NewReplacer("{name}", "%x", "{job}", id, Placeholder, "%a").Replace(p)
 }
 
 func (slurm) render(j *Job) (string, []string, error) {
@@ -100,7 +101,7 @@ func (slurm) render(j *Job) (string, []string, error) {
 	if !j.Array.IsZero() {
 		options = append(options, "--array="+j.Array.String())
 	}
-	options = append(options, "--output="+slurmPattern(j, j.output()))
+	options = append(options, "--output="+slurmPattern(j, j.OutputPattern()))
 	if j.Error != "" {
 		options = append(options, "--error="+slurmPattern(j, j.Error))
 	}
@@ -205,7 +206,7 @@ func slurmStart(said string, now time.Time) *estimate {
 	e := &estimate{start: slurmWhen(f[0])}
 	e.now = !e.start.IsZero() && e.start.Before(now.Add(slurmSoon))
 	if i := slices.Index(f, "nodes"); i > 0 && i+1 < len(f) {
-		e.nodes, _ = hostlist(f[i+1], maxHosts)
+		e.nodes, _ = hostlist.Expand(f[i+1], hostlist.Max)
 	}
 	return e
 }

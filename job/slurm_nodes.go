@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/job/hostlist"
 	"hpcc/job/quantity"
 )
 
@@ -283,7 +284,7 @@ func (c *cluster) put(at map[string]*Node, list string, h hold) []string {
 	if list == "(null)" || list == "" {
 		return nil
 	}
-	names, err := hostlist(list, 2*len(at)+64) // there may be some that are not shown
+	names, err := hostlist.Expand(list, 2*len(at)+64) // there may be some that are not shown
 	if err != nil {
 		c.notes = append(c.notes, err.Error())
 	}

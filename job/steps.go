@@ -49,10 +49,10 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 	j.Hold, j.Measure = first.Hold, first.Measure
 	byName, total, size := map[string]*Job{}, 0, 0
 	for _, s := range list {
-		if byName[label(s.Name)] != nil {
-			return nil, fmt.Errorf("two steps of a workflow are called %q, as names go there: give them names of their own", label(s.Name))
+		if byName[Label(s.Name)] != nil {
+			return nil, fmt.Errorf("two steps of a workflow are called %q, as names go there: give them names of their own", Label(s.Name))
 		}
-		byName[label(s.Name)] = s
+		byName[Label(s.Name)] = s
 		if s.Hold != first.Hold || s.Queue != first.Queue {
 			return nil, fmt.Errorf("steps %s and %s: a workflow is held, or in a queue, as a whole: give all of its jobs the same --queue and hold", first.Name, s.Name)
 		}
@@ -69,15 +69,15 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 			}
 		}
 	}
-	if size > maxScript {
-		return nil, fmt.Errorf("the scripts of all steps have %d bytes together; the most is %d", size, maxScript)
+	if size > MaxScript {
+		return nil, fmt.Errorf("the scripts of all steps have %d bytes together; the most is %d", size, MaxScript)
 	}
 	for _, s := range list {
 		if len(s.AfterEach) > 0 {
 			return nil, fmt.Errorf("step %s waits for each task of %s: a workflow waits for whole arrays", s.Name, strings.Join(s.AfterEach, ", "))
 		}
 		for _, n := range s.waitsFor() {
-			if byName[label(n)] == nil {
+			if byName[Label(n)] == nil {
 				return nil, fmt.Errorf("step %s waits for %q, which is none of the jobs that are given with it (%s)", s.Name, message.Short(n), strings.Join(stepNames(list), ", "))
 			}
 		}
@@ -87,7 +87,7 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 		return nil, fmt.Errorf("the steps wait for each other: %s", circle)
 	}
 	for _, a := range artifacts {
-		s := byName[label(a.Step)]
+		s := byName[Label(a.Step)]
 		if a.Step == "" || s == nil {
 			return nil, fmt.Errorf("artifact %s: say which step leaves it: STEP/%s:%s, with one of %s", a.Name, a.Name, a.Path, strings.Join(stepNames(list), ", "))
 		}
@@ -110,7 +110,7 @@ func (j *Job) waitsFor() []string { return slices.Concat(j.After, j.AfterAny, j.
 
 // step is the step of a name, as another one writes it.
 func (j *Job) step(name string) *Job {
-	i := slices.IndexFunc(j.Steps, func(s *Job) bool { return label(s.Name) == label(name) })
+	i := slices.IndexFunc(j.Steps, func(s *Job) bool { return Label(s.Name) == Label(name) })
 	if i < 0 {
 		return nil
 	}
@@ -176,7 +176,7 @@ func (j *Job) before(s *Job) (out []Artifact) {
 // of a workflow.
 func (j *Job) place(step string) (first int, s *Job) {
 	for _, s := range j.Steps {
-		if label(s.Name) == step {
+		if Label(s.Name) == step {
 			return first, s
 		}
 		first += s.Count()
@@ -189,10 +189,10 @@ func (j *Job) outputOf(t *Task, id string) string {
 	if s := j.step(t.Step); s != nil && s.Output != "" {
 		return t.File(s.Output, s.Name, id)
 	}
-	pattern := j.output()
-	if j.Workflow != nil && !strings.Contains(pattern, placeholder) && pattern != os.DevNull { // of which nobody knows how many steps it has
+	pattern := j.OutputPattern()
+	if j.Workflow != nil && !strings.Contains(pattern, Placeholder) && pattern != os.DevNull { // of which nobody knows how many steps it has
 		base := strings.TrimSuffix(pattern, ".out")
-		pattern = base + "_" + placeholder + strings.TrimPrefix(pattern, base)
+		pattern = base + "_" + Placeholder + strings.TrimPrefix(pattern, base)
 	}
 	return t.File(pattern, j.Name, id)
 }

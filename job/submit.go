@@ -281,7 +281,7 @@ func (j *Job) prepare() error {
 	if err != nil || !fi.IsDir() {
 		return fmt.Errorf("directory %q of the job: not there", j.Dir)
 	}
-	for _, p := range []string{j.output(), j.Error} {
+	for _, p := range []string{j.OutputPattern(), j.Error} {
 		d := filepath.Dir(p)
 		if p == "" || d == "." {
 			continue

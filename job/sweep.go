@@ -61,7 +61,7 @@ func ParseParams(sweeps []string, file, sum string) (Params, error) {
 	}
 	for _, s := range sweeps {
 		name, values, ok := strings.Cut(s, "=")
-		if !ok || !axisText().MatchString(name) || "{"+name+"}" == placeholder {
+		if !ok || !axisText().MatchString(name) || "{"+name+"}" == Placeholder {
 			return p, fmt.Errorf("%q: not of the form NAME=VALUE,VALUE or NAME=1..4", message.Short(s))
 		}
 		p.Axes = append(p.Axes, Axis{name, values})
@@ -225,7 +225,7 @@ func readParams(file, sum string) (Params, error) {
 		err = fmt.Errorf("it has more than %d rows", maxIndex)
 	}
 	for i, n := range p.names {
-		if err == nil && (!axisText().MatchString(n) || "{"+n+"}" == placeholder || slices.Contains(p.names[:i], n)) {
+		if err == nil && (!axisText().MatchString(n) || "{"+n+"}" == Placeholder || slices.Contains(p.names[:i], n)) {
 			err = fmt.Errorf("%q is no name, or stands there twice: letters, digits and _ make one", message.Short(n))
 		}
 	}

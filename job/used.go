@@ -76,7 +76,7 @@ func Uses(ctx context.Context, dir string, ids []string) (list []*Use, warnings 
 // use sums the records up; where the scheduler counted more, as of processes on other
 // nodes, that counts.
 func (s *Status) use(counted map[string]usage, now time.Time) *Use {
-	u := &Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: len(s.Tasks), CPUs: s.Job.slots(), Nodes: int(s.Job.nodes()), GPUs: s.Job.GPUs * int(s.Job.nodes()), Time: s.Job.Time, Memory: s.Job.memory()}
+	u := &Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: len(s.Tasks), CPUs: s.Job.Slots(), Nodes: int(s.Job.nodes()), GPUs: s.Job.GPUs * int(s.Job.nodes()), Time: s.Job.Time, Memory: s.Job.memory()}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		end := t.End
@@ -110,7 +110,7 @@ func (s *Status) use(counted map[string]usage, now time.Time) *Use {
 // memory is what the job asks for of each node.
 func (j *Job) memory() int64 {
 	if j.MemoryPerCPU > 0 {
-		return j.MemoryPerCPU * int64(max(j.CPUs, 1)*j.perNode())
+		return j.MemoryPerCPU * int64(max(j.CPUs, 1)*j.ProcessesPerNode())
 	}
 	return j.Memory
 }

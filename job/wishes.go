@@ -45,7 +45,7 @@ func ParseWarning(s string) (Warning, error) {
 		return Warning{}, nil
 	}
 	name, lead, _ := strings.Cut(s, "@")
-	sig, err := signalName(name)
+	sig, err := SignalName(name)
 	if err != nil {
 		return Warning{}, err
 	}
@@ -68,87 +68,12 @@ func (w *Wishes) check() error {
 	}
 	for what, list := range lists {
 		for _, s := range list {
-			if !wordText().MatchString(s) {
+			if !WordText().MatchString(s) {
 				return fmt.Errorf("%s %q: holds characters that directives cannot", what, s)
 			}
 		}
 	}
 	return nil
-}
-
-// A field is what a directive fills in, by the name of hpcc's own flag where
-// there is one.
-type field string
-
-const (
-	fName         field = "name"
-	fArray        field = "array"
-	fNodes        field = "nodes"
-	fTasks        field = "tasks"
-	fTasksPerNode field = "tasks-per-node"
-	fCPUs         field = "cpus"
-	fMemory       field = "mem"
-	fGPUs         field = "gpus"
-	fTime         field = "time"
-	fQueue        field = "queue"
-	fAccount      field = "account"
-	fExclusive    field = "exclusive"
-	fAfter        field = "after"
-	fOutput       field = "output"
-	fError        field = "error"
-	fMail         field = "mail"
-	fDir          field = "chdir"
-	fEnv          field = "env"
-	fNative       field = "native"
-	fInteractive  field = "interactive"
-	fGPUType      field = "GPU type"
-	fFeatures     field = "features"
-	fHosts        field = "hosts"
-	fNotHosts     field = "hosts to avoid"
-	fAfterAny     field = "after the end"
-	fAfterFailed  field = "after failure"
-	fAfterEach    field = "after each task"
-	fSignal       field = "signal"
-	fRequeue      field = "requeue"
-	fMailOn       field = "mail events"
-	fBegin        field = "begin"
-	fQoS          field = "QoS"
-	fHold         field = "hold"
-	fAppend       field = "append"
-	fExport       field = "export"
-	fRetry        field = "retry"
-)
-
-// without takes fields out of a job again: those that a target refuses.
-var without = map[field]func(*Job){
-	fNodes:        func(j *Job) { j.Nodes = 0 },
-	fTasks:        func(j *Job) { j.Tasks = 0 },
-	fTasksPerNode: func(j *Job) { j.TasksPerNode = 0 },
-	fMemory:       func(j *Job) { j.Memory, j.MemoryPerCPU = 0, 0 },
-	fGPUs:         func(j *Job) { j.GPUs, j.GPUType = 0, "" },
-	fTime:         func(j *Job) { j.Time = 0 },
-	fQueue:        func(j *Job) { j.Queue = "" },
-	fAccount:      func(j *Job) { j.Account = "" },
-	fExclusive:    func(j *Job) { j.Exclusive = false },
-	fAfter:        func(j *Job) { j.After = nil },
-	fError:        func(j *Job) { j.Error = "" },
-	fMail:         func(j *Job) { j.Mail = "" },
-	fNative:       func(j *Job) { j.Native = nil },
-	fGPUType:      func(j *Job) { j.GPUType = "" },
-	fFeatures:     func(j *Job) { j.Features = nil },
-	fHosts:        func(j *Job) { j.Hosts = nil },
-	fNotHosts:     func(j *Job) { j.NotHosts = nil },
-	fAfterAny:     func(j *Job) { j.AfterAny = nil },
-	fAfterFailed:  func(j *Job) { j.AfterFailed = nil },
-	fAfterEach:    func(j *Job) { j.AfterEach = nil },
-	fSignal:       func(j *Job) { j.Warning = Warning{} },
-	fRequeue:      func(j *Job) { j.Requeue = "" },
-	fMailOn:       func(j *Job) { j.MailOn = nil },
-	fBegin:        func(j *Job) { j.Begin = "" },
-	fQoS:          func(j *Job) { j.QoS = "" },
-	fHold:         func(j *Job) { j.Hold = false },
-	fAppend:       func(j *Job) { j.Append = false },
-	fExport:       func(j *Job) { j.Export = nil },
 }
 
 // An optionList is a list of options being written.
@@ -213,14 +138,14 @@ func (j *Job) requeue() string {
 	return j.Requeue
 }
 
-// named are the variables that are handed over by name.
-func (w *Wishes) named() []string {
+// ExportedNames are the variables that are handed over by name.
+func (w *Wishes) ExportedNames() []string {
 	return slices.DeleteFunc(slices.Clone(w.Export), func(n string) bool { return n == "ALL" || n == "NONE" })
 }
 
-// on says whether mail is wanted at an event; with an address alone, at the end
+// MailsOn says whether mail is wanted at an event; with an address alone, at the end
 // and on failure.
-func (j *Job) on(event string) bool {
+func (j *Job) MailsOn(event string) bool {
 	if len(j.MailOn) > 0 {
 		return slices.Contains(j.MailOn, event)
 	}
@@ -231,7 +156,7 @@ func (j *Job) on(event string) bool {
 func (j *Job) letters(of ...string) string {
 	out := ""
 	for i := 0; i < len(of); i += 2 {
-		if j.on(of[i]) {
+		if j.MailsOn(of[i]) {
 			out += of[i+1]
 		}
 	}
@@ -253,7 +178,7 @@ func gridEngineWishes(j *Job) []string {
 	add(len(j.NotHosts) > 0, "-l hostname=!(%s)", strings.Join(j.NotHosts, "|"))
 	add(j.Begin != "", "-a %s", digits(j.Begin))
 	add(j.Hold, "-h")
-	add(len(j.named()) > 0, "-v %s", strings.Join(j.named(), ","))
+	add(len(j.ExportedNames()) > 0, "-v %s", strings.Join(j.ExportedNames(), ","))
 	return o
 }
 
@@ -278,8 +203,8 @@ func lsfWishes(j *Job) []string {
 	add(len(before) > 0, `-w "%s"`, strings.Join(before, " && "))
 	add(j.requeue() == "yes", "-r")
 	add(j.requeue() == "no", "-rn")
-	add(j.on("end") || j.on("fail"), "-N")
-	add(j.on("begin"), "-B")
+	add(j.MailsOn("end") || j.MailsOn("fail"), "-N")
+	add(j.MailsOn("begin"), "-B")
 	add(j.Mail != "", "-u %s", j.Mail)
 	selected := slices.Clone(j.Features)
 	for _, h := range j.NotHosts {
@@ -291,7 +216,7 @@ func lsfWishes(j *Job) []string {
 	add(j.Begin != "", "-b %s", strings.NewReplacer("-", ":", "T", ":").Replace(j.Begin))
 	add(j.Hold, "-H")
 	if len(j.Export) > 0 && !slices.Contains(j.Export, "ALL") {
-		add(true, `-env "%s"`, strings.Join(append([]string{"none", "HPCC_SUBMISSION"}, j.named()...), ", "))
+		add(true, `-env "%s"`, strings.Join(append([]string{"none", "HPCC_SUBMISSION"}, j.ExportedNames()...), ", "))
 	}
 	return o
 }
@@ -328,6 +253,6 @@ func pbsWishes(j *Job) []string {
 	add(j.Mail != "", "-M %s", j.Mail)
 	add(j.Begin != "", "-a %s", digits(j.Begin))
 	add(j.Hold, "-h")
-	add(len(j.named()) > 0, "-v %s", strings.Join(j.named(), ","))
+	add(len(j.ExportedNames()) > 0, "-v %s", strings.Join(j.ExportedNames(), ","))
 	return o
 }

@@ -39,14 +39,14 @@ type workflowParameter struct {
 // whose workflow is to be run once. Unknown fields, and names that refer to nothing, are refused;
 // what was meant for a server alone is taken out, and noted.
 func ReadWorkflow(file string, text []byte) (*Workflow, error) {
-	list, err := ReadManifests(file, text)
+	list, err := readManifests(file, text)
 	if err != nil {
 		return nil, err
 	}
 	w := &Workflow{File: file}
-	var chosen *Manifest
+	var chosen *manifestDocument
 	for _, kind := range []string{"Workflow", "WorkflowTemplate", "CronWorkflow"} {
-		var of []*Manifest
+		var of []*manifestDocument
 		for i := range list {
 			if list[i].Kind == kind {
 				of = append(of, &list[i])
@@ -78,7 +78,7 @@ func ReadWorkflow(file string, text []byte) (*Workflow, error) {
 var serverMade = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "ownerReferences"}
 
 // take makes what is handed in of a document.
-func (w *Workflow) take(m *Manifest) {
+func (w *Workflow) take(m *manifestDocument) {
 	meta := m.root.at("metadata")
 	if meta == nil || meta.shape != yaml.MappingNode {
 		meta = &item{line: m.root.line, path: "metadata", shape: yaml.MappingNode}
@@ -111,7 +111,7 @@ func (w *Workflow) take(m *Manifest) {
 		w.root.set("spec", m.spec())
 	}
 	if meta.text("name") == "" && meta.text("generateName") == "" {
-		meta.set("generateName", scalarItem(label(baseName(w.File))+"-"))
+		meta.set("generateName", scalarItem(Label(BaseName(w.File))+"-"))
 	}
 	w.root.set("metadata", meta)
 	w.Name = meta.text("name")
@@ -243,9 +243,9 @@ func (w *Workflow) JobName() string {
 		name = w.Name
 	}
 	if name == "" {
-		name = baseName(w.File)
+		name = BaseName(w.File)
 	}
-	return cleanName(name)
+	return CleanName(name)
 }
 
 // Namespace is the one that the file names; "" mostly.

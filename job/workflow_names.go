@@ -35,7 +35,7 @@ func (r *nameReader) wrong(it *item, format string, a ...any) {
 }
 
 // checkNames refuses names that refer to nothing, where that can be told.
-func (m *Manifest) checkNames(file string) error {
+func (m *manifestDocument) checkNames(file string) error {
 	spec := m.spec()
 	if spec == nil || m.APIVersion != argoVersion || m.Kind == "WorkflowEventBinding" {
 		return nil
@@ -63,13 +63,13 @@ func (m *Manifest) checkNames(file string) error {
 		r.inTemplate(t)
 	}
 	if len(r.problems) > 0 {
-		return &ManifestError{r.problems}
+		return &manifestError{r.problems}
 	}
 	return nil
 }
 
 // spec is the one of the workflow itself, also of a CronWorkflow.
-func (m *Manifest) spec() *item {
+func (m *manifestDocument) spec() *item {
 	if m.Kind == "CronWorkflow" {
 		return m.root.at("spec", "workflowSpec")
 	}

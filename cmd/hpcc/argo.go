@@ -17,6 +17,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/job"
+	"hpcc/job/translate"
 )
 
 // argoFlags say where Argo is, and what only its workflows have.
@@ -188,7 +189,7 @@ func readSteps(c *cli.Context, flags *job.Job, to *destination) (*job.Job, error
 	if to.Target != job.Argo {
 		return nil, usagef("--from names %d scripts, and only argo makes one job of several", len(c.StringSlice("from"))).hint("say --to argo, or hand them in one by one with --after")
 	}
-	var list []*job.Translation
+	var list []*translate.Translation
 	var names []string
 	for _, file := range c.StringSlice("from") {
 		tr, _, err := translated(c, file, to)

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/translate"
 )
 
 // fits is "hpcc nodes --fits": JOB is a file, or a job that was handed in.
@@ -27,7 +28,7 @@ func fits(c *cli.Context) error {
 	case site.SSH != "":
 		return usagef("--fits asks a scheduler of this machine, and site %s is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
-	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || job.IsSubmitCommand(name) {
+	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || translate.IsSubmitCommand(name) {
 		to := clusterHere(c, site)
 		j, err := scriptToFit(c, name, to.Target)
 		if err != nil {
@@ -64,7 +65,7 @@ func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	tr, err := job.Translate(src, t)
+	tr, err := translate.Translate(src, t)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +79,7 @@ func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, error) {
 	if tr.Job.Program, err = os.Executable(); err != nil {
 		return nil, fmt.Errorf("finding hpcc itself: %w", err)
 	}
-	if err := tr.Fit(); err != nil {
-		return nil, err
-	}
+	tr.Fit()
 	if n := tr.Lost(); n > 0 {
 		say("note: %s refused for %s, and the job is looked at without; \"hpcc script --from %s\" tells which", counted(n, "directive is", "directives are"), t, name)
 	}

@@ -16,7 +16,7 @@ import (
 
 // floors are the rooms and which of our rooms each may import.
 var floors = map[string][]string{
-	"cmd/hpcc": {"cmd/start/bare", "build", "unpack", "conda", "store", "store/owndir", "store/wait", "store/wait/hostile", "runtime", "envfile", "job", "job/atomicfile", "job/quantity", "job/shellword", "job/tunnel", "metrics", "metrics/report"},
+	"cmd/hpcc": {"cmd/start/bare", "build", "unpack", "conda", "store", "store/owndir", "store/wait", "store/wait/hostile", "runtime", "envfile", "job", "job/atomicfile", "job/quantity", "job/shellword", "job/translate", "job/tunnel", "metrics", "metrics/report"},
 	// The program for images, and the start of "hpcc run": see their package comments.
 	"cmd/start":          {"runtime", "metrics"},
 	"cmd/start/bare":     {"runtime", "envfile", "store/ready"},
@@ -32,11 +32,13 @@ var floors = map[string][]string{
 	"store/wait/hostile": {},
 	"runtime":            {"store/owndir"},
 	"envfile":            {},
-	"job":                {"job/atomicfile", "job/message", "job/quantity", "job/shellword", "job/tunnel", "store/bounded", "store/seal", "store/wait", "store/wait/hostile"},
+	"job":                {"job/atomicfile", "job/hostlist", "job/message", "job/quantity", "job/shellword", "job/tunnel", "store/bounded", "store/seal", "store/wait", "store/wait/hostile"},
 	"job/atomicfile":     {},
+	"job/hostlist":       {"job/message"},
 	"job/message":        {},
 	"job/quantity":       {"job/message"},
 	"job/shellword":      {},
+	"job/translate":      {"job", "job/hostlist", "job/message", "job/quantity", "job/shellword"},
 	"job/tunnel":         {"job/message"},
 	"metrics":            {},
 	"metrics/report":     {"metrics"},
@@ -65,7 +67,7 @@ var ceilings = map[string]tally{
 	"build":          {Files: 50, Exports: 26},
 	"cmd/hpcc":       {Files: 62, Functions: 2, Contexts: 202},
 	"conda":          {Files: 61, Exports: 45},
-	"job":            {Files: 90, Exports: 146},
+	"job":            {Files: 78, Exports: 146},
 	"metrics":        {Exports: 35},
 	"metrics/report": {Files: 26, Exports: 40},
 	"runtime":        {Files: 59, Exports: 64},

@@ -1,4 +1,4 @@
-package job
+package translate
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 
+	"hpcc/job"
 	"hpcc/job/shellword"
 )
 
@@ -19,7 +20,7 @@ type submitCommand struct {
 }
 
 // submitNames are the commands and, where the name says it, their schedulers.
-var submitNames = map[string]Target{"sbatch": Slurm, "bsub": LSF, "qsub": ""}
+var submitNames = map[string]job.Target{"sbatch": job.Slurm, "bsub": job.LSF, "qsub": ""}
 
 // loneCommand is the submit command of a text that holds nothing else, "" of
 // any other text. A here-document or several commands are no lone command.
@@ -82,16 +83,16 @@ func parseSubmit(line string) (*submitCommand, error) {
 }
 
 // guess tells whose command it is. Of qsub the options decide.
-func (c *submitCommand) guess() (Target, error) {
+func (c *submitCommand) guess() (job.Target, error) {
 	if t := submitNames[c.name]; t != "" {
 		return t, nil
 	}
 	ge, pbs := c.fits(gridEngineDialect), c.fits(pbsDialect)
 	switch {
 	case ge && !pbs:
-		return GridEngine, nil
+		return job.GridEngine, nil
 	case pbs && !ge:
-		return PBS, nil
+		return job.PBS, nil
 	}
 	return "", errors.New("qsub is Grid Engine's and PBS's, and neither the options nor the script say whose this is; say it with --dialect gridengine or --dialect pbs")
 }
@@ -139,7 +140,7 @@ func (c *submitCommand) script(d *dialect) string {
 	if d == nil || d == lsfDialect { // bsub takes its words for a program
 		return ""
 	}
-	probe := &reader{dialect: d, t: &Translation{To: d.target}, job: &Job{Script: &Script{}}}
+	probe := &reader{dialect: d, t: &Translation{To: d.target}, job: &job.Job{Script: &job.Script{}}}
 	rest := probe.read(0, c.text, c.words)
 	if len(rest) == 0 || rest[0].Text == "--" || rest[0].Text == "-" || rest[0].Live || probe.wrap != "" || c.binary() {
 		return ""
@@ -192,6 +193,6 @@ func (r *reader) program(c *submitCommand, words []string) {
 		r.wrap = shellword.Join(words)
 	}
 	if r.job.Name == "" {
-		r.job.Name = cleanName(path.Base(words[0]))
+		r.job.Name = job.CleanName(path.Base(words[0]))
 	}
 }

@@ -1,4 +1,4 @@
-package job
+package translate
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/job"
 	"hpcc/job/quantity"
 )
 
@@ -37,7 +38,7 @@ func lsfResources(r *reader, v string) error {
 		return nil
 	}
 	what := strings.Join(unsaid, " ")
-	if r.t.To == LSF {
+	if r.t.To == job.LSF {
 		r.job.Native = append(r.job.Native[:len(r.job.Native):len(r.job.Native)], `-R "`+strings.ReplaceAll(what, `"`, "'")+`"`)
 		return nil
 	}
@@ -133,7 +134,7 @@ func lsfSelect(r *reader, s string) []string {
 		c = strings.ReplaceAll(strings.TrimSpace(c), " ", "")
 		m := lsfHost().FindStringSubmatch(c)
 		switch {
-		case lsfFree().MatchString(c) && r.t.To != LSF:
+		case lsfFree().MatchString(c) && r.t.To != job.LSF:
 			r.changed("%s is left out: the memory that is reserved is asked for", c)
 			r.fills(fMemory)
 		case c == "type==any" || c == "":

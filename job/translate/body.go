@@ -1,4 +1,4 @@
-package job
+package translate
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/job"
 	"hpcc/job/shellword"
 )
 
@@ -41,13 +42,13 @@ var preparations = sync.OnceValue(func() []preparation {
 // have for options; theirs is the scheduler that has them.
 var launchers = map[string]struct {
 	options *dialect
-	only    Target
+	only    job.Target
 }{
 	"mpirun":  {options: mpiOptions},
 	"mpiexec": {options: mpiOptions},
-	"srun":    {options: srunOptions, only: Slurm},
-	"jsrun":   {options: jsrunOptions, only: LSF},
-	"blaunch": {options: blaunchOptions, only: LSF},
+	"srun":    {options: srunOptions, only: job.Slurm},
+	"jsrun":   {options: jsrunOptions, only: job.LSF},
+	"blaunch": {options: blaunchOptions, only: job.LSF},
 }
 
 // mpiOptions are those of Open MPI's and MPICH's mpirun.
@@ -177,7 +178,7 @@ func (t *Translation) launchers() {
 func (t *Translation) line(l logicalLine, host bool) (string, *Row) {
 	if m := called().FindStringSubmatch(l.text); m != nil {
 		if only := launchers[m[1]].only; only != "" && only != t.To {
-			return l.text, &Row{Fate: Refused, How: fmt.Sprintf("only %s has %s, and the line stays as it is: start the processes with mpirun", dialectOf(only).name, m[1])}
+			return l.text, &Row{Fate: Refused, How: fmt.Sprintf("only %s has %s, and the line stays as it is: start the processes with mpirun", only.Title(), m[1])}
 		}
 		if t.Job.Image == "" || t.To.Pods() { // it is the image's
 			return l.text, nil
@@ -241,7 +242,7 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 		return line, ""
 	}
 	at := rest[0].Start
-	return line[:at] + shellword.Join(t.Job.runPrefix()) + " " + line[at:], ""
+	return line[:at] + shellword.Join(t.Job.RunPrefix()) + " " + line[at:], ""
 }
 
 // joins says whether what stands behind a command's words is more than
@@ -262,4 +263,30 @@ func isShell(words []string) bool {
 		}
 	}
 	return false
+}
+
+// hostPath is a path that stands on the file systems of clusters, in a line of a script.
+var hostPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:^|[\s"'=:(])(/(?:gpfs|lustre|scratch|home|nfs|beegfs|work|data|projects?|users?|u|p|pscratch)(?:/[A-Za-z0-9._@+-]+)+)`)
+})
+
+// hostPaths warns of paths of the host in a script whose pods do not have them, one row for each.
+func (t *Translation) hostPaths() {
+	if t.Job.Script == nil || !t.To.Pods() {
+		return
+	}
+	seen := map[string]bool{}
+	for i, line := range strings.Split(t.Job.Script.Body, "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			continue
+		}
+		for _, m := range hostPath().FindAllStringSubmatch(line, -1) {
+			p := m[1]
+			mounted := slices.ContainsFunc(t.Job.Pod.Volumes, func(v job.Volume) bool { return p == v.Path || strings.HasPrefix(p, v.Path+"/") })
+			if !mounted && !seen[p] {
+				seen[p] = true
+				t.Rows = append(t.Rows, &Row{Line: i + 1, Text: p, Fate: Changed, How: "pods have nothing of this machine's files: --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
+			}
+		}
+	}
 }

@@ -1,4 +1,11 @@
-package job
+// Package translate reads job scripts and submit commands of batch systems.
+//
+//	script ─► dialect ─► Job and rows ─► Overrule, Fit ─► Job for the target
+//
+// Every directive becomes a field of the Job and a [Row] with its fate: kept, changed,
+// emulated or refused. None is dropped silently, and the body of the script stays as it
+// is. The package writes no scripts, and it does not check what the body does.
+package translate
 
 import (
 	"bytes"
@@ -8,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/job"
 	"hpcc/job/message"
 )
 
@@ -73,13 +81,13 @@ func (r *Row) refuse(f field, how string) {
 // A Source is a job in the words of some scheduler: a script, or a submit
 // command that may name one.
 type Source struct {
-	Name    string // of the file, for messages
-	Text    []byte // the script, or a file with a submit command
-	Command string // the submit command itself, in the place of Text
-	Dialect Target // "": found out from the directives
-	Dir     string // absolute: where the job would be handed in from
-	Home    string // of the user, where Grid Engine and PBS start jobs
-	User    string // its name, which files may have in theirs
+	Name    string     // of the file, for messages
+	Text    []byte     // the script, or a file with a submit command
+	Command string     // the submit command itself, in the place of Text
+	Dialect job.Target // "": found out from the directives
+	Dir     string     // absolute: where the job would be handed in from
+	Home    string     // of the user, where Grid Engine and PBS start jobs
+	User    string     // its name, which files may have in theirs
 	// Open reads the script that a submit command names.
 	Open func(name string) ([]byte, error)
 }
@@ -87,22 +95,19 @@ type Source struct {
 // A Translation is a job read from a Source for a target. Its rows are final
 // after Fit.
 type Translation struct {
-	Job     *Job
-	Dialect Target // of the source
-	To      Target
+	Job     *job.Job
+	Dialect job.Target // of the source
+	To      job.Target
 	Rows    []*Row
 
 	overruled []field // by the command line
 	among     []string
 }
 
-// maxScript bounds a script that is read, in bytes.
-const maxScript = 128 << 10 // six times as much as JSON, within maxRecord
-
 // dialects are those that hpcc reads.
 var dialects = []*dialect{slurmDialect, lsfDialect, gridEngineDialect, pbsDialect}
 
-func dialectOf(t Target) *dialect {
+func dialectOf(t job.Target) *dialect {
 	for _, d := range dialects {
 		if d.target == t {
 			return d
@@ -113,7 +118,7 @@ func dialectOf(t Target) *dialect {
 
 // Translate reads a source for a target. What cannot be read as a job at all is
 // an error; a directive that the target cannot follow is a row.
-func Translate(s Source, to Target) (*Translation, error) {
+func Translate(s Source, to job.Target) (*Translation, error) {
 	text, command, err := s.parts()
 	if err != nil {
 		return nil, err
@@ -132,7 +137,7 @@ func Translate(s Source, to Target) (*Translation, error) {
 		return nil, fmt.Errorf("%s is no command of %s, which has %s", command.name, d.name, d.command)
 	}
 	r := &reader{dialect: d, source: s, t: &Translation{Dialect: d.target, To: to}}
-	r.job = &Job{Dir: s.Dir, Script: &Script{Name: s.Name, From: d.target, Dir: s.Dir}}
+	r.job = &job.Job{Dir: s.Dir, Script: &job.Script{Name: s.Name, From: d.target, Dir: s.Dir}}
 	r.t.Job = r.job
 	r.crlf(text)
 	for _, dir := range d.find(lines) {
@@ -198,8 +203,8 @@ func (s *Source) named(c *submitCommand) string {
 // checkScript refuses what is no script.
 func checkScript(name string, text []byte) error {
 	switch {
-	case len(text) > maxScript:
-		return fmt.Errorf("%s has %d bytes; a job script has at most %d", name, len(text), maxScript)
+	case len(text) > job.MaxScript:
+		return fmt.Errorf("%s has %d bytes; a job script has at most %d", name, len(text), job.MaxScript)
 	case bytes.IndexByte(text, 0) >= 0:
 		return fmt.Errorf("%s is no script: it holds a NUL byte", name)
 	case len(bytes.TrimSpace(text)) == 0:
@@ -252,20 +257,17 @@ func (t *Translation) Overrule(flag string) {
 // Among says which jobs, by name, are steps of one workflow with this one, so that it may wait for them.
 func (t *Translation) Among(names []string) {
 	for _, n := range names {
-		t.among = append(t.among, label(n))
+		t.among = append(t.among, job.Label(n))
 	}
 }
 
 // Fit takes out of the job what its target cannot do and finishes the rows. It
 // is called once, after the flags.
-func (t *Translation) Fit() error {
-	if schedulers[t.To] == nil {
-		return fmt.Errorf("target %q: known are %s", t.To, known())
-	}
+func (t *Translation) Fit() {
 	t.apart(fOutput, &t.Job.Output)
 	t.apart(fError, &t.Job.Error)
 	shape(t)
-	if t.To != t.Dialect && t.To != Local && !t.To.Pods() {
+	if t.To != t.Dialect && t.To != job.Local && !t.To.Pods() {
 		for _, f := range []field{fQueue, fAccount} {
 			t.note("where the target has one of that name", f)
 		}
@@ -297,13 +299,12 @@ func (t *Translation) Fit() error {
 			r.Fate = Kept
 		}
 	}
-	return nil
 }
 
 // apart gives each task of an array a file of its own.
 func (t *Translation) apart(f field, file *string) {
-	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, placeholder) && !strings.Contains(s, "%") {
-		*file = s + "." + placeholder
+	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, job.Placeholder) && !strings.Contains(s, "%") {
+		*file = s + "." + job.Placeholder
 		t.tell("tasks would write over each other: "+*file, f)
 	}
 }

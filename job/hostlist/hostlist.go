@@ -1,23 +1,28 @@
-package job
+// Package hostlist expands host lists such as n[1-3,07],gpu1.
+package hostlist
 
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"hpcc/job/message"
 )
 
-// What a host list may stand for: of a directive, and of a scheduler's answer.
+// Max is the largest number of hosts in an answer of a batch system.
 const (
-	maxListed = 10_000
-	maxHosts  = 1 << 17
+	Max = 1 << 17
 )
 
-// hostlist expands a list of hosts as Slurm writes it (scontrol(1), show
+// hostText is a name of a host, as directives can hold it.
+var hostText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
+
+// Expand expands a list of hosts as Slurm writes it (scontrol(1), show
 // hostnames): n[1-3,07],gpu1, rack[1-2]n[1-4]. It stands for most at most.
-func hostlist(s string, most int) ([]string, error) {
+func Expand(s string, most int) ([]string, error) {
 	var out []string
 	for s != "" {
 		end, depth := len(s), 0
@@ -45,7 +50,7 @@ func hostlist(s string, most int) ([]string, error) {
 func expandHosts(word string, most int) ([]string, error) {
 	head, rest, ok := strings.Cut(word, "[")
 	if !ok {
-		if most < 1 || !wordText().MatchString(word) {
+		if most < 1 || !hostText().MatchString(word) {
 			return nil, fmt.Errorf("%q is no name of a host, or one too many", message.Short(word))
 		}
 		return []string{word}, nil
@@ -54,7 +59,7 @@ func expandHosts(word string, most int) ([]string, error) {
 	if !ok {
 		return nil, errors.New("a bracket is not closed")
 	}
-	if !wordText().MatchString(head + "1") {
+	if !hostText().MatchString(head + "1") {
 		return nil, fmt.Errorf("%q begins no name of a host", message.Short(head))
 	}
 	ends := []string{""}

@@ -1,4 +1,4 @@
-package job
+package translate
 
 import (
 	"errors"
@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/job"
 	"hpcc/job/shellword"
 )
 
 // A dialect is how one scheduler has the options of a job written.
 type dialect struct {
-	target  Target
+	target  job.Target
 	name    string // for people
 	prefix  string // of a directive's line
 	command string // that hands scripts in
@@ -110,7 +111,7 @@ type reader struct {
 	dialect *dialect
 	source  Source
 	t       *Translation
-	job     *Job
+	job     *job.Job
 	row     *Row // of the option that is being read
 
 	n                   numbers
@@ -305,10 +306,10 @@ func (r *reader) finish() {
 // name gives the job a name that all targets take.
 func (r *reader) name() {
 	if r.job.Name == "" {
-		r.job.Name = cleanName(baseName(r.source.Name))
+		r.job.Name = job.CleanName(job.BaseName(r.source.Name))
 		return
 	}
-	if clean := cleanName(r.job.Name); clean != r.job.Name {
+	if clean := job.CleanName(r.job.Name); clean != r.job.Name {
 		for _, row := range r.t.Rows {
 			if slices.Contains(row.fields, fName) {
 				row.become(Changed, fmt.Sprintf("%s, which every scheduler takes", clean))
@@ -316,29 +317,4 @@ func (r *reader) name() {
 		}
 		r.job.Name = clean
 	}
-}
-
-// cleanName makes a job's name of words: letters, digits and ._-.
-func cleanName(s string) string {
-	s = strings.Map(func(c rune) rune {
-		if (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strings.ContainsRune("._-", c) {
-			return c
-		}
-		return '-'
-	}, s)
-	if s = strings.Trim(s, "-"); s == "" {
-		return "job"
-	}
-	if c := s[0]; !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_') {
-		s = "j" + s
-	}
-	return s[:min(len(s), 64)]
-}
-
-func baseName(file string) string {
-	file = file[strings.LastIndexByte(file, '/')+1:]
-	if base, _, ok := strings.Cut(file, "."); ok && base != "" {
-		return base
-	}
-	return file
 }

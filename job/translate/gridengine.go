@@ -1,4 +1,4 @@
-package job
+package translate
 
 import (
 	"errors"
@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/job"
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 )
@@ -16,18 +17,18 @@ import (
 // gridEngineDialect is what qsub(1) of Grid Engine reads: directives in the
 // whole file, long options with one dash, values as words of their own.
 var gridEngineDialect = dialect{
-	target: GridEngine, name: "Grid Engine", prefix: "#$", command: "qsub", anywhere: true,
+	target: job.GridEngine, name: "Grid Engine", prefix: "#$", command: "qsub", anywhere: true,
 	options: gridEngineTable, finish: gridEngineFinish, defaults: gridEngineDefaults,
 }.made()
 
 var gridEngineTable = append([]option{
-	{"-N", 1, setWord(fName, func(j *Job) *string { return &j.Name })},
+	{"-N", 1, setWord(fName, func(j *job.Job) *string { return &j.Name })},
 	{"-t", 1, gridEngineArray},
 	{"-tc", 1, func(r *reader, v string) (err error) { r.limit, err = r.number(v, ""); r.fills(fArray); return err }},
 	{"-pe", 2, gridEngineSlots},
 	{"-l", 1, gridEngineResources},
 	{"-q", 1, gridEngineQueues},
-	{"-P", 1, setWord(fAccount, func(j *Job) *string { return &j.Account })},
+	{"-P", 1, setWord(fAccount, func(j *job.Job) *string { return &j.Account })},
 	{"-o", 1, gridEngineOutput(fOutput)},
 	{"-e", 1, gridEngineOutput(fError)},
 	{"-j", 1, func(r *reader, v string) (err error) { r.join, err = yes(v); return err }},
@@ -45,15 +46,15 @@ var gridEngineTable = append([]option{
 	}},
 	{"-r", 1, requeue},
 	{"-notify", 0, func(r *reader, _ string) error {
-		if r.t.To == GridEngine {
+		if r.t.To == job.GridEngine {
 			return r.native("-notify")
 		}
-		r.job.Warning = Warning{Signal: "USR2", Lead: time.Minute}
+		r.job.Warning = job.Warning{Signal: "USR2", Lead: time.Minute}
 		r.fills(fSignal)
 		return nil
 	}},
 	{"-a", 1, dateTime},
-	{"-h", 0, setFlag(fHold, func(j *Job) { j.Hold = true })},
+	{"-h", 0, setFlag(fHold, func(j *job.Job) { j.Hold = true })},
 	{"-b", 1, func(r *reader, v string) error { _, err := yes(v); return err }},
 	{"-sync -w -now", 1, outside},
 	{"-terse -verify", 0, outside},
@@ -79,7 +80,7 @@ func gridEngineArray(r *reader, v string) error {
 	if strings.ContainsAny(v, ",%") {
 		return errors.New("qsub takes one range; of a list it would make another")
 	}
-	a, err := ParseArray(v)
+	a, err := job.ParseArray(v)
 	if err != nil {
 		return err
 	}
@@ -91,20 +92,14 @@ func gridEngineArray(r *reader, v string) error {
 	return nil
 }
 
-// threaded are names of parallel environments whose slots are processors of one
-// process. The site chooses names, so it is a guess, and told.
-var threaded = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?i)smp|thread|openmp|shm|shared|multicore|onenode|single|serial|cores?$|local`)
-})
-
 // gridEngineSlots reads -pe NAME N[-M].
 func gridEngineSlots(r *reader, v string) (err error) {
 	name, count, _ := strings.Cut(v, " ")
 	if r.n.slots, err = r.number(count, "-,"); err != nil {
 		return err
 	}
-	r.perCPU = threaded().MatchString(name)
-	if r.t.To == GridEngine {
+	r.perCPU = job.Threaded().MatchString(name)
+	if r.t.To == job.GridEngine {
 		r.job.Native = append(r.job.Native[:len(r.job.Native):len(r.job.Native)], "-pe "+v)
 		r.fills(fNative)
 	}
@@ -130,7 +125,7 @@ func gridEngineResources(r *reader, v string) error {
 		read := gridEngineResource[name]
 		err := error(nil)
 		switch {
-		case r.t.To == GridEngine && name != "h_rt": // the site's names are known there
+		case r.t.To == job.GridEngine && name != "h_rt": // the site's names are known there
 			err = r.native("-l " + item)
 		case read != nil:
 			err = read(r, value)
@@ -230,7 +225,7 @@ func gridEngineQueues(r *reader, v string) error {
 	queue, host, ok := strings.Cut(v, "@")
 	switch {
 	case !ok:
-	case r.t.To == GridEngine:
+	case r.t.To == job.GridEngine:
 		queue = v
 	case strings.Contains(v, ",") || !hostName().MatchString(host):
 		return fmt.Errorf("only Grid Engine has queues of hosts")
@@ -238,7 +233,7 @@ func gridEngineQueues(r *reader, v string) error {
 		r.job.Hosts = []string{host}
 		r.fills(fHosts)
 	}
-	return setWord(fQueue, func(j *Job) *string { return &j.Queue })(r, queue)
+	return setWord(fQueue, func(j *job.Job) *string { return &j.Queue })(r, queue)
 }
 
 var gridEngineLetters = pattern{sign: "$", letters: []string{"$JOB_ID", "{job}", "$TASK_ID", "{task}", "$JOB_NAME", "{name}"}}
@@ -262,7 +257,7 @@ func gridEngineOutput(f field) func(*reader, string) error {
 func (r *reader) inside(dir string, f field) string {
 	name := strings.TrimSuffix(dir, "/") + "/" + map[field]string{fOutput: "{name}.o{job}", fError: "{name}.e{job}"}[f]
 	if !r.job.Array.IsZero() {
-		name += "." + placeholder
+		name += "." + job.Placeholder
 	}
 	r.changed("%s", name)
 	return name
@@ -295,14 +290,14 @@ func firstAddress(r *reader, v string) error {
 	if len(list) > 1 {
 		r.changed("%s alone", list[0])
 	}
-	return setWord(fMail, func(j *Job) *string { return &j.Mail })(r, list[0])
+	return setWord(fMail, func(j *job.Job) *string { return &j.Mail })(r, list[0])
 }
 
 // waitsFor reads a list of jobs. Names of jobs only Grid Engine knows.
 func (r *reader) waitsFor(kind, v string) error {
 	ids := listOf(v, ",")
 	for _, id := range ids {
-		if strings.Trim(id, "0123456789") != "" && r.t.To != GridEngine && r.t.To != Argo {
+		if strings.Trim(id, "0123456789") != "" && r.t.To != job.GridEngine && r.t.To != job.Argo {
 			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", message.Short(id))
 		}
 	}
@@ -325,7 +320,7 @@ func dateTime(r *reader, v string) error {
 		r.job.Begin = fmt.Sprintf("%s-%s-%sT%s:%s", m[1], m[2], m[3], m[4], m[5])
 		return nil
 	}
-	if len(v) == 4 && strings.Trim(v, "0123456789") == "" && r.dialect.target == PBS {
+	if len(v) == 4 && strings.Trim(v, "0123456789") == "" && r.dialect.target == job.PBS {
 		r.job.Begin = v[:2] + ":" + v[2:]
 		return nil
 	}
@@ -336,7 +331,7 @@ func dateTime(r *reader, v string) error {
 // for each slot into what a node has.
 func gridEngineFinish(r *reader) {
 	j := r.job
-	if n := r.n.slots; n > 0 && r.t.To != GridEngine {
+	if n := r.n.slots; n > 0 && r.t.To != job.GridEngine {
 		if r.perCPU {
 			j.CPUs, j.Nodes = n, 1
 		} else {
@@ -364,7 +359,7 @@ func gridEngineFinish(r *reader) {
 			case j.Time == 0:
 				return fmt.Errorf("without h_rt hpcc cannot say how long before the end it is")
 			case s < j.Time:
-				j.Warning = Warning{Signal: "USR1", Lead: j.Time - s}
+				j.Warning = job.Warning{Signal: "USR1", Lead: j.Time - s}
 				row.become(Changed, fmt.Sprintf("SIGUSR1 %s before the limit", j.Warning.Lead))
 			}
 			return nil
@@ -431,7 +426,7 @@ func (r *reader) outputDefaults(out, errs, each string) {
 // Grid Engine and PBS.
 func (r *reader) exportDefault(flag string) {
 	j := r.job
-	if len(j.Export) > 0 || r.t.To == GridEngine || r.t.To == PBS || r.t.To == Local {
+	if len(j.Export) > 0 || r.t.To == job.GridEngine || r.t.To == job.PBS || r.t.To == job.Local {
 		return
 	}
 	j.Export = []string{"NONE"}

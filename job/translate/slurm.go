@@ -1,4 +1,4 @@
-package job
+package translate
 
 import (
 	"fmt"
@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/job"
+	"hpcc/job/hostlist"
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 )
@@ -16,18 +18,18 @@ import (
 // slurmDialect is what sbatch(1) of 22.05 and later reads: directives before the
 // first command, options as getopt_long(3) takes them.
 var slurmDialect = dialect{
-	target: Slurm, name: "Slurm", prefix: "#SBATCH", command: "sbatch", glued: true, abbrev: true,
+	target: job.Slurm, name: "Slurm", prefix: "#SBATCH", command: "sbatch", glued: true, abbrev: true,
 	options: slurmTable, finish: slurmFinish, defaults: slurmDefaults,
 }.made()
 
 // slurmTable are the options of sbatch(1). Those without a function are Slurm's alone.
 var slurmTable = append([]option{
-	{"-J --job-name", 1, setWord(fName, func(j *Job) *string { return &j.Name })},
+	{"-J --job-name", 1, setWord(fName, func(j *job.Job) *string { return &j.Name })},
 	{"-a --array", 1, slurmArray},
-	{"-N --nodes", 1, setNumber(fNodes, func(j *Job) *int { return &j.Nodes })},
-	{"-n --ntasks", 1, setNumber(fTasks, func(j *Job) *int { return &j.Tasks })},
-	{"--ntasks-per-node --tasks-per-node", 1, setNumber(fTasksPerNode, func(j *Job) *int { return &j.TasksPerNode })},
-	{"-c --cpus-per-task", 1, setNumber(fCPUs, func(j *Job) *int { return &j.CPUs })},
+	{"-N --nodes", 1, setNumber(fNodes, func(j *job.Job) *int { return &j.Nodes })},
+	{"-n --ntasks", 1, setNumber(fTasks, func(j *job.Job) *int { return &j.Tasks })},
+	{"--ntasks-per-node --tasks-per-node", 1, setNumber(fTasksPerNode, func(j *job.Job) *int { return &j.TasksPerNode })},
+	{"-c --cpus-per-task", 1, setNumber(fCPUs, func(j *job.Job) *int { return &j.CPUs })},
 	{"--mem", 1, slurmMemory},
 	{"--mem-per-cpu", 1, slurmMemoryPerCPU},
 	{"--gpus-per-node", 1, slurmGPUs},
@@ -35,26 +37,26 @@ var slurmTable = append([]option{
 	{"-G --gpus", 1, slurmGPUsInAll},
 	{"--gpus-per-task", 1, slurmGPUsPerTask},
 	{"-t --time", 1, slurmTime},
-	{"-p --partition", 1, setWord(fQueue, func(j *Job) *string { return &j.Queue })},
-	{"-A --account", 1, setWord(fAccount, func(j *Job) *string { return &j.Account })},
-	{"-q --qos", 1, setWord(fQoS, func(j *Job) *string { return &j.QoS })},
+	{"-p --partition", 1, setWord(fQueue, func(j *job.Job) *string { return &j.Queue })},
+	{"-A --account", 1, setWord(fAccount, func(j *job.Job) *string { return &j.Account })},
+	{"-q --qos", 1, setWord(fQoS, func(j *job.Job) *string { return &j.QoS })},
 	{"--exclusive", optional, slurmExclusive},
 	{"-d --dependency", 1, slurmAfter},
 	{"-o --output", 1, func(r *reader, v string) error { return r.output(v, fOutput, slurmLetters) }},
 	{"-e --error", 1, func(r *reader, v string) error { return r.output(v, fError, slurmLetters) }},
 	{"--open-mode", 1, slurmOpenMode},
-	{"--mail-user", 1, setWord(fMail, func(j *Job) *string { return &j.Mail })},
+	{"--mail-user", 1, setWord(fMail, func(j *job.Job) *string { return &j.Mail })},
 	{"--mail-type", 1, slurmMailType},
 	{"-D --chdir", 1, func(r *reader, v string) error { return r.directory(v) }},
 	{"--export", 1, slurmExport},
 	{"-C --constraint", 1, slurmConstraint},
-	{"-w --nodelist", 1, slurmHosts(fHosts, func(j *Job) *[]string { return &j.Hosts })},
-	{"-x --exclude", 1, slurmHosts(fNotHosts, func(j *Job) *[]string { return &j.NotHosts })},
+	{"-w --nodelist", 1, slurmHosts(fHosts, func(j *job.Job) *[]string { return &j.Hosts })},
+	{"-x --exclude", 1, slurmHosts(fNotHosts, func(j *job.Job) *[]string { return &j.NotHosts })},
 	{"--signal", 1, slurmSignal},
-	{"--requeue", 0, setFlag(fRequeue, func(j *Job) { j.Requeue = "yes" })},
-	{"--no-requeue", 0, setFlag(fRequeue, func(j *Job) { j.Requeue = "no" })},
+	{"--requeue", 0, setFlag(fRequeue, func(j *job.Job) { j.Requeue = "yes" })},
+	{"--no-requeue", 0, setFlag(fRequeue, func(j *job.Job) { j.Requeue = "no" })},
 	{"-b --begin", 1, slurmBegin},
-	{"-H --hold", 0, setFlag(fHold, func(j *Job) { j.Hold = true })},
+	{"-H --hold", 0, setFlag(fHold, func(j *job.Job) { j.Hold = true })},
 	{"--kill-on-invalid-dep", 1, slurmInvalid},
 	{"--wrap", 1, func(r *reader, v string) error { r.wrap = v; return nil }},
 	{"--parsable -W --wait --test-only -Q --quiet -v --verbose --ignore-pbs", 0, outside},
@@ -144,7 +146,7 @@ func (r *reader) directory(v string) error {
 }
 
 func slurmArray(r *reader, v string) (err error) {
-	r.job.Array, err = ParseArray(v)
+	r.job.Array, err = job.ParseArray(v)
 	r.fills(fArray)
 	return err
 }
@@ -177,7 +179,7 @@ func slurmGPUs(r *reader, v string) error {
 	if !ok {
 		kind, count = "", v
 	}
-	if _, err := strconv.Atoi(count); err != nil && !ok && envName().MatchString(v) { // --gres=gpu:a100 is one of them
+	if _, err := strconv.Atoi(count); err != nil && !ok && job.EnvName().MatchString(v) { // --gres=gpu:a100 is one of them
 		kind, count = v, "1"
 	}
 	n, err := r.number(count, "")
@@ -265,7 +267,7 @@ func slurmExclusive(r *reader, v string) error {
 	if v != "" && v != "exclusive" {
 		return r.native("--exclusive=" + v)
 	}
-	return setFlag(fExclusive, func(j *Job) { j.Exclusive = true })(r, v)
+	return setFlag(fExclusive, func(j *job.Job) { j.Exclusive = true })(r, v)
 }
 
 // slurmAfter reads TYPE:ID[:ID...][,TYPE:ID...].
@@ -292,7 +294,7 @@ func slurmAfter(r *reader, v string) error {
 // after adds a dependency by Slurm's and PBS's word for it.
 func (r *reader) after(kind string, ids []string) error {
 	for _, id := range ids {
-		if !wordText().MatchString(id) {
+		if !job.WordText().MatchString(id) {
 			return fmt.Errorf("%q is no id of a job", message.Short(id))
 		}
 	}
@@ -370,9 +372,9 @@ func slurmConstraint(r *reader, v string) error {
 	return nil
 }
 
-func slurmHosts(f field, at func(j *Job) *[]string) func(*reader, string) error {
+func slurmHosts(f field, at func(j *job.Job) *[]string) func(*reader, string) error {
 	return func(r *reader, v string) error {
-		list, err := hostlist(v, maxListed)
+		list, err := hostlist.Expand(v, maxListed)
 		*at(r.job) = list
 		r.fills(f)
 		return err
@@ -386,11 +388,11 @@ func slurmSignal(r *reader, v string) error {
 		to, rest = "", v
 	}
 	name, lead, timed := strings.Cut(rest, "@")
-	sig, err := signalName(name)
+	sig, err := job.SignalName(name)
 	if err != nil {
 		return err
 	}
-	r.job.Warning = Warning{sig, time.Minute, !strings.Contains(to, "B")}
+	r.job.Warning = job.Warning{Signal: sig, Lead: time.Minute, Steps: !strings.Contains(to, "B")}
 	if timed {
 		n, err := strconv.ParseUint(lead, 10, 16)
 		if err != nil {
@@ -428,7 +430,7 @@ func slurmInvalid(r *reader, v string) error {
 // slurmFinish shares GPUs out to nodes, and says whose the memory of the nodes is.
 func slurmFinish(r *reader) {
 	j := r.job
-	nodes, perNode := max(j.Nodes, 1), j.perNode()
+	nodes, perNode := max(j.Nodes, 1), j.ProcessesPerNode()
 	if n := r.n.gpusInAll; n > 0 {
 		r.tell(fGPUs, func(row *Row) error {
 			if n%nodes != 0 {
@@ -476,7 +478,7 @@ func slurmDefaults(r *reader) {
 		r.add(0, "(no --output)").become("", j.Output)
 		r.fills(fOutput)
 	}
-	if len(j.Export) == 1 && j.Export[0] == "ALL" && r.t.To == Slurm {
+	if len(j.Export) == 1 && j.Export[0] == "ALL" && r.t.To == job.Slurm {
 		j.Export = nil // as it is without --export
 	}
 	r.environmentDefault(len(j.Export) == 0)
@@ -492,8 +494,10 @@ func slurmDefaults(r *reader) {
 // environmentDefault says of schedulers that hand the whole environment over
 // what those do that do not.
 func (r *reader) environmentDefault(all bool) {
-	if !all || (r.t.To != GridEngine && r.t.To != PBS) {
+	if !all || (r.t.To != job.GridEngine && r.t.To != job.PBS) {
 		return
 	}
 	r.add(0, "(environment)").become(Changed, fmt.Sprintf("%s hands all variables over, the target none: name what the script needs with --env NAME=VALUE", r.dialect.name))
 }
+
+const maxListed = 10_000

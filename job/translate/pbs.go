@@ -1,4 +1,4 @@
-package job
+package translate
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/job"
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 )
@@ -13,12 +14,12 @@ import (
 // pbsDialect is what qsub(1B) of OpenPBS, PBS Pro and Torque reads: directives
 // before the first command.
 var pbsDialect = dialect{
-	target: PBS, name: "PBS", prefix: "#PBS", command: "qsub", glued: true,
+	target: job.PBS, name: "PBS", prefix: "#PBS", command: "qsub", glued: true,
 	options: pbsTable, finish: pbsFinish, defaults: pbsDefaults,
 }.made()
 
 var pbsTable = append([]option{
-	{"-N", 1, setWord(fName, func(j *Job) *string { return &j.Name })},
+	{"-N", 1, setWord(fName, func(j *job.Job) *string { return &j.Name })},
 	{"-J -t", 1, pbsArray},
 	{"-l", 1, pbsResources},
 	{"-q", 1, func(r *reader, v string) error {
@@ -26,15 +27,15 @@ var pbsTable = append([]option{
 		if ok {
 			r.changed("without the server %s", server)
 		}
-		return setWord(fQueue, func(j *Job) *string { return &j.Queue })(r, queue)
+		return setWord(fQueue, func(j *job.Job) *string { return &j.Queue })(r, queue)
 	}},
-	{"-A", 1, setWord(fAccount, func(j *Job) *string { return &j.Account })},
+	{"-A", 1, setWord(fAccount, func(j *job.Job) *string { return &j.Account })},
 	{"-P", 1, func(r *reader, v string) error {
-		if r.t.To == PBS || r.job.Account != "" {
+		if r.t.To == job.PBS || r.job.Account != "" {
 			return r.native("-P " + v)
 		}
 		r.changed("the project becomes the account")
-		return setWord(fAccount, func(j *Job) *string { return &j.Account })(r, v)
+		return setWord(fAccount, func(j *job.Job) *string { return &j.Account })(r, v)
 	}},
 	{"-o", 1, pbsOutput(fOutput)},
 	{"-e", 1, pbsOutput(fError)},
@@ -65,8 +66,8 @@ var pbsTable = append([]option{
 	}},
 	{"-r", 1, requeue},
 	{"-a", 1, dateTime},
-	{"-h", 0, setFlag(fHold, func(j *Job) { j.Hold = true })},
-	{"-I", 0, setFlag(fInteractive, func(j *Job) { j.Interactive = true })},
+	{"-h", 0, setFlag(fHold, func(j *job.Job) { j.Hold = true })},
+	{"-I", 0, setFlag(fInteractive, func(j *job.Job) { j.Interactive = true })},
 	{"-d -w", 1, func(r *reader, v string) error { return r.directory(v) }}, // Torque's
 	{"-z -f -X -x", 0, outside},
 	{"-C", 1, refuse("hpcc reads directives that begin with #PBS")},
@@ -74,7 +75,7 @@ var pbsTable = append([]option{
 
 // pbsArray reads A-B[:S][%N].
 func pbsArray(r *reader, v string) (err error) {
-	r.job.Array, err = ParseArray(v)
+	r.job.Array, err = job.ParseArray(v)
 	r.fills(fArray)
 	return err
 }
@@ -123,9 +124,9 @@ var pbsResource = map[string]func(r *reader, v string) error{
 	"nodes":  torqueNodes,
 	"select": pbsSelect,
 	"place":  pbsPlace,
-	"ncpus":  setNumber(fCPUs, func(j *Job) *int { return &j.CPUs }),
-	"ngpus":  setNumber(fGPUs, func(j *Job) *int { return &j.GPUs }),
-	"gpus":   setNumber(fGPUs, func(j *Job) *int { return &j.GPUs }),
+	"ncpus":  setNumber(fCPUs, func(j *job.Job) *int { return &j.CPUs }),
+	"ngpus":  setNumber(fGPUs, func(j *job.Job) *int { return &j.GPUs }),
+	"gpus":   setNumber(fGPUs, func(j *job.Job) *int { return &j.GPUs }),
 	"mem": func(r *reader, v string) (err error) {
 		r.n.perJob, err = quantity.Size(v, pbsUnits)
 		r.fills(fMemory)
@@ -287,7 +288,7 @@ func pbsAttributes(r *reader, v string) error {
 		}
 		list := listOf(ids, ":")
 		for i, id := range list {
-			if n, server, ok := strings.Cut(id, "."); ok && r.t.To != PBS && strings.Trim(n, "0123456789") == "" {
+			if n, server, ok := strings.Cut(id, "."); ok && r.t.To != job.PBS && strings.Trim(n, "0123456789") == "" {
 				list[i] = n
 				r.changed("%s without the server %s", n, server)
 			}

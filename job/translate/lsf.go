@@ -1,4 +1,4 @@
-package job
+package translate
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"hpcc/job"
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 )
@@ -16,7 +17,7 @@ import (
 // lsfDialect is what bsub(1) of LSF 10.1 reads: directives in the whole file,
 // here-documents included.
 var lsfDialect = dialect{
-	target: LSF, name: "LSF", prefix: "#BSUB", command: "bsub", anywhere: true, glued: true,
+	target: job.LSF, name: "LSF", prefix: "#BSUB", command: "bsub", anywhere: true, glued: true,
 	options: lsfTable, finish: lsfFinish, defaults: lsfDefaults,
 }.made()
 
@@ -27,7 +28,7 @@ var lsfTable = append([]option{
 		r.fills(fTasks, fNodes, fTasksPerNode)
 		return err
 	}},
-	{"-nnodes", 1, setNumber(fNodes, func(j *Job) *int { return &j.Nodes })},
+	{"-nnodes", 1, setNumber(fNodes, func(j *job.Job) *int { return &j.Nodes })},
 	{"-R", 1, lsfResources},
 	{"-M", 1, func(r *reader, v string) (err error) {
 		r.n.limitPerProcess, err = quantity.Size(strings.TrimSuffix(v, "!"), lsfUnits("KB"))
@@ -37,11 +38,11 @@ var lsfTable = append([]option{
 	{"-W", 1, lsfTime},
 	{"-gpu", 1, lsfGPU},
 	{"-q", 1, func(r *reader, v string) error {
-		return setWord(fQueue, func(j *Job) *string { return &j.Queue })(r, strings.Join(listOf(v, " ,"), ","))
+		return setWord(fQueue, func(j *job.Job) *string { return &j.Queue })(r, strings.Join(listOf(v, " ,"), ","))
 	}},
-	{"-P", 1, setWord(fAccount, func(j *Job) *string { return &j.Account })},
+	{"-P", 1, setWord(fAccount, func(j *job.Job) *string { return &j.Account })},
 	{"-m", 1, func(r *reader, v string) error { return r.anyHost(listOf(v, " ")) }},
-	{"-x", 0, setFlag(fExclusive, func(j *Job) { j.Exclusive = true })},
+	{"-x", 0, setFlag(fExclusive, func(j *job.Job) { j.Exclusive = true })},
 	{"-o", 1, lsfOutput(fOutput, true)},
 	{"-oo", 1, lsfOutput(fOutput, false)},
 	{"-e", 1, lsfOutput(fError, true)},
@@ -52,11 +53,11 @@ var lsfTable = append([]option{
 	{"-B", 0, func(r *reader, _ string) error { r.mailOn("begin"); r.fills(fMailOn); return nil }},
 	{"-N", 0, func(r *reader, _ string) error { r.mailOn("end"); r.fills(fMailOn); return nil }},
 	{"-Ne", 0, func(r *reader, _ string) error { r.mailOn("fail"); r.fills(fMailOn); return nil }},
-	{"-u", 1, setWord(fMail, func(j *Job) *string { return &j.Mail })},
-	{"-r", 0, setFlag(fRequeue, func(j *Job) { j.Requeue = "yes" })},
-	{"-rn", 0, setFlag(fRequeue, func(j *Job) { j.Requeue = "no" })},
+	{"-u", 1, setWord(fMail, func(j *job.Job) *string { return &j.Mail })},
+	{"-r", 0, setFlag(fRequeue, func(j *job.Job) { j.Requeue = "yes" })},
+	{"-rn", 0, setFlag(fRequeue, func(j *job.Job) { j.Requeue = "no" })},
 	{"-wa", 1, func(r *reader, v string) (err error) {
-		r.job.Warning.Signal, err = signalName(v)
+		r.job.Warning.Signal, err = job.SignalName(v)
 		r.fills(fSignal)
 		return err
 	}},
@@ -66,7 +67,7 @@ var lsfTable = append([]option{
 		return err
 	}},
 	{"-b", 1, lsfBegin},
-	{"-H", 0, setFlag(fHold, func(j *Job) { j.Hold = true })},
+	{"-H", 0, setFlag(fHold, func(j *job.Job) { j.Hold = true })},
 	{"-Is -Ip -I -ISp -ISs -IS -IX", 0, func(r *reader, v string) error {
 		r.job.Interactive = true
 		r.fills(fInteractive)
@@ -101,7 +102,7 @@ var lsfArray = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(
 func lsfName(r *reader, v string) (err error) {
 	r.fills(fName)
 	if !strings.ContainsAny(v, "[]") {
-		r.job.Name, r.job.Array = v, Array{}
+		r.job.Name, r.job.Array = v, job.Array{}
 		return nil
 	}
 	m := lsfArray().FindStringSubmatch(v)
@@ -109,7 +110,7 @@ func lsfName(r *reader, v string) (err error) {
 		return fmt.Errorf("%q is no name with indices", message.Short(v))
 	}
 	list := strings.ReplaceAll(m[2], " ", "")
-	if r.job.Array, err = ParseArray(list + m[3]); err != nil {
+	if r.job.Array, err = job.ParseArray(list + m[3]); err != nil {
 		return err
 	}
 	for k := range r.job.Array.All() {
@@ -175,7 +176,7 @@ func lsfGPU(r *reader, v string) error {
 			odd = append(odd, item+" is left out")
 		}
 	}
-	if r.t.To != LSF || len(odd) == 0 {
+	if r.t.To != job.LSF || len(odd) == 0 {
 		if len(odd) > 0 {
 			r.changed("%s", strings.Join(odd, "; "))
 		}
@@ -192,7 +193,7 @@ func lsfGPU(r *reader, v string) error {
 // anyHost keeps hosts to choose from where there is nothing to choose.
 func (r *reader) anyHost(list []string) error {
 	for _, h := range list {
-		if !wordText().MatchString(h) || strings.Contains(h, "+") || h == "all" || h == "others" {
+		if !job.WordText().MatchString(h) || strings.Contains(h, "+") || h == "all" || h == "others" {
 			return r.native(r.row.Text)
 		}
 	}
@@ -268,7 +269,7 @@ func lsfAfter(r *reader, v string) error {
 		if each, ok := strings.CutSuffix(id, "[*]"); ok && word == "done" {
 			kind, id = "aftercorr", each
 		}
-		if strings.Trim(id, "0123456789") != "" && r.t.To != LSF && r.t.To != Argo {
+		if strings.Trim(id, "0123456789") != "" && r.t.To != job.LSF && r.t.To != job.Argo {
 			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", id)
 		}
 		if err := r.after(kind, []string{id}); err != nil {
@@ -288,10 +289,10 @@ func lsfRequeueExit(r *reader, v string) error {
 	for _, status := range strings.Fields(v) {
 		endings = append(endings, "exit="+status)
 	}
-	if _, err := ParseEndings(strings.Join(endings, ",")); err != nil || len(endings) == 0 {
+	if _, err := job.ParseEndings(strings.Join(endings, ",")); err != nil || len(endings) == 0 {
 		return r.native(`-Q "` + v + `"`)
 	}
-	r.job.Retry = Retry{Times: maxRequeue, Endings: endings}
+	r.job.Retry = job.Retry{Times: maxRequeue, Endings: endings}
 	r.row.become(Emulated, fmt.Sprintf("hpcc runs the task again, %d times at most; --retry says how often", maxRequeue))
 	r.fills(fRetry)
 	return nil
@@ -335,9 +336,9 @@ func lsfFinish(r *reader) {
 		})
 	}
 	if n := r.n.gpusPerTask; n > 0 {
-		j.GPUs = n * j.perNode()
+		j.GPUs = n * j.ProcessesPerNode()
 		r.tell(fGPUs, func(row *Row) error {
-			row.become(Changed, fmt.Sprintf("%d on each host, for %d processes there", j.GPUs, j.perNode()))
+			row.become(Changed, fmt.Sprintf("%d on each host, for %d processes there", j.GPUs, j.ProcessesPerNode()))
 			return nil
 		})
 	}
@@ -372,7 +373,7 @@ func lsfMemory(r *reader) {
 		if !strings.HasPrefix(row.Text, "-M") {
 			return nil
 		}
-		if reserved && r.t.To != LSF {
+		if reserved && r.t.To != job.LSF {
 			row.become(Changed, fmt.Sprintf("a limit of %s for each process; the memory that -R reserves is asked for", quantity.FormatMemory(n.limitPerProcess)))
 		} else if reserved {
 			return r.native(row.Text)
@@ -389,7 +390,7 @@ func lsfDefaults(r *reader) {
 	if !r.outputSet {
 		r.add(0, "(no -o)").become(Changed, "LSF sends the output by mail; it goes into a file of hpcc's name")
 	}
-	if len(j.Export) == 1 && j.Export[0] == "ALL" && r.t.To == Slurm {
+	if len(j.Export) == 1 && j.Export[0] == "ALL" && r.t.To == job.Slurm {
 		j.Export = nil
 	}
 	r.environmentDefault(len(j.Export) == 0)

@@ -1,4 +1,4 @@
-package job
+package translate
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"hpcc/job"
 	"hpcc/job/message"
 )
 
@@ -26,7 +27,7 @@ func (r *reader) number(s string, separators string) (int, error) {
 }
 
 // setNumber is an option that fills in one number.
-func setNumber(f field, at func(j *Job) *int) func(*reader, string) error {
+func setNumber(f field, at func(j *job.Job) *int) func(*reader, string) error {
 	return func(r *reader, v string) error {
 		r.fills(f)
 		n, err := r.number(v, "-,")
@@ -36,10 +37,10 @@ func setNumber(f field, at func(j *Job) *int) func(*reader, string) error {
 }
 
 // setWord is an option that fills in one word.
-func setWord(f field, at func(j *Job) *string) func(*reader, string) error {
+func setWord(f field, at func(j *job.Job) *string) func(*reader, string) error {
 	return func(r *reader, v string) error {
 		r.fills(f)
-		if f != fName && !wordText().MatchString(v) {
+		if f != fName && !job.WordText().MatchString(v) {
 			return fmt.Errorf("%q holds characters that directives cannot", message.Short(v))
 		}
 		*at(r.job) = v
@@ -48,7 +49,7 @@ func setWord(f field, at func(j *Job) *string) func(*reader, string) error {
 }
 
 // setFlag is an option without a value that sets something.
-func setFlag(f field, set func(j *Job)) func(*reader, string) error {
+func setFlag(f field, set func(j *job.Job)) func(*reader, string) error {
 	return func(r *reader, _ string) error {
 		set(r.job)
 		r.fills(f)
@@ -70,20 +71,6 @@ func refuse(why string) func(*reader, string) error {
 // listOf splits a list and drops empty items.
 func listOf(s, separators string) []string {
 	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(separators, c) })
-}
-
-// signalName reads a signal: USR1, SIGUSR1, 10.
-func signalName(s string) (string, error) {
-	s = strings.TrimPrefix(strings.ToUpper(s), "SIG")
-	names := map[string]string{"1": "HUP", "2": "INT", "3": "QUIT", "9": "KILL", "10": "USR1", "12": "USR2", "15": "TERM", "18": "CONT", "23": "URG"}
-	if n, ok := names[s]; ok {
-		s = n
-	}
-	switch s {
-	case "HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "URG", "XCPU":
-		return s, nil
-	}
-	return "", fmt.Errorf("%q is no signal that hpcc knows", message.Short(s))
 }
 
 // A pattern is how a scheduler writes what it fills into names of files.
@@ -109,7 +96,7 @@ func (r *reader) environment(list []string) error {
 	for _, e := range list {
 		name, _, value := strings.Cut(e, "=")
 		switch {
-		case !envName().MatchString(name):
+		case !job.EnvName().MatchString(name):
 			return fmt.Errorf("variable %q: not of the form NAME or NAME=VALUE", message.Short(e))
 		case value:
 			r.job.Env = append(r.job.Env[:len(r.job.Env):len(r.job.Env)], e)

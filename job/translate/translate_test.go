@@ -1,8 +1,9 @@
-package job
+package translate
 
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,10 +15,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"sigs.k8s.io/yaml"
+
+	"hpcc/job"
 )
 
+var rewrite = flag.Bool("update", false, "write the golden files anew")
+
 // matrix are the targets that each script of testdata/translate becomes.
-var matrix = []Target{Slurm, LSF, GridEngine, PBS, Local, Kubernetes, OpenShift, Argo}
+var matrix = []job.Target{job.Slurm, job.LSF, job.GridEngine, job.PBS, job.Local, job.Kubernetes, job.OpenShift, job.Argo}
 
 // A translateCase is a file of testdata/translate: what the comment says, the
 // script in the section "in", further files, and for each target the script and
@@ -54,7 +59,7 @@ func readCase(t testing.TB, file string) *translateCase {
 		case "command":
 			c.source.Command = value
 		case "dialect":
-			c.source.Dialect = Target(value)
+			c.source.Dialect = job.Target(value)
 		case "image":
 			c.image = value
 		}
@@ -63,7 +68,7 @@ func readCase(t testing.TB, file string) *translateCase {
 }
 
 // translate gives the script and the rows for a target, or what refuses it.
-func (c *translateCase) translate(to Target) (tr *Translation, script string, err error) {
+func (c *translateCase) translate(to job.Target) (tr *Translation, script string, err error) {
 	if tr, err = Translate(c.source, to); err != nil {
 		return nil, "", err
 	}
@@ -74,10 +79,8 @@ func (c *translateCase) translate(to Target) (tr *Translation, script string, er
 	if tr.Job.OnHost && tr.Job.Image != "" {
 		tr.Job.OnHost = false
 	}
-	if err = tr.Fit(); err != nil {
-		return nil, "", err
-	}
-	script, _, err = Render(tr.Job, to)
+	tr.Fit()
+	script, _, err = job.Render(tr.Job, to)
 	return tr, script, err
 }
 
@@ -91,7 +94,7 @@ func rows(tr *Translation) string {
 
 func cases(t testing.TB) []*translateCase {
 	t.Helper()
-	files, err := filepath.Glob("testdata/translate/*.txtar")
+	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) < 60 {
 		t.Fatalf("%d scripts in testdata/translate, %v; want 60", len(files), err)
 	}
@@ -111,7 +114,7 @@ func TestTranslate(t *testing.T) {
 		t.Run(filepath.Base(c.file), func(t *testing.T) {
 			golden := &txtar.Archive{Comment: c.archive.Comment}
 			for _, f := range c.archive.Files {
-				if !slices.Contains(matrix, Target(strings.TrimSuffix(f.Name, ".report"))) {
+				if !slices.Contains(matrix, job.Target(strings.TrimSuffix(f.Name, ".report"))) {
 					golden.Files = append(golden.Files, f)
 				}
 			}
@@ -135,7 +138,7 @@ func TestTranslate(t *testing.T) {
 
 func (c *translateCase) compare(t *testing.T, got []byte) {
 	t.Helper()
-	if *update {
+	if *rewrite {
 		if err := os.WriteFile(c.file, got, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -147,7 +150,7 @@ func (c *translateCase) compare(t *testing.T, got []byte) {
 	if g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n"); !slices.Equal(g, w) {
 		for i := range g {
 			if i >= len(w) || g[i] != w[i] {
-				t.Errorf("%s differs in line %d; \"go test ./job -run TestTranslate -update\" writes it anew, read the difference first. Got:\n%s", c.file, i+1, strings.Join(g[i:min(i+12, len(g))], "\n"))
+				t.Errorf("%s differs in line %d; \"go test ./job/translate -run TestTranslate -update\" writes it anew, read the difference first. Got:\n%s", c.file, i+1, strings.Join(g[i:min(i+12, len(g))], "\n"))
 				return
 			}
 		}
@@ -162,7 +165,7 @@ func (c *translateCase) hideBody(t *testing.T, tr *Translation, script string) s
 	if tr.To.Pods() && tr.Job.Script != nil {
 		return hidePodBody(t, tr, script)
 	}
-	if !tr.Job.Interactive || tr.To != PBS {
+	if !tr.Job.Interactive || tr.To != job.PBS {
 		check := exec.Command("bash", "-n")
 		check.Stdin = strings.NewReader(script)
 		if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
@@ -201,7 +204,7 @@ func (c *translateCase) hideBody(t *testing.T, tr *Translation, script string) s
 // without its body.
 func hidePodBody(t *testing.T, tr *Translation, manifest string) string {
 	t.Helper()
-	script := unexpand(podBody(t, tr.To, manifest))
+	script := unexpanded(podBody(t, tr.To, manifest))
 	check := exec.Command("bash", "-n")
 	check.Stdin = strings.NewReader(script)
 	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
@@ -213,7 +216,7 @@ func hidePodBody(t *testing.T, tr *Translation, manifest string) string {
 	short, body := *tr.Job, *tr.Job.Script
 	body.Body = bodyMark
 	short.Script = &body
-	text, _, err := Render(&short, tr.To)
+	text, _, err := job.Render(&short, tr.To)
 	if err != nil {
 		t.Error(err)
 	}
@@ -221,10 +224,14 @@ func hidePodBody(t *testing.T, tr *Translation, manifest string) string {
 }
 
 // podBody is the script of a manifest.
-func podBody(t *testing.T, to Target, manifest string) string {
+func podBody(t *testing.T, to job.Target, manifest string) string {
 	t.Helper()
-	if to == Argo {
-		var o workflowObject
+	if to == job.Argo {
+		var o struct {
+			Spec struct {
+				Templates []struct{ Container struct{ Args []string } }
+			}
+		}
 		if err := yaml.Unmarshal([]byte(manifest), &o); err != nil {
 			t.Fatalf("the manifest for %s: %v", to, err)
 		}
@@ -232,16 +239,24 @@ func podBody(t *testing.T, to Target, manifest string) string {
 		return all[len(all)-1].Container.Args[1] // behind the command, "bash"
 	}
 	_, last, _ := strings.Cut("---\n"+manifest, "kind: Job")
-	var o jobObject
+	var o struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					Containers []struct{ Args []string }
+				}
+			}
+		}
+	}
 	if err := yaml.Unmarshal([]byte("kind: Job"+last), &o); err != nil {
 		t.Fatalf("the manifest for %s: %v", to, err)
 	}
 	return o.Spec.Template.Spec.Containers[0].Args[2]
 }
 
-// unexpand is what Kubernetes makes of a word in which it finds none of its variables
+// unexpanded is what Kubernetes makes of a word in which it finds none of its variables
 // (k8s.io/kubernetes, third_party/forked/golang/expansion).
-func unexpand(s string) string {
+func unexpanded(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		b.WriteByte(s[i])
@@ -252,23 +267,11 @@ func unexpand(s string) string {
 	return b.String()
 }
 
-func TestExpandable(t *testing.T) {
-	for _, s := range []string{"", "$", "$$", "$$$", "$(A)", "$$(A)", "a$", "$a$(", "$($(x))", "100$$ $(date) ${x}"} {
-		e := expandable(s)
-		if got := unexpand(e); got != s {
-			t.Errorf("expandable(%q) = %q, of which Kubernetes makes %q", s, e, got)
-		}
-		if strings.Contains(strings.ReplaceAll(e, "$$", ""), "$(") {
-			t.Errorf("expandable(%q) = %q has a variable", s, e)
-		}
-	}
-}
-
 // What is written for a target reads back as the same job: translating its own
 // dialect's script changes nothing that counts.
 func TestTranslateRoundTrip(t *testing.T) {
 	for _, c := range cases(t) {
-		for _, to := range []Target{Slurm, LSF, GridEngine, PBS} {
+		for _, to := range []job.Target{job.Slurm, job.LSF, job.GridEngine, job.PBS} {
 			tr, script, err := c.translate(to)
 			if err != nil || tr.Job.Interactive {
 				continue
@@ -293,37 +296,37 @@ func TestTranslateRoundTrip(t *testing.T) {
 // countable is a job without what hpcc does in the target's place (files that it
 // opens, arrays that it counts out, limits) and in figures that all dialects
 // have: slots, not processes and processors.
-func countable(j *Job, to Target) string {
+func countable(j *job.Job, to job.Target) string {
 	k := *j
 	k.Script, k.Program, k.Store, k.Image, k.Env, k.Native = nil, "", "", "", nil, nil
-	k.OnHost, k.Run, k.Args, k.MailOn, k.Retry = false, nil, nil, nil, Retry{}
+	k.OnHost, k.Run, k.Args, k.MailOn, k.Retry = false, nil, nil, nil, job.Retry{}
 	for _, e := range []string{"begin", "end", "fail"} {
-		if j.on(e) {
+		if j.MailsOn(e) {
 			k.MailOn = append(k.MailOn, e)
 		}
 	}
-	k.Output, k.Memory, k.MemoryPerCPU = j.output(), (j.Memory+1<<20-1)>>20, (j.MemoryPerCPU+1<<20-1)>>20
-	if to != Slurm {
-		k.Nodes, k.Tasks, k.TasksPerNode, k.CPUs = 0, j.slots(), 0, 0
-		k.Output, k.Error, k.Append, k.Time, k.Array, k.Dir = "", "", false, 0, Array{}, ""
-		k.Export = slices.DeleteFunc(j.named(), func(n string) bool { return n == "HPCC_SUBMISSION" })
+	k.Output, k.Memory, k.MemoryPerCPU = j.OutputPattern(), (j.Memory+1<<20-1)>>20, (j.MemoryPerCPU+1<<20-1)>>20
+	if to != job.Slurm {
+		k.Nodes, k.Tasks, k.TasksPerNode, k.CPUs = 0, j.Slots(), 0, 0
+		k.Output, k.Error, k.Append, k.Time, k.Array, k.Dir = "", "", false, 0, job.Array{}, ""
+		k.Export = slices.DeleteFunc(j.ExportedNames(), func(n string) bool { return n == "HPCC_SUBMISSION" })
 	}
-	if to != Slurm && to != LSF {
-		k.Warning = Warning{} // hpcc sends it
+	if to != job.Slurm && to != job.LSF {
+		k.Warning = job.Warning{} // hpcc sends it
 	}
 	switch to {
-	case LSF: // whole minutes; one mail at the end; nothing is left to say when all is handed over
+	case job.LSF: // whole minutes; one mail at the end; nothing is left to say when all is handed over
 		k.Warning.Lead = (k.Warning.Lead + time.Minute - 1).Truncate(time.Minute)
-		k.MailOn = slices.DeleteFunc(k.MailOn, func(e string) bool { return e == "fail" && j.on("end") })
-		if !j.on("end") && j.on("fail") {
+		k.MailOn = slices.DeleteFunc(k.MailOn, func(e string) bool { return e == "fail" && j.MailsOn("end") })
+		if !j.MailsOn("end") && j.MailsOn("fail") {
 			k.MailOn[len(k.MailOn)-1] = "end"
 		}
 		if slices.Contains(j.Export, "ALL") || len(j.Hosts) > 1 {
 			k.Export, k.Hosts = nil, nil
 		}
-	case PBS: // of a chunk, which is a process or a node
+	case job.PBS: // of a chunk, which is a process or a node
 		k.Memory, k.MemoryPerCPU = max(k.Memory, k.MemoryPerCPU), 0
-	case GridEngine: // the site's resources are native there
+	case job.GridEngine: // the site's resources are native there
 		k.After, k.AfterAny = nil, append(slices.Clone(j.After), j.AfterAny...)
 		k.Tasks, k.Memory, k.GPUs, k.Exclusive, k.Hosts, k.NotHosts = 0, 0, 0, false, nil, nil
 	}
