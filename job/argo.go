@@ -61,7 +61,10 @@ func (a argo) render(j *Job) (string, []string, error) {
 // manifest is the workflow under a name, as YAML.
 func (argo) manifest(j *Job, name string) (string, []string, error) {
 	if j.Workflow != nil {
-		return j.Workflow.manifest()
+		if j.Workflow.Manifest == "" {
+			return "", nil, errors.New("the workflow was handed in before; its manifest stands in the job's directory")
+		}
+		return j.Workflow.Manifest, j.Workflow.Notes, nil
 	}
 	var notes []string
 	steps := j.Steps
@@ -103,53 +106,44 @@ func (j *Job) argoNotes() []string {
 	return notes
 }
 
-// manifest is the workflow that somebody wrote, with its parameters.
-func (w *Workflow) manifest() (string, []string, error) {
-	if w.root == nil {
-		return "", nil, errors.New("the workflow was handed in before; its manifest stands in the job's directory")
-	}
-	text, err := yamlOf(w.root)
-	return text, w.Notes, err
-}
-
 // submit hands the workflow in under the job's id, after the server has looked at all of
 // it and has dropped nothing.
-func (a argo) submit(ctx context.Context, s *Submission, script string) error {
-	name := Label(s.ID)
-	text, _, err := a.manifest(s.Job, name)
+func (a argo) submit(ctx context.Context, r *request) error {
+	name := Label(r.ID)
+	text, _, err := a.manifest(r.Job, name)
 	if err != nil {
 		return err
 	}
-	docs, err := readManifests(script, []byte(text)) // also our own: nothing is handed in that Argo does not know
+	docs, err := readManifests(r.Script, []byte(text)) // also our own: nothing is handed in that Argo does not know
 	if err != nil {
 		return err
 	}
 	wf := docs[0].root
-	if s.Job.Workflow != nil {
-		wf.at("metadata").label(s.Job.labels(name))
+	if r.Job.Workflow != nil {
+		wf.at("metadata").label(r.Job.labels(name))
 	}
 	if text, err = yamlOf(wf); err != nil {
 		return err
 	}
-	if err := s.writeScript(script, text); err != nil {
-		return fmt.Errorf("writing the manifest of job %q: %w", s.Job.Name, err)
+	if err := r.Rewrite(text); err != nil {
+		return fmt.Errorf("writing the manifest of job %q: %w", r.Job.Name, err)
 	}
 	api, err := openArgo(ctx)
 	if err != nil {
 		return err
 	}
-	if err := a.look(ctx, api, s.Job, wf); err != nil {
+	if err := a.look(ctx, api, r.Job, wf); err != nil {
 		return err
 	}
 	stored, err := api.create(ctx, wf, false)
 	if err != nil {
-		return fmt.Errorf("handing job %q to Argo: %w", s.Job.Name, err)
+		return fmt.Errorf("handing job %q to Argo: %w", r.Job.Name, err)
 	}
 	var made workflow
 	if err := json.Unmarshal(stored, &made); err != nil || made.Metadata.Name == "" {
-		return fmt.Errorf("handing job %q to Argo: its answer names no workflow", s.Job.Name)
+		return fmt.Errorf("handing job %q to Argo: its answer names no workflow", r.Job.Name)
 	}
-	s.Native = made.Metadata.Name
+	r.Native = made.Metadata.Name
 	return nil
 }
 
@@ -205,16 +199,12 @@ func (a argo) estimate(ctx context.Context, j *Job, script string) (*estimate, e
 	return nil, a.look(ctx, api, j, docs[0].root)
 }
 
-func (argo) used(context.Context, []string) (map[string]usage, error) { return nil, nil }
-
 func (argo) nodes(ctx context.Context, queue string) (*cluster, error) {
 	if getenv(ctx, ArgoServer) != "" {
 		return nil, errors.New("an Argo server shows no nodes")
 	}
 	return kubernetes{Argo}.nodes(ctx, queue)
 }
-
-func (argo) beside(*Task, bool) func([]string) []string { return nil }
 
 func (argo) cancel(ctx context.Context, id string) error {
 	api, err := openArgo(ctx)
@@ -352,7 +342,7 @@ func (s *Submission) retryWorkflow(ctx context.Context, home string, tasks []int
 }
 
 // ServerTemplate is a WorkflowTemplate that the cluster has, as a workflow.
-func ServerTemplate(ctx context.Context, name string) (*Workflow, error) {
+func ServerTemplate(ctx context.Context, name string) (*WorkflowFile, error) {
 	api, err := openArgo(ctx)
 	if err != nil {
 		return nil, err
@@ -376,7 +366,7 @@ func ServerTemplate(ctx context.Context, name string) (*Workflow, error) {
 	if err := json.Unmarshal(stored, &t); err != nil {
 		return nil, fmt.Errorf("reading template %s: %w", name, err)
 	}
-	w := &Workflow{Template: name}
+	w := &WorkflowFile{Template: name}
 	for _, p := range t.Spec.Arguments.Parameters {
 		q := workflowParameter{name: p.Name, value: p.Value}
 		if q.value == nil {

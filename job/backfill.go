@@ -51,17 +51,18 @@ func Backfill(ctx context.Context, j *Job, t Target, least time.Duration) ([]str
 	default:
 		said = append(said, fmt.Sprintf("no hole has what it asks for: %s; the limit stays %s", f.Why, quantity.FormatTime(j.Time)))
 	}
-	return append(said, j.bend(t, least)...), nil
+	_, cuts := schedulers[t].(timeCutter)
+	return append(said, j.bend(cuts, least)...), nil
 }
 
 // leastPart is which part of the time that is asked for counts as the least.
 const leastPart = 4
 
-// bend leaves to the scheduler what it can do itself: cut the limit, run the job
-// again.
-func (j *Job) bend(t Target, least time.Duration) (said []string) {
+// bend leaves to the batch system what it can do itself: cut the limit (cuts), run the
+// job again.
+func (j *Job) bend(cuts bool, least time.Duration) (said []string) {
 	switch {
-	case t != Slurm && t != PBS:
+	case !cuts:
 		said = append(said, "this scheduler cuts no limits by itself: what hpcc chose stays")
 	case least >= time.Minute && least < j.Time && j.TimeMin == 0:
 		j.TimeMin = least

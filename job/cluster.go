@@ -44,11 +44,14 @@ func (c Cluster) Environ() []string { return environ(c.Within(context.Background
 type envKey struct{}
 
 // Within is a context in which commands of schedulers speak to the cluster.
-func (c Cluster) Within(ctx context.Context) context.Context {
-	if len(c.Env) == 0 {
+func (c Cluster) Within(ctx context.Context) context.Context { return within(ctx, c.Env) }
+
+// within returns a context in which commands have the variables env.
+func within(ctx context.Context, env map[string]string) context.Context {
+	if len(env) == 0 {
 		return ctx
 	}
-	return context.WithValue(ctx, envKey{}, c.Env)
+	return context.WithValue(ctx, envKey{}, env)
 }
 
 // environ is this process's environment with the cluster's variables, for commands that

@@ -57,7 +57,7 @@ func (j *Job) Debug() error {
 
 // Debug has the Python programs of a workflow wait for a debugger, and returns the templates
 // that run them.
-func (w *Workflow) Debug() ([]string, error) {
+func (w *WorkflowFile) Debug() ([]string, error) {
 	var names []string
 	for _, t := range w.root.items("spec", "templates") {
 		c := t.at("container")

@@ -59,7 +59,7 @@ func Fits(ctx context.Context, j *Job, t Target) (*Fit, error) {
 	}
 	queue := cmp.Or(j.Queue, c.queue)
 	c.keep(queue)
-	x := needs(j, t, c.usual[queue])
+	x := needs(j, c.usual[queue], adjuster(t))
 	counted := x.fit(c, queue, time.Now())
 	said, refusal, err := dryRun(ctx, j, t, script)
 	if err != nil {
@@ -148,12 +148,30 @@ func dryRun(ctx context.Context, j *Job, t Target, script string) (said *estimat
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 		return nil, nil, fmt.Errorf("writing the script of job %q: %w", j.Name, err)
 	}
-	said, refusal = schedulers[t].estimate(ctx, j, file)
+	to, ok := schedulers[t].(estimator)
+	if !ok {
+		return nil, nil, nil
+	}
+	said, refusal = to.estimate(ctx, j, file)
 	if errors.As(refusal, new(*noAnswer)) {
 		return nil, nil, refusal
 	}
 	return said, refusal, nil
 }
+
+// adjuster is the target's way to count needs, nil where it has none of its own.
+func adjuster(t Target) func(*need, *Job) {
+	if to, ok := schedulers[t].(needAdjuster); ok {
+		return to.adjust
+	}
+	return nil
+}
+
+// A busyError is the refusal of a job that the batch system would accept but for nodes
+// that are off or reserved now.
+type busyError struct{ error }
+
+func (e *busyError) Unwrap() error { return e.error }
 
 // A noAnswer is the error of a server that was not reached, or that does not know the user: it says
 // nothing of a job.
@@ -167,7 +185,7 @@ func (e *noAnswer) Unwrap() error { return e.error }
 // before, the scheduler's own backfilling does, too.
 func (x *need) judge(counted *Fit, said *estimate, refusal error, planned bool) *Fit {
 	switch {
-	case refusal != nil && x.whole && counted.When == Later && strings.Contains(refusal.Error(), slurmNoNodes):
+	case refusal != nil && x.whole && counted.When == Later && errors.As(refusal, new(*busyError)):
 		counted.Notes = append(counted.Notes, "the scheduler's own dry run finds no nodes for it while some are off or reserved")
 		return counted
 	case refusal != nil:
@@ -200,16 +218,16 @@ func (x *need) judge(counted *Fit, said *estimate, refusal error, planned bool) 
 	return f
 }
 
-// waits says whether a job that has no nodes now is one that some could be found for
-// later.
-func waits(ctx context.Context, j *Job, t Target) bool {
-	c, err := listNodes(ctx, t, j.Queue)
+// startsLater reports whether a job that no nodes can run now could start later.
+func (s slurm) startsLater(ctx context.Context, j *Job) bool {
+	c, err := s.nodes(ctx, j.Queue)
 	if err != nil {
 		return false
 	}
+	c.settle(time.Now())
 	queue := cmp.Or(j.Queue, c.queue)
 	c.keep(queue)
-	x := needs(j, t, c.usual[queue])
+	x := needs(j, c.usual[queue], s.adjust)
 	return x.whole && x.fit(c, queue, time.Now()).When == Later
 }
 
@@ -228,14 +246,12 @@ type need struct {
 	whole     bool          // what is counted is all that the job asks for
 }
 
-// needs states what the job asks a target for; usual is the limit where it names none.
-func needs(j *Job, t Target, usual time.Duration) *need {
+// needs returns what the job asks for; usual is the time limit of a job that names
+// none. adjust, if not nil, counts the needs as the batch system does.
+func needs(j *Job, usual time.Duration, adjust func(*need, *Job)) *need {
 	x := &need{job: j, units: max(j.Tasks, 1), cpus: max(j.CPUs, 1), memory: j.Memory, gpus: j.GPUs, kind: j.GPUType, exclusive: j.Exclusive, limit: j.Time}
 	if x.limit == 0 {
 		x.limit = usual
-	}
-	if t == Slurm { // whole minutes
-		x.limit = (x.limit + time.Minute - 1).Truncate(time.Minute)
 	}
 	nodes := j.Nodes
 	if nodes == 0 && j.TasksPerNode > 0 {
@@ -247,8 +263,8 @@ func needs(j *Job, t Target, usual time.Duration) *need {
 	if j.MemoryPerCPU > 0 {
 		x.memory = j.MemoryPerCPU * int64(x.cpus)
 	}
-	if t == GridEngine {
-		x.gridEngineNeeds(j)
+	if adjust != nil {
+		adjust(x, j)
 	}
 	x.whole = len(x.uncounted()) == 0
 	return x

@@ -56,7 +56,7 @@ func TestFits(t *testing.T) {
 		{"more processes", Job{Tasks: 99}, "never 99 processes with a processor each are asked for, and all nodes together have room for 20"},
 		{"longer than the queue lets", Job{Time: 25 * time.Hour}, "never jobs of queue cpu end after 24h at most, and 25h are asked for"},
 	} {
-		f := needs(&x.job, Slurm, 0).fit(c, "cpu", noon)
+		f := needs(&x.job, 0, slurm{}.adjust).fit(c, "cpu", noon)
 		got := string(f.When)
 		if f.When != Never {
 			if f.Start.IsZero() {
@@ -90,7 +90,7 @@ func TestFits(t *testing.T) {
 			case "--mem":
 				j.Memory, _ = quantity.ParseMemory(value)
 			}
-			if again := needs(&j, Slurm, 0).fit(c, "cpu", noon); again.When != Now {
+			if again := needs(&j, 0, slurm{}.adjust).fit(c, "cpu", noon); again.When != Now {
 				t.Errorf("%s: with %s it starts %s, %s", x.name, flag, again.When, again.Why)
 			}
 		}
@@ -108,7 +108,7 @@ func TestFitsSmaller(t *testing.T) {
 	}{
 		{Job{CPUs: 4}, "[--cpus 3]"}, {Job{Memory: 4 << 30}, "[--mem 2048M]"}, {Job{Exclusive: true}, "[]"},
 	} {
-		f := needs(&x.job, PBS, 0).fit(c, "", now)
+		f := needs(&x.job, 0, nil).fit(c, "", now)
 		if f.When != Later || !f.Start.IsZero() || fmt.Sprint(f.Instead) != x.want {
 			t.Errorf("%+v: %s %v %v; want later, nobody knows when, %s", x.job, f.When, f.Start, f.Instead, x.want)
 		}
@@ -123,7 +123,7 @@ func TestFitsGridEngine(t *testing.T) {
 	}{
 		{[]string{"-pe smp 4", "-l gpu=2"}, 1, 4, 8}, {[]string{"-pe mpi 12"}, 12, 1, 0}, {[]string{"-l h_vmem=4G", "-pe x"}, 1, 1, 0},
 	} {
-		if x := needs(&Job{Native: c.native}, GridEngine, 0); x.units != c.units || x.cpus != c.cpus || x.gpus != c.gpus {
+		if x := needs(&Job{Native: c.native}, 0, gridEngine{}.adjust); x.units != c.units || x.cpus != c.cpus || x.gpus != c.gpus {
 			t.Errorf("%q: %d of %d processors, %d GPUs; want %d of %d, %d", c.native, x.units, x.cpus, x.gpus, c.units, c.cpus, c.gpus)
 		}
 	}
@@ -154,14 +154,17 @@ func TestJudge(t *testing.T) {
 		{"not counted when", count(Later, time.Time{}), says(false, soon), "", true, true, "later its"},
 		{"a dry run that tells no time", count(Later, soon), &estimate{}, "", false, true, "later mine"},
 		{"a dry run that says no", count(Now, time.Time{}), &estimate{}, "", false, true, "later "},
-		{"no nodes while some are drained", count(Later, late), nil, slurmNoNodes, false, true, "later mine"},
-		{"no nodes, ever", count(Never, time.Time{}), nil, slurmNoNodes, false, true, "never "},
-		{"no nodes, and something that is not counted", count(Later, late), nil, slurmNoNodes, false, false, "never "},
-		{"no nodes, though some are free", count(Now, time.Time{}), nil, slurmNoNodes, false, true, "never "},
+		{"no nodes while some are drained", count(Later, late), nil, "busy", false, true, "later mine"},
+		{"no nodes, ever", count(Never, time.Time{}), nil, "busy", false, true, "never "},
+		{"no nodes, and something that is not counted", count(Later, late), nil, "busy", false, false, "never "},
+		{"no nodes, though some are free", count(Now, time.Time{}), nil, "busy", false, true, "never "},
 	} {
 		var refusal error
 		if x.refused != "" {
 			refusal = errors.New(x.refused)
+		}
+		if x.refused == "busy" {
+			refusal = &busyError{refusal}
 		}
 		f := (&need{whole: x.whole}).judge(x.counted, x.said, refusal, x.planned)
 		if got := string(f.When) + " " + strings.Join(f.Nodes, ","); got != x.want {
@@ -244,7 +247,8 @@ func TestBend(t *testing.T) {
 		{LSF, time.Hour, 0, "cuts no limits by itself"}, {GridEngine, time.Hour, 0, "cuts no limits by itself"}, {Slurm, 2 * time.Hour, 0, "begins again"},
 	} {
 		j := &Job{Time: 2 * time.Hour}
-		said := strings.Join(j.bend(x.to, x.least), "; ")
+		_, cuts := schedulers[x.to].(timeCutter)
+		said := strings.Join(j.bend(cuts, x.least), "; ")
 		if j.TimeMin != x.timeMin || j.Requeue != "yes" || !strings.Contains(said, x.told) {
 			t.Errorf("%s: at least %v, requeue %q, told %q", x.to, j.TimeMin, j.Requeue, said)
 		}

@@ -196,13 +196,13 @@ func gridEnginePattern(j *Job, p string) string {
 
 // submit hands a script in, when some queue could run it if it were empty: Grid
 // Engine itself takes what can never run.
-func (g gridEngine) submit(ctx context.Context, s *Submission, script string) error {
-	if err := g.verify(ctx, s.Job, script); err != nil {
+func (g gridEngine) submit(ctx context.Context, r *request) error {
+	if err := g.verify(ctx, r.Job, r.Script); err != nil {
 		return err
 	}
-	out, err := call(ctx, s.Job.Dir, "qsub", "-terse", "-ac", "hpcc="+s.ID, script, s.ID)
+	out, err := call(ctx, r.Job.Dir, "qsub", "-terse", "-ac", "hpcc="+r.ID, r.Script, r.ID)
 	if err != nil {
-		return fmt.Errorf("handing job %q to Grid Engine: %w", s.Job.Name, gridEngineWords(out, err))
+		return fmt.Errorf("handing job %q to Grid Engine: %w", r.Job.Name, gridEngineWords(out, err))
 	}
 	// 17, or 17.1-8:1 of an array; what sites' own checks say stands before.
 	lines := strings.Fields(string(out))
@@ -211,9 +211,9 @@ func (g gridEngine) submit(ctx context.Context, s *Submission, script string) er
 		id, _, _ = strings.Cut(lines[len(lines)-1], ".")
 	}
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("handing job %q to Grid Engine: qsub answered %q, which has no job id; \"qstat\" shows whether the job is there", s.Job.Name, message.Short(string(out)))
+		return fmt.Errorf("handing job %q to Grid Engine: qsub answered %q, which has no job id; \"qstat\" shows whether the job is there", r.Job.Name, message.Short(string(out)))
 	}
-	s.Native = id
+	r.Native = id
 	return nil
 }
 

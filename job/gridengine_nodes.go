@@ -223,7 +223,7 @@ func gridEngineHolds(at map[string]*Node, r io.Reader, queue string) error {
 
 // hold is what the job of a row has, but for its slots.
 func (s *gridEngineSlot) hold() *hold {
-	h := &hold{from: slurmWhen(s.Start), by: "job " + s.ID}
+	h := &hold{from: gridEngineTime(s.Start), by: "job " + s.ID}
 	for _, r := range s.Requests {
 		if r.Name == "h_rt" && !h.from.IsZero() {
 			if limit, err := strconv.ParseFloat(r.Text, 64); err == nil && limit > 0 && limit < quantity.MaxTime.Seconds() {
@@ -232,6 +232,15 @@ func (s *gridEngineSlot) hold() *hold {
 		}
 	}
 	return h
+}
+
+// gridEngineTime reads a moment of qstat; zero for none.
+func gridEngineTime(s string) time.Time {
+	t, err := time.ParseInLocation("2006-01-02T15:04:05", s, time.Local)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }
 
 // gpus is how many a slot of the row has.
@@ -254,9 +263,9 @@ func (g gridEngine) estimate(ctx context.Context, j *Job, script string) (*estim
 	return &estimate{now: err == nil}, nil
 }
 
-// gridEngineNeeds counts as Grid Engine does: each slot asks for its share of memory,
+// adjust counts as Grid Engine does: each slot asks for its share of memory,
 // and options of a script for it are kept in its own words.
-func (x *need) gridEngineNeeds(j *Job) {
+func (gridEngine) adjust(x *need, j *Job) {
 	x.memory /= int64(max(j.Slots(), 1))
 	gpus := 0
 	for _, o := range j.Native {

@@ -19,11 +19,12 @@ type Stay struct {
 
 // A history is what a scheduler tells of who had what of it.
 type history struct {
-	stays  []Stay
-	by     string    // whose word it is
-	untold []string  // of what it tells nothing: memory, GPUs
-	notes  []string  // what could not be learned
-	begins time.Time // before that it knows nothing; zero: it goes back far enough
+	stays   []Stay
+	by      string    // whose word it is
+	current bool      // it has the jobs that run, too
+	untold  []string  // of what it tells nothing: memory, GPUs
+	notes   []string  // what could not be learned
+	begins  time.Time // before that it knows nothing; zero: it goes back far enough
 }
 
 // maxStays bounds a history.

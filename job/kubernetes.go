@@ -38,10 +38,10 @@ func (k kubernetes) manifest(j *Job, name string) (string, []string, error) {
 	if err := j.podable(k.target); err != nil {
 		return "", nil, err
 	}
-	job := k.job(j, name)
-	objects := []any{job}
+	obj := k.job(j, name)
+	objects := []any{obj}
 	if j.acrossPods() {
-		objects = append([]any{headless(name, job.Metadata.Labels)}, objects...)
+		objects = append([]any{headless(name, obj.Metadata.Labels)}, objects...)
 	}
 	text, err := documents(k.comment(j), objects...)
 	if err == nil && len(text) > maxManifest {

@@ -16,12 +16,12 @@ import (
 	"hpcc/job/tunnel"
 )
 
-// podTunnel leads to a port of a pod by "kubectl port-forward", which listens on a port of this
-// machine's loopback interface that the kernel chooses.
-func (s *Submission) podTunnel(ctx context.Context, t *Task, port int) (*tunnel.Tunnel, error) {
-	ctx, cancel := context.WithCancel(s.Within(ctx))
+// forward opens a tunnel to a port of a task's pod by "kubectl port-forward", which listens on a
+// port of this machine's loopback interface that the kernel chooses.
+func (k kubernetes) forward(ctx context.Context, t *Task, port int) (*tunnel.Tunnel, error) {
+	ctx, cancel := context.WithCancel(ctx)
 	w := &podWay{ctx: ctx, pod: t.Native, port: port,
-		words: kubeWords(ctx, s.Target, "port-forward", "--address=127.0.0.1", "pod/"+t.Native, ":"+strconv.Itoa(port))}
+		words: kubeWords(ctx, k.target, "port-forward", "--address=127.0.0.1", "pod/"+t.Native, ":"+strconv.Itoa(port))}
 	var err error
 	if w.now, err = startPodForward(ctx, w.words); err != nil {
 		cancel()
@@ -33,7 +33,7 @@ func (s *Submission) podTunnel(ctx context.Context, t *Task, port int) (*tunnel.
 		cancel()
 		<-ended
 	}
-	return tunnel.ByCarrier(kubeCommand(s.Target), w.carry, ended, end, w.said), nil
+	return tunnel.ByCarrier(kubeCommand(k.target), w.carry, ended, end, w.said), nil
 }
 
 // A podWay is kubectl's way to a port of a pod. kubectl ends it with the first connection that nobody takes

@@ -39,8 +39,7 @@ exit 1
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	s := &Submission{ID: "x", Cluster: Cluster{Target: Kubernetes}, Job: &Job{}}
-	tun, err := s.podTunnel(t.Context(), &Task{Native: "x-0"}, 8000)
+	tun, err := kubernetes{Kubernetes}.forward(t.Context(), &Task{Native: "x-0"}, 8000)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,28 +146,28 @@ var kubeAdvice = []struct{ said, advice string }{
 }
 
 // submit hands the manifest in under the job's id, after the server has looked at all of it.
-func (k kubernetes) submit(ctx context.Context, s *Submission, script string) error {
-	name := Label(s.ID + strings.ReplaceAll(filepath.Ext(script), ".", "-r")) // a rerun's script has its number
-	text, _, err := k.manifest(s.Job, name)
+func (k kubernetes) submit(ctx context.Context, r *request) error {
+	name := Label(r.ID + strings.ReplaceAll(filepath.Ext(r.Script), ".", "-r")) // a rerun's r.Script has its number
+	text, _, err := k.manifest(r.Job, name)
 	if err != nil {
 		return err
 	}
-	if err := s.writeScript(script, text); err != nil {
-		return fmt.Errorf("writing the manifest of job %q: %w", s.Job.Name, err)
+	if err := r.Rewrite(text); err != nil {
+		return fmt.Errorf("writing the manifest of job %q: %w", r.Job.Name, err)
 	}
-	if err := k.namedThere(ctx, s.Job); err != nil {
+	if err := k.namedThere(ctx, r.Job); err != nil {
 		return err
 	}
-	if err := k.dryRun(ctx, s.Job, script); err != nil {
+	if err := k.dryRun(ctx, r.Job, r.Script); err != nil {
 		return err
 	}
-	out, err := k.kube(ctx, "create", "--filename="+script, "--output=name")
+	out, err := k.kube(ctx, "create", "--filename="+r.Script, "--output=name")
 	if err != nil {
 		k.takeBack(ctx, out)
-		return fmt.Errorf("handing job %q to %s: %w", s.Job.Name, k.target.Title(), kubeWordsError(out, err))
+		return fmt.Errorf("handing job %q to %s: %w", r.Job.Name, k.target.Title(), kubeWordsError(out, err))
 	}
-	s.Native = name
-	if s.Job.acrossPods() {
+	r.Native = name
+	if r.Job.acrossPods() {
 		k.tie(ctx, name)
 	}
 	return nil
@@ -260,8 +260,6 @@ func (k kubernetes) estimate(ctx context.Context, j *Job, script string) (*estim
 	return nil, k.dryRun(ctx, j, script)
 }
 
-func (kubernetes) used(context.Context, []string) (map[string]usage, error) { return nil, nil }
-
 // cancel takes the job away, and with it its pods: their records are kept here.
 func (k kubernetes) cancel(ctx context.Context, id string) error {
 	if out, err := k.kube(ctx, "delete", "jobs.batch,services", "--selector="+labelJob+"="+id, "--ignore-not-found", "--wait=false"); err != nil {
@@ -269,9 +267,6 @@ func (k kubernetes) cancel(ctx context.Context, id string) error {
 	}
 	return nil
 }
-
-// beside is nil: a pod has no node on which hpcc could run beside it; see EnterPod.
-func (kubernetes) beside(*Task, bool) func([]string) []string { return nil }
 
 // EnterPod are the words of a command that runs words in the container of a task that runs, nil
 // where the target has no pods; without words a shell.

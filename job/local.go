@@ -83,21 +83,21 @@ func parallel(j *Job) int {
 }
 
 // submit begins the script as a process group of its own that outlives hpcc.
-func (local) submit(_ context.Context, s *Submission, script string) error {
-	log, err := atomicfile.Create(filepath.Join(filepath.Dir(script), "log"), os.O_WRONLY|os.O_APPEND)
+func (local) submit(_ context.Context, r *request) error {
+	log, err := atomicfile.Create(filepath.Join(filepath.Dir(r.Script), "log"), os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(localShell(s.Job), script, s.ID)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Job.Dir, log, log
+	cmd := exec.Command(localShell(r.Job), r.Script, r.ID)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = r.Job.Dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting job %q on this machine: %w", s.Job.Name, err)
+		return fmt.Errorf("starting job %q on this machine: %w", r.Job.Name, err)
 	}
-	s.Native = processID(cmd.Process.Pid)
+	r.Native = processID(cmd.Process.Pid)
 	ended := make(chan struct{})
-	s.ended = ended
+	r.Ended = ended
 	go func() { _ = cmd.Wait(); close(ended) }()
 	return nil
 }

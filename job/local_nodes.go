@@ -79,6 +79,3 @@ func nvidiaGPUs(csv string) (all, free int, kind string) {
 	}
 	return all, free, kind
 }
-
-// estimate is nil: this machine has no dry run.
-func (local) estimate(context.Context, *Job, string) (*estimate, error) { return nil, nil }

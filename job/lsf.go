@@ -140,21 +140,21 @@ func (l lsf) render(j *Job) (string, []string, error) {
 
 // submit hands a script in on standard input: "bsub FILE" would take no notice of
 // its directives.
-func (lsf) submit(ctx context.Context, s *Submission, script string) error {
-	f, err := os.Open(script)
+func (lsf) submit(ctx context.Context, r *request) error {
+	f, err := os.Open(r.Script)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	out, err := feed(ctx, s.Job.Dir, f, []string{"HPCC_SUBMISSION=" + s.ID}, "bsub")
+	out, err := feed(ctx, r.Job.Dir, f, []string{"HPCC_SUBMISSION=" + r.ID}, "bsub")
 	if err != nil {
-		return fmt.Errorf("handing job %q to LSF: %w", s.Job.Name, words(out, err))
+		return fmt.Errorf("handing job %q to LSF: %w", r.Job.Name, words(out, err))
 	}
 	m := lsfAnswer().FindSubmatch(out)
 	if m == nil {
-		return fmt.Errorf("handing job %q to LSF: bsub answered %q, which has no job id; \"bjobs\" shows whether the job is there", s.Job.Name, message.Short(string(out)))
+		return fmt.Errorf("handing job %q to LSF: bsub answered %q, which has no job id; \"bjobs\" shows whether the job is there", r.Job.Name, message.Short(string(out)))
 	}
-	s.Native = string(m[1])
+	r.Native = string(m[1])
 	return nil
 }
 

@@ -221,6 +221,3 @@ func lsfHolds(at map[string]*Node, list string) {
 		}
 	}
 }
-
-// estimate is nil: LSF has no dry run.
-func (lsf) estimate(context.Context, *Job, string) (*estimate, error) { return nil, nil }

@@ -91,15 +91,23 @@ func listNodes(ctx context.Context, t Target, queue string) (*cluster, error) {
 	if to == nil {
 		return nil, fmt.Errorf("target %q: known are %s", t, known())
 	}
-	c, err := to.nodes(ctx, queue)
+	lister, ok := to.(nodeLister)
+	if !ok {
+		return nil, fmt.Errorf("target %s lists no nodes", t)
+	}
+	c, err := lister.nodes(ctx, queue)
 	if err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	c.settle(time.Now())
+	return c, nil
+}
+
+// settle fills in what follows from what was read of the nodes.
+func (c *cluster) settle(now time.Time) {
 	for i := range c.nodes {
 		c.nodes[i].settle(now)
 	}
-	return c, nil
 }
 
 // keep drops the nodes that a queue does not have. Where no queues are told of, all

@@ -313,7 +313,7 @@ func FuzzNodes(f *testing.F) {
 				t.Fatalf("more is free than there is: %+v", n)
 			}
 		}
-		x := needs(&Job{CPUs: 2, Time: time.Hour}, Slurm, 0)
+		x := needs(&Job{CPUs: 2, Time: time.Hour}, 0, slurm{}.adjust)
 		if f := x.fit(c, "", now); f.When == "" {
 			t.Fatal("a job starts neither now nor later nor never")
 		}
@@ -343,7 +343,7 @@ func BenchmarkNodes(b *testing.B) {
 		for i := range c.nodes {
 			c.nodes[i].settle(now)
 		}
-		f := needs(&Job{Nodes: 5000, CPUs: 128, Time: time.Hour}, Slurm, 0).fit(c, "", now)
+		f := needs(&Job{Nodes: 5000, CPUs: 128, Time: time.Hour}, 0, slurm{}.adjust).fit(c, "", now)
 		if f.When != Later || f.Start.IsZero() || len(f.Nodes) != 5000 {
 			b.Fatalf("%s, %v, %d nodes", f.When, f.Start, len(f.Nodes))
 		}

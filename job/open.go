@@ -14,7 +14,7 @@ import (
 // nodes. Words about what is tried go to tell.
 func (s *Submission) OpenTunnel(ctx context.Context, t *Task, port int, program, via string, tell func(string)) (*tunnel.Tunnel, error) {
 	if s.Target.Pods() {
-		return s.podTunnel(ctx, t, port)
+		return kubernetes{s.Target}.forward(s.Within(ctx), t, port)
 	}
 	ways, err := s.ways(t, via, false)
 	if err != nil {

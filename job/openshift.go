@@ -164,27 +164,27 @@ func RenderAround(j *Job, a Around) (string, []string, error) {
 		return "", nil, err
 	}
 	stream, _, _ := strings.Cut(tag, ":")
-	job := *j
+	own := *j
 	notes := j.podNotes(OpenShift)
 	var objects []any
 	if a.Build != nil {
-		b, err := a.Build.objects(&job, stream, tag)
+		b, err := a.Build.objects(&own, stream, tag)
 		if err != nil {
 			return "", nil, err
 		}
 		objects = append(objects, b...)
 		if a.Build.Arch != "" {
-			job.Pod.NodeLabels = append(slices.Clone(j.Pod.NodeLabels), archLabel+"="+a.Build.Arch)
+			own.Pod.NodeLabels = append(slices.Clone(j.Pod.NodeLabels), archLabel+"="+a.Build.Arch)
 		}
-		job.Pod.Image = tag // which the stream looks up
+		own.Pod.Image = tag // which the stream looks up
 		if a.Build.Git == "" {
 			notes = append(notes, fmt.Sprintf("\"oc start-build %s --from-dir=. --follow\" sends this directory, and builds", stream))
 		}
 	}
 	if a.Deploy {
-		objects = append(objects, job.deployment(a, tag))
+		objects = append(objects, own.deployment(a, tag))
 	} else {
-		objects = append(objects, k.job(&job, Label(j.Name)))
+		objects = append(objects, k.job(&own, Label(j.Name)))
 	}
 	text, err := documents(k.comment(j), objects...)
 	return text, notes, err

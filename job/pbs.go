@@ -118,19 +118,22 @@ func (p pbs) render(j *Job) (string, []string, error) {
 	return t.String(), nil, nil
 }
 
+// cutsTime: PBS honours min_walltime.
+func (pbs) cutsTime() {}
+
 // submit hands a script in. Scripts have no arguments here: the job's id comes
 // by a variable.
-func (pbs) submit(ctx context.Context, s *Submission, script string) error {
-	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + s.ID}, s.Job.ExportedNames()...), ",") // it overrules the script's own -v
-	out, err := call(ctx, s.Job.Dir, "qsub", "-v", variables, script)
+func (pbs) submit(ctx context.Context, r *request) error {
+	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + r.ID}, r.Job.ExportedNames()...), ",") // it overrules the r.Script's own -v
+	out, err := call(ctx, r.Job.Dir, "qsub", "-v", variables, r.Script)
 	if err != nil {
-		return fmt.Errorf("handing job %q to PBS: %w", s.Job.Name, words(out, err))
+		return fmt.Errorf("handing job %q to PBS: %w", r.Job.Name, words(out, err))
 	}
 	id := strings.TrimSpace(string(out))
 	if number, _, ok := strings.Cut(id, "."); !ok || strings.Trim(strings.TrimSuffix(number, "[]"), "0123456789") != "" {
-		return fmt.Errorf("handing job %q to PBS: qsub answered %q, which is no job id; \"qstat\" shows whether the job is there", s.Job.Name, message.Short(id))
+		return fmt.Errorf("handing job %q to PBS: qsub answered %q, which is no job id; \"qstat\" shows whether the job is there", r.Job.Name, message.Short(id))
 	}
-	s.Native = id
+	r.Native = id
 	return nil
 }
 

@@ -20,7 +20,7 @@ func (pbs) history(ctx context.Context, from time.Time) (*history, error) {
 	if err != nil {
 		return nil, &noHistory{"PBS keeps no history: " + words(out, err).Error()}
 	}
-	h := &history{by: "qstat -x"}
+	h := &history{by: "qstat -x", current: true}
 	if h.stays, err = pbsStays(bytes.NewReader(out), from); err != nil {
 		return nil, err
 	}

@@ -171,6 +171,3 @@ func pbsParts(where string) map[string]hold {
 	delete(parts, "")
 	return parts
 }
-
-// estimate is nil: PBS has no dry run.
-func (pbs) estimate(context.Context, *Job, string) (*estimate, error) { return nil, nil }

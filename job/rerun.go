@@ -200,7 +200,7 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 		back = append(back, (&Task{Index: k}).retire(home))
 	}
 	again := &Submission{ID: s.ID, Cluster: s.Cluster, Job: &part, Scripts: s.Scripts}
-	if err := schedulers[s.Target].submit(s.Within(ctx), again, file); err != nil {
+	if err := again.submit(ctx, &part, file); err != nil {
 		for _, undo := range back {
 			undo()
 		}

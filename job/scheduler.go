@@ -15,43 +15,87 @@ import (
 	"hpcc/store/wait"
 )
 
-// A scheduler takes the jobs of one target. Each target's file has its own.
+// A scheduler submits jobs to one batch system and reports on them. Each batch
+// system has its own package; optional abilities are separate interfaces.
 type scheduler interface {
-	// render writes the script of a job that was checked.
-	render(j *Job) (script string, notes []string, err error)
-	// here says whether this is the scheduler of this machine, and answers. Several
-	// come with commands of one name: it is asked.
+	// here reports whether this is the batch system of this host. Several products
+	// share command names, so it asks the server.
 	here(ctx context.Context) bool
-	// submit hands the script in and fills in the native id. What the scheduler
-	// would take and never run is refused before, in its own words.
-	submit(ctx context.Context, s *Submission, script string) error
-	// ask tells, in one call for all of them, how jobs stand, by native id.
+
+	// render returns the script of a checked job, and notes on settings that the
+	// batch system ignores. A setting that would change the meaning of the job is an
+	// error.
+	render(j *Job) (script string, notes []string, err error)
+
+	// submit submits the script and fills in the native ID. It refuses a script that
+	// the batch system would accept but never start.
+	submit(ctx context.Context, r *request) error
+
+	// ask returns the queue state of jobs, by native ID, with one request. Jobs that
+	// the batch system no longer knows are missing from the result.
 	ask(ctx context.Context, ids []string) (map[string]standing, error)
-	// nodes tells what the nodes have and what of it is free; of queue alone, when
-	// one is given and that makes a difference.
-	nodes(ctx context.Context, queue string) (*cluster, error)
-	// estimate has the scheduler say, where it can, when and where it would start
-	// the job of a script; nil where it cannot. An error is its refusal.
-	estimate(ctx context.Context, j *Job, script string) (*estimate, error)
-	// used tells what jobs used, by native id, as far as the scheduler counts.
-	used(ctx context.Context, ids []string) (map[string]usage, error)
-	// history tells who had what of the cluster since from, as far as this user is told; a
-	// noHistory where nobody keeps one.
-	history(ctx context.Context, from time.Time) (*history, error)
-	// cancel ends a job's tasks, those that wait and those that run.
+
+	// cancel ends all tasks of a job, running or queued.
 	cancel(ctx context.Context, id string) error
-	// beside makes of the words of a command those of one that runs it on the node of
-	// a task that runs, with the caller's streams; nil where the scheduler cannot.
-	beside(t *Task, terminal bool) func(words []string) []string
 }
 
-// A standing is what a scheduler says of a job; the zero value is one that it
-// does not know, or that has ended.
+// A nodeLister knows what the nodes have and what of it is free. queue selects the
+// nodes of one queue where queues share the slots of a node.
+type nodeLister interface {
+	nodes(ctx context.Context, queue string) (*cluster, error)
+}
+
+// An estimator predicts when and where the job of a script would start. The error is
+// the batch system's refusal; a nil estimate means that it makes no prediction.
+type estimator interface {
+	estimate(ctx context.Context, j *Job, script string) (*estimate, error)
+}
+
+// A usageCounter counts what jobs used, by native ID.
+type usageCounter interface {
+	used(ctx context.Context, ids []string) (map[string]usage, error)
+}
+
+// A historian knows which jobs ran since a time, as far as this user may see them. It
+// returns a noHistory error if nobody keeps accounts.
+type historian interface {
+	history(ctx context.Context, from time.Time) (*history, error)
+}
+
+// An execer runs commands on the node of a running task. hpcc attach and hpcc forward
+// need it. slow reports that the command may have to wait for a free slot.
+type execer interface {
+	execOn(t *Task, terminal bool) (wrap func(argv []string) []string, slow bool)
+}
+
+// A needAdjuster counts the needs of a job as the batch system does.
+type needAdjuster interface {
+	adjust(x *need, j *Job)
+}
+
+// A timeCutter may shorten the time limit of a job to Job.TimeMin by itself.
+type timeCutter interface {
+	cutsTime()
+}
+
+// A request is a job to submit.
+type request struct {
+	ID      string // of hpcc
+	Job     *Job
+	Script  string                  // path
+	Rewrite func(text string) error // replaces the content of Script
+
+	Native string          // the batch system's ID, set by submit
+	Ended  <-chan struct{} // set by submit for a job that is a child of this process
+}
+
+// A standing is the batch system's view of a job. The zero value is a job that it does
+// not know or that has ended.
 type standing struct {
-	running, waiting int       // tasks
-	reason           string    // why they wait, in the scheduler's word
-	alive            bool      // it goes on; which tasks run is not known
-	tasks            []attempt // where the target keeps the records, and not the tasks
+	running, waiting int       // number of tasks
+	reason           string    // why tasks wait, in the batch system's words
+	alive            bool      // the job goes on, and which tasks run is unknown
+	tasks            []attempt // records of the tasks, if the batch system keeps them
 }
 
 func (s standing) gone() bool { return !s.alive && s.running+s.waiting == 0 }

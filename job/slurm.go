@@ -146,21 +146,21 @@ func directive(o string) string {
 // its comment, so that a submission whose answer was lost can be found again.
 // sbatch is asked first whether it would take the job: some requests it
 // accepts, and never runs.
-func (slurm) submit(ctx context.Context, s *Submission, script string) error {
-	_, err := slurmTest(ctx, s.Job, script, s.ID)
-	if err != nil && !(strings.Contains(err.Error(), slurmNoNodes) && waits(ctx, s.Job, Slurm)) {
+func (s slurm) submit(ctx context.Context, r *request) error {
+	_, err := slurmTest(ctx, r.Job, r.Script, r.ID)
+	if err != nil && !(strings.Contains(err.Error(), slurmNoNodes) && s.startsLater(ctx, r.Job)) {
 		return err
 	}
-	args := []string{"--parsable", "--comment=hpcc:" + s.ID, script, s.ID}
-	out, err := call(ctx, s.Job.Dir, "sbatch", args...)
+	args := []string{"--parsable", "--comment=hpcc:" + r.ID, r.Script, r.ID}
+	out, err := call(ctx, r.Job.Dir, "sbatch", args...)
 	if err != nil {
-		return fmt.Errorf("handing job %q to Slurm: %w", s.Job.Name, slurmWords(out, err))
+		return fmt.Errorf("handing job %q to Slurm: %w", r.Job.Name, slurmWords(out, err))
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";")
 	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
-		return fmt.Errorf("handing job %q to Slurm: sbatch answered %q, which is no job id; \"squeue --me\" shows whether the job is there", s.Job.Name, message.Short(id))
+		return fmt.Errorf("handing job %q to Slurm: sbatch answered %q, which is no job id; \"squeue --me\" shows whether the job is there", r.Job.Name, message.Short(id))
 	}
-	s.Native = id
+	r.Native = id
 	return nil
 }
 
@@ -189,6 +189,9 @@ func slurmTest(ctx context.Context, j *Job, script, id string) (string, error) {
 
 func (slurm) estimate(ctx context.Context, j *Job, script string) (*estimate, error) {
 	said, err := slurmTest(ctx, j, script, "fits")
+	if err != nil && strings.Contains(err.Error(), slurmNoNodes) {
+		err = &busyError{err}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -210,6 +213,14 @@ func slurmStart(said string, now time.Time) *estimate {
 	}
 	return e
 }
+
+// adjust rounds the time limit up to whole minutes, as Slurm does.
+func (slurm) adjust(x *need, _ *Job) {
+	x.limit = (x.limit + time.Minute - 1).Truncate(time.Minute)
+}
+
+// cutsTime: Slurm honours --time-min.
+func (slurm) cutsTime() {}
 
 // slurmSoon is how late a start may be that is one at once.
 const slurmSoon = 5 * time.Second

@@ -18,7 +18,7 @@ func (slurm) history(ctx context.Context, from time.Time) (*history, error) {
 	if len(out) > maxListing {
 		return nil, errors.New("reading Slurm's accounting: it has more jobs than hpcc reads; ask for less with --since")
 	}
-	return &history{stays: slurmStays(string(out)), by: "sacct"}, nil
+	return &history{stays: slurmStays(string(out)), by: "sacct", current: true}, nil
 }
 
 // slurmStays reads lines of sacct: 37_0|alice|START|END|COMPLETED|cpu=1,mem=256M,node=1.

@@ -19,6 +19,14 @@ type Artifact struct {
 	Path string `json:"path"` // absolute, in the pods
 }
 
+// A Workflow is one that somebody wrote for Argo, or that a template of the server makes.
+type Workflow struct {
+	File     string   `json:"file,omitempty"`     // as it was named
+	Template string   `json:"template,omitempty"` // in the place of a file
+	Manifest string   `json:"-"`                  // to submit; "" of a job that was read from its record
+	Notes    []string `json:"-"`
+}
+
 // ParseArtifact reads NAME:PATH, or STEP/NAME:PATH.
 func ParseArtifact(s string) (Artifact, error) {
 	name, at, ok := strings.Cut(s, ":")

@@ -31,20 +31,20 @@ type Submission struct {
 	Job       *Job      `json:"job"`
 	Cancelled time.Time `json:"cancelled,omitzero"` // when it was told to end
 	Reruns    []Rerun   `json:"reruns,omitempty"`
-	Scripts   Sums      `json:"scripts,omitempty"` // of the files that were handed in
+	Scripts   digests   `json:"scripts,omitempty"` // of the files that were handed in
 	Over      bool      `json:"over,omitempty"`    // of a workflow whose steps somebody else wrote: none will be added
 
 	ended <-chan struct{} // of a job that is a child of this process
 }
 
-// Sums are the SHA-256 digests, in hexadecimal, of files of a job's directory by
+// digests are the SHA-256 digests, in hexadecimal, of files of a job's directory by
 // name.
-type Sums map[string]string
+type digests map[string]string
 
 // writeScript writes a script or manifest of the job, and notes its digest.
 func (s *Submission) writeScript(file, text string) error {
 	if s.Scripts == nil {
-		s.Scripts = Sums{}
+		s.Scripts = digests{}
 	}
 	sum := sha256.Sum256([]byte(text))
 	s.Scripts[filepath.Base(file)] = hex.EncodeToString(sum[:])
@@ -170,13 +170,23 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 	if err := s.write(home); err != nil {
 		return err
 	}
-	if err := schedulers[s.Target].submit(s.Within(ctx), s, script); err != nil {
+	if err := s.submit(ctx, s.Job, script); err != nil {
 		return err
 	}
 	if err := s.write(home); err != nil || !wait {
 		return err
 	}
 	return s.await(ctx, home)
+}
+
+// submit submits the script of j, which is the job or the tasks of it that run again.
+func (s *Submission) submit(ctx context.Context, j *Job, script string) error {
+	r := &request{ID: s.ID, Job: j, Script: script, Rewrite: func(text string) error { return s.writeScript(script, text) }}
+	if err := schedulers[s.Target].submit(s.Within(ctx), r); err != nil {
+		return err
+	}
+	s.Native, s.ended = r.Native, r.Ended
+	return nil
 }
 
 func (s *Submission) write(home string) error {

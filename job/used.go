@@ -61,7 +61,11 @@ func Uses(ctx context.Context, dir string, ids []string) (list []*Use, warnings 
 		if err != nil {
 			continue
 		}
-		if counted[key], err = to.used(clusters[key].Within(ctx), natives[key]); err != nil {
+		counter, ok := to.(usageCounter)
+		if !ok {
+			continue
+		}
+		if counted[key], err = counter.used(clusters[key].Within(ctx), natives[key]); err != nil {
 			warnings = append(warnings, err.Error())
 		}
 	}
@@ -228,12 +232,6 @@ func slurmCPU(s string) time.Duration {
 	}
 	return min(time.Duration(quantity.Count(days))*24*time.Hour, quantity.MaxTime) + d + time.Duration(quantity.Count((part + "000")[:3]))*time.Millisecond
 }
-
-// used is nothing: what jobs that have ended used stands in the records, and
-// Grid Engine's own word is one call for each job.
-func (gridEngine) used(context.Context, []string) (map[string]usage, error) { return nil, nil }
-
-func (local) used(context.Context, []string) (map[string]usage, error) { return nil, nil }
 
 // used asks for the jobs of this user, those that have ended, too, where PBS keeps them.
 func (pbs) used(ctx context.Context, ids []string) (map[string]usage, error) {

@@ -59,7 +59,7 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*Util
 	if err != nil {
 		return nil, err
 	}
-	h, err := target.history(ctx, from)
+	h, err := historyOf(ctx, target, from)
 	u := &Utilisation{From: from, To: now, Step: stepOf(now.Sub(from)), Notes: c.notes}
 	switch none := (*noHistory)(nil); {
 	case errors.As(err, &none):
@@ -70,7 +70,7 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*Util
 		}
 	case err != nil:
 		return nil, err
-	case to.Target != Slurm && to.Target != PBS: // whose accounting has what runs
+	case !h.current:
 		h.stays = append(h.stays, c.running(now)...)
 	}
 	if h.begins.After(from) && h.begins.Before(now) {
@@ -81,6 +81,14 @@ func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*Util
 	u.fill(h.stays)
 	u.Holes = holes(c, now)
 	return u, nil
+}
+
+// historyOf asks a target for its history.
+func historyOf(ctx context.Context, target scheduler, from time.Time) (*history, error) {
+	if t, ok := target.(historian); ok {
+		return t.history(ctx, from)
+	}
+	return nil, &noHistory{"it keeps no account of jobs"}
 }
 
 // capacity sums up what the nodes have, and what of it is given out.

@@ -36,15 +36,16 @@ func (s *Submission) ways(t *Task, via string, terminal bool) ([]way, error) {
 		}
 	}
 	ssh := way{waySSH, func(words []string) []string { return sshWords(t.Host, terminal, words) }}
-	if to := schedulers[s.Target]; to != nil {
-		if beside := to.beside(t, terminal); beside != nil {
-			list = append(list, way{string(s.Target), beside})
+	if to, ok := schedulers[s.Target].(execer); ok {
+		wrap, slow := to.execOn(t, terminal)
+		own := way{string(s.Target), wrap}
+		if slow {
+			list = append(list, ssh, own)
+		} else {
+			list = append(list, own, ssh)
 		}
-	}
-	// Grid Engine takes a slot for it, which may be long in coming.
-	if list = append(list, ssh); s.Target == GridEngine {
-		n := len(list)
-		list[n-1], list[n-2] = list[n-2], list[n-1]
+	} else {
+		list = append(list, ssh)
 	}
 	if via == "" {
 		return list, nil
@@ -94,33 +95,27 @@ func sshAllowed(ctx context.Context, host string) bool {
 	return err == nil
 }
 
-// beside runs a command as a step of the task's job, on its node, on resources
+// execOn runs a command as a step of the task's job, on its node and on resources
 // that the job's other steps use. Without --unbuffered srun would keep back what
 // has no end of a line; with it, and with no terminal, bytes arrive as they are.
-func (slurm) beside(t *Task, terminal bool) func([]string) []string {
+func (slurm) execOn(t *Task, terminal bool) (wrap func([]string) []string, slow bool) {
 	w := []string{"srun", "--jobid=" + t.Native, "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--nodelist=" + t.Host}
 	if terminal {
 		w = append(w, "--pty")
 	} else {
 		w = append(w, "--unbuffered")
 	}
-	return func(words []string) []string { return slices.Concat(w, words) }
+	return func(argv []string) []string { return slices.Concat(w, argv) }, false
 }
 
-// beside runs a command as a small job of its own on the task's node: "qrsh
-// -inherit" is for the job itself alone.
-func (gridEngine) beside(t *Task, terminal bool) func([]string) []string {
+// execOn runs a command as a small job of its own on the task's node: "qrsh
+// -inherit" is for the job itself alone. It takes a slot, which may be long in coming.
+func (gridEngine) execOn(t *Task, terminal bool) (wrap func([]string) []string, slow bool) {
 	pty := "no"
 	if terminal {
 		pty = "yes"
 	}
-	return func(words []string) []string {
-		return []string{"qrsh", "-now", "no", "-pty", pty, "-N", "hpcc-beside", "-q", "*@" + t.Host, "exec " + shellword.Join(words)}
-	}
+	return func(argv []string) []string {
+		return []string{"qrsh", "-now", "no", "-pty", pty, "-N", "hpcc-beside", "-q", "*@" + t.Host, "exec " + shellword.Join(argv)}
+	}, true
 }
-
-// The others have commands for that only within a job (blaunch, pbs_tmrsh), or none.
-
-func (lsf) beside(*Task, bool) func([]string) []string   { return nil }
-func (pbs) beside(*Task, bool) func([]string) []string   { return nil }
-func (local) beside(*Task, bool) func([]string) []string { return nil }

@@ -14,13 +14,13 @@ import (
 	"hpcc/job/message"
 )
 
-// A Workflow is one of Argo that somebody wrote, or the name of a template that the server
-// has, with its parameters filled in.
-type Workflow struct {
-	File     string   `json:"file,omitempty"`     // as it was named
-	Template string   `json:"template,omitempty"` // in the place of a file
-	Name     string   `json:"-"`                  // of the file; "" where the server finds one
-	Notes    []string `json:"-"`
+// A WorkflowFile is a workflow that somebody wrote, or the name of a template of the
+// server, with its parameters filled in.
+type WorkflowFile struct {
+	File     string // as it was named
+	Template string // in the place of a file
+	Name     string // of the file; "" where the server finds one
+	Notes    []string
 
 	root       *item
 	parameters []workflowParameter
@@ -38,12 +38,12 @@ type workflowParameter struct {
 // ReadWorkflow reads a file with a workflow: a Workflow, or a WorkflowTemplate or CronWorkflow
 // whose workflow is to be run once. Unknown fields, and names that refer to nothing, are refused;
 // what was meant for a server alone is taken out, and noted.
-func ReadWorkflow(file string, text []byte) (*Workflow, error) {
+func ReadWorkflow(file string, text []byte) (*WorkflowFile, error) {
 	list, err := readManifests(file, text)
 	if err != nil {
 		return nil, err
 	}
-	w := &Workflow{File: file}
+	w := &WorkflowFile{File: file}
 	var chosen *manifestDocument
 	for _, kind := range []string{"Workflow", "WorkflowTemplate", "CronWorkflow"} {
 		var of []*manifestDocument
@@ -78,7 +78,7 @@ func ReadWorkflow(file string, text []byte) (*Workflow, error) {
 var serverMade = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "ownerReferences"}
 
 // take makes what is handed in of a document.
-func (w *Workflow) take(m *manifestDocument) {
+func (w *WorkflowFile) take(m *manifestDocument) {
 	meta := m.root.at("metadata")
 	if meta == nil || meta.shape != yaml.MappingNode {
 		meta = &item{line: m.root.line, path: "metadata", shape: yaml.MappingNode}
@@ -134,7 +134,7 @@ func (w *Workflow) take(m *manifestDocument) {
 
 // Parameters fills in parameters, of which each has to be one of the workflow's and to fit
 // what the file says of it. All of them have to have a value in the end.
-func (w *Workflow) Parameters(given map[string]string) error {
+func (w *WorkflowFile) Parameters(given map[string]string) error {
 	var known []string
 	for _, p := range w.parameters {
 		known = append(known, p.name)
@@ -171,7 +171,7 @@ func (w *Workflow) Parameters(given map[string]string) error {
 }
 
 // what names the workflow for people.
-func (w *Workflow) what() string {
+func (w *WorkflowFile) what() string {
 	if w.Template != "" {
 		return "template " + w.Template
 	}
@@ -234,7 +234,7 @@ func ParseParameters(object string, list []string) (map[string]string, error) {
 }
 
 // JobName is what hpcc calls the job of a workflow.
-func (w *Workflow) JobName() string {
+func (w *WorkflowFile) JobName() string {
 	name := w.Template
 	if name == "" {
 		name = strings.TrimSuffix(w.root.text("metadata", "generateName"), "-")
@@ -248,11 +248,17 @@ func (w *Workflow) JobName() string {
 	return CleanName(name)
 }
 
+// Record returns the workflow for a job; later changes of w do not count.
+func (w *WorkflowFile) Record() (*Workflow, error) {
+	text, err := yamlOf(w.root)
+	return &Workflow{File: w.File, Template: w.Template, Manifest: text, Notes: w.Notes}, err
+}
+
 // Namespace is the one that the file names; "" mostly.
-func (w *Workflow) Namespace() string { return w.root.text("metadata", "namespace") }
+func (w *WorkflowFile) Namespace() string { return w.root.text("metadata", "namespace") }
 
 // Ports are those that programs of the workflow listen on, by name.
-func (w *Workflow) Ports() (list []Port) {
+func (w *WorkflowFile) Ports() (list []Port) {
 	for _, t := range w.root.items("spec", "templates") {
 		for _, p := range slices.Concat(t.items("container", "ports"), t.items("script", "ports")) {
 			o, err := ParsePort(p.text("name") + "=" + p.text("containerPort"))

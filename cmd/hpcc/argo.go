@@ -109,7 +109,11 @@ func readWorkflow(c *cli.Context) (*job.Job, *destination, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	j := &job.Job{Name: cmp.Or(c.String("name"), w.JobName()), Workflow: w, Output: c.String("output"), Pod: job.Pod{Ports: w.Ports()}}
+	record, err := w.Record()
+	if err != nil {
+		return nil, nil, err
+	}
+	j := &job.Job{Name: cmp.Or(c.String("name"), w.JobName()), Workflow: record, Output: c.String("output"), Pod: job.Pod{Ports: w.Ports()}}
 	if j.Dir, err = filepath.Abs(cmp.Or(c.String("chdir"), to.site.Dir)); err != nil {
 		return nil, nil, err
 	}
@@ -117,7 +121,7 @@ func readWorkflow(c *cli.Context) (*job.Job, *destination, error) {
 }
 
 // openWorkflow reads the workflow and fills in its parameters.
-func openWorkflow(c *cli.Context, to *destination) (*job.Workflow, error) {
+func openWorkflow(c *cli.Context, to *destination) (*job.WorkflowFile, error) {
 	object := c.String("params")
 	if object != "" && !strings.HasPrefix(strings.TrimSpace(object), "{") {
 		b, err := readBounded(object)
@@ -130,7 +134,7 @@ func openWorkflow(c *cli.Context, to *destination) (*job.Workflow, error) {
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	var w *job.Workflow
+	var w *job.WorkflowFile
 	file := c.String("workflow")
 	if name, ok := strings.CutPrefix(file, "template/"); ok {
 		w, err = job.ServerTemplate(to.Within(c.Context), name)
