@@ -43,14 +43,14 @@ func (b *Beside) Write(dir string) error {
 	return nil
 }
 
-// readBeside is nil where no such program was begun.
-func readBeside(dir, name string) (*Beside, error) {
+// ReadBeside is nil where no such program was begun.
+func ReadBeside(dir, name string) (*Beside, error) {
 	b := &Beside{}
-	err := readJSON(besideFile(dir, name), b)
+	err := ReadJSON(besideFile(dir, name), b)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err == nil && (b.Port < 1 || b.Port > maxPort) {
+	if err == nil && (b.Port < 1 || b.Port > MaxPort) {
 		err = fmt.Errorf("reading %q: %d is no port", besideFile(dir, name), b.Port)
 	}
 	return b, err
@@ -105,7 +105,7 @@ func ParseBeside(line string) (index int, name string, words []string, err error
 	if err == nil {
 		index, err = strconv.Atoi(list[0].Text)
 	}
-	if err == nil && !nameText().MatchString(list[1].Text) {
+	if err == nil && !NameText().MatchString(list[1].Text) {
 		err = errors.New("its name is none")
 	}
 	if err != nil {
@@ -124,4 +124,16 @@ func FillPort(words []string, port int) []string {
 		out[i] = strings.ReplaceAll(w, portPlaceholder, strconv.Itoa(port))
 	}
 	return out
+}
+
+const MaxPort = 1<<16 - 1
+
+// Services are the programs that can be named in the place of a port, with their usual one.
+var services = map[string]int{Tensorboard: 6006, "jupyter": 8888}
+
+// UsualPort is the port that a service takes where nobody says another; false
+// where no service is called so.
+func UsualPort(name string) (int, bool) {
+	p, ok := services[name]
+	return p, ok
 }

@@ -17,6 +17,7 @@ package job
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -102,8 +103,8 @@ const Placeholder = "{task}"
 // Count is the number of tasks.
 func (j *Job) Count() int { return max(1, j.Array.Count()) }
 
-// whole is what tasks find as HPCC_TASK_COUNT.
-func (j *Job) whole() int { return max(j.Count(), j.Whole) }
+// FullCount is what tasks find as HPCC_TASK_COUNT.
+func (j *Job) FullCount() int { return max(j.Count(), j.Whole) }
 
 // OutputPattern is the file pattern for the program's words.
 func (j *Job) OutputPattern() string {
@@ -116,15 +117,15 @@ func (j *Job) OutputPattern() string {
 	return "{name}-{job}.out"
 }
 
-// several says whether the job asks for room for more than one process.
-func (j *Job) several() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
+// AsksForProcesses says whether the job asks for room for more than one process.
+func (j *Job) AsksForProcesses() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
 
-// multi says whether the target has to start several processes. A script does
+// StartsProcesses says whether the target has to start several processes. A script does
 // that itself, and so does Ray.
-func (j *Job) multi() bool { return j.several() && j.Script == nil && !j.Ray }
+func (j *Job) StartsProcesses() bool { return j.AsksForProcesses() && j.Script == nil && !j.Ray }
 
-// words are the command that runs one process of the job.
-func (j *Job) words() []string {
+// Argv are the command that runs one process of the job.
+func (j *Job) Argv() []string {
 	switch {
 	case j.Script != nil:
 		return append([]string{"bash", "-s", "--"}, j.Script.Args...)
@@ -141,10 +142,10 @@ func (j *Job) inImage() []string {
 	given := func(flag string) bool {
 		return slices.ContainsFunc(j.Run, func(r string) bool { return r == flag || strings.HasPrefix(r, flag+"=") })
 	}
-	if j.multi() && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
+	if j.StartsProcesses() && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
 		w = append(w, "--join")
 	}
-	if j.multi() && !given("--mpi") {
+	if j.StartsProcesses() && !given("--mpi") {
 		w = append(w, "--mpi=pmix")
 	}
 	return append(append(w, j.Run...), j.Image, "--")
@@ -159,16 +160,16 @@ func (j *Job) RunPrefix() []string {
 var (
 	// Letters, digits and a few signs: what every scheduler takes in a name.
 	// Slurm breaks off jobs whose name has a slash when %x is in a file name.
-	nameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`) })
+	NameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`) })
 	EnvName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 	// Queues, accounts, ids and addresses: no blanks, nothing that ends a directive.
 	WordText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
 )
 
-// check refuses what no target could run.
-func (j *Job) check() error {
+// Check refuses what no target could run.
+func (j *Job) Check() error {
 	switch {
-	case !nameText().MatchString(j.Name):
+	case !NameText().MatchString(j.Name):
 		return fmt.Errorf("job name %q: a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long", j.Name)
 	case j.Image == "" && j.Script == nil && !j.OnHost && len(j.Steps) == 0 && j.Workflow == nil:
 		return errors.New("the job has no image")
@@ -308,4 +309,34 @@ func SignalName(s string) (string, error) {
 		return s, nil
 	}
 	return "", fmt.Errorf("%q is no signal that hpcc knows", message.Short(s))
+}
+
+// Prepare makes what the job needs on the host before it starts: a missing
+// output directory ends a Slurm job with the code 0:53 and no other trace.
+func (j *Job) Prepare() error {
+	fi, err := os.Stat(j.Dir)
+	if err != nil || !fi.IsDir() {
+		return fmt.Errorf("directory %q of the job: not there", j.Dir)
+	}
+	for _, p := range []string{j.OutputPattern(), j.Error} {
+		d := filepath.Dir(p)
+		if p == "" || d == "." {
+			continue
+		}
+		if strings.ContainsAny(d, "{%") {
+			return fmt.Errorf("output file %q: only its last part may have a pattern, since its directory must be there before the job starts", p)
+		}
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(j.Dir, d)
+		}
+		if err := os.MkdirAll(d, 0o777); err != nil {
+			return fmt.Errorf("making the directory of output file %q: %w", p, err)
+		}
+	}
+	for _, s := range j.Steps {
+		if err := s.Prepare(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -64,14 +64,14 @@ type Secret struct {
 var (
 	// A label of the DNS (RFC 1123), and a name of several (core/v1: names of claims and secrets).
 	dnsLabel = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
-	dnsName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`) })
+	DnsName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`) })
 	// A name of a port (RFC 6335): a letter somewhere, no two hyphens together.
 	portName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$`) })
 	// A key or value of a label.
 	labelKey = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 	})
-	labelValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`) })
+	LabelValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`) })
 )
 
 // ParseVolume reads CLAIM:PATH[:ro], or scratch:PATH for an empty directory.
@@ -83,7 +83,7 @@ func ParseVolume(s string) (Volume, error) {
 		return Volume{}, fmt.Errorf("%q: not of the form CLAIM:PATH", message.Short(s))
 	case strings.HasPrefix(claim, "/"):
 		return Volume{}, fmt.Errorf("%q: pods do not see directories of the host; name a persistent volume claim (\"kubectl get pvc\" lists them)", message.Short(s))
-	case !dnsName().MatchString(claim):
+	case !DnsName().MatchString(claim):
 		return Volume{}, fmt.Errorf("%q is no name of a persistent volume claim: small letters, digits, hyphens and dots make one", message.Short(claim))
 	case !inPod(at) || path.Clean(at) == "/":
 		return Volume{}, fmt.Errorf("%q: %q is no absolute path in the pod, or is all of it", message.Short(s), message.Short(at))
@@ -115,7 +115,7 @@ func ParsePort(s string) (Port, error) {
 // ParseSecret reads NAME or NAME:PATH.
 func ParseSecret(s string) (Secret, error) {
 	name, at, files := strings.Cut(s, ":")
-	if !dnsName().MatchString(name) {
+	if !DnsName().MatchString(name) {
 		return Secret{}, fmt.Errorf("%q is no name of a secret: small letters, digits, hyphens and dots make one", message.Short(name))
 	}
 	if files && (!inPod(at) || path.Clean(at) == "/") {
@@ -147,12 +147,12 @@ func (p *Pod) check() error {
 		names[o.Name] = true
 	}
 	for _, l := range p.NodeLabels {
-		if k, v, ok := strings.Cut(l, "="); !ok || !labelKey().MatchString(k) || !labelValue().MatchString(v) {
+		if k, v, ok := strings.Cut(l, "="); !ok || !labelKey().MatchString(k) || !LabelValue().MatchString(v) {
 			return fmt.Errorf("label %q of nodes: not of the form KEY=VALUE", message.Short(l))
 		}
 	}
 	for what, s := range map[string]string{"pull secret": p.PullSecret, "service account": p.ServiceAccount} {
-		if s != "" && !dnsName().MatchString(s) {
+		if s != "" && !DnsName().MatchString(s) {
 			return fmt.Errorf("%s %q: small letters, digits, hyphens and dots make a name", what, message.Short(s))
 		}
 	}
@@ -189,4 +189,58 @@ func Label(name string) string {
 		s = "j" + s
 	}
 	return s
+}
+
+// AcrossPods says whether the pods of a job are its nodes, which know of each other.
+func (j *Job) AcrossPods() bool { return j.Nodes > 1 || j.Ray }
+
+// PortOf is the number of a port that the job has a name for; 0 where it has none.
+func (j *Job) PortOf(name string) int {
+	for _, p := range j.Pod.Ports {
+		if p.Name == name {
+			return p.Number
+		}
+	}
+	return 0
+}
+
+const LabelGPU = "nvidia.com/gpu.product" // NVIDIA's GPU feature discovery
+
+// OrdinaryUser runs what would run as root, where nothing else is said.
+const OrdinaryUser = 1000
+
+// Pods says whether a target runs the image itself, in pods.
+func (t Target) Pods() bool { return t == Kubernetes || t == OpenShift || t == Argo }
+
+// Measured says whether the program of a pod is measured: what a person runs at a terminal
+// leaves no pod that could tell.
+func (j *Job) Measured() bool { return j.Measure && !j.Interactive }
+
+// Entrypoint stands before the words of the program.
+func (j *Job) Entrypoint() []string {
+	if j.Measured() {
+		return j.Pod.Measurer.Words
+	}
+	return j.Pod.Entrypoint
+}
+
+// Expandable writes text so that Kubernetes, which puts variables in the place of
+// $(NAME) and $ in that of $$, leaves it as it is.
+func Expandable(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		b.WriteByte(s[i])
+		if s[i] == '$' && i+1 < len(s) && (s[i+1] == '$' || s[i+1] == '(') {
+			b.WriteByte('$')
+		}
+	}
+	return b.String()
+}
+
+func ExpandAll(words []string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = Expandable(w)
+	}
+	return out
 }

@@ -27,34 +27,34 @@ type Script struct {
 // a script that stands in it. sbatch takes those of PBS and LSF for its own.
 var hidden = map[Target][]string{Slurm: {"#PBS", "#BSUB"}, LSF: {"#BSUB"}, GridEngine: {"#$"}}
 
-// render writes the script for a bash that reads it from standard input: what
+// Render writes the script for a bash that reads it from standard input: what
 // its scheduler would have set, then the script itself, byte for byte, on
 // descriptor 3, for the interpreter that it names. Nothing that the script runs reads it
 // away, and lines of its errors are those of the file.
-func (s *Script) render(j *Job, to Target) string {
-	t := &text{}
-	t.WriteString(s.prelude(j, to))
+func (s *Script) Render(j *Job, to Target) string {
+	t := &Writer{}
+	t.WriteString(s.Prelude(j, to))
 	if s.Start != "" && s.Start != j.Dir && !to.Pods() {
-		t.line("cd %s || exit 97 # where %s starts jobs", shellword.Quote(s.Start), s.From.Title())
+		t.Line("cd %s || exit 97 # where %s starts jobs", shellword.Quote(s.Start), s.From.Title())
 	}
 	end := shellword.Delimiter("HPCC_SCRIPT", s.Body)
 	if slices.ContainsFunc(hidden[to], func(prefix string) bool { return strings.Contains("\n"+s.Body, "\n"+prefix) }) {
-		t.line("# The strokes keep %s from reading directives in here.", to)
-		t.line("exec 3< <(sed 's/^|//' <<'%s'", end)
+		t.Line("# The strokes keep %s from reading directives in here.", to)
+		t.Line("exec 3< <(sed 's/^|//' <<'%s'", end)
 		for l := range strings.Lines(s.Body) {
 			t.WriteString("|" + l)
 		}
-		t.line("%s\n)", end)
+		t.Line("%s\n)", end)
 	} else {
-		t.line("exec 3<<'%s'", end)
+		t.Line("exec 3<<'%s'", end)
 		t.WriteString(s.Body)
-		t.line("%s", end)
+		t.Line("%s", end)
 	}
 	words := append(slices.Clone(s.Shell), "/dev/fd/3")
 	if j.Image != "" && !s.Host && !to.Pods() {
 		words = append(j.RunPrefix(), words...)
 	}
-	t.line(`exec %s "$@" </dev/null`, shellword.Join(words))
+	t.Line(`exec %s "$@" </dev/null`, shellword.Join(words))
 	return t.String()
 }
 
@@ -210,19 +210,19 @@ func wordByte(c byte) bool {
 	return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 }
 
-// prelude is bash that sets what the script's scheduler would have set, from
+// Prelude is bash that sets what the script's scheduler would have set, from
 // what the target sets.
-func (s *Script) prelude(j *Job, to Target) string {
+func (s *Script) Prelude(j *Job, to Target) string {
 	list := s.Needed(j, to)
 	if len(list) == 0 {
 		return ""
 	}
-	t := &text{}
-	t.line("# What %s would have set, for %s:", s.From.Title(), s.Name)
-	t.line("hpcc_id=%s", ids[to])
+	t := &Writer{}
+	t.Line("# What %s would have set, for %s:", s.From.Title(), s.Name)
+	t.Line("hpcc_id=%s", ids[to])
 	fill := s.figures(j, to)
 	if slices.ContainsFunc(list, func(v Variable) bool { return v.hosts }) {
-		t.line("hpcc_hosts=() hpcc_tasks=() hpcc_list=()")
+		t.Line("hpcc_hosts=() hpcc_tasks=() hpcc_list=()")
 		t.WriteString(fill.Replace(hostLists[to]))
 		values := fmt.Sprint(list)
 		if strings.Contains(values, "hpcc_each") || strings.Contains(values, "hpcc_file") {
@@ -238,7 +238,7 @@ func (s *Script) prelude(j *Job, to Target) string {
 			value = v.single
 		}
 		if value = fill.Replace(value); value != "" {
-			t.line("export %s=%s", v.Name, doubleQuote(value))
+			t.Line("export %s=%s", v.Name, doubleQuote(value))
 		}
 	}
 	return t.String()
@@ -277,26 +277,18 @@ func (s *Script) figures(j *Job, to Target) *strings.Replacer {
 		"{node_tasks}", number(j.ProcessesPerNode()), "{node_cpus}", number(j.ProcessesPerNode()*max(j.CPUs, 1)), "{gpus?}", some(j.GPUs), "{mem?}", some(int(j.Memory>>20)))
 }
 
-// Processes are all that the job has room for.
-func (j *Job) Processes() int {
-	if j.Tasks > 0 {
-		return j.Tasks
-	}
-	return max(j.TasksPerNode, 1) * max(j.Nodes, 1)
-}
-
 // bounds are the least and the greatest index, and the step between them where
 // the array has one.
 func (a Array) bounds() (first, last, step int) {
 	step = 1
-	for i, r := range a.ranges {
+	for i, r := range a.Ranges {
 		if i == 0 {
-			first, last = r.first, r.last
+			first, last = r.First, r.Last
 		}
-		first, last = min(first, r.first), max(last, r.last)
+		first, last = min(first, r.First), max(last, r.Last)
 	}
-	if len(a.ranges) == 1 && a.ranges[0].first != a.ranges[0].last {
-		step = a.ranges[0].step
+	if len(a.Ranges) == 1 && a.Ranges[0].First != a.Ranges[0].Last {
+		step = a.Ranges[0].Step
 	}
 	return first, last, step
 }

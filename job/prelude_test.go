@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestPrelude runs, for each scheduler that scripts are written for, one that
@@ -49,25 +48,12 @@ func TestPrelude(t *testing.T) {
 				j.Script = &Script{Name: "x", From: from, Body: script.body + "\n", Shell: []string{"/bin/sh"}, Dir: "/home/u/$job"}
 			})
 			cmd := exec.Command("bash", "-s")
-			cmd.Stdin = strings.NewReader(j.Script.render(j, to))
+			cmd.Stdin = strings.NewReader(j.Script.Render(j, to))
 			cmd.Env = append(environment, "PATH="+dir+":"+os.Getenv("PATH"), "HPCC_TASK_TMP="+t.TempDir(), "HPCC_TASK_ID=6")
 			out, err := cmd.CombinedOutput()
 			if got := strings.TrimSpace(string(out)); err != nil || got != script.want {
-				t.Errorf("a script for %s on %s says\n  %s, %v; want\n  %s\n%s", from, to, got, err, script.want, j.Script.render(j, to))
+				t.Errorf("a script for %s on %s says\n  %s, %v; want\n  %s\n%s", from, to, got, err, script.want, j.Script.Render(j, to))
 			}
-		}
-	}
-}
-
-func TestParseWarning(t *testing.T) {
-	for in, want := range map[string]Warning{"": {}, "USR1@5m": {Signal: "USR1", Lead: 5 * time.Minute}, "SIGTERM@90s": {Signal: "TERM", Lead: 90 * time.Second}, "10@1h": {Signal: "USR1", Lead: time.Hour}} {
-		if got, err := ParseWarning(in); err != nil || got != want {
-			t.Errorf("ParseWarning(%q) = %+v, %v; want %+v", in, got, err, want)
-		}
-	}
-	for _, bad := range []string{"USR1", "USR1@", "USR1@60", "USR1@-5m", "@5m", "FOO@5m", "USR1@5m@5m"} {
-		if got, err := ParseWarning(bad); err == nil {
-			t.Errorf("ParseWarning(%q) = %+v; want an error", bad, got)
 		}
 	}
 }

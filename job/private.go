@@ -113,7 +113,7 @@ func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 
 // placeholders returns the {task} and {NAME} in a value that "hpcc task" fills.
 func (j *Job) placeholders(v string) (used []string) {
-	for _, n := range append([]string{strings.Trim(Placeholder, "{}")}, j.Params.names...) {
+	for _, n := range append([]string{strings.Trim(Placeholder, "{}")}, j.Params.Names...) {
 		if p := "{" + n + "}"; strings.Contains(v, p) && !j.Array.IsZero() {
 			used = append(used, p)
 		}
@@ -196,12 +196,5 @@ func (j *Job) Redacted() *Job {
 	for i, s := range c.Steps {
 		c.Steps[i] = s.Redacted()
 	}
-	return &c
-}
-
-// Redacted returns a copy of the submission without the values of variables.
-func (s *Submission) Redacted() *Submission {
-	c := *s
-	c.Job = s.Job.Redacted()
 	return &c
 }

@@ -35,7 +35,7 @@ func ParseArtifact(s string) (Artifact, error) {
 		step, rest = "", name
 	}
 	switch {
-	case !ok || (steps && !nameText().MatchString(step)):
+	case !ok || (steps && !NameText().MatchString(step)):
 		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", message.Short(s))
 	case !dnsLabel().MatchString(rest):
 		return Artifact{}, fmt.Errorf("%q is no name of an artifact: small letters, digits and -", message.Short(rest))
@@ -125,8 +125,8 @@ func (j *Job) step(name string) *Job {
 	return j.Steps[i]
 }
 
-// ofTask is the job whose program a task runs: a step, or the job itself.
-func (j *Job) ofTask(t *Task) *Job {
+// OfTask is the job whose program a task runs: a step, or the job itself.
+func (j *Job) OfTask(t *Task) *Job {
 	if s := j.step(t.Step); s != nil {
 		return s
 	}
@@ -163,8 +163,8 @@ func (j *Job) circle() string {
 	return ""
 }
 
-// before are the artifacts of all steps that have succeeded when this one begins.
-func (j *Job) before(s *Job) (out []Artifact) {
+// Before are the artifacts of all steps that have succeeded when this one begins.
+func (j *Job) Before(s *Job) (out []Artifact) {
 	seen := map[*Job]bool{}
 	var gather func(s *Job)
 	gather = func(s *Job) {
@@ -182,7 +182,7 @@ func (j *Job) before(s *Job) (out []Artifact) {
 
 // places are where the tasks of a step stand among those of all, from 0; its name is one
 // of a workflow.
-func (j *Job) place(step string) (first int, s *Job) {
+func (j *Job) Place(step string) (first int, s *Job) {
 	for _, s := range j.Steps {
 		if Label(s.Name) == step {
 			return first, s
@@ -192,8 +192,8 @@ func (j *Job) place(step string) (first int, s *Job) {
 	return 0, nil
 }
 
-// outputOf is the file for what a task writes: that of its step, where it names one.
-func (j *Job) outputOf(t *Task, id string) string {
+// OutputOf is the file for what a task writes: that of its step, where it names one.
+func (j *Job) OutputOf(t *Task, id string) string {
 	if s := j.step(t.Step); s != nil && s.Output != "" {
 		return t.File(s.Output, s.Name, id)
 	}
@@ -208,7 +208,7 @@ func (j *Job) outputOf(t *Task, id string) string {
 // checkSteps refuses what one of the steps could not do.
 func (j *Job) checkSteps() error {
 	for _, s := range j.Steps {
-		if err := s.check(); err != nil {
+		if err := s.Check(); err != nil {
 			return fmt.Errorf("step %s: %w", s.Name, err)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/job/shellword"
 	"hpcc/job/tunnel"
 )
@@ -161,7 +162,7 @@ func forward(c *cli.Context) error {
 	if err := f.resolve(sub.Job); err != nil {
 		return err
 	}
-	if index == job.AnyTask && f.name != "" {
+	if index == dispatch.AnyTask && f.name != "" {
 		index = sub.ServiceTask(s.Jobs(), f.name)
 	}
 	if c.Bool("print") {
@@ -180,7 +181,7 @@ func forward(c *cli.Context) error {
 	if err != nil {
 		return quietly(c, err)
 	}
-	service := &job.Service{Port: f.port}
+	service := &dispatch.Service{Port: f.port}
 	if f.name != "" {
 		service, err = sub.Service(s.Jobs(), t, f.name)
 		for err == nil && service.URL == "" && time.Since(t.Start) < tellPatience && c.Context.Err() == nil {
@@ -255,7 +256,7 @@ func (f *forwarding) listen(port int) (net.Listener, error) {
 }
 
 // announce says where the port is to be found, here and from a laptop.
-func (f *forwarding) announce(c *cli.Context, l net.Listener, sub *job.Submission, t *job.Task, service *job.Service, tunnel *tunnel.Tunnel) error {
+func (f *forwarding) announce(c *cli.Context, l net.Listener, sub *dispatch.Submission, t *job.Task, service *dispatch.Service, tunnel *tunnel.Tunnel) error {
 	here, at := l.Addr().String(), l.Addr().String()
 	if s, ok := l.(*socketListener); ok {
 		here = s.path

@@ -18,6 +18,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/kube"
 	"hpcc/job/quantity"
 	"hpcc/job/shellword"
 	"hpcc/metrics"
@@ -101,9 +103,9 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
 			}
 			text, notes, err := "", []string(nil), error(nil)
 			if also {
-				text, notes, err = job.RenderAround(j, more)
+				text, notes, err = kube.RenderAround(j, more)
 			} else {
-				text, notes, err = job.Render(j, to.Target)
+				text, notes, err = dispatch.Render(j, to.Target)
 			}
 			if err != nil {
 				return err
@@ -126,7 +128,7 @@ func keepScript(c *cli.Context, j *job.Job, to *destination) error {
 	if err != nil {
 		return err
 	}
-	sub, script, notes, err := job.Keep(s.Jobs(), j, to.Cluster)
+	sub, script, notes, err := dispatch.Keep(s.Jobs(), j, to.Cluster)
 	if err != nil {
 		return onReadOnly(err, s.Jobs(), recordsNeed)
 	}
@@ -196,7 +198,7 @@ func submit(c *cli.Context, env *envChanges) error {
 	if j.Interactive {
 		return interactive(c.Context, s.Jobs(), j, to.Cluster)
 	}
-	sub, notes, err := job.Submit(c.Context, s.Jobs(), j, to.Cluster, c.Bool("wait"))
+	sub, notes, err := dispatch.Submit(c.Context, s.Jobs(), j, to.Cluster, c.Bool("wait"))
 	if err != nil {
 		return onReadOnly(err, s.Jobs(), recordsNeed)
 	}
@@ -208,7 +210,7 @@ func submit(c *cli.Context, env *envChanges) error {
 }
 
 // backfill fits the job into what is free, where that is asked for.
-func backfill(c *cli.Context, j *job.Job, to job.Cluster) error {
+func backfill(c *cli.Context, j *job.Job, to dispatch.Cluster) error {
 	if !c.Bool("backfill") {
 		if c.IsSet("time-min") {
 			return usagef("--time-min is the least that --backfill may choose, and there is no --backfill").hint("Slurm itself takes it with --native --time-min=1:00:00")
@@ -222,7 +224,7 @@ func backfill(c *cli.Context, j *job.Job, to job.Cluster) error {
 			return usagef("--time-min: %w", err)
 		}
 	}
-	said, err := job.Backfill(to.Within(c.Context), j, to.Target, least)
+	said, err := dispatch.Backfill(to.Within(c.Context), j, to.Target, least)
 	if err != nil {
 		return fmt.Errorf("--backfill: %w", err)
 	}
@@ -233,7 +235,7 @@ func backfill(c *cli.Context, j *job.Job, to job.Cluster) error {
 }
 
 // dryRun tells where and when the job would start.
-func dryRun(c *cli.Context, j *job.Job, to job.Cluster) error {
+func dryRun(c *cli.Context, j *job.Job, to dispatch.Cluster) error {
 	s, err := findStore(c)
 	if err != nil {
 		return err
@@ -241,7 +243,7 @@ func dryRun(c *cli.Context, j *job.Job, to job.Cluster) error {
 	if j.After, err = nativeIDs(c.Context, s.Jobs(), j.After); err != nil {
 		return err
 	}
-	f, err := job.Fits(to.Within(c.Context), j, to.Target)
+	f, err := dispatch.Fits(to.Within(c.Context), j, to.Target)
 	if err != nil {
 		return err
 	}
@@ -251,7 +253,7 @@ func dryRun(c *cli.Context, j *job.Job, to job.Cluster) error {
 const recordsNeed = "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to"
 
 // tellSubmitted prints the id of a job that was handed in.
-func tellSubmitted(c *cli.Context, sub *job.Submission, where string) error {
+func tellSubmitted(c *cli.Context, sub *dispatch.Submission, where string) error {
 	var err error
 	switch {
 	case c.Bool("record"):
@@ -275,7 +277,7 @@ func tellSubmitted(c *cli.Context, sub *job.Submission, where string) error {
 
 // verdict is the end of a job that was waited for.
 func verdict(ctx context.Context, dir, id string) error {
-	list, warnings, err := job.Statuses(ctx, dir, []string{id})
+	list, warnings, err := dispatch.Statuses(ctx, dir, []string{id})
 	if err != nil {
 		return err
 	}
@@ -319,7 +321,7 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 			out = append(out, id)
 			continue
 		}
-		list, _, err := job.Statuses(ctx, dir, []string{id})
+		list, _, err := dispatch.Statuses(ctx, dir, []string{id})
 		if err != nil {
 			return nil, err
 		}
@@ -333,8 +335,8 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 // interactive runs the very script that "hpcc script --interactive" prints, with
 // hpcc's terminal, and ends with the program's status. A job that never began, because the
 // scheduler refused it, leaves nothing behind.
-func interactive(ctx context.Context, dir string, j *job.Job, to job.Cluster) error {
-	sub, script, notes, err := job.Interact(dir, j, to)
+func interactive(ctx context.Context, dir string, j *job.Job, to dispatch.Cluster) error {
+	sub, script, notes, err := dispatch.Interact(dir, j, to)
 	if err != nil {
 		return onReadOnly(err, dir, recordsNeed)
 	}
@@ -500,7 +502,7 @@ func jobPlaces(c *cli.Context, j *job.Job, to *destination) error {
 }
 
 // jobProgram fills in where hpcc and the store are.
-func jobProgram(c *cli.Context, j *job.Job, site *job.Site) error {
+func jobProgram(c *cli.Context, j *job.Job, site *dispatch.Site) error {
 	s, err := findStore(c)
 	if err != nil {
 		return err
@@ -640,7 +642,7 @@ Jobs of sites that ssh reaches come with them; of one that does not answer, as t
 	}
 }
 
-func statusJSON(list []*job.Status) error {
+func statusJSON(list []*dispatch.Status) error {
 	enc := json.NewEncoder(os.Stdout)
 	for _, st := range list {
 		shown := *st
@@ -648,7 +650,7 @@ func statusJSON(list []*job.Status) error {
 		if err := enc.Encode(struct {
 			Type  string `json:"type"`
 			State string `json:"state"`
-			*job.Status
+			*dispatch.Status
 			Tasks []job.Task `json:"tasks"`
 		}{"job", st.State(), &shown, st.Tasks}); err != nil {
 			return err
@@ -659,7 +661,7 @@ func statusJSON(list []*job.Status) error {
 
 // statusTable shows a line for each job; of jobs that were asked for by name
 // also the tasks that did not end well.
-func statusTable(out io.Writer, list []*job.Status, detail bool) error {
+func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	site := siteColumn(list)
 	fmt.Fprintln(w, "JOB\t"+site(nil)+"TARGET\tSTATE\tTASKS\tDONE\tFAILED\tRUNNING\tWAITING\tWHY")

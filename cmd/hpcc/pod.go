@@ -16,6 +16,7 @@ import (
 	"hpcc/build"
 	"hpcc/envfile"
 	"hpcc/job"
+	"hpcc/job/kube"
 	"hpcc/job/quantity"
 	"hpcc/store"
 )
@@ -23,8 +24,8 @@ import (
 // podFlags say what targets want to know that run the image themselves.
 func podFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "context", EnvVars: []string{job.KubeContext}, Usage: "use context `NAME` of kubectl (default: the current one)"},
-		&cli.StringFlag{Name: "namespace", EnvVars: []string{job.KubeNamespace}, Usage: "use namespace or project `NAME` (default: the context's)"},
+		&cli.StringFlag{Name: "context", EnvVars: []string{kube.ContextVariable}, Usage: "use context `NAME` of kubectl (default: the current one)"},
+		&cli.StringFlag{Name: "namespace", EnvVars: []string{kube.NamespaceVariable}, Usage: "use namespace or project `NAME` (default: the context's)"},
 		&cli.StringSliceFlag{Name: "volume", Usage: "mount a persistent volume claim as `CLAIM:PATH[:ro]`, or an empty directory as scratch:PATH (repeatable)"},
 		&cli.StringSliceFlag{Name: "port", Usage: "the program listens on `NAME=NUMBER`, which \"hpcc forward JOB NAME\" brings here (repeatable)"},
 		&cli.StringSliceFlag{Name: "secret", Usage: "set the keys of secret `NAME` as variables, or, as NAME:PATH, have them as files (repeatable)"},
@@ -77,7 +78,7 @@ func readPod(c *cli.Context, env *envChanges, j *job.Job, to *destination) error
 	if p.Pull, ok = map[string]string{"": "", "always": "Always", "missing": "IfNotPresent", "never": "Never"}[c.String("pull")]; !ok {
 		return usagef("--pull %q: give always, missing or never", c.String("pull"))
 	}
-	for _, v := range []struct{ flag, name string }{{"context", job.KubeContext}, {"namespace", job.KubeNamespace}} {
+	for _, v := range []struct{ flag, name string }{{"context", kube.ContextVariable}, {"namespace", kube.NamespaceVariable}} {
 		if s := c.String(v.flag); s != "" {
 			to.Env = withVariable(to.Env, v.name, s)
 		}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/store/owndir"
@@ -153,7 +153,7 @@ func localFeature() runtime.Feature {
 func schedulersFeature(ctx context.Context) runtime.Feature {
 	var why []string
 	f := runtime.Feature{State: runtime.OK}
-	for _, s := range job.Schedulers(ctx) {
+	for _, s := range dispatch.Schedulers(ctx) {
 		text := s.Name
 		if s.Version != "" {
 			text += " (" + s.Version + ")"

@@ -11,14 +11,15 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/job/translate"
 )
 
-// translations are the scripts of job/translate/testdata, written for a target
+// translations are the scripts of job/dispatch/testdata/translate, written for a target
 // without what only some site has: queues, accounts, hosts, GPUs, jobs to wait for.
 func translations(t *testing.T, to job.Target) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("../../job/translate/testdata/*.txtar")
+	files, err := filepath.Glob("../../job/dispatch/testdata/translate/*.txtar")
 	if err != nil || len(files) < 60 {
 		t.Fatalf("%d scripts, %v; want 60", len(files), err)
 	}
@@ -46,7 +47,7 @@ func translations(t *testing.T, to job.Target) map[string]string {
 		if to == job.GridEngine {                                                                             // free memory is no resource of an empty queue, but what a host reports
 			j.Memory = 0
 		}
-		script, _, err := job.Render(j, to)
+		script, _, err := dispatch.Render(j, to)
 		if err != nil {
 			t.Errorf("%s for %s: %v", name, to, err)
 			continue

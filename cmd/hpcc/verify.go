@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"hpcc/conda"
-	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -157,7 +157,7 @@ func (v *verification) tree(hex string, damagedBlob map[string]bool) error {
 }
 
 func (v *verification) jobs() error {
-	damaged, files, err := job.Verify(v.c.Context, v.s.Jobs())
+	damaged, files, err := dispatch.Verify(v.c.Context, v.s.Jobs())
 	v.records = files
 	for _, d := range damaged {
 		v.add(store.Finding{Path: filepath.Join("jobs", d.Path), Reason: d.Reason, Cure: d.Cure}, false)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/gridengine"
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 )
@@ -98,7 +99,7 @@ func gridEngineSlots(r *reader, v string) (err error) {
 	if r.n.slots, err = r.number(count, "-,"); err != nil {
 		return err
 	}
-	r.perCPU = job.Threaded().MatchString(name)
+	r.perCPU = gridengine.Threaded().MatchString(name)
 	if r.t.To == job.GridEngine {
 		r.job.Native = append(r.job.Native[:len(r.job.Native):len(r.job.Native)], "-pe "+v)
 		r.fills(fNative)
