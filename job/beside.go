@@ -126,6 +126,7 @@ func FillPort(words []string, port int) []string {
 	return out
 }
 
+// MaxPort is the highest port of TCP.
 const MaxPort = 1<<16 - 1
 
 // Services are the programs that can be named in the place of a port, with their usual one.

@@ -286,6 +286,7 @@ func CleanName(s string) string {
 	return s[:min(len(s), 64)]
 }
 
+// BaseName returns the name of a file without directory and extensions.
 func BaseName(file string) string {
 	file = file[strings.LastIndexByte(file, '/')+1:]
 	if base, _, ok := strings.Cut(file, "."); ok && base != "" {

@@ -204,6 +204,7 @@ func (j *Job) PortOf(name string) int {
 	return 0
 }
 
+// LabelGPU is the label of nodes with the model of their GPUs.
 const LabelGPU = "nvidia.com/gpu.product" // NVIDIA's GPU feature discovery
 
 // OrdinaryUser runs what would run as root, where nothing else is said.
@@ -237,6 +238,7 @@ func Expandable(s string) string {
 	return b.String()
 }
 
+// ExpandAll calls [Expandable] for each argument.
 func ExpandAll(words []string) []string {
 	out := make([]string, len(words))
 	for i, w := range words {

@@ -49,6 +49,7 @@ func (t *Task) Ended() bool { return !t.End.IsZero() }
 // OK says whether the task ended well.
 func (t *Task) OK() bool { return t.Ended() && t.Exit == 0 && t.Signal == "" && t.Problem == "" }
 
+// FileName returns the name of the task's record in the job's directory.
 func (t *Task) FileName() string { return fmt.Sprintf("task.%d.json", t.Index) }
 
 // Dir is where, below the job's directory, the task may leave its results: HPCC_TASK_DIR.

@@ -11,6 +11,7 @@ import (
 // A Writer is a script being written.
 type Writer struct{ strings.Builder }
 
+// Line writes a formatted line.
 func (t *Writer) Line(format string, a ...any) { fmt.Fprintf(t, format+"\n", a...) }
 
 // Common writes what every script does before it runs something: the exports,
@@ -39,7 +40,7 @@ func (t *Writer) Interactive(j *Job) {
 // InteractiveCommand run the job's words at a terminal; id is the word of the
 // shell that is the job's id.
 func (j *Job) InteractiveCommand(to Target, id string) string {
-	return strings.Join(j.taskWords(TaskCall{To: to, Id: id, Limit: true}), " ") + " -- " + shellword.Join(j.Argv())
+	return strings.Join(j.taskWords(TaskCall{To: to, ID: id, Limit: true}), " ") + " -- " + shellword.Join(j.Argv())
 }
 
 // CommandLine is the job as one line of a shell, for schedulers that join the words of
@@ -63,7 +64,7 @@ func InQuotes(s string) string {
 // records it, with what the target leaves to it.
 type TaskCall struct {
 	To       Target
-	Id       string // the word of the shell that is the job's id
+	ID       string // the word of the shell that is the job's id
 	Nth      string // and the one that is the task's place in the array; "": it is the index, or there is none
 	Parallel int    // hpcc runs all tasks, so many at once; 0: it runs one
 	Files    bool   // hpcc opens the output files
@@ -80,7 +81,7 @@ func (t *Writer) Task(j *Job, c TaskCall, launch ...string) {
 
 // taskWords are those of "hpcc task", quoted.
 func (j *Job) taskWords(c TaskCall) []string {
-	w := []string{shellword.Quote(j.Program), "task", "--job", c.Id}
+	w := []string{shellword.Quote(j.Program), "task", "--job", c.ID}
 	add := func(words ...string) {
 		for _, x := range words {
 			w = append(w, shellword.Quote(x))

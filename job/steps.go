@@ -180,7 +180,7 @@ func (j *Job) Before(s *Job) (out []Artifact) {
 	return out
 }
 
-// places are where the tasks of a step stand among those of all, from 0; its name is one
+// Place returns the position of the first task of a step among all tasks, from 0; the name is one
 // of a workflow.
 func (j *Job) Place(step string) (first int, s *Job) {
 	for _, s := range j.Steps {

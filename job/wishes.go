@@ -78,6 +78,7 @@ func (w *Wishes) check() error {
 // An OptionList is a list of options being written.
 type OptionList []string
 
+// Add appends a formatted option if have is true.
 func (o *OptionList) Add(have bool, format string, a ...any) {
 	if have {
 		*o = append(*o, fmt.Sprintf(format, a...))

@@ -58,6 +58,7 @@ func Open(ctx context.Context) (workflowAPI, error) {
 // Detect is never so: see kubernetes.
 func (System) Detect(context.Context) bool { return false }
 
+// Render returns the workflow as YAML.
 func (a System) Render(j *job.Job) (string, []string, error) {
 	text, notes, err := a.manifest(j, job.Label(j.Name))
 	if err == nil && j.Workflow == nil && job.Label(j.Name) != j.Name {
@@ -207,6 +208,7 @@ func (a System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 	return nil, a.look(ctx, api, j, docs[0].root)
 }
 
+// Nodes returns what the nodes have and what of it is free.
 func (System) Nodes(ctx context.Context, queue string) (*capacity.Snapshot, error) {
 	if invoke.Getenv(ctx, ServerVariable) != "" {
 		return nil, errors.New("an Argo server shows no nodes")
@@ -214,6 +216,7 @@ func (System) Nodes(ctx context.Context, queue string) (*capacity.Snapshot, erro
 	return kube.System{Target: job.Argo}.Nodes(ctx, queue)
 }
 
+// Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	api, err := Open(ctx)
 	if err == nil {
@@ -258,8 +261,10 @@ type ServerLogs struct {
 	Workflow string
 }
 
+// Close does nothing: each log has a connection of its own.
 func (*ServerLogs) Close() {}
 
+// Log opens what the program of a pod wrote; with follow it goes on until that ends.
 func (l *ServerLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	go func() {
@@ -280,6 +285,7 @@ var executorLine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^time="?[0-9T:.Z+-]+"? level=(info|debug) msg=.* argo=true( .*)?\n?$`)
 })
 
+// Log opens what the program of a pod wrote, without the lines of Argo's own program.
 func (l StepLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	from, err := l.LogSource.Log(ctx, pod, follow)
 	if err != nil {
@@ -350,6 +356,7 @@ func Template(ctx context.Context, name string) (*File, error) {
 	return w, nil
 }
 
+// History returns a [capacity.NoHistory]: there are no accounts.
 func (System) History(context.Context, time.Time) (*capacity.History, error) {
 	return nil, &capacity.NoHistory{Why: "Argo keeps no account of pods that have ended"}
 }

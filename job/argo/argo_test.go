@@ -11,20 +11,6 @@ import (
 	"hpcc/job"
 )
 
-// nodes are what Argo said of the workflow of threeJobs, of which the training failed once and one
-// pruning for good.
-const threeNodes = `{"metadata":{"name":"study-x"},"status":{"phase":"%s","startedAt":"2026-11-22T01:00:00Z","finishedAt":null,"nodes":{
-"n0":{"id":"n0","name":"study-x","type":"DAG","phase":"Running","templateName":"main"},
-"n1":{"id":"n1","name":"study-x.train","type":"Retry","phase":"Succeeded","templateName":"train","children":["n2","n3"]},
-"n2":{"id":"n2","name":"study-x.train(0)","type":"Pod","phase":"Failed","templateName":"train","message":"main: Error (exit code 3)","startedAt":"2026-11-22T01:00:01Z","finishedAt":"2026-11-22T01:00:05Z","hostNodeName":"node1","outputs":{"exitCode":"3"},"nodeFlag":{"retried":true}},
-"n3":{"id":"n3","name":"study-x.train(1)","type":"Pod","phase":"Succeeded","templateName":"train","startedAt":"2026-11-22T01:00:06Z","finishedAt":"2026-11-22T01:00:09Z","hostNodeName":"node1","outputs":{"exitCode":"0"},"nodeFlag":{"retried":true}},
-"n4":{"id":"n4","name":"study-x.prune","type":"DAG","phase":"Running","templateName":"prune-array"},
-"n5":{"id":"n5","name":"study-x.prune.prune(0:0)","type":"Pod","phase":"Succeeded","templateName":"prune","startedAt":"2026-11-22T01:00:10Z","finishedAt":"2026-11-22T01:00:12Z","hostNodeName":"node1","inputs":{"parameters":[{"name":"place","value":"0"}]}},
-"n6":{"id":"n6","name":"study-x.prune.prune(1:1)","type":"Pod","phase":"Failed","templateName":"prune","message":"OOMKilled (exit code 137)","startedAt":"2026-11-22T01:00:10Z","finishedAt":"2026-11-22T01:00:13Z","hostNodeName":"node1","inputs":{"parameters":[{"name":"place","value":"1"}]},"outputs":{"exitCode":"137"}},
-"n7":{"id":"n7","name":"study-x.prune.prune(2:2)","type":"Pod","phase":"%s","templateName":"prune","message":"Unschedulable: 0/1 nodes are available","startedAt":"2026-11-22T01:00:13Z","finishedAt":null,"inputs":{"parameters":[{"name":"place","value":"2"}]}},
-"n8":{"id":"n8","name":"study-x.test","type":"Skipped","phase":"%s","templateName":"test-array","startedAt":"2026-11-22T01:00:13Z","finishedAt":"2026-11-22T01:00:13Z"}
-}}}`
-
 func TestDebug(t *testing.T) {
 	for in, want := range map[string]string{
 		"python main.py --x 1":              "python -m debugpy --listen 0.0.0.0:5678 --wait-for-client main.py --x 1",

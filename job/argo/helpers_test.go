@@ -1,8 +1,6 @@
 package argo
 
 import (
-	"testing"
-
 	"hpcc/job"
 )
 
@@ -15,15 +13,6 @@ func with(change func(*job.Job)) *job.Job {
 	j := plain()
 	change(j)
 	return j
-}
-
-func array(t *testing.T, s string) job.Array {
-	t.Helper()
-	a, err := job.ParseArray(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
 }
 
 // What the program of a measured pod leaves.

@@ -186,7 +186,7 @@ func certificates(file string) (*x509.CertPool, error) {
 }
 
 // call sends a request and reads the answer into out, which may be nil. path has no
-// escapes; what is refused is an [argoError].
+// escapes; what is refused is an [serverError].
 func (s *Server) call(ctx context.Context, method string, path []string, query url.Values, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
 	defer cancel()
@@ -338,6 +338,7 @@ func (s *Server) terminate(ctx context.Context, name string) error {
 	return s.call(ctx, http.MethodPut, []string{"workflows", kube.Namespace(ctx), name, "terminate"}, nil, map[string]string{}, nil)
 }
 
+// Retry runs the failed steps of a workflow again.
 func (s *Server) Retry(ctx context.Context, name string) error {
 	return s.call(ctx, http.MethodPut, []string{"workflows", kube.Namespace(ctx), name, "retry"}, nil, map[string]string{}, nil)
 }

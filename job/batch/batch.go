@@ -17,24 +17,24 @@ import (
 // A System submits jobs to one batch system and reports on them. Each batch
 // system has its own package; optional abilities are separate interfaces.
 type System interface {
-	// here reports whether this is the batch system of this host. Several products
+	// Detect reports whether this is the batch system of this host. Several products
 	// share command names, so it asks the server.
 	Detect(ctx context.Context) bool
 
-	// render returns the script of a checked job, and notes on settings that the
+	// Render returns the script of a checked job, and notes on settings that the
 	// batch system ignores. A setting that would change the meaning of the job is an
 	// error.
 	Render(j *job.Job) (script string, notes []string, err error)
 
-	// submit submits the script and fills in the native ID. It refuses a script that
+	// Submit submits the script and fills in the native ID. It refuses a script that
 	// the batch system would accept but never start.
 	Submit(ctx context.Context, r *Request) error
 
-	// ask returns the queue state of jobs, by native ID, with one request. Jobs that
+	// Query returns the queue state of jobs, by native ID, with one request. Jobs that
 	// the batch system no longer knows are missing from the result.
 	Query(ctx context.Context, ids []string) (map[string]QueueState, error)
 
-	// cancel ends all tasks of a job, running or queued.
+	// Cancel ends all tasks of a job, running or queued.
 	Cancel(ctx context.Context, id string) error
 }
 
@@ -56,7 +56,7 @@ type UsageCounter interface {
 }
 
 // A Historian knows which jobs ran since a time, as far as this user may see them. It
-// returns a noHistory error if nobody keeps accounts.
+// returns a [capacity.NoHistory] error if nobody keeps accounts.
 type Historian interface {
 	History(ctx context.Context, from time.Time) (*capacity.History, error)
 }
@@ -81,42 +81,44 @@ type TimeCutter interface {
 type Request struct {
 	ID      string // of hpcc
 	Job     *job.Job
-	Script  string                    // path
-	Rewrite func(Writer string) error // replaces the content of Script
+	Script  string                  // path
+	Rewrite func(text string) error // replaces the content of Script
 
-	Native string          // the batch system's ID, set by submit
-	Ended  <-chan struct{} // set by submit for a job that is a child of this process
+	Native string          // the batch system's ID, set by Submit
+	Ended  <-chan struct{} // set by Submit for a job that is a child of this process
 }
 
 // A QueueState is the batch system's view of a job. The zero value is a job that it does
 // not know or that has ended.
 type QueueState struct {
 	Running, Waiting int       // number of tasks
-	Reason           string    // why tasks wait, in the batch system's words
+	Reason           string    // why tasks wait, as the batch system puts it
 	Alive            bool      // the job goes on, and which tasks run is unknown
 	Tasks            []Attempt // records of the tasks, if the batch system keeps them
 }
 
+// Gone reports whether the batch system runs and queues nothing of the job.
 func (s QueueState) Gone() bool { return !s.Alive && s.Running+s.Waiting == 0 }
 
-// A NoAnswer is the error of a server that was not reached, or that does not know the user: it says
-// nothing of a job.
+// A NoAnswer is the error of a server that was not reached, or that does not know the
+// user. It is no refusal of the job.
 type NoAnswer struct{ Err error }
 
 func (e *NoAnswer) Error() string { return e.Err.Error() }
 
 func (e *NoAnswer) Unwrap() error { return e.Err }
 
-// An Attempt is the record of a task as a scheduler keeps it that runs no "hpcc task".
-// Its index is the place in the array, from 0.
+// An Attempt is the record of a task that the batch system keeps itself, because its
+// tasks run without hpcc. Its index is the position in the array, from 0.
 type Attempt struct {
 	job.Task
-	Last     bool          // no other follows
-	Words    string        // that its program left, with what was measured; see podRecord
-	Image    string        // by digest, where the cluster says it
-	Pulled   time.Duration // that its image took to come, where the cluster says it
+	Last     bool          // no other attempt follows
+	Words    string        // message that the program left, with its measurements
+	Image    string        // by digest; "" if unknown
+	Pulled   time.Duration // time to pull the image; 0 if unknown
 	Template string        // of the step of a workflow
-	All      bool          // of all tasks of the step
+	All      bool          // the record stands for all tasks of the step
 }
 
+// Poll is the pause between two looks at records or at a batch system.
 const Poll = time.Second

@@ -128,6 +128,7 @@ func (n *Node) Settle(now time.Time) {
 	}
 }
 
+// Latest returns the later of two times.
 func Latest(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

@@ -120,6 +120,7 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 	return append(o, wishes(j)...), notes, nil
 }
 
+// Render returns the job script; see [batch.System].
 func (g System) Render(j *job.Job) (string, []string, error) {
 	options, notes, err := g.options(j)
 	if err != nil {
@@ -139,7 +140,7 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	for _, o := range options {
 		t.Line("#$ %s", o)
 	}
-	end := job.TaskCall{To: job.GridEngine, Id: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !j.Counted()}
+	end := job.TaskCall{To: job.GridEngine, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !j.Counted()}
 	if n := j.Array.Count(); n > 0 {
 		t.Line("#$ -t 1-%d", n)
 		end.Nth = `"$SGE_TASK_ID"`
@@ -351,6 +352,7 @@ func reasons(out []byte) map[string]string {
 	return why
 }
 
+// Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	if out, err := invoke.Call(ctx, "/", "qdel", id); err != nil {
 		return fmt.Errorf("ending job %s: %w", id, readError(out, err))

@@ -98,7 +98,7 @@ func (h *machine) node(queue string) capacity.Node {
 			left = whole(v.Text)
 		case slices.Contains(gpuNames, v.Name) && v.Kind == "hc":
 			n.FreeGPUs = whole(v.Text)
-			n.GPUs = n.FreeGPUs // and what jobs have, see gridEngineHolds
+			n.GPUs = n.FreeGPUs // and what jobs have, see holds
 		}
 	}
 	readQueues(&n, h, queue, left)

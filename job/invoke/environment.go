@@ -56,4 +56,5 @@ func Getenv(ctx context.Context, name string) string {
 	return os.Getenv(name)
 }
 
+// KubeConfig is a variable with a list of files, which may be relative.
 const KubeConfig = "KUBECONFIG" // a list of files

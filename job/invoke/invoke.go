@@ -77,6 +77,7 @@ func Feed(ctx context.Context, dir string, in io.Reader, env []string, name stri
 	return out, err
 }
 
+// Command returns a command in the environment of the cluster of ctx.
 func Command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir

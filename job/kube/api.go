@@ -92,6 +92,7 @@ func Namespace(ctx context.Context) string {
 	return "default"
 }
 
+// Close ends the proxy.
 func (a *API) Close() {
 	_ = a.proxy.Process.Kill()
 	a.client.CloseIdleConnections()

@@ -33,6 +33,7 @@ const (
 	completionIndex = "JOB_COMPLETION_INDEX"
 )
 
+// Render returns the job script; see [batch.System].
 func (k System) Render(j *job.Job) (string, []string, error) {
 	if j.Interactive {
 		return k.interactive(j)
@@ -197,6 +198,7 @@ func Notes(j *job.Job, to job.Target) []string {
 // wholeSeconds rounds a time up to what the API counts in.
 func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
+// History returns a [capacity.NoHistory]: there are no accounts.
 func (System) History(context.Context, time.Time) (*capacity.History, error) {
 	return nil, &capacity.NoHistory{Why: "Kubernetes keeps no account of pods that have ended"}
 }

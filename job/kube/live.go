@@ -163,7 +163,7 @@ func (k System) dryRun(ctx context.Context, j *job.Job, file string) error {
 	return nil
 }
 
-// Refusal is an error of kubectl about something that was sent: the server's, or a [noAnswer].
+// Refusal is an error of kubectl about something that was sent: the server's, or a [batch.NoAnswer].
 func Refusal(out []byte, err error) error {
 	said := ReadError(out, err)
 	if bytes.Contains(out, []byte("Error from server")) || bytes.Contains(out, []byte("error validating")) || bytes.Contains(out, []byte("no matches for kind")) {

@@ -11,12 +11,14 @@ import (
 // of its reference (core/v1, batch/v1). Whatever a field of a job turns into stands
 // here and nowhere else.
 
+// An Object is what all objects of the API have.
 type Object struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	Metadata   Meta   `json:"metadata"`
 }
 
+// Meta is the metadata of an object.
 type Meta struct {
 	Name        string            `json:"name,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
@@ -46,10 +48,12 @@ type podSpec struct {
 	Volumes                       []Volume          `json:"volumes,omitempty"`
 }
 
+// A Named refers to an object by its name.
 type Named struct {
 	Name string `json:"name"`
 }
 
+// A Container is a program in a pod.
 type Container struct {
 	Name            string            `json:"name"`
 	Image           string            `json:"image"`
@@ -78,6 +82,7 @@ type envSource struct {
 	SecretRef Named `json:"secretRef"`
 }
 
+// An EnvVar is a variable of a container.
 type EnvVar struct {
 	Name      string   `json:"name"`
 	Value     string   `json:"value,omitempty"`
@@ -104,6 +109,7 @@ type volumeMount struct {
 	ReadOnly  bool   `json:"readOnly,omitempty"`
 }
 
+// A Volume is storage that containers of a pod can mount.
 type Volume struct {
 	Name                  string        `json:"name"`
 	PersistentVolumeClaim *claimSource  `json:"persistentVolumeClaim,omitempty"`
@@ -124,6 +130,7 @@ type emptyDir struct {
 	SizeLimit string `json:"sizeLimit,omitempty"`
 }
 
+// PodSecurity is the security context of a pod.
 type PodSecurity struct {
 	RunAsNonRoot   bool            `json:"runAsNonRoot,omitempty"`
 	RunAsUser      int64           `json:"runAsUser,omitempty"`
@@ -145,6 +152,7 @@ type capabilities struct {
 	Drop []string `json:"drop"`
 }
 
+// Affinity selects the nodes of a pod.
 type Affinity struct {
 	NodeAffinity    *nodeAffinity `json:"nodeAffinity,omitempty"`
 	PodAntiAffinity *podAffinity  `json:"podAntiAffinity,omitempty"`
@@ -162,6 +170,7 @@ type nodeTerm struct {
 	MatchExpressions []Requirement `json:"matchExpressions"`
 }
 
+// A Requirement is a condition on labels.
 type Requirement struct {
 	Key      string   `json:"key"`
 	Operator string   `json:"operator"`
@@ -183,6 +192,7 @@ type labelSelector struct {
 	MatchExpressions []Requirement     `json:"matchExpressions,omitempty"`
 }
 
+// A Toleration lets a pod run on nodes with a taint.
 type Toleration struct {
 	Key      string `json:"key"`
 	Operator string `json:"operator"`

@@ -27,6 +27,7 @@ type jobState struct {
 
 type condition struct{ Type, Status, Reason, Message string }
 
+// A Pod is what hpcc reads of a pod.
 type Pod struct {
 	Metadata struct {
 		Name              string
@@ -44,6 +45,7 @@ type Pod struct {
 	}
 }
 
+// A ContainerState is the state of a container.
 type ContainerState struct {
 	Name    string
 	ImageID string
@@ -228,6 +230,7 @@ func (p *Pod) waits() string {
 	return why
 }
 
+// RecordHead is the beginning of a measurement in a termination message.
 const RecordHead = `{"kind":"header"`
 
 // Unmeasured is a message without the record that it may end in.

@@ -269,7 +269,7 @@ func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 	return nil, job.ExpandAll([]string{"/bin/sh", "-c", t.String()})
 }
 
-// shellOf runs podScript: images without bash have scripts that need none.
+// shellOf runs the script of scriptOf: images without bash have scripts that need none.
 func shellOf(j *job.Job, to job.Target) string {
 	own := len(j.Script.Shell) > 0 && path.Base(j.Script.Shell[0]) == "bash"
 	if own || strings.Contains(j.Script.Prelude(j, to), "hpcc_hosts") { // an array of bash's

@@ -31,6 +31,7 @@ type System struct{}
 // Detect is true: the tasks can always run here.
 func (System) Detect(context.Context) bool { return true }
 
+// Render returns the job script; see [batch.System].
 func (System) Render(j *job.Job) (string, []string, error) {
 	switch {
 	case len(j.After) > 0:
@@ -62,7 +63,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Line("exec %s", j.InteractiveCommand(job.Local, `"$id"`))
 		return t.String(), notes, nil
 	}
-	end := job.TaskCall{To: job.Local, Id: `"${1:-local-$$}"`, Files: true, Limit: true}
+	end := job.TaskCall{To: job.Local, ID: `"${1:-local-$$}"`, Files: true, Limit: true}
 	if !j.Array.IsZero() {
 		end.Parallel = parallel(j)
 	}
@@ -109,6 +110,7 @@ func (System) Submit(_ context.Context, r *batch.Request) error {
 	return nil
 }
 
+// Query reports which of the processes are alive.
 func (System) Query(_ context.Context, ids []string) (map[string]batch.QueueState, error) {
 	out := map[string]batch.QueueState{}
 	for _, id := range ids {
@@ -118,6 +120,7 @@ func (System) Query(_ context.Context, ids []string) (map[string]batch.QueueStat
 	return out, nil
 }
 
+// Cancel ends the tasks of the job.
 func (System) Cancel(_ context.Context, id string) error {
 	alive, known := node.Alive(id)
 	f := strings.Split(id, "/")
@@ -169,6 +172,7 @@ func killOnce(session int) (found bool, err error) {
 	return found, nil
 }
 
+// History returns a [capacity.NoHistory]: there are no accounts.
 func (System) History(context.Context, time.Time) (*capacity.History, error) {
 	return nil, &capacity.NoHistory{Why: "nobody counts what runs on this machine"}
 }

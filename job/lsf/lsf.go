@@ -23,6 +23,7 @@ import (
 // System is IBM Spectrum LSF 10.1. Its options are those of bsub(1).
 type System struct{}
 
+// Detect reports whether this host has LSF; see [batch.System].
 func (System) Detect(ctx context.Context) bool {
 	out, err := invoke.Call(ctx, "/", "lsid") // Slurm has one of its own
 	return err == nil && !strings.Contains(strings.ToLower(string(out)), "slurm")
@@ -80,6 +81,7 @@ func (System) options(j *job.Job) []string {
 	return append(o, wishes(j)...)
 }
 
+// Render returns the job script; see [batch.System].
 func (l System) Render(j *job.Job) (string, []string, error) {
 	options := l.options(j)
 	t := &job.Writer{}
@@ -92,7 +94,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), shellword.Quote(j.CommandLine(job.LSF)))
 		return t.String(), nil, nil
 	}
-	end := job.TaskCall{To: job.LSF, Id: `"$job"`, Limit: true, Files: true}
+	end := job.TaskCall{To: job.LSF, ID: `"$job"`, Limit: true, Files: true}
 	name := j.Name
 	switch n := j.Array.Count(); {
 	case n == 0:
@@ -213,6 +215,7 @@ func reasons(list string) map[string]string {
 	return why
 }
 
+// Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	if out, err := invoke.Call(ctx, "/", "bkill", id); err != nil {
 		return fmt.Errorf("ending job %s: %w", id, invoke.Error(out, err))

@@ -76,7 +76,7 @@ func hosts(list string) []capacity.Node {
 		n := capacity.Node{Name: get("HOST_NAME"), CPUs: quantity.Count(get("MAX"))}
 		status := get("STATUS")
 		if get("MAX") == "-" {
-			n.CPUs = -1 // as many as the host has processors, see lsfStatic
+			n.CPUs = -1 // as many as the host has processors, see static
 		}
 		n.FreeCPUs = -quantity.Count(get("NJOBS")) - quantity.Count(get("RSV"))
 		switch {

@@ -80,6 +80,7 @@ func (System) options(j *job.Job) []string {
 	return append(o, wishes(j)...)
 }
 
+// Render returns the job script; see [batch.System].
 func (p System) Render(j *job.Job) (string, []string, error) {
 	if j.Interactive {
 		return "", nil, fmt.Errorf("an interactive job of PBS is a shell and takes no program; say: qsub -I %s, and there: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), shellword.Join(j.Argv()))
@@ -92,7 +93,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 	for _, o := range p.options(j) {
 		t.Line("#PBS %s", o)
 	}
-	end := job.TaskCall{To: job.PBS, Id: `"$job"`, Limit: true, Files: true}
+	end := job.TaskCall{To: job.PBS, ID: `"$job"`, Limit: true, Files: true}
 	n, r := j.Array.Count(), j.Array.Ranges
 	limit := ""
 	if j.Array.Limit > 0 {
@@ -211,6 +212,7 @@ func queued(tasks string) int {
 	return 0
 }
 
+// Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	if out, err := invoke.Call(ctx, "/", "qdel", id); err != nil && !strings.Contains(string(out), "Job has finished") {
 		return fmt.Errorf("ending job %s: %w", id, invoke.Error(out, err))

@@ -22,6 +22,7 @@ var listings = [][]string{
 	{"squeue", "--all", "-h", "-t", "PENDING,RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,STAGE_OUT", "-O", "ArrayJobID:|,State:|,StartTime:|,EndTime:|,NodeList:|,SchedNodes:|,tres-alloc:|,NumNodes:|"},
 }
 
+// Nodes returns what the nodes have and what of it is free.
 func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
 	said := make([]string, len(listings))
 	errs := make([]error, len(listings))

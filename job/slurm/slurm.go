@@ -23,6 +23,7 @@ import (
 // System is Slurm, 22.05 or later.
 type System struct{}
 
+// Detect reports whether this host has Slurm; see [batch.System].
 func (System) Detect(ctx context.Context) bool {
 	out, err := invoke.Call(ctx, "/", "sbatch", "--version")
 	if err != nil || !strings.HasPrefix(string(out), "slurm") {
@@ -92,6 +93,7 @@ func pattern(j *job.Job, p string) string {
 	return strings.NewReplacer("{name}", "%x", "{job}", id, job.Placeholder, "%a").Replace(p)
 }
 
+// Render returns the job script; see [batch.System].
 func (System) Render(j *job.Job) (string, []string, error) {
 	t := &job.Writer{}
 	t.Line("#!/bin/bash")
@@ -126,7 +128,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
 	}
 	t.Common(j)
-	t.Task(j, job.TaskCall{To: job.Slurm, Id: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
+	t.Task(j, job.TaskCall{To: job.Slurm, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
 	return t.String(), nil, nil
 }
 
@@ -193,6 +195,7 @@ func test(ctx context.Context, j *job.Job, script, id string) (string, error) {
 	return "", fmt.Errorf("asking Slurm whether it takes job %q: %w", j.Name, readError(out, err))
 }
 
+// Estimate returns the prediction of a dry run; see [batch.Estimator].
 func (System) Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error) {
 	said, err := test(ctx, j, script, "fits")
 	if err != nil && strings.Contains(err.Error(), noNodes) {
@@ -261,6 +264,7 @@ func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueStat
 	return jobs, nil
 }
 
+// Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
 	if out, err := invoke.Call(ctx, "/", "scancel", id); err != nil {
 		return fmt.Errorf("ending job %s: %w", id, readError(out, err))

@@ -196,6 +196,7 @@ type Tail struct {
 	b []byte
 }
 
+// Write keeps the end of what is written.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.Lock()
 	defer t.Unlock()
