@@ -7,17 +7,19 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"hpcc/job/message"
 )
 
 // An Array is the set of indices of an array job, in the spelling of Slurm:
 // ranges with an optional step, and how many may run at once: 1-8, 0-99:5%4, 1,3,7.
 type Array struct {
-	ranges []span
+	Ranges []span
 	Limit  int // how many may run at once; 0: all
 }
 
 // A span is first, first+step … up to last.
-type span struct{ first, last, step int }
+type span struct{ First, Last, Step int }
 
 // Bounds of an array. Slurm's own limits are lower (MaxArraySize, 1001 by default).
 const (
@@ -32,7 +34,7 @@ func ParseArray(s string) (Array, error) {
 		return a, nil
 	}
 	fail := func(format string, args ...any) (Array, error) {
-		return Array{}, fmt.Errorf("array %q: "+format, append([]any{shorten(s)}, args...)...)
+		return Array{}, fmt.Errorf("array %q: "+format, append([]any{message.Short(s)}, args...)...)
 	}
 	list, limit, ok := strings.Cut(s, "%")
 	if ok {
@@ -52,8 +54,8 @@ func ParseArray(s string) (Array, error) {
 		if err != nil {
 			return fail("%v", err)
 		}
-		top = max(top, r.last)
-		a.ranges = append(a.ranges, r)
+		top = max(top, r.Last)
+		a.Ranges = append(a.Ranges, r)
 	}
 	seen := make([]bool, top+1)
 	for k := range a.All() {
@@ -65,47 +67,40 @@ func ParseArray(s string) (Array, error) {
 	return a, nil
 }
 
-func shorten(s string) string {
-	if len(s) > 60 {
-		return s[:60] + "…"
-	}
-	return s
-}
-
 func parseRange(p string) (span, error) {
 	ends, step, hasStep := strings.Cut(p, ":")
 	first, last, hasLast := strings.Cut(ends, "-")
-	r := span{step: 1}
+	r := span{Step: 1}
 	var err error
-	if r.first, err = index(first); err != nil {
+	if r.First, err = index(first); err != nil {
 		return r, err
 	}
-	r.last = r.first
+	r.Last = r.First
 	if hasLast {
-		if r.last, err = index(last); err != nil {
+		if r.Last, err = index(last); err != nil {
 			return r, err
 		}
 	}
 	if hasStep {
-		if r.step, err = index(step); err != nil || r.step == 0 || !hasLast {
-			return r, fmt.Errorf("the step in %q is no positive number after a range", shorten(p))
+		if r.Step, err = index(step); err != nil || r.Step == 0 || !hasLast {
+			return r, fmt.Errorf("the step in %q is no positive number after a range", message.Short(p))
 		}
 	}
-	if r.last < r.first {
-		return r, fmt.Errorf("the range %q ends before it begins", shorten(p))
+	if r.Last < r.First {
+		return r, fmt.Errorf("the range %q ends before it begins", message.Short(p))
 	}
-	r.last -= (r.last - r.first) % r.step
+	r.Last -= (r.Last - r.First) % r.Step
 	return r, nil
 }
 
 // index reads a decimal number in bounds.
 func index(s string) (int, error) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
-		return 0, fmt.Errorf("%q is no index", shorten(s))
+		return 0, fmt.Errorf("%q is no index", message.Short(s))
 	}
 	n, err := strconv.Atoi(s)
 	if err != nil || n > maxIndex {
-		return 0, fmt.Errorf("%q is above %d", shorten(s), maxIndex)
+		return 0, fmt.Errorf("%q is above %d", message.Short(s), maxIndex)
 	}
 	return n, nil
 }
@@ -113,8 +108,8 @@ func index(s string) (int, error) {
 // Count is the number of indices.
 func (a Array) Count() int {
 	n := 0
-	for _, r := range a.ranges {
-		n += (r.last-r.first)/r.step + 1
+	for _, r := range a.Ranges {
+		n += (r.Last-r.First)/r.Step + 1
 	}
 	return n
 }
@@ -122,8 +117,8 @@ func (a Array) Count() int {
 // All gives the indices in the order in which they were written.
 func (a Array) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
-		for _, r := range a.ranges {
-			for k := r.first; k <= r.last; k += r.step {
+		for _, r := range a.Ranges {
+			for k := r.First; k <= r.Last; k += r.Step {
 				if !yield(k) {
 					return
 				}
@@ -136,10 +131,10 @@ func (a Array) All() iter.Seq[int] {
 // when there are fewer. Schedulers whose arrays begin at 1 and have no gaps
 // (Grid Engine) count with it.
 func (a Array) Nth(n int) (index int, ok bool) {
-	for _, r := range a.ranges {
-		count := (r.last-r.first)/r.step + 1
+	for _, r := range a.Ranges {
+		count := (r.Last-r.First)/r.Step + 1
 		if n >= 1 && n <= count {
-			return r.first + (n-1)*r.step, true
+			return r.First + (n-1)*r.Step, true
 		}
 		n -= count
 		if n < 1 {
@@ -149,24 +144,24 @@ func (a Array) Nth(n int) (index int, ok bool) {
 	return 0, false
 }
 
-// has says whether an index is one of the array's.
-func (a Array) has(index int) bool {
-	return slices.ContainsFunc(a.ranges, func(r span) bool { return index >= r.first && index <= r.last && (index-r.first)%r.step == 0 })
+// Has says whether an index is one of the array's.
+func (a Array) Has(index int) bool {
+	return slices.ContainsFunc(a.Ranges, func(r span) bool { return index >= r.First && index <= r.Last && (index-r.First)%r.Step == 0 })
 }
 
 // IsZero says that there is no array.
-func (a Array) IsZero() bool { return len(a.ranges) == 0 }
+func (a Array) IsZero() bool { return len(a.Ranges) == 0 }
 
 func (a Array) String() string {
 	var parts []string
-	for _, r := range a.ranges {
+	for _, r := range a.Ranges {
 		switch {
-		case r.first == r.last:
-			parts = append(parts, strconv.Itoa(r.first))
-		case r.step == 1:
-			parts = append(parts, fmt.Sprintf("%d-%d", r.first, r.last))
+		case r.First == r.Last:
+			parts = append(parts, strconv.Itoa(r.First))
+		case r.Step == 1:
+			parts = append(parts, fmt.Sprintf("%d-%d", r.First, r.Last))
 		default:
-			parts = append(parts, fmt.Sprintf("%d-%d:%d", r.first, r.last, r.step))
+			parts = append(parts, fmt.Sprintf("%d-%d:%d", r.First, r.Last, r.Step))
 		}
 	}
 	s := strings.Join(parts, ",")

@@ -10,6 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hpcc/job/atomicfile"
+	"hpcc/job/message"
+	"hpcc/job/shellword"
 )
 
 // A Beside is a program that runs beside a task, as long as that does, and serves a port
@@ -31,7 +35,7 @@ func besideFile(dir, name string) string { return filepath.Join(dir, "beside."+n
 func (b *Beside) Write(dir string) error {
 	text, err := json.Marshal(b)
 	if err == nil {
-		err = replace(besideFile(dir, b.Name), append(text, '\n'))
+		err = atomicfile.Write(besideFile(dir, b.Name), append(text, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("writing the record of %s beside task %d: %w", b.Name, b.Task, err)
@@ -39,14 +43,14 @@ func (b *Beside) Write(dir string) error {
 	return nil
 }
 
-// readBeside is nil where no such program was begun.
-func readBeside(dir, name string) (*Beside, error) {
+// ReadBeside is nil where no such program was begun.
+func ReadBeside(dir, name string) (*Beside, error) {
 	b := &Beside{}
-	err := readJSON(besideFile(dir, name), b)
+	err := ReadJSON(besideFile(dir, name), b)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err == nil && (b.Port < 1 || b.Port > maxPort) {
+	if err == nil && (b.Port < 1 || b.Port > MaxPort) {
 		err = fmt.Errorf("reading %q: %d is no port", besideFile(dir, name), b.Port)
 	}
 	return b, err
@@ -85,7 +89,7 @@ func (j *Job) besideWords() []string {
 		first = k
 		break
 	}
-	return []string{fmt.Sprintf("--beside=%d %s %s", first, Tensorboard, quoteAll(w))}
+	return []string{fmt.Sprintf("--beside=%d %s %s", first, Tensorboard, shellword.Join(w))}
 }
 
 // ParseBeside reads what a script says of the program beside task index: name
@@ -94,23 +98,23 @@ func ParseBeside(line string) (index int, name string, words []string, err error
 	if line == "" {
 		return 0, "", nil, nil
 	}
-	list, err := shellWords(line, false)
+	list, err := shellword.Split(line, false)
 	if err == nil && len(list) < 3 {
 		err = errors.New("not of the form INDEX NAME WORDS")
 	}
 	if err == nil {
-		index, err = strconv.Atoi(list[0].text)
+		index, err = strconv.Atoi(list[0].Text)
 	}
-	if err == nil && !nameText().MatchString(list[1].text) {
+	if err == nil && !NameText().MatchString(list[1].Text) {
 		err = errors.New("its name is none")
 	}
 	if err != nil {
-		return 0, "", nil, fmt.Errorf("program %q beside a task: %w", shorten(line), err)
+		return 0, "", nil, fmt.Errorf("program %q beside a task: %w", message.Short(line), err)
 	}
 	for _, w := range list[2:] {
-		words = append(words, w.text)
+		words = append(words, w.Text)
 	}
-	return index, list[1].text, words, nil
+	return index, list[1].Text, words, nil
 }
 
 // FillPort puts a port into the words of a program beside a task.
@@ -120,4 +124,17 @@ func FillPort(words []string, port int) []string {
 		out[i] = strings.ReplaceAll(w, portPlaceholder, strconv.Itoa(port))
 	}
 	return out
+}
+
+// MaxPort is the highest port of TCP.
+const MaxPort = 1<<16 - 1
+
+// Services are the programs that can be named in the place of a port, with their usual one.
+var services = map[string]int{Tensorboard: 6006, "jupyter": 8888}
+
+// UsualPort is the port that a service takes where nobody says another; false
+// where no service is called so.
+func UsualPort(name string) (int, bool) {
+	p, ok := services[name]
+	return p, ok
 }

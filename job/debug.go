@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // DebugPort is where a program waits for a debugger: the port that debugpy and the
@@ -24,8 +22,8 @@ var (
 
 var errNoPython = errors.New("it is no Python program, and hpcc knows debugpy alone: listen in the program itself, and name the port with --port")
 
-// debugWords put debugpy between the interpreter and its program.
-func debugWords(words []string) ([]string, error) {
+// DebugWords put debugpy between the interpreter and its program.
+func DebugWords(words []string) ([]string, error) {
 	if len(words) < 2 || !pythonProgram().MatchString(words[0]) {
 		return nil, errNoPython
 	}
@@ -44,7 +42,7 @@ func (j *Job) Debug() error {
 	if j.Script != nil || len(j.Steps) > 0 {
 		return errors.New("a script starts its programs itself: give the program behind the image")
 	}
-	words, err := debugWords(j.Args)
+	words, err := DebugWords(j.Args)
 	if err != nil {
 		return err
 	}
@@ -53,49 +51,4 @@ func (j *Job) Debug() error {
 		j.Pod.Ports = append(j.Pod.Ports, DebugPort)
 	}
 	return nil
-}
-
-// Debug has the Python programs of a workflow wait for a debugger, and returns the templates
-// that run them.
-func (w *Workflow) Debug() ([]string, error) {
-	var names []string
-	for _, t := range w.root.items("spec", "templates") {
-		c := t.at("container")
-		if c == nil {
-			continue
-		}
-		var words []string
-		for _, list := range []string{"command", "args"} {
-			for _, a := range c.items(list) {
-				words = append(words, a.text())
-			}
-		}
-		words, err := debugWords(words)
-		if err != nil {
-			continue
-		}
-		c.set("command", listItem(words[:1]))
-		c.set("args", listItem(words[1:]))
-		ports := &item{shape: yaml.SequenceNode, list: c.items("ports")}
-		if !slices.ContainsFunc(ports.list, func(p *item) bool { return p.text("name") == DebugPort.Name }) {
-			port := &item{shape: yaml.MappingNode}
-			port.set("name", scalarItem(DebugPort.Name))
-			port.set("containerPort", scalarItem(DebugPort.Number))
-			ports.list = append(ports.list, port)
-			c.set("ports", ports)
-		}
-		names = append(names, t.text("name"))
-	}
-	if len(names) == 0 {
-		return nil, fmt.Errorf("--debug: none of the templates of %s has a container with a command of Python, and hpcc knows debugpy alone", w.what())
-	}
-	return names, nil
-}
-
-func listItem(words []string) *item {
-	it := &item{shape: yaml.SequenceNode}
-	for _, w := range words {
-		it.list = append(it.list, scalarItem(w))
-	}
-	return it
 }

@@ -17,12 +17,15 @@ package job
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"hpcc/job/message"
 )
 
 // A Target is a kind of scheduler.
@@ -39,6 +42,12 @@ const (
 	Argo       Target = "argo"
 	Local      Target = "local"
 )
+
+// titles are the names of targets in text.
+var titles = map[Target]string{Slurm: "Slurm", LSF: "LSF", GridEngine: "Grid Engine", PBS: "PBS", Kubernetes: "Kubernetes", OpenShift: "OpenShift", Argo: "Argo"}
+
+// Title returns the name of the target in text.
+func (t Target) Title() string { return titles[t] }
 
 // A Job is what is to run, where and with what. The zero value of a field
 // leaves the matter to the target.
@@ -88,17 +97,17 @@ type Job struct {
 	Args    []string `json:"args"`  // the program and its arguments; {task} is the task's index
 }
 
-// placeholder stands for a task's index in the words of a job.
-const placeholder = "{task}"
+// Placeholder stands for a task's index in the words of a job.
+const Placeholder = "{task}"
 
 // Count is the number of tasks.
 func (j *Job) Count() int { return max(1, j.Array.Count()) }
 
-// whole is what tasks find as HPCC_TASK_COUNT.
-func (j *Job) whole() int { return max(j.Count(), j.Whole) }
+// FullCount is what tasks find as HPCC_TASK_COUNT.
+func (j *Job) FullCount() int { return max(j.Count(), j.Whole) }
 
-// output is the file pattern for the program's words.
-func (j *Job) output() string {
+// OutputPattern is the file pattern for the program's words.
+func (j *Job) OutputPattern() string {
 	switch {
 	case j.Output != "":
 		return j.Output
@@ -108,15 +117,15 @@ func (j *Job) output() string {
 	return "{name}-{job}.out"
 }
 
-// several says whether the job asks for room for more than one process.
-func (j *Job) several() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
+// AsksForProcesses says whether the job asks for room for more than one process.
+func (j *Job) AsksForProcesses() bool { return j.Tasks > 1 || j.Nodes > 1 || j.TasksPerNode > 1 }
 
-// multi says whether the target has to start several processes. A script does
+// StartsProcesses says whether the target has to start several processes. A script does
 // that itself, and so does Ray.
-func (j *Job) multi() bool { return j.several() && j.Script == nil && !j.Ray }
+func (j *Job) StartsProcesses() bool { return j.AsksForProcesses() && j.Script == nil && !j.Ray }
 
-// words are the command that runs one process of the job.
-func (j *Job) words() []string {
+// Argv are the command that runs one process of the job.
+func (j *Job) Argv() []string {
 	switch {
 	case j.Script != nil:
 		return append([]string{"bash", "-s", "--"}, j.Script.Args...)
@@ -133,34 +142,34 @@ func (j *Job) inImage() []string {
 	given := func(flag string) bool {
 		return slices.ContainsFunc(j.Run, func(r string) bool { return r == flag || strings.HasPrefix(r, flag+"=") })
 	}
-	if j.multi() && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
+	if j.StartsProcesses() && !slices.ContainsFunc([]string{"--join", "--join-ct", "--join-tag", "--join-pid"}, given) {
 		w = append(w, "--join")
 	}
-	if j.multi() && !given("--mpi") {
+	if j.StartsProcesses() && !given("--mpi") {
 		w = append(w, "--mpi=pmix")
 	}
 	return append(append(w, j.Run...), j.Image, "--")
 }
 
-// runPrefix returns the arguments before those of a program that a script
+// RunPrefix returns the arguments before those of a program that a script
 // starts in the image.
-func (j *Job) runPrefix() []string {
+func (j *Job) RunPrefix() []string {
 	return slices.Concat([]string{j.Program, "run"}, j.Run, []string{j.Image, "--"})
 }
 
 var (
 	// Letters, digits and a few signs: what every scheduler takes in a name.
 	// Slurm breaks off jobs whose name has a slash when %x is in a file name.
-	nameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`) })
-	envName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+	NameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`) })
+	EnvName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 	// Queues, accounts, ids and addresses: no blanks, nothing that ends a directive.
-	wordText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
+	WordText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
 )
 
-// check refuses what no target could run.
-func (j *Job) check() error {
+// Check refuses what no target could run.
+func (j *Job) Check() error {
 	switch {
-	case !nameText().MatchString(j.Name):
+	case !NameText().MatchString(j.Name):
 		return fmt.Errorf("job name %q: a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long", j.Name)
 	case j.Image == "" && j.Script == nil && !j.OnHost && len(j.Steps) == 0 && j.Workflow == nil:
 		return errors.New("the job has no image")
@@ -181,17 +190,17 @@ func (j *Job) check() error {
 		}
 	}
 	for what, s := range map[string]string{"queue": j.Queue, "account": j.Account, "mail address": j.Mail} {
-		if s != "" && !wordText().MatchString(s) {
+		if s != "" && !WordText().MatchString(s) {
 			return fmt.Errorf("%s %q: holds characters that directives cannot", what, s)
 		}
 	}
 	for _, id := range j.After {
-		if !wordText().MatchString(id) {
+		if !WordText().MatchString(id) {
 			return fmt.Errorf("job id %q: holds characters that directives cannot", id)
 		}
 	}
 	for _, e := range j.Env {
-		if k, _, ok := strings.Cut(e, "="); !ok || !envName().MatchString(k) {
+		if k, _, ok := strings.Cut(e, "="); !ok || !EnvName().MatchString(k) {
 			return fmt.Errorf("variable %q: not of the form NAME=VALUE", e)
 		}
 	}
@@ -214,7 +223,7 @@ func (j *Job) check() error {
 // tasks would write over each other.
 func (j *Job) checkText() error {
 	for _, s := range j.Modules {
-		if !wordText().MatchString(s) {
+		if !WordText().MatchString(s) {
 			return fmt.Errorf("module %q: no name of a module", s)
 		}
 	}
@@ -248,36 +257,87 @@ func (j *Job) checkText() error {
 		}
 	}
 	for _, s := range given {
-		if !array && strings.Contains(s, placeholder) {
-			return fmt.Errorf("%q: there is no index for %s in a job that is no array; give --array", s, placeholder)
+		if !array && strings.Contains(s, Placeholder) {
+			return fmt.Errorf("%q: there is no index for %s in a job that is no array; give --array", s, Placeholder)
 		}
 	}
 	for _, s := range []string{j.Output, j.Error} {
-		if array && s != "" && s != "/dev/null" && !strings.Contains(s, placeholder) && !strings.Contains(s, "%") {
-			return fmt.Errorf("output file %q: has no %s, so %d tasks would write over each other", s, placeholder, j.Count())
+		if array && s != "" && s != "/dev/null" && !strings.Contains(s, Placeholder) && !strings.Contains(s, "%") {
+			return fmt.Errorf("output file %q: has no %s, so %d tasks would write over each other", s, Placeholder, j.Count())
 		}
 	}
 	return nil
 }
 
-// quote writes a word for the shell, as plainly as can be.
-func quote(s string) string {
-	if s != "" && strings.IndexFunc(s, func(r rune) bool {
-		return !((r >= 'a' && r <= 'z') || (r >= 'A' && r <= 'Z') || (r >= '0' && r <= '9') || strings.ContainsRune("%+,-./:=@_^", r))
-	}) < 0 && s[0] != '~' {
-		return s
+// CleanName makes a job's name of words: letters, digits and ._-.
+func CleanName(s string) string {
+	s = strings.Map(func(c rune) rune {
+		if (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || strings.ContainsRune("._-", c) {
+			return c
+		}
+		return '-'
+	}, s)
+	if s = strings.Trim(s, "-"); s == "" {
+		return "job"
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	if c := s[0]; !((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_') {
+		s = "j" + s
+	}
+	return s[:min(len(s), 64)]
 }
 
-// QuoteWords writes a command line for the shell.
-func QuoteWords(words []string) string { return quoteAll(words) }
-
-// quoteAll writes a command line for the shell.
-func quoteAll(words []string) string {
-	q := make([]string, len(words))
-	for i, w := range words {
-		q[i] = quote(w)
+// BaseName returns the name of a file without directory and extensions.
+func BaseName(file string) string {
+	file = file[strings.LastIndexByte(file, '/')+1:]
+	if base, _, ok := strings.Cut(file, "."); ok && base != "" {
+		return base
 	}
-	return strings.Join(q, " ")
+	return file
+}
+
+// MaxScript bounds a script that is read, in bytes.
+const MaxScript = 128 << 10 // six times as much as JSON, within maxRecord
+
+// SignalName reads a signal: USR1, SIGUSR1, 10.
+func SignalName(s string) (string, error) {
+	s = strings.TrimPrefix(strings.ToUpper(s), "SIG")
+	names := map[string]string{"1": "HUP", "2": "INT", "3": "QUIT", "9": "KILL", "10": "USR1", "12": "USR2", "15": "TERM", "18": "CONT", "23": "URG"}
+	if n, ok := names[s]; ok {
+		s = n
+	}
+	switch s {
+	case "HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "URG", "XCPU":
+		return s, nil
+	}
+	return "", fmt.Errorf("%q is no signal that hpcc knows", message.Short(s))
+}
+
+// Prepare makes what the job needs on the host before it starts: a missing
+// output directory ends a Slurm job with the code 0:53 and no other trace.
+func (j *Job) Prepare() error {
+	fi, err := os.Stat(j.Dir)
+	if err != nil || !fi.IsDir() {
+		return fmt.Errorf("directory %q of the job: not there", j.Dir)
+	}
+	for _, p := range []string{j.OutputPattern(), j.Error} {
+		d := filepath.Dir(p)
+		if p == "" || d == "." {
+			continue
+		}
+		if strings.ContainsAny(d, "{%") {
+			return fmt.Errorf("output file %q: only its last part may have a pattern, since its directory must be there before the job starts", p)
+		}
+		if !filepath.IsAbs(d) {
+			d = filepath.Join(j.Dir, d)
+		}
+		if err := os.MkdirAll(d, 0o777); err != nil {
+			return fmt.Errorf("making the directory of output file %q: %w", p, err)
+		}
+	}
+	for _, s := range j.Steps {
+		if err := s.Prepare(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

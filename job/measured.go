@@ -1,7 +1,6 @@
 package job
 
 import (
-	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -35,7 +34,7 @@ type Asked struct {
 
 // Asked is what the job asks for.
 func (j *Job) Asked() Asked {
-	a := Asked{CPUs: j.CPUs, Memory: j.memory(), GPUs: j.GPUs, Time: j.Time}
+	a := Asked{CPUs: j.CPUs, Memory: j.MemoryPerNode(), GPUs: j.GPUs, Time: j.Time}
 	n := j.TasksPerNode
 	if n == 0 {
 		nodes := max(j.Nodes, 1)
@@ -101,53 +100,4 @@ func (j *Job) measureWords() []string {
 		w = append(w, "--asked="+asked)
 	}
 	return w
-}
-
-// HandedIn says what was written down of the job of a task that begins when it was handed in: to which target,
-// and when, see [Submission.HandedInFor]. Zero values are of one whose script somebody else handed in.
-func HandedIn(home string, t *Task) (name string, to Target, at time.Time) {
-	var s Submission
-	if readJSON(filepath.Join(home, "job.json"), &s) != nil {
-		return "", "", at
-	}
-	if s.Job != nil {
-		name = s.Job.Name
-	}
-	return name, s.Target, s.HandedInFor(t)
-}
-
-// HandedInFor is when a task was handed in, the last time before it began: a job may be
-// handed in again for some of its tasks.
-func (s *Submission) HandedInFor(t *Task) time.Time {
-	at := s.Submitted
-	for _, r := range s.Reruns {
-		if (r.Array.IsZero() || r.Array.has(t.Index)) && !r.Submitted.After(t.Start) {
-			at = r.Submitted
-		}
-	}
-	return at
-}
-
-// NativeIDs are the variables in which schedulers tell a task who it is, of those that are set.
-func NativeIDs(getenv func(string) string) (ids map[string]string, from Target) {
-	ids = map[string]string{}
-	take := func(of Target, names ...string) {
-		if getenv(names[0]) == "" {
-			return
-		}
-		from = cmp.Or(from, of)
-		for _, n := range names {
-			if v := getenv(n); v != "" && len(v) <= 256 {
-				ids[n] = v
-			}
-		}
-	}
-	take(Slurm, "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME")
-	if getenv("SGE_TASK_ID") != "" || getenv("SGE_ROOT") != "" { // JOB_ID alone may be anybody's
-		take(GridEngine, "JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME")
-	}
-	take(LSF, "LSB_JOBID", "LSB_JOBINDEX")
-	take(PBS, "PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID")
-	take("", "HPCC_TASK_ID")
-	return ids, from
 }

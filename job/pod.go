@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"hpcc/job/message"
 )
 
 // A Pod is what targets that run the image themselves (Kubernetes, OpenShift,
@@ -30,7 +32,6 @@ type Pod struct {
 	Secrets        []Secret `json:"secrets,omitempty"`         //
 	ServiceAccount string   `json:"service_account,omitempty"` // "": the namespace's default, without its token
 	NodeLabels     []string `json:"node_labels,omitempty"`     // KEY=VALUE that nodes must have
-	Operator       string   `json:"operator,omitempty"`        // who starts what runs on several nodes: MPIOperator, KubeRay; "": a Job does
 }
 
 // A Measurer is the program of an image that measures another, and what is known of the image here.
@@ -40,12 +41,6 @@ type Measurer struct {
 	Config       string   `json:"config,omitempty"` // of the image's configuration, for Architecture
 	Architecture string   `json:"architecture,omitempty"`
 }
-
-// Operators that the cluster's administrator may have installed.
-const (
-	MPIOperator = "mpi" // MPIJob (kubeflow.org/v2beta1)
-	KubeRay     = "ray" // RayJob (ray.io/v1)
-)
 
 // A Volume is a persistent volume claim, or an empty directory, in the pod.
 type Volume struct {
@@ -69,14 +64,14 @@ type Secret struct {
 var (
 	// A label of the DNS (RFC 1123), and a name of several (core/v1: names of claims and secrets).
 	dnsLabel = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
-	dnsName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`) })
+	DnsName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`) })
 	// A name of a port (RFC 6335): a letter somewhere, no two hyphens together.
 	portName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,13}[a-z0-9])?$`) })
 	// A key or value of a label.
 	labelKey = sync.OnceValue(func() *regexp.Regexp {
 		return regexp.MustCompile(`^([a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 	})
-	labelValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`) })
+	LabelValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$`) })
 )
 
 // ParseVolume reads CLAIM:PATH[:ro], or scratch:PATH for an empty directory.
@@ -85,13 +80,13 @@ func ParseVolume(s string) (Volume, error) {
 	at, ro := strings.CutSuffix(at, ":ro")
 	switch {
 	case !ok:
-		return Volume{}, fmt.Errorf("%q: not of the form CLAIM:PATH", shorten(s))
+		return Volume{}, fmt.Errorf("%q: not of the form CLAIM:PATH", message.Short(s))
 	case strings.HasPrefix(claim, "/"):
-		return Volume{}, fmt.Errorf("%q: pods do not see directories of the host; name a persistent volume claim (\"kubectl get pvc\" lists them)", shorten(s))
-	case !dnsName().MatchString(claim):
-		return Volume{}, fmt.Errorf("%q is no name of a persistent volume claim: small letters, digits, hyphens and dots make one", shorten(claim))
+		return Volume{}, fmt.Errorf("%q: pods do not see directories of the host; name a persistent volume claim (\"kubectl get pvc\" lists them)", message.Short(s))
+	case !DnsName().MatchString(claim):
+		return Volume{}, fmt.Errorf("%q is no name of a persistent volume claim: small letters, digits, hyphens and dots make one", message.Short(claim))
 	case !inPod(at) || path.Clean(at) == "/":
-		return Volume{}, fmt.Errorf("%q: %q is no absolute path in the pod, or is all of it", shorten(s), shorten(at))
+		return Volume{}, fmt.Errorf("%q: %q is no absolute path in the pod, or is all of it", message.Short(s), message.Short(at))
 	}
 	if claim == "scratch" {
 		claim = ""
@@ -110,9 +105,9 @@ func ParsePort(s string) (Port, error) {
 	n, err := strconv.Atoi(number)
 	switch {
 	case err != nil || n < 1 || n > 65535:
-		return Port{}, fmt.Errorf("%q: not of the form NAME=NUMBER with a number from 1 to 65535", shorten(s))
+		return Port{}, fmt.Errorf("%q: not of the form NAME=NUMBER with a number from 1 to 65535", message.Short(s))
 	case !portName().MatchString(name) || strings.Contains(name, "--") || strings.Trim(name, "0123456789-") == "":
-		return Port{}, fmt.Errorf("%q is no name of a port: at most 15 small letters, digits and single hyphens, one of them a letter", shorten(name))
+		return Port{}, fmt.Errorf("%q is no name of a port: at most 15 small letters, digits and single hyphens, one of them a letter", message.Short(name))
 	}
 	return Port{name, n}, nil
 }
@@ -120,11 +115,11 @@ func ParsePort(s string) (Port, error) {
 // ParseSecret reads NAME or NAME:PATH.
 func ParseSecret(s string) (Secret, error) {
 	name, at, files := strings.Cut(s, ":")
-	if !dnsName().MatchString(name) {
-		return Secret{}, fmt.Errorf("%q is no name of a secret: small letters, digits, hyphens and dots make one", shorten(name))
+	if !DnsName().MatchString(name) {
+		return Secret{}, fmt.Errorf("%q is no name of a secret: small letters, digits, hyphens and dots make one", message.Short(name))
 	}
 	if files && (!inPod(at) || path.Clean(at) == "/") {
-		return Secret{}, fmt.Errorf("%q: %q is no absolute path in the pod", shorten(s), shorten(at))
+		return Secret{}, fmt.Errorf("%q: %q is no absolute path in the pod", message.Short(s), message.Short(at))
 	}
 	return Secret{name, at}, nil
 }
@@ -152,20 +147,20 @@ func (p *Pod) check() error {
 		names[o.Name] = true
 	}
 	for _, l := range p.NodeLabels {
-		if k, v, ok := strings.Cut(l, "="); !ok || !labelKey().MatchString(k) || !labelValue().MatchString(v) {
-			return fmt.Errorf("label %q of nodes: not of the form KEY=VALUE", shorten(l))
+		if k, v, ok := strings.Cut(l, "="); !ok || !labelKey().MatchString(k) || !LabelValue().MatchString(v) {
+			return fmt.Errorf("label %q of nodes: not of the form KEY=VALUE", message.Short(l))
 		}
 	}
 	for what, s := range map[string]string{"pull secret": p.PullSecret, "service account": p.ServiceAccount} {
-		if s != "" && !dnsName().MatchString(s) {
-			return fmt.Errorf("%s %q: small letters, digits, hyphens and dots make a name", what, shorten(s))
+		if s != "" && !DnsName().MatchString(s) {
+			return fmt.Errorf("%s %q: small letters, digits, hyphens and dots make a name", what, message.Short(s))
 		}
 	}
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, p.Pull) {
 		return fmt.Errorf("%q is none of always, missing and never", p.Pull)
 	}
 	if p.Dir != "" && !inPod(p.Dir) {
-		return fmt.Errorf("directory %q: not an absolute path in the image", shorten(p.Dir))
+		return fmt.Errorf("directory %q: not an absolute path in the image", message.Short(p.Dir))
 	}
 	if p.UID < 0 || p.UID > 1<<31-1 {
 		return errors.New("a user id is from 1 to 2147483647")
@@ -173,9 +168,9 @@ func (p *Pod) check() error {
 	return nil
 }
 
-// label makes a label of the DNS of a name: what Kubernetes takes as a Job's, with room for
+// Label makes a label of the DNS of a name: what Kubernetes takes as a Job's, with room for
 // what it appends to the names of pods. Of a long one the end stays, which tells ids apart.
-func label(name string) string {
+func Label(name string) string {
 	const most = 45
 	s := strings.Map(func(c rune) rune {
 		switch {
@@ -194,4 +189,60 @@ func label(name string) string {
 		s = "j" + s
 	}
 	return s
+}
+
+// AcrossPods says whether the pods of a job are its nodes, which know of each other.
+func (j *Job) AcrossPods() bool { return j.Nodes > 1 || j.Ray }
+
+// PortOf is the number of a port that the job has a name for; 0 where it has none.
+func (j *Job) PortOf(name string) int {
+	for _, p := range j.Pod.Ports {
+		if p.Name == name {
+			return p.Number
+		}
+	}
+	return 0
+}
+
+// LabelGPU is the label of nodes with the model of their GPUs.
+const LabelGPU = "nvidia.com/gpu.product" // NVIDIA's GPU feature discovery
+
+// OrdinaryUser runs what would run as root, where nothing else is said.
+const OrdinaryUser = 1000
+
+// Pods says whether a target runs the image itself, in pods.
+func (t Target) Pods() bool { return t == Kubernetes || t == OpenShift || t == Argo }
+
+// Measured says whether the program of a pod is measured: what a person runs at a terminal
+// leaves no pod that could tell.
+func (j *Job) Measured() bool { return j.Measure && !j.Interactive }
+
+// Entrypoint stands before the words of the program.
+func (j *Job) Entrypoint() []string {
+	if j.Measured() {
+		return j.Pod.Measurer.Words
+	}
+	return j.Pod.Entrypoint
+}
+
+// Expandable writes text so that Kubernetes, which puts variables in the place of
+// $(NAME) and $ in that of $$, leaves it as it is.
+func Expandable(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		b.WriteByte(s[i])
+		if s[i] == '$' && i+1 < len(s) && (s[i+1] == '$' || s[i+1] == '(') {
+			b.WriteByte('$')
+		}
+	}
+	return b.String()
+}
+
+// ExpandAll calls [Expandable] for each argument.
+func ExpandAll(words []string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = Expandable(w)
+	}
+	return out
 }

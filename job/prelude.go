@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"hpcc/job/shellword"
 )
 
 // A Script is a job script that was written for some scheduler.
@@ -25,41 +27,41 @@ type Script struct {
 // a script that stands in it. sbatch takes those of PBS and LSF for its own.
 var hidden = map[Target][]string{Slurm: {"#PBS", "#BSUB"}, LSF: {"#BSUB"}, GridEngine: {"#$"}}
 
-// render writes the script for a bash that reads it from standard input: what
+// Render writes the script for a bash that reads it from standard input: what
 // its scheduler would have set, then the script itself, byte for byte, on
 // descriptor 3, for the interpreter that it names. Nothing that the script runs reads it
 // away, and lines of its errors are those of the file.
-func (s *Script) render(j *Job, to Target) string {
-	t := &text{}
-	t.WriteString(s.prelude(j, to))
+func (s *Script) Render(j *Job, to Target) string {
+	t := &Writer{}
+	t.WriteString(s.Prelude(j, to))
 	if s.Start != "" && s.Start != j.Dir && !to.Pods() {
-		t.line("cd %s || exit 97 # where %s starts jobs", quote(s.Start), dialectOf(s.From).name)
+		t.Line("cd %s || exit 97 # where %s starts jobs", shellword.Quote(s.Start), s.From.Title())
 	}
-	end := terminator("HPCC_SCRIPT", s.Body)
+	end := shellword.Delimiter("HPCC_SCRIPT", s.Body)
 	if slices.ContainsFunc(hidden[to], func(prefix string) bool { return strings.Contains("\n"+s.Body, "\n"+prefix) }) {
-		t.line("# The strokes keep %s from reading directives in here.", to)
-		t.line("exec 3< <(sed 's/^|//' <<'%s'", end)
+		t.Line("# The strokes keep %s from reading directives in here.", to)
+		t.Line("exec 3< <(sed 's/^|//' <<'%s'", end)
 		for l := range strings.Lines(s.Body) {
 			t.WriteString("|" + l)
 		}
-		t.line("%s\n)", end)
+		t.Line("%s\n)", end)
 	} else {
-		t.line("exec 3<<'%s'", end)
+		t.Line("exec 3<<'%s'", end)
 		t.WriteString(s.Body)
-		t.line("%s", end)
+		t.Line("%s", end)
 	}
 	words := append(slices.Clone(s.Shell), "/dev/fd/3")
 	if j.Image != "" && !s.Host && !to.Pods() {
-		words = append(j.runPrefix(), words...)
+		words = append(j.RunPrefix(), words...)
 	}
-	t.line(`exec %s "$@" </dev/null`, quoteAll(words))
+	t.Line(`exec %s "$@" </dev/null`, shellword.Join(words))
 	return t.String()
 }
 
-// A variable is one that a scheduler sets. The values are for bash in double
+// A Variable is one that a scheduler sets. The values are for bash in double
 // quotes, {…} are figures of the job; "" does not set it.
-type variable struct {
-	name   string
+type Variable struct {
+	Name   string
 	value  string // of a task of an array; of any job when single is ""
 	single string // of a job that is no array
 	array  bool   // there is none of it without an array
@@ -67,56 +69,56 @@ type variable struct {
 	always bool   // programs read it, not only the script
 }
 
-// variables are those that each scheduler sets and that hpcc can supply.
-var variables = map[Target][]variable{
+// Variables are those that each scheduler sets and that hpcc can supply.
+var Variables = map[Target][]Variable{
 	Slurm: {
-		{name: "SLURM_JOB_ID", value: "$hpcc_id", always: true},
-		{name: "SLURM_JOBID", value: "$hpcc_id"},
-		{name: "SLURM_ARRAY_JOB_ID", value: "$hpcc_id", array: true},
-		{name: "SLURM_ARRAY_TASK_ID", value: "$HPCC_TASK_ID", array: true, always: true},
-		{name: "SLURM_ARRAY_TASK_COUNT", value: "{count}", array: true},
-		{name: "SLURM_ARRAY_TASK_MIN", value: "{first}", array: true},
-		{name: "SLURM_ARRAY_TASK_MAX", value: "{last}", array: true},
-		{name: "SLURM_ARRAY_TASK_STEP", value: "{step}", array: true},
-		{name: "SLURM_JOB_NAME", value: "{name}"}, {name: "SLURM_JOB_PARTITION", value: "{queue}"}, {name: "SLURM_JOB_ACCOUNT", value: "{account}"},
-		{name: "SLURM_SUBMIT_DIR", value: "{dir}"}, {name: "SLURM_SUBMIT_HOST", value: "$HOSTNAME"},
-		{name: "SLURM_NTASKS", value: "{tasks}"}, {name: "SLURM_NPROCS", value: "{tasks}"},
-		{name: "SLURM_CPUS_PER_TASK", value: "{cpus?}"}, {name: "SLURM_CPUS_ON_NODE", value: "{node_cpus}"}, {name: "SLURM_JOB_CPUS_PER_NODE", value: "{node_cpus}"},
-		{name: "SLURM_NTASKS_PER_NODE", value: "{node_tasks}"}, {name: "SLURM_TASKS_PER_NODE", value: "{node_tasks}"},
-		{name: "SLURM_GPUS_ON_NODE", value: "{gpus?}"}, {name: "SLURM_GPUS_PER_NODE", value: "{gpus?}"}, {name: "SLURM_MEM_PER_NODE", value: "{mem?}"},
-		{name: "SLURM_JOB_NUM_NODES", value: "${#hpcc_hosts[@]}", hosts: true}, {name: "SLURM_NNODES", value: "${#hpcc_hosts[@]}", hosts: true},
-		{name: "SLURM_JOB_NODELIST", value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", hosts: true}, {name: "SLURM_NODELIST", value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", hosts: true},
-		{name: "SLURMD_NODENAME", value: "${HOSTNAME%%.*}"}, {name: "SLURM_CLUSTER_NAME", value: "{to}"}, {name: "SLURM_RESTART_COUNT", value: "0"},
-		{name: "SLURM_PROCID", value: "0"}, {name: "SLURM_LOCALID", value: "0"}, {name: "SLURM_NODEID", value: "0"},
-		{name: "SLURM_TMPDIR", value: "${TMPDIR:-/tmp}"},
+		{Name: "SLURM_JOB_ID", value: "$hpcc_id", always: true},
+		{Name: "SLURM_JOBID", value: "$hpcc_id"},
+		{Name: "SLURM_ARRAY_JOB_ID", value: "$hpcc_id", array: true},
+		{Name: "SLURM_ARRAY_TASK_ID", value: "$HPCC_TASK_ID", array: true, always: true},
+		{Name: "SLURM_ARRAY_TASK_COUNT", value: "{count}", array: true},
+		{Name: "SLURM_ARRAY_TASK_MIN", value: "{first}", array: true},
+		{Name: "SLURM_ARRAY_TASK_MAX", value: "{last}", array: true},
+		{Name: "SLURM_ARRAY_TASK_STEP", value: "{step}", array: true},
+		{Name: "SLURM_JOB_NAME", value: "{name}"}, {Name: "SLURM_JOB_PARTITION", value: "{queue}"}, {Name: "SLURM_JOB_ACCOUNT", value: "{account}"},
+		{Name: "SLURM_SUBMIT_DIR", value: "{dir}"}, {Name: "SLURM_SUBMIT_HOST", value: "$HOSTNAME"},
+		{Name: "SLURM_NTASKS", value: "{tasks}"}, {Name: "SLURM_NPROCS", value: "{tasks}"},
+		{Name: "SLURM_CPUS_PER_TASK", value: "{cpus?}"}, {Name: "SLURM_CPUS_ON_NODE", value: "{node_cpus}"}, {Name: "SLURM_JOB_CPUS_PER_NODE", value: "{node_cpus}"},
+		{Name: "SLURM_NTASKS_PER_NODE", value: "{node_tasks}"}, {Name: "SLURM_TASKS_PER_NODE", value: "{node_tasks}"},
+		{Name: "SLURM_GPUS_ON_NODE", value: "{gpus?}"}, {Name: "SLURM_GPUS_PER_NODE", value: "{gpus?}"}, {Name: "SLURM_MEM_PER_NODE", value: "{mem?}"},
+		{Name: "SLURM_JOB_NUM_NODES", value: "${#hpcc_hosts[@]}", hosts: true}, {Name: "SLURM_NNODES", value: "${#hpcc_hosts[@]}", hosts: true},
+		{Name: "SLURM_JOB_NODELIST", value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", hosts: true}, {Name: "SLURM_NODELIST", value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", hosts: true},
+		{Name: "SLURMD_NODENAME", value: "${HOSTNAME%%.*}"}, {Name: "SLURM_CLUSTER_NAME", value: "{to}"}, {Name: "SLURM_RESTART_COUNT", value: "0"},
+		{Name: "SLURM_PROCID", value: "0"}, {Name: "SLURM_LOCALID", value: "0"}, {Name: "SLURM_NODEID", value: "0"},
+		{Name: "SLURM_TMPDIR", value: "${TMPDIR:-/tmp}"},
 	},
 	LSF: {
-		{name: "LSB_JOBID", value: "$hpcc_id", always: true},
-		{name: "LSB_JOBINDEX", value: "$HPCC_TASK_ID", single: "0", always: true},
-		{name: "LSB_JOBINDEX_END", value: "{last}", array: true}, {name: "LSB_JOBINDEX_STEP", value: "{step}", array: true},
-		{name: "LSB_BATCH_JID", value: "$hpcc_id[$HPCC_TASK_ID]", single: "$hpcc_id"},
-		{name: "LSB_JOBNAME", value: "{name}"}, {name: "LSB_QUEUE", value: "{queue}"}, {name: "LSB_PROJECT_NAME", value: "{account}"},
-		{name: "LS_SUBCWD", value: "{dir}"}, {name: "LSB_SUBCWD", value: "{dir}"}, {name: "LSB_SUB_HOST", value: "$HOSTNAME"},
-		{name: "LSB_DJOB_NUMPROC", value: "{tasks}"}, {name: "LSB_MAX_NUM_PROCESSORS", value: "{tasks}"},
-		{name: "LSB_HOSTS", value: "$(hpcc_each; echo \"${hpcc_list[*]}\")", hosts: true},
-		{name: "LSB_MCPU_HOSTS", value: "$(for i in \"${!hpcc_hosts[@]}\"; do printf '%s %s ' \"${hpcc_hosts[i]}\" \"${hpcc_tasks[i]}\"; done)", hosts: true},
-		{name: "LSB_DJOB_HOSTFILE", value: "$(hpcc_file hosts)", hosts: true},
+		{Name: "LSB_JOBID", value: "$hpcc_id", always: true},
+		{Name: "LSB_JOBINDEX", value: "$HPCC_TASK_ID", single: "0", always: true},
+		{Name: "LSB_JOBINDEX_END", value: "{last}", array: true}, {Name: "LSB_JOBINDEX_STEP", value: "{step}", array: true},
+		{Name: "LSB_BATCH_JID", value: "$hpcc_id[$HPCC_TASK_ID]", single: "$hpcc_id"},
+		{Name: "LSB_JOBNAME", value: "{name}"}, {Name: "LSB_QUEUE", value: "{queue}"}, {Name: "LSB_PROJECT_NAME", value: "{account}"},
+		{Name: "LS_SUBCWD", value: "{dir}"}, {Name: "LSB_SUBCWD", value: "{dir}"}, {Name: "LSB_SUB_HOST", value: "$HOSTNAME"},
+		{Name: "LSB_DJOB_NUMPROC", value: "{tasks}"}, {Name: "LSB_MAX_NUM_PROCESSORS", value: "{tasks}"},
+		{Name: "LSB_HOSTS", value: "$(hpcc_each; echo \"${hpcc_list[*]}\")", hosts: true},
+		{Name: "LSB_MCPU_HOSTS", value: "$(for i in \"${!hpcc_hosts[@]}\"; do printf '%s %s ' \"${hpcc_hosts[i]}\" \"${hpcc_tasks[i]}\"; done)", hosts: true},
+		{Name: "LSB_DJOB_HOSTFILE", value: "$(hpcc_file hosts)", hosts: true},
 	},
 	GridEngine: {
-		{name: "JOB_ID", value: "$hpcc_id", always: true},
-		{name: "SGE_TASK_ID", value: "$HPCC_TASK_ID", single: "undefined", always: true},
-		{name: "SGE_TASK_FIRST", value: "{first}", single: "undefined"}, {name: "SGE_TASK_LAST", value: "{last}", single: "undefined"}, {name: "SGE_TASK_STEPSIZE", value: "{step}", single: "undefined"},
-		{name: "JOB_NAME", value: "{name}"}, {name: "QUEUE", value: "{queue}"}, {name: "SGE_O_WORKDIR", value: "{dir}"}, {name: "SGE_O_HOME", value: "$HOME"}, {name: "SGE_O_HOST", value: "$HOSTNAME"},
-		{name: "SGE_O_LOGNAME", value: "${LOGNAME:-$USER}"}, {name: "NSLOTS", value: "{slots}"}, {name: "NHOSTS", value: "${#hpcc_hosts[@]}", hosts: true}, {name: "NQUEUES", value: "1"}, {name: "RESTARTED", value: "0"},
-		{name: "PE_HOSTFILE", value: "$(hpcc_file slots)", hosts: true}, {name: "TMPDIR", value: "${TMPDIR:-/tmp}"},
+		{Name: "JOB_ID", value: "$hpcc_id", always: true},
+		{Name: "SGE_TASK_ID", value: "$HPCC_TASK_ID", single: "undefined", always: true},
+		{Name: "SGE_TASK_FIRST", value: "{first}", single: "undefined"}, {Name: "SGE_TASK_LAST", value: "{last}", single: "undefined"}, {Name: "SGE_TASK_STEPSIZE", value: "{step}", single: "undefined"},
+		{Name: "JOB_NAME", value: "{name}"}, {Name: "QUEUE", value: "{queue}"}, {Name: "SGE_O_WORKDIR", value: "{dir}"}, {Name: "SGE_O_HOME", value: "$HOME"}, {Name: "SGE_O_HOST", value: "$HOSTNAME"},
+		{Name: "SGE_O_LOGNAME", value: "${LOGNAME:-$USER}"}, {Name: "NSLOTS", value: "{slots}"}, {Name: "NHOSTS", value: "${#hpcc_hosts[@]}", hosts: true}, {Name: "NQUEUES", value: "1"}, {Name: "RESTARTED", value: "0"},
+		{Name: "PE_HOSTFILE", value: "$(hpcc_file slots)", hosts: true}, {Name: "TMPDIR", value: "${TMPDIR:-/tmp}"},
 	},
 	PBS: {
-		{name: "PBS_JOBID", value: "$hpcc_id[$HPCC_TASK_ID]", single: "$hpcc_id", always: true},
-		{name: "PBS_ARRAY_INDEX", value: "$HPCC_TASK_ID", array: true, always: true}, {name: "PBS_ARRAYID", value: "$HPCC_TASK_ID", array: true}, {name: "PBS_ARRAY_ID", value: "$hpcc_id[]", array: true},
-		{name: "PBS_O_WORKDIR", value: "{dir}", always: true}, {name: "PBS_O_HOME", value: "$HOME"}, {name: "PBS_O_HOST", value: "$HOSTNAME"}, {name: "PBS_O_LOGNAME", value: "${LOGNAME:-$USER}"},
-		{name: "PBS_JOBNAME", value: "{name}"}, {name: "PBS_QUEUE", value: "{queue}"}, {name: "PBS_O_QUEUE", value: "{queue}"}, {name: "PBS_ENVIRONMENT", value: "PBS_BATCH"},
-		{name: "PBS_NODEFILE", value: "$(hpcc_file hosts)", hosts: true}, {name: "PBS_NP", value: "{tasks}"}, {name: "PBS_NUM_NODES", value: "${#hpcc_hosts[@]}", hosts: true}, {name: "PBS_NUM_PPN", value: "{node_tasks}"},
-		{name: "NCPUS", value: "{node_cpus}"}, {name: "OMP_NUM_THREADS", value: "{cpus}"}, {name: "TMPDIR", value: "${TMPDIR:-/tmp}"},
+		{Name: "PBS_JOBID", value: "$hpcc_id[$HPCC_TASK_ID]", single: "$hpcc_id", always: true},
+		{Name: "PBS_ARRAY_INDEX", value: "$HPCC_TASK_ID", array: true, always: true}, {Name: "PBS_ARRAYID", value: "$HPCC_TASK_ID", array: true}, {Name: "PBS_ARRAY_ID", value: "$hpcc_id[]", array: true},
+		{Name: "PBS_O_WORKDIR", value: "{dir}", always: true}, {Name: "PBS_O_HOME", value: "$HOME"}, {Name: "PBS_O_HOST", value: "$HOSTNAME"}, {Name: "PBS_O_LOGNAME", value: "${LOGNAME:-$USER}"},
+		{Name: "PBS_JOBNAME", value: "{name}"}, {Name: "PBS_QUEUE", value: "{queue}"}, {Name: "PBS_O_QUEUE", value: "{queue}"}, {Name: "PBS_ENVIRONMENT", value: "PBS_BATCH"},
+		{Name: "PBS_NODEFILE", value: "$(hpcc_file hosts)", hosts: true}, {Name: "PBS_NP", value: "{tasks}"}, {Name: "PBS_NUM_NODES", value: "${#hpcc_hosts[@]}", hosts: true}, {Name: "PBS_NUM_PPN", value: "{node_tasks}"},
+		{Name: "NCPUS", value: "{node_cpus}"}, {Name: "OMP_NUM_THREADS", value: "{cpus}"}, {Name: "TMPDIR", value: "${TMPDIR:-/tmp}"},
 	},
 }
 
@@ -170,18 +172,18 @@ const hostFile = `hpcc_file() { # a file of them, or one of hosts and slots
 }
 `
 
-// needed are the variables of the script's scheduler that it gets on a target:
+// Needed are the variables of the script's scheduler that it gets on a target:
 // those that programs read, and those that the script names.
-func (s *Script) needed(j *Job, to Target) []variable {
+func (s *Script) Needed(j *Job, to Target) []Variable {
 	if s.From == to && (to == Slurm || to == PBS || j.Array.IsZero()) {
 		return nil
 	}
-	var out []variable
-	for _, v := range variables[s.From] {
-		named := namedIn(s.Body, v.name) > 0
+	var out []Variable
+	for _, v := range Variables[s.From] {
+		named := NamedIn(s.Body, v.Name) > 0
 		switch {
 		case v.array && j.Array.IsZero(), !v.always && !named:
-		case s.From == to && (v.hosts || (!strings.Contains(v.value, "HPCC_TASK_ID") && !strings.Contains(v.name, "TASK"))): // its own are right
+		case s.From == to && (v.hosts || (!strings.Contains(v.value, "HPCC_TASK_ID") && !strings.Contains(v.Name, "TASK"))): // its own are right
 		default:
 			out = append(out, v)
 		}
@@ -189,8 +191,8 @@ func (s *Script) needed(j *Job, to Target) []variable {
 	return out
 }
 
-// namedIn is the line, from 1, in which a text names a variable; 0: none.
-func namedIn(text, name string) int {
+// NamedIn is the line, from 1, in which a text names a variable; 0: none.
+func NamedIn(text, name string) int {
 	for at := 0; ; {
 		i := strings.Index(text[at:], name)
 		if i < 0 {
@@ -208,19 +210,19 @@ func wordByte(c byte) bool {
 	return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')
 }
 
-// prelude is bash that sets what the script's scheduler would have set, from
+// Prelude is bash that sets what the script's scheduler would have set, from
 // what the target sets.
-func (s *Script) prelude(j *Job, to Target) string {
-	list := s.needed(j, to)
+func (s *Script) Prelude(j *Job, to Target) string {
+	list := s.Needed(j, to)
 	if len(list) == 0 {
 		return ""
 	}
-	t := &text{}
-	t.line("# What %s would have set, for %s:", dialectOf(s.From).name, s.Name)
-	t.line("hpcc_id=%s", ids[to])
+	t := &Writer{}
+	t.Line("# What %s would have set, for %s:", s.From.Title(), s.Name)
+	t.Line("hpcc_id=%s", ids[to])
 	fill := s.figures(j, to)
-	if slices.ContainsFunc(list, func(v variable) bool { return v.hosts }) {
-		t.line("hpcc_hosts=() hpcc_tasks=() hpcc_list=()")
+	if slices.ContainsFunc(list, func(v Variable) bool { return v.hosts }) {
+		t.Line("hpcc_hosts=() hpcc_tasks=() hpcc_list=()")
 		t.WriteString(fill.Replace(hostLists[to]))
 		values := fmt.Sprint(list)
 		if strings.Contains(values, "hpcc_each") || strings.Contains(values, "hpcc_file") {
@@ -236,7 +238,7 @@ func (s *Script) prelude(j *Job, to Target) string {
 			value = v.single
 		}
 		if value = fill.Replace(value); value != "" {
-			t.line("export %s=%s", v.name, doubleQuote(value))
+			t.Line("export %s=%s", v.Name, doubleQuote(value))
 		}
 	}
 	return t.String()
@@ -271,70 +273,30 @@ func (s *Script) figures(j *Job, to Target) *strings.Replacer {
 	}
 	return strings.NewReplacer("{count}", number(j.Count()), "{first}", number(first), "{last}", number(last), "{step}", number(step),
 		"{name}", escape.Replace(j.Name), "{queue}", escape.Replace(j.Queue), "{account}", escape.Replace(j.Account), "{dir}", dir, "{to}", string(to),
-		"{tasks}", number(j.processes()), "{slots}", number(j.processes()*max(j.CPUs, 1)), "{cpus}", number(max(j.CPUs, 1)), "{cpus?}", some(j.CPUs),
-		"{node_tasks}", number(j.perNode()), "{node_cpus}", number(j.perNode()*max(j.CPUs, 1)), "{gpus?}", some(j.GPUs), "{mem?}", some(int(j.Memory>>20)))
-}
-
-// processes are all that the job has room for.
-func (j *Job) processes() int {
-	if j.Tasks > 0 {
-		return j.Tasks
-	}
-	return max(j.TasksPerNode, 1) * max(j.Nodes, 1)
+		"{tasks}", number(j.Processes()), "{slots}", number(j.Processes()*max(j.CPUs, 1)), "{cpus}", number(max(j.CPUs, 1)), "{cpus?}", some(j.CPUs),
+		"{node_tasks}", number(j.ProcessesPerNode()), "{node_cpus}", number(j.ProcessesPerNode()*max(j.CPUs, 1)), "{gpus?}", some(j.GPUs), "{mem?}", some(int(j.Memory>>20)))
 }
 
 // bounds are the least and the greatest index, and the step between them where
 // the array has one.
 func (a Array) bounds() (first, last, step int) {
 	step = 1
-	for i, r := range a.ranges {
+	for i, r := range a.Ranges {
 		if i == 0 {
-			first, last = r.first, r.last
+			first, last = r.First, r.Last
 		}
-		first, last = min(first, r.first), max(last, r.last)
+		first, last = min(first, r.First), max(last, r.Last)
 	}
-	if len(a.ranges) == 1 && a.ranges[0].first != a.ranges[0].last {
-		step = a.ranges[0].step
+	if len(a.Ranges) == 1 && a.Ranges[0].First != a.Ranges[0].Last {
+		step = a.Ranges[0].Step
 	}
 	return first, last, step
 }
 
-// ofScheduler are names of variables that each scheduler sets.
-var ofScheduler = sync.OnceValue(func() map[Target]*regexp.Regexp {
+// OfScheduler are names of variables that each scheduler sets.
+var OfScheduler = sync.OnceValue(func() map[Target]*regexp.Regexp {
 	return map[Target]*regexp.Regexp{
 		Slurm: regexp.MustCompile(`\bSLURMD?_[A-Z][A-Z0-9_]*\b`), LSF: regexp.MustCompile(`\bLSB?_[A-Z][A-Z0-9_]*\b`),
 		GridEngine: regexp.MustCompile(`\bSGE_[A-Z][A-Z0-9_]*\b`), PBS: regexp.MustCompile(`\bPBS_[A-Z][A-Z0-9_]*\b`),
 	}
 })
-
-// variables tells which variables of its scheduler the script gets, and which
-// hpcc cannot supply.
-func (t *Translation) variables() {
-	s := t.Job.Script
-	if s == nil {
-		return
-	}
-	var names []string
-	for _, v := range s.needed(t.Job, t.To) {
-		names = append(names, v.name)
-	}
-	if len(names) > 0 {
-		t.Rows = append(t.Rows, &Row{Text: strings.Join(names, " "), Fate: Emulated, How: fmt.Sprintf("set from what %s sets", t.To)})
-	}
-	if s.From == t.To {
-		return
-	}
-	unknown := ofScheduler()[s.From].FindAllString(s.Body, -1)
-	slices.Sort(unknown)
-	for _, name := range slices.Compact(unknown) {
-		known := slices.ContainsFunc(variables[s.From], func(v variable) bool { return v.name == name })
-		if !known && !definedIn(s.Body, name) {
-			t.Rows = append(t.Rows, &Row{Line: namedIn(s.Body, name), Text: "$" + name, Fate: Refused, How: "hpcc cannot say what it would be on " + string(t.To)})
-		}
-	}
-}
-
-// definedIn says whether a script sets a variable itself.
-func definedIn(body, name string) bool {
-	return regexp.MustCompile(`(?m)(^|[ \t;])` + name + `=`).MatchString(body)
-}

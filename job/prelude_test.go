@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestPrelude runs, for each scheduler that scripts are written for, one that
@@ -49,75 +48,12 @@ func TestPrelude(t *testing.T) {
 				j.Script = &Script{Name: "x", From: from, Body: script.body + "\n", Shell: []string{"/bin/sh"}, Dir: "/home/u/$job"}
 			})
 			cmd := exec.Command("bash", "-s")
-			cmd.Stdin = strings.NewReader(j.Script.render(j, to))
+			cmd.Stdin = strings.NewReader(j.Script.Render(j, to))
 			cmd.Env = append(environment, "PATH="+dir+":"+os.Getenv("PATH"), "HPCC_TASK_TMP="+t.TempDir(), "HPCC_TASK_ID=6")
 			out, err := cmd.CombinedOutput()
 			if got := strings.TrimSpace(string(out)); err != nil || got != script.want {
-				t.Errorf("a script for %s on %s says\n  %s, %v; want\n  %s\n%s", from, to, got, err, script.want, j.Script.render(j, to))
+				t.Errorf("a script for %s on %s says\n  %s, %v; want\n  %s\n%s", from, to, got, err, script.want, j.Script.Render(j, to))
 			}
-		}
-	}
-}
-
-// TestTraps are the differences of dialects that break translations: reference
-// "gotchas", each with what has to come out for Slurm.
-func TestTraps(t *testing.T) {
-	tests := []struct{ name, script, want string }{
-		{"minutes of LSF", "#BSUB -W 8", "--time=0:08:00"},
-		{"hours of LSF", "#BSUB -W 1:30", "--time=1:30:00"},
-		{"minutes of Slurm", "#SBATCH -t 8", "--time=0:08:00"},
-		{"minutes and seconds of Slurm", "#SBATCH -t 1:30", "--time=0:01:30"},
-		{"days of Slurm", "#SBATCH -t 1-12", "--time=36:00:00"},
-		{"seconds of Grid Engine", "#$ -l h_rt=90", "--time=0:01:30"},
-		{"seconds of PBS", "#PBS -l walltime=90", "--time=0:01:30"},
-		{"slots over hosts", "#BSUB -n 8 -R span[ptile=4]", "--nodes=2\n--ntasks=8\n--ntasks-per-node=4"},
-		{"a count that does not divide", "#BSUB -n 6 -R span[ptile=4]", "--nodes=2\n--ntasks=6\n--ntasks-per-node=4"},
-		{"GPUs per host", `#BSUB -n 8 -R span[ptile=4] -gpu "num=4:mode=exclusive_process"`, "--gpus-per-node=4"},
-		{"GPUs per slot", "#$ -pe smp 4 -l gpu=1", "--cpus-per-task=4\n--gpus-per-node=4"},
-		{"GPUs per chunk", "#PBS -l select=2:ncpus=4:ngpus=2", "--nodes=2\n--ntasks=2\n--ntasks-per-node=1\n--cpus-per-task=4\n--gpus-per-node=2"},
-		{"a node of one's own", "#BSUB -x", "--mem=0\n--exclusive"},
-		{"MB per host", "#BSUB -R rusage[mem=1024]", "--mem=1024M"},
-		{"KB per process", "#BSUB -M 1048576", "--mem-per-cpu=1024M"},
-		{"memory per slot", "#$ -pe smp 4 -l h_vmem=2G", "--mem-per-cpu=2048M"},
-		{"memory per chunk", "#PBS -l select=2:ncpus=4:mem=8gb", "--mem=8192M"},
-		{"indices are not shifted", "#SBATCH --array=0-6:3%2", "--array=0-6:3%2"},
-		{"after any end", "#$ -hold_jid 5", "--dependency=afterany:5"},
-		{"nothing of the environment", "#$ -cwd", "--export=NONE"},
-		{"files are added to", "#BSUB -o x.%J", "--open-mode=append\n--output=x.%j"},
-		{"home of Grid Engine", "#$ -N x", "--chdir=/home/u\n"},
-		{"off", "##SBATCH -n 9\n#SBATCH -N 2", "--nodes=2\n--output"},
-		{"behind a command", "#SBATCH -N 2\ntrue\n#SBATCH -n 9", "--nodes=2\n--output"},
-		{"in a here-document", "#BSUB -n 2\ncat <<E\n#BSUB -q late\nE", "--ntasks=2\n--partition=late"},
-		{"no variables", "#SBATCH -p $QUEUE -N 2", "--nodes=2\n--output"},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			tr, err := Translate(Source{Name: "x", Text: []byte("#!/bin/bash\n" + test.script + "\n"), Dir: "/home/u/job", Home: "/home/u"}, Slurm)
-			if err != nil {
-				t.Fatal(err)
-			}
-			tr.Job.Program, tr.Job.Store = "/bin/hpcc", "/store"
-			if err := tr.Fit(); err != nil {
-				t.Fatal(err)
-			}
-			script, _, err := Render(tr.Job, Slurm)
-			head, _, _ := strings.Cut(script, "# Made by")
-			if got := strings.ReplaceAll(head, "#SBATCH ", ""); err != nil || !strings.Contains(got, "\n"+test.want) {
-				t.Errorf("%s\nbecomes\n%s, %v; want %q in it", test.script, got, err, test.want)
-			}
-		})
-	}
-}
-
-func TestParseWarning(t *testing.T) {
-	for in, want := range map[string]Warning{"": {}, "USR1@5m": {Signal: "USR1", Lead: 5 * time.Minute}, "SIGTERM@90s": {Signal: "TERM", Lead: 90 * time.Second}, "10@1h": {Signal: "USR1", Lead: time.Hour}} {
-		if got, err := ParseWarning(in); err != nil || got != want {
-			t.Errorf("ParseWarning(%q) = %+v, %v; want %+v", in, got, err, want)
-		}
-	}
-	for _, bad := range []string{"USR1", "USR1@", "USR1@60", "USR1@-5m", "@5m", "FOO@5m", "USR1@5m@5m"} {
-		if got, err := ParseWarning(bad); err == nil {
-			t.Errorf("ParseWarning(%q) = %+v; want an error", bad, got)
 		}
 	}
 }

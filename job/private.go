@@ -1,15 +1,14 @@
 package job
 
 import (
-	"crypto/rand"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"hpcc/job/atomicfile"
+	"hpcc/job/shellword"
 )
 
 // Other users of a cluster can read the command lines of all processes and,
@@ -53,7 +52,7 @@ func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 	}
 	if len(j.Env) > 0 {
 		c.EnvFile, c.Env = filepath.Join(dir, envFileName), nil
-		if err := writePrivate(c.EnvFile, exports(j.Env)); err != nil {
+		if err := atomicfile.WritePrivate(c.EnvFile, shellword.Exports(j.Env)); err != nil {
 			return nil, err
 		}
 	}
@@ -62,7 +61,7 @@ func (j *Job) HideValues(dir string, t Target) (*Job, error) {
 	}
 	if j.Script != nil && j.Image != "" { // launchers in the script start their program by "hpcc run"
 		s := *j.Script
-		s.Body = strings.ReplaceAll(s.Body, quoteAll(j.runPrefix()), quoteAll(c.runPrefix()))
+		s.Body = strings.ReplaceAll(s.Body, shellword.Join(j.RunPrefix()), shellword.Join(c.RunPrefix()))
 		c.Script = &s
 	}
 	return &c, nil
@@ -82,7 +81,7 @@ func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 		args = append(args, "--set-env0="+file)
 		text := values
 		values = ""
-		return writePrivate(file, text)
+		return atomicfile.WritePrivate(file, text)
 	}
 	for n, arg := range j.Run {
 		v := literal(arg)
@@ -96,9 +95,9 @@ func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 		next := fmt.Sprintf("%s.%d", setEnvFileName, n)
 		used := j.placeholders(v)
 		if len(used) > 0 {
-			next += "." + placeholder
+			next += "." + Placeholder
 		}
-		if values != "" && (len(used) > 0 || strings.HasSuffix(name, placeholder)) {
+		if values != "" && (len(used) > 0 || strings.HasSuffix(name, Placeholder)) {
 			if err := flush(); err != nil {
 				return nil, nil, err
 			}
@@ -114,22 +113,12 @@ func (j *Job) hideSetEnv(dir string) (args, filled []string, err error) {
 
 // placeholders returns the {task} and {NAME} in a value that "hpcc task" fills.
 func (j *Job) placeholders(v string) (used []string) {
-	for _, n := range append([]string{strings.Trim(placeholder, "{}")}, j.Params.names...) {
+	for _, n := range append([]string{strings.Trim(Placeholder, "{}")}, j.Params.Names...) {
 		if p := "{" + n + "}"; strings.Contains(v, p) && !j.Array.IsZero() {
 			used = append(used, p)
 		}
 	}
 	return used
-}
-
-// exports writes variables as commands of the shell.
-func exports(env []string) string {
-	var b strings.Builder
-	for _, e := range env {
-		k, v, _ := strings.Cut(e, "=")
-		fmt.Fprintf(&b, "export %s=%s\n", k, quote(v))
-	}
-	return b.String()
 }
 
 // ValueFiles returns the files of dir that [Job.HideValues] wrote for the job.
@@ -156,16 +145,16 @@ func (t *Task) FillValues(dir string) (remove func(), err error) {
 			os.Remove(f)
 		}
 	}
-	templates, err := filepath.Glob(filepath.Join(globLiteral(dir), setEnvFileName+".*."+placeholder))
+	templates, err := filepath.Glob(filepath.Join(globLiteral(dir), setEnvFileName+".*."+Placeholder))
 	if err != nil {
 		return remove, err
 	}
 	for _, file := range templates {
-		b, err := readRegular(file)
+		b, err := atomicfile.Read(file)
 		if err == nil {
 			own := t.Fill([]string{file, string(b)})
 			made = append(made, own[0])
-			err = writePrivate(own[0], own[1])
+			err = atomicfile.WritePrivate(own[0], own[1])
 		}
 		if err != nil {
 			remove()
@@ -208,85 +197,4 @@ func (j *Job) Redacted() *Job {
 		c.Steps[i] = s.Redacted()
 	}
 	return &c
-}
-
-// Redacted returns a copy of the submission without the values of variables.
-func (s *Submission) Redacted() *Submission {
-	c := *s
-	c.Job = s.Job.Redacted()
-	return &c
-}
-
-// writePrivate writes a file that only its owner can read.
-func writePrivate(file, text string) error { return replaceWith(file, []byte(text), 0o600, true) }
-
-// permOf returns the permissions of the directory that holds file, and 0700 when
-// it cannot tell.
-func permOf(file string) fs.FileMode {
-	fi, err := os.Stat(filepath.Dir(file))
-	if err != nil {
-		return 0o700
-	}
-	return fi.Mode().Perm()
-}
-
-// Create opens a file of a job's directory. A new file has the mode that the
-// umask leaves, and is never open to more users than its directory.
-func Create(file string, flags int) (*os.File, error) {
-	return os.OpenFile(file, flags|os.O_CREATE, 0o666&permOf(file))
-}
-
-// MakeDir makes a directory, with its parents, by the rule of [Create].
-func MakeDir(dir string) error {
-	if fi, err := os.Stat(dir); err == nil && fi.IsDir() {
-		return nil
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o777); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o777&permOf(dir)); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
-}
-
-// createTemp creates a file next to file under a name that nobody can guess.
-func createTemp(file string, mode fs.FileMode) (*os.File, error) {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails
-	name := filepath.Join(filepath.Dir(file), ".new-"+hex.EncodeToString(b[:]))
-	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-}
-
-// replace writes a file, in full or not at all, with the mode that [Create] gives.
-func replace(file string, data []byte) error {
-	return replaceWith(file, data, 0o666&permOf(file), false)
-}
-
-// replaceSynced is replace for a file that cannot be made again: after a power
-// cut the name has either the old content or the new one.
-func replaceSynced(file string, data []byte) error {
-	return replaceWith(file, data, 0o666&permOf(file), true)
-}
-
-// replaceWith writes a file under another name and renames it into place.
-func replaceWith(file string, data []byte, mode fs.FileMode, synced bool) error {
-	f, err := createTemp(file, mode)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil && synced {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), file)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }

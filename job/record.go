@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -15,10 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"hpcc/job/atomicfile"
 	"hpcc/store/seal"
 )
 
@@ -50,42 +49,40 @@ func (t *Task) Ended() bool { return !t.End.IsZero() }
 // OK says whether the task ended well.
 func (t *Task) OK() bool { return t.Ended() && t.Exit == 0 && t.Signal == "" && t.Problem == "" }
 
-func (t *Task) fileName() string { return fmt.Sprintf("task.%d.json", t.Index) }
+// FileName returns the name of the task's record in the job's directory.
+func (t *Task) FileName() string { return fmt.Sprintf("task.%d.json", t.Index) }
 
 // Dir is where, below the job's directory, the task may leave its results: HPCC_TASK_DIR.
 func (t *Task) Dir(dir string) string { return filepath.Join(dir, fmt.Sprintf("task.%d", t.Index)) }
 
-// maxRecord bounds a record's file, in bytes.
-const maxRecord = 1 << 20
-
 // Write puts the record into the job's directory, whole or not at all.
-func (t *Task) Write(dir string) error { return t.writeAs(dir, t.fileName()) }
+func (t *Task) Write(dir string) error { return t.writeAs(dir, t.FileName()) }
 
 // WriteEarlier puts the record of an attempt that is to be followed by another
 // one where it stays.
 func (t *Task) WriteEarlier(dir string) error {
-	if err := t.writeAs(dir, t.earlierName(t.Attempt)); err != nil {
+	if err := t.writeAs(dir, t.EarlierName(t.Attempt)); err != nil {
 		return err
 	}
 	t.moveMeasured(dir, t.Measured(), t.EarlierMeasured(t.Attempt))
-	return os.Remove(filepath.Join(dir, t.fileName()))
+	return os.Remove(filepath.Join(dir, t.FileName()))
 }
 
 // Last makes the record of an earlier attempt the task's own again: none follows.
 func (t *Task) Last(dir string) error {
 	t.moveMeasured(dir, t.EarlierMeasured(t.Attempt), t.Measured())
-	return os.Rename(filepath.Join(dir, t.earlierName(t.Attempt)), filepath.Join(dir, t.fileName()))
+	return os.Rename(filepath.Join(dir, t.EarlierName(t.Attempt)), filepath.Join(dir, t.FileName()))
 }
 
 func (t *Task) writeAs(dir, name string) error {
 	b, err := seal.JSON(t)
 	if err == nil {
-		err = MakeDir(dir)
+		err = atomicfile.MakeDir(dir)
 	}
 	if err == nil {
-		write := replace
+		write := atomicfile.Write
 		if t.Ended() && t.End.Sub(t.Start) >= syncedTask {
-			write = replaceSynced
+			write = atomicfile.WriteSynced
 		}
 		err = write(filepath.Join(dir, name), b)
 	}
@@ -95,8 +92,8 @@ func (t *Task) writeAs(dir, name string) error {
 	return nil
 }
 
-// earlierName is the file of the record of an attempt, from 0, that is over.
-func (t *Task) earlierName(attempt int) string {
+// EarlierName is the file of the record of an attempt, from 0, that is over.
+func (t *Task) EarlierName(attempt int) string {
 	return fmt.Sprintf("task.%d.%d.json", t.Index, attempt)
 }
 
@@ -105,19 +102,19 @@ func (t *Task) earlierName(attempt int) string {
 // feel, and little is lost with such a task.
 const syncedTask = time.Second
 
-// filesDir is where, below the jobs, files stand that came with jobs of other machines.
-const filesDir = ".files"
+// FilesDir is where, below the jobs, files stand that came with jobs of other machines.
+const FilesDir = ".files"
 
 // KeepFile keeps a file that a job names, below dir, and returns its path: one
 // for each content.
 func KeepFile(dir, name string, data []byte) (string, error) {
 	sum := sha256.Sum256(data)
-	file, err := filepath.Abs(filepath.Join(dir, filesDir, hex.EncodeToString(sum[:8])+"-"+filepath.Base(name)))
+	file, err := filepath.Abs(filepath.Join(dir, FilesDir, hex.EncodeToString(sum[:8])+"-"+filepath.Base(name)))
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
 	if err == nil {
-		err = replace(file, data)
+		err = atomicfile.Write(file, data)
 	}
 	if err != nil {
 		return "", fmt.Errorf("keeping file %q of a job: %w", name, err)
@@ -148,9 +145,9 @@ func (e *RecordsError) Error() string {
 	return text + "; hpcc rerun runs such a task again"
 }
 
-// readable returns the error of [Tasks] unless it is of single records, and a
+// Readable returns the error of [Tasks] unless it is of single records, and a
 // line about these.
-func readable(err error) (warning string, other error) {
+func Readable(err error) (warning string, other error) {
 	var bad *RecordsError
 	if errors.As(err, &bad) {
 		return bad.Error(), nil
@@ -177,7 +174,7 @@ func Attempts(dir string, before bool) (last, earlier []Task, bad []error, err e
 			to = &earlier
 		}
 		var t Task
-		if err := readJSON(filepath.Join(dir, e.Name()), &t); err != nil {
+		if err := ReadJSON(filepath.Join(dir, e.Name()), &t); err != nil {
 			bad = append(bad, err)
 			continue
 		}
@@ -202,13 +199,13 @@ func TaskOf(name string) (index, attempt int, ok bool) {
 	return index, attempt, ok && err == nil && (!before || attempt >= 0)
 }
 
-// readRecord reads a record of a job's directory, if it is there and can be read.
-func readRecord(dir, name string, t *Task) bool { return readJSON(filepath.Join(dir, name), t) == nil }
+// ReadRecord reads a record of a job's directory, if it is there and can be read.
+func ReadRecord(dir, name string, t *Task) bool { return ReadJSON(filepath.Join(dir, name), t) == nil }
 
-// readJSON reads one of our files, within bounds. Jobs' directories are handed on: what
+// ReadJSON reads one of our files, within bounds. Jobs' directories are handed on: what
 // stands there under a record's name may be a pipe or a device, which has no end.
-func readJSON(file string, v any) error {
-	b, err := readRegular(file)
+func ReadJSON(file string, v any) error {
+	b, err := atomicfile.Read(file)
 	if err == nil {
 		if err = seal.CheckJSON(b); errors.Is(err, seal.ErrNoSum) { // of an older version, or another program
 			err = nil
@@ -232,30 +229,9 @@ type RecordError struct {
 func (e *RecordError) Error() string { return fmt.Sprintf("reading %q: %v", e.File, e.Err) }
 func (e *RecordError) Unwrap() error { return e.Err }
 
-// readRegular reads a regular file of at most maxRecord bytes.
-func readRegular(file string) ([]byte, error) {
-	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would wait
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
-	b, err := io.ReadAll(io.LimitReader(f, maxRecord+1))
-	if err == nil && len(b) > maxRecord {
-		err = fmt.Errorf("has more than %d bytes", maxRecord)
-	}
-	return b, err
-}
-
 // Fill puts the task's index and its parameters into the words of its job.
 func (t *Task) Fill(words []string) []string {
-	pairs := []string{placeholder, strconv.Itoa(t.Index)}
+	pairs := []string{Placeholder, strconv.Itoa(t.Index)}
 	for _, n := range slices.Sorted(maps.Keys(t.Params)) {
 		pairs = append(pairs, "{"+n+"}", t.Params[n])
 	}
@@ -271,5 +247,108 @@ func (t *Task) Fill(words []string) []string {
 // patterns in itself. An id begins with the job's name; {job} is the rest of it.
 func (t *Task) File(pattern, name, id string) string {
 	id = strings.TrimPrefix(id, name+"-")
-	return strings.NewReplacer("{name}", name, "{job}", id, placeholder, strconv.Itoa(t.Index)).Replace(pattern)
+	return strings.NewReplacer("{name}", name, "{job}", id, Placeholder, strconv.Itoa(t.Index)).Replace(pattern)
+}
+
+// NoteLog notes in the record where the log is, or that there is none.
+func (t *Task) NoteLog(home, file string, there bool) error {
+	if t.Gone = !there; there {
+		t.Output = file
+	}
+	return t.Write(home)
+}
+
+// Learn writes the record of an attempt, unless it is there and whole; keep writes before what was measured.
+// Where names of pods come again, their beginning tells them apart.
+func (t *Task) Learn(home string, last, again bool, keep func() error) error {
+	same := func(o *Task) bool { return o.Native == t.Native && (!again || o.Start.Equal(t.Start)) }
+	now := &Task{Index: t.Index}
+	there := ReadRecord(home, now.FileName(), now)
+	if there && same(now) {
+		if now.Ended() {
+			return nil
+		}
+		t.Attempt = now.Attempt
+	} else {
+		n := t.Attempts(home)
+		for k := range n {
+			before := &Task{}
+			if !ReadRecord(home, t.EarlierName(k), before) || !same(before) {
+				continue
+			}
+			if last && !there && k == n-1 { // no other followed after all
+				return before.Last(home)
+			}
+			return nil
+		}
+		if there {
+			now.Retire(home)
+			n++
+		}
+		t.Attempt = n
+	}
+	if err := keep(); err != nil {
+		return err
+	}
+	if last || !t.Ended() {
+		return t.Write(home)
+	}
+	if err := t.Write(home); err != nil {
+		return err
+	}
+	return t.WriteEarlier(home)
+}
+
+// ArrayOf writes indices, which are sorted, as ranges.
+func ArrayOf(indices []int, limit int) Array {
+	a := Array{Limit: limit}
+	for _, k := range indices {
+		if n := len(a.Ranges); n > 0 && a.Ranges[n-1].Last == k-1 {
+			a.Ranges[n-1].Last = k
+			continue
+		}
+		a.Ranges = append(a.Ranges, span{k, k, 1})
+	}
+	return a
+}
+
+// Retire puts the record of an attempt that is over aside, and returns what puts
+// it back.
+func (t *Task) Retire(home string) (undo func()) {
+	n := t.Attempts(home)
+	name, old := filepath.Join(home, t.FileName()), filepath.Join(home, t.EarlierName(n))
+	if os.Rename(name, old) != nil {
+		return func() {}
+	}
+	t.moveMeasured(home, t.Measured(), t.EarlierMeasured(n))
+	return func() {
+		_ = os.Rename(old, name)
+		t.moveMeasured(home, t.EarlierMeasured(n), t.Measured())
+	}
+}
+
+// Attempts is how many records of earlier attempts the task has.
+func (t *Task) Attempts(home string) int {
+	for n := 0; ; n++ {
+		if _, err := os.Lstat(filepath.Join(home, t.EarlierName(n))); err != nil {
+			return n
+		}
+	}
+}
+
+// Ending tells how a task ended, in a word or two.
+func (t *Task) Ending() string {
+	switch {
+	case t.Problem != "":
+		return t.Problem
+	case t.Signal != "":
+		return t.Signal
+	}
+	return fmt.Sprintf("status %d", t.Exit)
+}
+
+// Taken says whether the task ended as those do whose node is taken away: the
+// scheduler tells them to end, and then kills them.
+func (t *Task) Taken() bool {
+	return t.Ended() && (t.Signal == "SIGTERM" || t.Signal == "SIGKILL" || t.Exit == 128+int(syscall.SIGTERM) || t.Exit == 128+int(syscall.SIGKILL))
 }

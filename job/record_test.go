@@ -1,13 +1,13 @@
 package job
 
 import (
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"hpcc/job/atomicfile"
 )
 
 // TestOddRecords: a record's name may stand for a pipe, a device or a file without an end.
@@ -19,7 +19,7 @@ func TestOddRecords(t *testing.T) {
 	if err := os.Symlink("/dev/zero", filepath.Join(dir, "task.2.json")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, maxRecord+1), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "task.3.json"), make([]byte, atomicfile.MaxSize+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	last, _, bad, err := Attempts(dir, false)
@@ -64,57 +64,5 @@ func TestAttempts(t *testing.T) {
 		if k, n, ok := TaskOf(name); ok {
 			t.Errorf("TaskOf(%q) = %d, %d; want none", name, k, n)
 		}
-	}
-}
-
-func TestReadJob(t *testing.T) {
-	dir := t.TempDir()
-	if _, err := ReadJob(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no job: %v", err)
-	}
-	file := filepath.Join(dir, "job.json")
-	for text, want := range map[string]string{`{"id":"a","job":{"name":"a"}}`: "", `{}`: "it is no job", `{`: "unexpected end"} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := ReadJob(dir); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
-			t.Errorf("%s: %v; want %q", text, err, want)
-		}
-	}
-}
-
-// TestReadTables: what is wrong with a file is told with its line.
-func TestReadTables(t *testing.T) {
-	type row struct {
-		Size int `toml:"size"`
-	}
-	for text, want := range map[string]string{
-		"name = 'x'\n[row.a]\nsize = 3\n":              "",
-		"name = 'x'\n[row.a]\nsise = 3\n":              `:3: unknown key "sise"; is "size" meant?`,
-		"name = 'x'\n[row.a]\nsize = 'x'\n":            ":3: ",
-		"name = 'x'\n[row.a\n":                         ":3: ",
-		"a = 1\n" + strings.Repeat("#", maxSiteFile):   "has more than",
-		"name = 'x'\nb = " + strings.Repeat("[", 1000): ":2: keys or values are nested deeper",
-	} {
-		file := filepath.Join(t.TempDir(), "a.toml")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		var into struct {
-			Name string         `toml:"name"`
-			Row  map[string]row `toml:"row"`
-		}
-		f, err := ReadTables(file, &into)
-		if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: %v; want %q", text[:min(len(text), 40)], err, want)
-		}
-		if err == nil {
-			if err := f.At([]string{"row", "a", "size"}, errors.New("too small")); into.Row["a"].Size != 3 || !strings.HasSuffix(err.Error(), "a.toml:3: too small") {
-				t.Errorf("%+v, %v", into, err)
-			}
-		}
-	}
-	if _, err := ReadTables(filepath.Join(t.TempDir(), "none"), nil); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("no file: %v", err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/job/message"
 )
 
 // A Retry is what of a task's endings are tried again, and how often. The zero
@@ -36,7 +38,7 @@ func ParseEndings(list string) ([]string, error) {
 		switch {
 		case kind == "exit" && err == nil && n > 0 && n < 256, kind == "signal" && strings.HasPrefix(value, "SIG"), e == preempted, e == nodeFail:
 		default:
-			return nil, fmt.Errorf("%q: not exit=NUMBER, signal=SIGNAME, %s or %s", shorten(e), preempted, nodeFail)
+			return nil, fmt.Errorf("%q: not exit=NUMBER, signal=SIGNAME, %s or %s", message.Short(e), preempted, nodeFail)
 		}
 	}
 	return out, nil
@@ -55,9 +57,9 @@ func (r Retry) Again(t *Task) bool {
 	return len(r.Endings) == 0 || slices.Contains(r.Endings, ending)
 }
 
-// statuses are those of containers that are tried again: a signal's is 128 and its number
+// Statuses are those of containers that are tried again: a signal's is 128 and its number
 // (as shells have it). node says whether the loss of a node is, too.
-func (r Retry) statuses() (codes []int, node bool) {
+func (r Retry) Statuses() (codes []int, node bool) {
 	node = len(r.Endings) == 0
 	for _, e := range r.Endings {
 		kind, value, _ := strings.Cut(e, "=")
@@ -77,9 +79,9 @@ func (r Retry) statuses() (codes []int, node bool) {
 	return slices.Compact(codes), node
 }
 
-// requeue says whether the scheduler is to start a task again whose node was
+// Requeue says whether the scheduler is to start a task again whose node was
 // taken away.
-func (r Retry) requeue() bool {
+func (r Retry) Requeue() bool {
 	return r.Times > 0 && (len(r.Endings) == 0 || slices.Contains(r.Endings, preempted) || slices.Contains(r.Endings, nodeFail))
 }
 
@@ -89,7 +91,7 @@ func (t *Task) Tries(dir string) int {
 	n := 0
 	for i := range t.Attempt {
 		var before Task
-		err := readJSON(filepath.Join(dir, t.earlierName(i)), &before)
+		err := ReadJSON(filepath.Join(dir, t.EarlierName(i)), &before)
 		if err == nil && t.Native != "" && before.Native == t.Native {
 			n++
 		}

@@ -4,118 +4,95 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"hpcc/job/shellword"
 )
 
-// Render writes the job as a script of the target. Notes say what the target
-// does not do of what was asked; what would change the job's meaning is an
-// error instead. The script's size does not depend on the number of tasks.
-func Render(j *Job, t Target) (script string, notes []string, err error) {
-	if err := j.check(); err != nil {
-		return "", nil, err
-	}
-	to := schedulers[t]
-	if to == nil {
-		return "", nil, fmt.Errorf("target %q: known are %s", t, known())
-	}
-	if t != Argo && (len(j.Steps) > 0 || j.Workflow != nil || len(j.Artifacts) > 0) {
-		return "", nil, fmt.Errorf("target %s has no workflows; --to argo has", t)
-	}
-	return to.render(j)
-}
+// A Writer is a script being written.
+type Writer struct{ strings.Builder }
 
-// known lists the targets for people.
-func known() string {
-	var names []string
-	for _, t := range Targets() {
-		names = append(names, string(t))
-	}
-	return strings.Join(names, ", ")
-}
+// Line writes a formatted line.
+func (t *Writer) Line(format string, a ...any) { fmt.Fprintf(t, format+"\n", a...) }
 
-// A text is a script being written.
-type text struct{ strings.Builder }
-
-func (t *text) line(format string, a ...any) { fmt.Fprintf(t, format+"\n", a...) }
-
-// common writes what every script does before it runs something: the exports,
+// Common writes what every script does before it runs something: the exports,
 // and a change of directory that fails rather than running elsewhere (Slurm
 // would run in /tmp).
-func (t *text) common(j *Job) {
-	t.line("export HPCC_STORE=%s", quote(j.Store))
-	t.WriteString(exports(j.Env))
+func (t *Writer) Common(j *Job) {
+	t.Line("export HPCC_STORE=%s", shellword.Quote(j.Store))
+	t.WriteString(shellword.Exports(j.Env))
 	if j.EnvFile != "" {
-		t.line(". %s || exit 97 # the variables of --env, in a file that only you can read", quote(j.EnvFile))
+		t.Line(". %s || exit 97 # the variables of --env, in a file that only you can read", shellword.Quote(j.EnvFile))
 	}
 	if len(j.Modules) > 0 { // shells of jobs do not always know the command
-		t.line(`type module >/dev/null 2>&1 || for f in /etc/profile.d/{modules,lmod,z00_lmod,z01_lmod}.sh; do [ ! -r "$f" ] || . "$f"; done`)
-		t.line("module load %s || exit 97", quoteAll(j.Modules))
+		t.Line(`type module >/dev/null 2>&1 || for f in /etc/profile.d/{modules,lmod,z00_lmod,z01_lmod}.sh; do [ ! -r "$f" ] || . "$f"; done`)
+		t.Line("module load %s || exit 97", shellword.Join(j.Modules))
 	}
-	t.line("cd %s || exit 97", quote(j.Dir))
+	t.Line("cd %s || exit 97", shellword.Quote(j.Dir))
 }
 
-// An interactive job's script runs where it is handed in. id makes its id, its
+// An Interactive job's script runs where it is handed in. id makes its id, its
 // argument, known there.
-func (t *text) interactive(j *Job) {
-	t.line("# hpcc: %s, interactive", j.what())
-	t.line("id=${1:-interactive-$(date +%%y%%m%%d-%%H%%M%%S)}")
+func (t *Writer) Interactive(j *Job) {
+	t.Line("# hpcc: %s, interactive", j.Title())
+	t.Line("id=${1:-interactive-$(date +%%y%%m%%d-%%H%%M%%S)}")
 }
 
-// interactiveWords run the job's words at a terminal; id is the word of the
+// InteractiveCommand run the job's words at a terminal; id is the word of the
 // shell that is the job's id.
-func (j *Job) interactiveWords(to Target, id string) string {
-	return strings.Join(j.taskWords(taskCall{to: to, id: id, limit: true}), " ") + " -- " + quoteAll(j.words())
+func (j *Job) InteractiveCommand(to Target, id string) string {
+	return strings.Join(j.taskWords(TaskCall{To: to, ID: id, Limit: true}), " ") + " -- " + shellword.Join(j.Argv())
 }
 
-// line is the job as one line of a shell, for schedulers that join the words of
+// CommandLine is the job as one line of a shell, for schedulers that join the words of
 // an interactive job to one.
-func (j *Job) line(to Target) string {
-	t := &text{}
-	t.common(j)
-	t.line("exec %s", j.interactiveWords(to, `"$HPCC_SUBMISSION"`))
-	return "exec /bin/bash -c " + quote(strings.TrimSuffix(t.String(), "\n"))
+func (j *Job) CommandLine(to Target) string {
+	t := &Writer{}
+	t.Common(j)
+	t.Line("exec %s", j.InteractiveCommand(to, `"$HPCC_SUBMISSION"`))
+	return "exec /bin/bash -c " + shellword.Quote(strings.TrimSuffix(t.String(), "\n"))
 }
 
-// inQuotes quotes a word with blanks in a directive of LSF or Grid Engine.
-func inQuotes(s string) string {
+// InQuotes quotes a word with blanks in a directive of LSF or Grid Engine.
+func InQuotes(s string) string {
 	if strings.ContainsAny(s, " \t") {
 		return `"` + s + `"`
 	}
 	return s
 }
 
-// A taskCall is how a script calls "hpcc task", which runs the program and
+// A TaskCall is how a script calls "hpcc task", which runs the program and
 // records it, with what the target leaves to it.
-type taskCall struct {
-	to       Target
-	id       string // the word of the shell that is the job's id
-	nth      string // and the one that is the task's place in the array; "": it is the index, or there is none
-	parallel int    // hpcc runs all tasks, so many at once; 0: it runs one
-	files    bool   // hpcc opens the output files
-	limit    bool   // hpcc ends the task at its time limit
-	needs    bool   // hpcc looks whether the jobs before have succeeded
-	nodes    int    // hpcc looks whether it was given so many; 0: the target keeps to them
+type TaskCall struct {
+	To       Target
+	ID       string // the word of the shell that is the job's id
+	Nth      string // and the one that is the task's place in the array; "": it is the index, or there is none
+	Parallel int    // hpcc runs all tasks, so many at once; 0: it runs one
+	Files    bool   // hpcc opens the output files
+	Limit    bool   // hpcc ends the task at its time limit
+	Needs    bool   // hpcc looks whether the jobs before have succeeded
+	Nodes    int    // hpcc looks whether it was given so many; 0: the target keeps to them
 }
 
-// task ends the script: it runs the job's words, by way of launch where the
+// Task ends the script: it runs the job's words, by way of launch where the
 // task has several processes.
-func (t *text) task(j *Job, c taskCall, launch ...string) {
-	t.command(j, c.to, j.taskWords(c), launch...)
+func (t *Writer) Task(j *Job, c TaskCall, launch ...string) {
+	t.command(j, c.To, j.taskWords(c), launch...)
 }
 
 // taskWords are those of "hpcc task", quoted.
-func (j *Job) taskWords(c taskCall) []string {
-	w := []string{quote(j.Program), "task", "--job", c.id}
+func (j *Job) taskWords(c TaskCall) []string {
+	w := []string{shellword.Quote(j.Program), "task", "--job", c.ID}
 	add := func(words ...string) {
 		for _, x := range words {
-			w = append(w, quote(x))
+			w = append(w, shellword.Quote(x))
 		}
 	}
 	switch {
-	case c.nth != "":
+	case c.Nth != "":
 		add("--array="+j.Array.String(), "--nth")
-		w = append(w, c.nth)
-	case c.parallel > 0:
-		add("--array="+j.Array.String(), "--parallel="+strconv.Itoa(c.parallel))
+		w = append(w, c.Nth)
+	case c.Parallel > 0:
+		add("--array="+j.Array.String(), "--parallel="+strconv.Itoa(c.Parallel))
 	}
 	if j.Interactive {
 		add("--interactive")
@@ -123,15 +100,15 @@ func (j *Job) taskWords(c taskCall) []string {
 	if j.Whole > 0 {
 		add("--of=" + strconv.Itoa(j.Whole))
 	}
-	if c.needs && len(j.After) > 0 {
+	if c.Needs && len(j.After) > 0 {
 		add("--needs=" + strings.Join(j.After, ","))
 	}
-	if c.nodes > 0 {
-		add("--nodes=" + strconv.Itoa(c.nodes))
+	if c.Nodes > 0 {
+		add("--nodes=" + strconv.Itoa(c.Nodes))
 	}
-	if c.limit && j.Time > 0 {
+	if c.Limit && j.Time > 0 {
 		add("--limit=" + j.Time.String())
-		if w := j.Warning; w.Signal != "" && c.to != Slurm && c.to != LSF { // who send it themselves
+		if w := j.Warning; w.Signal != "" && c.To != Slurm && c.To != LSF { // who send it themselves
 			add("--signal=" + w.Signal + "@" + w.Lead.String())
 		}
 	}
@@ -144,8 +121,8 @@ func (j *Job) taskWords(c taskCall) []string {
 	}
 	add(j.measureWords()...)
 	add(j.besideWords()...)
-	if c.files {
-		add("--name="+j.Name, "--output="+j.output())
+	if c.Files {
+		add("--name="+j.Name, "--output="+j.OutputPattern())
 		if j.Error != "" {
 			add("--error=" + j.Error)
 		}
@@ -153,12 +130,12 @@ func (j *Job) taskWords(c taskCall) []string {
 	return w
 }
 
-// mpirun starts the processes of a task where the scheduler has no launcher of
+// Mpirun starts the processes of a task where the scheduler has no launcher of
 // its own; the MPI of the host has to know the scheduler.
-func mpirun(j *Job) []string { return []string{"mpirun", "-np", strconv.Itoa(j.processes())} }
+func Mpirun(j *Job) []string { return []string{"mpirun", "-np", strconv.Itoa(j.Processes())} }
 
-// what names what runs, for a comment of one line.
-func (j *Job) what() string {
+// Title names what runs, for a comment of one line.
+func (j *Job) Title() string {
 	s := j.Image
 	switch {
 	case j.Script != nil && j.Image != "":
@@ -178,33 +155,23 @@ func (j *Job) what() string {
 
 // command ends a script: the words of "hpcc task", the launcher, and the program
 // or, as a here-document, the translated script.
-func (t *text) command(j *Job, to Target, task []string, launch ...string) {
+func (t *Writer) command(j *Job, to Target, task []string, launch ...string) {
 	if j.Script != nil {
 		task = append(task, "--stdin")
 	}
-	t.line(`exec %s -- \`, strings.Join(task, " "))
+	t.Line(`exec %s -- \`, strings.Join(task, " "))
 	if j.Ray {
 		launch = j.rayWords(to)
 	}
-	if j.multi() || j.Ray {
-		t.line(`  %s \`, quoteAll(launch))
+	if j.StartsProcesses() || j.Ray {
+		t.Line(`  %s \`, shellword.Join(launch))
 	}
 	if j.Script == nil {
-		t.line("  %s", quoteAll(j.words()))
+		t.Line("  %s", shellword.Join(j.Argv()))
 		return
 	}
-	end := terminator("HPCC_TASK", j.Script.Body)
-	t.line("  %s <<'%s'", quoteAll(j.words()), end)
-	t.WriteString(j.Script.render(j, to))
-	t.line("%s", end)
-}
-
-// terminator is a line that a text does not hold.
-func terminator(word, text string) string {
-	for end, n := word, 2; ; n++ {
-		if !strings.Contains("\n"+text, "\n"+end+"\n") {
-			return end
-		}
-		end = fmt.Sprintf("%s_%d", word, n)
-	}
+	end := shellword.Delimiter("HPCC_TASK", j.Script.Body)
+	t.Line("  %s <<'%s'", shellword.Join(j.Argv()), end)
+	t.WriteString(j.Script.Render(j, to))
+	t.Line("%s", end)
 }

@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"hpcc/job/message"
 )
 
 // An Artifact is a file or directory that a step of a workflow leaves, and that those find at
@@ -17,6 +19,14 @@ type Artifact struct {
 	Path string `json:"path"` // absolute, in the pods
 }
 
+// A Workflow is one that somebody wrote for Argo, or that a template of the server makes.
+type Workflow struct {
+	File     string   `json:"file,omitempty"`     // as it was named
+	Template string   `json:"template,omitempty"` // in the place of a file
+	Manifest string   `json:"-"`                  // to submit; "" of a job that was read from its record
+	Notes    []string `json:"-"`
+}
+
 // ParseArtifact reads NAME:PATH, or STEP/NAME:PATH.
 func ParseArtifact(s string) (Artifact, error) {
 	name, at, ok := strings.Cut(s, ":")
@@ -25,12 +35,12 @@ func ParseArtifact(s string) (Artifact, error) {
 		step, rest = "", name
 	}
 	switch {
-	case !ok || (steps && !nameText().MatchString(step)):
-		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", shorten(s))
+	case !ok || (steps && !NameText().MatchString(step)):
+		return Artifact{}, fmt.Errorf("%q: not of the form NAME:PATH or STEP/NAME:PATH", message.Short(s))
 	case !dnsLabel().MatchString(rest):
-		return Artifact{}, fmt.Errorf("%q is no name of an artifact: small letters, digits and -", shorten(rest))
+		return Artifact{}, fmt.Errorf("%q is no name of an artifact: small letters, digits and -", message.Short(rest))
 	case !inPod(at) || path.Clean(at) == "/":
-		return Artifact{}, fmt.Errorf("%q: %q is no absolute path in the pod", shorten(s), shorten(at))
+		return Artifact{}, fmt.Errorf("%q: %q is no absolute path in the pod", message.Short(s), message.Short(at))
 	}
 	return Artifact{step, rest, path.Clean(at)}, nil
 }
@@ -47,10 +57,10 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 	j.Hold, j.Measure = first.Hold, first.Measure
 	byName, total, size := map[string]*Job{}, 0, 0
 	for _, s := range list {
-		if byName[label(s.Name)] != nil {
-			return nil, fmt.Errorf("two steps of a workflow are called %q, as names go there: give them names of their own", label(s.Name))
+		if byName[Label(s.Name)] != nil {
+			return nil, fmt.Errorf("two steps of a workflow are called %q, as names go there: give them names of their own", Label(s.Name))
 		}
-		byName[label(s.Name)] = s
+		byName[Label(s.Name)] = s
 		if s.Hold != first.Hold || s.Queue != first.Queue {
 			return nil, fmt.Errorf("steps %s and %s: a workflow is held, or in a queue, as a whole: give all of its jobs the same --queue and hold", first.Name, s.Name)
 		}
@@ -67,16 +77,16 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 			}
 		}
 	}
-	if size > maxScript {
-		return nil, fmt.Errorf("the scripts of all steps have %d bytes together; the most is %d", size, maxScript)
+	if size > MaxScript {
+		return nil, fmt.Errorf("the scripts of all steps have %d bytes together; the most is %d", size, MaxScript)
 	}
 	for _, s := range list {
 		if len(s.AfterEach) > 0 {
 			return nil, fmt.Errorf("step %s waits for each task of %s: a workflow waits for whole arrays", s.Name, strings.Join(s.AfterEach, ", "))
 		}
 		for _, n := range s.waitsFor() {
-			if byName[label(n)] == nil {
-				return nil, fmt.Errorf("step %s waits for %q, which is none of the jobs that are given with it (%s)", s.Name, shorten(n), strings.Join(stepNames(list), ", "))
+			if byName[Label(n)] == nil {
+				return nil, fmt.Errorf("step %s waits for %q, which is none of the jobs that are given with it (%s)", s.Name, message.Short(n), strings.Join(stepNames(list), ", "))
 			}
 		}
 		s.Artifacts = nil
@@ -85,7 +95,7 @@ func NewSteps(name string, list []*Job, artifacts []Artifact) (*Job, error) {
 		return nil, fmt.Errorf("the steps wait for each other: %s", circle)
 	}
 	for _, a := range artifacts {
-		s := byName[label(a.Step)]
+		s := byName[Label(a.Step)]
 		if a.Step == "" || s == nil {
 			return nil, fmt.Errorf("artifact %s: say which step leaves it: STEP/%s:%s, with one of %s", a.Name, a.Name, a.Path, strings.Join(stepNames(list), ", "))
 		}
@@ -108,15 +118,15 @@ func (j *Job) waitsFor() []string { return slices.Concat(j.After, j.AfterAny, j.
 
 // step is the step of a name, as another one writes it.
 func (j *Job) step(name string) *Job {
-	i := slices.IndexFunc(j.Steps, func(s *Job) bool { return label(s.Name) == label(name) })
+	i := slices.IndexFunc(j.Steps, func(s *Job) bool { return Label(s.Name) == Label(name) })
 	if i < 0 {
 		return nil
 	}
 	return j.Steps[i]
 }
 
-// ofTask is the job whose program a task runs: a step, or the job itself.
-func (j *Job) ofTask(t *Task) *Job {
+// OfTask is the job whose program a task runs: a step, or the job itself.
+func (j *Job) OfTask(t *Task) *Job {
 	if s := j.step(t.Step); s != nil {
 		return s
 	}
@@ -153,8 +163,8 @@ func (j *Job) circle() string {
 	return ""
 }
 
-// before are the artifacts of all steps that have succeeded when this one begins.
-func (j *Job) before(s *Job) (out []Artifact) {
+// Before are the artifacts of all steps that have succeeded when this one begins.
+func (j *Job) Before(s *Job) (out []Artifact) {
 	seen := map[*Job]bool{}
 	var gather func(s *Job)
 	gather = func(s *Job) {
@@ -170,11 +180,11 @@ func (j *Job) before(s *Job) (out []Artifact) {
 	return out
 }
 
-// places are where the tasks of a step stand among those of all, from 0; its name is one
+// Place returns the position of the first task of a step among all tasks, from 0; the name is one
 // of a workflow.
-func (j *Job) place(step string) (first int, s *Job) {
+func (j *Job) Place(step string) (first int, s *Job) {
 	for _, s := range j.Steps {
-		if label(s.Name) == step {
+		if Label(s.Name) == step {
 			return first, s
 		}
 		first += s.Count()
@@ -182,15 +192,15 @@ func (j *Job) place(step string) (first int, s *Job) {
 	return 0, nil
 }
 
-// outputOf is the file for what a task writes: that of its step, where it names one.
-func (j *Job) outputOf(t *Task, id string) string {
+// OutputOf is the file for what a task writes: that of its step, where it names one.
+func (j *Job) OutputOf(t *Task, id string) string {
 	if s := j.step(t.Step); s != nil && s.Output != "" {
 		return t.File(s.Output, s.Name, id)
 	}
-	pattern := j.output()
-	if j.Workflow != nil && !strings.Contains(pattern, placeholder) && pattern != os.DevNull { // of which nobody knows how many steps it has
+	pattern := j.OutputPattern()
+	if j.Workflow != nil && !strings.Contains(pattern, Placeholder) && pattern != os.DevNull { // of which nobody knows how many steps it has
 		base := strings.TrimSuffix(pattern, ".out")
-		pattern = base + "_" + placeholder + strings.TrimPrefix(pattern, base)
+		pattern = base + "_" + Placeholder + strings.TrimPrefix(pattern, base)
 	}
 	return t.File(pattern, j.Name, id)
 }
@@ -198,7 +208,7 @@ func (j *Job) outputOf(t *Task, id string) string {
 // checkSteps refuses what one of the steps could not do.
 func (j *Job) checkSteps() error {
 	for _, s := range j.Steps {
-		if err := s.check(); err != nil {
+		if err := s.Check(); err != nil {
 			return fmt.Errorf("step %s: %w", s.Name, err)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/job/message"
 	"hpcc/store/wait"
 )
 
@@ -27,8 +28,8 @@ type Params struct {
 	File string `json:"file,omitempty"`   // absolute; CSV with a line of names, or JSON: an array of objects
 	Sum  string `json:"sha256,omitempty"` // of the file: the tasks begin later, and are to find the same rows
 
-	names []string
-	rows  [][]string
+	Names []string   `json:"-"` // of the parameters, once the lists or the file were read
+	Rows  [][]string `json:"-"` // values: of each parameter, or of each row of the file
 }
 
 // An Axis is a name and the values that it takes.
@@ -60,8 +61,8 @@ func ParseParams(sweeps []string, file, sum string) (Params, error) {
 	}
 	for _, s := range sweeps {
 		name, values, ok := strings.Cut(s, "=")
-		if !ok || !axisText().MatchString(name) || "{"+name+"}" == placeholder {
-			return p, fmt.Errorf("%q: not of the form NAME=VALUE,VALUE or NAME=1..4", shorten(s))
+		if !ok || !axisText().MatchString(name) || "{"+name+"}" == Placeholder {
+			return p, fmt.Errorf("%q: not of the form NAME=VALUE,VALUE or NAME=1..4", message.Short(s))
 		}
 		p.Axes = append(p.Axes, Axis{name, values})
 	}
@@ -86,7 +87,7 @@ func (p *Params) Reopen() (err error) {
 		*p, err = readParams(p.File, p.Sum)
 		return err
 	}
-	p.names, p.rows = nil, nil
+	p.Names, p.Rows = nil, nil
 	return p.open()
 }
 
@@ -98,13 +99,13 @@ func (p *Params) open() error {
 		if err != nil {
 			return fmt.Errorf("parameter %s: %w", a.Name, err)
 		}
-		if slices.Contains(p.names, a.Name) {
+		if slices.Contains(p.Names, a.Name) {
 			return fmt.Errorf("parameter %s stands there twice", a.Name)
 		}
 		if count *= len(values); count > maxIndex {
 			return fmt.Errorf("the parameters have more than %d combinations", maxIndex)
 		}
-		p.names, p.rows = append(p.names, a.Name), append(p.rows, values)
+		p.Names, p.Rows = append(p.Names, a.Name), append(p.Rows, values)
 	}
 	return nil
 }
@@ -146,10 +147,10 @@ func (p Params) IsZero() bool { return len(p.Axes) == 0 && p.File == "" }
 // Count is the number of combinations or rows.
 func (p *Params) Count() int {
 	if p.File != "" {
-		return len(p.rows)
+		return len(p.Rows)
 	}
 	n := 1
-	for _, values := range p.rows {
+	for _, values := range p.Rows {
 		n *= len(values)
 	}
 	return n
@@ -162,15 +163,15 @@ func (p *Params) Row(k int) map[string]string {
 	}
 	out := map[string]string{}
 	if p.File != "" {
-		for i, name := range p.names {
-			out[name] = p.rows[k-1][i]
+		for i, name := range p.Names {
+			out[name] = p.Rows[k-1][i]
 		}
 		return out
 	}
 	k--
-	for i := len(p.names) - 1; i >= 0; i-- {
-		n := len(p.rows[i])
-		out[p.names[i]] = p.rows[i][k%n]
+	for i := len(p.Names) - 1; i >= 0; i-- {
+		n := len(p.Rows[i])
+		out[p.Names[i]] = p.Rows[i][k%n]
 		k /= n
 	}
 	return out
@@ -178,7 +179,7 @@ func (p *Params) Row(k int) map[string]string {
 
 // unused is a name that stands as {name} in none of the words; "" when all do.
 func (p *Params) unused(words []string) string {
-	for _, n := range p.names {
+	for _, n := range p.Names {
 		if !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, "{"+n+"}") }) {
 			return n
 		}
@@ -217,15 +218,15 @@ func readParams(file, sum string) (Params, error) {
 	} else {
 		err = p.readCSV(b)
 	}
-	if err == nil && len(p.rows) == 0 {
+	if err == nil && len(p.Rows) == 0 {
 		err = errors.New("it has no rows")
 	}
-	if err == nil && len(p.rows) > maxIndex {
+	if err == nil && len(p.Rows) > maxIndex {
 		err = fmt.Errorf("it has more than %d rows", maxIndex)
 	}
-	for i, n := range p.names {
-		if err == nil && (!axisText().MatchString(n) || "{"+n+"}" == placeholder || slices.Contains(p.names[:i], n)) {
-			err = fmt.Errorf("%q is no name, or stands there twice: letters, digits and _ make one", shorten(n))
+	for i, n := range p.Names {
+		if err == nil && (!axisText().MatchString(n) || "{"+n+"}" == Placeholder || slices.Contains(p.Names[:i], n)) {
+			err = fmt.Errorf("%q is no name, or stands there twice: letters, digits and _ make one", message.Short(n))
 		}
 	}
 	if err != nil {
@@ -242,7 +243,7 @@ func (p *Params) readCSV(b []byte) error {
 	if err != nil || len(rows) == 0 {
 		return err
 	}
-	p.names, p.rows = rows[0], rows[1:]
+	p.Names, p.Rows = rows[0], rows[1:]
 	return nil
 }
 
@@ -257,12 +258,12 @@ func (p *Params) readJSON(b []byte) error {
 	for i, o := range list {
 		if i == 0 {
 			for n := range o {
-				p.names = append(p.names, n)
+				p.Names = append(p.Names, n)
 			}
-			slices.Sort(p.names)
+			slices.Sort(p.Names)
 		}
-		row := make([]string, len(p.names))
-		for j, n := range p.names {
+		row := make([]string, len(p.Names))
+		for j, n := range p.Names {
 			switch v := o[n].(type) {
 			case string:
 				row[j] = v
@@ -272,10 +273,10 @@ func (p *Params) readJSON(b []byte) error {
 				return fmt.Errorf("row %d has no text, number or boolean %q", i+1, n)
 			}
 		}
-		if len(o) != len(p.names) {
+		if len(o) != len(p.Names) {
 			return fmt.Errorf("row %d has other names than the first", i+1)
 		}
-		p.rows = append(p.rows, row)
+		p.Rows = append(p.Rows, row)
 	}
 	return nil
 }

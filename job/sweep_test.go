@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestParams(t *testing.T) {
@@ -83,19 +82,4 @@ func FuzzParams(f *testing.F) {
 			t.Errorf("%q %q: %d combinations, %v, %v", a, b, n, p.Row(1), p.Row(n))
 		}
 	})
-}
-
-// A sweep of 100,000 is one small script, made at once.
-func TestRenderManyParams(t *testing.T) {
-	begin := time.Now()
-	p, err := ParseParams([]string{"a=1..1000", "b=1..100"}, "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := with(func(j *Job) { j.Params, j.Array, j.Args = p, array(t, "1-100000"), []string{"x", "{a}", "{b}"} })
-	script, _, err := Render(j, Slurm)
-	if err != nil || len(script) > 1000 {
-		t.Errorf("%d bytes, %v", len(script), err)
-	}
-	t.Log("made in", time.Since(begin))
 }

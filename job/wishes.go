@@ -2,9 +2,11 @@ package job
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
+
+	"hpcc/job/message"
+	"hpcc/job/quantity"
 )
 
 // Wishes are what scripts ask for beside what the flags of hpcc say: what at
@@ -42,13 +44,13 @@ func ParseWarning(s string) (Warning, error) {
 		return Warning{}, nil
 	}
 	name, lead, _ := strings.Cut(s, "@")
-	sig, err := signalName(name)
+	sig, err := SignalName(name)
 	if err != nil {
 		return Warning{}, err
 	}
 	d, err := time.ParseDuration(lead)
-	if err != nil || d <= 0 || d > maxTime {
-		return Warning{}, fmt.Errorf("%q is not how long before the limit; write %s@5m", shorten(lead), sig)
+	if err != nil || d <= 0 || d > quantity.MaxTime {
+		return Warning{}, fmt.Errorf("%q is not how long before the limit; write %s@5m", message.Short(lead), sig)
 	}
 	return Warning{Signal: sig, Lead: d}, nil
 }
@@ -65,7 +67,7 @@ func (w *Wishes) check() error {
 	}
 	for what, list := range lists {
 		for _, s := range list {
-			if !wordText().MatchString(s) {
+			if !WordText().MatchString(s) {
 				return fmt.Errorf("%s %q: holds characters that directives cannot", what, s)
 			}
 		}
@@ -73,258 +75,17 @@ func (w *Wishes) check() error {
 	return nil
 }
 
-// A field is what a directive fills in, by the name of hpcc's own flag where
-// there is one.
-type field string
+// An OptionList is a list of options being written.
+type OptionList []string
 
-const (
-	fName         field = "name"
-	fArray        field = "array"
-	fNodes        field = "nodes"
-	fTasks        field = "tasks"
-	fTasksPerNode field = "tasks-per-node"
-	fCPUs         field = "cpus"
-	fMemory       field = "mem"
-	fGPUs         field = "gpus"
-	fTime         field = "time"
-	fQueue        field = "queue"
-	fAccount      field = "account"
-	fExclusive    field = "exclusive"
-	fAfter        field = "after"
-	fOutput       field = "output"
-	fError        field = "error"
-	fMail         field = "mail"
-	fDir          field = "chdir"
-	fEnv          field = "env"
-	fNative       field = "native"
-	fInteractive  field = "interactive"
-	fGPUType      field = "GPU type"
-	fFeatures     field = "features"
-	fHosts        field = "hosts"
-	fNotHosts     field = "hosts to avoid"
-	fAfterAny     field = "after the end"
-	fAfterFailed  field = "after failure"
-	fAfterEach    field = "after each task"
-	fSignal       field = "signal"
-	fRequeue      field = "requeue"
-	fMailOn       field = "mail events"
-	fBegin        field = "begin"
-	fQoS          field = "QoS"
-	fHold         field = "hold"
-	fAppend       field = "append"
-	fExport       field = "export"
-	fRetry        field = "retry"
-)
-
-// without takes fields out of a job again: those that a target refuses.
-var without = map[field]func(*Job){
-	fNodes:        func(j *Job) { j.Nodes = 0 },
-	fTasks:        func(j *Job) { j.Tasks = 0 },
-	fTasksPerNode: func(j *Job) { j.TasksPerNode = 0 },
-	fMemory:       func(j *Job) { j.Memory, j.MemoryPerCPU = 0, 0 },
-	fGPUs:         func(j *Job) { j.GPUs, j.GPUType = 0, "" },
-	fTime:         func(j *Job) { j.Time = 0 },
-	fQueue:        func(j *Job) { j.Queue = "" },
-	fAccount:      func(j *Job) { j.Account = "" },
-	fExclusive:    func(j *Job) { j.Exclusive = false },
-	fAfter:        func(j *Job) { j.After = nil },
-	fError:        func(j *Job) { j.Error = "" },
-	fMail:         func(j *Job) { j.Mail = "" },
-	fNative:       func(j *Job) { j.Native = nil },
-	fGPUType:      func(j *Job) { j.GPUType = "" },
-	fFeatures:     func(j *Job) { j.Features = nil },
-	fHosts:        func(j *Job) { j.Hosts = nil },
-	fNotHosts:     func(j *Job) { j.NotHosts = nil },
-	fAfterAny:     func(j *Job) { j.AfterAny = nil },
-	fAfterFailed:  func(j *Job) { j.AfterFailed = nil },
-	fAfterEach:    func(j *Job) { j.AfterEach = nil },
-	fSignal:       func(j *Job) { j.Warning = Warning{} },
-	fRequeue:      func(j *Job) { j.Requeue = "" },
-	fMailOn:       func(j *Job) { j.MailOn = nil },
-	fBegin:        func(j *Job) { j.Begin = "" },
-	fQoS:          func(j *Job) { j.QoS = "" },
-	fHold:         func(j *Job) { j.Hold = false },
-	fAppend:       func(j *Job) { j.Append = false },
-	fExport:       func(j *Job) { j.Export = nil },
-}
-
-// An optionList is a list of options being written.
-type optionList []string
-
-func (o *optionList) add(have bool, format string, a ...any) {
+// Add appends a formatted option if have is true.
+func (o *OptionList) Add(have bool, format string, a ...any) {
 	if have {
 		*o = append(*o, fmt.Sprintf(format, a...))
 	}
 }
 
-// slurmWishes are the options of sbatch(1) for them.
-func slurmWishes(j *Job) []string {
-	var o optionList
-	add := o.add
-	add(j.TimeMin > 0, "--time-min=%s", hoursMinutesSeconds(j.TimeMin))
-	add(j.requeue() == "yes", "--requeue")
-	add(j.requeue() == "no", "--no-requeue")
-	add(len(j.Features) > 0, "--constraint=%s", strings.Join(j.Features, "&"))
-	add(len(j.Hosts) > 0, "--nodelist=%s", strings.Join(j.Hosts, ","))
-	add(len(j.NotHosts) > 0, "--exclude=%s", strings.Join(j.NotHosts, ","))
-	add(j.MemoryPerCPU > 0, "--mem-per-cpu=%dM", (j.MemoryPerCPU+1<<20-1)>>20)
-	to := "B:"
-	if j.Warning.Steps {
-		to = ""
-	}
-	add(j.Warning.Signal != "", "--signal=%s%s@%d", to, j.Warning.Signal, int64((j.Warning.Lead+time.Second-1)/time.Second))
-	add(j.Begin != "", "--begin=%s", j.Begin)
-	add(j.QoS != "", "--qos=%s", j.QoS)
-	add(j.Hold, "--hold")
-	add(j.Append || j.Retry.requeue(), "--open-mode=append") // what an attempt wrote that was taken away is still of use
-	add(len(j.Export) > 0, "--export=%s", strings.Join(j.Export, ","))
-	add(j.Mail != "", "--mail-user=%s", j.Mail)
-	switch {
-	case len(j.MailOn) > 0:
-		add(true, "--mail-type=%s", strings.ToUpper(strings.Join(j.MailOn, ",")))
-	case j.Mail != "":
-		add(true, "--mail-type=END,FAIL")
-	}
-	return o
-}
-
-// slurmDependency is what has to happen before; "" for nothing.
-func slurmDependency(j *Job) string {
-	var parts []string
-	for _, d := range []struct {
-		word string
-		ids  []string
-	}{{"afterok", j.After}, {"afterany", j.AfterAny}, {"afternotok", j.AfterFailed}, {"aftercorr", j.AfterEach}} {
-		if len(d.ids) > 0 {
-			parts = append(parts, d.word+":"+strings.Join(d.ids, ":"))
-		}
-	}
-	return strings.Join(parts, ",")
-}
-
-// requeue is what is asked for after the loss of a node: retries need it.
-func (j *Job) requeue() string {
-	if j.Requeue == "" && j.Retry.requeue() {
-		return "yes"
-	}
-	return j.Requeue
-}
-
-// named are the variables that are handed over by name.
-func (w *Wishes) named() []string {
-	return slices.DeleteFunc(slices.Clone(w.Export), func(n string) bool { return n == "ALL" || n == "NONE" })
-}
-
-// on says whether mail is wanted at an event; with an address alone, at the end
-// and on failure.
-func (j *Job) on(event string) bool {
-	if len(j.MailOn) > 0 {
-		return slices.Contains(j.MailOn, event)
-	}
-	return j.Mail != "" && event != "begin"
-}
-
-// letters are those of qsub for the events that mail is wanted at.
-func (j *Job) letters(of ...string) string {
-	out := ""
-	for i := 0; i < len(of); i += 2 {
-		if j.on(of[i]) {
-			out += of[i+1]
-		}
-	}
-	return out
-}
-
-// gridEngineWishes are the options of qsub(1) for them.
-func gridEngineWishes(j *Job) []string {
-	var o optionList
-	add := o.add
-	before := append(slices.Clone(j.After), j.AfterAny...)
-	add(len(before) > 0, "-hold_jid %s", strings.Join(before, ","))
-	add(len(j.AfterEach) > 0, "-hold_jid_ad %s", strings.Join(j.AfterEach, ","))
-	add(j.requeue() != "", "-r %.1s", j.requeue())
-	when := j.letters("end", "e", "fail", "a", "begin", "b")
-	add(when != "", "-m %s", when)
-	add(j.Mail != "", "-M %s", j.Mail)
-	add(len(j.Hosts) == 1, "-l hostname=%s", strings.Join(j.Hosts, ""))
-	add(len(j.NotHosts) > 0, "-l hostname=!(%s)", strings.Join(j.NotHosts, "|"))
-	add(j.Begin != "", "-a %s", digits(j.Begin))
-	add(j.Hold, "-h")
-	add(len(j.named()) > 0, "-v %s", strings.Join(j.named(), ","))
-	return o
-}
-
-// digits of a moment: CCYYMMDDhhmm, or hhmm.
-func digits(moment string) string {
+// Digits of a moment: CCYYMMDDhhmm, or hhmm.
+func Digits(moment string) string {
 	return strings.NewReplacer("-", "", "T", "", ":", "").Replace(moment)
-}
-
-// lsfWishes are the options of bsub(1) for them.
-func lsfWishes(j *Job) []string {
-	var o optionList
-	add := o.add
-	var before []string
-	for _, d := range []struct {
-		format string
-		ids    []string
-	}{{"done(%s)", j.After}, {"ended(%s)", j.AfterAny}, {"exit(%s)", j.AfterFailed}, {"done(%s[*])", j.AfterEach}} {
-		for _, id := range d.ids {
-			before = append(before, fmt.Sprintf(d.format, id))
-		}
-	}
-	add(len(before) > 0, `-w "%s"`, strings.Join(before, " && "))
-	add(j.requeue() == "yes", "-r")
-	add(j.requeue() == "no", "-rn")
-	add(j.on("end") || j.on("fail"), "-N")
-	add(j.on("begin"), "-B")
-	add(j.Mail != "", "-u %s", j.Mail)
-	selected := slices.Clone(j.Features)
-	for _, h := range j.NotHosts {
-		selected = append(selected, "hname!='"+h+"'")
-	}
-	add(len(selected) > 0, `-R "select[%s]"`, strings.Join(selected, " && "))
-	add(len(j.Hosts) > 0, `-m "%s"`, strings.Join(j.Hosts, " "))
-	add(j.Warning.Signal != "", "-wa %s -wt %d", j.Warning.Signal, int64((j.Warning.Lead+time.Minute-1)/time.Minute))
-	add(j.Begin != "", "-b %s", strings.NewReplacer("-", ":", "T", ":").Replace(j.Begin))
-	add(j.Hold, "-H")
-	if len(j.Export) > 0 && !slices.Contains(j.Export, "ALL") {
-		add(true, `-env "%s"`, strings.Join(append([]string{"none", "HPCC_SUBMISSION"}, j.named()...), ", "))
-	}
-	return o
-}
-
-// pbsChunkWishes are what a chunk of qsub(1B) asks for beside amounts.
-func pbsChunkWishes(j *Job) string {
-	s := ""
-	for _, f := range j.Features {
-		s += ":" + f + "=true"
-	}
-	if len(j.Hosts) == 1 {
-		s += ":host=" + j.Hosts[0]
-	}
-	return s
-}
-
-// pbsWishes are the options of qsub(1B) for them.
-func pbsWishes(j *Job) []string {
-	var o optionList
-	add := o.add
-	var before []string
-	for _, d := range []struct {
-		word string
-		ids  []string
-	}{{"afterok", j.After}, {"afterany", j.AfterAny}, {"afternotok", j.AfterFailed}} {
-		if len(d.ids) > 0 {
-			before = append(before, d.word+":"+strings.Join(d.ids, ":"))
-		}
-	}
-	add(len(before) > 0, "-W depend=%s", strings.Join(before, ","))
-	add(j.requeue() != "", "-r %.1s", j.requeue())
-	when := j.letters("fail", "a", "end", "e", "begin", "b")
-	add(when != "", "-m %s", when)
-	add(j.Mail != "", "-M %s", j.Mail)
-	add(j.Begin != "", "-a %s", digits(j.Begin))
-	add(j.Hold, "-h")
-	add(len(j.named()) > 0, "-v %s", strings.Join(j.named(), ","))
-	return o
 }

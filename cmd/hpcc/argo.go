@@ -17,15 +17,19 @@ import (
 
 	"hpcc/build"
 	"hpcc/job"
+	"hpcc/job/argo"
+	"hpcc/job/dispatch"
+	"hpcc/job/kube"
+	"hpcc/job/translate"
 )
 
 // argoFlags say where Argo is, and what only its workflows have.
 func argoFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "server", EnvVars: []string{job.ArgoServer}, Usage: "hand workflows to the Argo server at `URL`, with the token in $ARGO_TOKEN (default: by kubectl)"},
-		&cli.StringFlag{Name: "token-file", EnvVars: []string{job.ArgoTokenFile}, Usage: "read the token for the Argo server from `FILE`"},
-		&cli.StringFlag{Name: "ca-file", EnvVars: []string{job.ArgoCAFile}, Usage: "trust the certificates in `FILE` as well, for the Argo server"},
-		&cli.BoolFlag{Name: "insecure-skip-verify", EnvVars: []string{job.ArgoUnverified}, Usage: "take any certificate of the Argo server: whoever stands between reads the token"},
+		&cli.StringFlag{Name: "server", EnvVars: []string{argo.ServerVariable}, Usage: "hand workflows to the Argo server at `URL`, with the token in $ARGO_TOKEN (default: by kubectl)"},
+		&cli.StringFlag{Name: "token-file", EnvVars: []string{argo.TokenFileVariable}, Usage: "read the token for the Argo server from `FILE`"},
+		&cli.StringFlag{Name: "ca-file", EnvVars: []string{argo.CAFileVariable}, Usage: "trust the certificates in `FILE` as well, for the Argo server"},
+		&cli.BoolFlag{Name: "insecure-skip-verify", EnvVars: []string{argo.UnverifiedVariable}, Usage: "take any certificate of the Argo server: whoever stands between reads the token"},
 		&cli.StringFlag{Name: "workflow", Usage: "run the workflow of Argo in `FILE`, or, as template/NAME, a template that the cluster has"},
 		&cli.StringSliceFlag{Name: "parameter", Usage: "set a parameter of the workflow: `NAME=VALUE` (repeatable); --params takes an object of JSON"},
 		&cli.StringSliceFlag{Name: "artifact", Usage: "keep file or directory PATH that step STEP leaves, for those that come after it: `[STEP/]NAME:PATH` (repeatable)"},
@@ -43,7 +47,7 @@ func readArgo(c *cli.Context, to *destination) error {
 		}
 		return nil
 	}
-	for _, f := range []struct{ flag, name string }{{"server", job.ArgoServer}, {"token-file", job.ArgoTokenFile}, {"ca-file", job.ArgoCAFile}} {
+	for _, f := range []struct{ flag, name string }{{"server", argo.ServerVariable}, {"token-file", argo.TokenFileVariable}, {"ca-file", argo.CAFileVariable}} {
 		v := c.String(f.flag)
 		if v == "" {
 			continue
@@ -57,20 +61,20 @@ func readArgo(c *cli.Context, to *destination) error {
 		to.Env = withVariable(to.Env, f.name, v)
 	}
 	if c.Bool("insecure-skip-verify") {
-		to.Env = withVariable(to.Env, job.ArgoUnverified, "true")
+		to.Env = withVariable(to.Env, argo.UnverifiedVariable, "true")
 	}
-	if v := os.Getenv(job.ArgoSecure); v != "" {
-		to.Env = withVariable(to.Env, job.ArgoSecure, v)
+	if v := os.Getenv(argo.SecureVariable); v != "" {
+		to.Env = withVariable(to.Env, argo.SecureVariable, v)
 	}
-	if to.Env[job.ArgoServer] != "" && to.Env[job.KubeNamespace] == "" {
-		to.Env = withVariable(to.Env, job.KubeNamespace, cmp.Or(os.Getenv("ARGO_NAMESPACE"), "default"))
+	if to.Env[argo.ServerVariable] != "" && to.Env[kube.NamespaceVariable] == "" {
+		to.Env = withVariable(to.Env, kube.NamespaceVariable, cmp.Or(os.Getenv("ARGO_NAMESPACE"), "default"))
 	}
 	return nil
 }
 
 // pinPods writes down which cluster kubectl speaks to, where it is what speaks.
 func pinPods(c *cli.Context, to *destination) error {
-	if !to.Target.Pods() || to.Env[job.ArgoServer] != "" {
+	if !to.Target.Pods() || to.Env[argo.ServerVariable] != "" {
 		return nil
 	}
 	return to.PinKube(c.Context)
@@ -96,7 +100,7 @@ func readWorkflow(c *cli.Context) (*job.Job, *destination, error) {
 	if to.there != nil {
 		return nil, nil, usagef("--workflow: workflows are handed in from this machine, not by site %s", to.Site)
 	}
-	for _, v := range []struct{ flag, name string }{{"context", job.KubeContext}, {"namespace", job.KubeNamespace}} {
+	for _, v := range []struct{ flag, name string }{{"context", kube.ContextVariable}, {"namespace", kube.NamespaceVariable}} {
 		if s := c.String(v.flag); s != "" {
 			to.Env = withVariable(to.Env, v.name, s)
 		}
@@ -108,7 +112,11 @@ func readWorkflow(c *cli.Context) (*job.Job, *destination, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	j := &job.Job{Name: cmp.Or(c.String("name"), w.JobName()), Workflow: w, Output: c.String("output"), Pod: job.Pod{Ports: w.Ports()}}
+	record, err := w.Record()
+	if err != nil {
+		return nil, nil, err
+	}
+	j := &job.Job{Name: cmp.Or(c.String("name"), w.JobName()), Workflow: record, Output: c.String("output"), Pod: job.Pod{Ports: w.Ports()}}
 	if j.Dir, err = filepath.Abs(cmp.Or(c.String("chdir"), to.site.Dir)); err != nil {
 		return nil, nil, err
 	}
@@ -116,7 +124,7 @@ func readWorkflow(c *cli.Context) (*job.Job, *destination, error) {
 }
 
 // openWorkflow reads the workflow and fills in its parameters.
-func openWorkflow(c *cli.Context, to *destination) (*job.Workflow, error) {
+func openWorkflow(c *cli.Context, to *destination) (*argo.File, error) {
 	object := c.String("params")
 	if object != "" && !strings.HasPrefix(strings.TrimSpace(object), "{") {
 		b, err := readBounded(object)
@@ -125,20 +133,20 @@ func openWorkflow(c *cli.Context, to *destination) (*job.Workflow, error) {
 		}
 		object = string(b)
 	}
-	given, err := job.ParseParameters(object, c.StringSlice("parameter"))
+	given, err := argo.ParseParameters(object, c.StringSlice("parameter"))
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	var w *job.Workflow
+	var w *argo.File
 	file := c.String("workflow")
 	if name, ok := strings.CutPrefix(file, "template/"); ok {
-		w, err = job.ServerTemplate(to.Within(c.Context), name)
+		w, err = argo.Template(to.Within(c.Context), name)
 	} else {
 		text, rerr := readBounded(file)
 		if rerr != nil {
 			return nil, fmt.Errorf("--workflow: %w", rerr)
 		}
-		w, err = job.ReadWorkflow(file, text)
+		w, err = argo.Read(file, text)
 	}
 	if err == nil {
 		err = w.Parameters(given)
@@ -150,7 +158,7 @@ func openWorkflow(c *cli.Context, to *destination) (*job.Workflow, error) {
 		if have := c.String("namespace"); have != "" && have != n {
 			return nil, usagef("--namespace %s: %s says namespace %s", have, file, n).hint("take one of them away")
 		}
-		to.Env = withVariable(to.Env, job.KubeNamespace, n)
+		to.Env = withVariable(to.Env, kube.NamespaceVariable, n)
 	}
 	if c.Bool("debug") {
 		steps, err := w.Debug()
@@ -188,7 +196,7 @@ func readSteps(c *cli.Context, flags *job.Job, to *destination) (*job.Job, error
 	if to.Target != job.Argo {
 		return nil, usagef("--from names %d scripts, and only argo makes one job of several", len(c.StringSlice("from"))).hint("say --to argo, or hand them in one by one with --after")
 	}
-	var list []*job.Translation
+	var list []*translate.Translation
 	var names []string
 	for _, file := range c.StringSlice("from") {
 		tr, _, err := translated(c, file, to)
@@ -254,7 +262,7 @@ func stepOf(t *job.Task) string {
 }
 
 // stepLines shows every step of a workflow.
-func stepLines(out io.Writer, st *job.Status) {
+func stepLines(out io.Writer, st *dispatch.Status) {
 	for _, t := range st.Tasks {
 		took := ""
 		if t.Ended() && !t.Start.IsZero() {
@@ -275,7 +283,7 @@ func (l *taskLogs) followSteps(ctx context.Context) error {
 	defer g.Wait()
 	begun := map[string]bool{}
 	for {
-		list, warnings, err := job.Statuses(ctx, l.dir, []string{l.sub.ID})
+		list, warnings, err := dispatch.Statuses(ctx, l.dir, []string{l.sub.ID})
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/kube"
 )
 
 // aroundFlags say what "hpcc script --to openshift" writes beside the job.
@@ -19,7 +20,7 @@ func aroundFlags() []cli.Flag {
 }
 
 // readAround reads what else is to be written; false for the job alone.
-func readAround(c *cli.Context, to *destination) (a job.Around, also bool, err error) {
+func readAround(c *cli.Context, to *destination) (a kube.Around, also bool, err error) {
 	with := c.String("with")
 	if with == "" {
 		for _, f := range aroundFlags() {
@@ -32,13 +33,13 @@ func readAround(c *cli.Context, to *destination) (a job.Around, also bool, err e
 	if to.Target != job.OpenShift {
 		return a, false, usagef("--with %s is of openshift, and the job goes to %s", with, to.Target).hint("say --to openshift")
 	}
-	if a, err = job.ParseAround(with); err != nil {
+	if a, err = kube.ParseAround(with); err != nil {
 		return a, false, usagef("--with: %w", err)
 	}
 	if a.Build == nil {
 		return a, true, nil
 	}
-	*a.Build = job.Build{Git: c.String("git"), ContextDir: c.String("context-dir"), Dockerfile: c.String("dockerfile"), Args: c.StringSlice("build-arg"), Arch: c.String("arch")}
+	*a.Build = kube.Build{Git: c.String("git"), ContextDir: c.String("context-dir"), Dockerfile: c.String("dockerfile"), Args: c.StringSlice("build-arg"), Arch: c.String("arch")}
 	if a.Build.ContextDir != "" && a.Build.Git == "" {
 		return a, false, usagef("--context-dir is a directory of the repository of --git")
 	}

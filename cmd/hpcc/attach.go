@@ -14,6 +14,8 @@ import (
 	"golang.org/x/term"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/node"
 )
 
 const attachArgs = "JOB[.TASK] [--] [CMD [ARG...]]"
@@ -78,12 +80,12 @@ func attach(c *cli.Context) error {
 }
 
 // execWords becomes a command that reaches the task.
-func execWords(sub *job.Submission, t *job.Task, w []string) error {
+func execWords(sub *dispatch.Submission, t *job.Task, w []string) error {
 	file, err := exec.LookPath(w[0])
 	if err != nil {
 		return fmt.Errorf("reaching %s, where the task runs: %w", t.Host, err)
 	}
-	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, w, job.OutsideJob(sub.Environ())))
+	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, w, dispatch.OutsideJob(sub.Environ())))
 }
 
 // enterCommand is the end of attach on the task's node.
@@ -105,7 +107,7 @@ func enter(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, err := job.Find(s.Jobs(), c.String("job"))
+	sub, err := dispatch.Find(s.Jobs(), c.String("job"))
 	if err != nil {
 		return err
 	}
@@ -113,7 +115,7 @@ func enter(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := t.Inside()
+	p, err := node.Inside(t)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/atomicfile"
+	"hpcc/job/tunnel"
 	"hpcc/metrics"
 )
 
@@ -29,7 +31,7 @@ func (r *taskRunner) accompany(k int, env []string) (end func()) {
 		return func() {}
 	}
 	b := &job.Beside{Name: r.beside.name, Task: k, Start: time.Now(), Output: filepath.Join(r.dir, "beside."+r.beside.name+".out")}
-	b.Host = job.Host()
+	b.Host = tunnel.Host()
 	ended, stop := make(chan struct{}), make(chan struct{})
 	cmd, err := r.begin(b, env)
 	if err != nil {
@@ -76,10 +78,10 @@ func (r *taskRunner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
 	if b.Port, err = strconv.Atoi(ports[0]); err != nil {
 		return nil, err
 	}
-	if err := job.MakeDir(r.dir); err != nil {
+	if err := atomicfile.MakeDir(r.dir); err != nil {
 		return nil, err
 	}
-	out, err := job.Create(b.Output, os.O_WRONLY|os.O_TRUNC)
+	out, err := atomicfile.Create(b.Output, os.O_WRONLY|os.O_TRUNC)
 	if err != nil {
 		return nil, err
 	}

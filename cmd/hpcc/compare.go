@@ -10,7 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/job"
+	"hpcc/job/capacity"
+	"hpcc/job/dispatch"
 	"hpcc/metrics/report"
 	"hpcc/store"
 )
@@ -166,7 +167,7 @@ func readPrices(c *cli.Context, flag string) (*report.Prices, error) {
 		return (&message{err: fmt.Errorf("--%s: %w", flag, err), status: exitUsage}).hint("docs/report.md, \"Costs\", has an example")
 	}
 	p := &report.Prices{}
-	f, err := job.ReadTables(file, p)
+	f, err := dispatch.ReadTables(file, p)
 	if err != nil {
 		return nil, bad(err)
 	}
@@ -184,7 +185,7 @@ func requestAdvice(s *report.System) []string {
 		return nil
 	}
 	asked := s.Tasks[0].Header.Asked
-	u := &job.Use{CPUs: asked.CPUs, Memory: asked.Memory, Time: duration(asked.Time)}
+	u := &capacity.Use{CPUs: asked.CPUs, Memory: asked.Memory, Time: duration(asked.Time)}
 	var wall, cpu, longest float64
 	largest, first := false, false // memory of the largest process alone, processor time of the first
 	for _, t := range s.Tasks {

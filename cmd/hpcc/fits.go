@@ -13,6 +13,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/capacity"
+	"hpcc/job/dispatch"
+	"hpcc/job/translate"
 )
 
 // fits is "hpcc nodes --fits": JOB is a file, or a job that was handed in.
@@ -27,13 +30,13 @@ func fits(c *cli.Context) error {
 	case site.SSH != "":
 		return usagef("--fits asks a scheduler of this machine, and site %s is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
-	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || job.IsSubmitCommand(name) {
+	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || translate.IsSubmitCommand(name) {
 		to := clusterHere(c, site)
 		j, err := scriptToFit(c, name, to.Target)
 		if err != nil {
 			return err
 		}
-		f, err := job.Fits(to.Within(c.Context), j, to.Target)
+		f, err := dispatch.Fits(to.Within(c.Context), j, to.Target)
 		if err != nil {
 			return err
 		}
@@ -43,7 +46,7 @@ func fits(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	sub, err := job.Find(s.Jobs(), name)
+	sub, err := dispatch.Find(s.Jobs(), name)
 	if err != nil {
 		return (&message{err: fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err)}).hint("\"hpcc submit --dry-run\" takes the flags of a job")
 	}
@@ -64,7 +67,7 @@ func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	tr, err := job.Translate(src, t)
+	tr, err := translate.Translate(src, t)
 	if err != nil {
 		return nil, err
 	}
@@ -78,9 +81,7 @@ func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, error) {
 	if tr.Job.Program, err = os.Executable(); err != nil {
 		return nil, fmt.Errorf("finding hpcc itself: %w", err)
 	}
-	if err := tr.Fit(); err != nil {
-		return nil, err
-	}
+	tr.Fit()
 	if n := tr.Lost(); n > 0 {
 		say("note: %s refused for %s, and the job is looked at without; \"hpcc script --from %s\" tells which", counted(n, "directive is", "directives are"), t, name)
 	}
@@ -91,11 +92,11 @@ func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, error) {
 }
 
 // tellFit tells where and when a job would start; one that never would is a failure.
-func tellFit(c *cli.Context, f *job.Fit, now time.Time) error {
+func tellFit(c *cli.Context, f *capacity.Fit, now time.Time) error {
 	if c.Bool("json") {
 		if err := json.NewEncoder(os.Stdout).Encode(struct {
 			Type string `json:"type"`
-			*job.Fit
+			*capacity.Fit
 		}{"fit", f}); err != nil {
 			return err
 		}
@@ -103,7 +104,7 @@ func tellFit(c *cli.Context, f *job.Fit, now time.Time) error {
 		if _, err := rowf(os.Stdout, "%s\n", fitLine(f, now)); err != nil {
 			return err
 		}
-		if f.Why != "" && f.When == job.Later {
+		if f.Why != "" && f.When == capacity.Later {
 			rowf(os.Stdout, "why: %s\n", f.Why)
 		}
 		if len(f.Instead) > 0 {
@@ -112,24 +113,24 @@ func tellFit(c *cli.Context, f *job.Fit, now time.Time) error {
 		say("so says %s", f.By)
 	}
 	tell(f.Notes)
-	if f.When == job.Never {
+	if f.When == capacity.Never {
 		return exitStatus(exitFailure)
 	}
 	return nil
 }
 
 // fitLine is the answer in one line.
-func fitLine(f *job.Fit, now time.Time) string {
+func fitLine(f *capacity.Fit, now time.Time) string {
 	where := ""
 	if len(f.Nodes) > 0 {
 		where = " on " + names(f.Nodes)
 	}
 	switch {
-	case f.When == job.Now:
+	case f.When == capacity.Now:
 		return "starts now" + where
-	case f.When == job.Running:
+	case f.When == capacity.Running:
 		return "has started"
-	case f.When == job.Never:
+	case f.When == capacity.Never:
 		return "never starts: " + f.Why
 	case f.Start.IsZero():
 		return "starts later; when is not known: jobs that run have no limits that are known, others go first, or nodes are off"

@@ -18,6 +18,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/shellword"
+	"hpcc/job/tunnel"
 )
 
 const forwardArgs = "JOB[.TASK] PORT|NAME|LOCAL:PORT"
@@ -67,7 +70,7 @@ func relayCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return job.Relay(c.Context, stdio{os.Stdin, os.Stdout}, port)
+			return tunnel.Relay(c.Context, stdio{os.Stdin, os.Stdout}, port)
 		},
 	}
 }
@@ -159,7 +162,7 @@ func forward(c *cli.Context) error {
 	if err := f.resolve(sub.Job); err != nil {
 		return err
 	}
-	if index == job.AnyTask && f.name != "" {
+	if index == dispatch.AnyTask && f.name != "" {
 		index = sub.ServiceTask(s.Jobs(), f.name)
 	}
 	if c.Bool("print") {
@@ -178,7 +181,7 @@ func forward(c *cli.Context) error {
 	if err != nil {
 		return quietly(c, err)
 	}
-	service := &job.Service{Port: f.port}
+	service := &dispatch.Service{Port: f.port}
 	if f.name != "" {
 		service, err = sub.Service(s.Jobs(), t, f.name)
 		for err == nil && service.URL == "" && time.Since(t.Start) < tellPatience && c.Context.Err() == nil {
@@ -253,7 +256,7 @@ func (f *forwarding) listen(port int) (net.Listener, error) {
 }
 
 // announce says where the port is to be found, here and from a laptop.
-func (f *forwarding) announce(c *cli.Context, l net.Listener, sub *job.Submission, t *job.Task, service *job.Service, tunnel *job.Tunnel) error {
+func (f *forwarding) announce(c *cli.Context, l net.Listener, sub *dispatch.Submission, t *job.Task, service *dispatch.Service, tunnel *tunnel.Tunnel) error {
 	here, at := l.Addr().String(), l.Addr().String()
 	if s, ok := l.(*socketListener); ok {
 		here = s.path
@@ -291,7 +294,7 @@ const (
 )
 
 // carry carries connections until the task has ended, or the user ends it.
-func carry(ctx context.Context, l net.Listener, g *guard, tunnel *job.Tunnel, goes func() bool, what string) error {
+func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, goes func() bool, what string) error {
 	problem := make(chan error, 1)
 	go func() { problem <- accept(ctx, l, g, tunnel, what) }()
 	look := time.NewTicker(goesOn)
@@ -361,7 +364,7 @@ func (f *forwarding) print(c *cli.Context, store, name, word string) error {
 		w = append(w, "--via", via)
 	}
 	// With a terminal, the end of ssh is heard there.
-	_, err = fmt.Println(job.QuoteWords([]string{"ssh", "-tt", "-L", fmt.Sprintf("%d:%s", port, socket), login(), job.QuoteWords(append(w, name, socket+":"+there))}))
+	_, err = fmt.Println(shellword.Join([]string{"ssh", "-tt", "-L", fmt.Sprintf("%d:%s", port, socket), login(), shellword.Join(append(w, name, socket+":"+there))}))
 	return err
 }
 

@@ -18,6 +18,10 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/kube"
+	"hpcc/job/quantity"
+	"hpcc/job/shellword"
 	"hpcc/metrics"
 )
 
@@ -99,9 +103,9 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
 			}
 			text, notes, err := "", []string(nil), error(nil)
 			if also {
-				text, notes, err = job.RenderAround(j, more)
+				text, notes, err = kube.RenderAround(j, more)
 			} else {
-				text, notes, err = job.Render(j, to.Target)
+				text, notes, err = dispatch.Render(j, to.Target)
 			}
 			if err != nil {
 				return err
@@ -124,14 +128,14 @@ func keepScript(c *cli.Context, j *job.Job, to *destination) error {
 	if err != nil {
 		return err
 	}
-	sub, script, notes, err := job.Keep(s.Jobs(), j, to.Cluster)
+	sub, script, notes, err := dispatch.Keep(s.Jobs(), j, to.Cluster)
 	if err != nil {
 		return onReadOnly(err, s.Jobs(), recordsNeed)
 	}
 	tell(notes)
 	remove := append([]string{script}, sub.Job.ValueFiles()...)
 	_, err = fmt.Printf("bash %s; status=$?\nrm -f -- %s\nrmdir %s 2>/dev/null\nexit $status\n",
-		job.QuoteWords([]string{script, sub.ID}), job.QuoteWords(remove), job.QuoteWords([]string{filepath.Dir(script)}))
+		shellword.Join([]string{script, sub.ID}), shellword.Join(remove), shellword.Join([]string{filepath.Dir(script)}))
 	return err
 }
 
@@ -195,7 +199,7 @@ func submit(c *cli.Context, env *envChanges) error {
 	if j.Interactive {
 		return interactive(c.Context, s.Jobs(), j, to.Cluster)
 	}
-	sub, notes, err := job.Submit(c.Context, s.Jobs(), j, to.Cluster, c.Bool("wait"))
+	sub, notes, err := dispatch.Submit(c.Context, s.Jobs(), j, to.Cluster, c.Bool("wait"))
 	if err != nil {
 		return onReadOnly(err, s.Jobs(), recordsNeed)
 	}
@@ -207,7 +211,7 @@ func submit(c *cli.Context, env *envChanges) error {
 }
 
 // backfill fits the job into what is free, where that is asked for.
-func backfill(c *cli.Context, j *job.Job, to job.Cluster) error {
+func backfill(c *cli.Context, j *job.Job, to dispatch.Cluster) error {
 	if !c.Bool("backfill") {
 		if c.IsSet("time-min") {
 			return usagef("--time-min is the least that --backfill may choose, and there is no --backfill").hint("Slurm itself takes it with --native --time-min=1:00:00")
@@ -217,11 +221,11 @@ func backfill(c *cli.Context, j *job.Job, to job.Cluster) error {
 	least := time.Duration(0)
 	if s := c.String("time-min"); s != "" {
 		var err error
-		if least, err = job.ParseTime(s); err != nil {
+		if least, err = quantity.ParseTime(s); err != nil {
 			return usagef("--time-min: %w", err)
 		}
 	}
-	said, err := job.Backfill(to.Within(c.Context), j, to.Target, least)
+	said, err := dispatch.Backfill(to.Within(c.Context), j, to.Target, least)
 	if err != nil {
 		return fmt.Errorf("--backfill: %w", err)
 	}
@@ -232,7 +236,7 @@ func backfill(c *cli.Context, j *job.Job, to job.Cluster) error {
 }
 
 // dryRun tells where and when the job would start.
-func dryRun(c *cli.Context, j *job.Job, to job.Cluster) error {
+func dryRun(c *cli.Context, j *job.Job, to dispatch.Cluster) error {
 	s, err := findStore(c)
 	if err != nil {
 		return err
@@ -240,7 +244,7 @@ func dryRun(c *cli.Context, j *job.Job, to job.Cluster) error {
 	if j.After, err = nativeIDs(c.Context, s.Jobs(), j.After); err != nil {
 		return err
 	}
-	f, err := job.Fits(to.Within(c.Context), j, to.Target)
+	f, err := dispatch.Fits(to.Within(c.Context), j, to.Target)
 	if err != nil {
 		return err
 	}
@@ -250,7 +254,7 @@ func dryRun(c *cli.Context, j *job.Job, to job.Cluster) error {
 const recordsNeed = "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to"
 
 // tellSubmitted prints the id of a job that was handed in.
-func tellSubmitted(c *cli.Context, sub *job.Submission, where string) error {
+func tellSubmitted(c *cli.Context, sub *dispatch.Submission, where string) error {
 	var err error
 	switch {
 	case c.Bool("record"):
@@ -274,7 +278,7 @@ func tellSubmitted(c *cli.Context, sub *job.Submission, where string) error {
 
 // verdict is the end of a job that was waited for.
 func verdict(ctx context.Context, dir, id string) error {
-	list, warnings, err := job.Statuses(ctx, dir, []string{id})
+	list, warnings, err := dispatch.Statuses(ctx, dir, []string{id})
 	if err != nil {
 		return err
 	}
@@ -318,7 +322,7 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 			out = append(out, id)
 			continue
 		}
-		list, _, err := job.Statuses(ctx, dir, []string{id})
+		list, _, err := dispatch.Statuses(ctx, dir, []string{id})
 		if err != nil {
 			return nil, err
 		}
@@ -332,8 +336,8 @@ func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) 
 // interactive runs the very script that "hpcc script --interactive" prints, with
 // hpcc's terminal, and ends with the program's status. A job that never began, because the
 // scheduler refused it, leaves nothing behind.
-func interactive(ctx context.Context, dir string, j *job.Job, to job.Cluster) error {
-	sub, script, notes, err := job.Interact(dir, j, to)
+func interactive(ctx context.Context, dir string, j *job.Job, to dispatch.Cluster) error {
+	sub, script, notes, err := dispatch.Interact(dir, j, to)
 	if err != nil {
 		return onReadOnly(err, dir, recordsNeed)
 	}
@@ -395,12 +399,12 @@ func readJob(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
 		return nil, to, usagef("--array: %w", err).hint("write --array 1-8, 0-99:10%%4 or 1,3,7")
 	}
 	if s := c.String("time"); s != "" {
-		if j.Time, err = job.ParseTime(s); err != nil {
+		if j.Time, err = quantity.ParseTime(s); err != nil {
 			return nil, to, usagef("--time: %w", err)
 		}
 	}
 	if s := c.String("mem"); s != "" {
-		if j.Memory, err = job.ParseMemory(s); err != nil {
+		if j.Memory, err = quantity.ParseMemory(s); err != nil {
 			return nil, to, usagef("--mem: %w", err)
 		}
 	}
@@ -499,7 +503,7 @@ func jobPlaces(c *cli.Context, j *job.Job, to *destination) error {
 }
 
 // jobProgram fills in where hpcc and the store are.
-func jobProgram(c *cli.Context, j *job.Job, site *job.Site) error {
+func jobProgram(c *cli.Context, j *job.Job, site *dispatch.Site) error {
 	s, err := findStore(c)
 	if err != nil {
 		return err
@@ -639,7 +643,7 @@ Jobs of sites that ssh reaches come with them; of one that does not answer, as t
 	}
 }
 
-func statusJSON(list []*job.Status) error {
+func statusJSON(list []*dispatch.Status) error {
 	enc := json.NewEncoder(os.Stdout)
 	for _, st := range list {
 		shown := *st
@@ -647,7 +651,7 @@ func statusJSON(list []*job.Status) error {
 		if err := enc.Encode(struct {
 			Type  string `json:"type"`
 			State string `json:"state"`
-			*job.Status
+			*dispatch.Status
 			Tasks []job.Task `json:"tasks"`
 		}{"job", st.State(), &shown, st.Tasks}); err != nil {
 			return err
@@ -658,7 +662,7 @@ func statusJSON(list []*job.Status) error {
 
 // statusTable shows a line for each job; of jobs that were asked for by name
 // also the tasks that did not end well.
-func statusTable(out io.Writer, list []*job.Status, detail bool) error {
+func statusTable(out io.Writer, list []*dispatch.Status, detail bool) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	site := siteColumn(list)
 	fmt.Fprintln(w, "JOB\t"+site(nil)+"TARGET\tSTATE\tTASKS\tDONE\tFAILED\tRUNNING\tWAITING\tWHY")

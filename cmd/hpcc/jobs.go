@@ -16,11 +16,12 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 )
 
 // eachJob finds the jobs that the arguments name, all before one is touched. Those
 // of sites that ssh reaches are left to hpcc there, with these flags.
-func eachJob(c *cli.Context, flags []string, do func(s *job.Submission, dir string) error) error {
+func eachJob(c *cli.Context, flags []string, do func(s *dispatch.Submission, dir string) error) error {
 	ids, err := parseArguments(c, 1, 1000, "JOB...")
 	if err != nil {
 		return err
@@ -71,8 +72,8 @@ func readTasks(home string) ([]job.Task, error) {
 
 // found is a job of this machine, or the id of one of a site.
 type found struct {
-	*job.Submission
-	site *job.Site
+	*dispatch.Submission
+	site *dispatch.Site
 	id   string
 }
 
@@ -82,17 +83,17 @@ func findJob(c *cli.Context, dir, id string) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	none := error(&job.NoJobError{ID: id})
+	none := error(&dispatch.NoJobError{ID: id})
 	if here {
-		sub, err := job.Find(dir, id)
+		sub, err := dispatch.Find(dir, id)
 		if err == nil {
 			return found{Submission: sub}, nil
 		}
-		if none = err; !errors.As(err, new(*job.NoJobError)) {
+		if none = err; !errors.As(err, new(*dispatch.NoJobError)) {
 			return found{}, err
 		}
 	}
-	site, whole, err := job.Owner(c.Context, dir, sites, id)
+	site, whole, err := dispatch.Owner(c.Context, dir, sites, id)
 	if err == nil && site == nil {
 		err = none
 	}
@@ -101,9 +102,9 @@ func findJob(c *cli.Context, dir, id string) (found, error) {
 
 // findTask finds JOB or JOB.TASK of this machine. A task of a site that ssh reaches is
 // reached from there: the refusal says how.
-func findTask(c *cli.Context, dir, name string) (*job.Submission, int, error) {
-	sub, index, err := job.FindTask(dir, name)
-	if !errors.As(err, new(*job.NoJobError)) {
+func findTask(c *cli.Context, dir, name string) (*dispatch.Submission, int, error) {
+	sub, index, err := dispatch.FindTask(dir, name)
+	if !errors.As(err, new(*dispatch.NoJobError)) {
 		return sub, index, err
 	}
 	sites, _, serr := remoteSites(c)
@@ -114,7 +115,7 @@ func findTask(c *cli.Context, dir, name string) (*job.Submission, int, error) {
 	if i := strings.LastIndexByte(name, '.'); i > 0 {
 		id = name[:i]
 	}
-	if site, _, oerr := job.Owner(c.Context, dir, sites, id); oerr == nil && site != nil {
+	if site, _, oerr := dispatch.Owner(c.Context, dir, sites, id); oerr == nil && site != nil {
 		return nil, 0, (&message{err: fmt.Errorf("job %s is of site %s, whose nodes are reached from there", id, site.Name)}).hint("ssh -t %s hpcc %s …", site.SSH, c.Command.Name)
 	}
 	return nil, 0, err
@@ -128,7 +129,7 @@ func cancelCommand() *cli.Command {
    hpcc cancel main-261121-090000`,
 		Flags: []cli.Flag{onFlag(), storeFlag()},
 		Action: func(c *cli.Context) error {
-			return eachJob(c, nil, func(s *job.Submission, dir string) error {
+			return eachJob(c, nil, func(s *dispatch.Submission, dir string) error {
 				ended, err := s.Cancel(c.Context, dir)
 				if err == nil && !ended {
 					say("job %s has ended before", s.ID)
@@ -148,7 +149,7 @@ func waitCommand() *cli.Command {
 		Flags: []cli.Flag{onFlag(), storeFlag()},
 		Action: func(c *cli.Context) error {
 			var bad []error
-			err := eachJob(c, nil, func(s *job.Submission, dir string) error {
+			err := eachJob(c, nil, func(s *dispatch.Submission, dir string) error {
 				if err := s.Wait(c.Context, dir); err != nil {
 					return err
 				}
@@ -177,14 +178,14 @@ they had. The records of earlier attempts stay beside the new ones.
 			onFlag(), storeFlag(),
 		},
 		Action: func(c *cli.Context) error {
-			return eachJob(c, given(c, "wait", "json"), func(s *job.Submission, dir string) error { return rerun(c, s, dir) })
+			return eachJob(c, given(c, "wait", "json"), func(s *dispatch.Submission, dir string) error { return rerun(c, s, dir) })
 		},
 	}
 }
 
-func rerun(c *cli.Context, s *job.Submission, dir string) error {
+func rerun(c *cli.Context, s *dispatch.Submission, dir string) error {
 	tasks, notes, err := s.Rerun(c.Context, dir)
-	if errors.Is(err, job.ErrNothingFailed) {
+	if errors.Is(err, dispatch.ErrNothingFailed) {
 		say("job %s: %v", s.ID, err)
 		return nil
 	}
@@ -301,7 +302,7 @@ func given(c *cli.Context, names ...string) (words []string) {
 
 // taskLogs shows the output of tasks of one job.
 type taskLogs struct {
-	sub    *job.Submission
+	sub    *dispatch.Submission
 	dir    string // of all jobs
 	want   []int  // indices; empty for all
 	failed bool
@@ -309,7 +310,7 @@ type taskLogs struct {
 
 func (l *taskLogs) show(ctx context.Context) error {
 	if l.sub.Target.Pods() { // where records come from the cluster
-		_, warnings, err := job.Statuses(ctx, l.dir, []string{l.sub.ID})
+		_, warnings, err := dispatch.Statuses(ctx, l.dir, []string{l.sub.ID})
 		if err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/job"
+	"hpcc/job/tunnel"
 )
 
 // The local end of "hpcc forward": a port of the loopback interface, of which
@@ -175,7 +175,7 @@ func (g *guard) admits(conn net.Conn) bool {
 	if g.open {
 		return true
 	}
-	err := job.CheckPeer(conn)
+	err := tunnel.CheckPeer(conn)
 	if err == nil {
 		return true
 	}
@@ -193,7 +193,7 @@ func (g *guard) admits(conn net.Conn) bool {
 
 // accept carries each connection that the guard admits. A problem is told once,
 // until there is another, or none.
-func accept(ctx context.Context, l net.Listener, g *guard, tunnel *job.Tunnel, what string) error {
+func accept(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, what string) error {
 	var lock sync.Mutex
 	told := ""
 	for {

@@ -20,6 +20,8 @@ import (
 	"golang.org/x/term"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/node"
 	"hpcc/metrics"
 	"hpcc/runtime/process"
 	"hpcc/store"
@@ -145,7 +147,7 @@ func flagLength(words []string, flags []cli.Flag) int {
 
 // jobAround says of which job's task this process is a part, by its environment; nil of none.
 func jobAround(getenv func(string) string) *metrics.JobOf {
-	ids, from := job.NativeIDs(getenv)
+	ids, from := node.NativeIDs(getenv)
 	if len(ids) == 0 {
 		return nil
 	}
@@ -202,8 +204,8 @@ func (r *taskRunner) measureTask(t *job.Task, words []string) metrics.Options {
 		nameImage(&h, r.store, r.image)
 	}
 	h.Job = &metrics.JobOf{ID: r.id, Task: t.Index, Attempt: t.Attempt, Params: t.Params}
-	ids, from := job.NativeIDs(os.Getenv)
-	name, to, at := job.HandedIn(r.dir, t)
+	ids, from := node.NativeIDs(os.Getenv)
+	name, to, at := dispatch.HandedIn(r.dir, t)
 	h.Job.Name, h.Job.Target, h.Job.Native, h.Job.Submitted = name, string(to), ids, at
 	if to == "" {
 		h.Job.Name, h.Job.Target = r.name, string(from)

@@ -9,7 +9,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/job"
+	"hpcc/job/capacity"
+	"hpcc/job/dispatch"
 )
 
 // mine is "hpcc nodes --mine": what jobs asked for, and what they used of it.
@@ -27,7 +28,7 @@ func mine(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	list, warnings, err := job.Uses(c.Context, s.Jobs(), ids)
+	list, warnings, err := dispatch.Uses(c.Context, s.Jobs(), ids)
 	if err != nil {
 		return err
 	}
@@ -39,7 +40,7 @@ func mine(c *cli.Context) error {
 		for _, u := range list {
 			if err := enc.Encode(struct {
 				Type string `json:"type"`
-				*job.Use
+				*capacity.Use
 				Busy float64 `json:"busy"`
 			}{"use", u, u.Busy()}); err != nil {
 				return err

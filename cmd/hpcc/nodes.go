@@ -14,7 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/job"
+	"hpcc/job/capacity"
 )
 
 func nodesCommand() *cli.Command {
@@ -104,7 +104,7 @@ func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
 	off := map[string][]string{}
 	var reasons []string
 	for _, n := range list {
-		if n.State == job.Off {
+		if n.State == capacity.Off {
 			if off[n.Reason] == nil {
 				reasons = append(reasons, n.Reason)
 			}
@@ -129,7 +129,7 @@ func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
 }
 
 // until tells how long a node stays as it is.
-func until(n *job.Node, now time.Time) string {
+func until(n *capacity.Node, now time.Time) string {
 	switch {
 	case !n.FreeUntil.IsZero():
 		return "free until " + moment(n.FreeUntil, now) + ", " + n.For

@@ -19,6 +19,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/capacity"
+	"hpcc/job/dispatch"
+	"hpcc/job/quantity"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
@@ -29,7 +32,7 @@ type clusterReport struct {
 	Type   string     `json:"type"` // "utilisation"
 	Target job.Target `json:"target"`
 	Site   string     `json:"site,omitempty"`
-	*job.Utilisation
+	*capacity.Utilisation
 }
 
 // name is what people call the cluster.
@@ -39,8 +42,8 @@ func (r *clusterReport) name() string { return cmp.Or(r.Site, string(r.Target)) 
 type jobWaste struct {
 	Type string `json:"type"` // "waste"
 	Site string `json:"site,omitempty"`
-	*job.Use
-	job.Waste
+	*capacity.Use
+	capacity.Waste
 	GPU gpuWaste `json:"gpu,omitzero"`
 }
 
@@ -65,7 +68,7 @@ func nodesReport(c *cli.Context) error {
 			return usagef("--%s and --report do not go together", name)
 		}
 	}
-	span, err := job.ParseTime(cmp.Or(c.String("since"), "7d"))
+	span, err := quantity.ParseTime(cmp.Or(c.String("since"), "7d"))
 	if err != nil || span <= 0 {
 		return usagef("--since %q: no length of time", c.String("since")).hint("write --since 7d, 36h or 90m")
 	}
@@ -116,13 +119,13 @@ func (r *capacityReport) show(c *cli.Context) error {
 }
 
 // clusters asks all at the same time. One of several that does not answer is a warning.
-func (r *capacityReport) clusters(c *cli.Context, dir string, here []job.Cluster, far []*job.Site) error {
+func (r *capacityReport) clusters(c *cli.Context, dir string, here []dispatch.Cluster, far []*dispatch.Site) error {
 	answers := make([]capacityReport, len(here)+len(far))
 	failed := make([]error, len(answers))
 	var g sync.WaitGroup
 	for i, to := range here {
 		g.Go(func() {
-			u, err := job.Utilise(c.Context, dir, to, r.From)
+			u, err := dispatch.Utilise(c.Context, dir, to, r.From)
 			if failed[i] = err; err == nil {
 				answers[i].Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
 			}
@@ -150,7 +153,7 @@ func (r *capacityReport) clusters(c *cli.Context, dir string, here []job.Cluster
 }
 
 // ask asks hpcc of a site that ssh reaches: for its clusters, and the jobs of its store.
-func (r *capacityReport) ask(ctx context.Context, t *job.Site, since string) error {
+func (r *capacityReport) ask(ctx context.Context, t *dispatch.Site, since string) error {
 	out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+since)
 	if err != nil {
 		return siteHint(err, t)
@@ -176,7 +179,7 @@ func (r *capacityReport) take(line []byte, site string) error {
 	if err := json.Unmarshal(line, &of); err != nil {
 		return err
 	}
-	c, w := &clusterReport{Utilisation: &job.Utilisation{}}, &jobWaste{Use: &job.Use{}}
+	c, w := &clusterReport{Utilisation: &capacity.Utilisation{}}, &jobWaste{Use: &capacity.Use{}}
 	switch of.Type {
 	case "utilisation":
 		r.Clusters = append(r.Clusters, c)
@@ -195,7 +198,7 @@ func (r *capacityReport) take(line []byte, site string) error {
 // jobs sums up the user's own that ended in the time of the report, or go on; those of a target
 // where one is given.
 func (r *capacityReport) jobs(ctx context.Context, dir string, to job.Target) (warnings []string, err error) {
-	uses, warnings, err := job.Uses(ctx, dir, nil)
+	uses, warnings, err := dispatch.Uses(ctx, dir, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -318,7 +321,7 @@ type capacityRow struct {
 
 // rows are processors, memory and GPUs.
 func (r *clusterReport) rows() []capacityRow {
-	row := func(name, text string, of func(job.Amounts) float64) capacityRow {
+	row := func(name, text string, of func(capacity.Amounts) float64) capacityRow {
 		c := capacityRow{name: name, of: of(r.Capacity), mean: of(r.Mean), peak: of(r.Peak), now: of(r.Now), text: text}
 		for _, l := range r.Levels {
 			c.levels = append(c.levels, of(l.Amounts))
@@ -327,9 +330,9 @@ func (r *clusterReport) rows() []capacityRow {
 		return c
 	}
 	return []capacityRow{
-		row("processors", fmt.Sprintf("%.0f", r.Capacity.CPUs), func(a job.Amounts) float64 { return a.CPUs }),
-		row("memory", gigabytes(int64(r.Capacity.Memory)), func(a job.Amounts) float64 { return a.Memory }),
-		row("GPUs", fmt.Sprintf("%.0f", r.Capacity.GPUs), func(a job.Amounts) float64 { return a.GPUs }),
+		row("processors", fmt.Sprintf("%.0f", r.Capacity.CPUs), func(a capacity.Amounts) float64 { return a.CPUs }),
+		row("memory", gigabytes(int64(r.Capacity.Memory)), func(a capacity.Amounts) float64 { return a.Memory }),
+		row("GPUs", fmt.Sprintf("%.0f", r.Capacity.GPUs), func(a capacity.Amounts) float64 { return a.GPUs }),
 	}
 }
 

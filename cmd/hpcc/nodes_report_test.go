@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"hpcc/job"
+	"hpcc/job/capacity"
 )
 
 // TestBars: a level that no cluster has, as a site may tell it, is drawn as full.
@@ -18,7 +18,7 @@ func TestBars(t *testing.T) {
 
 // TestUntold: of what an accounting says nothing there is no mean of zero.
 func TestUntold(t *testing.T) {
-	r := clusterReport{Utilisation: &job.Utilisation{Capacity: job.Amounts{GPUs: 8}, Jobs: 1, Untold: []string{"memory", "GPUs"}}}
+	r := clusterReport{Utilisation: &capacity.Utilisation{Capacity: capacity.Amounts{GPUs: 8}, Jobs: 1, Untold: []string{"memory", "GPUs"}}}
 	for _, row := range r.rows() {
 		if told := row.part(0) != "not told"; row.name == "GPUs" && told {
 			t.Errorf("a mean of %s is told", row.name)

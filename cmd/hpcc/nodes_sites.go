@@ -15,6 +15,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/capacity"
+	"hpcc/job/dispatch"
 )
 
 // A nodeRow is a node, and where it is.
@@ -22,21 +24,21 @@ type nodeRow struct {
 	Type   string     `json:"type"` // "node"
 	Target job.Target `json:"target"`
 	Site   string     `json:"site,omitempty"`
-	job.Node
+	capacity.Node
 }
 
 // clustersOf are those that the flags ask for: the one of --to or --on, else that of this
 // machine and those of its sites; and the sites that ssh reaches.
-func clustersOf(c *cli.Context) (here []job.Cluster, far []*job.Site, err error) {
+func clustersOf(c *cli.Context) (here []dispatch.Cluster, far []*dispatch.Site, err error) {
 	if c.String("on") != "" || c.String("to") != "" {
 		site, err := siteOf(c)
 		switch {
 		case err != nil:
 			return nil, nil, err
 		case site.SSH != "":
-			return nil, []*job.Site{site}, nil
+			return nil, []*dispatch.Site{site}, nil
 		}
-		return []job.Cluster{clusterHere(c, site)}, nil, nil
+		return []dispatch.Cluster{clusterHere(c, site)}, nil, nil
 	}
 	sites, err := readSites()
 	if err != nil {
@@ -50,8 +52,8 @@ func clustersOf(c *cli.Context) (here []job.Cluster, far []*job.Site, err error)
 	if !c.Bool("here") {
 		far = sites.Remote()
 	}
-	own := job.Cluster{Target: job.Detect(c.Context)}
-	same := func(o job.Cluster) bool { return o.Target == own.Target && maps.Equal(o.Env, own.Env) }
+	own := dispatch.Cluster{Target: dispatch.Detect(c.Context)}
+	same := func(o dispatch.Cluster) bool { return o.Target == own.Target && maps.Equal(o.Env, own.Env) }
 	if !slices.ContainsFunc(here, same) && (own.Target != job.Local || len(here)+len(far) == 0) {
 		here = slices.Insert(here, 0, own)
 	}
@@ -60,7 +62,7 @@ func clustersOf(c *cli.Context) (here []job.Cluster, far []*job.Site, err error)
 
 // allNodes asks clusters and sites at the same time. One of several that does not answer is
 // a warning.
-func allNodes(c *cli.Context, here []job.Cluster, far []*job.Site) (rows []nodeRow, notes []string, err error) {
+func allNodes(c *cli.Context, here []dispatch.Cluster, far []*dispatch.Site) (rows []nodeRow, notes []string, err error) {
 	type answer struct {
 		rows  []nodeRow
 		notes []string
@@ -70,7 +72,7 @@ func allNodes(c *cli.Context, here []job.Cluster, far []*job.Site) (rows []nodeR
 	var g sync.WaitGroup
 	for i, to := range here {
 		g.Go(func() {
-			list, notes, err := job.Nodes(to.Within(c.Context), to.Target, c.String("queue"))
+			list, notes, err := dispatch.Nodes(to.Within(c.Context), to.Target, c.String("queue"))
 			a := &answers[i]
 			a.notes, a.err = notes, err
 			for _, n := range list {
@@ -102,7 +104,7 @@ func allNodes(c *cli.Context, here []job.Cluster, far []*job.Site) (rows []nodeR
 }
 
 // siteNodes asks hpcc of a site that ssh reaches.
-func siteNodes(ctx context.Context, t *job.Site, queue string) ([]nodeRow, error) {
+func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, error) {
 	words := []string{"nodes", "--here", "--json"}
 	if queue != "" {
 		words = append(words, "--queue="+queue)

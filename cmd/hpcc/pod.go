@@ -16,14 +16,16 @@ import (
 	"hpcc/build"
 	"hpcc/envfile"
 	"hpcc/job"
+	"hpcc/job/kube"
+	"hpcc/job/quantity"
 	"hpcc/store"
 )
 
 // podFlags say what targets want to know that run the image themselves.
 func podFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "context", EnvVars: []string{job.KubeContext}, Usage: "use context `NAME` of kubectl (default: the current one)"},
-		&cli.StringFlag{Name: "namespace", EnvVars: []string{job.KubeNamespace}, Usage: "use namespace or project `NAME` (default: the context's)"},
+		&cli.StringFlag{Name: "context", EnvVars: []string{kube.ContextVariable}, Usage: "use context `NAME` of kubectl (default: the current one)"},
+		&cli.StringFlag{Name: "namespace", EnvVars: []string{kube.NamespaceVariable}, Usage: "use namespace or project `NAME` (default: the context's)"},
 		&cli.StringSliceFlag{Name: "volume", Usage: "mount a persistent volume claim as `CLAIM:PATH[:ro]`, or an empty directory as scratch:PATH (repeatable)"},
 		&cli.StringSliceFlag{Name: "port", Usage: "the program listens on `NAME=NUMBER`, which \"hpcc forward JOB NAME\" brings here (repeatable)"},
 		&cli.StringSliceFlag{Name: "secret", Usage: "set the keys of secret `NAME` as variables, or, as NAME:PATH, have them as files (repeatable)"},
@@ -34,8 +36,6 @@ func podFlags() []cli.Flag {
 		&cli.StringFlag{Name: "service-account", Usage: "run as service account `NAME`, with its token"},
 		&cli.StringFlag{Name: "pull", Usage: "fetch the image on the node `WHEN`: always, missing, never (default: the cluster's way)"},
 		&cli.StringFlag{Name: "pull-secret", Usage: "fetch the image with the login in secret `NAME`"},
-		&cli.BoolFlag{Name: "mpi-operator", Usage: "start the processes of several nodes as an MPIJob of the MPI operator"},
-		&cli.BoolFlag{Name: "kuberay", Usage: "run --ray as a RayJob of KubeRay"},
 	}
 }
 
@@ -70,7 +70,7 @@ func readPod(c *cli.Context, env *envChanges, j *job.Job, to *destination) error
 	p.PullSecret, p.ServiceAccount, p.NodeLabels = c.String("pull-secret"), c.String("service-account"), c.StringSlice("node-label")
 	if s := c.String("scratch"); s != "" {
 		var err error
-		if p.Scratch, err = job.ParseMemory(s); err != nil {
+		if p.Scratch, err = quantity.ParseMemory(s); err != nil {
 			return usagef("--scratch: %w", err)
 		}
 	}
@@ -78,15 +78,7 @@ func readPod(c *cli.Context, env *envChanges, j *job.Job, to *destination) error
 	if p.Pull, ok = map[string]string{"": "", "always": "Always", "missing": "IfNotPresent", "never": "Never"}[c.String("pull")]; !ok {
 		return usagef("--pull %q: give always, missing or never", c.String("pull"))
 	}
-	switch {
-	case c.Bool("mpi-operator") && c.Bool("kuberay"):
-		return usagef("--mpi-operator and --kuberay contradict each other")
-	case c.Bool("mpi-operator"):
-		p.Operator = job.MPIOperator
-	case c.Bool("kuberay"):
-		p.Operator = job.KubeRay
-	}
-	for _, v := range []struct{ flag, name string }{{"context", job.KubeContext}, {"namespace", job.KubeNamespace}} {
+	for _, v := range []struct{ flag, name string }{{"context", kube.ContextVariable}, {"namespace", kube.NamespaceVariable}} {
 		if s := c.String(v.flag); s != "" {
 			to.Env = withVariable(to.Env, v.name, s)
 		}

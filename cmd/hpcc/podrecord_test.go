@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/metrics"
 )
 
@@ -119,7 +120,7 @@ func podsThatLeft(t *testing.T, messages []string) (home string) {
 	s := runningJob(t, job.Kubernetes, len(messages))
 	s.Native, s.Job.Output = "x-1", os.DevNull
 	writeJob(t, jobs, s, 0)
-	if _, _, err := job.Statuses(t.Context(), jobs, nil); err != nil {
+	if _, _, err := dispatch.Statuses(t.Context(), jobs, nil); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(jobs, s.ID)

@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/node"
 	"hpcc/metrics"
 )
 
@@ -121,7 +122,7 @@ func startRay(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	steps, err := job.PerNode(job.Target(c.String("to")), plan.Nodes, plan.CPUs, []string{self, "ray", "--dir=" + string(place)}, os.Getenv)
+	steps, err := node.PerNode(job.Target(c.String("to")), plan.Nodes, plan.CPUs, []string{self, "ray", "--dir=" + string(place)}, os.Getenv)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(string(place)))
 	}
@@ -158,8 +159,8 @@ func newRayPlace(home string, plan *rayPlan) (rayPlace, error) {
 // The nodes of a Ray that has to end get so long for the program, and so long
 // for Ray itself: together less than [job.Grace], after which "hpcc task" kills.
 const (
-	programGrace = job.Grace / 2
-	rayGrace     = job.Grace / 6
+	programGrace = node.Grace / 2
+	rayGrace     = node.Grace / 6
 )
 
 // launch runs the commands that start the nodes, to their end. When the first or

@@ -19,7 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
-	"hpcc/job"
+	"hpcc/job/tunnel"
 	"hpcc/metrics"
 )
 
@@ -62,7 +62,7 @@ func rayOnNode(c *cli.Context) error {
 	} else if n.rank > 0 {
 		takeEnvironment(n.plan.Env)
 	}
-	n.host = job.Host()
+	n.host = tunnel.Host()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("becoming the reaper of Ray's processes: %w", err)
 	}
@@ -176,7 +176,7 @@ func listensOwn(address string) bool {
 	if err != nil {
 		return false
 	}
-	sockets, err := job.CheckListener(at)
+	sockets, err := tunnel.CheckListener(at)
 	return err == nil && len(sockets) > 0
 }
 

@@ -267,7 +267,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("MAIN2021", index)
-			recorded, err := filepath.Abs("../../job/testdata")
+			recorded, err := filepath.Abs("../../job")
 			if err != nil {
 				return err
 			}

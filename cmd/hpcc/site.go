@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/runtime/probe"
 	"hpcc/store"
 	"hpcc/store/owndir"
@@ -153,7 +153,7 @@ func localFeature() probe.Feature {
 func schedulersFeature(ctx context.Context) probe.Feature {
 	var why []string
 	f := probe.Feature{State: probe.OK}
-	for _, s := range job.Schedulers(ctx) {
+	for _, s := range dispatch.Schedulers(ctx) {
 		text := s.Name
 		if s.Version != "" {
 			text += " (" + s.Version + ")"

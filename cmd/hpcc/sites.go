@@ -9,11 +9,12 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 )
 
 // readSites reads the files of sites.
-func readSites() (*job.Sites, error) {
-	s, err := job.ReadSites(job.SiteFiles())
+func readSites() (*dispatch.Sites, error) {
+	s, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
 		return nil, (&message{err: err, status: exitUsage}).hint("docs/jobs.md, \"Sites\", has an example")
 	}
@@ -22,7 +23,7 @@ func readSites() (*job.Sites, error) {
 
 // siteOf is the site of --on, or the default of the files, unless --to asks for
 // another scheduler; an empty one when there is none.
-func siteOf(c *cli.Context) (*job.Site, error) {
+func siteOf(c *cli.Context) (*dispatch.Site, error) {
 	sites, err := readSites()
 	if err != nil {
 		return nil, err
@@ -35,7 +36,7 @@ func siteOf(c *cli.Context) (*job.Site, error) {
 		}
 	}
 	if name == "" {
-		return &job.Site{}, nil
+		return &dispatch.Site{}, nil
 	}
 	t, err := sites.Find(name)
 	if err != nil {
@@ -49,9 +50,9 @@ func siteOf(c *cli.Context) (*job.Site, error) {
 
 // A destination is where a job goes.
 type destination struct {
-	job.Cluster
-	site  *job.Site // without a name when there is none
-	there *greeting // of a site that ssh reaches; else nil
+	dispatch.Cluster
+	site  *dispatch.Site // without a name when there is none
+	there *greeting      // of a site that ssh reaches; else nil
 }
 
 // destinationOf is where the command line sends a job. A site that ssh reaches
@@ -69,15 +70,15 @@ func destinationOf(c *cli.Context) (*destination, error) {
 	if to.there, err = greetSite(c, site, c.Args().First()); err != nil {
 		return nil, err
 	}
-	to.Cluster = job.Cluster{Target: cmp.Or(job.Target(c.String("to")), site.Scheduler, to.there.Target), Site: site.Name}
+	to.Cluster = dispatch.Cluster{Target: cmp.Or(job.Target(c.String("to")), site.Scheduler, to.there.Target), Site: site.Name}
 	return to, nil
 }
 
 // clusterHere is the cluster of a site of this machine, with the scheduler of --to where
 // that is given.
-func clusterHere(c *cli.Context, site *job.Site) job.Cluster {
+func clusterHere(c *cli.Context, site *dispatch.Site) dispatch.Cluster {
 	if to := job.Target(c.String("to")); to != "" {
-		return job.Cluster{Target: to, Site: site.Name, Env: site.Env}
+		return dispatch.Cluster{Target: to, Site: site.Name, Env: site.Env}
 	}
 	return site.Cluster(c.Context)
 }
@@ -109,7 +110,7 @@ func onFlag() cli.Flag {
 
 // remoteSites are the sites that ssh reaches, or that of --on alone; all says that jobs of
 // this machine are asked for as well.
-func remoteSites(c *cli.Context) (sites []*job.Site, all bool, err error) {
+func remoteSites(c *cli.Context) (sites []*dispatch.Site, all bool, err error) {
 	if c.Bool("here") {
 		return nil, true, nil
 	}
@@ -128,50 +129,50 @@ func remoteSites(c *cli.Context) (sites []*job.Site, all bool, err error) {
 	if t.SSH == "" {
 		return nil, true, nil
 	}
-	return []*job.Site{t}, false, nil
+	return []*dispatch.Site{t}, false, nil
 }
 
 // allStatuses asks the schedulers of this machine and the sites, at the same time.
-func allStatuses(c *cli.Context, dir string, ids []string) (list []*job.Status, warnings []string, err error) {
+func allStatuses(c *cli.Context, dir string, ids []string) (list []*dispatch.Status, warnings []string, err error) {
 	sites, here, err := remoteSites(c)
 	if err != nil {
 		return nil, nil, err
 	}
 	missing := ids
 	if here {
-		if missing, err = job.Missing(dir, ids); err != nil {
+		if missing, err = dispatch.Missing(dir, ids); err != nil {
 			return nil, nil, err
 		}
 	}
 	var g sync.WaitGroup
-	var far []*job.Status
+	var far []*dispatch.Status
 	var silent []string
 	if len(ids) == 0 || len(missing) > 0 {
-		g.Go(func() { far, silent = job.RemoteStatuses(c.Context, dir, sites) })
+		g.Go(func() { far, silent = dispatch.RemoteStatuses(c.Context, dir, sites) })
 	}
 	if mine := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(missing, id) }); here && (len(ids) == 0 || len(mine) > 0) {
-		list, warnings, err = job.Statuses(c.Context, dir, mine)
+		list, warnings, err = dispatch.Statuses(c.Context, dir, mine)
 	}
 	if g.Wait(); err != nil {
 		return nil, nil, err
 	}
-	if list, err = job.Merge(list, far, missing); err != nil {
+	if list, err = dispatch.Merge(list, far, missing); err != nil {
 		for _, w := range silent {
 			say("warning: %s", w)
 		}
 		return nil, nil, err
 	}
 	if name := c.String("on"); here && name != "" {
-		list = slices.DeleteFunc(list, func(st *job.Status) bool { return st.Site != name })
+		list = slices.DeleteFunc(list, func(st *dispatch.Status) bool { return st.Site != name })
 	}
 	return list, append(warnings, silent...), nil
 }
 
 // siteColumn gives the part of a row of the table of jobs that names the site,
 // nil for the head: nothing where there is one site.
-func siteColumn(list []*job.Status) func(*job.Status) string {
-	several := slices.ContainsFunc(list, func(st *job.Status) bool { return st.Site != list[0].Site })
-	return func(st *job.Status) string {
+func siteColumn(list []*dispatch.Status) func(*dispatch.Status) string {
+	several := slices.ContainsFunc(list, func(st *dispatch.Status) bool { return st.Site != list[0].Site })
+	return func(st *dispatch.Status) string {
 		switch {
 		case !several:
 			return ""

@@ -16,7 +16,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/runtime/probe"
 )
 
@@ -72,7 +72,7 @@ const (
 )
 
 // siteStates asks all sites at the same time.
-func siteStates(ctx context.Context, sites *job.Sites, limit time.Duration) []siteState {
+func siteStates(ctx context.Context, sites *dispatch.Sites, limit time.Duration) []siteState {
 	all := sites.All()
 	states := make([]siteState, len(all))
 	var g sync.WaitGroup
@@ -86,7 +86,7 @@ func siteStates(ctx context.Context, sites *job.Sites, limit time.Duration) []si
 	return states
 }
 
-func lookAtSite(ctx context.Context, t *job.Site, limit time.Duration) siteState {
+func lookAtSite(ctx context.Context, t *dispatch.Site, limit time.Duration) siteState {
 	st := siteState{Type: "site", Name: t.Name, Scheduler: string(t.Scheduler), SSH: t.SSH, File: t.File}
 	if t.SSH == "" {
 		to, err := t.Answers(ctx, limit)
@@ -110,7 +110,7 @@ func lookAtSite(ctx context.Context, t *job.Site, limit time.Duration) siteState
 	return st
 }
 
-func listSites(c *cli.Context, sites *job.Sites) error {
+func listSites(c *cli.Context, sites *dispatch.Sites) error {
 	states := siteStates(c.Context, sites, siteTime)
 	if c.Bool("json") {
 		enc := json.NewEncoder(os.Stdout)
@@ -122,7 +122,7 @@ func listSites(c *cli.Context, sites *job.Sites) error {
 		return nil
 	}
 	if len(states) == 0 {
-		say("no file describes sites: %s", strings.Join(job.SiteFiles(), ", "))
+		say("no file describes sites: %s", strings.Join(dispatch.SiteFiles(), ", "))
 		return nil
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
@@ -158,7 +158,7 @@ func (st siteState) text() string {
 
 // sitesFeature is what "hpcc doctor" says of sites.
 func sitesFeature(ctx context.Context) probe.Feature {
-	sites, err := job.ReadSites(job.SiteFiles())
+	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
 	if err != nil {
 		return probe.Feature{State: probe.No, Why: err.Error(), Do: "correct the file; docs/jobs.md, \"Sites\", has an example"}
 	}
@@ -179,7 +179,7 @@ func sitesFeature(ctx context.Context) probe.Feature {
 const installTime = 10 * time.Minute
 
 // install copies this program to a site: whole, under another name, and renamed.
-func install(ctx context.Context, t *job.Site) error {
+func install(ctx context.Context, t *dispatch.Site) error {
 	if t.SSH == "" {
 		return usagef("--install: site %s is on this machine", t.Name)
 	}
@@ -203,7 +203,7 @@ func install(ctx context.Context, t *job.Site) error {
 	if file == "" || !strings.Contains(file, "/") {
 		file = "~/.local/bin/hpcc"
 	}
-	said, err := ssh(ctx, t, self, job.Receive(file))
+	said, err := ssh(ctx, t, self, dispatch.Receive(file))
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func install(ctx context.Context, t *job.Site) error {
 }
 
 // ssh runs a script there and returns what it says, one line.
-func ssh(ctx context.Context, t *job.Site, stdin *os.File, script string) (string, error) {
+func ssh(ctx context.Context, t *dispatch.Site, stdin *os.File, script string) (string, error) {
 	var out bytes.Buffer
 	cmd := t.Shell(ctx, onTerminal(), false, script)
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 )
@@ -77,7 +78,7 @@ func runsOfJob(c *cli.Context, id string) (src report.Source, err error) {
 	}
 	f, err := findJob(c, s.Jobs(), id)
 	if err != nil {
-		if errors.As(err, new(*job.NoJobError)) {
+		if errors.As(err, new(*dispatch.NoJobError)) {
 			err = (&message{err: fmt.Errorf("%q is no file, no directory and no job", id)}).hint(`"hpcc status" lists the jobs`)
 		}
 		return src, err
@@ -86,7 +87,7 @@ func runsOfJob(c *cli.Context, id string) (src report.Source, err error) {
 		return src, (&message{err: fmt.Errorf("job %s is of site %s, whose records are there", f.id, f.site.Name)}).hint("ssh %s hpcc report %s, or copy its directory here from below the store's jobs/", f.site.SSH, f.id)
 	}
 	// Its error is of a record that cannot be read, which is told of below.
-	list, warnings, _ := job.Statuses(c.Context, s.Jobs(), []string{f.ID})
+	list, warnings, _ := dispatch.Statuses(c.Context, s.Jobs(), []string{f.ID})
 	warn(warnings)
 	src, err = runsBelow(filepath.Join(s.Jobs(), f.ID), c.Bool("attempts"))
 	for _, st := range list {
@@ -167,7 +168,7 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 	for _, err := range bad {
 		src.Warnings = append(src.Warnings, err.Error())
 	}
-	sub, err := job.ReadJob(dir)
+	sub, err := dispatch.ReadJob(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		src.Warnings = append(src.Warnings, err.Error())
 	}
@@ -194,7 +195,7 @@ func runsIn(src *report.Source, dir string, files []string, attempts bool) {
 
 // runOf is the run of a task's record, with its measured run where there is one; that
 // is then taken.
-func runOf(measured map[string]string, name string, sub *job.Submission, t *job.Task) report.Run {
+func runOf(measured map[string]string, name string, sub *dispatch.Submission, t *job.Task) report.Run {
 	run := report.Run{File: measured[name], Known: known(sub, t)}
 	if sub != nil {
 		run.Ranks = max(sub.Job.Tasks, sub.Job.TasksPerNode*max(sub.Job.Nodes, 1))
@@ -205,7 +206,7 @@ func runOf(measured map[string]string, name string, sub *job.Submission, t *job.
 
 // known is what a job and the record of one of its tasks say, in the words of a
 // measured run.
-func known(sub *job.Submission, t *job.Task) metrics.Record {
+func known(sub *dispatch.Submission, t *job.Task) metrics.Record {
 	r := metrics.Record{Header: metrics.Header{Start: t.Start, Machine: metrics.Machine{Host: t.Host},
 		Job: &metrics.JobOf{Task: t.Index, Attempt: t.Attempt, Params: t.Params}}}
 	if sub != nil {

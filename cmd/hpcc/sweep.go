@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
@@ -152,7 +153,7 @@ func left(tasks []report.SweepTask) bool {
 }
 
 // sweepJob finds a job by its whole id; nil when the store does not have it.
-func sweepJob(c *cli.Context, id string) (*job.Submission, string, error) {
+func sweepJob(c *cli.Context, id string) (*dispatch.Submission, string, error) {
 	if id == "" || !filepath.IsLocal(id) || filepath.Base(id) != id {
 		return nil, "", nil
 	}
@@ -161,7 +162,7 @@ func sweepJob(c *cli.Context, id string) (*job.Submission, string, error) {
 		return nil, "", err
 	}
 	dir := filepath.Join(s.Jobs(), id)
-	sub, err := job.ReadJob(dir)
+	sub, err := dispatch.ReadJob(dir)
 	if err != nil {
 		return nil, "", nil // records that came from elsewhere
 	}
@@ -199,7 +200,7 @@ type resultsPlace struct {
 
 // findPlace finds out where the tasks of a job left their results: where the user says; else in
 // HPCC_TASK_DIR; else in a usual place.
-func findPlace(pattern string, sub *job.Submission, dir string, tasks []report.SweepTask) (p resultsPlace, err error) {
+func findPlace(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (p resultsPlace, err error) {
 	if pattern != "" {
 		if p, err = openPlace(sub.Job.Dir, pattern); err != nil {
 			err = (&message{err: err}).hint("--results names a place below the job's directory, %s, or a whole path", sub.Job.Dir)
@@ -243,7 +244,7 @@ func openPlace(dir, pattern string) (resultsPlace, error) {
 }
 
 // of is the place of one task.
-func (p resultsPlace) of(sub *job.Submission, t *report.SweepTask) string {
+func (p resultsPlace) of(sub *dispatch.Submission, t *report.SweepTask) string {
 	one := job.Task{Index: t.Index, Params: t.Params}
 	return one.File(one.Fill([]string{p.pattern})[0], sub.Job.Name, sub.ID)
 }
@@ -253,7 +254,7 @@ const slack = 10 * time.Second
 
 // read reads the results of one task. In a place that jobs share those count that were written while it
 // ran; of a task that was tried again, not those of attempts before.
-func (p resultsPlace) read(sub *job.Submission, t *report.SweepTask) (metrics.Results, error) {
+func (p resultsPlace) read(sub *dispatch.Submission, t *report.SweepTask) (metrics.Results, error) {
 	var written func(time.Time) bool
 	if p.shared || (p.own && t.Attempt > 0) {
 		written = func(at time.Time) bool {
@@ -267,7 +268,7 @@ func (p resultsPlace) read(sub *job.Submission, t *report.SweepTask) (metrics.Re
 const tried = 8
 
 // any says whether one of the first tasks that ended well has results there.
-func (p resultsPlace) any(sub *job.Submission, tasks []report.SweepTask) bool {
+func (p resultsPlace) any(sub *dispatch.Submission, tasks []report.SweepTask) bool {
 	n := 0
 	for i := range tasks {
 		if tasks[i].Ending != report.Done && n > 0 {
@@ -287,7 +288,7 @@ func (p resultsPlace) any(sub *job.Submission, tasks []report.SweepTask) bool {
 const readers = 16
 
 // readResults reads what the tasks left, and returns what could not be read.
-func readResults(pattern string, sub *job.Submission, dir string, tasks []report.SweepTask) (warnings []string, err error) {
+func readResults(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (warnings []string, err error) {
 	p, err := findPlace(pattern, sub, dir, tasks)
 	if err != nil {
 		return nil, err

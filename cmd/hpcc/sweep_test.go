@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/metrics/report"
 )
 
@@ -31,7 +32,7 @@ func TestResultsOfAttempts(t *testing.T) {
 	defer p.root.Close()
 	p.own = true
 	for attempt, want := range []int{1, 0} {
-		r, err := p.read(&job.Submission{Job: &job.Job{}}, &report.SweepTask{Index: 1, Attempt: attempt, Start: now})
+		r, err := p.read(&dispatch.Submission{Job: &job.Job{}}, &report.SweepTask{Index: 1, Attempt: attempt, Start: now})
 		if err != nil || len(r) != want {
 			t.Errorf("attempt %d has %d results, %v; want %d", attempt, len(r), err, want)
 		}
@@ -45,7 +46,7 @@ func TestHiddenPlace(t *testing.T) {
 	if err := os.WriteFile(hidden, nil, 0o600); err != nil { // of one without rights root would open it
 		t.Fatal(err)
 	}
-	sub := &job.Submission{Job: &job.Job{Dir: hidden}}
+	sub := &dispatch.Submission{Job: &job.Job{Dir: hidden}}
 	tasks := []report.SweepTask{{Index: 1}, {Index: 2}}
 	p, err := findPlace("", sub, t.TempDir(), tasks)
 	if err != nil || !p.own {

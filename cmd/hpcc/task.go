@@ -20,6 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/job"
+	"hpcc/job/atomicfile"
+	"hpcc/job/dispatch"
+	"hpcc/job/node"
 	"hpcc/metrics"
 	"hpcc/store"
 	"hpcc/store/wait"
@@ -186,15 +189,15 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 	defer cancel()
 	defer r.accompany(k, env)()
 	for n, pause := 0, firstPause; ; n, pause = n+1, min(2*pause, longestPause) {
-		t := job.Begin(r.dir, k)
+		t := node.Begin(r.dir, k)
 		tries := t.Tries(r.dir)
 		if r.retry.Times > 0 && tries > r.retry.Times {
 			return r.fail(t, fmt.Errorf("it was run %d times before, and the scheduler began it again", tries))
 		}
-		if err := job.Spread(r.nodes, os.Getenv); err != nil {
+		if err := node.Spread(r.nodes, os.Getenv); err != nil {
 			return r.fail(t, err)
 		}
-		if err := job.Succeeded(ctx, filepath.Dir(r.dir), r.needs); err != nil {
+		if err := dispatch.Succeeded(ctx, filepath.Dir(r.dir), r.needs); err != nil {
 			return r.fail(t, err)
 		}
 		t.Params = r.params.Row(k)
@@ -244,7 +247,7 @@ func (r *taskRunner) attempt(ctx, limited context.Context, t *job.Task, env []st
 		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	}
 	if r.limit > 0 {
-		cmd.WaitDelay = job.Grace
+		cmd.WaitDelay = node.Grace
 	}
 	cmd.Env = append(append(os.Environ(), env...), "HPCC_JOB_DIR="+r.dir)
 	own, err := r.results(t)
@@ -304,7 +307,7 @@ func (r *taskRunner) attempt(ctx, limited context.Context, t *job.Task, env []st
 // results makes the directory where the task may leave its results; "" where that cannot be.
 func (r *taskRunner) results(t *job.Task) (string, error) {
 	dir := t.Dir(r.dir)
-	if err := job.MakeDir(dir); err != nil {
+	if err := atomicfile.MakeDir(dir); err != nil {
 		return "", fmt.Errorf("making a directory for the results of task %d: %w", t.Index, err)
 	}
 	return dir, nil
@@ -318,7 +321,7 @@ func endGroup(cmd *exec.Cmd) {
 		return
 	}
 	group := -cmd.Process.Pid
-	for end := time.Now().Add(job.Grace); time.Now().Before(end); time.Sleep(job.Grace / 300) {
+	for end := time.Now().Add(node.Grace); time.Now().Before(end); time.Sleep(node.Grace / 300) {
 		for pid := 1; pid > 0; {
 			pid, _ = syscall.Wait4(group, nil, syscall.WNOHANG, nil)
 		}

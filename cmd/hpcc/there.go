@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/store"
 	"hpcc/store/wait"
 )
@@ -102,7 +103,7 @@ func greet(c *cli.Context) (*greeting, error) {
 
 // placeSite is the default site of the place where a job came by ssh; it goes
 // no farther.
-func placeSite(c *cli.Context) (*job.Site, error) {
+func placeSite(c *cli.Context) (*dispatch.Site, error) {
 	sites, err := readSites()
 	if err != nil {
 		return nil, err
@@ -110,7 +111,7 @@ func placeSite(c *cli.Context) (*job.Site, error) {
 	if t, err := sites.Find(sites.Default); err == nil && t.SSH == "" {
 		return t, nil
 	}
-	return &job.Site{}, nil
+	return &dispatch.Site{}, nil
 }
 
 // digestOf is the digest of an image; "" when the store does not have it.
@@ -133,7 +134,7 @@ const (
 )
 
 // greetSite asks a site what it is. A refusal says what to do.
-func greetSite(c *cli.Context, site *job.Site, image string) (*greeting, error) {
+func greetSite(c *cli.Context, site *dispatch.Site, image string) (*greeting, error) {
 	words, limit := []string{"here"}, greetTime
 	if onTerminal() {
 		limit = typingTime
@@ -156,8 +157,8 @@ func greetSite(c *cli.Context, site *job.Site, image string) (*greeting, error) 
 }
 
 // siteHint gives advice to an error of a site.
-func siteHint(err error, site *job.Site) error {
-	var none *job.NoProgramError
+func siteHint(err error, site *dispatch.Site) error {
+	var none *dispatch.NoProgramError
 	switch {
 	case errors.As(err, &none):
 		return (&message{err: err}).hint("hpcc sites --install %s puts this one there", site.Name)
@@ -246,7 +247,7 @@ func takeOver(c *cli.Context) (*job.Job, *destination, error) {
 	}
 	j, to := h.Job, &destination{Cluster: site.Cluster(c.Context), site: site}
 	if h.Target != to.Target {
-		to = &destination{Cluster: job.Cluster{Target: h.Target}, site: &job.Site{}}
+		to = &destination{Cluster: dispatch.Cluster{Target: h.Target}, site: &dispatch.Site{}}
 	}
 	if err := jobProgram(c, j, to.site); err != nil {
 		return nil, nil, err
@@ -297,7 +298,7 @@ func submitThere(c *cli.Context, j *job.Job, to *destination) error {
 	if err != nil {
 		return err
 	}
-	var sub job.Submission
+	var sub dispatch.Submission
 	if err := json.Unmarshal(out, &sub); err != nil || sub.ID == "" || sub.Job == nil {
 		return fmt.Errorf("site %s: its hpcc answered %q, which is no job; \"hpcc status --on %s\" shows whether it is there", to.site.Name, out[:min(len(out), 100)], to.site.Name)
 	}
@@ -327,7 +328,7 @@ func askThere(c *cli.Context, j *job.Job, to *destination, words ...string) ([]b
 }
 
 // there is the error of a command of a site that has spoken for itself.
-func there(err error, site *job.Site) error {
+func there(err error, site *dispatch.Site) error {
 	if fault := site.Fault(err, ""); fault != nil {
 		return siteHint(fault, site)
 	}
@@ -363,7 +364,7 @@ func interactiveThere(c *cli.Context, j *job.Job, to *destination) error {
 }
 
 // passOn has hpcc of a site do a command, and ends as it did.
-func passOn(c *cli.Context, site *job.Site, words ...string) error {
+func passOn(c *cli.Context, site *dispatch.Site, words ...string) error {
 	cmd := site.Command(c.Context, onTerminal(), words...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {

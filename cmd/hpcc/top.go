@@ -19,6 +19,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/metrics"
 	"hpcc/store"
 )
@@ -120,7 +121,7 @@ func top(c *cli.Context) error {
 }
 
 // topThere asks hpcc of the site where the job is.
-func topThere(c *cli.Context, site *job.Site, id string) (*topState, error) {
+func topThere(c *cli.Context, site *dispatch.Site, id string) (*topState, error) {
 	limit := greetTime
 	if onTerminal() {
 		limit = typingTime
@@ -139,7 +140,7 @@ func topThere(c *cli.Context, site *job.Site, id string) (*topState, error) {
 
 // A topper looks at the records of a job of this machine.
 type topper struct {
-	sub   *job.Submission
+	sub   *dispatch.Submission
 	dir   string // of all jobs
 	all   bool   // to look at every task each time, however many they are
 	asked time.Time
@@ -171,7 +172,7 @@ const (
 // look looks once. The job may have been cancelled or handed in again since the last time.
 func (p *topper) look(ctx context.Context) (*topState, error) {
 	var err error
-	if p.sub, err = job.ReadJob(filepath.Join(p.dir, p.sub.ID)); err != nil {
+	if p.sub, err = dispatch.ReadJob(filepath.Join(p.dir, p.sub.ID)); err != nil {
 		return nil, err
 	}
 	each := topAsk

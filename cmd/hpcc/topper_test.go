@@ -9,10 +9,11 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 )
 
 // writeJob writes job.json of a job in a directory of jobs, and records of so many tasks that run.
-func writeJob(t *testing.T, dir string, s *job.Submission, running int) {
+func writeJob(t *testing.T, dir string, s *dispatch.Submission, running int) {
 	t.Helper()
 	home := filepath.Join(dir, s.ID)
 	b, err := json.Marshal(s)
@@ -34,7 +35,7 @@ func writeJob(t *testing.T, dir string, s *job.Submission, running int) {
 }
 
 // runningJob is a job of so many tasks.
-func runningJob(t *testing.T, target job.Target, tasks int) *job.Submission {
+func runningJob(t *testing.T, target job.Target, tasks int) *dispatch.Submission {
 	t.Helper()
 	a, err := job.ParseArray(fmt.Sprintf("1-%d", tasks))
 	if err != nil {
@@ -44,7 +45,7 @@ func runningJob(t *testing.T, target job.Target, tasks int) *job.Submission {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &job.Submission{ID: "x-1", Native: host + "/1/no", Cluster: job.Cluster{Target: target}, Job: &job.Job{Name: "x", Measure: true, Array: a}}
+	return &dispatch.Submission{ID: "x-1", Native: host + "/1/no", Cluster: dispatch.Cluster{Target: target}, Job: &job.Job{Name: "x", Measure: true, Array: a}}
 }
 
 // TestTopCancelled: that somebody else cancels the job is seen, and its tasks run no more.

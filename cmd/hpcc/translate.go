@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/translate"
 	"hpcc/store/wait"
 )
 
@@ -42,26 +43,24 @@ func readFrom(c *cli.Context, flags *job.Job, to *destination) (*job.Job, error)
 }
 
 // translated reads what --from names.
-func translated(c *cli.Context, file string, to *destination) (*job.Translation, string, error) {
+func translated(c *cli.Context, file string, to *destination) (*translate.Translation, string, error) {
 	src, err := source(c, file, to)
 	if err != nil {
 		return nil, "", err
 	}
-	tr, err := job.Translate(src, to.Target)
+	tr, err := translate.Translate(src, to.Target)
 	return tr, src.Name, err
 }
 
 // fitted is the job of a translation, of which the target can do all.
-func fitted(c *cli.Context, tr *job.Translation, flags *job.Job, to *destination, name string) (*job.Job, error) {
+func fitted(c *cli.Context, tr *translate.Translation, flags *job.Job, to *destination, name string) (*job.Job, error) {
 	j := tr.Job
 	j.Program, j.Store, j.Run, j.Image, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray, flags.Measure, flags.Pod
 	j.Artifacts = flags.Artifacts
 	if j.OnHost = j.OnHost && j.Image == ""; c.NArg() > 1 && j.Script != nil {
 		j.Script.Args = flags.Args
 	}
-	if err := tr.Fit(); err != nil {
-		return nil, err
-	}
+	tr.Fit()
 	if err := tellFates(os.Stderr, tr, c.String("report")); err != nil {
 		return nil, err
 	}
@@ -74,8 +73,8 @@ func fitted(c *cli.Context, tr *job.Translation, flags *job.Job, to *destination
 }
 
 // source opens what --from names. Scripts of a submit command are looked for from here.
-func source(c *cli.Context, name string, to *destination) (job.Source, error) {
-	s := job.Source{Name: name, Dialect: job.Target(c.String("dialect"))}
+func source(c *cli.Context, name string, to *destination) (translate.Source, error) {
+	s := translate.Source{Name: name, Dialect: job.Target(c.String("dialect"))}
 	var err error
 	if s.Dir, err = filepath.Abs(c.String("chdir")); err != nil {
 		return s, err
@@ -94,7 +93,7 @@ func source(c *cli.Context, name string, to *destination) (job.Source, error) {
 	case name == "-":
 		s.Name = "stdin"
 		s.Text, err = io.ReadAll(io.LimitReader(wait.Stdin(), maxStdin))
-	case serr != nil && job.IsSubmitCommand(name):
+	case serr != nil && translate.IsSubmitCommand(name):
 		s.Name, s.Command = "job", name
 	default:
 		s.Text, err = readBounded(name)
@@ -116,7 +115,7 @@ func readBounded(file string) ([]byte, error) {
 
 // overrule puts the flags of the command line in the place of what the script says, but
 // those of but.
-func overrule(c *cli.Context, tr *job.Translation, flags *job.Job, but ...string) {
+func overrule(c *cli.Context, tr *translate.Translation, flags *job.Job, but ...string) {
 	j := tr.Job
 	sweep := func() { j.Params, j.Array, j.Whole = flags.Params, flags.Array, flags.Whole }
 	for name, take := range map[string]func(){
@@ -140,7 +139,7 @@ func overrule(c *cli.Context, tr *job.Translation, flags *job.Job, but ...string
 }
 
 // tellFates tells what became of the directives.
-func tellFates(w io.Writer, tr *job.Translation, form string) error {
+func tellFates(w io.Writer, tr *translate.Translation, form string) error {
 	switch form {
 	case "none":
 	case "json":
@@ -149,7 +148,7 @@ func tellFates(w io.Writer, tr *job.Translation, form string) error {
 		for _, r := range tr.Rows {
 			if err := enc.Encode(struct {
 				Type string `json:"type"`
-				*job.Row
+				*translate.Row
 			}{"directive", r}); err != nil {
 				return err
 			}

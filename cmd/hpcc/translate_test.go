@@ -11,13 +11,15 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/translate"
 )
 
-// translations are the scripts of job/testdata/translate, written for a target
+// translations are the scripts of job/dispatch/testdata/translate, written for a target
 // without what only some site has: queues, accounts, hosts, GPUs, jobs to wait for.
 func translations(t *testing.T, to job.Target) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob("../../job/testdata/translate/*.txtar")
+	files, err := filepath.Glob("../../job/dispatch/testdata/translate/*.txtar")
 	if err != nil || len(files) < 60 {
 		t.Fatalf("%d scripts, %v; want 60", len(files), err)
 	}
@@ -32,22 +34,20 @@ func translations(t *testing.T, to job.Target) map[string]string {
 			continue // a command line
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		tr, err := job.Translate(job.Source{Name: name, Text: a.Files[i].Data, Dir: dir, Home: dir}, to)
+		tr, err := translate.Translate(translate.Source{Name: name, Text: a.Files[i].Data, Dir: dir, Home: dir}, to)
 		if err != nil {
 			continue // it is no script; the tests of package job hold it to that
 		}
 		j := tr.Job
 		j.Program, j.Store = "/bin/hpcc", dir
-		if err := tr.Fit(); err != nil {
-			t.Fatal(err)
-		}
+		tr.Fit()
 		j.Queue, j.Account, j.QoS, j.Mail, j.GPUs, j.GPUType, j.Hosts, j.NotHosts, j.Features, j.Native = "", "", "", "", 0, "", nil, nil, nil, nil
 		j.After, j.AfterAny, j.AfterFailed, j.AfterEach, j.Exclusive, j.Dir = nil, nil, nil, nil, false, dir
 		j.Memory, j.MemoryPerCPU, j.CPUs = min(j.Memory, 64<<20), min(j.MemoryPerCPU, 64<<20), min(j.CPUs, 1) // virtual nodes are small
 		if to == job.GridEngine {                                                                             // free memory is no resource of an empty queue, but what a host reports
 			j.Memory = 0
 		}
-		script, _, err := job.Render(j, to)
+		script, _, err := dispatch.Render(j, to)
 		if err != nil {
 			t.Errorf("%s for %s: %v", name, to, err)
 			continue

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"hpcc/conda"
-	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -156,7 +156,7 @@ func (v *verification) tree(ctx context.Context, hex string, damagedBlob map[str
 }
 
 func (v *verification) jobs(ctx context.Context) error {
-	damaged, files, err := job.Verify(ctx, v.s.Jobs())
+	damaged, files, err := dispatch.Verify(ctx, v.s.Jobs())
 	v.records = files
 	for _, d := range damaged {
 		v.add(store.Finding{Path: filepath.Join("jobs", d.Path), Reason: d.Reason, Cure: d.Cure}, false)

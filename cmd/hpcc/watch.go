@@ -10,7 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
-	"hpcc/job"
+	"hpcc/job/dispatch"
 )
 
 // How often "status --watch" looks, unless its flag says how often.
@@ -76,7 +76,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // open says whether a job may still change.
-func open(list []*job.Status) bool {
+func open(list []*dispatch.Status) bool {
 	for _, st := range list {
 		if st.Running+st.Waiting > 0 {
 			return true
@@ -87,7 +87,7 @@ func open(list []*job.Status) bool {
 
 // redraw puts the table in the place of the one that stands there, of some lines, and
 // returns how many it has.
-func redraw(drawn int, list []*job.Status, warnings []string, detail bool) (int, error) {
+func redraw(drawn int, list []*dispatch.Status, warnings []string, detail bool) (int, error) {
 	var b strings.Builder
 	for _, w := range warnings {
 		fmt.Fprintf(&b, "hpcc: warning: %s\n", oneLine(w))
@@ -127,7 +127,7 @@ func terminalSize() (columns, rows int) {
 }
 
 // tellChanges prints a line, or an object, for each job of which something has changed.
-func tellChanges(c *cli.Context, list []*job.Status, before map[string]string) error {
+func tellChanges(c *cli.Context, list []*dispatch.Status, before map[string]string) error {
 	for i := len(list) - 1; i >= 0; i-- { // the newest last
 		st := list[i]
 		now := fmt.Sprintf("%s: %d of %d done, %d failed, %d running, %d waiting", st.State(), st.Done, st.Total, len(st.Failed), st.Running, st.Waiting)
@@ -140,7 +140,7 @@ func tellChanges(c *cli.Context, list []*job.Status, before map[string]string) e
 		}
 		before[key] = now
 		if c.Bool("json") {
-			if err := statusJSON([]*job.Status{st}); err != nil {
+			if err := statusJSON([]*dispatch.Status{st}); err != nil {
 				return err
 			}
 			continue

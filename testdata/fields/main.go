@@ -1,5 +1,5 @@
 // Fields writes the tables of fields by which hpcc reads people's manifests
-// strictly: job/fields_argo.txt and job/fields_kubernetes.txt, from the schemas
+// strictly: job/argo/fields_argo.txt and job/argo/fields_kubernetes.txt, from the schemas
 // that the modules of Argo Workflows and Kubernetes publish of their own types.
 //
 //	go run ./testdata/fields
@@ -30,14 +30,14 @@ type source struct {
 }
 
 var sources = []source{
-	{"job/fields_argo.txt", "github.com/argoproj/argo-workflows/v3@v3.7.4", "api/jsonschema/schema.json", false, []string{
+	{"job/argo/fields_argo.txt", "github.com/argoproj/argo-workflows/v3@v3.7.4", "api/jsonschema/schema.json", false, []string{
 		"argoproj.io/v1alpha1 ClusterWorkflowTemplate io.argoproj.workflow.v1alpha1.ClusterWorkflowTemplate",
 		"argoproj.io/v1alpha1 CronWorkflow io.argoproj.workflow.v1alpha1.CronWorkflow",
 		"argoproj.io/v1alpha1 WorkflowEventBinding io.argoproj.workflow.v1alpha1.WorkflowEventBinding",
 		"argoproj.io/v1alpha1 Workflow io.argoproj.workflow.v1alpha1.Workflow",
 		"argoproj.io/v1alpha1 WorkflowTemplate io.argoproj.workflow.v1alpha1.WorkflowTemplate",
 	}},
-	{"job/fields_kubernetes.txt", "k8s.io/kubernetes@v1.34.4", "api/openapi-spec/swagger.json", true, []string{
+	{"job/argo/fields_kubernetes.txt", "k8s.io/kubernetes@v1.34.4", "api/openapi-spec/swagger.json", true, []string{
 		"apps/v1 Deployment io.k8s.api.apps.v1.Deployment",
 		"batch/v1 CronJob io.k8s.api.batch.v1.CronJob",
 		"batch/v1 Job io.k8s.api.batch.v1.Job",

@@ -25,4 +25,4 @@ if ! first >/dev/null; then
 fi
 exports=$("${as_root[@]}" "${settings[@]}" testdata/kube/up.sh node)
 eval "$exports"
-"${as_user[@]}" CI=true go test -count=1 -timeout 30m ./job ./cmd/hpcc -run 'TestManifests|TestWorkflows|TestScripts/kube_'
+"${as_user[@]}" CI=true go test -count=1 -timeout 30m ./job/dispatch ./cmd/hpcc -run 'TestManifests|TestWorkflows|TestScripts/kube_'

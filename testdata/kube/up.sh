@@ -15,7 +15,7 @@
 #   bin/kubectl       and argo, if build.sh made it
 #
 # cluster.yaml has what the two namespaces enforce. Custom resources of OpenShift, Argo
-# Workflows, KubeRay, the MPI operator and Kueue are known with all of their fields.
+# Workflows and Kueue are known with all of their fields.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mode=${1:-}

@@ -1,0 +1,55 @@
+package argo
+
+import (
+	"fmt"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"hpcc/job"
+)
+
+// Debug has the Python programs of a workflow wait for a debugger, and returns the templates
+// that run them.
+func (w *File) Debug() ([]string, error) {
+	var names []string
+	for _, t := range w.root.items("spec", "templates") {
+		c := t.at("container")
+		if c == nil {
+			continue
+		}
+		var words []string
+		for _, list := range []string{"command", "args"} {
+			for _, a := range c.items(list) {
+				words = append(words, a.text())
+			}
+		}
+		words, err := job.DebugWords(words)
+		if err != nil {
+			continue
+		}
+		c.set("command", listItem(words[:1]))
+		c.set("args", listItem(words[1:]))
+		ports := &item{shape: yaml.SequenceNode, list: c.items("ports")}
+		if !slices.ContainsFunc(ports.list, func(p *item) bool { return p.text("name") == job.DebugPort.Name }) {
+			port := &item{shape: yaml.MappingNode}
+			port.set("name", scalarItem(job.DebugPort.Name))
+			port.set("containerPort", scalarItem(job.DebugPort.Number))
+			ports.list = append(ports.list, port)
+			c.set("ports", ports)
+		}
+		names = append(names, t.text("name"))
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("--debug: none of the templates of %s has a container with a command of Python, and hpcc knows debugpy alone", w.what())
+	}
+	return names, nil
+}
+
+func listItem(words []string) *item {
+	it := &item{shape: yaml.SequenceNode}
+	for _, w := range words {
+		it.list = append(it.list, scalarItem(w))
+	}
+	return it
+}

@@ -1,0 +1,113 @@
+package argo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/invoke"
+	"hpcc/job/kube"
+)
+
+// argoKubectl are workflows without an Argo server: objects of Kubernetes, by kubectl
+// with its own ways to log in.
+type argoKubectl struct{}
+
+const workflowResource = "workflows.argoproj.io"
+
+// kubectl runs a command of kubectl in the namespace of the context's cluster.
+func (argoKubectl) kubectl(ctx context.Context, in []byte, args ...string) ([]byte, error) {
+	w := kube.Argv(ctx, job.Argo, args...)
+	if _, err := exec.LookPath(w[0]); err != nil {
+		return nil, fmt.Errorf("no Argo server is named (--server URL or $%s), and %s, which would do without, is not on this machine", ServerVariable, w[0])
+	}
+	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
+	defer cancel()
+	cmd := invoke.Command(ctx, "/", w[0], w[1:]...)
+	cmd.Stdin = bytes.NewReader(in)
+	out, err := invoke.Run(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("kubectl %s: %w", args[0], kube.Refusal(out, err))
+	}
+	return out, nil
+}
+
+func (k argoKubectl) create(ctx context.Context, wf *item, dry bool) (json.RawMessage, error) {
+	in, err := json.Marshal(wf)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"create", "--filename=-", "--output=json", "--validate=strict"}
+	if dry {
+		args = append(args, "--dry-run=server")
+	}
+	return k.kubectl(ctx, in, args...)
+}
+
+func (k argoKubectl) template(ctx context.Context, name string) (json.RawMessage, error) {
+	return k.kubectl(ctx, nil, "get", "workflowtemplates.argoproj.io", name, "--output=json")
+}
+
+func (k argoKubectl) get(ctx context.Context, name string) (*Workflow, error) {
+	out, err := k.kubectl(ctx, nil, "get", workflowResource, name, "--output=json", "--ignore-not-found")
+	if err != nil || len(out) == 0 {
+		return nil, err
+	}
+	wf := &Workflow{}
+	if err := json.Unmarshal(out, wf); err != nil {
+		return nil, fmt.Errorf("reading what kubectl says of workflow %s: %w", name, err)
+	}
+	return wf, wf.unpack()
+}
+
+// terminate says to the controller what the server would.
+func (k argoKubectl) terminate(ctx context.Context, name string) error {
+	_, err := k.kubectl(ctx, nil, "patch", workflowResource, name, "--type=merge", `--patch={"spec":{"shutdown":"Terminate"}}`)
+	return err
+}
+
+// Retry needs to know which steps to forget, which the server and the argo command do.
+func (k argoKubectl) Retry(ctx context.Context, name string) error {
+	if _, err := exec.LookPath("argo"); err != nil {
+		return fmt.Errorf("running the failed steps of workflow %s again needs an Argo server (--server URL at submit) or the argo command", name)
+	}
+	w := []string{"retry", name, "--namespace=" + kube.Namespace(ctx)}
+	if c := invoke.Getenv(ctx, kube.ContextVariable); c != "" {
+		w = append(w, "--context="+c)
+	}
+	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
+	defer cancel()
+	if out, err := invoke.Call(ctx, "/", "argo", w...); err != nil {
+		return fmt.Errorf("argo retry: %w", invoke.Error(out, err))
+	}
+	return nil
+}
+
+// workflowOfTemplate is a workflow that runs a template that the cluster has.
+func workflowOfTemplate(name string, parameters []string) (*item, error) {
+	type parameter struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	}
+	list := []parameter{}
+	for _, p := range parameters {
+		k, v, _ := strings.Cut(p, "=")
+		list = append(list, parameter{k, v})
+	}
+	b, err := json.Marshal(map[string]any{
+		"apiVersion": argoVersion, "kind": "Workflow", "metadata": map[string]string{"generateName": name + "-"},
+		"spec": map[string]any{"workflowTemplateRef": map[string]string{"name": name}, "arguments": map[string]any{"parameters": list}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	docs, err := readManifests("template "+name, b)
+	if err != nil {
+		return nil, err
+	}
+	return docs[0].root, nil
+}

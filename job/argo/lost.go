@@ -1,0 +1,62 @@
+package argo
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// lostFields are those of a manifest that a server has dropped from what it stored, or
+// would store: it is older than the field, or keeps it from users. Values that are empty
+// do not count; servers leave them out. Values may have changed their spelling.
+func lostFields(sent *item, stored json.RawMessage) ([]string, error) {
+	var has map[string]any
+	if err := json.Unmarshal(stored, &has); err != nil {
+		return nil, fmt.Errorf("reading what the server stored: %w", err)
+	}
+	var lost []string
+	for _, name := range []string{"metadata", "spec"} {
+		if it := sent.at(name); it != nil {
+			lost = append(lost, it.lost(has[name])...)
+		}
+	}
+	return lost, nil
+}
+
+func (it *item) lost(stored any) (lost []string) {
+	switch it.shape {
+	case yaml.MappingNode:
+		has, ok := stored.(map[string]any)
+		if !ok {
+			return it.paths(stored != nil)
+		}
+		for _, e := range it.fields {
+			lost = append(lost, e.value.lost(has[e.name])...)
+		}
+		return lost
+	case yaml.SequenceNode:
+		has, ok := stored.([]any)
+		if !ok {
+			return it.paths(stored != nil)
+		}
+		for i, v := range it.list {
+			if i < len(has) {
+				lost = append(lost, v.lost(has[i])...)
+			} else {
+				lost = append(lost, v.path)
+			}
+		}
+		return lost
+	}
+	return it.paths(stored != nil)
+}
+
+// paths is the item's own path, nothing where it is there or empty.
+func (it *item) paths(there bool) []string {
+	empty := it.scalar == nil || it.scalar == "" || it.scalar == false || it.scalar == 0
+	if there || (empty && len(it.list)+len(it.fields) == 0) {
+		return nil
+	}
+	return []string{it.path}
+}

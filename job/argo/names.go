@@ -1,0 +1,253 @@
+package argo
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"hpcc/job/message"
+)
+
+// What a workflow's names refer to: templates, tasks, parameters. The server looks only
+// at some of it, and only when it runs at the rest.
+
+// tag is what stands between {{ and }}; {{= begins an expression, which is not looked at.
+var tag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\{\{([^{}=][^{}]*)\}\}`) })
+
+// dependsWord is a task in "depends", with what it is to have come to.
+var dependsWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([A-Za-z0-9_-]+)(\.[A-Za-z]+)?`) })
+
+// A nameReader looks names of one document up.
+type nameReader struct {
+	file       string
+	templates  map[string]*item // nil where another object has some
+	parameters []string         // of spec.arguments
+	anyParam   bool             // others may come from elsewhere
+	problems   []string
+}
+
+func (r *nameReader) wrong(it *item, format string, a ...any) {
+	if len(r.problems) < maxProblems {
+		r.problems = append(r.problems, fmt.Sprintf("%s:%d: %s: %s", r.file, it.line, it.path, fmt.Sprintf(format, a...)))
+	}
+}
+
+// checkNames refuses names that refer to nothing, where that can be told.
+func (m *manifestDocument) checkNames(file string) error {
+	spec := m.spec()
+	if spec == nil || m.APIVersion != argoVersion || m.Kind == "WorkflowEventBinding" {
+		return nil
+	}
+	r := &nameReader{file: file, anyParam: m.Kind != "Workflow" && m.Kind != "CronWorkflow"}
+	for _, p := range spec.items("arguments", "parameters") {
+		r.parameters = append(r.parameters, p.text("name"))
+	}
+	if spec.at("workflowTemplateRef") != nil {
+		r.anyParam = true
+	} else {
+		r.templates = map[string]*item{}
+		for _, t := range spec.items("templates") {
+			r.templates[t.text("name")] = t
+		}
+	}
+	for _, name := range []string{"entrypoint", "onExit"} {
+		r.template(spec.at(name))
+	}
+	r.hooks(spec)
+	if m.Kind != "ClusterWorkflowTemplate" && m.Kind != "WorkflowTemplate" && r.templates != nil && spec.text("entrypoint") == "" {
+		r.problems = append(r.problems, fmt.Sprintf("%s:%d: %s: lacks entrypoint", file, spec.line, spec.path))
+	}
+	for _, t := range spec.items("templates") {
+		r.inTemplate(t)
+	}
+	if len(r.problems) > 0 {
+		return &manifestError{r.problems}
+	}
+	return nil
+}
+
+// spec is the one of the workflow itself, also of a CronWorkflow.
+func (m *manifestDocument) spec() *item {
+	if m.Kind == "CronWorkflow" {
+		return m.root.at("spec", "workflowSpec")
+	}
+	return m.root.at("spec")
+}
+
+// template looks up a template that is named, as text without {{.
+func (r *nameReader) template(it *item) *item {
+	name := it.text()
+	if name == "" || r.templates == nil || strings.Contains(name, "{{") {
+		return nil
+	}
+	t, ok := r.templates[name]
+	if !ok {
+		known := make([]string, 0, len(r.templates))
+		for k := range r.templates {
+			known = append(known, k)
+		}
+		r.wrong(it, "there is no template %q%s", message.Short(name), r.near(name, known))
+	}
+	return t
+}
+
+// near is the known name that may have been meant, or all of them.
+func (r *nameReader) near(name string, known []string) string {
+	slices.Sort(known)
+	if n := message.Nearest(message.Short(name), known); n != "" {
+		return fmt.Sprintf("; did you mean %s?", n)
+	}
+	if len(known) == 0 {
+		return "; there are none"
+	}
+	return "; there are " + strings.Join(known[:min(len(known), 20)], ", ")
+}
+
+func (r *nameReader) hooks(it *item) {
+	if h := it.at("hooks"); h != nil {
+		for _, e := range h.fields {
+			r.template(e.value.at("template"))
+		}
+	}
+}
+
+// A scope is what the strings of a template may refer to.
+type scope struct {
+	template *item
+	group    string           // tasks, steps; "" of a template that runs something
+	members  map[string]*item // of the group, by name
+	looped   bool             // {{item}} has a value
+}
+
+// inTemplate looks at one template.
+func (r *nameReader) inTemplate(t *item) {
+	s := scope{template: t, members: map[string]*item{}}
+	var members []*item
+	switch {
+	case t.at("dag") != nil:
+		s.group, members = "tasks", t.items("dag", "tasks")
+	case t.at("steps") != nil:
+		s.group = "steps"
+		for _, parallel := range t.items("steps") {
+			members = append(members, parallel.list...)
+		}
+	}
+	for _, m := range members {
+		s.members[m.text("name")] = m
+	}
+	for _, m := range members {
+		r.member(m, s)
+	}
+	for _, e := range t.fields {
+		if e.name != "dag" && e.name != "steps" {
+			r.strings(e.value, s)
+		}
+	}
+}
+
+// member looks at a task of a DAG or a step.
+func (r *nameReader) member(m *item, s scope) {
+	r.template(m.at("template"))
+	r.template(m.at("onExit"))
+	r.hooks(m)
+	known := make([]string, 0, len(s.members))
+	for name := range s.members {
+		known = append(known, name)
+	}
+	for _, d := range m.items("dependencies") {
+		if s.members[d.text()] == nil {
+			r.wrong(d, "there is no task %q here%s", message.Short(d.text()), r.near(d.text(), known))
+		}
+	}
+	if d := m.at("depends"); d != nil && !strings.Contains(d.text(), "{{") {
+		for _, w := range dependsWord().FindAllStringSubmatch(d.text(), -1) {
+			if s.members[w[1]] == nil {
+				r.wrong(d, "there is no task %q here%s", message.Short(w[1]), r.near(w[1], known))
+			}
+		}
+	}
+	s.looped = m.at("withItems") != nil || m.at("withParam") != nil || m.at("withSequence") != nil
+	for _, e := range m.fields {
+		if e.name == "inline" {
+			r.inTemplate(e.value)
+		} else {
+			r.strings(e.value, s)
+		}
+	}
+}
+
+// strings looks at all that is text below an item.
+func (r *nameReader) strings(it *item, s scope) {
+	it.walk(func(it *item) {
+		text, ok := it.scalar.(string)
+		if !ok {
+			return
+		}
+		for _, m := range tag().FindAllStringSubmatch(text, -1) {
+			r.refers(it, strings.TrimSpace(m[1]), s)
+		}
+	})
+}
+
+// refers looks up what one {{…}} refers to. What hpcc does not know it lets be.
+func (r *nameReader) refers(it *item, ref string, s scope) {
+	names := func(where ...string) (out []string) {
+		for _, p := range s.template.items(where...) {
+			out = append(out, p.text("name"))
+		}
+		return out
+	}
+	missing := func(what, name string, known []string) {
+		if !slices.Contains(known, name) {
+			r.wrong(it, "{{%s}}: there is no %s %q%s", message.Short(ref), what, message.Short(name), r.near(name, known))
+		}
+	}
+	if name, ok := strings.CutPrefix(ref, "inputs.parameters."); ok {
+		missing("input parameter", name, names("inputs", "parameters"))
+	} else if name, ok := strings.CutPrefix(ref, "inputs.artifacts."); ok {
+		missing("input artifact", strings.TrimSuffix(name, ".path"), names("inputs", "artifacts"))
+	} else if name, ok := strings.CutPrefix(ref, "workflow.parameters."); ok && name != "json" && !r.anyParam {
+		missing("parameter of the workflow", name, r.parameters)
+	} else if (ref == "item" || strings.HasPrefix(ref, "item.")) && !s.looped {
+		r.wrong(it, "{{%s}}: there is an item only in the arguments of a step with withItems, withParam or withSequence", message.Short(ref))
+	} else if group, rest, _ := strings.Cut(ref, "."); (group == "tasks" || group == "steps") && rest != "name" {
+		r.ofMember(it, ref, group, rest, s)
+	}
+}
+
+// ofMember looks up what {{tasks.NAME.…}} or {{steps.NAME.…}} refers to.
+func (r *nameReader) ofMember(it *item, ref, group, rest string, s scope) {
+	if s.group != group {
+		r.wrong(it, "{{%s}}: only a template with %s sees them; hand the value on by the step's arguments, and take it by {{inputs.parameters.NAME}}", message.Short(ref), map[string]string{"tasks": "a dag", "steps": "steps"}[group])
+		return
+	}
+	name, what, _ := strings.Cut(rest, ".")
+	m := s.members[name]
+	if m == nil {
+		var known []string
+		for k := range s.members {
+			known = append(known, k)
+		}
+		r.wrong(it, "{{%s}}: there is no %s %q here%s", message.Short(ref), strings.TrimSuffix(group, "s"), message.Short(name), r.near(name, known))
+		return
+	}
+	t := r.templates[m.text("template")]
+	if t == nil {
+		return
+	}
+	for _, kind := range []string{"parameters", "artifacts"} {
+		output, ok := strings.CutPrefix(what, "outputs."+kind+".")
+		if !ok {
+			continue
+		}
+		var known []string
+		for _, p := range t.items("outputs", kind) {
+			known = append(known, p.text("name"))
+		}
+		if !slices.Contains(known, output) {
+			r.wrong(it, "{{%s}}: template %s has no output %q%s", message.Short(ref), m.text("template"), message.Short(output), r.near(output, known))
+		}
+	}
+}

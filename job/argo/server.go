@@ -1,0 +1,382 @@
+package argo
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"hpcc/job/invoke"
+	"hpcc/job/kube"
+	"hpcc/job/message"
+	"hpcc/store/wait"
+)
+
+// The variables that say where an Argo server is: those of its own command, and two for
+// files. They are of a [Cluster], so that a job's status finds the server that it was handed in to.
+const (
+	ServerVariable     = "ARGO_SERVER"               // URL, or host:port
+	TokenFileVariable  = "ARGO_TOKEN_FILE"           // path; in the place of the token
+	SecureVariable     = "ARGO_SECURE"               // false: http, where the URL does not say
+	UnverifiedVariable = "ARGO_INSECURE_SKIP_VERIFY" // true: any certificate will do
+	CAFileVariable     = "ARGO_CA_FILE"              // path of certificates that are trusted, beside SSL_CERT_FILE
+
+	argoToken = "ARGO_TOKEN" // never part of a cluster: it would be written down
+)
+
+// Bounds of an Argo server's answers.
+const (
+	maxArgoAnswer = 64 << 20 // a workflow with the states of ten thousand steps
+	maxLogLine    = 1 << 20
+	maxToken      = 64 << 10
+	maxRefusal    = 4 << 10
+
+	maxCertificates = 16 << 20
+)
+
+// An Server is an Argo server, spoken to by its REST interface.
+type Server struct {
+	base  *url.URL
+	token string // "" sends none
+	http  *http.Client
+}
+
+// An serverError is a refusal, in the server's words and with what to do about it.
+type serverError struct {
+	status  int // of HTTP
+	text    string
+	foreign bool // what answers is no Argo server
+}
+
+// isGone says whether an Argo server says that there is no such thing.
+func isGone(err error) bool {
+	refused := new(serverError)
+	return errors.As(err, &refused) && refused.status == http.StatusNotFound && !refused.foreign
+}
+
+func (e *serverError) Error() string { return e.text }
+
+// OpenServer reads where the server is and how it is spoken to; nil without one.
+// Nothing is sent.
+func OpenServer(ctx context.Context) (*Server, error) {
+	where := invoke.Getenv(ctx, ServerVariable)
+	if where == "" {
+		return nil, nil
+	}
+	base, err := serverURL(where, invoke.Getenv(ctx, SecureVariable) != "false")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{base: base}
+	if s.token, err = login(ctx); err != nil {
+		return nil, err
+	}
+	if s.token != "" && base.Scheme == "http" && !loopback(base.Hostname()) && invoke.Getenv(ctx, SecureVariable) != "false" {
+		return nil, fmt.Errorf("the Argo server %s: over http:// everybody on the way could read the token; write https://, or set %s=false", base.Redacted(), SecureVariable)
+	}
+	tlsConfig := &tls.Config{InsecureSkipVerify: invoke.Getenv(ctx, UnverifiedVariable) == "true"}
+	if file := invoke.Getenv(ctx, CAFileVariable); file != "" {
+		if tlsConfig.RootCAs, err = certificates(file); err != nil {
+			return nil, err
+		}
+	}
+	s.http = &http.Client{
+		Transport: wait.Transport{Base: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
+			DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			TLSClientConfig:     tlsConfig,
+			TLSHandshakeTimeout: 10 * time.Second,
+			ForceAttemptHTTP2:   true,
+			IdleConnTimeout:     10 * time.Second, // each look has a transport of its own
+		}},
+		// The token is for this host, and a login page is no answer.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return s, nil
+}
+
+// serverURL reads a server's address: a URL, or host:port as the argo command has it.
+func serverURL(where string, secure bool) (*url.URL, error) {
+	if !strings.Contains(where, "://") {
+		scheme := "https://"
+		if !secure {
+			scheme = "http://"
+		}
+		where = scheme + where
+	}
+	u, err := url.Parse(where)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("address of the Argo server: %q is no URL", message.Short(where))
+	case (u.Scheme != "https" && u.Scheme != "http") || u.Host == "":
+		return nil, fmt.Errorf("address of the Argo server: %q is no URL of http or https", message.Short(u.Redacted()))
+	case u.User != nil:
+		return nil, fmt.Errorf("address of the Argo server: %s holds a name or a password, which would be written down; give a token by $%s or --token-file", u.Redacted(), argoToken)
+	case u.RawQuery != "" || u.Fragment != "":
+		return nil, fmt.Errorf("address of the Argo server: %q goes on behind the path; write https://HOST[:PORT][/PATH]", message.Short(where))
+	}
+	u.Path = strings.TrimSuffix(u.Path, "/")
+	return u, nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
+}
+
+// login is what Authorization says; "" without a token.
+func login(ctx context.Context) (string, error) {
+	token, from := os.Getenv(argoToken), "$"+argoToken
+	if file := invoke.Getenv(ctx, TokenFileVariable); file != "" {
+		from = file
+		f, err := wait.Open(file)
+		if err != nil {
+			return "", fmt.Errorf("reading the token for the Argo server: %w", err)
+		}
+		defer f.Close()
+		b, err := io.ReadAll(io.LimitReader(f, maxToken+1))
+		if err != nil {
+			return "", fmt.Errorf("reading the token for the Argo server: %w", err)
+		}
+		if len(bytes.TrimSpace(b)) == 0 {
+			return "", fmt.Errorf("reading the token for the Argo server: %s is empty", file)
+		}
+		token = string(b)
+	}
+	token = strings.TrimSpace(token)
+	scheme, rest, two := strings.Cut(token, " ")
+	if two && (strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "Basic")) {
+		token = rest
+	} else if scheme = "Bearer"; token == "" {
+		return "", nil
+	}
+	if len(token) > maxToken || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("the token for the Argo server in %s is no token: it is one word of letters, digits and signs", from)
+	}
+	return scheme + " " + token, nil
+}
+
+// certificates are this machine's and those of a file.
+func certificates(file string) (*x509.CertPool, error) {
+	pem, err := wait.ReadFile(file, maxCertificates)
+	if err != nil {
+		return nil, fmt.Errorf("reading certificates: %w", err)
+	}
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		pool = x509.NewCertPool()
+	}
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("reading certificates: %s has none in PEM", file)
+	}
+	return pool, nil
+}
+
+// call sends a request and reads the answer into out, which may be nil. path has no
+// escapes; what is refused is an [serverError].
+func (s *Server) call(ctx context.Context, method string, path []string, query url.Values, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
+	defer cancel()
+	resp, err := s.send(ctx, method, path, query, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxArgoAnswer+1))
+	switch {
+	case err != nil:
+		return fmt.Errorf("reading the answer of Argo server %s: %w", s.base, err)
+	case len(b) > maxArgoAnswer:
+		return fmt.Errorf("the Argo server %s: its answer has more than %d bytes", s.base, maxArgoAnswer)
+	case out == nil:
+		return nil
+	}
+	if err := json.Unmarshal(b, out); err != nil {
+		return s.stranger(resp, b)
+	}
+	return nil
+}
+
+// send sends a request; the answer is one of success.
+func (s *Server) send(ctx context.Context, method string, path []string, query url.Values, in any) (*http.Response, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(b)
+	}
+	u := s.base.JoinPath(append([]string{"api", "v1"}, path...)...)
+	u.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if s.token != "" {
+		req.Header.Set("Authorization", s.token)
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return nil, s.unreached(err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxLogLine))
+	return nil, s.refusal(resp, b)
+}
+
+// refusal makes an error of an answer that is none of success.
+func (s *Server) refusal(resp *http.Response, body []byte) error {
+	var said struct{ Message string }
+	if resp.StatusCode/100 == 3 || json.Unmarshal(body, &said) != nil || said.Message == "" {
+		if e := s.stranger(resp, body); resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
+			return e
+		}
+		said.Message = resp.Status
+	}
+	text := strings.Join(strings.Fields(said.Message), " ")
+	switch resp.StatusCode {
+	case http.StatusUnauthorized:
+		text = fmt.Sprintf("the Argo server %s refuses the token (%s); another comes from \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\", and goes into $%s or --token-file", s.base, text, argoToken)
+		if s.token == "" {
+			text = fmt.Sprintf("the Argo server %s wants a token: put one that \"argo auth token\" or \"kubectl create token SERVICEACCOUNT\" gives into $%s or --token-file", s.base, argoToken)
+		}
+	case http.StatusForbidden:
+		text = fmt.Sprintf("the Argo server %s: %s; who may is said by the roles of the namespace: another --namespace, or ask its administrator for one that has workflows", s.base, text)
+	default:
+		text = fmt.Sprintf("the Argo server %s: %s", s.base, text)
+	}
+	return &serverError{status: resp.StatusCode, text: text[:min(len(text), maxRefusal)]}
+}
+
+// stranger says that something else answers at the address.
+func (s *Server) stranger(resp *http.Response, body []byte) error {
+	what := cmp.Or(resp.Header.Get("Content-Type"), "nothing that it names")
+	switch to := resp.Header.Get("Location"); {
+	case resp.StatusCode/100 == 3 && to != "":
+		if u, err := url.Parse(to); err == nil {
+			to = cmp.Or(u.Host, s.base.Host) + u.Path // a query may hold secrets
+		}
+		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s sends us on to %s, where hpcc does not go with a token: is that a login page, or is the address another?", s.base, message.Short(to))}
+	case bytes.Contains(body, []byte("HTTP request to an HTTPS server")):
+		return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("the Argo server %s speaks TLS: write https://%s", s.base, s.base.Host)}
+	}
+	return &serverError{foreign: true, status: resp.StatusCode, text: fmt.Sprintf("what answers at %s is no Argo server: it says %s, %s", s.base, resp.Status, message.Short(what))}
+}
+
+// unreached says why there was no answer.
+func (s *Server) unreached(err error) error {
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		err = ue.Err // which has the address a second time
+	}
+	advice := ""
+	var unknown x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var host x509.HostnameError
+	var dns *net.DNSError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("the Argo server %s does not answer within %v", s.base, invoke.Patience)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		advice = "; nothing listens there: \"kubectl -n argo port-forward service/argo-server 2746\" brings one here, whose address is https://localhost:2746"
+	case errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &host):
+		advice = "; name the certificate that signed it with --ca-file FILE, or, where nobody can listen, --insecure-skip-verify"
+	case errors.As(err, &dns):
+		advice = "; is the name right, and is it known on this machine?"
+	case strings.Contains(err.Error(), "first record does not look like a TLS handshake"), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		advice = "; it speaks no TLS: write http://" + s.base.Host
+	}
+	return fmt.Errorf("reaching Argo server %s: %w%s", s.base, err, advice)
+}
+
+func (s *Server) create(ctx context.Context, wf *item, dry bool) (stored json.RawMessage, err error) {
+	in := map[string]any{"workflow": wf}
+	if dry {
+		in["serverDryRun"] = true
+	}
+	return stored, s.call(ctx, http.MethodPost, []string{"workflows", kube.Namespace(ctx)}, nil, in, &stored)
+}
+
+func (s *Server) template(ctx context.Context, name string) (stored json.RawMessage, err error) {
+	return stored, s.call(ctx, http.MethodGet, []string{"workflow-templates", kube.Namespace(ctx), name}, nil, nil, &stored)
+}
+
+// workflowFields are what of a workflow is asked for, to see how it goes: it holds a
+// copy of everything that was handed in, too.
+const workflowFields = "metadata.name,status.phase,status.message,status.progress,status.startedAt,status.finishedAt,status.nodes"
+
+func (s *Server) get(ctx context.Context, name string) (*Workflow, error) {
+	wf := &Workflow{}
+	err := s.call(ctx, http.MethodGet, []string{"workflows", kube.Namespace(ctx), name}, url.Values{"fields": {workflowFields}}, nil, wf)
+	if isGone(err) {
+		return nil, nil
+	}
+	return wf, err
+}
+
+func (s *Server) terminate(ctx context.Context, name string) error {
+	return s.call(ctx, http.MethodPut, []string{"workflows", kube.Namespace(ctx), name, "terminate"}, nil, map[string]string{}, nil)
+}
+
+// Retry runs the failed steps of a workflow again.
+func (s *Server) Retry(ctx context.Context, name string) error {
+	return s.call(ctx, http.MethodPut, []string{"workflows", kube.Namespace(ctx), name, "retry"}, nil, map[string]string{}, nil)
+}
+
+// Log writes what the main container of a step's pod says. With follow it goes on until
+// the pod has ended.
+func (s *Server) Log(ctx context.Context, name, pod string, follow bool, out io.Writer) error {
+	q := url.Values{"logOptions.container": {kube.MainContainer}, "podName": {pod}}
+	if follow {
+		q.Set("logOptions.follow", "true")
+	}
+	if follow {
+		ctx = wait.Forever(ctx)
+	}
+	resp, err := s.send(ctx, http.MethodGet, []string{"workflows", kube.Namespace(ctx), name, "log"}, q, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLogLine)
+	for lines.Scan() {
+		var line struct {
+			Result struct{ Content string }
+			Error  struct{ Message string }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+			return s.stranger(resp, nil)
+		}
+		if line.Error.Message != "" {
+			return fmt.Errorf("the Argo server %s: %s", s.base, line.Error.Message)
+		}
+		if _, err := io.WriteString(out, line.Result.Content+"\n"); err != nil {
+			return err
+		}
+	}
+	if err := lines.Err(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("reading the log of %s from Argo server %s: %w", pod, s.base, err)
+	}
+	return ctx.Err()
+}

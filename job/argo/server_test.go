@@ -1,0 +1,240 @@
+package argo
+
+import (
+	"bytes"
+	"context"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/job/invoke"
+	"hpcc/job/kube"
+	"hpcc/store/wait"
+)
+
+// argoAt is a server of Argo at an address, as a cluster with these variables has it.
+func argoAt(t *testing.T, env map[string]string) (*Server, error) {
+	t.Helper()
+	return OpenServer(invoke.Within(context.Background(), env))
+}
+
+func TestOpenArgoServer(t *testing.T) {
+	t.Setenv(argoToken, "")
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, tt := range []struct {
+		name string
+		env  map[string]string
+		want string // URL and Authorization, or the error
+	}{
+		{"host", map[string]string{ServerVariable: "argo.example:2746"}, "https://argo.example:2746 "},
+		{"host without TLS", map[string]string{ServerVariable: "argo.example:2746", SecureVariable: "false"}, "http://argo.example:2746 "},
+		{"path", map[string]string{ServerVariable: "https://a.example/argo/"}, "https://a.example/argo "},
+		{"token", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("t", "abc.def\n")}, "https://a.example Bearer abc.def"},
+		{"as argo has it", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("b", "Bearer abc\n")}, "https://a.example Bearer abc"},
+		{"loopback", map[string]string{ServerVariable: "http://127.0.0.1:1", TokenFileVariable: file("l", "abc")}, "http://127.0.0.1:1 Bearer abc"},
+		{"in the clear", map[string]string{ServerVariable: "http://a.example", TokenFileVariable: file("c", "abc")}, "everybody on the way could read the token"},
+		{"password", map[string]string{ServerVariable: "https://me:secret@a.example"}, "holds a name or a password"},
+		{"scheme", map[string]string{ServerVariable: "ftp://a.example"}, "is no URL of http or https"},
+		{"query", map[string]string{ServerVariable: "https://a.example/?x=1"}, "goes on behind the path"},
+		{"no token", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("e", " \n")}, "is empty"},
+		{"two words", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: file("w", "a\nb")}, "is no token"},
+		{"no file", map[string]string{ServerVariable: "https://a.example", TokenFileVariable: dir + "/none"}, "no such file"},
+		{"no certificate", map[string]string{ServerVariable: "https://a.example", CAFileVariable: file("ca", "x")}, "has none in PEM"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := argoAt(t, tt.env)
+			got := ""
+			if err != nil {
+				got = err.Error()
+			} else {
+				got = s.base.String() + " " + s.token
+			}
+			if (err == nil && got != tt.want) || !strings.Contains(got, tt.want) {
+				t.Errorf("openArgoServer: %s; want %s", got, tt.want)
+			}
+			if strings.Contains(got, "secret") || (err != nil && strings.Contains(got, "abc")) {
+				t.Errorf("openArgoServer tells a secret: %s", got)
+			}
+		})
+	}
+}
+
+// TestArgoServerAnswers has what is no success told in words that help.
+func TestArgoServerAnswers(t *testing.T) {
+	t.Setenv(argoToken, "sesame")
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("another host was asked, with %q", r.Header.Get("Authorization"))
+	}))
+	defer elsewhere.Close()
+	for _, tt := range []struct {
+		name, want string
+		answer     http.HandlerFunc
+	}{
+		{"token", `refuses the token (Unauthorized)`, say(401, `{"code":16,"message":"Unauthorized"}`)},
+		{"right", `User "a" cannot create; who may is said by the roles of the namespace`, say(403, `{"code":7,"message":"User \"a\" cannot create"}`)},
+		{"words", `: templates.main: no`, say(400, `{"code":3,"message":"templates.main:\n no"}`)},
+		{"redirect", "sends us on to", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, elsewhere.URL+"/login?secret=1", http.StatusTemporaryRedirect)
+		}},
+		{"page", "is no Argo server: it says 200 OK, text/html", say(200, "<html>")},
+		{"page of an error", "is no Argo server: it says 502 Bad Gateway", say(502, "<html>")},
+		{"page of nothing", "is no Argo server: it says 404 Not Found", say(404, "<html>")},
+		{"cut off", "unexpected EOF (gave up after 5 attempts)", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, `{"meta`)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			here := httptest.NewServer(tt.answer)
+			defer here.Close()
+			s, err := argoAt(t, map[string]string{ServerVariable: here.URL})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = s.get(wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond}), "a")
+			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "sesame") || strings.Contains(err.Error(), "secret=1") {
+				t.Errorf("get: %v; want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func say(status int, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(text, "{") {
+			w.Header().Set("Content-Type", "application/json")
+		} else {
+			w.Header().Set("Content-Type", "text/html")
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// TestArgoServerUnreached has the reason why nobody answers, with TLS and without.
+func TestArgoServerUnreached(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := "http://" + l.Addr().String()
+	l.Close()
+	tlsServer := httptest.NewTLSServer(say(200, `{"metadata":{"name":"a"}}`))
+	tlsServer.Config.ErrorLog = nil
+	defer tlsServer.Close()
+	plain := httptest.NewServer(say(200, `{"metadata":{"name":"a"}}`))
+	defer plain.Close()
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: tlsServer.Certificate().Raw})
+	if err := os.WriteFile(ca, cert, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, want string
+		env        map[string]string
+	}{
+		{"nobody", "nothing listens there", map[string]string{ServerVariable: free}},
+		{"unknown certificate", "--ca-file FILE", map[string]string{ServerVariable: tlsServer.URL}},
+		{"known certificate", "", map[string]string{ServerVariable: tlsServer.URL, CAFileVariable: ca}},
+		{"any certificate", "", map[string]string{ServerVariable: tlsServer.URL, UnverifiedVariable: "true"}},
+		{"no TLS there", "it speaks no TLS: write http://", map[string]string{ServerVariable: strings.Replace(plain.URL, "http:", "https:", 1)}},
+		{"TLS there", "speaks TLS: write https://", map[string]string{ServerVariable: strings.Replace(tlsServer.URL, "https:", "http:", 1)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := argoAt(t, tt.env)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wf, err := s.get(t.Context(), "a")
+			if (tt.want == "" && (err != nil || wf.Metadata.Name != "a")) || (tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want))) {
+				t.Errorf("get: %v; want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestArgoServerLog(t *testing.T) {
+	var asked string
+	here := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Header.Get("Authorization") + " " + r.URL.String()
+		for i := range 3 {
+			fmt.Fprintf(w, `{"result":{"content":"line %d","podName":"p"}}`+"\n", i)
+		}
+		if r.URL.Query().Get("podName") == "bad" {
+			fmt.Fprintln(w, `{"error":{"message":"it is gone"}}`)
+		}
+	}))
+	defer here.Close()
+	t.Setenv(argoToken, "Bearer sesame")
+	s, err := argoAt(t, map[string]string{ServerVariable: here.URL + "/base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := invoke.Within(t.Context(), map[string]string{kube.NamespaceVariable: "ns"})
+	var out bytes.Buffer
+	if err := s.Log(ctx, "wf", "p", true, &out); err != nil || out.String() != "line 0\nline 1\nline 2\n" {
+		t.Errorf("log: %q, %v", out.String(), err)
+	}
+	if want := "Bearer sesame /base/api/v1/workflows/ns/wf/log?logOptions.container=main&logOptions.follow=true&podName=p"; asked != want {
+		t.Errorf("log asked %s; want %s", asked, want)
+	}
+	if err := s.Log(ctx, "wf", "bad", false, io.Discard); err == nil || !strings.Contains(err.Error(), "it is gone") {
+		t.Errorf("log: %v", err)
+	}
+	stop := errors.New("full")
+	if err := s.Log(ctx, "wf", "p", false, writerFunc(func([]byte) (int, error) { return 0, stop })); !errors.Is(err, stop) {
+		t.Errorf("log: %v; want %v", err, stop)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestLostFields(t *testing.T) {
+	list, err := readManifests("w.yaml", []byte(threeSteps))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := `{"metadata":{"generateName":"train-","name":"train-x"},"spec":{"entrypoint":"main","arguments":{"parameters":[{"name":"batch_size","value":"4"},{"name":"model","value":"small"}]},
+		"templates":[{"name":"main"},{"name":"step","container":{"image":"busybox","args":["x"]},"inputs":{"parameters":[{"name":"x"}]},"outputs":{"parameters":[{"name":"acc","valueFrom":{"path":"/tmp/acc"}}]}}]}}`
+	lost, err := lostFields(list[0].root, []byte(stored))
+	want := []string{"spec.arguments.parameters[1].enum", "spec.arguments.parameters[2]", "spec.arguments.parameters[3]", "spec.templates[0].dag"}
+	if err != nil || !reflect.DeepEqual(lost, want) {
+		t.Errorf("lostFields: %q, %v; want %q", lost, err, want)
+	}
+}
+
+// TestWorkflowPod compares with names that a controller gave.
+func TestWorkflowPod(t *testing.T) {
+	wf := &Workflow{}
+	wf.Metadata.Name = "hello"
+	for _, tt := range []struct {
+		node workflowNode
+		want string
+	}{
+		{workflowNode{Name: "hello"}, "hello"},
+		{workflowNode{Name: "hello.train(0)", TemplateName: "step"}, "hello-step-2830580314"},
+	} {
+		if got := wf.pod(&tt.node); got != tt.want {
+			t.Errorf("pod(%s) = %s; want %s", tt.node.Name, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package argo
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"hpcc/job"
+	"hpcc/job/message"
+)
+
+// A File is a workflow that somebody wrote, or the name of a template of the
+// server, with its parameters filled in.
+type File struct {
+	File     string // as it was named
+	Template string // in the place of a file
+	Name     string // of the file; "" where the server finds one
+	Notes    []string
+
+	root       *item
+	parameters []workflowParameter
+	given      []string // NAME=VALUE
+}
+
+// A workflowParameter is one of spec.arguments.
+type workflowParameter struct {
+	name  string
+	value any // of the file, or the default; nil without one
+	enum  []string
+	at    *item // nil of a server's template
+}
+
+// Read reads a file with a workflow: a Workflow, or a WorkflowTemplate or CronWorkflow
+// whose workflow is to be run once. Unknown fields, and names that refer to nothing, are refused;
+// what was meant for a server alone is taken out, and noted.
+func Read(file string, text []byte) (*File, error) {
+	list, err := readManifests(file, text)
+	if err != nil {
+		return nil, err
+	}
+	w := &File{File: file}
+	var chosen *manifestDocument
+	for _, kind := range []string{"Workflow", "WorkflowTemplate", "CronWorkflow"} {
+		var of []*manifestDocument
+		for i := range list {
+			if list[i].Kind == kind {
+				of = append(of, &list[i])
+			}
+		}
+		if len(of) > 1 && chosen == nil {
+			return nil, fmt.Errorf("%s holds %d objects of kind %s; put the one that is to run into a file of its own", file, len(of), kind)
+		}
+		if len(of) == 1 && chosen == nil {
+			chosen = of[0]
+		}
+	}
+	if chosen == nil {
+		return nil, fmt.Errorf("%s holds no workflow: its kind is %s", file, list[0].Kind)
+	}
+	for i := range list {
+		if err := list[i].checkNames(file); err != nil {
+			return nil, err
+		}
+		if &list[i] != chosen {
+			w.Notes = append(w.Notes, fmt.Sprintf("%s %s of %s was checked, and is not created: \"kubectl apply\" does that", list[i].Kind, list[i].Name, file))
+		}
+	}
+	w.take(chosen)
+	return w, nil
+}
+
+// serverMade are fields of metadata that a server fills in, and refuses from others.
+var serverMade = []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "ownerReferences"}
+
+// take makes what is handed in of a document.
+func (w *File) take(m *manifestDocument) {
+	meta := m.root.at("metadata")
+	if meta == nil || meta.shape != yaml.MappingNode {
+		meta = &item{line: m.root.line, path: "metadata", shape: yaml.MappingNode}
+	}
+	for _, name := range serverMade {
+		if meta.drop(name) {
+			w.Notes = append(w.Notes, fmt.Sprintf("metadata.%s is the server's, and left out", name))
+		}
+	}
+	if m.root.drop("status") {
+		w.Notes = append(w.Notes, "status is the server's, and left out")
+	}
+	w.root = m.root
+	if m.Kind != "Workflow" {
+		w.Notes = append(w.Notes, fmt.Sprintf("%s %s: its workflow runs once, now", m.Kind, m.Name))
+		w.root = &item{shape: yaml.MappingNode}
+		w.root.set("apiVersion", scalarItem(argoVersion))
+		w.root.set("kind", scalarItem("Workflow"))
+		if own := m.root.at("spec", "workflowMetadata"); m.Kind == "CronWorkflow" {
+			meta = &item{shape: yaml.MappingNode, fields: []entry{{"namespace", meta.at("namespace")}}}
+			for _, name := range []string{"labels", "annotations"} {
+				meta.set(name, own.at(name))
+			}
+			meta.fields = slices.DeleteFunc(meta.fields, func(e entry) bool { return e.value == nil })
+		}
+		meta.drop("name")
+		if m.Name != "" {
+			meta.set("generateName", scalarItem(m.Name+"-"))
+		}
+		w.root.set("spec", m.spec())
+	}
+	if meta.text("name") == "" && meta.text("generateName") == "" {
+		meta.set("generateName", scalarItem(job.Label(job.BaseName(w.File))+"-"))
+	}
+	w.root.set("metadata", meta)
+	w.Name = meta.text("name")
+	for _, p := range m.spec().items("arguments", "parameters") {
+		q := workflowParameter{name: p.text("name"), at: p}
+		for _, field := range []string{"default", "value"} {
+			if v := p.at(field); v != nil && v.scalar != nil {
+				q.value = v.scalar
+			}
+		}
+		if from := p.at("valueFrom"); from != nil {
+			q.value = ""
+		}
+		for _, e := range p.items("enum") {
+			q.enum = append(q.enum, e.text())
+		}
+		w.parameters = append(w.parameters, q)
+	}
+}
+
+// Parameters fills in parameters, of which each has to be one of the workflow's and to fit
+// what the file says of it. All of them have to have a value in the end.
+func (w *File) Parameters(given map[string]string) error {
+	var known []string
+	for _, p := range w.parameters {
+		known = append(known, p.name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		i, value := slices.Index(known, name), given[name]
+		if i < 0 {
+			there := "it has none"
+			if len(known) > 0 {
+				there = "it has " + strings.Join(known, ", ")
+			}
+			if near := message.Nearest(message.Short(name), known); near != "" {
+				there = fmt.Sprintf("did you mean %s? %s", near, strings.ToUpper(there[:1])+there[1:])
+			}
+			return fmt.Errorf("%s has no parameter %q; %s", w.what(), message.Short(name), there)
+		}
+		if err := w.parameters[i].set(value); err != nil {
+			return fmt.Errorf("parameter %s of %s: %w", name, w.what(), err)
+		}
+		w.given = append(w.given, name+"="+value)
+	}
+	if w.Template != "" {
+		var err error
+		if w.root, err = workflowOfTemplate(w.Template, w.given); err != nil {
+			return err
+		}
+	}
+	for _, p := range w.parameters {
+		if _, ok := given[p.name]; !ok && p.value == nil && (w.Template != "" || w.root.at("spec", "workflowTemplateRef") == nil) {
+			return fmt.Errorf("parameter %s of %s has no value: give --parameter %s=VALUE", p.name, w.what(), p.name)
+		}
+	}
+	return nil
+}
+
+// what names the workflow for people.
+func (w *File) what() string {
+	if w.Template != "" {
+		return "template " + w.Template
+	}
+	return w.File
+}
+
+// set gives a parameter a value. Where the file has a number or a boolean, without quotes,
+// text is not taken.
+func (p *workflowParameter) set(value string) error {
+	if len(p.enum) > 0 && !slices.Contains(p.enum, value) {
+		return fmt.Errorf("%q is none of %s", message.Short(value), strings.Join(p.enum, ", "))
+	}
+	var err error
+	switch p.value.(type) {
+	case int, int64, uint64, float64:
+		if _, err = strconv.ParseFloat(value, 64); err != nil {
+			err = fmt.Errorf("%q is no number, and %v is one; where any text will do, put quotes around that", message.Short(value), p.value)
+		}
+	case bool:
+		if value != "true" && value != "false" {
+			err = fmt.Errorf("%q is neither true nor false", message.Short(value))
+		}
+	}
+	if err == nil && p.at != nil {
+		p.at.drop("valueFrom")
+		p.at.set("value", scalarItem(value))
+	}
+	return err
+}
+
+// ParseParameters reads parameters: an object of JSON, and NAME=VALUE. Values that are
+// lists or objects stay JSON.
+func ParseParameters(object string, list []string) (map[string]string, error) {
+	out := map[string]string{}
+	if object != "" {
+		var all map[string]json.RawMessage
+		d := json.NewDecoder(strings.NewReader(object))
+		if err := d.Decode(&all); err != nil || d.More() {
+			return nil, fmt.Errorf("%q is no object of JSON such as {\"batch_size\": 2}", message.Short(object))
+		}
+		for name, raw := range all {
+			var s string
+			if json.Unmarshal(raw, &s) != nil {
+				s = string(bytes.TrimSpace(raw))
+			}
+			if bytes.Equal(raw, []byte("null")) {
+				return nil, fmt.Errorf("parameter %s is null, which is no value", message.Short(name))
+			}
+			out[name] = s
+		}
+	}
+	for _, p := range list {
+		name, value, ok := strings.Cut(p, "=")
+		if _, twice := out[name]; !ok || name == "" || twice {
+			return nil, fmt.Errorf("%q is not NAME=VALUE, or is given twice", message.Short(p))
+		}
+		out[name] = value
+	}
+	return out, nil
+}
+
+// JobName is what hpcc calls the job of a workflow.
+func (w *File) JobName() string {
+	name := w.Template
+	if name == "" {
+		name = strings.TrimSuffix(w.root.text("metadata", "generateName"), "-")
+	}
+	if w.Name != "" {
+		name = w.Name
+	}
+	if name == "" {
+		name = job.BaseName(w.File)
+	}
+	return job.CleanName(name)
+}
+
+// Record returns the workflow for a job; later changes of w do not count.
+func (w *File) Record() (*job.Workflow, error) {
+	text, err := yamlOf(w.root)
+	return &job.Workflow{File: w.File, Template: w.Template, Manifest: text, Notes: w.Notes}, err
+}
+
+// Namespace is the one that the file names; "" mostly.
+func (w *File) Namespace() string { return w.root.text("metadata", "namespace") }
+
+// Ports are those that programs of the workflow listen on, by name.
+func (w *File) Ports() (list []job.Port) {
+	for _, t := range w.root.items("spec", "templates") {
+		for _, p := range slices.Concat(t.items("container", "ports"), t.items("script", "ports")) {
+			o, err := job.ParsePort(p.text("name") + "=" + p.text("containerPort"))
+			if err == nil && !slices.ContainsFunc(list, func(q job.Port) bool { return q.Name == o.Name }) {
+				list = append(list, o)
+			}
+		}
+	}
+	return list
+}

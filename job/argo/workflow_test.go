@@ -1,0 +1,155 @@
+package argo
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const threeSteps = wfHead + `  entrypoint: main
+  arguments:
+    parameters: [{name: batch_size, value: 4}, {name: model, value: small, enum: [small, large]}, {name: fast, value: false}, {name: note, value: "7"}]
+  templates:
+  - name: main
+    dag:
+      tasks:
+      - {name: train, template: step, arguments: {parameters: [{name: x, value: "{{workflow.parameters.batch_size}}"}]}}
+      - {name: prune, template: step, depends: "train.Succeeded && !train.Failed", arguments: {parameters: [{name: x, value: "{{tasks.train.outputs.parameters.acc}}"}]}}
+      - {name: each, template: step, dependencies: [prune], withItems: [1, 2], arguments: {parameters: [{name: x, value: "{{item}}"}]}}
+  - name: step
+    inputs: {parameters: [{name: x}]}
+    outputs: {parameters: [{name: acc, valueFrom: {path: /tmp/acc}}]}
+    container: {image: busybox, args: ["{{inputs.parameters.x}} {{pod.name}} {{workflow.name}} {{=1+1}} {{ jinja }}"]}
+`
+
+// TestPackedNodes reads the steps of a workflow that is too large for one object.
+func TestPackedNodes(t *testing.T) {
+	packed := base64.StdEncoding.EncodeToString(gzipped(t, `{"x":{"id":"x","type":"Pod","phase":"Succeeded"}}`))
+	for status, want := range map[string]string{
+		`{"phase":"Succeeded","compressedNodes":"` + packed + `"}`: "",
+		`{"phase":"Succeeded","compressedNodes":"x"}`:              "unpacking the steps",
+		`{"phase":"Succeeded","offloadNodeStatusVersion":"fnv:1"}`: "--server URL",
+	} {
+		wf := &Workflow{}
+		if err := json.Unmarshal([]byte(`{"metadata":{"name":"w"},"status":`+status+`}`), wf); err != nil {
+			t.Fatal(err)
+		}
+		err := wf.unpack()
+		if (want == "" && (err != nil || len(wf.pods()) != 1)) || (want != "" && (err == nil || !strings.Contains(err.Error(), want))) {
+			t.Errorf("%s: %v, %+v; want %q", status, err, wf.Status.Nodes, want)
+		}
+	}
+}
+
+func gzipped(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestReadWorkflowNames(t *testing.T) {
+	for _, tt := range []struct{ name, old, new, want string }{
+		{"sound", "", "", ""},
+		{"entrypoint", "entrypoint: main", "entrypoint: mian", `w.yaml:5: spec.entrypoint: there is no template "mian"; did you mean main?`},
+		{"no entrypoint", "entrypoint: main", "onExit: main", `w.yaml:5: spec: lacks entrypoint`},
+		{"template", "prune, template: step", "prune, template: stepp", `w.yaml:13: spec.templates[0].dag.tasks[1].template: there is no template "stepp"; did you mean step?`},
+		{"dependency", "dependencies: [prune]", "dependencies: [prnue]", `w.yaml:14: spec.templates[0].dag.tasks[2].dependencies[0]: there is no task "prnue" here; did you mean prune?`},
+		{"depends", "!train.Failed", "!trian.Failed", `there is no task "trian" here; did you mean train?`},
+		{"parameter", "workflow.parameters.batch_size", "workflow.parameters.batchsize", `{{workflow.parameters.batchsize}}: there is no parameter of the workflow "batchsize"; did you mean batch_size?`},
+		{"input", "{{inputs.parameters.x}}", "{{ inputs.parameters.y }}", `w.yaml:18: spec.templates[1].container.args[0]: {{inputs.parameters.y}}: there is no input parameter "y"; there are x`},
+		{"output", "outputs.parameters.acc}}", "outputs.parameters.loss}}", `template step has no output "loss"; there are acc`},
+		{"task", "tasks.train.outputs", "tasks.tarin.outputs", `there is no task "tarin" here; did you mean train?`},
+		{"leaf", "{{inputs.parameters.x}}", "{{tasks.train.outputs.result}}", `only a template with a dag sees them`},
+		{"item", "withItems: [1, 2], ", "", `{{item}}: there is an item only in the arguments of a step with withItems`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Read("w.yaml", []byte(strings.Replace(threeSteps, tt.old, tt.new, 1)))
+			switch {
+			case tt.want == "" && err != nil, tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+				t.Errorf("ReadWorkflow: %v; want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestWorkflowParameters(t *testing.T) {
+	for _, tt := range []struct{ name, given, want string }{
+		{"some", `{"batch_size": 2, "model": "large", "fast": true, "note": "any"}`, ""},
+		{"none", ``, ""},
+		{"unknown", `{"batchsize": 2}`, `w.yaml has no parameter "batchsize"; did you mean batch_size? It has batch_size, model, fast, note`},
+		{"choice", `{"model": "huge"}`, `parameter model of w.yaml: "huge" is none of small, large`},
+		{"number", `{"batch_size": "many"}`, `"many" is no number, and 4 is one`},
+		{"boolean", `{"fast": 3}`, `"3" is neither true nor false`},
+		{"null", `{"fast": null}`, `parameter fast is null`},
+		{"no object", `[1]`, `is no object of JSON`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w, err := Read("w.yaml", []byte(threeSteps))
+			if err != nil {
+				t.Fatal(err)
+			}
+			given, err := ParseParameters(tt.given, nil)
+			if err == nil {
+				err = w.Parameters(given)
+			}
+			if (tt.want == "" && err != nil) || (tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want))) {
+				t.Errorf("Parameters(%s): %v; want %q", tt.given, err, tt.want)
+			}
+			if tt.name == "some" {
+				b, err := json.Marshal(w.root)
+				if err != nil || !strings.Contains(string(b), `{"name":"batch_size","value":"2"},{"name":"model","value":"large"`) {
+					t.Errorf("Parameters: %s, %v", b, err)
+				}
+			}
+		})
+	}
+	w, err := Read("w.yaml", []byte(strings.Replace(threeSteps, "{name: fast, value: false}", "{name: fast}", 1)))
+	if err == nil {
+		err = w.Parameters(nil)
+	}
+	if err == nil || !strings.Contains(err.Error(), "parameter fast of w.yaml has no value: give --parameter fast=VALUE") {
+		t.Errorf("Parameters: %v", err)
+	}
+	if _, err := ParseParameters(`{"a": 1}`, []string{"a=2"}); err == nil {
+		t.Error("ParseParameters took a twice")
+	}
+}
+
+// TestReadWorkflowKinds takes the workflow out of objects that hold one.
+func TestReadWorkflowKinds(t *testing.T) {
+	template := strings.NewReplacer("kind: Workflow", "kind: WorkflowTemplate", "generateName: train-", "name: train, resourceVersion: \"5\"").Replace(threeSteps)
+	for _, tt := range []struct{ name, in, want, notes string }{
+		{"template", template, `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","spec":{`, "metadata.resourceVersion is the server's, and left out; WorkflowTemplate train: its workflow runs once, now"},
+		{"cron", "apiVersion: argoproj.io/v1alpha1\nkind: CronWorkflow\nmetadata: {name: c, namespace: ns}\nspec: {schedule: x, workflowMetadata: {labels: {a: b}}, workflowSpec: {entrypoint: a, templates: [{name: a, suspend: {}}]}}\n",
+			`{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","spec":{"entrypoint":"a","templates":[{"name":"a","suspend":{}}]},"metadata":{"namespace":"ns","labels":{"a":"b"},"generateName":"c-"}}`, "CronWorkflow c: its workflow runs once, now"},
+		{"both", template + "---\n" + threeSteps + "status: {phase: Running}\n", `{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","metadata":{"generateName":"train-"}`, `WorkflowTemplate train of w.yaml was checked, and is not created: "kubectl apply" does that; status is the server's, and left out`},
+	} {
+		w, err := Read("w.yaml", []byte(tt.in))
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		b, err := json.Marshal(w.root)
+		if err != nil || !strings.HasPrefix(string(b), tt.want) || strings.Join(w.Notes, "; ") != tt.notes {
+			t.Errorf("%s: %s, %v, notes %q", tt.name, b, err, w.Notes)
+		}
+	}
+	for in, want := range map[string]string{
+		threeSteps + "---\n" + threeSteps: "w.yaml holds 2 objects of kind Workflow",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: [{name: a, image: b}]}\n": "w.yaml holds no workflow: its kind is Pod",
+	} {
+		if _, err := Read("w.yaml", []byte(in)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ReadWorkflow: %v; want %q", err, want)
+		}
+	}
+}

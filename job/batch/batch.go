@@ -1,0 +1,124 @@
+// Package batch defines what a batch system is to hpcc.
+//
+//	dispatch ─► System, and the abilities that it has ─► slurm, lsf, gridengine, pbs, local, kube, argo
+//
+// A new batch system implements [System], and those of the other interfaces that it can,
+// and is entered into the registry of dispatch. The package runs nothing itself.
+package batch
+
+import (
+	"context"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/capacity"
+)
+
+// A System submits jobs to one batch system and reports on them. Each batch
+// system has its own package; optional abilities are separate interfaces.
+type System interface {
+	// Detect reports whether this is the batch system of this host. Several products
+	// share command names, so it asks the server.
+	Detect(ctx context.Context) bool
+
+	// Render returns the script of a checked job, and notes on settings that the
+	// batch system ignores. A setting that would change the meaning of the job is an
+	// error.
+	Render(j *job.Job) (script string, notes []string, err error)
+
+	// Submit submits the script and fills in the native ID. It refuses a script that
+	// the batch system would accept but never start.
+	Submit(ctx context.Context, r *Request) error
+
+	// Query returns the queue state of jobs, by native ID, with one request. Jobs that
+	// the batch system no longer knows are missing from the result.
+	Query(ctx context.Context, ids []string) (map[string]QueueState, error)
+
+	// Cancel ends all tasks of a job, running or queued.
+	Cancel(ctx context.Context, id string) error
+}
+
+// A NodeLister knows what the nodes have and what of it is free. queue selects the
+// nodes of one queue where queues share the slots of a node.
+type NodeLister interface {
+	Nodes(ctx context.Context, queue string) (*capacity.Snapshot, error)
+}
+
+// An Estimator predicts when and where the job of a script would start. The error is
+// the batch system's refusal; a nil estimate means that it makes no prediction.
+type Estimator interface {
+	Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error)
+}
+
+// A UsageCounter counts what jobs used, by native ID.
+type UsageCounter interface {
+	Used(ctx context.Context, ids []string) (map[string]capacity.Usage, error)
+}
+
+// A Historian knows which jobs ran since a time, as far as this user may see them. It
+// returns a [capacity.NoHistory] error if nobody keeps accounts.
+type Historian interface {
+	History(ctx context.Context, from time.Time) (*capacity.History, error)
+}
+
+// An Execer runs commands on the node of a running task. hpcc attach and hpcc forward
+// need it. slow reports that the command may have to wait for a free slot.
+type Execer interface {
+	ExecOn(t *job.Task, terminal bool) (wrap func(argv []string) []string, slow bool)
+}
+
+// A NeedAdjuster counts the needs of a job as the batch system does.
+type NeedAdjuster interface {
+	Adjust(x *capacity.Need, j *job.Job)
+}
+
+// A TimeCutter may shorten the time limit of a job to Job.TimeMin by itself.
+type TimeCutter interface {
+	CutsTime()
+}
+
+// A Request is a job to submit.
+type Request struct {
+	ID      string // of hpcc
+	Job     *job.Job
+	Script  string                  // path
+	Rewrite func(text string) error // replaces the content of Script
+
+	Native string          // the batch system's ID, set by Submit
+	Ended  <-chan struct{} // set by Submit for a job that is a child of this process
+}
+
+// A QueueState is the batch system's view of a job. The zero value is a job that it does
+// not know or that has ended.
+type QueueState struct {
+	Running, Waiting int       // number of tasks
+	Reason           string    // why tasks wait, as the batch system puts it
+	Alive            bool      // the job goes on, and which tasks run is unknown
+	Tasks            []Attempt // records of the tasks, if the batch system keeps them
+}
+
+// Gone reports whether the batch system runs and queues nothing of the job.
+func (s QueueState) Gone() bool { return !s.Alive && s.Running+s.Waiting == 0 }
+
+// A NoAnswer is the error of a server that was not reached, or that does not know the
+// user. It is no refusal of the job.
+type NoAnswer struct{ Err error }
+
+func (e *NoAnswer) Error() string { return e.Err.Error() }
+
+func (e *NoAnswer) Unwrap() error { return e.Err }
+
+// An Attempt is the record of a task that the batch system keeps itself, because its
+// tasks run without hpcc. Its index is the position in the array, from 0.
+type Attempt struct {
+	job.Task
+	Last     bool          // no other attempt follows
+	Words    string        // message that the program left, with its measurements
+	Image    string        // by digest; "" if unknown
+	Pulled   time.Duration // time to pull the image; 0 if unknown
+	Template string        // of the step of a workflow
+	All      bool          // the record stands for all tasks of the step
+}
+
+// Poll is the pause between two looks at records or at a batch system.
+const Poll = time.Second

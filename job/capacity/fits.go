@@ -1,0 +1,268 @@
+package capacity
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/quantity"
+)
+
+// A Fit says where and when a job would start.
+type Fit struct {
+	When    When          `json:"when"`
+	Start   time.Time     `json:"start,omitzero"`    // of Later; zero: nobody knows
+	Nodes   []string      `json:"nodes,omitempty"`   // where; the scheduler may take others that are as good
+	By      string        `json:"by"`                // who says so
+	Why     string        `json:"why,omitempty"`     // not now, or never
+	Instead []string      `json:"instead,omitempty"` // flags with which it would start now, each by itself
+	Hole    time.Duration `json:"hole_ns,omitempty"` // of Later: for how long what it asks for is free from now on; 0: it is not
+	Notes   []string      `json:"notes,omitempty"`
+}
+
+// When a job would start.
+type When string
+
+const (
+	Now     When = "now"
+	Later   When = "later"
+	Never   When = "never"
+	Running When = "running" // it has started
+)
+
+// byCount is whose word a Fit is that no scheduler gave.
+const byCount = "hpcc, which counted what the nodes have and until when"
+
+// An Estimate is what a scheduler's own dry run says.
+type Estimate struct {
+	Start time.Time // zero where it does not tell
+	Nodes []string
+	Now   bool
+}
+
+// A BusyError is the refusal of a job that the batch system would accept but for nodes
+// that are off or reserved now.
+type BusyError struct{ Err error }
+
+func (e *BusyError) Error() string { return e.Err.Error() }
+func (e *BusyError) Unwrap() error { return e.Err }
+
+// Judge puts together what was counted and what the scheduler says. Its refusal
+// counts, and that it would start the job now. A later start it estimates by
+// lining the job up behind all that wait; where what was counted sees a hole
+// before, the scheduler's own backfilling does, too.
+func (x *Need) Judge(counted *Fit, said *Estimate, refusal error, planned bool) *Fit {
+	switch {
+	case refusal != nil && x.Whole && counted.When == Later && errors.As(refusal, new(*BusyError)):
+		counted.Notes = append(counted.Notes, "the scheduler's own dry run finds no nodes for it while some are off or reserved")
+		return counted
+	case refusal != nil:
+		f := &Fit{When: Never, By: "the scheduler, which refuses it", Why: refusal.Error()}
+		if counted.When == Never {
+			f.Why = counted.Why + " (" + refusal.Error() + ")"
+		}
+		return f
+	case said == nil || counted.When == Never:
+		return counted
+	case said.Now:
+		f := &Fit{When: Now, Nodes: said.Nodes, By: "the scheduler's own dry run"}
+		if len(f.Nodes) == 0 && counted.When == Now {
+			f.Nodes = counted.Nodes
+		}
+		return f
+	case said.Start.IsZero():
+		if counted.When == Now {
+			return &Fit{When: Later, By: "the scheduler's own dry run", Why: "it would not start it now, though nodes have what it asks for"}
+		}
+		return counted
+	case planned && x.Whole && !counted.Start.After(said.Start) && (counted.When == Now || !counted.Start.IsZero()):
+		counted.Notes = append(counted.Notes, "the scheduler's own estimate, behind all that wait, is "+said.Start.Format(time.DateTime))
+		return counted
+	}
+	f := &Fit{When: Later, Start: said.Start, Nodes: said.Nodes, By: "the scheduler's own estimate", Why: counted.Why, Instead: counted.Instead, Hole: counted.Hole}
+	if counted.When == Now {
+		f.Why = "the nodes that are free are not for it: other rules of the site count"
+	}
+	return f
+}
+
+// A Need is what one task of a job asks for, in units: nodes, or processes that may
+// lie anywhere.
+type Need struct {
+	job       *job.Job
+	Units     int  // how many
+	nodes     bool // they are nodes
+	Cpus      int  // of a unit
+	Memory    int64
+	Gpus      int // of a node
+	kind      string
+	exclusive bool
+	Limit     time.Duration // 0: not known
+	Whole     bool          // what is counted is all that the job asks for
+}
+
+// NewNeed returns what the job asks for; usual is the time limit of a job that names
+// none. adjust, if not nil, counts the needs as the batch system does.
+func NewNeed(j *job.Job, usual time.Duration, adjust func(*Need, *job.Job)) *Need {
+	x := &Need{job: j, Units: max(j.Tasks, 1), Cpus: max(j.CPUs, 1), Memory: j.Memory, Gpus: j.GPUs, kind: j.GPUType, exclusive: j.Exclusive, Limit: j.Time}
+	if x.Limit == 0 {
+		x.Limit = usual
+	}
+	nodes := j.Nodes
+	if nodes == 0 && j.TasksPerNode > 0 {
+		nodes = (max(j.Tasks, j.TasksPerNode) + j.TasksPerNode - 1) / j.TasksPerNode
+	}
+	if nodes > 0 {
+		x.nodes, x.Units, x.Cpus = true, nodes, x.Cpus*j.ProcessesPerNode()
+	}
+	if j.MemoryPerCPU > 0 {
+		x.Memory = j.MemoryPerCPU * int64(x.Cpus)
+	}
+	if adjust != nil {
+		adjust(x, j)
+	}
+	x.Whole = len(x.Uncounted()) == 0
+	return x
+}
+
+// Uncounted names what the job asks for and what only the scheduler can tell of.
+func (x *Need) Uncounted() []string {
+	var out []string
+	for what, asked := range map[string]bool{"features of nodes": len(x.job.Features) > 0, "options in the scheduler's own words": len(x.job.Native) > 0,
+		"its QoS": x.job.QoS != "", "the moment before which it may not begin": x.job.Begin != "", "that it is held": x.job.Hold} {
+		if asked {
+			out = append(out, what)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// wanted says whether the job may be on a node.
+func (x *Need) wanted(n *Node) bool {
+	return (len(x.job.Hosts) == 0 || slices.Contains(x.job.Hosts, n.Name)) && !slices.Contains(x.job.NotHosts, n.Name) &&
+		(x.kind == "" || slices.Contains(strings.Split(n.GPUType, ","), x.kind))
+}
+
+// room is how many units a node with so much free has room for.
+func (x *Need) room(n *Node, h Hold) int {
+	if h.Memory < x.Memory || h.Gpus < x.Gpus || h.Cpus < x.Cpus || (x.exclusive && h.Cpus < n.CPUs) {
+		return 0
+	}
+	if x.nodes {
+		return 1
+	}
+	return min(h.Cpus/x.Cpus, x.Units)
+}
+
+// all is what a node has, free what of it a job could have from at on, for limit.
+func (n *Node) all() Hold { return Hold{Cpus: n.CPUs, Memory: n.Memory, Gpus: n.GPUs} }
+
+func (n *Node) free(at time.Time, limit time.Duration) Hold {
+	if n.State == Off && !n.reserved {
+		return Hold{}
+	}
+	f := Hold{Cpus: n.FreeCPUs, Memory: n.FreeMemory, Gpus: n.FreeGPUs}
+	over := true
+	for _, h := range n.Holds {
+		switch ended := !h.To.IsZero() && !h.To.After(at); {
+		case h.Whole && !ended && h.From.Before(at.Add(max(limit, time.Second))):
+			return Hold{}
+		case h.Whole:
+		case ended:
+			f.Cpus, f.Memory, f.Gpus = f.Cpus+h.Cpus, f.Memory+h.Memory, f.Gpus+h.Gpus
+		default:
+			over = false
+		}
+	}
+	if over && f.Cpus >= n.CPUs { // nothing runs any more
+		return n.all()
+	}
+	f.Cpus, f.Memory, f.Gpus = min(f.Cpus, n.CPUs), min(f.Memory, n.Memory), min(f.Gpus, n.GPUs)
+	return f
+}
+
+// Fit counts where and when the need could be met.
+func (x *Need) Fit(c *Snapshot, queue string, now time.Time) *Fit {
+	if most := c.Limits[queue]; most > 0 && x.Limit > most {
+		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("jobs of queue %s end after %s at most, and %s are asked for", queue, quantity.FormatTime(most), quantity.FormatTime(x.Limit))}
+	}
+	var nodes []*Node
+	for i := range c.Nodes {
+		if x.wanted(&c.Nodes[i]) {
+			nodes = append(nodes, &c.Nodes[i])
+		}
+	}
+	if len(c.Nodes) == 0 {
+		return &Fit{When: Never, By: byCount, Why: fmt.Sprintf("no node has queue %q", queue)}
+	}
+	if why := x.never(nodes, len(c.Nodes)); why != "" {
+		return &Fit{When: Never, By: byCount, Why: why}
+	}
+	if where := x.place(nodes, now, x.Limit); where != nil {
+		return &Fit{When: Now, Nodes: where, By: byCount}
+	}
+	f := &Fit{When: Later, By: byCount, Why: x.lacks(nodes, now), Instead: x.instead(nodes, now), Hole: x.longest(nodes, now)}
+	f.Start, f.Nodes = x.later(nodes, now)
+	return f
+}
+
+// place finds nodes for the whole need from a moment on; nil when there are not
+// enough.
+func (x *Need) place(nodes []*Node, at time.Time, limit time.Duration) []string {
+	left := x.Units
+	var where []string
+	for _, n := range nodes {
+		if k := x.room(n, n.free(at, limit)); k > 0 {
+			where = append(where, n.Name)
+			if left -= k; left <= 0 {
+				return where
+			}
+		}
+	}
+	return nil
+}
+
+// later is the first moment at which the need could be met, as far as the ends of
+// jobs and reservations are known.
+func (x *Need) later(nodes []*Node, now time.Time) (time.Time, []string) {
+	type change struct {
+		at   time.Time
+		node int
+		room int
+	}
+	var changes []change
+	for i, n := range nodes {
+		var moments []time.Time
+		for _, h := range n.Holds {
+			if h.To.After(now) {
+				moments = append(moments, h.To)
+			}
+			if over := h.From.Add(-x.Limit + time.Second); h.Whole && over.After(now) {
+				moments = append(moments, over)
+			}
+		}
+		slices.SortFunc(moments, time.Time.Compare)
+		last := x.room(n, n.free(now, x.Limit))
+		changes = append(changes, change{now, i, last})
+		for _, t := range slices.CompactFunc(moments, time.Time.Equal) {
+			if k := x.room(n, n.free(t, x.Limit)); k != last {
+				changes = append(changes, change{t, i, k})
+				last = k
+			}
+		}
+	}
+	slices.SortStableFunc(changes, func(a, b change) int { return a.at.Compare(b.at) })
+	room, sum := make([]int, len(nodes)), 0
+	for i, c := range changes {
+		sum += c.room - room[c.node]
+		room[c.node] = c.room
+		if sum >= x.Units && (i+1 == len(changes) || changes[i+1].at.After(c.at)) {
+			return c.at, x.place(nodes, c.at, x.Limit)
+		}
+	}
+	return time.Time{}, nil
+}

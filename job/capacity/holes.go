@@ -1,0 +1,97 @@
+package capacity
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hpcc/job/quantity"
+)
+
+// A Hole is what nodes alike have free now, each of them: room for a job that waits for nothing.
+type Hole struct {
+	Nodes   []string      `json:"nodes"`
+	CPUs    int           `json:"cpus"`
+	Memory  int64         `json:"memory_bytes"`
+	GPUs    int           `json:"gpus"`
+	GPUType string        `json:"gpu_type,omitempty"`
+	Queues  []string      `json:"queues,omitempty"`
+	Until   time.Time     `json:"until,omitzero"`     // it is taken then, by For; zero: by nothing that is known
+	For     string        `json:"for,omitempty"`      // a reservation, or a job that waits
+	Limit   time.Duration `json:"limit_ns,omitempty"` // of the longest job of its queues; 0: none that is known
+}
+
+// Holes are those of a cluster, those with most GPUs first. Nodes are alike that have the same free.
+func Holes(c *Snapshot, now time.Time) []Hole {
+	var list []Hole
+	at := map[string]int{}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if n.State == Off || n.FreeCPUs == 0 || (!n.FreeUntil.IsZero() && n.FreeUntil.Sub(now) < time.Minute+Margin) {
+			continue // a job has at least a minute
+		}
+		memory := n.FreeMemory / Step * Step
+		if memory == 0 && n.Memory > 0 && !n.Untold {
+			continue // a job has some
+		}
+		key := fmt.Sprint(n.FreeCPUs, memory, n.FreeGPUs, n.GPUType, n.Queues, n.FreeUntil.Unix(), n.For)
+		k, ok := at[key]
+		if !ok {
+			k = len(list)
+			at[key] = k
+			h := Hole{CPUs: n.FreeCPUs, Memory: memory, GPUs: n.FreeGPUs, Queues: n.Queues, Until: n.FreeUntil, For: n.For, Limit: c.longest(n.Queues)}
+			if h.GPUs > 0 {
+				h.GPUType = n.GPUType
+			}
+			list = append(list, h)
+		}
+		list[k].Nodes = append(list[k].Nodes, n.Name)
+	}
+	for i := range list {
+		slices.SortFunc(list[i].Nodes, compareNames)
+	}
+	slices.SortFunc(list, func(a, b Hole) int {
+		return cmp.Or(-cmp.Compare(a.GPUs, b.GPUs), -cmp.Compare(a.CPUs, b.CPUs), -cmp.Compare(a.Memory, b.Memory), compareNames(a.Nodes[0], b.Nodes[0]))
+	})
+	return list
+}
+
+// longest is the limit of the queue with the highest one; 0 where one has none that is known.
+func (c *Snapshot) longest(queues []string) (most time.Duration) {
+	for _, q := range queues {
+		if c.Limits[q] == 0 {
+			return 0
+		}
+		most = max(most, c.Limits[q])
+	}
+	return most
+}
+
+// Flags are those of "hpcc submit" that a job on one of its nodes may have at most. A job
+// without them may ask for less.
+func (h *Hole) Flags(now time.Time) string {
+	f := []string{"--cpus " + strconv.Itoa(h.CPUs)}
+	if h.Memory > 0 {
+		f = append(f, "--mem "+strconv.FormatInt(h.Memory>>20, 10)+"M")
+	}
+	if h.GPUs > 0 {
+		f = append(f, "--gpus "+strconv.Itoa(h.GPUs))
+	}
+	limit := h.Limit
+	if !h.Until.IsZero() {
+		if left := h.Until.Sub(now) - Margin; limit == 0 || left < limit {
+			limit = left
+		}
+	}
+	if limit = limit.Truncate(time.Minute); limit > 0 {
+		f = append(f, "--time "+quantity.FormatTime(limit))
+	}
+	return strings.Join(f, " ")
+}
+
+// Margin is what a job that is to end before something else is shorter than the time
+// until then: handing it in and starting it takes a while.
+const Margin = 30 * time.Second

@@ -1,0 +1,167 @@
+package capacity
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"hpcc/job/quantity"
+)
+
+// unit names what one unit of the need asks for.
+func (x *Need) unit() string {
+	s := fmt.Sprintf("%d processors", x.Cpus)
+	if x.Cpus == 1 {
+		s = "a processor"
+	}
+	if x.Memory > 0 {
+		s += ", " + quantity.FormatMemory(x.Memory) + " of memory"
+	}
+	if x.Gpus > 0 {
+		s += fmt.Sprintf(", %d GPUs", x.Gpus)
+	}
+	return s
+}
+
+// never is why all nodes together, were they empty, could not meet the need; "" when
+// they could. all is how many nodes there are, also those that are not for it.
+func (x *Need) never(nodes []*Node, all int) string {
+	want := 1
+	if x.nodes {
+		want = x.Units
+	}
+	if len(nodes) < want {
+		switch {
+		case x.kind != "" && len(nodes) == 0:
+			return fmt.Sprintf("no node has GPUs of kind %s", x.kind)
+		case all > len(nodes):
+			return fmt.Sprintf("%d nodes are asked for, and %d of %d are such as it wants", want, len(nodes), all)
+		}
+		return fmt.Sprintf("%d nodes are asked for, and there are %d", want, all)
+	}
+	for _, what := range []struct {
+		asked int64
+		of    func(n *Node) int64
+		words func(v int64) string
+	}{
+		{int64(x.Cpus), func(n *Node) int64 { return int64(n.CPUs) }, func(v int64) string { return fmt.Sprintf("%d processors", v) }},
+		{x.Memory, func(n *Node) int64 { return n.Memory }, func(v int64) string { return quantity.FormatMemory(v) + " of memory" }},
+		{int64(x.Gpus), func(n *Node) int64 { return int64(n.GPUs) }, func(v int64) string { return fmt.Sprintf("%d GPUs", v) }},
+	} {
+		have := 0
+		largest := nodes[0]
+		for _, n := range nodes {
+			if what.of(n) >= what.asked {
+				have++
+			}
+			if what.of(n) > what.of(largest) {
+				largest = n
+			}
+		}
+		switch {
+		case have >= want:
+		case what.of(largest) == 0:
+			return "no node has any of " + what.words(what.asked)
+		case have == 0:
+			return fmt.Sprintf("no node has %s: the largest, %s, has %s", what.words(what.asked), largest.Name, what.words(what.of(largest)))
+		default:
+			return fmt.Sprintf("%d nodes with %s are asked for, and %d have that", want, what.words(what.asked), have)
+		}
+	}
+	room := 0
+	for _, n := range nodes {
+		room += x.room(n, n.all())
+	}
+	switch {
+	case room >= x.Units:
+		return ""
+	case room == 0:
+		return "no node has all of it at once: " + x.unit()
+	case x.nodes:
+		return fmt.Sprintf("%d nodes with %s are asked for, and %d have that", x.Units, x.unit(), room)
+	}
+	return fmt.Sprintf("%d processes with %s each are asked for, and all nodes together have room for %d", x.Units, x.unit(), room)
+}
+
+// lacks is why the need is not met now.
+func (x *Need) lacks(nodes []*Node, now time.Time) string {
+	if end, by := x.hole(nodes, now); !end.IsZero() {
+		return fmt.Sprintf("what is free is taken at %s, by %s, and %s are asked for", end.Format(time.TimeOnly), by, quantity.FormatTime(x.Limit))
+	}
+	have := 0
+	for _, n := range nodes {
+		have += x.room(n, n.free(now, x.Limit))
+	}
+	what := "processes with " + x.unit()
+	if x.nodes {
+		what = "nodes with " + x.unit()
+	}
+	return fmt.Sprintf("now there is room for %d of %d %s", have, x.Units, what)
+}
+
+// instead lists the flags with which the job would start now, each by itself.
+func (x *Need) instead(nodes []*Node, now time.Time) []string {
+	var out []string
+	if d := x.longest(nodes, now); d >= time.Minute && (x.Limit == 0 || d < x.Limit) {
+		out = append(out, "--time "+quantity.FormatTime(d))
+	}
+	part, most := 0, Hold{}
+	for _, n := range nodes {
+		f := n.free(now, x.Limit)
+		part += x.room(n, f)
+		if f.Gpus >= x.Gpus && f.Memory >= x.Memory && !x.exclusive {
+			most.Cpus = max(most.Cpus, f.Cpus)
+		}
+		if f.Gpus >= x.Gpus && f.Cpus >= x.Cpus && !x.exclusive {
+			most.Memory = max(most.Memory, f.Memory)
+		}
+	}
+	switch {
+	case part > 0 && part < x.Units && x.nodes:
+		out = append(out, fmt.Sprintf("--nodes %d", part))
+	case part > 0 && part < x.Units:
+		out = append(out, fmt.Sprintf("--tasks %d", part))
+	case x.Units == 1 && most.Cpus > 0 && most.Cpus < x.Cpus:
+		if per := most.Cpus / max(x.Cpus/max(x.job.CPUs, 1), 1); per > 0 {
+			out = append(out, fmt.Sprintf("--cpus %d", per))
+		}
+	case x.Units == 1 && most.Memory >= 1<<20 && most.Memory < x.Memory:
+		out = append(out, fmt.Sprintf("--mem %dM", most.Memory>>20))
+	}
+	return out
+}
+
+// longest is for how long the need could be met from now on, in whole minutes; 0
+// when it cannot be met now, or for ever.
+func (x *Need) longest(nodes []*Node, now time.Time) time.Duration {
+	end, _ := x.hole(nodes, now)
+	if end.IsZero() {
+		return 0
+	}
+	return end.Sub(now).Truncate(time.Minute)
+}
+
+// hole is until when the need could be met from now on, and what takes the nodes
+// then; zero when it cannot be met now, or for ever.
+func (x *Need) hole(nodes []*Node, now time.Time) (end time.Time, by string) {
+	able := make([]*Node, 0, len(nodes))
+	for _, n := range nodes {
+		if x.room(n, n.free(now, 0)) > 0 {
+			able = append(able, n)
+		}
+	}
+	until := func(n *Node) time.Time {
+		if n.FreeUntil.IsZero() {
+			return now.Add(quantity.MaxTime)
+		}
+		return n.FreeUntil
+	}
+	slices.SortStableFunc(able, func(a, b *Node) int { return until(b).Compare(until(a)) })
+	left := x.Units
+	for _, n := range able {
+		if left -= x.room(n, n.free(now, 0)); left <= 0 {
+			return n.FreeUntil, n.For
+		}
+	}
+	return time.Time{}, ""
+}

@@ -1,0 +1,102 @@
+package capacity
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/quantity"
+)
+
+// A Use is what a job asked for and what its tasks used of it.
+type Use struct {
+	ID         string        `json:"id"`
+	Target     job.Target    `json:"target"`
+	State      string        `json:"state"`
+	Tasks      int           `json:"tasks"`          // that have begun
+	CPUs       int           `json:"cpus"`           // of a task, over its nodes
+	GPUs       int           `json:"gpus,omitempty"` // the same
+	Nodes      int           `json:"nodes"`          // of a task
+	CPUTime    time.Duration `json:"cpu_time_ns"`
+	CPUUnknown bool          `json:"cpu_unknown,omitempty"` // nobody counted it of all tasks: of one that runs there is no record
+	Wall       time.Duration `json:"wall_ns"`               // of all tasks together, but for those that are lost
+	Longest    time.Duration `json:"longest_ns"`
+	Time       time.Duration `json:"time_ns,omitempty"` // that was asked for
+	Memory     int64         `json:"memory_bytes,omitempty"`
+	PeakMemory int64         `json:"peak_memory_bytes"` // of the largest task, or of its largest process where no scheduler counts
+	Ended      time.Time     `json:"ended,omitzero"`    // the last of its tasks, of a lost one its start; zero while one runs
+	Advice     []string      `json:"advice,omitempty"`
+}
+
+// Usage is what a scheduler counted of a job: of all of its tasks the processor time,
+// of the largest the memory. Zero is what it did not count.
+type Usage struct {
+	Cpu  time.Duration
+	Peak int64
+}
+
+// UsedBy is what the record says that the task's processes used: processor time, and
+// the resident set of the largest.
+func UsedBy(t *job.Task) (time.Duration, int64) {
+	var u struct {
+		User   float64 `json:"user_s"`
+		System float64 `json:"system_s"`
+		MaxRSS int64   `json:"max_rss_bytes"`
+	}
+	if json.Unmarshal(t.Usage, &u) != nil || !(u.User >= 0 && u.System >= 0 && u.User+u.System < quantity.MaxTime.Seconds()) {
+		return 0, 0
+	}
+	return time.Duration((u.User + u.System) * float64(time.Second)), u.MaxRSS
+}
+
+// When is too much asked for: less than this part was used.
+const (
+	fewCPUs    = 0.5
+	littleRest = 4 // memory and time: a quarter
+)
+
+// leastWall is how long tasks have to run before their use of processors says much.
+const leastWall = time.Minute
+
+// Advise says in plain words what would have done, where that is much less.
+func (u *Use) Advise() []string {
+	var out []string
+	if busy := u.busy(); !u.CPUUnknown && u.CPUs > 1 && u.Wall >= leastWall && busy < fewCPUs*float64(u.CPUs) {
+		out = append(out, fmt.Sprintf("%.1f of %d processors were busy: ask for %d", busy, u.CPUs, max(1, int(math.Ceil(busy)))))
+	}
+	if u.Memory > 0 && u.PeakMemory > 0 && u.PeakMemory < u.Memory/littleRest {
+		enough := max((u.PeakMemory*3/2+Step-1)/Step*Step, Step)
+		if enough < u.Memory {
+			out = append(out, fmt.Sprintf("%s of %s of memory were used: --mem %s would do", quantity.FormatMemory(u.PeakMemory), quantity.FormatMemory(u.Memory), roundly(enough)))
+		}
+	}
+	if enough := (2*u.Longest + 10*time.Minute - 1).Truncate(10 * time.Minute); u.Time > 0 && u.Longest < u.Time/littleRest && enough < u.Time {
+		out = append(out, fmt.Sprintf("it ran for %s of %s: --time %s would do, and short jobs start sooner", quantity.FormatTime(u.Longest.Round(time.Second)), quantity.FormatTime(u.Time), quantity.FormatTime(max(enough, 10*time.Minute))))
+	}
+	return out
+}
+
+// roundly writes an amount of memory for --mem: a large one in whole G, rounded up.
+func roundly(n int64) string {
+	if n >= 8<<30 {
+		return fmt.Sprintf("%dG", (n+1<<30-1)>>30)
+	}
+	return fmt.Sprintf("%dM", n>>20)
+}
+
+// Step is what amounts of memory are rounded up to, in bytes.
+const Step = 64 << 20
+
+// busy is how many processors were busy on average.
+func (u *Use) busy() float64 {
+	if u.Wall <= 0 {
+		return 0
+	}
+	return u.CPUTime.Seconds() / u.Wall.Seconds()
+}
+
+// Busy is the part of the processors asked for that were busy, from 0 to 1 or a
+// little more.
+func (u *Use) Busy() float64 { return u.busy() / float64(max(u.CPUs, 1)) }

@@ -1,0 +1,22 @@
+package dispatch
+
+import (
+	"os"
+	"testing"
+
+	"hpcc/job/invoke"
+)
+
+// TestRelativeKubeconfig: kubectl is called elsewhere than where the user is.
+func TestRelativeKubeconfig(t *testing.T) {
+	t.Chdir(t.TempDir())
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", "a:/b/c::./d")
+	env := invoke.Environ(t.Context())
+	if got, want := env[len(env)-1], "KUBECONFIG="+here+"/a:/b/c::"+here+"/d"; got != want {
+		t.Errorf("%s; want %s", got, want)
+	}
+}

@@ -1,0 +1,49 @@
+package dispatch
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+)
+
+// TestTimeMin: what a scheduler may cut the limit down to, in its words.
+func TestTimeMin(t *testing.T) {
+	j := &job.Job{Name: "a", Image: "sci", Dir: "/w", Program: "/bin/hpcc", Store: "/s", Args: []string{"x"}, Time: 2 * time.Hour, TimeMin: 30 * time.Minute}
+	for to, want := range map[job.Target]string{job.Slurm: "#SBATCH --time=2:00:00\n|#SBATCH --time-min=0:30:00\n", job.PBS: "#PBS -l min_walltime=0:30:00,max_walltime=2:00:45\n"} {
+		script, _, err := Render(j, to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(want, "|") {
+			if !strings.Contains(script, line) {
+				t.Errorf("%s: no line %q in\n%s", to, line, script)
+			}
+		}
+		if strings.Contains(script, "-l walltime") {
+			t.Errorf("%s: a fixed limit beside one that may shrink:\n%s", to, script)
+		}
+	}
+}
+
+// TestBend: what is left to a scheduler, and what is told of one that does nothing.
+func TestBend(t *testing.T) {
+	for _, x := range []struct {
+		to      job.Target
+		least   time.Duration
+		timeMin time.Duration
+		told    string
+	}{
+		{job.Slurm, time.Hour, time.Hour, "may cut the limit down to 1h"}, {job.PBS, time.Hour, time.Hour, "may cut the limit down to 1h"},
+		{job.LSF, time.Hour, 0, "cuts no limits by itself"}, {job.GridEngine, time.Hour, 0, "cuts no limits by itself"}, {job.Slurm, 2 * time.Hour, 0, "begins again"},
+	} {
+		j := &job.Job{Time: 2 * time.Hour}
+		_, cuts := systems[x.to].(batch.TimeCutter)
+		said := strings.Join(bend(j, cuts, x.least), "; ")
+		if j.TimeMin != x.timeMin || j.Requeue != "yes" || !strings.Contains(said, x.told) {
+			t.Errorf("%s: at least %v, requeue %q, told %q", x.to, j.TimeMin, j.Requeue, said)
+		}
+	}
+}

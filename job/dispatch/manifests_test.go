@@ -1,0 +1,241 @@
+package dispatch
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"sigs.k8s.io/yaml"
+
+	"hpcc/testdata/testenv"
+)
+
+// TestManifests has a real API server judge every manifest of the golden files, and the
+// pods in them, in a namespace as such a target's is: fields, values, and what may run.
+// testdata/kube/up.sh starts one.
+func TestManifests(t *testing.T) {
+	cluster := os.Getenv("HPCC_TEST_KUBE")
+	_, err := os.Stat(cluster)
+	testenv.Need(t, "an API server in HPCC_TEST_KUBE (testdata/kube/up.sh api starts one)", err)
+	for target, namespace := range map[string]string{"kubernetes": "restricted", "openshift": "ocp", "argo": "restricted"} {
+		t.Run(target, func(t *testing.T) {
+			dir := t.TempDir()
+			documents := 0
+			for _, g := range goldenManifests(t, target) {
+				documents += g.split(t, dir)
+			}
+			if target == "openshift" { // the example of docs/biggan.md, ours and the hand-written
+				documents += exampleManifests(t, dir)
+			}
+			if documents == 0 {
+				t.Fatal("there is no golden manifest")
+			}
+			out := judged(t, dir, filepath.Join(cluster, "bin/kubectl"), "--kubeconfig", filepath.Join(cluster, "kubeconfig"), "--namespace", namespace, "--cache-dir", t.TempDir(),
+				"create", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", dir)
+			if n := strings.Count(out, " created (server dry run)\n"); n != documents && !t.Failed() {
+				t.Errorf("the server took %d of %d documents", n, documents)
+			}
+		})
+	}
+}
+
+// TestWorkflows has the real "argo lint" judge what the golden files have for Argo.
+func TestWorkflows(t *testing.T) {
+	argo := os.Getenv("HPCC_TEST_ARGO")
+	_, err := os.Stat(argo)
+	testenv.Need(t, "Argo's command line in HPCC_TEST_ARGO (testdata/kube/build.sh argo builds it)", err)
+	dir := t.TempDir()
+	golden := goldenManifests(t, "argo")
+	if len(golden) == 0 {
+		t.Fatal("there is no golden manifest")
+	}
+	for _, g := range golden {
+		if err := os.WriteFile(filepath.Join(dir, g.name+".yaml"), []byte(g.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	judged(t, dir, argo, "lint", "--offline", "--strict", "--no-color", "--output", "simple", dir)
+}
+
+// judged runs a judge of the files in dir, and fails with what it says of them.
+func judged(t *testing.T, dir string, command ...string) string {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		refused := regexp.MustCompile(`(?m)^.* created \(server dry run\)\n`).ReplaceAll(out, nil)
+		t.Errorf("%v: %s", err, strings.ReplaceAll(said.String()+string(refused), dir+"/", ""))
+	}
+	return string(out)
+}
+
+// A goldenManifest is the text of a golden file for a target that is a cluster's.
+type goldenManifest struct{ name, text string }
+
+// goldenManifests are the files NAME.TARGET below testdata, and the sections of that name in
+// files of testdata/translate.
+func goldenManifests(t *testing.T, target string) (found []goldenManifest) {
+	t.Helper()
+	err := filepath.WalkDir("testdata", func(path string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name := strings.ReplaceAll(strings.TrimPrefix(path, "testdata/"), "/", "-")
+		switch filepath.Ext(path) {
+		case "." + target:
+			data, err := os.ReadFile(path)
+			text := string(data)
+			if strings.HasPrefix(text, "#!") {
+				text = interactivePod(t, text)
+			}
+			found = append(found, goldenManifest{name, text})
+			return err
+		case ".txtar":
+			a, err := txtar.ParseFile(path)
+			if err != nil {
+				return err
+			}
+			for _, f := range a.Files {
+				if f.Name == target && bytes.Contains(f.Data, []byte("apiVersion:")) { // else why there is none
+					found = append(found, goldenManifest{name + "." + target, string(f.Data)})
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// interactivePod is what "kubectl run" of a script that starts a pod has the server make.
+func interactivePod(t *testing.T, script string) string {
+	t.Helper()
+	_, text, _ := strings.Cut(script, "'--overrides=")
+	text, _, ok := strings.Cut(text, "' ${HPCC_KUBE_CONTEXT")
+	var pod map[string]any
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(text, `'\''`, "'")), &pod); err != nil || !ok {
+		t.Fatalf("the script starts no pod (%v):\n%s", err, script)
+	}
+	pod["kind"], pod["metadata"] = "Pod", map[string]any{"name": "interactive"}
+	out, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// exampleManifests writes those of testdata/biggan to a directory.
+func exampleManifests(t *testing.T, dir string) (n int) {
+	t.Helper()
+	files, err := filepath.Glob("../../testdata/biggan/*.yaml")
+	if err != nil || len(files) < 6 {
+		t.Fatalf("testdata/biggan has %v, %v", files, err)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, document := range documentEnd.Split(string(text), -1) {
+			n++
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("example-%s.%d.yaml", filepath.Base(f), i)), []byte(document), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return n
+}
+
+var documentEnd = regexp.MustCompile(`(?m)^---$`)
+
+// split writes the documents of a manifest to files of their own, and each pod in them as
+// such: a server judges it only where it is one. It returns how many were written.
+func (g *goldenManifest) split(t *testing.T, dir string) (n int) {
+	t.Helper()
+	write := func(data []byte) {
+		n++
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s.%d.yaml", g.name, n)), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, text := range documentEnd.Split(g.text, -1) {
+		var document map[string]any
+		if err := yaml.Unmarshal([]byte(text), &document); err != nil {
+			t.Errorf("%s: %v", g.name, err)
+		}
+		if document == nil {
+			continue // comments
+		}
+		write([]byte(text))
+		for _, pod := range append(podsIn(document), stepsIn(document)...) {
+			data, err := yaml.Marshal(pod)
+			data = bytes.ReplaceAll(data, []byte("image: ' '"), []byte("image: named")) // which OpenShift does before there is a pod
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(data)
+		}
+	}
+	return n
+}
+
+// podsIn makes pods of all templates of pods in a document.
+func podsIn(value any) (pods []map[string]any) {
+	switch value := value.(type) {
+	case []any:
+		for _, v := range value {
+			pods = append(pods, podsIn(v)...)
+		}
+	case map[string]any:
+		template, _ := value["template"].(map[string]any)
+		if spec, _ := template["spec"].(map[string]any); spec["containers"] != nil {
+			metadata, _ := template["metadata"].(map[string]any)
+			if metadata == nil {
+				metadata = map[string]any{}
+			}
+			metadata["name"] = "pod"
+			delete(spec, "serviceAccountName") // that of a golden file is of no cluster
+			pods = append(pods, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+		}
+		for _, v := range value {
+			pods = append(pods, podsIn(v)...)
+		}
+	}
+	return pods
+}
+
+// stepsIn makes pods of what Argo makes pods of, the templates of a workflow.
+func stepsIn(document map[string]any) (pods []map[string]any) {
+	workflow, _ := document["spec"].(map[string]any)
+	templates, _ := workflow["templates"].([]any)
+	for _, v := range templates {
+		template, _ := v.(map[string]any)
+		container, _ := template["container"].(map[string]any)
+		if container == nil {
+			continue
+		}
+		container["name"] = "main"
+		spec := map[string]any{"containers": []any{container}}
+		var volumes []any
+		for _, from := range []map[string]any{workflow, template} {
+			if c, ok := from["securityContext"]; ok {
+				spec["securityContext"] = c
+			}
+			v, _ := from["volumes"].([]any)
+			volumes = append(volumes, v...)
+		}
+		spec["volumes"] = volumes
+		pods = append(pods, map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "pod"}, "spec": spec})
+	}
+	return pods
+}

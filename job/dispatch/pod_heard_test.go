@@ -1,0 +1,102 @@
+package dispatch
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/capacity"
+	"hpcc/store/wait"
+)
+
+// podsProxy answers in the place of "kubectl proxy": a stand-in for kubectl says where it is asked to
+// listen, and the test does.
+func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {
+	t.Helper()
+	dir := t.TempDir()
+	socket := filepath.Join(dir, "s")
+	kubectl := "#!/bin/sh\nfor w; do case $w in --unix-socket=*) ln -s " + socket + " ${w#*=};; esac; done\nexec sleep 60\n"
+	if err := os.WriteFile(filepath.Join(dir, "kubectl"), []byte(kubectl), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked = new(int)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		*asked++
+		answer(w, r)
+	})}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	return asked
+}
+
+// TestHeardLater: an answer that does not come leaves the record for the next look; a refusal does not.
+func TestHeardLater(t *testing.T) {
+	ctx := wait.With(t.Context(), wait.Patience{Backoff: time.Millisecond})
+	code, message := http.StatusServiceUnavailable, ""
+	asked := podsProxy(t, func(w http.ResponseWriter, r *http.Request) {
+		if w.WriteHeader(code); code == http.StatusOK {
+			fmt.Fprintf(w, `{"items":[{"metadata":{"name":"x-main-1"},"status":{"containerStatuses":[{"name":"main","state":{"terminated":{"message":%q}}}]}}]}`, message)
+		}
+	})
+	for _, c := range []struct {
+		name  string
+		codes []int // of one look after the other
+		ended int   // tasks with a record, after all of them
+		used  time.Duration
+	}{
+		{"busy, then well", []int{503, 429, 504, 200}, 1, 5 * time.Second},
+		{"busy", []int{503}, 0, 0},
+		{"forbidden", []int{403}, 1, 0},
+		{"not to be reached", []int{500}, 1, 0},
+	} {
+		dir := t.TempDir()
+		s := &Submission{ID: "x", Native: "x", Cluster: Cluster{Target: job.Argo}, Job: &job.Job{Name: "x", Measure: true, Output: os.DevNull}}
+		begun := time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC)
+		message = podHead + podFoot
+		var st *Status
+		look := func() {
+			st = &Status{Submission: s, Total: 1}
+			var err error
+			if st.Tasks, err = job.Tasks(filepath.Join(dir, "x")); err != nil {
+				t.Fatal(err)
+			}
+			st.count()
+			known := map[string]batch.QueueState{"x": {Tasks: []batch.Attempt{
+				{Task: job.Task{Native: "x-main-0", Start: begun, End: begun.Add(time.Minute), Exit: 1}},
+				{Task: job.Task{Native: "x-main-1", Start: begun.Add(time.Hour), End: begun.Add(2 * time.Hour)}, Last: true},
+			}}}
+			st.unkept = st.renew(ctx, filepath.Join(dir, "x"), known)
+			st.settle(s.standing(known))
+		}
+		if err := os.Mkdir(filepath.Join(dir, "x"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for _, code = range c.codes {
+			look()
+		}
+		if st.Done != c.ended || st.Waiting != 1-c.ended || st.Lost != 0 {
+			t.Errorf("%s: %d done, %d waiting, %d lost; want %d done: %v", c.name, st.Done, st.Waiting, st.Lost, c.ended, st.unkept)
+		}
+		if c.ended == 0 {
+			continue
+		}
+		if used, _ := capacity.UsedBy(&st.Tasks[0]); used != c.used {
+			t.Errorf("%s: used %v; want %v", c.name, used, c.used)
+		}
+		before := *asked
+		if look(); *asked != before {
+			t.Errorf("%s: asked again of records that are whole, an attempt's before the last among them", c.name)
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package dispatch
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestReadJob(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ReadJob(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no job: %v", err)
+	}
+	file := filepath.Join(dir, "job.json")
+	for text, want := range map[string]string{`{"id":"a","job":{"name":"a"}}`: "", `{}`: "it is no job", `{`: "unexpected end"} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ReadJob(dir); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v; want %q", text, err, want)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/atomicfile"
+	"hpcc/job/invoke"
+	"hpcc/store/seal"
+)
+
+// sitesDir is where, below the jobs, stands what sites said last: a file
+// NAME.json of one line for each job, as "hpcc status --json" there wrote it.
+const sitesDir = ".sites"
+
+// remoteTime is how long a site that ssh reaches may take: to log in, and to ask
+// its own scheduler.
+const remoteTime = 10 * time.Second
+
+// RemoteStatuses asks the sites that ssh reaches how their jobs do, all at the same
+// time, and keeps the answers below dir. Of one that does not answer come the
+// last ones, with [Status.AsOf], and a warning.
+func RemoteStatuses(ctx context.Context, dir string, sites []*Site) (list []*Status, warnings []string) {
+	type answer struct {
+		list []*Status
+		err  error
+	}
+	answers := make([]answer, len(sites))
+	var g sync.WaitGroup
+	for i, t := range sites {
+		g.Go(func() { answers[i].list, answers[i].err = t.statuses(ctx, dir) })
+	}
+	g.Wait()
+	for i, t := range sites {
+		list = append(list, answers[i].list...)
+		if err := answers[i].err; err != nil {
+			last, known := t.lastStatuses(dir)
+			list = append(list, last...)
+			if text := err.Error(); known.IsZero() {
+				warnings = append(warnings, text)
+			} else {
+				warnings = append(warnings, fmt.Sprintf("%s; its jobs are as of %s", text, known.Local().Format(time.DateTime)))
+			}
+		}
+	}
+	return list, warnings
+}
+
+// statuses asks the site.
+func (t *Site) statuses(ctx context.Context, dir string) ([]*Status, error) {
+	out, err := t.Ask(ctx, false, remoteTime, "status", "--here", "--json")
+	if err != nil {
+		return nil, err
+	}
+	list, err := t.readStatuses(bytes.NewReader(out))
+	if err != nil {
+		return nil, fmt.Errorf("site %s: reading what its hpcc says of jobs: %w", t.Name, err)
+	}
+	t.keepStatuses(dir, out)
+	return list, nil
+}
+
+// readStatuses reads lines of "hpcc status --json".
+func (t *Site) readStatuses(r io.Reader) (list []*Status, err error) {
+	d := json.NewDecoder(r)
+	for {
+		line := struct {
+			*Status
+			Tasks []job.Task `json:"tasks"`
+		}{Status: &Status{Submission: &Submission{}}}
+		if err := d.Decode(&line); errors.Is(err, io.EOF) {
+			return list, nil
+		} else if err != nil {
+			return nil, err
+		}
+		st := line.Status
+		if st == nil || st.Submission == nil || st.Job == nil || st.ID == "" {
+			return nil, errors.New("a line that is no job")
+		}
+		st.Tasks, st.Site = line.Tasks, t.Name
+		list = append(list, st)
+	}
+}
+
+// keepStatuses keeps what the site said, where jobs are kept at all: it is only
+// for the time when the site does not answer.
+func (t *Site) keepStatuses(dir string, lines []byte) {
+	if _, err := os.Stat(dir); err != nil || os.MkdirAll(filepath.Join(dir, sitesDir), 0o700) != nil {
+		return
+	}
+	_ = atomicfile.Write(t.lastFile(dir), seal.Text(lines))
+}
+
+func (t *Site) lastFile(dir string) string { return filepath.Join(dir, sitesDir, t.Name+".json") }
+
+// lastStatuses are what the site said last, and when.
+func (t *Site) lastStatuses(dir string) ([]*Status, time.Time) {
+	lines, at, err := t.readLast(dir)
+	if err != nil {
+		return nil, time.Time{}
+	}
+	list, err := t.readStatuses(bytes.NewReader(lines))
+	if err != nil {
+		return nil, time.Time{}
+	}
+	for _, st := range list {
+		st.AsOf = at
+	}
+	return list, at
+}
+
+// readLast reads what the site said last, and when. What cannot be read is
+// asked for again.
+func (t *Site) readLast(dir string) ([]byte, time.Time, error) {
+	f, err := os.Open(t.lastFile(dir))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	b, err := io.ReadAll(io.LimitReader(f, invoke.MaxListing+1024))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	lines, err := seal.CheckText(b)
+	return lines, fi.ModTime(), err
+}
+
+// Sent keeps that a job was handed in at the site, as its hpcc tells of it.
+func (t *Site) Sent(dir string, s *Submission) error {
+	line, err := json.Marshal(&Status{Submission: s, Total: s.Job.Count(), Waiting: s.Job.Count()})
+	if err != nil {
+		return err
+	}
+	before, _, err := t.readLast(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, seal.ErrDamaged) && !errors.Is(err, seal.ErrNoSum) {
+		return fmt.Errorf("keeping job %s of site %s: %w", s.ID, t.Name, err)
+	}
+	if err = os.MkdirAll(filepath.Join(dir, sitesDir), 0o700); err == nil {
+		err = atomicfile.WriteSynced(t.lastFile(dir), seal.Text(append(append(line, '\n'), before...)))
+	}
+	if err != nil {
+		return fmt.Errorf("keeping job %s of site %s: %w", s.ID, t.Name, err)
+	}
+	return nil
+}
+
+// Owner is the site among these that has a job, by its id, the beginning of it, or
+// the scheduler's, and the job's whole id: as they said last, else as they say now. nil
+// when none has.
+func Owner(ctx context.Context, dir string, sites []*Site, id string) (*Site, string, error) {
+	var last []*Status
+	for _, t := range sites {
+		list, _ := t.lastStatuses(dir)
+		last = append(last, list...)
+	}
+	if found, err := pick(last, id); found != nil || err != nil || len(sites) == 0 {
+		return found.at(sites), found.id(), err
+	}
+	list, _ := RemoteStatuses(ctx, dir, sites)
+	found, err := pick(list, id)
+	return found.at(sites), found.id(), err
+}
+
+// pick is the job of the list that an id names; nil when there is none.
+func pick(list []*Status, id string) (*Status, error) {
+	var found []*Status
+	for _, st := range list {
+		if st.ID == id {
+			return st, nil
+		}
+		if len(match([]*Submission{st.Submission}, []string{id})) > 0 {
+			found = append(found, st)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, nil
+	case 1:
+		return found[0], nil
+	}
+	return nil, fmt.Errorf("%q names %d jobs (%s of %s, %s of %s …); write more of it, or say --on", id, len(found), found[0].ID, found[0].Site, found[1].ID, found[1].Site)
+}
+
+func (s *Status) id() string {
+	if s == nil {
+		return ""
+	}
+	return s.ID
+}
+
+// at is the site of the job.
+func (s *Status) at(sites []*Site) *Site {
+	for _, t := range sites {
+		if s != nil && t.Name == s.Site {
+			return t
+		}
+	}
+	return nil
+}
+
+// Merge joins the jobs of sites to those of this machine, newest first. With ids
+// only those of the sites that they name; one that names none is an error. Where a
+// site keeps its records in this very store, the site knows them better.
+func Merge(here, far []*Status, ids []string) ([]*Status, error) {
+	if len(ids) > 0 {
+		var chosen []*Status
+		for _, id := range ids {
+			n := len(chosen)
+			for _, st := range far {
+				if len(match([]*Submission{st.Submission}, []string{id})) > 0 {
+					chosen = append(chosen, st)
+				}
+			}
+			if len(chosen) == n {
+				return nil, &NoJobError{id}
+			}
+		}
+		far = chosen
+	}
+	same := map[string]bool{}
+	for _, st := range far {
+		same[st.ID+"\x00"+st.Native] = true
+	}
+	list := slices.DeleteFunc(slices.Clone(here), func(st *Status) bool { return same[st.ID+"\x00"+st.Native] })
+	list = append(list, far...)
+	slices.SortStableFunc(list, func(a, b *Status) int { return b.Submitted.Compare(a.Submitted) })
+	return list, nil
+}

@@ -1,0 +1,488 @@
+package dispatch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/kube"
+	"hpcc/job/node"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// plain is a job as the command line makes it of the fewest words.
+func plain() *job.Job {
+	return &job.Job{Name: "main", Dir: "/home/u/job", Program: "/usr/bin/hpcc", Store: "/home/u/.local/share/hpcc", Image: "sci", Args: []string{"python", "main.py"}}
+}
+
+func with(change func(*job.Job)) *job.Job {
+	j := plain()
+	change(j)
+	return j
+}
+
+func array(t *testing.T, s string) job.Array {
+	t.Helper()
+	a, err := job.ParseArray(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestRender(t *testing.T) {
+	jobs := map[string]*job.Job{
+		"plain": plain(),
+		"array": with(func(j *job.Job) {
+			j.Array = array(t, "1-8%4")
+			j.Run = []string{"--set-env=/home/u/job/config.env"}
+			j.Args = []string{"python", "main.py", "--id={task}"}
+		}),
+		"list": with(func(j *job.Job) {
+			j.Array = array(t, "1,3,7-9,20-40:10")
+			j.Output, j.Error = "logs/{name}.{job}.{task}.out", "logs/{name}.{job}.{task}.err"
+		}),
+		"words": with(func(j *job.Job) {
+			j.Dir = "/home/u/my work"
+			j.Env = []string{"A=it's $HOME; `id`", "EMPTY="}
+			j.Args = []string{"sh", "-c", "echo \"$A\"\nexit 3", "*", "~", ""}
+		}),
+		"interactive": with(func(j *job.Job) { j.Interactive, j.Args = true, []string{"bash"} }),
+	}
+	slurm := map[string]*job.Job{
+		"mpi": with(func(j *job.Job) {
+			j.Nodes, j.Tasks, j.TasksPerNode, j.CPUs, j.GPUs = 2, 8, 4, 3, 4
+			j.Memory, j.Time = 3<<30+1, 26*time.Hour+90*time.Second+time.Millisecond
+		}),
+		"site": with(func(j *job.Job) {
+			j.Queue, j.Account, j.Exclusive, j.Mail = "gpu", "proj", true, "u@example.org"
+			j.After, j.Native = []string{"17", "18"}, []string{"--constraint=\\[a|b\\]", "--reservation=r"}
+		}),
+	}
+	gridEngine := map[string]*job.Job{
+		"mpi": with(func(j *job.Job) {
+			j.Tasks, j.CPUs, j.GPUs, j.Memory, j.Time = 8, 2, 16, 16<<30+1, 26*time.Hour
+		}),
+		"onehost": with(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.CPUs = 1, 2, 3 }),
+		"site": with(func(j *job.Job) {
+			j.Queue, j.Account, j.Exclusive, j.Mail = "gpu", "proj", true, "u@example.org"
+			j.After, j.Native = []string{"17", "18"}, []string{"-l arch=lx-amd64", "-r y"}
+		}),
+	}
+	local := map[string]*job.Job{
+		"limits": with(func(j *job.Job) {
+			j.Array, j.CPUs, j.Time = array(t, "1-8%1"), 2, 90*time.Second
+			j.Queue, j.Memory, j.GPUs = "gpu", 1<<30, 1
+		}),
+	}
+	shapes := map[string]*job.Job{
+		"mpi":     slurm["mpi"],
+		"site":    slurm["site"],
+		"onehost": gridEngine["onehost"],
+		"one":     with(func(j *job.Job) { j.Array = array(t, "5") }),
+		"large":   with(func(j *job.Job) { j.Array = array(t, "0,5000-9000:1000%2"); j.Time, j.CPUs = time.Hour, 4 }),
+	}
+	ray := with(func(j *job.Job) { j.Ray, j.Nodes, j.CPUs, j.GPUs, j.Memory = true, 3, 2, 2, 4<<30 })
+	spread := with(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Memory = 2, 2, 2, 1<<30 })
+	for _, target := range targets() {
+		if target != job.Argo {
+			golden(t, "ray", ray, target)
+		}
+		if !target.Pods() {
+			golden(t, "spread", spread, target)
+		}
+	}
+	measured := with(func(j *job.Job) {
+		j.Measure, j.Array, j.Tasks, j.CPUs, j.Memory, j.Time = true, array(t, "1-8%1"), 2, 4, 8<<30, 2*time.Hour
+	})
+	for _, target := range []job.Target{job.Local, job.Slurm, job.GridEngine, job.LSF, job.PBS} {
+		golden(t, "measured", measured, target)
+	}
+	pod := podJobs(t)
+	for target, list := range map[job.Target]map[string]*job.Job{job.Slurm: slurm, job.GridEngine: gridEngine, job.LSF: shapes, job.PBS: shapes, job.Local: local, job.Kubernetes: pod, job.OpenShift: pod, job.Argo: argoJobs(t, pod)} {
+		for name, j := range jobs {
+			if j.Interactive && (target == job.PBS || target == job.Argo) {
+				continue
+			}
+			golden(t, name, j, target)
+		}
+		for name, j := range list {
+			golden(t, name, j, target)
+		}
+	}
+}
+
+// podJobs are what only pods have, and what they have otherwise.
+func podJobs(t *testing.T) map[string]*job.Job {
+	const ref = "registry.example.org/team/base@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	pod := func(change func(*job.Job)) *job.Job {
+		return with(func(j *job.Job) { j.Pod.Image, j.Pod.UID = ref, 1000; change(j) })
+	}
+	sweep := pod(func(j *job.Job) {
+		j.Args = []string{"python", "main.py", "--lr={lr}", "--seed={seed}", "it's", "$(HOME) $$"}
+		j.Pod.Entrypoint = []string{"/opt/entry", "--"}
+		var err error
+		if j.Params, err = job.ParseParams([]string{"lr=0.1,0.01", "seed=1..3"}, "", ""); err != nil {
+			t.Fatal(err)
+		}
+		j.Array = array(t, "1-6")
+	})
+	measure := func(j *job.Job) {
+		j.Measure, j.Pod.Entrypoint = true, []string{"/usr/local/bin/hpcc-entry", "entry", "--", "/opt/start"}
+		j.Pod.Measurer.Words = []string{"/usr/local/bin/hpcc-entry", "entry", "--measure", "--", "/opt/start"}
+	}
+	return map[string]*job.Job{
+		"sweep": sweep,
+		"measured": pod(func(j *job.Job) {
+			measure(j)
+			j.Tensorboard, j.Pod.Volumes = "/data/logs", []job.Volume{{Claim: "data", Path: "/data", ReadOnly: false}}
+		}),
+		"measured-array": pod(func(j *job.Job) { measure(j); j.Array, j.Args = array(t, "2-6:2"), []string{"main", "{task}"} }),
+		"most": pod(func(j *job.Job) {
+			j.Name, j.Array = "Train_Big", array(t, "0-98:2,1%10")
+			j.CPUs, j.Memory, j.GPUs, j.GPUType, j.Time, j.Exclusive = 4, 16<<30, 2, "Tesla-V100-SXM2-32GB", 90*time.Minute, true
+			j.Retry = job.Retry{Times: 2, Endings: []string{"signal=SIGKILL", "exit=99", "preempted", "exit=99"}}
+			j.Hosts, j.NotHosts, j.Features = []string{"n1", "n2"}, []string{"n3"}, []string{"kubernetes.io/arch=ppc64le"}
+			j.Env, j.Pod.Env = []string{"A=$(B) $$ $c"}, []string{"HOME=/tmp"}
+			j.Pod.Dir, j.Pod.Scratch, j.Pod.Pull, j.Pod.PullSecret, j.Pod.ServiceAccount = "/data/run", 10<<30, "IfNotPresent", "login", "runner"
+			j.Pod.Volumes = []job.Volume{{Claim: "data", Path: "/data", ReadOnly: false}, {Claim: "data", Path: "/in", ReadOnly: true}, {Claim: "", Path: "/cache", ReadOnly: false}}
+			j.Pod.Ports = []job.Port{{Name: "debug", Number: 5678}, {Name: "http", Number: 8000}}
+			j.Pod.Secrets = []job.Secret{{Name: "wandb", Path: ""}, {Name: "keys", Path: "/keys"}}
+			j.Tensorboard = "/data/logs"
+		}),
+		"anyuid": pod(func(j *job.Job) {
+			j.Pod.UID, j.Pod.AnyUID, j.Pod.Volumes = 0, true, []job.Volume{{Claim: "data", Path: "/data", ReadOnly: false}}
+		}),
+		"queue":   pod(func(j *job.Job) { j.Queue, j.Requeue = "gpu", "yes" }),
+		"retry":   pod(func(j *job.Job) { j.Retry = job.Retry{Times: 3, Endings: []string{"node-fail"}} }),
+		"several": pod(func(j *job.Job) { j.Tasks, j.CPUs, j.MemoryPerCPU = 4, 2, 1<<30 }),
+		"nodes":   pod(func(j *job.Job) { j.Nodes, j.GPUs = 4, 4 }),
+	}
+}
+
+// TestAround holds what OpenShift has around a job to recorded manifests.
+func TestAround(t *testing.T) {
+	gpu := with(func(j *job.Job) { j.Image, j.GPUs, j.Memory, j.Time = "sci:2", 4, 64<<30, time.Hour })
+	for name, a := range map[string]kube.Around{
+		"around-build":  {Build: &kube.Build{Dockerfile: "docker/Dockerfile"}},
+		"around-git":    {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main", ContextDir: "sub", Args: []string{"V=$(x)"}, Arch: "ppc64le"}},
+		"around-deploy": {Build: &kube.Build{Arch: "amd64"}, Deploy: true},
+		"around-config": {Deploy: true, DeploymentConfig: true},
+	} {
+		got, notes, err := kube.RenderAround(gpu, a)
+		if err != nil {
+			t.Errorf("RenderAround(%s): %v", name, err)
+			continue
+		}
+		compare(t, name, job.OpenShift, got, notes)
+	}
+	for _, c := range []struct {
+		want  string
+		image string
+		a     kube.Around
+		array string
+	}{
+		{"no address that can stand in a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://u:hunter2@git.example.org/x"}}, ""},
+		{"no address that can stand in a manifest", "sci", kube.Around{Build: &kube.Build{Git: "https://hunter2@git.example.org/a@b/x"}}, ""},
+		{"NAME or NAME:TAG", "Registry/sci", kube.Around{Deploy: true}, ""},
+		{"nodes of OpenShift", "sci", kube.Around{Build: &kube.Build{Arch: "POWER9"}}, ""},
+		{"not of the form NAME=VALUE", "sci", kube.Around{Build: &kube.Build{Args: []string{"1x"}}}, ""},
+		{"leave deploy or --array out", "sci", kube.Around{Deploy: true}, "1-3"},
+	} {
+		j := with(func(j *job.Job) { j.Image, j.Array = c.image, array(t, c.array) })
+		_, _, err := kube.RenderAround(j, c.a)
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("RenderAround(%+v) gave %v; want %q", c.a, err, c.want)
+		}
+	}
+}
+
+// TestPodsRefuse holds what no pod can do to its words.
+func TestPodsRefuse(t *testing.T) {
+	for _, c := range []struct {
+		want   string
+		change func(*job.Job)
+	}{
+		{"keeps no order among Jobs", func(j *job.Job) { j.After = []string{"17"} }},
+		{"hpcc build --entry puts it there", func(j *job.Job) { j.Measure = true }},
+		{"at most 100000", func(j *job.Job) { j.Array = array(t, "1-100001") }},
+		{"each task has 2 nodes", func(j *job.Job) { j.Array, j.Nodes = array(t, "1-2"), 2 }},
+		{"one process on each node (--tasks-per-node 1)", func(j *job.Job) { j.Nodes, j.TasksPerNode = 2, 2 }},
+		{"has no options", func(j *job.Job) { j.Native = []string{"--x"} }},
+		{"writes no mail", func(j *job.Job) { j.Mail = "u@example.org" }},
+		{"and no signal before", func(j *job.Job) { j.Warning = job.Warning{Signal: "USR1", Lead: time.Minute, Steps: false} }},
+		{"on a volume alone", func(j *job.Job) { j.Tensorboard = "/logs" }},
+		{"two volumes", func(j *job.Job) {
+			j.Pod.Volumes = []job.Volume{{Claim: "a", Path: "/x", ReadOnly: false}, {Claim: "b", Path: "/x", ReadOnly: false}}
+		}},
+		{"two ports", func(j *job.Job) { j.Pod.Ports = []job.Port{{Name: "a", Number: 1}, {Name: "a", Number: 2}} }},
+		{"not of the form KEY=VALUE", func(j *job.Job) { j.Pod.NodeLabels = []string{"a b"} }},
+		{"none of always", func(j *job.Job) { j.Pod.Pull = "Sometimes" }},
+		{"takes 1048576", func(j *job.Job) { j.Args = []string{strings.Repeat("x", 1<<20)} }},
+	} {
+		if _, _, err := Render(with(c.change), job.Kubernetes); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("Render gave %v; want %q", err, c.want)
+		}
+	}
+}
+
+func golden(t *testing.T, name string, j *job.Job, target job.Target) {
+	t.Helper()
+	got, notes, err := Render(j, target)
+	if err != nil {
+		t.Errorf("Render(%s, %s): %v", name, target, err)
+		return
+	}
+	// How many tasks run at once here is the machine's affair.
+	if target == job.Local && !j.Array.IsZero() && j.Array.Limit != 1 {
+		got = regexp.MustCompile(`--parallel=\d+`).ReplaceAllString(got, "--parallel=N")
+	}
+	compare(t, name, target, got, notes)
+	if target.Pods() && !j.Interactive {
+		return // testdata/kube has the server itself look
+	}
+	check := exec.Command("bash", "-n")
+	check.Stdin = strings.NewReader(got)
+	if out, err := check.CombinedOutput(); err != nil {
+		t.Errorf("bash refuses the script of %s for %s: %s", name, target, out)
+	}
+}
+
+// compare holds what was written to its golden file.
+func compare(t *testing.T, name string, target job.Target, got string, notes []string) {
+	t.Helper()
+	for _, n := range notes {
+		got += "# note: " + n + "\n"
+	}
+	file := filepath.Join("testdata", name+"."+string(target))
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || got != string(want) {
+		t.Errorf("Render(%s, %s) differs from %s (%v); \"go test ./job/dispatch -update\" writes it anew, read the difference first. Got:\n%s", name, target, file, err, got)
+	}
+}
+
+func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
+
+func TestRenderRefuses(t *testing.T) {
+	tests := []struct {
+		name   string
+		job    *job.Job
+		target job.Target
+		want   string
+	}{
+		{"no such target", plain(), "moon", "known are"},
+		{"interactive PBS", with(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), job.PBS, "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
+		{"uneven PBS", with(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), job.PBS, "as many"},
+		{"name with a slash", with(func(j *job.Job) { j.Name = "a/b" }), job.Slurm, "job name"},
+		{"line break in a directory", with(func(j *job.Job) { j.Dir = "/a\n#SBATCH --uid=0" }), job.Slurm, "line break"},
+		{"line break in native options", with(func(j *job.Job) { j.Native = []string{"-x\nrm -rf /"} }), job.Slurm, "line break"},
+		{"line break in an image", with(func(j *job.Job) { j.Image = "a\nrm -rf /" }), job.Local, "line break"},
+		{"blank in a queue", with(func(j *job.Job) { j.Queue = "a b" }), job.Slurm, "queue"},
+		{"variable without a name", with(func(j *job.Job) { j.Env = []string{"A B=1"} }), job.Slurm, "NAME=VALUE"},
+		{"index without an array", with(func(j *job.Job) { j.Args = []string{"x{task}"} }), job.Slurm, "--array"},
+		{"one file for many tasks", with(func(j *job.Job) { j.Array, j.Output = array(t, "1-2"), "out" }), job.Slurm, "write over each other"},
+		{"interactive array", with(func(j *job.Job) { j.Array, j.Interactive = array(t, "1-2"), true }), job.Slurm, "interactive"},
+		{"tasks that do not fit", with(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), job.Slurm, "do not fit"},
+		{"negative", with(func(j *job.Job) { j.CPUs = -1 }), job.Slurm, "negative"},
+		{"Ray of several processes", with(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), job.GridEngine, "one Ray on each node"},
+		{"Ray with a terminal", with(func(j *job.Job) { j.Ray, j.Interactive = true, true }), job.Slurm, "do not go together"},
+		{"Ray apart from its program", with(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), job.Slurm, "--ray and --pid"},
+		{"GPUs that cannot be shared out", with(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), job.GridEngine, "ask for a multiple"},
+		{"waiting here", with(func(j *job.Job) { j.After = []string{"1"} }), job.Local, "no queue"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, _, err := Render(test.job, test.target)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Render = %v; want an error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+// A script does not grow with its array.
+func TestRenderManyTasks(t *testing.T) {
+	small, _, _ := Render(with(func(j *job.Job) { j.Array = array(t, "1-8") }), job.Slurm)
+	large, _, err := Render(with(func(j *job.Job) { j.Array = array(t, "1-100000") }), job.Slurm)
+	if err != nil || len(large) > len(small)+10 {
+		t.Errorf("100,000 tasks: %d bytes, %v; 8 tasks: %d bytes", len(large), err, len(small))
+	}
+}
+
+func TestRecords(t *testing.T) {
+	dir := t.TempDir()
+	begun := job.Task{Index: 10, Host: "n1", Start: time.Now()}
+	ended := job.Task{Index: 2, Host: "n2", Start: time.Now(), End: time.Now(), Exit: 3}
+	for _, task := range []job.Task{begun, ended} {
+		if err := task.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	os.WriteFile(filepath.Join(dir, ".new-1"), []byte("{"), 0o644) // left by one that was killed
+	os.WriteFile(filepath.Join(dir, "task.x.json"), []byte("{"), 0o644)
+	got, err := job.Tasks(dir)
+	if err != nil || len(got) != 2 || got[0].Index != 2 || got[0].OK() || !got[0].Ended() || got[1].Ended() {
+		t.Errorf("Tasks = %+v, %v; want 2, which failed, and 10, which runs", got, err)
+	}
+	os.WriteFile(filepath.Join(dir, "task.3.json"), []byte("{"), 0o644)
+	if _, err := job.Tasks(dir); err == nil || !strings.Contains(err.Error(), "task.3.json") {
+		t.Errorf("Tasks with a broken record: %v; want an error that names it", err)
+	}
+}
+
+func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
+	dir := t.TempDir()
+	s := &Submission{Cluster: Cluster{Target: job.Local}, Native: node.ProcessID(os.Getpid()), Submitted: time.Now(), Job: with(func(j *job.Job) { j.Array = array(t, "1-3") })}
+	home, err := s.directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&job.Task{Index: 1, Start: time.Now(), End: time.Now()}).Write(home)
+	(&job.Task{Index: 2, Start: time.Now()}).Write(home)
+	for _, test := range []struct {
+		native, want           string
+		running, waiting, lost int
+	}{
+		{node.ProcessID(os.Getpid()), "running", 1, 1, 0},
+		{strings.Replace(node.ProcessID(os.Getpid()), "/"+itoa(os.Getpid())+"/", "/4194303/", 1), "lost", 0, 0, 2},
+		{node.ProcessID(os.Getpid()) + "1", "lost", 0, 0, 2}, // another process with this pid
+	} {
+		s.Native = test.native
+		if err := s.write(home); err != nil {
+			t.Fatal(err)
+		}
+		list, _, err := Statuses(t.Context(), dir, []string{s.ID})
+		if err != nil || len(list) != 1 {
+			t.Fatalf("Statuses = %v, %v", list, err)
+		}
+		if st := list[0]; st.State() != test.want || st.Done != 1 || st.Running != test.running || st.Waiting != test.waiting || st.Lost != test.lost {
+			t.Errorf("native %s: state %s, %d done, %d running, %d waiting, %d lost; want %s, 1, %d, %d, %d",
+				test.native, st.State(), st.Done, st.Running, st.Waiting, st.Lost, test.want, test.running, test.waiting, test.lost)
+		}
+	}
+}
+
+// A job of a newer hpcc is told, and is not taken for one that is done.
+func TestStatusOfAnUnknownTarget(t *testing.T) {
+	dir := t.TempDir()
+	s := &Submission{Cluster: Cluster{Target: "quantum"}, Native: "7", Job: plain()}
+	home, err := s.directory(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.write(home); err != nil {
+		t.Fatal(err)
+	}
+	list, warnings, err := Statuses(t.Context(), dir, nil)
+	if err != nil || len(list) != 1 || list[0].State() != "waiting" || len(warnings) != 1 || !strings.Contains(warnings[0], `target "quantum"`) {
+		t.Errorf("Statuses = %+v, %q, %v; want one that waits, and a warning", list, warnings, err)
+	}
+}
+
+// twoJobs makes two jobs that this process stands for, and returns their directories.
+func twoJobs(t *testing.T, dir string) (homes []string) {
+	for range 2 {
+		s := &Submission{Cluster: Cluster{Target: job.Local}, Native: node.ProcessID(os.Getpid()), Submitted: time.Now(), Job: plain()}
+		home, err := s.directory(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.write(home); err != nil {
+			t.Fatal(err)
+		}
+		homes = append(homes, home)
+	}
+	return homes
+}
+
+// A record that cannot be read hides neither its job nor another one.
+func TestStatusesTornRecord(t *testing.T) {
+	dir := t.TempDir()
+	homes := twoJobs(t, dir)
+	if err := os.WriteFile(filepath.Join(homes[1], "task.0.json"), []byte(`{"index":0,"sta`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, ids := range [][]string{nil, {filepath.Base(homes[1])}} {
+		list, warnings, err := Statuses(t.Context(), dir, ids)
+		if err != nil || len(list) != 2-len(ids) || len(warnings) != 1 || !strings.Contains(warnings[0], "task.0.json") {
+			t.Errorf("%q: %d jobs, %q, %v; want all, and a warning", ids, len(list), warnings, err)
+		}
+	}
+}
+
+// A job.json that cannot be read hides no other job. Who names its job is told why.
+func TestStatusesTornJob(t *testing.T) {
+	for what, damage := range map[string]func(b []byte) []byte{
+		"one bit":   func(b []byte) []byte { b[bytes.Index(b, []byte("submitted"))+14] ^= 1; return b },
+		"cut to 0":  func([]byte) []byte { return nil },
+		"all zeros": func(b []byte) []byte { return make([]byte, len(b)) },
+	} {
+		dir := t.TempDir()
+		homes := twoJobs(t, dir)
+		file := filepath.Join(homes[0], "job.json")
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, damage(b), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		id := filepath.Base(homes[0])
+		list, warnings, err := Statuses(t.Context(), dir, nil)
+		if err != nil || len(list) != 1 || list[0].ID != filepath.Base(homes[1]) || len(warnings) != 1 || !strings.Contains(warnings[0], "job.json") {
+			t.Errorf("%s: %d jobs, %q, %v; want the other one, and a warning", what, len(list), warnings, err)
+		}
+		var unreadable *UnreadableJobError
+		if _, _, err := Statuses(t.Context(), dir, []string{id}); !errors.As(err, &unreadable) {
+			t.Errorf("%s: Statuses of it: %v", what, err)
+		}
+		if _, err := Find(dir, id); !errors.As(err, &unreadable) {
+			t.Errorf("%s: Find: %v", what, err)
+		}
+		if _, err := Find(dir, filepath.Base(homes[1])); err != nil {
+			t.Errorf("%s: Find of the other: %v", what, err)
+		}
+	}
+}
+
+// Jobs that begin in one second have different ids.
+func TestDirectory(t *testing.T) {
+	dir, seen := t.TempDir(), map[string]bool{}
+	for range 5 {
+		s := &Submission{Job: plain(), Submitted: time.Unix(0, 0)}
+		if _, err := s.directory(dir); err != nil || seen[s.ID] {
+			t.Fatalf("directory: id %q again, %v", s.ID, err)
+		}
+		seen[s.ID] = true
+	}
+}
+
+// A sweep of 100,000 is one small script, made at once.
+func TestRenderManyParams(t *testing.T) {
+	begin := time.Now()
+	p, err := job.ParseParams([]string{"a=1..1000", "b=1..100"}, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := with(func(j *job.Job) { j.Params, j.Array, j.Args = p, array(t, "1-100000"), []string{"x", "{a}", "{b}"} })
+	script, _, err := Render(j, job.Slurm)
+	if err != nil || len(script) > 1000 {
+		t.Errorf("%d bytes, %v", len(script), err)
+	}
+	t.Log("made in", time.Since(begin))
+}

@@ -1,0 +1,241 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/invoke"
+	"hpcc/job/node"
+)
+
+// A NoJobError says that there is no job of an id.
+type NoJobError struct{ ID string }
+
+func (e *NoJobError) Error() string {
+	return fmt.Sprintf("no job %q; \"hpcc status\" lists them", e.ID)
+}
+
+// Missing are those of the ids that no job below dir has.
+func Missing(dir string, ids []string) (missing []string, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	subs, bad, err := submissions(dir)
+	for _, id := range ids {
+		var unreadable *UnreadableJobError
+		if len(match(subs, []string{id})) == 0 && !errors.As(noJob(id, bad), &unreadable) {
+			missing = append(missing, id)
+		}
+	}
+	return missing, err
+}
+
+// Find is the job below dir that an id of ours, its beginning, or the target's
+// id names. One that names several is refused.
+func Find(dir, id string) (*Submission, error) {
+	subs, bad, err := submissions(dir)
+	if err != nil {
+		return nil, err
+	}
+	if names(bad, id) {
+		return nil, noJob(id, bad)
+	}
+	found := match(subs, []string{id})
+	for _, s := range found {
+		if s.ID == id {
+			return s, nil
+		}
+	}
+	switch len(found) {
+	case 0:
+		return nil, noJob(id, bad)
+	case 1:
+		return found[0], nil
+	}
+	var names []string
+	for _, s := range found[:min(len(found), 3)] {
+		names = append(names, s.ID)
+	}
+	return nil, fmt.Errorf("%q is the beginning of %d jobs (%s …); write more of it", id, len(found), strings.Join(names, ", "))
+}
+
+// status asks about one job; a scheduler that does not answer is an error.
+func (s *Submission) status(ctx context.Context, dir string) (*Status, error) {
+	st := &Status{Submission: s, Total: s.Job.Count()}
+	var err error
+	st.Tasks, err = job.Tasks(filepath.Join(dir, s.ID))
+	if _, err := job.Readable(err); err != nil {
+		return nil, err
+	}
+	if st.count() == 0 && !slices.ContainsFunc(st.Failed, st.returns) {
+		return st, nil
+	}
+	return st, settle(ctx, dir, []*Status{st}, invoke.Patience)
+}
+
+// Wait returns when the job has ended.
+func (s *Submission) Wait(ctx context.Context, dir string) error {
+	return s.await(ctx, filepath.Join(dir, s.ID))
+}
+
+// Cancel ends the job's tasks that have not ended; false when there are none.
+func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
+	st, err := s.status(ctx, dir)
+	if err != nil {
+		return false, err
+	}
+	if st.Running+st.Waiting == 0 {
+		return false, nil
+	}
+	home := filepath.Join(dir, s.ID)
+	unkept := error(nil)
+	if s.Target.Pods() { // what they wrote goes away with them
+		unkept = s.collect(ctx, home, true)
+	}
+	before := s.Cancelled
+	s.Cancelled = time.Now().UTC().Truncate(time.Second)
+	if err := s.write(home); err != nil {
+		return false, err
+	}
+	if s.Job.Interactive {
+		err = s.hangUp(ctx, st.Tasks)
+	} else {
+		err = s.cancelAll(ctx)
+	}
+	if err != nil {
+		s.Cancelled = before // it may go on
+		return false, errors.Join(err, s.write(home))
+	}
+	if unkept != nil {
+		return true, fmt.Errorf("job %s is told to end, but not all that its tasks wrote could be kept: %w", s.ID, unkept)
+	}
+	return true, nil
+}
+
+// cancelAll tells the scheduler to end what it still knows of the job.
+func (s *Submission) cancelAll(ctx context.Context) error {
+	known, err := s.Query(ctx, s.natives(), invoke.Patience)
+	if err != nil {
+		return err
+	}
+	for _, id := range s.natives() {
+		if known[id].Gone() {
+			continue
+		}
+		if err := systems[s.Target].Cancel(s.Within(ctx), id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hangUp ends an interactive job: where the scheduler has begun it by its id,
+// else by the process that waits for it.
+func (s *Submission) hangUp(ctx context.Context, tasks []job.Task) error {
+	for _, t := range tasks {
+		if !t.Ended() && t.Native != "" && s.Target != job.Local {
+			return systems[s.Target].Cancel(s.Within(ctx), t.Native)
+		}
+	}
+	alive, here := node.Alive(s.Native)
+	host, pid, _ := strings.Cut(s.Native, "/")
+	pid, _, _ = strings.Cut(pid, "/")
+	n, err := strconv.Atoi(pid)
+	if !here || err != nil {
+		return fmt.Errorf("ending job %s: its terminal is on %s; say it there", s.ID, host)
+	}
+	if !alive {
+		return nil
+	}
+	return syscall.Kill(n, syscall.SIGTERM)
+}
+
+// ErrNothingFailed is that no task of a job has to be run again.
+var ErrNothingFailed = errors.New("no task failed or was lost")
+
+// Rerun hands those tasks of the job in again that failed, were cancelled or
+// lost, under their own indices, and returns them. Their records go to the job's directory,
+// where those of the attempts before stay. A refusal leaves everything as it was.
+func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes []string, err error) {
+	if s.Job.Interactive {
+		return nil, nil, errors.New("it is interactive: submit it again")
+	}
+	st, err := s.status(ctx, dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if tasks = st.again(); len(tasks) == 0 {
+		return nil, nil, ErrNothingFailed
+	}
+	home := filepath.Join(dir, s.ID)
+	if s.Target == job.Argo {
+		return tasks, nil, s.retryWorkflow(ctx, home, tasks)
+	}
+	part := *s.Job
+	if err := part.Params.Reopen(); err != nil {
+		return nil, nil, err
+	}
+	part.After = nil // they have succeeded, or are of no use to wait for
+	if !part.Array.IsZero() {
+		part.Array, part.Whole = job.ArrayOf(tasks, s.Job.Array.Limit), s.Job.FullCount()
+	}
+	script, notes, err := Render(&part, s.Target)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := part.Prepare(); err != nil {
+		return nil, nil, err
+	}
+	file := filepath.Join(home, "script."+strconv.Itoa(len(s.Reruns)+1))
+	if err := s.writeScript(file, script); err != nil {
+		return nil, nil, fmt.Errorf("writing the script of job %q: %w", s.Job.Name, err)
+	}
+	var back []func()
+	for _, k := range tasks {
+		back = append(back, (&job.Task{Index: k}).Retire(home))
+	}
+	again := &Submission{ID: s.ID, Cluster: s.Cluster, Job: &part, Scripts: s.Scripts}
+	if err := again.Submit(ctx, &part, file); err != nil {
+		for _, undo := range back {
+			undo()
+		}
+		delete(s.Scripts, filepath.Base(file))
+		return nil, nil, errors.Join(err, os.Remove(file))
+	}
+	s.Reruns = append(s.Reruns, Rerun{again.Native, time.Now().UTC().Truncate(time.Second), part.Array})
+	s.Cancelled, s.ended = time.Time{}, again.ended
+	return tasks, notes, s.write(home)
+}
+
+// again are the tasks that a rerun runs: those that ended badly, and those
+// without an end that nobody runs any more.
+func (s *Status) again() []int {
+	var out []int
+	ended := map[int]bool{}
+	for _, t := range s.Tasks {
+		if ended[t.Index] = t.Ended(); t.Ended() && !t.OK() {
+			out = append(out, t.Index)
+		}
+	}
+	if s.Lost+s.Stopped > 0 && s.Running+s.Waiting == 0 {
+		if s.Job.Array.IsZero() && !ended[0] {
+			out = append(out, 0)
+		}
+		for k := range s.Job.Array.All() {
+			if !ended[k] {
+				out = append(out, k)
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}

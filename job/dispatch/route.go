@@ -1,0 +1,99 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/invoke"
+	"hpcc/job/shellword"
+	"hpcc/job/tunnel"
+)
+
+// A way gets a command to a task's node, with the caller's standard streams and
+// the command's status.
+type way struct {
+	name    string
+	command func(Error []string) []string
+}
+
+// The ways that belong to no scheduler. Kubernetes, which hands a port on by
+// itself, will be one more.
+const (
+	wayDirect = "direct" // the node is this machine
+	waySSH    = "ssh"
+)
+
+// ways are those to a task's node, the best first; via, when not "", is the name of the one to take. With
+// terminal they hand the caller's on.
+func (s *Submission) ways(t *job.Task, via string, terminal bool) ([]way, error) {
+	var list []way
+	if t.Host == tunnel.Host() {
+		list = append(list, way{wayDirect, func(words []string) []string { return words }})
+		if via == "" {
+			return list, nil
+		}
+	}
+	ssh := way{waySSH, func(words []string) []string { return sshWords(t.Host, terminal, words) }}
+	if to, ok := systems[s.Target].(batch.Execer); ok {
+		wrap, slow := to.ExecOn(t, terminal)
+		own := way{string(s.Target), wrap}
+		if slow {
+			list = append(list, ssh, own)
+		} else {
+			list = append(list, own, ssh)
+		}
+	} else {
+		list = append(list, ssh)
+	}
+	if via == "" {
+		return list, nil
+	}
+	if i := slices.IndexFunc(list, func(w way) bool { return w.name == via }); i >= 0 {
+		return list[i : i+1], nil
+	}
+	var names []string
+	for _, w := range list {
+		names = append(names, w.name)
+	}
+	return nil, fmt.Errorf("no way %q leads to %s, where task %d runs; there are %s", via, t.Host, t.Index, strings.Join(names, ", "))
+}
+
+// sshPatience is how long ssh may take to reach a node, in seconds.
+const sshPatience = 10
+
+// sshWords are a command by ssh, which asks nobody for a password. It joins words
+// to a line for the user's shell there.
+func sshWords(host string, terminal bool, words []string) []string {
+	tty := "-T"
+	if terminal {
+		tty = "-t"
+	}
+	return []string{"ssh", tty, "-o", "BatchMode=yes", "-o", fmt.Sprintf("ConnectTimeout=%d", sshPatience), "--", host, "exec " + shellword.Join(words)}
+}
+
+// EnterCommand are the words of a command that runs words on a task's node by the
+// first way that works, with this process's streams; terminal says that they are one.
+func (s *Submission) EnterCommand(ctx context.Context, t *job.Task, words []string, via string, terminal bool) ([]string, error) {
+	ways, err := s.ways(t, via, terminal)
+	if err != nil {
+		return nil, err
+	}
+	if ways[0].name == waySSH && len(ways) > 1 && !sshAllowed(ctx, t.Host) {
+		ways = ways[1:]
+	}
+	return ways[0].command(words), nil
+}
+
+// sshAllowed tries whether ssh leads to a host.
+func sshAllowed(ctx context.Context, host string) bool {
+	ctx, cancel := context.WithTimeout(ctx, (sshPatience+2)*time.Second)
+	defer cancel()
+	w := sshWords(host, false, []string{"true"})
+	_, err := invoke.Call(ctx, "/", w[0], w[1:]...)
+	return err == nil
+}

@@ -1,0 +1,156 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/invoke"
+)
+
+// AnyTask asks for the one task of a job that runs, whichever that is.
+const AnyTask = -1
+
+// FindTask is the job below dir that JOB or JOB.TASK names, as [Find] has it, and
+// the task's index; [AnyTask] where none is named.
+func FindTask(dir, name string) (*Submission, int, error) {
+	s, err := Find(dir, name)
+	if err == nil {
+		return s, AnyTask, nil
+	}
+	i := strings.LastIndexByte(name, '.')
+	if i < 0 {
+		return nil, 0, err
+	}
+	k, kerr := strconv.Atoi(name[i+1:])
+	if kerr != nil || k < 0 {
+		return nil, 0, err
+	}
+	if s, err = Find(dir, name[:i]); err != nil {
+		return nil, 0, err
+	}
+	if !slices.Contains(s.indices(), k) && s.Job.Workflow == nil {
+		return nil, 0, fmt.Errorf("job %s has no task %d", s.ID, k)
+	}
+	return s, k, nil
+}
+
+// indices are those of the job's tasks.
+func (s *Submission) indices() []int {
+	if s.Job.Array.IsZero() {
+		return []int{0}
+	}
+	return slices.Collect(s.Job.Array.All())
+}
+
+// Running returns the record of a task as soon as the task runs: of the one with
+// this index, or with [AnyTask] of the only one that does. What is waited for goes to tell, once.
+// A task that has ended, or never will begin, is an error that says how.
+func (s *Submission) Running(ctx context.Context, dir string, index int, tell func(string)) (*job.Task, error) {
+	if n := s.indices(); index == AnyTask && len(n) == 1 {
+		index = n[0]
+	}
+	told, each := "", askEach
+	if s.Target.Pods() {
+		each = podsEach
+	}
+	for n := 0; ; n++ {
+		st, err := s.Look(ctx, dir, n%each == 0)
+		if err != nil {
+			return nil, err
+		}
+		t, err := st.running(index)
+		if t != nil || err != nil {
+			return t, err
+		}
+		if word := st.waits(index); n%askEach == 0 && word != told {
+			tell(word)
+			told = word
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(batch.Poll):
+		}
+	}
+}
+
+// Look reads the records below dir; ask says to ask the scheduler as well. One that does
+// not answer leaves the matter to the records.
+func (s *Submission) Look(ctx context.Context, dir string, ask bool) (*Status, error) {
+	st := &Status{Submission: s, Total: s.Job.Count()}
+	var err error
+	st.Tasks, err = job.Tasks(filepath.Join(dir, s.ID))
+	if _, err := job.Readable(err); err != nil {
+		return nil, err
+	}
+	if st.count() > 0 && ask {
+		_ = settle(ctx, dir, []*Status{st}, invoke.Glance)
+	}
+	return st, nil
+}
+
+// running is the record of the task, nil where it may still begin.
+func (s *Status) running(index int) (*job.Task, error) {
+	var run []int
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		switch {
+		case t.Index == index && t.Ended():
+			return nil, fmt.Errorf("task %d of job %s ended at %s: %s", t.Index, s.ID, t.End.Local().Format(time.DateTime), t.Ending())
+		case s.Lost > 0 && s.Lost == s.open() && (t.Index == index || index == AnyTask) && !t.Ended():
+			return nil, fmt.Errorf("task %d of job %s is lost: it began on %s and nobody runs it any more", t.Index, s.ID, t.Host)
+		case t.Index == index:
+			return t, nil
+		case !t.Ended():
+			run = append(run, i)
+		}
+	}
+	switch {
+	case index == AnyTask && len(run) == 1:
+		return &s.Tasks[run[0]], nil
+	case index == AnyTask && len(run) > 1:
+		return nil, fmt.Errorf("%d tasks of job %s run; name one, such as %s.%d", len(run), s.ID, s.ID, s.Tasks[run[0]].Index)
+	case s.open() == 0 || s.Lost == s.open():
+		return nil, fmt.Errorf("job %s has ended: %s; \"hpcc status %s\" tells more", s.ID, s.State(), s.ID)
+	}
+	return nil, nil
+}
+
+// waits says what a task that has not begun waits for.
+func (s *Status) waits(index int) string {
+	what := "job " + s.ID
+	if index > 0 || (index == 0 && !s.Job.Array.IsZero()) {
+		what = fmt.Sprintf("task %d of job %s", index, s.ID)
+	}
+	if s.Reason != "" {
+		return what + " has not begun (" + s.Reason + "); waiting until it runs"
+	}
+	return what + " has not begun; waiting until it runs"
+}
+
+// Goes says whether a task that ran still does, by its record; byScheduler: also by
+// what the scheduler says, which knows of one that was killed before it could say so.
+func (s *Submission) Goes(ctx context.Context, dir string, t *job.Task, byScheduler bool) bool {
+	var now job.Task
+	err := job.ReadJSON(filepath.Join(dir, s.ID, t.FileName()), &now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false // put aside: it is tried again
+	}
+	if err == nil && (now.Ended() || now.Attempt != t.Attempt) {
+		return false
+	}
+	if !byScheduler {
+		return true
+	}
+	known, err := s.Query(ctx, s.natives(), invoke.Patience)
+	return err != nil || !s.standing(known).Gone()
+}

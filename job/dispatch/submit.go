@@ -1,0 +1,635 @@
+// Package dispatch knows all batch systems and what to do with jobs across them: submit,
+// status, logs, cancel, rerun, capacity and sites.
+//
+//	cmd/hpcc ─► dispatch ─► registry ─► batch.System of one target
+//	                     ─► job.json, records of tasks
+//	                     ─► ssh ─► hpcc of a remote site
+//
+// The records of the tasks come first; a batch system is asked, with one request for all
+// jobs, only for what it alone knows. So status survives an outage of the accounting.
+package dispatch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/atomicfile"
+	"hpcc/job/batch"
+	"hpcc/job/invoke"
+	"hpcc/job/kube"
+	"hpcc/job/node"
+	"hpcc/store/seal"
+)
+
+// A Submission is a job that was handed in: the file job.json in its directory.
+type Submission struct {
+	ID     string `json:"id"`               // ours, the name of the directory
+	Native string `json:"native,omitempty"` // the target's; "" until it has answered
+	Cluster
+	Submitted time.Time `json:"submitted"`
+	Job       *job.Job  `json:"job"`
+	Cancelled time.Time `json:"cancelled,omitzero"` // when it was told to end
+	Reruns    []Rerun   `json:"reruns,omitempty"`
+	Scripts   digests   `json:"scripts,omitempty"` // of the files that were handed in
+	Over      bool      `json:"over,omitempty"`    // of a workflow whose steps somebody else wrote: none will be added
+
+	ended <-chan struct{} // of a job that is a child of this process
+}
+
+// digests are the SHA-256 digests, in hexadecimal, of files of a job's directory by
+// name.
+type digests map[string]string
+
+// writeScript writes a script or manifest of the job, and notes its digest.
+func (s *Submission) writeScript(file, text string) error {
+	if s.Scripts == nil {
+		s.Scripts = digests{}
+	}
+	sum := sha256.Sum256([]byte(text))
+	s.Scripts[filepath.Base(file)] = hex.EncodeToString(sum[:])
+	return atomicfile.WriteSynced(file, []byte(text))
+}
+
+// A Rerun is that some tasks of a job were handed in again.
+type Rerun struct {
+	Native    string    `json:"native"`
+	Submitted time.Time `json:"submitted"`
+	Array     job.Array `json:"array,omitzero"` // which; empty for a job of one
+}
+
+// natives are the target's ids of the job, the latest last.
+func (s *Submission) natives() []string {
+	ids := []string{s.Native}
+	for _, r := range s.Reruns {
+		if r.Native != s.Native { // a workflow is run again as what it is
+			ids = append(ids, r.Native)
+		}
+	}
+	return ids
+}
+
+// Submit hands a job in. dir is where jobs have their directories; the job's own
+// holds the script, job.json and, as the tasks run, their records. With wait it
+// returns when the job has ended, else at once. A job that is refused leaves
+// nothing behind.
+func Submit(ctx context.Context, dir string, j *job.Job, to Cluster, wait bool) (*Submission, []string, error) {
+	if j.Interactive {
+		return nil, nil, errors.New("an interactive job is run at a terminal, and not handed in")
+	}
+	s := &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
+	home, script, notes, err := s.create(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := s.send(ctx, home, script, wait); err != nil {
+		if s.Native == "" {
+			os.RemoveAll(home)
+		}
+		return nil, nil, err
+	}
+	return s, notes, nil
+}
+
+// Interact makes the directory of an interactive job, which this process is going to run: by
+// bash, with the script's file and the job's id. While the process lives the job does.
+func Interact(dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
+	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j, Native: node.ProcessID(os.Getpid())}
+	home, script, notes, err := s.create(dir)
+	if err != nil {
+		return nil, "", nil, err
+	}
+	return s, script, notes, s.write(home)
+}
+
+// Keep makes the directory of an interactive job that another process is going
+// to run, and writes its script there. The job has no record before it begins.
+func Keep(dir string, j *job.Job, to Cluster) (s *Submission, script string, notes []string, err error) {
+	s = &Submission{Cluster: to, Submitted: time.Now().UTC().Truncate(time.Second), Job: j}
+	_, script, notes, err = s.create(dir)
+	return s, script, notes, err
+}
+
+// create makes the job's directory and writes the script there. The values of
+// variables go to files of their own; s.Job then names these files. A job that
+// is refused leaves nothing behind.
+func (s *Submission) create(dir string) (home, script string, notes []string, err error) {
+	if _, notes, err = Render(s.Job, s.Target); err != nil {
+		return "", "", nil, err
+	}
+	if err := s.Job.Prepare(); err != nil {
+		return "", "", nil, err
+	}
+	if home, err = s.directory(dir); err != nil {
+		return "", "", nil, fmt.Errorf("making a directory for job %q: %w", s.Job.Name, err)
+	}
+	text := ""
+	if s.Job, err = s.Job.HideValues(home, s.Target); err == nil {
+		text, _, err = Render(s.Job, s.Target)
+	}
+	script = filepath.Join(home, "script")
+	if err == nil {
+		err = s.writeScript(script, text)
+	}
+	if err != nil {
+		os.RemoveAll(home)
+		return "", "", nil, fmt.Errorf("writing the script of the job: %w", err)
+	}
+	return home, script, notes, nil
+}
+
+// directory makes the job's directory and with it the id: name, day, time, and
+// a number when two jobs of a name begin in one second. Only the owner can open
+// the directory of a job that carries values of variables.
+func (s *Submission) directory(dir string) (string, error) {
+	if err := atomicfile.MakeDir(dir); err != nil {
+		return "", err
+	}
+	mode := 0o777 & atomicfile.Perm(filepath.Join(dir, "job"))
+	if s.Job.CarriesValues() {
+		mode = 0o700
+	}
+	id := s.Job.Name + "-" + s.Submitted.Local().Format("060102-150405")
+	for n := 2; ; n++ {
+		home := filepath.Join(dir, id)
+		err := os.Mkdir(home, mode)
+		if err == nil {
+			s.ID = id
+			return home, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+		id = fmt.Sprintf("%s-%s-%d", s.Job.Name, s.Submitted.Local().Format("060102-150405"), n)
+	}
+}
+
+// send writes the submission down, hands the script in, and writes down what
+// the target answered.
+func (s *Submission) send(ctx context.Context, home, script string, wait bool) error {
+	if err := s.write(home); err != nil {
+		return err
+	}
+	if err := s.Submit(ctx, s.Job, script); err != nil {
+		return err
+	}
+	if err := s.write(home); err != nil || !wait {
+		return err
+	}
+	return s.await(ctx, home)
+}
+
+// Submit submits the script of j, which is the job or the tasks of it that run again.
+func (s *Submission) Submit(ctx context.Context, j *job.Job, script string) error {
+	r := &batch.Request{ID: s.ID, Job: j, Script: script, Rewrite: func(text string) error { return s.writeScript(script, text) }}
+	if err := systems[s.Target].Submit(s.Within(ctx), r); err != nil {
+		return err
+	}
+	s.Native, s.ended = r.Native, r.Ended
+	return nil
+}
+
+func (s *Submission) write(home string) error {
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		b, err = seal.Object(b)
+	}
+	if err == nil {
+		err = atomicfile.WriteSynced(filepath.Join(home, "job.json"), b)
+	}
+	if err != nil {
+		return fmt.Errorf("recording job %q: %w", s.Job.Name, err)
+	}
+	return nil
+}
+
+// Poll is how often a waiting submission looks at the records; the scheduler is
+// asked once in so many looks.
+const (
+	askEach  = 10
+	podsEach = 3 // where the records come from the scheduler
+)
+
+// await returns when the job has ended. When ctx ends before, a job that is a
+// child of this process is ended too: nobody else looks after it.
+func (s *Submission) await(ctx context.Context, home string) error {
+	err := s.watch(ctx, home)
+	switch {
+	case err != nil && s.ended != nil:
+		return errors.Join(err, systems[s.Target].Cancel(s.Within(context.WithoutCancel(ctx)), s.Native))
+	case err != nil:
+		return fmt.Errorf("waiting for job %s, %s %s, which goes on: %w", s.ID, s.Target, s.Native, err)
+	}
+	return nil
+}
+
+func (s *Submission) watch(ctx context.Context, home string) error {
+	for n := 1; ; n++ {
+		st := &Status{Submission: s, Total: s.Job.Count()}
+		var err error
+		st.Tasks, err = job.Tasks(home)
+		if _, err := job.Readable(err); err != nil {
+			return err
+		}
+		returns := false
+		if st.count() == 0 {
+			if returns = slices.ContainsFunc(st.Failed, st.returns); !returns {
+				return nil
+			}
+		}
+		switch {
+		case s.Target.Pods():
+			if n%podsEach == 0 && settle(ctx, filepath.Dir(home), []*Status{st}, invoke.Patience) == nil && st.Running+st.Waiting == 0 {
+				return nil
+			}
+		case returns || n%askEach == 0:
+			if known, err := s.Query(ctx, s.natives(), invoke.Patience); err == nil && s.standing(known).Gone() {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.ended:
+			return nil
+		case <-time.After(batch.Poll):
+		}
+	}
+}
+
+// scheduler is the cluster's.
+func (c Cluster) scheduler() (batch.System, error) {
+	to := systems[c.Target]
+	if to == nil {
+		return nil, fmt.Errorf("target %q is not known to this hpcc, which is older than the one that handed the job in", c.Target)
+	}
+	return to, nil
+}
+
+// standing is what a scheduler says of the job and all of its reruns.
+func (s *Submission) standing(known map[string]batch.QueueState) batch.QueueState {
+	var sum batch.QueueState
+	if s.Job.Interactive {
+		alive, here := node.Alive(s.Native)
+		return batch.QueueState{Alive: alive || !here}
+	}
+	for _, id := range s.natives() {
+		n := known[id]
+		sum.Running, sum.Waiting, sum.Alive = sum.Running+n.Running, sum.Waiting+n.Waiting, sum.Alive || n.Alive
+		if n.Reason != "" {
+			sum.Reason = n.Reason
+		}
+	}
+	return sum
+}
+
+// A Status is what is known of a job.
+type Status struct {
+	*Submission
+	Total   int        `json:"total"`
+	Done    int        `json:"done"`
+	Failed  []int      `json:"failed,omitempty"` // indices of tasks that ended badly
+	Running int        `json:"running"`
+	Waiting int        `json:"waiting"`
+	Stopped int        `json:"stopped"`          // ended by cancelling the job, or not begun because of it
+	Lost    int        `json:"lost"`             // neither ended nor known to the scheduler
+	Reason  string     `json:"reason,omitempty"` // why tasks wait, in the scheduler's word
+	Tasks   []job.Task `json:"-"`
+
+	AsOf time.Time `json:"as_of,omitzero"` // when the site, which does not answer, did last
+
+	unkept error // why not all could be kept that the target tells of its tasks
+	later  bool  // nothing of it was, for another look may bring what was measured
+}
+
+// State is the job in one word.
+func (s *Status) State() string {
+	switch {
+	case s.Running > 0:
+		return "running"
+	case s.Waiting > 0:
+		return "waiting"
+	case !s.Cancelled.IsZero() && s.Done < s.Total:
+		return "cancelled"
+	case s.Lost > 0:
+		return "lost"
+	case len(s.Failed) > 0:
+		return "failed"
+	}
+	return "done"
+}
+
+// Statuses reads the jobs below dir, newest first; ids, when given, chooses some
+// by our id, its beginning, or the native id. Schedulers are asked only for jobs
+// whose records are not complete; that one of them does not answer is a warning.
+// So is a job that cannot be read, where none was named: it is left out.
+func Statuses(ctx context.Context, dir string, ids []string) (list []*Status, warnings []string, err error) {
+	subs, bad, err := submissions(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, id := range ids {
+		if len(match(subs, []string{id})) == 0 || names(bad, id) {
+			return nil, nil, noJob(id, bad)
+		}
+	}
+	if len(ids) == 0 {
+		for _, b := range bad {
+			warnings = append(warnings, b.Error())
+		}
+	}
+	open := map[string][]*Status{} // by cluster
+	for _, s := range match(subs, ids) {
+		st := &Status{Submission: s, Total: s.Job.Count()}
+		st.Tasks, err = job.Tasks(filepath.Join(dir, s.ID))
+		warning, err := job.Readable(err)
+		if err != nil && len(ids) == 0 {
+			warnings = append(warnings, fmt.Sprintf("job %s is left out: %v", s.ID, err))
+			continue
+		} else if err != nil {
+			return nil, nil, err
+		}
+		if warning != "" {
+			warnings = append(warnings, fmt.Sprintf("job %s: %s", s.ID, warning))
+		}
+		if st.count() > 0 || slices.ContainsFunc(st.Failed, st.returns) || slices.ContainsFunc(st.Tasks, st.unread) {
+			open[s.key()] = append(open[s.key()], st)
+		}
+		list = append(list, st)
+	}
+	return list, append(warnings, settleAll(ctx, dir, open)...), nil
+}
+
+// settleAll asks the clusters, all at the same time, and returns what kept some
+// from answering.
+func settleAll(ctx context.Context, dir string, open map[string][]*Status) (warnings []string) {
+	clusters := slices.Sorted(maps.Keys(open))
+	answers := make([]error, len(clusters))
+	var g sync.WaitGroup
+	for i, key := range clusters {
+		g.Go(func() { answers[i] = settle(ctx, dir, open[key], invoke.Glance) })
+	}
+	g.Wait()
+	for i, err := range answers {
+		if err != nil {
+			warnings = append(warnings, err.Error())
+		}
+		for _, st := range open[clusters[i]] {
+			if st.unkept != nil {
+				warnings = append(warnings, fmt.Sprintf("job %s: %v", st.ID, st.unkept))
+			}
+		}
+	}
+	return warnings
+}
+
+// settle asks a cluster, once, about the open tasks of its jobs. Where it does not
+// answer they wait.
+func settle(ctx context.Context, dir string, list []*Status, limit time.Duration) error {
+	var ids []string
+	for _, st := range list {
+		ids = append(ids, st.natives()...)
+	}
+	known, err := list[0].Query(ctx, ids, limit)
+	for _, st := range list {
+		if err != nil {
+			st.Waiting = st.open() - st.Running
+			continue
+		}
+		if st.Target.Pods() {
+			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
+		}
+		st.settle(st.standing(known))
+	}
+	return err
+}
+
+// unread says whether a task has ended whose output is still with the cluster, which
+// takes pods away after a while.
+func (s *Status) unread(t job.Task) bool {
+	return s.wantsLog(&t, false) && time.Since(t.End) < kube.KeepEnded
+}
+
+// collecting is how long logs are fetched at one look: those of nodes that are gone do not end.
+const collecting = 2 * time.Minute
+
+// renew makes the records of a target that keeps them, brings what the tasks wrote, and counts again. Where
+// the figures of those that have ended did not come this time, it leaves all for later.
+func (s *Status) renew(ctx context.Context, home string, known map[string]batch.QueueState) error {
+	var unheard error
+	if s.Job.Measured() {
+		if unheard = s.hear(ctx, home, known); unheard != nil && !lasting(unheard) {
+			s.later = true
+			return unheard
+		}
+	}
+	err := s.learn(home, known)
+	if s.Job.Workflow != nil && err == nil && !s.Over && s.standing(known).Gone() {
+		s.Over = true
+		err = s.write(home)
+	}
+	if err == nil {
+		ctx, cancel := context.WithTimeout(ctx, collecting)
+		defer cancel()
+		err = s.collect(ctx, home, false)
+	}
+	tasks, rerr := job.Tasks(home)
+	if _, rerr = job.Readable(rerr); rerr == nil {
+		s.Tasks, s.Done, s.Failed, s.Running, s.Stopped = tasks, 0, nil, 0, 0
+		s.count()
+	}
+	return errors.Join(unheard, err, rerr)
+}
+
+// count sorts the records into the figures and returns how many tasks they
+// leave open: without an end, or without a record.
+func (s *Status) count() int {
+	if s.Job.Workflow != nil { // whose steps are known when they begin; until it is over another may
+		if s.Total = len(s.Tasks); !s.Over || s.Total == 0 {
+			s.Total++
+		}
+	}
+	for _, t := range s.Tasks {
+		switch {
+		case !t.Ended():
+			s.Running++
+		case t.OK():
+			s.Done++
+		case !s.Cancelled.IsZero() && !t.End.Before(s.Cancelled): // which is of a whole second
+			s.Stopped++
+		default:
+			s.Failed = append(s.Failed, t.Index)
+		}
+	}
+	return s.open()
+}
+
+// open is how many tasks have no end.
+func (s *Status) open() int { return s.Total - s.Done - len(s.Failed) - s.Stopped }
+
+// settle puts the scheduler's word in the place of what the records leave open.
+func (s *Status) settle(n batch.QueueState) {
+	if s.later { // the records say less than the scheduler
+		s.Waiting = s.open() - s.Running
+		return
+	}
+	if n.Alive {
+		if s.Job.Workflow != nil && s.Running+n.Waiting > 0 {
+			s.Total += n.Waiting - 1
+		}
+		s.Waiting, s.Reason = s.open()-s.Running, n.Reason
+		return
+	}
+	back := max(0, n.Running+n.Waiting-s.open()) // tasks that have an end, and which the scheduler has again
+	s.Failed = slices.DeleteFunc(s.Failed, func(k int) bool {
+		if back == 0 || !s.returns(k) {
+			return false
+		}
+		back--
+		return true
+	})
+	s.Running, s.Waiting, s.Reason = n.Running, n.Waiting, n.Reason
+	s.Lost = max(0, s.open()-s.Running-s.Waiting)
+	if !s.Cancelled.IsZero() {
+		s.Lost, s.Stopped = 0, s.Stopped+s.Lost
+	}
+}
+
+// returns says whether a task that was ended by a signal may have lost its node,
+// and be begun again by the scheduler.
+func (s *Status) returns(index int) bool {
+	if !s.Job.Retry.Requeue() || !s.Cancelled.IsZero() {
+		return false
+	}
+	i := slices.IndexFunc(s.Tasks, func(t job.Task) bool { return t.Index == index })
+	return i >= 0 && s.Tasks[i].Taken()
+}
+
+// An UnreadableJobError reports a job whose job.json cannot be read.
+type UnreadableJobError struct {
+	ID   string
+	Home string // its directory
+	Err  error
+}
+
+func (e *UnreadableJobError) Error() string {
+	return fmt.Sprintf("job %s: %v; its script and the records of its tasks are in %s: restore job.json, or remove the directory", e.ID, e.Err, e.Home)
+}
+
+func (e *UnreadableJobError) Unwrap() error { return e.Err }
+
+// names reports whether an unreadable job has the very id: another job whose id
+// begins with it is not meant.
+func names(bad []*UnreadableJobError, id string) bool {
+	return slices.ContainsFunc(bad, func(b *UnreadableJobError) bool { return b.ID == id })
+}
+
+// noJob is the error for an id that no readable job has.
+func noJob(id string, bad []*UnreadableJobError) error {
+	for _, b := range bad {
+		if strings.HasPrefix(b.ID, id) {
+			return b
+		}
+	}
+	return &NoJobError{id}
+}
+
+// submissions reads all of them, newest first, and lists those that cannot be
+// read. A directory without job.json belongs to a script that was handed in by
+// hand.
+func submissions(dir string) (out []*Submission, bad []*UnreadableJobError, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, fmt.Errorf("reading the jobs: %w", err)
+	}
+	for _, e := range entries {
+		home := filepath.Join(dir, e.Name())
+		s, err := ReadJob(home)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil && s.ID != e.Name() {
+			err = fmt.Errorf("reading %q: not a job of that name", filepath.Join(home, "job.json"))
+		}
+		if err != nil {
+			bad = append(bad, &UnreadableJobError{e.Name(), home, err})
+			continue
+		}
+		out = append(out, s)
+	}
+	sort.Slice(out, func(i, j int) bool {
+		if !out[i].Submitted.Equal(out[j].Submitted) {
+			return out[i].Submitted.After(out[j].Submitted)
+		}
+		return out[i].ID > out[j].ID
+	})
+	return out, bad, nil
+}
+
+// ReadJob reads the job whose directory home is, or a copy of it. An error that is
+// [fs.ErrNotExist] says that it is of none.
+func ReadJob(home string) (*Submission, error) {
+	s := &Submission{}
+	file := filepath.Join(home, "job.json")
+	if err := job.ReadJSON(file, s); err != nil {
+		return nil, err
+	}
+	if s.Job == nil {
+		return nil, fmt.Errorf("reading %q: it is no job", file)
+	}
+	return s, nil
+}
+
+func match(subs []*Submission, ids []string) []*Submission {
+	if len(ids) == 0 {
+		return subs
+	}
+	var out []*Submission
+	for _, s := range subs {
+		for _, id := range ids {
+			if id != "" && (s.ID == id || s.Native == id || strings.HasPrefix(s.ID, id)) {
+				out = append(out, s)
+				break
+			}
+		}
+	}
+	return out
+}
+
+// HandedIn says what was written down of the job of a task that begins when it was handed in: to which target,
+// and when, see [Submission.HandedInFor]. Zero values are of one whose script somebody else handed in.
+func HandedIn(home string, t *job.Task) (name string, to job.Target, at time.Time) {
+	var s Submission
+	if job.ReadJSON(filepath.Join(home, "job.json"), &s) != nil {
+		return "", "", at
+	}
+	if s.Job != nil {
+		name = s.Job.Name
+	}
+	return name, s.Target, s.HandedInFor(t)
+}
+
+// HandedInFor is when a task was handed in, the last time before it began: a job may be
+// handed in again for some of its tasks.
+func (s *Submission) HandedInFor(t *job.Task) time.Time {
+	at := s.Submitted
+	for _, r := range s.Reruns {
+		if (r.Array.IsZero() || r.Array.Has(t.Index)) && !r.Submitted.After(t.Start) {
+			at = r.Submitted
+		}
+	}
+	return at
+}

@@ -1,0 +1,127 @@
+package dispatch
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/BurntSushi/toml"
+
+	"hpcc/job/message"
+	"hpcc/store/bounded"
+	"hpcc/store/wait"
+)
+
+// A TableFile is a file of TOML that was read whole: what is wrong with it is
+// told with its line.
+type TableFile struct{ name, text string }
+
+// ReadTables reads a file of TOML into a struct. A key that the struct does not have, or a
+// value of another type, is an error with file and line.
+func ReadTables(file string, into any) (*TableFile, error) {
+	b, err := wait.ReadFile(file, maxSiteFile)
+	if err != nil {
+		return nil, err
+	}
+	f := &TableFile{file, string(b)}
+	md, err := bounded.TOML(f.text, into)
+	if err != nil {
+		return nil, f.wrong(err)
+	}
+	if unknown := md.Undecoded(); len(unknown) > 0 {
+		key := unknown[0]
+		word := key[len(key)-1]
+		err := fmt.Errorf("unknown key %q", word)
+		if near := message.Nearest(word, tomlKeys(reflect.TypeOf(into))); near != "" {
+			err = fmt.Errorf("unknown key %q; is %q meant?", word, near)
+		}
+		return nil, f.At(key, err)
+	}
+	return f, nil
+}
+
+// At is an error with the file's name and the line of a key, where it is found.
+func (f *TableFile) At(key []string, err error) error { return f.at(tomlLine(f.text, key), err) }
+
+// wrong is an error of the library with the file's name and the line.
+func (f *TableFile) wrong(err error) error { return f.at(tomlError(err)) }
+
+func (f *TableFile) at(line int, err error) error {
+	if line == 0 {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	return fmt.Errorf("%s:%d: %w", f.name, line, err)
+}
+
+// tomlKeys are the names in files of a struct's fields, and of those below.
+func tomlKeys(t reflect.Type) (names []string) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice:
+		return tomlKeys(t.Elem())
+	case reflect.Struct:
+		for f := range t.Fields() {
+			name := f.Tag.Get("toml")
+			if name == "-" {
+				continue
+			}
+			if !f.Anonymous {
+				names = append(names, name)
+			}
+			names = append(names, tomlKeys(f.Type)...)
+		}
+	}
+	return names
+}
+
+// tomlError is the line of an error of the library, and its reason.
+func tomlError(err error) (int, error) {
+	if p := (toml.ParseError{}); errors.As(err, &p) {
+		where := ""
+		if p.LastKey != "" {
+			where = fmt.Sprintf(" (after %q)", p.LastKey)
+		}
+		if p.Message == "" {
+			return p.Position.Line, err
+		}
+		return p.Position.Line, fmt.Errorf("%s%s", p.Message, where)
+	}
+	// Of a value of another type it tells in the text alone.
+	if m := tomlType().FindStringSubmatch(err.Error()); m != nil {
+		line, _ := strconv.Atoi(m[1])
+		return line, fmt.Errorf("%s: %s", m[2], m[3])
+	}
+	return 0, err
+}
+
+var tomlType = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^toml: line (\d+) \(last key "([^"]*)"\): (?:incompatible types: )?(.*)$`)
+})
+
+// tomlLine finds the line of a key, of which the library does not tell; 0 when
+// it is written in a way that this does not see.
+func tomlLine(text string, key toml.Key) int {
+	bare := func(s string) string { return strings.NewReplacer(`"`, "", `'`, "", " ", "", "\t", "").Replace(s) }
+	table, n := "", 0
+	for line := range strings.Lines(text) {
+		n++
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			head, _, _ := strings.Cut(strings.TrimLeft(line, "["), "]")
+			if table = bare(head) + "."; table == strings.Join(key, ".")+"." {
+				return n
+			}
+			continue
+		}
+		if name, _, ok := strings.Cut(line, "="); ok && table+bare(name) == strings.Join(key, ".") {
+			return n
+		}
+	}
+	if len(key) > 1 { // within the braces of a table
+		return tomlLine(text, key[:len(key)-1])
+	}
+	return 0
+}

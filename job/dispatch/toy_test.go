@@ -1,0 +1,115 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/capacity"
+)
+
+// A toy is a batch system of one queue in memory. It shows what a new one takes: the
+// five methods of batch.System, the abilities that it has, and a line in the registry.
+type toy struct {
+	queue map[string]*batch.Request
+	ended map[string]bool
+}
+
+const toyTarget job.Target = "toy"
+
+func (*toy) Detect(context.Context) bool { return false }
+
+func (*toy) Render(j *job.Job) (string, []string, error) {
+	if j.GPUs > 0 {
+		return "", nil, fmt.Errorf("the toy has no GPUs")
+	}
+	t := &job.Writer{}
+	t.Line("#!/bin/sh")
+	t.Line("#TOY name=%s tasks=%d", j.Name, j.Count())
+	t.Common(j)
+	t.Task(j, job.TaskCall{To: toyTarget, ID: `"$1"`})
+	return t.String(), []string{"the toy forgets its jobs"}, nil
+}
+
+func (s *toy) Submit(_ context.Context, r *batch.Request) error {
+	if strings.HasPrefix(r.Job.Name, "never") {
+		return fmt.Errorf("the toy would never start it")
+	}
+	r.Native = fmt.Sprintf("toy-%d", len(s.queue)+1)
+	s.queue[r.Native] = r
+	return nil
+}
+
+func (s *toy) Query(_ context.Context, ids []string) (map[string]batch.QueueState, error) {
+	out := map[string]batch.QueueState{}
+	for _, id := range ids {
+		if r := s.queue[id]; r != nil && !s.ended[id] {
+			out[id] = batch.QueueState{Waiting: r.Job.Count(), Reason: "it plays"}
+		}
+	}
+	return out, nil
+}
+
+func (s *toy) Cancel(_ context.Context, id string) error {
+	s.ended[id] = true
+	return nil
+}
+
+// Nodes makes the toy a batch.NodeLister.
+func (*toy) Nodes(context.Context, string) (*capacity.Snapshot, error) {
+	return &capacity.Snapshot{Nodes: []capacity.Node{{Name: "t1", CPUs: 4, FreeCPUs: 3, Memory: 8 << 30, FreeMemory: 8 << 30}}}, nil
+}
+
+// TestToy takes a job through a batch system that nothing else knows.
+func TestToy(t *testing.T) {
+	s := &toy{map[string]*batch.Request{}, map[string]bool{}}
+	systems[toyTarget] = s
+	defer delete(systems, toyTarget)
+	dir, work := t.TempDir(), t.TempDir()
+	j := with(func(j *job.Job) { j.Dir, j.Array = work, array(t, "1-3") })
+	sub, notes, err := Submit(t.Context(), dir, j, Cluster{Target: toyTarget}, false)
+	if err != nil || len(notes) != 1 || sub.Native != "toy-1" {
+		t.Fatalf("Submit: %+v, %q, %v", sub, notes, err)
+	}
+	script, err := os.ReadFile(filepath.Join(dir, sub.ID, "script"))
+	if err != nil || !strings.Contains(string(script), "#TOY name=main tasks=3") {
+		t.Errorf("the script is %q, %v", script, err)
+	}
+	if out, err := exec.Command("sh", "-n", filepath.Join(dir, sub.ID, "script")).CombinedOutput(); err != nil {
+		t.Errorf("sh refuses it: %s", out)
+	}
+	for _, want := range []struct {
+		state   string
+		waiting int
+	}{{"waiting", 3}, {"cancelled", 0}} {
+		list, warnings, err := Statuses(t.Context(), dir, nil)
+		if err != nil || len(warnings) > 0 || len(list) != 1 || list[0].State() != want.state || list[0].Waiting != want.waiting {
+			t.Fatalf("Statuses: %+v, %q, %v; want %+v", list, warnings, err, want)
+		}
+		if want.waiting > 0 {
+			if ended, err := sub.Cancel(t.Context(), dir); !ended || err != nil {
+				t.Errorf("Cancel: %v, %v", ended, err)
+			}
+		}
+	}
+	if tasks, _, err := sub.Rerun(t.Context(), dir); err != nil || len(tasks) != 3 || len(sub.Reruns) != 1 || sub.Reruns[0].Native != "toy-2" {
+		t.Errorf("Rerun: %v, %+v, %v", tasks, sub.Reruns, err)
+	}
+	if _, _, err := Submit(t.Context(), dir, with(func(j *job.Job) { j.Name, j.Dir = "never", work }), Cluster{Target: toyTarget}, false); err == nil {
+		t.Error("a job that never starts was submitted")
+	}
+	f, err := Fits(t.Context(), with(func(j *job.Job) { j.CPUs, j.Time = 2, time.Hour }), toyTarget)
+	if err != nil || f.When != capacity.Now || f.Nodes[0] != "t1" {
+		t.Errorf("Fits: %+v, %v", f, err)
+	}
+	if u, err := Utilise(t.Context(), dir, Cluster{Target: toyTarget}, time.Now().Add(-time.Hour)); err != nil || !u.Own || u.Nodes != 1 {
+		t.Errorf("Utilise without a history: %+v, %v", u, err)
+	}
+}

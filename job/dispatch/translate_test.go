@@ -1,0 +1,371 @@
+package dispatch
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"sigs.k8s.io/yaml"
+
+	"hpcc/job"
+	"hpcc/job/translate"
+)
+
+// matrix are the targets that each script of testdata/translate becomes.
+var matrix = []job.Target{job.Slurm, job.LSF, job.GridEngine, job.PBS, job.Local, job.Kubernetes, job.OpenShift, job.Argo}
+
+// A translateCase is a file of testdata/translate: what the comment says, the
+// script in the section "in", further files, and for each target the script and
+// the report.
+type translateCase struct {
+	file    string
+	archive *txtar.Archive
+	source  translate.Source
+	image   string
+}
+
+func readCase(t testing.TB, file string) *translateCase {
+	t.Helper()
+	a, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &translateCase{file: file, archive: a}
+	c.source = translate.Source{Name: strings.TrimSuffix(filepath.Base(file), ".txtar") + ".sh", Dir: "/home/u/job", Home: "/home/u", User: "u"}
+	files := map[string][]byte{}
+	for _, f := range a.Files {
+		files[f.Name] = f.Data
+	}
+	c.source.Text = bytes.ReplaceAll(files["in"], []byte("<CR>\n"), []byte("\r\n"))
+	c.source.Open = func(name string) ([]byte, error) {
+		if b, ok := files[name]; ok {
+			return b, nil
+		}
+		return nil, os.ErrNotExist
+	}
+	for line := range strings.Lines(string(a.Comment)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		switch key {
+		case "command":
+			c.source.Command = value
+		case "dialect":
+			c.source.Dialect = job.Target(value)
+		case "image":
+			c.image = value
+		}
+	}
+	return c
+}
+
+// translate gives the script and the rows for a target, or what refuses it.
+func (c *translateCase) translate(to job.Target) (tr *translate.Translation, script string, err error) {
+	if tr, err = translate.Translate(c.source, to); err != nil {
+		return nil, "", err
+	}
+	tr.Job.Program, tr.Job.Store, tr.Job.Image = "/usr/bin/hpcc", "/home/u/.local/share/hpcc", c.image
+	if c.image == "" && to.Pods() {
+		tr.Job.Image = "registry.example.org/team/base:1"
+	}
+	if tr.Job.OnHost && tr.Job.Image != "" {
+		tr.Job.OnHost = false
+	}
+	tr.Fit()
+	script, _, err = Render(tr.Job, to)
+	return tr, script, err
+}
+
+func rows(tr *translate.Translation) string {
+	var b strings.Builder
+	for _, r := range tr.Rows {
+		fmt.Fprintf(&b, "%d|%s|%s|%s\n", r.Line, strings.ReplaceAll(r.Text, "\n", `\n`), r.Fate, r.How)
+	}
+	return b.String()
+}
+
+func cases(t testing.TB) []*translateCase {
+	t.Helper()
+	files, err := filepath.Glob("testdata/translate/*.txtar")
+	if err != nil || len(files) < 60 {
+		t.Fatalf("%d scripts in testdata/translate, %v; want 60", len(files), err)
+	}
+	var out []*translateCase
+	for _, f := range files {
+		out = append(out, readCase(t, f))
+	}
+	return out
+}
+
+const bodyMark = "[the script as it was]\n"
+
+// TestTranslate holds each script's translation for each target, and what was
+// told of it, to the recorded one. Scripts stand in theirs byte for byte.
+func TestTranslate(t *testing.T) {
+	for _, c := range cases(t) {
+		t.Run(filepath.Base(c.file), func(t *testing.T) {
+			golden := &txtar.Archive{Comment: c.archive.Comment}
+			for _, f := range c.archive.Files {
+				if !slices.Contains(matrix, job.Target(strings.TrimSuffix(f.Name, ".report"))) {
+					golden.Files = append(golden.Files, f)
+				}
+			}
+			for _, to := range matrix {
+				tr, script, err := c.translate(to)
+				report := ""
+				switch {
+				case tr == nil && err != nil:
+					script = "error: " + err.Error() + "\n"
+				case err != nil:
+					script, report = "error: "+err.Error()+"\n", rows(tr)
+				default:
+					script, report = c.hideBody(t, tr, script), rows(tr)
+				}
+				golden.Files = append(golden.Files, txtar.File{Name: string(to), Data: []byte(script)}, txtar.File{Name: string(to) + ".report", Data: []byte(report)})
+			}
+			c.compare(t, txtar.Format(golden))
+		})
+	}
+}
+
+func (c *translateCase) compare(t *testing.T, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(c.file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(c.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, w := strings.Split(string(got), "\n"), strings.Split(string(want), "\n"); !slices.Equal(g, w) {
+		for i := range g {
+			if i >= len(w) || g[i] != w[i] {
+				t.Errorf("%s differs in line %d; \"go test ./job/dispatch -run TestTranslate -update\" writes it anew, read the difference first. Got:\n%s", c.file, i+1, strings.Join(g[i:min(i+12, len(g))], "\n"))
+				return
+			}
+		}
+		t.Errorf("%s has lines behind the end of what was made", c.file)
+	}
+}
+
+// hideBody checks a script with bash and takes the body out, which has to be the
+// source byte for byte where no image changes it.
+func (c *translateCase) hideBody(t *testing.T, tr *translate.Translation, script string) string {
+	t.Helper()
+	if tr.To.Pods() && tr.Job.Script != nil {
+		return hidePodBody(t, tr, script)
+	}
+	if !tr.Job.Interactive || tr.To != job.PBS {
+		check := exec.Command("bash", "-n")
+		check.Stdin = strings.NewReader(script)
+		if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("bash refuses the script for %s: %v\n%s\n%s", tr.To, err, out, script)
+		}
+	}
+	s := tr.Job.Script
+	if s == nil {
+		return script
+	}
+	if slices.ContainsFunc(s.Shell, func(w string) bool { return strings.HasSuffix(w, "sh") }) {
+		check := exec.Command("bash", "-n")
+		check.Stdin = strings.NewReader(s.Body)
+		if out, err := check.CombinedOutput(); err != nil {
+			t.Errorf("bash refuses the body for %s: %s\n%s", tr.To, out, s.Body)
+		}
+	}
+	source := strings.ReplaceAll(string(c.source.Text), "\r\n", "\n")
+	if c.image == "" && c.source.Command == "" && !submits(source) && s.Body != source {
+		t.Errorf("the body for %s is not the script: %q", tr.To, s.Body)
+	}
+	body := s.Body
+	if strings.Contains(script, "sed 's/^|//'") {
+		body = "|" + strings.TrimSuffix(strings.ReplaceAll(body, "\n", "\n|"), "|")
+	}
+	if n := strings.Count(script, body); n != 1 {
+		t.Errorf("the script for %s holds its body %d times", tr.To, n)
+	}
+	if c.image != "" || c.source.Command != "" {
+		return script
+	}
+	return strings.Replace(script, body, bodyMark, 1)
+}
+
+// submits reports whether a text is a submit command below comments.
+func submits(text string) bool {
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			return translate.IsSubmitCommand(line)
+		}
+	}
+	return false
+}
+
+// hidePodBody checks the script that a manifest runs, as the container gets it, and writes the manifest
+// without its body.
+func hidePodBody(t *testing.T, tr *translate.Translation, manifest string) string {
+	t.Helper()
+	script := unexpanded(podBody(t, tr.To, manifest))
+	check := exec.Command("bash", "-n")
+	check.Stdin = strings.NewReader(script)
+	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("bash refuses the script for %s: %v\n%s\n%s", tr.To, err, out, script)
+	}
+	if n := strings.Count(script, tr.Job.Script.Body); n != 1 {
+		t.Errorf("the script for %s holds its body %d times", tr.To, n)
+	}
+	short, body := *tr.Job, *tr.Job.Script
+	body.Body = bodyMark
+	short.Script = &body
+	text, _, err := Render(&short, tr.To)
+	if err != nil {
+		t.Error(err)
+	}
+	return text
+}
+
+// podBody is the script of a manifest.
+func podBody(t *testing.T, to job.Target, manifest string) string {
+	t.Helper()
+	if to == job.Argo {
+		var o struct {
+			Spec struct {
+				Templates []struct{ Container struct{ Args []string } }
+			}
+		}
+		if err := yaml.Unmarshal([]byte(manifest), &o); err != nil {
+			t.Fatalf("the manifest for %s: %v", to, err)
+		}
+		all := o.Spec.Templates
+		return all[len(all)-1].Container.Args[1] // behind the command, "bash"
+	}
+	_, last, _ := strings.Cut("---\n"+manifest, "kind: Job")
+	var o struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					Containers []struct{ Args []string }
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte("kind: Job"+last), &o); err != nil {
+		t.Fatalf("the manifest for %s: %v", to, err)
+	}
+	return o.Spec.Template.Spec.Containers[0].Args[2]
+}
+
+// unexpanded is what Kubernetes makes of a word in which it finds none of its variables
+// (k8s.io/kubernetes, third_party/forked/golang/expansion).
+func unexpanded(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		b.WriteByte(s[i])
+		if s[i] == '$' && i+1 < len(s) && s[i+1] == '$' {
+			i++
+		}
+	}
+	return b.String()
+}
+
+// What is written for a target reads back as the same job: translating its own
+// dialect's script changes nothing that counts.
+func TestTranslateRoundTrip(t *testing.T) {
+	for _, c := range cases(t) {
+		for _, to := range []job.Target{job.Slurm, job.LSF, job.GridEngine, job.PBS} {
+			tr, script, err := c.translate(to)
+			if err != nil || tr.Job.Interactive {
+				continue
+			}
+			again, err := translate.Translate(translate.Source{Name: "again.sh", Text: []byte(script), Dialect: to, Dir: tr.Job.Dir, Home: "/home/u"}, to)
+			if err != nil {
+				t.Errorf("%s: reading what was written for %s: %v", c.file, to, err)
+				continue
+			}
+			for _, r := range again.Rows {
+				if r.Fate == translate.Refused && !strings.Contains(r.How, "stands behind") { // one of the script in it
+					t.Errorf("%s: written for %s and refused: line %d, %s: %s", c.file, to, r.Line, r.Text, r.How)
+				}
+			}
+			if a, b := countable(tr.Job, to), countable(again.Job, to); a != b {
+				t.Errorf("%s: written for %s\n  %s\nit reads\n  %s\n%s", c.file, to, a, b, script)
+			}
+		}
+	}
+}
+
+// countable is a job without what hpcc does in the target's place (files that it
+// opens, arrays that it counts out, limits) and in figures that all dialects
+// have: slots, not processes and processors.
+func countable(j *job.Job, to job.Target) string {
+	k := *j
+	k.Script, k.Program, k.Store, k.Image, k.Env, k.Native = nil, "", "", "", nil, nil
+	k.OnHost, k.Run, k.Args, k.MailOn, k.Retry = false, nil, nil, nil, job.Retry{}
+	for _, e := range []string{"begin", "end", "fail"} {
+		if j.MailsOn(e) {
+			k.MailOn = append(k.MailOn, e)
+		}
+	}
+	k.Output, k.Memory, k.MemoryPerCPU = j.OutputPattern(), (j.Memory+1<<20-1)>>20, (j.MemoryPerCPU+1<<20-1)>>20
+	if to != job.Slurm {
+		k.Nodes, k.Tasks, k.TasksPerNode, k.CPUs = 0, j.Slots(), 0, 0
+		k.Output, k.Error, k.Append, k.Time, k.Array, k.Dir = "", "", false, 0, job.Array{}, ""
+		k.Export = slices.DeleteFunc(j.ExportedNames(), func(n string) bool { return n == "HPCC_SUBMISSION" })
+	}
+	if to != job.Slurm && to != job.LSF {
+		k.Warning = job.Warning{} // hpcc sends it
+	}
+	switch to {
+	case job.LSF: // whole minutes; one mail at the end; nothing is left to say when all is handed over
+		k.Warning.Lead = (k.Warning.Lead + time.Minute - 1).Truncate(time.Minute)
+		k.MailOn = slices.DeleteFunc(k.MailOn, func(e string) bool { return e == "fail" && j.MailsOn("end") })
+		if !j.MailsOn("end") && j.MailsOn("fail") {
+			k.MailOn[len(k.MailOn)-1] = "end"
+		}
+		if slices.Contains(j.Export, "ALL") || len(j.Hosts) > 1 {
+			k.Export, k.Hosts = nil, nil
+		}
+	case job.PBS: // of a chunk, which is a process or a node
+		k.Memory, k.MemoryPerCPU = max(k.Memory, k.MemoryPerCPU), 0
+	case job.GridEngine: // the site's resources are native there
+		k.After, k.AfterAny = nil, append(slices.Clone(j.After), j.AfterAny...)
+		k.Tasks, k.Memory, k.GPUs, k.Exclusive, k.Hosts, k.NotHosts = 0, 0, 0, false, nil, nil
+	}
+	if len(k.Export) == 0 {
+		k.Export = nil
+	}
+	b, _ := json.Marshal(k)
+	return string(b)
+}
+
+// FuzzTranslated: what a translation becomes for a target is bounded, or an error.
+func FuzzTranslated(f *testing.F) {
+	for _, c := range cases(f) {
+		f.Add(string(c.source.Text), c.source.Command)
+	}
+	f.Fuzz(func(t *testing.T, text, command string) {
+		for _, to := range matrix {
+			for _, s := range []translate.Source{{Text: []byte(text)}, {Command: command}} {
+				s.Name, s.Dir, s.Home, s.User = "f.sh", "/d", "/h", "u"
+				s.Open = func(string) ([]byte, error) { return []byte(text), nil }
+				tr, err := translate.Translate(s, to)
+				if err != nil {
+					continue
+				}
+				tr.Job.Program, tr.Job.Store = "/bin/hpcc", "/store"
+				tr.Fit()
+				script, _, err := Render(tr.Job, to)
+				if err == nil && len(script) > 8*len(text)+8*len(command)+1<<16 {
+					t.Errorf("%d bytes of script for %d", len(script), len(text))
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,61 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/invoke"
+	"hpcc/job/kube"
+	"hpcc/job/tunnel"
+)
+
+// OpenTunnel opens a tunnel to a port of the node of a task that runs, by the
+// first way that works; via, when not "", is the one to take. program is hpcc, as it is called on the
+// nodes. Words about what is tried go to tell.
+func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, program, via string, tell func(string)) (*tunnel.Tunnel, error) {
+	if s.Target.Pods() {
+		return kube.System{Target: s.Target}.Forward(s.Within(ctx), t, port)
+	}
+	ways, err := s.ways(t, via, false)
+	if err != nil {
+		return nil, err
+	}
+	var problems []string
+	for _, w := range ways {
+		var link *tunnel.Link
+		if w.name == wayDirect {
+			link = tunnel.Direct(ctx, port)
+		} else if link, err = tunnel.Start(ctx, OutsideJob(invoke.Environ(s.Within(ctx))), w.command([]string{program, "relay", strconv.Itoa(port)})); err != nil {
+			problems = append(problems, fmt.Sprintf("%s: %v", w.name, err))
+			continue
+		}
+		tun, err := tunnel.New(ctx, link)
+		if err == nil {
+			tun.Way = w.name
+			return tun, nil
+		}
+		problems = append(problems, fmt.Sprintf("%s: %v", w.name, err))
+		if ctx.Err() != nil {
+			break
+		}
+		tell(fmt.Sprintf("%s does not lead to %s: %v", w.name, t.Host, err))
+	}
+	return nil, fmt.Errorf("reaching %s, where task %d runs: %s", t.Host, t.Index, strings.Join(problems, "; "))
+}
+
+// OutsideJob is an environment without what would make a scheduler's command
+// take itself for a part of the job that this process may stand in.
+func OutsideJob(env []string) []string {
+	var out []string
+	for _, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		if (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_") {
+			continue
+		}
+		out = append(out, e)
+	}
+	return out
+}

@@ -1,0 +1,82 @@
+package dispatch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"hpcc/job/batch"
+	"hpcc/job/capacity"
+)
+
+// Uses compares what jobs below dir asked for with what they used: the records
+// first, and in one call for each scheduler what it counted. A scheduler that does
+// not say is a warning.
+func Uses(ctx context.Context, dir string, ids []string) (list []*capacity.Use, warnings []string, err error) {
+	all, warnings, err := Statuses(ctx, dir, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	natives, clusters := map[string][]string{}, map[string]Cluster{}
+	for _, st := range all {
+		if len(st.Tasks) > 0 {
+			clusters[st.key()] = st.Cluster
+			natives[st.key()] = append(natives[st.key()], st.natives()...)
+		}
+	}
+	counted := map[string]map[string]capacity.Usage{} // by cluster
+	for _, key := range slices.Sorted(maps.Keys(natives)) {
+		to, err := clusters[key].scheduler()
+		if err != nil {
+			continue
+		}
+		counter, ok := to.(batch.UsageCounter)
+		if !ok {
+			continue
+		}
+		if counted[key], err = counter.Used(clusters[key].Within(ctx), natives[key]); err != nil {
+			warnings = append(warnings, err.Error())
+		}
+	}
+	for _, st := range all {
+		if len(st.Tasks) > 0 {
+			list = append(list, st.use(counted[st.key()], time.Now()))
+		}
+	}
+	return list, warnings, nil
+}
+
+// use sums the records up; where the scheduler counted more, as of processes on other
+// nodes, that counts.
+func (s *Status) use(counted map[string]capacity.Usage, now time.Time) *capacity.Use {
+	u := &capacity.Use{ID: s.ID, Target: s.Target, State: s.State(), Tasks: len(s.Tasks), CPUs: s.Job.Slots(), Nodes: int(s.Job.NodeCount()), GPUs: s.Job.GPUs * int(s.Job.NodeCount()), Time: s.Job.Time, Memory: s.Job.MemoryPerNode()}
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		end := t.End
+		switch {
+		case !t.Ended() && s.Running > 0:
+			end = now
+		case !t.Ended(): // it is lost: nobody knows how long it ran
+			end = t.Start
+		}
+		u.Ended = capacity.Latest(u.Ended, end)
+		wall := max(end.Sub(t.Start), 0)
+		u.Wall, u.Longest = u.Wall+wall, max(u.Longest, wall)
+		u.CPUUnknown = u.CPUUnknown || (wall > 0 && len(t.Usage) == 0)
+		cpu, peak := capacity.UsedBy(t)
+		u.CPUTime, u.PeakMemory = u.CPUTime+cpu, max(u.PeakMemory, peak)
+	}
+	var sum capacity.Usage
+	for _, id := range s.natives() {
+		sum.Cpu, sum.Peak = sum.Cpu+counted[id].Cpu, max(sum.Peak, counted[id].Peak)
+	}
+	u.CPUTime, u.PeakMemory = max(u.CPUTime, sum.Cpu), max(u.PeakMemory, sum.Peak)
+	u.CPUUnknown = u.CPUUnknown && sum.Cpu == 0
+	if s.Running+s.Waiting == 0 {
+		u.Advice = u.Advise()
+	} else {
+		u.Ended = time.Time{}
+	}
+	return u
+}

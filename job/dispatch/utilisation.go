@@ -1,0 +1,82 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hpcc/job/batch"
+	"hpcc/job/capacity"
+)
+
+// ownStays are those of the cluster's jobs below dir, as their records tell.
+func ownStays(ctx context.Context, dir string, to Cluster, from time.Time) ([]capacity.Stay, error) {
+	all, _, err := Statuses(ctx, dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	var list []capacity.Stay
+	for _, st := range all {
+		if st.key() != to.key() {
+			continue
+		}
+		open := st.Running > 0
+		for i := range st.Tasks {
+			t := &st.Tasks[i]
+			if (!t.Ended() && !open) || (t.Ended() && t.End.Before(from)) {
+				continue
+			}
+			list = append(list, capacity.Stay{ID: fmt.Sprintf("%s.%d", st.ID, t.Index), User: "", Start: t.Start, End: t.End, CPUs: st.Job.Slots(), Memory: st.Job.MemoryPerNode() * st.Job.NodeCount(), GPUs: st.Job.GPUs * int(st.Job.NodeCount())})
+		}
+	}
+	return list, nil
+}
+
+// Utilise measures a cluster since from, or since its accounting begins. Where it keeps no history the levels are of the jobs
+// below dir, which hpcc handed in.
+func Utilise(ctx context.Context, dir string, to Cluster, from time.Time) (*capacity.Utilisation, error) {
+	now := time.Now()
+	if !from.Before(now) {
+		return nil, errors.New("a report begins in the past")
+	}
+	target, err := to.scheduler()
+	if err != nil {
+		return nil, err
+	}
+	ctx = to.Within(ctx)
+	c, err := listNodes(ctx, to.Target, "")
+	if err != nil {
+		return nil, err
+	}
+	h, err := historyOf(ctx, target, from)
+	u := &capacity.Utilisation{From: from, To: now, Step: capacity.StepOf(now.Sub(from)), Notes: c.Notes}
+	switch none := (*capacity.NoHistory)(nil); {
+	case errors.As(err, &none):
+		h = &capacity.History{By: "the records of hpcc's own jobs"}
+		u.Own, u.Why = true, none.Why
+		if h.Stays, err = ownStays(ctx, dir, to, from); err != nil {
+			return nil, err
+		}
+	case err != nil:
+		return nil, err
+	case !h.Current:
+		h.Stays = append(h.Stays, c.Running(now)...)
+	}
+	if h.Begins.After(from) && h.Begins.Before(now) {
+		u.From, u.Step = h.Begins, capacity.StepOf(now.Sub(h.Begins))
+	}
+	u.By, u.Untold, u.Notes = h.By, h.Untold, append(u.Notes, h.Notes...)
+	u.CountNodes(c.Nodes)
+	u.Fill(h.Stays)
+	u.Holes = capacity.Holes(c, now)
+	return u, nil
+}
+
+// historyOf asks a target for its history.
+func historyOf(ctx context.Context, target batch.System, from time.Time) (*capacity.History, error) {
+	if t, ok := target.(batch.Historian); ok {
+		return t.History(ctx, from)
+	}
+	return nil, &capacity.NoHistory{Why: "it keeps no account of jobs"}
+}

@@ -1,0 +1,144 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/store/seal"
+)
+
+// A DamagedFile is a file of the jobs that is not what hpcc wrote.
+type DamagedFile struct {
+	Path   string // relative to the directory of all jobs
+	Reason string
+	Cure   string
+}
+
+// Verify reads the files of all jobs below dir and compares them with their
+// checksums: job.json, scripts, records of tasks, files that came with jobs,
+// and what sites said last. It returns how many it read. The output and the
+// results of tasks are the user's and are not looked at.
+func Verify(ctx context.Context, dir string) (found []DamagedFile, files int, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, fmt.Errorf("verifying the jobs: %w", err)
+	}
+	v := &jobVerifier{dir: dir}
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return v.found, v.files, err
+		}
+		switch {
+		case !e.IsDir():
+		case e.Name() == sitesDir:
+			v.each(e.Name(), v.site)
+		case e.Name() == job.FilesDir:
+			v.each(e.Name(), v.kept)
+		default:
+			v.job(e.Name())
+		}
+	}
+	return v.found, v.files, nil
+}
+
+type jobVerifier struct {
+	dir   string
+	found []DamagedFile
+	files int
+}
+
+func (v *jobVerifier) bad(path string, err error, cure string) {
+	v.found = append(v.found, DamagedFile{path, "is damaged: " + err.Error(), cure})
+}
+
+// each calls check for the files of a directory.
+func (v *jobVerifier) each(name string, check func(rel string) error) {
+	entries, err := os.ReadDir(filepath.Join(v.dir, name))
+	if err != nil {
+		v.bad(name, err, "make the directory readable")
+		return
+	}
+	for _, e := range entries {
+		v.files++
+		rel := filepath.Join(name, e.Name())
+		if err := check(rel); err != nil {
+			v.bad(rel, err, "remove the file; it comes again with the next job or answer of that site")
+		}
+	}
+}
+
+// site checks what a site said last.
+func (v *jobVerifier) site(rel string) error {
+	b, err := os.ReadFile(filepath.Join(v.dir, rel))
+	if err == nil {
+		_, err = seal.CheckText(b)
+	}
+	if errors.Is(err, seal.ErrNoSum) && json.Valid(bytes.SplitAfter(b, []byte("\n"))[0]) { // of an older version
+		return nil
+	}
+	return err
+}
+
+// kept checks a file whose name begins with the head of its digest: see [KeepFile].
+func (v *jobVerifier) kept(rel string) error {
+	b, err := os.ReadFile(filepath.Join(v.dir, rel))
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(b)
+	if want, _, _ := strings.Cut(filepath.Base(rel), "-"); want != hex.EncodeToString(sum[:8]) {
+		return errors.New("its digest is not that of its name")
+	}
+	return nil
+}
+
+// job checks the files of one job.
+func (v *jobVerifier) job(id string) {
+	home := filepath.Join(v.dir, id)
+	s, err := ReadJob(home)
+	switch {
+	case err == nil:
+		v.files++
+		for name, want := range s.Scripts {
+			v.script(filepath.Join(id, name), want)
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		v.bad(filepath.Join(id, "job.json"), err, "restore it from a backup, or remove the directory of the job")
+	}
+	last, earlier, bad, err := job.Attempts(home, true)
+	if err != nil {
+		v.bad(id, err, "make the directory readable")
+	}
+	v.files += len(last) + len(earlier) + len(bad)
+	for _, err := range bad {
+		file := id
+		var at *job.RecordError
+		if errors.As(err, &at) {
+			file = filepath.Join(id, filepath.Base(at.File))
+		}
+		v.bad(file, err, "hpcc rerun "+id+" runs the task again; or remove the file")
+	}
+}
+
+func (v *jobVerifier) script(rel, want string) {
+	v.files++
+	b, err := os.ReadFile(filepath.Join(v.dir, rel))
+	if err == nil {
+		if sum := sha256.Sum256(b); hex.EncodeToString(sum[:]) != want {
+			err = errors.New("its digest is not the one in job.json")
+		}
+	}
+	if err != nil {
+		v.bad(rel, err, "nothing to do: the scheduler has its own copy, and a rerun writes another one")
+	}
+}

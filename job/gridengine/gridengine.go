@@ -1,0 +1,392 @@
+// Package gridengine speaks to Grid Engine by its commands and reads its accounting file.
+package gridengine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/invoke"
+	"hpcc/job/message"
+	"hpcc/job/node"
+	"hpcc/job/quantity"
+	"hpcc/job/shellword"
+)
+
+// System is Grid Engine: Son of Grid Engine 8.1, Univa, Altair. Its options
+// are those of qsub(1) and submit(1).
+type System struct{}
+
+// Detect asks for the queues: PBS and Slurm bring a qsub of their own.
+func (System) Detect(ctx context.Context) bool {
+	if invoke.Getenv(ctx, "SGE_ROOT") == "" {
+		return false
+	}
+	out, err := invoke.Call(ctx, "/", "qconf", "-sql")
+	return (err == nil && len(bytes.TrimSpace(out)) > 0) || bytes.Contains(out, []byte("commlib error")) // its master is down
+}
+
+// parallelEnvironments are the parallel environments for slots of one host and of many:
+// those that sites have most often, or the site's own.
+func parallelEnvironments(r job.Rules) (oneHost, many string) {
+	return cmp.Or(r.OneHost, "smp"), cmp.Or(r.ManyHosts, "mpi")
+}
+
+// memoryResources are the resources that ask for memory.
+func memoryResources(r job.Rules) []string {
+	if len(r.Memory) == 0 {
+		return []string{"mem_free"}
+	}
+	return r.Memory
+}
+
+// share is a slot's part of what the whole job needs: Grid Engine multiplies
+// requests by the slots.
+func share(j *job.Job, what string, n int64, slots int) (int64, error) {
+	if n%int64(slots) != 0 {
+		return 0, fmt.Errorf("%d %s for %d slots: Grid Engine gives each slot the same, and %d cannot be shared out; ask for a multiple", n, what, slots, n)
+	}
+	return n / int64(slots), nil
+}
+
+// options are the job's in the words of qsub(1), and what people should know of
+// them.
+func (System) options(j *job.Job) (o, notes []string, err error) {
+	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
+	name := j.Name
+	if slices.Contains([]string{"all", "none", "template"}, name) { // which it keeps for itself
+		name += "_"
+	}
+	add("-N %s", name)
+	add("-wd %s", job.InQuotes(j.Dir))
+	slots, nodes := j.Slots(), j.Spread()
+	oneHost, many := parallelEnvironments(j.Rules)
+	if nodes > 1 {
+		notes = append(notes, fmt.Sprintf("Grid Engine has no --nodes: its parallel environment %s has to spread %d slots over %d hosts; where it gives others the task ends and says so; name another of \"qconf -spl\" with --native \"-pe NAME %d\"", many, slots, nodes, slots))
+	}
+	switch {
+	case slots == 1:
+	case j.AsksForProcesses() && j.Nodes != 1:
+		add("-pe %s %d", many, slots)
+	default:
+		add("-pe %s %d", oneHost, slots)
+	}
+	if mem := j.Memory * int64(max(nodes, 1)); mem > 0 {
+		per := int64(slots)
+		if j.Rules.MemoryPer == "job" {
+			per = 1
+		}
+		for _, name := range memoryResources(j.Rules) {
+			add("-l %s=%dM", name, ((mem+per-1)/per+1<<20-1)>>20)
+		}
+	}
+	if j.Memory > 0 && len(j.Rules.Memory) == 0 {
+		notes = append(notes, "--mem asks for hosts with that much free memory (mem_free) and sets no limit; where the site wants another resource, \"memory\" in its file says so (docs/jobs.md), or --native \"-l h_vmem=4G\"")
+	}
+	if j.GPUs > 0 {
+		n := int64(j.GPUs * max(nodes, 1))
+		if j.Rules.GPUPer != "job" {
+			if n, err = share(j, "GPUs", n, slots); err != nil {
+				return nil, nil, err
+			}
+		}
+		add("-l %s=%d", cmp.Or(j.Rules.GPU, "gpu"), n)
+	}
+	if j.Time > 0 { // hpcc ends the task itself before, with a warning
+		add("-l h_rt=%s", quantity.FormatClock(j.Time+node.Grace+node.Grace/2))
+	}
+	if j.Queue != "" {
+		add("-q %s", j.Queue)
+	}
+	if j.Account != "" {
+		add("-P %s", j.Account)
+	}
+	if j.Exclusive {
+		add("-l exclusive=true")
+	}
+	return append(o, wishes(j)...), notes, nil
+}
+
+// Render returns the job script; see [batch.System].
+func (g System) Render(j *job.Job) (string, []string, error) {
+	options, notes, err := g.options(j)
+	if err != nil {
+		return "", nil, err
+	}
+	t := &job.Writer{}
+	t.Line("#!/bin/bash")
+	if j.Interactive {
+		t.Interactive(j)
+		// qrsh joins its words to a line for the shell of the queue.
+		// A terminal that is not there would end it by SIGHUP.
+		t.Line(`pty=no; [ ! -t 0 ] || pty=yes`)
+		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(j.CommandLine(job.GridEngine)))
+		return t.String(), notes, nil
+	}
+	t.Line("#$ -S /bin/bash")
+	for _, o := range options {
+		t.Line("#$ %s", o)
+	}
+	end := job.TaskCall{To: job.GridEngine, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !j.Counted()}
+	if n := j.Array.Count(); n > 0 {
+		t.Line("#$ -t 1-%d", n)
+		end.Nth = `"$SGE_TASK_ID"`
+	}
+	if j.Array.Limit > 0 {
+		t.Line("#$ -tc %d", j.Array.Limit)
+	}
+	if end.Files { // Grid Engine knows other indices
+		t.Line("#$ -o /dev/null")
+	} else {
+		t.Line("#$ -o %s", job.InQuotes(pattern(j, j.OutputPattern())))
+	}
+	if j.Error != "" && !end.Files {
+		t.Line("#$ -e %s", job.InQuotes(pattern(j, j.Error)))
+	} else {
+		t.Line("#$ -j y")
+	}
+	for _, n := range j.Native {
+		t.Line("#$ %s", n)
+	}
+	t.Line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.Title())
+	t.Common(j)
+	t.Task(j, end, job.Mpirun(j)...)
+	return t.String(), notes, nil
+}
+
+// pattern writes a file pattern with Grid Engine's variables (qsub(1), -o).
+func pattern(j *job.Job, p string) string {
+	return strings.NewReplacer("{name}", "$JOB_NAME", "{job}", "$JOB_ID", job.Placeholder, "$TASK_ID").Replace(p)
+}
+
+// Submit hands a script in, when some queue could run it if it were empty: Grid
+// Engine itself takes what can never run.
+func (g System) Submit(ctx context.Context, r *batch.Request) error {
+	if err := g.verify(ctx, r.Job, r.Script); err != nil {
+		return err
+	}
+	out, err := invoke.Call(ctx, r.Job.Dir, "qsub", "-terse", "-ac", "hpcc="+r.ID, r.Script, r.ID)
+	if err != nil {
+		return fmt.Errorf("handing job %q to Grid Engine: %w", r.Job.Name, readError(out, err))
+	}
+	// 17, or 17.1-8:1 of an array; what sites' own checks say stands before.
+	lines := strings.Fields(string(out))
+	id := ""
+	if len(lines) > 0 {
+		id, _, _ = strings.Cut(lines[len(lines)-1], ".")
+	}
+	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
+		return fmt.Errorf("handing job %q to Grid Engine: qsub answered %q, which has no job id; \"qstat\" shows whether the job is there", r.Job.Name, message.Short(string(out)))
+	}
+	r.Native = id
+	return nil
+}
+
+// verify has Grid Engine say whether a queue could run the script, but for free
+// memory: that is no resource of an empty queue, but what its host reports.
+func (System) verify(ctx context.Context, j *job.Job, script string) error {
+	b, err := os.ReadFile(script)
+	if err != nil {
+		return err
+	}
+	check := script + ".check"
+	defer os.Remove(check)
+	if err := os.WriteFile(check, memFree().ReplaceAll(b, nil), 0o600); err != nil {
+		return fmt.Errorf("writing the script of job %q: %w", j.Name, err)
+	}
+	if out, err := invoke.Call(ctx, j.Dir, "qsub", "-w", "v", check); err != nil {
+		return fmt.Errorf("handing job %q to Grid Engine: %w", j.Name, readError(out, err))
+	}
+	return nil
+}
+
+var memFree = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^#\$ -l mem_free=.*\n`) })
+
+// readError makes an error of what Grid Engine said: its first reason.
+func readError(out []byte, err error) error {
+	text := string(out)
+	for _, noise := range []string{"Unable to run job:", "error:", "Exiting."} {
+		text = strings.ReplaceAll(text, noise, "")
+	}
+	if first, _, ok := strings.Cut(text, "\n"); ok && strings.Contains(first, "cannot run ") {
+		_, text, _ = strings.Cut(first, "cannot run ")
+		text = "it cannot run " + text
+	}
+	if strings.Contains(text, "parallel environment") {
+		text += " (\"qconf -spl\" lists those of this site; name one with --native \"-pe NAME SLOTS\")"
+	}
+	return invoke.Error([]byte(text), err)
+}
+
+// A row is a line of qstat: a running task, or all waiting tasks of a job.
+type row struct {
+	ID    string `xml:"JB_job_number"`
+	State string `xml:"state"`
+	Tasks string `xml:"tasks"` // "7", "7-20:1"; "" of no array
+}
+
+// Query reads the queue of this user, and why jobs are in error.
+func (g System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
+	out, err := invoke.Call(ctx, "/", "qstat", "-xml")
+	if err != nil {
+		return nil, fmt.Errorf("asking Grid Engine for its jobs: %w", readError(out, err))
+	}
+	jobs, err := queue(bytes.NewReader(out))
+	if err != nil {
+		return nil, fmt.Errorf("reading what qstat said: %w", err)
+	}
+	var waiting []string
+	for _, id := range slices.Sorted(maps.Keys(jobs)) {
+		if s := jobs[id]; s.Running == 0 && s.Reason != held && len(waiting) < maxReasons {
+			waiting = append(waiting, id)
+		}
+	}
+	if len(waiting) == 0 {
+		return jobs, nil
+	}
+	// One that has ended meanwhile makes an error of the whole, which still tells of the others.
+	out, _ = invoke.Call(ctx, "/", "qstat", "-j", strings.Join(waiting, ","))
+	for id, why := range reasons(out) {
+		if s, ok := jobs[id]; ok {
+			s.Reason = why
+			jobs[id] = s
+		}
+	}
+	return jobs, nil
+}
+
+// maxReasons is of how many jobs hpcc asks why they wait.
+const maxReasons = 100
+
+// queue reads the XML of qstat.
+func queue(r io.Reader) (map[string]batch.QueueState, error) {
+	jobs := map[string]batch.QueueState{}
+	return jobs, eachElement(r, "job_list", func(row *row) {
+		n := 1
+		if a, err := job.ParseArray(row.Tasks); err == nil {
+			n = max(1, a.Count())
+		}
+		s := jobs[row.ID]
+		if reason := waits(row.State); reason != "" {
+			s.Waiting += n
+			s.Reason = reason
+		} else {
+			s.Running += n
+		}
+		jobs[row.ID] = s
+	})
+}
+
+// eachElement reads the elements of a name, wherever they stand, one at a time.
+func eachElement[T any](r io.Reader, name string, do func(*T)) error {
+	d := xml.NewDecoder(io.LimitReader(r, invoke.MaxListing))
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		start, ok := tok.(xml.StartElement)
+		if !ok || start.Name.Local != name {
+			continue
+		}
+		e := new(T)
+		if err := d.DecodeElement(e, &start); err != nil {
+			return err
+		}
+		do(e)
+	}
+}
+
+const held = "held"
+
+// waits is why a task waits, by its state (qstat(1)); "" when it runs.
+func waits(state string) string {
+	switch {
+	case strings.Contains(state, "E"):
+		return "error"
+	case strings.Contains(state, "h"):
+		return held
+	case strings.ContainsAny(state, "sST"):
+		return "suspended"
+	case strings.Contains(state, "q"):
+		return "no free slots yet"
+	}
+	return ""
+}
+
+// reasons reads from qstat -j why jobs wait: what went wrong, else what
+// the scheduler says, where the site has it say so (schedd_job_info).
+func reasons(out []byte) map[string]string {
+	why, id := map[string]string{}, ""
+	for line := range strings.Lines(string(out)) {
+		key, value, _ := strings.Cut(line, ":")
+		switch key = strings.TrimSpace(key); {
+		case key == "job_number":
+			id = strings.TrimSpace(value)
+		case strings.HasPrefix(key, "error reason") && why[id] == "":
+			_, words, ok := strings.Cut(value, "error:") // behind time and process
+			if !ok {
+				words = value
+			}
+			why[id] = strings.TrimSpace(words) + "; \"qmod -cj " + id + "\" lets it try again"
+		case key == "scheduling info" && why[id] == "":
+			why[id] = strings.TrimSpace(value)
+		}
+	}
+	return why
+}
+
+// Cancel ends the tasks of the job.
+func (System) Cancel(ctx context.Context, id string) error {
+	if out, err := invoke.Call(ctx, "/", "qdel", id); err != nil {
+		return fmt.Errorf("ending job %s: %w", id, readError(out, err))
+	}
+	return nil
+}
+
+// ExecOn runs a command as a small job of its own on the task's node: "qrsh
+// -inherit" is for the job itself alone. It takes a slot, which may be long in coming.
+func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, slow bool) {
+	pty := "no"
+	if terminal {
+		pty = "yes"
+	}
+	return func(argv []string) []string {
+		return []string{"qrsh", "-now", "no", "-pty", pty, "-N", "hpcc-beside", "-q", "*@" + t.Host, "exec " + shellword.Join(argv)}
+	}, true
+}
+
+// wishes are the options of qsub(1) for them.
+func wishes(j *job.Job) []string {
+	var o job.OptionList
+	add := o.Add
+	before := append(slices.Clone(j.After), j.AfterAny...)
+	add(len(before) > 0, "-hold_jid %s", strings.Join(before, ","))
+	add(len(j.AfterEach) > 0, "-hold_jid_ad %s", strings.Join(j.AfterEach, ","))
+	add(j.Requeueing() != "", "-r %.1s", j.Requeueing())
+	when := j.MailLetters("end", "e", "fail", "a", "begin", "b")
+	add(when != "", "-m %s", when)
+	add(j.Mail != "", "-M %s", j.Mail)
+	add(len(j.Hosts) == 1, "-l hostname=%s", strings.Join(j.Hosts, ""))
+	add(len(j.NotHosts) > 0, "-l hostname=!(%s)", strings.Join(j.NotHosts, "|"))
+	add(j.Begin != "", "-a %s", job.Digits(j.Begin))
+	add(j.Hold, "-h")
+	add(len(j.ExportedNames()) > 0, "-v %s", strings.Join(j.ExportedNames(), ","))
+	return o
+}

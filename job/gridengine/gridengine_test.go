@@ -1,0 +1,78 @@
+package gridengine
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"hpcc/job/batch"
+)
+
+// What a real Grid Engine (8.1.9) said is read.
+func TestGridEngineQueue(t *testing.T) {
+	f, err := os.Open("testdata/qstat.xml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, err := queue(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]batch.QueueState{
+		"2": {Running: 14, Waiting: 4, Reason: "suspended"}, "3": {Running: 1}, "4": {Waiting: 1, Reason: "error"},
+		"5": {Waiting: 1, Reason: "held"}, "6": {Waiting: 1, Reason: "no free slots yet"},
+	} {
+		if !reflect.DeepEqual(got[id], want) {
+			t.Errorf("job %s: %+v; want %+v", id, got[id], want)
+		}
+	}
+	many := `<job_info><job_info><job_list state="pending"><JB_job_number>7</JB_job_number><state>qw</state><tasks>7-20:1,30,40-50:5</tasks></job_list></job_info></job_info>`
+	if got, err := queue(strings.NewReader(many)); err != nil || got["7"].Waiting != 18 {
+		t.Errorf("tasks that wait: %+v, %v; want 18", got, err)
+	}
+	if _, err := queue(strings.NewReader("<job_info><job_list>")); err == nil {
+		t.Error("a listing that breaks off is taken")
+	}
+}
+
+func TestGridEngineReasons(t *testing.T) {
+	for file, want := range map[string]string{
+		"qstat-j-err.txt":    `can't open output file "/nonexist/x": No such file or directory; "qmod -cj 4" lets it try again`,
+		"qstat-j-toobig.txt": `(-l gpu=9) cannot run at host "n2" because it offers only hc:gpu=4.000000`,
+	} {
+		b, err := os.ReadFile(filepath.Join("testdata", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := reasons(b)
+		if len(got) != 1 {
+			t.Errorf("%s: %q; want one job's", file, got)
+		}
+		for _, why := range got {
+			if !strings.HasPrefix(why, want) {
+				t.Errorf("%s: %q; want %q", file, why, want)
+			}
+		}
+	}
+}
+
+func TestGridEngineAccount(t *testing.T) {
+	b, err := os.ReadFile("testdata/qacct-j.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, failed, _ := strings.Cut(string(b), "exit_status  0")
+	for account, want := range map[string]string{
+		good + "exit_status  0\n": "",
+		string(b) + strings.Replace("failed 0\nexit_status  0"+failed, "exit_status  0", "exit_status  3", 1): "exit_status 3",
+		"failed       37  : qmaster enforced h_rt, h_cpu, or h_vmem limit\nexit_status  137\n":                "failed 37 : qmaster enforced h_rt",
+		"": "says nothing",
+	} {
+		if err := checkAccount("1", account); (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
+			t.Errorf("an account: %v; want %q", err, want)
+		}
+	}
+}

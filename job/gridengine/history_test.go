@@ -1,0 +1,131 @@
+package gridengine
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// accountingLine is a line of accounting(5), of a job that ran for ten minutes.
+func accountingLine(number int, start time.Time, task, category, slave string) string {
+	f := make([]string, 45)
+	for i := range f {
+		f[i] = "0"
+	}
+	f[0], f[1], f[geOwner], f[geNumber], f[geTask] = "all.q", "n1", "alice", fmt.Sprint(number), task
+	f[geStart], f[geEnd] = fmt.Sprint(start.Unix()), fmt.Sprint(start.Add(10*time.Minute).Unix())
+	f[geSlots], f[geCategory], f[geSlave] = "4", category, slave
+	return strings.Join(f, ":") + "\n"
+}
+
+func TestGridEngineStays(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.Local)
+	text := "# Version: 8.1.9\n" +
+		accountingLine(1, noon, "0", "-l gpu=1,h_vmem=2G -pe smp 4", "NONE") +
+		accountingLine(2, noon.Add(time.Hour), "3", "-u alice", "NONE") +
+		accountingLine(2, noon.Add(time.Hour), "3", "-u alice", "1.n2") + // a part of it
+		accountingLine(3, time.Unix(0, 0), "0", "", "NONE") + // it never began
+		"half a li"
+	list, _, _, err := stays(strings.NewReader(text), int64(len(text)), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkStays(t, list,
+		"1 alice 12:00:00-12:10:00 cpus 4 memory 8192M gpus 4",
+		"2.3 alice 13:00:00-13:10:00 cpus 4 memory 0M gpus 0")
+}
+
+// TestGridEngineTail reads no more than the end of a long accounting, and all of that.
+func TestGridEngineTail(t *testing.T) {
+	begin := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	const jobs = 30000
+	var text bytes.Buffer
+	for i := range jobs {
+		text.WriteString(accountingLine(i, begin.Add(time.Duration(i)*time.Hour), "0", "-u alice", "NONE"))
+	}
+	r := &countingReader{Reader: bytes.NewReader(text.Bytes())}
+	list, _, _, err := stays(r, int64(text.Len()), begin.Add((jobs-5000)*time.Hour))
+	if err != nil || len(list) != 5000 {
+		t.Errorf("%d jobs, %v; want the 5000 that ended since", len(list), err)
+	}
+	if r.read > int64(text.Len())*3/4 {
+		t.Errorf("read %d of %d bytes", r.read, text.Len())
+	}
+}
+
+// TestGridEngineGap reads on behind a long run of lines that do not count.
+func TestGridEngineGap(t *testing.T) {
+	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	first := accountingLine(1, noon, "0", "", "NONE")
+	text := first + strings.Repeat(accountingLine(2, time.Unix(0, 0), "0", "", "NONE"), 3*tailPiece/len(first))
+	list, whole, _, err := stays(strings.NewReader(text), int64(len(text)), noon)
+	if err != nil || len(list) != 1 || !whole {
+		t.Errorf("%d jobs, whole: %v, %v; want the one before all those that never ran", len(list), whole, err)
+	}
+	text = first + strings.Repeat("x", 3*tailPiece)
+	if _, whole, _, err := stays(strings.NewReader(text), int64(len(text)), noon); err != nil || whole {
+		t.Errorf("an accounting with a line that is too long is whole: %v, %v", whole, err)
+	}
+}
+
+// TestGridEngineBegins: an accounting that was begun anew tells nothing of the time before it, which is not idle.
+func TestGridEngineBegins(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("SGE_ROOT", root)
+	t.Setenv("SGE_CELL", "c")
+	if err := os.MkdirAll(filepath.Join(root, "c", "common"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Truncate(time.Second)
+	old, late, later := accountingLine(1, now.AddDate(0, 0, -30), "0", "", "NONE"), accountingLine(2, now.Add(-2*time.Hour), "0", "", "NONE"), accountingLine(3, now.Add(-time.Hour), "0", "", "NONE")
+	for _, test := range []struct {
+		text   string
+		begins time.Time
+		note   string
+	}{
+		{old + late, time.Time{}, ""},
+		{late + later, now.Add(-2 * time.Hour), "begins on " + now.Add(-110*time.Minute).Format("2006-01-02 15:04")},
+		{"# Version: 8.1.9\n", time.Time{}, "has no job"},
+	} {
+		if err := os.WriteFile(filepath.Join(root, "c", "common", "accounting"), []byte(test.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		h, err := System{}.History(t.Context(), now.AddDate(0, 0, -7))
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := strings.Join(h.Notes, "\n")
+		if !h.Begins.Equal(test.begins) || !strings.Contains(notes, test.note) || (test.note == "" && strings.Contains(notes, "begins")) {
+			t.Errorf("%q begins %v and says %q; want %v and %q", test.text, h.Begins, notes, test.begins, test.note)
+		}
+	}
+}
+
+type countingReader struct {
+	*bytes.Reader
+	read int64
+}
+
+func (r *countingReader) ReadAt(b []byte, off int64) (int, error) {
+	r.read += int64(len(b))
+	return r.Reader.ReadAt(b, off)
+}
+
+func FuzzGridEngineStays(f *testing.F) {
+	f.Add(accountingLine(1, time.Unix(1700000000, 0), "1", "-l gpu=1", "NONE"))
+	f.Fuzz(func(t *testing.T, text string) {
+		list, _, _, err := stays(strings.NewReader(text), int64(len(text)), time.Time{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			if s.Start.IsZero() || s.CPUs < 0 || s.Memory < 0 || s.GPUs < 0 {
+				t.Errorf("a job has %+v", s)
+			}
+		}
+	})
+}

@@ -1,0 +1,93 @@
+// Package hostlist expands host lists such as n[1-3,07],gpu1.
+package hostlist
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"hpcc/job/message"
+)
+
+// Max is the largest number of hosts in an answer of a batch system.
+const (
+	Max = 1 << 17
+)
+
+// hostText is a name of a host, as directives can hold it.
+var hostText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
+
+// Expand expands a list of hosts as Slurm writes it (scontrol(1), show
+// hostnames): n[1-3,07],gpu1, rack[1-2]n[1-4]. It stands for most at most.
+func Expand(s string, most int) ([]string, error) {
+	var out []string
+	for s != "" {
+		end, depth := len(s), 0
+		for i, r := range s {
+			if r == '[' {
+				depth++
+			} else if r == ']' {
+				depth--
+			} else if r == ',' && depth == 0 {
+				end = i
+				break
+			}
+		}
+		names, err := expandHosts(s[:end], most-len(out))
+		if err != nil {
+			return nil, fmt.Errorf("host list %q: %w", message.Short(s), err)
+		}
+		out = append(out, names...)
+		s = strings.TrimPrefix(s[end:], ",")
+	}
+	return out, nil
+}
+
+// expandHosts expands one word of a host list.
+func expandHosts(word string, most int) ([]string, error) {
+	head, rest, ok := strings.Cut(word, "[")
+	if !ok {
+		if most < 1 || !hostText().MatchString(word) {
+			return nil, fmt.Errorf("%q is no name of a host, or one too many", message.Short(word))
+		}
+		return []string{word}, nil
+	}
+	list, tail, ok := strings.Cut(rest, "]")
+	if !ok {
+		return nil, errors.New("a bracket is not closed")
+	}
+	if !hostText().MatchString(head + "1") {
+		return nil, fmt.Errorf("%q begins no name of a host", message.Short(head))
+	}
+	ends := []string{""}
+	if tail != "" {
+		var err error
+		if ends, err = expandHosts(tail, most); err != nil {
+			return nil, err
+		}
+	}
+	var out []string
+	for part := range strings.SplitSeq(list, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		a, err1 := strconv.Atoi(first)
+		b, err2 := strconv.Atoi(last)
+		if err1 != nil || err2 != nil || a < 0 || b < a || len(first) > 9 {
+			return nil, fmt.Errorf("%q is no range", message.Short(part))
+		}
+		if b-a+1 > (most-len(out))/len(ends) {
+			return nil, errors.New("stands for too many hosts")
+		}
+		for k := a; k <= b; k++ {
+			for _, e := range ends {
+				out = append(out, fmt.Sprintf("%s%0*d%s", head, len(first), k, e))
+			}
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,60 @@
+package invoke
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// envKey is that of the variables by which commands find their cluster. They go
+// with the context, as the time limit does, through everything that is asked of it.
+type envKey struct{}
+
+// Within returns a context in which commands have the variables env.
+func Within(ctx context.Context, env map[string]string) context.Context {
+	if len(env) == 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, envKey{}, env)
+}
+
+// Environ is this process's environment with the cluster's variables, for commands that
+// are called in other directories than this.
+func Environ(ctx context.Context) []string {
+	env := os.Environ()
+	if v := os.Getenv(KubeConfig); v != "" {
+		env = append(env, KubeConfig+"="+Absolute(v))
+	}
+	own, _ := ctx.Value(envKey{}).(map[string]string)
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		env = append(env, name+"="+own[name])
+	}
+	return env
+}
+
+// Absolute is a list of files, as PATH is one, with absolute names.
+func Absolute(list string) string {
+	files := filepath.SplitList(list)
+	for i, f := range files {
+		if abs, err := filepath.Abs(f); err == nil && f != "" {
+			files[i] = abs
+		}
+	}
+	return strings.Join(files, string(filepath.ListSeparator))
+}
+
+// Getenv is a variable of [environ].
+func Getenv(ctx context.Context, name string) string {
+	if own, ok := ctx.Value(envKey{}).(map[string]string); ok {
+		if v, ok := own[name]; ok {
+			return v
+		}
+	}
+	return os.Getenv(name)
+}
+
+// KubeConfig is a variable with a list of files, which may be relative.
+const KubeConfig = "KUBECONFIG" // a list of files

@@ -1,0 +1,193 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"hpcc/job/batch"
+	"hpcc/job/invoke"
+	"hpcc/job/tunnel"
+	"hpcc/store/wait"
+)
+
+// A API reads from the server through "kubectl proxy" on a socket that nobody else may open: all logins that
+// kubectl has, and many requests for the price of one process.
+type API struct {
+	namespace string
+	client    *http.Client
+	dir       string
+	proxy     *exec.Cmd
+}
+
+// maxAnswer bounds an answer of the server that is kept in memory, in bytes.
+const maxAnswer = 256 << 20
+
+// Open starts the proxy.
+func (k System) Open(ctx context.Context) (*API, error) {
+	dir, err := os.MkdirTemp("", "hpcc-kube-")
+	if err != nil {
+		return nil, err
+	}
+	socket := filepath.Join(dir, "s")
+	w := Argv(ctx, k.Target, "proxy", "--unix-socket="+socket)
+	a := &API{namespace: Namespace(ctx), dir: dir, proxy: invoke.Command(ctx, "/", w[0], w[1:]...)}
+	said := &tunnel.Tail{}
+	a.proxy.Stderr = said
+	a.proxy.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	a.client = &http.Client{Transport: wait.Transport{Base: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+		MaxIdleConnsPerHost: LogsAtOnce,
+	}}}
+	if err := a.proxy.Start(); err != nil {
+		os.RemoveAll(dir)
+		if errors.Is(err, exec.ErrNotFound) {
+			err = &Error{0, missing(w[0])}
+		}
+		return nil, err
+	}
+	late := time.After(invoke.Patience)
+	ended := make(chan error, 1)
+	go func() { ended <- a.proxy.Wait() }()
+	for {
+		if c, err := net.Dial("unix", socket); err == nil {
+			return a, c.Close()
+		}
+		select {
+		case err := <-ended:
+			os.RemoveAll(dir)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			return nil, fmt.Errorf("starting %s: %w", strings.Join(w[:len(w)-1], " "), &Error{0, ReadError([]byte(said.String()), err)})
+		case <-ctx.Done():
+			a.Close()
+			return nil, ctx.Err()
+		case <-late:
+			a.Close()
+			return nil, fmt.Errorf("starting %s: it does not listen after %v", strings.Join(w[:len(w)-1], " "), invoke.Patience)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Namespace is the one of the context's cluster.
+func Namespace(ctx context.Context) string {
+	if n := invoke.Getenv(ctx, NamespaceVariable); n != "" {
+		return n
+	}
+	return "default"
+}
+
+// Close ends the proxy.
+func (a *API) Close() {
+	_ = a.proxy.Process.Kill()
+	a.client.CloseIdleConnections()
+	os.RemoveAll(a.dir)
+}
+
+// Place is the path of a resource of the namespace.
+func (a *API) Place(resource string) string { return "namespaces/" + a.namespace + "/" + resource }
+
+// stream asks for a path; what is not a success is an error in the server's words.
+func (a *API) stream(ctx context.Context, path string) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := a.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode == http.StatusOK {
+		return res.Body, nil
+	}
+	defer res.Body.Close()
+	b, _ := io.ReadAll(io.LimitReader(res.Body, 64<<10))
+	var status struct{ Message string }
+	if json.Unmarshal(b, &status) == nil && status.Message != "" {
+		b = []byte(status.Message)
+	}
+	return nil, &Error{res.StatusCode, ReadError(b, errors.New(res.Status))}
+}
+
+// A Error is what the server refused, or its command before it.
+type Error struct {
+	Code int // of HTTP; 0: the command's
+	Err  error
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+
+func (a *API) get(ctx context.Context, path string, into any) error {
+	body, err := a.stream(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(into)
+}
+
+// LastWords reads what the programs of the steps of a workflow left.
+func (a *API) LastWords(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
+	pods, err := List[Pod](ctx, a, "/api/v1/"+a.Place("pods"), "labelSelector="+url.QueryEscape(JobLabel+"="+id))
+	for i := range pods {
+		for _, t := range want[pods[i].Metadata.Name] {
+			left(t, &pods[i])
+		}
+	}
+	return err
+}
+
+// Pulls finds out how long images took to come, by the cluster's events: they are kept for an
+// hour, and not everybody may see them.
+func (a *API) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
+	type event struct {
+		InvolvedObject struct{ Name, FieldPath string }
+		Message        string
+	}
+	events, err := List[event](ctx, a, "/api/v1/"+a.Place("events"), "fieldSelector="+url.QueryEscape("reason=Pulled,involvedObject.kind=Pod"))
+	if err != nil {
+		return
+	}
+	for _, e := range events {
+		if e.InvolvedObject.FieldPath != "spec.containers{"+MainContainer+"}" {
+			continue
+		}
+		for _, t := range want[e.InvolvedObject.Name] {
+			t.Pulled = pullTime(e.Message)
+		}
+	}
+}
+
+// pullTime reads an event of the kubelet, 'Successfully pulled image "x" in 1.2s (3.4s including waiting)': with
+// the waiting for other images. 0: nothing was pulled.
+func pullTime(message string) time.Duration {
+	_, rest, ok := strings.Cut(message, `" in `)
+	if !ok || !strings.HasPrefix(message, "Successfully pulled image ") {
+		return 0
+	}
+	alone, waiting, _ := strings.Cut(rest, " (")
+	if all, _, ok := strings.Cut(waiting, " including waiting"); ok {
+		alone = all
+	}
+	alone, _, _ = strings.Cut(alone, " ")
+	d, err := time.ParseDuration(strings.TrimSuffix(alone, "."))
+	if err != nil || d < 0 || d > 24*time.Hour {
+		return 0
+	}
+	return d
+}

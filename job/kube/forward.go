@@ -1,0 +1,167 @@
+package kube
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/invoke"
+	"hpcc/job/message"
+	"hpcc/job/tunnel"
+)
+
+// Forward opens a tunnel to a port of a task's pod by "kubectl port-forward", which listens on a
+// port of this machine's loopback interface that the kernel chooses.
+func (k System) Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tunnel, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &podWay{ctx: ctx, pod: t.Native, port: port,
+		words: Argv(ctx, k.Target, "port-forward", "--address=127.0.0.1", "pod/"+t.Native, ":"+strconv.Itoa(port))}
+	var err error
+	if w.now, err = startPodForward(ctx, w.words); err != nil {
+		cancel()
+		return nil, fmt.Errorf("reaching pod %s, where task %d runs: %w", t.Native, t.Index, err)
+	}
+	ended := make(chan struct{})
+	go func() { w.keep(); close(ended) }()
+	end := func() {
+		cancel()
+		<-ended
+	}
+	return tunnel.ByCarrier(Command(k.Target), w.carry, ended, end, w.said), nil
+}
+
+// A podWay is kubectl's way to a port of a pod. kubectl ends it with the first connection that nobody takes
+// there, as while the program has yet to listen: it is begun again, as long as the pod runs.
+type podWay struct {
+	ctx   context.Context
+	words []string
+	pod   string
+	port  int
+
+	lock sync.Mutex
+	now  *podForward
+	err  error // why it could not be begun again
+}
+
+// keep returns when the way has ended for good.
+func (w *podWay) keep() {
+	for {
+		f, err := w.live()
+		if err != nil {
+			return
+		}
+		<-f.gone
+	}
+}
+
+// live is the command that goes on; one that has ended is begun again.
+func (w *podWay) live() (*podForward, error) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	select {
+	case <-w.now.gone:
+	default:
+		return w.now, nil
+	}
+	if w.err != nil {
+		return nil, w.err
+	}
+	select { // no more often than once in a while
+	case <-w.ctx.Done():
+	case <-time.After(batch.Poll - time.Since(w.now.begun)):
+	}
+	f, err := startPodForward(w.ctx, w.words)
+	if w.err = err; err != nil {
+		return nil, err
+	}
+	w.now = f
+	return f, nil
+}
+
+func (w *podWay) said() string {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	if w.err != nil {
+		return w.err.Error()
+	}
+	return w.now.said()
+}
+
+// carry carries a connection; one that kubectl could not bring to the port is reset.
+func (w *podWay) carry(conn tunnel.Conn) error {
+	f, err := w.live()
+	if err != nil {
+		tunnel.Reset(conn)
+		return err
+	}
+	return tunnel.ToPort(w.ctx, conn, f.port, func() error {
+		select {
+		case <-f.gone:
+		case <-time.After(batch.Poll): // the program itself has nothing to say
+			return nil
+		}
+		if said := f.said(); !strings.Contains(said, "connection refused") {
+			return errors.New(message.OneLine(said))
+		}
+		return fmt.Errorf("nothing listens on port %d of pod %s", w.port, w.pod)
+	})
+}
+
+// A podForward is one run of "kubectl port-forward".
+type podForward struct {
+	port  int // of this machine
+	begun time.Time
+	gone  <-chan struct{}
+	said  func() string
+}
+
+// podPatience is how long kubectl may take until it listens.
+const podPatience = 60 * time.Second
+
+// startPodForward returns when the command listens.
+func startPodForward(ctx context.Context, words []string) (*podForward, error) {
+	cmd := invoke.Command(ctx, "/", words[0], words[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	said := &tunnel.Tail{}
+	cmd.Stderr = said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	heard, gone := make(chan int, 1), make(chan struct{})
+	go func() {
+		r := bufio.NewReader(out)
+		line, _ := r.ReadString('\n') // Forwarding from 127.0.0.1:40001 -> 6006
+		from, _, _ := strings.Cut(strings.TrimPrefix(line, "Forwarding from 127.0.0.1:"), " ")
+		if n, err := strconv.Atoi(from); err == nil {
+			heard <- n
+		}
+		_, _ = io.Copy(io.Discard, r)
+		_ = cmd.Wait()
+		close(gone)
+	}()
+	select {
+	case local := <-heard:
+		return &podForward{local, time.Now(), gone, said.String}, nil
+	case <-gone:
+		return nil, ReadError([]byte(said.String()), errors.New("it ended without a word"))
+	case <-time.After(podPatience):
+		err = fmt.Errorf("no answer in %s", podPatience)
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	_ = cmd.Process.Kill()
+	return nil, err
+}

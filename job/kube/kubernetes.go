@@ -1,0 +1,204 @@
+// Package kube writes Jobs of Kubernetes and OpenShift and speaks to the cluster.
+//
+//	Job ─► NewPod ─► manifest ─► kubectl create
+//	kubectl proxy ─► API ─► pods, logs, nodes, events
+//
+// All logins are those of kubectl or oc. Pods run the image themselves, so hpcc is not
+// on the node; what a task leaves is read from its pod before the cluster removes it.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/capacity"
+	"hpcc/job/node"
+	"hpcc/job/shellword"
+)
+
+// System is Kubernetes 1.29 or later, or OpenShift 4.16 or later: a Job of the API batch/v1, by kubectl or oc.
+type System struct{ Target job.Target }
+
+// Bounds that the API sets for Jobs, and how long hpcc lets one that has ended stay:
+// time enough to look at it.
+const (
+	maxCompletions  = 100_000
+	MaxManifest     = 1 << 20 // bytes; etcd takes 1.5 MB
+	KeepEnded       = 7 * 24 * time.Hour
+	completionIndex = "JOB_COMPLETION_INDEX"
+)
+
+// Render returns the job script; see [batch.System].
+func (k System) Render(j *job.Job) (string, []string, error) {
+	if j.Interactive {
+		return k.interactive(j)
+	}
+	text, notes, err := k.manifest(j, job.Label(j.Name))
+	if err == nil && job.Label(j.Name) != j.Name {
+		notes = append(notes, fmt.Sprintf("the name %s is no label of the DNS: %s", j.Name, job.Label(j.Name)))
+	}
+	return text, notes, err
+}
+
+// manifest is the job under a name: that of its id when it is handed in.
+func (k System) manifest(j *job.Job, name string) (string, []string, error) {
+	if err := Check(j, k.Target); err != nil {
+		return "", nil, err
+	}
+	obj := k.job(j, name)
+	objects := []any{obj}
+	if j.AcrossPods() {
+		objects = append([]any{headless(name, obj.Metadata.Labels)}, objects...)
+	}
+	text, err := Documents(k.comment(j), objects...)
+	if err == nil && len(text) > MaxManifest {
+		err = fmt.Errorf("the manifest of job %q would have %d bytes, and Kubernetes takes %d: hand the tasks in in several jobs, or put the script and the parameters into the image", j.Name, len(text), MaxManifest)
+	}
+	return text, Notes(j, k.Target), err
+}
+
+func (k System) comment(j *job.Job) string {
+	command := "kubectl"
+	if k.Target == job.OpenShift {
+		command = "oc"
+	}
+	return fmt.Sprintf("# Made by hpcc, for %s; \"hpcc submit\" hands it in, %s create -f does too.\n", j.Title(), command)
+}
+
+// job is the Job of all tasks, or of all nodes of one task.
+func (k System) job(j *job.Job, name string) *jobObject {
+	labels := Labels(j, name)
+	pod := NewPod(j, k.Target, completionIndex)
+	spec := jobSpec{Completions: 1, Parallelism: 1, TTLSecondsAfterFinished: int(KeepEnded / time.Second), Suspend: j.Hold || j.Queue != ""}
+	zero, times := 0, j.Retry.Times
+	switch {
+	case !j.Array.IsZero():
+		spec.CompletionMode, spec.Completions, spec.Parallelism = "Indexed", j.Count(), j.Count()
+		if j.Array.Limit > 0 {
+			spec.Parallelism = min(j.Array.Limit, j.Count())
+		}
+		spec.BackoffLimitPerIndex = &times
+		spec.PodFailurePolicy = newFailurePolicy(j, "FailIndex")
+	case j.AcrossPods():
+		n := max(j.Nodes, 1)
+		spec.CompletionMode, spec.Completions, spec.Parallelism = "Indexed", n, n
+		spec.BackoffLimit = &zero // a pod that is begun again alone would find no other
+		spread(j, &pod, name)
+		if j.Ray { // the program is the head's; the other nodes end with it
+			spec.SuccessPolicy = &successPolicy{[]successRule{{"0"}}}
+		}
+	default:
+		spec.BackoffLimit = &times
+		spec.PodFailurePolicy = newFailurePolicy(j, "FailJob")
+	}
+	spec.Template = podTemplate{Meta{Labels: labels}, pod}
+	return &jobObject{Object{"batch/v1", "Job", Meta{Name: name, Labels: QueueLabels(j, name)}}, spec}
+}
+
+// newFailurePolicy says which endings are not tried again, and with what that ends.
+func newFailurePolicy(j *job.Job, end string) *failurePolicy {
+	codes, node := j.Retry.Statuses()
+	p := &failurePolicy{}
+	lost := []podCondition{{"DisruptionTarget"}} // the node was taken away, or is gone
+	switch {
+	case j.Requeueing() == "yes" && j.Retry.Times == 0:
+		p.Rules = append(p.Rules, failureRule{Action: "Ignore", OnPodConditions: lost})
+	case j.Retry.Times > 0 && node:
+		p.Rules = append(p.Rules, failureRule{Action: "Count", OnPodConditions: lost})
+	case j.Retry.Times > 0:
+		p.Rules = append(p.Rules, failureRule{Action: end, OnPodConditions: lost})
+	}
+	if len(codes) > 0 {
+		p.Rules = append(p.Rules, failureRule{Action: end, OnExitCodes: &exitCodes{MainContainer, "NotIn", codes}})
+	} else if len(j.Retry.Endings) > 0 { // only the loss of nodes
+		p.Rules = append(p.Rules, failureRule{Action: end, OnExitCodes: &exitCodes{MainContainer, "NotIn", []int{0}}})
+	}
+	if len(p.Rules) == 0 {
+		return nil
+	}
+	return p
+}
+
+// headless gives the pods of a job that has several nodes names in the DNS.
+func headless(name string, labels map[string]string) *serviceObject {
+	return &serviceObject{
+		Object: Object{"v1", "Service", Meta{Name: name, Labels: labels}},
+		Spec:   serviceSpec{ClusterIP: "None", PublishNotReadyAddresses: true, Selector: map[string]string{JobLabel: labels[JobLabel]}},
+	}
+}
+
+// spread makes a pod one of several nodes that know of each other.
+func spread(j *job.Job, p *podSpec, name string) {
+	p.Subdomain = name
+	head := name + "-0." + name
+	p.Containers[0].Env = append([]EnvVar{
+		{Name: "HPCC_NODE_RANK", ValueFrom: &envFrom{fieldRef{"metadata.annotations['batch.kubernetes.io/job-completion-index']"}}},
+		{Name: "HPCC_NODES", Value: strconv.Itoa(max(j.Nodes, 1))},
+		{Name: "HPCC_HEAD", Value: head},
+		{Name: "MASTER_ADDR", Value: head}, // of torch.distributed, whose other words are RANK and WORLD_SIZE
+		{Name: "MASTER_PORT", Value: "29500"},
+	}, p.Containers[0].Env...)
+	if j.Ray {
+		p.Containers[0].Command, p.Containers[0].Args = nil, job.ExpandAll([]string{"/bin/sh", "-c", rayPods(j)})
+	}
+}
+
+// Check refuses what no pod can do. What a translated script asked for has been
+// taken out before, with a row that says so.
+func Check(j *job.Job, to job.Target) error {
+	name := to.Title()
+	switch {
+	case j.Image == "":
+		return fmt.Errorf("%s runs images, and the job has none: name one behind the flags", name)
+	case len(j.After)+len(j.AfterAny)+len(j.AfterFailed)+len(j.AfterEach) > 0 && to != job.Argo:
+		return fmt.Errorf("%s keeps no order among Jobs: --to argo makes one workflow of them, or hand the first in with --wait", name)
+	case j.Count() > maxCompletions:
+		return fmt.Errorf("%d tasks: a Job of %s has at most %d", j.Count(), name, maxCompletions)
+	case !j.Array.IsZero() && j.AcrossPods():
+		return fmt.Errorf("an array of which each task has %d nodes: %s has no such Job; hand the tasks in one by one", j.Nodes, name)
+	case j.Nodes > 1 && j.ProcessesPerNode() > 1 && j.Script == nil && !j.Ray:
+		return fmt.Errorf("%d processes on each of %d nodes: MPI cannot start processes in another pod; ask for one node with all processes (--nodes 1), or for one process on each node (--tasks-per-node 1)", j.ProcessesPerNode(), j.Nodes)
+	case j.Tensorboard != "" && len(j.Pod.Volumes) == 0:
+		return errors.New("tensorboard stands beside the program in a container of its own, which sees the logs on a volume alone: add --volume scratch:DIR or --volume CLAIM:DIR")
+	case j.Measured() && len(j.Pod.Measurer.Words) == 0:
+		return errors.New("measuring takes hpcc's program in the image: hpcc build --entry puts it there")
+	case len(j.Native) > 0:
+		return fmt.Errorf("options %q: %s has no options; \"hpcc script\" prints the manifest, which can be changed and handed in with kubectl", shellword.Join(j.Native), name)
+	case j.Mail != "":
+		return fmt.Errorf("%s writes no mail", name)
+	case j.Warning.Signal != "":
+		return fmt.Errorf("%s sends SIGTERM at the time limit, %d s before SIGKILL, and no signal before", name, int(node.Grace/time.Second))
+	}
+	return nil
+}
+
+// Notes are what the user should know who comes from another scheduler.
+func Notes(j *job.Job, to job.Target) []string {
+	var notes []string
+	add := func(have bool, format string, a ...any) {
+		if have {
+			notes = append(notes, fmt.Sprintf(format, a...))
+		}
+	}
+	add(j.Error != "", "a pod has one stream: standard error comes with the output")
+	add(j.Account != "", "account %s: %s charges namespaces, not accounts", j.Account, to.Title())
+	add(len(j.Modules) > 0, "modules %s: they belong into the image", strings.Join(j.Modules, " "))
+	add(j.Exclusive, "exclusive: no pod of another Job comes to the node; services of the cluster stay")
+	add(j.Queue != "" && to != job.Argo, "queue %s is a LocalQueue of Kueue, which lets the job begin", j.Queue)
+	add(j.Measure && j.Interactive, "nothing is measured: an interactive job's pod is gone when it ends")
+	add(j.TimeMin > 0, "%s cannot shorten a time limit", to.Title())
+	return notes
+}
+
+// wholeSeconds rounds a time up to what the API counts in.
+func wholeSeconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
+// History returns a [capacity.NoHistory]: there are no accounts.
+func (System) History(context.Context, time.Time) (*capacity.History, error) {
+	return nil, &capacity.NoHistory{Why: "Kubernetes keeps no account of pods that have ended"}
+}

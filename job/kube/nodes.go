@@ -1,0 +1,142 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/capacity"
+)
+
+// What of a Node, and of a Pod that takes something of it, hpcc reads.
+type nodeState struct {
+	Metadata struct {
+		Name   string
+		Labels map[string]string
+	}
+	Spec struct {
+		Unschedulable bool
+		Taints        []struct{ Key, Value, Effect string }
+	}
+	Status struct {
+		Allocatable map[string]string
+		Conditions  []condition
+	}
+}
+
+type taker struct {
+	Metadata struct{ Name, Namespace string }
+	Spec     struct {
+		NodeName              string
+		ActiveDeadlineSeconds int64
+		Containers            []struct {
+			Resources struct{ Requests map[string]string }
+		}
+	}
+	Status struct {
+		Phase     string
+		StartTime time.Time
+	}
+}
+
+// Nodes reads the nodes, and what all pods on them ask for. That needs rights which
+// not every user of a cluster has.
+func (k System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
+	api, err := k.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer api.Close()
+	list, err := List[nodeState](ctx, api, "/api/v1/nodes", "")
+	if err != nil {
+		return nil, fmt.Errorf("asking %s for its nodes: %w", k.Target.Title(), err)
+	}
+	c := &capacity.Snapshot{}
+	takers, err := List[taker](ctx, api, "/api/v1/pods", "")
+	if err != nil {
+		c.Notes = append(c.Notes, fmt.Sprintf("what is free is not known: %v", err))
+	}
+	for i := range list {
+		c.Nodes = append(c.Nodes, list[i].node(takers, err == nil))
+	}
+	return c, nil
+}
+
+// node is what a node has, and what is left of it.
+func (n *nodeState) node(takers []taker, known bool) capacity.Node {
+	cpus, _ := parseQuantity(n.Status.Allocatable["cpu"])
+	memory, _ := parseQuantity(n.Status.Allocatable["memory"])
+	gpus, _ := parseQuantity(n.Status.Allocatable[resourceGPU])
+	out := capacity.Node{Name: n.Metadata.Name, State: capacity.Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: n.Metadata.Labels[job.LabelGPU]}
+	used := map[string]float64{}
+	for _, t := range takers {
+		if t.Spec.NodeName != n.Metadata.Name || t.Status.Phase == "Succeeded" || t.Status.Phase == "Failed" {
+			continue
+		}
+		out.Running++
+		for _, c := range t.Spec.Containers {
+			for name, q := range c.Resources.Requests {
+				v, _ := parseQuantity(q)
+				used[name] += v
+			}
+		}
+		if end := t.Status.StartTime.Add(time.Duration(t.Spec.ActiveDeadlineSeconds) * time.Second); t.Spec.ActiveDeadlineSeconds == 0 {
+			out.NoLimit = true
+		} else if end.After(out.BusyUntil) {
+			out.BusyUntil = end
+		}
+	}
+	if known {
+		out.FreeCPUs, out.FreeMemory, out.FreeGPUs = int(math.Floor(cpus-used["cpu"]+1e-9)), int64(memory-used["memory"]), int(gpus-used[resourceGPU])
+	}
+	switch {
+	case n.off() != "":
+		out.State, out.Reason = capacity.Off, n.off()
+	case known && out.FreeCPUs <= 0:
+		out.State = capacity.Full
+	case out.Running > 0:
+		out.State = capacity.Shared
+	}
+	return out
+}
+
+// off is why a node takes no pods of ours; "" when it does.
+func (n *nodeState) off() string {
+	if n.Spec.Unschedulable {
+		return "cordoned"
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == "Ready" && c.Status != "True" {
+			return "not ready: " + strings.Join(strings.Fields(c.Message), " ")
+		}
+	}
+	for _, t := range n.Spec.Taints {
+		if t.Effect != "PreferNoSchedule" && t.Key != resourceGPU {
+			return "kept for others: " + t.Key
+		}
+	}
+	return ""
+}
+
+// parseQuantity reads an amount (resource.Quantity): 500m, 2, 64Gi, 1e3.
+func parseQuantity(s string) (float64, bool) {
+	units := []string{"m", "", "k", "M", "G", "T", "P", "E"}
+	number := strings.TrimRight(s, "mkMGTPEKi")
+	unit := s[len(number):]
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return 0, false
+	}
+	if binary, ok := strings.CutSuffix(unit, "i"); ok {
+		if binary == "K" {
+			binary = "k"
+		}
+		return v * math.Pow(1024, float64(slices.Index(units, binary)-1)), slices.Contains(units[2:], binary)
+	}
+	return v * math.Pow(1000, float64(slices.Index(units, unit)-1)), slices.Contains(units, unit)
+}

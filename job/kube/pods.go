@@ -1,0 +1,242 @@
+package kube
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+)
+
+// What of a Job and a Pod hpcc reads (batch/v1, core/v1).
+type jobState struct {
+	Metadata struct {
+		Name   string
+		Labels map[string]string
+	}
+	Spec   struct{ Completions int }
+	Status struct {
+		Succeeded                       int
+		CompletedIndexes, FailedIndexes string
+		Conditions                      []condition
+	}
+}
+
+type condition struct{ Type, Status, Reason, Message string }
+
+// A Pod is what hpcc reads of a pod.
+type Pod struct {
+	Metadata struct {
+		Name              string
+		Labels            map[string]string
+		Annotations       map[string]string
+		CreationTimestamp time.Time
+		DeletionTimestamp *time.Time
+	}
+	Spec   struct{ NodeName string }
+	Status struct {
+		Phase, Reason, Message string
+		StartTime              time.Time
+		Conditions             []condition
+		ContainerStatuses      []ContainerState
+	}
+}
+
+// A ContainerState is the state of a container.
+type ContainerState struct {
+	Name    string
+	ImageID string
+	State   struct {
+		Waiting *struct{ Reason, Message string }
+		Running *struct{ StartedAt time.Time }
+
+		Terminated *struct {
+			ExitCode              int
+			Reason, Message       string
+			StartedAt, FinishedAt time.Time
+		}
+	}
+}
+
+// standing is what a Job and its pods say together.
+func (o *jobState) standing(pods []Pod) batch.QueueState {
+	over, s := false, batch.QueueState{}
+	for _, c := range o.Status.Conditions {
+		switch {
+		case c.Status != "True":
+		case c.Type == "Complete" || c.Type == "Failed":
+			over = true
+		case c.Type == "Suspended":
+			s.Reason = "suspended"
+		}
+	}
+	failed := map[int]bool{}
+	if a, err := job.ParseArray(o.Status.FailedIndexes); err == nil {
+		for k := range a.All() {
+			failed[k] = true
+		}
+	}
+	Learn(&s, pods, func(index int) bool { return over || failed[index] })
+	if !over {
+		s.Waiting = max(0, cmp.Or(o.Spec.Completions, 1)-o.Status.Succeeded-len(failed)-s.Running)
+	}
+	return s
+}
+
+// Learn makes records of pods. final says whether the failure of a task was its last.
+func Learn(s *batch.QueueState, pods []Pod, final func(index int) bool) {
+	slices.SortStableFunc(pods, func(a, b Pod) int { return a.Metadata.CreationTimestamp.Compare(b.Metadata.CreationTimestamp) })
+	newest := map[int]int{}
+	for i := range pods {
+		newest[pods[i].Index()] = i
+	}
+	for i := range pods {
+		p := &pods[i]
+		t, begun := p.task()
+		if why := p.waits(); why != "" && !t.Ended() {
+			s.Reason = why
+		}
+		if !begun {
+			continue
+		}
+		if !t.Ended() {
+			s.Running++
+		}
+		last := newest[t.Index] == i && (!t.Ended() || t.OK() || final(t.Index))
+		a := batch.Attempt{Task: *t, Last: last}
+		left(&a, p)
+		s.Tasks = append(s.Tasks, a)
+	}
+}
+
+// left notes what the pod of the attempt says of its image, and what its program left.
+func left(a *batch.Attempt, p *Pod) {
+	c := p.main()
+	if a.Image = c.ImageID; c.State.Terminated != nil {
+		a.Words = c.State.Terminated.Message
+	}
+}
+
+// Index is the place of the pod's task in the array, from 0.
+func (p *Pod) Index() int {
+	n, _ := strconv.Atoi(p.Metadata.Annotations["batch.kubernetes.io/job-completion-index"])
+	return n
+}
+
+// main is the state of the program's container.
+func (p *Pod) main() *ContainerState {
+	for i := range p.Status.ContainerStatuses {
+		if c := &p.Status.ContainerStatuses[i]; c.Name == MainContainer {
+			return c
+		}
+	}
+	return &ContainerState{}
+}
+
+// task is the record of what the pod ran; false when it has not begun.
+func (p *Pod) task() (*job.Task, bool) {
+	t := &job.Task{Index: p.Index(), Native: p.Metadata.Name, Host: p.Spec.NodeName, Start: p.Status.StartTime}
+	if t.Start.IsZero() {
+		t.Start = p.Metadata.CreationTimestamp
+	}
+	state := &p.main().State
+	switch e := state.Terminated; {
+	case e != nil:
+		t.Start, t.End, t.Exit = e.StartedAt, e.FinishedAt, e.ExitCode
+		if t.Start.Unix() <= 0 { // containerd's word for never
+			t.Start = p.Metadata.CreationTimestamp
+		}
+		if t.End.Unix() <= 0 {
+			t.End = t.Start
+		}
+		t.Problem = p.problem(e.Reason, Unmeasured(e.Message))
+	case p.Status.Phase == "Failed": // before the program began, or its end was lost
+		t.End, t.Exit = t.Start, ExitLost
+		t.Problem = cmp.Or(p.problem(p.Status.Reason, p.Status.Message), "the pod failed, and the cluster does not say why")
+	case state.Running != nil:
+		t.Start = state.Running.StartedAt
+	default:
+		return t, false
+	}
+	return t, true
+}
+
+// ExitLost is the status of a program of which the cluster keeps none.
+const ExitLost = 125
+
+// problem says in words, with what to do, why a pod ended that its program did not end; "" where it did.
+func (p *Pod) problem(reason, message string) string {
+	message = strings.Join(strings.Fields(message), " ")
+	if p.Status.Reason == "DeadlineExceeded" {
+		return "ended after its time limit; --time gives it more"
+	}
+	if p.Status.Reason == "Evicted" {
+		message = strings.Join(strings.Fields(p.Status.Message), " ")
+		if strings.Contains(message, "ephemeral") {
+			message += "; --scratch SIZE asks for room, --volume CLAIM:DIR for some that stays"
+		}
+		return "evicted: " + message
+	}
+	switch reason {
+	case "OOMKilled":
+		return "killed, since it used more than its memory (OOMKilled); --mem gives it more"
+	case "Completed", "Error", "":
+		if p.lost() {
+			return "ended with its node, which was taken away: " + p.Status.Message
+		}
+		return ""
+	case "StartError", "ContainerCannotRun":
+		return "the program could not be started: " + message
+	}
+	if message == "" {
+		return reason
+	}
+	return reason + ": " + message
+}
+
+// lost says whether the pod's node was taken away.
+func (p *Pod) lost() bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c condition) bool { return c.Type == "DisruptionTarget" && c.Status == "True" })
+}
+
+// waits is why a pod's program has not begun; "" when that goes its way.
+func (p *Pod) waits() string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == "PodScheduled" && c.Status == "False" {
+			return c.Message
+		}
+	}
+	w := p.main().State.Waiting
+	if w == nil || w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" || w.Reason == "" {
+		return ""
+	}
+	why := w.Reason
+	if w.Message != "" {
+		why += ": " + strings.Join(strings.Fields(w.Message), " ")
+	}
+	switch w.Reason {
+	case "ImagePullBackOff", "ErrImagePull", "InvalidImageName":
+		why += "; \"hpcc deploy\" pushes the image to a registry, --pull-secret names the secret with its password"
+	case "ErrImageNeverPull":
+		why += "; the image is not on the node, and --pull never forbids to fetch it"
+	case "CreateContainerConfigError":
+		if strings.Contains(w.Message, "runAsNonRoot") || strings.Contains(w.Message, "non-numeric") {
+			why += "; --uid NUMBER runs it as another user"
+		}
+	}
+	return why
+}
+
+// RecordHead is the beginning of a measurement in a termination message.
+const RecordHead = `{"kind":"header"`
+
+// Unmeasured is a message without the record that it may end in.
+func Unmeasured(message string) string {
+	if before, _, ok := strings.Cut(message, RecordHead); ok {
+		return strings.TrimRight(before, ": \n")
+	}
+	return message
+}

@@ -1,0 +1,406 @@
+package kube
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/shellword"
+)
+
+// Names within a pod.
+const (
+	MainContainer = "main"
+	JobLabel      = "hpcc/job" // our id
+	labelBy       = "app.kubernetes.io/managed-by"
+	labelName     = "app.kubernetes.io/name"
+	labelQueue    = "kueue.x-k8s.io/queue-name"
+	resourceGPU   = "nvidia.com/gpu" // NVIDIA's device plugin
+)
+
+// Labels are those of the objects of a job.
+func Labels(j *job.Job, id string) map[string]string {
+	return map[string]string{labelName: job.Label(j.Name), labelBy: "hpcc", JobLabel: job.Label(id)}
+}
+
+// labelText are labels as a selector has them.
+func labelText(labels map[string]string) string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(labels)) {
+		out = append(out, k+"="+labels[k])
+	}
+	return strings.Join(out, ",")
+}
+
+// NewPod is a pod that runs one process, or the processes of one node, of the job. nth is the variable
+// that is the place of the task in the array, from 0.
+func NewPod(j *job.Job, to job.Target, nth string) podSpec {
+	p := &j.Pod
+	c := Container{
+		Name: MainContainer, Image: imageOf(j), ImagePullPolicy: p.Pull, WorkingDir: job.Expandable(p.Dir), Env: envOf(j), Resources: resourcesOf(j),
+		SecurityContext: containerSecurity{Capabilities: capabilities{Drop: []string{"ALL"}}},
+	}
+	if c.Command, c.Args = commandOf(j, to, nth); j.Measured() && c.Command == nil {
+		c.Command = job.ExpandAll(j.Entrypoint())
+	}
+	for _, o := range p.Ports {
+		c.Ports = append(c.Ports, containerPort{o.Name, o.Number})
+	}
+	s := podSpec{
+		RestartPolicy: "Never", ActiveDeadlineSeconds: wholeSeconds(j.Time), ServiceAccountName: p.ServiceAccount, SecurityContext: SecurityOf(j, to),
+		NodeSelector: nodeSelector(j), Affinity: affinityOf(j),
+		ShareProcessNamespace: true, // the pod's pause is the init: as one, the program would not hear SIGTERM, nor reap what it leaves behind
+	}
+	if no := false; p.ServiceAccount == "" {
+		s.AutomountServiceAccountToken = &no
+	}
+	if p.PullSecret != "" {
+		s.ImagePullSecrets = []Named{{p.PullSecret}}
+	}
+	if j.GPUs > 0 { // nodes with GPUs are often kept for those who ask for them
+		s.Tolerations = []Toleration{{resourceGPU, "Exists", "NoSchedule"}}
+	}
+	mount(j, &s, &c)
+	s.Containers = []Container{c}
+	if j.Tensorboard != "" {
+		s.InitContainers = []Container{tensorboardContainer(j, c)}
+	}
+	return s
+}
+
+// imageOf is the reference that nodes pull.
+func imageOf(j *job.Job) string {
+	if j.Pod.Image != "" {
+		return j.Pod.Image
+	}
+	return j.Image
+}
+
+// envOf are the variables: ours, those of the job, then what --set-env said last.
+func envOf(j *job.Job) []EnvVar {
+	env := []EnvVar{{Name: "HPCC_JOB", ValueFrom: &envFrom{fieldRef{"metadata.labels['" + JobLabel + "']"}}}}
+	if !j.Array.IsZero() {
+		env = append(env, EnvVar{Name: "HPCC_TASK_COUNT", Value: strconv.Itoa(j.FullCount())})
+	}
+	if j.GPUs > 0 { // which of the driver's files are put into the container; which GPUs, the device plugin says
+		env = append(env, EnvVar{Name: "NVIDIA_DRIVER_CAPABILITIES", Value: "compute,utility"})
+	}
+	for _, e := range slices.Concat(j.Env, j.Pod.Env) {
+		k, v, _ := strings.Cut(e, "=")
+		env = slices.DeleteFunc(env, func(o EnvVar) bool { return o.Name == k })
+		env = append(env, EnvVar{Name: k, Value: job.Expandable(v)})
+	}
+	return env
+}
+
+// resourcesOf are limits, and requests of the same size: what the job is given is what it may use.
+func resourcesOf(j *job.Job) resources {
+	limits := map[string]string{}
+	n := j.ProcessesPerNode()
+	if j.CPUs > 0 {
+		limits["cpu"] = strconv.Itoa(j.CPUs * n)
+	} else if n > 1 {
+		limits["cpu"] = strconv.Itoa(n)
+	}
+	switch {
+	case j.Memory > 0:
+		limits["memory"] = podQuantity(j.Memory)
+	case j.MemoryPerCPU > 0:
+		limits["memory"] = podQuantity(j.MemoryPerCPU * int64(max(j.CPUs, 1)*n))
+	}
+	if j.GPUs > 0 {
+		limits[resourceGPU] = strconv.Itoa(j.GPUs)
+	}
+	if j.Pod.Scratch > 0 {
+		limits["ephemeral-storage"] = podQuantity(j.Pod.Scratch)
+	}
+	if len(limits) == 0 {
+		return resources{}
+	}
+	return resources{Requests: limits, Limits: limits}
+}
+
+// podQuantity writes bytes as Kubernetes does.
+func podQuantity(n int64) string {
+	for i, unit := range []string{"Ti", "Gi", "Mi", "Ki"} {
+		if size := int64(1) << (40 - 10*i); n%size == 0 {
+			return strconv.FormatInt(n/size, 10) + unit
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// SecurityOf is what the profile "restricted" of the Pod Security Standards asks for. OpenShift gives each
+// namespace user ids of its own and refuses others; elsewhere an image that would run as
+// root needs one. It is in group 0 then, as it would be on OpenShift.
+func SecurityOf(j *job.Job, to job.Target) PodSecurity {
+	s := PodSecurity{RunAsNonRoot: true, SeccompProfile: &seccompProfile{"RuntimeDefault"}}
+	if to == job.OpenShift || j.Pod.AnyUID {
+		return s
+	}
+	if s.RunAsUser = j.Pod.UID; s.RunAsUser > 0 {
+		root := int64(0)
+		s.RunAsGroup = &root
+	}
+	if len(j.Pod.Volumes) > 0 {
+		s.FSGroup = max(s.RunAsUser, job.OrdinaryUser)
+	}
+	return s
+}
+
+// nodeSelector are labels that the node must have.
+func nodeSelector(j *job.Job) map[string]string {
+	labels := map[string]string{}
+	for _, l := range slices.Concat(j.Features, j.Pod.NodeLabels) {
+		k, v, _ := strings.Cut(l, "=")
+		labels[k] = v
+	}
+	if j.GPUType != "" {
+		labels[job.LabelGPU] = j.GPUType
+	}
+	return labels
+}
+
+// affinityOf says which nodes the pod may have, and with whom.
+func affinityOf(j *job.Job) *Affinity {
+	a := &Affinity{}
+	var terms []Requirement
+	const host = "kubernetes.io/hostname"
+	if len(j.Hosts) > 0 {
+		terms = append(terms, Requirement{host, "In", j.Hosts})
+	}
+	if len(j.NotHosts) > 0 {
+		terms = append(terms, Requirement{host, "NotIn", j.NotHosts})
+	}
+	if len(terms) > 0 {
+		a.NodeAffinity = &nodeAffinity{nodeTerms{[]nodeTerm{{terms}}}}
+	}
+	if j.Exclusive { // services of the cluster are no Jobs, and stay
+		a.PodAntiAffinity = &podAffinity{[]podTerm{{
+			LabelSelector:     labelSelector{MatchExpressions: []Requirement{{Key: "batch.kubernetes.io/job-name", Operator: "Exists"}}},
+			NamespaceSelector: &struct{}{}, TopologyKey: host,
+		}}}
+	}
+	if a.NodeAffinity == nil && a.PodAntiAffinity == nil {
+		return nil
+	}
+	return a
+}
+
+// mount puts volumes and secrets into the pod and its container.
+func mount(j *job.Job, s *podSpec, c *Container) {
+	claims := map[string]string{}
+	for i, v := range j.Pod.Volumes {
+		name := claims[v.Claim]
+		if name == "" || v.Claim == "" {
+			name = "volume-" + strconv.Itoa(i+1)
+			vol := Volume{Name: name, EmptyDir: &emptyDir{}}
+			if v.Claim != "" {
+				claims[v.Claim] = name
+				vol.EmptyDir, vol.PersistentVolumeClaim = nil, &claimSource{ClaimName: v.Claim}
+			} else if j.Pod.Scratch > 0 {
+				vol.EmptyDir.SizeLimit = podQuantity(j.Pod.Scratch)
+			}
+			s.Volumes = append(s.Volumes, vol)
+		}
+		c.VolumeMounts = append(c.VolumeMounts, volumeMount{name, v.Path, v.ReadOnly})
+	}
+	for i, e := range j.Pod.Secrets {
+		if e.Path == "" {
+			c.EnvFrom = append(c.EnvFrom, envSource{Named{e.Name}})
+			continue
+		}
+		name := "secret-" + strconv.Itoa(i+1)
+		s.Volumes = append(s.Volumes, Volume{Name: name, Secret: &secretSource{e.Name}})
+		c.VolumeMounts = append(c.VolumeMounts, volumeMount{name, e.Path, true})
+	}
+	taken := func(path string) bool {
+		return slices.ContainsFunc(c.VolumeMounts, func(m volumeMount) bool { return m.MountPath == path })
+	}
+	if !taken("/tmp") { // there and open to the user, as "hpcc run" has it
+		s.Volumes = append(s.Volumes, Volume{Name: "tmp", EmptyDir: &emptyDir{}})
+		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: "tmp", MountPath: "/tmp"})
+	}
+	if (j.ProcessesPerNode() > 1 || j.GPUs > 0) && !taken("/dev/shm") { // processes of a node, and loaders of data, share memory; 64 MB is what runtimes give
+		s.Volumes = append(s.Volumes, Volume{Name: "shm", EmptyDir: &emptyDir{Medium: "Memory"}})
+		c.VolumeMounts = append(c.VolumeMounts, volumeMount{Name: "shm", MountPath: "/dev/shm"})
+	}
+}
+
+// tensorboardContainer runs beside the program, in the same image, and ends with it.
+func tensorboardContainer(j *job.Job, like Container) Container {
+	port, _ := job.UsualPort("tensorboard")
+	return Container{
+		Name: "tensorboard", Image: like.Image, ImagePullPolicy: like.ImagePullPolicy, RestartPolicy: "Always", WorkingDir: like.WorkingDir,
+		Args:         []string{"tensorboard", "--logdir", job.Expandable(j.Tensorboard), "--bind_all", "--port", strconv.Itoa(port)},
+		Ports:        []containerPort{{"tensorboard", port}},
+		VolumeMounts: like.VolumeMounts, SecurityContext: like.SecurityContext,
+	}
+}
+
+// commandOf is what the container runs: the words alone, where they are the same for every
+// task; else a shell that fills them in. An entry point of the image stays before them.
+func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
+	switch {
+	case j.Script != nil:
+		args = append([]string{shellOf(j, to), "-c", scriptOf(j, to, nth), j.Script.Name}, j.Script.Args...)
+		return nil, job.ExpandAll(args)
+	case j.Array.IsZero():
+		words := j.Args
+		if j.StartsProcesses() && j.Nodes <= 1 {
+			words = append(job.Mpirun(j), words...)
+		}
+		return nil, job.ExpandAll(words)
+	}
+	t := &job.Writer{}
+	writeTask(t, j, nth)
+	words := slices.Concat(j.Entrypoint(), j.Args)
+	if j.StartsProcesses() && j.Nodes <= 1 {
+		words = slices.Concat(j.Entrypoint(), job.Mpirun(j), j.Args)
+	}
+	t.Line("exec %s", expandWords(j, words))
+	if len(j.Entrypoint()) > 0 {
+		return job.ExpandAll([]string{"/bin/sh", "-c", t.String()}), nil
+	}
+	return nil, job.ExpandAll([]string{"/bin/sh", "-c", t.String()})
+}
+
+// shellOf runs the script of scriptOf: images without bash have scripts that need none.
+func shellOf(j *job.Job, to job.Target) string {
+	own := len(j.Script.Shell) > 0 && path.Base(j.Script.Shell[0]) == "bash"
+	if own || strings.Contains(j.Script.Prelude(j, to), "hpcc_hosts") { // an array of bash's
+		return "bash"
+	}
+	return "sh"
+}
+
+// scriptOf is a translated script, for a shell with its name and arguments.
+func scriptOf(j *job.Job, to job.Target, nth string) string {
+	t := &job.Writer{}
+	if !j.Array.IsZero() {
+		writeTask(t, j, nth)
+	}
+	script := j.Script.Render(j, to)
+	if strings.Contains(script, "HPCC_TASK_TMP") {
+		t.Line("export HPCC_TASK_TMP=$(mktemp -d)")
+	}
+	t.WriteString(script)
+	return t.String()
+}
+
+// writeTask is shell that finds out which task this is, and what its parameters are.
+func writeTask(t *job.Writer, j *job.Job, nth string) {
+	t.Line("# The task's index, of the array %s:", j.Array)
+	t.Line("k=$%s", nth)
+	t.Line("%s", indexOf(j.Array))
+	t.Line(`export HPCC_TASK_ID SLURM_ARRAY_TASK_ID="$HPCC_TASK_ID" LSB_JOBINDEX="$HPCC_TASK_ID" SGE_TASK_ID="$HPCC_TASK_ID" PBS_ARRAY_INDEX="$HPCC_TASK_ID"`)
+	writeParams(t, &j.Params, j.Array)
+}
+
+// indexOf is shell that sets HPCC_TASK_ID to the k-th index, from 0.
+func indexOf(a job.Array) string {
+	var b strings.Builder
+	before := 0
+	for i, r := range a.Ranges {
+		value := "HPCC_TASK_ID=" + strconv.Itoa(r.First)
+		if r.First != r.Last {
+			nth := "k"
+			if r.Step > 1 {
+				nth = fmt.Sprintf("%d * k", r.Step)
+			}
+			value = fmt.Sprintf("HPCC_TASK_ID=$((%s + %d))", nth, r.First-r.Step*before)
+		}
+		before += (r.Last-r.First)/r.Step + 1
+		switch {
+		case len(a.Ranges) == 1:
+			b.WriteString(value)
+		case i == len(a.Ranges)-1:
+			fmt.Fprintf(&b, "else %s; fi", value)
+		default:
+			if i > 0 {
+				b.WriteString("el")
+			}
+			fmt.Fprintf(&b, `if [ "$k" -lt %d ]; then %s`+"\n", before, value)
+		}
+	}
+	return b.String()
+}
+
+// writeParams is shell that sets hpcc_NAME to each parameter of the task: lists are
+// counted off, rows of a file stand there, those of this array alone.
+func writeParams(t *job.Writer, p *job.Params, a job.Array) {
+	if p.IsZero() {
+		return
+	}
+	if p.File != "" {
+		set := make([]string, len(p.Names))
+		for i, n := range p.Names {
+			set[i] = fmt.Sprintf("hpcc_%s=${%d}", n, i+1)
+		}
+		t.Line("row() { %s; }", strings.Join(set, " "))
+		t.Line("case $HPCC_TASK_ID in")
+		for k := range a.All() {
+			row := p.Row(k)
+			words := make([]string, len(p.Names))
+			for i, n := range p.Names {
+				words[i] = row[n]
+			}
+			t.Line("%d) row %s ;;", k, shellword.Join(words))
+		}
+		t.Line("esac")
+		return
+	}
+	t.Line(`pick() { shift "$1"; picked=$1; }`)
+	stride := p.Count()
+	for i, n := range p.Names {
+		values := p.Rows[i]
+		stride /= len(values)
+		t.Line("pick $(((HPCC_TASK_ID - 1) / %d %% %d + 1)) %s; hpcc_%s=$picked", stride, len(values), shellword.Join(values), n)
+	}
+}
+
+// expandWords are words of a command line for the shell, in which {task} and the parameters
+// are its variables.
+func expandWords(j *job.Job, words []string) string {
+	names := map[string]string{job.Placeholder: "HPCC_TASK_ID"}
+	for _, n := range j.Params.Names {
+		names["{"+n+"}"] = "hpcc_" + n
+	}
+	var out []string
+	for _, w := range words {
+		var b strings.Builder
+		for w != "" || b.Len() == 0 {
+			at, what := len(w), ""
+			for p := range names {
+				if i := strings.Index(w, p); i >= 0 && i < at {
+					at, what = i, p
+				}
+			}
+			if at > 0 || what == "" {
+				b.WriteString(shellword.Quote(w[:at]))
+			}
+			if what != "" {
+				fmt.Fprintf(&b, `"$%s"`, names[what])
+			}
+			w = w[at+len(what):]
+		}
+		out = append(out, b.String())
+	}
+	return strings.Join(out, " ")
+}
+
+// StartWith names the program itself, which Argo starts and not the runtime: without a
+// command its controller would have to fetch the image's configuration from the registry.
+func (c *Container) StartWith(entrypoint []string) {
+	switch {
+	case len(c.Command) > 0:
+	case len(entrypoint) > 0:
+		c.Command = job.ExpandAll(entrypoint)
+	case len(c.Args) > 0:
+		c.Command, c.Args = c.Args[:1], c.Args[1:]
+	}
+}

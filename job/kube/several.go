@@ -1,0 +1,62 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"hpcc/job"
+	"hpcc/job/shellword"
+)
+
+// rayPods is shell that makes a Ray of the pods of a job: the first is its head and runs the program, the
+// others lend it what they have.
+func rayPods(j *job.Job) string {
+	t := &job.Writer{}
+	t.Line(`if [ "$HPCC_NODE_RANK" != 0 ]; then`)
+	t.Line(`  until ray start --address="$HPCC_HEAD:6379" --block; do sleep 2; done`)
+	t.Line("  exit")
+	t.Line("fi")
+	t.Line("ray start --head --port=6379 --disable-usage-stats || exit")
+	t.Line("export RAY_ADDRESS=127.0.0.1:6379")
+	t.Line(`until [ "$(ray status 2>/dev/null | grep -c ' node_')" -ge "$HPCC_NODES" ]; do sleep 1; done`)
+	t.Line("%s", shellword.Join(slices.Concat(j.Entrypoint(), j.Args)))
+	t.Line("s=$?; ray stop; exit $s")
+	return t.String()
+}
+
+// QueueLabels are those of the object itself, with the queue of Kueue.
+func QueueLabels(j *job.Job, name string) map[string]string {
+	labels := Labels(j, name)
+	if j.Queue != "" {
+		labels[labelQueue] = j.Queue
+	}
+	return labels
+}
+
+// interactive is a shell script that runs a pod with the terminal of the one who runs it.
+func (k System) interactive(j *job.Job) (string, []string, error) {
+	if err := Check(j, k.Target); err != nil {
+		return "", nil, err
+	}
+	if j.Nodes > 1 {
+		return "", nil, fmt.Errorf("an interactive job of %d nodes: a pod is on one", j.Nodes)
+	}
+	pod := NewPod(j, k.Target, completionIndex)
+	c := &pod.Containers[0]
+	c.Stdin, c.TTY, c.StdinOnce = true, true, true
+	overrides, err := json.Marshal(struct {
+		APIVersion string  `json:"apiVersion"`
+		Spec       podSpec `json:"spec"`
+	}{"v1", pod})
+	if err != nil {
+		return "", nil, err
+	}
+	words := []string{Command(k.Target), "run", "--rm", "--stdin", "--tty", "--quiet", "--restart=Never", "--image=" + imageOf(j), "--labels=" + labelText(Labels(j, j.Name)), "--overrides=" + string(overrides)}
+	t := &job.Writer{}
+	t.Line("#!/bin/bash")
+	t.Interactive(j)
+	t.Line(`name=$(printf %%s "$id" | tail -c 45 | tr A-Z_. a-z--)`)
+	t.Line(`exec %s ${HPCC_KUBE_CONTEXT:+--context="$HPCC_KUBE_CONTEXT"} ${HPCC_KUBE_NAMESPACE:+--namespace="$HPCC_KUBE_NAMESPACE"} "${name##-}"`, shellword.Join(words))
+	return t.String(), Notes(j, k.Target), nil
+}

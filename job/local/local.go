@@ -1,0 +1,178 @@
+// Package local runs the tasks of a job on this machine.
+//
+// It takes the place of a batch system where none is present. Nothing waits: tasks run as
+// many at once as there are processors for.
+package local
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/atomicfile"
+	"hpcc/job/batch"
+	"hpcc/job/capacity"
+	"hpcc/job/node"
+)
+
+// System is this machine. It runs as many tasks at once as have processors: "hpcc
+// task" has the loop.
+type System struct{}
+
+// Detect is true: the tasks can always run here.
+func (System) Detect(context.Context) bool { return true }
+
+// Render returns the job script; see [batch.System].
+func (System) Render(j *job.Job) (string, []string, error) {
+	switch {
+	case len(j.After) > 0:
+		return "", nil, fmt.Errorf("target local has no queue in which a job could wait for another; hand the first in with --wait")
+	case len(j.Native) > 0:
+		return "", nil, fmt.Errorf("target local has no options of its own: %s", strings.Join(j.Native, " "))
+	}
+	var notes []string
+	for what, asked := range map[string]bool{"--queue": j.Queue != "", "--account": j.Account != "", "--mail": j.Mail != "", "--exclusive": j.Exclusive,
+		"--nodes": j.Nodes > 1, "--mem": j.Memory > 0 && !j.Ray, "--gpus": j.GPUs > 0} {
+		if asked {
+			notes = append(notes, what+" means nothing on this machine and is left out")
+		}
+	}
+	slices.Sort(notes)
+	t := &job.Writer{}
+	t.Line("#!/bin/%s", localShell(j))
+	if j.Interactive {
+		t.Interactive(j)
+	} else {
+		t.Line("# Made by hpcc, for %s on this machine.", j.Title())
+	}
+	if j.StartsProcesses() {
+		t.Line("# Open MPI counts processors before it starts more processes.")
+		t.Line("export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe")
+	}
+	t.Common(j)
+	if j.Interactive {
+		t.Line("exec %s", j.InteractiveCommand(job.Local, `"$id"`))
+		return t.String(), notes, nil
+	}
+	end := job.TaskCall{To: job.Local, ID: `"${1:-local-$$}"`, Files: true, Limit: true}
+	if !j.Array.IsZero() {
+		end.Parallel = parallel(j)
+	}
+	t.Task(j, end, job.Mpirun(j)...)
+	return t.String(), notes, nil
+}
+
+// localShell returns the shell that runs the script of a job on this machine. Only
+// a job script of a scheduler and the command module need bash: small
+// machines have only sh.
+func localShell(j *job.Job) string {
+	if j.Script != nil || len(j.Modules) > 0 {
+		return "bash"
+	}
+	return "sh"
+}
+
+// parallel is how many tasks run at once on this machine.
+func parallel(j *job.Job) int {
+	n := max(1, goruntime.NumCPU()/max(1, j.CPUs))
+	if j.Array.Limit > 0 {
+		n = min(n, j.Array.Limit)
+	}
+	return n
+}
+
+// Submit begins the script as a process group of its own that outlives hpcc.
+func (System) Submit(_ context.Context, r *batch.Request) error {
+	log, err := atomicfile.Create(filepath.Join(filepath.Dir(r.Script), "log"), os.O_WRONLY|os.O_APPEND)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(localShell(r.Job), r.Script, r.ID)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = r.Job.Dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting job %q on this machine: %w", r.Job.Name, err)
+	}
+	r.Native = node.ProcessID(cmd.Process.Pid)
+	ended := make(chan struct{})
+	r.Ended = ended
+	go func() { _ = cmd.Wait(); close(ended) }()
+	return nil
+}
+
+// Query reports which of the processes are alive.
+func (System) Query(_ context.Context, ids []string) (map[string]batch.QueueState, error) {
+	out := map[string]batch.QueueState{}
+	for _, id := range ids {
+		alive, known := node.Alive(id)
+		out[id] = batch.QueueState{Alive: alive || !known}
+	}
+	return out, nil
+}
+
+// Cancel ends the tasks of the job.
+func (System) Cancel(_ context.Context, id string) error {
+	alive, known := node.Alive(id)
+	f := strings.Split(id, "/")
+	if !known {
+		return fmt.Errorf("ending job %s: it runs on %s; say it there", id, f[0])
+	}
+	if !alive {
+		return nil
+	}
+	pid, err := strconv.Atoi(f[1])
+	if err != nil {
+		return err
+	}
+	_ = syscall.Kill(-pid, syscall.SIGTERM)
+	for end := time.Now().Add(node.Grace); time.Now().Before(end); time.Sleep(batch.Poll / 20) {
+		if alive, _ := node.Alive(id); !alive {
+			return nil
+		}
+	}
+	return killSession(pid)
+}
+
+// killSession kills all processes of a session, and returns when there are none: the job is one, and
+// each of its tasks a process group of its own.
+func killSession(session int) error {
+	for end := time.Now().Add(node.Grace / 10); ; time.Sleep(batch.Poll / 100) {
+		found, err := killOnce(session)
+		if err != nil || !found || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// killOnce kills the processes of a session that there are; false when there was none.
+func killOnce(session int) (found bool, err error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return false, fmt.Errorf("looking for the processes of the job: %w", err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if f := node.Stat(pid); len(f) > 3 && f[3] == strconv.Itoa(session) && f[0] != "Z" {
+			found = syscall.Kill(pid, syscall.SIGKILL) == nil || found
+		}
+	}
+	return found, nil
+}
+
+// History returns a [capacity.NoHistory]: there are no accounts.
+func (System) History(context.Context, time.Time) (*capacity.History, error) {
+	return nil, &capacity.NoHistory{Why: "nobody counts what runs on this machine"}
+}

@@ -1,0 +1,258 @@
+// Package lsf speaks to IBM Spectrum LSF 10.1 by its commands.
+package lsf
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/invoke"
+	"hpcc/job/message"
+	"hpcc/job/node"
+	"hpcc/job/shellword"
+)
+
+// System is IBM Spectrum LSF 10.1. Its options are those of bsub(1).
+type System struct{}
+
+// Detect reports whether this host has LSF; see [batch.System].
+func (System) Detect(ctx context.Context) bool {
+	out, err := invoke.Call(ctx, "/", "lsid") // Slurm has one of its own
+	return err == nil && !strings.Contains(strings.ToLower(string(out)), "slurm")
+}
+
+// maxIndex is the largest index that LSF takes unless the site says otherwise
+// (lsb.params(5), MAX_JOB_ARRAY_SIZE).
+const maxIndex = 1000
+
+// options are the job's in the words of bsub(1). LSF's units differ from site
+// to site (LSF_UNIT_FOR_LIMITS): they are written out.
+func (System) options(j *job.Job) []string {
+	o := []string{"-cwd " + job.InQuotes(j.Dir)}
+	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
+	if slots := j.Slots(); slots > 1 {
+		add("-n %d", slots)
+		switch {
+		case j.Nodes > 1 || (j.TasksPerNode > 0 && j.Nodes == 0):
+			add(`-R "span[ptile=%d]"`, j.ProcessesPerNode()*max(j.CPUs, 1))
+		case j.Nodes == 1 || !j.AsksForProcesses(): // the processors of one process are on one host
+			add(`-R "span[hosts=1]"`)
+		case j.CPUs > 1:
+			add(`-R "span[block=%d]"`, j.CPUs)
+		}
+	}
+	if j.Memory > 0 { // many sites want both
+		mb := (j.Memory + 1<<20 - 1) >> 20
+		reserve := mb
+		if n := int64(j.ProcessesPerNode() * max(j.CPUs, 1)); j.Rules.MemoryPer == "slot" { // lsb.params(5), RESOURCE_RESERVE_PER_TASK
+			reserve = (mb + n - 1) / n
+		}
+		add(`-R "rusage[mem=%dMB]"`, reserve)
+		add("-M %dMB", mb)
+	}
+	if j.GPUs > 0 {
+		model := ""
+		if j.GPUType != "" {
+			model = ":gmodel=" + j.GPUType
+		}
+		add(`-gpu "num=%d:j_exclusive=yes%s"`, j.GPUs, model)
+	}
+	if j.Time > 0 { // hpcc ends the task before
+		m := int64((j.Time + node.Grace + time.Minute - 1) / time.Minute)
+		add("-W %d:%02d", m/60, m%60)
+	}
+	if j.Queue != "" {
+		add("-q %s", j.Queue)
+	}
+	if j.Account != "" {
+		add("-P %s", j.Account)
+	}
+	if j.Exclusive {
+		add("-x")
+	}
+	return append(o, wishes(j)...)
+}
+
+// Render returns the job script; see [batch.System].
+func (l System) Render(j *job.Job) (string, []string, error) {
+	options := l.options(j)
+	t := &job.Writer{}
+	t.Line("#!/bin/bash")
+	if j.Interactive {
+		t.Interactive(j)
+		t.Line("export HPCC_SUBMISSION=$id")
+		t.Line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
+		// bsub joins its words to a line for a shell.
+		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), shellword.Quote(j.CommandLine(job.LSF)))
+		return t.String(), nil, nil
+	}
+	end := job.TaskCall{To: job.LSF, ID: `"$job"`, Limit: true, Files: true}
+	name := j.Name
+	switch n := j.Array.Count(); {
+	case n == 0:
+	case j.Array.Within(1, maxIndex):
+		name += "[" + job.Array{Ranges: j.Array.Ranges}.String() + "]"
+	default:
+		name += fmt.Sprintf("[1-%d]", n)
+		end.Nth = `"$LSB_JOBINDEX"`
+	}
+	if j.Array.Limit > 0 {
+		name += "%" + strconv.Itoa(j.Array.Limit)
+	}
+	t.Line(`#BSUB -J "%s"`, name)
+	for _, o := range options {
+		t.Line("#BSUB %s", o)
+	}
+	// LSF would hold the output back until the job ends, and put a letter around
+	// it; without -o it would send it by mail.
+	t.Line("#BSUB -o /dev/null")
+	for _, n := range j.Native {
+		t.Line("#BSUB %s", n)
+	}
+	t.Line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, \"bsub < FILE\" does too.", j.Title())
+	t.Line("job=${HPCC_SUBMISSION:-lsf-$LSB_JOBID}; unset HPCC_SUBMISSION")
+	if !j.Array.IsZero() && end.Nth == "" {
+		t.Line("export HPCC_TASK_ID=$LSB_JOBINDEX HPCC_TASK_COUNT=%d", j.FullCount())
+	}
+	t.Common(j)
+	t.Task(j, end, job.Mpirun(j)...)
+	return t.String(), nil, nil
+}
+
+// Submit hands a script in on standard input: "bsub FILE" would take no notice of
+// its directives.
+func (System) Submit(ctx context.Context, r *batch.Request) error {
+	f, err := os.Open(r.Script)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	out, err := invoke.Feed(ctx, r.Job.Dir, f, []string{"HPCC_SUBMISSION=" + r.ID}, "bsub")
+	if err != nil {
+		return fmt.Errorf("handing job %q to LSF: %w", r.Job.Name, invoke.Error(out, err))
+	}
+	m := answer().FindSubmatch(out)
+	if m == nil {
+		return fmt.Errorf("handing job %q to LSF: bsub answered %q, which has no job id; \"bjobs\" shows whether the job is there", r.Job.Name, message.Short(string(out)))
+	}
+	r.Native = string(m[1])
+	return nil
+}
+
+var answer = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`Job <(\d+)> is submitted to `) })
+
+// Query reads the queue of this user, and why jobs wait.
+func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
+	out, err := invoke.Call(ctx, "/", "bjobs", "-w")
+	if err != nil && !strings.Contains(string(out), "No unfinished job") {
+		return nil, fmt.Errorf("asking LSF for its jobs: %w", invoke.Error(out, err))
+	}
+	jobs := queue(string(out))
+	waiting := false
+	for _, s := range jobs {
+		waiting = waiting || s.Waiting > 0
+	}
+	if waiting {
+		if out, err := invoke.Call(ctx, "/", "bjobs", "-p", "-w"); err == nil {
+			for id, why := range reasons(string(out)) {
+				if s, ok := jobs[id]; ok {
+					s.Reason = why
+					jobs[id] = s
+				}
+			}
+		}
+	}
+	return jobs, nil
+}
+
+// queue reads "bjobs -w": a line for each task, of which the first columns
+// never have blanks: id, user, state.
+func queue(list string) map[string]batch.QueueState {
+	jobs := map[string]batch.QueueState{}
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		if len(f) < 3 || strings.Trim(f[0], "0123456789") != "" {
+			continue
+		}
+		s := jobs[f[0]]
+		switch f[2] {
+		case "PEND", "WAIT":
+			s.Waiting++
+		case "PSUSP", "USUSP", "SSUSP":
+			s.Waiting++
+			s.Reason = map[string]string{"PSUSP": "held", "USUSP": "suspended", "SSUSP": "suspended by LSF"}[f[2]]
+		case "DONE", "EXIT":
+		default: // RUN, PROV, UNKWN, ZOMBI: not ended
+			s.Running++
+		}
+		jobs[f[0]] = s
+	}
+	return jobs
+}
+
+// reasons reads "bjobs -p": below a job's line, lines that begin with a blank.
+func reasons(list string) map[string]string {
+	why, id := map[string]string{}, ""
+	for line := range strings.Lines(list) {
+		switch f := strings.Fields(line); {
+		case len(f) == 0:
+		case line[0] != ' ':
+			if id = f[0]; strings.Contains(line, " PSUSP ") {
+				id = ""
+			}
+		case id != "" && why[id] == "":
+			why[id] = strings.TrimRight(strings.Join(f, " "), ";")
+		}
+	}
+	return why
+}
+
+// Cancel ends the tasks of the job.
+func (System) Cancel(ctx context.Context, id string) error {
+	if out, err := invoke.Call(ctx, "/", "bkill", id); err != nil {
+		return fmt.Errorf("ending job %s: %w", id, invoke.Error(out, err))
+	}
+	return nil
+}
+
+// wishes are the options of bsub(1) for them.
+func wishes(j *job.Job) []string {
+	var o job.OptionList
+	add := o.Add
+	var before []string
+	for _, d := range []struct {
+		format string
+		ids    []string
+	}{{"done(%s)", j.After}, {"ended(%s)", j.AfterAny}, {"exit(%s)", j.AfterFailed}, {"done(%s[*])", j.AfterEach}} {
+		for _, id := range d.ids {
+			before = append(before, fmt.Sprintf(d.format, id))
+		}
+	}
+	add(len(before) > 0, `-w "%s"`, strings.Join(before, " && "))
+	add(j.Requeueing() == "yes", "-r")
+	add(j.Requeueing() == "no", "-rn")
+	add(j.MailsOn("end") || j.MailsOn("fail"), "-N")
+	add(j.MailsOn("begin"), "-B")
+	add(j.Mail != "", "-u %s", j.Mail)
+	selected := slices.Clone(j.Features)
+	for _, h := range j.NotHosts {
+		selected = append(selected, "hname!='"+h+"'")
+	}
+	add(len(selected) > 0, `-R "select[%s]"`, strings.Join(selected, " && "))
+	add(len(j.Hosts) > 0, `-m "%s"`, strings.Join(j.Hosts, " "))
+	add(j.Warning.Signal != "", "-wa %s -wt %d", j.Warning.Signal, int64((j.Warning.Lead+time.Minute-1)/time.Minute))
+	add(j.Begin != "", "-b %s", strings.NewReplacer("-", ":", "T", ":").Replace(j.Begin))
+	add(j.Hold, "-H")
+	if len(j.Export) > 0 && !slices.Contains(j.Export, "ALL") {
+		add(true, `-env "%s"`, strings.Join(append([]string{"none", "HPCC_SUBMISSION"}, j.ExportedNames()...), ", "))
+	}
+	return o
+}

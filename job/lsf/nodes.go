@@ -1,0 +1,225 @@
+package lsf
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"hpcc/job/capacity"
+	"hpcc/job/invoke"
+	"hpcc/job/quantity"
+)
+
+// Nodes asks for the hosts: their slots, their memory, their GPUs, their queues, and
+// for how long jobs run on. Only the first has to answer.
+func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
+	out, err := invoke.Call(ctx, "/", "bhosts", "-w")
+	if err != nil {
+		return nil, fmt.Errorf("asking LSF for its hosts: %w", invoke.Error(out, err))
+	}
+	c := &capacity.Snapshot{Nodes: hosts(string(out[:min(len(out), invoke.MaxListing)]))}
+	at := capacity.NodeIndex(c.Nodes)
+	for _, l := range []struct {
+		what string
+		args []string
+		read func(at map[string]*capacity.Node, list string)
+	}{
+		{"the memory of hosts", []string{"lshosts", "-w"}, static},
+		{"the free memory of hosts", []string{"lsload", "-w"}, load},
+		{"the queues of hosts", []string{"bqueues", "-l"}, queues},
+		{"the GPUs of hosts", []string{"bhosts", "-gpu", "-w"}, gpus},
+		{"when jobs end", []string{"bjobs", "-u", "all", "-r", "-noheader", "-o", "jobid exec_host time_left run_time delimiter='|'"}, holds},
+	} {
+		out, err := invoke.Call(ctx, "/", l.args[0], l.args[1:]...)
+		if err != nil {
+			if !strings.Contains(string(out), "No ") { // "No unfinished job found", and the like
+				c.Notes = append(c.Notes, fmt.Sprintf("%s: not known: %s: %v", l.what, strings.Join(l.args[:2], " "), invoke.Error(out, err)))
+			}
+			continue
+		}
+		l.read(at, string(out[:min(len(out), invoke.MaxListing)]))
+	}
+	return c, nil
+}
+
+// columns reads a listing whose first line names its columns, of which none has
+// blanks; row is given each of the others by name of column.
+func columns(list string, row func(get func(name string) string)) {
+	var names map[string]int
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		if names == nil {
+			names = map[string]int{}
+			for i, n := range f {
+				names[n] = i
+			}
+			continue
+		}
+		row(func(name string) string {
+			if i, ok := names[name]; ok && i < len(f) {
+				return f[i]
+			}
+			return ""
+		})
+	}
+}
+
+// hosts reads "bhosts -w".
+func hosts(list string) []capacity.Node {
+	var nodes []capacity.Node
+	columns(list, func(get func(string) string) {
+		n := capacity.Node{Name: get("HOST_NAME"), CPUs: quantity.Count(get("MAX"))}
+		status := get("STATUS")
+		if get("MAX") == "-" {
+			n.CPUs = -1 // as many as the host has processors, see static
+		}
+		n.FreeCPUs = -quantity.Count(get("NJOBS")) - quantity.Count(get("RSV"))
+		switch {
+		case status == "closed_Excl" || status == "closed_Full":
+			n.State = capacity.Full
+		case status != "ok":
+			n.State, n.Reason = capacity.Off, status
+		}
+		if n.CPUs == 0 {
+			n.State, n.Reason = capacity.Off, "it has no slots"
+		}
+		if n.CPUs > 0 {
+			n.FreeCPUs += n.CPUs
+		}
+		if n.State == capacity.Full && n.CPUs > 0 {
+			n.FreeCPUs = 0
+		}
+		nodes = append(nodes, n)
+	})
+	return nodes
+}
+
+// static reads "lshosts -w".
+func static(at map[string]*capacity.Node, list string) {
+	columns(list, func(get func(string) string) {
+		n := at[get("HOST_NAME")]
+		if n == nil {
+			return
+		}
+		n.Memory, n.Untold = quantity.Bytes(get("maxmem"), 1), true
+		if n.CPUs < 0 {
+			n.CPUs = quantity.Count(get("ncpus"))
+			if n.FreeCPUs += n.CPUs; n.State == capacity.Full {
+				n.FreeCPUs = 0
+			}
+		}
+	})
+}
+
+// load reads "lsload -w".
+func load(at map[string]*capacity.Node, list string) {
+	columns(list, func(get func(string) string) {
+		if n := at[get("HOST_NAME")]; n != nil {
+			n.FreeMemory, n.Untold = quantity.Bytes(get("mem"), 1), false
+		}
+	})
+}
+
+// queues reads "bqueues -l": which hosts take a queue's jobs. A group of hosts is
+// not resolved: such a queue is on each host, as far as hpcc knows.
+func queues(at map[string]*capacity.Node, list string) {
+	queue := ""
+	for line := range strings.Lines(list) {
+		if name, ok := strings.CutPrefix(line, "QUEUE:"); ok {
+			queue = strings.TrimSpace(name)
+		}
+		hosts, ok := strings.CutPrefix(line, "HOSTS:")
+		if !ok || queue == "" {
+			continue
+		}
+		named := map[string]bool{}
+		every := false
+		for h := range strings.FieldsSeq(hosts) {
+			h, _, _ = strings.Cut(h, "+") // a preference
+			named[h] = true
+			every = every || h == "all" || strings.HasSuffix(h, "/") || strings.HasPrefix(h, "~")
+		}
+		for name, n := range at {
+			if (every || named[name]) && !named["~"+name] {
+				n.Queues = append(n.Queues, queue)
+			}
+		}
+		queue = ""
+	}
+}
+
+// gpus reads "bhosts -gpu -w": a line for each GPU, of which those of one host
+// after the first do not name it.
+func gpus(at map[string]*capacity.Node, list string) {
+	var n *capacity.Node
+	var names []string
+	for line := range strings.Lines(list) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 0:
+			continue
+		case names == nil:
+			names = f
+			continue
+		case line[0] != ' ':
+			n, f = at[f[0]], f[1:]
+		}
+		if n == nil || len(f) < 2 {
+			continue
+		}
+		n.GPUs++
+		n.GPUType = strings.TrimRight(f[1], ".")
+		free := true
+		for i, v := range f {
+			if i+1 < len(names) && names[i+1] == "NJOBS" && v != "0" {
+				free = false
+			}
+		}
+		if free {
+			n.FreeGPUs++
+		}
+	}
+}
+
+// holds reads "bjobs -o 'jobid exec_host time_left run_time'": 17|4*n1:2*n2|1:30 L|125 second(s).
+func holds(at map[string]*capacity.Node, list string) {
+	now := time.Now()
+	for line := range strings.Lines(list) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		if len(f) < 3 {
+			continue
+		}
+		h := capacity.Hold{By: "job " + f[0]}
+		left, _, _ := strings.Cut(f[2], " ")
+		if hours, minutes, ok := strings.Cut(left, ":"); ok {
+			if d := time.Duration(quantity.Count(hours))*time.Hour + time.Duration(quantity.Count(minutes))*time.Minute; d >= 0 && d < quantity.MaxTime {
+				h.To = now.Add(d)
+			}
+		}
+		if len(f) > 3 {
+			seconds, _, _ := strings.Cut(f[3], " ")
+			if n, err := strconv.ParseInt(seconds, 10, 64); err == nil && n >= 0 && n < int64(quantity.MaxTime/time.Second) {
+				h.From = now.Add(-time.Duration(n) * time.Second)
+			}
+		}
+		slots := map[string]int{}
+		for w := range strings.SplitSeq(f[1], ":") {
+			count, host, ok := strings.Cut(w, "*")
+			if !ok {
+				count, host = "1", w
+			}
+			slots[host] = min(slots[host]+quantity.Count(count), 1<<20)
+		}
+		for host, count := range slots {
+			if n := at[host]; n != nil {
+				h.Cpus = count
+				n.Holds = append(n.Holds, h)
+			}
+		}
+	}
+}

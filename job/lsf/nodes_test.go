@@ -1,0 +1,107 @@
+package lsf
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/capacity"
+)
+
+// TestHoleWithoutMemory: none of it is no room, but where the scheduler did not tell.
+func TestHoleWithoutMemory(t *testing.T) {
+	of := func(nodes []capacity.Node) string {
+		c := &capacity.Snapshot{Nodes: nodes}
+		for i := range nodes {
+			nodes[i].Settle(time.Now())
+		}
+		var names []string
+		for _, h := range capacity.Holes(c, time.Now()) {
+			names = append(names, h.Nodes...)
+		}
+		return strings.Join(names, " ")
+	}
+	if got := of([]capacity.Node{{Name: "full", CPUs: 4, FreeCPUs: 2, Memory: 1 << 30, FreeMemory: capacity.Step - 1}, {Name: "some", CPUs: 4, FreeCPUs: 2, Memory: 1 << 30, FreeMemory: capacity.Step}, {Name: "unknown", CPUs: 4, FreeCPUs: 2}}); got != "some unknown" {
+		t.Errorf("room on %s; want some and unknown", got)
+	}
+	nodes := hosts("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\na ok - 4 2 2 0 0 0\nb ok - 4 2 2 0 0 0\n")
+	at := capacity.NodeIndex(nodes)
+	static(at, "HOST_NAME type model cpuf ncpus maxmem maxswp server RESOURCES\na X86_64 Intel 60.0 16 64G 4G Yes (mg)\nb X86_64 Intel 60.0 16 64G 4G Yes (mg)\n")
+	if got := of(nodes); got != "a b" {
+		t.Errorf("of LSF whose lsload does not answer there is room on %q; want a and b", got)
+	}
+	load(at, "HOST_NAME status r15s mem\na ok 0.1 0M\nb ok 0.1 8G\n")
+	if got := of(nodes); got != "b" {
+		t.Errorf("of LSF there is room on %q; want b", got)
+	}
+}
+
+func TestLSFNodes(t *testing.T) {
+	nodes := hosts(recorded(t, "bhosts-w.txt"))
+	at := capacity.NodeIndex(nodes)
+	static(at, recorded(t, "lshosts.txt"))
+	load(at, recorded(t, "lsload-l.txt"))
+	queues(at, recorded(t, "bqueues-l.txt"))
+	for i := range nodes {
+		nodes[i].Settle(time.Now())
+	}
+	checkNodes(t, nodes,
+		"h off cpus 0/0 memory 20480M/24105M gpus 0/0 normal,spare",
+		"n1 full cpus 0/4 memory 20480M/24105M gpus 0/0 normal,spare",
+		"n2 full cpus 0/4 memory 20480M/24105M gpus 0/0 normal,spare")
+}
+
+// TestLSFDocumented holds what volclava does not have to the examples in the manual
+// of IBM's bhosts(1) and bjobs(1).
+func TestLSFDocumented(t *testing.T) {
+	nodes := hosts("HOST_NAME STATUS JL/U MAX NJOBS RUN SSUSP USUSP RSV\na ok - - 2 2 0 0 0\nb closed_Adm - 8 0 0 0 0 0\nc ok - 8 3 3 0 0 1\n")
+	at := capacity.NodeIndex(nodes)
+	static(at, "HOST_NAME type model cpuf ncpus maxmem maxswp server RESOURCES\na X86_64 Intel 60.0 16 64G 4G Yes (mg)\n")
+	gpus(at, "HOST_NAME             ID       MODEL     MUSED      MRSV  NJOBS    RUN   SUSP    RSV\na                      0  TeslaK80...      0M      0M      1      1      0      0\n                       1  TeslaK80...      0M      0M      0      0      0      0\nc                      0   TeslaV100      0M      0M      0      0      0      0\n")
+	holds(at, "17|2*a:3*c|1:30 L|125 second(s)\n18|c|-\n")
+	for i := range nodes {
+		nodes[i].Settle(time.Now())
+	}
+	checkNodes(t, nodes,
+		"a shared cpus 14/16 memory 0M/65536M gpus 1/2 TeslaK80",
+		"b off cpus 8/8 memory 0M/0M gpus 0/0",
+		"c shared cpus 4/8 memory 0M/0M gpus 1/1 TeslaV100")
+	run := (&capacity.Snapshot{Nodes: nodes}).Running(time.Now())
+	if len(run) != 1 || run[0].CPUs != 5 || time.Since(run[0].Start).Round(10*time.Second) != 2*time.Minute+10*time.Second {
+		t.Errorf("what runs is %+v", run)
+	}
+	if d := time.Until(at["a"].BusyUntil); d < 89*time.Minute || d > 90*time.Minute || !at["c"].NoLimit {
+		t.Errorf("a is busy for %v more, c has jobs without limit: %v", d, at["c"].NoLimit)
+	}
+}
+
+func FuzzLSFNodes(f *testing.F) {
+	for _, file := range []string{"bhosts-w.txt", "lshosts.txt", "lsload-l.txt", "bqueues-l.txt"} {
+		f.Add(recorded(f, file))
+	}
+	now := time.Now()
+	f.Fuzz(func(t *testing.T, s string) {
+		c := &capacity.Snapshot{}
+		c.Nodes = hosts(s)
+		c.Nodes = append(c.Nodes, capacity.Node{Name: "n1", CPUs: 4, FreeCPUs: 4})
+		at := capacity.NodeIndex(c.Nodes)
+		static(at, s)
+		load(at, s)
+		queues(at, s)
+		gpus(at, s)
+		holds(at, s)
+		used(s)
+		for i := range c.Nodes {
+			n := &c.Nodes[i]
+			n.Settle(now)
+			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
+				t.Fatalf("more is free than there is: %+v", n)
+			}
+		}
+		x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
+		if f := x.Fit(c, "", now); f.When == "" {
+			t.Fatal("a job starts neither now nor later nor never")
+		}
+	})
+}

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"hpcc/job"
+)
+
+// TestMeasuredMoves: what was measured of an attempt goes where its record goes.
+func TestMeasuredMoves(t *testing.T) {
+	dir := t.TempDir()
+	task := Begin(dir, 3)
+	write := func(text string) {
+		if err := os.WriteFile(filepath.Join(dir, task.Measured()), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read := func(name string) string {
+		b, _ := os.ReadFile(filepath.Join(dir, name))
+		return string(b)
+	}
+	write("first")
+	task.Write(dir)
+	if err := task.WriteEarlier(dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := read("task.3.0.jsonl"); got != "first" {
+		t.Errorf("of the first attempt: %q", got)
+	}
+	if err := task.Last(dir); err != nil || read("task.3.jsonl") != "first" {
+		t.Errorf("of the last attempt: %q, %v", read("task.3.jsonl"), err)
+	}
+	task.Write(dir)
+	undo := (&job.Task{Index: 3}).Retire(dir)
+	if read("task.3.0.jsonl") != "first" {
+		t.Error("a rerun lost what was measured before")
+	}
+	undo()
+	if read("task.3.jsonl") != "first" {
+		t.Error("a rerun that was refused lost what was measured before")
+	}
+	if next := Begin(dir, 3); next.Attempt != 1 || read(next.EarlierMeasured(0)) != "first" {
+		t.Errorf("attempt %d, %q", next.Attempt, read(next.EarlierMeasured(0)))
+	}
+	if list, err := job.Tasks(dir); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+}

@@ -1,0 +1,118 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/tunnel"
+)
+
+// A Process is one of a task's on this node: what one who comes to look has to share.
+type Process struct {
+	PID       int
+	Contained bool     // it is in namespaces of its own
+	Dir       string   // where it is, in its own sight
+	Env       []string // it was begun with
+}
+
+// Inside finds the process to join of a task that runs on this node: the first of the task's
+// that is in a container, else, where none is, the task's own.
+func Inside(t *job.Task) (*Process, error) {
+	host, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		return nil, fmt.Errorf("looking for the processes of task %d: %w", t.Index, err)
+	}
+	own := processes(t)
+	for _, contained := range []bool{true, false} {
+		for _, pid := range own {
+			ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
+			if err != nil || (ns != host) != contained || (!contained && pid != t.PID) {
+				continue
+			}
+			p := &Process{PID: pid, Contained: contained, Env: environOf(pid)}
+			if p.Dir, err = os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil {
+				return p, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("task %d has no process on this node (%s) that could be joined", t.Index, tunnel.Host())
+}
+
+// processes are those of the task on this node, its program first: what descends
+// from that, and what says in its environment to be of the same task, which a launcher started.
+func processes(t *job.Task) []int {
+	parents := map[int]int{}
+	entries, _ := os.ReadDir("/proc")
+	var all []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if f := Stat(pid); len(f) > 1 {
+			parents[pid], _ = strconv.Atoi(f[1])
+			all = append(all, pid)
+		}
+	}
+	slices.Sort(all)
+	var own, launched []int
+	for _, pid := range all {
+		for p, n := pid, 0; p > 1 && n < len(all); p, n = parents[p], n+1 {
+			if p == t.PID {
+				own = append(own, pid)
+				break
+			}
+		}
+		if t.Native != "" && !slices.Contains(own, pid) && says(t, environOf(pid)) {
+			launched = append(launched, pid)
+		}
+	}
+	return append(own, launched...)
+}
+
+// says whether an environment is one of the task's.
+func says(t *job.Task, env []string) bool {
+	get := func(name string) string {
+		for _, e := range env {
+			if k, v, _ := strings.Cut(e, "="); k == name {
+				return v
+			}
+		}
+		return ""
+	}
+	return nativeTask(get) == t.Native && get("HPCC_RUNNING") != ""
+}
+
+// environOf is the environment that a process was begun with; empty of another's.
+func environOf(pid int) []string {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil || len(b) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+}
+
+// Root is the process's root directory, as a path of this process.
+func (p *Process) Root() string { return fmt.Sprintf("/proc/%d/root", p.PID) }
+
+// EnvFile is the file of its environment.
+func (p *Process) EnvFile() string { return fmt.Sprintf("/proc/%d/environ", p.PID) }
+
+// Shell is one that the process could start.
+func (p *Process) Shell() string {
+	root := "/"
+	if p.Contained {
+		root = p.Root()
+	}
+	for _, s := range []string{"/bin/bash", "/usr/bin/bash"} {
+		if _, err := os.Lstat(filepath.Join(root, s)); err == nil {
+			return s
+		}
+	}
+	return "/bin/sh"
+}

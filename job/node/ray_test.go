@@ -1,0 +1,78 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"hpcc/job"
+)
+
+func TestPerNode(t *testing.T) {
+	pe, nodefile := filepath.Join(t.TempDir(), "hosts"), filepath.Join(t.TempDir(), "nodes")
+	os.WriteFile(pe, []byte("h1.site.org 2 cpu@h1.site.org UNDEFINED\nh2.site.org 2 cpu@h2.site.org UNDEFINED\n"), 0o644)
+	os.WriteFile(nodefile, []byte("h1\nh1\nh2\nh2\n"), 0o644)
+	env := map[string]string{"PE_HOSTFILE": pe, "PE": "mpi", "LSB_MCPU_HOSTS": "h1 2 h2 2", "PBS_NODEFILE": nodefile}
+	words := []string{"/opt/hp cc", "ray"}
+	tests := []struct {
+		to    job.Target
+		nodes int
+		want  [][]string
+	}{
+		{job.Slurm, 2, [][]string{strings.Fields("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 --unbuffered --mpi=none --cpus-per-task=3")}},
+		{job.GridEngine, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2.site.org"}, {"qrsh", "-inherit", "-nostdin", "h2.site.org", "exec '/opt/hp cc' ray --rank=1"}}},
+		{job.LSF, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"blaunch", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
+		{job.PBS, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"pbs_tmrsh", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
+		{job.GridEngine, 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
+		{job.Local, 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
+	}
+	for _, test := range tests {
+		if test.to == job.Slurm {
+			test.want[0] = append(test.want[0], words...)
+		}
+		got, err := PerNode(test.to, test.nodes, 3, words, func(k string) string { return env[k] })
+		if err != nil || !reflect.DeepEqual(got, test.want) {
+			t.Errorf("PerNode(%s, %d) = %q, %v; want %q", test.to, test.nodes, got, err, test.want)
+		}
+	}
+	env["HOSTNAME"] = "h2" // the job runs on the second of its hosts
+	if got, err := PerNode(job.PBS, 2, 0, words, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
+		t.Errorf("PerNode on h2 = %q, %v; want h1 to be the other", got, err)
+	}
+}
+
+// Nodes that are not those that were asked for, and files that are no list of hosts.
+func TestSpread(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "hosts")
+	env := map[string]string{"PE_HOSTFILE": file, "PE": "fill"}
+	getenv := func(k string) string { return env[k] }
+	tests := []struct {
+		hosts string
+		nodes int
+		want  string // of the error; "" for none
+	}{
+		{"h1 2 q UNDEFINED\nh2 2 q UNDEFINED\n", 2, ""},
+		{"h1 2 q UNDEFINED\nh1 2 other UNDEFINED\n", 1, ""},
+		{"h1 4 q UNDEFINED\n", 2, `asked for 2 nodes and was given 1 (h1); parallel environment "fill"`},
+		{"h1 4 q UNDEFINED\n", 0, ""},
+		{"", 2, "was given 0"},
+		{"-l 1 q\nh1 1 q\n", 2, `"-l" is no name of a host`},
+		{"$(id) 1 q\nh1 1 q\n", 2, "is no name of a host"},
+	}
+	for _, test := range tests {
+		os.WriteFile(file, []byte(test.hosts), 0o644)
+		err := Spread(test.nodes, getenv)
+		if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("Spread(%d) of %q = %v; want %q", test.nodes, test.hosts, err, test.want)
+		}
+	}
+	if err := Spread(2, func(string) string { return "" }); err != nil {
+		t.Errorf("Spread without Grid Engine = %v", err)
+	}
+	env["LSB_MCPU_HOSTS"] = "h1 h2 h3 h4"
+	if got, err := given(job.LSF, 2, getenv); err == nil {
+		t.Errorf("hosts of %q = %q; want an error", env["LSB_MCPU_HOSTS"], got)
+	}
+}

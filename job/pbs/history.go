@@ -1,0 +1,84 @@
+package pbs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"hpcc/job/capacity"
+	"hpcc/job/invoke"
+	"hpcc/job/quantity"
+)
+
+// History asks for the jobs that PBS still keeps, those that have ended, too: a site that has
+// job_history_enable, for two weeks mostly. Others' are among them where the site shows them.
+func (System) History(ctx context.Context, from time.Time) (*capacity.History, error) {
+	out, err := invoke.Call(ctx, "/", "qstat", "-x", "-f", "-t", "-F", "json")
+	if err != nil {
+		return nil, &capacity.NoHistory{Why: "PBS keeps no history: " + invoke.Error(out, err).Error()}
+	}
+	h := &capacity.History{By: "qstat -x", Current: true}
+	if h.Stays, err = stays(bytes.NewReader(out), from); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// stays reads the JSON of "qstat -x -f -t". Arrays are in it as a whole, too, and have no place.
+func stays(r io.Reader, from time.Time) ([]capacity.Stay, error) {
+	var list struct {
+		Jobs map[string]struct {
+			Owner string `json:"Job_Owner"`
+			Where string `json:"exec_vnode"`
+			Start string `json:"stime"`
+			Ended string `json:"obittime"`
+			State string `json:"job_state"`
+			Used  struct {
+				Wall string `json:"walltime"`
+			} `json:"resources_used"`
+		}
+	}
+	if err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("reading what qstat said: %w", err)
+	}
+	var stays []capacity.Stay
+	for id, j := range list.Jobs {
+		start := ansic(j.Start)
+		if start.IsZero() || len(stays) >= capacity.MaxStays {
+			continue
+		}
+		user, _, _ := strings.Cut(j.Owner, "@")
+		s := capacity.Stay{ID: id, User: user, Start: start, End: ansic(j.Ended)}
+		if s.End.IsZero() && j.State != "R" && j.State != "E" && j.State != "S" { // an older PBS
+			wall, err := quantity.Clock(j.Used.Wall, time.Second, time.Minute, time.Hour)
+			if err != nil {
+				continue
+			}
+			s.End = start.Add(wall)
+		}
+		if !s.End.IsZero() && s.End.Before(from) {
+			continue
+		}
+		for _, part := range parts(j.Where) {
+			s.CPUs, s.Memory, s.GPUs = s.CPUs+part.Cpus, s.Memory+part.Memory, s.GPUs+part.Gpus
+		}
+		if s.CPUs > 0 {
+			stays = append(stays, s)
+		}
+	}
+	return stays, nil
+}
+
+// ansic reads a moment as ctime(3) writes it, here; zero for none.
+func ansic(s string) time.Time {
+	t, err := time.ParseInLocation(time.ANSIC, s, time.Local)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}

@@ -1,0 +1,175 @@
+package pbs
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"hpcc/job/capacity"
+	"hpcc/job/invoke"
+	"hpcc/job/quantity"
+)
+
+// Nodes asks for the nodes in the text that every PBS writes, and for the jobs
+// that run in JSON.
+func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
+	out, err := invoke.Call(ctx, "/", "pbsnodes", "-a", "-v")
+	if err != nil {
+		return nil, fmt.Errorf("asking PBS for its nodes: %w", invoke.Error(out, err))
+	}
+	c := &capacity.Snapshot{Nodes: nodes(string(out[:min(len(out), invoke.MaxListing)]))}
+	out, err = invoke.Call(ctx, "/", "qstat", "-f", "-t", "-F", "json")
+	if err == nil {
+		err = holds(capacity.NodeIndex(c.Nodes), bytes.NewReader(out))
+	} else {
+		err = invoke.Error(out, err)
+	}
+	if err != nil {
+		c.Notes = append(c.Notes, "when jobs end is not known: asking PBS for them: "+err.Error())
+	}
+	return c, nil
+}
+
+// nodes reads "pbsnodes -a": a name at the margin, below it attributes.
+func nodes(list string) []capacity.Node {
+	var nodes []capacity.Node
+	for line := range strings.Lines(list) {
+		line = strings.TrimRight(line, "\r\n")
+		if line == "" {
+			continue
+		}
+		if line[0] != ' ' && line[0] != '\t' {
+			nodes = append(nodes, capacity.Node{Name: line})
+			continue
+		}
+		key, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
+		if !ok || len(nodes) == 0 {
+			continue
+		}
+		readAttribute(&nodes[len(nodes)-1], key, value)
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		n.FreeCPUs, n.FreeMemory, n.FreeGPUs = n.CPUs+n.FreeCPUs, n.Memory+n.FreeMemory, n.GPUs+n.FreeGPUs
+		if n.State != capacity.Off {
+			n.Reason = ""
+		}
+		if n.State == capacity.Full { // as a whole
+			n.FreeCPUs, n.FreeGPUs, n.FreeMemory = 0, 0, 0
+		}
+	}
+	return nodes
+}
+
+// readAttribute takes what one attribute of a node says; what is given out counts
+// down from zero.
+func readAttribute(n *capacity.Node, key, value string) {
+	switch key {
+	case "state":
+		n.State = state(value)
+		if n.State == capacity.Off {
+			n.Reason = strings.TrimSuffix(value+": "+n.Reason, ": ")
+		}
+	case "comment":
+		if n.State == capacity.Off {
+			n.Reason += ": " + value
+		} else {
+			n.Reason = value
+		}
+	case "resources_available.ncpus":
+		n.CPUs = quantity.Count(value)
+	case "resources_available.mem":
+		n.Memory = quantity.Bytes(value, 1)
+	case "resources_available.ngpus":
+		n.GPUs = quantity.Count(value)
+	case "resources_available.gpu_type", "resources_available.gpu_model":
+		n.GPUType = value
+	case "resources_available.Qlist", "queue":
+		n.Queues = strings.Split(value, ",")
+	case "resources_assigned.ncpus":
+		n.FreeCPUs = -quantity.Count(value)
+	case "resources_assigned.mem":
+		n.FreeMemory = -quantity.Bytes(value, 1)
+	case "resources_assigned.ngpus":
+		n.FreeGPUs = -quantity.Count(value)
+	}
+}
+
+// state is what a state of PBS means for new jobs.
+func state(s string) string {
+	state := ""
+	for part := range strings.SplitSeq(s, ",") {
+		switch strings.TrimSpace(part) {
+		case "free", "job-busy":
+		case "job-exclusive", "resv-exclusive":
+			state = capacity.Full
+		default: // down, offline, unknown, stale, provisioning, sleep, maintenance, busy …
+			return capacity.Off
+		}
+	}
+	return state
+}
+
+// holds reads the JSON of "qstat -f -t": where jobs run, and until when.
+func holds(at map[string]*capacity.Node, r io.Reader) error {
+	var list struct {
+		Jobs map[string]struct {
+			State string `json:"job_state"`
+			Where string `json:"exec_vnode"` // (n1:ncpus=2:ngpus=2)+(n2:ncpus=2)
+			Start string `json:"stime"`
+			Asks  struct {
+				Time string `json:"walltime"`
+			} `json:"Resource_List"`
+		}
+	}
+	if err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading what qstat said: %w", err)
+	}
+	for id, j := range list.Jobs {
+		if j.State != "R" && j.State != "E" {
+			continue
+		}
+		h := capacity.Hold{By: "job " + id}
+		if start, err := time.ParseInLocation(time.ANSIC, j.Start, time.Local); err == nil {
+			h.From = start
+			if limit, err := quantity.ParseTime(j.Asks.Time); err == nil {
+				h.To = start.Add(limit)
+			}
+		}
+		for name, part := range parts(j.Where) {
+			if n := at[name]; n != nil {
+				part.From, part.To, part.By = h.From, h.To, h.By
+				n.Holds = append(n.Holds, part)
+			}
+		}
+	}
+	return nil
+}
+
+// parts reads exec_vnode: what a job has of each node.
+func parts(where string) map[string]capacity.Hold {
+	parts := map[string]capacity.Hold{}
+	for chunk := range strings.SplitSeq(strings.NewReplacer("(", "", ")", "").Replace(where), "+") {
+		f := strings.Split(chunk, ":")
+		h := parts[f[0]]
+		for _, r := range f[1:] {
+			k, v, _ := strings.Cut(r, "=")
+			switch k {
+			case "ncpus":
+				h.Cpus += quantity.Count(v)
+			case "ngpus":
+				h.Gpus += quantity.Count(v)
+			case "mem":
+				h.Memory += quantity.Bytes(v, 1)
+			}
+		}
+		parts[f[0]] = h
+	}
+	delete(parts, "")
+	return parts
+}

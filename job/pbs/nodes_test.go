@@ -1,0 +1,87 @@
+package pbs
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/capacity"
+	"hpcc/job/quantity"
+)
+
+func TestPBSNodes(t *testing.T) {
+	nodes := nodes(recorded(t, "pbsnodes-a.txt"))
+	if err := holds(capacity.NodeIndex(nodes), strings.NewReader(recorded(t, "qstat-f.json"))); err != nil {
+		t.Fatal(err)
+	}
+	if h := nodes[0].Holds; len(h) != 1 || h[0].Cpus != 2 || h[0].Gpus != 2 || !h[0].To.IsZero() || h[0].By != "job 12.h" {
+		t.Errorf("n1 is held by %+v", h)
+	}
+	for i := range nodes {
+		nodes[i].Settle(time.Now())
+	}
+	checkNodes(t, nodes, "n1 full cpus 0/4 memory 24105M/24105M gpus 2/4", "n2 idle cpus 4/4 memory 24105M/24105M gpus 4/4")
+	if !nodes[0].NoLimit {
+		t.Error("n1: its job has no walltime, and that is not told")
+	}
+	// The JSON of the same moment says the same of what nodes have and what is assigned.
+	var list struct {
+		Nodes map[string]struct {
+			State     string         `json:"state"`
+			Available map[string]any `json:"resources_available"`
+			Assigned  map[string]any `json:"resources_assigned"`
+		} `json:"nodes"`
+	}
+	if err := json.Unmarshal([]byte(recorded(t, "pbsnodes.json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		j := list.Nodes[n.Name]
+		used, _ := j.Assigned["ncpus"].(float64)
+		if float64(n.CPUs) != j.Available["ncpus"] || float64(n.CPUs-n.FreeCPUs) != used || n.Memory != quantity.Bytes(fmt.Sprint(j.Available["mem"]), 1) {
+			t.Errorf("%s: text and JSON differ: %+v, %+v", n.Name, n, j)
+		}
+	}
+}
+
+func TestPBSStates(t *testing.T) {
+	list := "a\n     state = offline\n     comment = bad disk\n     resources_available.ncpus = 4\n\nb\n     state = job-exclusive\n     resources_available.ncpus = 4\n     comment = whatever\n\nc\n     state = down,offline\n"
+	nodes := nodes(list)
+	for i := range nodes {
+		nodes[i].Settle(time.Now())
+	}
+	checkNodes(t, nodes, "a off cpus 4/4 memory 0M/0M gpus 0/0", "b full cpus 0/4 memory 0M/0M gpus 0/0", "c off cpus 0/0 memory 0M/0M gpus 0/0")
+	if nodes[0].Reason != "offline: bad disk" || nodes[1].Reason != "" || nodes[2].Reason != "down,offline" {
+		t.Errorf("reasons are %q, %q, %q", nodes[0].Reason, nodes[1].Reason, nodes[2].Reason)
+	}
+}
+
+func FuzzPBSNodes(f *testing.F) {
+	for _, file := range []string{"pbsnodes-a.txt", "qstat-f.json"} {
+		f.Add(recorded(f, file))
+	}
+	now := time.Now()
+	f.Fuzz(func(t *testing.T, s string) {
+		c := &capacity.Snapshot{}
+		c.Nodes = nodes(s)
+		c.Nodes = append(c.Nodes, capacity.Node{Name: "n1", CPUs: 4, FreeCPUs: 4})
+		at := capacity.NodeIndex(c.Nodes)
+		_ = holds(at, bytes.NewReader([]byte(s)))
+		used([]byte(s))
+		for i := range c.Nodes {
+			n := &c.Nodes[i]
+			n.Settle(now)
+			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
+				t.Fatalf("more is free than there is: %+v", n)
+			}
+		}
+		x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
+		if f := x.Fit(c, "", now); f.When == "" {
+			t.Fatal("a job starts neither now nor later nor never")
+		}
+	})
+}

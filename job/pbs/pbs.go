@@ -1,0 +1,257 @@
+// Package pbs speaks to OpenPBS and PBS Professional, 19 or later, by their commands.
+package pbs
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/invoke"
+	"hpcc/job/message"
+	"hpcc/job/node"
+	"hpcc/job/quantity"
+	"hpcc/job/shellword"
+)
+
+// System is OpenPBS and PBS Professional, 19 or later. Its options are those of
+// qsub(1B). Torque is another one.
+type System struct{}
+
+// Detect asks for the version: Grid Engine and Slurm bring a qsub of their own.
+func (System) Detect(ctx context.Context) bool {
+	out, err := invoke.Call(ctx, "/", "qsub", "--version")
+	return err == nil && strings.Contains(string(out), "pbs_version")
+}
+
+// options are the job's in the words of qsub(1B).
+func (System) options(j *job.Job) []string {
+	o := []string{"-N " + j.Name, "-S /bin/bash"}
+	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
+	nodes := max(j.Nodes, 1)
+	if j.Nodes == 0 && j.Tasks > 0 && j.TasksPerNode > 0 {
+		nodes = (j.Tasks + j.TasksPerNode - 1) / j.TasksPerNode
+	}
+	per := max(j.ProcessesPerNode(), 1)
+	if j.Nodes == 0 && j.TasksPerNode == 0 && j.Tasks > 1 { // anywhere: a chunk for each
+		nodes, per = j.Tasks, 1
+	}
+	chunk := fmt.Sprintf("select=%d:ncpus=%d", nodes, per*max(j.CPUs, 1))
+	if j.AsksForProcesses() {
+		chunk += fmt.Sprintf(":mpiprocs=%d", per)
+	}
+	if j.CPUs > 0 {
+		chunk += fmt.Sprintf(":ompthreads=%d", j.CPUs)
+	}
+	if j.Memory > 0 {
+		chunk += fmt.Sprintf(":mem=%dmb", (j.Memory+1<<20-1)>>20)
+	}
+	if j.GPUs > 0 {
+		chunk += fmt.Sprintf(":%s=%d", cmp.Or(j.Rules.GPU, "ngpus"), j.GPUs)
+	}
+	add("-l %s%s", chunk, chunkWishes(j))
+	switch {
+	case j.Nodes > 1 && j.Exclusive:
+		add("-l place=scatter:excl")
+	case j.Nodes > 1:
+		add("-l place=scatter")
+	case j.Exclusive:
+		add("-l place=excl")
+	}
+	switch limit := quantity.FormatClock(j.Time + node.Grace + node.Grace/2); { // hpcc ends the task before
+	case j.TimeMin > 0: // PBS chooses
+		add("-l min_walltime=%s,max_walltime=%s", quantity.FormatClock(j.TimeMin), limit)
+	case j.Time > 0:
+		add("-l walltime=%s", limit)
+	}
+	if j.Queue != "" {
+		add("-q %s", j.Queue)
+	}
+	if j.Account != "" {
+		add("-A %s", j.Account)
+	}
+	return append(o, wishes(j)...)
+}
+
+// Render returns the job script; see [batch.System].
+func (p System) Render(j *job.Job) (string, []string, error) {
+	if j.Interactive {
+		return "", nil, fmt.Errorf("an interactive job of PBS is a shell and takes no program; say: qsub -I %s, and there: %s", strings.Join(append(p.options(j)[2:], j.Native...), " "), shellword.Join(j.Argv()))
+	}
+	if j.Tasks > 1 && j.Nodes > 0 && j.Tasks%j.Nodes != 0 {
+		return "", nil, fmt.Errorf("%d tasks on %d nodes: PBS gives each node as many; ask for a multiple", j.Tasks, j.Nodes)
+	}
+	t := &job.Writer{}
+	t.Line("#!/bin/bash")
+	for _, o := range p.options(j) {
+		t.Line("#PBS %s", o)
+	}
+	end := job.TaskCall{To: job.PBS, ID: `"$job"`, Limit: true, Files: true}
+	n, r := j.Array.Count(), j.Array.Ranges
+	limit := ""
+	if j.Array.Limit > 0 {
+		limit = "%" + strconv.Itoa(j.Array.Limit)
+	}
+	switch {
+	case n == 1: // PBS has no array of one
+		end.Nth = "1"
+	case n > 1 && len(r) == 1:
+		t.Line("#PBS -J %s%s", job.Array{Ranges: r}, limit)
+	case n > 1:
+		t.Line("#PBS -J 1-%d%s", n, limit)
+		end.Nth = `"$PBS_ARRAY_INDEX"`
+	}
+	// PBS would bring the output when the job has ended; hpcc writes it at once.
+	t.Line("#PBS -o /dev/null")
+	t.Line("#PBS -j oe")
+	for _, n := range j.Native {
+		t.Line("#PBS %s", n)
+	}
+	t.Line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.Title())
+	t.Line("job=${HPCC_SUBMISSION:-pbs-${PBS_JOBID%%%%[.[]*}}; unset HPCC_SUBMISSION")
+	if n > 1 && end.Nth == "" {
+		t.Line("export HPCC_TASK_ID=$PBS_ARRAY_INDEX HPCC_TASK_COUNT=%d", j.FullCount())
+	}
+	t.Common(j) // PBS begins in the home directory
+	t.Task(j, end, job.Mpirun(j)...)
+	return t.String(), nil, nil
+}
+
+// CutsTime: PBS honours min_walltime.
+func (System) CutsTime() {}
+
+// Submit hands a script in. Scripts have no arguments here: the job's id comes
+// by a variable.
+func (System) Submit(ctx context.Context, r *batch.Request) error {
+	variables := strings.Join(append([]string{"HPCC_SUBMISSION=" + r.ID}, r.Job.ExportedNames()...), ",") // it overrules the r.Script's own -v
+	out, err := invoke.Call(ctx, r.Job.Dir, "qsub", "-v", variables, r.Script)
+	if err != nil {
+		return fmt.Errorf("handing job %q to PBS: %w", r.Job.Name, invoke.Error(out, err))
+	}
+	id := strings.TrimSpace(string(out))
+	if number, _, ok := strings.Cut(id, "."); !ok || strings.Trim(strings.TrimSuffix(number, "[]"), "0123456789") != "" {
+		return fmt.Errorf("handing job %q to PBS: qsub answered %q, which is no job id; \"qstat\" shows whether the job is there", r.Job.Name, message.Short(id))
+	}
+	r.Native = id
+	return nil
+}
+
+// Query reads all jobs that have not ended.
+func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
+	out, err := invoke.Call(ctx, "/", "qstat", "-f", "-F", "json")
+	if err != nil {
+		return nil, fmt.Errorf("asking PBS for its jobs: %w", invoke.Error(out, err))
+	}
+	jobs, err := queue(bytes.NewReader(out))
+	if err != nil {
+		return nil, fmt.Errorf("reading what qstat said: %w", err)
+	}
+	return jobs, nil
+}
+
+// queue reads the JSON of qstat -f.
+func queue(r io.Reader) (map[string]batch.QueueState, error) {
+	var list struct {
+		Jobs map[string]struct {
+			State   string `json:"job_state"`
+			Tasks   string `json:"array_state_count"` // Queued:3 Running:1 Exiting:0 Expired:0
+			Comment string `json:"comment"`
+		}
+	}
+	err := json.NewDecoder(io.LimitReader(r, invoke.MaxListing)).Decode(&list)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	jobs := map[string]batch.QueueState{}
+	for id, j := range list.Jobs {
+		s := batch.QueueState{Reason: strings.TrimPrefix(j.Comment, "Not Running: ")}
+		switch j.State {
+		case "B":
+			for f := range strings.FieldsSeq(j.Tasks) {
+				what, count, _ := strings.Cut(f, ":")
+				n, _ := strconv.Atoi(count)
+				switch what {
+				case "Queued":
+					s.Waiting += n
+				case "Running", "Exiting":
+					s.Running += n
+				}
+			}
+		case "R", "E":
+			s.Running = 1
+		case "F", "X", "M":
+			continue // ended, or moved to another server
+		case "H":
+			s.Waiting, s.Reason = max(1, queued(j.Tasks)), "held"
+		default: // Q, W, T, S, U
+			s.Waiting = max(1, queued(j.Tasks))
+		}
+		if s.Waiting == 0 {
+			s.Reason = ""
+		}
+		jobs[id] = s
+	}
+	return jobs, nil
+}
+
+// queued is how many tasks of an array wait; 0 of no array.
+func queued(tasks string) int {
+	for f := range strings.FieldsSeq(tasks) {
+		if n, ok := strings.CutPrefix(f, "Queued:"); ok {
+			k, _ := strconv.Atoi(n)
+			return k
+		}
+	}
+	return 0
+}
+
+// Cancel ends the tasks of the job.
+func (System) Cancel(ctx context.Context, id string) error {
+	if out, err := invoke.Call(ctx, "/", "qdel", id); err != nil && !strings.Contains(string(out), "Job has finished") {
+		return fmt.Errorf("ending job %s: %w", id, invoke.Error(out, err))
+	}
+	return nil
+}
+
+// chunkWishes are what a chunk of qsub(1B) asks for beside amounts.
+func chunkWishes(j *job.Job) string {
+	s := ""
+	for _, f := range j.Features {
+		s += ":" + f + "=true"
+	}
+	if len(j.Hosts) == 1 {
+		s += ":host=" + j.Hosts[0]
+	}
+	return s
+}
+
+// wishes are the options of qsub(1B) for them.
+func wishes(j *job.Job) []string {
+	var o job.OptionList
+	add := o.Add
+	var before []string
+	for _, d := range []struct {
+		word string
+		ids  []string
+	}{{"afterok", j.After}, {"afterany", j.AfterAny}, {"afternotok", j.AfterFailed}} {
+		if len(d.ids) > 0 {
+			before = append(before, d.word+":"+strings.Join(d.ids, ":"))
+		}
+	}
+	add(len(before) > 0, "-W depend=%s", strings.Join(before, ","))
+	add(j.Requeueing() != "", "-r %.1s", j.Requeueing())
+	when := j.MailLetters("fail", "a", "end", "e", "begin", "b")
+	add(when != "", "-m %s", when)
+	add(j.Mail != "", "-M %s", j.Mail)
+	add(j.Begin != "", "-a %s", job.Digits(j.Begin))
+	add(j.Hold, "-h")
+	add(len(j.ExportedNames()) > 0, "-v %s", strings.Join(j.ExportedNames(), ","))
+	return o
+}

@@ -1,0 +1,42 @@
+package pbs
+
+import (
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"hpcc/job/batch"
+)
+
+// What OpenPBS 23.06 said is read.
+func TestPBSQueue(t *testing.T) {
+	for file, want := range map[string]map[string]batch.QueueState{
+		"qstat-f.json": {
+			"10.h": {Waiting: 1, Reason: "held"}, "11[].h": {Running: 2, Waiting: 4, Reason: "Job Array Began at Sat Nov 21 at 00:33"}, "12.h": {Running: 1}, "13.h": {Waiting: 1, Reason: "held"},
+			"14.h": {Waiting: 1, Reason: "Can Never Run: Insufficient amount of resource: ncpus (R: 99 A: 8 T: 8)"}, "15.h": {Waiting: 1, Reason: "Not enough free nodes available"},
+		},
+		"qstat-fxt.json": {"1[].h": {}},
+	} {
+		f, err := os.Open("testdata/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := queue(f)
+		f.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, w := range want {
+			if !reflect.DeepEqual(got[id], w) {
+				t.Errorf("%s: job %s: %+v; want %+v", file, id, got[id], w)
+			}
+		}
+	}
+	if got, err := queue(strings.NewReader("")); err != nil || len(got) != 0 {
+		t.Errorf("no jobs: %v, %v", got, err)
+	}
+	if _, err := queue(strings.NewReader(`{"Jobs":{"1.h":{`)); err == nil {
+		t.Error("a listing that breaks off is taken")
+	}
+}

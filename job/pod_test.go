@@ -1,0 +1,67 @@
+package job
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestLabel(t *testing.T) {
+	for in, want := range map[string]string{
+		"Train_Big.x": "train-big-x", "-a-": "a", "9lives": "j9lives", "": "j",
+		strings.Repeat("very", 20) + "-261122-003548": "veryveryveryveryveryveryveryv-261122-003548",
+	} {
+		got := Label(in)
+		if (got != want && !(len(in) > 45 && strings.HasSuffix(got, "-261122-003548"))) || len(got) > 45 || !dnsLabel().MatchString(got) {
+			t.Errorf("label(%q) = %q; want %q", in, got, want)
+		}
+	}
+}
+
+func TestParsePods(t *testing.T) {
+	for _, in := range []string{"data", "/gpfs:/x", "data:x", "data:/", "data:/a/../b", "Data:/x", "a:/x:y"} {
+		if v, err := ParseVolume(in); err == nil {
+			t.Errorf("ParseVolume(%q) = %+v", in, v)
+		}
+	}
+	if v, err := ParseVolume("data:/x/:ro"); err != nil || v != (Volume{"data", "/x", true}) {
+		t.Errorf("ParseVolume = %+v, %v", v, err)
+	}
+	if v, err := ParseVolume("scratch:/x"); err != nil || v != (Volume{"", "/x", false}) {
+		t.Errorf("ParseVolume = %+v, %v", v, err)
+	}
+	for _, in := range []string{"x", "x=0", "x=70000", "8000", "a--b=1", "Web=1", "123=4", "waytoolongaportname=1"} {
+		if p, err := ParsePort(in); err == nil {
+			t.Errorf("ParsePort(%q) = %+v", in, p)
+		}
+	}
+	for _, in := range []string{"A", "a:", "a:b", "a:/", ""} {
+		if s, err := ParseSecret(in); err == nil {
+			t.Errorf("ParseSecret(%q) = %+v", in, s)
+		}
+	}
+}
+
+// unexpand is what Kubernetes makes of a word in which it finds none of its variables
+// (k8s.io/kubernetes, third_party/forked/golang/expansion).
+func unexpand(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		b.WriteByte(s[i])
+		if s[i] == '$' && i+1 < len(s) && s[i+1] == '$' {
+			i++
+		}
+	}
+	return b.String()
+}
+
+func TestExpandable(t *testing.T) {
+	for _, s := range []string{"", "$", "$$", "$$$", "$(A)", "$$(A)", "a$", "$a$(", "$($(x))", "100$$ $(date) ${x}"} {
+		e := Expandable(s)
+		if got := unexpand(e); got != s {
+			t.Errorf("expandable(%q) = %q, of which Kubernetes makes %q", s, e, got)
+		}
+		if strings.Contains(strings.ReplaceAll(e, "$$", ""), "$(") {
+			t.Errorf("expandable(%q) = %q has a variable", s, e)
+		}
+	}
+}

@@ -1,0 +1,335 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"hpcc/job/capacity"
+	"hpcc/job/hostlist"
+	"hpcc/job/invoke"
+	"hpcc/job/quantity"
+)
+
+// listings are what Slurm is asked for a picture of its nodes, in the formats
+// that 22.05 and later have in common.
+var listings = [][]string{
+	{"scontrol", "--all", "--details", "--oneliner", "show", "node"},
+	{"scontrol", "--all", "--oneliner", "show", "partition"},
+	{"scontrol", "--all", "--oneliner", "show", "reservation"},
+	{"squeue", "--all", "-h", "-t", "PENDING,RUNNING,COMPLETING,CONFIGURING,SUSPENDED,STOPPED,SIGNALING,STAGE_OUT", "-O", "ArrayJobID:|,State:|,StartTime:|,EndTime:|,NodeList:|,SchedNodes:|,tres-alloc:|,NumNodes:|"},
+}
+
+// Nodes returns what the nodes have and what of it is free.
+func (System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error) {
+	said := make([]string, len(listings))
+	errs := make([]error, len(listings))
+	var all sync.WaitGroup
+	for i, l := range listings {
+		all.Go(func() {
+			out, err := invoke.Call(ctx, "/", l[0], l[1:]...)
+			if err != nil {
+				errs[i] = fmt.Errorf("asking Slurm for its nodes: %w", readError(out, err))
+			}
+			said[i] = string(out[:min(len(out), invoke.MaxListing)])
+		})
+	}
+	all.Wait()
+	if errs[0] != nil {
+		return nil, errs[0]
+	}
+	c := &capacity.Snapshot{Nodes: nodes(said[0])}
+	for _, err := range errs[1:] {
+		if err != nil {
+			c.Notes = append(c.Notes, err.Error())
+		}
+	}
+	readPartitions(c, said[1])
+	at := capacity.NodeIndex(c.Nodes)
+	readReservations(c, at, said[2])
+	readJobs(c, at, said[3], time.Now())
+	return c, nil
+}
+
+// fields splits a line of "scontrol --oneliner" into its fields. Values may
+// have blanks, and what follows them is a field when it begins as one.
+func fields(line string, want func(key, value string)) {
+	key, value := "", ""
+	for line != "" {
+		word, rest, _ := strings.Cut(line, " ")
+		line = rest
+		if k, v, ok := strings.Cut(word, "="); ok && isKey(k) {
+			want(key, value)
+			key, value = k, v
+		} else if word != "" {
+			value += " " + word
+		}
+	}
+	want(key, value)
+}
+
+// isKey says whether a word is one that scontrol begins a field with.
+func isKey(s string) bool {
+	for i, r := range s {
+		if !((r >= 'A' && r <= 'Z') || (i > 0 && ((r >= 'a' && r <= 'z') || r == '/' || r == ':' || r == '_'))) {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// nodes reads "scontrol show node".
+func nodes(list string) []capacity.Node {
+	var nodes []capacity.Node
+	for line := range strings.Lines(list) {
+		var n capacity.Node
+		var used, allocated, state, reason string
+		haveUsed := false
+		fields(strings.TrimSpace(line), func(key, v string) {
+			switch key {
+			case "NodeName":
+				n.Name = v
+			case "CPUTot":
+				n.CPUs = quantity.Count(v)
+			case "CPUEfctv": // without those that are kept for the system
+				n.CPUs = quantity.Count(v)
+			case "CPUAlloc":
+				n.FreeCPUs = -quantity.Count(v)
+			case "RealMemory":
+				n.Memory = quantity.Bytes(v, 1<<20)
+			case "AllocMem":
+				n.FreeMemory = -quantity.Bytes(v, 1<<20)
+			case "Gres":
+				n.GPUs, n.GPUType = gres(v)
+			case "GresUsed":
+				used, haveUsed = v, true
+			case "AllocTRES":
+				allocated = v
+			case "State":
+				state = v
+			case "Reason":
+				reason = v
+			case "Partitions":
+				n.Queues = strings.Split(v, ",")
+			}
+		})
+		if n.Name == "" {
+			continue
+		}
+		n.FreeCPUs, n.FreeMemory = n.CPUs+n.FreeCPUs, n.Memory+n.FreeMemory
+		taken := tres(allocated).Gpus
+		if haveUsed {
+			taken, _ = gres(used)
+		}
+		n.FreeGPUs = n.GPUs - taken
+		if off(state) {
+			n.State, n.Reason = capacity.Off, strings.TrimSpace(strings.ToLower(state)+" "+reason)
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
+// off says whether a node in a state takes no jobs (scontrol(1), NODE STATE).
+// A cloud's node that has no power is given some when a job is for it.
+func off(state string) bool {
+	if strings.HasSuffix(state, "*") { // does not respond
+		return true
+	}
+	for part := range strings.SplitSeq(strings.TrimRight(state, "*~#!%$@^-"), "+") {
+		switch part {
+		case "DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE", "UNKNOWN", "ERROR", "MAINTENANCE", "MAINT", "NOT_RESPONDING",
+			"REBOOT_ISSUED", "REBOOT_REQUESTED", "POWERING_DOWN", "INVAL", "INVALID_REG", "PERFCTRS", "BLOCKED":
+			return true
+		}
+	}
+	return false
+}
+
+// gres counts the GPUs in a list of generic resources: gpu:a100:4(S:0-1),
+// gpu:2, gpu:fake:2(IDX:0-1), shard:8.
+func gres(gres string) (n int, kind string) {
+	var kinds []string
+	for gres != "" {
+		end, depth := len(gres), 0
+		for i, r := range gres {
+			if r == '(' {
+				depth++
+			} else if r == ')' {
+				depth--
+			} else if r == ',' && depth == 0 {
+				end = i
+				break
+			}
+		}
+		one, _, _ := strings.Cut(gres[:end], "(")
+		gres = strings.TrimPrefix(gres[end:], ",")
+		f := strings.Split(one, ":")
+		if f[0] != "gpu" || len(f) < 2 {
+			continue
+		}
+		n = min(n+quantity.Count(f[len(f)-1]), 1<<20)
+		if len(f) > 2 {
+			kinds = append(kinds, f[1])
+		}
+	}
+	return n, strings.Join(kinds, ",")
+}
+
+// tres reads what a job or a node has of the resources that Slurm tracks:
+// cpu=4,mem=1G,node=1,gres/gpu=2,gres/gpu:a100=2.
+func tres(s string) (h capacity.Hold) {
+	kinds := 0
+	for f := range strings.SplitSeq(s, ",") {
+		k, v, _ := strings.Cut(f, "=")
+		switch {
+		case k == "cpu":
+			h.Cpus = quantity.Count(v)
+		case k == "mem":
+			h.Memory = quantity.Bytes(v, 1<<20)
+		case k == "gres/gpu":
+			h.Gpus = quantity.Count(v)
+		case strings.HasPrefix(k, "gres/gpu:"):
+			kinds = min(kinds+quantity.Count(v), 1<<20)
+		}
+	}
+	h.Gpus = max(h.Gpus, kinds)
+	return h
+}
+
+// when reads a moment as Slurm's commands write it; zero for none.
+func when(s string) time.Time {
+	t, err := time.ParseInLocation("2006-01-02T15:04:05", s, time.Local)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// span reads a time limit: 1-00:00:00, 00:30:00; 0 for UNLIMITED.
+func span(s string) time.Duration {
+	d, err := quantity.ParseTime(s)
+	if err != nil {
+		return 0
+	}
+	return d
+}
+
+// readPartitions reads "scontrol show partition": which is the default, and how
+// long jobs may be. One that is not up takes no jobs.
+func readPartitions(c *capacity.Snapshot, list string) {
+	c.Limits, c.Usual = map[string]time.Duration{}, map[string]time.Duration{}
+	up := map[string]bool{}
+	for line := range strings.Lines(list) {
+		name := ""
+		fields(strings.TrimSpace(line), func(key, v string) {
+			switch key {
+			case "PartitionName":
+				name = v
+			case "Default":
+				if v == "YES" {
+					c.Queue = name
+				}
+			case "MaxTime":
+				c.Limits[name] = span(v)
+			case "DefaultTime":
+				c.Usual[name] = span(v)
+			case "State":
+				up[name] = v == "UP"
+			}
+		})
+		if c.Usual[name] == 0 {
+			c.Usual[name] = c.Limits[name]
+		}
+	}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		open := len(up) == 0 || len(n.Queues) == 0
+		for _, q := range n.Queues {
+			open = open || up[q]
+		}
+		if !open && n.State != capacity.Off {
+			n.State, n.Reason = capacity.Off, "its partitions are not up"
+		}
+	}
+}
+
+// readReservations reads "scontrol show reservation": nodes that are kept for
+// somebody, or for maintenance. One for part of its nodes' processors takes them
+// whole, as most do.
+func readReservations(c *capacity.Snapshot, at map[string]*capacity.Node, list string) {
+	for line := range strings.Lines(list) {
+		h := capacity.Hold{Whole: true}
+		nodes := ""
+		fields(strings.TrimSpace(line), func(key, v string) {
+			switch key {
+			case "ReservationName":
+				h.By = "reservation " + v
+			case "StartTime":
+				h.From = when(v)
+			case "EndTime":
+				h.To = when(v)
+			case "Nodes":
+				nodes = v
+			}
+		})
+		if h.By == "" || h.From.IsZero() || (!h.To.IsZero() && h.To.Before(time.Now())) {
+			continue
+		}
+		hold(c, at, nodes, h)
+	}
+}
+
+// hold lays a hold on nodes. A list that cannot be read is noted.
+func hold(c *capacity.Snapshot, at map[string]*capacity.Node, list string, h capacity.Hold) []string {
+	if list == "(null)" || list == "" {
+		return nil
+	}
+	names, err := hostlist.Expand(list, 2*len(at)+64) // there may be some that are not shown
+	if err != nil {
+		c.Notes = append(c.Notes, err.Error())
+	}
+	for _, name := range names {
+		if n := at[name]; n != nil {
+			n.Holds = append(n.Holds, h)
+		}
+	}
+	return names
+}
+
+// readJobs reads squeue: what runs holds its part of its nodes until its limit;
+// what waits and has a start planned holds whole nodes then, as Slurm keeps them.
+func readJobs(c *capacity.Snapshot, at map[string]*capacity.Node, list string, now time.Time) {
+	c.Planned = map[string]capacity.Plan{}
+	for line := range strings.Lines(list) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
+		if len(f) < 8 {
+			continue
+		}
+		id, start := strings.TrimSpace(f[0]), when(f[2])
+		h := tres(f[6])
+		count := max(quantity.Count(f[7]), 1)
+		h.Cpus, h.Memory, h.Gpus = h.Cpus/count, h.Memory/int64(count), h.Gpus/count
+		h.From, h.To, h.By = start, when(f[3]), "job "+id
+		if f[1] != "PENDING" {
+			if h.From.IsZero() || h.From.After(now) { // it runs, whatever the clock says
+				h.From = now
+			}
+			hold(c, at, f[4], h)
+			continue
+		}
+		if start.IsZero() {
+			continue
+		}
+		h.Whole = true
+		if h.From.Before(now) { // about to start
+			h.From = now.Add(time.Second)
+		}
+		names := hold(c, at, f[5], h)
+		if p, ok := c.Planned[id]; !ok || start.Before(p.Start) {
+			c.Planned[id] = capacity.Plan{Start: start, Nodes: names}
+		}
+	}
+}

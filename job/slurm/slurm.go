@@ -1,0 +1,344 @@
+// Package slurm speaks to Slurm, 22.05 or later, by its commands.
+package slurm
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/capacity"
+	"hpcc/job/hostlist"
+	"hpcc/job/invoke"
+	"hpcc/job/message"
+	"hpcc/job/quantity"
+	"hpcc/job/shellword"
+)
+
+// System is Slurm, 22.05 or later.
+type System struct{}
+
+// Detect reports whether this host has Slurm; see [batch.System].
+func (System) Detect(ctx context.Context) bool {
+	out, err := invoke.Call(ctx, "/", "sbatch", "--version")
+	if err != nil || !strings.HasPrefix(string(out), "slurm") {
+		return false
+	}
+	// One whose controller is down is here all the same: jobs are not to run on
+	// the login node because of that.
+	out, err = invoke.Call(ctx, "/", "scontrol", "ping")
+	return err == nil || strings.Contains(string(out), " is DOWN")
+}
+
+// options are the job's options in the words of sbatch(1) and srun(1).
+func options(j *job.Job) []string {
+	var o []string
+	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
+	add("--job-name=%s", j.Name)
+	add("--chdir=%s", j.Dir)
+	if j.Nodes > 0 {
+		add("--nodes=%d", j.Nodes)
+	}
+	if j.Tasks > 0 {
+		add("--ntasks=%d", j.Tasks)
+	}
+	if j.TasksPerNode > 0 {
+		add("--ntasks-per-node=%d", j.TasksPerNode)
+	}
+	if j.CPUs > 0 {
+		add("--cpus-per-task=%d", j.CPUs)
+	}
+	switch {
+	case j.GPUs > 0 && j.GPUType != "":
+		add("--gpus-per-node=%s:%d", j.GPUType, j.GPUs)
+	case j.GPUs > 0:
+		add("--gpus-per-node=%d", j.GPUs)
+	}
+	switch {
+	case j.Memory > 0:
+		add("--mem=%dM", (j.Memory+1<<20-1)>>20)
+	case j.Exclusive && j.MemoryPerCPU == 0: // a node of one's own does not come with its memory
+		add("--mem=0")
+	}
+	if j.Time > 0 {
+		add("--time=%s", quantity.FormatClock(j.Time))
+	}
+	if j.Queue != "" {
+		add("--partition=%s", j.Queue)
+	}
+	if j.Account != "" {
+		add("--account=%s", j.Account)
+	}
+	if j.Exclusive {
+		add("--exclusive")
+	}
+	if d := dependency(j); d != "" { // without the second, the job would wait for ever
+		add("--dependency=%s", d)
+		add("--kill-on-invalid-dep=yes")
+	}
+	return append(o, wishes(j)...)
+}
+
+// pattern writes a file pattern in Slurm's letters (sbatch(1), "filename pattern").
+func pattern(j *job.Job, p string) string {
+	id := "%j"
+	if j.Array.Count() > 0 {
+		id = "%A"
+	}
+	return strings.NewReplacer("{name}", "%x", "{job}", id, job.Placeholder, "%a").Replace(p)
+}
+
+// Render returns the job script; see [batch.System].
+func (System) Render(j *job.Job) (string, []string, error) {
+	t := &job.Writer{}
+	t.Line("#!/bin/bash")
+	if j.Interactive {
+		words := append([]string{"srun", "--pty"}, options(j)...)
+		t.Interactive(j)
+		t.Line("export SLURM_EXPORT_ENV=ALL")
+		t.Common(j)
+		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(words)}, j.Native...), " "), j.InteractiveCommand(job.Slurm, `"$id"`))
+		return t.String(), nil, nil
+	}
+	options := options(j)
+	if !j.Array.IsZero() {
+		options = append(options, "--array="+j.Array.String())
+	}
+	options = append(options, "--output="+pattern(j, j.OutputPattern()))
+	if j.Error != "" {
+		options = append(options, "--error="+pattern(j, j.Error))
+	}
+	for _, o := range options {
+		t.Line("#SBATCH %s", directive(o))
+	}
+	for _, n := range j.Native {
+		t.Line("#SBATCH %s", n)
+	}
+	t.Line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, sbatch does too.", j.Title())
+	t.Line("# sbatch --export=NONE would leave srun without PATH:")
+	t.Line("export SLURM_EXPORT_ENV=ALL")
+	t.Line("export HPCC_TASK_ID=${SLURM_ARRAY_TASK_ID:-0} HPCC_TASK_COUNT=%d", j.FullCount())
+	if j.StartsProcesses() {
+		t.Line("# Where the site leaves it open, the MPI in the image finds srun by PMIx:")
+		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
+	}
+	t.Common(j)
+	t.Task(j, job.TaskCall{To: job.Slurm, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
+	return t.String(), nil, nil
+}
+
+// srun starts the processes of a job of several. From 22.05 to 23.02 it does
+// not take --cpus-per-task over from the job, so it is said again.
+func srun(j *job.Job) []string {
+	w := []string{"srun", "--kill-on-bad-exit=1"}
+	if j.CPUs > 0 {
+		w = append(w, "--cpus-per-task="+strconv.Itoa(j.CPUs))
+	}
+	return w
+}
+
+// directive quotes an option's value as sbatch wants it in a line of a script.
+func directive(o string) string {
+	if k, v, ok := strings.Cut(o, "="); ok && strings.ContainsAny(v, " \t'#") {
+		return k + `="` + v + `"`
+	}
+	return o
+}
+
+// Submit hands a script in, with the job's own id as its argument and as
+// its comment, so that a submission whose answer was lost can be found again.
+// sbatch is asked first whether it would take the job: some requests it
+// accepts, and never runs.
+func (s System) Submit(ctx context.Context, r *batch.Request) error {
+	_, err := test(ctx, r.Job, r.Script, r.ID)
+	if err != nil && !(strings.Contains(err.Error(), noNodes) && s.startsLater(ctx, r.Job)) {
+		return err
+	}
+	args := []string{"--parsable", "--comment=hpcc:" + r.ID, r.Script, r.ID}
+	out, err := invoke.Call(ctx, r.Job.Dir, "sbatch", args...)
+	if err != nil {
+		return fmt.Errorf("handing job %q to Slurm: %w", r.Job.Name, readError(out, err))
+	}
+	id, _, _ := strings.Cut(strings.TrimSpace(string(out)), ";")
+	if n, err := strconv.Atoi(id); err != nil || n <= 0 {
+		return fmt.Errorf("handing job %q to Slurm: sbatch answered %q, which is no job id; \"squeue --me\" shows whether the job is there", r.Job.Name, message.Short(id))
+	}
+	r.Native = id
+	return nil
+}
+
+// noNodes is what --test-only says of a job that no nodes can run, and also of
+// one that has to wait for nodes that are drained or reserved: sbatch takes that.
+const noNodes = "Requested node configuration is not available"
+
+// test is what "sbatch --test-only" says of a script.
+func test(ctx context.Context, j *job.Job, script, id string) (string, error) {
+	silent := &invoke.SilentError{Command: "sbatch --test-only", After: invoke.CommandTime(ctx)}
+	ctx, cancel := context.WithTimeoutCause(ctx, silent.After, silent)
+	defer cancel()
+	out, err := invoke.Command(ctx, j.Dir, "sbatch", "--test-only", script, id).CombinedOutput()
+	if err != nil && context.Cause(ctx) == error(silent) {
+		return "", silent
+	}
+	switch {
+	case err == nil:
+		return string(out), nil
+	case len(j.After) > 0 && strings.Contains(string(out), "presently disabled"):
+		// What 22.05 says, with kill-on-invalid-dep, of a job that has failed already.
+		return "", fmt.Errorf("handing job %q to Slurm: it would never start, because a job of --after (%s) did not succeed", j.Name, strings.Join(j.After, ", "))
+	}
+	return "", fmt.Errorf("asking Slurm whether it takes job %q: %w", j.Name, readError(out, err))
+}
+
+// Estimate returns the prediction of a dry run; see [batch.Estimator].
+func (System) Estimate(ctx context.Context, j *job.Job, script string) (*capacity.Estimate, error) {
+	said, err := test(ctx, j, script, "fits")
+	if err != nil && strings.Contains(err.Error(), noNodes) {
+		err = &capacity.BusyError{Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return start(said, time.Now()), nil
+}
+
+// start reads the answer of --test-only: "sbatch: Job 62 to start at T using 16
+// processors on nodes n[1-4] in partition cpu". It is nil when that stands nowhere.
+func start(said string, now time.Time) *capacity.Estimate {
+	_, rest, ok := strings.Cut(said, " to start at ")
+	f := strings.Fields(rest)
+	if !ok || len(f) == 0 {
+		return nil
+	}
+	e := &capacity.Estimate{Start: when(f[0])}
+	e.Now = !e.Start.IsZero() && e.Start.Before(now.Add(soon))
+	if i := slices.Index(f, "nodes"); i > 0 && i+1 < len(f) {
+		e.Nodes, _ = hostlist.Expand(f[i+1], hostlist.Max)
+	}
+	return e
+}
+
+// Adjust rounds the time limit up to whole minutes, as Slurm does.
+func (System) Adjust(x *capacity.Need, _ *job.Job) {
+	x.Limit = (x.Limit + time.Minute - 1).Truncate(time.Minute)
+}
+
+// CutsTime: Slurm honours --time-min.
+func (System) CutsTime() {}
+
+// soon is how late a start may be that is one at once.
+const soon = 5 * time.Second
+
+// readError makes an error of what Slurm said.
+func readError(out []byte, err error) error {
+	return invoke.Error([]byte(strings.NewReplacer("sbatch: error: ", "", "allocation failure: ", "").Replace(string(out))), err)
+}
+
+// Query reads the queue of this user.
+func (System) Query(ctx context.Context, _ []string) (map[string]batch.QueueState, error) {
+	out, err := invoke.Call(ctx, "/", "squeue", "--me", "-h", "-r", "-o", "%F|%T|%r")
+	if err != nil {
+		return nil, fmt.Errorf("asking Slurm for its jobs: %w", readError(out, err))
+	}
+	jobs := map[string]batch.QueueState{}
+	for line := range strings.Lines(string(out)) {
+		f := strings.SplitN(strings.TrimSpace(line), "|", 3)
+		if len(f) < 3 {
+			continue
+		}
+		s := jobs[f[0]]
+		switch f[1] {
+		case "PENDING", "REQUEUED", "SUSPENDED":
+			s.Waiting++
+			s.Reason = f[2]
+		default:
+			s.Running++
+		}
+		jobs[f[0]] = s
+	}
+	return jobs, nil
+}
+
+// Cancel ends the tasks of the job.
+func (System) Cancel(ctx context.Context, id string) error {
+	if out, err := invoke.Call(ctx, "/", "scancel", id); err != nil {
+		return fmt.Errorf("ending job %s: %w", id, readError(out, err))
+	}
+	return nil
+}
+
+// startsLater reports whether a job that no nodes can run now could start later.
+func (s System) startsLater(ctx context.Context, j *job.Job) bool {
+	c, err := s.Nodes(ctx, j.Queue)
+	if err != nil {
+		return false
+	}
+	c.Settle(time.Now())
+	queue := cmp.Or(j.Queue, c.Queue)
+	c.Keep(queue)
+	x := capacity.NewNeed(j, c.Usual[queue], s.Adjust)
+	return x.Whole && x.Fit(c, queue, time.Now()).When == capacity.Later
+}
+
+// ExecOn runs a command as a step of the task's job, on its node and on resources
+// that the job's other steps use. Without --unbuffered srun would keep back what
+// has no end of a line; with it, and with no terminal, bytes arrive as they are.
+func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, slow bool) {
+	w := []string{"srun", "--jobid=" + t.Native, "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--nodelist=" + t.Host}
+	if terminal {
+		w = append(w, "--pty")
+	} else {
+		w = append(w, "--unbuffered")
+	}
+	return func(argv []string) []string { return slices.Concat(w, argv) }, false
+}
+
+// wishes are the options of sbatch(1) for them.
+func wishes(j *job.Job) []string {
+	var o job.OptionList
+	add := o.Add
+	add(j.TimeMin > 0, "--time-min=%s", quantity.FormatClock(j.TimeMin))
+	add(j.Requeueing() == "yes", "--requeue")
+	add(j.Requeueing() == "no", "--no-requeue")
+	add(len(j.Features) > 0, "--constraint=%s", strings.Join(j.Features, "&"))
+	add(len(j.Hosts) > 0, "--nodelist=%s", strings.Join(j.Hosts, ","))
+	add(len(j.NotHosts) > 0, "--exclude=%s", strings.Join(j.NotHosts, ","))
+	add(j.MemoryPerCPU > 0, "--mem-per-cpu=%dM", (j.MemoryPerCPU+1<<20-1)>>20)
+	to := "B:"
+	if j.Warning.Steps {
+		to = ""
+	}
+	add(j.Warning.Signal != "", "--signal=%s%s@%d", to, j.Warning.Signal, int64((j.Warning.Lead+time.Second-1)/time.Second))
+	add(j.Begin != "", "--begin=%s", j.Begin)
+	add(j.QoS != "", "--qos=%s", j.QoS)
+	add(j.Hold, "--hold")
+	add(j.Append || j.Retry.Requeue(), "--open-mode=append") // what an attempt wrote that was taken away is still of use
+	add(len(j.Export) > 0, "--export=%s", strings.Join(j.Export, ","))
+	add(j.Mail != "", "--mail-user=%s", j.Mail)
+	switch {
+	case len(j.MailOn) > 0:
+		add(true, "--mail-type=%s", strings.ToUpper(strings.Join(j.MailOn, ",")))
+	case j.Mail != "":
+		add(true, "--mail-type=END,FAIL")
+	}
+	return o
+}
+
+// dependency is what has to happen before; "" for nothing.
+func dependency(j *job.Job) string {
+	var parts []string
+	for _, d := range []struct {
+		word string
+		ids  []string
+	}{{"afterok", j.After}, {"afterany", j.AfterAny}, {"afternotok", j.AfterFailed}, {"aftercorr", j.AfterEach}} {
+		if len(d.ids) > 0 {
+			parts = append(parts, d.word+":"+strings.Join(d.ids, ":"))
+		}
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,25 @@
+package slurm
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hpcc/store/wait"
+)
+
+// TestSilentCommand: a command of a scheduler that hangs is ended with a message.
+func TestSilentCommand(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "scancel"), []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	begun := time.Now()
+	err := System{}.Cancel(wait.With(t.Context(), wait.Patience{Header: 100 * time.Millisecond}), "7")
+	if err == nil || !strings.Contains(err.Error(), "scancel did not answer within 300ms and was ended") || time.Since(begun) > 20*time.Second {
+		t.Errorf("cancel: %v after %v", err, time.Since(begun))
+	}
+}

@@ -1,0 +1,292 @@
+package translate
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"hpcc/job"
+	"hpcc/job/shellword"
+)
+
+// What is done to the lines of a translated script: nothing without an image.
+// With one, lines that only prepared the host's environment are left out, and
+// launchers, which have to be the host's, start their program in the image.
+
+// A preparation is a line that makes the host's environment ready. The image has
+// its own; a launcher may need the host's.
+type preparation struct {
+	line     *regexp.Regexp
+	launcher bool // it stays where a launcher of the host is called
+}
+
+var preparations = sync.OnceValue(func() []preparation {
+	end := `\s*(#.*)?$`
+	word := `[^\s;&|<>]+`
+	return []preparation{
+		{regexp.MustCompile(`^\s*(module|ml)(\s+` + word + `)*` + end), true},
+		{regexp.MustCompile(`^\s*spack\s+load(\s+` + word + `)*` + end), true},
+		{regexp.MustCompile(`^\s*(source|\.)\s+"?/etc/profile(\.d/[\w.-]+)?"?` + end), true},
+		{regexp.MustCompile(`^\s*(source|\.)\s+` + word + `/(init|Init)/(bash|sh|profile)"?` + end), true},
+		{regexp.MustCompile(`^\s*(source|\.)\s+` + word + `/conda\.sh"?` + end), false},
+		{regexp.MustCompile(`^\s*(source|\.)\s+(` + word + `/)?activate"?(\s+` + word + `)?` + end), false},
+		{regexp.MustCompile(`^\s*(conda|mamba|micromamba)\s+(activate|deactivate)(\s+` + word + `)*` + end), false},
+		{regexp.MustCompile(`^\s*eval\s+"?\$\(\s*("?` + word + `)?conda"?\s+shell\.\w+\s+hook[^)]*\)"?` + end), false},
+	}
+})
+
+// launchers are programs that start the processes of a job, with what they
+// have for options; theirs is the scheduler that has them.
+var launchers = map[string]struct {
+	options *dialect
+	only    job.Target
+}{
+	"mpirun":  {options: mpiOptions},
+	"mpiexec": {options: mpiOptions},
+	"srun":    {options: srunOptions, only: job.Slurm},
+	"jsrun":   {options: jsrunOptions, only: job.LSF},
+	"blaunch": {options: blaunchOptions, only: job.LSF},
+}
+
+// mpiOptions are those of Open MPI's and MPICH's mpirun.
+var mpiOptions = dialect{glued: false, options: []option{
+	{"-n -np --n --np -c -N -npernode --npernode -npersocket --npersocket -ppn -f -H -host --host -hosts -hostfile --hostfile -machinefile --machinefile -x -wdir --wdir -wd -path --path " +
+		"--prefix -output-filename --output-filename --timeout -timeout --map-by -map-by --bind-to -bind-to --rank-by -rank-by --cpu-set --cpu-list -am --am -rf --rankfile -rankfile " +
+		"-iface -launcher -bootstrap -genvlist -envlist -prepend-rank -pmi-port -outfile-pattern -errfile-pattern --tune -tune --stdin -stdin --personality", 1, nil},
+	{"-mca --mca -gmca --gmca --prtemca --pmixmca -genv -env", 2, nil},
+	{"--tag-output -tag-output --timestamp-output --report-bindings -report-bindings --oversubscribe -oversubscribe --nooversubscribe --allow-run-as-root --display-map -display-map --display-allocation " +
+		"-genvall -envall -envnone -genvnone -l -q --quiet -v --verbose -V --bynode -bynode --bycore -bycore --byslot --nolocal -nolocal -bind-to-core --bind-to-core -gpu --preload-binary -s --enable-recovery --continuous --xml -prot", 0, nil},
+}}.made()
+
+var srunOptions = func() *dialect {
+	d := *slurmDialect
+	d.options = append(slices.Clone(slurmTable), natives(1, "--mpi --het-group --jobid -r --relative -T --threads --cpu-bind --task-prolog --task-epilog --epilog --prolog --slurmd-debug -I --immediate"),
+		natives(0, "--pty -l --label -u --unbuffered --overlap --exact -E --preserve-env -X --disable-status -Z --no-allocate"), natives(optional, "-K --kill-on-bad-exit --bcast --compress"))
+	return d.made()
+}()
+
+var jsrunOptions = dialect{glued: true, options: []option{
+	natives(1, "-n --nrs -a --tasks_per_rs -c --cpu_per_rs -g --gpu_per_rs -r --rs_per_host -d --launch_distribution -b --bind -l --latency_priority -p --np -E --env -M --smpiargs -o --stdio_stdout "+
+		"-e --stdio_stderr -m --memory_per_rs -k --stdio_mode -h --chdir"),
+	natives(0, "-i --immediate -x --exit_on_error -X"),
+}}.made()
+
+var blaunchOptions = dialect{options: []option{natives(1, "-z -u"), natives(0, "-n -no-shell -use-login-shell -no-wait")}}.made()
+
+// called finds a launcher where a shell takes a command.
+var called = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:^|[;&|({]|\b(?:then|do|else|time|exec|nohup|if|while|!))\s*(?:[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(mpirun|mpiexec|srun|jsrun|blaunch)(?:\s|$)`)
+})
+
+var hereDocument = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^|[^<])<<(-?)\s*\\?['"]?([A-Za-z_]\w*)`) })
+
+// A logicalLine is a line of a script with those that a backslash or an open
+// quotation mark joins to it, outside of here-documents; text has the line break.
+type logicalLine struct {
+	number int
+	text   string
+	plain  bool // a command's; comments, here-documents and blank lines are not
+}
+
+// logicalLines splits a script. All texts together are the script.
+func logicalLines(body string) []logicalLine {
+	var out []logicalLine
+	until, tabs, number, quote := "", false, 0, byte(0)
+	for l := range strings.Lines(body) {
+		number++
+		bare := strings.TrimSuffix(l, "\n")
+		if until != "" {
+			if bare == until || (tabs && strings.TrimLeft(bare, "\t") == until) {
+				until = ""
+			}
+			out = append(out, logicalLine{number, l, false})
+			continue
+		}
+		if n := len(out); n > 0 && out[n-1].plain && (quote != 0 || strings.HasSuffix(out[n-1].text, "\\\n")) {
+			out[n-1].text += l
+		} else {
+			t := strings.TrimSpace(bare)
+			out = append(out, logicalLine{number, l, t != "" && t[0] != '#'})
+		}
+		if last := out[len(out)-1]; last.plain {
+			if quote = quoteAfter(bare, quote); quote != 0 {
+				continue
+			}
+			if m := hereDocument().FindStringSubmatch(bare); m != nil {
+				tabs, until = m[1] == "-", m[2]
+			}
+		}
+	}
+	return out
+}
+
+// quoteAfter is the quotation mark that is open behind a line, 0 when there is
+// none; open is the one before it.
+func quoteAfter(line string, open byte) byte {
+	for i := 0; i < len(line); i++ {
+		switch c := line[i]; {
+		case c == '\\' && open != '\'':
+			i++
+		case c == open:
+			open = 0
+		case open == 0 && (c == '\'' || c == '"'):
+			open = c
+		case open == 0 && c == '#' && (i == 0 || line[i-1] == ' ' || line[i-1] == '\t'):
+			return 0
+		}
+	}
+	return open
+}
+
+// launchers looks at the lines of the script: see above. It is called once the
+// job's image is known.
+func (t *Translation) launchers() {
+	s := t.Job.Script
+	if s == nil || !isShell(s.Shell) {
+		return
+	}
+	lines := logicalLines(s.Body)
+	s.Host = !t.To.Pods() && slices.ContainsFunc(lines, func(l logicalLine) bool { return l.plain && called().MatchString(l.text) })
+	var body strings.Builder
+	others := 0
+	for _, l := range lines {
+		text, row := l.text, (*Row)(nil)
+		if l.plain {
+			text, row = t.line(l, s.Host)
+		}
+		if row != nil {
+			row.Line, row.Text = l.number, strings.TrimSpace(strings.ReplaceAll(l.text, "\\\n", ""))
+			t.Rows = append(t.Rows, row)
+		} else if l.plain {
+			others++
+		}
+		body.WriteString(text)
+	}
+	if t.Job.Image != "" && s.Host && others > 0 {
+		t.Rows = append(t.Rows, &Row{Text: "(other lines)", Fate: Changed,
+			How: "run on the host, since the script calls launchers there; put \"hpcc run " + t.Job.Image + " --\" before what shall run in the image"})
+	}
+	if t.Job.Image != "" {
+		s.Body = body.String()
+	}
+}
+
+// line says what becomes of a command's line; no row: it stays as it is.
+func (t *Translation) line(l logicalLine, host bool) (string, *Row) {
+	if m := called().FindStringSubmatch(l.text); m != nil {
+		if only := launchers[m[1]].only; only != "" && only != t.To {
+			return l.text, &Row{Fate: Refused, How: fmt.Sprintf("only %s has %s, and the line stays as it is: start the processes with mpirun", only.Title(), m[1])}
+		}
+		if t.Job.Image == "" || t.To.Pods() { // it is the image's
+			return l.text, nil
+		}
+		text, why := t.inImage(l.text, m[1])
+		if why != "" {
+			return l.text, &Row{Fate: Refused, How: why + "; it stays as it is: put \"hpcc run " + t.Job.Image + " --\" before its program"}
+		}
+		return text, &Row{Fate: Changed, How: m[1] + " is the host's, its program runs in " + t.Job.Image}
+	}
+	if t.Job.Image == "" {
+		return l.text, nil
+	}
+	for _, p := range preparations() {
+		if !p.line.MatchString(l.text) {
+			continue
+		}
+		if p.launcher && host {
+			return l.text, &Row{Fate: Kept, How: "the launcher may come from it"}
+		}
+		indent := l.text[:len(l.text)-len(strings.TrimLeft(l.text, " \t"))]
+		// A colon, since a block of the shell must not be empty.
+		return indent + ": # hpcc left out: " + strings.TrimLeft(l.text, " \t"), &Row{Fate: Changed, How: "left out: it prepared the host, and the image has its own environment"}
+	}
+	return l.text, nil
+}
+
+// inImage puts the container before a launcher's program; why says what is in the way.
+func (t *Translation) inImage(line, launcher string) (out, why string) {
+	words, err := shellword.Split(line, true)
+	if len(words) == 0 || path.Base(words[0].Text) != launcher {
+		return "", launcher + " does not stand alone"
+	}
+	if err != nil && (err != shellword.ErrOperator || joins(line[words[len(words)-1].End:])) {
+		return "", launcher + " does not stand alone"
+	}
+	d, rest := launchers[launcher].options, words[1:]
+	for len(rest) > 0 && strings.HasPrefix(rest[0].Text, "-") {
+		o, _, _, glued := d.split(rest[0].Text)
+		switch {
+		case o == nil && strings.HasPrefix(rest[0].Text, "--") && strings.Contains(rest[0].Text, "="):
+			rest = rest[1:]
+		case o == nil:
+			return "", fmt.Sprintf("whether the option %s takes a word hpcc does not know", rest[0].Text)
+		default:
+			n := 1
+			if !glued {
+				n += max(o.args, 0)
+			}
+			rest = rest[min(n, len(rest)):]
+		}
+	}
+	switch {
+	case len(rest) == 0:
+		return "", "it names no program"
+	case slices.ContainsFunc(rest, func(w shellword.Word) bool { return w.Text == ":" }):
+		return "", "it starts several programs"
+	case launcher == "blaunch" && words[1].Text != "-z" && words[1].Text != "-u":
+		return "", "which word is a host hpcc does not know"
+	case path.Base(rest[0].Text) == "hpcc":
+		return line, ""
+	}
+	at := rest[0].Start
+	return line[:at] + shellword.Join(t.Job.RunPrefix()) + " " + line[at:], ""
+}
+
+// joins says whether what stands behind a command's words is more than
+// redirections.
+func joins(s string) bool {
+	s = redirection().ReplaceAllString(s, "")
+	return strings.ContainsAny(s, "|;&()")
+}
+
+var redirection = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9]*[<>]&[0-9-]|&>>?`) })
+
+// isShell says whether a script is one of a shell with the grammar of sh.
+func isShell(words []string) bool {
+	for _, w := range words {
+		switch path.Base(w) {
+		case "sh", "bash", "ksh", "zsh", "dash":
+			return true
+		}
+	}
+	return false
+}
+
+// hostPath is a path that stands on the file systems of clusters, in a line of a script.
+var hostPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?:^|[\s"'=:(])(/(?:gpfs|lustre|scratch|home|nfs|beegfs|work|data|projects?|users?|u|p|pscratch)(?:/[A-Za-z0-9._@+-]+)+)`)
+})
+
+// hostPaths warns of paths of the host in a script whose pods do not have them, one row for each.
+func (t *Translation) hostPaths() {
+	if t.Job.Script == nil || !t.To.Pods() {
+		return
+	}
+	seen := map[string]bool{}
+	for i, line := range strings.Split(t.Job.Script.Body, "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "#") {
+			continue
+		}
+		for _, m := range hostPath().FindAllStringSubmatch(line, -1) {
+			p := m[1]
+			mounted := slices.ContainsFunc(t.Job.Pod.Volumes, func(v job.Volume) bool { return p == v.Path || strings.HasPrefix(p, v.Path+"/") })
+			if !mounted && !seen[p] {
+				seen[p] = true
+				t.Rows = append(t.Rows, &Row{Line: i + 1, Text: p, Fate: Changed, How: "pods have nothing of this machine's files: --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
+			}
+		}
+	}
+}

@@ -1,0 +1,34 @@
+package tunnel
+
+import (
+	"context"
+	"io"
+)
+
+// ToPort carries a connection to a port of this machine, both ways, until both have ended. Where not a
+// byte has come from there, why says whether that is an error.
+func ToPort(ctx context.Context, conn Conn, port int, why func() error) error {
+	to, err := dialLoopback(ctx, port)
+	if err != nil {
+		Reset(conn)
+		return err
+	}
+	defer to.Close()
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(to, conn)
+		_ = to.CloseWrite()
+	}()
+	n, err := io.Copy(conn, to)
+	if n == 0 {
+		if w := why(); w != nil {
+			Reset(conn)
+			<-over
+			return w
+		}
+	}
+	_ = conn.CloseWrite()
+	<-over
+	return err
+}

@@ -1,0 +1,212 @@
+// Package tunnel carries connections to a port of a task's node over the standard
+// streams of one command.
+//
+//	client ─► Carry ─► yamux over the command's streams ─► Relay ─► port
+//
+// The command is any that runs a program on the node: srun, qrsh, ssh. On the node
+// [Relay] connects to the loopback interface only, and only to programs of this user
+// or of root (see [CheckListener]). A connection that breaks off is reset at the other
+// end. The tunnel ends with the command, and the command with the tunnel.
+package tunnel
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"hpcc/job/message"
+)
+
+// A Tunnel leads to one port of the loopback interface of a task's node.
+type Tunnel struct {
+	Way string // how the node is reached, for example "ssh"
+
+	carry func(conn Conn) error // until it has ended
+	ended <-chan struct{}
+	room  chan struct{}
+	end   func()        // ends the tunnel and what carries it
+	said  func() string // what that had to say
+}
+
+// relayPatience is how long the relay may take to greet. The batch system may have to
+// find a free slot for it first.
+const relayPatience = 60 * time.Second
+
+// A Link is this end of a relay's standard streams.
+type Link struct {
+	io.Reader
+	io.Writer
+	end  func() // ends the carrier; it may be called twice
+	said func() string
+}
+
+// Close ends the command that carries the link.
+func (l *Link) Close() error { l.end(); return nil }
+
+// Direct returns a link to a relay in this process, for a port of this machine.
+func Direct(ctx context.Context, port int) *Link {
+	here, there := net.Pipe()
+	go func() { _ = Relay(ctx, there, port) }()
+	return &Link{Reader: here, Writer: here, end: func() { here.Close() }, said: func() string { return "" }}
+}
+
+// Start starts argv with the environment env; its standard streams carry a relay. The
+// command ends when its input does, so that it does not outlive a kill of this process.
+func Start(ctx context.Context, env, argv []string) (*Link, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for hpcc, which ends it
+	said := &Tail{}
+	cmd.Stderr = said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	gone := make(chan struct{})
+	r, w := io.Pipe()
+	end := func() {
+		in.Close()
+		r.Close()
+		select {
+		case <-gone:
+		case <-time.After(cmd.WaitDelay):
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		}
+	}
+	go func() { // Wait closes out, so all of it is read before
+		_, err := io.Copy(w, out)
+		w.CloseWithError(err)
+		_ = cmd.Wait()
+		close(gone)
+	}()
+	return &Link{Reader: r, Writer: in, end: end, said: func() string { end(); return said.String() }}, nil
+}
+
+// New waits for the relay's greeting and takes the link over.
+func New(ctx context.Context, link *Link) (*Tunnel, error) {
+	type greeted struct {
+		said string
+		err  error
+	}
+	r := bufio.NewReaderSize(link.Reader, 64<<10)
+	heard := make(chan greeted, 1)
+	go func() {
+		said, err := awaitGreeting(r)
+		heard <- greeted{said, err}
+	}()
+	var err error
+	select {
+	case g := <-heard:
+		if err = g.err; errors.Is(err, io.EOF) {
+			err = errors.New(strings.TrimSpace(message.OneLine(link.said()) + " " + g.said))
+			if err.Error() == "" {
+				err = errors.New("it ended without a word")
+			}
+		}
+	case <-time.After(relayPatience):
+		err = fmt.Errorf("no answer in %s", relayPatience)
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		link.Close()
+		return nil, err
+	}
+	session, err := yamux.Client(&Link{Reader: r, Writer: link.Writer, end: link.end}, muxConfig())
+	if err != nil {
+		link.Close()
+		return nil, err
+	}
+	end := func() { session.Close(); link.end() }
+	carry := func(conn Conn) error { return carryStream(session, conn) }
+	return &Tunnel{carry: carry, ended: session.CloseChan(), room: make(chan struct{}, maxConnections), end: end, said: link.said}, nil
+}
+
+// ByCarrier returns a tunnel whose connections carry carries, one call for each. ended is closed
+// when the carrier has ended, end ends it, and said returns its messages.
+func ByCarrier(way string, carry func(Conn) error, ended <-chan struct{}, end func(), said func() string) *Tunnel {
+	return &Tunnel{Way: way, carry: carry, ended: ended, room: make(chan struct{}, maxConnections), end: end, said: said}
+}
+
+// Carry carries one connection through the tunnel until it has ended, and closes
+// it. That nothing answers at the port is an error; the connection is reset then.
+func (t *Tunnel) Carry(conn net.Conn) error {
+	defer conn.Close()
+	t.room <- struct{}{}
+	defer func() { <-t.room }()
+	return t.carry(conn.(Conn))
+}
+
+// carryStream carries a connection through the relay.
+func carryStream(session *yamux.Session, conn Conn) error {
+	s, err := openStream(session)
+	if err != nil {
+		Reset(conn)
+		return err
+	}
+	defer s.Close()
+	join(conn, s)
+	return nil
+}
+
+// openStream asks the relay for one more connection to the port.
+func openStream(session *yamux.Session) (net.Conn, error) {
+	s, err := session.OpenStream()
+	if err != nil {
+		return nil, errors.New("the tunnel has ended")
+	}
+	if err := readAnswer(s); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Ended is closed when the tunnel has ended, from whichever side.
+func (t *Tunnel) Ended() <-chan struct{} { return t.ended }
+
+// Said is what the command that carried a tunnel had to say, in a line; "" mostly.
+func (t *Tunnel) Said() string { return message.OneLine(t.said()) }
+
+// Close ends the tunnel and what carries it.
+func (t *Tunnel) Close() { t.end() }
+
+// A Tail keeps the last that a command wrote.
+type Tail struct {
+	sync.Mutex
+	b []byte
+}
+
+// Write keeps the end of what is written.
+func (t *Tail) Write(p []byte) (int, error) {
+	t.Lock()
+	defer t.Unlock()
+	t.b = append(t.b, p...)
+	t.b = t.b[max(0, len(t.b)-maxReason):]
+	return len(p), nil
+}
+
+func (t *Tail) String() string {
+	t.Lock()
+	defer t.Unlock()
+	return string(t.b)
+}
