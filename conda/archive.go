@@ -5,7 +5,6 @@ import (
 	"archive/zip"
 	"bufio"
 	"compress/bzip2"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
-	"hpcc/conda/fetch"
 )
 
 // Bounds of a package.
@@ -31,24 +29,6 @@ const (
 	maxMembers  = 1 << 16   // bytes of the directory of a .conda file, which has three members
 	maxWindow   = 256 << 20 // of zstd; "--ultra -22" has 128 MiB
 )
-
-// downloadFrom brings a package into dir from one place.
-func (r *record) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n int64)) (string, error) {
-	if p, ok := r.Cached(dir); ok {
-		add(r.Size)
-		return p, nil
-	}
-	src, err := fetch.Open(ctx, u, r.SHA256 != "")
-	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", r.FileName, err)
-	}
-	defer src.Close()
-	file, err := r.Keep(ctx, src, dir, tmp, add)
-	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", fetch.Hide(u), fetch.Plain(err))
-	}
-	return file, nil
-}
 
 // walk calls info for each file below info/ and then, in the archive's order,
 // member for each of the others; either may be nil. limit bounds what it unpacks

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hpcc/conda/archive"
+	"hpcc/conda/solve"
 	"hpcc/store"
 	"hpcc/testdata/condatest"
 )
@@ -253,11 +254,11 @@ func TestSysrootLinks(t *testing.T) {
 }
 
 func TestChooseSysroot(t *testing.T) {
-	rec := func(version, build, origin string, number int, features ...string) *record {
-		return &record{Name: "sysroot_linux-64", Version: version, Build: build, BuildNumber: number, TrackFeatures: features, origin: origin}
+	rec := func(version, build, origin string, number int, features ...string) *solve.Record {
+		return &solve.Record{Name: "sysroot_linux-64", Version: version, Build: build, BuildNumber: number, TrackFeatures: features, Origin: origin}
 	}
-	all := []*record{rec("2.12", "a", "x", 9), rec("2.39", "features", "x", 9, "f"), rec("2.39", "plain", "x", 1), rec("2.39", "old", "x", 0), rec("2.9", "b", "x", 0), rec("9999", "host", "x", 1),
-		rec("3.0", "c", "x", 1), rec("2.17.1", "d", "x", 1), rec("2.40", "second", "y", 1), {Name: "sysroot_linux-aarch64", Version: "2.41", origin: "x"}}
+	all := []*solve.Record{rec("2.12", "a", "x", 9), rec("2.39", "features", "x", 9, "f"), rec("2.39", "plain", "x", 1), rec("2.39", "old", "x", 0), rec("2.9", "b", "x", 0), rec("9999", "host", "x", 1),
+		rec("3.0", "c", "x", 1), rec("2.17.1", "d", "x", 1), rec("2.40", "second", "y", 1), {Name: "sysroot_linux-aarch64", Version: "2.41", Origin: "x"}}
 	for _, c := range []struct{ version, want string }{{"", "plain"}, {"2.12", "a"}, {"2.9", "b"}, {"2.40", ""}, {"9999", ""}} {
 		r, err := chooseSysroot(all, c.version, "linux-64")
 		if (err == nil && r.Build != c.want) || (err != nil && c.want != "") {

@@ -20,6 +20,7 @@ import (
 
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/solve"
 )
 
 // defaultAlias is where a channel that is only a name is looked for.
@@ -31,7 +32,7 @@ type channel struct {
 	cache string    // the directory that keeps indexes; "" is none
 	asked *sync.Map // indexes that the server was asked for already, by URL
 
-	mirrors *mirrors // its places, url first; nil where it is the only one
+	mirrors *fetch.Mirrors // its places, url first; nil where it is the only one
 }
 
 // openChannel reads what a user calls a channel: a URL, a directory, or a name.
@@ -52,58 +53,17 @@ func openChannel(s string) (channel, error) {
 		if err != nil {
 			return channel{}, fmt.Errorf("channel %q: %w", s, err)
 		}
-		return channel{url: fetch.FileURL(abs)}, nil
+		return channel{url: (&url.URL{Scheme: "file", Path: abs}).String()}, nil
 	}
-	if !nameText().MatchString(strings.ReplaceAll(s, "/", "")) {
+	if !solve.IsName(strings.ReplaceAll(s, "/", "")) {
 		return channel{}, fmt.Errorf("channel %q: not a URL, a directory or a name", s)
 	}
 	return channel{url: defaultAlias + s}, nil
 }
 
-// A record is what a channel's index says of a package (CEP 36), and where it is.
-type record struct {
-	Name        string   `json:"name"`
-	Version     string   `json:"version"`
-	Build       string   `json:"build"`
-	BuildNumber int      `json:"build_number"`
-	Depends     []string `json:"depends"`
-	Constrains  []string `json:"constrains,omitempty"`
-	fetch.File
-	Subdir        string          `json:"subdir"`
-	Noarch        json.RawMessage `json:"noarch,omitempty"`
-	Timestamp     int64           `json:"timestamp"`
-	License       string          `json:"license,omitempty"`
-	SitePackages  string          `json:"python_site_packages_path,omitempty"`
-	TrackFeatures features        `json:"track_features,omitempty"`
-	origin        string          // the channel
-	mirrors       *mirrors        // where its URL is too; nil where nowhere else
-}
-
-// noarch is "", "generic" or "python".
-func (r *record) noarch() string { return noarchKind(r.Noarch) }
-
-func noarchKind(raw json.RawMessage) string {
-	switch s := strings.Trim(string(raw), `"`); s {
-	case "python", "generic":
-		return s
-	case "true":
-		return "generic"
-	}
-	return ""
-}
-
-// channel is where the package is from, as an image records it; conda has the
-// same word for packages that it does not know from where they are.
-func (r *record) channel() string {
-	if s := fetch.Public(r.origin); s != "" {
-		return s
-	}
-	return "<unknown>"
-}
-
 // indexHere reads the records of the wanted names from one subdirectory at the
 // channel's URL.
-func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string]bool) ([]*record, error) {
+func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string]bool) ([]*solve.Record, error) {
 	base := c.url + "/" + subdir + "/"
 	rs, serr := c.sharded(ctx, subdir, wanted)
 	switch {
@@ -146,9 +106,9 @@ func (c channel) indexHere(ctx context.Context, subdir string, wanted map[string
 
 // scan reads repodata.json as a stream and keeps the wanted names; base is the
 // URL of the packages, unless the index names another.
-func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) ([]*record, error) {
+func (c channel) scan(r io.Reader, subdir, base string, wanted map[string]bool) ([]*solve.Record, error) {
 	s := newScanner(r)
-	var out []*record
+	var out []*solve.Record
 	err := s.object(func(key []byte) error {
 		name, err := unquote(key)
 		if err != nil {
@@ -227,7 +187,7 @@ func nameOf(key []byte) []byte {
 
 // record reads the value of a file name that is wanted; nil when it is none
 // of a package after all.
-func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*record, error) {
+func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*solve.Record, error) {
 	fn, err := unquote(key)
 	if err != nil {
 		return nil, err
@@ -236,11 +196,11 @@ func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*record
 	if err != nil {
 		return nil, err
 	}
-	name, _, _, ok := splitFile(fn)
+	name, _, _, ok := solve.SplitFile(fn)
 	if !ok || !wanted[name] || path.Base(fn) != fn || string(raw) == "null" {
 		return nil, nil
 	}
-	r := &record{File: fetch.File{FileName: fn}, origin: c.url}
+	r := &solve.Record{File: fetch.File{FileName: fn}, Origin: c.url}
 	if err := json.Unmarshal(raw, r); err != nil {
 		return nil, fmt.Errorf("record of %s: %w", fn, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/solve"
 )
 
 // urlLine is the line of an explicit file (CEP 23).
@@ -65,7 +66,7 @@ func parseURL(line string) (Entry, error) {
 		return e, fmt.Errorf("reading the URL: %w", err)
 	}
 	var ok bool
-	if e.Name, e.Version, e.Build, ok = splitFile(fn); !ok {
+	if e.Name, e.Version, e.Build, ok = solve.SplitFile(fn); !ok {
 		return e, fmt.Errorf("the file name is not name-version-build")
 	}
 	return e, nil

@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -103,14 +102,6 @@ func (e *LineError) Error() string {
 }
 
 func (e *LineError) Unwrap() error { return e.Err }
-
-var (
-	// CEP 26: names of packages.
-	nameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_](?:[a-zA-Z0-9_.-]*[a-zA-Z0-9_])?$`) })
-	// CEP 33: versions; CEP 26: build strings.
-	versionText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_.+!-]{1,64}$`) })
-	buildText   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_.+]{1,64}$`) })
-)
 
 // ReadOptions choose what of a file is read.
 type ReadOptions struct {
@@ -266,21 +257,6 @@ func readLines(r io.Reader) ([]string, error) {
 
 // isPip tells the fake builds of packages that pip installed.
 func isPip(build string) bool { return build == "pypi_0" || build == "dev_0" || build == "<pip>" }
-
-// splitFile takes a package's file name apart: from the right, at "-", twice.
-func splitFile(fn string) (name, version, build string, ok bool) {
-	fn = strings.TrimSuffix(strings.TrimSuffix(path.Base(fn), ".conda"), ".tar.bz2")
-	i := strings.LastIndexByte(fn, '-')
-	if i < 0 {
-		return "", "", "", false
-	}
-	build, fn = fn[i+1:], fn[:i]
-	if i = strings.LastIndexByte(fn, '-'); i < 0 {
-		return "", "", "", false
-	}
-	name, version = fn[:i], fn[i+1:]
-	return name, version, build, nameText().MatchString(name) && versionText().MatchString(version) && buildText().MatchString(build)
-}
 
 // subdirs are conda's names for the platforms of images.
 var subdirs = map[string]string{

@@ -10,6 +10,8 @@ import (
 	"testing/iotest"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/conda/solve"
 )
 
 const (
@@ -176,7 +178,7 @@ func FuzzRead(f *testing.F) {
 		}
 		names := map[string]bool{}
 		for _, x := range e.Entries {
-			if names[x.Name] || !nameText().MatchString(x.Name) || !versionText().MatchString(x.Version) || isPip(x.Build) || x.Line < 1 {
+			if names[x.Name] || !solve.IsName(x.Name) || !solve.IsVersion(x.Version) || isPip(x.Build) || x.Line < 1 {
 				t.Fatalf("Read(%q) has entry %+v", in, x)
 			}
 			if e.Explicit != (x.URL != "") {

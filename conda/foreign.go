@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/solve"
 )
 
 // Exports of Windows and macOS list packages that those systems alone have; most of
@@ -51,8 +52,8 @@ func (e *Export) names() (out []string) {
 		out = append(out, x.Name)
 	}
 	for _, s := range e.wishes() {
-		if spec, err := parseSpec(s.Text); err == nil {
-			out = append(out, spec.name)
+		if spec, err := solve.ParseSpec(s.Text); err == nil {
+			out = append(out, spec.Name)
 		}
 	}
 	return out

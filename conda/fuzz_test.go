@@ -14,6 +14,7 @@ import (
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
+	"hpcc/conda/solve"
 	"hpcc/testdata/condatest"
 )
 
@@ -162,7 +163,7 @@ func FuzzInstall(f *testing.F) {
 		file := filepath.Join(t.TempDir(), "p-1.0-0.conda")
 		condatest.Write(t, file, q.bytes(t))
 		in := &installer{plan: &Plan{Prefix: "/opt/conda", python: "3.11", site: "lib/python3.11/site-packages"}, env: &Environment{}}
-		pk := &pkg{in: in, rec: &record{Name: "p", Version: "1.0", Build: "0", File: fetch.File{FileName: "p-1.0-0.conda"}}, file: file, lost: map[string]bool{}, lostPoints: map[string]bool{}}
+		pk := &pkg{in: in, rec: &solve.Record{Name: "p", Version: "1.0", Build: "0", File: fetch.File{FileName: "p-1.0-0.conda"}}, file: file, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = []*pkg{pk}
 		info := infoFiles{}
 		if err := walk(file, 1<<20, info.take, nil); err != nil {
@@ -233,7 +234,7 @@ func slowScan(in []byte, wanted map[string]bool) (map[string][]string, error) {
 			if err := list.Decode(&rec); err != nil {
 				return nil, err
 			}
-			name, _, _, ok := splitFile(fn.(string))
+			name, _, _, ok := solve.SplitFile(fn.(string))
 			if ok && wanted[name] && !strings.Contains(fn.(string), "/") && string(rec) != "null" {
 				out[fn.(string)] = append(out[fn.(string)], string(rec))
 			}
@@ -264,7 +265,7 @@ func FuzzScan(f *testing.F) {
 			if err != nil {
 				return err
 			}
-			if name, _, _, ok := splitFile(fn); !ok || !wanted[name] {
+			if name, _, _, ok := solve.SplitFile(fn); !ok || !wanted[name] {
 				return s.skip()
 			}
 			v, err := s.value()

@@ -32,7 +32,7 @@ func (p *pkg) target(src string) string {
 	if p.places != nil {
 		return p.places[src]
 	}
-	if p.meta.index.noarch() != "python" || p.in.plan.python == "" {
+	if p.meta.index.NoarchKind() != "python" || p.in.plan.python == "" {
 		return src
 	}
 	if rest, ok := strings.CutPrefix(src, "site-packages/"); ok {
@@ -324,7 +324,7 @@ type command struct {
 // commands makes the entry points' programs. Of two with one name the latter is
 // taken.
 func (p *pkg) commands() ([]command, error) {
-	if p.meta.index.noarch() != "python" {
+	if p.meta.index.NoarchKind() != "python" {
 		return nil, nil
 	}
 	var out []command
@@ -372,11 +372,11 @@ func (p *pkg) record(w *layer.Writer, done []*installed) error {
 		files[i] = x.Path
 	}
 	r, m := p.rec, p.meta.index
-	noarch := m.noarch()
+	noarch := m.NoarchKind()
 	rec := map[string]any{
 		"name": r.Name, "version": r.Version, "build": r.Build, "build_number": m.BuildNumber,
 		"depends": nonNil(m.Depends), "constrains": nonNil(m.Constrains), "subdir": m.Subdir, "timestamp": m.Timestamp, "license": m.License,
-		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.FileName, "url": fetch.Public(r.URL), "channel": r.channel(),
+		"md5": r.MD5, "sha256": r.SHA256, "size": r.Size, "fn": r.FileName, "url": fetch.Public(r.URL), "channel": r.Channel(),
 		"files": files, "paths_data": map[string]any{"paths": done, "paths_version": 1},
 		"link": map[string]any{"source": "", "type": 1}, "requested_spec": "", "extracted_package_dir": "", "package_tarball_full_path": "",
 	}

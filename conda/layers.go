@@ -20,6 +20,7 @@ import (
 	"hpcc/conda/brief"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 	"hpcc/store"
 )
 
@@ -66,7 +67,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 
 // condaLayers writes the layers of conda's packages, and what their scripts change.
 func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, error) {
-	groups := layer.Spread(in.packages, o.PackageLayers, func(p *pkg) layer.Package { return p.rec.inLayers() })
+	groups := layer.Spread(in.packages, o.PackageLayers, func(p *pkg) layer.Package { return inLayers(p.rec) })
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
@@ -119,7 +120,7 @@ type installer struct {
 // A pkg is a package being installed.
 type pkg struct {
 	in   *installer
-	rec  *record
+	rec  *solve.Record
 	file string
 	meta *meta
 	// What another package, installed later, owns: files, and entry points.
@@ -164,7 +165,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 		p := &pkg{in: in, rec: r, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = append(in.packages, p)
 		g.Go(func() (err error) {
-			p.file, err = r.download(gctx, dir, tmp, add)
+			p.file, err = r.Download(gctx, dir, tmp, add)
 			return err
 		})
 	}
@@ -195,7 +196,7 @@ func (in *installer) read(ctx context.Context) error {
 		return err
 	}
 	// An explicit export says nothing of dependencies: the packages do.
-	byRec := map[*record]*pkg{}
+	byRec := map[*solve.Record]*pkg{}
 	for _, p := range in.packages {
 		if p.rec.Depends == nil {
 			p.rec.Depends = p.meta.index.Depends
@@ -266,7 +267,7 @@ func (in *installer) settle() error {
 
 // aim claims the package's paths.
 func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
-	if p.meta.index.noarch() == "python" && p.in.plan.python == "" {
+	if p.meta.index.NoarchKind() == "python" && p.in.plan.python == "" {
 		return errors.New("it needs python, which the export does not list")
 	}
 	if p.points, err = p.commands(); err != nil {
@@ -308,7 +309,7 @@ func (in *installer) history() []byte {
 	var b strings.Builder
 	b.WriteString("==> 1980-01-01 00:00:00 <==\n# cmd: hpcc build --conda\n")
 	for _, p := range in.packages {
-		fmt.Fprintf(&b, "+%s/%s::%s-%s-%s\n", p.rec.channel(), p.rec.Subdir, p.rec.Name, p.rec.Version, p.rec.Build)
+		fmt.Fprintf(&b, "+%s/%s::%s-%s-%s\n", p.rec.Channel(), p.rec.Subdir, p.rec.Name, p.rec.Version, p.rec.Build)
 	}
 	return []byte(b.String())
 }

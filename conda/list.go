@@ -11,6 +11,7 @@ import (
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 )
 
 // list reads "conda list -e", "conda list --export" and lists written by hand
@@ -104,11 +105,11 @@ func parseLine(line string) (Entry, error) {
 // check refuses what is no name, version or build (CEP 26, CEP 33).
 func (e Entry) check() error {
 	switch {
-	case !nameText().MatchString(e.Name):
+	case !solve.IsName(e.Name):
 		return fmt.Errorf("%q is no package name", brief.Text(e.Name))
-	case !versionText().MatchString(e.Version):
+	case !solve.IsVersion(e.Version):
 		return fmt.Errorf("%q is no exact version", brief.Text(e.Version))
-	case e.Build != "" && !isPip(e.Build) && !buildText().MatchString(e.Build):
+	case e.Build != "" && !isPip(e.Build) && !solve.IsBuild(e.Build):
 		return fmt.Errorf("%q is no build string", brief.Text(e.Build))
 	}
 	return nil

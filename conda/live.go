@@ -16,6 +16,7 @@ import (
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 )
 
 // Bounds of what is read of an environment that is installed.
@@ -163,7 +164,7 @@ func (l *live) take(name string, r io.Reader) error {
 // record reads conda-meta/x.json (CEP 32). mamba calls the build build_string too.
 func (l *live) record(file string, b []byte) error {
 	var m struct {
-		record
+		solve.Record
 		Channel        string   `json:"channel"`
 		URL            string   `json:"url"`
 		Files          []string `json:"files"`
@@ -277,7 +278,7 @@ func (l *live) export() (*Export, error) {
 
 // pip takes a package that no record of conda owns.
 func (l *live) pip(dir string, d *dist) {
-	if !(pip.Requirement{Name: d.name}).ValidName() || !versionText().MatchString(d.version) {
+	if !(pip.Requirement{Name: d.name}).ValidName() || !solve.IsVersion(d.version) {
 		l.r.note(0, "site-packages/%q says no name and version, and is left out", dir)
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 )
 
 // A Locked is what an installation of a plan put into an image, exactly.
@@ -86,7 +87,7 @@ const baseCategory = "hpcc-base"
 // Keep notes the plan of an image that is made of packages too, on which the environment stands.
 func (l *Locked) Keep(base *Plan) {
 	for _, r := range base.pkgs {
-		l.add(r.locked(), r.URL, baseCategory)
+		l.add(lockedRecord(r), r.URL, baseCategory)
 	}
 }
 
@@ -99,23 +100,12 @@ func (l *Locked) add(x lockedPackage, address, category string) {
 	l.packages = append(l.packages, x)
 }
 
-// locked is a package as a lock file has it.
-func (r *record) locked() lockedPackage {
-	x := lockedPackage{Name: r.Name, Version: r.Version, Manager: "conda", Dependencies: map[string]string{}, Hash: lockedHash{r.MD5, r.SHA256}}
-	for _, d := range r.Depends {
-		if n := dependency(d); n != "" {
-			x.Dependencies[n] = cmp.Or(strings.TrimSpace(strings.TrimPrefix(d, n)), "*")
-		}
-	}
-	return x
-}
-
 // Lock is the plan as Layers carried it out, with the wheels that it chose.
 func (p *Plan) Lock(wheels []pip.Wheel) Locked {
 	l := Locked{subdir: p.Subdir, variables: p.export.Variables, built: map[string][]string{}}
 	for _, r := range p.pkgs {
-		l.add(r.locked(), r.URL, "main")
-		if c := fetch.Bare(r.origin); !slices.Contains(l.channels, c) {
+		l.add(lockedRecord(r), r.URL, "main")
+		if c := fetch.Bare(r.Origin); !slices.Contains(l.channels, c) {
 			l.channels = append(l.channels, c)
 		}
 	}
@@ -242,4 +232,15 @@ func (l *lock) custom(n *yaml.Node) {
 			list[i].Locked = !slices.Contains(direct, pip.NormalName(list[i].Name))
 		}
 	}
+}
+
+// lockedRecord is a package as a lock file has it.
+func lockedRecord(r *solve.Record) lockedPackage {
+	x := lockedPackage{Name: r.Name, Version: r.Version, Manager: "conda", Dependencies: map[string]string{}, Hash: lockedHash{r.MD5, r.SHA256}}
+	for _, d := range r.Depends {
+		if n := solve.Dependency(d); n != "" {
+			x.Dependencies[n] = cmp.Or(strings.TrimSpace(strings.TrimPrefix(d, n)), "*")
+		}
+	}
+	return x
 }

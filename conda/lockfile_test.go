@@ -8,16 +8,17 @@ import (
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 	"hpcc/testdata/condatest"
 )
 
 // What is written is read again, without credentials, for each platform.
 func TestWriteLock(t *testing.T) {
 	e := &Export{File: "env.yml", Variables: map[string]string{"A": "b c", "Z": ""}}
-	plan := &Plan{Subdir: "linux-64", export: e, channels: []string{"https://me:pw@c.example/t/tok-en/lab"}, pkgs: []*record{
-		{Name: "b", Version: "2", Build: "0", File: fetch.File{SHA256: shaA, URL: "https://other.example/noarch/b-2-0.conda"}, origin: "https://other.example"},
+	plan := &Plan{Subdir: "linux-64", export: e, channels: []string{"https://me:pw@c.example/t/tok-en/lab"}, pkgs: []*solve.Record{
+		{Name: "b", Version: "2", Build: "0", File: fetch.File{SHA256: shaA, URL: "https://other.example/noarch/b-2-0.conda"}, Origin: "https://other.example"},
 		{Name: "a", Version: "1!1.0", Build: "h_1", Depends: []string{"b >=1", "c", "__glibc"},
-			File: fetch.File{MD5: md5A, SHA256: shaA, URL: "https://me:pw@c.example/t/tok-en/lab/linux-64/a-1!1.0-h_1.conda"}, origin: "https://me:pw@c.example/t/tok-en/lab"},
+			File: fetch.File{MD5: md5A, SHA256: shaA, URL: "https://me:pw@c.example/t/tok-en/lab/linux-64/a-1!1.0-h_1.conda"}, Origin: "https://me:pw@c.example/t/tok-en/lab"},
 	}}
 	amd := plan.Lock([]pip.Wheel{
 		{Name: "needed", Version: "3", SHA256: shaA, Address: "https://i.example/needed-3-py3-none-any.whl?sig=pw"},

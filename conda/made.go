@@ -48,7 +48,7 @@ func (in *installer) key(members []*pkg) (string, error) {
 	}{Format: madeFormat, Subdir: in.plan.Subdir, Sysroot: in.plan.sysroot != nil, Prefix: in.plan.Prefix, Python: in.plan.python, Site: in.plan.site}
 	for _, p := range members {
 		r := p.rec
-		k.Packages = append(k.Packages, part{r.Name, r.Version, r.Build, r.channel(), fetch.Public(r.URL), r.FileName, r.MD5, r.SHA256, r.Size,
+		k.Packages = append(k.Packages, part{r.Name, r.Version, r.Build, r.Channel(), fetch.Public(r.URL), r.FileName, r.MD5, r.SHA256, r.Size,
 			slices.Sorted(maps.Keys(p.lost)), slices.Sorted(maps.Keys(p.lostPoints)), p.places})
 	}
 	return layer.Key(k)

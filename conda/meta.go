@@ -9,6 +9,7 @@ import (
 
 	"hpcc/conda/archive"
 	"hpcc/conda/brief"
+	"hpcc/conda/solve"
 )
 
 // A pathEntry is a line of info/paths.json (CEP 34), or of its predecessors
@@ -25,7 +26,7 @@ type pathEntry struct {
 
 // meta is what a package says of itself below info/.
 type meta struct {
-	index       record
+	index       solve.Record
 	paths       map[string]*pathEntry
 	order       []string
 	entryPoints []string
@@ -79,7 +80,7 @@ func (f infoFiles) parse() (*meta, error) {
 	if err := json.Unmarshal(f["index.json"], &m.index); err != nil {
 		return nil, fmt.Errorf("reading info/index.json: %w", err)
 	}
-	if !nameText().MatchString(m.index.Name) || !versionText().MatchString(m.index.Version) || !buildText().MatchString(m.index.Build) {
+	if !solve.IsName(m.index.Name) || !solve.IsVersion(m.index.Version) || !solve.IsBuild(m.index.Build) {
 		return nil, fmt.Errorf("info/index.json has the name %q, version %q, build %q", brief.Text(m.index.Name), brief.Text(m.index.Version), brief.Text(m.index.Build))
 	}
 	if err := m.readLink(f["link.json"]); err != nil {
@@ -210,7 +211,7 @@ func (m *meta) readLink(b []byte) error {
 		return fmt.Errorf("reading info/link.json: %w", err)
 	}
 	m.entryPoints = l.Noarch.EntryPoints
-	if l.Noarch.Type != "" && noarchKind(m.index.Noarch) == "" {
+	if l.Noarch.Type != "" && m.index.NoarchKind() == "" {
 		m.index.Noarch = json.RawMessage(`"` + l.Noarch.Type + `"`)
 	}
 	return nil

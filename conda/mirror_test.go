@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"hpcc/conda/fetch"
 	"hpcc/testdata/condatest"
 )
 
@@ -36,9 +35,9 @@ func TestMirrors(t *testing.T) {
 	for _, c := range []struct {
 		name, first string
 	}{{"all well", good}, {"not there", nowhere}, {"behind the others", lagging}, {"other bytes", lying}} {
-		first := fetch.FileURL(c.first)
+		first := condatest.FileURL(c.first)
 		s := condatest.NewStore(t)
-		r, err := install(t, s, text, Options{Channels: []string{first}, Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, fetch.FileURL(good)}}})
+		r, err := install(t, s, text, Options{Channels: []string{first}, Mirrors: [][]string{{"https://other.example", "https://other.example/2"}, {first, condatest.FileURL(good)}}})
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -55,7 +54,7 @@ func TestMirrors(t *testing.T) {
 		}
 	}
 
-	o := Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, fetch.FileURL(good)}}}
+	o := Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, condatest.FileURL(good)}}}
 	r, err := install(t, condatest.NewStore(t), text, o)
 	if err != nil {
 		t.Fatal(err)
@@ -67,12 +66,12 @@ func TestMirrors(t *testing.T) {
 		t.Errorf("the lock has %q %q", l.channels, l.packages[0].URL)
 	}
 
-	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{fetch.FileURL(nowhere)}, Mirrors: [][]string{{fetch.FileURL(nowhere), fetch.FileURL(nowhere) + "2"}}})
+	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{condatest.FileURL(nowhere)}, Mirrors: [][]string{{condatest.FileURL(nowhere), condatest.FileURL(nowhere) + "2"}}})
 	refused(t, nil, "none has it", err, "has no index for linux-64")
 	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, broken.URL + "/other"}}})
 	refused(t, nil, "none answers", err, "/other/")
 	s := condatest.NewStore(t)
-	_, err = install(t, s, text, Options{Channels: []string{fetch.FileURL(lying)}, Mirrors: [][]string{{fetch.FileURL(lying), fetch.FileURL(lagging)}}})
+	_, err = install(t, s, text, Options{Channels: []string{condatest.FileURL(lying)}, Mirrors: [][]string{{condatest.FileURL(lying), condatest.FileURL(lagging)}}})
 	refused(t, s, "no mirror has the bytes", err, "100 bytes came, the index says")
 }
 
@@ -103,10 +102,10 @@ func TestMirrorsOfLists(t *testing.T) {
 	} {
 		var group []string
 		for _, m := range c.mirrors {
-			group = append(group, fetch.FileURL(m))
+			group = append(group, condatest.FileURL(m))
 		}
 		s := condatest.NewStore(t)
-		r, err := install(t, s, "@EXPLICIT\n"+fetch.FileURL(c.place)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
+		r, err := install(t, s, "@EXPLICIT\n"+condatest.FileURL(c.place)+file+c.digest+"\n", Options{Mirrors: [][]string{group}})
 		if c.err != "" {
 			refused(t, s, c.name, err, c.err)
 			continue
@@ -115,7 +114,7 @@ func TestMirrorsOfLists(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if l := r.plan.Lock(nil); l.packages[0].URL != fetch.FileURL(c.place)+file {
+		if l := r.plan.Lock(nil); l.packages[0].URL != condatest.FileURL(c.place)+file {
 			t.Errorf("%s: the lock has %s", c.name, l.packages[0].URL)
 		}
 	}
@@ -126,7 +125,7 @@ func TestMirrorsOf(t *testing.T) {
 	for u, want := range map[string]string{"https://a/c": "", "https://b/c": "https://b/c https://m/b", "https://b/c/label/x": "https://b/c/label/x https://m/b/label/x", "https://b/cc": "", "https://m/b": ""} {
 		got := ""
 		if m := o.mirrorsOf(u); m != nil {
-			got = strings.Join(m.places, " ")
+			got = strings.Join(m.Places, " ")
 		}
 		if got != want {
 			t.Errorf("mirrorsOf(%s) = %q; want %q", u, got, want)

@@ -8,6 +8,7 @@ import (
 
 	"hpcc/conda/brief"
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 )
 
 // A Move says what became of one package of an export that could not be taken
@@ -74,20 +75,20 @@ func renamed(name, from, to string) string {
 type move struct {
 	export  *Export
 	options Options
-	fetch   fetcher
-	source  map[string]*record // the export's own packages by name, as far as they are known
-	has     map[string]bool    // names that the target has, as they are called there
-	alias   map[string]string  // what the export's names are called on the target
-	entries map[string]Entry   // by name on the target
-	roots   map[string]bool    // names that no other package of the export needs
-	problem *problem
+	fetch   solve.Fetcher
+	source  map[string]*solve.Record // the export's own packages by name, as far as they are known
+	has     map[string]bool          // names that the target has, as they are called there
+	alias   map[string]string        // what the export's names are called on the target
+	entries map[string]Entry         // by name on the target
+	roots   map[string]bool          // names that no other package of the export needs
+	problem *solve.Problem
 	lines   map[string]int // of the export, by the names of its specs
 }
 
 // solve finds packages for the target that are as near to the export as they go
 // together: packages that nothing else in the export needs, and python X.Y,
 // must be there; the others are kept if they can be; versions stay, or become the nearest.
-func (m *move) solve(ctx context.Context) ([]*record, []Move, error) {
+func (m *move) solve(ctx context.Context) ([]*solve.Record, []Move, error) {
 	all, err := m.prepare(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -99,7 +100,7 @@ func (m *move) solve(ctx context.Context) ([]*record, []Move, error) {
 		return nil, nil, err
 	}
 	p := m.problem
-	pkgs, err := p.solveWith(ctx, all)
+	pkgs, err := p.SolveWith(ctx, all)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -119,29 +120,29 @@ func (m *move) wish() error {
 		case name == "python" && pip.Minor(e.Version) != "":
 			text = "python=" + pip.Minor(e.Version)
 		case !m.roots[e.Name]:
-			p.also = append(p.also, name)
+			p.Also = append(p.Also, name)
 			continue
 		}
-		s, err := parseSpec(text)
+		s, err := solve.ParseSpec(text)
 		if err != nil {
 			return &LineError{m.export.File, e.Line, err}
 		}
 		if name == "python" {
-			p.wants = slices.Insert(p.wants, 0, s)
+			p.Wants = slices.Insert(p.Wants, 0, s)
 		} else {
-			p.wants = append(p.wants, s)
+			p.Wants = append(p.Wants, s)
 		}
 	}
 	return nil
 }
 
 // prepare reads what the target has of the export's names and of what they need.
-func (m *move) prepare(ctx context.Context) ([]*record, error) {
+func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 	virtual, err := m.options.virtual()
 	if err != nil {
 		return nil, err
 	}
-	p := &problem{subdir: m.options.Subdir, channels: m.options.Channels, flexible: m.options.Flexible, virtual: virtual, keep: map[string]kept{}, from: map[string]string{}}
+	p := &solve.Problem{Subdir: m.options.Subdir, Channels: m.options.Channels, Flexible: m.options.Flexible, Virtual: virtual, Keep: map[string]solve.Kept{}, From: map[string]string{}}
 	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]Entry{}, map[string]bool{}
 	if err := m.specs(); err != nil {
 		return nil, err
@@ -155,12 +156,12 @@ func (m *move) prepare(ctx context.Context) ([]*record, error) {
 	for _, e := range m.export.Entries {
 		name := renamed(e.Name, m.export.Subdir, m.options.Subdir)
 		m.alias[e.Name], m.entries[name] = name, e
-		p.keep[name] = kept{version: e.Version, build: e.Build, python: python}
-		p.from[name] = e.Channel
-		p.also = append(p.also, name)
+		p.Keep[name] = solve.Kept{Version: e.Version, Build: e.Build, Python: python}
+		p.From[name] = e.Channel
+		p.Also = append(p.Also, name)
 	}
-	all, err := p.gather(ctx, m.fetch)
-	p.also = nil
+	all, err := p.Gather(ctx, m.fetch)
+	p.Also = nil
 	for _, r := range all {
 		m.has[r.Name] = true
 	}
@@ -173,17 +174,17 @@ func (m *move) prepare(ctx context.Context) ([]*record, error) {
 func (m *move) specs() error {
 	m.lines = map[string]int{}
 	for _, w := range m.export.wishes() {
-		s, err := parseSpec(w.Text)
+		s, err := solve.ParseSpec(w.Text)
 		if err != nil {
 			return &LineError{m.export.File, w.Line, err}
 		}
-		m.lines[s.name] = w.Line
-		if s.name == "python" {
-			m.problem.wants = slices.Insert(m.problem.wants, 0, s)
+		m.lines[s.Name] = w.Line
+		if s.Name == "python" {
+			m.problem.Wants = slices.Insert(m.problem.Wants, 0, s)
 		} else {
-			m.problem.wants = append(m.problem.wants, s)
+			m.problem.Wants = append(m.problem.Wants, s)
 		}
-		m.problem.pip = true
+		m.problem.Pip = true
 	}
 	return nil
 }
@@ -194,7 +195,7 @@ func (m *move) findRoots() map[string]bool {
 	needed := map[string]bool{}
 	for name, r := range m.source {
 		for _, d := range r.Depends {
-			if n := dependency(d); n != name {
+			if n := solve.Dependency(d); n != name {
 				needed[n] = true
 			}
 		}
@@ -223,14 +224,14 @@ func (m *move) refuse() error {
 }
 
 // line is the first line of the export that has part in a contradiction.
-func (m *move) line(u *unsolvable) int {
+func (m *move) line(u *solve.Unsolvable) int {
 	for _, e := range m.export.Entries {
-		if slices.Contains(u.names, m.alias[e.Name]) {
+		if slices.Contains(u.Names, m.alias[e.Name]) {
 			return e.Line
 		}
 	}
-	for _, w := range m.problem.wants {
-		if line, ok := m.lines[w.name]; ok && slices.Contains(u.names, w.name) {
+	for _, w := range m.problem.Wants {
+		if line, ok := m.lines[w.Name]; ok && slices.Contains(u.Names, w.Name) {
 			return line
 		}
 	}
@@ -241,8 +242,8 @@ func (m *move) line(u *unsolvable) int {
 }
 
 // table says what became of each package of the export, and what came in addition.
-func (m *move) table(pkgs []*record) []Move {
-	taken := map[string]*record{}
+func (m *move) table(pkgs []*solve.Record) []Move {
+	taken := map[string]*solve.Record{}
 	for _, r := range pkgs {
 		taken[r.Name] = r
 	}
@@ -268,14 +269,14 @@ func (m *move) table(pkgs []*record) []Move {
 }
 
 // fate compares a package with the export's.
-func (m *move) fate(e Entry, r *record) (Fate, string) {
+func (m *move) fate(e Entry, r *solve.Record) (Fate, string) {
 	switch {
 	case r.Version == e.Version && r.Build == e.Build && m.alias[e.Name] == e.Name:
 		return Exact, ""
 	case r.Version == e.Version:
 		return Rebuilt, ""
 	}
-	for _, x := range m.problem.found[r.Name] {
+	for _, x := range m.problem.Found[r.Name] {
 		if x.Version == e.Version {
 			return Changed, "version " + e.Version + " is there and does not go with the others"
 		}
@@ -284,7 +285,7 @@ func (m *move) fate(e Entry, r *record) (Fate, string) {
 }
 
 // gone says why a package of the export is not taken, and what does its work.
-func (m *move) gone(e Entry, taken map[string]*record) (Fate, string, string) {
+func (m *move) gone(e Entry, taken map[string]*solve.Record) (Fate, string, string) {
 	if s := substituteOf(e.Name); s != nil && !m.has[m.alias[e.Name]] {
 		for _, by := range s.by {
 			if r := taken[by]; r != nil {
@@ -300,11 +301,11 @@ func (m *move) gone(e Entry, taken map[string]*record) (Fate, string, string) {
 }
 
 // neededBy names the first packages that need a name.
-func neededBy(name string, pkgs []*record) string {
+func neededBy(name string, pkgs []*solve.Record) string {
 	var who []string
 	for _, r := range pkgs {
 		for _, d := range r.Depends {
-			if dependency(d) == name && !slices.Contains(who, r.Name) {
+			if solve.Dependency(d) == name && !slices.Contains(who, r.Name) {
 				who = append(who, r.Name)
 			}
 		}

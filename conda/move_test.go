@@ -1,26 +1,34 @@
 package conda
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
+
+	"hpcc/conda/solve"
 )
 
 // exportOf makes an export of recorded packages, and finds what they say of themselves.
-func exportOf(t testing.TB, subdir string, pkgs []string) (*Export, map[string]*record) {
+func exportOf(t testing.TB, subdir string, pkgs []string) (*Export, map[string]*solve.Record) {
 	t.Helper()
 	e := read(t, "# platform: "+subdir+"\n"+strings.Join(pkgs, "\n"))
 	names := map[string]bool{}
 	for _, x := range e.Entries {
 		names[x.Name] = true
 	}
-	records, err := main2021(t, subdir)(t.Context(), names)
+	records, err := index2021(t, subdir)(t.Context(), names)
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := map[string]*record{}
+	source := map[string]*solve.Record{}
 	for _, x := range e.Entries {
 		for _, r := range records {
 			if r.Name == x.Name && r.Version == x.Version && r.Build == x.Build {
@@ -34,8 +42,8 @@ func exportOf(t testing.TB, subdir string, pkgs []string) (*Export, map[string]*
 	return e, source
 }
 
-func recorded(t testing.TB) (cases []answer) {
-	unpackTest(t, "answers", &cases)
+func recorded(t testing.TB) (cases []solved) {
+	readSolved(t, "answers", &cases)
 	return cases
 }
 
@@ -51,16 +59,16 @@ func moved(rows []Move) string {
 // An environment of 41 real packages of amd64 goes to ppc64le: each row.
 func TestMove(t *testing.T) {
 	e, source := exportOf(t, "linux-64", recorded(t)[2].Conda)
-	m := &move{export: e, source: source, fetch: main2021(t, "linux-ppc64le"), options: Options{Subdir: "linux-ppc64le", Channels: []string{"https://repo.anaconda.com/pkgs/main"}}}
+	m := &move{export: e, source: source, fetch: index2021(t, "linux-ppc64le"), options: Options{Subdir: "linux-ppc64le", Channels: []string{"https://repo.anaconda.com/pkgs/main"}}}
 	pkgs, rows, err := m.solve(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := valid(m.problem, pkgs); err != nil {
+	if err := isAnswer(m.problem, pkgs); err != nil {
 		t.Error(err)
 	}
 	got := moved(rows)
-	const golden = "testdata/solve/move-ppc64le.txt"
+	const golden = "testdata/move-ppc64le.txt"
 	if *update {
 		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
@@ -98,8 +106,8 @@ func TestMoves(t *testing.T) {
 			continue
 		}
 		e, source := exportOf(t, "linux-64", c.Conda)
-		for what, known := range map[string]map[string]*record{", known": source, ", unknown": nil} {
-			m := &move{export: e, source: known, fetch: main2021(t, "linux-ppc64le"), options: Options{Subdir: "linux-ppc64le"}}
+		for what, known := range map[string]map[string]*solve.Record{", known": source, ", unknown": nil} {
+			m := &move{export: e, source: known, fetch: index2021(t, "linux-ppc64le"), options: Options{Subdir: "linux-ppc64le"}}
 			pkgs, rows, err := m.solve(t.Context())
 			count := map[Fate]int{}
 			for _, r := range rows {
@@ -108,7 +116,7 @@ func TestMoves(t *testing.T) {
 			got := fmt.Sprint(count)
 			if err != nil {
 				got = err.Error()
-			} else if err := valid(m.problem, pkgs); err != nil {
+			} else if err := isAnswer(m.problem, pkgs); err != nil {
 				t.Errorf("%s: %v", c.Specs, err)
 			}
 			name := strings.Join(c.Specs, " ") + what
@@ -150,4 +158,85 @@ func TestResolveSolves(t *testing.T) {
 	if !errors.As(err, &le) || le.Line != 3 || !strings.HasSuffix(err.Error(), "python=3.10 has no build for linux-64 in "+dir+"; the newest is 3.12.1") {
 		t.Errorf("Resolve = %v; want that line 3 has no python 3.10", err)
 	}
+}
+
+// readSolved reads a file that solve/testdata/main2021.py made.
+func readSolved(t testing.TB, name string, into any) {
+	t.Helper()
+	b, err := os.ReadFile("solve/testdata/main2021-" + name + ".json.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := zstd.NewReader(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	if err := json.NewDecoder(z).Decode(into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// index2021 is Anaconda's channel "main" as it was in September 2021, for one platform.
+func index2021(t testing.TB, subdir string) solve.Fetcher {
+	t.Helper()
+	byName := map[string][]*solve.Record{}
+	for _, sub := range []string{subdir, "noarch"} {
+		index := map[string]map[string]*solve.Record{}
+		readSolved(t, sub, &index)
+		for _, kind := range []string{"packages", "packages.conda"} {
+			for fn, r := range index[kind] {
+				r.FileName, r.Subdir, r.Origin = fn, sub, "https://repo.anaconda.com/pkgs/main"
+				byName[r.Name] = append(byName[r.Name], r)
+			}
+		}
+	}
+	for _, rs := range byName {
+		slices.SortFunc(rs, func(a, b *solve.Record) int { return strings.Compare(a.Subdir+a.FileName, b.Subdir+b.FileName) })
+	}
+	return func(_ context.Context, names map[string]bool) (out []*solve.Record, err error) {
+		for n := range names {
+			out = append(out, byName[n]...)
+		}
+		return out, nil
+	}
+}
+
+// isAnswer tells what is wrong with an answer: wishes and requirements that are
+// not met, two packages of one name. It has the rules from the specs alone.
+func isAnswer(p *solve.Problem, pkgs []*solve.Record) error {
+	have := map[string]*solve.Record{}
+	for _, r := range slices.Concat(pkgs, p.Virtual) {
+		if have[r.Name] != nil {
+			return fmt.Errorf("%s is there twice", r.Name)
+		}
+		have[r.Name] = r
+	}
+	met := func(s *solve.Spec, need bool) bool {
+		r := have[s.Name]
+		if r == nil {
+			return !need
+		}
+		return s.Meets(r)
+	}
+	for _, s := range p.Wants {
+		if !met(s, true) {
+			return fmt.Errorf("the wish %s is not met", s)
+		}
+	}
+	for _, r := range pkgs {
+		for i, text := range slices.Concat(r.Depends, r.Constrains) {
+			s, err := solve.ParseSpec(text)
+			if err != nil || !met(s, i < len(r.Depends)) {
+				return fmt.Errorf("%s-%s-%s: %s is not met", r.Name, r.Version, r.Build, text)
+			}
+		}
+	}
+	return nil
+}
+
+type solved struct {
+	Subdir                string
+	Specs                 []string
+	Conda, Mamba, Rattler []string
 }

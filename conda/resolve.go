@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 	"hpcc/conda/steps"
 	"hpcc/store"
 )
@@ -51,7 +51,7 @@ type Options struct {
 }
 
 // virtual is the virtual packages of the image's machine.
-func (o Options) virtual() ([]*record, error) { return virtualPackages(o, os.LookupEnv) }
+func (o Options) virtual() ([]*solve.Record, error) { return virtualPackages(o, os.LookupEnv) }
 
 // DefaultPrefix is where the environment stands: people's scripts call
 // /opt/conda/bin/python.
@@ -68,8 +68,8 @@ type Plan struct {
 	channels []string // as the user names them
 	python   string   // X.Y; "" without python
 	site     string   // site-packages below the prefix
-	pkgs     []*record
-	sysroot  *record // of the packages, the one with the C library of a base; nil of an environment
+	pkgs     []*solve.Record
+	sysroot  *solve.Record // of the packages, the one with the C library of a base; nil of an environment
 }
 
 // Names lists the packages as name-version-build, in the order of installation.
@@ -106,7 +106,7 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	switch {
 	case alone && len(o.Channels) == 0:
 		return nil, &LineError{e.File, e.Pip[0].Line, errors.New("its packages need a python, which a channel of conda has; name one with --channel")}
-	case o.Python != "" && !versionText().MatchString(o.Python):
+	case o.Python != "" && !solve.IsVersion(o.Python):
 		return nil, fmt.Errorf("python %q: no version; write 3.11", brief.Text(o.Python))
 	case alone:
 		e = e.withPython(o.Python)
@@ -167,7 +167,7 @@ func (p *Plan) finish() {
 
 // explicit takes the URLs as they are; the packages themselves say the rest.
 func (p *Plan) explicit(e *Export, o Options) error {
-	elsewhere := map[string]*mirrors{} // by channel
+	elsewhere := map[string]*fetch.Mirrors{} // by channel
 	for _, x := range e.Entries {
 		u, err := absolute(x.URL)
 		if err != nil {
@@ -182,16 +182,16 @@ func (p *Plan) explicit(e *Export, o Options) error {
 		default:
 			sub = "" // a directory of packages; each says what it is for
 		}
-		r := &record{Name: x.Name, Version: x.Version, Build: x.Build, Subdir: sub,
+		r := &solve.Record{Name: x.Name, Version: x.Version, Build: x.Build, Subdir: sub,
 			File: fetch.File{MD5: x.MD5, SHA256: x.SHA256, Size: x.Size, URL: u.String(), FileName: fn}}
-		r.origin = strings.TrimSuffix(strings.TrimSuffix(r.URL, "/"+path.Base(u.EscapedPath())), "/"+sub)
+		r.Origin = strings.TrimSuffix(strings.TrimSuffix(r.URL, "/"+path.Base(u.EscapedPath())), "/"+sub)
 		if r.MD5 != "" || r.SHA256 != "" { // else nothing says that another place has the same
-			m, known := elsewhere[r.origin]
+			m, known := elsewhere[r.Origin]
 			if !known {
-				m = o.mirrorsBeside(r.origin)
-				elsewhere[r.origin] = m
+				m = o.mirrorsBeside(r.Origin)
+				elsewhere[r.Origin] = m
 			}
-			r.mirrors = m
+			r.Mirrors = m
 		}
 		p.pkgs = append(p.pkgs, r)
 	}
@@ -253,7 +253,7 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 	if err != nil {
 		return err
 	}
-	byName := map[string][]*record{}
+	byName := map[string][]*solve.Record{}
 	for _, r := range all {
 		byName[r.Name] = append(byName[r.Name], r)
 	}
@@ -294,15 +294,15 @@ func (p *Plan) wished(ctx context.Context, e *Export, o Options) error {
 
 // move solves for what the channels do not have as the export names it.
 func (p *Plan) move(ctx context.Context, e *Export, o Options, channels []channel) error {
-	m := &move{export: e, options: o, source: map[string]*record{}}
-	m.fetch = func(ctx context.Context, names map[string]bool) ([]*record, error) {
+	m := &move{export: e, options: o, source: map[string]*solve.Record{}}
+	m.fetch = func(ctx context.Context, names map[string]bool) ([]*solve.Record, error) {
 		return records(ctx, channels, o.Subdir, names)
 	}
 	names := map[string]bool{}
 	for _, x := range e.Entries {
 		names[x.Name] = true
 	}
-	var all []*record
+	var all []*solve.Record
 	var err error
 	if len(names) > 0 {
 		all, err = records(ctx, channels, cmp.Or(e.Subdir, o.Subdir), names)
@@ -317,7 +317,7 @@ func (p *Plan) move(ctx context.Context, e *Export, o Options, channels []channe
 			}
 		}
 	}
-	var u *unsolvable
+	var u *solve.Unsolvable
 	p.pkgs, p.Moves, err = m.solve(ctx)
 	if errors.As(err, &u) {
 		return &LineError{e.File, m.line(u), err}
@@ -344,9 +344,9 @@ func (o Options) open() (opened []channel, err error) {
 
 // records reads the records of the wanted names from all channels, in the order
 // of the channels.
-func records(ctx context.Context, opened []channel, subdir string, wanted map[string]bool) ([]*record, error) {
+func records(ctx context.Context, opened []channel, subdir string, wanted map[string]bool) ([]*solve.Record, error) {
 	subs := []string{subdir, "noarch"}
-	found := make([][]*record, len(opened)*len(subs))
+	found := make([][]*solve.Record, len(opened)*len(subs))
 	absent := make([]bool, len(found))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(store.AtOnce(4, 4))
@@ -373,20 +373,20 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 // choose finds the record of an entry: the very build, else, where relax lets
 // it, another build of the version for the same python. Without one, note says
 // what there is instead.
-func choose(x Entry, rs []*record, python string, relax bool) (best *record, note string) {
+func choose(x Entry, rs []*solve.Record, python string, relax bool) (best *solve.Record, note string) {
 	var builds, versions []string
-	var other *record
+	var other *solve.Record
 	for _, r := range rs {
 		switch {
-		case !r.from(x.Channel):
+		case !r.From(x.Channel):
 		case r.Version != x.Version:
 			versions = append(versions, r.Version)
 		default:
 			builds = append(builds, r.Build)
-			if r.Build == x.Build && better(r, best) {
+			if r.Build == x.Build && r.Better(best) {
 				best = r
 			}
-			if fits(r.Build, python) && better(r, other) {
+			if r.Fits(python) && r.Better(other) {
 				other = r
 			}
 		}
@@ -405,43 +405,6 @@ func choose(x Entry, rs []*record, python string, relax bool) (best *record, not
 	return nil, "no package of that name"
 }
 
-// from says whether a record is from the channel that an entry names: by URL or
-// name, with or without a platform.
-func (r *record) from(channel string) bool {
-	for _, sub := range []string{r.Subdir, "noarch"} {
-		channel = strings.TrimSuffix(channel, "/"+sub)
-	}
-	return channel == "" || r.origin == strings.TrimRight(channel, "/") || (!strings.Contains(channel, "://") && strings.HasSuffix(r.origin, "/"+channel))
-}
-
-// pythonTag is how a build string says for which python it is: py311, py3.11, cp311.
-var pythonTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:py|cp)(\d)\.?(\d{1,2})(?:\D|$)`) })
-
-// fits says whether a build is for python X.Y, or for any.
-func fits(build, python string) bool {
-	m := pythonTag().FindStringSubmatch(build)
-	return m == nil || python == "" || m[1]+"."+m[2] == python
-}
-
-// better prefers, among records of one name and version, the first channel, the
-// higher build number, the later, and then the .conda archive, which is faster
-// to read.
-func better(r, best *record) bool {
-	switch {
-	case best == nil:
-		return true
-	case r.origin != best.origin:
-		return false
-	case r.BuildNumber != best.BuildNumber:
-		return r.BuildNumber > best.BuildNumber
-	case r.Timestamp != best.Timestamp && r.Build != best.Build:
-		return r.Timestamp > best.Timestamp
-	case r.Build != best.Build:
-		return r.Build > best.Build
-	}
-	return strings.HasSuffix(r.FileName, ".conda") && !strings.HasSuffix(best.FileName, ".conda")
-}
-
 // closure notes dependencies that the export does not list.
 func (p *Plan) closure() {
 	have := map[string]bool{}
@@ -450,39 +413,23 @@ func (p *Plan) closure() {
 	}
 	for _, r := range p.pkgs {
 		for _, d := range r.Depends {
-			if n := dependency(d); n != "" && !have[n] {
+			if n := solve.Dependency(d); n != "" && !have[n] {
 				p.Notes = append(p.Notes, fmt.Sprintf("%s needs %s, which the export does not list", r.Name, d))
 			}
 		}
 	}
 }
 
-// dependency is the name in a MatchSpec; "" for virtual packages, which stand
-// for the machine.
-func dependency(spec string) string {
-	if i := strings.Index(spec, "::"); i >= 0 {
-		spec = spec[i+2:]
-	}
-	n := strings.ToLower(strings.TrimSpace(spec))
-	if i := strings.IndexAny(n, " =<>!~[("); i >= 0 {
-		n = n[:i]
-	}
-	if strings.HasPrefix(n, "__") {
-		return ""
-	}
-	return n
-}
-
-// inLayers is what the layers of an environment depend on, without the order.
-func (r *record) inLayers() layer.Package { return layer.Package{Name: r.Name, Size: r.Size} }
-
 // inOrder sorts packages so that each comes after those it needs.
-func inOrder(pkgs []*record) []*record {
-	return layer.Order(pkgs, func(r *record) layer.Package {
-		p := r.inLayers()
+func inOrder(pkgs []*solve.Record) []*solve.Record {
+	return layer.Order(pkgs, func(r *solve.Record) layer.Package {
+		p := inLayers(r)
 		for _, d := range r.Depends {
-			p.Needs = append(p.Needs, dependency(d))
+			p.Needs = append(p.Needs, solve.Dependency(d))
 		}
 		return p
 	})
 }
+
+// inLayers returns what the layers of an environment depend on, without the order.
+func inLayers(r *solve.Record) layer.Package { return layer.Package{Name: r.Name, Size: r.Size} }

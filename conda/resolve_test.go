@@ -14,6 +14,7 @@ import (
 
 	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/solve"
 )
 
 func read(t testing.TB, text string) *Export {
@@ -29,7 +30,7 @@ func read(t testing.TB, text string) *Export {
 func found(p *Plan, name string) string {
 	for _, r := range p.pkgs {
 		if r.Name == name {
-			return filepath.Base(r.origin) + "/" + r.Subdir + "/" + r.FileName
+			return filepath.Base(r.Origin) + "/" + r.Subdir + "/" + r.FileName
 		}
 	}
 	return ""
@@ -150,16 +151,16 @@ func TestOpenChannel(t *testing.T) {
 }
 
 func TestOrder(t *testing.T) {
-	rec := func(name string, depends ...string) *record { return &record{Name: name, Depends: depends} }
+	rec := func(name string, depends ...string) *solve.Record { return &solve.Record{Name: name, Depends: depends} }
 	for _, c := range []struct {
 		name string
-		in   []*record
+		in   []*solve.Record
 		want string
 	}{
-		{"by name", []*record{rec("b"), rec("a")}, "a b"},
-		{"after what it needs", []*record{rec("a", "c >=1,<2"), rec("b"), rec("c", "d=1=0", "conda-forge::e[version=1]"), rec("d"), rec("e")}, "d e c a b"},
-		{"a circle", []*record{rec("python", "pip"), rec("pip", "python >=3", "setuptools"), rec("setuptools", "python")}, "python setuptools pip"},
-		{"virtual and unknown", []*record{rec("a", "__glibc >=2.17", "gone"), rec("__x")}, "__x a"},
+		{"by name", []*solve.Record{rec("b"), rec("a")}, "a b"},
+		{"after what it needs", []*solve.Record{rec("a", "c >=1,<2"), rec("b"), rec("c", "d=1=0", "conda-forge::e[version=1]"), rec("d"), rec("e")}, "d e c a b"},
+		{"a circle", []*solve.Record{rec("python", "pip"), rec("pip", "python >=3", "setuptools"), rec("setuptools", "python")}, "python setuptools pip"},
+		{"virtual and unknown", []*solve.Record{rec("a", "__glibc >=2.17", "gone"), rec("__x")}, "__x a"},
 	} {
 		var got []string
 		for _, r := range inOrder(c.in) {
@@ -183,25 +184,25 @@ func TestClosure(t *testing.T) {
 }
 
 func TestBetter(t *testing.T) {
-	worse := record{origin: "x", File: fetch.File{FileName: "a-1-b.tar.bz2"}, Build: "b", BuildNumber: 1, Timestamp: 10}
+	worse := solve.Record{Origin: "x", File: fetch.File{FileName: "a-1-b.tar.bz2"}, Build: "b", BuildNumber: 1, Timestamp: 10}
 	for _, c := range []struct {
 		name   string
-		change func(r *record)
+		change func(r *solve.Record)
 		want   bool
 	}{
-		{"the same", func(*record) {}, false},
-		{"later channel", func(r *record) { r.origin, r.BuildNumber = "y", 9 }, false},
-		{"build number", func(r *record) { r.BuildNumber, r.Build, r.Timestamp = 2, "a", 1 }, true},
-		{"time", func(r *record) { r.Build, r.Timestamp = "a", 11 }, true},
-		{"build string", func(r *record) { r.Build = "c" }, true},
-		{"archive", func(r *record) { r.FileName, r.Timestamp = "a-1-b.conda", 1 }, true},
+		{"the same", func(*solve.Record) {}, false},
+		{"later channel", func(r *solve.Record) { r.Origin, r.BuildNumber = "y", 9 }, false},
+		{"build number", func(r *solve.Record) { r.BuildNumber, r.Build, r.Timestamp = 2, "a", 1 }, true},
+		{"time", func(r *solve.Record) { r.Build, r.Timestamp = "a", 11 }, true},
+		{"build string", func(r *solve.Record) { r.Build = "c" }, true},
+		{"archive", func(r *solve.Record) { r.FileName, r.Timestamp = "a-1-b.conda", 1 }, true},
 	} {
 		r := worse
 		c.change(&r)
-		if got := better(&r, &worse); got != c.want {
+		if got := r.Better(&worse); got != c.want {
 			t.Errorf("%s: better = %v; want %v", c.name, got, c.want)
 		}
-		if c.want && better(&worse, &r) {
+		if c.want && worse.Better(&r) {
 			t.Errorf("%s: each is better than the other", c.name)
 		}
 	}
@@ -215,7 +216,7 @@ func TestFits(t *testing.T) {
 		{"py311h1234_0", "3.11", true}, {"py310h1234_0", "3.11", false}, {"py3.8_cuda11.8_cudnn8.7.0_0", "3.8", true}, {"cuda118py39h1_0", "3.10", false},
 		{"2_cp311", "3.11", true}, {"2_cp313", "3.11", false}, {"pyhd8ed1ab_0", "3.11", true}, {"h1_0", "3.11", true}, {"py27_0", "2.7", true}, {"py36_1", "", true}, {"py_0", "3.9", true},
 	} {
-		if got := fits(c.build, c.python); got != c.want {
+		if got := (&solve.Record{Build: c.build}).Fits(c.python); got != c.want {
 			t.Errorf("fits(%q, %q) = %v; want %v", c.build, c.python, got, c.want)
 		}
 	}
@@ -249,7 +250,7 @@ func TestNatural(t *testing.T) {
 
 func TestNoarchKind(t *testing.T) {
 	for _, c := range []struct{ in, want string }{{`"python"`, "python"}, {`"generic"`, "generic"}, {"true", "generic"}, {"false", ""}, {"null", ""}, {"", ""}, {`"odd"`, ""}} {
-		if got := noarchKind(json.RawMessage(c.in)); got != c.want {
+		if got := (&solve.Record{Noarch: json.RawMessage(c.in)}).NoarchKind(); got != c.want {
 			t.Errorf("noarchKind(%s) = %q; want %q", c.in, got, c.want)
 		}
 	}

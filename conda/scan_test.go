@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/fetch"
 	"hpcc/testdata/condatest"
 )
 
@@ -62,7 +61,7 @@ func BenchmarkIndex(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c := channel{url: fetch.FileURL(filepath.Dir(filepath.Dir(file)))}
+	c := channel{url: condatest.FileURL(filepath.Dir(filepath.Dir(file)))}
 	run := func(b *testing.B) {
 		b.SetBytes(fi.Size())
 		b.ReportAllocs()

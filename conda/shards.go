@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/fetch"
+	"hpcc/conda/solve"
 	"hpcc/store"
 )
 
@@ -53,7 +54,7 @@ var errNoShards = fmt.Errorf("no shards: %w", fs.ErrNotExist)
 
 // sharded reads the records of the wanted names from a sharded index. Without
 // one it returns errNoShards, without one of its parts fs.ErrNotExist.
-func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]bool) ([]*record, error) {
+func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]bool) ([]*solve.Record, error) {
 	dir := c.url + "/" + subdir + "/"
 	ix, err := c.shardIndex(ctx, dir)
 	if err != nil {
@@ -74,7 +75,7 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 		}
 	}
 	slices.Sort(names)
-	found := make([][]*record, len(names))
+	found := make([][]*solve.Record, len(names))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(store.AtOnce(shardsAtATime, 4))
 	for i, name := range names {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
+	"hpcc/conda/solve"
 	"hpcc/testdata/condatest"
 )
 
@@ -38,7 +39,7 @@ func shard(t testing.TB, dir string, info map[string]any) {
 					}
 					r[key] = d
 				}
-				name, _, _, _ := splitFile(fn)
+				name, _, _, _ := solve.SplitFile(fn)
 				if byName[name] == nil {
 					byName[name] = map[string]any{"packages": map[string]any{}, "packages.conda": map[string]any{}, "removed": []any{"x-1-0.conda"}}
 				}

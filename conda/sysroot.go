@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/solve"
 )
 
 // A sysroot package (sysroot_linux-64 and its like, noarch, of conda-forge and of
@@ -38,15 +39,15 @@ var glibcVersion = sync.OnceValue(func() *regexp.Regexp { return regexp.MustComp
 // chooseSysroot takes a version of glibc, or the newest, from the first channel
 // that has any. Of one version there are packages with track_features, which only
 // lead the solver of compilers; those without go first.
-func chooseSysroot(all []*record, version, subdir string) (*record, error) {
-	var best *record
+func chooseSysroot(all []*solve.Record, version, subdir string) (*solve.Record, error) {
+	var best *solve.Record
 	var there []string
 	origin := ""
 	for _, r := range all {
-		if r.Name != sysrootName(subdir) || !glibcVersion().MatchString(r.Version) || (origin != "" && r.origin != origin) {
+		if r.Name != sysrootName(subdir) || !glibcVersion().MatchString(r.Version) || (origin != "" && r.Origin != origin) {
 			continue
 		}
-		origin, there = r.origin, append(there, r.Version)
+		origin, there = r.Origin, append(there, r.Version)
 		if version != "" && r.Version != version {
 			continue
 		}
@@ -54,7 +55,7 @@ func chooseSysroot(all []*record, version, subdir string) (*record, error) {
 		if best != nil {
 			order = cmp.Or(brief.Compare(r.Version, best.Version), cmp.Compare(len(best.TrackFeatures), len(r.TrackFeatures)))
 		}
-		if order > 0 || (order == 0 && better(r, best)) {
+		if order > 0 || (order == 0 && r.Better(best)) {
 			best = r
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"hpcc/conda/solve"
 )
 
 // Virtual packages of an image whose C library nobody named: what CEP 30's
@@ -30,7 +32,7 @@ var microarchitectures = map[string]string{
 // virtualPackages are what packages can ask of the machine that an image is for
 // (CEP 30): never of the one on which it is made. lookup reads conda's own variables,
 // CONDA_OVERRIDE_GLIBC and its like; an empty one takes the package away.
-func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*record, error) {
+func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*solve.Record, error) {
 	glibc := defaultGlibc
 	if o.Libc != nil {
 		l, err := o.Libc()
@@ -39,7 +41,7 @@ func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*record, 
 		}
 		glibc = cmp.Or(l.Glibc, anyGlibc) // of an image without one, every package will do
 	}
-	var out []*record
+	var out []*solve.Record
 	for _, p := range []struct{ name, version, build string }{
 		{"__unix", "0", "0"}, {"__linux", defaultLinux, "0"}, {"__glibc", glibc, "0"}, {"__archspec", "1", microarchitectures[o.Subdir]}, {"__cuda", o.Cuda, "0"},
 	} {
@@ -54,10 +56,10 @@ func virtualPackages(o Options, lookup func(string) (string, bool)) ([]*record, 
 		if p.version == "" {
 			continue
 		}
-		if _, err := parseVersion(p.version); err != nil {
+		if err := solve.CheckVersion(p.version); err != nil {
 			return nil, fmt.Errorf("the image's %s (%s): %w", p.name, variable, err)
 		}
-		out = append(out, &record{Name: p.name, Version: p.version, Build: p.build})
+		out = append(out, &solve.Record{Name: p.name, Version: p.version, Build: p.build})
 	}
 	return out, nil
 }

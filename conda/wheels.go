@@ -13,6 +13,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/pip"
+	"hpcc/conda/solve"
 )
 
 // pip.Target is what wheels are chosen for, as far as is known before any package is here.
@@ -22,7 +23,7 @@ func (p *Plan) pipTarget() (*pip.Target, error) {
 		if err := setPython(t, r); err != nil {
 			return nil, err
 		}
-		if pip.IsVersion(r.Version) && slices.ContainsFunc(r.Depends, func(d string) bool { return dependency(d) == "python" }) {
+		if pip.IsVersion(r.Version) && slices.ContainsFunc(r.Depends, func(d string) bool { return solve.Dependency(d) == "python" }) {
 			t.Provided = append(t.Provided, pip.Provided{Name: pip.NormalName(r.Name), Version: r.Version, Package: r.Name})
 		}
 	}
@@ -67,7 +68,7 @@ func aimPip(t *pip.Target, in *installer) error {
 }
 
 // setPython takes the environment's python, when a package is it.
-func setPython(t *pip.Target, r *record) error {
+func setPython(t *pip.Target, r *solve.Record) error {
 	if r.Name != "python" {
 		return nil
 	}

@@ -262,7 +262,7 @@ func TestScripts(t *testing.T) {
 			if err := kubeEnvironment(e); err != nil {
 				return err
 			}
-			index, err := filepath.Abs("../../conda/testdata/solve/main2021")
+			index, err := filepath.Abs("../../conda/solve/testdata/main2021")
 			if err != nil {
 				return err
 			}

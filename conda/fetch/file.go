@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -20,6 +21,8 @@ type File struct {
 	Size     int64  `json:"size"`   // bytes; 0 is unknown
 	FileName string `json:"-"`
 	URL      string `json:"-"` // where it is fetched from; it may hold credentials
+
+	Mirrors *Mirrors `json:"-"` // where URL is too; nil for nowhere else
 }
 
 // maxArchive bounds an archive, in bytes.
@@ -158,3 +161,39 @@ func (r *File) learn(n int64, s hash.Hash) {
 type counting func(n int64)
 
 func (c counting) Write(p []byte) (int, error) { c(int64(len(p))); return len(p), nil }
+
+// downloadFrom brings a package into dir from one place.
+func (r *File) downloadFrom(ctx context.Context, u, dir, tmp string, add func(n int64)) (string, error) {
+	if p, ok := r.Cached(dir); ok {
+		add(r.Size)
+		return p, nil
+	}
+	src, err := Open(ctx, u, r.SHA256 != "")
+	if err != nil {
+		return "", fmt.Errorf("fetching %s: %w", r.FileName, err)
+	}
+	defer src.Close()
+	file, err := r.Keep(ctx, src, dir, tmp, add)
+	if err != nil {
+		return "", fmt.Errorf("fetching %s: %w", Hide(u), Plain(err))
+	}
+	return file, nil
+}
+
+// Download brings a package into dir, verified, and returns its path. Work is
+// done in tmp, on the same file system. A place that has it not, or another file under
+// its name, is passed over for the channel's next.
+func (r *File) Download(ctx context.Context, dir, tmp string, add func(n int64)) (file string, err error) {
+	if r.Mirrors == nil {
+		return r.downloadFrom(ctx, r.URL, dir, tmp, add)
+	}
+	err = r.Mirrors.Try(ctx, func(ctx context.Context, place string) (err error) {
+		var done int64
+		file, err = r.downloadFrom(ctx, place+strings.TrimPrefix(r.URL, r.Mirrors.Places[0]), dir, tmp, func(n int64) { done += n; add(n) })
+		if err != nil {
+			add(-done)
+		}
+		return err
+	})
+	return file, err
+}

@@ -18,9 +18,6 @@ import (
 	"sync"
 )
 
-// FileURL is the URL of a file or directory of this machine.
-func FileURL(abs string) string { return (&url.URL{Scheme: "file", Path: abs}).String() }
-
 // openFile opens a file URL.
 func openFile(u string) (*os.File, error) {
 	p, err := url.Parse(u)

@@ -17,7 +17,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
 	"hpcc/conda/steps"
 	"hpcc/store"
@@ -242,7 +241,7 @@ func TestBuildLocked(t *testing.T) {
 	dir := sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools, condatest.SimpleWheel("setuptools", "67"))
 	sum := sha256.Sum256(setuptools.Bytes(t))
 	for digest, want := range map[string]string{fmt.Sprintf("%x", sum): "", strings.Repeat("0", 64): "its sha256 is"} {
-		row := Requirement{Name: "a", URL: fetch.FileURL(filepath.Join(dir, "a-1.tar.gz")), Locked: true, BuildWith: []string{"setuptools @ " + fetch.FileURL(filepath.Join(dir, setuptools.File())) + "#sha256=" + digest}}
+		row := Requirement{Name: "a", URL: condatest.FileURL(filepath.Join(dir, "a-1.tar.gz")), Locked: true, BuildWith: []string{"setuptools @ " + condatest.FileURL(filepath.Join(dir, setuptools.File())) + "#sha256=" + digest}}
 		b := &testBuild{more: []string{"wheel"}}
 		o := b.options(t, dir)
 		plan, err := Resolve(t.Context(), b.store, []Requirement{row}, pyTarget(nil), o)

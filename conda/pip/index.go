@@ -187,7 +187,7 @@ func (x *indexSet) findLinks(ctx context.Context, place string) ([]indexFile, er
 		return nil, err
 	}
 	if !fi.IsDir() {
-		return x.page(ctx, fetch.FileURL(dir))
+		return x.page(ctx, (&url.URL{Scheme: "file", Path: dir}).String())
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -198,7 +198,7 @@ func (x *indexSet) findLinks(ctx context.Context, place string) ([]indexFile, er
 		if e.IsDir() {
 			continue
 		}
-		f := indexFile{name: e.Name(), url: fetch.FileURL(filepath.Join(dir, e.Name()))}
+		f := indexFile{name: e.Name(), url: (&url.URL{Scheme: "file", Path: filepath.Join(dir, e.Name())}).String()}
 		if fi, err := os.Stat(filepath.Join(dir, e.Name())); err == nil {
 			f.size = fi.Size()
 		}

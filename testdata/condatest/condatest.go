@@ -414,3 +414,6 @@ func Quick(t testing.TB) context.Context {
 func normal(name string) string {
 	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(name))
 }
+
+// FileURL is the URL of a file or directory of this machine.
+func FileURL(path string) string { return (&url.URL{Scheme: "file", Path: path}).String() }

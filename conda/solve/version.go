@@ -1,4 +1,4 @@
-package conda
+package solve
 
 import (
 	"cmp"
@@ -203,4 +203,10 @@ func (v version) startsWith(w version) bool {
 		return p.kind == word && strings.HasPrefix(p.text, q.text)
 	}
 	return p.compare(q) == 0
+}
+
+// CheckVersion says why s is not a version.
+func CheckVersion(s string) error {
+	_, err := parseVersion(s)
+	return err
 }

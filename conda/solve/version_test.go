@@ -1,4 +1,4 @@
-package conda
+package solve
 
 import (
 	"bufio"
@@ -22,10 +22,10 @@ func mustVersion(t testing.TB, s string) version {
 }
 
 // realVersions reads the versions of real channels in conda's order; equal ones
-// have one rank. testdata/solve/versions.py tells how they were ordered.
+// have one rank. testdata/versions.py tells how they were ordered.
 func realVersions(t testing.TB) (all []version, ranks []int) {
 	t.Helper()
-	f, err := os.Open("testdata/solve/versions.txt.gz")
+	f, err := os.Open("testdata/versions.txt.gz")
 	if err != nil {
 		t.Fatal(err)
 	}

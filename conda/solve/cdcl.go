@@ -1,4 +1,4 @@
-package conda
+package solve
 
 import (
 	"context"
@@ -320,7 +320,7 @@ func (s *solver) decide() literal {
 			}
 		}
 	}
-	for _, name := range s.pool.problem.also {
+	for _, name := range s.pool.problem.Also {
 		f := s.pool.ready(name)
 		s.grow()
 		if s.chosen[f] != nil {
@@ -465,8 +465,8 @@ func (s *solver) core(conflict *clause) []*edge {
 }
 
 // chosenRecords is the answer, without what stands for the machine.
-func (s *solver) chosenRecords() []*record {
-	var out []*record
+func (s *solver) chosenRecords() []*Record {
+	var out []*Record
 	for _, l := range s.trail {
 		if !l.negative() && l.id() > 0 {
 			if r := s.pool.all[l.id()-1].rec; !strings.HasPrefix(r.Name, "__") {

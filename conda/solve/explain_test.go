@@ -1,4 +1,4 @@
-package conda
+package solve
 
 import (
 	"errors"
@@ -22,8 +22,8 @@ func TestExplainReal(t *testing.T) {
 		{"linux-64", "tensorflow", []string{"tensorflow cannot be installed for linux-64:", "tensorflow 2.4.1 to 2.6.0 needs tensorflow-base 2.6.0 mkl_py39h3d85931_0 | 2.6.0 mkl_py38h3d85931_0 | 2.6.0 mkl_py37h3d85931_0 | 18 more",
 			"tensorflow-base 2.6.0 needs gast 0.4.0; gast 0.4.0 has no build for linux-64 in " + main + "; the newest is 0.5.2"}},
 	} {
-		p := &problem{subdir: c.subdir, channels: []string{main}, pip: true, wants: wishes(t, strings.Split(c.wants, " & ")...), virtual: machine()}
-		_, err := p.solve(t.Context(), main2021(t, c.subdir))
+		p := &Problem{Subdir: c.subdir, Channels: []string{main}, Pip: true, Wants: wishes(t, strings.Split(c.wants, " & ")...), Virtual: machine()}
+		_, err := p.Solve(t.Context(), main2021(t, c.subdir))
 		if want := strings.Join(c.want, "\n  "); err == nil || err.Error() != want {
 			t.Errorf("%s on %s: %v\nwant %s", c.wants, c.subdir, err, want)
 		}
@@ -34,13 +34,15 @@ func TestExplainReal(t *testing.T) {
 // six lines, or in one when it is about one wish alone.
 func TestExplainShort(t *testing.T) {
 	n := 0
-	for _, c := range recorded(t) {
+	var cases []answer
+	unpackTest(t, "answers", &cases)
+	for _, c := range cases {
 		if c.Conda != nil {
 			continue
 		}
-		p := &problem{subdir: c.Subdir, channels: []string{main}, wants: wishes(t, c.Specs...), virtual: machine()}
-		_, err := p.solve(t.Context(), main2021(t, c.Subdir))
-		var u *unsolvable
+		p := &Problem{Subdir: c.Subdir, Channels: []string{main}, Wants: wishes(t, c.Specs...), Virtual: machine()}
+		_, err := p.Solve(t.Context(), main2021(t, c.Subdir))
+		var u *Unsolvable
 		if !errors.As(err, &u) || len(u.lines) > maxLines || len(u.lines) < 1 {
 			t.Errorf("%s: %v", c.Specs, err)
 		}
@@ -52,30 +54,30 @@ func TestExplainShort(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	two := func(text string) *record {
+	two := func(text string) *Record {
 		r := little(t, text)
-		r.origin = "https://two"
+		r.Origin = "https://two"
 		return r
 	}
 	for _, c := range []struct {
 		name, wants string
-		records     []*record
+		records     []*Record
 		want        string
 	}{
-		{"strict priority", "a >=2", []*record{little(t, "a 1"), two("a 2")},
+		{"strict priority", "a >=2", []*Record{little(t, "a 1"), two("a 2")},
 			"a >=2 is excluded by strict channel priority: https://two has it, but https://one, which comes first, has other packages of that name (the newest is 1)"},
-		{"C library", "a", []*record{little(t, "a 1; __glibc >=2.34")},
+		{"C library", "a", []*Record{little(t, "a 1; __glibc >=2.34")},
 			"a cannot be installed for linux-64:\n  a 1 needs __glibc >=2.34; the image has __glibc 2.28 (CONDA_OVERRIDE_GLIBC=… says otherwise)"},
-		{"no GPU", "a", []*record{little(t, "a 1; __cuda")},
+		{"no GPU", "a", []*Record{little(t, "a 1; __cuda")},
 			"a cannot be installed for linux-64:\n  a 1 needs __cuda of any version; the image is not said to have it (--with-cuda VERSION says so)"},
-		{"unreadable", "a", []*record{little(t, "a 1; b[when=c]"), little(t, "a 1..2")},
+		{"unreadable", "a", []*Record{little(t, "a 1; b[when=c]"), little(t, "a 1..2")},
 			"no package of a for linux-64 in https://one and https://two can be used: their versions or requirements are none that hpcc can read"},
-		{"two wishes", "a & b", []*record{little(t, "a 1; c 1"), little(t, "b 1; c 2"), little(t, "c 1"), little(t, "c 2"), little(t, "d 1")},
+		{"two wishes", "a & b", []*Record{little(t, "a 1; c 1"), little(t, "b 1; c 2"), little(t, "c 1"), little(t, "c 2"), little(t, "d 1")},
 			"a and b cannot be installed together for linux-64:\n  a 1 needs c 1\n  b 1 needs c 2\n  of c there are 1, 2"},
-		{"against itself", "a <1 & a >2", []*record{little(t, "a 0.5"), little(t, "a 3")}, "a <1 and a >2 cannot be installed together for linux-64:"},
+		{"against itself", "a <1 & a >2", []*Record{little(t, "a 0.5"), little(t, "a 3")}, "a <1 and a >2 cannot be installed together for linux-64:"},
 	} {
-		p := &problem{subdir: "linux-64", channels: []string{"https://one", "https://two"}, wants: wishes(t, strings.Split(c.wants, " & ")...), virtual: machine()}
-		_, err := p.solveWith(t.Context(), c.records)
+		p := &Problem{Subdir: "linux-64", Channels: []string{"https://one", "https://two"}, Wants: wishes(t, strings.Split(c.wants, " & ")...), Virtual: machine()}
+		_, err := p.SolveWith(t.Context(), c.records)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%s: %v\nwant %s", c.name, err, c.want)
 		}

@@ -1,4 +1,4 @@
-package conda
+package solve
 
 import (
 	"cmp"
@@ -11,14 +11,14 @@ import (
 	"hpcc/conda/fetch"
 )
 
-// An unsolvable is a problem without an answer, in plain words: a headline and
+// An Unsolvable is a problem without an answer, in plain words: a headline and
 // the requirements that contradict each other.
-type unsolvable struct {
+type Unsolvable struct {
 	lines []string
-	names []string // of the wishes that have part in it
+	Names []string // of the wishes that have part in it
 }
 
-func (e *unsolvable) Error() string { return strings.Join(e.lines, "\n  ") }
+func (e *Unsolvable) Error() string { return strings.Join(e.lines, "\n  ") }
 
 // Bounds of an explanation: solves that may be spent on making it small, and lines.
 const (
@@ -72,16 +72,16 @@ type telling struct {
 }
 
 func (t *telling) tell() error {
-	e := &unsolvable{}
+	e := &Unsolvable{}
 	var wants, rest, dead []string
 	for _, x := range t.core {
 		if x.want > 0 {
 			m := x.demands[0].match
-			wants, e.names = append(wants, m.spec.text), append(e.names, m.spec.name)
+			wants, e.Names = append(wants, m.spec.text), append(e.Names, m.spec.Name)
 			if !m.any {
 				rest = append(rest, t.none(m))
 			}
-			t.narrow(m.spec.name, func(c *candidate) bool { return m.ok[c.at] })
+			t.narrow(m.spec.Name, func(c *candidate) bool { return m.ok[c.at] })
 		}
 	}
 	for _, x := range t.inOrder() {
@@ -98,7 +98,7 @@ func (t *telling) tell() error {
 			rest = append(rest, line)
 		}
 	}
-	where := t.pool.problem.subdir
+	where := t.pool.problem.Subdir
 	switch {
 	case len(t.core) == 1 && len(wants) == 1:
 		e.lines = rest
@@ -251,9 +251,9 @@ func (t *telling) edge(x *edge) (line string, ends bool) {
 func (t *telling) none(m *match) string {
 	p, s := t.pool.problem, m.spec
 	in := "in the channels"
-	if len(p.channels) > 0 {
+	if len(p.Channels) > 0 {
 		var names []string
-		for _, c := range p.channels {
+		for _, c := range p.Channels {
 			names = append(names, fetch.Hide(c))
 		}
 		in = "in " + brief.Join(names, "and", 3)
@@ -261,7 +261,7 @@ func (t *telling) none(m *match) string {
 	for _, r := range m.to.hidden {
 		if v, err := parseVersion(r.Version); err == nil && s.matches(r, v) {
 			return fmt.Sprintf("%s is excluded by strict channel priority: %s has it, but %s, which comes first, has other packages of that name (the newest is %s)",
-				s.text, fetch.Hide(r.origin), fetch.Hide(m.to.firstOrigin()), m.to.newest())
+				s.text, fetch.Hide(r.Origin), fetch.Hide(m.to.firstOrigin()), m.to.newest())
 		}
 	}
 	var builds []string
@@ -271,30 +271,30 @@ func (t *telling) none(m *match) string {
 		}
 	}
 	switch {
-	case strings.HasPrefix(s.name, "__"):
-		how := "CONDA_OVERRIDE_" + strings.ToUpper(s.name[2:]) + "=…"
-		if s.name == "__cuda" {
+	case strings.HasPrefix(s.Name, "__"):
+		how := "CONDA_OVERRIDE_" + strings.ToUpper(s.Name[2:]) + "=…"
+		if s.Name == "__cuda" {
 			how = "--with-cuda VERSION"
 		}
 		if len(m.to.candidates) > 0 {
-			return fmt.Sprintf("the image has %s (%s says otherwise)", versionsText(s.name, m.to.candidates), how)
+			return fmt.Sprintf("the image has %s (%s says otherwise)", versionsText(s.Name, m.to.candidates), how)
 		}
 		return fmt.Sprintf("the image is not said to have it (%s says so)", how)
 	case len(m.to.candidates) == 0 && len(m.to.broken) > 0:
-		return fmt.Sprintf("no package of %s for %s %s can be used: their versions or requirements are none that hpcc can read", s.name, p.subdir, in)
+		return fmt.Sprintf("no package of %s for %s %s can be used: their versions or requirements are none that hpcc can read", s.Name, p.Subdir, in)
 	case len(m.to.candidates) == 0:
-		return fmt.Sprintf("there is no package named %s for %s %s", s.name, p.subdir, in)
+		return fmt.Sprintf("there is no package named %s for %s %s", s.Name, p.Subdir, in)
 	case len(builds) > 0:
-		return fmt.Sprintf("%s has no such build for %s %s; there are %s", s.text, p.subdir, in, brief.List(builds))
+		return fmt.Sprintf("%s has no such build for %s %s; there are %s", s.text, p.Subdir, in, brief.List(builds))
 	}
-	return fmt.Sprintf("%s has no build for %s %s; the newest is %s", s.text, p.subdir, in, m.to.newest())
+	return fmt.Sprintf("%s has no build for %s %s; the newest is %s", s.text, p.Subdir, in, m.to.newest())
 }
 
 func (f *family) firstOrigin() string {
 	if len(f.candidates) == 0 {
 		return ""
 	}
-	return f.candidates[0].rec.origin
+	return f.candidates[0].rec.Origin
 }
 
 // newest is the highest version of a name.

@@ -1,4 +1,4 @@
-package conda
+package solve
 
 import (
 	"encoding/json"
@@ -9,9 +9,9 @@ import (
 )
 
 func TestSpec(t *testing.T) {
-	rec := func(s string) *record {
+	rec := func(s string) *Record {
 		f := strings.Fields(s + " 0")
-		return &record{Name: f[0], Version: f[1], Build: f[2], BuildNumber: 3, Subdir: "linux-64", origin: "https://conda.anaconda.org/conda-forge", File: fetch.File{FileName: f[0] + "-" + f[1] + "-" + f[2] + ".conda", MD5: "abcd"},
+		return &Record{Name: f[0], Version: f[1], Build: f[2], BuildNumber: 3, Subdir: "linux-64", Origin: "https://conda.anaconda.org/conda-forge", File: fetch.File{FileName: f[0] + "-" + f[1] + "-" + f[2] + ".conda", MD5: "abcd"},
 			TrackFeatures: features{"nomkl", "slow"}}
 	}
 	for _, c := range []struct{ spec, yes, no string }{
@@ -74,7 +74,7 @@ func TestSpec(t *testing.T) {
 		{"pytorch 2.1.2+cu118", "pytorch 2.1.2+cu118", "pytorch 2.1.2"},
 		{"pytorch=2.1.2", "pytorch 2.1.2+cu118", "pytorch 2.1.3"},
 	} {
-		s, err := parseSpec(c.spec)
+		s, err := ParseSpec(c.spec)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -119,7 +119,7 @@ func TestParseSpecRefuses(t *testing.T) {
 		strings.Repeat("a", 5000):             "bytes",
 		"a " + strings.Repeat("(", 100) + "1": "too many",
 	} {
-		if s, err := parseSpec(in); err == nil || !strings.Contains(err.Error(), want) {
+		if s, err := ParseSpec(in); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("parseSpec(%q) = %v, %v; want an error with %q", in, s, err, want)
 		}
 	}
@@ -130,22 +130,22 @@ func FuzzMatchSpec(f *testing.F) {
 		f.Add(s, "1.8.1", "b_0")
 	}
 	f.Fuzz(func(t *testing.T, text, number, build string) {
-		s, err := parseSpec(text)
+		s, err := ParseSpec(text)
 		if err != nil {
 			return
 		}
-		if !nameText().MatchString(s.name) {
-			t.Errorf("parseSpec(%q) has the name %q", text, s.name)
+		if !IsName(s.Name) {
+			t.Errorf("parseSpec(%q) has the name %q", text, s.Name)
 		}
-		if again, err := parseSpec(s.text); err == nil && again.name != s.name {
-			t.Errorf("parseSpec(%q) has the name %q, its text %q has %q", text, s.name, s.text, again.name)
+		if again, err := ParseSpec(s.text); err == nil && again.Name != s.Name {
+			t.Errorf("parseSpec(%q) has the name %q, its text %q has %q", text, s.Name, s.text, again.Name)
 		}
 		v, err := parseVersion(number)
 		if err != nil {
 			return
 		}
-		r := &record{Name: s.name, Version: number, Build: build, Subdir: "linux-64"}
-		if s.matches(r, v) && s.matches(&record{Name: s.name + "x", Version: number, Build: build}, v) {
+		r := &Record{Name: s.Name, Version: number, Build: build, Subdir: "linux-64"}
+		if s.matches(r, v) && s.matches(&Record{Name: s.Name + "x", Version: number, Build: build}, v) {
 			t.Errorf("%q matches another name", text)
 		}
 	})
@@ -153,7 +153,7 @@ func FuzzMatchSpec(f *testing.F) {
 
 func TestTrackFeatures(t *testing.T) {
 	for in, want := range map[string]string{`"a b,c"`: "a|b|c", `["a","b c"]`: "a|b c", `null`: "", `""`: "", `7`: "", `{"a":1}`: "", `[7]`: ""} {
-		var r record
+		var r Record
 		if err := json.Unmarshal([]byte(`{"track_features": `+in+`}`), &r); err != nil || strings.Join(r.TrackFeatures, "|") != want {
 			t.Errorf("track_features %s = %q, %v; want %q", in, r.TrackFeatures, err, want)
 		}

@@ -1,4 +1,4 @@
-package conda
+package solve
 
 import (
 	"bytes"
@@ -14,10 +14,10 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// unpackTest reads a file that testdata/solve/main2021.py made.
+// unpackTest reads a file that testdata/main2021.py made.
 func unpackTest(t testing.TB, name string, into any) {
 	t.Helper()
-	b, err := os.ReadFile("testdata/solve/main2021-" + name + ".json.zst")
+	b, err := os.ReadFile("testdata/main2021-" + name + ".json.zst")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,23 +32,23 @@ func unpackTest(t testing.TB, name string, into any) {
 }
 
 // main2021 is Anaconda's channel "main" as it was in September 2021, for one platform.
-func main2021(t testing.TB, subdir string) fetcher {
+func main2021(t testing.TB, subdir string) Fetcher {
 	t.Helper()
-	byName := map[string][]*record{}
+	byName := map[string][]*Record{}
 	for _, sub := range []string{subdir, "noarch"} {
-		index := map[string]map[string]*record{}
+		index := map[string]map[string]*Record{}
 		unpackTest(t, sub, &index)
 		for _, kind := range []string{"packages", "packages.conda"} {
 			for fn, r := range index[kind] {
-				r.FileName, r.Subdir, r.origin = fn, sub, "https://repo.anaconda.com/pkgs/main"
+				r.FileName, r.Subdir, r.Origin = fn, sub, "https://repo.anaconda.com/pkgs/main"
 				byName[r.Name] = append(byName[r.Name], r)
 			}
 		}
 	}
 	for _, rs := range byName {
-		slices.SortFunc(rs, func(a, b *record) int { return strings.Compare(a.Subdir+a.FileName, b.Subdir+b.FileName) })
+		slices.SortFunc(rs, func(a, b *Record) int { return strings.Compare(a.Subdir+a.FileName, b.Subdir+b.FileName) })
 	}
-	return func(_ context.Context, names map[string]bool) (out []*record, err error) {
+	return func(_ context.Context, names map[string]bool) (out []*Record, err error) {
 		for n := range names {
 			out = append(out, byName[n]...)
 		}
@@ -57,15 +57,15 @@ func main2021(t testing.TB, subdir string) fetcher {
 }
 
 // machine is the virtual packages of a machine of the time.
-func machine() []*record {
-	return []*record{{Name: "__glibc", Version: "2.28", Build: "0"}, {Name: "__linux", Version: "5.10", Build: "0"}, {Name: "__unix", Version: "0", Build: "0"}}
+func machine() []*Record {
+	return []*Record{{Name: "__glibc", Version: "2.28", Build: "0"}, {Name: "__linux", Version: "5.10", Build: "0"}, {Name: "__unix", Version: "0", Build: "0"}}
 }
 
 // wishes parses specs of a test.
-func wishes(t testing.TB, texts ...string) (out []*spec) {
+func wishes(t testing.TB, texts ...string) (out []*Spec) {
 	t.Helper()
 	for _, text := range texts {
-		s, err := parseSpec(text)
+		s, err := ParseSpec(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,30 +76,30 @@ func wishes(t testing.TB, texts ...string) (out []*spec) {
 
 // valid tells what is wrong with an answer: wishes and requirements that are
 // not met, two packages of one name. It has the rules from the specs alone.
-func valid(p *problem, pkgs []*record) error {
-	have := map[string]*record{}
-	for _, r := range slices.Concat(pkgs, p.virtual) {
+func valid(p *Problem, pkgs []*Record) error {
+	have := map[string]*Record{}
+	for _, r := range slices.Concat(pkgs, p.Virtual) {
 		if have[r.Name] != nil {
 			return fmt.Errorf("%s is there twice", r.Name)
 		}
 		have[r.Name] = r
 	}
-	met := func(s *spec, need bool) bool {
-		r := have[s.name]
+	met := func(s *Spec, need bool) bool {
+		r := have[s.Name]
 		if r == nil {
 			return !need
 		}
 		v, err := parseVersion(r.Version)
 		return err == nil && s.matches(r, v)
 	}
-	for _, s := range p.wants {
+	for _, s := range p.Wants {
 		if !met(s, true) {
 			return fmt.Errorf("the wish %s is not met", s)
 		}
 	}
 	for _, r := range pkgs {
 		for i, text := range slices.Concat(r.Depends, r.Constrains) {
-			s, err := parseSpec(text)
+			s, err := ParseSpec(text)
 			if err != nil || !met(s, i < len(r.Depends)) {
 				return fmt.Errorf("%s-%s-%s: %s is not met", r.Name, r.Version, r.Build, text)
 			}
@@ -145,8 +145,8 @@ func TestAnswers(t *testing.T) {
 	}
 	for _, c := range cases {
 		name := c.Subdir + " " + strings.Join(c.Specs, " ")
-		p := &problem{subdir: c.Subdir, pip: true, wants: wishes(t, c.Specs...), virtual: machine()}
-		pkgs, err := p.solve(t.Context(), main2021(t, c.Subdir))
+		p := &Problem{Subdir: c.Subdir, Pip: true, Wants: wishes(t, c.Specs...), Virtual: machine()}
+		pkgs, err := p.Solve(t.Context(), main2021(t, c.Subdir))
 		if (err == nil) != (c.Conda != nil) || (err == nil) != (c.Mamba != nil) || (err == nil) != (c.Rattler != nil) {
 			t.Errorf("%s: solve = %v; conda has %d packages", name, err, len(c.Conda))
 			continue

@@ -1,4 +1,4 @@
-package conda
+package solve
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 // A pool holds what a problem can be solved with: all packages by name, each
 // name's in order of preference. Names are made ready when they are first asked for.
 type pool struct {
-	problem  *problem
+	problem  *Problem
 	families map[string]*family
-	specs    map[string]*spec // by text; nil is one that cannot be read
+	specs    map[string]*Spec // by text; nil is one that cannot be read
 	matches  map[string]*match
 	edges    map[edgeKey]*edge
 	tops     map[string]top // the best package by the text of a spec
@@ -23,14 +23,14 @@ type pool struct {
 type family struct {
 	name       string
 	candidates []*candidate // the best first
-	hidden     []*record    // in channels that strict priority leaves out
-	broken     []*record    // with a version or requirement that cannot be read
+	hidden     []*Record    // in channels that strict priority leaves out
+	broken     []*Record    // with a version or requirement that cannot be read
 }
 
 // A candidate is a package that may be chosen.
 type candidate struct {
 	id, at  int // at is its place in the family
-	rec     *record
+	rec     *Record
 	version version
 	family  *family
 	demands []*demand
@@ -46,7 +46,7 @@ type demand struct {
 
 // A match says which packages of a name a spec lets pass.
 type match struct {
-	spec *spec
+	spec *Spec
 	to   *family
 	ok   []bool // by candidate.at
 	any  bool   // one at least
@@ -67,16 +67,16 @@ type edgeKey struct {
 
 // newPool makes a pool of the records, of which those of earlier channels are
 // earlier.
-func newPool(p *problem, records []*record) *pool {
-	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}, tops: map[string]top{}}
-	byName := map[string][]*record{}
+func newPool(p *Problem, records []*Record) *pool {
+	l := &pool{problem: p, families: map[string]*family{}, specs: map[string]*Spec{}, matches: map[string]*match{}, edges: map[edgeKey]*edge{}, tops: map[string]top{}}
+	byName := map[string][]*Record{}
 	for _, r := range records {
 		byName[r.Name] = append(byName[r.Name], r)
 	}
-	for _, r := range p.virtual {
-		byName[r.Name] = []*record{r}
+	for _, r := range p.Virtual {
+		byName[r.Name] = []*Record{r}
 	}
-	p.found = byName
+	p.Found = byName
 	for name, rs := range byName {
 		f := &family{name: name}
 		l.families[name] = f
@@ -84,31 +84,31 @@ func newPool(p *problem, records []*record) *pool {
 			l.admit(f, r)
 		}
 	}
-	l.root = &candidate{rec: &record{}, family: &family{}}
-	for i, s := range p.wants {
-		l.demand(l.root, edgeKey{to: s.name, need: true, want: i + 1}, s)
+	l.root = &candidate{rec: &Record{}, family: &family{}}
+	for i, s := range p.Wants {
+		l.demand(l.root, edgeKey{to: s.Name, need: true, want: i + 1}, s)
 	}
 	return l
 }
 
 // allowed leaves out what strict channel priority hides, and archives of the
 // old format that have a twin.
-func (l *pool) allowed(f *family, rs []*record) []*record {
-	named := l.problem.from[f.name]
-	for _, s := range l.problem.wants {
-		if s.name == f.name && s.channel != "" {
+func (l *pool) allowed(f *family, rs []*Record) []*Record {
+	named := l.problem.From[f.name]
+	for _, s := range l.problem.Wants {
+		if s.Name == f.name && s.channel != "" {
 			named = s.channel
 		}
 	}
-	rs = slices.DeleteFunc(slices.Clone(rs), func(r *record) bool { return named != "" && !r.from(named) })
-	var out []*record
+	rs = slices.DeleteFunc(slices.Clone(rs), func(r *Record) bool { return named != "" && !r.From(named) })
+	var out []*Record
 	twins := map[string]int{}
 	for _, r := range rs {
-		if !l.problem.flexible && r.origin != rs[0].origin {
+		if !l.problem.Flexible && r.Origin != rs[0].Origin {
 			f.hidden = append(f.hidden, r)
 			continue
 		}
-		key := r.origin + " " + r.Subdir + " " + r.Version + " " + r.Build
+		key := r.Origin + " " + r.Subdir + " " + r.Version + " " + r.Build
 		if i, ok := twins[key]; !ok {
 			twins[key] = len(out)
 			out = append(out, r)
@@ -120,7 +120,7 @@ func (l *pool) allowed(f *family, rs []*record) []*record {
 }
 
 // admit makes a record a candidate of its family.
-func (l *pool) admit(f *family, r *record) {
+func (l *pool) admit(f *family, r *Record) {
 	v, err := parseVersion(r.Version)
 	if err != nil {
 		f.broken = append(f.broken, r)
@@ -130,10 +130,10 @@ func (l *pool) admit(f *family, r *record) {
 }
 
 // spec parses a requirement of a package; nil is one that cannot be read.
-func (l *pool) spec(text string) *spec {
+func (l *pool) spec(text string) *Spec {
 	s, ok := l.specs[text]
 	if !ok {
-		s, _ = parseSpec(text)
+		s, _ = ParseSpec(text)
 		l.specs[text] = s
 	}
 	return s
@@ -150,10 +150,10 @@ func (l *pool) family(name string) *family {
 }
 
 // match tells which of a name's packages pass.
-func (l *pool) match(s *spec) *match {
+func (l *pool) match(s *Spec) *match {
 	m := l.matches[s.text]
 	if m == nil {
-		f := l.ready(s.name)
+		f := l.ready(s.Name)
 		m = &match{spec: s, to: f, ok: make([]bool, len(f.candidates))}
 		for i, c := range f.candidates {
 			m.ok[i] = s.matches(c.rec, c.version)
@@ -197,25 +197,25 @@ func (l *pool) ask(c *candidate) []*demand {
 	c.demands = []*demand{}
 	for _, d := range l.needs(c.rec) {
 		s := l.spec(d)
-		l.demand(c, edgeKey{from: c.rec.Name, to: s.name, need: true}, s)
+		l.demand(c, edgeKey{from: c.rec.Name, to: s.Name, need: true}, s)
 	}
 	for _, d := range c.rec.Constrains {
 		s := l.spec(d)
-		l.demand(c, edgeKey{from: c.rec.Name, to: s.name}, s)
+		l.demand(c, edgeKey{from: c.rec.Name, to: s.Name}, s)
 	}
 	return c.demands
 }
 
 // needs is a record's requirements. python brings pip with it, which conda adds
 // likewise: its users expect it.
-func (l *pool) needs(r *record) []string {
-	if l.problem.pip && r.Name == "python" && l.families["pip"] != nil {
+func (l *pool) needs(r *Record) []string {
+	if l.problem.Pip && r.Name == "python" && l.families["pip"] != nil {
 		return append(slices.Clip(r.Depends), "pip")
 	}
 	return r.Depends
 }
 
-func (l *pool) demand(by *candidate, key edgeKey, s *spec) {
+func (l *pool) demand(by *candidate, key edgeKey, s *Spec) {
 	e := l.edges[key]
 	if e == nil {
 		e = &edge{edgeKey: key}

@@ -1,7 +1,6 @@
-package conda
+package solve
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -12,14 +11,14 @@ import (
 	"hpcc/conda/fetch"
 )
 
-// A spec is a MatchSpec (CEP 29): a wish for a package.
+// A Spec is a MatchSpec (CEP 29): a wish for a package.
 //
 //	[channel[/subdir]::]name [version [build]]   name=1.8   name[key=value,…]
-type spec struct {
+type Spec struct {
 	text        string
 	channel     string
 	subdir      string
-	name        string // lower case, never a pattern
+	Name        string // lower case, never a pattern
 	version     constraint
 	build       func(string) bool // nil is any
 	buildNumber constraint
@@ -28,22 +27,22 @@ type spec struct {
 	features    []string // track_features
 }
 
-func (s *spec) String() string { return s.text }
+func (s *Spec) String() string { return s.text }
 
 // maxSpec bounds the length of a MatchSpec.
 const maxSpec = 4096
 
-// parseSpec reads a MatchSpec with conda's meaning: one "=" before a version
+// ParseSpec reads a MatchSpec with conda's meaning: one "=" before a version
 // is "begins with", two are "equal", and with a build one is "equal" too.
-func parseSpec(text string) (*spec, error) {
-	s := &spec{text: strings.Join(strings.Fields(text), " ")}
+func ParseSpec(text string) (*Spec, error) {
+	s := &Spec{text: strings.Join(strings.Fields(text), " ")}
 	if err := s.parse(text); err != nil {
 		return nil, fmt.Errorf("%q is no MatchSpec: %w", brief.Text(s.text), err)
 	}
 	return s, nil
 }
 
-func (s *spec) parse(text string) error {
+func (s *Spec) parse(text string) error {
 	if len(text) > maxSpec {
 		return fmt.Errorf("it has more than %d bytes", maxSpec)
 	}
@@ -69,8 +68,8 @@ func (s *spec) parse(text string) error {
 	if end < 0 {
 		end = len(text)
 	}
-	if s.name = strings.ToLower(text[:end]); !nameText().MatchString(s.name) {
-		return fmt.Errorf("%q is no package name", brief.Text(s.name))
+	if s.Name = strings.ToLower(text[:end]); !IsName(s.Name) {
+		return fmt.Errorf("%q is no package name", brief.Text(s.Name))
 	}
 	version, build := splitBuild(strings.TrimSpace(text[end:]))
 	if err := s.set("version", version); err != nil {
@@ -88,7 +87,7 @@ func (s *spec) parse(text string) error {
 }
 
 // setChannel reads "channel" or "channel/subdir".
-func (s *spec) setChannel(ch string) {
+func (s *Spec) setChannel(ch string) {
 	s.channel = ch
 	if i := strings.LastIndexByte(ch, '/'); i >= 0 && (ch[i+1:] == "noarch" || fetch.IsPlatform(ch[i+1:])) {
 		s.channel, s.subdir = ch[:i], ch[i+1:]
@@ -166,7 +165,7 @@ func cutKeys(text string) (rest string, keys [][2]string, err error) {
 }
 
 // set fills one field; an empty value says nothing.
-func (s *spec) set(key, value string) (err error) {
+func (s *Spec) set(key, value string) (err error) {
 	if value == "" {
 		return nil
 	}
@@ -198,10 +197,10 @@ func (s *spec) set(key, value string) (err error) {
 }
 
 // matches tells whether a record is what the spec asks for. v is its parsed version.
-func (s *spec) matches(r *record, v version) bool {
+func (s *Spec) matches(r *Record, v version) bool {
 	switch {
-	case s.name != r.Name, s.version != nil && !s.version(v), s.build != nil && !s.build(r.Build),
-		s.channel != "" && !r.from(s.channel), s.subdir != "" && s.subdir != r.Subdir,
+	case s.Name != r.Name, s.version != nil && !s.version(v), s.build != nil && !s.build(r.Build),
+		s.channel != "" && !r.From(s.channel), s.subdir != "" && s.subdir != r.Subdir,
 		s.fn != "" && s.fn != r.FileName, s.md5 != "" && s.md5 != r.MD5, s.sha256 != "" && s.sha256 != r.SHA256:
 		return false
 	case s.buildNumber != nil:
@@ -406,21 +405,12 @@ func operator(op string, w version, starred bool) (constraint, error) {
 	return func(v version) bool { return v.compare(w) == 0 }, nil
 }
 
-// features are the names in a record's track_features: a text, with blanks or
-// commas between them, or a list. Anything else is none.
-type features []string
-
 func splitFeatures(s string) features {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == ' ' || r == ',' })
 }
 
-func (f *features) UnmarshalJSON(b []byte) error {
-	var list []string
-	var text string
-	if json.Unmarshal(b, &list) == nil {
-		*f = list
-	} else if json.Unmarshal(b, &text) == nil {
-		*f = splitFeatures(text)
-	}
-	return nil
+// meets reports whether a package fulfils the spec.
+func (s *Spec) Meets(r *Record) bool {
+	v, err := parseVersion(r.Version)
+	return err == nil && s.matches(r, v)
 }

@@ -1,4 +1,4 @@
-package conda
+package solve
 
 import (
 	"cmp"
@@ -13,20 +13,20 @@ import (
 // higher version; the higher build number; what goes with higher versions of
 // the packages that it needs; what brings fewer packages with it; the later.
 func (l *pool) sort(f *family) {
-	kept, keep := l.problem.keep[f.name]
+	kept, keep := l.problem.Keep[f.name]
 	var goal version
 	if keep {
 		var err error
-		goal, err = parseVersion(kept.version)
+		goal, err = parseVersion(kept.Version)
 		keep = err == nil
 	}
 	rank := f.channelRanks()
 	key := func(a, b *candidate) int {
-		c := cmp.Or(cmp.Compare(len(a.rec.TrackFeatures), len(b.rec.TrackFeatures)), cmp.Compare(rank[a.rec.origin], rank[b.rec.origin]))
+		c := cmp.Or(cmp.Compare(len(a.rec.TrackFeatures), len(b.rec.TrackFeatures)), cmp.Compare(rank[a.rec.Origin], rank[b.rec.Origin]))
 		if keep && a.version.text != b.version.text {
 			c = cmp.Or(nearer(a.version, b.version, goal), c)
 		} else if keep {
-			c = cmp.Or(asInt(b.rec.Build == kept.build)-asInt(a.rec.Build == kept.build), asInt(fits(b.rec.Build, kept.python))-asInt(fits(a.rec.Build, kept.python)), c)
+			c = cmp.Or(asInt(b.rec.Build == kept.Build)-asInt(a.rec.Build == kept.Build), asInt(b.rec.Fits(kept.Python))-asInt(a.rec.Fits(kept.Python)), c)
 		}
 		return cmp.Or(c, b.version.compare(a.version), cmp.Compare(b.rec.BuildNumber, a.rec.BuildNumber))
 	}
@@ -53,8 +53,8 @@ func asInt(b bool) int {
 func (f *family) channelRanks() map[string]int {
 	out := map[string]int{}
 	for _, c := range f.candidates {
-		if _, ok := out[c.rec.origin]; !ok {
-			out[c.rec.origin] = len(out)
+		if _, ok := out[c.rec.Origin]; !ok {
+			out[c.rec.Origin] = len(out)
 		}
 	}
 	return out
@@ -90,7 +90,7 @@ func (l *pool) common(cs []*candidate) []string {
 	count := map[string]int{}
 	for i, c := range cs {
 		for _, d := range c.rec.Depends {
-			if n := l.spec(d).name; count[n] == i {
+			if n := l.spec(d).Name; count[n] == i {
 				count[n] = i + 1
 			}
 		}
@@ -107,7 +107,7 @@ func (l *pool) common(cs []*candidate) []string {
 
 type top struct {
 	heights
-	rec *record
+	rec *Record
 }
 
 // heights is the best package that a requirement lets pass.
@@ -133,7 +133,7 @@ func (l *pool) reach(c *candidate, names []string) []heights {
 		first := true
 		for _, d := range c.rec.Depends {
 			s := l.spec(d)
-			if s.name != n {
+			if s.Name != n {
 				continue
 			}
 			if h, _ := l.highest(s); first || out[i].compare(h) < 0 {
@@ -146,11 +146,11 @@ func (l *pool) reach(c *candidate, names []string) []heights {
 
 // highest is the best that a spec lets pass, with its height. The name's
 // packages need not be in order yet.
-func (l *pool) highest(s *spec) (best heights, rec *record) {
+func (l *pool) highest(s *Spec) (best heights, rec *Record) {
 	if t, ok := l.tops[s.text]; ok {
 		return t.heights, t.rec
 	}
-	for _, c := range l.family(s.name).candidates {
+	for _, c := range l.family(s.Name).candidates {
 		h := heights{true, len(c.rec.TrackFeatures), c.version}
 		o := h.compare(best)
 		if (o < 0 || (o == 0 && c.rec.BuildNumber > rec.BuildNumber)) && s.matches(c.rec, c.version) {
@@ -167,7 +167,7 @@ func (l *pool) differ(cs []*candidate) bool {
 	for i, c := range cs {
 		var names []string
 		for _, d := range c.rec.Depends {
-			names = append(names, l.spec(d).name)
+			names = append(names, l.spec(d).Name)
 		}
 		slices.Sort(names)
 		if all := strings.Join(slices.Compact(names), " "); i == 0 {
@@ -181,17 +181,17 @@ func (l *pool) differ(cs []*candidate) bool {
 
 // closure counts the names that a package needs, and those that they need, in
 // the best packages that there are.
-func (l *pool) closure(r *record) int {
+func (l *pool) closure(r *Record) int {
 	seen := map[string]bool{r.Name: true}
-	queue := []*record{r}
+	queue := []*Record{r}
 	for len(queue) > 0 {
 		r, queue = queue[0], queue[1:]
 		for _, d := range r.Depends {
 			s := l.spec(d)
-			if s == nil || seen[s.name] {
+			if s == nil || seen[s.Name] {
 				continue
 			}
-			seen[s.name] = true
+			seen[s.Name] = true
 			if _, next := l.highest(s); next != nil {
 				queue = append(queue, next)
 			}

@@ -1,0 +1,149 @@
+package solve
+
+import (
+	"encoding/json"
+	"path"
+	"regexp"
+	"strings"
+	"sync"
+
+	"hpcc/conda/fetch"
+)
+
+// A Record is what a channel's index says of a package (CEP 36), and where it is.
+type Record struct {
+	Name        string   `json:"name"`
+	Version     string   `json:"version"`
+	Build       string   `json:"build"`
+	BuildNumber int      `json:"build_number"`
+	Depends     []string `json:"depends"`
+	Constrains  []string `json:"constrains,omitempty"`
+	fetch.File
+	Subdir        string          `json:"subdir"`
+	Noarch        json.RawMessage `json:"noarch,omitempty"`
+	Timestamp     int64           `json:"timestamp"`
+	License       string          `json:"license,omitempty"`
+	SitePackages  string          `json:"python_site_packages_path,omitempty"`
+	TrackFeatures features        `json:"track_features,omitempty"`
+	Origin        string          // the channel
+}
+
+// noarch is "", "generic" or "python".
+func (r *Record) NoarchKind() string {
+	switch s := strings.Trim(string(r.Noarch), `"`); s {
+	case "python", "generic":
+		return s
+	case "true":
+		return "generic"
+	}
+	return ""
+}
+
+// channel is where the package is from, as an image records it; conda has the
+// same word for packages that it does not know from where they are.
+func (r *Record) Channel() string {
+	if s := fetch.Public(r.Origin); s != "" {
+		return s
+	}
+	return "<unknown>"
+}
+
+var (
+	// CEP 26: names of packages.
+	nameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_](?:[a-zA-Z0-9_.-]*[a-zA-Z0-9_])?$`) })
+	// CEP 33: versions; CEP 26: build strings.
+	versionText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_.+!-]{1,64}$`) })
+	buildText   = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-zA-Z0-9_.+]{1,64}$`) })
+)
+
+// SplitFile takes a package's file name apart: from the right, at "-", twice.
+func SplitFile(fn string) (name, version, build string, ok bool) {
+	fn = strings.TrimSuffix(strings.TrimSuffix(path.Base(fn), ".conda"), ".tar.bz2")
+	i := strings.LastIndexByte(fn, '-')
+	if i < 0 {
+		return "", "", "", false
+	}
+	build, fn = fn[i+1:], fn[:i]
+	if i = strings.LastIndexByte(fn, '-'); i < 0 {
+		return "", "", "", false
+	}
+	name, version = fn[:i], fn[i+1:]
+	return name, version, build, IsName(name) && IsVersion(version) && IsBuild(build)
+}
+
+// from says whether a record is from the channel that an entry names: by URL or
+// name, with or without a platform.
+func (r *Record) From(channel string) bool {
+	for _, sub := range []string{r.Subdir, "noarch"} {
+		channel = strings.TrimSuffix(channel, "/"+sub)
+	}
+	return channel == "" || r.Origin == strings.TrimRight(channel, "/") || (!strings.Contains(channel, "://") && strings.HasSuffix(r.Origin, "/"+channel))
+}
+
+// pythonTag is how a build string says for which python it is: py311, py3.11, cp311.
+var pythonTag = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:py|cp)(\d)\.?(\d{1,2})(?:\D|$)`) })
+
+// fits reports whether the build is for python X.Y, or for any.
+func (r *Record) Fits(python string) bool {
+	m := pythonTag().FindStringSubmatch(r.Build)
+	return m == nil || python == "" || m[1]+"."+m[2] == python
+}
+
+// better prefers, among records of one name and version, the first channel, the
+// higher build number, the later, and then the .conda archive, which is faster
+// to read.
+func (r *Record) Better(best *Record) bool {
+	switch {
+	case best == nil:
+		return true
+	case r.Origin != best.Origin:
+		return false
+	case r.BuildNumber != best.BuildNumber:
+		return r.BuildNumber > best.BuildNumber
+	case r.Timestamp != best.Timestamp && r.Build != best.Build:
+		return r.Timestamp > best.Timestamp
+	case r.Build != best.Build:
+		return r.Build > best.Build
+	}
+	return strings.HasSuffix(r.FileName, ".conda") && !strings.HasSuffix(best.FileName, ".conda")
+}
+
+// Dependency is the name in a MatchSpec; "" for virtual packages, which stand
+// for the machine.
+func Dependency(spec string) string {
+	if i := strings.Index(spec, "::"); i >= 0 {
+		spec = spec[i+2:]
+	}
+	n := strings.ToLower(strings.TrimSpace(spec))
+	if i := strings.IndexAny(n, " =<>!~[("); i >= 0 {
+		n = n[:i]
+	}
+	if strings.HasPrefix(n, "__") {
+		return ""
+	}
+	return n
+}
+
+// features are the names in a record's track_features: a text, with blanks or
+// commas between them, or a list. Anything else is none.
+type features []string
+
+func (f *features) UnmarshalJSON(b []byte) error {
+	var list []string
+	var text string
+	if json.Unmarshal(b, &list) == nil {
+		*f = list
+	} else if json.Unmarshal(b, &text) == nil {
+		*f = splitFeatures(text)
+	}
+	return nil
+}
+
+// IsName reports whether s can be the name of a package (CEP 26).
+func IsName(s string) bool { return nameText().MatchString(s) }
+
+// IsVersion reports whether s can be a version, as far as its characters say (CEP 33).
+func IsVersion(s string) bool { return versionText().MatchString(s) }
+
+// IsBuild reports whether s can be a build string (CEP 26).
+func IsBuild(s string) bool { return buildText().MatchString(s) }

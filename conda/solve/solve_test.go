@@ -1,0 +1,256 @@
+package solve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// little is a record of a test: "name version build; needs & needs; constrains".
+func little(t testing.TB, text string) *Record {
+	t.Helper()
+	f := strings.Split(text+";;", ";")
+	head := strings.Fields(f[0] + " 0")
+	r := &Record{Name: head[0], Version: head[1], Build: head[2], Subdir: "linux-64", Origin: "https://one"}
+	r.FileName = r.Name + "-" + r.Version + "-" + r.Build + ".conda"
+	for i, list := range []*[]string{&r.Depends, &r.Constrains} {
+		for _, s := range strings.Split(f[i+1], "&") {
+			if s = strings.TrimSpace(s); s != "" {
+				*list = append(*list, s)
+			}
+		}
+	}
+	return r
+}
+
+// Random problems of a few packages: the answer is one by the rules, and there
+// is none only if trying all choices finds none.
+func TestSolveAgainstBruteForce(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 9))
+	solved, failed := 0, 0
+	for n := range 4_000 {
+		p, records := randomProblem(t, random)
+		pkgs, err := p.SolveWith(t.Context(), records)
+		var u *Unsolvable
+		switch possible := tryAll(p, records); {
+		case err == nil:
+			solved++
+			if bad := valid(p, pkgs); bad != nil {
+				t.Fatalf("problem %d: %v\n%s", n, bad, problemText(p, records))
+			}
+		case !errors.As(err, &u) || possible:
+			t.Fatalf("problem %d: %v, but there is an answer\n%s", n, err, problemText(p, records))
+		default:
+			failed++
+		}
+	}
+	if solved < 600 || failed < 600 {
+		t.Errorf("%d problems with an answer and %d without: the test sees too few of one kind", solved, failed)
+	}
+}
+
+func randomProblem(t testing.TB, random *rand.Rand) (*Problem, []*Record) {
+	pick := func(list ...string) string { return list[random.IntN(len(list))] }
+	names := []string{"a", "b", "c", "d", "e"}
+	asked := func() string {
+		return pick(names...) + " " + pick("*", "1", "2", "3", "<3", ">1", "!=2", "1|3")
+	}
+	var records []*Record
+	for _, n := range names {
+		for v := range 1 + random.IntN(3) {
+			r := little(t, fmt.Sprintf("%s %d", n, v+1))
+			for range random.IntN(4) {
+				r.Depends = append(r.Depends, asked())
+			}
+			if random.IntN(3) == 0 {
+				r.Constrains = append(r.Constrains, asked())
+			}
+			records = append(records, r)
+		}
+	}
+	p := &Problem{}
+	for range 1 + random.IntN(3) {
+		p.Wants = append(p.Wants, wishes(t, asked())...)
+	}
+	return p, records
+}
+
+// tryAll tries all choices of one package or none of each name.
+func tryAll(p *Problem, records []*Record) bool {
+	var pkgs []*Record
+	var try func(i int) bool
+	try = func(i int) bool {
+		if i == len(records) {
+			return valid(p, pkgs) == nil
+		}
+		end := i
+		for end < len(records) && records[end].Name == records[i].Name {
+			end++
+		}
+		for _, r := range records[i:end] {
+			pkgs = append(pkgs, r)
+			if try(end) {
+				return true
+			}
+			pkgs = pkgs[:len(pkgs)-1]
+		}
+		return try(end)
+	}
+	return try(0)
+}
+
+func problemText(p *Problem, records []*Record) string {
+	var b strings.Builder
+	for _, s := range p.Wants {
+		fmt.Fprintln(&b, "wanted:", s)
+	}
+	for _, r := range records {
+		fmt.Fprintln(&b, r.Name, r.Version, r.Depends, r.Constrains)
+	}
+	return b.String()
+}
+
+// A problem that has no answer and in which choosing and going back would take
+// for ever: each of many names has many versions, of which none go together.
+func TestNoBlowUp(t *testing.T) {
+	var records []*Record
+	const names, versions = 30, 30
+	for n := range names {
+		for v := range versions {
+			text := fmt.Sprintf("n%d %d; n%d", n, v, n+1)
+			if n == names-1 {
+				text = fmt.Sprintf("n%d %d; x %d & y >%d", n, v, v, v)
+			}
+			records = append(records, little(t, text))
+		}
+	}
+	for v := range versions {
+		records = append(records, little(t, fmt.Sprintf("x %d; y %d", v, v)), little(t, fmt.Sprintf("y %d", v)))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p := &Problem{Wants: wishes(t, "n0")}
+	_, err := p.SolveWith(ctx, records)
+	var u *Unsolvable
+	if !errors.As(err, &u) {
+		t.Errorf("solve = %v; want no answer", err)
+	}
+}
+
+func TestSolveEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (&Problem{Wants: wishes(t, "a")}).SolveWith(ctx, []*Record{little(t, "a 1")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("solve = %v; want that it was cancelled", err)
+	}
+}
+
+// What is preferred, by what decides.
+func TestPreference(t *testing.T) {
+	in := func(channel, text string) *Record {
+		r := little(t, text)
+		r.Origin = "https://" + channel
+		return r
+	}
+	made := func(text string, number int, timestamp int64, features ...string) *Record {
+		r := little(t, text)
+		r.BuildNumber, r.Timestamp, r.TrackFeatures = number, timestamp, features
+		return r
+	}
+	old := little(t, "a 1 x")
+	old.FileName = "a-1-x.tar.bz2"
+	for _, c := range []struct {
+		name    string
+		p       Problem
+		records []*Record
+		want    string
+	}{
+		{"version", Problem{}, []*Record{little(t, "a 1.9"), little(t, "a 1.10"), little(t, "a 1.10rc1")}, "a=1.10=0"},
+		{"first channel, strict", Problem{}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
+		{"first channel, flexible", Problem{Flexible: true}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=1=0"},
+		{"flexible, where the first does not do", Problem{Flexible: true, Wants: wishes(t, "a >1")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"a channel by the export", Problem{From: map[string]string{"a": "two"}}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"a channel by name", Problem{Wants: wishes(t, "two::a")}, []*Record{in("one", "a 1"), in("two", "a 2")}, "a=2=0"},
+		{"build number before the date", Problem{}, []*Record{made("a 1 x", 1, 5), made("a 1 y", 0, 9)}, "a=1=x"},
+		{"date", Problem{}, []*Record{made("a 1 x", 1, 5), made("a 1 y", 1, 9)}, "a=1=y"},
+		{"no features", Problem{}, []*Record{made("a 2 x", 0, 0, "slow"), made("a 1 y", 0, 0)}, "a=1=y"},
+		{"higher dependency before the date", Problem{}, []*Record{made("a 1 x; b 1", 0, 9), made("a 1 y; b 2", 0, 5), little(t, "b 1"), little(t, "b 2")}, "a=1=y b=2=0"},
+		{"fewer packages before the date", Problem{}, []*Record{made("a 1 x; b", 0, 9), made("a 1 y; c", 0, 5), little(t, "b 1; d"), little(t, "c 1"), little(t, "d 1")}, "a=1=y c=1=0"},
+		{"the newer archive", Problem{}, []*Record{old, little(t, "a 1 x")}, "a=1=x .conda"},
+		{"the first wish", Problem{Wants: wishes(t, "a", "b")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=2=0 b=1=0"},
+		{"the second wish", Problem{Wants: wishes(t, "b", "a")}, []*Record{little(t, "a 1"), little(t, "a 2; b 1"), little(t, "b 1"), little(t, "b 2")}, "a=1=0 b=2=0"},
+		{"kept", Problem{Keep: map[string]Kept{"a": {Version: "1.2"}}}, []*Record{little(t, "a 1.3"), little(t, "a 1.2"), little(t, "a 1.1")}, "a=1.2=0"},
+		{"kept build", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "x"}}}, []*Record{made("a 1 x", 0, 0), made("a 1 y", 1, 0)}, "a=1=x"},
+		{"build for the kept python", Problem{Keep: map[string]Kept{"a": {Version: "1", Build: "z", Python: "3.9"}}}, []*Record{made("a 1 py39_0", 0, 0), made("a 1 py310_0", 1, 0)}, "a=1=py39_0"},
+		{"nearest, same line", Problem{Keep: map[string]Kept{"a": {Version: "1.2.5"}}}, []*Record{little(t, "a 2.0"), little(t, "a 1.3"), little(t, "a 1.2.1"), little(t, "a 1.1")}, "a=1.2.1=0"},
+		{"nearest, by distance", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{little(t, "a 2.0"), little(t, "a 1.8"), little(t, "a 1.4"), little(t, "a 1.1")}, "a=1.4=0"},
+		{"nearest, the higher", Problem{Keep: map[string]Kept{"a": {Version: "1.5"}}}, []*Record{little(t, "a 1.4"), little(t, "a 1.6")}, "a=1.6=0"},
+		{"pip with python", Problem{Pip: true, Wants: wishes(t, "python")}, []*Record{little(t, "python 3"), little(t, "pip 1; python")}, "pip=1=0 python=3=0"},
+		{"no pip with an export's python", Problem{Wants: wishes(t, "python")}, []*Record{little(t, "python 3"), little(t, "pip 1; python")}, "python=3=0"},
+		{"also, if it fits", Problem{Wants: wishes(t, "a"), Also: []string{"b", "c"}}, []*Record{little(t, "a 1;;b >1"), little(t, "b 1"), little(t, "c 1")}, "a=1=0 c=1=0"},
+	} {
+		if c.p.Wants == nil {
+			c.p.Wants = wishes(t, "a")
+		}
+		pkgs, err := c.p.SolveWith(t.Context(), c.records)
+		var got []string
+		for _, r := range pkgs {
+			text := r.Name + "=" + r.Version + "=" + r.Build
+			if c.name == "the newer archive" {
+				text += " " + filepath.Ext(r.FileName)
+			}
+			got = append(got, text)
+		}
+		slices.Sort(got)
+		if s := strings.Join(got, " "); s != c.want {
+			t.Errorf("%s: solve = %q, %v; want %q", c.name, s, err, c.want)
+		}
+	}
+}
+
+// Whatever an index says, there is an answer that is one, or an explanation of
+// a few lines, and both come again.
+func FuzzSolve(f *testing.F) {
+	f.Add("a", "a 1; b >=1 & __glibc; c 2\nb 1.5 h_0\nb 2 h_1; a <1\nc 1")
+	f.Add("a 1|2\nb", "a 1; b[version='>=1',build=x*]\nb 1 x; a\nb 1 y; a 9")
+	f.Add("one::a", "a 1..2\na 1; a\npython 3; pip\npip 1; python")
+	f.Fuzz(func(t *testing.T, wants, index string) {
+		if len(wants)+len(index) > 2000 {
+			return
+		}
+		p := &Problem{Subdir: "linux-64", Pip: true, Virtual: machine()}
+		for _, text := range strings.Split(wants, "\n") {
+			if s, err := ParseSpec(text); err == nil {
+				p.Wants = append(p.Wants, s)
+			}
+		}
+		var records []*Record
+		for _, line := range strings.Split(index, "\n") {
+			if f := strings.Fields(strings.SplitN(line, ";", 2)[0]); len(f) > 1 && IsName(f[0]) && !strings.HasPrefix(f[0], "__") {
+				records = append(records, little(t, line))
+			}
+		}
+		pkgs, err := p.SolveWith(t.Context(), records)
+		again, err2 := p.SolveWith(t.Context(), records)
+		var u *Unsolvable
+		switch {
+		case err == nil:
+			if bad := valid(p, pkgs); bad != nil {
+				t.Error(bad)
+			}
+			if fmt.Sprint(again) != fmt.Sprint(pkgs) {
+				t.Errorf("solve = %v, then %v", pkgs, again)
+			}
+		case !errors.As(err, &u) || len(u.lines) == 0 || len(u.lines) > maxLines:
+			t.Errorf("solve = %v", err)
+		case fmt.Sprint(err) != fmt.Sprint(err2):
+			t.Errorf("solve = %v, then %v", err, err2)
+		}
+	})
+}
