@@ -336,7 +336,7 @@ func Launch(args, env []string, cwd string) error {
 // giveUp gives up the namespace's rights and the ways to new ones. traced says
 // that the program has to be started by [fakeroot.Trace].
 func giveUp(s *specs.Spec) (traced bool, err error) {
-	if s.Annotations[LowestRoot] != "" {
+	if s.Annotations[lowestRootMark] != "" {
 		if err := rootfs.KeepCovered(); err != nil {
 			return false, err
 		}
