@@ -73,7 +73,7 @@ func (n *User) Become(args []string) error {
 		return err
 	}
 	exec := syscall.Exec
-	if os.Getpid() == 1 { // linked without the entry point of entry.go
+	if os.Getpid() == 1 { // linked without the entry point of runtime/entry.go
 		exec = process.AsInit
 	}
 	return process.ExecError(exe, args[0], exec(exe, args, n.Env))

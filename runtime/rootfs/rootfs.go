@@ -107,7 +107,7 @@ func OpenSources(ms []specs.Mount) ([]int, error) {
 
 // BindSource binds the opened source of m to the mount point to; rec is MS_REC or 0.
 func BindSource(m specs.Mount, from, to int, rec uintptr) error {
-	if Inside(Base, m.Source) { // a copy: cloneSources
+	if Inside(Base, m.Source) { // a copy: CloneSources
 		return unix.MoveMount(from, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	}
 	return Bind(from, to, rec)
