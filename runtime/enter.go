@@ -10,6 +10,7 @@ import (
 
 	"hpcc/runtime/accounts"
 	"hpcc/runtime/descriptor"
+	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
 	"hpcc/runtime/smallfile"
 )
@@ -107,7 +108,7 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 		return x, nil
 	}
 	uid, gid := visibleIDs(s)
-	passwd, group := accounts.Files(s.Root.Path, uid, gid, envValue(s.Process.Env, "HOME"))
+	passwd, group := accounts.Files(s.Root.Path, uid, gid, process.Variable(s.Process.Env, "HOME"))
 	if passwd == nil && group == nil {
 		return x, nil
 	}

@@ -37,7 +37,7 @@ var floors = map[string][]string{
 	"store/wait/hostile": {},
 	"runtime":            {"runtime/accounts", "runtime/descriptor", "runtime/fakeroot", "runtime/process", "runtime/rootfs", "runtime/smallfile", "store/owndir"},
 	"runtime/accounts":   {"runtime/smallfile"},
-	"runtime/check":      {"runtime", "runtime/foreign", "unpack"}, // it reads layers: as high as build
+	"runtime/check":      {"runtime", "runtime/foreign", "runtime/process", "unpack"}, // it reads layers: as high as build
 	"runtime/descriptor": {},
 	"runtime/devices":    {"runtime", "runtime/process", "runtime/rootfs"},
 	"runtime/fakeroot":   {"runtime/descriptor", "runtime/process", "runtime/rootfs"},
