@@ -22,6 +22,7 @@ import (
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
 	"hpcc/runtime"
+	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -340,7 +341,7 @@ func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v
 		return nil, fmt.Errorf("assembling the image: %w", err)
 	}
 	cfg = cfg.DeepCopy()
-	cfg.Config.Env = setEnv(cfg.Config.Env, "PATH", env.Path+":"+cmp.Or(envValue(cfg.Config.Env, "PATH"), runtime.StandardPath))
+	cfg.Config.Env = setEnv(cfg.Config.Env, "PATH", env.Path+":"+cmp.Or(process.Variable(cfg.Config.Env, "PATH"), runtime.StandardPath))
 	for _, kv := range env.Env {
 		k, v, _ := strings.Cut(kv, "=")
 		cfg.Config.Env = setEnv(cfg.Config.Env, k, v)

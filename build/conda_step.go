@@ -15,6 +15,7 @@ import (
 
 	"hpcc/conda/steps"
 	"hpcc/runtime"
+	"hpcc/runtime/process"
 	"hpcc/store"
 )
 
@@ -94,7 +95,7 @@ func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x step
 	}
 	st.tree.by = userOf(dir, "")
 	env := slices.Clone(st.config.Config.Env)
-	env = setEnv(env, "PATH", x.Path+":"+cmp.Or(envValue(env, "PATH"), runtime.StandardPath))
+	env = setEnv(env, "PATH", x.Path+":"+cmp.Or(process.Variable(env, "PATH"), runtime.StandardPath))
 	for _, kv := range append([]string{fmt.Sprintf("%s=%d", epochArg, st.b.stamp.Unix())}, x.Env...) {
 		k, v, _ := strings.Cut(kv, "=")
 		env = setEnv(env, k, v)

@@ -22,6 +22,7 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/runtime/fakeroot"
+	"hpcc/runtime/process"
 )
 
 // A runError is a program of RUN that failed, with the last of what it printed.
@@ -245,7 +246,7 @@ func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
 	if err != nil {
 		return nil, err
 	}
-	vars := []string{"PATH=" + envValue(base.Process.Env, "PATH"), "HOME=" + envValue(base.Process.Env, "HOME")}
+	vars := []string{"PATH=" + process.Variable(base.Process.Env, "PATH"), "HOME=" + process.Variable(base.Process.Env, "HOME")}
 	for _, kv := range append(append(env, prog.mounts.env...), "APT_CONFIG="+aptPath) {
 		k, v, _ := strings.Cut(kv, "=")
 		vars = setEnv(vars, k, v)
@@ -285,15 +286,6 @@ func ownMemory() []specs.Mount {
 // buildUmask is that of programs in RUN, as in BuildKit, and of git: the caller's
 // would come to be in the image.
 const buildUmask uint32 = 0o022
-
-func envValue(env []string, name string) string {
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
 
 // rememberStubs notes which mount points the tree lacks. They are made for the
 // run; undo removes those that are still empty, so that no layer shows them.

@@ -10,21 +10,22 @@ import (
 
 	"hpcc/runtime/accounts"
 	"hpcc/runtime/descriptor"
+	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
 	"hpcc/runtime/smallfile"
 )
 
-// LowestRoot, set as an annotation of a Spec, says that the host's root is the
+// lowestRootMark, set as an annotation of a Spec, says that the host's root is the
 // lowest mount. Exec and Command set it, while they still see the host's root.
-const LowestRoot = "hpcc.lowestroot"
+const lowestRootMark = "hpcc.lowestroot"
 
-// noteLowestRoot returns s with the annotation LowestRoot where it applies.
+// noteLowestRoot returns s with the annotation lowestRootMark where it applies.
 func noteLowestRoot(s *specs.Spec) *specs.Spec {
-	if s.Annotations[LowestRoot] != "" || !rootfs.IsLowest() {
+	if s.Annotations[lowestRootMark] != "" || !rootfs.IsLowest() {
 		return s
 	}
 	noted := *s
-	noted.Annotations = map[string]string{LowestRoot: "1"}
+	noted.Annotations = map[string]string{lowestRootMark: "1"}
 	for k, v := range s.Annotations {
 		noted.Annotations[k] = v
 	}
@@ -52,7 +53,7 @@ func enterRoot(s *specs.Spec) error {
 	if err != nil {
 		return err
 	}
-	fake := s.Annotations[WriteFake]
+	fake := s.Annotations[writeFakeMark]
 	if fake != "" {
 		err = forgetful(img, fake)
 	} else {
@@ -61,7 +62,7 @@ func enterRoot(s *specs.Spec) error {
 	if err != nil {
 		return fmt.Errorf("mounting image directory %q: %w", s.Root.Path, err)
 	}
-	r := &rootfs.Root{Write: !s.Root.Readonly || fake != "", Scratch: files.scratch, Lowest: s.Annotations[LowestRoot] != ""}
+	r := &rootfs.Root{Write: !s.Root.Readonly || fake != "", Scratch: files.scratch, Lowest: s.Annotations[lowestRootMark] != ""}
 	if r.FD, err = unix.Open(rootfs.Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("opening the new root: %w", err)
 	}
@@ -107,7 +108,7 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 		return x, nil
 	}
 	uid, gid := visibleIDs(s)
-	passwd, group := accounts.Files(s.Root.Path, uid, gid, envValue(s.Process.Env, "HOME"))
+	passwd, group := accounts.Files(s.Root.Path, uid, gid, process.Variable(s.Process.Env, "HOME"))
 	if passwd == nil && group == nil {
 		return x, nil
 	}

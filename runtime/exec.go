@@ -305,7 +305,7 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	if err := unix.Chdir(s.Process.Cwd); err != nil {
 		return failed(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
 	}
-	exe, err := process.LookPath(s.Process.Args[0], envValue(s.Process.Env, "PATH"))
+	exe, err := process.LookPath(s.Process.Args[0], process.Variable(s.Process.Env, "PATH"))
 	if err != nil {
 		return err
 	}
@@ -336,7 +336,7 @@ func Launch(args, env []string, cwd string) error {
 // giveUp gives up the namespace's rights and the ways to new ones. traced says
 // that the program has to be started by [fakeroot.Trace].
 func giveUp(s *specs.Spec) (traced bool, err error) {
-	if s.Annotations[LowestRoot] != "" {
+	if s.Annotations[lowestRootMark] != "" {
 		if err := rootfs.KeepCovered(); err != nil {
 			return false, err
 		}

@@ -35,7 +35,7 @@ import (
 const joinPatience = 30 * time.Second
 
 func wantsJoin(s *specs.Spec) bool {
-	return s.Annotations[Join] != "" || joinPID(s) != 0
+	return s.Annotations[joinMark] != "" || joinPID(s) != 0
 }
 
 // joinPID is the process whose namespaces s names; 0 when it names none.
@@ -65,19 +65,19 @@ func join(s *specs.Spec) error {
 		}
 		return carry(s, markJoin, user, mnt, noFD)
 	}
-	count, _ := strconv.Atoi(s.Annotations[JoinCount])
+	count, _ := strconv.Atoi(s.Annotations[joinCountMark])
 	if count == 1 {
 		return carry(s, markEnter, noFD, noFD, noFD)
 	}
 	dir, err := joinDir()
 	if err != nil {
-		return fmt.Errorf("joining the tasks of %q: %w", s.Annotations[Join], err)
+		return fmt.Errorf("joining the tasks of %q: %w", s.Annotations[joinMark], err)
 	}
-	g, err := openGroup(dir, s.Annotations[Join])
+	g, err := openGroup(dir, s.Annotations[joinMark])
 	if err != nil {
 		return err
 	}
-	what, err := json.Marshal([]any{s.Root, s.Mounts, s.Linux, s.Annotations[WriteFake]})
+	what, err := json.Marshal([]any{s.Root, s.Mounts, s.Linux, s.Annotations[writeFakeMark]})
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func join(s *specs.Spec) error {
 			continue
 		}
 		if !bytes.Equal(running, what) {
-			return fmt.Errorf("joining %q: process %d of it runs another image or has other mounts; all tasks of a node must be given the same, or another --join-tag", s.Annotations[Join], m.pid)
+			return fmt.Errorf("joining %q: process %d of it runs another image or has other mounts; all tasks of a node must be given the same, or another --join-tag", s.Annotations[joinMark], m.pid)
 		}
 		if err := g.add(m.user, m.mnt); err != nil {
 			return err

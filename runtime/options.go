@@ -17,20 +17,20 @@ import (
 )
 
 // NoPasswd, set as an annotation of a Spec, leaves the image's own passwd and
-// group files as they are. WriteFake is what [Options] says. With HostProc the host's /proc
+// group files as they are. writeFakeMark is what [Options] says. With HostProc the host's /proc
 // stands in for one of its own where the kernel refuses that: in a container whose /proc is partly
 // covered (mount_too_revealing, Linux 4.2 and later).
 const (
-	NoPasswd  = "hpcc.nopasswd"
-	HostProc  = "hpcc.hostproc"
-	WriteFake = "hpcc.writefake"
+	NoPasswd      = "hpcc.nopasswd"
+	HostProc      = "hpcc.hostproc"
+	writeFakeMark = "hpcc.writefake"
 )
 
-// Join, set as an annotation of a Spec, is the tag of the tasks that share
-// namespaces, JoinCount how many of them are expected, where that is known.
+// joinMark, set as an annotation of a Spec, is the tag of the tasks that share
+// namespaces, joinCountMark how many of them are expected, where that is known.
 const (
-	Join      = "hpcc.join"
-	JoinCount = "hpcc.join.count"
+	joinMark      = "hpcc.join"
+	joinCountMark = "hpcc.join.count"
 )
 
 // DefaultFake is how much of the machine's memory the changes of [WriteFake] may
@@ -57,12 +57,12 @@ func extras(s *specs.Spec, o Options) error {
 		if !isSize(o.WriteFake) {
 			return fmt.Errorf("reading the size %q of changes: not a number followed by k, m, g or %%", o.WriteFake)
 		}
-		note(WriteFake, o.WriteFake)
+		note(writeFakeMark, o.WriteFake)
 	}
 	note(Architecture, o.Architecture)
-	note(Join, o.JoinTag)
+	note(joinMark, o.JoinTag)
 	if o.JoinCount != 0 {
-		note(JoinCount, strconv.Itoa(o.JoinCount))
+		note(joinCountMark, strconv.Itoa(o.JoinCount))
 	}
 	if o.JoinPID != 0 {
 		for i, file := range []string{"user", "mnt"} { // as newNamespaces lists them

@@ -19,7 +19,7 @@ func pidInit() error {
 	if err != nil {
 		return failed(err)
 	}
-	if os.Getpid() == 1 { // linked without the entry point of entry.go
+	if os.Getpid() == 1 { // linked without the entry point of runtime/entry.go
 		return launch(s, foreign, process.AsInit)
 	}
 	return launch(s, foreign, syscall.Exec)

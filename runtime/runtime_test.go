@@ -127,7 +127,7 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	for caller, want := range map[string]string{"": StandardPath, "PATH=": StandardPath, "PATH=/x:/bin:/y": "/x:/bin:/y", "PATH=/x:/binary": "/x:/binary:/bin"} {
-		if got := envValue(environment([]string{caller}, ImageConfig{}, root, "/h", m), "PATH"); got != want {
+		if got := process.Variable(environment([]string{caller}, ImageConfig{}, root, "/h", m), "PATH"); got != want {
 			t.Errorf("of the caller's %q the program has PATH %q; want %q", caller, got, want)
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/accounts"
+	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
 )
 
@@ -308,7 +309,7 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 // callerPath is the caller's PATH, in which /bin is searched last unless it is
 // listed, as ch-run has it; [StandardPath] where the caller has none.
 func callerPath(host []string) string {
-	p := envValue(host, "PATH")
+	p := process.Variable(host, "PATH")
 	switch {
 	case p == "":
 		return StandardPath
@@ -344,16 +345,6 @@ func visibleIDs(s *specs.Spec) (uid, gid int) {
 		return unix.Getuid(), unix.Getgid()
 	}
 	return int(s.Linux.UIDMappings[0].ContainerID), int(s.Linux.GIDMappings[0].ContainerID)
-}
-
-// envValue returns the value of a variable in a list of NAME=VALUE.
-func envValue(env []string, name string) string {
-	for _, e := range env {
-		if v, ok := strings.CutPrefix(e, name+"="); ok {
-			return v
-		}
-	}
-	return ""
 }
 
 func exists(p string) bool {

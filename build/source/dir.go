@@ -39,10 +39,10 @@ const maxIgnoreFile = 1 << 20
 // the tree of another stage or image. No path leads out of it: links are
 // resolved as if it were the root.
 type Dir struct {
-	Dir    string
+	Dir    string                         // its path
+	Of     string                         // what it is, for messages
 	Ignore *patternmatcher.PatternMatcher // nil: nothing is ignored
 	hidden []string                       // files that are ignored whatever the list says, slash-separated
-	Of     string                         // what it is, for messages
 	sums   *sums                          // digests of its files; nil: it is of this build alone
 }
 
@@ -160,6 +160,7 @@ type Item struct {
 	Data []byte // the bytes of a small file that was read already; nil: they are in the file
 }
 
+// Time returns when the content of the file was changed last.
 func (it Item) Time() time.Time { return time.Unix(0, it.stat.mtime) }
 
 // A Set is what one word of COPY names.

@@ -51,6 +51,7 @@ func (r *Reader) Close() {
 // An openFile is an open file.
 type openFile int
 
+// Read implements [io.Reader].
 func (f openFile) Read(p []byte) (int, error) {
 	for {
 		n, err := unix.Read(int(f), p)
@@ -66,10 +67,12 @@ func (f openFile) Read(p []byte) (int, error) {
 	}
 }
 
+// Size returns the size of the file in bytes.
 func (f openFile) Size() (int64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(f), &st)
 	return st.Size, err
 }
 
+// Close closes the file.
 func (f openFile) Close() { _ = unix.Close(int(f)) }

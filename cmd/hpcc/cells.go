@@ -8,7 +8,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"hpcc/runtime"
+	"hpcc/runtime/usertext"
 )
 
 // What others print reaches the terminal as text only, cut to its width: a
@@ -72,7 +72,7 @@ type columns string
 
 // cell is text on one line and in one column.
 func cell(text string) string {
-	return strings.NewReplacer("\n", " ", "\t", " ").Replace(runtime.Printable(text))
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(usertext.Printable(text))
 }
 
 // sequence is the length of the escape sequence that s begins with (ECMA-48): a

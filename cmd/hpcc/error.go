@@ -17,6 +17,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/probe"
 	"hpcc/runtime/process"
+	"hpcc/runtime/usertext"
 	"hpcc/store"
 	"hpcc/store/wait"
 )
@@ -107,10 +108,10 @@ func tellError(err error) int {
 	if errors.As(err, &status) {
 		return int(status)
 	}
-	text := fmt.Sprintf("hpcc: error: %s\n", runtime.Printable(err.Error()))
+	text := fmt.Sprintf("hpcc: error: %s\n", usertext.Printable(err.Error()))
 	advice, code := adviceFor(err)
 	if advice != "" {
-		text += fmt.Sprintf("hpcc: hint: %s\n", runtime.Printable(advice))
+		text += fmt.Sprintf("hpcc: hint: %s\n", usertext.Printable(advice))
 	}
 	fmt.Fprint(os.Stderr, text) // in one piece: many tasks may write to one file
 	return code
@@ -165,7 +166,7 @@ func adviceFor(err error) (advice string, status int) {
 			status = m.status
 		}
 	}
-	switch limit := runtime.LimitAdvice(err); {
+	switch limit := usertext.LimitAdvice(err); {
 	case limit != "": // the cause of what else is advised, and not the command line's fault
 		advice = limit
 		if status == exitUsage {

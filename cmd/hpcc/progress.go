@@ -7,12 +7,12 @@ import (
 
 	"golang.org/x/term"
 
-	"hpcc/runtime"
+	"hpcc/runtime/usertext"
 )
 
 // say writes a message for people. Foreign text in it is made harmless.
 func say(format string, a ...any) {
-	fmt.Fprintf(os.Stderr, "hpcc: %s\n", runtime.Printable(fmt.Sprintf(format, a...)))
+	fmt.Fprintf(os.Stderr, "hpcc: %s\n", usertext.Printable(fmt.Sprintf(format, a...)))
 }
 
 // size writes a number of bytes for people, in powers of 1000.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/runtime"
+	"hpcc/runtime/runconf"
 )
 
 // commandLineOnly are flags that defaults may not have: they would change images
@@ -18,14 +18,14 @@ var commandLineOnly = []string{"write", "join", "join-ct", "join-tag", "join-pid
 
 // defaults are the flags of all files.
 type defaults struct {
-	lines   []runtime.DefaultLine
+	lines   []runconf.Line
 	context *cli.Context
 	env     envChanges
 }
 
 // readDefaults reads the files that there are; nil when none says anything.
 func readDefaults() (*defaults, error) {
-	lines, err := runtime.Defaults()
+	lines, err := runconf.Read()
 	if err != nil {
 		m := &message{err: err}
 		if closed := new(fs.PathError); !errors.As(err, &closed) {

@@ -12,6 +12,7 @@ import (
 	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/runtime/process"
+	"hpcc/runtime/runconf"
 )
 
 // runWords are the flags of one run: those of the command line, and below them
@@ -89,8 +90,8 @@ func (w *runWords) blame(err error) error {
 }
 
 // blame adds to an error the line of the defaults that it may come from.
-func blame(lines []runtime.DefaultLine, err error) error {
-	l := runtime.Blame(lines, err)
+func blame(lines []runconf.Line, err error) error {
+	l := runconf.Blame(lines, err)
 	if l == nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/foreign"
 	"hpcc/runtime/process"
+	"hpcc/runtime/usertext"
 )
 
 // version is set by the linker, as that of cmd/hpcc.
@@ -65,7 +66,7 @@ func enter(args []string) {
 		end(0, err)
 	}
 	if n.Note != "" {
-		fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", runtime.Printable(n.Note))
+		fmt.Fprintf(os.Stderr, "hpcc: note: %s\n", usertext.Printable(n.Note))
 	}
 	if measured != "" {
 		end(measure(n, args, measured))
@@ -81,7 +82,7 @@ func measure(n *foreign.User, args []string, file string) (int, error) {
 	}
 	run, err := metrics.MeasurePod(context.Background(), child, metrics.Options{File: file, Header: metrics.Header{Hpcc: version}})
 	if run.Unkept != nil {
-		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", runtime.Printable(run.Unkept.Error()))
+		fmt.Fprintf(os.Stderr, "hpcc: warning: %s\n", usertext.Printable(run.Unkept.Error()))
 	}
 	if err != nil && child.Process == nil {
 		err = n.NotBegun(child, err)
@@ -94,8 +95,8 @@ func end(status int, err error) {
 	if err == nil {
 		os.Exit(status)
 	}
-	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", runtime.Printable(err.Error()))
-	if advice := runtime.LimitAdvice(err); advice != "" {
+	fmt.Fprintf(os.Stderr, "hpcc: error: %s\n", usertext.Printable(err.Error()))
+	if advice := usertext.LimitAdvice(err); advice != "" {
 		fmt.Fprintf(os.Stderr, "hpcc: hint: %s\n", advice)
 	}
 	if e, ok := err.(*process.Error); ok {

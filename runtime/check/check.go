@@ -23,6 +23,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/runtime/foreign"
+	"hpcc/runtime/process"
 	"hpcc/unpack"
 )
 
@@ -285,7 +286,7 @@ func (x *examiner) directories() {
 
 // home judges HOME: what the image sets, else what a runtime sets for the user.
 func (x *examiner) home() {
-	home, set := envValue(x.cfg.Env, "HOME"), true
+	home, set := process.Variable(x.cfg.Env, "HOME"), true
 	if home == "" {
 		home, set = "/", false
 		if f := accountLine(x.passwd, 2, strconv.Itoa(x.uid)); len(f) > 5 {
@@ -500,16 +501,6 @@ func (x *examiner) commandLine() []string {
 func interpreterOf(script string) []string {
 	head, _, _ := strings.Cut(script, "\n")
 	return strings.Fields(strings.TrimPrefix(head, "#!"))
-}
-
-// envValue returns the value of a variable in a list of NAME=VALUE.
-func envValue(env []string, name string) string {
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v
-		}
-	}
-	return ""
 }
 
 // systemDirs are directories that are not a program's own, also when it starts in one.

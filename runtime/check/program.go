@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"hpcc/runtime"
+	"hpcc/runtime/process"
 	"hpcc/unpack"
 )
 
@@ -124,7 +125,7 @@ func (x *examiner) inWorkdir(p string) string {
 func (x *examiner) lookPath(name string) (file string, f *unpack.File, shut string) {
 	dirs := []string{""}
 	if !strings.Contains(name, "/") {
-		dirs = strings.Split(cmp.Or(envValue(x.cfg.Env, "PATH"), runtime.StandardPath), ":")
+		dirs = strings.Split(cmp.Or(process.Variable(x.cfg.Env, "PATH"), runtime.StandardPath), ":")
 	}
 	for _, d := range dirs {
 		p := x.inWorkdir(path.Join(d, name))

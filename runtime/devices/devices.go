@@ -22,6 +22,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"hpcc/runtime"
+	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
 )
 
@@ -188,7 +189,7 @@ func Search(s *specs.Spec) {
 			continue
 		}
 		paths := []string{v.dir}
-		if old := envValue(s.Process.Env, v.name); old != "" {
+		if old := process.Variable(s.Process.Env, v.name); old != "" {
 			paths = append(paths, old)
 		}
 		if !v.first {
@@ -331,14 +332,4 @@ func exists(p string) bool {
 func isDir(p string) bool {
 	st, err := os.Stat(p)
 	return err == nil && st.IsDir()
-}
-
-// envValue returns the value of a variable in a list of NAME=VALUE.
-func envValue(env []string, name string) string {
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v
-		}
-	}
-	return ""
 }

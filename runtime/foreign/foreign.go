@@ -73,7 +73,7 @@ func (n *User) Become(args []string) error {
 		return err
 	}
 	exec := syscall.Exec
-	if os.Getpid() == 1 { // linked without the entry point of entry.go
+	if os.Getpid() == 1 { // linked without the entry point of runtime/entry.go
 		exec = process.AsInit
 	}
 	return process.ExecError(exe, args[0], exec(exe, args, n.Env))
@@ -99,7 +99,7 @@ func (n *User) NotBegun(child *exec.Cmd, err error) error {
 
 // find finds a program of the image.
 func (n *User) find(name string) (string, error) {
-	path := variable(n.Env, "PATH")
+	path := process.Variable(n.Env, "PATH")
 	if path == "" {
 		path = runtime.StandardPath
 	}
@@ -109,7 +109,7 @@ func (n *User) find(name string) (string, error) {
 // passwdFile is where names are looked up: in a file of libnss_wrapper, if that is
 // at work.
 func (n *User) passwdFile() string {
-	if f := variable(n.Env, "NSS_WRAPPER_PASSWD"); f != "" && strings.Contains(variable(n.Env, "LD_PRELOAD"), "nss_wrapper") {
+	if f := process.Variable(n.Env, "NSS_WRAPPER_PASSWD"); f != "" && strings.Contains(process.Variable(n.Env, "LD_PRELOAD"), "nss_wrapper") {
 		return f
 	}
 	return etcPasswd
@@ -121,7 +121,7 @@ const etcPasswd = "etc/passwd"
 // settleHome keeps HOME where that can be written to; else takes the home of the passwd
 // line, else makes a directory.
 func (n *User) settleHome(line []string) {
-	homes := []string{variable(n.Env, "HOME")}
+	homes := []string{process.Variable(n.Env, "HOME")}
 	if len(line) > 5 {
 		homes = append(homes, line[5])
 	}
@@ -134,7 +134,7 @@ func (n *User) settleHome(line []string) {
 	h, err := n.privateDir("hpcc-home")
 	if err != nil {
 		n.setDefault("HOME", "/")
-		n.Note = fmt.Sprintf("no directory for HOME (%s) or caches can be written to; mount one at /tmp", variable(n.Env, "HOME"))
+		n.Note = fmt.Sprintf("no directory for HOME (%s) or caches can be written to; mount one at /tmp", process.Variable(n.Env, "HOME"))
 		return
 	}
 	n.own = true
@@ -144,8 +144,8 @@ func (n *User) settleHome(line []string) {
 // register finds a name for a uid without one, and makes it known in the best way that
 // there is. passwd is the file as it stands.
 func (n *User) register(passwd []byte) error {
-	home := variable(n.Env, "HOME")
-	name, err := newName(passwd, n.uid, variable(n.Env, "USER"), variable(n.Env, "LOGNAME"))
+	home := process.Variable(n.Env, "HOME")
+	name, err := newName(passwd, n.uid, process.Variable(n.Env, "USER"), process.Variable(n.Env, "LOGNAME"))
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (n *User) groupLines(group []byte) []string {
 // wrap lets libnss_wrapper, where the image has it, show programs files of names that
 // have the lines. Where there is none, or no place for the files, nothing changes.
 func (n *User) wrap(passwd, group []byte, line string, groups []string) {
-	library := nssWrapper(variable(n.Env, "LD_PRELOAD"))
+	library := nssWrapper(process.Variable(n.Env, "LD_PRELOAD"))
 	if library == "" {
 		return
 	}
@@ -219,7 +219,7 @@ func (n *User) wrap(passwd, group []byte, line string, groups []string) {
 	}
 	n.set("NSS_WRAPPER_PASSWD", filepath.Join(dir, "passwd"))
 	n.set("NSS_WRAPPER_GROUP", filepath.Join(dir, "group"))
-	if old := variable(n.Env, "LD_PRELOAD"); !strings.Contains(old, library) {
+	if old := process.Variable(n.Env, "LD_PRELOAD"); !strings.Contains(old, library) {
 		if old != "" {
 			old = ":" + old
 		}
@@ -280,16 +280,16 @@ func Variables() []string {
 // settlePlaces points variables that lead nowhere into the home. One that leads
 // to a directory with something in it stays: that was put there to be read.
 func (n *User) settlePlaces() {
-	home := variable(n.Env, "HOME")
+	home := process.Variable(n.Env, "HOME")
 	if writable(home) && filepath.Clean(home) != "/" {
 		for _, p := range places {
-			had := variable(n.Env, p.name)
+			had := process.Variable(n.Env, p.name)
 			if (had == "" && n.own && p.always) || (had != "" && !usable(had)) {
 				n.set(p.name, filepath.Join(home, p.below))
 			}
 		}
 	}
-	if tmp := variable(n.Env, "TMPDIR"); (tmp != "" && !writable(tmp)) || (tmp == "" && !writable("/tmp")) {
+	if tmp := process.Variable(n.Env, "TMPDIR"); (tmp != "" && !writable(tmp)) || (tmp == "" && !writable("/tmp")) {
 		if dirs := n.scratch(); len(dirs) > 0 {
 			n.set("TMPDIR", dirs[0])
 		}
@@ -324,7 +324,7 @@ func usable(dir string) bool {
 
 // scratch are the directories that anything may be put into, the best first.
 func (n *User) scratch() []string {
-	dirs := []string{variable(n.Env, "TMPDIR"), "/tmp", "/var/tmp"}
+	dirs := []string{process.Variable(n.Env, "TMPDIR"), "/tmp", "/var/tmp"}
 	if cwd, err := os.Getwd(); err == nil {
 		dirs = append(dirs, cwd)
 	}
@@ -420,17 +420,7 @@ func (n *User) set(name, value string) {
 
 // setDefault gives a variable a value unless it has one.
 func (n *User) setDefault(name, value string) {
-	if variable(n.Env, name) == "" {
+	if process.Variable(n.Env, name) == "" {
 		n.set(name, value)
 	}
-}
-
-// variable returns the value of a variable in a list of NAME=VALUE.
-func variable(env []string, name string) string {
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v
-		}
-	}
-	return ""
 }

@@ -57,7 +57,7 @@ func readBundle(dir string) (*specs.Spec, error) {
 			if !filepath.IsAbs(m.Source) {
 				m.Source = filepath.Join(dir, m.Source)
 			}
-			// Where a source lies is told by its path (cloneSources).
+			// Where a source lies follows from its path (rootfs.CloneSources).
 			if physical, err := filepath.EvalSymlinks(m.Source); err == nil {
 				m.Source = physical
 			}

@@ -416,7 +416,7 @@ func (q *initRequest) turnInto(p *plan) error {
 	mode := "init"
 	q.Unshare, q.Keep = p.flags, -1
 	if p.flags&unix.CLONE_NEWUSER != 0 {
-		mode, q.Entered = "run", true // see entry.go
+		mode, q.Entered = "run", true // see runtime/entry.go
 		q.Unshare &^= unix.CLONE_NEWUSER | unix.CLONE_NEWNS
 	}
 	f, err := q.file()

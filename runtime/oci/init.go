@@ -8,7 +8,6 @@ import (
 	"os"
 	goruntime "runtime"
 	"strconv"
-	"strings"
 	"syscall"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -100,7 +99,7 @@ func (q *initRequest) become(sync *os.File) error {
 	if err := enterDir(s.Process.Cwd); err != nil {
 		return fail(err)
 	}
-	exe, err := lookPath(s.Process.Args[0], searchPath(s.Process.Env))
+	exe, err := lookPath(s.Process.Args[0], process.Variable(s.Process.Env, "PATH"))
 	if err != nil {
 		return err
 	}
@@ -279,14 +278,4 @@ func (q *initRequest) wait() error {
 			return fmt.Errorf("waiting for start: %w", err)
 		}
 	}
-}
-
-// searchPath returns the PATH of an environment.
-func searchPath(env []string) string {
-	for _, kv := range env {
-		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
-			return path
-		}
-	}
-	return ""
 }

@@ -445,3 +445,25 @@ func TestHostInside(t *testing.T) {
 		t.Errorf("below the host's /usr lies %q", got)
 	}
 }
+
+// A container has no tmpfs for overlays. Descriptor 0 is not one: nothing is made in a
+// directory that is standard input.
+func TestStandardInputStaysEmpty(t *testing.T) {
+	b := newTestbed(t)
+	b.spec.Root.Readonly = true
+	for i := range 20 {
+		b.ok("making a directory", os.MkdirAll(filepath.Join(b.spec.Root.Path, "big", fmt.Sprint(i)), 0o755))
+	}
+	b.spec.Mounts = append(b.spec.Mounts, specs.Mount{Destination: "/big/new", Type: "tmpfs", Source: "tmpfs"})
+	dir := t.TempDir()
+	in, err := os.Open(dir)
+	b.ok("opening a directory", err)
+	defer in.Close()
+	old := os.Stdin
+	os.Stdin = in
+	defer func() { os.Stdin = old }()
+	b.ok("create", b.create("in", "true"))
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("standard input holds %v, %v", entries, err)
+	}
+}

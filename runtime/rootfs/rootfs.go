@@ -33,7 +33,7 @@ const Base = "/usr"
 type Root struct {
 	FD      int  // its top directory
 	Write   bool // mount points may be created in the image itself
-	Scratch int  // a tmpfs without a name for overlays, or -1
+	Scratch int  // a tmpfs without a name for overlays; none if it is not positive
 	Lowest  bool // the host's root is the lowest mount: pivot moves this one over it
 	planned []mountPoint
 	rebuilt []int // directories that were rebuilt on a tmpfs to hold mount points
@@ -107,7 +107,7 @@ func OpenSources(ms []specs.Mount) ([]int, error) {
 
 // BindSource binds the opened source of m to the mount point to; rec is MS_REC or 0.
 func BindSource(m specs.Mount, from, to int, rec uintptr) error {
-	if Inside(Base, m.Source) { // a copy: cloneSources
+	if Inside(Base, m.Source) { // a copy: CloneSources
 		return unix.MoveMount(from, "", to, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	}
 	return Bind(from, to, rec)
@@ -360,7 +360,7 @@ func (r *Root) extend(cur int, done []string, name string, dir bool) (int, error
 		return -1, err
 	}
 	// Devices of the host's /dev would not open on an overlay of a user's.
-	if len(entries) > fewEntries && !r.Write && r.Scratch >= 0 && !r.ofHost("/"+path.Join(done...)) && !holdsMounts(cur) {
+	if len(entries) > fewEntries && !r.Write && r.Scratch > 0 && !r.ofHost("/"+path.Join(done...)) && !holdsMounts(cur) {
 		if r.overlay(cur, st.Mode, done, mountPoint{name, dir}) == nil {
 			return r.covering(done)
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime"
+	"hpcc/runtime/runconf"
 )
 
 // Results of begin. The entry point leaves them to package runtime as its
@@ -115,7 +116,7 @@ type Failure struct {
 	Image     string
 	Args, Env []string
 	Dir       string // where the program was to start
-	Defaults  []runtime.DefaultLine
+	Defaults  []runconf.Line
 }
 
 // Failed returns the run that this process has become, if its program could not
@@ -133,7 +134,7 @@ func Failed() *Failure {
 		f.Env = append(f.Env, r.vars.list[i].text())
 	}
 	for _, d := range r.defaults[:r.ndefaults] {
-		l := runtime.DefaultLine{File: d.file.text(), Number: d.number}
+		l := runconf.Line{File: d.file.text(), Number: d.number}
 		for _, w := range r.lineWords[d.first:d.end] {
 			l.Words = append(l.Words, w.text())
 		}

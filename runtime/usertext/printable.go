@@ -1,4 +1,6 @@
-package runtime
+// Package usertext words what users see: text from elsewhere so that it cannot pass for a
+// message of hpcc, and advice on errors that a resource limit caused.
+package usertext
 
 import (
 	"fmt"

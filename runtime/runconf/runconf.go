@@ -1,4 +1,13 @@
-package runtime
+// Package runconf reads run.conf, the files of default flags of hpcc run.
+//
+//	# scratch is everywhere
+//	--bind /scratch --bind /opt/site:/opt/site:ro
+//	--set-env "LICENSE=27000@$USER-lic"
+//
+// The administrator's file applies to everybody on the machine, the user's own comes after
+// it. Quotes and variables of the caller's environment mean what they mean in a shell;
+// nothing else does.
+package runconf
 
 import (
 	"errors"
@@ -11,27 +20,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files of defaults hold flags of "hpcc run", as they are written on a command
-// line: the administrator's for everybody on the machine, then the user's own.
-//
-//	# scratch is everywhere
-//	--bind /scratch --bind /opt/site:/opt/site:ro
-//	--set-env "LICENSE=27000@$USER-lic"
-//
-// Quotes and variables of the caller's environment mean what they mean in a
-// shell, nothing else does.
+// adminDefaults is the administrator's file.
 const adminDefaults = "/etc/hpcc/run.conf"
 
-// A DefaultLine is a line of a file of defaults that has flags.
-type DefaultLine struct {
+// A Line is a line of run.conf with flags.
+type Line struct {
 	File   string
-	Number int
-	Words  []string
+	Number int      // from 1
+	Words  []string // the flags and their values
 }
 
-// Defaults reads the files of defaults that exist, in the order in which they
+// Read reads the files of defaults that exist, in the order in which they
 // apply. Every start asks for them: it costs two calls where there are none.
-func Defaults() ([]DefaultLine, error) {
+func Read() ([]Line, error) {
 	lines, err := readDefaults(adminDefaults)
 	dir := os.Getenv("XDG_CONFIG_HOME")
 	if home := os.Getenv("HOME"); !filepath.IsAbs(dir) && filepath.IsAbs(home) {
@@ -44,14 +45,14 @@ func Defaults() ([]DefaultLine, error) {
 	return append(lines, own...), err
 }
 
-// Hint says where the line stands, for one who is told of an error.
-func (l *DefaultLine) Hint() string {
+// Hint returns where the line stands, for an error message.
+func (l *Line) Hint() string {
 	return fmt.Sprintf("%s:%d says %s; --no-config ignores it", l.File, l.Number, strings.Join(l.Words, " "))
 }
 
 // Blame finds the line that an error of a run may come from: one of its words
 // stands in the error. It is nil when there is none.
-func Blame(lines []DefaultLine, err error) *DefaultLine {
+func Blame(lines []Line, err error) *Line {
 	for i, l := range lines {
 		for _, word := range l.Words {
 			_, value, ok := strings.Cut(word, "=")
@@ -71,7 +72,7 @@ const maxDefaults = 64 << 10
 
 // readDefaults reads one file. A user's that is closed to the user counts as
 // none: homes of others are met under sudo.
-func readDefaults(file string) ([]DefaultLine, error) {
+func readDefaults(file string) ([]Line, error) {
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err == unix.ENOENT || err == unix.ENOTDIR || (err == unix.EACCES && file != adminDefaults) {
 		return nil, nil
@@ -90,7 +91,7 @@ func readDefaults(file string) ([]DefaultLine, error) {
 	if size > maxDefaults {
 		return nil, fmt.Errorf("reading the defaults of run: %s is larger than %d bytes", file, maxDefaults)
 	}
-	var out []DefaultLine
+	var out []Line
 	number := 0
 	for text := range strings.Lines(string(b[:size])) {
 		number++
@@ -99,7 +100,7 @@ func readDefaults(file string) ([]DefaultLine, error) {
 			return nil, fmt.Errorf("%s:%d: %w", file, number, err)
 		}
 		if len(words) > 0 {
-			out = append(out, DefaultLine{file, number, words})
+			out = append(out, Line{file, number, words})
 		}
 	}
 	return out, nil
