@@ -184,3 +184,19 @@ func (a *Array) UnmarshalJSON(b []byte) error {
 	*a, err = ParseArray(s)
 	return err
 }
+
+// Bounds are the least and the greatest index, and the step between them where
+// the array has one.
+func (a Array) Bounds() (first, last, step int) {
+	step = 1
+	for i, r := range a.Ranges {
+		if i == 0 {
+			first, last = r.First, r.Last
+		}
+		first, last = min(first, r.First), max(last, r.Last)
+	}
+	if len(a.Ranges) == 1 && a.Ranges[0].First != a.Ranges[0].Last {
+		step = a.Ranges[0].Step
+	}
+	return first, last, step
+}

@@ -77,9 +77,9 @@ func (j *Job) beside() []string {
 	return slices.Concat([]string{j.Program, "run"}, run, []string{"--entrypoint=", j.Image, "--"}, w)
 }
 
-// besideWords tell "hpcc task" of the program: one flag, which holds the task's
+// BesideArgs tell "hpcc task" of the program: one flag, which holds the task's
 // index, the name and a line of quoted words.
-func (j *Job) besideWords() []string {
+func (j *Job) BesideArgs() []string {
 	w := j.beside()
 	if w == nil {
 		return nil

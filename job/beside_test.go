@@ -14,7 +14,7 @@ func TestBeside(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := &Job{Name: "x", Array: a, Program: "/opt/hp cc", Image: "sci", Run: []string{"--join", "--join-ct=4", "--bind=/a b:/c"}, Tensorboard: "runs of 'mine' $X", Args: []string{"true"}, Dir: "/w", Store: "/s"}
-	w := j.besideWords()
+	w := j.BesideArgs()
 	if len(w) != 1 {
 		t.Fatalf("%q", w)
 	}
@@ -28,7 +28,7 @@ func TestBeside(t *testing.T) {
 		t.Errorf("on the host: %q", w)
 	}
 	j.Tensorboard = ""
-	if w := j.besideWords(); w != nil {
+	if w := j.BesideArgs(); w != nil {
 		t.Errorf("without: %q", w)
 	}
 	for _, line := range []string{"x", "1 tensorboard", "x tensorboard true", "1 ../up true", "1 t 'true"} {

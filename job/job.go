@@ -341,3 +341,22 @@ func (j *Job) Prepare() error {
 	}
 	return nil
 }
+
+// Title names what runs, for a comment of one line.
+func (j *Job) Title() string {
+	s := j.Image
+	switch {
+	case j.Script != nil && j.Image != "":
+		s = j.Script.Name + " in " + j.Image
+	case j.Script != nil:
+		s = j.Script.Name
+	case j.Image == "":
+		s = strings.Join(j.Args, " ")
+	}
+	return strings.Map(func(r rune) rune {
+		if r < ' ' {
+			return ' '
+		}
+		return r
+	}, s)
+}

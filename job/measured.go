@@ -87,8 +87,8 @@ func ParseAsked(s string) (a Asked, err error) {
 	return a, nil
 }
 
-// measureWords are those of "hpcc task" for a job that is to be measured.
-func (j *Job) measureWords() []string {
+// MeasureArgs are those of "hpcc task" for a job that is to be measured.
+func (j *Job) MeasureArgs() []string {
 	if !j.Measure {
 		return nil
 	}

@@ -29,8 +29,8 @@ func (j *Job) checkRay() error {
 	return nil
 }
 
-// rayWords start the Ray of a job, in which the words after them run.
-func (j *Job) rayWords(to Target) []string {
+// RayArgs start the Ray of a job, in which the words after them run.
+func (j *Job) RayArgs(to Target) []string {
 	w := []string{j.Program, "ray", "--to=" + string(to)}
 	nodes := max(j.Nodes, 1)
 	if to == Local {

@@ -69,8 +69,8 @@ func ParseParams(sweeps []string, file, sum string) (Params, error) {
 	return p, p.open()
 }
 
-// words are the flags of "hpcc task" that say the parameters again.
-func (p *Params) words() []string {
+// Args are the flags of "hpcc task" that say the parameters again.
+func (p *Params) Args() []string {
 	var w []string
 	for _, a := range p.Axes {
 		w = append(w, "--sweep="+a.Name+"="+a.Values)

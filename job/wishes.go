@@ -74,18 +74,3 @@ func (w *Wishes) check() error {
 	}
 	return nil
 }
-
-// An OptionList is a list of options being written.
-type OptionList []string
-
-// Add appends a formatted option if have is true.
-func (o *OptionList) Add(have bool, format string, a ...any) {
-	if have {
-		*o = append(*o, fmt.Sprintf(format, a...))
-	}
-}
-
-// Digits of a moment: CCYYMMDDhhmm, or hhmm.
-func Digits(moment string) string {
-	return strings.NewReplacer("-", "", "T", "", ":", "").Replace(moment)
-}

@@ -13,6 +13,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
+	"hpcc/job/jobscript"
 )
 
 // A toy is a batch system of one queue in memory. It shows what a new one takes: the
@@ -30,11 +31,11 @@ func (*toy) Render(j *job.Job) (string, []string, error) {
 	if j.GPUs > 0 {
 		return "", nil, fmt.Errorf("the toy has no GPUs")
 	}
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	t.Line("#!/bin/sh")
 	t.Line("#TOY name=%s tasks=%d", j.Name, j.Count())
 	t.Common(j)
-	t.Task(j, job.TaskCall{To: toyTarget, ID: `"$1"`})
+	t.Task(j, jobscript.TaskCall{To: toyTarget, ID: `"$1"`})
 	return t.String(), []string{"the toy forgets its jobs"}, nil
 }
 

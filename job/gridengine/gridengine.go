@@ -20,6 +20,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/job/jobscript"
 	"hpcc/job/message"
 	"hpcc/job/node"
 	"hpcc/job/quantity"
@@ -71,7 +72,7 @@ func (System) options(j *job.Job) (o, notes []string, err error) {
 		name += "_"
 	}
 	add("-N %s", name)
-	add("-wd %s", job.InQuotes(j.Dir))
+	add("-wd %s", jobscript.Quoted(j.Dir))
 	slots, nodes := j.Slots(), j.Spread()
 	oneHost, many := parallelEnvironments(j.Rules)
 	if nodes > 1 {
@@ -126,21 +127,21 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
 	if j.Interactive {
 		t.Interactive(j)
 		// qrsh joins its words to a line for the shell of the queue.
 		// A terminal that is not there would end it by SIGHUP.
 		t.Line(`pty=no; [ ! -t 0 ] || pty=yes`)
-		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(j.CommandLine(job.GridEngine)))
+		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, job.GridEngine)))
 		return t.String(), notes, nil
 	}
 	t.Line("#$ -S /bin/bash")
 	for _, o := range options {
 		t.Line("#$ %s", o)
 	}
-	end := job.TaskCall{To: job.GridEngine, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !j.Counted()}
+	end := jobscript.TaskCall{To: job.GridEngine, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !j.Counted()}
 	if n := j.Array.Count(); n > 0 {
 		t.Line("#$ -t 1-%d", n)
 		end.Nth = `"$SGE_TASK_ID"`
@@ -151,10 +152,10 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	if end.Files { // Grid Engine knows other indices
 		t.Line("#$ -o /dev/null")
 	} else {
-		t.Line("#$ -o %s", job.InQuotes(pattern(j, j.OutputPattern())))
+		t.Line("#$ -o %s", jobscript.Quoted(pattern(j, j.OutputPattern())))
 	}
 	if j.Error != "" && !end.Files {
-		t.Line("#$ -e %s", job.InQuotes(pattern(j, j.Error)))
+		t.Line("#$ -e %s", jobscript.Quoted(pattern(j, j.Error)))
 	} else {
 		t.Line("#$ -j y")
 	}
@@ -163,7 +164,7 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	}
 	t.Line("# Made by hpcc, for %s; \"hpcc submit\" hands it in, qsub does too.", j.Title())
 	t.Common(j)
-	t.Task(j, end, job.Mpirun(j)...)
+	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), notes, nil
 }
 
@@ -374,7 +375,7 @@ func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, 
 
 // wishes are the options of qsub(1) for them.
 func wishes(j *job.Job) []string {
-	var o job.OptionList
+	var o jobscript.Options
 	add := o.Add
 	before := append(slices.Clone(j.After), j.AfterAny...)
 	add(len(before) > 0, "-hold_jid %s", strings.Join(before, ","))
@@ -385,7 +386,7 @@ func wishes(j *job.Job) []string {
 	add(j.Mail != "", "-M %s", j.Mail)
 	add(len(j.Hosts) == 1, "-l hostname=%s", strings.Join(j.Hosts, ""))
 	add(len(j.NotHosts) > 0, "-l hostname=!(%s)", strings.Join(j.NotHosts, "|"))
-	add(j.Begin != "", "-a %s", job.Digits(j.Begin))
+	add(j.Begin != "", "-a %s", jobscript.DigitsOf(j.Begin))
 	add(j.Hold, "-h")
 	add(len(j.ExportedNames()) > 0, "-v %s", strings.Join(j.ExportedNames(), ","))
 	return o

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hpcc/job"
+	"hpcc/job/jobscript"
 	"hpcc/job/shellword"
 )
 
@@ -252,15 +253,15 @@ func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 	case j.Array.IsZero():
 		words := j.Args
 		if j.StartsProcesses() && j.Nodes <= 1 {
-			words = append(job.Mpirun(j), words...)
+			words = append(jobscript.Mpirun(j), words...)
 		}
 		return nil, job.ExpandAll(words)
 	}
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	writeTask(t, j, nth)
 	words := slices.Concat(j.Entrypoint(), j.Args)
 	if j.StartsProcesses() && j.Nodes <= 1 {
-		words = slices.Concat(j.Entrypoint(), job.Mpirun(j), j.Args)
+		words = slices.Concat(j.Entrypoint(), jobscript.Mpirun(j), j.Args)
 	}
 	t.Line("exec %s", expandWords(j, words))
 	if len(j.Entrypoint()) > 0 {
@@ -272,7 +273,7 @@ func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 // shellOf runs the script of scriptOf: images without bash have scripts that need none.
 func shellOf(j *job.Job, to job.Target) string {
 	own := len(j.Script.Shell) > 0 && path.Base(j.Script.Shell[0]) == "bash"
-	if own || strings.Contains(j.Script.Prelude(j, to), "hpcc_hosts") { // an array of bash's
+	if own || strings.Contains(jobscript.Prelude(j.Script, j, to), "hpcc_hosts") { // an array of bash's
 		return "bash"
 	}
 	return "sh"
@@ -280,11 +281,11 @@ func shellOf(j *job.Job, to job.Target) string {
 
 // scriptOf is a translated script, for a shell with its name and arguments.
 func scriptOf(j *job.Job, to job.Target, nth string) string {
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	if !j.Array.IsZero() {
 		writeTask(t, j, nth)
 	}
-	script := j.Script.Render(j, to)
+	script := jobscript.Body(j.Script, j, to)
 	if strings.Contains(script, "HPCC_TASK_TMP") {
 		t.Line("export HPCC_TASK_TMP=$(mktemp -d)")
 	}
@@ -293,7 +294,7 @@ func scriptOf(j *job.Job, to job.Target, nth string) string {
 }
 
 // writeTask is shell that finds out which task this is, and what its parameters are.
-func writeTask(t *job.Writer, j *job.Job, nth string) {
+func writeTask(t *jobscript.Writer, j *job.Job, nth string) {
 	t.Line("# The task's index, of the array %s:", j.Array)
 	t.Line("k=$%s", nth)
 	t.Line("%s", indexOf(j.Array))
@@ -332,7 +333,7 @@ func indexOf(a job.Array) string {
 
 // writeParams is shell that sets hpcc_NAME to each parameter of the task: lists are
 // counted off, rows of a file stand there, those of this array alone.
-func writeParams(t *job.Writer, p *job.Params, a job.Array) {
+func writeParams(t *jobscript.Writer, p *job.Params, a job.Array) {
 	if p.IsZero() {
 		return
 	}

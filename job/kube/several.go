@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"hpcc/job"
+	"hpcc/job/jobscript"
 	"hpcc/job/shellword"
 )
 
 // rayPods is shell that makes a Ray of the pods of a job: the first is its head and runs the program, the
 // others lend it what they have.
 func rayPods(j *job.Job) string {
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	t.Line(`if [ "$HPCC_NODE_RANK" != 0 ]; then`)
 	t.Line(`  until ray start --address="$HPCC_HEAD:6379" --block; do sleep 2; done`)
 	t.Line("  exit")
@@ -53,7 +54,7 @@ func (k System) interactive(j *job.Job) (string, []string, error) {
 		return "", nil, err
 	}
 	words := []string{Command(k.Target), "run", "--rm", "--stdin", "--tty", "--quiet", "--restart=Never", "--image=" + imageOf(j), "--labels=" + labelText(Labels(j, j.Name)), "--overrides=" + string(overrides)}
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
 	t.Interactive(j)
 	t.Line(`name=$(printf %%s "$id" | tail -c 45 | tr A-Z_. a-z--)`)

@@ -21,6 +21,7 @@ import (
 	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
+	"hpcc/job/jobscript"
 	"hpcc/job/node"
 )
 
@@ -47,7 +48,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		}
 	}
 	slices.Sort(notes)
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	t.Line("#!/bin/%s", localShell(j))
 	if j.Interactive {
 		t.Interactive(j)
@@ -60,14 +61,14 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	}
 	t.Common(j)
 	if j.Interactive {
-		t.Line("exec %s", j.InteractiveCommand(job.Local, `"$id"`))
+		t.Line("exec %s", jobscript.InteractiveCommand(j, job.Local, `"$id"`))
 		return t.String(), notes, nil
 	}
-	end := job.TaskCall{To: job.Local, ID: `"${1:-local-$$}"`, Files: true, Limit: true}
+	end := jobscript.TaskCall{To: job.Local, ID: `"${1:-local-$$}"`, Files: true, Limit: true}
 	if !j.Array.IsZero() {
 		end.Parallel = parallel(j)
 	}
-	t.Task(j, end, job.Mpirun(j)...)
+	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), notes, nil
 }
 

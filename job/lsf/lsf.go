@@ -15,6 +15,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/job/jobscript"
 	"hpcc/job/message"
 	"hpcc/job/node"
 	"hpcc/job/shellword"
@@ -36,7 +37,7 @@ const maxIndex = 1000
 // options are the job's in the words of bsub(1). LSF's units differ from site
 // to site (LSF_UNIT_FOR_LIMITS): they are written out.
 func (System) options(j *job.Job) []string {
-	o := []string{"-cwd " + job.InQuotes(j.Dir)}
+	o := []string{"-cwd " + jobscript.Quoted(j.Dir)}
 	add := func(format string, a ...any) { o = append(o, fmt.Sprintf(format, a...)) }
 	if slots := j.Slots(); slots > 1 {
 		add("-n %d", slots)
@@ -84,17 +85,17 @@ func (System) options(j *job.Job) []string {
 // Render returns the job script; see [batch.System].
 func (l System) Render(j *job.Job) (string, []string, error) {
 	options := l.options(j)
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
 	if j.Interactive {
 		t.Interactive(j)
 		t.Line("export HPCC_SUBMISSION=$id")
 		t.Line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its words to a line for a shell.
-		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), shellword.Quote(j.CommandLine(job.LSF)))
+		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, job.LSF)))
 		return t.String(), nil, nil
 	}
-	end := job.TaskCall{To: job.LSF, ID: `"$job"`, Limit: true, Files: true}
+	end := jobscript.TaskCall{To: job.LSF, ID: `"$job"`, Limit: true, Files: true}
 	name := j.Name
 	switch n := j.Array.Count(); {
 	case n == 0:
@@ -123,7 +124,7 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 		t.Line("export HPCC_TASK_ID=$LSB_JOBINDEX HPCC_TASK_COUNT=%d", j.FullCount())
 	}
 	t.Common(j)
-	t.Task(j, end, job.Mpirun(j)...)
+	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), nil, nil
 }
 
@@ -225,7 +226,7 @@ func (System) Cancel(ctx context.Context, id string) error {
 
 // wishes are the options of bsub(1) for them.
 func wishes(j *job.Job) []string {
-	var o job.OptionList
+	var o jobscript.Options
 	add := o.Add
 	var before []string
 	for _, d := range []struct {

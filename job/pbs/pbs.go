@@ -15,6 +15,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
+	"hpcc/job/jobscript"
 	"hpcc/job/message"
 	"hpcc/job/node"
 	"hpcc/job/quantity"
@@ -88,12 +89,12 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 	if j.Tasks > 1 && j.Nodes > 0 && j.Tasks%j.Nodes != 0 {
 		return "", nil, fmt.Errorf("%d tasks on %d nodes: PBS gives each node as many; ask for a multiple", j.Tasks, j.Nodes)
 	}
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
 	for _, o := range p.options(j) {
 		t.Line("#PBS %s", o)
 	}
-	end := job.TaskCall{To: job.PBS, ID: `"$job"`, Limit: true, Files: true}
+	end := jobscript.TaskCall{To: job.PBS, ID: `"$job"`, Limit: true, Files: true}
 	n, r := j.Array.Count(), j.Array.Ranges
 	limit := ""
 	if j.Array.Limit > 0 {
@@ -120,7 +121,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 		t.Line("export HPCC_TASK_ID=$PBS_ARRAY_INDEX HPCC_TASK_COUNT=%d", j.FullCount())
 	}
 	t.Common(j) // PBS begins in the home directory
-	t.Task(j, end, job.Mpirun(j)...)
+	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), nil, nil
 }
 
@@ -234,7 +235,7 @@ func chunkWishes(j *job.Job) string {
 
 // wishes are the options of qsub(1B) for them.
 func wishes(j *job.Job) []string {
-	var o job.OptionList
+	var o jobscript.Options
 	add := o.Add
 	var before []string
 	for _, d := range []struct {
@@ -250,7 +251,7 @@ func wishes(j *job.Job) []string {
 	when := j.MailLetters("fail", "a", "end", "e", "begin", "b")
 	add(when != "", "-m %s", when)
 	add(j.Mail != "", "-M %s", j.Mail)
-	add(j.Begin != "", "-a %s", job.Digits(j.Begin))
+	add(j.Begin != "", "-a %s", jobscript.DigitsOf(j.Begin))
 	add(j.Hold, "-h")
 	add(len(j.ExportedNames()) > 0, "-v %s", strings.Join(j.ExportedNames(), ","))
 	return o

@@ -15,6 +15,7 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/hostlist"
 	"hpcc/job/invoke"
+	"hpcc/job/jobscript"
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 	"hpcc/job/shellword"
@@ -95,14 +96,14 @@ func pattern(j *job.Job, p string) string {
 
 // Render returns the job script; see [batch.System].
 func (System) Render(j *job.Job) (string, []string, error) {
-	t := &job.Writer{}
+	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
 	if j.Interactive {
 		words := append([]string{"srun", "--pty"}, options(j)...)
 		t.Interactive(j)
 		t.Line("export SLURM_EXPORT_ENV=ALL")
 		t.Common(j)
-		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(words)}, j.Native...), " "), j.InteractiveCommand(job.Slurm, `"$id"`))
+		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(words)}, j.Native...), " "), jobscript.InteractiveCommand(j, job.Slurm, `"$id"`))
 		return t.String(), nil, nil
 	}
 	options := options(j)
@@ -128,7 +129,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
 	}
 	t.Common(j)
-	t.Task(j, job.TaskCall{To: job.Slurm, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
+	t.Task(j, jobscript.TaskCall{To: job.Slurm, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
 	return t.String(), nil, nil
 }
 
@@ -300,7 +301,7 @@ func (System) ExecOn(t *job.Task, terminal bool) (wrap func([]string) []string, 
 
 // wishes are the options of sbatch(1) for them.
 func wishes(j *job.Job) []string {
-	var o job.OptionList
+	var o jobscript.Options
 	add := o.Add
 	add(j.TimeMin > 0, "--time-min=%s", quantity.FormatClock(j.TimeMin))
 	add(j.Requeueing() == "yes", "--requeue")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hpcc/job"
+	"hpcc/job/jobscript"
 	"hpcc/job/quantity"
 )
 
@@ -223,7 +224,7 @@ func (t *Translation) variables() {
 		return
 	}
 	var names []string
-	for _, v := range s.Needed(t.Job, t.To) {
+	for _, v := range jobscript.Needed(s, t.Job, t.To) {
 		names = append(names, v.Name)
 	}
 	if len(names) > 0 {
@@ -232,12 +233,12 @@ func (t *Translation) variables() {
 	if s.From == t.To {
 		return
 	}
-	unknown := job.OfScheduler()[s.From].FindAllString(s.Body, -1)
+	unknown := jobscript.OfScheduler()[s.From].FindAllString(s.Body, -1)
 	slices.Sort(unknown)
 	for _, name := range slices.Compact(unknown) {
-		known := slices.ContainsFunc(job.Variables[s.From], func(v job.Variable) bool { return v.Name == name })
+		known := slices.ContainsFunc(jobscript.Variables[s.From], func(v jobscript.Variable) bool { return v.Name == name })
 		if !known && !definedIn(s.Body, name) {
-			t.Rows = append(t.Rows, &Row{Line: job.NamedIn(s.Body, name), Text: "$" + name, Fate: Refused, How: "hpcc cannot say what it would be on " + string(t.To)})
+			t.Rows = append(t.Rows, &Row{Line: jobscript.NamedIn(s.Body, name), Text: "$" + name, Fate: Refused, How: "hpcc cannot say what it would be on " + string(t.To)})
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package job
+package jobscript
 
 import (
 	"fmt"
@@ -8,32 +8,21 @@ import (
 	"strings"
 	"sync"
 
+	"hpcc/job"
 	"hpcc/job/shellword"
 )
 
-// A Script is a job script that was written for some scheduler.
-type Script struct {
-	Name  string   `json:"name"`
-	From  Target   `json:"from"`
-	Body  string   `json:"body"`            // ends with a line break
-	Shell []string `json:"shell"`           // what runs it, with options
-	Args  []string `json:"args,omitempty"`  // of the script
-	Dir   string   `json:"dir"`             // absolute: where it was to be handed in from
-	Start string   `json:"start,omitempty"` // absolute: where it starts; "": where the job does
-	Host  bool     `json:"host,omitempty"`  // runs outside of the image: it starts programs there itself
-}
-
 // hidden are what targets read as directives in the whole file, and so also in
 // a script that stands in it. sbatch takes those of PBS and LSF for its own.
-var hidden = map[Target][]string{Slurm: {"#PBS", "#BSUB"}, LSF: {"#BSUB"}, GridEngine: {"#$"}}
+var hidden = map[job.Target][]string{job.Slurm: {"#PBS", "#BSUB"}, job.LSF: {"#BSUB"}, job.GridEngine: {"#$"}}
 
-// Render writes the script for a bash that reads it from standard input: what
+// Body writes the script for a bash that reads it from standard input: what
 // its scheduler would have set, then the script itself, byte for byte, on
 // descriptor 3, for the interpreter that it names. Nothing that the script runs reads it
 // away, and lines of its errors are those of the file.
-func (s *Script) Render(j *Job, to Target) string {
+func Body(s *job.Script, j *job.Job, to job.Target) string {
 	t := &Writer{}
-	t.WriteString(s.Prelude(j, to))
+	t.WriteString(Prelude(s, j, to))
 	if s.Start != "" && s.Start != j.Dir && !to.Pods() {
 		t.Line("cd %s || exit 97 # where %s starts jobs", shellword.Quote(s.Start), s.From.Title())
 	}
@@ -70,8 +59,8 @@ type Variable struct {
 }
 
 // Variables are those that each scheduler sets and that hpcc can supply.
-var Variables = map[Target][]Variable{
-	Slurm: {
+var Variables = map[job.Target][]Variable{
+	job.Slurm: {
 		{Name: "SLURM_JOB_ID", value: "$hpcc_id", always: true},
 		{Name: "SLURM_JOBID", value: "$hpcc_id"},
 		{Name: "SLURM_ARRAY_JOB_ID", value: "$hpcc_id", array: true},
@@ -92,7 +81,7 @@ var Variables = map[Target][]Variable{
 		{Name: "SLURM_PROCID", value: "0"}, {Name: "SLURM_LOCALID", value: "0"}, {Name: "SLURM_NODEID", value: "0"},
 		{Name: "SLURM_TMPDIR", value: "${TMPDIR:-/tmp}"},
 	},
-	LSF: {
+	job.LSF: {
 		{Name: "LSB_JOBID", value: "$hpcc_id", always: true},
 		{Name: "LSB_JOBINDEX", value: "$HPCC_TASK_ID", single: "0", always: true},
 		{Name: "LSB_JOBINDEX_END", value: "{last}", array: true}, {Name: "LSB_JOBINDEX_STEP", value: "{step}", array: true},
@@ -104,7 +93,7 @@ var Variables = map[Target][]Variable{
 		{Name: "LSB_MCPU_HOSTS", value: "$(for i in \"${!hpcc_hosts[@]}\"; do printf '%s %s ' \"${hpcc_hosts[i]}\" \"${hpcc_tasks[i]}\"; done)", hosts: true},
 		{Name: "LSB_DJOB_HOSTFILE", value: "$(hpcc_file hosts)", hosts: true},
 	},
-	GridEngine: {
+	job.GridEngine: {
 		{Name: "JOB_ID", value: "$hpcc_id", always: true},
 		{Name: "SGE_TASK_ID", value: "$HPCC_TASK_ID", single: "undefined", always: true},
 		{Name: "SGE_TASK_FIRST", value: "{first}", single: "undefined"}, {Name: "SGE_TASK_LAST", value: "{last}", single: "undefined"}, {Name: "SGE_TASK_STEPSIZE", value: "{step}", single: "undefined"},
@@ -112,7 +101,7 @@ var Variables = map[Target][]Variable{
 		{Name: "SGE_O_LOGNAME", value: "${LOGNAME:-$USER}"}, {Name: "NSLOTS", value: "{slots}"}, {Name: "NHOSTS", value: "${#hpcc_hosts[@]}", hosts: true}, {Name: "NQUEUES", value: "1"}, {Name: "RESTARTED", value: "0"},
 		{Name: "PE_HOSTFILE", value: "$(hpcc_file slots)", hosts: true}, {Name: "TMPDIR", value: "${TMPDIR:-/tmp}"},
 	},
-	PBS: {
+	job.PBS: {
 		{Name: "PBS_JOBID", value: "$hpcc_id[$HPCC_TASK_ID]", single: "$hpcc_id", always: true},
 		{Name: "PBS_ARRAY_INDEX", value: "$HPCC_TASK_ID", array: true, always: true}, {Name: "PBS_ARRAYID", value: "$HPCC_TASK_ID", array: true}, {Name: "PBS_ARRAY_ID", value: "$hpcc_id[]", array: true},
 		{Name: "PBS_O_WORKDIR", value: "{dir}", always: true}, {Name: "PBS_O_HOME", value: "$HOME"}, {Name: "PBS_O_HOST", value: "$HOSTNAME"}, {Name: "PBS_O_LOGNAME", value: "${LOGNAME:-$USER}"},
@@ -123,35 +112,35 @@ var Variables = map[Target][]Variable{
 }
 
 // ids are how a job knows its id on each target.
-var ids = map[Target]string{
-	Slurm: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", LSF: "$LSB_JOBID", GridEngine: "$JOB_ID", PBS: "${PBS_JOBID%%[.[]*}", Local: "$PPID", Kubernetes: "$HPCC_JOB", OpenShift: "$HPCC_JOB", Argo: "$HPCC_JOB",
+var ids = map[job.Target]string{
+	job.Slurm: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", job.LSF: "$LSB_JOBID", job.GridEngine: "$JOB_ID", job.PBS: "${PBS_JOBID%%[.[]*}", job.Local: "$PPID", job.Kubernetes: "$HPCC_JOB", job.OpenShift: "$HPCC_JOB", job.Argo: "$HPCC_JOB",
 }
 
 // hostLists fill hpcc_hosts and, for each of them, hpcc_tasks.
-var hostLists = map[Target]string{
-	Slurm: `mapfile -t hpcc_hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST" </dev/null)
+var hostLists = map[job.Target]string{
+	job.Slurm: `mapfile -t hpcc_hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST" </dev/null)
 for c in ${SLURM_TASKS_PER_NODE//,/ }; do # 2(x3),1
   k=1; case $c in *x*) k=${c##*x} k=${k%)} ;; esac
   for ((; k > 0; k--)); do hpcc_tasks+=("${c%%(*}"); done
 done
 `,
-	LSF: `read -ra c <<<"$LSB_MCPU_HOSTS"
+	job.LSF: `read -ra c <<<"$LSB_MCPU_HOSTS"
 for ((k = 0; k + 1 < ${#c[@]}; k += 2)); do hpcc_hosts+=("${c[k]}"); hpcc_tasks+=("${c[k+1]}"); done
 `,
-	GridEngine: `if [ -r "$PE_HOSTFILE" ]; then
+	job.GridEngine: `if [ -r "$PE_HOSTFILE" ]; then
   while read -r k c _; do hpcc_hosts+=("$k"); hpcc_tasks+=($((c / {cpus}))); done <"$PE_HOSTFILE"
 else
   hpcc_hosts=("$HOSTNAME") hpcc_tasks=({tasks})
 fi
 `,
-	PBS: `declare -A hpcc_n
+	job.PBS: `declare -A hpcc_n
 while read -r k; do
   [ -n "${hpcc_n[$k]}" ] || hpcc_hosts+=("$k")
   hpcc_n[$k]=$((${hpcc_n[$k]:-0} + 1))
 done <"$PBS_NODEFILE"
 for k in "${hpcc_hosts[@]}"; do hpcc_tasks+=("${hpcc_n[$k]}"); done
 `,
-	Local: oneHost, Kubernetes: oneHost, OpenShift: oneHost, Argo: oneHost,
+	job.Local: oneHost, job.Kubernetes: oneHost, job.OpenShift: oneHost, job.Argo: oneHost,
 }
 
 const oneHost = `hpcc_hosts=("$HOSTNAME") hpcc_tasks=({tasks})
@@ -174,8 +163,8 @@ const hostFile = `hpcc_file() { # a file of them, or one of hosts and slots
 
 // Needed are the variables of the script's scheduler that it gets on a target:
 // those that programs read, and those that the script names.
-func (s *Script) Needed(j *Job, to Target) []Variable {
-	if s.From == to && (to == Slurm || to == PBS || j.Array.IsZero()) {
+func Needed(s *job.Script, j *job.Job, to job.Target) []Variable {
+	if s.From == to && (to == job.Slurm || to == job.PBS || j.Array.IsZero()) {
 		return nil
 	}
 	var out []Variable
@@ -212,15 +201,15 @@ func wordByte(c byte) bool {
 
 // Prelude is bash that sets what the script's scheduler would have set, from
 // what the target sets.
-func (s *Script) Prelude(j *Job, to Target) string {
-	list := s.Needed(j, to)
+func Prelude(s *job.Script, j *job.Job, to job.Target) string {
+	list := Needed(s, j, to)
 	if len(list) == 0 {
 		return ""
 	}
 	t := &Writer{}
 	t.Line("# What %s would have set, for %s:", s.From.Title(), s.Name)
 	t.Line("hpcc_id=%s", ids[to])
-	fill := s.figures(j, to)
+	fill := figures(s, j, to)
 	if slices.ContainsFunc(list, func(v Variable) bool { return v.hosts }) {
 		t.Line("hpcc_hosts=() hpcc_tasks=() hpcc_list=()")
 		t.WriteString(fill.Replace(hostLists[to]))
@@ -258,7 +247,7 @@ var plainValue = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "$", `\$`, "`", "\\`")
 
 // figures fill in what the job says.
-func (s *Script) figures(j *Job, to Target) *strings.Replacer {
+func figures(s *job.Script, j *job.Job, to job.Target) *strings.Replacer {
 	number := strconv.Itoa
 	some := func(n int) string {
 		if n == 0 {
@@ -266,7 +255,7 @@ func (s *Script) figures(j *Job, to Target) *strings.Replacer {
 		}
 		return number(n)
 	}
-	first, last, step := j.Array.bounds()
+	first, last, step := j.Array.Bounds()
 	dir := escape.Replace(s.Dir)
 	if to.Pods() { // which do not have it
 		dir = "$PWD"
@@ -277,26 +266,10 @@ func (s *Script) figures(j *Job, to Target) *strings.Replacer {
 		"{node_tasks}", number(j.ProcessesPerNode()), "{node_cpus}", number(j.ProcessesPerNode()*max(j.CPUs, 1)), "{gpus?}", some(j.GPUs), "{mem?}", some(int(j.Memory>>20)))
 }
 
-// bounds are the least and the greatest index, and the step between them where
-// the array has one.
-func (a Array) bounds() (first, last, step int) {
-	step = 1
-	for i, r := range a.Ranges {
-		if i == 0 {
-			first, last = r.First, r.Last
-		}
-		first, last = min(first, r.First), max(last, r.Last)
-	}
-	if len(a.Ranges) == 1 && a.Ranges[0].First != a.Ranges[0].Last {
-		step = a.Ranges[0].Step
-	}
-	return first, last, step
-}
-
 // OfScheduler are names of variables that each scheduler sets.
-var OfScheduler = sync.OnceValue(func() map[Target]*regexp.Regexp {
-	return map[Target]*regexp.Regexp{
-		Slurm: regexp.MustCompile(`\bSLURMD?_[A-Z][A-Z0-9_]*\b`), LSF: regexp.MustCompile(`\bLSB?_[A-Z][A-Z0-9_]*\b`),
-		GridEngine: regexp.MustCompile(`\bSGE_[A-Z][A-Z0-9_]*\b`), PBS: regexp.MustCompile(`\bPBS_[A-Z][A-Z0-9_]*\b`),
+var OfScheduler = sync.OnceValue(func() map[job.Target]*regexp.Regexp {
+	return map[job.Target]*regexp.Regexp{
+		job.Slurm: regexp.MustCompile(`\bSLURMD?_[A-Z][A-Z0-9_]*\b`), job.LSF: regexp.MustCompile(`\bLSB?_[A-Z][A-Z0-9_]*\b`),
+		job.GridEngine: regexp.MustCompile(`\bSGE_[A-Z][A-Z0-9_]*\b`), job.PBS: regexp.MustCompile(`\bPBS_[A-Z][A-Z0-9_]*\b`),
 	}
 })
