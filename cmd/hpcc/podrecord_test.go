@@ -47,7 +47,7 @@ func wrongMembers(t reflect.Type) (out []map[string]any) {
 	return out
 }
 
-// TestPodRecordReads: package job, which knows nothing of package metrics, keeps of what programs leave in
+// TestPodRecordReads: package job/dispatch, which knows nothing of package metrics, keeps of what programs leave in
 // their pods just what that reads.
 func TestPodRecordReads(t *testing.T) {
 	line := func(kind string, members map[string]any) string {

@@ -157,7 +157,7 @@ func newRayPlace(home string, plan *rayPlan) (rayPlace, error) {
 }
 
 // The nodes of a Ray that has to end get so long for the program, and so long
-// for Ray itself: together less than [job.Grace], after which "hpcc task" kills.
+// for Ray itself: together less than [node.Grace], after which "hpcc task" kills.
 const (
 	programGrace = node.Grace / 2
 	rayGrace     = node.Grace / 6

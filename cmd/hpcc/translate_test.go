@@ -36,7 +36,7 @@ func translations(t *testing.T, to job.Target) map[string]string {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		tr, err := translate.Translate(translate.Source{Name: name, Text: a.Files[i].Data, Dir: dir, Home: dir}, to)
 		if err != nil {
-			continue // it is no script; the tests of package job hold it to that
+			continue // it is no script; the tests of job/translate hold it to that
 		}
 		j := tr.Job
 		j.Program, j.Store = "/bin/hpcc", dir

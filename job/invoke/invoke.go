@@ -1,7 +1,8 @@
 // Package invoke runs the commands of batch systems.
 //
-// Every command has a time limit, an environment that selects its cluster (see [Within])
-// and a bounded place for its output. Its error carries what the command printed.
+// Every command has a time limit and an environment that selects its cluster (see
+// [Within]). Its error carries what the command printed. The output is kept in memory;
+// who parses it reads at most [MaxListing] bytes.
 package invoke
 
 import (
@@ -17,20 +18,20 @@ import (
 	"hpcc/store/wait"
 )
 
-// How long a scheduler may take to list its jobs. Slurm's own commands give up
-// after 10 s and more (slurm.conf(5), MessageTimeout).
+// How long a batch system may take to list its jobs. Their own commands give up after
+// 10 s and more.
 const (
-	Glance   = 5 * time.Second  // where the records tell the most
+	Glance   = 5 * time.Second  // where the records report most
 	Patience = 30 * time.Second // where something depends on the answer
 )
 
-// MaxListing bounds what a scheduler's listing may have, in bytes.
+// MaxListing is the largest listing that is parsed, in bytes.
 const MaxListing = 256 << 20
 
-// answerTime is how long a scheduler may take to answer.
+// answerTime is how long a probe may take.
 const answerTime = 2 * time.Second
 
-// Probe is what a command says on both its streams.
+// Probe returns what a command prints on both streams; it has two seconds.
 func Probe(ctx context.Context, args []string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -43,12 +44,11 @@ func Probe(ctx context.Context, args []string) ([]byte, error) {
 	return out, err
 }
 
-// CommandTime bounds a command of a scheduler where the caller has no bound of its
-// own: three minutes by default. Slurm's give up by themselves after
-// MessageTimeout, which sites set to 60 s and more.
+// CommandTime is the time limit of a command: three minutes by default. Commands of
+// some batch systems give up by themselves after a minute or more.
 func CommandTime(ctx context.Context) time.Duration { return 3 * wait.Limits(ctx).Header }
 
-// A SilentError is a command of a scheduler that did not end in time.
+// A SilentError reports a command that did not end in time.
 type SilentError struct {
 	Command string
 	After   time.Duration
@@ -58,12 +58,12 @@ func (e *SilentError) Error() string {
 	return fmt.Sprintf("%s did not answer within %v and was ended; see by hand what it waits for. What it was asked to do may have been done", e.Command, e.After)
 }
 
-// Call runs a command of a scheduler; see [run].
+// Call runs a command in dir; see [Run].
 func Call(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
 	return Feed(ctx, dir, nil, nil, name, args...)
 }
 
-// Feed runs a command of a scheduler with standard input and more variables.
+// Feed is [Call] with standard input and further variables NAME=VALUE.
 func Feed(ctx context.Context, dir string, in io.Reader, env []string, name string, args ...string) ([]byte, error) {
 	silent := &SilentError{name, CommandTime(ctx)}
 	ctx, cancel := context.WithTimeoutCause(ctx, silent.After, silent)
@@ -86,7 +86,7 @@ func Command(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Run gives what a command says; standard error comes with the output only when
+// Run returns what a command prints. Standard error precedes the output, and only if
 // the command fails.
 func Run(cmd *exec.Cmd) ([]byte, error) {
 	var out, words bytes.Buffer
@@ -97,7 +97,7 @@ func Run(cmd *exec.Cmd) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Error makes an error of what a scheduler said; err where it said nothing.
+// Error returns the message of a command as an error, or err if it printed nothing.
 func Error(out []byte, err error) error {
 	if text := strings.Join(strings.Fields(string(out)), " "); text != "" {
 		return errors.New(text)
