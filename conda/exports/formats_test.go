@@ -1,4 +1,4 @@
-package conda
+package exports
 
 import (
 	"bytes"
@@ -295,7 +295,7 @@ func checkRead(t *testing.T, in, file string) {
 		}
 	}
 	for k, v := range e.Variables {
-		if !isVariable(k, v) {
+		if !IsVariable(k, v) {
 			t.Fatalf("Read(%q) has variable %q=%q", in, k, v)
 		}
 	}
