@@ -120,7 +120,7 @@ func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string,
 // it adds a notes file.
 func NotedTree(ctx context.Context, s *store.Store, img v1.Image) (string, Report, error) {
 	dir, rep, err := Tree(ctx, s, img, Options{})
-	if err != nil || HasNotes(dir) {
+	if err != nil || hasNotes(dir) {
 		return dir, rep, err
 	}
 	tmp, err := s.TempDir()
@@ -219,8 +219,8 @@ func Archive(ctx context.Context, r io.Reader, dir string) error {
 	return t.finish()
 }
 
-// Config reads the configuration that a tree keeps.
-func Config(dir string) (*v1.ConfigFile, error) {
+// imageConfig reads the configuration that a tree keeps.
+func imageConfig(dir string) (*v1.ConfigFile, error) {
 	f, err := os.Open(filepath.Join(dir, ConfigFile))
 	if err != nil {
 		return nil, fmt.Errorf("reading the image's configuration: %w", err)

@@ -217,7 +217,7 @@ func TestModesAndTimes(t *testing.T) {
 	if rep.Devices != 1 || rep.FIFOs != 0 || rep.SetID != 1 {
 		t.Errorf("report %+v; want one of each", rep)
 	}
-	if _, err := Config(dir); err != nil {
+	if _, err := imageConfig(dir); err != nil {
 		t.Error(err)
 	}
 }
@@ -246,7 +246,7 @@ func TestApply(t *testing.T) {
 	if got := listing(t, dir); got != "f c 3" {
 		t.Errorf("the tree is\n%s", got)
 	}
-	if c, err := Config(dir); err != nil || c.RootFS.DiffIDs == nil {
+	if c, err := imageConfig(dir); err != nil || c.RootFS.DiffIDs == nil {
 		t.Errorf("the configuration is %v, %v", c, err)
 	}
 }
