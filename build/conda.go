@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"hpcc/conda"
+	"hpcc/conda/exports"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
 	"hpcc/runtime"
@@ -63,7 +64,7 @@ const DefaultBase = "debian:12-slim"
 // An Environment is a conda export on its way into an image.
 type Environment struct {
 	Image     v1.Image         // nil of one that is only planned
-	Lock      conda.Locked     // what is in the image, exactly
+	Lock      exports.Locked   // what is in the image, exactly
 	Downloads []conda.Download // of one that is only planned: what has to be fetched
 	Moves     []conda.Move     // what became of packages that could not be taken as the export has them
 	Notes     []string         // what else differs from the export or was not carried out
@@ -138,7 +139,7 @@ type condaWork struct {
 	CondaOptions
 	teller
 	ctx     context.Context
-	export  *conda.Export
+	export  *exports.Export
 	options conda.Options
 	base    func() (v1.Image, error)
 	below   *channelBase // what base makes, if it is made of packages; else nil
@@ -152,7 +153,7 @@ func newCondaWork(ctx context.Context, s *store.Store, o CondaOptions, parts int
 	if o.Platform == nil {
 		o.Platform = hostPlatform()
 	}
-	subdir, err := conda.Subdir(*o.Platform)
+	subdir, err := exports.Subdir(*o.Platform)
 	if err != nil {
 		return nil, err
 	}
@@ -208,14 +209,14 @@ func (w *condaWork) plan() (plan *conda.Plan, err error) {
 }
 
 // readExport reads the file or the environment, and settles which channels are asked.
-func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
-	ro := conda.ReadOptions{Subdir: subdir, Environment: o.Environment}
-	var e *conda.Export
+func readExport(o *CondaOptions, subdir string) (*exports.Export, error) {
+	ro := exports.ReadOptions{Subdir: subdir, Environment: o.Environment}
+	var e *exports.Export
 	var err error
 	if o.Live != "" {
-		e, err = conda.ReadPrefix(o.Live, ro)
+		e, err = exports.ReadPrefix(o.Live, ro)
 	} else {
-		e, err = conda.ReadFile(o.File, ro)
+		e, err = exports.ReadFile(o.File, ro)
 	}
 	if err != nil {
 		return nil, err
@@ -242,7 +243,7 @@ func readExport(o *CondaOptions, subdir string) (*conda.Export, error) {
 // configuration, but for "defaults" where that does not say what it is: its terms
 // of service need consent. That is told, unless it is the only one, which
 // Resolve refuses.
-func exportChannels(e *conda.Export, rc *conda.Condarc) (channels []string) {
+func exportChannels(e *exports.Export, rc *conda.Condarc) (channels []string) {
 	from, names := e.File, e.Channels
 	if len(names) == 0 {
 		from, names = "conda's configuration", rc.Channels

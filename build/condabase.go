@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 
 	"hpcc/conda"
+	"hpcc/conda/exports"
 	"hpcc/runtime"
 	"hpcc/store"
 )
@@ -32,7 +33,7 @@ type channelBase struct {
 	told    []string                    // what is to be told of it, once image was called
 }
 
-func newChannelBase(ctx context.Context, e *conda.Export, version string, o CondaOptions, co conda.Options) *channelBase {
+func newChannelBase(ctx context.Context, e *exports.Export, version string, o CondaOptions, co conda.Options) *channelBase {
 	co.Channels = o.baseChannels
 	return &channelBase{options: o, conda: co, plan: sync.OnceValues(func() (*conda.Plan, error) {
 		return conda.ResolveBase(ctx, e, version, co)
@@ -97,10 +98,10 @@ func (b *channelBase) downloads(ctx context.Context, s *store.Store) ([]conda.Do
 }
 
 // keep notes the base in what a lock file says.
-func (b *channelBase) keep(l conda.Locked) conda.Locked {
+func (b *channelBase) keep(l exports.Locked) exports.Locked {
 	if b != nil {
 		if plan, err := b.plan(); err == nil {
-			l.Keep(plan)
+			plan.LockBase(&l)
 		}
 	}
 	return l

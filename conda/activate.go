@@ -13,6 +13,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/exports"
 )
 
 // An activation is what the shell scripts of etc/conda/activate.d come to, which
@@ -465,7 +466,7 @@ func (a *activation) simple(w *syntax.Word) (err error) {
 			err = beyond(w, "has patterns of bash")
 		case *syntax.ParamExp:
 			parts++
-			if _, set := a.vars[n.Param.Value]; !set && (atRun[n.Param.Value] || !variableText().MatchString(n.Param.Value)) {
+			if _, set := a.vars[n.Param.Value]; !set && (atRun[n.Param.Value] || !exports.IsVariable(n.Param.Value, "")) {
 				err = beyond(w, "reads $%s, which only a run knows", n.Param.Value)
 			}
 			if n.Repl != nil || n.Excl || n.Names != 0 || n.Index != nil || n.Slice != nil || (n.Exp != nil && n.Exp.Op == syntax.OtherParamOps) {

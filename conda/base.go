@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/exports"
 	"hpcc/conda/layer"
 )
 
@@ -25,7 +26,7 @@ const baseWord = "--from conda"
 // glibc; "" is the newest that the channels have. What a lock file has of it is
 // taken as it is. Layers of the plan make a root file system, on which an
 // environment stands as on a distribution's.
-func ResolveBase(ctx context.Context, locked *Export, version string, o Options) (*Plan, error) {
+func ResolveBase(ctx context.Context, locked *exports.Export, version string, o Options) (*Plan, error) {
 	if p, err := lockedBase(locked, version, o); p != nil || err != nil {
 		return p, err
 	}
@@ -57,11 +58,11 @@ func ResolveBase(ctx context.Context, locked *Export, version string, o Options)
 	for _, r := range all {
 		has[r.Name] = true
 	}
-	e := &Export{File: baseWord}
+	e := &exports.Export{File: baseWord}
 	for _, choice := range basePackages {
 		for _, n := range choice {
 			if has[n] {
-				e.Specs = append(e.Specs, Spec{Text: n})
+				e.Specs = append(e.Specs, exports.Spec{Text: n})
 				break
 			}
 		}
@@ -86,8 +87,8 @@ func ResolveBase(ctx context.Context, locked *Export, version string, o Options)
 }
 
 // lockedBase is the base that a lock file has, if it has that version of glibc.
-func lockedBase(e *Export, version string, o Options) (*Plan, error) {
-	p := &Plan{Subdir: o.Subdir, Prefix: basePrefix, export: &Export{File: e.File, Explicit: true, Entries: e.Base}}
+func lockedBase(e *exports.Export, version string, o Options) (*Plan, error) {
+	p := &Plan{Subdir: o.Subdir, Prefix: basePrefix, export: &exports.Export{File: e.File, Explicit: true, Entries: e.Base}}
 	if err := p.explicit(p.export, o); err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hpcc/conda/archive"
+	"hpcc/conda/exports"
 	"hpcc/conda/solve"
 	"hpcc/store"
 	"hpcc/testdata/condatest"
@@ -66,7 +67,7 @@ func hosts() *testPkg {
 func installBase(t *testing.T, s *store.Store, version string, pkgs ...*testPkg) (*result, error) {
 	t.Helper()
 	o := Options{Subdir: "linux-64", Channels: []string{newChannel(t, pkgs...)}}
-	plan, err := ResolveBase(t.Context(), &Export{}, version, o)
+	plan, err := ResolveBase(t.Context(), &exports.Export{}, version, o)
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +232,7 @@ func TestBaseRefused(t *testing.T) {
 		_, err := installBase(t, s, c.version, c.pkgs...)
 		refused(t, s, c.name, err, c.want)
 	}
-	_, err := ResolveBase(t.Context(), &Export{}, "", Options{Subdir: "linux-64"})
+	_, err := ResolveBase(t.Context(), &exports.Export{}, "", Options{Subdir: "linux-64"})
 	refused(t, nil, "no channel", err, "name it with --channel")
 }
 

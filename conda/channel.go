@@ -208,7 +208,7 @@ func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*solve.
 		return nil, fmt.Errorf("record of %s calls it %q", fn, brief.Text(r.Name))
 	}
 	r.MD5, r.SHA256 = hexText(r.MD5, 16), hexText(r.SHA256, 32)
-	if !isDigest(r.MD5, 32) || !isDigest(r.SHA256, 64) {
+	if !isHex(r.MD5, 32) || !isHex(r.SHA256, 64) {
 		return nil, fmt.Errorf("record of %s: its md5 %q or sha256 %q is no digest", fn, brief.Text(r.MD5), brief.Text(r.SHA256))
 	}
 	return r, nil
@@ -221,4 +221,10 @@ func hexText(s string, n int) string {
 		return hex.EncodeToString(b)
 	}
 	return strings.ToLower(s)
+}
+
+// isHex tells whether s is empty or n hex digits.
+func isHex(s string, n int) bool {
+	_, err := hex.DecodeString(s)
+	return s == "" || (len(s) == n && err == nil)
 }

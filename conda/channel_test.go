@@ -22,6 +22,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/zstd"
 
+	"hpcc/conda/exports"
 	"hpcc/store"
 	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
@@ -333,7 +334,7 @@ func install(t testing.TB, s *store.Store, text string, o Options) (*result, err
 	if len(o.Channels) > 0 {
 		text = strings.ReplaceAll(text, "CHANNEL", o.Channels[0])
 	}
-	e, err := Read(strings.NewReader(text), "env.txt", ReadOptions{})
+	e, err := exports.Read(strings.NewReader(text), "env.txt", exports.ReadOptions{})
 	if err != nil {
 		return nil, err
 	}

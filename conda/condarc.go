@@ -15,6 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
 	"hpcc/store/wait"
 )
@@ -83,7 +84,7 @@ func (rc *Condarc) add(r io.Reader, getenv func(string) string) error {
 	if strings.TrimSpace(string(text)) == "" {
 		return nil
 	}
-	root, err := parseYAML(string(text))
+	root, err := exports.ParseYAML(string(text))
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
@@ -38,9 +39,9 @@ func (p *Plan) Downloads(ctx context.Context, s *store.Store, o Options) (list [
 		err = linkPip(t, o)
 	}
 	if err != nil {
-		return nil, nil, &LineError{e.File, e.Pip[0].Line, err}
+		return nil, nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: err}
 	}
-	po := e.pipOptions(o)
+	po := pipOptions(e, o)
 	if po.Build != nil {
 		po.Build.Step = nil // what sources need is known only if they say it
 	}

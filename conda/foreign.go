@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/exports"
 	"hpcc/conda/solve"
 )
 
@@ -21,14 +22,14 @@ var elsewhere = []struct{ system, subdir, names string }{
 }
 
 // foreign says of an error in an export of another system what is to be done.
-func (e *Export) foreign(err error) error {
-	var le *LineError
+func foreign(e *exports.Export, err error) error {
+	var le *exports.LineError
 	if !errors.As(err, &le) || e.Explicit { // those are refused by their URLs
 		return err
 	}
 	for _, x := range elsewhere {
 		var found []string
-		for _, n := range e.names() {
+		for _, n := range names(e) {
 			for _, pattern := range strings.Fields(x.names) {
 				if ok, _ := path.Match(pattern, n); ok {
 					found = append(found, n)
@@ -47,11 +48,11 @@ func (e *Export) foreign(err error) error {
 }
 
 // names are those of all packages that the export lists for conda.
-func (e *Export) names() (out []string) {
+func names(e *exports.Export) (out []string) {
 	for _, x := range e.Entries {
 		out = append(out, x.Name)
 	}
-	for _, s := range e.wishes() {
+	for _, s := range e.Wishes() {
 		if spec, err := solve.ParseSpec(s.Text); err == nil {
 			out = append(out, spec.Name)
 		}

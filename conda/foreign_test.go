@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/conda/exports"
 	"hpcc/testdata/condatest"
 )
 
@@ -27,7 +28,7 @@ func TestForeignExport(t *testing.T) {
 		s := condatest.NewStore(t)
 		_, err := install(t, s, c.in, Options{Channels: []string{dir}})
 		refused(t, s, c.name, err, c.want)
-		var le *LineError
+		var le *exports.LineError
 		if !errors.As(err, &le) || le.Line != c.line {
 			t.Errorf("%s: %v; want line %d", c.name, err, c.line)
 		}

@@ -309,7 +309,7 @@ func FuzzShard(f *testing.F) {
 		}
 		rs, err := (channel{url: "https://c.example/ch"}).scan(bytes.NewReader(text), "linux-64", "https://c.example/ch/linux-64/", map[string]bool{"a": true})
 		for _, r := range rs {
-			if err == nil && (r.Name != "a" || !isDigest(r.MD5, 32) || !isDigest(r.SHA256, 64)) {
+			if err == nil && (r.Name != "a" || !isHex(r.MD5, 32) || !isHex(r.SHA256, 64)) {
 				t.Errorf("record %+v", r)
 			}
 		}

@@ -288,3 +288,8 @@ func TestChannelLogin(t *testing.T) {
 		}
 	}
 }
+
+const (
+	md5A = "2af107b2e8f36bb0fcf3a9cde2b54225"
+	shaA = "84f28e19394e6834ba811bcb3c1a55ed84f28e19394e6834ba811bcb3c1a55ed"
+)

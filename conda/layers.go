@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/exports"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
@@ -55,7 +56,7 @@ func (p *Plan) Layers(ctx context.Context, s *store.Store, o Options) ([]v1.Laye
 		return nil, nil, err
 	}
 	if wheels != nil {
-		above, notes, err := wheels.Layers(ctx, in.store, in.plan.export.pipOptions(o))
+		above, notes, err := wheels.Layers(ctx, in.store, pipOptions(in.plan.export, o))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -337,7 +338,7 @@ func (in *installer) finishEnv() {
 			continue
 		}
 		for k, v := range m {
-			if !isVariable(k, v) {
+			if !exports.IsVariable(k, v) {
 				in.tell("%s: %q is no variable: left out", n, brief.Text(k))
 				continue
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
@@ -14,7 +15,7 @@ import (
 
 // What is written is read again, without credentials, for each platform.
 func TestWriteLock(t *testing.T) {
-	e := &Export{File: "env.yml", Variables: map[string]string{"A": "b c", "Z": ""}}
+	e := &exports.Export{File: "env.yml", Variables: map[string]string{"A": "b c", "Z": ""}}
 	plan := &Plan{Subdir: "linux-64", export: e, channels: []string{"https://me:pw@c.example/t/tok-en/lab"}, pkgs: []*solve.Record{
 		{Name: "b", Version: "2", Build: "0", File: fetch.File{SHA256: shaA, URL: "https://other.example/noarch/b-2-0.conda"}, Origin: "https://other.example"},
 		{Name: "a", Version: "1!1.0", Build: "h_1", Depends: []string{"b >=1", "c", "__glibc"},
@@ -31,10 +32,10 @@ func TestWriteLock(t *testing.T) {
 	plan.Subdir, plan.pkgs = "linux-aarch64", plan.pkgs[:1]
 	arm := plan.Lock(nil)
 	var b, again bytes.Buffer
-	if err := WriteLock(&b, "env.yml", []Locked{amd, arm}); err != nil {
+	if err := exports.WriteLock(&b, "env.yml", []exports.Locked{amd, arm}); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteLock(&again, "env.yml", []Locked{amd, arm}); err != nil || again.String() != b.String() {
+	if err := exports.WriteLock(&again, "env.yml", []exports.Locked{amd, arm}); err != nil || again.String() != b.String() {
 		t.Errorf("written twice it differs, %v", err)
 	}
 	if strings.Contains(b.String(), "pw") || strings.Contains(b.String(), "tok-en") {
@@ -45,7 +46,7 @@ func TestWriteLock(t *testing.T) {
 			"[needed @ https://i.example/needed-3-py3-none-any.whl needed=true locked=true here @ file:///w/here-1-py3-none-any.whl needed=false locked=true named @ https://i.example/named-1-py3-none-any.whl needed=false locked=false]",
 		"linux-aarch64": "[https://other.example/noarch/b-2-0.conda] []",
 	} {
-		e, err := Read(strings.NewReader(b.String()), "conda-lock.yml", ReadOptions{Subdir: subdir})
+		e, err := exports.Read(strings.NewReader(b.String()), "conda-lock.yml", exports.ReadOptions{Subdir: subdir})
 		if err != nil || !e.Explicit {
 			t.Fatalf("%s: %v\n%s", subdir, err, b.String())
 		}
@@ -65,11 +66,11 @@ func TestWriteLock(t *testing.T) {
 // What stands in custom_metadata is not trusted.
 func TestLockCustom(t *testing.T) {
 	const head = "version: 1\nmetadata:\n  custom_metadata:\n    hpcc-variables: '%s'\npackage:\n- {name: a, manager: conda, platform: linux-64, url: https://h/linux-64/a-1-0.conda}\n"
-	if e, err := Read(strings.NewReader(strings.Replace(fmt.Sprintf(head, `[]`), "hpcc-variables", "hpcc-built", 1)), "l.yml", ReadOptions{}); err == nil || !strings.Contains(err.Error(), "l.yml:4: hpcc-built is no object") {
+	if e, err := exports.Read(strings.NewReader(strings.Replace(fmt.Sprintf(head, `[]`), "hpcc-variables", "hpcc-built", 1)), "l.yml", exports.ReadOptions{}); err == nil || !strings.Contains(err.Error(), "l.yml:4: hpcc-built is no object") {
 		t.Errorf("hpcc-built that is a list: %v, %v", e, err)
 	}
 	for text, want := range map[string]string{`[]`: "l.yml:4: hpcc-variables is no object of texts", `{"a b": "x"}`: `l.yml:4: "a b" is no name of a variable`, `{"A": "\u0000"}`: "l.yml:4: "} {
-		if e, err := Read(strings.NewReader(fmt.Sprintf(head, text)), "l.yml", ReadOptions{}); err == nil || !strings.Contains(err.Error(), want) {
+		if e, err := exports.Read(strings.NewReader(fmt.Sprintf(head, text)), "l.yml", exports.ReadOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, %v; want %q", text, e, err, want)
 		}
 	}
@@ -80,7 +81,7 @@ func TestDownloads(t *testing.T) {
 	python, six := pythonPkg(), testPkg{name: "six", version: "1.16", depends: []string{"python"}}
 	channel := newChannel(t, python, &six)
 	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1", "six"), condatest.SimpleWheel("six", "2"))}}}
-	e, err := Read(strings.NewReader("dependencies:\n- python\n- six\n- pip:\n  - demo\n"), "e.yml", ReadOptions{})
+	e, err := exports.Read(strings.NewReader("dependencies:\n- python\n- six\n- pip:\n  - demo\n"), "e.yml", exports.ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,8 +49,8 @@ func TestMirrors(t *testing.T) {
 		} else {
 			digests = got
 		}
-		if l := r.plan.Lock(nil); len(l.channels) != 1 || l.channels[0] != first {
-			t.Errorf("%s: the lock has the channels %q; want %q", c.name, l.channels, first)
+		if l := r.plan.Lock(nil); len(l.Channels) != 1 || l.Channels[0] != first {
+			t.Errorf("%s: the lock has the channels %q; want %q", c.name, l.Channels, first)
 		}
 	}
 
@@ -62,8 +62,8 @@ func TestMirrors(t *testing.T) {
 	if n := asked.Load(); n < 1 || n > 4 { // at most once for what was asked at the same time
 		t.Errorf("a server that does not work was asked %d times", n)
 	}
-	if l := r.plan.Lock(nil); l.channels[0] != broken.URL || !strings.HasPrefix(l.packages[0].URL, broken.URL) {
-		t.Errorf("the lock has %q %q", l.channels, l.packages[0].URL)
+	if l := r.plan.Lock(nil); l.Channels[0] != broken.URL || !strings.HasPrefix(l.Packages[0].URL, broken.URL) {
+		t.Errorf("the lock has %q %q", l.Channels, l.Packages[0].URL)
 	}
 
 	_, err = install(t, condatest.NewStore(t), text, Options{Channels: []string{condatest.FileURL(nowhere)}, Mirrors: [][]string{{condatest.FileURL(nowhere), condatest.FileURL(nowhere) + "2"}}})
@@ -114,8 +114,8 @@ func TestMirrorsOfLists(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 			continue
 		}
-		if l := r.plan.Lock(nil); l.packages[0].URL != condatest.FileURL(c.place)+file {
-			t.Errorf("%s: the lock has %s", c.name, l.packages[0].URL)
+		if l := r.plan.Lock(nil); l.Packages[0].URL != condatest.FileURL(c.place)+file {
+			t.Errorf("%s: the lock has %s", c.name, l.Packages[0].URL)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/exports"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
 )
@@ -73,13 +74,13 @@ func renamed(name, from, to string) string {
 
 // A move is an export on its way to packages that it does not name exactly.
 type move struct {
-	export  *Export
+	export  *exports.Export
 	options Options
 	fetch   solve.Fetcher
 	source  map[string]*solve.Record // the export's own packages by name, as far as they are known
 	has     map[string]bool          // names that the target has, as they are called there
 	alias   map[string]string        // what the export's names are called on the target
-	entries map[string]Entry         // by name on the target
+	entries map[string]exports.Entry // by name on the target
 	roots   map[string]bool          // names that no other package of the export needs
 	problem *solve.Problem
 	lines   map[string]int // of the export, by the names of its specs
@@ -125,7 +126,7 @@ func (m *move) wish() error {
 		}
 		s, err := solve.ParseSpec(text)
 		if err != nil {
-			return &LineError{m.export.File, e.Line, err}
+			return &exports.LineError{File: m.export.File, Line: e.Line, Err: err}
 		}
 		if name == "python" {
 			p.Wants = slices.Insert(p.Wants, 0, s)
@@ -143,7 +144,7 @@ func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 		return nil, err
 	}
 	p := &solve.Problem{Subdir: m.options.Subdir, Channels: m.options.Channels, Flexible: m.options.Flexible, Virtual: virtual, Keep: map[string]solve.Kept{}, From: map[string]string{}}
-	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]Entry{}, map[string]bool{}
+	m.problem, m.alias, m.entries, m.has = p, map[string]string{}, map[string]exports.Entry{}, map[string]bool{}
 	if err := m.specs(); err != nil {
 		return nil, err
 	}
@@ -173,10 +174,10 @@ func (m *move) prepare(ctx context.Context) ([]*solve.Record, error) {
 // python first: most depends on it. As in conda, python brings pip then.
 func (m *move) specs() error {
 	m.lines = map[string]int{}
-	for _, w := range m.export.wishes() {
+	for _, w := range m.export.Wishes() {
 		s, err := solve.ParseSpec(w.Text)
 		if err != nil {
-			return &LineError{m.export.File, w.Line, err}
+			return &exports.LineError{File: m.export.File, Line: w.Line, Err: err}
 		}
 		m.lines[s.Name] = w.Line
 		if s.Name == "python" {
@@ -220,7 +221,7 @@ func (m *move) refuse() error {
 	if len(f.Texts) == 0 {
 		return nil
 	}
-	return &LineError{m.export.File, f.Line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries), m.options.Subdir, f.Join("; "))}
+	return &exports.LineError{File: m.export.File, Line: f.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(f.Texts), len(m.export.Entries), m.options.Subdir, f.Join("; "))}
 }
 
 // line is the first line of the export that has part in a contradiction.
@@ -238,7 +239,7 @@ func (m *move) line(u *solve.Unsolvable) int {
 	if len(m.export.Entries) > 0 {
 		return m.export.Entries[0].Line
 	}
-	return m.export.wishes()[0].Line
+	return m.export.Wishes()[0].Line
 }
 
 // table says what became of each package of the export, and what came in addition.
@@ -269,7 +270,7 @@ func (m *move) table(pkgs []*solve.Record) []Move {
 }
 
 // fate compares a package with the export's.
-func (m *move) fate(e Entry, r *solve.Record) (Fate, string) {
+func (m *move) fate(e exports.Entry, r *solve.Record) (Fate, string) {
 	switch {
 	case r.Version == e.Version && r.Build == e.Build && m.alias[e.Name] == e.Name:
 		return Exact, ""
@@ -285,7 +286,7 @@ func (m *move) fate(e Entry, r *solve.Record) (Fate, string) {
 }
 
 // gone says why a package of the export is not taken, and what does its work.
-func (m *move) gone(e Entry, taken map[string]*solve.Record) (Fate, string, string) {
+func (m *move) gone(e exports.Entry, taken map[string]*solve.Record) (Fate, string, string) {
 	if s := substituteOf(e.Name); s != nil && !m.has[m.alias[e.Name]] {
 		for _, by := range s.by {
 			if r := taken[by]; r != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -13,11 +14,12 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"hpcc/conda/exports"
 	"hpcc/conda/solve"
 )
 
 // exportOf makes an export of recorded packages, and finds what they say of themselves.
-func exportOf(t testing.TB, subdir string, pkgs []string) (*Export, map[string]*solve.Record) {
+func exportOf(t testing.TB, subdir string, pkgs []string) (*exports.Export, map[string]*solve.Record) {
 	t.Helper()
 	e := read(t, "# platform: "+subdir+"\n"+strings.Join(pkgs, "\n"))
 	names := map[string]bool{}
@@ -154,7 +156,7 @@ func TestResolveSolves(t *testing.T) {
 		t.Errorf("Resolve = %v; want that line 3 has no version", err)
 	}
 	_, err = Resolve(t.Context(), read(t, "# platform: linux-64\na=1.0=h_0\npython=3.10.1=0\n"), Options{Channels: []string{dir}, Subdir: "linux-64"})
-	var le *LineError
+	var le *exports.LineError
 	if !errors.As(err, &le) || le.Line != 3 || !strings.HasSuffix(err.Error(), "python=3.10 has no build for linux-64 in "+dir+"; the newest is 3.12.1") {
 		t.Errorf("Resolve = %v; want that line 3 has no python 3.10", err)
 	}
@@ -240,3 +242,5 @@ type solved struct {
 	Specs                 []string
 	Conda, Mamba, Rattler []string
 }
+
+var update = flag.Bool("update", false, "write the golden results anew")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/conda/exports"
 	"hpcc/conda/pip"
 	"hpcc/testdata/condatest"
 )
@@ -18,7 +19,7 @@ func pythonPkg() *testPkg {
 // installPip installs an export with packages of pip into layers.
 func installPip(t *testing.T, text, name string, o Options) (map[string]condatest.Entry, *Environment, error) {
 	t.Helper()
-	e, err := Read(strings.NewReader(text), name, ReadOptions{Subdir: o.Subdir})
+	e, err := exports.Read(strings.NewReader(text), name, exports.ReadOptions{Subdir: o.Subdir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,17 @@
+// Package conda turns a conda export into image layers, without conda, without
+// running anything, for any architecture.
+//
+//	exports.Read → Resolve → Plan.Layers
+//
+// [Resolve] looks every entry of an export up in the channels, and has package solve
+// choose for what is named by conditions or has to move to another platform.
+// [Plan.Layers] fetches the packages, verifies them, puts the prefix where packages have
+// a placeholder, and writes layers whose digests depend on the packages and the prefix
+// alone. What the export has of pip comes above them: see package pip.
+//
+// Channels and packages are not trusted: every byte is checked against the export's or
+// the index's digest, every path must stay in the prefix, and sizes are bounded. Scripts
+// of packages run only where the caller gives a way to run them ([Options.Step]).
 package conda
 
 import (
@@ -17,6 +31,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
@@ -64,7 +79,7 @@ type Plan struct {
 	Notes  []string // what differs from the export, for people
 	Moves  []Move   // what became of the export's packages where they could not be taken as they stood
 
-	export   *Export
+	export   *exports.Export
 	channels []string // as the user names them
 	python   string   // X.Y; "" without python
 	site     string   // site-packages below the prefix
@@ -101,15 +116,15 @@ func (p *Plan) Packages() []Package {
 // with the nearest that the channels have. Where the channels have the packages and
 // not these versions or builds of them, as on another platform than the
 // export's, what is nearest is solved for; [Plan.Moves] says what became of each.
-func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
-	alone := len(e.Entries)+len(e.wishes()) == 0
+func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
+	alone := len(e.Entries)+len(e.Wishes()) == 0
 	switch {
 	case alone && len(o.Channels) == 0:
-		return nil, &LineError{e.File, e.Pip[0].Line, errors.New("its packages need a python, which a channel of conda has; name one with --channel")}
+		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("its packages need a python, which a channel of conda has; name one with --channel")}
 	case o.Python != "" && !solve.IsVersion(o.Python):
 		return nil, fmt.Errorf("python %q: no version; write 3.11", brief.Text(o.Python))
 	case alone:
-		e = e.withPython(o.Python)
+		e = withPython(e, o.Python)
 	case o.Python != "":
 		return nil, fmt.Errorf("%s: it lists packages of conda, so that python %s has to stand there: python=%s", e.File, o.Python, o.Python)
 	}
@@ -124,13 +139,13 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 	switch {
 	case e.Explicit:
 		err = p.explicit(e, o)
-	case len(e.wishes()) > 0:
+	case len(e.Wishes()) > 0:
 		err = p.wished(ctx, e, o)
 	default:
 		err = p.lookup(ctx, e, o)
 	}
 	if err != nil {
-		return nil, e.foreign(err)
+		return nil, foreign(e, err)
 	}
 	p.finish()
 	if alone && o.Python == "" {
@@ -141,9 +156,9 @@ func Resolve(ctx context.Context, e *Export, o Options) (*Plan, error) {
 
 // withPython is a list of packages of pip with the python that they are to be
 // for: a specifier of conda's, such as 3.11.
-func (e *Export) withPython(version string) *Export {
+func withPython(e *exports.Export, version string) *exports.Export {
 	with := *e
-	with.Specs = []Spec{{Line: e.Pip[0].Line, Text: "python"}}
+	with.Specs = []exports.Spec{{Line: e.Pip[0].Line, Text: "python"}}
 	if version != "" {
 		with.Specs[0].Text += "=" + version
 	}
@@ -166,19 +181,19 @@ func (p *Plan) finish() {
 }
 
 // explicit takes the URLs as they are; the packages themselves say the rest.
-func (p *Plan) explicit(e *Export, o Options) error {
+func (p *Plan) explicit(e *exports.Export, o Options) error {
 	elsewhere := map[string]*fetch.Mirrors{} // by channel
 	for _, x := range e.Entries {
 		u, err := absolute(x.URL)
 		if err != nil {
-			return &LineError{e.File, x.Line, fmt.Errorf("reading the URL: %w", fetch.Plain(err))}
+			return &exports.LineError{File: e.File, Line: x.Line, Err: fmt.Errorf("reading the URL: %w", fetch.Plain(err))}
 		}
 		fn := path.Base(u.Path)
 		sub := path.Base(path.Dir(u.Path))
 		switch {
 		case sub == "noarch" || sub == p.Subdir:
 		case fetch.IsPlatform(sub):
-			return &LineError{e.File, x.Line, fmt.Errorf("%s is for %s, the image for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
+			return &exports.LineError{File: e.File, Line: x.Line, Err: fmt.Errorf("%s is for %s, the image for %s; export with \"conda list -e\" to move to another platform", fn, sub, p.Subdir)}
 		default:
 			sub = "" // a directory of packages; each says what it is for
 		}
@@ -200,7 +215,7 @@ func (p *Plan) explicit(e *Export, o Options) error {
 }
 
 // unproven notes packages that nothing is known of to hold them to.
-func (p *Plan) unproven(e *Export, where string) {
+func (p *Plan) unproven(e *exports.Export, where string) {
 	var names []string
 	for _, r := range p.pkgs {
 		if r.MD5 == "" && r.SHA256 == "" {
@@ -233,9 +248,9 @@ func absolute(s string) (*url.URL, error) {
 }
 
 // lookup finds name=version=build entries in the channels.
-func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
+func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &LineError{e.File, e.Entries[0].Line, errors.New("an export of \"conda list -e\" does not say from which channel; name it with --channel")}
+		return &exports.LineError{File: e.File, Line: e.Entries[0].Line, Err: errors.New("an export of \"conda list -e\" does not say from which channel; name it with --channel")}
 	}
 	wanted := map[string]bool{}
 	python := ""
@@ -275,15 +290,15 @@ func (p *Plan) lookup(ctx context.Context, e *Export, o Options) error {
 		p.closure()
 		return nil
 	case gone && (e.Subdir == "" || e.Subdir == p.Subdir):
-		return &LineError{e.File, absent.Line, fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
+		return &exports.LineError{File: e.File, Line: absent.Line, Err: fmt.Errorf("%d of %d packages are not in the channels for %s: %s", len(absent.Texts), len(e.Entries), p.Subdir, absent.Join("; "))}
 	}
 	return p.move(ctx, e, o, channels)
 }
 
 // wished solves for the specs of an export, together with its entries.
-func (p *Plan) wished(ctx context.Context, e *Export, o Options) error {
+func (p *Plan) wished(ctx context.Context, e *exports.Export, o Options) error {
 	if len(o.Channels) == 0 {
-		return &LineError{e.File, e.wishes()[0].Line, errors.New("the file names no channel to take packages from; name it with --channel")}
+		return &exports.LineError{File: e.File, Line: e.Wishes()[0].Line, Err: errors.New("the file names no channel to take packages from; name it with --channel")}
 	}
 	channels, err := o.open()
 	if err != nil {
@@ -293,7 +308,7 @@ func (p *Plan) wished(ctx context.Context, e *Export, o Options) error {
 }
 
 // move solves for what the channels do not have as the export names it.
-func (p *Plan) move(ctx context.Context, e *Export, o Options, channels []channel) error {
+func (p *Plan) move(ctx context.Context, e *exports.Export, o Options, channels []channel) error {
 	m := &move{export: e, options: o, source: map[string]*solve.Record{}}
 	m.fetch = func(ctx context.Context, names map[string]bool) ([]*solve.Record, error) {
 		return records(ctx, channels, o.Subdir, names)
@@ -320,7 +335,7 @@ func (p *Plan) move(ctx context.Context, e *Export, o Options, channels []channe
 	var u *solve.Unsolvable
 	p.pkgs, p.Moves, err = m.solve(ctx)
 	if errors.As(err, &u) {
-		return &LineError{e.File, m.line(u), err}
+		return &exports.LineError{File: e.File, Line: m.line(u), Err: err}
 	}
 	if err != nil {
 		return err
@@ -373,7 +388,7 @@ func records(ctx context.Context, opened []channel, subdir string, wanted map[st
 // choose finds the record of an entry: the very build, else, where relax lets
 // it, another build of the version for the same python. Without one, note says
 // what there is instead.
-func choose(x Entry, rs []*solve.Record, python string, relax bool) (best *solve.Record, note string) {
+func choose(x exports.Entry, rs []*solve.Record, python string, relax bool) (best *solve.Record, note string) {
 	var builds, versions []string
 	var other *solve.Record
 	for _, r := range rs {
@@ -433,3 +448,12 @@ func inOrder(pkgs []*solve.Record) []*solve.Record {
 
 // inLayers returns what the layers of an environment depend on, without the order.
 func inLayers(r *solve.Record) layer.Package { return layer.Package{Name: r.Name, Size: r.Size} }
+
+// expandURL reads a URL in which variables may stand.
+func expandURL(s string) (*url.URL, error) {
+	s, err := fetch.Expand(s)
+	if err != nil {
+		return nil, err
+	}
+	return url.Parse(s)
+}

@@ -13,13 +13,14 @@ import (
 	"testing"
 
 	"hpcc/conda/brief"
+	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
 	"hpcc/conda/solve"
 )
 
-func read(t testing.TB, text string) *Export {
+func read(t testing.TB, text string) *exports.Export {
 	t.Helper()
-	e, err := Read(strings.NewReader(text), "env.txt", ReadOptions{})
+	e, err := exports.Read(strings.NewReader(text), "env.txt", exports.ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestLookupMissing(t *testing.T) {
 		&testPkg{name: "d", build: "py312_0"}, &testPkg{name: "python", version: "3.11.4"})
 	in := "# platform: linux-64\na=1.0=0\nnone=1=0\nb=1.0=0\nc=1.0=h2_0\nother::a2=1\npython=3.11.4=0\nd=1.0\n"
 	_, err := Resolve(t.Context(), read(t, in), Options{Channels: []string{dir}, Subdir: "linux-64"})
-	var le *LineError
+	var le *exports.LineError
 	if !errors.As(err, &le) || le.Line != 3 {
 		t.Fatalf("Resolve = %v; want a LineError of line 3", err)
 	}
@@ -252,6 +253,43 @@ func TestNoarchKind(t *testing.T) {
 	for _, c := range []struct{ in, want string }{{`"python"`, "python"}, {`"generic"`, "generic"}, {"true", "generic"}, {"false", ""}, {"null", ""}, {"", ""}, {`"odd"`, ""}} {
 		if got := (&solve.Record{Noarch: json.RawMessage(c.in)}).NoarchKind(); got != c.want {
 			t.Errorf("noarchKind(%s) = %q; want %q", c.in, got, c.want)
+		}
+	}
+}
+
+func TestExpandURL(t *testing.T) {
+	t.Setenv("HPCC_TOKEN", "s3cret")
+	for _, c := range []struct{ in, want, err string }{
+		{"https://u:$HPCC_TOKEN@h/a-1-0.conda", "https://u:s3cret@h/a-1-0.conda", ""},
+		{"https://h/t/${HPCC_TOKEN}/a-1-0.conda", "https://h/t/s3cret/a-1-0.conda", ""},
+		{"https://h/a$-1-0.conda", "https://h/a$-1-0.conda", ""},
+		{"https://h/$HPCC_NONE/a-1-0.conda", "", "variable HPCC_NONE is not set"},
+	} {
+		u, err := expandURL(c.in)
+		if c.err != "" {
+			if err == nil || !strings.HasPrefix(err.Error(), c.err) {
+				t.Errorf("expandURL(%q) = %v, %v; want %q", c.in, u, err, c.err)
+			}
+			continue
+		}
+		if err != nil || u.String() != c.want {
+			t.Errorf("expandURL(%q) = %v, %v; want %s", c.in, u, err, c.want)
+		}
+	}
+}
+
+// What has no channel is refused with its lines.
+func TestExportRefused(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"--pre\ntorch[a]==2.1.2\n", "f:2: its packages need a python, which a channel of conda has; name one with --channel"},
+		{"a=1=0\npython=3.11.*\nnumpy\n", "f:2: the file names no channel to take packages from;"},
+	} {
+		e, err := exports.Read(strings.NewReader(c.in), "f", exports.ReadOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Resolve(t.Context(), e, Options{Subdir: "linux-64"}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("Resolve(%q) = %v; want %q", c.in, err, c.want)
 		}
 	}
 }

@@ -108,7 +108,7 @@ func TestShards(t *testing.T) {
 					t.Fatalf("Resolve = %v, %v; want %v", p, err, want)
 				}
 				for _, r := range p.pkgs {
-					if !strings.Contains(r.URL, "/"+r.Subdir+"/"+r.FileName) || !isDigest(r.SHA256, 64) || r.SHA256 == "" || r.MD5 == "" {
+					if !strings.Contains(r.URL, "/"+r.Subdir+"/"+r.FileName) || !isHex(r.SHA256, 64) || r.SHA256 == "" || r.MD5 == "" {
 						t.Errorf("%s: from %s, sha256 %q, md5 %q", r.FileName, r.URL, r.SHA256, r.MD5)
 					}
 				}

@@ -12,6 +12,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/conda/exports"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
 )
@@ -87,12 +88,12 @@ func (in *installer) chooseWheels(ctx context.Context, o Options) (*pip.Plan, er
 	}
 	t := pip.Target{}
 	if err := aimPip(&t, in); err != nil {
-		return nil, &LineError{e.File, e.Pip[0].Line, err}
+		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: err}
 	}
 	if err := linkPip(&t, o); err != nil {
 		return nil, err
 	}
-	po := e.pipOptions(o)
+	po := pipOptions(e, o)
 	if po.Build != nil {
 		po.Build.Home = in.plan.Prefix
 		po.Build.Below = func() ([]v1.Layer, []string, string, error) {
@@ -104,7 +105,7 @@ func (in *installer) chooseWheels(ctx context.Context, o Options) (*pip.Plan, er
 }
 
 // pip.Options are those of the file, behind those of the user.
-func (e *Export) pipOptions(o Options) pip.Options {
+func pipOptions(e *exports.Export, o Options) pip.Options {
 	dir := filepath.Dir(e.File)
 	po := pip.Options{File: e.File, Dir: dir, Indexes: o.Indexes.Before(e.PipIndexes, dir), Closed: !e.PipOpen, NoBuild: o.NoStep, Progress: o.Progress, PackageLayers: o.PackageLayers, NoCache: o.NoCache, Tee: o.Tee}
 	if o.Step != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"hpcc/conda/exports"
 	"hpcc/conda/pip"
 	"hpcc/testdata/condatest"
 )
@@ -20,7 +21,7 @@ func TestPipOnConda(t *testing.T) {
 	torch := testPkg{name: "pytorch", version: "2.1", files: []testFile{{path: site + "torch-2.1.0.dist-info/METADATA", text: "Name: torch"}, {path: site + "torch/x.py", text: "x"}, {path: site + "old_one-1.0-py3.11.egg-info", text: "x"}, {path: site + "egg-2.0.egg-info/PKG-INFO", text: "x"}, {path: site + "not/a-1.dist-info/METADATA", text: "x"}}}
 	noarch := testPkg{name: "tool", noarch: "python", entryPoints: []string{"tool = tool:main"}, files: []testFile{{path: "site-packages/tool-3.0.dist-info/METADATA", text: "x"}}}
 	dir := newChannel(t, &python, &torch, &noarch)
-	e, err := Read(strings.NewReader(export(&python, &torch, &noarch)), "env.txt", ReadOptions{})
+	e, err := exports.Read(strings.NewReader(export(&python, &torch, &noarch)), "env.txt", exports.ReadOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,12 +68,12 @@ func TestPipOnConda(t *testing.T) {
 // A package that was built from sources is locked with the wheels that it was built with.
 func TestLockBuilt(t *testing.T) {
 	with := pip.Wheel{Name: "setuptools", Version: "66", SHA256: shaA, Address: "https://i.example/setuptools-66-py3-none-any.whl"}
-	lock := (&Plan{Subdir: "linux-64", export: &Export{}}).Lock([]pip.Wheel{{Name: "a", Version: "1", SHA256: shaA, Address: "https://i.example/a-1.tar.gz", BuiltWith: []pip.Wheel{with}}})
+	lock := (&Plan{Subdir: "linux-64", export: &exports.Export{}}).Lock([]pip.Wheel{{Name: "a", Version: "1", SHA256: shaA, Address: "https://i.example/a-1.tar.gz", BuiltWith: []pip.Wheel{with}}})
 	var text bytes.Buffer
-	if err := WriteLock(&text, "x", []Locked{lock}); err != nil {
+	if err := exports.WriteLock(&text, "x", []exports.Locked{lock}); err != nil {
 		t.Fatal(err)
 	}
-	e, err := Read(&text, "conda-lock.yml", ReadOptions{Subdir: "linux-64"})
+	e, err := exports.Read(&text, "conda-lock.yml", exports.ReadOptions{Subdir: "linux-64"})
 	if err != nil || len(e.Pip) != 1 || fmt.Sprint(e.Pip[0].BuildWith) != "[setuptools @ "+with.Address+"#sha256="+shaA+"]" || e.Pip[0].URL != "https://i.example/a-1.tar.gz" {
 		t.Errorf("read again it is %+v, %v", e, err)
 	}

@@ -41,14 +41,14 @@ type selection struct {
 	platform *v1.Platform // nil: this machine's, where there is a choice
 }
 
-// A ChoiceError says that a layout holds several images of which one has to be named.
-type ChoiceError struct {
+// A choiceError says that a layout holds several images of which one has to be named.
+type choiceError struct {
 	Layout string
 	Images []string // the tags that there are, with their platforms
 	Tag    string   // the one that was asked for and is missing or ambiguous; "" for none
 }
 
-func (e *ChoiceError) Error() string {
+func (e *choiceError) Error() string {
 	what := fmt.Sprintf("it holds %d images", len(e.Images))
 	if e.Tag != "" {
 		what = fmt.Sprintf("it has no single image %q", e.Tag)
@@ -75,7 +75,7 @@ func (w selection) one(file string, l layout, list []v1.Descriptor) (v1.Descript
 	if len(found) == 1 {
 		return found[0], nil
 	}
-	e := &ChoiceError{Layout: file, Tag: w.tag}
+	e := &choiceError{Layout: file, Tag: w.tag}
 	for _, d := range list {
 		e.Images = append(e.Images, describeImage(d))
 	}
@@ -148,7 +148,7 @@ func (l layout) satisfies(d v1.Descriptor, p v1.Platform, depth int) bool {
 // and nothing in the directory changes. The manifest and the configuration are
 // checked against their digests; those of the layers' blobs their reader has to
 // check, as [hpcc/unpack] does. The error is fs.ErrNotExist when the directory is
-// not a layout, and a [ChoiceError] when it holds several such images.
+// not a layout, and a [choiceError] when it holds several such images.
 func Layout(dir, tag string, p *v1.Platform) (v1.Image, error) {
 	fail := func(err error) (v1.Image, error) { return nil, fmt.Errorf("reading OCI layout %s: %w", dir, err) }
 	abs, err := filepath.Abs(dir)

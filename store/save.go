@@ -261,15 +261,15 @@ func NewFile(file string, write func(f *os.File) error) error {
 		err = os.Rename(f.Name(), file)
 	}
 	if err == nil {
-		err = SyncDir(filepath.Dir(file))
+		err = syncDir(filepath.Dir(file))
 	}
 	return err
 }
 
-// SyncDir waits until the names in a directory are on disk. File systems that
+// syncDir waits until the names in a directory are on disk. File systems that
 // cannot synchronise a directory (EINVAL: some network file systems) are left
 // to their own rules.
-func SyncDir(dir string) error {
+func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return nil // a directory that may be written and not read

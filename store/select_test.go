@@ -89,7 +89,7 @@ func TestSelect(t *testing.T) {
 		name := c.tag + " " + c.platform
 		img, err := Layout(dir, c.tag, p)
 		if c.want == "" {
-			var choice *ChoiceError
+			var choice *choiceError
 			if !errors.As(err, &choice) || !strings.Contains(err.Error(), `"a", "a", "b" (linux/ppc64le), "docker.io/x/y:c" (linux/arm64)`) {
 				t.Errorf("%s: %v; want a list of the images", name, err)
 			}

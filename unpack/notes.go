@@ -86,10 +86,10 @@ func SupportsAttributes(dir string) bool {
 	return err == nil || errors.Is(err, unix.ENODATA)
 }
 
-// HasNotes reports whether the notes of the tree in dir can be read: as
+// hasNotes reports whether the notes of the tree in dir can be read: as
 // attributes or from a notes file. A tree that another node made with attributes
 // has neither on a node that mounts the file system without them.
-func HasNotes(dir string) bool { return SupportsAttributes(dir) || HasNotesFile(dir) }
+func hasNotes(dir string) bool { return SupportsAttributes(dir) || HasNotesFile(dir) }
 
 // HasNotesFile reports whether the tree in dir keeps its notes in a file.
 func HasNotesFile(dir string) bool {

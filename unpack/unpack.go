@@ -120,7 +120,7 @@ func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string,
 // it adds a notes file.
 func NotedTree(ctx context.Context, s *store.Store, img v1.Image) (string, Report, error) {
 	dir, rep, err := Tree(ctx, s, img, Options{})
-	if err != nil || HasNotes(dir) {
+	if err != nil || hasNotes(dir) {
 		return dir, rep, err
 	}
 	tmp, err := s.TempDir()

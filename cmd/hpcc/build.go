@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
-	"hpcc/conda"
+	"hpcc/conda/exports"
 	"hpcc/runtime"
 	"hpcc/store"
 	"hpcc/store/wait"
@@ -185,7 +185,7 @@ func (j buildJob) run() error {
 	}
 	made := built{parts: unpack.NewParts(j.s)}
 	defer made.parts.Close()
-	var locks []conda.Locked
+	var locks []exports.Locked
 	for i, p := range j.platforms {
 		o.Platform, o.Inputs, o.Entry = p, &build.Inputs{}, j.entries[i]
 		parts := made.parts
@@ -249,7 +249,7 @@ func checkWords(c *cli.Context, outputs []output) error {
 
 // buildOne builds for one platform; nil is this machine's. Of an environment
 // there is a lock as well, and its layers become parts; of a dry run there is nothing.
-func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options, parts *unpack.Parts) (img v1.Image, lock conda.Locked, err error) {
+func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options, parts *unpack.Parts) (img v1.Image, lock exports.Locked, err error) {
 	t.forPlatform(o.Platform, strings.Count(c.String("platform"), ",")+1)
 	switch {
 	case c.Bool("dry-run"):

@@ -17,6 +17,7 @@ import (
 
 	"hpcc/build"
 	"hpcc/conda"
+	"hpcc/conda/exports"
 	"hpcc/conda/pip"
 	"hpcc/store"
 	"hpcc/unpack"
@@ -105,7 +106,7 @@ func condaOptions(c *cli.Context, t *steps, o build.Options) build.CondaOptions 
 }
 
 // condaImage makes an image of an export, and what a lock file says of it.
-func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options, parts *unpack.Parts) (v1.Image, conda.Locked, error) {
+func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options, parts *unpack.Parts) (v1.Image, exports.Locked, error) {
 	co := condaOptions(c, t, o)
 	co.Parts = parts
 	if !hasDockerfile(c) {
@@ -113,7 +114,7 @@ func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options, parts
 	}
 	env, err := build.Conda(c.Context, s, co)
 	if err != nil {
-		return nil, conda.Locked{}, err
+		return nil, exports.Locked{}, err
 	}
 	t.environment(env)
 	return env.Image, env.Lock, nil
@@ -223,14 +224,14 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 }
 
 // writeLock writes the lock file of an environment on all its platforms.
-func writeLock(c *cli.Context, t *steps, locks []conda.Locked) error {
+func writeLock(c *cli.Context, t *steps, locks []exports.Locked) error {
 	file := c.String("lock")
 	source := filepath.Base(c.String("conda") + c.String("conda-prefix"))
 	var hidden []string
 	for _, l := range locks {
 		hidden = append(hidden, l.Hidden...)
 	}
-	err := store.NewFile(file, func(f *os.File) error { return conda.WriteLock(f, source, locks) })
+	err := store.NewFile(file, func(f *os.File) error { return exports.WriteLock(f, source, locks) })
 	if err != nil {
 		return fmt.Errorf("writing %q: %w", file, err)
 	}

@@ -72,7 +72,7 @@ func CleanPath(p string) (string, error) {
 	return c, nil
 }
 
-// Lines are those of a file that are not empty.
+// Lines returns the lines of a file that are not empty, without blanks around them.
 func Lines(b []byte) []string {
 	var out []string
 	for l := range strings.SplitSeq(string(b), "\n") {
@@ -92,7 +92,7 @@ func ReadAll(r io.Reader, most int64) ([]byte, error) {
 	return b, err
 }
 
-// A Zip is a zip archive that is open.
+// A Zip is an open zip archive.
 type Zip struct {
 	*zip.Reader
 	*os.File

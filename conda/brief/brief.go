@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Join lists texts with a word before the last, and counts what is too much.
+// Join lists texts with a word before the last; beyond most it only counts them.
 func Join(texts []string, last string, most int) string {
 	texts = slices.Clone(texts)
 	if n := len(texts) - most; n > 0 {
@@ -57,6 +57,7 @@ func (f *Faults) List(sep string) string {
 	return strings.Join(f.Texts, sep)
 }
 
+// Text returns s, cut after 80 bytes.
 func Text(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "…"
@@ -69,7 +70,7 @@ func CompareNumbers(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
 }
 
-// List lists a few of many, sorted, without repeats.
+// List joins a few of many, sorted, without repeats.
 func List(list []string) string { return Near(list, "") }
 
 // Near lists the few of many that are next to want, in their order.

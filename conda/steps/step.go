@@ -10,9 +10,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// A Step is a program that has to run in the image as far as it is made: the
-// scripts of packages, the build of sources. This room starts no programs: who
-// installs a plan says how, in [Options].
+// A Step is a program that has to run in the image while it is built: a script of a
+// package, or the build of Python sources.
 type Step struct {
 	Text  string     // what it does, for people
 	Below []v1.Layer // the environment so far, above the image's own layers
@@ -23,13 +22,13 @@ type Step struct {
 	Dir   string     // the working directory
 }
 
-// A Func carries out a step, as root, without network, and gives what it
-// changed as a layer, nil for nothing. The same step gives the same layer; what is
-// below /.hpcc is no change. A program that fails is a [Error]; where no program
-// can run, as in an image without a shell, the error is [ErrCannotRun].
+// A Func carries out a step as root, without network, and returns what it changed as a
+// layer, nil for nothing. The same step gives the same layer; what is below /.hpcc does
+// not count. The error of a program that fails is an [Error]; where no program can run,
+// as in an image without a shell, it is [ErrCannotRun].
 type Func func(ctx context.Context, s Step) (v1.Layer, error)
 
-// A Error is the program of a step that failed.
+// An Error is the program of a step that failed.
 type Error struct {
 	Err error
 	Log []byte // the last of what it printed
@@ -57,12 +56,12 @@ const activateFirst = `if command -v bash >/dev/null 2>&1; then
 fi
 exec "$@"`
 
-// Activated are the words that start a program so.
+// Activated returns the argv that runs args in the environment as "conda activate" leaves it.
 func Activated(args ...string) []string {
 	return append([]string{"/bin/sh", "-c", activateFirst, "hpcc"}, args...)
 }
 
-// Env are variables of all steps: what differs from one run to the next
+// Env holds variables of all steps: what differs from one run to the next
 // would come to be in the image.
 var Env = []string{"PYTHONDONTWRITEBYTECODE=1", "PYTHONHASHSEED=0", "PYTHONNOUSERSITE=1", "PYTHONPATH=", "PYTHONHOME="}
 

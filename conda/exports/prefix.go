@@ -1,4 +1,4 @@
-package conda
+package exports
 
 import (
 	"cmp"
@@ -225,7 +225,7 @@ func (l *live) state(b []byte) error {
 		return err
 	}
 	for k, v := range m.Vars {
-		if !isVariable(k, v) || v == "***unset***" {
+		if !IsVariable(k, v) || v == "***unset***" {
 			l.r.note(0, "variable %q is not carried over", brief.Text(k))
 			delete(m.Vars, k)
 		}

@@ -1,4 +1,4 @@
-package conda
+package exports
 
 import (
 	"regexp"
@@ -140,7 +140,7 @@ func (r *reader) variables(n *yaml.Node) {
 		switch {
 		case v.Kind != yaml.ScalarNode:
 			r.wrong(v.Line, "variable %s has no text as its value", brief.Text(k.Value))
-		case !isVariable(k.Value, v.Value):
+		case !IsVariable(k.Value, v.Value):
 			r.wrong(k.Line, "%q is no name of a variable, or its value no text", brief.Text(k.Value))
 		default:
 			if r.e.Variables == nil {
@@ -149,14 +149,6 @@ func (r *reader) variables(n *yaml.Node) {
 			r.e.Variables[k.Value] = v.Value
 		}
 	}
-}
-
-// variableText is the name of a variable of the environment.
-var variableText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
-
-// isVariable says whether a variable of an image can have the name and the value.
-func isVariable(name, value string) bool {
-	return variableText().MatchString(name) && !strings.ContainsRune(value, 0)
 }
 
 // platforms is what the file was solved for; it is told, and not a limit.
@@ -232,4 +224,12 @@ func isPlatform(word, subdir string) (is, known bool) {
 		return word == machine, true
 	}
 	return false, false
+}
+
+// variableText is the name of a variable of the environment.
+var variableText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+
+// IsVariable says whether a variable of an image can have the name and the value.
+func IsVariable(name, value string) bool {
+	return variableText().MatchString(name) && !strings.ContainsRune(value, 0)
 }

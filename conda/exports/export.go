@@ -1,18 +1,12 @@
-// Package conda turns a conda export into image layers, without conda, without
-// running anything, for any architecture.
+// Package exports reads environments that tools wrote down, and writes lock files.
 //
-// The way is Read → Resolve → Layers. [Read] understands what conda, mamba,
-// conda-lock, pixi and pip write; [ReadPrefix] reads an environment that stands
-// on disk. [Resolve] looks every entry up in the channels, and solves for what
-// is named by conditions or has to move to another platform. [Plan.Layers]
-// fetches the packages, verifies them, puts the prefix where packages have a
-// placeholder, and writes layers whose digests depend on the packages and the
-// prefix alone; what the export has of pip comes above them, from wheels.
+//	list, @EXPLICIT, environment.yml, conda-lock.yml, pixi.lock, requirements.txt → Read → Export
+//	an environment on disk → ReadPrefix → Export
 //
-// Channels and packages are not trusted: every byte is checked against the
-// export's or the index's digest, every path must stay in the prefix, sizes
-// are bounded, scripts that packages want run are listed and not run.
-package conda
+// [Read] finds out the format from the content. Mistakes are reported together, each with
+// its line; what of a file is not used is a note. Files are not trusted: their size,
+// lines and nesting are bounded. Nothing is looked up or fetched here.
+package exports
 
 import (
 	"bufio"
@@ -20,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -228,7 +221,7 @@ func (r *reader) unique() {
 }
 
 // wishes are the specs that the entries do not answer.
-func (e *Export) wishes() []Spec {
+func (e *Export) Wishes() []Spec {
 	return slices.DeleteFunc(slices.Clone(e.Specs), func(s Spec) bool { return s.Asked })
 }
 
@@ -275,15 +268,6 @@ func Subdir(p v1.Platform) (string, error) {
 func isDigest(s string, n int) bool {
 	_, err := hex.DecodeString(s)
 	return s == "" || (len(s) == n && err == nil)
-}
-
-// expandURL reads a URL in which variables may stand.
-func expandURL(s string) (*url.URL, error) {
-	s, err := fetch.Expand(s)
-	if err != nil {
-		return nil, err
-	}
-	return url.Parse(s)
 }
 
 // hideText takes credentials out of a line that holds a URL.

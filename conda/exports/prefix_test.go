@@ -1,4 +1,4 @@
-package conda
+package exports
 
 import (
 	"os"
@@ -106,42 +106,5 @@ func TestReadPrefixRefuses(t *testing.T) {
 	}
 	if _, err := ReadPrefix(dir+"/none", ReadOptions{}); err == nil {
 		t.Error("ReadPrefix of no directory = nil")
-	}
-}
-
-// What has no channel is refused with its lines.
-func TestExportRefused(t *testing.T) {
-	for _, c := range []struct{ in, want string }{
-		{"--pre\ntorch[a]==2.1.2\n", "f:2: its packages need a python, which a channel of conda has; name one with --channel"},
-		{"a=1=0\npython=3.11.*\nnumpy\n", "f:2: the file names no channel to take packages from;"},
-	} {
-		e, err := Read(strings.NewReader(c.in), "f", ReadOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := Resolve(t.Context(), e, Options{Subdir: "linux-64"}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
-			t.Errorf("Resolve(%q) = %v; want %q", c.in, err, c.want)
-		}
-	}
-}
-
-func TestExpandURL(t *testing.T) {
-	t.Setenv("HPCC_TOKEN", "s3cret")
-	for _, c := range []struct{ in, want, err string }{
-		{"https://u:$HPCC_TOKEN@h/a-1-0.conda", "https://u:s3cret@h/a-1-0.conda", ""},
-		{"https://h/t/${HPCC_TOKEN}/a-1-0.conda", "https://h/t/s3cret/a-1-0.conda", ""},
-		{"https://h/a$-1-0.conda", "https://h/a$-1-0.conda", ""},
-		{"https://h/$HPCC_NONE/a-1-0.conda", "", "variable HPCC_NONE is not set"},
-	} {
-		u, err := expandURL(c.in)
-		if c.err != "" {
-			if err == nil || !strings.HasPrefix(err.Error(), c.err) {
-				t.Errorf("expandURL(%q) = %v, %v; want %q", c.in, u, err, c.err)
-			}
-			continue
-		}
-		if err != nil || u.String() != c.want {
-			t.Errorf("expandURL(%q) = %v, %v; want %s", c.in, u, err, c.want)
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package conda
+package exports
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ func (r *reader) document(lines []string) {
 		r.wrong(1, "it has more than %d bytes: is this an export?", maxDocument)
 		return
 	}
-	root, err := parseYAML(text)
+	root, err := ParseYAML(text)
 	if err != nil {
 		r.wrong(yamlLine(err, len(lines)), "reading it as YAML: %v", err)
 		return
@@ -44,9 +44,9 @@ func (r *reader) document(lines []string) {
 	}
 }
 
-// parseYAML gives the one document of a text. References are refused: no tool
+// ParseYAML gives the one document of a text. References are refused: no tool
 // writes them into these files, and they can stand for more than fits memory.
-func parseYAML(text string) (root *yaml.Node, err error) {
+func ParseYAML(text string) (root *yaml.Node, err error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package conda
+package exports
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write the golden results anew")
 
 // TestFormats reads files as the tools wrote them and holds what is read to
-// golden results; "go test ./conda -run TestFormats -update" renews them.
+// golden results; "go test ./conda/exports -run TestFormats -update" renews them.
 func TestFormats(t *testing.T) {
 	files, err := filepath.Glob("testdata/exports/*")
 	if err != nil || len(files) < 40 {
@@ -295,7 +295,7 @@ func checkRead(t *testing.T, in, file string) {
 		}
 	}
 	for k, v := range e.Variables {
-		if !isVariable(k, v) {
+		if !IsVariable(k, v) {
 			t.Fatalf("Read(%q) has variable %q=%q", in, k, v)
 		}
 	}

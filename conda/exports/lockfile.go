@@ -1,0 +1,192 @@
+package exports
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"hpcc/conda/brief"
+	"hpcc/conda/fetch"
+	"hpcc/conda/pip"
+)
+
+// A Locked is what an installation of a plan put into an image, exactly.
+type Locked struct {
+	Hidden []string // packages whose addresses hold credentials, which a lock file leaves out
+
+	Platform  string
+	Channels  []string
+	Packages  []LockedPackage
+	Variables map[string]string
+	Asked     []string            // packages of pip that the export names
+	Direct    []string            // of those, the ones that it names by their address
+	Built     map[string][]string // packages of pip that were built, with the wheels that did it
+}
+
+// A lockFile is conda-lock.yml, version 1 (CEP 37).
+type lockFile struct {
+	Version  int             `yaml:"version"`
+	Metadata lockMetadata    `yaml:"metadata"`
+	Package  []LockedPackage `yaml:"package"`
+}
+
+type lockMetadata struct {
+	ContentHash map[string]string `yaml:"content_hash"`
+	Channels    []lockedChannel   `yaml:"channels"`
+	Platforms   []string          `yaml:"platforms"`
+	Sources     []string          `yaml:"sources"`
+	Custom      map[string]string `yaml:"custom_metadata,omitempty"`
+}
+
+type lockedChannel struct {
+	URL  string   `yaml:"url"`
+	Used []string `yaml:"used_env_vars"`
+}
+
+type LockedPackage struct {
+	Name         string            `yaml:"name"`
+	Version      string            `yaml:"version"`
+	Manager      string            `yaml:"manager"` // conda or pip
+	Platform     string            `yaml:"platform"`
+	Dependencies map[string]string `yaml:"dependencies"`
+	URL          string            `yaml:"url"`
+	Hash         lockedHash        `yaml:"hash"`
+	Category     string            `yaml:"category"`
+	Optional     bool              `yaml:"optional"`
+}
+
+type lockedHash struct {
+	MD5    string `yaml:"md5,omitempty"`
+	SHA256 string `yaml:"sha256,omitempty"`
+}
+
+// What the format has no word for stands in custom_metadata, which it has for
+// what users want to keep there: which packages of pip were asked for, which of them by their
+// address, what others were built with, and the environment's variables, as objects of JSON.
+const (
+	customAsked     = "hpcc-asked"
+	customBuilt     = "hpcc-built" // of platforms, of packages, of lists of requirements
+	customDirect    = "hpcc-direct"
+	customVariables = "hpcc-variables"
+)
+
+// baseCategory is that of packages of which the image below is made: conda-lock
+// installs no category but main unless it is told to.
+const baseCategory = "hpcc-base"
+
+// add adds a package that is at an address; base says that it is of the image below.
+func (l *Locked) Add(x LockedPackage, address string, base bool) {
+	category := "main"
+	if base {
+		category = baseCategory
+	}
+	x.Platform, x.Category, x.URL = l.Platform, category, fetch.Bare(address)
+	if u, err := url.Parse(address); err != nil || u.String() != x.URL {
+		l.Hidden = append(l.Hidden, x.Name)
+	}
+	l.Packages = append(l.Packages, x)
+}
+
+// WriteLock writes a lock file of one environment on one or more platforms, in
+// conda-lock's format, for Read. It holds no credentials and no time of day.
+func WriteLock(out io.Writer, source string, list []Locked) error {
+	f := lockFile{Version: 1, Metadata: lockMetadata{ContentHash: map[string]string{}, Channels: []lockedChannel{}, Sources: []string{source}, Custom: map[string]string{}}}
+	custom := map[string][]string{}
+	built := map[string]map[string][]string{}
+	for _, l := range list {
+		if len(l.Built) > 0 {
+			built[l.Platform] = l.Built
+		}
+		sum := sha256.New()
+		for _, x := range l.Packages {
+			fmt.Fprintln(sum, x.URL, cmp.Or(x.Hash.SHA256, x.Hash.MD5))
+		}
+		f.Metadata.ContentHash[l.Platform] = hex.EncodeToString(sum.Sum(nil))
+		f.Metadata.Platforms = append(f.Metadata.Platforms, l.Platform)
+		for _, c := range l.Channels {
+			if !slices.ContainsFunc(f.Metadata.Channels, func(have lockedChannel) bool { return have.URL == c }) {
+				f.Metadata.Channels = append(f.Metadata.Channels, lockedChannel{c, []string{}})
+			}
+		}
+		f.Package = append(f.Package, l.Packages...)
+		custom[customAsked] = append(custom[customAsked], l.Asked...)
+		custom[customDirect] = append(custom[customDirect], l.Direct...)
+		if len(l.Variables) > 0 {
+			text, err := json.Marshal(l.Variables)
+			if err != nil {
+				return fmt.Errorf("writing the lock file: %w", err)
+			}
+			f.Metadata.Custom[customVariables] = string(text)
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(custom)) {
+		if len(custom[k]) > 0 {
+			slices.Sort(custom[k])
+			f.Metadata.Custom[k] = strings.Join(slices.Compact(custom[k]), " ")
+		}
+	}
+	if len(built) > 0 {
+		text, err := json.Marshal(built)
+		if err != nil {
+			return fmt.Errorf("writing the lock file: %w", err)
+		}
+		f.Metadata.Custom[customBuilt] = string(text)
+	}
+	fmt.Fprintf(out, "# Written by hpcc build --lock: the packages of %q, exactly.\n", source)
+	enc := yaml.NewEncoder(out)
+	enc.SetIndent(2)
+	if err := enc.Encode(f); err != nil {
+		return fmt.Errorf("writing the lock file: %w", err)
+	}
+	return enc.Close()
+}
+
+// custom reads what WriteLock put beside the packages. A lock file of
+// another tool says of no package that it was not asked for.
+func (l *lock) custom(n *yaml.Node) {
+	if v := value(n, customVariables); v != "" {
+		var m map[string]string
+		if err := json.Unmarshal([]byte(v), &m); err != nil {
+			l.r.wrong(find(n, customVariables).Line, "%s is no object of texts", customVariables)
+			return
+		}
+		for k, v := range m {
+			if !IsVariable(k, v) {
+				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or its value no text", brief.Text(k))
+				return
+			}
+		}
+		l.r.e.Variables = m
+	}
+	if v := value(n, customBuilt); v != "" {
+		var built map[string]map[string][]string
+		if err := json.Unmarshal([]byte(v), &built); err != nil {
+			l.r.wrong(find(n, customBuilt).Line, "%s is no object of objects of lists", customBuilt)
+			return
+		}
+		for platform, list := range l.pip {
+			for i := range list {
+				list[i].BuildWith = built[platform][pip.NormalName(list[i].Name)]
+			}
+		}
+	}
+	if find(n, customAsked) == nil && find(n, customDirect) == nil {
+		return
+	}
+	asked, direct := strings.Fields(value(n, customAsked)), strings.Fields(value(n, customDirect))
+	for _, list := range l.pip {
+		for i := range list {
+			list[i].Needed = !slices.Contains(asked, pip.NormalName(list[i].Name))
+			list[i].Locked = !slices.Contains(direct, pip.NormalName(list[i].Name))
+		}
+	}
+}
