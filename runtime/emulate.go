@@ -63,6 +63,9 @@ func emulate(s *specs.Spec) error {
 	if err != nil {
 		return fail(err.Error())
 	}
+	if inInitialUserNamespace() {
+		return fail("hpcc does not register emulators for the whole host")
+	}
 	// The list belongs to the namespace's root. A run keeps the user's own ids, so
 	// it becomes root of one more namespace to register, and itself again in
 	// another below: the kernel looks for handlers upwards.
@@ -80,6 +83,14 @@ func emulate(s *specs.Spec) error {
 		return again("run", uid, gid)
 	}
 	return nil
+}
+
+// inInitialUserNamespace says whether this process made no user namespace. The list
+// of emulators that root mounts there is the host's, and outlives the process.
+// 0xeffffffd is the namespace's inode (PROC_USER_INIT_INO, include/linux/proc_ns.h).
+func inInitialUserNamespace() bool {
+	link, err := os.Readlink("/proc/self/ns/user")
+	return err == nil && link == fmt.Sprintf("user:[%d]", 0xeffffffd)
 }
 
 // ladderVar says, to this program executed again, which ids to take in the

@@ -163,6 +163,34 @@ func TestEmulateRefuses(t *testing.T) {
 	}
 }
 
+// A process that made no user namespace registers nothing: as root it would change
+// the host's list for all users.
+func TestEmulateLeavesTheHostAlone(t *testing.T) {
+	if !inInitialUserNamespace() {
+		t.Skip("the tests run in a user namespace")
+	}
+	arch := "ppc64le"
+	if goruntime.GOARCH == arch {
+		arch = "amd64"
+	}
+	if registered(machines[arch]) {
+		t.Skip("the host registers an emulator for " + arch)
+	}
+	busybox, err := testenv.Busybox()
+	testenv.Need(t, "busybox-static", err)
+	t.Setenv("PATH", t.TempDir())
+	qemu := filepath.Join(os.Getenv("PATH"), "qemu-"+machines[arch].qemu+"-static")
+	if err := os.Symlink(busybox, qemu); err != nil {
+		t.Fatal(err)
+	}
+	if err := CanRun(arch); err == nil || !strings.Contains(err.Error(), "for the whole host") {
+		t.Errorf("CanRun(%q): %v; want a refusal", arch, err)
+	}
+	if registered(machines[arch]) {
+		t.Errorf("%s now has an emulator for %s", Handlers, arch)
+	}
+}
+
 func TestLadder(t *testing.T) {
 	for _, c := range []struct {
 		value, rung string
