@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/job/quantity"
 	"hpcc/metrics"
 	"hpcc/testdata/testenv"
 )
@@ -63,17 +64,18 @@ func accounted(t *testing.T, job string) (use struct{ cpu, memory, read, written
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		m := regexp.MustCompile(`(?m)^[0-9]+\.batch\|COMPLETED\|(?:([0-9]+):)?([0-9]+):([0-9.]+)\|([0-9.]+)K\|([0-9.]+)M\|([0-9.]+)M$`).FindSubmatch(out)
+		m := regexp.MustCompile(`(?m)^[0-9]+\.batch\|COMPLETED\|(?:([0-9]+):)?([0-9]+):([0-9.]+)\|([0-9.]+[KMG])\|([0-9.]+[KMG])\|([0-9.]+[KMG])$`).FindStringSubmatch(string(out))
 		if m == nil {
 			time.Sleep(500 * time.Millisecond)
 			continue
 		}
-		var n [7]float64
-		for i, text := range m {
-			n[i], _ = strconv.ParseFloat(string(text), 64)
+		var n [4]float64
+		for i, text := range m[:4] {
+			n[i], _ = strconv.ParseFloat(text, 64)
 		}
+		size := func(text string) float64 { return float64(quantity.Bytes(text, 1<<10)) }
 		use.cpu = n[1]*3600 + n[2]*60 + n[3]
-		use.memory, use.read, use.written = n[4]*(1<<10), n[5]*(1<<20), n[6]*(1<<20)
+		use.memory, use.read, use.written = size(m[4]), size(m[5]), size(m[6])
 		return use
 	}
 	t.Fatalf("the accounting knows no end of job %s: %s", job, out)
