@@ -22,23 +22,29 @@ type attestations struct {
 
 func (a *attestations) any() bool { return a.provenance != nil || a.sbom }
 
-// flags are docker's, whose --provenance and --sbom are short for --attest.
-func (a *attestations) flags() []cli.Flag {
+// attestFlags are docker's, whose --provenance and --sbom are short for --attest.
+func attestFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.GenericFlag{Name: "provenance", Value: &attestFlag{a.setProvenance}, DefaultText: "none",
+		&cli.GenericFlag{Name: "provenance", Value: &attestFlag{set: (*attestations).setProvenance}, DefaultText: "none",
 			Usage: "attest how the image was built (SLSA provenance): alone, or with `=mode=min|=mode=max|=false`"},
-		&cli.GenericFlag{Name: "sbom", Value: &attestFlag{a.setSBOM}, DefaultText: "none",
+		&cli.GenericFlag{Name: "sbom", Value: &attestFlag{set: (*attestations).setSBOM}, DefaultText: "none",
 			Usage: "attest which packages the image holds (SPDX): alone, or with `=true|=false`"},
 		&cli.StringSliceFlag{Name: "attest", Usage: "attest `type=provenance[,mode=max][,builder-id=URI]|type=sbom` (repeatable)"},
 	}
 }
 
 // An attestFlag can stand alone or have a value behind "=".
-type attestFlag struct{ set func(string) error }
+type attestFlag struct {
+	set   func(*attestations, string) error
+	value string // "" if the flag was not given
+}
 
-func (f *attestFlag) Set(s string) error { return f.set(s) }
-func (f *attestFlag) String() string     { return "" }
-func (f *attestFlag) IsBoolFlag() bool   { return true }
+func (f *attestFlag) Set(s string) error {
+	f.value = s
+	return f.set(new(attestations), s)
+}
+func (f *attestFlag) String() string   { return "" }
+func (f *attestFlag) IsBoolFlag() bool { return true }
 
 func (a *attestations) setProvenance(s string) error {
 	switch s {
@@ -73,8 +79,15 @@ func (a *attestations) setSBOM(s string) error {
 	return nil
 }
 
-// read adds what --attest asks for.
-func (a *attestations) read(c *cli.Context) error {
+// parseAttestations reads the flags of attestFlags.
+func parseAttestations(c *cli.Context) (a attestations, err error) {
+	for _, name := range []string{"provenance", "sbom"} {
+		if f := c.Generic(name).(*attestFlag); f.value != "" {
+			if err := f.set(&a, f.value); err != nil {
+				return a, err
+			}
+		}
+	}
 	for _, arg := range c.StringSlice("attest") {
 		words := strings.Split(arg, ",")
 		disabled := slices.Contains(words, "disabled=true")
@@ -86,7 +99,6 @@ func (a *attestations) read(c *cli.Context) error {
 			}
 			return ok || w == "disabled=false" || w == "disabled=true"
 		})
-		var err error
 		value := strings.Join(words, ",")
 		switch {
 		case disabled:
@@ -103,10 +115,10 @@ func (a *attestations) read(c *cli.Context) error {
 			err = usagef("its type is neither provenance nor sbom")
 		}
 		if err != nil {
-			return usagef("--attest %q: %w", arg, err).hint("write --attest type=provenance,mode=max or --attest type=sbom")
+			return a, usagef("--attest %q: %w", arg, err).hint("write --attest type=provenance,mode=max or --attest type=sbom")
 		}
 	}
-	return nil
+	return a, nil
 }
 
 // statements are what is attested of an image that was built from inputs.

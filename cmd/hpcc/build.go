@@ -2,11 +2,11 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	goruntime "runtime"
 	"slices"
 	"strings"
 
@@ -22,7 +22,6 @@ import (
 )
 
 func buildCommand() *cli.Command {
-	wanted := &attestations{}
 	return &cli.Command{
 		Name: "build", Usage: "make an image from a Dockerfile or a conda export", ArgsUsage: "[CONTEXT]",
 		Description: `Builds an image as an ordinary user: no daemon, no root, no subordinate ids.
@@ -37,18 +36,13 @@ func buildCommand() *cli.Command {
 With --conda and a Dockerfile, or a CONTEXT, the environment is what the Dockerfile calls conda: FROM conda, COPY --from=conda.
 CONTEXT is a directory (default .), a git repository (URL.git#REF:DIR), or - for a tar archive or a Dockerfile
 on standard input. Every instruction is a step: "[3/7] RUN make (cached)". The digest of the image is printed at the end.`,
-		Flags: buildFlags(wanted),
-		Action: func(c *cli.Context) error {
-			if c.Bool("json") && !c.Bool("dry-run") {
-				return usagef("--json goes with --dry-run").hint("write --progress json for the steps of a build")
-			}
-			return buildImage(c, wanted, nil)
-		},
+		Flags:  buildFlags(),
+		Action: action(parseBuild),
 	}
 }
 
-// buildFlags are those of what builds an image.
-func buildFlags(wanted *attestations) []cli.Flag {
+// buildFlags are the flags of each command that builds an image.
+func buildFlags() []cli.Flag {
 	return append([]cli.Flag{
 		&cli.StringFlag{Name: "tag", Aliases: []string{"t"}, Usage: "call the image `NAME`"},
 		&cli.StringFlag{Name: "file", Aliases: []string{"f"}, Usage: "read `DOCKERFILE` (default CONTEXT/Dockerfile; - is standard input)"},
@@ -67,89 +61,187 @@ func buildFlags(wanted *attestations) []cli.Flag {
 		&cli.StringFlag{Name: "compression", Usage: "pack new layers with `gzip|zstd`", Value: "gzip"},
 		&cli.StringFlag{Name: "progress", Usage: "show steps as `auto|plain|tty|json`", Value: "auto"},
 		plainHTTPFlag(), storeFlag(),
-	}, slices.Concat(condaFlags(), wanted.flags(), outputFlags())...)
+	}, slices.Concat(condaFlags(), attestFlags(), outputFlags())...)
 }
 
-// buildImage builds what the command line says, and deploys it unless to is nil.
-func buildImage(c *cli.Context, wanted *attestations, to *deployment) error {
+// buildArgs is the command line of "hpcc build", and of the build of "hpcc deploy".
+type buildArgs struct {
+	tag, store   string
+	platforms    []*v1.Platform // nil is this machine's
+	progress     string
+	check        bool // the Dockerfile only
+	dryRun, json bool // list the downloads of an environment only
+	dockerfile   bool // build a Dockerfile; if conda is set, on the environment
+	image        build.Options
+	conda        *build.CondaOptions // nil without an environment
+	lock         string              // file to write
+	entry        bool                // "hpcc entry" becomes the entry point
+	attest       attestations
+	annotations  map[string]string // of the manifest
+	outputs      []output
+	iidFile      string
+	metadataFile string
+	cacheTo      string // reference in a registry; image.CacheTo says which steps go there
+	creds        string // file of registries, which no image may hold
+}
+
+func parseBuild(c *cli.Context) (*buildArgs, error) {
 	for _, w := range c.Args().Slice() {
 		if strings.HasPrefix(w, "mode=") { // docker's flag must have a value, ours may
-			return usagef("%q stands alone", w).hint("write --provenance=%s", w)
+			return nil, usagef("%q stands alone", w).hint("write --provenance=%s", w)
 		}
 	}
-	a, err := parseArguments(c, 0, 1, "[CONTEXT]")
+	if c.Bool("json") && !c.Bool("dry-run") && c.Command.Name == "build" {
+		return nil, usagef("--json goes with --dry-run").hint("write --progress json for the steps of a build")
+	}
+	words, err := parseArguments(c, 0, 1, "[CONTEXT]")
 	if err != nil {
+		return nil, err
+	}
+	a := &buildArgs{
+		tag: c.String("tag"), store: c.String("store"), progress: c.String("progress"),
+		check: c.Bool("check"), dryRun: c.Bool("dry-run"), json: c.Bool("json"), lock: c.String("lock"),
+		entry: c.Bool("entry"), iidFile: c.String("iidfile"), metadataFile: c.String("metadata-file"), creds: c.String("creds"),
+	}
+	if a.conda, err = parseConda(c); err != nil {
+		return nil, err
+	}
+	a.dockerfile = a.conda == nil || c.String("file") != "" || len(words) > 0
+	if a.check && a.conda != nil {
+		return nil, usagef("--check looks at a Dockerfile alone").hint("leave --conda out")
+	}
+	if a.tag == "" && !a.dryRun && !a.check {
+		return nil, usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(words, " "))
+	}
+	if a.attest, err = parseAttestations(c); err != nil {
+		return nil, err
+	}
+	if a.platforms, err = parsePlatforms(c.String("platform")); err != nil {
+		return nil, err
+	}
+	if err := parseResults(c, a); err != nil {
+		return nil, err
+	}
+	if a.image, err = parseImage(c, words); err != nil {
+		return nil, err
+	}
+	a.cacheTo, a.image.CacheTo, err = cacheTarget(c.String("cache-to"))
+	return a, err
+}
+
+// parseResults reads the flags that name what is built. It refuses what would fail
+// only after the build: names that are not valid, and files in directories that do
+// not exist.
+func parseResults(c *cli.Context, a *buildArgs) (err error) {
+	if a.outputs, err = parseOutputs(c.StringSlice("output")); err != nil {
 		return err
 	}
-	if c.Bool("check") {
-		return checkDockerfile(c, a)
+	if a.tag != "" {
+		if _, err := store.Canonical(a.tag); err != nil {
+			return usagef("--tag: %w", err)
+		}
 	}
-	if err := checkConda(c); err != nil {
+	if a.annotations, err = parsePairs(c, "annotation"); err != nil {
 		return err
 	}
-	if c.String("tag") == "" && !c.Bool("dry-run") {
-		return usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(a, " "))
+	files := []string{a.iidFile, a.metadataFile}
+	for _, o := range a.outputs {
+		files = append(files, o.dest)
 	}
-	if err := wanted.read(c); err != nil {
-		return err
+	for _, f := range files {
+		if f == "" || f == "-" {
+			continue
+		}
+		if err := directoryOf(f); err != nil {
+			return err
+		}
 	}
-	ps, err := platforms(c)
-	if err != nil {
-		return err
+	return nil
+}
+
+// parseImage reads the flags of a build from a Dockerfile.
+func parseImage(c *cli.Context, words []string) (o build.Options, err error) {
+	o = build.Options{
+		Compression: c.String("compression"), Dockerfile: c.String("file"), Target: c.String("target"),
+		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"),
 	}
-	outputs, err := readOutputs(c)
-	if err != nil {
-		return err
+	if len(words) > 0 {
+		o.Context = words[0]
 	}
-	if err := checkWords(c, outputs); err != nil {
-		return err
+	if o.Compression != "gzip" && o.Compression != "zstd" {
+		return o, usagef("--compression %q: known are gzip and zstd", o.Compression).hint("leave it out, or write --compression zstd")
 	}
-	o, err := buildOptions(c, a)
-	if err != nil {
-		return err
+	if o.Args, err = parseBuildArgs(c.StringSlice("build-arg")); err != nil {
+		return o, err
 	}
-	cacheTo, cache, err := cacheTarget(c.String("cache-to"))
-	if err != nil {
-		return err
+	if o.Secrets, err = parseSecrets(c.StringSlice("secret")); err != nil {
+		return o, err
 	}
-	o.CacheTo = cache
-	entries, err := entryFiles(c, ps)
-	if err != nil {
-		return err
+	if o.SSH, err = parseAgents(c.StringSlice("ssh")); err != nil {
+		return o, err
 	}
-	t, err := newSteps(c.String("progress"))
-	if err != nil {
+	if o.Contexts, err = parsePairs(c, "build-context"); err != nil {
+		return o, err
+	}
+	for name, v := range o.Contexts {
+		if fi, err := os.Stat(v); !strings.Contains(v, "://") && (err != nil || !fi.IsDir()) {
+			return o, usagef("--build-context %s=%s: there is no such directory", name, v).hint("write --build-context %s=DIR, or %s=docker-image://REF", name, name)
+		}
+	}
+	if o.Labels, err = parsePairs(c, "label"); err != nil {
+		return o, err
+	}
+	o.CacheFrom, err = cacheSources(c.StringSlice("cache-from"))
+	return o, err
+}
+
+func (a *buildArgs) run(ctx context.Context) error {
+	if a.check {
+		return a.checkDockerfile(ctx)
+	}
+	return a.build(ctx, nil)
+}
+
+// build builds the image, and deploys it unless to is nil.
+func (a *buildArgs) build(ctx context.Context, to *deployment) error {
+	b := builder{buildArgs: a, to: to}
+	var err error
+	if a.entry {
+		if b.entries, err = entryFiles(a.platforms); err != nil {
+			return err
+		}
+	}
+	if b.steps, err = newSteps(a.progress); err != nil {
 		return err
 	}
 	if err := runtime.EnterFakeRoot(); err != nil {
-		return fmt.Errorf("building %s: %w", c.String("tag"), err)
+		return fmt.Errorf("building %s: %w", a.tag, err)
 	}
-	s, err := openStore(c)
-	if err != nil {
+	if b.store, err = store.Open(a.store); err != nil {
 		return err
 	}
-	o.Hidden = secretFiles(c)
+	a.image.Hidden = secretFiles(a.creds)
 	if to != nil {
-		if err := to.prepare(c); err != nil {
+		if err := to.prepare(ctx); err != nil {
 			return err
 		}
 	}
 	var again bytes.Buffer // what was read of a Dockerfile on standard input
-	if o.Context != "-" {
-		o.Stdin = io.TeeReader(wait.Stdin(), &again)
+	a.image.Stdin = wait.Stdin()
+	if a.image.Context != "-" {
+		a.image.Stdin = io.TeeReader(a.image.Stdin, &again)
 	}
-	j := buildJob{c: c, s: s, t: t, o: o, platforms: ps, entries: entries, wanted: wanted, outputs: outputs, to: to, cacheTo: cacheTo}
-	err = j.run()
+	err = b.run(ctx)
 	// A damaged layer was moved away: the step that made it is not in the cache any
 	// more. A build reads a finite number of layers.
-	for n := 0; n < maxHealed && healable(err) && o.Context != "-"; n++ {
+	for n := 0; n < maxHealed && healable(err) && a.image.Context != "-"; n++ {
 		say("warning: %v", err)
 		say("building again: the step that made it is repeated")
-		j.o.Stdin = bytes.NewReader(again.Bytes())
-		err = j.run()
+		a.image.Stdin = bytes.NewReader(again.Bytes())
+		err = b.run(ctx)
 	}
 	if err != nil {
-		return t.failed(withSignal(c.Context, onDisk(err, s.Dir())))
+		return b.steps.failed(withSignal(ctx, onDisk(err, b.store.Dir())))
 	}
 	return nil
 }
@@ -163,117 +255,79 @@ func healable(err error) bool {
 	return errors.As(err, &damaged) && damaged.Moved != ""
 }
 
-// A buildJob is a build with all that the command line asks for, ready to run.
-type buildJob struct {
-	c         *cli.Context
-	s         *store.Store
-	t         *steps
-	o         build.Options
-	platforms []*v1.Platform
-	entries   [][]byte
-	wanted    *attestations
-	outputs   []output
-	to        *deployment
-	cacheTo   string
+// A builder builds an image for each platform of a command line.
+type builder struct {
+	*buildArgs
+	store   *store.Store
+	steps   *steps
+	entries [][]byte    // programs of --entry, by platform; nil without the flag
+	to      *deployment // nil: the image stays in the store
+
+	images []v1.Image
+	inputs []*build.Inputs // of images
+	parts  *unpack.Parts   // layers that are unpacked already
 }
 
-// run builds for each platform, keeps the result and sends it where it shall go.
-func (j buildJob) run() error {
-	c, o := j.c, j.o
-	if o.CacheTo != nil {
-		o.CacheTo = &build.Cache{Min: o.CacheTo.Min}
+// run builds for each platform, keeps the result and sends it where the flags say.
+func (b builder) run(ctx context.Context) error {
+	cache := b.image.CacheTo
+	if cache != nil {
+		cache = &build.Cache{Min: cache.Min} // a repeated build begins with an empty one
 	}
-	made := built{parts: unpack.NewParts(j.s)}
-	defer made.parts.Close()
+	b.parts = unpack.NewParts(b.store)
+	defer b.parts.Close()
 	var locks []exports.Locked
-	for i, p := range j.platforms {
-		o.Platform, o.Inputs, o.Entry = p, &build.Inputs{}, j.entries[i]
-		parts := made.parts
-		if len(j.platforms) > 1 && p.Architecture != goruntime.GOARCH {
-			parts = nil // see keepBuilt
+	for i, p := range b.platforms {
+		o := b.image
+		o.CacheTo, o.Platform, o.Inputs, o.Progress = cache, p, &build.Inputs{}, b.steps.event
+		if b.entries != nil {
+			o.Entry = b.entries[i]
 		}
-		img, lock, err := buildOne(c, j.s, j.t, o, parts)
+		img, lock, err := b.platform(ctx, o)
 		if err != nil {
 			return err
 		}
-		made.imgs, made.inputs, locks = append(made.imgs, img), append(made.inputs, o.Inputs), append(locks, lock)
+		b.images, b.inputs, locks = append(b.images, img), append(b.inputs, o.Inputs), append(locks, lock)
 	}
-	if c.Bool("dry-run") {
+	if b.dryRun {
 		return nil
 	}
-	j.t.built()
-	err := keepBuilt(c, j.s, made, j.wanted, j.outputs, j.to)
-	if err == nil && c.String("lock") != "" {
-		err = writeLock(c, j.t, locks)
+	b.steps.built()
+	err := b.keep(ctx)
+	if err == nil && b.lock != "" {
+		err = b.writeLock(locks)
 	}
-	if err == nil && o.CacheTo != nil {
-		err = o.CacheTo.Push(c.Context, j.s, j.cacheTo, store.Remote{PlainHTTP: c.Bool("plain-http")})
-	}
-	return err
-}
-
-// checkWords refuses what would fail only when the image is built: names that
-// are none, and files in directories that are not there.
-func checkWords(c *cli.Context, outputs []output) error {
-	if v := c.String("tag"); v != "" {
-		if _, err := store.Canonical(v); err != nil {
-			return usagef("--tag: %w", err)
-		}
-	}
-	if _, err := pairs(c, "annotation"); err != nil {
-		return err
-	}
-	if v := c.String("compression"); v != "gzip" && v != "zstd" {
-		return usagef("--compression %q: known are gzip and zstd", v).hint("leave it out, or write --compression zstd")
-	}
-	files := []string{c.String("iidfile"), c.String("metadata-file")}
-	for _, o := range outputs {
-		files = append(files, o.dest)
-	}
-	for _, f := range files {
-		if f == "" || f == "-" {
-			continue
-		}
-		if err := directoryOf(f); err != nil {
-			return err
-		}
-	}
-	contexts, err := pairs(c, "build-context")
-	for name, v := range contexts {
-		if fi, serr := os.Stat(v); !strings.Contains(v, "://") && (serr != nil || !fi.IsDir()) {
-			return usagef("--build-context %s=%s: there is no such directory", name, v).hint("write --build-context %s=DIR, or %s=docker-image://REF", name, name)
-		}
+	if err == nil && cache != nil {
+		err = cache.Push(ctx, b.store, b.cacheTo, store.Remote{PlainHTTP: b.image.PlainHTTP})
 	}
 	return err
 }
 
-// buildOne builds for one platform; nil is this machine's. Of an environment
-// there is a lock as well, and its layers become parts; of a dry run there is nothing.
-func buildOne(c *cli.Context, s *store.Store, t *steps, o build.Options, parts *unpack.Parts) (img v1.Image, lock exports.Locked, err error) {
-	t.forPlatform(o.Platform, strings.Count(c.String("platform"), ",")+1)
-	switch {
-	case c.Bool("dry-run"):
-		return nil, lock, planConda(c, s, t, o)
-	case isConda(c):
-		img, lock, err = condaImage(c, s, t, o, parts)
-		if err != nil || !hasDockerfile(c) {
+// platform builds for one platform. The lock is that of an environment; a dry run has
+// neither image nor lock.
+func (b *builder) platform(ctx context.Context, o build.Options) (img v1.Image, lock exports.Locked, err error) {
+	b.steps.forPlatform(o.Platform, len(b.platforms))
+	if b.dryRun {
+		return nil, lock, b.planEnvironment(ctx, o)
+	}
+	if b.conda != nil {
+		if img, lock, err = b.environment(ctx, o); err != nil || !b.dockerfile {
 			return img, lock, err
 		}
 		o.Environment = img
 	}
-	o.Progress = t.event
-	img, err = build.Dockerfile(c.Context, s, o)
+	img, err = build.Dockerfile(ctx, b.store, o)
 	return img, lock, err
 }
 
-// platforms reads --platform; one nil stands for this machine.
-func platforms(c *cli.Context) ([]*v1.Platform, error) {
-	if c.String("platform") == "" {
+// parsePlatforms reads --platform. One nil stands for this machine.
+func parsePlatforms(list string) ([]*v1.Platform, error) {
+	if list == "" {
 		return []*v1.Platform{nil}, nil
 	}
 	var out []*v1.Platform
 	seen := map[string]bool{}
-	for _, word := range strings.Split(c.String("platform"), ",") {
+	for _, word := range strings.Split(list, ",") {
 		p, err := parsePlatform(word)
 		if err != nil {
 			return nil, err
@@ -287,34 +341,23 @@ func platforms(c *cli.Context) ([]*v1.Platform, error) {
 	return out, nil
 }
 
-// checkDockerfile looks a Dockerfile over: its warnings go to standard output.
-// It needs neither a name nor namespaces.
-func checkDockerfile(c *cli.Context, a []string) error {
-	if isConda(c) {
-		return usagef("--check looks at a Dockerfile alone").hint("leave --conda out")
-	}
-	t, err := newSteps(c.String("progress"))
+// checkDockerfile writes the warnings about a Dockerfile to standard output. It needs
+// neither a name nor namespaces.
+func (a *buildArgs) checkDockerfile(ctx context.Context) error {
+	t, err := newSteps(a.progress)
 	if err != nil {
 		return err
 	}
-	s, err := openStore(c)
+	s, err := store.Open(a.store)
 	if err != nil {
 		return err
 	}
-	ps, err := platforms(c)
-	if err != nil {
-		return err
-	}
-	o, err := buildOptions(c, a)
-	if err != nil {
-		return err
-	}
-	o.Progress = t.check
 	warnings := 0
 	var missing []string
-	for _, p := range ps {
-		o.Platform = p
-		n, unknown, err := build.Check(c.Context, s, o)
+	for _, p := range a.platforms {
+		o := a.image
+		o.Platform, o.Progress, o.Stdin = p, t.check, wait.Stdin()
+		n, unknown, err := build.Check(ctx, s, o)
 		if err != nil {
 			return t.failed(err)
 		}
@@ -333,48 +376,8 @@ func checkDockerfile(c *cli.Context, a []string) error {
 	return t.failed(fmt.Errorf("the Dockerfile has %d warnings", warnings))
 }
 
-// buildOptions reads the flags of a build from a Dockerfile.
-func buildOptions(c *cli.Context, a []string) (build.Options, error) {
-	var none build.Options
-	vars, err := buildArgs(c.StringSlice("build-arg"))
-	if err != nil {
-		return none, err
-	}
-	secrets, err := secretFlags(c.StringSlice("secret"))
-	if err != nil {
-		return none, err
-	}
-	agents, err := sshFlags(c.StringSlice("ssh"))
-	if err != nil {
-		return none, err
-	}
-	contexts, err := pairs(c, "build-context")
-	if err != nil {
-		return none, err
-	}
-	labels, err := pairs(c, "label")
-	if err != nil {
-		return none, err
-	}
-	sources, err := cacheSources(c.StringSlice("cache-from"))
-	if err != nil {
-		return none, err
-	}
-	o := build.Options{
-		CacheFrom: sources,
-		Contexts:  contexts, Labels: labels, Compression: c.String("compression"),
-		Secrets: secrets, SSH: agents,
-		Dockerfile: c.String("file"), Stdin: wait.Stdin(), Args: vars, Target: c.String("target"),
-		NoCache: c.Bool("no-cache"), PlainHTTP: c.Bool("plain-http"),
-	}
-	if len(a) > 0 {
-		o.Context = a[0]
-	}
-	return o, nil
-}
-
-// buildArgs reads --build-arg; a bare NAME takes its value from the environment.
-func buildArgs(list []string) (map[string]string, error) {
+// parseBuildArgs reads --build-arg. A bare NAME takes its value from the environment.
+func parseBuildArgs(list []string) (map[string]string, error) {
 	m := map[string]string{}
 	for _, kv := range list {
 		k, v, ok := strings.Cut(kv, "=")
@@ -391,8 +394,8 @@ func buildArgs(list []string) (map[string]string, error) {
 	return m, nil
 }
 
-// pairs reads a repeatable flag of NAME=VALUE.
-func pairs(c *cli.Context, flag string) (map[string]string, error) {
+// parsePairs reads a repeatable flag of NAME=VALUE.
+func parsePairs(c *cli.Context, flag string) (map[string]string, error) {
 	m := map[string]string{}
 	for _, kv := range c.StringSlice(flag) {
 		k, v, ok := strings.Cut(kv, "=")
@@ -404,7 +407,8 @@ func pairs(c *cli.Context, flag string) (map[string]string, error) {
 	return m, nil
 }
 
-func secretFlags(list []string) (map[string]build.Secret, error) {
+// parseSecrets reads --secret, by id.
+func parseSecrets(list []string) (map[string]build.Secret, error) {
 	m := map[string]build.Secret{}
 	for _, arg := range list {
 		id, s, err := build.ParseSecret(arg)
@@ -416,8 +420,8 @@ func secretFlags(list []string) (map[string]build.Secret, error) {
 	return m, nil
 }
 
-// sshFlags reads --ssh: an id, and the socket of its agent.
-func sshFlags(list []string) (map[string]string, error) {
+// parseAgents reads --ssh: an id, and the socket of its agent.
+func parseAgents(list []string) (map[string]string, error) {
 	m := map[string]string{}
 	for _, arg := range list {
 		id, socket, ok := strings.Cut(arg, "=")

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime/check"
@@ -29,43 +31,53 @@ Exit status: 0 it runs, also with warnings; 1 there are reasons why not.`,
 			&cli.BoolFlag{Name: "json", Usage: "one JSON object a line"},
 			platformFlag(), storeFlag(),
 		},
-		Action: checkImage,
+		Action: action(parseCheck),
 	}
 }
 
-func checkImage(c *cli.Context) error {
-	a, err := parseArguments(c, 1, 1, "--openshift|--restricted IMAGE")
+// checkArgs is the command line of "hpcc check".
+type checkArgs struct {
+	image     string
+	store     string
+	platform  *v1.Platform
+	openshift bool // else Kubernetes' "restricted"
+	json      bool
+}
+
+func parseCheck(c *cli.Context) (*checkArgs, error) {
+	words, err := parseArguments(c, 1, 1, "--openshift|--restricted IMAGE")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if c.Bool("openshift") == c.Bool("restricted") {
-		return usagef("check needs to know where the image is to run").hint("write --openshift or --restricted, one of them")
+		return nil, usagef("check needs to know where the image is to run").hint("write --openshift or --restricted, one of them")
 	}
 	p, err := parsePlatformFlag(c)
+	return &checkArgs{image: words[0], store: c.String("store"), platform: p, openshift: c.Bool("openshift"), json: c.Bool("json")}, err
+}
+
+func (a *checkArgs) run(ctx context.Context) error {
+	img, err := namedImage(a.store, a.image, a.platform)
 	if err != nil {
 		return err
 	}
-	img, err := namedImage(c.String("store"), a[0], p)
+	found, err := check.Image(ctx, img, a.openshift)
 	if err != nil {
-		return err
+		return fmt.Errorf("checking %s: %w", a.image, err)
 	}
-	found, err := check.Image(c.Context, img, c.Bool("openshift"))
-	if err != nil {
-		return fmt.Errorf("checking %s: %w", a[0], err)
-	}
-	errs, err := printFindings(os.Stdout, found, c.Bool("json"))
+	errs, err := printFindings(os.Stdout, found, a.json)
 	if err != nil || errs == 0 {
 		return err
 	}
 	where := `in a namespace that enforces "restricted"`
-	if c.Bool("openshift") {
+	if a.openshift {
 		where = "under OpenShift's restricted-v2"
 	}
 	reasons := "1 reason"
 	if errs > 1 {
 		reasons = fmt.Sprintf("%d reasons", errs)
 	}
-	return (&message{err: fmt.Errorf("%s: %s why it does not run %s", a[0], reasons, where)}).hint("put the lines at the end of the Dockerfile, for root: before the last USER, or after USER 0 and before USER 1001")
+	return (&message{err: fmt.Errorf("%s: %s why it does not run %s", a.image, reasons, where)}).hint("put the lines at the end of the Dockerfile, for root: before the last USER, or after USER 0 and before USER 1001")
 }
 
 // printFindings prints the findings, errors first, and returns the number of errors.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -12,16 +13,7 @@ import (
 	"hpcc/store"
 )
 
-// A deployment sends one image to a registry that creds.yaml knows by name.
-type deployment struct {
-	image    string
-	registry *store.Registry
-	remote   store.Remote
-	ref      string // where the image goes, by tag; "" for a registry that is none
-}
-
 func deployCommand() *cli.Command {
-	wanted := &attestations{}
 	return &cli.Command{
 		Name: "deploy", Usage: "build an image and send it to a registry by name", ArgsUsage: "[CONTEXT | IMAGE]",
 		Description: `Builds as "hpcc build" does, with its flags, and sends the image, all its platforms, to the
@@ -42,64 +34,85 @@ Registries are those of ~/.config/hpcc/creds.yaml, and of ./creds.yaml, which ma
 			&cli.StringFlag{Name: "registry", Aliases: []string{"r"}, Usage: "send the image to registry `NAME` of creds.yaml"},
 			&cli.StringFlag{Name: "creds", EnvVars: []string{"HPCC_CREDS"}, Usage: "read registries from `FILE` (default: ~/.config/hpcc/creds.yaml and ./creds.yaml)"},
 			&cli.BoolFlag{Name: "json", Usage: "print where the image lies as JSON"},
-		}, deployFlags(wanted)...),
-		Action: func(c *cli.Context) error { return deploy(c, wanted) },
+		}, deployFlags()...),
+		Action: action(parseDeploy),
 	}
 }
 
 // deployFlags are those of a build that makes an image for one registry.
-func deployFlags(wanted *attestations) []cli.Flag {
-	return slices.DeleteFunc(buildFlags(wanted), func(f cli.Flag) bool {
+func deployFlags() []cli.Flag {
+	return slices.DeleteFunc(buildFlags(), func(f cli.Flag) bool {
 		return slices.Contains([]string{"check", "dry-run", "json"}, f.Names()[0])
 	})
 }
 
-func deploy(c *cli.Context, wanted *attestations) error {
-	d := &deployment{image: c.String("tag")}
-	if c.String("registry") == "" {
-		return d.unnamed(c)
-	}
-	if d.image != "" {
-		return buildImage(c, wanted, d)
-	}
-	for _, f := range deployFlags(&attestations{}) {
-		if n := f.Names()[0]; c.IsSet(n) && n != "store" {
-			return usagef("--%s is for a build, and the image that it makes needs a name", n).hint("add -t NAME, or leave --%s out to send an image of the store", n)
-		}
-	}
-	a, err := parseArguments(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
-	if err != nil {
-		return err
-	}
-	d.image = a[0]
-	s, err := findStore(c)
-	if err != nil {
-		return err
-	}
-	if _, err := s.Digest(d.image); err != nil {
-		if fi, serr := os.Stat(a[0]); serr == nil && fi.IsDir() {
-			return usagef("%q is a directory to build from, and the image needs a name", a[0]).hint("hpcc deploy -r %s -t NAME %s", c.String("registry"), a[0])
-		}
-		return err
-	}
-	if err := d.prepare(c); err != nil {
-		return err
-	}
-	return d.send(c, s)
+// deployArgs is the command line of "hpcc deploy".
+type deployArgs struct {
+	image    string     // of the store
+	build    *buildArgs // makes the image first; nil if it exists
+	store    string
+	registry string // name in creds
+	creds    string // file of registries; "" is the user's and the directory's
+	json     bool
 }
 
-// unnamed asks for --registry, and says which there are.
-func (d *deployment) unnamed(c *cli.Context) error {
+func parseDeploy(c *cli.Context) (*deployArgs, error) {
+	a := &deployArgs{image: c.String("tag"), store: c.String("store"), registry: c.String("registry"), creds: c.String("creds"), json: c.Bool("json")}
+	if a.registry == "" {
+		return nil, unnamedRegistry(a.creds)
+	}
+	if a.image != "" {
+		var err error
+		a.build, err = parseBuild(c)
+		return a, err
+	}
+	for _, f := range deployFlags() {
+		if n := f.Names()[0]; c.IsSet(n) && n != "store" {
+			return nil, usagef("--%s is for a build, and the image that it makes needs a name", n).hint("add -t NAME, or leave --%s out to send an image of the store", n)
+		}
+	}
+	words, err := parseArguments(c, 1, 1, "IMAGE, or -t NAME [CONTEXT]")
+	if err != nil {
+		return nil, err
+	}
+	a.image = words[0]
+	return a, nil
+}
+
+// unnamedRegistry asks for --registry, and lists the registries.
+func unnamedRegistry(creds string) error {
 	e := usagef("the registry needs a name")
-	if rs, err := readCreds(c); err == nil && len(rs.Files) > 0 {
+	if rs, err := readCreds(creds); err == nil && len(rs.Files) > 0 {
 		return e.hint("-r NAME, of these in %s: %s", rs.Where(), strings.Join(rs.Names(), ", "))
 	}
 	return e.hint("-r NAME, of a creds.yaml; \"hpcc deploy --help\" shows one")
 }
 
-// readCreds reads the files of registries that the command line means.
-func readCreds(c *cli.Context) (*store.Registries, error) {
-	if file := c.String("creds"); file != "" {
+func (a *deployArgs) run(ctx context.Context) error {
+	d := &deployment{deployArgs: a}
+	if a.build != nil {
+		return a.build.build(ctx, d)
+	}
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Digest(a.image); err != nil {
+		if fi, serr := os.Stat(a.image); serr == nil && fi.IsDir() {
+			return usagef("%q is a directory to build from, and the image needs a name", a.image).hint("hpcc deploy -r %s -t NAME %s", a.registry, a.image)
+		}
+		return err
+	}
+	if err := d.prepare(ctx); err != nil {
+		return err
+	}
+	return d.send(ctx, s)
+}
+
+// readCreds reads a file of registries, or without one those of the user and of the
+// current directory.
+func readCreds(file string) (*store.Registries, error) {
+	if file != "" {
 		return store.ReadRegistries(file)
 	}
 	return store.FindRegistries()
@@ -107,9 +120,9 @@ func readCreds(c *cli.Context) (*store.Registries, error) {
 
 // secretFiles are files that no image shall hold: each creds.yaml that could be
 // meant, and the files of passwords that they name.
-func secretFiles(c *cli.Context) []string {
+func secretFiles(creds string) []string {
 	var secret []string
-	for _, f := range append(store.CredsPlaces(), c.String("creds"), os.Getenv("HPCC_CREDS")) {
+	for _, f := range append(store.CredsPlaces(), creds, os.Getenv("HPCC_CREDS")) {
 		if fi, err := os.Stat(f); err != nil || !fi.Mode().IsRegular() { // COPY takes no others along
 			continue
 		}
@@ -123,14 +136,22 @@ func secretFiles(c *cli.Context) []string {
 	return secret
 }
 
+// A deployment sends one image to a registry that creds.yaml knows by name.
+type deployment struct {
+	*deployArgs
+	to     *store.Registry
+	remote store.Remote
+	ref    string // where the image goes, by tag; "" for a registry that is none
+}
+
 // prepare finds the registry and asks it whether it would take the image, before
 // anything is built.
-func (d *deployment) prepare(c *cli.Context) error {
-	rs, err := readCreds(c)
+func (d *deployment) prepare(ctx context.Context) error {
+	rs, err := readCreds(d.creds)
 	if err != nil {
 		return &message{err: err, status: exitUsage}
 	}
-	if d.registry, err = rs.Find(c.String("registry")); err != nil {
+	if d.to, err = rs.Find(d.registry); err != nil {
 		e := usagef("--registry: %w", err)
 		if len(rs.Files) == 0 {
 			return e.hint("write it to ./creds.yaml or ~/.config/hpcc/creds.yaml; \"hpcc deploy --help\" shows one")
@@ -140,20 +161,20 @@ func (d *deployment) prepare(c *cli.Context) error {
 	if file := rs.Exposed(); file != "" {
 		say("warning: %s holds a password, and others may read it: chmod 600 %s", file, file)
 	}
-	if slices.Contains(rs.Shadowed, d.registry.Name) {
-		say("note: ./creds.yaml has an entry %q, too, and your own counts; --creds ./creds.yaml takes the other", d.registry.Name)
+	if slices.Contains(rs.Shadowed, d.to.Name) {
+		say("note: ./creds.yaml has an entry %q, too, and your own counts; --creds ./creds.yaml takes the other", d.to.Name)
 	}
-	if d.registry.Name == store.StaysLocal {
+	if d.to.Name == store.StaysLocal {
 		return nil
 	}
-	if d.ref, err = d.registry.Reference(d.image); err != nil {
+	if d.ref, err = d.to.Reference(d.image); err != nil {
 		return usagef("deploying %s: %w", d.image, err).hint("\"hpcc push %s REF\" sends it anywhere", d.image)
 	}
-	if d.remote, err = d.registry.Remote(); err != nil {
+	if d.remote, err = d.to.Remote(); err != nil {
 		return fmt.Errorf("deploying %s: %w", d.image, err)
 	}
-	say("deploying to %s (%s)", d.ref, d.registry.From())
-	if err := store.MayPush(c.Context, d.ref, d.remote); err != nil {
+	say("deploying to %s (%s)", d.ref, d.to.From())
+	if err := store.MayPush(ctx, d.ref, d.remote); err != nil {
 		return fmt.Errorf("deploying %s: %w", d.image, err)
 	}
 	return nil
@@ -172,8 +193,8 @@ type deployed struct {
 }
 
 // send sends the image and prints where it lies.
-func (d *deployment) send(c *cli.Context, s *store.Store) error {
-	out := deployed{Type: "deployed", Name: d.image, Registry: d.registry.Name, Tag: d.ref}
+func (d *deployment) send(ctx context.Context, s *store.Store) error {
+	out := deployed{Type: "deployed", Name: d.image, Registry: d.to.Name, Tag: d.ref}
 	if d.ref == "" {
 		digest, err := s.Digest(d.image)
 		if err != nil {
@@ -182,13 +203,13 @@ func (d *deployment) send(c *cli.Context, s *store.Store) error {
 		out.Reference, out.Digest = store.ByDigest(d.image, digest), digest.String()
 		say("%s stays in this store: nothing was sent", d.image)
 	} else {
-		p, err := push(c.Context, s, d.image, d.ref, d.remote)
+		p, err := push(ctx, s, d.image, d.ref, d.remote)
 		if err != nil {
-			return (&message{err: err}).hint("the image is in the store: \"hpcc deploy -r %s %s\" sends it again", d.registry.Name, d.image)
+			return (&message{err: err}).hint("the image is in the store: \"hpcc deploy -r %s %s\" sends it again", d.to.Name, d.image)
 		}
 		out.Reference, out.Digest, out.Sent, out.Bytes = p.Reference, p.Digest.String(), p.Sent, p.Size
 	}
-	if c.Bool("json") {
+	if d.json {
 		return json.NewEncoder(os.Stdout).Encode(out)
 	}
 	_, err := fmt.Println(out.Reference)

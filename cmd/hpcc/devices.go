@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime/devices"
@@ -19,13 +18,11 @@ func deviceFlags() []cli.Flag {
 	}
 }
 
-// addDevices gives the run the hardware of the flags.
-func addDevices(w *runWords, spec *specs.Spec) error {
-	notes, err := devices.Request{
+// devices returns what the flags of deviceFlags ask for.
+func (w *runSources) devices() devices.Request {
+	return devices.Request{
 		GPU: w.yes("gpu"), Names: w.list("device"), MPI: w.text("mpi"),
 		SpecDirs:   filepath.SplitList(os.Getenv("HPCC_CDI_DIRS")),
 		DriverRoot: os.Getenv("NVIDIA_DRIVER_ROOT"), DevRoot: os.Getenv("NVIDIA_DEV_ROOT"),
-	}.Add(spec)
-	tell(notes)
-	return err
+	}
 }

@@ -32,15 +32,24 @@ Exit status: 1 when no image can run here at all.`,
 			&cli.StringSliceFlag{Name: "registry", Usage: "ask whether `HOST` answers (repeatable)"},
 			storeFlag(),
 		},
-		Action: doctor,
+		Action: action(parseDoctor),
 	}
 }
 
-func doctor(c *cli.Context) error {
-	if _, err := parseArguments(c, 0, 0, "no arguments"); err != nil {
-		return err
-	}
-	dir := c.String("store")
+// doctorArgs is the command line of "hpcc doctor".
+type doctorArgs struct {
+	store      string
+	registries []string // hosts
+	json       bool
+}
+
+func parseDoctor(c *cli.Context) (*doctorArgs, error) {
+	_, err := parseArguments(c, 0, 0, "no arguments")
+	return &doctorArgs{store: c.String("store"), registries: c.StringSlice("registry"), json: c.Bool("json")}, err
+}
+
+func (a *doctorArgs) run(ctx context.Context) error {
+	dir := a.store
 	if dir == "" {
 		var err error
 		if dir, err = store.Default(); err != nil {
@@ -49,13 +58,13 @@ func doctor(c *cli.Context) error {
 	}
 	// Work is done in tmp, or where the store would be made.
 	checks := append(probe.Checks(dir+"/tmp"), siteChecks(dir)...)
-	for _, host := range c.StringSlice("registry") {
+	for _, host := range a.registries {
 		checks = append(checks, probe.Check{Name: "registry " + host, Look: func(ctx context.Context) probe.Feature { return registryFeature(ctx, host) }})
 	}
-	features := probe.Run(c.Context, checks)
+	features := probe.Run(ctx, checks)
 	w := bufio.NewWriter(os.Stdout)
 	write := writeFeature
-	if c.Bool("json") {
+	if a.json {
 		write = writeFeatureJSON
 	}
 	dead := false

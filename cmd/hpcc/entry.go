@@ -34,13 +34,19 @@ Exit status: the program's own (128+N for signal N); 125 hpcc failed, 126 not ex
 			&cli.GenericFlag{Name: "measure", Value: &fileFlag{usual: metrics.PodFile}, Usage: "keep a record of what the program uses; --measure=`FILE` says where"},
 			&cli.GenericFlag{Name: "tail", Hidden: true, Value: &fileFlag{usual: metrics.PodFile}, Usage: "print the head and the end of such a record"},
 		},
-		Action: func(c *cli.Context) error {
-			if file := c.Generic("tail").(*fileFlag).file; file != "" {
-				return atStatus(process.ExitFailed, metrics.WriteTail(os.Stdout, file))
-			}
-			return atStatus(process.ExitFailed, enterImage(c.Context, c.Args().Slice(), c.Generic("measure").(*fileFlag).file))
-		},
+		Action: func(c *cli.Context) error { return atStatus(process.ExitFailed, action(parseEntry)(c)) },
 	}
+}
+
+// entryArgs is the command line of "hpcc entry".
+type entryArgs struct {
+	argv    []string
+	measure string // file of the record; "" for none
+	tail    string // print the head and the end of this record, and run nothing
+}
+
+func parseEntry(c *cli.Context) (*entryArgs, error) {
+	return &entryArgs{argv: c.Args().Slice(), measure: c.Generic("measure").(*fileFlag).file, tail: c.Generic("tail").(*fileFlag).file}, nil
 }
 
 // fileFlag is --flag and --flag=FILE.
@@ -62,9 +68,12 @@ func (f *fileFlag) Set(s string) error {
 
 func (f *fileFlag) String() string { return "" }
 
-// enterImage becomes the program of an image, or its parent where it is to be measured.
-func enterImage(ctx context.Context, args []string, measured string) error {
-	if len(args) == 0 {
+// run becomes the program of an image, or its parent if it is measured.
+func (a *entryArgs) run(ctx context.Context) error {
+	if a.tail != "" {
+		return metrics.WriteTail(os.Stdout, a.tail)
+	}
+	if len(a.argv) == 0 {
 		return usagef("entry needs a program: the image has no CMD, and nothing was given").hint(`put CMD ["prog", "arg"] into the Dockerfile, or args: into the pod`)
 	}
 	n, err := foreign.NewUser()
@@ -74,14 +83,14 @@ func enterImage(ctx context.Context, args []string, measured string) error {
 	if n.Note != "" {
 		say("note: %s", n.Note)
 	}
-	if measured == "" {
-		return n.Become(args)
+	if a.measure == "" {
+		return n.Become(a.argv)
 	}
-	child, err := n.Child(args)
+	child, err := n.Child(a.argv)
 	if err != nil {
 		return err
 	}
-	run, err := metrics.MeasurePod(ctx, child, metrics.Options{File: measured, Header: metrics.Header{Hpcc: version}})
+	run, err := metrics.MeasurePod(ctx, child, metrics.Options{File: a.measure, Header: metrics.Header{Hpcc: version}})
 	if run.Unkept != nil {
 		say("warning: %v", run.Unkept)
 	}

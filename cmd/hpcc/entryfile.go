@@ -14,25 +14,21 @@ import (
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/urfave/cli/v2"
 )
 
-// entryFiles are the programs of "hpcc build --entry", one for each platform; nil
-// without the flag.
-func entryFiles(c *cli.Context, ps []*v1.Platform) ([][]byte, error) {
-	out := make([][]byte, len(ps))
-	for i, p := range ps {
-		if !c.Bool("entry") {
-			continue
-		}
+// entryFiles returns the programs of "hpcc build --entry", one for each platform.
+func entryFiles(platforms []*v1.Platform) ([][]byte, error) {
+	var out [][]byte
+	for _, p := range platforms {
 		arch := goruntime.GOARCH
 		if p != nil {
 			arch = p.Architecture
 		}
-		var err error
-		if out[i], err = entryFile(arch); err != nil {
+		file, err := entryFile(arch)
+		if err != nil {
 			return nil, err
 		}
+		out = append(out, file)
 	}
 	return out, nil
 }

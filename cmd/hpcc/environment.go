@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -20,7 +22,6 @@ import (
 	"hpcc/conda/exports"
 	"hpcc/conda/pip"
 	"hpcc/store"
-	"hpcc/unpack"
 )
 
 // condaFlags are the flags of builds from an export.
@@ -47,42 +48,43 @@ func condaFlags() []cli.Flag {
 	}
 }
 
-// isConda tells a build of an environment from one of a Dockerfile.
-func isConda(c *cli.Context) bool { return c.String("conda") != "" || c.String("conda-prefix") != "" }
-
-// hasDockerfile tells a build of an environment for a Dockerfile, which calls it
-// conda, from one of an environment alone.
-func hasDockerfile(c *cli.Context) bool { return c.String("file") != "" || c.Args().Present() }
-
-// checkConda refuses words that do not go together.
-func checkConda(c *cli.Context) error {
-	if !isConda(c) {
+// parseConda reads the flags of condaFlags. It returns nil if the build has no
+// environment, and refuses flags that contradict each other.
+func parseConda(c *cli.Context) (*build.CondaOptions, error) {
+	o := &build.CondaOptions{
+		File: c.String("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
+		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Cuda: c.String("with-cuda"), Python: c.String("python"),
+		Indexes: pip.Indexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: c.Bool("plain-http")},
+		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: c.Bool("no-cache"),
+		PlainHTTP: c.Bool("plain-http"), NoRun: c.Bool("no-run"),
+	}
+	if o.File == "" && o.Live == "" {
 		for _, name := range []string{"channel", "channel-priority", "from", "prefix", "lock", "dry-run", "environment", "with-cuda", "python", "index-url", "extra-index-url", "wheel-dir", "no-index", "package-layers", "no-run"} {
 			if c.IsSet(name) {
-				return usagef("--%s: there is no export", name).hint("name one with --conda FILE")
+				return nil, usagef("--%s: there is no export", name).hint("name one with --conda FILE")
 			}
 		}
-		return nil
+		return nil, nil
 	}
 	switch p := c.String("channel-priority"); {
-	case c.String("conda") != "" && c.String("conda-prefix") != "":
-		return usagef("--conda and --conda-prefix: each is an environment of its own").hint("name one of them")
+	case o.File != "" && o.Live != "":
+		return nil, usagef("--conda and --conda-prefix: each is an environment of its own").hint("name one of them")
 	case p != "strict" && p != "flexible":
-		return usagef("--channel-priority %q: known are strict and flexible", p).hint("leave it out, or write --channel-priority flexible")
+		return nil, usagef("--channel-priority %q: known are strict and flexible", p).hint("leave it out, or write --channel-priority flexible")
 	case c.Bool("dry-run") && c.String("lock") != "":
-		return usagef("--lock and --dry-run: a lock file says what was fetched").hint("leave out one of them")
-	case c.Bool("no-index") && c.IsSet("index-url"):
-		return usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
+		return nil, usagef("--lock and --dry-run: a lock file says what was fetched").hint("leave out one of them")
+	case o.Indexes.NoIndex && c.IsSet("index-url"):
+		return nil, usagef("--no-index and --index-url contradict each other").hint("leave out one of them")
 	}
-	if f := c.String("conda"); f != "" {
-		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
-			return (&message{err: fmt.Errorf("export %s: no such file", f)}).hint("where the environment is, \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\" writes one")
+	if o.File != "" {
+		if _, err := os.Stat(o.File); errors.Is(err, fs.ErrNotExist) {
+			return nil, (&message{err: fmt.Errorf("export %s: no such file", o.File)}).hint("where the environment is, \"conda list --explicit --md5 > explicit.txt\" or \"conda env export > environment.yml\" writes one")
 		}
 	}
 	if f := c.String("lock"); f != "" {
-		return directoryOf(f)
+		return o, directoryOf(f)
 	}
-	return nil
+	return o, nil
 }
 
 // directoryOf refuses the name of a file in a directory that is not there.
@@ -94,40 +96,39 @@ func directoryOf(file string) error {
 	return nil
 }
 
-// condaOptions reads the flags of a build from an export.
-func condaOptions(c *cli.Context, t *steps, o build.Options) build.CondaOptions {
-	return build.CondaOptions{
-		File: c.String("conda"), Live: c.String("conda-prefix"), Environment: c.String("environment"),
-		Channels: c.StringSlice("channel"), Flexible: c.String("channel-priority") == "flexible", Cuda: c.String("with-cuda"), Python: c.String("python"),
-		Indexes: pip.Indexes{URL: c.String("index-url"), Extra: c.StringSlice("extra-index-url"), FindLinks: c.StringSlice("wheel-dir"), NoIndex: c.Bool("no-index"), PlainHTTP: o.PlainHTTP},
-		From:    c.String("from"), Prefix: c.String("prefix"), PackageLayers: c.Bool("package-layers"), NoCache: o.NoCache,
-		Platform: o.Platform, PlainHTTP: o.PlainHTTP, NoRun: c.Bool("no-run"), Progress: t.event, Inputs: o.Inputs,
+// environment builds the environment of an image, and returns it with its lock.
+func (b *builder) environment(ctx context.Context, o build.Options) (v1.Image, exports.Locked, error) {
+	co := b.condaOptions(o)
+	// The layers of one platform's tree say nothing about another platform's.
+	if len(b.platforms) == 1 || o.Platform.Architecture == goruntime.GOARCH {
+		co.Parts = b.parts
 	}
-}
-
-// condaImage makes an image of an export, and what a lock file says of it.
-func condaImage(c *cli.Context, s *store.Store, t *steps, o build.Options, parts *unpack.Parts) (v1.Image, exports.Locked, error) {
-	co := condaOptions(c, t, o)
-	co.Parts = parts
-	if !hasDockerfile(c) {
+	if !b.dockerfile {
 		co.Entry = o.Entry
 	}
-	env, err := build.Conda(c.Context, s, co)
+	env, err := build.Conda(ctx, b.store, co)
 	if err != nil {
 		return nil, exports.Locked{}, err
 	}
-	t.environment(env)
+	b.steps.environment(env)
 	return env.Image, env.Lock, nil
 }
 
-// planConda prints what would be fetched for one platform.
-func planConda(c *cli.Context, s *store.Store, t *steps, o build.Options) error {
-	env, err := build.PlanConda(c.Context, s, condaOptions(c, t, o))
+// planEnvironment prints what would be fetched for one platform.
+func (b *builder) planEnvironment(ctx context.Context, o build.Options) error {
+	env, err := build.PlanConda(ctx, b.store, b.condaOptions(o))
 	if err != nil {
 		return err
 	}
-	t.environment(env)
-	return printDownloads(os.Stdout, t, env.Downloads, c.Bool("json"))
+	b.steps.environment(env)
+	return printDownloads(os.Stdout, b.steps, env.Downloads, b.json)
+}
+
+// condaOptions are those of the command line for the platform of o.
+func (b *builder) condaOptions(o build.Options) build.CondaOptions {
+	co := *b.conda
+	co.Platform, co.Inputs, co.Progress = o.Platform, o.Inputs, o.Progress
+	return co
 }
 
 // environment tells what became of the packages of an export.
@@ -224,20 +225,19 @@ func printDownloads(out io.Writer, t *steps, list []conda.Download, asJSON bool)
 }
 
 // writeLock writes the lock file of an environment on all its platforms.
-func writeLock(c *cli.Context, t *steps, locks []exports.Locked) error {
-	file := c.String("lock")
-	source := filepath.Base(c.String("conda") + c.String("conda-prefix"))
+func (b *builder) writeLock(locks []exports.Locked) error {
+	source := filepath.Base(b.conda.File + b.conda.Live)
 	var hidden []string
 	for _, l := range locks {
 		hidden = append(hidden, l.Hidden...)
 	}
-	err := store.NewFile(file, func(f *os.File) error { return exports.WriteLock(f, source, locks) })
+	err := store.NewFile(b.lock, func(f *os.File) error { return exports.WriteLock(f, source, locks) })
 	if err != nil {
-		return fmt.Errorf("writing %q: %w", file, err)
+		return fmt.Errorf("writing %q: %w", b.lock, err)
 	}
 	slices.Sort(hidden)
 	if hidden = slices.Compact(hidden); len(hidden) > 0 {
-		t.note(fmt.Sprintf("%s: the addresses of %d packages had credentials, which are left out: put variables in their place, such as $TOKEN: %s", file, len(hidden), strings.Join(hidden, " ")))
+		b.steps.note(fmt.Sprintf("%s: the addresses of %d packages had credentials, which are left out: put variables in their place, such as $TOKEN: %s", b.lock, len(hidden), strings.Join(hidden, " ")))
 	}
 	return nil
 }

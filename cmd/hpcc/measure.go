@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -55,20 +56,16 @@ func measureFlagOfRun() cli.Flag {
 
 // measured runs the program as a child: the same command line without --measure. How
 // that ends, this process ends.
-func measured(c *cli.Context, file string) error {
+func (a *runArgs) measured(ctx context.Context) error {
 	words, ok := unmeasured(os.Args)
 	if !ok {
 		return usagef("--measure stands after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
 	}
-	args := c.Args().Tail()
-	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
+	h := metrics.Header{Hpcc: version, Command: a.options.Args, Job: jobAround(os.Getenv)}
+	if s, err := store.OpenToRead(a.root.store); err == nil {
+		nameImage(&h, s, a.root.image)
 	}
-	h := metrics.Header{Hpcc: version, Command: args, Job: jobAround(os.Getenv)}
-	if s, err := findStore(c); err == nil {
-		nameImage(&h, s, c.Args().First())
-	}
-	if len(args) == 0 {
+	if len(h.Command) == 0 {
 		h.Command = []string{h.Image}
 	}
 	cmd := exec.Command("/proc/self/exe", words...)
@@ -84,7 +81,7 @@ func measured(c *cli.Context, file string) error {
 			say("hint: give --measure another file; the program runs without a record")
 		}
 	}
-	run, err := metrics.Measure(c.Context, cmd, metrics.Options{File: file, Header: h, Begun: begun})
+	run, err := metrics.Measure(ctx, cmd, metrics.Options{File: a.measure, Header: h, Begun: begun})
 	if err != nil {
 		return fmt.Errorf("running a measured program: %w", err)
 	}
@@ -93,7 +90,7 @@ func measured(c *cli.Context, file string) error {
 			say("warning: %v", run.Unkept)
 		}
 	} else if term.IsTerminal(int(os.Stderr.Fd())) {
-		say("measured: %s", file)
+		say("measured: %s", a.measure)
 	}
 	if run.Signal != "" {
 		process.EndBy(syscall.Signal(run.Status() - 128))

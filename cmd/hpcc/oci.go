@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ func ociCommand() *cli.Command {
 		Subcommands: ociCommands(),
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return ociLog(c, usagef("oci %s: hpcc keeps no control group or checkpoint, so it has no such command", c.Args().First()).hint(`"hpcc oci --help" lists the commands`))
+				return parseOCILog(c).failed(usagef("oci %s: hpcc keeps no control group or checkpoint, so it has no such command", c.Args().First()).hint(`"hpcc oci --help" lists the commands`))
 			}
 			return cli.ShowSubcommandHelp(c)
 		},
@@ -67,21 +68,21 @@ func ociCommands() []*cli.Command {
 	all := &cli.BoolFlag{Name: "all", Aliases: []string{"a"}, Usage: "signal every process of the container"}
 	force := &cli.BoolFlag{Name: "force", Aliases: []string{"f"}, Usage: "kill it first if it runs"}
 	return []*cli.Command{
-		ociSub("state", "print a container's state as JSON", "ID", 1, nil, func(c *cli.Context, k *oci.Containers, a []string) error {
-			s, err := k.State(a[0])
+		ociSub("state", "print a container's state as JSON", "ID", 1, nil, func(k *oci.Containers, a *ociArgs) error {
+			s, err := k.State(a.words[0])
 			if err != nil {
 				return err
 			}
 			return printJSON(s)
 		}),
-		ociSub("create", "make a container that waits for start", "ID", 1, bundle, func(c *cli.Context, k *oci.Containers, a []string) error {
-			return k.Create(a[0], createOptions(c))
+		ociSub("create", "make a container that waits for start", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
+			return k.Create(a.words[0], a.create)
 		}),
-		ociSub("start", "let the program of a created container begin", "ID", 1, nil, func(c *cli.Context, k *oci.Containers, a []string) error {
-			return k.Start(a[0])
+		ociSub("start", "let the program of a created container begin", "ID", 1, nil, func(k *oci.Containers, a *ociArgs) error {
+			return k.Start(a.words[0])
 		}),
-		ociSub("run", "make a container and become its program", "ID", 1, bundle, func(c *cli.Context, k *oci.Containers, a []string) error {
-			return atStatus(process.ExitFailed, k.Run(a[0], createOptions(c)))
+		ociSub("run", "make a container and become its program", "ID", 1, bundle, func(k *oci.Containers, a *ociArgs) error {
+			return atStatus(process.ExitFailed, k.Run(a.words[0], a.create))
 		}),
 		ociSub("exec", "run one more program in a container, as podman exec does", "ID", 1, []cli.Flag{
 			&cli.StringFlag{Name: "process", Aliases: []string{"p"}, Required: true, Usage: "run what the `FILE` says, a process of the specification"},
@@ -90,78 +91,100 @@ func ociCommands() []*cli.Command {
 			&cli.IntFlag{Name: "preserve-fds", Usage: "leave `N` more descriptors open"},
 			&cli.BoolFlag{Name: "detach", Aliases: []string{"d"}, Usage: "return when the program has begun"},
 			&cli.BoolFlag{Name: "tty", Aliases: []string{"t"}, Usage: "accepted: the file says it"},
-		}, func(c *cli.Context, k *oci.Containers, a []string) error {
-			return k.Exec(a[0], oci.ExecOptions{Process: c.String("process"), PidFile: c.String("pid-file"),
-				ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds"), Detach: c.Bool("detach")})
+		}, func(k *oci.Containers, a *ociArgs) error {
+			return k.Exec(a.words[0], a.exec)
 		}),
-		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all}, func(c *cli.Context, k *oci.Containers, a []string) error {
-			sig, err := signalOf(append(a, "TERM")[1])
+		ociSub("kill", "send a signal (default TERM) to a container", "ID [SIGNAL]", 2, []cli.Flag{all}, func(k *oci.Containers, a *ociArgs) error {
+			sig, err := signalOf(append(a.words, "TERM")[1])
 			if err != nil {
 				return err
 			}
-			return k.Kill(a[0], sig, c.Bool("all"))
+			return k.Kill(a.words[0], sig, a.all)
 		}),
-		ociSub("delete", "forget a container that has ended", "ID", 1, []cli.Flag{force}, func(c *cli.Context, k *oci.Containers, a []string) error {
-			return k.Delete(a[0], c.Bool("force"))
+		ociSub("delete", "forget a container that has ended", "ID", 1, []cli.Flag{force}, func(k *oci.Containers, a *ociArgs) error {
+			return k.Delete(a.words[0], a.force)
 		}),
 		ociSub("list", "print the states of all containers as JSON", "", 0, []cli.Flag{
 			&cli.StringFlag{Name: "format", Aliases: []string{"f"}, Value: "json", Usage: "accepted: always `json`"},
-		}, func(c *cli.Context, k *oci.Containers, a []string) error {
+		}, func(k *oci.Containers, a *ociArgs) error {
 			list, err := k.List()
 			if err != nil {
 				return err
 			}
 			return printJSON(list)
 		}),
-		ociSub("features", "print what of the runtime specification is done", "", 0, nil, func(c *cli.Context, k *oci.Containers, a []string) error {
+		ociSub("features", "print what of the runtime specification is done", "", 0, nil, func(k *oci.Containers, a *ociArgs) error {
 			return printJSON(oci.Features())
 		}),
 	}
 }
 
-// ociSub is one command; of its words, the last may be missing if max allows.
-func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*cli.Context, *oci.Containers, []string) error) *cli.Command {
+// ociSub is one command. The last of its arguments may be missing if max allows.
+func ociSub(name, usage, words string, max int, flags []cli.Flag, do func(*oci.Containers, *ociArgs) error) *cli.Command {
 	return &cli.Command{
 		Name: name, Usage: usage, ArgsUsage: words, Flags: flags, OnUsageError: usageError, HideHelpCommand: true,
-		Action: func(c *cli.Context) error {
-			a := c.Args().Slice()
-			if len(a) > max || (max > 0 && len(a) == 0) {
-				return ociLog(c, usagef("oci %s takes %s", name, cmp.Or(words, "no words")).hint(`"hpcc oci %s --help" lists its flags`, name))
+		Action: action(func(c *cli.Context) (*ociArgs, error) {
+			a := parseOCI(c, name)
+			a.do = do
+			if len(a.words) > max || (max > 0 && len(a.words) == 0) {
+				return nil, a.log.failed(usagef("oci %s takes %s", name, cmp.Or(words, "no words")).hint(`"hpcc oci %s --help" lists its flags`, name))
 			}
-			makes := name == "create" || name == "run"
-			root, err := stateDir(c.String("root"), makes)
-			if errors.Is(err, fs.ErrNotExist) && !makes {
-				return ociLog(c, noState(c, name, a))
-			}
-			if err != nil {
-				return ociLog(c, err)
-			}
-			k := &oci.Containers{Root: root, Note: func(s string) {
-				if err := writeLog(c, "warning", s); err != nil {
-					say("warning: %v", err)
-				}
-			}}
-			return ociLog(c, do(c, k, a))
-		},
+			return a, nil
+		}),
 	}
 }
 
-func createOptions(c *cli.Context) oci.CreateOptions {
-	return oci.CreateOptions{Bundle: c.String("bundle"), PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds")}
+// ociArgs is the command line of "hpcc oci COMMAND". Flags that a command does not
+// have are zero.
+type ociArgs struct {
+	command    string
+	words      []string // the ID, and for kill the signal
+	root       string   // the state directory; "" is the usual one
+	log        ociLog
+	create     oci.CreateOptions
+	exec       oci.ExecOptions
+	all, force bool
+	do         func(*oci.Containers, *ociArgs) error
 }
 
-// noState is a command on a state directory that does not exist, which only
-// create and run make.
-func noState(c *cli.Context, name string, a []string) error {
+func parseOCI(c *cli.Context, command string) *ociArgs {
+	return &ociArgs{
+		command: command, words: c.Args().Slice(), root: c.String("root"), log: parseOCILog(c), all: c.Bool("all"), force: c.Bool("force"),
+		create: oci.CreateOptions{Bundle: c.String("bundle"), PidFile: c.String("pid-file"), ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds")},
+		exec: oci.ExecOptions{Process: c.String("process"), PidFile: c.String("pid-file"),
+			ConsoleSocket: c.String("console-socket"), PreserveFDs: c.Int("preserve-fds"), Detach: c.Bool("detach")},
+	}
+}
+
+func (a *ociArgs) run(context.Context) error {
+	creates := a.command == "create" || a.command == "run"
+	root, err := stateDir(a.root, creates)
+	if errors.Is(err, fs.ErrNotExist) && !creates {
+		return a.log.failed(a.withoutState())
+	}
+	if err != nil {
+		return a.log.failed(err)
+	}
+	k := &oci.Containers{Root: root, Note: func(s string) {
+		if err := a.log.write("warning", s); err != nil {
+			say("warning: %v", err)
+		}
+	}}
+	return a.log.failed(a.do(k, a))
+}
+
+// withoutState carries out a command on a state directory that does not exist: only
+// create and run make one.
+func (a *ociArgs) withoutState() error {
 	switch {
-	case name == "list":
+	case a.command == "list":
 		return printJSON([]struct{}{})
-	case name == "features":
+	case a.command == "features":
 		return printJSON(oci.Features())
-	case name == "delete" && c.Bool("force"):
+	case a.command == "delete" && a.force:
 		return nil
 	}
-	return fmt.Errorf("%w: %q", oci.ErrNotExist, a[0])
+	return fmt.Errorf("%w: %q", oci.ErrNotExist, a.words[0])
 }
 
 // stateDir returns the directory that keeps the containers' states: the one asked
@@ -232,30 +255,39 @@ func becomeOwner(s *syscall.Stat_t) error {
 	return nil
 }
 
-// ociLog writes an error to the log too, where engines look for it.
-func ociLog(c *cli.Context, err error) error {
+// An ociLog is the file where engines look for errors.
+type ociLog struct {
+	file string // "" for none
+	json bool
+}
+
+func parseOCILog(c *cli.Context) ociLog {
+	return ociLog{file: c.String("log"), json: c.String("log-format") == "json"}
+}
+
+// failed writes an error to the log too, and returns it.
+func (l ociLog) failed(err error) error {
 	if err == nil {
 		return nil
 	}
-	return errors.Join(err, writeLog(c, "error", err.Error()))
+	return errors.Join(err, l.write("error", err.Error()))
 }
 
-// writeLog adds a line as logrus has them, which runc and crun write.
-func writeLog(c *cli.Context, level, text string) error {
-	name := c.String("log")
-	if name == "" {
+// write adds a line as logrus has them, which runc and crun write.
+func (l ociLog) write(level, text string) error {
+	if l.file == "" {
 		return nil
 	}
 	now := time.Now().Format(time.RFC3339)
 	line := fmt.Sprintf("time=%q level=%s msg=%q\n", now, level, text)
-	if c.String("log-format") == "json" {
+	if l.json {
 		b, err := json.Marshal(map[string]string{"level": level, "msg": text, "time": now})
 		if err != nil {
 			return err
 		}
 		line = string(b) + "\n"
 	}
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+	f, err := os.OpenFile(l.file, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err != nil {
 		return fmt.Errorf("opening the log: %w", err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,7 +14,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/urfave/cli/v2"
 
-	"hpcc/build"
 	"hpcc/build/attest"
 	"hpcc/store"
 	"hpcc/unpack"
@@ -32,9 +32,9 @@ func outputFlags() []cli.Flag {
 // An output is one --output.
 type output struct{ kind, dest string }
 
-func readOutputs(c *cli.Context) ([]output, error) {
+func parseOutputs(list []string) ([]output, error) {
 	var out []output
-	for _, arg := range c.StringSlice("output") {
+	for _, arg := range list {
 		o := output{kind: "dir", dest: arg}
 		if strings.Contains(arg, "=") {
 			o = output{}
@@ -60,49 +60,37 @@ func readOutputs(c *cli.Context) ([]output, error) {
 	return out, nil
 }
 
-// built is what a build came to: images, each with what it was made from, and the
-// layers that are unpacked already.
-type built struct {
-	imgs   []v1.Image
-	inputs []*build.Inputs
-	parts  *unpack.Parts
-}
-
-// keepBuilt names what was built, an image or an index of one for each
-// platform, unpacks it and sends it where the flags say, and a deployment.
-func keepBuilt(c *cli.Context, s *store.Store, b built, wanted *attestations, outputs []output, to *deployment) error {
-	notes, err := pairs(c, "annotation")
-	if err != nil {
-		return err
-	}
-	for i := range b.imgs {
-		if len(notes) > 0 {
-			b.imgs[i] = mutate.Annotations(b.imgs[i], notes).(v1.Image)
+// keep names what was built, an image or an index of one for each platform, unpacks
+// it and sends it where the flags say.
+func (b *builder) keep(ctx context.Context) error {
+	for i := range b.images {
+		if len(b.annotations) > 0 {
+			b.images[i] = mutate.Annotations(b.images[i], b.annotations).(v1.Image)
 		}
 	}
-	digest, err := b.put(c, s, wanted)
+	digest, err := b.put(ctx)
 	if err != nil {
 		return err
 	}
-	mine := b.imgs[0]
-	for _, img := range b.imgs {
+	mine := b.images[0]
+	for _, img := range b.images {
 		if cfg, err := img.ConfigFile(); err == nil && cfg.Architecture == goruntime.GOARCH {
 			mine = img
 		}
 	}
-	if err := unpackTree(c.Context, s, mine, b.parts); err != nil {
+	if err := unpackTree(ctx, b.store, mine, b.parts); err != nil {
 		return err
 	}
-	for _, o := range outputs {
-		if err := o.write(c, s, mine); err != nil {
+	for _, o := range b.outputs {
+		if err := o.write(ctx, b.store, b.tag, mine); err != nil {
 			return err
 		}
 	}
-	if err := tellBuilt(c, mine, digest); err != nil {
+	if err := b.writeDigests(mine, digest); err != nil {
 		return err
 	}
-	if to != nil {
-		return to.send(c, s)
+	if b.to != nil {
+		return b.to.send(ctx, b.store)
 	}
 	_, err = fmt.Println(digest)
 	return err
@@ -110,47 +98,46 @@ func keepBuilt(c *cli.Context, s *store.Store, b built, wanted *attestations, ou
 
 // put keeps an image alone, for every tool can read that; an index where
 // there are several platforms, or attestations that need one.
-func (b built) put(c *cli.Context, s *store.Store, wanted *attestations) (v1.Hash, error) {
-	if len(b.imgs) == 1 && !wanted.any() {
-		return s.Put(c.Context, c.String("tag"), b.imgs[0])
+func (b *builder) put(ctx context.Context) (v1.Hash, error) {
+	if len(b.images) == 1 && !b.attest.any() {
+		return b.store.Put(ctx, b.tag, b.images[0])
 	}
 	var about [][]attest.Statement
-	for i, img := range b.imgs {
-		if !wanted.any() {
+	for i, img := range b.images {
+		if !b.attest.any() {
 			break
 		}
-		st, err := wanted.statements(c.Context, s, img, b.inputs[i], b.parts)
+		st, err := b.attest.statements(ctx, b.store, img, b.inputs[i], b.parts)
 		if err != nil {
 			return v1.Hash{}, err
 		}
 		about = append(about, st)
 	}
-	idx, err := attest.Index(b.imgs, about)
+	idx, err := attest.Index(b.images, about)
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	return s.PutIndex(c.Context, c.String("tag"), idx)
+	return b.store.PutIndex(ctx, b.tag, idx)
 }
 
-// tellBuilt writes the files that say what was built.
-func tellBuilt(c *cli.Context, img v1.Image, digest v1.Hash) error {
-	if file := c.String("iidfile"); file != "" {
-		if err := os.WriteFile(file, []byte(digest.String()), 0o644); err != nil {
+// writeDigests writes the files that say what was built.
+func (b *builder) writeDigests(img v1.Image, digest v1.Hash) error {
+	if b.iidFile != "" {
+		if err := os.WriteFile(b.iidFile, []byte(digest.String()), 0o644); err != nil {
 			return fmt.Errorf("writing the image's digest: %w", err)
 		}
 	}
-	file := c.String("metadata-file")
-	if file == "" {
+	if b.metadataFile == "" {
 		return nil
 	}
 	config, err := img.ConfigName()
 	if err != nil {
 		return err
 	}
-	// The names are those of docker build, whose readers shall find them.
-	b, err := json.MarshalIndent(map[string]string{"containerimage.digest": digest.String(), "containerimage.config.digest": config.String(), "image.name": c.String("tag")}, "", "  ")
+	// The keys are those of docker build.
+	data, err := json.MarshalIndent(map[string]string{"containerimage.digest": digest.String(), "containerimage.config.digest": config.String(), "image.name": b.tag}, "", "  ")
 	if err == nil {
-		err = os.WriteFile(file, append(b, '\n'), 0o644)
+		err = os.WriteFile(b.metadataFile, append(data, '\n'), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the metadata: %w", err)
@@ -158,24 +145,24 @@ func tellBuilt(c *cli.Context, img v1.Image, digest v1.Hash) error {
 	return nil
 }
 
-// write writes an image to the output.
-func (o output) write(c *cli.Context, s *store.Store, img v1.Image) error {
+// write writes an image of the store, called tag there, to the output.
+func (o output) write(ctx context.Context, s *store.Store, tag string, img v1.Image) error {
 	switch o.kind {
 	case "oci":
-		return s.Save(c.Context, c.String("tag"), o.dest)
+		return s.Save(ctx, tag, o.dest)
 	case "docker":
-		return s.SaveDocker(c.String("tag"), o.dest)
+		return s.SaveDocker(tag, o.dest)
 	case "dir":
-		_, err := unpack.Image(c.Context, img, o.dest, unpack.Options{})
+		_, err := unpack.Image(ctx, img, o.dest, unpack.Options{})
 		return err
 	}
-	return o.tar(c, s, img)
+	return o.tar(ctx, s, img)
 }
 
 // tar writes the image's files as one archive, owners included: what the tree
 // differs from an empty one.
-func (o output) tar(c *cli.Context, s *store.Store, img v1.Image) error {
-	tree, err := checkedTree(c.Context, s, img)
+func (o output) tar(ctx context.Context, s *store.Store, img v1.Image) error {
+	tree, err := checkedTree(ctx, s, img)
 	if err != nil {
 		return fmt.Errorf("writing %q: %w", o.dest, err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,11 +14,11 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/devices"
 	"hpcc/runtime/process"
+	"hpcc/runtime/runconf"
 	"hpcc/unpack"
 )
 
 func runCommand() *cli.Command {
-	var env envChanges
 	return &cli.Command{
 		Name:      "run",
 		Usage:     "run a program in an image",
@@ -37,8 +38,8 @@ Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host
    hpcc run --measure=run.jsonl base -- python3 main.py
 
 Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
-		Flags:  append(runFlags(&env), otherRuntimeFlag(), measureFlagOfRun(), storeFlag()),
-		Action: func(c *cli.Context) error { return atStatus(process.ExitFailed, run(c, &env)) },
+		Flags:  append(runFlags(new(envChanges)), otherRuntimeFlag(), measureFlagOfRun(), storeFlag()),
+		Action: func(c *cli.Context) error { return atStatus(process.ExitFailed, action(parseRun)(c)) },
 	}
 }
 
@@ -95,71 +96,114 @@ func atStatus(status int, err error) error {
 // ownFlags are those that only hpcc's own way to run a program knows.
 var ownFlags = []string{"write-fake", "uid", "gid", "seccomp", "network", "hostname", "pid", "join", "join-ct", "join-tag", "join-pid"}
 
-func run(c *cli.Context, env *envChanges) error {
+// runArgs is the command line of "hpcc run", with the files of defaults below it.
+type runArgs struct {
+	root       rootArgs
+	options    runtime.Options
+	entrypoint *string // instead of the image's ENTRYPOINT and CMD; nil keeps them
+	env        []envfile.Change
+	keepDollar bool // $NAME in the values of env stays
+	devices    devices.Request
+	other      string // name of another OCI runtime; "" is hpcc's own
+	measure    string // file; the child process that is measured reads all other flags
+	defaults   []runconf.Line
+}
+
+func parseRun(c *cli.Context) (*runArgs, error) {
 	if c.NArg() == 0 {
-		return usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists them`)
-	}
-	if file := c.Generic("measure").(*measureFlag).file; file != "" {
-		return measured(c, file)
+		return nil, usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists them`)
 	}
 	args := c.Args().Tail()
 	if len(args) > 0 && args[0] == "--" {
 		args = args[1:]
 	}
-	w, err := readRunWords(c, env)
-	if err != nil {
-		return err
+	a := &runArgs{
+		root:    rootArgs{image: c.Args().First(), store: c.String("store"), write: c.Bool("write"), stage: parseStage(c)},
+		options: runtime.Options{Args: args},
+		measure: c.Generic("measure").(*measureFlag).file,
+		other:   c.String("runtime"),
 	}
-	o, err := w.options(args)
+	if a.measure != "" {
+		return a, nil
+	}
+	w, err := parseRunSources(c)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	if a.options, err = w.options(args); err != nil {
+		return nil, err
 	}
 	if c.IsSet("runtime") {
 		for _, name := range ownFlags {
 			if w.given(name) {
-				return usagef("--%s is not to be had with --runtime", name).hint("without --runtime, hpcc runs the program itself")
+				return nil, usagef("--%s is not to be had with --runtime", name).hint("without --runtime, hpcc runs the program itself")
 			}
 		}
 	}
-	at := rootArgs{image: c.Args().First(), store: c.String("store"), write: c.Bool("write"), stage: parseStage(c)}
-	root, err := at.directory(c.Context)
+	if w.given("entrypoint") {
+		e := w.text("entrypoint")
+		a.entrypoint = &e
+	}
+	a.env, a.keepDollar, a.devices = w.env(), w.yes("env-no-expand"), w.devices()
+	if w.defaults != nil {
+		a.defaults = w.defaults.lines
+	}
+	return a, nil
+}
+
+func (a *runArgs) run(ctx context.Context) error {
+	if a.measure != "" {
+		return a.measured(ctx)
+	}
+	root, err := a.root.directory(ctx)
 	if err != nil {
 		return err
 	}
 	img, err := runtime.ReadImage(root, unpack.ConfigFile)
-	if err != nil && !isPath(c.Args().First()) {
+	if err != nil && !isPath(a.root.image) {
 		return (&message{err: err}).hint("hpcc gc --verify moves a damaged tree away; the next run unpacks the image again")
 	}
 	if err != nil {
 		return err
 	}
-	if w.given("entrypoint") {
+	spec, err := a.spec(root, img)
+	if err == nil && a.other != "" {
+		return handOver(a.other, spec)
+	}
+	if err == nil {
+		err = runtime.Exec(spec)
+	}
+	if err != nil {
+		return blame(a.defaults, fmt.Errorf("running %s: %w", a.root.image, err))
+	}
+	return nil
+}
+
+// spec returns what the runtime executes: the program, its environment and devices.
+func (a *runArgs) spec(root string, img runtime.Image) (*specs.Spec, error) {
+	if a.entrypoint != nil {
 		img.Config.Entrypoint = nil
-		if e := w.text("entrypoint"); e != "" {
-			img.Config.Entrypoint, img.Config.Cmd = []string{e}, nil
+		if *a.entrypoint != "" {
+			img.Config.Entrypoint, img.Config.Cmd = []string{*a.entrypoint}, nil
 		}
 	}
-	o.Architecture = img.Architecture
-	spec, err := runtime.Spec(root, img.Config, o)
+	a.options.Architecture = img.Architecture
+	spec, err := runtime.Spec(root, img.Config, a.options)
 	if err != nil {
-		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
+		return nil, err
 	}
-	if err := addDevices(w, spec); err != nil {
-		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
-	}
-	vars, err := envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), w.env(env), !w.yes("env-no-expand"))
+	notes, err := a.devices.Add(spec)
+	tell(notes)
 	if err != nil {
-		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
+		return nil, err
+	}
+	vars, err := envfile.Apply(without(spec.Process.Env, "HPCC_RUNNING"), a.env, !a.keepDollar)
+	if err != nil {
+		return nil, err
 	}
 	spec.Process.Env = append(without(vars, "HPCC_RUNNING"), "HPCC_RUNNING=1")
 	devices.Search(spec)
-	if other := c.String("runtime"); other != "" {
-		return handOver(other, spec)
-	}
-	if err := runtime.Exec(spec); err != nil {
-		return w.blame(fmt.Errorf("running %s: %w", c.Args().First(), err))
-	}
-	return nil
+	return spec, nil
 }
 
 // without removes a variable.

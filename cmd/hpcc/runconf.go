@@ -20,7 +20,6 @@ var commandLineOnly = []string{"write", "join", "join-ct", "join-tag", "join-pid
 type defaults struct {
 	lines   []runconf.Line
 	context *cli.Context
-	env     envChanges
 }
 
 // readDefaults reads the files that there are; nil when none says anything.
@@ -44,7 +43,7 @@ func readDefaults() (*defaults, error) {
 		}
 		all = append(all, l.Words...)
 	}
-	d.context, err = parseRunFlags(&d.env, all)
+	d.context, err = parseRunFlags(all)
 	return d, err
 }
 
@@ -53,8 +52,7 @@ func checkDefaults(words []string) error {
 	if !strings.HasPrefix(words[0], "-") {
 		return fmt.Errorf("%q is no flag", words[0])
 	}
-	var env envChanges
-	c, err := parseRunFlags(&env, words)
+	c, err := parseRunFlags(words)
 	if err != nil {
 		return err
 	}
@@ -70,10 +68,10 @@ func checkDefaults(words []string) error {
 }
 
 // parseRunFlags parses words by the table of run's flags.
-func parseRunFlags(env *envChanges, words []string) (*cli.Context, error) {
+func parseRunFlags(words []string) (*cli.Context, error) {
 	var parsed *cli.Context
 	a := &cli.App{
-		Name: "run", Flags: runFlags(env), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true, Writer: io.Discard, ErrWriter: io.Discard,
+		Name: "run", Flags: runFlags(new(envChanges)), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true, Writer: io.Discard, ErrWriter: io.Discard,
 		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return err },
 		ExitErrHandler: func(*cli.Context, error) {},
 		Action:         func(c *cli.Context) error { parsed = c; return nil },

@@ -15,17 +15,17 @@ import (
 	"hpcc/runtime/runconf"
 )
 
-// runWords are the flags of one run: those of the command line, and below them
+// runSources are the flags of one run: those of the command line, and below them
 // those of the files of defaults. Of a flag that has one value the command
 // line's wins; of a repeatable one all count, the command line's last.
-type runWords struct {
+type runSources struct {
 	line     *cli.Context
 	defaults *defaults // nil: there are none
 }
 
-// readRunWords reads the files of defaults and refuses flags that contradict
+// parseRunSources reads the files of defaults and refuses flags that contradict
 // each other on the command line.
-func readRunWords(c *cli.Context, env *envChanges) (*runWords, error) {
+func parseRunSources(c *cli.Context) (*runSources, error) {
 	pairs := [][2]string{{"home", "no-home"}, {"write", "write-fake"}, {"pid", "join-pid"}}
 	for _, join := range []string{"join", "join-ct", "join-tag"} {
 		pairs = append(pairs, [2]string{"pid", join}, [2]string{join, "join-pid"})
@@ -35,7 +35,7 @@ func readRunWords(c *cli.Context, env *envChanges) (*runWords, error) {
 			return nil, usagef("--%s and --%s contradict each other", pair[0], pair[1]).hint("give one of them")
 		}
 	}
-	w := &runWords{line: c}
+	w := &runSources{line: c}
 	if c.Bool("no-config") {
 		return w, nil
 	}
@@ -46,7 +46,7 @@ func readRunWords(c *cli.Context, env *envChanges) (*runWords, error) {
 
 // source is the command line or the defaults, whichever says something about a
 // flag; rivals are flags that, on the command line, silence the defaults.
-func (w *runWords) source(name string, rivals ...string) *cli.Context {
+func (w *runSources) source(name string, rivals ...string) *cli.Context {
 	if w.line.IsSet(name) || w.defaults == nil {
 		return w.line
 	}
@@ -58,15 +58,15 @@ func (w *runWords) source(name string, rivals ...string) *cli.Context {
 	return w.defaults.context
 }
 
-func (w *runWords) given(name string) bool { return w.source(name).IsSet(name) }
-func (w *runWords) text(name string) string {
+func (w *runSources) given(name string) bool { return w.source(name).IsSet(name) }
+func (w *runSources) text(name string) string {
 	return w.source(name).String(name)
 }
-func (w *runWords) yes(name string, rivals ...string) bool {
+func (w *runSources) yes(name string, rivals ...string) bool {
 	return w.source(name, rivals...).Bool(name)
 }
 
-func (w *runWords) list(name string) []string {
+func (w *runSources) list(name string) []string {
 	if w.defaults == nil {
 		return w.line.StringSlice(name)
 	}
@@ -74,19 +74,12 @@ func (w *runWords) list(name string) []string {
 }
 
 // env are the changes of the environment, the defaults' first.
-func (w *runWords) env(line *envChanges) []envfile.Change {
+func (w *runSources) env() []envfile.Change {
+	line := envOf(w.line).list
 	if w.defaults == nil {
-		return line.list
+		return line
 	}
-	return append(slices.Clone(w.defaults.env.list), line.list...)
-}
-
-// blame adds to an error the line of a file of defaults that it may come from.
-func (w *runWords) blame(err error) error {
-	if w.defaults == nil {
-		return err
-	}
-	return blame(w.defaults.lines, err)
+	return append(slices.Clone(envOf(w.defaults.context).list), line...)
 }
 
 // blame adds to an error the line of the defaults that it may come from.
@@ -106,7 +99,7 @@ func blame(lines []runconf.Line, err error) error {
 const maxID = 1<<32 - 2
 
 // options are the runtime's, for a program with these arguments.
-func (w *runWords) options(args []string) (runtime.Options, error) {
+func (w *runSources) options(args []string) (runtime.Options, error) {
 	o := runtime.Options{
 		Args: args, Dir: w.text("cd"), Binds: w.list("bind"), Mounts: w.list("mount"),
 		Write: w.yes("write", "write-fake"), NoHome: w.yes("no-home", "home"), PrivateTmp: w.yes("private-tmp"),
@@ -143,7 +136,7 @@ func (w *runWords) options(args []string) (runtime.Options, error) {
 
 // join fills in which tasks share namespaces. The flags are the command line's
 // alone: what a file says is read too late.
-func (w *runWords) join(o *runtime.Options) error {
+func (w *runSources) join(o *runtime.Options) error {
 	c := w.line
 	if o.JoinPID = c.Int("join-pid"); c.IsSet("join-pid") {
 		if o.JoinPID < 1 {

@@ -36,6 +36,9 @@ func (e *envChanges) flags() []cli.Flag {
 	}
 }
 
+// envOf returns the changes that a command line with these flags asks for.
+func envOf(c *cli.Context) *envChanges { return c.Generic("set-env").(*envFlag).e }
+
 // setFile reads one argument of --set-env: an assignment when it has a "=",
 // else a file. The bare form (the image's own environment, which hpcc applies
 // always) arrives as "": see joinBareSetEnv.
