@@ -103,13 +103,13 @@ func parseBuild(c *cli.Context) (*buildArgs, error) {
 		check: c.Bool("check"), dryRun: c.Bool("dry-run"), json: c.Bool("json"), lock: c.String("lock"),
 		entry: c.Bool("entry"), iidFile: c.String("iidfile"), metadataFile: c.String("metadata-file"), creds: c.String("creds"),
 	}
+	if a.check && (c.IsSet("conda") || c.IsSet("conda-prefix")) {
+		return nil, usagef("--check looks at a Dockerfile alone").hint("leave --conda out")
+	}
 	if a.conda, err = parseConda(c); err != nil {
 		return nil, err
 	}
 	a.dockerfile = a.conda == nil || c.String("file") != "" || len(words) > 0
-	if a.check && a.conda != nil {
-		return nil, usagef("--check looks at a Dockerfile alone").hint("leave --conda out")
-	}
 	if a.tag == "" && !a.dryRun && !a.check {
 		return nil, usagef("the image needs a name").hint("hpcc %s -t NAME %s", c.Command.Name, strings.Join(words, " "))
 	}
