@@ -256,7 +256,6 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
 			e.Setenv("HPCC_STORE", filepath.Join(e.WorkDir, "store"))
-			e.Setenv("REGISTRY_AUTH_FILE", filepath.Join(e.WorkDir, "home", "auth.json")) // skopeo: not that of the machine in /run
 			for _, name := range []string{"HPCC_TEST_REGISTRY", "HPCC_TEST_DEBIAN", "HPCC_TEST_NODE", "HPCC_TEST_POWER", "HPCC_TEST_MPI", "HPCC_TEST_CHANNEL", "SLURM_CONF", "SGE_ROOT", "SGE_CELL", "SGE_QMASTER_PORT", "SGE_EXECD_PORT", "USER", "LOGNAME", "SSL_CERT_FILE", "npm_config_registry"} {
 				e.Setenv(name, os.Getenv(name))
 			}
@@ -280,10 +279,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("TESTDATA", testdata)
 			e.Setenv("LACKS", filepath.Join(filepath.Dir(bin), "lacks")) // testdata/lacks
 			e.Setenv("HPCC_SITE", filepath.Join(e.WorkDir, "site.toml")) // not the machine's
-			if err := os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755); err != nil {
-				return err
-			}
-			return os.WriteFile(e.Getenv("REGISTRY_AUTH_FILE"), []byte("{}"), 0o600)
+			return os.MkdirAll(filepath.Join(e.WorkDir, "home"), 0o755)
 		},
 		Condition: condition,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
