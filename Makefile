@@ -45,10 +45,10 @@ demo: build
 bench: build
 	testdata/bench/run.sh bin/hpcc docs/benchmarks.md
 
-# docs/cli.md comes from the table of the command line, a part of docs/dockerfile.md
-# from that of Dockerfiles; tests compare them.
+# docs/cli.md comes from the table of the command line, the map in docs/design.md from
+# the packages, a part of docs/dockerfile.md from that of Dockerfiles; tests compare them.
 docs:
-	$(GO) test ./cmd/hpcc -run 'TestDocs|TestBigGANPage' -update
+	$(GO) test ./cmd/hpcc -run 'TestDocs|TestDesign|TestBigGANPage' -update
 	$(GO) test ./build -run TestTableDocs -update
 
 install: build

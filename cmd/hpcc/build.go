@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	goruntime "runtime"
 	"slices"
 	"strings"
 
@@ -318,6 +319,41 @@ func (b *builder) platform(ctx context.Context, o build.Options) (img v1.Image, 
 	}
 	img, err = build.Dockerfile(ctx, b.store, o)
 	return img, lock, err
+}
+
+// environment builds the environment of an image, and returns it with its lock.
+func (b *builder) environment(ctx context.Context, o build.Options) (v1.Image, exports.Locked, error) {
+	co := b.condaOptions(o)
+	// The layers of one platform's tree say nothing about another platform's.
+	if len(b.platforms) == 1 || o.Platform.Architecture == goruntime.GOARCH {
+		co.Parts = b.parts
+	}
+	if !b.dockerfile {
+		co.Entry = o.Entry
+	}
+	env, err := build.Conda(ctx, b.store, co)
+	if err != nil {
+		return nil, exports.Locked{}, err
+	}
+	b.steps.environment(env)
+	return env.Image, env.Lock, nil
+}
+
+// planEnvironment prints what would be fetched for one platform.
+func (b *builder) planEnvironment(ctx context.Context, o build.Options) error {
+	env, err := build.PlanConda(ctx, b.store, b.condaOptions(o))
+	if err != nil {
+		return err
+	}
+	b.steps.environment(env)
+	return printDownloads(os.Stdout, b.steps, env.Downloads, b.json)
+}
+
+// condaOptions are those of the command line for the platform of o.
+func (b *builder) condaOptions(o build.Options) build.CondaOptions {
+	co := *b.conda
+	co.Platform, co.Inputs, co.Progress = o.Platform, o.Inputs, o.Progress
+	return co
 }
 
 // parsePlatforms reads --platform. One nil stands for this machine.

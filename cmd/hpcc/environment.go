@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,12 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
 
 	"hpcc/build"
@@ -94,41 +91,6 @@ func directoryOf(file string) error {
 		return usagef("writing %q: there is no directory %q", file, dir).hint("mkdir -p %s", dir)
 	}
 	return nil
-}
-
-// environment builds the environment of an image, and returns it with its lock.
-func (b *builder) environment(ctx context.Context, o build.Options) (v1.Image, exports.Locked, error) {
-	co := b.condaOptions(o)
-	// The layers of one platform's tree say nothing about another platform's.
-	if len(b.platforms) == 1 || o.Platform.Architecture == goruntime.GOARCH {
-		co.Parts = b.parts
-	}
-	if !b.dockerfile {
-		co.Entry = o.Entry
-	}
-	env, err := build.Conda(ctx, b.store, co)
-	if err != nil {
-		return nil, exports.Locked{}, err
-	}
-	b.steps.environment(env)
-	return env.Image, env.Lock, nil
-}
-
-// planEnvironment prints what would be fetched for one platform.
-func (b *builder) planEnvironment(ctx context.Context, o build.Options) error {
-	env, err := build.PlanConda(ctx, b.store, b.condaOptions(o))
-	if err != nil {
-		return err
-	}
-	b.steps.environment(env)
-	return printDownloads(os.Stdout, b.steps, env.Downloads, b.json)
-}
-
-// condaOptions are those of the command line for the platform of o.
-func (b *builder) condaOptions(o build.Options) build.CondaOptions {
-	co := *b.conda
-	co.Platform, co.Inputs, co.Progress = o.Platform, o.Inputs, o.Progress
-	return co
 }
 
 // environment tells what became of the packages of an export.

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/doc"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const designFile = "../../docs/design.md"
+
+// TestDesign holds docs/design.md to the code: its map of packages, its walks, and
+// its length.
+func TestDesign(t *testing.T) {
+	page, err := os.ReadFile(designFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- map: make docs writes it -->\n", "<!-- end of the map -->\n"
+	head, rest, ok := strings.Cut(string(page), begin)
+	_, tail, found := strings.Cut(rest, end)
+	if !ok || !found {
+		t.Fatalf("%s has no place for the map of packages", designFile)
+	}
+	got := head + begin + packageMap(t) + end + tail
+	if *update {
+		if err := os.WriteFile(designFile, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if got != string(page) {
+		t.Errorf("the map in %s is not what the packages are; \"make docs\" writes it", designFile)
+	}
+	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
+	if len(lines) > 400 {
+		t.Errorf("%s has %d lines; at most 400", designFile, len(lines))
+	}
+	for i, l := range lines {
+		if len([]rune(l)) > 100 {
+			t.Errorf("%s:%d: more than 100 columns", designFile, i+1)
+		}
+	}
+	walks := regexp.MustCompile(`(?m)^### .*\n`).Split(got, -1)[1:]
+	if len(walks) < 4 {
+		t.Fatalf("%d walks; want one for each journey", len(walks))
+	}
+	for _, w := range walks {
+		checkWalk(t, w)
+	}
+}
+
+// packageMap lists the packages with the first sentence of their comments and their files.
+func packageMap(t *testing.T) string {
+	var b strings.Builder
+	var dirs []string
+	for dir := range floors {
+		dirs = append(dirs, dir)
+	}
+	slices.Sort(dirs)
+	b.WriteString("```\n")
+	for _, dir := range dirs {
+		files, err := filepath.Glob(filepath.Join("../..", dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		about, names := "", []string{}
+		for _, f := range files {
+			if strings.HasSuffix(f, "_test.go") {
+				continue
+			}
+			names = append(names, strings.TrimSuffix(filepath.Base(f), ".go"))
+			parsed, err := parser.ParseFile(token.NewFileSet(), f, nil, parser.ParseComments|parser.PackageClauseOnly)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if about == "" && parsed.Doc != nil {
+				about = new(doc.Package).Synopsis(parsed.Doc.Text())
+			}
+		}
+		if about == "" {
+			t.Errorf("package %s has no comment", dir)
+		}
+		text := dir + ": " + strings.TrimSpace(regexp.MustCompile(`^(Package|Command) \w+ `).ReplaceAllString(about, ""))
+		if len(names) > 1 || names[0] != filepath.Base(dir) {
+			text += " [" + strings.Join(names, " ") + "]"
+		}
+		b.WriteString(wrapped(text, "    "))
+	}
+	b.WriteString("```\n")
+	return b.String()
+}
+
+// wrapped breaks a text into lines of at most 100 columns; indent begins those after the first.
+func wrapped(text, indent string) string {
+	var b strings.Builder
+	column := 0
+	for i, w := range strings.Fields(text) {
+		if i > 0 && column+1+len([]rune(w)) > 100 {
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		} else if i > 0 {
+			b.WriteString(" ")
+			column++
+		}
+		b.WriteString(w)
+		column += len([]rune(w))
+	}
+	return b.String() + "\n"
+}
+
+// checkWalk holds a numbered walk to the code: at most 15 functions in at most 8
+// files; each exists, is named in an earlier one, and its package imports none of the
+// packages before it.
+func checkWalk(t *testing.T, walk string) {
+	steps := regexp.MustCompile("(?m)^ *([0-9]+)\\. `([a-z0-9/_]+\\.go)` `([A-Za-z.]+)`").FindAllStringSubmatch(walk, -1)
+	if len(steps) == 0 || len(steps) > 15 {
+		t.Errorf("a walk has %d functions; at most 15", len(steps))
+	}
+	var files []string
+	var bodies strings.Builder
+	for i, s := range steps {
+		file, name := s[2], s[3]
+		if !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+		body, ok := functionText(t, filepath.Join("../..", file), name)
+		if !ok {
+			t.Errorf("%s. %s has no function %s", s[1], file, name)
+			continue
+		}
+		short := name[strings.LastIndexByte(name, '.')+1:]
+		parsed := strings.HasPrefix(short, "parse") || short == "run" // package cmd/hpcc's action calls them
+		if i > 0 && !parsed && !regexp.MustCompile(`\b`+short+`\b`).MatchString(bodies.String()) {
+			t.Errorf("%s. no function before it calls %s", s[1], name)
+		}
+		bodies.WriteString(body)
+		for _, earlier := range files {
+			if above, here := filepath.Dir(earlier), filepath.Dir(file); above != here && slices.Contains(floors[here], above) {
+				t.Errorf("%s. %s goes up: package %s imports %s", s[1], name, here, above)
+			}
+		}
+	}
+	if len(files) > 8 {
+		t.Errorf("a walk has %d files; at most 8: %v", len(files), files)
+	}
+}
+
+// functionText returns the source of a function, or of a method as Type.method.
+func functionText(t *testing.T, file, name string) (string, bool) {
+	src, err := os.ReadFile(file)
+	if err != nil {
+		t.Error(err)
+		return "", false
+	}
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, file, src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver, method, isMethod := strings.Cut(name, ".")
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || (fn.Recv != nil) != isMethod {
+			continue
+		}
+		if isMethod {
+			on := strings.TrimLeft(fmt.Sprintf("%s", string(src[fset.Position(fn.Recv.List[0].Type.Pos()).Offset:fset.Position(fn.Recv.List[0].Type.End()).Offset])), "*")
+			ok = fn.Name.Name == method && on == receiver
+		} else {
+			ok = fn.Name.Name == name
+		}
+		if ok {
+			return string(src[fset.Position(fn.Pos()).Offset:fset.Position(fn.End()).Offset]), true
+		}
+	}
+	return "", false
+}
