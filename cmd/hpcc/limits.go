@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	goruntime "runtime"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
-	"hpcc/runtime/probe"
+	"hpcc/store/wait"
 )
 
 // watchCPU ends hpcc with a message shortly before it has used the CPU time that
@@ -39,34 +42,40 @@ func watchCPU() {
 	}()
 }
 
-// limitsFeature reports resource limits that are too small for some commands.
-func limitsFeature() probe.Feature {
-	f := probe.Feature{State: probe.OK, Why: "none that hpcc meets"}
-	small := ""
-	for _, l := range []struct {
-		resource    int
-		least, unit uint64
-		what, cure  string
-	}{
-		{unix.RLIMIT_NOFILE, 256, 1, "%d open files (-n)", "-n 1024"},
-		{unix.RLIMIT_NPROC, 64, 1, "%d processes and threads (-u)", "-u 4096"},
-		{unix.RLIMIT_AS, 2 << 30, 1024, "%d KiB of address space (-v)", "-v unlimited"},
-		{unix.RLIMIT_DATA, 1 << 30, 1024, "%d KiB of data (-d)", "-d unlimited"},
-		{unix.RLIMIT_FSIZE, 1 << 40, 1024, "%d KiB a file (-f)", "-f unlimited"},
-		{unix.RLIMIT_CPU, 3600, 1, "%d s of CPU time (-t)", "-t unlimited"},
-	} {
-		var r unix.Rlimit
-		if unix.Getrlimit(l.resource, &r) != nil || r.Cur >= l.least {
-			continue
+// timeoutVariable sets how long a server may be silent.
+const timeoutVariable = "HPCC_HTTP_TIMEOUT"
+
+// patient returns a context whose transfers report on standard error why they
+// wait, with the limits that the user set.
+func patient(ctx context.Context) context.Context {
+	p := wait.Default()
+	if text := os.Getenv(timeoutVariable); text != "" {
+		d, err := httpTimeout(text)
+		if err != nil {
+			say("%s: %v; servers may be silent for %v", timeoutVariable, err, p.Header)
+		} else {
+			p = wait.Within(d)
 		}
-		if small != "" {
-			small, f.Do = small+", ", f.Do+"; "
+	}
+	p.Notice = func(line string) {
+		if term.IsTerminal(int(os.Stderr.Fd())) {
+			line = "\r\x1b[Khpcc: " + cleaned(line) // over a progress bar
+		} else {
+			line = "hpcc: " + cleaned(line)
 		}
-		small += fmt.Sprintf(l.what, r.Cur/l.unit)
-		f.Do += "ulimit " + l.cure
+		fmt.Fprintln(os.Stderr, line)
 	}
-	if small != "" {
-		f.State, f.Why = probe.Limited, small
+	return wait.With(ctx, p)
+}
+
+// httpTimeout reads a duration; a number alone is seconds.
+func httpTimeout(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if n, nerr := strconv.Atoi(text); nerr == nil {
+		d, err = time.Duration(n)*time.Second, nil
 	}
-	return f
+	if err != nil || d < time.Second || d > 24*time.Hour {
+		return 0, fmt.Errorf("%q is not a duration between 1s and 24h (for example 90s or 5m)", text)
+	}
+	return d, nil
 }

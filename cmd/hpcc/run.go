@@ -43,36 +43,6 @@ Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not fou
 	}
 }
 
-// runFlags are the flags of run, which the words for a job have too. A name or
-// letter that ch-run has too means the same.
-func runFlags(env *envChanges) []cli.Flag {
-	return append(append(env.flags(), deviceFlags()...),
-		&cli.BoolFlag{Name: "clean-env", Usage: "start from the image's environment; of the caller's only HOME, USER, LOGNAME and TERM"},
-		&cli.StringFlag{Name: "cd", Aliases: []string{"c"}, Usage: "start in `DIR` inside; relative to where the program would start"},
-		&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "show `SRC[:DST[:ro]]` of the host inside (repeatable)"},
-		&cli.StringSliceFlag{Name: "mount", Usage: "mount `type=bind|tmpfs,source=SRC,target=DST[,readonly]`, as docker spells it (repeatable)"},
-		&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program change the image directory"},
-		&cli.GenericFlag{Name: "write-fake", Aliases: []string{"W"}, Value: &sizeFlag{}, Usage: "let the program change what it sees of the image, and forget that; -W=`SIZE` bounds the memory (12%)"},
-		&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "an empty /tmp of its own"},
-		&cli.BoolFlag{Name: "home", Usage: "show the home directory (the default)"},
-		&cli.BoolFlag{Name: "no-home", Usage: "do not show the home directory"},
-		&cli.StringFlag{Name: "entrypoint", Usage: "run `PROG` with the arguments, instead of the image's ENTRYPOINT and CMD; \"\" runs CMD alone"},
-		&cli.IntFlag{Name: "uid", Aliases: []string{"u"}, Usage: "be user `N` inside (outside all is yours)"},
-		&cli.IntFlag{Name: "gid", Aliases: []string{"g"}, Usage: "be group `N` inside"},
-		&cli.BoolFlag{Name: "seccomp", Usage: "as root inside, let changes of owners, ids and devices seem to succeed, as in a build"},
-		&cli.BoolFlag{Name: "no-passwd", Usage: "keep the image's /etc/passwd and /etc/group as they are"},
-		&cli.StringFlag{Name: "network", Usage: "`host` (the default), or none: a loopback interface only"},
-		&cli.StringFlag{Name: "hostname", Usage: "be on host `NAME`"},
-		&cli.BoolFlag{Name: "pid", Usage: "see own processes only: 1 is an init of hpcc, 2 the program, with which all end"},
-		&cli.BoolFlag{Name: "join", Aliases: []string{"j"}, Usage: "share namespaces with the job's other tasks on this node, which MPI needs to read their memory"},
-		&cli.IntFlag{Name: "join-ct", Usage: "--join `N` tasks (default: as the launcher says)"},
-		&cli.StringFlag{Name: "join-tag", Usage: "--join the tasks that say `TAG` (default: those of the launcher)"},
-		&cli.IntFlag{Name: "join-pid", Usage: "share namespaces with process `N`, a run of yours"},
-		&cli.BoolFlag{Name: "no-config", EnvVars: []string{"HPCC_NO_CONFIG"}, Usage: "ignore /etc/hpcc/run.conf and ~/.config/hpcc/run.conf"},
-		stageFlag(),
-	)
-}
-
 // atStatus gives an error of a command that runs a program the status for "hpcc
 // failed", so that it cannot be taken for the program's. An error keeps a status that
 // says more than that hpcc failed or was used wrongly.

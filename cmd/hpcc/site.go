@@ -15,6 +15,8 @@ import (
 	"hpcc/runtime/probe"
 	"hpcc/store"
 	"hpcc/store/owndir"
+
+	"golang.org/x/sys/unix"
 )
 
 // siteChecks are those of what lies around the machine: file systems,
@@ -218,4 +220,36 @@ func registryFeature(ctx context.Context, host string) probe.Feature {
 		return probe.Feature{State: probe.No, Why: err.Error(), Do: "pull on a machine that reaches it, then hpcc save and hpcc load; or set HTTPS_PROXY", Ask: "may this node open connections to " + host + "?"}
 	}
 	return probe.Feature{State: probe.OK, Why: "it answers"}
+}
+
+// limitsFeature reports resource limits that are too small for some commands.
+func limitsFeature() probe.Feature {
+	f := probe.Feature{State: probe.OK, Why: "none that hpcc meets"}
+	small := ""
+	for _, l := range []struct {
+		resource    int
+		least, unit uint64
+		what, cure  string
+	}{
+		{unix.RLIMIT_NOFILE, 256, 1, "%d open files (-n)", "-n 1024"},
+		{unix.RLIMIT_NPROC, 64, 1, "%d processes and threads (-u)", "-u 4096"},
+		{unix.RLIMIT_AS, 2 << 30, 1024, "%d KiB of address space (-v)", "-v unlimited"},
+		{unix.RLIMIT_DATA, 1 << 30, 1024, "%d KiB of data (-d)", "-d unlimited"},
+		{unix.RLIMIT_FSIZE, 1 << 40, 1024, "%d KiB a file (-f)", "-f unlimited"},
+		{unix.RLIMIT_CPU, 3600, 1, "%d s of CPU time (-t)", "-t unlimited"},
+	} {
+		var r unix.Rlimit
+		if unix.Getrlimit(l.resource, &r) != nil || r.Cur >= l.least {
+			continue
+		}
+		if small != "" {
+			small, f.Do = small+", ", f.Do+"; "
+		}
+		small += fmt.Sprintf(l.what, r.Cur/l.unit)
+		f.Do += "ulimit " + l.cure
+	}
+	if small != "" {
+		f.State, f.Why = probe.Limited, small
+	}
+	return f
 }

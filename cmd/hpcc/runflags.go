@@ -1,0 +1,428 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/envfile"
+	"hpcc/runtime"
+	"hpcc/runtime/devices"
+	"hpcc/runtime/process"
+	"hpcc/runtime/runconf"
+	"hpcc/store/wait"
+)
+
+// runFlags are the flags of run, which the words for a job have too. A name or
+// letter that ch-run has too means the same.
+func runFlags(env *envChanges) []cli.Flag {
+	return append(append(env.flags(), deviceFlags()...),
+		&cli.BoolFlag{Name: "clean-env", Usage: "start from the image's environment; of the caller's only HOME, USER, LOGNAME and TERM"},
+		&cli.StringFlag{Name: "cd", Aliases: []string{"c"}, Usage: "start in `DIR` inside; relative to where the program would start"},
+		&cli.StringSliceFlag{Name: "bind", Aliases: []string{"b"}, Usage: "show `SRC[:DST[:ro]]` of the host inside (repeatable)"},
+		&cli.StringSliceFlag{Name: "mount", Usage: "mount `type=bind|tmpfs,source=SRC,target=DST[,readonly]`, as docker spells it (repeatable)"},
+		&cli.BoolFlag{Name: "write", Aliases: []string{"w"}, Usage: "let the program change the image directory"},
+		&cli.GenericFlag{Name: "write-fake", Aliases: []string{"W"}, Value: &sizeFlag{}, Usage: "let the program change what it sees of the image, and forget that; -W=`SIZE` bounds the memory (12%)"},
+		&cli.BoolFlag{Name: "private-tmp", Aliases: []string{"t"}, Usage: "an empty /tmp of its own"},
+		&cli.BoolFlag{Name: "home", Usage: "show the home directory (the default)"},
+		&cli.BoolFlag{Name: "no-home", Usage: "do not show the home directory"},
+		&cli.StringFlag{Name: "entrypoint", Usage: "run `PROG` with the arguments, instead of the image's ENTRYPOINT and CMD; \"\" runs CMD alone"},
+		&cli.IntFlag{Name: "uid", Aliases: []string{"u"}, Usage: "be user `N` inside (outside all is yours)"},
+		&cli.IntFlag{Name: "gid", Aliases: []string{"g"}, Usage: "be group `N` inside"},
+		&cli.BoolFlag{Name: "seccomp", Usage: "as root inside, let changes of owners, ids and devices seem to succeed, as in a build"},
+		&cli.BoolFlag{Name: "no-passwd", Usage: "keep the image's /etc/passwd and /etc/group as they are"},
+		&cli.StringFlag{Name: "network", Usage: "`host` (the default), or none: a loopback interface only"},
+		&cli.StringFlag{Name: "hostname", Usage: "be on host `NAME`"},
+		&cli.BoolFlag{Name: "pid", Usage: "see own processes only: 1 is an init of hpcc, 2 the program, with which all end"},
+		&cli.BoolFlag{Name: "join", Aliases: []string{"j"}, Usage: "share namespaces with the job's other tasks on this node, which MPI needs to read their memory"},
+		&cli.IntFlag{Name: "join-ct", Usage: "--join `N` tasks (default: as the launcher says)"},
+		&cli.StringFlag{Name: "join-tag", Usage: "--join the tasks that say `TAG` (default: those of the launcher)"},
+		&cli.IntFlag{Name: "join-pid", Usage: "share namespaces with process `N`, a run of yours"},
+		&cli.BoolFlag{Name: "no-config", EnvVars: []string{"HPCC_NO_CONFIG"}, Usage: "ignore /etc/hpcc/run.conf and ~/.config/hpcc/run.conf"},
+		stageFlag(),
+	)
+}
+
+// runSources are the flags of one run: those of the command line, and below them
+// those of the files of defaults. Of a flag that has one value the command
+// line's wins; of a repeatable one all count, the command line's last.
+type runSources struct {
+	line     *cli.Context
+	defaults *defaults // nil: there are none
+}
+
+// parseRunSources reads the files of defaults and refuses flags that contradict
+// each other on the command line.
+func parseRunSources(c *cli.Context) (*runSources, error) {
+	pairs := [][2]string{{"home", "no-home"}, {"write", "write-fake"}, {"pid", "join-pid"}}
+	for _, join := range []string{"join", "join-ct", "join-tag"} {
+		pairs = append(pairs, [2]string{"pid", join}, [2]string{join, "join-pid"})
+	}
+	for _, pair := range pairs {
+		if c.IsSet(pair[0]) && c.IsSet(pair[1]) {
+			return nil, usagef("--%s and --%s contradict each other", pair[0], pair[1]).hint("give one of them")
+		}
+	}
+	w := &runSources{line: c}
+	if c.Bool("no-config") {
+		return w, nil
+	}
+	var err error
+	w.defaults, err = readDefaults()
+	return w, err
+}
+
+// source is the command line or the defaults, whichever says something about a
+// flag; rivals are flags that, on the command line, silence the defaults.
+func (w *runSources) source(name string, rivals ...string) *cli.Context {
+	if w.line.IsSet(name) || w.defaults == nil {
+		return w.line
+	}
+	for _, r := range rivals {
+		if w.line.IsSet(r) {
+			return w.line
+		}
+	}
+	return w.defaults.context
+}
+
+func (w *runSources) given(name string) bool { return w.source(name).IsSet(name) }
+func (w *runSources) text(name string) string {
+	return w.source(name).String(name)
+}
+func (w *runSources) yes(name string, rivals ...string) bool {
+	return w.source(name, rivals...).Bool(name)
+}
+
+func (w *runSources) list(name string) []string {
+	if w.defaults == nil {
+		return w.line.StringSlice(name)
+	}
+	return append(slices.Clone(w.defaults.context.StringSlice(name)), w.line.StringSlice(name)...)
+}
+
+// env are the changes of the environment, the defaults' first.
+func (w *runSources) env() []envfile.Change {
+	line := envOf(w.line).list
+	if w.defaults == nil {
+		return line
+	}
+	return append(slices.Clone(envOf(w.defaults.context).list), line...)
+}
+
+// blame adds to an error the line of the defaults that it may come from.
+func blame(lines []runconf.Line, err error) error {
+	l := runconf.Blame(lines, err)
+	if l == nil {
+		return err
+	}
+	m := &message{err: err, status: process.ExitFailed}
+	if re := new(process.Error); errors.As(err, &re) {
+		m.status = re.Status
+	}
+	return m.hint("%s", l.Hint())
+}
+
+// maxID is the largest id that user_namespaces(7) maps.
+const maxID = 1<<32 - 2
+
+// options are the runtime's, for a program with these arguments.
+func (w *runSources) options(args []string) (runtime.Options, error) {
+	o := runtime.Options{
+		Args: args, Dir: w.text("cd"), Binds: w.list("bind"), Mounts: w.list("mount"),
+		Write: w.yes("write", "write-fake"), NoHome: w.yes("no-home", "home"), PrivateTmp: w.yes("private-tmp"),
+		FakeRoot: w.yes("seccomp"), NoPasswd: w.yes("no-passwd"), CleanEnv: w.yes("clean-env"),
+		Hostname: w.text("hostname"), OwnPIDs: w.yes("pid", "join", "join-ct", "join-tag", "join-pid"),
+	}
+	if c := w.source("write-fake", "write"); c.IsSet("write-fake") {
+		o.WriteFake = c.Generic("write-fake").(*sizeFlag).size
+	}
+	for _, id := range []struct {
+		name string
+		to   **int
+	}{{"uid", &o.UID}, {"gid", &o.GID}} {
+		n := w.source(id.name).Int(id.name)
+		if n < 0 || n > maxID {
+			return o, usagef("--%s %d: ids go from 0 to %d", id.name, n, maxID)
+		}
+		if w.given(id.name) || o.FakeRoot {
+			*id.to = &n
+		}
+	}
+	switch n := w.text("network"); n {
+	case "", "host":
+	case "none":
+		o.NoNetwork = true
+	default:
+		return o, usagef("--network %q is neither host nor none", n).hint("networks of its own need an administrator; programs see the host's")
+	}
+	if h := o.Hostname; w.given("hostname") && (h == "" || len(h) > 64 || strings.ContainsAny(h, "/ \t\n")) {
+		return o, usagef("--hostname %q is no host name", h).hint("at most 64 letters, digits, dots and hyphens")
+	}
+	return o, w.join(&o)
+}
+
+// join fills in which tasks share namespaces. The flags are the command line's
+// alone: what a file says is read too late.
+func (w *runSources) join(o *runtime.Options) error {
+	c := w.line
+	if o.JoinPID = c.Int("join-pid"); c.IsSet("join-pid") {
+		if o.JoinPID < 1 {
+			return usagef("--join-pid %d is no process", o.JoinPID)
+		}
+		return nil
+	}
+	if !c.Bool("join") && !c.IsSet("join-ct") && !c.IsSet("join-tag") {
+		return nil
+	}
+	tag, count, err := runtime.Peers(os.Getenv)
+	if c.IsSet("join-ct") {
+		if count, err = c.Int("join-ct"), nil; count < 1 {
+			return usagef("--join-ct %d: at least 1", count)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if c.IsSet("join-tag") {
+		if tag = c.String("join-tag"); tag == "" {
+			return usagef("--join-tag is empty").hint("give the tasks of one job the same word")
+		}
+	}
+	o.JoinTag, o.JoinCount = tag, count
+	return nil
+}
+
+// sizeFlag is the value of -W, which may stand without one.
+type sizeFlag struct{ size string }
+
+func (f *sizeFlag) Set(arg string) error {
+	if f.size = arg; arg == "true" {
+		f.size = runtime.DefaultFake
+	}
+	if arg == "" {
+		return fmt.Errorf("the size is empty")
+	}
+	return nil
+}
+func (f *sizeFlag) String() string   { return f.size }
+func (f *sizeFlag) IsBoolFlag() bool { return true }
+
+// commandLineOnly are flags that defaults may not have: they would change images
+// unasked, or come too late.
+var commandLineOnly = []string{"write", "join", "join-ct", "join-tag", "join-pid", "no-config", "entrypoint", "stage"}
+
+// defaults are the flags of all files.
+type defaults struct {
+	lines   []runconf.Line
+	context *cli.Context
+}
+
+// readDefaults reads the files that there are; nil when none says anything.
+func readDefaults() (*defaults, error) {
+	lines, err := runconf.Read()
+	if err != nil {
+		m := &message{err: err}
+		if closed := new(fs.PathError); !errors.As(err, &closed) {
+			m.status = exitUsage
+		}
+		return nil, m.hint("--no-config ignores the files of defaults")
+	}
+	if len(lines) == 0 {
+		return nil, nil
+	}
+	d := &defaults{lines: lines}
+	var all []string
+	for _, l := range lines {
+		if err := checkDefaults(l.Words); err != nil {
+			return nil, usagef("%s:%d: %w", l.File, l.Number, err).hint(`write flags of "hpcc run" there; --no-config ignores the file`)
+		}
+		all = append(all, l.Words...)
+	}
+	d.context, err = parseRunFlags(all)
+	return d, err
+}
+
+// checkDefaults refuses words that are not flags of run alone.
+func checkDefaults(words []string) error {
+	if !strings.HasPrefix(words[0], "-") {
+		return fmt.Errorf("%q is no flag", words[0])
+	}
+	c, err := parseRunFlags(words)
+	if err != nil {
+		return err
+	}
+	if c.Args().Present() {
+		return fmt.Errorf("%q belongs to no flag", c.Args().First())
+	}
+	for _, name := range commandLineOnly {
+		if c.IsSet(name) && (name != "no-config" || c.Bool(name)) { // its variable may be set, and empty
+			return fmt.Errorf("--%s may stand on the command line only", name)
+		}
+	}
+	return nil
+}
+
+// parseRunFlags parses words by the table of run's flags.
+func parseRunFlags(words []string) (*cli.Context, error) {
+	var parsed *cli.Context
+	a := &cli.App{
+		Name: "run", Flags: runFlags(new(envChanges)), HideHelp: true, HideVersion: true, DisableSliceFlagSeparator: true, Writer: io.Discard, ErrWriter: io.Discard,
+		OnUsageError:   func(_ *cli.Context, err error, _ bool) error { return err },
+		ExitErrHandler: func(*cli.Context, error) {},
+		Action:         func(c *cli.Context) error { parsed = c; return nil },
+	}
+	err := a.Run(append([]string{"run"}, words...))
+	if err == nil && parsed == nil {
+		err = errors.New("no flags of run")
+	}
+	return parsed, err
+}
+
+// envChanges collects --set-env, --set-env0 and --unset-env in the order of
+// the command line, which is the order they apply in. words keeps what was
+// typed, for a job script that says it again.
+type envChanges struct {
+	list     []envfile.Change
+	words    []string
+	noExpand bool
+	later    bool // for a job: files may be named after the task, and are read when it runs
+}
+
+func (e *envChanges) flags() []cli.Flag {
+	return []cli.Flag{
+		&cli.GenericFlag{Name: "set-env", Value: &envFlag{e: e, name: "set-env", parse: e.setFile(false)},
+			Usage: "read variables from `FILE` or set one as NAME=VALUE (repeatable, in order)"},
+		&cli.GenericFlag{Name: "set-env0", Value: &envFlag{e: e, name: "set-env0", parse: e.setFile(true)},
+			Usage: "as --set-env, records of `FILE` end with a NUL byte"},
+		&cli.GenericFlag{Name: "unset-env", Value: &envFlag{e: e, name: "unset-env", parse: e.unset},
+			Usage: "remove variables whose names match `GLOB` (repeatable, in order)"},
+		&cli.BoolFlag{Name: "env-no-expand", Usage: "keep $NAME in values as it stands", Destination: &e.noExpand},
+	}
+}
+
+// envOf returns the changes that a command line with these flags asks for.
+func envOf(c *cli.Context) *envChanges { return c.Generic("set-env").(*envFlag).e }
+
+// setFile reads one argument of --set-env: an assignment when it has a "=",
+// else a file. The bare form (the image's own environment, which hpcc applies
+// always) arrives as "": see joinBareSetEnv.
+func (e *envChanges) setFile(nul bool) func(string) error {
+	return func(arg string) error {
+		if arg == bareSetEnv {
+			return nil
+		}
+		if strings.Contains(arg, "=") {
+			c, err := envfile.Literal(arg)
+			e.list = append(e.list, c)
+			return err
+		}
+		if arg == "" {
+			return errors.New("the file name is empty")
+		}
+		if e.later && strings.Contains(arg, "{task}") {
+			return nil
+		}
+		f, err := wait.Open(arg)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		cs, err := envfile.Read(f, arg, envfile.Options{NUL: nul})
+		e.list = append(e.list, cs...)
+		return err
+	}
+}
+
+func (e *envChanges) unset(glob string) error {
+	c, err := envfile.Unset(glob)
+	e.list = append(e.list, c)
+	return err
+}
+
+// envFlag is one of the flags above as the parser wants it.
+type envFlag struct {
+	e     *envChanges
+	name  string
+	parse func(string) error
+	err   error // of parse
+}
+
+func (f *envFlag) Set(arg string) error {
+	if arg != bareSetEnv {
+		word := arg
+		if f.name != "unset-env" && !strings.Contains(arg, "=") {
+			word, _ = filepath.Abs(arg) // a job starts in another directory
+		}
+		f.e.words = append(f.e.words, "--"+f.name+"="+word)
+	}
+	f.err = f.parse(arg)
+	return f.err
+}
+
+func (f *envFlag) String() string { return "" }
+
+// interruptedFlag returns the error of an environment flag of a command if a
+// signal ended the wait for its file: the parser of flags keeps only the text.
+func interruptedFlag(c *cli.Context) error {
+	if c == nil || c.Command == nil {
+		return nil
+	}
+	for _, f := range c.Command.Flags {
+		g, ok := f.(*cli.GenericFlag)
+		if !ok {
+			continue
+		}
+		if e, ok := g.Value.(*envFlag); ok && errors.Is(e.err, context.Canceled) {
+			return fmt.Errorf("--%s: %w", e.name, e.err)
+		}
+	}
+	return nil
+}
+
+// bareSetEnv is what a --set-env without an argument becomes.
+const bareSetEnv = "\x00"
+
+// joinBareSetEnv decides whether the word after "--set-env" is its argument.
+// Old ch-run took one always, the newer takes one only after "=": when a
+// single word is left before "--", it is the image and --set-env stands bare, as
+// it does before another flag.
+func joinBareSetEnv(args []string) []string {
+	end := slices.Index(args, "--")
+	if end < 0 {
+		return args
+	}
+	out := slices.Clone(args)
+	for i := end - 1; i > 0; i-- {
+		if (out[i] == "--set-env" || out[i] == "--set-env0") && (i+2 == end || (len(out[i+1]) > 1 && out[i+1][0] == '-')) {
+			out[i] = fmt.Sprintf("%s=%s", out[i], bareSetEnv)
+		}
+	}
+	return out
+}
+
+// deviceFlags name the hardware that a run is given.
+func deviceFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "gpu", Usage: "give the program this machine's GPUs and the libraries of their driver"},
+		&cli.StringSliceFlag{Name: "device", Usage: "give the program the `VENDOR/CLASS=NAME` that a CDI spec of this machine describes; NAME may be all (repeatable)"},
+		&cli.StringFlag{Name: "mpi", Usage: "use `PROFILE`: pmix (the image's MPI under the host's launcher) or host (the host's MPI library)"},
+	}
+}
+
+// devices returns what the flags of deviceFlags ask for.
+func (w *runSources) devices() devices.Request {
+	return devices.Request{
+		GPU: w.yes("gpu"), Names: w.list("device"), MPI: w.text("mpi"),
+		SpecDirs:   filepath.SplitList(os.Getenv("HPCC_CDI_DIRS")),
+		DriverRoot: os.Getenv("NVIDIA_DRIVER_ROOT"), DevRoot: os.Getenv("NVIDIA_DEV_ROOT"),
+	}
+}
