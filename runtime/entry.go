@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	goruntime "runtime"
 	"syscall"
 	"unsafe"
 
@@ -95,9 +96,22 @@ func NoteStreams() {
 	}
 }
 
+// deathSignal is the signal that the kernel sends this process when its parent dies,
+// or 0. The kernel keeps it for one thread, the first one (PR_SET_PDEATHSIG, prctl(2)).
+// Package variables are initialised on that thread.
+var deathSignal = func() (s int32) {
+	_ = unix.Prctl(unix.PR_GET_PDEATHSIG, uintptr(unsafe.Pointer(&s)), 0, 0, 0)
+	return s
+}()
+
 // execute replaces this process by another program, which finds the standard
-// streams closed that this one found closed. It returns only on failure.
+// streams closed that this one found closed, and dies with the parent if this one
+// does. It returns only on failure.
 func execute(file string, args, env []string) error {
+	if deathSignal != 0 {
+		goruntime.LockOSThread() // any thread may be the one that executes the program
+		_ = unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(deathSignal), 0, 0, 0)
+	}
 	for fd := range 3 {
 		if closedStreams&(1<<fd) != 0 {
 			unix.CloseOnExec(fd)
