@@ -110,7 +110,7 @@ type tally struct {
 // ceilings are the numbers above the limits, by room. A number at or below its limit is 0 here.
 var ceilings = map[string]tally{
 	"build":          {Exports: 18},
-	"cmd/hpcc":       {Files: 46, Functions: 2, Contexts: 169},
+	"cmd/hpcc":       {Files: 32, Functions: 1, Contexts: 72},
 	"conda":          {Exports: 21},
 	"job":            {Exports: 72},
 	"job/argo":       {Exports: 16},
@@ -136,7 +136,7 @@ var schedulers = map[string]*regexp.Regexp{
 }
 
 // strangers is in how many files outside of its package each scheduler is named.
-var strangers = map[string]int{"slurm": 43, "lsf": 20, "gridengine": 26, "pbs": 21}
+var strangers = map[string]int{"slurm": 43, "lsf": 19, "gridengine": 25, "pbs": 20}
 
 // module is the path in go.mod.
 var module = func() string {

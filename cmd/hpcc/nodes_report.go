@@ -16,12 +16,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
-	"hpcc/job/quantity"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
@@ -61,32 +58,23 @@ type capacityReport struct {
 	Jobs     []*jobWaste
 }
 
-// nodesReport is "hpcc nodes --report".
-func nodesReport(c *cli.Context) error {
-	for _, name := range []string{"queue", "fits", "mine", "dialect"} {
-		if c.IsSet(name) {
-			return usagef("--%s and --report do not go together", name)
-		}
-	}
-	span, err := quantity.ParseTime(cmp.Or(c.String("since"), "7d"))
-	if err != nil || span <= 0 {
-		return usagef("--since %q: no length of time", c.String("since")).hint("write --since 7d, 36h or 90m")
-	}
-	s, err := findStore(c)
+// printReport is "hpcc nodes --report".
+func (a *nodesArgs) printReport(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
 	}
 	r := &capacityReport{To: time.Now().Truncate(time.Second)}
-	r.From = r.To.Add(-span)
-	here, far, err := clustersOf(c)
+	r.From = r.To.Add(-a.since)
+	here, remote, err := a.clusters(ctx)
 	if err != nil {
 		return err
 	}
-	if err := r.clusters(c, s.Jobs(), here, far); err != nil {
+	if err := r.clusters(ctx, s.Jobs(), here, remote); err != nil {
 		return err
 	}
 	if len(here) > 0 {
-		warnings, err := r.jobs(c.Context, s.Jobs(), job.Target(c.String("to")))
+		warnings, err := r.jobs(ctx, s.Jobs(), a.at.to)
 		if err != nil {
 			return err
 		}
@@ -95,46 +83,44 @@ func nodesReport(c *cli.Context) error {
 	slices.SortStableFunc(r.Jobs, func(a, b *jobWaste) int {
 		return cmp.Or(-cmp.Compare(a.WastedCPU, b.WastedCPU), -cmp.Compare(a.WastedMemory, b.WastedMemory))
 	})
-	return r.show(c)
+	return r.print(a.html, a.json)
 }
 
-// show prints what was asked for.
-func (r *capacityReport) show(c *cli.Context) error {
+// print prints the report, and writes its page to the file html; - is standard output.
+func (r *capacityReport) print(html string, asJSON bool) error {
 	page := func(f *os.File) error { return r.sections(true).HTML(f, "What was given out, and what was idle") }
-	switch file := c.String("html"); {
-	case file == "-" && c.Bool("json"):
-		return usagef("--html - and --json do not go together").hint("name a file: --html report.html")
-	case file == "-":
+	if html == "-" {
 		return page(os.Stdout)
-	case file != "":
-		if err := store.NewFile(file, page); err != nil {
+	}
+	if html != "" {
+		if err := store.NewFile(html, page); err != nil {
 			return fmt.Errorf("writing the page: %w", err)
 		}
-		defer say("the page is in %s", file)
+		defer say("the page is in %s", html)
 	}
-	if c.Bool("json") {
+	if asJSON {
 		return r.json(os.Stdout)
 	}
 	return r.sections(false).Text(os.Stdout)
 }
 
 // clusters asks all at the same time. One of several that does not answer is a warning.
-func (r *capacityReport) clusters(c *cli.Context, dir string, here []dispatch.Cluster, far []*dispatch.Site) error {
-	answers := make([]capacityReport, len(here)+len(far))
+func (r *capacityReport) clusters(ctx context.Context, dir string, here []dispatch.Cluster, remote []*dispatch.Site) error {
+	answers := make([]capacityReport, len(here)+len(remote))
 	failed := make([]error, len(answers))
 	var g sync.WaitGroup
 	for i, to := range here {
 		g.Go(func() {
-			u, err := dispatch.Utilise(c.Context, dir, to, r.From)
+			u, err := dispatch.Utilise(ctx, dir, to, r.From)
 			if failed[i] = err; err == nil {
 				answers[i].Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
 			}
 		})
 	}
-	for i, t := range far {
+	for i, t := range remote {
 		g.Go(func() {
 			k := len(here) + i
-			failed[k] = answers[k].ask(c.Context, t, cmp.Or(c.String("since"), "7d"))
+			failed[k] = answers[k].ask(ctx, t, r.To.Sub(r.From))
 		})
 	}
 	g.Wait()
@@ -153,8 +139,8 @@ func (r *capacityReport) clusters(c *cli.Context, dir string, here []dispatch.Cl
 }
 
 // ask asks hpcc of a site that ssh reaches: for its clusters, and the jobs of its store.
-func (r *capacityReport) ask(ctx context.Context, t *dispatch.Site, since string) error {
-	out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+since)
+func (r *capacityReport) ask(ctx context.Context, t *dispatch.Site, since time.Duration) error {
+	out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+since.String())
 	if err != nil {
 		return siteHint(err, t)
 	}

@@ -76,7 +76,7 @@ func runsOfJob(c *cli.Context, id string) (src report.Source, err error) {
 	if err != nil {
 		return src, err
 	}
-	f, err := findJob(c, s.Jobs(), id)
+	f, err := parseJobScope(c).find(c.Context, s.Jobs(), id)
 	if err != nil {
 		if errors.As(err, new(*dispatch.NoJobError)) {
 			err = (&message{err: fmt.Errorf("%q is no file, no directory and no job", id)}).hint(`"hpcc status" lists the jobs`)

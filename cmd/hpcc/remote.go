@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +11,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	goruntime "runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -25,25 +25,9 @@ import (
 	"hpcc/store/wait"
 )
 
-// How hpcc of one machine speaks to that of another, over ssh: "hpcc here" says
-// what the place is, and "hpcc submit --job -" takes a job as JSON, so that no
-// word of it is read twice. Everything else is the commands that people use.
-
-// protocol is the number of this language. What reads it refuses another one.
-const protocol = 1
-
-// A greeting is what hpcc says of the place where it is.
-type greeting struct {
-	Type     string     `json:"type"` // "place"
-	Protocol int        `json:"protocol"`
-	Version  string     `json:"version"`
-	Arch     string     `json:"arch"` // as GOARCH has it
-	Home     string     `json:"home"`
-	Store    string     `json:"store"`
-	Program  string     `json:"program"`
-	Target   job.Target `json:"target"`          // of its default site, or the scheduler that answers
-	Image    string     `json:"image,omitempty"` // the digest of --image, for this architecture
-}
+// How hpcc of one machine speaks to that of another, over ssh: "hpcc here" describes
+// the machine, and "hpcc submit --job -" takes a job as JSON, so that no shell reads
+// its arguments. Everything else is the commands that people use.
 
 // A handover is a job for hpcc of another machine.
 type handover struct {
@@ -62,57 +46,6 @@ type handedFile struct {
 
 // maxHandover bounds a job with its files, in bytes of JSON.
 const maxHandover = 256 << 20
-
-func hereCommand() *cli.Command {
-	return &cli.Command{
-		Name: "here", Hidden: true, Usage: "say what this place is (hpcc of another machine asks)",
-		Flags: []cli.Flag{&cli.StringFlag{Name: "image", Usage: "and which image `NAME` is"}, storeFlag()},
-		Action: func(c *cli.Context) error {
-			g, err := greet(c)
-			if err != nil {
-				return err
-			}
-			return json.NewEncoder(os.Stdout).Encode(g)
-		},
-	}
-}
-
-// greet describes this place.
-func greet(c *cli.Context) (*greeting, error) {
-	s, err := findStore(c)
-	if err != nil {
-		return nil, err
-	}
-	g := &greeting{Type: "place", Protocol: protocol, Version: version, Arch: goruntime.GOARCH, Store: s.Dir()}
-	if g.Home, err = os.UserHomeDir(); err != nil {
-		return nil, err
-	}
-	if g.Program, err = os.Executable(); err != nil {
-		return nil, err
-	}
-	site, err := placeSite(c)
-	if err != nil {
-		return nil, err
-	}
-	g.Target = site.Cluster(c.Context).Target
-	if name := c.String("image"); name != "" {
-		g.Image = digestOf(s, name, nil)
-	}
-	return g, nil
-}
-
-// placeSite is the default site of the place where a job came by ssh; it goes
-// no farther.
-func placeSite(c *cli.Context) (*dispatch.Site, error) {
-	sites, err := readSites()
-	if err != nil {
-		return nil, err
-	}
-	if t, err := sites.Find(sites.Default); err == nil && t.SSH == "" {
-		return t, nil
-	}
-	return &dispatch.Site{}, nil
-}
 
 // digestOf is the digest of an image; "" when the store does not have it.
 func digestOf(s *store.Store, name string, p *v1.Platform) string {
@@ -133,16 +66,21 @@ const (
 	typingTime = 3 * time.Minute // where somebody may have to type a password
 )
 
-// greetSite asks a site what it is. A refusal says what to do.
-func greetSite(c *cli.Context, site *dispatch.Site, image string) (*greeting, error) {
-	words, limit := []string{"here"}, greetTime
+// answerTime is how long a site may take when the user may be at a terminal.
+func answerTime() time.Duration {
 	if onTerminal() {
-		limit = typingTime
+		return typingTime
 	}
+	return greetTime
+}
+
+// greetSite asks a site for its directories and its scheduler. A refusal says what to do.
+func greetSite(ctx context.Context, site *dispatch.Site, image string) (*greeting, error) {
+	argv := []string{"here"}
 	if image != "" {
-		words = append(words, "--image="+image)
+		argv = append(argv, "--image="+image)
 	}
-	out, err := site.Ask(c.Context, onTerminal(), limit, words...)
+	out, err := site.Ask(ctx, onTerminal(), answerTime(), argv...)
 	if err != nil {
 		return nil, siteHint(err, site)
 	}
@@ -168,9 +106,9 @@ func siteHint(err error, site *dispatch.Site) error {
 	return err
 }
 
-// dir is where a job starts at a place that ssh reaches.
-func (to *destination) dir(c *cli.Context) string {
-	return pathBelow(pathBelow(to.there.Home, to.site.Dir), c.String("chdir"))
+// dir is where a job with a --chdir starts at a site that ssh reaches.
+func (to *destination) dir(chdir string) string {
+	return pathBelow(pathBelow(to.remote.Home, to.site.Dir), chdir)
 }
 
 // pathBelow is a path there, from a directory on.
@@ -182,10 +120,10 @@ func pathBelow(dir, p string) string {
 	return path.Join(dir, p)
 }
 
-// placesThere fills in the paths of a job for a place that ssh reaches.
-func placesThere(c *cli.Context, j *job.Job, to *destination) error {
-	j.Store, j.Program, j.Dir = to.there.Store, to.there.Program, to.dir(c)
-	if j.Image = c.Args().First(); namesSquashFS(j.Image) {
+// fillRemotePaths fills in the paths of a job for a site that ssh reaches.
+func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
+	j.Store, j.Program, j.Dir = to.remote.Store, to.remote.Program, to.dir(a.chdir)
+	if j.Image = a.image; namesSquashFS(j.Image) {
 		return usagef("%s is a file of this machine, not of site %s", j.Image, to.site.Name).hint("hpcc load %s NAME, and submit NAME: images are sent", j.Image)
 	}
 	if isPath(j.Image) {
@@ -216,8 +154,8 @@ func stateJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading what goes to site %s: %w", to.site.Name, err)
 		}
-		if len(b) == maxStdin {
-			return nil, fmt.Errorf("%s: has more than %s, which is the most that is sent with a job", name, size(maxStdin))
+		if len(b) == maxInput {
+			return nil, fmt.Errorf("%s: has more than %s, which is the most that is sent with a job", name, size(maxInput))
 		}
 		h.Files = append(h.Files, handedFile{name, b})
 	}
@@ -225,12 +163,9 @@ func stateJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
 	return &b, json.NewEncoder(&b).Encode(h)
 }
 
-// takeOver reads a job that hpcc of another machine states, and makes it one of
-// this place.
-func takeOver(c *cli.Context) (*job.Job, *destination, error) {
-	if c.String("job") != "-" || c.NArg() > 0 {
-		return nil, nil, usagef("--job - takes a job from standard input, and nothing else")
-	}
+// takeOver reads a job of another machine's hpcc from standard input, and completes it
+// for this machine. dir is the store's.
+func takeOver(ctx context.Context, dir string) (*job.Job, *destination, error) {
 	d := json.NewDecoder(io.LimitReader(wait.Stdin(), maxHandover))
 	d.DisallowUnknownFields()
 	var h handover
@@ -241,18 +176,18 @@ func takeOver(c *cli.Context) (*job.Job, *destination, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading a job of another machine's hpcc (%s; this is %s): %w", h.Version, version, err)
 	}
-	site, err := placeSite(c)
+	site, err := defaultSite()
 	if err != nil {
 		return nil, nil, err
 	}
-	j, to := h.Job, &destination{Cluster: site.Cluster(c.Context), site: site}
+	j, to := h.Job, &destination{Cluster: site.Cluster(ctx), site: site}
 	if h.Target != to.Target {
 		to = &destination{Cluster: dispatch.Cluster{Target: h.Target}, site: &dispatch.Site{}}
 	}
-	if err := jobProgram(c, j, to.site); err != nil {
+	if err := fillProgram(j, dir, to.site); err != nil {
 		return nil, nil, err
 	}
-	s, err := openStore(c)
+	s, err := store.Open(dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -277,24 +212,24 @@ func takeOver(c *cli.Context) (*job.Job, *destination, error) {
 	return j, to, nil
 }
 
-// submitThere hands a job in at a site that ssh reaches.
-func submitThere(c *cli.Context, j *job.Job, to *destination) error {
+// submitRemote submits a job at a site that ssh reaches.
+func (a *submitArgs) submitRemote(ctx context.Context, j *job.Job, to *destination) error {
 	for _, name := range []string{"dry-run", "backfill", "time-min"} {
-		if c.IsSet(name) {
+		if a.set[name] {
 			return usagef("--%s asks the scheduler of this machine, and site %s is reached by ssh", name, to.site.Name).hint("ssh %s hpcc submit --%s …", to.site.SSH, name)
 		}
 	}
-	s, err := openStore(c)
+	s, err := store.Open(a.store)
 	if err != nil {
 		return err
 	}
-	if err := sendImage(c, s, j, to); err != nil {
+	if err := sendImage(ctx, s, j, to); err != nil {
 		return err
 	}
 	if j.Interactive {
-		return interactiveThere(c, j, to)
+		return interactRemote(ctx, j, to)
 	}
-	out, err := askThere(c, j, to, "submit", "--job", "-", "--json", "--record")
+	out, err := askRemote(ctx, j, to, "submit", "--job", "-", "--json", "--record")
 	if err != nil {
 		return err
 	}
@@ -306,29 +241,29 @@ func submitThere(c *cli.Context, j *job.Job, to *destination) error {
 	if err := to.site.Sent(s.Jobs(), &sub); err != nil {
 		say("warning: %v", err)
 	}
-	if err := tellSubmitted(c, &sub, to.site.Name+" ("+string(to.Target)+")"); err != nil || !c.Bool("wait") {
+	if err := a.printSubmitted(&sub, to.site.Name+" ("+string(to.Target)+")"); err != nil || !a.wait {
 		return err
 	}
-	return passOn(c, to.site, "wait", sub.ID)
+	return passOn(ctx, to.site, "wait", sub.ID)
 }
 
-// askThere hands a job over, and returns what hpcc there says.
-func askThere(c *cli.Context, j *job.Job, to *destination, words ...string) ([]byte, error) {
+// askRemote gives a job to a command of the site's hpcc, and returns its output.
+func askRemote(ctx context.Context, j *job.Job, to *destination, argv ...string) ([]byte, error) {
 	text, err := stateJob(j, to)
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
-	cmd := to.site.Command(c.Context, onTerminal(), words...)
+	cmd := to.site.Command(ctx, onTerminal(), argv...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = text, &out, os.Stderr
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return nil, there(err, to.site)
+		return nil, remoteError(err, to.site)
 	}
 	return out.Bytes(), nil
 }
 
-// there is the error of a command of a site that has spoken for itself.
-func there(err error, site *dispatch.Site) error {
+// remoteError returns the error of a site's command, which has printed its own message.
+func remoteError(err error, site *dispatch.Site) error {
 	if fault := site.Fault(err, ""); fault != nil {
 		return siteHint(fault, site)
 	}
@@ -339,18 +274,18 @@ func there(err error, site *dispatch.Site) error {
 	return err
 }
 
-// onTerminal says whether somebody could answer ssh.
+// onTerminal reports whether a user could answer a question of ssh.
 func onTerminal() bool {
 	return term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stderr.Fd()))
 }
 
-// interactiveThere runs the script of an interactive job there, with this terminal.
-func interactiveThere(c *cli.Context, j *job.Job, to *destination) error {
-	script, err := askThere(c, j, to, "script", "--job", "-", "--keep")
+// interactRemote runs the script of an interactive job at the site, with this terminal.
+func interactRemote(ctx context.Context, j *job.Job, to *destination) error {
+	script, err := askRemote(ctx, j, to, "script", "--job", "-", "--keep")
 	if err != nil {
 		return err
 	}
-	cmd := to.site.Shell(c.Context, onTerminal(), onTerminal(), string(script))
+	cmd := to.site.Shell(ctx, onTerminal(), onTerminal(), string(script))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err = cmd.Run()
 	var exit *exec.ExitError
@@ -360,35 +295,35 @@ func interactiveThere(c *cli.Context, j *job.Job, to *destination) error {
 	case errors.As(err, &exit) && exit.Exited(): // the program's own, or ssh's, which has said why
 		return exitStatus(exit.ExitCode())
 	}
-	return there(err, to.site)
+	return remoteError(err, to.site)
 }
 
-// passOn has hpcc of a site do a command, and ends as it did.
-func passOn(c *cli.Context, site *dispatch.Site, words ...string) error {
-	cmd := site.Command(c.Context, onTerminal(), words...)
+// passOn runs a command of the site's hpcc, and returns its exit status.
+func passOn(ctx context.Context, site *dispatch.Site, argv ...string) error {
+	cmd := site.Command(ctx, onTerminal(), argv...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return there(err, site)
+		return remoteError(err, site)
 	}
 	return nil
 }
 
-// sendImage sends the job's image where it is not there, or another one is.
-func sendImage(c *cli.Context, s *store.Store, j *job.Job, to *destination) error {
+// sendImage sends the job's image to the site, unless the site has the same one.
+func sendImage(ctx context.Context, s *store.Store, j *job.Job, to *destination) error {
 	if j.Image == "" || isPath(j.Image) {
 		return nil
 	}
-	here := digestOf(s, j.Image, &v1.Platform{OS: "linux", Architecture: to.there.Arch})
+	here := digestOf(s, j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
 	switch {
-	case here == to.there.Image && here != "", here == "" && to.there.Image != "":
+	case here == to.remote.Image && here != "", here == "" && to.remote.Image != "":
 		return nil
 	case here == "":
-		_, err := s.Get(j.Image, &v1.Platform{OS: "linux", Architecture: to.there.Arch})
-		return (&message{err: fmt.Errorf("site %s has no image %q, and here: %w", to.site.Name, j.Image, err)}).hint("build or pull it with --platform linux/%s", to.there.Arch)
+		_, err := s.Get(j.Image, &v1.Platform{OS: "linux", Architecture: to.remote.Arch})
+		return (&message{err: fmt.Errorf("site %s has no image %q, and here: %w", to.site.Name, j.Image, err)}).hint("build or pull it with --platform linux/%s", to.remote.Arch)
 	}
 	b := progress("sending " + j.Image + " to " + to.site.Name)
 	defer b.end()
-	cmd := to.site.Command(c.Context, onTerminal(), "load", "-", j.Image)
+	cmd := to.site.Command(ctx, onTerminal(), "load", "-", j.Image)
 	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
@@ -397,14 +332,14 @@ func sendImage(c *cli.Context, s *store.Store, j *job.Job, to *destination) erro
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("sending %s to site %s: %w", j.Image, to.site.Name, err)
 	}
-	sent := s.SaveTo(c.Context, j.Image, &countedWriter{w: pipe, tell: func(n int64) { b.bytes(n, 0) }})
+	sent := s.SaveTo(ctx, j.Image, &countedWriter{w: pipe, report: func(n int64) { b.bytes(n, 0) }})
 	pipe.Close()
 	err = cmd.Wait()
 	if sent != nil && !errors.Is(sent, syscall.EPIPE) { // the other end failed because of it
 		return sent
 	}
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return there(err, to.site)
+		return remoteError(err, to.site)
 	}
 	if sent == nil {
 		say("image %s sent to site %s", j.Image, to.site.Name)
@@ -412,16 +347,104 @@ func sendImage(c *cli.Context, s *store.Store, j *job.Job, to *destination) erro
 	return sent
 }
 
-// countedWriter tells how much was written.
+// A countedWriter reports how much was written.
 type countedWriter struct {
-	w    io.Writer
-	n    int64
-	tell func(int64)
+	w      io.Writer
+	n      int64
+	report func(int64)
 }
 
 func (c *countedWriter) Write(p []byte) (int, error) {
 	n, err := c.w.Write(p)
 	c.n += int64(n)
-	c.tell(c.n)
+	c.report(c.n)
 	return n, err
+}
+
+// readSites reads the files of sites.
+func readSites() (*dispatch.Sites, error) {
+	s, err := dispatch.ReadSites(dispatch.SiteFiles())
+	if err != nil {
+		return nil, (&message{err: err, status: exitUsage}).hint("docs/jobs.md, \"Sites\", has an example")
+	}
+	return s, nil
+}
+
+// A siteChoice is --on and --to.
+type siteChoice struct {
+	on string     // the name of a site; "" for the default
+	to job.Target // "" for the site's scheduler
+}
+
+func parseSiteChoice(c *cli.Context) siteChoice {
+	return siteChoice{c.String("on"), job.Target(c.String("to"))}
+}
+
+// site finds the site of --on, or the default of the files, unless --to asks for
+// another scheduler; without one it returns an empty site.
+func (w siteChoice) site() (*dispatch.Site, error) {
+	sites, err := readSites()
+	if err != nil {
+		return nil, err
+	}
+	if w.on == "" && sites.Default != "" {
+		if t, err := sites.Find(sites.Default); err == nil && (w.to == "" || w.to == t.Scheduler) {
+			return t, nil
+		}
+	}
+	if w.on == "" {
+		return &dispatch.Site{}, nil
+	}
+	t, err := sites.Find(w.on)
+	if err != nil {
+		return nil, usagef("--on: %w", err)
+	}
+	if w.to != "" && t.Scheduler != "" && w.to != t.Scheduler {
+		return nil, usagef("--to %s: site %s has %s", w.to, w.on, t.Scheduler).hint("leave --to out")
+	}
+	return t, nil
+}
+
+// cluster returns the cluster of a site of this machine, with the scheduler of --to.
+func (w siteChoice) cluster(ctx context.Context, site *dispatch.Site) dispatch.Cluster {
+	if w.to != "" {
+		return dispatch.Cluster{Target: w.to, Site: site.Name, Env: site.Env}
+	}
+	return site.Cluster(ctx)
+}
+
+// onFlag names the site whose jobs a command is about.
+func onFlag() cli.Flag {
+	return &cli.StringFlag{Name: "on", Usage: "of site `NAME` alone"}
+}
+
+// A jobScope says where jobs are looked for.
+type jobScope struct {
+	on    string // the name of a site; "" for all
+	local bool   // --here: ask no site over ssh
+}
+
+func parseJobScope(c *cli.Context) jobScope { return jobScope{c.String("on"), c.Bool("here")} }
+
+// remote returns the sites that ssh reaches, or that of --on alone. here reports whether
+// the jobs of this machine are looked for as well.
+func (w jobScope) remote() (sites []*dispatch.Site, here bool, err error) {
+	if w.local {
+		return nil, true, nil
+	}
+	s, err := readSites()
+	if err != nil {
+		return nil, false, err
+	}
+	if w.on == "" {
+		return s.Remote(), true, nil
+	}
+	t, err := s.Find(w.on)
+	if err != nil {
+		return nil, false, usagef("--on: %w", err)
+	}
+	if t.SSH == "" {
+		return nil, true, nil
+	}
+	return []*dispatch.Site{t}, false, nil
 }
