@@ -325,10 +325,8 @@ func goesStill(ctx context.Context, goes func() bool) bool {
 		if !goes() {
 			return false
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, goesOn/2) != nil {
 			return false
-		case <-time.After(goesOn / 2):
 		}
 	}
 	return goes()

@@ -117,10 +117,7 @@ func parseJob(c *cli.Context) (*jobArgs, error) {
 	if err := a.checkFrom(); err != nil {
 		return nil, err
 	}
-	argv := c.Args().Tail()
-	if len(argv) > 0 && argv[0] == "--" {
-		argv = argv[1:]
-	}
+	argv := trimDashes(c.Args().Tail())
 	if len(argv) == 0 && !a.set["from"] {
 		return nil, usagef("%s needs an image and a program", a.verb).hint("hpcc %s --array 1-8 IMAGE -- CMD, or --from FILE", a.verb)
 	}

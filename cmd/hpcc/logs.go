@@ -272,10 +272,8 @@ func (l *taskLogs) followSteps(ctx context.Context) error {
 		if st.Running+st.Waiting == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(10 * looks):
+		if err := pause(ctx, 10*looks); err != nil {
+			return err
 		}
 	}
 }

@@ -58,10 +58,7 @@ func measured(c *cli.Context, file string) error {
 	if !ok {
 		return usagef("--measure stands after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
 	}
-	args := c.Args().Tail()
-	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
-	}
+	args := trimDashes(c.Args().Tail())
 	h := metrics.Header{Hpcc: version, Command: args, Job: jobAround(os.Getenv)}
 	if s, err := findStore(c); err == nil {
 		nameImage(&h, s, c.Args().First())

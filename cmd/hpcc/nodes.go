@@ -134,19 +134,9 @@ func (a *nodesArgs) run(ctx context.Context) error {
 	}
 	tell(notes)
 	if a.json {
-		return nodesJSON(rows)
+		return printObjects(rows)
 	}
 	return nodesTable(os.Stdout, rows, time.Now())
-}
-
-func nodesJSON(rows []nodeRow) error {
-	enc := json.NewEncoder(os.Stdout)
-	for _, r := range rows {
-		if err := enc.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // nodesTable shows a line for each node that takes jobs, and below how many do not,
@@ -269,46 +259,55 @@ func (a *nodesArgs) clusters(ctx context.Context) (here []dispatch.Cluster, remo
 	return here, remote, nil
 }
 
-// nodes asks clusters and sites at the same time. One of several that does not answer is
-// a warning.
+// askAll asks clusters and sites at the same time. It warns of those that do not answer, and
+// fails if none does.
+func askAll[T any](here []dispatch.Cluster, remote []*dispatch.Site, askCluster func(dispatch.Cluster) (T, error), askSite func(*dispatch.Site) (T, error)) (answers []T, err error) {
+	all, failed := make([]T, len(here)+len(remote)), make([]error, len(here)+len(remote))
+	var g sync.WaitGroup
+	for i, to := range here {
+		g.Go(func() { all[i], failed[i] = askCluster(to) })
+	}
+	for i, t := range remote {
+		g.Go(func() { all[len(here)+i], failed[len(here)+i] = askSite(t) })
+	}
+	g.Wait()
+	for i, err := range failed {
+		if err == nil {
+			answers = append(answers, all[i])
+		}
+	}
+	if len(answers) == 0 {
+		return nil, errors.Join(failed...)
+	}
+	for _, err := range failed {
+		if err != nil {
+			say("warning: %s", oneLine(err.Error()))
+		}
+	}
+	return answers, nil
+}
+
+// nodes lists the nodes of clusters and sites.
 func (a *nodesArgs) nodes(ctx context.Context, here []dispatch.Cluster, remote []*dispatch.Site) (rows []nodeRow, notes []string, err error) {
 	type answer struct {
 		rows  []nodeRow
 		notes []string
-		err   error
 	}
-	answers := make([]answer, len(here)+len(remote))
-	var g sync.WaitGroup
-	for i, to := range here {
-		g.Go(func() {
-			list, notes, err := dispatch.Nodes(to.Within(ctx), to.Target, a.queue)
-			answers[i].notes, answers[i].err = notes, err
-			for _, n := range list {
-				answers[i].rows = append(answers[i].rows, nodeRow{"node", to.Target, to.Site, n})
-			}
-		})
-	}
-	for i, t := range remote {
-		g.Go(func() {
-			k := len(here) + i
-			answers[k].rows, answers[k].err = siteNodes(ctx, t, a.queue)
-		})
-	}
-	g.Wait()
-	var failed []error
+	answers, err := askAll(here, remote, func(to dispatch.Cluster) (x answer, err error) {
+		list, notes, err := dispatch.Nodes(to.Within(ctx), to.Target, a.queue)
+		for _, n := range list {
+			x.rows = append(x.rows, nodeRow{"node", to.Target, to.Site, n})
+		}
+		x.notes = notes
+		return x, err
+	}, func(t *dispatch.Site) (x answer, err error) {
+		x.rows, err = siteNodes(ctx, t, a.queue)
+		return x, err
+	})
 	for _, x := range answers {
 		rows, notes = append(rows, x.rows...), append(notes, x.notes...)
-		if x.err != nil {
-			failed = append(failed, x.err)
-		}
 	}
-	if len(failed) == len(answers) {
-		return nil, nil, errors.Join(failed...)
-	}
-	for _, e := range failed {
-		say("warning: %s", oneLine(e.Error()))
-	}
-	return rows, notes, nil
+	return rows, notes, err
 }
 
 // siteNodes asks hpcc of a site that ssh reaches.
@@ -322,20 +321,33 @@ func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, 
 		return nil, siteHint(err, t)
 	}
 	var rows []nodeRow
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+	err = eachObject(t, out, func(line []byte) error {
 		var r nodeRow
-		err := d.Decode(&r)
-		if errors.Is(err, io.EOF) {
-			return rows, nil
-		}
+		err := json.Unmarshal(line, &r)
 		if err == nil && (r.Type != "node" || strings.ContainsFunc(r.Name, func(c rune) bool { return c < ' ' })) {
 			err = errors.New("it is no node")
 		}
-		if err != nil {
-			return nil, fmt.Errorf("site %s: reading what its hpcc says of nodes: %w", t.Name, err)
-		}
 		r.Site = t.Name
 		rows = append(rows, r)
+		return err
+	})
+	return rows, err
+}
+
+// eachObject decodes what hpcc of a site printed about its nodes: objects of JSON.
+func eachObject(t *dispatch.Site, out []byte, take func(line []byte) error) error {
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var line json.RawMessage
+		err := d.Decode(&line)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = take(line)
+		}
+		if err != nil {
+			return fmt.Errorf("site %s: reading what its hpcc says of nodes: %w", t.Name, err)
+		}
 	}
 }
 
@@ -461,17 +473,16 @@ func (a *nodesArgs) printUses(ctx context.Context) error {
 	}
 	warn(warnings)
 	if a.json {
-		enc := json.NewEncoder(os.Stdout)
-		for _, u := range list {
-			if err := enc.Encode(struct {
-				Type string `json:"type"`
-				*capacity.Use
-				Busy float64 `json:"busy"`
-			}{"use", u, u.Busy()}); err != nil {
-				return err
-			}
+		type use struct {
+			Type string `json:"type"`
+			*capacity.Use
+			Busy float64 `json:"busy"`
 		}
-		return nil
+		var rows []use
+		for _, u := range list {
+			rows = append(rows, use{"use", u, u.Busy()})
+		}
+		return printObjects(rows)
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "JOB\tTARGET\tSTATE\tTASKS\tCPUS\tBUSY\tMEMORY\tPEAK\tTIME\tLONGEST")

@@ -1,19 +1,15 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"hpcc/job"
@@ -92,71 +88,36 @@ func (r *capacityReport) print(html string, asJSON bool) error {
 	if html == "-" {
 		return page(os.Stdout)
 	}
-	if html != "" {
-		if err := store.NewFile(html, page); err != nil {
-			return fmt.Errorf("writing the page: %w", err)
-		}
-		defer say("the page is in %s", html)
+	if err := writePage(html, page); err != nil {
+		return err
 	}
+	defer notePage(html)
 	if asJSON {
-		return r.json(os.Stdout)
+		if err := printObjects(r.Clusters); err != nil {
+			return err
+		}
+		return printObjects(r.Jobs)
 	}
 	return r.sections(false).Text(os.Stdout)
 }
 
-// clusters asks all at the same time. One of several that does not answer is a warning.
+// clusters asks clusters and sites, and adds their answers to the report.
 func (r *capacityReport) clusters(ctx context.Context, dir string, here []dispatch.Cluster, remote []*dispatch.Site) error {
-	answers := make([]capacityReport, len(here)+len(remote))
-	failed := make([]error, len(answers))
-	var g sync.WaitGroup
-	for i, to := range here {
-		g.Go(func() {
-			u, err := dispatch.Utilise(ctx, dir, to, r.From)
-			if failed[i] = err; err == nil {
-				answers[i].Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
-			}
-		})
-	}
-	for i, t := range remote {
-		g.Go(func() {
-			k := len(here) + i
-			failed[k] = answers[k].ask(ctx, t, r.To.Sub(r.From))
-		})
-	}
-	g.Wait()
-	for i := range answers {
-		r.Clusters, r.Jobs = append(r.Clusters, answers[i].Clusters...), append(r.Jobs, answers[i].Jobs...)
-	}
-	if len(r.Clusters) == 0 {
-		return errors.Join(failed...)
-	}
-	for _, err := range failed {
+	answers, err := askAll(here, remote, func(to dispatch.Cluster) (x capacityReport, err error) {
+		u, err := dispatch.Utilise(ctx, dir, to, r.From)
+		x.Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
+		return x, err
+	}, func(t *dispatch.Site) (x capacityReport, err error) {
+		out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+r.To.Sub(r.From).String())
 		if err != nil {
-			say("warning: %s", oneLine(err.Error()))
+			return x, siteHint(err, t)
 		}
+		return x, eachObject(t, out, func(line []byte) error { return x.take(line, t.Name) })
+	})
+	for _, x := range answers {
+		r.Clusters, r.Jobs = append(r.Clusters, x.Clusters...), append(r.Jobs, x.Jobs...)
 	}
-	return nil
-}
-
-// ask asks hpcc of a site that ssh reaches: for its clusters, and the jobs of its store.
-func (r *capacityReport) ask(ctx context.Context, t *dispatch.Site, since time.Duration) error {
-	out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+since.String())
-	if err != nil {
-		return siteHint(err, t)
-	}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var line json.RawMessage
-		err := d.Decode(&line)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = r.take(line, t.Name)
-		}
-		if err != nil {
-			return fmt.Errorf("site %s: reading what its hpcc says of its nodes: %w", t.Name, err)
-		}
-	}
+	return err
 }
 
 // take adds one object that hpcc of a site printed.
@@ -222,21 +183,6 @@ func gpusOf(dir string) gpuWaste {
 		w.Busy = 100 * sum.Busy / sum.Measured
 	}
 	return w
-}
-
-func (r *capacityReport) json(out io.Writer) error {
-	enc := json.NewEncoder(out)
-	for _, c := range r.Clusters {
-		if err := enc.Encode(c); err != nil {
-			return err
-		}
-	}
-	for _, j := range r.Jobs {
-		if err := enc.Encode(j); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // sections are the report for people: on a page with charts in the place of bars.

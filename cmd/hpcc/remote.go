@@ -256,14 +256,16 @@ func askRemote(ctx context.Context, j *job.Job, to *destination, argv ...string)
 	var out bytes.Buffer
 	cmd := to.site.Command(ctx, onTerminal(), argv...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = text, &out, os.Stderr
-	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return nil, remoteError(err, to.site)
-	}
-	return out.Bytes(), nil
+	err = remoteError(cmd.Run(), to.site)
+	return out.Bytes(), err
 }
 
-// remoteError returns the error of a site's command, which has printed its own message.
+// remoteError returns the error of a site's command that ended with err, after it has printed
+// its own message.
 func remoteError(err error, site *dispatch.Site) error {
+	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
+		return nil
+	}
 	if fault := site.Fault(err, ""); fault != nil {
 		return siteHint(fault, site)
 	}
@@ -289,10 +291,7 @@ func interactRemote(ctx context.Context, j *job.Job, to *destination) error {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	err = cmd.Run()
 	var exit *exec.ExitError
-	switch {
-	case err == nil || errors.Is(err, exec.ErrWaitDelay):
-		return nil
-	case errors.As(err, &exit) && exit.Exited(): // the program's own, or ssh's, which has said why
+	if errors.As(err, &exit) && exit.Exited() { // the program's own, or ssh's, which has said why
 		return exitStatus(exit.ExitCode())
 	}
 	return remoteError(err, to.site)
@@ -302,10 +301,7 @@ func interactRemote(ctx context.Context, j *job.Job, to *destination) error {
 func passOn(ctx context.Context, site *dispatch.Site, argv ...string) error {
 	cmd := site.Command(ctx, onTerminal(), argv...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return remoteError(err, site)
-	}
-	return nil
+	return remoteError(cmd.Run(), site)
 }
 
 // sendImage sends the job's image to the site, unless the site has the same one.
@@ -338,8 +334,8 @@ func sendImage(ctx context.Context, s *store.Store, j *job.Job, to *destination)
 	if sent != nil && !errors.Is(sent, syscall.EPIPE) { // the other end failed because of it
 		return sent
 	}
-	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
-		return remoteError(err, to.site)
+	if err := remoteError(err, to.site); err != nil {
+		return err
 	}
 	if sent == nil {
 		say("image %s sent to site %s", j.Image, to.site.Name)

@@ -132,30 +132,12 @@ func parseReportForm(c *cli.Context) (form string, err error) {
 	return form, nil
 }
 
-// writePage writes the page of --html, unless that goes to standard output.
-func (a *reportArgs) writePage(page func(*os.File) error) error {
-	if a.html == "" || a.html == "-" {
-		return nil
-	}
-	if err := store.NewFile(a.html, page); err != nil {
-		return fmt.Errorf("writing the page: %w", err)
-	}
-	return nil
-}
-
-// notePage says where the page is, behind the report.
-func (a *reportArgs) notePage() {
-	if a.html != "" && a.html != "-" {
-		say("the page is in %s", a.html)
-	}
-}
-
 // write prints the report, and writes its page.
 func (a *reportArgs) write(r *report.Report) error {
-	if err := a.writePage(func(f *os.File) error { return r.HTML(f) }); err != nil {
+	if err := writePage(a.html, func(f *os.File) error { return r.HTML(f) }); err != nil {
 		return err
 	}
-	defer a.notePage()
+	defer notePage(a.html)
 	switch a.form {
 	case "json":
 		b, err := r.JSON()
@@ -171,6 +153,24 @@ func (a *reportArgs) write(r *report.Report) error {
 		return r.HTML(os.Stdout)
 	}
 	return r.Text(os.Stdout)
+}
+
+// writePage writes a page to the file of --html, if there is one.
+func writePage(file string, page func(*os.File) error) error {
+	if file == "" || file == "-" {
+		return nil
+	}
+	if err := store.NewFile(file, page); err != nil {
+		return fmt.Errorf("writing the page: %w", err)
+	}
+	return nil
+}
+
+// notePage says where the page is, behind the report.
+func notePage(file string) {
+	if file != "" && file != "-" {
+		say("the page is in %s", file)
+	}
 }
 
 // onReport says what to do about runs that cannot be compared.
@@ -553,10 +553,10 @@ func (a *reportArgs) writeSweeps(sweeps []*report.Sweep) error {
 		list = append(list, s.Section(a.html != ""))
 	}
 	page := func(f *os.File) error { return list.HTML(f, "Results of "+sweeps[0].Name) }
-	if err := a.writePage(page); err != nil {
+	if err := writePage(a.html, page); err != nil {
 		return err
 	}
-	defer a.notePage()
+	defer notePage(a.html)
 	switch a.form {
 	case "html":
 		return page(os.Stdout)

@@ -122,13 +122,7 @@ func lookAtSite(ctx context.Context, t *dispatch.Site, limit time.Duration) site
 func (a *sitesArgs) list(ctx context.Context, sites *dispatch.Sites) error {
 	states := siteStates(ctx, sites, siteTime)
 	if a.json {
-		enc := json.NewEncoder(os.Stdout)
-		for _, st := range states {
-			if err := enc.Encode(st); err != nil {
-				return err
-			}
-		}
-		return nil
+		return printObjects(states)
 	}
 	if len(states) == 0 {
 		say("no file describes sites: %s", strings.Join(dispatch.SiteFiles(), ", "))

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -114,20 +113,19 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 }
 
 func statusJSON(list []*dispatch.Status) error {
-	enc := json.NewEncoder(os.Stdout)
+	type object struct {
+		Type  string `json:"type"`
+		State string `json:"state"`
+		*dispatch.Status
+		Tasks []job.Task `json:"tasks"`
+	}
+	var rows []object
 	for _, st := range list {
 		shown := *st
 		shown.Submission = st.Submission.Redacted()
-		if err := enc.Encode(struct {
-			Type  string `json:"type"`
-			State string `json:"state"`
-			*dispatch.Status
-			Tasks []job.Task `json:"tasks"`
-		}{"job", st.State(), &shown, st.Tasks}); err != nil {
-			return err
-		}
+		rows = append(rows, object{"job", st.State(), &shown, st.Tasks})
 	}
-	return nil
+	return printObjects(rows)
 }
 
 // statusTable shows a line for each job; of jobs that were asked for by name

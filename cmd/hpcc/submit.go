@@ -177,9 +177,7 @@ func verdict(ctx context.Context, dir, id string) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range warnings {
-		say("warning: %s", w)
-	}
+	warn(warnings)
 	st := list[0]
 	if st.Done == st.Total {
 		return nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -70,6 +71,17 @@ func rowf(w io.Writer, format string, args ...any) (int, error) {
 		}
 	}
 	return fmt.Fprintf(w, format, args...)
+}
+
+// printObjects prints each element of a list as one object, on a line of its own.
+func printObjects[T any](list []T) error {
+	enc := json.NewEncoder(os.Stdout)
+	for _, v := range list {
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // columns are cells of a row that end with tabs, and need no more cleaning.
