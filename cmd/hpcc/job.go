@@ -102,7 +102,14 @@ type jobArgs struct {
 func parseJob(c *cli.Context) (*jobArgs, error) {
 	env := parseEnvChanges(c)
 	a := &jobArgs{verb: c.Command.Name, set: parseFlagSet(c), store: c.String("store"), at: parseSiteChoice(c), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"),
-		run: parseRunAgain(c, env), inPod: parsePod(c, env), argo: parseArgo(c), from: parseFrom(c)}
+		run: parseRunAgain(c, env), from: parseFrom(c)}
+	var err error
+	if a.inPod, err = parsePod(c, env); err != nil {
+		return nil, err
+	}
+	if a.argo, err = parseArgo(c); err != nil {
+		return nil, err
+	}
 	if s := c.String("job"); s != "" {
 		if s != "-" || c.NArg() > 0 {
 			return nil, usagef("--job - takes a job from standard input, and nothing else")

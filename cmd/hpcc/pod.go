@@ -42,23 +42,49 @@ func podFlags() []cli.Flag {
 
 // podArgs are the flags for targets that run the image themselves.
 type podArgs struct {
-	context, namespace      string
-	volumes, ports, secrets []string
-	nodeLabels              []string
-	scratch, gpuType, pull  string
-	serviceAccount          string
-	pullSecret              string
-	anyUID                  bool
-	uid                     int
-	dir                     string // --cd
-	built                   bool   // --with: the cluster has the image, or builds it
-	env                     *envChanges
+	context, namespace string
+	pod                job.Pod // its image, user and environment are filled in for the job
+	gpuType            string
+	uid                int
+	built              bool // --with: the cluster has the image, or builds it
+	env                *envChanges
 }
 
-func parsePod(c *cli.Context, env *envChanges) podArgs {
-	return podArgs{context: c.String("context"), namespace: c.String("namespace"), volumes: c.StringSlice("volume"), ports: c.StringSlice("port"), secrets: c.StringSlice("secret"),
-		nodeLabels: c.StringSlice("node-label"), scratch: c.String("scratch"), gpuType: c.String("gpu-type"), pull: c.String("pull"), serviceAccount: c.String("service-account"),
-		pullSecret: c.String("pull-secret"), anyUID: c.Bool("any-uid"), uid: c.Int("uid"), dir: c.String("cd"), built: c.String("with") != "", env: env}
+func parsePod(c *cli.Context, env *envChanges) (in podArgs, err error) {
+	in = podArgs{context: c.String("context"), namespace: c.String("namespace"), gpuType: c.String("gpu-type"), uid: c.Int("uid"), built: c.String("with") != "", env: env}
+	p := &in.pod
+	p.AnyUID, p.PullSecret, p.ServiceAccount, p.NodeLabels, p.Dir = c.Bool("any-uid"), c.String("pull-secret"), c.String("service-account"), c.StringSlice("node-label"), c.String("cd")
+	if p.Volumes, err = parseEach(c, "volume", job.ParseVolume); err != nil {
+		return in, err
+	}
+	if p.Ports, err = parseEach(c, "port", job.ParsePort); err != nil {
+		return in, err
+	}
+	if p.Secrets, err = parseEach(c, "secret", job.ParseSecret); err != nil {
+		return in, err
+	}
+	if s := c.String("scratch"); s != "" {
+		if p.Scratch, err = quantity.ParseMemory(s); err != nil {
+			return in, usagef("--scratch: %w", err)
+		}
+	}
+	var ok bool
+	if p.Pull, ok = map[string]string{"": "", "always": "Always", "missing": "IfNotPresent", "never": "Never"}[c.String("pull")]; !ok {
+		return in, usagef("--pull %q: give always, missing or never", c.String("pull"))
+	}
+	return in, nil
+}
+
+// parseEach parses the values of a repeatable flag.
+func parseEach[T any](c *cli.Context, flag string, parse func(string) (T, error)) (list []T, err error) {
+	for _, s := range c.StringSlice(flag) {
+		v, err := parse(s)
+		if err != nil {
+			return nil, usagef("--%s: %w", flag, err)
+		}
+		list = append(list, v)
+	}
+	return list, nil
 }
 
 // fillPod fills in the settings of pods, from flags of their own and those of run. It refuses
@@ -75,31 +101,16 @@ func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
 		}
 		return a.fillDebug(j, to)
 	}
-	if err := a.fillArtifacts(j); err != nil {
-		return err
-	}
-	var err error
-	p, in := &j.Pod, &a.inPod
-	if p.Volumes, err = parseEach("volume", in.volumes, job.ParseVolume); err != nil {
-		return err
-	}
-	if p.Ports, err = parseEach("port", in.ports, job.ParsePort); err != nil {
-		return err
-	}
-	if p.Secrets, err = parseEach("secret", in.secrets, job.ParseSecret); err != nil {
-		return err
-	}
-	p.AnyUID, p.PullSecret, p.ServiceAccount, p.NodeLabels = in.anyUID, in.pullSecret, in.serviceAccount, in.nodeLabels
-	if in.scratch != "" {
-		if p.Scratch, err = quantity.ParseMemory(in.scratch); err != nil {
-			return usagef("--scratch: %w", err)
+	if len(a.from.files) < 2 { // readSteps has the names of several
+		for _, x := range a.argo.artifacts {
+			if x.Step != "" {
+				return usagef("--artifact %s/%s: there are no steps; one job leaves %s:%s", x.Step, x.Name, x.Name, x.Path)
+			}
 		}
+		j.Artifacts = a.argo.artifacts
 	}
-	var ok bool
-	if p.Pull, ok = map[string]string{"": "", "always": "Always", "missing": "IfNotPresent", "never": "Never"}[in.pull]; !ok {
-		return usagef("--pull %q: give always, missing or never", in.pull)
-	}
-	in.setContext(to)
+	j.Pod = a.inPod.pod
+	a.inPod.setContext(to)
 	if err := a.fillRunInPod(j, to); err != nil {
 		return err
 	}
@@ -110,18 +121,6 @@ func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
 func (in *podArgs) setContext(to *destination) {
 	to.setEnv(kube.ContextVariable, in.context)
 	to.setEnv(kube.NamespaceVariable, in.namespace)
-}
-
-// parseEach parses the values of a repeatable flag.
-func parseEach[T any](flag string, values []string, parse func(string) (T, error)) (list []T, err error) {
-	for _, s := range values {
-		v, err := parse(s)
-		if err != nil {
-			return nil, usagef("--%s: %w", flag, err)
-		}
-		list = append(list, v)
-	}
-	return list, nil
 }
 
 // setEnv sets a variable for the scheduler's commands, unless value is empty. It copies the
@@ -163,10 +162,10 @@ func (a *jobArgs) fillRunInPod(j *job.Job, to *destination) error {
 	if slices.ContainsFunc(in.env.words, func(w string) bool { return strings.HasPrefix(w, "--set-env") && strings.Contains(w, "{task}") }) {
 		return usagef("--set-env with {task} in the file's name: pods do not see the file").hint("use --params FILE.csv, of which each task gets its row")
 	}
-	if in.dir != "" && !filepath.IsAbs(in.dir) {
-		return usagef("--cd %q: in a pod it has to be absolute", in.dir).hint("pods start in the WORKDIR of the image without it")
+	if dir := in.pod.Dir; dir != "" && !filepath.IsAbs(dir) {
+		return usagef("--cd %q: in a pod it has to be absolute", dir).hint("pods start in the WORKDIR of the image without it")
 	}
-	j.Pod.Dir, j.GPUType = in.dir, in.gpuType
+	j.GPUType = in.gpuType
 	img, err := a.findPodImage(j)
 	if err != nil {
 		return err

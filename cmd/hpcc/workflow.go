@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/urfave/cli/v2"
 
@@ -41,13 +39,14 @@ type argoArgs struct {
 	workflow                  string // a file, or template/NAME
 	parameters                []string
 	object                    string // --params of a workflow: JSON, or a file of it
-	artifacts                 []string
+	artifacts                 []job.Artifact
 	debug                     bool // programs wait for a debugger
 }
 
-func parseArgo(c *cli.Context) argoArgs {
+func parseArgo(c *cli.Context) (argoArgs, error) {
+	artifacts, err := parseEach(c, "artifact", job.ParseArtifact)
 	return argoArgs{server: c.String("server"), tokenFile: c.String("token-file"), caFile: c.String("ca-file"), unverified: c.Bool("insecure-skip-verify"),
-		workflow: c.String("workflow"), parameters: c.StringSlice("parameter"), object: c.String("params"), artifacts: c.StringSlice("artifact"), debug: c.Bool("debug")}
+		workflow: c.String("workflow"), parameters: c.StringSlice("parameter"), object: c.String("params"), artifacts: artifacts, debug: c.Bool("debug")}, err
 }
 
 // setServer records in the destination where Argo is, and refuses flags for Argo alone
@@ -201,8 +200,6 @@ func (a *jobArgs) fillDebug(j *job.Job, to *destination) error {
 	return nil
 }
 
-var stepAfter = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([^:]+):([^:]+)$`) })
-
 // readSteps makes one workflow of several scripts.
 func (a *jobArgs) readSteps(flags *job.Job, to *destination) (*job.Job, error) {
 	files := a.from.files
@@ -221,11 +218,11 @@ func (a *jobArgs) readSteps(flags *job.Job, to *destination) (*job.Job, error) {
 	}
 	before := map[string][]string{}
 	for _, after := range flags.After {
-		m := stepAfter().FindStringSubmatch(after)
-		if m == nil || !slices.Contains(names, m[1]) {
+		step, other, _ := strings.Cut(after, ":")
+		if other == "" || strings.Contains(other, ":") || !slices.Contains(names, step) {
 			return nil, usagef("--after %s: of several scripts, say which waits for which", after).hint("--after STEP:OTHER, of %s", strings.Join(names, ", "))
 		}
-		before[m[1]] = append(before[m[1]], m[2])
+		before[step] = append(before[step], other)
 	}
 	var steps []*job.Job
 	for i, tr := range list {
@@ -239,29 +236,5 @@ func (a *jobArgs) readSteps(flags *job.Job, to *destination) (*job.Job, error) {
 		}
 		steps = append(steps, j)
 	}
-	artifacts, err := a.argo.readArtifacts()
-	if err != nil {
-		return nil, err
-	}
-	return job.NewSteps(cmp.Or(flags.Name, names[0]), steps, artifacts)
-}
-
-// fillArtifacts fills in the artifacts of one job; readSteps does so for several.
-func (a *jobArgs) fillArtifacts(j *job.Job) (err error) {
-	if len(a.from.files) > 1 {
-		return nil
-	}
-	if j.Artifacts, err = a.argo.readArtifacts(); err != nil {
-		return err
-	}
-	for _, x := range j.Artifacts {
-		if x.Step != "" {
-			return usagef("--artifact %s/%s: there are no steps; one job leaves %s:%s", x.Step, x.Name, x.Name, x.Path)
-		}
-	}
-	return nil
-}
-
-func (a *argoArgs) readArtifacts() ([]job.Artifact, error) {
-	return parseEach("artifact", a.artifacts, job.ParseArtifact)
+	return job.NewSteps(cmp.Or(flags.Name, names[0]), steps, a.argo.artifacts)
 }
