@@ -90,6 +90,7 @@ func parseEach[T any](c *cli.Context, flag string, parse func(string) (T, error)
 // fillPod fills in the settings of pods, from flags of their own and those of run. It refuses
 // flags of run that need hpcc on the node, and flags for pods where the target has none.
 func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
+	j.GPUType = a.inPod.gpuType // which some batch systems take too
 	if err := a.setServer(to); err != nil {
 		return err
 	}
@@ -165,7 +166,6 @@ func (a *jobArgs) fillRunInPod(j *job.Job, to *destination) error {
 	if dir := in.pod.Dir; dir != "" && !filepath.IsAbs(dir) {
 		return usagef("--cd %q: in a pod it has to be absolute", dir).hint("pods start in the WORKDIR of the image without it")
 	}
-	j.GPUType = in.gpuType
 	img, err := a.findPodImage(j)
 	if err != nil {
 		return err
