@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,14 +15,15 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
-	"hpcc/job/node"
+	"hpcc/runtime/process"
+	"hpcc/store"
 )
 
-const attachArgs = "JOB[.TASK] [--] [CMD [ARG...]]"
+const attachUsage = "JOB[.TASK] [--] [CMD [ARG...]]"
 
 func attachCommand() *cli.Command {
 	return &cli.Command{
-		Name: "attach", Usage: "open a shell, or run a program, where a task runs", ArgsUsage: attachArgs,
+		Name: "attach", Usage: "open a shell, or run a program, where a task runs", ArgsUsage: attachUsage,
 		Description: `Enters the container of a task that runs, on its node: the same files, /tmp, environment and
 directory. Waits until the task runs. CMD is a shell unless it is given.
 
@@ -32,132 +33,76 @@ directory. Waits until the task runs. CMD is a shell unless it is given.
 
 Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
 		Flags:  []cli.Flag{viaFlag(), storeFlag()},
-		Action: func(c *cli.Context) error { return atStatus(125, attach(c)) },
+		Action: action(parseAttach),
 	}
 }
 
-func attach(c *cli.Context) error {
+type attachArgs struct {
+	task       string   // JOB[.TASK]
+	argv       []string // none for a shell
+	via, store string
+}
+
+func parseAttach(c *cli.Context) (*attachArgs, error) {
 	if c.NArg() == 0 || strings.HasPrefix(c.Args().First(), "-") {
-		return usagef("attach takes %s", attachArgs).hint(`"hpcc attach --help" shows examples`)
+		return nil, atStatus(process.ExitFailed, usagef("attach takes %s", attachUsage).hint(`"hpcc attach --help" shows examples`))
 	}
-	cmd := c.Args().Tail()
-	if len(cmd) > 0 && cmd[0] == "--" {
-		cmd = cmd[1:]
+	return &attachArgs{c.Args().First(), trimDashes(c.Args().Tail()), c.String("via"), c.String("store")}, nil
+}
+
+// trimDashes removes a leading --, behind which everything belongs to the program.
+func trimDashes(argv []string) []string {
+	if len(argv) > 0 && argv[0] == "--" {
+		return argv[1:]
 	}
-	s, err := findStore(c)
+	return argv
+}
+
+func (a *attachArgs) run(ctx context.Context) error {
+	return atStatus(process.ExitFailed, a.attach(ctx))
+}
+
+func (a *attachArgs) attach(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
 	}
-	store, err := filepath.Abs(s.Dir())
+	dir, err := filepath.Abs(s.Dir())
 	if err != nil {
 		return err
 	}
-	sub, index, err := findTask(c, s.Jobs(), c.Args().First())
+	sub, index, err := findTask(ctx, "attach", s.Jobs(), a.task)
 	if err != nil {
 		return err
 	}
-	t, err := sub.Running(c.Context, s.Jobs(), index, words)
-	if c.Context.Err() != nil {
+	t, err := sub.Running(ctx, s.Jobs(), index, sayLine)
+	if ctx.Err() != nil {
 		return exitStatus(128 + int(syscall.SIGINT))
 	}
 	if err != nil {
 		return err
 	}
 	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
-	if w := sub.EnterPod(c.Context, t, cmd, terminal); w != nil {
-		return execWords(sub, t, w)
+	if w := sub.EnterPod(ctx, t, a.argv, terminal); w != nil {
+		return execArgv(sub, t, w)
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding hpcc itself: %w", err)
 	}
-	enter := []string{program, "enter", "--store", store, "--job", sub.ID, "--task", strconv.Itoa(t.Index), "--term", os.Getenv("TERM"), "--"}
-	w, err := sub.EnterCommand(c.Context, t, append(enter, cmd...), c.String("via"), terminal)
+	enter := []string{program, "enter", "--store", dir, "--job", sub.ID, "--task", strconv.Itoa(t.Index), "--term", os.Getenv("TERM"), "--"}
+	w, err := sub.EnterCommand(ctx, t, append(enter, a.argv...), a.via, terminal)
 	if err != nil {
 		return err
 	}
-	return execWords(sub, t, w)
+	return execArgv(sub, t, w)
 }
 
-// execWords becomes a command that reaches the task.
-func execWords(sub *dispatch.Submission, t *job.Task, w []string) error {
-	file, err := exec.LookPath(w[0])
+// execArgv becomes a command that reaches the task.
+func execArgv(sub *dispatch.Submission, t *job.Task, argv []string) error {
+	file, err := exec.LookPath(argv[0])
 	if err != nil {
 		return fmt.Errorf("reaching %s, where the task runs: %w", t.Host, err)
 	}
-	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, w, dispatch.OutsideJob(sub.Environ())))
-}
-
-// enterCommand is the end of attach on the task's node.
-func enterCommand() *cli.Command {
-	return &cli.Command{
-		Name: "enter", Hidden: true, Usage: "run a program where a task of this node runs (hpcc attach starts this)", ArgsUsage: "[--] [CMD [ARG...]]",
-		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "job", Required: true, Usage: "of job `ID`"},
-			&cli.IntFlag{Name: "task", Usage: "the task `INDEX`"},
-			&cli.StringFlag{Name: "term", Usage: "on a terminal of `KIND`"},
-			storeFlag(),
-		},
-		Action: func(c *cli.Context) error { return atStatus(125, enter(c)) },
-	}
-}
-
-func enter(c *cli.Context) error {
-	s, err := findStore(c)
-	if err != nil {
-		return err
-	}
-	sub, err := dispatch.Find(s.Jobs(), c.String("job"))
-	if err != nil {
-		return err
-	}
-	t, err := sub.Running(c.Context, s.Jobs(), c.Int("task"), words)
-	if err != nil {
-		return err
-	}
-	p, err := node.Inside(t)
-	if err != nil {
-		return err
-	}
-	cmd := c.Args().Slice()
-	if len(cmd) > 0 && cmd[0] == "--" {
-		cmd = cmd[1:]
-	}
-	if len(cmd) == 0 {
-		cmd = []string{p.Shell()}
-	}
-	env := p.Env
-	if kind := c.String("term"); kind != "" {
-		env = append(without(env, "TERM"), "TERM="+kind)
-	}
-	if !p.Contained { // the task has the host's files
-		if err := os.Chdir(p.Dir); err != nil {
-			return fmt.Errorf("entering the directory of task %d: %w", t.Index, err)
-		}
-		return execHere(cmd, env)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding hpcc itself: %w", err)
-	}
-	// The task's own root is the image: its name may be another's by now.
-	run := []string{"hpcc", "run", "--no-config", "--env-no-expand", "--set-env0", p.EnvFile(), "--join-pid", strconv.Itoa(p.PID), "--cd", p.Dir, "--entrypoint="}
-	if kind := c.String("term"); kind != "" {
-		run = append(run, "--set-env", "TERM="+kind)
-	}
-	run = append(append(run, p.Root(), "--"), cmd...)
-	return fmt.Errorf("executing hpcc again: %w", syscall.Exec(self, run, env))
-}
-
-// execHere becomes a program of this node.
-func execHere(cmd, env []string) error {
-	file, err := exec.LookPath(cmd[0])
-	if err != nil {
-		m := &message{err: err, status: 127}
-		if errors.Is(err, os.ErrPermission) {
-			m.status = 126
-		}
-		return m
-	}
-	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, cmd, env))
+	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, argv, dispatch.OutsideJob(sub.Environ())))
 }

@@ -3,31 +3,37 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sys/unix"
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/job/shellword"
 	"hpcc/job/tunnel"
+	"hpcc/store"
 )
 
-const forwardArgs = "JOB[.TASK] PORT|NAME|LOCAL:PORT"
+const forwardUsage = "JOB[.TASK] PORT|NAME|LOCAL:PORT"
 
 func forwardCommand() *cli.Command {
 	return &cli.Command{
-		Name: "forward", Usage: "bring a port of a task's node here", ArgsUsage: forwardArgs,
+		Name: "forward", Usage: "bring a port of a task's node here", ArgsUsage: forwardUsage,
 		Description: `Listens on 127.0.0.1 of this machine and carries what connects there to 127.0.0.1 of the node on
 which the task runs: through a step of the scheduler, or by ssh. Waits until the task runs; ends with it,
 or by Ctrl-C. "tensorboard" and "jupyter" are found by what the job told of them; their address is printed.
@@ -49,7 +55,7 @@ listens on the node has to be yours or root's: else nothing is sent there.`,
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object when it is ready"},
 			storeFlag(),
 		},
-		Action: forward,
+		Action: action(parseForward),
 	}
 }
 
@@ -57,32 +63,7 @@ func viaFlag() cli.Flag {
 	return &cli.StringFlag{Name: "via", Usage: "reach the node by `WAY`: direct, ssh, or the scheduler's name (default: the first that works)"}
 }
 
-// relayCommand is the node's end of a tunnel.
-func relayCommand() *cli.Command {
-	return &cli.Command{
-		Name: "relay", Hidden: true, Usage: "carry connections between standard streams and a port of this machine (hpcc forward starts this)", ArgsUsage: "PORT",
-		Action: func(c *cli.Context) error {
-			a, err := parseArguments(c, 1, 1, "PORT")
-			if err != nil {
-				return err
-			}
-			port, err := readPort(a[0])
-			if err != nil {
-				return err
-			}
-			return tunnel.Relay(c.Context, stdio{os.Stdin, os.Stdout}, port)
-		},
-	}
-}
-
-// stdio are the standard streams as one.
-type stdio struct{ in, out *os.File }
-
-func (s stdio) Read(p []byte) (int, error)  { return s.in.Read(p) }
-func (s stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
-func (s stdio) Close() error                { return errors.Join(s.in.Close(), s.out.Close()) }
-
-// A forwarding is what the second word of "hpcc forward" asks for.
+// A forwarding is the second argument of "hpcc forward".
 type forwarding struct {
 	port   int    // of the node; 0: that of service
 	name   string // tensorboard, jupyter; "" where the port is given
@@ -90,11 +71,11 @@ type forwarding struct {
 	socket string // path; "" for a port
 }
 
-func readForwarding(word string) (f forwarding, err error) {
+func parseForwarding(arg string) (f forwarding, err error) {
 	f.local = -1
-	here, there, both := strings.Cut(word, ":")
-	if i := strings.LastIndexByte(word, ':'); strings.Contains(word, "/") && i >= 0 {
-		here, there = word[:i], word[i+1:]
+	here, there, both := strings.Cut(arg, ":")
+	if i := strings.LastIndexByte(arg, ':'); strings.Contains(arg, "/") && i >= 0 {
+		here, there = arg[:i], arg[i+1:]
 	}
 	switch {
 	case !both:
@@ -104,7 +85,7 @@ func readForwarding(word string) (f forwarding, err error) {
 	case here == "0":
 		f.local = 0
 	default:
-		if f.local, err = readPort(here); err != nil {
+		if f.local, err = parsePort(here); err != nil {
 			return f, err
 		}
 	}
@@ -112,7 +93,7 @@ func readForwarding(word string) (f forwarding, err error) {
 		f.name = there
 		return f, nil
 	}
-	f.port, err = readPort(there)
+	f.port, err = parsePort(there)
 	return f, err
 }
 
@@ -131,42 +112,60 @@ func (f *forwarding) resolve(j *job.Job) error {
 	return usagef("%q is no port", f.name).hint("a number from 1 to 65535, %s; LOCAL:PORT for another port here", names)
 }
 
-func readPort(word string) (int, error) {
-	n, err := strconv.Atoi(word)
+func parsePort(arg string) (int, error) {
+	n, err := strconv.Atoi(arg)
 	if err != nil || n < 1 || n > 65535 {
-		return 0, usagef("%q is no port", word).hint("a number from 1 to 65535, tensorboard or jupyter; LOCAL:PORT for another port here")
+		return 0, usagef("%q is no port", arg).hint("a number from 1 to 65535, tensorboard or jupyter; LOCAL:PORT for another port here")
 	}
 	return n, nil
 }
 
-func forward(c *cli.Context) error {
-	a, err := parseArguments(c, 2, 2, forwardArgs)
+type forwardArgs struct {
+	task       string // JOB[.TASK]
+	arg        string // PORT, NAME or LOCAL:PORT, as given
+	f          forwarding
+	print      bool // the line of ssh, and nothing else
+	open, json bool
+	as         int // port on the laptop, with asSet
+	asSet      bool
+	via, store string
+}
+
+func parseForward(c *cli.Context) (*forwardArgs, error) {
+	args, err := parseArguments(c, 2, 2, forwardUsage)
+	if err != nil {
+		return nil, err
+	}
+	f, err := parseForwarding(args[1])
+	if err != nil {
+		return nil, err
+	}
+	a := &forwardArgs{task: args[0], arg: args[1], f: f, print: c.Bool("print"), open: c.Bool("open"), json: c.Bool("json"), as: c.Int("as"), asSet: c.IsSet("as"),
+		via: c.String("via"), store: c.String("store")}
+	if a.open && (f.socket != "" || a.print) {
+		return nil, usagef("--open is for a port: a socket is its owner's alone")
+	}
+	return a, nil
+}
+
+func (a *forwardArgs) run(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
 	}
-	f, err := readForwarding(a[1])
+	sub, index, err := findTask(ctx, "forward", s.Jobs(), a.task)
 	if err != nil {
 		return err
 	}
-	s, err := findStore(c)
-	if err != nil {
-		return err
-	}
-	sub, index, err := findTask(c, s.Jobs(), a[0])
-	if err != nil {
-		return err
-	}
-	if c.Bool("open") && (f.socket != "" || c.Bool("print")) {
-		return usagef("--open is for a port: a socket is its owner's alone")
-	}
+	f := &a.f
 	if err := f.resolve(sub.Job); err != nil {
 		return err
 	}
 	if index == dispatch.AnyTask && f.name != "" {
 		index = sub.ServiceTask(s.Jobs(), f.name)
 	}
-	if c.Bool("print") {
-		return f.print(c, s.Dir(), a[0], a[1])
+	if a.print {
+		return a.printLine(s.Dir())
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -174,17 +173,17 @@ func forward(c *cli.Context) error {
 	}
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
 		var stop func()
-		c.Context, stop = signal.NotifyContext(c.Context, syscall.SIGHUP) // the ssh that began this has gone
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP) // the ssh that began this has gone
 		defer stop()
 	}
-	t, err := sub.Running(c.Context, s.Jobs(), index, words)
+	t, err := sub.Running(ctx, s.Jobs(), index, sayLine)
 	if err != nil {
-		return quietly(c, err)
+		return quietly(ctx, err)
 	}
 	service := &dispatch.Service{Port: f.port}
 	if f.name != "" {
 		service, err = sub.Service(s.Jobs(), t, f.name)
-		for err == nil && service.URL == "" && time.Since(t.Start) < tellPatience && c.Context.Err() == nil {
+		for err == nil && service.URL == "" && time.Since(t.Start) < tellPatience && ctx.Err() == nil {
 			time.Sleep(goesOn / 4)
 			service, err = sub.Service(s.Jobs(), t, f.name)
 		}
@@ -195,12 +194,12 @@ func forward(c *cli.Context) error {
 			say("task %d has told no address of %s so far; taking its usual port, %d", t.Index, f.name, service.Port)
 		}
 	}
-	tunnel, err := sub.OpenTunnel(c.Context, t, service.Port, program, c.String("via"), words)
+	tunnel, err := sub.OpenTunnel(ctx, t, service.Port, program, a.via, sayLine)
 	if err != nil {
-		return quietly(c, err)
+		return quietly(ctx, err)
 	}
 	defer tunnel.Close()
-	if sub.Target.Pods() && !c.Bool("open") {
+	if sub.Target.Pods() && !a.open {
 		say("warning: %s brings the port by a port of this machine that every user of it can connect to", tunnel.Way)
 	}
 	l, err := f.listen(service.Port)
@@ -208,23 +207,23 @@ func forward(c *cli.Context) error {
 		return err
 	}
 	defer l.Close()
-	if err := f.announce(c, l, sub, t, service, tunnel); err != nil {
+	if err := a.announce(l, sub, t, service, tunnel); err != nil {
 		return err
 	}
 	looked := 0
 	goes := func() bool {
 		looked++
-		return sub.Goes(c.Context, s.Jobs(), t, looked%asks == 0 && tunnel.Way != string(job.Slurm)) // whose step ends by itself
+		return sub.Goes(ctx, s.Jobs(), t, looked%asks == 0 && tunnel.Way != string(job.Slurm)) // whose step ends by itself
 	}
-	return carry(c.Context, l, &guard{open: c.Bool("open")}, tunnel, goes, fmt.Sprintf("port %d of %s", service.Port, t.Host))
+	return carry(ctx, l, &guard{open: a.open}, tunnel, goes, fmt.Sprintf("port %d of %s", service.Port, t.Host))
 }
 
-// words says what a room has to say.
-func words(text string) { say("%s", text) }
+// sayLine prints a message of a package.
+func sayLine(text string) { say("%s", text) }
 
-// quietly makes an end by Ctrl-C no error.
-func quietly(c *cli.Context, err error) error {
-	if c.Context.Err() != nil {
+// quietly drops an error that Ctrl-C caused.
+func quietly(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
 		return nil
 	}
 	return err
@@ -255,25 +254,25 @@ func (f *forwarding) listen(port int) (net.Listener, error) {
 	return l, nil
 }
 
-// announce says where the port is to be found, here and from a laptop.
-func (f *forwarding) announce(c *cli.Context, l net.Listener, sub *dispatch.Submission, t *job.Task, service *dispatch.Service, tunnel *tunnel.Tunnel) error {
+// announce prints the address of the port, on this machine and on a laptop.
+func (a *forwardArgs) announce(l net.Listener, sub *dispatch.Submission, t *job.Task, service *dispatch.Service, tunnel *tunnel.Tunnel) error {
 	here, at := l.Addr().String(), l.Addr().String()
 	if s, ok := l.(*socketListener); ok {
 		here = s.path
-		at = fmt.Sprintf("127.0.0.1:%d", cmp.Or(c.Int("as"), service.Port))
+		at = fmt.Sprintf("127.0.0.1:%d", cmp.Or(a.as, service.Port))
 	}
 	_, port, _ := net.SplitHostPort(at)
 	url := service.At(at)
 	ssh := fmt.Sprintf("ssh -N -L %s:%s %s", port, here, login())
 	say("port %d of %s, where task %d of job %s runs, is here: %s (by way of %s); Ctrl-C ends that", service.Port, t.Host, t.Index, sub.ID, here, tunnel.Way)
-	if !c.IsSet("as") {
+	if !a.asSet {
 		say("from a laptop: %s", ssh)
 	}
-	if c.Bool("json") {
+	if a.json {
 		return json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "forward", "job": sub.ID, "task": t.Index, "host": t.Host, "port": service.Port,
 			"local": here, "url": url, "ssh": ssh, "via": tunnel.Way})
 	}
-	if url == "" && c.IsSet("as") {
+	if url == "" && a.asSet {
 		url = at
 	}
 	if url == "" {
@@ -326,19 +325,18 @@ func goesStill(ctx context.Context, goes func() bool) bool {
 		if !goes() {
 			return false
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, goesOn/2) != nil {
 			return false
-		case <-time.After(goesOn / 2):
 		}
 	}
 	return goes()
 }
 
-// print prints a line for a laptop that logs in here, forwards, and has the port there.
-// Between the two lies a socket, which no other user can take or use.
-func (f *forwarding) print(c *cli.Context, store, name, word string) error {
-	port := f.port
+// printLine prints a command for a laptop, which logs in to this machine, forwards, and brings
+// the port to the laptop. Between the two lies a socket, which no other user can take or use.
+// dir is the store's.
+func (a *forwardArgs) printLine(dir string) error {
+	f, port := &a.f, a.f.port
 	if f.name != "" {
 		port, _ = job.UsualPort(f.name)
 	}
@@ -355,16 +353,16 @@ func (f *forwarding) print(c *cli.Context, store, name, word string) error {
 	if err != nil {
 		return fmt.Errorf("finding hpcc itself: %w", err)
 	}
-	if store, err = filepath.Abs(store); err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	there := word[strings.LastIndexByte(word, ':')+1:]
-	w := []string{program, "forward", "--store", store, "--as", strconv.Itoa(port)}
-	if via := c.String("via"); via != "" {
-		w = append(w, "--via", via)
+	remote := a.arg[strings.LastIndexByte(a.arg, ':')+1:]
+	w := []string{program, "forward", "--store", dir, "--as", strconv.Itoa(port)}
+	if a.via != "" {
+		w = append(w, "--via", a.via)
 	}
 	// With a terminal, the end of ssh is heard there.
-	_, err = fmt.Println(shellword.Join([]string{"ssh", "-tt", "-L", fmt.Sprintf("%d:%s", port, socket), login(), shellword.Join(append(w, name, socket+":"+there))}))
+	_, err = fmt.Println(shellword.Join([]string{"ssh", "-tt", "-L", fmt.Sprintf("%d:%s", port, socket), login(), shellword.Join(append(w, a.task, socket+":"+remote))}))
 	return err
 }
 
@@ -381,4 +379,212 @@ func login() string {
 		}
 	}
 	return host
+}
+
+// The local end of "hpcc forward": a port of the loopback interface, of which
+// every connection is checked, or a socket in a directory that is checked.
+
+// A socketListener listens on a socket in a directory that stays open. The
+// socket goes away with it.
+type socketListener struct {
+	net.Listener
+	dir  *os.File
+	path string
+}
+
+func (l *socketListener) Close() error { return errors.Join(l.Listener.Close(), l.dir.Close()) }
+
+// listenSocket listens on a socket that only this user can connect to. It makes
+// the socket's directory where there is none, and takes away a socket of this
+// user to which nobody listens any more.
+func listenSocket(path string) (net.Listener, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := openSocketDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	// The directory is the one that was checked, whatever its name leads to by now.
+	at := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
+	l, err := bindSocket(at)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if err = removeStale(dir, at); err == nil {
+			l, err = bindSocket(at)
+		}
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return &socketListener{l, dir, path}, nil
+}
+
+func bindSocket(at string) (net.Listener, error) {
+	old := syscall.Umask(0o177) // nobody else may connect, from the first moment on
+	defer syscall.Umask(old)
+	return net.Listen("unix", at)
+}
+
+// openSocketDir opens a directory in which no other user can replace what this
+// user makes. A missing one is made, for this user alone.
+func openSocketDir(name string) (*os.File, error) {
+	if err := os.Mkdir(name, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	link, err := os.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !trustedOwner(link) {
+		return nil, foreignDir(name)
+	}
+	dir, err := os.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	fi, err := dir.Stat()
+	switch {
+	case err != nil:
+	case !trustedOwner(fi):
+		err = foreignDir(name)
+	case fi.Mode()&0o022 != 0 && fi.Mode()&os.ModeSticky == 0:
+		err = fmt.Errorf("other users may write to directory %s, and could put a socket of theirs in its place; chmod go-w %s", name, name)
+	}
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	return dir, nil
+}
+
+func foreignDir(name string) error {
+	return fmt.Errorf(`directory %s belongs to another user; take another name (a new "hpcc forward --print" has one)`, name)
+}
+
+// trustedOwner reports whether a file belongs to this user or to root.
+func trustedOwner(fi fs.FileInfo) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && (int(st.Uid) == os.Geteuid() || st.Uid == 0)
+}
+
+// removeStale removes a socket of this user to which nobody listens, as a
+// forwarding that was killed leaves it.
+func removeStale(dir *os.File, at string) error {
+	fi, err := os.Lstat(at)
+	if err != nil {
+		return err
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	switch {
+	case fi.Mode()&os.ModeSocket == 0:
+		return errors.New("a file of that name is there already")
+	case !ok || int(st.Uid) != os.Geteuid():
+		return errors.New(`a socket of another user has that name; take another name (a new "hpcc forward --print" has one)`)
+	}
+	c, err := net.DialTimeout("unix", at, time.Second)
+	if err == nil {
+		c.Close()
+		return errors.New("another hpcc forward listens there; end that one, or take another name")
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return unix.Unlinkat(int(dir.Fd()), filepath.Base(at), 0)
+}
+
+// newSocketName returns a path for the socket of "hpcc forward --print", in a
+// directory that only this user can open: that of the login session, else a new
+// one in /tmp. Nobody can guess the name before it is used.
+func newSocketName() (string, error) {
+	name := func() string {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails
+		return hex.EncodeToString(b[:])
+	}
+	if session := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(session) {
+		fi, err := os.Lstat(session)
+		if err == nil && fi.IsDir() && trustedOwner(fi) && fi.Mode()&0o077 == 0 {
+			return filepath.Join(session, "hpcc-forward", name()), nil
+		}
+	}
+	for {
+		dir := "/tmp/hpcc-forward-" + name() // a short path: a socket's may have 107 bytes
+		err := os.Mkdir(dir, 0o700)
+		if err == nil {
+			return filepath.Join(dir, "socket"), nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", fmt.Errorf("making a directory for the socket: %w", err)
+		}
+	}
+}
+
+// refusalPause is the least time between two warnings of refused connections.
+const refusalPause = time.Minute
+
+// A guard lets connections of this user and of root in, and no others.
+type guard struct {
+	open    bool // all users
+	refused int  // since the last warning
+	warned  time.Time
+}
+
+// admits reports whether a connection may be carried. It warns of others, not
+// more often than once in refusalPause.
+func (g *guard) admits(conn net.Conn) bool {
+	if g.open {
+		return true
+	}
+	err := tunnel.CheckPeer(conn)
+	if err == nil {
+		return true
+	}
+	g.refused++
+	if g.warned.IsZero() || time.Since(g.warned) >= refusalPause {
+		more := ""
+		if g.refused > 1 {
+			more = fmt.Sprintf(" (%d were refused since the last warning)", g.refused)
+		}
+		say("warning: refused a connection: %v%s; --open lets every user of this machine connect", err, more)
+		g.refused, g.warned = 0, time.Now()
+	}
+	return false
+}
+
+// accept carries each connection that the guard admits. A problem is told once,
+// until there is another, or none.
+func accept(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel, what string) error {
+	var lock sync.Mutex
+	told := ""
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, syscall.EMFILE) && ctx.Err() == nil { // until connections end
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !g.admits(conn) {
+			if c, ok := conn.(*net.TCPConn); ok {
+				_ = c.SetLinger(0)
+			}
+			conn.Close()
+			continue
+		}
+		go func() {
+			text := ""
+			if err := tunnel.Carry(conn); err != nil {
+				text = err.Error()
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			if text != told && text != "" {
+				say("%s: %s", what, text)
+			}
+			told = text
+		}()
+	}
 }

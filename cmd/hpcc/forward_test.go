@@ -106,13 +106,13 @@ func TestReadForwarding(t *testing.T) {
 		"/sock":          "refused",
 		"8080:127.0.0.1": "refused",
 	} {
-		f, err := readForwarding(in)
+		f, err := parseForwarding(in)
 		got := fmt.Sprint(f)
 		if err != nil {
 			got = "refused"
 		}
 		if got != want {
-			t.Errorf("readForwarding(%q) = %s, %v; want %s", in, got, err, want)
+			t.Errorf("parseForwarding(%q) = %s, %v; want %s", in, got, err, want)
 		}
 	}
 }

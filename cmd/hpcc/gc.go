@@ -5,11 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
 
+	"hpcc/conda"
+	"hpcc/job/dispatch"
 	"hpcc/store"
+	"hpcc/unpack"
 )
 
 func gcCommand() *cli.Command {
@@ -86,4 +95,180 @@ func gcStage(ctx context.Context, o store.GCOptions) (store.GCReport, error) {
 		return store.GCReport{}, nil
 	}
 	return s.GC(ctx, o)
+}
+
+// verifyStore checks everything in the store, prints what is damaged with what
+// replaces it, and fails if anything is.
+func verifyStore(ctx context.Context, dir string, dryRun bool) error {
+	s, err := store.OpenToRead(dir)
+	if err != nil {
+		return err
+	}
+	v := &verification{s: s, dryRun: dryRun, begun: time.Now()}
+	for _, step := range []func(context.Context) error{v.blobs, v.packages, v.trees, v.jobs} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return v.report()
+}
+
+// A verification collects what is damaged.
+type verification struct {
+	s      *store.Store
+	dryRun bool
+	begun  time.Time
+
+	found               []store.Finding
+	n                   store.Verified
+	archives, records   int
+	compared, unchecked int   // trees
+	packed, plain       int64 // bytes of packages, and of the layers of trees
+}
+
+// bar shows progress on a terminal, and nothing in the log of a job.
+func (v *verification) bar(what string) func(done, total int64) {
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return nil
+	}
+	return progress(what).bytes
+}
+
+func (v *verification) blobs(ctx context.Context) (err error) {
+	v.found, v.n, err = v.s.Verify(ctx, store.VerifyOptions{DryRun: v.dryRun, Progress: v.bar("reading blobs")})
+	v.endBar()
+	return err
+}
+
+// endBar clears the line of the progress.
+func (v *verification) endBar() {
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
+}
+
+func (v *verification) packages(ctx context.Context) error {
+	show := v.bar("reading packages")
+	var done int64
+	damaged, files, bytes, err := conda.VerifyCache(ctx, v.s, func(n int64) {
+		if done += n; show != nil {
+			show(done, 0)
+		}
+	})
+	v.endBar()
+	v.archives, v.packed = files, bytes
+	for path, reason := range damaged {
+		v.add(store.Finding{Path: path, Reason: "is damaged: " + reason.Error(), Cure: "nothing to do: it is fetched again when it is needed"}, true)
+	}
+	return err
+}
+
+// add notes what is damaged, and moves it away where another command makes it again.
+func (v *verification) add(f store.Finding, discard bool) {
+	if discard && !v.dryRun {
+		f.Moved = v.s.Discard(f.Path)
+	}
+	v.found = append(v.found, f)
+}
+
+// trees compares each unpacked image with its layers. Those whose layers are not
+// all in the store cannot be compared.
+func (v *verification) trees(ctx context.Context) error {
+	list, err := v.s.Trees()
+	if err != nil {
+		return err
+	}
+	damagedBlob := map[string]bool{}
+	for _, f := range v.found {
+		damagedBlob[filepath.Base(f.Path)] = true
+	}
+	show := v.bar("comparing trees with their layers")
+	defer v.endBar()
+	for _, hex := range list {
+		if err := v.tree(ctx, hex, damagedBlob); err != nil {
+			return err
+		}
+		if show != nil {
+			show(v.plain, 0)
+		}
+	}
+	return nil
+}
+
+func (v *verification) tree(ctx context.Context, hex string, damagedBlob map[string]bool) error {
+	h := v1.Hash{Algorithm: "sha256", Hex: hex}
+	present := func(d v1.Descriptor) bool {
+		return !damagedBlob[d.Digest.Hex] && v.s.HasLayer(store.LayerInfo{Digest: d.Digest, Size: d.Size})
+	}
+	if damagedBlob[hex] {
+		v.unchecked++
+		return nil
+	}
+	img, err := v.s.ByManifest(h)
+	var m *v1.Manifest
+	if err == nil {
+		m, err = img.Manifest()
+	}
+	if err != nil || !present(m.Config) || slices.ContainsFunc(m.Layers, func(l v1.Descriptor) bool { return !present(l) }) {
+		v.unchecked++
+		return nil
+	}
+	rel := filepath.Join("trees", hex)
+	err = unpack.CheckTree(ctx, img, filepath.Join(v.s.Dir(), rel))
+	var differs *unpack.TreeError
+	switch {
+	case errors.As(err, &differs):
+		reason := "differs from its layers: " + differs.Problems[0]
+		if differs.Count > 1 {
+			reason += fmt.Sprintf(" (and %d more)", differs.Count-1)
+		}
+		v.add(store.Finding{Path: rel, Reason: reason, Images: v.s.NamesOf(h), Cure: "nothing to do: the next run unpacks it again; programs that run in it now have read the damaged files"}, true)
+	case err != nil:
+		return fmt.Errorf("comparing tree %s with its layers: %w", hex, err)
+	}
+	v.compared++
+	for _, l := range m.Layers {
+		v.plain += l.Size
+	}
+	return nil
+}
+
+func (v *verification) jobs(ctx context.Context) error {
+	damaged, files, err := dispatch.Verify(ctx, v.s.Jobs())
+	v.records = files
+	for _, d := range damaged {
+		v.add(store.Finding{Path: filepath.Join("jobs", d.Path), Reason: d.Reason, Cure: d.Cure}, false)
+	}
+	return err
+}
+
+// report prints what is damaged, then what was read.
+func (v *verification) report() error {
+	for _, f := range v.found {
+		fmt.Printf("%s %s\n", cleaned(f.Path), cleaned(strings.NewReplacer("\n", " ", "\r", " ").Replace(f.Reason)))
+		if len(f.Images) > 0 {
+			fmt.Printf("  used by:  %s\n", cleaned(strings.Join(f.Images, ", ")))
+		}
+		if f.Moved != "" {
+			fmt.Printf("  moved to: %s\n", cleaned(f.Moved))
+		}
+		if f.Cure != "" {
+			fmt.Printf("  cure:     %s\n", cleaned(f.Cure))
+		}
+	}
+	fmt.Printf("read %s (%s), %s, %s, %s (%s), %s, %s in %.1f s: %d damaged\n",
+		counted(v.n.Blobs, "blob", "blobs"), size(v.n.Bytes), counted(v.n.Names, "name", "names"), counted(v.n.Records, "record", "records"),
+		counted(v.archives, "package or index", "packages and indexes"), size(v.packed), counted(v.compared, "tree", "trees"),
+		counted(v.records, "job file", "job files"), time.Since(v.begun).Seconds(), len(v.found))
+	if v.unchecked > 0 {
+		fmt.Printf("not compared: %s, of which the store lacks an undamaged layer\n", counted(v.unchecked, "tree", "trees"))
+	}
+	switch n := len(v.found); {
+	case n == 0:
+		return nil
+	case v.dryRun:
+		return fmt.Errorf("the store has %s; nothing was moved (--dry-run)", counted(n, "damaged file", "damaged files"))
+	default:
+		return fmt.Errorf("the store has %s; the list above names the cure of each", counted(n, "damaged file", "damaged files"))
+	}
 }

@@ -69,7 +69,7 @@ var floors = map[string][]string{
 	"job/tunnel":         {"job/message"},
 	"job/invoke":         {"store/wait", "store/wait/hostile"},
 	"job":                {"job/atomicfile", "job/message", "job/quantity", "job/shellword", "store/seal", "store/wait", "store/wait/hostile"},
-	"job/node":           {"job", "job/message", "job/shellword", "job/tunnel", "store/wait"},
+	"job/node":           {"job", "job/atomicfile", "job/message", "job/shellword", "job/tunnel", "metrics", "store/wait"},
 	"job/capacity":       {"job", "job/quantity"},
 	"job/batch":          {"job", "job/capacity"},
 	"job/slurm":          {"job", "job/batch", "job/capacity", "job/hostlist", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/shellword", "store/wait"},
@@ -110,7 +110,7 @@ type tally struct {
 // ceilings are the numbers above the limits, by room. A number at or below its limit is 0 here.
 var ceilings = map[string]tally{
 	"build":          {Exports: 18},
-	"cmd/hpcc":       {Files: 40, Functions: 1, Contexts: 122},
+	"cmd/hpcc":       {Contexts: 16},
 	"conda":          {Exports: 21},
 	"job":            {Exports: 72},
 	"job/argo":       {Exports: 16},
@@ -136,7 +136,7 @@ var schedulers = map[string]*regexp.Regexp{
 }
 
 // strangers is in how many files outside of its package each scheduler is named.
-var strangers = map[string]int{"slurm": 43, "lsf": 20, "gridengine": 26, "pbs": 21}
+var strangers = map[string]int{"slurm": 43, "lsf": 19, "gridengine": 25, "pbs": 20}
 
 // module is the path in go.mod.
 var module = func() string {

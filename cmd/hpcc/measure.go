@@ -20,8 +20,6 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"hpcc/job"
-	"hpcc/job/dispatch"
 	"hpcc/job/node"
 	"hpcc/metrics"
 	"hpcc/runtime/process"
@@ -188,38 +186,4 @@ func configDigest(file string) string {
 		return ""
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
-}
-
-// measureTask says how an attempt of a task is measured.
-func (r *taskRunner) measureTask(t *job.Task, words []string) metrics.Options {
-	if !r.measure {
-		return metrics.Options{}
-	}
-	h := metrics.Header{Hpcc: version, Command: programOf(words, r.image), Asked: metrics.Asked{
-		CPUs: r.asked.CPUs, Memory: r.asked.Memory, GPUs: r.asked.GPUs, Time: r.asked.Time.Seconds()}}
-	if r.image != "" {
-		nameImage(&h, r.store, r.image)
-	}
-	h.Job = &metrics.JobOf{ID: r.id, Task: t.Index, Attempt: t.Attempt, Params: t.Params}
-	ids, from := node.NativeIDs(os.Getenv)
-	name, to, at := dispatch.HandedIn(r.dir, t)
-	h.Job.Name, h.Job.Target, h.Job.Native, h.Job.Submitted = name, string(to), ids, at
-	if to == "" {
-		h.Job.Name, h.Job.Target = r.name, string(from)
-	}
-	o := metrics.Options{File: filepath.Join(r.dir, t.Measured()), Header: h}
-	if node := os.Getenv("SLURMD_NODENAME"); filepath.Base(words[0]) == "srun" && ids["SLURM_JOB_ID"] != "" && node != "" {
-		o.Kin = []string{"SLURM_JOB_ID=" + ids["SLURM_JOB_ID"], "SLURMD_NODENAME=" + node}
-	}
-	return o
-}
-
-// programOf are the words of the program, without those of "hpcc run" before it.
-func programOf(words []string, image string) []string {
-	for i := range words {
-		if image != "" && i+2 < len(words) && words[i] == image && words[i+1] == "--" {
-			return words[i+2:]
-		}
-	}
-	return words
 }

@@ -1,20 +1,31 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"hpcc/job"
 	"hpcc/job/capacity"
+	"hpcc/job/dispatch"
+	"hpcc/job/quantity"
+	"hpcc/job/translate"
+	"hpcc/store"
 )
 
 func nodesCommand() *cli.Command {
@@ -34,10 +45,10 @@ that they did not use, and what would start now.
    hpcc nodes --mine
    hpcc nodes --report --since 30d`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "to", Usage: "ask `TARGET`: slurm, lsf, gridengine, pbs, local (default: the scheduler of this machine)"},
+			&cli.StringFlag{Name: "to", Usage: "ask `TARGET`: " + dialects + ", local (default: the scheduler of this machine)"},
 			&cli.StringFlag{Name: "queue", Usage: "only nodes of queue or partition `Q`"},
 			&cli.StringFlag{Name: "fits", Usage: "say where and when `JOB`, a script or an id, would start; exit status 1: never"},
-			&cli.StringFlag{Name: "dialect", Usage: "the script is written for `SCHEDULER`: slurm, lsf, gridengine, pbs (default: by its directives)"},
+			&cli.StringFlag{Name: "dialect", Usage: "the script is written for `SCHEDULER`: " + dialects + " (default: by its directives)"},
 			&cli.BoolFlag{Name: "mine", Usage: "say what my jobs asked for and what of it they used"},
 			&cli.BoolFlag{Name: "report", Usage: "say how much was given out over time, what of it was idle, and what is free"},
 			&cli.StringFlag{Name: "since", Usage: "with --report: over the last `TIME`, such as 7d or 36h (default: 7d)"},
@@ -47,46 +58,85 @@ that they did not use, and what would start now.
 			&cli.BoolFlag{Name: "here", Usage: "only nodes of this machine's schedulers: ask no site over ssh"},
 			storeFlag(),
 		},
-		Action: func(c *cli.Context) error {
-			if c.Bool("mine") && !c.Bool("report") {
-				return mine(c)
-			}
-			if _, err := parseArguments(c, 0, 0, "no arguments but with --mine"); err != nil {
-				return err
-			}
-			switch {
-			case c.Bool("report"):
-				return nodesReport(c)
-			case c.IsSet("since") || c.IsSet("html"):
-				return usagef("--since and --html are of --report, and there is no --report")
-			case c.IsSet("fits"):
-				return fits(c)
-			}
-			here, far, err := clustersOf(c)
-			if err != nil {
-				return err
-			}
-			rows, notes, err := allNodes(c, here, far)
-			if err != nil {
-				return err
-			}
-			tell(notes)
-			if c.Bool("json") {
-				return nodesJSON(rows)
-			}
-			return nodesTable(os.Stdout, rows, time.Now())
-		},
+		Action: action(parseNodes),
 	}
 }
 
-func nodesJSON(rows []nodeRow) error {
-	enc := json.NewEncoder(os.Stdout)
-	for _, r := range rows {
-		if err := enc.Encode(r); err != nil {
-			return err
+type nodesArgs struct {
+	at      siteChoice
+	local   bool // --here: ask no site over ssh
+	queue   string
+	json    bool
+	store   string
+	mine    bool          // compare what jobs asked for with what they used
+	ids     []string      // with mine: of jobs; none for all
+	report  bool          // how much was given out over time
+	since   time.Duration // with report
+	html    string        // with report: the file of a page; - for standard output
+	fits    string        // a script, a submit command or a job; "" without --fits
+	dialect job.Target    // of the script
+}
+
+func parseNodes(c *cli.Context) (*nodesArgs, error) {
+	a := &nodesArgs{at: parseSiteChoice(c), local: c.Bool("here"), queue: c.String("queue"), json: c.Bool("json"), store: c.String("store"), mine: c.Bool("mine"),
+		report: c.Bool("report"), html: c.String("html"), fits: c.String("fits"), dialect: job.Target(c.String("dialect"))}
+	most, usage, exclude, verb := 0, "no arguments but with --mine", []string(nil), ""
+	switch {
+	case a.report:
+		exclude, verb = []string{"queue", "fits", "mine", "dialect"}, "report"
+	case a.mine:
+		most, usage, exclude, verb = 1000, "[JOB...]", []string{"to", "queue", "fits"}, "mine"
+	}
+	var err error
+	if a.ids, err = parseArguments(c, 0, most, usage); err != nil {
+		return nil, err
+	}
+	for _, name := range exclude {
+		if c.IsSet(name) {
+			return nil, usagef("--%s and --%s do not go together", name, verb)
 		}
 	}
-	return nil
+	switch {
+	case a.report:
+		if a.since, err = quantity.ParseTime(cmp.Or(c.String("since"), "7d")); err != nil || a.since <= 0 {
+			return nil, usagef("--since %q: no length of time", c.String("since")).hint("write --since 7d, 36h or 90m")
+		}
+		if a.html == "-" && a.json {
+			return nil, usagef("--html - and --json do not go together").hint("name a file: --html report.html")
+		}
+	case a.mine:
+	case c.IsSet("since") || c.IsSet("html"):
+		return nil, usagef("--since and --html are of --report, and there is no --report")
+	case c.IsSet("fits") && a.fits == "":
+		return nil, usagef("--fits is empty").hint("name a job script, a submit command or a job")
+	case c.IsSet("fits") && c.IsSet("queue"):
+		return nil, usagef("--queue chooses nodes to list; the job says its queue itself")
+	}
+	return a, nil
+}
+
+func (a *nodesArgs) run(ctx context.Context) error {
+	switch {
+	case a.report:
+		return a.printReport(ctx)
+	case a.mine:
+		return a.printUses(ctx)
+	case a.fits != "":
+		return a.printFits(ctx)
+	}
+	here, remote, err := a.clusters(ctx)
+	if err != nil {
+		return err
+	}
+	rows, notes, err := a.nodes(ctx, here, remote)
+	if err != nil {
+		return err
+	}
+	tell(notes)
+	if a.json {
+		return printObjects(rows)
+	}
+	return nodesTable(os.Stdout, rows, time.Now())
 }
 
 // nodesTable shows a line for each node that takes jobs, and below how many do not,
@@ -166,4 +216,298 @@ func names(list []string) string {
 		text += ",…"
 	}
 	return text
+}
+
+// A nodeRow is a node, and where it is.
+type nodeRow struct {
+	Type   string     `json:"type"` // "node"
+	Target job.Target `json:"target"`
+	Site   string     `json:"site,omitempty"`
+	capacity.Node
+}
+
+// clusters returns the cluster of --to or --on, else that of this machine and those of its
+// sites; and the sites that ssh reaches.
+func (a *nodesArgs) clusters(ctx context.Context) (here []dispatch.Cluster, remote []*dispatch.Site, err error) {
+	if a.at != (siteChoice{}) {
+		site, err := a.at.site()
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case site.SSH != "":
+			return nil, []*dispatch.Site{site}, nil
+		}
+		return []dispatch.Cluster{a.at.cluster(ctx, site)}, nil, nil
+	}
+	sites, err := readSites()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range sites.All() {
+		if t.SSH == "" {
+			here = append(here, t.Cluster(ctx))
+		}
+	}
+	if !a.local {
+		remote = sites.Remote()
+	}
+	own := dispatch.Cluster{Target: dispatch.Detect(ctx)}
+	same := func(o dispatch.Cluster) bool { return o.Target == own.Target && maps.Equal(o.Env, own.Env) }
+	if !slices.ContainsFunc(here, same) && (own.Target != job.Local || len(here)+len(remote) == 0) {
+		here = slices.Insert(here, 0, own)
+	}
+	return here, remote, nil
+}
+
+// askAll asks clusters and sites at the same time. It warns of those that do not answer, and
+// fails if none does.
+func askAll[T any](here []dispatch.Cluster, remote []*dispatch.Site, askCluster func(dispatch.Cluster) (T, error), askSite func(*dispatch.Site) (T, error)) (answers []T, err error) {
+	all, failed := make([]T, len(here)+len(remote)), make([]error, len(here)+len(remote))
+	var g sync.WaitGroup
+	for i, to := range here {
+		g.Go(func() { all[i], failed[i] = askCluster(to) })
+	}
+	for i, t := range remote {
+		g.Go(func() { all[len(here)+i], failed[len(here)+i] = askSite(t) })
+	}
+	g.Wait()
+	for i, err := range failed {
+		if err == nil {
+			answers = append(answers, all[i])
+		}
+	}
+	if len(answers) == 0 {
+		return nil, errors.Join(failed...)
+	}
+	for _, err := range failed {
+		if err != nil {
+			say("warning: %s", oneLine(err.Error()))
+		}
+	}
+	return answers, nil
+}
+
+// nodes lists the nodes of clusters and sites.
+func (a *nodesArgs) nodes(ctx context.Context, here []dispatch.Cluster, remote []*dispatch.Site) (rows []nodeRow, notes []string, err error) {
+	type answer struct {
+		rows  []nodeRow
+		notes []string
+	}
+	answers, err := askAll(here, remote, func(to dispatch.Cluster) (x answer, err error) {
+		list, notes, err := dispatch.Nodes(to.Within(ctx), to.Target, a.queue)
+		for _, n := range list {
+			x.rows = append(x.rows, nodeRow{"node", to.Target, to.Site, n})
+		}
+		x.notes = notes
+		return x, err
+	}, func(t *dispatch.Site) (x answer, err error) {
+		x.rows, err = siteNodes(ctx, t, a.queue)
+		return x, err
+	})
+	for _, x := range answers {
+		rows, notes = append(rows, x.rows...), append(notes, x.notes...)
+	}
+	return rows, notes, err
+}
+
+// siteNodes asks hpcc of a site that ssh reaches.
+func siteNodes(ctx context.Context, t *dispatch.Site, queue string) ([]nodeRow, error) {
+	argv := []string{"nodes", "--here", "--json"}
+	if queue != "" {
+		argv = append(argv, "--queue="+queue)
+	}
+	out, err := t.Ask(ctx, onTerminal(), greetTime, argv...)
+	if err != nil {
+		return nil, siteHint(err, t)
+	}
+	var rows []nodeRow
+	err = eachObject(t, out, func(line []byte) error {
+		var r nodeRow
+		err := json.Unmarshal(line, &r)
+		if err == nil && (r.Type != "node" || strings.ContainsFunc(r.Name, func(c rune) bool { return c < ' ' })) {
+			err = errors.New("it is no node")
+		}
+		r.Site = t.Name
+		rows = append(rows, r)
+		return err
+	})
+	return rows, err
+}
+
+// eachObject decodes what hpcc of a site printed about its nodes: objects of JSON.
+func eachObject(t *dispatch.Site, out []byte, take func(line []byte) error) error {
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var line json.RawMessage
+		err := d.Decode(&line)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			err = take(line)
+		}
+		if err != nil {
+			return fmt.Errorf("site %s: reading what its hpcc says of nodes: %w", t.Name, err)
+		}
+	}
+}
+
+// printFits is "hpcc nodes --fits", of a script or of a submitted job.
+func (a *nodesArgs) printFits(ctx context.Context) error {
+	name := a.fits
+	site, err := a.at.site()
+	switch {
+	case err != nil:
+		return err
+	case site.SSH != "":
+		return usagef("--fits asks a scheduler of this machine, and site %s is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
+	}
+	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || translate.IsSubmitCommand(name) {
+		to := a.at.cluster(ctx, site)
+		j, err := a.openScript(name, to.Target)
+		if err != nil {
+			return err
+		}
+		f, err := dispatch.Fits(to.Within(ctx), j, to.Target)
+		if err != nil {
+			return err
+		}
+		return printFit(f, a.json)
+	}
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	sub, err := dispatch.Find(s.Jobs(), name)
+	if err != nil {
+		return (&message{err: fmt.Errorf("--fits %s: neither a file nor a job: %w", name, err)}).hint("\"hpcc submit --dry-run\" takes the flags of a job")
+	}
+	if t := a.at.to; t != "" && t != sub.Target {
+		return usagef("--to %s: job %s was handed in to %s", t, sub.ID, sub.Target)
+	}
+	f, err := sub.Fits(ctx, s.Jobs())
+	if err != nil {
+		return err
+	}
+	return printFit(f, a.json)
+}
+
+// openScript reads a script as "hpcc submit --from" does, and notes what is lost.
+func (a *nodesArgs) openScript(name string, t job.Target) (*job.Job, error) {
+	src, err := openSource(name, a.dialect, "", "")
+	if err != nil {
+		return nil, err
+	}
+	tr, err := translate.Translate(src, t)
+	if err != nil {
+		return nil, err
+	}
+	if err := fillProgram(tr.Job, a.store, &dispatch.Site{}); err != nil {
+		return nil, err
+	}
+	tr.Fit()
+	if n := tr.Lost(); n > 0 {
+		say("note: %s refused for %s, and the job is looked at without; \"hpcc script --from %s\" tells which", counted(n, "directive is", "directives are"), t, name)
+	}
+	if _, err := os.Stat(tr.Job.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("directory %q of the job: not there", tr.Job.Dir)
+	}
+	return tr.Job, nil
+}
+
+// printFit prints where and when a job would start; one that never would is a failure.
+func printFit(f *capacity.Fit, asJSON bool) error {
+	if asJSON {
+		if err := json.NewEncoder(os.Stdout).Encode(struct {
+			Type string `json:"type"`
+			*capacity.Fit
+		}{"fit", f}); err != nil {
+			return err
+		}
+	} else {
+		if _, err := rowf(os.Stdout, "%s\n", fitLine(f, time.Now())); err != nil {
+			return err
+		}
+		if f.Why != "" && f.When == capacity.Later {
+			rowf(os.Stdout, "why: %s\n", f.Why)
+		}
+		if len(f.Instead) > 0 {
+			rowf(os.Stdout, "now with: %s\n", strings.Join(f.Instead, ", or "))
+		}
+		say("so says %s", f.By)
+	}
+	tell(f.Notes)
+	if f.When == capacity.Never {
+		return exitStatus(exitFailure)
+	}
+	return nil
+}
+
+// fitLine is the answer in one line.
+func fitLine(f *capacity.Fit, now time.Time) string {
+	where := ""
+	if len(f.Nodes) > 0 {
+		where = " on " + names(f.Nodes)
+	}
+	switch {
+	case f.When == capacity.Now:
+		return "starts now" + where
+	case f.When == capacity.Running:
+		return "has started"
+	case f.When == capacity.Never:
+		return "never starts: " + f.Why
+	case f.Start.IsZero():
+		return "starts later; when is not known: jobs that run have no limits that are known, others go first, or nodes are off"
+	}
+	return "starts at " + moment(f.Start, now) + where
+}
+
+// printUses is "hpcc nodes --mine": what jobs asked for, and what they used of it.
+func (a *nodesArgs) printUses(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	list, warnings, err := dispatch.Uses(ctx, s.Jobs(), a.ids)
+	if err != nil {
+		return err
+	}
+	warn(warnings)
+	if a.json {
+		type use struct {
+			Type string `json:"type"`
+			*capacity.Use
+			Busy float64 `json:"busy"`
+		}
+		var rows []use
+		for _, u := range list {
+			rows = append(rows, use{"use", u, u.Busy()})
+		}
+		return printObjects(rows)
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "JOB\tTARGET\tSTATE\tTASKS\tCPUS\tBUSY\tMEMORY\tPEAK\tTIME\tLONGEST")
+	for _, u := range list {
+		busy, memory, limit := fmt.Sprintf("%.0f%%", 100*u.Busy()), "", ""
+		if u.CPUUnknown {
+			busy = "unknown"
+		}
+		if u.Memory > 0 {
+			memory = gigabytes(u.Memory)
+		}
+		if u.Time > 0 {
+			limit = u.Time.String()
+		}
+		rowf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\t%s\t%s\n", u.ID, u.Target, u.State, u.Tasks, u.CPUs, busy, memory, gigabytes(u.PeakMemory), limit, u.Longest.Round(time.Second))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, u := range list {
+		for _, a := range u.Advice {
+			if _, err := rowf(os.Stdout, "%s: %s\n", u.ID, a); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

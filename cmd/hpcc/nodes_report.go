@@ -1,27 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
-	"hpcc/job/quantity"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
@@ -61,32 +54,23 @@ type capacityReport struct {
 	Jobs     []*jobWaste
 }
 
-// nodesReport is "hpcc nodes --report".
-func nodesReport(c *cli.Context) error {
-	for _, name := range []string{"queue", "fits", "mine", "dialect"} {
-		if c.IsSet(name) {
-			return usagef("--%s and --report do not go together", name)
-		}
-	}
-	span, err := quantity.ParseTime(cmp.Or(c.String("since"), "7d"))
-	if err != nil || span <= 0 {
-		return usagef("--since %q: no length of time", c.String("since")).hint("write --since 7d, 36h or 90m")
-	}
-	s, err := findStore(c)
+// printReport is "hpcc nodes --report".
+func (a *nodesArgs) printReport(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return err
 	}
 	r := &capacityReport{To: time.Now().Truncate(time.Second)}
-	r.From = r.To.Add(-span)
-	here, far, err := clustersOf(c)
+	r.From = r.To.Add(-a.since)
+	here, remote, err := a.clusters(ctx)
 	if err != nil {
 		return err
 	}
-	if err := r.clusters(c, s.Jobs(), here, far); err != nil {
+	if err := r.clusters(ctx, s.Jobs(), here, remote); err != nil {
 		return err
 	}
 	if len(here) > 0 {
-		warnings, err := r.jobs(c.Context, s.Jobs(), job.Target(c.String("to")))
+		warnings, err := r.jobs(ctx, s.Jobs(), a.at.to)
 		if err != nil {
 			return err
 		}
@@ -95,82 +79,45 @@ func nodesReport(c *cli.Context) error {
 	slices.SortStableFunc(r.Jobs, func(a, b *jobWaste) int {
 		return cmp.Or(-cmp.Compare(a.WastedCPU, b.WastedCPU), -cmp.Compare(a.WastedMemory, b.WastedMemory))
 	})
-	return r.show(c)
+	return r.print(a.html, a.json)
 }
 
-// show prints what was asked for.
-func (r *capacityReport) show(c *cli.Context) error {
+// print prints the report, and writes its page to the file html; - is standard output.
+func (r *capacityReport) print(html string, asJSON bool) error {
 	page := func(f *os.File) error { return r.sections(true).HTML(f, "What was given out, and what was idle") }
-	switch file := c.String("html"); {
-	case file == "-" && c.Bool("json"):
-		return usagef("--html - and --json do not go together").hint("name a file: --html report.html")
-	case file == "-":
+	if html == "-" {
 		return page(os.Stdout)
-	case file != "":
-		if err := store.NewFile(file, page); err != nil {
-			return fmt.Errorf("writing the page: %w", err)
-		}
-		defer say("the page is in %s", file)
 	}
-	if c.Bool("json") {
-		return r.json(os.Stdout)
+	if err := writePage(html, page); err != nil {
+		return err
+	}
+	defer notePage(html)
+	if asJSON {
+		if err := printObjects(r.Clusters); err != nil {
+			return err
+		}
+		return printObjects(r.Jobs)
 	}
 	return r.sections(false).Text(os.Stdout)
 }
 
-// clusters asks all at the same time. One of several that does not answer is a warning.
-func (r *capacityReport) clusters(c *cli.Context, dir string, here []dispatch.Cluster, far []*dispatch.Site) error {
-	answers := make([]capacityReport, len(here)+len(far))
-	failed := make([]error, len(answers))
-	var g sync.WaitGroup
-	for i, to := range here {
-		g.Go(func() {
-			u, err := dispatch.Utilise(c.Context, dir, to, r.From)
-			if failed[i] = err; err == nil {
-				answers[i].Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
-			}
-		})
-	}
-	for i, t := range far {
-		g.Go(func() {
-			k := len(here) + i
-			failed[k] = answers[k].ask(c.Context, t, cmp.Or(c.String("since"), "7d"))
-		})
-	}
-	g.Wait()
-	for i := range answers {
-		r.Clusters, r.Jobs = append(r.Clusters, answers[i].Clusters...), append(r.Jobs, answers[i].Jobs...)
-	}
-	if len(r.Clusters) == 0 {
-		return errors.Join(failed...)
-	}
-	for _, err := range failed {
+// clusters asks clusters and sites, and adds their answers to the report.
+func (r *capacityReport) clusters(ctx context.Context, dir string, here []dispatch.Cluster, remote []*dispatch.Site) error {
+	answers, err := askAll(here, remote, func(to dispatch.Cluster) (x capacityReport, err error) {
+		u, err := dispatch.Utilise(ctx, dir, to, r.From)
+		x.Clusters = []*clusterReport{{"utilisation", to.Target, to.Site, u}}
+		return x, err
+	}, func(t *dispatch.Site) (x capacityReport, err error) {
+		out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+r.To.Sub(r.From).String())
 		if err != nil {
-			say("warning: %s", oneLine(err.Error()))
+			return x, siteHint(err, t)
 		}
+		return x, eachObject(t, out, func(line []byte) error { return x.take(line, t.Name) })
+	})
+	for _, x := range answers {
+		r.Clusters, r.Jobs = append(r.Clusters, x.Clusters...), append(r.Jobs, x.Jobs...)
 	}
-	return nil
-}
-
-// ask asks hpcc of a site that ssh reaches: for its clusters, and the jobs of its store.
-func (r *capacityReport) ask(ctx context.Context, t *dispatch.Site, since string) error {
-	out, err := t.Ask(ctx, onTerminal(), greetTime, "nodes", "--report", "--here", "--json", "--since="+since)
-	if err != nil {
-		return siteHint(err, t)
-	}
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var line json.RawMessage
-		err := d.Decode(&line)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err == nil {
-			err = r.take(line, t.Name)
-		}
-		if err != nil {
-			return fmt.Errorf("site %s: reading what its hpcc says of its nodes: %w", t.Name, err)
-		}
-	}
+	return err
 }
 
 // take adds one object that hpcc of a site printed.
@@ -236,21 +183,6 @@ func gpusOf(dir string) gpuWaste {
 		w.Busy = 100 * sum.Busy / sum.Measured
 	}
 	return w
-}
-
-func (r *capacityReport) json(out io.Writer) error {
-	enc := json.NewEncoder(out)
-	for _, c := range r.Clusters {
-		if err := enc.Encode(c); err != nil {
-			return err
-		}
-	}
-	for _, j := range r.Jobs {
-		if err := enc.Encode(j); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // sections are the report for people: on a page with charts in the place of bars.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,74 +40,100 @@ func podFlags() []cli.Flag {
 	}
 }
 
-// readPod fills in what pods want to know. The flags of run say it where they can; those that need hpcc on
-// the node are refused.
-func readPod(c *cli.Context, env *envChanges, j *job.Job, to *destination) error {
-	if err := readArgo(c, to); err != nil {
-		return err
+// podArgs are the flags for targets that run the image themselves.
+type podArgs struct {
+	context, namespace string
+	pod                job.Pod // its image, user and environment are filled in for the job
+	gpuType            string
+	uid                int
+	built              bool // --with: the cluster has the image, or builds it
+	env                *envChanges
+}
+
+func parsePod(c *cli.Context, env *envChanges) (in podArgs, err error) {
+	in = podArgs{context: c.String("context"), namespace: c.String("namespace"), gpuType: c.String("gpu-type"), uid: c.Int("uid"), built: c.String("with") != "", env: env}
+	p := &in.pod
+	p.AnyUID, p.PullSecret, p.ServiceAccount, p.NodeLabels, p.Dir = c.Bool("any-uid"), c.String("pull-secret"), c.String("service-account"), c.StringSlice("node-label"), c.String("cd")
+	if p.Volumes, err = parseEach(c, "volume", job.ParseVolume); err != nil {
+		return in, err
 	}
-	if !to.Target.Pods() {
-		for _, f := range podFlags() {
-			if n := f.Names()[0]; n != "gpu-type" && n != "context" && n != "namespace" && c.IsSet(n) {
-				return usagef("--%s is for kubernetes, openshift and argo, and the job goes to %s", n, to.Target).hint("leave it out, or say --to kubernetes")
-			}
-		}
-		return nil
+	if p.Ports, err = parseEach(c, "port", job.ParsePort); err != nil {
+		return in, err
 	}
-	if err := readArtifacts(c, j); err != nil {
-		return err
+	if p.Secrets, err = parseEach(c, "secret", job.ParseSecret); err != nil {
+		return in, err
 	}
-	p := &j.Pod
-	if err := parseEach(c, "volume", &p.Volumes, job.ParseVolume); err != nil {
-		return err
-	}
-	if err := parseEach(c, "port", &p.Ports, job.ParsePort); err != nil {
-		return err
-	}
-	if err := parseEach(c, "secret", &p.Secrets, job.ParseSecret); err != nil {
-		return err
-	}
-	p.AnyUID = c.Bool("any-uid")
-	p.PullSecret, p.ServiceAccount, p.NodeLabels = c.String("pull-secret"), c.String("service-account"), c.StringSlice("node-label")
 	if s := c.String("scratch"); s != "" {
-		var err error
 		if p.Scratch, err = quantity.ParseMemory(s); err != nil {
-			return usagef("--scratch: %w", err)
+			return in, usagef("--scratch: %w", err)
 		}
 	}
 	var ok bool
 	if p.Pull, ok = map[string]string{"": "", "always": "Always", "missing": "IfNotPresent", "never": "Never"}[c.String("pull")]; !ok {
-		return usagef("--pull %q: give always, missing or never", c.String("pull"))
+		return in, usagef("--pull %q: give always, missing or never", c.String("pull"))
 	}
-	for _, v := range []struct{ flag, name string }{{"context", kube.ContextVariable}, {"namespace", kube.NamespaceVariable}} {
-		if s := c.String(v.flag); s != "" {
-			to.Env = withVariable(to.Env, v.name, s)
-		}
-	}
-	return podRunFlags(c, env, j, to)
+	return in, nil
 }
 
-// parseEach reads the words of a repeatable flag.
-func parseEach[T any](c *cli.Context, flag string, into *[]T, parse func(string) (T, error)) error {
+// parseEach parses the values of a repeatable flag.
+func parseEach[T any](c *cli.Context, flag string, parse func(string) (T, error)) (list []T, err error) {
 	for _, s := range c.StringSlice(flag) {
 		v, err := parse(s)
 		if err != nil {
-			return usagef("--%s: %w", flag, err)
+			return nil, usagef("--%s: %w", flag, err)
 		}
-		*into = append(*into, v)
+		list = append(list, v)
 	}
-	return nil
+	return list, nil
 }
 
-// withVariable is a copy of variables with one more.
-func withVariable(env map[string]string, name, value string) map[string]string {
-	out := map[string]string{name: value}
-	for k, v := range env {
-		if k != name {
-			out[k] = v
-		}
+// fillPod fills in the settings of pods, from flags of their own and those of run. It refuses
+// flags of run that need hpcc on the node, and flags for pods where the target has none.
+func (a *jobArgs) fillPod(j *job.Job, to *destination) error {
+	j.GPUType = a.inPod.gpuType // which some batch systems take too
+	if err := a.setServer(to); err != nil {
+		return err
 	}
-	return out
+	if !to.Target.Pods() {
+		for _, f := range podFlags() {
+			if n := f.Names()[0]; n != "gpu-type" && n != "context" && n != "namespace" && a.set[n] {
+				return usagef("--%s is for kubernetes, openshift and argo, and the job goes to %s", n, to.Target).hint("leave it out, or say --to kubernetes")
+			}
+		}
+		return a.fillDebug(j, to)
+	}
+	if len(a.from.files) < 2 { // readSteps has the names of several
+		for _, x := range a.argo.artifacts {
+			if x.Step != "" {
+				return usagef("--artifact %s/%s: there are no steps; one job leaves %s:%s", x.Step, x.Name, x.Name, x.Path)
+			}
+		}
+		j.Artifacts = a.argo.artifacts
+	}
+	j.Pod = a.inPod.pod
+	a.inPod.setContext(to)
+	if err := a.fillRunInPod(j, to); err != nil {
+		return err
+	}
+	return a.fillDebug(j, to)
+}
+
+// setContext records --context and --namespace in the destination.
+func (in *podArgs) setContext(to *destination) {
+	to.setEnv(kube.ContextVariable, in.context)
+	to.setEnv(kube.NamespaceVariable, in.namespace)
+}
+
+// setEnv sets a variable for the scheduler's commands, unless value is empty. It copies the
+// variables, which sites share.
+func (to *destination) setEnv(name, value string) {
+	if value == "" {
+		return
+	}
+	env := map[string]string{}
+	maps.Copy(env, to.Env)
+	env[name] = value
+	to.Env = env
 }
 
 // notInPods are flags of run that ask for what is the host's, and what to do instead.
@@ -123,42 +150,39 @@ var notInPods = map[string]string{
 	"gid":        "pods are in group 0, as OpenShift has it",
 }
 
-// podRunFlags translates the flags of run. Of those that are not named here pods have what they ask for:
-// a /tmp and a process namespace of their own, files that can be written, no home directory.
-func podRunFlags(c *cli.Context, env *envChanges, j *job.Job, to *destination) error {
+// fillRunInPod translates the flags of run. Pods have what the flags that are not in notInPods
+// ask for: their own /tmp and process namespace, files that can be written, no home directory.
+func (a *jobArgs) fillRunInPod(j *job.Job, to *destination) error {
 	for _, f := range runFlags(new(envChanges)) {
 		n := f.Names()[0]
-		if do := notInPods[n]; do != "" && c.IsSet(n) {
+		if do := notInPods[n]; do != "" && a.set[n] {
 			return usagef("--%s is of this machine, and pods of %s have nothing of it", n, to.Target).hint("%s", do)
 		}
 	}
-	if slices.ContainsFunc(env.words, func(w string) bool { return strings.HasPrefix(w, "--set-env") && strings.Contains(w, "{task}") }) {
+	in := &a.inPod
+	if slices.ContainsFunc(in.env.words, func(w string) bool { return strings.HasPrefix(w, "--set-env") && strings.Contains(w, "{task}") }) {
 		return usagef("--set-env with {task} in the file's name: pods do not see the file").hint("use --params FILE.csv, of which each task gets its row")
 	}
-	if d := c.String("cd"); d != "" && !filepath.IsAbs(d) {
-		return usagef("--cd %q: in a pod it has to be absolute", d).hint("pods start in the WORKDIR of the image without it")
+	if dir := in.pod.Dir; dir != "" && !filepath.IsAbs(dir) {
+		return usagef("--cd %q: in a pod it has to be absolute", dir).hint("pods start in the WORKDIR of the image without it")
 	}
-	j.Pod.Dir = c.String("cd")
-	j.GPUType = c.String("gpu-type")
-	img, err := podImage(c, j, to)
+	img, err := a.findPodImage(j)
 	if err != nil {
 		return err
 	}
-	return podConfig(c, env, j, to, img)
+	return a.fillImageConfig(j, to, img)
 }
 
-// podImage finds what the nodes are to pull, and the image's configuration where this machine has it: nil where not.
-func podImage(c *cli.Context, j *job.Job, to *destination) (*v1.ConfigFile, error) {
-	if j.Image == "" {
-		return nil, nil
-	}
-	if c.String("with") != "" { // the cluster has it, or makes it
+// findPodImage finds the image that the nodes pull, and returns its configuration, or nil where
+// this machine does not have it.
+func (a *jobArgs) findPodImage(j *job.Job) (*v1.ConfigFile, error) {
+	if j.Image == "" || a.inPod.built {
 		return nil, nil
 	}
 	if isPath(j.Image) || namesSquashFS(j.Image) {
 		return nil, usagef("image %s is a file of this machine, which pods do not see", j.Image).hint("\"hpcc load\" takes it into the store, \"hpcc deploy -r REGISTRY\" pushes it")
 	}
-	s, err := findStore(c)
+	s, err := store.OpenToRead(a.store)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +217,7 @@ func podImage(c *cli.Context, j *job.Job, to *destination) (*v1.ConfigFile, erro
 		return nil, err
 	case namesRegistry(j.Image) && lost.Last == "": // pulled from there: its tag stands for all architectures
 	case j.Pod.Pull == "Never":
-	case c.Command.Name == "submit":
+	case a.verb == "submit":
 		return nil, (&message{err: fmt.Errorf("image %s: the nodes of the cluster cannot pull it: %w", j.Image, err)}).hint("\"hpcc deploy -r REGISTRY %s\" pushes it; --pull never, when somebody has loaded it on the nodes", j.Image)
 	default:
 		say("note: image %s: %v; \"hpcc deploy -r REGISTRY %s\" pushes it, and its digest stands here then", j.Image, err, j.Image)
@@ -207,29 +231,29 @@ func namesRegistry(image string) bool {
 	return ok && (strings.ContainsAny(host, ".:") || host == "localhost")
 }
 
-// podConfig takes over what the image says: its variables are what --set-env changes, its entry point stands before
-// the words, and its user must not be root.
-func podConfig(c *cli.Context, env *envChanges, j *job.Job, to *destination, cfg *v1.ConfigFile) error {
+// fillImageConfig takes over the image's configuration: --set-env changes its variables, its entry
+// point stands before the program, and its user must not be root.
+func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFile) error {
 	var has []string
-	uid := int64(c.Int("uid"))
+	env, uid, uidSet := a.inPod.env, int64(a.inPod.uid), a.set["uid"]
 	if cfg != nil {
 		has, j.Pod.Entrypoint = cfg.Config.Env, cfg.Config.Entrypoint
 		user, _, _ := strings.Cut(cfg.Config.User, ":")
-		if n, err := strconv.ParseInt(user, 10, 64); err == nil && n > 0 && !c.IsSet("uid") {
+		if n, err := strconv.ParseInt(user, 10, 64); err == nil && n > 0 && !uidSet {
 			uid = -1 // the image's own will do
 		}
 	}
 	if j.Measure {
-		if err := podMeasurer(c, j, cfg); err != nil {
+		if err := a.fillMeasurer(j, cfg); err != nil {
 			return err
 		}
 	}
 	switch {
-	case c.IsSet("uid") && uid <= 0:
+	case uidSet && uid <= 0:
 		return usagef("--uid %d: pods do not run as root", uid).hint("leave it out: an image that would run as root runs as %d", job.OrdinaryUser)
-	case to.Target == job.OpenShift && c.IsSet("uid"):
+	case to.Target == job.OpenShift && uidSet:
 		return usagef("--uid: OpenShift gives each project user ids of its own, and refuses others").hint("leave it out; \"hpcc check --openshift %s\" says whether the image runs as any", j.Image)
-	case j.Pod.AnyUID && c.IsSet("uid"):
+	case j.Pod.AnyUID && uidSet:
 		return usagef("--uid and --any-uid contradict each other")
 	case uid >= 0 && !j.Pod.AnyUID:
 		j.Pod.UID = cmp.Or(uid, job.OrdinaryUser)
@@ -254,16 +278,16 @@ func podConfig(c *cli.Context, env *envChanges, j *job.Job, to *destination, cfg
 	}
 	j.Pod.Env = append(j.Pod.Env, homeless(j, slices.Concat(has, j.Pod.Env, j.Env))...)
 	j.Run = nil
-	tellNotThere(c, j)
+	noteMissingFile(j)
 	return nil
 }
 
-// podMeasurer are the words of the program that measures a pod's, which "hpcc build --entry" puts into images.
-func podMeasurer(c *cli.Context, j *job.Job, cfg *v1.ConfigFile) error {
+// fillMeasurer fills in the argv of the program that measures a pod's, which "hpcc build --entry" puts into images.
+func (a *jobArgs) fillMeasurer(j *job.Job, cfg *v1.ConfigFile) error {
 	program := []string{build.EntryFile, "entry"}
 	has := j.Pod.Entrypoint
 	switch {
-	case j.Image == "" || c.String("with") != "":
+	case j.Image == "" || a.inPod.built:
 		return usagef("--measure: the image is not known").hint("name it behind the flags")
 	case cfg == nil:
 		say("note: image %s is not in the store: it needs the program of \"hpcc build --entry\", and another ENTRYPOINT that it has stands before the program of the job only when you write it there", j.Image)
@@ -274,14 +298,14 @@ func podMeasurer(c *cli.Context, j *job.Job, cfg *v1.ConfigFile) error {
 	return nil
 }
 
-// behindFlags are the words of "hpcc entry" behind its own flags: an image may measure already.
-func behindFlags(words []string) []string {
-	for i, w := range words {
+// behindFlags returns the argv of "hpcc entry" behind its own flags: an image may measure already.
+func behindFlags(argv []string) []string {
+	for i, w := range argv {
 		switch {
 		case w == "--":
-			return words[i+1:]
+			return argv[i+1:]
 		case !strings.HasPrefix(w, "-"):
-			return words[i:]
+			return argv[i:]
 		}
 	}
 	return nil
@@ -303,8 +327,8 @@ func homeless(j *job.Job, has []string) []string {
 	return out
 }
 
-// tellNotThere warns of a program's file that stands here, and which pods do not have.
-func tellNotThere(c *cli.Context, j *job.Job) {
+// noteMissingFile warns of a program's file on this machine, which pods do not have.
+func noteMissingFile(j *job.Job) {
 	for _, w := range j.Args {
 		if strings.HasPrefix(w, "-") || filepath.IsAbs(w) || !strings.Contains(w, ".") {
 			continue

@@ -83,10 +83,7 @@ func parseRun(c *cli.Context) (*runArgs, error) {
 	if c.NArg() == 0 {
 		return nil, usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists them`)
 	}
-	args := c.Args().Tail()
-	if len(args) > 0 && args[0] == "--" {
-		args = args[1:]
-	}
+	args := trimDashes(c.Args().Tail())
 	a := &runArgs{
 		root:    rootArgs{image: c.Args().First(), store: c.String("store"), write: c.Bool("write"), stage: parseStage(c)},
 		options: runtime.Options{Args: args},

@@ -1,186 +1,232 @@
 package main
 
 import (
-	"cmp"
-	"path/filepath"
-	"slices"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	goruntime "runtime"
+	"strings"
 	"sync"
+	"text/tabwriter"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"hpcc/job"
 	"hpcc/job/dispatch"
+	"hpcc/runtime/probe"
 )
 
-// readSites reads the files of sites.
-func readSites() (*dispatch.Sites, error) {
-	s, err := dispatch.ReadSites(dispatch.SiteFiles())
-	if err != nil {
-		return nil, (&message{err: err, status: exitUsage}).hint("docs/jobs.md, \"Sites\", has an example")
+func sitesCommand() *cli.Command {
+	return &cli.Command{
+		Name: "sites", Usage: "list the sites that jobs can go to", ArgsUsage: " ",
+		Description: `Reads /etc/hpcc/site.toml and ~/.config/hpcc/site.toml, or the file that HPCC_SITE
+names (docs/jobs.md), and asks each site whether it answers. --install copies this very program to a site that
+ssh reaches, for "hpcc submit --on NAME".
+
+   hpcc sites
+   hpcc sites --install satori`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "install", Usage: "copy this program to site `NAME`"},
+			&cli.BoolFlag{Name: "json", Usage: "one JSON object for each site"},
+		},
+		Action: action(parseSites),
 	}
-	return s, nil
 }
 
-// siteOf is the site of --on, or the default of the files, unless --to asks for
-// another scheduler; an empty one when there is none.
-func siteOf(c *cli.Context) (*dispatch.Site, error) {
+type sitesArgs struct {
+	install string // the name of a site; "" to list all
+	json    bool
+}
+
+func parseSites(c *cli.Context) (*sitesArgs, error) {
+	_, err := parseArguments(c, 0, 0, "no arguments")
+	return &sitesArgs{c.String("install"), c.Bool("json")}, err
+}
+
+func (a *sitesArgs) run(ctx context.Context) error {
 	sites, err := readSites()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	to := job.Target(c.String("to"))
-	name := c.String("on")
-	if name == "" && sites.Default != "" {
-		if t, err := sites.Find(sites.Default); err == nil && (to == "" || to == t.Scheduler) {
-			return t, nil
+	if a.install != "" {
+		t, err := sites.Find(a.install)
+		if err != nil {
+			return usagef("--install: %w", err)
 		}
+		return install(ctx, t)
 	}
-	if name == "" {
-		return &dispatch.Site{}, nil
-	}
-	t, err := sites.Find(name)
-	if err != nil {
-		return nil, usagef("--on: %w", err)
-	}
-	if to != "" && t.Scheduler != "" && to != t.Scheduler {
-		return nil, usagef("--to %s: site %s has %s", to, name, t.Scheduler).hint("leave --to out")
-	}
-	return t, nil
+	return a.list(ctx, sites)
 }
 
-// A destination is where a job goes.
-type destination struct {
-	dispatch.Cluster
-	site  *dispatch.Site // without a name when there is none
-	there *greeting      // of a site that ssh reaches; else nil
+// A siteState is what is known of a site.
+type siteState struct {
+	Type      string `json:"type"` // "site"
+	Name      string `json:"name"`
+	Default   bool   `json:"default"`
+	Scheduler string `json:"scheduler"`
+	SSH       string `json:"ssh,omitempty"`
+	File      string `json:"file"`
+	Version   string `json:"version,omitempty"` // of hpcc there
+	Problem   string `json:"problem,omitempty"`
 }
 
-// destinationOf is where the command line sends a job. A site that ssh reaches
-// is asked what it is.
-func destinationOf(c *cli.Context) (*destination, error) {
-	site, err := siteOf(c)
-	if err != nil {
-		return nil, err
-	}
-	to := &destination{site: site}
-	if site.SSH == "" {
-		to.Cluster = clusterHere(c, site)
-		return to, nil
-	}
-	if to.there, err = greetSite(c, site, c.Args().First()); err != nil {
-		return nil, err
-	}
-	to.Cluster = dispatch.Cluster{Target: cmp.Or(job.Target(c.String("to")), site.Scheduler, to.there.Target), Site: site.Name}
-	return to, nil
-}
+// How long a site may take to say that it is there.
+const (
+	siteTime   = 10 * time.Second
+	doctorTime = 2 * time.Second // beside checks of milliseconds
+)
 
-// clusterHere is the cluster of a site of this machine, with the scheduler of --to where
-// that is given.
-func clusterHere(c *cli.Context, site *dispatch.Site) dispatch.Cluster {
-	if to := job.Target(c.String("to")); to != "" {
-		return dispatch.Cluster{Target: to, Site: site.Name, Env: site.Env}
-	}
-	return site.Cluster(c.Context)
-}
-
-// base is where relative paths of a job's words begin.
-func (to *destination) base(j *job.Job) string {
-	if to.there != nil {
-		return j.Dir
-	}
-	dir, err := filepath.Abs("")
-	if err != nil {
-		return j.Dir
-	}
-	return dir
-}
-
-// readOrTake makes a job of the command line, or of what hpcc of another machine says.
-func readOrTake(c *cli.Context, env *envChanges) (*job.Job, *destination, error) {
-	if c.String("job") != "" {
-		return takeOver(c)
-	}
-	return readJob(c, env)
-}
-
-// onFlag names the site of jobs that are there.
-func onFlag() cli.Flag {
-	return &cli.StringFlag{Name: "on", Usage: "of site `NAME` alone"}
-}
-
-// remoteSites are the sites that ssh reaches, or that of --on alone; all says that jobs of
-// this machine are asked for as well.
-func remoteSites(c *cli.Context) (sites []*dispatch.Site, all bool, err error) {
-	if c.Bool("here") {
-		return nil, true, nil
-	}
-	s, err := readSites()
-	if err != nil {
-		return nil, false, err
-	}
-	name := c.String("on")
-	if name == "" {
-		return s.Remote(), true, nil
-	}
-	t, err := s.Find(name)
-	if err != nil {
-		return nil, false, usagef("--on: %w", err)
-	}
-	if t.SSH == "" {
-		return nil, true, nil
-	}
-	return []*dispatch.Site{t}, false, nil
-}
-
-// allStatuses asks the schedulers of this machine and the sites, at the same time.
-func allStatuses(c *cli.Context, dir string, ids []string) (list []*dispatch.Status, warnings []string, err error) {
-	sites, here, err := remoteSites(c)
-	if err != nil {
-		return nil, nil, err
-	}
-	missing := ids
-	if here {
-		if missing, err = dispatch.Missing(dir, ids); err != nil {
-			return nil, nil, err
-		}
-	}
+// siteStates asks all sites at the same time.
+func siteStates(ctx context.Context, sites *dispatch.Sites, limit time.Duration) []siteState {
+	all := sites.All()
+	states := make([]siteState, len(all))
 	var g sync.WaitGroup
-	var far []*dispatch.Status
-	var silent []string
-	if len(ids) == 0 || len(missing) > 0 {
-		g.Go(func() { far, silent = dispatch.RemoteStatuses(c.Context, dir, sites) })
+	for i, t := range all {
+		g.Go(func() {
+			states[i] = lookAtSite(ctx, t, limit)
+			states[i].Default = t.Name == sites.Default
+		})
 	}
-	if mine := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(missing, id) }); here && (len(ids) == 0 || len(mine) > 0) {
-		list, warnings, err = dispatch.Statuses(c.Context, dir, mine)
-	}
-	if g.Wait(); err != nil {
-		return nil, nil, err
-	}
-	if list, err = dispatch.Merge(list, far, missing); err != nil {
-		for _, w := range silent {
-			say("warning: %s", w)
-		}
-		return nil, nil, err
-	}
-	if name := c.String("on"); here && name != "" {
-		list = slices.DeleteFunc(list, func(st *dispatch.Status) bool { return st.Site != name })
-	}
-	return list, append(warnings, silent...), nil
+	g.Wait()
+	return states
 }
 
-// siteColumn gives the part of a row of the table of jobs that names the site,
-// nil for the head: nothing where there is one site.
-func siteColumn(list []*dispatch.Status) func(*dispatch.Status) string {
-	several := slices.ContainsFunc(list, func(st *dispatch.Status) bool { return st.Site != list[0].Site })
-	return func(st *dispatch.Status) string {
-		switch {
-		case !several:
-			return ""
-		case st == nil:
-			return "SITE\t"
-		case st.Site == "":
-			return "-\t"
+func lookAtSite(ctx context.Context, t *dispatch.Site, limit time.Duration) siteState {
+	st := siteState{Type: "site", Name: t.Name, Scheduler: string(t.Scheduler), SSH: t.SSH, File: t.File}
+	if t.SSH == "" {
+		to, err := t.Answers(ctx, limit)
+		if st.Scheduler = string(to); err != nil {
+			st.Problem = err.Error()
 		}
-		return st.Site + "\t"
+		return st
 	}
+	var g greeting
+	out, err := t.Ask(ctx, false, limit, "here")
+	if err == nil && (json.Unmarshal(out, &g) != nil || g.Protocol != protocol) {
+		err = errors.New("its hpcc is of another kind than this one")
+	}
+	if err != nil {
+		st.Problem = strings.TrimPrefix(err.Error(), "site "+t.Name+": ")
+		return st
+	}
+	if st.Version = g.Version; st.Scheduler == "" {
+		st.Scheduler = string(g.Target)
+	}
+	return st
+}
+
+func (a *sitesArgs) list(ctx context.Context, sites *dispatch.Sites) error {
+	states := siteStates(ctx, sites, siteTime)
+	if a.json {
+		return printObjects(states)
+	}
+	if len(states) == 0 {
+		say("no file describes sites: %s", strings.Join(dispatch.SiteFiles(), ", "))
+		return nil
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "SITE\tSCHEDULER\tBY\tSTATE\tFILE")
+	for _, st := range states {
+		rowf(w, "%s\t%s\t%s\t%s\t%s\n", st.Name, st.Scheduler, st.by(), st.text(), st.File)
+	}
+	return w.Flush()
+}
+
+// by is how jobs come to the site.
+func (st siteState) by() string {
+	if st.SSH != "" {
+		return "ssh " + st.SSH
+	}
+	return "this machine"
+}
+
+// text is the site's state for people.
+func (st siteState) text() string {
+	text := "answers"
+	switch {
+	case st.Problem != "":
+		text = oneLine(st.Problem)
+	case st.Version != "" && st.Version != version:
+		text = "answers; hpcc " + st.Version + " there"
+	}
+	if st.Default {
+		text = "default, " + text
+	}
+	return text
+}
+
+// sitesFeature is what "hpcc doctor" says of sites.
+func sitesFeature(ctx context.Context) probe.Feature {
+	sites, err := dispatch.ReadSites(dispatch.SiteFiles())
+	if err != nil {
+		return probe.Feature{State: probe.No, Why: err.Error(), Do: "correct the file; docs/jobs.md, \"Sites\", has an example"}
+	}
+	if len(sites.Files) == 0 {
+		return probe.Feature{State: probe.OK, Why: "none: jobs go to the scheduler of this machine"}
+	}
+	f := probe.Feature{State: probe.OK, Why: strings.Join(sites.Files, ", ")}
+	for _, st := range siteStates(ctx, sites, doctorTime) {
+		if st.Problem != "" {
+			f.State, f.Do = probe.Limited, "hpcc sites"
+		}
+		f.Why += fmt.Sprintf("; %s (%s) %s", st.Name, strings.TrimPrefix(st.Scheduler+", "+st.by(), ", "), st.text())
+	}
+	return f
+}
+
+// installTime bounds the copying of hpcc, about 40 MB, to a site.
+const installTime = 10 * time.Minute
+
+// install copies this program to a site: whole, under another name, and renamed.
+func install(ctx context.Context, t *dispatch.Site) error {
+	if t.SSH == "" {
+		return usagef("--install: site %s is on this machine", t.Name)
+	}
+	ctx, cancel := context.WithTimeout(ctx, installTime)
+	defer cancel()
+	machine, err := ssh(ctx, t, nil, "uname -s -m")
+	if err != nil {
+		return err
+	}
+	arch := map[string]string{"Linux x86_64": "amd64", "Linux aarch64": "arm64", "Linux ppc64le": "ppc64le"}[machine]
+	if arch != goruntime.GOARCH {
+		return (&message{err: fmt.Errorf("site %s is %s, and this hpcc is for linux/%s", t.Name, machine, goruntime.GOARCH)}).
+			hint("take hpcc-linux-%s of a release (or of \"make release\") there", arch)
+	}
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return fmt.Errorf("reading hpcc itself: %w", err)
+	}
+	defer self.Close()
+	file := t.Program
+	if file == "" || !strings.Contains(file, "/") {
+		file = "~/.local/bin/hpcc"
+	}
+	said, err := ssh(ctx, t, self, dispatch.Receive(file))
+	if err != nil {
+		return err
+	}
+	say("site %s has %s now", t.Name, said)
+	return nil
+}
+
+// ssh runs a script there and returns what it says, one line.
+func ssh(ctx context.Context, t *dispatch.Site, stdin *os.File, script string) (string, error) {
+	var out bytes.Buffer
+	cmd := t.Shell(ctx, onTerminal(), false, script)
+	cmd.Stdout, cmd.Stderr = &out, os.Stderr
+	if stdin != nil {
+		cmd.Stdin = stdin
+	}
+	if err := cmd.Run(); err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		if fault := t.Fault(err, ""); fault != nil {
+			return "", fault
+		}
+		return "", fmt.Errorf("copying hpcc to site %s: %w", t.Name, err)
+	}
+	return strings.TrimSpace(out.String()), nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,12 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/urfave/cli/v2"
-
 	"hpcc/job"
 	"hpcc/job/dispatch"
 	"hpcc/metrics"
 	"hpcc/metrics/report"
+	"hpcc/store"
 )
 
 // Bounds of what a directory of runs may hold.
@@ -26,12 +26,19 @@ const (
 // recordEnd is how files of measured runs end.
 const recordEnd = ".jsonl"
 
-// reportSources finds the systems that the words of the command line name.
-func reportSources(c *cli.Context, words []string) (list []report.Source, err error) {
+// A sourceFinder finds the measured runs that arguments of a report name.
+type sourceFinder struct {
+	scope    jobScope
+	store    string
+	attempts bool // count earlier attempts of tasks, too
+}
+
+// all finds the systems [NAME=]RUN.
+func (f sourceFinder) all(ctx context.Context, words []string) (list []report.Source, err error) {
 	used := map[string]int{}
 	for _, w := range words {
 		name, what := splitSystem(w)
-		s, err := reportSource(c, what)
+		s, err := f.one(ctx, what)
 		if err != nil {
 			return nil, err
 		}
@@ -55,43 +62,43 @@ func splitSystem(word string) (name, what string) {
 	return name, what
 }
 
-// reportSource finds one system: a file, a directory, or a job.
-func reportSource(c *cli.Context, what string) (report.Source, error) {
+// one finds one system: a file, a directory, or a job.
+func (f sourceFinder) one(ctx context.Context, what string) (report.Source, error) {
 	fi, err := os.Stat(what)
 	switch {
 	case err == nil && fi.IsDir():
-		return runsBelow(what, c.Bool("attempts"))
+		return runsBelow(what, f.attempts)
 	case err == nil:
 		return report.Source{Name: strings.TrimSuffix(filepath.Base(what), recordEnd), Runs: []report.Run{{File: what}}}, nil
 	case strings.ContainsRune(what, '/') || strings.HasSuffix(what, recordEnd):
 		return report.Source{}, fmt.Errorf("reading a measured run: %w", err)
 	}
-	return runsOfJob(c, what)
+	return f.ofJob(ctx, what)
 }
 
-// runsOfJob finds a job as "hpcc status" does; those of targets that keep their records
-// are asked for them.
-func runsOfJob(c *cli.Context, id string) (src report.Source, err error) {
-	s, err := findStore(c)
+// ofJob finds a job as "hpcc status" does; targets that keep their records are asked
+// for them.
+func (f sourceFinder) ofJob(ctx context.Context, id string) (src report.Source, err error) {
+	s, err := store.OpenToRead(f.store)
 	if err != nil {
 		return src, err
 	}
-	f, err := findJob(c, s.Jobs(), id)
+	found, err := f.scope.find(ctx, s.Jobs(), id)
 	if err != nil {
 		if errors.As(err, new(*dispatch.NoJobError)) {
 			err = (&message{err: fmt.Errorf("%q is no file, no directory and no job", id)}).hint(`"hpcc status" lists the jobs`)
 		}
 		return src, err
 	}
-	if f.site != nil {
-		return src, (&message{err: fmt.Errorf("job %s is of site %s, whose records are there", f.id, f.site.Name)}).hint("ssh %s hpcc report %s, or copy its directory here from below the store's jobs/", f.site.SSH, f.id)
+	if found.site != nil {
+		return src, (&message{err: fmt.Errorf("job %s is of site %s, whose records are there", found.id, found.site.Name)}).hint("ssh %s hpcc report %s, or copy its directory here from below the store's jobs/", found.site.SSH, found.id)
 	}
 	// Its error is of a record that cannot be read, which is told of below.
-	list, warnings, _ := dispatch.Statuses(c.Context, s.Jobs(), []string{f.ID})
+	list, warnings, _ := dispatch.Statuses(ctx, s.Jobs(), []string{found.ID})
 	warn(warnings)
-	src, err = runsBelow(filepath.Join(s.Jobs(), f.ID), c.Bool("attempts"))
+	src, err = runsBelow(filepath.Join(s.Jobs(), found.ID), f.attempts)
 	for _, st := range list {
-		if st.ID == f.ID && st.Job.Workflow == nil {
+		if st.ID == found.ID && st.Job.Workflow == nil {
 			src.Missing = max(0, st.Total-len(st.Tasks))
 		}
 	}

@@ -1,16 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -44,7 +47,7 @@ With --json one object, with the tasks in it.`,
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object, once"},
 			onFlag(), storeFlag(),
 		},
-		Action: top,
+		Action: action(parseTop),
 	}
 }
 
@@ -53,80 +56,90 @@ const topEvery = 2
 
 // A topState is how the tasks of a job that run stand at a moment.
 type topState struct {
-	Type    string     `json:"type"` // "top"
-	ID      string     `json:"id"`
-	Site    string     `json:"site,omitempty"`
-	Target  job.Target `json:"target"`
-	State   string     `json:"state"`
-	Total   int        `json:"total"`
-	Done    int        `json:"done"`
-	Failed  int        `json:"failed"`
-	Running int        `json:"running"`
-	Waiting int        `json:"waiting"`
-	Silent  int        `json:"silent,omitempty"` // that run and have no record yet
-	Unseen  int        `json:"unseen,omitempty"` // that run and were not looked at yet, being many
-	Sum     topTask    `json:"sum"`
-	Tasks   []topTask  `json:"tasks"`
-	Words   []string   `json:"words,omitempty"` // what could not be read, and why
+	Type     string     `json:"type"` // "top"
+	ID       string     `json:"id"`
+	Site     string     `json:"site,omitempty"`
+	Target   job.Target `json:"target"`
+	State    string     `json:"state"`
+	Total    int        `json:"total"`
+	Done     int        `json:"done"`
+	Failed   int        `json:"failed"`
+	Running  int        `json:"running"`
+	Waiting  int        `json:"waiting"`
+	Silent   int        `json:"silent,omitempty"` // that run and have no record yet
+	Unseen   int        `json:"unseen,omitempty"` // that run and were not looked at yet, being many
+	Sum      topTask    `json:"sum"`
+	Tasks    []topTask  `json:"tasks"`
+	Warnings []string   `json:"words,omitempty"` // what could not be read, and why
 }
 
-func top(c *cli.Context) error {
-	a, err := parseArguments(c, 1, 1, "JOB")
+type topArgs struct {
+	id    string
+	in    jobScope
+	store string
+	sort  string
+	every time.Duration
+	once  bool
+	json  bool
+}
+
+func parseTop(c *cli.Context) (*topArgs, error) {
+	args, err := parseArguments(c, 1, 1, "JOB")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if !slices.Contains(topColumns(), c.String("sort")) {
-		return usagef("--sort %q: give one of %s", c.String("sort"), strings.Join(topColumns(), ", "))
+		return nil, usagef("--sort %q: give one of %s", c.String("sort"), strings.Join(topColumns(), ", "))
 	}
 	every := c.Float64("every")
 	if !(every >= watchLeast.Seconds() && every <= 86400) {
-		return usagef("--every %g: give a number of seconds from %g on", every, watchLeast.Seconds())
-	}
-	s, err := findStore(c)
-	if err != nil {
-		return err
-	}
-	f, err := findJob(c, s.Jobs(), a[0])
-	if err != nil {
-		return err
+		return nil, usagef("--every %g: give a number of seconds from %g on", every, watchLeast.Seconds())
 	}
 	once := c.Bool("once") || c.Bool("json") || !term.IsTerminal(int(os.Stdout.Fd()))
-	look := func() (*topState, error) { return topThere(c, f.site, f.id) }
+	return &topArgs{args[0], parseJobScope(c), c.String("store"), c.String("sort"), time.Duration(every * float64(time.Second)), once, c.Bool("json")}, nil
+}
+
+func (a *topArgs) run(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	f, err := a.in.find(ctx, s.Jobs(), a.id)
+	if err != nil {
+		return err
+	}
+	look := func() (*topState, error) { return remoteTop(ctx, f.site, f.id) }
 	if f.site == nil {
-		here := &topper{sub: f.Submission, dir: s.Jobs(), all: once, tasks: map[int]*watchedTask{}}
-		look = func() (*topState, error) { return here.look(c.Context) }
+		here := &topper{sub: f.Submission, dir: s.Jobs(), all: a.once, tasks: map[int]*watchedTask{}}
+		look = func() (*topState, error) { return here.look(ctx) }
 	}
 	for drawn := 0; ; {
 		now, err := look()
 		if err != nil {
 			return err
 		}
-		sortTop(now.Tasks, c.String("sort"))
+		sortTop(now.Tasks, a.sort)
 		switch {
-		case c.Bool("json"):
+		case a.json:
 			return json.NewEncoder(os.Stdout).Encode(now)
-		case once:
-			warn(now.Words)
+		case a.once:
+			warn(now.Warnings)
 			_, err := os.Stdout.WriteString(topText(now, len(now.Tasks)))
 			return err
 		}
 		_, rows := terminalSize()
-		if drawn, err = repaint(drawn, topWarnings(now.Words)+topText(now, rows)); err != nil || now.Running+now.Waiting == 0 {
+		if drawn, err = repaint(drawn, topWarnings(now.Warnings)+topText(now, rows)); err != nil || now.Running+now.Waiting == 0 {
 			return err
 		}
-		if err := pause(c.Context, time.Duration(every*float64(time.Second))); err != nil {
+		if err := pause(ctx, a.every); err != nil {
 			return err
 		}
 	}
 }
 
-// topThere asks hpcc of the site where the job is.
-func topThere(c *cli.Context, site *dispatch.Site, id string) (*topState, error) {
-	limit := greetTime
-	if onTerminal() {
-		limit = typingTime
-	}
-	out, err := site.Ask(c.Context, onTerminal(), limit, "top", "--json", id)
+// remoteTop asks hpcc of the site where the job is.
+func remoteTop(ctx context.Context, site *dispatch.Site, id string) (*topState, error) {
+	out, err := site.Ask(ctx, onTerminal(), answerTime(), "top", "--json", id)
 	if err != nil {
 		return nil, siteHint(err, site)
 	}
@@ -272,7 +285,7 @@ func (p *topper) fill(now *topState) error {
 			now.Silent++
 		case k.err != nil:
 			now.Silent++
-			now.Words = append(now.Words, fmt.Sprintf("task %d: %v", i, k.err))
+			now.Warnings = append(now.Warnings, fmt.Sprintf("task %d: %v", i, k.err))
 		case k.tail.Footer == nil:
 			row := k.row(time.Now())
 			now.Tasks = append(now.Tasks, row)
@@ -284,4 +297,242 @@ func (p *topper) fill(now *topState) error {
 		return (&message{err: fmt.Errorf("job %s is not measured", p.sub.ID)}).hint("hand it in with hpcc submit --measure …")
 	}
 	return nil
+}
+
+// A topTask is what a task uses now: rates are those of its last second, or between its last two samples.
+type topTask struct {
+	Task     int                 `json:"task"`
+	Step     string              `json:"step,omitempty"`
+	Attempt  int                 `json:"attempt,omitempty"`
+	Params   map[string]string   `json:"params,omitempty"`
+	Host     string              `json:"host,omitempty"`
+	Start    time.Time           `json:"start,omitzero"`
+	Age      float64             `json:"age_s"`              // of the last sample, by this machine's clock
+	CPUs     float64             `json:"cpus"`               // that are busy
+	Granted  float64             `json:"cpus_granted"`       // that it may use
+	Memory   int64               `json:"memory_bytes"`       // of the cgroup where the task has its own, without the contents of files; else resident
+	Peak     int64               `json:"memory_peak_bytes"`  // of the cgroup, else of the samples
+	Limit    int64               `json:"memory_limit_bytes"` // 0: that of the machine
+	Read     float64             `json:"read_bytes_per_s"`
+	Written  float64             `json:"written_bytes_per_s"`
+	NetIn    float64             `json:"net_in_bytes_per_s"`
+	NetOut   float64             `json:"net_out_bytes_per_s"`
+	Threads  int                 `json:"threads"`
+	GPUs     []metrics.GPUSample `json:"gpus,omitempty"`
+	Stalled  float64             `json:"throttled_cpus"`     // processors that the quota holds back
+	Pressure *metrics.Pressure   `json:"pressure,omitempty"` // seconds of each second
+}
+
+// row is what the newest samples of a task say.
+func (k *watchedTask) row(now time.Time) topTask {
+	h, list := &k.tail.Header, k.tail.Samples
+	last := &list[len(list)-1]
+	before := &metrics.Sample{} // the start
+	if len(list) > 1 {
+		before = &list[0]
+	}
+	t := topTask{
+		Task: k.task.Index, Step: k.task.Step, Attempt: k.task.Attempt, Params: k.task.Params, Host: cmp.Or(k.task.Host, h.Machine.Host), Start: h.Start,
+		Granted: h.Limits.CPUs, Limit: h.Limits.Memory, Memory: last.RSS, Threads: last.Threads, GPUs: last.GPUs,
+	}
+	t.Age = max(0, now.Sub(h.Start).Seconds()-last.At)
+	if took := last.At - before.At; took > 0 {
+		rate := func(a, b float64) float64 { return min(max(0, b-a)/took, math.MaxInt64) } // samples may be next to each other
+		t.CPUs = rate(before.CPU, last.CPU)
+		t.Read, t.Written = rate(float64(before.Read), float64(last.Read)), rate(float64(before.Written), float64(last.Written))
+		t.NetIn, t.NetOut = rate(float64(before.NetIn), float64(last.NetIn)), rate(float64(before.NetOut), float64(last.NetOut))
+		if a, b := before.Pressure, last.Pressure; b != nil {
+			if a == nil {
+				a = &metrics.Pressure{}
+			}
+			t.Pressure = &metrics.Pressure{CPU: rate(a.CPU, b.CPU), Memory: rate(a.Memory, b.Memory), IO: rate(a.IO, b.IO), Machine: b.Machine}
+		}
+		if b := last.Cgroup; b != nil {
+			a := before.Cgroup
+			if a == nil {
+				a = &metrics.CgroupUse{}
+			}
+			t.Stalled = rate(a.Throttled, b.Throttled)
+		}
+	}
+	peak := last.Peak
+	if g := last.Cgroup; g != nil && !h.Limits.Shared && g.Memory > 0 { // there may be no controller of memory
+		t.Memory = g.Memory - g.Cache
+		if g.Peak > 0 && g.Peak >= 8*g.Cache { // else it is mostly the contents of files
+			peak = g.Peak
+		}
+	}
+	k.peak = max(k.peak, peak, t.Memory)
+	t.Peak = k.peak
+	return t
+}
+
+// add makes the sum of a task and those before.
+func (s *topTask) add(t *topTask) {
+	s.CPUs, s.Granted, s.Stalled = s.CPUs+t.CPUs, s.Granted+t.Granted, s.Stalled+t.Stalled
+	if s.Memory, s.Peak = s.Memory+t.Memory, s.Peak+t.Peak; t.Limit == 0 || s.Limit < 0 {
+		s.Limit = -1 // some have none
+	} else {
+		s.Limit += t.Limit
+	}
+	s.Read, s.Written, s.NetIn, s.NetOut = s.Read+t.Read, s.Written+t.Written, s.NetIn+t.NetIn, s.NetOut+t.NetOut
+	s.Threads += t.Threads
+	s.GPUs = append(s.GPUs, t.GPUs...)
+	s.Age = max(s.Age, t.Age)
+}
+
+// gpu is the mean utilisation of a task's GPUs, in percent, and their memory. Of parts of GPUs (MIG) the utilisation is not known:
+// negative where no other is.
+func (t *topTask) gpu() (busy float64, memory int64) {
+	known := 0
+	for _, g := range t.GPUs {
+		if memory += g.Memory; !g.Unknown {
+			busy += g.Utilisation
+			known++
+		}
+	}
+	if known == 0 {
+		return -1, memory
+	}
+	return busy / float64(known), memory
+}
+
+// waits is for what a task waits most, and for which part of the time.
+func (t *topTask) waits() (what string, part float64) {
+	if p := t.Pressure; p != nil {
+		what, part = "cpu", p.CPU
+		if p.Memory > part {
+			what, part = "memory", p.Memory
+		}
+		if p.IO > part {
+			what, part = "io", p.IO
+		}
+	}
+	return what, min(part, 1)
+}
+
+// topKeys are what tasks are sorted by, the largest first.
+var topKeys = []struct {
+	name string
+	of   func(*topTask) float64
+}{
+	{"cpu", func(t *topTask) float64 { return t.CPUs }},
+	{"mem", func(t *topTask) float64 { return float64(t.Memory) }},
+	{"peak", func(t *topTask) float64 { return float64(t.Peak) }},
+	{"read", func(t *topTask) float64 { return t.Read }},
+	{"write", func(t *topTask) float64 { return t.Written }},
+	{"threads", func(t *topTask) float64 { return float64(t.Threads) }},
+	{"gpu", func(t *topTask) float64 { busy, _ := t.gpu(); return busy }},
+	{"gpu-mem", func(t *topTask) float64 { _, m := t.gpu(); return float64(m) }},
+	{"throttled", func(t *topTask) float64 { return t.Stalled }},
+	{"pressure", func(t *topTask) float64 { _, part := t.waits(); return part }},
+	{"time", func(t *topTask) float64 { return -float64(t.Start.Unix()) }},
+	{"task", func(t *topTask) float64 { return -float64(t.Task) }},
+}
+
+func topColumns() []string {
+	var out []string
+	for _, k := range topKeys {
+		out = append(out, k.name)
+	}
+	return out
+}
+
+// sortTop sorts tasks by a column; those that are equal in it by their index.
+func sortTop(list []topTask, by string) {
+	of := topKeys[max(0, slices.Index(topColumns(), by))].of
+	slices.SortFunc(list, func(a, b topTask) int { return cmp.Or(cmp.Compare(of(&b), of(&a)), a.Task-b.Task) })
+}
+
+// topStale is from when on the age of a sample is told: it is taken every few seconds.
+const topStale = time.Minute
+
+// topText is the table of tasks below what they use together, in as many rows as a
+// terminal has.
+func topText(now *topState, rows int) string {
+	var b strings.Builder
+	name := now.ID
+	if now.Site != "" {
+		name += " at " + now.Site
+	}
+	rowf(&b, "%s  %s  %s: %d of %d done, %d failed, %d running, %d waiting\n", name, now.Target, now.State, now.Done, now.Total, now.Failed, now.Running, now.Waiting)
+	if now.Silent > 0 {
+		fmt.Fprintf(&b, "%s no record yet\n", counted(now.Silent, "task that runs has", "tasks that run have"))
+	}
+	if now.Unseen > 0 {
+		fmt.Fprintf(&b, "%s not looked at yet\n", counted(now.Unseen, "task that runs was", "tasks that run were"))
+	}
+	if len(now.Tasks) == 0 {
+		return b.String()
+	}
+	b.WriteString(topSum(now))
+	gpus := len(now.Sum.GPUs) > 0
+	w := tabwriter.NewWriter(&b, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "TASK\tHOST\tFOR\tCPU\tMEM\tPEAK\tOF\tREAD/S\tWRITE/S\tTHREADS\t%sTHROTTLED\tWAITS\n", only(gpus, "GPU\tGPUMEM\t"))
+	for i := range now.Tasks[:min(len(now.Tasks), max(1, rows))] {
+		topRow(w, &now.Tasks[i], gpus)
+	}
+	_ = w.Flush() // into memory
+	more := len(now.Tasks) - max(1, rows)
+	return b.String() + only(more > 0, strings.Repeat("\n", max(0, more)))
+}
+
+// topWarnings are lines for a few of what could not be read.
+func topWarnings(words []string) string {
+	var b strings.Builder
+	for _, w := range words[:min(len(words), 3)] {
+		fmt.Fprintf(&b, "hpcc: warning: %s\n", oneLine(w))
+	}
+	return b.String()
+}
+
+// topSum is the line of what all tasks use.
+func topSum(now *topState) string {
+	s := &now.Sum
+	text := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s  read %s/s  write %s/s", s.CPUs, number(s.Granted), percent(s.CPUs, s.Granted), size(s.Memory), only(s.Limit > 0, " of "+size(s.Limit)), size(int64(s.Read)), size(int64(s.Written)))
+	if n := len(s.GPUs); n > 0 {
+		busy, memory := s.gpu()
+		text += fmt.Sprintf("  GPU %s of %d, %s", percent(busy, 100), n, size(memory))
+	}
+	return text + "\n"
+}
+
+func topRow(w *tabwriter.Writer, t *topTask, gpus bool) {
+	task := fmt.Sprint(t.Task)
+	if t.Step != "" {
+		task += " " + t.Step
+	}
+	gpu := only(gpus, "\t\t")
+	if len(t.GPUs) > 0 {
+		busy, memory := t.gpu()
+		gpu = fmt.Sprintf("%s\t%s\t", percent(busy, 100), size(memory))
+	}
+	waits := ""
+	if what, part := t.waits(); part >= 0.005 {
+		waits = fmt.Sprintf("%s %.0f%%", what, 100*part)
+	}
+	if d := time.Duration(t.Age * float64(time.Second)); d > topStale {
+		waits += "  as of " + elapsed(d) + " ago"
+	}
+	rowf(w, "%s\t%s\t%s\t%.2f/%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s%s\t%s\n", task, t.Host, elapsed(time.Since(t.Start)), t.CPUs, number(t.Granted),
+		size(t.Memory), size(t.Peak), only(t.Limit > 0, size(t.Limit)), size(int64(t.Read)), size(int64(t.Written)), t.Threads, columns(gpu), only(t.Stalled >= 0.005, fmt.Sprintf("%.2f", t.Stalled)), waits)
+}
+
+// number writes an amount of processors: whole where it is.
+func number(n float64) string { return fmt.Sprintf("%.4g", n) }
+
+// percent writes a part of something; where it is negative, or there is nothing, it is not known.
+func percent(part, of float64) string {
+	if of <= 0 || part < 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.0f%%", 100*part/of)
+}
+
+// only is a text under a condition.
+func only(have bool, text string) string {
+	if have {
+		return text
+	}
+	return ""
 }

@@ -84,7 +84,7 @@ echo '{"kind":"sample","t":1,"cpu_s":1,"rss_bytes":5}'
 		p := &topper{sub: s, dir: dir, all: all, tasks: map[int]*watchedTask{}, asked: time.Now().Add(time.Hour)}
 		now, err := p.look(t.Context())
 		if err != nil || len(now.Tasks) != want[0] || now.Unseen != want[1] || now.Silent != 0 || now.Sum.CPUs != float64(want[0]) {
-			t.Errorf("all %v: %d tasks, %d unseen, %d silent, %g processors, %v: %.200q", all, len(now.Tasks), now.Unseen, now.Silent, now.Sum.CPUs, err, now.Words)
+			t.Errorf("all %v: %d tasks, %d unseen, %d silent, %g processors, %v: %.200q", all, len(now.Tasks), now.Unseen, now.Silent, now.Sum.CPUs, err, now.Warnings)
 		}
 	}
 }

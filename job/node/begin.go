@@ -1,8 +1,8 @@
-// Package node is what hpcc knows on the node where a task runs: which task the process
-// belongs to, the hosts of the job, and how to start a process on each of them.
+// Package node is what hpcc does on the node where a task runs. A Runner runs tasks, with a
+// companion next to one of them; StartRay starts a Ray on all nodes of a job.
 //
-// Each batch system describes this in variables and files of its own. The package reads
-// them and asks no server.
+// Which task the process belongs to, and the hosts of the job, stand in variables and files
+// of each batch system. The package reads them and asks no server.
 package node
 
 import (

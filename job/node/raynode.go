@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"bytes"
@@ -16,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
 	"hpcc/job/tunnel"
@@ -28,11 +27,12 @@ import (
 // child of it too, and ends with it. "ray stop" would end all Rays of the user.
 type rayNode struct {
 	place rayPlace
-	plan  rayPlan
+	plan  RayPlan
 	rank  int
 	host  string
 	peer  string // another node's host, "" where none is known
 	log   string // name of the file for what "ray start" says
+	logf  func(format string, args ...any)
 	rayAddress
 }
 
@@ -49,30 +49,33 @@ const (
 	rayPatience = 5 * time.Minute
 )
 
-func rayOnNode(c *cli.Context) error {
-	n := &rayNode{place: rayPlace(c.String("dir")), rank: c.Int("rank"), peer: c.String("peer"), log: "head.log"}
+// JoinRay is one node of the Ray that meets in dir, until the Ray ends. It returns the exit status
+// for the launcher. rank is the node's number; below 0 it is SLURM_PROCID. peer is another node of
+// the job, to which rank 0 finds its address; "" for none.
+func JoinRay(ctx context.Context, dir string, rank int, peer string, logf func(format string, args ...any)) (int, error) {
+	n := &rayNode{place: rayPlace(dir), rank: rank, peer: peer, log: "head.log", logf: logf}
 	if !n.place.get("plan", &n.plan) {
-		return fmt.Errorf("joining the Ray of %s: there is no plan; all nodes need the same store", n.place)
+		return 0, fmt.Errorf("joining the Ray of %s: there is no plan; all nodes need the same store", n.place)
 	}
 	var err error
-	if !c.IsSet("rank") {
+	if rank < 0 {
 		if n.rank, err = strconv.Atoi(os.Getenv("SLURM_PROCID")); err != nil {
-			return errors.New("joining a Ray: neither --rank nor SLURM_PROCID says which node this is")
+			return 0, errors.New("joining a Ray: neither --rank nor SLURM_PROCID says which node this is")
 		}
 	} else if n.rank > 0 {
 		takeEnvironment(n.plan.Env)
 	}
 	n.host = tunnel.Host()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("becoming the reaper of Ray's processes: %w", err)
+		return 0, fmt.Errorf("becoming the reaper of Ray's processes: %w", err)
 	}
 	defer endChildren()
 	raiseFiles()
 	if n.rank > 0 {
 		n.log = fmt.Sprintf("worker.%d.log", n.rank)
-		return exitStatus(n.work(c.Context))
+		return n.work(ctx), nil
 	}
-	return exitStatus(n.lead(c.Context))
+	return n.lead(ctx), nil
 }
 
 // takeEnvironment puts the environment of the task in the place of what a launcher
@@ -118,7 +121,7 @@ func (n *rayNode) lead(ctx context.Context) int {
 	if err != nil {
 		return n.done(n.fail("%v", err))
 	}
-	say("ray: %d nodes at %s, dashboard at %s of %s", n.plan.Nodes, n.Address, head.dashboard, n.host)
+	n.logf("ray: %d nodes at %s, dashboard at %s of %s", n.plan.Nodes, n.Address, head.dashboard, n.host)
 	return n.done(n.drive(ctx, head))
 }
 
@@ -126,7 +129,7 @@ func (n *rayNode) lead(ctx context.Context) int {
 // that it has nothing to complain of.
 func (n *rayNode) done(status int) int {
 	if err := n.place.put("done", status); err != nil {
-		say("ray: %v", err)
+		n.logf("ray: %v", err)
 		return status
 	}
 	return 0
@@ -134,8 +137,8 @@ func (n *rayNode) done(status int) int {
 
 // fail says why there is no Ray.
 func (n *rayNode) fail(format string, a ...any) int {
-	say("ray: node %d on %s: "+format, append([]any{n.rank, n.host}, a...)...)
-	return exitFailure
+	n.logf("ray: node %d on %s: "+format, append([]any{n.rank, n.host}, a...)...)
+	return rayFailed
 }
 
 // startHead starts the head and returns when it answers. Its ports are free ones, since
@@ -349,7 +352,7 @@ func (n *rayNode) work(ctx context.Context) int {
 // lost is the end of a worker that takes the others with it.
 func (n *rayNode) lost(why string) int {
 	if err := n.place.put("failed", fmt.Sprintf("node %d on %s: %s", n.rank, n.host, why)); err != nil {
-		say("ray: %v", err)
+		n.logf("ray: %v", err)
 	}
 	return n.fail("%s", why)
 }
@@ -528,7 +531,10 @@ func endChildren() {
 		entries, _ := os.ReadDir("/proc")
 		for _, e := range entries {
 			pid, err := strconv.Atoi(e.Name())
-			if parent, _ := processOf(e.Name()); err != nil || parent != self {
+			if err != nil {
+				continue
+			}
+			if s := Stat(pid); len(s) < 2 || s[1] != self {
 				continue
 			}
 			left = true
@@ -541,32 +547,17 @@ func endChildren() {
 	}
 }
 
-// processOf is the parent and the time of start of a process, proc_pid_stat(5);
-// "" of one that is not there.
-func processOf(pid string) (parent, start string) {
-	b, err := os.ReadFile("/proc/" + pid + "/stat")
-	if err != nil {
-		return "", ""
-	}
-	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // from the third field on
-	if len(f) < 20 {
-		return "", ""
-	}
-	return f[1], f[19]
-}
-
 // markTemp notes whose directory of Ray this is, and removes the user's others
 // here of which nobody lives: some schedulers kill a job with no time to clear up.
 func markTemp(dir string) {
-	self := strconv.Itoa(os.Getpid())
-	_, start := processOf(self)
-	_ = os.WriteFile(filepath.Join(dir, ".hpcc-"+self+"-"+start), nil, 0o600)
+	mark := fmt.Sprintf(".hpcc-%d-%s", os.Getpid(), startTime(os.Getpid()))
+	_ = os.WriteFile(filepath.Join(dir, mark), nil, 0o600)
 	left := map[string]bool{}
 	marks, _ := filepath.Glob("/tmp/ray-*/.hpcc-*-*")
 	for _, m := range marks {
 		f := strings.Split(filepath.Base(m), "-")
-		_, begun := processOf(f[1])
-		alive := begun != "" && begun == f[2]
+		pid, err := strconv.Atoi(f[1])
+		alive := err == nil && f[2] != "" && startTime(pid) == f[2]
 		if old, seen := left[filepath.Dir(m)]; !seen || old {
 			left[filepath.Dir(m)] = !alive
 		}

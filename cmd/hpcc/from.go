@@ -18,33 +18,60 @@ import (
 	"hpcc/store/wait"
 )
 
+// dialects are the schedulers whose scripts --from reads, for help texts.
+const dialects = "slurm, lsf, gridengine, pbs"
+
 // fromFlags are those of a job that somebody already wrote for a scheduler.
 func fromFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringSliceFlag{Name: "from", Usage: "take the job from `FILE` (- is standard input): a script, or a command line of sbatch, bsub or qsub; repeated, of --to argo: a workflow of several"},
-		&cli.StringFlag{Name: "dialect", Usage: "FILE is written for `SCHEDULER`: slurm, lsf, gridengine, pbs (default: by its directives)"},
+		&cli.StringFlag{Name: "dialect", Usage: "FILE is written for `SCHEDULER`: " + dialects + " (default: by its directives)"},
 		&cli.StringFlag{Name: "report", Value: "table", Usage: "tell on standard error what became of each directive: `table`, json, none"},
 		&cli.BoolFlag{Name: "strict", Usage: "fail when a directive is refused (default of submit; --strict=false hands in all the same)"},
 	}
 }
 
-// readFrom makes a job of --from; flags of the command line overrule it.
-func readFrom(c *cli.Context, flags *job.Job, to *destination) (*job.Job, error) {
-	files := c.StringSlice("from")
-	if len(files) > 1 {
-		return readSteps(c, flags, to)
+// fromArgs are the flags of a job that somebody wrote for a scheduler.
+type fromArgs struct {
+	files   []string   // scripts or submit commands; - is standard input
+	dialect job.Target // "": by the directives
+	report  string     // table, json or none
+	strict  bool       // a directive that is refused is an error
+}
+
+func parseFrom(c *cli.Context) fromArgs {
+	return fromArgs{files: c.StringSlice("from"), dialect: job.Target(c.String("dialect")), report: c.String("report"),
+		strict: c.Bool("strict") || (c.Command.Name == "submit" && !c.IsSet("strict"))}
+}
+
+// checkFrom refuses flags about a script where there is none.
+func (a *jobArgs) checkFrom() error {
+	if name := a.set.first(fromFlags()); name != "" && !a.set["from"] {
+		return usagef("--%s says how a script is read, and there is no --from", name)
 	}
-	tr, name, err := translated(c, files[0], to)
+	return nil
+}
+
+// readFrom translates what --from names; flags of the command line replace its directives.
+func (a *jobArgs) readFrom(flags *job.Job, to *destination) (*job.Job, error) {
+	if len(a.from.files) > 1 {
+		return a.readSteps(flags, to)
+	}
+	tr, name, err := a.translate(a.from.files[0], to)
 	if err != nil {
 		return nil, err
 	}
-	overrule(c, tr, flags)
-	return fitted(c, tr, flags, to, name)
+	a.overrule(tr, flags)
+	return a.fit(tr, flags, to, name)
 }
 
-// translated reads what --from names.
-func translated(c *cli.Context, file string, to *destination) (*translate.Translation, string, error) {
-	src, err := source(c, file, to)
+// translate reads one script or submit command, and returns its name too.
+func (a *jobArgs) translate(file string, to *destination) (*translate.Translation, string, error) {
+	dir, home := a.chdir, ""
+	if to.remote != nil {
+		dir, home = to.dir(a.chdir), to.remote.Home
+	}
+	src, err := openSource(file, a.from.dialect, dir, home)
 	if err != nil {
 		return nil, "", err
 	}
@@ -52,47 +79,46 @@ func translated(c *cli.Context, file string, to *destination) (*translate.Transl
 	return tr, src.Name, err
 }
 
-// fitted is the job of a translation, of which the target can do all.
-func fitted(c *cli.Context, tr *translate.Translation, flags *job.Job, to *destination, name string) (*job.Job, error) {
+// fit completes a translated job by the flags, and reduces it to what the target can do.
+func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination, name string) (*job.Job, error) {
 	j := tr.Job
 	j.Program, j.Store, j.Run, j.Image, j.Ray, j.Measure, j.Pod = flags.Program, flags.Store, flags.Run, flags.Image, flags.Ray, flags.Measure, flags.Pod
 	j.Artifacts = flags.Artifacts
-	if j.OnHost = j.OnHost && j.Image == ""; c.NArg() > 1 && j.Script != nil {
+	if j.OnHost = j.OnHost && j.Image == ""; a.more && j.Script != nil {
 		j.Script.Args = flags.Args
 	}
 	tr.Fit()
-	if err := tellFates(os.Stderr, tr, c.String("report")); err != nil {
+	if err := printFates(os.Stderr, tr, a.from.report); err != nil {
 		return nil, err
 	}
-	strict := c.Bool("strict") || (c.Command.Name == "submit" && !c.IsSet("strict"))
-	if n := tr.Lost(); n > 0 && strict {
+	if n := tr.Lost(); n > 0 && a.from.strict {
 		return nil, (&message{err: fmt.Errorf("translating %s for %s: %s refused", name, to.Target, counted(n, "directive is", "directives are"))}).
 			hint("change them in the script, say them with flags, or take the job without them with --strict=false")
 	}
 	return j, nil
 }
 
-// source opens what --from names. Scripts of a submit command are looked for from here.
-func source(c *cli.Context, name string, to *destination) (translate.Source, error) {
-	s := translate.Source{Name: name, Dialect: job.Target(c.String("dialect"))}
+// openSource opens a script or a submit command, whose job starts in dir or in home: by
+// default those of this machine.
+func openSource(name string, dialect job.Target, dir, home string) (translate.Source, error) {
+	s := translate.Source{Name: name, Dialect: dialect, Home: home}
 	var err error
-	if s.Dir, err = filepath.Abs(c.String("chdir")); err != nil {
+	if s.Dir, err = filepath.Abs(dir); err != nil {
 		return s, err
 	}
-	if s.Home, err = os.UserHomeDir(); err != nil {
-		return s, fmt.Errorf("finding the home directory, where some schedulers start jobs: %w", err)
-	}
-	if to.there != nil {
-		s.Dir, s.Home = to.dir(c), to.there.Home
+	if home == "" {
+		if s.Home, err = os.UserHomeDir(); err != nil {
+			return s, fmt.Errorf("finding the home directory, where some schedulers start jobs: %w", err)
+		}
 	}
 	if u, err := user.Current(); err == nil {
 		s.User = u.Username
 	}
-	s.Open = func(file string) ([]byte, error) { return readBounded(file) }
+	s.Open = readBounded
 	switch _, serr := os.Stat(name); {
 	case name == "-":
 		s.Name = "stdin"
-		s.Text, err = io.ReadAll(io.LimitReader(wait.Stdin(), maxStdin))
+		s.Text, err = io.ReadAll(io.LimitReader(wait.Stdin(), maxInput))
 	case serr != nil && translate.IsSubmitCommand(name):
 		s.Name, s.Command = "job", name
 	default:
@@ -104,18 +130,20 @@ func source(c *cli.Context, name string, to *destination) (translate.Source, err
 	return s, nil
 }
 
+// maxInput bounds scripts and other files that a job takes with it, in bytes.
+const maxInput = 16 << 20
+
 func readBounded(file string) ([]byte, error) {
 	f, err := wait.Open(file)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxStdin))
+	return io.ReadAll(io.LimitReader(f, maxInput))
 }
 
-// overrule puts the flags of the command line in the place of what the script says, but
-// those of but.
-func overrule(c *cli.Context, tr *translate.Translation, flags *job.Job, but ...string) {
+// overrule replaces directives of the script by flags, except those named in except.
+func (a *jobArgs) overrule(tr *translate.Translation, flags *job.Job, except ...string) {
 	j := tr.Job
 	sweep := func() { j.Params, j.Array, j.Whole = flags.Params, flags.Array, flags.Whole }
 	for name, take := range map[string]func(){
@@ -129,7 +157,7 @@ func overrule(c *cli.Context, tr *translate.Translation, flags *job.Job, but ...
 		"chdir": func() { j.Dir = flags.Dir }, "env": func() { j.Env = append(j.Env, flags.Env...) },
 		"signal": func() { j.Warning = flags.Warning }, "retry": func() { j.Retry = flags.Retry }, "sweep": sweep, "params": sweep, "native": func() { j.Native = append(j.Native, flags.Native...) }, "interactive": func() { j.Interactive = flags.Interactive }, "tensorboard": func() { j.Tensorboard = flags.Tensorboard },
 	} {
-		if !c.IsSet(name) || slices.Contains(but, name) {
+		if !a.set[name] || slices.Contains(except, name) {
 			continue
 		}
 		if take(); name != "env" && name != "native" && name != "interactive" {
@@ -138,8 +166,8 @@ func overrule(c *cli.Context, tr *translate.Translation, flags *job.Job, but ...
 	}
 }
 
-// tellFates tells what became of the directives.
-func tellFates(w io.Writer, tr *translate.Translation, form string) error {
+// printFates prints what became of each directive.
+func printFates(w io.Writer, tr *translate.Translation, form string) error {
 	switch form {
 	case "none":
 	case "json":

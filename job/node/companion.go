@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"os"
@@ -14,23 +14,24 @@ import (
 	"hpcc/metrics"
 )
 
-// A companion is a program that runs beside one task of a job; no words: there is none.
-type companion struct {
-	index int
-	name  string
-	words []string
+// A Companion is a program, such as TensorBoard, that runs on the node of one task as long as
+// the task does.
+type Companion struct {
+	Task int // index of the task
+	Name string
+	Argv []string // none for no companion
 }
 
-// companionGrace is how long it has to end when its task has.
+// companionGrace is how long a companion has to end when its task has ended.
 const companionGrace = 5 * time.Second
 
-// accompany starts the companion of task k, if that has one, and returns what ends it.
-// Whatever becomes of it is told and recorded, and does not matter to the task.
-func (r *taskRunner) accompany(k int, env []string) (end func()) {
-	if len(r.beside.words) == 0 || k != r.beside.index {
+// accompany starts the companion of task k, and returns a function that ends it. Its failure
+// is reported and recorded, and does not fail the task.
+func (r *Runner) accompany(k int, env []string) (end func()) {
+	if len(r.Companion.Argv) == 0 || k != r.Companion.Task {
 		return func() {}
 	}
-	b := &job.Beside{Name: r.beside.name, Task: k, Start: time.Now(), Output: filepath.Join(r.dir, "beside."+r.beside.name+".out")}
+	b := &job.Beside{Name: r.Companion.Name, Task: k, Start: time.Now(), Output: filepath.Join(r.Dir, "beside."+r.Companion.Name+".out")}
 	b.Host = tunnel.Host()
 	ended, stop := make(chan struct{}), make(chan struct{})
 	cmd, err := r.begin(b, env)
@@ -70,7 +71,7 @@ func (r *taskRunner) accompany(k int, env []string) (end func()) {
 }
 
 // begin starts the companion on a free port and records that.
-func (r *taskRunner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
+func (r *Runner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
 	ports, err := freePorts("127.0.0.1", 1)
 	if err != nil {
 		return nil, err
@@ -78,7 +79,7 @@ func (r *taskRunner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
 	if b.Port, err = strconv.Atoi(ports[0]); err != nil {
 		return nil, err
 	}
-	if err := atomicfile.MakeDir(r.dir); err != nil {
+	if err := atomicfile.MakeDir(r.Dir); err != nil {
 		return nil, err
 	}
 	out, err := atomicfile.Create(b.Output, os.O_WRONLY|os.O_TRUNC)
@@ -86,8 +87,8 @@ func (r *taskRunner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
 		return nil, err
 	}
 	defer out.Close()
-	words := job.FillPort(r.beside.words, b.Port)
-	cmd := exec.Command(words[0], words[1:]...)
+	argv := job.FillPort(r.Companion.Argv, b.Port)
+	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = out, out
 	// Should hpcc be killed, it does not outlive it.
@@ -95,19 +96,19 @@ func (r *taskRunner) begin(b *job.Beside, env []string) (*exec.Cmd, error) {
 	if err := metrics.Start(cmd); err != nil {
 		return nil, err
 	}
-	if err := b.Write(r.dir); err != nil {
-		say("warning: %v", err)
+	if err := b.Write(r.Dir); err != nil {
+		r.Logf("warning: %v", err)
 	}
 	return cmd, nil
 }
 
-// endCompanion records the end of a companion, and tells a problem.
-func (r *taskRunner) endCompanion(b *job.Beside, problem string) {
+// endCompanion records the end of a companion, and reports a problem.
+func (r *Runner) endCompanion(b *job.Beside, problem string) {
 	b.End, b.Problem = time.Now(), problem
 	if problem != "" {
-		say("warning: %s beside task %d ended: %s; what it wrote is in %s", b.Name, b.Task, problem, b.Output)
+		r.Logf("warning: %s beside task %d ended: %s; what it wrote is in %s", b.Name, b.Task, problem, b.Output)
 	}
-	if err := b.Write(r.dir); err != nil {
-		say("warning: %v", err)
+	if err := b.Write(r.Dir); err != nil {
+		r.Logf("warning: %v", err)
 	}
 }

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job/dispatch"
+)
+
+func cancelCommand() *cli.Command {
+	return &cli.Command{
+		Name: "cancel", Usage: "end jobs", ArgsUsage: "JOB...",
+		Description: `Ends the tasks that run or wait. "hpcc rerun" takes them up again.
+
+   hpcc cancel main-261121-090000`,
+		Flags:  []cli.Flag{onFlag(), storeFlag()},
+		Action: action(parseCancel),
+	}
+}
+
+type cancelArgs struct{ *eachJob }
+
+func parseCancel(c *cli.Context) (*cancelArgs, error) {
+	jobs, err := parseEachJob(c)
+	return &cancelArgs{jobs}, err
+}
+
+func (a *cancelArgs) run(ctx context.Context) error {
+	return a.each(ctx, func(s *dispatch.Submission, dir string) error {
+		ended, err := s.Cancel(ctx, dir)
+		if err == nil && !ended {
+			say("job %s has ended before", s.ID)
+		}
+		return err
+	})
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job/dispatch"
+	"hpcc/job/node"
+	"hpcc/runtime/process"
+	"hpcc/store"
+)
+
+// enterCommand is what "hpcc attach" starts on the task's node.
+func enterCommand() *cli.Command {
+	return &cli.Command{
+		Name: "enter", Hidden: true, Usage: "run a program where a task of this node runs (hpcc attach starts this)", ArgsUsage: "[--] [CMD [ARG...]]",
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "job", Required: true, Usage: "of job `ID`"},
+			&cli.IntFlag{Name: "task", Usage: "the task `INDEX`"},
+			&cli.StringFlag{Name: "term", Usage: "on a terminal of `KIND`"},
+			storeFlag(),
+		},
+		Action: action(parseEnter),
+	}
+}
+
+type enterArgs struct {
+	job   string
+	task  int
+	term  string   // kind of the terminal; "" for the task's own
+	argv  []string // none for a shell
+	store string
+}
+
+func parseEnter(c *cli.Context) (*enterArgs, error) {
+	return &enterArgs{c.String("job"), c.Int("task"), c.String("term"), trimDashes(c.Args().Slice()), c.String("store")}, nil
+}
+
+func (a *enterArgs) run(ctx context.Context) error { return atStatus(process.ExitFailed, a.enter(ctx)) }
+
+func (a *enterArgs) enter(ctx context.Context) error {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	sub, err := dispatch.Find(s.Jobs(), a.job)
+	if err != nil {
+		return err
+	}
+	t, err := sub.Running(ctx, s.Jobs(), a.task, sayLine)
+	if err != nil {
+		return err
+	}
+	p, err := node.Inside(t)
+	if err != nil {
+		return err
+	}
+	argv := a.argv
+	if len(argv) == 0 {
+		argv = []string{p.Shell()}
+	}
+	env := p.Env
+	if a.term != "" {
+		env = append(without(env, "TERM"), "TERM="+a.term)
+	}
+	if !p.Contained { // the task has the host's files
+		if err := os.Chdir(p.Dir); err != nil {
+			return fmt.Errorf("entering the directory of task %d: %w", t.Index, err)
+		}
+		return execLocal(argv, env)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding hpcc itself: %w", err)
+	}
+	// The task's own root is the image: its name may be another's by now.
+	run := []string{"hpcc", "run", "--no-config", "--env-no-expand", "--set-env0", p.EnvFile(), "--join-pid", strconv.Itoa(p.PID), "--cd", p.Dir, "--entrypoint="}
+	if a.term != "" {
+		run = append(run, "--set-env", "TERM="+a.term)
+	}
+	run = append(append(run, p.Root(), "--"), argv...)
+	return fmt.Errorf("executing hpcc again: %w", syscall.Exec(self, run, env))
+}
+
+// execLocal becomes a program of this node.
+func execLocal(argv, env []string) error {
+	file, err := exec.LookPath(argv[0])
+	if err != nil {
+		m := &message{err: err, status: process.ExitNotFound}
+		if errors.Is(err, os.ErrPermission) {
+			m.status = process.ExitNotExecutable
+		}
+		return m
+	}
+	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, argv, env))
+}

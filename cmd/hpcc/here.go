@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	goruntime "runtime"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/store"
+)
+
+func hereCommand() *cli.Command {
+	return &cli.Command{
+		Name: "here", Hidden: true, Usage: "say what this place is (hpcc of another machine asks)",
+		Flags:  []cli.Flag{&cli.StringFlag{Name: "image", Usage: "and which image `NAME` is"}, storeFlag()},
+		Action: action(parseHere),
+	}
+}
+
+type hereArgs struct{ image, store string }
+
+func parseHere(c *cli.Context) (*hereArgs, error) {
+	return &hereArgs{c.String("image"), c.String("store")}, nil
+}
+
+func (a *hereArgs) run(ctx context.Context) error {
+	g, err := a.greet(ctx)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(os.Stdout).Encode(g)
+}
+
+// protocol is the number of this language. What reads it refuses another one.
+const protocol = 1
+
+// A greeting describes the machine on which hpcc runs.
+type greeting struct {
+	Type     string     `json:"type"` // "place"
+	Protocol int        `json:"protocol"`
+	Version  string     `json:"version"`
+	Arch     string     `json:"arch"` // as GOARCH has it
+	Home     string     `json:"home"`
+	Store    string     `json:"store"`
+	Program  string     `json:"program"`
+	Target   job.Target `json:"target"`          // of its default site, or the scheduler that answers
+	Image    string     `json:"image,omitempty"` // the digest of --image, for this architecture
+}
+
+// greet describes this machine.
+func (a *hereArgs) greet(ctx context.Context) (*greeting, error) {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return nil, err
+	}
+	g := &greeting{Type: "place", Protocol: protocol, Version: version, Arch: goruntime.GOARCH, Store: s.Dir()}
+	if g.Home, err = os.UserHomeDir(); err != nil {
+		return nil, err
+	}
+	if g.Program, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	site, err := defaultSite()
+	if err != nil {
+		return nil, err
+	}
+	g.Target = site.Cluster(ctx).Target
+	if a.image != "" {
+		g.Image = digestOf(s, a.image, nil)
+	}
+	return g, nil
+}
+
+// defaultSite returns the default site of a machine to which a job came by ssh, unless
+// ssh reaches that site too: the job goes no farther.
+func defaultSite() (*dispatch.Site, error) {
+	sites, err := readSites()
+	if err != nil {
+		return nil, err
+	}
+	if t, err := sites.Find(sites.Default); err == nil && t.SSH == "" {
+		return t, nil
+	}
+	return &dispatch.Site{}, nil
+}

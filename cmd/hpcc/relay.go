@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job/tunnel"
+)
+
+// relayCommand is the node's end of a tunnel.
+func relayCommand() *cli.Command {
+	return &cli.Command{
+		Name: "relay", Hidden: true, Usage: "carry connections between standard streams and a port of this machine (hpcc forward starts this)", ArgsUsage: "PORT",
+		Action: action(parseRelay),
+	}
+}
+
+type relayArgs struct{ port int }
+
+func parseRelay(c *cli.Context) (*relayArgs, error) {
+	args, err := parseArguments(c, 1, 1, "PORT")
+	if err != nil {
+		return nil, err
+	}
+	port, err := parsePort(args[0])
+	return &relayArgs{port}, err
+}
+
+func (a *relayArgs) run(ctx context.Context) error {
+	return tunnel.Relay(ctx, stdio{os.Stdin, os.Stdout}, a.port)
+}
+
+// stdio are the standard streams as one.
+type stdio struct{ in, out *os.File }
+
+func (s stdio) Read(p []byte) (int, error)  { return s.in.Read(p) }
+func (s stdio) Write(p []byte) (int, error) { return s.out.Write(p) }
+func (s stdio) Close() error                { return errors.Join(s.in.Close(), s.out.Close()) }

@@ -1,0 +1,580 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"hpcc/job"
+	"hpcc/job/capacity"
+	"hpcc/job/dispatch"
+	"hpcc/metrics"
+	"hpcc/metrics/report"
+	"hpcc/store"
+)
+
+func reportCommand() *cli.Command {
+	return &cli.Command{
+		Name: "report", Usage: "compare measured runs of one image on several systems", ArgsUsage: "[NAME=]RUN...",
+		Description: `Says how long the runs took, what they used of what was asked for, how they spread, what they
+cost, and what probably explains why one system took longer. RUN is a system: the file of a
+measured run ("hpcc run --measure"), a directory of such files, or a job of "hpcc submit", by its
+id or the beginning of it. NAME is what it is called. A job that was not measured tells times,
+processor time and memory. The first system is the one that the others are compared with; one
+alone is reported of. docs/report.md explains the figures, and the files of prices.
+
+   hpcc report power=jobs/main-261121 pod=main-261122
+   hpcc report --html report.html before.jsonl after.jsonl
+   hpcc report --price prices.toml --csv sweep-261121-090000 > runs.csv
+
+Exit status: 0; 1 when the images differ and --different is not given, or nothing can be read.`,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
+			&cli.BoolFlag{Name: "csv", Usage: "print a row for each run"},
+			&cli.BoolFlag{Name: "markdown", Usage: "print Markdown"},
+			&cli.StringFlag{Name: "html", Usage: "write a page with charts to `FILE`; - prints it"},
+			&cli.StringFlag{Name: "price", Usage: "count costs and energy by the prices of `FILE`"},
+			&cli.StringFlag{Name: "power", Usage: "count energy by what nodes draw by `FILE`, which has the form of that of --price"},
+			&cli.BoolFlag{Name: "different", Usage: "compare runs of different images, and say so"},
+			&cli.BoolFlag{Name: "attempts", Usage: "count earlier attempts of tasks too, not only the last"},
+			onFlag(), storeFlag(),
+		}, sweepFlags()...),
+		Action: action(parseReport),
+	}
+}
+
+type reportArgs struct {
+	systems   []string // [NAME=]RUN
+	find      sourceFinder
+	options   report.Options
+	form      string // text, json, csv, markdown or html
+	html      string // the file of a page; - with the form html
+	sweep     sweepArgs
+	sweepOnly bool // --sweep: parameters and results, and nothing else
+}
+
+func parseReport(c *cli.Context) (*reportArgs, error) {
+	signal.Reset(os.Interrupt, syscall.SIGTERM) // they end it: reading may wait for file servers
+	names, err := parseArguments(c, 1, maxSystems, "[NAME=]RUN...")
+	if err != nil {
+		return nil, err
+	}
+	a := &reportArgs{systems: names, find: sourceFinder{scope: parseJobScope(c), store: c.String("store"), attempts: c.Bool("attempts")}, html: c.String("html"), sweepOnly: c.Bool("sweep"), options: report.Options{Different: c.Bool("different")}}
+	a.sweep = sweepArgs{wanted: a.sweepOnly || c.IsSet("best") || c.IsSet("metric") || c.IsSet("results"), best: c.String("best"), metrics: c.StringSlice("metric"),
+		results: c.String("results"), store: c.String("store")}
+	if a.form, err = parseReportForm(c); err != nil {
+		return nil, err
+	}
+	a.options.Prices, err = readAllPrices(c.String("price"), c.String("power"))
+	return a, err
+}
+
+func (a *reportArgs) run(ctx context.Context) error {
+	sources, err := a.find.all(ctx, a.systems)
+	if err != nil {
+		return err
+	}
+	r, err := report.Read(sources, a.options)
+	if err != nil {
+		return onReport(err)
+	}
+	for _, s := range r.Systems {
+		s.Advice = append(requestAdvice(s), s.Advice...)
+	}
+	warn(r.Warnings)
+	sweeps, err := a.sweep.find(r)
+	if err != nil {
+		return err
+	}
+	if a.sweepOnly {
+		return a.writeSweeps(sweeps)
+	}
+	for _, s := range sweeps {
+		r.Sections = append(r.Sections, s.Section(a.html != ""))
+	}
+	return a.write(r)
+}
+
+// maxSystems bounds how many systems one report has: what a page can show.
+const maxSystems = 20
+
+// parseReportForm returns the form in which the report is printed.
+func parseReportForm(c *cli.Context) (form string, err error) {
+	form = "text"
+	for _, f := range []string{"json", "csv", "markdown"} {
+		if !c.Bool(f) {
+			continue
+		}
+		if form != "text" {
+			return "", usagef("--%s and --%s do not go together", form, f).hint("run it twice; --html writes a page beside either")
+		}
+		form = f
+	}
+	switch html := c.String("html"); {
+	case html == "-" && form != "text":
+		return "", usagef("--html - and --%s do not go together", form).hint("name a file: --html report.html")
+	case html == "-":
+		form = "html"
+	case html == "" && c.IsSet("html"):
+		return "", usagef("--html wants the name of a file")
+	}
+	return form, nil
+}
+
+// write prints the report, and writes its page.
+func (a *reportArgs) write(r *report.Report) error {
+	if err := writePage(a.html, func(f *os.File) error { return r.HTML(f) }); err != nil {
+		return err
+	}
+	defer notePage(a.html)
+	switch a.form {
+	case "json":
+		b, err := r.JSON()
+		if err == nil {
+			_, err = os.Stdout.Write(b)
+		}
+		return err
+	case "csv":
+		return r.CSV(os.Stdout)
+	case "markdown":
+		return r.Markdown(os.Stdout)
+	case "html":
+		return r.HTML(os.Stdout)
+	}
+	return r.Text(os.Stdout)
+}
+
+// writePage writes a page to the file of --html, if there is one.
+func writePage(file string, page func(*os.File) error) error {
+	if file == "" || file == "-" {
+		return nil
+	}
+	if err := store.NewFile(file, page); err != nil {
+		return fmt.Errorf("writing the page: %w", err)
+	}
+	return nil
+}
+
+// notePage says where the page is, behind the report.
+func notePage(file string) {
+	if file != "" && file != "-" {
+		say("the page is in %s", file)
+	}
+}
+
+// onReport says what to do about runs that cannot be compared.
+func onReport(err error) error {
+	switch d := new(report.DigestError); {
+	case errors.As(err, &d):
+		return (&message{err: err}).hint("--different compares them all the same, and says so; builds of one Dockerfile for two architectures have one digest only where --platform named both")
+	case errors.Is(err, report.ErrNothing):
+		return (&message{err: err}).hint("\"hpcc run --measure\" and \"hpcc submit --measure\" leave records; jobs have them in their directories below the store's jobs/")
+	}
+	return err
+}
+
+// readAllPrices reads the files of --price and --power; the draws of --power replace those of
+// --price. It returns nil without either.
+func readAllPrices(prices, draws string) (*report.Prices, error) {
+	p, err := readPrices("price", prices)
+	if err != nil {
+		return nil, err
+	}
+	power, err := readPrices("power", draws)
+	if p == nil || err != nil {
+		return power, err
+	}
+	p.Draws = power
+	return p, nil
+}
+
+// readPrices reads the file of a flag; it returns nil without one.
+func readPrices(flag, file string) (*report.Prices, error) {
+	if file == "" {
+		return nil, nil
+	}
+	bad := func(err error) error {
+		return (&message{err: fmt.Errorf("--%s: %w", flag, err), status: exitUsage}).hint("docs/report.md, \"Costs\", has an example")
+	}
+	p := &report.Prices{}
+	f, err := dispatch.ReadTables(file, p)
+	if err != nil {
+		return nil, bad(err)
+	}
+	if key, err := p.Check(); err != nil {
+		return nil, bad(f.At(key, err))
+	}
+	return p, nil
+}
+
+// requestAdvice is what records of jobs advise, of a system whose runs have all ended and asked
+// for the same. What runs that were killed for want of something used of it says nothing, nor does
+// what one process used of several.
+func requestAdvice(s *report.System) []string {
+	if s.Endings[report.Open]+s.Missing > 0 {
+		return nil
+	}
+	asked := s.Tasks[0].Header.Asked
+	u := &capacity.Use{CPUs: asked.CPUs, Memory: asked.Memory, Time: duration(asked.Time)}
+	var wall, cpu, longest float64
+	largest, first := false, false // memory of the largest process alone, processor time of the first
+	for _, t := range s.Tasks {
+		if t.Header.Asked != asked {
+			return nil // what one used of much says nothing of one that asked for little
+		}
+		wall, longest = wall+t.Figures["wall_s"], max(longest, t.Figures["wall_s"])
+		c, told := t.Figures["cpu_s"]
+		cpu, u.CPUUnknown = cpu+c, u.CPUUnknown || (!told && t.Figures["wall_s"] > 0)
+		u.PeakMemory = max(u.PeakMemory, int64(t.Figures["memory_peak_bytes"]))
+		alone := t.Footer.MemoryFrom == "" || t.Footer.MemoryFrom == "process"
+		largest = largest || (alone && (asked.CPUs > 1 || t.Ranks > 1))
+		first = first || (!t.Measured && t.Ranks > 1)
+	}
+	fits := min(1, mostSeconds/max(wall, cpu, 1)) // of both, so that as many processors are busy
+	u.Wall, u.CPUTime, u.Longest = duration(wall*fits), duration(cpu*fits), duration(longest)
+	if first || s.Figures["throttled"].Median >= report.MuchThrottled { // it would have used more
+		u.CPUs = 0
+	}
+	if largest || s.Endings[report.NoMemory] > 0 {
+		u.Memory = 0
+	}
+	if s.Endings[report.TimeLimit] > 0 {
+		u.Time = 0
+	}
+	return u.Advise()
+}
+
+// mostSeconds is what a duration holds.
+const mostSeconds = 9e9
+
+func duration(v float64) time.Duration {
+	return time.Duration(max(0, min(v, mostSeconds)) * float64(time.Second))
+}
+
+// sweepFlags are those of "hpcc report" about what tasks left as their results.
+func sweepFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "sweep", Usage: "tell only the tasks' parameters and results, best first"},
+		&cli.StringFlag{Name: "best", Usage: "rank tasks by result `NAME`, the lowest first; +NAME: the highest"},
+		&cli.StringSliceFlag{Name: "metric", Usage: "show result `NAME` (repeatable; default: some)"},
+		&cli.StringFlag{Name: "results", Usage: "tasks left their results in `PLACE`, such as out/{task} or runs/{lr}-{seed}"},
+	}
+}
+
+// sweepArgs choose what of the tasks' results is reported.
+type sweepArgs struct {
+	wanted  bool     // a flag asks for results; else those of jobs with parameters are shown
+	best    string   // the result that ranks the tasks
+	metrics []string // results that are shown; none for some
+	results string   // where tasks left their results; "" for the usual places
+	store   string
+}
+
+// find reads the results of each system's job, and ranks its tasks.
+func (a *sweepArgs) find(r *report.Report) (list []*report.Sweep, err error) {
+	for _, system := range r.Systems {
+		s, err := a.sweepOf(system)
+		if err != nil {
+			return nil, err
+		}
+		if s == nil {
+			continue
+		}
+		if err := s.Rank(a.best); err != nil {
+			return nil, a.onResult(err)
+		}
+		if a.results != "" && !left(s.Tasks) {
+			say("hint: %s", nowhere(a.results))
+		}
+		list = append(list, s)
+	}
+	if len(list) == 0 && a.wanted {
+		return nil, (&message{err: errors.New("none of these is a job that left results")}).hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR, or where --results says; see \"Parameters\" in docs/jobs.md")
+	}
+	return list, nil
+}
+
+// onResult adds a hint to the error of a missing result.
+func (a *sweepArgs) onResult(err error) error {
+	missing := (*report.NoResultError)(nil)
+	if !errors.As(err, &missing) || len(missing.There) > 0 {
+		return err
+	}
+	m := &message{err: err}
+	if a.results != "" {
+		return m.hint("%s", nowhere(a.results))
+	}
+	return m.hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR; --results PLACE names another directory")
+}
+
+// nowhere says what to do about a place without results.
+func nowhere(place string) string {
+	return fmt.Sprintf("--results %s leads to no file of results; {task} and the names of parameters stand for their values, and the place is below the job's directory", place)
+}
+
+// checkPlace refuses a place of results that can be none.
+func checkPlace(place string, params []string) error {
+	if slices.Contains(strings.Split(place, "/"), "..") {
+		return usagef("--results %q: .. leads out of the job's directory", place).hint("write the whole path of another one, without .., as in /path/to/{task}")
+	}
+	var names, pairs []string
+	for _, n := range append([]string{"task", "name", "job"}, params...) {
+		names, pairs = append(names, "{"+n+"}"), append(pairs, "{"+n+"}", "")
+	}
+	_, rest, _ := strings.Cut(strings.NewReplacer(pairs...).Replace(place), "{")
+	if name, _, ok := strings.Cut(rest, "}"); ok {
+		return usagef("--results %q: nothing is known that {%s} stands for", place, name).hint("there are %s", strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// sweepOf makes a sweep of a system that is a job of this store; nil of one that has neither parameters
+// nor results.
+func (a *sweepArgs) sweepOf(system *report.System) (*report.Sweep, error) {
+	s := &report.Sweep{Name: system.Name, Columns: a.metrics}
+	latest := map[int]*report.Task{}
+	id := ""
+	for _, t := range system.Tasks {
+		if t.Header.Job == nil || (id != "" && t.Header.Job.ID != id) {
+			return nil, nil
+		}
+		id = t.Header.Job.ID
+		if old := latest[t.Header.Job.Task]; old == nil || t.Header.Job.Attempt >= old.Header.Job.Attempt {
+			latest[t.Header.Job.Task] = t
+		}
+	}
+	sub, dir, err := a.sweepJob(id)
+	if err != nil || sub == nil {
+		return nil, err
+	}
+	for _, k := range slices.Sorted(maps.Keys(latest)) {
+		t := latest[k]
+		one := report.SweepTask{Index: k, Attempt: t.Header.Job.Attempt, Params: t.Header.Job.Params, Ending: t.Ending, Start: t.Header.Start}
+		if t.Footer != nil {
+			one.End = t.Footer.End
+		}
+		s.Tasks = append(s.Tasks, one)
+	}
+	s.Params = paramNames(sub.Job, s.Tasks)
+	if len(s.Params) == 0 && !a.wanted {
+		return nil, nil
+	}
+	if err := checkPlace(a.results, s.Params); err != nil {
+		return nil, err
+	}
+	warnings, err := readResults(a.results, sub, dir, s.Tasks)
+	warn(warnings)
+	if len(s.Params) == 0 && !left(s.Tasks) {
+		return nil, err
+	}
+	return s, err
+}
+
+// left says whether a task left results.
+func left(tasks []report.SweepTask) bool {
+	return slices.ContainsFunc(tasks, func(t report.SweepTask) bool { return t.Results != nil })
+}
+
+// sweepJob finds a job by its whole id; nil when the store does not have it.
+func (a *sweepArgs) sweepJob(id string) (*dispatch.Submission, string, error) {
+	if id == "" || !filepath.IsLocal(id) || filepath.Base(id) != id {
+		return nil, "", nil
+	}
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return nil, "", err
+	}
+	dir := filepath.Join(s.Jobs(), id)
+	sub, err := dispatch.ReadJob(dir)
+	if err != nil {
+		return nil, "", nil // records that came from elsewhere
+	}
+	return sub, dir, nil
+}
+
+// paramNames are those of lists in the order of the command line, else by name.
+func paramNames(j *job.Job, tasks []report.SweepTask) (names []string) {
+	for _, a := range j.Params.Axes {
+		names = append(names, a.Name)
+	}
+	if len(names) > 0 {
+		return names
+	}
+	seen := map[string]bool{}
+	for _, t := range tasks {
+		for n := range t.Params {
+			seen[n] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// usualPlaces are where programs leave results that name no directory, below the job's; the first
+// of them that has some of any task counts for all.
+var usualPlaces = []string{"results/{task}", "out/{task}", "output/{task}", "outputs/{task}", "runs/{task}", "logs/{task}", "task-{task}", "task_{task}", "{task}"}
+
+// A resultsPlace is where a task's results may be: below a directory that no link leads out of.
+type resultsPlace struct {
+	root    *os.Root
+	pattern string // filled in for each task
+	own     bool   // it is HPCC_TASK_DIR
+	shared  bool   // other jobs may leave theirs there, too
+}
+
+// findPlace finds out where the tasks of a job left their results: where the user says; else in
+// HPCC_TASK_DIR; else in a usual place.
+func findPlace(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (p resultsPlace, err error) {
+	if pattern != "" {
+		if p, err = openPlace(sub.Job.Dir, pattern); err != nil {
+			err = (&message{err: err}).hint("--results names a place below the job's directory, %s, or a whole path", sub.Job.Dir)
+		}
+		return p, err
+	}
+	own, err := openPlace(dir, "task.{task}")
+	own.own = true
+	if err != nil || own.any(sub, tasks) {
+		return own, err
+	}
+	shared, err := openPlace(sub.Job.Dir, "") // which somebody else's may be, who does not show it
+	if err != nil || len(tasks) < 2 {
+		return own, nil
+	}
+	shared.shared = true
+	for _, shared.pattern = range usualPlaces {
+		if shared.any(sub, tasks) {
+			own.root.Close()
+			say("note: the results are those in %s below %s", shared.pattern, sub.Job.Dir)
+			return shared, nil
+		}
+	}
+	shared.root.Close()
+	return own, nil
+}
+
+// openPlace opens the directory that a pattern is below: the job's, or, of an absolute one, what stands
+// before its first name in braces.
+func openPlace(dir, pattern string) (resultsPlace, error) {
+	if filepath.IsAbs(pattern) {
+		fixed, _, _ := strings.Cut(pattern, "{")
+		fixed = fixed[:strings.LastIndexByte(fixed, '/')+1]
+		dir, pattern = fixed, strings.TrimPrefix(pattern, fixed)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return resultsPlace{}, fmt.Errorf("opening the place of results: %w", err)
+	}
+	return resultsPlace{root: root, pattern: cmp.Or(pattern, ".")}, nil
+}
+
+// of is the place of one task.
+func (p resultsPlace) of(sub *dispatch.Submission, t *report.SweepTask) string {
+	one := job.Task{Index: t.Index, Params: t.Params}
+	return one.File(one.Fill([]string{p.pattern})[0], sub.Job.Name, sub.ID)
+}
+
+// slack is how far the clocks of nodes and of file servers may be apart.
+const slack = 10 * time.Second
+
+// read reads the results of one task. In a place that jobs share those count that were written while it
+// ran; of a task that was tried again, not those of attempts before.
+func (p resultsPlace) read(sub *dispatch.Submission, t *report.SweepTask) (metrics.Results, error) {
+	var written func(time.Time) bool
+	if p.shared || (p.own && t.Attempt > 0) {
+		written = func(at time.Time) bool {
+			return at.After(t.Start.Add(-slack)) && (p.own || t.End.IsZero() || at.Before(t.End.Add(slack)))
+		}
+	}
+	return metrics.ReadResults(p.root, p.of(sub, t), written)
+}
+
+// tried is of how many tasks a usual place is looked for.
+const tried = 8
+
+// any says whether one of the first tasks that ended well has results there.
+func (p resultsPlace) any(sub *dispatch.Submission, tasks []report.SweepTask) bool {
+	n := 0
+	for i := range tasks {
+		if tasks[i].Ending != report.Done && n > 0 {
+			continue
+		}
+		if r, err := p.read(sub, &tasks[i]); r != nil || (err != nil && !p.shared) {
+			return true
+		}
+		if n++; n == tried {
+			break
+		}
+	}
+	return false
+}
+
+// readers is how many tasks' results are read at once: shared file systems answer late, and many at a time.
+const readers = 16
+
+// readResults reads what the tasks left, and returns what could not be read.
+func readResults(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (warnings []string, err error) {
+	p, err := findPlace(pattern, sub, dir, tasks)
+	if err != nil {
+		return nil, err
+	}
+	defer p.root.Close()
+	failed := make([]error, len(tasks))
+	var g errgroup.Group
+	g.SetLimit(store.AtOnce(readers, 2))
+	for i := range tasks {
+		g.Go(func() error {
+			tasks[i].Results, failed[i] = p.read(sub, &tasks[i])
+			return nil
+		})
+	}
+	g.Wait()
+	for i, err := range failed {
+		if err != nil && len(warnings) < 10 {
+			warnings = append(warnings, "task "+strconv.Itoa(tasks[i].Index)+": "+oneLine(err.Error()))
+		}
+	}
+	return warnings, nil
+}
+
+// writeSweeps is "hpcc report --sweep": parameters and results, and nothing else.
+func (a *reportArgs) writeSweeps(sweeps []*report.Sweep) error {
+	var list report.Sections
+	for _, s := range sweeps {
+		list = append(list, s.Section(a.html != ""))
+	}
+	page := func(f *os.File) error { return list.HTML(f, "Results of "+sweeps[0].Name) }
+	if err := writePage(a.html, page); err != nil {
+		return err
+	}
+	defer notePage(a.html)
+	switch a.form {
+	case "html":
+		return page(os.Stdout)
+	case "markdown":
+		return list.Markdown(os.Stdout)
+	case "text":
+		return list.Text(os.Stdout)
+	}
+	for _, s := range sweeps {
+		write := s.JSON
+		if a.form == "csv" {
+			write = s.CSV
+		}
+		if err := write(os.Stdout); err != nil {
+			return err
+		}
+	}
+	return nil
+}

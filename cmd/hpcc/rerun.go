@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job/dispatch"
+)
+
+func rerunCommand() *cli.Command {
+	return &cli.Command{
+		Name: "rerun", Usage: "run the tasks of a job again that did not succeed", ArgsUsage: "JOB...",
+		Description: `Hands in those tasks alone that failed, were cancelled, or were lost, with the indices
+they had. The records of earlier attempts stay beside the new ones.
+
+   hpcc rerun main-261121-090000
+   hpcc rerun --wait main`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "wait", Usage: "return when the job has ended, with status 1 when a task failed"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object for each job"},
+			onFlag(), storeFlag(),
+		},
+		Action: action(parseRerun),
+	}
+}
+
+type rerunArgs struct {
+	*eachJob
+	wait, json bool
+}
+
+func parseRerun(c *cli.Context) (*rerunArgs, error) {
+	jobs, err := parseEachJob(c, "wait", "json")
+	return &rerunArgs{jobs, c.Bool("wait"), c.Bool("json")}, err
+}
+
+func (a *rerunArgs) run(ctx context.Context) error {
+	return a.each(ctx, func(s *dispatch.Submission, dir string) error { return a.rerunJob(ctx, s, dir) })
+}
+
+// rerunJob submits the tasks of one job again.
+func (a *rerunArgs) rerunJob(ctx context.Context, s *dispatch.Submission, dir string) error {
+	tasks, notes, err := s.Rerun(ctx, dir)
+	if errors.Is(err, dispatch.ErrNothingFailed) {
+		say("job %s: %v", s.ID, err)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("running tasks of job %s again: %w", s.ID, err)
+	}
+	tell(notes)
+	if a.json {
+		err = json.NewEncoder(os.Stdout).Encode(map[string]any{"type": "job", "id": s.ID, "native": s.Reruns[len(s.Reruns)-1].Native, "target": s.Target, "tasks": len(tasks)})
+	} else {
+		_, err = fmt.Println(s.ID)
+	}
+	if s.Job.Workflow != nil {
+		say("job %s: %s again, and what waits for them", s.ID, counted(len(tasks), "step runs", "steps run"))
+	} else {
+		say("job %s: %d of %d tasks run again: %s", s.ID, len(tasks), s.Job.Count(), indices(tasks))
+	}
+	if err != nil || !a.wait {
+		return err
+	}
+	if err := s.Wait(ctx, dir); err != nil {
+		return err
+	}
+	return verdict(ctx, dir, s.ID)
+}

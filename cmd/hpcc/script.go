@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/kube"
+	"hpcc/job/shellword"
+	"hpcc/store"
+)
+
+func scriptCommand() *cli.Command {
+	return &cli.Command{
+		Name: "script", Usage: "print the job as a script of a scheduler", ArgsUsage: jobUsage,
+		Description: `Prints the very script that "hpcc submit" with the same words hands in; only the values of --env and
+--set-env, which stand in this one, are kept in private files by "hpcc submit". --from FILE takes the
+job from a script or a submit command of Slurm, LSF, Grid Engine or PBS, and tells what became of each
+of its directives; with IMAGE, the script runs in it. Other flags overrule what FILE says.
+
+   hpcc script --to slurm --array 1-8 --time 2h sci -- python main.py --id={task}
+   hpcc script --from job.lsf --to slurm --queue gpu sci
+   hpcc script --from job.lsf --to kubernetes --volume data:/data registry.example.org/team/sci:1
+   hpcc script --from job.lsf --to openshift --with build --arch ppc64le sci`,
+		Flags: slices.Concat(jobFlags(), aroundFlags(), []cli.Flag{
+			&cli.BoolFlag{Name: "keep", Hidden: true, Usage: "keep the script in the store and print commands that run it (hpcc of another machine asks)"},
+		}),
+		Action: action(parseScript),
+	}
+}
+
+// aroundFlags say what "hpcc script --to openshift" writes beside the job.
+func aroundFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "with", Usage: "openshift: also write `OBJECTS`: build (an image stream and what builds it), deploy (a Deployment in the place of the Job), deploymentconfig"},
+		&cli.StringFlag{Name: "git", Usage: "--with build: of repository `URL[#REF]` (default: what \"oc start-build --from-dir\" sends)"},
+		&cli.StringFlag{Name: "context-dir", Usage: "--with build: of directory `DIR` of the repository"},
+		&cli.StringFlag{Name: "dockerfile", Usage: "--with build: by `FILE` (default: Dockerfile)"},
+		&cli.StringSliceFlag{Name: "build-arg", Usage: "--with build: set `NAME=VALUE` of an ARG (repeatable; everybody who may read the build sees it)"},
+		&cli.StringFlag{Name: "arch", Usage: "--with build: build and run on nodes with processors `ARCH`: ppc64le, amd64"},
+	}
+}
+
+type scriptArgs struct {
+	*jobArgs
+	keep   bool
+	with   string      // the objects of OpenShift that stand before the job; "" for the job alone
+	around kube.Around // these objects
+}
+
+func parseScript(c *cli.Context) (*scriptArgs, error) {
+	j, err := parseJob(c)
+	if err != nil {
+		return nil, err
+	}
+	a := &scriptArgs{jobArgs: j, keep: c.Bool("keep"), with: c.String("with")}
+	return a, a.parseAround(c)
+}
+
+// parseAround reads the flags of --with.
+func (a *scriptArgs) parseAround(c *cli.Context) (err error) {
+	if a.with == "" {
+		if n := a.set.first(aroundFlags()); n != "" {
+			return usagef("--%s says how --with build builds, and there is no --with", n)
+		}
+		return nil
+	}
+	if a.around, err = kube.ParseAround(a.with); err != nil {
+		return usagef("--with: %w", err)
+	}
+	if a.around.Build == nil {
+		return nil
+	}
+	b := kube.Build{Git: c.String("git"), ContextDir: c.String("context-dir"), Dockerfile: c.String("dockerfile"), Args: c.StringSlice("build-arg"), Arch: c.String("arch")}
+	if *a.around.Build = b; b.ContextDir != "" && b.Git == "" {
+		return usagef("--context-dir is a directory of the repository of --git")
+	}
+	return nil
+}
+
+func (a *scriptArgs) run(ctx context.Context) error {
+	j, to, err := a.resolve(ctx)
+	if err != nil {
+		return err
+	}
+	if a.with != "" && to.Target != job.OpenShift {
+		return usagef("--with %s is of openshift, and the job goes to %s", a.with, to.Target).hint("say --to openshift")
+	}
+	if to.remote != nil {
+		text, err := askRemote(ctx, j, to, "script", "--job", "-")
+		if err == nil {
+			_, err = os.Stdout.Write(text)
+		}
+		return err
+	}
+	if a.keep {
+		return a.keepScript(j, to)
+	}
+	var text string
+	var notes []string
+	if a.with != "" {
+		text, notes, err = kube.RenderAround(j, a.around)
+	} else {
+		text, notes, err = dispatch.Render(j, to.Target)
+	}
+	if err != nil {
+		return err
+	}
+	if j.CarriesValues() && !to.Target.Pods() {
+		notes = append(notes, "the script holds the values of --env and --set-env, and other users can see the scripts of a scheduler's jobs; \"hpcc submit\" keeps them in a private file")
+	}
+	tell(notes)
+	_, err = os.Stdout.WriteString(text)
+	return err
+}
+
+// keepScript writes the script of an interactive job into the store and prints
+// commands that run it. So no value of the job stands in the command line that
+// hpcc of another machine gives to ssh.
+func (a *scriptArgs) keepScript(j *job.Job, to *destination) error {
+	s, err := store.Open(a.store)
+	if err != nil {
+		return err
+	}
+	sub, script, notes, err := dispatch.Keep(s.Jobs(), j, to.Cluster)
+	if err != nil {
+		return onReadOnly(err, s.Jobs(), recordsNeed)
+	}
+	tell(notes)
+	remove := append([]string{script}, sub.Job.ValueFiles()...)
+	_, err = fmt.Printf("bash %s; status=$?\nrm -f -- %s\nrmdir %s 2>/dev/null\nexit $status\n",
+		shellword.Join([]string{script, sub.ID}), shellword.Join(remove), shellword.Join([]string{filepath.Dir(script)}))
+	return err
+}

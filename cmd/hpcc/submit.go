@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/quantity"
+	"hpcc/metrics"
+	"hpcc/store"
+)
+
+func submitCommand() *cli.Command {
+	return &cli.Command{
+		Name: "submit", Usage: "hand a job in", ArgsUsage: jobUsage,
+		Description: `Hands CMD in IMAGE to the scheduler of this machine, or runs it here with --to local.
+Prints the job's id. Every task leaves a record, which "hpcc status" reads.
+
+   hpcc submit --array 1-8 --set-env config.env sci -- python main.py --id={task}
+   hpcc submit --to local --wait --array 1-8 sci -- python main.py --id={task}
+   hpcc submit --nodes 2 --tasks-per-node 4 --time 2h --mem 16G sci -- python mpi.py
+   hpcc submit --interactive --gpus 1 sci -- bash
+   hpcc submit --dry-run --nodes 4 --time 2h sci -- python mpi.py
+   hpcc submit --backfill --time 8h --time-min 1h sci -- python main.py
+
+In the program's environment: HPCC_TASK_ID, HPCC_TASK_COUNT. Exit status: 0; with --wait 1 when a task failed.`,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{Name: "wait", Usage: "return when the job has ended, with status 1 when a task failed"},
+			&cli.BoolFlag{Name: "json", Usage: "print one JSON object"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "say where and when the job would start, and hand nothing in; exit status 1: never"},
+			&cli.BoolFlag{Name: "backfill", Usage: "shorten the time limit to what is free now, and say what was chosen; --time is the wish"},
+			&cli.StringFlag{Name: "time-min", Usage: "with --backfill: not to less than `TIME` (default: a quarter of --time)"},
+		}, jobFlags()...),
+		Action: action(parseSubmit),
+	}
+}
+
+type submitArgs struct {
+	*jobArgs
+	write            bool // --write: checked before the job starts
+	wait, json       bool
+	record           bool // print the record, for hpcc of another machine
+	dryRun, backfill bool
+	timeMin          time.Duration // the least that backfill may choose; 0: a quarter of --time
+}
+
+func parseSubmit(c *cli.Context) (*submitArgs, error) {
+	j, err := parseJob(c)
+	if err != nil {
+		return nil, err
+	}
+	a := &submitArgs{jobArgs: j, write: c.Bool("write"), wait: c.Bool("wait"), json: c.Bool("json"), record: c.Bool("record"), dryRun: c.Bool("dry-run"), backfill: c.Bool("backfill")}
+	if s := c.String("time-min"); s != "" && a.backfill {
+		if a.timeMin, err = quantity.ParseTime(s); err != nil {
+			return nil, usagef("--time-min: %w", err)
+		}
+	}
+	return a, nil
+}
+
+func (a *submitArgs) run(ctx context.Context) error {
+	j, to, err := a.resolve(ctx)
+	if err != nil {
+		return err
+	}
+	if to.remote != nil {
+		return a.submitRemote(ctx, j, to)
+	}
+	if err := pinCluster(ctx, to); err != nil {
+		return err
+	}
+	if err := a.fitTime(ctx, j, to.Cluster); err != nil {
+		return err
+	}
+	if a.dryRun {
+		return a.reportFit(ctx, j, to.Cluster)
+	}
+	s, err := store.Open(a.store)
+	if err != nil {
+		return err
+	}
+	// Unpacked once now, rather than on every node at the same time.
+	if j.Image != "" && !namesSquashFS(j.Image) && !to.Target.Pods() {
+		at := rootArgs{image: j.Image, store: a.store, write: a.write}
+		if _, err := at.imageDir(ctx); err != nil {
+			return err
+		}
+	}
+	if j.After, err = nativeIDs(ctx, s.Jobs(), j.After); err != nil {
+		return err
+	}
+	if j.Interactive {
+		return interactive(ctx, s.Jobs(), j, to.Cluster)
+	}
+	sub, notes, err := dispatch.Submit(ctx, s.Jobs(), j, to.Cluster, a.wait)
+	if err != nil {
+		return onReadOnly(err, s.Jobs(), recordsNeed)
+	}
+	tell(notes)
+	if err := a.printSubmitted(sub, to.String()); err != nil || !a.wait {
+		return err
+	}
+	return verdict(ctx, s.Jobs(), sub.ID)
+}
+
+// fitTime shortens the job's time limit to what is free, with --backfill.
+func (a *submitArgs) fitTime(ctx context.Context, j *job.Job, to dispatch.Cluster) error {
+	if !a.backfill {
+		if a.set["time-min"] {
+			return usagef("--time-min is the least that --backfill may choose, and there is no --backfill").hint("Slurm itself takes it with --native --time-min=1:00:00")
+		}
+		return nil
+	}
+	notes, err := dispatch.Backfill(to.Within(ctx), j, to.Target, a.timeMin)
+	if err != nil {
+		return fmt.Errorf("--backfill: %w", err)
+	}
+	for _, n := range notes {
+		say("backfill: %s", n)
+	}
+	return nil
+}
+
+// reportFit is --dry-run: it prints where and when the job would start.
+func (a *submitArgs) reportFit(ctx context.Context, j *job.Job, to dispatch.Cluster) error {
+	s, err := store.OpenToRead(a.store)
+	if err != nil {
+		return err
+	}
+	if j.After, err = nativeIDs(ctx, s.Jobs(), j.After); err != nil {
+		return err
+	}
+	f, err := dispatch.Fits(to.Within(ctx), j, to.Target)
+	if err != nil {
+		return err
+	}
+	return printFit(f, a.json)
+}
+
+const recordsNeed = "jobs keep their records in the store; set HPCC_STORE to a directory that you can write to"
+
+// printSubmitted prints the id of a submitted job.
+func (a *submitArgs) printSubmitted(sub *dispatch.Submission, where string) error {
+	var err error
+	switch {
+	case a.record:
+		return json.NewEncoder(os.Stdout).Encode(sub.Redacted())
+	case a.json:
+		answer := map[string]any{"type": "job", "id": sub.ID, "native": sub.Native, "target": sub.Target, "tasks": sub.Job.Count()}
+		if sub.Site != "" {
+			answer["site"] = sub.Site
+		}
+		err = json.NewEncoder(os.Stdout).Encode(answer)
+	default:
+		_, err = fmt.Println(sub.ID)
+	}
+	if sub.Job.Workflow != nil {
+		say("workflow %s of %s; \"hpcc status %s\" tells how it goes", sub.Native, where, sub.ID)
+	} else if sub.Target != job.Local || sub.Site != "" {
+		say("job %s of %s, %d tasks; \"hpcc status %s\" tells how it goes", sub.Native, where, sub.Job.Count(), sub.ID)
+	}
+	return err
+}
+
+// verdict is the end of a job that was waited for.
+func verdict(ctx context.Context, dir, id string) error {
+	list, warnings, err := dispatch.Statuses(ctx, dir, []string{id})
+	if err != nil {
+		return err
+	}
+	warn(warnings)
+	st := list[0]
+	if st.Done == st.Total {
+		return nil
+	}
+	text := fmt.Sprintf("%d of %d tasks did not succeed", st.Total-st.Done, st.Total)
+	if st.Stopped > 0 {
+		text += fmt.Sprintf(", of which %d because it was cancelled", st.Stopped)
+	}
+	if n := len(st.Failed); n > 0 {
+		text += ": " + indices(st.Failed)
+		for _, t := range st.Tasks {
+			if !t.OK() && t.Output != "" {
+				return (&message{err: fmt.Errorf("job %s: %s", id, text)}).hint("the output of task %d is in %s", t.Index, t.Output)
+			}
+		}
+	}
+	return fmt.Errorf("job %s: %s", id, text)
+}
+
+// indices lists a few task indices.
+func indices(list []int) string {
+	const most = 20
+	text := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(list[:min(len(list), most)])), ","), "[]")
+	if len(list) > most {
+		text += ",…"
+	}
+	return text
+}
+
+// nativeIDs gives the schedulers' ids of jobs that the user names by ours.
+func nativeIDs(ctx context.Context, dir string, ids []string) ([]string, error) {
+	var out []string
+	for _, id := range ids {
+		if strings.Trim(id, "0123456789") == "" {
+			out = append(out, id)
+			continue
+		}
+		list, _, err := dispatch.Statuses(ctx, dir, []string{id})
+		if err != nil {
+			return nil, err
+		}
+		for _, st := range list {
+			out = append(out, st.Native)
+		}
+	}
+	return out, nil
+}
+
+// interactive runs the very script that "hpcc script --interactive" prints, with
+// hpcc's terminal, and ends with the program's status. A job that never began, because the
+// scheduler refused it, leaves nothing behind.
+func interactive(ctx context.Context, dir string, j *job.Job, to dispatch.Cluster) error {
+	sub, script, notes, err := dispatch.Interact(dir, j, to)
+	if err != nil {
+		return onReadOnly(err, dir, recordsNeed)
+	}
+	tell(notes)
+	cmd := exec.Command("bash", script, sub.ID)
+	cmd.Env = to.Environ()
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	run, err := metrics.Measure(ctx, cmd, metrics.Options{})
+	home := filepath.Dir(script)
+	tasks, terr := readTasks(home)
+	if err == nil {
+		err = terr
+	}
+	if err == nil && len(tasks) == 0 {
+		err = os.RemoveAll(home)
+	}
+	if err != nil {
+		return fmt.Errorf("running an interactive job: %w", err)
+	}
+	return exitStatus(run.Status())
+}
+
+func tell(notes []string) {
+	for _, n := range notes {
+		say("note: %s", n)
+	}
+}

@@ -1,0 +1,376 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+
+	"hpcc/runtime/usertext"
+)
+
+// What others print reaches the terminal as text only, cut to its width: a
+// program in a build may be hostile, and a line that wraps breaks a view that
+// is drawn again in its place.
+
+// cleaned is a line without control characters and escape sequences. Tabs
+// become spaces; of a line that was written over, the last writing counts.
+func cleaned(line string) string {
+	line = strings.TrimRight(line, "\r\n")
+	line = line[strings.LastIndexByte(line, '\r')+1:]
+	plain := true
+	for i := range len(line) {
+		plain = plain && line[i] >= ' ' && line[i] < 0x7f
+	}
+	if plain {
+		return line
+	}
+	var b strings.Builder
+	column := 0
+	for len(line) > 0 {
+		r, n := utf8.DecodeRuneInString(line)
+		switch {
+		case r == 0x1b || (r >= 0x80 && r < 0xa0):
+			n = sequence(line)
+		case r == '\t':
+			spaces := 8 - column%8
+			b.WriteString(strings.Repeat(" ", spaces))
+			column += spaces
+		case unicode.IsControl(r), r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x2028, r == 0x2029:
+			// the middle ones turn the direction of what follows
+		default:
+			b.WriteRune(r) // U+FFFD for what is no UTF-8
+			column += cells(r)
+		}
+		line = line[n:]
+	}
+	return b.String()
+}
+
+// rowf formats a row of a table, or another line of a result. Strings among the
+// arguments come from records, servers and schedulers: what could steer the
+// terminal, end the line or begin another column is escaped.
+func rowf(w io.Writer, format string, args ...any) (int, error) {
+	for i, a := range args {
+		switch v := a.(type) {
+		case columns:
+		case error, fmt.Stringer:
+			args[i] = cell(fmt.Sprint(v))
+		default:
+			if text := reflect.ValueOf(a); text.Kind() == reflect.String {
+				args[i] = cell(text.String())
+			}
+		}
+	}
+	return fmt.Fprintf(w, format, args...)
+}
+
+// printObjects prints each element of a list as one object, on a line of its own.
+func printObjects[T any](list []T) error {
+	enc := json.NewEncoder(os.Stdout)
+	for _, v := range list {
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// columns are cells of a row that end with tabs, and need no more cleaning.
+type columns string
+
+// cell is text on one line and in one column.
+func cell(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(usertext.Printable(text))
+}
+
+// sequence is the length of the escape sequence that s begins with (ECMA-48): a
+// control sequence, a control string up to its end, or an escape and the
+// characters that belong to it.
+func sequence(s string) int {
+	r, n := utf8.DecodeRuneInString(s)
+	if r == 0x1b {
+		if len(s) == 1 {
+			return 1
+		}
+		r, n = rune(s[1])+0x40, 2 // ESC [ is the same as U+009B, and so on
+		if s[1] < 0x40 || s[1] > 0x5f {
+			r = 0x1b
+		}
+	}
+	switch r {
+	case 0x9b: // parameters, then a letter
+		for n < len(s) && s[n] >= 0x20 && s[n] < 0x40 {
+			n++
+		}
+		if n < len(s) && s[n] >= 0x40 && s[n] < 0x7f {
+			n++
+		}
+	case 0x90, 0x98, 0x9d, 0x9e, 0x9f: // a string, ended by BEL, ESC \ or U+009C
+		for ; n < len(s); n++ {
+			for _, stop := range []string{"\a", "\x1b\\", "\u009c"} {
+				if strings.HasPrefix(s[n:], stop) {
+					return n + len(stop)
+				}
+			}
+		}
+	case 0x1b: // ESC, intermediate characters, a final one
+		n = 1
+		for n < len(s) && s[n] >= 0x20 && s[n] < 0x30 {
+			n++
+		}
+		if n < len(s) && s[n] >= 0x30 && s[n] < 0x7f {
+			n++
+		}
+	}
+	return n
+}
+
+// wide are the characters that take two cells of a terminal: those of East
+// Asian width W or F (Unicode Standard Annex 11), neighbours taken together.
+var wide = [][2]rune{{0x1100, 0x115f}, {0x231a, 0x231b}, {0x2329, 0x232a}, {0x23e9, 0x23f3}, {0x25fd, 0x25fe}, {0x2614, 0x2615},
+	{0x2630, 0x2637}, {0x2648, 0x2653}, {0x267f, 0x267f}, {0x268a, 0x268f}, {0x2693, 0x2693}, {0x26a1, 0x26a1}, {0x26aa, 0x26ab},
+	{0x26bd, 0x26be}, {0x26c4, 0x26c5}, {0x26ce, 0x26ce}, {0x26d4, 0x26d4}, {0x26ea, 0x26ea}, {0x26f2, 0x26f5}, {0x26fa, 0x26fd},
+	{0x2705, 0x2705}, {0x270a, 0x270b}, {0x2728, 0x2728}, {0x274c, 0x274e}, {0x2753, 0x2757}, {0x2795, 0x2797}, {0x27b0, 0x27bf},
+	{0x2b1b, 0x2b1c}, {0x2b50, 0x2b55}, {0x2e80, 0x303e}, {0x3041, 0xa4cf}, {0xa960, 0xa97c}, {0xac00, 0xd7a3}, {0xf900, 0xfaff},
+	{0xfe10, 0xfe19}, {0xfe30, 0xfe6f}, {0xff01, 0xff60}, {0xffe0, 0xffe6}, {0x16fe0, 0x18dff}, {0x1aff0, 0x1b2ff}, {0x1f004, 0x1f004},
+	{0x1f0cf, 0x1f0cf}, {0x1f18e, 0x1f19a}, {0x1f1e6, 0x1f265}, {0x1f300, 0x1f64f}, {0x1f680, 0x1f6ff}, {0x1f7e0, 0x1f7f0},
+	{0x1f90c, 0x1f9ff}, {0x1fa70, 0x1faff}, {0x20000, 0x3fffd}}
+
+// cells is how many cells of a terminal a character takes.
+func cells(r rune) int {
+	switch {
+	case r < 0x300:
+		return 1
+	case r == 0x200b || r == 0x200d || r == 0xfeff, unicode.In(r, unicode.Mn, unicode.Me):
+		return 0
+	}
+	for _, w := range wide {
+		if r <= w[1] {
+			if r >= w[0] {
+				return 2
+			}
+			break
+		}
+	}
+	return 1
+}
+
+// width is how many cells a clean text takes.
+func width(s string) int {
+	n := 0
+	for _, r := range s {
+		n += cells(r)
+	}
+	return n
+}
+
+// fit cuts a clean text to n cells; one that is cut ends in an ellipsis.
+func fit(s string, n int) string {
+	if len(s) <= n || width(s) <= n { // no character has more cells than bytes
+		return s
+	}
+	if n < 1 {
+		return ""
+	}
+	used := 0
+	for i, r := range s {
+		if used += cells(r); used > n-1 {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// repaint replaces the drawn lines of a terminal by new ones, and returns their number. It
+// leaves out lines that the terminal has no room for.
+func repaint(drawn int, text string) (int, error) {
+	columns, rows := terminalSize()
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if len(lines) > rows-1 {
+		lines = append(lines[:rows-2], fmt.Sprintf("… %d more", len(lines)-rows+2))
+	}
+	var b strings.Builder
+	if drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\x1b[J", min(drawn, rows-1))
+	}
+	for _, l := range lines {
+		b.WriteString(fit(cleaned(l), columns-1) + "\n")
+	}
+	_, err := os.Stdout.WriteString(b.String())
+	return len(lines), err
+}
+
+// terminalSize is that of standard output, or a usual one.
+func terminalSize() (columns, rows int) {
+	columns, rows, err := term.GetSize(int(os.Stdout.Fd()))
+	if err != nil || columns < 2 || rows < 3 {
+		return 80, 24
+	}
+	return columns, rows
+}
+
+// warn prints warnings, each on one line.
+func warn(warnings []string) {
+	for _, w := range warnings {
+		say("warning: %s", strings.NewReplacer("\n", " ", "\r", " ").Replace(w))
+	}
+}
+
+// A view shows the steps under way at the bottom of a terminal, below what
+// stays. No line of it wraps: lines are cut to the terminal's width, and the
+// terminal is told not to wrap, as it may be narrower already than it says.
+// Terminals wrap what stands there when they become narrower: the rows that it
+// takes now are counted.
+type view struct {
+	size  func() (columns, rows int)
+	color bool
+	drawn []int // widths of the lines that stand there
+	tick  *time.Ticker
+	quit  chan struct{}
+}
+
+// Private mode 7 of DEC's terminals: wrap at the right margin.
+const (
+	noWrap = "\x1b[?7l"
+	wrap   = "\x1b[?7h"
+)
+
+// redrawEvery is how often the view is drawn when nothing ends.
+const redrawEvery = 100 * time.Millisecond
+
+func newView(color bool) *view {
+	return &view{color: color, size: func() (int, int) {
+		w, h, err := term.GetSize(int(os.Stderr.Fd()))
+		if err != nil || w < 1 || h < 1 {
+			return 80, 24
+		}
+		return w, h
+	}}
+}
+
+// columns is how wide a line may be: terminals differ in what they do after
+// writing to the last column.
+func (v *view) columns() int {
+	w, _ := v.size()
+	return max(w-1, 1)
+}
+
+// start draws from time to time, until stop. A build whose steps are all cached
+// ends before the first time and draws nothing.
+func (v *view) start(t *steps) {
+	if v.tick != nil {
+		return
+	}
+	v.tick, v.quit = time.NewTicker(redrawEvery), make(chan struct{})
+	go func(tick *time.Ticker, quit chan struct{}) {
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+			}
+			t.mu.Lock()
+			if v.quit == quit { // not stopped while waiting for the lock
+				v.refresh(t)
+			}
+			t.mu.Unlock()
+		}
+	}(v.tick, v.quit)
+}
+
+// refresh draws what is so now.
+func (v *view) refresh(t *steps) {
+	var b bytes.Buffer
+	v.erase(&b)
+	v.draw(&b, t.running)
+	_, _ = t.out.Write(b.Bytes())
+}
+
+func (v *view) stop() {
+	if v.tick != nil {
+		v.tick.Stop()
+		close(v.quit)
+		v.tick, v.quit = nil, nil
+	}
+}
+
+// erase takes the view away, and says whether there was one.
+func (v *view) erase(b *bytes.Buffer) bool {
+	if len(v.drawn) == 0 {
+		return false
+	}
+	columns, _ := v.size()
+	rows := 0
+	for _, w := range v.drawn {
+		rows += max(1, (w+columns-1)/columns)
+	}
+	fmt.Fprintf(b, "\r\x1b[%dA\x1b[J", rows)
+	v.drawn = v.drawn[:0]
+	return true
+}
+
+// draw writes the steps under way.
+func (v *view) draw(b *bytes.Buffer, running []*step) {
+	columns := v.columns()
+	_, rows := v.size()
+	rows-- // the cursor stands below
+	b.WriteString(noWrap)
+	defer b.WriteString(wrap)
+	shown, room := running, rows
+	if len(running) > rows {
+		room = max(0, rows-1) // one for how many there are more
+		shown = running[:room]
+	}
+	below := 4 // lines of output for each
+	if len(shown) > 0 {
+		below = min(below, room/len(shown)-1)
+	}
+	for _, s := range shown {
+		took := elapsed(time.Since(s.begun))
+		head := fit(s.head, columns-len(took)-1)
+		v.line(b, head+strings.Repeat(" ", max(1, columns-width(head)-len(took)))+took, false)
+		lines := s.printed.newest(below)
+		if s.fetched > 0 && below > 0 {
+			lines = []string{meter(s.fetched, s.size, columns-2)}
+		}
+		for _, l := range lines {
+			v.line(b, "  "+l, v.color)
+		}
+	}
+	if more := len(running) - len(shown); more > 0 && rows > 0 {
+		v.line(b, fmt.Sprintf("and %d more steps", more), v.color)
+	}
+}
+
+func (v *view) line(b *bytes.Buffer, text string, dim bool) {
+	text = fit(text, v.columns())
+	v.drawn = append(v.drawn, width(text))
+	if dim {
+		text = "\x1b[2m" + text + "\x1b[0m"
+	}
+	b.WriteString(text + "\n")
+}
+
+// meter shows how far a download is.
+func meter(done, total int64, columns int) string {
+	if total <= 0 {
+		return size(done)
+	}
+	done = min(done, total)
+	text := fmt.Sprintf("%s of %s", size(done), size(total))
+	const length = 30
+	if columns < length+3+len(text) {
+		return text
+	}
+	full := int(float64(length) * float64(done) / float64(total))
+	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", length-full) + "] " + text
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/urfave/cli/v2"
+
+	"hpcc/job/dispatch"
+)
+
+func waitCommand() *cli.Command {
+	return &cli.Command{
+		Name: "wait", Usage: "wait until jobs have ended", ArgsUsage: "JOB...",
+		Description: `Exit status: 0 when all tasks succeeded, else 1.
+
+   hpcc wait main-261121-090000 && hpcc submit --name next sci -- python next.py`,
+		Flags:  []cli.Flag{onFlag(), storeFlag()},
+		Action: action(parseWait),
+	}
+}
+
+type waitArgs struct{ *eachJob }
+
+func parseWait(c *cli.Context) (*waitArgs, error) {
+	jobs, err := parseEachJob(c)
+	return &waitArgs{jobs}, err
+}
+
+func (a *waitArgs) run(ctx context.Context) error {
+	var bad []error
+	err := a.each(ctx, func(s *dispatch.Submission, dir string) error {
+		if err := s.Wait(ctx, dir); err != nil {
+			return err
+		}
+		bad = append(bad, verdict(ctx, dir, s.ID))
+		return nil
+	})
+	if errors.As(err, new(exitStatus)) && errors.Join(bad...) != nil {
+		err = nil // the mere status of a site would hide the messages about jobs of this machine
+	}
+	return errors.Join(append(bad, err)...)
+}

@@ -1,0 +1,214 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"hpcc/job"
+	"hpcc/metrics"
+)
+
+// rayFailed is the exit status of a Ray that did not run the program to its end.
+const rayFailed = 1
+
+// A RayPlan is a Ray of some nodes of a job, and the program that is its driver.
+type RayPlan struct {
+	Nodes, CPUs, GPUs int      // CPUs and GPUs of each node; 0 CPUs: those that a process may use
+	Memory            int64    // of each node, in bytes; 0: that of the machine
+	Image             []string // argv of a "hpcc run" of the image, without the program
+	Program           []string // argv of the driver
+	Env               []string // of the task: launchers except srun pass little of it on. StartRay fills it in
+}
+
+// StartRay starts a Ray with a node on each node of the job, by the launcher of its target, runs
+// the program, and returns the program's exit status. dir is the job's directory, program the
+// argv of the command that calls JoinRay: it gets the place where the nodes meet as --dir, and
+// --rank and --peer as PerNode describes.
+//
+// Rank 0 starts the head and, when all nodes have come, the program; the others start a worker
+// each. When the program ends, or a node's Ray does, everything ends.
+func StartRay(ctx context.Context, to job.Target, dir string, plan RayPlan, program []string, logf func(format string, args ...any)) (int, error) {
+	plan.Env = os.Environ()
+	place, err := newRayPlace(dir, &plan)
+	if err != nil {
+		return 0, fmt.Errorf("making a place for the nodes of the Ray to meet: %w", err)
+	}
+	steps, err := PerNode(to, plan.Nodes, plan.CPUs, append(slices.Clone(program), "--dir="+string(place)), os.Getenv)
+	if err != nil {
+		return 0, errors.Join(err, os.RemoveAll(string(place)))
+	}
+	status := place.launch(ctx, steps, logf)
+	if status == 0 {
+		err = os.RemoveAll(string(place))
+	} else { // what its nodes said stays
+		err = errors.Join(os.Remove(place.file("token")), os.Remove(place.file("plan")))
+	}
+	if err != nil {
+		logf("warning: %v", err)
+	}
+	return status, nil
+}
+
+// A rayPlace is the directory where the nodes of a Ray meet, below the job's own
+// and new for each Ray. Only its owner can read it: the token in it lets its reader run
+// programs in the Ray. Its files appear complete, by rename:
+//
+//	plan     the RayPlan
+//	token    what Ray asks of everybody who speaks to it, from 2.52 on
+//	address  the rayAddress, when the head answers
+//	failed   why a worker ended before the program
+//	done     the program's status
+//	stop     that all are to end
+//
+// and beside them what "ray start" said, head.log and worker.N.log.
+type rayPlace string
+
+func (p rayPlace) file(name string) string { return filepath.Join(string(p), name) }
+
+func (p rayPlace) put(name string, v any) error {
+	b, err := json.Marshal(v)
+	if err == nil {
+		err = os.WriteFile(p.file("."+name), b, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(p.file("."+name), p.file(name))
+	}
+	if err != nil {
+		return fmt.Errorf("telling the nodes of the Ray: %w", err)
+	}
+	return nil
+}
+
+// get reads what was put; false when nothing was. The directory is read anew
+// each time: NFS keeps for long what it once did not find by name.
+func (p rayPlace) get(name string, v any) bool {
+	if _, err := os.ReadDir(string(p)); err != nil {
+		return false
+	}
+	b, err := os.ReadFile(p.file(name))
+	return err == nil && json.Unmarshal(b, v) == nil
+}
+
+func (p rayPlace) has(name string) bool { return p.get(name, new(any)) }
+
+// newRayPlace makes the directory with the plan and the token.
+func newRayPlace(home string, plan *RayPlan) (rayPlace, error) {
+	dir, err := os.MkdirTemp(home, "ray-")
+	if err != nil {
+		return "", err
+	}
+	p := rayPlace(dir)
+	token := make([]byte, 32)
+	_, _ = rand.Read(token) // never fails
+	if err = os.WriteFile(p.file("token"), []byte(hex.EncodeToString(token)), 0o600); err == nil {
+		err = p.put("plan", plan)
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return p, nil
+}
+
+// How long the program and Ray itself have to end. Together this is less than [Grace],
+// after which a [Runner] kills them.
+const (
+	programGrace = Grace / 2
+	rayGrace     = Grace / 6
+)
+
+// launch runs the commands that start the nodes, to their end. When the first or
+// a failing one ends, or this process is told to, the others have to.
+func (p rayPlace) launch(ctx context.Context, steps [][]string, logf func(string, ...any)) int {
+	dropped := make(chan os.Signal, 1) // they are for the program, which has them from its node
+	signal.Notify(dropped, metrics.Passed()...)
+	defer signal.Stop(dropped)
+	type end struct{ step, status int }
+	ended := make(chan end)
+	var cmds []*exec.Cmd
+	for i, s := range steps {
+		cmd := exec.Command(s[0], s[1:]...)
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if i == 0 {
+			cmd.Stdin = os.Stdin
+		} else { // launchers would die of signals that are for the program
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		}
+		cmds = append(cmds, cmd)
+		err := cmd.Start()
+		if err != nil {
+			logf("ray: starting node %d: %v", i, err)
+		}
+		go func() {
+			if err == nil {
+				_ = cmd.Wait()
+			}
+			ended <- end{i, statusOf(cmd)}
+		}()
+	}
+	bad := 0
+	told, late := ctx.Done(), (<-chan time.Time)(nil)
+	stop := func() {
+		if told = nil; late == nil {
+			late = time.After(programGrace + 2*rayGrace)
+			_ = p.put("stop", true)
+		}
+	}
+	for left := len(steps); left > 0; {
+		select {
+		case e := <-ended:
+			if left--; e.status != 0 && bad == 0 {
+				bad = e.status
+			}
+			if e.status != 0 || e.step == 0 {
+				stop()
+			}
+		case <-told:
+			stop()
+		case <-late:
+			for _, cmd := range cmds {
+				if cmd.Process != nil {
+					_ = cmd.Process.Kill()
+				}
+			}
+			late = nil
+		}
+	}
+	return p.status(bad, logf)
+}
+
+// status is the job's: the program's own, where it had one.
+func (p rayPlace) status(steps int, logf func(string, ...any)) int {
+	var why string
+	done := 0
+	switch {
+	case p.get("failed", &why):
+		logf("ray: %s; what it said is in %s", why, string(p))
+		return rayFailed
+	case p.get("done", &done):
+		return done
+	}
+	logf("ray: the head left no status; what the nodes said is in %s", string(p))
+	return max(steps, rayFailed)
+}
+
+// statusOf is how a command ended, as a shell has it.
+func statusOf(cmd *exec.Cmd) int {
+	if cmd.ProcessState == nil {
+		return rayFailed
+	}
+	if w, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return cmd.ProcessState.ExitCode()
+}

@@ -1,0 +1,322 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"hpcc/job"
+	"hpcc/job/atomicfile"
+	"hpcc/metrics"
+)
+
+// A Runner runs tasks of one job on this node, measures them and keeps their records. It
+// passes signals on to the programs.
+type Runner struct {
+	Dir         string        // the job's directory; its last element is the job's ID
+	Name        string        // the job's name, for names of files
+	Argv        []string      // of the program; {task} and names of parameters are filled in
+	Output      string        // pattern for the file of the output; "" for hpcc's own streams
+	Errors      string        // pattern for the file of standard error; "" for that of the output
+	Stdin       []byte        // what each task reads; nil for hpcc's own standard input
+	Limit       time.Duration // 0: no limit
+	Warning     job.Warning   // sent before the limit
+	Retry       job.Retry
+	Params      job.Params
+	Count       int  // tasks of the full job
+	Interactive bool // tasks sit at a terminal
+	Nodes       int  // refuse another number of nodes; 0: the scheduler keeps to it
+	Companion   Companion
+
+	// Ready returns an error if a task must not begin, such as when a job that it waits for has
+	// failed.
+	Ready func(ctx context.Context) error
+
+	// Measure says how an attempt of a task is measured; nil for no record of its usage.
+	Measure func(t *job.Task, argv []string) metrics.Options
+
+	// Logf prints a message for people.
+	Logf func(format string, args ...any)
+}
+
+// RunArray runs the tasks of an array, parallel at once, and reports whether all succeeded.
+// When ctx is done, tasks that run are told to end and no other begins.
+func (r *Runner) RunArray(ctx context.Context, a job.Array, parallel int) bool {
+	var g errgroup.Group
+	g.SetLimit(max(1, parallel))
+	failed := make(chan int, a.Count())
+	for k := range a.All() {
+		if ctx.Err() != nil {
+			break
+		}
+		g.Go(func() error {
+			if ctx.Err() == nil && r.Run(ctx, k) != 0 {
+				failed <- k
+			}
+			return nil
+		})
+	}
+	g.Wait()
+	return len(failed) == 0 && ctx.Err() == nil
+}
+
+// Run runs task k and returns its exit status: 125 if the program did not run. It retries a
+// task that fails as Retry says.
+func (r *Runner) Run(ctx context.Context, k int) int {
+	return r.retry(ctx, k, []string{"HPCC_TASK_ID=" + strconv.Itoa(k), "HPCC_TASK_COUNT=" + strconv.Itoa(r.Count)})
+}
+
+// RunNative is Run for a task whose environment has its index and their number already.
+func (r *Runner) RunNative(ctx context.Context, k int) int { return r.retry(ctx, k, nil) }
+
+// retry runs a task until it succeeds, or is not to be retried.
+func (r *Runner) retry(ctx context.Context, k int, env []string) int {
+	limited, cancel := context.WithoutCancel(ctx), func() {}
+	if r.Limit > 0 {
+		limited, cancel = context.WithTimeout(limited, r.Limit)
+	}
+	defer cancel()
+	defer r.accompany(k, env)()
+	for n, pause := 0, firstPause; ; n, pause = n+1, min(2*pause, longestPause) {
+		t := Begin(r.Dir, k)
+		tries := t.Tries(r.Dir)
+		if r.Retry.Times > 0 && tries > r.Retry.Times {
+			return r.fail(t, fmt.Errorf("it was run %d times before, and the scheduler began it again", tries))
+		}
+		if err := Spread(r.Nodes, os.Getenv); err != nil {
+			return r.fail(t, err)
+		}
+		if err := r.Ready(ctx); err != nil {
+			return r.fail(t, err)
+		}
+		t.Params = r.Params.Row(k)
+		status := r.attempt(ctx, limited, t, env)
+		if n >= r.Retry.Times || !r.Retry.Again(t) || ctx.Err() != nil || limited.Err() != nil {
+			r.keep(t)
+			return status
+		}
+		if err := t.WriteEarlier(r.Dir); err != nil {
+			r.Logf("warning: %v", err)
+		}
+		r.Logf("task %d: %s; trying again in %s", k, t.Ending(), pause)
+		select {
+		case <-ctx.Done(): // cancelled
+			if err := t.Last(r.Dir); err != nil {
+				r.Logf("warning: %v", err)
+			}
+			t.End, t.Problem = time.Now(), "told to end when it was to be tried again, after "+t.Ending()
+			r.keep(t)
+			return status
+		case <-limited.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// How long a task waits before it is tried again.
+const (
+	firstPause   = time.Second
+	longestPause = time.Minute
+)
+
+// attempt runs the program once, unless ctx is done before it begins, until limited is done. It returns
+// the program's status, and records its end in t. A record that cannot be written does not fail the task.
+func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string) int {
+	argv := t.Fill(r.Argv)
+	removeValues, err := t.FillValues(r.Dir)
+	if err != nil {
+		return r.problem(t, err)
+	}
+	defer removeValues()
+	cmd := exec.CommandContext(limited, argv[0], argv[1:]...)
+	if r.Interactive { // at a terminal only one process group reads and is interrupted
+		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	} else { // what the program starts, as scripts do, is told to end with it
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	}
+	if r.Limit > 0 {
+		cmd.WaitDelay = Grace
+	}
+	cmd.Env = append(append(os.Environ(), env...), "HPCC_JOB_DIR="+r.Dir)
+	own, err := r.results(t)
+	if err != nil {
+		r.Logf("warning: %v", err)
+	}
+	defer os.Remove(own) // where it left nothing, as most of 100,000 tasks do
+	cmd.Env = append(cmd.Env, "HPCC_TASK_DIR="+own)
+	ended, over := context.WithCancel(context.Background())
+	defer over()
+	closeFiles, err := r.files(t, cmd)
+	if err == nil {
+		defer closeFiles()
+		if r.Stdin != nil {
+			var remove func()
+			if remove, err = r.script(cmd); err != nil {
+				return r.problem(t, err)
+			}
+			defer remove()
+		}
+		var run metrics.Run
+		begun := func(metrics.Run) {
+			t.PID = cmd.Process.Pid
+			r.keep(t)
+			if end, ok := limited.Deadline(); ok && r.Warning.Signal != "" {
+				warn := time.AfterFunc(time.Until(end)-r.Warning.Lead, func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.Warning.Signal)) })
+				context.AfterFunc(ended, func() { warn.Stop() })
+			}
+		}
+		late := "" // as it was when the program ended: its record may take longer
+		var o metrics.Options
+		if r.Measure != nil {
+			o = r.Measure(t, argv)
+		}
+		o.Begun = begun
+		o.Problem = func() string {
+			if errors.Is(limited.Err(), context.DeadlineExceeded) {
+				late = "ended after its time limit of " + r.Limit.String()
+			}
+			return late
+		}
+		run, err = metrics.Measure(ctx, cmd, o)
+		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
+		if run.Unkept != nil {
+			r.Logf("warning: task %d: %v", t.Index, run.Unkept)
+		}
+		if late != "" {
+			if !r.Interactive {
+				endGroup(cmd)
+			}
+			err, t.End, t.Problem = nil, time.Now(), late
+		}
+		if t.Usage, _ = json.Marshal(run.Usage); err == nil {
+			return run.Status()
+		}
+	}
+	return r.problem(t, err)
+}
+
+// results makes the directory where the task may leave its results; "" where that cannot be.
+func (r *Runner) results(t *job.Task) (string, error) {
+	dir := t.Dir(r.Dir)
+	if err := atomicfile.MakeDir(dir); err != nil {
+		return "", fmt.Errorf("making a directory for the results of task %d: %w", t.Index, err)
+	}
+	return dir, nil
+}
+
+// endGroup waits until nothing of a command's process group is left, and kills
+// what does not end. The command has been waited for; orphans of its group may be children of
+// this process, see [metrics.Measure], and are there until they are waited for, too.
+func endGroup(cmd *exec.Cmd) {
+	if cmd.Process == nil {
+		return
+	}
+	group := -cmd.Process.Pid
+	for end := time.Now().Add(Grace); time.Now().Before(end); time.Sleep(Grace / 300) {
+		for pid := 1; pid > 0; {
+			pid, _ = syscall.Wait4(group, nil, syscall.WNOHANG, nil)
+		}
+		if syscall.Kill(group, 0) != nil {
+			return
+		}
+	}
+	_ = syscall.Kill(group, syscall.SIGKILL)
+}
+
+// script gives the program its standard input, and a directory for the files that
+// schedulers create for scripts.
+func (r *Runner) script(cmd *exec.Cmd) (remove func(), err error) {
+	dir, err := os.MkdirTemp("", "hpcc-task-")
+	if err != nil {
+		return nil, fmt.Errorf("making a directory for the script of the task: %w", err)
+	}
+	cmd.Stdin = bytes.NewReader(r.Stdin)
+	cmd.Env = append(cmd.Env, "HPCC_TASK_TMP="+dir)
+	return func() { os.RemoveAll(dir) }, nil
+}
+
+// notRun is the exit status of a task whose program did not run.
+const notRun = 125
+
+// fail ends a task whose program did not run, and keeps its record.
+func (r *Runner) fail(t *job.Task, err error) int {
+	defer r.keep(t)
+	return r.problem(t, err)
+}
+
+// problem is the end of a task whose program did not run, or was not measured to
+// its end.
+func (r *Runner) problem(t *job.Task, err error) int {
+	r.Logf("task %d: %v", t.Index, err)
+	t.End, t.Exit, t.Problem = time.Now(), notRun, err.Error()
+	return t.Exit
+}
+
+func (r *Runner) keep(t *job.Task) {
+	if err := t.Write(r.Dir); err != nil {
+		r.Logf("warning: %v", err)
+	}
+}
+
+// files opens the program's standard streams: hpcc's own, unless a pattern names files.
+func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	if r.Output == "" {
+		// What the scheduler opened, where those are files.
+		t.Output = regularFile(1)
+		if t.Errors = regularFile(2); t.Errors == t.Output {
+			t.Errors = ""
+		}
+		return func() {}, nil
+	}
+	mode := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+	if t.Attempt > 0 { // what it wrote before is still of use
+		mode = os.O_CREATE | os.O_WRONLY | os.O_APPEND
+	}
+	out, err := os.OpenFile(t.File(r.Output, r.Name, filepath.Base(r.Dir)), mode, 0o666)
+	if err != nil {
+		return nil, fmt.Errorf("opening the output file: %w", err)
+	}
+	if fi, err := out.Stat(); err == nil && fi.Mode().IsRegular() { // and not /dev/null
+		t.Output, _ = filepath.Abs(out.Name())
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, out, out
+	if r.Errors == "" {
+		return func() { out.Close() }, nil
+	}
+	stderr, err := os.OpenFile(t.File(r.Errors, r.Name, filepath.Base(r.Dir)), mode, 0o666)
+	if err != nil {
+		out.Close()
+		return nil, fmt.Errorf("opening the file for standard error: %w", err)
+	}
+	cmd.Stderr = stderr
+	if fi, err := stderr.Stat(); err == nil && fi.Mode().IsRegular() {
+		t.Errors, _ = filepath.Abs(stderr.Name())
+	}
+	return func() { out.Close(); stderr.Close() }, nil
+}
+
+// regularFile returns the name of the regular file that a descriptor of this process leads to,
+// or "".
+func regularFile(fd int) string {
+	name, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil || !filepath.IsAbs(name) {
+		return ""
+	}
+	if fi, err := os.Stat(name); err != nil || !fi.Mode().IsRegular() {
+		return ""
+	}
+	return name
+}
