@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"hpcc/conda/steps"
+	"hpcc/conda/program"
 	"hpcc/store"
 )
 
@@ -41,7 +41,7 @@ func oneFile(t testing.TB, s *store.Store, name, text string) v1.Layer {
 }
 
 // stepsOn prepares steps on a base image.
-func stepsOn(t testing.TB, s *store.Store, base v1.Image, told *[]Event) steps.Func {
+func stepsOn(t testing.TB, s *store.Store, base v1.Image, told *[]Event) program.StepFunc {
 	t.Helper()
 	if _, err := s.Put(t.Context(), "base", base); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestCondaStep(t *testing.T) {
 	}
 	var told []Event
 	step := stepsOn(t, s, img, &told)
-	x := steps.Step{Text: "do it", Below: []v1.Layer{oneFile(t, s, "env/below", "a")}, With: []v1.Layer{oneFile(t, s, "tool/run", "cat /env/below; id -u; echo $OF_BASE $MINE $SOURCE_DATE_EPOCH ${PATH%%:*} $(pwd)")},
+	x := program.Step{Text: "do it", Below: []v1.Layer{oneFile(t, s, "env/below", "a")}, With: []v1.Layer{oneFile(t, s, "tool/run", "cat /env/below; id -u; echo $OF_BASE $MINE $SOURCE_DATE_EPOCH ${PATH%%:*} $(pwd)")},
 		Args: []string{"/bin/sh", "-c", "mkdir -p /.hpcc/tmp && echo x >/.hpcc/tmp/x && sh /tool/run >/env/made"}, Env: []string{"MINE=2"}, Path: "/env/bin", Dir: "/env"}
 	want := "env/ 315532800 ; env/made 315532800 a0\n1 2 315532800 /env/bin /env"
 	for _, cached := range []bool{false, true} {
@@ -116,11 +116,11 @@ func TestCondaStep(t *testing.T) {
 			t.Errorf("cached %v: told %+v", cached, last)
 		}
 	}
-	for what, change := range map[string]func(x *steps.Step){
-		"with":  func(x *steps.Step) { x.With = []v1.Layer{oneFile(t, s, "tool/run", "echo other")} },
-		"below": func(x *steps.Step) { x.Below = []v1.Layer{oneFile(t, s, "env/below", "b")} },
-		"env":   func(x *steps.Step) { x.Env = []string{"MINE=3"} },
-		"dir":   func(x *steps.Step) { x.Dir = "/" },
+	for what, change := range map[string]func(x *program.Step){
+		"with":  func(x *program.Step) { x.With = []v1.Layer{oneFile(t, s, "tool/run", "echo other")} },
+		"below": func(x *program.Step) { x.Below = []v1.Layer{oneFile(t, s, "env/below", "b")} },
+		"env":   func(x *program.Step) { x.Env = []string{"MINE=3"} },
+		"dir":   func(x *program.Step) { x.Dir = "/" },
 	} {
 		y := x
 		change(&y)
@@ -133,7 +133,7 @@ func TestCondaStep(t *testing.T) {
 		t.Errorf("a step that changes nothing gives %s, %v", entries(t, l), err)
 	}
 	x.Args = []string{"/bin/sh", "-c", "echo oh dear; echo >/env/made; exit 3"}
-	var failed *steps.Error
+	var failed *program.Error
 	if _, err := step(t.Context(), x); !errors.As(err, &failed) || string(failed.Log) != "oh dear\n" || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("a step that fails gives %v", err)
 	}
@@ -150,7 +150,7 @@ func TestCondaStepCannot(t *testing.T) {
 		t.Fatal(err)
 	}
 	var told []Event
-	if _, err := stepsOn(t, s, bare, &told)(context.Background(), steps.Step{Text: "x", Args: []string{"/bin/sh"}, Dir: "/"}); !errors.Is(err, steps.ErrCannotRun) {
+	if _, err := stepsOn(t, s, bare, &told)(context.Background(), program.Step{Text: "x", Args: []string{"/bin/sh"}, Dir: "/"}); !errors.Is(err, program.ErrCannotRun) {
 		t.Errorf("an image without a shell: %v", err)
 	}
 	for want, change := range map[string]func(w *condaWork){

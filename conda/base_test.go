@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/archive"
 	"hpcc/conda/exports"
+	"hpcc/conda/input"
 	"hpcc/conda/solve"
 	"hpcc/store"
 	"hpcc/testdata/condatest"
@@ -193,7 +193,7 @@ func FuzzSysroot(f *testing.F) {
 	}
 	f.Add("a/sysroot/lib/../../x", "../../../../../../etc/shadow")
 	f.Fuzz(func(t *testing.T, src, link string) {
-		src, err := archive.CleanPath(src)
+		src, err := input.CleanPath(src)
 		place := sysrootPlace(src)
 		if err != nil || place == "" {
 			return

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/archive"
+	"hpcc/conda/input"
 	"hpcc/testdata/condatest"
 )
 
@@ -288,7 +288,7 @@ func TestZipDirectory(t *testing.T) {
 	s := condatest.NewStore(t)
 	_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 	refused(t, s, "directory", err, "its directory has more than 65536 bytes")
-	if z, err := archive.OpenZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
+	if z, err := input.OpenZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
 		t.Errorf("openZip with more room: %v", err)
 	} else {
 		z.Close()

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/solve"
 )
 
@@ -233,7 +233,7 @@ func TestNear(t *testing.T) {
 		{all, "1.9", "0.9, 1.2, 1.9, 1.9.1, 1.9rc1, …"}, {[]string{"b", "a", "b"}, "", "a, b"}, {nil, "1", ""},
 	} {
 		before := slices.Clone(c.list)
-		if got := brief.Near(c.list, c.want); got != c.text || !slices.Equal(before, c.list) {
+		if got := input.Near(c.list, c.want); got != c.text || !slices.Equal(before, c.list) {
 			t.Errorf("near(%q) = %q; want %q", c.want, got, c.text)
 		}
 	}
@@ -242,7 +242,7 @@ func TestNear(t *testing.T) {
 func TestNatural(t *testing.T) {
 	for i, list := 0, strings.Fields("0 1 1.0 1.00 1.2 1.10 1.a 2 a a1 a02 a2 a10"); i < len(list); i++ {
 		for j := range list {
-			if got, want := brief.Compare(list[i], list[j]), cmp.Compare(i, j); got != want {
+			if got, want := input.Compare(list[i], list[j]), cmp.Compare(i, j); got != want {
 				t.Errorf("natural(%q, %q) = %d; want %d", list[i], list[j], got, want)
 			}
 		}

@@ -12,8 +12,8 @@ import (
 
 	"hpcc/conda/pip"
 	"hpcc/store/wait"
-	"hpcc/store/wait/hostile"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/hostile"
 )
 
 // TestServerFaults has every kind of transfer meet the faults of servers: for

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
+	"hpcc/runtime/rawfile"
 )
 
 // An Image is what a run needs of an image's configuration, as JSON
@@ -35,7 +35,7 @@ type ImageConfig struct {
 func ReadImage(root, file string) (Image, error) {
 	var img Image
 	file = filepath.Join(root, file)
-	b, err := smallfile.Read(file)
+	b, err := rawfile.Read(file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return img, nil
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"hpcc/store/wait"
-	"hpcc/store/wait/hostile"
+	"hpcc/testdata/hostile"
 )
 
 // tokenRegistry is a registry that wants a token of its own token server.

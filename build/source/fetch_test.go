@@ -16,7 +16,7 @@ import (
 
 	"hpcc/store"
 	"hpcc/store/wait"
-	"hpcc/store/wait/hostile"
+	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
 )
 

@@ -18,7 +18,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/layer"
-	"hpcc/conda/steps"
+	"hpcc/conda/program"
 	"hpcc/store"
 	"hpcc/testdata/condatest"
 )
@@ -107,7 +107,7 @@ type testBuild struct {
 	err   error
 }
 
-func (b *testBuild) step(ctx context.Context, s steps.Step) (v1.Layer, error) {
+func (b *testBuild) step(ctx context.Context, s program.Step) (v1.Layer, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -281,7 +281,7 @@ func TestBuildTakes(t *testing.T) {
 	} {
 		b := &testBuild{}
 		o := b.options(t, sourceDir(t, []testSdist{{name: "a", version: "1"}}, setuptools))
-		o.Build.Step = func(ctx context.Context, s steps.Step) (v1.Layer, error) {
+		o.Build.Step = func(ctx context.Context, s program.Step) (v1.Layer, error) {
 			return layer.New(ctx, b.store, buildRoot, nil, func(w *layer.Writer) error {
 				for _, h := range c.files {
 					h.Name = "out/" + h.Name
@@ -347,7 +347,7 @@ func TestBuiltTimes(t *testing.T) {
 
 // What cannot be built says why, with the cure.
 func TestBuildRefused(t *testing.T) {
-	failed := func(log string) error { return &steps.Error{Err: errors.New("it ended with 1"), Log: []byte(log)} }
+	failed := func(log string) error { return &program.Error{Err: errors.New("it ended with 1"), Log: []byte(log)} }
 	for _, c := range []struct {
 		name   string
 		sdist  testSdist

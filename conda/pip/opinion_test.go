@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
 )
@@ -180,7 +180,7 @@ func compareTrees(t *testing.T, ours, theirs map[string]treeFile) {
 		case filepath.Base(p) == "RECORD":
 			compareRecords(t, p, a.data, b.data)
 		case !strings.HasPrefix(p, "bin/") || !sameProgram(a.data, b.data):
-			t.Errorf("%s is %q, pip's %q", p, brief.Text(a.data), brief.Text(b.data))
+			t.Errorf("%s is %q, pip's %q", p, input.Text(a.data), input.Text(b.data))
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/store/wait/hostile"
+	"hpcc/testdata/hostile"
 )
 
 // short is a patience for tests.

@@ -1,4 +1,4 @@
-package blocks
+package gzip
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 // TestWriter copies streams block by block: every block sees the end of the one before
 // it, and the output has the order of the input.
 func TestWriter(t *testing.T) {
-	f := Format{Size: 1000, Keep: 70}
+	f := BlockFormat{Size: 1000, Keep: 70}
 	data := make([]byte, 10_500)
 	rand.New(rand.NewSource(1)).Read(data)
 	for _, size := range []int{0, 1, 999, 1000, 1001, len(data), 3} { // memory is used again
@@ -40,7 +40,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 func TestWriterFails(t *testing.T) {
 	full := errors.New("no space")
-	f := Format{Size: 10}
+	f := BlockFormat{Size: 10}
 	w := f.NewWriter(failing{full}, func(b *Block) { b.Out = append(b.Out[:0], b.In...) })
 	var err error
 	for n := 0; err == nil && n < 1000; n++ {
