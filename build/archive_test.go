@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"hpcc/build/source"
+	"hpcc/testdata/testenv"
 )
 
 // archiveOf makes a tar from lines "d NAME", "f NAME TEXT", "l NAME TARGET",
@@ -43,18 +44,14 @@ func archiveOf(t testing.TB, lines ...string) []byte {
 				t.Fatal(err)
 			}
 		}
-		if err := tw.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, tw.WriteHeader(h))
 		if h.Typeflag == tar.TypeReg {
 			if _, err := tw.Write([]byte(arg)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := tw.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, tw.Close())
 	return buf.Bytes()
 }
 
@@ -65,18 +62,14 @@ func gzipped(t testing.TB, b []byte) []byte {
 	if _, err := w.Write(b); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	return buf.Bytes()
 }
 
 func zstded(t testing.TB, b []byte) []byte {
 	t.Helper()
 	w, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return w.EncodeAll(b, nil)
 }
 
@@ -91,9 +84,7 @@ func TestAdd(t *testing.T) {
 	}
 	plain := archiveOf(t, "f f in tar")
 	bz, err := base64.StdEncoding.DecodeString(bzipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, c := range []struct {
 		name string
 		data []byte
@@ -147,9 +138,7 @@ func TestAdd(t *testing.T) {
 func TestArchiveWindow(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "wide.tar.zst")
 	wide := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, (38 - 10) << 3, 1, 0, 0} // a window of 2^38 bytes, an empty block
-	if err := os.WriteFile(file, wide, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, wide, 0o644))
 	if r, ok, err := source.Archive(file); ok || !errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		t.Errorf("archive = %v, %v, %v; want an error", r, ok, err)
 	}

@@ -75,9 +75,7 @@ func runInside(t *testing.T, namespaces uintptr, flags ...string) string {
 func open(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return s
 }
 
@@ -96,9 +94,7 @@ func files(t testing.TB, nameText ...string) string {
 		default:
 			err = os.WriteFile(p, []byte(nameText[i+1]), 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
 	return dir
 }
@@ -136,18 +132,14 @@ func must(t testing.TB, s *store.Store, text string, o Options) (v1.Image, []str
 func digest(t testing.TB, img v1.Image) string {
 	t.Helper()
 	d, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return d.String()
 }
 
 func config(t testing.TB, img v1.Image) v1.Config {
 	t.Helper()
 	c, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return c.Config
 }
 
@@ -164,13 +156,9 @@ func content(t testing.TB, img v1.Image) string {
 			slices.Sort(out)
 			return strings.Join(out, "\n")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		switch h.Typeflag {
 		case tar.TypeDir:
 			out = append(out, fmt.Sprintf("%s/ %o", strings.TrimSuffix(h.Name, "/"), h.Mode))

@@ -17,6 +17,7 @@ import (
 
 	"hpcc/conda/program"
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // oneFile is a layer of one file.
@@ -30,13 +31,9 @@ func oneFile(t testing.TB, s *store.Store, name, text string) v1.Layer {
 		}
 		return errors.Join(err, tw.Close())
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	l, err := s.Layer(info)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return l
 }
 
@@ -63,9 +60,7 @@ func entries(t testing.TB, l v1.Layer) string {
 		return "nothing"
 	}
 	r, err := l.Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer r.Close()
 	var out []string
 	for tr := tar.NewReader(r); ; {
@@ -73,13 +68,9 @@ func entries(t testing.TB, l v1.Layer) string {
 		if err == io.EOF {
 			return strings.Join(out, "; ")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		out = append(out, fmt.Sprintf("%s %d %s", h.Name, h.ModTime.Unix(), strings.TrimSpace(string(b))))
 	}
 }
@@ -95,9 +86,7 @@ func TestCondaStep(t *testing.T) {
 	}
 	s := open(t)
 	img, err := mutate.Config(busybox(t), v1.Config{Env: []string{defaultPath, "OF_BASE=1"}, User: "app"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var told []Event
 	step := stepsOn(t, s, img, &told)
 	x := program.Step{Text: "do it", Below: []v1.Layer{oneFile(t, s, "env/below", "a")}, With: []v1.Layer{oneFile(t, s, "tool/run", "cat /env/below; id -u; echo $OF_BASE $MINE $SOURCE_DATE_EPOCH ${PATH%%:*} $(pwd)")},
@@ -106,9 +95,7 @@ func TestCondaStep(t *testing.T) {
 	for _, cached := range []bool{false, true} {
 		told = nil
 		l, err := step(t.Context(), x)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := entries(t, l); got != want {
 			t.Errorf("the layer is %q; want %q", got, want)
 		}
@@ -146,9 +133,7 @@ func TestCondaStepCannot(t *testing.T) {
 	}
 	s := open(t)
 	bare, err := mutate.AppendLayers(emptyImage(), oneFile(t, s, "x", "1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var told []Event
 	if _, err := stepsOn(t, s, bare, &told)(context.Background(), program.Step{Text: "x", Args: []string{"/bin/sh"}, Dir: "/"}); !errors.Is(err, program.ErrCannotRun) {
 		t.Errorf("an image without a shell: %v", err)

@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"hpcc/conda"
+	"hpcc/testdata/testenv"
 )
 
 func TestTreeLibc(t *testing.T) {
 	const banner = "\x00GNU C Library (Debian GLIBC 2.36-9+deb12u13) stable release version 2.36.\nCopyright\x00"
 	outside := filepath.Join(t.TempDir(), "libc.so.6")
-	if err := os.WriteFile(outside, []byte(banner), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(outside, []byte(banner), 0o644))
 	for name, c := range map[string]struct {
 		dir  string
 		link string
@@ -28,14 +27,10 @@ func TestTreeLibc(t *testing.T) {
 		"a link outside": {files(t, "lib64/x", ""), "lib64/libc.so.6>" + outside, conda.Libc{}},
 	} {
 		if from, to, ok := strings.Cut(c.link, ">"); ok {
-			if err := os.Symlink(to, filepath.Join(c.dir, from)); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.Symlink(to, filepath.Join(c.dir, from)))
 		}
 		root, err := os.OpenRoot(c.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := treeLibc(root); got != c.want {
 			t.Errorf("%s: the C library is %q; want %q", name, got, c.want)
 		}

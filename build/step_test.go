@@ -75,9 +75,7 @@ func TestCacheKeys(t *testing.T) {
 				t.Fatalf("the first build does %q; want %q", got, all)
 			}
 			if c.change != nil {
-				if err := c.change(func(n string) string { return filepath.Join(dir, n) }); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, c.change(func(n string) string { return filepath.Join(dir, n) }))
 			}
 			second, worked := must(t, s, c.text, c.o)
 			if got := heads(worked); got != c.want {
@@ -133,13 +131,9 @@ func TestBrokenCache(t *testing.T) {
 				t.Fatalf("%s is %v, %v; want 2", c.harm, harmed, err)
 			}
 			for _, p := range harmed {
-				if err := os.Remove(p); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.Remove(p))
 				if c.with != "-" {
-					if err := s.Cache("build", filepath.Base(p), []byte(c.with)); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, s.Cache("build", filepath.Base(p), []byte(c.with)))
 				}
 			}
 			again, worked := must(t, s, text, Options{Context: dir})
@@ -172,12 +166,8 @@ func TestOverlayAndCopies(t *testing.T) {
 	dir := files(t, "d/s/b", "2", "d/c", "3", "d/a/", "", "a.tar", string(archiveOf(t, "d1777 tmp", "d sub", "f sub/f text", "l link sub/f")))
 	if busy, err := testenv.Busybox(); err == nil {
 		b, err := os.ReadFile(busy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "busybox"), b, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, "busybox"), b, 0o755))
 		text += `COPY busybox /bin/
 RUN ["/bin/busybox", "sh", "-c", "cd /x && busybox rm -r s c && busybox mkdir s && echo new >s/n && busybox ln s/n hard && busybox ln s/n second && busybox ln -s hard other && busybox ln -s s/n soft && busybox chmod 600 a/b && busybox chmod 4755 run && busybox chown 7:7 a && busybox mv sub moved"]
 RUN ["/bin/busybox", "sh", "-c", "busybox rm -r /x/s; echo again >/x/s; echo linked >>/x/hard; echo linked >>/x/other"]

@@ -12,15 +12,14 @@ import (
 	"time"
 
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // kept lists the indexes in a cache.
 func keptFiles(t testing.TB, dir string) []string {
 	t.Helper()
 	out, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out
 }
 
@@ -72,9 +71,7 @@ func TestIndexCache(t *testing.T) {
 		func(f string) error { return os.WriteFile(f, []byte("{}\n"), 0o644) },
 	} {
 		for _, f := range keptFiles(t, keep) {
-			if err := spoil(f); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, spoil(f))
 		}
 		check(fmt.Sprint("spoiled ", n), resolve("2"), 3+n, 1)
 	}

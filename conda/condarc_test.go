@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 func TestCondarc(t *testing.T) {
@@ -29,9 +30,7 @@ show_channel_urls: true
 	condatest.Write(t, extra, []byte("channel_alias: https://alias.example/conda/\ncustom_multichannels:\n  both: [conda-forge, /srv/own]\n"+
 		"mirrored_channels:\n  bio: [https://near.example/t/$TOKEN/bio/, oci://ghcr.io/bio, https://far.example/bio]\n  one: [oci://ghcr.io/one]\n"))
 	rc, err := ReadCondarc(func(k string) string { return env[k] })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if !slices.Equal(rc.Channels, []string{"conda-forge", "defaults"}) {
 		t.Errorf("Channels = %q", rc.Channels)
 	}

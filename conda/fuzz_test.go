@@ -16,6 +16,7 @@ import (
 	"hpcc/conda/layer"
 	"hpcc/conda/solve"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // FuzzPaths reads what packages say of their files.
@@ -113,9 +114,7 @@ func FuzzPackage(f *testing.F) {
 		f.Add(p.bytes(f))
 	}
 	old, err := os.ReadFile("testdata/packages/cph_test_data-0.0.1-0.tar.bz2")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, err)
 	f.Add(old)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file := filepath.Join(t.TempDir(), "p.conda")
@@ -178,9 +177,7 @@ func FuzzInstall(f *testing.F) {
 		if pk.install(t.Context(), w) != nil {
 			return
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.Close())
 		got := condatest.ReadTar(t, &out)
 		for name, e := range got {
 			if name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/") {

@@ -14,6 +14,7 @@ import (
 
 	"hpcc/conda/input"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // evil is a package with one file, changed.
@@ -280,9 +281,7 @@ func TestZipDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	file := filepath.Join(t.TempDir(), "evil-1.0-0.conda")
 	condatest.Write(t, file, b.Bytes())
 	s := condatest.NewStore(t)

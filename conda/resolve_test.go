@@ -16,14 +16,13 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
 	"hpcc/conda/solve"
+	"hpcc/testdata/testenv"
 )
 
 func read(t testing.TB, text string) *exports.Export {
 	t.Helper()
 	e, err := exports.Read(strings.NewReader(text), "env.txt", exports.ReadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return e
 }
 
@@ -138,9 +137,7 @@ func TestResolveRefuses(t *testing.T) {
 func TestOpenChannel(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, c := range []struct{ in, want string }{
 		{"conda-forge", "https://conda.anaconda.org/conda-forge"}, {"conda-forge/label/dev", "https://conda.anaconda.org/conda-forge/label/dev"},
 		{"https://c.example/x/", "https://c.example/x"}, {"/srv/a b%20", "file:///srv/a%20b%2520"}, {"./c", "file://" + here + "/c"}, {"file:///c/", "file:///c"},
@@ -285,9 +282,7 @@ func TestExportRefused(t *testing.T) {
 		{"a=1=0\npython=3.11.*\nnumpy\n", "f:2: the file names no channel to take packages from;"},
 	} {
 		e, err := exports.Read(strings.NewReader(c.in), "f", exports.ReadOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := Resolve(t.Context(), e, Options{Subdir: "linux-64"}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("Resolve(%q) = %v; want %q", c.in, err, c.want)
 		}

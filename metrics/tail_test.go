@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 func sampleAt(k int) string {
@@ -27,9 +29,7 @@ func grow(t *testing.T, file, text string) {
 	if err == nil {
 		err = f.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 }
 
 func (t *Tail) told() string {
@@ -91,9 +91,7 @@ func TestTailGrows(t *testing.T) {
 		}
 	}
 	// another attempt
-	if err := os.WriteFile(file, []byte(head+sampleAt(7)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, []byte(head+sampleAt(7)), 0o644))
 	if err := tail.Look(file); err != nil || tail.told() != "head 7:14" {
 		t.Errorf("begun anew: %q, %v", tail.told(), err)
 	}
@@ -141,9 +139,7 @@ func FuzzTail(f *testing.F) {
 // TestNoRegularFile: a pipe in the place of a record is refused, and not waited for.
 func TestNoRegularFile(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "task.2.jsonl")
-	if err := syscall.Mkfifo(pipe, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Mkfifo(pipe, 0o666))
 	for name, read := range map[string]func(file string) error{
 		"Look":       (&Tail{}).Look,
 		"WriteTail":  func(file string) error { return WriteTail(io.Discard, file) },

@@ -194,9 +194,7 @@ func output(t *testing.T, s *specs.Spec, script string) (string, error) {
 	t.Helper()
 	s.Process.Args = []string{"sh", "-c", script}
 	cmd, err := Command(context.Background(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -208,9 +206,7 @@ func TestCommand(t *testing.T) {
 	spec := func(o Options) *specs.Spec {
 		o.Args = []string{"x"}
 		s, err := Spec(root, ImageConfig{}, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return s
 	}
 	uid, rights := fmt.Sprint(os.Getuid()), "CapEff:\t0000000000000000"
@@ -246,9 +242,7 @@ func TestCommand(t *testing.T) {
 	s := spec(Options{})
 	s.Process.Args = []string{"nosuch"}
 	cmd, err := Command(context.Background(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != process.ExitNotFound {
 		t.Errorf("a program that is not there: %q, %v; want status %d", out, err, process.ExitNotFound)
 	}
@@ -258,9 +252,7 @@ func TestCommand(t *testing.T) {
 func TestFakeRoot(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Write: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s.Linux = newNamespaces(0, 0)
 	tests := []struct{ name, script, with, without string }{
 		{"owner", "touch /f; chown 5:6 /f && echo ok; stat -c %u:%g /f", "ok\n0:0\n", "0:0"},

@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/testdata/testenv"
 )
 
 // A listener notes what it is told in secret.
@@ -45,21 +47,15 @@ var basicSecret = base64.StdEncoding.EncodeToString([]byte("alice:" + secretWord
 func allCalls(t *testing.T, s *Store, host string, k *Credentials) map[string]error {
 	t.Helper()
 	img, err := random.Image(100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ctx := context.Background()
 	if _, err := s.Put(ctx, "x", img); err != nil {
 		t.Fatal(err)
 	}
 	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	h, err := layers[0].Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	o, errs := Remote{Credentials: k}, map[string]error{}
 	_, errs["pull"] = s.Pull(ctx, host+"/x", o)
 	_, errs["push"] = s.Push(ctx, "x", host+"/x", o)
@@ -150,13 +146,9 @@ func reflected(t *testing.T, k *Credentials, answer func(w http.ResponseWriter, 
 // TestSecretsOfConfigurations: also when a registry says what it was told only of the configuration, which comes last.
 func TestSecretsOfConfigurations(t *testing.T) {
 	img, err := random.Image(100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	manifest, err := img.RawManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	reflected := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch header := req.Header.Get("Authorization"); {
 		case header == "":
@@ -280,9 +272,7 @@ func TestIdentityTokenStays(t *testing.T) {
 	t.Setenv("HOME", dir)
 	t.Setenv("DOCKER_CONFIG", dir)
 	config := fmt.Sprintf(`{"auths":{%q:{"auth":%q,"identitytoken":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("<token>:")), secretWord)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600))
 	err := MayPush(context.Background(), host+"/x", Remote{})
 	if err == nil || strings.Contains(err.Error(), secretWord) {
 		t.Errorf("MayPush: %v", err)
@@ -354,9 +344,7 @@ func TestMayPushLeavesNothing(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	if err := MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/team/x:1", Remote{}); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/team/x:1", Remote{}))
 	if want := "GET /v2/,POST /v2/team/x/blobs/uploads/,DELETE /v2/team/x/blobs/uploads/7"; strings.Join(got, ",") != want {
 		t.Errorf("asked %q; want %q", got, want)
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // prefixA is an environment as conda, mamba and pip leave it.
@@ -33,12 +35,8 @@ func writePrefix(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		testenv.Check(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	return dir
 }
@@ -62,9 +60,7 @@ note env: edit was installed from file:///home/me/edit, a directory of that mach
 func TestReadPrefix(t *testing.T) {
 	dir := writePrefix(t, prefixA)
 	e, err := ReadPrefix(dir, ReadOptions{Subdir: "linux-64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := strings.ReplaceAll(describe(e), dir, "env"); got != wantPrefixA {
 		t.Errorf("ReadPrefix = %s\nwant %s", got, wantPrefixA)
 	}
@@ -95,12 +91,8 @@ func TestReadPrefixRefuses(t *testing.T) {
 		t.Errorf("ReadPrefix with two records of a package = %v", err)
 	}
 	dir := t.TempDir()
-	if err := os.Mkdir(dir+"/conda-meta", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/etc/passwd", dir+"/conda-meta/a.json"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(dir+"/conda-meta", 0o755))
+	testenv.Check(t, os.Symlink("/etc/passwd", dir+"/conda-meta/a.json"))
 	if _, err := ReadPrefix(dir, ReadOptions{}); err == nil || !strings.Contains(err.Error(), "escapes") {
 		t.Errorf("ReadPrefix with a link out of it = %v; want a refusal", err)
 	}

@@ -21,6 +21,7 @@ import (
 	"hpcc/conda/program"
 	"hpcc/store"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // A testSdist is an archive of sources that a test makes.
@@ -65,13 +66,9 @@ func (s testSdist) bytes(t testing.TB) []byte {
 			if err == nil {
 				_, err = io.WriteString(w, h.Linkname)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, z.Close())
 		return b.Bytes()
 	}
 	g := gzip.NewWriter(&b)
@@ -84,17 +81,13 @@ func (s testSdist) bytes(t testing.TB) []byte {
 		if h.Mode = 0o644; h.Size == 0 {
 			h.Size = int64(len(text))
 		}
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.WriteHeader(&h))
 		if _, err := io.WriteString(w, text); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_ = w.Flush() // an entry may be longer than it is
-	if err := g.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, g.Close())
 	return b.Bytes()
 }
 
@@ -210,9 +203,7 @@ func TestBuildSources(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := &testBuild{more: c.more}
 			r, err := built(t, c.rows, sourceDir(t, c.sdists, append(c.wheels, setuptools)...), c.open, b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			var got []string
 			for _, w := range r.plan.Wheels {
 				got = append(got, w.Name+" "+w.Version)
@@ -245,9 +236,7 @@ func TestBuildLocked(t *testing.T) {
 		b := &testBuild{more: []string{"wheel"}}
 		o := b.options(t, dir)
 		plan, err := Resolve(t.Context(), b.store, []Requirement{row}, pyTarget(nil), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		_, _, err = plan.Layers(t.Context(), b.store, o)
 		if want != "" {
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -319,9 +308,7 @@ func TestBuildDigest(t *testing.T) {
 	}}}, setuptools)
 	o := (&testBuild{}).options(t, both)
 	plan, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, "a @ ./r-1.tar.gz#subdirectory=a\nb @ ./r-1.tar.gz#subdirectory=b"), pyTarget(nil), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for i, want := range []string{"a 1", "b 2"} {
 		if w := plan.Wheels[i]; w.Name+" "+w.Version != want || !strings.HasSuffix(w.Address, "#subdirectory="+w.Name) {
 			t.Errorf("%+v; want %s", w, want)
@@ -332,9 +319,7 @@ func TestBuildDigest(t *testing.T) {
 // The times in a wheel that was just built are those of the build.
 func TestBuiltTimes(t *testing.T) {
 	r, err := built(t, "a", sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools), true, &testBuild{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for name, e := range r.files {
 		if !e.ModTime.Equal(layer.Epoch) {
 			t.Errorf("%s has the time %v", name, e.ModTime)
@@ -428,13 +413,9 @@ func TestSourceLinks(t *testing.T) {
 	file := filepath.Join(t.TempDir(), s.file())
 	condatest.Write(t, file, s.bytes(t))
 	src, err := readSources(file, ".tar.gz", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	l, err := layer.New(t.Context(), condatest.NewStore(t), buildRoot, nil, func(w *layer.Writer) error { return src.put(w, "source") })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	files := condatest.ReadLayers(t, []v1.Layer{l})
 	for name, want := range map[string]string{"l": "/etc", "h": ".hpcc-build/source/setup.py", "d": "", "PKG-INFO": ""} {
 		if e := files[".hpcc-build/source/"+name]; e.Header == nil || e.Linkname != want {

@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // report reads two systems of n runs each.
 func compared(t *testing.T, a, b place, n int, change func(k int, h *metrics.Header, f *metrics.Footer)) *Report {
 	t.Helper()
 	r, err := Read([]Source{{Name: "base", Runs: a.make(t, n, change)}, {Name: "other", Runs: b.make(t, n, change)}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return r
 }
 
@@ -33,9 +32,7 @@ func TestMemoryToldByOthers(t *testing.T) {
 		{[]string{"pss"}, []string{"pss"}, ""},
 	} {
 		r, err := Read([]Source{{Name: "base", Runs: power.make(t, 6, by(test.base...))}, {Name: "other", Runs: power.make(t, 6, by(test.other...))}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		text := strings.Join(r.Comparisons[0].Text, "\n")
 		if !strings.Contains(text, test.want) || (test.want == "" && strings.Contains(text, "told by")) {
 			t.Errorf("%v against %v: %s; want %q", test.other, test.base, text, test.want)
@@ -131,9 +128,7 @@ func TestClaims(t *testing.T) {
 		slow := plain
 		test.spoil(&slow)
 		r, err := Read([]Source{{Name: "base", Runs: plain.make(t, 6, test.base)}, {Name: "other", Runs: slow.make(t, 6, test.other)}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		text := strings.Join(r.Comparisons[0].Text, "\n")
 		if !strings.Contains(text, test.says) || strings.Contains(text, test.unsaid) || strings.Contains(text, "it waited\n") {
 			t.Errorf("%s: want %q and not %q:\n%s", test.name, test.says, test.unsaid, text)
@@ -175,9 +170,7 @@ func TestSpread(t *testing.T) {
 		want   Verdict
 	}{{true, Longer}, {false, Within}} {
 		r, err := Read([]Source{{Name: "a", Runs: wide(1)(power, test.paired)}, {Name: "b", Runs: wide(1.2)(power, test.paired)}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		c := r.Comparisons[0]
 		text := strings.Join(c.Text, "\n")
 		if c.Verdict != test.want || (c.Pairs == 9) != test.paired || (strings.Contains(text, "probably") && !test.paired) {
@@ -286,9 +279,7 @@ func TestUnlike(t *testing.T) {
 		{"one", func(k int) string { return fmt.Sprint(7 - k*6) }, Unlike},
 	} {
 		r, err := Read([]Source{{Name: "a", Runs: power.make(t, 7, nil)}, {Name: "b", Runs: slow.make(t, 7, func(k int, h *metrics.Header, f *metrics.Footer) { h.Job.Params["seed"] = test.seed(k) })}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		c := r.Comparisons[0]
 		text := strings.Join(c.Text, "\n")
 		if unlike := c.Verdict == Unlike; c.Verdict != test.verdict || strings.Contains(text, "probably slower cores") == unlike || strings.Contains(text, "did not do what") != unlike {
@@ -333,9 +324,7 @@ func TestCommands(t *testing.T) {
 		{func(k int, h *metrics.Header, f *metrics.Footer) { h.Command = append(h.Command, "--epochs=2") }, true},
 	} {
 		r, err := Read([]Source{{Name: "a", Runs: power.make(t, 5, nil)}, {Name: "b", Runs: slow.make(t, 4, test.change)}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if text := strings.Join(r.Comparisons[0].Text, "\n"); strings.Contains(text, "the commands differ: perhaps b had more to do") != test.differ {
 			t.Errorf("differ: %v; says\n%s", test.differ, text)
 		}

@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // spoil writes over a run's file.
 func spoil(t *testing.T, run Run, text string) {
 	t.Helper()
-	if err := os.WriteFile(run.File, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(run.File, []byte(text), 0o644))
 }
 
 // TestDamaged: bad files are told of and left out, unless nothing is left.
@@ -28,16 +27,12 @@ func TestDamaged(t *testing.T) {
 	spoil(t, runs[0], "")
 	spoil(t, runs[1], "no record\n")
 	b, err := os.ReadFile(runs[2].File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cut := string(b[:len(b)-300]) // in the footer
 	spoil(t, runs[2], cut)
 	runs = append(runs, Run{File: filepath.Join(t.TempDir(), "gone.jsonl")})
 	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	warnings := strings.Join(r.Warnings, "\n")
 	for _, want := range []string{"task.1.jsonl:1: no header", "task.2.jsonl:1: invalid character", "gone.jsonl: no such file"} {
 		if !strings.Contains(warnings, want) {
@@ -101,14 +96,10 @@ func TestKnown(t *testing.T) {
 func TestJSON(t *testing.T) {
 	runs := power.make(t, 2, nil)
 	b, err := os.ReadFile(runs[0].File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	spoil(t, runs[0], strings.Replace(string(b), `"machine"`, `"later":{"x":[1,2]},"machine"`, 1))
 	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if b, err = r.JSON(); err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +117,7 @@ func TestJSON(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(b, &got))
 	s := got.Systems[0]
 	if got.Type != "report" || got.Version != 1 || s.Endings["done"] != 2 || s.Figures["wall_s"].N != 2 || string(s.Tasks[0].Header.Later) != `{"x":[1,2]}` || s.Tasks[1].Footer == nil || s.Tasks[1].Figures["wall_s"] <= 0 {
 		t.Errorf("%s", b)
@@ -229,9 +218,7 @@ func TestAdvice(t *testing.T) {
 			f.Exit, f.Problem = 143, "ended after its time limit of 2h0m0s"
 		}
 	})}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := "1 run was killed for want of memory that had asked for 12 GiB: ask for more\n1 run was not done at the time limit of 2h00m: ask for more\n" +
 		"throttled 61% of the time in which it could run: ask for more processors, or start fewer threads\nits GPUs were busy 3.0% of the time: without --gpus, or with fewer, others could use them"
 	if got := strings.Join(r.Systems[0].Advice, "\n"); got != want {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestWriter copies streams block by block: every block sees the end of the one before
@@ -23,9 +25,7 @@ func TestWriter(t *testing.T) {
 		})
 		for rest := data[:size]; len(rest) > 0; {
 			n, err := w.Write(rest[:min(len(rest), 333)])
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			rest = rest[n:]
 		}
 		if err := w.Close(); err != nil || !bytes.Equal(out.Bytes(), data[:size]) {

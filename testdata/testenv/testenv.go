@@ -118,6 +118,14 @@ func goSettings() (map[string]string, error) {
 	return settings, nil
 }
 
+// Check ends the test, which fails, if err is not nil.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Need skips the test if err is not nil, because the machine lacks what. With CI
 // in the environment the test fails instead: CI has everything.
 func Need(t testing.TB, what string, err error) {
