@@ -79,26 +79,6 @@ func open(t testing.TB) *store.Store {
 	return s
 }
 
-// files writes a directory of files: name, text, name, text. A name that ends
-// in a slash is a directory.
-func files(t testing.TB, nameText ...string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for i := 0; i < len(nameText); i += 2 {
-		p := filepath.Join(dir, nameText[i])
-		err := os.MkdirAll(filepath.Dir(p), 0o755)
-		switch {
-		case err != nil:
-		case strings.HasSuffix(nameText[i], "/"):
-			err = os.MkdirAll(p, 0o755)
-		default:
-			err = os.WriteFile(p, []byte(nameText[i+1]), 0o644)
-		}
-		testenv.Check(t, err)
-	}
-	return dir
-}
-
 // built builds a Dockerfile's text. o.Context "" is an empty directory. It
 // returns the steps that did not come from the cache.
 func built(t testing.TB, s *store.Store, text string, o Options) (img v1.Image, worked []string, err error) {
@@ -221,7 +201,7 @@ func TestLineErrors(t *testing.T) {
 }
 
 func TestFileNames(t *testing.T) {
-	dir := files(t, "ctx/sub/mine", "FROM scratch\nBOGUS\n", "ctx/Dockerfile", "BOGUS\n", "ctx/big", strings.Repeat("#\n", maxDockerfile/2)+"#\n")
+	dir := testenv.Files(t, "ctx/sub/mine", "FROM scratch\nBOGUS\n", "ctx/Dockerfile", "BOGUS\n", "ctx/big", strings.Repeat("#\n", maxDockerfile/2)+"#\n")
 	t.Chdir(dir)
 	for _, c := range []struct{ name, file, want string }{
 		{"named", "ctx/sub/mine", "ctx/sub/mine:2: "},

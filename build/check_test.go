@@ -181,7 +181,7 @@ func TestLint(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := Options{Args: c.args, Target: c.target}
 			if c.ignore != "" {
-				o.Context = files(t, ".dockerignore", c.ignore)
+				o.Context = testenv.Files(t, ".dockerignore", c.ignore)
 			}
 			found, said, err := checked(t, s, c.text, o)
 			if err != nil {

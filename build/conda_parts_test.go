@@ -55,8 +55,7 @@ func condaPackage(t testing.TB, dir, name string, files map[string]string) strin
 	}
 	testenv.Check(t, z.Close())
 	p := filepath.Join(dir, "linux-64", dist+".conda")
-	testenv.Check(t, os.MkdirAll(filepath.Dir(p), 0o755))
-	testenv.Check(t, os.WriteFile(p, file.Bytes(), 0o644))
+	testenv.Write(t, p, file.Bytes())
 	return p
 }
 

@@ -17,7 +17,7 @@ func TestCopyOntoLinkToHost(t *testing.T) {
 	}
 	host := filepath.Join(t.TempDir(), "host")
 	testenv.Check(t, os.Mkdir(host, 0o750))
-	dir := files(t, "links/", "", "d/sub/f", "text")
+	dir := testenv.Files(t, "links/", "", "d/sub/f", "text")
 	testenv.Check(t, os.Symlink(host, filepath.Join(dir, "links/sub")))
 	testenv.Check(t, os.Chmod(filepath.Join(dir, "d/sub"), 0o711))
 	if _, _, err := built(t, open(t), "FROM scratch\nCOPY links /to\nCOPY d /to\n", Options{Context: dir}); err == nil || !strings.Contains(err.Error(), "/to/sub is a link") {
@@ -38,7 +38,7 @@ func TestLinkedStepIsKept(t *testing.T) {
 		return
 	}
 	s := open(t)
-	dir := files(t, "a", "1", "b", "2")
+	dir := testenv.Files(t, "a", "1", "b", "2")
 	const text = "FROM scratch\nCOPY a /a\nCOPY --link b /d/b\nCOPY b /c\n"
 	must(t, s, text, Options{Context: dir})
 	testenv.Check(t, os.WriteFile(filepath.Join(dir, "a"), []byte("other"), 0o644))

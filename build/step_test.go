@@ -68,7 +68,7 @@ func TestCacheKeys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t)
-			dir := files(t, "d/a", "1", "d/s/b", "2", "a.tar", string(tarball), ".dockerignore", "**/*.log\n")
+			dir := testenv.Files(t, "d/a", "1", "d/s/b", "2", "a.tar", string(tarball), ".dockerignore", "**/*.log\n")
 			c.o.Context = dir
 			first, worked := must(t, s, text, Options{Context: dir})
 			if got := heads(worked); got != all {
@@ -124,7 +124,7 @@ func TestBrokenCache(t *testing.T) {
 		{"records gone", "cache/build/*", "-", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, dir := open(t), files(t, "a", "1")
+			s, dir := open(t), testenv.Files(t, "a", "1")
 			first, _ := must(t, s, text, Options{Context: dir})
 			harmed, err := filepath.Glob(filepath.Join(s.Dir(), c.harm))
 			if err != nil || len(harmed) != 2 {
@@ -163,7 +163,7 @@ func TestOverlayAndCopies(t *testing.T) {
 	text := "FROM scratch AS one\nCOPY d /x/\nCOPY d/s /x/a/\nCOPY --chmod=700 d/c /x/s/b\nCOPY d/c /x/run\nWORKDIR /x/deep/er\nADD a.tar /\n" +
 		"COPY --link d /linked/\nCOPY --chown=5 --chmod=750 d /x/new/\nCOPY --parents d/s /x/\n" +
 		"FROM scratch\nCOPY --from=one / /\nADD a.tar /x/\n"
-	dir := files(t, "d/s/b", "2", "d/c", "3", "d/a/", "", "a.tar", string(archiveOf(t, "d1777 tmp", "d sub", "f sub/f text", "l link sub/f")))
+	dir := testenv.Files(t, "d/s/b", "2", "d/c", "3", "d/a/", "", "a.tar", string(archiveOf(t, "d1777 tmp", "d sub", "f sub/f text", "l link sub/f")))
 	if busy, err := testenv.Busybox(); err == nil {
 		b, err := os.ReadFile(busy)
 		testenv.Check(t, err)
@@ -183,7 +183,7 @@ func TestBuildsAtOnce(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	s, dir := open(t), files(t, "a", "1")
+	s, dir := open(t), testenv.Files(t, "a", "1")
 	digests := make(chan string)
 	for range 4 {
 		go func() {
@@ -215,7 +215,7 @@ func TestTimes(t *testing.T) {
 	}{{"", 315532800}, {"1700000000", 1700000000}} {
 		t.Setenv("SOURCE_DATE_EPOCH", c.epoch)
 		img, _ := must(t, open(t), "FROM scratch AS one\nCOPY d /x\nWORKDIR /w\nCOPY <<EOF /doc\nEOF\nFROM scratch\nCOPY --from=one / /\n",
-			Options{Context: files(t, "d/a", "1", "d/e/f", "2")})
+			Options{Context: testenv.Files(t, "d/a", "1", "d/e/f", "2")})
 		r := mutate.Extract(img)
 		for tr := tar.NewReader(r); ; {
 			h, err := tr.Next()

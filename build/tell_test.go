@@ -48,7 +48,7 @@ func busyboxContext(t *testing.T) string {
 	testenv.Need(t, "a static busybox", err)
 	b, err := os.ReadFile(p)
 	testenv.Check(t, err)
-	return files(t, "busybox", string(b))
+	return testenv.Files(t, "busybox", string(b))
 }
 
 // TestEvents: stages at the same time; what each step prints, takes and saved

@@ -162,7 +162,7 @@ func TestEnvScript(t *testing.T) {
 		t.Skip(err)
 	}
 	file := filepath.Join(t.TempDir(), "env")
-	condatest.Write(t, file, []byte(envScript))
+	testenv.Write(t, file, []byte(envScript))
 	for _, c := range []struct {
 		args []string
 		want string

@@ -76,7 +76,7 @@ func TestIndexCache(t *testing.T) {
 		check(fmt.Sprint("spoiled ", n), resolve("2"), 3+n, 1)
 	}
 	// What cannot be read is not kept.
-	condatest.Write(t, filepath.Join(dir, "linux-64/repodata.json"), []byte(`{"packages": {`))
+	testenv.Write(t, filepath.Join(dir, "linux-64/repodata.json"), []byte(`{"packages": {`))
 	tag = "three"
 	if err := resolve("2"); err == nil {
 		t.Error("half an index was taken")

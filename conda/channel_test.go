@@ -293,14 +293,14 @@ func channelAt(t testing.TB, dir string, pkgs ...*testPkg) {
 			list = "packages"
 		}
 		index[p.subdir][list][fn] = rec
-		condatest.Write(t, filepath.Join(dir, p.subdir, fn), b)
+		testenv.Write(t, filepath.Join(dir, p.subdir, fn), b)
 	}
 	for sub, lists := range index {
 		all := map[string]any{"info": map[string]any{"subdir": sub}, "repodata_version": 1, "removed": []string{"gone-1-0.conda"}}
 		for k, v := range lists {
 			all[k] = v
 		}
-		condatest.Write(t, filepath.Join(dir, sub, "repodata.json"), mustJSON(all))
+		testenv.Write(t, filepath.Join(dir, sub, "repodata.json"), mustJSON(all))
 	}
 }
 

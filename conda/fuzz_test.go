@@ -121,7 +121,7 @@ func FuzzPackage(f *testing.F) {
 		if bytes.HasPrefix(data, []byte("BZh")) {
 			file = filepath.Join(t.TempDir(), "p.tar.bz2")
 		}
-		condatest.Write(t, file, data)
+		testenv.Write(t, file, data)
 		in := infoFiles{}
 		n := int64(0)
 		const limit = 1 << 20
@@ -160,7 +160,7 @@ func FuzzInstall(f *testing.F) {
 		q := &testPkg{name: "p", info: map[string]string{"paths.json": paths, "index.json": index}}
 		q.members = func(m []zipMember) []zipMember { m[1].data = zst(archive); return m }
 		file := filepath.Join(t.TempDir(), "p-1.0-0.conda")
-		condatest.Write(t, file, q.bytes(t))
+		testenv.Write(t, file, q.bytes(t))
 		in := &installer{plan: &Plan{Prefix: "/opt/conda", python: "3.11", site: "lib/python3.11/site-packages"}, env: &Environment{}}
 		pk := &pkg{in: in, rec: &solve.Record{Name: "p", Version: "1.0", Build: "0", File: fetch.File{FileName: "p-1.0-0.conda"}}, file: file, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = []*pkg{pk}

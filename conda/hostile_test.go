@@ -184,7 +184,7 @@ func TestHostileOldFormat(t *testing.T) {
 			data = data[:len(data)/2]
 		}
 		file := filepath.Join(t.TempDir(), "p-1.0-0.tar.bz2")
-		condatest.Write(t, file, data)
+		testenv.Write(t, file, data)
 		s := condatest.NewStore(t)
 		_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 		refused(t, s, c.name, err, c.want)
@@ -220,7 +220,7 @@ func TestBombs(t *testing.T) {
 	zeros := strings.Repeat("\x00", 8<<20)
 	file := func(p *testPkg) string {
 		f := filepath.Join(t.TempDir(), "evil-1.0-0.conda")
-		condatest.Write(t, f, p.bytes(t))
+		testenv.Write(t, f, p.bytes(t))
 		return f
 	}
 	bomb := file(files(testFile{path: "share/x", text: zeros}))
@@ -283,7 +283,7 @@ func TestZipDirectory(t *testing.T) {
 	}
 	testenv.Check(t, w.Close())
 	file := filepath.Join(t.TempDir(), "evil-1.0-0.conda")
-	condatest.Write(t, file, b.Bytes())
+	testenv.Write(t, file, b.Bytes())
 	s := condatest.NewStore(t)
 	_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 	refused(t, s, "directory", err, "its directory has more than 65536 bytes")

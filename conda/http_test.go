@@ -53,8 +53,8 @@ func TestHTTPPackedIndex(t *testing.T) {
 	plain := filepath.Join(dir, "linux-64/repodata.json")
 	b, err := os.ReadFile(plain)
 	testenv.Check(t, err)
-	condatest.Write(t, plain+".zst", zst(b))
-	condatest.Write(t, plain, []byte("not to be read"))
+	testenv.Write(t, plain+".zst", zst(b))
+	testenv.Write(t, plain, []byte("not to be read"))
 	for _, channel := range []string{dir, condatest.Serve(t, dir, nil).URL} {
 		if _, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{channel}}); err != nil {
 			t.Errorf("channel %s: %v", channel, err)
@@ -266,7 +266,7 @@ func TestChannelLogin(t *testing.T) {
 		{"me:s3cret@", "machine 127.0.0.1 login me password wrong\n", ""},
 		{"me:wr0ng@", "", "401"},
 	} {
-		condatest.Write(t, file, []byte(c.netrc))
+		testenv.Write(t, file, []byte(c.netrc))
 		o := Options{Channels: []string{strings.Replace(web.URL, "://", "://"+c.login, 1)}, Subdir: "linux-64"}
 		p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), o)
 		if err == nil {

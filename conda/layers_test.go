@@ -123,7 +123,7 @@ func TestExplicit(t *testing.T) {
 	digest := func(p *testPkg) string { return "#sha256:" + condatest.SHA256(p.bytes(t)) }
 	flat := t.TempDir()
 	for _, p := range []*testPkg{lib, app, pure} {
-		condatest.Write(t, filepath.Join(flat, "my pkgs", p.dist()+".conda"), p.bytes(t))
+		testenv.Write(t, filepath.Join(flat, "my pkgs", p.dist()+".conda"), p.bytes(t))
 	}
 	t.Chdir(flat)
 	t.Setenv("HOME", flat)
@@ -182,7 +182,7 @@ func TestExplicitPlatform(t *testing.T) {
 	b := p.bytes(t)
 	for _, c := range []struct{ dir, want string }{{"linux-64", "is for linux-ppc64le, the image for linux-64"}, {"pkgs", "is for linux-ppc64le, the image for linux-64"}, {"linux-ppc64le", "is for linux-ppc64le"}} {
 		file := filepath.Join(t.TempDir(), c.dir, "p-1.0-0.conda")
-		condatest.Write(t, file, b)
+		testenv.Write(t, file, b)
 		s := condatest.NewStore(t)
 		_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 		refused(t, s, c.dir, err, c.want)

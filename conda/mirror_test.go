@@ -21,7 +21,7 @@ func TestMirrors(t *testing.T) {
 
 	lagging, lying := newChannel(t, a, b), newChannel(t, a, b)
 	testenv.Check(t, os.Remove(filepath.Join(lagging, file)))
-	condatest.Write(t, filepath.Join(lying, file), []byte(strings.Repeat("x", 100)))
+	testenv.Write(t, filepath.Join(lying, file), []byte(strings.Repeat("x", 100)))
 	var asked atomic.Int32
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -80,7 +80,7 @@ func TestMirrorsOfLists(t *testing.T) {
 	file := "/linux-64/" + a.dist() + a.format
 	b, err := os.ReadFile(good + file)
 	testenv.Check(t, err)
-	condatest.Write(t, lying+file, []byte(strings.Repeat("x", len(b))))
+	testenv.Write(t, lying+file, []byte(strings.Repeat("x", len(b))))
 	for _, c := range []struct {
 		name, place string
 		digest      string

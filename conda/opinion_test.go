@@ -307,7 +307,7 @@ func withLinks(t *testing.T, file, to string) string {
 	}
 	testenv.Check(t, w.Close())
 	mended := filepath.Join(t.TempDir(), filepath.Base(file))
-	condatest.Write(t, mended, out.Bytes())
+	testenv.Write(t, mended, out.Bytes())
 	return mended
 }
 

@@ -66,7 +66,7 @@ func BenchmarkIndex(b *testing.B) {
 	b.Run("plain", run)
 	data, err := os.ReadFile(file)
 	testenv.Check(b, err)
-	condatest.Write(b, file+".zst", zst(data))
-	condatest.Write(b, file, []byte(strings.Repeat("x", 10)))
+	testenv.Write(b, file+".zst", zst(data))
+	testenv.Write(b, file, []byte(strings.Repeat("x", 10)))
 	b.Run("zstd", run)
 }

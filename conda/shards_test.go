@@ -50,9 +50,9 @@ func shard(t testing.TB, dir string, info map[string]any) {
 			z := zst(packed(t, s))
 			sum := sha256.Sum256(z)
 			digests[name] = sum[:]
-			condatest.Write(t, filepath.Join(at, "shards", hex.EncodeToString(sum[:])+".msgpack.zst"), z)
+			testenv.Write(t, filepath.Join(at, "shards", hex.EncodeToString(sum[:])+".msgpack.zst"), z)
 		}
-		condatest.Write(t, filepath.Join(at, shardsName), zst(packed(t, map[string]any{"version": 1, "info": info, "shards": digests})))
+		testenv.Write(t, filepath.Join(at, shardsName), zst(packed(t, map[string]any{"version": 1, "info": info, "shards": digests})))
 		testenv.Check(t, os.Remove(filepath.Join(at, "repodata.json")))
 	}
 }

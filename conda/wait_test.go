@@ -28,7 +28,7 @@ func TestServerFaults(t *testing.T) {
 	index := filepath.Join(zipped, "linux-64/repodata.json")
 	b, err := os.ReadFile(index)
 	testenv.Check(t, err)
-	condatest.Write(t, index+".zst", zst(b))
+	testenv.Write(t, index+".zst", zst(b))
 	sharded := newChannel(t, &p)
 	shard(t, sharded, map[string]any{"base_url": "", "shards_base_url": "shards/", "created_at": "now"})
 	wheels := condatest.ServeIndex(t, true, condatest.SimpleWheel("x", "1"))

@@ -176,12 +176,7 @@ func TestManyEntries(t *testing.T) {
 // place makes a directory with files and opens it.
 func place(t *testing.T, files map[string]string) (*os.Root, string) {
 	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		file := filepath.Join(dir, name)
-		testenv.Check(t, os.MkdirAll(filepath.Dir(file), 0o755))
-		testenv.Check(t, os.WriteFile(file, []byte(text), 0o644))
-	}
+	dir := testenv.Tree(t, files)
 	root, err := os.OpenRoot(dir)
 	testenv.Check(t, err)
 	t.Cleanup(func() { root.Close() })

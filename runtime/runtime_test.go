@@ -103,8 +103,7 @@ func TestWorkingDir(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	root := t.TempDir()
-	os.MkdirAll(filepath.Join(root, "etc"), 0o755)
-	os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("app:x:10:10::/srv/app:/bin/sh\nroot:x:0:0::/root:/bin/sh\n"), 0o644)
+	testenv.Write(t, filepath.Join(root, "etc/passwd"), "app:x:10:10::/srv/app:/bin/sh\nroot:x:0:0::/root:/bin/sh\n")
 	m := []specs.Mount{bind("/tmp", "/tmp")}
 	host := []string{"PATH=/host/bin", "HOME=/home/u", "LD_PRELOAD=/host/lib.so", "LD_LIBRARY_PATH=/host/lib", "TMPDIR=/scratch/u", "LANG=de", "A=host", "HPCC_RUNNING=0"}
 	tests := []struct {

@@ -275,8 +275,7 @@ func TestHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			victim := filepath.Join(top, "victim")
-			testenv.Check(t, os.MkdirAll(victim, 0o755))
-			testenv.Check(t, os.WriteFile(filepath.Join(victim, "secret"), []byte("kept"), 0o644))
+			testenv.Write(t, filepath.Join(victim, "secret"), "kept")
 			_, err := Image(context.Background(), imageOf(t, layerOf(t, lines...)), filepath.Join(top, "tree"), Options{})
 			if err != nil && !strings.Contains(err.Error(), "entry \"") {
 				t.Errorf("error %q does not name the entry", err)

@@ -38,9 +38,7 @@ func listed(t *testing.T, files map[string][]byte) ([]string, *inventory) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, b := range files {
-		p := filepath.Join(dir, name)
-		testenv.Check(t, os.MkdirAll(filepath.Dir(p), 0o755))
-		testenv.Check(t, os.WriteFile(p, b, 0o644))
+		testenv.Write(t, filepath.Join(dir, name), b)
 	}
 	root, err := os.OpenRoot(dir)
 	testenv.Check(t, err)

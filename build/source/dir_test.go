@@ -68,8 +68,7 @@ func TestIgnoreUnread(t *testing.T) {
 func TestGlobOnce(t *testing.T) {
 	dir := t.TempDir()
 	deep := filepath.Join(dir, strings.Repeat("d/", 40))
-	testenv.Check(t, os.MkdirAll(deep, 0o755))
-	testenv.Check(t, os.WriteFile(filepath.Join(deep, "f"), nil, 0o644))
+	testenv.Write(t, filepath.Join(deep, "f"), "")
 	names, err := (&Dir{Dir: dir}).glob("**/**/**/**/**/**/f", true)
 	if want := strings.Repeat("d/", 40) + "f"; err != nil || len(names) != 1 || names[0] != want {
 		t.Errorf("glob = %d names, %v; want %q alone", len(names), err, want)
@@ -99,7 +98,7 @@ func TestIgnored(t *testing.T) {
 		{"climbing", "d/../a.log", "a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := directory(t, "a.log", "", "a.txt", "", "d/b.log", "", "d/b.txt", "", "d/e/c.log", "", "d/e/c.txt", "")
+			dir := testenv.Files(t, "a.log", "", "a.txt", "", "d/b.log", "", "d/b.txt", "", "d/e/c.log", "", "d/e/c.txt", "")
 			for _, name := range []string{".dockerignore", "Dockerfile.dockerignore"} {
 				// The second is of this Dockerfile alone and goes before the other.
 				testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(c.ignore+"\n.dockerignore\n*.dockerignore\n"), 0o644))
@@ -110,13 +109,13 @@ func TestIgnored(t *testing.T) {
 			}
 		})
 	}
-	if _, err := found(t, directory(t, ".dockerignore", "[\n", "a", ""), "a"); err == nil || !strings.Contains(err.Error(), ".dockerignore") {
+	if _, err := found(t, testenv.Files(t, ".dockerignore", "[\n", "a", ""), "a"); err == nil || !strings.Contains(err.Error(), ".dockerignore") {
 		t.Errorf("a bad pattern: %v; want an error that names the file", err)
 	}
 }
 
 func TestFind(t *testing.T) {
-	dir := directory(t, ".dockerignore", "hidden*\nd/secret\n", "a.txt", "", "b.txt", "", "d/c.txt", "", "d/secret/x", "", "e/c.txt", "", "e/f/g.txt", "", "hidden.txt", "", "hiddendir/x", "", "with[x", "", "empty/", "")
+	dir := testenv.Files(t, ".dockerignore", "hidden*\nd/secret\n", "a.txt", "", "b.txt", "", "d/c.txt", "", "d/secret/x", "", "e/c.txt", "", "e/f/g.txt", "", "hidden.txt", "", "hiddendir/x", "", "with[x", "", "empty/", "")
 	for link, to := range map[string]string{"in": "d/c.txt", "dirlink": "e", "abs": "/a.txt", "out": "../../etc/passwd", "outdir": "/etc", "loop": "loop", "e/back": "../a.txt"} {
 		testenv.Check(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
@@ -179,7 +178,7 @@ func TestSourceDigest(t *testing.T) {
 		testenv.Check(t, err)
 		return s
 	}
-	first := sum(directory(t, tree...))
+	first := sum(testenv.Files(t, tree...))
 	for _, c := range []struct {
 		name   string
 		change func(p func(string) string) error
@@ -211,14 +210,14 @@ func TestSourceDigest(t *testing.T) {
 			return os.WriteFile(p("b/c"), []byte("x\n1\n\n4\n\"b/e\" ---------- 644 \"\"\n"), 0o644)
 		}, false},
 	} {
-		dir := directory(t, tree...)
+		dir := testenv.Files(t, tree...)
 		testenv.Check(t, c.change(func(n string) string { return filepath.Join(dir, "d", n) }))
 		if got := sum(dir); (got == first) != c.same {
 			t.Errorf("%s: digests are equal: %v; want %v", c.name, got == first, c.same)
 		}
 	}
-	dir := directory(t, tree...)
-	one := directory(t, tree...)
+	dir := testenv.Files(t, tree...)
+	one := testenv.Files(t, tree...)
 	os.Symlink("a", filepath.Join(dir, "d/l"))
 	os.Symlink("b", filepath.Join(one, "d/l"))
 	if sum(dir) == sum(one) {
@@ -229,7 +228,7 @@ func TestSourceDigest(t *testing.T) {
 // TestHiddenFiles: files that hold secrets are in no context, whatever
 // .dockerignore says and by whatever name the context is opened.
 func TestHiddenFiles(t *testing.T) {
-	dir := directory(t, "creds.yaml", "", "d/p[w]*", "", "a", "", ".dockerignore", "!creds.yaml\n!d\n")
+	dir := testenv.Files(t, "creds.yaml", "", "d/p[w]*", "", "a", "", ".dockerignore", "!creds.yaml\n!d\n")
 	link := filepath.Join(t.TempDir(), "link")
 	testenv.Check(t, os.Symlink(dir, link))
 	testenv.Check(t, os.Symlink("creds.yaml", filepath.Join(dir, "alias")))

@@ -181,23 +181,3 @@ func newStore(t testing.TB) *store.Store {
 	testenv.Check(t, err)
 	return s
 }
-
-// directory writes a directory of files: name, text, name, text. A name that ends
-// in a slash is a directory.
-func directory(t testing.TB, nameText ...string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for i := 0; i < len(nameText); i += 2 {
-		p := filepath.Join(dir, nameText[i])
-		err := os.MkdirAll(filepath.Dir(p), 0o755)
-		switch {
-		case err != nil:
-		case strings.HasSuffix(nameText[i], "/"):
-			err = os.MkdirAll(p, 0o755)
-		default:
-			err = os.WriteFile(p, []byte(nameText[i+1]), 0o644)
-		}
-		testenv.Check(t, err)
-	}
-	return dir
-}

@@ -36,7 +36,7 @@ func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) 
 // and modification time are what they were.
 func TestSums(t *testing.T) {
 	s := newStore(t)
-	dir := directory(t, "a", "one", "sub/b", "two", "sub/c", "three")
+	dir := testenv.Files(t, "a", "one", "sub/b", "two", "sub/c", "three")
 	settle := func() { time.Sleep(150 * time.Millisecond) }
 	settle()
 	first, known := sumOf(t, s, dir)
@@ -64,7 +64,7 @@ func TestSums(t *testing.T) {
 	if again, known := sumOf(t, s, dir); again != changed || known != 3 {
 		t.Errorf("digest %s, %d files known; want %s and 3", again, known, changed)
 	}
-	elsewhere := directory(t, "a", "eno", "sub/b", "two", "sub/c", "three")
+	elsewhere := testenv.Files(t, "a", "eno", "sub/b", "two", "sub/c", "three")
 	if d, _ := sumOf(t, s, elsewhere); d != changed {
 		t.Error("the same files elsewhere have another digest")
 	}

@@ -142,7 +142,7 @@ func sourceDir(t testing.TB, sdists []testSdist, wheels ...condatest.Wheel) stri
 	t.Helper()
 	dir := condatest.WheelDir(t, wheels...)
 	for _, s := range sdists {
-		condatest.Write(t, filepath.Join(dir, s.file()), s.bytes(t))
+		testenv.Write(t, filepath.Join(dir, s.file()), s.bytes(t))
 	}
 	return dir
 }
@@ -400,7 +400,7 @@ func TestHostileSources(t *testing.T) {
 		}
 	}
 	empty := filepath.Join(t.TempDir(), "a-1.tar.gz")
-	condatest.Write(t, empty, nil)
+	testenv.Write(t, empty, "")
 	if _, err := readSources(empty, ".tar.gz", ""); err == nil {
 		t.Error("an empty file is an archive")
 	}
@@ -411,7 +411,7 @@ func TestHostileSources(t *testing.T) {
 func TestSourceLinks(t *testing.T) {
 	s := testSdist{name: "a", version: "1", files: []tar.Header{{Name: "TOP/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: "TOP/h", Typeflag: tar.TypeLink, Linkname: "a-1/setup.py"}, {Name: "TOP/d/", Typeflag: tar.TypeDir}}}
 	file := filepath.Join(t.TempDir(), s.file())
-	condatest.Write(t, file, s.bytes(t))
+	testenv.Write(t, file, s.bytes(t))
 	src, err := readSources(file, ".tar.gz", "")
 	testenv.Check(t, err)
 	l, err := layer.New(t.Context(), condatest.NewStore(t), buildRoot, nil, func(w *layer.Writer) error { return src.put(w, "source") })
@@ -483,7 +483,7 @@ func FuzzSources(f *testing.F) {
 		if zipped {
 			kind = ".zip"
 		}
-		condatest.Write(t, file, data)
+		testenv.Write(t, file, data)
 		s, err := readSources(file, kind, "")
 		if err != nil {
 			return

@@ -149,7 +149,7 @@ func TestLogin(t *testing.T) {
 		{"", "machine other login me password s3cret", "401 Unauthorized"},
 		{"", "# machine 127.0.0.1 login me password s3cret", "401 Unauthorized"},
 	} {
-		condatest.Write(t, file, []byte(c.netrc))
+		testenv.Write(t, file, []byte(c.netrc))
 		o := Options{Indexes: Indexes{URL: "http://" + c.login + u.Host + "/simple/"}}
 		r, err := installed(t, "x", pyTarget(nil), o)
 		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
@@ -171,7 +171,7 @@ func TestLogin(t *testing.T) {
 		http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+r.URL.Path, http.StatusFound)
 		return true
 	})
-	condatest.Write(t, file, nil)
+	testenv.Write(t, file, "")
 	o := Options{Indexes: Indexes{URL: strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/simple/", Extra: []string{"http://me:s3cret@" + u.Host + "/simple/"}}}
 	if _, err := installed(t, "x", pyTarget(nil), o); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("a redirection: %v; want 401", err)

@@ -52,7 +52,7 @@ func TestOpinion(t *testing.T) {
 		testenv.Check(t, err)
 		n, err := parseWheelName(filepath.Base(w))
 		testenv.Check(t, err)
-		condatest.Write(t, filepath.Join(dir, n.file), b)
+		testenv.Write(t, filepath.Join(dir, n.file), b)
 		rows += "\n" + n.dist
 	}
 	prefix := filepath.Join(t.TempDir(), "v")

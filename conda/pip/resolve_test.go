@@ -185,9 +185,9 @@ func TestHopeless(t *testing.T) {
 func TestRefused(t *testing.T) {
 	dir := condatest.WheelDir(t, condatest.SimpleWheel("good", "1"), condatest.Tagged(condatest.SimpleWheel("other", "1"), "cp39-cp39-win_amd64"), condatest.SimpleWheel("torch", "2.1.2"))
 	for _, f := range []string{"sources-1.0.tar.gz", "mixed-2.0.zip"} {
-		condatest.Write(t, filepath.Join(dir, f), []byte("x"))
+		testenv.Write(t, filepath.Join(dir, f), []byte("x"))
 	}
-	condatest.Write(t, filepath.Join(dir, "mixed-2.0-cp39-cp39-win32.whl"), []byte("x"))
+	testenv.Write(t, filepath.Join(dir, "mixed-2.0-cp39-cp39-win32.whl"), []byte("x"))
 	testenv.Check(t, os.Mkdir(filepath.Join(dir, "tree"), 0o755))
 	rows := `good
 -e .

@@ -259,7 +259,7 @@ func TestHostile(t *testing.T) {
 	} {
 		dir := condatest.WheelDir(t, c.wheel)
 		if c.name == "no zip" {
-			condatest.Write(t, filepath.Join(dir, c.wheel.File()), []byte("<html>"))
+			testenv.Write(t, filepath.Join(dir, c.wheel.File()), []byte("<html>"))
 		}
 		_, err := installed(t, "evil==1.0", pyTarget(nil), fromDir(dir))
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "evil-1.0-py3-none-any.whl") {
@@ -306,7 +306,7 @@ func TestBomb(t *testing.T) {
 	}
 	testenv.Check(t, lying.Close())
 	dir := t.TempDir()
-	condatest.Write(t, filepath.Join(dir, w.File()), buf.Bytes())
+	testenv.Write(t, filepath.Join(dir, w.File()), buf.Bytes())
 	if _, err = installed(t, "bomb", pyTarget(nil), fromDir(dir)); err == nil || !strings.Contains(err.Error(), `entry "bomb.bin": `) {
 		t.Errorf("a wheel whose directory lies of a size: %v; want bomb.bin refused", err)
 	}

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -33,12 +32,6 @@ import (
 )
 
 func SHA256(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
-
-func Write(t testing.TB, file string, b []byte) {
-	t.Helper()
-	testenv.Check(t, os.MkdirAll(filepath.Dir(file), 0o755))
-	testenv.Check(t, os.WriteFile(file, b, 0o644))
-}
 
 func NewStore(t testing.TB) *store.Store {
 	t.Helper()
@@ -336,7 +329,7 @@ func WheelDir(t testing.TB, wheels ...Wheel) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, w := range wheels {
-		Write(t, filepath.Join(dir, w.File()), w.Bytes(t))
+		testenv.Write(t, filepath.Join(dir, w.File()), w.Bytes(t))
 	}
 	return dir
 }
