@@ -97,7 +97,7 @@ func TestMeasureManyIntoOneFile(t *testing.T) {
 	for i := range recs {
 		l := &recs[i].out
 		l.open(file)
-		l.add(Header{Kind: kindHeader, Version: Version, Job: &JobOf{Task: i}})
+		l.add(Header{Kind: kindHeader, Version: recordVersion, Job: &JobOf{Task: i}})
 		l.flush()
 	}
 	told := 0

@@ -100,7 +100,7 @@ func TestMeasureKeepsARecord(t *testing.T) {
 		run, _ := Measure(t.Context(), exec.Command(test.words[0], test.words[1:]...), Options{File: file, Header: Header{Image: "base", Asked: Asked{CPUs: 3}}})
 		r, err := ReadRecord(file, true)
 		testenv.Check(t, err)
-		if h := r.Header; h.Image != "base" || h.Asked.CPUs != 3 || h.Version != Version || !reflect.DeepEqual(h.Command, test.words) || h.Machine.Host == "" || h.Machine.CPUs < 1 || h.Machine.Memory <= 0 || h.Machine.Kernel == "" {
+		if h := r.Header; h.Image != "base" || h.Asked.CPUs != 3 || h.Version != recordVersion || !reflect.DeepEqual(h.Command, test.words) || h.Machine.Host == "" || h.Machine.CPUs < 1 || h.Machine.Memory <= 0 || h.Machine.Kernel == "" {
 			t.Errorf("%s: header %+v", test.name, h)
 		}
 		f := r.Footer

@@ -67,7 +67,7 @@ func TestTailGrows(t *testing.T) {
 		{`{"kind":"sample","t":2.5,"cpu_s":5}` + "\n", "head 1:2 2:4 2.5:5"},
 		{sampleAt(3) + sampleAt(4), "head 3:6 4:8"},
 		{many, "head 1998:3996 1999:3998"},
-		{`{"kind":"mark","x":"` + strings.Repeat("y", 3*TailBytes) + `"}` + "\n" + sampleAt(2000), "head 1999:3998 2000:4000"},
+		{`{"kind":"mark","x":"` + strings.Repeat("y", 3*tailBytes) + `"}` + "\n" + sampleAt(2000), "head 1999:3998 2000:4000"},
 		{`{"kind":"footer","exit":3}` + "\n", "head 1999:3998 2000:4000 end 3"},
 	} {
 		grow(t, file, c.add)
@@ -127,7 +127,7 @@ func FuzzTail(f *testing.F) {
 		if len(tail.Samples) > maxTail || tail.read > int64(len(text)) {
 			t.Fatalf("%d samples, %d bytes of %d read", len(tail.Samples), tail.read, len(text))
 		}
-		if oerr := once.look(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < TailBytes && tail.told() != once.told() {
+		if oerr := once.look(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < tailBytes && tail.told() != once.told() {
 			t.Fatalf("in two looks %q, in one %q", tail.told(), once.told())
 		}
 		if r, rerr := readRecord(bytes.NewReader(text), true); rerr == nil && !r.Torn && text[0] == '{' && err != nil {

@@ -12,11 +12,11 @@ import (
 	"hpcc/runtime/rawfile"
 )
 
-// An Image is what a run needs of an image's configuration, as JSON
+// A savedImage is what a run needs of an image's configuration, as JSON
 // (image-spec, config.md). The type of image-spec itself would do, but its
 // package compiles regular expressions before main begins, a tenth of the
 // start of a run.
-type Image struct {
+type savedImage struct {
 	Architecture string      `json:"architecture"`
 	Config       ImageConfig `json:"config"`
 }
@@ -32,8 +32,8 @@ type ImageConfig struct {
 
 // ReadImage reads the image's configuration from file of a tree; a directory
 // without one was made otherwise and runs with none.
-func ReadImage(root, file string) (Image, error) {
-	var img Image
+func ReadImage(root, file string) (savedImage, error) {
+	var img savedImage
 	file = filepath.Join(root, file)
 	b, err := rawfile.Read(file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

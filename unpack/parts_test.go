@@ -115,8 +115,8 @@ func storeOf(t testing.TB) *store.Store {
 	return s
 }
 
-// part writes a layer into parts, in pieces of that many bytes.
-func part(t testing.TB, p *Parts, l v1.Layer, piece int) {
+// writePart writes a layer into parts, in pieces of that many bytes.
+func writePart(t testing.TB, p *Parts, l v1.Layer, piece int) {
 	t.Helper()
 	b, id := tarOf(t, l), v1.Hash{}
 	id, err := l.DiffID()
@@ -194,7 +194,7 @@ func TestParts(t *testing.T) {
 			l := retouched(t, layerOf(t, c.lines...), later)
 			p := NewParts(storeOf(t))
 			defer p.Close()
-			part(t, p, l, 1000)
+			writePart(t, p, l, 1000)
 			if got := len(p.made) == 1; got != c.part {
 				t.Errorf("it is a part: %v; want %v", got, c.part)
 			}
@@ -213,7 +213,7 @@ func TestPartsBetween(t *testing.T) {
 	for _, line := range []string{"l link other", "f d 1"} {
 		middle := layerOf(t, line)
 		p := NewParts(storeOf(t))
-		part(t, p, middle, 512)
+		writePart(t, p, middle, 512)
 		if len(p.made) != 1 {
 			t.Fatalf("%q is no part", line)
 		}
@@ -227,7 +227,7 @@ func TestPartsOfOthers(t *testing.T) {
 	for _, lines := range [][]string{{"f a 1"}, {"d a"}, {"l a b"}} {
 		l := retouched(t, layerOf(t, lines...), func(h *tar.Header) { h.Gid = 5 })
 		p := NewParts(storeOf(t))
-		part(t, p, l, 512)
+		writePart(t, p, l, 512)
 		if len(p.made) != 0 {
 			t.Errorf("%q of group 5 is a part", lines)
 		}
@@ -266,7 +266,7 @@ func TestPartsRandom(t *testing.T) {
 			if r.Intn(4) > 0 {
 				layers++
 				piece := 1 + rand.Intn(2000)
-				wg.Go(func() { part(t, p, l, piece) })
+				wg.Go(func() { writePart(t, p, l, piece) })
 			}
 		}
 		wg.Wait()
@@ -298,7 +298,7 @@ func TestPartsLarge(t *testing.T) {
 	for _, piece := range []int{77, blockSize, 1 << 20} {
 		l := static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
 		p := NewParts(storeOf(t))
-		part(t, p, l, piece)
+		writePart(t, p, l, piece)
 		if len(p.made) != 1 {
 			t.Errorf("in pieces of %d bytes it is no part", piece)
 		}
@@ -350,7 +350,7 @@ func TestPartsThatCannotBeMoved(t *testing.T) {
 	img, s := imageOf(t, l), storeOf(t)
 	p := NewParts(s)
 	defer p.Close()
-	part(t, p, l, 512)
+	writePart(t, p, l, 512)
 	testenv.Check(t, os.RemoveAll(p.dir))
 	dir, _, err := Tree(t.Context(), s, img, Options{Parts: p})
 	testenv.Check(t, err)

@@ -34,7 +34,7 @@ func hostileReport(t testing.TB) *Report {
 			f.Problem = hostile
 		}
 	}
-	p := &Prices{Currency: hostile, Node: map[string]Node{plain(hostile): {Hour: 1}, plain("b" + hostile): {Hour: 1}}}
+	p := &Prices{Currency: hostile, Node: map[string]nodePrice{plain(hostile): {Hour: 1}, plain("b" + hostile): {Hour: 1}}}
 	r, err := Read([]Source{{Name: hostile, Runs: bad.make(t, 5, spoil), Warnings: []string{hostile}}, {Name: "b" + hostile, Runs: bad.make(t, 5, spoil)}}, Options{Prices: p})
 	testenv.Check(t, err)
 	for _, s := range r.Systems {

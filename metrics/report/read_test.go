@@ -108,7 +108,7 @@ func TestJSON(t *testing.T) {
 		Version int
 		Systems []struct {
 			Endings map[string]int
-			Figures map[string]Spread
+			Figures map[string]spread
 			Tasks   []struct {
 				Ending  string
 				Figures map[string]float64
@@ -130,7 +130,7 @@ func TestPrices(t *testing.T) {
 		f := &metrics.Footer{Wall: 3600, Usage: metrics.Usage{User: 3600 * float64(cpus)}, GPUs: []metrics.GPUUse{{Energy: 0.5 * joules}}}
 		return &Task{Header: h, Footer: f, Figures: figures(&h, f)}
 	}
-	p := &Prices{Currency: "EUR", KWh: 0.5, PUE: 2, Node: map[string]Node{
+	p := &Prices{Currency: "EUR", KWh: 0.5, PUE: 2, Node: map[string]nodePrice{
 		"sys": {Hour: 100, Exclusive: true}, "gpu*": {Hour: 8, GPUs: 4, IdleWatts: 100, MaxWatts: 300}, "gpu1*": {Hour: 16, CPUs: 16},
 	}}
 	for _, test := range []struct {
@@ -160,7 +160,7 @@ func TestPrices(t *testing.T) {
 		}
 	}
 	both := *p
-	both.Draws = &Prices{PUE: 3, Node: map[string]Node{"gpu1*": {IdleWatts: 200, MaxWatts: 200}}}
+	both.Draws = &Prices{PUE: 3, Node: map[string]nodePrice{"gpu1*": {IdleWatts: 200, MaxWatts: 200}}}
 	x := task("gpu17", 4, 0)
 	both.add("x", x)
 	if cost, kwh := x.Figures[costName], x.Figures[energyName]; math.Abs(kwh-3*(.5+.0125)) > 1e-9 || math.Abs(cost-4-.5*kwh) > 1e-9 {
@@ -171,13 +171,13 @@ func TestPrices(t *testing.T) {
 	if _, drawn := x.Figures[energyName]; drawn || x.Figures[costName] != 2 {
 		t.Errorf("of a host that only prices name: %+v", x.Figures)
 	}
-	one := map[string]Node{"a": {Hour: 1}}
+	one := map[string]nodePrice{"a": {Hour: 1}}
 	for _, test := range []struct {
 		p    Prices
 		want string
 	}{
-		{Prices{Node: one}, ""}, {Prices{}, "prices nothing"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]Node{"[": {}}}, "no pattern"},
-		{Prices{Node: map[string]Node{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {MaxWatts: -1, GPUs: -1, CPUs: -1, Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]Node{"a": {Hour: math.Inf(1)}}}, "cannot be"},
+		{Prices{Node: one}, ""}, {Prices{}, "prices nothing"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]nodePrice{"[": {}}}, "no pattern"},
+		{Prices{Node: map[string]nodePrice{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {MaxWatts: -1, GPUs: -1, CPUs: -1, Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]nodePrice{"a": {Hour: math.Inf(1)}}}, "cannot be"},
 	} {
 		key, err := test.p.Check()
 		if (err == nil) != (test.want == "") || (err != nil && (!strings.Contains(err.Error(), test.want) || len(key) == 0)) {

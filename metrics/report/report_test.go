@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // prices are those of the golden report.
-var prices = &Prices{Currency: "EUR", KWh: 0.28, PUE: 1.3, Node: map[string]Node{
+var prices = &Prices{Currency: "EUR", KWh: 0.28, PUE: 1.3, Node: map[string]nodePrice{
 	"power":    {Hour: 2.4, GPUs: 4, IdleWatts: 400, MaxWatts: 900},
 	"worker-*": {Hour: 1.9, GPUs: 2, IdleWatts: 180, MaxWatts: 520},
 }}

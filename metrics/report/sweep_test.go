@@ -47,14 +47,14 @@ func TestRank(t *testing.T) {
 	tasks := func() []SweepTask {
 		series := &metrics.Scalar{Last: 5, Min: 0.5, Max: 9, N: 3}
 		return []SweepTask{
-			{Index: 1, Ending: Failed, Results: metrics.Results{"loss": result(0)}},
+			{Index: 1, Ending: failed, Results: metrics.Results{"loss": result(0)}},
 			{Index: 2, Ending: Done, Results: metrics.Results{"loss": result(math.NaN())}},
 			{Index: 3, Ending: Open, Results: metrics.Results{"loss": result(0.1)}},
 			{Index: 4, Ending: Done, Results: metrics.Results{"loss": result(2)}},
 			{Index: 5, Ending: Done, Results: metrics.Results{"loss": series}},
 			{Index: 6, Ending: Done},
 			{Index: 7, Ending: Done, Results: metrics.Results{"loss": result(math.Inf(1))}},
-			{Index: 8, Ending: Failed},
+			{Index: 8, Ending: failed},
 		}
 	}
 	tests := []struct{ best, want string }{
