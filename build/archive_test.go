@@ -16,6 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"hpcc/build/source"
+	"hpcc/testdata/testenv"
 )
 
 // archiveOf makes a tar from lines "d NAME", "f NAME TEXT", "l NAME TARGET",
@@ -43,18 +44,14 @@ func archiveOf(t testing.TB, lines ...string) []byte {
 				t.Fatal(err)
 			}
 		}
-		if err := tw.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, tw.WriteHeader(h))
 		if h.Typeflag == tar.TypeReg {
 			if _, err := tw.Write([]byte(arg)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := tw.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, tw.Close())
 	return buf.Bytes()
 }
 
@@ -65,18 +62,14 @@ func gzipped(t testing.TB, b []byte) []byte {
 	if _, err := w.Write(b); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	return buf.Bytes()
 }
 
 func zstded(t testing.TB, b []byte) []byte {
 	t.Helper()
 	w, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return w.EncodeAll(b, nil)
 }
 
@@ -91,9 +84,7 @@ func TestAdd(t *testing.T) {
 	}
 	plain := archiveOf(t, "f f in tar")
 	bz, err := base64.StdEncoding.DecodeString(bzipped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, c := range []struct {
 		name string
 		data []byte
@@ -120,7 +111,7 @@ func TestAdd(t *testing.T) {
 		{"xz kept", append([]byte("\xfd7zXZ\x00"), "text"...), "ADD --unpack=false x /d/", "d/ 755\nd/x 644 \xfd7zXZ\x00text", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			img, _, err := built(t, open(t), "FROM scratch\n"+c.text+"\n", Options{Context: files(t, "x", string(c.data))})
+			img, _, err := built(t, open(t), "FROM scratch\n"+c.text+"\n", Options{Context: testenv.Files(t, "x", string(c.data))})
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("%s: %v; want %q", c.text, err, c.err)
@@ -147,9 +138,7 @@ func TestAdd(t *testing.T) {
 func TestArchiveWindow(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "wide.tar.zst")
 	wide := []byte{0x28, 0xb5, 0x2f, 0xfd, 0, (38 - 10) << 3, 1, 0, 0} // a window of 2^38 bytes, an empty block
-	if err := os.WriteFile(file, wide, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, wide, 0o644))
 	if r, ok, err := source.Archive(file); ok || !errors.Is(err, zstd.ErrWindowSizeExceeded) {
 		t.Errorf("archive = %v, %v, %v; want an error", r, ok, err)
 	}
@@ -167,7 +156,7 @@ func TestHostileArchives(t *testing.T) {
 		{"f .wh.."}, {"f ../.wh.victim"}, {"d ."}, {"f . bad"}, {"f .hpcc/script bad"},
 	} {
 		for _, to := range []string{"/", "/d/e/"} {
-			dir := files(t, "context/x", string(archiveOf(t, lines...)), "victim/secret", "kept")
+			dir := testenv.Files(t, "context/x", string(archiveOf(t, lines...)), "victim/secret", "kept")
 			s := open(t)
 			_, _, err := built(t, s, "FROM scratch\nADD x "+to+"\n", Options{Context: filepath.Join(dir, "context")})
 			if err != nil && !strings.Contains(err.Error(), ":2: ADD x") {
@@ -211,7 +200,7 @@ func TestHereDocuments(t *testing.T) {
 		if !strings.Contains(text, "FROM") {
 			text = "FROM scratch\nARG A=1\n" + text
 		}
-		img, _ := must(t, open(t), text, Options{Context: files(t, "x", "file")})
+		img, _ := must(t, open(t), text, Options{Context: testenv.Files(t, "x", "file")})
 		if got := content(t, img); got != c.want {
 			t.Errorf("%q makes %q; want %q", c.text, got, c.want)
 		}
@@ -225,7 +214,7 @@ func TestTriggerCopiesFromStage(t *testing.T) {
 	}
 	s := open(t)
 	triggering(t, s, "base", "COPY --from=files /x /y")
-	img, _ := must(t, s, "FROM scratch AS below\nFROM below AS files\nCOPY x /x\nFROM base\n", Options{Context: files(t, "x", "file")})
+	img, _ := must(t, s, "FROM scratch AS below\nFROM below AS files\nCOPY x /x\nFROM base\n", Options{Context: testenv.Files(t, "x", "file")})
 	if got := content(t, img); got != "y 644 file" {
 		t.Errorf("the image has %q; want y", got)
 	}
@@ -236,7 +225,7 @@ func TestCopyThroughLinks(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	victim := files(t, "secret", "kept")
+	victim := testenv.Files(t, "secret", "kept")
 	links := archiveOf(t, "d real", "l rel real", "l abs /real", "l out "+victim, "l up ../../../../"+victim, "l file "+victim+"/secret", "d1777 tmp")
 	for _, c := range []struct{ text, want string }{
 		{"COPY f /rel/", "real/f 644 text"},
@@ -253,7 +242,7 @@ func TestCopyThroughLinks(t *testing.T) {
 		{"COPY --from=0 / /", "tmp/ 1777"},
 		{"COPY --from=0 /out /y", ""},
 	} {
-		dir := files(t, "links", string(links), "f", "text", "d/x", "text", "t", string(archiveOf(t, "f a text")))
+		dir := testenv.Files(t, "links", string(links), "f", "text", "d/x", "text", "t", string(archiveOf(t, "f a text")))
 		img, _, err := built(t, open(t), "FROM scratch\nADD links /\nFROM scratch\nADD links /\n"+c.text+"\n", Options{Context: dir})
 		if err != nil && c.want != "" {
 			t.Errorf("%s: %v", c.text, err)

@@ -75,32 +75,8 @@ func runInside(t *testing.T, namespaces uintptr, flags ...string) string {
 func open(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return s
-}
-
-// files writes a directory of files: name, text, name, text. A name that ends
-// in a slash is a directory.
-func files(t testing.TB, nameText ...string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for i := 0; i < len(nameText); i += 2 {
-		p := filepath.Join(dir, nameText[i])
-		err := os.MkdirAll(filepath.Dir(p), 0o755)
-		switch {
-		case err != nil:
-		case strings.HasSuffix(nameText[i], "/"):
-			err = os.MkdirAll(p, 0o755)
-		default:
-			err = os.WriteFile(p, []byte(nameText[i+1]), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
 
 // built builds a Dockerfile's text. o.Context "" is an empty directory. It
@@ -136,18 +112,14 @@ func must(t testing.TB, s *store.Store, text string, o Options) (v1.Image, []str
 func digest(t testing.TB, img v1.Image) string {
 	t.Helper()
 	d, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return d.String()
 }
 
 func config(t testing.TB, img v1.Image) v1.Config {
 	t.Helper()
 	c, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return c.Config
 }
 
@@ -164,13 +136,9 @@ func content(t testing.TB, img v1.Image) string {
 			slices.Sort(out)
 			return strings.Join(out, "\n")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		switch h.Typeflag {
 		case tar.TypeDir:
 			out = append(out, fmt.Sprintf("%s/ %o", strings.TrimSuffix(h.Name, "/"), h.Mode))
@@ -233,7 +201,7 @@ func TestLineErrors(t *testing.T) {
 }
 
 func TestFileNames(t *testing.T) {
-	dir := files(t, "ctx/sub/mine", "FROM scratch\nBOGUS\n", "ctx/Dockerfile", "BOGUS\n", "ctx/big", strings.Repeat("#\n", maxDockerfile/2)+"#\n")
+	dir := testenv.Files(t, "ctx/sub/mine", "FROM scratch\nBOGUS\n", "ctx/Dockerfile", "BOGUS\n", "ctx/big", strings.Repeat("#\n", maxDockerfile/2)+"#\n")
 	t.Chdir(dir)
 	for _, c := range []struct{ name, file, want string }{
 		{"named", "ctx/sub/mine", "ctx/sub/mine:2: "},

@@ -15,6 +15,7 @@ import (
 
 	"hpcc/build/source"
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // checked checks a Dockerfile's text and returns its warnings as LINE RULE.
@@ -166,9 +167,7 @@ func lintStore(t *testing.T) *store.Store {
 		"shelled": {Shell: []string{"/bin/bash", "-c"}},
 	} {
 		img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: hostPlatform().Architecture, Config: c, RootFS: v1.RootFS{Type: "layers"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := s.Put(context.Background(), name, img); err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +181,7 @@ func TestLint(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := Options{Args: c.args, Target: c.target}
 			if c.ignore != "" {
-				o.Context = files(t, ".dockerignore", c.ignore)
+				o.Context = testenv.Files(t, ".dockerignore", c.ignore)
 			}
 			found, said, err := checked(t, s, c.text, o)
 			if err != nil {
@@ -252,18 +251,14 @@ func TestLintLeavesInstructions(t *testing.T) {
 	}
 	fresh := func() *builder {
 		b, err := begin(lintStore(t), Options{Dockerfile: "-", Stdin: strings.NewReader(text), Context: t.TempDir()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if b.source, err = b.read(); err == nil {
 			err = errors.Join(b.startLint(), b.parse())
 		}
 		if err == nil {
 			b.context, err = source.Open(b.Context, "")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b.needs = map[int]bool{0: true}
 		return b
 	}

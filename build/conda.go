@@ -98,7 +98,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 		return nil, err
 	}
 	if len(o.Entry) > 0 { // below the layers, so that nothing of them has to be looked at
-		if base, err = WithEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform, NoCache: o.NoCache}); err != nil {
+		if base, err = withEntry(ctx, s, base, Options{Entry: o.Entry, Platform: o.Platform, NoCache: o.NoCache}); err != nil {
 			return nil, err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/zstd"
 
+	"hpcc/testdata/testenv"
 	"hpcc/unpack"
 )
 
@@ -21,23 +22,17 @@ import (
 func condaPackage(t testing.TB, dir, name string, files map[string]string) string {
 	t.Helper()
 	enc, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	pack := func(files map[string]string) []byte {
 		var buf bytes.Buffer
 		tw := tar.NewWriter(&buf)
 		for name, text := range files {
-			if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(text)), ModTime: time.Unix(1e9, 0)}); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(text)), ModTime: time.Unix(1e9, 0)}))
 			if _, err := tw.Write([]byte(text)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := tw.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, tw.Close())
 		return enc.EncodeAll(buf.Bytes(), nil)
 	}
 	var paths []string
@@ -53,23 +48,14 @@ func condaPackage(t testing.TB, dir, name string, files map[string]string) strin
 		"info-" + dist + ".tar.zst": pack(map[string]string{"info/index.json": fmt.Sprintf(`{"name": %q, "version": "1", "build": "0", "build_number": 0, "subdir": "linux-64"}`, name), "info/paths.json": `{"paths_version": 1, "paths": [` + strings.Join(paths, ",") + `]}`}),
 	} {
 		w, err := z.CreateHeader(&zip.FileHeader{Name: n, Method: zip.Store})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := w.Write(data); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, z.Close())
 	p := filepath.Join(dir, "linux-64", dist+".conda")
-	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(p, file.Bytes(), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, p, file.Bytes())
 	return p
 }
 
@@ -82,32 +68,22 @@ func TestCondaParts(t *testing.T) {
 	for i := range 5 {
 		text += condaPackage(t, dir, fmt.Sprint("p", i), map[string]string{fmt.Sprintf("lib/p%d/x", i): strings.Repeat("x", i*100000), "share/all": fmt.Sprint(i)}) + "\n"
 	}
-	if err := os.WriteFile(list, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(list, []byte(text), 0o644))
 	parts := unpack.NewParts(s)
 	defer parts.Close()
 	env, err := Conda(t.Context(), s, CondaOptions{File: list, From: "scratch", Platform: &v1.Platform{OS: "linux", Architecture: "amd64"}, NoRun: true, PackageLayers: true, Parts: parts})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := filepath.Join(dir, "want")
 	rep, err := unpack.Image(t.Context(), env.Image, want, unpack.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	layers, err := env.Image.Layers()
 	if err != nil || len(layers) != 6 {
 		t.Fatalf("%d layers, %v; want 6", len(layers), err)
 	}
 	for _, l := range layers {
 		d, err := l.Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(filepath.Join(s.Dir(), "blobs/sha256", d.Hex)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
+		testenv.Check(t, os.Remove(filepath.Join(s.Dir(), "blobs/sha256", d.Hex)))
 	}
 	got, gotRep, err := unpack.Tree(t.Context(), s, env.Image, unpack.Options{Parts: parts})
 	if err != nil {
@@ -131,8 +107,6 @@ func outline(t testing.TB, dir string) string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out.String()
 }

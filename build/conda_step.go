@@ -13,7 +13,7 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/conda/steps"
+	"hpcc/conda/program"
 	"hpcc/runtime"
 	"hpcc/runtime/process"
 	"hpcc/store"
@@ -30,7 +30,7 @@ type condaRunner struct {
 }
 
 // runner prepares for steps; else it says why there can be none.
-func (w *condaWork) runner(s *store.Store) (steps.Func, string, error) {
+func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	switch err := runtime.CanRun(w.Platform.Architecture); {
 	case w.NoRun:
 		return nil, "--no-run was given", nil
@@ -53,7 +53,7 @@ func (w *condaWork) runner(s *store.Store) (steps.Func, string, error) {
 }
 
 // step carries out one step.
-func (r *condaRunner) step(ctx context.Context, x steps.Step) (v1.Layer, error) {
+func (r *condaRunner) step(ctx context.Context, x program.Step) (v1.Layer, error) {
 	st, err := r.stage(x)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (r *condaRunner) step(ctx context.Context, x steps.Step) (v1.Layer, error) 
 		st.fail(ctx, x.Text, begun)
 		var failed *runError
 		if errors.As(err, &failed) {
-			err = &steps.Error{Err: err, Log: failed.log}
+			err = &program.Error{Err: err, Log: failed.log}
 		}
 		return nil, err
 	}
@@ -85,13 +85,13 @@ func (r *condaRunner) step(ctx context.Context, x steps.Step) (v1.Layer, error) 
 }
 
 // execute runs the program of a step in the view dir.
-func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x steps.Step) error {
+func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x program.Step) error {
 	shell, err := securejoin.SecureJoin(dir, x.Args[0])
 	if err == nil {
 		_, err = os.Stat(shell)
 	}
 	if err != nil {
-		return steps.ErrCannotRun
+		return program.ErrCannotRun
 	}
 	st.tree.by = userOf(dir, "")
 	env := slices.Clone(st.config.Config.Env)
@@ -100,11 +100,11 @@ func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x step
 		k, v, _ := strings.Cut(kv, "=")
 		env = setEnv(env, k, v)
 	}
-	return st.execute(ctx, dir, &program{args: x.Args, cwd: x.Dir, env: env, isolated: true, mounts: &mountSet{}})
+	return st.execute(ctx, dir, &command{args: x.Args, cwd: x.Dir, env: env, isolated: true, mounts: &mountSet{}})
 }
 
 // stage is where a step begins. Its key is that of the step.
-func (r *condaRunner) stage(x steps.Step) (*stage, error) {
+func (r *condaRunner) stage(x program.Step) (*stage, error) {
 	base, err := r.base()
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (r *condaRunner) stage(x steps.Step) (*stage, error) {
 
 // prepare puts the tree together that a step begins with, unless the cache has what
 // came of it. What several steps have below is unpacked once.
-func (r *condaRunner) prepare(ctx context.Context, st *stage, x steps.Step) error {
+func (r *condaRunner) prepare(ctx context.Context, st *stage, x program.Step) error {
 	if _, ok := st.cached(st.key); ok {
 		return nil
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"hpcc/conda/steps"
+	"hpcc/conda/program"
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // oneFile is a layer of one file.
@@ -30,18 +31,14 @@ func oneFile(t testing.TB, s *store.Store, name, text string) v1.Layer {
 		}
 		return errors.Join(err, tw.Close())
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	l, err := s.Layer(info)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return l
 }
 
 // stepsOn prepares steps on a base image.
-func stepsOn(t testing.TB, s *store.Store, base v1.Image, told *[]Event) steps.Func {
+func stepsOn(t testing.TB, s *store.Store, base v1.Image, told *[]Event) program.StepFunc {
 	t.Helper()
 	if _, err := s.Put(t.Context(), "base", base); err != nil {
 		t.Fatal(err)
@@ -63,9 +60,7 @@ func entries(t testing.TB, l v1.Layer) string {
 		return "nothing"
 	}
 	r, err := l.Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer r.Close()
 	var out []string
 	for tr := tar.NewReader(r); ; {
@@ -73,13 +68,9 @@ func entries(t testing.TB, l v1.Layer) string {
 		if err == io.EOF {
 			return strings.Join(out, "; ")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		out = append(out, fmt.Sprintf("%s %d %s", h.Name, h.ModTime.Unix(), strings.TrimSpace(string(b))))
 	}
 }
@@ -95,20 +86,16 @@ func TestCondaStep(t *testing.T) {
 	}
 	s := open(t)
 	img, err := mutate.Config(busybox(t), v1.Config{Env: []string{defaultPath, "OF_BASE=1"}, User: "app"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var told []Event
 	step := stepsOn(t, s, img, &told)
-	x := steps.Step{Text: "do it", Below: []v1.Layer{oneFile(t, s, "env/below", "a")}, With: []v1.Layer{oneFile(t, s, "tool/run", "cat /env/below; id -u; echo $OF_BASE $MINE $SOURCE_DATE_EPOCH ${PATH%%:*} $(pwd)")},
+	x := program.Step{Text: "do it", Below: []v1.Layer{oneFile(t, s, "env/below", "a")}, With: []v1.Layer{oneFile(t, s, "tool/run", "cat /env/below; id -u; echo $OF_BASE $MINE $SOURCE_DATE_EPOCH ${PATH%%:*} $(pwd)")},
 		Args: []string{"/bin/sh", "-c", "mkdir -p /.hpcc/tmp && echo x >/.hpcc/tmp/x && sh /tool/run >/env/made"}, Env: []string{"MINE=2"}, Path: "/env/bin", Dir: "/env"}
 	want := "env/ 315532800 ; env/made 315532800 a0\n1 2 315532800 /env/bin /env"
 	for _, cached := range []bool{false, true} {
 		told = nil
 		l, err := step(t.Context(), x)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := entries(t, l); got != want {
 			t.Errorf("the layer is %q; want %q", got, want)
 		}
@@ -116,11 +103,11 @@ func TestCondaStep(t *testing.T) {
 			t.Errorf("cached %v: told %+v", cached, last)
 		}
 	}
-	for what, change := range map[string]func(x *steps.Step){
-		"with":  func(x *steps.Step) { x.With = []v1.Layer{oneFile(t, s, "tool/run", "echo other")} },
-		"below": func(x *steps.Step) { x.Below = []v1.Layer{oneFile(t, s, "env/below", "b")} },
-		"env":   func(x *steps.Step) { x.Env = []string{"MINE=3"} },
-		"dir":   func(x *steps.Step) { x.Dir = "/" },
+	for what, change := range map[string]func(x *program.Step){
+		"with":  func(x *program.Step) { x.With = []v1.Layer{oneFile(t, s, "tool/run", "echo other")} },
+		"below": func(x *program.Step) { x.Below = []v1.Layer{oneFile(t, s, "env/below", "b")} },
+		"env":   func(x *program.Step) { x.Env = []string{"MINE=3"} },
+		"dir":   func(x *program.Step) { x.Dir = "/" },
 	} {
 		y := x
 		change(&y)
@@ -133,7 +120,7 @@ func TestCondaStep(t *testing.T) {
 		t.Errorf("a step that changes nothing gives %s, %v", entries(t, l), err)
 	}
 	x.Args = []string{"/bin/sh", "-c", "echo oh dear; echo >/env/made; exit 3"}
-	var failed *steps.Error
+	var failed *program.Error
 	if _, err := step(t.Context(), x); !errors.As(err, &failed) || string(failed.Log) != "oh dear\n" || !strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("a step that fails gives %v", err)
 	}
@@ -146,11 +133,9 @@ func TestCondaStepCannot(t *testing.T) {
 	}
 	s := open(t)
 	bare, err := mutate.AppendLayers(emptyImage(), oneFile(t, s, "x", "1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var told []Event
-	if _, err := stepsOn(t, s, bare, &told)(context.Background(), steps.Step{Text: "x", Args: []string{"/bin/sh"}, Dir: "/"}); !errors.Is(err, steps.ErrCannotRun) {
+	if _, err := stepsOn(t, s, bare, &told)(context.Background(), program.Step{Text: "x", Args: []string{"/bin/sh"}, Dir: "/"}); !errors.Is(err, program.ErrCannotRun) {
 		t.Errorf("an image without a shell: %v", err)
 	}
 	for want, change := range map[string]func(w *condaWork){

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // A copied directory never reaches a directory of the host by a link that the
@@ -14,16 +16,10 @@ func TestCopyOntoLinkToHost(t *testing.T) {
 		return
 	}
 	host := filepath.Join(t.TempDir(), "host")
-	if err := os.Mkdir(host, 0o750); err != nil {
-		t.Fatal(err)
-	}
-	dir := files(t, "links/", "", "d/sub/f", "text")
-	if err := os.Symlink(host, filepath.Join(dir, "links/sub")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(dir, "d/sub"), 0o711); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(host, 0o750))
+	dir := testenv.Files(t, "links/", "", "d/sub/f", "text")
+	testenv.Check(t, os.Symlink(host, filepath.Join(dir, "links/sub")))
+	testenv.Check(t, os.Chmod(filepath.Join(dir, "d/sub"), 0o711))
 	if _, _, err := built(t, open(t), "FROM scratch\nCOPY links /to\nCOPY d /to\n", Options{Context: dir}); err == nil || !strings.Contains(err.Error(), "/to/sub is a link") {
 		t.Errorf("copying onto a link that leads to no directory of the image: %v", err)
 	}
@@ -42,12 +38,10 @@ func TestLinkedStepIsKept(t *testing.T) {
 		return
 	}
 	s := open(t)
-	dir := files(t, "a", "1", "b", "2")
+	dir := testenv.Files(t, "a", "1", "b", "2")
 	const text = "FROM scratch\nCOPY a /a\nCOPY --link b /d/b\nCOPY b /c\n"
 	must(t, s, text, Options{Context: dir})
-	if err := os.WriteFile(filepath.Join(dir, "a"), []byte("other"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "a"), []byte("other"), 0o644))
 	img, worked := must(t, s, text, Options{Context: dir})
 	if got := strings.Join(worked, "; "); got != "COPY a /a; COPY b /c" {
 		t.Errorf("after a change below %q are done; want those without --link", got)

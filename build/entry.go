@@ -32,9 +32,9 @@ const EntryFile = "/usr/local/bin/hpcc-entry"
 // entryArgs come before what was the image's ENTRYPOINT.
 var entryArgs = []string{EntryFile, "entry", "--"}
 
-// WithEntry is an image with the program of [Options.Entry] as entry point, as
+// withEntry is an image with the program of [Options.Entry] as entry point, as
 // [Dockerfile] makes it. Of the other options it takes those that are not about a Dockerfile.
-func WithEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1.Image, error) {
+func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1.Image, error) {
 	b, err := begin(s, o)
 	if err != nil {
 		return nil, err

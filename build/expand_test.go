@@ -14,6 +14,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // changesFiles says whether an instruction is a step.
@@ -135,9 +136,7 @@ func triggering(t *testing.T, s *store.Store, name string, triggers ...string) {
 	t.Helper()
 	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: goruntime.GOARCH, RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{OnBuild: triggers}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := s.Put(context.Background(), name, img); err != nil {
 		t.Fatal(err)
 	}

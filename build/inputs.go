@@ -13,7 +13,7 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/instructions"
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
-	"hpcc/build/sbom"
+	"hpcc/build/attest"
 	"hpcc/build/source"
 	"hpcc/conda"
 	"hpcc/conda/pip"
@@ -110,7 +110,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 		args["label:"+k] = v
 	}
 	if source.IsGit(context) {
-		args["context"] = sbom.PublicURL(context)
+		args["context"] = attest.PublicURL(context)
 	} else {
 		in.request.Locals, in.partly = []local{{"context"}, {"dockerfile"}}, true
 	}
@@ -127,7 +127,7 @@ func (in *Inputs) recipe(o Options, context string, text []byte) {
 // image notes an image that a build took files from.
 func (in *Inputs) image(ref string, p *v1.Platform, img v1.Image) {
 	if d, err := img.Digest(); err == nil {
-		in.add(sbom.ImagePURL(ref, p), d.Algorithm, d.Hex)
+		in.add(attest.ImagePURL(ref, p), d.Algorithm, d.Hex)
 	}
 }
 
@@ -137,11 +137,11 @@ func (in *Inputs) repository(word, commit string, isContext bool) {
 	if len(commit) == 64 {
 		algorithm = "sha256"
 	}
-	in.add(sbom.PublicURL(word), algorithm, commit)
+	in.add(attest.PublicURL(word), algorithm, commit)
 	if in != nil && isContext {
 		in.mu.Lock()
 		defer in.mu.Unlock()
-		in.source.URI, in.source.Digest = sbom.PublicURL(word), map[string]string{algorithm: commit}
+		in.source.URI, in.source.Digest = attest.PublicURL(word), map[string]string{algorithm: commit}
 	}
 }
 
@@ -222,7 +222,7 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []pip
 	for _, p := range pkgs {
 		uri := p.URL
 		if uri == "" {
-			uri = sbom.PURL("conda", "", p.Name, p.Version, "build", p.Build, "subdir", p.Subdir)
+			uri = attest.PURL("conda", "", p.Name, p.Version, "build", p.Build, "subdir", p.Subdir)
 		}
 		if p.SHA256 != "" {
 			in.add(uri, "sha256", p.SHA256)
@@ -232,8 +232,8 @@ func (in *Inputs) environment(o CondaOptions, pkgs []conda.Package, wheels []pip
 	}
 	for _, w := range wheels {
 		for _, b := range w.BuiltWith {
-			in.add(cmp.Or(b.URL, sbom.PURL("pypi", "", b.Name, b.Version)), "sha256", b.SHA256)
+			in.add(cmp.Or(b.URL, attest.PURL("pypi", "", b.Name, b.Version)), "sha256", b.SHA256)
 		}
-		in.add(cmp.Or(w.URL, sbom.PURL("pypi", "", w.Name, w.Version)), "sha256", w.SHA256)
+		in.add(cmp.Or(w.URL, attest.PURL("pypi", "", w.Name, w.Version)), "sha256", w.SHA256)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"hpcc/testdata/testenv"
 )
 
 // judgeMark asks for TestJudge: it needs root and buildah.
@@ -58,19 +60,11 @@ type judge struct{ dir string }
 func newJudge(t *testing.T, dir string) *judge {
 	t.Helper()
 	j := &judge{dir}
-	if err := os.MkdirAll(filepath.Join(dir, "tmp"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(j.path("registries.conf"), []byte("unqualified-search-registries = [\"docker.io\"]\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Join(dir, "tmp"), 0o755))
+	testenv.Check(t, os.WriteFile(j.path("registries.conf"), []byte("unqualified-search-registries = [\"docker.io\"]\n"), 0o644))
 	tag, err := name.NewTag("docker.io/library/busybox:latest")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tarball.WriteToFile(j.path("busybox.tar"), tag, busybox(t)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, tarball.WriteToFile(j.path("busybox.tar"), tag, busybox(t)))
 	if out, err := j.buildah("pull", "docker-archive:"+j.path("busybox.tar")); err != nil {
 		t.Fatalf("giving buildah its base: %v\n%s", err, out)
 	}
@@ -122,9 +116,7 @@ func (j *judge) judge(t *testing.T, c *tableCase, served string) {
 	bases := map[string]v1.Image{"busybox": busybox(t)}
 	if text := c.own["base"]; text != "" {
 		file := filepath.Join(dir, "base")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(text), 0o644))
 		img, out, err := j.build(file, dir, nil, "base")
 		if err == nil {
 			out, err = j.buildah("pull", "docker-archive:"+j.path("base.tar"))

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestParseMode(t *testing.T) {
@@ -85,8 +87,7 @@ func TestParseSecret(t *testing.T) {
 
 func TestParseOwner(t *testing.T) {
 	dir := t.TempDir()
-	os.MkdirAll(filepath.Join(dir, "etc"), 0o755)
-	os.WriteFile(filepath.Join(dir, "etc/passwd"), []byte("root:x:0:0::/:\nweb:x:42:43::/:\nodd\n"), 0o644)
+	testenv.Write(t, filepath.Join(dir, "etc/passwd"), "root:x:0:0::/:\nweb:x:42:43::/:\nodd\n")
 	os.WriteFile(filepath.Join(dir, "etc/group"), []byte("staff:x:50:\n"), 0o644)
 	tests := []struct {
 		in       string

@@ -12,7 +12,6 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/parser"
 
 	"hpcc/build/attest"
-	"hpcc/build/sbom"
 )
 
 // Types of builds: what the parameters of a provenance mean. Dockerfiles are
@@ -192,6 +191,6 @@ func SBOM(ctx context.Context, dir string, img v1.Image) (st attest.Statement, n
 	if err != nil {
 		return st, nil, err
 	}
-	doc, notes, err := sbom.Scan(ctx, dir, d, created)
+	doc, notes, err := attest.Scan(ctx, dir, d, created)
 	return attest.Statement{Type: attest.SPDX, Predicate: doc}, notes, err
 }

@@ -7,14 +7,13 @@ import (
 
 	"hpcc/conda"
 	"hpcc/conda/pip"
+	"hpcc/testdata/testenv"
 )
 
 func provenanceText(t *testing.T, in *Inputs, o ProvenanceOptions) string {
 	t.Helper()
 	b, err := json.Marshal(in.Provenance(o).Predicate)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return string(b)
 }
 

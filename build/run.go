@@ -76,12 +76,12 @@ func (st *stage) run(ctx context.Context, c *instructions.RunCommand) (bool, err
 			return err
 		}
 		st.tree.by = userOf(dir, st.config.Config.User)
-		return st.execute(ctx, dir, &program{args: args, script: script, cwd: cwd, env: env, isolated: isolated, mounts: set})
+		return st.execute(ctx, dir, &command{args: args, script: script, cwd: cwd, env: env, isolated: isolated, mounts: set})
 	})
 }
 
-// A program is what RUN starts.
-type program struct {
+// A command is what RUN starts.
+type command struct {
 	args     []string
 	script   string // text of a here-document with its own interpreter
 	cwd      string
@@ -142,7 +142,7 @@ const (
 const aptConf = "APT::Sandbox::User \"root\";\n"
 
 // execute runs a program of RUN in the view dir.
-func (st *stage) execute(ctx context.Context, dir string, p *program) error {
+func (st *stage) execute(ctx context.Context, dir string, p *command) error {
 	spec, err := st.runSpec(dir, p)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func full(dir string) string {
 
 // runSpec states the run of a program of RUN: root of the namespace that the
 // build is in, its own mounts, ownership faked.
-func (st *stage) runSpec(dir string, prog *program) (*specs.Spec, error) {
+func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 	bind := func(src, dst string) specs.Mount {
 		return specs.Mount{Type: "bind", Source: src, Destination: dst, Options: []string{"rbind"}}
 	}

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"hpcc/build/sbom"
+	"hpcc/build/attest"
 	"hpcc/build/source"
 	"hpcc/unpack"
 )
@@ -81,7 +81,7 @@ func (b *builder) download(ctx context.Context, word, checksum string, fetched f
 	if name == "/" || name == "." {
 		name = ""
 	}
-	b.Inputs.add(sbom.PublicURL(word), "sha256", strings.TrimPrefix(sum, "sha256:"))
+	b.Inputs.add(attest.PublicURL(word), "sha256", strings.TrimPrefix(sum, "sha256:"))
 	return source.Set{Name: name, Items: []source.Item{{Path: file, Mode: 0o600}}}, sum, nil
 }
 

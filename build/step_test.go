@@ -68,16 +68,14 @@ func TestCacheKeys(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := open(t)
-			dir := files(t, "d/a", "1", "d/s/b", "2", "a.tar", string(tarball), ".dockerignore", "**/*.log\n")
+			dir := testenv.Files(t, "d/a", "1", "d/s/b", "2", "a.tar", string(tarball), ".dockerignore", "**/*.log\n")
 			c.o.Context = dir
 			first, worked := must(t, s, text, Options{Context: dir})
 			if got := heads(worked); got != all {
 				t.Fatalf("the first build does %q; want %q", got, all)
 			}
 			if c.change != nil {
-				if err := c.change(func(n string) string { return filepath.Join(dir, n) }); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, c.change(func(n string) string { return filepath.Join(dir, n) }))
 			}
 			second, worked := must(t, s, c.text, c.o)
 			if got := heads(worked); got != c.want {
@@ -126,20 +124,16 @@ func TestBrokenCache(t *testing.T) {
 		{"records gone", "cache/build/*", "-", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, dir := open(t), files(t, "a", "1")
+			s, dir := open(t), testenv.Files(t, "a", "1")
 			first, _ := must(t, s, text, Options{Context: dir})
 			harmed, err := filepath.Glob(filepath.Join(s.Dir(), c.harm))
 			if err != nil || len(harmed) != 2 {
 				t.Fatalf("%s is %v, %v; want 2", c.harm, harmed, err)
 			}
 			for _, p := range harmed {
-				if err := os.Remove(p); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.Remove(p))
 				if c.with != "-" {
-					if err := s.Cache("build", filepath.Base(p), []byte(c.with)); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, s.Cache("build", filepath.Base(p), []byte(c.with)))
 				}
 			}
 			again, worked := must(t, s, text, Options{Context: dir})
@@ -169,15 +163,11 @@ func TestOverlayAndCopies(t *testing.T) {
 	text := "FROM scratch AS one\nCOPY d /x/\nCOPY d/s /x/a/\nCOPY --chmod=700 d/c /x/s/b\nCOPY d/c /x/run\nWORKDIR /x/deep/er\nADD a.tar /\n" +
 		"COPY --link d /linked/\nCOPY --chown=5 --chmod=750 d /x/new/\nCOPY --parents d/s /x/\n" +
 		"FROM scratch\nCOPY --from=one / /\nADD a.tar /x/\n"
-	dir := files(t, "d/s/b", "2", "d/c", "3", "d/a/", "", "a.tar", string(archiveOf(t, "d1777 tmp", "d sub", "f sub/f text", "l link sub/f")))
+	dir := testenv.Files(t, "d/s/b", "2", "d/c", "3", "d/a/", "", "a.tar", string(archiveOf(t, "d1777 tmp", "d sub", "f sub/f text", "l link sub/f")))
 	if busy, err := testenv.Busybox(); err == nil {
 		b, err := os.ReadFile(busy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "busybox"), b, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, "busybox"), b, 0o755))
 		text += `COPY busybox /bin/
 RUN ["/bin/busybox", "sh", "-c", "cd /x && busybox rm -r s c && busybox mkdir s && echo new >s/n && busybox ln s/n hard && busybox ln s/n second && busybox ln -s hard other && busybox ln -s s/n soft && busybox chmod 600 a/b && busybox chmod 4755 run && busybox chown 7:7 a && busybox mv sub moved"]
 RUN ["/bin/busybox", "sh", "-c", "busybox rm -r /x/s; echo again >/x/s; echo linked >>/x/hard; echo linked >>/x/other"]
@@ -193,7 +183,7 @@ func TestBuildsAtOnce(t *testing.T) {
 	if !inside(t) {
 		return
 	}
-	s, dir := open(t), files(t, "a", "1")
+	s, dir := open(t), testenv.Files(t, "a", "1")
 	digests := make(chan string)
 	for range 4 {
 		go func() {
@@ -225,7 +215,7 @@ func TestTimes(t *testing.T) {
 	}{{"", 315532800}, {"1700000000", 1700000000}} {
 		t.Setenv("SOURCE_DATE_EPOCH", c.epoch)
 		img, _ := must(t, open(t), "FROM scratch AS one\nCOPY d /x\nWORKDIR /w\nCOPY <<EOF /doc\nEOF\nFROM scratch\nCOPY --from=one / /\n",
-			Options{Context: files(t, "d/a", "1", "d/e/f", "2")})
+			Options{Context: testenv.Files(t, "d/a", "1", "d/e/f", "2")})
 		r := mutate.Extract(img)
 		for tr := tar.NewReader(r); ; {
 			h, err := tr.Next()

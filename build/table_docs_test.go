@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 const (
@@ -18,18 +20,14 @@ const (
 // TestTableDocs holds the page about Dockerfiles to the table.
 func TestTableDocs(t *testing.T) {
 	page, err := os.ReadFile(tablePage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	head, got, ok := strings.Cut(string(page), tableMark)
 	if !ok {
 		t.Fatalf("%s has no line %q", tablePage, tableMark)
 	}
 	want := tableText(readTable(t))
 	if *update {
-		if err := os.WriteFile(tablePage, []byte(head+tableMark+want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(tablePage, []byte(head+tableMark+want), 0o644))
 	} else if got != want {
 		t.Errorf("%s is not what the table says (-table +page); \"make docs\" writes it anew:\n%s", tablePage, lineDiff(want, got))
 	}

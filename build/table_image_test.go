@@ -44,17 +44,11 @@ func describe(t testing.TB, img v1.Image, bases map[string]v1.Image) string {
 		}
 	}
 	tree := maps.Clone(below)
-	if err := flatten(tree, img, shared); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, flatten(tree, img, shared))
 	raw, err := img.RawConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	conf, err := describeConfig(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return strings.Join(append(conf, describeTree(tree, below)...), "")
 }
 
@@ -62,13 +56,9 @@ func describe(t testing.TB, img v1.Image, bases map[string]v1.Image) string {
 func sharedLayers(t testing.TB, img, base v1.Image) int {
 	t.Helper()
 	a, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	b, err := base.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	over, under := a.RootFS.DiffIDs, b.RootFS.DiffIDs
 	if len(under) == 0 || len(over) < len(under) || !slices.Equal(over[:len(under)], under) {
 		return 0
@@ -344,19 +334,13 @@ func (c *tableCase) checkAbsent(t testing.TB, img v1.Image) {
 	}
 	var all bytes.Buffer
 	raw, err := img.RawConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	all.Write(raw)
 	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, l := range layers {
 		r, err := l.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := io.Copy(&all, r); err != nil {
 			t.Fatal(err)
 		}

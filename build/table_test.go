@@ -22,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // The table of Dockerfiles: testdata/dockerfile/README.md says how a case is
@@ -86,9 +87,7 @@ func readTable(t testing.TB) []*topic {
 	var out []*topic
 	for _, name := range names {
 		a, err := txtar.ParseFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		title, _, _ := strings.Cut(string(a.Comment), "\n")
 		tp := &topic{name: strings.TrimSuffix(filepath.Base(name), ".txtar"), title: title, archive: a}
 		byName := map[string]*tableCase{}
@@ -118,9 +117,7 @@ func readTable(t testing.TB) []*topic {
 func chosen(t testing.TB, table []*topic) []*tableCase {
 	t.Helper()
 	re, err := regexp.Compile(*caseFlag)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var out []*tableCase
 	for _, tp := range table {
 		for _, c := range tp.cases {
@@ -146,9 +143,7 @@ func (c *tableCase) context(t testing.TB, dir string) string {
 		default:
 			err = os.WriteFile(p, f.Data, 0o644)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
 	if c.own["setup"] != "" {
 		cmd := exec.Command("sh", "-eu")
@@ -224,9 +219,7 @@ func (c *tableCase) options(t testing.TB, ctx string, words []string) Options {
 		default:
 			err = fmt.Errorf("flag %s is not known to the table", words[i])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
 	return o
 }
@@ -287,9 +280,7 @@ func TestTable(t *testing.T) {
 func writeTable(t testing.TB, table []*topic) {
 	t.Helper()
 	for _, tp := range table {
-		if err := os.WriteFile(filepath.Join(tableDir, tp.name+".txtar"), txtar.Format(tp.archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(tableDir, tp.name+".txtar"), txtar.Format(tp.archive), 0o644))
 	}
 }
 
@@ -372,9 +363,7 @@ func listing(t testing.TB, s *store.Store) string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return strings.Join(out, "\n")
 }
 

@@ -47,10 +47,8 @@ func busyboxContext(t *testing.T) string {
 	p, err := testenv.Busybox()
 	testenv.Need(t, "a static busybox", err)
 	b, err := os.ReadFile(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return files(t, "busybox", string(b))
+	testenv.Check(t, err)
+	return testenv.Files(t, "busybox", string(b))
 }
 
 // TestEvents: stages at the same time; what each step prints, takes and saved
@@ -161,16 +159,12 @@ func TestPulledBase(t *testing.T) {
 	if err == nil {
 		img, err = mutate.Config(img, v1.Config{Env: []string{"OF_BASE=1"}})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ref, err := name.ParseReference(host+"/base:1", name.Insecure)
 	if err == nil {
 		err = remote.Write(ref, img)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s := open(t)
 	for _, cached := range []bool{false, true} {
 		var fetched, size int64

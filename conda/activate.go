@@ -12,8 +12,8 @@ import (
 	"mvdan.cc/sh/v3/pattern"
 	"mvdan.cc/sh/v3/syntax"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/exports"
+	"hpcc/conda/input"
 )
 
 // An activation is what the shell scripts of etc/conda/activate.d come to, which
@@ -185,7 +185,7 @@ func (a *activation) call(c *syntax.CallExpr) (bool, error) {
 	case "test", "[":
 		return a.testWords(c, args)
 	default:
-		return false, beyond(c, "runs %q", brief.Text(name))
+		return false, beyond(c, "runs %q", input.Text(name))
 	}
 }
 
@@ -372,12 +372,12 @@ func (a *activation) unary(at syntax.Node, op, s string) (bool, error) {
 		}
 		rel, below := strings.CutPrefix(path.Clean(s)+"/", a.prefix+"/")
 		if !path.IsAbs(s) || !below {
-			return false, beyond(at, "looks for %q, which is not of the environment", brief.Text(s))
+			return false, beyond(at, "looks for %q, which is not of the environment", input.Text(s))
 		}
 		rel = strings.TrimSuffix(rel, "/")
 		for d := rel; d != "" && d != "."; d = path.Dir(d) {
 			if a.is(d) == symbolicLink {
-				return false, beyond(at, "looks through the link %q", brief.Text(d))
+				return false, beyond(at, "looks through the link %q", input.Text(d))
 			}
 		}
 		kind := a.is(rel)
@@ -392,7 +392,7 @@ func (a *activation) unary(at syntax.Node, op, s string) (bool, error) {
 		}
 		return kind != noFile, nil
 	}
-	return false, beyond(at, "tests %q", brief.Text(op))
+	return false, beyond(at, "tests %q", input.Text(op))
 }
 
 // matches says whether s is what a word, a pattern where it is not quoted, stands for.
@@ -406,11 +406,11 @@ func (a *activation) matches(s string, w *syntax.Word) (bool, error) {
 	}
 	text, err := pattern.Regexp(p, pattern.EntireString)
 	if err != nil {
-		return false, beyond(w, "has the pattern %q: %v", brief.Text(p), err)
+		return false, beyond(w, "has the pattern %q: %v", input.Text(p), err)
 	}
 	re, err := regexp.Compile(text)
 	if err != nil {
-		return false, beyond(w, "has the pattern %q: %v", brief.Text(p), err)
+		return false, beyond(w, "has the pattern %q: %v", input.Text(p), err)
 	}
 	return re.MatchString(s), nil
 }

@@ -15,8 +15,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 // Bounds of a package.
@@ -44,7 +43,7 @@ func walk(file string, limit int64, info func(name string, r io.Reader) error, m
 			return err
 		}
 		defer f.Close()
-		return archive.WalkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), limit, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, member) })
+		return input.WalkTar(bzip2.NewReader(bufio.NewReaderSize(f, 1<<20)), limit, func(h *tar.Header, r io.Reader) error { return onInfo(h, r, info, member) })
 	}
 	if info != nil {
 		if err := pass(info, nil); err != nil {
@@ -73,7 +72,7 @@ func onInfo(h *tar.Header, r io.Reader, info func(string, io.Reader) error, memb
 }
 
 func walkConda(file string, limit int64, info func(name string, r io.Reader) error, member func(h *tar.Header, r io.Reader) error) error {
-	z, err := archive.OpenZip(file, maxMembers)
+	z, err := input.OpenZip(file, maxMembers)
 	if err != nil {
 		return fmt.Errorf("opening the package: %w", err)
 	}
@@ -109,11 +108,11 @@ func condaParts(files []*zip.File) ([3]*zip.File, error) {
 		}
 		switch {
 		case i < 0:
-			return parts, fmt.Errorf("the package holds %q, which is no part of one", brief.Text(f.Name))
+			return parts, fmt.Errorf("the package holds %q, which is no part of one", input.Text(f.Name))
 		case parts[i] != nil:
-			return parts, fmt.Errorf("the package holds %q, of which it has another already", brief.Text(f.Name))
+			return parts, fmt.Errorf("the package holds %q, of which it has another already", input.Text(f.Name))
 		case f.Method != zip.Store:
-			return parts, fmt.Errorf("%q is compressed a second time, which packages never are", brief.Text(f.Name))
+			return parts, fmt.Errorf("%q is compressed a second time, which packages never are", input.Text(f.Name))
 		}
 		parts[i] = f
 	}
@@ -150,7 +149,7 @@ var decoders = sync.Pool{New: func() any {
 func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) error) error {
 	r, err := f.Open()
 	if err != nil {
-		return fmt.Errorf("%s: %w", brief.Text(f.Name), err)
+		return fmt.Errorf("%s: %w", input.Text(f.Name), err)
 	}
 	defer r.Close()
 	d := decoders.Get().(*zstd.Decoder)
@@ -159,10 +158,10 @@ func walkPart(f *zip.File, limit int64, fn func(h *tar.Header, r io.Reader) erro
 		decoders.Put(d)
 	}()
 	if err := d.Reset(r); err != nil {
-		return fmt.Errorf("%s: %w", brief.Text(f.Name), err)
+		return fmt.Errorf("%s: %w", input.Text(f.Name), err)
 	}
-	if err := archive.WalkTar(d, limit, fn); err != nil {
-		return fmt.Errorf("%s: %w", brief.Text(f.Name), err)
+	if err := input.WalkTar(d, limit, fn); err != nil {
+		return fmt.Errorf("%s: %w", input.Text(f.Name), err)
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"path"
 	"strings"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/exports"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
 )
 
@@ -32,7 +32,7 @@ func ResolveBase(ctx context.Context, locked *exports.Export, version string, o 
 	}
 	switch {
 	case version != "" && !glibcVersion().MatchString(version):
-		return nil, fmt.Errorf("%s:%s: that is no version of glibc; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, brief.Text(version))
+		return nil, fmt.Errorf("%s:%s: that is no version of glibc; write %[1]s:2.28, or docker.io/library/conda:%[2]s for the image of that name", baseWord, input.Text(version))
 	case len(o.Channels) == 0:
 		return nil, errors.New(baseWord + ": the export does not say from which channel; name it with --channel")
 	}

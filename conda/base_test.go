@@ -9,11 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/archive"
 	"hpcc/conda/exports"
+	"hpcc/conda/input"
 	"hpcc/conda/solve"
 	"hpcc/store"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // sysrootPkg is a sysroot package with files below <triplet>/sysroot.
@@ -128,9 +129,7 @@ func TestBaseDigest(t *testing.T) {
 	var before string
 	for range 2 {
 		r, err := installBase(t, condatest.NewStore(t), "2.39", append(baseChannel(), sysrootPkg("2.39", sysrootLayouts["2.39"]...), sysrootPkg("2.17", sysrootLayouts["2.17"]...))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := condatest.LayerDigests(t, r.layers); before != "" && got != before {
 			t.Errorf("layers %s and %s", before, got)
 		} else {
@@ -142,9 +141,7 @@ func TestBaseDigest(t *testing.T) {
 // TestBaseWithout is a channel with the least that a base can be made of.
 func TestBaseWithout(t *testing.T) {
 	r, err := installBase(t, condatest.NewStore(t), "", append(baseChannel()[:2], sysrootPkg("2.39", sysrootLayouts["2.39"]...))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if e := r.files["usr/bin/env"]; !strings.HasPrefix(e.Data, "#!/bin/bash\n") || e.Mode != 0o755 {
 		t.Errorf("env is %q", e.Data)
 	}
@@ -165,7 +162,7 @@ func TestEnvScript(t *testing.T) {
 		t.Skip(err)
 	}
 	file := filepath.Join(t.TempDir(), "env")
-	condatest.Write(t, file, []byte(envScript))
+	testenv.Write(t, file, []byte(envScript))
 	for _, c := range []struct {
 		args []string
 		want string
@@ -193,7 +190,7 @@ func FuzzSysroot(f *testing.F) {
 	}
 	f.Add("a/sysroot/lib/../../x", "../../../../../../etc/shadow")
 	f.Fuzz(func(t *testing.T, src, link string) {
-		src, err := archive.CleanPath(src)
+		src, err := input.CleanPath(src)
 		place := sysrootPlace(src)
 		if err != nil || place == "" {
 			return
@@ -243,9 +240,7 @@ func TestSysrootLinks(t *testing.T) {
 		testFile{path: "usr/lib64/out", link: "../../../../../../etc/shadow"}, testFile{path: "usr/lib64/self", link: "self"}, testFile{path: "usr/lib64/dir", link: "../lib64"},
 		testFile{path: "usr/lib64/abs", link: "/etc/hosts"}, testFile{path: "usr/lib64/header", link: "../include/stdio.h"}, testFile{path: "usr/lib64/other", link: "../../../../share/zoneinfo/UTC"})
 	r, err := installBase(t, condatest.NewStore(t), "", append(baseChannel(), sysrootPkg("2.39", files...))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for name, want := range map[string]string{"out": "", "self": "", "dir": "", "header": "", "abs": "/etc/hosts", "other": "../share/zoneinfo/UTC"} {
 		e, ok := r.files["usr/lib/"+name]
 		if ok != (want != "") || (ok && e.Linkname != want) {

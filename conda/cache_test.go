@@ -12,15 +12,14 @@ import (
 	"time"
 
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // kept lists the indexes in a cache.
 func keptFiles(t testing.TB, dir string) []string {
 	t.Helper()
 	out, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out
 }
 
@@ -72,14 +71,12 @@ func TestIndexCache(t *testing.T) {
 		func(f string) error { return os.WriteFile(f, []byte("{}\n"), 0o644) },
 	} {
 		for _, f := range keptFiles(t, keep) {
-			if err := spoil(f); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, spoil(f))
 		}
 		check(fmt.Sprint("spoiled ", n), resolve("2"), 3+n, 1)
 	}
 	// What cannot be read is not kept.
-	condatest.Write(t, filepath.Join(dir, "linux-64/repodata.json"), []byte(`{"packages": {`))
+	testenv.Write(t, filepath.Join(dir, "linux-64/repodata.json"), []byte(`{"packages": {`))
 	tag = "three"
 	if err := resolve("2"); err == nil {
 		t.Error("half an index was taken")

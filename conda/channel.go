@@ -18,8 +18,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/solve"
 )
 
@@ -205,11 +205,11 @@ func (c channel) record(s *scanner, key []byte, wanted map[string]bool) (*solve.
 		return nil, fmt.Errorf("record of %s: %w", fn, err)
 	}
 	if r.Name != name {
-		return nil, fmt.Errorf("record of %s calls it %q", fn, brief.Text(r.Name))
+		return nil, fmt.Errorf("record of %s calls it %q", fn, input.Text(r.Name))
 	}
 	r.MD5, r.SHA256 = hexText(r.MD5, 16), hexText(r.SHA256, 32)
 	if !isHex(r.MD5, 32) || !isHex(r.SHA256, 64) {
-		return nil, fmt.Errorf("record of %s: its md5 %q or sha256 %q is no digest", fn, brief.Text(r.MD5), brief.Text(r.SHA256))
+		return nil, fmt.Errorf("record of %s: its md5 %q or sha256 %q is no digest", fn, input.Text(r.MD5), input.Text(r.SHA256))
 	}
 	return r, nil
 }

@@ -251,13 +251,9 @@ func (p *testPkg) bytes(t testing.TB) []byte {
 		if err == nil {
 			_, err = f.Write(m.data)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	return b.Bytes()
 }
 
@@ -297,14 +293,14 @@ func channelAt(t testing.TB, dir string, pkgs ...*testPkg) {
 			list = "packages"
 		}
 		index[p.subdir][list][fn] = rec
-		condatest.Write(t, filepath.Join(dir, p.subdir, fn), b)
+		testenv.Write(t, filepath.Join(dir, p.subdir, fn), b)
 	}
 	for sub, lists := range index {
 		all := map[string]any{"info": map[string]any{"subdir": sub}, "repodata_version": 1, "removed": []string{"gone-1-0.conda"}}
 		for k, v := range lists {
 			all[k] = v
 		}
-		condatest.Write(t, filepath.Join(dir, sub, "repodata.json"), mustJSON(all))
+		testenv.Write(t, filepath.Join(dir, sub, "repodata.json"), mustJSON(all))
 	}
 }
 
@@ -359,9 +355,7 @@ func carryOut(t testing.TB, s *store.Store, plan *Plan, o Options) (*result, err
 func mustInstall(t testing.TB, pkgs ...*testPkg) *result {
 	t.Helper()
 	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{newChannel(t, pkgs...)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return r
 }
 
@@ -375,21 +369,15 @@ func (r *result) notes() string {
 func clean(t testing.TB, s *store.Store) {
 	t.Helper()
 	left, err := os.ReadDir(filepath.Join(s.Dir(), "tmp"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, e := range left {
 		t.Errorf("tmp/%s is left in the store", e.Name())
 	}
 	blobs, err := filepath.Glob(filepath.Join(s.Dir(), "blobs/sha256/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, b := range append(blobs, cache(t, s)...) {
 		data, err := os.ReadFile(b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		digest, _, _ := strings.Cut(filepath.Base(b), "-")
 		m := md5.Sum(data)
 		if condatest.SHA256(data) != digest && hex.EncodeToString(m[:]) != digest {
@@ -402,9 +390,7 @@ func clean(t testing.TB, s *store.Store) {
 func cache(t testing.TB, s *store.Store) []string {
 	t.Helper()
 	out, err := filepath.Glob(filepath.Join(s.Dir(), "cache/conda/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out
 }
 

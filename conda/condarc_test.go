@@ -6,14 +6,14 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 func TestCondarc(t *testing.T) {
 	home := t.TempDir()
 	extra := filepath.Join(t.TempDir(), "rc")
 	env := map[string]string{"HOME": home, "CONDARC": extra, "TOKEN": "t0ken"}
-	condatest.Write(t, filepath.Join(home, ".condarc"), []byte(`
+	testenv.Write(t, filepath.Join(home, ".condarc"), []byte(`
 channels: [conda-forge, defaults]
 channel_alias: https://overridden.example/
 custom_channels:
@@ -26,12 +26,10 @@ default_channels:
 ssl_verify: false
 show_channel_urls: true
 `))
-	condatest.Write(t, extra, []byte("channel_alias: https://alias.example/conda/\ncustom_multichannels:\n  both: [conda-forge, /srv/own]\n"+
+	testenv.Write(t, extra, []byte("channel_alias: https://alias.example/conda/\ncustom_multichannels:\n  both: [conda-forge, /srv/own]\n"+
 		"mirrored_channels:\n  bio: [https://near.example/t/$TOKEN/bio/, oci://ghcr.io/bio, https://far.example/bio]\n  one: [oci://ghcr.io/one]\n"))
 	rc, err := ReadCondarc(func(k string) string { return env[k] })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if !slices.Equal(rc.Channels, []string{"conda-forge", "defaults"}) {
 		t.Errorf("Channels = %q", rc.Channels)
 	}
@@ -75,7 +73,7 @@ func TestCondarcWrong(t *testing.T) {
 		"custom_channels: [a]":                  "line 1",
 	} {
 		file := filepath.Join(t.TempDir(), "rc")
-		condatest.Write(t, file, []byte(text))
+		testenv.Write(t, file, []byte(text))
 		_, err := ReadCondarc(func(k string) string { return map[string]string{"CONDARC": file}[k] })
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%.30q: %v; want %q and the file", text, err, want)

@@ -6,8 +6,8 @@ import (
 	"path"
 	"strings"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/exports"
+	"hpcc/conda/input"
 	"hpcc/conda/solve"
 )
 
@@ -39,7 +39,7 @@ func foreign(e *exports.Export, err error) error {
 		}
 		switch {
 		case len(found) > 0:
-			return fmt.Errorf("%w; the export is of %s, and only that has %s: take them out", err, x.system, brief.List(found))
+			return fmt.Errorf("%w; the export is of %s, and only that has %s: take them out", err, x.system, input.List(found))
 		case strings.HasPrefix(e.Subdir, x.subdir):
 			return fmt.Errorf("%w; the export is of %s, and what only that has must be taken out", err, x.system)
 		}

@@ -16,6 +16,7 @@ import (
 	"hpcc/conda/layer"
 	"hpcc/conda/solve"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // FuzzPaths reads what packages say of their files.
@@ -113,16 +114,14 @@ func FuzzPackage(f *testing.F) {
 		f.Add(p.bytes(f))
 	}
 	old, err := os.ReadFile("testdata/packages/cph_test_data-0.0.1-0.tar.bz2")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, err)
 	f.Add(old)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file := filepath.Join(t.TempDir(), "p.conda")
 		if bytes.HasPrefix(data, []byte("BZh")) {
 			file = filepath.Join(t.TempDir(), "p.tar.bz2")
 		}
-		condatest.Write(t, file, data)
+		testenv.Write(t, file, data)
 		in := infoFiles{}
 		n := int64(0)
 		const limit = 1 << 20
@@ -161,7 +160,7 @@ func FuzzInstall(f *testing.F) {
 		q := &testPkg{name: "p", info: map[string]string{"paths.json": paths, "index.json": index}}
 		q.members = func(m []zipMember) []zipMember { m[1].data = zst(archive); return m }
 		file := filepath.Join(t.TempDir(), "p-1.0-0.conda")
-		condatest.Write(t, file, q.bytes(t))
+		testenv.Write(t, file, q.bytes(t))
 		in := &installer{plan: &Plan{Prefix: "/opt/conda", python: "3.11", site: "lib/python3.11/site-packages"}, env: &Environment{}}
 		pk := &pkg{in: in, rec: &solve.Record{Name: "p", Version: "1.0", Build: "0", File: fetch.File{FileName: "p-1.0-0.conda"}}, file: file, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = []*pkg{pk}
@@ -178,9 +177,7 @@ func FuzzInstall(f *testing.F) {
 		if pk.install(t.Context(), w) != nil {
 			return
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.Close())
 		got := condatest.ReadTar(t, &out)
 		for name, e := range got {
 			if name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/") {

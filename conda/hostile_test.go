@@ -12,8 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/archive"
+	"hpcc/conda/input"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // evil is a package with one file, changed.
@@ -183,7 +184,7 @@ func TestHostileOldFormat(t *testing.T) {
 			data = data[:len(data)/2]
 		}
 		file := filepath.Join(t.TempDir(), "p-1.0-0.tar.bz2")
-		condatest.Write(t, file, data)
+		testenv.Write(t, file, data)
 		s := condatest.NewStore(t)
 		_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 		refused(t, s, c.name, err, c.want)
@@ -219,7 +220,7 @@ func TestBombs(t *testing.T) {
 	zeros := strings.Repeat("\x00", 8<<20)
 	file := func(p *testPkg) string {
 		f := filepath.Join(t.TempDir(), "evil-1.0-0.conda")
-		condatest.Write(t, f, p.bytes(t))
+		testenv.Write(t, f, p.bytes(t))
 		return f
 	}
 	bomb := file(files(testFile{path: "share/x", text: zeros}))
@@ -280,15 +281,13 @@ func TestZipDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	file := filepath.Join(t.TempDir(), "evil-1.0-0.conda")
-	condatest.Write(t, file, b.Bytes())
+	testenv.Write(t, file, b.Bytes())
 	s := condatest.NewStore(t)
 	_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 	refused(t, s, "directory", err, "its directory has more than 65536 bytes")
-	if z, err := archive.OpenZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
+	if z, err := input.OpenZip(file, 1<<20); err != nil || len(z.Reader.File) != 10_000 {
 		t.Errorf("openZip with more room: %v", err)
 	} else {
 		z.Close()

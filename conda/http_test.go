@@ -12,6 +12,7 @@ import (
 
 	"hpcc/conda/fetch"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 var small = testPkg{name: "small", files: []testFile{{path: "share/small", text: "small\n"}}}
@@ -28,9 +29,7 @@ func TestHTTP(t *testing.T) {
 	})
 	s := condatest.NewStore(t)
 	r, err := install(t, s, export(&p), Options{Channels: []string{web.URL}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := r.files["opt/conda/share/small"].Data; got != "small\n" {
 		t.Errorf("share/small = %q", got)
 	}
@@ -53,11 +52,9 @@ func TestHTTPPackedIndex(t *testing.T) {
 	dir := newChannel(t, &p)
 	plain := filepath.Join(dir, "linux-64/repodata.json")
 	b, err := os.ReadFile(plain)
-	if err != nil {
-		t.Fatal(err)
-	}
-	condatest.Write(t, plain+".zst", zst(b))
-	condatest.Write(t, plain, []byte("not to be read"))
+	testenv.Check(t, err)
+	testenv.Write(t, plain+".zst", zst(b))
+	testenv.Write(t, plain, []byte("not to be read"))
 	for _, channel := range []string{dir, condatest.Serve(t, dir, nil).URL} {
 		if _, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{channel}}); err != nil {
 			t.Errorf("channel %s: %v", channel, err)
@@ -146,9 +143,7 @@ func TestCache(t *testing.T) {
 	p := small
 	dir := newChannel(t, &p)
 	first, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	url := "@EXPLICIT\nCHANNEL/linux-64/small-1.0-0.conda"
 	for _, c := range []struct {
 		name, in string
@@ -181,14 +176,10 @@ func TestCache(t *testing.T) {
 					if fi, err := os.Stat(have[0]); err != nil || time.Since(fi.ModTime()) > time.Minute {
 						t.Errorf("%s: the cached file was not touched: %v", c.name, err)
 					}
-					if err := spoil.do(have[0]); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, spoil.do(have[0]))
 				} else if n == 0 {
 					old := time.Now().Add(-48 * time.Hour)
-					if err := os.Chtimes(have[0], old, old); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, os.Chtimes(have[0], old, old))
 				}
 			}
 			if got := web.Count("/linux-64/small-1.0-0.conda"); got != c.fetches {
@@ -228,9 +219,7 @@ func TestCredentials(t *testing.T) {
 	})
 	channel := strings.Replace(web.URL, "http://", "http://me:s3cret@", 1) + "/t/tok-en"
 	r, err := install(t, condatest.NewStore(t), export(&p), Options{Channels: []string{channel}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	all := r.notes()
 	for name, e := range r.files {
 		all += name + e.Data
@@ -277,7 +266,7 @@ func TestChannelLogin(t *testing.T) {
 		{"me:s3cret@", "machine 127.0.0.1 login me password wrong\n", ""},
 		{"me:wr0ng@", "", "401"},
 	} {
-		condatest.Write(t, file, []byte(c.netrc))
+		testenv.Write(t, file, []byte(c.netrc))
 		o := Options{Channels: []string{strings.Replace(web.URL, "://", "://"+c.login, 1)}, Subdir: "linux-64"}
 		p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), o)
 		if err == nil {

@@ -15,9 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
 )
@@ -88,7 +87,7 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 			continue
 		}
 		if p.meta.paths[src].Type != "directory" {
-			return fmt.Errorf("path %q is listed and not in the package", brief.Text(src))
+			return fmt.Errorf("path %q is listed and not in the package", input.Text(src))
 		}
 		x := &installed{Path: p.target(src), Type: "directory"}
 		if p.lost[x.Path] {
@@ -104,7 +103,7 @@ func (p *pkg) install(ctx context.Context, w *layer.Writer) error {
 		return err
 	}
 	if len(p.outward) > 0 {
-		p.tell("%d links of %s lead out of the environment: %s", len(p.outward), p.rec.Name, brief.List(p.outward))
+		p.tell("%d links of %s lead out of the environment: %s", len(p.outward), p.rec.Name, input.List(p.outward))
 	}
 	return p.record(w, append(order, points...))
 }
@@ -159,7 +158,7 @@ func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*i
 			}
 		}
 		if p.in.plan.sysroot == nil && leaves(dst, h.Linkname, p.in.plan.Prefix) {
-			p.outward = append(p.outward, dst+" to "+brief.Text(h.Linkname))
+			p.outward = append(p.outward, dst+" to "+input.Text(h.Linkname))
 		}
 		p.learned.Links = append(p.learned.Links, x.Path)
 		return x, w.Header(out)
@@ -208,9 +207,9 @@ func leaves(dst, target, prefix string) bool {
 
 // putLink writes a hard link to a file of the same package.
 func (p *pkg) putLink(w *layer.Writer, e *pathEntry, x *installed, out, h *tar.Header) (*installed, error) {
-	target, err := archive.CleanPath(h.Linkname)
+	target, err := input.CleanPath(h.Linkname)
 	if err != nil {
-		return nil, fmt.Errorf("hard link to %q: %w", brief.Text(h.Linkname), err)
+		return nil, fmt.Errorf("hard link to %q: %w", input.Text(h.Linkname), err)
 	}
 	if s, ok := p.spares[target]; ok { // another package's file stands there
 		own := *s.h
@@ -222,10 +221,10 @@ func (p *pkg) putLink(w *layer.Writer, e *pathEntry, x *installed, out, h *tar.H
 	}
 	to, te := p.done[target], p.meta.paths[target]
 	if to == nil || to.Type != "hardlink" {
-		return nil, fmt.Errorf("hard link to %q, which is no file installed before", brief.Text(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q, which is no file installed before", input.Text(h.Linkname))
 	}
 	if te.Placeholder != e.Placeholder || (e.Placeholder != "" && te.Mode != e.Mode) {
-		return nil, fmt.Errorf("hard link to %q, which has another placeholder", brief.Text(h.Linkname))
+		return nil, fmt.Errorf("hard link to %q, which has another placeholder", input.Text(h.Linkname))
 	}
 	if err := checkSum(e, to.SHA256); err != nil {
 		return nil, err

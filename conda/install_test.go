@@ -17,6 +17,7 @@ import (
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // holder is a placeholder as conda-build makes it.
@@ -250,9 +251,7 @@ func TestPrefixes(t *testing.T) {
 	p := &testPkg{name: "x", files: []testFile{{path: "f", text: holder + "/x\x00", prefix: holder, binary: true}}}
 	dir := newChannel(t, p)
 	r, err := install(t, condatest.NewStore(t), export(p), Options{Channels: []string{dir}, Prefix: "/env"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := r.files["env/f"].Data; !strings.HasPrefix(got, "/env/x\x00") || len(got) != len(holder)+3 {
 		t.Errorf("env/f = %q", got)
 	}
@@ -389,13 +388,9 @@ func TestCondaMeta(t *testing.T) {
 	dir := newChannel(t, p, python("3.11.4"))
 	web := condatest.Serve(t, dir, nil)
 	r, err := install(t, condatest.NewStore(t), export(p, python("3.11.4")), Options{Channels: []string{web.URL}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	file, err := os.ReadFile(filepath.Join(dir, "noarch/x-1.0-0.conda"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	m5 := md5.Sum(file)
 	m := record1(t, r, "x-1.0-0")
 	site := "lib/python3.11/site-packages/x.py"
@@ -427,9 +422,7 @@ func TestNoHostPaths(t *testing.T) {
 	s := condatest.NewStore(t)
 	for _, in := range []string{export(p), "@EXPLICIT\n" + dir + "/linux-64/x-1.0-0.conda\n", "@EXPLICIT\nfile://" + dir + "/linux-64/x-1.0-0.conda\n"} {
 		r, err := install(t, s, in, Options{Channels: []string{dir}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for name, e := range r.files {
 			for _, secret := range []string{dir, s.Dir(), os.TempDir()} {
 				if strings.Contains(e.Data, secret) {

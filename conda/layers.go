@@ -17,8 +17,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/exports"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
@@ -255,13 +255,13 @@ func (in *installer) settle() error {
 		}
 		for d := path.Dir(dst); d != "."; d = path.Dir(d) {
 			if solid[d] {
-				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.FileName, brief.Text(dst), brief.Text(d), owner[d].rec.FileName)
+				return fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].rec.FileName, input.Text(dst), input.Text(d), owner[d].rec.FileName)
 			}
 			in.kinds[d] = directory
 		}
 	}
 	for k, list := range clashes {
-		in.tell("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], brief.List(list))
+		in.tell("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], input.List(list))
 	}
 	return nil
 }
@@ -281,10 +281,10 @@ func (p *pkg) aim(claim func(p *pkg, dst string, dir bool)) (err error) {
 			continue
 		}
 		if dst == "conda-meta" || strings.HasPrefix(dst, "conda-meta/") {
-			return fmt.Errorf("path %q is where the record of the environment is kept", brief.Text(dst))
+			return fmt.Errorf("path %q is where the record of the environment is kept", input.Text(dst))
 		}
 		if other, twice := mine[dst]; twice {
-			return fmt.Errorf("its paths %q and %q both go to %q", brief.Text(other), brief.Text(src), brief.Text(dst))
+			return fmt.Errorf("its paths %q and %q both go to %q", input.Text(other), input.Text(src), input.Text(dst))
 		}
 		mine[dst] = src
 		claim(p, dst, p.meta.paths[src].Type == "directory")
@@ -339,7 +339,7 @@ func (in *installer) finishEnv() {
 		}
 		for k, v := range m {
 			if !exports.IsVariable(k, v) {
-				in.tell("%s: %q is no variable: left out", n, brief.Text(k))
+				in.tell("%s: %q is no variable: left out", n, input.Text(k))
 				continue
 			}
 			if k == "PATH" {

@@ -12,6 +12,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // many are packages with files, links, placeholders, clobbered paths and entry
@@ -50,9 +51,7 @@ func TestDeterminism(t *testing.T) {
 			s := condatest.NewStore(t)
 			for range 2 { // cold, and from its cache
 				r, err := install(t, s, in[n%2], Options{Channels: []string{dir}})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, err)
 				digests, notes := condatest.LayerDigests(t, r.layers), strings.Join(r.env.Notes, "\n")
 				if want == "" {
 					want, wantNotes = digests, notes
@@ -83,13 +82,9 @@ func TestLayersStay(t *testing.T) {
 	extra := &testPkg{name: "extra", files: []testFile{{path: "share/extra", text: "e"}}}
 	dir := newChannel(t, append(slices.Clone(pkgs), extra)...)
 	before, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	after, err := install(t, condatest.NewStore(t), export(append(pkgs, extra)...), Options{Channels: []string{dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if n := newLayers(t, before.layers, after.layers); len(before.layers) != 3 || n != 2 {
 		t.Errorf("%d of %d layers changed; want 2 of 3", n, len(before.layers))
 	}
@@ -106,17 +101,13 @@ func TestPackageLayers(t *testing.T) {
 	dir := newChannel(t, append(slices.Clone(pkgs), py)...)
 	o := Options{Channels: []string{dir}, PackageLayers: true}
 	all, err := install(t, condatest.NewStore(t), export(append(slices.Clone(pkgs), py)...), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if len(all.layers) != len(pkgs)+2 {
 		t.Errorf("%d layers of %d packages; want one of each, and the history", len(all.layers), len(pkgs)+1)
 	}
 	for _, some := range [][]*testPkg{{pkgs[0], py}, {py, pkgs[7], pkgs[3], pkgs[12]}} {
 		r, err := install(t, condatest.NewStore(t), export(some...), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if n := newLayers(t, all.layers, r.layers); len(r.layers) != len(some)+1 || n != 1 {
 			t.Errorf("%d of %d layers are others; want the history alone", n, len(r.layers))
 		}
@@ -132,7 +123,7 @@ func TestExplicit(t *testing.T) {
 	digest := func(p *testPkg) string { return "#sha256:" + condatest.SHA256(p.bytes(t)) }
 	flat := t.TempDir()
 	for _, p := range []*testPkg{lib, app, pure} {
-		condatest.Write(t, filepath.Join(flat, "my pkgs", p.dist()+".conda"), p.bytes(t))
+		testenv.Write(t, filepath.Join(flat, "my pkgs", p.dist()+".conda"), p.bytes(t))
 	}
 	t.Chdir(flat)
 	t.Setenv("HOME", flat)
@@ -191,7 +182,7 @@ func TestExplicitPlatform(t *testing.T) {
 	b := p.bytes(t)
 	for _, c := range []struct{ dir, want string }{{"linux-64", "is for linux-ppc64le, the image for linux-64"}, {"pkgs", "is for linux-ppc64le, the image for linux-64"}, {"linux-ppc64le", "is for linux-ppc64le"}} {
 		file := filepath.Join(t.TempDir(), c.dir, "p-1.0-0.conda")
-		condatest.Write(t, file, b)
+		testenv.Write(t, file, b)
 		s := condatest.NewStore(t)
 		_, err := install(t, s, "@EXPLICIT\n"+file, Options{})
 		refused(t, s, c.dir, err, c.want)
@@ -223,9 +214,7 @@ func TestCancel(t *testing.T) {
 	pkgs := many()
 	dir := newChannel(t, pkgs...)
 	plan, err := Resolve(t.Context(), read(t, export(pkgs...)), Options{Channels: []string{dir}, Subdir: "linux-64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	s := condatest.NewStore(t)
 	_, _, err = plan.Layers(ctx, s, Options{Progress: func(done, total int64) { cancel() }})

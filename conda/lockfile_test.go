@@ -11,6 +11,7 @@ import (
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // What is written is read again, without credentials, for each platform.
@@ -32,9 +33,7 @@ func TestWriteLock(t *testing.T) {
 	plan.Subdir, plan.pkgs = "linux-aarch64", plan.pkgs[:1]
 	arm := plan.Lock(nil)
 	var b, again bytes.Buffer
-	if err := exports.WriteLock(&b, "env.yml", []exports.Locked{amd, arm}); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, exports.WriteLock(&b, "env.yml", []exports.Locked{amd, arm}))
 	if err := exports.WriteLock(&again, "env.yml", []exports.Locked{amd, arm}); err != nil || again.String() != b.String() {
 		t.Errorf("written twice it differs, %v", err)
 	}
@@ -82,13 +81,9 @@ func TestDownloads(t *testing.T) {
 	channel := newChannel(t, python, &six)
 	o := Options{Subdir: "linux-64", Channels: []string{channel}, Indexes: pip.Indexes{NoIndex: true, FindLinks: []string{condatest.WheelDir(t, condatest.SimpleWheel("demo", "1", "six"), condatest.SimpleWheel("six", "2"))}}}
 	e, err := exports.Read(strings.NewReader("dependencies:\n- python\n- six\n- pip:\n  - demo\n"), "e.yml", exports.ReadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	plan, err := Resolve(t.Context(), e, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s := condatest.NewStore(t)
 	state := func() (out string) {
 		list, notes, err := plan.Downloads(t.Context(), s, o)

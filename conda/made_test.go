@@ -10,15 +10,14 @@ import (
 
 	"hpcc/store"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // madeKeys are the layers that a store remembers.
 func madeKeys(t testing.TB, s *store.Store) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(s.Dir(), "cache/installed/*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return list
 }
 
@@ -33,9 +32,7 @@ func TestMadeBefore(t *testing.T) {
 	must := func(s *store.Store, o Options, pkgs ...*testPkg) *result {
 		t.Helper()
 		r, err := install(t, s, export(pkgs...), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return r
 	}
 	s := condatest.NewStore(t)
@@ -53,9 +50,7 @@ func TestMadeBefore(t *testing.T) {
 	}
 	// A layer that is gone, and a record that cannot be read.
 	for _, spoil := range []string{filepath.Join(s.Dir(), "blobs/sha256", strings.Fields(condatest.LayerDigests(t, first.layers))[3]), madeKeys(t, s)[0]} {
-		if err := os.WriteFile(spoil, []byte("{"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(spoil, []byte("{"), 0o644))
 		if again := must(s, o, pkgs...); condatest.LayerDigests(t, again.layers) != condatest.LayerDigests(t, first.layers) || !reflect.DeepEqual(again.files, first.files) {
 			t.Errorf("after %s was spoiled the layers are others", spoil)
 		}
@@ -64,15 +59,11 @@ func TestMadeBefore(t *testing.T) {
 	var swap [2]string
 	for i, k := range madeKeys(t, s)[:2] {
 		b, err := os.ReadFile(k)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		swap[i] = string(b)
 	}
 	for i, k := range madeKeys(t, s)[:2] {
-		if err := os.WriteFile(k, []byte(swap[1-i]), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(k, []byte(swap[1-i]), 0o644))
 	}
 	again, anew := must(s, o, pkgs...), must(s, Options{Channels: o.Channels, PackageLayers: true, NoCache: true}, pkgs...)
 	if condatest.LayerDigests(t, again.layers) == condatest.LayerDigests(t, first.layers) {
@@ -93,9 +84,7 @@ func TestMadeBeforeLearned(t *testing.T) {
 	var first *result
 	for range 2 {
 		r, err := install(t, s, export(p), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if first == nil {
 			first = r
 		}

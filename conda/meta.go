@@ -7,8 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 	"hpcc/conda/solve"
 )
 
@@ -66,7 +65,7 @@ func (f infoFiles) take(name string, r io.Reader) error {
 	if _, twice := f[name]; twice {
 		return fmt.Errorf("info/%s stands in the package twice", name)
 	}
-	b, err := archive.ReadAll(r, maxInfo)
+	b, err := input.ReadAll(r, maxInfo)
 	if err != nil {
 		return fmt.Errorf("reading info/%s: %w", name, err)
 	}
@@ -81,7 +80,7 @@ func (f infoFiles) parse() (*meta, error) {
 		return nil, fmt.Errorf("reading info/index.json: %w", err)
 	}
 	if !solve.IsName(m.index.Name) || !solve.IsVersion(m.index.Version) || !solve.IsBuild(m.index.Build) {
-		return nil, fmt.Errorf("info/index.json has the name %q, version %q, build %q", brief.Text(m.index.Name), brief.Text(m.index.Version), brief.Text(m.index.Build))
+		return nil, fmt.Errorf("info/index.json has the name %q, version %q, build %q", input.Text(m.index.Name), input.Text(m.index.Version), input.Text(m.index.Build))
 	}
 	if err := m.readLink(f["link.json"]); err != nil {
 		return nil, err
@@ -118,21 +117,21 @@ func (m *meta) add(e *pathEntry) error {
 	if e == nil {
 		return fmt.Errorf("an entry is null")
 	}
-	clean, err := archive.CleanPath(e.Path)
+	clean, err := input.CleanPath(e.Path)
 	if err != nil {
-		return fmt.Errorf("path %q: %w", brief.Text(e.Path), err)
+		return fmt.Errorf("path %q: %w", input.Text(e.Path), err)
 	}
 	if clean == "." {
-		return fmt.Errorf("path %q is the prefix itself", brief.Text(e.Path))
+		return fmt.Errorf("path %q is the prefix itself", input.Text(e.Path))
 	}
 	if m.paths[clean] != nil {
-		return fmt.Errorf("path %q stands there twice", brief.Text(clean))
+		return fmt.Errorf("path %q stands there twice", input.Text(clean))
 	}
 	if e.Placeholder != "" && e.Mode != "text" && e.Mode != "binary" {
-		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", brief.Text(clean), e.Mode)
+		return fmt.Errorf("path %q: file_mode %q is neither text nor binary", input.Text(clean), e.Mode)
 	}
 	if strings.ContainsAny(e.Placeholder, "\x00\n") {
-		return fmt.Errorf("path %q: its placeholder %q is no path", brief.Text(clean), brief.Text(e.Placeholder))
+		return fmt.Errorf("path %q: its placeholder %q is no path", input.Text(clean), input.Text(e.Placeholder))
 	}
 	e.Path, e.SHA256 = clean, strings.ToLower(e.SHA256)
 	m.paths[clean] = e
@@ -145,18 +144,18 @@ func (m *meta) readLegacy(f infoFiles) error {
 	if _, ok := f["files"]; !ok {
 		return errors.New("it has neither info/paths.json nor info/files")
 	}
-	for _, l := range archive.Lines(f["files"]) {
+	for _, l := range input.Lines(f["files"]) {
 		if err := m.add(&pathEntry{Path: l}); err != nil {
 			return fmt.Errorf("reading info/files: %w", err)
 		}
 	}
-	for _, l := range archive.Lines(f["has_prefix"]) {
+	for _, l := range input.Lines(f["has_prefix"]) {
 		placeholder, mode, file, err := parsePrefix(l)
 		if err == nil {
-			file, err = archive.CleanPath(file)
+			file, err = input.CleanPath(file)
 		}
 		if err != nil {
-			return fmt.Errorf("reading info/has_prefix: line %q: %w", brief.Text(l), err)
+			return fmt.Errorf("reading info/has_prefix: line %q: %w", input.Text(l), err)
 		}
 		if e := m.paths[file]; e != nil {
 			e.Placeholder, e.Mode = placeholder, mode

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 func TestMirrors(t *testing.T) {
@@ -19,10 +20,8 @@ func TestMirrors(t *testing.T) {
 	file := "linux-64/" + a.dist() + a.format
 
 	lagging, lying := newChannel(t, a, b), newChannel(t, a, b)
-	if err := os.Remove(filepath.Join(lagging, file)); err != nil {
-		t.Fatal(err)
-	}
-	condatest.Write(t, filepath.Join(lying, file), []byte(strings.Repeat("x", 100)))
+	testenv.Check(t, os.Remove(filepath.Join(lagging, file)))
+	testenv.Write(t, filepath.Join(lying, file), []byte(strings.Repeat("x", 100)))
 	var asked atomic.Int32
 	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked.Add(1)
@@ -56,9 +55,7 @@ func TestMirrors(t *testing.T) {
 
 	o := Options{Channels: []string{broken.URL}, Mirrors: [][]string{{broken.URL, condatest.FileURL(good)}}}
 	r, err := install(t, condatest.NewStore(t), text, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if n := asked.Load(); n < 1 || n > 4 { // at most once for what was asked at the same time
 		t.Errorf("a server that does not work was asked %d times", n)
 	}
@@ -82,10 +79,8 @@ func TestMirrorsOfLists(t *testing.T) {
 	good, nowhere, lying := newChannel(t, a), filepath.Join(t.TempDir(), "nowhere"), newChannel(t, a)
 	file := "/linux-64/" + a.dist() + a.format
 	b, err := os.ReadFile(good + file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	condatest.Write(t, lying+file, []byte(strings.Repeat("x", len(b))))
+	testenv.Check(t, err)
+	testenv.Write(t, lying+file, []byte(strings.Repeat("x", len(b))))
 	for _, c := range []struct {
 		name, place string
 		digest      string

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/exports"
+	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
 )
@@ -212,7 +212,7 @@ func (m *move) findRoots() map[string]bool {
 
 // refuse lists packages that must be there and that the target does not have.
 func (m *move) refuse() error {
-	var f brief.Faults
+	var f input.Faults
 	for _, e := range m.export.Entries {
 		if m.roots[e.Name] && !m.has[m.alias[e.Name]] {
 			f.Add(e.Line, e.String()+" (no package of that name)")
@@ -311,5 +311,5 @@ func neededBy(name string, pkgs []*solve.Record) string {
 			}
 		}
 	}
-	return "needed by " + brief.Join(who, "and", 3)
+	return "needed by " + input.Join(who, "and", 3)
 }

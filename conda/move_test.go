@@ -16,6 +16,7 @@ import (
 
 	"hpcc/conda/exports"
 	"hpcc/conda/solve"
+	"hpcc/testdata/testenv"
 )
 
 // exportOf makes an export of recorded packages, and finds what they say of themselves.
@@ -27,9 +28,7 @@ func exportOf(t testing.TB, subdir string, pkgs []string) (*exports.Export, map[
 		names[x.Name] = true
 	}
 	records, err := index2021(t, subdir)(t.Context(), names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	source := map[string]*solve.Record{}
 	for _, x := range e.Entries {
 		for _, r := range records {
@@ -63,23 +62,17 @@ func TestMove(t *testing.T) {
 	e, source := exportOf(t, "linux-64", recorded(t)[2].Conda)
 	m := &move{export: e, source: source, fetch: index2021(t, "linux-ppc64le"), options: Options{Subdir: "linux-ppc64le", Channels: []string{"https://repo.anaconda.com/pkgs/main"}}}
 	pkgs, rows, err := m.solve(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := isAnswer(m.problem, pkgs); err != nil {
 		t.Error(err)
 	}
 	got := moved(rows)
 	const golden = "testdata/move-ppc64le.txt"
 	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(golden, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got != string(want) {
 		t.Errorf("the table is\n%s\nwant\n%s\nif this is right, run the test with -update", got, want)
 	}
@@ -140,9 +133,7 @@ func TestResolveSolves(t *testing.T) {
 		&testPkg{name: "lib", version: "1.2.5", build: "py312_0", depends: []string{"python 3.12.*"}}, &testPkg{name: "new"}, &testPkg{name: "a", build: "h_1"})
 	in := "# platform: linux-64\npython=3.11.3=0\nlib=1.2.3=py311_0\na=1.0=h_0"
 	p, err := Resolve(t.Context(), read(t, in), Options{Channels: []string{dir}, Subdir: "linux-64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := "other version  python 3.11.3=0 -> python=3.11.4=0  there is no version 3.11.3\nother version  lib 1.2.3=py311_0 -> lib=1.2.4=py311_0  there is no version 1.2.3\n" +
 		"same version   a 1.0=h_0 -> a=1.0=h_1\nadded          new  -> new=1.0=0  needed by lib\n"
 	if got := moved(p.Moves); got != want {
@@ -166,17 +157,11 @@ func TestResolveSolves(t *testing.T) {
 func readSolved(t testing.TB, name string, into any) {
 	t.Helper()
 	b, err := os.ReadFile("solve/testdata/main2021-" + name + ".json.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	z, err := zstd.NewReader(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer z.Close()
-	if err := json.NewDecoder(z).Decode(into); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.NewDecoder(z).Decode(into))
 }
 
 // index2021 is Anaconda's channel "main" as it was in September 2021, for one platform.

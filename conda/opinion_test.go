@@ -37,9 +37,7 @@ func judge(t testing.TB, packages ...string) *judgement {
 	testenv.Need(t, "python3 with conda_package_streaming (Debian: python3-conda-package-streaming)", err)
 	args := append([]string{"testdata/install/judge.py", "/opt/conda", filepath.Join(t.TempDir(), "prefix")}, packages...)
 	j := &judgement{}
-	if err := json.Unmarshal(condatest.Python(t, "", args...), j); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(condatest.Python(t, "", args...), j))
 	return j
 }
 
@@ -169,9 +167,7 @@ func TestOpinion(t *testing.T) {
 	pkgs := shapesOf()
 	dir := newChannel(t, pkgs...)
 	r, err := install(t, condatest.NewStore(t), export(pkgs...), Options{Channels: []string{dir}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	j := judge(t, packageFiles(dir, r)...)
 	j.compare(t, r, append(slices.Clone(always), notCompiled,
 		difference{`^lib/python3.11/site-packages(/pure)?/__pycache__$`, "judge alone", "no compiled files in it"},
@@ -204,9 +200,7 @@ func TestOpinionChannel(t *testing.T) {
 	for _, subdir := range []string{"linux-64", "linux-ppc64le"} {
 		t.Run(subdir, func(t *testing.T) {
 			r, err := install(t, condatest.NewStore(t), string(text), Options{Channels: []string{dir}, Subdir: subdir, Libc: func() (Libc, error) { return Libc{Glibc: "2.36"}, nil }})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			j := judge(t, packageFiles(dir, r)...)
 			j.compare(t, r, append(slices.Clone(always), notCompiled,
 				difference{`/__pycache__$`, "judge alone", "no compiled files in it"},
@@ -251,9 +245,7 @@ func TestOpinionReal(t *testing.T) {
 		{"osx-64", real("mock-*.tar.bz2"), 32, nil},
 	} {
 		r, err := install(t, condatest.NewStore(t), explicitOf(t, c.files...), Options{Subdir: c.subdir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		j := judge(t, c.files...)
 		j.compare(t, r, append(slices.Clone(always), c.more...)...)
 		checked := 0
@@ -272,9 +264,7 @@ func explicitOf(t *testing.T, files ...string) string {
 	out := "@EXPLICIT\n"
 	for _, f := range files {
 		p, err := filepath.Abs(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		out += p + "\n"
 	}
 	return out
@@ -284,25 +274,17 @@ func explicitOf(t *testing.T, files ...string) string {
 func withLinks(t *testing.T, file, to string) string {
 	t.Helper()
 	z, err := zip.OpenReader(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer z.Close()
 	parts, err := condaParts(z.File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)
 	for i, part := range parts {
 		r, err := part.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if i == 2 {
 			b = zst(tarOf(func(tw *tar.Writer) error {
 				return walkPart(part, 1<<20, func(h *tar.Header, r io.Reader) error {
@@ -321,15 +303,11 @@ func withLinks(t *testing.T, file, to string) string {
 		if err == nil {
 			_, err = f.Write(b)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	mended := filepath.Join(t.TempDir(), filepath.Base(file))
-	condatest.Write(t, mended, out.Bytes())
+	testenv.Write(t, mended, out.Bytes())
 	return mended
 }
 

@@ -9,6 +9,7 @@ import (
 	"hpcc/conda/exports"
 	"hpcc/conda/pip"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // pythonPkg is a python that wheels can be chosen for.
@@ -20,9 +21,7 @@ func pythonPkg() *testPkg {
 func installPip(t *testing.T, text, name string, o Options) (map[string]condatest.Entry, *Environment, error) {
 	t.Helper()
 	e, err := exports.Read(strings.NewReader(text), name, exports.ReadOptions{Subdir: o.Subdir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	p, err := Resolve(t.Context(), e, o)
 	if err != nil {
 		return nil, nil, err

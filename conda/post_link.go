@@ -10,8 +10,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/conda/brief"
-	"hpcc/conda/steps"
+	"hpcc/conda/input"
+	"hpcc/conda/program"
 )
 
 // postLinkDriver runs the scripts of packages one after the other, as conda does
@@ -57,13 +57,13 @@ func (in *installer) postLink(ctx context.Context, o Options, below []v1.Layer) 
 	}
 	why := o.NoStep
 	if o.Step != nil && len(scripts) > 0 {
-		l, err := o.Step(ctx, steps.Step{
+		l, err := o.Step(ctx, program.Step{
 			Text: fmt.Sprintf("run post-link scripts of %d packages", len(scripts)), Below: below,
-			Args: steps.Activated(append([]string{"/bin/sh", "-c", postLinkDriver, "hpcc"}, words...)...),
-			Env:  append(append([]string{"PREFIX=" + in.plan.Prefix, "ROOT_PREFIX=" + in.plan.Prefix}, in.env.Env...), steps.Env...),
+			Args: program.Activated(append([]string{"/bin/sh", "-c", postLinkDriver, "hpcc"}, words...)...),
+			Env:  append(append([]string{"PREFIX=" + in.plan.Prefix, "ROOT_PREFIX=" + in.plan.Prefix}, in.env.Env...), program.Env...),
 			Path: in.env.Path, Dir: in.plan.Prefix + "/bin",
 		})
-		if !errors.Is(err, steps.ErrCannotRun) {
+		if !errors.Is(err, program.ErrCannotRun) {
 			return l, postLinkError(err)
 		}
 		why = err.Error()
@@ -91,14 +91,14 @@ func postLinkError(err error) error {
 	if err == nil {
 		return nil
 	}
-	var failed *steps.Error
+	var failed *program.Error
 	if errors.As(err, &failed) {
 		log := bytes.TrimRight(failed.Log, "\n")
 		if what, ok := strings.CutPrefix(string(log[bytes.LastIndexByte(log, '\n')+1:]), postLinkFailed); ok {
-			if steps.Offline().Match(log) {
-				return &steps.Error{Err: fmt.Errorf("%s: it wants to download something, and has no network; --no-run leaves such scripts out, and RUN in a Dockerfile can do it", brief.Text(what)), Log: failed.Log}
+			if program.Offline().Match(log) {
+				return &program.Error{Err: fmt.Errorf("%s: it wants to download something, and has no network; --no-run leaves such scripts out, and RUN in a Dockerfile can do it", input.Text(what)), Log: failed.Log}
 			}
-			return &steps.Error{Err: fmt.Errorf("%s; --no-run leaves such scripts out", brief.Text(what)), Log: failed.Log}
+			return &program.Error{Err: fmt.Errorf("%s; --no-run leaves such scripts out", input.Text(what)), Log: failed.Log}
 		}
 	}
 	return fmt.Errorf("running the post-link scripts: %w", err)

@@ -30,13 +30,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
+	"hpcc/conda/program"
 	"hpcc/conda/solve"
-	"hpcc/conda/steps"
 	"hpcc/store"
 )
 
@@ -52,7 +52,7 @@ type Options struct {
 	Cuda     string               // version of CUDA that the image's machines have; "" is none
 	Python   string               // X.Y for an export that lists packages of pip alone; "" is the newest that the channels have
 	Indexes  pip.Indexes          // where wheels are looked for, before where the export says
-	Step     steps.Func           // carries out what packages have to run; nil: nothing can run
+	Step     program.StepFunc     // carries out what packages have to run; nil: nothing can run
 	NoStep   string               // why nothing can run, for people
 	Progress func(done, total int64)
 
@@ -122,7 +122,7 @@ func Resolve(ctx context.Context, e *exports.Export, o Options) (*Plan, error) {
 	case alone && len(o.Channels) == 0:
 		return nil, &exports.LineError{File: e.File, Line: e.Pip[0].Line, Err: errors.New("its packages need a python, which a channel of conda has; name one with --channel")}
 	case o.Python != "" && !solve.IsVersion(o.Python):
-		return nil, fmt.Errorf("python %q: no version; write 3.11", brief.Text(o.Python))
+		return nil, fmt.Errorf("python %q: no version; write 3.11", input.Text(o.Python))
 	case alone:
 		e = withPython(e, o.Python)
 	case o.Python != "":
@@ -223,7 +223,7 @@ func (p *Plan) unproven(e *exports.Export, where string) {
 		}
 	}
 	if len(names) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, brief.List(names)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: %d of %d packages are taken as they come, without a digest in %s: %s", e.File, len(names), len(p.pkgs), where, input.List(names)))
 	}
 }
 
@@ -272,7 +272,7 @@ func (p *Plan) lookup(ctx context.Context, e *exports.Export, o Options) error {
 	for _, r := range all {
 		byName[r.Name] = append(byName[r.Name], r)
 	}
-	var absent brief.Faults
+	var absent input.Faults
 	exact, gone := true, false
 	for _, x := range e.Entries {
 		r, note := choose(x, byName[x.Name], python, e.Subdir != p.Subdir)
@@ -413,9 +413,9 @@ func choose(x exports.Entry, rs []*solve.Record, python string, relax bool) (bes
 	case best != nil:
 		return best, ""
 	case len(builds) > 0:
-		return nil, "there are the builds " + brief.List(builds)
+		return nil, "there are the builds " + input.List(builds)
 	case len(versions) > 0:
-		return nil, "there are the versions " + brief.Near(versions, x.Version)
+		return nil, "there are the versions " + input.Near(versions, x.Version)
 	}
 	return nil, "no package of that name"
 }

@@ -12,18 +12,17 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/exports"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/solve"
+	"hpcc/testdata/testenv"
 )
 
 func read(t testing.TB, text string) *exports.Export {
 	t.Helper()
 	e, err := exports.Read(strings.NewReader(text), "env.txt", exports.ReadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return e
 }
 
@@ -138,9 +137,7 @@ func TestResolveRefuses(t *testing.T) {
 func TestOpenChannel(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, c := range []struct{ in, want string }{
 		{"conda-forge", "https://conda.anaconda.org/conda-forge"}, {"conda-forge/label/dev", "https://conda.anaconda.org/conda-forge/label/dev"},
 		{"https://c.example/x/", "https://c.example/x"}, {"/srv/a b%20", "file:///srv/a%20b%2520"}, {"./c", "file://" + here + "/c"}, {"file:///c/", "file:///c"},
@@ -233,7 +230,7 @@ func TestNear(t *testing.T) {
 		{all, "1.9", "0.9, 1.2, 1.9, 1.9.1, 1.9rc1, …"}, {[]string{"b", "a", "b"}, "", "a, b"}, {nil, "1", ""},
 	} {
 		before := slices.Clone(c.list)
-		if got := brief.Near(c.list, c.want); got != c.text || !slices.Equal(before, c.list) {
+		if got := input.Near(c.list, c.want); got != c.text || !slices.Equal(before, c.list) {
 			t.Errorf("near(%q) = %q; want %q", c.want, got, c.text)
 		}
 	}
@@ -242,7 +239,7 @@ func TestNear(t *testing.T) {
 func TestNatural(t *testing.T) {
 	for i, list := 0, strings.Fields("0 1 1.0 1.00 1.2 1.10 1.a 2 a a1 a02 a2 a10"); i < len(list); i++ {
 		for j := range list {
-			if got, want := brief.Compare(list[i], list[j]), cmp.Compare(i, j); got != want {
+			if got, want := input.Compare(list[i], list[j]), cmp.Compare(i, j); got != want {
 				t.Errorf("natural(%q, %q) = %d; want %d", list[i], list[j], got, want)
 			}
 		}
@@ -285,9 +282,7 @@ func TestExportRefused(t *testing.T) {
 		{"a=1=0\npython=3.11.*\nnumpy\n", "f:2: the file names no channel to take packages from;"},
 	} {
 		e, err := exports.Read(strings.NewReader(c.in), "f", exports.ReadOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := Resolve(t.Context(), e, Options{Subdir: "linux-64"}); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("Resolve(%q) = %v; want %q", c.in, err, c.want)
 		}

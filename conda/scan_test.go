@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // bigIndex writes an index of n records, as large as conda-forge's of 2023 with
@@ -16,13 +17,9 @@ import (
 func bigIndex(b *testing.B, n int) string {
 	b.Helper()
 	file := filepath.Join(b.TempDir(), "linux-64/repodata.json")
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		b.Fatal(err)
-	}
+	testenv.Check(b, os.MkdirAll(filepath.Dir(file), 0o755))
 	f, err := os.Create(file)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testenv.Check(b, err)
 	w := bufio.NewWriterSize(f, 1<<20)
 	fmt.Fprint(w, "{\n  \"info\": {\n    \"subdir\": \"linux-64\"\n  },\n  \"packages\": {},\n  \"packages.conda\": {")
 	for i := range n {
@@ -39,12 +36,8 @@ func bigIndex(b *testing.B, n int) string {
 		fmt.Fprintf(w, "        \"python >=3.11,<3.12.0a0\"\n      ],\n      \"license\": \"BSD-3-Clause \\\"new\\\"\",\n      \"md5\": \"%032x\",\n      \"name\": \"%s\",\n      \"sha256\": \"%064x\",\n      \"size\": %d,\n      \"subdir\": \"linux-64\",\n      \"timestamp\": %d,\n      \"version\": \"%s\"\n    }", i, name, i, i*100, 1600000000000+i, version)
 	}
 	fmt.Fprint(w, "\n  },\n  \"removed\": [],\n  \"repodata_version\": 1\n}\n")
-	if err := w.Flush(); err != nil {
-		b.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		b.Fatal(err)
-	}
+	testenv.Check(b, w.Flush())
+	testenv.Check(b, f.Close())
 	return file
 }
 
@@ -58,9 +51,7 @@ func BenchmarkIndex(b *testing.B) {
 		wanted[fmt.Sprintf("package%d", i*100)] = true
 	}
 	fi, err := os.Stat(file)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testenv.Check(b, err)
 	c := channel{url: condatest.FileURL(filepath.Dir(filepath.Dir(file)))}
 	run := func(b *testing.B) {
 		b.SetBytes(fi.Size())
@@ -74,10 +65,8 @@ func BenchmarkIndex(b *testing.B) {
 	}
 	b.Run("plain", run)
 	data, err := os.ReadFile(file)
-	if err != nil {
-		b.Fatal(err)
-	}
-	condatest.Write(b, file+".zst", zst(data))
-	condatest.Write(b, file, []byte(strings.Repeat("x", 10)))
+	testenv.Check(b, err)
+	testenv.Write(b, file+".zst", zst(data))
+	testenv.Write(b, file, []byte(strings.Repeat("x", 10)))
 	b.Run("zstd", run)
 }

@@ -18,6 +18,7 @@ import (
 
 	"hpcc/conda/solve"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // shard writes a channel's indexes again, sharded, and removes the others.
@@ -26,9 +27,7 @@ func shard(t testing.TB, dir string, info map[string]any) {
 	for _, sub := range []string{"linux-64", "noarch"} {
 		at := filepath.Join(dir, sub)
 		b, err := os.ReadFile(filepath.Join(at, "repodata.json"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		byName := map[string]any{}
 		for kind, rs := range repodata(t, b) {
 			for fn, r := range rs {
@@ -51,12 +50,10 @@ func shard(t testing.TB, dir string, info map[string]any) {
 			z := zst(packed(t, s))
 			sum := sha256.Sum256(z)
 			digests[name] = sum[:]
-			condatest.Write(t, filepath.Join(at, "shards", hex.EncodeToString(sum[:])+".msgpack.zst"), z)
+			testenv.Write(t, filepath.Join(at, "shards", hex.EncodeToString(sum[:])+".msgpack.zst"), z)
 		}
-		condatest.Write(t, filepath.Join(at, shardsName), zst(packed(t, map[string]any{"version": 1, "info": info, "shards": digests})))
-		if err := os.Remove(filepath.Join(at, "repodata.json")); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, filepath.Join(at, shardsName), zst(packed(t, map[string]any{"version": 1, "info": info, "shards": digests})))
+		testenv.Check(t, os.Remove(filepath.Join(at, "repodata.json")))
 	}
 }
 
@@ -71,18 +68,14 @@ func repodata(t testing.TB, b []byte) map[string]map[string]map[string]any {
 		err = errors.Join(err, json.Unmarshal(all[kind], &rs))
 		out[kind] = rs
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out
 }
 
 func packed(t testing.TB, v any) []byte {
 	t.Helper()
 	b, err := msgp.AppendIntf(nil, v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return b
 }
 
@@ -126,9 +119,7 @@ func TestShards(t *testing.T) {
 	}
 	o := Options{Channels: []string{dir}, Subdir: "linux-64"}
 	p, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0\nb=2=0\nn=1.0=0"), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, _, err = p.Layers(t.Context(), condatest.NewStore(t), o); err != nil {
 		t.Errorf("installing: %v", err)
 	}
@@ -167,9 +158,7 @@ func TestShardsHostile(t *testing.T) {
 			dir := newChannel(t, &testPkg{name: "a", version: "1"})
 			shard(t, dir, c.info)
 			if c.spoil != nil {
-				if err := c.spoil(dir); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, c.spoil(dir))
 			}
 			keep := t.TempDir()
 			_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Channels: []string{condatest.Serve(t, dir, nil).URL}, Subdir: "linux-64", Cache: keep})
@@ -226,9 +215,7 @@ func TestMaxAge(t *testing.T) {
 		}
 		for _, f := range keptFiles(t, keep) { // an hour later
 			old := time.Now().Add(-longestAge)
-			if err := os.Chtimes(f, old, old); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.Chtimes(f, old, old))
 		}
 		resolve()
 		if n := web.Count("/linux-64/repodata.json"); n != c.asked+1 {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 	"hpcc/conda/solve"
 )
 
@@ -53,7 +53,7 @@ func chooseSysroot(all []*solve.Record, version, subdir string) (*solve.Record, 
 		}
 		order := 1
 		if best != nil {
-			order = cmp.Or(brief.Compare(r.Version, best.Version), cmp.Compare(len(best.TrackFeatures), len(r.TrackFeatures)))
+			order = cmp.Or(input.Compare(r.Version, best.Version), cmp.Compare(len(best.TrackFeatures), len(r.TrackFeatures)))
 		}
 		if order > 0 || (order == 0 && r.Better(best)) {
 			best = r
@@ -65,7 +65,7 @@ func chooseSysroot(all []*solve.Record, version, subdir string) (*solve.Record, 
 	case len(there) == 0:
 		return nil, fmt.Errorf("the channels have no C library for %s (%s); conda-forge has: add --channel conda-forge, or name an image with --from", subdir, sysrootName(subdir))
 	}
-	return nil, fmt.Errorf("glibc %s is not in the channels for %s; there are %s: name one of them, or leave it out for the newest", version, subdir, brief.List(there))
+	return nil, fmt.Errorf("glibc %s is not in the channels for %s; there are %s: name one of them, or leave it out for the newest", version, subdir, input.List(there))
 }
 
 // layOut decides where the files of a sysroot go below /usr. Of several for one

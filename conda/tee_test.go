@@ -8,6 +8,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // Each layer that is made is told with its tar, once, and those that are found are not.
@@ -16,21 +17,15 @@ func TestTee(t *testing.T) {
 	s, log := condatest.NewStore(t), &condatest.TeeLog{Tars: map[v1.Hash]string{}}
 	o := Options{Channels: []string{newChannel(t, pkgs...)}, Tee: log.Tee}
 	r, err := install(t, s, export(pkgs...), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if log.Begun != len(r.layers) || len(log.Tars) != len(r.layers) || log.None != 0 {
 		t.Errorf("told of %d layers, %d with an end, %d of nothing; there are %d", log.Begun, len(log.Tars), log.None, len(r.layers))
 	}
 	for _, l := range r.layers {
 		id, err := l.DiffID()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		f, err := l.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := io.ReadAll(f)
 		f.Close()
 		if err != nil || string(b) != log.Tars[id] {

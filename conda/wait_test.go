@@ -12,8 +12,9 @@ import (
 
 	"hpcc/conda/pip"
 	"hpcc/store/wait"
-	"hpcc/store/wait/hostile"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/hostile"
+	"hpcc/testdata/testenv"
 )
 
 // TestServerFaults has every kind of transfer meet the faults of servers: for
@@ -26,10 +27,8 @@ func TestServerFaults(t *testing.T) {
 	zipped := newChannel(t, &p)
 	index := filepath.Join(zipped, "linux-64/repodata.json")
 	b, err := os.ReadFile(index)
-	if err != nil {
-		t.Fatal(err)
-	}
-	condatest.Write(t, index+".zst", zst(b))
+	testenv.Check(t, err)
+	testenv.Write(t, index+".zst", zst(b))
 	sharded := newChannel(t, &p)
 	shard(t, sharded, map[string]any{"base_url": "", "shards_base_url": "shards/", "created_at": "now"})
 	wheels := condatest.ServeIndex(t, true, condatest.SimpleWheel("x", "1"))
@@ -118,9 +117,7 @@ func TestMirrorInTime(t *testing.T) {
 	if err == nil {
 		_, _, err = plan.Layers(ctx, condatest.NewStore(t), o)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if met := bad.Set("", 0, nil); met == 0 || met > 8 { // two attempts for each of four files at most
 		t.Errorf("the silent place was asked %d times", met)
 	}

@@ -10,6 +10,7 @@ import (
 	"hpcc/conda/exports"
 	"hpcc/conda/pip"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // A lock file says what sources were built with; nobody is asked again.
@@ -22,21 +23,13 @@ func TestPipOnConda(t *testing.T) {
 	noarch := testPkg{name: "tool", noarch: "python", entryPoints: []string{"tool = tool:main"}, files: []testFile{{path: "site-packages/tool-3.0.dist-info/METADATA", text: "x"}}}
 	dir := newChannel(t, &python, &torch, &noarch)
 	e, err := exports.Read(strings.NewReader(export(&python, &torch, &noarch)), "env.txt", exports.ReadOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	plan, err := Resolve(t.Context(), e, Options{Channels: []string{dir}, Subdir: "linux-64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	in := &installer{plan: plan, store: condatest.NewStore(t), env: &Environment{}}
-	if err := errors.Join(in.fetch(t.Context(), Options{}), in.read(t.Context()), in.settle()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(in.fetch(t.Context(), Options{}), in.read(t.Context()), in.settle()))
 	target := pip.Target{Glibc: "2.36"}
-	if err := aimPip(&target, in); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, aimPip(&target, in))
 	want := []pip.Provided{{Name: "egg", Version: "2.0", Package: "pytorch"}, {Name: "old-one", Version: "1.0", Package: "pytorch"}, {Name: "tool", Version: "3.0", Package: "tool"}, {Name: "torch", Version: "2.1.0", Package: "pytorch"}}
 	if fmt.Sprint(target.Provided) != fmt.Sprint(want) || target.Python != "3.11.4" || target.Prefix != "/opt/conda" || target.SitePackages != strings.TrimSuffix(site, "/") {
 		t.Errorf("target = %+v; want %v", target, want)
@@ -45,13 +38,9 @@ func TestPipOnConda(t *testing.T) {
 	rows := []pip.Requirement{{Line: 1, Name: "user"}, {Line: 2, Name: "clash"}, {Line: 3, Name: "torch", Specifier: "==2.1"}}
 	o := pip.Options{Indexes: pip.Indexes{FindLinks: []string{wheels}, NoIndex: true}, Closed: true}
 	chosen, err := pip.Resolve(t.Context(), in.store, rows, target, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	_, told, err := chosen.Layers(t.Context(), in.store, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	notes := []string{"1 pip packages come with conda's: torch", "1 paths are in conda's tool and in clash, and the latter's are taken: bin/tool"}
 	if got := append(chosen.Notes, told...); strings.Join(got, "\n") != strings.Join(notes, "\n") {
 		t.Errorf("notes = %q; want %q", got, notes)
@@ -70,9 +59,7 @@ func TestLockBuilt(t *testing.T) {
 	with := pip.Wheel{Name: "setuptools", Version: "66", SHA256: shaA, Address: "https://i.example/setuptools-66-py3-none-any.whl"}
 	lock := (&Plan{Subdir: "linux-64", export: &exports.Export{}}).Lock([]pip.Wheel{{Name: "a", Version: "1", SHA256: shaA, Address: "https://i.example/a-1.tar.gz", BuiltWith: []pip.Wheel{with}}})
 	var text bytes.Buffer
-	if err := exports.WriteLock(&text, "x", []exports.Locked{lock}); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, exports.WriteLock(&text, "x", []exports.Locked{lock}))
 	e, err := exports.Read(&text, "conda-lock.yml", exports.ReadOptions{Subdir: "linux-64"})
 	if err != nil || len(e.Pip) != 1 || fmt.Sprint(e.Pip[0].BuildWith) != "[setuptools @ "+with.Address+"#sha256="+shaA+"]" || e.Pip[0].URL != "https://i.example/a-1.tar.gz" {
 		t.Errorf("read again it is %+v, %v", e, err)

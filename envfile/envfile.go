@@ -21,8 +21,8 @@ import (
 	"strings"
 )
 
-// MaxSize is the largest file that is read, in bytes.
-const MaxSize = 16 << 20
+// maxSize is the largest file that is read, in bytes.
+const maxSize = 16 << 20
 
 // Bounds of what expansion comes to, in bytes. The kernel takes 128 KiB a
 // variable where pages have 4 KiB, and 2 MiB where they have 64 KiB.
@@ -47,12 +47,12 @@ type Options struct {
 // Read reads the assignments of r. Errors name file and line, or record, counted
 // from 1 over all of them.
 func Read(r io.Reader, file string, o Options) ([]Change, error) {
-	data, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
+	data, err := io.ReadAll(io.LimitReader(r, maxSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", file, err)
 	}
-	if len(data) > MaxSize {
-		return nil, fmt.Errorf("reading %s: larger than %d bytes", file, MaxSize)
+	if len(data) > maxSize {
+		return nil, fmt.Errorf("reading %s: larger than %d bytes", file, maxSize)
 	}
 	end := byte('\n')
 	if o.NUL {

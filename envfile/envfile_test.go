@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestExpansion(t *testing.T) {
@@ -32,9 +34,7 @@ func TestExpansion(t *testing.T) {
 
 func TestNamesAreVerbatim(t *testing.T) {
 	cs, err := Read(strings.NewReader(" A=1\nexport B=2\nC\t=3\n"), "f", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	got := apply(t, nil, cs, true)
 	want := []string{" A=1", "export B=2", "C\t=3"}
 	if strings.Join(got, "|") != strings.Join(want, "|") {
@@ -44,9 +44,7 @@ func TestNamesAreVerbatim(t *testing.T) {
 
 func TestOrderAndComments(t *testing.T) {
 	cs, err := Read(strings.NewReader("# comment\r\na=1\r\nb=$a:2\r\n\r\na=3\n"), "f", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := strings.Join(apply(t, []string{"x=0"}, cs, true), "|"); got != "x=0|a=3|b=1:2" {
 		t.Errorf("got %q", got)
 	}
@@ -57,9 +55,7 @@ func TestOrderAndComments(t *testing.T) {
 
 func TestNULRecords(t *testing.T) {
 	cs, err := Read(strings.NewReader("A=1\n2\x00B='x'\n\x00"), "f", Options{NUL: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := strings.Join(apply(t, nil, cs, true), "|"); got != "A=1\n2|B=x" {
 		t.Errorf("got %q", got)
 	}
@@ -87,9 +83,7 @@ func TestUnset(t *testing.T) {
 		{"A_?(30)", "A_1,A_2,B"}, {"*(A_|[0-9])", "B"}, {"[", "A_1,A_2,A_30,B"}, {"(", "A_1,A_2,A_30,B"},
 	} {
 		u, err := Unset(c.glob)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var names []string
 		for _, kv := range apply(t, env, []Change{u}, true) {
 			n, _, _ := strings.Cut(kv, "=")
@@ -143,9 +137,7 @@ func FuzzMatch(f *testing.F) {
 func apply(t *testing.T, env []string, cs []Change, expand bool) []string {
 	t.Helper()
 	out, err := Apply(env, cs, expand)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out
 }
 
@@ -162,9 +154,7 @@ func TestDoubling(t *testing.T) {
 		many:       `doubling.env:16: variable "B": the environment may come to 16777216 bytes at most`,
 	} {
 		cs, err := Read(strings.NewReader(text), "doubling.env", Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := Apply(nil, cs, true); err == nil || err.Error() != want {
 			t.Errorf("%v; want %s", err, want)
 		}
@@ -174,9 +164,7 @@ func TestDoubling(t *testing.T) {
 	}
 	// A long list is read in one pass.
 	cs, err := Read(strings.NewReader("L="+strings.Repeat("$NONE:", 1<<20)+"end"), "long.env", Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := apply(t, nil, cs, true); got[0] != "L=end" {
 		t.Errorf("%.60q", got[0])
 	}

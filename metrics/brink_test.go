@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestBrink: no look while the fullest cgroup has no memory left, but not for ever.
@@ -12,13 +14,9 @@ func TestBrink(t *testing.T) {
 	for version, names := range map[int][2]string{1: {"memory.limit_in_bytes", "memory.usage_in_bytes"}, 2: {"memory.max", "memory.current"}} {
 		top := t.TempDir()
 		own := filepath.Join(top, "job", "task")
-		if err := os.MkdirAll(own, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(own, 0o755))
 		put := func(dir, name, text string) {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text+"\n"), 0o644))
 		}
 		put(own, names[0], strconv.Itoa(8<<30))
 		put(own, names[1], "0")

@@ -2,27 +2,11 @@ package metrics
 
 import (
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-)
 
-// tree writes the files of a host below a directory.
-func hostOf(t *testing.T, files map[string]string) string {
-	t.Helper()
-	root := t.TempDir()
-	for name, text := range files {
-		file := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
+	"hpcc/testdata/testenv"
+)
 
 // Hosts as they are found: Slurm on version 2, version 1 with controllers of their own, both at
 // once, a container that sees its cgroup as the root, and with the path of the host.
@@ -91,7 +75,7 @@ var hosts = map[string]map[string]string{
 
 func TestCgroups(t *testing.T) {
 	for name, files := range hosts {
-		c := findCgroups(hostOf(t, files))
+		c := findCgroups(testenv.Tree(t, files))
 		use := c.absolute() // as a recorder: before it asks for the limits
 		if use == nil {
 			t.Errorf("%s: nothing was found: %+v", name, c)
@@ -141,7 +125,7 @@ func TestNoCgroups(t *testing.T) {
 			"sys/fs/cgroup/memory.max": "5\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "5\n"},
 		"noise": {"proc/self/cgroup": "::::\n\n0\nx:y\n4:memory:relative\n", "proc/self/mountinfo": "- - -\n30 23 - cgroup2\n\x00\n"},
 	} {
-		c := findCgroups(hostOf(t, files))
+		c := findCgroups(testenv.Tree(t, files))
 		if u := c.absolute(); u != nil {
 			t.Errorf("%s: %+v", name, *u)
 		}
@@ -195,7 +179,7 @@ func TestLocate(t *testing.T) {
 func TestCgroupMounts(t *testing.T) {
 	mounts := []string{"31 30 0:27 /pod/other /other ro - cgroup cgroup rw,memory\n", "32 30 0:27 /pod /pods ro - cgroup cgroup rw,memory\n"}
 	for _, info := range []string{mounts[0] + mounts[1], mounts[1] + mounts[0]} {
-		c := findCgroups(hostOf(t, map[string]string{"proc/self/cgroup": "4:memory:/pod/c\n", "proc/self/mountinfo": info,
+		c := findCgroups(testenv.Tree(t, map[string]string{"proc/self/cgroup": "4:memory:/pod/c\n", "proc/self/mountinfo": info,
 			"other/memory.usage_in_bytes": "1\n", "pods/c/memory.usage_in_bytes": "2\n"}))
 		if u := c.absolute(); u == nil || u.Memory != 2 {
 			t.Errorf("%q: %+v", info, u)
@@ -206,7 +190,7 @@ func TestCgroupMounts(t *testing.T) {
 // TestThrottledBefore: what a cgroup above was throttled before the run is none of the run's, in
 // the order in which a recorder asks.
 func TestThrottledBefore(t *testing.T) {
-	c := findCgroups(hostOf(t, hosts["v2"]))
+	c := findCgroups(testenv.Tree(t, hosts["v2"]))
 	c.begin()
 	c.limits(Machine{CPUs: 64, Memory: 1 << 40})
 	if u := c.use(); u.Throttled != 0 || u.Throttles != 0 {

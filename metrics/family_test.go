@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 // brood counts the children of this process: those that live, and those that ended and that nobody waited for.
@@ -38,9 +40,7 @@ func TestMeasureReapsBetweenLooks(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command("sh", "-c", "i=0; while [ $i -lt 50 ]; do i=$((i+1)); (timeout 5 true &); done; : >"+dir+"/forked; exec sleep 100")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := children.start(cmd, false); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, children.start(cmd, false))
 	tree := newTree(cmd.Process.Pid, cmd.Process.Pid, nil) // at which nobody looks
 	for range 3000 {
 		time.Sleep(20 * time.Millisecond)
@@ -143,9 +143,7 @@ func TestStartHangs(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "exit 7")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	children.starting++ // it has begun, and Start has not returned
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	for n := 0; n < 6000 && zombies(children) == 0; n++ {
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestParseNvidia(t *testing.T) {
@@ -113,9 +115,7 @@ func TestGPUAnswersHold(t *testing.T) {
 func tool(t *testing.T, name, script string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
@@ -199,9 +199,7 @@ func TestROCmThatHangs(t *testing.T) {
 	tool(t, "rocm-smi", "sleep 300 & echo $! >"+file+".new; mv "+file+".new "+file+"; wait")
 	program := exec.Command("sleep", "300")
 	program.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := children.start(program, false); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, children.start(program, false))
 	tree := newTree(program.Process.Pid, program.Process.Pid, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	asked := make(chan bool)
@@ -219,9 +217,7 @@ func TestROCmThatHangs(t *testing.T) {
 	cancel()
 	<-asked
 	pid, err := strconv.Atoi(strings.TrimSpace(string(must(t, file))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	left := tree.look(false)
 	for n := 0; n < 500 && syscall.Kill(pid, 0) == nil; n++ {
 		time.Sleep(10 * time.Millisecond)

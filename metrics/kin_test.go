@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestMeasureCountsKin: processes that a daemon started for the run are found by their environment, and
@@ -18,9 +20,7 @@ func TestMeasureCountsKin(t *testing.T) {
 	start := func(env string) {
 		daemon := exec.Command("sh", "-c", env+` NODE=n1 sh -c "$1" & wait`, "sh", script)
 		daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := daemon.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, daemon.Start())
 		t.Cleanup(func() { syscall.Kill(-daemon.Process.Pid, syscall.SIGKILL); daemon.Wait() })
 	}
 	job := "JOB=" + strconv.Itoa(os.Getpid()) // the same test may run elsewhere on the machine
@@ -30,9 +30,7 @@ func TestMeasureCountsKin(t *testing.T) {
 	start(job + "1")
 	start("X" + job)
 	file, fifo := filepath.Join(dir, "run.jsonl"), filepath.Join(dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Mkfifo(fifo, 0o600))
 	cmd := exec.Command("sh", "-c", "read x <"+fifo)
 	go func() { // once all have worked, and a look that came later is in the record, the program ends
 		for done := 0; done < 4; time.Sleep(20 * time.Millisecond) {
@@ -50,9 +48,7 @@ func TestMeasureCountsKin(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := ReadRecord(file, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if f := r.Footer; f.Processes < 3 || f.Processes > 5 || f.Usage.User+f.Usage.System <= 0 {
 		t.Errorf("%+v; want the program, its two kin, and their sleeps", f)
 	}
@@ -62,9 +58,7 @@ func TestMeasureCountsKin(t *testing.T) {
 func TestKinLate(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = []string{"JOB=17"}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	pid := cmd.Process.Pid
 	k := kin{variables: []string{"JOB=17"}}
@@ -98,9 +92,7 @@ func TestKinToBe(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	k := kin{variables: []string{"JOB=17"}}
 	looks := func() bool {
@@ -168,8 +160,6 @@ func TestKinOnce(t *testing.T) {
 func must(t *testing.T, file string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return b
 }

@@ -97,7 +97,7 @@ func TestMeasureManyIntoOneFile(t *testing.T) {
 	for i := range recs {
 		l := &recs[i].out
 		l.open(file)
-		l.add(Header{Kind: kindHeader, Version: Version, Job: &JobOf{Task: i}})
+		l.add(Header{Kind: kindHeader, Version: recordVersion, Job: &JobOf{Task: i}})
 		l.flush()
 	}
 	told := 0
@@ -120,18 +120,12 @@ func TestMeasureManyIntoOneFile(t *testing.T) {
 func TestLogWritesOver(t *testing.T) {
 	dir := t.TempDir()
 	file, link := filepath.Join(dir, "run.jsonl"), filepath.Join(dir, "link")
-	if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("run.jsonl", link); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, []byte(head), 0o600))
+	testenv.Check(t, os.Symlink("run.jsonl", link))
 	var l log
 	l.open(link)
 	l.add(Header{Kind: kindHeader, Hpcc: "new"})
-	if err := l.close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, l.close())
 	st, err := os.Lstat(file)
 	r, rerr := ReadRecord(link, false)
 	if err != nil || rerr != nil || st.Mode() != 0o600 || r.Header.Hpcc != "new" {
@@ -143,9 +137,7 @@ func TestLogWritesOver(t *testing.T) {
 func TestLogLeavesOutputAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out")
 	f, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	was := os.Stderr
 	os.Stderr = f
 	defer func() { os.Stderr = was }()
@@ -162,13 +154,9 @@ func TestLogLeavesOutputAlone(t *testing.T) {
 // leaves it alone until the first has ended.
 func TestLogThatStays(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
-	if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, []byte(head), 0o600))
 	first, err := empty(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := first.WriteString("mine"); err != nil {
 		t.Fatal(err)
 	}
@@ -180,9 +168,7 @@ func TestLogThatStays(t *testing.T) {
 	}
 	first.Close()
 	again, err := empty(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	again.Close()
 	if b, _ := os.ReadFile(file); len(b) > 0 {
 		t.Errorf("it holds %q", b)

@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// MaxMessage is the size of the message that a container leaves for the kubelet, in bytes. Of one 4096
+// maxMessage is the size of the message that a container leaves for the kubelet, in bytes. Of one 4096
 // are kept, but of all containers of a pod, those that go before them included, 12 KiB in equal parts
 // (core/v1, terminationMessagePath): this is whole in pods of up to six.
-const MaxMessage = 12 << 10 / 6
+const maxMessage = 12 << 10 / 6
 
-// Message is what matters most of a record, in at most most bytes: the line of the
+// message is what matters most of a record, in at most most bytes: the line of the
 // header and that of the footer, as [ReadRecord] reads them. Where they are longer, what matters
 // least goes first. It is nil where not even the least fits.
-func Message(h Header, f Footer, most int) []byte {
+func message(h Header, f Footer, most int) []byte {
 	for k := -1; k < len(leastFirst); k++ {
 		if k >= 0 {
 			leastFirst[k](&h, &f)

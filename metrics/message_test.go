@@ -11,7 +11,7 @@ import (
 
 // wholeRecord is one in which every part has something, as long as a name is.
 func wholeRecord(name string, gpus, words int) (Header, Footer) {
-	h := Header{Kind: kindHeader, Version: Version, Hpcc: "1", Start: time.Unix(1e9, 0).UTC(), Image: name, Digest: "sha256:" + strings.Repeat("a", 64),
+	h := Header{Kind: kindHeader, Version: recordVersion, Hpcc: "1", Start: time.Unix(1e9, 0).UTC(), Image: name, Digest: "sha256:" + strings.Repeat("a", 64),
 		Job:   &JobOf{ID: name, Name: name, Target: "kubernetes", Task: 3, Native: map[string]string{name: name}, Params: map[string]string{name: name}},
 		Asked: Asked{CPUs: 2, Memory: 1 << 30}, Machine: Machine{Host: name, Architecture: "amd64", CPU: name, CPUs: 64, Memory: 1 << 40, Kernel: name},
 		Limits: Limits{CPUs: 2, Memory: 1 << 30, Cgroup: "v2", CgroupPath: "/" + name}, Unknown: map[string]json.RawMessage{"later": json.RawMessage(`"` + strings.Repeat("x", len(name)) + `"`)}}
@@ -28,7 +28,7 @@ func wholeRecord(name string, gpus, words int) (Header, Footer) {
 }
 
 func TestMessage(t *testing.T) {
-	if six := 6 * MaxMessage; six > 12<<10 {
+	if six := 6 * maxMessage; six > 12<<10 {
 		t.Errorf("in six containers %d bytes, of which the kubelet keeps 12 KiB", six)
 	}
 	for _, c := range []struct {
@@ -43,8 +43,8 @@ func TestMessage(t *testing.T) {
 		{"what JSON writes with six bytes", strings.Repeat("\x00\xff<", 400), 9, 50, "command params gpus"},
 	} {
 		h, f := wholeRecord(c.name, c.gpus, c.words)
-		text := Message(h, f, MaxMessage)
-		if len(text) == 0 || len(text) > MaxMessage {
+		text := message(h, f, maxMessage)
+		if len(text) == 0 || len(text) > maxMessage {
 			t.Errorf("%s: %d bytes", c.what, len(text))
 		}
 		r, err := readRecord(bytes.NewReader(text), true)
@@ -60,7 +60,7 @@ func TestMessage(t *testing.T) {
 			}
 		}
 	}
-	if text := Message(Header{}, Footer{}, 100); text != nil {
+	if text := message(Header{}, Footer{}, 100); text != nil {
 		t.Errorf("in 100 bytes: %s", text)
 	}
 }
@@ -68,15 +68,15 @@ func TestMessage(t *testing.T) {
 // FuzzMessage makes messages of whatever records say.
 func FuzzMessage(f *testing.F) {
 	h, foot := wholeRecord("n1", 1, 2)
-	f.Add(Message(h, foot, MaxMessage))
+	f.Add(message(h, foot, maxMessage))
 	f.Add([]byte(head + `{"kind":"footer","memory_from":"rss","gpus":[{}]}` + "\n"))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		r, err := readRecord(bytes.NewReader(record), false)
 		if err != nil || r.Footer == nil {
 			return
 		}
-		text := Message(r.Header, *r.Footer, MaxMessage)
-		if len(text) == 0 || len(text) > MaxMessage {
+		text := message(r.Header, *r.Footer, maxMessage)
+		if len(text) == 0 || len(text) > maxMessage {
 			t.Fatalf("%d bytes", len(text))
 		}
 		if again, err := readRecord(bytes.NewReader(text), true); err != nil || again.Footer == nil || again.Footer.Wall != r.Footer.Wall || !again.Header.Start.Equal(r.Header.Start) {

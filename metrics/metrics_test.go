@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestMeasure(t *testing.T) {
@@ -27,9 +29,7 @@ func TestMeasure(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			r, err := Measure(t.Context(), exec.Command("sh", "-c", test.script), Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if r.Exit != test.exit || r.Signal != test.signal || r.Status() != test.status || r.OK() != (test.status == 0) {
 				t.Errorf("Measure(%q) = exit %d, signal %q, status %d, OK %v; want %d, %q, %d", test.script, r.Exit, r.Signal, r.Status(), r.OK(), test.exit, test.signal, test.status)
 			}
@@ -42,9 +42,7 @@ func TestMeasure(t *testing.T) {
 
 func TestMeasureCountsProcessorTime(t *testing.T) {
 	r, err := Measure(t.Context(), exec.Command("sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if r.Usage.User <= 0 || r.Usage.User > 2*r.Wall().Seconds()+1 {
 		t.Errorf("a loop took %g s of processor time in %v", r.Usage.User, r.Wall())
 	}
@@ -54,9 +52,7 @@ func TestMeasurePassesSignalsOn(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGUSR1, syscall.SIGALRM, syscall.SIGVTALRM, syscall.SIGWINCH, 40} {
 		cmd := exec.Command("sh", "-c", fmt.Sprintf("trap 'exit 3' %d; echo; n=0; while [ $n -lt 200 ]; do n=$((n+1)); sleep 0.05; done", sig))
 		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		r, err := Measure(t.Context(), cmd, Options{Begun: func(Run) {
 			out.Read(make([]byte, 1)) // the trap is set
 			syscall.Kill(os.Getpid(), sig)
@@ -103,10 +99,8 @@ func TestMeasureKeepsARecord(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "run.jsonl")
 		run, _ := Measure(t.Context(), exec.Command(test.words[0], test.words[1:]...), Options{File: file, Header: Header{Image: "base", Asked: Asked{CPUs: 3}}})
 		r, err := ReadRecord(file, true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if h := r.Header; h.Image != "base" || h.Asked.CPUs != 3 || h.Version != Version || !reflect.DeepEqual(h.Command, test.words) || h.Machine.Host == "" || h.Machine.CPUs < 1 || h.Machine.Memory <= 0 || h.Machine.Kernel == "" {
+		testenv.Check(t, err)
+		if h := r.Header; h.Image != "base" || h.Asked.CPUs != 3 || h.Version != recordVersion || !reflect.DeepEqual(h.Command, test.words) || h.Machine.Host == "" || h.Machine.CPUs < 1 || h.Machine.Memory <= 0 || h.Machine.Kernel == "" {
 			t.Errorf("%s: header %+v", test.name, h)
 		}
 		f := r.Footer

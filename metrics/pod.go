@@ -25,7 +25,7 @@ const terminationLog = "/dev/termination-log"
 func MeasurePod(ctx context.Context, cmd *exec.Cmd, o Options) (Run, error) {
 	words := &lastWords{file: terminationLog}
 	o.Deaf = underArgo()
-	o.Told = func(h *Header, f *Footer) { words.say(Message(*h, *f, MaxMessage)) }
+	o.Told = func(h *Header, f *Footer) { words.say(message(*h, *f, maxMessage)) }
 	return Measure(ctx, cmd, o)
 }
 

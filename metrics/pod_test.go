@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestLastWords(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "termination-log")
 	content := func() string {
 		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return string(b)
 	}
 	none := &lastWords{file: file}
@@ -22,9 +22,7 @@ func TestLastWords(t *testing.T) {
 	if _, err := os.Lstat(file); !os.IsNotExist(err) {
 		t.Errorf("a message was made where there is no kubelet: %v", err)
 	}
-	if err := os.WriteFile(file, nil, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, nil, 0o666))
 	l := &lastWords{file: file}
 	for _, c := range []struct{ say, want string }{
 		{"head\nfoot 1\n", "head\nfoot 1\n"},
@@ -40,13 +38,9 @@ func TestLastWords(t *testing.T) {
 	// The program writes its own: at the end, or in the place of ours, or it takes all away.
 	for _, own := range []string{content() + "x", strings.Replace(content(), "last", "mine", 1), ""} {
 		l := &lastWords{file: file}
-		if err := os.WriteFile(file, nil, 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, nil, 0o666))
 		l.say([]byte("head\nlast\n\n\n\n\n\n"))
-		if err := os.WriteFile(file, []byte(own), 0o666); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(own), 0o666))
 		l.say([]byte("more\n"))
 		if l.say([]byte("more\n")); content() != own {
 			t.Errorf("the program wrote %q; now there is %q", own, content())

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 const statTail = " S 17 18 19 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 3 0 12345 9999 2048 18446744073709551615\n"
@@ -33,9 +35,7 @@ func TestParseStat(t *testing.T) {
 func TestOwnStat(t *testing.T) {
 	var r reader
 	b, err := r.read("/proc/self/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if s, ok := parseStat(b); !ok || s.parent != os.Getppid() || s.threads < 1 || s.resides < 100 || s.zombie {
 		t.Errorf("this process: %+v, %v; its parent is %d", s, ok, os.Getppid())
 	}
@@ -44,16 +44,12 @@ func TestOwnStat(t *testing.T) {
 func TestReaderReadsWhatIsLarge(t *testing.T) {
 	file := t.TempDir() + "/f"
 	text := strings.Repeat("0123456789", 3000)
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, []byte(text), 0o644))
 	var r reader
 	if b, err := r.read(file); err != nil || string(b) != text {
 		t.Errorf("%d bytes, %v; want %d", len(b), err, len(text))
 	}
-	if err := os.WriteFile(file, make([]byte, 3*maxSmall), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, make([]byte, 3*maxSmall), 0o644))
 	if b, err := r.read(file); err != nil || len(b) > 2*maxSmall {
 		t.Errorf("%d bytes of a file without end, %v", len(b), err)
 	}
@@ -118,9 +114,7 @@ eth0:1:  10 1 0 0 0 0 0 0  5 1 0 0 0 0 0 0
 func TestNetwork(t *testing.T) {
 	n := network{class: t.TempDir(), upper: map[string]bool{}}
 	for _, dir := range []string{"bond0/lower_eth0", "bond0/lower_eth1", "eth0/device", "eth1/device"} {
-		if err := os.MkdirAll(filepath.Join(n.class, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(n.class, dir), 0o755))
 	}
 	for _, c := range []struct {
 		name, space, text string
@@ -143,9 +137,7 @@ func TestNetwork(t *testing.T) {
 func TestMachineFiles(t *testing.T) {
 	file := t.TempDir() + "/f"
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	for text, want := range map[string]string{
 		"processor\t: 0\nmodel name\t: Intel(R) Xeon(R)\n":           "Intel(R) Xeon(R)",

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Version is the version of the records that this package writes. It reads all
+// recordVersion is the version of the records that this package writes. It reads all
 // up to it, and of later ones what it knows.
-const Version = 1
+const recordVersion = 1
 
 // A Record is what was measured of one run: a file of JSON lines, a header,
 // samples, a footer. Each line says its kind. A record without a footer is of a run that

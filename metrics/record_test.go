@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 const head = `{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["true"],"machine":{"host":"h","architecture":"amd64","cpus":2,"memory_bytes":1,"kernel":"6"},"limits":{"cpus":2}` + "}\n"
 
 func written(t *testing.T, text string) string {
 	file := filepath.Join(t.TempDir(), "run.jsonl")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, []byte(text), 0o644))
 	return file
 }
 
@@ -64,9 +64,7 @@ func TestReadRecord(t *testing.T) {
 // machine.
 func TestFirstRecord(t *testing.T) {
 	r, err := ReadRecord("testdata/first.jsonl", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	h, f := r.Header, r.Footer
 	if h.Version != 1 || h.Image != "./root" || len(h.Command) != 3 || h.Machine.CPUs != 2 || h.Limits.Cgroup != "v1" || !h.Limits.Shared || h.Start.IsZero() {
 		t.Errorf("header %+v", h)
@@ -83,13 +81,9 @@ func TestFirstRecord(t *testing.T) {
 func TestUnknownMembers(t *testing.T) {
 	text := strings.Replace(head, `"limits"`, `"later":{"a":[1]},"limits"`, 1)
 	r, err := ReadRecord(written(t, text), true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	again, err := json.Marshal(r.Header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var want, got map[string]any
 	if json.Unmarshal([]byte(text), &want) != nil || json.Unmarshal(again, &got) != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("read and written:\n%s\nwant\n%s", again, text)
@@ -179,9 +173,7 @@ func FuzzReadRecord(f *testing.F) {
 			return
 		}
 		b, err := json.Marshal(r.Header)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := readRecord(strings.NewReader(string(b)), true); err != nil {
 			t.Errorf("what was read and written is not read: %v\n%s", err, b)
 		}

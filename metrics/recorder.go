@@ -48,7 +48,7 @@ const headerWait = 2 * time.Second
 func newRecorder(cmd *exec.Cmd, r *Run, o Options) *recorder {
 	rec := &recorder{options: o, start: r.Start, cgroups: findCgroups("/"), spent: ownTime()}
 	h := o.Header
-	h.Kind, h.Version, h.Start = kindHeader, Version, r.Start
+	h.Kind, h.Version, h.Start = kindHeader, recordVersion, r.Start
 	if h.Command == nil {
 		h.Command = r.Command
 	}

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 // measured runs a script of the shell, in a process group of its own, and reads its record, which is run.jsonl to the script.
@@ -19,13 +21,9 @@ func measured(t *testing.T, script string) (*Record, Run) {
 	cmd := exec.Command("sh", "-c", script)
 	cmd.Dir, cmd.SysProcAttr = filepath.Dir(file), &syscall.SysProcAttr{Setpgid: true}
 	run, err := Measure(t.Context(), cmd, Options{File: file})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	r, err := ReadRecord(file, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if r.Footer == nil || len(r.Samples) == 0 || r.Footer.Samples != len(r.Samples) || r.Torn {
 		t.Fatalf("%d samples, footer %+v", len(r.Samples), r.Footer)
 	}
@@ -63,9 +61,7 @@ func TestMeasureLeavesOtherChildren(t *testing.T) {
 			children.adopt()
 			defer children.leave(nil)
 		}
-		if err := start(other); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, start(other))
 		others = append(others, other)
 	}
 	r, _ := measured(t, "exec sleep 0.8")
@@ -84,9 +80,7 @@ func TestMeasureWithoutListsOfChildren(t *testing.T) {
 	cmd := exec.Command("sh", "-c", "sleep 100 & sleep 100 & wait")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	children.adopt()
-	if err := children.start(cmd, false); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, children.start(cmd, false))
 	defer func() {
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		cmd.Wait()
@@ -149,13 +143,9 @@ func TestMeasureOnAFullDisk(t *testing.T) {
 func TestMeasureWritesOverRecordsOnly(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Mkfifo(fifo, 0o600))
 	other := filepath.Join(dir, "main.py")
-	if err := os.WriteFile(other, []byte("print()\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(other, []byte("print()\n"), 0o644))
 	for file, why := range map[string]string{fifo: "is a pipe", other: "is no measured run"} {
 		var early error
 		run, err := Measure(t.Context(), exec.Command("true"), Options{File: file, Begun: func(r Run) { early = r.Unkept }})
@@ -236,13 +226,9 @@ func TestPeak(t *testing.T) {
 func TestMeasureNearTheLimit(t *testing.T) {
 	top := t.TempDir()
 	own := filepath.Join(top, "own")
-	if err := os.Mkdir(own, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(own, 0o755))
 	for name, text := range map[string]string{"cgroup.events": "populated 1", "memory.max": "1000000", "memory.current": "950000", "memory.stat": "file 100000\nshmem 90000"} {
-		if err := os.WriteFile(filepath.Join(own, name), []byte(text+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(own, name), []byte(text+"\n"), 0o644))
 	}
 	for _, c := range []struct {
 		limit   int64

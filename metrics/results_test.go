@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"hpcc/testdata/testenv"
 )
 
 func same(a, b float64) bool { return a == b || (math.IsNaN(a) && math.IsNaN(b)) }
@@ -41,13 +43,9 @@ func once(x float64) Scalar { return Scalar{x, x, x, 1} }
 // TestEvents reads what Google's protobuf library wrote: see testdata/tensorboard/write.py.
 func TestEvents(t *testing.T) {
 	b, err := os.ReadFile("testdata/events.out.tfevents.recorded")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	r := Results{}
-	if err := r.ReadEvents(bytes.NewReader(b)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, r.ReadEvents(bytes.NewReader(b)))
 	want := map[string]Scalar{
 		"loss":           {0.75, 0.25, 2.5, 4},
 		"nan/loss":       {math.NaN(), 1, 1, 2},
@@ -165,14 +163,10 @@ func TestReadJSONLists(t *testing.T) {
 func TestManyEntries(t *testing.T) {
 	dir := t.TempDir()
 	for i := range maxEntries + 1 {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("a%05d", i)), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("a%05d", i)), nil, 0o600))
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer root.Close()
 	if _, err := ReadResults(root, ".", nil); err == nil || !strings.Contains(err.Error(), "more than 2000") {
 		t.Errorf("of %d files: %v", maxEntries+1, err)
@@ -182,20 +176,9 @@ func TestManyEntries(t *testing.T) {
 // place makes a directory with files and opens it.
 func place(t *testing.T, files map[string]string) (*os.Root, string) {
 	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := testenv.Tree(t, files)
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { root.Close() })
 	return root, dir
 }
@@ -264,9 +247,7 @@ func TestReadResults(t *testing.T) {
 func TestResultsOfATime(t *testing.T) {
 	root, dir := place(t, map[string]string{"old/metrics.json": `{"loss": 1}`})
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	if err := os.Chtimes(filepath.Join(dir, "old/metrics.json"), noon, noon); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chtimes(filepath.Join(dir, "old/metrics.json"), noon, noon))
 	for _, since := range []time.Time{noon.Add(-time.Hour), noon.Add(time.Hour)} {
 		r, err := ReadResults(root, "old", since.Before)
 		if err != nil || (r != nil) != since.Before(noon) {
@@ -278,14 +259,10 @@ func TestResultsOfATime(t *testing.T) {
 // TestResultsStayInside follows no link out of the directory of the job.
 func TestResultsStayInside(t *testing.T) {
 	outside := t.TempDir()
-	if err := os.WriteFile(filepath.Join(outside, "metrics.json"), []byte(`{"secret": 1}`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(outside, "metrics.json"), []byte(`{"secret": 1}`), 0o644))
 	root, dir := place(t, map[string]string{"own/x": ""})
 	for link, to := range map[string]string{"dir": outside, "own/metrics.json": filepath.Join(outside, "metrics.json"), "own/deep": outside} {
-		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
 	for _, at := range []string{"dir", "own", "own/metrics.json"} {
 		if r, _ := ReadResults(root, at, nil); len(r) > 0 {
@@ -297,9 +274,7 @@ func TestResultsStayInside(t *testing.T) {
 // TestResultsThatArePipes: nobody waits for one who writes them.
 func TestResultsThatArePipes(t *testing.T) {
 	root, dir := place(t, map[string]string{"1/metrics.jsonl": `{"loss":1}` + "\n"})
-	if err := syscall.Mkfifo(filepath.Join(dir, "1", "metrics.json"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Mkfifo(filepath.Join(dir, "1", "metrics.json"), 0o600))
 	over := make(chan error)
 	go func() {
 		r, err := ReadResults(root, "1", nil)
@@ -318,9 +293,7 @@ func TestResultsThatArePipes(t *testing.T) {
 
 func FuzzEvents(f *testing.F) {
 	b, err := os.ReadFile("testdata/events.out.tfevents.recorded")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, err)
 	f.Add(b, false)
 	f.Add(scalarEvent("loss", 1), true)
 	f.Fuzz(func(t *testing.T, b []byte, framed bool) {
@@ -363,8 +336,6 @@ func BenchmarkEvents(b *testing.B) {
 	}
 	b.SetBytes(int64(file.Len()))
 	for b.Loop() {
-		if err := (Results{}).ReadEvents(bytes.NewReader(file.Bytes())); err != nil {
-			b.Fatal(err)
-		}
+		testenv.Check(b, (Results{}).ReadEvents(bytes.NewReader(file.Bytes())))
 	}
 }

@@ -23,8 +23,8 @@ type Tail struct {
 
 // Bounds of a look at a record, in bytes: of its end, and of its end and its header.
 const (
-	TailBytes = 16 << 10
-	MaxTail   = maxLine + TailBytes
+	tailBytes = 16 << 10
+	MaxTail   = maxLine + tailBytes
 )
 
 // Look brings the tail up to date with the file. A record that was begun anew is read
@@ -64,7 +64,7 @@ func (t *Tail) look(f io.ReaderAt, size int64) error {
 // lastLines are the last whole lines of a file of this size, from a place on, within [TailBytes]; and
 // where they end.
 func lastLines(f io.ReaderAt, from, size int64) (text []byte, end int64, err error) {
-	begin := max(from, size-TailBytes)
+	begin := max(from, size-tailBytes)
 	text = make([]byte, max(0, size-begin))
 	n, err := f.ReadAt(text, begin)
 	if err != nil && !errors.Is(err, io.EOF) {

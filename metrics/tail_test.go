@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 func sampleAt(k int) string {
@@ -27,9 +29,7 @@ func grow(t *testing.T, file, text string) {
 	if err == nil {
 		err = f.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 }
 
 func (t *Tail) told() string {
@@ -67,7 +67,7 @@ func TestTailGrows(t *testing.T) {
 		{`{"kind":"sample","t":2.5,"cpu_s":5}` + "\n", "head 1:2 2:4 2.5:5"},
 		{sampleAt(3) + sampleAt(4), "head 3:6 4:8"},
 		{many, "head 1998:3996 1999:3998"},
-		{`{"kind":"mark","x":"` + strings.Repeat("y", 3*TailBytes) + `"}` + "\n" + sampleAt(2000), "head 1999:3998 2000:4000"},
+		{`{"kind":"mark","x":"` + strings.Repeat("y", 3*tailBytes) + `"}` + "\n" + sampleAt(2000), "head 1999:3998 2000:4000"},
 		{`{"kind":"footer","exit":3}` + "\n", "head 1999:3998 2000:4000 end 3"},
 	} {
 		grow(t, file, c.add)
@@ -91,9 +91,7 @@ func TestTailGrows(t *testing.T) {
 		}
 	}
 	// another attempt
-	if err := os.WriteFile(file, []byte(head+sampleAt(7)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, []byte(head+sampleAt(7)), 0o644))
 	if err := tail.Look(file); err != nil || tail.told() != "head 7:14" {
 		t.Errorf("begun anew: %q, %v", tail.told(), err)
 	}
@@ -129,7 +127,7 @@ func FuzzTail(f *testing.F) {
 		if len(tail.Samples) > maxTail || tail.read > int64(len(text)) {
 			t.Fatalf("%d samples, %d bytes of %d read", len(tail.Samples), tail.read, len(text))
 		}
-		if oerr := once.look(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < TailBytes && tail.told() != once.told() {
+		if oerr := once.look(bytes.NewReader(text), int64(len(text))); err == nil && oerr == nil && len(text) < tailBytes && tail.told() != once.told() {
 			t.Fatalf("in two looks %q, in one %q", tail.told(), once.told())
 		}
 		if r, rerr := readRecord(bytes.NewReader(text), true); rerr == nil && !r.Torn && text[0] == '{' && err != nil {
@@ -141,9 +139,7 @@ func FuzzTail(f *testing.F) {
 // TestNoRegularFile: a pipe in the place of a record is refused, and not waited for.
 func TestNoRegularFile(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "task.2.jsonl")
-	if err := syscall.Mkfifo(pipe, 0o666); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Mkfifo(pipe, 0o666))
 	for name, read := range map[string]func(file string) error{
 		"Look":       (&Tail{}).Look,
 		"WriteTail":  func(file string) error { return WriteTail(io.Discard, file) },

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/process"
+	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
-	"hpcc/runtime/smallfile"
 )
 
 // ConfigName is the file of a bundle that says what to run and how.
@@ -63,7 +63,7 @@ func WriteBundle(dir string, s *specs.Spec) error {
 	if err != nil {
 		return fmt.Errorf("writing the bundle's configuration: %w", err)
 	}
-	return smallfile.Replace(filepath.Join(dir, ConfigName), append(b, '\n'))
+	return rawfile.Replace(filepath.Join(dir, ConfigName), append(b, '\n'))
 }
 
 // HandOver replaces this process by another OCI runtime, found on PATH, which

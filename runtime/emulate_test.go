@@ -82,14 +82,10 @@ func TestFindQemu(t *testing.T) {
 	dynamic := header(machines["amd64"], 2)
 	put := func(dir, name string, data []byte) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), data, 0o755))
 	}
 	static, err := os.ReadFile(busybox)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if b, err := os.ReadFile("/bin/sh"); err == nil {
 		dynamic = b
 	}
@@ -109,9 +105,7 @@ func TestFindQemu(t *testing.T) {
 		dir := t.TempDir()
 		if strings.HasPrefix(c.name, "a name") {
 			dir = filepath.Join(dir, "a:b")
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.Mkdir(dir, 0o755))
 			put(dir, "qemu-ppc64le-static", static)
 		}
 		for n, b := range c.files {
@@ -132,9 +126,7 @@ func TestFindQemu(t *testing.T) {
 func TestIsStatic(t *testing.T) {
 	dir := t.TempDir()
 	for name, content := range map[string]string{"empty": "", "text": "#!/bin/sh\n", "short": "\x7fELF\x02\x01", "far": "\x7fELF\x02\x01" + strings.Repeat("\xff", 58)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o755))
 		if isStatic(filepath.Join(dir, name)) {
 			t.Errorf("a file %q is a static program", name)
 		}
@@ -180,9 +172,7 @@ func TestEmulateLeavesTheHostAlone(t *testing.T) {
 	testenv.Need(t, "busybox-static", err)
 	t.Setenv("PATH", t.TempDir())
 	qemu := filepath.Join(os.Getenv("PATH"), "qemu-"+machines[arch].qemu+"-static")
-	if err := os.Symlink(busybox, qemu); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Symlink(busybox, qemu))
 	if err := CanRun(arch); err == nil || !strings.Contains(err.Error(), "for the whole host") {
 		t.Errorf("CanRun(%q): %v; want a refusal", arch, err)
 	}

@@ -9,10 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/accounts"
-	"hpcc/runtime/descriptor"
 	"hpcc/runtime/process"
+	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
-	"hpcc/runtime/smallfile"
 )
 
 // lowestRootMark, set as an annotation of a Spec, says that the host's root is the
@@ -57,7 +56,7 @@ func enterRoot(s *specs.Spec) error {
 	if fake != "" {
 		err = forgetful(img, fake)
 	} else {
-		err = unix.Mount(descriptor.Path(img), rootfs.Base, "", unix.MS_BIND|unix.MS_REC, "")
+		err = unix.Mount(rawfile.Path(img), rootfs.Base, "", unix.MS_BIND|unix.MS_REC, "")
 	}
 	if err != nil {
 		return fmt.Errorf("mounting image directory %q: %w", s.Root.Path, err)
@@ -127,7 +126,7 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 			continue
 		}
 		p := rootfs.Base + "/" + f.name
-		if err := smallfile.Write(p, f.data, unix.O_CREAT); err != nil {
+		if err := rawfile.Write(p, f.data, unix.O_CREAT); err != nil {
 			return x, fmt.Errorf("writing the user's %s entry: %w", f.name, err)
 		}
 		fd, err := unix.Open(p, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -162,7 +161,7 @@ func mountInside(r *rootfs.Root, m specs.Mount, from int, hostProc bool) error {
 		if ro {
 			flags |= unix.MS_RDONLY
 		}
-		err := unix.Mount(m.Source, descriptor.Path(to), m.Type, flags, data)
+		err := unix.Mount(m.Source, rawfile.Path(to), m.Type, flags, data)
 		if errors.Is(err, unix.EPERM) && m.Type == "proc" && hostProc {
 			return showHostProc(to)
 		}

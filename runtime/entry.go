@@ -11,7 +11,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
+	"hpcc/runtime/rawfile"
 )
 
 // A process may create a user namespace only while it has a single thread
@@ -240,7 +240,7 @@ func mapEarly(carried *specs.Spec) {
 // user without rights must give up for that.
 func writeIDMaps(uids, gids string) error {
 	for _, f := range [][2]string{{"setgroups", "deny"}, {"uid_map", uids}, {"gid_map", gids}} {
-		if err := smallfile.Write("/proc/self/"+f[0], []byte(f[1]), 0); err != nil {
+		if err := rawfile.Write("/proc/self/"+f[0], []byte(f[1]), 0); err != nil {
 			return err
 		}
 	}

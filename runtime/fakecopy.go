@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
 )
 
@@ -29,7 +29,7 @@ const smallCopy = 256 << 20
 // to become the program. copied is false for a larger image.
 func copyForgetful(img int, why error, most int64) (copied bool, err error) {
 	begun := time.Now()
-	from := descriptor.Path(img) + "/." // the descriptor's name alone is a link
+	from := rawfile.Path(img) + "/." // the descriptor's name alone is a link
 	var st unix.Statfs_t
 	if err := unix.Statfs(rootfs.Base, &st); err != nil {
 		return false, fmt.Errorf("reading the size of the tmpfs for changes: %w", err)

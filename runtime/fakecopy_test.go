@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // The copy that -W makes where there is no overlay has modes, times, links and
@@ -30,17 +32,13 @@ func TestCopyMemory(t *testing.T) {
 		os.Chtimes(at("d"), when, when),
 		os.Chmod(at("d"), 0o555),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 	}
 	t.Cleanup(func() { os.Chmod(at("d"), 0o755); os.Chmod(filepath.Join(to, "d"), 0o755) })
 	if n, err := memorySize(from + "/."); err != nil || n != int64(2*page) {
 		t.Errorf("memorySize gives %d, %v; want two pages", n, err)
 	}
-	if err := copyMemory(from+"/.", to); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, copyMemory(from+"/.", to))
 	tree := func(dir string) (list []string) {
 		err := filepath.Walk(dir, func(p string, fi os.FileInfo, err error) error {
 			if err != nil || p == dir {
@@ -53,9 +51,7 @@ func TestCopyMemory(t *testing.T) {
 			list = append(list, line)
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return list
 	}
 	if got, want := tree(to), tree(from); !slices.Equal(got, want) {

@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
+	"hpcc/runtime/rawfile"
 )
 
-// An Image is what a run needs of an image's configuration, as JSON
+// A Image is what a run needs of an image's configuration, as JSON
 // (image-spec, config.md). The type of image-spec itself would do, but its
 // package compiles regular expressions before main begins, a tenth of the
 // start of a run.
@@ -35,7 +35,7 @@ type ImageConfig struct {
 func ReadImage(root, file string) (Image, error) {
 	var img Image
 	file = filepath.Join(root, file)
-	b, err := smallfile.Read(file)
+	b, err := rawfile.Read(file)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return img, nil
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // A member that the kernel does not show for a moment, between making its
@@ -23,16 +25,10 @@ func TestMemberShown(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^TestMemberShown$")
 	cmd.Env = append(os.Environ(), hidden+"=1")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, cmd.Start())
 	m := member{pid: cmd.Process.Pid}
 	if _, err := fmt.Fscan(bufio.NewReader(out), &m.user, &m.mnt); err != nil {
 		t.Fatal(err)
@@ -58,16 +54,10 @@ func TestMemberShown(t *testing.T) {
 // hide is the member: it says in which namespaces it is, and shows them later.
 func hide(t *testing.T) {
 	user, mnt, err := openNamespaces(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0))
 	fmt.Println(inode(user), inode(mnt))
 	time.Sleep(200 * time.Millisecond)
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0))
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }

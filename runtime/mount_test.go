@@ -21,9 +21,7 @@ import (
 func TestMountOrder(t *testing.T) {
 	root := t.TempDir()
 	for _, d := range []string{"full/x", "vacant"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
 	data := t.TempDir()
 	t.Setenv("HOME", "/home/u")
@@ -108,22 +106,14 @@ func TestEntry(t *testing.T) {
 func TestMountPoints(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("shown"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "file"), []byte("shown"), 0o644))
 	for _, d := range []string{"real/sub", "etc"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
 	for link, to := range map[string]string{"rel": "real", "abs": "/real", "up": "../../../real", "far": "nowhere/yet", "real/back": "../rel/sub", "loop": "loop", "real/top": "/etc", "etc/resolv.conf": "../run/resolv.conf"} {
-		if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink(to, filepath.Join(root, link)))
 	}
-	if err := os.WriteFile(filepath.Join(root, "real/kept"), []byte("kept"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(root, "real/kept"), []byte("kept"), 0o644))
 	t.Chdir("/")
 	for _, write := range []bool{false, true} {
 		for _, c := range []struct{ bind, script, want string }{
@@ -143,9 +133,7 @@ func TestMountPoints(t *testing.T) {
 			{dir + ":/real/kept/x", "", "not a directory"},
 		} {
 			s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{c.bind}, Write: write, NoHome: true})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if out, err := output(t, s, c.script); (err != nil) != (c.script == "") || !strings.Contains(out, c.want) {
 				t.Errorf("-b %s, writable %v: %q gives %q, %v; want %q", c.bind, write, c.script, out, err, c.want)
 			}
@@ -172,9 +160,7 @@ func TestReadOnlyPlaces(t *testing.T) {
 		{"cat /proc/self/status", "NoNewPrivs:\t1"},
 	} {
 		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: []string{dir + ":/mnt/a/b"}, NoHome: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if out, err := output(t, s, c.script); !strings.Contains(out, c.want) {
 			t.Errorf("%q gives %q, %v; want %q", c.script, out, err, c.want)
 		}
@@ -188,17 +174,11 @@ func TestManyEntries(t *testing.T) {
 	big := filepath.Join(root, "big")
 	const many = 48 // more than rootfs shows by bind mounts
 	for i := range many {
-		if err := os.MkdirAll(filepath.Join(big, fmt.Sprint("d", i)), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(big, fmt.Sprint("d", i)), 0o755))
 	}
-	if err := os.Chmod(big, 0o750); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(big, 0o750))
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("shown"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "file"), []byte("shown"), 0o644))
 	t.Chdir("/")
 	for _, c := range []struct {
 		binds        string
@@ -211,9 +191,7 @@ func TestManyEntries(t *testing.T) {
 		{dir + ":/big/new", "touch /big/t; mkdir /big/d1/t", "Read-only file system"},
 	} {
 		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Binds: strings.Fields(c.binds), NoHome: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if out, err := output(t, s, c.script); !strings.Contains(out, c.want) {
 			t.Errorf("-b %s: %q gives %q, %v; want %q", c.binds, c.script, out, err, c.want)
 		}
@@ -230,12 +208,8 @@ func TestGroups(t *testing.T) {
 		{"the image's will do", "mine:x:4343:\n", ""},
 	} {
 		root := t.TempDir()
-		if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(root, "etc/group"), []byte(c.group), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(filepath.Join(root, "etc"), 0o755))
+		testenv.Check(t, os.WriteFile(filepath.Join(root, "etc/group"), []byte(c.group), 0o644))
 		_, group := accounts.Files(root, 4242, 4343, "/")
 		if want := strings.Replace(c.want, "NAME", "group", 1); string(group) != want {
 			t.Errorf("%s: group %q; want %q", c.name, group, want)
@@ -248,13 +222,9 @@ func TestStatuses(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	t.Chdir("/")
 	for name, text := range map[string]string{"plain": "#!/bin/sh\n", "script": "#!/bin/sh\nexit 9\n", "orphan": "#!/bin/nosuch\n", "garbage": "\x7fELF garbage"} {
-		if err := os.WriteFile(filepath.Join(root, "bin", name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(root, "bin", name), []byte(text), 0o755))
 	}
-	if err := os.Chmod(filepath.Join(root, "bin/plain"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(filepath.Join(root, "bin/plain"), 0o644))
 	for _, c := range []struct {
 		prog, cwd string
 		path      string
@@ -280,14 +250,10 @@ func TestStatuses(t *testing.T) {
 		{"script", "/bin/script", "/bin", process.ExitFailed, "working directory"},
 	} {
 		s, err := Spec(root, ImageConfig{Env: []string{"PATH=" + c.path}}, Options{Args: []string{c.prog}, NoHome: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		s.Process.Cwd = c.cwd
 		cmd, err := Command(context.Background(), s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		out, _ := cmd.CombinedOutput()
 		if got := cmd.ProcessState.ExitCode(); got != c.status || !strings.Contains(string(out), c.want) {
 			t.Errorf("%s in %s with PATH=%s ends with %d and %q; want %d and %q", c.prog, c.cwd, c.path, got, out, c.status, c.want)
@@ -303,14 +269,10 @@ func TestStatuses(t *testing.T) {
 		{func(s *specs.Spec) { s.Mounts = append(s.Mounts, bind("/nosuch", "/mnt")) }, `opening "/nosuch" to mount it at "/mnt"`},
 	} {
 		s, err := Spec(root, ImageConfig{}, Options{Args: []string{"script"}, NoHome: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		c.change(s)
 		cmd, err := Command(context.Background(), s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != process.ExitFailed || !strings.Contains(string(out), c.want) {
 			t.Errorf("ends with %d and %q; want %d and %q", cmd.ProcessState.ExitCode(), out, process.ExitFailed, c.want)
 		}

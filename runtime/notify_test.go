@@ -62,16 +62,12 @@ func (l *ledger) notes() *fakeroot.Notes {
 func (l *ledger) run(t *testing.T, root, script string) string {
 	t.Helper()
 	s, err := Spec(root, ImageConfig{}, Options{Args: []string{"sh", "-c", script}, Write: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s.Linux = newNamespaces(0, 0)
 	s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace})
 	s.Annotations = map[string]string{FakeRoot: "1"}
 	cmd, err := Command(context.Background(), s, l.notes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	_ = cmd.Run()
@@ -83,9 +79,7 @@ func (l *ledger) run(t *testing.T, root, script string) string {
 func TestNotes(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	for _, n := range []string{"chmod", "chgrp", "mkdir", "rm", "chroot", "cp"} {
-		if err := os.Symlink("busybox", filepath.Join(root, "bin", n)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink("busybox", filepath.Join(root, "bin", n)))
 	}
 	for _, test := range []struct {
 		name, script string
@@ -135,16 +129,10 @@ const attrVar = "HPCC_TEST_ATTRS"
 // Extended attributes, and calls that no program of busybox makes.
 func TestNotesOfAttributes(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "f"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("f", filepath.Join(dir, "l")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "f"), nil, 0o644))
+	testenv.Check(t, os.Symlink("f", filepath.Join(dir, "l")))
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var l ledger
 	out := l.run(t, "/", "cd "+dir+" && "+attrVar+"=1 exec "+exe)
 	want := []string{

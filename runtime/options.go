@@ -12,7 +12,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
 )
 
@@ -118,7 +118,7 @@ func forgetful(img int, size string) error {
 			return err
 		}
 	}
-	data := "lowerdir=" + descriptor.Path(img) + ",upperdir=" + rootfs.Base + "/upper,workdir=" + rootfs.Base + "/work"
+	data := "lowerdir=" + rawfile.Path(img) + ",upperdir=" + rootfs.Base + "/upper,workdir=" + rootfs.Base + "/work"
 	err := unix.Mount("overlay", rootfs.Base, "overlay", 0, data+",userxattr")
 	if err != nil {
 		_, err = copyForgetful(img, err, math.MaxInt64)

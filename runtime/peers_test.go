@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // What launchers say about the tasks of a node.
@@ -45,22 +47,16 @@ func TestPeers(t *testing.T) {
 func TestGroup(t *testing.T) {
 	dir := t.TempDir()
 	g, err := openGroup(dir, "a/b: ü")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if name := filepath.Base(g.file); strings.ContainsAny(name, "/ :ü") || g.file == groupFile(dir, "a_b__ü") {
 		t.Errorf("file %q", g.file)
 	}
-	if err := g.begin([]byte("what")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, g.begin([]byte("what")))
 	if g.alive() {
 		t.Error("a group without members lives")
 	}
 	user, mnt, err := openNamespaces(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := g.add(inode(user)+1, inode(mnt)); err != nil { // another process had this number
 		t.Fatal(err)
 	}
@@ -70,24 +66,18 @@ func TestGroup(t *testing.T) {
 	if err := g.enter(); err != nil { // it has members
 		t.Fatal(err)
 	}
-	if err := g.add(inode(user), inode(mnt)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, g.add(inode(user), inode(mnt)))
 	what, members, err := g.read()
 	if err != nil || string(what) != "what" || len(members) != 2 || members[1].pid != os.Getpid() || !g.alive() {
 		t.Errorf("read = %q, %v, %v", what, members, err)
 	}
-	if err := g.begin(nil); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, g.begin(nil))
 	if err := g.enter(); err != nil || !g.alive() {
 		t.Errorf("who makes the namespaces is no member: %v", err)
 	}
 	// Files of dead groups go; living ones and other files stay.
 	for _, name := range []string{groupFile(dir, "dead"), filepath.Join(dir, "else")} {
-		if err := os.WriteFile(name, []byte("w\n999999999 1 1\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(name, []byte("w\n999999999 1 1\n"), 0o600))
 	}
 	sweep(groupFile(dir, "me"))
 	left, _ := filepath.Glob(dir + "/*")
@@ -95,15 +85,11 @@ func TestGroup(t *testing.T) {
 		t.Errorf("left are %q", left)
 	}
 	// What stands in the way is refused.
-	if err := os.Symlink("else", groupFile(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Symlink("else", groupFile(dir, "link")))
 	if _, err := openGroup(dir, "link"); err == nil {
 		t.Error("a link is followed")
 	}
-	if err := os.Mkdir(groupFile(dir, "dir"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(groupFile(dir, "dir"), 0o700))
 	if _, err := openGroup(dir, "dir"); err == nil {
 		t.Error("a directory is taken")
 	}

@@ -103,8 +103,7 @@ func TestWorkingDir(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	root := t.TempDir()
-	os.MkdirAll(filepath.Join(root, "etc"), 0o755)
-	os.WriteFile(filepath.Join(root, "etc/passwd"), []byte("app:x:10:10::/srv/app:/bin/sh\nroot:x:0:0::/root:/bin/sh\n"), 0o644)
+	testenv.Write(t, filepath.Join(root, "etc/passwd"), "app:x:10:10::/srv/app:/bin/sh\nroot:x:0:0::/root:/bin/sh\n")
 	m := []specs.Mount{bind("/tmp", "/tmp")}
 	host := []string{"PATH=/host/bin", "HOME=/home/u", "LD_PRELOAD=/host/lib.so", "LD_LIBRARY_PATH=/host/lib", "TMPDIR=/scratch/u", "LANG=de", "A=host", "HPCC_RUNNING=0"}
 	tests := []struct {
@@ -194,9 +193,7 @@ func output(t *testing.T, s *specs.Spec, script string) (string, error) {
 	t.Helper()
 	s.Process.Args = []string{"sh", "-c", script}
 	cmd, err := Command(context.Background(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -208,9 +205,7 @@ func TestCommand(t *testing.T) {
 	spec := func(o Options) *specs.Spec {
 		o.Args = []string{"x"}
 		s, err := Spec(root, ImageConfig{}, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return s
 	}
 	uid, rights := fmt.Sprint(os.Getuid()), "CapEff:\t0000000000000000"
@@ -246,9 +241,7 @@ func TestCommand(t *testing.T) {
 	s := spec(Options{})
 	s.Process.Args = []string{"nosuch"}
 	cmd, err := Command(context.Background(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != process.ExitNotFound {
 		t.Errorf("a program that is not there: %q, %v; want status %d", out, err, process.ExitNotFound)
 	}
@@ -258,9 +251,7 @@ func TestCommand(t *testing.T) {
 func TestFakeRoot(t *testing.T) {
 	root := testenv.BusyboxRoot(t)
 	s, err := Spec(root, ImageConfig{}, Options{Args: []string{"x"}, Write: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s.Linux = newNamespaces(0, 0)
 	tests := []struct{ name, script, with, without string }{
 		{"owner", "touch /f; chown 5:6 /f && echo ok; stat -c %u:%g /f", "ok\n0:0\n", "0:0"},

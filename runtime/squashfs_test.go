@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // Which server is asked first: squashfuse_ll, if it knows whose files are.
@@ -23,9 +25,7 @@ func TestServers(t *testing.T) {
 		dir := t.TempDir()
 		t.Setenv("PATH", dir)
 		for n, text := range c.files {
-			if err := os.WriteFile(filepath.Join(dir, n), []byte(text), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.WriteFile(filepath.Join(dir, n), []byte(text), 0o755))
 		}
 		var got []string
 		for _, s := range servers() {

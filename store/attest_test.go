@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/testdata/testenv"
 )
 
 const sbomType = "https://spdx.dev/Document"
@@ -57,9 +59,7 @@ func attested(t *testing.T, archs ...string) v1.ImageIndex {
 	var about []mutate.IndexAddendum
 	for _, a := range archs {
 		img, err := random.Image(1000, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		cfg, _ := img.ConfigFile()
 		cfg.OS, cfg.Architecture = "linux", a
 		if img, err = mutate.ConfigFile(mutate.MediaType(img, types.OCIManifestSchema1), cfg); err != nil {
@@ -73,13 +73,9 @@ func attested(t *testing.T, archs ...string) v1.ImageIndex {
 		m, err := json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
 			Config: v1.Descriptor{MediaType: "application/vnd.oci.empty.v1+json", Digest: config, Size: n, Data: []byte("{}")},
 			Layers: []v1.Descriptor{{MediaType: InTotoStatement, Digest: layer, Size: int64(len(st.b)), Annotations: map[string]string{PredicateType: sbomType}}}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		att, err := partial.CompressedToImage(&emptyConfigImage{m, st.b})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		about = append(about, mutate.IndexAddendum{Add: att, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"},
 			Annotations: map[string]string{ReferenceType: AttestationManifest, ReferenceDigest: d.String()}}})
 	}
@@ -111,17 +107,13 @@ func TestAttestationsOfOthers(t *testing.T) {
 	ppc := &v1.Platform{OS: "linux", Architecture: "ppc64le"}
 	for n, archs := range map[string][]string{"one": {"ppc64le"}, "two": {"s390x", "ppc64le"}} {
 		d, err := from.PutIndex(ctx, n, attested(t, archs...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := from.Push(ctx, n, host+"/"+n+":1", Remote{}); err != nil {
 			t.Fatal(err)
 		}
 		to := open(t)
 		img, err := to.Pull(ctx, host+"/"+n+":1", Remote{Name: n, Platform: ppc})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if cfg, err := img.ConfigFile(); err != nil || cfg.Architecture != "ppc64le" {
 			t.Errorf("%s: pulled %v, %v", n, cfg, err)
 		}
@@ -133,9 +125,7 @@ func TestAttestationsOfOthers(t *testing.T) {
 			t.Errorf("%s: kept as %s; the registry has %s", n, list[0].Digest, d)
 		}
 		file := filepath.Join(t.TempDir(), "x.tar")
-		if err := to.Save(ctx, n, file); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, to.Save(ctx, n, file))
 		third := open(t)
 		if _, err := third.Load(ctx, file, n); err != nil {
 			t.Fatal(err)
@@ -166,9 +156,7 @@ func TestPullWithoutLostAttestations(t *testing.T) {
 	ctx := t.Context()
 	idx := attested(t, "amd64")
 	m, err := idx.IndexManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	gone := m.Manifests[1].Digest.String()
 	host := registryWithout(t, func(path string) bool { return strings.HasSuffix(path, gone) })
 	from := open(t)
@@ -180,9 +168,7 @@ func TestPullWithoutLostAttestations(t *testing.T) {
 	}
 	to := open(t)
 	img, err := to.Pull(ctx, host+"/a:1", Remote{Name: "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if d, _ := img.Digest(); d != m.Manifests[0].Digest {
 		t.Errorf("pulled %s; want %s", d, m.Manifests[0].Digest)
 	}

@@ -13,6 +13,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/zstd"
+
+	"hpcc/testdata/testenv"
 )
 
 // A file that is read for itself is held to the checksums of zstd: nothing else
@@ -22,24 +24,16 @@ func TestUncompressedChecksum(t *testing.T) {
 	rand.New(rand.NewSource(1)).Read(data)
 	var packed bytes.Buffer
 	w, err := zstd.NewWriter(&packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := w.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	file := filepath.Join(t.TempDir(), "x.tar.zst")
 	read := func() ([]byte, error) {
-		if err := os.WriteFile(file, packed.Bytes(), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, packed.Bytes(), 0o600))
 		r, err := Uncompressed(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		defer r.Close()
 		return io.ReadAll(r)
 	}
@@ -58,9 +52,7 @@ func TestLayerIsNoPipe(t *testing.T) {
 	s := &Store{dir: t.TempDir(), foreign: true}
 	h := v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}
 	pipe := s.blob(h)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(pipe), 0o700), syscall.Mkfifo(pipe, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(os.MkdirAll(filepath.Dir(pipe), 0o700), syscall.Mkfifo(pipe, 0o600)))
 	l := &layer{s, LayerInfo{Digest: h}}
 	for what, open := range map[string]func() (io.ReadCloser, error){"Compressed": l.Compressed, "Uncompressed": l.Uncompressed} {
 		if _, err := open(); err == nil || !strings.Contains(err.Error(), "not a regular file") {

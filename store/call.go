@@ -25,31 +25,31 @@ import (
 	"hpcc/store/wait"
 )
 
-// A Secret is a password or a token. Printing shows nothing of it, in any form.
-type Secret string
+// A secret is a password or a token. Printing shows nothing of it, in any form.
+type secret string
 
 // Format writes in the place of the secret that it is one.
-func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
+func (secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
 
 // MarshalText is [Secret.Format] for encoders.
-func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+func (secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
 // hidden stands where a secret stood.
 const hidden = "(hidden)"
 
-// Credentials are what a registry is told of the user. With neither password
+// credentials are what a registry is told of the user. With neither password
 // nor token docker's are looked for all the same.
-type Credentials struct {
+type credentials struct {
 	Username string
-	Password Secret // with Username
-	Token    Secret // a bearer token, in the place of both
+	Password secret // with Username
+	Token    secret // a bearer token, in the place of both
 	From     string // where they come from, for messages: entry "jfrog" of /home/u/creds.yaml
 }
 
-func (c *Credentials) empty() bool { return c == nil || (c.Password == "" && c.Token == "") }
+func (c *credentials) empty() bool { return c == nil || (c.Password == "" && c.Token == "") }
 
 // Authorization is what the registry client asks for.
-func (c *Credentials) Authorization() (*authn.AuthConfig, error) {
+func (c *credentials) Authorization() (*authn.AuthConfig, error) {
 	return &authn.AuthConfig{Username: c.Username, Password: string(c.Password), RegistryToken: string(c.Token)}, nil
 }
 

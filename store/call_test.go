@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/testdata/testenv"
 )
 
 // A listener notes what it is told in secret.
@@ -42,24 +44,18 @@ func (l *listener) heard(secret string) bool {
 var basicSecret = base64.StdEncoding.EncodeToString([]byte("alice:" + secretWord))
 
 // allCalls are the conversations with a registry, each of which fails here.
-func allCalls(t *testing.T, s *Store, host string, k *Credentials) map[string]error {
+func allCalls(t *testing.T, s *Store, host string, k *credentials) map[string]error {
 	t.Helper()
 	img, err := random.Image(100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ctx := context.Background()
 	if _, err := s.Put(ctx, "x", img); err != nil {
 		t.Fatal(err)
 	}
 	layers, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	h, err := layers[0].Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	o, errs := Remote{Credentials: k}, map[string]error{}
 	_, errs["pull"] = s.Pull(ctx, host+"/x", o)
 	_, errs["push"] = s.Push(ctx, "x", host+"/x", o)
@@ -105,7 +101,7 @@ func TestSecretsComeNotBack(t *testing.T) {
 		},
 	}
 	odd := secretWord + `"<&> +/%`
-	for _, k := range []*Credentials{{Username: "alice", Password: secretWord}, {Username: "alice", Password: Secret(odd)}, {Token: Secret(odd)}} {
+	for _, k := range []*credentials{{Username: "alice", Password: secretWord}, {Username: "alice", Password: secret(odd)}, {Token: secret(odd)}} {
 		for name, answer := range answers {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel() // some wait before they try again
@@ -117,7 +113,7 @@ func TestSecretsComeNotBack(t *testing.T) {
 
 // reflected talks to a registry that answers by means of the header and the
 // password, or token, that it was sent.
-func reflected(t *testing.T, k *Credentials, answer func(w http.ResponseWriter, header, password string)) {
+func reflected(t *testing.T, k *credentials, answer func(w http.ResponseWriter, header, password string)) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		header := req.Header.Get("Authorization")
 		if header == "" {
@@ -150,13 +146,9 @@ func reflected(t *testing.T, k *Credentials, answer func(w http.ResponseWriter, 
 // TestSecretsOfConfigurations: also when a registry says what it was told only of the configuration, which comes last.
 func TestSecretsOfConfigurations(t *testing.T) {
 	img, err := random.Image(100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	manifest, err := img.RawManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	reflected := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch header := req.Header.Get("Authorization"); {
 		case header == "":
@@ -170,7 +162,7 @@ func TestSecretsOfConfigurations(t *testing.T) {
 		}
 	}))
 	defer reflected.Close()
-	s, o := open(t), Remote{Credentials: &Credentials{Username: "alice", Password: secretWord}}
+	s, o := open(t), Remote{Credentials: &credentials{Username: "alice", Password: secretWord}}
 	peeked, err := s.Peek(context.Background(), strings.TrimPrefix(reflected.URL, "http://")+"/x", o)
 	if err == nil {
 		_, err = peeked.ConfigFile()
@@ -187,10 +179,10 @@ func TestCredentialsStay(t *testing.T) {
 	evil := httptest.NewServer(other)
 	defer evil.Close()
 	for name, c := range map[string]struct {
-		k      *Credentials
+		k      *credentials
 		answer func(w http.ResponseWriter, req *http.Request, self string)
 	}{
-		"redirect": {&Credentials{Username: "alice", Password: secretWord}, func(w http.ResponseWriter, req *http.Request, _ string) {
+		"redirect": {&credentials{Username: "alice", Password: secretWord}, func(w http.ResponseWriter, req *http.Request, _ string) {
 			if req.Header.Get("Authorization") == "" {
 				w.Header().Set("WWW-Authenticate", `Basic realm="here"`)
 				w.WriteHeader(http.StatusUnauthorized)
@@ -198,7 +190,7 @@ func TestCredentialsStay(t *testing.T) {
 			}
 			http.Redirect(w, req, evil.URL+req.URL.Path, http.StatusTemporaryRedirect)
 		}},
-		"redirect of a bearer": {&Credentials{Token: secretWord}, func(w http.ResponseWriter, req *http.Request, _ string) {
+		"redirect of a bearer": {&credentials{Token: secretWord}, func(w http.ResponseWriter, req *http.Request, _ string) {
 			if req.Header.Get("Authorization") == "" {
 				w.Header().Set("WWW-Authenticate", `Basic realm="here"`)
 				w.WriteHeader(http.StatusUnauthorized)
@@ -206,7 +198,7 @@ func TestCredentialsStay(t *testing.T) {
 			}
 			http.Redirect(w, req, evil.URL+req.URL.Path, http.StatusTemporaryRedirect)
 		}},
-		"upload elsewhere": {&Credentials{Username: "alice", Password: secretWord}, func(w http.ResponseWriter, req *http.Request, _ string) {
+		"upload elsewhere": {&credentials{Username: "alice", Password: secretWord}, func(w http.ResponseWriter, req *http.Request, _ string) {
 			switch {
 			case req.Header.Get("Authorization") == "":
 				w.Header().Set("WWW-Authenticate", `Basic realm="here"`)
@@ -218,7 +210,7 @@ func TestCredentialsStay(t *testing.T) {
 				w.WriteHeader(http.StatusNotFound)
 			}
 		}},
-		"token server that sends on": {&Credentials{Username: "alice", Password: secretWord}, func(w http.ResponseWriter, req *http.Request, self string) {
+		"token server that sends on": {&credentials{Username: "alice", Password: secretWord}, func(w http.ResponseWriter, req *http.Request, self string) {
 			if req.URL.Path == "/token" {
 				http.Redirect(w, req, evil.URL+"/token", http.StatusTemporaryRedirect)
 				return
@@ -280,9 +272,7 @@ func TestIdentityTokenStays(t *testing.T) {
 	t.Setenv("HOME", dir)
 	t.Setenv("DOCKER_CONFIG", dir)
 	config := fmt.Sprintf(`{"auths":{%q:{"auth":%q,"identitytoken":%q}}}`, host, base64.StdEncoding.EncodeToString([]byte("<token>:")), secretWord)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600))
 	err := MayPush(context.Background(), host+"/x", Remote{})
 	if err == nil || strings.Contains(err.Error(), secretWord) {
 		t.Errorf("MayPush: %v", err)
@@ -302,7 +292,7 @@ func TestTLSOnly(t *testing.T) {
 	told := &listener{}
 	server := httptest.NewServer(told)
 	defer server.Close()
-	err := MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/x", Remote{TLS: true, Credentials: &Credentials{Username: "alice", Password: secretWord}})
+	err := MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/x", Remote{TLS: true, Credentials: &credentials{Username: "alice", Password: secretWord}})
 	if err == nil || !strings.Contains(err.Error(), "is not asked without TLS") {
 		t.Errorf("MayPush: %v", err)
 	}
@@ -314,14 +304,14 @@ func TestTLSOnly(t *testing.T) {
 // TestRefusedUser: a refusal says where the credentials came from, and the other way.
 func TestRefusedUser(t *testing.T) {
 	for _, c := range []struct {
-		k      *Credentials
+		k      *credentials
 		status int
 		want   string
 	}{
 		{nil, 401, `"hpcc login HOST" keeps credentials`},
-		{&Credentials{From: `entry "a" of c.yaml`}, 401, `entry "a" of c.yaml has no password, so docker's credentials were taken: "hpcc login HOST" keeps one`},
-		{&Credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 401, `the credentials are those of entry "a" of c.yaml: correct them there, or take them out, and "hpcc login HOST" keeps others`},
-		{&Credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 403, `the credentials of entry "a" of c.yaml were accepted, and may not do this`},
+		{&credentials{From: `entry "a" of c.yaml`}, 401, `entry "a" of c.yaml has no password, so docker's credentials were taken: "hpcc login HOST" keeps one`},
+		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 401, `the credentials are those of entry "a" of c.yaml: correct them there, or take them out, and "hpcc login HOST" keeps others`},
+		{&credentials{From: `entry "a" of c.yaml`, Username: "u", Password: secretWord}, 403, `the credentials of entry "a" of c.yaml were accepted, and may not do this`},
 	} {
 		t.Setenv("HOME", t.TempDir())
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -354,9 +344,7 @@ func TestMayPushLeavesNothing(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	if err := MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/team/x:1", Remote{}); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, MayPush(context.Background(), strings.TrimPrefix(server.URL, "http://")+"/team/x:1", Remote{}))
 	if want := "GET /v2/,POST /v2/team/x/blobs/uploads/,DELETE /v2/team/x/blobs/uploads/7"; strings.Join(got, ",") != want {
 		t.Errorf("asked %q; want %q", got, want)
 	}

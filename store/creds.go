@@ -292,7 +292,7 @@ func (r *Registry) Remote() (Remote, error) {
 	if line := r.outside(); r.found && line > 0 {
 		return Remote{}, fmt.Errorf("%s:%d: a creds.yaml that was found in the current directory may not use variables, password files or http://; if you trust it, name it with --creds", r.file, line)
 	}
-	o := Remote{PlainHTTP: r.plainHTTP, TLS: r.tls, Credentials: &Credentials{From: r.From()}}
+	o := Remote{PlainHTTP: r.plainHTTP, TLS: r.tls, Credentials: &credentials{From: r.From()}}
 	fail := func(v credsValue, err error) (Remote, error) {
 		return o, fmt.Errorf("reading the credentials of registry %q, %s:%d: %w", r.Name, r.file, v.line, err)
 	}
@@ -313,11 +313,11 @@ func (r *Registry) Remote() (Remote, error) {
 			return fail(r.passwordFile, err)
 		}
 	}
-	o.Credentials.Password = Secret(password)
+	o.Credentials.Password = secret(password)
 	if o.Credentials.Username != "" && token != "" { // as registries take tokens of users
-		o.Credentials.Password, token = Secret(token), ""
+		o.Credentials.Password, token = secret(token), ""
 	}
-	o.Credentials.Token = Secret(token)
+	o.Credentials.Token = secret(token)
 	return o, nil
 }
 

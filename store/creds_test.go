@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // secretWord stands for a secret wherever one can stand.
@@ -97,12 +99,8 @@ func TestReadRegistries(t *testing.T) {
 	file := filepath.Join(dir, "creds.yaml")
 	write := func(name, text string, mode os.FileMode) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), mode))
+		testenv.Check(t, os.Chmod(filepath.Join(dir, name), mode))
 	}
 	t.Setenv("USER_HERE", "alice")
 	t.Setenv("SECRET_HERE", secretWord)
@@ -126,9 +124,7 @@ func TestReadRegistries(t *testing.T) {
 	write("emptypw", "\n", 0o600)
 	write("large", strings.Repeat("x", maxPassword+1), 0o600)
 	rs, err := ReadRegistries(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, c := range []struct{ name, user, password, token, err string }{
 		{"direct", "bob", secretWord + "-${SECRET_HERE}", "", ""},
 		{"file", "alice", secretWord, "", ""},
@@ -144,9 +140,7 @@ func TestReadRegistries(t *testing.T) {
 		{"large", "", "", "", "more than 65536 bytes"},
 	} {
 		r, err := rs.Find(c.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		o, err := r.Remote()
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), secretWord) {
@@ -205,9 +199,7 @@ func TestRegistryReference(t *testing.T) {
 		{"registry.example", "0123456789abcdef", "! is a digest"},
 	} {
 		r := &Registry{Name: "a"}
-		if err := r.parseURL(c.url); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, r.parseURL(c.url))
 		got, err := r.Reference(c.image)
 		if err != nil {
 			got = "! " + err.Error()
@@ -256,19 +248,13 @@ func TestFindRegistries(t *testing.T) {
 	own := filepath.Join(home, ".config/hpcc/creds.yaml")
 	write := func(file, text string) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		testenv.Check(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	find := func() *Registries {
 		t.Helper()
 		rs, err := FindRegistries()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return rs
 	}
 	if rs := find(); len(rs.Files) > 0 {
@@ -288,9 +274,7 @@ func TestFindRegistries(t *testing.T) {
 		rs := find()
 		for name, line := range map[string]int{"variable": 2, "user": 3, "bearer": 4, "file": 5, "clear": 6} {
 			r, err := rs.Find(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			want := fmt.Sprintf("%s:%d: a creds.yaml that was found", filepath.Join(dir, "creds.yaml"), line)
 			if o, err := r.Remote(); err == nil || !strings.Contains(err.Error(), want) || o.Credentials != nil {
 				t.Errorf("%s: %+v, %v; want %q", name, o, err, want)
@@ -298,9 +282,7 @@ func TestFindRegistries(t *testing.T) {
 		}
 		for _, name := range []string{"here", "plain"} {
 			r, err := rs.Find(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if _, err := r.Remote(); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -322,13 +304,9 @@ func TestFindRegistries(t *testing.T) {
 	}
 	// Named, the file is trusted.
 	rs, err := ReadRegistries("creds.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	r, err := rs.Find("variable")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if o, err := r.Remote(); err != nil || string(o.Credentials.Password) != secretWord {
 		t.Errorf("a file that was named: %v", err)
 	}
@@ -337,9 +315,7 @@ func TestFindRegistries(t *testing.T) {
 		func() error { return os.WriteFile("creds.yaml", []byte("a: [b"), 0o600) },
 		func() error { return errors.Join(os.Remove("creds.yaml"), syscall.Mkfifo("creds.yaml", 0o600)) },
 	} {
-		if err := spoil(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, spoil())
 		rs := find()
 		if _, err := rs.Find("work"); err != nil || rs.Skipped == nil {
 			t.Errorf("work: %v, skipped %v", err, rs.Skipped)

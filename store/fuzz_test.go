@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"hpcc/store/ready"
+	"hpcc/testdata/testenv"
 )
 
 // FuzzManifests writes an OCI layout of an index, a manifest and a
@@ -44,9 +45,7 @@ func FuzzManifests(f *testing.F) {
 			}
 		}
 		s, err := Open(filepath.Join(top, "store"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		names, err := s.Load(context.Background(), dir, "")
 		if _, err := s.Images(); err != nil {
 			t.Errorf("listing: %v", err)
@@ -76,25 +75,19 @@ func FuzzManifests(f *testing.F) {
 func writeLayout(t *testing.T, dir, index, manifest, config, layer string) {
 	t.Helper()
 	blobs := filepath.Join(dir, "blobs/sha256")
-	if err := os.MkdirAll(blobs, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(blobs, 0o755))
 	known := []string{}
 	write := func(name, text string) {
 		text = strings.NewReplacer(known...).Replace(text)
 		sum := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
 		known = append(known, "@"+name, fmt.Sprintf(`"digest":"sha256:%s","size":%d`, sum, len(text)))
-		if err := os.WriteFile(filepath.Join(blobs, sum), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(blobs, sum), []byte(text), 0o644))
 	}
 	write("layer", layer)
 	write("config", config)
 	write("manifest", manifest)
 	for name, text := range map[string]string{"oci-layout": `{"imageLayoutVersion":"1.0.0"}`, "index.json": strings.NewReplacer(known...).Replace(index)} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 }
 
@@ -108,16 +101,10 @@ func FuzzRef(f *testing.F) {
 	f.Add(`{"mediaType":"application/vnd.docker.distribution.manifest.v2+json","size":-4,"digest":"sha256:../` + hex[3:] + `"}`)
 	dir := f.TempDir()
 	s, err := Open(filepath.Join(dir, "store"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	if err := os.Mkdir(s.path("trees", hex), 0o755); err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, err)
+	testenv.Check(f, os.Mkdir(s.path("trees", hex), 0o755))
 	f.Fuzz(func(t *testing.T, ref string) {
-		if err := os.WriteFile(s.path("refs", "x"), []byte(ref), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(s.path("refs", "x"), []byte(ref), 0o644))
 		hex, ok := ready.Manifest(ref)
 		got := s.path("trees", hex)
 		want, err := s.TreeOf("x")

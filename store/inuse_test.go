@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
+
+	"hpcc/testdata/testenv"
 )
 
 // The age of a tree counts from the moment when its last name went, whether the
@@ -14,34 +16,22 @@ import (
 func TestTreesAgeFromTheirLastName(t *testing.T) {
 	for _, how := range []string{"removed", "moved"} {
 		s, err := Open(t.TempDir())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		ctx := context.Background()
 		img, err := random.Image(100, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		d, err := s.Put(ctx, "img", img)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		mark := s.path("trees", d.Hex, ".hpcc")
-		if err := os.MkdirAll(mark, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(mark, 0o755))
 		long := time.Now().Add(-100 * 24 * time.Hour)
-		if err := os.Chtimes(mark, long, long); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chtimes(mark, long, long))
 		if how == "removed" {
 			err = s.Remove("img")
 		} else if img, err = random.Image(100, 1); err == nil {
 			_, err = s.Put(ctx, "img", img)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if rep, err := s.GC(ctx, GCOptions{}); err != nil || rep.Trees != 0 {
 			t.Errorf("%s: gc removes %d trees, %v; want none for a week", how, rep.Trees, err)
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"hpcc/store/gzip"
+	"hpcc/testdata/testenv"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
@@ -29,17 +30,13 @@ func layoutOf(t *testing.T, images int) (string, v1.Image) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "layout")
 	p, err := oci.Write(dir, empty.Index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var img v1.Image
 	for range images {
 		if img, err = random.Image(5000, 2); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.AppendImage(img); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, p.AppendImage(img))
 	}
 	return dir, img
 }
@@ -59,9 +56,7 @@ func fingerprint(t *testing.T, dir string) string {
 		fmt.Fprintln(h, p, fi.Size(), fi.Mode(), fi.ModTime())
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
@@ -69,18 +64,12 @@ func TestLayoutInPlace(t *testing.T) {
 	dir, want := layoutOf(t, 1)
 	old := time.Now().Add(-1000 * time.Hour)
 	ls, err := want.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	first, _ := ls[0].Digest()
-	if err := os.Chtimes(filepath.Join(dir, "blobs/sha256", first.Hex), old, old); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chtimes(filepath.Join(dir, "blobs/sha256", first.Hex), old, old))
 	before := fingerprint(t, dir)
 	img, err := Layout(dir, "", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if err := validate.Image(img); err != nil {
 		t.Error(err)
 	}
@@ -105,12 +94,8 @@ func TestLayoutRefused(t *testing.T) {
 		{"a changed configuration", "changed", 1, func(t *testing.T, dir string, m *v1.Manifest) {
 			f := filepath.Join(dir, "blobs/sha256", m.Config.Digest.Hex)
 			b, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(f, bytes.Replace(b, []byte("random"), []byte("changd"), 1), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
+			testenv.Check(t, os.WriteFile(f, bytes.Replace(b, []byte("random"), []byte("changd"), 1), 0o644))
 		}},
 		{"a pipe for a manifest", "not a regular file", 1, func(t *testing.T, dir string, m *v1.Manifest) { pipe(t, filepath.Join(dir, "index.json")) }},
 		{"a pipe for a configuration", "not a regular file", 1, func(t *testing.T, dir string, m *v1.Manifest) {
@@ -120,18 +105,14 @@ func TestLayoutRefused(t *testing.T) {
 			os.Remove(filepath.Join(dir, "blobs/sha256", m.Layers[0].Digest.Hex))
 		}},
 		{"a layer of another size", "7 bytes where", 1, func(t *testing.T, dir string, m *v1.Manifest) {
-			if err := os.Truncate(filepath.Join(dir, "blobs/sha256", m.Layers[0].Digest.Hex), 7); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.Truncate(filepath.Join(dir, "blobs/sha256", m.Layers[0].Digest.Hex), 7))
 		}},
 		{"an index of itself", "were announced", 1, func(t *testing.T, dir string, m *v1.Manifest) {
 			// Nobody can name an index by its digest in itself: it is a lie.
 			d := v1.Descriptor{MediaType: "application/vnd.oci.image.index.v1+json", Size: 10, Digest: m.Layers[0].Digest}
 			b, _ := json.Marshal(v1.IndexManifest{SchemaVersion: 2, Manifests: []v1.Descriptor{d}})
 			for _, f := range []string{"index.json", "blobs/sha256/" + d.Digest.Hex} {
-				if err := os.WriteFile(filepath.Join(dir, f), b, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(filepath.Join(dir, f), b, 0o644))
 			}
 		}},
 	} {
@@ -139,9 +120,7 @@ func TestLayoutRefused(t *testing.T) {
 			dir, img := layoutOf(t, c.images)
 			if c.do != nil {
 				m, err := img.Manifest()
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, err)
 				c.do(t, dir, m)
 			}
 			img, err := Layout(dir, "", nil)
@@ -157,24 +136,16 @@ func TestLayoutRefused(t *testing.T) {
 
 func pipe(t *testing.T, file string) {
 	t.Helper()
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(file, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Remove(file))
+	testenv.Check(t, syscall.Mkfifo(file, 0o644))
 }
 
 // The layers that the store hands out unpack themselves with its own decoder.
 func TestStoreUsesItsDecoder(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	img, err := random.Image(100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := s.Put(context.Background(), "x", img); err != nil {
 		t.Fatal(err)
 	}
@@ -182,19 +153,13 @@ func TestStoreUsesItsDecoder(t *testing.T) {
 		t.Fatal(err)
 	}
 	ls, err := img.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	id, _ := ls[0].DiffID()
 	byID, err := img.LayerByDiffID(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, l := range []v1.Layer{ls[0], byID} {
 		r, err := l.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if rc, ok := r.(readCloser); !ok {
 			t.Errorf("a layer unpacks itself with %T", r)
 		} else if _, ok := rc.Reader.(*gzip.Reader); !ok {

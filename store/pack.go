@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/klauspost/compress/zstd"
 
-	"hpcc/store/blocks"
 	"hpcc/store/gzip"
 )
 
@@ -94,12 +93,12 @@ func (c *counter) Write(p []byte) (int, error) {
 }
 
 // zstdFormat has the size of a frame in bytes: the output depends on it.
-var zstdFormat = blocks.Format{Size: 4 << 20}
+var zstdFormat = gzip.BlockFormat{Size: 4 << 20}
 
 // A zstdWriter compresses to independent frames (RFC 8878, section 3.1), which
 // decoders read as one file. An empty layer is one empty frame.
 type zstdWriter struct {
-	*blocks.Writer
+	*gzip.BlockWriter
 	enc *zstd.Encoder
 }
 
@@ -108,8 +107,8 @@ func newZstdWriter(to io.Writer) (*zstdWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	pack := func(b *blocks.Block) { b.Out = enc.EncodeAll(b.In, b.Out[:0]) }
+	pack := func(b *gzip.Block) { b.Out = enc.EncodeAll(b.In, b.Out[:0]) }
 	return &zstdWriter{zstdFormat.NewWriter(to, pack), enc}, nil
 }
 
-func (z *zstdWriter) Close() error { return cmp.Or(z.Writer.Close(), z.enc.Close()) }
+func (z *zstdWriter) Close() error { return cmp.Or(z.BlockWriter.Close(), z.enc.Close()) }

@@ -62,19 +62,13 @@ func packParts(t *testing.T, mt types.MediaType, data []byte, part, cores int) [
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(cores))
 	var out bytes.Buffer
 	z, err := packer(&out, mt)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for len(data) > 0 {
 		n, err := z.Write(data[:min(part, len(data))])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		data = data[n:]
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, z.Close())
 	return out.Bytes()
 }
 
@@ -84,9 +78,7 @@ func TestPackersFail(t *testing.T) {
 	for _, mt := range []types.MediaType{types.OCILayer, types.OCILayerZStd} {
 		for _, room := range []int{10, 100} { // the first has room for gzip's header
 			z, err := packer(&fullWriter{room, full}, mt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			_, werr := io.CopyN(z, rand.New(rand.NewSource(2)), int64(8*zstdFormat.Size))
 			if cerr := z.Close(); !errors.Is(werr, full) || !errors.Is(cerr, full) {
 				t.Errorf("%s with room for %d bytes: writing says %v, closing %v", mt, room, werr, cerr)

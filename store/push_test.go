@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/store/wait"
+	"hpcc/testdata/testenv"
 )
 
 // TestPushTells: all is told when Push returns, and nothing after it.
@@ -24,9 +25,7 @@ func TestPushTells(t *testing.T) {
 	defer server.Close()
 	s, ctx := open(t), wait.With(context.Background(), wait.Patience{Backoff: time.Millisecond})
 	img, err := random.Image(1<<20, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := s.Put(ctx, "x", img); err != nil {
 		t.Fatal(err)
 	}
@@ -51,17 +50,11 @@ func TestPushCounts(t *testing.T) {
 	s, ctx, ref := open(t), context.Background(), strings.TrimPrefix(server.URL, "http://")+"/x"
 	const layer = 1 << 20
 	img, err := random.Image(layer, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	more, err := random.Layer(layer/4, types.OCILayer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	second, err := mutate.AppendLayers(img, more)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	const slack = layer / 100 // heads of archives, manifest, configuration
 	for i, c := range []struct {
 		img              v1.Image
@@ -74,9 +67,7 @@ func TestPushCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, err := s.Push(ctx, "x", ref, Remote{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if p.Sent < c.least || p.Sent > c.most || p.Size < c.all || p.Size > c.all+slack {
 			t.Errorf("push %d: sent %d of %d bytes; want %d to %d of about %d", i, p.Sent, p.Size, c.least, c.most, c.all)
 		}

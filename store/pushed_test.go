@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestPushed: a name is known by digest in a registry as long as it stands for
@@ -27,13 +29,9 @@ func TestPushed(t *testing.T) {
 	put := func(n string) v1.Hash {
 		t.Helper()
 		img, err := random.Image(1000, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		d, err := s.Put(ctx, n, img)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return d
 	}
 	want := func(n, ref string) {
@@ -58,9 +56,7 @@ func TestPushed(t *testing.T) {
 	push := func(n, to string) string {
 		t.Helper()
 		p, err := s.Push(ctx, n, host+"/"+to, Remote{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if p.NotNoted != nil {
 			t.Errorf("Push(%q): %v", n, p.NotNoted)
 		}
@@ -84,9 +80,7 @@ func TestPushed(t *testing.T) {
 
 	// The same image under another name, which goes somewhere else later.
 	img, err := s.Get("base", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := s.Put(ctx, "other:2", img); err != nil {
 		t.Fatal(err)
 	}
@@ -104,9 +98,7 @@ func TestPushed(t *testing.T) {
 	want("base", again)
 
 	// rm takes the note along, of that name alone.
-	if err := s.Remove("base"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, s.Remove("base"))
 	if _, err := s.Put(ctx, "base", img); err != nil {
 		t.Fatal(err)
 	}
@@ -117,9 +109,7 @@ func TestPushed(t *testing.T) {
 	byDigest := push(last.String(), "bare")
 	collect()
 	want("base", byDigest)
-	if err := errors.Join(s.Remove("base"), s.Remove("other:2")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, errors.Join(s.Remove("base"), s.Remove("other:2")))
 	collect()
 	if left, err := os.ReadDir(s.path("pushed")); err != nil || len(left) != 0 {
 		t.Errorf("gc left notes of images that are gone: %v, %v", left, err)
@@ -132,13 +122,9 @@ func TestPushedIndex(t *testing.T) {
 	defer server.Close()
 	s, ctx := open(t), context.Background()
 	img, err := random.Image(100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	d, err := s.PutIndex(ctx, "multi", mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	host := strings.TrimPrefix(server.URL, "http://")
 	if _, err := s.Push(ctx, "multi", host+"/multi", Remote{}); err != nil {
 		t.Fatal(err)
@@ -155,16 +141,12 @@ func TestPushedBroken(t *testing.T) {
 	defer server.Close()
 	s, ctx := open(t), context.Background()
 	img, err := random.Image(100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := s.Put(ctx, "x", img); err != nil {
 		t.Fatal(err)
 	}
 	other, err := random.Image(100, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := s.Put(ctx, "other", other); err != nil {
 		t.Fatal(err)
 	}
@@ -175,16 +157,12 @@ func TestPushedBroken(t *testing.T) {
 	if p, err := s.Push(ctx, "x", to, Remote{}); err != nil || p.NotNoted == nil {
 		t.Errorf("Push where nothing can be noted: %v, %v", p, err)
 	}
-	if err := os.Remove(s.path("pushed")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Remove(s.path("pushed")))
 	if _, err := s.Push(ctx, "x", to, Remote{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, damage := range []string{"", "{", `{"digest":"sha256:00","reference":"a"}`, `{"digest":"sha256:` + strings.Repeat("0", 64) + `","reference":"a@sha256:1"}`} {
-		if err := os.WriteFile(s.path("pushed/x"), []byte(damage), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(s.path("pushed/x"), []byte(damage), 0o644))
 		if ref, err := s.Pushed("x"); err == nil || !strings.Contains(err.Error(), s.path("pushed/x")) {
 			t.Errorf("note %q: %q, %v", damage, ref, err)
 		}
@@ -201,9 +179,7 @@ func TestByDigestIn(t *testing.T) {
 		"debian": "docker.io/library/debian@sha256:ab", "registry.example:5000/a/b:1": "registry.example:5000/a/b@sha256:ab",
 	} {
 		r, err := name.ParseReference(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := byDigestIn(r.Context(), d); got != want {
 			t.Errorf("byDigestIn(%q) = %q; want %q", in, got, want)
 		}

@@ -33,7 +33,7 @@ type Remote struct {
 	Name      string                  // Pull: keep the image under this name
 	Progress  func(done, total int64) // bytes of layers; calls do not overlap
 
-	Credentials *Credentials // nil: docker's
+	Credentials *credentials // nil: docker's
 }
 
 // Pull fetches an image of one platform and keeps it as o.Name, else as ref

@@ -11,6 +11,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestSaveLeavesNothing: what cannot be written whole is not there in part, and
@@ -18,28 +20,20 @@ import (
 func TestSaveLeavesNothing(t *testing.T) {
 	s, ctx := open(t), context.Background()
 	img, err := random.Image(5000, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := s.Put(ctx, "x", img); err != nil {
 		t.Fatal(err)
 	}
 	m, err := img.Manifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(s.blob(m.Layers[1].Digest)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, os.Remove(s.blob(m.Layers[1].Digest)))
 	for name, save := range map[string]func(file string) error{
 		"layout": func(file string) error { return s.Save(ctx, "x", file) },
 		"docker": func(file string) error { return s.SaveDocker("x", file) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "x.tar")
-			if err := os.WriteFile(file, []byte("old"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.WriteFile(file, []byte("old"), 0o644))
 			err := save(file)
 			var damaged *DamagedError
 			if !errors.As(err, &damaged) {
@@ -66,17 +60,11 @@ func TestSavedName(t *testing.T) {
 		{"index.example.org/sci", "index.example.org/sci:latest", "latest"},
 	} {
 		key, err := Canonical(tt.name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		data, err := indexJSON(key, v1.Descriptor{Digest: v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var index v1.IndexManifest
-		if err := json.Unmarshal(data, &index); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, json.Unmarshal(data, &index))
 		a := index.Manifests[0].Annotations
 		if ref, tag := a["io.containerd.image.name"], a["org.opencontainers.image.ref.name"]; ref != tt.ref || tag != tt.tag {
 			t.Errorf("%s is saved as %q, tag %q; want %q, %q", tt.name, ref, tag, tt.ref, tt.tag)

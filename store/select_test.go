@@ -13,6 +13,8 @@ import (
 	oci "github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/random"
+
+	"hpcc/testdata/testenv"
 )
 
 // manyImages writes a layout whose images have these tags and platforms, and
@@ -22,14 +24,10 @@ func manyImages(t *testing.T, names ...string) (dir string, digests map[string]s
 	t.Helper()
 	dir, digests = filepath.Join(t.TempDir(), "layout"), map[string]string{}
 	p, err := oci.Write(dir, empty.Index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, n := range names {
 		img, err := random.Image(500, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		tag, arch, listed := strings.Cut(n, "=")
 		if !listed {
 			tag, arch, _ = strings.Cut(n, "@")
@@ -41,13 +39,9 @@ func manyImages(t *testing.T, names ...string) (dir string, digests map[string]s
 		if listed {
 			o = append(o, oci.WithPlatform(v1.Platform{OS: "linux", Architecture: arch}))
 		}
-		if err := p.AppendImage(img, o...); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, p.AppendImage(img, o...))
 		d, err := img.Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		digests[n] = d.String()
 	}
 	return dir, digests
@@ -56,9 +50,7 @@ func manyImages(t *testing.T, names ...string) (dir string, digests map[string]s
 func rootFS(t *testing.T, img v1.Image) v1.RootFS {
 	t.Helper()
 	c, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return c.RootFS
 }
 
@@ -103,9 +95,7 @@ func TestSelect(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", name, d, err, digests[c.want])
 		}
 		s, err := Open(filepath.Join(t.TempDir(), "store"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := s.LoadOne(context.Background(), dir+":"+c.tag, "x", p); c.tag != "" && err != nil {
 			t.Errorf("%s: loading it: %v", name, err)
 		} else if c.tag != "" {
@@ -121,9 +111,7 @@ func TestSelect(t *testing.T) {
 func TestSplitTag(t *testing.T) {
 	dir := t.TempDir()
 	for _, n := range []string{"plain", "with:colon"} {
-		if err := os.Mkdir(filepath.Join(dir, n), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(filepath.Join(dir, n), 0o755))
 	}
 	for arg, want := range map[string][2]string{
 		"plain":            {"plain", ""},

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestStageHelper is a process of the tests below.
@@ -19,9 +21,7 @@ func TestStageHelper(t *testing.T) {
 		t.Skip("it is for the tests below")
 	}
 	s, err := OpenStage("", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	dir, err := s.Copy(context.Background(), "k", 0, func(dir string) error {
 		f, err := os.OpenFile(log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
@@ -40,9 +40,7 @@ func TestStageHelper(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		return os.WriteFile(filepath.Join(dir, "whole"), nil, 0o600)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := os.Stat(filepath.Join(dir, "whole")); err != nil {
 		t.Error(err)
 	}
@@ -52,9 +50,7 @@ func stageProcess(t *testing.T, place, log string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestStageHelper$")
 	cmd.Env = append(append(os.Environ(), "HPCC_STAGE="+place, "HPCC_TEST_STAGE_LOG="+log), env...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	return cmd
 }
 
@@ -99,13 +95,9 @@ func TestStageKilled(t *testing.T) {
 	if n := copies(log); n != 1 {
 		t.Fatalf("%d copies while one is under way", n)
 	}
-	if err := first.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, first.Process.Kill())
 	_ = first.Wait()
-	if err := second.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, second.Wait())
 	if n := copies(log); n != 2 {
 		t.Errorf("%d copies, want the killed one and one more", n)
 	}
@@ -118,21 +110,15 @@ func TestStageKilled(t *testing.T) {
 func TestStageRoomAndAge(t *testing.T) {
 	t.Setenv("HPCC_STAGE", t.TempDir())
 	s, err := OpenStage("", true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	fill := func(dir string) error { return os.WriteFile(filepath.Join(dir, "x"), nil, 0o600) }
 	if _, err := s.Copy(context.Background(), "big", 1<<60, fill); !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "are free") {
 		t.Errorf("error is %v, want ENOSPC", err)
 	}
 	old, err := s.Copy(context.Background(), "old", 0, fill)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	past := time.Now().Add(-8 * 24 * time.Hour)
-	if err := os.Chtimes(old, past, past); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chtimes(old, past, past))
 	again := func() {
 		if _, err := s.Copy(context.Background(), "old", 0, func(string) error { return errors.New("it is there") }); err != nil {
 			t.Error(err)
@@ -142,9 +128,7 @@ func TestStageRoomAndAge(t *testing.T) {
 	if rep, err := s.GC(context.Background(), GCOptions{}); err != nil || rep.Trees != 0 {
 		t.Errorf("GC removed what was just used: %+v %v", rep, err)
 	}
-	if err := os.Chtimes(old, past, past); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chtimes(old, past, past))
 	if _, err := s.Copy(context.Background(), "new", 0, fill); err != nil {
 		t.Fatal(err)
 	}

@@ -56,9 +56,7 @@ func write(dir string) {
 func open(t *testing.T) *Store {
 	t.Helper()
 	s, err := Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return s
 }
 
@@ -85,13 +83,9 @@ func TestCanonical(t *testing.T) {
 func TestPutGet(t *testing.T) {
 	s := open(t)
 	img, err := random.Image(1<<16, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	d, err := s.Put(context.Background(), "a:1", img)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, n := range []string{"a:1", "docker.io/library/a:1", d.String(), d.Hex[:12], "a@" + d.String()} {
 		got, err := s.Get(n, nil)
 		if err != nil {
@@ -110,9 +104,7 @@ func TestPutGet(t *testing.T) {
 	if _, err := s.TreeOf("a:1"); !errors.As(err, &flat) {
 		t.Errorf("TreeOf: %v; want NoTreeError", err)
 	}
-	if err := s.Remove("a:1"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, s.Remove("a:1"))
 	rep, err := s.GC(context.Background(), GCOptions{Age: -1})
 	if err != nil || rep.Blobs != 5 {
 		t.Errorf("GC: %+v, %v; want 5 blobs gone", rep, err)
@@ -121,16 +113,12 @@ func TestPutGet(t *testing.T) {
 
 func TestOpenRefusesForeignDirectories(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o644))
 	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), "thesis.tex") {
 		t.Errorf("Open: %v; want a refusal that names the file", err)
 	}
 	s := open(t)
-	if err := os.WriteFile(s.path("version"), []byte("99\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(s.path("version"), []byte("99\n"), 0o644))
 	if _, err := Open(s.Dir()); err == nil {
 		t.Error("a newer format is accepted")
 	}
@@ -146,21 +134,15 @@ func TestLayersAreDeterministic(t *testing.T) {
 				_, err := w.Write(data)
 				return err
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if first.Size != 0 && info != first {
 				t.Errorf("%s: %v, then %v", mt, first, info)
 			}
 			first = info
 			l, err := s.Layer(info)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			r, err := l.Uncompressed()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			got, err := io.ReadAll(r)
 			r.Close()
 			if err != nil || !bytes.Equal(got, data) {
@@ -176,21 +158,15 @@ func TestKilledWriters(t *testing.T) {
 	for n := range 12 {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), "HPCC_TEST_WRITER="+s.Dir())
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, cmd.Start())
 		time.Sleep(time.Duration(20+17*n) * time.Millisecond)
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		list, err := s.Images()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, e := range list {
 			img, err := s.Get(e.Name, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if err := validate.Image(img); err != nil {
 				t.Fatalf("after a kill %s is broken: %v", e.Name, err)
 			}
@@ -242,22 +218,16 @@ func TestPullResumes(t *testing.T) {
 	defer srv.Close()
 	host := strings.TrimPrefix(srv.URL, "http://")
 	img, err := random.Image(300<<10, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	from := open(t)
 	d, err := from.Put(context.Background(), "a", img)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err := from.Push(context.Background(), "a", host+"/x:1", Remote{}); err != nil {
 		t.Fatal(err)
 	}
 	to := open(t)
 	got, err := to.Pull(wait.With(context.Background(), wait.Patience{Backoff: time.Millisecond}), host+"/x:1", Remote{Name: "b"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if h, _ := got.Digest(); h != d {
 		t.Errorf("pulled %s; want %s", h, d)
 	}
@@ -287,9 +257,7 @@ func TestPullRefusesLies(t *testing.T) {
 	defer srv.Close()
 	host := strings.TrimPrefix(srv.URL, "http://")
 	img, err := random.Image(100<<10, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s := open(t)
 	if _, err := s.Put(context.Background(), "a", img); err != nil {
 		t.Fatal(err)
@@ -334,9 +302,7 @@ func TestIndexChoosesPlatform(t *testing.T) {
 	idx := v1.ImageIndex(mutate.IndexMediaType(empty.Index, types.OCIImageIndex))
 	for _, a := range []string{"amd64", "ppc64le"} {
 		img, err := random.Image(1000, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		cfg, _ := img.ConfigFile()
 		cfg.OS, cfg.Architecture = "linux", a
 		if img, err = mutate.ConfigFile(img, cfg); err != nil {
@@ -348,9 +314,7 @@ func TestIndexChoosesPlatform(t *testing.T) {
 		t.Fatal(err)
 	}
 	img, err := s.Get("multi", &v1.Platform{OS: "linux", Architecture: "ppc64le"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if cfg, _ := img.ConfigFile(); cfg.Architecture != "ppc64le" {
 		t.Errorf("got %s", cfg.Architecture)
 	}
@@ -382,16 +346,12 @@ func FuzzCanonical(f *testing.F) {
 // its parent asks for it.
 func TestStartedOfTheDead(t *testing.T) {
 	cmd := exec.Command("sleep", "1h")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Start())
 	pid := cmd.Process.Pid
 	if started(pid) == "0" {
 		t.Errorf("process %d runs and is not seen", pid)
 	}
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, cmd.Process.Kill())
 	for end := time.Now().Add(10 * time.Second); started(pid) != "0"; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("process %d was killed and counts as running", pid)

@@ -17,7 +17,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/random"
 
 	"hpcc/store/wait"
-	"hpcc/store/wait/hostile"
+	"hpcc/testdata/hostile"
+	"hpcc/testdata/testenv"
 )
 
 // tokenRegistry is a registry that wants a token of its own token server.
@@ -65,9 +66,7 @@ func TestRegistryFaults(t *testing.T) {
 				host := strings.TrimPrefix(server.URL, "http://")
 				s := open(t)
 				img, err := random.Image(100<<10, 2)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, err)
 				var mu sync.Mutex
 				told := ""
 				ctx := wait.With(t.Context(), wait.Patience{Header: 300 * time.Millisecond, Commit: 300 * time.Millisecond, Idle: 300 * time.Millisecond,
@@ -80,9 +79,7 @@ func TestRegistryFaults(t *testing.T) {
 					return err
 				}
 				if !c.push {
-					if err := do(); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, do())
 					do = func() error {
 						_, err := open(t).Pull(ctx, host+"/x:1", Remote{})
 						return err
@@ -126,9 +123,7 @@ func TestPushEnds(t *testing.T) {
 	defer server.Close()
 	s := open(t)
 	img, err := random.Image(1000, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ctx, cancel := context.WithCancel(wait.With(t.Context(), wait.Patience{Backoff: time.Hour}))
 	if _, err := s.Put(ctx, "x", img); err != nil {
 		t.Fatal(err)
@@ -152,9 +147,7 @@ func TestCredentialHelper(t *testing.T) {
 		"config.json":             `{"credsStore":"hangs"}`,
 		"docker-credential-hangs": "#!/bin/sh\necho $$ >'" + alive + "'\nexec 0<&- 1>&- 2>&-\nwhile :; do sleep 0.1; done\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755))
 	}
 	ctx := wait.With(t.Context(), wait.Patience{Header: time.Second})
 	_, err := open(t).Pull(ctx, "127.0.0.1:1/x", Remote{})
@@ -162,9 +155,7 @@ func TestCredentialHelper(t *testing.T) {
 		t.Errorf("Pull: %v", err)
 	}
 	pid, err := os.ReadFile(alive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
 		if err != nil || strings.Contains(string(stat), ") Z ") {

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // A layer's content comes out whole however it is read: in pieces that are not
@@ -97,24 +98,16 @@ func TestDamagedLayers(t *testing.T) {
 	for _, mt := range []types.MediaType{types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer} {
 		dir := t.TempDir()
 		s, err := store.Open(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		whole, err := tarLayer(t, &tar.Header{Name: "f", Mode: 0o644, Size: int64(len(data))}, data).Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		info, err := s.PutLayer(context.Background(), mt, func(w io.Writer) error {
 			_, err := io.Copy(w, whole)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		l, err := s.Layer(info)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		to := t.TempDir()
 		if _, err := Apply(context.Background(), l, to, &Notes{}); err != nil {
 			t.Fatal(err)
@@ -124,16 +117,10 @@ func TestDamagedLayers(t *testing.T) {
 		}
 		blob := filepath.Join(dir, "blobs", "sha256", info.Digest.Hex)
 		packed, err := os.ReadFile(blob)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		packed[len(packed)/2] ^= 1
-		if err := os.Remove(blob); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(blob, packed, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Remove(blob))
+		testenv.Check(t, os.WriteFile(blob, packed, 0o644))
 		_, err = Apply(context.Background(), l, t.TempDir(), &Notes{})
 		if err == nil || !strings.Contains(err.Error(), info.Digest.String()) {
 			t.Errorf("%s: a changed byte gives %v; want a refusal that names the layer", mt, err)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // CheckTree finds every kind of difference that it promises to find, and none
@@ -40,9 +42,7 @@ func TestCheckTree(t *testing.T) {
 			if _, err := Image(t.Context(), img, dir, Options{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := change(dir); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, change(dir))
 			err := CheckTree(t.Context(), img, dir)
 			var differs *TreeError
 			switch {

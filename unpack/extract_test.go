@@ -17,6 +17,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"hpcc/testdata/testenv"
 )
 
 // seeded gives random numbers, those of HPCC_TEST_SEED when it is set.
@@ -104,13 +106,9 @@ func extracted(t *testing.T, img v1.Image) string {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		p := path.Clean(h.Name)
 		switch h.Typeflag {
 		case tar.TypeDir:

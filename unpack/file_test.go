@@ -19,6 +19,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // Bytes come out as they went in, wherever zeros are among them, and long runs
@@ -56,9 +58,7 @@ func TestHoles(t *testing.T) {
 				t.Fatalf("the file has %d other bytes, %v; want %d", len(got), err, len(data))
 			}
 			var st syscall.Stat_t
-			if err := syscall.Stat(filepath.Join(dir, "f"), &st); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, syscall.Stat(filepath.Join(dir, "f"), &st))
 			if room := st.Blocks * 512; (c.sparse && room >= st.Size) || (!c.sparse && room+4095 < st.Size) {
 				t.Errorf("it takes %d bytes of the disk for %d", room, st.Size)
 			}
@@ -71,15 +71,11 @@ func tarLayer(t testing.TB, h *tar.Header, data []byte) v1.Layer {
 	t.Helper()
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
-	if err := w.WriteHeader(h); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.WriteHeader(h))
 	if _, err := w.Write(data); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	return static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
 }
 
@@ -161,9 +157,7 @@ func TestSparse(t *testing.T) {
 func TestClaims(t *testing.T) {
 	head := func(size int64, pax map[string]string) []byte {
 		var buf bytes.Buffer
-		if err := tar.NewWriter(&buf).WriteHeader(&tar.Header{Name: "big", Mode: 0o644, Size: size, PAXRecords: pax, Format: tar.FormatPAX}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, tar.NewWriter(&buf).WriteHeader(&tar.Header{Name: "big", Mode: 0o644, Size: size, PAXRecords: pax, Format: tar.FormatPAX}))
 		return buf.Bytes()
 	}
 	for name, b := range map[string][]byte{
@@ -199,14 +193,10 @@ func TestUmask(t *testing.T) {
 		old := syscall.Umask(mask)
 		_, err := Image(context.Background(), img, dir, Options{})
 		syscall.Umask(old)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for m := range 0o1000 {
 			fi, err := os.Stat(filepath.Join(dir, fmt.Sprintf("f%d", m)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if got := int(fi.Mode().Perm()); got != m|0o400 {
 				t.Errorf("umask %03o: mode %03o becomes %03o", mask, m, got)
 			}
@@ -237,9 +227,7 @@ func TestDefaultACL(t *testing.T) {
 	}
 	for p, want := range map[string]os.FileMode{"d": 0o755, "d/a": 0o600, "d/b": 0o644, "d/c": 0o755, "d/e": 0o644, "no/f": 0o644} {
 		fi, err := os.Stat(filepath.Join(dir, p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if fi.Mode().Perm() != want {
 			t.Errorf("%s has mode %v; want %v", p, fi.Mode().Perm(), want)
 		}
@@ -272,9 +260,7 @@ func TestAhead(t *testing.T) {
 	} {
 		ctx, cancel := context.WithCancel(context.Background())
 		tr, err := openTree(t.TempDir(), &Notes{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		err = tr.layers(ctx, layers, func(int) {})
 		if err == nil || (!errors.Is(err, gone) && !errors.Is(err, io.ErrUnexpectedEOF)) || !strings.Contains(err.Error(), "unpacking layer sha256:") {
 			t.Errorf("%s: %v", name, err)
@@ -284,9 +270,7 @@ func TestAhead(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	tr, err := openTree(t.TempDir(), &Notes{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer tr.close()
 	err = tr.layers(ctx, []v1.Layer{good, good, good, good, good, good}, func(int) { cancel() })
 	if !errors.Is(err, context.Canceled) {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/testdata/testenv"
 )
 
 // listed is a listing of Files in the words of a tree's.
@@ -32,9 +34,7 @@ func listed(t *testing.T, f *Files) string {
 				out = append(out, "l "+p+" "+file.Link)
 			case 0:
 				b, err := f.Read(context.Background(), file, 1<<20)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, err)
 				out = append(out, strings.TrimSpace("f "+p+" "+string(b)))
 			}
 		}
@@ -72,9 +72,7 @@ func TestListIsTheTree(t *testing.T) {
 		img := imageOf(t)
 		for _, l := range layers {
 			ls, err := img.Layers()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			img = imageOf(t, append(ls, layerOf(t, strings.Split(l, "\n")...))...)
 		}
 		dir := filepath.Join(t.TempDir(), "tree")
@@ -100,13 +98,9 @@ func TestListSaysWhose(t *testing.T) {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
 		for _, h := range hs {
-			if err := w.WriteHeader(&h); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, w.WriteHeader(&h))
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.Close())
 		return b.Bytes()
 	}
 	caps := map[string]string{capsRecord: "\x01\x00\x00\x02"}
@@ -116,9 +110,7 @@ func TestListSaysWhose(t *testing.T) {
 			tar.Header{Name: "d/h", Typeflag: tar.TypeLink, Linkname: "d/f", Mode: 0o644}), types.OCIUncompressedLayer),
 		static.NewLayer(layer(tar.Header{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o770, Gid: 8}), types.OCIUncompressedLayer))
 	f, err := List(context.Background(), img)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for p, want := range map[string]string{"/d": "770 0:8 false", "/d/f": "4711 7:0 true", "/d/h": "4711 7:0 true", "/": "755 0:0 false"} {
 		real, x, err := f.Resolve(p, nil)
 		if err != nil || real != p {

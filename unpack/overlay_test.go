@@ -33,15 +33,11 @@ const insideMark = "HPCC_TEST_INSIDE"
 func inside(t *testing.T) bool {
 	if os.Getenv(insideMark) != "" {
 		d := t.TempDir()
-		if err := os.Mkdir(filepath.Join(d, "l"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(filepath.Join(d, "l"), 0o755))
 		if err := mountOverlay([]string{filepath.Join(d, "l")}, filepath.Join(d, "u"), filepath.Join(d, "w"), filepath.Join(d, "m")); err != nil {
 			testenv.Need(t, "overlays in user namespaces (Linux 5.11)", err)
 		}
-		if err := unix.Unmount(filepath.Join(d, "m"), 0); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, unix.Unmount(filepath.Join(d, "m"), 0))
 		return true
 	}
 	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
@@ -229,9 +225,7 @@ func runSteps(t *testing.T, steps [][]string, byChance bool) (names [][]string) 
 	for i, lines := range steps {
 		dir := filepath.Join(top, strconv.Itoa(i))
 		upper, merged, after := filepath.Join(dir, "upper"), filepath.Join(dir, "merged"), filepath.Join(dir, "after")
-		if err := mountOverlay(lowers, upper, filepath.Join(dir, "work"), merged); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, mountOverlay(lowers, upper, filepath.Join(dir, "work"), merged))
 		t.Cleanup(func() { unix.Unmount(merged, unix.MNT_DETACH) })
 		for _, line := range lines {
 			if err := change(merged, line); err != nil && !(byChance && expected(err)) {
@@ -266,9 +260,7 @@ func checkStep(t *testing.T, lowers []string, upper, before, merged, after strin
 	for _, o := range []DiffOptions{{Skip: skip}, {Skip: skip, Newest: then.Add(time.Minute), Stamp: then.Add(time.Second)}} {
 		var u, m, c bytes.Buffer
 		n, err := Upper(&u, lowers, upper, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if !o.Newest.IsZero() {
 			m.Write(u.Bytes()) // what merged shows has the new times by now
 		} else if _, err := Compare(&m, before, merged, o); err != nil {
@@ -315,9 +307,7 @@ func headers(t *testing.T, layer []byte) (out []*tar.Header) {
 		if errors.Is(err, io.EOF) {
 			return out
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		out = append(out, h)
 	}
 }
@@ -330,13 +320,9 @@ func members(t *testing.T, layer []byte) (out []string) {
 		if errors.Is(err, io.EOF) {
 			return out
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		out = append(out, fmt.Sprintf("%c %s %o %d %d:%d %q %q", h.Typeflag, h.Name, h.Mode, h.ModTime.UnixNano(), h.Uid, h.Gid, h.Linkname, b))
 	}
 }
@@ -361,9 +347,7 @@ func modes(t *testing.T, dir string) string {
 		fmt.Fprintln(&out, m, n.uid, n.gid, strings.TrimPrefix(p, dir))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out.String() + listing(t, dir)
 }
 
@@ -373,23 +357,13 @@ func TestCompareTimesAndLockedFiles(t *testing.T) {
 	top := t.TempDir()
 	lower, upper := filepath.Join(top, "lower"), filepath.Join(top, "upper")
 	for _, d := range []string{lower, upper} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(d, "both"), []byte(d[len(top):]), 0); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(filepath.Join(d, "both"), then, then); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(d, 0o755))
+		testenv.Check(t, os.WriteFile(filepath.Join(d, "both"), []byte(d[len(top):]), 0))
+		testenv.Check(t, os.Chtimes(filepath.Join(d, "both"), then, then))
 	}
-	if err := os.WriteFile(filepath.Join(upper, "locked"), []byte("text"), 0); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(upper, "locked"), []byte("text"), 0))
 	late := then.Add(700 * time.Millisecond)
-	if err := os.Chtimes(filepath.Join(upper, "locked"), late, late); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chtimes(filepath.Join(upper, "locked"), late, late))
 	var layer bytes.Buffer
 	if _, err := Compare(&layer, lower, upper, DiffOptions{}); err != nil {
 		t.Fatal(err)

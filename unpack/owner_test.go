@@ -29,9 +29,7 @@ func listLayer(t *testing.T, archive []byte) string {
 		if err == io.EOF {
 			return out.String()
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		fmt.Fprintf(&out, "%s %o %d:%d", h.Name, h.Mode, h.Uid, h.Gid)
 		if h.PAXRecords[capsRecord] == capability {
 			out.WriteString(" cap_net_raw")
@@ -60,22 +58,16 @@ func apply(t *testing.T, memory, again bool, hs ...*tar.Header) (dir string, not
 	dir = t.TempDir()
 	notes = emptyNotes(t, dir, memory)
 	tr, err := openTree(dir, notes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer tr.close()
 	tr.made = map[string]bool{}
 	for range map[bool]int{false: 1, true: 2}[again] {
 		for _, h := range hs {
 			h.ModTime = time.Unix(1, 0)
-			if err := tr.entry(h, strings.NewReader("")); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, tr.entry(h, strings.NewReader("")))
 		}
 	}
-	if err := notes.Save(dir); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, notes.Save(dir))
 	return dir, notes
 }
 
@@ -143,9 +135,7 @@ func TestNotesSurvive(t *testing.T) {
 				t.Errorf("%s, unpacked twice %v: the layer has\n%swant\n%s", kind, again, got, asPacked)
 			}
 			moved := dir + ".moved"
-			if err := os.Rename(dir, moved); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.Rename(dir, moved))
 			if got := compare(t, t.TempDir(), moved, DiffOptions{}); got != asPacked {
 				t.Errorf("%s: the layer of the moved tree has\n%swant\n%s", kind, got, asPacked)
 			}
@@ -231,9 +221,7 @@ func TestAsk(t *testing.T) {
 				lower, _ := apply(t, memory, false, entries()...)
 				upper, notes := apply(t, memory, false, entries()...)
 				for _, do := range c.do {
-					if err := do(notes, filepath.Join(upper, c.file)); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, do(notes, filepath.Join(upper, c.file)))
 				}
 				got := compare(t, lower, upper, DiffOptions{Notes: notes})
 				got = strings.TrimPrefix(got, "d/ 2775 0:8\n") // the directory of what changed
@@ -279,16 +267,10 @@ func TestAttribute(t *testing.T) {
 			upper, _ := apply(t, false, false, base...)
 			at := func(p string) string { return filepath.Join(upper, p) }
 			for _, p := range []string{"home/new", "root/new", "team/new", "tmp/new", "root/shadow+"} {
-				if err := os.WriteFile(at(p), []byte("new"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(at(p), []byte("new"), 0o644))
 			}
-			if err := os.Rename(at("root/shadow+"), at("root/shadow")); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink("x", at("home/link")); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.Rename(at("root/shadow+"), at("root/shadow")))
+			testenv.Check(t, os.Symlink("x", at("home/link")))
 			var b bytes.Buffer
 			if _, err := Compare(&b, lower, upper, DiffOptions{By: c.by}); err != nil {
 				t.Fatal(err)
@@ -325,12 +307,8 @@ func TestManyLinks(t *testing.T) {
 	dir, notes := apply(t, false, false)
 	for i := range 2000 {
 		p := filepath.Join(dir, fmt.Sprintf("link-with-a-name-%04d", i))
-		if err := os.Symlink("x", p); err != nil {
-			t.Fatal(err)
-		}
-		if err := notes.setOwner(p, 5, 6); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink("x", p))
+		testenv.Check(t, notes.setOwner(p, 5, 6))
 	}
 	if uid, gid, ok := notes.linkOwner(dir, "link-with-a-name-0000"); uid != 5 || gid != 6 || !ok {
 		t.Errorf("the first link has %d:%d, %v; want 5:6", uid, gid, ok)

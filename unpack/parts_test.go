@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // closely writes all that there is to a tree: modes, names of one file, times, content, notes.
@@ -71,9 +72,7 @@ func closely(t testing.TB, dir string) string {
 		out = append(out, line)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	sort.Strings(out)
 	return strings.Join(out, "\n")
 }
@@ -88,54 +87,40 @@ func retouched(t testing.TB, l v1.Layer, change func(h *tar.Header)) v1.Layer {
 		if err == io.EOF {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		change(h)
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.WriteHeader(h))
 		if _, err := io.Copy(w, r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	return static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
 }
 
 func tarOf(t testing.TB, l v1.Layer) []byte {
 	t.Helper()
 	f, err := l.Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
 	b, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return b
 }
 
 func storeOf(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return s
 }
 
-// part writes a layer into parts, in pieces of that many bytes.
-func part(t testing.TB, p *Parts, l v1.Layer, piece int) {
+// writePart writes a layer into parts, in pieces of that many bytes.
+func writePart(t testing.TB, p *Parts, l v1.Layer, piece int) {
 	t.Helper()
 	b, id := tarOf(t, l), v1.Hash{}
 	id, err := l.DiffID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	x := p.Begin(t.Context())
 	for ; len(b) > 0; b = b[min(piece, len(b)):] {
 		if n, err := x.Write(b[:min(piece, len(b))]); err != nil || n != min(piece, len(b)) {
@@ -209,7 +194,7 @@ func TestParts(t *testing.T) {
 			l := retouched(t, layerOf(t, c.lines...), later)
 			p := NewParts(storeOf(t))
 			defer p.Close()
-			part(t, p, l, 1000)
+			writePart(t, p, l, 1000)
 			if got := len(p.made) == 1; got != c.part {
 				t.Errorf("it is a part: %v; want %v", got, c.part)
 			}
@@ -228,7 +213,7 @@ func TestPartsBetween(t *testing.T) {
 	for _, line := range []string{"l link other", "f d 1"} {
 		middle := layerOf(t, line)
 		p := NewParts(storeOf(t))
-		part(t, p, middle, 512)
+		writePart(t, p, middle, 512)
 		if len(p.made) != 1 {
 			t.Fatalf("%q is no part", line)
 		}
@@ -242,7 +227,7 @@ func TestPartsOfOthers(t *testing.T) {
 	for _, lines := range [][]string{{"f a 1"}, {"d a"}, {"l a b"}} {
 		l := retouched(t, layerOf(t, lines...), func(h *tar.Header) { h.Gid = 5 })
 		p := NewParts(storeOf(t))
-		part(t, p, l, 512)
+		writePart(t, p, l, 512)
 		if len(p.made) != 0 {
 			t.Errorf("%q of group 5 is a part", lines)
 		}
@@ -281,7 +266,7 @@ func TestPartsRandom(t *testing.T) {
 			if r.Intn(4) > 0 {
 				layers++
 				piece := 1 + rand.Intn(2000)
-				wg.Go(func() { part(t, p, l, piece) })
+				wg.Go(func() { writePart(t, p, l, piece) })
 			}
 		}
 		wg.Wait()
@@ -304,20 +289,16 @@ func TestPartsLarge(t *testing.T) {
 		if i == 4 {
 			clear(data) // a hole
 		}
-		if err := w.WriteHeader(&tar.Header{Name: fmt.Sprint("f", i), Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(n), ModTime: then}); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.WriteHeader(&tar.Header{Name: fmt.Sprint("f", i), Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(n), ModTime: then}))
 		if _, err := w.Write(data); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	for _, piece := range []int{77, blockSize, 1 << 20} {
 		l := static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
 		p := NewParts(storeOf(t))
-		part(t, p, l, piece)
+		writePart(t, p, l, piece)
 		if len(p.made) != 1 {
 			t.Errorf("in pieces of %d bytes it is no part", piece)
 		}
@@ -331,9 +312,7 @@ func TestPartsGivenUp(t *testing.T) {
 	l := layerOf(t, "d d", "f d/a 1", "f d/b 2")
 	b := tarOf(t, l)
 	id, err := l.DiffID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, c := range []struct {
@@ -371,14 +350,10 @@ func TestPartsThatCannotBeMoved(t *testing.T) {
 	img, s := imageOf(t, l), storeOf(t)
 	p := NewParts(s)
 	defer p.Close()
-	part(t, p, l, 512)
-	if err := os.RemoveAll(p.dir); err != nil {
-		t.Fatal(err)
-	}
+	writePart(t, p, l, 512)
+	testenv.Check(t, os.RemoveAll(p.dir))
 	dir, _, err := Tree(t.Context(), s, img, Options{Parts: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := listing(t, dir); got != "d d\nf d/a 1" {
 		t.Errorf("the tree is\n%s", got)
 	}

@@ -201,21 +201,15 @@ func needUmoci(t *testing.T) string {
 func umociTree(t *testing.T, umoci string, img v1.Image, top string) string {
 	t.Helper()
 	p, err := layout.Write(filepath.Join(top, "oci"), empty.Index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cfg, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cfg = cfg.DeepCopy()
 	cfg.OS, cfg.Architecture = "linux", "amd64"
 	if img, err = mutate.ConfigFile(mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON), cfg); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "x"})); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, p.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": "x"})))
 	if out, err := exec.Command(umoci, "unpack", "--rootless", "--image", filepath.Join(top, "oci")+":x", filepath.Join(top, "bundle")).CombinedOutput(); err != nil {
 		t.Fatalf("umoci: %v: %s", err, out)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"hpcc/testdata/testenv"
 )
 
 // Copies in place of hard links are bounded: archives ask for them with few
@@ -14,16 +16,10 @@ import (
 func TestCopyName(t *testing.T) {
 	dir := t.TempDir()
 	tr, err := openTree(dir, &Notes{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer tr.close()
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("0123456789"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "file"), []byte("0123456789"), 0o640))
+	testenv.Check(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	try := func(from, to, want string) {
 		t.Helper()
 		err := tr.copyName(tr.root.fd, from, tr.root.fd, to)

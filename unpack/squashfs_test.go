@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"hpcc/testdata/testenv"
 	"hpcc/unpack/squashfs"
 )
 
@@ -29,9 +30,7 @@ func squashSample(t testing.TB) []byte {
 	day := time.Unix(1_700_000_000, 0)
 	put := func(h tar.Header, data []byte) {
 		h.Size, h.ModTime = int64(len(data)), day
-		if err := tw.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, tw.WriteHeader(&h))
 		if _, err := tw.Write(data); err != nil {
 			t.Fatal(err)
 		}
@@ -55,9 +54,7 @@ func squashSample(t testing.TB) []byte {
 	for i := range 1500 { // several runs and metadata blocks
 		put(tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("many/a name of some length %d", i), Mode: 0o644, Gid: i % 3}, random[i:i+i%7])
 	}
-	if err := tw.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, tw.Close())
 	return b.Bytes()
 }
 
@@ -65,12 +62,8 @@ func squashSample(t testing.TB) []byte {
 func squashTree(t testing.TB, archive []byte) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := Archive(context.Background(), bytes.NewReader(archive), dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := putConfig(dir, []byte(`{"os":"linux"}`)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, Archive(context.Background(), bytes.NewReader(archive), dir))
+	testenv.Check(t, putConfig(dir, []byte(`{"os":"linux"}`)))
 	return dir
 }
 
@@ -78,13 +71,9 @@ func squashTree(t testing.TB, archive []byte) string {
 func squash(t testing.TB, tree string) string {
 	t.Helper()
 	f, err := os.Create(filepath.Join(t.TempDir(), "x.sqfs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
-	if err := WriteSquashFS(context.Background(), tree, f); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, WriteSquashFS(context.Background(), tree, f))
 	return f.Name()
 }
 
@@ -99,16 +88,12 @@ func linesOf(t *testing.T, r io.Reader) map[string]string {
 		if err == io.EOF {
 			return out
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if strings.HasPrefix(h.Name, configDir) || h.Name == "./" {
 			continue
 		}
 		data, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		line := fmt.Sprintf("%c %o %d:%d %d %s %q %x", h.Typeflag, h.Mode, h.Uid, h.Gid, h.ModTime.Unix(), h.Linkname, h.PAXRecords[capsRecord], data)
 		if h.Typeflag == tar.TypeLink {
 			line = links[h.Linkname]
@@ -123,35 +108,25 @@ func TestSquashFSHoldsATree(t *testing.T) {
 	later := squashTree(t, squashSample(t))
 	now := time.Now().Add(time.Hour)
 	for _, p := range []string{later, filepath.Join(later, "many"), filepath.Join(later, configDir)} {
-		if err := os.Chtimes(p, now, now); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chtimes(p, now, now))
 	}
 	file := squash(t, tree)
 	a, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	b, err := os.ReadFile(squash(t, later))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if !bytes.Equal(a, b) {
 		t.Error("two trees of one image give different files")
 	}
 
 	var layer bytes.Buffer
 	config, err := SquashFSLayer(context.Background(), file, &layer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if string(config) != `{"os":"linux"}` {
 		t.Errorf("configuration is %q", config)
 	}
 	var want map[string]string
-	if err := treeArchive(tree, &Notes{}, func(r io.Reader) error { want = linesOf(t, r); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, treeArchive(tree, &Notes{}, func(r io.Reader) error { want = linesOf(t, r); return nil }))
 	same(t, "the layer", linesOf(t, &layer), want)
 
 	dir := filepath.Join(t.TempDir(), "new")
@@ -159,13 +134,9 @@ func TestSquashFSHoldsATree(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied := t.TempDir()
-	if err := CopyTree(context.Background(), tree, copied); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, CopyTree(context.Background(), tree, copied))
 	for _, d := range []string{dir, copied} {
-		if err := treeArchive(d, &Notes{}, func(r io.Reader) error { same(t, d, linesOf(t, r), want); return nil }); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, treeArchive(d, &Notes{}, func(r io.Reader) error { same(t, d, linesOf(t, r), want); return nil }))
 		if c, err := os.ReadFile(filepath.Join(d, ConfigFile)); err != nil || string(c) != `{"os":"linux"}` {
 			t.Errorf("configuration in %s is %q, %v", d, c, err)
 		}
@@ -211,28 +182,16 @@ func TestSquashFSRefused(t *testing.T) {
 			top := t.TempDir()
 			file := filepath.Join(top, "x.sqfs")
 			f, err := os.Create(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			w, err := squashfs.NewWriter(f, &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := w.Add(&tar.Header{Typeflag: tar.TypeReg, Name: c.file, Size: 4, Mode: 0o644}, strings.NewReader("text")); err != nil {
-				t.Fatal(err)
-			}
-			if err := errors.Join(w.Close(), f.Close()); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
+			testenv.Check(t, w.Add(&tar.Header{Typeflag: tar.TypeReg, Name: c.file, Size: 4, Mode: 0o644}, strings.NewReader("text")))
+			testenv.Check(t, errors.Join(w.Close(), f.Close()))
 			if c.patch != nil {
 				b, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, err)
 				c.patch(b)
-				if err := os.WriteFile(file, b, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(file, b, 0o600))
 			}
 			_, err = SquashFS(context.Background(), file, filepath.Join(top, "in", "..", "tree"))
 			if (c.want == "" && err != nil) || (c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want))) {

@@ -21,6 +21,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/testdata/testenv"
 )
 
 var then = time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
@@ -54,27 +56,21 @@ func layerOf(t testing.TB, lines ...string) v1.Layer {
 				t.Fatal(err)
 			}
 		}
-		if err := tw.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, tw.WriteHeader(h))
 		if h.Typeflag == tar.TypeReg {
 			if _, err := tw.Write([]byte(arg)); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := tw.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, tw.Close())
 	return static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
 }
 
 func imageOf(t testing.TB, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	img, err := mutate.AppendLayers(empty.Image, layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return img
 }
 
@@ -110,9 +106,7 @@ func listing(t testing.TB, dir string) string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	sort.Strings(out)
 	return strings.Join(out, "\n")
 }
@@ -187,9 +181,7 @@ func TestTimesOfRemovedDirectories(t *testing.T) {
 	}
 	for p, kept := range map[string]bool{"a": false, "a/b": false, "c": true, "c/d": false} {
 		fi, err := os.Stat(filepath.Join(dir, p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := fi.ModTime().Equal(then); got != kept {
 			t.Errorf("%s has time %v; has it that of its entry: %v, want %v", p, fi.ModTime(), got, kept)
 		}
@@ -199,14 +191,10 @@ func TestTimesOfRemovedDirectories(t *testing.T) {
 func TestModesAndTimes(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
 	rep, err := Image(context.Background(), imageOf(t, layerOf(t, "d0 locked", "f0 locked/f x", "f4755 su x", "d1777 tmp", "c dev", "p fifo")), dir, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for p, want := range map[string]fs.FileMode{"locked": fs.ModeDir | 0o700, "locked/f": 0o400, "su": 0o755, "tmp": fs.ModeDir | fs.ModeSticky | 0o777} {
 		fi, err := os.Stat(filepath.Join(dir, p))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if fi.Mode() != want {
 			t.Errorf("%s has mode %v; want %v", p, fi.Mode(), want)
 		}
@@ -230,9 +218,7 @@ func TestApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range []string{"d/e", "d"} {
-		if err := os.Chmod(filepath.Join(dir, d), 0o500); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chmod(filepath.Join(dir, d), 0o500))
 	}
 	if _, err := Apply(context.Background(), layerOf(t, "f .wh.d", "f .wh..hpcc", "f b 2"), dir, &Notes{}); err != nil {
 		t.Fatal(err)
@@ -259,12 +245,8 @@ func TestManyDirectories(t *testing.T) {
 	}
 	img := imageOf(t, layerOf(t, lines...))
 	var old syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 700, Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &old))
+	testenv.Check(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 700, Max: old.Max}))
 	defer syscall.Setrlimit(syscall.RLIMIT_NOFILE, &old)
 	rep, err := Image(context.Background(), img, filepath.Join(t.TempDir(), "tree"), Options{})
 	if err != nil || rep.Files != 1500 {
@@ -293,12 +275,7 @@ func TestHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
 			victim := filepath.Join(top, "victim")
-			if err := os.MkdirAll(victim, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(filepath.Join(victim, "secret"), []byte("kept"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Write(t, filepath.Join(victim, "secret"), "kept")
 			_, err := Image(context.Background(), imageOf(t, layerOf(t, lines...)), filepath.Join(top, "tree"), Options{})
 			if err != nil && !strings.Contains(err.Error(), "entry \"") {
 				t.Errorf("error %q does not name the entry", err)
@@ -362,15 +339,11 @@ func TestCompareRoundTrip(t *testing.T) {
 		func() error { return os.WriteFile(filepath.Join(upper, "new/deep/f"), []byte("n"), 0o755) },
 		func() error { return os.Link(filepath.Join(upper, "new/deep/f"), filepath.Join(upper, "new/hard")) },
 	} {
-		if err := do(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, do())
 	}
 	var buf bytes.Buffer
 	n, err := Compare(&buf, lower, upper, DiffOptions{Newest: then, Stamp: then, Skip: []string{configDir}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if n != 10 {
 		t.Errorf("%d entries; want 10", n)
 	}
@@ -395,25 +368,17 @@ func FuzzLayer(f *testing.F) {
 		{"f " + long + "x 1", "l " + long + "y " + long, "h z " + long + "x", "f .wh.long"},
 	} {
 		r, err := layerOf(f, lines...).Uncompressed()
-		if err != nil {
-			f.Fatal(err)
-		}
+		testenv.Check(f, err)
 		data, err := io.ReadAll(r)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testenv.Check(f, err)
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		data = summed(data)
 		top := t.TempDir()
-		if err := os.WriteFile(filepath.Join(top, "secret"), []byte("kept"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(top, "secret"), []byte("kept"), 0o644))
 		dir := filepath.Join(top, "x", "tree")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(dir, 0o755))
 		_, _ = Apply(context.Background(), static.NewLayer(data, types.OCIUncompressedLayer), dir, &Notes{})
 		if names, _ := os.ReadDir(top); len(names) != 2 {
 			t.Errorf("outside the tree: %v", names)

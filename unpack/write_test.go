@@ -10,20 +10,18 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/testdata/testenv"
 )
 
 // entryOf makes a header and content of a line like those of layerOf.
 func entryOf(t *testing.T, line string) (*tar.Header, string) {
 	t.Helper()
 	r, err := layerOf(t, line).Uncompressed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	tr := tar.NewReader(r)
 	h, err := tr.Next()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var text bytes.Buffer
 	if _, err := text.ReadFrom(tr); err != nil {
 		t.Fatal(err)
@@ -38,9 +36,7 @@ func TestLayerWriter(t *testing.T) {
 		"l loop loop", "l nowhere gone/away", "f file old", "d dir", "f dir/in x"), base, &Notes{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := new(Notes).setOwner(base+"/usr/lib", 3, 4); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, new(Notes).setOwner(base+"/usr/lib", 3, 4))
 	for _, c := range []struct {
 		name string
 		put  []string
@@ -119,9 +115,7 @@ func TestLayerWriterArchive(t *testing.T) {
 	}
 	write := func(lines ...string) (string, error) {
 		r, err := layerOf(t, lines...).Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var out bytes.Buffer
 		w := NewLayerWriter(&out, base, &Notes{}, then)
 		err = w.Archive(context.Background(), "/etc/new", tar.NewReader(r))
@@ -152,9 +146,7 @@ func TestLayerWriterArchive(t *testing.T) {
 func FuzzLayerWriterArchive(f *testing.F) {
 	for _, lines := range [][]string{{"d a", "l a/b ..", "f a/b/c x"}, {"l a /etc", "f a/passwd x"}, {"f x 1", "h y x", "d x"}, {"l l l", "f l/l x"}} {
 		r, err := layerOf(f, lines...).Uncompressed()
-		if err != nil {
-			f.Fatal(err)
-		}
+		testenv.Check(f, err)
 		var b bytes.Buffer
 		if _, err := b.ReadFrom(r); err != nil {
 			f.Fatal(err)

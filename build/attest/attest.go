@@ -1,8 +1,12 @@
-// Package attest puts images under an index together with what is attested of them:
-// in-toto statements in the form that BuildKit stores them in registries.
+// Package attest states what is known of an image: the packages in its tree, as an SPDX
+// document, and in-toto statements in the form that BuildKit stores them in registries.
 //
-// Statements contain neither a time nor the image's name, so two builds of the same image
-// have the same index. They are not signed.
+//	tree ─► records of dpkg, rpm, apk, conda, pip ─► Document ─► Statement ─► Index
+//
+// It runs nothing of the image. A tree is hostile input: no link leads out of it, and
+// what is read of a record is bounded. Files that were copied by hand are not listed.
+// The same image has the same documents and the same index: statements contain neither a
+// time nor the image's name. They are not signed.
 package attest
 
 import (

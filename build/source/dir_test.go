@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 // found lists what "COPY words… /" would copy from a directory.
@@ -48,16 +50,12 @@ func TestIgnoreUnread(t *testing.T) {
 		{"a link to itself", "", "too many levels of symbolic links"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := os.RemoveAll(list); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.RemoveAll(list))
 			err := os.WriteFile(list, []byte(c.text), 0o644)
 			if c.text == "" {
 				err = errors.Join(os.Remove(list), os.Symlink(".dockerignore", list))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			if _, err := Open(dir, ""); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), list) {
 				t.Errorf("Open: %v; want an error with %q and the file's name", err, c.want)
 			}
@@ -70,12 +68,7 @@ func TestIgnoreUnread(t *testing.T) {
 func TestGlobOnce(t *testing.T) {
 	dir := t.TempDir()
 	deep := filepath.Join(dir, strings.Repeat("d/", 40))
-	if err := os.MkdirAll(deep, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(deep, "f"), nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, filepath.Join(deep, "f"), "")
 	names, err := (&Dir{Dir: dir}).glob("**/**/**/**/**/**/f", true)
 	if want := strings.Repeat("d/", 40) + "f"; err != nil || len(names) != 1 || names[0] != want {
 		t.Errorf("glob = %d names, %v; want %q alone", len(names), err, want)
@@ -105,32 +98,26 @@ func TestIgnored(t *testing.T) {
 		{"climbing", "d/../a.log", "a.txt d/ d/b.log d/b.txt d/e/ d/e/c.log d/e/c.txt"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := directory(t, "a.log", "", "a.txt", "", "d/b.log", "", "d/b.txt", "", "d/e/c.log", "", "d/e/c.txt", "")
+			dir := testenv.Files(t, "a.log", "", "a.txt", "", "d/b.log", "", "d/b.txt", "", "d/e/c.log", "", "d/e/c.txt", "")
 			for _, name := range []string{".dockerignore", "Dockerfile.dockerignore"} {
 				// The second is of this Dockerfile alone and goes before the other.
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(c.ignore+"\n.dockerignore\n*.dockerignore\n"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte(c.ignore+"\n.dockerignore\n*.dockerignore\n"), 0o644))
 				if got, err := found(t, dir, "."); err != nil || got != c.want {
 					t.Errorf("with %s %q: %q, %v; want %q", name, c.ignore, got, err, c.want)
 				}
-				if err := os.WriteFile(filepath.Join(dir, name), []byte("**"), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(filepath.Join(dir, name), []byte("**"), 0o644))
 			}
 		})
 	}
-	if _, err := found(t, directory(t, ".dockerignore", "[\n", "a", ""), "a"); err == nil || !strings.Contains(err.Error(), ".dockerignore") {
+	if _, err := found(t, testenv.Files(t, ".dockerignore", "[\n", "a", ""), "a"); err == nil || !strings.Contains(err.Error(), ".dockerignore") {
 		t.Errorf("a bad pattern: %v; want an error that names the file", err)
 	}
 }
 
 func TestFind(t *testing.T) {
-	dir := directory(t, ".dockerignore", "hidden*\nd/secret\n", "a.txt", "", "b.txt", "", "d/c.txt", "", "d/secret/x", "", "e/c.txt", "", "e/f/g.txt", "", "hidden.txt", "", "hiddendir/x", "", "with[x", "", "empty/", "")
+	dir := testenv.Files(t, ".dockerignore", "hidden*\nd/secret\n", "a.txt", "", "b.txt", "", "d/c.txt", "", "d/secret/x", "", "e/c.txt", "", "e/f/g.txt", "", "hidden.txt", "", "hiddendir/x", "", "with[x", "", "empty/", "")
 	for link, to := range map[string]string{"in": "d/c.txt", "dirlink": "e", "abs": "/a.txt", "out": "../../etc/passwd", "outdir": "/etc", "loop": "loop", "e/back": "../a.txt"} {
-		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
 	for _, c := range []struct{ words, want, err string }{
 		{"a.txt", "a.txt", ""},
@@ -184,20 +171,14 @@ func TestSourceDigest(t *testing.T) {
 	sum := func(dir string) string {
 		t.Helper()
 		c, err := Open(dir, filepath.Join(dir, "Dockerfile"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		sets, err := c.Find([]string{"d"}, nil, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		s, err := sets[0].Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return s
 	}
-	first := sum(directory(t, tree...))
+	first := sum(testenv.Files(t, tree...))
 	for _, c := range []struct {
 		name   string
 		change func(p func(string) string) error
@@ -229,16 +210,14 @@ func TestSourceDigest(t *testing.T) {
 			return os.WriteFile(p("b/c"), []byte("x\n1\n\n4\n\"b/e\" ---------- 644 \"\"\n"), 0o644)
 		}, false},
 	} {
-		dir := directory(t, tree...)
-		if err := c.change(func(n string) string { return filepath.Join(dir, "d", n) }); err != nil {
-			t.Fatal(err)
-		}
+		dir := testenv.Files(t, tree...)
+		testenv.Check(t, c.change(func(n string) string { return filepath.Join(dir, "d", n) }))
 		if got := sum(dir); (got == first) != c.same {
 			t.Errorf("%s: digests are equal: %v; want %v", c.name, got == first, c.same)
 		}
 	}
-	dir := directory(t, tree...)
-	one := directory(t, tree...)
+	dir := testenv.Files(t, tree...)
+	one := testenv.Files(t, tree...)
 	os.Symlink("a", filepath.Join(dir, "d/l"))
 	os.Symlink("b", filepath.Join(one, "d/l"))
 	if sum(dir) == sum(one) {
@@ -249,23 +228,17 @@ func TestSourceDigest(t *testing.T) {
 // TestHiddenFiles: files that hold secrets are in no context, whatever
 // .dockerignore says and by whatever name the context is opened.
 func TestHiddenFiles(t *testing.T) {
-	dir := directory(t, "creds.yaml", "", "d/p[w]*", "", "a", "", ".dockerignore", "!creds.yaml\n!d\n")
+	dir := testenv.Files(t, "creds.yaml", "", "d/p[w]*", "", "a", "", ".dockerignore", "!creds.yaml\n!d\n")
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("creds.yaml", filepath.Join(dir, "alias")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Symlink(dir, link))
+	testenv.Check(t, os.Symlink("creds.yaml", filepath.Join(dir, "alias")))
 	outside := filepath.Join(t.TempDir(), "creds.yaml")
 	for _, hidden := range [][]string{
 		{filepath.Join(dir, "creds.yaml"), filepath.Join(dir, "d/p[w]*"), outside},
 		{filepath.Join(link, "creds.yaml"), filepath.Join(link, "d", "p[w]*"), filepath.Join(dir, "nothere")},
 	} {
 		c, err := Open(dir, "", hidden...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for name, want := range map[string]bool{"creds.yaml": true, "d/p[w]*": true, "a": false, "d": false, "d/pw": false} {
 			if got, err := c.ignored(name); err != nil || got != want {
 				t.Errorf("hidden %q: ignored(%q) = %t, %v", hidden, name, got, err)

@@ -18,7 +18,7 @@ import (
 
 	securejoin "github.com/cyphar/filepath-securejoin"
 
-	"hpcc/build/sbom"
+	"hpcc/build/attest"
 	"hpcc/store/wait"
 )
 
@@ -75,7 +75,7 @@ func Fetch(ctx context.Context, from, to string, pinned bool, fetched func(done,
 // commit, and the part of the repository. keepGit keeps .git.
 func Clone(ctx context.Context, work, word string, keepGit bool) (dir, commit, sub string, err error) {
 	fail := func(err error) (string, string, string, error) {
-		return "", "", "", fmt.Errorf("fetching repository %q: %w", sbom.PublicURL(word), err)
+		return "", "", "", fmt.Errorf("fetching repository %q: %w", attest.PublicURL(word), err)
 	}
 	if _, err := exec.LookPath("git"); err != nil {
 		return fail(errors.New("git is not on PATH"))

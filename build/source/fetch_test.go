@@ -16,7 +16,7 @@ import (
 
 	"hpcc/store"
 	"hpcc/store/wait"
-	"hpcc/store/wait/hostile"
+	"hpcc/testdata/hostile"
 	"hpcc/testdata/testenv"
 )
 
@@ -44,9 +44,7 @@ func TestFetchFaults(t *testing.T) {
 	dir := t.TempDir()
 	content := make([]byte, 80<<10)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(content)
-	if err := os.WriteFile(filepath.Join(dir, "f"), content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "f"), content, 0o600))
 	any := func(*http.Request) bool { return true }
 	for _, fault := range hostile.Faults() {
 		t.Run(string(fault), func(t *testing.T) {
@@ -136,9 +134,7 @@ func TestGitFaults(t *testing.T) {
 func TestGitSilent(t *testing.T) {
 	gitRepository(t).Close() // for git itself
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer l.Close() // it accepts by the kernel, and nobody answers
 	repository := "git://" + l.Addr().String() + "/x.git"
 	dir := t.TempDir()
@@ -182,30 +178,6 @@ func TestIsRemote(t *testing.T) {
 func newStore(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return s
-}
-
-// directory writes a directory of files: name, text, name, text. A name that ends
-// in a slash is a directory.
-func directory(t testing.TB, nameText ...string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for i := 0; i < len(nameText); i += 2 {
-		p := filepath.Join(dir, nameText[i])
-		err := os.MkdirAll(filepath.Dir(p), 0o755)
-		switch {
-		case err != nil:
-		case strings.HasSuffix(nameText[i], "/"):
-			err = os.MkdirAll(p, 0o755)
-		default:
-			err = os.WriteFile(p, []byte(nameText[i+1]), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hpcc/store"
+	"hpcc/testdata/testenv"
 )
 
 // sumOf returns the digest of a directory's files as a new build finds it, and
@@ -15,14 +16,10 @@ import (
 func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) {
 	t.Helper()
 	c, err := Open(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	c.Remember(s, "key")
 	set, err := c.Walk(".", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, it := range set.Items {
 		if r, ok := c.sums.lookup(it.Path); ok && r.stat == it.stat {
 			known++
@@ -31,9 +28,7 @@ func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) 
 	if digest, err = set.Digest(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.sums.save(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, c.sums.save())
 	return digest, known
 }
 
@@ -41,7 +36,7 @@ func sumOf(t *testing.T, s *store.Store, dir string) (digest string, known int) 
 // and modification time are what they were.
 func TestSums(t *testing.T) {
 	s := newStore(t)
-	dir := directory(t, "a", "one", "sub/b", "two", "sub/c", "three")
+	dir := testenv.Files(t, "a", "one", "sub/b", "two", "sub/c", "three")
 	settle := func() { time.Sleep(150 * time.Millisecond) }
 	settle()
 	first, known := sumOf(t, s, dir)
@@ -53,15 +48,9 @@ func TestSums(t *testing.T) {
 	}
 	p := filepath.Join(dir, "a")
 	fi, err := os.Stat(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(p, []byte("eno"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(p, fi.ModTime(), fi.ModTime()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, os.WriteFile(p, []byte("eno"), 0o644))
+	testenv.Check(t, os.Chtimes(p, fi.ModTime(), fi.ModTime()))
 	changed, known := sumOf(t, s, dir)
 	if changed == first || known != 2 {
 		t.Errorf("after a change: same digest %v, %d files known; want another one and 2", changed == first, known)
@@ -75,7 +64,7 @@ func TestSums(t *testing.T) {
 	if again, known := sumOf(t, s, dir); again != changed || known != 3 {
 		t.Errorf("digest %s, %d files known; want %s and 3", again, known, changed)
 	}
-	elsewhere := directory(t, "a", "eno", "sub/b", "two", "sub/c", "three")
+	elsewhere := testenv.Files(t, "a", "eno", "sub/b", "two", "sub/c", "three")
 	if d, _ := sumOf(t, s, elsewhere); d != changed {
 		t.Error("the same files elsewhere have another digest")
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestWalk: what is listed, by several at a time, is what the standard
@@ -32,21 +34,13 @@ func TestWalk(t *testing.T) {
 	}
 	err = errors.Join(err, os.Symlink("a", filepath.Join(dir, "link")), os.Symlink("many", filepath.Join(dir, "dirlink")),
 		os.Chmod(filepath.Join(dir, "a"), 0o755|fs.ModeSetuid), os.Mkdir(filepath.Join(dir, "empty"), 0o700|fs.ModeSticky), syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, ignore := range []string{"", "skip\nmany/f1*\n", "skip\n!skip/yes\nwide\n!wide/4*/deep\n"} {
-		if err := os.WriteFile(filepath.Join(dir, ".dockerignore"), []byte(ignore), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(filepath.Join(dir, ".dockerignore"), []byte(ignore), 0o644))
 		c, err := Open(dir, "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		set, err := c.Walk(".", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		var got []string
 		for _, it := range set.Items {
 			got = append(got, fmt.Sprint(it.Rel, " ", it.Mode, " ", it.stat.size, " ", it.Link))
@@ -77,8 +71,6 @@ func walkedDir(t *testing.T, c *Dir) []string {
 		out = append(out, fmt.Sprint(rel, " ", fi.Mode(), " ", fi.Size(), " ", link))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out
 }

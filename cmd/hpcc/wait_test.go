@@ -17,7 +17,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	faulty "hpcc/store/wait/hostile"
+	faulty "hpcc/testdata/hostile"
 )
 
 // servers are the hostile servers of scripts, by $SERVED.

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 	"hpcc/conda/pip"
 )
 
@@ -21,7 +21,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 	v := value(root, "version")
 	r.e.Format = "conda-lock.yml " + v
 	if v != "1" && v != "2" && v != "3" {
-		r.wrong(find(root, "version").Line, "version %q of conda-lock.yml is not known; known are 1, 2 and 3: write it with conda-lock 1 to 3", brief.Text(v))
+		r.wrong(find(root, "version").Line, "version %q of conda-lock.yml is not known; known are 1, 2 and 3: write it with conda-lock 1 to 3", input.Text(v))
 		return
 	}
 	r.settle()
@@ -59,7 +59,7 @@ func (r *reader) condaLock(root *yaml.Node) {
 		case "pip", "pypi":
 			l.pypi(platform, p, value(p, "url"))
 		default:
-			r.wrong(p.Line, "%s: manager %q is neither conda nor pip", brief.Text(value(p, "name")), brief.Text(manager))
+			r.wrong(p.Line, "%s: manager %q is neither conda nor pip", input.Text(value(p, "name")), input.Text(manager))
 		}
 	}
 	l.custom(find(find(root, "metadata"), "custom_metadata"))
@@ -114,7 +114,7 @@ func (l *lock) conda(platform string, p *yaml.Node, location string) {
 func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	x, err := parseURL(location)
 	if err != nil {
-		l.r.wrong(p.Line, "%q: %v", brief.Text(hideText(location)), err)
+		l.r.wrong(p.Line, "%q: %v", input.Text(hideText(location)), err)
 		return x, false
 	}
 	x.Line = p.Line
@@ -126,7 +126,7 @@ func (l *lock) entry(p *yaml.Node, location string) (x Entry, ok bool) {
 	x.Size, _ = strconv.ParseInt(value(p, "size"), 10, 64)
 	for _, f := range []struct{ key, have string }{{"name", x.Name}, {"version", x.Version}, {"build", x.Build}} {
 		if v := value(p, f.key); v != "" && !strings.EqualFold(v, f.have) {
-			l.r.wrong(p.Line, "%s %q is not what the URL says (%s)", f.key, brief.Text(v), f.have)
+			l.r.wrong(p.Line, "%s %q is not what the URL says (%s)", f.key, input.Text(v), f.have)
 			return x, false
 		}
 	}
@@ -179,9 +179,9 @@ func (l *lock) choose() {
 		if from == "" {
 			return
 		}
-		r.note(0, "it has no packages for %s, only for %s: those of %s are looked up by name and version", r.target, brief.List(l.platforms), from)
+		r.note(0, "it has no packages for %s, only for %s: those of %s are looked up by name and version", r.target, input.List(l.platforms), from)
 	} else if len(l.platforms) > 1 {
-		r.note(0, "it is for %s; the packages for %s are read", brief.List(l.platforms), from)
+		r.note(0, "it is for %s; the packages for %s are read", input.List(l.platforms), from)
 	}
 	e.Subdir, e.Explicit = from, from == r.target && len(l.entries[from]) > 0
 	e.Entries, e.Pip = l.entries[from], l.pip[from]

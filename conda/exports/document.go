@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 // maxDocument bounds YAML and JSON, of which a parser keeps many times the size.
@@ -72,7 +72,7 @@ func checkNode(n *yaml.Node, depth int) error {
 				return fmt.Errorf("yaml: line %d: a key that is no text", c.Line)
 			}
 			if seen[c.Value] {
-				return fmt.Errorf("yaml: line %d: key %q stands twice; join the two", c.Line, brief.Text(c.Value))
+				return fmt.Errorf("yaml: line %d: key %q stands twice; join the two", c.Line, input.Text(c.Value))
 			}
 			seen[c.Value] = true
 		}

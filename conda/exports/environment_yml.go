@@ -7,8 +7,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 )
 
 // environmentYAML reads environment.yml and environment.json (CEP 24): what
@@ -25,7 +25,7 @@ func (r *reader) environmentYAML(root *yaml.Node) {
 		switch key.Value {
 		case "name":
 		case "prefix":
-			r.note(key.Line, "prefix %q is not used: it is a directory of the machine that wrote the file", brief.Text(v.Value))
+			r.note(key.Line, "prefix %q is not used: it is a directory of the machine that wrote the file", input.Text(v.Value))
 		case "channels":
 			for _, c := range r.texts(v, "channels") {
 				r.e.Channels = append(r.e.Channels, c.Value)
@@ -38,9 +38,9 @@ func (r *reader) environmentYAML(root *yaml.Node) {
 		case "platforms":
 			r.platforms(v)
 		case "category":
-			r.note(key.Line, "category %q is not used", brief.Text(v.Value))
+			r.note(key.Line, "category %q is not used", input.Text(v.Value))
 		default:
-			r.note(key.Line, "%q is no key that hpcc knows, and is not used", brief.Text(key.Value))
+			r.note(key.Line, "%q is no key that hpcc knows, and is not used", input.Text(key.Value))
 		}
 	}
 	if !known {
@@ -97,13 +97,13 @@ func (r *reader) dependencyKey(key, v *yaml.Node) {
 	word, ok := strings.CutPrefix(key.Value, "sel(")
 	word, end := strings.CutSuffix(word, ")")
 	if !ok || !end {
-		r.wrong(key.Line, "%q is no key of dependencies; known are pip and sel(linux), sel(unix), sel(osx), sel(win)", brief.Text(key.Value))
+		r.wrong(key.Line, "%q is no key of dependencies; known are pip and sel(linux), sel(unix), sel(osx), sel(win)", input.Text(key.Value))
 		return
 	}
 	holds, known := selector(word, r.target)
 	switch {
 	case !known:
-		r.wrong(key.Line, "sel(%s) is no platform; known are linux, unix, osx, win", brief.Text(word))
+		r.wrong(key.Line, "sel(%s) is no platform; known are linux, unix, osx, win", input.Text(word))
 	case !holds:
 		r.note(key.Line, "sel(%s) is not for %s and is left out", word, r.target)
 	case v.Kind == yaml.ScalarNode:
@@ -124,7 +124,7 @@ func (r *reader) dependency(line int, text string) {
 		return
 	}
 	if !isSpec(text) {
-		r.wrong(line, "%q: not of the form name, name=version or name=version=build", brief.Text(text))
+		r.wrong(line, "%q: not of the form name, name=version or name=version=build", input.Text(text))
 		return
 	}
 	r.e.Specs = append(r.e.Specs, Spec{Line: line, Text: text})
@@ -139,9 +139,9 @@ func (r *reader) variables(n *yaml.Node) {
 		k, v := n.Content[i], n.Content[i+1]
 		switch {
 		case v.Kind != yaml.ScalarNode:
-			r.wrong(v.Line, "variable %s has no text as its value", brief.Text(k.Value))
+			r.wrong(v.Line, "variable %s has no text as its value", input.Text(k.Value))
 		case !IsVariable(k.Value, v.Value):
-			r.wrong(k.Line, "%q is no name of a variable, or its value no text", brief.Text(k.Value))
+			r.wrong(k.Line, "%q is no name of a variable, or its value no text", input.Text(k.Value))
 		default:
 			if r.e.Variables == nil {
 				r.e.Variables = map[string]string{}
@@ -161,7 +161,7 @@ func (r *reader) platforms(n *yaml.Node) {
 		}
 	}
 	if len(list) > 0 {
-		r.note(n.Line, "it is for %s, and read for %s", brief.List(list), r.target)
+		r.note(n.Line, "it is for %s, and read for %s", input.List(list), r.target)
 	}
 }
 
@@ -177,9 +177,9 @@ func (r *reader) selected(n *yaml.Node) bool {
 	holds, known := selector(c, r.target)
 	switch {
 	case !known:
-		r.note(n.Line, "%q is no selector that hpcc knows; %s is kept", brief.Text(n.LineComment), brief.Text(n.Value))
+		r.note(n.Line, "%q is no selector that hpcc knows; %s is kept", input.Text(n.LineComment), input.Text(n.Value))
 	case !holds:
-		r.note(n.Line, "%s is not for %s (%s) and is left out", brief.Text(n.Value), r.target, brief.Text(n.LineComment))
+		r.note(n.Line, "%s is not for %s (%s) and is left out", input.Text(n.Value), r.target, input.Text(n.LineComment))
 	}
 	return holds || !known
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 	"hpcc/conda/solve"
 )
 
@@ -28,13 +28,13 @@ func (r *reader) explicit(lines []string) {
 		case strings.HasPrefix(line, "# pip "): // conda-lock: for pip, not for conda
 			r.addRequirement(i+1, strings.TrimPrefix(line, "# pip "))
 		case strings.HasPrefix(line, "# no URL for:"):
-			r.wrong(i+1, "%q: conda did not know where this package is from; find its URL, or export with \"conda list -e\"", brief.Text(line))
+			r.wrong(i+1, "%q: conda did not know where this package is from; find its URL, or export with \"conda list -e\"", input.Text(line))
 		case strings.HasPrefix(line, "#"):
 			r.header(line)
 		default:
 			x, err := parseURL(line)
 			if err != nil {
-				r.wrong(i+1, "%q: %v", brief.Text(line), err)
+				r.wrong(i+1, "%q: %v", input.Text(line), err)
 				continue
 			}
 			x.Line = i + 1

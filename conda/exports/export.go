@@ -21,8 +21,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/store/wait"
 )
@@ -134,7 +134,7 @@ type reader struct {
 	e           *Export
 	target      string // the platform to read for; "" until known
 	environment string
-	bad         brief.Faults
+	bad         input.Faults
 }
 
 // wrong keeps a mistake of the file; all are told together.

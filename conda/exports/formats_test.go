@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"hpcc/conda/pip"
+	"hpcc/testdata/testenv"
 )
 
 var update = flag.Bool("update", false, "write the golden results anew")
@@ -41,9 +42,7 @@ func TestFormats(t *testing.T) {
 			got := describe(e)
 			golden := file + "." + subdir + ".golden"
 			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(golden, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(golden)
 			if err != nil || got != string(want) {
@@ -57,9 +56,7 @@ func TestFormats(t *testing.T) {
 func example(t *testing.T, name string) []byte {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata/exports", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
 	var r io.Reader = f
 	if strings.HasSuffix(name, ".gz") {
@@ -68,9 +65,7 @@ func example(t *testing.T, name string) []byte {
 		}
 	}
 	b, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return b
 }
 
@@ -106,9 +101,7 @@ func describe(e *Export) string {
 func TestFormatsAgree(t *testing.T) {
 	read := func(name string) *Export {
 		e, err := Read(bytes.NewReader(example(t, name)), name, ReadOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return e
 	}
 	list := read("local-list-e.txt")

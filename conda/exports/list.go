@@ -8,8 +8,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
 )
@@ -44,7 +44,7 @@ func (r *reader) listLine(n int, line string) {
 	case isSpec(line):
 		r.e.Specs = append(r.e.Specs, Spec{Line: n, Text: line})
 	default:
-		r.wrong(n, "%q: %v", brief.Text(line), err)
+		r.wrong(n, "%q: %v", input.Text(line), err)
 	}
 }
 
@@ -106,11 +106,11 @@ func parseLine(line string) (Entry, error) {
 func (e Entry) check() error {
 	switch {
 	case !solve.IsName(e.Name):
-		return fmt.Errorf("%q is no package name", brief.Text(e.Name))
+		return fmt.Errorf("%q is no package name", input.Text(e.Name))
 	case !solve.IsVersion(e.Version):
-		return fmt.Errorf("%q is no exact version", brief.Text(e.Version))
+		return fmt.Errorf("%q is no exact version", input.Text(e.Version))
 	case e.Build != "" && !isPip(e.Build) && !solve.IsBuild(e.Build):
-		return fmt.Errorf("%q is no build string", brief.Text(e.Build))
+		return fmt.Errorf("%q is no build string", input.Text(e.Build))
 	}
 	return nil
 }
@@ -140,14 +140,14 @@ func (r *reader) human(lines []string) {
 		case len(f) == 0 || strings.HasPrefix(f[0], "#") || strings.HasPrefix(f[0], "─") || strings.HasPrefix(f[0], "---"):
 		case f[0] == "Name" || strings.HasPrefix(line, "List of packages in environment"):
 		case len(f) < 3 || len(f) > 4:
-			r.wrong(i+1, "%q: not the columns name, version, build, channel", brief.Text(line))
+			r.wrong(i+1, "%q: not the columns name, version, build, channel", input.Text(line))
 		default:
 			x := Entry{Line: i + 1, Name: strings.ToLower(f[0]), Version: f[1], Build: f[2]}
 			if len(f) == 4 {
 				x.Channel = f[3]
 			}
 			if err := x.check(); err != nil {
-				r.wrong(i+1, "%q: %v", brief.Text(line), err)
+				r.wrong(i+1, "%q: %v", input.Text(line), err)
 				continue
 			}
 			r.add(x)

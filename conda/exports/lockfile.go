@@ -14,8 +14,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/pip"
 )
 
@@ -161,7 +161,7 @@ func (l *lock) custom(n *yaml.Node) {
 		}
 		for k, v := range m {
 			if !IsVariable(k, v) {
-				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or its value no text", brief.Text(k))
+				l.r.wrong(find(n, customVariables).Line, "%q is no name of a variable, or its value no text", input.Text(k))
 				return
 			}
 		}

@@ -6,7 +6,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 // pixi reads pixi.lock of versions 4 to 7: environments, each with its channels
@@ -18,7 +18,7 @@ func (r *reader) pixi(root *yaml.Node) {
 	v := value(root, "version")
 	r.e.Format = "pixi.lock " + v
 	if len(v) != 1 || v < "4" || v > "7" {
-		r.wrong(find(root, "version").Line, "version %q of pixi.lock is not known; known are 1 to 7: ask for a newer hpcc, or export with \"pixi workspace export conda-environment\"", brief.Text(v))
+		r.wrong(find(root, "version").Line, "version %q of pixi.lock is not known; known are 1 to 7: ask for a newer hpcc, or export with \"pixi workspace export conda-environment\"", input.Text(v))
 		return
 	}
 	r.settle()
@@ -71,11 +71,11 @@ func (r *reader) pixiEnvironment(all *yaml.Node) *yaml.Node {
 	}
 	env := find(all, want)
 	if env == nil || env.Kind != yaml.MappingNode {
-		r.wrong(all.Line, "it has no environment %q, only %s", want, brief.List(names))
+		r.wrong(all.Line, "it has no environment %q, only %s", want, input.List(names))
 		return nil
 	}
 	if len(names) > 1 {
-		r.note(all.Line, "it has the environments %s; %s is read", brief.List(names), want)
+		r.note(all.Line, "it has the environments %s; %s is read", input.List(names), want)
 	}
 	return env
 }
@@ -118,9 +118,9 @@ func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*
 		d := described["conda "+u]
 		switch {
 		case d == nil:
-			l.r.wrong(p.Line, "%s is not described below packages: the file is cut off or was changed by hand", brief.Text(hideText(u)))
+			l.r.wrong(p.Line, "%s is not described below packages: the file is cut off or was changed by hand", input.Text(hideText(u)))
 		case !strings.HasSuffix(u, ".conda") && !strings.HasSuffix(u, ".tar.bz2"):
-			l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it and put it into a channel", brief.Text(hideText(u)))
+			l.r.wrong(p.Line, "%s is built from source by pixi and has no archive; build it and put it into a channel", input.Text(hideText(u)))
 		default:
 			l.conda(platform, d, u)
 		}
@@ -130,7 +130,7 @@ func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*
 		if d := described["pypi "+u]; d != nil {
 			l.pypi(platform, d, u)
 		} else {
-			l.r.wrong(p.Line, "%s is not described below packages: the file is cut off or was changed by hand", brief.Text(hideText(u)))
+			l.r.wrong(p.Line, "%s is not described below packages: the file is cut off or was changed by hand", input.Text(hideText(u)))
 		}
 		return
 	}
@@ -142,5 +142,5 @@ func (l *lock) pixiPackage(platform string, p *yaml.Node, described map[string]*
 		l.r.wrong(p.Line, "a package that pixi builds from source has no archive; build it and put it into a channel")
 		return
 	}
-	l.r.wrong(p.Line, "a package is neither conda nor pypi, but %s", brief.Text(strings.Join(keys, ", ")))
+	l.r.wrong(p.Line, "a package is neither conda nor pypi, but %s", input.Text(strings.Join(keys, ", ")))
 }

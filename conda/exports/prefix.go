@@ -12,9 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
 )
@@ -134,7 +133,7 @@ func (l *live) take(name string, r io.Reader) error {
 	if l.records++; l.records > 4*maxInstalled {
 		return fmt.Errorf("more than %d packages", maxInstalled)
 	}
-	b, err := archive.ReadAll(r, limit)
+	b, err := input.ReadAll(r, limit)
 	if err != nil {
 		return err
 	}
@@ -226,7 +225,7 @@ func (l *live) state(b []byte) error {
 	}
 	for k, v := range m.Vars {
 		if !IsVariable(k, v) || v == "***unset***" {
-			l.r.note(0, "variable %q is not carried over", brief.Text(k))
+			l.r.note(0, "variable %q is not carried over", input.Text(k))
 			delete(m.Vars, k)
 		}
 	}
@@ -238,7 +237,7 @@ func (l *live) state(b []byte) error {
 
 // coreMetadata reads Name and Version from the head of METADATA or PKG-INFO.
 func coreMetadata(b []byte) (name, version string) {
-	_ = archive.Fields(b, func(key, value string) error { // b has no line that is too long for it
+	_ = input.Fields(b, func(key, value string) error { // b has no line that is too long for it
 		switch key {
 		case "name":
 			name = cmp.Or(name, value)

@@ -2,9 +2,10 @@ package exports
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // prefixA is an environment as conda, mamba and pip leave it.
@@ -28,21 +29,6 @@ var prefixA = map[string]string{
 	"bin/xz": "no record",
 }
 
-func writePrefix(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range files {
-		file := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
 const wantPrefixA = `environment, written on "linux-64", explicit true
 0 entry six 1.16.0 pyh_0 https://c.example/lab https://c.example/lab/noarch/six-1.16.0-pyh_0.conda 0
 0 entry xz 5.4.6 h5eee18b_1 https://c.example/lab/linux-64 https://c.example/lab/linux-64/xz-5.4.6-h5eee18b_1.conda ` + md5A + " " + shaA + ` 10
@@ -60,11 +46,9 @@ note env: edit was installed from file:///home/me/edit, a directory of that mach
 `
 
 func TestReadPrefix(t *testing.T) {
-	dir := writePrefix(t, prefixA)
+	dir := testenv.Tree(t, prefixA)
 	e, err := ReadPrefix(dir, ReadOptions{Subdir: "linux-64"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := strings.ReplaceAll(describe(e), dir, "env"); got != wantPrefixA {
 		t.Errorf("ReadPrefix = %s\nwant %s", got, wantPrefixA)
 	}
@@ -85,22 +69,18 @@ func TestReadPrefixRefuses(t *testing.T) {
 		{"nothing in it", "conda-meta/history", "", "lists no package"},
 		{"state", "conda-meta/state", "[]", "cannot unmarshal"},
 	} {
-		e, err := ReadPrefix(writePrefix(t, map[string]string{c.file: c.text}), ReadOptions{})
+		e, err := ReadPrefix(testenv.Tree(t, map[string]string{c.file: c.text}), ReadOptions{})
 		if e != nil || err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: ReadPrefix = %v, %v; want %q", c.name, e, err, c.want)
 		}
 	}
-	two := writePrefix(t, map[string]string{"conda-meta/lib-1.0-0.json": `{"name":"lib","version":"1.0","build":"0"}`, "conda-meta/lib-2.0-0.json": `{"name":"Lib","version":"2.0","build":"0"}`})
+	two := testenv.Tree(t, map[string]string{"conda-meta/lib-1.0-0.json": `{"name":"lib","version":"1.0","build":"0"}`, "conda-meta/lib-2.0-0.json": `{"name":"Lib","version":"2.0","build":"0"}`})
 	if _, err := ReadPrefix(two, ReadOptions{}); err == nil || !strings.Contains(err.Error(), "conda-meta/lib-2.0-0.json: it is a record of lib, and lib-1.0-0.json is another") {
 		t.Errorf("ReadPrefix with two records of a package = %v", err)
 	}
 	dir := t.TempDir()
-	if err := os.Mkdir(dir+"/conda-meta", 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/etc/passwd", dir+"/conda-meta/a.json"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(dir+"/conda-meta", 0o755))
+	testenv.Check(t, os.Symlink("/etc/passwd", dir+"/conda-meta/a.json"))
 	if _, err := ReadPrefix(dir, ReadOptions{}); err == nil || !strings.Contains(err.Error(), "escapes") {
 		t.Errorf("ReadPrefix with a link out of it = %v; want a refusal", err)
 	}

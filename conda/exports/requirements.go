@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 	"hpcc/conda/pip"
 )
 
@@ -76,7 +76,7 @@ func (r *reader) addRequirement(line int, text string) {
 	default:
 		p, err := pip.ParseRequirement(text)
 		if err != nil {
-			r.wrong(line, "%q: %v", brief.Text(hideText(text)), err)
+			r.wrong(line, "%q: %v", input.Text(hideText(text)), err)
 			return
 		}
 		p.Line = line
@@ -92,7 +92,7 @@ func (r *reader) keepRequirement(p pip.Requirement) {
 		r.wrong(p.Line, "%s: %v", p, err)
 		return
 	case known && !holds:
-		r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, brief.Text(p.Marker))
+		r.note(p.Line, "%s is not for %s (%s) and is left out", p, r.target, input.Text(p.Marker))
 		return
 	case known:
 		p.Marker = ""
@@ -129,13 +129,13 @@ func (r *reader) pipOption(line int, text string) {
 	case "--no-index":
 		r.e.PipIndexes.NoIndex = true
 	case "-r", "--requirement", "-c", "--constraint":
-		r.wrong(line, "%s %s names another file, which hpcc does not follow; put its lines in the place of this one", name, brief.Text(arg))
+		r.wrong(line, "%s %s names another file, which hpcc does not follow; put its lines in the place of this one", name, input.Text(arg))
 	case "--trusted-host":
 		r.wrong(line, "--trusted-host is refused: packages are not fetched without TLS being checked; take the line out")
 	case "--require-hashes", "--prefer-binary", "--only-binary", "--pre", "--use-pep517", "--no-binary", "--use-feature":
 		r.note(line, "%s is not used", name)
 	default:
-		r.wrong(line, "%q is no option of requirements files that hpcc knows; take the line out", brief.Text(name))
+		r.wrong(line, "%q is no option of requirements files that hpcc knows; take the line out", input.Text(name))
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"testing"
 	"time"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestRetryAfter(t *testing.T) {
@@ -20,9 +22,7 @@ func TestRetryAfter(t *testing.T) {
 	}))
 	defer web.Close()
 	r, err := Open(t.Context(), web.URL+"/x", false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	r.Close()
 	if d := time.Since(begun); d < time.Second {
 		t.Errorf("asked again after %v; the server said 1 s", d)
@@ -83,14 +83,10 @@ func TestWebLogin(t *testing.T) {
 
 func TestWebAllowed(t *testing.T) {
 	web, err := NewWeb(nil, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for u, want := range map[string]bool{"https://e.org/": true, "http://e.org/": false, "http://127.0.0.1:1/": true, "http://localhost/": true, "http://[::1]/": true, "ftp://e.org/": false, "http://127.0.0.1.e.org/": false} {
 		x, err := url.Parse(u)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if err := web.allowed(x); (err == nil) != want {
 			t.Errorf("%s: %v; want it allowed: %v", u, err, want)
 		}

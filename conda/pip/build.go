@@ -16,11 +16,10 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
-	"hpcc/conda/steps"
+	"hpcc/conda/program"
 	"hpcc/store"
 )
 
@@ -39,7 +38,7 @@ var buildProgram []byte
 
 // A Workshop is where sources become wheels.
 type Workshop struct {
-	Step  steps.Func                                                       // nil: nothing is built, only planned
+	Step  program.StepFunc                                                 // nil: nothing is built, only planned
 	Below func() (layers []v1.Layer, env []string, path string, err error) // the environment as far as it is made, its variables, and what comes before PATH
 	Home  string                                                           // where that stands
 }
@@ -170,7 +169,7 @@ func (b *builder) environment(ctx context.Context, p *pick, requires []string) (
 	for _, text := range requires {
 		r, err := ParseRequirement(text)
 		if err != nil {
-			return nil, fmt.Errorf("its build requirement %q: %w", brief.Text(text), err)
+			return nil, fmt.Errorf("its build requirement %q: %w", input.Text(text), err)
 		}
 		if r.URL != "" && !locked {
 			return nil, fmt.Errorf("its build requirement %s is no version of an index", r)
@@ -204,7 +203,7 @@ func (b *builder) run(ctx context.Context, p *pick, s *sources, env *buildEnviro
 	}
 	text := "build a wheel of " + p.file.name
 	if len(more) > 0 {
-		text += " with " + brief.List(more)
+		text += " with " + input.List(more)
 	}
 	order, err := json.Marshal(buildOrder{s.build.Backend, s.build.Path, p.file.subdir, s.build.Requires, asked})
 	if err != nil {
@@ -235,10 +234,10 @@ func (b *builder) run(ctx context.Context, p *pick, s *sources, env *buildEnviro
 	if err != nil {
 		return nil, fmt.Errorf("reading the sources %s: %w", p.file.name, err)
 	}
-	return b.Step(ctx, steps.Step{
+	return b.Step(ctx, program.Step{
 		Text: text, Below: below, With: slices.Concat(env.layers, []v1.Layer{tools, tree}),
-		Args: steps.Activated(buildEnv+"/bin/"+python, buildRoot+"/hpcc_build.py"),
-		Env:  slices.Concat(env0, steps.Env, []string{"HOME=/.hpcc/home", "TMPDIR=/.hpcc/tmp"}),
+		Args: program.Activated(buildEnv+"/bin/"+python, buildRoot+"/hpcc_build.py"),
+		Env:  slices.Concat(env0, program.Env, []string{"HOME=/.hpcc/home", "TMPDIR=/.hpcc/tmp"}),
 		Path: buildEnv + "/bin:" + search, Dir: "/",
 	})
 }
@@ -256,13 +255,13 @@ func (b *builder) take(ctx context.Context, layer v1.Layer) (*builtWheel, []stri
 	defer r.Close()
 	var w *builtWheel
 	var more []string
-	err = archive.WalkTar(r, maxSources, func(h *tar.Header, r io.Reader) error {
+	err = input.WalkTar(r, maxSources, func(h *tar.Header, r io.Reader) error {
 		name, below := strings.CutPrefix(h.Name, strings.TrimPrefix(buildRoot, "/")+"/out/")
 		switch {
 		case !below || h.Typeflag != tar.TypeReg:
 			return nil
 		case name == "requires.json":
-			data, err := archive.ReadAll(r, maxPyproject)
+			data, err := input.ReadAll(r, maxPyproject)
 			if err == nil {
 				err = json.Unmarshal(data, &more)
 			}
@@ -284,7 +283,7 @@ func (b *builder) keep(ctx context.Context, name string, r io.Reader) (*builtWhe
 		return nil, err
 	}
 	if (&resolver{ranks: b.ranks()}).rank(w.name) == 0 {
-		return nil, fmt.Errorf("the wheel is for %s, the environment is %s", brief.List(w.name.tags), b.target.describe())
+		return nil, fmt.Errorf("the wheel is for %s, the environment is %s", input.List(w.name.tags), b.target.describe())
 	}
 	tmp, err := b.fetch.store.TempDir()
 	if err != nil {
@@ -330,7 +329,7 @@ const (
 // lacks are what builds mostly lack, in the words of setuptools, meson, CMake,
 // autoconf, the compilers and the shells.
 var lacks = sync.OnceValue(func() (out []lack) {
-	const compiler, program = `([\w./-]*(?:gcc|g\+\+|clang|clang\+\+|gfortran|c\+\+|\bcc|c99))`, `(cargo|rustc|cmake|ninja|make|swig|pkg-config|nvcc|git|autoreconf)`
+	const compiler, tool = `([\w./-]*(?:gcc|g\+\+|clang|clang\+\+|gfortran|c\+\+|\bcc|c99))`, `(cargo|rustc|cmake|ninja|make|swig|pkg-config|nvcc|git|autoreconf)`
 	for _, x := range [][2]string{
 		{`command '` + compiler + `' failed: No such file`, addCompiler},
 		{`unable to execute '` + compiler + `': No such file`, addCompiler},
@@ -340,12 +339,12 @@ var lacks = sync.OnceValue(func() (out []lack) {
 		{`No (CMAKE_\w+_COMPILER) could be found`, addCompiler},
 		{`no acceptable (C compiler) found`, addCompiler},
 		{`(?i)can't find (rust) compiler`, addProgram},
-		{`No such file or directory: '` + program + `'`, addProgram},
-		{`\b` + program + `: (?:command )?not found`, addProgram},
+		{`No such file or directory: '` + tool + `'`, addProgram},
+		{`\b` + tool + `: (?:command )?not found`, addProgram},
 		{`fatal error: (Python\.h): No such file`, "it needs %s, the headers of python, which this python comes without"},
 		{`fatal error: ([\w./+-]{1,80}): No such file`, "it needs the header %s; add the package that has it to the environment"},
 		{`ModuleNotFoundError: No module named '([\w.]{1,80})'`, "it imports %s, which its build requirements do not list"},
-		{steps.Offline().String(), "it wants to download something (%s); a build has no network"},
+		{program.Offline().String(), "it wants to download something (%s); a build has no network"},
 	} {
 		out = append(out, lack{regexp.MustCompile(x[0]), x[1]})
 	}
@@ -354,7 +353,7 @@ var lacks = sync.OnceValue(func() (out []lack) {
 
 // explained adds the cure to a build that failed.
 func explained(err error) error {
-	var failed *steps.Error
+	var failed *program.Error
 	if !errors.As(err, &failed) {
 		return err
 	}

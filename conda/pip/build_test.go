@@ -18,9 +18,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/layer"
-	"hpcc/conda/steps"
+	"hpcc/conda/program"
 	"hpcc/store"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // A testSdist is an archive of sources that a test makes.
@@ -65,13 +66,9 @@ func (s testSdist) bytes(t testing.TB) []byte {
 			if err == nil {
 				_, err = io.WriteString(w, h.Linkname)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 		}
-		if err := z.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, z.Close())
 		return b.Bytes()
 	}
 	g := gzip.NewWriter(&b)
@@ -84,17 +81,13 @@ func (s testSdist) bytes(t testing.TB) []byte {
 		if h.Mode = 0o644; h.Size == 0 {
 			h.Size = int64(len(text))
 		}
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.WriteHeader(&h))
 		if _, err := io.WriteString(w, text); err != nil {
 			t.Fatal(err)
 		}
 	}
 	_ = w.Flush() // an entry may be longer than it is
-	if err := g.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, g.Close())
 	return b.Bytes()
 }
 
@@ -107,7 +100,7 @@ type testBuild struct {
 	err   error
 }
 
-func (b *testBuild) step(ctx context.Context, s steps.Step) (v1.Layer, error) {
+func (b *testBuild) step(ctx context.Context, s program.Step) (v1.Layer, error) {
 	if b.err != nil {
 		return nil, b.err
 	}
@@ -149,7 +142,7 @@ func sourceDir(t testing.TB, sdists []testSdist, wheels ...condatest.Wheel) stri
 	t.Helper()
 	dir := condatest.WheelDir(t, wheels...)
 	for _, s := range sdists {
-		condatest.Write(t, filepath.Join(dir, s.file()), s.bytes(t))
+		testenv.Write(t, filepath.Join(dir, s.file()), s.bytes(t))
 	}
 	return dir
 }
@@ -210,9 +203,7 @@ func TestBuildSources(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			b := &testBuild{more: c.more}
 			r, err := built(t, c.rows, sourceDir(t, c.sdists, append(c.wheels, setuptools)...), c.open, b)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			var got []string
 			for _, w := range r.plan.Wheels {
 				got = append(got, w.Name+" "+w.Version)
@@ -245,9 +236,7 @@ func TestBuildLocked(t *testing.T) {
 		b := &testBuild{more: []string{"wheel"}}
 		o := b.options(t, dir)
 		plan, err := Resolve(t.Context(), b.store, []Requirement{row}, pyTarget(nil), o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		_, _, err = plan.Layers(t.Context(), b.store, o)
 		if want != "" {
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -281,7 +270,7 @@ func TestBuildTakes(t *testing.T) {
 	} {
 		b := &testBuild{}
 		o := b.options(t, sourceDir(t, []testSdist{{name: "a", version: "1"}}, setuptools))
-		o.Build.Step = func(ctx context.Context, s steps.Step) (v1.Layer, error) {
+		o.Build.Step = func(ctx context.Context, s program.Step) (v1.Layer, error) {
 			return layer.New(ctx, b.store, buildRoot, nil, func(w *layer.Writer) error {
 				for _, h := range c.files {
 					h.Name = "out/" + h.Name
@@ -319,9 +308,7 @@ func TestBuildDigest(t *testing.T) {
 	}}}, setuptools)
 	o := (&testBuild{}).options(t, both)
 	plan, err := Resolve(t.Context(), condatest.NewStore(t), readRows(t, "a @ ./r-1.tar.gz#subdirectory=a\nb @ ./r-1.tar.gz#subdirectory=b"), pyTarget(nil), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for i, want := range []string{"a 1", "b 2"} {
 		if w := plan.Wheels[i]; w.Name+" "+w.Version != want || !strings.HasSuffix(w.Address, "#subdirectory="+w.Name) {
 			t.Errorf("%+v; want %s", w, want)
@@ -332,9 +319,7 @@ func TestBuildDigest(t *testing.T) {
 // The times in a wheel that was just built are those of the build.
 func TestBuiltTimes(t *testing.T) {
 	r, err := built(t, "a", sourceDir(t, []testSdist{{name: "a", version: "1", makes: wheelOf("a", "1")}}, setuptools), true, &testBuild{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for name, e := range r.files {
 		if !e.ModTime.Equal(layer.Epoch) {
 			t.Errorf("%s has the time %v", name, e.ModTime)
@@ -347,7 +332,7 @@ func TestBuiltTimes(t *testing.T) {
 
 // What cannot be built says why, with the cure.
 func TestBuildRefused(t *testing.T) {
-	failed := func(log string) error { return &steps.Error{Err: errors.New("it ended with 1"), Log: []byte(log)} }
+	failed := func(log string) error { return &program.Error{Err: errors.New("it ended with 1"), Log: []byte(log)} }
 	for _, c := range []struct {
 		name   string
 		sdist  testSdist
@@ -415,7 +400,7 @@ func TestHostileSources(t *testing.T) {
 		}
 	}
 	empty := filepath.Join(t.TempDir(), "a-1.tar.gz")
-	condatest.Write(t, empty, nil)
+	testenv.Write(t, empty, "")
 	if _, err := readSources(empty, ".tar.gz", ""); err == nil {
 		t.Error("an empty file is an archive")
 	}
@@ -426,15 +411,11 @@ func TestHostileSources(t *testing.T) {
 func TestSourceLinks(t *testing.T) {
 	s := testSdist{name: "a", version: "1", files: []tar.Header{{Name: "TOP/l", Typeflag: tar.TypeSymlink, Linkname: "/etc"}, {Name: "TOP/h", Typeflag: tar.TypeLink, Linkname: "a-1/setup.py"}, {Name: "TOP/d/", Typeflag: tar.TypeDir}}}
 	file := filepath.Join(t.TempDir(), s.file())
-	condatest.Write(t, file, s.bytes(t))
+	testenv.Write(t, file, s.bytes(t))
 	src, err := readSources(file, ".tar.gz", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	l, err := layer.New(t.Context(), condatest.NewStore(t), buildRoot, nil, func(w *layer.Writer) error { return src.put(w, "source") })
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	files := condatest.ReadLayers(t, []v1.Layer{l})
 	for name, want := range map[string]string{"l": "/etc", "h": ".hpcc-build/source/setup.py", "d": "", "PKG-INFO": ""} {
 		if e := files[".hpcc-build/source/"+name]; e.Header == nil || e.Linkname != want {
@@ -502,7 +483,7 @@ func FuzzSources(f *testing.F) {
 		if zipped {
 			kind = ".zip"
 		}
-		condatest.Write(t, file, data)
+		testenv.Write(t, file, data)
 		s, err := readSources(file, kind, "")
 		if err != nil {
 			return

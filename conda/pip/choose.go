@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 // sourceRank is that of sources: they come after all wheels of a version.
@@ -94,7 +94,7 @@ func (r *resolver) fault(f *indexFile, wants []demand) string {
 	}
 	for _, w := range wants {
 		if len(w.Hashes) > 0 && !agree(f.hashes, w.Hashes) {
-			return "another digest than " + brief.List(w.Hashes)
+			return "another digest than " + input.List(w.Hashes)
 		}
 	}
 	return ""
@@ -145,20 +145,20 @@ func (r *resolver) reason(name string, wants []demand) (why, run string) {
 		case fault == "sources":
 			sources = f.version.String()
 		case fault == "" && f.yanked:
-			yanked = f.version.String() + ": " + brief.Text(f.reason)
+			yanked = f.version.String() + ": " + input.Text(f.reason)
 		default:
 			faults = append(faults, fault)
 		}
 	}
 	switch {
 	case len(faults) > 0:
-		why = fmt.Sprintf("no wheel fits: the environment is %s, there are %s", r.target.describe(), brief.List(faults))
+		why = fmt.Sprintf("no wheel fits: the environment is %s, there are %s", r.target.describe(), input.List(faults))
 	case sources != "":
 		why = "there are only sources, which have to be built" + r.because()
 	case yanked != "":
 		why = "what fits was taken back by its authors (" + yanked + "); write == to have it all the same"
 	default:
-		return "there are the versions " + brief.Near(versions, wants[0].spec.near()) + localHint(wants, files), ""
+		return "there are the versions " + input.Near(versions, wants[0].spec.near()) + localHint(wants, files), ""
 	}
 	if sources != "" {
 		run = r.target.run(name + "==" + sources)

@@ -14,9 +14,8 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/store"
 )
@@ -118,7 +117,7 @@ func checkHashes(name string, p *pick, known string) error {
 		}
 	}
 	if len(p.hashes) > 0 && !slices.ContainsFunc(p.hashes, is) {
-		return fmt.Errorf("its digest is none of the list's: %s", brief.List(p.hashes))
+		return fmt.Errorf("its digest is none of the list's: %s", input.List(p.hashes))
 	}
 	return nil
 }
@@ -190,7 +189,7 @@ func (f *fetcher) besides(ctx context.Context, file *indexFile) ([]byte, error) 
 		return nil, err
 	}
 	defer a.Close()
-	b, err := archive.ReadAll(a, maxMetadata)
+	b, err := input.ReadAll(a, maxMetadata)
 	if err != nil {
 		return nil, err
 	}

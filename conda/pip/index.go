@@ -19,8 +19,8 @@ import (
 
 	"golang.org/x/net/html"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 )
 
 // defaultIndex is where packages are looked for when no index is named.
@@ -223,7 +223,7 @@ func (x *indexSet) page(ctx context.Context, address string) ([]indexFile, error
 	case kind == "application/vnd.pypi.simple.v1+html" || kind == "text/html" || a.URL.Scheme == "file":
 		list, err = parseIndexHTML(limited, a.URL)
 	default:
-		err = fmt.Errorf("its type %q is none of a package index", brief.Text(a.Kind))
+		err = fmt.Errorf("its type %q is none of a package index", input.Text(a.Kind))
 	}
 	if limited.N <= 0 {
 		err = fmt.Errorf("the page has more than %d bytes", maxPage)
@@ -238,14 +238,14 @@ func (x *indexSet) page(ctx context.Context, address string) ([]indexFile, error
 func (f *indexFile) at(base *url.URL, ref string) error {
 	u, err := base.Parse(strings.TrimSpace(ref))
 	if err != nil {
-		return fmt.Errorf("link %q: %w", brief.Text(ref), fetch.Plain(err))
+		return fmt.Errorf("link %q: %w", input.Text(ref), fetch.Plain(err))
 	}
 	if u.Scheme == "file" && base.Scheme != "file" {
-		return fmt.Errorf("link %q points to this machine's files", brief.Text(ref))
+		return fmt.Errorf("link %q points to this machine's files", input.Text(ref))
 	}
 	h, err := fragmentHash(u.Fragment)
 	if err != nil {
-		return fmt.Errorf("link %q: %w", brief.Text(ref), err)
+		return fmt.Errorf("link %q: %w", input.Text(ref), err)
 	}
 	if h != "" {
 		f.hashes = append(f.hashes, h)
@@ -325,7 +325,7 @@ func (f *indexFile) attributes(attr map[string]*string) {
 // knownAPI refuses an index of a newer kind.
 func knownAPI(version string) error {
 	if major, _, _ := strings.Cut(version, "."); major != "1" {
-		return fmt.Errorf("the index has version %q; 1.x is known", brief.Text(version))
+		return fmt.Errorf("the index has version %q; 1.x is known", input.Text(version))
 	}
 	return nil
 }
@@ -365,7 +365,7 @@ func parseIndexJSON(r io.Reader, base *url.URL) ([]indexFile, error) {
 		for _, alg := range slices.Sorted(maps.Keys(x.Hashes)) {
 			h, err := fragmentHash(alg + "=" + x.Hashes[alg])
 			if err != nil {
-				return nil, fmt.Errorf("file %q: %w", brief.Text(x.Name), err)
+				return nil, fmt.Errorf("file %q: %w", input.Text(x.Name), err)
 			}
 			if h != "" && !slices.Contains(f.hashes, h) {
 				f.hashes = append(f.hashes, h)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // from looks for wheels in the index alone, and resolves what they need.
@@ -136,9 +137,7 @@ func TestLogin(t *testing.T) {
 		return inner(w, r, nth)
 	}
 	u, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	file := filepath.Join(t.TempDir(), "netrc")
 	t.Setenv("NETRC", file)
 	for _, c := range []struct{ login, netrc, want string }{
@@ -150,7 +149,7 @@ func TestLogin(t *testing.T) {
 		{"", "machine other login me password s3cret", "401 Unauthorized"},
 		{"", "# machine 127.0.0.1 login me password s3cret", "401 Unauthorized"},
 	} {
-		condatest.Write(t, file, []byte(c.netrc))
+		testenv.Write(t, file, []byte(c.netrc))
 		o := Options{Indexes: Indexes{URL: "http://" + c.login + u.Host + "/simple/"}}
 		r, err := installed(t, "x", pyTarget(nil), o)
 		if (err == nil) != (c.want == "") || (err != nil && !strings.Contains(err.Error(), c.want)) {
@@ -172,7 +171,7 @@ func TestLogin(t *testing.T) {
 		http.Redirect(w, r, strings.Replace(s.URL, "127.0.0.1", "localhost", 1)+r.URL.Path, http.StatusFound)
 		return true
 	})
-	condatest.Write(t, file, nil)
+	testenv.Write(t, file, "")
 	o := Options{Indexes: Indexes{URL: strings.Replace(other.URL, "127.0.0.1", "localhost", 1) + "/simple/", Extra: []string{"http://me:s3cret@" + u.Host + "/simple/"}}}
 	if _, err := installed(t, "x", pyTarget(nil), o); err == nil || !strings.Contains(err.Error(), "401") {
 		t.Errorf("a redirection: %v; want 401", err)
@@ -256,9 +255,7 @@ func TestPlaces(t *testing.T) {
 	o.Indexes.Extra = []string{extra.URL + "/simple/"}
 	o.Indexes.FindLinks = []string{dir}
 	r, err := installed(t, "x\ny\nz", pyTarget(nil), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got, want := chosen(r.plan), "x 2, y 1, z 1"; got != want {
 		t.Errorf("%s; want %s", got, want)
 	}
@@ -281,9 +278,7 @@ func FuzzIndex(f *testing.F) {
 	f.Add([]byte(`<base href="//e.org/"><a href='../x-1.tar.gz'>`), false)
 	f.Add([]byte(`{"meta":{"api-version":"1.0"},"files":[{"filename":"x-1-py3-none-any.whl","url":"x","hashes":{"sha256":"00"},"yanked":"r","core-metadata":{"sha256":"00"}}]}`), true)
 	base, err := url.Parse("https://u:p@e.org/simple/x/")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, err)
 	f.Fuzz(func(t *testing.T, data []byte, asJSON bool) {
 		read := parseIndexHTML
 		if asJSON {
@@ -313,9 +308,7 @@ func FuzzIndex(f *testing.F) {
 // the file are found from everywhere.
 func TestIndexesBefore(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "wheels"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(filepath.Join(dir, "wheels"), 0o755))
 	file := Indexes{URL: "https://f/", Extra: []string{"https://fx/"}, FindLinks: []string{"wheels", "elsewhere", "https://l/"}, NoIndex: true}
 	for _, c := range []struct {
 		user Indexes

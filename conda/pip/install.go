@@ -18,9 +18,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/errgroup"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/store"
 )
@@ -162,7 +161,7 @@ func (p *Plan) settle(in []*installation) (notes []string, err error) {
 			owner[dst] = x
 			if below, ok := p.target.Paths[dst]; ok {
 				if below.Dir {
-					return nil, fmt.Errorf("installing %s: its path %q is a directory in conda's %s", x.name.file, brief.Text(dst), below.Package)
+					return nil, fmt.Errorf("installing %s: its path %q is a directory in conda's %s", x.name.file, input.Text(dst), below.Package)
 				}
 				k := [2]string{"conda's " + below.Package, x.name.dist}
 				clashes[k] = append(clashes[k], dst)
@@ -174,14 +173,14 @@ func (p *Plan) settle(in []*installation) (notes []string, err error) {
 			below, ok := p.target.Paths[d]
 			switch {
 			case owner[d] != nil:
-				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].name.file, brief.Text(dst), brief.Text(d), owner[d].name.file)
+				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in %s", owner[dst].name.file, input.Text(dst), input.Text(d), owner[d].name.file)
 			case ok && !below.Dir:
-				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in conda's %s", owner[dst].name.file, brief.Text(dst), brief.Text(d), below.Package)
+				return nil, fmt.Errorf("installing %s: its path %q lies below %q, which is no directory in conda's %s", owner[dst].name.file, input.Text(dst), input.Text(d), below.Package)
 			}
 		}
 	}
 	for k, list := range clashes {
-		notes = append(notes, fmt.Sprintf("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], brief.List(list)))
+		notes = append(notes, fmt.Sprintf("%d paths are in %s and in %s, and the latter's are taken: %s", len(list), k[0], k[1], input.List(list)))
 	}
 	slices.Sort(notes)
 	return notes, nil
@@ -251,7 +250,7 @@ func (x *installation) install(ctx context.Context, w *layer.Writer, t *Target) 
 			return err
 		}
 		if err := x.put(w, e, t, row); err != nil {
-			return fmt.Errorf("entry %q: %w", brief.Text(e.zip.Name), err)
+			return fmt.Errorf("entry %q: %w", input.Text(e.zip.Name), err)
 		}
 	}
 	small := func(dst string, mode int64, data []byte) error {
@@ -345,7 +344,7 @@ const maxScript = 256 << 20
 // putScript writes a program of the wheel, with the environment's python in its
 // first line. Programs that are binaries are scripts too, in wheels.
 func (x *installation) putScript(w *layer.Writer, e *wheelEntry, t *Target, h tar.Header, from io.Reader, check func() error, row func(dst, sum string, size int64)) error {
-	data, err := archive.ReadAll(from, min(e.size, maxScript))
+	data, err := input.ReadAll(from, min(e.size, maxScript))
 	if err == nil && int64(len(data)) != e.size {
 		err = fmt.Errorf("it has %d bytes, not %d", len(data), e.size)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"hpcc/store"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // Layers of wheels are taken again where nothing of what they depend on changed, and are
@@ -25,13 +26,9 @@ func TestMadeBefore(t *testing.T) {
 			change(&o)
 		}
 		plan, err := Resolve(t.Context(), s, readRows(t, rows), target, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		layers, _, err := plan.Layers(t.Context(), s, o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return condatest.LayerDigests(t, layers), log.Begun
 	}
 	s, both := condatest.NewStore(t), "demo-pkg\nother\n"
@@ -68,9 +65,7 @@ func TestMadeBefore(t *testing.T) {
 	changed := condatest.DemoWheel
 	changed.Files = slices.Clone(condatest.DemoWheel.Files)
 	changed.Files[0].Text = "changed\n"
-	if err := os.WriteFile(dir+"/"+changed.File(), changed.Bytes(t), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(dir+"/"+changed.File(), changed.Bytes(t), 0o644))
 	if got, n := made(s, both, pyTarget(nil), nil); n != 1 || got == first {
 		t.Errorf("of a wheel that was changed %d layers were made, the same as at first: %v", n, got == first)
 	}

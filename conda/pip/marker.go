@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 // A marker is the condition of a requirement (PEP 508): a comparison, or two
@@ -39,10 +39,10 @@ func parseMarker(s string) (*marker, error) {
 	p := &markerParser{rest: s}
 	m, err := p.or(0)
 	if err == nil && p.skip() != "" {
-		err = fmt.Errorf("%q is more than a condition", brief.Text(p.rest))
+		err = fmt.Errorf("%q is more than a condition", input.Text(p.rest))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("condition %q: %w", brief.Text(strings.TrimSpace(s)), err)
+		return nil, fmt.Errorf("condition %q: %w", input.Text(strings.TrimSpace(s)), err)
 	}
 	return m, nil
 }
@@ -134,7 +134,7 @@ func (p *markerParser) comparison() (string, error) {
 	if p.word("not") && p.word("in") {
 		return "not in", nil
 	}
-	return "", fmt.Errorf("no comparison where %q stands", brief.Text(s))
+	return "", fmt.Errorf("no comparison where %q stands", input.Text(s))
 }
 
 func (p *markerParser) operand() (operand, error) {
@@ -157,7 +157,7 @@ func (p *markerParser) operand() (operand, error) {
 	name := s[:n]
 	newer, ok := markerNames[name]
 	if !ok {
-		return operand{}, fmt.Errorf("%q is none of its variables", brief.Text(name))
+		return operand{}, fmt.Errorf("%q is none of its variables", input.Text(name))
 	}
 	if newer != "" {
 		name = newer

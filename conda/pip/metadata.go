@@ -4,8 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 // A distMeta is what a distribution's METADATA says (core metadata).
@@ -43,7 +42,7 @@ type dependencyRow struct {
 // parseDistMeta reads METADATA: fields, one a line, until the first empty line.
 func parseDistMeta(b []byte) (*distMeta, error) {
 	m := &distMeta{}
-	err := archive.Fields(b, func(key, value string) error {
+	err := input.Fields(b, func(key, value string) error {
 		var err error
 		switch key {
 		case "metadata-version":
@@ -68,9 +67,9 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 	switch major, _, _ := strings.Cut(m.format, "."); {
 	case err != nil:
 	case major != "1" && major != "2":
-		err = fmt.Errorf("Metadata-Version is %q; 1 and 2 are known", brief.Text(m.format))
+		err = fmt.Errorf("Metadata-Version is %q; 1 and 2 are known", input.Text(m.format))
 	case !nameText().MatchString(m.name) || m.version.release == nil:
-		err = fmt.Errorf("it has the name %q and the version %q", brief.Text(m.name), m.version)
+		err = fmt.Errorf("it has the name %q and the version %q", input.Text(m.name), m.version)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading METADATA: %w", err)
@@ -81,7 +80,7 @@ func parseDistMeta(b []byte) (*distMeta, error) {
 func parseDependency(row string) (dependencyRow, error) {
 	r, err := parseRow(row)
 	if err == nil && r.Name == "" {
-		err = fmt.Errorf("%q names no package", brief.Text(row))
+		err = fmt.Errorf("%q names no package", input.Text(row))
 	}
 	if err != nil {
 		return dependencyRow{}, err

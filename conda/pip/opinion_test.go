@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 	"hpcc/testdata/condatest"
 	"hpcc/testdata/testenv"
 )
@@ -49,14 +49,10 @@ func TestOpinion(t *testing.T) {
 	testenv.Need(t, "real wheels (Debian: python3-pip-whl, python3-setuptools-whl, python3-wheel-whl)", err)
 	for _, w := range real {
 		b, err := os.ReadFile(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		n, err := parseWheelName(filepath.Base(w))
-		if err != nil {
-			t.Fatal(err)
-		}
-		condatest.Write(t, filepath.Join(dir, n.file), b)
+		testenv.Check(t, err)
+		testenv.Write(t, filepath.Join(dir, n.file), b)
 		rows += "\n" + n.dist
 	}
 	prefix := filepath.Join(t.TempDir(), "v")
@@ -69,9 +65,7 @@ func TestOpinion(t *testing.T) {
 	theirs := tree(t, prefix)
 	target := Target{Subdir: "linux-64", Python: version, Glibc: "2.36", Prefix: prefix}
 	r, err := installed(t, rows, target, fromDir(dir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ours := map[string]treeFile{}
 	for name, f := range r.files {
 		rel, ok := strings.CutPrefix(name, strings.TrimPrefix(prefix, "/")+"/")
@@ -99,20 +93,14 @@ func TestOpinion(t *testing.T) {
 func useTree(t *testing.T, prefix, interpreter string, r *result, before, theirs map[string]treeFile) {
 	t.Helper()
 	for p := range theirs {
-		if err := os.Remove(filepath.Join(prefix, p)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Remove(filepath.Join(prefix, p)))
 	}
 	for name, f := range r.files {
 		if strings.HasSuffix(f.Name, "/") {
 			continue
 		}
-		if err := os.MkdirAll(filepath.Dir("/"+name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile("/"+name, []byte(f.Data), fs.FileMode(f.Mode)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Dir("/"+name), 0o755))
+		testenv.Check(t, os.WriteFile("/"+name, []byte(f.Data), fs.FileMode(f.Mode)))
 	}
 	if out, err := exec.Command(prefix + "/bin/demo").CombinedOutput(); err != nil || string(out) != "demo demo\n" {
 		t.Errorf("bin/demo says %q, %v", out, err)
@@ -158,9 +146,7 @@ func tree(t testing.TB, dir string) map[string]treeFile {
 		out[rel] = treeFile{string(b), fi.Mode().Perm()}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return out
 }
 
@@ -180,7 +166,7 @@ func compareTrees(t *testing.T, ours, theirs map[string]treeFile) {
 		case filepath.Base(p) == "RECORD":
 			compareRecords(t, p, a.data, b.data)
 		case !strings.HasPrefix(p, "bin/") || !sameProgram(a.data, b.data):
-			t.Errorf("%s is %q, pip's %q", p, brief.Text(a.data), brief.Text(b.data))
+			t.Errorf("%s is %q, pip's %q", p, input.Text(a.data), input.Text(b.data))
 		}
 	}
 }
@@ -238,13 +224,9 @@ func compareRecords(t *testing.T, name, a, b string) {
 func opinion[T any](t testing.TB, program string, cases any) []T {
 	t.Helper()
 	in, err := json.Marshal(cases)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var out []T
-	if err := json.Unmarshal(condatest.Python(t, string(in), "-c", "import json, sys\ncases = json.load(sys.stdin)\n"+program), &out); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(condatest.Python(t, string(in), "-c", "import json, sys\ncases = json.load(sys.stdin)\n"+program), &out))
 	return out
 }
 
@@ -414,9 +396,7 @@ print(json.dumps([{"Version": platform.python_version(), "Machine": platform.mac
 		}
 	}
 	ranks, err := target.ranks()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	ours := slices.SortedFunc(maps.Keys(ranks), func(a, b string) int { return ranks[a] - ranks[b] })
 	if !slices.Equal(ours, theirs.Tags) {
 		for i := range min(len(ours), len(theirs.Tags)) {

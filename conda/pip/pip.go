@@ -19,8 +19,8 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/store"
 )
@@ -115,7 +115,7 @@ type refusedError struct {
 }
 
 func (e *refusedError) Error() string {
-	var f brief.Faults
+	var f input.Faults
 	for _, r := range e.Refused {
 		text := r.Row + ": " + r.Why
 		if r.Line > 0 {
@@ -192,16 +192,16 @@ func (p *Plan) take(picked map[string]*pick) {
 		}
 	}
 	if len(sources) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages are built from their sources: %s", len(sources), brief.List(sources)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages are built from their sources: %s", len(sources), input.List(sources)))
 	}
 	if len(present) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), brief.List(present)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d pip packages come with conda's: %s", len(present), input.List(present)))
 	}
 	if len(bare) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s: what the extras need is not looked for where conda has the package; name it in rows of its own", brief.List(bare)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%s: what the extras need is not looked for where conda has the package; name it in rows of its own", input.List(bare)))
 	}
 	if len(loose) > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d pip packages are taken as they come, without a sha256 of the index or the list: %s", len(loose), len(p.picks), brief.List(loose)))
+		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d pip packages are taken as they come, without a sha256 of the index or the list: %s", len(loose), len(p.picks), input.List(loose)))
 	}
 }
 

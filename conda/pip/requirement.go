@@ -11,8 +11,8 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 )
 
 // A Requirement is a package that pip installed or is to: a row of a
@@ -94,11 +94,11 @@ func ParseRequirement(row string) (Requirement, error) {
 	for _, o := range options {
 		h, ok := strings.CutPrefix(o, "--hash=")
 		if !ok {
-			return r, fmt.Errorf("%s is no option of one package that hpcc knows; take it out", brief.Text(o))
+			return r, fmt.Errorf("%s is no option of one package that hpcc knows; take it out", input.Text(o))
 		}
 		alg, sum, _ := strings.Cut(h, ":")
 		if n := hashSizes[alg]; n < 32 || len(sum) != 2*n || strings.Trim(sum, "0123456789abcdefABCDEF") != "" {
-			return r, fmt.Errorf("%q: not sha256, sha384 or sha512, a colon and hex digits", brief.Text(o))
+			return r, fmt.Errorf("%q: not sha256, sha384 or sha512, a colon and hex digits", input.Text(o))
 		}
 		r.Hashes = append(r.Hashes, alg+":"+strings.ToLower(sum))
 	}
@@ -213,7 +213,7 @@ func parseExtras(list string) (out []string, err error) {
 			continue
 		}
 		if !nameText().MatchString(x) {
-			return nil, fmt.Errorf("%q is no name of an extra", brief.Text(x))
+			return nil, fmt.Errorf("%q is no name of an extra", input.Text(x))
 		}
 		out = append(out, NormalName(x))
 	}
@@ -272,7 +272,7 @@ func fragmentHash(frag string) (string, error) {
 			continue
 		}
 		if _, err := hex.DecodeString(sum); err != nil || len(sum) != 2*n {
-			return "", fmt.Errorf("%q is no %s", brief.Text(sum), alg)
+			return "", fmt.Errorf("%q is no %s", input.Text(sum), alg)
 		}
 		return alg + ":" + strings.ToLower(sum), nil
 	}

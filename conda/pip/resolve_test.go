@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // Which file of a version is chosen, for which target.
@@ -141,9 +142,7 @@ func TestResolve(t *testing.T) {
 	o := from(s)
 	o.Closed = true
 	r, err := installed(t, "flask[async]==2.0\nwerkzeug==1.5\nmarkup; sys_platform=='win32'", pyTarget(nil), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := []string{"1 pip rows are for other platforms or pythons than linux-64 and 3.11.4: markup",
 		"flask 2.0 needs asgi, which nothing brings", "flask 2.0 needs jinja2, which nothing brings", "flask 2.0 needs werkzeug>=2, and there is 1.5"}
 	if got := chosen(r.plan); got != "flask 2.0, werkzeug 1.5" || strings.Join(r.notes, "\n") != strings.Join(want, "\n") {
@@ -173,9 +172,7 @@ func TestHopeless(t *testing.T) {
 	}
 	target := pyTarget(nil)
 	r, err := newResolver(t.Context(), condatest.NewStore(t), target, from(s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if _, err = r.resolve(r.rows(readRows(t, "left\n"+rows+"right"))); err == nil || !strings.Contains(err.Error(), "left 2 wants core<2, right 1 wants core>=2") {
 		t.Errorf("%v; want both wishes", err)
 	}
@@ -188,12 +185,10 @@ func TestHopeless(t *testing.T) {
 func TestRefused(t *testing.T) {
 	dir := condatest.WheelDir(t, condatest.SimpleWheel("good", "1"), condatest.Tagged(condatest.SimpleWheel("other", "1"), "cp39-cp39-win_amd64"), condatest.SimpleWheel("torch", "2.1.2"))
 	for _, f := range []string{"sources-1.0.tar.gz", "mixed-2.0.zip"} {
-		condatest.Write(t, filepath.Join(dir, f), []byte("x"))
+		testenv.Write(t, filepath.Join(dir, f), []byte("x"))
 	}
-	condatest.Write(t, filepath.Join(dir, "mixed-2.0-cp39-cp39-win32.whl"), []byte("x"))
-	if err := os.Mkdir(filepath.Join(dir, "tree"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Write(t, filepath.Join(dir, "mixed-2.0-cp39-cp39-win32.whl"), []byte("x"))
+	testenv.Check(t, os.Mkdir(filepath.Join(dir, "tree"), 0o755))
 	rows := `good
 -e .
 git+https://user:secret@e.org/x@main#egg=x

@@ -12,9 +12,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 	"hpcc/store"
 )
 
@@ -57,7 +56,7 @@ func (r *resolver) rows(rows []Requirement) []demand {
 		out = append(out, w)
 	}
 	if len(other) > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("%d pip rows are for other platforms or pythons than %s and %s: %s", len(other), r.target.Subdir, r.target.Python, brief.List(other)))
+		r.notes = append(r.notes, fmt.Sprintf("%d pip rows are for other platforms or pythons than %s and %s: %s", len(other), r.target.Subdir, r.target.Python, input.List(other)))
 	}
 	return out
 }
@@ -123,8 +122,8 @@ func locatedFile(u *url.URL) (*indexFile, error) {
 	}
 	for part := range strings.SplitSeq(u.Fragment, "&") {
 		if dir, ok := strings.CutPrefix(part, "subdirectory="); ok {
-			if f.subdir, err = archive.CleanPath(dir); err != nil {
-				return nil, fmt.Errorf("subdirectory %q: %w", brief.Text(dir), err)
+			if f.subdir, err = input.CleanPath(dir); err != nil {
+				return nil, fmt.Errorf("subdirectory %q: %w", input.Text(dir), err)
 			}
 		}
 	}
@@ -168,7 +167,7 @@ func (r *resolver) direction(w *demand, f *indexFile) bool {
 	case dist != "" && NormalName(dist) != w.name:
 		r.refuse(row, "", "the wheel is of %s", dist)
 	case p.rank == 0:
-		r.refuse(row, "", "the wheel is for %s, the environment is %s", brief.List(f.wheel.tags), r.target.describe())
+		r.refuse(row, "", "the wheel is for %s, the environment is %s", input.List(f.wheel.tags), r.target.describe())
 	case have != nil:
 		r.refuse(row, "", "conda's package %s has it already, as %s; take one of the two out", have.by, have.version)
 	case len(r.direct[w.name]) > 0 && r.direct[w.name][0].file.url != f.url:

@@ -18,8 +18,7 @@ import (
 	"github.com/BurntSushi/toml"
 	"github.com/ulikunitz/xz"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
 	"hpcc/store/bounded"
@@ -91,9 +90,9 @@ func readSources(file, kind, subdir string) (*sources, error) {
 		switch rest, below := strings.CutPrefix(h.Name, path.Join(s.top, subdir)+"/"); {
 		case !below || h.Typeflag != tar.TypeReg:
 		case rest == "PKG-INFO":
-			info, err = archive.ReadAll(r, maxMetadata)
+			info, err = input.ReadAll(r, maxMetadata)
 		case rest == "pyproject.toml":
-			project, err = archive.ReadAll(r, maxPyproject)
+			project, err = input.ReadAll(r, maxPyproject)
 		case rest == "setup.py" || rest == "setup.cfg":
 			setup = true
 		}
@@ -136,12 +135,12 @@ func parseBuildSystem(project []byte) (buildSystem, error) {
 	}
 	module, object, named := strings.Cut(b.Backend, ":")
 	if !program.IsDotted(module) || (named && !program.IsDotted(object)) {
-		return b, fmt.Errorf("reading pyproject.toml: the build-backend %q is no object of python", brief.Text(b.Backend))
+		return b, fmt.Errorf("reading pyproject.toml: the build-backend %q is no object of python", input.Text(b.Backend))
 	}
 	for i, p := range b.Path {
 		var err error
-		if b.Path[i], err = archive.CleanPath(p); err != nil {
-			return b, fmt.Errorf("reading pyproject.toml: backend-path %q: %w", brief.Text(p), err)
+		if b.Path[i], err = input.CleanPath(p); err != nil {
+			return b, fmt.Errorf("reading pyproject.toml: backend-path %q: %w", input.Text(p), err)
 		}
 	}
 	return b, nil
@@ -179,7 +178,7 @@ func (s *sources) walk(fn func(h *tar.Header, r io.Reader) error) error {
 			s.top = top
 		}
 		if top != s.top {
-			return fmt.Errorf("it does not lie in %q as the entries before do", brief.Text(s.top))
+			return fmt.Errorf("it does not lie in %q as the entries before do", input.Text(s.top))
 		}
 		return fn(h, r)
 	}
@@ -198,7 +197,7 @@ func (s *sources) walk(fn func(h *tar.Header, r io.Reader) error) error {
 	if err != nil {
 		return fmt.Errorf("opening the archive: %w", err)
 	}
-	return archive.WalkTar(plain, maxSources, each)
+	return input.WalkTar(plain, maxSources, each)
 }
 
 // walkZip calls fn for each file of a zip archive, as for entries of a tar.
@@ -211,12 +210,12 @@ func walkZip(f *os.File, fn func(h *tar.Header, r io.Reader) error) error {
 	if err != nil {
 		return fmt.Errorf("opening the archive: %w", err)
 	}
-	if len(z.File) > archive.MaxFiles {
-		return fmt.Errorf("it holds more than %d files", archive.MaxFiles)
+	if len(z.File) > input.MaxFiles {
+		return fmt.Errorf("it holds more than %d files", input.MaxFiles)
 	}
 	total := int64(0)
 	for _, e := range z.File {
-		clean, err := archive.CleanPath(e.Name)
+		clean, err := input.CleanPath(e.Name)
 		if err == nil && strings.ContainsRune(e.Name, '\\') {
 			err = errors.New("its name has a backslash")
 		}
@@ -228,7 +227,7 @@ func walkZip(f *os.File, fn func(h *tar.Header, r io.Reader) error) error {
 			err = zipEntry(e, clean, size, fn)
 		}
 		if err != nil {
-			return fmt.Errorf("entry %q: %w", brief.Text(e.Name), err)
+			return fmt.Errorf("entry %q: %w", input.Text(e.Name), err)
 		}
 	}
 	return nil
@@ -256,7 +255,7 @@ func zipEntry(e *zip.File, name string, size int64, fn func(h *tar.Header, r io.
 	}
 	defer r.Close()
 	if h.Typeflag == tar.TypeSymlink {
-		to, err := archive.ReadAll(r, 4096)
+		to, err := input.ReadAll(r, 4096)
 		if err != nil {
 			return err
 		}
@@ -286,13 +285,13 @@ func (s *sources) put(w *layer.Writer, dir string) error {
 			out.Linkname = h.Linkname
 			return w.Header(out)
 		case tar.TypeLink:
-			to, err := archive.CleanPath(h.Linkname)
+			to, err := input.CleanPath(h.Linkname)
 			if err != nil {
-				return fmt.Errorf("hard link to %q: %w", brief.Text(h.Linkname), err)
+				return fmt.Errorf("hard link to %q: %w", input.Text(h.Linkname), err)
 			}
 			below, ok := strings.CutPrefix(to, s.top+"/")
 			if !ok || !files[below] {
-				return fmt.Errorf("hard link to %q, which is no file before it", brief.Text(h.Linkname))
+				return fmt.Errorf("hard link to %q, which is no file before it", input.Text(h.Linkname))
 			}
 			out.Linkname = w.InLayer(path.Join(dir, below))
 			return w.Header(out)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 // A wheelName is what the name of a wheel's file says (PEP 427, PEP 425).
@@ -33,7 +33,7 @@ func parseWheelName(file string) (*wheelName, error) {
 	}
 	w := &wheelName{file: file, dist: f[0]}
 	if !nameText().MatchString(strings.Trim(w.dist, "_")) || strings.ContainsAny(file, "/\\") {
-		return nil, fmt.Errorf("its name begins with %q, which is no name of a distribution", brief.Text(w.dist))
+		return nil, fmt.Errorf("its name begins with %q, which is no name of a distribution", input.Text(w.dist))
 	}
 	var err error
 	if w.version, err = parseVersion(strings.ReplaceAll(f[1], "_", "-")); err != nil {
@@ -41,7 +41,7 @@ func parseWheelName(file string) (*wheelName, error) {
 	}
 	if len(f) == 6 {
 		if w.build = f[2]; !buildTagText().MatchString(w.build) {
-			return nil, fmt.Errorf("its build tag %q does not begin with a digit", brief.Text(w.build))
+			return nil, fmt.Errorf("its build tag %q does not begin with a digit", input.Text(w.build))
 		}
 	}
 	t := f[len(f)-3:]
@@ -64,8 +64,8 @@ func (w *wheelName) compareBuild(o *wheelName) int {
 	if w == nil || o == nil {
 		return 0
 	}
-	i, j := brief.Digits(w.build), brief.Digits(o.build)
-	if c := brief.CompareNumbers(strings.TrimLeft(w.build[:i], "0"), strings.TrimLeft(o.build[:j], "0")); c != 0 {
+	i, j := input.Digits(w.build), input.Digits(o.build)
+	if c := input.CompareNumbers(strings.TrimLeft(w.build[:i], "0"), strings.TrimLeft(o.build[:j], "0")); c != 0 {
 		return c
 	}
 	return strings.Compare(w.build, o.build)
@@ -115,7 +115,7 @@ func (t *Target) platforms() ([]string, error) {
 func twoNumbers(version string) (x, y int, err error) {
 	f := strings.SplitN(version, ".", 3)
 	if len(f) < 2 {
-		return 0, 0, fmt.Errorf("%q is no version", brief.Text(version))
+		return 0, 0, fmt.Errorf("%q is no version", input.Text(version))
 	}
 	if x, err = strconv.Atoi(f[0]); err != nil {
 		return 0, 0, err
@@ -124,7 +124,7 @@ func twoNumbers(version string) (x, y int, err error) {
 		return 0, 0, err
 	}
 	if x < 0 || y < 0 || x > 999 || y > 999 {
-		return 0, 0, fmt.Errorf("%q is no version", brief.Text(version))
+		return 0, 0, fmt.Errorf("%q is no version", input.Text(version))
 	}
 	return x, y, nil
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 // A pyVersion is a version as PEP 440 has it. Numbers are kept as digits
@@ -41,7 +41,7 @@ var preLetter = map[string]string{"alpha": "a", "a": "a", "beta": "b", "b": "b",
 func parseVersion(s string) (pyVersion, error) {
 	m := versionParts().FindStringSubmatch(strings.ToLower(strings.TrimSpace(s)))
 	if m == nil || len(s) > maxPipVersion {
-		return pyVersion{}, fmt.Errorf("%q is no version (PEP 440)", brief.Text(s))
+		return pyVersion{}, fmt.Errorf("%q is no version (PEP 440)", input.Text(s))
 	}
 	v := pyVersion{epoch: digitsOf(m[1]), pre: preLetter[m[3]]}
 	for n := range strings.SplitSeq(m[2], ".") {
@@ -58,7 +58,7 @@ func parseVersion(s string) (pyVersion, error) {
 	}
 	if m[10] != "" {
 		for _, p := range strings.FieldsFunc(m[10], func(r rune) bool { return strings.ContainsRune("-_.", r) }) {
-			if brief.Digits(p) == len(p) {
+			if input.Digits(p) == len(p) {
 				p = digitsOf(p)
 			}
 			v.local = append(v.local, p)
@@ -136,19 +136,19 @@ func (v pyVersion) sameBase(o pyVersion, n int) bool {
 // alphas, betas, candidates, the release itself, post-releases; each local
 // version after the one without.
 func (v pyVersion) compare(o pyVersion) int {
-	if c := brief.CompareNumbers(v.epoch, o.epoch); c != 0 {
+	if c := input.CompareNumbers(v.epoch, o.epoch); c != 0 {
 		return c
 	}
 	for i := range max(len(v.release), len(o.release)) {
-		if c := brief.CompareNumbers(v.part(i), o.part(i)); c != 0 {
+		if c := input.CompareNumbers(v.part(i), o.part(i)); c != 0 {
 			return c
 		}
 	}
 	return cmp.Or(
 		cmp.Compare(v.preRank(), o.preRank()),
-		brief.CompareNumbers(v.preN, o.preN),
-		brief.CompareNumbers(v.post, o.post), // none, "", is before 0
-		-cmp.Compare(noDev(v), noDev(o)), brief.CompareNumbers(v.dev, o.dev),
+		input.CompareNumbers(v.preN, o.preN),
+		input.CompareNumbers(v.post, o.post), // none, "", is before 0
+		-cmp.Compare(noDev(v), noDev(o)), input.CompareNumbers(v.dev, o.dev),
 		slices.CompareFunc(v.local, o.local, compareLocal),
 	)
 }
@@ -172,10 +172,10 @@ func noDev(v pyVersion) int {
 
 // compareLocal compares parts of local versions: numbers are after words.
 func compareLocal(a, b string) int {
-	x, y := brief.Digits(a) == len(a), brief.Digits(b) == len(b)
+	x, y := input.Digits(a) == len(a), input.Digits(b) == len(b)
 	switch {
 	case x && y:
-		return brief.CompareNumbers(a, b)
+		return input.CompareNumbers(a, b)
 	case x != y && x:
 		return 1
 	case x != y:
@@ -223,7 +223,7 @@ func parseClause(clause string) (c clause, err error) {
 		return c, err
 	case "==", "!=", "~=", "<=", ">=", "<", ">":
 	default:
-		return c, fmt.Errorf("%q does not begin with one of == != ~= <= >= < > ===", brief.Text(clause))
+		return c, fmt.Errorf("%q does not begin with one of == != ~= <= >= < > ===", input.Text(clause))
 	}
 	text, wild := strings.CutSuffix(c.text, ".*")
 	if c.v, err = parseVersion(text); err != nil {
@@ -232,11 +232,11 @@ func parseClause(clause string) (c clause, err error) {
 	plain := c.v.pre == "" && c.v.post == "" && c.v.dev == "" && c.v.local == nil
 	switch c.wild = wild && (c.op == "==" || c.op == "!="); {
 	case wild && (!plain || c.op == "~="):
-		return c, fmt.Errorf("%q: .* can only stand behind a release, in == and !=", brief.Text(clause))
+		return c, fmt.Errorf("%q: .* can only stand behind a release, in == and !=", input.Text(clause))
 	case c.op == "~=" && len(c.v.release) < 2:
-		return c, fmt.Errorf("%q: ~= needs two numbers, such as ~=1.4", brief.Text(clause))
+		return c, fmt.Errorf("%q: ~= needs two numbers, such as ~=1.4", input.Text(clause))
 	case c.v.local != nil && c.op != "==" && c.op != "!=":
-		return c, fmt.Errorf("%q: a local version (+…) can only stand in == and !=", brief.Text(clause))
+		return c, fmt.Errorf("%q: a local version (+…) can only stand in == and !=", input.Text(clause))
 	}
 	return c, nil
 }

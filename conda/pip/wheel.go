@@ -18,8 +18,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
 )
@@ -55,7 +54,7 @@ const (
 
 // openArchive opens a wheel's file and checks the names in it.
 func openArchive(file string, name *wheelName) (*wheel, map[string]*zip.File, error) {
-	z, err := archive.OpenZip(file, maxDirectory)
+	z, err := input.OpenZip(file, maxDirectory)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the wheel: %w", err)
 	}
@@ -116,12 +115,12 @@ func (w *wheel) read(files map[string]*zip.File, t *Target) error {
 
 // members lists the files of the archive, with names checked.
 func (w *wheel) members() (map[string]*zip.File, error) {
-	if len(w.zip.File) > archive.MaxFiles {
-		return nil, fmt.Errorf("it holds more than %d files", archive.MaxFiles)
+	if len(w.zip.File) > input.MaxFiles {
+		return nil, fmt.Errorf("it holds more than %d files", input.MaxFiles)
 	}
 	out := map[string]*zip.File{}
 	for _, f := range w.zip.File {
-		clean, err := archive.CleanPath(f.Name)
+		clean, err := input.CleanPath(f.Name)
 		if err == nil && (strings.ContainsRune(f.Name, '\\') || !utf8.ValidString(f.Name)) {
 			err = errors.New("its name has a backslash or is no UTF-8")
 		}
@@ -141,7 +140,7 @@ func (w *wheel) members() (map[string]*zip.File, error) {
 			err = errors.New("it stands in the wheel twice")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("entry %q: %w", brief.Text(f.Name), err)
+			return nil, fmt.Errorf("entry %q: %w", input.Text(f.Name), err)
 		}
 		out[clean] = f
 	}
@@ -157,13 +156,13 @@ func infoDir(files map[string]*zip.File, name *wheelName) (string, error) {
 			continue
 		}
 		if found != "" {
-			return "", fmt.Errorf("it has two of *.dist-info: %q and %q", brief.Text(min(found, dir)), brief.Text(max(found, dir)))
+			return "", fmt.Errorf("it has two of *.dist-info: %q and %q", input.Text(min(found, dir)), input.Text(max(found, dir)))
 		}
 		found = dir
 	}
 	dist, _, _ := strings.Cut(strings.TrimSuffix(found, ".dist-info"), "-")
 	if NormalName(dist) != NormalName(name.dist) {
-		return "", fmt.Errorf("its *.dist-info is %q", brief.Text(found))
+		return "", fmt.Errorf("its *.dist-info is %q", input.Text(found))
 	}
 	return found, nil
 }
@@ -179,7 +178,7 @@ func (w *wheel) small(files map[string]*zip.File, name string, most int64) ([]by
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
 	defer r.Close()
-	b, err := archive.ReadAll(r, most)
+	b, err := input.ReadAll(r, most)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
@@ -194,7 +193,7 @@ func (w *wheel) readWheelFile(files map[string]*zip.File) error {
 		return err
 	}
 	version := ""
-	if err := archive.Fields(b, func(key, value string) error {
+	if err := input.Fields(b, func(key, value string) error {
 		if key == "wheel-version" {
 			version = value
 		}
@@ -203,7 +202,7 @@ func (w *wheel) readWheelFile(files map[string]*zip.File) error {
 		return fmt.Errorf("reading WHEEL: %w", err)
 	}
 	if major, _, _ := strings.Cut(version, "."); major != "1" {
-		return fmt.Errorf("its Wheel-Version is %q; 1 is known", brief.Text(version))
+		return fmt.Errorf("its Wheel-Version is %q; 1 is known", input.Text(version))
 	}
 	return nil
 }
@@ -251,7 +250,7 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 	}
 	for name := range rows {
 		if files[name] == nil && !w.ours(name) {
-			return fmt.Errorf("RECORD lists %q, which the wheel does not hold", brief.Text(name))
+			return fmt.Errorf("RECORD lists %q, which the wheel does not hold", input.Text(name))
 		}
 	}
 	program := map[string]bool{}
@@ -266,19 +265,19 @@ func (w *wheel) readRecord(files map[string]*zip.File, t *Target) error {
 		}
 		e := &wheelEntry{zip: f, exec: f.ExternalAttrs>>16&0o111 != 0}
 		if err := e.recorded(name, rows, w.info); err != nil {
-			return fmt.Errorf("entry %q: %w", brief.Text(name), err)
+			return fmt.Errorf("entry %q: %w", input.Text(name), err)
 		}
 		if total += e.size; e.size > maxUnpacked1 || total > maxUnpacked1 {
 			return fmt.Errorf("it unpacks to more than %d bytes", int64(maxUnpacked1))
 		}
 		if err := e.aim(name, w, t); err != nil {
-			return fmt.Errorf("entry %q: %w", brief.Text(name), err)
+			return fmt.Errorf("entry %q: %w", input.Text(name), err)
 		}
 		if e.script && program[scriptName(e.dst)] {
 			continue // what older tools made for the same entry point
 		}
 		if other, twice := taken[e.dst]; twice {
-			return fmt.Errorf("its entries %q and %q both go to %q", brief.Text(min(name, other)), brief.Text(max(name, other)), brief.Text(e.dst))
+			return fmt.Errorf("its entries %q and %q both go to %q", input.Text(min(name, other)), input.Text(max(name, other)), input.Text(e.dst))
 		}
 		taken[e.dst] = name
 		w.files = append(w.files, e)
@@ -313,7 +312,7 @@ func parseRecord(b []byte) (map[string]recordRow, error) {
 			return nil, fmt.Errorf("reading RECORD: a row of %d fields; 3 are known", len(f))
 		}
 		if _, twice := out[f[0]]; twice {
-			return nil, fmt.Errorf("reading RECORD: %q stands there twice", brief.Text(f[0]))
+			return nil, fmt.Errorf("reading RECORD: %q stands there twice", input.Text(f[0]))
 		}
 		out[strings.Clone(f[0])] = recordRow{strings.Clone(f[1]), strings.Clone(f[2])}
 	}
@@ -338,7 +337,7 @@ func (e *wheelEntry) recorded(name string, rows map[string]recordRow, info strin
 	case row.size == "": // older tools leave it out; the digest decides
 		size = int64(min(e.zip.UncompressedSize64, maxUnpacked1))
 	case err != nil || size < 0:
-		return fmt.Errorf("its size in RECORD is %q", brief.Text(row.size))
+		return fmt.Errorf("its size in RECORD is %q", input.Text(row.size))
 	case uint64(size) != e.zip.UncompressedSize64:
 		return fmt.Errorf("it has %d bytes, RECORD says %d", e.zip.UncompressedSize64, size)
 	}
@@ -358,7 +357,7 @@ func recordHash(sum string) (hash.Hash, error) {
 	case "":
 		return nil, errors.New("it has no digest in RECORD")
 	default:
-		return nil, fmt.Errorf("its digest in RECORD is %q; sha256, sha384 and sha512 are known", brief.Text(alg))
+		return nil, fmt.Errorf("its digest in RECORD is %q; sha256, sha384 and sha512 are known", input.Text(alg))
 	}
 }
 
@@ -376,7 +375,7 @@ func (e *wheelEntry) aim(name string, w *wheel, t *Target) error {
 		return nil
 	}
 	if top != strings.TrimSuffix(w.info, ".dist-info")+".data" {
-		return fmt.Errorf("its directory is of another distribution than %q", brief.Text(w.info))
+		return fmt.Errorf("its directory is of another distribution than %q", input.Text(w.info))
 	}
 	scheme, rest, ok := strings.Cut(rest, "/")
 	if !ok {
@@ -392,7 +391,7 @@ func (e *wheelEntry) aim(name string, w *wheel, t *Target) error {
 	case "data":
 		e.dst = rest
 	default:
-		return fmt.Errorf("%q is none of purelib, platlib, headers, scripts, data", brief.Text(scheme))
+		return fmt.Errorf("%q is none of purelib, platlib, headers, scripts, data", input.Text(scheme))
 	}
 	if e.dst == "conda-meta" || strings.HasPrefix(e.dst, "conda-meta/") {
 		return errors.New("it goes to where the record of the environment is kept")

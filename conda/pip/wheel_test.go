@@ -14,6 +14,7 @@ import (
 
 	"hpcc/conda/layer"
 	"hpcc/testdata/condatest"
+	"hpcc/testdata/testenv"
 )
 
 // pyTarget is python 3.11 on linux-64 with glibc 2.36.
@@ -69,9 +70,7 @@ func installed(t testing.TB, text string, target Target, o Options) (*result, er
 	r := &result{plan: plan, notes: append(plan.Notes, notes...), files: condatest.ReadLayers(t, layers)}
 	for _, l := range layers {
 		d, err := l.Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		r.layers = append(r.layers, d.String())
 	}
 	return r, nil
@@ -84,9 +83,7 @@ func fromDir(dir string) Options {
 
 func TestInstall(t *testing.T) {
 	r, err := installed(t, "demo_pkg==1.2.post1", pyTarget(nil), fromDir(condatest.WheelDir(t, condatest.DemoWheel)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	site := "opt/conda/lib/python3.11/site-packages/"
 	for _, c := range []struct {
 		path string
@@ -162,18 +159,14 @@ func TestSame(t *testing.T) {
 	var before []string
 	for range 2 {
 		r, err := installed(t, "demo-pkg\nother", pyTarget(nil), fromDir(condatest.WheelDir(t, condatest.DemoWheel, other)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if before != nil && strings.Join(before, " ") != strings.Join(r.layers, " ") {
 			t.Errorf("layers %v, then %v", before, r.layers)
 		}
 		before = r.layers
 	}
 	r, err := installed(t, "demo-pkg\nother", pyTarget(func(t *Target) { t.Subdir = "linux-ppc64le" }), fromDir(condatest.WheelDir(t, other, condatest.DemoWheel)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if strings.Join(before, " ") != strings.Join(r.layers, " ") {
 		t.Errorf("layers of pure wheels are %v for one platform, %v for another", before, r.layers)
 	}
@@ -266,7 +259,7 @@ func TestHostile(t *testing.T) {
 	} {
 		dir := condatest.WheelDir(t, c.wheel)
 		if c.name == "no zip" {
-			condatest.Write(t, filepath.Join(dir, c.wheel.File()), []byte("<html>"))
+			testenv.Write(t, filepath.Join(dir, c.wheel.File()), []byte("<html>"))
 		}
 		_, err := installed(t, "evil==1.0", pyTarget(nil), fromDir(dir))
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "evil-1.0-py3-none-any.whl") {
@@ -295,9 +288,7 @@ func TestBomb(t *testing.T) {
 	w.Zip = nil
 	raw := w.Bytes(t)
 	z, err := zip.NewReader(bytes.NewReader(raw), int64(len(raw)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var buf bytes.Buffer
 	lying := zip.NewWriter(&buf)
 	for _, f := range z.File {
@@ -306,22 +297,16 @@ func TestBomb(t *testing.T) {
 			h.UncompressedSize64 = 5
 		}
 		to, err := lying.CreateRaw(&h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		from, err := f.OpenRaw()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if _, err := io.Copy(to, from); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := lying.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, lying.Close())
 	dir := t.TempDir()
-	condatest.Write(t, filepath.Join(dir, w.File()), buf.Bytes())
+	testenv.Write(t, filepath.Join(dir, w.File()), buf.Bytes())
 	if _, err = installed(t, "bomb", pyTarget(nil), fromDir(dir)); err == nil || !strings.Contains(err.Error(), `entry "bomb.bin": `) {
 		t.Errorf("a wheel whose directory lies of a size: %v; want bomb.bin refused", err)
 	}
@@ -336,9 +321,7 @@ func TestClashes(t *testing.T) {
 		t.Paths = map[string]Owner{"bin/tool": {Package: "tools"}, "lib": {Package: "base", Dir: true}}
 	})
 	r, err := installed(t, "a\nb", target, fromDir(condatest.WheelDir(t, a, b)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if got := r.files[site+"ns/__init__.py"].Data; got != "a" { // a needs b, so it is installed after it
 		t.Errorf("ns/__init__.py is %q; want that of a", got)
 	}
@@ -374,9 +357,7 @@ func TestOwnFiles(t *testing.T) {
 		{Name: "old-1.dist-info/direct_url.json", Text: "{}"},
 	}}
 	r, err := installed(t, "old", pyTarget(nil), fromDir(condatest.WheelDir(t, w)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	info := "opt/conda/lib/python3.11/site-packages/old-1.dist-info/"
 	if got := r.files["opt/conda/bin/old"].Data; !strings.Contains(got, "from old import main") {
 		t.Errorf("bin/old is %q", got)
@@ -448,9 +429,7 @@ func FuzzWheel(f *testing.F) {
 	f.Add("../x", "../x"+row, "Name: x\n x\n\n", "[gui_scripts]\n../b=c:d\n")
 	f.Add("x-1.data/data/conda-meta/x", "\"x\"\"\",,", "", "")
 	name, err := parseWheelName("x-1-py3-none-any.whl")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, err)
 	target := pyTarget(nil)
 	f.Fuzz(func(t *testing.T, file, rows, metadata, points string) {
 		members := []condatest.WheelFile{
@@ -492,9 +471,7 @@ func FuzzWheel(f *testing.F) {
 		if err := in.install(t.Context(), lw, &target); err != nil {
 			return
 		}
-		if err := lw.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, lw.Close())
 		got := condatest.ReadTar(t, &out)
 		for name := range got {
 			if strings.HasPrefix(name, "opt/conda/conda-meta") || (name != "opt" && name != "opt/conda" && !strings.HasPrefix(name, "opt/conda/")) {

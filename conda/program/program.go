@@ -1,5 +1,6 @@
-// Package program writes the small programs that stand for entry points, functions of
-// Python modules: those of wheels and those of noarch packages of conda.
+// Package program holds the two kinds of programs that conda and Python packages ask
+// for: those that stand for entry points in the image ([Program]), and those that have
+// to run in the image while it is built ([Step]). It starts no process: package build does.
 package program
 
 import (
@@ -10,8 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"hpcc/conda/archive"
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 var (
@@ -35,7 +35,7 @@ func ParseAll(b []byte) (console, gui []Program, err error) {
 		return nil, nil, errors.New("reading entry_points.txt: it is no text")
 	}
 	section, at := "", map[string]int{}
-	for _, line := range archive.Lines(b) {
+	for _, line := range input.Lines(b) {
 		switch {
 		case line[0] == '#' || line[0] == ';':
 			continue
@@ -79,9 +79,9 @@ func Parse(line string) (p Program, err error) {
 	p = Program{strings.TrimSpace(name), strings.TrimSpace(module), strings.TrimSpace(function)}
 	switch {
 	case !ok || !colon:
-		err = fmt.Errorf("%q: not of the form command = module:function", brief.Text(line))
+		err = fmt.Errorf("%q: not of the form command = module:function", input.Text(line))
 	case !commandText().MatchString(p.Name) || !IsDotted(p.module) || !IsDotted(p.function):
-		err = fmt.Errorf("%q: its command, module or function is no plain name", brief.Text(line))
+		err = fmt.Errorf("%q: its command, module or function is no plain name", input.Text(line))
 	}
 	return p, err
 }

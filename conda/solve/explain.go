@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 )
 
 // An Unsolvable is a problem without an answer, in plain words: a headline and
@@ -106,7 +106,7 @@ func (t *telling) tell() error {
 	case len(wants) == 1:
 		e.lines = append(e.lines, fmt.Sprintf("%s cannot be installed for %s:", wants[0], where))
 	default:
-		e.lines = append(e.lines, fmt.Sprintf("%s cannot be installed together for %s:", brief.Join(wants, "and", 5), where))
+		e.lines = append(e.lines, fmt.Sprintf("%s cannot be installed together for %s:", input.Join(wants, "and", 5), where))
 	}
 	if n := len(rest) - (maxLines - 1); n > 0 {
 		left := fmt.Sprintf("… and %d requirements between these", n+1)
@@ -133,7 +133,7 @@ func (t *telling) contested() (lines []string) {
 			versions = append(versions, c.rec.Version)
 		}
 		if len(versions) > 0 {
-			lines = append(lines, fmt.Sprintf("of %s there are %s", x.to, brief.List(versions)))
+			lines = append(lines, fmt.Sprintf("of %s there are %s", x.to, input.List(versions)))
 		}
 	}
 	return lines
@@ -256,7 +256,7 @@ func (t *telling) none(m *match) string {
 		for _, c := range p.Channels {
 			names = append(names, fetch.Hide(c))
 		}
-		in = "in " + brief.Join(names, "and", 3)
+		in = "in " + input.Join(names, "and", 3)
 	}
 	for _, r := range m.to.hidden {
 		if v, err := parseVersion(r.Version); err == nil && s.matches(r, v) {
@@ -285,7 +285,7 @@ func (t *telling) none(m *match) string {
 	case len(m.to.candidates) == 0:
 		return fmt.Sprintf("there is no package named %s for %s %s", s.Name, p.Subdir, in)
 	case len(builds) > 0:
-		return fmt.Sprintf("%s has no such build for %s %s; there are %s", s.text, p.Subdir, in, brief.List(builds))
+		return fmt.Sprintf("%s has no such build for %s %s; there are %s", s.text, p.Subdir, in, input.List(builds))
 	}
 	return fmt.Sprintf("%s has no build for %s %s; the newest is %s", s.text, p.Subdir, in, m.to.newest())
 }

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"hpcc/conda/brief"
 	"hpcc/conda/fetch"
+	"hpcc/conda/input"
 )
 
 // A Spec is a MatchSpec (CEP 29): a wish for a package.
@@ -37,7 +37,7 @@ const maxSpec = 4096
 func ParseSpec(text string) (*Spec, error) {
 	s := &Spec{text: strings.Join(strings.Fields(text), " ")}
 	if err := s.parse(text); err != nil {
-		return nil, fmt.Errorf("%q is no MatchSpec: %w", brief.Text(s.text), err)
+		return nil, fmt.Errorf("%q is no MatchSpec: %w", input.Text(s.text), err)
 	}
 	return s, nil
 }
@@ -69,7 +69,7 @@ func (s *Spec) parse(text string) error {
 		end = len(text)
 	}
 	if s.Name = strings.ToLower(text[:end]); !IsName(s.Name) {
-		return fmt.Errorf("%q is no package name", brief.Text(s.Name))
+		return fmt.Errorf("%q is no package name", input.Text(s.Name))
 	}
 	version, build := splitBuild(strings.TrimSpace(text[end:]))
 	if err := s.set("version", version); err != nil {
@@ -143,17 +143,17 @@ func cutKeys(text string) (rest string, keys [][2]string, err error) {
 	for in = strings.TrimSpace(in); in != ""; in = strings.TrimSpace(in) {
 		key, value, ok := strings.Cut(in, "=")
 		if !ok {
-			return "", nil, fmt.Errorf("%q is not of the form key=value", brief.Text(in))
+			return "", nil, fmt.Errorf("%q is not of the form key=value", input.Text(in))
 		}
 		value = strings.TrimSpace(value)
 		if value != "" && (value[0] == '"' || value[0] == '\'') {
 			end := strings.IndexByte(value[1:], value[0])
 			if end < 0 {
-				return "", nil, fmt.Errorf("the value of %s lacks a quote", brief.Text(key))
+				return "", nil, fmt.Errorf("the value of %s lacks a quote", input.Text(key))
 			}
 			value, in = value[1:end+1], strings.TrimSpace(value[end+2:])
 			if in != "" && in[0] != ',' {
-				return "", nil, fmt.Errorf("no comma behind the value of %s", brief.Text(key))
+				return "", nil, fmt.Errorf("no comma behind the value of %s", input.Text(key))
 			}
 			in = strings.TrimPrefix(in, ",")
 		} else {
@@ -191,7 +191,7 @@ func (s *Spec) set(key, value string) (err error) {
 	case "license", "license_family", "url", "features", "optional", "target":
 		return fmt.Errorf("hpcc does not select packages by %s", key)
 	default:
-		return fmt.Errorf("there is no key %q", brief.Text(key))
+		return fmt.Errorf("there is no key %q", input.Text(key))
 	}
 	return err
 }
@@ -232,11 +232,11 @@ func textMatcher(p string) (func(string) bool, error) {
 
 func regexMatcher(p string) (func(string) bool, error) {
 	if !strings.HasPrefix(p, "^") || !strings.HasSuffix(p, "$") {
-		return nil, fmt.Errorf("regular expression %q does not begin with \"^\" and end with \"$\"", brief.Text(p))
+		return nil, fmt.Errorf("regular expression %q does not begin with \"^\" and end with \"$\"", input.Text(p))
 	}
 	re, err := regexp.Compile("(?i)" + p)
 	if err != nil {
-		return nil, fmt.Errorf("regular expression %q cannot be read", brief.Text(p))
+		return nil, fmt.Errorf("regular expression %q cannot be read", input.Text(p))
 	}
 	return re.MatchString, nil
 }
@@ -275,10 +275,10 @@ func parseConstraint(text string) (constraint, error) {
 	p := constraintParser{rest: strings.ReplaceAll(text, " ", "")}
 	c, err := p.or(0)
 	if err == nil && p.rest != "" {
-		err = fmt.Errorf("%q stands behind the end", brief.Text(p.rest))
+		err = fmt.Errorf("%q stands behind the end", input.Text(p.rest))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("version %q: %w", brief.Text(text), err)
+		return nil, fmt.Errorf("version %q: %w", input.Text(text), err)
 	}
 	return c, nil
 }
@@ -367,7 +367,7 @@ func compareTo(text string) (constraint, error) {
 	line := strings.TrimSuffix(strings.TrimRight(operand, "*"), ".") // of 1.2.* or 1.2*
 	starred := line != operand
 	if starred && op == "~=" {
-		return nil, fmt.Errorf("%q makes no sense: take \"*\" off", brief.Text(text))
+		return nil, fmt.Errorf("%q makes no sense: take \"*\" off", input.Text(text))
 	}
 	w, err := parseVersion(line)
 	if err != nil {

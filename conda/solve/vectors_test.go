@@ -12,23 +12,19 @@ import (
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
+
+	"hpcc/testdata/testenv"
 )
 
 // unpackTest reads a file that testdata/main2021.py made.
 func unpackTest(t testing.TB, name string, into any) {
 	t.Helper()
 	b, err := os.ReadFile("testdata/main2021-" + name + ".json.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	z, err := zstd.NewReader(bytes.NewReader(b))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer z.Close()
-	if err := json.NewDecoder(z).Decode(into); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.NewDecoder(z).Decode(into))
 }
 
 // main2021 is Anaconda's channel "main" as it was in September 2021, for one platform.
@@ -66,9 +62,7 @@ func wishes(t testing.TB, texts ...string) (out []*Spec) {
 	t.Helper()
 	for _, text := range texts {
 		s, err := ParseSpec(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		out = append(out, s)
 	}
 	return out

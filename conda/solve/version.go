@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"strings"
 
-	"hpcc/conda/brief"
+	"hpcc/conda/input"
 )
 
 // A version is a parsed version number, in conda's order (CEP 33):
@@ -51,7 +51,7 @@ func parseVersion(s string) (version, error) {
 		t = strings.ReplaceAll(t, "-", "_")
 	}
 	if t == "" || len(t) > maxVersion || strings.ContainsFunc(t, notOfVersion) {
-		return v, fmt.Errorf("%q is no version", brief.Text(s))
+		return v, fmt.Errorf("%q is no version", input.Text(s))
 	}
 	epoch, rest, ok := strings.Cut(t, "!")
 	if !ok {
@@ -59,7 +59,7 @@ func parseVersion(s string) (version, error) {
 	}
 	rest, local, hasLocal := strings.Cut(rest, "+")
 	err := errors.New("one \"!\" and one \"+\" at most, digits before the first")
-	if brief.Digits(epoch) == len(epoch) && epoch != "" && !strings.ContainsAny(rest, "!") && !strings.ContainsAny(local, "!+") {
+	if input.Digits(epoch) == len(epoch) && epoch != "" && !strings.ContainsAny(rest, "!") && !strings.ContainsAny(local, "!+") {
 		v.release, err = components(rest)
 		v.release = append([]component{{digitRun(epoch)}}, v.release...)
 		if err == nil && hasLocal {
@@ -67,7 +67,7 @@ func parseVersion(s string) (version, error) {
 		}
 	}
 	if err != nil {
-		return v, fmt.Errorf("%q is no version: %w", brief.Text(s), err)
+		return v, fmt.Errorf("%q is no version: %w", input.Text(s), err)
 	}
 	return v, nil
 }
@@ -96,7 +96,7 @@ func components(s string) ([]component, error) {
 			c = append(c, run{number, ""})
 		}
 		for p != "" {
-			n := brief.Digits(p)
+			n := input.Digits(p)
 			switch {
 			case n > 0:
 				c = append(c, digitRun(p[:n]))
@@ -171,7 +171,7 @@ func (r run) compare(s run) int {
 	if r.kind != s.kind || r.kind == word {
 		return cmp.Or(cmp.Compare(r.kind, s.kind), strings.Compare(r.text, s.text))
 	}
-	return brief.CompareNumbers(r.text, s.text)
+	return input.CompareNumbers(r.text, s.text)
 }
 
 // startsWith tells whether v is w or one of w's line: 1.1.1w and 1.1.1.2 start

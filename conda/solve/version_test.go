@@ -9,15 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // mustVersion parses a version of a test.
 func mustVersion(t testing.TB, s string) version {
 	t.Helper()
 	v, err := parseVersion(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return v
 }
 
@@ -26,14 +26,10 @@ func mustVersion(t testing.TB, s string) version {
 func realVersions(t testing.TB) (all []version, ranks []int) {
 	t.Helper()
 	f, err := os.Open("testdata/versions.txt.gz")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	rank := 0
 	sc := bufio.NewScanner(z)
 	for sc.Scan() {

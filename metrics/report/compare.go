@@ -6,28 +6,28 @@ import (
 	"slices"
 )
 
-// A Comparison is one system against the first.
-type Comparison struct {
+// A comparison is one system against the first.
+type comparison struct {
 	Base    string             `json:"base"`
 	Other   string             `json:"other"`
 	Pairs   int                `json:"pairs,omitempty"` // of runs that did the same; 0: all were taken together
 	Ratios  map[string]float64 `json:"ratios"`          // other to base by measure: the median of the pairs', or that of the medians
-	Verdict Verdict            `json:"verdict"`         // of the wall clock
+	Verdict verdict            `json:"verdict"`         // of the wall clock
 	Text    []string           `json:"text"`            // what differs, and what probably explains it
 }
 
-// A Verdict says how two wall clocks compare.
-type Verdict string
+// A verdict says how two wall clocks compare.
+type verdict string
 
 // The verdicts.
 const (
-	Longer  Verdict = "longer"
-	Shorter Verdict = "shorter"
-	Same    Verdict = "same"          // as good as
-	Within  Verdict = "within spread" // the difference may be chance
-	Few     Verdict = "few runs"      // too few to tell it from chance
-	Unlike  Verdict = "unlike runs"   // those of one did not do what those of the other did
-	Unknown Verdict = "unknown"       // one has none that ended
+	wallLonger  verdict = "longer"
+	wallShorter verdict = "shorter"
+	wallSame    verdict = "same"          // as good as
+	wallWithin  verdict = "within spread" // the difference may be chance
+	wallFew     verdict = "few runs"      // too few to tell it from chance
+	wallUnlike  verdict = "unlike runs"   // those of one did not do what those of the other did
+	wallUnknown verdict = "unknown"       // one has none that ended
 )
 
 // sameRatio is how far a ratio may be from one and be as good as one.
@@ -51,9 +51,9 @@ func newMatch(r *Report, base, other *System) *match {
 	return m
 }
 
-func compare(r *Report, base, other *System) Comparison {
+func compare(r *Report, base, other *System) comparison {
 	m := newMatch(r, base, other)
-	c := Comparison{Base: base.Name, Other: other.Name, Pairs: len(m.pairs), Ratios: map[string]float64{}}
+	c := comparison{Base: base.Name, Other: other.Name, Pairs: len(m.pairs), Ratios: map[string]float64{}}
 	for _, x := range measures {
 		if ratio, ok := m.ratio(x.name); ok {
 			c.Ratios[x.name] = ratio.Median
@@ -133,12 +133,12 @@ func (m *match) ratios(name string) (list []float64) {
 
 // ratio is how a figure of the other system is to that of the base. Without pairs
 // only the median is set.
-func (m *match) ratio(name string) (Spread, bool) {
+func (m *match) ratio(name string) (spread, bool) {
 	if ratios := m.ratios(name); len(ratios) > 1 {
 		return spreadOf(ratios), true
 	}
 	r, ok := m.together(name)
-	return Spread{Median: r}, ok
+	return spread{Median: r}, ok
 }
 
 // together is the ratio of the medians of all runs, whatever they did.
@@ -151,49 +151,49 @@ func ratioOf(base, other float64) (float64, bool) {
 	return r, base > 0 && other > 0 && r > 1/most && r < most
 }
 
-func (m *match) verdict() Verdict {
+func (m *match) verdict() verdict {
 	a, b := m.base.Figures[wallName], m.other.Figures[wallName]
 	r, ok := m.ratio(wallName)
 	ratios := m.ratios(wallName)
 	low, high, enough := sure(ratios)
 	switch {
 	case !ok:
-		return Unknown
+		return wallUnknown
 	case m.unlike:
-		return Unlike
+		return wallUnlike
 	case math.Abs(math.Log(r.Median)) < math.Log(sameRatio):
-		return Same
+		return wallSame
 	case len(ratios) > 1 && !enough, len(ratios) < 2 && min(a.N, b.N) < enoughToTell:
-		return Few
+		return wallFew
 	case len(ratios) > 1 && low <= 1 && high >= 1, len(ratios) < 2 && !a.apart(b):
-		return Within
+		return wallWithin
 	}
 	if r.Median > 1 {
-		return Longer
+		return wallLonger
 	}
-	return Shorter
+	return wallShorter
 }
 
 // explain tells the comparison in sentences.
-func (m *match) explain(v Verdict) []string {
-	if v == Unknown {
+func (m *match) explain(v verdict) []string {
+	if v == wallUnknown {
 		return []string{"the wall clock of one of them is not known"}
 	}
 	text := []string{m.wallClock()}
 	switch v {
-	case Same:
+	case wallSame:
 		text = append(text, "as good as the same")
-	case Within:
+	case wallWithin:
 		text = append(text, "the difference may be chance: more runs may tell whether there is one")
-	case Unlike:
+	case wallUnlike:
 		text = append(text, "the runs of one that went well did not do what those of the other did (they have fewer than two sets of parameters, or indices, in common): why is not looked for")
-	case Few:
+	case wallFew:
 		text = append(text, fmt.Sprintf("there are only %s: too few to tell the difference from chance", m.howMany()))
 	}
 	if paired, all := m.sides(); paired*all < 0 && math.Abs(paired-all) >= math.Log(telling) {
 		text = append(text, fmt.Sprintf("all runs taken together say the opposite, × %s: one system has runs that the other has not, or more of some", times(math.Exp(all))))
 	}
-	if v != Within && v != Unlike && (v != Same || m.apart()) {
+	if v != wallWithin && v != wallUnlike && (v != wallSame || m.apart()) {
 		text = append(text, m.causes()...)
 	}
 	return append(text, m.around()...)

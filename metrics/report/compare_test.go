@@ -8,15 +8,14 @@ import (
 	"testing"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // report reads two systems of n runs each.
 func compared(t *testing.T, a, b place, n int, change func(k int, h *metrics.Header, f *metrics.Footer)) *Report {
 	t.Helper()
 	r, err := Read([]Source{{Name: "base", Runs: a.make(t, n, change)}, {Name: "other", Runs: b.make(t, n, change)}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return r
 }
 
@@ -33,9 +32,7 @@ func TestMemoryToldByOthers(t *testing.T) {
 		{[]string{"pss"}, []string{"pss"}, ""},
 	} {
 		r, err := Read([]Source{{Name: "base", Runs: power.make(t, 6, by(test.base...))}, {Name: "other", Runs: power.make(t, 6, by(test.other...))}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		text := strings.Join(r.Comparisons[0].Text, "\n")
 		if !strings.Contains(text, test.want) || (test.want == "" && strings.Contains(text, "told by")) {
 			t.Errorf("%v against %v: %s; want %q", test.other, test.base, text, test.want)
@@ -50,25 +47,25 @@ func TestCauses(t *testing.T) {
 	tests := []struct {
 		name    string
 		change  func(p *place)
-		verdict Verdict
+		verdict verdict
 		says    []string
 	}{
-		{"nothing", func(p *place) {}, Same, []string{"as good as the same"}},
-		{"other architecture", func(p *place) { p.seconds *= 1.6; p.arch = "amd64" }, Longer, []string{"other took 1.60 × the processor time: probably its architecture, amd64 for ppc64le"}},
-		{"faster cores", func(p *place) { p.seconds /= 1.5; p.cpu = "POWER10" }, Shorter, []string{"base took 1.50 × the processor time: probably slower cores, POWER9 (raw), altivec supported for POWER10"}},
-		{"nothing that is known", func(p *place) { p.seconds *= 1.5 }, Longer, []string{"nothing that is known of the hosts differs"}},
-		{"throttled", func(p *place) { p.busy, p.throttled = 0.5, 0.9 }, Longer, []string{"other kept 50% of its processors busy, base 95%", "probably throttling by its quota of processors: 31% of when it could run, 0% on base"}},
-		{"storage", func(p *place) { p.busy, p.io = 0.5, 0.4 }, Longer, []string{"probably waiting for storage: 40% of the time, 0% on base"}},
-		{"fewer processors", func(p *place) { p.granted = 2 }, Longer, []string{"other was granted 2 processors instead of 4"}},
-		{"more work on more processors", func(p *place) { p.seconds *= 1.5; p.granted = 6 }, Same, []string{"as good as the same", "nothing that is known of the hosts differs", "base was granted 4 processors instead of 6"}},
-		{"who knows what", func(p *place) { p.busy = 0.5 }, Longer, []string{"why the record does not tell: probably the network, locks"}},
+		{"nothing", func(p *place) {}, wallSame, []string{"as good as the same"}},
+		{"other architecture", func(p *place) { p.seconds *= 1.6; p.arch = "amd64" }, wallLonger, []string{"other took 1.60 × the processor time: probably its architecture, amd64 for ppc64le"}},
+		{"faster cores", func(p *place) { p.seconds /= 1.5; p.cpu = "POWER10" }, wallShorter, []string{"base took 1.50 × the processor time: probably slower cores, POWER9 (raw), altivec supported for POWER10"}},
+		{"nothing that is known", func(p *place) { p.seconds *= 1.5 }, wallLonger, []string{"nothing that is known of the hosts differs"}},
+		{"throttled", func(p *place) { p.busy, p.throttled = 0.5, 0.9 }, wallLonger, []string{"other kept 50% of its processors busy, base 95%", "probably throttling by its quota of processors: 31% of when it could run, 0% on base"}},
+		{"storage", func(p *place) { p.busy, p.io = 0.5, 0.4 }, wallLonger, []string{"probably waiting for storage: 40% of the time, 0% on base"}},
+		{"fewer processors", func(p *place) { p.granted = 2 }, wallLonger, []string{"other was granted 2 processors instead of 4"}},
+		{"more work on more processors", func(p *place) { p.seconds *= 1.5; p.granted = 6 }, wallSame, []string{"as good as the same", "nothing that is known of the hosts differs", "base was granted 4 processors instead of 6"}},
+		{"who knows what", func(p *place) { p.busy = 0.5 }, wallLonger, []string{"why the record does not tell: probably the network, locks"}},
 	}
 	for _, test := range tests[5:7] { // the same the other way round: the base is the slow one
 		slow := plain
 		test.change(&slow)
 		c := compared(t, slow, plain, 6, nil).Comparisons[0]
 		want := strings.NewReplacer("other", "base", "base", "other").Replace(strings.Join(test.says, "\n"))
-		if text := strings.Join(c.Text, "\n"); c.Verdict != Shorter || !strings.Contains(text, want) {
+		if text := strings.Join(c.Text, "\n"); c.Verdict != wallShorter || !strings.Contains(text, want) {
 			t.Errorf("%s, the other way round: %s; want %q:\n%s", test.name, c.Verdict, want, text)
 		}
 	}
@@ -131,9 +128,7 @@ func TestClaims(t *testing.T) {
 		slow := plain
 		test.spoil(&slow)
 		r, err := Read([]Source{{Name: "base", Runs: plain.make(t, 6, test.base)}, {Name: "other", Runs: slow.make(t, 6, test.other)}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		text := strings.Join(r.Comparisons[0].Text, "\n")
 		if !strings.Contains(text, test.says) || strings.Contains(text, test.unsaid) || strings.Contains(text, "it waited\n") {
 			t.Errorf("%s: want %q and not %q:\n%s", test.name, test.says, test.unsaid, text)
@@ -172,12 +167,10 @@ func TestSpread(t *testing.T) {
 	}
 	for _, test := range []struct {
 		paired bool
-		want   Verdict
-	}{{true, Longer}, {false, Within}} {
+		want   verdict
+	}{{true, wallLonger}, {false, wallWithin}} {
 		r, err := Read([]Source{{Name: "a", Runs: wide(1)(power, test.paired)}, {Name: "b", Runs: wide(1.2)(power, test.paired)}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		c := r.Comparisons[0]
 		text := strings.Join(c.Text, "\n")
 		if c.Verdict != test.want || (c.Pairs == 9) != test.paired || (strings.Contains(text, "probably") && !test.paired) {
@@ -186,11 +179,11 @@ func TestSpread(t *testing.T) {
 	}
 	slow := power
 	slow.seconds *= 2
-	if c := compared(t, power, slow, 1, nil).Comparisons[0]; c.Verdict != Few || !strings.Contains(strings.Join(c.Text, "\n"), "only 1 and 1 run") {
+	if c := compared(t, power, slow, 1, nil).Comparisons[0]; c.Verdict != wallFew || !strings.Contains(strings.Join(c.Text, "\n"), "only 1 and 1 run") {
 		t.Errorf("one run each: %s %q", c.Verdict, c.Text)
 	}
 	none := func(k int, h *metrics.Header, f *metrics.Footer) { *f = metrics.Footer{Kind: "footer"} }
-	if c := compared(t, power, slow, 2, none).Comparisons[0]; c.Verdict != Unknown {
+	if c := compared(t, power, slow, 2, none).Comparisons[0]; c.Verdict != wallUnknown {
 		t.Errorf("no figures: %s %q", c.Verdict, c.Text)
 	}
 }
@@ -210,7 +203,7 @@ func TestPairs(t *testing.T) {
 		x.Header.Job.ID, x.Header.Job.Attempt, x.Figures = job, attempt, map[string]float64{wallName: wall}
 		return x
 	}
-	a := &System{Tasks: []*Task{task(1, Done, "0.1"), task(2, Done, "0.2"), task(3, Failed, "0.3"), task(4, Done, "")}}
+	a := &System{Tasks: []*Task{task(1, Done, "0.1"), task(2, Done, "0.2"), task(3, failed, "0.3"), task(4, Done, "")}}
 	b := &System{Tasks: []*Task{task(1, Done, "0.2"), task(2, Done, "0.1"), task(3, Done, "0.3"), of("j", 0, 90), of("k", 0, 3), of("j", 1, 1), of("", 0, 2), {Ending: Done}}}
 	var got []string
 	pairs, _ := pair(a, b)
@@ -262,7 +255,7 @@ func TestChance(t *testing.T) {
 				return func(int) float64 { return 100 * factor * math.Exp(0.3*rnd.NormFloat64()) }
 			}
 			a, b := drawn(test.n, test.paired, draw(1)), drawn(test.n, test.paired, draw(test.factor))
-			if v := newMatch(nil, a, b).verdict(); v == Longer || v == Shorter {
+			if v := newMatch(nil, a, b).verdict(); v == wallLonger || v == wallShorter {
 				found++
 			}
 		}
@@ -279,19 +272,17 @@ func TestUnlike(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		seed    func(k int) string // of the others' runs
-		verdict Verdict
+		verdict verdict
 	}{
-		{"the same", func(k int) string { return fmt.Sprint(k) }, Longer},
-		{"none", func(k int) string { return fmt.Sprint(-k) }, Unlike},
-		{"one", func(k int) string { return fmt.Sprint(7 - k*6) }, Unlike},
+		{"the same", func(k int) string { return fmt.Sprint(k) }, wallLonger},
+		{"none", func(k int) string { return fmt.Sprint(-k) }, wallUnlike},
+		{"one", func(k int) string { return fmt.Sprint(7 - k*6) }, wallUnlike},
 	} {
 		r, err := Read([]Source{{Name: "a", Runs: power.make(t, 7, nil)}, {Name: "b", Runs: slow.make(t, 7, func(k int, h *metrics.Header, f *metrics.Footer) { h.Job.Params["seed"] = test.seed(k) })}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		c := r.Comparisons[0]
 		text := strings.Join(c.Text, "\n")
-		if unlike := c.Verdict == Unlike; c.Verdict != test.verdict || strings.Contains(text, "probably slower cores") == unlike || strings.Contains(text, "did not do what") != unlike {
+		if unlike := c.Verdict == wallUnlike; c.Verdict != test.verdict || strings.Contains(text, "probably slower cores") == unlike || strings.Contains(text, "did not do what") != unlike {
 			t.Errorf("%s in common: %s\n%s", test.name, c.Verdict, text)
 		}
 	}
@@ -316,7 +307,7 @@ func TestSides(t *testing.T) {
 	b.count()
 	a.Name, b.Name = "a", "b"
 	c := compare(&Report{Systems: []*System{a, b}}, a, b)
-	if text := strings.Join(c.Text, "\n"); c.Verdict != Longer || c.Ratios[wallName] != 1.5 || !strings.Contains(text, "all runs taken together say the opposite, × 0.22") {
+	if text := strings.Join(c.Text, "\n"); c.Verdict != wallLonger || c.Ratios[wallName] != 1.5 || !strings.Contains(text, "all runs taken together say the opposite, × 0.22") {
 		t.Errorf("%s\n%s", c.Verdict, text)
 	}
 }
@@ -333,9 +324,7 @@ func TestCommands(t *testing.T) {
 		{func(k int, h *metrics.Header, f *metrics.Footer) { h.Command = append(h.Command, "--epochs=2") }, true},
 	} {
 		r, err := Read([]Source{{Name: "a", Runs: power.make(t, 5, nil)}, {Name: "b", Runs: slow.make(t, 4, test.change)}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if text := strings.Join(r.Comparisons[0].Text, "\n"); strings.Contains(text, "the commands differ: perhaps b had more to do") != test.differ {
 			t.Errorf("differ: %v; says\n%s", test.differ, text)
 		}
@@ -366,26 +355,26 @@ func TestEndings(t *testing.T) {
 	}{
 		{"well", limits, &metrics.Footer{}, Done},
 		{"no footer", limits, nil, Open},
-		{"exit", limits, &metrics.Footer{Exit: 3}, Failed},
+		{"exit", limits, &metrics.Footer{Exit: 3}, failed},
 		{"killed by the kernel, said the cgroup", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Cgroup: &metrics.CgroupUse{OOMKills: 1}}, NoMemory},
 		{"a child was", limits, &metrics.Footer{Exit: 1, Cgroup: &metrics.CgroupUse{OOMKills: 1}}, NoMemory},
 		{"and the run went on", limits, &metrics.Footer{Cgroup: &metrics.CgroupUse{OOMKills: 1}}, Done},
-		{"others in the cgroup were", metrics.Header{Limits: metrics.Limits{Shared: true}}, &metrics.Footer{Exit: 1, Cgroup: &metrics.CgroupUse{OOMKills: 1}}, Failed},
+		{"others in the cgroup were", metrics.Header{Limits: metrics.Limits{Shared: true}}, &metrics.Footer{Exit: 1, Cgroup: &metrics.CgroupUse{OOMKills: 1}}, failed},
 		{"killed at what it had asked for", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1<<30 - 1<<20}, NoMemory},
-		{"killed above it, where nobody held it", metrics.Header{Asked: metrics.Asked{Memory: 4 << 30}}, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 6 << 30}, Signalled},
+		{"killed above it, where nobody held it", metrics.Header{Asked: metrics.Asked{Memory: 4 << 30}}, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 6 << 30}, signalled},
 		{"killed at the limit of time with more than it asked for", metrics.Header{Asked: metrics.Asked{Memory: 4 << 30, Time: 3600}}, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 6 << 30, Wall: 3600}, TimeLimit},
 		{"killed at both limits", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1 << 30, Wall: 100}, TimeLimit},
 		{"at both, said the cgroup", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Wall: 100, Cgroup: &metrics.CgroupUse{OOMKills: 1}}, NoMemory},
 		{"hpcc's limit, with all memory", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1 << 30, Wall: 50, Problem: "ended after its time limit of 50s"}, TimeLimit},
 		{"killed at the cgroup's limit, above what it asked for", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 2 << 30}, NoMemory},
 		{"a pod's container", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Problem: "killed, since it used more than its memory"}, NoMemory},
-		{"killed far from it", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1 << 29}, Signalled},
+		{"killed far from it", limits, &metrics.Footer{Exit: -1, Signal: "SIGKILL", Memory: 1 << 29}, signalled},
 		{"a shell's child killed", limits, &metrics.Footer{Exit: 137, Memory: 1 << 30}, NoMemory},
 		{"hpcc's limit", limits, &metrics.Footer{Exit: -1, Signal: "SIGTERM", Wall: 50, Problem: "ended after its time limit of 50s"}, TimeLimit},
 		{"the scheduler's limit", limits, &metrics.Footer{Exit: -1, Signal: "SIGTERM", Wall: 99}, TimeLimit},
-		{"before it", limits, &metrics.Footer{Exit: -1, Signal: "SIGTERM", Wall: 50}, Signalled},
-		{"at it, by itself", limits, &metrics.Footer{Exit: 2, Wall: 99}, Failed},
-		{"never began", limits, &metrics.Footer{Exit: 125, Problem: "starting x: no such file"}, NotRun},
+		{"before it", limits, &metrics.Footer{Exit: -1, Signal: "SIGTERM", Wall: 50}, signalled},
+		{"at it, by itself", limits, &metrics.Footer{Exit: 2, Wall: 99}, failed},
+		{"never began", limits, &metrics.Footer{Exit: 125, Problem: "starting x: no such file"}, notRun},
 	} {
 		if got := ending(&test.h, test.f); got != test.want {
 			t.Errorf("%s: %s; want %s", test.name, got, test.want)
@@ -395,7 +384,7 @@ func TestEndings(t *testing.T) {
 
 func TestSpreadOf(t *testing.T) {
 	got := spreadOf([]float64{4, 1, 3, 2, 10})
-	if want := (Spread{N: 5, Min: 1, Q1: 2, Median: 3, Q3: 4, Max: 10, Sum: 20}); got != want {
+	if want := (spread{N: 5, Min: 1, Q1: 2, Median: 3, Q3: 4, Max: 10, Sum: 20}); got != want {
 		t.Errorf("%+v; want %+v", got, want)
 	}
 	if got := spreadOf([]float64{1, 2}); got.Median != 1.5 || got.Q1 != 1.25 {

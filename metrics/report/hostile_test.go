@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/html"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // hostile is what strangers may write where a name is wanted.
@@ -33,11 +34,9 @@ func hostileReport(t testing.TB) *Report {
 			f.Problem = hostile
 		}
 	}
-	p := &Prices{Currency: hostile, Node: map[string]Node{plain(hostile): {Hour: 1}, plain("b" + hostile): {Hour: 1}}}
+	p := &Prices{Currency: hostile, Node: map[string]nodePrice{plain(hostile): {Hour: 1}, plain("b" + hostile): {Hour: 1}}}
 	r, err := Read([]Source{{Name: hostile, Runs: bad.make(t, 5, spoil), Warnings: []string{hostile}}, {Name: "b" + hostile, Runs: bad.make(t, 5, spoil)}}, Options{Prices: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, s := range r.Systems {
 		if s.Figures[costName].Sum == 0 {
 			t.Fatalf("no run of %q has a price", s.Name)
@@ -51,9 +50,7 @@ func hostileReport(t testing.TB) *Report {
 func rendered(t testing.TB, write func(io.Writer) error) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := write(&b); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, write(&b))
 	return b.String()
 }
 
@@ -69,9 +66,7 @@ var (
 func checkPage(t testing.TB, page string) {
 	t.Helper()
 	doc, err := html.Parse(strings.NewReader(page))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	policy := false
 	for n := range doc.Descendants() {
 		switch {
@@ -112,9 +107,7 @@ func TestHostileText(t *testing.T) {
 		}
 	}
 	rows, err := csv.NewReader(strings.NewReader(rendered(t, r.CSV))).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, row := range rows {
 		for _, c := range row {
 			if strings.HasPrefix(c, "=") || strings.HasPrefix(c, "@") {
@@ -162,9 +155,7 @@ func FuzzReport(f *testing.F) {
 	other := power.make(f, 2, nil)
 	f.Fuzz(func(t *testing.T, text string) {
 		file := filepath.Join(dir, "run.jsonl")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, []byte(text), 0o600))
 		r, err := Read([]Source{{Name: "a", Runs: []Run{{File: file}, {File: file}}}, {Name: "b", Runs: other}}, Options{Different: true, Prices: prices})
 		if err != nil {
 			return

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // A place is a system that records are made of.
@@ -109,9 +110,7 @@ func writeRecord(t testing.TB, file string, h *metrics.Header, samples []metrics
 	var out []byte
 	add := func(v any) {
 		b, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		out = append(append(out, b...), '\n')
 	}
 	add(h)
@@ -121,7 +120,5 @@ func writeRecord(t testing.TB, file string, h *metrics.Header, samples []metrics
 	if f != nil {
 		add(f)
 	}
-	if err := os.WriteFile(file, out, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(file, out, 0o644))
 }

@@ -13,14 +13,14 @@ type Prices struct {
 	Currency string          `toml:"currency"` // shown behind amounts
 	KWh      float64         `toml:"kwh"`      // price of one; 0: the hour's price has it
 	PUE      float64         `toml:"pue"`      // what the site draws for each watt of its nodes; 0: 1
-	Node     map[string]Node `toml:"node"`     // by a system's name, or a pattern of hosts
+	Node     map[string]nodePrice `toml:"node"`     // by a system's name, or a pattern of hosts
 
 	// Draws are the tables whose watts count in the place of these, and their PUE where they have one; nil: none.
 	Draws *Prices `toml:"-"`
 }
 
-// A Node is what nodes of one kind cost.
-type Node struct {
+// A nodePrice is what nodes of one kind cost.
+type nodePrice struct {
 	Hour      float64 `toml:"hour"`       // price of an hour of a whole node
 	CPUs      int     `toml:"cpus"`       // of a node; 0: those that the run's header tells
 	GPUs      int     `toml:"gpus"`       // of a node; 0: GPUs do not count for a run's share
@@ -68,7 +68,7 @@ func (p *Prices) Check() (key []string, err error) {
 
 // find is the price of a run's node: that of its system's name, of its host's, or
 // of the longest pattern that the host fits.
-func (p *Prices) find(system, host string) (n Node, ok bool) {
+func (p *Prices) find(system, host string) (n nodePrice, ok bool) {
 	for _, name := range []string{system, host} {
 		if n, ok = p.Node[name]; ok {
 			return n, true
@@ -115,7 +115,7 @@ func (p *Prices) add(system string, t *Task) {
 }
 
 // energy is what a run of so many seconds drew, in joules, without the PUE.
-func (n *Node) energy(t *Task, wall float64) float64 {
+func (n *nodePrice) energy(t *Task, wall float64) float64 {
 	share, _ := n.share(t)
 	j := gpuEnergy(t.Footer) + n.IdleWatts*share*wall
 	if cpus := n.cpus(t); cpus > 0 {
@@ -124,7 +124,7 @@ func (n *Node) energy(t *Task, wall float64) float64 {
 	return j
 }
 
-func (n *Node) cpus(t *Task) float64 {
+func (n *nodePrice) cpus(t *Task) float64 {
 	if n.CPUs > 0 {
 		return float64(n.CPUs)
 	}
@@ -133,7 +133,7 @@ func (n *Node) cpus(t *Task) float64 {
 
 // share is the part of a node that a run pays for: of its processors or its GPUs,
 // whichever is more; all of it where neither is known.
-func (n *Node) share(t *Task) (part float64, known bool) {
+func (n *nodePrice) share(t *Task) (part float64, known bool) {
 	if n.Exclusive {
 		return 1, true
 	}

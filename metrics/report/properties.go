@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// A Property is something that the hosts, or what was asked of them, may differ in.
-type Property struct {
+// A property is something that the hosts, or what was asked of them, may differ in.
+type property struct {
 	Name    string     `json:"name"`
 	Values  [][]string `json:"values"` // of each system, those that its runs have, the first 64 of them; none where it is not known
 	Counts  []int      `json:"counts"` // of each system, how many there are
@@ -106,9 +106,9 @@ func amount(n int64) string {
 const maxValues = 64
 
 // properties are those that any run tells.
-func properties(systems []*System) (list []Property) {
+func properties(systems []*System) (list []property) {
 	for _, p := range hostProperties {
-		x, told := Property{Name: p.name}, false
+		x, told := property{Name: p.name}, false
 		for _, s := range systems {
 			values := []string{}
 			seen := map[string]bool{}

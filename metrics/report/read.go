@@ -189,7 +189,7 @@ func (s *System) count() {
 			s.Counted = "none: none has ended"
 		}
 	}
-	s.Figures = map[string]Spread{}
+	s.Figures = map[string]spread{}
 	for _, m := range measures {
 		var values []float64
 		for _, t := range list {

@@ -12,14 +12,13 @@ import (
 	"time"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // spoil writes over a run's file.
 func spoil(t *testing.T, run Run, text string) {
 	t.Helper()
-	if err := os.WriteFile(run.File, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(run.File, []byte(text), 0o644))
 }
 
 // TestDamaged: bad files are told of and left out, unless nothing is left.
@@ -28,16 +27,12 @@ func TestDamaged(t *testing.T) {
 	spoil(t, runs[0], "")
 	spoil(t, runs[1], "no record\n")
 	b, err := os.ReadFile(runs[2].File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	cut := string(b[:len(b)-300]) // in the footer
 	spoil(t, runs[2], cut)
 	runs = append(runs, Run{File: filepath.Join(t.TempDir(), "gone.jsonl")})
 	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	warnings := strings.Join(r.Warnings, "\n")
 	for _, want := range []string{"task.1.jsonl:1: no header", "task.2.jsonl:1: invalid character", "gone.jsonl: no such file"} {
 		if !strings.Contains(warnings, want) {
@@ -101,14 +96,10 @@ func TestKnown(t *testing.T) {
 func TestJSON(t *testing.T) {
 	runs := power.make(t, 2, nil)
 	b, err := os.ReadFile(runs[0].File)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	spoil(t, runs[0], strings.Replace(string(b), `"machine"`, `"later":{"x":[1,2]},"machine"`, 1))
 	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if b, err = r.JSON(); err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +108,7 @@ func TestJSON(t *testing.T) {
 		Version int
 		Systems []struct {
 			Endings map[string]int
-			Figures map[string]Spread
+			Figures map[string]spread
 			Tasks   []struct {
 				Ending  string
 				Figures map[string]float64
@@ -126,9 +117,7 @@ func TestJSON(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(b, &got); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(b, &got))
 	s := got.Systems[0]
 	if got.Type != "report" || got.Version != 1 || s.Endings["done"] != 2 || s.Figures["wall_s"].N != 2 || string(s.Tasks[0].Header.Later) != `{"x":[1,2]}` || s.Tasks[1].Footer == nil || s.Tasks[1].Figures["wall_s"] <= 0 {
 		t.Errorf("%s", b)
@@ -141,7 +130,7 @@ func TestPrices(t *testing.T) {
 		f := &metrics.Footer{Wall: 3600, Usage: metrics.Usage{User: 3600 * float64(cpus)}, GPUs: []metrics.GPUUse{{Energy: 0.5 * joules}}}
 		return &Task{Header: h, Footer: f, Figures: figures(&h, f)}
 	}
-	p := &Prices{Currency: "EUR", KWh: 0.5, PUE: 2, Node: map[string]Node{
+	p := &Prices{Currency: "EUR", KWh: 0.5, PUE: 2, Node: map[string]nodePrice{
 		"sys": {Hour: 100, Exclusive: true}, "gpu*": {Hour: 8, GPUs: 4, IdleWatts: 100, MaxWatts: 300}, "gpu1*": {Hour: 16, CPUs: 16},
 	}}
 	for _, test := range []struct {
@@ -171,7 +160,7 @@ func TestPrices(t *testing.T) {
 		}
 	}
 	both := *p
-	both.Draws = &Prices{PUE: 3, Node: map[string]Node{"gpu1*": {IdleWatts: 200, MaxWatts: 200}}}
+	both.Draws = &Prices{PUE: 3, Node: map[string]nodePrice{"gpu1*": {IdleWatts: 200, MaxWatts: 200}}}
 	x := task("gpu17", 4, 0)
 	both.add("x", x)
 	if cost, kwh := x.Figures[costName], x.Figures[energyName]; math.Abs(kwh-3*(.5+.0125)) > 1e-9 || math.Abs(cost-4-.5*kwh) > 1e-9 {
@@ -182,13 +171,13 @@ func TestPrices(t *testing.T) {
 	if _, drawn := x.Figures[energyName]; drawn || x.Figures[costName] != 2 {
 		t.Errorf("of a host that only prices name: %+v", x.Figures)
 	}
-	one := map[string]Node{"a": {Hour: 1}}
+	one := map[string]nodePrice{"a": {Hour: 1}}
 	for _, test := range []struct {
 		p    Prices
 		want string
 	}{
-		{Prices{Node: one}, ""}, {Prices{}, "prices nothing"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]Node{"[": {}}}, "no pattern"},
-		{Prices{Node: map[string]Node{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {MaxWatts: -1, GPUs: -1, CPUs: -1, Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]Node{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]Node{"a": {Hour: math.Inf(1)}}}, "cannot be"},
+		{Prices{Node: one}, ""}, {Prices{}, "prices nothing"}, {Prices{KWh: -1, Node: one}, "kwh"}, {Prices{PUE: 0.5, Node: one}, "pue"}, {Prices{Node: map[string]nodePrice{"[": {}}}, "no pattern"},
+		{Prices{Node: map[string]nodePrice{"a": {Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {MaxWatts: -1, GPUs: -1, CPUs: -1, Hour: -1}}}, `node "a": hour: -1`}, {Prices{Node: map[string]nodePrice{"a": {IdleWatts: 2, MaxWatts: 1}}}, "less than idle_watts"}, {Prices{Node: map[string]nodePrice{"a": {Hour: math.Inf(1)}}}, "cannot be"},
 	} {
 		key, err := test.p.Check()
 		if (err == nil) != (test.want == "") || (err != nil && (!strings.Contains(err.Error(), test.want) || len(key) == 0)) {
@@ -229,9 +218,7 @@ func TestAdvice(t *testing.T) {
 			f.Exit, f.Problem = 143, "ended after its time limit of 2h0m0s"
 		}
 	})}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	want := "1 run was killed for want of memory that had asked for 12 GiB: ask for more\n1 run was not done at the time limit of 2h00m: ask for more\n" +
 		"throttled 61% of the time in which it could run: ask for more processors, or start fewer threads\nits GPUs were busy 3.0% of the time: without --gpus, or with fewer, others could use them"
 	if got := strings.Join(r.Systems[0].Advice, "\n"); got != want {

@@ -50,8 +50,8 @@ type Report struct {
 	Warnings    []string     `json:"warnings,omitempty"`
 	Currency    string       `json:"currency,omitempty"`
 	Systems     []*System    `json:"systems"`
-	Properties  []Property   `json:"properties"` // of hosts and runs, and whether they differ
-	Comparisons []Comparison `json:"comparisons,omitempty"`
+	Properties  []property   `json:"properties"` // of hosts and runs, and whether they differ
+	Comparisons []comparison `json:"comparisons,omitempty"`
 	Sections    []Section    `json:"sections,omitempty"` // of the caller, behind the rest
 }
 
@@ -64,7 +64,7 @@ type System struct {
 	Missing int               `json:"missing,omitempty"`
 	Endings map[Ending]int    `json:"endings"`
 	Counted string            `json:"counted"` // which tasks the figures are of
-	Figures map[string]Spread `json:"figures"` // by the name of the measure
+	Figures map[string]spread `json:"figures"` // by the name of the measure
 	Advice  []string          `json:"advice,omitempty"`
 	Tasks   []*Task           `json:"tasks"` // by index and attempt
 

@@ -12,12 +12,13 @@ import (
 	"testing"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // prices are those of the golden report.
-var prices = &Prices{Currency: "EUR", KWh: 0.28, PUE: 1.3, Node: map[string]Node{
+var prices = &Prices{Currency: "EUR", KWh: 0.28, PUE: 1.3, Node: map[string]nodePrice{
 	"power":    {Hour: 2.4, GPUs: 4, IdleWatts: 400, MaxWatts: 900},
 	"worker-*": {Hour: 1.9, GPUs: 2, IdleWatts: 180, MaxWatts: 520},
 }}
@@ -33,9 +34,7 @@ func two(t testing.TB) *Report {
 		}
 	}
 	r, err := Read([]Source{{Name: "power", Runs: power.make(t, 8, nil)}, {Name: "pods", Runs: pods.make(t, 8, spoil), Missing: 1}}, Options{Prices: prices})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for _, s := range r.Systems { // where they lie is not for golden files
 		for _, x := range s.Tasks {
 			x.File = filepath.Base(x.File)
@@ -48,14 +47,10 @@ func TestGolden(t *testing.T) {
 	r := two(t)
 	for name, write := range map[string]func(io.Writer) error{"two.txt": r.Text, "two.md": r.Markdown, "two.csv": r.CSV, "two.html": r.HTML} {
 		var b bytes.Buffer
-		if err := write(&b); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, write(&b))
 		file := filepath.Join("testdata", name)
 		if *update {
-			if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.WriteFile(file, b.Bytes(), 0o644))
 		}
 		want, err := os.ReadFile(file)
 		if err != nil || !bytes.Equal(b.Bytes(), want) {
@@ -115,16 +110,12 @@ func TestNearest(t *testing.T) {
 	runs := power.make(t, 5, func(k int, h *metrics.Header, f *metrics.Footer) { f.Wall = float64(100 * k) })
 	for _, k := range []int{2, 3} { // the median, and one beside it
 		b, err := os.ReadFile(runs[k].File)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		lines := strings.SplitAfter(string(b), "\n")
 		spoil(t, runs[k], lines[0]+lines[len(lines)-2])
 	}
 	r, err := Read([]Source{{Name: "a", Runs: append(runs, Run{Known: metrics.Record{Header: metrics.Header{Job: &metrics.JobOf{Task: 9}}, Footer: &metrics.Footer{Wall: 300}}})}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s := r.Systems[0]
 	if s.chosen == nil || s.chosen.Header.Job.Task != 2 {
 		t.Errorf("%+v; want the samples of task 2", s.chosen)
@@ -138,9 +129,7 @@ func TestNearest(t *testing.T) {
 func TestOneSample(t *testing.T) {
 	cut := func(run Run, samples int) {
 		b, err := os.ReadFile(run.File)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		lines := strings.SplitAfter(string(b), "\n")
 		spoil(t, run, strings.Join(lines[:1+samples], "")+lines[len(lines)-2])
 	}
@@ -148,9 +137,7 @@ func TestOneSample(t *testing.T) {
 	for _, test := range []struct{ samples, chosen int }{{2, 2}, {1, 1}} { // of the run in the middle
 		cut(runs[1], test.samples)
 		r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if got := r.Systems[0].chosen.Header.Job.Task; got != test.chosen {
 			t.Errorf("of %d samples in the middle: the curves are of task %d; want %d", test.samples, got, test.chosen)
 		}
@@ -159,9 +146,7 @@ func TestOneSample(t *testing.T) {
 		cut(run, 1)
 	}
 	r, err := Read([]Source{{Name: "a", Runs: runs}}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	if figures := r.timeCharts(); len(figures) > 0 || strings.Contains(rendered(t, r.HTML), "Over time") {
 		t.Errorf("pictures of one sample: %+v", figures)
 	}

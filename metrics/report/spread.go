@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// A Spread is how a figure lies over repeated runs: a median and quartiles
+// A spread is how a figure lies over repeated runs: a median and quartiles
 // between the least and the most.
-type Spread struct {
+type spread struct {
 	N      int     `json:"n"`
 	Min    float64 `json:"min"`
 	Q1     float64 `json:"q1"`
@@ -25,12 +25,12 @@ const (
 )
 
 // spreadOf sorts its values.
-func spreadOf(values []float64) Spread {
+func spreadOf(values []float64) spread {
 	if len(values) == 0 {
-		return Spread{}
+		return spread{}
 	}
 	slices.Sort(values)
-	s := Spread{N: len(values), Min: values[0], Max: values[len(values)-1],
+	s := spread{N: len(values), Min: values[0], Max: values[len(values)-1],
 		Q1: quantile(values, 0.25), Median: quantile(values, 0.5), Q3: quantile(values, 0.75)}
 	for _, v := range values {
 		s.Sum += v
@@ -50,7 +50,7 @@ func quantile(sorted []float64, q float64) float64 {
 }
 
 // middle is the range that a text names: the quartiles, or of few runs all.
-func (s Spread) middle() (low, high float64) {
+func (s spread) middle() (low, high float64) {
 	if s.N < enoughForQuartiles {
 		return s.Min, s.Max
 	}
@@ -82,13 +82,13 @@ func sure(sorted []float64) (low, high float64, ok bool) {
 
 // apart says whether two medians differ with a confidence of about 95 %: notches of box
 // plots do not touch (McGill, Tukey and Larsen), of logarithms, for times are skewed.
-func (s Spread) apart(o Spread) bool {
+func (s spread) apart(o spread) bool {
 	low, high := s.notch()
 	olow, ohigh := o.notch()
 	return high < olow || ohigh < low
 }
 
-func (s Spread) notch() (low, high float64) {
+func (s spread) notch() (low, high float64) {
 	middle := math.Log(s.Median)
 	wide := 1.57 * (math.Log(s.Q3) - math.Log(s.Q1)) / math.Sqrt(float64(s.N))
 	return middle - wide, middle + wide

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"hpcc/metrics"
+	"hpcc/testdata/testenv"
 )
 
 // result is a number that was told once.
@@ -46,14 +47,14 @@ func TestRank(t *testing.T) {
 	tasks := func() []SweepTask {
 		series := &metrics.Scalar{Last: 5, Min: 0.5, Max: 9, N: 3}
 		return []SweepTask{
-			{Index: 1, Ending: Failed, Results: metrics.Results{"loss": result(0)}},
+			{Index: 1, Ending: failed, Results: metrics.Results{"loss": result(0)}},
 			{Index: 2, Ending: Done, Results: metrics.Results{"loss": result(math.NaN())}},
 			{Index: 3, Ending: Open, Results: metrics.Results{"loss": result(0.1)}},
 			{Index: 4, Ending: Done, Results: metrics.Results{"loss": result(2)}},
 			{Index: 5, Ending: Done, Results: metrics.Results{"loss": series}},
 			{Index: 6, Ending: Done},
 			{Index: 7, Ending: Done, Results: metrics.Results{"loss": result(math.Inf(1))}},
-			{Index: 8, Ending: Failed},
+			{Index: 8, Ending: failed},
 		}
 	}
 	tests := []struct{ best, want string }{
@@ -143,9 +144,7 @@ func TestSweepCharts(t *testing.T) {
 	}
 	for _, test := range tests {
 		s := swept(lists, strings.Fields(test.params), loss)
-		if err := s.Rank(""); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, s.Rank(""))
 		c, ok := s.chart()
 		if !ok || c.Title != test.title {
 			t.Errorf("%s: the picture is %q; want %q", test.params, c.Title, test.title)
@@ -171,9 +170,7 @@ func TestShades(t *testing.T) {
 			x, _ := strconv.ParseFloat(p["x"], 64)
 			return math.Pow(10, 3*x)
 		})
-		if err := s.Rank(best); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, s.Rank(best))
 		ranks, before := s.ranks(), 2.0
 		for _, x := range ranks {
 			g := s.good(ranks, x)
@@ -197,9 +194,7 @@ func TestHostileSweep(t *testing.T) {
 	for i := range s.Tasks {
 		s.Tasks[i].Results = metrics.Results{evil: result([]float64{1e308, -1e308, 5, math.Inf(1)}[i%4])}
 	}
-	if err := s.Rank(evil); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, s.Rank(evil))
 	if sec := s.Section(false); len(sec.Charts) > 0 {
 		t.Error("a terminal is drawn a picture")
 	}
@@ -211,9 +206,7 @@ func TestHostileSweep(t *testing.T) {
 		}
 	}
 	var page bytes.Buffer
-	if err := (Sections{sec}).HTML(&page, evil); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, (Sections{sec}).HTML(&page, evil))
 	if len(sec.Charts) == 0 || strings.Contains(page.String(), "<script") {
 		t.Errorf("%d pictures, and on the page stands a script: %v", len(sec.Charts), strings.Contains(page.String(), "<script"))
 	}
@@ -233,9 +226,7 @@ func TestHostileScale(t *testing.T) {
 			for i := range s.Tasks {
 				s.Tasks[i].Results = metrics.Results{"loss": result(results[i/2%2])}
 			}
-			if err := s.Rank("loss"); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, s.Rank("loss"))
 			c, ok := s.chart()
 			if bad := noNumber.FindString(string(c.Body)); !ok || bad != "" {
 				t.Errorf("%g over %s: a place is %s", results, names, bad)
@@ -253,9 +244,7 @@ func TestLargeSweep(t *testing.T) {
 	for i := range 3 * maxLines {
 		s.Tasks = append(s.Tasks, SweepTask{Index: i, Params: map[string]string{"x": fmt.Sprintf("v%d", i)}, Ending: Done, Results: metrics.Results{"loss": result(float64(i))}})
 	}
-	if err := s.Rank("loss"); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, s.Rank("loss"))
 	c, ok := s.chart()
 	if n := strings.Count(string(c.Body), "<circle"); !ok || n != maxLines {
 		t.Errorf("%d marks; want %d", n, maxLines)
@@ -269,9 +258,7 @@ func TestLargeSweep(t *testing.T) {
 func TestSweepCSV(t *testing.T) {
 	s := &Sweep{Name: "=a()", Params: []string{"+p"}, Tasks: []SweepTask{{Index: 1, Ending: Done, Params: map[string]string{"+p": "@x"}, Results: metrics.Results{"=b()": result(-1)}}}}
 	var out bytes.Buffer
-	if err := s.CSV(&out); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, s.CSV(&out))
 	if want := "job,task,ending,'+p,'=b()\n'=a(),1,done,'@x,-1\n"; out.String() != want {
 		t.Errorf("CSV is\n%swant\n%s", &out, want)
 	}

@@ -107,7 +107,7 @@ func (r *Report) addTotals(t *Table) *Table {
 }
 
 // cell is a figure with its spread.
-func cell(m measure, f Spread, currency string) string {
+func cell(m measure, f spread, currency string) string {
 	if f.N == 0 {
 		return "-"
 	}

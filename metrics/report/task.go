@@ -29,16 +29,16 @@ type Ending string
 // The endings. Of what has none the record ends before the run, or the run goes on.
 const (
 	Done      Ending = "done"
-	Failed    Ending = "failed"        // by its exit status
-	Signalled Ending = "signal"        // ended by one
+	failed    Ending = "failed"        // by its exit status
+	signalled Ending = "signal"        // ended by one
 	NoMemory  Ending = "out of memory" // and then killed
 	TimeLimit Ending = "time limit"
-	NotRun    Ending = "not run" // hpcc could not, or ended it
+	notRun    Ending = "not run" // hpcc could not, or ended it
 	Open      Ending = "no end"
 )
 
 // endings are all of them, in the order in which they are told.
-var endings = []Ending{Done, Failed, NoMemory, TimeLimit, Signalled, NotRun, Open}
+var endings = []Ending{Done, failed, NoMemory, TimeLimit, signalled, notRun, Open}
 
 // nearLimit is the part of a limit that was as good as reached, when what ended the
 // run did not leave its name; overLimit that from which on nobody can have held it.
@@ -69,11 +69,11 @@ func ending(h *metrics.Header, f *metrics.Footer) Ending {
 	case killed && float64(f.Memory) > nearLimit*memory:
 		return NoMemory
 	case f.Signal != "":
-		return Signalled
+		return signalled
 	case f.Problem != "":
-		return NotRun
+		return notRun
 	}
-	return Failed
+	return failed
 }
 
 // limitOr is a limit, where there is one.
@@ -129,11 +129,11 @@ func (t *Task) end() time.Time {
 // how is the ending with what belongs to it.
 func (t *Task) how() string {
 	switch {
-	case t.Ending == Failed:
+	case t.Ending == failed:
 		return fmt.Sprintf("exit %d", t.Footer.Exit)
-	case t.Ending == Signalled:
+	case t.Ending == signalled:
 		return plain(t.Footer.Signal)
-	case t.Ending == NotRun:
+	case t.Ending == notRun:
 		return "not run: " + plain(t.Footer.Problem)
 	}
 	return string(t.Ending)

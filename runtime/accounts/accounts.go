@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
+	"hpcc/runtime/rawfile"
 )
 
 // maxPasswd bounds what is read of an image's /etc/passwd or /etc/group.
@@ -47,7 +47,7 @@ func ReadInside(root, name string) []byte {
 	if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size > maxPasswd {
 		return nil
 	}
-	b, err := smallfile.ReadAll(fd, name)
+	b, err := rawfile.ReadAll(fd, name)
 	if err != nil {
 		return nil
 	}
@@ -157,7 +157,7 @@ func Files(root string, uid, gid int, home string) (passwd, group []byte) {
 // HostFile reads the host's passwd or group file; nil when it cannot. Names
 // that only a directory service knows are not looked for: that takes C's library.
 func HostFile(name string) []byte {
-	b, _ := smallfile.Read("/etc/" + name)
+	b, _ := rawfile.Read("/etc/" + name)
 	return b
 }
 

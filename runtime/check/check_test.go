@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"hpcc/testdata/testenv"
 )
 
 // imageLike makes an image of lines "MODE UID:GID PATH [TEXT]": a path that ends with a slash is a
@@ -37,23 +39,17 @@ func imageLike(t testing.TB, cfg v1.Config, lines ...string) v1.Image {
 		case strings.HasPrefix(text, "+"):
 			h.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02"}
 		}
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.WriteHeader(h))
 		if _, err := w.Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, w.Close())
 	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(b.Bytes(), types.OCIUncompressedLayer))
 	if err == nil {
 		img, err = mutate.Config(img, cfg)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return img
 }
 
@@ -67,9 +63,7 @@ var userland = []string{
 func judged(t testing.TB, openshift bool, img v1.Image) string {
 	t.Helper()
 	found, err := Image(context.Background(), img, openshift)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var out []string
 	for _, f := range found {
 		out = append(out, strings.Join([]string{f.Level, f.Rule, f.Subject}, " "))

@@ -103,9 +103,7 @@ func compile(t *testing.T, out, source string, args ...string) {
 	testenv.Need(t, "gcc", err)
 	c := filepath.Join(t.TempDir(), "x.c")
 	os.MkdirAll(filepath.Dir(out), 0o755)
-	if err := os.WriteFile(c, []byte(source), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(c, []byte(source), 0o644))
 	if msg, err := exec.Command(gcc, append([]string{"-o", out, c}, args...)...).CombinedOutput(); err != nil {
 		t.Fatalf("gcc: %v\n%s", err, msg)
 	}
@@ -130,9 +128,7 @@ func glibcRoot(t *testing.T) string {
 	prog := filepath.Join(root, "bin/probe")
 	compile(t, prog, probe, "-ldl")
 	f, err := elf.Open(prog)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
@@ -144,9 +140,7 @@ func glibcRoot(t *testing.T) string {
 	libs, _ := f.ImportedLibraries()
 	for _, l := range libs {
 		path, err := exec.Command("gcc", "-print-file-name="+l).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		copyTo(t, strings.TrimSpace(string(path)), filepath.Join(root, "lib64", l))
 		os.MkdirAll(filepath.Join(root, "lib"), 0o755)
 		os.Symlink("../lib64", filepath.Join(root, "lib", triplets[goruntime.GOARCH]))
@@ -157,20 +151,14 @@ func glibcRoot(t *testing.T) string {
 func copyTo(t *testing.T, from, to string) {
 	t.Helper()
 	b, err := os.ReadFile(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	writeFile(t, to, string(b))
 }
 
 func writeFile(t *testing.T, file, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	testenv.Check(t, os.WriteFile(file, []byte(text), 0o755))
 }
 
 // fakeDriver is a root with an NVIDIA driver of version 550.54.14 and its nodes.
@@ -189,9 +177,7 @@ func fakeDriver(t *testing.T) string {
 		compile(t, filepath.Join(lib, l.name), l.source, "-shared", "-fPIC", "-Wl,-soname,"+l.soname)
 		if l.name != l.soname {
 			// An absolute link, which is one inside the driver's root.
-			if err := os.Symlink("/usr/lib/nv/"+l.name, filepath.Join(lib, l.soname)); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.Symlink("/usr/lib/nv/"+l.name, filepath.Join(lib, l.soname)))
 		}
 		cache = append(cache, [2]string{l.soname, "/usr/lib/nv/" + l.soname})
 	}
@@ -211,9 +197,7 @@ func driverSpec(t *testing.T, root string, c runtime.ImageConfig) *specs.Spec {
 	t.Helper()
 	t.Chdir("/")
 	s, err := runtime.Spec(root, c, runtime.Options{Args: []string{"x"}, NoHome: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return s
 }
 
@@ -249,9 +233,7 @@ func TestDriver(t *testing.T) {
 	noChoice(t)
 	root, driver := glibcRoot(t), fakeDriver(t)
 	before, err := exec.Command("find", root, "-printf", "%p %s\n").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	s := driverSpec(t, root, runtime.ImageConfig{Env: []string{"LD_LIBRARY_PATH=/image/lib", "NVIDIA_VISIBLE_DEVICES=all"}})
 	d := Request{GPU: true, SpecDirs: []string{t.TempDir()}, DriverRoot: driver, DevRoot: driver}
 	if os.Geteuid() == 0 {
@@ -312,9 +294,7 @@ func TestDriverRefusals(t *testing.T) {
 	}
 	// A cache that lies does not keep the libraries from being found.
 	writeFile(t, filepath.Join(driver, "etc/ld.so.cache"), "nonsense")
-	if err := os.Rename(filepath.Join(driver, "usr/lib/nv"), filepath.Join(driver, "usr/lib64")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Rename(filepath.Join(driver, "usr/lib/nv"), filepath.Join(driver, "usr/lib64")))
 	os.Remove(filepath.Join(driver, "usr/lib64/libcuda.so.1"))
 	os.Symlink("libcuda.so.550.54.14", filepath.Join(driver, "usr/lib64/libcuda.so.1"))
 	s = driverSpec(t, empty, runtime.ImageConfig{})
@@ -383,9 +363,7 @@ func printed(t *testing.T, s *specs.Spec, script string) (string, error) {
 	t.Helper()
 	s.Process.Args = []string{"sh", "-c", script}
 	cmd, err := runtime.Command(context.Background(), s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

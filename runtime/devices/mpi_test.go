@@ -10,23 +10,20 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"hpcc/runtime"
+	"hpcc/testdata/testenv"
 )
 
 // The launcher's own files are shown where they are not visible anyway.
 func TestMPILauncher(t *testing.T) {
 	noChoice(t)
 	far, err := filepath.EvalSymlinks(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Setenv("PMIX_SERVER_TMPDIR", far)
 	t.Setenv("PMIX_SYSTEM_TMPDIR", "/dev/shm")
 	for _, private := range []bool{false, true} {
 		t.Chdir("/")
 		s, err := runtime.Spec(t.TempDir(), runtime.ImageConfig{}, runtime.Options{Args: []string{"x"}, NoHome: true, PrivateTmp: private})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		hidden := !visible(s.Mounts, far)
 		had := len(s.Mounts)
 		notes, err := Request{MPI: "pmix"}.Add(s)
@@ -65,9 +62,7 @@ func TestHostMPI(t *testing.T) {
 	if out, err := printed(t, s, "probe libmpi.so.12 "+lib+"/openmpi/mca_x.so; ls /run/hpcc/lib"); !strings.HasPrefix(out, "libmpi.so.12: cuInit 7\n"+lib+"/openmpi/mca_x.so: loaded\nlibfabricx.so.1\nlibmpi.so.12\nlibpmixx.so.2\n") {
 		t.Errorf("the program saw %q, %v", out, err)
 	}
-	if err := os.Remove(filepath.Join(lib, "libfabricx.so.1")); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Remove(filepath.Join(lib, "libfabricx.so.1")))
 	if _, err := (Request{MPI: "host"}).Add(driverSpec(t, root, runtime.ImageConfig{})); err == nil || !strings.Contains(err.Error(), "needs libfabricx.so.1, which was not found") {
 		t.Errorf("a library that is not there: %v", err)
 	}

@@ -30,9 +30,7 @@ func TestFilter(t *testing.T) {
 		return
 	}
 	goruntime.LockOSThread() // for good: the filter stays on this thread
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 	ids := func() (id [6]uint32) {
 		unix.RawSyscall(unix.SYS_GETRESUID, uintptr(unsafe.Pointer(&id[0])), uintptr(unsafe.Pointer(&id[1])), uintptr(unsafe.Pointer(&id[2])))
 		unix.RawSyscall(unix.SYS_GETRESGID, uintptr(unsafe.Pointer(&id[3])), uintptr(unsafe.Pointer(&id[4])), uintptr(unsafe.Pointer(&id[5])))
@@ -42,9 +40,7 @@ func TestFilter(t *testing.T) {
 	if _, err := call(unix.SYS_FCHOWN, ^uintptr(0)); !errors.Is(err, unix.EBADF) {
 		t.Fatalf("fchown of nothing, before the filter: %v; want EBADF", err)
 	}
-	if err := fakeOwnership(program(forgetCalls, false)); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, fakeOwnership(program(forgetCalls, false)))
 	const strange = 0x7ffffff0
 	nrs := append([]uint32{unix.SYS_SETUID, unix.SYS_SETGID, unix.SYS_SETREUID, unix.SYS_SETREGID, unix.SYS_SETRESUID, unix.SYS_SETRESGID,
 		unix.SYS_SETFSUID, unix.SYS_SETFSGID, unix.SYS_SETGROUPS, unix.SYS_CAPSET, unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR}, faked...)
@@ -69,9 +65,7 @@ func TestFilter(t *testing.T) {
 		}{{unix.S_IFCHR, false}, {unix.S_IFBLK, false}, {unix.S_IFIFO, true}, {unix.S_IFREG, true}, {0, true}, {unix.S_IFSOCK, true}} {
 			p := filepath.Join(dir, "node")
 			name, err := unix.BytePtrFromString(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			args := []uintptr{^uintptr(99), uintptr(unsafe.Pointer(name)), k.kind | 0o644, 1<<8 | 3}
 			if _, err := call(m.nr, args[2-m.mode:]...); err != nil {
 				t.Errorf("call %d of kind %o: %v", m.nr, k.kind, err)

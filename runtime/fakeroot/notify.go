@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rawfile"
 )
 
 // A notification is struct seccomp_notif, <linux/seccomp.h>.
@@ -231,7 +231,7 @@ func openInRoot(root int, file string, follow bool) (int, error) {
 		}
 		return open[len(open)-1]
 	}
-	todo, links := descriptor.Split(file), 0
+	todo, links := rawfile.Split(file), 0
 	for len(todo) > 0 {
 		name := todo[0]
 		todo = todo[1:]
@@ -247,14 +247,14 @@ func openInRoot(root int, file string, follow bool) (int, error) {
 			return -1, err
 		}
 		open = append(open, fd)
-		target, isLink, err := descriptor.ReadLink(fd)
+		target, isLink, err := rawfile.ReadLink(fd)
 		if err != nil {
 			return -1, err
 		}
 		if !isLink || (len(todo) == 0 && !follow) {
 			continue
 		}
-		if links++; links > descriptor.MaxLinks {
+		if links++; links > rawfile.MaxLinks {
 			return -1, unix.ELOOP
 		}
 		unix.Close(fd)
@@ -263,9 +263,9 @@ func openInRoot(root int, file string, follow bool) (int, error) {
 			closeAll(open)
 			open = open[:0]
 		}
-		todo = append(descriptor.Split(target), todo...)
+		todo = append(rawfile.Split(target), todo...)
 	}
-	return descriptor.Dup(top())
+	return rawfile.Dup(top())
 }
 
 func closeAll(fds []int) {

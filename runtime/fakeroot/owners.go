@@ -16,7 +16,7 @@ import (
 	"strconv"
 	"strings"
 
-	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rawfile"
 
 	"golang.org/x/sys/unix"
 )
@@ -190,7 +190,7 @@ func (n *request) target(c fileCall) (target, error) {
 
 // nameOf returns the path of an open file as the program sees it.
 func (n *request) nameOf(fd int) (string, error) {
-	file, err := os.Readlink(descriptor.Path(fd))
+	file, err := os.Readlink(rawfile.Path(fd))
 	if err != nil {
 		return "", err
 	}
@@ -218,7 +218,7 @@ func belowDescriptor(dir int, file string) (int, string) {
 
 // act does what the call asks of its file.
 func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
-	file, rest := descriptor.Path(t.FD), n.args[c.rest:]
+	file, rest := rawfile.Path(t.FD), n.args[c.rest:]
 	switch c.does {
 	case changeOwner:
 		uid, gid := int(int32(rest[0])), int(int32(rest[1]))
@@ -230,7 +230,7 @@ func (n *request) act(c fileCall, t target, notes *Notes) (int, error) {
 			gid = -1
 		}
 		if t.dir >= 0 {
-			file = descriptor.Path(t.dir)
+			file = rawfile.Path(t.dir)
 		}
 		return 0, notes.Owner(file, t.name, uid, gid)
 	case changeMode:

@@ -24,7 +24,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/accounts"
 	"hpcc/runtime/process"
-	"hpcc/runtime/smallfile"
+	"hpcc/runtime/rawfile"
 )
 
 // A User is the user of a process under IDs that its image does not know, as OpenShift
@@ -213,7 +213,7 @@ func (n *User) wrap(passwd, group []byte, line string, groups []string) {
 		group = accounts.AppendLine(group, g)
 	}
 	for name, data := range map[string][]byte{"passwd": accounts.AppendLine(passwd, line), "group": group} {
-		if smallfile.Write(filepath.Join(dir, name), data, unix.O_CREAT|unix.O_TRUNC) != nil {
+		if rawfile.Write(filepath.Join(dir, name), data, unix.O_CREAT|unix.O_TRUNC) != nil {
 			return
 		}
 	}
@@ -403,7 +403,7 @@ func appendTo(name string, content []byte, line string) error {
 	if len(content) > 0 && content[len(content)-1] != '\n' {
 		line = "\n" + line
 	}
-	return smallfile.Write(name, []byte(line+"\n"), unix.O_APPEND)
+	return rawfile.Write(name, []byte(line+"\n"), unix.O_APPEND)
 }
 
 // writable says whether a directory is there and files can be made in it.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hpcc/runtime/accounts"
+	"hpcc/testdata/testenv"
 )
 
 func TestNewName(t *testing.T) {
@@ -61,16 +62,10 @@ func FuzzRegister(f *testing.F) {
 			t.Fatalf("%q is somebody's", name)
 		}
 		p := filepath.Join(t.TempDir(), "passwd")
-		if err := os.WriteFile(p, passwd, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := appendTo(p, passwd, passwdLine(name, uid, 0, home)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(p, passwd, 0o644))
+		testenv.Check(t, appendTo(p, passwd, passwdLine(name, uid, 0, home)))
 		after, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if !bytes.Equal(after, accounts.AppendLine(passwd, passwdLine(name, uid, 0, home))) {
 			t.Fatalf("%q became %q", passwd, after)
 		}
@@ -92,19 +87,13 @@ func TestUsable(t *testing.T) {
 	dir := t.TempDir()
 	full, empty, file := filepath.Join(dir, "full"), filepath.Join(dir, "empty"), filepath.Join(dir, "file")
 	for _, d := range []string{full, empty} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Mkdir(d, 0o755))
 	}
 	for _, f := range []string{filepath.Join(full, "model"), file} {
-		if err := os.WriteFile(f, nil, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(f, nil, 0o644))
 	}
 	for _, d := range []string{full, empty} {
-		if err := os.Chmod(d, 0o555); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Chmod(d, 0o555))
 		t.Cleanup(func() { os.Chmod(d, 0o755) })
 	}
 	for p, want := range map[string]bool{dir: true, full: true, empty: false, file: false, filepath.Join(full, "new"): false,

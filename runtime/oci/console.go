@@ -8,7 +8,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rawfile"
 )
 
 // A console is a pseudo-terminal of the container's; its other end belongs to
@@ -37,7 +37,7 @@ func (r *newRoot) console(socket int, size *specs.Box) error {
 	path := "/dev/ptmx"
 	if fd, err := r.Lookup("/dev/pts/ptmx"); err == nil {
 		defer unix.Close(fd)
-		path = descriptor.Path(fd)
+		path = rawfile.Path(fd)
 	}
 	master, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func (r *newRoot) showConsole(slave int) error {
 			return err
 		}
 		defer unix.Close(to)
-		return unix.Mount(descriptor.Path(slave), descriptor.Path(to), "", unix.MS_BIND, "")
+		return unix.Mount(rawfile.Path(slave), rawfile.Path(to), "", unix.MS_BIND, "")
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/process"
-	"hpcc/runtime/smallfile"
+	"hpcc/runtime/rawfile"
 )
 
 // Containers are those of one state directory, as engines such as Podman and
@@ -121,7 +121,7 @@ func (r *record) write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("writing the container's record: %w", err)
 	}
-	return smallfile.Replace(filepath.Join(dir, recordName), b)
+	return rawfile.Replace(filepath.Join(dir, recordName), b)
 }
 
 func (c *Containers) record(id string) (*record, error) {

@@ -21,8 +21,8 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/runtime/process"
+	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
-	"hpcc/runtime/smallfile"
 )
 
 // CreateOptions are those of create and run.
@@ -303,7 +303,7 @@ func (r *record) keep(dir, pidFile string) error {
 	if pidFile == "" {
 		return nil
 	}
-	return smallfile.Replace(pidFile, []byte(strconv.Itoa(r.Pid)))
+	return rawfile.Replace(pidFile, []byte(strconv.Itoa(r.Pid)))
 }
 
 func say(f *os.File, word string) error {

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/runtime/process"
+	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
-	"hpcc/runtime/smallfile"
 )
 
 // ExecOptions are those of exec.
@@ -85,7 +85,7 @@ func (c *Containers) Exec(id string, o ExecOptions) error {
 func (o *ExecOptions) attend(sync *os.File, proc *os.Process) error {
 	err := hear(sync, saidReady)
 	if err == nil && o.PidFile != "" {
-		err = smallfile.Replace(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
+		err = rawfile.Replace(o.PidFile, []byte(strconv.Itoa(proc.Pid)))
 	}
 	if err == nil {
 		err = say(sync, saidWait)

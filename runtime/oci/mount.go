@@ -11,7 +11,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
 )
 
@@ -38,7 +38,7 @@ func assemble(s *specs.Spec) (*newRoot, error) {
 	if err := rootfs.CloneSources(s.Mounts, src); err != nil {
 		return nil, err
 	}
-	if err := unix.Mount(descriptor.Path(img), rootfs.Base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+	if err := unix.Mount(rawfile.Path(img), rootfs.Base, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return nil, fmt.Errorf("mounting root %q: %w", s.Root.Path, err)
 	}
 	unix.Close(img)
@@ -157,7 +157,7 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 		}
 	}
 	if propagation != 0 {
-		return unix.Mount("", descriptor.Path(top), "", propagation, "")
+		return unix.Mount("", rawfile.Path(top), "", propagation, "")
 	}
 	return nil
 }
@@ -171,11 +171,11 @@ var hostPlace = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "/
 func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
 	err := errors.ErrUnsupported
 	if m.Type != "cgroup" && m.Type != "cgroup2" {
-		err = unix.Mount(m.Source, descriptor.Path(to), m.Type, flags, strings.Join(data, ","))
+		err = unix.Mount(m.Source, rawfile.Path(to), m.Type, flags, strings.Join(data, ","))
 	}
 	if errors.Is(err, unix.EINVAL) && slices.ContainsFunc(data, isOwner) {
 		// An id that the namespace does not have, such as gid=5 of devpts.
-		err = unix.Mount(m.Source, descriptor.Path(to), m.Type, flags, strings.Join(slices.DeleteFunc(data, isOwner), ","))
+		err = unix.Mount(m.Source, rawfile.Path(to), m.Type, flags, strings.Join(slices.DeleteFunc(data, isOwner), ","))
 	}
 	host := hostPlace[m.Type]
 	if err == nil || host == "" {
@@ -281,9 +281,9 @@ func (r *newRoot) mask(p string) error {
 	case unix.S_IFLNK:
 		return nil
 	case unix.S_IFDIR:
-		return unix.Mount("tmpfs", descriptor.Path(fd), "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "size=0k")
+		return unix.Mount("tmpfs", rawfile.Path(fd), "tmpfs", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "size=0k")
 	}
-	return unix.Mount("/dev/null", descriptor.Path(fd), "", unix.MS_BIND, "")
+	return unix.Mount("/dev/null", rawfile.Path(fd), "", unix.MS_BIND, "")
 }
 
 // protect makes what lies at a path read-only.
@@ -293,7 +293,7 @@ func (r *newRoot) protect(p string) error {
 		return absent(err)
 	}
 	defer unix.Close(fd)
-	if _, link, err := descriptor.ReadLink(fd); err != nil || link {
+	if _, link, err := rawfile.ReadLink(fd); err != nil || link {
 		return err
 	}
 	if err := rootfs.Bind(fd, fd, unix.MS_REC); err != nil {

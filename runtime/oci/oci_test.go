@@ -93,13 +93,9 @@ func TestPlan(t *testing.T) {
 	}
 	s, err := parseConfig([]byte(`{"ociVersion":"1.0.2","root":{"path":"r"},"process":{"args":["sh"],"cwd":"/","user":{"uid":7,"gid":8,"additionalGids":[9]},"apparmorProfile":"x"},
 		"linux":{"uidMappings":[{"containerID":0,"hostID":100000,"size":65536}],"seccomp":{"defaultAction":"SCMP_ACT_ALLOW"},"resources":{"memory":{"limit":5}}}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	p, err := newPlan(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	notes := strings.Join(p.notes, "\n")
 	want := []string{"seccomp", "apparmorProfile", "cgroups and their limits"}
 	if !capable() {
@@ -139,9 +135,7 @@ func newTestbed(t *testing.T) *testbed {
 	root := testenv.BusyboxRoot(t)
 	dir := t.TempDir()
 	b := &testbed{T: t, Containers: Containers{Root: filepath.Join(dir, "state")}, bundle: dir, out: filepath.Join(dir, "shared", "out")}
-	if err := os.Mkdir(filepath.Dir(b.out), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Mkdir(filepath.Dir(b.out), 0o755))
 	var err error
 	if b.spec, err = runtime.Bundle(root, runtime.ImageConfig{}, runtime.Options{Binds: []string{filepath.Dir(b.out) + ":/shared"}}); err != nil {
 		t.Fatal(err)
@@ -154,9 +148,7 @@ func newTestbed(t *testing.T) *testbed {
 func (b *testbed) create(id, script string) error {
 	b.Helper()
 	b.spec.Process.Args = []string{"/bin/busybox", "sh", "-c", script}
-	if err := runtime.WriteBundle(b.bundle, b.spec); err != nil {
-		b.Fatal(err)
-	}
+	testenv.Check(b, runtime.WriteBundle(b.bundle, b.spec))
 	err := b.Create(id, CreateOptions{Bundle: b.bundle, PidFile: filepath.Join(b.bundle, "pid")})
 	if err == nil {
 		b.Cleanup(func() { b.Delete(id, true) })
@@ -169,9 +161,7 @@ func (b *testbed) await(id string, want specs.ContainerState) *specs.State {
 	b.Helper()
 	for range 500 {
 		s, err := b.State(id)
-		if err != nil {
-			b.Fatal(err)
-		}
+		testenv.Check(b, err)
 		if s.Status == want {
 			return s
 		}
@@ -366,9 +356,7 @@ func TestRaces(t *testing.T) {
 func TestAskNobody(t *testing.T) {
 	for _, said := range []bool{false, true} { // whether the creator ends after it was told
 		ours, theirs, err := new(initRequest).connect()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if said {
 			go func() { _ = hear(ours, saidReady); ours.Close() }()
 		} else {

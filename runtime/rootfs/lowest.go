@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/smallfile"
+	"hpcc/runtime/rawfile"
 )
 
 // On many diskless nodes "/" is the initramfs itself, the lowest mount of the
@@ -35,7 +35,7 @@ func IsLowest() bool {
 	if unix.Statfs("/", &st) != nil || (st.Type != unix.RAMFS_MAGIC && st.Type != unix.TMPFS_MAGIC) {
 		return false
 	}
-	info, err := smallfile.Read("/proc/self/mountinfo")
+	info, err := rawfile.Read("/proc/self/mountinfo")
 	return err == nil && lowestRoot(string(info))
 }
 
@@ -69,7 +69,7 @@ func (r *Root) moveOver() error {
 // The kernel refuses a new one to namespaces in which none is fully visible
 // (mount_too_revealing). Descriptors below /proc/self/fd cannot be named any more.
 func coverKernelFiles() error {
-	info, err := smallfile.Read("/proc/self/mountinfo")
+	info, err := rawfile.Read("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}

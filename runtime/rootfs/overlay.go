@@ -9,8 +9,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/descriptor"
-	"hpcc/runtime/smallfile"
+	"hpcc/runtime/rawfile"
 )
 
 // A directory to which names must be added may have many entries: Debian's
@@ -66,15 +65,15 @@ func (r *Root) overlay(cur int, mode uint32, done []string, more mountPoint) err
 			_ = create(at, name, p.dir) // what this misses is added one by one
 		}
 	}
-	data := fmt.Sprintf("lowerdir=%s:%s,userxattr", descriptor.Path(at), descriptor.Path(cur))
-	return unix.Mount("overlay", descriptor.Path(cur), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
+	data := fmt.Sprintf("lowerdir=%s:%s,userxattr", rawfile.Path(at), rawfile.Path(cur))
+	return unix.Mount("overlay", rawfile.Path(cur), "overlay", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_RDONLY, data)
 }
 
 // holdsMounts says whether something is mounted below the directory fd, which
 // an overlay would not show. When it cannot tell, it says so too.
 func holdsMounts(fd int) bool {
 	buf := make([]byte, unix.PathMax)
-	n, err := unix.Readlink(descriptor.Path(fd), buf)
+	n, err := unix.Readlink(rawfile.Path(fd), buf)
 	if err != nil || n == len(buf) {
 		return true
 	}
@@ -83,6 +82,6 @@ func holdsMounts(fd int) bool {
 	if strings.ContainsAny(dir, " \t\n\\") {
 		return true
 	}
-	info, err := smallfile.Read("/proc/self/mountinfo")
+	info, err := rawfile.Read("/proc/self/mountinfo")
 	return err != nil || strings.Contains(string(info), " "+dir+"/")
 }

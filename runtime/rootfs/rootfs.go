@@ -20,7 +20,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
-	"hpcc/runtime/descriptor"
+	"hpcc/runtime/rawfile"
 )
 
 // Base is the directory where the new root is put together before it becomes the root. It
@@ -117,9 +117,9 @@ func BindSource(m specs.Mount, from, to int, rec uintptr) error {
 // with mounts that the user did not make can only be bound with all of them
 // (mount_namespaces(7)).
 func Bind(from, to int, rec uintptr) error {
-	err := unix.Mount(descriptor.Path(from), descriptor.Path(to), "", unix.MS_BIND|rec, "")
+	err := unix.Mount(rawfile.Path(from), rawfile.Path(to), "", unix.MS_BIND|rec, "")
 	if errors.Is(err, unix.EINVAL) && rec == 0 {
-		err = unix.Mount(descriptor.Path(from), descriptor.Path(to), "", unix.MS_BIND|unix.MS_REC, "")
+		err = unix.Mount(rawfile.Path(from), rawfile.Path(to), "", unix.MS_BIND|unix.MS_REC, "")
 	}
 	return err
 }
@@ -139,7 +139,7 @@ func Remount(fd int, flags uintptr) error {
 	if st.Flags&unix.ST_RELATIME != 0 {
 		flags |= unix.MS_RELATIME
 	}
-	return unix.Mount("", descriptor.Path(fd), "", flags, "")
+	return unix.Mount("", rawfile.Path(fd), "", flags, "")
 }
 
 // Pivot makes r the root directory and drops the old one.
@@ -170,9 +170,9 @@ func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error)
 	if err == nil {
 		return ofKind(fd, path.Join("/", dst), wantDir)
 	}
-	todo := descriptor.Split(dst)
+	todo := rawfile.Split(dst)
 	var done []string // resolved components, none of them a link
-	cur, err := descriptor.Dup(r.FD)
+	cur, err := rawfile.Dup(r.FD)
 	if err != nil {
 		return -1, "", err
 	}
@@ -200,7 +200,7 @@ func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error)
 			unix.Close(cur)
 			return -1, "", err
 		}
-		target, isLink, err := descriptor.ReadLink(fd)
+		target, isLink, err := rawfile.ReadLink(fd)
 		if err != nil {
 			unix.Close(fd)
 			unix.Close(cur)
@@ -219,7 +219,7 @@ func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error)
 			todo = append([]string{c}, todo...)
 			continue
 		}
-		if links++; links > descriptor.MaxLinks {
+		if links++; links > rawfile.MaxLinks {
 			unix.Close(cur)
 			return -1, "", fmt.Errorf("following the image's link %q: %w", "/"+path.Join(append(done, c)...), unix.ELOOP)
 		}
@@ -229,7 +229,7 @@ func (r *Root) Place(dst string, wantDir bool) (at int, where string, err error)
 				return -1, "", err
 			}
 		}
-		todo = append(descriptor.Split(target), todo...)
+		todo = append(rawfile.Split(target), todo...)
 	}
 	return ofKind(cur, "/"+path.Join(done...), wantDir)
 }
@@ -255,7 +255,7 @@ func ofKind(at int, where string, wantDir bool) (int, string, error) {
 // reopen closes cur and walks from the new root along names that are no links.
 func (r *Root) reopen(cur int, names []string) (int, error) {
 	unix.Close(cur)
-	cur, err := descriptor.Dup(r.FD)
+	cur, err := rawfile.Dup(r.FD)
 	for _, n := range names {
 		if err != nil {
 			return -1, err
@@ -270,11 +270,11 @@ func (r *Root) reopen(cur int, names []string) (int, error) {
 
 // Lookup opens a path of the new root in which no component is a link.
 func (r *Root) Lookup(p string) (int, error) {
-	root, err := descriptor.Dup(r.FD)
+	root, err := rawfile.Dup(r.FD)
 	if err != nil {
 		return -1, err
 	}
-	return r.reopen(root, descriptor.Split(filepath.Clean("/"+p)))
+	return r.reopen(root, rawfile.Split(filepath.Clean("/"+p)))
 }
 
 // add makes name in directory cur (whose path is done) and returns the
@@ -286,7 +286,7 @@ func (r *Root) add(cur int, done []string, name string, dir bool) (int, error) {
 	// What the user may not write to is covered, as the image is; so is /dev,
 	// where devices are added. A cover would keep the program out of what it
 	// may write to, and would miss what comes later in /proc and /sys.
-	if host && (Inside(at, "/proc") || Inside(at, "/sys") || (!Inside(at, "/dev") && unix.Access(descriptor.Path(cur), unix.W_OK) == nil)) {
+	if host && (Inside(at, "/proc") || Inside(at, "/sys") || (!Inside(at, "/dev") && unix.Access(rawfile.Path(cur), unix.W_OK) == nil)) {
 		return -1, fmt.Errorf("the host's %s, which is shown there, has no %q and a mount shall not make it; make it on the host first", at, name)
 	}
 	if !host {
@@ -355,7 +355,7 @@ func (r *Root) extend(cur int, done []string, name string, dir bool) (int, error
 	if err := unix.Fstat(cur, &st); err != nil {
 		return -1, err
 	}
-	entries, err := os.ReadDir(descriptor.Path(cur))
+	entries, err := os.ReadDir(rawfile.Path(cur))
 	if err != nil {
 		return -1, err
 	}
@@ -389,7 +389,7 @@ func (r *Root) coverRoot() error {
 	if err := unix.Fstat(r.FD, &st); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(descriptor.Path(r.FD))
+	entries, err := os.ReadDir(rawfile.Path(r.FD))
 	if err != nil {
 		return err
 	}
@@ -404,7 +404,7 @@ func (r *Root) coverRoot() error {
 // entries; those of hidden are empty, because something is mounted there next.
 func (r *Root) cover(cur int, mode uint32, done []string, entries []os.DirEntry, hidden []string) (int, error) {
 	data := fmt.Sprintf("size=4m,mode=%o", mode&0o777|0o700)
-	if err := unix.Mount("tmpfs", descriptor.Path(cur), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
+	if err := unix.Mount("tmpfs", rawfile.Path(cur), "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, data); err != nil {
 		return -1, err
 	}
 	top, err := r.covering(done)
@@ -412,7 +412,7 @@ func (r *Root) cover(cur int, mode uint32, done []string, entries []os.DirEntry,
 		return -1, err
 	}
 	if !r.Write {
-		fd, err := descriptor.Dup(top)
+		fd, err := rawfile.Dup(top)
 		if err != nil {
 			return -1, err
 		}
@@ -425,7 +425,7 @@ func (r *Root) cover(cur int, mode uint32, done []string, entries []os.DirEntry,
 // was mounted there.
 func (r *Root) covering(done []string) (int, error) {
 	if len(done) > 0 {
-		root, err := descriptor.Dup(r.FD)
+		root, err := rawfile.Dup(r.FD)
 		if err != nil {
 			return -1, err
 		}
@@ -434,7 +434,7 @@ func (r *Root) covering(done []string) (int, error) {
 	// The new root itself was covered: the mount below it is found by name.
 	top, err := unix.Open(Base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err == nil {
-		r.FD, err = descriptor.Dup(top)
+		r.FD, err = rawfile.Dup(top)
 	}
 	return top, err
 }
@@ -447,11 +447,11 @@ func populate(entries []os.DirEntry, hidden []string, from, to int) error {
 		var err error
 		if e.Type()&os.ModeSymlink != 0 {
 			var t string
-			if t, err = os.Readlink(descriptor.Path(from) + "/" + n); err == nil {
+			if t, err = os.Readlink(rawfile.Path(from) + "/" + n); err == nil {
 				err = unix.Symlinkat(t, to, n)
 			}
 		} else if err = create(to, n, e.IsDir()); err == nil && !slices.Contains(hidden, n) {
-			err = unix.Mount(descriptor.Path(from)+"/"+n, descriptor.Path(to)+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
+			err = unix.Mount(rawfile.Path(from)+"/"+n, rawfile.Path(to)+"/"+n, "", unix.MS_BIND|unix.MS_REC, "")
 		}
 		if err != nil {
 			return fmt.Errorf("showing %q: %w", n, err)

@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/rand"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // inflateAfter reads what was packed behind data that the reader has, with Go's own
@@ -16,9 +18,7 @@ func inflateAfter(t *testing.T, before, packed []byte) []byte {
 	end := bitWriter{}
 	end.stored(nil, true)
 	got, err := io.ReadAll(flate.NewReaderDict(io.MultiReader(bytes.NewReader(packed), bytes.NewReader(end.buf)), before))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return got
 }
 

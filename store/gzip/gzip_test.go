@@ -79,15 +79,11 @@ func TestGunzipEncoders(t *testing.T) {
 					}
 					var packed bytes.Buffer
 					z, err := open(&packed, level)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, err)
 					if _, err := z.Write(data); err != nil {
 						t.Fatal(err)
 					}
-					if err := z.Close(); err != nil {
-						t.Fatal(err)
-					}
+					testenv.Check(t, z.Close())
 					checkGunzip(t, fmt.Sprintf("%s -%d of %d bytes %s", name, level, size, kind), packed.Bytes(), data)
 				}
 			}
@@ -107,13 +103,9 @@ func TestGunzipPrograms(t *testing.T) {
 			for _, kind := range sampleKinds {
 				data := sample(r, kind, 150_000)
 				file := filepath.Join(t.TempDir(), "data")
-				if err := os.WriteFile(file, data, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, os.WriteFile(file, data, 0o600))
 				packed, err := exec.Command(args[0], append(args[1:], file)...).Output()
-				if err != nil {
-					t.Fatal(err)
-				}
+				testenv.Check(t, err)
 				checkGunzip(t, line+" "+kind, packed, data)
 			}
 		})
@@ -347,9 +339,7 @@ func TestGunzipDamage(t *testing.T) {
 	if _, err := z.Write(sample(r, "text", 3000)); err != nil {
 		t.Fatal(err)
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, z.Close())
 	for n := range packed.Len() {
 		if _, err := gunzipAll(bytes.NewReader(packed.Bytes()[:n]), 1<<20); err == nil {
 			t.Fatalf("the first %d of %d bytes are taken for the whole", n, packed.Len())
@@ -374,9 +364,7 @@ func TestGunzipSourceError(t *testing.T) {
 		}
 	}
 	g, err := NewReader(bytes.NewReader(packed.Bytes()[:packed.Len()-1]))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	_, first := io.Copy(io.Discard, g)
 	if _, err := g.Read(make([]byte, 10)); err == nil || !errors.Is(err, first) {
 		t.Errorf("after %v the reader says %v", first, err)
@@ -398,9 +386,7 @@ func TestGunzipBomb(t *testing.T) {
 	buf := make([]byte, 512<<10)
 	if n := testing.AllocsPerRun(1, func() {
 		g, err := NewReader(bytes.NewReader(packed.Bytes()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for total := 0; ; {
 			n, err := g.Read(buf)
 			if total += n; errors.Is(err, io.EOF) {
@@ -409,9 +395,7 @@ func TestGunzipBomb(t *testing.T) {
 				}
 				break
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 		}
 	}); n > 20 {
 		t.Errorf("reading 256 MiB takes %v allocations", n)
@@ -492,9 +476,7 @@ func BenchmarkGunzip(b *testing.B) {
 			buf := make([]byte, 1<<20)
 			for b.Loop() {
 				z, err := c.open(bytes.NewReader(packed))
-				if err != nil {
-					b.Fatal(err)
-				}
+				testenv.Check(b, err)
 				n := int64(0)
 				for err == nil {
 					var k int
@@ -517,21 +499,15 @@ func BenchmarkWriter(b *testing.B) {
 		b.Skip("HPCC_BENCH_GZIP names no file")
 	}
 	data, err := gunzipAll(bytes.NewReader(packed), 1<<20)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testenv.Check(b, err)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
 		w, err := NewWriter(io.Discard)
-		if err != nil {
-			b.Fatal(err)
-		}
+		testenv.Check(b, err)
 		if _, err := w.Write(data); err != nil {
 			b.Fatal(err)
 		}
-		if err := w.Close(); err != nil {
-			b.Fatal(err)
-		}
+		testenv.Check(b, w.Close())
 	}
 }
 

@@ -4,17 +4,15 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"io"
-
-	"hpcc/store/blocks"
 )
 
 // format has the size of a block in bytes: the output depends on it.
-var format = blocks.Format{Size: 1 << 20, Keep: windowSize}
+var format = BlockFormat{Size: 1 << 20, Keep: windowSize}
 
 // A Writer compresses to one gzip member (RFC 1952, 2.3) on all cores. Its blocks
 // point back into each other. The same bytes give the same file.
 type Writer struct {
-	blocks    *blocks.Writer
+	blocks    *BlockWriter
 	to        io.Writer
 	crc, size uint32
 }
@@ -27,7 +25,7 @@ func NewWriter(w io.Writer) (*Writer, error) {
 }
 
 // pack compresses one block.
-func pack(b *blocks.Block) {
+func pack(b *Block) {
 	d, ok := b.State.(*deflater)
 	if !ok {
 		d = &deflater{}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // plain returns a new directory whose path passes. t.TempDir makes some that the
@@ -15,9 +17,7 @@ import (
 func plain(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "owndir-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		t.Fatal(err)
@@ -27,12 +27,8 @@ func plain(t *testing.T) string {
 
 func mkdir(t *testing.T, dir string, mode fs.FileMode) string {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, mode); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.MkdirAll(dir, 0o755))
+	testenv.Check(t, os.Chmod(dir, mode))
 	return dir
 }
 
@@ -43,9 +39,7 @@ func TestPlace(t *testing.T) {
 		if link[1] == "absolute" {
 			target = filepath.Join(dir, target)
 		}
-		if err := os.Symlink(target, filepath.Join(dir, link[1])); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink(target, filepath.Join(dir, link[1])))
 	}
 	mkdir(t, filepath.Join(dir, "own/deep"), 0o711)
 	mkdir(t, filepath.Join(dir, "sticky/inner"), 0o755)
@@ -54,9 +48,7 @@ func TestPlace(t *testing.T) {
 	mkdir(t, filepath.Join(dir, "group"), 0o770|fs.ModeSetgid)
 	mkdir(t, filepath.Join(dir, "world/inner"), 0o700)
 	mkdir(t, filepath.Join(dir, "world"), 0o777)
-	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
 	for _, c := range []struct{ path, want, refused string }{
 		{".", ".", ""}, {"own", "own", ""}, {"own/deep", "own/deep", ""}, {"own/deep/../deep/", "own/deep", ""},
 		{"absolute/deep", "own/deep", ""}, {"relative", "own", ""}, {"sticky", "sticky", ""}, {"sticky/inner", "sticky/inner", ""},
@@ -98,9 +90,7 @@ func TestOpen(t *testing.T) {
 		"file": func(p string) error { return os.WriteFile(p, nil, 0o600) },
 		"link": func(p string) error { return os.Symlink(first, p) },
 	} {
-		if err := take(filepath.Join(place, name)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, take(filepath.Join(place, name)))
 		if _, err := Open(place, name, false); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("Open of a %s that is in the way: %v", name, err)
 		}
@@ -121,16 +111,12 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s: %v, %v", again, fi.Mode(), err)
 		}
 		// Once the name is free again, the directory that was made stays the one.
-		if err := os.RemoveAll(filepath.Join(place, name)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.RemoveAll(filepath.Join(place, name)))
 		if got, err := Open(place, name, true); err != nil || got != again {
 			t.Errorf("Open with the name free again = %q, %v; want %q", got, err, again)
 		}
 	}
-	if err := os.Chmod(place, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.Chmod(place, 0o500))
 	if got, err := Open(place, "new", true); err == nil && os.Geteuid() != 0 {
 		t.Errorf("Open in a directory that cannot be written = %q", got)
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 type record struct {
@@ -14,12 +16,8 @@ type record struct {
 
 func TestJSON(t *testing.T) {
 	b, err := JSON(record{"sci", 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := CheckJSON(b); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
+	testenv.Check(t, CheckJSON(b))
 	var r record
 	if err := json.Unmarshal(b, &r); err != nil || r != (record{"sci", 7}) {
 		t.Fatalf("%+v, %v", r, err)
@@ -36,9 +34,7 @@ func TestJSON(t *testing.T) {
 // cannot be decoded, or the fields are those that were written.
 func TestEveryBit(t *testing.T) {
 	b, err := JSON(record{"sci", 7})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	for i := range len(b) * 8 {
 		bad := bytes.Clone(b)
 		bad[i/8] ^= 1 << (i % 8)

@@ -50,7 +50,7 @@ type resuming struct {
 // ask sends the request until it is answered. change is applied to its header.
 func (g *resuming) ask(change func(http.Header)) (*http.Response, error) {
 	for {
-		req := g.req.Clone(Once(g.req.Context()))
+		req := g.req.Clone(once(g.req.Context()))
 		if change != nil {
 			change(req.Header)
 		}

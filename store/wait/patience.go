@@ -136,8 +136,8 @@ func Limits(ctx context.Context) Patience { return from(ctx).Patience }
 // as long as it likes, as a log that is followed does.
 func Forever(ctx context.Context) context.Context { return context.WithValue(ctx, foreverKey{}, true) }
 
-// Once returns a context in which each request is sent a single time.
-func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
+// once returns a context in which each request is sent a single time.
+func once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, true) }
 
 // Attempts returns a context in which a transfer has at most n attempts, for
 // those that can come from somewhere else.
@@ -192,13 +192,13 @@ func (e *StallError) Error() string { return e.Text }
 func (e *StallError) Timeout() bool   { return true }
 func (e *StallError) Temporary() bool { return true }
 
-// A StatusError is a server that cannot answer now.
-type StatusError struct {
+// A statusError is a server that cannot answer now.
+type statusError struct {
 	Code       int           // of HTTP: 408, 429 or 5xx
 	RetryAfter time.Duration // how long it asks to be left alone; 0: it does not say
 }
 
-func (e *StatusError) Error() string {
+func (e *statusError) Error() string {
 	return fmt.Sprintf("the server answers %d %s", e.Code, http.StatusText(e.Code))
 }
 
@@ -213,10 +213,10 @@ func busy(code int) bool {
 	return code >= 500
 }
 
-// statusError is the error of a busy answer, which it closes.
-func statusError(resp *http.Response) *StatusError {
+// newStatusError is the error of a busy answer, which it closes.
+func newStatusError(resp *http.Response) *statusError {
 	resp.Body.Close()
-	return &StatusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+	return &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 }
 
 // retryAfter reads how long a server asks to be left alone: seconds or a date
@@ -236,7 +236,7 @@ func retryAfter(s string, now time.Time) time.Duration {
 // temporary says whether another attempt may succeed where this one failed.
 func temporary(err error) bool {
 	var stall *StallError
-	var status *StatusError
+	var status *statusError
 	var broken interface{ again() bool }
 	var dns *net.DNSError
 	var timeout net.Error
@@ -261,7 +261,7 @@ func temporary(err error) bool {
 // reason is why an attempt failed, in words that no server has chosen.
 func reason(err error) string {
 	var stall *StallError
-	var status *StatusError
+	var status *statusError
 	var timeout net.Error
 	var broken interface{ again() bool }
 	switch {
@@ -318,7 +318,7 @@ func (t *tries) pause(ctx context.Context, err error) error {
 		return fmt.Errorf("%w (gave up after %d attempts)", err, t.n)
 	}
 	d := jitter(t.c.Backoff << min(t.n-1, 10))
-	var status *StatusError
+	var status *statusError
 	asked := errors.As(err, &status) && status.RetryAfter > 0
 	if asked && status.RetryAfter > t.c.MaxWait {
 		t.c.notice(fmt.Sprintf("%s asks to wait %v (%d); hpcc waits %v at most: try again later", t.host, round(status.RetryAfter), status.Code, t.c.MaxWait))
@@ -364,7 +364,7 @@ func jitter(d time.Duration) time.Duration {
 func Retry(ctx context.Context, host string, do func(ctx context.Context) error) error {
 	t := tries{c: from(ctx), host: host}
 	for {
-		err := do(Once(ctx))
+		err := do(once(ctx))
 		if err == nil {
 			return nil
 		}

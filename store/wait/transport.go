@@ -31,7 +31,7 @@ func (tr Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isOnce(ctx) {
 		resp, err := c.attempt(tr.Base, req)
 		if err == nil && busy(resp.StatusCode) {
-			return nil, statusError(resp)
+			return nil, newStatusError(resp)
 		}
 		return resp, err
 	}
@@ -46,7 +46,7 @@ func (tr Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			if !busy(resp.StatusCode) {
 				return resp, nil
 			}
-			failure = &StatusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+			failure = &statusError{resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 		}
 		if !repeatable(req, failure) {
 			return resp, err
@@ -83,7 +83,7 @@ func repeatable(req *http.Request, failure error) bool {
 	case http.MethodGet, http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodOptions:
 		return true
 	case http.MethodPost:
-		var s *StatusError
+		var s *statusError
 		refused := errors.As(failure, &s) && (s.Code == http.StatusTooManyRequests || s.Code == http.StatusServiceUnavailable)
 		return noBody || refused
 	}

@@ -21,7 +21,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/store/wait/hostile"
+	"hpcc/testdata/hostile"
+	"hpcc/testdata/testenv"
 )
 
 // short is a patience for tests.
@@ -147,9 +148,7 @@ func TestFaults(t *testing.T) {
 // one that does not accept, end within the limits for connecting.
 func TestConnect(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer l.Close()
 	p := short()
 	p.TLS, p.Connect = 100*time.Millisecond, 100*time.Millisecond
@@ -158,9 +157,7 @@ func TestConnect(t *testing.T) {
 		t.Errorf("silent TLS: %v", err)
 	}
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	gone.Close()
 	if _, err = fetched(With(t.Context(), p), "http://"+gone.Addr().String(), false); !errors.Is(err, syscall.ECONNREFUSED) || strings.Contains(err.Error(), "attempts") {
 		t.Errorf("nobody listens: %v; want a refusal at the first attempt", err)
@@ -195,9 +192,7 @@ func TestReaderRests(t *testing.T) {
 	p.Attempts = 1
 	req, _ := http.NewRequestWithContext(With(t.Context(), p), http.MethodGet, s.URL, nil)
 	resp, err := Get(nil, req, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer resp.Body.Close()
 	if _, err := io.ReadFull(resp.Body, make([]byte, 10)); err != nil {
 		t.Fatal(err)
@@ -246,9 +241,7 @@ func TestResume(t *testing.T) {
 			s.Set(hostile.Drop, 1, all)
 			req, _ := http.NewRequestWithContext(With(t.Context(), short()), http.MethodGet, s.URL, nil)
 			resp, err := Get(nil, req, c.pinned)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			defer resp.Body.Close()
 			got, err := io.ReadAll(resp.Body)
 			if (c.want == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), c.want)) || (err == nil && sha256.Sum256(got) != sha256.Sum256(b)) {
@@ -375,12 +368,8 @@ func TestOpen(t *testing.T) {
 	}
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "plain"), []byte("plain"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, syscall.Mkfifo(fifo, 0o600))
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "plain"), []byte("plain"), 0o600))
 	for _, c := range []struct {
 		name   string
 		shell  string // $0 is this program, which reads $HPCC_TEST_OPEN
@@ -407,9 +396,7 @@ func TestOpen(t *testing.T) {
 			cmd.Dir = dir
 			var out bytes.Buffer
 			cmd.Stdout = &out
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, cmd.Start())
 			if c.signal != nil {
 				time.Sleep(500 * time.Millisecond) // the program has to begin to wait
 				_ = cmd.Process.Signal(c.signal)

@@ -16,7 +16,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
@@ -29,26 +28,15 @@ import (
 
 	"hpcc/store"
 	"hpcc/store/wait"
+	"hpcc/testdata/testenv"
 )
 
 func SHA256(b []byte) string { s := sha256.Sum256(b); return hex.EncodeToString(s[:]) }
 
-func Write(t testing.TB, file string, b []byte) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func NewStore(t testing.TB) *store.Store {
 	t.Helper()
 	s, err := store.Open(filepath.Join(t.TempDir(), "store"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return s
 }
 
@@ -64,9 +52,7 @@ func ReadLayers(t testing.TB, layers []v1.Layer) map[string]Entry {
 	out := map[string]Entry{}
 	for _, l := range layers {
 		rc, err := l.Uncompressed()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for name, e := range ReadTar(t, rc) {
 			if before := out[name]; before.Header != nil && (before.Typeflag != tar.TypeDir || e.Typeflag != tar.TypeDir) {
 				t.Errorf("%q is in two layers", name)
@@ -89,13 +75,9 @@ func ReadTar(t testing.TB, r io.Reader) map[string]Entry {
 		if err == io.EOF {
 			return out
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		b, err := io.ReadAll(tr)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		name := strings.TrimSuffix(h.Name, "/")
 		if name != path.Clean(name) || path.IsAbs(name) || strings.HasPrefix(name, "..") {
 			t.Fatalf("the layer has the entry %q", h.Name)
@@ -156,9 +138,7 @@ func LayerDigests(t testing.TB, layers []v1.Layer) (out string) {
 	t.Helper()
 	for _, l := range layers {
 		d, err := l.Digest()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		out += d.Hex + "\n"
 	}
 	return out
@@ -325,9 +305,7 @@ func (w Wheel) Bytes(t testing.TB) []byte {
 			f.Header(h)
 		}
 		to, err := z.CreateHeader(h)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		if strings.HasSuffix(f.Name, "/") {
 			continue
 		}
@@ -335,9 +313,7 @@ func (w Wheel) Bytes(t testing.TB) []byte {
 			t.Fatal(err)
 		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, z.Close())
 	return buf.Bytes()
 }
 
@@ -353,7 +329,7 @@ func WheelDir(t testing.TB, wheels ...Wheel) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, w := range wheels {
-		Write(t, filepath.Join(dir, w.File()), w.Bytes(t))
+		testenv.Write(t, filepath.Join(dir, w.File()), w.Bytes(t))
 	}
 	return dir
 }

@@ -118,6 +118,47 @@ func goSettings() (map[string]string, error) {
 	return settings, nil
 }
 
+// Check ends the test, which fails, if err is not nil.
+func Check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Write writes a file, and the directories above it.
+func Write[T string | []byte](t testing.TB, file string, data T) {
+	t.Helper()
+	Check(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	Check(t, os.WriteFile(file, []byte(data), 0o644))
+}
+
+// Files writes files into a new directory: name, text, name, text. A name that ends in a
+// slash is a directory.
+func Files(t testing.TB, nameText ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := 0; i < len(nameText); i += 2 {
+		file := filepath.Join(dir, nameText[i])
+		if strings.HasSuffix(nameText[i], "/") {
+			Check(t, os.MkdirAll(file, 0o755))
+			continue
+		}
+		Write(t, file, nameText[i+1])
+	}
+	return dir
+}
+
+// Tree writes files, text by name, into a new directory.
+func Tree(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		Write(t, filepath.Join(dir, name), text)
+	}
+	return dir
+}
+
 // Need skips the test if err is not nil, because the machine lacks what. With CI
 // in the environment the test fails instead: CI has everything.
 func Need(t testing.TB, what string, err error) {

@@ -12,40 +12,30 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestWalkHostile gives the reader files whose parts lie.
 func TestWalkHostile(t *testing.T) {
 	small := func(change func(w *Writer)) []byte {
 		f, err := os.Create(filepath.Join(t.TempDir(), "x"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		defer f.Close()
 		w, err := NewWriter(f, &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		for _, n := range []string{"d", "f"} {
 			h := &tar.Header{Typeflag: tar.TypeReg, Name: n, Size: 4, Mode: 0o644}
 			if n == "d" {
 				h = &tar.Header{Typeflag: tar.TypeDir, Name: n, Mode: 0o755}
 			}
-			if err := w.Add(h, strings.NewReader("text")); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, w.Add(h, strings.NewReader("text")))
 		}
 		change(w)
-		if err := w.endData(); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.tables(); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, w.endData())
+		testenv.Check(t, w.tables())
 		b, err := os.ReadFile(f.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, err)
 		return b
 	}
 	rename := func(to string) func(*Writer) {
@@ -99,9 +89,7 @@ func TestWalkHostile(t *testing.T) {
 				c.patch(b)
 			}
 			file := filepath.Join(t.TempDir(), "x.sqfs")
-			if err := os.WriteFile(file, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, os.WriteFile(file, b, 0o600))
 			err := Walk(context.Background(), file, func(_ *tar.Header, r io.Reader) error {
 				if r == nil {
 					return nil
@@ -120,9 +108,7 @@ func TestWalkHostile(t *testing.T) {
 // block unpacks to nothing, is no end of the file that it belongs to.
 func TestMissingBlock(t *testing.T) {
 	var empty bytes.Buffer
-	if err := zlib.NewWriter(&empty).Close(); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, zlib.NewWriter(&empty).Close())
 	for name, size := range map[string]uint32{"truncated": blockSize | plain, "empty": uint32(empty.Len())} {
 		s := &reader{f: bytes.NewReader(empty.Bytes()), size: 1 << 20, ctx: context.Background(), un: &decompressor{}}
 		s.super.BlockSize = blockSize
@@ -141,14 +127,10 @@ func FuzzWalk(f *testing.F) {
 		big = append(big, byte(i/1000))
 	}
 	out, err := os.Create(filepath.Join(f.TempDir(), "x"))
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, err)
 	defer out.Close()
 	w, err := NewWriter(out, &tar.Header{Typeflag: tar.TypeDir, Mode: 0o755})
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, err)
 	for _, x := range []struct {
 		kind           byte
 		name, to, data string
@@ -157,26 +139,18 @@ func FuzzWalk(f *testing.F) {
 		{tar.TypeSymlink, "link", "d/short", ""}, {tar.TypeLink, "hard", "blocks", ""},
 	} {
 		h := &tar.Header{Typeflag: x.kind, Name: x.name, Linkname: x.to, Mode: 0o755, Size: int64(len(x.data)), PAXRecords: map[string]string{xattrRecord + "user.a": x.name}}
-		if err := w.Add(h, strings.NewReader(x.data)); err != nil {
-			f.Fatal(err)
-		}
+		testenv.Check(f, w.Add(h, strings.NewReader(x.data)))
 	}
-	if err := w.Close(); err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, w.Close())
 	b, err := os.ReadFile(out.Name())
-	if err != nil {
-		f.Fatal(err)
-	}
+	testenv.Check(f, err)
 	f.Add(bytes.TrimRight(b, "\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1<<20 {
 			return
 		}
 		file := filepath.Join(t.TempDir(), "x")
-		if err := os.WriteFile(file, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.WriteFile(file, b, 0o600))
 		var n int64
 		_ = Walk(context.Background(), file, func(h *tar.Header, r io.Reader) error {
 			if strings.Contains("/"+h.Name+"/", "/../") || strings.HasPrefix(h.Name, "/") {

@@ -1,4 +1,4 @@
-package sbom
+package attest
 
 import (
 	"encoding/json"

@@ -1,16 +1,18 @@
-package blocks
+package gzip
 
 import (
 	"bytes"
 	"errors"
 	"math/rand"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // TestWriter copies streams block by block: every block sees the end of the one before
 // it, and the output has the order of the input.
 func TestWriter(t *testing.T) {
-	f := Format{Size: 1000, Keep: 70}
+	f := BlockFormat{Size: 1000, Keep: 70}
 	data := make([]byte, 10_500)
 	rand.New(rand.NewSource(1)).Read(data)
 	for _, size := range []int{0, 1, 999, 1000, 1001, len(data), 3} { // memory is used again
@@ -23,9 +25,7 @@ func TestWriter(t *testing.T) {
 		})
 		for rest := data[:size]; len(rest) > 0; {
 			n, err := w.Write(rest[:min(len(rest), 333)])
-			if err != nil {
-				t.Fatal(err)
-			}
+			testenv.Check(t, err)
 			rest = rest[n:]
 		}
 		if err := w.Close(); err != nil || !bytes.Equal(out.Bytes(), data[:size]) {
@@ -40,7 +40,7 @@ func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 func TestWriterFails(t *testing.T) {
 	full := errors.New("no space")
-	f := Format{Size: 10}
+	f := BlockFormat{Size: 10}
 	w := f.NewWriter(failing{full}, func(b *Block) { b.Out = append(b.Out[:0], b.In...) })
 	var err error
 	for n := 0; err == nil && n < 1000; n++ {

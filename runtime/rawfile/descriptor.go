@@ -1,6 +1,4 @@
-// Package descriptor names and follows files by their open descriptors, so that no other
-// process can exchange them meanwhile.
-package descriptor
+package rawfile
 
 import (
 	"fmt"

@@ -1,6 +1,4 @@
-// Package brief shortens texts and lists for messages, in the order that people expect:
-// 1.9 is before 1.10.
-package brief
+package input
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package sbom
+package attest
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	spdxjson "github.com/spdx/tools-golang/json"
 	"github.com/spdx/tools-golang/spdxlib"
+
+	"hpcc/testdata/testenv"
 )
 
 func TestPURL(t *testing.T) {
@@ -164,13 +166,9 @@ func TestSBOMConda(t *testing.T) {
 func TestSBOMLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{"site-packages/a.dist-info", "site-packages/b.dist-info", "cache"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
-	if err := os.WriteFile(filepath.Join(dir, "cache/a"), []byte("Name: a\nVersion: 1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "cache/a"), []byte("Name: a\nVersion: 1\n"), 0o644))
 	in := linkedInventory(t, dir, map[string]string{"site-packages/a.dist-info/METADATA": "/cache/a", "site-packages/b.dist-info/METADATA": "../../cache/a"})
 	if len(in.list) != 2 || len(in.notes) != 0 {
 		t.Errorf("list %v, notes %q", in.list, in.notes)
@@ -180,14 +178,10 @@ func TestSBOMLinks(t *testing.T) {
 // Links lead nowhere outside, and what is no file is not waited for.
 func TestSBOMHostile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "status")
-	if err := os.WriteFile(outside, []byte("Package: secret\nStatus: install ok installed\nVersion: 1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(outside, []byte("Package: secret\nStatus: install ok installed\nVersion: 1\n"), 0o644))
 	dir := t.TempDir()
 	for _, d := range []string{"var/lib/dpkg/status.d", "site-packages/a.dist-info", "lib/apk/db"} {
-		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.MkdirAll(filepath.Join(dir, d), 0o755))
 	}
 	in := linkedInventory(t, dir, map[string]string{"var/lib/dpkg/status": outside, "var/lib/dpkg/status.d/up": "../../../../../../../../" + outside,
 		"site-packages/a.dist-info/METADATA": "METADATA", "lib/apk/db/installed": "."})
@@ -200,19 +194,13 @@ func TestSBOMHostile(t *testing.T) {
 func linkedInventory(t *testing.T, dir string, links map[string]string) *inventory {
 	t.Helper()
 	for from, to := range links {
-		if err := os.Symlink(to, filepath.Join(dir, from)); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Check(t, os.Symlink(to, filepath.Join(dir, from)))
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer root.Close()
 	in := &inventory{root: root}
-	if err := in.walk(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, in.walk(t.Context()))
 	return in
 }
 
@@ -227,13 +215,9 @@ func TestSPDXDocument(t *testing.T) {
 		{kind: "pypi", name: "x", version: "1", purl: "pkg:pypi/x@1", record: "c", supplier: "\xff\xfe"},
 	}
 	b, err := json.Marshal(spdx(image, time.Unix(0, 0), list, []string{"note"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	var doc Document
-	if err := json.Unmarshal(b, &doc); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, json.Unmarshal(b, &doc))
 	ids := map[string]bool{doc.SPDXID: true}
 	for _, p := range doc.Packages {
 		if ids[p.SPDXID] || !regexp.MustCompile(`^SPDXRef-[a-zA-Z0-9.-]+$`).MatchString(p.SPDXID) {
@@ -287,13 +271,9 @@ func FuzzCondaMeta(f *testing.F) {
 // fuzzRecord reads a record and writes what it gave.
 func fuzzRecord(t *testing.T, b []byte, read recordReader) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "record"), b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, os.WriteFile(filepath.Join(dir, "record"), b, 0o644))
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer root.Close()
 	in := &inventory{root: root, os: parseOS(bytes.NewReader(b))}
 	_ = in.read("record", read)

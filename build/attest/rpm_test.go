@@ -1,4 +1,4 @@
-package sbom
+package attest
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hpcc/testdata/testenv"
 )
 
 // The databases in testdata/rpm hold packages that rpmbuild made; Berkeley DB's
@@ -22,18 +24,12 @@ import (
 func unzipped(t testing.TB, name string) []byte {
 	t.Helper()
 	f, err := os.Open(filepath.Join("testdata/rpm", name+".gz"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	b, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return b
 }
 
@@ -42,23 +38,13 @@ func listed(t *testing.T, files map[string][]byte) ([]string, *inventory) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, b := range files {
-		p := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(p, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testenv.Write(t, filepath.Join(dir, name), b)
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	t.Cleanup(func() { root.Close() })
 	in := &inventory{root: root, os: readOS(root)}
-	if err := in.walk(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, in.walk(t.Context()))
 	var out []string
 	for _, s := range in.list {
 		out = append(out, s.name+" "+s.version)
@@ -70,9 +56,7 @@ func listed(t *testing.T, files map[string][]byte) ([]string, *inventory) {
 func wantList(t *testing.T, name string) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata/rpm", name+".txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testenv.Check(t, err)
 	return strings.Split(strings.TrimSpace(string(b)), "\n")
 }
 

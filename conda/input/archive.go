@@ -1,6 +1,9 @@
-// Package archive reads archives that are not trusted: names cannot leave a directory,
-// and sizes, numbers of entries and zip directories are bounded.
-package archive
+// Package input reads what packages and users hand in, which is not trusted.
+//
+// Names in archives cannot leave a directory; sizes, numbers of entries and zip
+// directories are bounded. Texts and lists from outside are shortened for messages, in
+// the order that people expect: 1.9 is before 1.10.
+package input
 
 import (
 	"archive/tar"
@@ -11,8 +14,6 @@ import (
 	"os"
 	"path"
 	"strings"
-
-	"hpcc/conda/brief"
 )
 
 // MaxFiles bounds the entries of an archive.
@@ -44,7 +45,7 @@ func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 		sizes += h.Size
 		clean, err := CleanPath(h.Name)
 		if err != nil {
-			return fmt.Errorf("entry %q: %w", brief.Text(h.Name), err)
+			return fmt.Errorf("entry %q: %w", Text(h.Name), err)
 		}
 		if clean == "." {
 			continue
@@ -54,7 +55,7 @@ func WalkTar(r io.Reader, limit int64, fn func(h *tar.Header, r io.Reader) error
 			if limited.N <= 0 {
 				return tooLarge
 			}
-			return fmt.Errorf("entry %q: %w", brief.Text(clean), err)
+			return fmt.Errorf("entry %q: %w", Text(clean), err)
 		}
 	}
 }
@@ -92,15 +93,15 @@ func ReadAll(r io.Reader, most int64) ([]byte, error) {
 	return b, err
 }
 
-// A Zip is an open zip archive.
-type Zip struct {
+// A zipFile is an open zip archive.
+type zipFile struct {
 	*zip.Reader
 	*os.File
 }
 
 // OpenZip opens a zip archive whose directory has at most most bytes: archive/zip
 // holds all of it in memory, several times its size, and a file may be nothing else.
-func OpenZip(file string, most int64) (*Zip, error) {
+func OpenZip(file string, most int64) (*zipFile, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -120,7 +121,7 @@ func OpenZip(file string, most int64) (*Zip, error) {
 		return nil, err
 	}
 	d.opened = true
-	return &Zip{z, f}, nil
+	return &zipFile{z, f}, nil
 }
 
 // A directoryReader reads a file, and until it is opened only so much of it.

@@ -1,9 +1,9 @@
-// Package smallfile reads and writes small files with as few system calls as possible.
+// Package rawfile uses files by system calls alone.
 //
-// Package os asks the kernel to poll every file that it opens, which costs five calls for
-// each of the small files that a start reads and writes. These functions open, read or
-// write, and close.
-package smallfile
+// Package os asks the kernel to poll every file that it opens, which costs a start five
+// calls for each small file; Read and Write open, read or write, and close. Path and
+// ReadLink follow files by open descriptors, so that no other process can exchange them.
+package rawfile
 
 import (
 	"fmt"

@@ -1,12 +1,4 @@
-// Package sbom lists the packages in an image's tree as an SPDX document.
-//
-//	tree ─► records of dpkg, rpm, apk, conda, pip ─► Document
-//
-// It needs no package manager and runs nothing of the image. A tree is hostile
-// input: no link leads out of it, and what is read of a record is bounded. The same
-// image has the same document. It lists packages that a package manager recorded;
-// files that were copied by hand are not in it.
-package sbom
+package attest
 
 import (
 	"bufio"

@@ -1,6 +1,4 @@
-// Package steps says what has to run in an image while it is built: scripts of conda
-// packages and builds of Python sources. It starts no process: package build does.
-package steps
+package program
 
 import (
 	"context"
@@ -22,11 +20,11 @@ type Step struct {
 	Dir   string     // the working directory
 }
 
-// A Func carries out a step as root, without network, and returns what it changed as a
+// A StepFunc carries out a step as root, without network, and returns what it changed as a
 // layer, nil for nothing. The same step gives the same layer; what is below /.hpcc does
 // not count. The error of a program that fails is an [Error]; where no program can run,
 // as in an image without a shell, it is [ErrCannotRun].
-type Func func(ctx context.Context, s Step) (v1.Layer, error)
+type StepFunc func(ctx context.Context, s Step) (v1.Layer, error)
 
 // An Error is the program of a step that failed.
 type Error struct {

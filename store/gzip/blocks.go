@@ -1,14 +1,4 @@
-// Package blocks compresses a stream on all cores: it divides the stream into blocks
-// of one size, compresses several at once, and writes the results in order.
-//
-//	Write → block 1 ─ Pack ─┐
-//	        block 2 ─ Pack ─┼→ in order → w
-//	        block 3 ─ Pack ─┘
-//
-// What is written depends on the stream and the block size. It does not depend on the
-// number of cores or on the sizes of the writes. The format is the caller's: package
-// gzip and the zstd layers of package store use it.
-package blocks
+package gzip
 
 import (
 	"io"
@@ -16,10 +6,11 @@ import (
 	"sync"
 )
 
-// A Format says how a stream is divided and compressed. One Format serves many writers,
-// which reuse each other's memory: an environment has dozens of layers, and each would
-// ask for megabytes.
-type Format struct {
+// A BlockFormat divides a stream into blocks of one size, compresses several at once and
+// writes the results in order. The output does not depend on the number of cores or the
+// sizes of the writes. One BlockFormat serves many writers, which reuse each other's memory.
+// The gzip layers of this package and the zstd layers of package store use it.
+type BlockFormat struct {
 	Size int // bytes of a block
 	Keep int // bytes of the preceding block that Pack sees again, for matches that reach back
 
@@ -37,10 +28,10 @@ type Block struct {
 	packed chan struct{}
 }
 
-// A Writer compresses what is written to it. Close must be called.
-type Writer struct {
+// A BlockWriter compresses what is written to it. Close must be called.
+type BlockWriter struct {
 	to     io.Writer
-	format *Format
+	format *BlockFormat
 	pack   func(*Block)
 	free   chan *Block   // whose memory may be used again
 	now    *Block        // is being filled
@@ -52,9 +43,9 @@ type Writer struct {
 
 // NewWriter returns a Writer that writes to w what pack makes of each block. pack is
 // called by several goroutines at once.
-func (f *Format) NewWriter(w io.Writer, pack func(*Block)) *Writer {
+func (f *BlockFormat) NewWriter(w io.Writer, pack func(*Block)) *BlockWriter {
 	n := 2*runtime.GOMAXPROCS(0) + 1
-	z := &Writer{to: w, format: f, pack: pack,
+	z := &BlockWriter{to: w, format: f, pack: pack,
 		free: make(chan *Block, n), order: make(chan *Block, n), ended: make(chan struct{})}
 	for range n {
 		b, ok := f.free.Get().(*Block)
@@ -70,7 +61,7 @@ func (f *Format) NewWriter(w io.Writer, pack func(*Block)) *Writer {
 }
 
 // write writes the blocks in their order.
-func (w *Writer) write() {
+func (w *BlockWriter) write() {
 	defer close(w.ended)
 	for b := range w.order {
 		<-b.packed
@@ -85,14 +76,14 @@ func (w *Writer) write() {
 	}
 }
 
-func (w *Writer) err() error {
+func (w *BlockWriter) err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.failed
 }
 
 // Write takes p over. Its error is that of an earlier write to the underlying writer.
-func (w *Writer) Write(p []byte) (n int, err error) {
+func (w *BlockWriter) Write(p []byte) (n int, err error) {
 	size, keep := w.format.Size, w.format.Keep
 	for len(p) > 0 {
 		if err := w.err(); err != nil {
@@ -115,7 +106,7 @@ func (w *Writer) Write(p []byte) (n int, err error) {
 }
 
 // send compresses the current block in a goroutine of its own.
-func (w *Writer) send() {
+func (w *BlockWriter) send() {
 	b := w.now
 	b.packed = make(chan struct{})
 	w.order <- b
@@ -127,7 +118,7 @@ func (w *Writer) send() {
 
 // Close writes the last block, which may be empty, and waits for the others. It does
 // not close the underlying writer.
-func (w *Writer) Close() error {
+func (w *BlockWriter) Close() error {
 	w.send()
 	close(w.order)
 	<-w.ended
