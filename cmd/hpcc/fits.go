@@ -15,7 +15,6 @@ import (
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
-	"hpcc/job/translate"
 )
 
 // fits is "hpcc nodes --fits": JOB is a file, or a job that was handed in.
@@ -30,7 +29,7 @@ func fits(c *cli.Context) error {
 	case site.SSH != "":
 		return usagef("--fits asks a scheduler of this machine, and site %s is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
-	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || translate.IsSubmitCommand(name) {
+	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || dispatch.Translator().IsSubmitCommand(name) {
 		to := clusterHere(c, site)
 		j, err := scriptToFit(c, name, to.Target)
 		if err != nil {
@@ -67,7 +66,7 @@ func scriptToFit(c *cli.Context, name string, t job.Target) (*job.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	tr, err := translate.Translate(src, t)
+	tr, err := dispatch.Translator().Translate(src, t)
 	if err != nil {
 		return nil, err
 	}

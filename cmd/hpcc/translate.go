@@ -14,6 +14,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/field"
 	"hpcc/job/translate"
 	"hpcc/store/wait"
 )
@@ -48,7 +50,7 @@ func translated(c *cli.Context, file string, to *destination) (*translate.Transl
 	if err != nil {
 		return nil, "", err
 	}
-	tr, err := translate.Translate(src, to.Target)
+	tr, err := dispatch.Translator().Translate(src, to.Target)
 	return tr, src.Name, err
 }
 
@@ -93,7 +95,7 @@ func source(c *cli.Context, name string, to *destination) (translate.Source, err
 	case name == "-":
 		s.Name = "stdin"
 		s.Text, err = io.ReadAll(io.LimitReader(wait.Stdin(), maxStdin))
-	case serr != nil && translate.IsSubmitCommand(name):
+	case serr != nil && dispatch.Translator().IsSubmitCommand(name):
 		s.Name, s.Command = "job", name
 	default:
 		s.Text, err = readBounded(name)
@@ -148,7 +150,7 @@ func tellFates(w io.Writer, tr *translate.Translation, form string) error {
 		for _, r := range tr.Rows {
 			if err := enc.Encode(struct {
 				Type string `json:"type"`
-				*translate.Row
+				*field.Row
 			}{"directive", r}); err != nil {
 				return err
 			}

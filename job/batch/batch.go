@@ -1,6 +1,6 @@
 // Package batch defines what a batch system is to hpcc.
 //
-//	dispatch ─► System, and the abilities that it has ─► slurm, lsf, gridengine, pbs, local, kube, argo
+//	dispatch ─► System, and the abilities that it has ─► the package of each batch system
 //
 // A new batch system implements [System], and those of the other interfaces that it can,
 // and is entered into the registry of dispatch. The package runs nothing itself.
@@ -12,6 +12,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/capacity"
+	"hpcc/job/dialect"
 )
 
 // A System submits jobs to one batch system and reports on them. Each batch
@@ -36,6 +37,12 @@ type System interface {
 
 	// Cancel ends all tasks of a job, running or queued.
 	Cancel(ctx context.Context, id string) error
+}
+
+// Dialects describes how the batch system has jobs written. Without it, translated scripts
+// find none of their variables there.
+type Dialects interface {
+	Dialect() *dialect.Dialect
 }
 
 // A NodeLister knows what the nodes have and what of it is free. queue selects the

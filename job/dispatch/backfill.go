@@ -50,7 +50,7 @@ func Backfill(ctx context.Context, j *job.Job, t job.Target, least time.Duration
 	default:
 		said = append(said, fmt.Sprintf("no hole has what it asks for: %s; the limit stays %s", f.Why, quantity.FormatTime(j.Time)))
 	}
-	_, cuts := systems[t].(batch.TimeCutter)
+	_, cuts := systemOf(t).(batch.TimeCutter)
 	return append(said, bend(j, cuts, least)...), nil
 }
 

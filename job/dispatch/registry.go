@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,21 +15,60 @@ import (
 	"hpcc/job/lsf"
 	"hpcc/job/pbs"
 	"hpcc/job/slurm"
+	"hpcc/job/translate"
 )
 
-// systems are all targets.
-var systems = map[job.Target]batch.System{
-	job.Slurm: slurm.System{}, job.LSF: lsf.System{}, job.GridEngine: gridengine.System{}, job.PBS: pbs.System{}, job.Local: local.System{},
-	job.Kubernetes: kube.System{Target: job.Kubernetes}, job.OpenShift: kube.System{Target: job.OpenShift}, job.Argo: argo.System{},
+// A system is a target and what speaks to it.
+type system struct {
+	name job.Target
+	batch.System
 }
 
-// targets are all that [Render] writes for, by name.
-func targets() []job.Target { return slices.Sorted(maps.Keys(systems)) }
+// registry lists all targets, in the order in which messages name them.
+var registry = []system{
+	{slurm.Name, slurm.System{}},
+	{lsf.Name, lsf.System{}},
+	{gridengine.Name, gridengine.System{}},
+	{pbs.Name, pbs.System{}},
+	{job.Local, local.System{}},
+	{job.Kubernetes, kube.System{Target: job.Kubernetes}},
+	{job.OpenShift, kube.System{Target: job.OpenShift}},
+	{job.Argo, argo.System{}},
+}
+
+// systemOf returns the system of a target, nil if there is none.
+func systemOf(t job.Target) batch.System {
+	for _, s := range registry {
+		if s.name == t {
+			return s.System
+		}
+	}
+	return nil
+}
+
+// targets lists the names of all targets, sorted.
+func targets() (names []job.Target) {
+	for _, s := range registry {
+		names = append(names, s.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Translator returns what reads scripts of all batch systems.
+func Translator() (t translate.Translator) {
+	for _, s := range registry {
+		if d, ok := s.System.(batch.Dialects); ok {
+			t = append(t, d.Dialect())
+		}
+	}
+	return t
+}
 
 // Detect finds the scheduler of this machine; without one, tasks run here.
 func Detect(ctx context.Context) job.Target {
 	for _, t := range targets() {
-		if t != job.Local && systems[t].Detect(ctx) {
+		if t != job.Local && systemOf(t).Detect(ctx) {
 			return t
 		}
 	}
@@ -44,12 +82,17 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 	if err := j.Check(); err != nil {
 		return "", nil, err
 	}
-	to := systems[t]
+	to := systemOf(t)
 	if to == nil {
 		return "", nil, fmt.Errorf("target %q: known are %s", t, known())
 	}
 	if t != job.Argo && (len(j.Steps) > 0 || j.Workflow != nil || len(j.Artifacts) > 0) {
 		return "", nil, fmt.Errorf("target %s has no workflows; --to argo has", t)
+	}
+	for _, part := range append(slices.Clone(j.Steps), j) {
+		if s := part.Script; s != nil {
+			s.FromTitle, s.Sets = Translator().Sets(s.From)
+		}
 	}
 	return to.Render(j)
 }

@@ -20,7 +20,7 @@ func Succeeded(ctx context.Context, dir string, ids []string) error {
 next:
 	for _, id := range ids {
 		for _, s := range subs {
-			if s.Native != id || s.Target != job.GridEngine {
+			if s.Native != id || s.Target != "gridengine" {
 				continue
 			}
 			tasks, err := job.Tasks(filepath.Join(dir, s.ID))

@@ -13,7 +13,10 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
 	"hpcc/job/jobscript"
+	"hpcc/job/translate"
 )
 
 // A toy is a batch system of one queue in memory. It shows what a new one takes: the
@@ -27,7 +30,19 @@ const toyTarget job.Target = "toy"
 
 func (*toy) Detect(context.Context) bool { return false }
 
-func (*toy) Render(j *job.Job) (string, []string, error) {
+// Dialect makes the toy a batch.Dialects: its scripts can be read.
+func (*toy) Dialect() *dialect.Dialect {
+	return &dialect.Dialect{
+		Target: toyTarget, Title: "the toy", Prefix: "#TOY", Command: "toy",
+		Options:   dialect.Options{Values: map[string]dialect.Setter{"-n": dialect.Set(field.Name)}, Flags: map[string]dialect.Setter{"-play": nil}},
+		Launchers: map[string]dialect.Launcher{"toyrun": {}},
+		Defaults:  func(*dialect.Reader) {}, Finish: func(*dialect.Reader) {},
+		Variables: []job.Variable{{Name: "TOY_ID", Value: "$hpcc_id"}}, VariableText: `\bTOY_\w+`,
+		JobID: "$TOY_ID",
+	}
+}
+
+func (s *toy) Render(j *job.Job) (string, []string, error) {
 	if j.GPUs > 0 {
 		return "", nil, fmt.Errorf("the toy has no GPUs")
 	}
@@ -35,7 +50,7 @@ func (*toy) Render(j *job.Job) (string, []string, error) {
 	t.Line("#!/bin/sh")
 	t.Line("#TOY name=%s tasks=%d", j.Name, j.Count())
 	t.Common(j)
-	t.Task(j, jobscript.TaskCall{To: toyTarget, ID: `"$1"`})
+	t.Task(j, jobscript.TaskCall{To: s.Dialect(), ID: `"$1"`})
 	return t.String(), []string{"the toy forgets its jobs"}, nil
 }
 
@@ -71,8 +86,8 @@ func (*toy) Nodes(context.Context, string) (*capacity.Snapshot, error) {
 // TestToy takes a job through a batch system that nothing else knows.
 func TestToy(t *testing.T) {
 	s := &toy{map[string]*batch.Request{}, map[string]bool{}}
-	systems[toyTarget] = s
-	defer delete(systems, toyTarget)
+	registry = append(registry, system{toyTarget, s})
+	defer func() { registry = registry[:len(registry)-1] }()
 	dir, work := t.TempDir(), t.TempDir()
 	j := with(func(j *job.Job) { j.Dir, j.Array = work, array(t, "1-3") })
 	sub, notes, err := Submit(t.Context(), dir, j, Cluster{Target: toyTarget}, false)
@@ -109,6 +124,17 @@ func TestToy(t *testing.T) {
 	f, err := Fits(t.Context(), with(func(j *job.Job) { j.CPUs, j.Time = 2, time.Hour }), toyTarget)
 	if err != nil || f.When != capacity.Now || f.Nodes[0] != "t1" {
 		t.Errorf("Fits: %+v, %v", f, err)
+	}
+	tr, err := Translator().Translate(translate.Source{Name: "t.sh", Text: []byte("#!/bin/sh\n#TOY -n ball -play\ntoyrun echo $TOY_ID\n"), Dir: work}, job.Local)
+	if err != nil || tr.Dialect != toyTarget || tr.Job.Name != "ball" || tr.Lost() != 1 {
+		t.Fatalf("Translate: %+v, %v", tr, err)
+	}
+	if tr.Fit(); tr.Lost() != 2 { // -play and toyrun
+		t.Errorf("Fit: %s", rows(tr))
+	}
+	tr.Job.Program, tr.Job.Store = "/bin/hpcc", dir
+	if script, _, err := Render(tr.Job, job.Local); err != nil || !strings.Contains(script, "# What the toy would have set, for t.sh:\nhpcc_id=$PPID\nexport TOY_ID=") {
+		t.Errorf("Render: %v\n%s", err, script)
 	}
 	if u, err := Utilise(t.Context(), dir, Cluster{Target: toyTarget}, time.Now().Add(-time.Hour)); err != nil || !u.Own || u.Nodes != 1 {
 		t.Errorf("Utilise without a history: %+v, %v", u, err)

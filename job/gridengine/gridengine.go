@@ -134,14 +134,14 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 		// qrsh joins its words to a line for the shell of the queue.
 		// A terminal that is not there would end it by SIGHUP.
 		t.Line(`pty=no; [ ! -t 0 ] || pty=yes`)
-		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, job.GridEngine)))
+		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), notes, nil
 	}
 	t.Line("#$ -S /bin/bash")
 	for _, o := range options {
 		t.Line("#$ %s", o)
 	}
-	end := jobscript.TaskCall{To: job.GridEngine, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !j.Counted()}
+	end := jobscript.TaskCall{To: &scripts, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !j.Counted()}
 	if n := j.Array.Count(); n > 0 {
 		t.Line("#$ -t 1-%d", n)
 		end.Nth = `"$SGE_TASK_ID"`

@@ -19,7 +19,7 @@ func Spread(nodes int, getenv func(string) string) error {
 	if nodes == 0 || getenv("PE_HOSTFILE") == "" {
 		return nil
 	}
-	_, err := given(job.GridEngine, nodes, getenv)
+	_, err := given("gridengine", nodes, getenv)
 	return err
 }
 
@@ -34,7 +34,7 @@ func given(to job.Target, nodes int, getenv func(string) string) ([]string, erro
 		return hosts, nil
 	}
 	have := fmt.Sprintf("the job asked for %d nodes and was given %d (%s)", nodes, len(hosts), strings.Join(hosts[:min(len(hosts), 4)], ", "))
-	if to == job.GridEngine {
+	if to == "gridengine" {
 		have += fmt.Sprintf("; parallel environment %q spreads slots like that: name one that does not with --native \"-pe NAME SLOTS\" (\"qconf -spl\" lists them)", getenv("PE"))
 	}
 	return nil, errors.New(have)
@@ -44,7 +44,7 @@ func given(to job.Target, nodes int, getenv func(string) string) ([]string, erro
 func hostsOf(to job.Target, getenv func(string) string) ([]string, error) {
 	var list []string
 	switch to {
-	case job.GridEngine: // HOST SLOTS QUEUE PROCESSORS (sge_pe(5))
+	case "gridengine": // HOST SLOTS QUEUE PROCESSORS (sge_pe(5))
 		lines, err := hostLines("PE_HOSTFILE", getenv)
 		if err != nil {
 			return nil, err
@@ -52,7 +52,7 @@ func hostsOf(to job.Target, getenv func(string) string) ([]string, error) {
 		for _, f := range lines {
 			list = append(list, f[0])
 		}
-	case job.LSF: // HOST SLOTS HOST SLOTS …
+	case "lsf": // HOST SLOTS HOST SLOTS …
 		f := strings.Fields(getenv("LSB_MCPU_HOSTS"))
 		for i := 0; i+1 < len(f); i += 2 {
 			if _, err := strconv.Atoi(f[i+1]); err != nil {
@@ -60,7 +60,7 @@ func hostsOf(to job.Target, getenv func(string) string) ([]string, error) {
 			}
 			list = append(list, f[i])
 		}
-	case job.PBS: // a line for each process
+	case "pbs": // a line for each process
 		lines, err := hostLines("PBS_NODEFILE", getenv)
 		if err != nil {
 			return nil, err

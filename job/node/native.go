@@ -20,12 +20,12 @@ func NativeIDs(getenv func(string) string) (ids map[string]string, from job.Targ
 			}
 		}
 	}
-	take(job.Slurm, "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME")
+	take("slurm", "SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME")
 	if getenv("SGE_TASK_ID") != "" || getenv("SGE_ROOT") != "" { // JOB_ID alone may be anybody's
-		take(job.GridEngine, "JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME")
+		take("gridengine", "JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME")
 	}
-	take(job.LSF, "LSB_JOBID", "LSB_JOBINDEX")
-	take(job.PBS, "PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID")
+	take("lsf", "LSB_JOBID", "LSB_JOBINDEX")
+	take("pbs", "PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID")
 	take("", "HPCC_TASK_ID")
 	return ids, from
 }

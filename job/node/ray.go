@@ -12,7 +12,7 @@ import (
 // finds its number, 0, behind words as the others find theirs, --rank=N, but for
 // Slurm: SLURM_PROCID. Where there are others it is told one of them, --peer=HOST. The first command is for the first node, or for all.
 func PerNode(to job.Target, nodes, cpus int, words []string, getenv func(string) string) ([][]string, error) {
-	if to == job.Slurm {
+	if to == "slurm" {
 		// A site's WaitTime would end the others soon after the first of them.
 		w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "--unbuffered", "--mpi=none"}
 		if cpus > 0 {
@@ -45,11 +45,11 @@ func PerNode(to job.Target, nodes, cpus int, words []string, getenv func(string)
 // scheduler's eyes.
 func remote(to job.Target, host string, words []string) []string {
 	switch to {
-	case job.GridEngine: // qrsh gives one line to a shell
+	case "gridengine": // qrsh gives one line to a shell
 		return []string{"qrsh", "-inherit", "-nostdin", host, "exec " + shellword.Join(words)}
-	case job.LSF:
+	case "lsf":
 		return append([]string{"blaunch", host}, words...)
-	case job.PBS:
+	case "pbs":
 		return append([]string{"pbs_tmrsh", host}, words...)
 	}
 	return words

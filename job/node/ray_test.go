@@ -21,15 +21,15 @@ func TestPerNode(t *testing.T) {
 		nodes int
 		want  [][]string
 	}{
-		{job.Slurm, 2, [][]string{strings.Fields("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 --unbuffered --mpi=none --cpus-per-task=3")}},
-		{job.GridEngine, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2.site.org"}, {"qrsh", "-inherit", "-nostdin", "h2.site.org", "exec '/opt/hp cc' ray --rank=1"}}},
-		{job.LSF, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"blaunch", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
-		{job.PBS, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"pbs_tmrsh", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
-		{job.GridEngine, 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
+		{"slurm", 2, [][]string{strings.Fields("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 --unbuffered --mpi=none --cpus-per-task=3")}},
+		{"gridengine", 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2.site.org"}, {"qrsh", "-inherit", "-nostdin", "h2.site.org", "exec '/opt/hp cc' ray --rank=1"}}},
+		{"lsf", 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"blaunch", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
+		{"pbs", 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"pbs_tmrsh", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
+		{"gridengine", 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
 		{job.Local, 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
 	}
 	for _, test := range tests {
-		if test.to == job.Slurm {
+		if test.to == "slurm" {
 			test.want[0] = append(test.want[0], words...)
 		}
 		got, err := PerNode(test.to, test.nodes, 3, words, func(k string) string { return env[k] })
@@ -38,7 +38,7 @@ func TestPerNode(t *testing.T) {
 		}
 	}
 	env["HOSTNAME"] = "h2" // the job runs on the second of its hosts
-	if got, err := PerNode(job.PBS, 2, 0, words, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
+	if got, err := PerNode("pbs", 2, 0, words, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
 		t.Errorf("PerNode on h2 = %q, %v; want h1 to be the other", got, err)
 	}
 }
@@ -72,7 +72,7 @@ func TestSpread(t *testing.T) {
 		t.Errorf("Spread without Grid Engine = %v", err)
 	}
 	env["LSB_MCPU_HOSTS"] = "h1 h2 h3 h4"
-	if got, err := given(job.LSF, 2, getenv); err == nil {
+	if got, err := given("lsf", 2, getenv); err == nil {
 		t.Errorf("hosts of %q = %q; want an error", env["LSB_MCPU_HOSTS"], got)
 	}
 }

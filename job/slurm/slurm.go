@@ -103,7 +103,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Interactive(j)
 		t.Line("export SLURM_EXPORT_ENV=ALL")
 		t.Common(j)
-		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(words)}, j.Native...), " "), jobscript.InteractiveCommand(j, job.Slurm, `"$id"`))
+		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(words)}, j.Native...), " "), jobscript.InteractiveCommand(j, &scripts, `"$id"`))
 		return t.String(), nil, nil
 	}
 	options := options(j)
@@ -129,7 +129,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
 	}
 	t.Common(j)
-	t.Task(j, jobscript.TaskCall{To: job.Slurm, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
+	t.Task(j, jobscript.TaskCall{To: &scripts, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
 	return t.String(), nil, nil
 }
 
