@@ -15,7 +15,6 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
-	"hpcc/job/node"
 )
 
 const attachArgs = "JOB[.TASK] [--] [CMD [ARG...]]"
@@ -85,7 +84,7 @@ func execWords(sub *dispatch.Submission, t *job.Task, w []string) error {
 	if err != nil {
 		return fmt.Errorf("reaching %s, where the task runs: %w", t.Host, err)
 	}
-	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, w, dispatch.OutsideJob(sub.Environ())))
+	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, w, sub.OutsideJob()))
 }
 
 // enterCommand is the end of attach on the task's node.
@@ -115,7 +114,7 @@ func enter(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := node.Inside(t)
+	p, err := dispatch.OnNode().Inside(t)
 	if err != nil {
 		return err
 	}

@@ -214,7 +214,7 @@ func forward(c *cli.Context) error {
 	looked := 0
 	goes := func() bool {
 		looked++
-		return sub.Goes(c.Context, s.Jobs(), t, looked%asks == 0 && tunnel.Way != string("slurm")) // whose step ends by itself
+		return sub.Goes(c.Context, s.Jobs(), t, looked%asks == 0 && !tunnel.Ends)
 	}
 	return carry(c.Context, l, &guard{open: c.Bool("open")}, tunnel, goes, fmt.Sprintf("port %d of %s", service.Port, t.Host))
 }

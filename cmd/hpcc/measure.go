@@ -21,7 +21,6 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/dispatch"
-	"hpcc/job/node"
 	"hpcc/metrics"
 	"hpcc/runtime/process"
 	"hpcc/store"
@@ -147,7 +146,7 @@ func flagLength(words []string, flags []cli.Flag) int {
 
 // jobAround says of which job's task this process is a part, by its environment; nil of none.
 func jobAround(getenv func(string) string) *metrics.JobOf {
-	ids, from := node.NativeIDs(getenv)
+	ids, from := dispatch.OnNode().NativeIDs(getenv)
 	if len(ids) == 0 {
 		return nil
 	}
@@ -204,16 +203,14 @@ func (r *taskRunner) measureTask(t *job.Task, words []string) metrics.Options {
 		nameImage(&h, r.store, r.image)
 	}
 	h.Job = &metrics.JobOf{ID: r.id, Task: t.Index, Attempt: t.Attempt, Params: t.Params}
-	ids, from := node.NativeIDs(os.Getenv)
+	ids, from := dispatch.OnNode().NativeIDs(os.Getenv)
 	name, to, at := dispatch.HandedIn(r.dir, t)
 	h.Job.Name, h.Job.Target, h.Job.Native, h.Job.Submitted = name, string(to), ids, at
 	if to == "" {
 		h.Job.Name, h.Job.Target = r.name, string(from)
 	}
 	o := metrics.Options{File: filepath.Join(r.dir, t.Measured()), Header: h}
-	if node := os.Getenv("SLURMD_NODENAME"); filepath.Base(words[0]) == "srun" && ids["SLURM_JOB_ID"] != "" && node != "" {
-		o.Kin = []string{"SLURM_JOB_ID=" + ids["SLURM_JOB_ID"], "SLURMD_NODENAME=" + node}
-	}
+	o.Kin = dispatch.OnNode().Launched(words, os.Getenv)
 	return o
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/job/node"
 	"hpcc/metrics"
 )
@@ -122,7 +123,7 @@ func startRay(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	steps, err := node.PerNode(job.Target(c.String("to")), plan.Nodes, plan.CPUs, []string{self, "ray", "--dir=" + string(place)}, os.Getenv)
+	steps, err := dispatch.OnNode().PerNode(job.Target(c.String("to")), plan.Nodes, plan.CPUs, []string{self, "ray", "--dir=" + string(place)}, os.Getenv)
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(string(place)))
 	}

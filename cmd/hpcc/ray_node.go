@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
 
+	"hpcc/job/dispatch"
 	"hpcc/job/tunnel"
 	"hpcc/metrics"
 )
@@ -56,8 +57,9 @@ func rayOnNode(c *cli.Context) error {
 	}
 	var err error
 	if !c.IsSet("rank") {
-		if n.rank, err = strconv.Atoi(os.Getenv("SLURM_PROCID")); err != nil {
-			return errors.New("joining a Ray: neither --rank nor SLURM_PROCID says which node this is")
+		name, rank := dispatch.OnNode().Rank(os.Getenv)
+		if n.rank, err = strconv.Atoi(rank); err != nil {
+			return fmt.Errorf("joining a Ray: neither --rank nor %s says which node this is", name)
 		}
 	} else if n.rank > 0 {
 		takeEnvironment(n.plan.Env)
@@ -79,10 +81,11 @@ func rayOnNode(c *cli.Context) error {
 // made, but for what is said of this node.
 func takeEnvironment(env []string) {
 	here := strings.Fields("HOSTNAME TMPDIR CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL NVIDIA_VISIBLE_DEVICES")
+	schedulers := dispatch.OnNode()
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		_, set := os.LookupEnv(name)
-		if scheduler := strings.HasPrefix(name, "PBS_") || strings.HasPrefix(name, "LSB_") || strings.HasPrefix(name, "SGE_"); set && (scheduler || slices.Contains(here, name)) {
+		if set && (schedulers.Differs(name) || slices.Contains(here, name)) {
 			continue
 		}
 		_ = os.Setenv(name, value)

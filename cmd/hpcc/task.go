@@ -189,12 +189,12 @@ func (r *taskRunner) one(ctx context.Context, k int, env []string) int {
 	defer cancel()
 	defer r.accompany(k, env)()
 	for n, pause := 0, firstPause; ; n, pause = n+1, min(2*pause, longestPause) {
-		t := node.Begin(r.dir, k)
+		t := dispatch.OnNode().Begin(r.dir, k)
 		tries := t.Tries(r.dir)
 		if r.retry.Times > 0 && tries > r.retry.Times {
 			return r.fail(t, fmt.Errorf("it was run %d times before, and the scheduler began it again", tries))
 		}
-		if err := node.Spread(r.nodes, os.Getenv); err != nil {
+		if err := dispatch.OnNode().Spread(r.nodes, os.Getenv); err != nil {
 			return r.fail(t, err)
 		}
 		if err := dispatch.Succeeded(ctx, filepath.Dir(r.dir), r.needs); err != nil {

@@ -2,15 +2,17 @@ package argo
 
 import (
 	"hpcc/job"
-	"hpcc/job/dialect"
+	"hpcc/job/batch"
 	"hpcc/job/field"
 	"hpcc/job/kube"
 )
 
-// Dialect returns how pods have jobs written, of which Argo keeps an order; see
-// [batch.Dialects].
-func (System) Dialect() *dialect.Dialect {
-	d := kube.System{Target: job.Argo}.Dialect()
+// Describe returns what other packages need to know of Argo, which keeps an order of pods;
+// see [batch.Describer].
+func (System) Describe() *batch.Description {
+	d := kube.System{Target: job.Argo}.Describe()
+	d.Command, d.Product = "argo", "Argo Workflows"
+	d.Version, d.Ping = []string{"argo", "version", "--short"}, []string{"argo", "list", "--request-timeout=2s"}
 	delete(d.Verdicts, field.After)
 	delete(d.Verdicts, field.AfterAny)
 	delete(d.Verdicts, field.AfterFailed)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/batch"
 )
 
 // TestTimeMin: what a scheduler may cut the limit down to, in its words.
@@ -40,7 +39,7 @@ func TestBend(t *testing.T) {
 		{"lsf", time.Hour, 0, "cuts no limits by itself"}, {"gridengine", time.Hour, 0, "cuts no limits by itself"}, {"slurm", 2 * time.Hour, 0, "begins again"},
 	} {
 		j := &job.Job{Time: 2 * time.Hour}
-		_, cuts := systemOf(x.to).(batch.TimeCutter)
+		cuts := descriptionOf(x.to).CutsTime
 		said := strings.Join(bend(j, cuts, x.least), "; ")
 		if j.TimeMin != x.timeMin || j.Requeue != "yes" || !strings.Contains(said, x.told) {
 			t.Errorf("%s: at least %v, requeue %q, told %q", x.to, j.TimeMin, j.Requeue, said)

@@ -13,6 +13,7 @@ import (
 	"hpcc/job/kube"
 	"hpcc/job/local"
 	"hpcc/job/lsf"
+	"hpcc/job/node"
 	"hpcc/job/pbs"
 	"hpcc/job/slurm"
 	"hpcc/job/translate"
@@ -55,14 +56,40 @@ func targets() (names []job.Target) {
 	return names
 }
 
-// Translator returns what reads scripts of all batch systems.
-func Translator() (t translate.Translator) {
+// describe lists what is known of the batch systems.
+func describe() (list []*batch.Description) {
 	for _, s := range registry {
-		if d, ok := s.System.(batch.Dialects); ok {
-			t = append(t, d.Dialect())
+		if d, ok := s.System.(batch.Describer); ok {
+			list = append(list, d.Describe())
 		}
 	}
+	return list
+}
+
+// descriptionOf returns what is known of a target; the zero value if it describes nothing.
+func descriptionOf(t job.Target) *batch.Description {
+	if d, ok := systemOf(t).(batch.Describer); ok {
+		return d.Describe()
+	}
+	return &batch.Description{}
+}
+
+// Translator returns what reads scripts of all batch systems.
+func Translator() (t translate.Translator) {
+	for _, d := range describe() {
+		t = append(t, d.Dialect)
+	}
 	return t
+}
+
+// OnNode returns how tasks find the batch systems on their nodes.
+func OnNode() (list node.Schedulers) {
+	for _, d := range describe() {
+		if d.Node != nil {
+			list = append(list, d.Node)
+		}
+	}
+	return list
 }
 
 // Detect finds the scheduler of this machine; without one, tasks run here.
@@ -91,7 +118,9 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 	}
 	for _, part := range append(slices.Clone(j.Steps), j) {
 		if s := part.Script; s != nil {
-			s.FromTitle, s.Sets = Translator().Sets(s.From)
+			if d := descriptionOf(s.From).Dialect; d != nil {
+				s.FromTitle, s.Sets = d.Title, d.Variables
+			}
 		}
 	}
 	return to.Render(j)

@@ -51,9 +51,9 @@ func TestWays(t *testing.T) {
 }
 
 func TestOutsideJob(t *testing.T) {
-	got := OutsideJob([]string{"PATH=/bin", "SLURM_JOB_ID=3", "SLURM_CONF=/c", "SRUN_DEBUG=3", "SLURM_CLUSTERS=a", "SLURM_NTASKS=9"})
+	got := outsideJob([]string{"PATH=/bin", "SLURM_JOB_ID=3", "SLURM_CONF=/c", "SRUN_DEBUG=3", "SLURM_CLUSTERS=a", "SLURM_NTASKS=9"})
 	if want := []string{"PATH=/bin", "SLURM_CONF=/c", "SLURM_CLUSTERS=a"}; !slices.Equal(got, want) {
-		t.Errorf("OutsideJob = %q; want %q", got, want)
+		t.Errorf("outsideJob = %q; want %q", got, want)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"hpcc/job/dialect"
 	"hpcc/job/field"
 	"hpcc/job/jobscript"
+	"hpcc/job/node"
 	"hpcc/job/translate"
 )
 
@@ -30,15 +31,24 @@ const toyTarget job.Target = "toy"
 
 func (*toy) Detect(context.Context) bool { return false }
 
-// Dialect makes the toy a batch.Dialects: its scripts can be read.
-func (*toy) Dialect() *dialect.Dialect {
-	return &dialect.Dialect{
-		Target: toyTarget, Title: "the toy", Prefix: "#TOY", Command: "toy",
-		Options:   dialect.Options{Values: map[string]dialect.Setter{"-n": dialect.Set(field.Name)}, Flags: map[string]dialect.Setter{"-play": nil}},
-		Launchers: map[string]dialect.Launcher{"toyrun": {}},
-		Defaults:  func(*dialect.Reader) {}, Finish: func(*dialect.Reader) {},
-		Variables: []job.Variable{{Name: "TOY_ID", Value: "$hpcc_id"}}, VariableText: `\bTOY_\w+`,
-		JobID: "$TOY_ID",
+// Describe makes the toy a batch.Describer: its scripts can be read, and its tasks found.
+func (*toy) Describe() *batch.Description {
+	return &batch.Description{
+		Dialect: &dialect.Dialect{
+			Target: toyTarget, Title: "the toy", Prefix: "#TOY", Command: "toy",
+			Options:   dialect.Options{Values: map[string]dialect.Setter{"-n": dialect.Set(field.Name)}, Flags: map[string]dialect.Setter{"-play": nil}},
+			Launchers: map[string]dialect.Launcher{"toyrun": {}},
+			Defaults:  func(*dialect.Reader) {}, Finish: func(*dialect.Reader) {},
+			Variables: []job.Variable{{Name: "TOY_ID", Value: "$hpcc_id"}}, VariableText: `\bTOY_\w+`,
+			JobID: "$TOY_ID",
+		},
+		Version: []string{"echo", "toy 1"}, Ping: []string{"false"},
+		InJob: func(name string) bool { return name == "TOY_ID" },
+		Node: &node.Scheduler{
+			Name: toyTarget, IDs: []string{"TOY_ID"},
+			Hosts:  func(getenv func(string) string) ([]string, error) { return strings.Fields(getenv("TOY_HOSTS")), nil },
+			Remote: func(host string, argv []string) []string { return append([]string{"toyrun", host}, argv...) },
+		},
 	}
 }
 
@@ -50,7 +60,7 @@ func (s *toy) Render(j *job.Job) (string, []string, error) {
 	t.Line("#!/bin/sh")
 	t.Line("#TOY name=%s tasks=%d", j.Name, j.Count())
 	t.Common(j)
-	t.Task(j, jobscript.TaskCall{To: s.Dialect(), ID: `"$1"`})
+	t.Task(j, jobscript.TaskCall{To: s.Describe().Dialect, ID: `"$1"`})
 	return t.String(), []string{"the toy forgets its jobs"}, nil
 }
 
@@ -135,6 +145,25 @@ func TestToy(t *testing.T) {
 	tr.Job.Program, tr.Job.Store = "/bin/hpcc", dir
 	if script, _, err := Render(tr.Job, job.Local); err != nil || !strings.Contains(script, "# What the toy would have set, for t.sh:\nhpcc_id=$PPID\nexport TOY_ID=") {
 		t.Errorf("Render: %v\n%s", err, script)
+	}
+	env := map[string]string{"TOY_ID": "toy-7", "TOY_HOSTS": "h1 h2"}
+	getenv := func(name string) string { return env[name] }
+	if ids, from := OnNode().NativeIDs(getenv); from != toyTarget || ids["TOY_ID"] != "toy-7" {
+		t.Errorf("NativeIDs: %q, %s", ids, from)
+	}
+	if w, err := OnNode().PerNode(toyTarget, 2, 1, []string{"ray"}, getenv); err != nil || strings.Join(w[1], " ") != "toyrun h2 ray --rank=1" {
+		t.Errorf("PerNode: %q, %v", w, err)
+	}
+	if got := outsideJob([]string{"TOY_ID=1", "A=1"}); len(got) != 1 {
+		t.Errorf("outsideJob: %q", got)
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "toy"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":/usr/bin:/bin")
+	if list := Schedulers(t.Context()); len(list) == 0 || list[len(list)-1].Name != "the toy" || list[len(list)-1].Version != "toy 1" || list[len(list)-1].Err == nil {
+		t.Errorf("Schedulers: %+v", list)
 	}
 	if u, err := Utilise(t.Context(), dir, Cluster{Target: toyTarget}, time.Now().Add(-time.Hour)); err != nil || !u.Own || u.Nodes != 1 {
 		t.Errorf("Utilise without a history: %+v, %v", u, err)

@@ -41,9 +41,6 @@ var scripts = dialect.Dialect{
 	JobID: "$JOB_ID", Hosts: hostList, Hides: []string{"#$"},
 }
 
-// Dialect returns how Grid Engine has jobs written; see [batch.Dialects].
-func (System) Dialect() *dialect.Dialect { return &scripts }
-
 // shape turns nodes into slots, of which a parallel environment decides where they lie.
 func shape(j *job.Job, rows field.Rows) {
 	if j.Nodes > 1 || (j.TasksPerNode > 1 && j.Nodes != 1) {

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
 )
@@ -14,9 +15,17 @@ func title(t job.Target) string {
 	return map[job.Target]string{job.Kubernetes: "Kubernetes", job.OpenShift: "OpenShift", job.Argo: "Argo"}[t]
 }
 
-// Dialect returns how the target has jobs written; see [batch.Dialects].
-func (k System) Dialect() *dialect.Dialect {
-	return &dialect.Dialect{Target: k.Target, Title: title(k.Target), Verdicts: verdicts(title(k.Target)), JobID: "$HPCC_JOB"}
+// Describe returns what other packages need to know of the target; see
+// [batch.Describer].
+func (k System) Describe() *batch.Description {
+	c, ping := "kubectl", "version"
+	if k.Target == job.OpenShift {
+		c, ping = "oc", "whoami"
+	}
+	return &batch.Description{
+		Dialect: &dialect.Dialect{Target: k.Target, Title: title(k.Target), Command: c, Verdicts: verdicts(title(k.Target)), JobID: "$HPCC_JOB"},
+		Version: []string{c, "version", "--client"}, Ping: []string{c, ping, "--request-timeout=2s"},
+	}
 }
 
 // verdicts are the differences of targets that run the image in pods.

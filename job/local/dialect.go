@@ -2,6 +2,7 @@ package local
 
 import (
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
 )
@@ -42,5 +43,6 @@ const (
 	noQueue     = "this machine has no queue"
 )
 
-// Dialect returns how this machine has jobs written; see [batch.Dialects].
-func (System) Dialect() *dialect.Dialect { return &scripts }
+// Describe returns what other packages need to know of this machine; see
+// [batch.Describer].
+func (System) Describe() *batch.Description { return &batch.Description{Dialect: &scripts} }

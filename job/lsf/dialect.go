@@ -44,9 +44,6 @@ var scripts = dialect.Dialect{
 	JobID:      "$LSB_JOBID", Hosts: hostList, Hides: []string{"#BSUB"}, Signals: true,
 }
 
-// Dialect returns how LSF has jobs written; see [batch.Dialects].
-func (System) Dialect() *dialect.Dialect { return &scripts }
-
 // bsubOptions are the options of bsub(1).
 var bsubOptions = dialect.Options{
 	Glued: true,

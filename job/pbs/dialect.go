@@ -34,9 +34,6 @@ var scripts = dialect.Dialect{
 	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: true,
 }
 
-// Dialect returns how PBS has jobs written; see [batch.Dialects].
-func (System) Dialect() *dialect.Dialect { return &scripts }
-
 // shape gives each node as many processes. A chunk without nodes is one process.
 func shape(j *job.Job, rows field.Rows) {
 	if j.Nodes == 0 && j.TasksPerNode == 0 {

@@ -26,7 +26,7 @@ import (
 // qsub(1B). Torque is another one.
 type System struct{}
 
-// Detect asks for the version: Grid Engine and Slurm bring a qsub of their own.
+// Detect asks for the version: other batch systems bring a qsub of their own.
 func (System) Detect(ctx context.Context) bool {
 	out, err := invoke.Call(ctx, "/", "qsub", "--version")
 	return err == nil && strings.Contains(string(out), "pbs_version")
@@ -124,9 +124,6 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), nil, nil
 }
-
-// CutsTime: PBS honours min_walltime.
-func (System) CutsTime() {}
 
 // Submit hands a script in. Scripts have no arguments here: the job's id comes
 // by a variable.

@@ -13,7 +13,6 @@ import (
 	"hpcc/job"
 	"hpcc/job/dialect"
 	"hpcc/job/field"
-	"hpcc/job/hostlist"
 	"hpcc/job/message"
 	"hpcc/job/quantity"
 )
@@ -31,9 +30,6 @@ var scripts = dialect.Dialect{
 	Shape: func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch counts memory per processor, too
 	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: true,
 }
-
-// Dialect returns how Slurm has jobs written; see [batch.Dialects].
-func (System) Dialect() *dialect.Dialect { return &scripts }
 
 // sbatchOptions are the options of sbatch(1).
 var sbatchOptions = dialect.Options{
@@ -296,7 +292,7 @@ func readConstraint(r *dialect.Reader, v string) error {
 func readHosts(f field.Field) dialect.Setter {
 	return func(r *dialect.Reader, v string) (err error) {
 		r.Row.Fills(f)
-		*f.At(r.Job)[0].(*[]string), err = hostlist.Expand(v, maxListed)
+		*f.At(r.Job)[0].(*[]string), err = expandHosts(v, maxListed)
 		return err
 	}
 }

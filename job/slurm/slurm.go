@@ -13,7 +13,6 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
-	"hpcc/job/hostlist"
 	"hpcc/job/invoke"
 	"hpcc/job/jobscript"
 	"hpcc/job/message"
@@ -219,7 +218,7 @@ func start(said string, now time.Time) *capacity.Estimate {
 	e := &capacity.Estimate{Start: when(f[0])}
 	e.Now = !e.Start.IsZero() && e.Start.Before(now.Add(soon))
 	if i := slices.Index(f, "nodes"); i > 0 && i+1 < len(f) {
-		e.Nodes, _ = hostlist.Expand(f[i+1], hostlist.Max)
+		e.Nodes, _ = expandHosts(f[i+1], maxHosts)
 	}
 	return e
 }
@@ -228,9 +227,6 @@ func start(said string, now time.Time) *capacity.Estimate {
 func (System) Adjust(x *capacity.Need, _ *job.Job) {
 	x.Limit = (x.Limit + time.Minute - 1).Truncate(time.Minute)
 }
-
-// CutsTime: Slurm honours --time-min.
-func (System) CutsTime() {}
 
 // soon is how late a start may be that is one at once.
 const soon = 5 * time.Second

@@ -83,14 +83,6 @@ func (ds Translator) list(name func(*dialect.Dialect) string, last string) strin
 	return strings.Join(names, ", ")
 }
 
-// Sets returns the name in text of a batch system, and the variables that it sets.
-func (ds Translator) Sets(t job.Target) (title string, variables []job.Variable) {
-	if d := ds.of(t); d != nil {
-		return d.Title, d.Variables
-	}
-	return string(t), nil
-}
-
 func targetOf(d *dialect.Dialect) string { return string(d.Target) }
 
 // Translate reads a source for a target. What cannot be read as a job at all is

@@ -1,9 +1,51 @@
 package slurm
 
-import "hpcc/job"
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/node"
+)
 
 // Name is the target.
 const Name job.Target = "slurm"
+
+// Describe returns what other packages need to know of Slurm; see [batch.Describer].
+func (System) Describe() *batch.Description {
+	return &batch.Description{
+		Dialect: &scripts, CutsTime: true, EndsExec: true,
+		Version: []string{"sbatch", "--version"}, Ping: []string{"scontrol", "ping"},
+		InJob: func(name string) bool {
+			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_")
+		},
+		Node: &node.Scheduler{
+			Name: Name, IDs: []string{"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME"},
+			Restarts: "SLURM_RESTART_COUNT", Each: eachNode, Rank: "SLURM_PROCID", Launched: launched,
+		},
+	}
+}
+
+// eachNode starts argv once on each node of the job.
+func eachNode(nodes, cpus int, argv []string) []string {
+	// A site's WaitTime would end the others soon after the first of them.
+	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "--unbuffered", "--mpi=none"}
+	if cpus > 0 {
+		w = append(w, "--cpus-per-task="+strconv.Itoa(cpus))
+	}
+	return append(w, argv...)
+}
+
+// launched: the daemon of the node starts the processes of srun.
+func launched(argv []string, getenv func(string) string) []string {
+	id, name := getenv("SLURM_JOB_ID"), getenv("SLURMD_NODENAME")
+	if filepath.Base(argv[0]) != "srun" || id == "" || len(id) > 256 || name == "" {
+		return nil
+	}
+	return []string{"SLURM_JOB_ID=" + id, "SLURMD_NODENAME=" + name}
+}
 
 // variables are those that Slurm sets and that hpcc can supply elsewhere.
 var variables = []job.Variable{

@@ -1,9 +1,28 @@
 package pbs
 
-import "hpcc/job"
+import (
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/node"
+)
 
 // Name is the target.
 const Name job.Target = "pbs"
+
+// Describe returns what other packages need to know of PBS; see [batch.Describer].
+func (System) Describe() *batch.Description {
+	return &batch.Description{
+		Dialect: &scripts, CutsTime: true, Version: []string{"qstat", "--version"}, Ping: []string{"qstat", "-B"},
+		Is: func(version string) bool { return strings.Contains(version, "pbs") },
+		Node: &node.Scheduler{
+			Name: Name, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, Keeps: "PBS_",
+			Hosts:  func(getenv func(string) string) ([]string, error) { return node.HostFile("PBS_NODEFILE", getenv) }, // a line for each process
+			Remote: func(host string, argv []string) []string { return append([]string{"pbs_tmrsh", host}, argv...) },
+		},
+	}
+}
 
 // variables are those that PBS sets and that hpcc can supply elsewhere.
 var variables = []job.Variable{

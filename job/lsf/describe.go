@@ -1,9 +1,49 @@
 package lsf
 
-import "hpcc/job"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/message"
+	"hpcc/job/node"
+)
 
 // Name is the target.
 const Name job.Target = "lsf"
+
+// Describe returns what other packages need to know of LSF; see [batch.Describer].
+func (System) Describe() *batch.Description {
+	return &batch.Description{
+		Dialect: &scripts, Version: []string{"bsub", "-V"}, Ping: []string{"lsid"},
+		Node: &node.Scheduler{
+			Name: Name, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, Keeps: "LSB_", Hosts: jobHosts,
+			Remote: func(host string, argv []string) []string { return append([]string{"blaunch", host}, argv...) },
+		},
+	}
+}
+
+// task is the ID of a job, or ID[INDEX] of a task of an array.
+func task(getenv func(string) string) string {
+	if k := getenv("LSB_JOBINDEX"); k != "" && k != "0" {
+		return getenv("LSB_JOBID") + "[" + k + "]"
+	}
+	return getenv("LSB_JOBID")
+}
+
+// jobHosts reads HOST SLOTS HOST SLOTS ….
+func jobHosts(getenv func(string) string) (list []string, err error) {
+	f := strings.Fields(getenv("LSB_MCPU_HOSTS"))
+	for i := 0; i+1 < len(f); i += 2 {
+		if _, err := strconv.Atoi(f[i+1]); err != nil {
+			return nil, fmt.Errorf("LSB_MCPU_HOSTS is %q, which is no list of hosts and slots", message.Short(strings.Join(f, " ")))
+		}
+		list = append(list, f[i])
+	}
+	return list, nil
+}
 
 // variables are those that LSF sets and that hpcc can supply elsewhere.
 var variables = []job.Variable{

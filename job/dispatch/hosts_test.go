@@ -1,4 +1,4 @@
-package node
+package dispatch
 
 import (
 	"os"
@@ -32,13 +32,13 @@ func TestPerNode(t *testing.T) {
 		if test.to == "slurm" {
 			test.want[0] = append(test.want[0], words...)
 		}
-		got, err := PerNode(test.to, test.nodes, 3, words, func(k string) string { return env[k] })
+		got, err := OnNode().PerNode(test.to, test.nodes, 3, words, func(k string) string { return env[k] })
 		if err != nil || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("PerNode(%s, %d) = %q, %v; want %q", test.to, test.nodes, got, err, test.want)
 		}
 	}
 	env["HOSTNAME"] = "h2" // the job runs on the second of its hosts
-	if got, err := PerNode("pbs", 2, 0, words, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
+	if got, err := OnNode().PerNode("pbs", 2, 0, words, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
 		t.Errorf("PerNode on h2 = %q, %v; want h1 to be the other", got, err)
 	}
 }
@@ -63,16 +63,16 @@ func TestSpread(t *testing.T) {
 	}
 	for _, test := range tests {
 		os.WriteFile(file, []byte(test.hosts), 0o644)
-		err := Spread(test.nodes, getenv)
+		err := OnNode().Spread(test.nodes, getenv)
 		if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("Spread(%d) of %q = %v; want %q", test.nodes, test.hosts, err, test.want)
 		}
 	}
-	if err := Spread(2, func(string) string { return "" }); err != nil {
+	if err := OnNode().Spread(2, func(string) string { return "" }); err != nil {
 		t.Errorf("Spread without Grid Engine = %v", err)
 	}
 	env["LSB_MCPU_HOSTS"] = "h1 h2 h3 h4"
-	if got, err := given("lsf", 2, getenv); err == nil {
+	if got, err := OnNode().PerNode("lsf", 2, 0, nil, getenv); err == nil {
 		t.Errorf("hosts of %q = %q; want an error", env["LSB_MCPU_HOSTS"], got)
 	}
 }
