@@ -177,7 +177,6 @@ func TestAround(t *testing.T) {
 		"around-build":  {Build: &kube.Build{Dockerfile: "docker/Dockerfile"}},
 		"around-git":    {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main", ContextDir: "sub", Args: []string{"V=$(x)"}, Arch: "ppc64le"}},
 		"around-deploy": {Build: &kube.Build{Arch: "amd64"}, Deploy: true},
-		"around-config": {Deploy: true, DeploymentConfig: true},
 	} {
 		got, notes, err := kube.RenderAround(gpu, a)
 		if err != nil {
