@@ -11,7 +11,7 @@ import (
 	"hpcc/job/message"
 )
 
-// An Array is the set of indices of an array job, in the spelling of Slurm:
+// An Array is the set of indices of an array job:
 // ranges with an optional step, and how many may run at once: 1-8, 0-99:5%4, 1,3,7.
 type Array struct {
 	Ranges []span
@@ -21,7 +21,7 @@ type Array struct {
 // A span is first, first+step … up to last.
 type span struct{ First, Last, Step int }
 
-// Bounds of an array. Slurm's own limits are lower (MaxArraySize, 1001 by default).
+// Bounds of an array. Batch systems have lower limits of their own.
 const (
 	maxIndex  = 10_000_000
 	maxRanges = 10_000
@@ -129,7 +129,7 @@ func (a Array) All() iter.Seq[int] {
 
 // Nth is the n-th index in the order in which they were written, from 1; false
 // when there are fewer. Schedulers whose arrays begin at 1 and have no gaps
-// (Grid Engine) count with it.
+// count with it.
 func (a Array) Nth(n int) (index int, ok bool) {
 	for _, r := range a.Ranges {
 		count := (r.Last-r.First)/r.Step + 1

@@ -25,13 +25,6 @@ func (j *Job) Spread() int {
 	return 0
 }
 
-// Counted says whether the array's indices are those that Grid Engine counts
-// itself, 1 to N. It knows neither 0 nor gaps, and takes "-t 1,4,7" for 1-7:3.
-func (j *Job) Counted() bool {
-	r := j.Array.Ranges
-	return len(r) == 1 && r[0].First == 1 && r[0].Step == 1
-}
-
 // NodeCount is on how many nodes a task of the job lies, at least one.
 func (j *Job) NodeCount() int64 { return int64(max(j.Nodes, j.Spread(), 1)) }
 

@@ -31,23 +31,13 @@ import (
 // A Target is a kind of scheduler.
 type Target string
 
-// The targets. Local runs the tasks on this machine.
+// The targets that other packages treat apart. Local runs the tasks on this machine.
 const (
-	Slurm      Target = "slurm"
-	LSF        Target = "lsf"
-	GridEngine Target = "gridengine"
-	PBS        Target = "pbs"
 	Kubernetes Target = "kubernetes"
 	OpenShift  Target = "openshift"
 	Argo       Target = "argo"
 	Local      Target = "local"
 )
-
-// titles are the names of targets in text.
-var titles = map[Target]string{Slurm: "Slurm", LSF: "LSF", GridEngine: "Grid Engine", PBS: "PBS", Kubernetes: "Kubernetes", OpenShift: "OpenShift", Argo: "Argo"}
-
-// Title returns the name of the target in text.
-func (t Target) Title() string { return titles[t] }
 
 // A Job is what is to run, where and with what. The zero value of a field
 // leaves the matter to the target.
@@ -158,8 +148,8 @@ func (j *Job) RunPrefix() []string {
 }
 
 var (
-	// Letters, digits and a few signs: what every scheduler takes in a name.
-	// Slurm breaks off jobs whose name has a slash when %x is in a file name.
+	// Letters, digits and a few signs: what every scheduler takes in a name, also in that
+	// of an output file.
 	NameText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9._-]{0,63}$`) })
 	EnvName  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
 	// Queues, accounts, ids and addresses: no blanks, nothing that ends a directive.
@@ -312,8 +302,8 @@ func SignalName(s string) (string, error) {
 	return "", fmt.Errorf("%q is no signal that hpcc knows", message.Short(s))
 }
 
-// Prepare makes what the job needs on the host before it starts: a missing
-// output directory ends a Slurm job with the code 0:53 and no other trace.
+// Prepare makes what the job needs on the host before it starts: without its output
+// directory a job may end and leave no trace.
 func (j *Job) Prepare() error {
 	fi, err := os.Stat(j.Dir)
 	if err != nil || !fi.IsDir() {

@@ -104,5 +104,5 @@ func execArgv(sub *dispatch.Submission, t *job.Task, argv []string) error {
 	if err != nil {
 		return fmt.Errorf("reaching %s, where the task runs: %w", t.Host, err)
 	}
-	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, argv, dispatch.OutsideJob(sub.Environ())))
+	return fmt.Errorf("executing %s: %w", file, syscall.Exec(file, argv, sub.OutsideJob()))
 }

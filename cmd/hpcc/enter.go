@@ -12,7 +12,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job/dispatch"
-	"hpcc/job/node"
 	"hpcc/runtime/process"
 	"hpcc/store"
 )
@@ -58,7 +57,7 @@ func (a *enterArgs) enter(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := node.Inside(t)
+	p, err := dispatch.OnNode().Inside(t)
 	if err != nil {
 		return err
 	}

@@ -213,7 +213,7 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	looked := 0
 	goes := func() bool {
 		looked++
-		return sub.Goes(ctx, s.Jobs(), t, looked%asks == 0 && tunnel.Way != string(job.Slurm)) // whose step ends by itself
+		return sub.Goes(ctx, s.Jobs(), t, looked%asks == 0 && !tunnel.Ends)
 	}
 	return carry(ctx, l, &guard{open: a.open}, tunnel, goes, fmt.Sprintf("port %d of %s", service.Port, t.Host))
 }

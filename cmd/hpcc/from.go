@@ -14,6 +14,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
+	"hpcc/job/field"
 	"hpcc/job/translate"
 	"hpcc/store/wait"
 )
@@ -75,7 +77,7 @@ func (a *jobArgs) translate(file string, to *destination) (*translate.Translatio
 	if err != nil {
 		return nil, "", err
 	}
-	tr, err := translate.Translate(src, to.Target)
+	tr, err := dispatch.Translator().Translate(src, to.Target)
 	return tr, src.Name, err
 }
 
@@ -119,7 +121,7 @@ func openSource(name string, dialect job.Target, dir, home string) (translate.So
 	case name == "-":
 		s.Name = "stdin"
 		s.Text, err = io.ReadAll(io.LimitReader(wait.Stdin(), maxInput))
-	case serr != nil && translate.IsSubmitCommand(name):
+	case serr != nil && dispatch.Translator().IsSubmitCommand(name):
 		s.Name, s.Command = "job", name
 	default:
 		s.Text, err = readBounded(name)
@@ -176,7 +178,7 @@ func printFates(w io.Writer, tr *translate.Translation, form string) error {
 		for _, r := range tr.Rows {
 			if err := enc.Encode(struct {
 				Type string `json:"type"`
-				*translate.Row
+				*field.Row
 			}{"directive", r}); err != nil {
 				return err
 			}

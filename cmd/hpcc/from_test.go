@@ -34,7 +34,7 @@ func translations(t *testing.T, to job.Target) map[string]string {
 			continue // a command line
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
-		tr, err := translate.Translate(translate.Source{Name: name, Text: a.Files[i].Data, Dir: dir, Home: dir}, to)
+		tr, err := dispatch.Translator().Translate(translate.Source{Name: name, Text: a.Files[i].Data, Dir: dir, Home: dir}, to)
 		if err != nil {
 			continue // it is no script; the tests of job/translate hold it to that
 		}
@@ -44,7 +44,7 @@ func translations(t *testing.T, to job.Target) map[string]string {
 		j.Queue, j.Account, j.QoS, j.Mail, j.GPUs, j.GPUType, j.Hosts, j.NotHosts, j.Features, j.Native = "", "", "", "", 0, "", nil, nil, nil, nil
 		j.After, j.AfterAny, j.AfterFailed, j.AfterEach, j.Exclusive, j.Dir = nil, nil, nil, nil, false, dir
 		j.Memory, j.MemoryPerCPU, j.CPUs = min(j.Memory, 64<<20), min(j.MemoryPerCPU, 64<<20), min(j.CPUs, 1) // virtual nodes are small
-		if to == job.GridEngine {                                                                             // free memory is no resource of an empty queue, but what a host reports
+		if to == "gridengine" {                                                                               // free memory is no resource of an empty queue, but what a host reports
 			j.Memory = 0
 		}
 		script, _, err := dispatch.Render(j, to)
@@ -63,7 +63,7 @@ func translations(t *testing.T, to job.Target) map[string]string {
 // Slurm takes every script that is written for it.
 func TestTranslatedForSlurm(t *testing.T) {
 	needs(t, "slurm")
-	for name, script := range translations(t, job.Slurm) {
+	for name, script := range translations(t, "slurm") {
 		out, err := exec.Command("sbatch", "--test-only", script).CombinedOutput()
 		if err != nil {
 			text, _ := os.ReadFile(script)
@@ -75,7 +75,7 @@ func TestTranslatedForSlurm(t *testing.T) {
 // Grid Engine takes every script that is written for it.
 func TestTranslatedForGridEngine(t *testing.T) {
 	needs(t, "gridengine")
-	for name, script := range translations(t, job.GridEngine) {
+	for name, script := range translations(t, "gridengine") {
 		out, err := exec.Command("qsub", "-w", "v", script).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "found suitable queue") {
 			text, _ := os.ReadFile(script)

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"hpcc/job/node"
+	"hpcc/job/dispatch"
 	"hpcc/metrics"
 	"hpcc/runtime/process"
 	"hpcc/store"
@@ -142,7 +142,7 @@ func flagLength(words []string, flags []cli.Flag) int {
 
 // jobAround says of which job's task this process is a part, by its environment; nil of none.
 func jobAround(getenv func(string) string) *metrics.JobOf {
-	ids, from := node.NativeIDs(getenv)
+	ids, from := dispatch.OnNode().NativeIDs(getenv)
 	if len(ids) == 0 {
 		return nil
 	}

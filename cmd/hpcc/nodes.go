@@ -24,7 +24,6 @@ import (
 	"hpcc/job/capacity"
 	"hpcc/job/dispatch"
 	"hpcc/job/quantity"
-	"hpcc/job/translate"
 	"hpcc/store"
 )
 
@@ -361,7 +360,7 @@ func (a *nodesArgs) printFits(ctx context.Context) error {
 	case site.SSH != "":
 		return usagef("--fits asks a scheduler of this machine, and site %s is reached by ssh", site.Name).hint("ssh %s hpcc nodes --fits …", site.SSH)
 	}
-	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || translate.IsSubmitCommand(name) {
+	if fi, err := os.Stat(name); (err == nil && !fi.IsDir()) || dispatch.Translator().IsSubmitCommand(name) {
 		to := a.at.cluster(ctx, site)
 		j, err := a.openScript(name, to.Target)
 		if err != nil {
@@ -397,7 +396,7 @@ func (a *nodesArgs) openScript(name string, t job.Target) (*job.Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	tr, err := translate.Translate(src, t)
+	tr, err := dispatch.Translator().Translate(src, t)
 	if err != nil {
 		return nil, err
 	}

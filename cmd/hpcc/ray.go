@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/job"
+	"hpcc/job/dispatch"
 	"hpcc/job/node"
 )
 
@@ -60,13 +61,13 @@ func parseRay(c *cli.Context) (*rayArgs, error) {
 func (a *rayArgs) run(ctx context.Context) (err error) {
 	var status int
 	if a.dir != "" {
-		status, err = node.JoinRay(ctx, a.dir, a.rank, a.peer, say)
+		status, err = dispatch.OnNode().JoinRay(ctx, a.dir, a.rank, a.peer, say)
 	} else {
 		self, serr := os.Executable()
 		if serr != nil {
 			return serr
 		}
-		status, err = node.StartRay(ctx, a.to, os.Getenv("HPCC_JOB_DIR"), a.plan, []string{self, "ray"}, say)
+		status, err = dispatch.OnNode().StartRay(ctx, a.to, os.Getenv("HPCC_JOB_DIR"), a.plan, []string{self, "ray"}, say)
 	}
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
 // aroundFlags say what "hpcc script --to openshift" writes beside the job.
 func aroundFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "with", Usage: "openshift: also write `OBJECTS`: build (an image stream and what builds it), deploy (a Deployment in the place of the Job), deploymentconfig"},
+		&cli.StringFlag{Name: "with", Usage: "openshift: also write `OBJECTS`: build (an image stream and what builds it), deploy (a Deployment in the place of the Job)"},
 		&cli.StringFlag{Name: "git", Usage: "--with build: of repository `URL[#REF]` (default: what \"oc start-build --from-dir\" sends)"},
 		&cli.StringFlag{Name: "context-dir", Usage: "--with build: of directory `DIR` of the repository"},
 		&cli.StringFlag{Name: "dockerfile", Usage: "--with build: by `FILE` (default: Dockerfile)"},

@@ -123,7 +123,7 @@ func (a *taskArgs) run(ctx context.Context) error {
 		return err
 	}
 	r := &a.runner
-	r.Dir, r.Logf = filepath.Join(s.Jobs(), a.job), say
+	r.Dir, r.Logf, r.Schedulers = filepath.Join(s.Jobs(), a.job), say, dispatch.OnNode()
 	r.Ready = func(ctx context.Context) error { return dispatch.Succeeded(ctx, s.Jobs(), a.needs) }
 	if a.measure {
 		r.Measure = func(t *job.Task, argv []string) metrics.Options { return a.measured(s, t, argv) }
@@ -152,16 +152,14 @@ func (a *taskArgs) measured(s *store.Store, t *job.Task, argv []string) metrics.
 		nameImage(&h, s, a.image)
 	}
 	h.Job = &metrics.JobOf{ID: a.job, Task: t.Index, Attempt: t.Attempt, Params: t.Params}
-	ids, from := node.NativeIDs(os.Getenv)
+	ids, from := dispatch.OnNode().NativeIDs(os.Getenv)
 	name, to, at := dispatch.HandedIn(a.runner.Dir, t)
 	h.Job.Name, h.Job.Target, h.Job.Native, h.Job.Submitted = name, string(to), ids, at
 	if to == "" {
 		h.Job.Name, h.Job.Target = a.runner.Name, string(from)
 	}
 	o := metrics.Options{File: filepath.Join(a.runner.Dir, t.Measured()), Header: h}
-	if node := os.Getenv("SLURMD_NODENAME"); filepath.Base(argv[0]) == "srun" && ids["SLURM_JOB_ID"] != "" && node != "" {
-		o.Kin = []string{"SLURM_JOB_ID=" + ids["SLURM_JOB_ID"], "SLURMD_NODENAME=" + node}
-	}
+	o.Kin = dispatch.OnNode().Launched(argv, os.Getenv)
 	return o
 }
 

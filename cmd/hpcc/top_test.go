@@ -12,7 +12,7 @@ import (
 )
 
 func TestTopText(t *testing.T) {
-	now := &topState{ID: "big-1\x1b[2J", Target: job.Slurm, State: "running", Total: 1000, Running: 1000}
+	now := &topState{ID: "big-1\x1b[2J", Target: "slurm", State: "running", Total: 1000, Running: 1000}
 	for k := range 1000 {
 		now.Tasks = append(now.Tasks, topTask{Task: k, Host: "n\x1b]0;x\a1", CPUs: float64(k % 7), Granted: 8, Limit: 1 << 30, Start: time.Now().Add(-time.Hour), Age: 120})
 		now.Sum.add(&now.Tasks[k])

@@ -1,6 +1,6 @@
 // Package batch defines what a batch system is to hpcc.
 //
-//	dispatch ─► System, and the abilities that it has ─► slurm, lsf, gridengine, pbs, local, kube, argo
+//	dispatch ─► System, and the abilities that it has ─► the package of each batch system
 //
 // A new batch system implements [System], and those of the other interfaces that it can,
 // and is entered into the registry of dispatch. The package runs nothing itself.
@@ -12,6 +12,8 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/capacity"
+	"hpcc/job/dialect"
+	"hpcc/job/node"
 )
 
 // A System submits jobs to one batch system and reports on them. Each batch
@@ -36,6 +38,26 @@ type System interface {
 
 	// Cancel ends all tasks of a job, running or queued.
 	Cancel(ctx context.Context, id string) error
+}
+
+// A Describer gives what other packages need to know of the batch system as values.
+type Describer interface {
+	Describe() *Description
+}
+
+// A Description is what hpcc knows of a batch system besides its methods.
+type Description struct {
+	*dialect.Dialect                 // how it has jobs written
+	Node             *node.Scheduler // how tasks find it on a node; nil: they do not
+
+	// Whether it is installed on this host, and answers: argv of commands.
+	Product       string // name in lists; "" is the title
+	Version, Ping []string
+	Is            func(version string) bool // tells apart products with one Command; nil: yes
+
+	InJob    func(name string) bool // a variable makes its commands believe that they run within a job; nil: none does
+	CutsTime bool                   // it shortens the time limit of a job to Job.TimeMin
+	EndsExec bool                   // what ExecOn started ends with the task
 }
 
 // A NodeLister knows what the nodes have and what of it is free. queue selects the
@@ -72,9 +94,10 @@ type NeedAdjuster interface {
 	Adjust(x *capacity.Need, j *job.Job)
 }
 
-// A TimeCutter may shorten the time limit of a job to Job.TimeMin by itself.
-type TimeCutter interface {
-	CutsTime()
+// An Accountant knows whether a job that hpcc did not submit has succeeded; an error says
+// that it has not. It starts jobs after the end of others, also if these failed.
+type Accountant interface {
+	Succeeded(ctx context.Context, id string) error
 }
 
 // A Request is a job to submit.

@@ -23,7 +23,7 @@ type Node struct {
 	State      string    `json:"state"`            // one of Idle, Shared, Full, Off
 	Reason     string    `json:"reason,omitempty"` // why it is off, in the scheduler's words
 	Queues     []string  `json:"queues,omitempty"`
-	CPUs       int       `json:"cpus"` // what the scheduler gives out: slots, of LSF and Grid Engine
+	CPUs       int       `json:"cpus"` // what the scheduler gives out; of some it is slots
 	FreeCPUs   int       `json:"free_cpus"`
 	Memory     int64     `json:"memory_bytes"`
 	FreeMemory int64     `json:"free_memory_bytes"`

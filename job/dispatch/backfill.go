@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/quantity"
 )
@@ -50,7 +49,7 @@ func Backfill(ctx context.Context, j *job.Job, t job.Target, least time.Duration
 	default:
 		said = append(said, fmt.Sprintf("no hole has what it asks for: %s; the limit stays %s", f.Why, quantity.FormatTime(j.Time)))
 	}
-	_, cuts := systems[t].(batch.TimeCutter)
+	cuts := descriptionOf(t).CutsTime
 	return append(said, bend(j, cuts, least)...), nil
 }
 

@@ -40,6 +40,10 @@ func (c Cluster) String() string {
 // Environ is the environment of the cluster's commands.
 func (c Cluster) Environ() []string { return invoke.Environ(c.Within(context.Background())) }
 
+// OutsideJob is the environment of commands that are not part of a job in which this process
+// may run.
+func (c Cluster) OutsideJob() []string { return outsideJob(c.Environ()) }
+
 // Within is a context in which commands of schedulers speak to the cluster.
 func (c Cluster) Within(ctx context.Context) context.Context { return invoke.Within(ctx, c.Env) }
 

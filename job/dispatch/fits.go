@@ -118,7 +118,7 @@ func dryRun(ctx context.Context, j *job.Job, t job.Target, script string) (said 
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 		return nil, nil, fmt.Errorf("writing the script of job %q: %w", j.Name, err)
 	}
-	to, ok := systems[t].(batch.Estimator)
+	to, ok := systemOf(t).(batch.Estimator)
 	if !ok {
 		return nil, nil, nil
 	}
@@ -131,7 +131,7 @@ func dryRun(ctx context.Context, j *job.Job, t job.Target, script string) (said 
 
 // adjuster is the target's way to count needs, nil where it has none of its own.
 func adjuster(t job.Target) func(*capacity.Need, *job.Job) {
-	if to, ok := systems[t].(batch.NeedAdjuster); ok {
+	if to, ok := systemOf(t).(batch.NeedAdjuster); ok {
 		return to.Adjust
 	}
 	return nil

@@ -6,13 +6,12 @@ import (
 	"time"
 
 	"hpcc/job"
-	"hpcc/job/batch"
 )
 
 // TestTimeMin: what a scheduler may cut the limit down to, in its words.
 func TestTimeMin(t *testing.T) {
 	j := &job.Job{Name: "a", Image: "sci", Dir: "/w", Program: "/bin/hpcc", Store: "/s", Args: []string{"x"}, Time: 2 * time.Hour, TimeMin: 30 * time.Minute}
-	for to, want := range map[job.Target]string{job.Slurm: "#SBATCH --time=2:00:00\n|#SBATCH --time-min=0:30:00\n", job.PBS: "#PBS -l min_walltime=0:30:00,max_walltime=2:00:45\n"} {
+	for to, want := range map[job.Target]string{"slurm": "#SBATCH --time=2:00:00\n|#SBATCH --time-min=0:30:00\n", "pbs": "#PBS -l min_walltime=0:30:00,max_walltime=2:00:45\n"} {
 		script, _, err := Render(j, to)
 		if err != nil {
 			t.Fatal(err)
@@ -36,11 +35,11 @@ func TestBend(t *testing.T) {
 		timeMin time.Duration
 		told    string
 	}{
-		{job.Slurm, time.Hour, time.Hour, "may cut the limit down to 1h"}, {job.PBS, time.Hour, time.Hour, "may cut the limit down to 1h"},
-		{job.LSF, time.Hour, 0, "cuts no limits by itself"}, {job.GridEngine, time.Hour, 0, "cuts no limits by itself"}, {job.Slurm, 2 * time.Hour, 0, "begins again"},
+		{"slurm", time.Hour, time.Hour, "may cut the limit down to 1h"}, {"pbs", time.Hour, time.Hour, "may cut the limit down to 1h"},
+		{"lsf", time.Hour, 0, "cuts no limits by itself"}, {"gridengine", time.Hour, 0, "cuts no limits by itself"}, {"slurm", 2 * time.Hour, 0, "begins again"},
 	} {
 		j := &job.Job{Time: 2 * time.Hour}
-		_, cuts := systems[x.to].(batch.TimeCutter)
+		cuts := descriptionOf(x.to).CutsTime
 		said := strings.Join(bend(j, cuts, x.least), "; ")
 		if j.TimeMin != x.timeMin || j.Requeue != "yes" || !strings.Contains(said, x.told) {
 			t.Errorf("%s: at least %v, requeue %q, told %q", x.to, j.TimeMin, j.Requeue, said)

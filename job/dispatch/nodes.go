@@ -29,7 +29,7 @@ func Nodes(ctx context.Context, t job.Target, queue string) (list []capacity.Nod
 // listNodes asks a scheduler. Of one whose queues share out a node's slots, those of
 // the queue count.
 func listNodes(ctx context.Context, t job.Target, queue string) (*capacity.Snapshot, error) {
-	to := systems[t]
+	to := systemOf(t)
 	if to == nil {
 		return nil, fmt.Errorf("target %q: known are %s", t, known())
 	}

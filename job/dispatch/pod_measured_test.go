@@ -190,11 +190,11 @@ func TestHandedInFor(t *testing.T) {
 		}
 	}
 	home := t.TempDir()
-	s.Target, s.Job = job.Slurm, &job.Job{Name: "train"}
+	s.Target, s.Job = "slurm", &job.Job{Name: "train"}
 	if err := s.write(home); err != nil {
 		t.Fatal(err)
 	}
-	if name, to, got := HandedIn(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != job.Slurm || !got.Equal(at(10)) {
+	if name, to, got := HandedIn(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != "slurm" || !got.Equal(at(10)) {
 		t.Errorf("what was written down: %q, %q, %v", name, to, got)
 	}
 	header := recordLine{}

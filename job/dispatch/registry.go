@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -14,23 +13,89 @@ import (
 	"hpcc/job/kube"
 	"hpcc/job/local"
 	"hpcc/job/lsf"
+	"hpcc/job/node"
 	"hpcc/job/pbs"
 	"hpcc/job/slurm"
+	"hpcc/job/translate"
 )
 
-// systems are all targets.
-var systems = map[job.Target]batch.System{
-	job.Slurm: slurm.System{}, job.LSF: lsf.System{}, job.GridEngine: gridengine.System{}, job.PBS: pbs.System{}, job.Local: local.System{},
-	job.Kubernetes: kube.System{Target: job.Kubernetes}, job.OpenShift: kube.System{Target: job.OpenShift}, job.Argo: argo.System{},
+// A system is a target and what speaks to it.
+type system struct {
+	name job.Target
+	batch.System
 }
 
-// targets are all that [Render] writes for, by name.
-func targets() []job.Target { return slices.Sorted(maps.Keys(systems)) }
+// registry lists all targets, in the order in which messages name them.
+var registry = []system{
+	{slurm.Name, slurm.System{}},
+	{lsf.Name, lsf.System{}},
+	{gridengine.Name, gridengine.System{}},
+	{pbs.Name, pbs.System{}},
+	{job.Local, local.System{}},
+	{job.Kubernetes, kube.System{Target: job.Kubernetes}},
+	{job.OpenShift, kube.System{Target: job.OpenShift}},
+	{job.Argo, argo.System{}},
+}
+
+// systemOf returns the system of a target, nil if there is none.
+func systemOf(t job.Target) batch.System {
+	for _, s := range registry {
+		if s.name == t {
+			return s.System
+		}
+	}
+	return nil
+}
+
+// targets lists the names of all targets, sorted.
+func targets() (names []job.Target) {
+	for _, s := range registry {
+		names = append(names, s.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// describe lists what is known of the batch systems.
+func describe() (list []*batch.Description) {
+	for _, s := range registry {
+		if d, ok := s.System.(batch.Describer); ok {
+			list = append(list, d.Describe())
+		}
+	}
+	return list
+}
+
+// descriptionOf returns what is known of a target; the zero value if it describes nothing.
+func descriptionOf(t job.Target) *batch.Description {
+	if d, ok := systemOf(t).(batch.Describer); ok {
+		return d.Describe()
+	}
+	return &batch.Description{}
+}
+
+// Translator returns what reads scripts of all batch systems.
+func Translator() (t translate.Translator) {
+	for _, d := range describe() {
+		t = append(t, d.Dialect)
+	}
+	return t
+}
+
+// OnNode returns how tasks find the batch systems on their nodes.
+func OnNode() (list node.Schedulers) {
+	for _, d := range describe() {
+		if d.Node != nil {
+			list = append(list, d.Node)
+		}
+	}
+	return list
+}
 
 // Detect finds the scheduler of this machine; without one, tasks run here.
 func Detect(ctx context.Context) job.Target {
 	for _, t := range targets() {
-		if t != job.Local && systems[t].Detect(ctx) {
+		if t != job.Local && systemOf(t).Detect(ctx) {
 			return t
 		}
 	}
@@ -44,12 +109,19 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 	if err := j.Check(); err != nil {
 		return "", nil, err
 	}
-	to := systems[t]
+	to := systemOf(t)
 	if to == nil {
 		return "", nil, fmt.Errorf("target %q: known are %s", t, known())
 	}
 	if t != job.Argo && (len(j.Steps) > 0 || j.Workflow != nil || len(j.Artifacts) > 0) {
 		return "", nil, fmt.Errorf("target %s has no workflows; --to argo has", t)
+	}
+	for _, part := range append(slices.Clone(j.Steps), j) {
+		if s := part.Script; s != nil {
+			if d := descriptionOf(s.From).Dialect; d != nil {
+				s.FromTitle, s.Sets = d.Title, d.Variables
+			}
+		}
 	}
 	return to.Render(j)
 }

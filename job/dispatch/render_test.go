@@ -105,13 +105,13 @@ func TestRender(t *testing.T) {
 	measured := with(func(j *job.Job) {
 		j.Measure, j.Array, j.Tasks, j.CPUs, j.Memory, j.Time = true, array(t, "1-8%1"), 2, 4, 8<<30, 2*time.Hour
 	})
-	for _, target := range []job.Target{job.Local, job.Slurm, job.GridEngine, job.LSF, job.PBS} {
+	for _, target := range []job.Target{job.Local, "slurm", "gridengine", "lsf", "pbs"} {
 		golden(t, "measured", measured, target)
 	}
 	pod := podJobs(t)
-	for target, list := range map[job.Target]map[string]*job.Job{job.Slurm: slurm, job.GridEngine: gridEngine, job.LSF: shapes, job.PBS: shapes, job.Local: local, job.Kubernetes: pod, job.OpenShift: pod, job.Argo: argoJobs(t, pod)} {
+	for target, list := range map[job.Target]map[string]*job.Job{"slurm": slurm, "gridengine": gridEngine, "lsf": shapes, "pbs": shapes, job.Local: local, job.Kubernetes: pod, job.OpenShift: pod, job.Argo: argoJobs(t, pod)} {
 		for name, j := range jobs {
-			if j.Interactive && (target == job.PBS || target == job.Argo) {
+			if j.Interactive && (target == "pbs" || target == job.Argo) {
 				continue
 			}
 			golden(t, name, j, target)
@@ -177,7 +177,6 @@ func TestAround(t *testing.T) {
 		"around-build":  {Build: &kube.Build{Dockerfile: "docker/Dockerfile"}},
 		"around-git":    {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main", ContextDir: "sub", Args: []string{"V=$(x)"}, Arch: "ppc64le"}},
 		"around-deploy": {Build: &kube.Build{Arch: "amd64"}, Deploy: true},
-		"around-config": {Deploy: true, DeploymentConfig: true},
 	} {
 		got, notes, err := kube.RenderAround(gpu, a)
 		if err != nil {
@@ -286,23 +285,23 @@ func TestRenderRefuses(t *testing.T) {
 		want   string
 	}{
 		{"no such target", plain(), "moon", "known are"},
-		{"interactive PBS", with(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), job.PBS, "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
-		{"uneven PBS", with(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), job.PBS, "as many"},
-		{"name with a slash", with(func(j *job.Job) { j.Name = "a/b" }), job.Slurm, "job name"},
-		{"line break in a directory", with(func(j *job.Job) { j.Dir = "/a\n#SBATCH --uid=0" }), job.Slurm, "line break"},
-		{"line break in native options", with(func(j *job.Job) { j.Native = []string{"-x\nrm -rf /"} }), job.Slurm, "line break"},
+		{"interactive PBS", with(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), "pbs", "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
+		{"uneven PBS", with(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), "pbs", "as many"},
+		{"name with a slash", with(func(j *job.Job) { j.Name = "a/b" }), "slurm", "job name"},
+		{"line break in a directory", with(func(j *job.Job) { j.Dir = "/a\n#SBATCH --uid=0" }), "slurm", "line break"},
+		{"line break in native options", with(func(j *job.Job) { j.Native = []string{"-x\nrm -rf /"} }), "slurm", "line break"},
 		{"line break in an image", with(func(j *job.Job) { j.Image = "a\nrm -rf /" }), job.Local, "line break"},
-		{"blank in a queue", with(func(j *job.Job) { j.Queue = "a b" }), job.Slurm, "queue"},
-		{"variable without a name", with(func(j *job.Job) { j.Env = []string{"A B=1"} }), job.Slurm, "NAME=VALUE"},
-		{"index without an array", with(func(j *job.Job) { j.Args = []string{"x{task}"} }), job.Slurm, "--array"},
-		{"one file for many tasks", with(func(j *job.Job) { j.Array, j.Output = array(t, "1-2"), "out" }), job.Slurm, "write over each other"},
-		{"interactive array", with(func(j *job.Job) { j.Array, j.Interactive = array(t, "1-2"), true }), job.Slurm, "interactive"},
-		{"tasks that do not fit", with(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), job.Slurm, "do not fit"},
-		{"negative", with(func(j *job.Job) { j.CPUs = -1 }), job.Slurm, "negative"},
-		{"Ray of several processes", with(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), job.GridEngine, "one Ray on each node"},
-		{"Ray with a terminal", with(func(j *job.Job) { j.Ray, j.Interactive = true, true }), job.Slurm, "do not go together"},
-		{"Ray apart from its program", with(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), job.Slurm, "--ray and --pid"},
-		{"GPUs that cannot be shared out", with(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), job.GridEngine, "ask for a multiple"},
+		{"blank in a queue", with(func(j *job.Job) { j.Queue = "a b" }), "slurm", "queue"},
+		{"variable without a name", with(func(j *job.Job) { j.Env = []string{"A B=1"} }), "slurm", "NAME=VALUE"},
+		{"index without an array", with(func(j *job.Job) { j.Args = []string{"x{task}"} }), "slurm", "--array"},
+		{"one file for many tasks", with(func(j *job.Job) { j.Array, j.Output = array(t, "1-2"), "out" }), "slurm", "write over each other"},
+		{"interactive array", with(func(j *job.Job) { j.Array, j.Interactive = array(t, "1-2"), true }), "slurm", "interactive"},
+		{"tasks that do not fit", with(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), "slurm", "do not fit"},
+		{"negative", with(func(j *job.Job) { j.CPUs = -1 }), "slurm", "negative"},
+		{"Ray of several processes", with(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), "gridengine", "one Ray on each node"},
+		{"Ray with a terminal", with(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "do not go together"},
+		{"Ray apart from its program", with(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray and --pid"},
+		{"GPUs that cannot be shared out", with(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "ask for a multiple"},
 		{"waiting here", with(func(j *job.Job) { j.After = []string{"1"} }), job.Local, "no queue"},
 	}
 	for _, test := range tests {
@@ -317,8 +316,8 @@ func TestRenderRefuses(t *testing.T) {
 
 // A script does not grow with its array.
 func TestRenderManyTasks(t *testing.T) {
-	small, _, _ := Render(with(func(j *job.Job) { j.Array = array(t, "1-8") }), job.Slurm)
-	large, _, err := Render(with(func(j *job.Job) { j.Array = array(t, "1-100000") }), job.Slurm)
+	small, _, _ := Render(with(func(j *job.Job) { j.Array = array(t, "1-8") }), "slurm")
+	large, _, err := Render(with(func(j *job.Job) { j.Array = array(t, "1-100000") }), "slurm")
 	if err != nil || len(large) > len(small)+10 {
 		t.Errorf("100,000 tasks: %d bytes, %v; 8 tasks: %d bytes", len(large), err, len(small))
 	}
@@ -447,7 +446,7 @@ func TestStatusesTornJob(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].ID != filepath.Base(homes[1]) || len(warnings) != 1 || !strings.Contains(warnings[0], "job.json") {
 			t.Errorf("%s: %d jobs, %q, %v; want the other one, and a warning", what, len(list), warnings, err)
 		}
-		var unreadable *UnreadableJobError
+		var unreadable *unreadableJobError
 		if _, _, err := Statuses(t.Context(), dir, []string{id}); !errors.As(err, &unreadable) {
 			t.Errorf("%s: Statuses of it: %v", what, err)
 		}
@@ -480,7 +479,7 @@ func TestRenderManyParams(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := with(func(j *job.Job) { j.Params, j.Array, j.Args = p, array(t, "1-100000"), []string{"x", "{a}", "{b}"} })
-	script, _, err := Render(j, job.Slurm)
+	script, _, err := Render(j, "slurm")
 	if err != nil || len(script) > 1000 {
 		t.Errorf("%d bytes, %v", len(script), err)
 	}

@@ -31,7 +31,7 @@ func Missing(dir string, ids []string) (missing []string, err error) {
 	}
 	subs, bad, err := submissions(dir)
 	for _, id := range ids {
-		var unreadable *UnreadableJobError
+		var unreadable *unreadableJobError
 		if len(match(subs, []string{id})) == 0 && !errors.As(noJob(id, bad), &unreadable) {
 			missing = append(missing, id)
 		}
@@ -131,7 +131,7 @@ func (s *Submission) cancelAll(ctx context.Context) error {
 		if known[id].Gone() {
 			continue
 		}
-		if err := systems[s.Target].Cancel(s.Within(ctx), id); err != nil {
+		if err := systemOf(s.Target).Cancel(s.Within(ctx), id); err != nil {
 			return err
 		}
 	}
@@ -143,7 +143,7 @@ func (s *Submission) cancelAll(ctx context.Context) error {
 func (s *Submission) hangUp(ctx context.Context, tasks []job.Task) error {
 	for _, t := range tasks {
 		if !t.Ended() && t.Native != "" && s.Target != job.Local {
-			return systems[s.Target].Cancel(s.Within(ctx), t.Native)
+			return systemOf(s.Target).Cancel(s.Within(ctx), t.Native)
 		}
 	}
 	alive, here := node.Alive(s.Native)

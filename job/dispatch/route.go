@@ -39,7 +39,7 @@ func (s *Submission) ways(t *job.Task, via string, terminal bool) ([]way, error)
 		}
 	}
 	ssh := way{waySSH, func(words []string) []string { return sshWords(t.Host, terminal, words) }}
-	if to, ok := systems[s.Target].(batch.Execer); ok {
+	if to, ok := systemOf(s.Target).(batch.Execer); ok {
 		wrap, slow := to.ExecOn(t, terminal)
 		own := way{string(s.Target), wrap}
 		if slow {

@@ -23,16 +23,16 @@ func TestWays(t *testing.T) {
 		terminal  bool
 		want      string // ways with their words, or the error
 	}{
-		{job.Slurm, "login", "", false, "direct: hpcc relay"},
-		{job.Slurm, "n1", "", false, "slurm: srun --jobid=17 --overlap --quiet --nodes=1 --ntasks=1 --nodelist=n1 --unbuffered hpcc relay | ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
-		{job.Slurm, "n1", "", true, "slurm: srun --jobid=17 --overlap --quiet --nodes=1 --ntasks=1 --nodelist=n1 --pty hpcc relay | ssh: ssh -t -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
-		{job.GridEngine, "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay' | gridengine: qrsh -now no -pty no -N hpcc-beside -q '*@n1' 'exec hpcc relay'"},
-		{job.GridEngine, "login", "gridengine", true, "gridengine: qrsh -now no -pty yes -N hpcc-beside -q '*@login' 'exec hpcc relay'"},
-		{job.LSF, "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
-		{job.PBS, "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
+		{"slurm", "login", "", false, "direct: hpcc relay"},
+		{"slurm", "n1", "", false, "slurm: srun --jobid=17 --overlap --quiet --nodes=1 --ntasks=1 --nodelist=n1 --unbuffered hpcc relay | ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
+		{"slurm", "n1", "", true, "slurm: srun --jobid=17 --overlap --quiet --nodes=1 --ntasks=1 --nodelist=n1 --pty hpcc relay | ssh: ssh -t -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
+		{"gridengine", "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay' | gridengine: qrsh -now no -pty no -N hpcc-beside -q '*@n1' 'exec hpcc relay'"},
+		{"gridengine", "login", "gridengine", true, "gridengine: qrsh -now no -pty yes -N hpcc-beside -q '*@login' 'exec hpcc relay'"},
+		{"lsf", "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
+		{"pbs", "n1", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- n1 'exec hpcc relay'"},
 		{job.Local, "other", "", false, "ssh: ssh -T -o BatchMode=yes -o ConnectTimeout=10 -- other 'exec hpcc relay'"},
-		{job.Slurm, "n1", "direct", false, `no way "direct" leads to n1, where task 3 runs; there are slurm, ssh`},
-		{job.PBS, "n1", "pbs", false, `no way "pbs" leads to n1, where task 3 runs; there are ssh`},
+		{"slurm", "n1", "direct", false, `no way "direct" leads to n1, where task 3 runs; there are slurm, ssh`},
+		{"pbs", "n1", "pbs", false, `no way "pbs" leads to n1, where task 3 runs; there are ssh`},
 	} {
 		s := &Submission{Cluster: Cluster{Target: tt.target}}
 		ways, err := s.ways(&job.Task{Index: 3, Native: "17", Host: tt.host}, tt.via, tt.terminal)
@@ -51,9 +51,9 @@ func TestWays(t *testing.T) {
 }
 
 func TestOutsideJob(t *testing.T) {
-	got := OutsideJob([]string{"PATH=/bin", "SLURM_JOB_ID=3", "SLURM_CONF=/c", "SRUN_DEBUG=3", "SLURM_CLUSTERS=a", "SLURM_NTASKS=9"})
+	got := outsideJob([]string{"PATH=/bin", "SLURM_JOB_ID=3", "SLURM_CONF=/c", "SRUN_DEBUG=3", "SLURM_CLUSTERS=a", "SLURM_NTASKS=9"})
 	if want := []string{"PATH=/bin", "SLURM_CONF=/c", "SLURM_CLUSTERS=a"}; !slices.Equal(got, want) {
-		t.Errorf("OutsideJob = %q; want %q", got, want)
+		t.Errorf("outsideJob = %q; want %q", got, want)
 	}
 }
 

@@ -124,7 +124,7 @@ func (s *Sites) parse(file, text string) error {
 		Default string                    `toml:"default"`
 		Site    map[string]toml.Primitive `toml:"site"`
 	}
-	f := &TableFile{file, text}
+	f := &tableFile{file, text}
 	md, err := bounded.TOML(text, &top)
 	if err != nil {
 		return f.wrong(err)
@@ -173,7 +173,7 @@ func (t *Site) check() (key string, err error) {
 	switch {
 	case !job.NameText().MatchString(t.Name):
 		return "", errors.New("a name begins with a letter, holds letters, digits and ._- and is at most 64 bytes long")
-	case t.Scheduler != "" && systems[t.Scheduler] == nil:
+	case t.Scheduler != "" && systemOf(t.Scheduler) == nil:
 		return "scheduler", fmt.Errorf("%q: known are %s", t.Scheduler, known())
 	case t.SSH != "" && (strings.HasPrefix(t.SSH, "-") || strings.ContainsAny(t.SSH, " \t\n\x00")):
 		return "ssh", fmt.Errorf("%q: is not USER@HOST or a name of the ssh configuration", t.SSH)

@@ -51,7 +51,7 @@ func TestSitesOverrule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Site{Name: "a", File: s.Files[1], Scheduler: job.Slurm, Queue: "mine", Options: []string{"--y"}, Env: map[string]string{"SLURM_CONF": "/a", "B": "2"}}
+	want := Site{Name: "a", File: s.Files[1], Scheduler: "slurm", Queue: "mine", Options: []string{"--y"}, Env: map[string]string{"SLURM_CONF": "/a", "B": "2"}}
 	if !reflect.DeepEqual(*a, want) {
 		t.Errorf("site a = %+v; want %+v", *a, want)
 	}
@@ -130,11 +130,11 @@ func TestRules(t *testing.T) {
 		rules job.Rules
 		want  []string
 	}{
-		{job.GridEngine, job.Rules{}, []string{"-pe smp 4", "-l mem_free=1024M", "-l gpu=1"}},
-		{job.GridEngine, job.Rules{OneHost: "threaded", Memory: []string{"h_vmem"}, MemoryPer: "job", GPU: "ngpus", GPUPer: "job"}, []string{"-pe threaded 4", "-l h_vmem=4096M", "-l ngpus=4"}},
-		{job.PBS, job.Rules{GPU: "gpus"}, []string{":gpus=4"}},
-		{job.LSF, job.Rules{}, []string{"rusage[mem=4096MB]", "-M 4096MB"}},
-		{job.LSF, job.Rules{MemoryPer: "slot"}, []string{"rusage[mem=1024MB]", "-M 4096MB"}},
+		{"gridengine", job.Rules{}, []string{"-pe smp 4", "-l mem_free=1024M", "-l gpu=1"}},
+		{"gridengine", job.Rules{OneHost: "threaded", Memory: []string{"h_vmem"}, MemoryPer: "job", GPU: "ngpus", GPUPer: "job"}, []string{"-pe threaded 4", "-l h_vmem=4096M", "-l ngpus=4"}},
+		{"pbs", job.Rules{GPU: "gpus"}, []string{":gpus=4"}},
+		{"lsf", job.Rules{}, []string{"rusage[mem=4096MB]", "-M 4096MB"}},
+		{"lsf", job.Rules{MemoryPer: "slot"}, []string{"rusage[mem=1024MB]", "-M 4096MB"}},
 	} {
 		script, _, err := Render(with(func(j *job.Job) { j.CPUs, j.Memory, j.GPUs, j.Rules = 4, 4<<30, 4, test.rules }), test.to)
 		for _, want := range test.want {
@@ -143,7 +143,7 @@ func TestRules(t *testing.T) {
 			}
 		}
 	}
-	script, _, err := Render(with(func(j *job.Job) { j.Tasks, j.Rules = 4, job.Rules{ManyHosts: "orte"} }), job.GridEngine)
+	script, _, err := Render(with(func(j *job.Job) { j.Tasks, j.Rules = 4, job.Rules{ManyHosts: "orte"} }), "gridengine")
 	if err != nil || !strings.Contains(script, "-pe orte 4") {
 		t.Errorf("Render of 4 tasks = %v, %s; want -pe orte 4", err, script)
 	}
@@ -155,7 +155,7 @@ func TestLastStatuses(t *testing.T) {
 	dir := t.TempDir()
 	site := &Site{Name: "far", SSH: "nowhere"}
 	for _, id := range []string{"one", "two"} {
-		s := &Submission{ID: id, Native: "7-" + id, Cluster: Cluster{Target: job.Slurm}, Submitted: time.Unix(int64(len(id)), 0), Job: plain()}
+		s := &Submission{ID: id, Native: "7-" + id, Cluster: Cluster{Target: "slurm"}, Submitted: time.Unix(int64(len(id)), 0), Job: plain()}
 		if err := site.Sent(dir, s); err != nil {
 			t.Fatal(err)
 		}

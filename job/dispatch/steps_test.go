@@ -90,7 +90,7 @@ func TestArgoRefuses(t *testing.T) {
 	if _, _, err := Render(with(func(j *job.Job) { j.Args = []string{"echo", "{{ x }}", "{{{a}}}", "{{items}}"} }), job.Argo); err != nil {
 		t.Errorf("Render: %v; braces that Argo leaves are taken", err)
 	}
-	if _, _, err := Render(threeJobs(t), job.Slurm); err == nil || !strings.Contains(err.Error(), "target slurm has no workflows") {
+	if _, _, err := Render(threeJobs(t), "slurm"); err == nil || !strings.Contains(err.Error(), "target slurm has no workflows") {
 		t.Errorf("Render: %v", err)
 	}
 }

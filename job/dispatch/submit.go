@@ -195,7 +195,7 @@ func (s *Submission) send(ctx context.Context, home, script string, wait bool) e
 // Submit submits the script of j, which is the job or the tasks of it that run again.
 func (s *Submission) Submit(ctx context.Context, j *job.Job, script string) error {
 	r := &batch.Request{ID: s.ID, Job: j, Script: script, Rewrite: func(text string) error { return s.writeScript(script, text) }}
-	if err := systems[s.Target].Submit(s.Within(ctx), r); err != nil {
+	if err := systemOf(s.Target).Submit(s.Within(ctx), r); err != nil {
 		return err
 	}
 	s.Native, s.ended = r.Native, r.Ended
@@ -229,7 +229,7 @@ func (s *Submission) await(ctx context.Context, home string) error {
 	err := s.watch(ctx, home)
 	switch {
 	case err != nil && s.ended != nil:
-		return errors.Join(err, systems[s.Target].Cancel(s.Within(context.WithoutCancel(ctx)), s.Native))
+		return errors.Join(err, systemOf(s.Target).Cancel(s.Within(context.WithoutCancel(ctx)), s.Native))
 	case err != nil:
 		return fmt.Errorf("waiting for job %s, %s %s, which goes on: %w", s.ID, s.Target, s.Native, err)
 	}
@@ -272,7 +272,7 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 
 // scheduler is the cluster's.
 func (c Cluster) scheduler() (batch.System, error) {
-	to := systems[c.Target]
+	to := systemOf(c.Target)
 	if to == nil {
 		return nil, fmt.Errorf("target %q is not known to this hpcc, which is older than the one that handed the job in", c.Target)
 	}
@@ -518,27 +518,27 @@ func (s *Status) returns(index int) bool {
 	return i >= 0 && s.Tasks[i].Taken()
 }
 
-// An UnreadableJobError reports a job whose job.json cannot be read.
-type UnreadableJobError struct {
+// An unreadableJobError reports a job whose job.json cannot be read.
+type unreadableJobError struct {
 	ID   string
 	Home string // its directory
 	Err  error
 }
 
-func (e *UnreadableJobError) Error() string {
+func (e *unreadableJobError) Error() string {
 	return fmt.Sprintf("job %s: %v; its script and the records of its tasks are in %s: restore job.json, or remove the directory", e.ID, e.Err, e.Home)
 }
 
-func (e *UnreadableJobError) Unwrap() error { return e.Err }
+func (e *unreadableJobError) Unwrap() error { return e.Err }
 
 // names reports whether an unreadable job has the very id: another job whose id
 // begins with it is not meant.
-func names(bad []*UnreadableJobError, id string) bool {
-	return slices.ContainsFunc(bad, func(b *UnreadableJobError) bool { return b.ID == id })
+func names(bad []*unreadableJobError, id string) bool {
+	return slices.ContainsFunc(bad, func(b *unreadableJobError) bool { return b.ID == id })
 }
 
 // noJob is the error for an id that no readable job has.
-func noJob(id string, bad []*UnreadableJobError) error {
+func noJob(id string, bad []*unreadableJobError) error {
 	for _, b := range bad {
 		if strings.HasPrefix(b.ID, id) {
 			return b
@@ -550,7 +550,7 @@ func noJob(id string, bad []*UnreadableJobError) error {
 // submissions reads all of them, newest first, and lists those that cannot be
 // read. A directory without job.json belongs to a script that was handed in by
 // hand.
-func submissions(dir string) (out []*Submission, bad []*UnreadableJobError, err error) {
+func submissions(dir string) (out []*Submission, bad []*unreadableJobError, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("reading the jobs: %w", err)
@@ -565,7 +565,7 @@ func submissions(dir string) (out []*Submission, bad []*UnreadableJobError, err 
 			err = fmt.Errorf("reading %q: not a job of that name", filepath.Join(home, "job.json"))
 		}
 		if err != nil {
-			bad = append(bad, &UnreadableJobError{e.Name(), home, err})
+			bad = append(bad, &unreadableJobError{e.Name(), home, err})
 			continue
 		}
 		out = append(out, s)

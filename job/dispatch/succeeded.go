@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 
 	"hpcc/job"
-	"hpcc/job/gridengine"
+	"hpcc/job/batch"
 )
 
 // Succeeded says whether jobs, named by the target's ids, have: by their records
@@ -20,7 +20,7 @@ func Succeeded(ctx context.Context, dir string, ids []string) error {
 next:
 	for _, id := range ids {
 		for _, s := range subs {
-			if s.Native != id || s.Target != job.GridEngine {
+			if _, ok := systemOf(s.Target).(batch.Accountant); s.Native != id || !ok {
 				continue
 			}
 			tasks, err := job.Tasks(filepath.Join(dir, s.ID))
@@ -33,8 +33,12 @@ next:
 			}
 			continue next
 		}
-		if err := gridengine.Succeeded(ctx, id); err != nil {
-			return err
+		for _, s := range registry {
+			if a, ok := s.System.(batch.Accountant); ok {
+				if err := a.Succeeded(ctx, id); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil

@@ -13,7 +13,11 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
 	"hpcc/job/jobscript"
+	"hpcc/job/node"
+	"hpcc/job/translate"
 )
 
 // A toy is a batch system of one queue in memory. It shows what a new one takes: the
@@ -27,7 +31,28 @@ const toyTarget job.Target = "toy"
 
 func (*toy) Detect(context.Context) bool { return false }
 
-func (*toy) Render(j *job.Job) (string, []string, error) {
+// Describe makes the toy a batch.Describer: its scripts can be read, and its tasks found.
+func (*toy) Describe() *batch.Description {
+	return &batch.Description{
+		Dialect: &dialect.Dialect{
+			Target: toyTarget, Title: "the toy", Prefix: "#TOY", Command: "toy",
+			Options:   dialect.Options{Values: map[string]dialect.Setter{"-n": dialect.Set(field.Name)}, Flags: map[string]dialect.Setter{"-play": nil}},
+			Launchers: map[string]dialect.Launcher{"toyrun": {}},
+			Defaults:  func(*dialect.Reader) {}, Finish: func(*dialect.Reader) {},
+			Variables: []job.Variable{{Name: "TOY_ID", Value: "$hpcc_id"}}, VariableText: `\bTOY_\w+`,
+			JobID: "$TOY_ID",
+		},
+		Version: []string{"echo", "toy 1"}, Ping: []string{"false"},
+		InJob: func(name string) bool { return name == "TOY_ID" },
+		Node: &node.Scheduler{
+			Name: toyTarget, IDs: []string{"TOY_ID"},
+			Hosts:  func(getenv func(string) string) ([]string, error) { return strings.Fields(getenv("TOY_HOSTS")), nil },
+			Remote: func(host string, argv []string) []string { return append([]string{"toyrun", host}, argv...) },
+		},
+	}
+}
+
+func (s *toy) Render(j *job.Job) (string, []string, error) {
 	if j.GPUs > 0 {
 		return "", nil, fmt.Errorf("the toy has no GPUs")
 	}
@@ -35,7 +60,7 @@ func (*toy) Render(j *job.Job) (string, []string, error) {
 	t.Line("#!/bin/sh")
 	t.Line("#TOY name=%s tasks=%d", j.Name, j.Count())
 	t.Common(j)
-	t.Task(j, jobscript.TaskCall{To: toyTarget, ID: `"$1"`})
+	t.Task(j, jobscript.TaskCall{To: s.Describe().Dialect, ID: `"$1"`})
 	return t.String(), []string{"the toy forgets its jobs"}, nil
 }
 
@@ -71,8 +96,8 @@ func (*toy) Nodes(context.Context, string) (*capacity.Snapshot, error) {
 // TestToy takes a job through a batch system that nothing else knows.
 func TestToy(t *testing.T) {
 	s := &toy{map[string]*batch.Request{}, map[string]bool{}}
-	systems[toyTarget] = s
-	defer delete(systems, toyTarget)
+	registry = append(registry, system{toyTarget, s})
+	defer func() { registry = registry[:len(registry)-1] }()
 	dir, work := t.TempDir(), t.TempDir()
 	j := with(func(j *job.Job) { j.Dir, j.Array = work, array(t, "1-3") })
 	sub, notes, err := Submit(t.Context(), dir, j, Cluster{Target: toyTarget}, false)
@@ -109,6 +134,36 @@ func TestToy(t *testing.T) {
 	f, err := Fits(t.Context(), with(func(j *job.Job) { j.CPUs, j.Time = 2, time.Hour }), toyTarget)
 	if err != nil || f.When != capacity.Now || f.Nodes[0] != "t1" {
 		t.Errorf("Fits: %+v, %v", f, err)
+	}
+	tr, err := Translator().Translate(translate.Source{Name: "t.sh", Text: []byte("#!/bin/sh\n#TOY -n ball -play\ntoyrun echo $TOY_ID\n"), Dir: work}, job.Local)
+	if err != nil || tr.Dialect != toyTarget || tr.Job.Name != "ball" || tr.Lost() != 1 {
+		t.Fatalf("Translate: %+v, %v", tr, err)
+	}
+	if tr.Fit(); tr.Lost() != 2 { // -play and toyrun
+		t.Errorf("Fit: %s", rows(tr))
+	}
+	tr.Job.Program, tr.Job.Store = "/bin/hpcc", dir
+	if script, _, err := Render(tr.Job, job.Local); err != nil || !strings.Contains(script, "# What the toy would have set, for t.sh:\nhpcc_id=$PPID\nexport TOY_ID=") {
+		t.Errorf("Render: %v\n%s", err, script)
+	}
+	env := map[string]string{"TOY_ID": "toy-7", "TOY_HOSTS": "h1 h2"}
+	getenv := func(name string) string { return env[name] }
+	if ids, from := OnNode().NativeIDs(getenv); from != toyTarget || ids["TOY_ID"] != "toy-7" {
+		t.Errorf("NativeIDs: %q, %s", ids, from)
+	}
+	if w, err := OnNode().PerNode(toyTarget, 2, 1, []string{"ray"}, getenv); err != nil || strings.Join(w[1], " ") != "toyrun h2 ray --rank=1" {
+		t.Errorf("PerNode: %q, %v", w, err)
+	}
+	if got := outsideJob([]string{"TOY_ID=1", "A=1"}); len(got) != 1 {
+		t.Errorf("outsideJob: %q", got)
+	}
+	bin := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "toy"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+":/usr/bin:/bin")
+	if list := Schedulers(t.Context()); len(list) == 0 || list[len(list)-1].Name != "the toy" || list[len(list)-1].Version != "toy 1" || list[len(list)-1].Err == nil {
+		t.Errorf("Schedulers: %+v", list)
 	}
 	if u, err := Utilise(t.Context(), dir, Cluster{Target: toyTarget}, time.Now().Add(-time.Hour)); err != nil || !u.Own || u.Nodes != 1 {
 		t.Errorf("Utilise without a history: %+v, %v", u, err)

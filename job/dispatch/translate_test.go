@@ -16,11 +16,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hpcc/job"
+	"hpcc/job/field"
 	"hpcc/job/translate"
 )
 
 // matrix are the targets that each script of testdata/translate becomes.
-var matrix = []job.Target{job.Slurm, job.LSF, job.GridEngine, job.PBS, job.Local, job.Kubernetes, job.OpenShift, job.Argo}
+var matrix = []job.Target{"slurm", "lsf", "gridengine", "pbs", job.Local, job.Kubernetes, job.OpenShift, job.Argo}
 
 // A translateCase is a file of testdata/translate: what the comment says, the
 // script in the section "in", further files, and for each target the script and
@@ -67,7 +68,7 @@ func readCase(t testing.TB, file string) *translateCase {
 
 // translate gives the script and the rows for a target, or what refuses it.
 func (c *translateCase) translate(to job.Target) (tr *translate.Translation, script string, err error) {
-	if tr, err = translate.Translate(c.source, to); err != nil {
+	if tr, err = Translator().Translate(c.source, to); err != nil {
 		return nil, "", err
 	}
 	tr.Job.Program, tr.Job.Store, tr.Job.Image = "/usr/bin/hpcc", "/home/u/.local/share/hpcc", c.image
@@ -163,7 +164,7 @@ func (c *translateCase) hideBody(t *testing.T, tr *translate.Translation, script
 	if tr.To.Pods() && tr.Job.Script != nil {
 		return hidePodBody(t, tr, script)
 	}
-	if !tr.Job.Interactive || tr.To != job.PBS {
+	if !tr.Job.Interactive || tr.To != "pbs" {
 		check := exec.Command("bash", "-n")
 		check.Stdin = strings.NewReader(script)
 		if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
@@ -202,7 +203,7 @@ func (c *translateCase) hideBody(t *testing.T, tr *translate.Translation, script
 func submits(text string) bool {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			return translate.IsSubmitCommand(line)
+			return Translator().IsSubmitCommand(line)
 		}
 	}
 	return false
@@ -279,18 +280,18 @@ func unexpanded(s string) string {
 // dialect's script changes nothing that counts.
 func TestTranslateRoundTrip(t *testing.T) {
 	for _, c := range cases(t) {
-		for _, to := range []job.Target{job.Slurm, job.LSF, job.GridEngine, job.PBS} {
+		for _, to := range []job.Target{"slurm", "lsf", "gridengine", "pbs"} {
 			tr, script, err := c.translate(to)
 			if err != nil || tr.Job.Interactive {
 				continue
 			}
-			again, err := translate.Translate(translate.Source{Name: "again.sh", Text: []byte(script), Dialect: to, Dir: tr.Job.Dir, Home: "/home/u"}, to)
+			again, err := Translator().Translate(translate.Source{Name: "again.sh", Text: []byte(script), Dialect: to, Dir: tr.Job.Dir, Home: "/home/u"}, to)
 			if err != nil {
 				t.Errorf("%s: reading what was written for %s: %v", c.file, to, err)
 				continue
 			}
 			for _, r := range again.Rows {
-				if r.Fate == translate.Refused && !strings.Contains(r.How, "stands behind") { // one of the script in it
+				if r.Fate == field.Refused && !strings.Contains(r.How, "stands behind") { // one of the script in it
 					t.Errorf("%s: written for %s and refused: line %d, %s: %s", c.file, to, r.Line, r.Text, r.How)
 				}
 			}
@@ -314,16 +315,16 @@ func countable(j *job.Job, to job.Target) string {
 		}
 	}
 	k.Output, k.Memory, k.MemoryPerCPU = j.OutputPattern(), (j.Memory+1<<20-1)>>20, (j.MemoryPerCPU+1<<20-1)>>20
-	if to != job.Slurm {
+	if to != "slurm" {
 		k.Nodes, k.Tasks, k.TasksPerNode, k.CPUs = 0, j.Slots(), 0, 0
 		k.Output, k.Error, k.Append, k.Time, k.Array, k.Dir = "", "", false, 0, job.Array{}, ""
 		k.Export = slices.DeleteFunc(j.ExportedNames(), func(n string) bool { return n == "HPCC_SUBMISSION" })
 	}
-	if to != job.Slurm && to != job.LSF {
+	if to != "slurm" && to != "lsf" {
 		k.Warning = job.Warning{} // hpcc sends it
 	}
 	switch to {
-	case job.LSF: // whole minutes; one mail at the end; nothing is left to say when all is handed over
+	case "lsf": // whole minutes; one mail at the end; nothing is left to say when all is handed over
 		k.Warning.Lead = (k.Warning.Lead + time.Minute - 1).Truncate(time.Minute)
 		k.MailOn = slices.DeleteFunc(k.MailOn, func(e string) bool { return e == "fail" && j.MailsOn("end") })
 		if !j.MailsOn("end") && j.MailsOn("fail") {
@@ -332,9 +333,9 @@ func countable(j *job.Job, to job.Target) string {
 		if slices.Contains(j.Export, "ALL") || len(j.Hosts) > 1 {
 			k.Export, k.Hosts = nil, nil
 		}
-	case job.PBS: // of a chunk, which is a process or a node
+	case "pbs": // of a chunk, which is a process or a node
 		k.Memory, k.MemoryPerCPU = max(k.Memory, k.MemoryPerCPU), 0
-	case job.GridEngine: // the site's resources are native there
+	case "gridengine": // the site's resources are native there
 		k.After, k.AfterAny = nil, append(slices.Clone(j.After), j.AfterAny...)
 		k.Tasks, k.Memory, k.GPUs, k.Exclusive, k.Hosts, k.NotHosts = 0, 0, 0, false, nil, nil
 	}
@@ -355,7 +356,7 @@ func FuzzTranslated(f *testing.F) {
 			for _, s := range []translate.Source{{Text: []byte(text)}, {Command: command}} {
 				s.Name, s.Dir, s.Home, s.User = "f.sh", "/d", "/h", "u"
 				s.Open = func(string) ([]byte, error) { return []byte(text), nil }
-				tr, err := translate.Translate(s, to)
+				tr, err := Translator().Translate(s, to)
 				if err != nil {
 					continue
 				}

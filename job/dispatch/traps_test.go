@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"hpcc/job"
 	"hpcc/job/translate"
 )
 
@@ -41,13 +40,13 @@ func TestTraps(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			tr, err := translate.Translate(translate.Source{Name: "x", Text: []byte("#!/bin/bash\n" + test.script + "\n"), Dir: "/home/u/job", Home: "/home/u"}, job.Slurm)
+			tr, err := Translator().Translate(translate.Source{Name: "x", Text: []byte("#!/bin/bash\n" + test.script + "\n"), Dir: "/home/u/job", Home: "/home/u"}, "slurm")
 			if err != nil {
 				t.Fatal(err)
 			}
 			tr.Job.Program, tr.Job.Store = "/bin/hpcc", "/store"
 			tr.Fit()
-			script, _, err := Render(tr.Job, job.Slurm)
+			script, _, err := Render(tr.Job, "slurm")
 			head, _, _ := strings.Cut(script, "# Made by")
 			if got := strings.ReplaceAll(head, "#SBATCH ", ""); err != nil || !strings.Contains(got, "\n"+test.want) {
 				t.Errorf("%s\nbecomes\n%s, %v; want %q in it", test.script, got, err, test.want)

@@ -3,11 +3,12 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
 	"hpcc/job"
-	"hpcc/job/invoke"
+	"hpcc/job/batch"
 	"hpcc/job/kube"
 	"hpcc/job/tunnel"
 )
@@ -28,13 +29,13 @@ func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, prog
 		var link *tunnel.Link
 		if w.name == wayDirect {
 			link = tunnel.Direct(ctx, port)
-		} else if link, err = tunnel.Start(ctx, OutsideJob(invoke.Environ(s.Within(ctx))), w.command([]string{program, "relay", strconv.Itoa(port)})); err != nil {
+		} else if link, err = tunnel.Start(ctx, s.OutsideJob(), w.command([]string{program, "relay", strconv.Itoa(port)})); err != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", w.name, err))
 			continue
 		}
 		tun, err := tunnel.New(ctx, link)
 		if err == nil {
-			tun.Way = w.name
+			tun.Way, tun.Ends = w.name, w.name == string(s.Target) && descriptionOf(s.Target).EndsExec
 			return tun, nil
 		}
 		problems = append(problems, fmt.Sprintf("%s: %v", w.name, err))
@@ -46,16 +47,11 @@ func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, prog
 	return nil, fmt.Errorf("reaching %s, where task %d runs: %s", t.Host, t.Index, strings.Join(problems, "; "))
 }
 
-// OutsideJob is an environment without what would make a scheduler's command
-// take itself for a part of the job that this process may stand in.
-func OutsideJob(env []string) []string {
-	var out []string
-	for _, e := range env {
+// outsideJob returns an environment without the variables that make a batch system's
+// commands believe that they run within a job.
+func outsideJob(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(e string) bool {
 		name, _, _ := strings.Cut(e, "=")
-		if (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_") {
-			continue
-		}
-		out = append(out, e)
-	}
-	return out
+		return slices.ContainsFunc(describe(), func(d *batch.Description) bool { return d.InJob != nil && d.InJob(name) })
+	})
 }

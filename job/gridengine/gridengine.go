@@ -31,7 +31,7 @@ import (
 // are those of qsub(1) and submit(1).
 type System struct{}
 
-// Detect asks for the queues: PBS and Slurm bring a qsub of their own.
+// Detect asks for the queues: other batch systems bring a qsub of their own.
 func (System) Detect(ctx context.Context) bool {
 	if invoke.Getenv(ctx, "SGE_ROOT") == "" {
 		return false
@@ -134,14 +134,14 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 		// qrsh joins its words to a line for the shell of the queue.
 		// A terminal that is not there would end it by SIGHUP.
 		t.Line(`pty=no; [ ! -t 0 ] || pty=yes`)
-		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, job.GridEngine)))
+		t.Line(`exec qrsh -now no -pty $pty -v HPCC_SUBMISSION="$id" %s %s`, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), notes, nil
 	}
 	t.Line("#$ -S /bin/bash")
 	for _, o := range options {
 		t.Line("#$ %s", o)
 	}
-	end := jobscript.TaskCall{To: job.GridEngine, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !j.Counted()}
+	end := jobscript.TaskCall{To: &scripts, ID: `"${1:-gridengine-$JOB_ID}"`, Limit: true, Needs: true, Nodes: j.Spread(), Files: !j.Array.IsZero() && !counted(j.Array)}
 	if n := j.Array.Count(); n > 0 {
 		t.Line("#$ -t 1-%d", n)
 		end.Nth = `"$SGE_TASK_ID"`
@@ -166,6 +166,12 @@ func (g System) Render(j *job.Job) (string, []string, error) {
 	t.Common(j)
 	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), notes, nil
+}
+
+// counted reports whether the indices of an array are those that Grid Engine counts
+// itself, 1 to N. It knows neither 0 nor gaps, and takes "-t 1,4,7" for 1-7:3.
+func counted(a job.Array) bool {
+	return len(a.Ranges) == 1 && a.Ranges[0].First == 1 && a.Ranges[0].Step == 1
 }
 
 // pattern writes a file pattern with Grid Engine's variables (qsub(1), -o).

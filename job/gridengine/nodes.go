@@ -273,7 +273,7 @@ func (System) Adjust(x *capacity.Need, j *job.Job) {
 	gpus := 0
 	for _, o := range j.Native {
 		switch f := strings.Fields(o); {
-		case len(f) == 3 && f[0] == "-pe" && Threaded().MatchString(f[1]):
+		case len(f) == 3 && f[0] == "-pe" && threaded().MatchString(f[1]):
 			x.Cpus = max(quantity.Count(f[2]), 1)
 		case len(f) == 3 && f[0] == "-pe":
 			x.Units = max(quantity.Count(f[2]), 1)
@@ -287,8 +287,8 @@ func (System) Adjust(x *capacity.Need, j *job.Job) {
 	x.Gpus = max(x.Gpus, min(gpus*x.Cpus, 1<<30))
 }
 
-// Threaded are names of parallel environments whose slots are processors of one
+// threaded are names of parallel environments whose slots are processors of one
 // process. The site chooses names, so it is a guess, and told.
-var Threaded = sync.OnceValue(func() *regexp.Regexp {
+var threaded = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)smp|thread|openmp|shm|shared|multicore|onenode|single|serial|cores?$|local`)
 })

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"hpcc/job"
+	"hpcc/job/dialect"
 	"hpcc/job/shellword"
 )
 
@@ -25,8 +26,8 @@ type Writer struct{ strings.Builder }
 func (t *Writer) Line(format string, a ...any) { fmt.Fprintf(t, format+"\n", a...) }
 
 // Common writes what every script does before it runs something: the exports,
-// and a change of directory that fails rather than running elsewhere (Slurm
-// would run in /tmp).
+// and a change of directory that fails rather than running elsewhere (a batch
+// system may run in /tmp).
 func (t *Writer) Common(j *job.Job) {
 	t.Line("export HPCC_STORE=%s", shellword.Quote(j.Store))
 	t.WriteString(shellword.Exports(j.Env))
@@ -49,20 +50,20 @@ func (t *Writer) Interactive(j *job.Job) {
 
 // InteractiveCommand run the job's words at a terminal; id is the word of the
 // shell that is the job's id.
-func InteractiveCommand(j *job.Job, to job.Target, id string) string {
+func InteractiveCommand(j *job.Job, to *dialect.Dialect, id string) string {
 	return strings.Join(taskArgv(j, TaskCall{To: to, ID: id, Limit: true}), " ") + " -- " + shellword.Join(j.Argv())
 }
 
 // CommandLine is the job as one line of a shell, for schedulers that join the words of
 // an interactive job to one.
-func CommandLine(j *job.Job, to job.Target) string {
+func CommandLine(j *job.Job, to *dialect.Dialect) string {
 	t := &Writer{}
 	t.Common(j)
 	t.Line("exec %s", InteractiveCommand(j, to, `"$HPCC_SUBMISSION"`))
 	return "exec /bin/bash -c " + shellword.Quote(strings.TrimSuffix(t.String(), "\n"))
 }
 
-// Quoted quotes a word with blanks in a directive of LSF or Grid Engine.
+// Quoted quotes a word with blanks in a directive.
 func Quoted(s string) string {
 	if strings.ContainsAny(s, " \t") {
 		return `"` + s + `"`
@@ -73,7 +74,7 @@ func Quoted(s string) string {
 // A TaskCall is how a script calls "hpcc task", which runs the program and
 // records it, with what the target leaves to it.
 type TaskCall struct {
-	To       job.Target
+	To       *dialect.Dialect
 	ID       string // the word of the shell that is the job's id
 	Nth      string // and the one that is the task's place in the array; "": it is the index, or there is none
 	Parallel int    // hpcc runs all tasks, so many at once; 0: it runs one
@@ -118,7 +119,7 @@ func taskArgv(j *job.Job, c TaskCall) []string {
 	}
 	if c.Limit && j.Time > 0 {
 		add("--limit=" + j.Time.String())
-		if w := j.Warning; w.Signal != "" && c.To != job.Slurm && c.To != job.LSF { // who send it themselves
+		if w := j.Warning; w.Signal != "" && !c.To.Signals {
 			add("--signal=" + w.Signal + "@" + w.Lead.String())
 		}
 	}
@@ -146,13 +147,13 @@ func Mpirun(j *job.Job) []string { return []string{"mpirun", "-np", strconv.Itoa
 
 // command ends a script: the words of "hpcc task", the launcher, and the program
 // or, as a here-document, the translated script.
-func (t *Writer) command(j *job.Job, to job.Target, task []string, launch ...string) {
+func (t *Writer) command(j *job.Job, to *dialect.Dialect, task []string, launch ...string) {
 	if j.Script != nil {
 		task = append(task, "--stdin")
 	}
 	t.Line(`exec %s -- \`, strings.Join(task, " "))
 	if j.Ray {
-		launch = j.RayArgs(to)
+		launch = j.RayArgs(to.Target)
 	}
 	if j.StartsProcesses() || j.Ray {
 		t.Line(`  %s \`, shellword.Join(launch))

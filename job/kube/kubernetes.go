@@ -151,7 +151,7 @@ func spread(j *job.Job, p *podSpec, name string) {
 // Check refuses what no pod can do. What a translated script asked for has been
 // taken out before, with a row that says so.
 func Check(j *job.Job, to job.Target) error {
-	name := to.Title()
+	name := title(to)
 	switch {
 	case j.Image == "":
 		return fmt.Errorf("%s runs images, and the job has none: name one behind the flags", name)
@@ -186,12 +186,12 @@ func Notes(j *job.Job, to job.Target) []string {
 		}
 	}
 	add(j.Error != "", "a pod has one stream: standard error comes with the output")
-	add(j.Account != "", "account %s: %s charges namespaces, not accounts", j.Account, to.Title())
+	add(j.Account != "", "account %s: %s charges namespaces, not accounts", j.Account, title(to))
 	add(len(j.Modules) > 0, "modules %s: they belong into the image", strings.Join(j.Modules, " "))
 	add(j.Exclusive, "exclusive: no pod of another Job comes to the node; services of the cluster stay")
 	add(j.Queue != "" && to != job.Argo, "queue %s is a LocalQueue of Kueue, which lets the job begin", j.Queue)
 	add(j.Measure && j.Interactive, "nothing is measured: an interactive job's pod is gone when it ends")
-	add(j.TimeMin > 0, "%s cannot shorten a time limit", to.Title())
+	add(j.TimeMin > 0, "%s cannot shorten a time limit", title(to))
 	return notes
 }
 

@@ -119,7 +119,7 @@ func (k System) Submit(ctx context.Context, r *batch.Request) error {
 	out, err := k.kube(ctx, "create", "--filename="+r.Script, "--output=name")
 	if err != nil {
 		k.takeBack(ctx, out)
-		return fmt.Errorf("handing job %q to %s: %w", r.Job.Name, k.Target.Title(), ReadError(out, err))
+		return fmt.Errorf("handing job %q to %s: %w", r.Job.Name, title(k.Target), ReadError(out, err))
 	}
 	r.Native = name
 	if r.Job.AcrossPods() {
@@ -158,7 +158,7 @@ var madeObject = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompil
 func (k System) dryRun(ctx context.Context, j *job.Job, file string) error {
 	out, err := k.kube(ctx, "create", "--dry-run=server", "--validate=strict", "--filename="+file, "--output=name")
 	if err != nil {
-		return fmt.Errorf("asking %s whether it takes job %q: %w", k.Target.Title(), j.Name, Refusal(out, err))
+		return fmt.Errorf("asking %s whether it takes job %q: %w", title(k.Target), j.Name, Refusal(out, err))
 	}
 	return nil
 }
@@ -255,11 +255,11 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 	}
 	jobs, err := List[jobState](ctx, api, "/apis/batch/v1/"+api.Place("jobs"), selector)
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its jobs: %w", k.Target.Title(), err)
+		return nil, fmt.Errorf("asking %s for its jobs: %w", title(k.Target), err)
 	}
 	list, err := List[Pod](ctx, api, "/api/v1/"+api.Place("pods"), selector)
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its pods: %w", k.Target.Title(), err)
+		return nil, fmt.Errorf("asking %s for its pods: %w", title(k.Target), err)
 	}
 	of := map[string][]Pod{}
 	for _, p := range list {

@@ -54,7 +54,7 @@ func (k System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error)
 	defer api.Close()
 	list, err := List[nodeState](ctx, api, "/api/v1/nodes", "")
 	if err != nil {
-		return nil, fmt.Errorf("asking %s for its nodes: %w", k.Target.Title(), err)
+		return nil, fmt.Errorf("asking %s for its nodes: %w", title(k.Target), err)
 	}
 	c := &capacity.Snapshot{}
 	takers, err := List[taker](ctx, api, "/api/v1/pods", "")

@@ -15,9 +15,8 @@ import (
 // Around are the objects that OpenShift has around a job: a build that makes the image in the
 // cluster, and a deployment that keeps the program running.
 type Around struct {
-	Build            *Build
-	Deploy           bool // a Deployment in the place of the Job
-	DeploymentConfig bool // the older kind of it, deprecated since OpenShift 4.14
+	Build  *Build
+	Deploy bool // a Deployment in the place of the Job
 }
 
 // A Build is how the cluster makes the image: by the strategy Docker, of a Git repository or of
@@ -30,7 +29,7 @@ type Build struct {
 	Arch       string   // of the nodes that build and run: ppc64le, amd64; "": any
 }
 
-// ParseAround reads a list of build, deploy and deploymentconfig.
+// ParseAround reads a list of build and deploy.
 func ParseAround(list string) (Around, error) {
 	var a Around
 	for _, w := range strings.Split(list, ",") {
@@ -39,10 +38,8 @@ func ParseAround(list string) (Around, error) {
 			a.Build = &Build{}
 		case "deploy":
 			a.Deploy = true
-		case "deploymentconfig":
-			a.Deploy, a.DeploymentConfig = true, true
 		default:
-			return a, fmt.Errorf("%q: give build, deploy or deploymentconfig, with commas between them", message.Short(w))
+			return a, fmt.Errorf("%q: give build or deploy, with a comma between them", message.Short(w))
 		}
 	}
 	return a, nil
@@ -121,29 +118,6 @@ type deploymentSpec struct {
 	Template podTemplate   `json:"template"`
 }
 
-type deploymentConfig struct {
-	Object
-	Spec deploymentConfigSpec `json:"spec"`
-}
-
-type deploymentConfigSpec struct {
-	Replicas int               `json:"replicas"`
-	Selector map[string]string `json:"selector"`
-	Triggers []deployTrigger   `json:"triggers"`
-	Template podTemplate       `json:"template"`
-}
-
-type deployTrigger struct {
-	Type  string         `json:"type"`
-	Image *imageOfDeploy `json:"imageChangeParams,omitempty"`
-}
-
-type imageOfDeploy struct {
-	Automatic      bool     `json:"automatic"`
-	ContainerNames []string `json:"containerNames"`
-	From           imageRef `json:"from"`
-}
-
 // RenderAround writes a job of OpenShift with the objects around it. The image stream stands first: a
 // build whose stream is made later never starts.
 func RenderAround(j *job.Job, a Around) (string, []string, error) {
@@ -183,7 +157,7 @@ func RenderAround(j *job.Job, a Around) (string, []string, error) {
 		}
 	}
 	if a.Deploy {
-		objects = append(objects, newDeployment(&own, a, tag))
+		objects = append(objects, newDeployment(&own, tag))
 	} else {
 		objects = append(objects, k.job(&own, job.Label(j.Name)))
 	}
@@ -242,7 +216,7 @@ func (b *Build) objects(j *job.Job, stream, tag string) ([]any, error) {
 }
 
 // newDeployment keeps the program running, and begins it anew when the image is built anew.
-func newDeployment(j *job.Job, a Around, tag string) any {
+func newDeployment(j *job.Job, tag string) *deployment {
 	name := job.Label(j.Name)
 	labels := Labels(j, name)
 	pod := NewPod(j, job.OpenShift, completionIndex)
@@ -251,12 +225,6 @@ func newDeployment(j *job.Job, a Around, tag string) any {
 	main := &template.Spec.Containers[0]
 	main.Image = " " // the trigger fills it in
 	from := imageRef{"ImageStreamTag", tag}
-	if a.DeploymentConfig {
-		return &deploymentConfig{Object{"apps.openshift.io/v1", "DeploymentConfig", Meta{Name: name, Labels: labels}}, deploymentConfigSpec{
-			Replicas: 1, Selector: selectorOf(labels), Template: template,
-			Triggers: []deployTrigger{{Type: "ConfigChange"}, {"ImageChange", &imageOfDeploy{true, []string{MainContainer}, from}}},
-		}}
-	}
 	trigger := fmt.Sprintf(`[{"from":{"kind":%q,"name":%q},"fieldPath":"spec.template.spec.containers[?(@.name==\"%s\")].image"}]`, from.Kind, from.Name, MainContainer)
 	return &deployment{
 		Object{"apps/v1", "Deployment", Meta{Name: name, Labels: labels, Annotations: map[string]string{"image.openshift.io/triggers": trigger}}},

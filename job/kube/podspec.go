@@ -273,7 +273,7 @@ func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 // shellOf runs the script of scriptOf: images without bash have scripts that need none.
 func shellOf(j *job.Job, to job.Target) string {
 	own := len(j.Script.Shell) > 0 && path.Base(j.Script.Shell[0]) == "bash"
-	if own || strings.Contains(jobscript.Prelude(j.Script, j, to), "hpcc_hosts") { // an array of bash's
+	if own || strings.Contains(jobscript.Prelude(j.Script, j, System{to}.Describe().Dialect), "hpcc_hosts") { // an array of bash's
 		return "bash"
 	}
 	return "sh"
@@ -285,7 +285,7 @@ func scriptOf(j *job.Job, to job.Target, nth string) string {
 	if !j.Array.IsZero() {
 		writeTask(t, j, nth)
 	}
-	script := jobscript.Body(j.Script, j, to)
+	script := jobscript.Body(j.Script, j, System{to}.Describe().Dialect)
 	if strings.Contains(script, "HPCC_TASK_TMP") {
 		t.Line("export HPCC_TASK_TMP=$(mktemp -d)")
 	}

@@ -61,10 +61,10 @@ func (System) Render(j *job.Job) (string, []string, error) {
 	}
 	t.Common(j)
 	if j.Interactive {
-		t.Line("exec %s", jobscript.InteractiveCommand(j, job.Local, `"$id"`))
+		t.Line("exec %s", jobscript.InteractiveCommand(j, &scripts, `"$id"`))
 		return t.String(), notes, nil
 	}
-	end := jobscript.TaskCall{To: job.Local, ID: `"${1:-local-$$}"`, Files: true, Limit: true}
+	end := jobscript.TaskCall{To: &scripts, ID: `"${1:-local-$$}"`, Files: true, Limit: true}
 	if !j.Array.IsZero() {
 		end.Parallel = parallel(j)
 	}

@@ -92,10 +92,10 @@ func (l System) Render(j *job.Job) (string, []string, error) {
 		t.Line("export HPCC_SUBMISSION=$id")
 		t.Line("terminal=-I; [ ! -t 0 ] || terminal=-Is")
 		// bsub joins its words to a line for a shell.
-		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, job.LSF)))
+		t.Line("exec bsub $terminal -J %s %s %s", j.Name, strings.Join(append(options, j.Native...), " "), shellword.Quote(jobscript.CommandLine(j, &scripts)))
 		return t.String(), nil, nil
 	}
-	end := jobscript.TaskCall{To: job.LSF, ID: `"$job"`, Limit: true, Files: true}
+	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Files: true}
 	name := j.Name
 	switch n := j.Array.Count(); {
 	case n == 0:

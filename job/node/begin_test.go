@@ -11,7 +11,7 @@ import (
 // TestMeasuredMoves: what was measured of an attempt goes where its record goes.
 func TestMeasuredMoves(t *testing.T) {
 	dir := t.TempDir()
-	task := Begin(dir, 3)
+	task := Schedulers(nil).Begin(dir, 3)
 	write := func(text string) {
 		if err := os.WriteFile(filepath.Join(dir, task.Measured()), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func TestMeasuredMoves(t *testing.T) {
 	if read("task.3.jsonl") != "first" {
 		t.Error("a rerun that was refused lost what was measured before")
 	}
-	if next := Begin(dir, 3); next.Attempt != 1 || read(next.EarlierMeasured(0)) != "first" {
+	if next := Schedulers(nil).Begin(dir, 3); next.Attempt != 1 || read(next.EarlierMeasured(0)) != "first" {
 		t.Errorf("attempt %d, %q", next.Attempt, read(next.EarlierMeasured(0)))
 	}
 	if list, err := job.Tasks(dir); err != nil || len(list) != 0 {

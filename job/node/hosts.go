@@ -12,21 +12,25 @@ import (
 	"hpcc/store/wait"
 )
 
-// Spread refuses to go on where a job was given another number of nodes than it
-// asked for. Only Grid Engine does that, whose parallel environments say how
-// slots lie; getenv reads the environment of the job.
-func Spread(nodes int, getenv func(string) string) error {
-	if nodes == 0 || getenv("PE_HOSTFILE") == "" {
-		return nil
+// Spread refuses to go on if a job was given another number of nodes than it asked for.
+// Only some batch systems do that; getenv reads the environment of the job.
+func (known Schedulers) Spread(nodes int, getenv func(string) string) error {
+	for _, s := range known {
+		if s.Spreads == nil || nodes == 0 {
+			continue
+		}
+		if _, chosen := s.Spreads(getenv); chosen {
+			_, err := s.given(nodes, getenv)
+			return err
+		}
 	}
-	_, err := given(job.GridEngine, nodes, getenv)
-	return err
+	return nil
 }
 
-// given are the hosts of a job, the one it runs on first. Their number has to be
-// what was asked for.
-func given(to job.Target, nodes int, getenv func(string) string) ([]string, error) {
-	hosts, err := hostsOf(to, getenv)
+// given returns the hosts of a job, the one it runs on first. Their number has to be
+// the requested one.
+func (s *Scheduler) given(nodes int, getenv func(string) string) ([]string, error) {
+	hosts, err := s.hosts(getenv)
 	if err != nil {
 		return nil, fmt.Errorf("finding the nodes of the job: %w", err)
 	}
@@ -34,42 +38,21 @@ func given(to job.Target, nodes int, getenv func(string) string) ([]string, erro
 		return hosts, nil
 	}
 	have := fmt.Sprintf("the job asked for %d nodes and was given %d (%s)", nodes, len(hosts), strings.Join(hosts[:min(len(hosts), 4)], ", "))
-	if to == job.GridEngine {
-		have += fmt.Sprintf("; parallel environment %q spreads slots like that: name one that does not with --native \"-pe NAME SLOTS\" (\"qconf -spl\" lists them)", getenv("PE"))
+	if s.Spreads != nil {
+		advice, _ := s.Spreads(getenv)
+		have += "; " + advice
 	}
 	return nil, errors.New(have)
 }
 
-// hostsOf reads the hosts of a job from what its scheduler tells it.
-func hostsOf(to job.Target, getenv func(string) string) ([]string, error) {
-	var list []string
-	switch to {
-	case job.GridEngine: // HOST SLOTS QUEUE PROCESSORS (sge_pe(5))
-		lines, err := hostLines("PE_HOSTFILE", getenv)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range lines {
-			list = append(list, f[0])
-		}
-	case job.LSF: // HOST SLOTS HOST SLOTS …
-		f := strings.Fields(getenv("LSB_MCPU_HOSTS"))
-		for i := 0; i+1 < len(f); i += 2 {
-			if _, err := strconv.Atoi(f[i+1]); err != nil {
-				return nil, fmt.Errorf("LSB_MCPU_HOSTS is %q, which is no list of hosts and slots", message.Short(strings.Join(f, " ")))
-			}
-			list = append(list, f[i])
-		}
-	case job.PBS: // a line for each process
-		lines, err := hostLines("PBS_NODEFILE", getenv)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range lines {
-			list = append(list, f[0])
-		}
-	default:
+// hosts reads the hosts of a job, each once.
+func (s *Scheduler) hosts(getenv func(string) string) ([]string, error) {
+	if s.Hosts == nil {
 		return []string{""}, nil
+	}
+	list, err := s.Hosts(getenv)
+	if err != nil {
+		return nil, err
 	}
 	var hosts []string
 	for _, h := range list {
@@ -80,7 +63,7 @@ func hostsOf(to job.Target, getenv func(string) string) ([]string, error) {
 			hosts = append(hosts, h)
 		}
 	}
-	// The job runs on the first, but where its host says otherwise.
+	// The job runs on the first, unless its host says otherwise.
 	if i := slices.IndexFunc(hosts, func(h string) bool { return short(h) == short(getenv("HOSTNAME")) }); i > 0 {
 		hosts[0], hosts[i] = hosts[i], hosts[0]
 	}
@@ -96,8 +79,8 @@ func short(host string) string {
 // maxHostFile bounds a file of hosts, in bytes: a line has about fifty.
 const maxHostFile = 16 << 20
 
-// hostLines reads the words of the lines of a file that a variable names.
-func hostLines(name string, getenv func(string) string) ([][]string, error) {
+// HostFile lists the first field of each line of the file that a variable names.
+func HostFile(name string, getenv func(string) string) ([]string, error) {
 	file := getenv(name)
 	if file == "" {
 		return nil, fmt.Errorf("%s is not set: this is no job of several nodes", name)
@@ -106,11 +89,56 @@ func hostLines(name string, getenv func(string) string) ([][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var lines [][]string
+	var hosts []string
 	for l := range strings.Lines(string(b)) {
 		if f := strings.Fields(l); len(f) > 0 {
-			lines = append(lines, f)
+			hosts = append(hosts, f[0])
 		}
 	}
-	return lines, nil
+	return hosts, nil
+}
+
+// PerNode returns the commands that together start argv once on each node of the job whose
+// environment getenv reads; the first is for this node, or for all. nodes is the number of
+// nodes that the job asked for.
+//
+// The process on the first node finds its number, 0, behind argv as the others find theirs,
+// --rank=N, unless the batch system starts all of them. It also gets one other host, --peer=HOST.
+func (known Schedulers) PerNode(to job.Target, nodes, cpus int, argv []string, getenv func(string) string) ([][]string, error) {
+	s := known.of(to)
+	if s.Each != nil {
+		return [][]string{s.Each(nodes, cpus, argv)}, nil
+	}
+	hosts := []string{""}
+	if nodes > 1 {
+		var err error
+		if hosts, err = s.given(nodes, getenv); err != nil {
+			return nil, err
+		}
+	}
+	var out [][]string
+	for rank, host := range hosts {
+		w := append(argv[:len(argv):len(argv)], "--rank="+strconv.Itoa(rank))
+		switch {
+		case rank > 0:
+			w = s.Remote(host, w)
+		case nodes > 1:
+			w = append(w, "--peer="+hosts[1])
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// Rank returns the variable in which a process of PerNode finds the number of its node, and
+// its value.
+func (known Schedulers) Rank(getenv func(string) string) (name, value string) {
+	for _, s := range known {
+		if s.Rank != "" {
+			if name, value = s.Rank, getenv(s.Rank); value != "" {
+				break
+			}
+		}
+	}
+	return name, value
 }

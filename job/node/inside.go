@@ -22,12 +22,12 @@ type Process struct {
 
 // Inside finds the process to join of a task that runs on this node: the first of the task's
 // that is in a container, else, where none is, the task's own.
-func Inside(t *job.Task) (*Process, error) {
+func (known Schedulers) Inside(t *job.Task) (*Process, error) {
 	host, err := os.Readlink("/proc/self/ns/user")
 	if err != nil {
 		return nil, fmt.Errorf("looking for the processes of task %d: %w", t.Index, err)
 	}
-	own := processes(t)
+	own := known.processes(t)
 	for _, contained := range []bool{true, false} {
 		for _, pid := range own {
 			ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", pid))
@@ -45,7 +45,7 @@ func Inside(t *job.Task) (*Process, error) {
 
 // processes are those of the task on this node, its program first: what descends
 // from that, and what says in its environment to be of the same task, which a launcher started.
-func processes(t *job.Task) []int {
+func (known Schedulers) processes(t *job.Task) []int {
 	parents := map[int]int{}
 	entries, _ := os.ReadDir("/proc")
 	var all []int
@@ -68,15 +68,16 @@ func processes(t *job.Task) []int {
 				break
 			}
 		}
-		if t.Native != "" && !slices.Contains(own, pid) && says(t, environOf(pid)) {
+		if t.Native != "" && !slices.Contains(own, pid) && known.started(t, environOf(pid)) {
 			launched = append(launched, pid)
 		}
 	}
 	return append(own, launched...)
 }
 
-// says whether an environment is one of the task's.
-func says(t *job.Task, env []string) bool {
+// started reports whether a process with this environment is of the task. A translated
+// script may have the variables of several batch systems.
+func (known Schedulers) started(t *job.Task, env []string) bool {
 	get := func(name string) string {
 		for _, e := range env {
 			if k, v, _ := strings.Cut(e, "="); k == name {
@@ -85,7 +86,7 @@ func says(t *job.Task, env []string) bool {
 		}
 		return ""
 	}
-	return nativeTask(get) == t.Native && get("HPCC_RUNNING") != ""
+	return get("HPCC_RUNNING") != "" && slices.ContainsFunc(known, func(s *Scheduler) bool { return s.task(get) == t.Native })
 }
 
 // environOf is the environment that a process was begun with; empty of another's.

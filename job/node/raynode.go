@@ -50,20 +50,21 @@ const (
 )
 
 // JoinRay is one node of the Ray that meets in dir, until the Ray ends. It returns the exit status
-// for the launcher. rank is the node's number; below 0 it is SLURM_PROCID. peer is another node of
+// for the launcher. rank is the node's number; below 0 the launcher says it. peer is another node of
 // the job, to which rank 0 finds its address; "" for none.
-func JoinRay(ctx context.Context, dir string, rank int, peer string, logf func(format string, args ...any)) (int, error) {
+func (known Schedulers) JoinRay(ctx context.Context, dir string, rank int, peer string, logf func(format string, args ...any)) (int, error) {
 	n := &rayNode{place: rayPlace(dir), rank: rank, peer: peer, log: "head.log", logf: logf}
 	if !n.place.get("plan", &n.plan) {
 		return 0, fmt.Errorf("joining the Ray of %s: there is no plan; all nodes need the same store", n.place)
 	}
 	var err error
 	if rank < 0 {
-		if n.rank, err = strconv.Atoi(os.Getenv("SLURM_PROCID")); err != nil {
-			return 0, errors.New("joining a Ray: neither --rank nor SLURM_PROCID says which node this is")
+		name, value := known.Rank(os.Getenv)
+		if n.rank, err = strconv.Atoi(value); err != nil {
+			return 0, fmt.Errorf("joining a Ray: neither --rank nor %s says which node this is", name)
 		}
 	} else if n.rank > 0 {
-		takeEnvironment(n.plan.Env)
+		known.takeEnvironment(n.plan.Env)
 	}
 	n.host = tunnel.Host()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -80,12 +81,12 @@ func JoinRay(ctx context.Context, dir string, rank int, peer string, logf func(f
 
 // takeEnvironment puts the environment of the task in the place of what a launcher
 // made, but for what is said of this node.
-func takeEnvironment(env []string) {
+func (known Schedulers) takeEnvironment(env []string) {
 	here := strings.Fields("HOSTNAME TMPDIR CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL NVIDIA_VISIBLE_DEVICES")
 	for _, e := range env {
 		name, value, _ := strings.Cut(e, "=")
 		_, set := os.LookupEnv(name)
-		if scheduler := strings.HasPrefix(name, "PBS_") || strings.HasPrefix(name, "LSB_") || strings.HasPrefix(name, "SGE_"); set && (scheduler || slices.Contains(here, name)) {
+		if set && (known.Differs(name) || slices.Contains(here, name)) {
 			continue
 		}
 		_ = os.Setenv(name, value)

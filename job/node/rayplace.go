@@ -38,13 +38,13 @@ type RayPlan struct {
 //
 // Rank 0 starts the head and, when all nodes have come, the program; the others start a worker
 // each. When the program ends, or a node's Ray does, everything ends.
-func StartRay(ctx context.Context, to job.Target, dir string, plan RayPlan, program []string, logf func(format string, args ...any)) (int, error) {
+func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string, plan RayPlan, program []string, logf func(format string, args ...any)) (int, error) {
 	plan.Env = os.Environ()
 	place, err := newRayPlace(dir, &plan)
 	if err != nil {
 		return 0, fmt.Errorf("making a place for the nodes of the Ray to meet: %w", err)
 	}
-	steps, err := PerNode(to, plan.Nodes, plan.CPUs, append(slices.Clone(program), "--dir="+string(place)), os.Getenv)
+	steps, err := known.PerNode(to, plan.Nodes, plan.CPUs, append(slices.Clone(program), "--dir="+string(place)), os.Getenv)
 	if err != nil {
 		return 0, errors.Join(err, os.RemoveAll(string(place)))
 	}

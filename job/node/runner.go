@@ -38,6 +38,7 @@ type Runner struct {
 	Interactive bool // tasks sit at a terminal
 	Nodes       int  // refuse another number of nodes; 0: the scheduler keeps to it
 	Companion   Companion
+	Schedulers  Schedulers
 
 	// Ready returns an error if a task must not begin, such as when a job that it waits for has
 	// failed.
@@ -89,12 +90,12 @@ func (r *Runner) retry(ctx context.Context, k int, env []string) int {
 	defer cancel()
 	defer r.accompany(k, env)()
 	for n, pause := 0, firstPause; ; n, pause = n+1, min(2*pause, longestPause) {
-		t := Begin(r.Dir, k)
+		t := r.Schedulers.Begin(r.Dir, k)
 		tries := t.Tries(r.Dir)
 		if r.Retry.Times > 0 && tries > r.Retry.Times {
 			return r.fail(t, fmt.Errorf("it was run %d times before, and the scheduler began it again", tries))
 		}
-		if err := Spread(r.Nodes, os.Getenv); err != nil {
+		if err := r.Schedulers.Spread(r.Nodes, os.Getenv); err != nil {
 			return r.fail(t, err)
 		}
 		if err := r.Ready(ctx); err != nil {

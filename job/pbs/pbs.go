@@ -26,7 +26,7 @@ import (
 // qsub(1B). Torque is another one.
 type System struct{}
 
-// Detect asks for the version: Grid Engine and Slurm bring a qsub of their own.
+// Detect asks for the version: other batch systems bring a qsub of their own.
 func (System) Detect(ctx context.Context) bool {
 	out, err := invoke.Call(ctx, "/", "qsub", "--version")
 	return err == nil && strings.Contains(string(out), "pbs_version")
@@ -94,7 +94,7 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 	for _, o := range p.options(j) {
 		t.Line("#PBS %s", o)
 	}
-	end := jobscript.TaskCall{To: job.PBS, ID: `"$job"`, Limit: true, Files: true}
+	end := jobscript.TaskCall{To: &scripts, ID: `"$job"`, Limit: true, Files: true}
 	n, r := j.Array.Count(), j.Array.Ranges
 	limit := ""
 	if j.Array.Limit > 0 {
@@ -124,9 +124,6 @@ func (p System) Render(j *job.Job) (string, []string, error) {
 	t.Task(j, end, jobscript.Mpirun(j)...)
 	return t.String(), nil, nil
 }
-
-// CutsTime: PBS honours min_walltime.
-func (System) CutsTime() {}
 
 // Submit hands a script in. Scripts have no arguments here: the job's id comes
 // by a variable.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"hpcc/job/capacity"
-	"hpcc/job/hostlist"
 	"hpcc/job/invoke"
 	"hpcc/job/quantity"
 )
@@ -287,7 +286,7 @@ func hold(c *capacity.Snapshot, at map[string]*capacity.Node, list string, h cap
 	if list == "(null)" || list == "" {
 		return nil
 	}
-	names, err := hostlist.Expand(list, 2*len(at)+64) // there may be some that are not shown
+	names, err := expandHosts(list, 2*len(at)+64) // there may be some that are not shown
 	if err != nil {
 		c.Notes = append(c.Notes, err.Error())
 	}

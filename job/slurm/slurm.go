@@ -13,7 +13,6 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
-	"hpcc/job/hostlist"
 	"hpcc/job/invoke"
 	"hpcc/job/jobscript"
 	"hpcc/job/message"
@@ -103,7 +102,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Interactive(j)
 		t.Line("export SLURM_EXPORT_ENV=ALL")
 		t.Common(j)
-		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(words)}, j.Native...), " "), jobscript.InteractiveCommand(j, job.Slurm, `"$id"`))
+		t.Line("exec %s %s", strings.Join(append([]string{shellword.Join(words)}, j.Native...), " "), jobscript.InteractiveCommand(j, &scripts, `"$id"`))
 		return t.String(), nil, nil
 	}
 	options := options(j)
@@ -129,7 +128,7 @@ func (System) Render(j *job.Job) (string, []string, error) {
 		t.Line(`if scontrol show config | grep -q '^MpiDefault *= none' && srun --mpi=list 2>&1 | grep -q pmix; then export SLURM_MPI_TYPE=pmix; fi`)
 	}
 	t.Common(j)
-	t.Task(j, jobscript.TaskCall{To: job.Slurm, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
+	t.Task(j, jobscript.TaskCall{To: &scripts, ID: `"${1:-slurm-${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}"`, Limit: true}, srun(j)...)
 	return t.String(), nil, nil
 }
 
@@ -219,7 +218,7 @@ func start(said string, now time.Time) *capacity.Estimate {
 	e := &capacity.Estimate{Start: when(f[0])}
 	e.Now = !e.Start.IsZero() && e.Start.Before(now.Add(soon))
 	if i := slices.Index(f, "nodes"); i > 0 && i+1 < len(f) {
-		e.Nodes, _ = hostlist.Expand(f[i+1], hostlist.Max)
+		e.Nodes, _ = expandHosts(f[i+1], maxHosts)
 	}
 	return e
 }
@@ -228,9 +227,6 @@ func start(said string, now time.Time) *capacity.Estimate {
 func (System) Adjust(x *capacity.Need, _ *job.Job) {
 	x.Limit = (x.Limit + time.Minute - 1).Truncate(time.Minute)
 }
-
-// CutsTime: Slurm honours --time-min.
-func (System) CutsTime() {}
 
 // soon is how late a start may be that is one at once.
 const soon = 5 * time.Second

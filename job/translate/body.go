@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"sync"
 
 	"hpcc/job"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
 	"hpcc/job/shellword"
 )
 
@@ -38,48 +41,39 @@ var preparations = sync.OnceValue(func() []preparation {
 	}
 })
 
-// launchers are programs that start the processes of a job, with what they
-// have for options; theirs is the scheduler that has them.
-var launchers = map[string]struct {
-	options *dialect
-	only    job.Target
-}{
-	"mpirun":  {options: mpiOptions},
-	"mpiexec": {options: mpiOptions},
-	"srun":    {options: srunOptions, only: job.Slurm},
-	"jsrun":   {options: jsrunOptions, only: job.LSF},
-	"blaunch": {options: blaunchOptions, only: job.LSF},
+// mpiLaunchers start the processes of a job under every batch system. The options are
+// those of Open MPI's and MPICH's mpirun.
+var mpiLaunchers = map[string]dialect.Launcher{"mpirun": {Options: mpiOptions}, "mpiexec": {Options: mpiOptions}}
+
+var mpiOptions = dialect.Options{
+	Values: map[string]dialect.Setter{
+		"-n -np --n --np -c -N -npernode --npernode -npersocket --npersocket -ppn -f -H -host --host -hosts -hostfile --hostfile -machinefile --machinefile -x -wdir --wdir -wd -path --path " +
+			"--prefix -output-filename --output-filename --timeout -timeout --map-by -map-by --bind-to -bind-to --rank-by -rank-by --cpu-set --cpu-list -am --am -rf --rankfile -rankfile " +
+			"-iface -launcher -bootstrap -genvlist -envlist -prepend-rank -pmi-port -outfile-pattern -errfile-pattern --tune -tune --stdin -stdin --personality": nil},
+	Pairs: map[string]dialect.Setter{"-mca --mca -gmca --gmca --prtemca --pmixmca -genv -env": nil},
+	Flags: map[string]dialect.Setter{
+		"--tag-output -tag-output --timestamp-output --report-bindings -report-bindings --oversubscribe -oversubscribe --nooversubscribe --allow-run-as-root --display-map -display-map --display-allocation " +
+			"-genvall -envall -envnone -genvnone -l -q --quiet -v --verbose -V --bynode -bynode --bycore -bycore --byslot --nolocal -nolocal -bind-to-core --bind-to-core -gpu --preload-binary -s --enable-recovery --continuous --xml -prot": nil},
 }
 
-// mpiOptions are those of Open MPI's and MPICH's mpirun.
-var mpiOptions = dialect{glued: false, options: []option{
-	{"-n -np --n --np -c -N -npernode --npernode -npersocket --npersocket -ppn -f -H -host --host -hosts -hostfile --hostfile -machinefile --machinefile -x -wdir --wdir -wd -path --path " +
-		"--prefix -output-filename --output-filename --timeout -timeout --map-by -map-by --bind-to -bind-to --rank-by -rank-by --cpu-set --cpu-list -am --am -rf --rankfile -rankfile " +
-		"-iface -launcher -bootstrap -genvlist -envlist -prepend-rank -pmi-port -outfile-pattern -errfile-pattern --tune -tune --stdin -stdin --personality", 1, nil},
-	{"-mca --mca -gmca --gmca --prtemca --pmixmca -genv -env", 2, nil},
-	{"--tag-output -tag-output --timestamp-output --report-bindings -report-bindings --oversubscribe -oversubscribe --nooversubscribe --allow-run-as-root --display-map -display-map --display-allocation " +
-		"-genvall -envall -envnone -genvnone -l -q --quiet -v --verbose -V --bynode -bynode --bycore -bycore --byslot --nolocal -nolocal -bind-to-core --bind-to-core -gpu --preload-binary -s --enable-recovery --continuous --xml -prot", 0, nil},
-}}.made()
+// launcher finds a launcher by name, and the batch system that alone has it, if any.
+func (ds Translator) launcher(name string) (dialect.Launcher, *dialect.Dialect) {
+	for _, d := range ds {
+		if l, ok := d.Launchers[name]; ok {
+			return l, d
+		}
+	}
+	return mpiLaunchers[name], nil
+}
 
-var srunOptions = func() *dialect {
-	d := *slurmDialect
-	d.options = append(slices.Clone(slurmTable), natives(1, "--mpi --het-group --jobid -r --relative -T --threads --cpu-bind --task-prolog --task-epilog --epilog --prolog --slurmd-debug -I --immediate"),
-		natives(0, "--pty -l --label -u --unbuffered --overlap --exact -E --preserve-env -X --disable-status -Z --no-allocate"), natives(optional, "-K --kill-on-bad-exit --bcast --compress"))
-	return d.made()
-}()
-
-var jsrunOptions = dialect{glued: true, options: []option{
-	natives(1, "-n --nrs -a --tasks_per_rs -c --cpu_per_rs -g --gpu_per_rs -r --rs_per_host -d --launch_distribution -b --bind -l --latency_priority -p --np -E --env -M --smpiargs -o --stdio_stdout "+
-		"-e --stdio_stderr -m --memory_per_rs -k --stdio_mode -h --chdir"),
-	natives(0, "-i --immediate -x --exit_on_error -X"),
-}}.made()
-
-var blaunchOptions = dialect{options: []option{natives(1, "-z -u"), natives(0, "-n -no-shell -use-login-shell -no-wait")}}.made()
-
-// called finds a launcher where a shell takes a command.
-var called = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`(?:^|[;&|({]|\b(?:then|do|else|time|exec|nohup|if|while|!))\s*(?:[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(mpirun|mpiexec|srun|jsrun|blaunch)(?:\s|$)`)
-})
+// called matches a launcher that is run as a command, and captures its name.
+func (ds Translator) called() *regexp.Regexp {
+	names := []string{"mpirun", "mpiexec"}
+	for _, d := range ds {
+		names = slices.AppendSeq(names, maps.Keys(d.Launchers))
+	}
+	return regexp.MustCompile(`(?:^|[;&|({]|\b(?:then|do|else|time|exec|nohup|if|while|!))\s*(?:[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(` + strings.Join(names, "|") + `)(?:\s|$)`)
+}
 
 var hereDocument = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?:^|[^<])<<(-?)\s*\\?['"]?([A-Za-z_]\w*)`) })
 
@@ -148,14 +142,14 @@ func (t *Translation) launchers() {
 	if s == nil || !isShell(s.Shell) {
 		return
 	}
-	lines := logicalLines(s.Body)
-	s.Host = !t.To.Pods() && slices.ContainsFunc(lines, func(l logicalLine) bool { return l.plain && called().MatchString(l.text) })
+	lines, called := logicalLines(s.Body), t.known.called()
+	s.Host = !t.To.Pods() && slices.ContainsFunc(lines, func(l logicalLine) bool { return l.plain && called.MatchString(l.text) })
 	var body strings.Builder
 	others := 0
 	for _, l := range lines {
-		text, row := l.text, (*Row)(nil)
+		text, row := l.text, (*field.Row)(nil)
 		if l.plain {
-			text, row = t.line(l, s.Host)
+			text, row = t.line(l, called, s.Host)
 		}
 		if row != nil {
 			row.Line, row.Text = l.number, strings.TrimSpace(strings.ReplaceAll(l.text, "\\\n", ""))
@@ -166,7 +160,7 @@ func (t *Translation) launchers() {
 		body.WriteString(text)
 	}
 	if t.Job.Image != "" && s.Host && others > 0 {
-		t.Rows = append(t.Rows, &Row{Text: "(other lines)", Fate: Changed,
+		t.Rows = append(t.Rows, &field.Row{Text: "(other lines)", Fate: field.Changed,
 			How: "run on the host, since the script calls launchers there; put \"hpcc run " + t.Job.Image + " --\" before what shall run in the image"})
 	}
 	if t.Job.Image != "" {
@@ -175,19 +169,19 @@ func (t *Translation) launchers() {
 }
 
 // line says what becomes of a command's line; no row: it stays as it is.
-func (t *Translation) line(l logicalLine, host bool) (string, *Row) {
-	if m := called().FindStringSubmatch(l.text); m != nil {
-		if only := launchers[m[1]].only; only != "" && only != t.To {
-			return l.text, &Row{Fate: Refused, How: fmt.Sprintf("only %s has %s, and the line stays as it is: start the processes with mpirun", only.Title(), m[1])}
+func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (string, *field.Row) {
+	if m := called.FindStringSubmatch(l.text); m != nil {
+		if _, only := t.known.launcher(m[1]); only != nil && only.Target != t.To {
+			return l.text, &field.Row{Fate: field.Refused, How: fmt.Sprintf("only %s has %s, and the line stays as it is: start the processes with mpirun", only.Title, m[1])}
 		}
 		if t.Job.Image == "" || t.To.Pods() { // it is the image's
 			return l.text, nil
 		}
 		text, why := t.inImage(l.text, m[1])
 		if why != "" {
-			return l.text, &Row{Fate: Refused, How: why + "; it stays as it is: put \"hpcc run " + t.Job.Image + " --\" before its program"}
+			return l.text, &field.Row{Fate: field.Refused, How: why + "; it stays as it is: put \"hpcc run " + t.Job.Image + " --\" before its program"}
 		}
-		return text, &Row{Fate: Changed, How: m[1] + " is the host's, its program runs in " + t.Job.Image}
+		return text, &field.Row{Fate: field.Changed, How: m[1] + " is the host's, its program runs in " + t.Job.Image}
 	}
 	if t.Job.Image == "" {
 		return l.text, nil
@@ -197,11 +191,11 @@ func (t *Translation) line(l logicalLine, host bool) (string, *Row) {
 			continue
 		}
 		if p.launcher && host {
-			return l.text, &Row{Fate: Kept, How: "the launcher may come from it"}
+			return l.text, &field.Row{Fate: field.Kept, How: "the launcher may come from it"}
 		}
 		indent := l.text[:len(l.text)-len(strings.TrimLeft(l.text, " \t"))]
 		// A colon, since a block of the shell must not be empty.
-		return indent + ": # hpcc left out: " + strings.TrimLeft(l.text, " \t"), &Row{Fate: Changed, How: "left out: it prepared the host, and the image has its own environment"}
+		return indent + ": # hpcc left out: " + strings.TrimLeft(l.text, " \t"), &field.Row{Fate: field.Changed, How: "left out: it prepared the host, and the image has its own environment"}
 	}
 	return l.text, nil
 }
@@ -215,28 +209,28 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 	if err != nil && (err != shellword.ErrOperator || joins(line[words[len(words)-1].End:])) {
 		return "", launcher + " does not stand alone"
 	}
-	d, rest := launchers[launcher].options, words[1:]
-	for len(rest) > 0 && strings.HasPrefix(rest[0].Text, "-") {
-		o, _, _, glued := d.split(rest[0].Text)
-		switch {
-		case o == nil && strings.HasPrefix(rest[0].Text, "--") && strings.Contains(rest[0].Text, "="):
-			rest = rest[1:]
-		case o == nil:
-			return "", fmt.Sprintf("whether the option %s takes a word hpcc does not know", rest[0].Text)
-		default:
-			n := 1
-			if !glued {
-				n += max(o.args, 0)
-			}
-			rest = rest[min(n, len(rest)):]
-		}
+	l, _ := t.known.launcher(launcher)
+	var argv []string
+	for _, w := range words[1:] {
+		argv = append(argv, w.Text)
 	}
+	for len(argv) > 0 && strings.HasPrefix(argv[0], "-") {
+		_, _, n := l.Next(argv)
+		if n == 0 {
+			if !strings.HasPrefix(argv[0], "--") || !strings.Contains(argv[0], "=") {
+				return "", fmt.Sprintf("whether the option %s takes a word hpcc does not know", argv[0])
+			}
+			n = 1
+		}
+		argv = argv[n:]
+	}
+	rest := words[len(words)-len(argv):]
 	switch {
 	case len(rest) == 0:
 		return "", "it names no program"
 	case slices.ContainsFunc(rest, func(w shellword.Word) bool { return w.Text == ":" }):
 		return "", "it starts several programs"
-	case launcher == "blaunch" && words[1].Text != "-z" && words[1].Text != "-u":
+	case len(l.HostFirst) > 0 && !slices.Contains(l.HostFirst, words[1].Text):
 		return "", "which word is a host hpcc does not know"
 	case path.Base(rest[0].Text) == "hpcc":
 		return line, ""
@@ -285,7 +279,7 @@ func (t *Translation) hostPaths() {
 			mounted := slices.ContainsFunc(t.Job.Pod.Volumes, func(v job.Volume) bool { return p == v.Path || strings.HasPrefix(p, v.Path+"/") })
 			if !mounted && !seen[p] {
 				seen[p] = true
-				t.Rows = append(t.Rows, &Row{Line: i + 1, Text: p, Fate: Changed, How: "pods have nothing of this machine's files: --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
+				t.Rows = append(t.Rows, &field.Row{Line: i + 1, Text: p, Fate: field.Changed, How: "pods have nothing of this machine's files: --volume CLAIM:" + path.Dir(p) + ", or a path in the image"})
 			}
 		}
 	}

@@ -4,27 +4,27 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"hpcc/job"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
 	"hpcc/job/shellword"
 )
 
-// A submitCommand is a command line that hands a job in: sbatch, bsub or qsub
-// with options, and a script or a program.
+// A submitCommand is a command line that submits a job: options, and a script or a
+// program.
 type submitCommand struct {
 	name  string
 	text  string
 	words []shellword.Word // behind the name
-	input string           // the script, of "bsub < script" or by name
+	input string           // the script, by name or behind <
 }
 
-// submitNames are the commands and, where the name says it, their schedulers.
-var submitNames = map[string]job.Target{"sbatch": job.Slurm, "bsub": job.LSF, "qsub": ""}
-
 // loneCommand is the submit command of a text that holds nothing else, "" of
-// any other text. A here-document or several commands are no lone command.
-func loneCommand(text string) string {
+// any other text. A here-document or several commands are not a lone command.
+func (ds Translator) loneCommand(text string) string {
 	var kept []string
 	for _, l := range strings.Split(text, "\n") {
 		if t := strings.TrimSpace(l); t != "" && t[0] != '#' {
@@ -33,7 +33,7 @@ func loneCommand(text string) string {
 	}
 	line := strings.Join(kept, "\n")
 	first, _, _ := strings.Cut(strings.TrimSpace(line), " ")
-	if _, ok := submitNames[path.Base(first)]; !ok {
+	if len(ds.with(path.Base(first))) == 0 {
 		return ""
 	}
 	for i, l := range kept {
@@ -44,16 +44,15 @@ func loneCommand(text string) string {
 	return line
 }
 
-// IsSubmitCommand says whether a text begins as a command line that hands jobs in.
-func IsSubmitCommand(text string) bool {
+// IsSubmitCommand reports whether a text begins as a command line that submits jobs.
+func (ds Translator) IsSubmitCommand(text string) bool {
 	first, _, more := strings.Cut(strings.TrimSpace(text), " ")
-	_, ok := submitNames[path.Base(first)]
-	return ok && more
+	return more && len(ds.with(path.Base(first))) > 0
 }
 
 // parseSubmit splits a submit command. The only redirection that it may have is
-// that of a script into bsub.
-func parseSubmit(line string) (*submitCommand, error) {
+// that of a script into a command that takes programs.
+func (ds Translator) parseSubmit(line string) (*submitCommand, error) {
 	c := &submitCommand{text: line}
 	words, err := shellword.Split(line, true)
 	if errors.Is(err, shellword.ErrOperator) && len(words) > 0 {
@@ -75,93 +74,77 @@ func parseSubmit(line string) (*submitCommand, error) {
 		return nil, errors.New("it is empty")
 	}
 	c.name = path.Base(words[0].Text)
-	if _, ok := submitNames[c.name]; !ok {
-		return nil, fmt.Errorf("%q is none of sbatch, bsub and qsub", c.name)
+	if len(ds.with(c.name)) == 0 {
+		return nil, fmt.Errorf("%q is none of %s", c.name, ds.read().list(func(d *dialect.Dialect) string { return d.Command }, " and "))
 	}
 	c.words = words[1:]
 	return c, nil
 }
 
-// guess tells whose command it is. Of qsub the options decide.
-func (c *submitCommand) guess() (job.Target, error) {
-	if t := submitNames[c.name]; t != "" {
-		return t, nil
+// guess tells whose command it is. If several batch systems have it, the options decide.
+func (ds Translator) guess(c *submitCommand) (*dialect.Dialect, error) {
+	of := ds.with(c.name)
+	fit := slices.DeleteFunc(slices.Clone(of), func(d *dialect.Dialect) bool {
+		return len(of) > 1 && !c.fits(d, slices.DeleteFunc(slices.Clone(of), func(o *dialect.Dialect) bool { return o == d }))
+	})
+	if len(fit) == 1 {
+		return fit[0], nil
 	}
-	ge, pbs := c.fits(gridEngineDialect), c.fits(pbsDialect)
-	switch {
-	case ge && !pbs:
-		return job.GridEngine, nil
-	case pbs && !ge:
-		return job.PBS, nil
-	}
-	return "", errors.New("qsub is Grid Engine's and PBS's, and neither the options nor the script say whose this is; say it with --dialect gridengine or --dialect pbs")
+	return nil, fmt.Errorf("%s is %s's, and neither the options nor the script say whose this is; say it with --dialect %s", c.name,
+		of.list(func(d *dialect.Dialect) string { return d.Title }, "'s and "), of.list(targetOf, " or --dialect "))
 }
 
-// fits says whether a dialect knows all options of the command. Resources tell
+// fits reports whether a dialect knows all options of the command. Resources tell
 // apart what the options do not.
-func (c *submitCommand) fits(d *dialect) bool {
-	for words := c.words; len(words) > 0; {
-		w := words[0].Text
-		if w == "--" {
-			return d == pbsDialect
+func (c *submitCommand) fits(d *dialect.Dialect, others Translator) bool {
+	var argv []string
+	for _, w := range c.words {
+		argv = append(argv, w.Text)
+	}
+	for len(argv) > 0 {
+		if argv[0] == "--" {
+			return d.ExactArgv
 		}
-		if !strings.HasPrefix(w, "-") || w == "-" {
+		if !strings.HasPrefix(argv[0], "-") || argv[0] == "-" {
 			break // the script
 		}
-		o, name, value, glued := d.split(w)
-		if o == nil || (d == pbsDialect && len(w) > 2 && gridEngineDialect.index[w] != nil) { // -pe is no -p of value e
+		name, value, n := d.Options.Next(argv)
+		if n == 0 || slices.ContainsFunc(others, func(o *dialect.Dialect) bool {
+			glued := d.Options.Glued && len(argv[0]) > 2 && o.Options.Knows(argv[0]) // a long option with one dash is not a glued value
+			return glued || (name == "-l" && resourceOf(value, o) && !resourceOf(value, d))
+		}) {
 			return false
 		}
-		n := 1
-		if !glued && o.args > 0 && len(words) > 1 {
-			n += min(o.args, len(words)-1)
-			value = words[1].Text
-		}
-		if words = words[n:]; name == "-l" && !resourceFits(d, value) {
-			return false
-		}
+		argv = argv[n:]
 	}
 	return true
 }
 
-// resourceFits says whether a resource may be the dialect's: h_rt is Grid
-// Engine's, walltime PBS's, others are the site's.
-func resourceFits(d *dialect, v string) bool {
-	first, _, _ := strings.Cut(v, ",")
+// resourceOf reports whether the first of a list of resources is one that the dialect
+// names. Others are the site's.
+func resourceOf(list string, d *dialect.Dialect) bool {
+	first, _, _ := strings.Cut(list, ",")
 	name, _, _ := strings.Cut(first, "=")
-	if d == pbsDialect {
-		return gridEngineResource[name] == nil || pbsResource[name] != nil
-	}
-	return pbsResource[name] == nil || gridEngineResource[name] != nil
+	return d.Resources[name] != nil
 }
 
-// script is the file that the command names, "" when it has a program instead.
-func (c *submitCommand) script(d *dialect) string {
-	if d == nil || d == lsfDialect { // bsub takes its words for a program
+// script is the file that the command names, "" if it has a program instead.
+func (c *submitCommand) script(d *dialect.Dialect) string {
+	if d == nil || d.TakesProgram {
 		return ""
 	}
-	probe := &reader{dialect: d, t: &Translation{To: d.target}, job: &job.Job{Script: &job.Script{}}}
-	rest := probe.read(0, c.text, c.words)
-	if len(rest) == 0 || rest[0].Text == "--" || rest[0].Text == "-" || rest[0].Live || probe.wrap != "" || c.binary() {
+	probe := &dialect.Reader{Dialect: d, To: d, Job: &job.Job{Script: &job.Script{}}}
+	rest := probe.Read(0, c.text, c.words)
+	if len(rest) == 0 || rest[0].Text == "--" || rest[0].Text == "-" || rest[0].Live || probe.Wrap != "" || probe.Binary {
 		return ""
 	}
 	return rest[0].Text
 }
 
-// binary says whether qsub of Grid Engine is given a program (-b y).
-func (c *submitCommand) binary() bool {
-	for i, w := range c.words[:max(len(c.words)-1, 0)] {
-		if w.Text == "-b" && strings.HasPrefix(c.words[i+1].Text, "y") {
-			return true
-		}
-	}
-	return false
-}
-
-// command reads the options of a submit command; they overrule those of the
-// script. What follows them is the script with its arguments, or a program.
-func (r *reader) command(c *submitCommand) {
-	rest := r.read(0, c.text, c.words)
+// read reads the options of a submit command; they overrule those of the
+// script. The script with its arguments, or a program, follows them.
+func (c *submitCommand) read(r *dialect.Reader) {
+	rest := r.Read(0, c.text, c.words)
 	var words []string
 	live := false
 	for _, w := range rest {
@@ -169,30 +152,30 @@ func (r *reader) command(c *submitCommand) {
 	}
 	switch {
 	case live:
-		r.add(0, strings.Join(words, " ")).become(Refused, "the shell would have put a value in here, which hpcc does not know: write it out")
+		r.Add(0, strings.Join(words, " ")).Become(field.Refused, "the shell would have put a value in here, which hpcc does not know: write it out")
 	case len(words) == 0:
-	case c.input != "" && c.name != "bsub":
-		r.job.Script.Args = words[1:]
+	case c.input != "" && !r.TakesProgram:
+		r.Job.Script.Args = words[1:]
 	default:
-		r.program(c, words)
+		program(r, words)
 	}
 }
 
-// program makes a script, or an interactive job, of a program's words.
-func (r *reader) program(c *submitCommand, words []string) {
-	exact := words[0] == "--" // PBS: no shell reads the words
+// program turns a program and its arguments into a script, or into an interactive job.
+func program(r *dialect.Reader, argv []string) {
+	exact := argv[0] == "--" // no shell reads them
 	if exact {
-		words = words[1:]
+		argv = argv[1:]
 	}
-	if r.job.Interactive {
-		r.job.Args = words
+	if r.Job.Interactive {
+		r.Job.Args = argv
 		return
 	}
-	r.wrap = strings.Join(words, " ") // as schedulers do
-	if exact || (len(words) > 1 && c.name == "bsub") {
-		r.wrap = shellword.Join(words)
+	r.Wrap = strings.Join(argv, " ") // as schedulers do
+	if exact || (len(argv) > 1 && r.TakesProgram) {
+		r.Wrap = shellword.Join(argv)
 	}
-	if r.job.Name == "" {
-		r.job.Name = job.CleanName(path.Base(words[0]))
+	if r.Job.Name == "" {
+		r.Job.Name = job.CleanName(path.Base(argv[0]))
 	}
 }

@@ -1,82 +1,24 @@
 // Package translate reads job scripts and submit commands of batch systems.
 //
-//	script ─► dialect ─► Job and rows ─► Overrule, Fit ─► Job for the target
+//	script ─► Translator ─► dialect.Reader ─► Job and rows ─► Overrule, Fit ─► Job for the target
 //
-// Every directive becomes a field of the Job and a [Row] with its fate: kept, changed,
+// Every directive becomes a field of the Job and a [field.Row] with its fate: kept, changed,
 // emulated or refused. None is dropped silently, and the body of the script stays as it
 // is. The package writes no scripts, and it does not check what the body does.
 package translate
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"hpcc/job"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
 	"hpcc/job/message"
 )
-
-// A Fate is what becomes of a directive in a translation.
-type Fate string
-
-// The fates. Kept: the target has the same. Changed: it has something near,
-// and How says what differs. Emulated: hpcc does it in the scheduler's place. Refused: the
-// translation goes without it, and How says why.
-const (
-	Kept     Fate = "kept"
-	Changed  Fate = "changed"
-	Emulated Fate = "emulated"
-	Refused  Fate = "refused"
-)
-
-var severity = map[Fate]int{Kept: 0, Emulated: 1, Changed: 2, Refused: 3}
-
-// A Row says what became of one option or line.
-type Row struct {
-	Line int    `json:"line,omitempty"` // of the script; 0 for the submit command and for what nothing was said of
-	Text string `json:"text"`
-	Fate Fate   `json:"fate"`
-	How  string `json:"how,omitempty"`
-
-	fields []field // of the job that it filled in
-	meant  []field // that it would have filled in, were it not refused
-}
-
-// become gives the row a fate, unless it has a worse one; what is said is kept,
-// but of what is refused only that counts.
-func (r *Row) become(f Fate, how string) {
-	if r.Fate == Refused && f != Refused {
-		return
-	}
-	if r.Fate != Refused && f == Refused {
-		r.How = ""
-	}
-	if severity[f] > severity[r.Fate] || r.Fate == "" {
-		r.Fate = f
-	}
-	if how != "" && !strings.Contains(r.How, how) {
-		if r.How != "" {
-			how = r.How + "; " + how
-		}
-		r.How = how
-	}
-}
-
-// refuse ends a field of the row; of several, the others go on.
-func (r *Row) refuse(f field, how string) {
-	if len(r.fields) < 2 {
-		r.become(Refused, how)
-		return
-	}
-	before := r.How
-	r.become(Refused, string(f)+": "+how)
-	if before != "" && before != r.How && !strings.HasPrefix(r.How, before) {
-		r.How = before + "; " + r.How
-	}
-}
 
 // A Source is a job in the words of some scheduler: a script, or a submit
 // command that may name one.
@@ -86,7 +28,7 @@ type Source struct {
 	Command string     // the submit command itself, in the place of Text
 	Dialect job.Target // "": found out from the directives
 	Dir     string     // absolute: where the job would be handed in from
-	Home    string     // of the user, where Grid Engine and PBS start jobs
+	Home    string     // of the user, where some batch systems start jobs
 	User    string     // its name, which files may have in theirs
 	// Open reads the script that a submit command names.
 	Open func(name string) ([]byte, error)
@@ -98,74 +40,101 @@ type Translation struct {
 	Job     *job.Job
 	Dialect job.Target // of the source
 	To      job.Target
-	Rows    []*Row
+	Rows    field.Rows
 
-	overruled []field // by the command line
+	from, to  *dialect.Dialect
+	known     Translator
+	overruled []field.Field // by the command line
 	among     []string
 }
 
-// dialects are those that hpcc reads.
-var dialects = []*dialect{slurmDialect, lsfDialect, gridEngineDialect, pbsDialect}
+// A Translator knows the dialects of all targets, in the order of messages.
+type Translator []*dialect.Dialect
 
-func dialectOf(t job.Target) *dialect {
-	for _, d := range dialects {
-		if d.target == t {
-			return d
-		}
+// of returns the dialect of a target, nil if it has none.
+func (ds Translator) of(t job.Target) *dialect.Dialect {
+	if i := slices.IndexFunc(ds, func(d *dialect.Dialect) bool { return d.Target == t }); i >= 0 {
+		return ds[i]
 	}
 	return nil
 }
 
+// read lists the dialects whose scripts can be read.
+func (ds Translator) read() Translator {
+	return slices.DeleteFunc(slices.Clone(ds), func(d *dialect.Dialect) bool { return d.Prefix == "" })
+}
+
+// with lists the dialects that have a submit command.
+func (ds Translator) with(command string) Translator {
+	return slices.DeleteFunc(ds.read(), func(d *dialect.Dialect) bool { return d.Command != command })
+}
+
+// list joins a name of each dialect to a list: "a, b and c".
+func (ds Translator) list(name func(*dialect.Dialect) string, last string) string {
+	var names []string
+	for _, d := range ds {
+		if n := name(d); !slices.Contains(names, n) {
+			names = append(names, n)
+		}
+	}
+	if n := len(names) - 1; n > 0 && last != "" {
+		return strings.Join(names[:n], ", ") + last + names[n]
+	}
+	return strings.Join(names, ", ")
+}
+
+func targetOf(d *dialect.Dialect) string { return string(d.Target) }
+
 // Translate reads a source for a target. What cannot be read as a job at all is
 // an error; a directive that the target cannot follow is a row.
-func Translate(s Source, to job.Target) (*Translation, error) {
-	text, command, err := s.parts()
+func (ds Translator) Translate(s Source, to job.Target) (*Translation, error) {
+	text, command, err := ds.parts(&s)
 	if err != nil {
 		return nil, err
 	}
-	d := dialectOf(s.Dialect)
+	d := ds.read().of(s.Dialect)
 	if s.Dialect != "" && d == nil {
-		return nil, fmt.Errorf("dialect %q: known are slurm, lsf, gridengine and pbs", s.Dialect)
+		return nil, fmt.Errorf("dialect %q: known are %s", s.Dialect, ds.read().list(targetOf, " and "))
 	}
-	lines := strings.Split(text, "\n")
 	if d == nil {
-		if d, err = findDialect(s.Name, lines, command); err != nil {
+		if d, err = ds.find(s.Name, strings.Split(text, "\n"), command); err != nil {
 			return nil, err
 		}
 	}
-	if command != nil && command.name != d.command {
-		return nil, fmt.Errorf("%s is no command of %s, which has %s", command.name, d.name, d.command)
+	if command != nil && command.name != d.Command {
+		return nil, fmt.Errorf("%s is no command of %s, which has %s", command.name, d.Title, d.Command)
 	}
-	r := &reader{dialect: d, source: s, t: &Translation{Dialect: d.target, To: to}}
-	r.job = &job.Job{Dir: s.Dir, Script: &job.Script{Name: s.Name, From: d.target, Dir: s.Dir}}
-	r.t.Job = r.job
-	r.crlf(text)
-	for _, dir := range d.find(lines) {
-		r.directive(dir)
+	t := &Translation{Dialect: d.Target, To: to, from: d, to: ds.of(to), known: ds}
+	if t.to == nil {
+		t.to = &dialect.Dialect{Target: to}
 	}
+	t.Job = &job.Job{Dir: s.Dir, Script: &job.Script{Name: s.Name, From: d.Target, Dir: s.Dir, FromTitle: d.Title, Sets: d.Variables}}
+	r := &dialect.Reader{Dialect: d, To: t.to, Dir: s.Dir, Home: s.Home, User: s.User, Job: t.Job}
+	r.Script(text)
 	if command != nil {
-		r.command(command)
+		command.read(r)
 	}
-	r.body(lines)
-	r.finish()
-	return r.t, nil
+	r.Body(text)
+	r.End()
+	t.Rows = r.Rows
+	return t, nil
 }
 
 // parts gives the script and the submit command of a source, one of them empty
-// where there is none.
-func (s *Source) parts() (script string, command *submitCommand, err error) {
+// if there is none.
+func (ds Translator) parts(s *Source) (script string, command *submitCommand, err error) {
 	line := s.Command
 	if line == "" {
-		if line = loneCommand(string(s.Text)); line == "" {
+		if line = ds.loneCommand(string(s.Text)); line == "" {
 			err = checkScript(s.Name, s.Text)
 			return string(s.Text), nil, err
 		}
 	}
-	if command, err = parseSubmit(line); err != nil {
+	if command, err = ds.parseSubmit(line); err != nil {
 		return "", nil, fmt.Errorf("reading the command line %q: %w", message.Short(line), err)
 	}
 	if command.input == "" {
-		command.input = s.named(command)
+		command.input = ds.named(s, command)
 	}
 	if command.input == "" {
 		return "", command, nil
@@ -181,20 +150,23 @@ func (s *Source) parts() (script string, command *submitCommand, err error) {
 	return string(text), command, checkScript(s.Name, text)
 }
 
-// named is the script that a command names. Of a qsub of which it is not known
-// whose it is, both readings are tried.
-func (s *Source) named(c *submitCommand) string {
-	d := s.Dialect
-	if d == "" {
-		d, _ = c.guess()
+// named returns the script that a command names. If several batch systems have the
+// command and its options fit none of them alone, the first script that opens counts.
+func (ds Translator) named(s *Source, c *submitCommand) string {
+	d := ds.read().of(s.Dialect)
+	if s.Dialect == "" {
+		d, _ = ds.guess(c)
 	}
-	if d != "" {
-		return c.script(dialectOf(d))
+	if d != nil || s.Dialect != "" {
+		return c.script(d)
 	}
-	name := c.script(gridEngineDialect)
-	if s.Open != nil {
-		if _, err := s.Open(name); err != nil {
-			name = c.script(pbsDialect)
+	name := ""
+	for _, d := range ds.with(c.name) {
+		if name = c.script(d); s.Open == nil {
+			break
+		}
+		if _, err := s.Open(name); err == nil {
+			break
 		}
 	}
 	return name
@@ -213,27 +185,29 @@ func checkScript(name string, text []byte) error {
 	return nil
 }
 
-// findDialect tells a file's dialect from its directives, or from its submit command.
-func findDialect(name string, lines []string, command *submitCommand) (*dialect, error) {
-	if command != nil && command.name != "qsub" {
-		return dialectOf(submitNames[command.name]), nil
+// find tells a file's dialect from its directives, or from its submit command.
+func (ds Translator) find(name string, lines []string, command *submitCommand) (*dialect.Dialect, error) {
+	if command != nil {
+		if of := ds.with(command.name); len(of) == 1 {
+			return of[0], nil
+		}
 	}
-	var found []*dialect
+	var found Translator
 	var where []string
-	for _, d := range dialects {
-		if n := slices.IndexFunc(lines, d.marks); n >= 0 {
-			found, where = append(found, d), append(where, fmt.Sprintf("%s in line %d", d.prefix, n+1))
+	for _, d := range ds.read() {
+		if n := slices.IndexFunc(lines, d.Marks); n >= 0 {
+			found, where = append(found, d), append(where, fmt.Sprintf("%s in line %d", d.Prefix, n+1))
 		}
 	}
 	switch {
 	case command != nil:
-		found = slices.DeleteFunc(found, func(d *dialect) bool { return d.command != "qsub" })
-		if len(found) != 1 {
-			t, err := command.guess()
-			return dialectOf(t), err
+		if found = found.with(command.name); len(found) != 1 {
+			return ds.guess(command)
 		}
 	case len(found) == 0:
-		return nil, fmt.Errorf("%s has no directives (#SBATCH, #BSUB, #$, #PBS); say whose script it is with --dialect slurm, lsf, gridengine or pbs", name)
+		known := ds.read()
+		return nil, fmt.Errorf("%s has no directives (%s); say whose script it is with --dialect %s", name,
+			known.list(func(d *dialect.Dialect) string { return d.Prefix }, ""), known.list(targetOf, " or "))
 	case len(found) > 1:
 		return nil, fmt.Errorf("%s has directives of several schedulers (%s); say which count with --dialect", name, strings.Join(where, ", "))
 	}
@@ -243,14 +217,9 @@ func findDialect(name string, lines []string, command *submitCommand) (*dialect,
 // Overrule notes that the command line of hpcc says a field, so that what the
 // script says of it does not count.
 func (t *Translation) Overrule(flag string) {
-	t.overruled = append(t.overruled, field(flag))
+	t.overruled = append(t.overruled, field.Field(flag))
 	for _, r := range t.Rows {
-		switch {
-		case slices.Contains(r.fields, field(flag)):
-			r.become(Changed, "--"+flag+" overrules it")
-		case slices.Contains(r.meant, field(flag)):
-			r.Fate, r.How, r.meant = Changed, "--"+flag+" overrules it", nil
-		}
+		r.Overrule(field.Field(flag), "--"+flag+" overrules it")
 	}
 }
 
@@ -264,31 +233,29 @@ func (t *Translation) Among(names []string) {
 // Fit takes out of the job what its target cannot do and finishes the rows. It
 // is called once, after the flags.
 func (t *Translation) Fit() {
-	t.apart(fOutput, &t.Job.Output)
-	t.apart(fError, &t.Job.Error)
-	shape(t)
+	t.apart(field.Output, &t.Job.Output)
+	t.apart(field.Error, &t.Job.Error)
+	t.shape()
 	if t.To != t.Dialect && t.To != job.Local && !t.To.Pods() {
-		for _, f := range []field{fQueue, fAccount} {
-			t.note("where the target has one of that name", f)
+		for _, f := range []field.Field{field.Queue, field.Account} {
+			t.Rows.Say(field.Kept, "where the target has one of that name", f)
 		}
 	}
-	for _, f := range slices.Sorted(maps.Keys(verdicts[t.To])) {
-		v := verdicts[t.To][f]
-		if (v.when != nil && !v.when(t.Job)) || (t.To.Pods() && slices.Contains(t.overruled, f)) { // who says it for pods knows what it is there
+	for _, f := range slices.Sorted(maps.Keys(t.to.Verdicts)) {
+		v := t.to.Verdicts[f]
+		if (v.When != nil && !v.When(t.Job)) || (t.To.Pods() && slices.Contains(t.overruled, f)) { // a flag means what the pod makes of it
 			continue
 		}
-		said := false
-		for _, r := range t.Rows {
-			if slices.Contains(r.fields, f) {
-				if said = true; v.fate == Refused {
-					r.refuse(f, v.how)
-				} else {
-					r.become(v.fate, v.how)
-				}
-			}
+		if !slices.ContainsFunc(t.Rows, func(r *field.Row) bool { return r.Has(f) }) {
+			continue
 		}
-		if (v.fate == Refused || v.drop) && said && without[f] != nil {
-			without[f](t.Job)
+		if v.Fate == field.Refused {
+			t.Rows.Refuse(v.How, f)
+		} else {
+			t.Rows.Say(v.Fate, v.How, f)
+		}
+		if v.Fate == field.Refused || v.Drop {
+			f.Clear(t.Job)
 		}
 	}
 	t.variables()
@@ -296,16 +263,16 @@ func (t *Translation) Fit() {
 	t.hostPaths()
 	for _, r := range t.Rows {
 		if r.Fate == "" {
-			r.Fate = Kept
+			r.Fate = field.Kept
 		}
 	}
 }
 
 // apart gives each task of an array a file of its own.
-func (t *Translation) apart(f field, file *string) {
+func (t *Translation) apart(f field.Field, file *string) {
 	if s := *file; !t.Job.Array.IsZero() && s != "" && s != "/dev/null" && !strings.Contains(s, job.Placeholder) && !strings.Contains(s, "%") {
 		*file = s + "." + job.Placeholder
-		t.tell("tasks would write over each other: "+*file, f)
+		t.Rows.Say(field.Changed, "tasks would write over each other: "+*file, f)
 	}
 }
 
@@ -313,11 +280,9 @@ func (t *Translation) apart(f field, file *string) {
 func (t *Translation) Lost() int {
 	n := 0
 	for _, r := range t.Rows {
-		if r.Fate == Refused {
+		if r.Fate == field.Refused {
 			n++
 		}
 	}
 	return n
 }
-
-var errNoValue = errors.New("it lacks its value")

@@ -104,13 +104,13 @@ func sockets(visit func(socketRow)) error {
 	return nil
 }
 
-// A ForeignSocketError says that a socket belongs to another user.
-type ForeignSocketError struct {
+// A foreignSocketError says that a socket belongs to another user.
+type foreignSocketError struct {
 	UID  uint32
 	What string // "a connection from port 40001"
 }
 
-func (e *ForeignSocketError) Error() string {
+func (e *foreignSocketError) Error() string {
 	who := fmt.Sprintf("uid %d", e.UID)
 	if u, err := user.LookupId(strconv.FormatUint(uint64(e.UID), 10)); err == nil {
 		who = message.OneLine(u.Username) + " (" + who + ")"
@@ -126,7 +126,7 @@ func checkOwner(uid uint32, what string) error {
 		return fmt.Errorf("%s: users cannot be told apart in this user namespace, which has no ID for you", what)
 	}
 	if uid != self && uid != 0 {
-		return &ForeignSocketError{uid, what}
+		return &foreignSocketError{uid, what}
 	}
 	return nil
 }

@@ -140,7 +140,7 @@ func TestCheckPeer(t *testing.T) {
 		asUser(t, foreignUID, func() { c = dial("127.0.0.1:" + port)() })
 		return c
 	})
-	if foreign := new(ForeignSocketError); !errors.As(CheckPeer(server), &foreign) || foreign.UID != foreignUID {
+	if foreign := new(foreignSocketError); !errors.As(CheckPeer(server), &foreign) || foreign.UID != foreignUID {
 		t.Errorf("another user's connection: %v", CheckPeer(server))
 	}
 }
@@ -164,7 +164,7 @@ func TestDialOwn(t *testing.T) {
 	for _, where := range []struct{ network, address string }{{"tcp4", "127.0.0.1:0"}, {"tcp4", "0.0.0.0:0"}, {"tcp", "[::]:0"}} {
 		l := listenAs(t, foreignUID, where.network, where.address)
 		_, err := dialOwn(context.Background(), at(l))
-		if foreign := new(ForeignSocketError); !errors.As(err, &foreign) || foreign.UID != foreignUID {
+		if foreign := new(foreignSocketError); !errors.As(err, &foreign) || foreign.UID != foreignUID {
 			t.Errorf("another user at %s: %v", where.address, err)
 		}
 		_ = l.SetDeadline(time.Now().Add(50 * time.Millisecond))

@@ -95,7 +95,7 @@ func answer(ctx context.Context, s net.Conn, port int) {
 	conn, err := dialLoopback(ctx, port)
 	if err != nil {
 		why := err.Error()
-		if foreign := new(ForeignSocketError); errors.As(err, &foreign) {
+		if foreign := new(foreignSocketError); errors.As(err, &foreign) {
 			why += ", so nothing is sent to it; have your program listen on another port"
 		}
 		if errors.Is(err, syscall.ECONNREFUSED) {
@@ -121,7 +121,7 @@ func dialLoopback(ctx context.Context, port int) (*net.TCPConn, error) {
 		if err == nil {
 			return c, nil
 		}
-		if foreign := new(ForeignSocketError); first == nil || errors.As(err, &foreign) {
+		if foreign := new(foreignSocketError); first == nil || errors.As(err, &foreign) {
 			first = err
 		}
 	}

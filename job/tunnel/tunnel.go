@@ -29,7 +29,8 @@ import (
 
 // A Tunnel leads to one port of the loopback interface of a task's node.
 type Tunnel struct {
-	Way string // how the node is reached, for example "ssh"
+	Way  string // how the node is reached, for example "ssh"
+	Ends bool   // the tunnel ends with the task
 
 	carry func(conn Conn) error // until it has ended
 	ended <-chan struct{}

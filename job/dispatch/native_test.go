@@ -1,4 +1,4 @@
-package node
+package dispatch
 
 import (
 	"reflect"
@@ -13,7 +13,7 @@ func TestNativeIDs(t *testing.T) {
 		{map[string]string{"LSB_JOBID": "9", "LSB_JOBINDEX": "0"}, map[string]string{"LSB_JOBID": "9", "LSB_JOBINDEX": "0"}},
 		{map[string]string{"PBS_JOBID": "5[2].host"}, map[string]string{"PBS_JOBID": "5[2].host"}},
 	} {
-		if got, _ := NativeIDs(func(n string) string { return c.env[n] }); !reflect.DeepEqual(got, c.want) {
+		if got, _ := OnNode().NativeIDs(func(n string) string { return c.env[n] }); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("NativeIDs(%v) = %v; want %v", c.env, got, c.want)
 		}
 	}

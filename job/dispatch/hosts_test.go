@@ -1,4 +1,4 @@
-package node
+package dispatch
 
 import (
 	"os"
@@ -21,24 +21,24 @@ func TestPerNode(t *testing.T) {
 		nodes int
 		want  [][]string
 	}{
-		{job.Slurm, 2, [][]string{strings.Fields("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 --unbuffered --mpi=none --cpus-per-task=3")}},
-		{job.GridEngine, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2.site.org"}, {"qrsh", "-inherit", "-nostdin", "h2.site.org", "exec '/opt/hp cc' ray --rank=1"}}},
-		{job.LSF, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"blaunch", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
-		{job.PBS, 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"pbs_tmrsh", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
-		{job.GridEngine, 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
+		{"slurm", 2, [][]string{strings.Fields("srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 --unbuffered --mpi=none --cpus-per-task=3")}},
+		{"gridengine", 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2.site.org"}, {"qrsh", "-inherit", "-nostdin", "h2.site.org", "exec '/opt/hp cc' ray --rank=1"}}},
+		{"lsf", 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"blaunch", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
+		{"pbs", 2, [][]string{{"/opt/hp cc", "ray", "--rank=0", "--peer=h2"}, {"pbs_tmrsh", "h2", "/opt/hp cc", "ray", "--rank=1"}}},
+		{"gridengine", 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
 		{job.Local, 1, [][]string{{"/opt/hp cc", "ray", "--rank=0"}}},
 	}
 	for _, test := range tests {
-		if test.to == job.Slurm {
+		if test.to == "slurm" {
 			test.want[0] = append(test.want[0], words...)
 		}
-		got, err := PerNode(test.to, test.nodes, 3, words, func(k string) string { return env[k] })
+		got, err := OnNode().PerNode(test.to, test.nodes, 3, words, func(k string) string { return env[k] })
 		if err != nil || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("PerNode(%s, %d) = %q, %v; want %q", test.to, test.nodes, got, err, test.want)
 		}
 	}
 	env["HOSTNAME"] = "h2" // the job runs on the second of its hosts
-	if got, err := PerNode(job.PBS, 2, 0, words, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
+	if got, err := OnNode().PerNode("pbs", 2, 0, words, func(k string) string { return env[k] }); err != nil || got[1][1] != "h1" {
 		t.Errorf("PerNode on h2 = %q, %v; want h1 to be the other", got, err)
 	}
 }
@@ -63,16 +63,16 @@ func TestSpread(t *testing.T) {
 	}
 	for _, test := range tests {
 		os.WriteFile(file, []byte(test.hosts), 0o644)
-		err := Spread(test.nodes, getenv)
+		err := OnNode().Spread(test.nodes, getenv)
 		if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
 			t.Errorf("Spread(%d) of %q = %v; want %q", test.nodes, test.hosts, err, test.want)
 		}
 	}
-	if err := Spread(2, func(string) string { return "" }); err != nil {
+	if err := OnNode().Spread(2, func(string) string { return "" }); err != nil {
 		t.Errorf("Spread without Grid Engine = %v", err)
 	}
 	env["LSB_MCPU_HOSTS"] = "h1 h2 h3 h4"
-	if got, err := given(job.LSF, 2, getenv); err == nil {
+	if got, err := OnNode().PerNode("lsf", 2, 0, nil, getenv); err == nil {
 		t.Errorf("hosts of %q = %q; want an error", env["LSB_MCPU_HOSTS"], got)
 	}
 }

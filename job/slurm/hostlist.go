@@ -1,5 +1,4 @@
-// Package hostlist expands host lists such as n[1-3,07],gpu1.
-package hostlist
+package slurm
 
 import (
 	"errors"
@@ -12,17 +11,15 @@ import (
 	"hpcc/job/message"
 )
 
-// Max is the largest number of hosts in an answer of a batch system.
-const (
-	Max = 1 << 17
-)
+// maxHosts is the largest number of hosts in an answer of Slurm.
+const maxHosts = 1 << 17
 
 // hostText is a name of a host, as directives can hold it.
 var hostText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._@:,+/=\[\]-]{1,255}$`) })
 
-// Expand expands a list of hosts as Slurm writes it (scontrol(1), show
+// expandHosts expands a list of hosts as Slurm writes it (scontrol(1), show
 // hostnames): n[1-3,07],gpu1, rack[1-2]n[1-4]. It stands for most at most.
-func Expand(s string, most int) ([]string, error) {
+func expandHosts(s string, most int) ([]string, error) {
 	var out []string
 	for s != "" {
 		end, depth := len(s), 0
@@ -36,7 +33,7 @@ func Expand(s string, most int) ([]string, error) {
 				break
 			}
 		}
-		names, err := expandHosts(s[:end], most-len(out))
+		names, err := expandWord(s[:end], most-len(out))
 		if err != nil {
 			return nil, fmt.Errorf("host list %q: %w", message.Short(s), err)
 		}
@@ -46,8 +43,8 @@ func Expand(s string, most int) ([]string, error) {
 	return out, nil
 }
 
-// expandHosts expands one word of a host list.
-func expandHosts(word string, most int) ([]string, error) {
+// expandWord expands one word of a host list.
+func expandWord(word string, most int) ([]string, error) {
 	head, rest, ok := strings.Cut(word, "[")
 	if !ok {
 		if most < 1 || !hostText().MatchString(word) {
@@ -65,7 +62,7 @@ func expandHosts(word string, most int) ([]string, error) {
 	ends := []string{""}
 	if tail != "" {
 		var err error
-		if ends, err = expandHosts(tail, most); err != nil {
+		if ends, err = expandWord(tail, most); err != nil {
 			return nil, err
 		}
 	}

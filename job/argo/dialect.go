@@ -1,0 +1,23 @@
+package argo
+
+import (
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/field"
+	"hpcc/job/kube"
+)
+
+// Describe returns what other packages need to know of Argo, which keeps an order of pods;
+// see [batch.Describer].
+func (System) Describe() *batch.Description {
+	d := kube.System{Target: job.Argo}.Describe()
+	d.Command, d.Product = "argo", "Argo Workflows"
+	d.Version, d.Ping = []string{"argo", "version", "--short"}, []string{"argo", "list", "--request-timeout=2s"}
+	delete(d.Verdicts, field.After)
+	delete(d.Verdicts, field.AfterAny)
+	delete(d.Verdicts, field.AfterFailed)
+	d.Verdicts[field.AfterEach] = field.Verdict{Fate: field.Refused, How: "Argo waits for whole arrays"}
+	d.Verdicts[field.Nodes] = field.Verdict{Fate: field.Refused, How: "each pod of a workflow begins for itself", When: func(j *job.Job) bool { return j.Nodes > 1 }}
+	d.Verdicts[field.Hold] = field.Verdict{Fate: field.Changed, How: "the workflow is suspended until \"argo resume\""}
+	return d
+}

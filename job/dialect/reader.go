@@ -1,0 +1,353 @@
+package dialect
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	"hpcc/job"
+	"hpcc/job/field"
+	"hpcc/job/message"
+	"hpcc/job/shellword"
+)
+
+// A Reader fills in a job from the options of a script or a submit command.
+type Reader struct {
+	*Dialect
+	To              *Dialect // of the target
+	Dir, Home, User string   // where the job is submitted from, and the user's home and name
+
+	Job  *job.Job
+	Rows field.Rows
+	Row  *field.Row // of the option that is being read
+
+	N                   numbers
+	Join                bool     // standard error goes to the output
+	Wrap                string   // a command that stands for a script
+	Binary              bool     // the submit command names a program, not a script
+	Shell               []string // that an option names
+	outputSet, errorSet bool
+}
+
+// numbers are amounts that Finish combines with others.
+type numbers struct {
+	Slots, PerHost, GPUsInAll, GPUsPerTask, GPUsPerSlot int
+	LimitPerProcess, PerTask, PerJob                    int64 // bytes
+	Chunks, ChunkCPUs, ChunkProcesses                   int
+	ArrayLimit                                          int
+	Soft                                                int64 // seconds
+	PerCPU                                              bool  // slots are processors of one process
+	AllMemory                                           bool  // of the nodes
+	Scatter                                             bool  // each chunk on a node of its own
+}
+
+// ErrNoValue refuses an option without its argument.
+var errNoValue = errors.New("it lacks its value")
+
+// Script reads the directives of a script.
+func (r *Reader) Script(text string) {
+	if strings.Contains(text, "\r\n") {
+		r.Add(0, "(line ends)").Become(field.Changed, "CRLF became LF, with which alone the shell reads the script")
+	}
+	for _, d := range r.find(strings.Split(text, "\n")) {
+		r.directive(d)
+	}
+}
+
+// Add begins a row.
+func (r *Reader) Add(line int, text string) *field.Row {
+	r.Row = &field.Row{Line: line, Text: text}
+	r.Rows = append(r.Rows, r.Row)
+	return r.Row
+}
+
+// Changed notes in the row of the option what differs.
+func (r *Reader) Changed(format string, a ...any) {
+	r.Row.Become(field.Changed, fmt.Sprintf(format, a...))
+}
+
+// Own reports whether the target is the batch system that the script was written for.
+func (r *Reader) Own() bool { return r.To.Target == r.Target }
+
+// Native keeps an option that only this batch system has if it is the target, and refuses it
+// for any other.
+func (r *Reader) Native(text string) error {
+	if !r.Own() {
+		return fmt.Errorf("only %s has it", r.Title)
+	}
+	r.Job.Native = append(r.Job.Native[:len(r.Job.Native):len(r.Job.Native)], text)
+	r.Row.Fills(field.Native)
+	return nil
+}
+
+// directive reads the options of one line. Arguments that are not options are refused.
+func (r *Reader) directive(d directive) {
+	words, err := shellword.Split(d.text, false)
+	text := r.Prefix + " " + strings.TrimSpace(d.text)
+	switch {
+	case d.late > 0:
+		r.Add(d.line, text).Become(field.Refused,
+			fmt.Sprintf("%s does not read it: it stands behind the first command, which is in line %d", r.Title, d.late))
+		return
+	case err != nil:
+		r.Add(d.line, text).Become(field.Refused, err.Error())
+		return
+	}
+	for _, w := range r.Read(d.line, d.text, words) {
+		r.Add(d.line, w.Text).Become(field.Refused, "it is no option")
+	}
+}
+
+// Read takes options from the front of words and returns the rest, which begins at the first
+// word that is not an option. line is 0 for a submit command.
+func (r *Reader) Read(line int, text string, words []shellword.Word) []shellword.Word {
+	for len(words) > 0 {
+		w := words[0]
+		if !strings.HasPrefix(w.Text, "-") || w.Text == "-" || w.Text == "--" {
+			return words
+		}
+		o, _, value, glued := r.Options.split(w.Text)
+		if o == nil {
+			r.Add(line, w.Text).Become(field.Refused, "hpcc does not know this option of "+r.Title)
+			words = words[1:]
+			for len(words) > 0 && !strings.HasPrefix(words[0].Text, "-") && line > 0 { // its values, in a directive
+				r.Row.Text += " " + words[0].Text
+				words = words[1:]
+			}
+			continue
+		}
+		n := 1
+		if !glued && o.args > 0 {
+			n += min(o.args, len(words)-1)
+			var values []string
+			for _, v := range words[1:n] {
+				values = append(values, v.Text)
+			}
+			value = strings.Join(values, " ")
+		}
+		r.Add(line, strings.TrimSpace(text[w.Start:words[n-1].End]))
+		r.option(o, value, words[:n])
+		words = words[n:]
+	}
+	return nil
+}
+
+// option reads one option. An error of its Setter refuses the row.
+func (r *Reader) option(o *option, value string, words []shellword.Word) {
+	before := *r.Job
+	var err error
+	switch {
+	case o.args > 0 && value == "":
+		err = errNoValue
+	case len(value) > 4096:
+		err = errors.New("its value has more than 4096 bytes")
+	case o.set == nil:
+		err = r.Native(r.Row.Text)
+	default:
+		err = o.set(r, value)
+	}
+	if r.Row.Line == 0 && slices.ContainsFunc(words, func(w shellword.Word) bool { return w.Live }) {
+		err = errors.New("the shell would have put a value in here, which hpcc does not know: write it out")
+	}
+	if err != nil {
+		*r.Job = before
+		r.Row.Void(err.Error())
+	}
+	if r.Row.Line == 0 {
+		r.supersede()
+	}
+}
+
+// scalars are fields of which the last value counts.
+var scalars = []field.Field{field.Name, field.Array, field.Nodes, field.Tasks, field.TasksPerNode, field.CPUs, field.Memory, field.GPUs, field.Time, field.Queue, field.Account,
+	field.Output, field.Error, field.Mail, field.Dir, field.Signal, field.Requeue, field.MailOn, field.Begin, field.QoS}
+
+// supersede marks the directives of the script that the option of the command line overrules.
+func (r *Reader) supersede() {
+	for _, row := range r.Rows {
+		if row.Line > 0 && row.Fate != field.Refused && slices.ContainsFunc(scalars, func(f field.Field) bool { return r.Row.Has(f) && row.Has(f) }) {
+			row.Supersede(r.Row.Text + " of the command line overrules it")
+		}
+	}
+}
+
+// Tell finishes the rows of a field that are not refused. An error refuses a row.
+func (r *Reader) Tell(f field.Field, finish func(row *field.Row) error) {
+	for _, row := range r.Rows {
+		if row.Fate == field.Refused || !row.Has(f) {
+			continue
+		}
+		r.Row = row
+		if err := finish(row); err != nil {
+			row.Become(field.Refused, err.Error())
+		}
+	}
+}
+
+// A Pattern is how a batch system writes what it fills into file names.
+type Pattern struct {
+	Sign    string   // the first byte of its placeholders
+	Letters []string // pairs of its and hpcc's placeholders
+}
+
+// foreign lists the placeholders in a name that only the batch system fills in.
+func (p Pattern) foreign(name string) []string {
+	var out []string
+	switch p.Sign {
+	case "%":
+		out = letterPercent().FindAllString(name, -1)
+	case "$":
+		out = letterDollar().FindAllString(name, -1)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+var (
+	letterPercent = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`%[0-9]*[A-Za-z]`) })
+	letterDollar  = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\$[A-Za-z_]+`) })
+)
+
+// Output reads the name of an output file. f is [field.Output] or [field.Error].
+func (r *Reader) Output(v string, f field.Field, p Pattern) error {
+	if strings.ContainsAny(v, "\n\r\x00\"{}") {
+		return fmt.Errorf("file %q: holds a sign that directives cannot", message.Short(v))
+	}
+	letters := slices.Clone(p.Letters)
+	if user := map[string]string{"%": "%u", "$": "$USER"}[p.Sign]; user != "" && r.User != "" {
+		letters = append(letters, user, r.User)
+	}
+	name := strings.NewReplacer(letters...).Replace(v)
+	if lost := p.foreign(name); len(lost) > 0 && !r.Own() {
+		var drop []string
+		for _, l := range lost {
+			drop = append(drop, l, "")
+		}
+		name = strings.NewReplacer(drop...).Replace(name)
+		if name == "" || strings.HasSuffix(name, "/") {
+			return fmt.Errorf("nothing else fills %s in", strings.Join(lost, " "))
+		}
+		r.Changed("nothing else fills %s in; %s", strings.Join(lost, " "), name)
+	}
+	if p.Sign != "$" && strings.Contains(name, "$") {
+		r.Row.Become("", r.Title+" fills no variable in")
+	}
+	r.SetFile(f, name)
+	return nil
+}
+
+// SetFile sets the file of the output or of standard error.
+func (r *Reader) SetFile(f field.Field, name string) {
+	if r.Row.Fills(f); f == field.Output {
+		r.Job.Output, r.outputSet = name, true
+	} else {
+		r.Job.Error, r.errorSet = name, true
+	}
+}
+
+// Body sets the body of the script: the file, or the command that stands for it.
+func (r *Reader) Body(text string) {
+	s := r.Job.Script
+	if r.Wrap != "" || text == "" {
+		s.Body = r.Wrap + "\n"
+	} else {
+		s.Body = strings.ReplaceAll(text, "\r\n", "\n")
+		if !strings.HasSuffix(s.Body, "\n") {
+			s.Body += "\n"
+		}
+	}
+	first, _, _ := strings.Cut(s.Body, "\n")
+	if words, ok := strings.CutPrefix(first, "#!"); ok {
+		s.Shell = strings.Fields(words)
+	}
+}
+
+// End does what needs all options, and then reports the defaults.
+func (r *Reader) End() {
+	r.Finish(r)
+	r.name()
+	if !r.Job.Interactive {
+		r.Defaults(r)
+		return
+	}
+	if r.Job.Script, r.Job.OnHost = nil, true; len(r.Job.Args) == 0 {
+		r.Job.Args = []string{"bash"}
+	}
+}
+
+// name gives the job a name that all targets take.
+func (r *Reader) name() {
+	if r.Job.Name == "" {
+		r.Job.Name = job.CleanName(job.BaseName(r.Job.Script.Name))
+		return
+	}
+	if clean := job.CleanName(r.Job.Name); clean != r.Job.Name {
+		for _, row := range r.Rows {
+			if row.Has(field.Name) {
+				row.Become(field.Changed, fmt.Sprintf("%s, which every scheduler takes", clean))
+			}
+		}
+		r.Job.Name = clean
+	}
+}
+
+// OutputSet reports whether an option names the output file.
+func (r *Reader) OutputSet() bool { return r.outputSet }
+
+// DirSet reports whether an option that is not refused names the directory.
+func (r *Reader) DirSet() bool {
+	return slices.ContainsFunc(r.Rows, func(row *field.Row) bool { return row.Has(field.Dir) && row.Fate != field.Refused })
+}
+
+// ExportsAll reports the default of a batch system that hands the environment over. The
+// default of a target that does the same needs no option.
+func (r *Reader) ExportAll() {
+	j := r.Job
+	if len(j.Export) == 1 && j.Export[0] == "ALL" && r.To.ExportsAll {
+		j.Export = nil
+	}
+	if len(j.Export) == 0 && r.To.NoExports {
+		r.Add(0, "(environment)").Become(field.Changed, fmt.Sprintf("%s hands all variables over, the target none: name what the script needs with --env NAME=VALUE", r.Title))
+	}
+}
+
+// OutputDefaults names the files as qsub does, with standard error apart.
+func (r *Reader) OutputDefaults() {
+	j := r.Job
+	out, errs := "{name}.o{job}", "{name}.e{job}"
+	if !j.Array.IsZero() {
+		out, errs = out+".{task}", errs+".{task}"
+	}
+	if !r.outputSet {
+		j.Output = out
+		r.Add(0, "(no -o)").Become("", out)
+		r.Row.Fills(field.Output)
+	}
+	switch {
+	case r.Join && r.errorSet:
+		j.Error = ""
+		r.Tell(field.Error, func(row *field.Row) error {
+			row.Become(field.Changed, "-j joins it with the output")
+			return nil
+		})
+	case !r.Join && !r.errorSet:
+		j.Error = errs
+		r.Add(0, "(no -e)").Become("", errs)
+		r.Row.Fills(field.Error)
+	}
+}
+
+// ExportNone reports the default of a batch system that hands nothing over; flag is its
+// option for the whole environment.
+func (r *Reader) ExportNone(flag string) {
+	j := r.Job
+	if len(j.Export) > 0 || r.To.NoExports || r.To.Target == job.Local {
+		return
+	}
+	j.Export = []string{"NONE"}
+	r.Add(0, "(no "+flag+")").Become("", "nothing of the submitting shell's environment")
+	r.Row.Fills(field.Export)
+}

@@ -1,0 +1,249 @@
+package dialect
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"hpcc/job"
+	"hpcc/job/field"
+	"hpcc/job/message"
+)
+
+// Number reads a positive amount. Of a range it is the smallest.
+func (r *Reader) Number(s string, separators string) (int, error) {
+	first := s
+	if i := strings.IndexAny(s, separators); separators != "" && i > 0 {
+		first = s[:i]
+		r.Changed("at least %s", first)
+	}
+	n, err := strconv.Atoi(first)
+	if err != nil || n < 1 || n > 1<<24 {
+		return 0, fmt.Errorf("%q is no positive number", message.Short(s))
+	}
+	return n, nil
+}
+
+// Set is an option that sets one field: a text, a number, or, without an argument, true.
+func Set(f field.Field) Setter {
+	return func(r *Reader, v string) (err error) {
+		r.Row.Fills(f)
+		switch p := f.At(r.Job)[0].(type) {
+		case *int:
+			*p, err = r.Number(v, "-,")
+		case *bool:
+			*p = true
+		case *string:
+			if f != field.Name && !job.WordText().MatchString(v) {
+				return fmt.Errorf("%q holds characters that directives cannot", message.Short(v))
+			}
+			*p = v
+		}
+		return err
+	}
+}
+
+// SetRequeue is an option without an argument that sets whether a lost job runs again.
+func SetRequeue(to string) Setter {
+	return func(r *Reader, _ string) error {
+		r.Job.Requeue = to
+		r.Row.Fills(field.Requeue)
+		return nil
+	}
+}
+
+// Outside reads an option that is about submitting, not about the job.
+func (r *Reader) Outside(string) error {
+	r.Changed("it says how the job is handed in; \"hpcc submit\" has flags of its own for that")
+	return nil
+}
+
+// Refuse is an option that hpcc cannot follow.
+func Refuse(why string) Setter { return func(*Reader, string) error { return errors.New(why) } }
+
+// List splits a list and drops empty items.
+func List(s, separators string) []string {
+	return strings.FieldsFunc(s, func(c rune) bool { return strings.ContainsRune(separators, c) })
+}
+
+// CommaList splits at commas outside of quotation marks, and removes the marks.
+func CommaList(s string) []string {
+	var out []string
+	var item strings.Builder
+	quote := rune(0)
+	for _, c := range s {
+		switch {
+		case quote != 0 && c == quote:
+			quote = 0
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote = c
+		case quote == 0 && c == ',':
+			out = append(out, item.String())
+			item.Reset()
+		default:
+			item.WriteRune(c)
+		}
+	}
+	return append(out, item.String())
+}
+
+// Directory sets where the job starts. A relative path is below the directory from which the
+// job is submitted.
+func (r *Reader) Directory(v string) error {
+	if v == "" || strings.ContainsAny(v, "\n\r\x00\"") {
+		return fmt.Errorf("directory %q: holds a sign that directives cannot", message.Short(v))
+	}
+	if v[0] != '/' {
+		v = strings.TrimSuffix(r.Dir, "/") + "/" + v
+		r.Changed("%s", v)
+	}
+	r.Job.Dir = v
+	r.Row.Fills(field.Dir)
+	return nil
+}
+
+// After adds a dependency on jobs: afterok, afterany, afternotok or aftercorr.
+func (r *Reader) After(kind string, ids []string) error {
+	for _, id := range ids {
+		if !job.WordText().MatchString(id) {
+			return fmt.Errorf("%q is no id of a job", message.Short(id))
+		}
+	}
+	at := map[string]struct {
+		list *[]string
+		f    field.Field
+	}{"afterok": {&r.Job.After, field.After}, "afterany": {&r.Job.AfterAny, field.AfterAny},
+		"afternotok": {&r.Job.AfterFailed, field.AfterFailed}, "aftercorr": {&r.Job.AfterEach, field.AfterEach}}[kind]
+	if at.list == nil {
+		return fmt.Errorf("hpcc does not know the dependency %q", kind)
+	}
+	*at.list = append((*at.list)[:len(*at.list):len(*at.list)], ids...)
+	r.Row.Fills(at.f)
+	return nil
+}
+
+// MailOn adds events that mail is wanted at.
+func (r *Reader) MailOn(events ...string) {
+	for _, e := range events {
+		if !slices.Contains(r.Job.MailOn, e) {
+			r.Job.MailOn = append(r.Job.MailOn[:len(r.Job.MailOn):len(r.Job.MailOn)], e)
+		}
+	}
+}
+
+// Environment reads NAME=VALUE and names of variables to hand over.
+func (r *Reader) Environment(list []string) error {
+	for _, e := range list {
+		name, _, value := strings.Cut(e, "=")
+		switch {
+		case !job.EnvName().MatchString(name):
+			return fmt.Errorf("variable %q: not of the form NAME or NAME=VALUE", message.Short(e))
+		case value:
+			r.Job.Env = append(r.Job.Env[:len(r.Job.Env):len(r.Job.Env)], e)
+			r.Row.Fills(field.Env)
+		default:
+			r.Job.Export = append(r.Job.Export[:len(r.Job.Export):len(r.Job.Export)], name)
+			r.Row.Fills(field.Export)
+		}
+	}
+	return nil
+}
+
+// The rest is common to the batch systems whose command is qsub.
+
+// HostName matches the name of a host.
+var HostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$`) })
+
+// YesNo reads y or n.
+func YesNo(v string) (bool, error) {
+	switch v {
+	case "y", "yes":
+		return true, nil
+	case "n", "no":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is neither y nor n", message.Short(v))
+}
+
+// Requeue reads y or n.
+func (r *Reader) Requeue(v string) error {
+	on, err := YesNo(v)
+	r.Job.Requeue = map[bool]string{true: "yes", false: "no"}[on]
+	r.Row.Fills(field.Requeue)
+	return err
+}
+
+// Inside returns the default name of an output file in a directory.
+func (r *Reader) Inside(dir string, f field.Field) string {
+	name := strings.TrimSuffix(dir, "/") + "/" + map[field.Field]string{field.Output: "{name}.o{job}", field.Error: "{name}.e{job}"}[f]
+	if !r.Job.Array.IsZero() {
+		name += "." + job.Placeholder
+	}
+	r.Changed("%s", name)
+	return name
+}
+
+// MailLetters reads the events of -m: b, e and a; n is never.
+func (r *Reader) MailLetters(v string) error {
+	r.Job.MailOn = nil
+	for _, c := range v {
+		switch w, ok := map[rune]string{'b': "begin", 'e': "end", 'a': "fail"}[c]; {
+		case ok:
+			r.MailOn(w)
+		case c == 'n' || c == ',':
+		default:
+			r.Changed("without %c", c)
+		}
+	}
+	r.Row.Fills(field.MailOn)
+	return nil
+}
+
+// FirstAddress keeps one mail address of several.
+func (r *Reader) FirstAddress(v string) error {
+	list := List(v, ",")
+	if len(list) == 0 {
+		return errNoValue
+	}
+	if len(list) > 1 {
+		r.Changed("%s alone", list[0])
+	}
+	return Set(field.Mail)(r, list[0])
+}
+
+var moment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d\d\d\d)(\d\d)(\d\d)(\d\d)(\d\d)(?:\.00)?$`) })
+
+// DateTime reads the time of -a, CCYYMMDDhhmm[.SS].
+func (r *Reader) DateTime(v string) error {
+	r.Row.Fills(field.Begin)
+	m := moment().FindStringSubmatch(v)
+	if m == nil {
+		return fmt.Errorf("%q lacks the year; write CCYYMMDDhhmm", message.Short(v))
+	}
+	r.Job.Begin = fmt.Sprintf("%s-%s-%sT%s:%s", m[1], m[2], m[3], m[4], m[5])
+	return nil
+}
+
+// ResourceList reads the resources of -l, NAME=VALUE with commas between them. What cannot be
+// followed is left out of the row, unless nothing else is in it.
+func (r *Reader) ResourceList(v string, read func(name, value, item string) error) error {
+	var odd []string
+	for _, item := range List(v, ",") {
+		name, value, _ := strings.Cut(item, "=")
+		if err := read(name, value, item); err != nil {
+			odd = append(odd, item+": "+err.Error())
+		}
+	}
+	switch {
+	case len(odd) == 0:
+		return nil
+	case !r.Row.Filled():
+		return errors.New(strings.Join(odd, "; "))
+	}
+	r.Changed("without %s", strings.Join(odd, "; "))
+	return nil
+}

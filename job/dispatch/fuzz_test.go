@@ -1,0 +1,76 @@
+package dispatch
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"hpcc/job"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
+	"hpcc/job/translate"
+)
+
+// fuzzDialect holds a reader to this: whatever the file says, a translation
+// ends and has a fate for each row, for every target.
+func fuzzDialect(f *testing.F, target job.Target) {
+	d := dialectOf(target)
+	for _, names := range optionNames(d) {
+		name, _, _ := strings.Cut(names, " ")
+		for _, v := range []string{"", " 1", " 1-8:2%4", " x[1-3]", " select[a]", " 1:2:3", " a=b,c", " =", "=1"} {
+			f.Add("#!/bin/sh\n"+d.Prefix+" "+name+v+"\n", d.Command+" "+name+v+" echo")
+		}
+	}
+	f.Fuzz(func(t *testing.T, text, command string) {
+		for _, to := range []job.Target{"slurm", "lsf", "gridengine", "pbs", job.Local, job.Kubernetes, job.OpenShift, job.Argo} {
+			for _, s := range []translate.Source{{Text: []byte(text)}, {Command: command}} {
+				s.Name, s.Dialect, s.Dir, s.Home, s.User = "f.sh", target, "/d", "/h", "u"
+				s.Open = func(string) ([]byte, error) { return []byte(text), nil }
+				tr, err := Translator().Translate(s, to)
+				if err != nil {
+					continue
+				}
+				tr.Job.Program, tr.Job.Store = "/bin/hpcc", "/store"
+				tr.Fit()
+				for _, r := range tr.Rows {
+					if !slices.Contains([]field.Fate{field.Kept, field.Changed, field.Emulated, field.Refused}, r.Fate) || (r.Fate == field.Refused && r.How == "") {
+						t.Errorf("row %+v has no fate or no reason", r)
+					}
+				}
+			}
+		}
+	})
+}
+
+func FuzzReadSlurm(f *testing.F)      { fuzzDialect(f, "slurm") }
+func FuzzReadLSF(f *testing.F)        { fuzzDialect(f, "lsf") }
+func FuzzReadGridEngine(f *testing.F) { fuzzDialect(f, "gridengine") }
+func FuzzReadPBS(f *testing.F)        { fuzzDialect(f, "pbs") }
+
+func dialectOf(t job.Target) *dialect.Dialect {
+	return Translator()[slices.IndexFunc(Translator(), func(d *dialect.Dialect) bool { return d.Target == t })]
+}
+
+func optionNames(d *dialect.Dialect) (names []string) {
+	for _, table := range []map[string]dialect.Setter{d.Options.Values, d.Options.Pairs, d.Options.Flags, d.Options.Optional} {
+		names = slices.AppendSeq(names, maps.Keys(table))
+	}
+	slices.Sort(names)
+	return names
+}
+
+// TestOptions: no dialect has two options of one name.
+func TestOptions(t *testing.T) {
+	for _, d := range Translator() {
+		seen := map[string]bool{}
+		for _, names := range optionNames(d) {
+			for name := range strings.FieldsSeq(names) {
+				if seen[name] {
+					t.Errorf("%s has two options %s", d.Title, name)
+				}
+				seen[name] = true
+			}
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package gridengine
+
+import (
+	"fmt"
+	"os"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/node"
+	"hpcc/job/shellword"
+)
+
+// Name is the target.
+const Name job.Target = "gridengine"
+
+// Describe returns what other packages need to know of Grid Engine; see [batch.Describer].
+func (System) Describe() *batch.Description {
+	return &batch.Description{
+		Dialect: &scripts, Version: []string{"qstat", "-help"}, Ping: []string{"qstat"},
+		Is: func(string) bool { return os.Getenv("SGE_ROOT") != "" },
+		Node: &node.Scheduler{
+			Name: Name, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, Keeps: "SGE_",
+			Proof:   []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // JOB_ID alone may be anybody's
+			Hosts:   func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)
+			Spreads: spreads,
+			Remote: func(host string, argv []string) []string { // qrsh gives one line to a shell
+				return []string{"qrsh", "-inherit", "-nostdin", host, "exec " + shellword.Join(argv)}
+			},
+		},
+	}
+}
+
+// task is the ID of a job, or ID.INDEX of a task of an array.
+func task(getenv func(string) string) string {
+	switch k := getenv("SGE_TASK_ID"); {
+	case getenv("SGE_ROOT") == "":
+		return ""
+	case k != "" && k != "undefined":
+		return getenv("JOB_ID") + "." + k
+	}
+	return getenv("JOB_ID")
+}
+
+// spreads: the parallel environment decides how slots lie.
+func spreads(getenv func(string) string) (advice string, chosen bool) {
+	return fmt.Sprintf("parallel environment %q spreads slots like that: name one that does not with --native \"-pe NAME SLOTS\" (\"qconf -spl\" lists them)", getenv("PE")), getenv("PE_HOSTFILE") != ""
+}
+
+// variables are those that Grid Engine sets and that hpcc can supply elsewhere.
+var variables = []job.Variable{
+	{Name: "JOB_ID", Value: "$hpcc_id", Always: true},
+	{Name: "SGE_TASK_ID", Value: "$HPCC_TASK_ID", Single: "undefined", Always: true},
+	{Name: "SGE_TASK_FIRST", Value: "{first}", Single: "undefined"}, {Name: "SGE_TASK_LAST", Value: "{last}", Single: "undefined"}, {Name: "SGE_TASK_STEPSIZE", Value: "{step}", Single: "undefined"},
+	{Name: "JOB_NAME", Value: "{name}"}, {Name: "QUEUE", Value: "{queue}"}, {Name: "SGE_O_WORKDIR", Value: "{dir}"}, {Name: "SGE_O_HOME", Value: "$HOME"}, {Name: "SGE_O_HOST", Value: "$HOSTNAME"},
+	{Name: "SGE_O_LOGNAME", Value: "${LOGNAME:-$USER}"}, {Name: "NSLOTS", Value: "{slots}"}, {Name: "NHOSTS", Value: "${#hpcc_hosts[@]}", Hosts: true}, {Name: "NQUEUES", Value: "1"}, {Name: "RESTARTED", Value: "0"},
+	{Name: "PE_HOSTFILE", Value: "$(hpcc_file slots)", Hosts: true}, {Name: "TMPDIR", Value: "${TMPDIR:-/tmp}"},
+}
+
+// hostList is bash that fills hpcc_hosts and, for each of them, hpcc_tasks.
+const hostList = `if [ -r "$PE_HOSTFILE" ]; then
+  while read -r k c _; do hpcc_hosts+=("$k"); hpcc_tasks+=($((c / {cpus}))); done <"$PE_HOSTFILE"
+else
+  hpcc_hosts=("$HOSTNAME") hpcc_tasks=({tasks})
+fi
+`

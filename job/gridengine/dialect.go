@@ -1,0 +1,359 @@
+package gridengine
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
+	"hpcc/job/message"
+	"hpcc/job/quantity"
+)
+
+// scripts is what qsub(1) of Grid Engine reads: directives in the whole file, long options
+// with one dash, arguments apart from their options. Its prefix begins many a comment.
+var scripts = dialect.Dialect{
+	Target: Name, Title: "Grid Engine", Prefix: "#$", Command: "qsub", Anywhere: true, OptionsOnly: true,
+	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
+	Variables: variables, VariableText: `\bSGE_[A-Z][A-Z0-9_]*\b`,
+	Verdicts: map[field.Field]field.Verdict{
+		field.Time:        {Fate: field.Emulated, How: "hpcc ends each task, with a warning; h_rt stands behind it"},
+		field.Memory:      {Fate: field.Changed, How: "mem_free of each slot: no limit, and the site may want another resource"},
+		field.GPUType:     {Fate: field.Refused, How: "only the site knows how it names kinds of GPUs"},
+		field.Features:    {Fate: field.Refused, How: "only the site knows how it names features"},
+		field.QoS:         {Fate: field.Refused, How: "Grid Engine has no QoS"},
+		field.After:       {Fate: field.Emulated, How: "-hold_jid lets go after failures as well; hpcc looks whether the jobs succeeded"},
+		field.AfterFailed: {Fate: field.Refused, How: "Grid Engine waits for the end of jobs, not for their failure"},
+		field.AfterEach:   {Fate: field.Changed, How: "-hold_jid_ad lets a task go when the other has ended, however it did"},
+		field.Signal:      {Fate: field.Emulated, How: "hpcc sends it to the script"},
+		field.Append:      {Fate: field.Changed, How: "Grid Engine appends to files that are there", When: func(j *job.Job) bool { return !j.Append }},
+		field.Hosts:       {Fate: field.Refused, How: "Grid Engine takes one of several hosts, not all", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+		field.Begin:       {Fate: field.Refused, How: "Grid Engine wants the day as well", When: func(j *job.Job) bool { return !strings.Contains(j.Begin, "T") }},
+		field.Export:      {Fate: field.Changed, How: "Grid Engine hands nothing over, and hpcc does not ask it to: say what the script needs with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
+	},
+	Shape: shape, NoExports: true,
+	JobID: "$JOB_ID", Hosts: hostList, Hides: []string{"#$"},
+}
+
+// shape turns nodes into slots, of which a parallel environment decides where they lie.
+func shape(j *job.Job, rows field.Rows) {
+	if j.Nodes > 1 || (j.TasksPerNode > 1 && j.Nodes != 1) {
+		n, nodes := j.Processes(), max(j.Nodes, 1)
+		rows.Say(field.Changed, fmt.Sprintf("%d processes: the parallel environment says how they spread over nodes", n), field.Nodes, field.Tasks, field.TasksPerNode)
+		j.Tasks, j.Nodes, j.TasksPerNode = n, 0, 0
+		j.GPUs, j.Memory = j.GPUs*nodes, j.Memory*int64(nodes) // of all nodes, to be shared out to slots
+	}
+	dialect.NodeMemory(j, rows)
+	if j.GPUs%j.Slots() != 0 {
+		rows.Refuse(fmt.Sprintf("%d GPUs for %d slots: Grid Engine gives each slot as many", j.GPUs, j.Slots()), field.GPUs)
+		j.GPUs = 0
+	}
+}
+
+// qsubOptions are the options of qsub(1).
+var qsubOptions = dialect.Options{
+	Values: map[string]dialect.Setter{
+		"-N": dialect.Set(field.Name),
+		"-t": readArray,
+		"-tc": func(r *dialect.Reader, v string) (err error) {
+			r.N.ArrayLimit, err = r.Number(v, "")
+			r.Row.Fills(field.Array)
+			return err
+		},
+		"-l":        readResources,
+		"-q":        readQueueList,
+		"-P":        dialect.Set(field.Account),
+		"-o":        readOutput(field.Output),
+		"-e":        readOutput(field.Error),
+		"-j":        func(r *dialect.Reader, v string) (err error) { r.Join, err = dialect.YesNo(v); return err },
+		"-wd":       (*dialect.Reader).Directory,
+		"-S":        func(r *dialect.Reader, v string) error { r.Shell = strings.Fields(v); return nil },
+		"-v":        func(r *dialect.Reader, v string) error { return r.Environment(dialect.CommaList(v)) },
+		"-m":        (*dialect.Reader).MailLetters,
+		"-M":        (*dialect.Reader).FirstAddress,
+		"-hold_jid": func(r *dialect.Reader, v string) error { return waitsFor(r, "afterany", v) },
+		"-hold_jid_ad": func(r *dialect.Reader, v string) error {
+			r.Changed("the tasks before it must have succeeded; Grid Engine only waits for their end")
+			return waitsFor(r, "aftercorr", v)
+		},
+		"-r":            (*dialect.Reader).Requeue,
+		"-a":            (*dialect.Reader).DateTime,
+		"-b":            func(r *dialect.Reader, v string) (err error) { r.Binary, err = dialect.YesNo(v); return err },
+		"-sync -w -now": (*dialect.Reader).Outside,
+		"-i":            dialect.Refuse("hpcc gives jobs nothing to read; redirect in the script: program < file"),
+		"-@ -jsv -C":    dialect.Refuse("hpcc does not read options of other files; write them into the script"),
+		"-A -ac -ar -binding -bgp -c -ckpt -cmdname -dc -display -dl -js -masterq -masterl -mbind -p -pty -R -rou -sc -shell -si -tcon -xdv -xd -xd_run_as_image_user -par -umask": nil,
+	},
+	Pairs: map[string]dialect.Setter{
+		"-pe": readSlots,
+	},
+	Flags: map[string]dialect.Setter{
+		"-cwd": func(r *dialect.Reader, _ string) error { r.Job.Dir = r.Dir; r.Row.Fills(field.Dir); return nil },
+		"-V": func(r *dialect.Reader, _ string) error {
+			r.Job.Export = []string{"ALL"}
+			r.Row.Fills(field.Export)
+			return nil
+		},
+		"-notify": func(r *dialect.Reader, _ string) error {
+			if r.Own() {
+				return r.Native("-notify")
+			}
+			r.Job.Warning = job.Warning{Signal: "USR2", Lead: time.Minute}
+			r.Row.Fills(field.Signal)
+			return nil
+		},
+		"-h":             dialect.Set(field.Hold),
+		"-terse -verify": (*dialect.Reader).Outside,
+		"-clear":         dialect.Refuse("hpcc does not know the options that it would take back"),
+		"-soft -hard -nostdin -noshell -adds -mods -clearp": nil,
+	},
+}
+
+// readArray reads a-b:s. qsub takes 1,4,7 for 1-7:3 in silence, other
+// lists it refuses; hpcc refuses both.
+func readArray(r *dialect.Reader, v string) error {
+	if strings.ContainsAny(v, ",%") {
+		return errors.New("qsub takes one range; of a list it would make another")
+	}
+	a, err := job.ParseArray(v)
+	if err != nil {
+		return err
+	}
+	if n, _ := a.Nth(1); n == 0 {
+		return fmt.Errorf("0 is no index of Grid Engine's; they begin at 1")
+	}
+	r.Job.Array = a
+	r.Row.Fills(field.Array)
+	return nil
+}
+
+// readSlots reads -pe NAME N[-M].
+func readSlots(r *dialect.Reader, v string) (err error) {
+	name, count, _ := strings.Cut(v, " ")
+	if r.N.Slots, err = r.Number(count, "-,"); err != nil {
+		return err
+	}
+	r.N.PerCPU = threaded().MatchString(name)
+	if r.Own() {
+		r.Job.Native = append(r.Job.Native[:len(r.Job.Native):len(r.Job.Native)], "-pe "+v)
+		r.Row.Fills(field.Native)
+	}
+	if r.N.PerCPU {
+		r.Changed("the slots of %s, by its name, are processors of one process", name)
+		r.Row.Fills(field.CPUs)
+	} else {
+		r.Changed("the slots of %s, by its name, are processes; where they lie is not said", name)
+		r.Row.Fills(field.Tasks)
+	}
+	return nil
+}
+
+// units are those of sge_types(1): capitals are powers of 1024.
+var units = quantity.Units{"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "k": 1000, "m": 1e6, "g": 1e9, "t": 1e12}
+
+// readResources reads -l NAME=VALUE,…; each one that cannot be followed is reported.
+func readResources(r *dialect.Reader, v string) error {
+	return r.ResourceList(v, func(name, value, item string) error {
+		read := r.Resources[name]
+		switch {
+		case r.Own() && name != "h_rt": // the site's names are known there
+			return r.Native("-l " + item)
+		case read != nil:
+			return read(r, value)
+		}
+		return fmt.Errorf("only the site knows what it is")
+	})
+}
+
+// resources are the usual resources of -l.
+var resources = map[string]dialect.Setter{
+	"h_rt": func(r *dialect.Reader, v string) (err error) {
+		r.Job.Time, err = quantity.Seconds(v)
+		r.Row.Fills(field.Time)
+		return err
+	},
+	"s_rt": func(r *dialect.Reader, v string) error {
+		d, err := quantity.Seconds(v)
+		r.N.Soft = int64(d / time.Second)
+		r.Row.Fills(field.Signal)
+		return err
+	},
+	"h_vmem": readMemory(true), "s_vmem": readMemory(true), "h_rss": readMemory(true), "m_mem_free": readMemory(false),
+	"mem_free": readMemory(false), "virtual_free": readMemory(false), "mem": readMemory(false), "memory": readMemory(false), "h_data": readMemory(true), "mem_req": readMemory(false), "ram": readMemory(false),
+	"gpu": readGPUs, "gpus": readGPUs, "ngpus": readGPUs, "gpu_card": readGPUs, "cuda": readGPUs,
+	"exclusive": readAlone, "excl": readAlone,
+	"hostname": readHost, "h": readHost,
+}
+
+// readMemory reads memory of a slot. A limit of address space is taken
+// for memory.
+func readMemory(limit bool) func(*dialect.Reader, string) error {
+	return func(r *dialect.Reader, v string) error {
+		n, err := quantity.Size(v, units)
+		if err != nil {
+			return err
+		}
+		if limit {
+			r.Changed("a limit of each slot, of address space, becomes %s of memory for each processor", quantity.FormatMemory(n))
+		}
+		r.Job.MemoryPerCPU = max(r.Job.MemoryPerCPU, n)
+		r.Row.Fills(field.Memory)
+		return nil
+	}
+}
+
+func readGPUs(r *dialect.Reader, v string) (err error) {
+	if v == "true" || v == "TRUE" || v == "" {
+		v = "1"
+	}
+	r.N.GPUsPerSlot, err = r.Number(v, "")
+	r.Row.Fills(field.GPUs)
+	return err
+}
+
+func readAlone(r *dialect.Reader, v string) error {
+	r.Job.Exclusive = !strings.HasPrefix(strings.ToLower(v), "f") && v != "0"
+	r.Row.Fills(field.Exclusive)
+	return nil
+}
+
+// readHost reads one host, or !(a|b): none of them.
+func readHost(r *dialect.Reader, v string) error {
+	if not, ok := strings.CutPrefix(v, "!"); ok {
+		list := dialect.List(strings.Trim(not, "()"), "|")
+		for _, h := range list {
+			if !dialect.HostName().MatchString(h) {
+				return fmt.Errorf("%q is no host", message.Short(h))
+			}
+		}
+		r.Job.NotHosts = list
+		r.Row.Fills(field.NotHosts)
+		return nil
+	}
+	if !dialect.HostName().MatchString(v) {
+		return fmt.Errorf("it lets the scheduler choose among hosts")
+	}
+	r.Job.Hosts = []string{v}
+	r.Row.Fills(field.Hosts)
+	return nil
+}
+
+// readQueueList reads queues, each with @HOST where only one host of it is wanted.
+func readQueueList(r *dialect.Reader, v string) error {
+	queue, host, ok := strings.Cut(v, "@")
+	switch {
+	case !ok:
+	case r.Own():
+		queue = v
+	case strings.Contains(v, ",") || !dialect.HostName().MatchString(host):
+		return fmt.Errorf("only Grid Engine has queues of hosts")
+	default:
+		r.Job.Hosts = []string{host}
+		r.Row.Fills(field.Hosts)
+	}
+	return dialect.Set(field.Queue)(r, queue)
+}
+
+var letters = dialect.Pattern{Sign: "$", Letters: []string{"$JOB_ID", "{job}", "$TASK_ID", "{task}", "$JOB_NAME", "{name}"}}
+
+// readOutput reads [HOST]:FILE; a directory gets the file's usual name.
+func readOutput(f field.Field) func(*dialect.Reader, string) error {
+	return func(r *dialect.Reader, v string) error {
+		if host, file, ok := strings.Cut(v, ":"); ok && !strings.Contains(host, "/") {
+			v = file
+		}
+		v = strings.NewReplacer("$HOME", r.Home, "~", r.Home).Replace(v)
+		if v == "." || strings.HasSuffix(v, "/") {
+			r.SetFile(f, r.Inside(v, f))
+			return nil
+		}
+		return r.Output(v, f, letters)
+	}
+}
+
+// waitsFor reads a list of jobs. Names of jobs only Grid Engine knows.
+func waitsFor(r *dialect.Reader, kind, v string) error {
+	ids := dialect.List(v, ",")
+	for _, id := range ids {
+		if strings.Trim(id, "0123456789") != "" && !r.Own() && r.To.Target != job.Argo {
+			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", message.Short(id))
+		}
+	}
+	return r.After(kind, ids)
+}
+
+// finish turns slots into processes or processors, and what is asked
+// for each slot into what a node has.
+func finish(r *dialect.Reader) {
+	j := r.Job
+	if n := r.N.Slots; n > 0 && !r.Own() {
+		if r.N.PerCPU {
+			j.CPUs, j.Nodes = n, 1
+		} else {
+			j.Tasks = n
+		}
+	}
+	if r.N.ArrayLimit > 0 && !j.Array.IsZero() {
+		j.Array.Limit = r.N.ArrayLimit
+	} else if r.N.ArrayLimit > 0 {
+		r.Tell(field.Array, func(*field.Row) error { return fmt.Errorf("without -t there is no array") })
+	}
+	if n := r.N.GPUsPerSlot; n > 0 {
+		slots := max(r.N.Slots, 1)
+		j.GPUs = n * slots
+		r.Tell(field.GPUs, func(row *field.Row) error {
+			if slots > 1 {
+				row.Become(field.Changed, fmt.Sprintf("%d for each of %d slots are %d in all", n, slots, j.GPUs))
+			}
+			return nil
+		})
+	}
+	if s := time.Duration(r.N.Soft) * time.Second; s > 0 {
+		r.Tell(field.Signal, func(row *field.Row) error {
+			switch {
+			case j.Time == 0:
+				return fmt.Errorf("without h_rt hpcc cannot say how long before the end it is")
+			case s < j.Time:
+				j.Warning = job.Warning{Signal: "USR1", Lead: j.Time - s}
+				row.Become(field.Changed, fmt.Sprintf("SIGUSR1 %s before the limit", j.Warning.Lead))
+			}
+			return nil
+		})
+	}
+}
+
+// defaults are Grid Engine's without options: names of files, the home directory, no
+// environment, its own shell.
+func defaults(r *dialect.Reader) {
+	j := r.Job
+	if !r.DirSet() {
+		j.Dir = r.Home
+		r.Add(0, "(no -cwd)").Become("", "starts in "+j.Dir)
+		r.Row.Fills(field.Dir)
+	}
+	r.OutputDefaults()
+	r.ExportNone("-V")
+	s := j.Script
+	if m := exit99().FindStringIndex(s.Body); m != nil {
+		r.Add(strings.Count(s.Body[:m[1]], "\n")+1, strings.TrimSpace(s.Body[m[0]:m[1]])).Become(field.Changed,
+			"is a failure; Grid Engine runs the job again, for ever: say how often with --retry N --retry-on exit=99")
+	}
+	switch {
+	case len(r.Shell) > 0:
+		s.Shell = r.Shell
+	case len(s.Shell) > 0:
+		r.Add(1, "#!"+strings.Join(s.Shell, " ")).Become(field.Changed, "runs it; Grid Engine takes the shell of the queue, unless -S names one")
+	default:
+		s.Shell = []string{"/bin/sh"}
+		r.Add(1, "(no -S)").Become("", "/bin/sh, as most queues have it")
+	}
+}
+
+// exit99 is the status after which Grid Engine runs a job again.
+var exit99 = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)\bexit[ \t]+99\b`) })

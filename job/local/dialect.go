@@ -1,0 +1,48 @@
+package local
+
+import (
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
+)
+
+// scripts is how this machine has jobs written.
+var scripts = dialect.Dialect{
+	Target: job.Local, JobID: "$PPID",
+	Verdicts: map[field.Field]field.Verdict{
+		field.Nodes:       {Fate: field.Refused, How: "this machine is one node", When: func(j *job.Job) bool { return j.Nodes > 1 }},
+		field.Memory:      {Fate: field.Changed, Drop: true, How: "no limit on this machine"},
+		field.GPUs:        {Fate: field.Changed, Drop: true, How: "the GPUs of this machine"},
+		field.Queue:       {Fate: field.Changed, Drop: true, How: thisMachine},
+		field.Account:     {Fate: field.Changed, Drop: true, How: thisMachine},
+		field.Exclusive:   {Fate: field.Changed, Drop: true, How: thisMachine},
+		field.Features:    {Fate: field.Changed, Drop: true, How: thisMachine},
+		field.Hosts:       {Fate: field.Changed, Drop: true, How: thisMachine},
+		field.NotHosts:    {Fate: field.Changed, Drop: true, How: thisMachine},
+		field.QoS:         {Fate: field.Changed, Drop: true, How: thisMachine},
+		field.Mail:        {Fate: field.Refused, How: "hpcc writes no mail"},
+		field.MailOn:      {Fate: field.Refused, How: "hpcc writes no mail"},
+		field.Hold:        {Fate: field.Refused, How: noQueue},
+		field.Begin:       {Fate: field.Refused, How: noQueue},
+		field.Requeue:     {Fate: field.Refused, How: "nothing runs again here"},
+		field.After:       {Fate: field.Refused, How: noQueue + " in which a job could wait; hand the first in with --wait"},
+		field.AfterAny:    {Fate: field.Refused, How: noQueue + " in which a job could wait; hand the first in with --wait"},
+		field.AfterFailed: {Fate: field.Refused, How: noQueue + " in which a job could wait"},
+		field.AfterEach:   {Fate: field.Refused, How: noQueue + " in which a job could wait"},
+		field.Signal:      {Fate: field.Emulated, How: "hpcc sends it to the script"},
+		field.Time:        {Fate: field.Emulated, How: "hpcc ends each task: SIGTERM, SIGKILL 30 s later"},
+		field.Array:       {Fate: field.Emulated, How: "hpcc runs the tasks, as many at once as there are processors"},
+		field.Append:      {Fate: field.Changed, How: "the file is written anew", When: func(j *job.Job) bool { return j.Append }},
+		field.Export:      {Fate: field.Changed, How: "the script has the environment of the shell that hands it in"},
+	},
+}
+
+const (
+	thisMachine = "there is this machine alone"
+	noQueue     = "this machine has no queue"
+)
+
+// Describe returns what other packages need to know of this machine; see
+// [batch.Describer].
+func (System) Describe() *batch.Description { return &batch.Description{Dialect: &scripts} }

@@ -1,0 +1,65 @@
+package lsf
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/message"
+	"hpcc/job/node"
+)
+
+// Name is the target.
+const Name job.Target = "lsf"
+
+// Describe returns what other packages need to know of LSF; see [batch.Describer].
+func (System) Describe() *batch.Description {
+	return &batch.Description{
+		Dialect: &scripts, Version: []string{"bsub", "-V"}, Ping: []string{"lsid"},
+		Node: &node.Scheduler{
+			Name: Name, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, Keeps: "LSB_", Hosts: jobHosts,
+			Remote: func(host string, argv []string) []string { return append([]string{"blaunch", host}, argv...) },
+		},
+	}
+}
+
+// task is the ID of a job, or ID[INDEX] of a task of an array.
+func task(getenv func(string) string) string {
+	if k := getenv("LSB_JOBINDEX"); k != "" && k != "0" {
+		return getenv("LSB_JOBID") + "[" + k + "]"
+	}
+	return getenv("LSB_JOBID")
+}
+
+// jobHosts reads HOST SLOTS HOST SLOTS ….
+func jobHosts(getenv func(string) string) (list []string, err error) {
+	f := strings.Fields(getenv("LSB_MCPU_HOSTS"))
+	for i := 0; i+1 < len(f); i += 2 {
+		if _, err := strconv.Atoi(f[i+1]); err != nil {
+			return nil, fmt.Errorf("LSB_MCPU_HOSTS is %q, which is no list of hosts and slots", message.Short(strings.Join(f, " ")))
+		}
+		list = append(list, f[i])
+	}
+	return list, nil
+}
+
+// variables are those that LSF sets and that hpcc can supply elsewhere.
+var variables = []job.Variable{
+	{Name: "LSB_JOBID", Value: "$hpcc_id", Always: true},
+	{Name: "LSB_JOBINDEX", Value: "$HPCC_TASK_ID", Single: "0", Always: true},
+	{Name: "LSB_JOBINDEX_END", Value: "{last}", Array: true}, {Name: "LSB_JOBINDEX_STEP", Value: "{step}", Array: true},
+	{Name: "LSB_BATCH_JID", Value: "$hpcc_id[$HPCC_TASK_ID]", Single: "$hpcc_id"},
+	{Name: "LSB_JOBNAME", Value: "{name}"}, {Name: "LSB_QUEUE", Value: "{queue}"}, {Name: "LSB_PROJECT_NAME", Value: "{account}"},
+	{Name: "LS_SUBCWD", Value: "{dir}"}, {Name: "LSB_SUBCWD", Value: "{dir}"}, {Name: "LSB_SUB_HOST", Value: "$HOSTNAME"},
+	{Name: "LSB_DJOB_NUMPROC", Value: "{tasks}"}, {Name: "LSB_MAX_NUM_PROCESSORS", Value: "{tasks}"},
+	{Name: "LSB_HOSTS", Value: "$(hpcc_each; echo \"${hpcc_list[*]}\")", Hosts: true},
+	{Name: "LSB_MCPU_HOSTS", Value: "$(for i in \"${!hpcc_hosts[@]}\"; do printf '%s %s ' \"${hpcc_hosts[i]}\" \"${hpcc_tasks[i]}\"; done)", Hosts: true},
+	{Name: "LSB_DJOB_HOSTFILE", Value: "$(hpcc_file hosts)", Hosts: true},
+}
+
+// hostList is bash that fills hpcc_hosts and, for each of them, hpcc_tasks.
+const hostList = `read -ra c <<<"$LSB_MCPU_HOSTS"
+for ((k = 0; k + 1 < ${#c[@]}; k += 2)); do hpcc_hosts+=("${c[k]}"); hpcc_tasks+=("${c[k+1]}"); done
+`

@@ -1,0 +1,429 @@
+package lsf
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
+	"hpcc/job/message"
+	"hpcc/job/quantity"
+)
+
+// scripts is what bsub(1) of LSF 10.1 reads: directives in the whole file,
+// here-documents included.
+var scripts = dialect.Dialect{
+	Target: Name, Title: "LSF", Prefix: "#BSUB", Command: "bsub", Anywhere: true, TakesProgram: true,
+	Options: bsubOptions, Finish: finish, Defaults: defaults,
+	Launchers: map[string]dialect.Launcher{
+		"jsrun": {Options: dialect.Options{
+			Values: map[string]dialect.Setter{"-n --nrs -a --tasks_per_rs -c --cpu_per_rs -g --gpu_per_rs -r --rs_per_host -d --launch_distribution -b --bind -l --latency_priority -p --np -E --env -M --smpiargs -o --stdio_stdout " +
+				"-e --stdio_stderr -m --memory_per_rs -k --stdio_mode -h --chdir": nil},
+			Flags: map[string]dialect.Setter{"-i --immediate -x --exit_on_error -X": nil},
+			Glued: true,
+		}},
+		"blaunch": {Options: dialect.Options{
+			Values: map[string]dialect.Setter{"-z -u": nil},
+			Flags:  map[string]dialect.Setter{"-n -no-shell -use-login-shell -no-wait": nil},
+		}, HostFirst: []string{"-z", "-u"}},
+	},
+	Variables: variables, VariableText: `\bLSB?_[A-Z][A-Z0-9_]*\b`,
+	Verdicts: map[field.Field]field.Verdict{
+		field.Time:   {Fate: field.Emulated, How: "hpcc ends each task, with a warning; -W stands behind it"},
+		field.QoS:    {Fate: field.Refused, How: "LSF has no QoS"},
+		field.Append: {Fate: field.Changed, How: "hpcc writes the file, anew", When: func(j *job.Job) bool { return j.Append }},
+		field.Hosts:  {Fate: field.Changed, How: "LSF takes some of them", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+	},
+	ExportsAll: true,
+	JobID:      "$LSB_JOBID", Hosts: hostList, Hides: []string{"#BSUB"}, Signals: true,
+}
+
+// bsubOptions are the options of bsub(1).
+var bsubOptions = dialect.Options{
+	Glued: true,
+	Values: map[string]dialect.Setter{
+		"-J": readName,
+		"-n": func(r *dialect.Reader, v string) (err error) {
+			r.N.Slots, err = r.Number(v, ",")
+			r.Row.Fills(field.Tasks, field.Nodes, field.TasksPerNode)
+			return err
+		},
+		"-nnodes": dialect.Set(field.Nodes),
+		"-R":      readResources,
+		"-M": func(r *dialect.Reader, v string) (err error) {
+			r.N.LimitPerProcess, err = quantity.Size(strings.TrimSuffix(v, "!"), units("KB"))
+			r.Row.Fills(field.Memory)
+			return err
+		},
+		"-W":   readTime,
+		"-gpu": readGPU,
+		"-q": func(r *dialect.Reader, v string) error {
+			return dialect.Set(field.Queue)(r, strings.Join(dialect.List(v, " ,"), ","))
+		},
+		"-P":   dialect.Set(field.Account),
+		"-m":   func(r *dialect.Reader, v string) error { return anyHost(r, dialect.List(v, " ")) },
+		"-o":   readOutput(field.Output, true),
+		"-oo":  readOutput(field.Output, false),
+		"-e":   readOutput(field.Error, true),
+		"-eo":  readOutput(field.Error, false),
+		"-env": readEnvironment,
+		"-cwd": (*dialect.Reader).Directory,
+		"-w":   readAfter,
+		"-u":   dialect.Set(field.Mail),
+		"-wa": func(r *dialect.Reader, v string) (err error) {
+			r.Job.Warning.Signal, err = job.SignalName(v)
+			r.Row.Fills(field.Signal)
+			return err
+		},
+		"-wt": func(r *dialect.Reader, v string) (err error) {
+			r.Job.Warning.Lead, err = quantity.Clock(v, time.Minute, time.Hour)
+			r.Row.Fills(field.Signal)
+			return err
+		},
+		"-b":                            readBegin,
+		"-L":                            dialect.Refuse("it only gives the script the environment of a login shell; source what it needs in the script"),
+		"-i -is":                        dialect.Refuse("hpcc gives jobs nothing to read; redirect in the script: program < file"),
+		"-f":                            dialect.Refuse("hpcc copies no files; do it in the script"),
+		"-jsdl -jsdl_strict -json -jsm": dialect.Refuse("hpcc does not read job files of other formats"),
+		"-Q":                            readRequeueExit,
+		"-a -app -alloc_flags -C -c -clusters -cn_cu -cn_mem -core_isolation -csm -D -data -datagrp -E -Ep -eptl -ext -F -freq -G -g -hostfile -jobaff -Jd -k -Lp -ln_mem -ln_slots -mig -network " +
+			"-outdir -p -pack -rcacct -S -s -sla -smt -sp -stage -step_cgroup -T -t -tmp -U -v -W+ -We -wm -ptl -yaml": nil,
+	},
+	Flags: map[string]dialect.Setter{
+		"-x":                                  dialect.Set(field.Exclusive),
+		"-B":                                  func(r *dialect.Reader, _ string) error { r.MailOn("begin"); r.Row.Fills(field.MailOn); return nil },
+		"-N":                                  func(r *dialect.Reader, _ string) error { r.MailOn("end"); r.Row.Fills(field.MailOn); return nil },
+		"-Ne":                                 func(r *dialect.Reader, _ string) error { r.MailOn("fail"); r.Row.Fills(field.MailOn); return nil },
+		"-r":                                  dialect.SetRequeue("yes"),
+		"-rn":                                 dialect.SetRequeue("no"),
+		"-H":                                  dialect.Set(field.Hold),
+		"-Is -Ip -I -ISp -ISs -IS -IX":        dialect.Set(field.Interactive),
+		"-K":                                  (*dialect.Reader).Outside,
+		"-V -h":                               (*dialect.Reader).Outside,
+		"-tty -ti":                            (*dialect.Reader).Outside,
+		"-notify -hl -rq -ul -XF -Zs -ar -ps": nil,
+	},
+}
+
+// units are the suffixes of sizes; a bare number is of the unit that
+// LSF_UNIT_FOR_LIMITS names, bare where the site has none.
+func units(bare string) quantity.Units {
+	u := quantity.Units{"K": 1 << 10, "KB": 1 << 10, "M": 1 << 20, "MB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "T": 1 << 40, "TB": 1 << 40,
+		"k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30, "t": 1 << 40, "tb": 1 << 40}
+	u[""] = u[bare]
+	return u
+}
+
+var letters = dialect.Pattern{Sign: "%", Letters: []string{"%J", "{job}", "%I", "{task}", "%%", "%"}}
+
+var nameAndArray = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([^\[\]]*)\[([^\[\]]+)\](%[0-9]+)?$`) })
+
+// readName reads NAME or NAME[1-8,20:2]%4. Indices begin at 1.
+func readName(r *dialect.Reader, v string) (err error) {
+	r.Row.Fills(field.Name)
+	if !strings.ContainsAny(v, "[]") {
+		r.Job.Name, r.Job.Array = v, job.Array{}
+		return nil
+	}
+	m := nameAndArray().FindStringSubmatch(v)
+	if m == nil {
+		return fmt.Errorf("%q is no name with indices", message.Short(v))
+	}
+	list := strings.ReplaceAll(m[2], " ", "")
+	if r.Job.Array, err = job.ParseArray(list + m[3]); err != nil {
+		return err
+	}
+	for k := range r.Job.Array.All() {
+		if k == 0 {
+			return fmt.Errorf("indices of LSF begin at 1")
+		}
+		break
+	}
+	r.Job.Name = m[1]
+	r.Row.Fills(field.Array)
+	return nil
+}
+
+// readTime reads [H:]M[/HOST].
+func readTime(r *dialect.Reader, v string) error {
+	limit, host, ok := strings.Cut(v, "/")
+	d, err := quantity.Clock(limit, time.Minute, time.Hour)
+	if err == nil && d == 0 {
+		err = fmt.Errorf("%q is no time", message.Short(v))
+	}
+	if err != nil {
+		return err
+	}
+	if ok {
+		r.Changed("%s as it is; LSF would have counted it on a host or model %s", limit, host)
+	} else if !strings.Contains(limit, ":") {
+		r.Row.Become("", "minutes")
+	}
+	r.Job.Time = d
+	r.Row.Fills(field.Time)
+	return nil
+}
+
+// readGPU reads num=4[/task]:mode=…:j_exclusive=…:gmodel=…:gmem=…; numbers are
+// per host.
+func readGPU(r *dialect.Reader, v string) error {
+	n, kind := 1, ""
+	var odd []string
+	for _, item := range dialect.List(v, ":") {
+		key, value, _ := strings.Cut(item, "=")
+		switch key {
+		case "-":
+		case "num":
+			count, per, _ := strings.Cut(value, "/")
+			var err error
+			if n, err = r.Number(count, ""); err != nil {
+				return err
+			}
+			if per == "task" {
+				r.N.GPUsPerTask = n
+			}
+		case "mode":
+			if value == "exclusive_process" {
+				odd = append(odd, item+": the compute mode is not the user's elsewhere; other jobs do not get these GPUs anyway")
+			}
+		case "j_exclusive":
+			if value == "no" {
+				odd = append(odd, item+": GPUs are the job's alone")
+			}
+		case "gmodel":
+			kind = strings.NewReplacer(" ", "_").Replace(value)
+		default:
+			odd = append(odd, item+" is left out")
+		}
+	}
+	if !r.Own() || len(odd) == 0 {
+		if len(odd) > 0 {
+			r.Changed("%s", strings.Join(odd, "; "))
+		}
+		r.Job.GPUs, r.Job.GPUType = n, kind
+		r.Row.Fills(field.GPUs)
+		if kind != "" {
+			r.Row.Fills(field.GPUType)
+		}
+		return nil
+	}
+	return r.Native(`-gpu "` + v + `"`)
+}
+
+// anyHost keeps hosts to choose from where there is nothing to choose.
+func anyHost(r *dialect.Reader, list []string) error {
+	for _, h := range list {
+		if !job.WordText().MatchString(h) || strings.Contains(h, "+") || h == "all" || h == "others" {
+			return r.Native(r.Row.Text)
+		}
+	}
+	if len(list) != 1 {
+		if r.Own() {
+			return r.Native(r.Row.Text)
+		}
+		return fmt.Errorf("it lets the scheduler choose among hosts, the target would take all of them")
+	}
+	r.Job.Hosts = list
+	r.Row.Fills(field.Hosts)
+	return nil
+}
+
+func readOutput(f field.Field, add bool) func(*dialect.Reader, string) error {
+	return func(r *dialect.Reader, v string) error {
+		if strings.HasSuffix(v, "/") {
+			v += map[field.Field]string{field.Output: "%J.out", field.Error: "%J.err"}[f]
+			if !r.Job.Array.IsZero() {
+				v = strings.Replace(v, "%J", "%J_%I", 1)
+			}
+			r.Changed("%s", v)
+		}
+		if err := r.Output(v, f, letters); err != nil {
+			return err
+		}
+		r.Job.Append = add
+		r.Row.Fills(field.Append)
+		return nil
+	}
+}
+
+// readEnvironment reads -env "all, A=1" and "none, A".
+func readEnvironment(r *dialect.Reader, v string) error {
+	r.Job.Export = nil
+	var list []string
+	for _, e := range dialect.CommaList(v) {
+		e = strings.TrimSpace(e)
+		switch {
+		case e == "all" || e == "none":
+			e = strings.ToUpper(e)
+		case strings.HasPrefix(e, "~"):
+			r.Changed("%s stays set", e[1:])
+			continue
+		case e == "":
+			continue
+		}
+		list = append(list, e)
+	}
+	if len(list) > 1 && list[0] == "NONE" && slices.ContainsFunc(list, func(e string) bool { return e != "NONE" && !strings.Contains(e, "=") }) {
+		list = list[1:] // names alone say that
+	}
+	r.Row.Fills(field.Export)
+	return r.Environment(list)
+}
+
+var condition = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(done|ended|exit)\(\s*"?([^()" ]+?)"?\s*\)$`) })
+
+// readAfter reads done(ID) && ended(ID) && exit(ID); a bare ID is done(ID).
+func readAfter(r *dialect.Reader, v string) error {
+	if strings.ContainsAny(v, "|!<>") {
+		return r.Native(`-w "` + strings.ReplaceAll(v, `"`, `\"`) + `"`)
+	}
+	for _, part := range strings.Split(v, "&&") {
+		part = strings.TrimSpace(part)
+		word, id := "done", strings.Trim(part, `"`)
+		if m := condition().FindStringSubmatch(part); m != nil {
+			word, id = m[1], m[2]
+		} else if strings.ContainsAny(part, "()") {
+			return r.Native(`-w "` + strings.ReplaceAll(v, `"`, `\"`) + `"`)
+		}
+		kind := map[string]string{"done": "afterok", "ended": "afterany", "exit": "afternotok"}[word]
+		if each, ok := strings.CutSuffix(id, "[*]"); ok && word == "done" {
+			kind, id = "aftercorr", each
+		}
+		if strings.Trim(id, "0123456789") != "" && !r.Own() && r.To.Target != job.Argo {
+			return fmt.Errorf("it names job %q, and the target knows jobs by their ids: give it with --after", id)
+		}
+		if err := r.After(kind, []string{id}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxRequeue is how often hpcc runs a task again in the place of LSF, which
+// would do it for ever unless the site says otherwise (MAX_JOB_REQUEUE).
+const maxRequeue = 10
+
+// readRequeueExit reads -Q "99 100": statuses after which a job runs again.
+func readRequeueExit(r *dialect.Reader, v string) error {
+	var endings []string
+	for _, status := range strings.Fields(v) {
+		endings = append(endings, "exit="+status)
+	}
+	if _, err := job.ParseEndings(strings.Join(endings, ",")); err != nil || len(endings) == 0 {
+		return r.Native(`-Q "` + v + `"`)
+	}
+	r.Job.Retry = job.Retry{Times: maxRequeue, Endings: endings}
+	r.Row.Become(field.Emulated, fmt.Sprintf("hpcc runs the task again, %d times at most; --retry says how often", maxRequeue))
+	r.Row.Fills(field.Retry)
+	return nil
+}
+
+var moment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:(\d{4}):)?(?:(\d\d?):(\d\d?):)?(\d\d?):(\d\d)$`) })
+
+// readBegin reads [[YEAR:]MONTH:DAY:]H:M with a year or with neither month nor day.
+func readBegin(r *dialect.Reader, v string) error {
+	m := moment().FindStringSubmatch(v)
+	switch {
+	case m == nil || (m[1] == "") != (m[2] == ""):
+		return r.Native("-b " + v)
+	case m[1] == "":
+		r.Job.Begin = pad(m[4]) + ":" + m[5]
+	default:
+		r.Job.Begin = m[1] + "-" + pad(m[2]) + "-" + pad(m[3]) + "T" + pad(m[4]) + ":" + m[5]
+	}
+	r.Row.Fills(field.Begin)
+	return nil
+}
+
+func pad(s string) string { return ("00" + s)[len(s):] }
+
+// finish turns slots over all hosts into processes and nodes, and memory of
+// hosts and processes into memory of nodes.
+func finish(r *dialect.Reader) {
+	j := r.Job
+	if r.N.Slots > 0 {
+		j.Tasks = r.N.Slots
+	}
+	if k := r.N.PerHost; k > 0 {
+		j.TasksPerNode = k
+		if j.Tasks == 0 {
+			j.Tasks = 1
+		}
+		j.Nodes = (j.Tasks + k - 1) / k
+		r.Tell(field.Tasks, func(row *field.Row) error {
+			row.Become("", fmt.Sprintf("%d slots over %d hosts, at most %d on each", j.Tasks, j.Nodes, k))
+			return nil
+		})
+	}
+	if n := r.N.GPUsPerTask; n > 0 {
+		j.GPUs = n * j.ProcessesPerNode()
+		r.Tell(field.GPUs, func(row *field.Row) error {
+			row.Become(field.Changed, fmt.Sprintf("%d on each host, for %d processes there", j.GPUs, j.ProcessesPerNode()))
+			return nil
+		})
+	}
+	finishMemory(r)
+	if j.Warning.Signal == "" && j.Warning.Lead > 0 {
+		r.Tell(field.Signal, func(*field.Row) error { j.Warning.Lead = 0; return fmt.Errorf("without -wa there is no signal") })
+	}
+	if j.Warning.Signal != "" && j.Warning.Lead == 0 {
+		r.Tell(field.Signal, func(*field.Row) error { j.Warning.Signal = ""; return fmt.Errorf("without -wt it is not said when") })
+	}
+}
+
+// finishMemory takes what is reserved; a limit of a process stands for it where
+// nothing is.
+func finishMemory(r *dialect.Reader) {
+	j, n := r.Job, &r.N
+	perCPU := func(task int64) int64 { return (task + int64(max(j.CPUs, 1)) - 1) / int64(max(j.CPUs, 1)) }
+	switch {
+	case j.Memory > 0:
+	case n.PerTask > 0:
+		j.MemoryPerCPU = perCPU(n.PerTask)
+	case n.PerJob > 0:
+		j.Memory = n.PerJob / int64(max(j.Nodes, 1))
+	case n.LimitPerProcess > 0:
+		j.MemoryPerCPU = perCPU(n.LimitPerProcess)
+	}
+	if n.LimitPerProcess == 0 {
+		return
+	}
+	reserved := j.Memory > 0 || n.PerTask > 0 || n.PerJob > 0
+	r.Tell(field.Memory, func(row *field.Row) error {
+		if !strings.HasPrefix(row.Text, "-M") {
+			return nil
+		}
+		if reserved && !r.Own() {
+			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process; the memory that -R reserves is asked for", quantity.FormatMemory(n.LimitPerProcess)))
+		} else if reserved {
+			return r.Native(row.Text)
+		} else {
+			row.Become(field.Changed, fmt.Sprintf("a limit of %s for each process becomes memory that is asked for; a bare number is KB, where LSF_UNIT_FOR_LIMITS says nothing else", quantity.FormatMemory(n.LimitPerProcess)))
+		}
+		return nil
+	})
+}
+
+// defaults are LSF's without options.
+func defaults(r *dialect.Reader) {
+	if !r.OutputSet() {
+		r.Add(0, "(no -o)").Become(field.Changed, "LSF sends the output by mail; it goes into a file of hpcc's name")
+	}
+	r.ExportAll()
+	if s := r.Job.Script; len(s.Shell) == 0 {
+		s.Shell = []string{"/bin/sh"}
+		r.Add(1, "(no #!)").Become("", "/bin/sh, as LSF has it")
+	}
+}
+
+// positive reads the number behind a key of a resource string.
+func positive(v string) (int, bool) {
+	n, err := strconv.Atoi(v)
+	return n, err == nil && n > 0 && n < 1<<24
+}

@@ -1,0 +1,179 @@
+package lsf
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+
+	"hpcc/job/dialect"
+	"hpcc/job/field"
+	"hpcc/job/quantity"
+)
+
+// Resource strings of LSF (bsub -R): sections select[…], rusage[…], span[…],
+// affinity[…]; what stands in no section is a selection.
+
+var section = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([a-z]+)\[([^\[\]]*)\]`) })
+
+// readResources reads a resource string, section by section. A section that hpcc
+// cannot say otherwise refuses the string, unless it is only a condition on what is asked for anyway.
+func readResources(r *dialect.Reader, v string) error {
+	rest := strings.TrimSpace(section().ReplaceAllString(v, ""))
+	found := section().FindAllStringSubmatch(v, -1)
+	if rest != "" {
+		found = append(found, []string{rest, "select", rest})
+	}
+	var unsaid []string
+	for _, s := range found {
+		read := sections[s[1]]
+		if read == nil {
+			unsaid = append(unsaid, s[0])
+			continue
+		}
+		for _, item := range read(r, s[2]) {
+			unsaid = append(unsaid, s[1]+"["+item+"]")
+		}
+	}
+	if len(unsaid) == 0 {
+		return nil
+	}
+	what := strings.Join(unsaid, " ")
+	if r.Own() {
+		r.Job.Native = append(r.Job.Native[:len(r.Job.Native):len(r.Job.Native)], `-R "`+strings.ReplaceAll(what, `"`, "'")+`"`)
+		return nil
+	}
+	if !r.Row.Filled() {
+		return fmt.Errorf("no other scheduler has %s", what)
+	}
+	r.Changed("without %s, which no other scheduler has", what)
+	return nil
+}
+
+// sections read a section each, and return the items that they do not know.
+var sections = map[string]func(r *dialect.Reader, s string) []string{
+	"span": readSpan, "rusage": readUsage, "select": readSelect, "affinity": readAffinity,
+}
+
+func readSpan(r *dialect.Reader, s string) []string {
+	key, value, _ := strings.Cut(strings.ReplaceAll(s, " ", ""), "=")
+	n, ok := positive(value)
+	switch {
+	case key == "ptile" && ok:
+		r.N.PerHost = n
+	case key == "hosts" && n == 1 && ok:
+		r.Job.Nodes = 1
+	default:
+		return []string{s}
+	}
+	r.Row.Fills(field.Nodes, field.TasksPerNode)
+	return nil
+}
+
+// readUsage reads mem=N[UNIT][/host|/task|/job] and the GPU counts of LSF 9.
+func readUsage(r *dialect.Reader, s string) []string {
+	var left []string
+	for _, item := range dialect.List(strings.ReplaceAll(s, " ", ""), ",:") {
+		key, value, _ := strings.Cut(item, "=")
+		switch key {
+		case "mem":
+			if err := reserve(r, value); err != nil {
+				left = append(left, item)
+			}
+		case "ngpus_excl_p", "ngpus_shared", "ngpus_physical", "ngpus":
+			count, _, _ := strings.Cut(value, ".")
+			n, ok := positive(count)
+			if !ok {
+				left = append(left, item)
+				continue
+			}
+			r.Job.GPUs = n
+			r.Row.Fills(field.GPUs)
+		default:
+			left = append(left, item)
+		}
+	}
+	return left
+}
+
+func reserve(r *dialect.Reader, v string) error {
+	amount, per, _ := strings.Cut(v, "/")
+	n, err := quantity.Size(amount, units("MB"))
+	if err != nil {
+		return err
+	}
+	r.Row.Fills(field.Memory)
+	switch per {
+	case "task", "slot":
+		r.N.PerTask = n
+	case "job":
+		r.N.PerJob = n
+	case "", "host":
+		r.Job.Memory = n
+		if per == "" {
+			r.Row.Become("", fmt.Sprintf("%s on each host", quantity.FormatMemory(n)))
+		}
+	default:
+		return fmt.Errorf("per %q", per)
+	}
+	return nil
+}
+
+var (
+	freeMemory    = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(mem|maxmem)>=?[0-9.]+[KMGTB]*$`) })
+	feature       = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`) })
+	hostCondition = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^hname(==|!=)['"]?([A-Za-z0-9._-]+)['"]?$`) })
+)
+
+// readSelect reads conditions that are joined by &&.
+func readSelect(r *dialect.Reader, s string) []string {
+	if strings.Contains(s, "||") || strings.ContainsAny(s, "()") {
+		return []string{s}
+	}
+	var left []string
+	for _, c := range strings.Split(s, "&&") {
+		c = strings.ReplaceAll(strings.TrimSpace(c), " ", "")
+		m := hostCondition().FindStringSubmatch(c)
+		switch {
+		case freeMemory().MatchString(c) && !r.Own():
+			r.Changed("%s is left out: the memory that is reserved is asked for", c)
+			r.Row.Fills(field.Memory)
+		case c == "type==any" || c == "":
+		case m != nil && m[1] == "==":
+			r.Job.Hosts = append(r.Job.Hosts[:len(r.Job.Hosts):len(r.Job.Hosts)], m[2])
+			r.Row.Fills(field.Hosts)
+		case m != nil:
+			r.Job.NotHosts = append(r.Job.NotHosts[:len(r.Job.NotHosts):len(r.Job.NotHosts)], m[2])
+			r.Row.Fills(field.NotHosts)
+		case feature().MatchString(c):
+			r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], c)
+			r.Row.Fills(field.Features)
+		default:
+			left = append(left, c)
+		}
+	}
+	return left
+}
+
+var core = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(core|thread)(?:\(([0-9]{1,5})\))?$`) })
+
+// readAffinity reads core(N): processors of each process.
+func readAffinity(r *dialect.Reader, s string) []string {
+	first, rest, more := strings.Cut(strings.ReplaceAll(s, " ", ""), ":")
+	m := core().FindStringSubmatch(first)
+	if m == nil {
+		return []string{s}
+	}
+	r.Job.CPUs = 1
+	if n, ok := positive(m[2]); ok {
+		r.Job.CPUs = n
+	}
+	r.Row.Fills(field.CPUs)
+	if m[1] == "thread" {
+		r.Changed("threads are taken for processors")
+	}
+	if more {
+		r.Changed("without %s", rest)
+	}
+	return nil
+}

@@ -1,0 +1,109 @@
+package node
+
+import (
+	"cmp"
+	"strings"
+
+	"hpcc/job"
+)
+
+// A Scheduler is a batch system as a task finds it on its node: by variables and files.
+type Scheduler struct {
+	Name     job.Target
+	IDs      []string                                // variables with the IDs of the task, which is known by the first
+	Proof    []string                                // the task is of this batch system only if one of these is set; nil: always
+	Task     func(getenv func(string) string) string // native ID of the task; nil: the value of IDs[0]
+	Restarts string                                  // variable with the number of restarts
+	Keeps    string                                  // prefix of variables that differ between the nodes of a job
+
+	// Hosts lists the hosts of the job, perhaps with repetitions; nil if Each starts
+	// processes on all of them.
+	Hosts func(getenv func(string) string) ([]string, error)
+	// Spreads reports whether the batch system chose the number of hosts, and how the user
+	// can change that.
+	Spreads func(getenv func(string) string) (advice string, chosen bool)
+	// Remote returns the argv that runs argv on another host of the job.
+	Remote func(host string, argv []string) []string
+	// Each returns the argv that runs argv on each node of the job. Rank is the variable in
+	// which the processes find the number of their node.
+	Each func(nodes, cpus int, argv []string) []string
+	Rank string
+	// Launched returns the variables that the processes of a launcher on this node have in
+	// common, if argv is that of the launcher.
+	Launched func(argv []string, getenv func(string) string) []string
+}
+
+// Schedulers are all batch systems. If a task finds several, the first counts.
+type Schedulers []*Scheduler
+
+// here reports whether an environment is that of a task of the batch system.
+func (s *Scheduler) here(getenv func(string) string) bool {
+	for _, name := range s.Proof {
+		if getenv(name) != "" {
+			return getenv(s.IDs[0]) != ""
+		}
+	}
+	return s.Proof == nil && getenv(s.IDs[0]) != ""
+}
+
+// task returns the native ID of the task whose environment this is, "" if it is none.
+func (s *Scheduler) task(getenv func(string) string) string {
+	switch {
+	case !s.here(getenv):
+		return ""
+	case s.Task != nil:
+		return s.Task(getenv)
+	}
+	return getenv(s.IDs[0])
+}
+
+// NativeIDs returns the variables in which batch systems name the task, if they are set,
+// and the first of these batch systems.
+func (known Schedulers) NativeIDs(getenv func(string) string) (ids map[string]string, from job.Target) {
+	ids = map[string]string{}
+	for _, s := range append(known[:len(known):len(known)], &Scheduler{IDs: []string{"HPCC_TASK_ID"}}) {
+		if !s.here(getenv) {
+			continue
+		}
+		from = cmp.Or(from, s.Name)
+		for _, n := range s.IDs {
+			if v := getenv(n); v != "" && len(v) <= 256 {
+				ids[n] = v
+			}
+		}
+	}
+	return ids, from
+}
+
+// Differs reports whether a variable may have another value on each node of a job.
+func (known Schedulers) Differs(name string) bool {
+	for _, s := range known {
+		if s.Keeps != "" && strings.HasPrefix(name, s.Keeps) {
+			return true
+		}
+	}
+	return false
+}
+
+// Launched returns the variables that all processes of a launcher on this node have, which
+// argv calls; nil if they descend from it, or if argv is not a launcher.
+func (known Schedulers) Launched(argv []string, getenv func(string) string) []string {
+	for _, s := range known {
+		if s.Launched != nil {
+			if env := s.Launched(argv, getenv); env != nil {
+				return env
+			}
+		}
+	}
+	return nil
+}
+
+// of returns the batch system of a target; a target without one has an empty value.
+func (known Schedulers) of(t job.Target) *Scheduler {
+	for _, s := range known {
+		if s.Name == t {
+			return s
+		}
+	}
+	return &Scheduler{Name: t}
+}

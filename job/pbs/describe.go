@@ -1,0 +1,44 @@
+package pbs
+
+import (
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/node"
+)
+
+// Name is the target.
+const Name job.Target = "pbs"
+
+// Describe returns what other packages need to know of PBS; see [batch.Describer].
+func (System) Describe() *batch.Description {
+	return &batch.Description{
+		Dialect: &scripts, CutsTime: true, Version: []string{"qstat", "--version"}, Ping: []string{"qstat", "-B"},
+		Is: func(version string) bool { return strings.Contains(version, "pbs") },
+		Node: &node.Scheduler{
+			Name: Name, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, Keeps: "PBS_",
+			Hosts:  func(getenv func(string) string) ([]string, error) { return node.HostFile("PBS_NODEFILE", getenv) }, // a line for each process
+			Remote: func(host string, argv []string) []string { return append([]string{"pbs_tmrsh", host}, argv...) },
+		},
+	}
+}
+
+// variables are those that PBS sets and that hpcc can supply elsewhere.
+var variables = []job.Variable{
+	{Name: "PBS_JOBID", Value: "$hpcc_id[$HPCC_TASK_ID]", Single: "$hpcc_id", Always: true},
+	{Name: "PBS_ARRAY_INDEX", Value: "$HPCC_TASK_ID", Array: true, Always: true}, {Name: "PBS_ARRAYID", Value: "$HPCC_TASK_ID", Array: true}, {Name: "PBS_ARRAY_ID", Value: "$hpcc_id[]", Array: true},
+	{Name: "PBS_O_WORKDIR", Value: "{dir}", Always: true}, {Name: "PBS_O_HOME", Value: "$HOME"}, {Name: "PBS_O_HOST", Value: "$HOSTNAME"}, {Name: "PBS_O_LOGNAME", Value: "${LOGNAME:-$USER}"},
+	{Name: "PBS_JOBNAME", Value: "{name}"}, {Name: "PBS_QUEUE", Value: "{queue}"}, {Name: "PBS_O_QUEUE", Value: "{queue}"}, {Name: "PBS_ENVIRONMENT", Value: "PBS_BATCH"},
+	{Name: "PBS_NODEFILE", Value: "$(hpcc_file hosts)", Hosts: true}, {Name: "PBS_NP", Value: "{tasks}"}, {Name: "PBS_NUM_NODES", Value: "${#hpcc_hosts[@]}", Hosts: true}, {Name: "PBS_NUM_PPN", Value: "{node_tasks}"},
+	{Name: "NCPUS", Value: "{node_cpus}"}, {Name: "OMP_NUM_THREADS", Value: "{cpus}"}, {Name: "TMPDIR", Value: "${TMPDIR:-/tmp}"},
+}
+
+// hostList is bash that fills hpcc_hosts and, for each of them, hpcc_tasks.
+const hostList = `declare -A hpcc_n
+while read -r k; do
+  [ -n "${hpcc_n[$k]}" ] || hpcc_hosts+=("$k")
+  hpcc_n[$k]=$((${hpcc_n[$k]:-0} + 1))
+done <"$PBS_NODEFILE"
+for k in "${hpcc_hosts[@]}"; do hpcc_tasks+=("${hpcc_n[$k]}"); done
+`

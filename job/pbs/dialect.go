@@ -1,0 +1,428 @@
+package pbs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
+	"hpcc/job/message"
+	"hpcc/job/quantity"
+)
+
+// scripts is what qsub(1B) of OpenPBS, PBS Pro and Torque reads: directives before the
+// first command.
+var scripts = dialect.Dialect{
+	Target: Name, Title: "PBS", Prefix: "#PBS", Command: "qsub", ExactArgv: true,
+	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
+	Variables: variables, VariableText: `\bPBS_[A-Z][A-Z0-9_]*\b`,
+	Verdicts: map[field.Field]field.Verdict{
+		field.QoS:       {Fate: field.Refused, How: "PBS has no QoS"},
+		field.GPUType:   {Fate: field.Refused, How: "only the site knows how it names kinds of GPUs"},
+		field.NotHosts:  {Fate: field.Refused, How: "PBS cannot leave hosts out"},
+		field.AfterEach: {Fate: field.Refused, How: "PBS waits for whole arrays"},
+		field.Signal:    {Fate: field.Emulated, How: "hpcc sends it to the script"},
+		field.Hosts:     {Fate: field.Refused, How: "each chunk of PBS would be on the same one of them", When: func(j *job.Job) bool { return len(j.Hosts) > 1 }},
+		field.Time:      {Fate: field.Emulated, How: "hpcc ends each task, with a warning; walltime stands behind it"},
+		field.Append:    {Fate: field.Changed, How: "hpcc writes the file, anew", When: func(j *job.Job) bool { return j.Append }},
+		field.Export:    {Fate: field.Changed, How: "PBS hands nothing over, and hpcc does not ask it to: say what the script needs with --env", When: func(j *job.Job) bool { return slices.Contains(j.Export, "ALL") }},
+	},
+	Shape: shape, NoExports: true,
+	JobID: "${PBS_JOBID%%[.[]*}", Hosts: hostList, OwnsIndices: true,
+}
+
+// shape gives each node as many processes. A chunk without nodes is one process.
+func shape(j *job.Job, rows field.Rows) {
+	if j.Nodes == 0 && j.TasksPerNode == 0 {
+		dialect.SumMemory(j, rows, 1, "for each process")
+	} else {
+		dialect.NodeMemory(j, rows)
+	}
+	if j.Nodes > 1 && j.Tasks > 0 && j.Tasks != j.Nodes*j.ProcessesPerNode() {
+		j.TasksPerNode = j.ProcessesPerNode()
+		j.Tasks = j.Nodes * j.TasksPerNode
+		rows.Say(field.Changed, fmt.Sprintf("PBS gives each node as many: %d", j.TasksPerNode), field.Tasks)
+	}
+}
+
+// qsubOptions are the options of qsub(1B).
+var qsubOptions = dialect.Options{
+	Glued: true,
+	Values: map[string]dialect.Setter{
+		"-N":    dialect.Set(field.Name),
+		"-J -t": readArray,
+		"-l":    readResources,
+		"-q": func(r *dialect.Reader, v string) error {
+			queue, server, ok := strings.Cut(v, "@")
+			if ok {
+				r.Changed("without the server %s", server)
+			}
+			return dialect.Set(field.Queue)(r, queue)
+		},
+		"-A": dialect.Set(field.Account),
+		"-P": func(r *dialect.Reader, v string) error {
+			if r.Own() || r.Job.Account != "" {
+				return r.Native("-P " + v)
+			}
+			r.Changed("the project becomes the account")
+			return dialect.Set(field.Account)(r, v)
+		},
+		"-o": readOutput(field.Output),
+		"-e": readOutput(field.Error),
+		"-j": func(r *dialect.Reader, v string) error {
+			if v != "oe" && v != "n" && v != "eo" {
+				return fmt.Errorf("%q is none of oe, eo and n", message.Short(v))
+			}
+			if r.Join = v != "n"; v == "eo" {
+				r.Changed("both go into the file of the output")
+			}
+			return nil
+		},
+		"-k": func(r *dialect.Reader, v string) error {
+			r.Changed("the files are written where they belong, while the job runs")
+			return nil
+		},
+		"-m": (*dialect.Reader).MailLetters,
+		"-M": (*dialect.Reader).FirstAddress,
+		"-W": readAttributes,
+		"-v": func(r *dialect.Reader, v string) error { return r.Environment(dialect.CommaList(v)) },
+		"-S": func(r *dialect.Reader, v string) error {
+			r.Shell = strings.Fields(strings.Split(v, ",")[0])
+			if len(r.Shell) > 0 {
+				r.Shell[0], _, _ = strings.Cut(r.Shell[0], "@")
+			}
+			return nil
+		},
+		"-r":                   (*dialect.Reader).Requeue,
+		"-a":                   readBegin,
+		"-d -w":                (*dialect.Reader).Directory, // Torque's
+		"-C":                   dialect.Refuse("hpcc reads directives that begin with #PBS"),
+		"-c -G -p -R -u -L -T": nil,
+	},
+	Flags: map[string]dialect.Setter{
+		"-V": func(r *dialect.Reader, _ string) error {
+			r.Job.Export = []string{"ALL"}
+			r.Row.Fills(field.Export)
+			return nil
+		},
+		"-h":          dialect.Set(field.Hold),
+		"-I":          dialect.Set(field.Interactive),
+		"-z -f -X -x": (*dialect.Reader).Outside,
+	},
+}
+
+// readArray reads A-B[:S][%N].
+func readArray(r *dialect.Reader, v string) (err error) {
+	r.Job.Array, err = job.ParseArray(v)
+	r.Row.Fills(field.Array)
+	return err
+}
+
+// units are those of pbs_resources(7B): bytes, and powers of 1024.
+var units = quantity.Units{"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40,
+	"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "Gb": 1 << 30, "Mb": 1 << 20}
+
+// readResources reads -l: select and place, or a list of NAME=VALUE.
+func readResources(r *dialect.Reader, v string) error {
+	if s, ok := strings.CutPrefix(v, "select="); ok {
+		return readSelect(r, s)
+	}
+	if s, ok := strings.CutPrefix(v, "place="); ok {
+		return readPlace(r, s)
+	}
+	return r.ResourceList(v, func(name, value, item string) error {
+		if read := r.Resources[name]; read != nil {
+			return read(r, value)
+		}
+		return r.Native("-l " + item)
+	})
+}
+
+// resources are those of pbs_resources(7B), and of Torque, that hpcc knows.
+var resources = map[string]dialect.Setter{
+	"walltime": func(r *dialect.Reader, v string) (err error) {
+		r.Job.Time, err = quantity.Seconds(v)
+		r.Row.Fills(field.Time)
+		return err
+	},
+	"nodes":  readNodes,
+	"select": readSelect,
+	"place":  readPlace,
+	"ncpus":  dialect.Set(field.CPUs),
+	"ngpus":  dialect.Set(field.GPUs),
+	"gpus":   dialect.Set(field.GPUs),
+	"mem": func(r *dialect.Reader, v string) (err error) {
+		r.N.PerJob, err = quantity.Size(v, units)
+		r.Row.Fills(field.Memory)
+		return err
+	},
+	"vmem": func(r *dialect.Reader, v string) (err error) {
+		r.N.PerJob, err = quantity.Size(v, units)
+		r.Row.Fills(field.Memory)
+		return err
+	},
+	"pmem": func(r *dialect.Reader, v string) (err error) {
+		r.N.PerTask, err = quantity.Size(v, units)
+		r.Row.Fills(field.Memory)
+		return err
+	},
+	"pvmem": func(r *dialect.Reader, v string) (err error) {
+		r.N.PerTask, err = quantity.Size(v, units)
+		r.Row.Fills(field.Memory)
+		return err
+	},
+}
+
+// readSelect reads N:ncpus=C:mpiprocs=P:mem=M:ngpus=G. Chunks of several kinds
+// are no job of equal nodes.
+func readSelect(r *dialect.Reader, v string) (err error) {
+	chunks := strings.Split(v, "+")
+	for _, c := range chunks[1:] {
+		if strings.TrimLeft(c, "0123456789") != strings.TrimLeft(chunks[0], "0123456789") {
+			return errors.New("hpcc has nodes that are all alike, not chunks of several kinds")
+		}
+	}
+	total := 0
+	for _, c := range chunks {
+		first, _, _ := strings.Cut(c, ":")
+		n := 1
+		if strings.Trim(first, "0123456789") == "" && first != "" {
+			if n, err = r.Number(first, ""); err != nil {
+				return err
+			}
+		}
+		total += n
+	}
+	r.N.Chunks, r.N.ChunkCPUs, r.N.ChunkProcesses = total, 0, 0
+	r.Row.Fills(field.Nodes, field.Tasks, field.TasksPerNode)
+	for _, item := range strings.Split(strings.TrimLeft(chunks[0], "0123456789"), ":") {
+		if err := readChunkItem(r, item); err != nil {
+			r.Changed("without %s: %v", message.Short(item), err)
+		}
+	}
+	return nil
+}
+
+// readChunkItem reads one resource of a chunk.
+func readChunkItem(r *dialect.Reader, item string) (err error) {
+	name, value, ok := strings.Cut(item, "=")
+	switch {
+	case item == "":
+	case !ok:
+		return fmt.Errorf("not of the form NAME=VALUE")
+	case name == "ncpus":
+		r.N.ChunkCPUs, err = r.Number(value, "")
+		r.Row.Fills(field.CPUs)
+	case name == "mpiprocs":
+		r.N.ChunkProcesses, err = r.Number(value, "")
+	case name == "ompthreads":
+		r.Job.CPUs, err = r.Number(value, "")
+		r.Row.Fills(field.CPUs)
+	case name == "mem" || name == "vmem":
+		r.Job.Memory, err = quantity.Size(value, units)
+		r.Row.Fills(field.Memory)
+	case name == "ngpus":
+		r.Job.GPUs, err = r.Number(value, "")
+		r.Row.Fills(field.GPUs)
+	case name == "host" && dialect.HostName().MatchString(value):
+		r.Job.Hosts = []string{value}
+		r.Row.Fills(field.Hosts)
+	case value == "true" || value == "True" || value == "TRUE":
+		r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], name)
+		r.Row.Fills(field.Features)
+	default:
+		return fmt.Errorf("only this site's PBS has it")
+	}
+	return err
+}
+
+// readNodes reads nodes=N:ppn=P:gpus=G:feature and nodes=host1.
+func readNodes(r *dialect.Reader, v string) (err error) {
+	if strings.Contains(v, "+") {
+		return errors.New("hpcc has nodes that are all alike, not several kinds")
+	}
+	items := strings.Split(v, ":")
+	r.Job.Nodes = 1
+	r.Row.Fills(field.Nodes)
+	if strings.Trim(items[0], "0123456789") == "" {
+		if r.Job.Nodes, err = r.Number(items[0], ""); err != nil {
+			return err
+		}
+	} else {
+		r.Job.Hosts = []string{items[0]}
+		r.Row.Fills(field.Hosts)
+	}
+	for _, item := range items[1:] {
+		name, value, ok := strings.Cut(item, "=")
+		switch {
+		case name == "ppn":
+			r.Job.TasksPerNode, err = r.Number(value, "")
+			r.Row.Fills(field.TasksPerNode)
+		case name == "gpus":
+			r.Job.GPUs, err = r.Number(value, "")
+			r.Row.Fills(field.GPUs)
+		case !ok:
+			r.Job.Features = append(r.Job.Features[:len(r.Job.Features):len(r.Job.Features)], item)
+			r.Row.Fills(field.Features)
+		default:
+			err = fmt.Errorf("%s is not known", message.Short(item))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readPlace reads scatter, pack, free, excl, exclhost, shared.
+func readPlace(r *dialect.Reader, v string) error {
+	for _, w := range dialect.List(v, ":") {
+		switch w {
+		case "excl", "exclhost":
+			r.Job.Exclusive = true
+			r.Row.Fills(field.Exclusive)
+		case "scatter":
+			r.N.Scatter = true
+			r.Row.Fills(field.Nodes)
+		case "pack":
+			r.Job.Nodes = 1
+			r.Row.Fills(field.Nodes)
+		case "free", "shared":
+		default:
+			return fmt.Errorf("hpcc does not know the placement %s", message.Short(w))
+		}
+	}
+	return nil
+}
+
+// readAttributes reads -W depend=…,block=true,….
+func readAttributes(r *dialect.Reader, v string) error {
+	name, value, _ := strings.Cut(v, "=")
+	switch name {
+	case "block":
+		return (*dialect.Reader).Outside(r, v)
+	case "depend":
+	default:
+		return r.Native("-W " + v)
+	}
+	for _, part := range strings.Split(value, ",") {
+		kind, ids, _ := strings.Cut(part, ":")
+		if kind == "before" || kind == "after" || kind == "on" || strings.HasPrefix(kind, "before") {
+			return r.Native("-W " + v)
+		}
+		list := dialect.List(ids, ":")
+		for i, id := range list {
+			if n, server, ok := strings.Cut(id, "."); ok && !r.Own() && strings.Trim(n, "0123456789") == "" {
+				list[i] = n
+				r.Changed("%s without the server %s", n, server)
+			}
+		}
+		if err := r.After(strings.TrimSuffix(kind, "array"), list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var letters = dialect.Pattern{Sign: "^", Letters: []string{"^array_index^", "{task}", "$PBS_JOBID", "{job}", "${PBS_JOBID}", "{job}"}}
+
+// readOutput reads [HOST:]FILE; a directory gets the file's usual name.
+func readOutput(f field.Field) func(*dialect.Reader, string) error {
+	return func(r *dialect.Reader, v string) error {
+		if host, file, ok := strings.Cut(v, ":"); ok && !strings.Contains(host, "/") {
+			v = file
+			r.Changed("without the host %s", host)
+		}
+		if v == "." || strings.HasSuffix(v, "/") {
+			r.SetFile(f, r.Inside(v, f))
+			return nil
+		}
+		return r.Output(v, f, letters)
+	}
+}
+
+// finish turns chunks into nodes, or into processes where they are of one
+// processor and may lie anywhere.
+func finish(r *dialect.Reader) {
+	j, n := r.Job, &r.N
+	if n.Chunks > 0 {
+		finishChunks(r)
+	} else if j.TasksPerNode > 0 && j.Nodes > 0 {
+		j.Tasks = j.Nodes * j.TasksPerNode
+	}
+	if n.PerJob > 0 && j.Memory == 0 {
+		j.Memory = n.PerJob / int64(max(j.Nodes, 1))
+		r.Tell(field.Memory, func(row *field.Row) error {
+			if j.Nodes > 1 {
+				row.Become(field.Changed, fmt.Sprintf("of the whole job: %s on each of %d nodes", quantity.FormatMemory(j.Memory), j.Nodes))
+			}
+			return nil
+		})
+	}
+	if n.PerTask > 0 && j.Memory == 0 {
+		j.MemoryPerCPU = (n.PerTask + int64(max(j.CPUs, 1)) - 1) / int64(max(j.CPUs, 1))
+		r.Tell(field.Memory, func(row *field.Row) error {
+			row.Become(field.Changed, fmt.Sprintf("%s for each processor", quantity.FormatMemory(j.MemoryPerCPU)))
+			return nil
+		})
+	}
+}
+
+func finishChunks(r *dialect.Reader) {
+	j, n := r.Job, &r.N
+	processes, cpus := max(n.ChunkProcesses, 1), max(n.ChunkCPUs, 1)
+	if j.CPUs == 0 && (n.ChunkCPUs > 0 || n.ChunkProcesses > 0) {
+		j.CPUs = max(cpus/processes, 1)
+	}
+	if j.CPUs == 1 && n.ChunkCPUs <= processes {
+		j.CPUs = 0
+	}
+	how := ""
+	switch {
+	case r.N.Scatter || n.Chunks == 1 || processes > 1 || cpus > 1 || j.GPUs > 0 || j.Exclusive:
+		j.Nodes, j.TasksPerNode, j.Tasks = n.Chunks, processes, n.Chunks*processes
+		if !r.N.Scatter && n.Chunks > 1 {
+			how = "each chunk becomes a node; PBS may put several on one"
+		}
+	default:
+		j.Tasks = n.Chunks
+		if j.Memory > 0 {
+			j.MemoryPerCPU, j.Memory = j.Memory, 0
+		}
+	}
+	if how != "" {
+		r.Tell(field.TasksPerNode, func(row *field.Row) error { row.Become(field.Changed, how); return nil })
+	}
+}
+
+// readBegin reads hhmm, besides what qsub reads elsewhere.
+func readBegin(r *dialect.Reader, v string) error {
+	if len(v) == 4 && strings.Trim(v, "0123456789") == "" {
+		r.Row.Fills(field.Begin)
+		r.Job.Begin = v[:2] + ":" + v[2:]
+		return nil
+	}
+	return r.DateTime(v)
+}
+
+// defaults are PBS's without options. Jobs start at home; files go to where the job was
+// submitted from.
+func defaults(r *dialect.Reader) {
+	s := r.Job.Script
+	if !r.DirSet() {
+		s.Start = r.Home
+		r.Add(0, "(directory)").Become(field.Emulated, "the script starts in "+r.Home+", as PBS has it; PBS_O_WORKDIR is "+r.Dir)
+	}
+	r.OutputDefaults()
+	r.ExportNone("-V")
+	switch {
+	case len(r.Shell) > 0:
+		s.Shell = r.Shell
+	case len(s.Shell) == 0:
+		s.Shell = []string{"/bin/bash"}
+		r.Add(1, "(no -S)").Become(field.Changed, "bash runs it; PBS would take the user's login shell")
+	}
+}

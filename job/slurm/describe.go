@@ -1,0 +1,79 @@
+package slurm
+
+import (
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+	"hpcc/job/node"
+)
+
+// Name is the target.
+const Name job.Target = "slurm"
+
+// Describe returns what other packages need to know of Slurm; see [batch.Describer].
+func (System) Describe() *batch.Description {
+	return &batch.Description{
+		Dialect: &scripts, CutsTime: true, EndsExec: true,
+		Version: []string{"sbatch", "--version"}, Ping: []string{"scontrol", "ping"},
+		InJob: func(name string) bool {
+			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_")
+		},
+		Node: &node.Scheduler{
+			Name: Name, IDs: []string{"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME"},
+			Restarts: "SLURM_RESTART_COUNT", Each: eachNode, Rank: "SLURM_PROCID", Launched: launched,
+		},
+	}
+}
+
+// eachNode starts argv once on each node of the job.
+func eachNode(nodes, cpus int, argv []string) []string {
+	// A site's WaitTime would end the others soon after the first of them.
+	w := []string{"srun", "--nodes=" + strconv.Itoa(nodes), "--ntasks=" + strconv.Itoa(nodes), "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--wait=0", "--unbuffered", "--mpi=none"}
+	if cpus > 0 {
+		w = append(w, "--cpus-per-task="+strconv.Itoa(cpus))
+	}
+	return append(w, argv...)
+}
+
+// launched: the daemon of the node starts the processes of srun.
+func launched(argv []string, getenv func(string) string) []string {
+	id, name := getenv("SLURM_JOB_ID"), getenv("SLURMD_NODENAME")
+	if filepath.Base(argv[0]) != "srun" || id == "" || len(id) > 256 || name == "" {
+		return nil
+	}
+	return []string{"SLURM_JOB_ID=" + id, "SLURMD_NODENAME=" + name}
+}
+
+// variables are those that Slurm sets and that hpcc can supply elsewhere.
+var variables = []job.Variable{
+	{Name: "SLURM_JOB_ID", Value: "$hpcc_id", Always: true},
+	{Name: "SLURM_JOBID", Value: "$hpcc_id"},
+	{Name: "SLURM_ARRAY_JOB_ID", Value: "$hpcc_id", Array: true},
+	{Name: "SLURM_ARRAY_TASK_ID", Value: "$HPCC_TASK_ID", Array: true, Always: true},
+	{Name: "SLURM_ARRAY_TASK_COUNT", Value: "{count}", Array: true},
+	{Name: "SLURM_ARRAY_TASK_MIN", Value: "{first}", Array: true},
+	{Name: "SLURM_ARRAY_TASK_MAX", Value: "{last}", Array: true},
+	{Name: "SLURM_ARRAY_TASK_STEP", Value: "{step}", Array: true},
+	{Name: "SLURM_JOB_NAME", Value: "{name}"}, {Name: "SLURM_JOB_PARTITION", Value: "{queue}"}, {Name: "SLURM_JOB_ACCOUNT", Value: "{account}"},
+	{Name: "SLURM_SUBMIT_DIR", Value: "{dir}"}, {Name: "SLURM_SUBMIT_HOST", Value: "$HOSTNAME"},
+	{Name: "SLURM_NTASKS", Value: "{tasks}"}, {Name: "SLURM_NPROCS", Value: "{tasks}"},
+	{Name: "SLURM_CPUS_PER_TASK", Value: "{cpus?}"}, {Name: "SLURM_CPUS_ON_NODE", Value: "{node_cpus}"}, {Name: "SLURM_JOB_CPUS_PER_NODE", Value: "{node_cpus}"},
+	{Name: "SLURM_NTASKS_PER_NODE", Value: "{node_tasks}"}, {Name: "SLURM_TASKS_PER_NODE", Value: "{node_tasks}"},
+	{Name: "SLURM_GPUS_ON_NODE", Value: "{gpus?}"}, {Name: "SLURM_GPUS_PER_NODE", Value: "{gpus?}"}, {Name: "SLURM_MEM_PER_NODE", Value: "{mem?}"},
+	{Name: "SLURM_JOB_NUM_NODES", Value: "${#hpcc_hosts[@]}", Hosts: true}, {Name: "SLURM_NNODES", Value: "${#hpcc_hosts[@]}", Hosts: true},
+	{Name: "SLURM_JOB_NODELIST", Value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", Hosts: true}, {Name: "SLURM_NODELIST", Value: "$(IFS=,; echo \"${hpcc_hosts[*]}\")", Hosts: true},
+	{Name: "SLURMD_NODENAME", Value: "${HOSTNAME%%.*}"}, {Name: "SLURM_CLUSTER_NAME", Value: "{to}"}, {Name: "SLURM_RESTART_COUNT", Value: "0"},
+	{Name: "SLURM_PROCID", Value: "0"}, {Name: "SLURM_LOCALID", Value: "0"}, {Name: "SLURM_NODEID", Value: "0"},
+	{Name: "SLURM_TMPDIR", Value: "${TMPDIR:-/tmp}"},
+}
+
+// hostList is bash that fills hpcc_hosts and, for each of them, hpcc_tasks.
+const hostList = `mapfile -t hpcc_hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST" </dev/null)
+for c in ${SLURM_TASKS_PER_NODE//,/ }; do # 2(x3),1
+  k=1; case $c in *x*) k=${c##*x} k=${k%)} ;; esac
+  for ((; k > 0; k--)); do hpcc_tasks+=("${c%%(*}"); done
+done
+`

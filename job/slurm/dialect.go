@@ -1,0 +1,404 @@
+package slurm
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"hpcc/job"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
+	"hpcc/job/message"
+	"hpcc/job/quantity"
+)
+
+// scripts is what sbatch(1) of 22.05 and later reads: directives before the first
+// command, options as getopt_long(3) takes them.
+var scripts = dialect.Dialect{
+	Target: Name, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch",
+	Options: sbatchOptions, Finish: finish, Defaults: defaults,
+	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions()}}, StepLauncher: "srun",
+	Variables: variables, VariableText: `\bSLURMD?_[A-Z][A-Z0-9_]*\b`,
+	Verdicts: map[field.Field]field.Verdict{
+		field.Exclusive: {Fate: field.Kept, How: "with --mem=0, since the node does not bring its memory", When: func(j *job.Job) bool { return j.Memory == 0 && j.MemoryPerCPU == 0 }},
+	},
+	Shape: func(*job.Job, field.Rows) {}, ExportsAll: true, // sbatch counts memory per processor, too
+	JobID: "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}", Hosts: hostList, Hides: []string{"#PBS", "#BSUB"}, Signals: true, OwnsIndices: true,
+}
+
+// sbatchOptions are the options of sbatch(1).
+var sbatchOptions = dialect.Options{
+	Glued: true, Abbrev: true,
+	Values: map[string]dialect.Setter{
+		"-J --job-name":                      dialect.Set(field.Name),
+		"-a --array":                         readArray,
+		"-N --nodes":                         dialect.Set(field.Nodes),
+		"-n --ntasks":                        dialect.Set(field.Tasks),
+		"--ntasks-per-node --tasks-per-node": dialect.Set(field.TasksPerNode),
+		"-c --cpus-per-task":                 dialect.Set(field.CPUs),
+		"--mem":                              readMemory,
+		"--mem-per-cpu":                      readMemoryPerCPU,
+		"--gpus-per-node":                    readGPUs,
+		"--gres":                             readGres,
+		"-G --gpus":                          readGPUsInAll,
+		"--gpus-per-task":                    readGPUsPerTask,
+		"-t --time":                          readTime,
+		"-p --partition":                     dialect.Set(field.Queue),
+		"-A --account":                       dialect.Set(field.Account),
+		"-q --qos":                           dialect.Set(field.QoS),
+		"-d --dependency":                    readAfter,
+		"-o --output":                        func(r *dialect.Reader, v string) error { return r.Output(v, field.Output, letters) },
+		"-e --error":                         func(r *dialect.Reader, v string) error { return r.Output(v, field.Error, letters) },
+		"--open-mode":                        readOpenMode,
+		"--mail-user":                        dialect.Set(field.Mail),
+		"--mail-type":                        readMailType,
+		"-D --chdir":                         (*dialect.Reader).Directory,
+		"--export":                           readExport,
+		"-C --constraint":                    readConstraint,
+		"-w --nodelist":                      readHosts(field.Hosts),
+		"-x --exclude":                       readHosts(field.NotHosts),
+		"--signal":                           readSignal,
+		"-b --begin":                         readBegin,
+		"--kill-on-invalid-dep":              readInvalid,
+		"--wrap":                             func(r *dialect.Reader, v string) error { r.Wrap = v; return nil },
+		"--uid --gid":                        dialect.Refuse("only root may"),
+		"-i --input":                         dialect.Refuse("hpcc gives jobs nothing to read; redirect in the script: program < file"),
+		"--bb --bbf --batch --cluster-constraint --comment --constraint-override --container --container-id --core-spec -S --cores-per-socket --cpu-freq --cpus-per-gpu " +
+			"--deadline --delay-boot -m --distribution --export-file --extra -B --extra-node-info --gpu-bind --gpu-freq --gpus-per-socket --gres-flags --hint -L --licenses " +
+			"-M --clusters --mcs-label --mem-bind --mem-per-gpu --mincpus --network -F --nodefile --ntasks-per-core --ntasks-per-gpu --ntasks-per-socket --power --prefer --priority " +
+			"--profile --reservation --resv-ports --segment --sockets-per-node --switches --thread-spec --threads-per-core --time-min --tmp --tres-bind --tres-per-task --wckey --acctg-freq": nil,
+	},
+	Flags: map[string]dialect.Setter{
+		"--requeue":    dialect.SetRequeue("yes"),
+		"--no-requeue": dialect.SetRequeue("no"),
+		"-H --hold":    dialect.Set(field.Hold),
+		"--parsable -W --wait --test-only -Q --quiet -v --verbose --ignore-pbs":                                                (*dialect.Reader).Outside,
+		"-h --help --usage -V --version":                                                                                       (*dialect.Reader).Outside,
+		"--contiguous -k --no-kill -O --overcommit --reboot -s --oversubscribe --share --spread-job --use-min-nodes --stepmgr": nil,
+	},
+	Optional: map[string]dialect.Setter{
+		"--exclusive":                       readExclusive,
+		"--nice --propagate --get-user-env": nil,
+	},
+}
+
+var letters = dialect.Pattern{Sign: "%", Letters: []string{"%A", "{job}", "%j", "{job}", "%a", "{task}", "%x", "{name}", "%%", "%"}}
+
+func readArray(r *dialect.Reader, v string) (err error) {
+	r.Job.Array, err = job.ParseArray(v)
+	r.Row.Fills(field.Array)
+	return err
+}
+
+// units are those of sbatch(1), --mem: mebibytes without a suffix.
+var units = quantity.Units{"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40,
+	"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+
+func readMemory(r *dialect.Reader, v string) (err error) {
+	r.Row.Fills(field.Memory)
+	if v == "0" {
+		r.N.AllMemory = true
+		return nil
+	}
+	r.Job.MemoryPerCPU = 0
+	r.Job.Memory, err = quantity.Size(v, units)
+	return err
+}
+
+func readMemoryPerCPU(r *dialect.Reader, v string) (err error) {
+	r.Row.Fills(field.Memory)
+	r.Job.Memory = 0
+	r.Job.MemoryPerCPU, err = quantity.Size(v, units)
+	return err
+}
+
+// readGPUs reads [TYPE:]N.
+func readGPUs(r *dialect.Reader, v string) error {
+	kind, count, ok := strings.Cut(v, ":")
+	if !ok {
+		kind, count = "", v
+	}
+	if _, err := strconv.Atoi(count); err != nil && !ok && job.EnvName().MatchString(v) { // --gres=gpu:a100 is one of them
+		kind, count = v, "1"
+	}
+	n, err := r.Number(count, "")
+	if err != nil {
+		return err
+	}
+	r.Job.GPUs, r.Job.GPUType = n, kind
+	r.Row.Fills(field.GPUs)
+	if kind != "" {
+		r.Row.Fills(field.GPUType)
+	}
+	return nil
+}
+
+func readGres(r *dialect.Reader, v string) error {
+	what, rest, _ := strings.Cut(v, ":")
+	if what != "gpu" || strings.Contains(v, ",") {
+		return r.Native("--gres=" + v)
+	}
+	if rest == "" {
+		rest = "1"
+	}
+	return readGPUs(r, rest)
+}
+
+func readGPUsInAll(r *dialect.Reader, v string) error {
+	if err := readGPUs(r, v); err != nil {
+		return err
+	}
+	r.N.GPUsInAll, r.Job.GPUs = r.Job.GPUs, 0
+	return nil
+}
+
+func readGPUsPerTask(r *dialect.Reader, v string) error {
+	if err := readGPUs(r, v); err != nil {
+		return err
+	}
+	r.N.GPUsPerTask, r.Job.GPUs = r.Job.GPUs, 0
+	return nil
+}
+
+// readTime reads the forms of sbatch(1): M, M:S, H:M:S, D-H, D-H:M, D-H:M:S.
+func readTime(r *dialect.Reader, v string) error {
+	r.Row.Fills(field.Time)
+	switch strings.ToUpper(v) {
+	case "0", "-1", "UNLIMITED", "INFINITE":
+		r.Changed("no limit")
+		r.Job.Time = 0
+		return nil
+	}
+	days, rest, dash := strings.Cut(v, "-")
+	var d time.Duration
+	var err error
+	if dash {
+		fields := []time.Duration{time.Hour, time.Minute, time.Second}[:min(3, strings.Count(rest, ":")+1)]
+		reversed := slices.Clone(fields)
+		slices.Reverse(reversed)
+		if d, err = quantity.Clock(rest, reversed...); err != nil {
+			return err
+		}
+		n, err := strconv.ParseUint(days, 10, 16)
+		if err != nil || n > 3650 {
+			return fmt.Errorf("%q is no time", message.Short(v))
+		}
+		d += time.Duration(n) * 24 * time.Hour
+	} else {
+		switch strings.Count(v, ":") {
+		case 0:
+			d, err = quantity.Clock(v, time.Minute)
+		case 1:
+			d, err = quantity.Clock(v, time.Second, time.Minute)
+			r.Row.Become("", "Slurm reads minutes and seconds")
+		default:
+			d, err = quantity.Clock(v, time.Second, time.Minute, time.Hour)
+		}
+	}
+	if err == nil && d == 0 {
+		err = fmt.Errorf("%q is no time", message.Short(v))
+	}
+	r.Job.Time = d
+	return err
+}
+
+func readExclusive(r *dialect.Reader, v string) error {
+	if v != "" && v != "exclusive" {
+		return r.Native("--exclusive=" + v)
+	}
+	return dialect.Set(field.Exclusive)(r, v)
+}
+
+// readAfter reads TYPE:ID[:ID...][,TYPE:ID...].
+func readAfter(r *dialect.Reader, v string) error {
+	if strings.Contains(v, "?") {
+		return r.Native("--dependency=" + v)
+	}
+	for _, part := range strings.Split(v, ",") {
+		kind, ids, _ := strings.Cut(part, ":")
+		list := dialect.List(ids, ":")
+		switch {
+		case kind == "singleton" || kind == "after" || kind == "afterburstbuffer":
+			return r.Native("--dependency=" + v)
+		case len(list) == 0:
+			return fmt.Errorf("%q names no job", part)
+		}
+		if err := r.After(kind, list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readOpenMode(r *dialect.Reader, v string) error {
+	if v != "append" && v != "truncate" {
+		return fmt.Errorf("%q is neither append nor truncate", message.Short(v))
+	}
+	r.Job.Append = v == "append"
+	r.Row.Fills(field.Append)
+	return nil
+}
+
+// readMailType keeps begin, end and fail; ALL is all of them.
+func readMailType(r *dialect.Reader, v string) error {
+	r.Job.MailOn = nil
+	var left []string
+	for _, e := range dialect.List(strings.ToUpper(v), ",") {
+		switch e {
+		case "BEGIN", "END", "FAIL":
+			r.MailOn(strings.ToLower(e))
+		case "ALL":
+			r.MailOn("begin", "end", "fail")
+			r.Changed("at the beginning, the end and on failure")
+		case "NONE":
+		default:
+			left = append(left, e)
+		}
+	}
+	if len(left) > 0 {
+		r.Changed("%s is left out", strings.Join(left, ","))
+	}
+	r.Row.Fills(field.MailOn)
+	return nil
+}
+
+func readExport(r *dialect.Reader, v string) error {
+	list := dialect.CommaList(v)
+	r.Job.Export = nil
+	for i, e := range list {
+		if e == "NIL" {
+			list[i] = "NONE"
+		}
+	}
+	return r.Environment(list)
+}
+
+// readConstraint keeps features that are all wanted; alternatives and counts
+// are Slurm's own.
+func readConstraint(r *dialect.Reader, v string) error {
+	if strings.ContainsAny(v, "|[]*()") {
+		return r.Native(`--constraint="` + v + `"`)
+	}
+	r.Job.Features = dialect.List(v, "&,")
+	r.Row.Fills(field.Features)
+	return nil
+}
+
+func readHosts(f field.Field) dialect.Setter {
+	return func(r *dialect.Reader, v string) (err error) {
+		r.Row.Fills(f)
+		*f.At(r.Job)[0].(*[]string), err = expandHosts(v, maxListed)
+		return err
+	}
+}
+
+// maxListed is the largest number of hosts in an option.
+const maxListed = 10_000
+
+// readSignal reads [[R][B]:]SIGNAL[@SECONDS]; 60 s when nothing is said.
+func readSignal(r *dialect.Reader, v string) error {
+	to, rest, ok := strings.Cut(v, ":")
+	if !ok {
+		to, rest = "", v
+	}
+	name, lead, timed := strings.Cut(rest, "@")
+	sig, err := job.SignalName(name)
+	if err != nil {
+		return err
+	}
+	r.Job.Warning = job.Warning{Signal: sig, Lead: time.Minute, Steps: !strings.Contains(to, "B")}
+	if timed {
+		n, err := strconv.ParseUint(lead, 10, 16)
+		if err != nil {
+			return fmt.Errorf("%q is no number of seconds", message.Short(lead))
+		}
+		r.Job.Warning.Lead = time.Duration(n) * time.Second
+	}
+	r.Row.Fills(field.Signal)
+	return nil
+}
+
+var moment = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(\d{4}-\d\d-\d\dT)?\d\d:\d\d$`) })
+
+// readBegin keeps a time of day or a date with a time; the other forms are Slurm's own.
+func readBegin(r *dialect.Reader, v string) error {
+	short := v
+	if strings.HasSuffix(v, ":00") && strings.Count(v, ":") == 2 {
+		short = strings.TrimSuffix(v, ":00")
+	}
+	if !moment().MatchString(short) {
+		return r.Native("--begin=" + v)
+	}
+	r.Job.Begin = short
+	r.Row.Fills(field.Begin)
+	return nil
+}
+
+func readInvalid(r *dialect.Reader, v string) error {
+	if v != "yes" {
+		return fmt.Errorf("a job whose dependency cannot be met would wait for ever; hpcc has it end")
+	}
+	return nil
+}
+
+// finish shares GPUs out to nodes, and says whose the memory of the nodes is.
+func finish(r *dialect.Reader) {
+	j := r.Job
+	nodes, perNode := max(j.Nodes, 1), j.ProcessesPerNode()
+	if n := r.N.GPUsInAll; n > 0 {
+		r.Tell(field.GPUs, func(row *field.Row) error {
+			if n%nodes != 0 {
+				return fmt.Errorf("%d GPUs over %d nodes: hpcc counts them per node", n, nodes)
+			}
+			j.GPUs = n / nodes
+			row.Become(field.Changed, fmt.Sprintf("%d on each of %d nodes", j.GPUs, nodes))
+			return nil
+		})
+	}
+	if n := r.N.GPUsPerTask; n > 0 {
+		r.Tell(field.GPUs, func(row *field.Row) error {
+			j.GPUs = n * perNode
+			row.Become(field.Changed, fmt.Sprintf("%d on each node, for %d processes there", j.GPUs, perNode))
+			return nil
+		})
+	}
+	if r.N.AllMemory && !j.Exclusive {
+		r.Tell(field.Memory, func(*field.Row) error { return r.Native("--mem=0") })
+	}
+}
+
+// defaults are Slurm's without options: names of files, the environment, the shell.
+func defaults(r *dialect.Reader) {
+	j := r.Job
+	if !r.OutputSet() {
+		j.Output = "slurm-{job}.out"
+		if !j.Array.IsZero() {
+			j.Output = "slurm-{job}_{task}.out"
+		}
+		r.Add(0, "(no --output)").Become("", j.Output)
+		r.Row.Fills(field.Output)
+	}
+	r.ExportAll()
+	if r.Wrap != "" {
+		j.Script.Shell = []string{"/bin/sh"}
+	}
+	if len(j.Script.Shell) == 0 {
+		j.Script.Shell = []string{"/bin/bash"}
+		r.Add(1, "(no #!)").Become(field.Changed, "bash runs it; sbatch would refuse the script")
+	}
+}
+
+// srunOptions are the options of srun(1) in a script.
+func srunOptions() dialect.Options {
+	o := sbatchOptions
+	o.Values, o.Flags, o.Optional = maps.Clone(o.Values), maps.Clone(o.Flags), maps.Clone(o.Optional)
+	o.Values["--mpi --het-group --jobid -r --relative -T --threads --cpu-bind --task-prolog --task-epilog --epilog --prolog --slurmd-debug -I --immediate"] = nil
+	o.Flags["--pty -l --label -u --unbuffered --overlap --exact -E --preserve-env -X --disable-status -Z --no-allocate"] = nil
+	o.Optional["-K --kill-on-bad-exit --bcast --compress"] = nil
+	return o
+}

@@ -1,0 +1,84 @@
+package translate
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"hpcc/job"
+	"hpcc/job/dialect"
+	"hpcc/job/field"
+	"hpcc/job/jobscript"
+)
+
+// shape brings the job into the form that its target counts in.
+func (t *Translation) shape() {
+	j := t.Job
+	if n := job.Label(j.Name); t.To.Pods() && n != j.Name {
+		t.Rows.Say(field.Changed, n+", a label of the DNS", field.Name)
+	}
+	t.order()
+	if t.to.Shape != nil {
+		t.to.Shape(j, t.Rows)
+	} else {
+		dialect.NodeMemory(j, t.Rows)
+	}
+	if j.Warning.Steps && t.To != t.Dialect {
+		t.Rows.Refuse(fmt.Sprintf("it goes to what %s started, and only %s has that", t.from.StepLauncher, t.from.Title), field.Signal)
+		j.Warning = job.Warning{}
+	}
+	if !t.to.Signals && j.Warning.Signal != "" && j.Time == 0 {
+		t.Rows.Refuse("without a time limit there is nothing to warn of; give --time", field.Signal)
+		j.Warning = job.Warning{}
+	}
+}
+
+// order keeps, of what a job of Argo waits for, the scripts that are given with it.
+func (t *Translation) order() {
+	if t.To != job.Argo {
+		return
+	}
+	for _, d := range []struct {
+		f     field.Field
+		names *[]string
+	}{{field.After, &t.Job.After}, {field.AfterAny, &t.Job.AfterAny}, {field.AfterFailed, &t.Job.AfterFailed}} {
+		outside := slices.DeleteFunc(slices.Clone(*d.names), func(n string) bool { return slices.Contains(t.among, job.Label(n)) })
+		if len(outside) > 0 {
+			t.Rows.Refuse(fmt.Sprintf("%s is no script that is given with it: Argo keeps an order among those alone, each with --from", strings.Join(outside, ", ")), d.f)
+			*d.names = nil
+		}
+	}
+}
+
+// variables tells which variables of its scheduler the script gets, and which
+// hpcc cannot supply.
+func (t *Translation) variables() {
+	s := t.Job.Script
+	if s == nil {
+		return
+	}
+	var names []string
+	for _, v := range jobscript.Needed(s, t.Job, t.to) {
+		names = append(names, v.Name)
+	}
+	if len(names) > 0 {
+		t.Rows = append(t.Rows, &field.Row{Text: strings.Join(names, " "), Fate: field.Emulated, How: fmt.Sprintf("set from what %s sets", t.To)})
+	}
+	if s.From == t.To {
+		return
+	}
+	unknown := regexp.MustCompile(t.from.VariableText).FindAllString(s.Body, -1)
+	slices.Sort(unknown)
+	for _, name := range slices.Compact(unknown) {
+		known := slices.ContainsFunc(t.from.Variables, func(v job.Variable) bool { return v.Name == name })
+		if !known && !definedIn(s.Body, name) {
+			t.Rows = append(t.Rows, &field.Row{Line: jobscript.NamedIn(s.Body, name), Text: "$" + name, Fate: field.Refused, How: "hpcc cannot say what it would be on " + string(t.To)})
+		}
+	}
+}
+
+// definedIn says whether a script sets a variable itself.
+func definedIn(body, name string) bool {
+	return regexp.MustCompile(`(?m)(^|[ \t;])` + name + `=`).MatchString(body)
+}
