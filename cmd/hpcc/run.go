@@ -100,7 +100,7 @@ func run(c *cli.Context, env *envChanges) error {
 		return usagef("run needs an image").hint(`hpcc run IMAGE -- CMD; "hpcc images" lists them`)
 	}
 	if file := c.Generic("measure").(*measureFlag).file; file != "" {
-		return measured(c, file)
+		return measured(c.Context, file, c.String("store"), c.Args().First(), c.Args().Tail())
 	}
 	args := c.Args().Tail()
 	if len(args) > 0 && args[0] == "--" {
