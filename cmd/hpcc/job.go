@@ -347,8 +347,8 @@ func fillProgram(j *job.Job, dir string, site *dispatch.Site) error {
 	return nil
 }
 
-// jobEnv reads --env: NAME=VALUE, or NAME for a variable of this process. Other
-// users can read the values on a command line, and not those of variables.
+// jobEnv reads --env: NAME=VALUE, or NAME for a variable of this process. Other users can
+// read values on a command line, but not the variables of a process.
 func jobEnv(list []string) ([]string, error) {
 	var env []string
 	for _, e := range list {

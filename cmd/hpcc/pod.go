@@ -136,7 +136,7 @@ func (to *destination) setEnv(name, value string) {
 	to.Env = env
 }
 
-// notInPods are flags of run that ask for what is the host's, and what to do instead.
+// notInPods maps flags of run that need the host to what to do instead.
 var notInPods = map[string]string{
 	"bind":       "mount a persistent volume claim with --volume CLAIM:PATH, or COPY files into the image",
 	"mount":      "mount a persistent volume claim with --volume CLAIM:PATH",
@@ -276,7 +276,7 @@ func (a *jobArgs) fillImageConfig(j *job.Job, to *destination, cfg *v1.ConfigFil
 			j.Pod.Env = append(j.Pod.Env, k+"=") // the cluster cannot take a variable away
 		}
 	}
-	j.Pod.Env = append(j.Pod.Env, homeless(j, slices.Concat(has, j.Pod.Env, j.Env))...)
+	j.Pod.Env = append(j.Pod.Env, userVariables(j, slices.Concat(has, j.Pod.Env, j.Env))...)
 	j.Run = nil
 	noteMissingFile(j)
 	return nil
@@ -311,9 +311,9 @@ func behindFlags(argv []string) []string {
 	return nil
 }
 
-// homeless are the variables of a user of whom no file knows, for programs that ask for a name and a home
-// (getpwuid fails for such a user, and / cannot be written). An image with "hpcc entry" sees to it itself.
-func homeless(j *job.Job, has []string) []string {
+// userVariables returns a name and a home for a user without a passwd entry: getpwuid fails, and / is
+// not writable. An image with "hpcc entry" sets them itself.
+func userVariables(j *job.Job, has []string) []string {
 	if len(j.Pod.Entrypoint) > 1 && j.Pod.Entrypoint[1] == "entry" {
 		return nil
 	}

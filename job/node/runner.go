@@ -51,7 +51,7 @@ type Runner struct {
 }
 
 // RunArray runs the tasks of an array, parallel at once, and reports whether all succeeded.
-// When ctx is done, tasks that run are told to end and no other begins.
+// When ctx is done, running tasks get SIGTERM and no other begins.
 func (r *Runner) RunArray(ctx context.Context, a job.Array, parallel int) bool {
 	var g errgroup.Group
 	g.SetLimit(max(1, parallel))
@@ -274,7 +274,7 @@ func (r *Runner) keep(t *job.Task) {
 func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if r.Output == "" {
-		// What the scheduler opened, where those are files.
+		// The scheduler may have opened files.
 		t.Output = regularFile(1)
 		if t.Errors = regularFile(2); t.Errors == t.Output {
 			t.Errors = ""
