@@ -110,7 +110,7 @@ type tally struct {
 // ceilings are the numbers above the limits, by room. A number at or below its limit is 0 here.
 var ceilings = map[string]tally{
 	"build":          {Exports: 18},
-	"cmd/hpcc":       {Files: 29, Functions: 1, Contexts: 67},
+	"cmd/hpcc":       {Files: 28, Functions: 1, Contexts: 67},
 	"conda":          {Exports: 21},
 	"job":            {Exports: 72},
 	"job/argo":       {Exports: 16},
