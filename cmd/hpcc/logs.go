@@ -51,7 +51,7 @@ func parseLogs(c *cli.Context) (*logsArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &logsArgs{args[0], args[1:], c.Bool("follow"), c.Bool("failed"), parseSwitches(c, "follow", "failed"), parseJobScope(c), c.String("store")}, nil
+	return &logsArgs{id: args[0], tasks: args[1:], follow: c.Bool("follow"), failed: c.Bool("failed"), switches: parseSwitches(c, "follow", "failed"), in: parseJobScope(c), store: c.String("store")}, nil
 }
 
 func (a *logsArgs) run(ctx context.Context) error {

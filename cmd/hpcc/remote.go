@@ -460,7 +460,7 @@ func parseEachJob(c *cli.Context, switches ...string) (*eachJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &eachJob{c.Command.Name, ids, parseSwitches(c, switches...), parseJobScope(c), c.String("store")}, nil
+	return &eachJob{verb: c.Command.Name, ids: ids, switches: parseSwitches(c, switches...), in: parseJobScope(c), store: c.String("store")}, nil
 }
 
 // parseSwitches returns the named boolean flags that the command line sets, as arguments.

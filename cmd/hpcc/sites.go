@@ -44,7 +44,7 @@ type sitesArgs struct {
 
 func parseSites(c *cli.Context) (*sitesArgs, error) {
 	_, err := parseArguments(c, 0, 0, "no arguments")
-	return &sitesArgs{c.String("install"), c.Bool("json")}, err
+	return &sitesArgs{install: c.String("install"), json: c.Bool("json")}, err
 }
 
 func (a *sitesArgs) run(ctx context.Context) error {

@@ -96,7 +96,7 @@ func parseTop(c *cli.Context) (*topArgs, error) {
 		return nil, usagef("--every %g: give a number of seconds from %g on", every, watchLeast.Seconds())
 	}
 	once := c.Bool("once") || c.Bool("json") || !term.IsTerminal(int(os.Stdout.Fd()))
-	return &topArgs{args[0], parseJobScope(c), c.String("store"), c.String("sort"), time.Duration(every * float64(time.Second)), once, c.Bool("json")}, nil
+	return &topArgs{id: args[0], in: parseJobScope(c), store: c.String("store"), sort: c.String("sort"), every: time.Duration(every * float64(time.Second)), once: once, json: c.Bool("json")}, nil
 }
 
 func (a *topArgs) run(ctx context.Context) error {
