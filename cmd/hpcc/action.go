@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"hpcc/runtime/process"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
@@ -22,6 +23,12 @@ func action[V verb](parse func(*cli.Context) (V, error)) cli.ActionFunc {
 		}
 		return v.run(c.Context)
 	}
+}
+
+// programAction is action for a verb that becomes a program: a failure of hpcc has a
+// status that is not taken for the program's.
+func programAction[V verb](parse func(*cli.Context) (V, error)) cli.ActionFunc {
+	return func(c *cli.Context) error { return atStatus(process.ExitFailed, action(parse)(c)) }
 }
 
 // storeFlag lets every command that uses images name the store.

@@ -47,7 +47,7 @@ func parseAttach(c *cli.Context) (*attachArgs, error) {
 	if c.NArg() == 0 || strings.HasPrefix(c.Args().First(), "-") {
 		return nil, atStatus(process.ExitFailed, usagef("attach takes %s", attachUsage).hint(`"hpcc attach --help" shows examples`))
 	}
-	return &attachArgs{c.Args().First(), trimDashes(c.Args().Tail()), c.String("via"), c.String("store")}, nil
+	return &attachArgs{task: c.Args().First(), argv: trimDashes(c.Args().Tail()), via: c.String("via"), store: c.String("store")}, nil
 }
 
 // trimDashes removes a leading --, behind which everything belongs to the program.

@@ -39,7 +39,7 @@ type enterArgs struct {
 }
 
 func parseEnter(c *cli.Context) (*enterArgs, error) {
-	return &enterArgs{c.String("job"), c.Int("task"), c.String("term"), trimDashes(c.Args().Slice()), c.String("store")}, nil
+	return &enterArgs{job: c.String("job"), task: c.Int("task"), term: c.String("term"), argv: trimDashes(c.Args().Slice()), store: c.String("store")}, nil
 }
 
 func (a *enterArgs) run(ctx context.Context) error { return atStatus(process.ExitFailed, a.enter(ctx)) }

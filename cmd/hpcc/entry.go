@@ -9,7 +9,6 @@ import (
 
 	"hpcc/metrics"
 	"hpcc/runtime/foreign"
-	"hpcc/runtime/process"
 )
 
 func entryCommand() *cli.Command {
@@ -34,7 +33,7 @@ Exit status: the program's own (128+N for signal N); 125 hpcc failed, 126 not ex
 			&cli.GenericFlag{Name: "measure", Value: &fileFlag{usual: metrics.PodFile}, Usage: "keep a record of what the program uses; --measure=`FILE` says where"},
 			&cli.GenericFlag{Name: "tail", Hidden: true, Value: &fileFlag{usual: metrics.PodFile}, Usage: "print the head and the end of such a record"},
 		},
-		Action: func(c *cli.Context) error { return atStatus(process.ExitFailed, action(parseEntry)(c)) },
+		Action: programAction(parseEntry),
 	}
 }
 

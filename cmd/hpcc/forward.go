@@ -183,7 +183,7 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	service := &dispatch.Service{Port: f.port}
 	if f.name != "" {
 		service, err = sub.Service(s.Jobs(), t, f.name)
-		for err == nil && service.URL == "" && time.Since(t.Start) < tellPatience && ctx.Err() == nil {
+		for err == nil && service.URL == "" && time.Since(t.Start) < addressPatience && ctx.Err() == nil {
 			time.Sleep(goesOn / 4)
 			service, err = sub.Service(s.Jobs(), t, f.name)
 		}
@@ -282,11 +282,11 @@ func (a *forwardArgs) announce(l net.Listener, sub *dispatch.Submission, t *job.
 	return err
 }
 
-// tellPatience is how long after a task began its program may take to tell its address.
-const tellPatience = 20 * time.Second
+// addressPatience is how long after its start a task's program may take to report its address.
+const addressPatience = 20 * time.Second
 
-// goesOn is how often a forwarding looks whether its task still runs; once in so many
-// looks it asks the scheduler.
+// goesOn is the interval at which a forwarding checks that its task still runs. Every asks
+// checks, it asks the scheduler.
 const (
 	goesOn = 2 * time.Second
 	asks   = 8
@@ -319,7 +319,7 @@ func carry(ctx context.Context, l net.Listener, g *guard, tunnel *tunnel.Tunnel,
 	}
 }
 
-// goesStill gives a task that a scheduler has ended the time to write that down.
+// goesStill reports whether a task still runs. A task that a scheduler ended gets time to record that.
 func goesStill(ctx context.Context, goes func() bool) bool {
 	for range 4 {
 		if !goes() {

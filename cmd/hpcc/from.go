@@ -23,7 +23,7 @@ import (
 // dialects are the schedulers whose scripts --from reads, for help texts.
 const dialects = "slurm, lsf, gridengine, pbs"
 
-// fromFlags are those of a job that somebody already wrote for a scheduler.
+// fromFlags read a job that was written for a scheduler.
 func fromFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringSliceFlag{Name: "from", Usage: "take the job from `FILE` (- is standard input): a script, or a command line of sbatch, bsub or qsub; repeated, of --to argo: a workflow of several"},
@@ -100,8 +100,8 @@ func (a *jobArgs) fit(tr *translate.Translation, flags *job.Job, to *destination
 	return j, nil
 }
 
-// openSource opens a script or a submit command, whose job starts in dir or in home: by
-// default those of this machine.
+// openSource opens a script or a submit command. Its job starts in dir or in home, which default
+// to the current directory and the user's home.
 func openSource(name string, dialect job.Target, dir, home string) (translate.Source, error) {
 	s := translate.Source{Name: name, Dialect: dialect, Home: home}
 	var err error

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
 
 	"hpcc/conda"
 	"hpcc/job/dispatch"
@@ -126,36 +124,21 @@ type verification struct {
 	packed, plain       int64 // bytes of packages, and of the layers of trees
 }
 
-// bar shows progress on a terminal, and nothing in the log of a job.
-func (v *verification) bar(what string) func(done, total int64) {
-	if !term.IsTerminal(int(os.Stderr.Fd())) {
-		return nil
-	}
-	return progress(what).bytes
-}
-
 func (v *verification) blobs(ctx context.Context) (err error) {
-	v.found, v.n, err = v.s.Verify(ctx, store.VerifyOptions{DryRun: v.dryRun, Progress: v.bar("reading blobs")})
-	v.endBar()
+	show := progressOnTerminal("reading blobs")
+	defer show.end()
+	v.found, v.n, err = v.s.Verify(ctx, store.VerifyOptions{DryRun: v.dryRun, Progress: show.bytes})
 	return err
 }
 
-// endBar clears the line of the progress.
-func (v *verification) endBar() {
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		fmt.Fprint(os.Stderr, "\r\x1b[K")
-	}
-}
-
 func (v *verification) packages(ctx context.Context) error {
-	show := v.bar("reading packages")
+	show := progressOnTerminal("reading packages")
+	defer show.end()
 	var done int64
 	damaged, files, bytes, err := conda.VerifyCache(ctx, v.s, func(n int64) {
-		if done += n; show != nil {
-			show(done, 0)
-		}
+		done += n
+		show.bytes(done, 0)
 	})
-	v.endBar()
 	v.archives, v.packed = files, bytes
 	for path, reason := range damaged {
 		v.add(store.Finding{Path: path, Reason: "is damaged: " + reason.Error(), Cure: "nothing to do: it is fetched again when it is needed"}, true)
@@ -182,15 +165,13 @@ func (v *verification) trees(ctx context.Context) error {
 	for _, f := range v.found {
 		damagedBlob[filepath.Base(f.Path)] = true
 	}
-	show := v.bar("comparing trees with their layers")
-	defer v.endBar()
+	show := progressOnTerminal("comparing trees with their layers")
+	defer show.end()
 	for _, hex := range list {
 		if err := v.tree(ctx, hex, damagedBlob); err != nil {
 			return err
 		}
-		if show != nil {
-			show(v.plain, 0)
-		}
+		show.bytes(v.plain, 0)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func hereCommand() *cli.Command {
 type hereArgs struct{ image, store string }
 
 func parseHere(c *cli.Context) (*hereArgs, error) {
-	return &hereArgs{c.String("image"), c.String("store")}, nil
+	return &hereArgs{image: c.String("image"), store: c.String("store")}, nil
 }
 
 func (a *hereArgs) run(ctx context.Context) error {

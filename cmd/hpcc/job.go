@@ -93,7 +93,7 @@ type jobArgs struct {
 	more     bool     // something stands behind the image
 	chdir    string   // as given
 	job      job.Job  // what the flags state; paths, image and program are filled in for the destination
-	run      []string // the flags of "hpcc run", for the script; paths of binds as given
+	runArgv  []string // the flags of "hpcc run", for the script; paths of binds as given
 	inPod    podArgs
 	argo     argoArgs
 	from     fromArgs
@@ -102,7 +102,7 @@ type jobArgs struct {
 func parseJob(c *cli.Context) (*jobArgs, error) {
 	env := parseEnvChanges(c)
 	a := &jobArgs{verb: c.Command.Name, set: parseFlagSet(c), store: c.String("store"), at: parseSiteChoice(c), image: c.Args().First(), more: c.NArg() > 1, chdir: c.String("chdir"),
-		run: parseRunAgain(c, env), from: parseFrom(c)}
+		runArgv: parseRunAgain(c, env), from: parseFrom(c)}
 	var err error
 	if a.inPod, err = parsePod(c, env); err != nil {
 		return nil, err
@@ -305,7 +305,7 @@ func (a *jobArgs) fillPaths(j *job.Job, to *destination) error {
 		if err := a.fillRemotePaths(j, to); err != nil {
 			return err
 		}
-		j.Run = absoluteSources(j.Dir, a.run)
+		j.Run = absoluteSources(j.Dir, a.runArgv)
 		return nil
 	}
 	err := fillProgram(j, a.store, to.site)
@@ -325,7 +325,7 @@ func (a *jobArgs) fillPaths(j *job.Job, to *destination) error {
 	if err != nil {
 		base = j.Dir
 	}
-	j.Run = absoluteSources(base, a.run)
+	j.Run = absoluteSources(base, a.runArgv)
 	return nil
 }
 
@@ -347,8 +347,8 @@ func fillProgram(j *job.Job, dir string, site *dispatch.Site) error {
 	return nil
 }
 
-// jobEnv reads --env: NAME=VALUE, or NAME for a variable of this process. Other
-// users can read the values on a command line, and not those of variables.
+// jobEnv reads --env: NAME=VALUE, or NAME for a variable of this process. Other users can
+// read values on a command line, but not the variables of a process.
 func jobEnv(list []string) ([]string, error) {
 	var env []string
 	for _, e := range list {

@@ -51,7 +51,7 @@ func parseLogs(c *cli.Context) (*logsArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &logsArgs{args[0], args[1:], c.Bool("follow"), c.Bool("failed"), parseSwitches(c, "follow", "failed"), parseJobScope(c), c.String("store")}, nil
+	return &logsArgs{id: args[0], tasks: args[1:], follow: c.Bool("follow"), failed: c.Bool("failed"), switches: parseSwitches(c, "follow", "failed"), in: parseJobScope(c), store: c.String("store")}, nil
 }
 
 func (a *logsArgs) run(ctx context.Context) error {
@@ -95,7 +95,7 @@ func (a *logsArgs) run(ctx context.Context) error {
 	return l.follow(ctx, l.want[0])
 }
 
-// step wants the tasks of a workflow's step.
+// step selects the tasks of a workflow's step.
 func (l *taskLogs) step(name string) error {
 	tasks, err := readTasks(filepath.Join(l.dir, l.sub.ID))
 	if err != nil {
@@ -159,7 +159,7 @@ func (l *taskLogs) show(ctx context.Context) error {
 	return nil
 }
 
-// copyLog prints a task's output from a byte on; end becomes where it stopped.
+// copyLog prints a task's output from an offset on, and sets end to the offset where it stopped.
 func copyLog(t *job.Task, from int64, end *int64) error {
 	if t.Output == "" && t.Host == "" { // it never began
 		return nil
@@ -183,8 +183,8 @@ func copyLog(t *job.Task, from int64, end *int64) error {
 	return err
 }
 
-// looks is how often a task that is followed is looked at; once in so many looks the scheduler is asked
-// whether somebody runs it.
+// looks is the interval between looks at a followed task. Every looksAsk looks, the scheduler is asked
+// whether the task still runs.
 const (
 	looks    = 300 * time.Millisecond
 	looksAsk = 30
@@ -230,7 +230,7 @@ func (l *taskLogs) follow(ctx context.Context, k int) error {
 	}
 }
 
-// followPod prints what the cluster keeps of a task, as soon as it runs, or what was kept of it.
+// followPod prints the log that the cluster keeps of a task, as soon as it runs, or its last log.
 func (l *taskLogs) followPod(ctx context.Context, k int) error {
 	l.want = []int{k}
 	t, err := l.sub.Running(ctx, l.dir, k, sayLine)
@@ -244,7 +244,7 @@ func (l *taskLogs) followPod(ctx context.Context, k int) error {
 	return err
 }
 
-// followSteps prints what all steps of a workflow write, as they do, each line behind the step's name.
+// followSteps prints the output of all steps of a workflow as they write it, with the step's name before each line.
 func (l *taskLogs) followSteps(ctx context.Context) error {
 	var lock sync.Mutex
 	var g sync.WaitGroup
@@ -278,7 +278,7 @@ func (l *taskLogs) followSteps(ctx context.Context) error {
 	}
 }
 
-// copyStep prints what a step writes, or wrote.
+// copyStep prints the output of a step until it ends.
 func (l *taskLogs) copyStep(ctx context.Context, t *job.Task, w io.Writer) error {
 	kept, err := l.sub.Follow(ctx, t, true, w)
 	if kept || t.Output == "" {
@@ -293,7 +293,7 @@ func (l *taskLogs) copyStep(ctx context.Context, t *job.Task, w io.Writer) error
 	return err
 }
 
-// A stepWriter puts a name before each line, and writes whole lines.
+// A stepWriter puts a name before each line, and writes full lines.
 type stepWriter struct {
 	out  io.Writer
 	lock *sync.Mutex // of out
@@ -301,7 +301,7 @@ type stepWriter struct {
 	rest []byte
 }
 
-// maxLine is what of a line is held back for its end, in bytes.
+// maxLine is how many bytes of an unfinished line are held back.
 const maxLine = 64 << 10
 
 func (w *stepWriter) Write(p []byte) (int, error) {

@@ -2,10 +2,10 @@
 // images, flattens them into directory trees, runs programs in them as the
 // ordinary user, and turns one job into the native job of each scheduler.
 //
-// This package alone knows the command line. It turns words into calls of the
-// rooms and their errors into words, hints and exit statuses; everything for
-// people goes to standard error with the prefix "hpcc:", results go to
-// standard output.
+// Only this package knows the command line. Each verb parses its flags and arguments
+// into one struct of values, calls the packages with it, and turns their errors
+// into messages, hints and exit statuses. Messages go to standard error with the
+// prefix "hpcc:", results to standard output.
 package main
 
 import (
@@ -58,7 +58,7 @@ func (w *helpWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// app is the whole command line: one table that feeds parsing, help and docs/cli.md.
+// app is the full command line: one table for parsing, help and docs/cli.md.
 func app() *cli.App {
 	a := &cli.App{
 		Name:                      "hpcc",

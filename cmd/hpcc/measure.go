@@ -52,10 +52,10 @@ func measureFlagOfRun() cli.Flag {
 	return &cli.GenericFlag{Name: "measure", Value: &measureFlag{}, Usage: "keep a record of what the program uses in `FILE` (default: hpcc-DATE-HOST-PID.jsonl here); one process of hpcc stays as its parent"}
 }
 
-// measured runs the program as a child: the same command line without --measure. How
-// that ends, this process ends.
+// measured runs the program as a child, by the same command line without --measure, and
+// ends as the program does.
 func (a *runArgs) measured(ctx context.Context) error {
-	words, ok := unmeasured(os.Args)
+	argv, ok := unmeasured(os.Args)
 	if !ok {
 		return usagef("--measure stands after IMAGE").hint("hpcc run --measure IMAGE -- CMD")
 	}
@@ -66,7 +66,7 @@ func (a *runArgs) measured(ctx context.Context) error {
 	if len(h.Command) == 0 {
 		h.Command = []string{h.Image}
 	}
-	cmd := exec.Command("/proc/self/exe", words...)
+	cmd := exec.Command("/proc/self/exe", argv...)
 	cmd.Args[0] = "hpcc"
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	// Who kills hpcc means the program. The kernel takes the thread that started it for its parent.
@@ -96,9 +96,9 @@ func (a *runArgs) measured(ctx context.Context) error {
 	return exitStatus(run.Status())
 }
 
-// unmeasured are the words of "hpcc run" behind hpcc's name without --measure; not
-// ok where that is none of the flags before IMAGE.
-func unmeasured(args []string) (words []string, ok bool) {
+// unmeasured returns the argv of "hpcc run" behind hpcc's name without --measure. ok is false
+// if --measure is not among the flags before IMAGE.
+func unmeasured(args []string) (argv []string, ok bool) {
 	i := slices.Index(args, "run") + 1
 	flags := runCommand().Flags
 	for n := 0; i < len(args); i += n {
@@ -109,21 +109,21 @@ func unmeasured(args []string) (words []string, ok bool) {
 		if name == "measure" {
 			ok = true
 		} else {
-			words = append(words, args[i:i+n]...)
+			argv = append(argv, args[i:i+n]...)
 		}
 	}
-	return slices.Concat([]string{"run"}, words, args[i:]), ok
+	return slices.Concat([]string{"run"}, argv, args[i:]), ok
 }
 
-// flagLength is how many words a flag takes; 0 of what is none.
-func flagLength(words []string, flags []cli.Flag) int {
-	w := words[0]
+// flagLength returns how many arguments the flag at the head of argv takes, or 0 if it is not a flag.
+func flagLength(argv []string, flags []cli.Flag) int {
+	w := argv[0]
 	if len(w) < 2 || w[0] != '-' || w == "--" {
 		return 0
 	}
 	name, _, joined := strings.Cut(strings.TrimLeft(w, "-"), "=")
 	at := slices.IndexFunc(flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), name) })
-	if joined || at < 0 || len(words) < 2 {
+	if joined || at < 0 || len(argv) < 2 {
 		return 1
 	}
 	switch f := flags[at].(type) {
@@ -134,13 +134,13 @@ func flagLength(words []string, flags []cli.Flag) int {
 			return 1
 		}
 	}
-	if strings.HasPrefix(name, "set-env") && words[1][0:min(1, len(words[1]))] == "-" { // it stands bare
+	if strings.HasPrefix(name, "set-env") && argv[1][0:min(1, len(argv[1]))] == "-" { // it stands bare
 		return 1
 	}
 	return 2
 }
 
-// jobAround says of which job's task this process is a part, by its environment; nil of none.
+// jobAround returns the job that this process is part of, by its environment, or nil.
 func jobAround(getenv func(string) string) *metrics.JobOf {
 	ids, from := dispatch.OnNode().NativeIDs(getenv)
 	if len(ids) == 0 {
@@ -154,8 +154,8 @@ func jobAround(getenv func(string) string) *metrics.JobOf {
 	return of
 }
 
-// nameImage says what an image's name stands for. What cannot be found out is left out:
-// the run itself says what is wrong.
+// nameImage records an image and its digests. It leaves out what it cannot find: the run itself
+// reports the error.
 func nameImage(h *metrics.Header, s *store.Store, image string) {
 	h.Image = image
 	dir := image
@@ -170,8 +170,8 @@ func nameImage(h *metrics.Header, s *store.Store, image string) {
 	h.Config = configDigest(filepath.Join(dir, unpack.ConfigFile))
 }
 
-// configDigest is that of a tree's configuration; "" where there is none. It is no pipe, and no larger
-// than configurations are.
+// configDigest returns the digest of a tree's configuration, or "". It reads only a regular file
+// of a usual size.
 func configDigest(file string) string {
 	f, err := os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

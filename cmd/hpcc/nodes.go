@@ -177,7 +177,7 @@ func nodesTable(out io.Writer, list []nodeRow, now time.Time) error {
 	return nil
 }
 
-// until tells how long a node stays as it is.
+// until says how long a node stays in its state.
 func until(n *capacity.Node, now time.Time) string {
 	switch {
 	case !n.FreeUntil.IsZero():
@@ -190,7 +190,7 @@ func until(n *capacity.Node, now time.Time) string {
 	return ""
 }
 
-// moment tells a time as shortly as is clear today.
+// moment formats a time, without the date if it is today.
 func moment(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
@@ -199,7 +199,7 @@ func moment(t, now time.Time) string {
 	return t.Format("2006-01-02 15:04")
 }
 
-// gigabytes tells an amount of memory in whole G, less than that in M.
+// gigabytes formats an amount of memory in G, or in M below 1G.
 func gigabytes(n int64) string {
 	if n < 1<<30 {
 		return strconv.FormatInt(n>>20, 10) + "M"
@@ -207,7 +207,7 @@ func gigabytes(n int64) string {
 	return strconv.FormatInt(n>>30, 10) + "G"
 }
 
-// names lists a few names.
+// names joins the first names of a list.
 func names(list []string) string {
 	const most = 12
 	text := strings.Join(slices.Clone(list[:min(len(list), most)]), ",")

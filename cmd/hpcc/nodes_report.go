@@ -31,7 +31,7 @@ type clusterReport struct {
 // name is what people call the cluster.
 func (r *clusterReport) name() string { return cmp.Or(r.Site, string(r.Target)) }
 
-// A jobWaste is what one of this user's jobs kept idle, its GPUs too.
+// A jobWaste is what one of the user's jobs held and did not use.
 type jobWaste struct {
 	Type string `json:"type"` // "waste"
 	Site string `json:"site,omitempty"`
@@ -40,14 +40,14 @@ type jobWaste struct {
 	GPU gpuWaste `json:"gpu,omitzero"`
 }
 
-// gpuWaste is in GPU-hours. Of GPUs that were not measured nothing is known.
+// gpuWaste is in GPU-hours. Unmeasured GPUs are unknown.
 type gpuWaste struct {
 	Measured float64 `json:"hours_measured"`
 	Idle     float64 `json:"hours_idle"`  // of those measured
 	Busy     float64 `json:"utilisation"` // mean of those measured, in percent
 }
 
-// A capacityReport is all that "hpcc nodes --report" tells.
+// A capacityReport is the content of "hpcc nodes --report".
 type capacityReport struct {
 	From, To time.Time
 	Clusters []*clusterReport
@@ -142,8 +142,8 @@ func (r *capacityReport) take(line []byte, site string) error {
 	return fmt.Errorf("%q is no part of a report", of.Type)
 }
 
-// jobs sums up the user's own that ended in the time of the report, or go on; those of a target
-// where one is given.
+// jobs adds the user's own jobs that ended in the report's time span, or still run. A target
+// limits it to the jobs of that target.
 func (r *capacityReport) jobs(ctx context.Context, dir string, to job.Target) (warnings []string, err error) {
 	uses, warnings, err := dispatch.Uses(ctx, dir, nil)
 	if err != nil {
@@ -193,7 +193,7 @@ func (r *capacityReport) sections(page bool) report.Sections {
 	}
 	list = append(list, r.gpusSection(), r.wasteSection())
 	for _, c := range r.Clusters {
-		list = append(list, c.holesSection(r.To))
+		list = append(list, c.freeSection(r.To))
 	}
 	return slices.DeleteFunc(list, func(s report.Section) bool { return s.Table == nil })
 }
@@ -229,7 +229,7 @@ func (r *clusterReport) section(page bool) report.Section {
 	return s
 }
 
-// spanWord tells a step shortly: 3h, 15m, 10s.
+// spanWord formats a step: 3h, 15m, 10s.
 func spanWord(d time.Duration) string {
 	for _, u := range []struct {
 		size time.Duration
@@ -268,7 +268,7 @@ func (r *clusterReport) rows() []capacityRow {
 	}
 }
 
-// part is an amount of the row in percent; what is not told is no zero.
+// part formats an amount of the row in percent. An unknown amount is not zero.
 func (c *capacityRow) part(x float64) string {
 	if !c.told {
 		return "not told"
@@ -276,7 +276,7 @@ func (c *capacityRow) part(x float64) string {
 	return percent(x, c.of)
 }
 
-// parts are the levels as parts of what there is.
+// parts returns the levels as fractions of the capacity.
 func (c *capacityRow) parts() (list []float64) {
 	for _, l := range c.levels {
 		list = append(list, l/c.of)
@@ -333,8 +333,8 @@ func more(n int) string {
 	return fmt.Sprintf("and %d more; --json has all", n-maxJobRows)
 }
 
-// gpusSection lists the jobs that held GPUs, those first whose GPUs were idle longest, last those of
-// whose GPUs nothing is known.
+// gpusSection lists the jobs that held GPUs: first those with the longest idle GPUs, last those
+// with unmeasured GPUs.
 func (r *capacityReport) gpusSection() report.Section {
 	list := slices.DeleteFunc(slices.Clone(r.Jobs), func(w *jobWaste) bool { return w.GPUs == 0 })
 	if len(list) == 0 {
@@ -379,7 +379,7 @@ func (r *capacityReport) wasteSection() report.Section {
 	return s
 }
 
-// hours tells an amount of so many hours.
+// hours formats a number of hours.
 func hours(x float64) string {
 	if x < 0.1 {
 		return fmt.Sprintf("%.3f", x)
@@ -387,8 +387,8 @@ func hours(x float64) string {
 	return fmt.Sprintf("%.1f", x)
 }
 
-// holesSection lists what is free now, which a job that asks for no more fills.
-func (r *clusterReport) holesSection(now time.Time) report.Section {
+// freeSection lists the free windows, which a small enough job fills.
+func (r *clusterReport) freeSection(now time.Time) report.Section {
 	if r.Target.Pods() || r.Target == job.Local || len(r.Holes) == 0 {
 		return report.Section{}
 	}

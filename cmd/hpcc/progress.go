@@ -35,10 +35,18 @@ type bar struct {
 	tty   bool
 	drawn time.Time
 	shown bool
+	quiet bool
 }
 
 func progress(what string) *bar {
 	return &bar{what: what, tty: term.IsTerminal(int(os.Stderr.Fd())), drawn: time.Now()}
+}
+
+// progressOnTerminal is progress that prints nothing in a log.
+func progressOnTerminal(what string) *bar {
+	b := progress(what)
+	b.quiet = !b.tty
+	return b
 }
 
 // bytes is called with what is done of a total (0: not known), one call at a time.
@@ -47,7 +55,7 @@ func (b *bar) bytes(done, total int64) {
 	if b.tty {
 		every = 100 * time.Millisecond
 	}
-	if time.Since(b.drawn) < every {
+	if b.quiet || time.Since(b.drawn) < every {
 		return
 	}
 	b.drawn, b.shown = time.Now(), true

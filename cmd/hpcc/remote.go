@@ -61,7 +61,7 @@ func digestOf(s *store.Store, name string, p *v1.Platform) string {
 	return d.String()
 }
 
-// How long a site may take to say what it is.
+// How long a site may take to answer.
 const (
 	greetTime  = 30 * time.Second
 	typingTime = 3 * time.Minute // where somebody may have to type a password
@@ -95,7 +95,7 @@ func greetSite(ctx context.Context, site *dispatch.Site, image string) (*greetin
 	return g, nil
 }
 
-// siteHint gives advice to an error of a site.
+// siteHint adds a hint to an error of a site.
 func siteHint(err error, site *dispatch.Site) error {
 	var none *dispatch.NoProgramError
 	switch {
@@ -112,7 +112,7 @@ func (to *destination) dir(chdir string) string {
 	return pathBelow(pathBelow(to.remote.Home, to.site.Dir), chdir)
 }
 
-// pathBelow is a path there, from a directory on.
+// pathBelow resolves a path of the site, relative to dir.
 func pathBelow(dir, p string) string {
 	p = strings.TrimPrefix(p, "~/")
 	if path.IsAbs(p) {
@@ -133,7 +133,7 @@ func (a *jobArgs) fillRemotePaths(j *job.Job, to *destination) error {
 	return nil
 }
 
-// stateJob states a job for hpcc there, with the files of this machine that it names.
+// stateJob encodes a job for hpcc of the site, with the files of this machine that it names.
 func stateJob(j *job.Job, to *destination) (*bytes.Buffer, error) {
 	h := handover{Protocol: protocol, Version: version, Target: to.Target, Job: j}
 	var names []string
@@ -460,10 +460,10 @@ func parseEachJob(c *cli.Context, switches ...string) (*eachJob, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &eachJob{c.Command.Name, ids, parseSwitches(c, switches...), parseJobScope(c), c.String("store")}, nil
+	return &eachJob{verb: c.Command.Name, ids: ids, switches: parseSwitches(c, switches...), in: parseJobScope(c), store: c.String("store")}, nil
 }
 
-// parseSwitches returns those of the named boolean flags that the command line sets.
+// parseSwitches returns the named boolean flags that the command line sets, as arguments.
 func parseSwitches(c *cli.Context, names ...string) (argv []string) {
 	for _, n := range names {
 		if c.Bool(n) {
@@ -509,7 +509,7 @@ func (a *eachJob) each(ctx context.Context, do func(s *dispatch.Submission, dir 
 	return nil
 }
 
-// readTasks reads the records of a job, and warns of those that cannot be read.
+// readTasks reads the records of a job, and warns of unreadable ones.
 func readTasks(home string) ([]job.Task, error) {
 	tasks, err := job.Tasks(home)
 	var bad *job.RecordsError

@@ -175,7 +175,7 @@ func notePage(file string) {
 	}
 }
 
-// onReport says what to do about runs that cannot be compared.
+// onReport adds a hint to the error of runs that cannot be compared.
 func onReport(err error) error {
 	switch d := new(report.DigestError); {
 	case errors.As(err, &d):
@@ -220,9 +220,9 @@ func readPrices(flag, file string) (*report.Prices, error) {
 	return p, nil
 }
 
-// requestAdvice is what records of jobs advise, of a system whose runs have all ended and asked
-// for the same. What runs that were killed for want of something used of it says nothing, nor does
-// what one process used of several.
+// requestAdvice advises how much to ask for, from a system whose runs have all ended and asked
+// for the same. The usage of runs that were killed for lack of a resource does not count, nor does
+// the usage of one process of several.
 func requestAdvice(s *report.System) []string {
 	if s.Endings[report.Open]+s.Missing > 0 {
 		return nil
@@ -257,14 +257,14 @@ func requestAdvice(s *report.System) []string {
 	return u.Advise()
 }
 
-// mostSeconds is what a duration holds.
+// mostSeconds is the largest number of seconds of a [time.Duration].
 const mostSeconds = 9e9
 
 func duration(v float64) time.Duration {
 	return time.Duration(max(0, min(v, mostSeconds)) * float64(time.Second))
 }
 
-// sweepFlags are those of "hpcc report" about what tasks left as their results.
+// sweepFlags are the flags of "hpcc report" about the results of tasks.
 func sweepFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.BoolFlag{Name: "sweep", Usage: "tell only the tasks' parameters and results, best first"},
@@ -297,7 +297,7 @@ func (a *sweepArgs) find(r *report.Report) (list []*report.Sweep, err error) {
 			return nil, a.onResult(err)
 		}
 		if a.results != "" && !left(s.Tasks) {
-			say("hint: %s", nowhere(a.results))
+			say("hint: %s", noResultsAt(a.results))
 		}
 		list = append(list, s)
 	}
@@ -315,17 +315,17 @@ func (a *sweepArgs) onResult(err error) error {
 	}
 	m := &message{err: err}
 	if a.results != "" {
-		return m.hint("%s", nowhere(a.results))
+		return m.hint("%s", noResultsAt(a.results))
 	}
 	return m.hint("a task leaves metrics.json, metrics.jsonl or TensorBoard's event files in $HPCC_TASK_DIR; --results PLACE names another directory")
 }
 
-// nowhere says what to do about a place without results.
-func nowhere(place string) string {
+// noResultsAt is the hint for a --results without results.
+func noResultsAt(place string) string {
 	return fmt.Sprintf("--results %s leads to no file of results; {task} and the names of parameters stand for their values, and the place is below the job's directory", place)
 }
 
-// checkPlace refuses a place of results that can be none.
+// checkPlace refuses an impossible place of results.
 func checkPlace(place string, params []string) error {
 	if slices.Contains(strings.Split(place, "/"), "..") {
 		return usagef("--results %q: .. leads out of the job's directory", place).hint("write the whole path of another one, without .., as in /path/to/{task}")
@@ -341,8 +341,8 @@ func checkPlace(place string, params []string) error {
 	return nil
 }
 
-// sweepOf makes a sweep of a system that is a job of this store; nil of one that has neither parameters
-// nor results.
+// sweepOf returns the sweep of a system that is a job of this store, or nil for one with neither
+// parameters nor results.
 func (a *sweepArgs) sweepOf(system *report.System) (*report.Sweep, error) {
 	s := &report.Sweep{Name: system.Name, Columns: a.metrics}
 	latest := map[int]*report.Task{}
@@ -383,12 +383,12 @@ func (a *sweepArgs) sweepOf(system *report.System) (*report.Sweep, error) {
 	return s, err
 }
 
-// left says whether a task left results.
+// left reports whether a task left results.
 func left(tasks []report.SweepTask) bool {
 	return slices.ContainsFunc(tasks, func(t report.SweepTask) bool { return t.Results != nil })
 }
 
-// sweepJob finds a job by its whole id; nil when the store does not have it.
+// sweepJob finds a job by its full id; it returns nil when the store does not have it.
 func (a *sweepArgs) sweepJob(id string) (*dispatch.Submission, string, error) {
 	if id == "" || !filepath.IsLocal(id) || filepath.Base(id) != id {
 		return nil, "", nil
@@ -405,7 +405,7 @@ func (a *sweepArgs) sweepJob(id string) (*dispatch.Submission, string, error) {
 	return sub, dir, nil
 }
 
-// paramNames are those of lists in the order of the command line, else by name.
+// paramNames returns the names of parameters: of lists in the order of the command line, else sorted.
 func paramNames(j *job.Job, tasks []report.SweepTask) (names []string) {
 	for _, a := range j.Params.Axes {
 		names = append(names, a.Name)
@@ -422,8 +422,8 @@ func paramNames(j *job.Job, tasks []report.SweepTask) (names []string) {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// usualPlaces are where programs leave results that name no directory, below the job's; the first
-// of them that has some of any task counts for all.
+// usualPlaces are the directories below the job's where programs usually leave results. The first
+// with results of any task counts for all tasks.
 var usualPlaces = []string{"results/{task}", "out/{task}", "output/{task}", "outputs/{task}", "runs/{task}", "logs/{task}", "task-{task}", "task_{task}", "{task}"}
 
 // A resultsPlace is where a task's results may be: below a directory that no link leads out of.
@@ -434,8 +434,8 @@ type resultsPlace struct {
 	shared  bool   // other jobs may leave theirs there, too
 }
 
-// findPlace finds out where the tasks of a job left their results: where the user says; else in
-// HPCC_TASK_DIR; else in a usual place.
+// findPlace finds where the tasks of a job left their results: in the user's directory, else in
+// HPCC_TASK_DIR, else in a usual place.
 func findPlace(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (p resultsPlace, err error) {
 	if pattern != "" {
 		if p, err = openPlace(sub.Job.Dir, pattern); err != nil {
@@ -464,8 +464,7 @@ func findPlace(pattern string, sub *dispatch.Submission, dir string, tasks []rep
 	return own, nil
 }
 
-// openPlace opens the directory that a pattern is below: the job's, or, of an absolute one, what stands
-// before its first name in braces.
+// openPlace opens the directory of a pattern: the job's, or the fixed part of an absolute pattern.
 func openPlace(dir, pattern string) (resultsPlace, error) {
 	if filepath.IsAbs(pattern) {
 		fixed, _, _ := strings.Cut(pattern, "{")
@@ -488,8 +487,8 @@ func (p resultsPlace) of(sub *dispatch.Submission, t *report.SweepTask) string {
 // slack is how far the clocks of nodes and of file servers may be apart.
 const slack = 10 * time.Second
 
-// read reads the results of one task. In a place that jobs share those count that were written while it
-// ran; of a task that was tried again, not those of attempts before.
+// read reads the results of one task. In a directory that jobs share, only results count that were
+// written while the task ran. Results of earlier attempts do not count.
 func (p resultsPlace) read(sub *dispatch.Submission, t *report.SweepTask) (metrics.Results, error) {
 	var written func(time.Time) bool
 	if p.shared || (p.own && t.Attempt > 0) {
@@ -500,10 +499,10 @@ func (p resultsPlace) read(sub *dispatch.Submission, t *report.SweepTask) (metri
 	return metrics.ReadResults(p.root, p.of(sub, t), written)
 }
 
-// tried is of how many tasks a usual place is looked for.
+// tried is how many tasks are searched for results in a usual place.
 const tried = 8
 
-// any says whether one of the first tasks that ended well has results there.
+// any reports whether one of the first successful tasks has results.
 func (p resultsPlace) any(sub *dispatch.Submission, tasks []report.SweepTask) bool {
 	n := 0
 	for i := range tasks {
@@ -523,7 +522,7 @@ func (p resultsPlace) any(sub *dispatch.Submission, tasks []report.SweepTask) bo
 // readers is how many tasks' results are read at once: shared file systems answer late, and many at a time.
 const readers = 16
 
-// readResults reads what the tasks left, and returns what could not be read.
+// readResults reads the results of the tasks, and returns warnings of unreadable ones.
 func readResults(pattern string, sub *dispatch.Submission, dir string, tasks []report.SweepTask) (warnings []string, err error) {
 	p, err := findPlace(pattern, sub, dir, tasks)
 	if err != nil {

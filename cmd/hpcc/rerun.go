@@ -36,7 +36,7 @@ type rerunArgs struct {
 
 func parseRerun(c *cli.Context) (*rerunArgs, error) {
 	jobs, err := parseEachJob(c, "wait", "json")
-	return &rerunArgs{jobs, c.Bool("wait"), c.Bool("json")}, err
+	return &rerunArgs{eachJob: jobs, wait: c.Bool("wait"), json: c.Bool("json")}, err
 }
 
 func (a *rerunArgs) run(ctx context.Context) error {

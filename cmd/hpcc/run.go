@@ -39,7 +39,7 @@ Visible inside: /proc /sys /dev /tmp, your home, the current directory, the host
 
 Exit status: the program's own; 125 hpcc failed, 126 not executable, 127 not found.`,
 		Flags:  append(runFlags(new(envChanges)), otherRuntimeFlag(), measureFlagOfRun(), storeFlag()),
-		Action: func(c *cli.Context) error { return atStatus(process.ExitFailed, action(parseRun)(c)) },
+		Action: programAction(parseRun),
 	}
 }
 

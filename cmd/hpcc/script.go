@@ -35,7 +35,7 @@ of its directives; with IMAGE, the script runs in it. Other flags overrule what 
 	}
 }
 
-// aroundFlags say what "hpcc script --to openshift" writes beside the job.
+// aroundFlags choose the objects that "hpcc script --to openshift" writes before the job.
 func aroundFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "with", Usage: "openshift: also write `OBJECTS`: build (an image stream and what builds it), deploy (a Deployment in the place of the Job)"},
@@ -121,8 +121,8 @@ func (a *scriptArgs) run(ctx context.Context) error {
 }
 
 // keepScript writes the script of an interactive job into the store and prints
-// commands that run it. So no value of the job stands in the command line that
-// hpcc of another machine gives to ssh.
+// commands that run it. The command line that hpcc of another machine gives to ssh then
+// holds no value of the job.
 func (a *scriptArgs) keepScript(j *job.Job, to *destination) error {
 	s, err := store.Open(a.store)
 	if err != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,6 +15,7 @@ import (
 	goruntime "runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -343,3 +346,47 @@ func serve(ts *testscript.TestScript, _ bool, args []string) {
 func capture(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 }
+
+// rayroot DIR: put the stand-in for Ray into a root directory.
+func rayroot(ts *testscript.TestScript, _ bool, args []string) {
+	dir := filepath.Join(ts.MkAbs(args[0]), "bin")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", filepath.Join(dir, "ray"), "../../testdata/ray")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		ts.Fatalf("building the stand-in for Ray: %v\n%s", err, out)
+	}
+	ts.Check(os.Symlink("ray", filepath.Join(dir, "python3")))
+}
+
+// freePortsCommand is freeports NAME: find a port for a Slurm of testdata/slurm/up.sh, which takes
+// some above it as well, and keep it as $NAME. No other script gets them, though nobody listens there yet.
+func freePortsCommand(ts *testscript.TestScript, _ bool, args []string) {
+	givenPorts.Lock()
+	defer givenPorts.Unlock()
+next:
+	for range 100 {
+		port := 20000 + rand.IntN(9000)
+		for _, n := range []int{0, 1, 101, 102} {
+			if givenPorts.all[port+n] {
+				continue next
+			}
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+n))
+			if err != nil {
+				continue next
+			}
+			l.Close()
+		}
+		for _, n := range []int{0, 1, 101, 102} {
+			givenPorts.all[port+n] = true
+		}
+		ts.Setenv(args[0], fmt.Sprint(port))
+		return
+	}
+	ts.Fatalf("no free ports")
+}
+
+// givenPorts are those that scripts have.
+var givenPorts = struct {
+	sync.Mutex
+	all map[int]bool
+}{all: map[int]bool{}}

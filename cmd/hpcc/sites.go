@@ -44,7 +44,7 @@ type sitesArgs struct {
 
 func parseSites(c *cli.Context) (*sitesArgs, error) {
 	_, err := parseArguments(c, 0, 0, "no arguments")
-	return &sitesArgs{c.String("install"), c.Bool("json")}, err
+	return &sitesArgs{install: c.String("install"), json: c.Bool("json")}, err
 }
 
 func (a *sitesArgs) run(ctx context.Context) error {
@@ -62,7 +62,7 @@ func (a *sitesArgs) run(ctx context.Context) error {
 	return a.list(ctx, sites)
 }
 
-// A siteState is what is known of a site.
+// A siteState is the answer of a site.
 type siteState struct {
 	Type      string `json:"type"` // "site"
 	Name      string `json:"name"`
@@ -74,7 +74,7 @@ type siteState struct {
 	Problem   string `json:"problem,omitempty"`
 }
 
-// How long a site may take to say that it is there.
+// How long a site may take to answer.
 const (
 	siteTime   = 10 * time.Second
 	doctorTime = 2 * time.Second // beside checks of milliseconds
@@ -181,7 +181,7 @@ func sitesFeature(ctx context.Context) probe.Feature {
 // installTime bounds the copying of hpcc, about 40 MB, to a site.
 const installTime = 10 * time.Minute
 
-// install copies this program to a site: whole, under another name, and renamed.
+// install copies this program to a site: under another name, which is renamed when it is complete.
 func install(ctx context.Context, t *dispatch.Site) error {
 	if t.SSH == "" {
 		return usagef("--install: site %s is on this machine", t.Name)

@@ -54,7 +54,7 @@ func parseStatus(c *cli.Context) (*statusArgs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &statusArgs{ids, parseJobScope(c), c.String("store"), c.Bool("json"), c.Generic("watch").(*watchFlag).every}, nil
+	return &statusArgs{ids: ids, in: parseJobScope(c), store: c.String("store"), json: c.Bool("json"), every: c.Generic("watch").(*watchFlag).every}, nil
 }
 
 func (a *statusArgs) run(ctx context.Context) error {
@@ -101,9 +101,7 @@ func (a *statusArgs) statuses(ctx context.Context, dir string) (list []*dispatch
 		return nil, nil, err
 	}
 	if list, err = dispatch.Merge(list, far, missing); err != nil {
-		for _, w := range silent {
-			say("warning: %s", w)
-		}
+		warn(silent)
 		return nil, nil, err
 	}
 	if here && a.in.on != "" {

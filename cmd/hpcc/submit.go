@@ -112,7 +112,7 @@ func (a *submitArgs) run(ctx context.Context) error {
 	return verdict(ctx, s.Jobs(), sub.ID)
 }
 
-// fitTime shortens the job's time limit to what is free, with --backfill.
+// fitTime shortens the job's time limit to a free window, with --backfill.
 func (a *submitArgs) fitTime(ctx context.Context, j *job.Job, to dispatch.Cluster) error {
 	if !a.backfill {
 		if a.set["time-min"] {

@@ -54,7 +54,7 @@ With --json one object, with the tasks in it.`,
 // topEvery is how often top looks, in seconds.
 const topEvery = 2
 
-// A topState is how the tasks of a job that run stand at a moment.
+// A topState is the state of a job and its running tasks at a moment.
 type topState struct {
 	Type     string     `json:"type"` // "top"
 	ID       string     `json:"id"`
@@ -96,7 +96,7 @@ func parseTop(c *cli.Context) (*topArgs, error) {
 		return nil, usagef("--every %g: give a number of seconds from %g on", every, watchLeast.Seconds())
 	}
 	once := c.Bool("once") || c.Bool("json") || !term.IsTerminal(int(os.Stdout.Fd()))
-	return &topArgs{args[0], parseJobScope(c), c.String("store"), c.String("sort"), time.Duration(every * float64(time.Second)), once, c.Bool("json")}, nil
+	return &topArgs{id: args[0], in: parseJobScope(c), store: c.String("store"), sort: c.String("sort"), every: time.Duration(every * float64(time.Second)), once: once, json: c.Bool("json")}, nil
 }
 
 func (a *topArgs) run(ctx context.Context) error {
@@ -160,7 +160,7 @@ type topper struct {
 	tasks map[int]*watchedTask
 }
 
-// A watchedTask is what is known of one task from the looks before.
+// A watchedTask keeps the record of one task between looks.
 type watchedTask struct {
 	task job.Task
 	tail metrics.Tail
@@ -232,8 +232,8 @@ func (p *topper) keep(list []job.Task) {
 	}
 }
 
-// read looks at the records of all; of pods, in each of which a program has to be
-// started for that, at some that were not looked at for the longest time, unless all are wanted.
+// read reads the records of the tasks. In a pod this starts a program, so it reads only the pods
+// that were not read for the longest time, unless all are wanted.
 func (p *topper) read(ctx context.Context) {
 	var list []*watchedTask
 	for _, k := range p.tasks {
@@ -274,7 +274,7 @@ func (p *topper) one(ctx context.Context, k *watchedTask) error {
 	return err
 }
 
-// fill makes rows of what was read. A job of which no task has a record was not measured.
+// fill builds the rows from the records. A job without any record was not measured.
 func (p *topper) fill(now *topState) error {
 	for _, i := range slices.Sorted(maps.Keys(p.tasks)) {
 		k := p.tasks[i]
@@ -299,7 +299,7 @@ func (p *topper) fill(now *topState) error {
 	return nil
 }
 
-// A topTask is what a task uses now: rates are those of its last second, or between its last two samples.
+// A topTask is the usage of a task now. Rates are of its last second, or between its last two samples.
 type topTask struct {
 	Task     int                 `json:"task"`
 	Step     string              `json:"step,omitempty"`
@@ -367,7 +367,7 @@ func (k *watchedTask) row(now time.Time) topTask {
 	return t
 }
 
-// add makes the sum of a task and those before.
+// add adds a task to the sum.
 func (s *topTask) add(t *topTask) {
 	s.CPUs, s.Granted, s.Stalled = s.CPUs+t.CPUs, s.Granted+t.Granted, s.Stalled+t.Stalled
 	if s.Memory, s.Peak = s.Memory+t.Memory, s.Peak+t.Peak; t.Limit == 0 || s.Limit < 0 {
@@ -438,13 +438,13 @@ func topColumns() []string {
 	return out
 }
 
-// sortTop sorts tasks by a column; those that are equal in it by their index.
+// sortTop sorts tasks by a column, and equal ones by their index.
 func sortTop(list []topTask, by string) {
 	of := topKeys[max(0, slices.Index(topColumns(), by))].of
 	slices.SortFunc(list, func(a, b topTask) int { return cmp.Or(cmp.Compare(of(&b), of(&a)), a.Task-b.Task) })
 }
 
-// topStale is from when on the age of a sample is told: it is taken every few seconds.
+// topStale is the age from which a sample shows its age; samples are taken every few seconds.
 const topStale = time.Minute
 
 // topText is the table of tasks below what they use together, in as many rows as a
@@ -477,7 +477,7 @@ func topText(now *topState, rows int) string {
 	return b.String() + only(more > 0, strings.Repeat("\n", max(0, more)))
 }
 
-// topWarnings are lines for a few of what could not be read.
+// topWarnings formats the first few warnings.
 func topWarnings(words []string) string {
 	var b strings.Builder
 	for _, w := range words[:min(len(words), 3)] {
@@ -486,7 +486,7 @@ func topWarnings(words []string) string {
 	return b.String()
 }
 
-// topSum is the line of what all tasks use.
+// topSum is the line with the usage of all tasks.
 func topSum(now *topState) string {
 	s := &now.Sum
 	text := fmt.Sprintf("CPU %.1f of %s (%s)  memory %s%s  read %s/s  write %s/s", s.CPUs, number(s.Granted), percent(s.CPUs, s.Granted), size(s.Memory), only(s.Limit > 0, " of "+size(s.Limit)), size(int64(s.Read)), size(int64(s.Written)))
@@ -518,7 +518,7 @@ func topRow(w *tabwriter.Writer, t *topTask, gpus bool) {
 		size(t.Memory), size(t.Peak), only(t.Limit > 0, size(t.Limit)), size(int64(t.Read)), size(int64(t.Written)), t.Threads, columns(gpu), only(t.Stalled >= 0.005, fmt.Sprintf("%.2f", t.Stalled)), waits)
 }
 
-// number writes an amount of processors: whole where it is.
+// number formats a number of processors.
 func number(n float64) string { return fmt.Sprintf("%.4g", n) }
 
 // percent writes a part of something; where it is negative, or there is nothing, it is not known.

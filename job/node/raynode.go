@@ -79,8 +79,8 @@ func (known Schedulers) JoinRay(ctx context.Context, dir string, rank int, peer 
 	return n.lead(ctx), nil
 }
 
-// takeEnvironment puts the environment of the task in the place of what a launcher
-// made, but for what is said of this node.
+// takeEnvironment replaces the environment of a launcher by that of the task, except
+// variables about this node.
 func (known Schedulers) takeEnvironment(env []string) {
 	here := strings.Fields("HOSTNAME TMPDIR CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK GPU_DEVICE_ORDINAL NVIDIA_VISIBLE_DEVICES")
 	for _, e := range env {
@@ -126,8 +126,8 @@ func (n *rayNode) lead(ctx context.Context) int {
 	return n.done(n.drive(ctx, head))
 }
 
-// done tells the job's status to those who ask for it; a launcher is told 0, so
-// that it has nothing to complain of.
+// done records the job's exit status. It returns 0 for the launcher, which would print
+// an error for any other status.
 func (n *rayNode) done(status int) int {
 	if err := n.place.put("done", status); err != nil {
 		n.logf("ray: %v", err)
@@ -136,7 +136,7 @@ func (n *rayNode) done(status int) int {
 	return 0
 }
 
-// fail says why there is no Ray.
+// fail prints why there is no Ray.
 func (n *rayNode) fail(format string, a ...any) int {
 	n.logf("ray: node %d on %s: "+format, append([]any{n.rank, n.host}, a...)...)
 	return rayFailed
@@ -219,7 +219,7 @@ func (n *rayNode) until(ctx context.Context, p *rayProcess, happened func() bool
 	}
 }
 
-// gather returns when all nodes are in the Ray, by its own word.
+// gather returns when Ray reports all nodes.
 func (n *rayNode) gather(ctx context.Context, head *rayProcess) error {
 	if n.plan.Nodes == 1 {
 		return nil
@@ -350,7 +350,7 @@ func (n *rayNode) work(ctx context.Context) int {
 	}
 }
 
-// lost is the end of a worker that takes the others with it.
+// lost ends a worker, and with it the Ray.
 func (n *rayNode) lost(why string) int {
 	if err := n.place.put("failed", fmt.Sprintf("node %d on %s: %s", n.rank, n.host, why)); err != nil {
 		n.logf("ray: %v", err)
@@ -358,15 +358,15 @@ func (n *rayNode) lost(why string) int {
 	return n.fail("%s", why)
 }
 
-// A rayProcess is one that runs beside the program.
+// A rayProcess runs next to the program.
 type rayProcess struct {
 	cmd       *exec.Cmd
 	ended     chan struct{}
 	dashboard string // where it is, of a head
 }
 
-// start runs "ray start" in the image. Ray counts the machine, so it is told
-// what the job has.
+// start runs "ray start" in the image. Ray would take all of the machine, so its flags
+// limit it to the job's resources.
 func (n *rayNode) start(args ...string) (*rayProcess, error) {
 	ports, err := freePorts("", 1)
 	if err != nil {
@@ -385,31 +385,31 @@ func (n *rayNode) start(args ...string) (*rayProcess, error) {
 	return n.begin(w...)
 }
 
-// begin starts words in the image, with what they say in the node's log.
-func (n *rayNode) begin(words ...string) (*rayProcess, error) {
+// begin starts argv in the image, with its output in the node's log.
+func (n *rayNode) begin(argv ...string) (*rayProcess, error) {
 	log, err := os.OpenFile(n.place.file(n.log), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	p := &rayProcess{cmd: n.command(nil, words), ended: make(chan struct{})}
+	p := &rayProcess{cmd: n.command(nil, argv), ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", words[0], err)
+		return nil, fmt.Errorf("starting %s: %w", argv[0], err)
 	}
 	go func() { _ = p.cmd.Wait(); close(p.ended) }()
 	return p, nil
 }
 
-// command is words in the image, as a process group, with the variables of Ray
+// command runs argv in the image, as a process group, with the variables of Ray
 // and the directories in which its processes meet.
-func (n *rayNode) command(env, words []string) *exec.Cmd {
+func (n *rayNode) command(env, argv []string) *exec.Cmd {
 	w := slices.Clone(n.plan.Image[:2]) // hpcc run
 	for _, e := range append([]string{"RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=" + n.place.file("token"), "RAY_USAGE_STATS_ENABLED=0"}, env...) {
 		w = append(w, "--set-env="+e)
 	}
 	w = append(w, "--bind="+string(n.place), "--bind="+n.Temp)
-	w = append(append(w, n.plan.Image[2:]...), words...)
+	w = append(append(w, n.plan.Image[2:]...), argv...)
 	cmd := exec.Command(w[0], w[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
@@ -426,7 +426,7 @@ func (p *rayProcess) stop(grace time.Duration) {
 	<-p.ended
 }
 
-// tail is the end of what Ray said, for people.
+// tail returns the end of Ray's log, for a message.
 func (n *rayNode) tail() string {
 	b, err := os.ReadFile(n.place.file(n.log))
 	if err != nil || len(bytes.TrimSpace(b)) == 0 {
@@ -437,7 +437,7 @@ func (n *rayNode) tail() string {
 }
 
 // hostIP is the address of this node for the others: that of HPCC_RAY_INTERFACE,
-// else that by which it reaches another one, else what its name stands for, else the first that leads elsewhere.
+// else the one with which it reaches another node, else that of its host name, else the first that is not local.
 func (n *rayNode) hostIP() (string, error) {
 	if n.plan.Nodes == 1 {
 		return "127.0.0.1", nil
@@ -481,8 +481,8 @@ func ipsOf(list []net.Addr) []net.IP {
 	return out
 }
 
-// freePorts are some that nobody listens at now: at an address of this machine, or
-// with "" at any.
+// freePorts returns n ports without a listener at an address of this machine, or at any
+// for "".
 func freePorts(address string, n int) ([]string, error) {
 	var out []string
 	for range n {
@@ -497,8 +497,8 @@ func freePorts(address string, n int) ([]string, error) {
 	return out, nil
 }
 
-// ownDir makes a directory, unless it is there and is the user's own: nodes of a
-// test may have one /tmp.
+// ownDir creates a directory, unless it exists and is the user's own: nodes of a test
+// may share one /tmp.
 func ownDir(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if !errors.Is(err, os.ErrExist) {
@@ -514,7 +514,7 @@ func ownDir(dir string) error {
 	return nil
 }
 
-// usableCPUs are those that this process may run on.
+// usableCPUs returns the number of processors that this process may run on.
 func usableCPUs() int {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -523,8 +523,8 @@ func usableCPUs() int {
 	return set.Count()
 }
 
-// endChildren kills what is left of this process's children, and theirs, which
-// become its own when they do.
+// endChildren kills this process's remaining children, and their children, which
+// become its own when their parents end.
 func endChildren() {
 	self := strconv.Itoa(os.Getpid())
 	for end := time.Now().Add(rayGrace); time.Now().Before(end); time.Sleep(rayPoll / 20) {
@@ -548,8 +548,8 @@ func endChildren() {
 	}
 }
 
-// markTemp notes whose directory of Ray this is, and removes the user's others
-// here of which nobody lives: some schedulers kill a job with no time to clear up.
+// markTemp marks a directory of Ray with this process, and removes the user's other
+// directories whose processes are gone: some schedulers kill a job without time to clean up.
 func markTemp(dir string) {
 	mark := fmt.Sprintf(".hpcc-%d-%s", os.Getpid(), startTime(os.Getpid()))
 	_ = os.WriteFile(filepath.Join(dir, mark), nil, 0o600)

@@ -65,13 +65,13 @@ func (known Schedulers) StartRay(ctx context.Context, to job.Target, dir string,
 // programs in the Ray. Its files appear complete, by rename:
 //
 //	plan     the RayPlan
-//	token    what Ray asks of everybody who speaks to it, from 2.52 on
+//	token    the secret that Ray asks of its clients, from 2.52 on
 //	address  the rayAddress, when the head answers
 //	failed   why a worker ended before the program
 //	done     the program's status
 //	stop     that all are to end
 //
-// and beside them what "ray start" said, head.log and worker.N.log.
+// and the output of "ray start", head.log and worker.N.log.
 type rayPlace string
 
 func (p rayPlace) file(name string) string { return filepath.Join(string(p), name) }
@@ -127,10 +127,10 @@ const (
 	rayGrace     = Grace / 6
 )
 
-// launch runs the commands that start the nodes, to their end. When the first or
-// a failing one ends, or this process is told to, the others have to.
+// launch runs the commands that start the nodes, to their end. When the first command ends, one
+// fails or ctx is done, it ends the others.
 func (p rayPlace) launch(ctx context.Context, steps [][]string, logf func(string, ...any)) int {
-	dropped := make(chan os.Signal, 1) // they are for the program, which has them from its node
+	dropped := make(chan os.Signal, 1) // the program gets them from its node
 	signal.Notify(dropped, metrics.Passed()...)
 	defer signal.Stop(dropped)
 	type end struct{ step, status int }

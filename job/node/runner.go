@@ -52,7 +52,7 @@ type Runner struct {
 }
 
 // RunArray runs the tasks of an array, parallel at once, and reports whether all succeeded.
-// When ctx is done, tasks that run are told to end and no other begins.
+// When ctx is done, running tasks get SIGTERM and no other begins.
 func (r *Runner) RunArray(ctx context.Context, a job.Array, parallel int) bool {
 	var g errgroup.Group
 	g.SetLimit(max(1, parallel))
@@ -157,55 +157,58 @@ func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string
 	}
 	defer os.Remove(own) // where it left nothing, as most of 100,000 tasks do
 	cmd.Env = append(cmd.Env, "HPCC_TASK_DIR="+own)
-	ended, over := context.WithCancel(context.Background())
-	defer over()
 	closeFiles, err := r.files(t, cmd)
-	if err == nil {
-		defer closeFiles()
-		if r.Stdin != nil {
-			var remove func()
-			if remove, err = r.script(cmd); err != nil {
-				return r.problem(t, err)
-			}
-			defer remove()
+	if err != nil {
+		return r.problem(t, err)
+	}
+	defer closeFiles()
+	if r.Stdin != nil {
+		remove, err := r.script(cmd)
+		if err != nil {
+			return r.problem(t, err)
 		}
-		var run metrics.Run
-		begun := func(metrics.Run) {
-			t.PID = cmd.Process.Pid
-			r.keep(t)
-			if end, ok := limited.Deadline(); ok && r.Warning.Signal != "" {
-				warn := time.AfterFunc(time.Until(end)-r.Warning.Lead, func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.Warning.Signal)) })
-				context.AfterFunc(ended, func() { warn.Stop() })
-			}
-		}
-		late := "" // as it was when the program ended: its record may take longer
-		var o metrics.Options
-		if r.Measure != nil {
-			o = r.Measure(t, argv)
-		}
-		o.Begun = begun
-		o.Problem = func() string {
-			if errors.Is(limited.Err(), context.DeadlineExceeded) {
-				late = "ended after its time limit of " + r.Limit.String()
-			}
-			return late
-		}
-		run, err = metrics.Measure(ctx, cmd, o)
-		t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
-		if run.Unkept != nil {
-			r.Logf("warning: task %d: %v", t.Index, run.Unkept)
-		}
-		if late != "" {
-			if !r.Interactive {
-				endGroup(cmd)
-			}
-			err, t.End, t.Problem = nil, time.Now(), late
-		}
-		if t.Usage, _ = json.Marshal(run.Usage); err == nil {
-			return run.Status()
+		defer remove()
+	}
+	return r.measure(ctx, limited, t, cmd, argv)
+}
+
+// measure runs the program of an attempt, warns it before its time limit, and measures it.
+func (r *Runner) measure(ctx, limited context.Context, t *job.Task, cmd *exec.Cmd, argv []string) int {
+	var o metrics.Options
+	if r.Measure != nil {
+		o = r.Measure(t, argv)
+	}
+	stopWarning := func() bool { return false }
+	defer func() { stopWarning() }()
+	o.Begun = func(metrics.Run) {
+		t.PID = cmd.Process.Pid
+		r.keep(t)
+		if end, ok := limited.Deadline(); ok && r.Warning.Signal != "" {
+			stopWarning = time.AfterFunc(time.Until(end)-r.Warning.Lead, func() { _ = cmd.Process.Signal(unix.SignalNum("SIG" + r.Warning.Signal)) }).Stop
 		}
 	}
-	return r.problem(t, err)
+	late := "" // as it was when the program ended: its record may take longer
+	o.Problem = func() string {
+		if errors.Is(limited.Err(), context.DeadlineExceeded) {
+			late = "ended after its time limit of " + r.Limit.String()
+		}
+		return late
+	}
+	run, err := metrics.Measure(ctx, cmd, o)
+	t.End, t.Exit, t.Signal = run.End, run.Exit, run.Signal
+	if run.Unkept != nil {
+		r.Logf("warning: task %d: %v", t.Index, run.Unkept)
+	}
+	if late != "" {
+		if !r.Interactive {
+			endGroup(cmd)
+		}
+		err, t.End, t.Problem = nil, time.Now(), late
+	}
+	if t.Usage, _ = json.Marshal(run.Usage); err != nil {
+		return r.problem(t, err)
+	}
+	return run.Status()
 }
 
 // results makes the directory where the task may leave its results; "" where that cannot be.
@@ -275,7 +278,7 @@ func (r *Runner) keep(t *job.Task) {
 func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	if r.Output == "" {
-		// What the scheduler opened, where those are files.
+		// The scheduler may have opened files.
 		t.Output = regularFile(1)
 		if t.Errors = regularFile(2); t.Errors == t.Output {
 			t.Errors = ""
@@ -286,26 +289,29 @@ func (r *Runner) files(t *job.Task, cmd *exec.Cmd) (func(), error) {
 	if t.Attempt > 0 { // what it wrote before is still of use
 		mode = os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	}
-	out, err := os.OpenFile(t.File(r.Output, r.Name, filepath.Base(r.Dir)), mode, 0o666)
-	if err != nil {
-		return nil, fmt.Errorf("opening the output file: %w", err)
+	open := func(pattern string) (f *os.File, name string, err error) {
+		if f, err = os.OpenFile(t.File(pattern, r.Name, filepath.Base(r.Dir)), mode, 0o666); err != nil {
+			return nil, "", err
+		}
+		if fi, err := f.Stat(); err == nil && fi.Mode().IsRegular() { // and not /dev/null
+			name, _ = filepath.Abs(f.Name())
+		}
+		return f, name, nil
 	}
-	if fi, err := out.Stat(); err == nil && fi.Mode().IsRegular() { // and not /dev/null
-		t.Output, _ = filepath.Abs(out.Name())
+	var out, stderr *os.File
+	var err error
+	if out, t.Output, err = open(r.Output); err != nil {
+		return nil, fmt.Errorf("opening the output file: %w", err)
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = nil, out, out
 	if r.Errors == "" {
 		return func() { out.Close() }, nil
 	}
-	stderr, err := os.OpenFile(t.File(r.Errors, r.Name, filepath.Base(r.Dir)), mode, 0o666)
-	if err != nil {
+	if stderr, t.Errors, err = open(r.Errors); err != nil {
 		out.Close()
 		return nil, fmt.Errorf("opening the file for standard error: %w", err)
 	}
 	cmd.Stderr = stderr
-	if fi, err := stderr.Stat(); err == nil && fi.Mode().IsRegular() {
-		t.Errors, _ = filepath.Abs(stderr.Name())
-	}
 	return func() { out.Close(); stderr.Close() }, nil
 }
 
