@@ -19,19 +19,19 @@ import (
 
 // floors are the rooms and which of our rooms each may import.
 var floors = map[string][]string{
-	"cmd/hpcc":         {"build", "build/attest", "cmd/start/bare", "conda", "conda/exports", "conda/pip", "envfile", "job", "job/argo", "job/atomicfile", "job/capacity", "job/dispatch", "job/kube", "job/node", "job/quantity", "job/shellword", "job/translate", "job/tunnel", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "runtime/runconf", "runtime/usertext", "store", "store/owndir", "store/wait", "testdata/hostile", "unpack", "unpack/squashfs"},
+	"cmd/hpcc":         {"build", "build/attest", "cmd/start/bare", "conda", "conda/exports", "conda/pip", "envfile", "job", "job/argo", "job/atomicfile", "job/capacity", "job/dispatch", "job/kube", "job/node", "job/quantity", "job/shellword", "job/translate", "job/tunnel", "metrics", "metrics/report", "runtime", "runtime/check", "runtime/devices", "runtime/foreign", "runtime/oci", "runtime/probe", "runtime/process", "runtime/runconf", "runtime/usertext", "store", "store/disk", "store/owndir", "store/wait", "testdata/hostile", "unpack", "unpack/squashfs"},
 	"cmd/start":        {"metrics", "runtime", "runtime/foreign", "runtime/process", "runtime/usertext"},
 	"cmd/start/bare":   {"envfile", "runtime", "runtime/devices", "runtime/process", "runtime/runconf", "store/ready"},
-	"build":            {"build/attest", "build/expand", "build/lint", "build/source", "conda", "conda/exports", "conda/layer", "conda/pip", "conda/program", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/wait", "unpack"},
+	"build":            {"build/attest", "build/expand", "build/lint", "build/source", "conda", "conda/exports", "conda/layer", "conda/pip", "conda/program", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/disk", "store/wait", "unpack"},
 	"build/attest":     {"store"},
 	"build/expand":     {},
 	"build/lint":       {"build/expand"},
-	"build/source":     {"build/attest", "store", "store/wait", "testdata/hostile"},
-	"unpack":           {"store", "unpack/squashfs"},
-	"conda":            {"conda/exports", "conda/fetch", "conda/input", "conda/layer", "conda/pip", "conda/program", "conda/solve", "store", "store/wait", "testdata/condatest", "testdata/hostile"},
-	"store":            {"store/gzip", "store/owndir", "store/ready", "store/seal", "store/wait", "testdata/hostile"},
+	"build/source":     {"build/attest", "store", "store/disk", "store/wait", "testdata/hostile"},
+	"unpack":           {"store", "store/disk", "unpack/squashfs"},
+	"conda":            {"conda/exports", "conda/fetch", "conda/input", "conda/layer", "conda/pip", "conda/program", "conda/solve", "store", "store/disk", "store/wait", "testdata/condatest", "testdata/hostile"},
+	"store":            {"store/disk", "store/gzip", "store/owndir", "store/ready", "store/seal", "store/wait", "testdata/hostile"},
 	"unpack/squashfs":  {},
-	"conda/pip":        {"conda/fetch", "conda/input", "conda/layer", "conda/program", "store", "store/bounded", "testdata/condatest"},
+	"conda/pip":        {"conda/fetch", "conda/input", "conda/layer", "conda/program", "store", "store/bounded", "store/disk", "testdata/condatest"},
 	"conda/solve":      {"conda/fetch", "conda/input"},
 	"conda/layer":      {"store"},
 	"conda/fetch":      {"store/wait"},
@@ -39,6 +39,7 @@ var floors = map[string][]string{
 	"conda/program":    {"conda/input"},
 	"store/gzip":       {},
 	"store/ready":      {},
+	"store/disk":       {},                   // files and limits, for all that keep or read many files
 	"store/owndir":     {},                   // both store and runtime have directories in /tmp and /dev/shm
 	"store/seal":       {},                   // both store and job seal the records that they keep
 	"store/bounded":    {},                   // both job and conda decode TOML
@@ -115,7 +116,7 @@ var ceilings = map[string]tally{
 	"metrics":        {Exports: 31},
 	"metrics/report": {Files: 26, Exports: 25},
 	"runtime":        {Exports: 32},
-	"store":          {Exports: 54},
+	"store":          {Exports: 48},
 	"store/gzip":     {Functions: 1},
 	"store/wait":     {Exports: 18},
 	"unpack":         {Exports: 33},

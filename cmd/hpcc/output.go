@@ -16,6 +16,7 @@ import (
 	"hpcc/build"
 	"hpcc/build/attest"
 	"hpcc/store"
+	"hpcc/store/disk"
 	"hpcc/unpack"
 )
 
@@ -183,7 +184,7 @@ func (o output) tar(c *cli.Context, s *store.Store, img v1.Image) error {
 	if err != nil {
 		return err
 	}
-	defer store.RemoveAll(empty)
+	defer disk.RemoveAll(empty)
 	err = store.NewFile(o.dest, func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 1<<20)
 		if _, err := unpack.Compare(w, empty, tree, unpack.DiffOptions{Skip: []string{filepath.Dir(unpack.ConfigFile)}}); err != nil {
