@@ -46,7 +46,7 @@ func (l *statementLayer) Digest() (v1.Hash, error) {
 	return h, err
 }
 func (l *statementLayer) Size() (int64, error)                { return int64(len(l.b)), nil }
-func (l *statementLayer) MediaType() (types.MediaType, error) { return InTotoStatement, nil }
+func (l *statementLayer) MediaType() (types.MediaType, error) { return inTotoStatement, nil }
 func (l *statementLayer) Compressed() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(l.b)), nil
 }
@@ -72,12 +72,12 @@ func attested(t *testing.T, archs ...string) v1.ImageIndex {
 		config, n, _ := v1.SHA256(strings.NewReader("{}"))
 		m, err := json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
 			Config: v1.Descriptor{MediaType: "application/vnd.oci.empty.v1+json", Digest: config, Size: n, Data: []byte("{}")},
-			Layers: []v1.Descriptor{{MediaType: InTotoStatement, Digest: layer, Size: int64(len(st.b)), Annotations: map[string]string{PredicateType: sbomType}}}})
+			Layers: []v1.Descriptor{{MediaType: inTotoStatement, Digest: layer, Size: int64(len(st.b)), Annotations: map[string]string{predicateType: sbomType}}}})
 		testenv.Check(t, err)
 		att, err := partial.CompressedToImage(&emptyConfigImage{m, st.b})
 		testenv.Check(t, err)
 		about = append(about, mutate.IndexAddendum{Add: att, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"},
-			Annotations: map[string]string{ReferenceType: AttestationManifest, ReferenceDigest: d.String()}}})
+			Annotations: map[string]string{referenceType: attestationManifest, referenceDigest: d.String()}}})
 	}
 	return mutate.AppendManifests(idx, about...)
 }

@@ -99,10 +99,7 @@ func (d *deployment) unnamed(c *cli.Context) error {
 
 // readCreds reads the files of registries that the command line means.
 func readCreds(c *cli.Context) (*store.Registries, error) {
-	if file := c.String("creds"); file != "" {
-		return store.ReadRegistries(file)
-	}
-	return store.FindRegistries()
+	return store.ReadRegistries(c.String("creds"))
 }
 
 // secretFiles are files that no image shall hold: each creds.yaml that could be
