@@ -108,9 +108,8 @@ func TestAttestationsOfOthers(t *testing.T) {
 	for n, archs := range map[string][]string{"one": {"ppc64le"}, "two": {"s390x", "ppc64le"}} {
 		d, err := from.PutIndex(ctx, n, attested(t, archs...))
 		testenv.Check(t, err)
-		if _, err := from.Push(ctx, n, host+"/"+n+":1", Remote{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = from.Push(ctx, n, host+"/"+n+":1", Remote{})
+		testenv.Check(t, err)
 		to := open(t)
 		img, err := to.Pull(ctx, host+"/"+n+":1", Remote{Name: n, Platform: ppc})
 		testenv.Check(t, err)
@@ -127,12 +126,10 @@ func TestAttestationsOfOthers(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "x.tar")
 		testenv.Check(t, to.Save(ctx, n, file))
 		third := open(t)
-		if _, err := third.Load(ctx, file, n); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := third.Push(ctx, n, host+"/again:1", Remote{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = third.Load(ctx, file, n)
+		testenv.Check(t, err)
+		_, err = third.Push(ctx, n, host+"/again:1", Remote{})
+		testenv.Check(t, err)
 		for _, s := range []*Store{to, third} {
 			if p, err := s.Attestation(n, nil, sbomType); err != nil || string(p) != `{"arch":"ppc64le"}` {
 				t.Errorf("%s: attested %s, %v", n, p, err)
@@ -160,12 +157,10 @@ func TestPullWithoutLostAttestations(t *testing.T) {
 	gone := m.Manifests[1].Digest.String()
 	host := registryWithout(t, func(path string) bool { return strings.HasSuffix(path, gone) })
 	from := open(t)
-	if _, err := from.PutIndex(ctx, "a", idx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := from.Push(ctx, "a", host+"/a:1", Remote{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = from.PutIndex(ctx, "a", idx)
+	testenv.Check(t, err)
+	_, err = from.Push(ctx, "a", host+"/a:1", Remote{})
+	testenv.Check(t, err)
 	to := open(t)
 	img, err := to.Pull(ctx, host+"/a:1", Remote{Name: "a"})
 	testenv.Check(t, err)
