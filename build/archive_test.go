@@ -1,7 +1,6 @@
 package build
 
 import (
-	"archive/tar"
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
@@ -19,49 +18,17 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// archiveOf makes a tar from lines "d NAME", "f NAME TEXT", "l NAME TARGET",
-// "h NAME TARGET", with an octal mode after the letter.
+// archiveOf makes a tar of lines as [testenv.Tar] takes them.
 func archiveOf(t testing.TB, lines ...string) []byte {
-	t.Helper()
-	var buf bytes.Buffer
-	tw := tar.NewWriter(&buf)
-	for _, line := range lines {
-		f := strings.SplitN(line+"  ", " ", 3)
-		arg := strings.TrimSpace(f[2])
-		h := &tar.Header{Name: f[1], Mode: 0o644, ModTime: time.Unix(1e9, 0)}
-		switch f[0][:1] {
-		case "d":
-			h.Typeflag, h.Mode = tar.TypeDir, 0o755
-		case "f":
-			h.Typeflag, h.Size = tar.TypeReg, int64(len(arg))
-		case "l":
-			h.Typeflag, h.Linkname = tar.TypeSymlink, arg
-		case "h":
-			h.Typeflag, h.Linkname = tar.TypeLink, arg
-		}
-		if len(f[0]) > 1 {
-			if _, err := fmt.Sscanf(f[0][1:], "%o", &h.Mode); err != nil {
-				t.Fatal(err)
-			}
-		}
-		testenv.Check(t, tw.WriteHeader(h))
-		if h.Typeflag == tar.TypeReg {
-			if _, err := tw.Write([]byte(arg)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	testenv.Check(t, tw.Close())
-	return buf.Bytes()
+	return testenv.Tar(t, time.Unix(1e9, 0), lines...)
 }
 
 func gzipped(t testing.TB, b []byte) []byte {
 	t.Helper()
 	var buf bytes.Buffer
 	w := gzip.NewWriter(&buf)
-	if _, err := w.Write(b); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.Write(b)
+	testenv.Check(t, err)
 	testenv.Check(t, w.Close())
 	return buf.Bytes()
 }

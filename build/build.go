@@ -37,6 +37,7 @@ import (
 	"hpcc/build/lint"
 	"hpcc/build/source"
 	"hpcc/store"
+	"hpcc/store/disk"
 	"hpcc/store/wait"
 )
 
@@ -154,7 +155,7 @@ func Dockerfile(ctx context.Context, s *store.Store, o Options) (v1.Image, error
 	if b.work, err = s.TempDir(); err != nil {
 		return nil, err
 	}
-	defer store.RemoveAll(b.work)
+	defer disk.RemoveAll(b.work)
 	// In a directory of a project, new ones may inherit its set-group-id bit: it
 	// is not to get into layers.
 	if err := os.Chmod(b.work, 0o700); err != nil {

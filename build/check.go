@@ -13,6 +13,7 @@ import (
 	"hpcc/build/lint"
 	"hpcc/build/source"
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // checkArg is the build argument that takes the place of "# check=".
@@ -31,7 +32,7 @@ func Check(ctx context.Context, s *store.Store, o Options) (warnings int, unknow
 		if b.work, err = s.TempDir(); err != nil {
 			return 0, nil, err
 		}
-		defer store.RemoveAll(b.work)
+		defer disk.RemoveAll(b.work)
 	}
 	progress := b.Progress
 	b.Progress = func(e Event) {

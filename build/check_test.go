@@ -168,9 +168,8 @@ func lintStore(t *testing.T) *store.Store {
 	} {
 		img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: hostPlatform().Architecture, Config: c, RootFS: v1.RootFS{Type: "layers"}})
 		testenv.Check(t, err)
-		if _, err := s.Put(context.Background(), name, img); err != nil {
-			t.Fatal(err)
-		}
+		_, err = s.Put(context.Background(), name, img)
+		testenv.Check(t, err)
 	}
 	return s
 }
@@ -326,9 +325,8 @@ func TestLintInBuild(t *testing.T) {
 	}}
 	text := "FROM base as a\nENV A=$nothing B=$TRIGGERED\nFROM a\nCMD x\n"
 	o.Stdin = strings.NewReader(text)
-	if _, err := Dockerfile(context.Background(), s, o); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Dockerfile(context.Background(), s, o)
+	testenv.Check(t, err)
 	if got, want := strings.Join(said[:4], ","), "1 FromAsCasing,2 UndefinedVar,4 JSONArgsRecommended,FROM base as a"; got != want {
 		t.Errorf("a build tells %q; want %q", got, want)
 	}

@@ -28,9 +28,8 @@ func condaPackage(t testing.TB, dir, name string, files map[string]string) strin
 		tw := tar.NewWriter(&buf)
 		for name, text := range files {
 			testenv.Check(t, tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o755, Size: int64(len(text)), ModTime: time.Unix(1e9, 0)}))
-			if _, err := tw.Write([]byte(text)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := tw.Write([]byte(text))
+			testenv.Check(t, err)
 		}
 		testenv.Check(t, tw.Close())
 		return enc.EncodeAll(buf.Bytes(), nil)
@@ -49,9 +48,8 @@ func condaPackage(t testing.TB, dir, name string, files map[string]string) strin
 	} {
 		w, err := z.CreateHeader(&zip.FileHeader{Name: n, Method: zip.Store})
 		testenv.Check(t, err)
-		if _, err := w.Write(data); err != nil {
-			t.Fatal(err)
-		}
+		_, err = w.Write(data)
+		testenv.Check(t, err)
 	}
 	testenv.Check(t, z.Close())
 	p := filepath.Join(dir, "linux-64", dist+".conda")

@@ -17,6 +17,7 @@ import (
 	"hpcc/runtime"
 	"hpcc/runtime/process"
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // A condaRunner carries out the steps of an environment as a Dockerfile's RUN
@@ -46,7 +47,7 @@ func (w *condaWork) runner(s *store.Store) (program.StepFunc, string, error) {
 	r := &condaRunner{builder: b, teller: &w.teller, base: w.base}
 	w.close = func() {
 		if b.work != "" {
-			_ = store.RemoveAll(b.work)
+			_ = disk.RemoveAll(b.work)
 		}
 	}
 	return r.step, "", nil

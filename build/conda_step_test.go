@@ -40,9 +40,8 @@ func oneFile(t testing.TB, s *store.Store, name, text string) v1.Layer {
 // stepsOn prepares steps on a base image.
 func stepsOn(t testing.TB, s *store.Store, base v1.Image, told *[]Event) program.StepFunc {
 	t.Helper()
-	if _, err := s.Put(t.Context(), "base", base); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Put(t.Context(), "base", base)
+	testenv.Check(t, err)
 	w := &condaWork{teller: teller{total: 3, progress: func(e Event) { *told = append(*told, e) }}, base: func() (v1.Image, error) { return s.Get("base", nil) }, close: func() {}}
 	w.Platform = hostPlatform()
 	step, why, err := w.runner(s)

@@ -23,6 +23,7 @@ import (
 	"hpcc/runtime/check"
 	"hpcc/runtime/process"
 	"hpcc/store"
+	"hpcc/store/disk"
 	"hpcc/unpack"
 )
 
@@ -42,7 +43,7 @@ func withEntry(ctx context.Context, s *store.Store, img v1.Image, o Options) (v1
 	if b.work, err = s.TempDir(); err != nil {
 		return nil, err
 	}
-	defer store.RemoveAll(b.work)
+	defer disk.RemoveAll(b.work)
 	if err := os.Chmod(b.work, 0o700); err != nil { // see Dockerfile
 		return nil, err
 	}

@@ -137,9 +137,8 @@ func triggering(t *testing.T, s *store.Store, name string, triggers ...string) {
 	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: goruntime.GOARCH, RootFS: v1.RootFS{Type: "layers"},
 		Config: v1.Config{OnBuild: triggers}})
 	testenv.Check(t, err)
-	if _, err := s.Put(context.Background(), name, img); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(context.Background(), name, img)
+	testenv.Check(t, err)
 }
 
 func TestTriggers(t *testing.T) {

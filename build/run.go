@@ -262,7 +262,7 @@ func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 		Root:        &specs.Root{Path: dir},
 		Process:     &specs.Process{User: specs.User{Umask: &umask}, Args: prog.args, Env: vars, Cwd: prog.cwd, NoNewPrivileges: true},
 		Mounts:      append(m, prog.mounts.mounts...),
-		Annotations: map[string]string{runtime.FakeRoot: "1", runtime.NoPasswd: "1", runtime.HostProc: "1", runtime.Architecture: st.platform.Architecture},
+		Annotations: runtime.BuildAnnotations(st.platform.Architecture),
 		Linux:       &specs.Linux{Namespaces: spaces},
 	}, nil
 }

@@ -341,9 +341,8 @@ func (c *tableCase) checkAbsent(t testing.TB, img v1.Image) {
 	for _, l := range layers {
 		r, err := l.Uncompressed()
 		testenv.Check(t, err)
-		if _, err := io.Copy(&all, r); err != nil {
-			t.Fatal(err)
-		}
+		_, err = io.Copy(&all, r)
+		testenv.Check(t, err)
 		r.Close()
 	}
 	for _, w := range words {

@@ -338,14 +338,12 @@ func (c *tableCase) bases(t testing.TB, s *store.Store) map[string]v1.Image {
 	if !strings.Contains(c.dockerfile()+c.own["base"]+c.own["flags"], "busy") {
 		return bases
 	}
-	if _, err := s.Put(context.Background(), "busybox", bases["busybox"]); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.Put(context.Background(), "busybox", bases["busybox"])
+	testenv.Check(t, err)
 	if text := c.own["base"]; text != "" {
 		bases["base"], _ = must(t, s, text, Options{})
-		if _, err := s.Put(context.Background(), "base", bases["base"]); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Put(context.Background(), "base", bases["base"])
+		testenv.Check(t, err)
 	}
 	return bases
 }

@@ -15,7 +15,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sys/unix"
 
-	"hpcc/store"
+	"hpcc/store/disk"
 	"hpcc/unpack"
 )
 
@@ -214,7 +214,7 @@ func (t *tree) discard() {
 		return
 	}
 	_ = unix.Unmount(t.merged, unix.MNT_DETACH)
-	_ = store.RemoveAll(filepath.Dir(t.merged))
+	_ = disk.RemoveAll(filepath.Dir(t.merged))
 	t.merged, t.upper, t.notes = "", "", nil
 }
 
@@ -305,7 +305,7 @@ func copyFIFO(to string, fi os.FileInfo) error {
 
 // copyFile copies one regular file to a name that does not exist.
 func copyFile(from, to string, mode os.FileMode, mtime time.Time) error {
-	err := store.CopyFile(from, to)
+	err := disk.CopyFile(from, to)
 	if err == nil {
 		err = os.Chmod(to, mode)
 	}

@@ -39,9 +39,8 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 	// Once more: the package is in the store.
-	if _, err := install(t, s, export(&p), Options{Channels: []string{web.URL}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = install(t, s, export(&p), Options{Channels: []string{web.URL}})
+	testenv.Check(t, err)
 	if got := web.Count("/linux-64/small-1.0-0.conda"); got != 2 {
 		t.Errorf("the package was asked for %d times; want 2", got)
 	}
@@ -195,9 +194,8 @@ func TestCache(t *testing.T) {
 func TestCacheModes(t *testing.T) {
 	p := small
 	s := condatest.NewStore(t)
-	if _, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := install(t, s, export(&p), Options{Channels: []string{newChannel(t, &p)}})
+	testenv.Check(t, err)
 	for _, f := range cache(t, s) {
 		if fi, err := os.Stat(f); err != nil || fi.Mode().Perm() != 0o644 {
 			t.Errorf("%s has mode %v, %v; want 0644, for others who share the store", f, fi.Mode(), err)

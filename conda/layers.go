@@ -23,6 +23,7 @@ import (
 	"hpcc/conda/pip"
 	"hpcc/conda/solve"
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // An Environment is what an installed plan gives an image besides its layers.
@@ -71,7 +72,7 @@ func (in *installer) condaLayers(ctx context.Context, o Options) ([]v1.Layer, er
 	groups := layer.Spread(in.packages, o.PackageLayers, func(p *pkg) layer.Package { return inLayers(p.rec) })
 	layers := make([]v1.Layer, len(groups)+1)
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
+	g.SetLimit(disk.AtOnce(goruntime.GOMAXPROCS(0), 8))
 	for i, members := range groups {
 		g.Go(func() error {
 			var err error
@@ -147,7 +148,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	defer store.RemoveAll(tmp)
+	defer disk.RemoveAll(tmp)
 	var total, done int64
 	for _, r := range in.plan.pkgs {
 		total += r.Size
@@ -161,7 +162,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(store.AtOnce(6, 4))
+	g.SetLimit(disk.AtOnce(6, 4))
 	for _, r := range in.plan.pkgs {
 		p := &pkg{in: in, rec: r, lost: map[string]bool{}, lostPoints: map[string]bool{}}
 		in.packages = append(in.packages, p)
@@ -176,7 +177,7 @@ func (in *installer) fetch(ctx context.Context, o Options) error {
 // read reads what the packages say of themselves.
 func (in *installer) read(ctx context.Context) error {
 	g, _ := errgroup.WithContext(ctx)
-	g.SetLimit(store.AtOnce(goruntime.GOMAXPROCS(0), 8))
+	g.SetLimit(disk.AtOnce(goruntime.GOMAXPROCS(0), 8))
 	for _, p := range in.packages {
 		g.Go(func() error {
 			f := infoFiles{}

@@ -201,9 +201,8 @@ func TestProgress(t *testing.T) {
 	s := condatest.NewStore(t)
 	for range 2 {
 		last = 0
-		if _, err := install(t, s, export(pkgs...), o); err != nil {
-			t.Fatal(err)
-		}
+		_, err := install(t, s, export(pkgs...), o)
+		testenv.Check(t, err)
 		if last != total || total == 0 {
 			t.Errorf("progress ended at %d of %d", last, total)
 		}

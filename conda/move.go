@@ -26,13 +26,19 @@ type Move struct {
 type Fate string
 
 const (
-	Exact       Fate = "exact"         // the same version and build
-	Rebuilt     Fate = "same version"  // another build of the same version
-	Changed     Fate = "other version" // of the same package
-	Substituted Fate = "substituted"   // another package does its work
-	Missing     Fate = "missing"       // and the others do without it
-	Added       Fate = "added"         // needed there, and not in the export
+	exact       Fate = "exact"         // the same version and build
+	rebuilt     Fate = "same version"  // another build of the same version
+	changed     Fate = "other version" // of the same package
+	substituted Fate = "substituted"   // another package does its work
+	missing     Fate = "missing"       // and the others do without it
+	added       Fate = "added"         // needed there, and not in the export
 )
+
+// Fates returns all of them, from what was lost to what is as good.
+func Fates() []Fate { return []Fate{missing, substituted, changed, rebuilt, added, exact} }
+
+// IsExact reports whether the very package was taken.
+func (f Fate) IsExact() bool { return f == exact }
 
 // A substitute says what does the work of packages that only some platforms have.
 type substitute struct {
@@ -263,7 +269,7 @@ func (m *move) table(pkgs []*solve.Record) []Move {
 	}
 	for _, r := range pkgs { // what is wished for always brings more with it
 		if !used[r.Name] && len(m.lines) == 0 {
-			out = append(out, Move{Name: r.Name, To: r.Name + "=" + r.Version + "=" + r.Build, Fate: Added, Why: neededBy(r.Name, pkgs)})
+			out = append(out, Move{Name: r.Name, To: r.Name + "=" + r.Version + "=" + r.Build, Fate: added, Why: neededBy(r.Name, pkgs)})
 		}
 	}
 	return out
@@ -273,16 +279,16 @@ func (m *move) table(pkgs []*solve.Record) []Move {
 func (m *move) fate(e exports.Entry, r *solve.Record) (Fate, string) {
 	switch {
 	case r.Version == e.Version && r.Build == e.Build && m.alias[e.Name] == e.Name:
-		return Exact, ""
+		return exact, ""
 	case r.Version == e.Version:
-		return Rebuilt, ""
+		return rebuilt, ""
 	}
 	for _, x := range m.problem.Found[r.Name] {
 		if x.Version == e.Version {
-			return Changed, "version " + e.Version + " is there and does not go with the others"
+			return changed, "version " + e.Version + " is there and does not go with the others"
 		}
 	}
-	return Changed, "there is no version " + e.Version
+	return changed, "there is no version " + e.Version
 }
 
 // gone says why a package of the export is not taken, and what does its work.
@@ -290,15 +296,15 @@ func (m *move) gone(e exports.Entry, taken map[string]*solve.Record) (Fate, stri
 	if s := substituteOf(e.Name); s != nil && !m.has[m.alias[e.Name]] {
 		for _, by := range s.by {
 			if r := taken[by]; r != nil {
-				return Substituted, r.Name + "=" + r.Version + "=" + r.Build, s.why
+				return substituted, r.Name + "=" + r.Version + "=" + r.Build, s.why
 			}
 		}
-		return Missing, "", s.why
+		return missing, "", s.why
 	}
 	if m.has[m.alias[e.Name]] {
-		return Missing, "", "it does not go with the others"
+		return missing, "", "it does not go with the others"
 	}
-	return Missing, "", "there is no package of that name, and nothing needs it there"
+	return missing, "", "there is no package of that name, and nothing needs it there"
 }
 
 // neededBy names the first packages that need a name.

@@ -23,6 +23,7 @@ import (
 	"hpcc/conda/fetch"
 	"hpcc/conda/solve"
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // Sharded indexes (CEP 16): one file that says for each package which file has
@@ -77,7 +78,7 @@ func (c channel) sharded(ctx context.Context, subdir string, wanted map[string]b
 	slices.Sort(names)
 	found := make([][]*solve.Record, len(names))
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(store.AtOnce(shardsAtATime, 4))
+	g.SetLimit(disk.AtOnce(shardsAtATime, 4))
 	for i, name := range names {
 		g.Go(func() error {
 			text, err := c.shard(gctx, from, ix.Shards[name])

@@ -201,9 +201,8 @@ func TestMaxAge(t *testing.T) {
 		})
 		keep := t.TempDir()
 		resolve := func() {
-			if _, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Channels: []string{web.URL}, Subdir: "linux-64", Cache: keep}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := Resolve(t.Context(), read(t, "# platform: linux-64\na=1=0"), Options{Channels: []string{web.URL}, Subdir: "linux-64", Cache: keep})
+			testenv.Check(t, err)
 		}
 		resolve()
 		resolve()

@@ -44,9 +44,8 @@ func TestMeasureCountsKin(t *testing.T) {
 		_ = os.WriteFile(fifo, []byte("\n"), 0)
 	}()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if _, err := Measure(t.Context(), cmd, Options{File: file, Kin: []string{job, "NODE=n1"}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Measure(t.Context(), cmd, Options{File: file, Kin: []string{job, "NODE=n1"}})
+	testenv.Check(t, err)
 	r, err := ReadRecord(file, true)
 	testenv.Check(t, err)
 	if f := r.Footer; f.Processes < 3 || f.Processes > 5 || f.Usage.User+f.Usage.System <= 0 {

@@ -73,9 +73,8 @@ func TestMeasurePassesNothingOnAfterwards(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // for who would pass it on
 		return ""
 	}
-	if _, err := Measure(t.Context(), cmd, Options{File: filepath.Join(dir, "run.jsonl"), Problem: problem}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Measure(t.Context(), cmd, Options{File: filepath.Join(dir, "run.jsonl"), Problem: problem})
+	testenv.Check(t, err)
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGUSR2)
 	for range 1000 {
 		if _, err := os.Stat(filepath.Join(dir, "end")); err == nil {
@@ -157,9 +156,8 @@ func TestLogThatStays(t *testing.T) {
 	testenv.Check(t, os.WriteFile(file, []byte(head), 0o600))
 	first, err := empty(file)
 	testenv.Check(t, err)
-	if _, err := first.WriteString("mine"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = first.WriteString("mine")
+	testenv.Check(t, err)
 	if _, err := empty(file); err == nil || !strings.Contains(err.Error(), "give each a file of its own") {
 		t.Errorf("a second one: %v", err)
 	}

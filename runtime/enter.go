@@ -75,7 +75,7 @@ func enterRoot(s *specs.Spec) error {
 	if err := r.Plan(all, src); err != nil {
 		return fmt.Errorf("making room for mount points in /: %w", err)
 	}
-	hostProc := s.Annotations[HostProc] != ""
+	hostProc := s.Annotations[hostProcMark] != ""
 	for i, m := range all {
 		from := src[i]
 		if err := mountInside(r, m, from, hostProc); err != nil {
@@ -103,7 +103,7 @@ type extraFiles struct {
 // on a tmpfs below the new root: it is covered next, so no name of them remains.
 func accountMounts(s *specs.Spec) (extraFiles, error) {
 	x := extraFiles{scratch: -1}
-	if s.Annotations[NoPasswd] != "" {
+	if s.Annotations[noPasswdMark] != "" {
 		return x, nil
 	}
 	uid, gid := visibleIDs(s)

@@ -167,9 +167,9 @@ func Command(ctx context.Context, s *specs.Spec, notes *fakeroot.Notes) (*exec.C
 	if notes != nil {
 		told := *s
 		told.Annotations = maps.Clone(s.Annotations)
-		told.Annotations[FakeRoot] = listen
+		told.Annotations[fakeRootMark] = listen
 		if notes.GetAttr != nil {
-			told.Annotations[FakeRoot] = listenAttrs
+			told.Annotations[fakeRootMark] = listenAttrs
 		}
 		s = &told
 	}
@@ -208,7 +208,7 @@ func specFile(s *specs.Spec) (*os.File, error) {
 	return f, nil
 }
 
-// Values of FakeRoot for a child whose parent takes notes; listenAttrs, one that
+// Values of fakeRootMark for a child whose parent takes notes; listenAttrs, one that
 // also knows what extended attributes files have.
 const (
 	listen      = "listen"
@@ -343,7 +343,7 @@ func giveUp(s *specs.Spec) (traced bool, err error) {
 	}
 	// A new namespace has no ambient rights, and the entry point of "hpcc run" saw
 	// to the rest while there was one thread. To lock one now would start another.
-	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && (entered == 1 || entered == mapped) && s.Annotations[FakeRoot] == "" {
+	if bound, _ := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0); bound == 1 && (entered == 1 || entered == mapped) && s.Annotations[fakeRootMark] == "" {
 		return false, nil
 	}
 	goruntime.LockOSThread() // the next three are of a thread; exec keeps them
@@ -355,7 +355,7 @@ func giveUp(s *specs.Spec) (traced bool, err error) {
 			return false, fmt.Errorf("giving up new privileges: %w", err)
 		}
 	}
-	if f := s.Annotations[FakeRoot]; f != "" {
+	if f := s.Annotations[fakeRootMark]; f != "" {
 		return fakeroot.Install(f != "1", f == listenAttrs)
 	}
 	return false, nil

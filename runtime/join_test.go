@@ -30,9 +30,8 @@ func TestMemberShown(t *testing.T) {
 	testenv.Check(t, err)
 	testenv.Check(t, cmd.Start())
 	m := member{pid: cmd.Process.Pid}
-	if _, err := fmt.Fscan(bufio.NewReader(out), &m.user, &m.mnt); err != nil {
-		t.Fatal(err)
-	}
+	_, err = fmt.Fscan(bufio.NewReader(out), &m.user, &m.mnt)
+	testenv.Check(t, err)
 	if _, _, err := openNamespaces(m.pid); err == nil && os.Geteuid() != 0 {
 		t.Error("the process is shown already: the test does not test")
 	}

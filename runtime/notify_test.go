@@ -65,7 +65,7 @@ func (l *ledger) run(t *testing.T, root, script string) string {
 	testenv.Check(t, err)
 	s.Linux = newNamespaces(0, 0)
 	s.Linux.Namespaces = append(s.Linux.Namespaces, specs.LinuxNamespace{Type: specs.PIDNamespace})
-	s.Annotations = map[string]string{FakeRoot: "1"}
+	s.Annotations = map[string]string{fakeRootMark: "1"}
 	cmd, err := Command(context.Background(), s, l.notes())
 	testenv.Check(t, err)
 	var out bytes.Buffer

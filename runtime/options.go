@@ -16,13 +16,13 @@ import (
 	"hpcc/runtime/rootfs"
 )
 
-// NoPasswd, set as an annotation of a Spec, leaves the image's own passwd and
-// group files as they are. writeFakeMark is what [Options] says. With HostProc the host's /proc
-// stands in for one of its own where the kernel refuses that: in a container whose /proc is partly
-// covered (mount_too_revealing, Linux 4.2 and later).
+// Annotations of a Spec. noPasswdMark leaves the image's own passwd and group files as they
+// are. writeFakeMark is what [Options] says. With hostProcMark the host's /proc stands in for
+// one of its own where the kernel refuses that: in a container whose /proc is partly covered
+// (mount_too_revealing, Linux 4.2 and later).
 const (
-	NoPasswd      = "hpcc.nopasswd"
-	HostProc      = "hpcc.hostproc"
+	noPasswdMark  = "hpcc.nopasswd"
+	hostProcMark  = "hpcc.hostproc"
 	writeFakeMark = "hpcc.writefake"
 )
 
@@ -48,10 +48,10 @@ func extras(s *specs.Spec, o Options) error {
 		}
 	}
 	if o.FakeRoot {
-		note(FakeRoot, "1")
+		note(fakeRootMark, "1")
 	}
 	if o.NoPasswd {
-		note(NoPasswd, "1")
+		note(noPasswdMark, "1")
 	}
 	if o.WriteFake != "" {
 		if !isSize(o.WriteFake) {

@@ -263,7 +263,7 @@ func TestFakeRoot(t *testing.T) {
 	os.Symlink("busybox", filepath.Join(root, "bin/rm"))
 	os.Symlink("busybox", filepath.Join(root, "bin/test"))
 	for _, test := range tests {
-		s.Annotations = map[string]string{FakeRoot: "1"}
+		s.Annotations = map[string]string{fakeRootMark: "1"}
 		if out, err := output(t, s, test.script); !strings.HasPrefix(out, test.with) {
 			t.Errorf("%s: with the filter %q, %v; want %q", test.name, out, err, test.with)
 		}

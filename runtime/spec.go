@@ -59,10 +59,17 @@ type Options struct {
 	Architecture string
 }
 
-// FakeRoot, set as an annotation of a Spec, makes calls that change ownership,
+// fakeRootMark, set as an annotation of a Spec, makes calls that change ownership,
 // identity or devices succeed without doing anything. [Command] can have noted
 // what they ask for.
-const FakeRoot = "hpcc.fakeroot"
+const fakeRootMark = "hpcc.fakeroot"
+
+// BuildAnnotations returns the annotations of the Spec of a RUN: the program believes
+// that it is root, finds the image's own passwd file, and the host's /proc where the
+// kernel refuses one of its own. arch is the image's GOARCH.
+func BuildAnnotations(arch string) map[string]string {
+	return map[string]string{fakeRootMark: "1", noPasswdMark: "1", hostProcMark: "1", Architecture: arch}
+}
 
 // StandardPath is the PATH of a program when neither the image nor the caller sets one.
 const StandardPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

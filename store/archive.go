@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hpcc/store/disk"
 	"io"
 	"os"
 	"path"
@@ -155,7 +156,7 @@ func (s *Store) loadLayoutTar(ctx context.Context, file, as string, want *select
 	if err != nil {
 		return nil, err
 	}
-	defer RemoveAll(tmp)
+	defer disk.RemoveAll(tmp)
 	r, err := Uncompressed(file)
 	if err != nil {
 		return nil, err

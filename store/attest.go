@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
@@ -17,13 +19,28 @@ import (
 // are the statements. Its descriptor has the first two annotations, the
 // descriptor of each statement the third.
 const (
-	ReferenceType   = "vnd.docker.reference.type"   // AttestationManifest
-	ReferenceDigest = "vnd.docker.reference.digest" // of the image's manifest
-	PredicateType   = "in-toto.io/predicate-type"
+	referenceType   = "vnd.docker.reference.type"   // attestationManifest
+	referenceDigest = "vnd.docker.reference.digest" // of the image's manifest
+	predicateType   = "in-toto.io/predicate-type"
 
-	AttestationManifest                 = "attestation-manifest"
-	InTotoStatement     types.MediaType = "application/vnd.in-toto+json"
+	attestationManifest                 = "attestation-manifest"
+	inTotoStatement     types.MediaType = "application/vnd.in-toto+json"
 )
+
+// AttestationDescriptor is the descriptor, in an index, of the manifest that holds what
+// is attested of an image. Size and digest are the caller's to add.
+func AttestationDescriptor(image v1.Hash) v1.Descriptor {
+	return v1.Descriptor{
+		MediaType:   types.OCIManifestSchema1,
+		Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
+		Annotations: map[string]string{referenceType: attestationManifest, referenceDigest: image.String()},
+	}
+}
+
+// StatementLayer is a statement of a type as a layer of such a manifest.
+func StatementLayer(kind string, statement []byte) mutate.Addendum {
+	return mutate.Addendum{Layer: static.NewLayer(statement, inTotoStatement), MediaType: inTotoStatement, Annotations: map[string]string{predicateType: kind}}
+}
 
 // maxStatement bounds a statement, in bytes; it is BuildKit's own limit.
 const maxStatement = 80 << 20
@@ -38,14 +55,14 @@ func (e *NoAttestationError) Error() string {
 // isAttestation says whether a part of an index is about another part of it
 // and no image to run.
 func isAttestation(d v1.Descriptor) bool {
-	return d.Annotations[ReferenceType] != "" || (d.Platform != nil && d.Platform.OS == "unknown")
+	return d.Annotations[referenceType] != "" || (d.Platform != nil && d.Platform.OS == "unknown")
 }
 
 // attestationsOf are the manifests of an index that speak of one image.
 func attestationsOf(idx *v1.IndexManifest, image v1.Hash) []v1.Descriptor {
 	var out []v1.Descriptor
 	for _, d := range idx.Manifests {
-		if d.Annotations[ReferenceType] == AttestationManifest && d.Annotations[ReferenceDigest] == image.String() && d.MediaType.IsImage() {
+		if d.Annotations[referenceType] == attestationManifest && d.Annotations[referenceDigest] == image.String() && d.MediaType.IsImage() {
 			out = append(out, d)
 		}
 	}
@@ -90,7 +107,7 @@ func (s *Store) predicate(d v1.Descriptor, predicateTypes []string) (json.RawMes
 		return nil, err
 	}
 	for _, l := range m.Layers {
-		if l.MediaType != InTotoStatement || !slices.Contains(predicateTypes, l.Annotations[PredicateType]) {
+		if l.MediaType != inTotoStatement || !slices.Contains(predicateTypes, l.Annotations[predicateType]) {
 			continue
 		}
 		r, err := s.openBlob(l.Digest, l.Size)
@@ -140,7 +157,7 @@ func (s *Store) keepAttestations(ctx context.Context, idx v1.ImageIndex, image *
 	if len(m.Manifests) > 1+len(about) {
 		m = m.DeepCopy()
 		m.Manifests = slices.DeleteFunc(m.Manifests, func(d v1.Descriptor) bool {
-			return d.Digest != image.Digest && d.Annotations[ReferenceDigest] != image.Digest.String()
+			return d.Digest != image.Digest && d.Annotations[referenceDigest] != image.Digest.String()
 		})
 		if raw, err = json.Marshal(m); err != nil {
 			return nil, err

@@ -46,7 +46,7 @@ func (l *statementLayer) Digest() (v1.Hash, error) {
 	return h, err
 }
 func (l *statementLayer) Size() (int64, error)                { return int64(len(l.b)), nil }
-func (l *statementLayer) MediaType() (types.MediaType, error) { return InTotoStatement, nil }
+func (l *statementLayer) MediaType() (types.MediaType, error) { return inTotoStatement, nil }
 func (l *statementLayer) Compressed() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(l.b)), nil
 }
@@ -72,12 +72,12 @@ func attested(t *testing.T, archs ...string) v1.ImageIndex {
 		config, n, _ := v1.SHA256(strings.NewReader("{}"))
 		m, err := json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
 			Config: v1.Descriptor{MediaType: "application/vnd.oci.empty.v1+json", Digest: config, Size: n, Data: []byte("{}")},
-			Layers: []v1.Descriptor{{MediaType: InTotoStatement, Digest: layer, Size: int64(len(st.b)), Annotations: map[string]string{PredicateType: sbomType}}}})
+			Layers: []v1.Descriptor{{MediaType: inTotoStatement, Digest: layer, Size: int64(len(st.b)), Annotations: map[string]string{predicateType: sbomType}}}})
 		testenv.Check(t, err)
 		att, err := partial.CompressedToImage(&emptyConfigImage{m, st.b})
 		testenv.Check(t, err)
 		about = append(about, mutate.IndexAddendum{Add: att, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "unknown", Architecture: "unknown"},
-			Annotations: map[string]string{ReferenceType: AttestationManifest, ReferenceDigest: d.String()}}})
+			Annotations: map[string]string{referenceType: attestationManifest, referenceDigest: d.String()}}})
 	}
 	return mutate.AppendManifests(idx, about...)
 }
@@ -108,9 +108,8 @@ func TestAttestationsOfOthers(t *testing.T) {
 	for n, archs := range map[string][]string{"one": {"ppc64le"}, "two": {"s390x", "ppc64le"}} {
 		d, err := from.PutIndex(ctx, n, attested(t, archs...))
 		testenv.Check(t, err)
-		if _, err := from.Push(ctx, n, host+"/"+n+":1", Remote{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = from.Push(ctx, n, host+"/"+n+":1", Remote{})
+		testenv.Check(t, err)
 		to := open(t)
 		img, err := to.Pull(ctx, host+"/"+n+":1", Remote{Name: n, Platform: ppc})
 		testenv.Check(t, err)
@@ -127,12 +126,10 @@ func TestAttestationsOfOthers(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "x.tar")
 		testenv.Check(t, to.Save(ctx, n, file))
 		third := open(t)
-		if _, err := third.Load(ctx, file, n); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := third.Push(ctx, n, host+"/again:1", Remote{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err = third.Load(ctx, file, n)
+		testenv.Check(t, err)
+		_, err = third.Push(ctx, n, host+"/again:1", Remote{})
+		testenv.Check(t, err)
 		for _, s := range []*Store{to, third} {
 			if p, err := s.Attestation(n, nil, sbomType); err != nil || string(p) != `{"arch":"ppc64le"}` {
 				t.Errorf("%s: attested %s, %v", n, p, err)
@@ -160,12 +157,10 @@ func TestPullWithoutLostAttestations(t *testing.T) {
 	gone := m.Manifests[1].Digest.String()
 	host := registryWithout(t, func(path string) bool { return strings.HasSuffix(path, gone) })
 	from := open(t)
-	if _, err := from.PutIndex(ctx, "a", idx); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := from.Push(ctx, "a", host+"/a:1", Remote{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = from.PutIndex(ctx, "a", idx)
+	testenv.Check(t, err)
+	_, err = from.Push(ctx, "a", host+"/a:1", Remote{})
+	testenv.Check(t, err)
 	to := open(t)
 	img, err := to.Pull(ctx, host+"/a:1", Remote{Name: "a"})
 	testenv.Check(t, err)

@@ -255,7 +255,7 @@ func (c closers) Close() error { c.first(); return c.last() }
 // attestation of BuildKit's newer form has an empty configuration: its
 // statements are no archives, and stand for themselves.
 func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
-	if len(cfg.RootFS.DiffIDs) == 0 && !slices.ContainsFunc(m.Layers, func(d v1.Descriptor) bool { return d.MediaType != InTotoStatement }) {
+	if len(cfg.RootFS.DiffIDs) == 0 && !slices.ContainsFunc(m.Layers, func(d v1.Descriptor) bool { return d.MediaType != inTotoStatement }) {
 		for _, d := range m.Layers {
 			cfg.RootFS.DiffIDs = append(cfg.RootFS.DiffIDs, d.Digest)
 		}

@@ -25,9 +25,8 @@ func TestUncompressedChecksum(t *testing.T) {
 	var packed bytes.Buffer
 	w, err := zstd.NewWriter(&packed)
 	testenv.Check(t, err)
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
+	_, err = w.Write(data)
+	testenv.Check(t, err)
 	testenv.Check(t, w.Close())
 	file := filepath.Join(t.TempDir(), "x.tar.zst")
 	read := func() ([]byte, error) {

@@ -49,9 +49,8 @@ func allCalls(t *testing.T, s *Store, host string, k *credentials) map[string]er
 	img, err := random.Image(100, 1)
 	testenv.Check(t, err)
 	ctx := context.Background()
-	if _, err := s.Put(ctx, "x", img); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(ctx, "x", img)
+	testenv.Check(t, err)
 	layers, err := img.Layers()
 	testenv.Check(t, err)
 	h, err := layers[0].Digest()

@@ -66,12 +66,12 @@ type Registries struct {
 // Where names the files, for messages; "" when there are none.
 func (rs *Registries) Where() string { return strings.Join(rs.Files, " and ") }
 
-// FindRegistries reads the registries where the user names no file: those of
+// findRegistries reads the registries where the user names no file: those of
 // the user's own file, hpcc/creds.yaml in the directory of the configuration, and those of
 // creds.yaml in the current directory. The latter may have come with a
 // repository of somebody else, so it is not trusted: its entries cannot
 // replace the user's own, and see [Registry.Remote].
-func FindRegistries() (*Registries, error) {
+func findRegistries() (*Registries, error) {
 	places := CredsPlaces()
 	rs := &Registries{}
 	for _, file := range places[1:] {
@@ -154,8 +154,12 @@ func CredsPlaces() []string {
 
 // ReadRegistries reads a creds.yaml: a list of entries, a list or map of them
 // under "registries", a map from names to entries, or one entry. What is not
-// known is refused, with its line. No error shows a value.
+// known is refused, with its line. No error shows a value. Where file is "" it reads
+// those of [CredsPlaces].
 func ReadRegistries(file string) (*Registries, error) {
+	if file == "" {
+		return findRegistries()
+	}
 	f, err := wait.Open(file)
 	if err != nil {
 		return nil, fmt.Errorf("reading registries: %w", err)

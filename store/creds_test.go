@@ -253,7 +253,7 @@ func TestFindRegistries(t *testing.T) {
 	}
 	find := func() *Registries {
 		t.Helper()
-		rs, err := FindRegistries()
+		rs, err := ReadRegistries("")
 		testenv.Check(t, err)
 		return rs
 	}

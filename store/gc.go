@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hpcc/store/disk"
 	"io/fs"
 	"maps"
 	"os"
@@ -73,7 +74,7 @@ func (g *collector) remove(p string) error {
 	if g.o.DryRun {
 		return nil
 	}
-	return RemoveAll(p)
+	return disk.RemoveAll(p)
 }
 
 // temps removes work of processes that are gone: of this host at once, of
@@ -246,7 +247,7 @@ func (g *collector) trees(context.Context) error {
 		if err := renameDir(g.s.path("trees", e.Name()), filepath.Join(tmp, "old")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := RemoveAll(tmp); err != nil {
+		if err := disk.RemoveAll(tmp); err != nil {
 			return err
 		}
 	}

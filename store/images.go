@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/store/disk"
 	"hpcc/store/seal"
 )
 
@@ -76,7 +77,7 @@ func (s *Store) putImage(ctx context.Context, img v1.Image, watch func(io.Reader
 		return nil, err
 	}
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(AtOnce(4, 4))
+	g.SetLimit(disk.AtOnce(4, 4))
 	for _, l := range ls {
 		g.Go(func() error { return s.putBlob(gctx, l, watch) })
 	}

@@ -146,9 +146,8 @@ func TestStoreUsesItsDecoder(t *testing.T) {
 	testenv.Check(t, err)
 	img, err := random.Image(100, 1)
 	testenv.Check(t, err)
-	if _, err := s.Put(context.Background(), "x", img); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(context.Background(), "x", img)
+	testenv.Check(t, err)
 	if img, err = s.Get("x", nil); err != nil {
 		t.Fatal(err)
 	}

@@ -26,14 +26,12 @@ func TestPushTells(t *testing.T) {
 	s, ctx := open(t), wait.With(context.Background(), wait.Patience{Backoff: time.Millisecond})
 	img, err := random.Image(1<<20, 3)
 	testenv.Check(t, err)
-	if _, err := s.Put(ctx, "x", img); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(ctx, "x", img)
+	testenv.Check(t, err)
 	var done, total int64 // not guarded: told by one goroutine, before the return
 	o := Remote{Progress: func(d, n int64) { done, total = d, n }}
-	if _, err := s.Push(ctx, "x", strings.TrimPrefix(server.URL, "http://")+"/x", o); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Push(ctx, "x", strings.TrimPrefix(server.URL, "http://")+"/x", o)
+	testenv.Check(t, err)
 	if done != total || total < 3<<20 {
 		t.Errorf("%d of %d bytes are told", done, total)
 	}
@@ -63,9 +61,8 @@ func TestPushCounts(t *testing.T) {
 		{img, 3 * layer, 3*layer + slack, 3 * layer}, {img, 0, slack, 3 * layer},
 		{second, layer / 4, layer/4 + slack, 3*layer + layer/4},
 	} {
-		if _, err := s.Put(ctx, "x", c.img); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.Put(ctx, "x", c.img)
+		testenv.Check(t, err)
 		p, err := s.Push(ctx, "x", ref, Remote{})
 		testenv.Check(t, err)
 		if p.Sent < c.least || p.Sent > c.most || p.Size < c.all || p.Size > c.all+slack {

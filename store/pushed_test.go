@@ -49,9 +49,8 @@ func TestPushed(t *testing.T) {
 	}
 	collect := func() {
 		t.Helper()
-		if _, err := s.GC(ctx, GCOptions{Age: -1}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.GC(ctx, GCOptions{Age: -1})
+		testenv.Check(t, err)
 	}
 	push := func(n, to string) string {
 		t.Helper()
@@ -81,9 +80,8 @@ func TestPushed(t *testing.T) {
 	// The same image under another name, which goes somewhere else later.
 	img, err := s.Get("base", nil)
 	testenv.Check(t, err)
-	if _, err := s.Put(ctx, "other:2", img); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(ctx, "other:2", img)
+	testenv.Check(t, err)
 	want("other:2", ref)
 	elsewhere := push("other:2", "elsewhere")
 	want("other:2", elsewhere)
@@ -99,9 +97,8 @@ func TestPushed(t *testing.T) {
 
 	// rm takes the note along, of that name alone.
 	testenv.Check(t, s.Remove("base"))
-	if _, err := s.Put(ctx, "base", img); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(ctx, "base", img)
+	testenv.Check(t, err)
 	want("base", elsewhere)
 
 	// Pushed by digest: a note of no name, that lives as long as the image.
@@ -126,9 +123,8 @@ func TestPushedIndex(t *testing.T) {
 	d, err := s.PutIndex(ctx, "multi", mutate.AppendManifests(empty.Index, mutate.IndexAddendum{Add: img}))
 	testenv.Check(t, err)
 	host := strings.TrimPrefix(server.URL, "http://")
-	if _, err := s.Push(ctx, "multi", host+"/multi", Remote{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Push(ctx, "multi", host+"/multi", Remote{})
+	testenv.Check(t, err)
 	if ref, err := s.Pushed("multi"); err != nil || ref != host+"/multi@"+d.String() {
 		t.Errorf("Pushed = %q, %v", ref, err)
 	}
@@ -142,14 +138,12 @@ func TestPushedBroken(t *testing.T) {
 	s, ctx := open(t), context.Background()
 	img, err := random.Image(100, 1)
 	testenv.Check(t, err)
-	if _, err := s.Put(ctx, "x", img); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(ctx, "x", img)
+	testenv.Check(t, err)
 	other, err := random.Image(100, 1)
 	testenv.Check(t, err)
-	if _, err := s.Put(ctx, "other", other); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(ctx, "other", other)
+	testenv.Check(t, err)
 	to := strings.TrimPrefix(server.URL, "http://") + "/x"
 	if err := os.WriteFile(s.path("pushed"), nil, 0o644); err != nil { // no directory
 		t.Fatal(err)
@@ -158,9 +152,8 @@ func TestPushedBroken(t *testing.T) {
 		t.Errorf("Push where nothing can be noted: %v, %v", p, err)
 	}
 	testenv.Check(t, os.Remove(s.path("pushed")))
-	if _, err := s.Push(ctx, "x", to, Remote{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Push(ctx, "x", to, Remote{})
+	testenv.Check(t, err)
 	for _, damage := range []string{"", "{", `{"digest":"sha256:00","reference":"a"}`, `{"digest":"sha256:` + strings.Repeat("0", 64) + `","reference":"a@sha256:1"}`} {
 		testenv.Check(t, os.WriteFile(s.path("pushed/x"), []byte(damage), 0o644))
 		if ref, err := s.Pushed("x"); err == nil || !strings.Contains(err.Error(), s.path("pushed/x")) {

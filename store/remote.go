@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"golang.org/x/sync/errgroup"
 
+	"hpcc/store/disk"
 	"hpcc/store/wait"
 )
 
@@ -195,7 +196,7 @@ func (s *Store) fetchBlobs(ctx context.Context, c *call, ds []v1.Descriptor, t *
 		return err
 	}
 	var g errgroup.Group // without a context: what comes whole is there for the next try
-	g.SetLimit(AtOnce(4, 4))
+	g.SetLimit(disk.AtOnce(4, 4))
 	for _, d := range ds {
 		g.Go(func() error { return s.fetchBlob(ctx, client, c.ref.Context(), d, t) })
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hpcc/store/disk"
 	"io"
 	"os"
 	"path/filepath"
@@ -245,7 +246,7 @@ func NewFile(file string, write func(f *os.File) error) error {
 	if err != nil {
 		return err
 	}
-	defer RemoveAll(tmp)
+	defer disk.RemoveAll(tmp)
 	f, err := os.Create(filepath.Join(tmp, "new"))
 	if err != nil {
 		return err
@@ -279,23 +280,4 @@ func syncDir(dir string) error {
 		return fmt.Errorf("synchronising directory %s: %w", dir, err)
 	}
 	return nil
-}
-
-// CopyFile copies the bytes of a file to a name that does not exist, for the
-// user alone to read and write.
-func CopyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	if cerr := out.Close(); err == nil {
-		err = cerr
-	}
-	return err
 }

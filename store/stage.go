@@ -106,13 +106,3 @@ func (g *Stage) Empty(ctx context.Context) (string, error) {
 
 // GC removes copies that nobody used for long, as [Store.GC].
 func (g *Stage) GC(ctx context.Context, o GCOptions) (GCReport, error) { return g.s.GC(ctx, o) }
-
-// FileKey names a copy of a file or directory: by its device, inode, size and
-// times, so that one that was changed is another.
-func FileKey(path string) (string, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return "", fmt.Errorf("opening %q: %w", path, err)
-	}
-	return fmt.Sprintf("%x-%x-%x-%x-%x", st.Dev, st.Ino, st.Size, st.Mtim.Nano(), st.Ctim.Nano()), nil
-}

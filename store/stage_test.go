@@ -129,9 +129,8 @@ func TestStageRoomAndAge(t *testing.T) {
 		t.Errorf("GC removed what was just used: %+v %v", rep, err)
 	}
 	testenv.Check(t, os.Chtimes(old, past, past))
-	if _, err := s.Copy(context.Background(), "new", 0, fill); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Copy(context.Background(), "new", 0, fill)
+	testenv.Check(t, err)
 	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a copy that nobody used for a week is still there (%v)", err)
 	}

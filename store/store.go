@@ -33,6 +33,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hpcc/store/disk"
 	"hpcc/store/owndir"
 	"hpcc/store/ready"
 	"hpcc/store/seal"
@@ -174,7 +175,7 @@ func (s *Store) writeVersion() error {
 	if err != nil {
 		return err
 	}
-	defer RemoveAll(tmp)
+	defer disk.RemoveAll(tmp)
 	f := filepath.Join(tmp, "version")
 	if err := os.WriteFile(f, []byte(formatVersion), 0o644); err != nil {
 		return s.placeError(fmt.Errorf("making store %q: %w", s.dir, err))
@@ -233,7 +234,7 @@ func Beside(final string) (string, error) {
 			continue
 		}
 		if by, pid, start, ok := parseTemp(rest); ok && by == host && started(pid) != start {
-			RemoveAll(filepath.Join(dir, e.Name()))
+			disk.RemoveAll(filepath.Join(dir, e.Name()))
 		}
 	}
 	tmp, err := os.MkdirTemp(dir, prefix+o)
@@ -348,7 +349,7 @@ func (s *Store) Once(ctx context.Context, rel string, make func(dir string) erro
 	if err != nil {
 		return "", err
 	}
-	defer RemoveAll(tmp)
+	defer disk.RemoveAll(tmp)
 	dir := filepath.Join(tmp, "new")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return "", s.diskError(err)
@@ -384,25 +385,6 @@ func renameDir(from, to string) error {
 		}
 	}
 	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, 0)
-}
-
-// RemoveAll removes a tree, also one with directories that deny their owner.
-func RemoveAll(path string) error {
-	if err := os.RemoveAll(path); err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
-		if d != nil && d.IsDir() {
-			if fi, serr := os.Lstat(p); serr == nil && fi.Mode().Perm()&0o700 != 0o700 {
-				_ = os.Chmod(p, 0o700)
-				if err != nil {
-					return RemoveAll(p)
-				}
-			}
-		}
-		return nil
-	})
-	return os.RemoveAll(path)
 }
 
 // Cached reads a record of the cache; fs.ErrNotExist when there is none. A record

@@ -178,9 +178,8 @@ func TestKilledWriters(t *testing.T) {
 			t.Errorf("tree %s is not whole: %v", e.Name(), err)
 		}
 	}
-	if _, err := s.GC(context.Background(), GCOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.GC(context.Background(), GCOptions{})
+	testenv.Check(t, err)
 	if left, _ := os.ReadDir(s.path("tmp")); len(left) > 0 {
 		t.Errorf("%d leftovers in tmp/ after GC", len(left))
 	}
@@ -222,9 +221,8 @@ func TestPullResumes(t *testing.T) {
 	from := open(t)
 	d, err := from.Put(context.Background(), "a", img)
 	testenv.Check(t, err)
-	if _, err := from.Push(context.Background(), "a", host+"/x:1", Remote{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = from.Push(context.Background(), "a", host+"/x:1", Remote{})
+	testenv.Check(t, err)
 	to := open(t)
 	got, err := to.Pull(wait.With(context.Background(), wait.Patience{Backoff: time.Millisecond}), host+"/x:1", Remote{Name: "b"})
 	testenv.Check(t, err)
@@ -259,12 +257,10 @@ func TestPullRefusesLies(t *testing.T) {
 	img, err := random.Image(100<<10, 1)
 	testenv.Check(t, err)
 	s := open(t)
-	if _, err := s.Put(context.Background(), "a", img); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Push(context.Background(), "a", host+"/x", Remote{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(context.Background(), "a", img)
+	testenv.Check(t, err)
+	_, err = s.Push(context.Background(), "a", host+"/x", Remote{})
+	testenv.Check(t, err)
 	to := open(t)
 	if _, err := to.Pull(context.Background(), host+"/x", Remote{}); err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("Pull: %v; want a digest error", err)
@@ -310,9 +306,8 @@ func TestIndexChoosesPlatform(t *testing.T) {
 		}
 		idx = mutate.AppendManifests(idx, mutate.IndexAddendum{Add: img, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: a}}})
 	}
-	if _, err := s.PutIndex(context.Background(), "multi", idx); err != nil {
-		t.Fatal(err)
-	}
+	_, err := s.PutIndex(context.Background(), "multi", idx)
+	testenv.Check(t, err)
 	img, err := s.Get("multi", &v1.Platform{OS: "linux", Architecture: "ppc64le"})
 	testenv.Check(t, err)
 	if cfg, _ := img.ConfigFile(); cfg.Architecture != "ppc64le" {

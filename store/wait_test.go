@@ -71,9 +71,8 @@ func TestRegistryFaults(t *testing.T) {
 				told := ""
 				ctx := wait.With(t.Context(), wait.Patience{Header: 300 * time.Millisecond, Commit: 300 * time.Millisecond, Idle: 300 * time.Millisecond,
 					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); told += line + "\n" }})
-				if _, err := s.Put(ctx, "x", img); err != nil {
-					t.Fatal(err)
-				}
+				_, err = s.Put(ctx, "x", img)
+				testenv.Check(t, err)
 				do := func() error {
 					_, err := s.Push(ctx, "x", host+"/x:1", Remote{})
 					return err
@@ -125,9 +124,8 @@ func TestPushEnds(t *testing.T) {
 	img, err := random.Image(1000, 1)
 	testenv.Check(t, err)
 	ctx, cancel := context.WithCancel(wait.With(t.Context(), wait.Patience{Backoff: time.Hour}))
-	if _, err := s.Put(ctx, "x", img); err != nil {
-		t.Fatal(err)
-	}
+	_, err = s.Put(ctx, "x", img)
+	testenv.Check(t, err)
 	server.Set(hostile.Down, -1, func(r *http.Request) bool { return r.Method == "PATCH" })
 	time.AfterFunc(300*time.Millisecond, cancel)
 	begun := time.Now()

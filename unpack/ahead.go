@@ -14,6 +14,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // Layers are applied in order, and read, decompressed and digested ahead of that:
@@ -148,7 +149,7 @@ type content struct {
 // aheadOf begins to decompress the layers and hands them out in order, each to
 // be closed. No more than maxLayers are begun and not closed.
 func aheadOf(ctx context.Context, layers []v1.Layer) <-chan *content {
-	limit := store.AtOnce(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
+	limit := disk.AtOnce(min(maxLayers, goruntime.GOMAXPROCS(0), max(len(layers), 1)), 4)
 	out := make(chan *content, limit) // so that there is always room
 	pool := make(blockPool, limit*blocksAhead)
 	open := make(chan struct{}, limit)

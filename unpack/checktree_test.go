@@ -39,11 +39,10 @@ func TestCheckTree(t *testing.T) {
 			img := imageOf(t, layerOf(t, "d etc", "f etc/conf old", "f etc/gone x", "l etc/link conf", "c etc/null", "p etc/pipe", "f0 etc/closed x"),
 				layerOf(t, "d etc", "f etc/conf conf:", "f etc/.wh.gone", "h etc/same etc/conf", "f etc/x x"))
 			dir := filepath.Join(t.TempDir(), "tree")
-			if _, err := Image(t.Context(), img, dir, Options{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := Image(t.Context(), img, dir, Options{})
+			testenv.Check(t, err)
 			testenv.Check(t, change(dir))
-			err := CheckTree(t.Context(), img, dir)
+			err = CheckTree(t.Context(), img, dir)
 			var differs *TreeError
 			switch {
 			case what == "" && err != nil:

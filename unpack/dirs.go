@@ -3,6 +3,7 @@ package unpack
 import (
 	"errors"
 	"fmt"
+	"hpcc/store/disk"
 	"path"
 	"path/filepath"
 	"slices"
@@ -10,8 +11,6 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
-
-	"hpcc/store"
 )
 
 // A directory of the tree is open (O_PATH) as long as entries are put into it.
@@ -41,7 +40,7 @@ const maxOpen = 4096
 
 // openLimit is a quarter of what the process may open, at most maxOpen: other
 // trees may be unpacked at the same time.
-func openLimit() int { return store.AtOnce(maxOpen, 4) }
+func openLimit() int { return disk.AtOnce(maxOpen, 4) }
 
 // forgetDirs closes the remembered directories: their names may lead elsewhere now.
 func (t *tree) forgetDirs() {

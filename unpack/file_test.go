@@ -50,9 +50,8 @@ func TestHoles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := bytes.Join(c.parts, nil)
 			dir := filepath.Join(t.TempDir(), "tree")
-			if _, err := Image(context.Background(), imageOf(t, tarLayer(t, &tar.Header{Name: "f", Mode: 0o644, Size: int64(len(data))}, data)), dir, Options{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := Image(context.Background(), imageOf(t, tarLayer(t, &tar.Header{Name: "f", Mode: 0o644, Size: int64(len(data))}, data)), dir, Options{})
+			testenv.Check(t, err)
 			got, err := os.ReadFile(filepath.Join(dir, "f"))
 			if err != nil || !bytes.Equal(got, data) {
 				t.Fatalf("the file has %d other bytes, %v; want %d", len(got), err, len(data))
@@ -72,9 +71,8 @@ func tarLayer(t testing.TB, h *tar.Header, data []byte) v1.Layer {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)
 	testenv.Check(t, w.WriteHeader(h))
-	if _, err := w.Write(data); err != nil {
-		t.Fatal(err)
-	}
+	_, err := w.Write(data)
+	testenv.Check(t, err)
 	testenv.Check(t, w.Close())
 	return static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
 }
@@ -118,9 +116,8 @@ func TestSparse(t *testing.T) {
 	}
 	data := []byte("data")
 	dir := filepath.Join(t.TempDir(), "tree")
-	if _, err := Image(context.Background(), imageOf(t, layer(gnuSparse("s", 5<<20, 20<<20, data))), dir, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Image(context.Background(), imageOf(t, layer(gnuSparse("s", 5<<20, 20<<20, data))), dir, Options{})
+	testenv.Check(t, err)
 	want := make([]byte, 20<<20)
 	copy(want[5<<20:], data)
 	got, err := os.ReadFile(filepath.Join(dir, "s"))
@@ -222,9 +219,8 @@ func TestDefaultACL(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(top, "tree")
-	if _, err := Image(context.Background(), imageOf(t, layerOf(t, "d755 d", "f600 d/a x", "f644 d/b x", "f755 d/c x", "f644 d/e x", "f644 no/f x")), dir, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Image(context.Background(), imageOf(t, layerOf(t, "d755 d", "f600 d/a x", "f644 d/b x", "f755 d/c x", "f644 d/e x", "f644 no/f x")), dir, Options{})
+	testenv.Check(t, err)
 	for p, want := range map[string]os.FileMode{"d": 0o755, "d/a": 0o600, "d/b": 0o644, "d/c": 0o755, "d/e": 0o644, "no/f": 0o644} {
 		fi, err := os.Stat(filepath.Join(dir, p))
 		testenv.Check(t, err)
@@ -239,9 +235,8 @@ func TestChainedLinks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
 	img := imageOf(t, layerOf(t, "d one", "d two", "l near one", "l far near", "f far/a 1"),
 		layerOf(t, "f far/b 2", "l near two", "f far/c 3", "f .wh.near", "l near one", "f far/d 4"))
-	if _, err := Image(context.Background(), img, dir, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Image(context.Background(), img, dir, Options{})
+	testenv.Check(t, err)
 	if got, want := listing(t, dir), "d one\nd two\nf one/a 1\nf one/b 2\nf one/d 4\nf two/c 3\nl far near\nl near one"; got != want {
 		t.Errorf("the tree is\n%s\nwant\n%s", got, want)
 	}

@@ -25,39 +25,22 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// insideMark tells the test binary that it is root of its own namespaces.
-const insideMark = "HPCC_TEST_INSIDE"
-
 // inside runs the present test again as root of its own user and mount
 // namespace, where overlays can be mounted, and says whether this is that run.
 func inside(t *testing.T) bool {
-	if os.Getenv(insideMark) != "" {
-		d := t.TempDir()
-		testenv.Check(t, os.Mkdir(filepath.Join(d, "l"), 0o755))
-		if err := mountOverlay([]string{filepath.Join(d, "l")}, filepath.Join(d, "u"), filepath.Join(d, "w"), filepath.Join(d, "m")); err != nil {
-			testenv.Need(t, "overlays in user namespaces (Linux 5.11)", err)
-		}
-		testenv.Check(t, unix.Unmount(filepath.Join(d, "m"), 0))
-		return true
-	}
-	cmd := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), insideMark+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{
+	t.Helper()
+	if !testenv.Alone(t, &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
 		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+	}) {
+		return false
 	}
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	testenv.Need(t, "user namespaces", cmd.Start())
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("in its namespaces: %v\n%s", err, &out)
-	}
-	t.Log(out.String())
-	if strings.Contains(out.String(), "--- SKIP: "+t.Name()+" ") {
-		t.Skip("it was skipped inside, see above")
-	}
-	return false
+	d := t.TempDir()
+	testenv.Check(t, os.Mkdir(filepath.Join(d, "l"), 0o755))
+	testenv.Need(t, "overlays in user namespaces (Linux 5.11)", mountOverlay([]string{filepath.Join(d, "l")}, filepath.Join(d, "u"), filepath.Join(d, "w"), filepath.Join(d, "m")))
+	testenv.Check(t, unix.Unmount(filepath.Join(d, "m"), 0))
+	return true
 }
 
 // mountOverlay shows lowers (lowest first) with changes going to upper.
@@ -218,9 +201,8 @@ func runSteps(t *testing.T, steps [][]string, byChance bool) (names [][]string) 
 	t.Helper()
 	top := t.TempDir()
 	base := filepath.Join(top, "base")
-	if _, err := Image(context.Background(), imageOf(t, layerOf(t, overlayBase...)), base, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Image(context.Background(), imageOf(t, layerOf(t, overlayBase...)), base, Options{})
+	testenv.Check(t, err)
 	lowers, before := []string{base}, base
 	for i, lines := range steps {
 		dir := filepath.Join(top, strconv.Itoa(i))
@@ -266,9 +248,8 @@ func checkStep(t *testing.T, lowers []string, upper, before, merged, after strin
 		} else if _, err := Compare(&m, before, merged, o); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Compare(&c, before, after, o); err != nil {
-			t.Fatal(err)
-		}
+		_, err = Compare(&c, before, after, o)
+		testenv.Check(t, err)
 		if !bytes.Equal(u.Bytes(), m.Bytes()) || !bytes.Equal(u.Bytes(), c.Bytes()) {
 			t.Errorf("Upper writes\n%s\nCompare with the mounted tree writes\n%s\nand with a copy of it\n%s", members(t, u.Bytes()), members(t, m.Bytes()), members(t, c.Bytes()))
 		}
@@ -286,9 +267,8 @@ func checkStep(t *testing.T, lowers []string, upper, before, merged, after strin
 	if out, err := exec.Command("cp", "-a", before, applied).CombinedOutput(); err != nil {
 		t.Fatalf("copying the tree: %v: %s", err, out)
 	}
-	if _, err := Apply(context.Background(), static.NewLayer(layer, types.OCIUncompressedLayer), applied, &Notes{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Apply(context.Background(), static.NewLayer(layer, types.OCIUncompressedLayer), applied, &Notes{})
+	testenv.Check(t, err)
 	if got, want := modes(t, applied), modes(t, after); got != want {
 		t.Errorf("the layer %q applied gives\n%s\nwant\n%s", members(t, layer), got, want)
 	}
@@ -365,9 +345,8 @@ func TestCompareTimesAndLockedFiles(t *testing.T) {
 	late := then.Add(700 * time.Millisecond)
 	testenv.Check(t, os.Chtimes(filepath.Join(upper, "locked"), late, late))
 	var layer bytes.Buffer
-	if _, err := Compare(&layer, lower, upper, DiffOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Compare(&layer, lower, upper, DiffOptions{})
+	testenv.Check(t, err)
 	want := []string{fmt.Sprintf("0 both 0 %d 0:0 %q %q", then.UnixNano(), "", "/upper"), fmt.Sprintf("0 locked 0 %d 0:0 %q %q", then.UnixNano(), "", "text")}
 	if got := members(t, layer.Bytes()); !slices.Equal(got, want) {
 		t.Errorf("Compare writes %q; want %q", got, want)

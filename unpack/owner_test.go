@@ -76,9 +76,8 @@ func compare(t *testing.T, lower, upper string, o DiffOptions) string {
 	t.Helper()
 	o.Skip = []string{configDir}
 	var b bytes.Buffer
-	if _, err := Compare(&b, lower, upper, o); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Compare(&b, lower, upper, o)
+	testenv.Check(t, err)
 	return listLayer(t, b.Bytes())
 }
 
@@ -272,9 +271,8 @@ func TestAttribute(t *testing.T) {
 			testenv.Check(t, os.Rename(at("root/shadow+"), at("root/shadow")))
 			testenv.Check(t, os.Symlink("x", at("home/link")))
 			var b bytes.Buffer
-			if _, err := Compare(&b, lower, upper, DiffOptions{By: c.by}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := Compare(&b, lower, upper, DiffOptions{By: c.by})
+			testenv.Check(t, err)
 			var got []string
 			names := map[string]string{}
 			for _, l := range strings.Split(strings.TrimSpace(listLayer(t, b.Bytes())), "\n") {
@@ -289,9 +287,8 @@ func TestAttribute(t *testing.T) {
 			}
 			again := map[string]string{}
 			b.Reset()
-			if _, err := Compare(&b, lower, upper, DiffOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err = Compare(&b, lower, upper, DiffOptions{})
+			testenv.Check(t, err)
 			for _, l := range strings.Split(strings.TrimSpace(listLayer(t, b.Bytes())), "\n") {
 				again[strings.Fields(l)[0]] = strings.Fields(l)[2]
 			}

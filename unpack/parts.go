@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // Parts are layers that were unpacked while they were written, from the same bytes:
@@ -45,7 +46,7 @@ func (p *Parts) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dir != "" {
-		_ = store.RemoveAll(p.dir)
+		_ = disk.RemoveAll(p.dir)
 	}
 	p.dir, p.made = "", nil
 }

@@ -90,9 +90,8 @@ func retouched(t testing.TB, l v1.Layer, change func(h *tar.Header)) v1.Layer {
 		testenv.Check(t, err)
 		change(h)
 		testenv.Check(t, w.WriteHeader(h))
-		if _, err := io.Copy(w, r); err != nil {
-			t.Fatal(err)
-		}
+		_, err = io.Copy(w, r)
+		testenv.Check(t, err)
 	}
 	testenv.Check(t, w.Close())
 	return static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
@@ -290,9 +289,8 @@ func TestPartsLarge(t *testing.T) {
 			clear(data) // a hole
 		}
 		testenv.Check(t, w.WriteHeader(&tar.Header{Name: fmt.Sprint("f", i), Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(n), ModTime: then}))
-		if _, err := w.Write(data); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.Write(data)
+		testenv.Check(t, err)
 	}
 	testenv.Check(t, w.Close())
 	for _, piece := range []int{77, blockSize, 1 << 20} {

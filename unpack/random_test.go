@@ -224,9 +224,8 @@ func TestUmociAgrees(t *testing.T) {
 		img, _, text := randomImage(t, r)
 		top := t.TempDir()
 		want := umociTree(t, umoci, img, top)
-		if _, err := Image(context.Background(), img, filepath.Join(top, "tree"), Options{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := Image(context.Background(), img, filepath.Join(top, "tree"), Options{})
+		testenv.Check(t, err)
 		if got := listing(t, filepath.Join(top, "tree")); got != want {
 			t.Fatalf("image %d:\n%s\n\ngives\n%s\n\numoci has\n%s", n, text, got, want)
 		}

@@ -31,9 +31,8 @@ func squashSample(t testing.TB) []byte {
 	put := func(h tar.Header, data []byte) {
 		h.Size, h.ModTime = int64(len(data)), day
 		testenv.Check(t, tw.WriteHeader(&h))
-		if _, err := tw.Write(data); err != nil {
-			t.Fatal(err)
-		}
+		_, err := tw.Write(data)
+		testenv.Check(t, err)
 	}
 	random := make([]byte, 3*squashBlock)
 	rand.New(rand.NewSource(1)).Read(random)
@@ -130,9 +129,8 @@ func TestSquashFSHoldsATree(t *testing.T) {
 	same(t, "the layer", linesOf(t, &layer), want)
 
 	dir := filepath.Join(t.TempDir(), "new")
-	if _, err := SquashFS(context.Background(), file, dir); err != nil {
-		t.Fatal(err)
-	}
+	_, err = SquashFS(context.Background(), file, dir)
+	testenv.Check(t, err)
 	copied := t.TempDir()
 	testenv.Check(t, CopyTree(context.Background(), tree, copied))
 	for _, d := range []string{dir, copied} {

@@ -26,6 +26,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // ConfigFile is where a tree keeps its image's configuration (image-spec,
@@ -81,7 +82,7 @@ func toNewDir(dir string, fill func(root string) error) error {
 	if err != nil {
 		return err
 	}
-	defer store.RemoveAll(tmp)
+	defer disk.RemoveAll(tmp)
 	root := filepath.Join(tmp, "root")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
@@ -127,7 +128,7 @@ func NotedTree(ctx context.Context, s *store.Store, img v1.Image) (string, Repor
 	if err != nil {
 		return "", rep, err
 	}
-	defer store.RemoveAll(tmp)
+	defer disk.RemoveAll(tmp)
 	if _, err = Fill(ctx, img, tmp, Options{}); err == nil {
 		err = os.Rename(filepath.Join(tmp, NotesFile), filepath.Join(dir, NotesFile))
 	}

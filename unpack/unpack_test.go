@@ -1,7 +1,6 @@
 package unpack
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"fmt"
@@ -27,44 +26,10 @@ import (
 
 var then = time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
 
-// layerOf makes a layer from lines: "d path", "f path content", "l path target",
-// "h path target", "c path", "p path", with an octal mode after the letter.
+// layerOf makes a layer of lines as [testenv.Tar] takes them.
 func layerOf(t testing.TB, lines ...string) v1.Layer {
 	t.Helper()
-	var buf bytes.Buffer
-	tw := tar.NewWriter(&buf)
-	for _, line := range lines {
-		f := strings.SplitN(line+"  ", " ", 3)
-		h := &tar.Header{Name: f[1], ModTime: then, Mode: 0o644}
-		arg := strings.TrimSpace(f[2])
-		switch f[0][0] {
-		case 'd':
-			h.Typeflag, h.Mode = tar.TypeDir, 0o755
-		case 'f':
-			h.Typeflag, h.Size = tar.TypeReg, int64(len(arg))
-		case 'l':
-			h.Typeflag, h.Linkname = tar.TypeSymlink, arg
-		case 'h':
-			h.Typeflag, h.Linkname = tar.TypeLink, arg
-		case 'c':
-			h.Typeflag = tar.TypeChar
-		case 'p':
-			h.Typeflag = tar.TypeFifo
-		}
-		if len(f[0]) > 1 {
-			if _, err := fmt.Sscanf(f[0][1:], "%o", &h.Mode); err != nil {
-				t.Fatal(err)
-			}
-		}
-		testenv.Check(t, tw.WriteHeader(h))
-		if h.Typeflag == tar.TypeReg {
-			if _, err := tw.Write([]byte(arg)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	testenv.Check(t, tw.Close())
-	return static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer)
+	return static.NewLayer(testenv.Tar(t, then, lines...), types.OCIUncompressedLayer)
 }
 
 func imageOf(t testing.TB, layers ...v1.Layer) v1.Image {
@@ -160,9 +125,8 @@ func TestLayers(t *testing.T) {
 				ls = append(ls, layerOf(t, l...))
 			}
 			dir := filepath.Join(t.TempDir(), "tree")
-			if _, err := Image(context.Background(), imageOf(t, ls...), dir, Options{}); err != nil {
-				t.Fatal(err)
-			}
+			_, err := Image(context.Background(), imageOf(t, ls...), dir, Options{})
+			testenv.Check(t, err)
 			if got, want := listing(t, dir), strings.Join(c.want, "\n"); got != want {
 				t.Errorf("the tree is\n%s\nwant\n%s", got, want)
 			}
@@ -176,9 +140,8 @@ func TestTimesOfRemovedDirectories(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
 	lower := layerOf(t, "d a", "d a/b", "d c", "d c/d")
 	upper := layerOf(t, "f .wh.a", "f .wh.c", "f a/b/new 1", "d c", "f c/d/new 1")
-	if _, err := Image(context.Background(), imageOf(t, lower, upper), dir, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Image(context.Background(), imageOf(t, lower, upper), dir, Options{})
+	testenv.Check(t, err)
 	for p, kept := range map[string]bool{"a": false, "a/b": false, "c": true, "c/d": false} {
 		fi, err := os.Stat(filepath.Join(dir, p))
 		testenv.Check(t, err)
@@ -214,21 +177,18 @@ func TestModesAndTimes(t *testing.T) {
 // removes what its mode protects.
 func TestApply(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tree")
-	if _, err := Image(context.Background(), imageOf(t, layerOf(t, "d d", "d d/e", "f d/e/f 1", "f a 1")), dir, Options{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Image(context.Background(), imageOf(t, layerOf(t, "d d", "d d/e", "f d/e/f 1", "f a 1")), dir, Options{})
+	testenv.Check(t, err)
 	for _, d := range []string{"d/e", "d"} {
 		testenv.Check(t, os.Chmod(filepath.Join(dir, d), 0o500))
 	}
-	if _, err := Apply(context.Background(), layerOf(t, "f .wh.d", "f .wh..hpcc", "f b 2"), dir, &Notes{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = Apply(context.Background(), layerOf(t, "f .wh.d", "f .wh..hpcc", "f b 2"), dir, &Notes{})
+	testenv.Check(t, err)
 	if got := listing(t, dir); got != "f a 1\nf b 2" {
 		t.Errorf("the tree is\n%s", got)
 	}
-	if _, err := Apply(context.Background(), layerOf(t, "f .wh..wh..opq", "f c 3", "f .hpcc/image.json {}"), dir, &Notes{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = Apply(context.Background(), layerOf(t, "f .wh..wh..opq", "f c 3", "f .hpcc/image.json {}"), dir, &Notes{})
+	testenv.Check(t, err)
 	if got := listing(t, dir); got != "f c 3" {
 		t.Errorf("the tree is\n%s", got)
 	}
@@ -323,9 +283,8 @@ func TestCompareRoundTrip(t *testing.T) {
 	lower, upper := filepath.Join(top, "lower"), filepath.Join(top, "upper")
 	base := layerOf(t, "d d", "f d/a 1", "f d/b 2", "d gone", "f gone/x 1", "f file 1", "l link a", "d kept", "f kept/y 1", "d turn")
 	for _, p := range []string{lower, upper} {
-		if _, err := Image(context.Background(), imageOf(t, base), p, Options{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := Image(context.Background(), imageOf(t, base), p, Options{})
+		testenv.Check(t, err)
 	}
 	for _, do := range []func() error{
 		func() error { return os.WriteFile(filepath.Join(upper, "d/a"), []byte("changed"), 0o644) },
@@ -347,9 +306,8 @@ func TestCompareRoundTrip(t *testing.T) {
 	if n != 10 {
 		t.Errorf("%d entries; want 10", n)
 	}
-	if _, err := Apply(context.Background(), static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer), lower, &Notes{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err = Apply(context.Background(), static.NewLayer(buf.Bytes(), types.OCIUncompressedLayer), lower, &Notes{})
+	testenv.Check(t, err)
 	if got, want := listing(t, lower), listing(t, upper); got != want {
 		t.Errorf("applied:\n%s\nwant:\n%s", got, want)
 	}

@@ -23,9 +23,8 @@ func entryOf(t *testing.T, line string) (*tar.Header, string) {
 	h, err := tr.Next()
 	testenv.Check(t, err)
 	var text bytes.Buffer
-	if _, err := text.ReadFrom(tr); err != nil {
-		t.Fatal(err)
-	}
+	_, err = text.ReadFrom(tr)
+	testenv.Check(t, err)
 	return h, text.String()
 }
 
@@ -75,9 +74,8 @@ func TestLayerWriter(t *testing.T) {
 					break
 				}
 			}
-			if _, err := w.Close(); err != nil {
-				t.Fatal(err)
-			}
+			_, err := w.Close()
+			testenv.Check(t, err)
 			var got []string
 			for _, h := range headers(t, out.Bytes()) {
 				got = append(got, fmt.Sprintf("%s %o %d:%d", h.Name, h.Mode, h.Uid, h.Gid))
@@ -110,9 +108,8 @@ func TestLayerWriterShortFile(t *testing.T) {
 // times, links and devices; hard links mean members of the same archive.
 func TestLayerWriterArchive(t *testing.T) {
 	base := t.TempDir()
-	if _, err := Apply(context.Background(), layerOf(t, "d opt", "l etc /opt"), base, &Notes{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := Apply(context.Background(), layerOf(t, "d opt", "l etc /opt"), base, &Notes{})
+	testenv.Check(t, err)
 	write := func(lines ...string) (string, error) {
 		r, err := layerOf(t, lines...).Uncompressed()
 		testenv.Check(t, err)
@@ -148,25 +145,22 @@ func FuzzLayerWriterArchive(f *testing.F) {
 		r, err := layerOf(f, lines...).Uncompressed()
 		testenv.Check(f, err)
 		var b bytes.Buffer
-		if _, err := b.ReadFrom(r); err != nil {
-			f.Fatal(err)
-		}
+		_, err = b.ReadFrom(r)
+		testenv.Check(f, err)
 		f.Add(b.Bytes())
 	}
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		archive = summed(archive)
 		base := t.TempDir()
-		if _, err := Apply(context.Background(), layerOf(t, "d usr", "l lib usr", "f file x"), base, &Notes{}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := Apply(context.Background(), layerOf(t, "d usr", "l lib usr", "f file x"), base, &Notes{})
+		testenv.Check(t, err)
 		var out bytes.Buffer
 		w := NewLayerWriter(&out, base, &Notes{}, then)
 		if err := w.Archive(context.Background(), "lib/new", tar.NewReader(bytes.NewReader(archive))); err != nil {
 			return
 		}
-		if _, err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		_, err = w.Close()
+		testenv.Check(t, err)
 		for _, h := range headers(t, out.Bytes()) {
 			if c, err := cleanName(h.Name); err != nil || strings.TrimSuffix(h.Name, "/") != c || c == "." {
 				t.Fatalf("name %q", h.Name)

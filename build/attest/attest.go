@@ -16,8 +16,6 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
-	"github.com/google/go-containerregistry/pkg/v1/static"
-	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"hpcc/store"
 )
@@ -56,13 +54,13 @@ func attestation(image v1.Hash, about []Statement) (v1.Image, error) {
 		}); err != nil {
 			return nil, err
 		}
-		l := static.NewLayer(b.Bytes(), store.InTotoStatement)
-		id, err := l.DiffID()
+		l := store.StatementLayer(st.Type, b.Bytes())
+		id, err := l.Layer.DiffID()
 		if err != nil {
 			return nil, err
 		}
 		cfg.RootFS.DiffIDs = append(cfg.RootFS.DiffIDs, id)
-		add = append(add, mutate.Addendum{Layer: l, MediaType: store.InTotoStatement, Annotations: map[string]string{store.PredicateType: st.Type}})
+		add = append(add, l)
 	}
 	img, err := mutate.Append(img, add...)
 	if err != nil {
@@ -81,9 +79,5 @@ func attach(idx v1.ImageIndex, image v1.Image, about []Statement) (v1.ImageIndex
 	if err != nil {
 		return nil, fmt.Errorf("writing the attestations of %s: %w", d, err)
 	}
-	return mutate.AppendManifests(idx, mutate.IndexAddendum{Add: att, Descriptor: v1.Descriptor{
-		MediaType:   types.OCIManifestSchema1,
-		Platform:    &v1.Platform{OS: "unknown", Architecture: "unknown"},
-		Annotations: map[string]string{store.ReferenceType: store.AttestationManifest, store.ReferenceDigest: d.String()},
-	}}), nil
+	return mutate.AppendManifests(idx, mutate.IndexAddendum{Add: att, Descriptor: store.AttestationDescriptor(d)}), nil
 }

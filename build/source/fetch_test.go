@@ -139,9 +139,8 @@ func TestGitSilent(t *testing.T) {
 	repository := "git://" + l.Addr().String() + "/x.git"
 	dir := t.TempDir()
 	ctx := wait.With(t.Context(), wait.Patience{Idle: 300 * time.Millisecond, Attempts: 2, Backoff: time.Millisecond})
-	if _, err := git(ctx, dir, "init", "-q"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = git(ctx, dir, "init", "-q")
+	testenv.Check(t, err)
 	if err := gitFetch(ctx, dir, repository, "main"); err == nil || !strings.Contains(err.Error(), "git reported no progress for 600ms (gave up after 2 attempts)") {
 		t.Errorf("silent: %v", err)
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // A fileStat is what tells, without reading it, that a file was changed. Nobody
@@ -101,7 +102,7 @@ func (s *sums) of(items []Item) ([]sum, error) {
 	var g errgroup.Group
 	var next, kept atomic.Int64
 	slab := make([]byte, keptSize(items, missing))
-	for range min(len(missing), store.AtOnce(goruntime.GOMAXPROCS(0), 2)) {
+	for range min(len(missing), disk.AtOnce(goruntime.GOMAXPROCS(0), 2)) {
 		g.Go(func() error {
 			buf := make([]byte, 128<<10)
 			var r Reader

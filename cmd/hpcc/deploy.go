@@ -82,7 +82,7 @@ func parseDeploy(c *cli.Context) (*deployArgs, error) {
 // unnamedRegistry asks for --registry, and lists the registries.
 func unnamedRegistry(creds string) error {
 	e := usagef("the registry needs a name")
-	if rs, err := readCreds(creds); err == nil && len(rs.Files) > 0 {
+	if rs, err := store.ReadRegistries(creds); err == nil && len(rs.Files) > 0 {
 		return e.hint("-r NAME, of these in %s: %s", rs.Where(), strings.Join(rs.Names(), ", "))
 	}
 	return e.hint("-r NAME, of a creds.yaml; \"hpcc deploy --help\" shows one")
@@ -107,15 +107,6 @@ func (a *deployArgs) run(ctx context.Context) error {
 		return err
 	}
 	return d.send(ctx, s)
-}
-
-// readCreds reads a file of registries, or without one those of the user and of the
-// current directory.
-func readCreds(file string) (*store.Registries, error) {
-	if file != "" {
-		return store.ReadRegistries(file)
-	}
-	return store.FindRegistries()
 }
 
 // secretFiles are files that no image shall hold: each creds.yaml that could be
@@ -147,7 +138,7 @@ type deployment struct {
 // prepare finds the registry and asks it whether it would take the image, before
 // anything is built.
 func (d *deployment) prepare(ctx context.Context) error {
-	rs, err := readCreds(d.creds)
+	rs, err := store.ReadRegistries(d.creds)
 	if err != nil {
 		return &message{err: err, status: exitUsage}
 	}

@@ -101,31 +101,30 @@ func (t *steps) environment(env *build.Environment) {
 	t.moves(env.Moves)
 }
 
-// fates are how packages move, from what was lost to what is as good.
-var fates = []conda.Fate{conda.Missing, conda.Substituted, conda.Changed, conda.Rebuilt, conda.Added, conda.Exact}
-
 // moves prints a row for each package that is not as the export has it, what
 // was lost first.
 func (t *steps) moves(list []conda.Move) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	count := map[conda.Fate]int{}
+	allExact := true
 	for _, m := range list {
 		count[m.Fate]++
+		allExact = allExact && m.Fate.IsExact()
 	}
-	if count[conda.Exact] == len(list) {
+	if allExact {
 		return
 	}
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(w, "FATE\tPACKAGE\tEXPORT\tTAKEN\tWHY")
 	var sums []string
-	for _, fate := range fates {
+	for _, fate := range conda.Fates() {
 		if count[fate] > 0 {
 			sums = append(sums, fmt.Sprintf("%d %s", count[fate], fate))
 		}
 		for _, m := range list {
-			if m.Fate == fate && fate != conda.Exact {
+			if m.Fate == fate && !fate.IsExact() {
 				t.object("move", nil, "platform", strings.TrimSpace(t.platform), "name", m.Name, "from", m.From, "to", m.To, "fate", m.Fate, "why", m.Why)
 				rowf(w, "%s\t%s\t%s\t%s\t%s\n", m.Fate, m.Name, dash(m.From), dash(m.To), m.Why)
 			}

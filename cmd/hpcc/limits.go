@@ -48,7 +48,7 @@ const timeoutVariable = "HPCC_HTTP_TIMEOUT"
 // patient returns a context whose transfers report on standard error why they
 // wait, with the limits that the user set.
 func patient(ctx context.Context) context.Context {
-	p := wait.Default()
+	p := wait.Within(0)
 	if text := os.Getenv(timeoutVariable); text != "" {
 		d, err := httpTimeout(text)
 		if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/store"
+	"hpcc/store/disk"
 	"hpcc/store/wait"
 	"hpcc/unpack/squashfs"
 )
@@ -86,7 +87,7 @@ func spooled(s *store.Store, arg string) (file string, done func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	done = func() { store.RemoveAll(dir) }
+	done = func() { disk.RemoveAll(dir) }
 	file = filepath.Join(dir, "image")
 	f, err := os.Create(file)
 	if err == nil {

@@ -18,6 +18,7 @@ import (
 	"hpcc/build"
 	"hpcc/build/attest"
 	"hpcc/store"
+	"hpcc/store/disk"
 	"hpcc/unpack"
 )
 
@@ -172,7 +173,7 @@ func (o output) tar(ctx context.Context, s *store.Store, img v1.Image) error {
 	if err != nil {
 		return err
 	}
-	defer store.RemoveAll(empty)
+	defer disk.RemoveAll(empty)
 	err = store.NewFile(o.dest, func(f *os.File) error {
 		w := bufio.NewWriterSize(f, 1<<20)
 		if _, err := unpack.Compare(w, empty, tree, unpack.DiffOptions{Skip: []string{filepath.Dir(unpack.ConfigFile)}}); err != nil {

@@ -24,6 +24,7 @@ import (
 	"hpcc/metrics"
 	"hpcc/metrics/report"
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 func reportCommand() *cli.Command {
@@ -531,7 +532,7 @@ func readResults(pattern string, sub *dispatch.Submission, dir string, tasks []r
 	defer p.root.Close()
 	failed := make([]error, len(tasks))
 	var g errgroup.Group
-	g.SetLimit(store.AtOnce(readers, 2))
+	g.SetLimit(disk.AtOnce(readers, 2))
 	for i := range tasks {
 		g.Go(func() error {
 			tasks[i].Results, failed[i] = p.read(sub, &tasks[i])

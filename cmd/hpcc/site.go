@@ -14,6 +14,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/runtime/probe"
 	"hpcc/store"
+	"hpcc/store/disk"
 	"hpcc/store/owndir"
 
 	"golang.org/x/sys/unix"
@@ -41,7 +42,7 @@ const (
 
 // storeFeature judges the file system where images are kept.
 func storeFeature(dir string) probe.Feature {
-	p, err := store.LookAt(dir + "/tmp")
+	p, err := disk.LookAt(dir + "/tmp")
 	if err != nil {
 		return probe.Feature{State: probe.No, Why: err.Error(), Do: "set HPCC_STORE to a directory that you can write to"}
 	}
@@ -82,12 +83,12 @@ func storeFeature(dir string) probe.Feature {
 
 // crowded says whether no image finds room. A file system that counts nothing,
 // such as one in memory without a limit, says 0 of 0.
-func crowded(p store.Place) bool {
+func crowded(p disk.Place) bool {
 	return errors.Is(p.Write, syscall.ENOSPC) || errors.Is(p.Write, syscall.EDQUOT) || (!p.ReadOnly && ((p.Total > 0 && p.Free < noSpace) || (p.Inodes > 0 && p.FreeInodes < noInodes)))
 }
 
 // placeText says what a file system is and what is left of it.
-func placeText(p store.Place) string {
+func placeText(p disk.Place) string {
 	t := p.Type
 	if p.Shared {
 		t += ", shared"
@@ -126,7 +127,7 @@ func localFeature() probe.Feature {
 		if d.dir == "" || (d.name == "TMPDIR" && d.dir == "/tmp") {
 			continue
 		}
-		p, err := store.LookAt(d.dir)
+		p, err := disk.LookAt(d.dir)
 		if err != nil || p.Write != nil || p.Shared || p.NoExec || p.Dir != d.dir || crowded(p) {
 			continue
 		}

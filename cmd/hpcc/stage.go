@@ -17,6 +17,7 @@ import (
 
 	"hpcc/runtime"
 	"hpcc/store"
+	"hpcc/store/disk"
 	"hpcc/unpack"
 )
 
@@ -151,7 +152,7 @@ func noRoom(err error) bool {
 // squashRoot mounts a SquashFS file, or its copy on this node; where the user may
 // not mount, the file is unpacked on this node.
 func squashRoot(ctx context.Context, s *store.Stage, file string, stage bool) (string, error) {
-	key, err := store.FileKey(file)
+	key, err := disk.FileKey(file)
 	if err != nil {
 		return "", err
 	}
@@ -187,7 +188,7 @@ func squashMount(ctx context.Context, s *store.Stage, file, key string, stage bo
 		}
 		dir, err := s.Copy(ctx, "file-"+key, fi.Size(), func(dir string) error {
 			tellCopy(s, file)
-			return store.CopyFile(file, filepath.Join(dir, "image.sqfs"))
+			return disk.CopyFile(file, filepath.Join(dir, "image.sqfs"))
 		})
 		switch {
 		case noRoom(err):
@@ -218,7 +219,7 @@ func (r *rootArgs) stagedCopy(ctx context.Context, s *store.Stage) (string, erro
 		return stagedTree(ctx, s, image)
 	}
 	if serr == nil && fi.Mode().IsRegular() && isPath(image) {
-		key, err := store.FileKey(image)
+		key, err := disk.FileKey(image)
 		if err != nil {
 			return "", err
 		}
@@ -262,7 +263,7 @@ func (r *rootArgs) stagedCopy(ctx context.Context, s *store.Stage) (string, erro
 // stagedTree is the copy of a directory. Its key follows the directory itself:
 // a change below is not noticed, as with trees that are in use.
 func stagedTree(ctx context.Context, s *store.Stage, dir string) (string, error) {
-	key, err := store.FileKey(dir)
+	key, err := disk.FileKey(dir)
 	if err != nil {
 		return "", err
 	}

@@ -25,6 +25,7 @@ import (
 	"hpcc/job/dispatch"
 	"hpcc/metrics"
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 func topCommand() *cli.Command {
@@ -240,7 +241,7 @@ func (p *topper) read(ctx context.Context) {
 		list = append(list, k)
 	}
 	var g errgroup.Group
-	g.SetLimit(store.AtOnce(topAtOnce, 4))
+	g.SetLimit(disk.AtOnce(topAtOnce, 4))
 	if p.sub.Target.Pods() {
 		g.SetLimit(topPodsAtOnce)
 		slices.SortFunc(list, func(a, b *watchedTask) int { return a.seen.Compare(b.seen) })

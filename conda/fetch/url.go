@@ -57,15 +57,10 @@ func WithoutToken(p, by string) string {
 
 // Hide takes credentials out of a URL for messages.
 func Hide(u string) string {
-	p, err := url.Parse(u)
-	if err != nil {
+	if _, err := url.Parse(u); err != nil {
 		return "(a URL that cannot be read)"
 	}
-	p.User, p.RawQuery = nil, ""
-	if p.Scheme != "file" {
-		p.Path, p.RawPath = WithoutToken(p.Path, "/t/xxxxx"), ""
-	}
-	return p.String()
+	return without(u, "/t/xxxxx")
 }
 
 // Public is a URL as an image may record it: without credentials, and without
@@ -78,14 +73,17 @@ func Public(u string) string {
 }
 
 // Bare is a URL without credentials; "" is one that cannot be read.
-func Bare(u string) string {
+func Bare(u string) string { return without(u, "") }
+
+// without removes user, query and token from a URL and puts token in its place.
+func without(u, token string) string {
 	p, err := url.Parse(u)
 	if err != nil {
 		return ""
 	}
 	p.User, p.RawQuery = nil, ""
 	if p.Scheme != "file" {
-		p.Path, p.RawPath = WithoutToken(p.Path, ""), ""
+		p.Path, p.RawPath = WithoutToken(p.Path, token), ""
 	}
 	return p.String()
 }

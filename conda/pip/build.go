@@ -20,7 +20,7 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/conda/program"
-	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // A wheel is built as pip would build it (PEP 517), and without pip: in the image
@@ -289,7 +289,7 @@ func (b *builder) keep(ctx context.Context, name string, r io.Reader) (*builtWhe
 	if err != nil {
 		return nil, err
 	}
-	defer store.RemoveAll(tmp)
+	defer disk.RemoveAll(tmp)
 	if w.file, err = (&fetch.File{FileName: name, URL: name}).Keep(ctx, r, b.fetch.dir, tmp, func(int64) {}); err != nil {
 		return nil, err
 	}

@@ -82,9 +82,8 @@ func (s testSdist) bytes(t testing.TB) []byte {
 			h.Size = int64(len(text))
 		}
 		testenv.Check(t, w.WriteHeader(&h))
-		if _, err := io.WriteString(w, text); err != nil {
-			t.Fatal(err)
-		}
+		_, err := io.WriteString(w, text)
+		testenv.Check(t, err)
 	}
 	_ = w.Flush() // an entry may be longer than it is
 	testenv.Check(t, g.Close())

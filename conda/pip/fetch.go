@@ -18,6 +18,7 @@ import (
 	"hpcc/conda/input"
 	"hpcc/conda/layer"
 	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // A fetcher brings wheels into the store's cache of packages.
@@ -65,7 +66,7 @@ func (f *fetcher) archive(ctx context.Context, p *pick, add func(n int64)) (stri
 		if err != nil {
 			return "", nil, err
 		}
-		defer store.RemoveAll(tmp)
+		defer disk.RemoveAll(tmp)
 		src, err := f.web.Get(ctx, p.file.url, "", r.SHA256 != "")
 		if err != nil {
 			return "", nil, fmt.Errorf("fetching %s: %w", p.file.name, err)

@@ -14,7 +14,7 @@ import (
 
 	"hpcc/conda/fetch"
 	"hpcc/conda/input"
-	"hpcc/store"
+	"hpcc/store/disk"
 )
 
 // refuse notes a row that cannot be installed, why, and the Dockerfile line that
@@ -245,7 +245,7 @@ func (r *resolver) lookup(wants []demand) error {
 	}
 	found := make([][]indexFile, len(names))
 	g, ctx := errgroup.WithContext(r.ctx)
-	g.SetLimit(store.AtOnce(6, 4))
+	g.SetLimit(disk.AtOnce(6, 4))
 	for i, n := range names {
 		g.Go(func() (err error) {
 			found[i], err = r.index.files(ctx, n)

@@ -300,9 +300,8 @@ func TestBomb(t *testing.T) {
 		testenv.Check(t, err)
 		from, err := f.OpenRaw()
 		testenv.Check(t, err)
-		if _, err := io.Copy(to, from); err != nil {
-			t.Fatal(err)
-		}
+		_, err = io.Copy(to, from)
+		testenv.Check(t, err)
 	}
 	testenv.Check(t, lying.Close())
 	dir := t.TempDir()

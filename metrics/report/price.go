@@ -10,9 +10,9 @@ import (
 
 // Prices say what nodes cost and what they draw.
 type Prices struct {
-	Currency string          `toml:"currency"` // shown behind amounts
-	KWh      float64         `toml:"kwh"`      // price of one; 0: the hour's price has it
-	PUE      float64         `toml:"pue"`      // what the site draws for each watt of its nodes; 0: 1
+	Currency string               `toml:"currency"` // shown behind amounts
+	KWh      float64              `toml:"kwh"`      // price of one; 0: the hour's price has it
+	PUE      float64              `toml:"pue"`      // what the site draws for each watt of its nodes; 0: 1
 	Node     map[string]nodePrice `toml:"node"`     // by a system's name, or a pattern of hosts
 
 	// Draws are the tables whose watts count in the place of these, and their PUE where they have one; nil: none.

@@ -40,9 +40,8 @@ func imageLike(t testing.TB, cfg v1.Config, lines ...string) v1.Image {
 			h.PAXRecords = map[string]string{"SCHILY.xattr.security.capability": "\x01\x00\x00\x02"}
 		}
 		testenv.Check(t, w.WriteHeader(h))
-		if _, err := w.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		_, err := w.Write([]byte(text))
+		testenv.Check(t, err)
 	}
 	testenv.Check(t, w.Close())
 	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(b.Bytes(), types.OCIUncompressedLayer))

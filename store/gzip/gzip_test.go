@@ -80,9 +80,8 @@ func TestGunzipEncoders(t *testing.T) {
 					var packed bytes.Buffer
 					z, err := open(&packed, level)
 					testenv.Check(t, err)
-					if _, err := z.Write(data); err != nil {
-						t.Fatal(err)
-					}
+					_, err = z.Write(data)
+					testenv.Check(t, err)
 					testenv.Check(t, z.Close())
 					checkGunzip(t, fmt.Sprintf("%s -%d of %d bytes %s", name, level, size, kind), packed.Bytes(), data)
 				}
@@ -336,9 +335,8 @@ func TestGunzipDamage(t *testing.T) {
 	r := rand.New(rand.NewSource(3))
 	var packed bytes.Buffer
 	z := stdgzip.NewWriter(&packed)
-	if _, err := z.Write(sample(r, "text", 3000)); err != nil {
-		t.Fatal(err)
-	}
+	_, err := z.Write(sample(r, "text", 3000))
+	testenv.Check(t, err)
 	testenv.Check(t, z.Close())
 	for n := range packed.Len() {
 		if _, err := gunzipAll(bytes.NewReader(packed.Bytes()[:n]), 1<<20); err == nil {
@@ -378,9 +376,8 @@ func TestGunzipBomb(t *testing.T) {
 	z := stdgzip.NewWriter(&packed)
 	zeros := make([]byte, 1<<20)
 	for range 256 {
-		if _, err := z.Write(zeros); err != nil {
-			t.Fatal(err)
-		}
+		_, err := z.Write(zeros)
+		testenv.Check(t, err)
 	}
 	z.Close()
 	buf := make([]byte, 512<<10)
@@ -504,9 +501,8 @@ func BenchmarkWriter(b *testing.B) {
 	for b.Loop() {
 		w, err := NewWriter(io.Discard)
 		testenv.Check(b, err)
-		if _, err := w.Write(data); err != nil {
-			b.Fatal(err)
-		}
+		_, err = w.Write(data)
+		testenv.Check(b, err)
 		testenv.Check(b, w.Close())
 	}
 }

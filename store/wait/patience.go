@@ -7,6 +7,7 @@
 package wait
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 )
 
 // Patience says how long to wait for a server, and how often to ask again.
-// Fields that are zero have the values of [Default]. There is no limit on the
+// Fields that are zero have the values of Within(0). There is no limit on the
 // total time of a transfer: a slow one goes on as long as bytes come.
 type Patience struct {
 	Connect time.Duration // to look up a name and connect
@@ -40,19 +41,17 @@ type Patience struct {
 	Notice func(line string)
 }
 
-// Default returns the limits that hpcc uses unless told otherwise.
-func Default() Patience {
-	return Patience{
+// Within returns the limits for a server that may be silent for d; those that hpcc uses
+// unless told otherwise for 0.
+func Within(d time.Duration) Patience {
+	p := Patience{
 		Connect: 30 * time.Second, TLS: 15 * time.Second, Header: time.Minute, Commit: 2 * time.Minute, Idle: time.Minute,
 		Attempts: 5, Backoff: time.Second, MaxWait: 2 * time.Minute,
 	}
-}
-
-// Within returns the default limits scaled to a server that may be silent for d.
-func Within(d time.Duration) Patience {
-	p := Default()
-	p.Connect, p.TLS = min(p.Connect, d), min(p.TLS, d)
-	p.Header, p.Idle, p.Commit = d, d, 2*d
+	if d > 0 {
+		p.Connect, p.TLS = min(p.Connect, d), min(p.TLS, d)
+		p.Header, p.Idle, p.Commit = d, d, 2*d
+	}
 	return p
 }
 
@@ -75,15 +74,12 @@ type client struct {
 }
 
 func newClient(p Patience) *client {
-	d := Default()
+	d := Within(0)
 	c := &client{Patience: Patience{
 		Connect: either(p.Connect, d.Connect), TLS: either(p.TLS, d.TLS), Header: either(p.Header, d.Header),
-		Commit: either(p.Commit, d.Commit), Idle: either(p.Idle, d.Idle), Attempts: p.Attempts,
+		Commit: either(p.Commit, d.Commit), Idle: either(p.Idle, d.Idle), Attempts: cmp.Or(p.Attempts, d.Attempts),
 		Backoff: either(p.Backoff, d.Backoff), MaxWait: either(p.MaxWait, d.MaxWait), Notice: p.Notice,
 	}, told: map[string]time.Time{}, known: map[string]bool{}}
-	if c.Attempts == 0 {
-		c.Attempts = d.Attempts
-	}
 	c.base = &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: c.Connect, KeepAlive: 30 * time.Second}).DialContext,

@@ -194,9 +194,8 @@ func TestReaderRests(t *testing.T) {
 	resp, err := Get(nil, req, false)
 	testenv.Check(t, err)
 	defer resp.Body.Close()
-	if _, err := io.ReadFull(resp.Body, make([]byte, 10)); err != nil {
-		t.Fatal(err)
-	}
+	_, err = io.ReadFull(resp.Body, make([]byte, 10))
+	testenv.Check(t, err)
 	time.Sleep(2 * p.Idle)
 	if n, err := io.Copy(io.Discard, resp.Body); err != nil || n != int64(len(b)-10) {
 		t.Errorf("%d bytes after a pause of the reader: %v", n, err)

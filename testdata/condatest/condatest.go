@@ -309,9 +309,8 @@ func (w Wheel) Bytes(t testing.TB) []byte {
 		if strings.HasSuffix(f.Name, "/") {
 			continue
 		}
-		if _, err := to.Write([]byte(f.Text)); err != nil {
-			t.Fatal(err)
-		}
+		_, err = to.Write([]byte(f.Text))
+		testenv.Check(t, err)
 	}
 	testenv.Check(t, z.Close())
 	return buf.Bytes()

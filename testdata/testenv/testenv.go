@@ -4,11 +4,13 @@
 package testenv
 
 import (
+	"archive/tar"
 	"bytes"
 	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -17,6 +19,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // preparedMark is set in the environment of tests that Run has prepared, and of
@@ -157,6 +160,39 @@ func Tree(t testing.TB, files map[string]string) string {
 		Write(t, filepath.Join(dir, name), text)
 	}
 	return dir
+}
+
+// Tar returns an archive of lines: "d PATH", "f PATH TEXT", "l PATH TARGET", "h PATH TARGET",
+// "c PATH", "p PATH", with an octal mode after the letter. Its entries have the time at.
+func Tar(t testing.TB, at time.Time, lines ...string) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w := tar.NewWriter(&buf)
+	kinds := map[byte]byte{'d': tar.TypeDir, 'f': tar.TypeReg, 'l': tar.TypeSymlink, 'h': tar.TypeLink, 'c': tar.TypeChar, 'p': tar.TypeFifo}
+	for _, line := range lines {
+		f := strings.SplitN(line+"  ", " ", 3)
+		h := &tar.Header{Typeflag: kinds[f[0][0]], Name: f[1], ModTime: at, Mode: 0o644}
+		text := strings.TrimSpace(f[2])
+		switch h.Typeflag {
+		case tar.TypeDir:
+			h.Mode = 0o755
+		case tar.TypeReg:
+			h.Size = int64(len(text))
+		case tar.TypeSymlink, tar.TypeLink:
+			h.Linkname = text
+		}
+		if len(f[0]) > 1 {
+			_, err := fmt.Sscanf(f[0][1:], "%o", &h.Mode)
+			Check(t, err)
+		}
+		Check(t, w.WriteHeader(h))
+		if h.Typeflag == tar.TypeReg {
+			_, err := io.WriteString(w, text)
+			Check(t, err)
+		}
+	}
+	Check(t, w.Close())
+	return buf.Bytes()
 }
 
 // Need skips the test if err is not nil, because the machine lacks what. With CI
