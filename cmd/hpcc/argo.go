@@ -77,7 +77,7 @@ func pinPods(c *cli.Context, to *destination) error {
 	if !to.Target.Pods() || to.Env[argo.ServerVariable] != "" {
 		return nil
 	}
-	return to.PinKube(c.Context)
+	return to.Pin(c.Context)
 }
 
 // readWorkflow makes a job of --workflow.

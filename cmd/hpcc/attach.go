@@ -63,7 +63,7 @@ func attach(c *cli.Context) error {
 		return err
 	}
 	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
-	if w := sub.EnterPod(c.Context, t, cmd, terminal); w != nil {
+	if w := sub.Enter(c.Context, t, cmd, terminal); w != nil {
 		return execWords(sub, t, w)
 	}
 	program, err := os.Executable()

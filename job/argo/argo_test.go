@@ -48,7 +48,7 @@ func TestStepLogs(t *testing.T) {
 	in := "a\n" + `time="2026-11-22T01:31:57.895Z" level=info msg="sub-process exited" argo=true error="<nil>"` + "\n" +
 		`time="2026-11-22T01:31:57.895Z" level=warning msg="cannot save artifact" argo=true` + "\n" + `time=now level=info msg=mine` + "\n" + long + "\nlast"
 	want := "a\n" + `time="2026-11-22T01:31:57.895Z" level=warning msg="cannot save artifact" argo=true` + "\n" + `time=now level=info msg=mine` + "\n" + long + "\nlast"
-	r, err := StepLogs{textLog(in)}.Log(t.Context(), "", false)
+	r, err := stepLogs{textLog(in)}.Log(t.Context(), "", false)
 	if err != nil {
 		t.Fatal(err)
 	}

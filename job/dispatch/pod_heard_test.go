@@ -15,6 +15,11 @@ import (
 	"hpcc/store/wait"
 )
 
+const (
+	podHead = `{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["main"],"machine":{"host":"train-x-0-abc","architecture":"amd64","cpus":2,"memory_bytes":1000,"kernel":"6"},"limits":{"cpus":2}}` + "\n"
+	podFoot = `{"kind":"footer","end":"2026-11-22T04:00:10Z","wall_s":10,"exit":0,"usage":{"user_s":4,"system_s":1,"max_rss_bytes":1000},"memory_peak_bytes":2000,"memory_from":"cgroup","later":7}` + "\n"
+)
+
 // podsProxy answers in the place of "kubectl proxy": a stand-in for kubectl says where it is asked to
 // listen, and the test does.
 func podsProxy(t *testing.T, answer http.HandlerFunc) (asked *int) {

@@ -52,12 +52,12 @@ func (k System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error)
 		return nil, err
 	}
 	defer api.Close()
-	list, err := List[nodeState](ctx, api, "/api/v1/nodes", "")
+	list, err := listOf[nodeState](ctx, api, "/api/v1/nodes", "")
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its nodes: %w", title(k.Target), err)
 	}
 	c := &capacity.Snapshot{}
-	takers, err := List[taker](ctx, api, "/api/v1/pods", "")
+	takers, err := listOf[taker](ctx, api, "/api/v1/pods", "")
 	if err != nil {
 		c.Notes = append(c.Notes, fmt.Sprintf("what is free is not known: %v", err))
 	}

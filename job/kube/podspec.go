@@ -16,7 +16,7 @@ import (
 // Names within a pod.
 const (
 	MainContainer = "main"
-	JobLabel      = "hpcc/job" // our id
+	jobLabel      = "hpcc/job" // our id
 	labelBy       = "app.kubernetes.io/managed-by"
 	labelName     = "app.kubernetes.io/name"
 	labelQueue    = "kueue.x-k8s.io/queue-name"
@@ -25,7 +25,7 @@ const (
 
 // Labels are those of the objects of a job.
 func Labels(j *job.Job, id string) map[string]string {
-	return map[string]string{labelName: job.Label(j.Name), labelBy: "hpcc", JobLabel: job.Label(id)}
+	return map[string]string{labelName: job.Label(j.Name), labelBy: "hpcc", jobLabel: job.Label(id)}
 }
 
 // labelText are labels as a selector has them.
@@ -83,7 +83,7 @@ func imageOf(j *job.Job) string {
 
 // envOf are the variables: ours, those of the job, then what --set-env said last.
 func envOf(j *job.Job) []EnvVar {
-	env := []EnvVar{{Name: "HPCC_JOB", ValueFrom: &envFrom{fieldRef{"metadata.labels['" + JobLabel + "']"}}}}
+	env := []EnvVar{{Name: "HPCC_JOB", ValueFrom: &envFrom{fieldRef{"metadata.labels['" + jobLabel + "']"}}}}
 	if !j.Array.IsZero() {
 		env = append(env, EnvVar{Name: "HPCC_TASK_COUNT", Value: strconv.Itoa(j.FullCount())})
 	}
@@ -273,7 +273,7 @@ func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 // shellOf runs the script of scriptOf: images without bash have scripts that need none.
 func shellOf(j *job.Job, to job.Target) string {
 	own := len(j.Script.Shell) > 0 && path.Base(j.Script.Shell[0]) == "bash"
-	if own || strings.Contains(jobscript.Prelude(j.Script, j, System{to}.Describe().Dialect), "hpcc_hosts") { // an array of bash's
+	if own || strings.Contains(jobscript.Prelude(j.Script, j, System{Target: to}.Describe().Dialect), "hpcc_hosts") { // an array of bash's
 		return "bash"
 	}
 	return "sh"
@@ -285,7 +285,7 @@ func scriptOf(j *job.Job, to job.Target, nth string) string {
 	if !j.Array.IsZero() {
 		writeTask(t, j, nth)
 	}
-	script := jobscript.Body(j.Script, j, System{to}.Describe().Dialect)
+	script := jobscript.Body(j.Script, j, System{Target: to}.Describe().Dialect)
 	if strings.Contains(script, "HPCC_TASK_TMP") {
 		t.Line("export HPCC_TASK_TMP=$(mktemp -d)")
 	}

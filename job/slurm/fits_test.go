@@ -57,7 +57,7 @@ func TestFits(t *testing.T) {
 		{"more processes", job.Job{Tasks: 99}, "never 99 processes with a processor each are asked for, and all nodes together have room for 20"},
 		{"longer than the queue lets", job.Job{Time: 25 * time.Hour}, "never jobs of queue cpu end after 24h at most, and 25h are asked for"},
 	} {
-		f := capacity.NewNeed(&x.job, 0, System{}.Adjust).Fit(c, "cpu", noon)
+		f := capacity.NewNeed(&x.job, 0, adjust).Fit(c, "cpu", noon)
 		got := string(f.When)
 		if f.When != capacity.Never {
 			if f.Start.IsZero() {
@@ -91,7 +91,7 @@ func TestFits(t *testing.T) {
 			case "--mem":
 				j.Memory, _ = quantity.ParseMemory(value)
 			}
-			if again := capacity.NewNeed(&j, 0, System{}.Adjust).Fit(c, "cpu", noon); again.When != capacity.Now {
+			if again := capacity.NewNeed(&j, 0, adjust).Fit(c, "cpu", noon); again.When != capacity.Now {
 				t.Errorf("%s: with %s it starts %s, %s", x.name, flag, again.When, again.Why)
 			}
 		}

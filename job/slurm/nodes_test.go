@@ -150,7 +150,7 @@ func BenchmarkNodes(b *testing.B) {
 		for i := range c.Nodes {
 			c.Nodes[i].Settle(now)
 		}
-		f := capacity.NewNeed(&job.Job{Nodes: 5000, CPUs: 128, Time: time.Hour}, 0, System{}.Adjust).Fit(c, "", now)
+		f := capacity.NewNeed(&job.Job{Nodes: 5000, CPUs: 128, Time: time.Hour}, 0, adjust).Fit(c, "", now)
 		if f.When != capacity.Later || f.Start.IsZero() || len(f.Nodes) != 5000 {
 			b.Fatalf("%s, %v, %d nodes", f.When, f.Start, len(f.Nodes))
 		}

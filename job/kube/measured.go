@@ -1,4 +1,4 @@
-package dispatch
+package kube
 
 import (
 	"context"
@@ -17,7 +17,6 @@ import (
 	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/kube"
 )
 
 // The program of a pod that is measured leaves the header and the footer of its record as the
@@ -149,7 +148,7 @@ type (
 // podRecord reads the lines that a program left in a message; nil for one that is not there, or
 // is none.
 func podRecord(message string) (header recordLine, h podHeader, footer recordLine, f podFooter) {
-	i := strings.Index(message, kube.RecordHead)
+	i := strings.Index(message, recordHead)
 	if i < 0 || len(message)-i > maxPodRecord {
 		return nil, h, nil, f
 	}
@@ -176,7 +175,7 @@ func readLine(text, kind string, into any) recordLine {
 
 // keepMeasured writes the record of a task that has ended: what its program left, and what
 // the job and the cluster know.
-func (s *Submission) keepMeasured(home string, a *batch.Attempt, t *job.Task) error {
+func (k System) keepMeasured(s *batch.Submitted, a *batch.Attempt, t *job.Task) error {
 	if t.Native == "" { // it never began
 		return nil
 	}
@@ -190,7 +189,7 @@ func (s *Submission) keepMeasured(home string, a *batch.Attempt, t *job.Task) er
 		header.set("machine", h.Machine)
 		header.set("limits", h.Limits)
 	}
-	s.describe(header, &h, a, t)
+	k.describe(s, header, &h, a, t)
 	known := footer != nil
 	if !known {
 		footer = recordLine{}
@@ -211,7 +210,7 @@ func (s *Submission) keepMeasured(home string, a *batch.Attempt, t *job.Task) er
 	if t.Problem != "" {
 		footer.set("problem", t.Problem)
 	}
-	if err := atomicfile.Write(filepath.Join(home, t.Measured()), append(header.text("header"), footer.text("footer")...)); err != nil {
+	if err := atomicfile.Write(filepath.Join(s.Home, t.Measured()), append(header.text("header"), footer.text("footer")...)); err != nil {
 		return fmt.Errorf("keeping what was measured of task %d: %w", t.Index, err)
 	}
 	if known {
@@ -241,7 +240,7 @@ func (f *podFooter) outlived(h *podHeader, t *job.Task) {
 }
 
 // describe adds to a header what the job knows. The host is the node, and not the pod.
-func (s *Submission) describe(header recordLine, h *podHeader, a *batch.Attempt, t *job.Task) {
+func (k System) describe(s *batch.Submitted, header recordLine, h *podHeader, a *batch.Attempt, t *job.Task) {
 	machine := recordLine{}
 	if _ = json.Unmarshal(header["machine"], &machine); machine == nil { // it said null
 		machine = recordLine{}
@@ -260,7 +259,7 @@ func (s *Submission) describe(header recordLine, h *podHeader, a *batch.Attempt,
 		Params    map[string]string `json:"params,omitempty"`
 		Submitted time.Time         `json:"submitted"`
 		Pulled    float64           `json:"pull_s,omitempty"`
-	}{s.ID, s.Job.Name, s.Target, t.Index, t.Attempt, map[string]string{"pod": t.Native}, t.Params, s.HandedInFor(t), a.Pulled.Seconds()})
+	}{s.ID, s.Job.Name, k.Target, t.Index, t.Attempt, map[string]string{"pod": t.Native}, t.Params, s.At(t), a.Pulled.Seconds()})
 	j := s.Job.OfTask(t)
 	asked := j.Asked()
 	header.set("asked", struct {
@@ -290,32 +289,32 @@ func digestIn(ref string) string {
 	return d
 }
 
-// hear asks the cluster, of tasks that have ended and of which there is no whole record, how long
-// their images took to come, and, where not the pods have been asked how they stand, for what their programs left.
-func (s *Submission) hear(ctx context.Context, home string, known map[string]batch.QueueState) error {
-	want, err := s.unheard(home, known)
+// Hear asks how long images took to come, and, if the pods have not been asked how they
+// stand, for what their programs left; see [batch.Keeper].
+func (k System) Hear(ctx context.Context, s *batch.Submitted, known map[string]batch.QueueState) (later bool, err error) {
+	want, err := unheard(s, known)
 	if len(want) == 0 || err != nil {
-		return err
+		return err != nil, err
 	}
-	ctx, cancel := context.WithTimeout(s.Within(ctx), invoke.Patience)
+	ctx, cancel := context.WithTimeout(ctx, invoke.Patience)
 	defer cancel()
-	api, err := kube.System{Target: s.Target}.Open(ctx)
+	api, err := k.Open(ctx)
 	if err == nil {
 		defer api.Close()
-		if s.Target == job.Argo {
+		if k.Target == job.Argo {
 			err = api.LastWords(ctx, job.Label(s.ID), want)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("asking the pods what was measured: %w", err)
+		return !lasting(err), fmt.Errorf("asking the pods what was measured: %w", err)
 	}
 	api.Pulls(ctx, want)
-	return nil
+	return false, nil
 }
 
 // unheard are, by their pods, the attempts that have ended, and of which a record is to be made.
-func (s *Submission) unheard(home string, known map[string]batch.QueueState) (map[string][]*batch.Attempt, error) {
-	last, earlier, _, err := job.Attempts(home, true)
+func unheard(s *batch.Submitted, known map[string]batch.QueueState) (map[string][]*batch.Attempt, error) {
+	last, earlier, _, err := job.Attempts(s.Home, true)
 	if err != nil {
 		return nil, err
 	}
@@ -330,9 +329,9 @@ func (s *Submission) unheard(home string, known map[string]batch.QueueState) (ma
 		}
 	}
 	want := map[string][]*batch.Attempt{}
-	for _, id := range s.natives() {
+	for _, id := range s.Natives {
 		kept := map[run]bool{}
-		for _, a := range s.ofNodes(known[id]) {
+		for _, a := range ofNodes(s.Job, known[id]) {
 			kept[run{a.Native, a.Start.UnixNano()}] = true
 		}
 		for i := range known[id].Tasks {
@@ -348,7 +347,7 @@ func (s *Submission) unheard(home string, known map[string]batch.QueueState) (ma
 // lasting says of an error of hear that another look would not bring more: something was refused, or the
 // server is not to be reached from here, unlike one that is slow or busy.
 func lasting(err error) bool {
-	refused := new(kube.Error)
+	refused := new(Error)
 	return errors.As(err, &refused) &&
 		!slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout}, refused.Code)
 }
