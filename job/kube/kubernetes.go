@@ -150,7 +150,7 @@ func spread(j *job.Job, p *podSpec, name string) {
 		{Name: "MASTER_PORT", Value: "29500"},
 	}, p.Containers[0].Env...)
 	if j.Ray {
-		p.Containers[0].Command, p.Containers[0].Args = nil, job.ExpandAll([]string{"/bin/sh", "-c", rayPods(j)})
+		p.Containers[0].Command, p.Containers[0].Args = nil, expandAll([]string{"/bin/sh", "-c", rayPods(j)})
 	}
 }
 

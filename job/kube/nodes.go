@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/job"
 	"hpcc/job/capacity"
 )
 
@@ -72,7 +71,7 @@ func (n *nodeState) node(takers []taker, known bool) capacity.Node {
 	cpus, _ := parseQuantity(n.Status.Allocatable["cpu"])
 	memory, _ := parseQuantity(n.Status.Allocatable["memory"])
 	gpus, _ := parseQuantity(n.Status.Allocatable[resourceGPU])
-	out := capacity.Node{Name: n.Metadata.Name, State: capacity.Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: n.Metadata.Labels[job.LabelGPU]}
+	out := capacity.Node{Name: n.Metadata.Name, State: capacity.Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: n.Metadata.Labels[labelGPU]}
 	used := map[string]float64{}
 	for _, t := range takers {
 		if t.Spec.NodeName != n.Metadata.Name || t.Status.Phase == "Succeeded" || t.Status.Phase == "Failed" {

@@ -7,6 +7,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/capacity"
+	"hpcc/testdata/jobtest"
 )
 
 // TestHoleWithoutMemory: none of it is no room, but where the scheduler did not tell.
@@ -38,15 +39,15 @@ func TestHoleWithoutMemory(t *testing.T) {
 }
 
 func TestLSFNodes(t *testing.T) {
-	nodes := hosts(recorded(t, "bhosts-w.txt"))
+	nodes := hosts(jobtest.Recorded(t, "bhosts-w.txt"))
 	at := capacity.NodeIndex(nodes)
-	static(at, recorded(t, "lshosts.txt"))
-	load(at, recorded(t, "lsload-l.txt"))
-	queues(at, recorded(t, "bqueues-l.txt"))
+	static(at, jobtest.Recorded(t, "lshosts.txt"))
+	load(at, jobtest.Recorded(t, "lsload-l.txt"))
+	queues(at, jobtest.Recorded(t, "bqueues-l.txt"))
 	for i := range nodes {
 		nodes[i].Settle(time.Now())
 	}
-	checkNodes(t, nodes,
+	jobtest.CheckNodes(t, nodes,
 		"h off cpus 0/0 memory 20480M/24105M gpus 0/0 normal,spare",
 		"n1 full cpus 0/4 memory 20480M/24105M gpus 0/0 normal,spare",
 		"n2 full cpus 0/4 memory 20480M/24105M gpus 0/0 normal,spare")
@@ -63,7 +64,7 @@ func TestLSFDocumented(t *testing.T) {
 	for i := range nodes {
 		nodes[i].Settle(time.Now())
 	}
-	checkNodes(t, nodes,
+	jobtest.CheckNodes(t, nodes,
 		"a shared cpus 14/16 memory 0M/65536M gpus 1/2 TeslaK80",
 		"b off cpus 8/8 memory 0M/0M gpus 0/0",
 		"c shared cpus 4/8 memory 0M/0M gpus 1/1 TeslaV100")
@@ -78,7 +79,7 @@ func TestLSFDocumented(t *testing.T) {
 
 func FuzzLSFNodes(f *testing.F) {
 	for _, file := range []string{"bhosts-w.txt", "lshosts.txt", "lsload-l.txt", "bqueues-l.txt"} {
-		f.Add(recorded(f, file))
+		f.Add(jobtest.Recorded(f, file))
 	}
 	now := time.Now()
 	f.Fuzz(func(t *testing.T, s string) {

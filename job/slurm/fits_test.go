@@ -9,6 +9,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/quantity"
+	"hpcc/testdata/jobtest"
 )
 
 // TestFits counts on four nodes of four processors and 4G, of which n3 and n4 have two
@@ -117,11 +118,11 @@ func TestFitsSmaller(t *testing.T) {
 }
 
 func TestSlurmStart(t *testing.T) {
-	e := start(recorded(t, "test-only.txt"), time.Now())
+	e := start(jobtest.Recorded(t, "test-only.txt"), time.Now())
 	if e == nil || !e.Start.Equal(when("2026-11-21T00:41:17")) || strings.Join(e.Nodes, " ") != "n1 n2 n3 n4" {
 		t.Errorf("it starts %+v", e)
 	}
-	if !start(recorded(t, "test-only.txt"), e.Start.Add(-time.Second)).Now || start(recorded(t, "test-only.txt"), e.Start.Add(-time.Minute)).Now {
+	if !start(jobtest.Recorded(t, "test-only.txt"), e.Start.Add(-time.Second)).Now || start(jobtest.Recorded(t, "test-only.txt"), e.Start.Add(-time.Minute)).Now {
 		t.Error("a start within seconds is one now, one in a minute is not")
 	}
 	if e := start("sbatch: warning: something", time.Now()); e != nil {
