@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hpcc/job"
+	"hpcc/testdata/jobtest"
 )
 
 func TestDebug(t *testing.T) {
@@ -17,7 +18,7 @@ func TestDebug(t *testing.T) {
 		"/opt/conda/bin/python3.12 -u -m a": "/opt/conda/bin/python3.12 -u -m debugpy --listen 0.0.0.0:5678 --wait-for-client -m a",
 		"python -c print(1)":                "", "python": "", "python -X dev a.py": "", "bash a.sh": "", "pythonic a.py": "",
 	} {
-		j := with(func(j *job.Job) { j.Args = strings.Fields(in) })
+		j := jobtest.With(func(j *job.Job) { j.Args = strings.Fields(in) })
 		err := j.Debug()
 		if got := strings.Join(j.Args, " "); (want != "" && (err != nil || got != want || j.PortOf("debug") != 5678)) || (want == "" && err == nil) {
 			t.Errorf("Debug(%s) = %s, %v; want %s", in, got, err, want)

@@ -13,11 +13,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/store/wait"
-)
-
-const (
-	podHead = `{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["main"],"machine":{"host":"train-x-0-abc","architecture":"amd64","cpus":2,"memory_bytes":1000,"kernel":"6"},"limits":{"cpus":2}}` + "\n"
-	podFoot = `{"kind":"footer","end":"2026-11-22T04:00:10Z","wall_s":10,"exit":0,"usage":{"user_s":4,"system_s":1,"max_rss_bytes":1000},"memory_peak_bytes":2000,"memory_from":"cgroup","later":7}` + "\n"
+	"hpcc/testdata/jobtest"
 )
 
 // podsProxy answers in the place of "kubectl proxy": a stand-in for kubectl says where it is asked to
@@ -68,7 +64,7 @@ func TestHeardLater(t *testing.T) {
 		dir := t.TempDir()
 		s := &Submission{ID: "x", Native: "x", Cluster: Cluster{Target: job.Argo}, Job: &job.Job{Name: "x", Measure: true, Output: os.DevNull}}
 		begun := time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC)
-		message = podHead + podFoot
+		message = jobtest.PodHead + jobtest.PodFoot
 		var st *Status
 		look := func() {
 			st = &Status{Submission: s, Total: 1}

@@ -10,12 +10,13 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/testdata/jobtest"
 )
 
 // TestMeasuredWorkflow: of a workflow of several jobs each step is measured, as what it asked for itself.
 func TestMeasuredWorkflow(t *testing.T) {
 	of := func(name, image string, cpus int) *job.Job {
-		return with(func(j *job.Job) {
+		return jobtest.With(func(j *job.Job) {
 			j.Name, j.Measure, j.Image, j.CPUs, j.Args = name, true, image, cpus, []string{"run-" + name}
 			j.Pod.Measurer = job.Measurer{Words: []string{"/m", "--"}, Digest: "sha256:" + image}
 		})
@@ -49,7 +50,7 @@ func TestMeasuredWorkflow(t *testing.T) {
 // TestHandedInFor: of a task the last time that it was handed in and then began.
 func TestHandedInFor(t *testing.T) {
 	at := func(minute int) time.Time { return time.Date(2026, 11, 21, 9, minute, 0, 0, time.UTC) }
-	s := &Submission{Submitted: at(0), Reruns: []Rerun{{Submitted: at(10), Array: array(t, "2-3")}, {Submitted: at(20), Array: array(t, "3")}}}
+	s := &Submission{Submitted: at(0), Reruns: []Rerun{{Submitted: at(10), Array: jobtest.Array(t, "2-3")}, {Submitted: at(20), Array: jobtest.Array(t, "3")}}}
 	for _, c := range []struct{ index, start, want int }{{1, 30, 0}, {2, 5, 0}, {2, 30, 10}, {3, 15, 10}, {3, 20, 20}} {
 		if got := s.HandedInFor(&job.Task{Index: c.index, Start: at(c.start)}); !got.Equal(at(c.want)) {
 			t.Errorf("task %d of %v: handed in at %v; want minute %d", c.index, at(c.start), got, c.want)

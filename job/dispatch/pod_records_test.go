@@ -10,6 +10,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/argo"
 	"hpcc/job/batch"
+	"hpcc/testdata/jobtest"
 )
 
 // TestArgoRecords has the records of tasks that a workflow's nodes make, twice: the second look changes nothing.
@@ -88,7 +89,7 @@ func TestArgoNumbers(t *testing.T) {
 
 // What a scheduler took away is not taken for an end.
 func TestStatusOfATaskThatReturns(t *testing.T) {
-	s := &Status{Submission: &Submission{Job: with(func(j *job.Job) { j.Array, j.Retry.Times = array(t, "1-3"), 1 })}, Total: 3}
+	s := &Status{Submission: &Submission{Job: jobtest.With(func(j *job.Job) { j.Array, j.Retry.Times = jobtest.Array(t, "1-3"), 1 })}, Total: 3}
 	s.Tasks = []job.Task{ended(1, 0, ""), ended(2, -1, "SIGTERM"), ended(3, 4, "")}
 	if n := s.count(); n != 0 || len(s.Failed) != 2 {
 		t.Fatalf("count = %d, %v; want none open and two that failed", n, s.Failed)

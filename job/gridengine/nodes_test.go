@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/testdata/jobtest"
 )
@@ -79,16 +78,6 @@ func FuzzGridEngineNodes(f *testing.F) {
 		c.Nodes = append(c.Nodes, capacity.Node{Name: "n1", CPUs: 4, FreeCPUs: 4})
 		at := capacity.NodeIndex(c.Nodes)
 		_ = holds(at, strings.NewReader(s), "")
-		for i := range c.Nodes {
-			n := &c.Nodes[i]
-			n.Settle(now)
-			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
-				t.Fatalf("more is free than there is: %+v", n)
-			}
-		}
-		x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
-		if f := x.Fit(c, "", now); f.When == "" {
-			t.Fatal("a job starts neither now nor later nor never")
-		}
+		jobtest.CheckFree(t, c, now)
 	})
 }

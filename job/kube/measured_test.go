@@ -12,11 +12,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
-)
-
-const (
-	podHead = `{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["main"],"machine":{"host":"train-x-0-abc","architecture":"amd64","cpus":2,"memory_bytes":1000,"kernel":"6"},"limits":{"cpus":2}}` + "\n"
-	podFoot = `{"kind":"footer","end":"2026-11-22T04:00:10Z","wall_s":10,"exit":0,"usage":{"user_s":4,"system_s":1,"max_rss_bytes":1000},"memory_peak_bytes":2000,"memory_from":"cgroup","later":7}` + "\n"
+	"hpcc/testdata/jobtest"
 )
 
 // measuredPod is a pod whose program has ended.
@@ -36,7 +32,7 @@ func measuredPod(exit int, reason, message string) podState {
 
 // TestMeasuredPods: of each task that ended there is a whole record, whatever its pod left.
 func TestMeasuredPods(t *testing.T) {
-	long := strings.Replace(podFoot, `"later":7`, `"later":"`+strings.Repeat("x", 16<<10)+`"`, 1)
+	long := strings.Replace(jobtest.PodFoot, `"later":7`, `"later":"`+strings.Repeat("x", 16<<10)+`"`, 1)
 	for _, c := range []struct {
 		name    string
 		exit    int
@@ -45,23 +41,23 @@ func TestMeasuredPods(t *testing.T) {
 		want    string // of the footer: exit, signal, wall, problem
 		usage   bool
 	}{
-		{"whole", 0, "Completed", podHead + podFoot, `0 "" 10 ""`, true},
-		{"its own status", 3, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
-		{"a signal", 143, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":-1,"signal":"SIGTERM"`, 1), `-1 "SIGTERM" 10 ""`, true},
-		{"killed with what measured it", 137, "OOMKilled", podHead + podFoot, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, true},
-		{"killed by somebody", 137, "Error", podHead + podFoot, `-1 "SIGKILL" 20 "what measured it ended with it: the figures are of its last look"`, true},
-		{"not to be executed", 126, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":-1,"problem":"starting /main: exec format error"`, 1), `126 "" 20 "starting /main: exec format error"`, true},
-		{"the header alone", 137, "OOMKilled", podHead, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, false},
-		{"a footer cut off", 0, "Completed", podHead + podFoot[:90], `0 "" 20 ""`, false},
-		{"a header cut off", 0, "Completed", podHead[:90], `0 "" 20 ""`, false},
+		{"whole", 0, "Completed", jobtest.PodHead + jobtest.PodFoot, `0 "" 10 ""`, true},
+		{"its own status", 3, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
+		{"a signal", 143, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":-1,"signal":"SIGTERM"`, 1), `-1 "SIGTERM" 10 ""`, true},
+		{"killed with what measured it", 137, "OOMKilled", jobtest.PodHead + jobtest.PodFoot, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, true},
+		{"killed by somebody", 137, "Error", jobtest.PodHead + jobtest.PodFoot, `-1 "SIGKILL" 20 "what measured it ended with it: the figures are of its last look"`, true},
+		{"not to be executed", 126, "Error", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":-1,"problem":"starting /main: exec format error"`, 1), `126 "" 20 "starting /main: exec format error"`, true},
+		{"the header alone", 137, "OOMKilled", jobtest.PodHead, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, false},
+		{"a footer cut off", 0, "Completed", jobtest.PodHead + jobtest.PodFoot[:90], `0 "" 20 ""`, false},
+		{"a header cut off", 0, "Completed", jobtest.PodHead[:90], `0 "" 20 ""`, false},
 		{"nothing", 0, "Completed", "", `0 "" 20 ""`, false},
 		{"the program's own words", 3, "Error", "cannot open data", `3 "" 20 ""`, false},
-		{"wrong types", 0, "Completed", strings.Replace(podHead, `"cpus":2`, `"cpus":"many"`, 1) + podFoot, `0 "" 20 ""`, false},
-		{"wrong types in the footer", 0, "Completed", podHead + strings.Replace(podFoot, `"wall_s":10`, `"wall_s":[]`, 1), `0 "" 20 ""`, false},
-		{"a sample in the footer's place", 0, "Completed", podHead + strings.Replace(podFoot, "footer", "sample", 1), `0 "" 20 ""`, false},
-		{"an ending of another kind", 9, "ContainerStatusUnknown", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":9`, 1), `9 "" 10 "ContainerStatusUnknown"`, true},
-		{"too long", 0, "Completed", podHead + long, `0 "" 20 ""`, false},
-		{"behind words of Argo's", 3, "Error", "Error (exit code 3): " + podHead + strings.Replace(podFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
+		{"wrong types", 0, "Completed", strings.Replace(jobtest.PodHead, `"cpus":2`, `"cpus":"many"`, 1) + jobtest.PodFoot, `0 "" 20 ""`, false},
+		{"wrong types in the footer", 0, "Completed", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"wall_s":10`, `"wall_s":[]`, 1), `0 "" 20 ""`, false},
+		{"a sample in the footer's place", 0, "Completed", jobtest.PodHead + strings.Replace(jobtest.PodFoot, "footer", "sample", 1), `0 "" 20 ""`, false},
+		{"an ending of another kind", 9, "ContainerStatusUnknown", jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":9`, 1), `9 "" 10 "ContainerStatusUnknown"`, true},
+		{"too long", 0, "Completed", jobtest.PodHead + long, `0 "" 20 ""`, false},
+		{"behind words of Argo's", 3, "Error", "Error (exit code 3): " + jobtest.PodHead + strings.Replace(jobtest.PodFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
 		{"never begun", 128, "StartError", "exec: no such file", `128 "" 20 "the program could not be started: exec: no such file"`, false},
 	} {
 		home := t.TempDir()
@@ -107,8 +103,8 @@ func TestMeasuredPods(t *testing.T) {
 
 // FuzzPodRecord: whatever a program leaves, its task has a record of two lines that can be read.
 func FuzzPodRecord(f *testing.F) {
-	f.Add(podHead+podFoot, 0)
-	f.Add("oh: "+podHead+"{}", 137)
+	f.Add(jobtest.PodHead+jobtest.PodFoot, 0)
+	f.Add("oh: "+jobtest.PodHead+"{}", 137)
 	f.Add(recordHead+"}", 128)
 	f.Add(recordHead+`,"machine":null,"limits":null}`+"\n"+`{"kind":"footer","usage":null}`, 1)
 	f.Fuzz(func(t *testing.T, message string, exit int) {

@@ -8,12 +8,13 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
+	"hpcc/testdata/jobtest"
 )
 
 // TestLearn follows a task with a retry, then a rerun with one, as the cluster tells of them look by look.
 func TestLearn(t *testing.T) {
 	dir := t.TempDir()
-	s := &batch.Submitted{ID: "j", Home: dir, Natives: []string{"j"}, Arrays: []job.Array{array(t, "3,5")}, Job: &job.Job{Name: "j", Array: array(t, "3,5")}}
+	s := &batch.Submitted{ID: "j", Home: dir, Natives: []string{"j"}, Arrays: []job.Array{jobtest.Array(t, "3,5")}, Job: &job.Job{Name: "j", Array: jobtest.Array(t, "3,5")}}
 	look := func(over bool, pods ...podState) string {
 		t.Helper()
 		known := map[string]batch.QueueState{}
@@ -70,7 +71,7 @@ func TestLearn(t *testing.T) {
 	} {
 		if step.rerun {
 			(&job.Task{Index: 3}).Retire(dir)
-			s.Natives, s.Arrays = append(s.Natives, "j-r1"), append(s.Arrays, array(t, "3"))
+			s.Natives, s.Arrays = append(s.Natives, "j-r1"), append(s.Arrays, jobtest.Array(t, "3"))
 		}
 		if got := look(step.over, step.pods...); got != step.want {
 			t.Fatalf("look %d: %s; want %s", i, got, step.want)
@@ -132,13 +133,4 @@ func TestPodsOfNodesGoOn(t *testing.T) {
 			t.Errorf("%s: %q; want %q", test.name, got, test.want)
 		}
 	}
-}
-
-func array(t *testing.T, s string) job.Array {
-	t.Helper()
-	a, err := job.ParseArray(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
 }

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/quantity"
 	"hpcc/testdata/jobtest"
@@ -73,16 +72,6 @@ func FuzzPBSNodes(f *testing.F) {
 		at := capacity.NodeIndex(c.Nodes)
 		_ = holds(at, bytes.NewReader([]byte(s)))
 		used([]byte(s))
-		for i := range c.Nodes {
-			n := &c.Nodes[i]
-			n.Settle(now)
-			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
-				t.Fatalf("more is free than there is: %+v", n)
-			}
-		}
-		x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
-		if f := x.Fit(c, "", now); f.When == "" {
-			t.Fatal("a job starts neither now nor later nor never")
-		}
+		jobtest.CheckFree(t, c, now)
 	})
 }

@@ -114,17 +114,7 @@ func FuzzSlurmNodes(f *testing.F) {
 		readJobs(c, at, s, now)
 		start(s, now)
 		used(map[string]capacity.Usage{}, s)
-		for i := range c.Nodes {
-			n := &c.Nodes[i]
-			n.Settle(now)
-			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
-				t.Fatalf("more is free than there is: %+v", n)
-			}
-		}
-		x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
-		if f := x.Fit(c, "", now); f.When == "" {
-			t.Fatal("a job starts neither now nor later nor never")
-		}
+		jobtest.CheckFree(t, c, now)
 	})
 }
 
