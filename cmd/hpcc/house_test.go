@@ -79,7 +79,7 @@ var floors = map[string][]string{
 	"job/gridengine":     {"job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/shellword", "testdata/jobtest"},
 	"job/pbs":            {"job", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/quantity", "job/shellword", "testdata/jobtest"},
 	"job/local":          {"job", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/node", "job/quantity"},
-	"job/kube":           {"job", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/shellword", "job/tunnel", "store/wait", "testdata/jobtest"},
+	"job/kube":           {"job", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/invoke", "job/jobscript", "job/message", "job/node", "job/shellword", "job/tunnel", "metrics", "store/wait", "testdata/jobtest"},
 	"job/argo":           {"job", "job/batch", "job/capacity", "job/field", "job/invoke", "job/kube", "job/message", "store/wait", "testdata/jobtest"},
 	"job/translate":      {"job", "job/dialect", "job/field", "job/jobscript", "job/message", "job/shellword"},
 	"job/dispatch":       {"job", "job/argo", "job/atomicfile", "job/batch", "job/capacity", "job/dialect", "job/field", "job/gridengine", "job/invoke", "job/jobscript", "job/kube", "job/local", "job/lsf", "job/message", "job/node", "job/pbs", "job/quantity", "job/shellword", "job/slurm", "job/translate", "job/tunnel", "store/bounded", "store/seal", "store/wait", "testdata/jobtest"},

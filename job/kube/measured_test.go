@@ -12,6 +12,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
+	"hpcc/metrics"
 	"hpcc/testdata/jobtest"
 )
 
@@ -134,8 +135,8 @@ func TestEndedWith(t *testing.T) {
 	}{
 		{3, "", 3, true}, {3, "", 4, false}, {-1, "SIGKILL", 137, true}, {-1, "SIGKILL", 143, false}, {-1, "SIGRTMIN+1", 163, true}, {-1, "SIGRTMIN+1", 137, false},
 	} {
-		f := podFooter{Exit: c.exit, Signal: c.signal}
-		if got := f.endedWith(c.status); got != c.want {
+		f := metrics.Footer{Exit: c.exit, Signal: c.signal}
+		if got := endedWith(&f, c.status); got != c.want {
 			t.Errorf("exit %d, signal %q: endedWith(%d) = %v", c.exit, c.signal, c.status, got)
 		}
 	}
