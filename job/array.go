@@ -144,6 +144,19 @@ func (a Array) Nth(n int) (index int, ok bool) {
 	return 0, false
 }
 
+// Of returns an array of some indices, which are sorted, with the limit of a.
+func (a Array) Of(indices []int) Array {
+	a.Ranges = nil
+	for _, k := range indices {
+		if n := len(a.Ranges); n > 0 && a.Ranges[n-1].Last == k-1 {
+			a.Ranges[n-1].Last = k
+			continue
+		}
+		a.Ranges = append(a.Ranges, span{k, k, 1})
+	}
+	return a
+}
+
 // Has says whether an index is one of the array's.
 func (a Array) Has(index int) bool {
 	return slices.ContainsFunc(a.Ranges, func(r span) bool { return index >= r.First && index <= r.Last && (index-r.First)%r.Step == 0 })

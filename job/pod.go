@@ -204,9 +204,6 @@ func (j *Job) PortOf(name string) int {
 	return 0
 }
 
-// LabelGPU is the label of nodes with the model of their GPUs.
-const LabelGPU = "nvidia.com/gpu.product" // NVIDIA's GPU feature discovery
-
 // OrdinaryUser runs what would run as root, where nothing else is said.
 const OrdinaryUser = 1000
 
@@ -223,26 +220,4 @@ func (j *Job) Entrypoint() []string {
 		return j.Pod.Measurer.Words
 	}
 	return j.Pod.Entrypoint
-}
-
-// Expandable writes text so that Kubernetes, which puts variables in the place of
-// $(NAME) and $ in that of $$, leaves it as it is.
-func Expandable(s string) string {
-	var b strings.Builder
-	for i := range len(s) {
-		b.WriteByte(s[i])
-		if s[i] == '$' && i+1 < len(s) && (s[i+1] == '$' || s[i+1] == '(') {
-			b.WriteByte('$')
-		}
-	}
-	return b.String()
-}
-
-// ExpandAll calls [Expandable] for each argument.
-func ExpandAll(words []string) []string {
-	out := make([]string, len(words))
-	for i, w := range words {
-		out[i] = Expandable(w)
-	}
-	return out
 }

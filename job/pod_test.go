@@ -40,28 +40,3 @@ func TestParsePods(t *testing.T) {
 		}
 	}
 }
-
-// unexpand is what Kubernetes makes of a word in which it finds none of its variables
-// (k8s.io/kubernetes, third_party/forked/golang/expansion).
-func unexpand(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		b.WriteByte(s[i])
-		if s[i] == '$' && i+1 < len(s) && s[i+1] == '$' {
-			i++
-		}
-	}
-	return b.String()
-}
-
-func TestExpandable(t *testing.T) {
-	for _, s := range []string{"", "$", "$$", "$$$", "$(A)", "$$(A)", "a$", "$a$(", "$($(x))", "100$$ $(date) ${x}"} {
-		e := Expandable(s)
-		if got := unexpand(e); got != s {
-			t.Errorf("expandable(%q) = %q, of which Kubernetes makes %q", s, e, got)
-		}
-		if strings.Contains(strings.ReplaceAll(e, "$$", ""), "$(") {
-			t.Errorf("expandable(%q) = %q has a variable", s, e)
-		}
-	}
-}

@@ -299,19 +299,6 @@ func (t *Task) Learn(home string, last, again bool, keep func() error) error {
 	return t.WriteEarlier(home)
 }
 
-// ArrayOf writes indices, which are sorted, as ranges.
-func ArrayOf(indices []int, limit int) Array {
-	a := Array{Limit: limit}
-	for _, k := range indices {
-		if n := len(a.Ranges); n > 0 && a.Ranges[n-1].Last == k-1 {
-			a.Ranges[n-1].Last = k
-			continue
-		}
-		a.Ranges = append(a.Ranges, span{k, k, 1})
-	}
-	return a
-}
-
 // Retire puts the record of an attempt that is over aside, and returns what puts
 // it back.
 func (t *Task) Retire(home string) (undo func()) {

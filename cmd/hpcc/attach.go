@@ -83,7 +83,7 @@ func (a *attachArgs) attach(ctx context.Context) error {
 		return err
 	}
 	terminal := term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))
-	if w := sub.EnterPod(ctx, t, a.argv, terminal); w != nil {
+	if w := sub.Enter(ctx, t, a.argv, terminal); w != nil {
 		return execArgv(sub, t, w)
 	}
 	program, err := os.Executable()

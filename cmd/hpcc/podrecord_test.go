@@ -47,8 +47,8 @@ func wrongMembers(t reflect.Type) (out []map[string]any) {
 	return out
 }
 
-// TestPodRecordReads: package job/dispatch, which knows nothing of package metrics, keeps of what programs leave in
-// their pods just what that reads.
+// TestPodRecordReads: what is kept of what programs leave in their pods is what package
+// metrics reads.
 func TestPodRecordReads(t *testing.T) {
 	line := func(kind string, members map[string]any) string {
 		b, _ := json.Marshal(members)

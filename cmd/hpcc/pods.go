@@ -417,7 +417,7 @@ func pinCluster(ctx context.Context, to *destination) error {
 	if !to.Target.Pods() || to.Env[argo.ServerVariable] != "" {
 		return nil
 	}
-	return to.PinKube(ctx)
+	return to.Pin(ctx)
 }
 
 // checkWorkflow refuses what cannot be used with --workflow, and sends it to Argo.

@@ -264,7 +264,7 @@ func (p *topper) one(ctx context.Context, k *watchedTask) error {
 	if !p.sub.Target.Pods() {
 		return k.tail.Look(filepath.Join(p.dir, p.sub.ID, k.task.Measured()))
 	}
-	out, err := p.sub.InPod(ctx, &k.task, metrics.MaxTail, build.EntryFile, "entry", "--tail")
+	out, err := p.sub.Read(ctx, &k.task, metrics.MaxTail, build.EntryFile, "entry", "--tail")
 	if err != nil {
 		return err
 	}

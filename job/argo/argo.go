@@ -28,7 +28,12 @@ import (
 )
 
 // System is Argo Workflows 3.5 or later, by its server or by kubectl.
-type System struct{}
+type System struct{ kube.System }
+
+// New returns the system.
+func New() System {
+	return System{kube.System{Target: job.Argo, Logs: openLogs, Place: placeTasks}}
+}
 
 // A workflowAPI is either way to workflows, in the namespace of the context's cluster.
 type workflowAPI interface {
@@ -40,12 +45,12 @@ type workflowAPI interface {
 	get(ctx context.Context, name string) (*Workflow, error)
 	terminate(ctx context.Context, name string) error
 	// retry runs what failed of a workflow that has ended again.
-	Retry(ctx context.Context, name string) error
+	retry(ctx context.Context, name string) error
 }
 
-// Open is the server where one is named, else kubectl.
-func Open(ctx context.Context) (workflowAPI, error) {
-	s, err := OpenServer(ctx)
+// open returns the server if one is named, else kubectl.
+func open(ctx context.Context) (workflowAPI, error) {
+	s, err := openServer(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +142,7 @@ func (a System) Submit(ctx context.Context, r *batch.Request) error {
 	if err := r.Rewrite(text); err != nil {
 		return fmt.Errorf("writing the manifest of job %q: %w", r.Job.Name, err)
 	}
-	api, err := Open(ctx)
+	api, err := open(ctx)
 	if err != nil {
 		return err
 	}
@@ -201,7 +206,7 @@ func (a System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 	if err != nil {
 		return nil, err
 	}
-	api, err := Open(ctx)
+	api, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -209,16 +214,16 @@ func (a System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 }
 
 // Nodes returns what the nodes have and what of it is free.
-func (System) Nodes(ctx context.Context, queue string) (*capacity.Snapshot, error) {
+func (a System) Nodes(ctx context.Context, queue string) (*capacity.Snapshot, error) {
 	if invoke.Getenv(ctx, ServerVariable) != "" {
 		return nil, errors.New("an Argo server shows no nodes")
 	}
-	return kube.System{Target: job.Argo}.Nodes(ctx, queue)
+	return a.System.Nodes(ctx, queue)
 }
 
 // Cancel ends the tasks of the job.
 func (System) Cancel(ctx context.Context, id string) error {
-	api, err := Open(ctx)
+	api, err := open(ctx)
 	if err == nil {
 		err = api.terminate(ctx, id)
 	}
@@ -230,7 +235,7 @@ func (System) Cancel(ctx context.Context, id string) error {
 
 // Query asks for each workflow: all of them at once would be much more than those that matter.
 func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueState, error) {
-	api, err := Open(ctx)
+	api, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -255,17 +260,17 @@ func (System) Query(ctx context.Context, ids []string) (map[string]batch.QueueSt
 	return known, nil
 }
 
-// ServerLogs are the logs of a workflow, from an Argo server.
-type ServerLogs struct {
+// serverLogs are the logs of a workflow, from an Argo server.
+type serverLogs struct {
 	Server   *Server
 	Workflow string
 }
 
 // Close does nothing: each log has a connection of its own.
-func (*ServerLogs) Close() {}
+func (*serverLogs) Close() {}
 
 // Log opens what the program of a pod wrote; with follow it goes on until that ends.
-func (l *ServerLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
+func (l *serverLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	r, w := io.Pipe()
 	go func() {
 		err := l.Server.Log(ctx, l.Workflow, pod, follow, w)
@@ -277,8 +282,8 @@ func (l *ServerLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadC
 	return r, nil
 }
 
-// StepLogs are logs without the lines of Argo's own program, which starts that of a step.
-type StepLogs struct{ kube.LogSource }
+// stepLogs are logs without the lines of Argo's own program, which starts that of a step.
+type stepLogs struct{ kube.LogSource }
 
 // executorLine is one of them, in logfmt; its warnings are of use.
 var executorLine = sync.OnceValue(func() *regexp.Regexp {
@@ -286,7 +291,7 @@ var executorLine = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // Log opens what the program of a pod wrote, without the lines of Argo's own program.
-func (l StepLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
+func (l stepLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	from, err := l.LogSource.Log(ctx, pod, follow)
 	if err != nil {
 		return nil, err
@@ -316,7 +321,7 @@ func (l StepLogs) Log(ctx context.Context, pod string, follow bool) (io.ReadClos
 
 // Template is a WorkflowTemplate that the cluster has, as a workflow.
 func Template(ctx context.Context, name string) (*File, error) {
-	api, err := Open(ctx)
+	api, err := open(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"hpcc/job"
+	"hpcc/testdata/jobtest"
 )
 
 func TestDebug(t *testing.T) {
@@ -17,7 +18,7 @@ func TestDebug(t *testing.T) {
 		"/opt/conda/bin/python3.12 -u -m a": "/opt/conda/bin/python3.12 -u -m debugpy --listen 0.0.0.0:5678 --wait-for-client -m a",
 		"python -c print(1)":                "", "python": "", "python -X dev a.py": "", "bash a.sh": "", "pythonic a.py": "",
 	} {
-		j := with(func(j *job.Job) { j.Args = strings.Fields(in) })
+		j := jobtest.With(func(j *job.Job) { j.Args = strings.Fields(in) })
 		err := j.Debug()
 		if got := strings.Join(j.Args, " "); (want != "" && (err != nil || got != want || j.PortOf("debug") != 5678)) || (want == "" && err == nil) {
 			t.Errorf("Debug(%s) = %s, %v; want %s", in, got, err, want)
@@ -48,7 +49,7 @@ func TestStepLogs(t *testing.T) {
 	in := "a\n" + `time="2026-11-22T01:31:57.895Z" level=info msg="sub-process exited" argo=true error="<nil>"` + "\n" +
 		`time="2026-11-22T01:31:57.895Z" level=warning msg="cannot save artifact" argo=true` + "\n" + `time=now level=info msg=mine` + "\n" + long + "\nlast"
 	want := "a\n" + `time="2026-11-22T01:31:57.895Z" level=warning msg="cannot save artifact" argo=true` + "\n" + `time=now level=info msg=mine` + "\n" + long + "\nlast"
-	r, err := StepLogs{textLog(in)}.Log(t.Context(), "", false)
+	r, err := stepLogs{textLog(in)}.Log(t.Context(), "", false)
 	if err != nil {
 		t.Fatal(err)
 	}

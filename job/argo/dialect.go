@@ -1,16 +1,17 @@
 package argo
 
 import (
+	"context"
+
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/field"
-	"hpcc/job/kube"
 )
 
 // Describe returns what other packages need to know of Argo, which keeps an order of pods;
 // see [batch.Describer].
-func (System) Describe() *batch.Description {
-	d := kube.System{Target: job.Argo}.Describe()
+func (a System) Describe() *batch.Description {
+	d := a.System.Describe()
 	d.Command, d.Product = "argo", "Argo Workflows"
 	d.Version, d.Ping = []string{"argo", "version", "--short"}, []string{"argo", "list", "--request-timeout=2s"}
 	delete(d.Verdicts, field.After)
@@ -19,5 +20,12 @@ func (System) Describe() *batch.Description {
 	d.Verdicts[field.AfterEach] = field.Verdict{Fate: field.Refused, How: "Argo waits for whole arrays"}
 	d.Verdicts[field.Nodes] = field.Verdict{Fate: field.Refused, How: "each pod of a workflow begins for itself", When: func(j *job.Job) bool { return j.Nodes > 1 }}
 	d.Verdicts[field.Hold] = field.Verdict{Fate: field.Changed, How: "the workflow is suspended until \"argo resume\""}
+	d.Retry = func(ctx context.Context, id string) error {
+		api, err := open(ctx)
+		if err != nil {
+			return err
+		}
+		return api.retry(ctx, id)
+	}
 	return d
 }

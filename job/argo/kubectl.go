@@ -71,7 +71,7 @@ func (k argoKubectl) terminate(ctx context.Context, name string) error {
 }
 
 // Retry needs to know which steps to forget, which the server and the argo command do.
-func (k argoKubectl) Retry(ctx context.Context, name string) error {
+func (k argoKubectl) retry(ctx context.Context, name string) error {
 	if _, err := exec.LookPath("argo"); err != nil {
 		return fmt.Errorf("running the failed steps of workflow %s again needs an Argo server (--server URL at submit) or the argo command", name)
 	}

@@ -69,9 +69,9 @@ func isGone(err error) bool {
 
 func (e *serverError) Error() string { return e.text }
 
-// OpenServer reads where the server is and how it is spoken to; nil without one.
+// openServer reads where the server is and how it is spoken to; nil without one.
 // Nothing is sent.
-func OpenServer(ctx context.Context) (*Server, error) {
+func openServer(ctx context.Context) (*Server, error) {
 	where := invoke.Getenv(ctx, ServerVariable)
 	if where == "" {
 		return nil, nil
@@ -339,7 +339,7 @@ func (s *Server) terminate(ctx context.Context, name string) error {
 }
 
 // Retry runs the failed steps of a workflow again.
-func (s *Server) Retry(ctx context.Context, name string) error {
+func (s *Server) retry(ctx context.Context, name string) error {
 	return s.call(ctx, http.MethodPut, []string{"workflows", kube.Namespace(ctx), name, "retry"}, nil, map[string]string{}, nil)
 }
 

@@ -25,7 +25,7 @@ import (
 // argoAt is a server of Argo at an address, as a cluster with these variables has it.
 func argoAt(t *testing.T, env map[string]string) (*Server, error) {
 	t.Helper()
-	return OpenServer(invoke.Within(context.Background(), env))
+	return openServer(invoke.Within(context.Background(), env))
 }
 
 func TestOpenArgoServer(t *testing.T) {

@@ -8,12 +8,14 @@ package batch
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/dialect"
 	"hpcc/job/node"
+	"hpcc/job/tunnel"
 )
 
 // A System submits jobs to one batch system and reports on them. Each batch
@@ -58,6 +60,10 @@ type Description struct {
 	InJob    func(name string) bool // a variable makes its commands believe that they run within a job; nil: none does
 	CutsTime bool                   // it shortens the time limit of a job to Job.TimeMin
 	EndsExec bool                   // what ExecOn started ends with the task
+
+	Adjust    func(x *capacity.Need, j *job.Job)         // counts the needs of a job as it does; nil: as stated
+	Retry     func(ctx context.Context, id string) error // runs the failed tasks of a job again; nil: they are submitted again
+	Succeeded func(ctx context.Context, id string) error // of a system that starts jobs also after failures: an error if a job failed
 }
 
 // A NodeLister knows what the nodes have and what of it is free. queue selects the
@@ -89,15 +95,48 @@ type Execer interface {
 	ExecOn(t *job.Task, terminal bool) (wrap func(argv []string) []string, slow bool)
 }
 
-// A NeedAdjuster counts the needs of a job as the batch system does.
-type NeedAdjuster interface {
-	Adjust(x *capacity.Need, j *job.Job)
+// A Keeper runs tasks without hpcc next to them. It keeps their records and logs for it, in
+// the directory of the job.
+type Keeper interface {
+	// Pin returns the variables that select the cluster that is the default now.
+	Pin(ctx context.Context) (env map[string]string, err error)
+
+	// Learn keeps the records of tasks that Query returned. A complete record stays as it is.
+	Learn(s *Submitted, known map[string]QueueState) error
+
+	// Hear adds to the tasks of known what their programs measured. later reports that
+	// another call may bring more.
+	Hear(ctx context.Context, s *Submitted, known map[string]QueueState) (later bool, err error)
+
+	// Collect fetches the output of tasks that have ended, or of all.
+	Collect(ctx context.Context, s *Submitted, all bool) error
+
+	// Unread reports whether the cluster still has the output of a task that has ended.
+	Unread(s *Submitted, t *job.Task) bool
+
+	// Follow copies the output of a task, with follow until its program ends. It returns
+	// false if the task writes to a file.
+	Follow(ctx context.Context, s *Submitted, t *job.Task, follow bool, w io.Writer) (bool, error)
+
+	// Enter returns the argv that runs argv, or a shell, next to the program of a task.
+	Enter(ctx context.Context, t *job.Task, argv []string, terminal bool) []string
+
+	// Read runs argv next to the program of a task and returns its output, at most so many
+	// bytes of it.
+	Read(ctx context.Context, t *job.Task, most int64, argv ...string) ([]byte, error)
+
+	// Forward opens a tunnel to a port of a task.
+	Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tunnel, error)
 }
 
-// An Accountant knows whether a job that hpcc did not submit has succeeded; an error says
-// that it has not. It starts jobs after the end of others, also if these failed.
-type Accountant interface {
-	Succeeded(ctx context.Context, id string) error
+// A Submitted is a submitted job for a [Keeper].
+type Submitted struct {
+	ID, Home  string // of hpcc; the directory of its records
+	Job       *job.Job
+	Natives   []string    // IDs of the job and of its reruns, in order
+	Arrays    []job.Array // the tasks of each; empty: a job that is not an array
+	Cancelled time.Time
+	At        func(t *job.Task) time.Time // when a task was submitted
 }
 
 // A Request is a job to submit.

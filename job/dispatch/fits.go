@@ -36,7 +36,7 @@ func Fits(ctx context.Context, j *job.Job, t job.Target) (*capacity.Fit, error) 
 	}
 	queue := cmp.Or(j.Queue, c.Queue)
 	c.Keep(queue)
-	x := capacity.NewNeed(j, c.Usual[queue], adjuster(t))
+	x := capacity.NewNeed(j, c.Usual[queue], descriptionOf(t).Adjust)
 	counted := x.Fit(c, queue, time.Now())
 	said, refusal, err := dryRun(ctx, j, t, script)
 	if err != nil {
@@ -127,12 +127,4 @@ func dryRun(ctx context.Context, j *job.Job, t job.Target, script string) (said 
 		return nil, nil, refusal
 	}
 	return said, refusal, nil
-}
-
-// adjuster is the target's way to count needs, nil where it has none of its own.
-func adjuster(t job.Target) func(*capacity.Need, *job.Job) {
-	if to, ok := systemOf(t).(batch.NeedAdjuster); ok {
-		return to.Adjust
-	}
-	return nil
 }

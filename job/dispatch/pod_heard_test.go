@@ -13,6 +13,7 @@ import (
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/store/wait"
+	"hpcc/testdata/jobtest"
 )
 
 // podsProxy answers in the place of "kubectl proxy": a stand-in for kubectl says where it is asked to
@@ -63,7 +64,7 @@ func TestHeardLater(t *testing.T) {
 		dir := t.TempDir()
 		s := &Submission{ID: "x", Native: "x", Cluster: Cluster{Target: job.Argo}, Job: &job.Job{Name: "x", Measure: true, Output: os.DevNull}}
 		begun := time.Date(2026, 11, 22, 4, 0, 0, 0, time.UTC)
-		message = podHead + podFoot
+		message = jobtest.PodHead + jobtest.PodFoot
 		var st *Status
 		look := func() {
 			st = &Status{Submission: s, Total: 1}

@@ -46,7 +46,7 @@ func TestLostLog(t *testing.T) {
 			if err := (&job.Task{Native: "x-0", Start: end, End: end}).Write(dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.collect(t.Context(), dir, false); err != nil {
+			if err := s.keeper().Collect(s.Within(t.Context()), s.kept(dir), false); err != nil {
 				t.Fatal(err)
 			}
 			list, err := job.Tasks(dir)
@@ -72,7 +72,7 @@ func TestNoLogOfWhatNeverBegan(t *testing.T) {
 	if err := runs.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.collect(t.Context(), dir, true); err == nil || !strings.Contains(err.Error(), "waiting to start") {
+	if err := s.keeper().Collect(s.Within(t.Context()), s.kept(dir), true); err == nil || !strings.Contains(err.Error(), "waiting to start") {
 		t.Errorf("of a task that runs: %v", err)
 	}
 	runs.End, runs.Problem = runs.Start, "ended after its time limit"
@@ -80,7 +80,7 @@ func TestNoLogOfWhatNeverBegan(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := s.collect(t.Context(), dir, false); err != nil {
+		if err := s.keeper().Collect(s.Within(t.Context()), s.kept(dir), false); err != nil {
 			t.Error(err)
 		}
 	}
@@ -112,7 +112,7 @@ func TestLogOfASilentServer(t *testing.T) {
 		if err := (&job.Task{Native: "x-0", Start: end, End: end}).Write(dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.collect(t.Context(), dir, false); err != nil {
+		if err := s.keeper().Collect(s.Within(t.Context()), s.kept(dir), false); err != nil {
 			t.Fatal(err)
 		}
 		list, err := job.Tasks(dir)

@@ -1,8 +1,6 @@
 package dispatch
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,104 +10,13 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/capacity"
-	"hpcc/job/kube"
+	"hpcc/testdata/jobtest"
 )
-
-const (
-	podHead = `{"kind":"header","version":1,"start":"2026-11-22T04:00:00Z","command":["main"],"machine":{"host":"train-x-0-abc","architecture":"amd64","cpus":2,"memory_bytes":1000,"kernel":"6"},"limits":{"cpus":2}}` + "\n"
-	podFoot = `{"kind":"footer","end":"2026-11-22T04:00:10Z","wall_s":10,"exit":0,"usage":{"user_s":4,"system_s":1,"max_rss_bytes":1000},"memory_peak_bytes":2000,"memory_from":"cgroup","later":7}` + "\n"
-)
-
-// measuredPod is a pod whose program has ended.
-func measuredPod(exit int, reason, message string) kube.Pod {
-	var p kube.Pod
-	text, _ := json.Marshal(map[string]any{
-		"metadata": map[string]any{"name": "train-x-0-abc", "creationTimestamp": "2026-11-22T03:59:00Z"},
-		"spec":     map[string]any{"nodeName": "n7"},
-		"status": map[string]any{"phase": "Failed", "startTime": "2026-11-22T03:59:30Z", "containerStatuses": []any{map[string]any{"name": "main", "imageID": "r.example/x@sha256:" + strings.Repeat("b", 64),
-			"state": map[string]any{"terminated": map[string]any{"exitCode": exit, "reason": reason, "message": message, "startedAt": "2026-11-22T04:00:00Z", "finishedAt": "2026-11-22T04:00:20Z"}}}}},
-	})
-	if err := json.Unmarshal(text, &p); err != nil {
-		panic(err)
-	}
-	return p
-}
-
-// TestMeasuredPods: of each task that ended there is a whole record, whatever its pod left.
-func TestMeasuredPods(t *testing.T) {
-	long := strings.Replace(podFoot, `"later":7`, `"later":"`+strings.Repeat("x", maxPodRecord)+`"`, 1)
-	for _, c := range []struct {
-		name    string
-		exit    int
-		reason  string
-		message string
-		want    string // of the footer: exit, signal, wall, problem
-		usage   bool
-	}{
-		{"whole", 0, "Completed", podHead + podFoot, `0 "" 10 ""`, true},
-		{"its own status", 3, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
-		{"a signal", 143, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":-1,"signal":"SIGTERM"`, 1), `-1 "SIGTERM" 10 ""`, true},
-		{"killed with what measured it", 137, "OOMKilled", podHead + podFoot, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, true},
-		{"killed by somebody", 137, "Error", podHead + podFoot, `-1 "SIGKILL" 20 "what measured it ended with it: the figures are of its last look"`, true},
-		{"not to be executed", 126, "Error", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":-1,"problem":"starting /main: exec format error"`, 1), `126 "" 20 "starting /main: exec format error"`, true},
-		{"the header alone", 137, "OOMKilled", podHead, `-1 "SIGKILL" 20 "killed, since it used more than its memory (OOMKilled); --mem gives it more"`, false},
-		{"a footer cut off", 0, "Completed", podHead + podFoot[:90], `0 "" 20 ""`, false},
-		{"a header cut off", 0, "Completed", podHead[:90], `0 "" 20 ""`, false},
-		{"nothing", 0, "Completed", "", `0 "" 20 ""`, false},
-		{"the program's own words", 3, "Error", "cannot open data", `3 "" 20 ""`, false},
-		{"wrong types", 0, "Completed", strings.Replace(podHead, `"cpus":2`, `"cpus":"many"`, 1) + podFoot, `0 "" 20 ""`, false},
-		{"wrong types in the footer", 0, "Completed", podHead + strings.Replace(podFoot, `"wall_s":10`, `"wall_s":[]`, 1), `0 "" 20 ""`, false},
-		{"a sample in the footer's place", 0, "Completed", podHead + strings.Replace(podFoot, "footer", "sample", 1), `0 "" 20 ""`, false},
-		{"an ending of another kind", 9, "ContainerStatusUnknown", podHead + strings.Replace(podFoot, `"exit":0`, `"exit":9`, 1), `9 "" 10 "ContainerStatusUnknown"`, true},
-		{"too long", 0, "Completed", podHead + long, `0 "" 20 ""`, false},
-		{"behind words of Argo's", 3, "Error", "Error (exit code 3): " + podHead + strings.Replace(podFoot, `"exit":0`, `"exit":3`, 1), `3 "" 10 ""`, true},
-		{"never begun", 128, "StartError", "exec: no such file", `128 "" 20 "the program could not be started: exec: no such file"`, false},
-	} {
-		home := t.TempDir()
-		s := &Submission{ID: "train-x", Native: "train-x", Cluster: Cluster{Target: job.Kubernetes}, Submitted: time.Date(2026, 11, 22, 3, 58, 0, 0, time.UTC),
-			Job: &job.Job{Name: "train", Measure: true, CPUs: 2, Image: "base", Args: []string{"main"}, Pod: job.Pod{Measurer: job.Measurer{Words: []string{"x"}, Config: "sha256:c", Architecture: "amd64"}}}}
-		st := batch.QueueState{}
-		kube.Learn(&st, []kube.Pod{measuredPod(c.exit, c.reason, c.message)}, func(int) bool { return true })
-		st.Tasks[0].Pulled = 1500 * time.Millisecond
-		if err := s.learn(home, map[string]batch.QueueState{"train-x": st}); err != nil {
-			t.Fatal(err)
-		}
-		text, err := os.ReadFile(filepath.Join(home, "task.0.jsonl"))
-		if err != nil {
-			t.Errorf("%s: %v", c.name, err)
-			continue
-		}
-		header, h, footer, f := podRecord(string(text))
-		if header == nil || footer == nil || bytes.Count(text, []byte("\n")) != 2 {
-			t.Errorf("%s: no record: %s", c.name, text)
-			continue
-		}
-		got, _ := json.Marshal([]any{f.Exit, f.Signal, f.Wall, f.Problem})
-		if g := strings.NewReplacer(",\"", " \"", ",", " ", "[", "", "]", "").Replace(string(got)); g != strings.NewReplacer(",", " ").Replace(c.want) {
-			t.Errorf("%s: %s; want %s", c.name, g, c.want)
-		}
-		if h.Machine.Host != "n7" || !strings.Contains(string(header["job"]), `"id":"train-x","name":"train","target":"kubernetes","task":0,"native":{"pod":"train-x-0-abc"},"submitted":"2026-11-22T03:58:00Z","pull_s":1.5`) ||
-			string(header["asked"]) != `{"cpus":2}` || !strings.Contains(string(header["digest"]), "bbbb") {
-			t.Errorf("%s: header %s", c.name, text)
-		}
-		if (string(header["config"]) == `"sha256:c"`) != (h.Machine.Architecture == "amd64") {
-			t.Errorf("%s: configuration %s of %q", c.name, header["config"], h.Machine.Architecture)
-		}
-		list, err := job.Tasks(home)
-		if err != nil || len(list) != 1 {
-			t.Fatal(list, err)
-		}
-		if cpu, _ := capacity.UsedBy(&list[0]); (cpu == 5*time.Second) != c.usage || (c.usage && string(footer["later"]) != "7") {
-			t.Errorf("%s: used %v; %s", c.name, cpu, text)
-		}
-	}
-}
 
 // TestMeasuredWorkflow: of a workflow of several jobs each step is measured, as what it asked for itself.
 func TestMeasuredWorkflow(t *testing.T) {
 	of := func(name, image string, cpus int) *job.Job {
-		return with(func(j *job.Job) {
+		return jobtest.With(func(j *job.Job) {
 			j.Name, j.Measure, j.Image, j.CPUs, j.Args = name, true, image, cpus, []string{"run-" + name}
 			j.Pod.Measurer = job.Measurer{Words: []string{"/m", "--"}, Digest: "sha256:" + image}
 		})
@@ -129,7 +36,7 @@ func TestMeasuredWorkflow(t *testing.T) {
 	if !j.Measured() {
 		t.Fatal("the workflow is not measured")
 	}
-	if err := s.learn(home, map[string]batch.QueueState{"study-1": {Tasks: tasks}}); err != nil {
+	if err := s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"study-1": {Tasks: tasks}}); err != nil {
 		t.Fatal(err)
 	}
 	for k, want := range []string{`"asked":{"cpus":4},"command":["run-Train"],"digest":"sha256:a","image":"a"`, `"asked":{"cpus":1},"command":["run-test"],"digest":"sha256:b","image":"b"`} {
@@ -140,50 +47,10 @@ func TestMeasuredWorkflow(t *testing.T) {
 	}
 }
 
-// FuzzPodRecord: whatever a program leaves, its task has a record of two lines that can be read.
-func FuzzPodRecord(f *testing.F) {
-	f.Add(podHead+podFoot, 0)
-	f.Add("oh: "+podHead+"{}", 137)
-	f.Add(kube.RecordHead+"}", 128)
-	f.Add(kube.RecordHead+`,"machine":null,"limits":null}`+"\n"+`{"kind":"footer","usage":null}`, 1)
-	f.Fuzz(func(t *testing.T, message string, exit int) {
-		home := t.TempDir()
-		s := &Submission{ID: "a-b", Native: "a-b", Cluster: Cluster{Target: job.Kubernetes}, Job: &job.Job{Name: "a", Measure: true}}
-		st := batch.QueueState{}
-		kube.Learn(&st, []kube.Pod{measuredPod(exit, "Error", message)}, func(int) bool { return true })
-		if err := s.learn(home, map[string]batch.QueueState{"a-b": st}); err != nil {
-			t.Fatal(err)
-		}
-		text, err := os.ReadFile(filepath.Join(home, "task.0.jsonl"))
-		header, _, footer, _ := podRecord(string(text))
-		if err != nil || header == nil || footer == nil || len(text) > 2*maxPodRecord {
-			t.Fatalf("%v: %q", err, text)
-		}
-	})
-}
-
-// TestEndedWith: a container's status is that of its record's program, also of signals that have no
-// name of their own.
-func TestEndedWith(t *testing.T) {
-	for _, c := range []struct {
-		exit   int
-		signal string
-		status int
-		want   bool
-	}{
-		{3, "", 3, true}, {3, "", 4, false}, {-1, "SIGKILL", 137, true}, {-1, "SIGKILL", 143, false}, {-1, "SIGRTMIN+1", 163, true}, {-1, "SIGRTMIN+1", 137, false},
-	} {
-		f := podFooter{Exit: c.exit, Signal: c.signal}
-		if got := f.endedWith(c.status); got != c.want {
-			t.Errorf("exit %d, signal %q: endedWith(%d) = %v", c.exit, c.signal, c.status, got)
-		}
-	}
-}
-
 // TestHandedInFor: of a task the last time that it was handed in and then began.
 func TestHandedInFor(t *testing.T) {
 	at := func(minute int) time.Time { return time.Date(2026, 11, 21, 9, minute, 0, 0, time.UTC) }
-	s := &Submission{Submitted: at(0), Reruns: []Rerun{{Submitted: at(10), Array: array(t, "2-3")}, {Submitted: at(20), Array: array(t, "3")}}}
+	s := &Submission{Submitted: at(0), Reruns: []Rerun{{Submitted: at(10), Array: jobtest.Array(t, "2-3")}, {Submitted: at(20), Array: jobtest.Array(t, "3")}}}
 	for _, c := range []struct{ index, start, want int }{{1, 30, 0}, {2, 5, 0}, {2, 30, 10}, {3, 15, 10}, {3, 20, 20}} {
 		if got := s.HandedInFor(&job.Task{Index: c.index, Start: at(c.start)}); !got.Equal(at(c.want)) {
 			t.Errorf("task %d of %v: handed in at %v; want minute %d", c.index, at(c.start), got, c.want)
@@ -197,9 +64,7 @@ func TestHandedInFor(t *testing.T) {
 	if name, to, got := HandedIn(home, &job.Task{Index: 2, Start: at(30)}); name != "train" || to != "slurm" || !got.Equal(at(10)) {
 		t.Errorf("what was written down: %q, %q, %v", name, to, got)
 	}
-	header := recordLine{}
-	s.describe(header, &podHeader{}, &batch.Attempt{}, &job.Task{Index: 1, Start: at(30)})
-	if got := string(header["job"]); !strings.Contains(got, `"submitted":"2026-11-21T09:00:00Z"`) {
-		t.Errorf("a pod that was not run again has %s", got)
+	if got := s.kept(home).At(&job.Task{Index: 1, Start: at(30)}); !got.Equal(at(0)) {
+		t.Errorf("a pod that was not run again was submitted at %v", got)
 	}
 }

@@ -2,8 +2,6 @@ package dispatch
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -12,7 +10,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/argo"
 	"hpcc/job/batch"
-	"hpcc/job/kube"
+	"hpcc/testdata/jobtest"
 )
 
 // TestArgoRecords has the records of tasks that a workflow's nodes make, twice: the second look changes nothing.
@@ -36,7 +34,7 @@ func TestArgoRecords(t *testing.T) {
 	}
 	look := func(n batch.QueueState) (out []string) {
 		t.Helper()
-		if err := s.learn(home, map[string]batch.QueueState{"study-x": n}); err != nil {
+		if err := s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"study-x": n}); err != nil {
 			t.Fatal(err)
 		}
 		tasks, err := job.Tasks(home)
@@ -75,7 +73,7 @@ func TestArgoNumbers(t *testing.T) {
 		return batch.Attempt{Task: t, Last: true}
 	}
 	for _, list := range [][]batch.Attempt{{step("b", 0)}, {step("a", 0), step("b", 0), step("c", 5)}} {
-		if err := s.learn(home, map[string]batch.QueueState{"w-x": {Alive: true, Tasks: list}}); err != nil {
+		if err := s.keeper().Learn(s.kept(home), map[string]batch.QueueState{"w-x": {Alive: true, Tasks: list}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,152 +87,9 @@ func TestArgoNumbers(t *testing.T) {
 	}
 }
 
-// pod is one of a job's, as the server tells of it: index, name, when it was made, and how its program ended; "" while it runs.
-func podOf(index, name string, made int, ended string) kube.Pod {
-	var p kube.Pod
-	p.Metadata.Name = name
-	p.Metadata.Annotations = map[string]string{"batch.kubernetes.io/job-completion-index": index}
-	p.Metadata.CreationTimestamp = time.Unix(int64(made), 0)
-	p.Spec.NodeName = "n1"
-	c := kube.ContainerState{Name: kube.MainContainer}
-	if ended == "" {
-		p.Status.Phase = "Running"
-		c.State.Running = &struct{ StartedAt time.Time }{time.Unix(int64(made+1), 0)}
-	} else {
-		code := map[string]int{"ok": 0, "bad": 3}[ended]
-		c.State.Terminated = &struct {
-			ExitCode              int
-			Reason, Message       string
-			StartedAt, FinishedAt time.Time
-		}{code, "Error", "", time.Unix(int64(made+1), 0), time.Unix(int64(made+2), 0)}
-	}
-	p.Status.ContainerStatuses = []kube.ContainerState{c}
-	return p
-}
-
-// TestLearn follows a task with a retry, then a rerun with one, as the cluster tells of them look by look.
-func TestLearn(t *testing.T) {
-	dir := t.TempDir()
-	s := &Submission{ID: "j", Native: "j", Cluster: Cluster{Target: job.Kubernetes}, Job: &job.Job{Name: "j", Array: array(t, "3,5")}}
-	look := func(over bool, pods ...kube.Pod) string {
-		t.Helper()
-		known := map[string]batch.QueueState{}
-		for i, id := range s.natives() {
-			var st batch.QueueState
-			var own []kube.Pod
-			for _, p := range pods {
-				if strings.HasPrefix(p.Metadata.Name, id+":") {
-					own = append(own, p)
-				}
-			}
-			kube.Learn(&st, own, func(int) bool { return over || i < len(s.Reruns) })
-			known[id] = st
-		}
-		if err := s.learn(dir, known); err != nil {
-			t.Fatal(err)
-		}
-		files, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out []string
-		for _, f := range files {
-			r := &job.Task{}
-			if !job.ReadRecord(dir, f.Name(), r) {
-				t.Fatalf("%s cannot be read", f.Name())
-			}
-			word := "runs"
-			if r.Ended() {
-				word = r.Ending()
-			}
-			out = append(out, strings.TrimSuffix(strings.TrimPrefix(f.Name(), "task."), ".json")+" "+r.Native+" "+word)
-		}
-		return strings.Join(out, "; ")
-	}
-	a, b := podOf("0", "j:a", 10, "bad"), podOf("0", "j:b", 20, "bad")
-	c, d := podOf("0", "j-r1:c", 30, "bad"), podOf("0", "j-r1:d", 40, "ok")
-	other := podOf("1", "j:o", 11, "ok")
-	for i, step := range []struct {
-		over  bool
-		pods  []kube.Pod
-		rerun bool
-		want  string
-	}{
-		{false, []kube.Pod{podOf("0", "j:a", 10, ""), other}, false, "3 j:a runs; 5 j:o status 0"},
-		{false, []kube.Pod{a, other}, false, "3.0 j:a status 3; 5 j:o status 0"},
-		{false, []kube.Pod{a, other, podOf("0", "j:b", 20, "")}, false, "3.0 j:a status 3; 3 j:b runs; 5 j:o status 0"},
-		{false, []kube.Pod{b, other, a}, false, "3.0 j:a status 3; 3.1 j:b status 3; 5 j:o status 0"},
-		{true, []kube.Pod{a, b, other}, false, "3.0 j:a status 3; 3 j:b status 3; 5 j:o status 0"},
-		{true, nil, false, "3.0 j:a status 3; 3 j:b status 3; 5 j:o status 0"},
-		{false, []kube.Pod{a, b, other}, true, "3.0 j:a status 3; 3.1 j:b status 3; 5 j:o status 0"},
-		{false, []kube.Pod{a, b, c, other}, false, "3.0 j:a status 3; 3.1 j:b status 3; 3.2 j-r1:c status 3; 5 j:o status 0"},
-		{true, []kube.Pod{a, b, d, c, other}, false, "3.0 j:a status 3; 3.1 j:b status 3; 3.2 j-r1:c status 3; 3 j-r1:d status 0; 5 j:o status 0"},
-	} {
-		if step.rerun {
-			(&job.Task{Index: 3}).Retire(dir)
-			s.Reruns = []Rerun{{Native: "j-r1", Array: array(t, "3")}}
-		}
-		if got := look(step.over, step.pods...); got != step.want {
-			t.Fatalf("look %d: %s; want %s", i, got, step.want)
-		}
-	}
-}
-
-// TestPodsOfNodes makes one record of a job of several nodes.
-func TestPodsOfNodes(t *testing.T) {
-	dir := t.TempDir()
-	s := &Submission{ID: "j", Native: "j", Job: &job.Job{Name: "j", Nodes: 3}}
-	var st batch.QueueState
-	kube.Learn(&st, []kube.Pod{podOf("2", "c", 1, "ok"), podOf("0", "a", 1, "ok"), podOf("1", "b", 1, "bad")}, func(int) bool { return true })
-	if err := s.learn(dir, map[string]batch.QueueState{"j": st}); err != nil {
-		t.Fatal(err)
-	}
-	got := &job.Task{}
-	if !job.ReadRecord(dir, "task.0.json", got) || got.Native != "b" || got.Exit != 3 {
-		t.Errorf("the record is %+v; want that of the node that failed", got)
-	}
-	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 1 {
-		t.Errorf("there are %v; want one record", files)
-	}
-}
-
-// TestPodsOfNodesGoOn: what some nodes have done says nothing while others run, but that they failed.
-func TestPodsOfNodesGoOn(t *testing.T) {
-	a, b, c := podOf("0", "a", 1, "ok"), podOf("1", "b", 2, ""), podOf("2", "c", 3, "bad")
-	for _, test := range []struct {
-		name string
-		ray  bool
-		pods []kube.Pod
-		over bool
-		want string
-	}{
-		{"the first has ended, another runs", false, []kube.Pod{a, b}, false, "b running"},
-		{"the first has ended, another has not begun", false, []kube.Pod{a}, false, ""},
-		{"one has failed, another runs", false, []kube.Pod{a, b, c}, false, "c status 3"},
-		{"all have ended", false, []kube.Pod{a, podOf("1", "b", 2, "ok")}, true, "a status 0"},
-		{"Ray, whose program runs", true, []kube.Pod{podOf("0", "a", 1, ""), c}, false, "a running"},
-		{"Ray, whose program has ended, and workers are told to", true, []kube.Pod{a, b, c}, false, "a status 0"},
-		{"Ray, whose head has not begun", true, []kube.Pod{b}, false, ""},
-	} {
-		s := &Submission{ID: "j", Native: "j", Job: &job.Job{Name: "j", Nodes: 3, Ray: test.ray}}
-		st := batch.QueueState{Waiting: 1}
-		kube.Learn(&st, test.pods, func(int) bool { return true })
-		if test.over {
-			st.Waiting = 0
-		}
-		got := ""
-		if list := s.ofNodes(st); len(list) == 1 {
-			got = list[0].Native + " " + map[bool]string{true: list[0].Ending(), false: "running"}[list[0].Ended()]
-		}
-		if got != test.want {
-			t.Errorf("%s: %q; want %q", test.name, got, test.want)
-		}
-	}
-}
-
 // What a scheduler took away is not taken for an end.
 func TestStatusOfATaskThatReturns(t *testing.T) {
-	s := &Status{Submission: &Submission{Job: with(func(j *job.Job) { j.Array, j.Retry.Times = array(t, "1-3"), 1 })}, Total: 3}
+	s := &Status{Submission: &Submission{Job: jobtest.With(func(j *job.Job) { j.Array, j.Retry.Times = jobtest.Array(t, "1-3"), 1 })}, Total: 3}
 	s.Tasks = []job.Task{ended(1, 0, ""), ended(2, -1, "SIGTERM"), ended(3, 4, "")}
 	if n := s.count(); n != 0 || len(s.Failed) != 2 {
 		t.Fatalf("count = %d, %v; want none open and two that failed", n, s.Failed)

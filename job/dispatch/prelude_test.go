@@ -9,6 +9,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/jobscript"
+	"hpcc/testdata/jobtest"
 )
 
 // TestPrelude runs, for each scheduler that scripts are written for, one that
@@ -46,8 +47,8 @@ func TestPrelude(t *testing.T) {
 			if from == to {
 				continue
 			}
-			j := with(func(j *job.Job) {
-				j.Image, j.Nodes, j.Tasks, j.CPUs, j.Queue, j.Array = "", 2, 3, 2, "q", array(t, "3-9:3")
+			j := jobtest.With(func(j *job.Job) {
+				j.Image, j.Nodes, j.Tasks, j.CPUs, j.Queue, j.Array = "", 2, 3, 2, "q", jobtest.Array(t, "3-9:3")
 				j.Script = &job.Script{Name: "x", From: from, Body: script.body + "\n", Shell: []string{"/bin/sh"}, Dir: "/home/u/$job", Sets: dialectOf(from).Variables}
 			})
 			cmd := exec.Command("bash", "-s")

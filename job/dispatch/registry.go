@@ -34,7 +34,7 @@ var registry = []system{
 	{job.Local, local.System{}},
 	{job.Kubernetes, kube.System{Target: job.Kubernetes}},
 	{job.OpenShift, kube.System{Target: job.OpenShift}},
-	{job.Argo, argo.System{}},
+	{job.Argo, argo.New()},
 }
 
 // systemOf returns the system of a target, nil if there is none.

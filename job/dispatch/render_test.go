@@ -16,72 +16,53 @@ import (
 	"hpcc/job"
 	"hpcc/job/kube"
 	"hpcc/job/node"
+	"hpcc/testdata/jobtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// plain is a job as the command line makes it of the fewest words.
-func plain() *job.Job {
-	return &job.Job{Name: "main", Dir: "/home/u/job", Program: "/usr/bin/hpcc", Store: "/home/u/.local/share/hpcc", Image: "sci", Args: []string{"python", "main.py"}}
-}
-
-func with(change func(*job.Job)) *job.Job {
-	j := plain()
-	change(j)
-	return j
-}
-
-func array(t *testing.T, s string) job.Array {
-	t.Helper()
-	a, err := job.ParseArray(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
 func TestRender(t *testing.T) {
 	jobs := map[string]*job.Job{
-		"plain": plain(),
-		"array": with(func(j *job.Job) {
-			j.Array = array(t, "1-8%4")
+		"plain": jobtest.Plain(),
+		"array": jobtest.With(func(j *job.Job) {
+			j.Array = jobtest.Array(t, "1-8%4")
 			j.Run = []string{"--set-env=/home/u/job/config.env"}
 			j.Args = []string{"python", "main.py", "--id={task}"}
 		}),
-		"list": with(func(j *job.Job) {
-			j.Array = array(t, "1,3,7-9,20-40:10")
+		"list": jobtest.With(func(j *job.Job) {
+			j.Array = jobtest.Array(t, "1,3,7-9,20-40:10")
 			j.Output, j.Error = "logs/{name}.{job}.{task}.out", "logs/{name}.{job}.{task}.err"
 		}),
-		"words": with(func(j *job.Job) {
+		"words": jobtest.With(func(j *job.Job) {
 			j.Dir = "/home/u/my work"
 			j.Env = []string{"A=it's $HOME; `id`", "EMPTY="}
 			j.Args = []string{"sh", "-c", "echo \"$A\"\nexit 3", "*", "~", ""}
 		}),
-		"interactive": with(func(j *job.Job) { j.Interactive, j.Args = true, []string{"bash"} }),
+		"interactive": jobtest.With(func(j *job.Job) { j.Interactive, j.Args = true, []string{"bash"} }),
 	}
 	slurm := map[string]*job.Job{
-		"mpi": with(func(j *job.Job) {
+		"mpi": jobtest.With(func(j *job.Job) {
 			j.Nodes, j.Tasks, j.TasksPerNode, j.CPUs, j.GPUs = 2, 8, 4, 3, 4
 			j.Memory, j.Time = 3<<30+1, 26*time.Hour+90*time.Second+time.Millisecond
 		}),
-		"site": with(func(j *job.Job) {
+		"site": jobtest.With(func(j *job.Job) {
 			j.Queue, j.Account, j.Exclusive, j.Mail = "gpu", "proj", true, "u@example.org"
 			j.After, j.Native = []string{"17", "18"}, []string{"--constraint=\\[a|b\\]", "--reservation=r"}
 		}),
 	}
 	gridEngine := map[string]*job.Job{
-		"mpi": with(func(j *job.Job) {
+		"mpi": jobtest.With(func(j *job.Job) {
 			j.Tasks, j.CPUs, j.GPUs, j.Memory, j.Time = 8, 2, 16, 16<<30+1, 26*time.Hour
 		}),
-		"onehost": with(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.CPUs = 1, 2, 3 }),
-		"site": with(func(j *job.Job) {
+		"onehost": jobtest.With(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.CPUs = 1, 2, 3 }),
+		"site": jobtest.With(func(j *job.Job) {
 			j.Queue, j.Account, j.Exclusive, j.Mail = "gpu", "proj", true, "u@example.org"
 			j.After, j.Native = []string{"17", "18"}, []string{"-l arch=lx-amd64", "-r y"}
 		}),
 	}
 	local := map[string]*job.Job{
-		"limits": with(func(j *job.Job) {
-			j.Array, j.CPUs, j.Time = array(t, "1-8%1"), 2, 90*time.Second
+		"limits": jobtest.With(func(j *job.Job) {
+			j.Array, j.CPUs, j.Time = jobtest.Array(t, "1-8%1"), 2, 90*time.Second
 			j.Queue, j.Memory, j.GPUs = "gpu", 1<<30, 1
 		}),
 	}
@@ -89,11 +70,11 @@ func TestRender(t *testing.T) {
 		"mpi":     slurm["mpi"],
 		"site":    slurm["site"],
 		"onehost": gridEngine["onehost"],
-		"one":     with(func(j *job.Job) { j.Array = array(t, "5") }),
-		"large":   with(func(j *job.Job) { j.Array = array(t, "0,5000-9000:1000%2"); j.Time, j.CPUs = time.Hour, 4 }),
+		"one":     jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "5") }),
+		"large":   jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "0,5000-9000:1000%2"); j.Time, j.CPUs = time.Hour, 4 }),
 	}
-	ray := with(func(j *job.Job) { j.Ray, j.Nodes, j.CPUs, j.GPUs, j.Memory = true, 3, 2, 2, 4<<30 })
-	spread := with(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Memory = 2, 2, 2, 1<<30 })
+	ray := jobtest.With(func(j *job.Job) { j.Ray, j.Nodes, j.CPUs, j.GPUs, j.Memory = true, 3, 2, 2, 4<<30 })
+	spread := jobtest.With(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.GPUs, j.Memory = 2, 2, 2, 1<<30 })
 	for _, target := range targets() {
 		if target != job.Argo {
 			golden(t, "ray", ray, target)
@@ -102,8 +83,8 @@ func TestRender(t *testing.T) {
 			golden(t, "spread", spread, target)
 		}
 	}
-	measured := with(func(j *job.Job) {
-		j.Measure, j.Array, j.Tasks, j.CPUs, j.Memory, j.Time = true, array(t, "1-8%1"), 2, 4, 8<<30, 2*time.Hour
+	measured := jobtest.With(func(j *job.Job) {
+		j.Measure, j.Array, j.Tasks, j.CPUs, j.Memory, j.Time = true, jobtest.Array(t, "1-8%1"), 2, 4, 8<<30, 2*time.Hour
 	})
 	for _, target := range []job.Target{job.Local, "slurm", "gridengine", "lsf", "pbs"} {
 		golden(t, "measured", measured, target)
@@ -126,7 +107,7 @@ func TestRender(t *testing.T) {
 func podJobs(t *testing.T) map[string]*job.Job {
 	const ref = "registry.example.org/team/base@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	pod := func(change func(*job.Job)) *job.Job {
-		return with(func(j *job.Job) { j.Pod.Image, j.Pod.UID = ref, 1000; change(j) })
+		return jobtest.With(func(j *job.Job) { j.Pod.Image, j.Pod.UID = ref, 1000; change(j) })
 	}
 	sweep := pod(func(j *job.Job) {
 		j.Args = []string{"python", "main.py", "--lr={lr}", "--seed={seed}", "it's", "$(HOME) $$"}
@@ -135,7 +116,7 @@ func podJobs(t *testing.T) map[string]*job.Job {
 		if j.Params, err = job.ParseParams([]string{"lr=0.1,0.01", "seed=1..3"}, "", ""); err != nil {
 			t.Fatal(err)
 		}
-		j.Array = array(t, "1-6")
+		j.Array = jobtest.Array(t, "1-6")
 	})
 	measure := func(j *job.Job) {
 		j.Measure, j.Pod.Entrypoint = true, []string{"/usr/local/bin/hpcc-entry", "entry", "--", "/opt/start"}
@@ -147,9 +128,9 @@ func podJobs(t *testing.T) map[string]*job.Job {
 			measure(j)
 			j.Tensorboard, j.Pod.Volumes = "/data/logs", []job.Volume{{Claim: "data", Path: "/data", ReadOnly: false}}
 		}),
-		"measured-array": pod(func(j *job.Job) { measure(j); j.Array, j.Args = array(t, "2-6:2"), []string{"main", "{task}"} }),
+		"measured-array": pod(func(j *job.Job) { measure(j); j.Array, j.Args = jobtest.Array(t, "2-6:2"), []string{"main", "{task}"} }),
 		"most": pod(func(j *job.Job) {
-			j.Name, j.Array = "Train_Big", array(t, "0-98:2,1%10")
+			j.Name, j.Array = "Train_Big", jobtest.Array(t, "0-98:2,1%10")
 			j.CPUs, j.Memory, j.GPUs, j.GPUType, j.Time, j.Exclusive = 4, 16<<30, 2, "Tesla-V100-SXM2-32GB", 90*time.Minute, true
 			j.Retry = job.Retry{Times: 2, Endings: []string{"signal=SIGKILL", "exit=99", "preempted", "exit=99"}}
 			j.Hosts, j.NotHosts, j.Features = []string{"n1", "n2"}, []string{"n3"}, []string{"kubernetes.io/arch=ppc64le"}
@@ -172,7 +153,7 @@ func podJobs(t *testing.T) map[string]*job.Job {
 
 // TestAround holds what OpenShift has around a job to recorded manifests.
 func TestAround(t *testing.T) {
-	gpu := with(func(j *job.Job) { j.Image, j.GPUs, j.Memory, j.Time = "sci:2", 4, 64<<30, time.Hour })
+	gpu := jobtest.With(func(j *job.Job) { j.Image, j.GPUs, j.Memory, j.Time = "sci:2", 4, 64<<30, time.Hour })
 	for name, a := range map[string]kube.Around{
 		"around-build":  {Build: &kube.Build{Dockerfile: "docker/Dockerfile"}},
 		"around-git":    {Build: &kube.Build{Git: "https://git.example.org/u/sci.git#main", ContextDir: "sub", Args: []string{"V=$(x)"}, Arch: "ppc64le"}},
@@ -198,7 +179,7 @@ func TestAround(t *testing.T) {
 		{"not of the form NAME=VALUE", "sci", kube.Around{Build: &kube.Build{Args: []string{"1x"}}}, ""},
 		{"leave deploy or --array out", "sci", kube.Around{Deploy: true}, "1-3"},
 	} {
-		j := with(func(j *job.Job) { j.Image, j.Array = c.image, array(t, c.array) })
+		j := jobtest.With(func(j *job.Job) { j.Image, j.Array = c.image, jobtest.Array(t, c.array) })
 		_, _, err := kube.RenderAround(j, c.a)
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("RenderAround(%+v) gave %v; want %q", c.a, err, c.want)
@@ -214,8 +195,8 @@ func TestPodsRefuse(t *testing.T) {
 	}{
 		{"keeps no order among Jobs", func(j *job.Job) { j.After = []string{"17"} }},
 		{"hpcc build --entry puts it there", func(j *job.Job) { j.Measure = true }},
-		{"at most 100000", func(j *job.Job) { j.Array = array(t, "1-100001") }},
-		{"each task has 2 nodes", func(j *job.Job) { j.Array, j.Nodes = array(t, "1-2"), 2 }},
+		{"at most 100000", func(j *job.Job) { j.Array = jobtest.Array(t, "1-100001") }},
+		{"each task has 2 nodes", func(j *job.Job) { j.Array, j.Nodes = jobtest.Array(t, "1-2"), 2 }},
 		{"one process on each node (--tasks-per-node 1)", func(j *job.Job) { j.Nodes, j.TasksPerNode = 2, 2 }},
 		{"has no options", func(j *job.Job) { j.Native = []string{"--x"} }},
 		{"writes no mail", func(j *job.Job) { j.Mail = "u@example.org" }},
@@ -229,7 +210,7 @@ func TestPodsRefuse(t *testing.T) {
 		{"none of always", func(j *job.Job) { j.Pod.Pull = "Sometimes" }},
 		{"takes 1048576", func(j *job.Job) { j.Args = []string{strings.Repeat("x", 1<<20)} }},
 	} {
-		if _, _, err := Render(with(c.change), job.Kubernetes); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := Render(jobtest.With(c.change), job.Kubernetes); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("Render gave %v; want %q", err, c.want)
 		}
 	}
@@ -284,25 +265,25 @@ func TestRenderRefuses(t *testing.T) {
 		target job.Target
 		want   string
 	}{
-		{"no such target", plain(), "moon", "known are"},
-		{"interactive PBS", with(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), "pbs", "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
-		{"uneven PBS", with(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), "pbs", "as many"},
-		{"name with a slash", with(func(j *job.Job) { j.Name = "a/b" }), "slurm", "job name"},
-		{"line break in a directory", with(func(j *job.Job) { j.Dir = "/a\n#SBATCH --uid=0" }), "slurm", "line break"},
-		{"line break in native options", with(func(j *job.Job) { j.Native = []string{"-x\nrm -rf /"} }), "slurm", "line break"},
-		{"line break in an image", with(func(j *job.Job) { j.Image = "a\nrm -rf /" }), job.Local, "line break"},
-		{"blank in a queue", with(func(j *job.Job) { j.Queue = "a b" }), "slurm", "queue"},
-		{"variable without a name", with(func(j *job.Job) { j.Env = []string{"A B=1"} }), "slurm", "NAME=VALUE"},
-		{"index without an array", with(func(j *job.Job) { j.Args = []string{"x{task}"} }), "slurm", "--array"},
-		{"one file for many tasks", with(func(j *job.Job) { j.Array, j.Output = array(t, "1-2"), "out" }), "slurm", "write over each other"},
-		{"interactive array", with(func(j *job.Job) { j.Array, j.Interactive = array(t, "1-2"), true }), "slurm", "interactive"},
-		{"tasks that do not fit", with(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), "slurm", "do not fit"},
-		{"negative", with(func(j *job.Job) { j.CPUs = -1 }), "slurm", "negative"},
-		{"Ray of several processes", with(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), "gridengine", "one Ray on each node"},
-		{"Ray with a terminal", with(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "do not go together"},
-		{"Ray apart from its program", with(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray and --pid"},
-		{"GPUs that cannot be shared out", with(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "ask for a multiple"},
-		{"waiting here", with(func(j *job.Job) { j.After = []string{"1"} }), job.Local, "no queue"},
+		{"no such target", jobtest.Plain(), "moon", "known are"},
+		{"interactive PBS", jobtest.With(func(j *job.Job) { j.Interactive, j.CPUs = true, 2 }), "pbs", "qsub -I -l select=1:ncpus=2:ompthreads=2, and there: /usr/bin/hpcc run sci -- python main.py"},
+		{"uneven PBS", jobtest.With(func(j *job.Job) { j.Tasks, j.Nodes = 5, 2 }), "pbs", "as many"},
+		{"name with a slash", jobtest.With(func(j *job.Job) { j.Name = "a/b" }), "slurm", "job name"},
+		{"line break in a directory", jobtest.With(func(j *job.Job) { j.Dir = "/a\n#SBATCH --uid=0" }), "slurm", "line break"},
+		{"line break in native options", jobtest.With(func(j *job.Job) { j.Native = []string{"-x\nrm -rf /"} }), "slurm", "line break"},
+		{"line break in an image", jobtest.With(func(j *job.Job) { j.Image = "a\nrm -rf /" }), job.Local, "line break"},
+		{"blank in a queue", jobtest.With(func(j *job.Job) { j.Queue = "a b" }), "slurm", "queue"},
+		{"variable without a name", jobtest.With(func(j *job.Job) { j.Env = []string{"A B=1"} }), "slurm", "NAME=VALUE"},
+		{"index without an array", jobtest.With(func(j *job.Job) { j.Args = []string{"x{task}"} }), "slurm", "--array"},
+		{"one file for many tasks", jobtest.With(func(j *job.Job) { j.Array, j.Output = jobtest.Array(t, "1-2"), "out" }), "slurm", "write over each other"},
+		{"interactive array", jobtest.With(func(j *job.Job) { j.Array, j.Interactive = jobtest.Array(t, "1-2"), true }), "slurm", "interactive"},
+		{"tasks that do not fit", jobtest.With(func(j *job.Job) { j.Nodes, j.TasksPerNode, j.Tasks = 2, 2, 5 }), "slurm", "do not fit"},
+		{"negative", jobtest.With(func(j *job.Job) { j.CPUs = -1 }), "slurm", "negative"},
+		{"Ray of several processes", jobtest.With(func(j *job.Job) { j.Ray, j.Nodes, j.TasksPerNode = true, 2, 2 }), "gridengine", "one Ray on each node"},
+		{"Ray with a terminal", jobtest.With(func(j *job.Job) { j.Ray, j.Interactive = true, true }), "slurm", "do not go together"},
+		{"Ray apart from its program", jobtest.With(func(j *job.Job) { j.Ray, j.Run = true, []string{"--pid"} }), "slurm", "--ray and --pid"},
+		{"GPUs that cannot be shared out", jobtest.With(func(j *job.Job) { j.GPUs, j.CPUs = 2, 4 }), "gridengine", "ask for a multiple"},
+		{"waiting here", jobtest.With(func(j *job.Job) { j.After = []string{"1"} }), job.Local, "no queue"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -316,8 +297,8 @@ func TestRenderRefuses(t *testing.T) {
 
 // A script does not grow with its array.
 func TestRenderManyTasks(t *testing.T) {
-	small, _, _ := Render(with(func(j *job.Job) { j.Array = array(t, "1-8") }), "slurm")
-	large, _, err := Render(with(func(j *job.Job) { j.Array = array(t, "1-100000") }), "slurm")
+	small, _, _ := Render(jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "1-8") }), "slurm")
+	large, _, err := Render(jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "1-100000") }), "slurm")
 	if err != nil || len(large) > len(small)+10 {
 		t.Errorf("100,000 tasks: %d bytes, %v; 8 tasks: %d bytes", len(large), err, len(small))
 	}
@@ -346,7 +327,7 @@ func TestRecords(t *testing.T) {
 
 func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
 	dir := t.TempDir()
-	s := &Submission{Cluster: Cluster{Target: job.Local}, Native: node.ProcessID(os.Getpid()), Submitted: time.Now(), Job: with(func(j *job.Job) { j.Array = array(t, "1-3") })}
+	s := &Submission{Cluster: Cluster{Target: job.Local}, Native: node.ProcessID(os.Getpid()), Submitted: time.Now(), Job: jobtest.With(func(j *job.Job) { j.Array = jobtest.Array(t, "1-3") })}
 	home, err := s.directory(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -379,7 +360,7 @@ func TestStatusOfALocalJobThatWasKilled(t *testing.T) {
 // A job of a newer hpcc is told, and is not taken for one that is done.
 func TestStatusOfAnUnknownTarget(t *testing.T) {
 	dir := t.TempDir()
-	s := &Submission{Cluster: Cluster{Target: "quantum"}, Native: "7", Job: plain()}
+	s := &Submission{Cluster: Cluster{Target: "quantum"}, Native: "7", Job: jobtest.Plain()}
 	home, err := s.directory(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -396,7 +377,7 @@ func TestStatusOfAnUnknownTarget(t *testing.T) {
 // twoJobs makes two jobs that this process stands for, and returns their directories.
 func twoJobs(t *testing.T, dir string) (homes []string) {
 	for range 2 {
-		s := &Submission{Cluster: Cluster{Target: job.Local}, Native: node.ProcessID(os.Getpid()), Submitted: time.Now(), Job: plain()}
+		s := &Submission{Cluster: Cluster{Target: job.Local}, Native: node.ProcessID(os.Getpid()), Submitted: time.Now(), Job: jobtest.Plain()}
 		home, err := s.directory(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -463,7 +444,7 @@ func TestStatusesTornJob(t *testing.T) {
 func TestDirectory(t *testing.T) {
 	dir, seen := t.TempDir(), map[string]bool{}
 	for range 5 {
-		s := &Submission{Job: plain(), Submitted: time.Unix(0, 0)}
+		s := &Submission{Job: jobtest.Plain(), Submitted: time.Unix(0, 0)}
 		if _, err := s.directory(dir); err != nil || seen[s.ID] {
 			t.Fatalf("directory: id %q again, %v", s.ID, err)
 		}
@@ -478,7 +459,9 @@ func TestRenderManyParams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := with(func(j *job.Job) { j.Params, j.Array, j.Args = p, array(t, "1-100000"), []string{"x", "{a}", "{b}"} })
+	j := jobtest.With(func(j *job.Job) {
+		j.Params, j.Array, j.Args = p, jobtest.Array(t, "1-100000"), []string{"x", "{a}", "{b}"}
+	})
 	script, _, err := Render(j, "slurm")
 	if err != nil || len(script) > 1000 {
 		t.Errorf("%d bytes, %v", len(script), err)

@@ -98,8 +98,8 @@ func (s *Submission) Cancel(ctx context.Context, dir string) (bool, error) {
 	}
 	home := filepath.Join(dir, s.ID)
 	unkept := error(nil)
-	if s.Target.Pods() { // what they wrote goes away with them
-		unkept = s.collect(ctx, home, true)
+	if k := s.keeper(); k != nil { // what they wrote goes away with them
+		unkept = k.Collect(s.Within(ctx), s.kept(home), true)
 	}
 	before := s.Cancelled
 	s.Cancelled = time.Now().UTC().Truncate(time.Second)
@@ -177,8 +177,8 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 		return nil, nil, ErrNothingFailed
 	}
 	home := filepath.Join(dir, s.ID)
-	if s.Target == job.Argo {
-		return tasks, nil, s.retryWorkflow(ctx, home, tasks)
+	if retry := descriptionOf(s.Target).Retry; retry != nil {
+		return tasks, nil, s.retry(ctx, home, retry, tasks)
 	}
 	part := *s.Job
 	if err := part.Params.Reopen(); err != nil {
@@ -186,7 +186,7 @@ func (s *Submission) Rerun(ctx context.Context, dir string) (tasks []int, notes 
 	}
 	part.After = nil // they have succeeded, or are of no use to wait for
 	if !part.Array.IsZero() {
-		part.Array, part.Whole = job.ArrayOf(tasks, s.Job.Array.Limit), s.Job.FullCount()
+		part.Array, part.Whole = s.Job.Array.Of(tasks), s.Job.FullCount()
 	}
 	script, notes, err := Render(&part, s.Target)
 	if err != nil {
@@ -238,4 +238,17 @@ func (s *Status) again() []int {
 	}
 	slices.Sort(out)
 	return out
+}
+
+// retry has the batch system run failed tasks of a job again.
+func (s *Submission) retry(ctx context.Context, home string, retry func(context.Context, string) error, tasks []int) error {
+	if err := retry(s.Within(ctx), s.Native); err != nil {
+		return err
+	}
+	for _, k := range tasks {
+		(&job.Task{Index: k}).Retire(home)
+	}
+	s.Reruns = append(s.Reruns, Rerun{Native: s.Native, Submitted: time.Now().UTC().Truncate(time.Second)})
+	s.Cancelled, s.Over = time.Time{}, false
+	return s.write(home)
 }

@@ -59,8 +59,8 @@ func (s *Submission) Running(ctx context.Context, dir string, index int, tell fu
 		index = n[0]
 	}
 	told, each := "", askEach
-	if s.Target.Pods() {
-		each = podsEach
+	if s.keeper() != nil {
+		each = keptEach
 	}
 	for n := 0; ; n++ {
 		st, err := s.Look(ctx, dir, n%each == 0)

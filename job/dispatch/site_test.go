@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/testdata/jobtest"
 )
 
 // sitesOf reads texts as files, in their order.
@@ -105,7 +106,7 @@ func TestSitesRefused(t *testing.T) {
 func TestApply(t *testing.T) {
 	site := &Site{Name: "a", Queue: "normal", Account: "proj", Options: []string{"--x", "--y"}, Queues: map[string]string{"gpu": "sched_gpu", "normal": "batch"},
 		Modules: []string{"m"}, Rules: job.Rules{GPU: "ngpus"}}
-	j := with(func(j *job.Job) { j.Account, j.Native = "mine", []string{"--y", "--z"} })
+	j := jobtest.With(func(j *job.Job) { j.Account, j.Native = "mine", []string{"--y", "--z"} })
 	notes := site.Apply(j)
 	if j.Queue != "batch" || j.Account != "mine" || !slices.Equal(j.Native, []string{"--x", "--y", "--z"}) || !slices.Equal(j.Modules, []string{"m"}) || j.Rules.GPU != "ngpus" {
 		t.Errorf("Apply: %+v", j)
@@ -117,8 +118,8 @@ func TestApply(t *testing.T) {
 	if site.Apply(&again); !reflect.DeepEqual(again, *j) {
 		t.Errorf("Apply twice: %+v; want %+v", again, *j)
 	}
-	plainJob := plain()
-	if (&Site{}).Apply(plainJob); !reflect.DeepEqual(plainJob, plain()) {
+	plainJob := jobtest.Plain()
+	if (&Site{}).Apply(plainJob); !reflect.DeepEqual(plainJob, jobtest.Plain()) {
 		t.Errorf("Apply of no site: %+v", plainJob)
 	}
 }
@@ -136,14 +137,14 @@ func TestRules(t *testing.T) {
 		{"lsf", job.Rules{}, []string{"rusage[mem=4096MB]", "-M 4096MB"}},
 		{"lsf", job.Rules{MemoryPer: "slot"}, []string{"rusage[mem=1024MB]", "-M 4096MB"}},
 	} {
-		script, _, err := Render(with(func(j *job.Job) { j.CPUs, j.Memory, j.GPUs, j.Rules = 4, 4<<30, 4, test.rules }), test.to)
+		script, _, err := Render(jobtest.With(func(j *job.Job) { j.CPUs, j.Memory, j.GPUs, j.Rules = 4, 4<<30, 4, test.rules }), test.to)
 		for _, want := range test.want {
 			if err != nil || !strings.Contains(script, want) {
 				t.Errorf("Render(%+v, %s) = %v, %s; want %q", test.rules, test.to, err, script, want)
 			}
 		}
 	}
-	script, _, err := Render(with(func(j *job.Job) { j.Tasks, j.Rules = 4, job.Rules{ManyHosts: "orte"} }), "gridengine")
+	script, _, err := Render(jobtest.With(func(j *job.Job) { j.Tasks, j.Rules = 4, job.Rules{ManyHosts: "orte"} }), "gridengine")
 	if err != nil || !strings.Contains(script, "-pe orte 4") {
 		t.Errorf("Render of 4 tasks = %v, %s; want -pe orte 4", err, script)
 	}
@@ -155,7 +156,7 @@ func TestLastStatuses(t *testing.T) {
 	dir := t.TempDir()
 	site := &Site{Name: "far", SSH: "nowhere"}
 	for _, id := range []string{"one", "two"} {
-		s := &Submission{ID: id, Native: "7-" + id, Cluster: Cluster{Target: "slurm"}, Submitted: time.Unix(int64(len(id)), 0), Job: plain()}
+		s := &Submission{ID: id, Native: "7-" + id, Cluster: Cluster{Target: "slurm"}, Submitted: time.Unix(int64(len(id)), 0), Job: jobtest.Plain()}
 		if err := site.Sent(dir, s); err != nil {
 			t.Fatal(err)
 		}
@@ -171,8 +172,8 @@ func TestLastStatuses(t *testing.T) {
 		t.Errorf("pick(nothing) = %v, %v", st, err)
 	}
 	mine := []*Status{
-		{Submission: &Submission{ID: "one", Native: "7-one", Job: plain(), Submitted: time.Unix(9, 0)}},
-		{Submission: &Submission{ID: "one", Native: "8", Job: plain(), Submitted: time.Unix(9, 0)}},
+		{Submission: &Submission{ID: "one", Native: "7-one", Job: jobtest.Plain(), Submitted: time.Unix(9, 0)}},
+		{Submission: &Submission{ID: "one", Native: "8", Job: jobtest.Plain(), Submitted: time.Unix(9, 0)}},
 	}
 	merged, err := Merge(mine, list, nil)
 	if err != nil || len(merged) != 3 || merged[0].Native != "8" {
@@ -200,7 +201,7 @@ func FuzzSites(f *testing.F) {
 			return
 		}
 		for _, site := range s.All() { // what was taken can be written into any script
-			j := plain()
+			j := jobtest.Plain()
 			site.Apply(j)
 			for _, to := range targets() {
 				if _, _, err := Render(j, to); err != nil && to != job.Local && !strings.Contains(err.Error(), "shared out") {

@@ -10,6 +10,7 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/argo"
+	"hpcc/testdata/jobtest"
 )
 
 // argoJobs are those of pods that workflows have as well, and several in order.
@@ -18,7 +19,7 @@ func argoJobs(t *testing.T, pods map[string]*job.Job) map[string]*job.Job {
 	jobs := maps.Clone(pods)
 	delete(jobs, "nodes")
 	jobs["steps"] = threeJobs(t)
-	jobs["artifact"] = with(func(j *job.Job) { j.Artifacts = []job.Artifact{{Step: "", Name: "model", Path: "/out/model.pt"}} })
+	jobs["artifact"] = jobtest.With(func(j *job.Job) { j.Artifacts = []job.Artifact{{Step: "", Name: "model", Path: "/out/model.pt"}} })
 	return jobs
 }
 
@@ -26,14 +27,14 @@ func argoJobs(t *testing.T, pods map[string]*job.Job) map[string]*job.Job {
 // looks at all of it, however the prunings went.
 func threeJobs(t *testing.T) *job.Job {
 	t.Helper()
-	train := with(func(j *job.Job) {
+	train := jobtest.With(func(j *job.Job) {
 		j.Name, j.GPUs, j.Time, j.Args = "Train", 1, time.Hour, []string{"python", "train.py"}
 		j.Retry = job.Retry{Times: 2, Endings: []string{"exit=3", "node-fail"}}
 	})
-	prune := with(func(j *job.Job) {
-		j.Name, j.Array, j.Args, j.After = "prune", array(t, "2,4,8%2"), []string{"python", "prune.py", "--by={task}"}, []string{"Train"}
+	prune := jobtest.With(func(j *job.Job) {
+		j.Name, j.Array, j.Args, j.After = "prune", jobtest.Array(t, "2,4,8%2"), []string{"python", "prune.py", "--by={task}"}, []string{"Train"}
 	})
-	test := with(func(j *job.Job) {
+	test := jobtest.With(func(j *job.Job) {
 		j.Name, j.Args, j.AfterAny, j.After = "test", []string{"python", "test.py"}, []string{"prune"}, []string{"train"}
 		j.Pod.Volumes = []job.Volume{{Claim: "data", Path: "/data", ReadOnly: true}}
 	})
@@ -46,7 +47,7 @@ func threeJobs(t *testing.T) *job.Job {
 
 func TestNewStepsRefuses(t *testing.T) {
 	named := func(name string, after ...string) *job.Job {
-		return with(func(j *job.Job) { j.Name, j.After = name, after })
+		return jobtest.With(func(j *job.Job) { j.Name, j.After = name, after })
 	}
 	for _, tt := range []struct {
 		want      string
@@ -58,9 +59,9 @@ func TestNewStepsRefuses(t *testing.T) {
 		{`step b waits for "c", which is none of the jobs that are given with it (a, b)`, []*job.Job{named("a"), named("b", "c")}, nil},
 		{"the steps wait for each other: b → c → b", []*job.Job{named("a"), named("b", "c"), named("c", "b", "a")}, nil},
 		{"say which step leaves it: STEP/x:/x, with one of a, b", []*job.Job{named("a"), named("b")}, []job.Artifact{{Step: "", Name: "x", Path: "/x"}}},
-		{"the most is 131072", []*job.Job{named("a"), with(func(j *job.Job) { j.Name, j.Script = "b", &job.Script{Body: strings.Repeat("x", job.MaxScript+1)} })}, nil},
-		{"steps a and b: a workflow is measured as a whole, or not", []*job.Job{named("a"), with(func(j *job.Job) { j.Name, j.Measure = "b", true })}, nil},
-		{"a workflow waits for whole arrays", []*job.Job{named("a"), with(func(j *job.Job) { j.Name, j.AfterEach = "b", []string{"a"} })}, nil},
+		{"the most is 131072", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Script = "b", &job.Script{Body: strings.Repeat("x", job.MaxScript+1)} })}, nil},
+		{"steps a and b: a workflow is measured as a whole, or not", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.Measure = "b", true })}, nil},
+		{"a workflow waits for whole arrays", []*job.Job{named("a"), jobtest.With(func(j *job.Job) { j.Name, j.AfterEach = "b", []string{"a"} })}, nil},
 	} {
 		if _, err := job.NewSteps("w", tt.list, tt.artifacts); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("NewSteps: %v; want %q", err, tt.want)
@@ -74,20 +75,20 @@ func TestArgoRefuses(t *testing.T) {
 		change func(*job.Job)
 	}{
 		{"an order is kept by Argo only among the steps", func(j *job.Job) { j.After = []string{"17"} }},
-		{"has at most 5000", func(j *job.Job) { j.Array = array(t, "1-5001") }},
+		{"has at most 5000", func(j *job.Job) { j.Array = jobtest.Array(t, "1-5001") }},
 		{"each pod of a workflow begins for itself", func(j *job.Job) { j.Nodes = 2 }},
 		{"Argo would put a value of its own", func(j *job.Job) { j.Args = []string{"echo", "{{workflow.name}}"} }},
 		{"Argo would put a value of its own", func(j *job.Job) { j.Env = []string{"A={{= 1 }}"} }},
 		{"Argo starts no Ray", func(j *job.Job) { j.Ray = true }},
 		{"would write over each other", func(j *job.Job) {
-			j.Array, j.Artifacts = array(t, "1-2"), []job.Artifact{{Step: "", Name: "a", Path: "/a"}}
+			j.Array, j.Artifacts = jobtest.Array(t, "1-2"), []job.Artifact{{Step: "", Name: "a", Path: "/a"}}
 		}},
 	} {
-		if _, _, err := Render(with(tt.change), job.Argo); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, _, err := Render(jobtest.With(tt.change), job.Argo); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("Render: %v; want %q", err, tt.want)
 		}
 	}
-	if _, _, err := Render(with(func(j *job.Job) { j.Args = []string{"echo", "{{ x }}", "{{{a}}}", "{{items}}"} }), job.Argo); err != nil {
+	if _, _, err := Render(jobtest.With(func(j *job.Job) { j.Args = []string{"echo", "{{ x }}", "{{{a}}}", "{{items}}"} }), job.Argo); err != nil {
 		t.Errorf("Render: %v; braces that Argo leaves are taken", err)
 	}
 	if _, _, err := Render(threeJobs(t), "slurm"); err == nil || !strings.Contains(err.Error(), "target slurm has no workflows") {

@@ -30,7 +30,6 @@ import (
 	"hpcc/job/atomicfile"
 	"hpcc/job/batch"
 	"hpcc/job/invoke"
-	"hpcc/job/kube"
 	"hpcc/job/node"
 	"hpcc/store/seal"
 )
@@ -220,7 +219,7 @@ func (s *Submission) write(home string) error {
 // asked once in so many looks.
 const (
 	askEach  = 10
-	podsEach = 3 // where the records come from the scheduler
+	keptEach = 3 // where the records come from the scheduler
 )
 
 // await returns when the job has ended. When ctx ends before, a job that is a
@@ -251,8 +250,8 @@ func (s *Submission) watch(ctx context.Context, home string) error {
 			}
 		}
 		switch {
-		case s.Target.Pods():
-			if n%podsEach == 0 && settle(ctx, filepath.Dir(home), []*Status{st}, invoke.Patience) == nil && st.Running+st.Waiting == 0 {
+		case s.keeper() != nil:
+			if n%keptEach == 0 && settle(ctx, filepath.Dir(home), []*Status{st}, invoke.Patience) == nil && st.Running+st.Waiting == 0 {
 				return nil
 			}
 		case returns || n%askEach == 0:
@@ -409,7 +408,7 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 			st.Waiting = st.open() - st.Running
 			continue
 		}
-		if st.Target.Pods() {
+		if st.keeper() != nil {
 			st.unkept = st.renew(ctx, filepath.Join(dir, st.ID), known)
 		}
 		st.settle(st.standing(known))
@@ -418,9 +417,10 @@ func settle(ctx context.Context, dir string, list []*Status, limit time.Duration
 }
 
 // unread says whether a task has ended whose output is still with the cluster, which
-// takes pods away after a while.
+// removes it after a while.
 func (s *Status) unread(t job.Task) bool {
-	return s.wantsLog(&t, false) && time.Since(t.End) < kube.KeepEnded
+	k := s.keeper()
+	return k != nil && k.Unread(s.kept(""), &t)
 }
 
 // collecting is how long logs are fetched at one look: those of nodes that are gone do not end.
@@ -430,13 +430,13 @@ const collecting = 2 * time.Minute
 // the figures of those that have ended did not come this time, it leaves all for later.
 func (s *Status) renew(ctx context.Context, home string, known map[string]batch.QueueState) error {
 	var unheard error
+	k, kept := s.keeper(), s.kept(home)
 	if s.Job.Measured() {
-		if unheard = s.hear(ctx, home, known); unheard != nil && !lasting(unheard) {
-			s.later = true
+		if s.later, unheard = k.Hear(s.Within(ctx), kept, known); s.later {
 			return unheard
 		}
 	}
-	err := s.learn(home, known)
+	err := k.Learn(kept, known)
 	if s.Job.Workflow != nil && err == nil && !s.Over && s.standing(known).Gone() {
 		s.Over = true
 		err = s.write(home)
@@ -444,7 +444,7 @@ func (s *Status) renew(ctx context.Context, home string, known map[string]batch.
 	if err == nil {
 		ctx, cancel := context.WithTimeout(ctx, collecting)
 		defer cancel()
-		err = s.collect(ctx, home, false)
+		err = k.Collect(s.Within(ctx), kept, false)
 	}
 	tasks, rerr := job.Tasks(home)
 	if _, rerr = job.Readable(rerr); rerr == nil {

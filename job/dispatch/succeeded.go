@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 
 	"hpcc/job"
-	"hpcc/job/batch"
 )
 
 // Succeeded says whether jobs, named by the target's ids, have: by their records
@@ -20,7 +19,7 @@ func Succeeded(ctx context.Context, dir string, ids []string) error {
 next:
 	for _, id := range ids {
 		for _, s := range subs {
-			if _, ok := systemOf(s.Target).(batch.Accountant); s.Native != id || !ok {
+			if s.Native != id || descriptionOf(s.Target).Succeeded == nil {
 				continue
 			}
 			tasks, err := job.Tasks(filepath.Join(dir, s.ID))
@@ -33,9 +32,9 @@ next:
 			}
 			continue next
 		}
-		for _, s := range registry {
-			if a, ok := s.System.(batch.Accountant); ok {
-				if err := a.Succeeded(ctx, id); err != nil {
+		for _, d := range describe() {
+			if d.Succeeded != nil {
+				if err := d.Succeeded(ctx, id); err != nil {
 					return err
 				}
 			}

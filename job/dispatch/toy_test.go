@@ -18,6 +18,7 @@ import (
 	"hpcc/job/jobscript"
 	"hpcc/job/node"
 	"hpcc/job/translate"
+	"hpcc/testdata/jobtest"
 )
 
 // A toy is a batch system of one queue in memory. It shows what a new one takes: the
@@ -99,7 +100,7 @@ func TestToy(t *testing.T) {
 	registry = append(registry, system{toyTarget, s})
 	defer func() { registry = registry[:len(registry)-1] }()
 	dir, work := t.TempDir(), t.TempDir()
-	j := with(func(j *job.Job) { j.Dir, j.Array = work, array(t, "1-3") })
+	j := jobtest.With(func(j *job.Job) { j.Dir, j.Array = work, jobtest.Array(t, "1-3") })
 	sub, notes, err := Submit(t.Context(), dir, j, Cluster{Target: toyTarget}, false)
 	if err != nil || len(notes) != 1 || sub.Native != "toy-1" {
 		t.Fatalf("Submit: %+v, %q, %v", sub, notes, err)
@@ -128,10 +129,10 @@ func TestToy(t *testing.T) {
 	if tasks, _, err := sub.Rerun(t.Context(), dir); err != nil || len(tasks) != 3 || len(sub.Reruns) != 1 || sub.Reruns[0].Native != "toy-2" {
 		t.Errorf("Rerun: %v, %+v, %v", tasks, sub.Reruns, err)
 	}
-	if _, _, err := Submit(t.Context(), dir, with(func(j *job.Job) { j.Name, j.Dir = "never", work }), Cluster{Target: toyTarget}, false); err == nil {
+	if _, _, err := Submit(t.Context(), dir, jobtest.With(func(j *job.Job) { j.Name, j.Dir = "never", work }), Cluster{Target: toyTarget}, false); err == nil {
 		t.Error("a job that never starts was submitted")
 	}
-	f, err := Fits(t.Context(), with(func(j *job.Job) { j.CPUs, j.Time = 2, time.Hour }), toyTarget)
+	f, err := Fits(t.Context(), jobtest.With(func(j *job.Job) { j.CPUs, j.Time = 2, time.Hour }), toyTarget)
 	if err != nil || f.When != capacity.Now || f.Nodes[0] != "t1" {
 		t.Errorf("Fits: %+v, %v", f, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/field"
 	"hpcc/job/translate"
+	"hpcc/testdata/jobtest"
 )
 
 // matrix are the targets that each script of testdata/translate becomes.
@@ -213,7 +214,7 @@ func submits(text string) bool {
 // without its body.
 func hidePodBody(t *testing.T, tr *translate.Translation, manifest string) string {
 	t.Helper()
-	script := unexpanded(podBody(t, tr.To, manifest))
+	script := jobtest.Unexpanded(podBody(t, tr.To, manifest))
 	check := exec.Command("bash", "-n")
 	check.Stdin = strings.NewReader(script)
 	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
@@ -261,19 +262,6 @@ func podBody(t *testing.T, to job.Target, manifest string) string {
 		t.Fatalf("the manifest for %s: %v", to, err)
 	}
 	return o.Spec.Template.Spec.Containers[0].Args[2]
-}
-
-// unexpanded is what Kubernetes makes of a word in which it finds none of its variables
-// (k8s.io/kubernetes, third_party/forked/golang/expansion).
-func unexpanded(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		b.WriteByte(s[i])
-		if s[i] == '$' && i+1 < len(s) && s[i+1] == '$' {
-			i++
-		}
-	}
-	return b.String()
 }
 
 // What is written for a target reads back as the same job: translating its own

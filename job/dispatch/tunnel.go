@@ -9,7 +9,6 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/batch"
-	"hpcc/job/kube"
 	"hpcc/job/tunnel"
 )
 
@@ -17,8 +16,8 @@ import (
 // first way that works; via, when not "", is the one to take. program is hpcc, as it is called on the
 // nodes. Words about what is tried go to tell.
 func (s *Submission) OpenTunnel(ctx context.Context, t *job.Task, port int, program, via string, tell func(string)) (*tunnel.Tunnel, error) {
-	if s.Target.Pods() {
-		return kube.System{Target: s.Target}.Forward(s.Within(ctx), t, port)
+	if k := s.keeper(); k != nil {
+		return k.Forward(s.Within(ctx), t, port)
 	}
 	ways, err := s.ways(t, via, false)
 	if err != nil {

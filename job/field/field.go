@@ -56,72 +56,46 @@ const (
 	Retry        Field = "retry"
 )
 
-// At returns pointers to the values of the field in a job, the main one first. It is nil
-// for a field that no target refuses and that no option sets alone.
+// values are pointers to the values of each field in a job, the main one first. Fields that
+// no target refuses and that no option sets alone have none.
+var values = map[Field]func(j *job.Job) []any{
+	Name:         func(j *job.Job) []any { return []any{&j.Name} },
+	Nodes:        func(j *job.Job) []any { return []any{&j.Nodes} },
+	Tasks:        func(j *job.Job) []any { return []any{&j.Tasks} },
+	TasksPerNode: func(j *job.Job) []any { return []any{&j.TasksPerNode} },
+	CPUs:         func(j *job.Job) []any { return []any{&j.CPUs} },
+	Memory:       func(j *job.Job) []any { return []any{&j.Memory, &j.MemoryPerCPU} },
+	GPUs:         func(j *job.Job) []any { return []any{&j.GPUs, &j.GPUType} },
+	Time:         func(j *job.Job) []any { return []any{&j.Time} },
+	Queue:        func(j *job.Job) []any { return []any{&j.Queue} },
+	Account:      func(j *job.Job) []any { return []any{&j.Account} },
+	Exclusive:    func(j *job.Job) []any { return []any{&j.Exclusive} },
+	After:        func(j *job.Job) []any { return []any{&j.After} },
+	Error:        func(j *job.Job) []any { return []any{&j.Error} },
+	Mail:         func(j *job.Job) []any { return []any{&j.Mail} },
+	Native:       func(j *job.Job) []any { return []any{&j.Native} },
+	Interactive:  func(j *job.Job) []any { return []any{&j.Interactive} },
+	GPUType:      func(j *job.Job) []any { return []any{&j.GPUType} },
+	Features:     func(j *job.Job) []any { return []any{&j.Features} },
+	Hosts:        func(j *job.Job) []any { return []any{&j.Hosts} },
+	NotHosts:     func(j *job.Job) []any { return []any{&j.NotHosts} },
+	AfterAny:     func(j *job.Job) []any { return []any{&j.AfterAny} },
+	AfterFailed:  func(j *job.Job) []any { return []any{&j.AfterFailed} },
+	AfterEach:    func(j *job.Job) []any { return []any{&j.AfterEach} },
+	Signal:       func(j *job.Job) []any { return []any{&j.Warning} },
+	Requeue:      func(j *job.Job) []any { return []any{&j.Requeue} },
+	MailOn:       func(j *job.Job) []any { return []any{&j.MailOn} },
+	Begin:        func(j *job.Job) []any { return []any{&j.Begin} },
+	QoS:          func(j *job.Job) []any { return []any{&j.QoS} },
+	Hold:         func(j *job.Job) []any { return []any{&j.Hold} },
+	Append:       func(j *job.Job) []any { return []any{&j.Append} },
+	Export:       func(j *job.Job) []any { return []any{&j.Export} },
+}
+
+// At returns pointers to the values of the field in a job, the main one first.
 func (f Field) At(j *job.Job) []any {
-	switch f {
-	case Name:
-		return []any{&j.Name}
-	case Nodes:
-		return []any{&j.Nodes}
-	case Tasks:
-		return []any{&j.Tasks}
-	case TasksPerNode:
-		return []any{&j.TasksPerNode}
-	case CPUs:
-		return []any{&j.CPUs}
-	case Memory:
-		return []any{&j.Memory, &j.MemoryPerCPU}
-	case GPUs:
-		return []any{&j.GPUs, &j.GPUType}
-	case Time:
-		return []any{&j.Time}
-	case Queue:
-		return []any{&j.Queue}
-	case Account:
-		return []any{&j.Account}
-	case Exclusive:
-		return []any{&j.Exclusive}
-	case After:
-		return []any{&j.After}
-	case Error:
-		return []any{&j.Error}
-	case Mail:
-		return []any{&j.Mail}
-	case Native:
-		return []any{&j.Native}
-	case Interactive:
-		return []any{&j.Interactive}
-	case GPUType:
-		return []any{&j.GPUType}
-	case Features:
-		return []any{&j.Features}
-	case Hosts:
-		return []any{&j.Hosts}
-	case NotHosts:
-		return []any{&j.NotHosts}
-	case AfterAny:
-		return []any{&j.AfterAny}
-	case AfterFailed:
-		return []any{&j.AfterFailed}
-	case AfterEach:
-		return []any{&j.AfterEach}
-	case Signal:
-		return []any{&j.Warning}
-	case Requeue:
-		return []any{&j.Requeue}
-	case MailOn:
-		return []any{&j.MailOn}
-	case Begin:
-		return []any{&j.Begin}
-	case QoS:
-		return []any{&j.QoS}
-	case Hold:
-		return []any{&j.Hold}
-	case Append:
-		return []any{&j.Append}
-	case Export:
-		return []any{&j.Export}
+	if at := values[f]; at != nil {
+		return at(j)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ const Name job.Target = "gridengine"
 // Describe returns what other packages need to know of Grid Engine; see [batch.Describer].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, Version: []string{"qstat", "-help"}, Ping: []string{"qstat"},
+		Dialect: &scripts, Adjust: adjust, Succeeded: succeeded, Version: []string{"qstat", "-help"}, Ping: []string{"qstat"},
 		Is: func(string) bool { return os.Getenv("SGE_ROOT") != "" },
 		Node: &node.Scheduler{
 			Name: Name, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, Keeps: "SGE_",

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hpcc/testdata/jobtest"
 )
 
 // accountingLine is a line of accounting(5), of a job that ran for ten minutes.
@@ -34,7 +36,7 @@ func TestGridEngineStays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkStays(t, list,
+	jobtest.CheckStays(t, list,
 		"1 alice 12:00:00-12:10:00 cpus 4 memory 8192M gpus 4",
 		"2.3 alice 13:00:00-13:10:00 cpus 4 memory 0M gpus 0")
 }

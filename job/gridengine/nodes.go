@@ -266,9 +266,9 @@ func (g System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 	return &capacity.Estimate{Now: err == nil}, nil
 }
 
-// Adjust counts as Grid Engine does: each slot asks for its share of memory,
+// adjust counts as Grid Engine does: each slot asks for its share of memory,
 // and options of a script for it are kept in its own words.
-func (System) Adjust(x *capacity.Need, j *job.Job) {
+func adjust(x *capacity.Need, j *job.Job) {
 	x.Memory /= int64(max(j.Slots(), 1))
 	gpus := 0
 	for _, o := range j.Native {

@@ -6,34 +6,34 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/job"
 	"hpcc/job/capacity"
+	"hpcc/testdata/jobtest"
 )
 
 func TestGridEngineNodes(t *testing.T) {
-	nodes, err := hosts(strings.NewReader(recorded(t, "qhost-qjF.xml")), "")
+	nodes, err := hosts(strings.NewReader(jobtest.Recorded(t, "qhost-qjF.xml")), "")
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := capacity.NodeIndex(nodes)
-	if err := holds(at, strings.NewReader(recorded(t, "qstat-gt.xml")), ""); err != nil {
+	if err := holds(at, strings.NewReader(jobtest.Recorded(t, "qstat-gt.xml")), ""); err != nil {
 		t.Fatal(err)
 	}
 	if h := at["n1"].Holds; len(h) != 1 || h[0].Cpus != 2 || h[0].Gpus != 2 || h[0].To.Sub(h[0].From) != 3*time.Minute {
 		t.Errorf("n1 is held by %+v", h)
 	}
 	for i := range nodes {
-		nodes[i].Settle(thatDay(t, "21:27:00"))
+		nodes[i].Settle(jobtest.ThatDay(t, "21:27:00"))
 	}
-	checkNodes(t, nodes, // 14 and 4 slots of the queue "spare" are taken; qhost tells of GPUs that are left
+	jobtest.CheckNodes(t, nodes, // 14 and 4 slots of the queue "spare" are taken; qhost tells of GPUs that are left
 		"n1 shared cpus 50/64 memory 20891M/24105M gpus 4/6 all.q,gpu,spare,cpu",
 		"n2 shared cpus 60/64 memory 20888M/24105M gpus 4/4 all.q,gpu,spare,cpu")
-	one, err := hosts(strings.NewReader(recorded(t, "qhost-qjF.xml")), "spare")
+	one, err := hosts(strings.NewReader(jobtest.Recorded(t, "qhost-qjF.xml")), "spare")
 	if err != nil || one[0].FreeCPUs != 2 || one[0].CPUs != 16 {
 		t.Errorf("n1 in queue spare: %+v, %v", one, err)
 	}
 	// The same jobs in a listing without -g t: a row for each task.
-	if err := holds(capacity.NodeIndex(one), strings.NewReader(recorded(t, "qstat-r-gd.xml")), "spare"); err != nil || len(one[0].Holds) != 14 {
+	if err := holds(capacity.NodeIndex(one), strings.NewReader(jobtest.Recorded(t, "qstat-r-gd.xml")), "spare"); err != nil || len(one[0].Holds) != 14 {
 		t.Errorf("n1 has %d holds; want 14, %v", len(one[0].Holds), err)
 	}
 }
@@ -61,13 +61,13 @@ func TestGridEngineClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		nodes[0].Settle(time.Now())
-		checkNodes(t, nodes, c.want)
+		jobtest.CheckNodes(t, nodes, c.want)
 	}
 }
 
 func FuzzGridEngineNodes(f *testing.F) {
 	for _, file := range []string{"qhost-qjF.xml", "qstat-gt.xml"} {
-		f.Add(recorded(f, file))
+		f.Add(jobtest.Recorded(f, file))
 	}
 	now := time.Now()
 	f.Fuzz(func(t *testing.T, s string) {
@@ -78,16 +78,6 @@ func FuzzGridEngineNodes(f *testing.F) {
 		c.Nodes = append(c.Nodes, capacity.Node{Name: "n1", CPUs: 4, FreeCPUs: 4})
 		at := capacity.NodeIndex(c.Nodes)
 		_ = holds(at, strings.NewReader(s), "")
-		for i := range c.Nodes {
-			n := &c.Nodes[i]
-			n.Settle(now)
-			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
-				t.Fatalf("more is free than there is: %+v", n)
-			}
-		}
-		x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
-		if f := x.Fit(c, "", now); f.When == "" {
-			t.Fatal("a job starts neither now nor later nor never")
-		}
+		jobtest.CheckFree(t, c, now)
 	})
 }

@@ -15,8 +15,9 @@ import (
 // (sge_conf(5), accounting_flush_time: 15 s unless the site says otherwise).
 const accounted = 40 * time.Second
 
-// Succeeded reads the account of a job that hpcc did not submit; see [batch.Accountant].
-func (System) Succeeded(ctx context.Context, id string) error {
+// succeeded reads the account of a job that hpcc did not submit; see
+// [batch.Description].
+func succeeded(ctx context.Context, id string) error {
 	for end := time.Now().Add(accounted); ; {
 		out, err := invoke.Call(ctx, "/", "qacct", "-j", id)
 		if err == nil {

@@ -22,37 +22,37 @@ import (
 	"hpcc/store/wait"
 )
 
-// A API reads from the server through "kubectl proxy" on a socket that nobody else may open: all logins that
+// A proxy reads from the server through "kubectl proxy" on a socket that nobody else may open: all logins that
 // kubectl has, and many requests for the price of one process.
-type API struct {
+type proxy struct {
 	namespace string
 	client    *http.Client
 	dir       string
-	proxy     *exec.Cmd
+	cmd       *exec.Cmd
 }
 
 // maxAnswer bounds an answer of the server that is kept in memory, in bytes.
 const maxAnswer = 256 << 20
 
 // Open starts the proxy.
-func (k System) Open(ctx context.Context) (*API, error) {
+func (k System) Open(ctx context.Context) (*proxy, error) {
 	dir, err := os.MkdirTemp("", "hpcc-kube-")
 	if err != nil {
 		return nil, err
 	}
 	socket := filepath.Join(dir, "s")
 	w := Argv(ctx, k.Target, "proxy", "--unix-socket="+socket)
-	a := &API{namespace: Namespace(ctx), dir: dir, proxy: invoke.Command(ctx, "/", w[0], w[1:]...)}
+	a := &proxy{namespace: Namespace(ctx), dir: dir, cmd: invoke.Command(ctx, "/", w[0], w[1:]...)}
 	said := &tunnel.Tail{}
-	a.proxy.Stderr = said
-	a.proxy.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	a.cmd.Stderr = said
+	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	a.client = &http.Client{Transport: wait.Transport{Base: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
 		MaxIdleConnsPerHost: LogsAtOnce,
 	}}}
-	if err := a.proxy.Start(); err != nil {
+	if err := a.cmd.Start(); err != nil {
 		os.RemoveAll(dir)
 		if errors.Is(err, exec.ErrNotFound) {
 			err = &Error{0, missing(w[0])}
@@ -61,7 +61,7 @@ func (k System) Open(ctx context.Context) (*API, error) {
 	}
 	late := time.After(invoke.Patience)
 	ended := make(chan error, 1)
-	go func() { ended <- a.proxy.Wait() }()
+	go func() { ended <- a.cmd.Wait() }()
 	for {
 		if c, err := net.Dial("unix", socket); err == nil {
 			return a, c.Close()
@@ -72,7 +72,7 @@ func (k System) Open(ctx context.Context) (*API, error) {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			return nil, fmt.Errorf("starting %s: %w", strings.Join(w[:len(w)-1], " "), &Error{0, ReadError([]byte(said.String()), err)})
+			return nil, fmt.Errorf("starting %s: %w", strings.Join(w[:len(w)-1], " "), &Error{0, readError([]byte(said.String()), err)})
 		case <-ctx.Done():
 			a.Close()
 			return nil, ctx.Err()
@@ -93,17 +93,17 @@ func Namespace(ctx context.Context) string {
 }
 
 // Close ends the proxy.
-func (a *API) Close() {
-	_ = a.proxy.Process.Kill()
+func (a *proxy) Close() {
+	_ = a.cmd.Process.Kill()
 	a.client.CloseIdleConnections()
 	os.RemoveAll(a.dir)
 }
 
 // Place is the path of a resource of the namespace.
-func (a *API) Place(resource string) string { return "namespaces/" + a.namespace + "/" + resource }
+func (a *proxy) Place(resource string) string { return "namespaces/" + a.namespace + "/" + resource }
 
 // stream asks for a path; what is not a success is an error in the server's words.
-func (a *API) stream(ctx context.Context, path string) (io.ReadCloser, error) {
+func (a *proxy) stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (a *API) stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	if json.Unmarshal(b, &status) == nil && status.Message != "" {
 		b = []byte(status.Message)
 	}
-	return nil, &Error{res.StatusCode, ReadError(b, errors.New(res.Status))}
+	return nil, &Error{res.StatusCode, readError(b, errors.New(res.Status))}
 }
 
 // A Error is what the server refused, or its command before it.
@@ -132,7 +132,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() }
 
-func (a *API) get(ctx context.Context, path string, into any) error {
+func (a *proxy) get(ctx context.Context, path string, into any) error {
 	body, err := a.stream(ctx, path)
 	if err != nil {
 		return err
@@ -142,8 +142,8 @@ func (a *API) get(ctx context.Context, path string, into any) error {
 }
 
 // LastWords reads what the programs of the steps of a workflow left.
-func (a *API) LastWords(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
-	pods, err := List[Pod](ctx, a, "/api/v1/"+a.Place("pods"), "labelSelector="+url.QueryEscape(JobLabel+"="+id))
+func (a *proxy) LastWords(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
+	pods, err := listOf[podState](ctx, a, "/api/v1/"+a.Place("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+id))
 	for i := range pods {
 		for _, t := range want[pods[i].Metadata.Name] {
 			left(t, &pods[i])
@@ -154,12 +154,12 @@ func (a *API) LastWords(ctx context.Context, id string, want map[string][]*batch
 
 // Pulls finds out how long images took to come, by the cluster's events: they are kept for an
 // hour, and not everybody may see them.
-func (a *API) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
+func (a *proxy) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
 	type event struct {
 		InvolvedObject struct{ Name, FieldPath string }
 		Message        string
 	}
-	events, err := List[event](ctx, a, "/api/v1/"+a.Place("events"), "fieldSelector="+url.QueryEscape("reason=Pulled,involvedObject.kind=Pod"))
+	events, err := listOf[event](ctx, a, "/api/v1/"+a.Place("events"), "fieldSelector="+url.QueryEscape("reason=Pulled,involvedObject.kind=Pod"))
 	if err != nil {
 		return
 	}

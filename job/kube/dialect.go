@@ -33,7 +33,7 @@ func verdicts(name string) map[field.Field]field.Verdict {
 	later := field.Verdict{Fate: field.Refused, How: name + " keeps no order among Jobs: --to argo makes one workflow of them"}
 	return map[field.Field]field.Verdict{
 		field.Nodes:     {Fate: field.Refused, How: "a script begins on one node, and MPI cannot start processes in another pod: ask for one node", When: func(j *job.Job) bool { return j.Nodes > 1 }},
-		field.GPUType:   {Fate: field.Changed, How: "the label " + job.LabelGPU + ", which has the whole name of the model"},
+		field.GPUType:   {Fate: field.Changed, How: "the label " + labelGPU + ", which has the whole name of the model"},
 		field.Queue:     {Fate: field.Changed, Drop: true, How: "queues are those of Kueue, where a cluster has it: --queue NAME"},
 		field.Account:   {Fate: field.Changed, Drop: true, How: "namespaces are charged"},
 		field.Exclusive: {Fate: field.Changed, How: "no pod of another Job comes to the node"},

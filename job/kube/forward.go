@@ -36,7 +36,7 @@ func (k System) Forward(ctx context.Context, t *job.Task, port int) (*tunnel.Tun
 		cancel()
 		<-ended
 	}
-	return tunnel.ByCarrier(Command(k.Target), w.carry, ended, end, w.said), nil
+	return tunnel.ByCarrier(commandName(k.Target), w.carry, ended, end, w.said), nil
 }
 
 // A podWay is kubectl's way to a port of a pod. kubectl ends it with the first connection that nobody takes
@@ -156,7 +156,7 @@ func startPodForward(ctx context.Context, words []string) (*podForward, error) {
 	case local := <-heard:
 		return &podForward{local, time.Now(), gone, said.String}, nil
 	case <-gone:
-		return nil, ReadError([]byte(said.String()), errors.New("it ended without a word"))
+		return nil, readError([]byte(said.String()), errors.New("it ended without a word"))
 	case <-time.After(podPatience):
 		err = fmt.Errorf("no answer in %s", podPatience)
 	case <-ctx.Done():

@@ -41,7 +41,7 @@ exit 1
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	tun, err := System{job.Kubernetes}.Forward(t.Context(), &job.Task{Native: "x-0"}, 8000)
+	tun, err := System{Target: job.Kubernetes}.Forward(t.Context(), &job.Task{Native: "x-0"}, 8000)
 	if err != nil {
 		t.Fatal(err)
 	}

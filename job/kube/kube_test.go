@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/testdata/jobtest"
 )
 
 // TestTakenBack: of what kubectl says when it was refused, the objects that it had made.
@@ -80,13 +81,13 @@ func TestQuantity(t *testing.T) {
 }
 
 // pod is one of a job's, as the server tells of it: index, name, when it was made, and how its program ended; "" while it runs.
-func podOf(index, name string, made int, ended string) Pod {
-	var p Pod
+func podOf(index, name string, made int, ended string) podState {
+	var p podState
 	p.Metadata.Name = name
 	p.Metadata.Annotations = map[string]string{"batch.kubernetes.io/job-completion-index": index}
 	p.Metadata.CreationTimestamp = time.Unix(int64(made), 0)
 	p.Spec.NodeName = "n1"
-	c := ContainerState{Name: MainContainer}
+	c := containerState{Name: MainContainer}
 	if ended == "" {
 		p.Status.Phase = "Running"
 		c.State.Running = &struct{ StartedAt time.Time }{time.Unix(int64(made+1), 0)}
@@ -98,6 +99,18 @@ func podOf(index, name string, made int, ended string) Pod {
 			StartedAt, FinishedAt time.Time
 		}{code, "Error", "", time.Unix(int64(made+1), 0), time.Unix(int64(made+2), 0)}
 	}
-	p.Status.ContainerStatuses = []ContainerState{c}
+	p.Status.ContainerStatuses = []containerState{c}
 	return p
+}
+
+func TestExpandable(t *testing.T) {
+	for _, s := range []string{"", "$", "$$", "$$$", "$(A)", "$$(A)", "a$", "$a$(", "$($(x))", "100$$ $(date) ${x}"} {
+		e := expandable(s)
+		if got := jobtest.Unexpanded(e); got != s {
+			t.Errorf("expandable(%q) = %q, of which Kubernetes makes %q", s, e, got)
+		}
+		if strings.Contains(strings.ReplaceAll(e, "$$", ""), "$(") {
+			t.Errorf("expandable(%q) = %q has a variable", s, e)
+		}
+	}
 }

@@ -1,7 +1,7 @@
 // Package kube writes Jobs of Kubernetes and OpenShift and speaks to the cluster.
 //
 //	Job ─► NewPod ─► manifest ─► kubectl create
-//	kubectl proxy ─► API ─► pods, logs, nodes, events
+//	kubectl proxy ─► proxy ─► pods, logs, nodes, events
 //
 // All logins are those of kubectl or oc. Pods run the image themselves, so hpcc is not
 // on the node; what a task leaves is read from its pod before the cluster removes it.
@@ -16,13 +16,19 @@ import (
 	"time"
 
 	"hpcc/job"
+	"hpcc/job/batch"
 	"hpcc/job/capacity"
 	"hpcc/job/node"
 	"hpcc/job/shellword"
 )
 
-// System is Kubernetes 1.29 or later, or OpenShift 4.16 or later: a Job of the API batch/v1, by kubectl or oc.
-type System struct{ Target job.Target }
+// System is Kubernetes 1.29 or later, or OpenShift 4.16 or later: a Job of the API batch/v1,
+// by kubectl or oc. It is a [batch.Keeper].
+type System struct {
+	Target job.Target
+	Logs   func(ctx context.Context, workflow string) (LogSource, error)           // of the pods; nil: the API's
+	Place  func(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) // finds the tasks of attempts; nil: by their index
+}
 
 // Bounds that the API sets for Jobs, and how long hpcc lets one that has ended stay:
 // time enough to look at it.
@@ -128,7 +134,7 @@ func newFailurePolicy(j *job.Job, end string) *failurePolicy {
 func headless(name string, labels map[string]string) *serviceObject {
 	return &serviceObject{
 		Object: Object{"v1", "Service", Meta{Name: name, Labels: labels}},
-		Spec:   serviceSpec{ClusterIP: "None", PublishNotReadyAddresses: true, Selector: map[string]string{JobLabel: labels[JobLabel]}},
+		Spec:   serviceSpec{ClusterIP: "None", PublishNotReadyAddresses: true, Selector: map[string]string{jobLabel: labels[jobLabel]}},
 	}
 }
 
@@ -144,7 +150,7 @@ func spread(j *job.Job, p *podSpec, name string) {
 		{Name: "MASTER_PORT", Value: "29500"},
 	}, p.Containers[0].Env...)
 	if j.Ray {
-		p.Containers[0].Command, p.Containers[0].Args = nil, job.ExpandAll([]string{"/bin/sh", "-c", rayPods(j)})
+		p.Containers[0].Command, p.Containers[0].Args = nil, expandAll([]string{"/bin/sh", "-c", rayPods(j)})
 	}
 }
 

@@ -29,9 +29,9 @@ const (
 // Detect is never so: kubectl on a login node does not say that jobs are to leave it.
 func (System) Detect(context.Context) bool { return false }
 
-// Command is the target's own command: oc has the logins of OpenShift, and
+// commandName is the target's own command: oc has the logins of OpenShift, and
 // kubectl does where it is missing.
-func Command(t job.Target) string {
+func commandName(t job.Target) string {
 	if t == job.OpenShift {
 		if _, err := exec.LookPath("oc"); err == nil {
 			return "oc"
@@ -42,7 +42,7 @@ func Command(t job.Target) string {
 
 // Argv are the command with what chooses the cluster.
 func Argv(ctx context.Context, t job.Target, words ...string) []string {
-	w := []string{Command(t)}
+	w := []string{commandName(t)}
 	if v := invoke.Getenv(ctx, ContextVariable); v != "" {
 		w = append(w, "--context="+v)
 	}
@@ -67,8 +67,8 @@ func missing(command string) error {
 	return fmt.Errorf("%s is not on this machine; it comes with the cluster's client tools, or as one file from its web page", command)
 }
 
-// ReadError makes an error of what kubectl said, without its prefixes, and with what to do.
-func ReadError(out []byte, err error) error {
+// readError makes an error of what kubectl said, without its prefixes, and with what to do.
+func readError(out []byte, err error) error {
 	said := strings.NewReplacer("Error from server: ", "", "error: ", "", "Warning: ", "").Replace(string(out))
 	if i := strings.LastIndex(said, "Error from server ("); i >= 0 {
 		if _, rest, ok := strings.Cut(said[i:], "): "); ok {
@@ -119,7 +119,7 @@ func (k System) Submit(ctx context.Context, r *batch.Request) error {
 	out, err := k.kube(ctx, "create", "--filename="+r.Script, "--output=name")
 	if err != nil {
 		k.takeBack(ctx, out)
-		return fmt.Errorf("handing job %q to %s: %w", r.Job.Name, title(k.Target), ReadError(out, err))
+		return fmt.Errorf("handing job %q to %s: %w", r.Job.Name, title(k.Target), readError(out, err))
 	}
 	r.Native = name
 	if r.Job.AcrossPods() {
@@ -165,7 +165,7 @@ func (k System) dryRun(ctx context.Context, j *job.Job, file string) error {
 
 // Refusal is an error of kubectl about something that was sent: the server's, or a [batch.NoAnswer].
 func Refusal(out []byte, err error) error {
-	said := ReadError(out, err)
+	said := readError(out, err)
 	if bytes.Contains(out, []byte("Error from server")) || bytes.Contains(out, []byte("error validating")) || bytes.Contains(out, []byte("no matches for kind")) {
 		return said
 	}
@@ -177,7 +177,7 @@ func Refusal(out []byte, err error) error {
 func (k System) namedThere(ctx context.Context, j *job.Job) error {
 	if j.Queue != "" {
 		if out, err := k.kube(ctx, "get", "localqueues.kueue.x-k8s.io", j.Queue, "--output=name"); err != nil {
-			return fmt.Errorf("looking for queue %s, a LocalQueue of Kueue: %w; \"kubectl get localqueues\" lists those of the namespace, and without --queue the job begins at once", j.Queue, ReadError(out, err))
+			return fmt.Errorf("looking for queue %s, a LocalQueue of Kueue: %w; \"kubectl get localqueues\" lists those of the namespace, and without --queue the job begins at once", j.Queue, readError(out, err))
 		}
 	}
 	named := map[string][]string{}
@@ -217,14 +217,14 @@ func (k System) Estimate(ctx context.Context, j *job.Job, script string) (*capac
 
 // Cancel takes the job away, and with it its pods: their records are kept here.
 func (k System) Cancel(ctx context.Context, id string) error {
-	if out, err := k.kube(ctx, "delete", "jobs.batch,services", "--selector="+JobLabel+"="+id, "--ignore-not-found", "--wait=false"); err != nil {
-		return fmt.Errorf("ending job %s: %w", id, ReadError(out, err))
+	if out, err := k.kube(ctx, "delete", "jobs.batch,services", "--selector="+jobLabel+"="+id, "--ignore-not-found", "--wait=false"); err != nil {
+		return fmt.Errorf("ending job %s: %w", id, readError(out, err))
 	}
 	return nil
 }
 
-// List asks the server for objects of the namespace, page by page.
-func List[T any](ctx context.Context, api *API, resource, query string) ([]T, error) {
+// listOf asks the server for objects of the namespace, page by page.
+func listOf[T any](ctx context.Context, api *proxy, resource, query string) ([]T, error) {
 	var all []T
 	for more := ""; ; {
 		var page struct {
@@ -251,23 +251,23 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 	defer api.Close()
 	selector := "labelSelector=" + url.QueryEscape(labelBy+"=hpcc")
 	if len(ids) == 1 {
-		selector = "labelSelector=" + url.QueryEscape(JobLabel+"="+ids[0])
+		selector = "labelSelector=" + url.QueryEscape(jobLabel+"="+ids[0])
 	}
-	jobs, err := List[jobState](ctx, api, "/apis/batch/v1/"+api.Place("jobs"), selector)
+	jobs, err := listOf[jobState](ctx, api, "/apis/batch/v1/"+api.Place("jobs"), selector)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its jobs: %w", title(k.Target), err)
 	}
-	list, err := List[Pod](ctx, api, "/api/v1/"+api.Place("pods"), selector)
+	list, err := listOf[podState](ctx, api, "/api/v1/"+api.Place("pods"), selector)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its pods: %w", title(k.Target), err)
 	}
-	of := map[string][]Pod{}
+	of := map[string][]podState{}
 	for _, p := range list {
-		of[p.Metadata.Labels[JobLabel]] = append(of[p.Metadata.Labels[JobLabel]], p)
+		of[p.Metadata.Labels[jobLabel]] = append(of[p.Metadata.Labels[jobLabel]], p)
 	}
 	known := map[string]batch.QueueState{}
 	for _, o := range jobs {
-		id := o.Metadata.Labels[JobLabel]
+		id := o.Metadata.Labels[jobLabel]
 		s := o.standing(of[id])
 		if !s.Gone() && len(of[id]) == 0 {
 			s.Reason = api.whyNone(ctx, o.Metadata.Name)
@@ -280,7 +280,7 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 		}
 		if len(of[id]) > 0 { // the job is gone, and its pods are ending
 			s := batch.QueueState{Waiting: 1}
-			Learn(&s, of[id], func(int) bool { return true })
+			learnPods(&s, of[id], func(int) bool { return true })
 			if len(s.Tasks) > 0 {
 				s.Waiting = 0
 			}
@@ -291,14 +291,14 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 }
 
 // whyNone is what kept the cluster from making pods, by its events.
-func (a *API) whyNone(ctx context.Context, name string) string {
-	events, err := List[struct{ Reason, Message string }](ctx, a, "/api/v1/"+a.Place("events"), "fieldSelector="+url.QueryEscape("involvedObject.kind=Job,involvedObject.name="+name))
+func (a *proxy) whyNone(ctx context.Context, name string) string {
+	events, err := listOf[struct{ Reason, Message string }](ctx, a, "/api/v1/"+a.Place("events"), "fieldSelector="+url.QueryEscape("involvedObject.kind=Job,involvedObject.name="+name))
 	if err != nil {
 		return ""
 	}
 	for _, e := range slices.Backward(events) {
 		if e.Reason == "FailedCreate" && strings.TrimSpace(e.Message) != "" {
-			return ReadError([]byte(e.Message), nil).Error()
+			return readError([]byte(e.Message), nil).Error()
 		}
 	}
 	return ""

@@ -24,16 +24,16 @@ type LogSource interface {
 const LogsAtOnce = 8
 
 // Log opens what a pod's program wrote; with follow it goes on until that ends.
-func (a *API) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
+func (a *proxy) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	if follow {
 		ctx = wait.Forever(ctx)
 	}
 	return a.stream(ctx, fmt.Sprintf("/api/v1/%s/%s/log?container=%s&follow=%t", a.Place("pods"), url.PathEscape(pod), MainContainer, follow))
 }
 
-// NoLog says of an error that there is no log and will be none: that of a pod that went away, or, of a task that
+// noLog says of an error that there is no log and will be none: that of a pod that went away, or, of a task that
 // has ended, of a container that never began, as when the time limit was over before.
-func NoLog(err error, t *job.Task) bool {
+func noLog(err error, t *job.Task) bool {
 	refused := new(Error)
 	return errors.As(err, &refused) && (refused.Code == http.StatusNotFound || (refused.Code == http.StatusBadRequest && t.Ended()))
 }
@@ -46,8 +46,8 @@ var lostLog = sync.OnceValue(func() *regexp.Regexp {
 		`failed to (try resolving symlinks in path|open log file) "/var/log/pods/[^"\n]+": [^\n]+)\n?$`)
 })
 
-// CopyLog writes a log; one that the node has no more is an error like that of a pod that is gone.
-func CopyLog(w io.Writer, log io.Reader) error {
+// copyLog writes a log; one that the node has no more is an error like that of a pod that is gone.
+func copyLog(w io.Writer, log io.Reader) error {
 	begin := make([]byte, 4<<10)
 	n, err := io.ReadAtLeast(log, begin, 1)
 	if errors.Is(err, io.EOF) {

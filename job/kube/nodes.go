@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"hpcc/job"
 	"hpcc/job/capacity"
 )
 
@@ -52,12 +51,12 @@ func (k System) Nodes(ctx context.Context, _ string) (*capacity.Snapshot, error)
 		return nil, err
 	}
 	defer api.Close()
-	list, err := List[nodeState](ctx, api, "/api/v1/nodes", "")
+	list, err := listOf[nodeState](ctx, api, "/api/v1/nodes", "")
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its nodes: %w", title(k.Target), err)
 	}
 	c := &capacity.Snapshot{}
-	takers, err := List[taker](ctx, api, "/api/v1/pods", "")
+	takers, err := listOf[taker](ctx, api, "/api/v1/pods", "")
 	if err != nil {
 		c.Notes = append(c.Notes, fmt.Sprintf("what is free is not known: %v", err))
 	}
@@ -72,7 +71,7 @@ func (n *nodeState) node(takers []taker, known bool) capacity.Node {
 	cpus, _ := parseQuantity(n.Status.Allocatable["cpu"])
 	memory, _ := parseQuantity(n.Status.Allocatable["memory"])
 	gpus, _ := parseQuantity(n.Status.Allocatable[resourceGPU])
-	out := capacity.Node{Name: n.Metadata.Name, State: capacity.Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: n.Metadata.Labels[job.LabelGPU]}
+	out := capacity.Node{Name: n.Metadata.Name, State: capacity.Idle, CPUs: int(cpus), Memory: int64(memory), GPUs: int(gpus), GPUType: n.Metadata.Labels[labelGPU]}
 	used := map[string]float64{}
 	for _, t := range takers {
 		if t.Spec.NodeName != n.Metadata.Name || t.Status.Phase == "Succeeded" || t.Status.Phase == "Failed" {

@@ -121,7 +121,7 @@ type deploymentSpec struct {
 // RenderAround writes a job of OpenShift with the objects around it. The image stream stands first: a
 // build whose stream is made later never starts.
 func RenderAround(j *job.Job, a Around) (string, []string, error) {
-	k := System{job.OpenShift}
+	k := System{Target: job.OpenShift}
 	if err := j.Check(); err != nil {
 		return "", nil, err
 	}

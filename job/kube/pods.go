@@ -27,8 +27,8 @@ type jobState struct {
 
 type condition struct{ Type, Status, Reason, Message string }
 
-// A Pod is what hpcc reads of a pod.
-type Pod struct {
+// A podState is what hpcc reads of a pod.
+type podState struct {
 	Metadata struct {
 		Name              string
 		Labels            map[string]string
@@ -41,12 +41,12 @@ type Pod struct {
 		Phase, Reason, Message string
 		StartTime              time.Time
 		Conditions             []condition
-		ContainerStatuses      []ContainerState
+		ContainerStatuses      []containerState
 	}
 }
 
-// A ContainerState is the state of a container.
-type ContainerState struct {
+// A containerState is the state of a container.
+type containerState struct {
 	Name    string
 	ImageID string
 	State   struct {
@@ -62,7 +62,7 @@ type ContainerState struct {
 }
 
 // standing is what a Job and its pods say together.
-func (o *jobState) standing(pods []Pod) batch.QueueState {
+func (o *jobState) standing(pods []podState) batch.QueueState {
 	over, s := false, batch.QueueState{}
 	for _, c := range o.Status.Conditions {
 		switch {
@@ -79,16 +79,16 @@ func (o *jobState) standing(pods []Pod) batch.QueueState {
 			failed[k] = true
 		}
 	}
-	Learn(&s, pods, func(index int) bool { return over || failed[index] })
+	learnPods(&s, pods, func(index int) bool { return over || failed[index] })
 	if !over {
 		s.Waiting = max(0, cmp.Or(o.Spec.Completions, 1)-o.Status.Succeeded-len(failed)-s.Running)
 	}
 	return s
 }
 
-// Learn makes records of pods. final says whether the failure of a task was its last.
-func Learn(s *batch.QueueState, pods []Pod, final func(index int) bool) {
-	slices.SortStableFunc(pods, func(a, b Pod) int { return a.Metadata.CreationTimestamp.Compare(b.Metadata.CreationTimestamp) })
+// learnPods makes records of pods. final says whether the failure of a task was its last.
+func learnPods(s *batch.QueueState, pods []podState, final func(index int) bool) {
+	slices.SortStableFunc(pods, func(a, b podState) int { return a.Metadata.CreationTimestamp.Compare(b.Metadata.CreationTimestamp) })
 	newest := map[int]int{}
 	for i := range pods {
 		newest[pods[i].Index()] = i
@@ -113,7 +113,7 @@ func Learn(s *batch.QueueState, pods []Pod, final func(index int) bool) {
 }
 
 // left notes what the pod of the attempt says of its image, and what its program left.
-func left(a *batch.Attempt, p *Pod) {
+func left(a *batch.Attempt, p *podState) {
 	c := p.main()
 	if a.Image = c.ImageID; c.State.Terminated != nil {
 		a.Words = c.State.Terminated.Message
@@ -121,23 +121,23 @@ func left(a *batch.Attempt, p *Pod) {
 }
 
 // Index is the place of the pod's task in the array, from 0.
-func (p *Pod) Index() int {
+func (p *podState) Index() int {
 	n, _ := strconv.Atoi(p.Metadata.Annotations["batch.kubernetes.io/job-completion-index"])
 	return n
 }
 
 // main is the state of the program's container.
-func (p *Pod) main() *ContainerState {
+func (p *podState) main() *containerState {
 	for i := range p.Status.ContainerStatuses {
 		if c := &p.Status.ContainerStatuses[i]; c.Name == MainContainer {
 			return c
 		}
 	}
-	return &ContainerState{}
+	return &containerState{}
 }
 
 // task is the record of what the pod ran; false when it has not begun.
-func (p *Pod) task() (*job.Task, bool) {
+func (p *podState) task() (*job.Task, bool) {
 	t := &job.Task{Index: p.Index(), Native: p.Metadata.Name, Host: p.Spec.NodeName, Start: p.Status.StartTime}
 	if t.Start.IsZero() {
 		t.Start = p.Metadata.CreationTimestamp
@@ -168,7 +168,7 @@ func (p *Pod) task() (*job.Task, bool) {
 const ExitLost = 125
 
 // problem says in words, with what to do, why a pod ended that its program did not end; "" where it did.
-func (p *Pod) problem(reason, message string) string {
+func (p *podState) problem(reason, message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if p.Status.Reason == "DeadlineExceeded" {
 		return "ended after its time limit; --time gives it more"
@@ -198,12 +198,12 @@ func (p *Pod) problem(reason, message string) string {
 }
 
 // lost says whether the pod's node was taken away.
-func (p *Pod) lost() bool {
+func (p *podState) lost() bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c condition) bool { return c.Type == "DisruptionTarget" && c.Status == "True" })
 }
 
 // waits is why a pod's program has not begun; "" when that goes its way.
-func (p *Pod) waits() string {
+func (p *podState) waits() string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == "PodScheduled" && c.Status == "False" {
 			return c.Message
@@ -230,12 +230,12 @@ func (p *Pod) waits() string {
 	return why
 }
 
-// RecordHead is the beginning of a measurement in a termination message.
-const RecordHead = `{"kind":"header"`
+// recordHead is the beginning of a measurement in a termination message.
+const recordHead = `{"kind":"header"`
 
 // Unmeasured is a message without the record that it may end in.
 func Unmeasured(message string) string {
-	if before, _, ok := strings.Cut(message, RecordHead); ok {
+	if before, _, ok := strings.Cut(message, recordHead); ok {
 		return strings.TrimRight(before, ": \n")
 	}
 	return message

@@ -16,7 +16,7 @@ import (
 // Names within a pod.
 const (
 	MainContainer = "main"
-	JobLabel      = "hpcc/job" // our id
+	jobLabel      = "hpcc/job" // our id
 	labelBy       = "app.kubernetes.io/managed-by"
 	labelName     = "app.kubernetes.io/name"
 	labelQueue    = "kueue.x-k8s.io/queue-name"
@@ -25,7 +25,7 @@ const (
 
 // Labels are those of the objects of a job.
 func Labels(j *job.Job, id string) map[string]string {
-	return map[string]string{labelName: job.Label(j.Name), labelBy: "hpcc", JobLabel: job.Label(id)}
+	return map[string]string{labelName: job.Label(j.Name), labelBy: "hpcc", jobLabel: job.Label(id)}
 }
 
 // labelText are labels as a selector has them.
@@ -42,11 +42,11 @@ func labelText(labels map[string]string) string {
 func NewPod(j *job.Job, to job.Target, nth string) podSpec {
 	p := &j.Pod
 	c := Container{
-		Name: MainContainer, Image: imageOf(j), ImagePullPolicy: p.Pull, WorkingDir: job.Expandable(p.Dir), Env: envOf(j), Resources: resourcesOf(j),
+		Name: MainContainer, Image: imageOf(j), ImagePullPolicy: p.Pull, WorkingDir: expandable(p.Dir), Env: envOf(j), Resources: resourcesOf(j),
 		SecurityContext: containerSecurity{Capabilities: capabilities{Drop: []string{"ALL"}}},
 	}
 	if c.Command, c.Args = commandOf(j, to, nth); j.Measured() && c.Command == nil {
-		c.Command = job.ExpandAll(j.Entrypoint())
+		c.Command = expandAll(j.Entrypoint())
 	}
 	for _, o := range p.Ports {
 		c.Ports = append(c.Ports, containerPort{o.Name, o.Number})
@@ -83,7 +83,7 @@ func imageOf(j *job.Job) string {
 
 // envOf are the variables: ours, those of the job, then what --set-env said last.
 func envOf(j *job.Job) []EnvVar {
-	env := []EnvVar{{Name: "HPCC_JOB", ValueFrom: &envFrom{fieldRef{"metadata.labels['" + JobLabel + "']"}}}}
+	env := []EnvVar{{Name: "HPCC_JOB", ValueFrom: &envFrom{fieldRef{"metadata.labels['" + jobLabel + "']"}}}}
 	if !j.Array.IsZero() {
 		env = append(env, EnvVar{Name: "HPCC_TASK_COUNT", Value: strconv.Itoa(j.FullCount())})
 	}
@@ -93,7 +93,7 @@ func envOf(j *job.Job) []EnvVar {
 	for _, e := range slices.Concat(j.Env, j.Pod.Env) {
 		k, v, _ := strings.Cut(e, "=")
 		env = slices.DeleteFunc(env, func(o EnvVar) bool { return o.Name == k })
-		env = append(env, EnvVar{Name: k, Value: job.Expandable(v)})
+		env = append(env, EnvVar{Name: k, Value: expandable(v)})
 	}
 	return env
 }
@@ -161,7 +161,7 @@ func nodeSelector(j *job.Job) map[string]string {
 		labels[k] = v
 	}
 	if j.GPUType != "" {
-		labels[job.LabelGPU] = j.GPUType
+		labels[labelGPU] = j.GPUType
 	}
 	return labels
 }
@@ -237,7 +237,7 @@ func tensorboardContainer(j *job.Job, like Container) Container {
 	port, _ := job.UsualPort("tensorboard")
 	return Container{
 		Name: "tensorboard", Image: like.Image, ImagePullPolicy: like.ImagePullPolicy, RestartPolicy: "Always", WorkingDir: like.WorkingDir,
-		Args:         []string{"tensorboard", "--logdir", job.Expandable(j.Tensorboard), "--bind_all", "--port", strconv.Itoa(port)},
+		Args:         []string{"tensorboard", "--logdir", expandable(j.Tensorboard), "--bind_all", "--port", strconv.Itoa(port)},
 		Ports:        []containerPort{{"tensorboard", port}},
 		VolumeMounts: like.VolumeMounts, SecurityContext: like.SecurityContext,
 	}
@@ -249,13 +249,13 @@ func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 	switch {
 	case j.Script != nil:
 		args = append([]string{shellOf(j, to), "-c", scriptOf(j, to, nth), j.Script.Name}, j.Script.Args...)
-		return nil, job.ExpandAll(args)
+		return nil, expandAll(args)
 	case j.Array.IsZero():
 		words := j.Args
 		if j.StartsProcesses() && j.Nodes <= 1 {
 			words = append(jobscript.Mpirun(j), words...)
 		}
-		return nil, job.ExpandAll(words)
+		return nil, expandAll(words)
 	}
 	t := &jobscript.Writer{}
 	writeTask(t, j, nth)
@@ -265,15 +265,15 @@ func commandOf(j *job.Job, to job.Target, nth string) (command, args []string) {
 	}
 	t.Line("exec %s", expandWords(j, words))
 	if len(j.Entrypoint()) > 0 {
-		return job.ExpandAll([]string{"/bin/sh", "-c", t.String()}), nil
+		return expandAll([]string{"/bin/sh", "-c", t.String()}), nil
 	}
-	return nil, job.ExpandAll([]string{"/bin/sh", "-c", t.String()})
+	return nil, expandAll([]string{"/bin/sh", "-c", t.String()})
 }
 
 // shellOf runs the script of scriptOf: images without bash have scripts that need none.
 func shellOf(j *job.Job, to job.Target) string {
 	own := len(j.Script.Shell) > 0 && path.Base(j.Script.Shell[0]) == "bash"
-	if own || strings.Contains(jobscript.Prelude(j.Script, j, System{to}.Describe().Dialect), "hpcc_hosts") { // an array of bash's
+	if own || strings.Contains(jobscript.Prelude(j.Script, j, System{Target: to}.Describe().Dialect), "hpcc_hosts") { // an array of bash's
 		return "bash"
 	}
 	return "sh"
@@ -285,7 +285,7 @@ func scriptOf(j *job.Job, to job.Target, nth string) string {
 	if !j.Array.IsZero() {
 		writeTask(t, j, nth)
 	}
-	script := jobscript.Body(j.Script, j, System{to}.Describe().Dialect)
+	script := jobscript.Body(j.Script, j, System{Target: to}.Describe().Dialect)
 	if strings.Contains(script, "HPCC_TASK_TMP") {
 		t.Line("export HPCC_TASK_TMP=$(mktemp -d)")
 	}
@@ -400,8 +400,33 @@ func (c *Container) StartWith(entrypoint []string) {
 	switch {
 	case len(c.Command) > 0:
 	case len(entrypoint) > 0:
-		c.Command = job.ExpandAll(entrypoint)
+		c.Command = expandAll(entrypoint)
 	case len(c.Args) > 0:
 		c.Command, c.Args = c.Args[:1], c.Args[1:]
 	}
+}
+
+// labelGPU is the label of nodes with the model of their GPUs.
+const labelGPU = "nvidia.com/gpu.product" // NVIDIA's GPU feature discovery
+
+// expandable writes text so that Kubernetes, which puts variables in the place of
+// $(NAME) and $ in that of $$, leaves it as it is.
+func expandable(s string) string {
+	var b strings.Builder
+	for i := range len(s) {
+		b.WriteByte(s[i])
+		if s[i] == '$' && i+1 < len(s) && (s[i+1] == '$' || s[i+1] == '(') {
+			b.WriteByte('$')
+		}
+	}
+	return b.String()
+}
+
+// expandAll calls expandable for each argument.
+func expandAll(words []string) []string {
+	out := make([]string, len(words))
+	for i, w := range words {
+		out[i] = expandable(w)
+	}
+	return out
 }

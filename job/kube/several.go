@@ -53,7 +53,7 @@ func (k System) interactive(j *job.Job) (string, []string, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	words := []string{Command(k.Target), "run", "--rm", "--stdin", "--tty", "--quiet", "--restart=Never", "--image=" + imageOf(j), "--labels=" + labelText(Labels(j, j.Name)), "--overrides=" + string(overrides)}
+	words := []string{commandName(k.Target), "run", "--rm", "--stdin", "--tty", "--quiet", "--restart=Never", "--image=" + imageOf(j), "--labels=" + labelText(Labels(j, j.Name)), "--overrides=" + string(overrides)}
 	t := &jobscript.Writer{}
 	t.Line("#!/bin/bash")
 	t.Interactive(j)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"hpcc/job/capacity"
+	"hpcc/testdata/jobtest"
 )
 
 func TestLSFUsed(t *testing.T) {
@@ -44,7 +45,7 @@ Sat Nov 21 00:29:00: Exited; TERM_OWNER: job killed by owner.
 `
 
 func TestLSFStays(t *testing.T) {
-	checkStays(t, stays(bacctText, time.Date(2026, 11, 22, 0, 0, 0, 0, time.Local)),
+	jobtest.CheckStays(t, stays(bacctText, time.Date(2026, 11, 22, 0, 0, 0, 0, time.Local)),
 		"17 alice 00:24:47-00:25:17 cpus 8 memory 0M gpus 0",
 		"18[2] bob 00:26:10-00:27:10 cpus 1 memory 0M gpus 0")
 	at, _, ok := event("Thu Dec 31 23:00:00: Dispatched to <n1>;", time.Date(2026, 1, 2, 0, 0, 0, 0, time.Local))

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/job"
 	"hpcc/job/capacity"
+	"hpcc/testdata/jobtest"
 )
 
 // TestHoleWithoutMemory: none of it is no room, but where the scheduler did not tell.
@@ -38,15 +38,15 @@ func TestHoleWithoutMemory(t *testing.T) {
 }
 
 func TestLSFNodes(t *testing.T) {
-	nodes := hosts(recorded(t, "bhosts-w.txt"))
+	nodes := hosts(jobtest.Recorded(t, "bhosts-w.txt"))
 	at := capacity.NodeIndex(nodes)
-	static(at, recorded(t, "lshosts.txt"))
-	load(at, recorded(t, "lsload-l.txt"))
-	queues(at, recorded(t, "bqueues-l.txt"))
+	static(at, jobtest.Recorded(t, "lshosts.txt"))
+	load(at, jobtest.Recorded(t, "lsload-l.txt"))
+	queues(at, jobtest.Recorded(t, "bqueues-l.txt"))
 	for i := range nodes {
 		nodes[i].Settle(time.Now())
 	}
-	checkNodes(t, nodes,
+	jobtest.CheckNodes(t, nodes,
 		"h off cpus 0/0 memory 20480M/24105M gpus 0/0 normal,spare",
 		"n1 full cpus 0/4 memory 20480M/24105M gpus 0/0 normal,spare",
 		"n2 full cpus 0/4 memory 20480M/24105M gpus 0/0 normal,spare")
@@ -63,7 +63,7 @@ func TestLSFDocumented(t *testing.T) {
 	for i := range nodes {
 		nodes[i].Settle(time.Now())
 	}
-	checkNodes(t, nodes,
+	jobtest.CheckNodes(t, nodes,
 		"a shared cpus 14/16 memory 0M/65536M gpus 1/2 TeslaK80",
 		"b off cpus 8/8 memory 0M/0M gpus 0/0",
 		"c shared cpus 4/8 memory 0M/0M gpus 1/1 TeslaV100")
@@ -78,7 +78,7 @@ func TestLSFDocumented(t *testing.T) {
 
 func FuzzLSFNodes(f *testing.F) {
 	for _, file := range []string{"bhosts-w.txt", "lshosts.txt", "lsload-l.txt", "bqueues-l.txt"} {
-		f.Add(recorded(f, file))
+		f.Add(jobtest.Recorded(f, file))
 	}
 	now := time.Now()
 	f.Fuzz(func(t *testing.T, s string) {
@@ -92,16 +92,6 @@ func FuzzLSFNodes(f *testing.F) {
 		gpus(at, s)
 		holds(at, s)
 		used(s)
-		for i := range c.Nodes {
-			n := &c.Nodes[i]
-			n.Settle(now)
-			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
-				t.Fatalf("more is free than there is: %+v", n)
-			}
-		}
-		x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
-		if f := x.Fit(c, "", now); f.When == "" {
-			t.Fatal("a job starts neither now nor later nor never")
-		}
+		jobtest.CheckFree(t, c, now)
 	})
 }

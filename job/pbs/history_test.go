@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"hpcc/job/capacity"
+	"hpcc/testdata/jobtest"
 )
 
 func TestPBSUsed(t *testing.T) {
-	if u := used([]byte(recorded(t, "qstat-fxt.json"))); len(u) == 0 || u["12.h"].Peak < 0 {
+	if u := used([]byte(jobtest.Recorded(t, "qstat-fxt.json"))); len(u) == 0 || u["12.h"].Peak < 0 {
 		t.Errorf("jobs of PBS used %+v", u)
 	}
 }
 
 func TestPBSStays(t *testing.T) {
-	list, err := stays(strings.NewReader(recorded(t, "qstat-fxt.json")), time.Time{})
+	list, err := stays(strings.NewReader(jobtest.Recorded(t, "qstat-fxt.json")), time.Time{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +29,7 @@ func TestPBSStays(t *testing.T) {
 			some = append(some, s)
 		}
 	}
-	checkStays(t, some,
+	jobtest.CheckStays(t, some,
 		"0.h alice 00:23:38-00:23:39 cpus 4 memory 200M gpus 2",
 		"1[1].h alice 00:23:38-00:23:39 cpus 1 memory 0M gpus 0")
 	if list, err := stays(strings.NewReader("no json"), time.Time{}); err == nil {

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/quantity"
+	"hpcc/testdata/jobtest"
 )
 
 func TestPBSNodes(t *testing.T) {
-	nodes := nodes(recorded(t, "pbsnodes-a.txt"))
-	if err := holds(capacity.NodeIndex(nodes), strings.NewReader(recorded(t, "qstat-f.json"))); err != nil {
+	nodes := nodes(jobtest.Recorded(t, "pbsnodes-a.txt"))
+	if err := holds(capacity.NodeIndex(nodes), strings.NewReader(jobtest.Recorded(t, "qstat-f.json"))); err != nil {
 		t.Fatal(err)
 	}
 	if h := nodes[0].Holds; len(h) != 1 || h[0].Cpus != 2 || h[0].Gpus != 2 || !h[0].To.IsZero() || h[0].By != "job 12.h" {
@@ -24,7 +24,7 @@ func TestPBSNodes(t *testing.T) {
 	for i := range nodes {
 		nodes[i].Settle(time.Now())
 	}
-	checkNodes(t, nodes, "n1 full cpus 0/4 memory 24105M/24105M gpus 2/4", "n2 idle cpus 4/4 memory 24105M/24105M gpus 4/4")
+	jobtest.CheckNodes(t, nodes, "n1 full cpus 0/4 memory 24105M/24105M gpus 2/4", "n2 idle cpus 4/4 memory 24105M/24105M gpus 4/4")
 	if !nodes[0].NoLimit {
 		t.Error("n1: its job has no walltime, and that is not told")
 	}
@@ -36,7 +36,7 @@ func TestPBSNodes(t *testing.T) {
 			Assigned  map[string]any `json:"resources_assigned"`
 		} `json:"nodes"`
 	}
-	if err := json.Unmarshal([]byte(recorded(t, "pbsnodes.json")), &list); err != nil {
+	if err := json.Unmarshal([]byte(jobtest.Recorded(t, "pbsnodes.json")), &list); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range nodes {
@@ -54,7 +54,7 @@ func TestPBSStates(t *testing.T) {
 	for i := range nodes {
 		nodes[i].Settle(time.Now())
 	}
-	checkNodes(t, nodes, "a off cpus 4/4 memory 0M/0M gpus 0/0", "b full cpus 0/4 memory 0M/0M gpus 0/0", "c off cpus 0/0 memory 0M/0M gpus 0/0")
+	jobtest.CheckNodes(t, nodes, "a off cpus 4/4 memory 0M/0M gpus 0/0", "b full cpus 0/4 memory 0M/0M gpus 0/0", "c off cpus 0/0 memory 0M/0M gpus 0/0")
 	if nodes[0].Reason != "offline: bad disk" || nodes[1].Reason != "" || nodes[2].Reason != "down,offline" {
 		t.Errorf("reasons are %q, %q, %q", nodes[0].Reason, nodes[1].Reason, nodes[2].Reason)
 	}
@@ -62,7 +62,7 @@ func TestPBSStates(t *testing.T) {
 
 func FuzzPBSNodes(f *testing.F) {
 	for _, file := range []string{"pbsnodes-a.txt", "qstat-f.json"} {
-		f.Add(recorded(f, file))
+		f.Add(jobtest.Recorded(f, file))
 	}
 	now := time.Now()
 	f.Fuzz(func(t *testing.T, s string) {
@@ -72,16 +72,6 @@ func FuzzPBSNodes(f *testing.F) {
 		at := capacity.NodeIndex(c.Nodes)
 		_ = holds(at, bytes.NewReader([]byte(s)))
 		used([]byte(s))
-		for i := range c.Nodes {
-			n := &c.Nodes[i]
-			n.Settle(now)
-			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
-				t.Fatalf("more is free than there is: %+v", n)
-			}
-		}
-		x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
-		if f := x.Fit(c, "", now); f.When == "" {
-			t.Fatal("a job starts neither now nor later nor never")
-		}
+		jobtest.CheckFree(t, c, now)
 	})
 }

@@ -16,7 +16,7 @@ const Name job.Target = "slurm"
 // Describe returns what other packages need to know of Slurm; see [batch.Describer].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
-		Dialect: &scripts, CutsTime: true, EndsExec: true,
+		Dialect: &scripts, Adjust: adjust, CutsTime: true, EndsExec: true,
 		Version: []string{"sbatch", "--version"}, Ping: []string{"scontrol", "ping"},
 		InJob: func(name string) bool {
 			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_")

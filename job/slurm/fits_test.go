@@ -9,6 +9,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/capacity"
 	"hpcc/job/quantity"
+	"hpcc/testdata/jobtest"
 )
 
 // TestFits counts on four nodes of four processors and 4G, of which n3 and n4 have two
@@ -57,7 +58,7 @@ func TestFits(t *testing.T) {
 		{"more processes", job.Job{Tasks: 99}, "never 99 processes with a processor each are asked for, and all nodes together have room for 20"},
 		{"longer than the queue lets", job.Job{Time: 25 * time.Hour}, "never jobs of queue cpu end after 24h at most, and 25h are asked for"},
 	} {
-		f := capacity.NewNeed(&x.job, 0, System{}.Adjust).Fit(c, "cpu", noon)
+		f := capacity.NewNeed(&x.job, 0, adjust).Fit(c, "cpu", noon)
 		got := string(f.When)
 		if f.When != capacity.Never {
 			if f.Start.IsZero() {
@@ -91,7 +92,7 @@ func TestFits(t *testing.T) {
 			case "--mem":
 				j.Memory, _ = quantity.ParseMemory(value)
 			}
-			if again := capacity.NewNeed(&j, 0, System{}.Adjust).Fit(c, "cpu", noon); again.When != capacity.Now {
+			if again := capacity.NewNeed(&j, 0, adjust).Fit(c, "cpu", noon); again.When != capacity.Now {
 				t.Errorf("%s: with %s it starts %s, %s", x.name, flag, again.When, again.Why)
 			}
 		}
@@ -117,11 +118,11 @@ func TestFitsSmaller(t *testing.T) {
 }
 
 func TestSlurmStart(t *testing.T) {
-	e := start(recorded(t, "test-only.txt"), time.Now())
+	e := start(jobtest.Recorded(t, "test-only.txt"), time.Now())
 	if e == nil || !e.Start.Equal(when("2026-11-21T00:41:17")) || strings.Join(e.Nodes, " ") != "n1 n2 n3 n4" {
 		t.Errorf("it starts %+v", e)
 	}
-	if !start(recorded(t, "test-only.txt"), e.Start.Add(-time.Second)).Now || start(recorded(t, "test-only.txt"), e.Start.Add(-time.Minute)).Now {
+	if !start(jobtest.Recorded(t, "test-only.txt"), e.Start.Add(-time.Second)).Now || start(jobtest.Recorded(t, "test-only.txt"), e.Start.Add(-time.Minute)).Now {
 		t.Error("a start within seconds is one now, one in a minute is not")
 	}
 	if e := start("sbatch: warning: something", time.Now()); e != nil {

@@ -7,21 +7,22 @@ import (
 	"time"
 
 	"hpcc/job/capacity"
+	"hpcc/testdata/jobtest"
 )
 
 func TestSlurmStays(t *testing.T) {
-	list := stays(recorded(t, "sacct-a.txt"))
+	list := stays(jobtest.Recorded(t, "sacct-a.txt"))
 	for _, s := range list {
 		if s.ID == "29" || s.ID == "32" || s.ID == "35" {
 			t.Errorf("job %s never began and counts", s.ID)
 		}
 	}
-	checkStays(t, list[:3],
+	jobtest.CheckStays(t, list[:3],
 		"30 alice 00:00:23-00:00:23 cpus 16 memory 4096M gpus 8",
 		"31 alice 00:00:33-00:00:42 cpus 1 memory 256M gpus 0",
 		"34 alice 00:00:46-00:00:46 cpus 1 memory 256M gpus 0")
-	checkStays(t, list[len(list)-1:], "56_1 alice 00:29:17-runs cpus 1 memory 256M gpus 0")
-	checkStays(t, stays("9|bob|2026-11-21T00:00:00|Unknown|NODE_FAIL|cpu=1\n10|bob|Unknown|Unknown|PENDING|\n\n|||||\nx"))
+	jobtest.CheckStays(t, list[len(list)-1:], "56_1 alice 00:29:17-runs cpus 1 memory 256M gpus 0")
+	jobtest.CheckStays(t, stays("9|bob|2026-11-21T00:00:00|Unknown|NODE_FAIL|cpu=1\n10|bob|Unknown|Unknown|PENDING|\n\n|||||\nx"))
 }
 
 func TestHoles(t *testing.T) {

@@ -9,12 +9,13 @@ import (
 
 	"hpcc/job"
 	"hpcc/job/capacity"
+	"hpcc/testdata/jobtest"
 )
 
 // at is the cluster of the recordings, as seen at a moment.
 func at(t testing.TB) *capacity.Snapshot {
-	c := &capacity.Snapshot{Nodes: nodes(recorded(t, "scontrol-node.txt"))}
-	readPartitions(c, recorded(t, "scontrol-part.txt"))
+	c := &capacity.Snapshot{Nodes: nodes(jobtest.Recorded(t, "scontrol-node.txt"))}
+	readPartitions(c, jobtest.Recorded(t, "scontrol-part.txt"))
 	return c
 }
 
@@ -23,7 +24,7 @@ func TestSlurmNodes(t *testing.T) {
 	for i := range c.Nodes {
 		c.Nodes[i].Settle(time.Now())
 	}
-	checkNodes(t, c.Nodes,
+	jobtest.CheckNodes(t, c.Nodes,
 		"n1 shared cpus 2/4 memory 3584M/4096M gpus 0/0 cpu,spare",
 		"n2 idle cpus 4/4 memory 4096M/4096M gpus 0/0 cpu,spare",
 		"n3 shared cpus 3/4 memory 3840M/4096M gpus 2/4 fake cpu,spare,gpu",
@@ -62,7 +63,7 @@ func TestSlurmGRES(t *testing.T) {
 }
 
 // thatDay is a time of the recordings, of that day.
-func thatDay(t testing.TB, clock string) time.Time {
+func ThatDay(t testing.TB, clock string) time.Time {
 	at := when("2026-11-21T" + clock)
 	if at.IsZero() {
 		t.Fatalf("%q is no time", clock)
@@ -78,29 +79,29 @@ func TestSlurmHolds(t *testing.T) {
 		c.Nodes = append(c.Nodes, capacity.Node{Name: name, CPUs: 4, Memory: 4 << 30, FreeMemory: 3 << 30})
 	}
 	c.Nodes[3].FreeCPUs, c.Nodes[3].FreeMemory = 3, 4<<30-256<<20
-	at, now := capacity.NodeIndex(c.Nodes), thatDay(t, "21:27:57")
-	readReservations(c, at, strings.ReplaceAll(recorded(t, "scontrol-res.txt"), "EndTime=2026", "EndTime=2096"))
-	readJobs(c, at, recorded(t, "squeue-O.txt"), now)
+	at, now := capacity.NodeIndex(c.Nodes), jobtest.ThatDay(t, "21:27:57")
+	readReservations(c, at, strings.ReplaceAll(jobtest.Recorded(t, "scontrol-res.txt"), "EndTime=2026", "EndTime=2096"))
+	readJobs(c, at, jobtest.Recorded(t, "squeue-O.txt"), now)
 	for i := range c.Nodes {
 		c.Nodes[i].Settle(now)
 	}
-	checkNodes(t, c.Nodes,
+	jobtest.CheckNodes(t, c.Nodes,
 		"n1 full cpus 0/4 memory 3072M/4096M gpus 0/0",
 		"n2 full cpus 0/4 memory 3072M/4096M gpus 0/0",
 		"n3 full cpus 0/4 memory 3072M/4096M gpus 0/0",
 		"n4 shared cpus 3/4 memory 3840M/4096M gpus 0/0")
 	n1, n4 := c.Nodes[0], c.Nodes[3]
-	if !n1.BusyUntil.Equal(thatDay(t, "21:46:28")) || !n4.FreeUntil.Equal(thatDay(t, "21:46:28")) || n4.For != "job 4" || !n4.BusyUntil.Equal(thatDay(t, "21:37:52")) {
+	if !n1.BusyUntil.Equal(jobtest.ThatDay(t, "21:46:28")) || !n4.FreeUntil.Equal(jobtest.ThatDay(t, "21:46:28")) || n4.For != "job 4" || !n4.BusyUntil.Equal(jobtest.ThatDay(t, "21:37:52")) {
 		t.Errorf("n1 busy until %v, n4 free until %v for %q", n1.BusyUntil, n4.FreeUntil, n4.For)
 	}
-	if p := c.Planned["16"]; !p.Start.Equal(thatDay(t, "22:16:00")) || !reflect.DeepEqual(p.Nodes, []string{"n4"}) {
+	if p := c.Planned["16"]; !p.Start.Equal(jobtest.ThatDay(t, "22:16:00")) || !reflect.DeepEqual(p.Nodes, []string{"n4"}) {
 		t.Errorf("job 16 is planned %+v", p)
 	}
 }
 
 func FuzzSlurmNodes(f *testing.F) {
 	for _, file := range []string{"scontrol-node.txt", "scontrol-part.txt", "scontrol-res.txt", "squeue-O.txt", "test-only.txt", "sacct.txt"} {
-		f.Add(recorded(f, file))
+		f.Add(jobtest.Recorded(f, file))
 	}
 	now := time.Now()
 	f.Fuzz(func(t *testing.T, s string) {
@@ -113,17 +114,7 @@ func FuzzSlurmNodes(f *testing.F) {
 		readJobs(c, at, s, now)
 		start(s, now)
 		used(map[string]capacity.Usage{}, s)
-		for i := range c.Nodes {
-			n := &c.Nodes[i]
-			n.Settle(now)
-			if (n.CPUs >= 0 && (n.FreeCPUs < 0 || n.FreeCPUs > n.CPUs)) || n.FreeMemory < 0 || n.FreeMemory > n.Memory || n.FreeGPUs < 0 || n.FreeGPUs > n.GPUs {
-				t.Fatalf("more is free than there is: %+v", n)
-			}
-		}
-		x := capacity.NewNeed(&job.Job{CPUs: 2, Time: time.Hour}, 0, nil)
-		if f := x.Fit(c, "", now); f.When == "" {
-			t.Fatal("a job starts neither now nor later nor never")
-		}
+		jobtest.CheckFree(t, c, now)
 	})
 }
 
@@ -150,7 +141,7 @@ func BenchmarkNodes(b *testing.B) {
 		for i := range c.Nodes {
 			c.Nodes[i].Settle(now)
 		}
-		f := capacity.NewNeed(&job.Job{Nodes: 5000, CPUs: 128, Time: time.Hour}, 0, System{}.Adjust).Fit(c, "", now)
+		f := capacity.NewNeed(&job.Job{Nodes: 5000, CPUs: 128, Time: time.Hour}, 0, adjust).Fit(c, "", now)
 		if f.When != capacity.Later || f.Start.IsZero() || len(f.Nodes) != 5000 {
 			b.Fatalf("%s, %v, %d nodes", f.When, f.Start, len(f.Nodes))
 		}

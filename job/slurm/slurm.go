@@ -223,8 +223,8 @@ func start(said string, now time.Time) *capacity.Estimate {
 	return e
 }
 
-// Adjust rounds the time limit up to whole minutes, as Slurm does.
-func (System) Adjust(x *capacity.Need, _ *job.Job) {
+// adjust rounds the time limit up to whole minutes, as Slurm does.
+func adjust(x *capacity.Need, _ *job.Job) {
 	x.Limit = (x.Limit + time.Minute - 1).Truncate(time.Minute)
 }
 
@@ -278,7 +278,7 @@ func (s System) startsLater(ctx context.Context, j *job.Job) bool {
 	c.Settle(time.Now())
 	queue := cmp.Or(j.Queue, c.Queue)
 	c.Keep(queue)
-	x := capacity.NewNeed(j, c.Usual[queue], s.Adjust)
+	x := capacity.NewNeed(j, c.Usual[queue], adjust)
 	return x.Whole && x.Fit(c, queue, time.Now()).When == capacity.Later
 }
 

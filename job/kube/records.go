@@ -1,0 +1,92 @@
+package kube
+
+import (
+	"slices"
+
+	"hpcc/job"
+	"hpcc/job/batch"
+)
+
+// Learn keeps what the cluster reports of the tasks; see [batch.Keeper]. Pods go away before
+// a complete record does.
+func (k System) Learn(s *batch.Submitted, known map[string]batch.QueueState) error {
+	params := s.Job.Params
+	if params.Reopen() != nil { // the pods have them all the same: their file may change
+		params = job.Params{}
+	}
+	for i, id := range s.Natives {
+		list := ofNodes(s.Job, known[id])
+		if k.Place != nil {
+			var err error
+			if list, err = k.Place(s, list); err != nil {
+				return err
+			}
+		}
+		for _, a := range list {
+			t := a.Task
+			if s.Job.Workflow == nil {
+				t.Index, _ = s.Arrays[i].Nth(t.Index + 1) // 0 without an array
+			}
+			t.Params = params.Row(t.Index)
+			if before := (&job.Task{}); t.Native == "" && job.ReadRecord(s.Home, t.FileName(), before) { // its pod went away
+				t.Native, t.Host = before.Native, before.Host
+			}
+			over := k.Target != job.Argo && againAfter(s.Arrays[i+1:], t.Index) // what it was, a rerun has put aside
+			if over && !t.Ended() {
+				continue
+			}
+			keep := func() error { return nil }
+			if s.Job.Measured() && t.Ended() {
+				keep = func() error { return k.keepMeasured(s, &a, &t) }
+			}
+			if err := t.Learn(s.Home, a.Last && !over, k.Target == job.Argo, keep); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// againAfter reports whether a task was submitted again, in one of these arrays.
+func againAfter(arrays []job.Array, index int) bool {
+	return slices.ContainsFunc(arrays, func(a job.Array) bool { return a.IsZero() || a.Has(index) })
+}
+
+// ofNodes makes one record of those of the pods of a job of several nodes: that of the first that
+// failed, else of the first node, which has not succeeded before all have. The program of a Ray is the first node's alone.
+func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
+	list := st.Tasks
+	if !j.AcrossPods() || len(list) == 0 {
+		return list
+	}
+	if i := slices.IndexFunc(list, func(a batch.Attempt) bool { return a.Index == 0 }); j.Ray && (i >= 0 || !st.Gone()) {
+		list = list[max(i, 0) : i+1]
+	}
+	var one *batch.Attempt
+	for i := range list {
+		a := &list[i]
+		if a.OK() && !j.Ray && !st.Gone() {
+			continue
+		}
+		if one == nil || tellsMore(a, one) {
+			one = a
+		}
+	}
+	if one == nil {
+		return nil
+	}
+	one.Last = true
+	return []batch.Attempt{*one}
+}
+
+// tellsMore says whether an attempt of one node tells more of a job than that of another.
+func tellsMore(a *batch.Attempt, b *batch.Attempt) bool {
+	bad, other := a.Ended() && !a.OK(), b.Ended() && !b.OK()
+	switch {
+	case bad && other:
+		return a.End.Before(b.End)
+	case bad || other:
+		return bad
+	}
+	return a.Index < b.Index
+}
