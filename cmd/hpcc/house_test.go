@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"hpcc/testdata/testenv"
@@ -168,15 +169,16 @@ var strangers = func() map[string]map[string]string {
 	}
 }()
 
-// module is the path in go.mod.
-var module = func() string {
+// module returns the path in go.mod. It is read when a test needs it: other tests run
+// this program in other directories.
+var module = sync.OnceValue(func() string {
 	b, err := os.ReadFile("../../go.mod")
 	if err != nil {
 		panic(err)
 	}
 	first, _, _ := strings.Cut(string(b), "\n")
 	return strings.TrimPrefix(first, "module ")
-}()
+})
 
 // TestModulePath renames the module in a copy: hpcc builds, and the guard holds it to
 // the same rules.
@@ -184,7 +186,7 @@ func TestModulePath(t *testing.T) {
 	testenv.Slow(t)
 	dir := t.TempDir()
 	shell(t, "../..", `tar cf - --exclude=./.git --exclude=./bin --exclude=./dist . | tar xf - -C "$0"`, dir)
-	shell(t, dir, `make -s module-path NEW=example.org/lab.hpc/hpcc && ! grep -rl --include=*.go '"`+module+`/runtime"' . &&
+	shell(t, dir, `make -s module-path NEW=example.org/lab.hpc/hpcc && ! grep -rl --include=*.go '"`+module()+`/runtime"' . &&
 		make -s build && bin/hpcc --version && go vet ./testdata/modulepath && cd cmd/hpcc && go test -run 'TestHouse|TestStartImports' .`)
 }
 
@@ -268,7 +270,7 @@ func TestStartImports(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, dep := range strings.Fields(string(out)) {
-		for _, slow := range []string{"regexp", "net", "net/http", "text/template", "flag", "crypto/tls", "github.com/urfave/cli/v2", "github.com/opencontainers/go-digest", "google.golang.org/protobuf", module + "/store", module + "/unpack"} {
+		for _, slow := range []string{"regexp", "net", "net/http", "text/template", "flag", "crypto/tls", "github.com/urfave/cli/v2", "github.com/opencontainers/go-digest", "google.golang.org/protobuf", module() + "/store", module() + "/unpack"} {
 			if dep == slow {
 				t.Errorf("cmd/start imports %s; see \"Start\" in docs/design.md", dep)
 			}
@@ -288,10 +290,10 @@ func checkFile(t *testing.T, room string, allowed []string, file string, got *ta
 	}
 	for _, i := range f.Imports {
 		path := strings.Trim(i.Path.Value, `"`)
-		if path == module+"/testdata/testenv" && strings.HasSuffix(file, "_test.go") {
+		if path == module()+"/testdata/testenv" && strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		if dep, ours := strings.CutPrefix(path, module+"/"); ours && !strings.Contains(" "+strings.Join(allowed, " ")+" ", " "+dep+" ") {
+		if dep, ours := strings.CutPrefix(path, module()+"/"); ours && !strings.Contains(" "+strings.Join(allowed, " ")+" ", " "+dep+" ") {
 			t.Errorf("%s: room %s may not import %s", file, room, dep)
 		}
 		if path == "github.com/urfave/cli/v2" && room != "cmd/hpcc" {
