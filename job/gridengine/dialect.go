@@ -16,7 +16,7 @@ import (
 	"hpcc/job/quantity"
 )
 
-// scripts is what qsub(1) of Grid Engine reads: directives in the whole file, long options
+// scripts is the dialect of qsub(1) of Grid Engine: directives in the whole file, long options
 // with one dash, arguments apart from their options. Its prefix begins many a comment.
 var scripts = dialect.Dialect{
 	Target: Name, Title: "Grid Engine", Prefix: "#$", Command: "qsub", Anywhere: true, OptionsOnly: true,

@@ -13,7 +13,7 @@ import (
 	"hpcc/job/quantity"
 )
 
-// scripts is what qsub(1B) of OpenPBS, PBS Pro and Torque reads: directives before the
+// scripts is the dialect of qsub(1B) of OpenPBS, PBS Pro and Torque: directives before the
 // first command.
 var scripts = dialect.Dialect{
 	Target: Name, Title: "PBS", Prefix: "#PBS", Command: "qsub", ExactArgv: true,
