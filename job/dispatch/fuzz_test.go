@@ -42,6 +42,7 @@ func fuzzDialect(f *testing.F, target job.Target) {
 // fuzzOptions is fuzzDialect from the options of a dialect.
 func fuzzOptions(f *testing.F, target job.Target) {
 	d := dialectOf(target)
+	f.Add("", d.Command+" --")
 	for _, names := range optionNames(d) {
 		name, _, _ := strings.Cut(names, " ")
 		for _, v := range []string{"", " 1", " 1-8:2%4", " x[1-3]", " select[a]", " 1:2:3", " a=b,c", " =", "=1"} {

@@ -167,6 +167,9 @@ func program(r *dialect.Reader, argv []string) {
 	if exact {
 		argv = argv[1:]
 	}
+	if len(argv) == 0 {
+		return
+	}
 	if r.Job.Interactive {
 		r.Job.Args = argv
 		return
