@@ -19,7 +19,7 @@ import (
 // scripts is the dialect of bsub(1) of LSF 10.1: directives in the whole file,
 // here-documents included.
 var scripts = dialect.Dialect{
-	Target: Name, Title: "LSF", Prefix: "#BSUB", Command: "bsub", Anywhere: true, TakesProgram: true,
+	Target: target, Title: "LSF", Prefix: "#BSUB", Command: "bsub", Anywhere: true, TakesProgram: true,
 	Options: bsubOptions, Finish: finish, Defaults: defaults,
 	Launchers: map[string]dialect.Launcher{
 		"jsrun": {Options: dialect.Options{

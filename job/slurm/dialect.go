@@ -20,7 +20,7 @@ import (
 // scripts is the dialect of sbatch(1) of 22.05 and later: directives before the first
 // command, options as getopt_long(3) takes them.
 var scripts = dialect.Dialect{
-	Target: Name, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch",
+	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch",
 	Options: sbatchOptions, Finish: finish, Defaults: defaults,
 	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions()}}, StepLauncher: "srun",
 	Variables: variables, VariableText: `\bSLURMD?_[A-Z][A-Z0-9_]*\b`,
