@@ -1,17 +1,11 @@
-// Package job states a job once and hands it to a scheduler in the scheduler's
-// own words.
+// Package job states a job once, for all targets, and keeps the records of its tasks.
 //
-// A [Job] becomes a script by [Render], a pure function: the script that
-// "hpcc script" prints is the one that [Submit] hands in, byte for byte, except
-// that the latter names files where the values of variables stand. On the
-// node the script calls "hpcc task", which runs the program and writes a record
-// of it, jobs/<id>/task.<k>.json, by rename; so [Statuses] knows what happened
-// also when the scheduler has forgotten, and asks the scheduler, in one call for
-// all jobs, only for what it alone knows.
+//	command line or script ─► Job ─► Check ─► script of a target
+//	hpcc task on the node  ─► Task ─► jobs/<id>/task.<k>.json ─► status, rerun, report
 //
-// Quantities are explicit: times are durations, memory is in bytes and per
-// node, GPUs are per node, CPUs are per task. What a target cannot do is refused
-// or noted, never dropped in silence.
+// Quantities are explicit: times are durations, memory is in bytes and per node, GPUs are
+// per node, CPUs are per task. Records are written by rename, so status is known also after
+// the scheduler has forgotten the job. The package speaks to no scheduler.
 package job
 
 import (

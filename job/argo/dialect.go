@@ -9,7 +9,7 @@ import (
 )
 
 // Describe returns what other packages need to know of Argo, which keeps an order of pods;
-// see [batch.Describer].
+// see [batch.System].
 func (a System) Describe() *batch.Description {
 	d := a.System.Describe()
 	d.Command, d.Product = "argo", "Argo Workflows"

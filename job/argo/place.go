@@ -23,9 +23,9 @@ func openLogs(ctx context.Context, workflow string) (kube.LogSource, error) {
 	return stepLogs{api}, err
 }
 
-// placeTasks says of which task of the job the attempts of a workflow are: by the template of a step and the place
-// in its array, or, of a workflow that somebody wrote, by the step's name, which keeps the number that
-// it got first.
+// placeTasks finds the tasks of a workflow's attempts, by the template of a step and the index
+// in its array. The steps of a workflow that somebody else wrote get numbers by their names,
+// and keep them.
 func placeTasks(s *batch.Submitted, list []batch.Attempt) ([]batch.Attempt, error) {
 	if s.Job.Workflow != nil {
 		return numbered(s.Home, list)

@@ -21,6 +21,9 @@ import (
 // A System submits jobs to one batch system and reports on them. Each batch
 // system has its own package; optional abilities are separate interfaces.
 type System interface {
+	// Describe returns what other packages need to know of the batch system, as values.
+	Describe() *Description
+
 	// Detect reports whether this is the batch system of this host. Several products
 	// share command names, so it asks the server.
 	Detect(ctx context.Context) bool
@@ -42,14 +45,9 @@ type System interface {
 	Cancel(ctx context.Context, id string) error
 }
 
-// A Describer gives what other packages need to know of the batch system as values.
-type Describer interface {
-	Describe() *Description
-}
-
 // A Description is what hpcc knows of a batch system besides its methods.
 type Description struct {
-	*dialect.Dialect                 // how it has jobs written
+	*dialect.Dialect                 // its name, and how it has jobs written; never nil
 	Node             *node.Scheduler // how tasks find it on a node; nil: they do not
 
 	// Whether it is installed on this host, and answers: argv of commands.

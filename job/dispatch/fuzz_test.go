@@ -12,18 +12,11 @@ import (
 	"hpcc/job/translate"
 )
 
-// fuzzDialect holds a reader to this: whatever the file says, a translation
-// ends and has a fate for each row, for every target.
+// fuzzDialect holds a reader to this: whatever the file says, a translation ends, has a fate
+// for each row, and becomes a bounded script or an error, for every target.
 func fuzzDialect(f *testing.F, target job.Target) {
-	d := dialectOf(target)
-	for _, names := range optionNames(d) {
-		name, _, _ := strings.Cut(names, " ")
-		for _, v := range []string{"", " 1", " 1-8:2%4", " x[1-3]", " select[a]", " 1:2:3", " a=b,c", " =", "=1"} {
-			f.Add("#!/bin/sh\n"+d.Prefix+" "+name+v+"\n", d.Command+" "+name+v+" echo")
-		}
-	}
 	f.Fuzz(func(t *testing.T, text, command string) {
-		for _, to := range []job.Target{"slurm", "lsf", "gridengine", "pbs", job.Local, job.Kubernetes, job.OpenShift, job.Argo} {
+		for _, to := range matrix {
 			for _, s := range []translate.Source{{Text: []byte(text)}, {Command: command}} {
 				s.Name, s.Dialect, s.Dir, s.Home, s.User = "f.sh", target, "/d", "/h", "u"
 				s.Open = func(string) ([]byte, error) { return []byte(text), nil }
@@ -38,15 +31,39 @@ func fuzzDialect(f *testing.F, target job.Target) {
 						t.Errorf("row %+v has no fate or no reason", r)
 					}
 				}
+				if script, _, err := Render(tr.Job, to); err == nil && len(script) > 8*len(text)+8*len(command)+1<<16 {
+					t.Errorf("%d bytes of script for %d", len(script), len(text))
+				}
 			}
 		}
 	})
 }
 
-func FuzzReadSlurm(f *testing.F)      { fuzzDialect(f, "slurm") }
-func FuzzReadLSF(f *testing.F)        { fuzzDialect(f, "lsf") }
-func FuzzReadGridEngine(f *testing.F) { fuzzDialect(f, "gridengine") }
-func FuzzReadPBS(f *testing.F)        { fuzzDialect(f, "pbs") }
+// fuzzOptions is fuzzDialect from the options of a dialect.
+func fuzzOptions(f *testing.F, target job.Target) {
+	d := dialectOf(target)
+	f.Add("", d.Command+" --")
+	for _, names := range optionNames(d) {
+		name, _, _ := strings.Cut(names, " ")
+		for _, v := range []string{"", " 1", " 1-8:2%4", " x[1-3]", " select[a]", " 1:2:3", " a=b,c", " =", "=1"} {
+			f.Add("#!/bin/sh\n"+d.Prefix+" "+name+v+"\n", d.Command+" "+name+v+" echo")
+		}
+	}
+	fuzzDialect(f, target)
+}
+
+// FuzzTranslated begins with the recorded cases, whose dialect is found out.
+func FuzzTranslated(f *testing.F) {
+	for _, c := range cases(f) {
+		f.Add(string(c.source.Text), c.source.Command)
+	}
+	fuzzDialect(f, "")
+}
+
+func FuzzReadSlurm(f *testing.F)      { fuzzOptions(f, "slurm") }
+func FuzzReadLSF(f *testing.F)        { fuzzOptions(f, "lsf") }
+func FuzzReadGridEngine(f *testing.F) { fuzzOptions(f, "gridengine") }
+func FuzzReadPBS(f *testing.F)        { fuzzOptions(f, "pbs") }
 
 func dialectOf(t job.Target) *dialect.Dialect {
 	return Translator()[slices.IndexFunc(Translator(), func(d *dialect.Dialect) bool { return d.Target == t })]

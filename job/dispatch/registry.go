@@ -9,6 +9,7 @@ import (
 	"hpcc/job"
 	"hpcc/job/argo"
 	"hpcc/job/batch"
+	"hpcc/job/dialect"
 	"hpcc/job/gridengine"
 	"hpcc/job/kube"
 	"hpcc/job/local"
@@ -19,59 +20,45 @@ import (
 	"hpcc/job/translate"
 )
 
-// A system is a target and what speaks to it.
-type system struct {
-	name job.Target
-	batch.System
-}
-
-// registry lists all targets, in the order in which messages name them.
-var registry = []system{
-	{slurm.Name, slurm.System{}},
-	{lsf.Name, lsf.System{}},
-	{gridengine.Name, gridengine.System{}},
-	{pbs.Name, pbs.System{}},
-	{job.Local, local.System{}},
-	{job.Kubernetes, kube.System{Target: job.Kubernetes}},
-	{job.OpenShift, kube.System{Target: job.OpenShift}},
-	{job.Argo, argo.New()},
+// registry lists all batch systems, in the order in which messages name them.
+var registry = []batch.System{
+	slurm.System{}, lsf.System{}, gridengine.System{}, pbs.System{}, local.System{},
+	kube.System{Target: job.Kubernetes}, kube.System{Target: job.OpenShift}, argo.New(),
 }
 
 // systemOf returns the system of a target, nil if there is none.
 func systemOf(t job.Target) batch.System {
 	for _, s := range registry {
-		if s.name == t {
-			return s.System
+		if s.Describe().Target == t {
+			return s
 		}
 	}
 	return nil
 }
 
-// targets lists the names of all targets, sorted.
-func targets() (names []job.Target) {
-	for _, s := range registry {
-		names = append(names, s.name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // describe lists what is known of the batch systems.
 func describe() (list []*batch.Description) {
 	for _, s := range registry {
-		if d, ok := s.System.(batch.Describer); ok {
-			list = append(list, d.Describe())
-		}
+		list = append(list, s.Describe())
 	}
 	return list
 }
 
-// descriptionOf returns what is known of a target; the zero value if it describes nothing.
+// descriptionOf returns what is known of a target; of one that hpcc does not know its name.
 func descriptionOf(t job.Target) *batch.Description {
-	if d, ok := systemOf(t).(batch.Describer); ok {
-		return d.Describe()
+	if s := systemOf(t); s != nil {
+		return s.Describe()
 	}
-	return &batch.Description{}
+	return &batch.Description{Dialect: &dialect.Dialect{Target: t, Title: string(t)}}
+}
+
+// targets lists the names of all targets, sorted.
+func targets() (names []job.Target) {
+	for _, d := range describe() {
+		names = append(names, d.Target)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Translator returns what reads scripts of all batch systems.
@@ -118,9 +105,8 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 	}
 	for _, part := range append(slices.Clone(j.Steps), j) {
 		if s := part.Script; s != nil {
-			if d := descriptionOf(s.From).Dialect; d != nil {
-				s.FromTitle, s.Sets = d.Title, d.Variables
-			}
+			from := descriptionOf(s.From)
+			s.FromTitle, s.Sets = from.Title, from.Variables
 		}
 	}
 	return to.Render(j)

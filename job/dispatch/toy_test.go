@@ -22,7 +22,7 @@ import (
 )
 
 // A toy is a batch system of one queue in memory. It shows what a new one takes: the
-// five methods of batch.System, the abilities that it has, and a line in the registry.
+// six methods of batch.System, the abilities that it has, and a line in the registry.
 type toy struct {
 	queue map[string]*batch.Request
 	ended map[string]bool
@@ -32,7 +32,7 @@ const toyTarget job.Target = "toy"
 
 func (*toy) Detect(context.Context) bool { return false }
 
-// Describe makes the toy a batch.Describer: its scripts can be read, and its tasks found.
+// Describe: its scripts can be read, and its tasks found.
 func (*toy) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &dialect.Dialect{
@@ -97,7 +97,7 @@ func (*toy) Nodes(context.Context, string) (*capacity.Snapshot, error) {
 // TestToy takes a job through a batch system that nothing else knows.
 func TestToy(t *testing.T) {
 	s := &toy{map[string]*batch.Request{}, map[string]bool{}}
-	registry = append(registry, system{toyTarget, s})
+	registry = append(registry, s)
 	defer func() { registry = registry[:len(registry)-1] }()
 	dir, work := t.TempDir(), t.TempDir()
 	j := jobtest.With(func(j *job.Job) { j.Dir, j.Array = work, jobtest.Array(t, "1-3") })

@@ -333,28 +333,3 @@ func countable(j *job.Job, to job.Target) string {
 	b, _ := json.Marshal(k)
 	return string(b)
 }
-
-// FuzzTranslated: what a translation becomes for a target is bounded, or an error.
-func FuzzTranslated(f *testing.F) {
-	for _, c := range cases(f) {
-		f.Add(string(c.source.Text), c.source.Command)
-	}
-	f.Fuzz(func(t *testing.T, text, command string) {
-		for _, to := range matrix {
-			for _, s := range []translate.Source{{Text: []byte(text)}, {Command: command}} {
-				s.Name, s.Dir, s.Home, s.User = "f.sh", "/d", "/h", "u"
-				s.Open = func(string) ([]byte, error) { return []byte(text), nil }
-				tr, err := Translator().Translate(s, to)
-				if err != nil {
-					continue
-				}
-				tr.Job.Program, tr.Job.Store = "/bin/hpcc", "/store"
-				tr.Fit()
-				script, _, err := Render(tr.Job, to)
-				if err == nil && len(script) > 8*len(text)+8*len(command)+1<<16 {
-					t.Errorf("%d bytes of script for %d", len(script), len(text))
-				}
-			}
-		}
-	})
-}

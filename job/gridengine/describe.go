@@ -10,16 +10,16 @@ import (
 	"hpcc/job/shellword"
 )
 
-// Name is the target.
-const Name job.Target = "gridengine"
+// target is the name of the batch system.
+const target job.Target = "gridengine"
 
-// Describe returns what other packages need to know of Grid Engine; see [batch.Describer].
+// Describe returns what other packages need to know of Grid Engine; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Adjust: adjust, Succeeded: succeeded, Version: []string{"qstat", "-help"}, Ping: []string{"qstat"},
 		Is: func(string) bool { return os.Getenv("SGE_ROOT") != "" },
 		Node: &node.Scheduler{
-			Name: Name, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, Keeps: "SGE_",
+			Name: target, IDs: []string{"JOB_ID", "SGE_TASK_ID", "SGE_CLUSTER_NAME"}, Task: task, Keeps: "SGE_",
 			Proof:   []string{"SGE_TASK_ID", "SGE_ROOT"},                                                                // JOB_ID alone may be anybody's
 			Hosts:   func(getenv func(string) string) ([]string, error) { return node.HostFile("PE_HOSTFILE", getenv) }, // sge_pe(5)
 			Spreads: spreads,

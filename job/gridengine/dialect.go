@@ -16,10 +16,10 @@ import (
 	"hpcc/job/quantity"
 )
 
-// scripts is what qsub(1) of Grid Engine reads: directives in the whole file, long options
+// scripts is the dialect of qsub(1) of Grid Engine: directives in the whole file, long options
 // with one dash, arguments apart from their options. Its prefix begins many a comment.
 var scripts = dialect.Dialect{
-	Target: Name, Title: "Grid Engine", Prefix: "#$", Command: "qsub", Anywhere: true, OptionsOnly: true,
+	Target: target, Title: "Grid Engine", Prefix: "#$", Command: "qsub", Anywhere: true, OptionsOnly: true,
 	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
 	Variables: variables, VariableText: `\bSGE_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{

@@ -16,7 +16,7 @@ func title(t job.Target) string {
 }
 
 // Describe returns what other packages need to know of the target; see
-// [batch.Describer].
+// [batch.System].
 func (k System) Describe() *batch.Description {
 	c, ping := "kubectl", "version"
 	if k.Target == job.OpenShift {

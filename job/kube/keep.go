@@ -132,8 +132,8 @@ func (k System) keepLog(ctx context.Context, api LogSource, s *batch.Submitted, 
 	return t.NoteLog(s.Home, file, true)
 }
 
-// keptMore says whether a log that came is less than what was kept of it before the job was cancelled: of a pod whose
-// log it cannot get an Argo server says nothing, as if the program had been silent.
+// keptMore reports whether a log is shorter than the copy that was kept before the job was
+// cancelled. An Argo server returns an empty log for a pod that is gone.
 func (k System) keptMore(s *batch.Submitted, came *os.File, file string) bool {
 	now, err := came.Stat()
 	if err != nil || now.Size() > 0 || k.Target != job.Argo || s.Cancelled.IsZero() {
@@ -143,8 +143,8 @@ func (k System) keptMore(s *batch.Submitted, came *os.File, file string) bool {
 	return err == nil && before.Size() > 0
 }
 
-// podsOf are the pods whose words make a task's output: those of the attempts before, then the last; or
-// those of all nodes.
+// podsOf returns the pods whose logs are a task's output: those of all attempts, the last
+// one last, or those of all nodes.
 func podsOf(ctx context.Context, api LogSource, s *batch.Submitted, t *job.Task) ([]string, error) {
 	var names []string
 	if a, ok := api.(*proxy); ok && s.Job.AcrossPods() {

@@ -23,14 +23,14 @@ import (
 // The program of a pod that is measured leaves the header and the footer of its record as the
 // container's termination message: all that stays when the pod's files are gone. It is written while
 // the program runs, too, so that something is known of one that was killed with all around it.
-// A program may write there what it likes; what is no record is none.
+// A program may write anything there; text that is not a record is ignored.
 
 // Bounds of such a message, in bytes, and how it begins.
 const (
 	maxPodRecord = 16 << 10
 )
 
-// recordLine is a line of a record, of which what is not known here goes on as it came.
+// A recordLine is a line of a record. Unknown members stay as they are.
 type recordLine map[string]json.RawMessage
 
 // text is the line, its kind first as in other records.
@@ -44,7 +44,7 @@ func (l recordLine) text(kind string) []byte {
 	return append(append([]byte(head), b[1:]...), '\n')
 }
 
-// set gives a member a value, in the place of all that readers take for it.
+// set replaces all members that readers take for this one.
 func (l recordLine) set(name string, value any) {
 	l.remove(name)
 	if b, err := json.Marshal(value); err == nil {
@@ -143,7 +143,7 @@ func (k System) keepMeasured(s *batch.Submitted, a *batch.Attempt, t *job.Task) 
 	return nil
 }
 
-// endedWith says whether a footer is of a program with this status, as a shell has it.
+// endedWith reports whether a footer is of a program with this status, as a shell counts it.
 func endedWith(f *metrics.Footer, status int) bool {
 	if f.Signal == "" {
 		return f.Exit == status
@@ -154,7 +154,7 @@ func endedWith(f *metrics.Footer, status int) bool {
 	return status > 128+32 // a real-time one
 }
 
-// outlived takes the end of a run from what the cluster says of it.
+// outlived takes the end of a run from the record of the cluster.
 func outlived(f *metrics.Footer, h *metrics.Header, t *job.Task) {
 	f.End, f.Exit, f.Signal = t.End, t.Exit, ""
 	if name := unix.SignalName(unix.Signal(t.Exit - 128)); t.Exit > 128 && name != "" {
@@ -254,7 +254,7 @@ func unheard(s *batch.Submitted, known map[string]batch.QueueState) (map[string]
 	return want, nil
 }
 
-// lasting says of an error of hear that another look would not bring more: something was refused, or the
+// lasting reports whether an error of Hear is final: the server refused something, or the
 // server is not to be reached from here, unlike one that is slow or busy.
 func lasting(err error) bool {
 	refused := new(Error)

@@ -52,8 +52,9 @@ func againAfter(arrays []job.Array, index int) bool {
 	return slices.ContainsFunc(arrays, func(a job.Array) bool { return a.IsZero() || a.Has(index) })
 }
 
-// ofNodes makes one record of those of the pods of a job of several nodes: that of the first that
-// failed, else of the first node, which has not succeeded before all have. The program of a Ray is the first node's alone.
+// ofNodes chooses the record of a job of several nodes from those of its pods: the first that
+// failed, else that of the first node, which succeeds only when all have. The program of a Ray
+// runs on the first node.
 func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
 	list := st.Tasks
 	if !j.AcrossPods() || len(list) == 0 {
@@ -79,7 +80,7 @@ func ofNodes(j *job.Job, st batch.QueueState) []batch.Attempt {
 	return []batch.Attempt{*one}
 }
 
-// tellsMore says whether an attempt of one node tells more of a job than that of another.
+// tellsMore reports whether the attempt of one node explains more than that of another.
 func tellsMore(a *batch.Attempt, b *batch.Attempt) bool {
 	bad, other := a.Ended() && !a.OK(), b.Ended() && !b.OK()
 	switch {

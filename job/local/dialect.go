@@ -44,5 +44,5 @@ const (
 )
 
 // Describe returns what other packages need to know of this machine; see
-// [batch.Describer].
+// [batch.System].
 func (System) Describe() *batch.Description { return &batch.Description{Dialect: &scripts} }

@@ -11,15 +11,15 @@ import (
 	"hpcc/job/node"
 )
 
-// Name is the target.
-const Name job.Target = "lsf"
+// target is the name of the batch system.
+const target job.Target = "lsf"
 
-// Describe returns what other packages need to know of LSF; see [batch.Describer].
+// Describe returns what other packages need to know of LSF; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Version: []string{"bsub", "-V"}, Ping: []string{"lsid"},
 		Node: &node.Scheduler{
-			Name: Name, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, Keeps: "LSB_", Hosts: jobHosts,
+			Name: target, IDs: []string{"LSB_JOBID", "LSB_JOBINDEX"}, Task: task, Keeps: "LSB_", Hosts: jobHosts,
 			Remote: func(host string, argv []string) []string { return append([]string{"blaunch", host}, argv...) },
 		},
 	}

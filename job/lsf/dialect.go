@@ -16,10 +16,10 @@ import (
 	"hpcc/job/quantity"
 )
 
-// scripts is what bsub(1) of LSF 10.1 reads: directives in the whole file,
+// scripts is the dialect of bsub(1) of LSF 10.1: directives in the whole file,
 // here-documents included.
 var scripts = dialect.Dialect{
-	Target: Name, Title: "LSF", Prefix: "#BSUB", Command: "bsub", Anywhere: true, TakesProgram: true,
+	Target: target, Title: "LSF", Prefix: "#BSUB", Command: "bsub", Anywhere: true, TakesProgram: true,
 	Options: bsubOptions, Finish: finish, Defaults: defaults,
 	Launchers: map[string]dialect.Launcher{
 		"jsrun": {Options: dialect.Options{
@@ -305,8 +305,8 @@ func readAfter(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// maxRequeue is how often hpcc runs a task again in the place of LSF, which
-// would do it for ever unless the site says otherwise (MAX_JOB_REQUEUE).
+// maxRequeue is how often hpcc runs a task again. LSF does it without a limit unless the
+// site sets one (MAX_JOB_REQUEUE).
 const maxRequeue = 10
 
 // readRequeueExit reads -Q "99 100": statuses after which a job runs again.

@@ -17,7 +17,7 @@ import (
 var section = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([a-z]+)\[([^\[\]]*)\]`) })
 
 // readResources reads a resource string, section by section. A section that hpcc
-// cannot say otherwise refuses the string, unless it is only a condition on what is asked for anyway.
+// cannot express refuses the string, unless it only restricts what the job requests anyway.
 func readResources(r *dialect.Reader, v string) error {
 	rest := strings.TrimSpace(section().ReplaceAllString(v, ""))
 	found := section().FindAllStringSubmatch(v, -1)

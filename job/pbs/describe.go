@@ -8,16 +8,16 @@ import (
 	"hpcc/job/node"
 )
 
-// Name is the target.
-const Name job.Target = "pbs"
+// target is the name of the batch system.
+const target job.Target = "pbs"
 
-// Describe returns what other packages need to know of PBS; see [batch.Describer].
+// Describe returns what other packages need to know of PBS; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, CutsTime: true, Version: []string{"qstat", "--version"}, Ping: []string{"qstat", "-B"},
 		Is: func(version string) bool { return strings.Contains(version, "pbs") },
 		Node: &node.Scheduler{
-			Name: Name, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, Keeps: "PBS_",
+			Name: target, IDs: []string{"PBS_JOBID", "PBS_ARRAY_INDEX", "PBS_ARRAYID"}, Keeps: "PBS_",
 			Hosts:  func(getenv func(string) string) ([]string, error) { return node.HostFile("PBS_NODEFILE", getenv) }, // a line for each process
 			Remote: func(host string, argv []string) []string { return append([]string{"pbs_tmrsh", host}, argv...) },
 		},

@@ -13,10 +13,10 @@ import (
 	"hpcc/job/quantity"
 )
 
-// scripts is what qsub(1B) of OpenPBS, PBS Pro and Torque reads: directives before the
+// scripts is the dialect of qsub(1B) of OpenPBS, PBS Pro and Torque: directives before the
 // first command.
 var scripts = dialect.Dialect{
-	Target: Name, Title: "PBS", Prefix: "#PBS", Command: "qsub", ExactArgv: true,
+	Target: target, Title: "PBS", Prefix: "#PBS", Command: "qsub", ExactArgv: true,
 	Options: qsubOptions, Resources: resources, Finish: finish, Defaults: defaults,
 	Variables: variables, VariableText: `\bPBS_[A-Z][A-Z0-9_]*\b`,
 	Verdicts: map[field.Field]field.Verdict{

@@ -10,10 +10,10 @@ import (
 	"hpcc/job/node"
 )
 
-// Name is the target.
-const Name job.Target = "slurm"
+// target is the name of the batch system.
+const target job.Target = "slurm"
 
-// Describe returns what other packages need to know of Slurm; see [batch.Describer].
+// Describe returns what other packages need to know of Slurm; see [batch.System].
 func (System) Describe() *batch.Description {
 	return &batch.Description{
 		Dialect: &scripts, Adjust: adjust, CutsTime: true, EndsExec: true,
@@ -22,7 +22,7 @@ func (System) Describe() *batch.Description {
 			return (strings.HasPrefix(name, "SLURM_") && name != "SLURM_CONF" && name != "SLURM_CLUSTERS") || strings.HasPrefix(name, "SRUN_")
 		},
 		Node: &node.Scheduler{
-			Name: Name, IDs: []string{"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME"},
+			Name: target, IDs: []string{"SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_STEP_ID", "SLURM_PROCID", "SLURM_CLUSTER_NAME"},
 			Restarts: "SLURM_RESTART_COUNT", Each: eachNode, Rank: "SLURM_PROCID", Launched: launched,
 		},
 	}

@@ -17,10 +17,10 @@ import (
 	"hpcc/job/quantity"
 )
 
-// scripts is what sbatch(1) of 22.05 and later reads: directives before the first
+// scripts is the dialect of sbatch(1) of 22.05 and later: directives before the first
 // command, options as getopt_long(3) takes them.
 var scripts = dialect.Dialect{
-	Target: Name, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch",
+	Target: target, Title: "Slurm", Prefix: "#SBATCH", Command: "sbatch",
 	Options: sbatchOptions, Finish: finish, Defaults: defaults,
 	Launchers: map[string]dialect.Launcher{"srun": {Options: srunOptions()}}, StepLauncher: "srun",
 	Variables: variables, VariableText: `\bSLURMD?_[A-Z][A-Z0-9_]*\b`,
@@ -300,7 +300,7 @@ func readHosts(f field.Field) dialect.Setter {
 // maxListed is the largest number of hosts in an option.
 const maxListed = 10_000
 
-// readSignal reads [[R][B]:]SIGNAL[@SECONDS]; 60 s when nothing is said.
+// readSignal reads [[R][B]:]SIGNAL[@SECONDS]; the default is 60 s.
 func readSignal(r *dialect.Reader, v string) error {
 	to, rest, ok := strings.Cut(v, ":")
 	if !ok {
@@ -346,7 +346,7 @@ func readInvalid(r *dialect.Reader, v string) error {
 	return nil
 }
 
-// finish shares GPUs out to nodes, and says whose the memory of the nodes is.
+// finish divides GPUs among nodes, and refuses all memory of a shared node.
 func finish(r *dialect.Reader) {
 	j := r.Job
 	nodes, perNode := max(j.Nodes, 1), j.ProcessesPerNode()

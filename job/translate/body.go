@@ -15,7 +15,7 @@ import (
 	"hpcc/job/shellword"
 )
 
-// What is done to the lines of a translated script: nothing without an image.
+// Without an image the lines of a translated script stay as they are.
 // With one, lines that only prepared the host's environment are left out, and
 // launchers, which have to be the host's, start their program in the image.
 
@@ -168,7 +168,7 @@ func (t *Translation) launchers() {
 	}
 }
 
-// line says what becomes of a command's line; no row: it stays as it is.
+// line returns the new text of a command's line, and its row; nil: the line stays.
 func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (string, *field.Row) {
 	if m := called.FindStringSubmatch(l.text); m != nil {
 		if _, only := t.known.launcher(m[1]); only != nil && only.Target != t.To {
@@ -200,7 +200,7 @@ func (t *Translation) line(l logicalLine, called *regexp.Regexp, host bool) (str
 	return l.text, nil
 }
 
-// inImage puts the container before a launcher's program; why says what is in the way.
+// inImage puts the container before a launcher's program; why is the reason if it cannot.
 func (t *Translation) inImage(line, launcher string) (out, why string) {
 	words, err := shellword.Split(line, true)
 	if len(words) == 0 || path.Base(words[0].Text) != launcher {
@@ -239,8 +239,7 @@ func (t *Translation) inImage(line, launcher string) (out, why string) {
 	return line[:at] + shellword.Join(t.Job.RunPrefix()) + " " + line[at:], ""
 }
 
-// joins says whether what stands behind a command's words is more than
-// redirections.
+// joins reports whether more than redirections follows the argv of a command.
 func joins(s string) bool {
 	s = redirection().ReplaceAllString(s, "")
 	return strings.ContainsAny(s, "|;&()")
@@ -248,7 +247,7 @@ func joins(s string) bool {
 
 var redirection = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9]*[<>]&[0-9-]|&>>?`) })
 
-// isShell says whether a script is one of a shell with the grammar of sh.
+// isShell reports whether a shell with the grammar of sh runs the script.
 func isShell(words []string) bool {
 	for _, w := range words {
 		switch path.Base(w) {

@@ -18,7 +18,7 @@ import (
 type submitCommand struct {
 	name  string
 	text  string
-	words []shellword.Word // behind the name
+	words []shellword.Word // arguments
 	input string           // the script, by name or behind <
 }
 
@@ -81,7 +81,7 @@ func (ds Translator) parseSubmit(line string) (*submitCommand, error) {
 	return c, nil
 }
 
-// guess tells whose command it is. If several batch systems have it, the options decide.
+// guess returns the dialect of a command. If several batch systems have it, the options decide.
 func (ds Translator) guess(c *submitCommand) (*dialect.Dialect, error) {
 	of := ds.with(c.name)
 	fit := slices.DeleteFunc(slices.Clone(of), func(d *dialect.Dialect) bool {
@@ -166,6 +166,9 @@ func program(r *dialect.Reader, argv []string) {
 	exact := argv[0] == "--" // no shell reads them
 	if exact {
 		argv = argv[1:]
+	}
+	if len(argv) == 0 {
+		return
 	}
 	if r.Job.Interactive {
 		r.Job.Args = argv

@@ -51,7 +51,7 @@ func (t *Translation) order() {
 	}
 }
 
-// variables tells which variables of its scheduler the script gets, and which
+// variables reports which variables of its scheduler the script gets, and which
 // hpcc cannot supply.
 func (t *Translation) variables() {
 	s := t.Job.Script
@@ -78,7 +78,7 @@ func (t *Translation) variables() {
 	}
 }
 
-// definedIn says whether a script sets a variable itself.
+// definedIn reports whether a script sets a variable itself.
 func definedIn(body, name string) bool {
 	return regexp.MustCompile(`(?m)(^|[ \t;])` + name + `=`).MatchString(body)
 }

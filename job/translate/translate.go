@@ -20,14 +20,14 @@ import (
 	"hpcc/job/message"
 )
 
-// A Source is a job in the words of some scheduler: a script, or a submit
-// command that may name one.
+// A Source is a job as it was written for a scheduler: a script, or a submit command
+// that may name one.
 type Source struct {
 	Name    string     // of the file, for messages
 	Text    []byte     // the script, or a file with a submit command
-	Command string     // the submit command itself, in the place of Text
+	Command string     // the submit command itself, instead of Text
 	Dialect job.Target // "": found out from the directives
-	Dir     string     // absolute: where the job would be handed in from
+	Dir     string     // absolute: where the job would be submitted from
 	Home    string     // of the user, where some batch systems start jobs
 	User    string     // its name, which files may have in theirs
 	// Open reads the script that a submit command names.
@@ -172,7 +172,7 @@ func (ds Translator) named(s *Source, c *submitCommand) string {
 	return name
 }
 
-// checkScript refuses what is no script.
+// checkScript refuses text that cannot be a script.
 func checkScript(name string, text []byte) error {
 	switch {
 	case len(text) > job.MaxScript:
@@ -185,7 +185,7 @@ func checkScript(name string, text []byte) error {
 	return nil
 }
 
-// find tells a file's dialect from its directives, or from its submit command.
+// find returns the dialect of a file, by its directives or its submit command.
 func (ds Translator) find(name string, lines []string, command *submitCommand) (*dialect.Dialect, error) {
 	if command != nil {
 		if of := ds.with(command.name); len(of) == 1 {
@@ -214,8 +214,8 @@ func (ds Translator) find(name string, lines []string, command *submitCommand) (
 	return found[0], nil
 }
 
-// Overrule notes that the command line of hpcc says a field, so that what the
-// script says of it does not count.
+// Overrule notes that a flag of hpcc sets a field, so that the directives for it do
+// not count.
 func (t *Translation) Overrule(flag string) {
 	t.overruled = append(t.overruled, field.Field(flag))
 	for _, r := range t.Rows {
@@ -223,7 +223,7 @@ func (t *Translation) Overrule(flag string) {
 	}
 }
 
-// Among says which jobs, by name, are steps of one workflow with this one, so that it may wait for them.
+// Among names the jobs that are steps of the same workflow, so that this one may wait for them.
 func (t *Translation) Among(names []string) {
 	for _, n := range names {
 		t.among = append(t.among, job.Label(n))
