@@ -164,12 +164,12 @@ func (a *forwardArgs) run(ctx context.Context) error {
 	if index == dispatch.AnyTask && f.name != "" {
 		index = sub.ServiceTask(s.Jobs(), f.name)
 	}
-	if a.print {
-		return a.printLine(s.Dir())
-	}
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding hpcc itself: %w", err)
+	}
+	if a.print {
+		return a.printLine(program, s.Dir())
 	}
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it
 		var stop func()
@@ -335,7 +335,7 @@ func goesStill(ctx context.Context, goes func() bool) bool {
 // printLine prints a command for a laptop, which logs in to this machine, forwards, and brings
 // the port to the laptop. Between the two lies a socket, which no other user can take or use.
 // dir is the store's.
-func (a *forwardArgs) printLine(dir string) error {
+func (a *forwardArgs) printLine(program, dir string) error {
 	f, port := &a.f, a.f.port
 	if f.name != "" {
 		port, _ = job.UsualPort(f.name)
@@ -348,10 +348,6 @@ func (a *forwardArgs) printLine(dir string) error {
 		if socket, err = newSocketName(); err != nil {
 			return err
 		}
-	}
-	program, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("finding hpcc itself: %w", err)
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
