@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime/probe"
-	"hpcc/store"
+	"hpcc/store/ready"
 )
 
 func doctorCommand() *cli.Command {
@@ -43,7 +43,7 @@ func doctor(c *cli.Context) error {
 	dir := c.String("store")
 	if dir == "" {
 		var err error
-		if dir, err = store.Default(); err != nil {
+		if dir, err = ready.Default(); err != nil {
 			return err
 		}
 	}
