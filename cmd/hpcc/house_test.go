@@ -24,7 +24,7 @@ var floors = map[string][]string{
 	"cmd/start/bare":   {"envfile", "runtime", "runtime/devices", "runtime/process", "runtime/runconf", "store/ready"},
 	"build":            {"build/attest", "build/expand", "build/lint", "build/source", "conda", "conda/exports", "conda/layer", "conda/pip", "conda/program", "envfile", "runtime", "runtime/check", "runtime/fakeroot", "runtime/process", "store", "store/disk", "store/wait", "unpack"},
 	"build/attest":     {"store"},
-	"build/expand":     {},
+	"build/expand":     {}, // both build and build/lint bound the variables of a Dockerfile
 	"build/lint":       {"build/expand"},
 	"build/source":     {"build/attest", "store", "store/disk", "store/wait", "testdata/hostile"},
 	"unpack":           {"store", "store/disk", "unpack/squashfs"},
@@ -38,7 +38,7 @@ var floors = map[string][]string{
 	"conda/input":      {},
 	"conda/program":    {"conda/input"},
 	"store/gzip":       {},
-	"store/ready":      {},
+	"store/ready":      {},                   // cmd/start/bare, which must not import store
 	"store/disk":       {},                   // files and limits, for all that keep or read many files
 	"store/owndir":     {},                   // both store and runtime have directories in /tmp and /dev/shm
 	"store/seal":       {},                   // both store and job seal the records that they keep
@@ -47,7 +47,7 @@ var floors = map[string][]string{
 	"runtime":          {"envfile", "runtime/accounts", "runtime/fakeroot", "runtime/process", "runtime/rawfile", "runtime/rootfs", "store/owndir"},
 	"runtime/accounts": {"runtime/rawfile"},
 	"runtime/check":    {"envfile", "runtime", "runtime/foreign", "unpack"}, // it reads layers: as high as build
-	"runtime/rawfile":  {},
+	"runtime/rawfile":  {},                                                  // all packages of runtime that open files before the program starts
 	"runtime/devices":  {"envfile", "runtime", "runtime/process", "runtime/rootfs"},
 	"runtime/fakeroot": {"runtime/process", "runtime/rawfile", "runtime/rootfs"},
 	"runtime/foreign":  {"envfile", "runtime", "runtime/accounts", "runtime/process", "runtime/rawfile"},
@@ -79,7 +79,7 @@ var floors = map[string][]string{
 	"metrics":          {},
 	"metrics/report":   {"metrics"},
 	"runtime/runconf":  {},
-	"runtime/usertext": {},
+	"runtime/usertext": {}, // cmd/start and cmd/hpcc print the same messages
 	"job/jobscript":    {"job", "job/shellword"},
 	"conda/exports":    {"conda/fetch", "conda/input", "conda/pip", "conda/solve", "store/wait"},
 }
