@@ -22,8 +22,8 @@ import (
 	"hpcc/conda/exports"
 	"hpcc/conda/layer"
 	"hpcc/conda/pip"
+	"hpcc/envfile"
 	"hpcc/runtime"
-	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/unpack"
 )
@@ -103,7 +103,7 @@ func Conda(ctx context.Context, s *store.Store, o CondaOptions) (*Environment, e
 		}
 	}
 	o.Inputs.environment(w.CondaOptions, slices.Concat(w.below.packages(), plan.Packages()), env.Wheels)
-	img, err := withEnvironment(base, w.CondaOptions, plan, layers, env, w.export.Variables)
+	img, err := withEnvironment(base, plan, layers, env, w.export.Variables)
 	if err != nil {
 		return nil, err
 	}
@@ -323,7 +323,7 @@ func condaBase(ctx context.Context, s *store.Store, o CondaOptions, fetched func
 }
 
 // withEnvironment puts the environment's layers and variables onto the base.
-func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v1.Layer, env *conda.Environment, variables map[string]string) (v1.Image, error) {
+func withEnvironment(base v1.Image, plan *conda.Plan, layers []v1.Layer, env *conda.Environment, variables map[string]string) (v1.Image, error) {
 	when, err := sourceDate(os.Getenv(epochArg))
 	if err != nil {
 		return nil, err
@@ -342,13 +342,13 @@ func withEnvironment(base v1.Image, o CondaOptions, plan *conda.Plan, layers []v
 		return nil, fmt.Errorf("assembling the image: %w", err)
 	}
 	cfg = cfg.DeepCopy()
-	cfg.Config.Env = setEnv(cfg.Config.Env, "PATH", env.Path+":"+cmp.Or(process.Variable(cfg.Config.Env, "PATH"), runtime.StandardPath))
+	cfg.Config.Env = envfile.Set(cfg.Config.Env, "PATH", env.Path+":"+cmp.Or(envfile.Lookup(cfg.Config.Env, "PATH"), runtime.StandardPath))
 	for _, kv := range env.Env {
 		k, v, _ := strings.Cut(kv, "=")
-		cfg.Config.Env = setEnv(cfg.Config.Env, k, v)
+		cfg.Config.Env = envfile.Set(cfg.Config.Env, k, v)
 	}
 	for _, k := range slices.Sorted(maps.Keys(variables)) {
-		cfg.Config.Env = setEnv(cfg.Config.Env, k, variables[k])
+		cfg.Config.Env = envfile.Set(cfg.Config.Env, k, variables[k])
 	}
 	cfg.Created = v1.Time{Time: when}
 	if img, err = mutate.ConfigFile(img, cfg); err != nil {

@@ -14,8 +14,8 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
 	"hpcc/conda/program"
+	"hpcc/envfile"
 	"hpcc/runtime"
-	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/store/disk"
 )
@@ -96,10 +96,10 @@ func (r *condaRunner) execute(ctx context.Context, st *stage, dir string, x prog
 	}
 	st.tree.by = userOf(dir, "")
 	env := slices.Clone(st.config.Config.Env)
-	env = setEnv(env, "PATH", x.Path+":"+cmp.Or(process.Variable(env, "PATH"), runtime.StandardPath))
+	env = envfile.Set(env, "PATH", x.Path+":"+cmp.Or(envfile.Lookup(env, "PATH"), runtime.StandardPath))
 	for _, kv := range append([]string{fmt.Sprintf("%s=%d", epochArg, st.b.stamp.Unix())}, x.Env...) {
 		k, v, _ := strings.Cut(kv, "=")
-		env = setEnv(env, k, v)
+		env = envfile.Set(env, k, v)
 	}
 	return st.execute(ctx, dir, &command{args: x.Args, cwd: x.Dir, env: env, isolated: true, mounts: &mountSet{}})
 }

@@ -267,7 +267,7 @@ func (st *stage) otherTree(ctx context.Context, from string) (string, func() (st
 		return "", nil, err
 	}
 	return d.String(), func() (string, func(), error) {
-		dir, _, err := unpack.NotedTree(ctx, st.b.store, img)
+		dir, _, err := unpack.Tree(ctx, st.b.store, img, unpack.Options{Owners: true})
 		return dir, func() {}, err
 	}, nil
 }

@@ -20,8 +20,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/envfile"
 	"hpcc/runtime/check"
-	"hpcc/runtime/process"
 	"hpcc/store"
 	"hpcc/store/disk"
 	"hpcc/unpack"
@@ -158,7 +158,7 @@ func (st *stage) numericUser(ctx context.Context, user string) (string, error) {
 // entryDirs are the directories that an image's program is to write to: where it
 // starts, its home, its volumes.
 func entryDirs(cfg *v1.Config) []string {
-	found := append(slices.Sorted(maps.Keys(cfg.Volumes)), cfg.WorkingDir, process.Variable(cfg.Env, "HOME"))
+	found := append(slices.Sorted(maps.Keys(cfg.Volumes)), cfg.WorkingDir, envfile.Lookup(cfg.Env, "HOME"))
 	var out []string
 	for _, d := range found {
 		if d = path.Clean(d); path.IsAbs(d) && !check.IsSystemDir(d) && !slices.Contains(out, d) {

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hpcc/build/source"
-	"hpcc/runtime/process"
+	"hpcc/envfile"
 	"hpcc/store/wait"
 )
 
@@ -319,7 +319,7 @@ func (st *stage) openSSH(s *mountSet, m *instructions.Mount) error {
 		return nil
 	}
 	s.bind(socket, st.mountTarget(m), false)
-	if process.Variable(s.env, "SSH_AUTH_SOCK") == "" { // of several the first
+	if envfile.Lookup(s.env, "SSH_AUTH_SOCK") == "" { // of several the first
 		s.env = append(s.env, "SSH_AUTH_SOCK="+st.mountTarget(m))
 	}
 	return nil

@@ -20,9 +20,9 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/runtime/fakeroot"
-	"hpcc/runtime/process"
 )
 
 // A runError is a program of RUN that failed, with the last of what it printed.
@@ -239,17 +239,17 @@ func (st *stage) runSpec(dir string, prog *command) (*specs.Spec, error) {
 	env := slices.Clone(prog.env)
 	for _, p := range proxyArgs {
 		if v, ok := st.b.Args[p]; ok {
-			env = setEnv(env, p, v)
+			env = envfile.Set(env, p, v)
 		}
 	}
 	base, err := runtime.Spec(dir, runtime.ImageConfig{User: st.config.Config.User, Env: env}, runtime.Options{Args: prog.args, NoHome: true, CleanEnv: true})
 	if err != nil {
 		return nil, err
 	}
-	vars := []string{"PATH=" + process.Variable(base.Process.Env, "PATH"), "HOME=" + process.Variable(base.Process.Env, "HOME")}
+	vars := []string{"PATH=" + envfile.Lookup(base.Process.Env, "PATH"), "HOME=" + envfile.Lookup(base.Process.Env, "HOME")}
 	for _, kv := range append(append(env, prog.mounts.env...), "APT_CONFIG="+aptPath) {
 		k, v, _ := strings.Cut(kv, "=")
-		vars = setEnv(vars, k, v)
+		vars = envfile.Set(vars, k, v)
 	}
 	// In hpcc's own, a program of a stranger's Dockerfile would find the caller's files at /proc/PID/root.
 	spaces := []specs.LinuxNamespace{{Type: specs.MountNamespace}, {Type: specs.PIDNamespace}, {Type: specs.IPCNamespace}}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hpcc/envfile"
 	"hpcc/runtime"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -169,7 +170,7 @@ func (st *stage) configure(c instructions.Command, text string) error {
 	switch c := c.(type) {
 	case *instructions.EnvCommand:
 		for _, kv := range c.Env {
-			cfg.Env = setEnv(cfg.Env, kv.Key, kv.Value)
+			cfg.Env = envfile.Set(cfg.Env, kv.Key, kv.Value)
 			delete(st.buildArgs, kv.Key)
 		}
 	case *instructions.ArgCommand:
@@ -307,17 +308,6 @@ func exposed(word string) ([]string, error) {
 		out = append(out, fmt.Sprintf("%d/%s", a, proto))
 	}
 	return out, nil
-}
-
-// setEnv sets a variable in place, keeping the order of the others.
-func setEnv(env []string, name, value string) []string {
-	for i, kv := range env {
-		if strings.HasPrefix(kv, name+"=") {
-			env[i] = name + "=" + value
-			return env
-		}
-	}
-	return append(env, name+"="+value)
 }
 
 // absolute resolves a path of the Dockerfile against WORKDIR.

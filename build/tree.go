@@ -103,7 +103,7 @@ func (t *tree) base(ctx context.Context) (string, error) {
 	if ls, err := t.image.Layers(); err == nil && len(ls) == 0 {
 		return os.MkdirTemp(t.b.work, "scratch-")
 	}
-	dir, _, err := unpack.NotedTree(ctx, t.b.store, t.image)
+	dir, _, err := unpack.Tree(ctx, t.b.store, t.image, unpack.Options{Owners: true})
 	return dir, err
 }
 
@@ -117,7 +117,7 @@ func (t *tree) open() (string, error) {
 	// Without attributes an overlay can be mounted, but a program that removes a
 	// directory of a lower layer gets EIO, and notes of the lower layer are not
 	// copied with its files.
-	t.copies = t.copies || !unpack.SupportsAttributes(t.b.work) || unpack.HasNotesFile(t.layers[0])
+	t.copies = t.copies || !unpack.HasAttributes(t.b.work, t.layers[0])
 	if !t.copies {
 		err := t.overlay(dir)
 		if err == nil {

@@ -160,7 +160,7 @@ func Apply(env []string, changes []Change, expand bool) ([]string, error) {
 		if size += len(c.name) + len(value); size > maxEnv { // those that are replaced count too
 			return nil, c.tooLarge("the environment", maxEnv)
 		}
-		out = set(out, c.name, value)
+		out = Set(out, c.name, value)
 	}
 	return out, nil
 }
@@ -173,8 +173,8 @@ func (c *Change) tooLarge(what string, most int) error {
 	return err
 }
 
-// set replaces a variable where it stands, or adds it.
-func set(env []string, name, value string) []string {
+// Set sets a variable of an environment, a list of NAME=VALUE, where it stands, or adds it.
+func Set(env []string, name, value string) []string {
 	for i, kv := range env {
 		if strings.HasPrefix(kv, name+"=") {
 			env[i] = name + "=" + value
@@ -184,7 +184,8 @@ func set(env []string, name, value string) []string {
 	return append(env, name+"="+value)
 }
 
-func lookup(env []string, name string) string {
+// Lookup returns the value of a variable of an environment, or "".
+func Lookup(env []string, name string) string {
 	for _, kv := range env {
 		if v, ok := strings.CutPrefix(kv, name+"="); ok {
 			return v
@@ -224,19 +225,19 @@ func expandItems(value string, env []string) (expanded string, ok bool) {
 // expandItem expands "$NAME", "${NAME}rest" and "$NAME/rest".
 func expandItem(item string, env []string) string {
 	whole := item[1:]
-	if v := lookup(env, whole); v != "" {
+	if v := Lookup(env, whole); v != "" {
 		return v
 	}
 	if rest, ok := strings.CutPrefix(whole, "{"); ok {
 		if name, tail, ok := strings.Cut(rest, "}"); ok && isName(name) {
-			if v := lookup(env, name); v != "" {
+			if v := Lookup(env, name); v != "" {
 				return v + tail
 			}
 		}
 		return ""
 	}
 	if i := strings.IndexByte(whole, '/'); i > 0 && isName(whole[:i]) {
-		if v := lookup(env, whole[:i]); v != "" {
+		if v := Lookup(env, whole[:i]); v != "" {
 			return v + whole[i:]
 		}
 	}

@@ -26,7 +26,7 @@ func TestExpansion(t *testing.T) {
 			continue
 		}
 		got := apply(t, env, cs, true)
-		if g := lookup(got, "A"); g != c.want {
+		if g := Lookup(got, "A"); g != c.want {
 			t.Errorf("%q gives %q; want %q", c.line, g, c.want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestOrderAndComments(t *testing.T) {
 	if got := strings.Join(apply(t, []string{"x=0"}, cs, true), "|"); got != "x=0|a=3|b=1:2" {
 		t.Errorf("got %q", got)
 	}
-	if got := lookup(apply(t, nil, cs, false), "b"); got != "$a:2" {
+	if got := Lookup(apply(t, nil, cs, false), "b"); got != "$a:2" {
 		t.Errorf("without expansion b = %q; want %q", got, "$a:2")
 	}
 }

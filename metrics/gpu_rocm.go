@@ -104,7 +104,7 @@ func parseROCm(b []byte) (out []gpuState) {
 	}
 	driver := ""
 	if system, ok := cards["system"]; ok {
-		driver, _ = value(system, "driver version")
+		driver = value(system, "driver version")
 	}
 	for name, card := range cards {
 		n, err := strconv.ParseUint(strings.TrimPrefix(name, "card"), 10, 16)
@@ -112,13 +112,13 @@ func parseROCm(b []byte) (out []gpuState) {
 			continue
 		}
 		s := gpuState{GPU: GPU{Index: int(n), Driver: driver}}
-		s.Name, _ = value(card, "card series", "card model", "gfx version")
-		s.id, _ = value(card, "unique id")
+		s.Name = value(card, "card series", "card model", "gfx version")
+		s.id = value(card, "unique id")
 		s.id = "GPU-" + strings.TrimPrefix(s.id, "0x")
-		total, _ := value(card, "vram total memory (b)")
-		used, _ := value(card, "vram total used memory (b)")
-		power, _ := value(card, "average graphics package power (w)", "current socket graphics package power (w)")
-		use, _ := value(card, "gpu use (%)")
+		total := value(card, "vram total memory (b)")
+		used := value(card, "vram total used memory (b)")
+		power := value(card, "average graphics package power (w)", "current socket graphics package power (w)")
+		use := value(card, "gpu use (%)")
 		busy, known := percent(use)
 		s.GPU.Memory = bytesOf(total)
 		s.now = GPUSample{Index: s.Index, Utilisation: busy, Unknown: !known, Memory: bytesOf(used), Power: watts(power)}
@@ -133,13 +133,13 @@ func bytesOf(s string) int64 {
 }
 
 // value is the text of the first member that is there; its name in small letters.
-func value(of map[string]any, names ...string) (string, bool) {
+func value(of map[string]any, names ...string) string {
 	for _, name := range names {
 		for k, v := range of {
 			if text, ok := v.(string); ok && strings.ToLower(k) == name {
-				return named(text), true
+				return named(text)
 			}
 		}
 	}
-	return "", false
+	return ""
 }

@@ -8,8 +8,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/envfile"
 	"hpcc/runtime/accounts"
-	"hpcc/runtime/process"
 	"hpcc/runtime/rawfile"
 	"hpcc/runtime/rootfs"
 )
@@ -107,7 +107,7 @@ func accountMounts(s *specs.Spec) (extraFiles, error) {
 		return x, nil
 	}
 	uid, gid := visibleIDs(s)
-	passwd, group := accounts.Files(s.Root.Path, uid, gid, process.Variable(s.Process.Env, "HOME"))
+	passwd, group := accounts.Files(s.Root.Path, uid, gid, envfile.Lookup(s.Process.Env, "HOME"))
 	if passwd == nil && group == nil {
 		return x, nil
 	}

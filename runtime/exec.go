@@ -15,6 +15,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/envfile"
 	"hpcc/runtime/fakeroot"
 	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
@@ -305,7 +306,7 @@ func launch(s *specs.Spec, foreign error, exec func(file string, args, env []str
 	if err := unix.Chdir(s.Process.Cwd); err != nil {
 		return failed(fmt.Errorf("changing to working directory %q inside the image: %w", s.Process.Cwd, err))
 	}
-	exe, err := process.LookPath(s.Process.Args[0], process.Variable(s.Process.Env, "PATH"))
+	exe, err := process.LookPath(s.Process.Args[0], envfile.Lookup(s.Process.Env, "PATH"))
 	if err != nil {
 		return err
 	}

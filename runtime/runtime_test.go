@@ -12,6 +12,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"hpcc/envfile"
 	"hpcc/runtime/accounts"
 	"hpcc/runtime/process"
 	"hpcc/testdata/testenv"
@@ -126,7 +127,7 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 	for caller, want := range map[string]string{"": StandardPath, "PATH=": StandardPath, "PATH=/x:/bin:/y": "/x:/bin:/y", "PATH=/x:/binary": "/x:/binary:/bin"} {
-		if got := process.Variable(environment([]string{caller}, ImageConfig{}, root, "/h", m), "PATH"); got != want {
+		if got := envfile.Lookup(environment([]string{caller}, ImageConfig{}, root, "/h", m), "PATH"); got != want {
 			t.Errorf("of the caller's %q the program has PATH %q; want %q", caller, got, want)
 		}
 	}

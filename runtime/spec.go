@@ -26,8 +26,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/envfile"
 	"hpcc/runtime/accounts"
-	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
 )
 
@@ -316,7 +316,7 @@ func environment(host []string, c ImageConfig, root, home string, m []specs.Moun
 // callerPath is the caller's PATH, in which /bin is searched last unless it is
 // listed, as ch-run has it; [StandardPath] where the caller has none.
 func callerPath(host []string) string {
-	p := process.Variable(host, "PATH")
+	p := envfile.Lookup(host, "PATH")
 	switch {
 	case p == "":
 		return StandardPath

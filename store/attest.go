@@ -141,7 +141,7 @@ func (s *Store) keepAttestations(ctx context.Context, idx v1.ImageIndex, image *
 	for _, a := range about {
 		img, err := idx.Image(a.Digest)
 		if err == nil {
-			_, err = s.putImage(ctx, img, nil)
+			_, err = s.putImage(ctx, img)
 		}
 		if err != nil {
 			return image, ctx.Err()

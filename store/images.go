@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -63,15 +62,15 @@ func (s *Store) putFrom(ctx context.Context, name string, img v1.Image, source s
 	if err != nil {
 		return v1.Hash{}, err
 	}
-	d, err := s.putImage(ctx, img, nil)
+	d, err := s.putImage(ctx, img)
 	if err != nil {
 		return v1.Hash{}, fmt.Errorf("keeping image %q: %w", name, err)
 	}
 	return d.Digest, s.putRef(key, d, source)
 }
 
-// putImage writes an image's blobs. watch, which may be nil, wraps what is read.
-func (s *Store) putImage(ctx context.Context, img v1.Image, watch func(io.Reader) io.Reader) (*v1.Descriptor, error) {
+// putImage writes an image's blobs.
+func (s *Store) putImage(ctx context.Context, img v1.Image) (*v1.Descriptor, error) {
 	ls, err := img.Layers()
 	if err != nil {
 		return nil, err
@@ -79,7 +78,7 @@ func (s *Store) putImage(ctx context.Context, img v1.Image, watch func(io.Reader
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(disk.AtOnce(4, 4))
 	for _, l := range ls {
-		g.Go(func() error { return s.putBlob(gctx, l, watch) })
+		g.Go(func() error { return s.putBlob(gctx, l) })
 	}
 	if err := g.Wait(); err != nil {
 		return nil, err
@@ -114,7 +113,7 @@ func (s *Store) putImage(ctx context.Context, img v1.Image, watch func(io.Reader
 }
 
 // putBlob keeps one layer.
-func (s *Store) putBlob(ctx context.Context, l v1.Layer, watch func(io.Reader) io.Reader) error {
+func (s *Store) putBlob(ctx context.Context, l v1.Layer) error {
 	h, err := l.Digest()
 	if err != nil {
 		return err
@@ -134,11 +133,7 @@ func (s *Store) putBlob(ctx context.Context, l v1.Layer, watch func(io.Reader) i
 		return fmt.Errorf("reading layer %s: %w", h, err)
 	}
 	defer r.Close()
-	var in io.Reader = r
-	if watch != nil {
-		in = watch(r)
-	}
-	return s.writeBlob(ctx, in, h, n)
+	return s.writeBlob(ctx, r, h, n)
 }
 
 // intactLayer is intact for a digest that comes from elsewhere.
@@ -190,7 +185,7 @@ func (s *Store) putIndex(ctx context.Context, idx v1.ImageIndex, depth int) (*v1
 			if err != nil {
 				return nil, err
 			}
-			if _, err := s.putImage(ctx, img, nil); err != nil {
+			if _, err := s.putImage(ctx, img); err != nil {
 				return nil, err
 			}
 		case d.MediaType.IsIndex():

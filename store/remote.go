@@ -186,7 +186,7 @@ func (s *Store) fetch(ctx context.Context, c *call, img v1.Image) (*v1.Descripto
 	if err := s.fetchBlobs(ctx, c, m.Layers, t); err != nil {
 		return nil, err
 	}
-	return s.putImage(ctx, img, nil) // layers are there; configuration and manifest follow
+	return s.putImage(ctx, img) // layers are there; configuration and manifest follow
 }
 
 // fetchBlobs downloads blobs of one repository, some at the same time.

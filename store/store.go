@@ -63,11 +63,7 @@ type NoTreeError struct{ Name string }
 
 func (e *NoTreeError) Error() string { return fmt.Sprintf("image %q has not been unpacked", e.Name) }
 
-// Default is where the store is unless the user says otherwise: $HPCC_STORE,
-// else hpcc below $XDG_DATA_HOME, else ~/.local/share/hpcc.
-func Default() (string, error) { return ready.Default() }
-
-// Open opens the store at dir ("" is [Default]) and makes it when there is
+// Open opens the store at dir ("" is [ready.Default]) and makes it when there is
 // none. A directory that holds something else, a store of a newer hpcc, or one
 // that is [Exposed] is refused. A store that cannot be written can still be read.
 func Open(dir string) (*Store, error) {
@@ -89,7 +85,7 @@ func OpenToRead(dir string) (*Store, error) {
 // the error says otherwise.
 func find(dir string) (s *Store, there bool, err error) {
 	if dir == "" {
-		if dir, err = Default(); err != nil {
+		if dir, err = ready.Default(); err != nil {
 			return nil, false, err
 		}
 	}

@@ -54,7 +54,7 @@ type noteEntry struct {
 func OpenNotes(dir string) (*Notes, error) {
 	f, err := openNotesFile(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if SupportsAttributes(dir) {
+		if supportsAttributes(dir) {
 			return &Notes{}, nil
 		}
 		return &Notes{table: map[inode]*noteEntry{}}, nil
@@ -80,25 +80,24 @@ func NewNotes(dir string) *Notes {
 	return &Notes{table: map[inode]*noteEntry{}}
 }
 
-// SupportsAttributes reports whether the file system of dir has user extended attributes.
-func SupportsAttributes(dir string) bool {
+// supportsAttributes reports whether the file system of dir has user extended attributes.
+func supportsAttributes(dir string) bool {
 	_, err := unix.Getxattr(dir, ownerAttr, nil)
 	return err == nil || errors.Is(err, unix.ENODATA)
 }
 
-// hasNotes reports whether the notes of the tree in dir can be read: as
-// attributes or from a notes file. A tree that another node made with attributes
-// has neither on a node that mounts the file system without them.
-func hasNotes(dir string) bool { return SupportsAttributes(dir) || HasNotesFile(dir) }
-
-// HasNotesFile reports whether the tree in dir keeps its notes in a file.
-func HasNotesFile(dir string) bool {
+// hasNotesFile reports whether the tree in dir keeps its notes in a file.
+func hasNotesFile(dir string) bool {
 	f, err := openNotesFile(dir)
 	if err == nil {
 		f.Close()
 	}
 	return !errors.Is(err, fs.ErrNotExist)
 }
+
+// HasAttributes reports whether notes are attributes both in a tree and in work, a
+// directory for changes of it.
+func HasAttributes(work, tree string) bool { return supportsAttributes(work) && !hasNotesFile(tree) }
 
 // InMemory reports whether the notes are a table, which [Notes.Save] has to write.
 func (n *Notes) InMemory() bool { return n.table != nil }

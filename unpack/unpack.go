@@ -40,6 +40,7 @@ const configDir = ".hpcc"
 type Options struct {
 	Progress func(done, total int64) // bytes of layers as they are stored
 	Parts    *Parts                  // layers that Tree need not unpack; used up
+	Owners   bool                    // the caller of Tree reads owners
 }
 
 // A Report counts what was written, and what an ordinary user cannot have.
@@ -113,29 +114,27 @@ func Tree(ctx context.Context, s *store.Store, img v1.Image, o Options) (string,
 	if err != nil {
 		return "", Report{}, fmt.Errorf("unpacking image %s: %w", d, err)
 	}
-	return dir, rep, nil
+	if o.Owners && !supportsAttributes(dir) && !hasNotesFile(dir) {
+		err = addNotes(ctx, s, img, dir)
+	}
+	return dir, rep, err
 }
 
-// NotedTree is [Tree] for a caller that reads owners. Where the tree was made on
-// a node that keeps notes as attributes, and this node has no attributes there,
-// it adds a notes file.
-func NotedTree(ctx context.Context, s *store.Store, img v1.Image) (string, Report, error) {
-	dir, rep, err := Tree(ctx, s, img, Options{})
-	if err != nil || hasNotes(dir) {
-		return dir, rep, err
-	}
+// addNotes adds a notes file to a tree that was made on a node that keeps notes as
+// attributes, where this node has no attributes.
+func addNotes(ctx context.Context, s *store.Store, img v1.Image, dir string) error {
 	tmp, err := s.TempDir()
 	if err != nil {
-		return "", rep, err
+		return err
 	}
 	defer disk.RemoveAll(tmp)
 	if _, err = Fill(ctx, img, tmp, Options{}); err == nil {
 		err = os.Rename(filepath.Join(tmp, NotesFile), filepath.Join(dir, NotesFile))
 	}
 	if err != nil {
-		return "", rep, fmt.Errorf("noting the owners in %s: %w", dir, err)
+		return fmt.Errorf("noting the owners in %s: %w", dir, err)
 	}
-	return dir, rep, nil
+	return nil
 }
 
 // Fill unpacks an image into an empty directory that is the caller's own until

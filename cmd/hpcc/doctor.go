@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"hpcc/runtime/probe"
-	"hpcc/store"
+	"hpcc/store/ready"
 )
 
 func doctorCommand() *cli.Command {
@@ -52,7 +52,7 @@ func (a *doctorArgs) run(ctx context.Context) error {
 	dir := a.store
 	if dir == "" {
 		var err error
-		if dir, err = store.Default(); err != nil {
+		if dir, err = ready.Default(); err != nil {
 			return err
 		}
 	}

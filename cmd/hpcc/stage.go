@@ -316,7 +316,7 @@ func withConfig(img v1.Image, config []byte) (v1.Image, error) {
 // moved away and made again.
 func checkedTree(ctx context.Context, s *store.Store, img v1.Image) (string, error) {
 	for again := false; ; again = true {
-		tree, rep, err := unpack.NotedTree(ctx, s, img)
+		tree, rep, err := unpack.Tree(ctx, s, img, unpack.Options{Owners: true})
 		if err != nil {
 			return "", err
 		}

@@ -69,21 +69,15 @@ func isWord(c byte) bool {
 	return c == '_' || c == '.' || ('0' <= c && c <= '9') || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z')
 }
 
-func (p *markerParser) or(depth int) (*marker, error) {
-	m, err := p.and(depth)
-	for err == nil && p.word("or") {
-		n := &marker{op: "or", a: m}
-		n.b, err = p.and(depth)
-		m = n
-	}
-	return m, err
-}
+func (p *markerParser) or(depth int) (*marker, error)  { return p.chain("or", depth, p.and) }
+func (p *markerParser) and(depth int) (*marker, error) { return p.chain("and", depth, p.one) }
 
-func (p *markerParser) and(depth int) (*marker, error) {
-	m, err := p.one(depth)
-	for err == nil && p.word("and") {
-		n := &marker{op: "and", a: m}
-		n.b, err = p.one(depth)
+// chain reads operands that op joins, the first two together.
+func (p *markerParser) chain(op string, depth int, operand func(depth int) (*marker, error)) (*marker, error) {
+	m, err := operand(depth)
+	for err == nil && p.word(op) {
+		n := &marker{op: op, a: m}
+		n.b, err = operand(depth)
 		m = n
 	}
 	return m, err

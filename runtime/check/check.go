@@ -22,8 +22,8 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"hpcc/envfile"
 	"hpcc/runtime/foreign"
-	"hpcc/runtime/process"
 	"hpcc/unpack"
 )
 
@@ -286,7 +286,7 @@ func (x *examiner) directories() {
 
 // home judges HOME: what the image sets, else what a runtime sets for the user.
 func (x *examiner) home() {
-	home, set := process.Variable(x.cfg.Env, "HOME"), true
+	home, set := envfile.Lookup(x.cfg.Env, "HOME"), true
 	if home == "" {
 		home, set = "/", false
 		if f := accountLine(x.passwd, 2, strconv.Itoa(x.uid)); len(f) > 5 {

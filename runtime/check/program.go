@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"hpcc/envfile"
 	"hpcc/runtime"
-	"hpcc/runtime/process"
 	"hpcc/unpack"
 )
 
@@ -125,7 +125,7 @@ func (x *examiner) inWorkdir(p string) string {
 func (x *examiner) lookPath(name string) (file string, f *unpack.File, shut string) {
 	dirs := []string{""}
 	if !strings.Contains(name, "/") {
-		dirs = strings.Split(cmp.Or(process.Variable(x.cfg.Env, "PATH"), runtime.StandardPath), ":")
+		dirs = strings.Split(cmp.Or(envfile.Lookup(x.cfg.Env, "PATH"), runtime.StandardPath), ":")
 	}
 	for _, d := range dirs {
 		p := x.inWorkdir(path.Join(d, name))

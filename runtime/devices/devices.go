@@ -21,8 +21,8 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"hpcc/envfile"
 	"hpcc/runtime"
-	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
 )
 
@@ -189,7 +189,7 @@ func Search(s *specs.Spec) {
 			continue
 		}
 		paths := []string{v.dir}
-		if old := process.Variable(s.Process.Env, v.name); old != "" {
+		if old := envfile.Lookup(s.Process.Env, v.name); old != "" {
 			paths = append(paths, old)
 		}
 		if !v.first {

@@ -3,13 +3,12 @@ package devices
 import (
 	"errors"
 	"fmt"
+	"hpcc/envfile"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-
-	"hpcc/runtime/process"
 )
 
 // nvidiaLibraries are the parts of the driver that programs load, the same as
@@ -282,8 +281,8 @@ func (h *hardware) addROCm() {
 		return
 	}
 	h.show(dir, dir, "ro")
-	h.setEnv("LD_LIBRARY_PATH", strings.TrimPrefix(process.Variable(h.spec.Process.Env, "LD_LIBRARY_PATH")+":"+dir+"/lib", ":"))
-	h.setEnv("PATH", process.Variable(h.spec.Process.Env, "PATH")+":"+dir+"/bin")
+	h.setEnv("LD_LIBRARY_PATH", strings.TrimPrefix(envfile.Lookup(h.spec.Process.Env, "LD_LIBRARY_PATH")+":"+dir+"/lib", ":"))
+	h.setEnv("PATH", envfile.Lookup(h.spec.Process.Env, "PATH")+":"+dir+"/bin")
 	h.note("the image has no ROCm: the host's %s is shown", dir)
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/runtime/accounts"
 	"hpcc/runtime/process"
@@ -99,7 +100,7 @@ func (n *User) NotBegun(child *exec.Cmd, err error) error {
 
 // find finds a program of the image.
 func (n *User) find(name string) (string, error) {
-	path := process.Variable(n.Env, "PATH")
+	path := envfile.Lookup(n.Env, "PATH")
 	if path == "" {
 		path = runtime.StandardPath
 	}
@@ -109,7 +110,7 @@ func (n *User) find(name string) (string, error) {
 // passwdFile is where names are looked up: in a file of libnss_wrapper, if that is
 // at work.
 func (n *User) passwdFile() string {
-	if f := process.Variable(n.Env, "NSS_WRAPPER_PASSWD"); f != "" && strings.Contains(process.Variable(n.Env, "LD_PRELOAD"), "nss_wrapper") {
+	if f := envfile.Lookup(n.Env, "NSS_WRAPPER_PASSWD"); f != "" && strings.Contains(envfile.Lookup(n.Env, "LD_PRELOAD"), "nss_wrapper") {
 		return f
 	}
 	return etcPasswd
@@ -121,7 +122,7 @@ const etcPasswd = "etc/passwd"
 // settleHome keeps HOME where that can be written to; else takes the home of the passwd
 // line, else makes a directory.
 func (n *User) settleHome(line []string) {
-	homes := []string{process.Variable(n.Env, "HOME")}
+	homes := []string{envfile.Lookup(n.Env, "HOME")}
 	if len(line) > 5 {
 		homes = append(homes, line[5])
 	}
@@ -134,7 +135,7 @@ func (n *User) settleHome(line []string) {
 	h, err := n.privateDir("hpcc-home")
 	if err != nil {
 		n.setDefault("HOME", "/")
-		n.Note = fmt.Sprintf("no directory for HOME (%s) or caches can be written to; mount one at /tmp", process.Variable(n.Env, "HOME"))
+		n.Note = fmt.Sprintf("no directory for HOME (%s) or caches can be written to; mount one at /tmp", envfile.Lookup(n.Env, "HOME"))
 		return
 	}
 	n.own = true
@@ -144,8 +145,8 @@ func (n *User) settleHome(line []string) {
 // register finds a name for a uid without one, and makes it known in the best way that
 // there is. passwd is the file as it stands.
 func (n *User) register(passwd []byte) error {
-	home := process.Variable(n.Env, "HOME")
-	name, err := newName(passwd, n.uid, process.Variable(n.Env, "USER"), process.Variable(n.Env, "LOGNAME"))
+	home := envfile.Lookup(n.Env, "HOME")
+	name, err := newName(passwd, n.uid, envfile.Lookup(n.Env, "USER"), envfile.Lookup(n.Env, "LOGNAME"))
 	if err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (n *User) groupLines(group []byte) []string {
 // wrap lets libnss_wrapper, where the image has it, show programs files of names that
 // have the lines. Where there is none, or no place for the files, nothing changes.
 func (n *User) wrap(passwd, group []byte, line string, groups []string) {
-	library := nssWrapper(process.Variable(n.Env, "LD_PRELOAD"))
+	library := nssWrapper(envfile.Lookup(n.Env, "LD_PRELOAD"))
 	if library == "" {
 		return
 	}
@@ -219,7 +220,7 @@ func (n *User) wrap(passwd, group []byte, line string, groups []string) {
 	}
 	n.set("NSS_WRAPPER_PASSWD", filepath.Join(dir, "passwd"))
 	n.set("NSS_WRAPPER_GROUP", filepath.Join(dir, "group"))
-	if old := process.Variable(n.Env, "LD_PRELOAD"); !strings.Contains(old, library) {
+	if old := envfile.Lookup(n.Env, "LD_PRELOAD"); !strings.Contains(old, library) {
 		if old != "" {
 			old = ":" + old
 		}
@@ -280,16 +281,16 @@ func Variables() []string {
 // settlePlaces points variables that lead nowhere into the home. One that leads
 // to a directory with something in it stays: that was put there to be read.
 func (n *User) settlePlaces() {
-	home := process.Variable(n.Env, "HOME")
+	home := envfile.Lookup(n.Env, "HOME")
 	if writable(home) && filepath.Clean(home) != "/" {
 		for _, p := range places {
-			had := process.Variable(n.Env, p.name)
+			had := envfile.Lookup(n.Env, p.name)
 			if (had == "" && n.own && p.always) || (had != "" && !usable(had)) {
 				n.set(p.name, filepath.Join(home, p.below))
 			}
 		}
 	}
-	if tmp := process.Variable(n.Env, "TMPDIR"); (tmp != "" && !writable(tmp)) || (tmp == "" && !writable("/tmp")) {
+	if tmp := envfile.Lookup(n.Env, "TMPDIR"); (tmp != "" && !writable(tmp)) || (tmp == "" && !writable("/tmp")) {
 		if dirs := n.scratch(); len(dirs) > 0 {
 			n.set("TMPDIR", dirs[0])
 		}
@@ -324,7 +325,7 @@ func usable(dir string) bool {
 
 // scratch are the directories that anything may be put into, the best first.
 func (n *User) scratch() []string {
-	dirs := []string{process.Variable(n.Env, "TMPDIR"), "/tmp", "/var/tmp"}
+	dirs := []string{envfile.Lookup(n.Env, "TMPDIR"), "/tmp", "/var/tmp"}
 	if cwd, err := os.Getwd(); err == nil {
 		dirs = append(dirs, cwd)
 	}
@@ -420,7 +421,7 @@ func (n *User) set(name, value string) {
 
 // setDefault gives a variable a value unless it has one.
 func (n *User) setDefault(name, value string) {
-	if process.Variable(n.Env, name) == "" {
+	if envfile.Lookup(n.Env, name) == "" {
 		n.set(name, value)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
+	"hpcc/envfile"
 	"hpcc/runtime"
 	"hpcc/runtime/process"
 	"hpcc/runtime/rootfs"
@@ -99,7 +100,7 @@ func (q *initRequest) become(sync *os.File) error {
 	if err := enterDir(s.Process.Cwd); err != nil {
 		return fail(err)
 	}
-	exe, err := lookPath(s.Process.Args[0], process.Variable(s.Process.Env, "PATH"))
+	exe, err := lookPath(s.Process.Args[0], envfile.Lookup(s.Process.Env, "PATH"))
 	if err != nil {
 		return err
 	}

@@ -32,16 +32,6 @@ type Error struct {
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// Variable returns the value of a variable in an environment, a list of NAME=VALUE, or "".
-func Variable(env []string, name string) string {
-	for _, kv := range env {
-		if v, ok := strings.CutPrefix(kv, name+"="); ok {
-			return v
-		}
-	}
-	return ""
-}
-
 // LookPath finds the program as execvp(3) does, with the run's own PATH.
 func LookPath(name, path string) (string, error) {
 	if strings.Contains(name, "/") {

@@ -16,7 +16,7 @@ import (
 // server has named the version of the content, otherwise from the start of an
 // answer that begins with the same bytes. With pinned the caller compares a
 // digest, and ranges need no version. Other answers are returned as they came,
-// but for those of a busy server, which are a [StatusError] after the last attempt.
+// but for those of a busy server, which are an error that names the status after the last attempt.
 func Get(client *http.Client, req *http.Request, pinned bool) (*http.Response, error) {
 	if client == nil {
 		client = &http.Client{Transport: Transport{}}
