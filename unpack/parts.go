@@ -95,8 +95,8 @@ func (p *Parts) take(l v1.Layer) *tree {
 	return t
 }
 
-// A part is a layer that is being written and unpacked.
-type part struct {
+// A Part is a layer that is being written and unpacked.
+type Part struct {
 	parts   *Parts
 	content *content
 	now     *block // that is being filled
@@ -107,8 +107,8 @@ type part struct {
 }
 
 // Begin begins a part. It gets the layer's tar by Write, and then End must be called.
-func (p *Parts) Begin(ctx context.Context) *part {
-	x := &part{parts: p, content: &content{stream: newStream(p.pool)}, done: make(chan *tree, 1)}
+func (p *Parts) Begin(ctx context.Context) *Part {
+	x := &Part{parts: p, content: &content{stream: newStream(p.pool)}, done: make(chan *tree, 1)}
 	x.ctx, x.stop = context.WithCancel(ctx)
 	go func() {
 		t, err := x.unpack()
@@ -124,7 +124,7 @@ func (p *Parts) Begin(ctx context.Context) *part {
 
 // Write takes what comes next of the tar. It does not fail: a layer that cannot be a
 // part is none.
-func (x *part) Write(p []byte) (int, error) {
+func (x *Part) Write(p []byte) (int, error) {
 	n := len(p)
 	for len(p) > 0 && !x.lost {
 		if x.now == nil {
@@ -141,7 +141,7 @@ func (x *part) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (x *part) send(b *block) {
+func (x *Part) send(b *block) {
 	if x.content.send(x.ctx, b) != nil {
 		x.lost = true
 	}
@@ -149,7 +149,7 @@ func (x *part) send(b *block) {
 
 // End says that all was written, and which layer it is; a zero Hash is a layer that
 // came to nothing.
-func (x *part) End(diffID v1.Hash) {
+func (x *Part) End(diffID v1.Hash) {
 	last := x.now
 	if last == nil {
 		last = &block{}
@@ -169,7 +169,7 @@ func (x *part) End(diffID v1.Hash) {
 }
 
 // unpack makes the tree of the part.
-func (x *part) unpack() (*tree, error) {
+func (x *Part) unpack() (*tree, error) {
 	t, err := x.parts.newTree()
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ type Reader struct {
 }
 
 // Open opens a file to be read; the last component is not followed.
-func (r *Reader) Open(file string) (openFile, error) {
+func (r *Reader) Open(file string) (OpenFile, error) {
 	dir, name := path.Split(file)
 	if dir != r.dir || r.fd == 0 {
 		r.Close()
@@ -35,7 +35,7 @@ func (r *Reader) Open(file string) (openFile, error) {
 		case err != nil:
 			return 0, &fs.PathError{Op: "open", Path: file, Err: err}
 		default:
-			return openFile(fd), nil
+			return OpenFile(fd), nil
 		}
 	}
 }
@@ -48,11 +48,11 @@ func (r *Reader) Close() {
 	}
 }
 
-// An openFile is an open file.
-type openFile int
+// An OpenFile is the descriptor of an open file.
+type OpenFile int
 
 // Read implements [io.Reader].
-func (f openFile) Read(p []byte) (int, error) {
+func (f OpenFile) Read(p []byte) (int, error) {
 	for {
 		n, err := unix.Read(int(f), p)
 		switch {
@@ -68,11 +68,11 @@ func (f openFile) Read(p []byte) (int, error) {
 }
 
 // Size returns the size of the file in bytes.
-func (f openFile) Size() (int64, error) {
+func (f OpenFile) Size() (int64, error) {
 	var st unix.Stat_t
 	err := unix.Fstat(int(f), &st)
 	return st.Size, err
 }
 
 // Close closes the file.
-func (f openFile) Close() { _ = unix.Close(int(f)) }
+func (f OpenFile) Close() { _ = unix.Close(int(f)) }

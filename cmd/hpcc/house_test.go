@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"maps"
 	"os"
@@ -111,19 +112,21 @@ var ceilings = map[string]tally{
 	"build":          {Exports: 17},
 	"cmd/hpcc":       {Contexts: 15},
 	"conda":          {Exports: 16},
+	"conda/fetch":    {Exports: 16}, // addresses and downloads of channels, indexes and mirrors
+	"conda/input":    {Exports: 16}, // the bounds of all that conda and pip read
 	"job":            {Exports: 65},
 	"job/capacity":   {Exports: 37}, // the rows of a report, which cmd/hpcc prints
-	"job/dispatch":   {Exports: 41}, // one for each verb of jobs and clusters, and its result
+	"job/dispatch":   {Exports: 42}, // one for each verb of jobs and clusters, and its result
 	"job/field":      {Exports: 45}, // one constant for each field that directives fill in
 	"job/invoke":     {Exports: 16},
-	"job/kube":       {Exports: 35}, // argo writes the same pods, and dispatch reads their records
+	"job/kube":       {Exports: 37}, // argo writes the same pods, and dispatch reads their records
 	"metrics":        {Exports: 31},
 	"metrics/report": {Exports: 25},
 	"runtime":        {Exports: 31},
 	"store":          {Exports: 43},
 	"store/gzip":     {Functions: 1},
-	"store/wait":     {Exports: 17},
-	"unpack":         {Exports: 31},
+	"store/wait":     {Exports: 18},
+	"unpack":         {Exports: 32},
 }
 
 // schedulers are the words that belong into the package of one scheduler, job/NAME.
@@ -316,6 +319,9 @@ func checkFile(t *testing.T, room string, allowed []string, file string, got *ta
 	for _, d := range f.Decls {
 		got.Exports += len(exported(d))
 		fn, ok := d.(*ast.FuncDecl)
+		if ok {
+			checkResults(t, file, fn)
+		}
 		if ok && fset.Position(fn.End()).Line-fset.Position(fn.Pos()).Line+1 > maxFunction {
 			t.Logf("%s: function %s has more than %d lines", file, fn.Name.Name, maxFunction)
 			got.Functions++
@@ -380,6 +386,33 @@ func mixedConditions(f *ast.File) (n int) {
 		return true
 	})
 	return n
+}
+
+// checkResults refuses an exported function whose result has an unexported type: who
+// calls it could not name what it gets, nor read about it.
+func checkResults(t *testing.T, file string, fn *ast.FuncDecl) {
+	if !fn.Name.IsExported() || fn.Type.Results == nil {
+		return
+	}
+	if fn.Recv != nil {
+		receiver := fn.Recv.List[0].Type
+		if star, ok := receiver.(*ast.StarExpr); ok {
+			receiver = star.X
+		}
+		if id, ok := receiver.(*ast.Ident); ok && !id.IsExported() {
+			return
+		}
+	}
+	for _, r := range fn.Type.Results.List {
+		ast.Inspect(r.Type, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok && !id.IsExported() && types.Universe.Lookup(id.Name) == nil {
+				t.Errorf("%s: %s returns the unexported type %s", file, fn.Name.Name, id.Name)
+			}
+			_, qualified := n.(*ast.SelectorExpr)
+			_, function := n.(*ast.FuncType)
+			return !qualified && !function
+		})
+	}
 }
 
 // contextTakers counts the functions that take a *cli.Context, without those that

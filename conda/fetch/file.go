@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// An File is an archive as an index or a list describes it.
+// A File is an archive as an index or a list describes it.
 type File struct {
 	MD5      string `json:"md5"`    // hexadecimal; "" is unknown
 	SHA256   string `json:"sha256"` // hexadecimal; "" is unknown

@@ -53,8 +53,8 @@ func (w *Web) allowed(u *url.URL) error {
 	return nil
 }
 
-// A answer is what came from an address.
-type answer struct {
+// A Response is what a server sent for an address.
+type Response struct {
 	io.ReadCloser
 	URL  *url.URL // after redirections
 	Kind string   // the content type
@@ -62,7 +62,7 @@ type answer struct {
 
 // Get asks for an address. What is not there is fs.ErrNotExist. pinned says that
 // the caller compares a digest.
-func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*answer, error) {
+func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*Response, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("reading the address: %w", Plain(err))
@@ -72,7 +72,7 @@ func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*an
 		if err != nil {
 			return nil, err
 		}
-		return &answer{ReadCloser: f, URL: u}, nil
+		return &Response{ReadCloser: f, URL: u}, nil
 	}
 	if err := w.allowed(u); err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (w *Web) Get(ctx context.Context, address, accept string, pinned bool) (*an
 	}
 	switch c := resp.StatusCode; {
 	case c == http.StatusOK:
-		return &answer{resp.Body, resp.Request.URL, resp.Header.Get("Content-Type")}, nil
+		return &Response{resp.Body, resp.Request.URL, resp.Header.Get("Content-Type")}, nil
 	case c == http.StatusNotFound || c == http.StatusGone:
 		err := refusal(u.String(), resp)
 		return nil, fmt.Errorf("%w: %w", err, fs.ErrNotExist)

@@ -93,15 +93,15 @@ func ReadAll(r io.Reader, most int64) ([]byte, error) {
 	return b, err
 }
 
-// A zipFile is an open zip archive.
-type zipFile struct {
+// A ZipFile is an open zip archive.
+type ZipFile struct {
 	*zip.Reader
 	*os.File
 }
 
 // OpenZip opens a zip archive whose directory has at most most bytes: archive/zip
 // holds all of it in memory, several times its size, and a file may be nothing else.
-func OpenZip(file string, most int64) (*zipFile, error) {
+func OpenZip(file string, most int64) (*ZipFile, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func OpenZip(file string, most int64) (*zipFile, error) {
 		return nil, err
 	}
 	d.opened = true
-	return &zipFile{z, f}, nil
+	return &ZipFile{z, f}, nil
 }
 
 // A directoryReader reads a file, and until it is opened only so much of it.

@@ -124,7 +124,7 @@ func (s *Sites) parse(file, text string) error {
 		Default string                    `toml:"default"`
 		Site    map[string]toml.Primitive `toml:"site"`
 	}
-	f := &tableFile{file, text}
+	f := &TableFile{file, text}
 	md, err := bounded.TOML(text, &top)
 	if err != nil {
 		return f.wrong(err)

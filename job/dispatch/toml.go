@@ -16,18 +16,17 @@ import (
 	"hpcc/store/wait"
 )
 
-// A tableFile is a file of TOML that was read whole: what is wrong with it is
-// told with its line.
-type tableFile struct{ name, text string }
+// A TableFile is a file of TOML that was read completely. Its errors have the line.
+type TableFile struct{ name, text string }
 
 // ReadTables reads a file of TOML into a struct. A key that the struct does not have, or a
 // value of another type, is an error with file and line.
-func ReadTables(file string, into any) (*tableFile, error) {
+func ReadTables(file string, into any) (*TableFile, error) {
 	b, err := wait.ReadFile(file, maxSiteFile)
 	if err != nil {
 		return nil, err
 	}
-	f := &tableFile{file, string(b)}
+	f := &TableFile{file, string(b)}
 	md, err := bounded.TOML(f.text, into)
 	if err != nil {
 		return nil, f.wrong(err)
@@ -45,12 +44,12 @@ func ReadTables(file string, into any) (*tableFile, error) {
 }
 
 // At is an error with the file's name and the line of a key, where it is found.
-func (f *tableFile) At(key []string, err error) error { return f.at(tomlLine(f.text, key), err) }
+func (f *TableFile) At(key []string, err error) error { return f.at(tomlLine(f.text, key), err) }
 
 // wrong is an error of the library with the file's name and the line.
-func (f *tableFile) wrong(err error) error { return f.at(tomlError(err)) }
+func (f *TableFile) wrong(err error) error { return f.at(tomlError(err)) }
 
-func (f *tableFile) at(line int, err error) error {
+func (f *TableFile) at(line int, err error) error {
 	if line == 0 {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}

@@ -22,9 +22,9 @@ import (
 	"hpcc/store/wait"
 )
 
-// A proxy reads from the server through "kubectl proxy" on a socket that nobody else may open: all logins that
+// A Proxy reads from the server through "kubectl proxy" on a socket that nobody else may open: all logins that
 // kubectl has, and many requests for the price of one process.
-type proxy struct {
+type Proxy struct {
 	namespace string
 	client    *http.Client
 	dir       string
@@ -35,14 +35,14 @@ type proxy struct {
 const maxAnswer = 256 << 20
 
 // Open starts the proxy.
-func (k System) Open(ctx context.Context) (*proxy, error) {
+func (k System) Open(ctx context.Context) (*Proxy, error) {
 	dir, err := os.MkdirTemp("", "hpcc-kube-")
 	if err != nil {
 		return nil, err
 	}
 	socket := filepath.Join(dir, "s")
 	w := Argv(ctx, k.Target, "proxy", "--unix-socket="+socket)
-	a := &proxy{namespace: Namespace(ctx), dir: dir, cmd: invoke.Command(ctx, "/", w[0], w[1:]...)}
+	a := &Proxy{namespace: Namespace(ctx), dir: dir, cmd: invoke.Command(ctx, "/", w[0], w[1:]...)}
 	said := &tunnel.Tail{}
 	a.cmd.Stderr = said
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -93,17 +93,17 @@ func Namespace(ctx context.Context) string {
 }
 
 // Close ends the proxy.
-func (a *proxy) Close() {
+func (a *Proxy) Close() {
 	_ = a.cmd.Process.Kill()
 	a.client.CloseIdleConnections()
 	os.RemoveAll(a.dir)
 }
 
 // Place is the path of a resource of the namespace.
-func (a *proxy) Place(resource string) string { return "namespaces/" + a.namespace + "/" + resource }
+func (a *Proxy) Place(resource string) string { return "namespaces/" + a.namespace + "/" + resource }
 
 // stream asks for a path; what is not a success is an error in the server's words.
-func (a *proxy) stream(ctx context.Context, path string) (io.ReadCloser, error) {
+func (a *Proxy) stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() }
 
-func (a *proxy) get(ctx context.Context, path string, into any) error {
+func (a *Proxy) get(ctx context.Context, path string, into any) error {
 	body, err := a.stream(ctx, path)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func (a *proxy) get(ctx context.Context, path string, into any) error {
 }
 
 // LastWords reads what the programs of the steps of a workflow left.
-func (a *proxy) LastWords(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
+func (a *Proxy) LastWords(ctx context.Context, id string, want map[string][]*batch.Attempt) error {
 	pods, err := listOf[podState](ctx, a, "/api/v1/"+a.Place("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+id))
 	for i := range pods {
 		for _, t := range want[pods[i].Metadata.Name] {
@@ -154,7 +154,7 @@ func (a *proxy) LastWords(ctx context.Context, id string, want map[string][]*bat
 
 // Pulls finds out how long images took to come, by the cluster's events: they are kept for an
 // hour, and not everybody may see them.
-func (a *proxy) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
+func (a *Proxy) Pulls(ctx context.Context, want map[string][]*batch.Attempt) {
 	type event struct {
 		InvolvedObject struct{ Name, FieldPath string }
 		Message        string

@@ -147,7 +147,7 @@ func (k System) keptMore(s *batch.Submitted, came *os.File, file string) bool {
 // one last, or those of all nodes.
 func podsOf(ctx context.Context, api LogSource, s *batch.Submitted, t *job.Task) ([]string, error) {
 	var names []string
-	if a, ok := api.(*proxy); ok && s.Job.AcrossPods() {
+	if a, ok := api.(*Proxy); ok && s.Job.AcrossPods() {
 		name := s.Natives[len(s.Natives)-1]
 		list, err := listOf[podState](ctx, a, "/api/v1/"+a.Place("pods"), "labelSelector="+url.QueryEscape(jobLabel+"="+name))
 		slices.SortStableFunc(list, func(x, y podState) int { return x.Index() - y.Index() })

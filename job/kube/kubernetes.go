@@ -139,7 +139,7 @@ func headless(name string, labels map[string]string) *serviceObject {
 }
 
 // spread makes a pod one of several nodes that know of each other.
-func spread(j *job.Job, p *podSpec, name string) {
+func spread(j *job.Job, p *PodSpec, name string) {
 	p.Subdomain = name
 	head := name + "-0." + name
 	p.Containers[0].Env = append([]EnvVar{

@@ -224,7 +224,7 @@ func (k System) Cancel(ctx context.Context, id string) error {
 }
 
 // listOf asks the server for objects of the namespace, page by page.
-func listOf[T any](ctx context.Context, api *proxy, resource, query string) ([]T, error) {
+func listOf[T any](ctx context.Context, api *Proxy, resource, query string) ([]T, error) {
 	var all []T
 	for more := ""; ; {
 		var page struct {
@@ -291,7 +291,7 @@ func (k System) Query(ctx context.Context, ids []string) (map[string]batch.Queue
 }
 
 // whyNone is what kept the cluster from making pods, by its events.
-func (a *proxy) whyNone(ctx context.Context, name string) string {
+func (a *Proxy) whyNone(ctx context.Context, name string) string {
 	events, err := listOf[struct{ Reason, Message string }](ctx, a, "/api/v1/"+a.Place("events"), "fieldSelector="+url.QueryEscape("involvedObject.kind=Job,involvedObject.name="+name))
 	if err != nil {
 		return ""

@@ -24,7 +24,7 @@ type LogSource interface {
 const LogsAtOnce = 8
 
 // Log opens what a pod's program wrote; with follow it goes on until that ends.
-func (a *proxy) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
+func (a *Proxy) Log(ctx context.Context, pod string, follow bool) (io.ReadCloser, error) {
 	if follow {
 		ctx = wait.Forever(ctx)
 	}

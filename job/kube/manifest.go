@@ -27,10 +27,11 @@ type Meta struct {
 
 type podTemplate struct {
 	Metadata Meta    `json:"metadata,omitzero"`
-	Spec     podSpec `json:"spec"`
+	Spec     PodSpec `json:"spec"`
 }
 
-type podSpec struct {
+// A PodSpec is the specification of a pod, as far as hpcc writes one (core/v1).
+type PodSpec struct {
 	ActiveDeadlineSeconds         int64             `json:"activeDeadlineSeconds,omitempty"`
 	RestartPolicy                 string            `json:"restartPolicy,omitempty"`
 	TerminationGracePeriodSeconds int64             `json:"terminationGracePeriodSeconds,omitempty"`

@@ -39,7 +39,7 @@ func labelText(labels map[string]string) string {
 
 // NewPod is a pod that runs one process, or the processes of one node, of the job. nth is the variable
 // that is the place of the task in the array, from 0.
-func NewPod(j *job.Job, to job.Target, nth string) podSpec {
+func NewPod(j *job.Job, to job.Target, nth string) PodSpec {
 	p := &j.Pod
 	c := Container{
 		Name: MainContainer, Image: imageOf(j), ImagePullPolicy: p.Pull, WorkingDir: expandable(p.Dir), Env: envOf(j), Resources: resourcesOf(j),
@@ -51,7 +51,7 @@ func NewPod(j *job.Job, to job.Target, nth string) podSpec {
 	for _, o := range p.Ports {
 		c.Ports = append(c.Ports, containerPort{o.Name, o.Number})
 	}
-	s := podSpec{
+	s := PodSpec{
 		RestartPolicy: "Never", ActiveDeadlineSeconds: wholeSeconds(j.Time), ServiceAccountName: p.ServiceAccount, SecurityContext: SecurityOf(j, to),
 		NodeSelector: nodeSelector(j), Affinity: affinityOf(j),
 		ShareProcessNamespace: true, // the pod's pause is the init: as one, the program would not hear SIGTERM, nor reap what it leaves behind
@@ -193,7 +193,7 @@ func affinityOf(j *job.Job) *Affinity {
 }
 
 // mount puts volumes and secrets into the pod and its container.
-func mount(j *job.Job, s *podSpec, c *Container) {
+func mount(j *job.Job, s *PodSpec, c *Container) {
 	claims := map[string]string{}
 	for i, v := range j.Pod.Volumes {
 		name := claims[v.Claim]

@@ -48,7 +48,7 @@ func (k System) interactive(j *job.Job) (string, []string, error) {
 	c.Stdin, c.TTY, c.StdinOnce = true, true, true
 	overrides, err := json.Marshal(struct {
 		APIVersion string  `json:"apiVersion"`
-		Spec       podSpec `json:"spec"`
+		Spec       PodSpec `json:"spec"`
 	}{"v1", pod})
 	if err != nil {
 		return "", nil, err

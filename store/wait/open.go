@@ -16,14 +16,14 @@ import (
 // look is how often a wait for a file looks for signals, in milliseconds.
 const look = 50
 
-// A file is an open file whose reads SIGINT and SIGTERM interrupt.
-type file struct{ file *os.File }
+// A File is an open file whose reads SIGINT and SIGTERM interrupt.
+type File struct{ file *os.File }
 
 // Open opens a file for reading. It waits for the writer of a FIFO, and its
 // reads for data, until one of the signals SIGINT and SIGTERM arrives; then the
 // error is [context.Canceled]. open(2) and read(2) themselves would wait on,
 // because a program that handles these signals is not ended by them.
-func Open(name string) (*file, error) {
+func Open(name string) (*File, error) {
 	var fd int
 	err := error(unix.EINTR)
 	for errors.Is(err, unix.EINTR) {
@@ -43,7 +43,7 @@ func Open(name string) (*file, error) {
 		unix.Close(fd)
 		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
 	}
-	return &file{os.NewFile(uintptr(fd), name)}, nil
+	return &File{os.NewFile(uintptr(fd), name)}, nil
 }
 
 // ReadFile reads a file of at most most bytes, as [Open] does.
@@ -61,10 +61,10 @@ func ReadFile(name string, most int64) ([]byte, error) {
 }
 
 // Stdin is standard input, whose reads SIGINT and SIGTERM interrupt.
-func Stdin() *file { return &file{os.Stdin} }
+func Stdin() *File { return &File{os.Stdin} }
 
 // Read implements [io.Reader].
-func (f *file) Read(p []byte) (int, error) {
+func (f *File) Read(p []byte) (int, error) {
 	if err := readable(int(f.file.Fd())); err != nil {
 		return 0, &fs.PathError{Op: "read", Path: f.file.Name(), Err: err}
 	}
@@ -72,10 +72,10 @@ func (f *file) Read(p []byte) (int, error) {
 }
 
 // Stat describes the file.
-func (f *file) Stat() (fs.FileInfo, error) { return f.file.Stat() }
+func (f *File) Stat() (fs.FileInfo, error) { return f.file.Stat() }
 
 // Close implements [io.Closer].
-func (f *file) Close() error { return f.file.Close() }
+func (f *File) Close() error { return f.file.Close() }
 
 // readable waits until a file has data or has ended. A FIFO that no writer has
 // opened yet has neither.
