@@ -10,6 +10,7 @@ import (
 	"hpcc/job/argo"
 	"hpcc/job/batch"
 	"hpcc/job/dialect"
+	"hpcc/job/field"
 	"hpcc/job/gridengine"
 	"hpcc/job/kube"
 	"hpcc/job/local"
@@ -102,6 +103,9 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 	}
 	if t != job.Argo && (len(j.Steps) > 0 || j.Workflow != nil || len(j.Artifacts) > 0) {
 		return "", nil, fmt.Errorf("target %s has no workflows; --to argo has", t)
+	}
+	if v := to.Describe().Dialect.Verdicts[field.GPUType]; j.GPUType != "" && v.Fate == field.Refused {
+		return "", nil, fmt.Errorf("--gpu-type %s: %s; leave it out, and ask %s for the kind with --native", j.GPUType, v.How, to.Describe().Title)
 	}
 	for _, part := range append(slices.Clone(j.Steps), j) {
 		if s := part.Script; s != nil {

@@ -155,8 +155,10 @@ func (r *Runner) attempt(ctx, limited context.Context, t *job.Task, env []string
 	if err != nil {
 		r.Logf("warning: %v", err)
 	}
-	defer os.Remove(own) // where it left nothing, as most of 100,000 tasks do
-	cmd.Env = append(cmd.Env, "HPCC_TASK_DIR="+own)
+	if own != "" {
+		defer os.Remove(own) // where it left nothing, as most of 100,000 tasks do
+		cmd.Env = append(cmd.Env, "HPCC_TASK_DIR="+own)
+	}
 	closeFiles, err := r.files(t, cmd)
 	if err != nil {
 		return r.problem(t, err)
