@@ -65,9 +65,8 @@ type flagSet map[string]bool
 
 func parseFlagSet(c *cli.Context) flagSet {
 	set := flagSet{}
-	for _, f := range c.Command.Flags {
-		name := f.Names()[0]
-		set[name] = c.IsSet(name)
+	for _, name := range c.LocalFlagNames() { // IsSet goes through all flags for each name
+		set[name] = true
 	}
 	return set
 }
