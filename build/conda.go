@@ -267,7 +267,7 @@ func exportChannels(e *exports.Export, rc *conda.Condarc) (channels []string) {
 	return channels
 }
 
-// A teller announces the parts of a build that is no Dockerfile.
+// A teller announces the parts of a build that is not a Dockerfile.
 type teller struct {
 	step, last, total int // step is the one under way; another may begin and end within it
 	progress          func(Event)

@@ -174,7 +174,7 @@ const maxShared = 1_000_000
 // shareDir puts into a layer what it takes for group 0 to have the owner's rights to a
 // directory of the tree and those below; as chgrp -R 0 and chmod -R g=u, but that files whose
 // content group 0 can read stay as they are, for a layer would hold all of them again. Where there
-// is no directory, it is made, and uid's.
+// is not a directory, it is made, and uid's.
 func (b *builder) shareDir(tree, dir string, uid int, w *unpack.LayerWriter) error {
 	at, kind, err := w.Resolve(dir)
 	if errors.Is(err, fs.ErrNotExist) {

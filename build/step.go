@@ -148,7 +148,7 @@ func (st *stage) same(ctx context.Context, defined string) (string, bool) {
 	return res.Same, ok
 }
 
-// cached looks a step up. A record whose layer is gone is no hit.
+// cached looks a step up. A record whose layer is gone is not a hit.
 func (st *stage) cached(key string) (result, bool) {
 	var res result
 	if st.b.NoCache {

@@ -104,7 +104,7 @@ func heads(steps []string) string {
 	return strings.Join(out, " ")
 }
 
-// Records that cannot be read and layers that are gone are no hits.
+// Records that cannot be read and layers that are gone are not hits.
 func TestBrokenCache(t *testing.T) {
 	if !inside(t) {
 		return

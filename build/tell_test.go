@@ -146,7 +146,7 @@ func TestFetchedEvents(t *testing.T) {
 	}
 }
 
-// TestPulledBase: a base that is fetched is no cached step, the second time it
+// TestPulledBase: a base that is fetched is not a cached step, the second time it
 // is; variables are checked against it either way.
 func TestPulledBase(t *testing.T) {
 	if !inside(t) {

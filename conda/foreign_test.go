@@ -36,7 +36,7 @@ func TestForeignExport(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	// What Linux has too is no reason to refuse.
+	// What Linux has too is not a reason to refuse.
 	r, err := install(t, condatest.NewStore(t), "# platform: win-64\npython=3.11.4=h_win\nlib=1.0=0\n", Options{Channels: []string{dir}})
 	if err != nil || len(r.plan.pkgs) != 2 {
 		t.Errorf("an export of Windows with packages that Linux has: %v", err)

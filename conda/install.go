@@ -195,8 +195,8 @@ func (p *pkg) put(w *layer.Writer, e *pathEntry, h *tar.Header, r io.Reader) (*i
 	return x, nil
 }
 
-// leaves says whether a symbolic link at dst, below the prefix, leads out of it. In
-// the image that is no harm, and often meant; who thinks it leads to this machine errs.
+// leaves says whether a symbolic link at dst, below the prefix, leads out of it. Such
+// links are harmless in the image, and often intended: they do not point at this machine.
 func leaves(dst, target, prefix string) bool {
 	if path.IsAbs(target) {
 		return !strings.HasPrefix(path.Clean(target)+"/", prefix+"/")

@@ -34,7 +34,7 @@ func TestOddRecords(t *testing.T) {
 }
 
 // TestAttempts: of each task the last record and those before it; one that is broken is told of,
-// and what is no record is left alone.
+// and what is not a record is left alone.
 func TestAttempts(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"task.10.json": `{"task":10}`, "task.2.json": `{"task":2,"attempt":1}`, "task.2.0.json": `{"task":2}`, "task.3.json": `{`, "task.2.jsonl": `x`, "task.x.json": `x`, "task.2.x.json": `x`, "other.json": `x`} {

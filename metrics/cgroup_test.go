@@ -113,7 +113,7 @@ func TestCgroups(t *testing.T) {
 	}
 }
 
-// TestNoCgroups: a host without them, or whose files say something else, has no figures, and that is no error.
+// TestNoCgroups: a host without them, or whose files say something else, has no figures, and that is not an error.
 func TestNoCgroups(t *testing.T) {
 	for name, files := range map[string]map[string]string{
 		"none": {},

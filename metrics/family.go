@@ -19,7 +19,7 @@ type family struct {
 	mu       sync.Mutex // also of the trees: an orphan may be that of any
 	adopts   bool
 	own      map[process]bool  // started here, or from before an exec
-	beside   map[int]bool      // process groups of what is no part of any run
+	beside   map[int]bool      // process groups of what is not part of any run
 	orphans  map[process]*tree // whose they are; nil: of no run that goes on
 	starting int               // children of which nothing is known yet
 	runs     int               // that go on, or are about to
@@ -36,12 +36,12 @@ func newFamily() *family {
 	return &family{own: map[process]bool{}, beside: map[int]bool{}, orphans: map[process]*tree{}}
 }
 
-// Start starts a command that is no part of any run, while [Measure] may be measuring: it is not counted, nor is what
+// Start starts a command that is not part of any run, while [Measure] may be measuring: it is not counted, nor is what
 // it leaves behind in a process group of its own, and it is left for its caller to wait for.
 func Start(cmd *exec.Cmd) error { return children.start(cmd, true) }
 
 // start starts a child of this process's own. That may hang, as where a file system does: nothing is
-// locked meanwhile, and no child that nothing is known of is taken for an orphan. beside says that it is no part of any run.
+// locked meanwhile, and no child that nothing is known of is taken for an orphan. beside says that it is not part of any run.
 func (f *family) start(cmd *exec.Cmd, beside bool) error {
 	f.mu.Lock()
 	f.starting++

@@ -89,7 +89,7 @@ func TestGPUUse(t *testing.T) {
 	}
 }
 
-// TestGPUAnswersHold: what a tool said is no sample for long, where it says no more.
+// TestGPUAnswersHold: what a tool said is not a sample for long, where it says no more.
 func TestGPUAnswersHold(t *testing.T) {
 	g := &gpus{latest: map[int]gpuState{}, sums: map[int]*gpuSum{}}
 	at := time.Now()

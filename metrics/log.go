@@ -39,7 +39,7 @@ func (l *log) open(file string) {
 	go func() { l.wrote <- keep(f, file, l.lines) }()
 }
 
-// create begins a file. What is no record is not written over, and nobody is waited for to read a
+// create begins a file. What is not a record is not written over, and nobody is waited for to read a
 // pipe. A record that is there gives way to a new file: who still writes it, as another rank of the same
 // program, goes on in its own, and no file has lines of two.
 func create(file string) (*os.File, error) {

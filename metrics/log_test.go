@@ -132,7 +132,7 @@ func TestLogWritesOver(t *testing.T) {
 	}
 }
 
-// TestLogLeavesOutputAlone: what the program reads and writes is no file for a record, though it is empty.
+// TestLogLeavesOutputAlone: what the program reads and writes is not a file for a record, though it is empty.
 func TestLogLeavesOutputAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out")
 	f, err := os.Create(file)

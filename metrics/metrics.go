@@ -101,7 +101,7 @@ func (r *Run) Status() int {
 
 // Measure runs a prepared command to its end and measures it. Signals that
 // arrive meanwhile are passed on, to all of its process group where it has one of its own. An
-// error means that the program did not run, also because ctx was done before; how it ended is no error.
+// error means that the program did not run, also because ctx was done before; how it ended is not an error.
 //
 // Where a record is made, this process becomes the parent of what the program
 // leaves behind (PR_SET_CHILD_SUBREAPER), and waits for those when they end. Whatever else it starts

@@ -46,7 +46,7 @@ func TestLastWords(t *testing.T) {
 			t.Errorf("the program wrote %q; now there is %q", own, content())
 		}
 	}
-	// What is no file is left alone.
+	// What is not a file is left alone.
 	pipe := &lastWords{file: "/dev/null"}
 	if pipe.say([]byte("x")); pipe.file != "" {
 		st, _ := os.Stat("/dev/null")

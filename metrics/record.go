@@ -215,7 +215,7 @@ const (
 var sampleHead = []byte(`{"kind":"sample",`)
 
 // ReadRecord reads a record, with its samples where they are wanted. A last line that was cut
-// off is left out: who wrote it was killed. Anything else that is no line of a record is an error with its line.
+// off is left out: who wrote it was killed. Anything else that is not a line of a record is an error with its line.
 func ReadRecord(file string, samples bool) (*Record, error) {
 	f, _, err := openRecord(file)
 	if err != nil {

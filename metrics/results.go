@@ -198,7 +198,7 @@ func (r Results) file(root *os.Root, name, prefix string, written func(time.Time
 	return err
 }
 
-// least and most pass over what is no number.
+// least and most pass over what is not a number.
 func least(a, b float64) float64 {
 	if math.IsNaN(a) || b < a {
 		return b

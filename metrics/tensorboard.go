@@ -31,7 +31,7 @@ const (
 var errTorn = errors.New("it ends within a record")
 
 // ReadEvents reads the scalars of a TensorBoard event file into r, by tag. What comes later
-// counts as the last value. A file that ends within a record is no error, for programs are
+// counts as the last value. A file that ends within a record is not an error, for programs are
 // killed and go on; one with a wrong checksum is, and what stands before it was read.
 func (r Results) ReadEvents(in io.Reader) error {
 	b := bufio.NewReaderSize(io.LimitReader(in, maxEvents), 64<<10)

@@ -27,7 +27,7 @@ const kept = 1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGABRT-1) | 1<
 const sigsetSize = 8
 
 // second makes the first process of a namespace two. It returns in the second;
-// also where this process is no first one, or where there cannot be a second,
+// also where this process is not a first one, or where there cannot be a second,
 // which main finds out again and says. As begin, it may not allocate.
 //
 // With foreground, the second becomes the foreground process group of the terminal, if

@@ -148,7 +148,7 @@ func TestAttestationsOfOthers(t *testing.T) {
 	}
 }
 
-// A mirror that left the attestations out is no reason to go without the image.
+// A mirror that left the attestations out is not a reason to go without the image.
 func TestPullWithoutLostAttestations(t *testing.T) {
 	ctx := t.Context()
 	idx := attested(t, "amd64")

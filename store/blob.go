@@ -253,7 +253,7 @@ func (c closers) Close() error { c.first(); return c.last() }
 
 // layers pairs the layers of a manifest with the configuration's diff ids. An
 // attestation of BuildKit's newer form has an empty configuration: its
-// statements are no archives, and stand for themselves.
+// statements are not archives, and stand for themselves.
 func (s *Store) layers(m *v1.Manifest, cfg *v1.ConfigFile) ([]v1.Layer, error) {
 	if len(cfg.RootFS.DiffIDs) == 0 && !slices.ContainsFunc(m.Layers, func(d v1.Descriptor) bool { return d.MediaType != inTotoStatement }) {
 		for _, d := range m.Layers {

@@ -50,7 +50,7 @@ func rootArchitecture(l v1.Layer) (string, error) {
 }
 
 // elfArchitecture reads e_machine of an ELF header (little-endian machines;
-// big-endian POWER is no ppc64le).
+// big-endian POWER is not ppc64le).
 func elfArchitecture(head []byte) (string, bool) {
 	if !bytes.HasPrefix(head, []byte(elf.ELFMAG)) || len(head) < 20 {
 		return "", false

@@ -236,7 +236,7 @@ func openRegular(file string) (*os.File, error) {
 	return regular(os.OpenFile(file, os.O_RDONLY|unix.O_NONBLOCK, 0))
 }
 
-// regular refuses what was opened and is no regular file. Who opens a pipe waits
+// regular refuses what was opened and is not a regular file. Who opens a pipe waits
 // for its other end, but for O_NONBLOCK.
 func regular(f *os.File, err error) (*os.File, error) {
 	if err != nil {

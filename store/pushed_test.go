@@ -87,7 +87,7 @@ func TestPushed(t *testing.T) {
 	want("other:2", elsewhere)
 	want("base", ref)
 
-	// Another image of the name: what went before is no answer.
+	// Another image of the name: what went before is not an answer.
 	put("base")
 	notPushed("base", ref)
 	collect()

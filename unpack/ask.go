@@ -12,7 +12,7 @@ import (
 
 // What programs of a build ask of files and its user may not do, as runtime
 // tells of it: file is followed to its end; of a symbolic link or FIFO it is the
-// directory, and link its name there. What cannot be noted is no error: the
+// directory, and link its name there. What cannot be noted is not an error: the
 // program is to go on.
 
 // Owner notes what chown(2) asks for; -1 keeps a half.

@@ -350,7 +350,7 @@ func openRepaired(p string) (*os.File, error) {
 	return os.Open(p)
 }
 
-// sameFile compares two files that are no directories.
+// sameFile compares two files that are not directories.
 func (d *differ) sameFile(a string, fa fs.FileInfo, b lowerFile, fb fs.FileInfo) (bool, error) {
 	if fa.Mode() != fb.Mode() || !d.o.Notes.of(a, fa.Mode()).shows(b.notes.of(b.path, fb.Mode())) {
 		return false, nil

@@ -193,7 +193,7 @@ func (t *tree) makeTarget(p string) (*directory, error) {
 	return t.remember(p, fd, true), nil
 }
 
-// openIn opens the directory p, which is no link, in its parent.
+// openIn opens the directory p, which is not a link, in its parent.
 func (t *tree) openIn(parent *directory, p string) (*directory, error) {
 	fd, err := unix.Openat(parent.fd, path.Base(p), unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

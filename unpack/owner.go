@@ -152,7 +152,7 @@ func (n *Notes) chownLink(dir, name string, uid, gid int) error {
 }
 
 // setOwner notes the owner that a file has in the image; it follows no link. A
-// file system without room for it is no error.
+// file system without room for it is not an error.
 func (n *Notes) setOwner(file string, uid, gid int) error {
 	fi, err := os.Lstat(file)
 	if err != nil {

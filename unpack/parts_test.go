@@ -221,7 +221,7 @@ func TestPartsBetween(t *testing.T) {
 	}
 }
 
-// Owners in a layer are notes: it is no part.
+// A layer with owners is not a part: owners are notes.
 func TestPartsOfOthers(t *testing.T) {
 	for _, lines := range [][]string{{"f a 1"}, {"d a"}, {"l a b"}} {
 		l := retouched(t, layerOf(t, lines...), func(h *tar.Header) { h.Gid = 5 })

@@ -12,7 +12,7 @@ import (
 )
 
 // Copies in place of hard links are bounded: archives ask for them with few
-// bytes. What is no file is not opened for long, and nothing is written over.
+// bytes. What is not a file is not opened for long, and nothing is written over.
 func TestCopyName(t *testing.T) {
 	dir := t.TempDir()
 	tr, err := openTree(dir, &Notes{})

@@ -44,7 +44,7 @@ type tree struct {
 	umask    uint32
 	sparse   int64 // bytes of the present layer's sparse files
 	copied   int64 // bytes of files that were copied in place of hard links
-	// What the entries are read from; nil when that is no layer.
+	// What the entries are read from; nil when that is not a layer.
 	content *content
 	// Links of this tree may have owners noted.
 	linkOwners bool

@@ -35,7 +35,7 @@ func (in *inventory) conda(p string, f *os.File) error {
 }
 
 // channelName is a channel as people call it: its name where it is one of the
-// usual host, else its address. A directory of some machine is no name.
+// usual host, else its address. A directory of some machine is not a name.
 func channelName(channel, subdir string) string {
 	u, err := url.Parse(channel)
 	if err != nil || u.Scheme == "file" || strings.HasPrefix(channel, "<") || strings.HasPrefix(channel, "/") {

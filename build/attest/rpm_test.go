@@ -162,7 +162,7 @@ func TestRPMPackage(t *testing.T) {
 	}
 }
 
-// A database that is no database is a note, and the rest of the image is read.
+// A database that is not a database is a note, and the rest of the image is read.
 func TestRPMDamaged(t *testing.T) {
 	files := map[string][]byte{"var/lib/dpkg/status": []byte("Package: a\nStatus: install ok installed\nVersion: 1\n")}
 	for i, name := range []string{"rpmdb.sqlite", "Packages", "Packages.db"} {

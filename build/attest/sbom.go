@@ -136,7 +136,7 @@ func (in *inventory) read(p string, read recordReader) error {
 	return read(in, p, f)
 }
 
-// openRegular opens a file of the tree that is no device and nothing to wait
+// openRegular opens a file of the tree that is not a device and nothing to wait
 // for. A link leads to where it would in the image, an absolute one too, which
 // [os.Root] refuses.
 func openRegular(root *os.Root, p string) (*os.File, error) {

@@ -175,7 +175,7 @@ func TestSBOMLinks(t *testing.T) {
 	}
 }
 
-// Links lead nowhere outside, and what is no file is not waited for.
+// Links lead nowhere outside, and what is not a file is not waited for.
 func TestSBOMHostile(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "status")
 	testenv.Check(t, os.WriteFile(outside, []byte("Package: secret\nStatus: install ok installed\nVersion: 1\n"), 0o644))

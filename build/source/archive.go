@@ -44,7 +44,7 @@ func unpacked(file string) (io.ReadCloser, error) {
 		return nil, err
 	}
 	in := bufio.NewReader(f)
-	head, _ := in.Peek(6) // fewer bytes are no archive of any kind
+	head, _ := in.Peek(6) // every archive has at least 6 bytes
 	r := io.Reader(in)
 	switch h := string(head); {
 	case strings.HasPrefix(h, "BZh"):

@@ -83,7 +83,7 @@ const (
 	keptBytes = 64 << 20 // of one source
 )
 
-// of returns the digest of each item's bytes; of items that are no regular
+// of returns the digest of each item's bytes; of items that are not regular
 // files it is zero. Items get the bytes of small files that were read.
 func (s *sums) of(items []Item) ([]sum, error) {
 	out := make([]sum, len(items))

@@ -96,7 +96,7 @@ func (it *Item) look(dir int, name string) error {
 		var err error
 		it.Link, err = os.Readlink(it.Path)
 		return err
-	default: // sockets and the like are no content
+	default: // sockets and devices are left out of layers
 		it.Mode |= fs.ModeIrregular
 	}
 	return nil

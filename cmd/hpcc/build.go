@@ -490,7 +490,7 @@ func cacheSources(list []string) ([]string, error) {
 	return out, nil
 }
 
-// checkCache refuses what is no reference.
+// checkCache returns an error if ref is not a valid reference.
 func checkCache(flag, arg, ref string) error {
 	if _, err := store.Canonical(ref); err != nil {
 		return usagef("%s %q: %w", flag, arg, err).hint("write %s registry.example.org/me/app:cache", flag)

@@ -111,7 +111,7 @@ func TestEntryIsTheSame(t *testing.T) {
 	}
 }
 
-// FuzzEntryPart reads files that are no hpcc.
+// FuzzEntryPart reads files that are not hpcc.
 func FuzzEntryPart(f *testing.F) {
 	head := make([]byte, 200)
 	copy(head, "\x7fELF\x02\x01\x01")

@@ -318,7 +318,7 @@ done
 	})
 }
 
-// A name that is no image's but a layout's in the current directory needs no
+// A name that is not an image's but a layout's in the current directory needs no
 // store; an image of that name comes first.
 func TestUnpackNameOfLayout(t *testing.T) {
 	needs(t, "busybox", "userns")

@@ -36,7 +36,7 @@ func translations(t *testing.T, to job.Target) map[string]string {
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
 		tr, err := dispatch.Translator().Translate(translate.Source{Name: name, Text: a.Files[i].Data, Dir: dir, Home: dir}, to)
 		if err != nil {
-			continue // it is no script; the tests of job/translate hold it to that
+			continue // an input that the translation must refuse
 		}
 		j := tr.Job
 		j.Program, j.Store = "/bin/hpcc", dir
@@ -44,7 +44,7 @@ func translations(t *testing.T, to job.Target) map[string]string {
 		j.Queue, j.Account, j.QoS, j.Mail, j.GPUs, j.GPUType, j.Hosts, j.NotHosts, j.Features, j.Native = "", "", "", "", 0, "", nil, nil, nil, nil
 		j.After, j.AfterAny, j.AfterFailed, j.AfterEach, j.Exclusive, j.Dir = nil, nil, nil, nil, false, dir
 		j.Memory, j.MemoryPerCPU, j.CPUs = min(j.Memory, 64<<20), min(j.MemoryPerCPU, 64<<20), min(j.CPUs, 1) // virtual nodes are small
-		if to == "gridengine" {                                                                               // free memory is no resource of an empty queue, but what a host reports
+		if to == "gridengine" {                                                                               // the virtual hosts report no free memory
 			j.Memory = 0
 		}
 		script, _, err := dispatch.Render(j, to)
@@ -56,6 +56,9 @@ func translations(t *testing.T, to job.Target) map[string]string {
 		if err := os.WriteFile(out[name], []byte(script), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if len(out) < 100 { // the others are refused on purpose
+		t.Fatalf("only %d of %d inputs became scripts for %s", len(out), len(files), to)
 	}
 	return out
 }

@@ -220,7 +220,7 @@ func places(name, args, result string) (out []string) {
 	}
 	found := place.FindAllStringSubmatch(args, -1)
 	if strings.HasPrefix(name, "symlink") {
-		found = found[1:] // what the link says is no place
+		found = found[1:] // what the link says is not a place
 	}
 	if strings.Contains(name, "xattr") {
 		found = found[:1]

@@ -296,7 +296,7 @@ func (c *capacityRow) bars() string {
 			b.WriteByte('.')
 			continue
 		}
-		k := int(min(8*l/c.of, 7)) // a wild level is no whole number
+		k := int(min(8*l/c.of, 7)) // a wild level is not a whole number
 		b.WriteString(string([]rune(marks)[k]))
 	}
 	return b.String()

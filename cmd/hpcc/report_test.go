@@ -99,7 +99,7 @@ func TestRecordsBelow(t *testing.T) {
 	}
 }
 
-// TestResultsOfAttempts: what an attempt before the last left is no result of the task.
+// TestResultsOfAttempts: the results of a task are those of its last attempt.
 func TestResultsOfAttempts(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "task.1", "metrics.json")

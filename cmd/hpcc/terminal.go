@@ -47,7 +47,7 @@ func cleaned(line string) string {
 		case unicode.IsControl(r), r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069, r == 0x2028, r == 0x2029:
 			// the middle ones turn the direction of what follows
 		default:
-			b.WriteRune(r) // U+FFFD for what is no UTF-8
+			b.WriteRune(r) // U+FFFD stands for bytes that are not UTF-8
 			column += cells(r)
 		}
 		line = line[n:]

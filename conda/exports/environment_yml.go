@@ -166,7 +166,7 @@ func (r *reader) platforms(n *yaml.Node) {
 }
 
 // selected evaluates a comment such as "# [linux]", as conda-lock reads it.
-// conda itself does not: so what is left out is told, and what is no selector
+// conda itself does not: so what is left out is told, and what is not a selector
 // is kept.
 func (r *reader) selected(n *yaml.Node) bool {
 	_, c, ok := strings.Cut(n.LineComment, "[")

@@ -83,7 +83,7 @@ const (
 // A LineError is an export that cannot be used, with the lines at fault.
 type LineError struct {
 	File string
-	Line int // the first of them; 0 when it is no matter of lines
+	Line int // the first of them; 0 when it is not a matter of lines
 	Err  error
 }
 
@@ -181,7 +181,7 @@ func (r *reader) read(lines []string) {
 	}
 }
 
-// yamlKey is how a line of YAML begins that is no line of a list.
+// yamlKey is how a line of YAML begins that is not a line of a list.
 var yamlKey = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:[A-Za-z_][A-Za-z_-]*|"[a-z_-]+")\s*:(?:\s|$)`)
 })

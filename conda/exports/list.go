@@ -102,7 +102,7 @@ func parseLine(line string) (Entry, error) {
 	return e, e.check()
 }
 
-// check refuses what is no name, version or build (CEP 26, CEP 33).
+// check refuses what is not a name, version or build (CEP 26, CEP 33).
 func (e Entry) check() error {
 	switch {
 	case !solve.IsName(e.Name):

@@ -103,8 +103,8 @@ func unheard(u *url.URL) bool {
 // maxNetrc bounds the file of logins, in bytes.
 const maxNetrc = 1 << 20
 
-// readNetrc reads the file that NETRC names, else ~/.netrc. Without one there
-// are no logins.
+// readNetrc reads the logins of the file that NETRC names, else of ~/.netrc. The map
+// is empty if the file does not exist.
 func readNetrc() (map[string]*url.Userinfo, error) {
 	name := os.Getenv("NETRC")
 	if name == "" {
@@ -140,7 +140,8 @@ func parseNetrc(r io.Reader) map[string]*url.Userinfo {
 	sc := bufio.NewScanner(io.LimitReader(r, maxNetrc))
 	for sc.Scan() {
 		line := strings.TrimSpace(sc.Text())
-		if macro = macro && line != ""; macro || strings.HasPrefix(line, "#") {
+		macro = macro && line != ""
+		if macro || strings.HasPrefix(line, "#") {
 			continue
 		}
 		for _, word := range strings.Fields(line) {

@@ -9,9 +9,9 @@ import (
 // maxField bounds a line of metadata, in bytes.
 const maxField = 64 << 20
 
-// Fields reads "Key: value" lines; a line that begins with a blank goes with the
-// one before. A line that is no field begins the text, as for readers of mail.
-// Keys come in lower case.
+// Fields reads "Key: value" lines. A line that begins with a blank continues the line
+// before. The first line without a key begins the text and ends the fields, as in mail.
+// Keys are passed in lower case.
 func Fields(b []byte, take func(key, value string) error) error {
 	sc := bufio.NewScanner(bytes.NewReader(b))
 	sc.Buffer(make([]byte, 0, 4096), maxField)

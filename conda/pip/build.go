@@ -26,7 +26,7 @@ import (
 // A wheel is built as pip would build it (PEP 517), and without pip: in the image
 // with the environment's own python, in a virtual environment that has what the
 // sources ask for and nothing else. All that is handed in lies below buildRoot, in layers
-// that are no part of the image; what comes out is one wheel, which is then checked and
+// that are not part of the image; what comes out is one wheel, which is then checked and
 // installed like any other.
 const (
 	buildRoot = "/.hpcc-build"

@@ -28,7 +28,7 @@ type fetcher struct {
 	web   *fetch.Web
 	metas map[string]*distMeta // by the file's address
 
-	builder *builder // nil: there are no sources
+	builder *builder // of wheels from sources; nil if sources are refused
 }
 
 func newFetcher(s *store.Store, web *fetch.Web) (*fetcher, error) {

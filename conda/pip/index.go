@@ -159,7 +159,7 @@ func (x *indexSet) files(ctx context.Context, name string) ([]indexFile, error) 
 	return out, nil
 }
 
-// sort finds out what the file is; false when it is no file of the distribution.
+// sort finds out what the file is; false when it is not a file of the distribution.
 func (f *indexFile) sort(name string) bool {
 	if w, err := parseWheelName(f.name); err == nil {
 		f.wheel, f.version = w, w.version

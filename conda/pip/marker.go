@@ -268,5 +268,5 @@ func compareMarker(l, op, r string) bool {
 	case ">":
 		return c > 0
 	}
-	return false // ~= of what is no version
+	return false // ~= of what is not a version
 }

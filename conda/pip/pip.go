@@ -66,7 +66,7 @@ type Options struct {
 	Indexes  Indexes
 	Closed   bool      // the list is complete: what the wheels need besides is told and not looked for
 	Build    *Workshop // nil: sources are refused
-	NoBuild  string    // why they are, for people; "" where there is no more to say
+	NoBuild  string    // why sources are refused, for the message; may be ""
 	Progress func(done, total int64)
 
 	index *indexSet // Indexes, opened; nil where they are not yet

@@ -105,7 +105,7 @@ func readSources(file, kind, subdir string) (*sources, error) {
 		return nil, errors.New("they have neither pyproject.toml nor setup.py, so that nothing says how to build them")
 	}
 	if info != nil {
-		s.meta, err = parseDistMeta(info) // what is no use has to be built, as without
+		s.meta, err = parseDistMeta(info) // metadata that cannot be used is built, as if it were missing
 		if err != nil {
 			s.meta = nil
 		}
@@ -114,7 +114,7 @@ func readSources(file, kind, subdir string) (*sources, error) {
 	return s, err
 }
 
-// parseBuildSystem reads the build-system of pyproject.toml; nil is no file.
+// parseBuildSystem reads the build-system of pyproject.toml; nil is not a file.
 func parseBuildSystem(project []byte) (buildSystem, error) {
 	var f struct {
 		Build *buildSystem `toml:"build-system"`

@@ -134,7 +134,7 @@ func orderedTemplates(j *job.Job) []workflowTemplate {
 	if len(steps) == 0 {
 		steps = []*job.Job{j}
 	}
-	// That one task fails is no reason to leave others out.
+	// That one task fails is not a reason to leave others out.
 	dag := workflowTemplate{Name: free(entryTemplate, steps), DAG: &workflowDAG{}}
 	if len(j.Steps) == 0 {
 		dag.Parallelism = j.Array.Limit

@@ -58,7 +58,7 @@ type Server struct {
 type serverError struct {
 	status  int // of HTTP
 	text    string
-	foreign bool // what answers is no Argo server
+	foreign bool // what answers is not an Argo server
 }
 
 // isGone says whether an Argo server says that there is no such thing.
@@ -102,7 +102,7 @@ func openServer(ctx context.Context) (*Server, error) {
 			ForceAttemptHTTP2:   true,
 			IdleConnTimeout:     10 * time.Second, // each look has a transport of its own
 		}},
-		// The token is for this host, and a login page is no answer.
+		// The token is for this host, and a login page is not an answer.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return s, nil

@@ -76,7 +76,7 @@ func TestOpenArgoServer(t *testing.T) {
 	}
 }
 
-// TestArgoServerAnswers has what is no success told in words that help.
+// TestArgoServerAnswers: the message of each answer that reports a failure says what to do.
 func TestArgoServerAnswers(t *testing.T) {
 	t.Setenv(argoToken, "sesame")
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

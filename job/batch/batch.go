@@ -161,7 +161,7 @@ type QueueState struct {
 func (s QueueState) Gone() bool { return !s.Alive && s.Running+s.Waiting == 0 }
 
 // A NoAnswer is the error of a server that was not reached, or that does not know the
-// user. It is no refusal of the job.
+// user. It is not a refusal of the job.
 type NoAnswer struct{ Err error }
 
 func (e *NoAnswer) Error() string { return e.Err.Error() }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Amounts are processors, memory in bytes, and GPUs; of a mean they are no whole numbers.
+// Amounts are processors, memory in bytes, and GPUs; of a mean they are not whole numbers.
 type Amounts struct {
 	CPUs   float64 `json:"cpus"`
 	Memory float64 `json:"memory_bytes"`
@@ -118,7 +118,7 @@ func (u *Utilisation) put(s *Stay) bool {
 // Hidden says in words when the jobs that are told of have less than the nodes have given out:
 // a site may keep those of others to itself. It is "" where they agree.
 func (u *Utilisation) Hidden() string {
-	const most = 0.9 // what ends and begins between two questions is no matter
+	const most = 0.9 // jobs that begin or end between two questions do not matter
 	if u.Own || u.Now.CPUs == 0 || u.Accounted.CPUs >= most*u.Now.CPUs {
 		return ""
 	}

@@ -43,7 +43,7 @@ func TestPerNode(t *testing.T) {
 	}
 }
 
-// Nodes that are not those that were asked for, and files that are no list of hosts.
+// Nodes that are not those that were asked for, and files that are not lists of hosts.
 func TestSpread(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "hosts")
 	env := map[string]string{"PE_HOSTFILE": file, "PE": "fill"}

@@ -14,7 +14,7 @@ import (
 	"hpcc/job/argo"
 )
 
-// TestLostLog: what a node says of a log that it has no more is no log, and does not take the place of what
+// TestLostLog: what a node says of a log that it has no more is not a log, and does not take the place of what
 // was kept while the program ran.
 func TestLostLog(t *testing.T) {
 	pods := `"/var/log/pods/lab_x_b9e3/main/0.log"`
@@ -60,7 +60,7 @@ func TestLostLog(t *testing.T) {
 	}
 }
 
-// TestNoLogOfWhatNeverBegan: that there is none is noted once, and is no warning for a week.
+// TestNoLogOfWhatNeverBegan: that there is none is noted once, and is not a warning for a week.
 func TestNoLogOfWhatNeverBegan(t *testing.T) {
 	asked := podsProxy(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)

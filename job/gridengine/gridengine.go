@@ -203,7 +203,7 @@ func (g System) Submit(ctx context.Context, r *batch.Request) error {
 }
 
 // verify has Grid Engine say whether a queue could run the script, but for free
-// memory: that is no resource of an empty queue, but what its host reports.
+// memory: that is not a resource of an empty queue, but what its host reports.
 func (System) verify(ctx context.Context, j *job.Job, script string) error {
 	b, err := os.ReadFile(script)
 	if err != nil {

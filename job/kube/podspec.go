@@ -180,7 +180,7 @@ func affinityOf(j *job.Job) *Affinity {
 	if len(terms) > 0 {
 		a.NodeAffinity = &nodeAffinity{nodeTerms{[]nodeTerm{{terms}}}}
 	}
-	if j.Exclusive { // services of the cluster are no Jobs, and stay
+	if j.Exclusive { // services of the cluster are not Jobs, and stay
 		a.PodAntiAffinity = &podAffinity{[]podTerm{{
 			LabelSelector:     labelSelector{MatchExpressions: []Requirement{{Key: "batch.kubernetes.io/job-name", Operator: "Exists"}}},
 			NamespaceSelector: &struct{}{}, TopologyKey: host,

@@ -72,8 +72,8 @@ func stays(list string, now time.Time) []capacity.Stay {
 	return stays
 }
 
-// event reads the moment that a line begins with. LSF before 10 names no year: it is the
-// latest in which that is no future.
+// event reads the moment that a line begins with. LSF before 10 names no year: event takes the
+// latest year in which the moment is not in the future.
 func event(line string, now time.Time) (at time.Time, what string, ok bool) {
 	stamp, what, ok := strings.Cut(line, ": ")
 	if !ok {

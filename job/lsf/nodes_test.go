@@ -9,7 +9,7 @@ import (
 	"hpcc/testdata/jobtest"
 )
 
-// TestHoleWithoutMemory: none of it is no room, but where the scheduler did not tell.
+// TestHoleWithoutMemory: a node without free memory has no idle slot, unless the scheduler does not report memory.
 func TestHoleWithoutMemory(t *testing.T) {
 	of := func(nodes []capacity.Node) string {
 		c := &capacity.Snapshot{Nodes: nodes}

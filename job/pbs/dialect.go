@@ -177,7 +177,7 @@ var resources = map[string]dialect.Setter{
 }
 
 // readSelect reads N:ncpus=C:mpiprocs=P:mem=M:ngpus=G. Chunks of several kinds
-// are no job of equal nodes.
+// do not make a job of equal nodes.
 func readSelect(r *dialect.Reader, v string) (err error) {
 	chunks := strings.Split(v, "+")
 	for _, c := range chunks[1:] {

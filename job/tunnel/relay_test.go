@@ -282,7 +282,7 @@ func TestAnswerTooLate(t *testing.T) {
 	}
 }
 
-// TestStartLink: a command carries the link; what it says on the way is no harm, and
+// TestStartLink: a command carries the link; what it says on the way is harmless, and
 // one that fails has its words in the error.
 func TestStartLink(t *testing.T) {
 	for _, tt := range []struct{ script, want string }{

@@ -79,7 +79,7 @@ func (r *Report) params() []string {
 	return list[:min(len(list), maxParams)]
 }
 
-// csv are the cells of a run that are no figures.
+// csv are the cells of a run that are not figures.
 func (t *Task) csv(system string) []string {
 	h := &t.Header
 	job, target, exit, signal := "", "", "", ""
@@ -101,7 +101,7 @@ func stamp(t time.Time) string {
 }
 
 // harmless keeps spreadsheets from taking a text of others for a formula; a number
-// is no formula. It is not cut: who reads the table wants all of it.
+// is not a formula. It is not cut: who reads the table wants all of it.
 func harmless(s string) string {
 	s = shown(s, math.MaxInt)
 	if s == "" || !strings.ContainsRune("=+-@", rune(s[0])) {

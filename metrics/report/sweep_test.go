@@ -254,7 +254,7 @@ func TestLargeSweep(t *testing.T) {
 	}
 }
 
-// TestSweepCSV: what a program calls its results is no formula.
+// TestSweepCSV: what a program calls its results is not a formula.
 func TestSweepCSV(t *testing.T) {
 	s := &Sweep{Name: "=a()", Params: []string{"+p"}, Tasks: []SweepTask{{Index: 1, Ending: Done, Params: map[string]string{"+p": "@x"}, Results: metrics.Results{"=b()": result(-1)}}}}
 	var out bytes.Buffer

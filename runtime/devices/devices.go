@@ -273,7 +273,7 @@ func (f *hostFiles) libraries(key, arch string, take func(name, file string)) {
 }
 
 // callerDirs are those of the caller's LD_LIBRARY_PATH, which the loader
-// searches first. The stubs of CUDA's toolkit are no driver.
+// searches first. The stubs of CUDA's toolkit are not a driver.
 func (f *hostFiles) callerDirs() []string {
 	if f.root != "/" {
 		return nil

@@ -5,7 +5,7 @@
 //
 // The child installs the filter ([Install]); its parent answers ([AnswerCalls]). Where the
 // host allows neither notification nor tracing, calls succeed and are forgotten. Programs of
-// another word size or architecture are not filtered. A fake root is no protection: the
+// another word size or architecture are not filtered. A fake root is not protection: the
 // program has its user's rights.
 package fakeroot
 

@@ -314,7 +314,7 @@ func within(mounts *os.File, except int) (pids []int) {
 }
 
 // Delete removes what is kept of a container that has stopped or was never
-// started; with force, a running one is killed first and a missing one is no error.
+// started; with force, a running one is killed first and a missing one is not an error.
 func (c *Containers) Delete(id string, force bool) error {
 	r, err := c.record(id)
 	dir := filepath.Join(c.Root, id)

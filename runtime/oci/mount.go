@@ -167,7 +167,7 @@ func (r *newRoot) ociMount(m specs.Mount, from int) error {
 // without a network namespace, control groups.
 var hostPlace = map[string]string{"proc": "/proc", "sysfs": "/sys", "cgroup": "/sys/fs/cgroup", "cgroup2": "/sys/fs/cgroup", "mqueue": "/dev/mqueue"}
 
-// mountType mounts a file system that is no bind. cgroup is what the host has of it.
+// mountType mounts a file system that is not a bind. cgroup is what the host has of it.
 func mountType(m specs.Mount, to int, flags uintptr, data []string) error {
 	err := errors.ErrUnsupported
 	if m.Type != "cgroup" && m.Type != "cgroup2" {

@@ -197,7 +197,7 @@ func mpi(ctx context.Context) Feature {
 }
 
 // pmiTypes is what "srun --mpi=list" says. It writes to standard error, and a
-// cluster that does not answer is no reason not to know the command.
+// cluster that does not answer is not a reason not to know the command.
 func pmiTypes(ctx context.Context) string {
 	cmd := exec.CommandContext(ctx, "srun", "--mpi=list")
 	cmd.WaitDelay = time.Second // children of it may keep its output open

@@ -252,7 +252,7 @@ func ofKind(at int, where string, wantDir bool) (int, string, error) {
 	return at, where, nil
 }
 
-// reopen closes cur and walks from the new root along names that are no links.
+// reopen closes cur and walks from the new root along names that are not links.
 func (r *Root) reopen(cur int, names []string) (int, error) {
 	unix.Close(cur)
 	cur, err := rawfile.Dup(r.FD)

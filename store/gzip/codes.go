@@ -20,7 +20,7 @@ func (w word) bits() uint64 { return uint64(w >> 8) }
 // A bitWriter writes bits, the lowest first, to the end of a buffer.
 type bitWriter struct {
 	buf []byte
-	acc uint64 // bits that are no whole byte yet
+	acc uint64 // bits that do not fill a byte yet
 	n   uint   // how many
 }
 

@@ -1,6 +1,6 @@
 // Package seal adds a checksum to small records, so that a reader notices a
 // record that the disk changed. The checksum is CRC-32C: it finds every error of
-// up to 32 consecutive bits, and it is no protection against a person.
+// up to 32 consecutive bits, and it is not protection against a person.
 //
 // A JSON object carries it as its last field, which decoders that do not know
 // the field ignore:

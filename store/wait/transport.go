@@ -219,7 +219,7 @@ func (s *sending) Read(p []byte) (int, error) {
 }
 
 // receiving is an answer's body. It ends with a [StallError] when fewer than
-// leastBytes come in the time idle; 0 is no limit. Time in which nobody reads
+// leastBytes come in the time idle; 0 is not a limit. Time in which nobody reads
 // does not count.
 type receiving struct {
 	io.ReadCloser

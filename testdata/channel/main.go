@@ -149,7 +149,7 @@ func tools() error {
 	return nil
 }
 
-// replaceable refuses a directory that is no channel, for it would be removed.
+// replaceable refuses a directory that is not a channel, for it would be removed.
 func replaceable(dir string) error {
 	names, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) || (err == nil && len(names) == 0) {

@@ -1,6 +1,6 @@
 // Command ray is a stand-in for Ray in tests: "ray start" of a head that counts
 // the workers that joined it, and "python3 -c" of the program that waits for them.
-// As Ray does, it leaves processes behind that are no children of its own.
+// As Ray does, it leaves processes behind that are not children of its own.
 package main
 
 import (

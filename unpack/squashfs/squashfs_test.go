@@ -105,7 +105,7 @@ func TestWalkHostile(t *testing.T) {
 }
 
 // A block that is missing, because the file was truncated meanwhile or the
-// block unpacks to nothing, is no end of the file that it belongs to.
+// block unpacks to nothing, is not an end of the file that it belongs to.
 func TestMissingBlock(t *testing.T) {
 	var empty bytes.Buffer
 	testenv.Check(t, zlib.NewWriter(&empty).Close())

@@ -365,7 +365,7 @@ func (n *node) kind() uint16 {
 	return kindFile
 }
 
-// file writes the inode of what is no directory.
+// file writes the inode of what is not a directory.
 func (w *Writer) file(n *node, inodes *metaWriter) (uint64, error) {
 	kind := n.kind()
 	long := kind == kindFile && (n.links > 1 || n.sparse > 0 || n.start > math.MaxUint32 || n.h.Size > math.MaxUint32)
