@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hpcc/store/disk"
 	"io"
 	"os"
 	"path"
@@ -23,6 +22,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
+
+	"hpcc/store/disk"
 )
 
 // Annotations that carry a name in an OCI layout: image-spec's "annotations",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hpcc/store/disk"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"hpcc/store/disk"
 )
 
 // defaultAge is how long what nothing names is kept after its last use.

@@ -3,7 +3,6 @@ package unpack
 import (
 	"errors"
 	"fmt"
-	"hpcc/store/disk"
 	"path"
 	"path/filepath"
 	"slices"
@@ -11,6 +10,8 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 	"github.com/cyphar/filepath-securejoin/pathrs-lite"
 	"golang.org/x/sys/unix"
+
+	"hpcc/store/disk"
 )
 
 // A directory of the tree is open (O_PATH) as long as entries are put into it.

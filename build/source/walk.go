@@ -3,7 +3,6 @@ package source
 import (
 	"errors"
 	"fmt"
-	"hpcc/store/disk"
 	"io/fs"
 	"os"
 	"path"
@@ -17,6 +16,8 @@ import (
 	"github.com/moby/patternmatcher"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"hpcc/store/disk"
 )
 
 // Walk returns what is to be copied for one name.

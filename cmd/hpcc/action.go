@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
-	"hpcc/runtime/process"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/urfave/cli/v2"
+
+	"hpcc/runtime/process"
 )
 
 // A verb is a parsed command line that is ready to be carried out.

@@ -31,7 +31,7 @@ func Nodes(ctx context.Context, t job.Target, queue string) (list []capacity.Nod
 func listNodes(ctx context.Context, t job.Target, queue string) (*capacity.Snapshot, error) {
 	to := systemOf(t)
 	if to == nil {
-		return nil, fmt.Errorf("target %q: known are %s", t, known())
+		return nil, unknownTarget(t)
 	}
 	lister, ok := to.(batch.NodeLister)
 	if !ok {

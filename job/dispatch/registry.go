@@ -15,6 +15,7 @@ import (
 	"hpcc/job/kube"
 	"hpcc/job/local"
 	"hpcc/job/lsf"
+	"hpcc/job/message"
 	"hpcc/job/node"
 	"hpcc/job/pbs"
 	"hpcc/job/slurm"
@@ -99,7 +100,7 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 	}
 	to := systemOf(t)
 	if to == nil {
-		return "", nil, fmt.Errorf("target %q: known are %s", t, known())
+		return "", nil, unknownTarget(t)
 	}
 	if t != job.Argo && (len(j.Steps) > 0 || j.Workflow != nil || len(j.Artifacts) > 0) {
 		return "", nil, fmt.Errorf("target %s has no workflows; --to argo has", t)
@@ -114,6 +115,15 @@ func Render(j *job.Job, t job.Target) (script string, notes []string, err error)
 		}
 	}
 	return to.Render(j)
+}
+
+// unknownTarget is the error for a target that hpcc does not know.
+func unknownTarget(t job.Target) error {
+	err := fmt.Errorf("target %q: known are %s", t, known())
+	if near := message.Nearest(string(t), strings.Split(known(), ", ")); near != "" {
+		err = fmt.Errorf("%w; did you mean %s?", err, near)
+	}
+	return err
 }
 
 // known lists the targets for people.

@@ -3,12 +3,13 @@ package devices
 import (
 	"errors"
 	"fmt"
-	"hpcc/envfile"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"hpcc/envfile"
 )
 
 // nvidiaLibraries are the parts of the driver that programs load, the same as
