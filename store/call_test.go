@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/v1/random"
@@ -220,12 +221,11 @@ func TestCredentialsStay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var server *httptest.Server
-			asked := false
-			var mu sync.Mutex
+			var asked atomic.Bool // a request may still run when its call has failed by another
 			server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-				mu.Lock()
-				asked = asked || req.Header.Get("Authorization") != ""
-				mu.Unlock()
+				if req.Header.Get("Authorization") != "" {
+					asked.Store(true)
+				}
 				c.answer(w, req, server.URL)
 			}))
 			defer server.Close()
@@ -237,7 +237,7 @@ func TestCredentialsStay(t *testing.T) {
 					t.Errorf("%s: %v", what, err)
 				}
 			}
-			if !asked {
+			if !asked.Load() {
 				t.Error("the registry itself was never told")
 			}
 			if other.heard(secretWord) || other.heard(basicSecret) {
@@ -254,11 +254,13 @@ func TestIdentityTokenStays(t *testing.T) {
 	evil := httptest.NewServer(other)
 	defer evil.Close()
 	var server *httptest.Server
-	told := false
+	var told atomic.Bool
 	server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/token" {
 			_ = req.ParseForm()
-			told = told || req.PostForm.Get("refresh_token") == secretWord
+			if req.PostForm.Get("refresh_token") == secretWord {
+				told.Store(true)
+			}
 			http.Redirect(w, req, strings.Replace(evil.URL, "127.0.0.1", "localhost", 1)+"/token?"+secretWord, http.StatusTemporaryRedirect)
 			return
 		}
@@ -276,7 +278,7 @@ func TestIdentityTokenStays(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), secretWord) {
 		t.Errorf("MayPush: %v", err)
 	}
-	if !told {
+	if !told.Load() {
 		t.Error("the token server itself was never told")
 	}
 	other.mu.Lock()
@@ -295,6 +297,8 @@ func TestTLSOnly(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is not asked without TLS") {
 		t.Errorf("MayPush: %v", err)
 	}
+	told.mu.Lock()
+	defer told.mu.Unlock()
 	if len(told.told) > 0 {
 		t.Errorf("it was asked: %q", told.told)
 	}
