@@ -18,8 +18,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"sigs.k8s.io/yaml"
-
 	"hpcc/job"
 	"hpcc/job/batch"
 	"hpcc/job/capacity"
@@ -136,10 +134,11 @@ func (a System) Submit(ctx context.Context, r *batch.Request) error {
 	if r.Job.Workflow != nil {
 		wf.at("metadata").label(kube.Labels(r.Job, name))
 	}
-	if text, err = yamlOf(wf); err != nil {
+	manifest, err := kube.YAML(wf)
+	if err != nil {
 		return err
 	}
-	if err := r.Rewrite(text); err != nil {
+	if err := r.Rewrite(string(manifest)); err != nil {
 		return fmt.Errorf("writing the manifest of job %q: %w", r.Job.Name, err)
 	}
 	api, err := open(ctx)
@@ -159,14 +158,6 @@ func (a System) Submit(ctx context.Context, r *batch.Request) error {
 	}
 	r.Native = made.Metadata.Name
 	return nil
-}
-
-func yamlOf(wf *item) (string, error) {
-	b, err := json.Marshal(wf)
-	if err == nil {
-		b, err = yaml.JSONToYAML(b)
-	}
-	return string(b), err
 }
 
 // label adds labels to metadata.

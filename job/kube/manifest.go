@@ -3,8 +3,6 @@ package kube
 import (
 	"bytes"
 	"fmt"
-
-	"sigs.k8s.io/yaml"
 )
 
 // The part of the API of Kubernetes 1.29 and later that hpcc writes, by the names
@@ -261,7 +259,7 @@ type serviceSpec struct {
 func Documents(comment string, objects ...any) (string, error) {
 	var b bytes.Buffer
 	for i, o := range objects {
-		text, err := yaml.Marshal(o)
+		text, err := YAML(o)
 		if err != nil {
 			return "", fmt.Errorf("writing the manifest: %w", err)
 		}

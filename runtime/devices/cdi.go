@@ -1,14 +1,16 @@
 package devices
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"sigs.k8s.io/yaml"
+	"go.yaml.in/yaml/v3"
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 )
@@ -31,7 +33,9 @@ const (
 // are refused, for they may be edits that a device does not work without.
 func parseCDI(b []byte) (*cdi.Spec, error) {
 	var s cdi.Spec
-	if err := yaml.UnmarshalStrict(b, &s); err != nil {
+	d := yaml.NewDecoder(bytes.NewReader(b))
+	d.KnownFields(true)
+	if err := d.Decode(&s); err != nil && err != io.EOF {
 		return nil, err
 	}
 	vendor, class := parser.ParseQualifier(s.Kind)
