@@ -25,11 +25,14 @@ import (
 	"hpcc/testdata/testenv"
 )
 
-// short is a patience for tests.
+// short is a patience that finds a silent server soon; a busy machine's server is slower.
 func short() Patience {
 	return Patience{Header: 200 * time.Millisecond, Commit: 200 * time.Millisecond, Idle: 200 * time.Millisecond,
 		Attempts: 3, Backoff: time.Millisecond}
 }
+
+// long is a patience that only silence for a minute wears out.
+func long() Patience { return Patience{Attempts: 3, Backoff: time.Millisecond} }
 
 // content is what servers of these tests have: not to be compressed, and larger
 // than what counts as progress.
@@ -104,7 +107,13 @@ func TestFaults(t *testing.T) {
 					t.Cleanup(s.Close)
 					var mu sync.Mutex
 					var told []string
-					p := short()
+					p := long()
+					switch fault {
+					case hostile.Silent:
+						p.Header = short().Header
+					case hostile.Stall, hostile.Trickle:
+						p.Idle = short().Idle
+					}
 					p.Notice = func(line string) { mu.Lock(); defer mu.Unlock(); told = append(told, line) }
 					ctx := trusting(t, s, p)
 
@@ -121,7 +130,8 @@ func TestFaults(t *testing.T) {
 					if met := s.Set(fault, 2, all); met != 3 {
 						t.Errorf("the server was asked %d times; want 3", met)
 					}
-					got, err := fetched(ctx, s.URL, whole)
+					p.Attempts = 20
+					got, err := fetched(trusting(t, s, p), s.URL, whole)
 					if err != nil || !bytes.Equal(got, b) {
 						t.Errorf("when the server had recovered: %d of %d bytes, %v", len(got), size, err)
 					}
@@ -150,8 +160,8 @@ func TestConnect(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	testenv.Check(t, err)
 	defer l.Close()
-	p := short()
-	p.TLS, p.Connect = 100*time.Millisecond, 100*time.Millisecond
+	p := long()
+	p.TLS = 100 * time.Millisecond
 	_, err = fetched(With(t.Context(), p), "https://"+l.Addr().String(), false)
 	if err == nil || !strings.Contains(err.Error(), "TLS handshake timeout (gave up after 3 attempts)") {
 		t.Errorf("silent TLS: %v", err)
@@ -166,16 +176,17 @@ func TestConnect(t *testing.T) {
 
 // TestSlow: a transfer that lives may take many times the limits.
 func TestSlow(t *testing.T) {
+	t.Parallel()
 	s := hostile.Serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for range 20 {
 			_, _ = w.Write(make([]byte, 2*leastBytes))
 			w.(http.Flusher).Flush()
-			time.Sleep(50 * time.Millisecond)
+			time.Sleep(250 * time.Millisecond)
 		}
 	}), false)
 	defer s.Close()
-	p := short()
-	p.Attempts = 1
+	p := long()
+	p.Idle, p.Attempts = time.Second, 1
 	begun := time.Now()
 	b, err := fetched(With(t.Context(), p), s.URL, false)
 	if err != nil || len(b) != 40*leastBytes || time.Since(begun) < 4*p.Idle {
@@ -185,11 +196,12 @@ func TestSlow(t *testing.T) {
 
 // TestReaderRests: the time in which the reader does something else is not the server's.
 func TestReaderRests(t *testing.T) {
+	t.Parallel()
 	b := content(8 << 20)
 	s := hostile.Serve(files(b, func() string { return "" }), false)
 	defer s.Close()
-	p := short()
-	p.Attempts = 1
+	p := long()
+	p.Idle, p.Attempts = time.Second, 1
 	req, _ := http.NewRequestWithContext(With(t.Context(), p), http.MethodGet, s.URL, nil)
 	resp, err := Get(nil, req, false)
 	testenv.Check(t, err)
@@ -238,7 +250,7 @@ func TestResume(t *testing.T) {
 			}), false)
 			defer s.Close()
 			s.Set(hostile.Drop, 1, all)
-			req, _ := http.NewRequestWithContext(With(t.Context(), short()), http.MethodGet, s.URL, nil)
+			req, _ := http.NewRequestWithContext(With(t.Context(), long()), http.MethodGet, s.URL, nil)
 			resp, err := Get(nil, req, c.pinned)
 			testenv.Check(t, err)
 			defer resp.Body.Close()
@@ -271,7 +283,7 @@ func TestNoProgress(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}), false)
 	defer s.Close()
-	if _, err := fetched(With(t.Context(), short()), s.URL, false); err == nil || !strings.Contains(err.Error(), "30 of 307200 bytes came") || n != 3 {
+	if _, err := fetched(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "30 of 307200 bytes came") || n != 3 {
 		t.Errorf("after %d requests: %v", n, err)
 	}
 }
@@ -295,7 +307,7 @@ func TestRetryAfter(t *testing.T) {
 			w.WriteHeader(http.StatusTooManyRequests)
 		}))
 		defer s.Close()
-		if _, err := fetched(With(t.Context(), short()), s.URL, false); err == nil || !strings.Contains(err.Error(), "longer than hpcc waits (2m0s): try again later") || n != 1 {
+		if _, err := fetched(With(t.Context(), long()), s.URL, false); err == nil || !strings.Contains(err.Error(), "longer than hpcc waits (2m0s): try again later") || n != 1 {
 			t.Errorf("Retry-After %s, asked %d times: %v", value, n, err)
 		}
 	}
@@ -337,7 +349,11 @@ func TestUpload(t *testing.T) {
 		s := hostile.Serve(http.NotFoundHandler(), false)
 		defer s.Close()
 		s.Set(c.fault, -1, all)
-		req, _ := http.NewRequestWithContext(With(t.Context(), short()), c.method, s.URL, bytes.NewReader(make([]byte, c.body)))
+		p := long()
+		if c.fault == hostile.Silent {
+			p = short()
+		}
+		req, _ := http.NewRequestWithContext(With(t.Context(), p), c.method, s.URL, bytes.NewReader(make([]byte, c.body)))
 		resp, err := (&http.Client{Transport: Transport{}}).Do(req)
 		if err == nil {
 			resp.Body.Close()
@@ -353,6 +369,7 @@ func TestUpload(t *testing.T) {
 // a writer, and one whose writer is silent, end with SIGINT and SIGTERM.
 func TestOpen(t *testing.T) {
 	if name := os.Getenv("HPCC_TEST_OPEN"); name != "" {
+		fmt.Fprintln(os.Stderr, "opening")
 		b, err := ReadFile(name, 1<<20)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -395,9 +412,12 @@ func TestOpen(t *testing.T) {
 			cmd.Dir = dir
 			var out bytes.Buffer
 			cmd.Stdout = &out
+			messages, err := cmd.StderrPipe()
+			testenv.Check(t, err)
 			testenv.Check(t, cmd.Start())
 			if c.signal != nil {
-				time.Sleep(500 * time.Millisecond) // the program has to begin to wait
+				_, _ = io.ReadFull(messages, make([]byte, len("opening\n")))
+				time.Sleep(500 * time.Millisecond) // it has to begin to wait
 				_ = cmd.Process.Signal(c.signal)
 			}
 			killed := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
