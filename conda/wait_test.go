@@ -54,8 +54,9 @@ func TestServerFaults(t *testing.T) {
 				defer server.Close()
 				var mu sync.Mutex
 				told := ""
-				ctx := wait.With(t.Context(), wait.Patience{Header: 300 * time.Millisecond, Idle: 300 * time.Millisecond,
-					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); told += line + "\n" }})
+				patience := wait.Patience{Header: fault.Limit(), Idle: fault.Limit(),
+					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); told += line + "\n" }}
+				ctx := wait.With(t.Context(), patience)
 				do := func() error {
 					s := condatest.NewStore(t)
 					if c.dir == "" {
@@ -84,6 +85,8 @@ func TestServerFaults(t *testing.T) {
 				if met := server.Set(fault, 2, match); met < 3 {
 					t.Errorf("no recovery: the server was asked %d times; want at least 3 (%v)", met, err)
 				}
+				patience.Attempts = 20 // also for a machine that is slow by itself
+				ctx = wait.With(t.Context(), patience)
 				if err := do(); err != nil {
 					t.Errorf("after recovery: %v", err)
 				}

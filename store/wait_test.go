@@ -69,8 +69,9 @@ func TestRegistryFaults(t *testing.T) {
 				testenv.Check(t, err)
 				var mu sync.Mutex
 				told := ""
-				ctx := wait.With(t.Context(), wait.Patience{Header: 300 * time.Millisecond, Commit: 300 * time.Millisecond, Idle: 300 * time.Millisecond,
-					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); told += line + "\n" }})
+				p := wait.Patience{Header: fault.Limit(), Commit: fault.Limit(), Idle: fault.Limit(),
+					Attempts: 3, Backoff: time.Millisecond, Notice: func(line string) { mu.Lock(); defer mu.Unlock(); told += line + "\n" }}
+				ctx := wait.With(t.Context(), p)
 				_, err = s.Put(ctx, "x", img)
 				testenv.Check(t, err)
 				do := func() error {
@@ -96,6 +97,8 @@ func TestRegistryFaults(t *testing.T) {
 				if met := server.Set(fault, 2, match); met < 3 {
 					t.Errorf("no recovery: the server was asked %d times; want at least 3 (%v)", met, err)
 				}
+				p.Attempts = 20 // also for a machine that is slow by itself
+				ctx = wait.With(t.Context(), p)
 				if err := do(); err != nil {
 					t.Errorf("after recovery: %v", err)
 				}

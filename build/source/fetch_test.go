@@ -52,7 +52,8 @@ func TestFetchFaults(t *testing.T) {
 			server := hostile.Serve(http.FileServer(http.Dir(dir)), false)
 			defer server.Close()
 			told := &notices{}
-			ctx := wait.With(t.Context(), wait.Patience{Header: 300 * time.Millisecond, Idle: 300 * time.Millisecond, Attempts: 3, Backoff: time.Millisecond, Notice: told.add})
+			p := wait.Patience{Header: fault.Limit(), Idle: fault.Limit(), Attempts: 3, Backoff: time.Millisecond, Notice: told.add}
+			ctx := wait.With(t.Context(), p)
 			fetch := func() (string, error) {
 				to := filepath.Join(t.TempDir(), "to")
 				_, err := Fetch(ctx, server.URL+"/f", to, false, func(int64, int64) {})
@@ -67,6 +68,8 @@ func TestFetchFaults(t *testing.T) {
 			if met := server.Set(fault, 2, any); met != 3 {
 				t.Errorf("no recovery: the server was asked %d times; want 3", met)
 			}
+			p.Attempts = 20 // also for a machine that is slow by itself
+			ctx = wait.With(t.Context(), p)
 			if got, err := fetch(); err != nil || got != string(content) {
 				t.Errorf("after recovery: %d bytes, %v", len(got), err)
 			}

@@ -93,7 +93,7 @@ func fetched(ctx context.Context, u string, whole bool) ([]byte, error) {
 // small answer: once for good, and once until the server recovers.
 func TestFaults(t *testing.T) {
 	want := map[hostile.Fault]string{
-		hostile.Silent: "no answer within 200ms", hostile.Stall: "the transfer stalled for 200ms", hostile.Trickle: "the transfer stalled for 200ms",
+		hostile.Silent: "no answer within 300ms", hostile.Stall: "the transfer stalled for 300ms", hostile.Trickle: "the transfer stalled for 300ms",
 		hostile.Drop: "EOF", hostile.Reset: "EOF", hostile.Busy: "429", hostile.Down: "503",
 	}
 	for _, secure := range []bool{false, true} {
@@ -108,11 +108,10 @@ func TestFaults(t *testing.T) {
 					var mu sync.Mutex
 					var told []string
 					p := long()
-					switch fault {
-					case hostile.Silent:
-						p.Header = short().Header
-					case hostile.Stall, hostile.Trickle:
-						p.Idle = short().Idle
+					if fault == hostile.Silent {
+						p.Header = fault.Limit()
+					} else {
+						p.Idle = fault.Limit()
 					}
 					p.Notice = func(line string) { mu.Lock(); defer mu.Unlock(); told = append(told, line) }
 					ctx := trusting(t, s, p)

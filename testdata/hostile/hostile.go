@@ -29,6 +29,16 @@ const (
 // Faults are all of them.
 func Faults() []Fault { return []Fault{Silent, Stall, Drop, Reset, Busy, Down, Trickle} }
 
+// Limit is how long a client should wait for a server with the fault: short where waiting is
+// the only way to notice, else 0, the client's own limit, which no busy machine exceeds.
+func (f Fault) Limit() time.Duration {
+	switch f {
+	case Silent, Stall, Trickle:
+		return 300 * time.Millisecond
+	}
+	return 0
+}
+
 // A Server misbehaves for some requests, and passes the others on.
 type Server struct {
 	*httptest.Server
